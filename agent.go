@@ -5,29 +5,21 @@ import (
 	"errors"
 	"fmt"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/go-logr/logr"
 	"golang.org/x/sync/errgroup"
 
-	"github.com/kubeletkit/kubeletkit/podconfig/objects"
 	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/syncloop"
 )
 
 // Agent is a node agent. Its methods are safe for concurrent use.
 type Agent struct {
-	opts       Options
-	log        logr.Logger
-	parts      Parts
-	dependents *objects.Dependents
-	volumes    *volumeUpdates              // nil if PodSyncer is no podsync.VolumeRefresher
-	measure    func(context.Context) error // nil if PodSyncer measures no storage
-	loop       *syncloop.Loop
-	// busy means that something may have happened in the runtime since the last garbage
-	// collection that was due.
-	busy atomic.Bool
+	opts  Options
+	log   logr.Logger
+	parts Parts
+	loop  *syncloop.Loop
 
 	mu      sync.Mutex
 	started time.Time // when Run was called; zero before
@@ -53,7 +45,6 @@ func New(opts Options) (*Agent, error) {
 		return nil, fmt.Errorf("kubeletkit: detecting the host: %w", err)
 	}
 	a := &Agent{opts: opts, log: opts.Observe.Logger}
-	a.busy.Store(true) // an earlier agent may have left something behind
 	if err := a.compose(host, hostIPs(opts)); err != nil {
 		return nil, fmt.Errorf("kubeletkit: %w", err)
 	}
@@ -166,15 +157,12 @@ func (a *Agent) Run(ctx context.Context) error {
 	p := &a.parts
 	for _, c := range []component{
 		{"status manager", p.Status.Run}, {"prober", p.Prober.Run}, {"pod workers", p.PodWorkers.Run}, {"PLEG", p.PLEG.Run},
-		{"garbage collector", p.GC.Run}, {"watch of objects", a.dependents.Run}, {"pod configuration", p.PodConfig.Run}, {"sync loop", a.loop.Run},
+		{"garbage collector", p.GC.Run}, {"pod syncer", func(ctx context.Context) error { return p.PodSyncer.Run(ctx, p.PodWorkers) }}, {"pod configuration", p.PodConfig.Run}, {"sync loop", a.loop.Run},
 	} {
 		run(c, false)
 	}
-	if a.volumes != nil {
-		run(component{"updates of volumes", a.volumes.run}, false)
-	}
-	if a.measure != nil {
-		run(component{"measurements of storage", a.measure}, false)
+	for _, r := range p.Steps.Runners() {
+		run(component{r.Name(), func(ctx context.Context) error { return a.runAdded(ctx, component{r.Name(), r.Run}) }}, true)
 	}
 	if p.ImageGC != nil {
 		run(component{"garbage collector of images", p.ImageGC.Run}, false)

@@ -17,6 +17,7 @@ import (
 
 	"github.com/kubeletkit/kubeletkit"
 	"github.com/kubeletkit/kubeletkit/internal/testpod"
+	"github.com/kubeletkit/kubeletkit/lifecycle"
 	"github.com/kubeletkit/kubeletkit/podconfig"
 	podconfigfake "github.com/kubeletkit/kubeletkit/podconfig/fake"
 	"github.com/kubeletkit/kubeletkit/prober"
@@ -291,9 +292,9 @@ func TestNewNamesAllThatIsWrong(t *testing.T) {
 	}
 	_, err = kubeletkit.New(kubeletkit.Options{
 		NodeName: "node", Runtime: fake.New(fake.Options{}), Host: &runtime.Host{},
-		Sources: []podconfig.Source{nil}, Admission: kubeletkit.Admission{Admit: []syncloop.Admitter{nil}}, Plugins: kubeletkit.Plugins{Volumes: []volume.Plugin{volume.HostPath{}, nil}, Probes: []prober.Handler{nil}},
+		Sources: []podconfig.Source{nil}, Join: []lifecycle.Component{nil}, Plugins: kubeletkit.Plugins{Volumes: []volume.Plugin{volume.HostPath{}, nil}, Probes: []prober.Handler{nil}},
 	})
-	for _, part := range []string{"Options.Sources[0] is nil", "Options.Admit[0] is nil", "Options.Volumes[1] is nil", "Options.Probes[0] is nil"} {
+	for _, part := range []string{"Options.Sources[0] is nil", "Options.Join[0] is nil", "Options.Volumes[1] is nil", "Options.Probes[0] is nil"} {
 		require.ErrorContains(t, err, part)
 	}
 }

@@ -11,13 +11,13 @@ import (
 
 	"github.com/kubeletkit/kubeletkit"
 	"github.com/kubeletkit/kubeletkit/internal/testpod"
+	"github.com/kubeletkit/kubeletkit/lifecycle"
 	"github.com/kubeletkit/kubeletkit/podconfig"
 	podconfigfake "github.com/kubeletkit/kubeletkit/podconfig/fake"
 	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/runtime/fake"
 	"github.com/kubeletkit/kubeletkit/status"
 	statusfake "github.com/kubeletkit/kubeletkit/status/fake"
-	"github.com/kubeletkit/kubeletkit/syncloop"
 )
 
 // apiNode is an agent whose source is the API server, and which reports to it.
@@ -85,7 +85,7 @@ func TestARefusedPodThatIsDeletedIsFinished(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		rt := fake.New(fake.Options{})
 		n := startAPINode(t, dir, rt, func(o *kubeletkit.Options) {
-			o.Admission.Admit = []syncloop.Admitter{syncloop.AdmitterFunc(func(syncloop.AdmitRequest) error { return syncloop.Refuse("Full", "no room") })}
+			o.Join = []lifecycle.Component{lifecycle.AdmitterFunc("test", func(lifecycle.AdmitRequest) error { return lifecycle.Refuse("Full", "no room") })}
 		})
 		defer n.stop(t)
 		web := makePod("web")
@@ -119,7 +119,7 @@ func TestARunningPodThatIsRefused(t *testing.T) {
 		n.stop(t)
 
 		n = startAPINode(t, dir, rt, func(o *kubeletkit.Options) {
-			o.Admission.Admit = []syncloop.Admitter{syncloop.AdmitterFunc(func(syncloop.AdmitRequest) error { return syncloop.Refuse("Full", "no room") })}
+			o.Join = []lifecycle.Component{lifecycle.AdmitterFunc("test", func(lifecycle.AdmitRequest) error { return lifecycle.Refuse("Full", "no room") })}
 		})
 		defer n.stop(t)
 		n.source.Set(web)

@@ -3,20 +3,18 @@ package kubeletkit
 import (
 	"context"
 	"errors"
-	"fmt"
 	"path/filepath"
+	"reflect"
 	"slices"
-	"time"
 
-	"github.com/go-logr/logr"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kubeletkit/kubeletkit/gc"
 	"github.com/kubeletkit/kubeletkit/history"
+	"github.com/kubeletkit/kubeletkit/lifecycle"
 	"github.com/kubeletkit/kubeletkit/pleg"
 	"github.com/kubeletkit/kubeletkit/podconfig"
-	"github.com/kubeletkit/kubeletkit/podconfig/objects"
 	"github.com/kubeletkit/kubeletkit/podmanager"
 	"github.com/kubeletkit/kubeletkit/podsync"
 	"github.com/kubeletkit/kubeletkit/podworkers"
@@ -216,8 +214,12 @@ func (a *Agent) buildPodSync(p *Parts) error {
 	if p.Volumes, err = choose[volume.Manager]("Volumes", o.Volumes, volumes, p); err != nil {
 		return err
 	}
+	join, err := a.components(p)
+	if err != nil {
+		return err
+	}
 	syncer, err := podsync.New(
-		podsync.Deps{Runtime: p.Runtime, Cache: p.Cache, Status: p.Status, Volumes: p.Volumes, Prober: p.Prober},
+		podsync.Deps{Runtime: p.Runtime, Cache: p.Cache, Status: p.Status, Volumes: p.Volumes, Prober: p.Prober, Join: join},
 		podsync.Options{
 			PodsDir: p.PodsDir, Host: p.Host, HostIPs: p.HostIPs, Objects: p.Objects, PullSecrets: a.opts.API.PullSecrets, ServiceEnv: a.opts.API.ServiceEnv,
 			Removed: func(uid types.UID) bool {
@@ -227,20 +229,30 @@ func (a *Agent) buildPodSync(p *Parts) error {
 				return !desired || pod.DeletionTimestamp != nil
 			},
 			// The handler is built after the parts that call this.
-			ResizePending: func(uid types.UID) (c v1.PodCondition, ok bool) {
-				if r, is := runtime.Optional[syncloop.ResizeReporter](p.SyncHandler); is {
-					return r.ResizePending(uid)
-				}
-				return c, false
-			},
-			SpareStatic:  slices.ContainsFunc(a.opts.Sources, func(s podconfig.Source) bool { return s.Name() == runtime.SourceAPI }),
-			NetworkReady: p.NetworkReady, Event: p.Event, Record: p.Record, Logger: a.named("podsync"),
+			ResizePending: func(uid types.UID) (v1.PodCondition, bool) { return p.SyncHandler.ResizePending(uid) },
+			SpareStatic:   slices.ContainsFunc(a.opts.Sources, func(s podconfig.Source) bool { return s.Name() == runtime.SourceAPI }),
+			NetworkReady:  p.NetworkReady, Event: p.Event, Record: p.Record, Logger: a.named("podsync"),
 		})
 	if err != nil {
 		return err
 	}
+	p.Steps = syncer.Steps()
 	p.PodSyncer, err = choose[podworkers.Syncer]("PodSyncer", o.PodSyncer, syncer, p)
 	return err
+}
+
+// components returns the components that join the lives of pods after those of the pod syncer: the admission of the
+// agent, and those of the options.
+func (a *Agent) components(p *Parts) ([]lifecycle.Component, error) {
+	security := syncloop.SecurityOptions{AllowedUnsafeSysctls: a.opts.Admission.AllowedUnsafeSysctls}
+	if r, ok := runtime.Optional[runtime.FeatureReporter](p.Runtime); ok {
+		security.Features = r.Features
+	}
+	secure, err := syncloop.NewSecurity(security)
+	if err != nil {
+		return nil, err
+	}
+	return append([]lifecycle.Component{secure, a.opts.Admission.Limits}, a.opts.Join...), nil
 }
 
 func (a *Agent) buildWorkers(p *Parts) error {
@@ -264,31 +276,12 @@ func (a *Agent) buildWorkers(p *Parts) error {
 	if p.PodWorkers, err = choose[podworkers.Workers]("PodWorkers", a.opts.Override.PodWorkers, workers, p); err != nil {
 		return err
 	}
-	if e, ok := runtime.Optional[podsync.StorageEvicter](p.PodSyncer); ok {
-		a.measure = func(ctx context.Context) error { return e.EvictForStorage(ctx, p.PodWorkers) }
-	} else if m, ok := runtime.Optional[podsync.StorageMeasurer](p.PodSyncer); ok {
-		a.measure = func(ctx context.Context) error {
-			return m.MeasureStorage(ctx, func(uid types.UID) {
-				if pod, ok := p.PodManager.ByUID(uid); ok {
-					p.PodWorkers.UpdatePod(podworkers.Update{Type: podworkers.Sync, Pod: pod, OnlyKnown: true})
-				}
-			})
-		}
-	}
-	if r, ok := runtime.Optional[podsync.VolumeRefresher](p.PodSyncer); ok {
-		a.volumes = newVolumeUpdates(r, p.PodManager.ByUID)
-		p.PodWorkers = updatingWorkers{p.PodWorkers, a.volumes}
-	}
 	return nil
 }
 
 func (a *Agent) buildGC(p *Parts) error {
-	var idle func() bool
-	if a.opts.GC.Containers.MinAge == 0 && a.opts.GC.ContainerPlan == nil { // else there may be more to do as time passes
-		idle = func() bool { return !a.busy.Swap(false) }
-	}
 	collector, err := gc.New(p.Runtime, p.Gone, gc.Options{
-		Policy: a.opts.GC.Containers, Plan: a.opts.GC.ContainerPlan, Idle: idle, LogsDir: p.Host.PodLogsDir, LogLinksDir: logLinksDir(p.Host.PodLogsDir),
+		Policy: a.opts.GC.Containers, Plan: a.opts.GC.ContainerPlan, LogsDir: p.Host.PodLogsDir, LogLinksDir: logLinksDir(p.Host.PodLogsDir),
 		Cgroups: a.opts.GC.Cgroups, Record: p.Record, Metrics: a.opts.Observe.Metrics.GC, Logger: a.named("gc"),
 	})
 	if err != nil {
@@ -317,22 +310,9 @@ func (a *Agent) buildImageGC(p *Parts) (err error) {
 // imageGCState is the file in the root directory with the times of use of images.
 const imageGCState = "image_gc_state"
 
-// syncPeriod is the time between sync ticks. Dependents reports all changes by Changed, so the
-// ticks only show that the loop makes progress, see [Agent.Healthy].
-const syncPeriod = 30 * time.Second
-
 func (a *Agent) buildLoop(p *Parts) (err error) {
 	o := a.opts.Override
-	security := syncloop.SecurityOptions{AllowedUnsafeSysctls: a.opts.Admission.AllowedUnsafeSysctls}
-	if r, ok := runtime.Optional[runtime.FeatureReporter](p.Runtime); ok {
-		security.Features = r.Features
-	}
-	secure, err := syncloop.NewSecurity(security)
-	if err != nil {
-		return err
-	}
-	admit := syncloop.Chain(append([]syncloop.Admitter{secure, a.opts.Admission.Limits}, a.opts.Admission.Admit...)...)
-	if p.Admission, err = choose("Admission", o.Admission, admit, p); err != nil {
+	if p.Admission, err = choose[lifecycle.Admitter]("Admission", o.Admission, p.Steps, p); err != nil {
 		return err
 	}
 	// Without a checkpoint, the field is to be nil and not an interface with nil in it.
@@ -346,7 +326,7 @@ func (a *Agent) buildLoop(p *Parts) (err error) {
 	handler, err := syncloop.NewHandler(
 		syncloop.HandlerDeps{
 			Pods: p.PodManager, Workers: p.PodWorkers, Status: p.Status, Runtime: p.Runtime,
-			Prober: p.Prober, Dirs: p.Volumes, Checkpoint: kept,
+			Steps: p.Steps, Prober: p.Prober, Checkpoint: kept,
 		},
 		syncloop.HandlerOptions{
 			PodsDir: p.PodsDir, Admit: p.Admission, Host: p.Host,
@@ -355,97 +335,38 @@ func (a *Agent) buildLoop(p *Parts) (err error) {
 	if err != nil {
 		return err
 	}
-	if p.SyncHandler, err = choose[syncloop.SyncHandler]("SyncHandler", o.SyncHandler, handler, p); err != nil {
+	if p.SyncHandler, err = choose[syncloop.Handler]("SyncHandler", o.SyncHandler, handler, p); err != nil {
 		return err
 	}
-	a.dependents = objects.NewDependents(p.Objects, p.PodManager, objects.DependentsOptions{Logger: a.named("objects")})
-	probeResult := func(runtime.ProbeResult) {}
-	if r, ok := runtime.Optional[podsync.StatusRefresher](p.PodSyncer); ok {
-		probeResult = func(res runtime.ProbeResult) { r.RefreshStatus(res.Pod.UID) }
-	}
-	observe := func(ev pleg.PodEvents) {
-		a.busy.Store(true)
-		p.Prober.Notify(ev.Pod.UID)
-		if slices.ContainsFunc(ev.Events, func(e pleg.Event) bool { return e.Type == pleg.ContainerDied }) {
-			if status, ok := p.Cache.Get(ev.Pod.UID); ok {
-				p.GC.CollectPod(status)
-			}
-		}
-	}
 	a.loop, err = syncloop.New(
-		syncloop.Deps{Handler: p.SyncHandler, Config: p.PodConfig, PLEG: p.PLEG, Runtime: a.checker(), Pods: p.PodManager, Probes: p.Prober.Results()},
-		syncloop.Options{
-			SyncPeriod: syncPeriod, Due: a.dependents.Due, Wake: a.dependents.Changed(), Observe: observe, ProbeResult: probeResult, Logger: a.named("syncloop"),
-		})
+		syncloop.Deps{
+			Handler: p.SyncHandler, Config: p.PodConfig, PLEG: p.PLEG, Runtime: p.Runtime, Pods: p.PodManager,
+			Probes: p.Prober, Status: p.PodSyncer, Objects: p.Objects, Collector: p.GC, Cache: p.Cache,
+		},
+		syncloop.Options{Logger: a.named("syncloop")})
 	return err
 }
 
-// checker requests a relist when the runtime does not answer: a PLEG that lives on events
-// would not notice.
-func (a *Agent) checker() runtime.Checker {
-	return checkFunc(func(ctx context.Context) error {
-		err := a.parts.Runtime.Check(ctx)
-		if err != nil && !errors.Is(err, runtime.ErrNetworkNotReady) {
-			a.parts.PLEG.Relist()
-		}
-		return err
-	})
-}
-
-type checkFunc func(ctx context.Context) error
-
-func (f checkFunc) Check(ctx context.Context) error { return f(ctx) }
-
-// logParts logs once which parts the agent consists of, and what it does without
-// because a part has no optional interface for it.
+// logParts logs once which parts are not the defaults, and what the agent does without because the runtime has no such
+// ability.
 func (a *Agent) logParts() {
-	p := &a.parts
-	logReplaced[*history.Memory](a.log, "History", p.History)
-	logReplaced[*runtime.Cache](a.log, "Cache", p.Cache)
-	logReplaced[*pleg.Evented](a.log, "PLEG", p.PLEG)
-	logReplaced[*podconfig.Mux](a.log, "PodConfig", p.PodConfig)
-	logReplaced[*podmanager.Store](a.log, "PodManager", p.PodManager)
-	logReplaced[*status.Store](a.log, "Status", p.Status)
-	logReplaced[*prober.Prober](a.log, "Prober", p.Prober)
-	logReplaced[*volume.Reconciler](a.log, "Volumes", p.Volumes)
-	logReplaced[*podsync.Syncer](a.log, "PodSyncer", p.PodSyncer)
-	workers := p.PodWorkers
-	if u, ours := workers.(updatingWorkers); ours {
-		workers = u.Workers
-	}
-	logReplaced[*podworkers.Pool](a.log, "PodWorkers", workers)
-	logReplaced[*gc.ContainerGC](a.log, "GC", p.GC)
-	logReplaced[*syncloop.Handler](a.log, "SyncHandler", p.SyncHandler)
-	if p.ImageGC != nil {
-		logReplaced[*gc.ImageGC](a.log, "ImageGC", p.ImageGC)
-	}
-	if a.opts.Override.Admission != nil {
-		a.log.Info("Part is replaced or wrapped", "part", "Admission")
-	}
-	missing := func(have bool, part, ability, effect string) {
-		if !have {
-			a.log.Info("Part lacks an optional interface; if it wraps a part that has it, give it the method Unwrap() any",
-				"part", part, "interface", ability, "effect", effect)
+	o := reflect.ValueOf(a.opts.Override)
+	for i := range o.NumField() {
+		if !o.Field(i).IsNil() {
+			a.log.Info("Part is replaced or wrapped", "part", o.Type().Field(i).Name)
 		}
 	}
-	missing(has[runtime.EventSource](p.Runtime), "Runtime", "runtime.EventSource", "the runtime is relisted every second")
-	missing(has[runtime.ImageService](p.Runtime), "Runtime", "runtime.ImageService", "images are not collected")
-	missing(has[runtime.DiskUsageReporter](p.Runtime), "Runtime", "runtime.DiskUsageReporter", "writable layers do not count for limits of ephemeral storage")
-	missing(has[runtime.FeatureReporter](p.Runtime), "Runtime", "runtime.FeatureReporter", "pods with the supplementalGroupsPolicy Strict are refused")
-	missing(has[runtime.Streamer](p.Runtime) || has[runtime.StreamLocator](p.Runtime), "Runtime", "runtime.Streamer or runtime.StreamLocator", "exec with input, attach and port-forward are not served")
-	missing(has[podsync.StatusRefresher](p.PodSyncer), "PodSyncer", "podsync.StatusRefresher", "readiness is in the status with the next sync only")
-	missing(has[podsync.StorageEvicter](p.PodSyncer), "PodSyncer", "podsync.StorageEvicter", "pods are evicted for their storage with their next sync, in their own grace period, or not at all")
-	missing(has[podsync.VolumeRefresher](p.PodSyncer), "PodSyncer", "podsync.VolumeRefresher", "volumes of a pod that is being synced are updated with the next sync only")
-	missing(has[syncloop.Preparer](p.SyncHandler), "SyncHandler", "syncloop.Preparer", "predecessors of pods are stopped only when all sources have delivered")
-	missing(has[syncloop.Observer](p.SyncHandler), "SyncHandler", "syncloop.Observer", "orphans are found once a minute")
-	missing(has[syncloop.ResizeReporter](p.SyncHandler), "SyncHandler", "syncloop.ResizeReporter", "the status does not say that the resize of a pod is pending")
-}
-
-// logReplaced logs the part if it is not of the type of the default.
-func logReplaced[Default any](log logr.Logger, name string, part any) {
-	if _, ours := part.(Default); !ours {
-		log.Info("Part is replaced or wrapped", "part", name, "type", fmt.Sprintf("%T", part))
+	missing := func(have bool, ability, effect string) {
+		if !have {
+			a.log.Info("Runtime lacks an ability; if it wraps a runtime that has it, give it the method Unwrap() any", "interface", ability, "effect", effect)
+		}
 	}
+	rt := a.parts.Runtime
+	missing(has[runtime.EventSource](rt), "runtime.EventSource", "the runtime is relisted every second")
+	missing(has[runtime.ImageService](rt), "runtime.ImageService", "images are not collected")
+	missing(has[runtime.DiskUsageReporter](rt), "runtime.DiskUsageReporter", "writable layers do not count for limits of ephemeral storage")
+	missing(has[runtime.FeatureReporter](rt), "runtime.FeatureReporter", "pods with the supplementalGroupsPolicy Strict are refused")
+	missing(has[runtime.Streamer](rt) || has[runtime.StreamLocator](rt), "runtime.Streamer or runtime.StreamLocator", "exec with input, attach and port-forward are not served")
 }
 
 func has[T any](part any) bool {

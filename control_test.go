@@ -268,9 +268,9 @@ func TestDrainWithAReplacedSyncHandler(t *testing.T) {
 				store, err := checkpoint.New(filepath.Join(dir, "kept"), checkpoint.Options{})
 				require.NoError(t, err)
 				o.Checkpoint = store
-				o.Override.SyncHandler = func(_ syncloop.SyncHandler, p kubeletkit.Parts) (syncloop.SyncHandler, error) {
+				o.Override.SyncHandler = func(_ syncloop.Handler, p kubeletkit.Parts) (syncloop.Handler, error) {
 					return syncloop.NewHandler(
-						syncloop.HandlerDeps{Pods: p.PodManager, Workers: p.PodWorkers, Status: p.Status, Runtime: p.Runtime, Dirs: p.Volumes, Checkpoint: p.Checkpoint},
+						syncloop.HandlerDeps{Pods: p.PodManager, Workers: p.PodWorkers, Status: p.Status, Runtime: p.Runtime, Steps: p.Steps, Checkpoint: p.Checkpoint},
 						syncloop.HandlerOptions{PodsDir: p.PodsDir, Admit: p.Admission})
 				}
 			})

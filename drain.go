@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/kubeletkit/kubeletkit/podworkers"
+	"github.com/kubeletkit/kubeletkit/status"
 )
 
 // The words of kubelet for pods that end with their node.
@@ -47,7 +48,7 @@ func (a *Agent) endPods(ctx context.Context) (left int, err error) {
 			left++
 		default: // also of a pod that is to be started anew
 			left++
-			a.kill(pod, &podworkers.KillOptions{Status: failed(pod, reasonDrained, messageDrained)})
+			a.kill(pod, &podworkers.KillOptions{Status: status.Evicted(pod, reasonDrained, messageDrained)})
 		}
 	}
 	if left > 0 {

@@ -19,6 +19,7 @@ import (
 	"github.com/kubeletkit/kubeletkit"
 	"github.com/kubeletkit/kubeletkit/gc"
 	"github.com/kubeletkit/kubeletkit/history"
+	"github.com/kubeletkit/kubeletkit/lifecycle"
 	"github.com/kubeletkit/kubeletkit/pleg"
 	"github.com/kubeletkit/kubeletkit/podconfig"
 	"github.com/kubeletkit/kubeletkit/podconfig/checkpoint"
@@ -70,14 +71,10 @@ func TestTheTableOfParts(t *testing.T) {
 		require.Equal(t, field.Name, row.part)
 		def := "none: `Options." + map[string]string{"Objects": "API."}[row.part] + row.part + "`"
 		if v := parts.FieldByName(row.part); !v.IsNil() {
-			part := v.Interface()
-			if w, wrapped := part.(interface{ Unwrap() any }); wrapped { // what Drain needs
-				part = w.Unwrap()
-			}
-			def = fmt.Sprintf("`%T`", part)
+			def = fmt.Sprintf("`%T`", v.Interface())
 		}
 		if row.part == "Admission" {
-			def = "`syncloop.Chain` of `syncloop.Security`, `Options.Admission.Limits` and `Options.Admission.Admit`"
+			def = "`syncloop.Security`, `Options.Admission.Limits`, and the admitters in `Options.Join`"
 		}
 		name := goruntime.FuncForPC(reflect.ValueOf(row.example).Pointer()).Name()
 		name = name[strings.LastIndex(name, ".")+1:]
@@ -322,20 +319,20 @@ func ExampleOverrides_imageGC() {
 	// Output: default/web: Running
 }
 
-// An admitter that is called before the limits of the node. Admitters in Options.Admit are
+// An admitter that is called before the limits of the node. Components in Options.Join are
 // called after them.
 func ExampleOverrides_admission() {
 	runPod(func(o *kubeletkit.Options) {
-		o.Override.Admission = kubeletkit.Wrap(func(def syncloop.Admitter) syncloop.Admitter {
-			return syncloop.Chain(syncloop.AdmitterFunc(onlyWeb), def)
+		o.Override.Admission = kubeletkit.Wrap(func(def lifecycle.Admitter) lifecycle.Admitter {
+			return lifecycle.Chain(lifecycle.AdmitterFunc("web only", onlyWeb), def)
 		})
 	})
 	// Output: default/web: Running
 }
 
-func onlyWeb(req syncloop.AdmitRequest) error {
+func onlyWeb(req lifecycle.AdmitRequest) error {
 	if req.Pod.Name != "web" {
-		return syncloop.Refuse("NotWeb", "this node runs web only")
+		return lifecycle.Refuse("NotWeb", "this node runs web only")
 	}
 	return nil
 }
@@ -343,18 +340,16 @@ func onlyWeb(req syncloop.AdmitRequest) error {
 // A handler that sees all that the loop does.
 func ExampleOverrides_syncHandler() {
 	runPod(func(o *kubeletkit.Options) {
-		o.Override.SyncHandler = kubeletkit.Wrap(func(h syncloop.SyncHandler) syncloop.SyncHandler { return tracing{h} })
+		o.Override.SyncHandler = kubeletkit.Wrap(func(h syncloop.Handler) syncloop.Handler { return tracing{h} })
 	})
 	// Output:
 	// 1 pods added
 	// default/web: Running
 }
 
-type tracing struct{ syncloop.SyncHandler }
-
-func (t tracing) Unwrap() any { return t.SyncHandler }
+type tracing struct{ syncloop.Handler }
 
 func (t tracing) HandlePodAdditions(pods []*v1.Pod) {
 	fmt.Println(len(pods), "pods added")
-	t.SyncHandler.HandlePodAdditions(pods)
+	t.Handler.HandlePodAdditions(pods)
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/kubeletkit/kubeletkit"
 	"github.com/kubeletkit/kubeletkit/history"
 	"github.com/kubeletkit/kubeletkit/internal/testpod"
+	"github.com/kubeletkit/kubeletkit/lifecycle"
 	"github.com/kubeletkit/kubeletkit/podconfig/checkpoint"
 	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/runtime/fake"
@@ -145,7 +146,7 @@ func TestHistoryAnswers(t *testing.T) {
 		"why does it not run": {
 			options: func(o *kubeletkit.Options) {
 				o.Admission.Limits = syncloop.Limits{MaxPods: -1}
-				o.Admission.Admit = []syncloop.Admitter{refuseAll{}}
+				o.Join = []lifecycle.Component{refuseAll{}}
 			},
 			want: []string{"The pod is refused, Maintenance: the node is repaired"},
 		},
@@ -162,7 +163,7 @@ func TestHistoryAnswers(t *testing.T) {
 		},
 		"why does it not come up": {
 			pod:  testpod.Volumes(v1.Volume{Name: "v", VolumeSource: v1.VolumeSource{NFS: &v1.NFSVolumeSource{}}}),
-			want: []string{`The sync of the pod failed: setting up its volumes: volume "v" of failed to get Plugin from volumeSpec for volume "v" err=no volume plugin matched: volume type not supported: nfs; use another type, or a node that has a plugin for it`},
+			want: []string{`The sync of the pod failed: preparing it: volumes: volume "v" of failed to get Plugin from volumeSpec for volume "v" err=no volume plugin matched: volume type not supported: nfs; use another type, or a node that has a plugin for it`},
 		},
 		"what did the hooks do": {
 			pod: func(p *v1.Pod) {
@@ -292,8 +293,9 @@ func TestHistoryAnswers(t *testing.T) {
 
 type refuseAll struct{}
 
-func (refuseAll) Admit(syncloop.AdmitRequest) error {
-	return syncloop.Refuse("Maintenance", "the node is repaired")
+func (refuseAll) Name() string { return "maintenance" }
+func (refuseAll) Admit(lifecycle.AdmitRequest) (lifecycle.AdmitResponse, error) {
+	return lifecycle.AdmitResponse{}, lifecycle.Refuse("Maintenance", "the node is repaired")
 }
 
 // Where there is a checkpoint, the history survives the agent.

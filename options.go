@@ -14,6 +14,7 @@ import (
 
 	"github.com/kubeletkit/kubeletkit/gc"
 	"github.com/kubeletkit/kubeletkit/history"
+	"github.com/kubeletkit/kubeletkit/lifecycle"
 	"github.com/kubeletkit/kubeletkit/pleg"
 	"github.com/kubeletkit/kubeletkit/podconfig"
 	"github.com/kubeletkit/kubeletkit/podconfig/checkpoint"
@@ -77,6 +78,10 @@ type Options struct {
 	// Observe has the receivers of what the agent does.
 	Observe Observe
 
+	// Join are components that join the lives of pods: they admit pods, prepare what pods need, edit what containers are created
+	// with, and clean up; see package lifecycle. They are called after the components of the agent, at the end of a pod before them. A
+	// [lifecycle.Runner] runs as long as the agent.
+	Join []lifecycle.Component
 	// Override replaces or wraps any of the parts.
 	Override Overrides
 }
@@ -119,9 +124,6 @@ type Admission struct {
 	// AllowedUnsafeSysctls are the sysctls that pods may set beside the safe ones, see
 	// [syncloop.Security]. A name may end in "*". Default: none.
 	AllowedUnsafeSysctls []string
-	// Admit is called in order for each new pod and each resize that Limits admit. The first
-	// error refuses the pod, or defers the resize.
-	Admit []syncloop.Admitter
 }
 
 // Plugins are tried, in order, before those of the packages volume and prober.
@@ -247,7 +249,7 @@ func (o *Options) complete() error {
 	if h := o.Host; h != nil && h.PodLogsDir != "" && !filepath.IsAbs(h.PodLogsDir) {
 		errs = append(errs, fmt.Errorf("field Options.Host.PodLogsDir %q: must be an absolute path", h.PodLogsDir))
 	}
-	errs = append(errs, noNil("Sources", o.Sources), noNil("Admit", o.Admission.Admit), noNil("Volumes", o.Plugins.Volumes), noNil("Probes", o.Plugins.Probes))
+	errs = append(errs, noNil("Sources", o.Sources), noNil("Join", o.Join), noNil("Volumes", o.Plugins.Volumes), noNil("Probes", o.Plugins.Probes))
 	if o.Sync.Frequency <= 0 {
 		o.Sync.Frequency = time.Minute
 	}

@@ -20,6 +20,7 @@ import (
 	"github.com/kubeletkit/kubeletkit"
 	"github.com/kubeletkit/kubeletkit/gc"
 	"github.com/kubeletkit/kubeletkit/history"
+	"github.com/kubeletkit/kubeletkit/lifecycle"
 	"github.com/kubeletkit/kubeletkit/pleg"
 	"github.com/kubeletkit/kubeletkit/podconfig"
 	"github.com/kubeletkit/kubeletkit/podconfig/checkpoint"
@@ -36,7 +37,7 @@ import (
 )
 
 var (
-	regexpLacks    = regexp.MustCompile("lacks an optional interface")
+	regexpLacks    = regexp.MustCompile("lacks an ability")
 	regexpReplaced = regexp.MustCompile("replaced or wrapped")
 )
 
@@ -87,7 +88,7 @@ type (
 		called func(string)
 	}
 	wrappedHandler struct {
-		syncloop.SyncHandler
+		syncloop.Handler
 		called func(string)
 	}
 	wrappedCheckpoint struct {
@@ -103,10 +104,6 @@ type (
 		called func(string)
 	}
 )
-
-func (w wrappedSyncer) Unwrap() any  { return w.Syncer }
-func (w wrappedWorkers) Unwrap() any { return w.Workers }
-func (w wrappedHandler) Unwrap() any { return w.SyncHandler }
 
 func (w wrappedCache) Now() runtime.Mark { w.called("Cache"); return w.StatusCache.Now() }
 func (w wrappedPLEG) Watch() <-chan pleg.PodEvents {
@@ -139,7 +136,7 @@ func (w wrappedImageGC) Run(ctx context.Context) error {
 }
 func (w wrappedHandler) HandlePodAdditions(pods []*v1.Pod) {
 	w.called("SyncHandler")
-	w.SyncHandler.HandlePodAdditions(pods)
+	w.Handler.HandlePodAdditions(pods)
 }
 func (w wrappedHistory) Record(r runtime.Record) { w.called("History"); w.Store.Record(r) }
 func (w wrappedCheckpoint) Keep(pod *v1.Pod)     { w.called("Checkpoint"); w.Store.Keep(pod) }
@@ -203,10 +200,10 @@ func TestEveryPartCanBeWrapped(t *testing.T) {
 				PodWorkers: kubeletkit.Wrap(func(w podworkers.Workers) podworkers.Workers { return wrappedWorkers{w, called.add} }),
 				GC:         kubeletkit.Wrap(func(c gc.Collector) gc.Collector { return wrappedGC{c, called.add} }),
 				ImageGC:    kubeletkit.Wrap(func(m gc.ImageCollector) gc.ImageCollector { return wrappedImageGC{m, called.add} }),
-				Admission: kubeletkit.Wrap(func(a syncloop.Admitter) syncloop.Admitter {
-					return syncloop.AdmitterFunc(func(req syncloop.AdmitRequest) error { called.add("Admission"); return a.Admit(req) })
+				Admission: kubeletkit.Wrap(func(a lifecycle.Admitter) lifecycle.Admitter {
+					return wrappedAdmitter{a, called.add}
 				}),
-				SyncHandler: kubeletkit.Wrap(func(h syncloop.SyncHandler) syncloop.SyncHandler { return wrappedHandler{h, called.add} }),
+				SyncHandler: kubeletkit.Wrap(func(h syncloop.Handler) syncloop.Handler { return wrappedHandler{h, called.add} }),
 			},
 		})
 		require.NoError(t, err)
@@ -229,7 +226,7 @@ func TestEveryPartCanBeWrapped(t *testing.T) {
 			"PodSyncer", "PodWorkers", "GC", "ImageGC", "Admission", "SyncHandler"} {
 			assert.NotZero(t, called.of(part), part)
 		}
-		require.NoError(t, n.AddSource(podconfigfake.NewSource("second")), "an optional interface of the wrapped part")
+		require.NoError(t, n.AddSource(podconfigfake.NewSource("second")))
 		require.NoError(t, n.Healthy())
 
 		mu.Lock()
@@ -241,13 +238,13 @@ func TestEveryPartCanBeWrapped(t *testing.T) {
 				replaced++
 			}
 		}
-		assert.Equal(t, 14, replaced, "each is logged once, but for Objects and Checkpoint")
+		assert.Equal(t, 16, replaced, "each is logged once")
 	})
 }
 
 // A runtime that is wrapped by embedding its interface hides its event stream, unless the wrapper
 // has the method Unwrap.
-func TestALostOptionalInterfaceIsLogged(t *testing.T) {
+func TestALostAbilityOfTheRuntimeIsLogged(t *testing.T) {
 	type bare struct{ runtime.Runtime }
 	for name, wrap := range map[string]func(*fake.Runtime) runtime.Runtime{
 		"lost":  func(rt *fake.Runtime) runtime.Runtime { return bare{rt} },
@@ -296,6 +293,16 @@ func TestALostOptionalInterfaceIsLogged(t *testing.T) {
 	}
 }
 
+type wrappedAdmitter struct {
+	lifecycle.Admitter
+	called func(string)
+}
+
+func (w wrappedAdmitter) Admit(req lifecycle.AdmitRequest) (lifecycle.AdmitResponse, error) {
+	w.called("Admission")
+	return w.Admitter.Admit(req)
+}
+
 type wrappedRuntime struct{ runtime.Runtime }
 
 func (w wrappedRuntime) Unwrap() any { return w.Runtime }
@@ -328,5 +335,5 @@ func TestOverridesGetTheOtherParts(t *testing.T) {
 	require.NoError(t, err)
 	built, _ := runtime.Optional[*podworkers.Pool](agent.Parts().PodWorkers)
 	assert.Same(t, mine, built)
-	assert.Equal(t, fmt.Sprintf("%T", &syncloop.Handler{}), fmt.Sprintf("%T", agent.Parts().SyncHandler))
+	assert.Equal(t, fmt.Sprintf("%T", &syncloop.PodHandler{}), fmt.Sprintf("%T", agent.Parts().SyncHandler))
 }

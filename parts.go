@@ -7,6 +7,7 @@ import (
 
 	"github.com/kubeletkit/kubeletkit/gc"
 	"github.com/kubeletkit/kubeletkit/history"
+	"github.com/kubeletkit/kubeletkit/lifecycle"
 	"github.com/kubeletkit/kubeletkit/pleg"
 	"github.com/kubeletkit/kubeletkit/podconfig"
 	"github.com/kubeletkit/kubeletkit/podconfig/checkpoint"
@@ -69,6 +70,8 @@ type Parts struct {
 	Prober prober.Manager
 	// Volumes sets up and takes down the volumes of pods.
 	Volumes volume.Manager
+	// Steps are the components that join the lives of pods: those of the agent, and those of [Options].Join.
+	Steps *lifecycle.Steps
 	// PodSyncer does the work on one pod that the workers decide on.
 	PodSyncer podworkers.Syncer
 	// WorkersOptions are the options of the default PodWorkers. PodWorkers that are made in
@@ -83,9 +86,9 @@ type Parts struct {
 	// [runtime.ImageService].
 	ImageGC gc.ImageCollector
 	// Admission decides which new pods may run: none after [Agent.Drain].
-	Admission syncloop.Admitter
+	Admission lifecycle.Admitter
 	// SyncHandler handles the inputs of the loop.
-	SyncHandler syncloop.SyncHandler
+	SyncHandler syncloop.Handler
 }
 
 // Override replaces or wraps one part of an agent. It is called once, by [New], with the
@@ -101,8 +104,8 @@ type Parts struct {
 //		return podworkers.New(p.PodSyncer, p.Cache, opts)
 //	}
 //
-// A part that wraps another one needs the method Unwrap() any, so that the optional interfaces
-// of the wrapped part are found, see [runtime.Optional].
+// A part that wraps another one embeds its interface and overrides methods of it. A part that is written anew embeds the base
+// of its package, if there is one, so that methods that are added later do not break it.
 type Override[T any] func(def T, parts Parts) (T, error)
 
 // Wrap returns an Override that puts a part around the default.
@@ -115,10 +118,8 @@ func Replace[T any](part T) Override[T] {
 	return func(T, Parts) (T, error) { return part, nil }
 }
 
-// Overrides replace or wrap parts of an agent; nil fields leave the defaults.
-//
-// The optional interfaces of a part are listed with it. The agent finds them on the part
-// or, through Unwrap, on what it wraps; [Agent.Run] logs what is missing.
+// Overrides replace or wrap parts of an agent; nil fields leave the defaults. [Agent.Run] logs which parts are replaced or
+// wrapped.
 type Overrides struct {
 	// Objects wraps [Options].API.Objects, or the checkpoint's view of it.
 	Objects Override[objects.Source]
@@ -141,8 +142,7 @@ type Overrides struct {
 	Prober Override[prober.Manager]
 	// Volumes: default a [*volume.Reconciler] with the plugins of [Options].Plugins.Volumes.
 	Volumes Override[volume.Manager]
-	// PodSyncer: default a [*podsync.Syncer]. Optional interfaces: [podsync.StatusRefresher],
-	// [podsync.StorageEvicter], or else [podsync.StorageMeasurer], and [podsync.VolumeRefresher].
+	// PodSyncer: default a [*podsync.Syncer].
 	PodSyncer Override[podworkers.Syncer]
 	// PodWorkers: default [*podworkers.Pool] with [Parts].WorkersOptions.
 	PodWorkers Override[podworkers.Workers]
@@ -151,11 +151,11 @@ type Overrides struct {
 	// ImageGC: default a [*gc.ImageGC], or nil if the runtime is no
 	// [runtime.ImageService].
 	ImageGC Override[gc.ImageCollector]
-	// Admission: default a chain of [syncloop.Security], [Options].Admission.Limits and [Options].Admission.Admit.
-	Admission Override[syncloop.Admitter]
-	// SyncHandler: default a [*syncloop.Handler]. Optional interfaces:
-	// [syncloop.Preparer], [syncloop.Observer], [syncloop.ResizeReporter] and [syncloop.Stopper].
-	SyncHandler Override[syncloop.SyncHandler]
+	// Admission: default all components that are a [lifecycle.Admitter]: a [syncloop.Security], [Options].Admission.Limits and those of
+	// [Options].Join.
+	Admission Override[lifecycle.Admitter]
+	// SyncHandler: default a [*syncloop.PodHandler].
+	SyncHandler Override[syncloop.Handler]
 }
 
 // choose applies the override, if there is one, to the default.

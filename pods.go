@@ -8,12 +8,12 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kubeletkit/kubeletkit/podconfig"
 	"github.com/kubeletkit/kubeletkit/podworkers"
 	"github.com/kubeletkit/kubeletkit/runtime"
+	"github.com/kubeletkit/kubeletkit/status"
 )
 
 // ErrUnknownPod means that the agent runs no pod with that UID.
@@ -95,7 +95,7 @@ func (a *Agent) Evict(uid types.UID, reason, message string, gracePeriod *int64)
 		return fmt.Errorf("kubeletkit: evicting pod %s: %w", uid, err)
 	}
 	a.parts.Event.Emit(runtime.Event{Pod: runtime.RefOf(pod), Type: v1.EventTypeWarning, Reason: reason, Message: message})
-	a.kill(pod, &podworkers.KillOptions{Evict: true, GracePeriod: gracePeriod, Status: failed(pod, reason, message)})
+	a.kill(pod, &podworkers.KillOptions{Evict: true, GracePeriod: gracePeriod, Status: status.Evicted(pod, reason, message)})
 	return nil
 }
 
@@ -110,35 +110,6 @@ func (a *Agent) running(uid types.UID) (*v1.Pod, error) {
 
 func (a *Agent) kill(pod *v1.Pod, opts *podworkers.KillOptions) {
 	a.parts.PodWorkers.UpdatePod(podworkers.Update{Type: podworkers.Kill, Pod: pod, OnlyKnown: true, Kill: opts, Received: time.Now()})
-}
-
-// The reason of a pod that is preempted, and the message of its condition. In kubelet they differ
-// from the message of the pod (preemption.go: evictPodsToFreeRequests).
-const (
-	reasonPreempted    = "Preempting"
-	conditionPreempted = "Pod was preempted by Kubelet to accommodate a critical pod."
-)
-
-// failed returns a function that makes a status Failed for the reason, with the condition
-// by which controllers see that the node ended the pod (KEP-3329).
-func failed(pod *v1.Pod, reason, message string) func(*v1.PodStatus) {
-	return func(s *v1.PodStatus) {
-		s.Phase, s.Reason, s.Message = v1.PodFailed, reason, message
-		disrupted := v1.PodCondition{
-			Type: v1.DisruptionTarget, ObservedGeneration: pod.Generation,
-			Status: v1.ConditionTrue, Reason: v1.PodReasonTerminationByKubelet, Message: message,
-		}
-		if reason == reasonPreempted {
-			disrupted.Message = conditionPreempted
-		}
-		if i := slices.IndexFunc(s.Conditions, func(c v1.PodCondition) bool { return c.Type == v1.DisruptionTarget }); i >= 0 {
-			disrupted.LastTransitionTime = s.Conditions[i].LastTransitionTime
-			s.Conditions[i] = disrupted
-			return
-		}
-		disrupted.LastTransitionTime = metav1.Now()
-		s.Conditions = append(s.Conditions, disrupted)
-	}
 }
 
 // gone reports whether the pod is not desired and has no worker.

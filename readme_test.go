@@ -20,6 +20,7 @@ import (
 	"github.com/kubeletkit/kubeletkit"
 	"github.com/kubeletkit/kubeletkit/cluster"
 	"github.com/kubeletkit/kubeletkit/gc"
+	"github.com/kubeletkit/kubeletkit/lifecycle"
 	"github.com/kubeletkit/kubeletkit/metrics/prometheus/statsmetrics"
 	"github.com/kubeletkit/kubeletkit/pleg"
 	"github.com/kubeletkit/kubeletkit/podconfig"
@@ -31,7 +32,6 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime/fake"
 	"github.com/kubeletkit/kubeletkit/server"
 	"github.com/kubeletkit/kubeletkit/stats"
-	"github.com/kubeletkit/kubeletkit/syncloop"
 )
 
 // The Go snippets of the documents stand here word for word, so that they compile;
@@ -44,12 +44,12 @@ func composing(ctx context.Context, log logr.Logger) error {
 	}
 	defer rt.Close()
 	agent, err := kubeletkit.New(kubeletkit.Options{
-		NodeName:  "edge-7",
-		RootDir:   "/var/lib/edge-agent",
-		Runtime:   rt,
-		Sources:   []podconfig.Source{file.New("/etc/manifests", file.Options{})},
-		Admission: kubeletkit.Admission{Admit: []syncloop.Admitter{requireLabel("team")}},
-		Observe:   kubeletkit.Observe{Logger: log},
+		NodeName: "edge-7",
+		RootDir:  "/var/lib/edge-agent",
+		Runtime:  rt,
+		Sources:  []podconfig.Source{file.New("/etc/manifests", file.Options{})},
+		Join:     []lifecycle.Component{requireLabel("team")},
+		Observe:  kubeletkit.Observe{Logger: log},
 		Override: kubeletkit.Overrides{
 			Prober: kubeletkit.Wrap(func(p prober.Manager) prober.Manager { return &audited{Manager: p} }),
 		},
@@ -90,10 +90,10 @@ func usage(rt runtime.Runtime, agent *kubeletkit.Agent, rootDir, logsDir string)
 	return handler, agent.Add("stats", collector.Run) // for volumes, logs, and what the runtime has beyond its usage
 }
 
-func requireLabel(key string) syncloop.Admitter {
-	return syncloop.AdmitterFunc(func(req syncloop.AdmitRequest) error {
+func requireLabel(key string) lifecycle.Admitter {
+	return lifecycle.AdmitterFunc("test", func(req lifecycle.AdmitRequest) error {
 		if req.Pod.Labels[key] == "" {
-			return syncloop.Refuse("MissingLabel", "pods on this node need the label "+key)
+			return lifecycle.Refuse("MissingLabel", "pods on this node need the label "+key)
 		}
 		return nil
 	})

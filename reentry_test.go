@@ -27,6 +27,7 @@ import (
 	"github.com/kubeletkit/kubeletkit/gc"
 	"github.com/kubeletkit/kubeletkit/history"
 	"github.com/kubeletkit/kubeletkit/internal/testpod"
+	"github.com/kubeletkit/kubeletkit/lifecycle"
 	"github.com/kubeletkit/kubeletkit/pleg"
 	"github.com/kubeletkit/kubeletkit/podconfig"
 	"github.com/kubeletkit/kubeletkit/podconfig/checkpoint"
@@ -59,6 +60,8 @@ var notCalled = map[string]string{
 	"SyncHandler.HandlePodCleanups":   "from one goroutine",
 	"SyncHandler.Prepare":             "from one goroutine",
 	"SyncHandler.Observe":             "from one goroutine",
+	"SyncHandler.CleanupUnderWay":     "from one goroutine",
+	"SyncHandler.Stop":                "it ends the handler",
 }
 
 // atTheEnd are methods after which no pod starts, or no source is followed.
@@ -254,8 +257,8 @@ func TestEverythingCallsEverything(t *testing.T) {
 				PullSecrets: func(context.Context, *v1.Pod) ([]v1.Secret, error) { e.enter("PullSecrets"); return nil, nil },
 				ServiceEnv:  func(context.Context, *v1.Pod) ([]v1.EnvVar, error) { e.enter("ServiceEnv"); return nil, nil },
 			},
-			Admission: kubeletkit.Admission{Admit: []syncloop.Admitter{reAdmitter{syncloop.Chain(), e}}},
-			Plugins:   kubeletkit.Plugins{Volumes: []volume.Plugin{rePlugin{e}}, Probes: []prober.Handler{reProbe{e}}},
+			Join:    []lifecycle.Component{reAdmitter{lifecycle.Chain(), e}},
+			Plugins: kubeletkit.Plugins{Volumes: []volume.Plugin{rePlugin{e}}, Probes: []prober.Handler{reProbe{e}}},
 			GC: kubeletkit.GC{
 				ContainerPlan: func(in gc.Input) gc.Removal { e.enter("ContainerPlan"); return gc.Plan(in) },
 			},
@@ -278,8 +281,8 @@ func TestEverythingCallsEverything(t *testing.T) {
 				PodWorkers:  kubeletkit.Wrap(func(w podworkers.Workers) podworkers.Workers { return reWorkers{w, e} }),
 				GC:          kubeletkit.Wrap(func(c gc.Collector) gc.Collector { return reGC{c, e} }),
 				ImageGC:     kubeletkit.Wrap(func(m gc.ImageCollector) gc.ImageCollector { return reImageGC{m, e} }),
-				Admission:   kubeletkit.Wrap(func(a syncloop.Admitter) syncloop.Admitter { return reAdmitter{a, e} }),
-				SyncHandler: kubeletkit.Wrap(func(h syncloop.SyncHandler) syncloop.SyncHandler { return reHandler{h, e} }),
+				Admission:   kubeletkit.Wrap(func(a lifecycle.Admitter) lifecycle.Admitter { return reAdmitter{a, e} }),
+				SyncHandler: kubeletkit.Wrap(func(h syncloop.Handler) syncloop.Handler { return reHandler{h, e} }),
 			},
 		})
 		require.NoError(t, err)

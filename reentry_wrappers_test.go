@@ -11,6 +11,7 @@ import (
 	"github.com/kubeletkit/kubeletkit"
 	"github.com/kubeletkit/kubeletkit/gc"
 	"github.com/kubeletkit/kubeletkit/history"
+	"github.com/kubeletkit/kubeletkit/lifecycle"
 	"github.com/kubeletkit/kubeletkit/pleg"
 	"github.com/kubeletkit/kubeletkit/podconfig"
 	"github.com/kubeletkit/kubeletkit/podconfig/checkpoint"
@@ -71,11 +72,11 @@ type (
 		*reentry
 	}
 	reAdmitter struct {
-		syncloop.Admitter
+		lifecycle.Admitter
 		*reentry
 	}
 	reHandler struct {
-		syncloop.SyncHandler
+		syncloop.Handler
 		*reentry
 	}
 	reCheckpoint struct {
@@ -109,7 +110,6 @@ type (
 
 func (w rePods) Unwrap() any    { return w.Manager }
 func (w reSyncer) Unwrap() any  { return w.Syncer }
-func (w reHandler) Unwrap() any { return w.SyncHandler }
 func (w reRuntime) Unwrap() any { return w.Runtime }
 
 func (w reCache) Now() runtime.Mark { w.enter("Cache.Now"); return w.StatusCache.Now() }
@@ -244,30 +244,30 @@ func (w reImageGC) GarbageCollect(ctx context.Context) error {
 	return w.ImageCollector.GarbageCollect(ctx)
 }
 
-func (w reAdmitter) Admit(req syncloop.AdmitRequest) error {
+func (w reAdmitter) Admit(req lifecycle.AdmitRequest) (lifecycle.AdmitResponse, error) {
 	w.enter("Admission.Admit")
 	return w.Admitter.Admit(req)
 }
 
 func (w reHandler) HandlePodAdditions(pods []*v1.Pod) {
 	w.enter("SyncHandler.HandlePodAdditions")
-	w.SyncHandler.HandlePodAdditions(pods)
+	w.Handler.HandlePodAdditions(pods)
 }
 func (w reHandler) HandlePodUpdates(pods []*v1.Pod) {
 	w.enter("SyncHandler.HandlePodUpdates")
-	w.SyncHandler.HandlePodUpdates(pods)
+	w.Handler.HandlePodUpdates(pods)
 }
 func (w reHandler) HandlePodRemoves(pods []*v1.Pod) {
 	w.enter("SyncHandler.HandlePodRemoves")
-	w.SyncHandler.HandlePodRemoves(pods)
+	w.Handler.HandlePodRemoves(pods)
 }
 func (w reHandler) HandlePodSyncs(pods []*v1.Pod) {
 	w.enter("SyncHandler.HandlePodSyncs")
-	w.SyncHandler.HandlePodSyncs(pods)
+	w.Handler.HandlePodSyncs(pods)
 }
 func (w reHandler) HandlePodCleanups(ctx context.Context) error {
 	w.enter("SyncHandler.HandlePodCleanups")
-	return w.SyncHandler.HandlePodCleanups(ctx)
+	return w.Handler.HandlePodCleanups(ctx)
 }
 
 func (w reCheckpoint) Keep(pod *v1.Pod)   { w.enter("Checkpoint.Keep"); w.Store.Keep(pod) }

@@ -22,7 +22,6 @@ import (
 	"github.com/kubeletkit/kubeletkit/cluster/tokens"
 	"github.com/kubeletkit/kubeletkit/cluster/trustbundles"
 	"github.com/kubeletkit/kubeletkit/runtime"
-	"github.com/kubeletkit/kubeletkit/syncloop"
 )
 
 // Configure adds the parts of the node to the options of an agent. It is called once, when all
@@ -36,7 +35,7 @@ import (
 //     cluster trust bundles, ServiceEnv has the variables of services, EveryEvent also writes
 //     events to the API server. Claims, if it is nil, reads claims and persistent volumes there.
 //     NodeLabels, if it is nil, has the labels of the node object.
-//   - Admit gets the checks of the node, as the last ones. They replace the limits of resources
+//   - Join gets the checks of the node, as the last ones. They replace the limits of resources
 //     and of the number of pods in Limits, which become those of the node object.
 //   - HostIPs has the addresses of the node object, the internal ones before the external ones. While
 //     it has none, they are those of Config.Node.Addresses if that is a node.HostAddresses, the
@@ -72,7 +71,7 @@ func (n *Node) Configure(opts *kubeletkit.Options) error {
 		return fmt.Errorf("cluster: %w", err)
 	}
 	opts.Sources = append(slices.Clone(opts.Sources), restorable{n.source, &n.early})
-	opts.Admission.Admit = append(slices.Clone(opts.Admission.Admit), admit)
+	opts.Join = append(slices.Clone(opts.Join), admit)
 	opts.Admission.Limits.MaxPods, opts.Admission.Limits.Allocatable = 0, nil
 	opts.StatusSink = bothSinks(n.sink, opts.StatusSink)
 	if opts.Checkpoint == nil {
@@ -252,7 +251,7 @@ func (n *Node) written(e runtime.Event) {
 }
 
 // admission returns the checks of the node.
-func (n *Node) admission() (syncloop.Admitter, error) {
+func (n *Node) admission() (*admission.Admitter, error) {
 	return admission.New(admission.Options{
 		Node: func() admission.Node {
 			if object := n.node.Current(); object != nil {
@@ -260,13 +259,7 @@ func (n *Node) admission() (syncloop.Admitter, error) {
 			}
 			return admission.Node{Node: n.local}
 		},
-		Refresh: n.refresh,
-		Evict: func(uid types.UID, reason, message string) error {
-			if agent := n.agent.Load(); agent != nil {
-				return agent.Evict(uid, reason, message, nil)
-			}
-			return errNotJoined
-		},
+		Refresh:          n.refresh,
 		DeclaredFeatures: n.config.Node.DeclaredFeatures,
 		Logger:           n.named("admission"),
 	})

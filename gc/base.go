@@ -23,6 +23,9 @@ func (Base) Kick() {}
 // CollectPod implements [Collector].
 func (Base) CollectPod(*runtime.PodStatus) {}
 
+// Changed implements [Collector]. It does nothing.
+func (Base) Changed() {}
+
 // ImageBase is an [ImageCollector] that removes nothing. Embed it in implementations, so that
 // methods added later do not break them.
 type ImageBase struct{}

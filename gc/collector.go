@@ -23,7 +23,7 @@ import (
 const firstRetry = time.Second
 
 // idlePeriods is the number of periods after which a collection is made also if
-// Options.Idle reports that there is nothing to do.
+// nothing has changed.
 const idlePeriods = 10
 
 // Options are the settings of a [ContainerGC]; the zero value is valid.
@@ -34,14 +34,11 @@ type Options struct {
 	// collection.
 	Plan PlanFunc
 	// Period is the time from the end of a collection to the next one. Default 1
-	// minute, kubelet's ContainerGCPeriod. After a collection that failed it is 1
+	// minute, kubelet's ContainerGCPeriod. If Changed is called at all, a collection is left out up to ten times in a row while
+	// it is not called, unless the last one has failed, or there may be more to do as time passes: with a Plan, or
+	// Policy.MinAge. After a collection that failed it is 1
 	// second, and doubles up to Period with each further failure in a row.
 	Period time.Duration
-	// Idle reports whether nothing has happened in the runtime since it was called last. If
-	// it returns true at the end of a period, and the last collection has not failed, there
-	// is no collection, up to ten times in a row. It must not be set if the plan depends on
-	// the time, except by Policy.KeepLogs. nil: there is a collection after each period.
-	Idle func() bool
 	// LogsDir is the directory in which the runtime writes logs, a directory for each
 	// pod. "": log directories are left alone.
 	LogsDir string
@@ -69,6 +66,8 @@ type ContainerGC struct {
 	log  logr.Logger
 
 	started atomic.Bool
+	// observed means that Changed is called, and changed that it was since the last period.
+	observed, changed atomic.Bool
 	// kick holds one request; while it does, further ones mean the same.
 	kick chan struct{}
 	// swept means that the links of all gone pods were removed once. It belongs to Collect,
@@ -105,10 +104,24 @@ func New(rt Runtime, gone Gone, opts Options) (*ContainerGC, error) {
 		opts.Parallel = 8
 	}
 	opts.Metrics = newGuarded(opts.Metrics, opts.Logger)
-	return &ContainerGC{
+	c := &ContainerGC{
 		rt: rt, gone: gone, opts: opts, log: opts.Logger, kick: make(chan struct{}, 1),
 		ownPlan: ownPlan, deaths: make(chan struct{}, 1), died: map[types.UID]*runtime.PodStatus{},
-	}, nil
+	}
+	c.changed.Store(true) // an earlier agent may have left something behind
+	return c, nil
+}
+
+// Changed implements [Collector].
+func (c *ContainerGC) Changed() {
+	c.observed.Store(true)
+	c.changed.Store(true)
+}
+
+// idle reports whether there is nothing to collect, as far as is known at the end of a period.
+func (c *ContainerGC) idle() bool {
+	return c.observed.Load() && !c.changed.Swap(false) && !c.ownPlan && c.opts.MinAge == 0 &&
+		(c.logsDue.IsZero() || time.Now().Before(c.logsDue))
 }
 
 // Kick implements [Collector]. It also ends the back-off of earlier failures.
@@ -137,7 +150,7 @@ func (c *ContainerGC) Run(ctx context.Context) error {
 			c.collectDead(ctx)
 			continue
 		case <-next.C:
-			if failures == 0 && idle < idlePeriods && c.opts.Idle != nil && (c.logsDue.IsZero() || time.Now().Before(c.logsDue)) && c.opts.Idle() {
+			if failures == 0 && idle < idlePeriods && c.idle() {
 				idle++
 				next.Reset(c.untilDue(c.opts.Period))
 				continue

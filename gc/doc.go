@@ -14,8 +14,8 @@
 //
 // [Collector] is the interface of this package, [ContainerGC] the default, and [Base] removes nothing. The
 // collector lists the runtime, calls [Plan] or [Options.Plan], which is a function of
-// values, and carries the plan out. It does so once a minute, as kubelet, unless
-// [Options.Idle] reports that nothing has happened, and at once after [ContainerGC.Kick]. A
+// values, and carries the plan out. It does so once a minute, as kubelet, less often while
+// nothing happens, and at once after [ContainerGC.Kick]. A
 // container that cannot be removed does not prevent the removal of others. Its removal is
 // tried again after 1, 2, 4… seconds, up to the period; kubelet waits for the next minute.
 //

@@ -25,6 +25,9 @@ type Collector interface {
 	// each crash until the next collection. It never blocks; of several requests for a pod
 	// the latest counts.
 	CollectPod(status *runtime.PodStatus)
+	// Changed reports that something has happened in the runtime. A collector may leave periodic collections out while it is not
+	// called. It never blocks.
+	Changed()
 }
 
 var _ Collector = (*ContainerGC)(nil)

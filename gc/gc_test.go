@@ -7,7 +7,6 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -195,28 +194,30 @@ func TestOneFailureDoesNotKeepTheOthers(t *testing.T) {
 func TestIdlePeriodsAreSkipped(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := &holder{}
-		var idle atomic.Bool
-		idle.Store(true)
-		c, err := gc.New(h, func(types.UID) bool { return true }, gc.Options{Idle: idle.Load})
+		c, err := gc.New(h, func(types.UID) bool { return true }, gc.Options{})
 		require.NoError(t, err)
 		go func() { assert.NoError(t, c.Run(t.Context())) }()
-		time.Sleep(10*time.Minute + time.Second)
-		assert.Zero(t, h.listed())
+		time.Sleep(2*time.Minute + time.Second)
+		assert.Equal(t, 2, h.listed(), "nothing reports that something has happened")
+		c.Changed()
 		time.Sleep(time.Minute)
-		assert.Equal(t, 1, h.listed(), "a collection after ten periods in any case")
+		assert.Equal(t, 3, h.listed())
+		time.Sleep(10 * time.Minute)
+		assert.Equal(t, 3, h.listed())
+		time.Sleep(time.Minute)
+		assert.Equal(t, 4, h.listed(), "a collection after ten periods in any case")
 		c.Kick()
 		synctest.Wait()
-		assert.Equal(t, 2, h.listed())
-		idle.Store(false)
+		assert.Equal(t, 5, h.listed())
+		c.Changed()
 		time.Sleep(time.Minute + time.Second)
-		assert.Equal(t, 3, h.listed(), "something has happened")
-		idle.Store(true)
+		assert.Equal(t, 6, h.listed(), "something has happened")
 		h.mu.Lock()
 		h.pods, h.failing = []*runtime.Pod{gonePod("u1")}, map[string]error{"c-u1": errors.New("busy")}
 		h.mu.Unlock()
 		c.Kick()
 		time.Sleep(8 * time.Second)
-		assert.Equal(t, 7, h.listed(), "a failure is tried again after 1, 2 and 4 s")
+		assert.Equal(t, 10, h.listed(), "a failure is tried again after 1, 2 and 4 s")
 	})
 }
 

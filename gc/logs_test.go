@@ -57,7 +57,7 @@ func TestLogsAreKeptForAWhile(t *testing.T) {
 			return uid != "u3" || !back
 		}
 		c, err := gc.New(h, gone, gc.Options{
-			Policy: gc.Policy{KeepLogs: 30 * time.Second}, LogsDir: logs, Period: time.Hour, Idle: func() bool { return true },
+			Policy: gc.Policy{KeepLogs: 30 * time.Second}, LogsDir: logs, Period: time.Hour,
 		})
 		require.NoError(t, err)
 		ctx, cancel := context.WithCancel(t.Context())

@@ -21,8 +21,8 @@ type Component interface {
 // Runner is a component with work of its own.
 type Runner interface {
 	Component
-	// Run works until ctx ends. It is called once, when the agent runs. If it returns before that, the agent stops
-	// with its error.
+	// Run works until ctx ends. It is called once, when the agent runs. If it returns an error before that, the agent
+	// stops with it.
 	Run(ctx context.Context) error
 }
 
@@ -83,10 +83,10 @@ type Preparer interface {
 	Component
 	// Prepare is called in each sync of the pod, before the runtime is called: before the first sandbox, after
 	// each change, and after a restart of the agent. It returns soon if everything is ready.
-	// ctx ends when the pod is to end.
+	// ctx ends when the sync returns or the pod is to end.
 	//
-	// An error keeps containers that do not run from starting, and the error is their waiting
-	// reason. Containers that run continue to run. Prepare is repeated after a back-off. An error that wraps a
+	// An error keeps containers that do not run from starting: they wait with the reason ContainerCreating or PodInitializing, as in
+	// kubelet, and the text of the error is their message. Containers that run continue to run. Prepare is repeated after a back-off. An error that wraps a
 	// [*runtime.TerminalError] fails the pod for good. Components after this one are not called in this sync.
 	Prepare(ctx context.Context, req PrepareRequest) (PrepareResponse, error)
 }

@@ -15,33 +15,6 @@ import (
 	"github.com/kubeletkit/kubeletkit/volume"
 )
 
-// StorageMeasurer is an optional interface of a [podworkers.Syncer], found by
-// [runtime.Optional].
-type StorageMeasurer interface {
-	// MeasureStorage measures the storage of pods that have limits, until ctx ends: every 10
-	// s, two pods at a time, and each at most a tenth of the time. A pod whose measurement takes
-	// 10 s or more is measured less often, one such pod at a time. It blocks no SyncPod.
-	// exceeded is called with each pod that has come to exceed a limit; the next SyncPod
-	// ends it, in its own grace period. exceeded must not block. While neither MeasureStorage
-	// nor EvictForStorage of [StorageEvicter] runs, no pod is evicted for its storage.
-	MeasureStorage(ctx context.Context, exceeded func(types.UID)) error
-}
-
-// StorageEvicter is an optional interface of a [podworkers.Syncer], found by
-// [runtime.Optional].
-type StorageEvicter interface {
-	// EvictForStorage measures as MeasureStorage of [StorageMeasurer] does, in place of it. It
-	// kills each pod that has come to exceed a limit at once, with a grace period of 1 s and
-	// kubelet's status: also while SyncPod for it is under way, and while it is being stopped in
-	// a longer grace period, unless a new incarnation of it waits for its end.
-	EvictForStorage(ctx context.Context, workers podworkers.Workers) error
-}
-
-var (
-	_ StorageMeasurer = (*Syncer)(nil)
-	_ StorageEvicter  = (*Syncer)(nil)
-)
-
 const (
 	// evictionGrace is the grace period of a pod that is evicted for its storage, in seconds
 	// (kubelet: immediateEvictionGracePeriodSeconds).
@@ -208,17 +181,14 @@ func (m *measurements) empty() bool {
 	return len(m.pods) == 0
 }
 
-// MeasureStorage implements [StorageMeasurer].
-func (s *Syncer) MeasureStorage(ctx context.Context, exceeded func(types.UID)) error {
-	return s.measureStorage(ctx, func(pod *v1.Pod, message string) {
-		s.warn(pod, reasonEvicted, message)
-		exceeded(pod.UID)
-	})
-}
-
-// EvictForStorage implements [StorageEvicter].
-func (s *Syncer) EvictForStorage(ctx context.Context, workers podworkers.Workers) error {
-	return s.measureStorage(ctx, func(pod *v1.Pod, message string) {
+// evictForStorage measures the storage of pods that have limits, until ctx ends: every 10
+// s, two pods at a time, and each at most a tenth of the time. A pod whose measurement takes
+// 10 s or more is measured less often, one such pod at a time. It delays no SyncPod. It
+// kills each pod that has come to exceed a limit at once, with a grace period of 1 s and
+// kubelet's status: also while SyncPod for it is under way, and while it is being stopped in
+// a longer grace period, unless a new incarnation of it waits for its end.
+func (s *Syncer) evictForStorage(ctx context.Context, workers podworkers.Workers) {
+	s.measureStorage(ctx, func(pod *v1.Pod, message string) {
 		if workers.State(pod.UID).RestartRequested {
 			return // a kill would end the next incarnation, too
 		}
@@ -232,7 +202,7 @@ func (s *Syncer) EvictForStorage(ctx context.Context, workers podworkers.Workers
 
 // measureStorage measures pods until ctx ends, and calls exceeded with each pod that has come to
 // exceed a limit, and kubelet's message.
-func (s *Syncer) measureStorage(ctx context.Context, exceeded func(pod *v1.Pod, message string)) error {
+func (s *Syncer) measureStorage(ctx context.Context, exceeded func(pod *v1.Pod, message string)) {
 	var tasks sync.WaitGroup
 	defer tasks.Wait()
 	slots, slow := make(chan struct{}, walkers), make(chan struct{}, 1)
@@ -242,14 +212,14 @@ func (s *Syncer) measureStorage(ctx context.Context, exceeded func(pod *v1.Pod, 
 		if s.measured.empty() {
 			select {
 			case <-ctx.Done():
-				return nil
+				return
 			case <-s.measured.wake:
 			}
 		}
 		tick.Reset(usagePeriod)
 		select {
 		case <-ctx.Done():
-			return nil
+			return
 		case <-tick.C:
 		}
 		now := time.Now()
@@ -265,7 +235,7 @@ func (s *Syncer) measureStorage(ctx context.Context, exceeded func(pod *v1.Pod, 
 			}
 			select {
 			case <-ctx.Done():
-				return nil
+				return
 			case slots <- struct{}{}:
 			}
 			tasks.Go(func() {

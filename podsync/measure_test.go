@@ -44,11 +44,11 @@ func startMeasuring(t *testing.T, usage func(ctx context.Context, pod *v1.Pod) (
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error)
 	go func() {
-		ended <- m.MeasureStorage(ctx, func(uid types.UID) {
+		ended <- m.Run(ctx, evictions{workersfake.NewWorkers(), func(uid types.UID) {
 			m.mu.Lock()
 			defer m.mu.Unlock()
 			m.exceeded = append(m.exceeded, uid)
-		})
+		}})
 	}()
 	t.Cleanup(func() {
 		cancel()
@@ -56,6 +56,14 @@ func startMeasuring(t *testing.T, usage func(ctx context.Context, pod *v1.Pod) (
 	})
 	return m
 }
+
+// evictions are workers that pass evictions on.
+type evictions struct {
+	podworkers.Workers
+	evicted func(uid types.UID)
+}
+
+func (e evictions) UpdatePod(u podworkers.Update) { e.evicted(u.Pod.UID) }
 
 // sizedPod is a pod with a volume that has a size limit.
 func sizedPod(name string) *v1.Pod {
@@ -228,7 +236,7 @@ func TestEvictionKillsBeforeItsEvent(t *testing.T) {
 		s := newSyncer(t, w, podsync.Options{Event: runtime.EventFunc(func(runtime.Event) { killed <- workers.State("web").TerminationRequested() })})
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error)
-		go func() { ended <- s.EvictForStorage(ctx, workers) }()
+		go func() { ended <- s.Run(ctx, workers) }()
 		_, err := s.SyncPod(t.Context(), podworkers.Create, sizedPod("web"), nothing())
 		require.NoError(t, err)
 		workers.UpdatePod(podworkers.Update{Type: podworkers.Create, Pod: sizedPod("web")})

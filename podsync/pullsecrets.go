@@ -7,8 +7,37 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/kubeletkit/kubeletkit/lifecycle"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
+
+// secretsComponent is the component that looks up the image pull secrets of pods.
+type secretsComponent struct {
+	secrets func(ctx context.Context, pod *v1.Pod) ([]v1.Secret, error)
+}
+
+// Name implements [lifecycle.Component].
+func (secretsComponent) Name() string { return "pull secrets" }
+
+// Prepare implements [lifecycle.Preparer].
+func (c secretsComponent) Prepare(ctx context.Context, req lifecycle.PrepareRequest) (lifecycle.PrepareResponse, error) {
+	secrets, err := c.secrets(ctx, req.Pod)
+	return lifecycle.PrepareResponse{PullSecrets: secrets}, err
+}
+
+// serviceEnv is the component that gives containers the variables of services.
+type serviceEnv struct {
+	variables func(ctx context.Context, pod *v1.Pod) ([]v1.EnvVar, error)
+}
+
+// Name implements [lifecycle.Component].
+func (serviceEnv) Name() string { return "service variables" }
+
+// EditContainer implements [lifecycle.ContainerEditor].
+func (c serviceEnv) EditContainer(ctx context.Context, pod *v1.Pod, _ *v1.Container) (runtime.ContainerEdits, error) {
+	env, err := c.variables(ctx, pod)
+	return runtime.ContainerEdits{Env: env}, err
+}
 
 // pullSecrets returns a function that looks up the pull secrets that a pod names. A
 // secret that cannot be read is left out, with an event, as in kubelet: the image may be

@@ -49,32 +49,31 @@ func (s *Syncer) resizePending(pod *v1.Pod) v1.PodCondition {
 	return c
 }
 
-// resizeConditions returns the conditions of a resize for the latest inputs, and reports its
-// end. st.mu is held.
-func (s *Syncer) resizeConditions(st *podState) []v1.PodCondition {
+// resizeConditions returns the conditions of a resize for the latest inputs, and the message of its
+// end, "" if it has not ended. st.mu is held.
+func (st *podState) resizeConditions(pending v1.PodCondition) (out []v1.PodCondition, completed string) {
 	r, pod := &st.resize, st.last.pod
 	if st.last.phase != phaseSync {
 		r.pending, r.generation = v1.PodCondition{}, 0
-		return nil
+		return nil, ""
 	}
 	r.follow(pod)
-	var out []v1.PodCondition
-	if r.pending = s.resizePending(pod); r.pending.Type != "" {
+	if r.pending = pending; r.pending.Type != "" {
 		out = append(out, r.pending)
 	}
 	if r.done || !resizing(pod, st.last.observed) {
 		if r.generation != 0 {
-			s.emit(runtime.RefOf(pod), v1.EventTypeNormal, "ResizeCompleted", resize.Message("Pod resize completed", pod, r.generation, ""))
+			completed = resize.Message("Pod resize completed", pod, r.generation, "")
 		}
 		r.generation, r.problem = 0, ""
-		return out
+		return out, completed
 	}
 	r.generation = cmp.Or(r.generation, pod.Generation)
 	c := v1.PodCondition{Type: v1.PodResizeInProgress, Status: v1.ConditionTrue, ObservedGeneration: r.generation}
 	if r.problem != "" {
 		c.Reason, c.Message = v1.PodReasonError, r.problem
 	}
-	return append(out, c)
+	return append(out, c), ""
 }
 
 // resizing reports whether a running container has other resources than the pod, or is to be
@@ -95,6 +94,7 @@ func (s *Syncer) setResized(st *podState, pod *v1.Pod, problem string, err error
 	if !runtime.Resizable(pod) {
 		return
 	}
+	message := ""
 	s.refresh(st, func() bool {
 		r := &st.resize
 		if problem == "" {
@@ -106,7 +106,10 @@ func (s *Syncer) setResized(st *podState, pod *v1.Pod, problem string, err error
 			return false
 		}
 		r.problem, r.generation = problem, cmp.Or(r.generation, pod.Generation)
-		s.warn(pod, "ResizeError", resize.Message("Pod resize error", pod, r.generation, problem))
+		message = resize.Message("Pod resize error", pod, r.generation, problem)
 		return true
 	})
+	if message != "" {
+		s.warn(pod, "ResizeError", message)
+	}
 }

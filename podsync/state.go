@@ -3,6 +3,7 @@ package podsync
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -11,16 +12,6 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/status"
 )
-
-// StatusRefresher is an optional interface of a [podworkers.Syncer], found by
-// [runtime.Optional].
-type StatusRefresher interface {
-	// RefreshStatus brings the API status of the pod up to date with the results of its
-	// probes, also while a call for the pod is under way: a pull, a hook or the end of the
-	// pod may take minutes. It does nothing for an unknown pod. It is safe for concurrent
-	// use and waits for no call.
-	RefreshStatus(uid types.UID)
-}
 
 // phase is what the status of a pod depends on beside its inputs.
 type phase int
@@ -52,10 +43,18 @@ type podState struct {
 	volumes  sync.Mutex
 	starting context.Context
 	outdated int
+	// updated is the pod of the latest update that came while SyncPod was under way.
+	updated atomic.Pointer[v1.Pod]
+	// running are the IDs of the containers for which the step Running was called; only SyncPod uses it.
+	running map[string]struct{}
 
-	// mu is held while the status is generated and set. So the latest status is always
-	// generated from the latest inputs and results of probes.
+	// mu guards the following. It is not held while other parts are called.
 	mu sync.Mutex
+	// generating is closed when the generation of the status under way has ended; nil if there is none. again means that
+	// an input has changed since that one began, so another one follows: the latest status is always
+	// generated from the latest inputs and results of probes.
+	generating chan struct{}
+	again      bool
 	// gone means that the incarnation has ended; the status is not set any more.
 	gone bool
 	// last, override and host, with the addresses, are the inputs of the latest status. last.pod
@@ -81,63 +80,102 @@ func (s *Syncer) state(uid types.UID) *podState {
 	return st
 }
 
-// forget ends the state of an incarnation.
+// forget ends the state of an incarnation. No status of it is set after that.
 func (s *Syncer) forget(uid types.UID) {
 	s.mu.Lock()
 	st := s.pods[uid]
 	delete(s.pods, uid)
 	s.mu.Unlock()
 	if st != nil {
-		st.mu.Lock()
+		st.lockIdle()
 		defer st.mu.Unlock()
 		st.gone = true
+	}
+}
+
+// lockIdle takes mu while no status is being generated. Callbacks do not call it.
+func (st *podState) lockIdle() {
+	st.mu.Lock()
+	for st.generating != nil {
+		ended := st.generating
+		st.mu.Unlock()
+		<-ended
+		st.mu.Lock()
 	}
 }
 
 // setStatus generates the status of the pod from the inputs, makes it the latest one, and
 // returns it.
 func (s *Syncer) setStatus(st *podState, in inputs, override func(*v1.PodStatus)) v1.PodStatus {
-	st.mu.Lock()
-	defer st.mu.Unlock()
+	st.lockIdle()
 	st.last, st.override = in, override
 	return s.generate(st)
 }
 
-// generate generates the status from the state, and sets it. st.mu is held.
-func (s *Syncer) generate(st *podState) v1.PodStatus {
-	st.host = s.currentHost()
-	in := status.Input{
+// refresh generates and sets the status again, after change has changed an input; nil
+// changes none. It does nothing if there is no status, or change returns false. change is called with the lock held. If a
+// status is being generated, another one follows, and refresh does not wait for it: it may be called by a callback.
+func (s *Syncer) refresh(st *podState, change func() bool) {
+	st.mu.Lock()
+	switch {
+	case st.gone || st.last.pod == nil || change != nil && !change():
+		st.mu.Unlock()
+	case st.generating != nil:
+		st.again = true
+		st.mu.Unlock()
+	default:
+		s.generate(st)
+	}
+}
+
+// generate generates the status from the state, and sets it, until no input has changed meanwhile. st.mu is held, no
+// status is being generated, and generate unlocks st.mu.
+func (s *Syncer) generate(st *podState) (api v1.PodStatus) {
+	st.generating = make(chan struct{})
+	for st.again = true; st.again; {
+		st.again = false
+		pod := st.last.pod
+		st.mu.Unlock()
+		host, pending := s.currentHost(), s.resizePending(pod)
+		st.mu.Lock()
+		in, completed := s.input(st, host, pending)
+		st.mu.Unlock()
+		if prev, ok := s.deps.Status.Get(in.Pod.UID); ok {
+			in.Previous = &prev
+		}
+		api = status.Generate(in)
+		s.deps.Status.Set(in.Pod, api)
+		if completed != "" {
+			s.emit(runtime.RefOf(in.Pod), v1.EventTypeNormal, "ResizeCompleted", completed)
+		}
+		st.mu.Lock()
+	}
+	close(st.generating)
+	st.generating = nil
+	st.mu.Unlock()
+	return api
+}
+
+// input returns the input of the latest status, but for the previous one, and the message of a resize that has ended, ""
+// if none has. st.mu is held.
+func (s *Syncer) input(st *podState, host *runtime.Host, pending v1.PodCondition) (in status.Input, completed string) {
+	st.host = host
+	in = status.Input{
 		Pod:         st.last.pod,
 		Runtime:     st.last.observed,
 		Waiting:     st.waiting,
-		HostIPs:     st.host.IPs,
+		HostIPs:     host.IPs,
 		Now:         time.Now(),
 		Terminating: st.last.phase >= phaseTerminating,
 		Terminated:  st.last.phase >= phaseTerminated,
 		Override:    st.override,
 		Probes:      s.probes(),
-		Resize:      s.resizeConditions(st),
 	}
-	if prev, ok := s.deps.Status.Get(in.Pod.UID); ok {
-		in.Previous = &prev
-	}
-	api := status.Generate(in)
-	s.deps.Status.Set(in.Pod, api)
-	return api
+	in.Resize, completed = st.resizeConditions(pending)
+	return in, completed
 }
 
-// refresh generates and sets the status again, after change has changed an input; nil
-// changes none. It does nothing if there is no status, or change returns false.
-func (s *Syncer) refresh(st *podState, change func() bool) {
-	st.mu.Lock()
-	defer st.mu.Unlock()
-	if st.gone || st.last.pod == nil || change != nil && !change() {
-		return
-	}
-	s.generate(st)
-}
-
-// RefreshStatus implements [StatusRefresher].
+// RefreshStatus implements [podworkers.Syncer].
 func (s *Syncer) RefreshStatus(uid types.UID) {
 	s.mu.Lock()
 	st := s.pods[uid]
@@ -151,8 +189,9 @@ func (s *Syncer) RefreshStatus(uid types.UID) {
 // of probes may change at any time, so a pod with probes has its status generated at each
 // sync.
 func (s *Syncer) unchangedStatus(st *podState, in inputs) (v1.PodStatus, bool) {
+	host, pending := s.currentHost(), s.resizePending(in.pod)
 	st.mu.Lock()
-	same := st.last == in && st.host == s.currentHost() && s.resizePending(in.pod) == st.resize.pending
+	same := st.last == in && st.host == host && pending == st.resize.pending
 	st.mu.Unlock()
 	if !same || in.observed == nil || hasProbes(s.probes(), in.pod) {
 		return v1.PodStatus{}, false

@@ -17,6 +17,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/kubeletkit/kubeletkit/lifecycle"
 	"github.com/kubeletkit/kubeletkit/podworkers"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
@@ -63,6 +64,9 @@ type Volumes interface {
 	SetUp(ctx context.Context, pod *v1.Pod, podDir string) (map[string]runtime.Volume, error)
 	// TearDown takes down all that was set up below the directory of the pod.
 	TearDown(ctx context.Context, ref runtime.PodRef, podDir string) error
+	// Remove takes down the volumes below the directory and removes it. It must
+	// refuse to cross a mount.
+	Remove(ctx context.Context, ref runtime.PodRef, podDir string) error
 	// Exceeded returns a message if a volume exceeds its size limit, else "".
 	Exceeded(ctx context.Context, pod *v1.Pod, podDir string) (string, error)
 	// Usage returns what the volumes use of the node's ephemeral storage, in bytes, see
@@ -80,6 +84,8 @@ type Deps struct {
 	Volumes Volumes
 	// Prober runs the probes. nil: no probes are run.
 	Prober Prober
+	// Join are components that join the lives of pods, after those for volumes and pull secrets; see [Syncer.Steps].
+	Join []lifecycle.Component
 }
 
 // Options are the settings of a [Syncer].
@@ -139,6 +145,9 @@ type Syncer struct {
 	subPath func(context.Context, runtime.SubPath) (string, error)
 	// measured are the pods with limits, from their first SyncPod to SyncTerminatedPod.
 	measured measurements
+	// refreshes are the pods whose volumes are to be brought up to date during a SyncPod.
+	refreshes *refreshes
+	steps     *lifecycle.Steps
 
 	mu sync.Mutex
 	// pods has what is remembered of each pod, from its first call to the end of
@@ -146,10 +155,7 @@ type Syncer struct {
 	pods map[types.UID]*podState
 }
 
-var (
-	_ podworkers.Syncer = (*Syncer)(nil)
-	_ StatusRefresher   = (*Syncer)(nil)
-)
+var _ podworkers.Syncer = (*Syncer)(nil)
 
 // New returns a Syncer, or an error that names everything that is missing.
 func New(deps Deps, opts Options) (*Syncer, error) {
@@ -174,11 +180,23 @@ func New(deps Deps, opts Options) (*Syncer, error) {
 	s := &Syncer{
 		deps: deps, opts: opts, log: opts.Logger, id: strconv.FormatUint(rand.Uint64(), 36),
 		subPath: deps.Volumes.SubPath, pods: map[types.UID]*podState{},
-		measured: measurements{wake: make(chan struct{}, 1)},
+		measured: measurements{wake: make(chan struct{}, 1)}, refreshes: newRefreshes(),
+	}
+	components := []lifecycle.Component{volumes{s}, secretsComponent{opts.PullSecrets}}
+	if opts.ServiceEnv != nil {
+		components = append(components, serviceEnv{opts.ServiceEnv})
+	}
+	var err error
+	if s.steps, err = lifecycle.New(append(components, deps.Join...)...); err != nil {
+		return nil, fmt.Errorf("podsync: %w", err)
 	}
 	s.host.Store(opts.Host)
 	return s, nil
 }
+
+// Steps returns the components that join the lives of pods: those for volumes, pull secrets and the variables of
+// services, and those of Deps.Join. The handler of the sync loop needs it for the steps Admit and Gone.
+func (s *Syncer) Steps() *lifecycle.Steps { return s.steps }
 
 // currentHost returns the host with the addresses that it has now. As long as they do not
 // change, it is the same pointer.
@@ -276,7 +294,7 @@ func (s *Syncer) mustFail(st *podState, pod *v1.Pod, observed *runtime.PodStatus
 	return nil, recheck
 }
 
-// startContainers makes ready what the containers need and calls the runtime.
+// startContainers calls the step Prepare, and the runtime.
 func (s *Syncer) startContainers(ctx context.Context, st *podState, pod *v1.Pod, observed *runtime.PodStatus) (res runtime.SyncResult, err error) {
 	ref := runtime.RefOf(pod)
 	network := s.networkReady(pod)
@@ -288,37 +306,62 @@ func (s *Syncer) startContainers(ctx context.Context, st *podState, pod *v1.Pod,
 		s.warn(pod, "Failed", "error making pod data directories: "+err.Error())
 		return waitingAll(pod, observed, err), fmt.Errorf("pod %s: making its directory: %w", ref, err)
 	}
-	volumes, err := s.setUpVolumes(ctx, st, pod)
+	ready, err := s.steps.Prepare(ctx, lifecycle.PrepareRequest{Pod: pod, Observed: observed, Dir: dir})
+	// A failure of a later component leaves the volumes set up.
+	defer func() { res.RetryAfter = soonest(soonest(res.RetryAfter, ready.RetryAfter), st.started()) }()
 	if err != nil {
-		return waitingAll(pod, observed, err), fmt.Errorf("pod %s: setting up its volumes: %w", ref, err)
+		cause := err
+		if component := (*lifecycle.ComponentError)(nil); errors.As(err, &component) {
+			cause = component.Err // its text is for users
+		}
+		return waitingAll(pod, observed, cause), fmt.Errorf("pod %s: preparing it: %w", ref, err)
 	}
-	defer func() { res.RetryAfter = soonest(res.RetryAfter, st.started()) }()
 	if network != nil { // the containers that run go on, and read their files
 		return waitingAll(pod, observed, network), fmt.Errorf("pod %s: %w", ref, network)
 	}
-	secrets, err := s.opts.PullSecrets(ctx, pod)
-	if err != nil {
-		return waitingAll(pod, observed, err), fmt.Errorf("pod %s: getting its pull secrets: %w", ref, err)
-	}
-	var serviceEnv func(ctx context.Context) ([]v1.EnvVar, error)
-	if s.opts.ServiceEnv != nil {
-		serviceEnv = func(ctx context.Context) ([]v1.EnvVar, error) { return s.opts.ServiceEnv(ctx, pod) }
-	}
-	return s.deps.Runtime.SyncPod(ctx, runtime.PodSync{
-		Pod:          pod,
-		Status:       observed,
-		Probes:       s.probes(),
-		PullSecrets:  secrets,
-		Objects:      s.opts.Objects,
-		ServiceEnv:   serviceEnv,
-		Volumes:      volumes,
-		SubPath:      s.subPath,
-		Dir:          dir,
-		Host:         s.currentHost(),
-		Event:        s.opts.Event,
-		Record:       s.opts.Record,
-		SandboxReady: st.sandboxReady,
+	handled := s.handleRunning(ctx, st, pod, observed)
+	res, err = s.deps.Runtime.SyncPod(ctx, runtime.PodSync{
+		Pod:           pod,
+		Status:        observed,
+		Probes:        s.probes(),
+		PullSecrets:   ready.PullSecrets,
+		Objects:       s.opts.Objects,
+		EditSandbox:   s.steps.SandboxEdits(pod),
+		EditContainer: s.steps.ContainerEdits(pod),
+		Volumes:       ready.Volumes,
+		SubPath:       s.subPath,
+		Dir:           dir,
+		Host:          s.currentHost(),
+		Event:         s.opts.Event,
+		Record:        s.opts.Record,
+		SandboxReady:  st.sandboxReady,
 	})
+	return res, errors.Join(err, handled)
+}
+
+// handleRunning calls the step Running if a container runs for which it was not called.
+func (s *Syncer) handleRunning(ctx context.Context, st *podState, pod *v1.Pod, observed *runtime.PodStatus) error {
+	if !s.steps.HandleRunning() || observed == nil {
+		return nil
+	}
+	running, fresh := map[string]struct{}{}, false
+	for i := range observed.Containers {
+		c := &observed.Containers[i]
+		if c.State != runtime.ContainerRunning {
+			continue
+		}
+		running[c.ID.ID] = struct{}{}
+		if _, known := st.running[c.ID.ID]; !known {
+			fresh = true
+		}
+	}
+	if fresh {
+		if err := s.steps.Running(ctx, pod, observed); err != nil {
+			return fmt.Errorf("pod %s: handling that its containers run: %w", runtime.RefOf(pod), err)
+		}
+	}
+	st.running = running
+	return nil
 }
 
 // networkReady returns an error, and reports it, while no container of the pod can be started
@@ -412,7 +455,7 @@ func (s *Syncer) SyncTerminatingOrphan(ctx context.Context, orphan *runtime.Pod,
 	return nil
 }
 
-// SyncTerminatedPod takes down the volumes of a pod that has stopped, and makes its status
+// SyncTerminatedPod calls the step Ended for a pod that has stopped, and makes its status
 // final.
 func (s *Syncer) SyncTerminatedPod(ctx context.Context, pod *v1.Pod, observed *runtime.PodStatus) error {
 	ref := runtime.RefOf(pod)
@@ -420,8 +463,8 @@ func (s *Syncer) SyncTerminatedPod(ctx context.Context, pod *v1.Pod, observed *r
 	if err := s.measured.forget(ctx, pod.UID); err != nil {
 		return fmt.Errorf("pod %s: %w", ref, err)
 	}
-	if err := s.deps.Volumes.TearDown(ctx, ref, s.PodDir(pod.UID)); err != nil {
-		return fmt.Errorf("pod %s: taking down its volumes: %w", ref, err)
+	if err := s.steps.Ended(ctx, lifecycle.EndedRequest{Pod: pod, Observed: observed, Dir: s.PodDir(pod.UID)}); err != nil {
+		return fmt.Errorf("pod %s: taking it down: %w", ref, err)
 	}
 	s.forget(pod.UID) // before Terminate: no refresh changes a final status
 	s.deps.Status.Terminate(pod)

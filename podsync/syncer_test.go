@@ -99,6 +99,7 @@ func (w *world) TearDown(context.Context, runtime.PodRef, string) error {
 	w.note("tear down volumes")
 	return nil
 }
+func (w *world) Remove(context.Context, runtime.PodRef, string) error { return nil }
 func (w *world) Exceeded(ctx context.Context, pod *v1.Pod, _ string) (string, error) {
 	if w.measure != nil {
 		return w.measure(ctx, pod)

@@ -6,55 +6,33 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kubeletkit/kubeletkit/internal/backoff"
+	"github.com/kubeletkit/kubeletkit/lifecycle"
 	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/volume"
 )
 
-// VolumeRefresher is an optional interface of a [podworkers.Syncer], found by
-// [runtime.Optional].
-type VolumeRefresher interface {
-	// RefreshVolumes brings the volumes of a pod to their latest content while SyncPod
-	// for it is under way: a pull or a hook may take minutes. At any other time it does nothing,
-	// because the next SyncPod does that. desired returns the pod as it is to be. It is safe
-	// for concurrent use.
-	RefreshVolumes(ctx context.Context, uid types.UID, desired func(types.UID) (*v1.Pod, bool))
+// volumes is the component that sets up the volumes of pods, and takes them down.
+type volumes struct{ s *Syncer }
+
+// Name implements [lifecycle.Component].
+func (volumes) Name() string { return "volumes" }
+
+// Prepare implements [lifecycle.Preparer].
+func (v volumes) Prepare(ctx context.Context, req lifecycle.PrepareRequest) (lifecycle.PrepareResponse, error) {
+	ready, err := v.s.setUpVolumes(ctx, v.s.state(req.Pod.UID), req.Pod)
+	return lifecycle.PrepareResponse{Volumes: ready}, err
 }
 
-var _ VolumeRefresher = (*Syncer)(nil)
+// Ended implements [lifecycle.EndedHandler].
+func (v volumes) Ended(ctx context.Context, req lifecycle.EndedRequest) error {
+	return v.s.deps.Volumes.TearDown(ctx, runtime.RefOf(req.Pod), req.Dir)
+}
 
-// RefreshVolumes implements [VolumeRefresher].
-func (s *Syncer) RefreshVolumes(ctx context.Context, uid types.UID, desired func(types.UID) (*v1.Pod, bool)) {
-	s.mu.Lock()
-	st := s.pods[uid]
-	s.mu.Unlock()
-	if st == nil {
-		return
-	}
-	st.volumes.Lock()
-	defer st.volumes.Unlock()
-	if st.starting == nil {
-		return
-	}
-	// A volume that does not answer must not hold up the end of the pod: SyncPod waits for this.
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	defer context.AfterFunc(st.starting, cancel)()
-	// Looked up with the lock: a SyncPod with a later version of the pod comes after this.
-	pod, ok := desired(uid)
-	if !ok || pod.DeletionTimestamp != nil {
-		return
-	}
-	volumes, err := s.deps.Volumes.SetUp(ctx, pod, st.dir)
-	if err != nil && ctx.Err() != nil {
-		return
-	}
-	if err != nil {
-		s.warnMounts(pod, volumes, err)
-	}
-	st.countOutdated(err)
+// Gone implements [lifecycle.GoneHandler]. It removes the directory of the pod.
+func (v volumes) Gone(ctx context.Context, req lifecycle.GoneRequest) error {
+	return v.s.deps.Volumes.Remove(ctx, req.Pod, req.Dir)
 }
 
 // outdatedBackoff is the delay until volumes are set up again that are ready with an earlier
@@ -71,23 +49,23 @@ func (st *podState) countOutdated(err error) {
 }
 
 // setUpVolumes makes the volumes of the pod ready. If it returns no error, the containers
-// can be started, and started must be called afterwards.
+// can be started, and started must be called when they are.
 func (s *Syncer) setUpVolumes(ctx context.Context, st *podState, pod *v1.Pod) (map[string]runtime.Volume, error) {
 	st.volumes.Lock()
 	defer st.volumes.Unlock()
-	volumes, err := s.deps.Volumes.SetUp(ctx, pod, st.dir)
+	ready, err := s.deps.Volumes.SetUp(ctx, pod, st.dir)
 	if err != nil && ctx.Err() != nil {
 		return nil, err // it was cut off: no volume is at fault
 	}
-	if err != nil && (!s.warnMounts(pod, volumes, err) || !hasAll(volumes, pod)) {
+	if err != nil && (!s.warnMounts(pod, ready, err) || !hasAll(ready, pod)) {
 		return nil, err
 	}
 	st.countOutdated(err)
 	st.starting = ctx
-	return volumes, nil
+	return ready, nil
 }
 
-// started ends the time in which RefreshVolumes acts. It returns the time until the volumes are to
+// started ends the time in which refreshVolumes acts. It returns the time until the volumes are to
 // be set up again though nothing else happens; 0 means never.
 func (st *podState) started() (retryAfter time.Duration) {
 	st.volumes.Lock()

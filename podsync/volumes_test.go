@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kubeletkit/kubeletkit/internal/testpod"
 	"github.com/kubeletkit/kubeletkit/podsync"
@@ -26,23 +26,22 @@ func TestRefreshVolumes(t *testing.T) {
 	w := &world{}
 	s := newSyncer(t, w, podsync.Options{})
 	pod := makePod()
-	desired := func(types.UID) (*v1.Pod, bool) { return pod, true }
-	s.RefreshVolumes(t.Context(), pod.UID, desired)
+	s.RefreshVolumes(t.Context(), pod)
 	assert.Empty(t, w.calls, "the pod is not known")
-	w.during = func() { s.RefreshVolumes(t.Context(), pod.UID, desired) }
+	w.during = func() { s.RefreshVolumes(t.Context(), pod) }
 	_, err := s.SyncPod(t.Context(), podworkers.Create, pod, nothing())
 	require.NoError(t, err)
 	assert.Equal(t, []string{"set up volumes", "sync web", "set up volumes"}, w.calls)
 
 	w.calls = nil
-	s.RefreshVolumes(t.Context(), pod.UID, desired)
+	s.RefreshVolumes(t.Context(), pod)
 	assert.Empty(t, w.calls, "no sync is under way")
 	w.during = func() {
-		s.RefreshVolumes(t.Context(), pod.UID, func(types.UID) (*v1.Pod, bool) { return nil, false })
+		s.RefreshVolumes(t.Context(), testpod.With(makePod(), func(pod *v1.Pod) { pod.DeletionTimestamp = new(metav1.Now()) }))
 	}
 	_, err = s.SyncPod(t.Context(), podworkers.Sync, pod, nothing())
 	require.NoError(t, err)
-	assert.Equal(t, []string{"set up volumes", "sync web"}, w.calls, "the pod is not desired any more")
+	assert.Equal(t, []string{"set up volumes", "sync web"}, w.calls, "the pod is to be deleted")
 }
 
 // The end of a pod, which ends the context of SyncPod, does not wait for a volume that does not
@@ -62,7 +61,7 @@ func TestRefreshEndsWithTheSync(t *testing.T) {
 			close(under)
 			<-ctx.Done()
 		}
-		done.Go(func() { s.RefreshVolumes(refresh, pod.UID, func(types.UID) (*v1.Pod, bool) { return pod, true }) })
+		done.Go(func() { s.RefreshVolumes(refresh, pod) })
 		<-under
 		cancel()
 	}
@@ -149,7 +148,7 @@ func TestVolumesWithOldContentAreSetUpAgain(t *testing.T) {
 	assert.Zero(t, retryAfter())
 	w.during = func() {
 		w.setUpErr = full
-		s.RefreshVolumes(t.Context(), pod.UID, func(types.UID) (*v1.Pod, bool) { return pod, true })
+		s.RefreshVolumes(t.Context(), pod)
 	}
 	assert.Equal(t, time.Second, retryAfter(), "an update during the sync has failed")
 }

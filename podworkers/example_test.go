@@ -13,7 +13,10 @@ import (
 )
 
 // printer is a Syncer that prints its calls.
-type printer struct{ synced chan struct{} }
+type printer struct {
+	podworkers.SyncerBase
+	synced chan struct{}
+}
 
 func (p printer) SyncPod(_ context.Context, typ podworkers.UpdateType, pod *v1.Pod, _ *runtime.PodStatus) (podworkers.Result, error) {
 	fmt.Println(typ, pod.Name)
@@ -29,8 +32,6 @@ func (printer) SyncTerminatingPod(_ context.Context, pod *v1.Pod, _ *runtime.Pod
 func (printer) SyncTerminatingOrphan(context.Context, *runtime.Pod, *runtime.PodStatus, *int64) error {
 	return nil
 }
-
-func (printer) SyncTerminatedPod(context.Context, *v1.Pod, *runtime.PodStatus) error { return nil }
 
 // empty is a runtime without pods.
 type empty struct{}

@@ -23,6 +23,7 @@ var _ podworkers.StatusCache = (*runtime.Cache)(nil)
 // fakeNode is a Syncer and an Inspector at once. Pods are absent until their
 // first sync, and run until they are terminated.
 type fakeNode struct {
+	podworkers.SyncerBase
 	mu      sync.Mutex
 	start   time.Time
 	trace   []string

@@ -20,6 +20,7 @@ import (
 
 // everything calls all methods of the workers from each callback.
 type everything struct {
+	podworkers.SyncerBase
 	podworkers.NopMetrics
 	*runtime.Cache
 	workers *podworkers.Pool
@@ -72,6 +73,8 @@ func (e *everything) SyncTerminatedPod(context.Context, *v1.Pod, *runtime.PodSta
 	e.all()
 	return nil
 }
+
+func (e *everything) Updated(*v1.Pod) { e.all() }
 
 // No callback and no method of another part is called with a lock held.
 func TestCallbacksCallEveryMethod(t *testing.T) {

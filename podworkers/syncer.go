@@ -34,6 +34,17 @@ type Syncer interface {
 	// and sets its final status. It is repeated until it returns nil. It may be the only
 	// call for a pod that was killed before it started.
 	SyncTerminatedPod(ctx context.Context, pod *v1.Pod, status *runtime.PodStatus) error
+	// RefreshStatus brings the API status of the pod up to date with the results of its
+	// probes, also while a call for the pod is under way: a pull, a hook or the end of the
+	// pod may take minutes. It does nothing for an unknown pod. It is safe for concurrent
+	// use and waits for no call.
+	RefreshStatus(uid types.UID)
+	// Updated is called when the pod was updated, or something has happened to it, while SyncPod for it is under way. Another
+	// SyncPod follows that one. It must not block.
+	Updated(pod *v1.Pod)
+	// Run does the work of the syncer that belongs to no call, until ctx ends, and then returns nil. It may give the workers
+	// updates, such as evictions. It is called once.
+	Run(ctx context.Context, workers Workers) error
 }
 
 // SyncerBase has the methods that a [Syncer] may do without: there is nothing to take down.
@@ -42,6 +53,18 @@ type SyncerBase struct{}
 
 // SyncTerminatedPod implements [Syncer]. It returns nil.
 func (SyncerBase) SyncTerminatedPod(context.Context, *v1.Pod, *runtime.PodStatus) error { return nil }
+
+// RefreshStatus implements [Syncer]. It does nothing.
+func (SyncerBase) RefreshStatus(types.UID) {}
+
+// Updated implements [Syncer]. It does nothing.
+func (SyncerBase) Updated(*v1.Pod) {}
+
+// Run implements [Syncer]. It waits for the end of ctx.
+func (SyncerBase) Run(ctx context.Context, _ Workers) error {
+	<-ctx.Done()
+	return nil
+}
 
 // Result is the outcome of a SyncPod.
 type Result struct {

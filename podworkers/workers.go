@@ -198,6 +198,7 @@ func (w *Pool) UpdatePod(u Update) {
 			break
 		}
 	}
+	syncing := (u.Type == Change || u.Type == Sync) && w.machines.pods[ref.UID].call.kind == callSync
 	done := w.apply(ref.UID, ev)
 	var before runtime.PodRef
 	waits := false
@@ -207,6 +208,9 @@ func (w *Pool) UpdatePod(u Update) {
 	w.mu.Unlock()
 	w.effects.Run()
 	w.callDone(ref, done)
+	if syncing {
+		w.callback("Updated", ref, func() { w.syncer.Updated(u.Pod) })
+	}
 	if waits {
 		w.emit(ref, v1.EventTypeNormal, "WaitingForPredecessor", fmt.Sprintf("Pod starts when pod %s, which has the same name, has ended", before))
 	}

@@ -117,10 +117,13 @@ type PodSync struct {
 	// Objects returns the secrets and config maps that environment variables refer to.
 	// If nil, a reference that is not optional is an error.
 	Objects Objects
-	// ServiceEnv returns the environment variables of services. A variable of the container
-	// replaces one of the same name, and may refer to one ($(NAME)). It is called before a
-	// container is created; if it fails, the container waits. If nil, there are none.
-	ServiceEnv func(ctx context.Context) ([]v1.EnvVar, error)
+	// EditSandbox returns changes of what a sandbox is made with. It is called before a sandbox is made; if it fails, the
+	// sandbox is not made, and the sync fails. If nil, there are none.
+	EditSandbox func(ctx context.Context) (SandboxEdits, error)
+	// EditContainer returns changes of what a container is created with. It is called before an instance of
+	// the container is created; if it fails, the container waits. It is called concurrently for different containers. If nil,
+	// there are none.
+	EditContainer func(ctx context.Context, c *v1.Container) (ContainerEdits, error)
 	// Volumes are the volumes that are set up, by their name in the spec.
 	Volumes map[string]Volume
 	// SubPath prepares a path inside a volume for a mount and returns the path on the

@@ -12,63 +12,26 @@ import (
 
 	"github.com/kubeletkit/kubeletkit/internal/bounds"
 	"github.com/kubeletkit/kubeletkit/internal/fit"
+	"github.com/kubeletkit/kubeletkit/lifecycle"
 	"github.com/kubeletkit/kubeletkit/podconfig/objects"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
-// Admitter decides whether a pod may run on the node. Admit is called from the goroutine
-// of the loop when a pod is added, also for a pod that an earlier agent has started, and
-// when a pod has requested other resources. It must not block.
-type Admitter interface {
-	// Admit returns nil if the pod may run. An error that wraps a
-	// [*runtime.TerminalError] refuses the pod with that reason and message; any other
-	// error refuses it with the reason UnexpectedAdmissionError, as in kubelet. A
-	// refused pod becomes Failed and is not admitted again until its source removes
-	// and adds it. A refused resize is deferred: the pod continues with the resources that
-	// it holds, and Admit is called again at each housekeeping.
-	Admit(req AdmitRequest) error
+// undrained refuses all pods when the workers are drained, with kubelet's words for a node that shuts down.
+type undrained struct {
+	lifecycle.Admitter
+	workers Workers
 }
 
-// AdmitRequest is what an [Admitter] decides about. All of it is shared and must not
-// be changed.
-type AdmitRequest struct {
-	// Pod is the pod that is to run.
-	Pod *v1.Pod
-	// Held is the pod with the resources that it holds, if it runs and is to be resized
-	// (KEP-1287). It is nil if the pod was added.
-	Held *v1.Pod
-	// Active are the pods that hold resources of the node, without Pod.
-	Active []*v1.Pod
-	// Host is the machine; nil if the handler was not given one.
-	Host *runtime.Host
+// Admit implements [lifecycle.Admitter].
+func (a undrained) Admit(req lifecycle.AdmitRequest) (lifecycle.AdmitResponse, error) {
+	if a.workers.State(req.Pod.UID).Drained {
+		return lifecycle.AdmitResponse{}, lifecycle.Refuse("NodeShutdown", "Pod was rejected as the node is shutting down.")
+	}
+	return a.Admitter.Admit(req)
 }
 
-// AdmitterFunc is a function that implements [Admitter].
-type AdmitterFunc func(req AdmitRequest) error
-
-// Admit implements [Admitter].
-func (f AdmitterFunc) Admit(req AdmitRequest) error { return f(req) }
-
-// Chain returns an Admitter that calls the given ones in order until one returns an
-// error, and returns that error.
-func Chain(admitters ...Admitter) Admitter {
-	return AdmitterFunc(func(req AdmitRequest) error {
-		for _, a := range admitters {
-			if err := a.Admit(req); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
-}
-
-// Refuse returns the error of an [Admitter] that refuses a pod. The reason is one word
-// in CamelCase, the message is for people.
-func Refuse(reason, message string) error {
-	return &runtime.TerminalError{Reason: reason, Message: message}
-}
-
-// Limits is an [Admitter] with kubelet's checks. It refuses a pod for another operating
+// Limits is a [lifecycle.Admitter] with kubelet's checks. It refuses a pod for another operating
 // system, a pod above the number of pods, a pod with a host port that an active pod uses,
 // and a pod whose requests exceed the free resources. It does not check node selectors,
 // affinity and taints, which are for a scheduler.
@@ -80,22 +43,29 @@ type Limits struct {
 	Allocatable v1.ResourceList
 }
 
-var _ Admitter = Limits{}
+var _ lifecycle.Admitter = Limits{}
 
-// Admit implements [Admitter].
-func (l Limits) Admit(req AdmitRequest) error {
+// Name implements [lifecycle.Component].
+func (Limits) Name() string { return "limits" }
+
+// Admit implements [lifecycle.Admitter].
+func (l Limits) Admit(req lifecycle.AdmitRequest) (lifecycle.AdmitResponse, error) {
+	return lifecycle.AdmitResponse{}, l.check(req)
+}
+
+func (l Limits) check(req lifecycle.AdmitRequest) error {
 	pod, active := req.Pod, req.Active
 	if os := pod.Spec.OS; os != nil && string(os.Name) != goruntime.GOOS {
-		return Refuse("PodOSNotSupported", fmt.Sprintf("spec.os.name is %s, and the node runs %s", os.Name, goruntime.GOOS))
+		return lifecycle.Refuse("PodOSNotSupported", fmt.Sprintf("spec.os.name is %s, and the node runs %s", os.Name, goruntime.GOOS))
 	}
 	if s, short := fit.Pods(int64(len(active)), int64(l.MaxPods)); short && l.MaxPods > 0 {
-		return Refuse(s.Reason(), s.Message())
+		return lifecycle.Refuse(s.Reason(), s.Message())
 	}
 	if port, other := portConflict(pod, active); other != nil {
-		return Refuse("NodePorts", fmt.Sprintf("host port %s is used by pod %s/%s", port, other.Namespace, other.Name))
+		return lifecycle.Refuse("NodePorts", fmt.Sprintf("host port %s is used by pod %s/%s", port, other.Namespace, other.Name))
 	}
 	if shortages := fit.Resources(pod, active, fit.Request, l.capacity); len(shortages) > 0 {
-		return Refuse(shortages[0].Reason(), shortages[0].Message())
+		return lifecycle.Refuse(shortages[0].Reason(), shortages[0].Message())
 	}
 	return nil
 }
@@ -197,7 +167,7 @@ func withinLimit(old, pod *v1.Pod) (within *v1.Pod, message string) {
 }
 
 // withinLimit returns the pods as the function of that name does, and emits the messages.
-func (h *Handler) withinLimit(pods []*v1.Pod) []*v1.Pod {
+func (h *PodHandler) withinLimit(pods []*v1.Pod) []*v1.Pod {
 	var out []*v1.Pod // nil while it would be the same
 	for i, pod := range pods {
 		old, _ := h.deps.Pods.ByUID(pod.UID)
@@ -224,28 +194,32 @@ const reasonTooMany = "TooManyContainers"
 // directory, that the pod has containers, and that it has not too many of these or references: pods of sources
 // that do not validate them may have no container, and would be Pending for ever. It returns nil or the
 // refusal. A panic of the admitter is a refusal.
-func admit(a Admitter, req AdmitRequest) *runtime.TerminalError {
+func admit(a lifecycle.Admitter, req lifecycle.AdmitRequest) (lifecycle.AdmitResponse, *runtime.TerminalError) {
 	if uid := req.Pod.UID; !runtime.IsFileName(uid) {
-		return &runtime.TerminalError{Reason: "InvalidUID",
+		return lifecycle.AdmitResponse{}, &runtime.TerminalError{Reason: "InvalidUID",
 			Message: fmt.Sprintf("metadata.uid %.64q cannot be the name of a directory; leave it out or use a UUID", string(uid))}
 	}
 	if len(req.Pod.Spec.Containers) == 0 {
 		// The reason and the text of kubelet and of podconfig/manifest for such a manifest.
-		return &runtime.TerminalError{Reason: "FailedValidation", Message: "spec.containers: Required value"}
+		return lifecycle.AdmitResponse{}, &runtime.TerminalError{Reason: "FailedValidation", Message: "spec.containers: Required value"}
 	}
 	spec := &req.Pod.Spec
 	if n := len(spec.InitContainers) + len(spec.Containers) + len(spec.EphemeralContainers); n > bounds.MaxContainers {
-		return &runtime.TerminalError{Reason: "FailedValidation", Message: fmt.Sprintf("spec.containers: Too many: %d: must have at most %d items, with init and ephemeral containers", n, bounds.MaxContainers)}
+		return lifecycle.AdmitResponse{}, &runtime.TerminalError{Reason: "FailedValidation", Message: fmt.Sprintf("spec.containers: Too many: %d: must have at most %d items, with init and ephemeral containers", n, bounds.MaxContainers)}
 	}
 	if refs, _, within := bounds.References(req.Pod, objects.References); !within {
-		return &runtime.TerminalError{Reason: "FailedValidation", Message: fmt.Sprintf("spec: Too many: %d: must refer to at most %d secrets and config maps", len(refs), bounds.MaxReferences)}
+		return lifecycle.AdmitResponse{}, &runtime.TerminalError{Reason: "FailedValidation", Message: fmt.Sprintf("spec: Too many: %d: must refer to at most %d secrets and config maps", len(refs), bounds.MaxReferences)}
 	}
-	err := runtime.Recover(func() error { return a.Admit(req) })
+	var response lifecycle.AdmitResponse
+	err := runtime.Recover(func() (err error) {
+		response, err = a.Admit(req)
+		return err
+	})
 	if err == nil {
-		return nil
+		return response, nil
 	}
 	if refusal := (*runtime.TerminalError)(nil); errors.As(err, &refusal) {
-		return refusal
+		return lifecycle.AdmitResponse{}, refusal
 	}
-	return &runtime.TerminalError{Reason: "UnexpectedAdmissionError", Message: err.Error()}
+	return lifecycle.AdmitResponse{}, &runtime.TerminalError{Reason: "UnexpectedAdmissionError", Message: err.Error()}
 }

@@ -10,6 +10,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/kubeletkit/kubeletkit/lifecycle"
 	"github.com/kubeletkit/kubeletkit/podworkers"
 	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/syncloop"
@@ -17,8 +18,8 @@ import (
 
 func TestAdmissionIsAChain(t *testing.T) {
 	var asked []string
-	ask := func(name string, err error) syncloop.Admitter {
-		return syncloop.AdmitterFunc(func(req syncloop.AdmitRequest) error {
+	ask := func(name string, err error) lifecycle.Admitter {
+		return lifecycle.AdmitterFunc("test", func(req lifecycle.AdmitRequest) error {
 			asked = append(asked, name)
 			assert.Equal(t, "node-1", req.Host.NodeName)
 			return err
@@ -28,7 +29,7 @@ func TestAdmissionIsAChain(t *testing.T) {
 	opts := syncloop.HandlerOptions{
 		Host:  &runtime.Host{NodeName: "node-1"},
 		Event: func(e runtime.Event) { seen = append(seen, e) },
-		Admit: syncloop.Chain(ask("first", nil), ask("second", fmt.Errorf("policy: %w", syncloop.Refuse("Denied", "not here"))), ask("third", nil)),
+		Admit: lifecycle.Chain(ask("first", nil), ask("second", fmt.Errorf("policy: %w", lifecycle.Refuse("Denied", "not here"))), ask("third", nil)),
 	}
 	b := newHandler(t, opts)
 	web := makePod("web")
@@ -41,12 +42,12 @@ func TestAdmissionIsAChain(t *testing.T) {
 }
 
 func TestAnAdmitterThatFailsRefuses(t *testing.T) {
-	for name, f := range map[string]syncloop.AdmitterFunc{
-		"error": func(syncloop.AdmitRequest) error { return errors.New("policy server away") },
-		"panic": func(syncloop.AdmitRequest) error { panic("policy server away") },
+	for name, f := range map[string]func(lifecycle.AdmitRequest) error{
+		"error": func(lifecycle.AdmitRequest) error { return errors.New("policy server away") },
+		"panic": func(lifecycle.AdmitRequest) error { panic("policy server away") },
 	} {
 		t.Run(name, func(t *testing.T) {
-			b := newHandler(t, syncloop.HandlerOptions{Admit: f})
+			b := newHandler(t, syncloop.HandlerOptions{Admit: lifecycle.AdmitterFunc("policy", f)})
 			web := makePod("web")
 			b.HandlePodAdditions([]*v1.Pod{web})
 			assert.Equal(t, v1.PodFailed, b.status[web.UID].Phase)
@@ -70,7 +71,7 @@ func (e endings) Recheck() { e.add("recheck") }
 func TestTheEndOfEachPodIsReported(t *testing.T) {
 	b := newHandler(t, syncloop.HandlerOptions{})
 	e := endings{statuses{}, &script{}}
-	h, err := syncloop.NewHandler(syncloop.HandlerDeps{Pods: b.pods, Workers: b.workers, Status: e, Runtime: b.runtime, Dirs: b.dirs},
+	h, err := syncloop.NewHandler(syncloop.HandlerDeps{Pods: b.pods, Workers: b.workers, Status: e, Runtime: b.runtime, Steps: b.steps(t)},
 		syncloop.HandlerOptions{PodsDir: b.podsDir})
 	require.NoError(t, err)
 	clean := func() []string {
@@ -128,7 +129,7 @@ func TestAnEndThatIsNotDeliveredIsReportedOnce(t *testing.T) {
 	before := runtime.PodRef{UID: "uid-before", Namespace: "ns", Name: "before"} // of an earlier agent
 	kept := &keptEnds{ends: map[types.UID]runtime.PodRef{before.UID: before}}
 	var gone []string
-	h, err := syncloop.NewHandler(syncloop.HandlerDeps{Pods: b.pods, Workers: b.workers, Status: e, Runtime: b.runtime, Dirs: b.dirs, Checkpoint: kept},
+	h, err := syncloop.NewHandler(syncloop.HandlerDeps{Pods: b.pods, Workers: b.workers, Status: e, Runtime: b.runtime, Steps: b.steps(t), Checkpoint: kept},
 		syncloop.HandlerOptions{PodsDir: b.podsDir, Record: func(r runtime.Record) {
 			if r.Kind == runtime.KindRemovePod {
 				gone = append(gone, r.Pod.Name)
@@ -161,7 +162,7 @@ func TestAnEndThatIsNotDeliveredIsReportedOnce(t *testing.T) {
 
 // What an earlier agent ran was not admitted by this one, also while it is being stopped.
 func TestAPodIsAdmittedThoughAnOrphanOfItsUIDEnds(t *testing.T) {
-	refuse := syncloop.AdmitterFunc(func(syncloop.AdmitRequest) error { return syncloop.Refuse("Denied", "not here") })
+	refuse := lifecycle.AdmitterFunc("test", func(lifecycle.AdmitRequest) error { return lifecycle.Refuse("Denied", "not here") })
 	for name, before := range map[string]string{"renamed": "was", "ended by a drain": "web"} {
 		t.Run(name, func(t *testing.T) {
 			b := newHandler(t, syncloop.HandlerOptions{Admit: refuse})

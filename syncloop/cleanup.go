@@ -15,19 +15,19 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
-// Observe implements [Observer]. If the pod is not desired and has no worker, the next
+// Observe implements [Handler]. If the pod is not desired and has no worker, the next
 // cleanup sweeps for orphans, unless the events only show that something was removed.
-func (h *Handler) Observe(ev pleg.PodEvents) {
+func (h *PodHandler) Observe(ev pleg.PodEvents) {
 	h.observed = true
 	if needSync(ev) && !h.desired(ev.Pod.UID) && !h.deps.Workers.State(ev.Pod.UID).Known() {
 		h.sweep = true
 	}
 }
 
-// HandlePodCleanups implements [SyncHandler]. It lists the runtime and reads the disk only
+// HandlePodCleanups implements [Handler]. It lists the runtime and reads the disk only
 // if there may be an orphan, and every 5 minutes, or once a minute if it has received no
 // event of the runtime.
-func (h *Handler) HandlePodCleanups(ctx context.Context) error {
+func (h *PodHandler) HandlePodCleanups(ctx context.Context) error {
 	admitted := h.admitted()
 	var due []runtime.PodRef
 	if h.deps.Checkpoint != nil {
@@ -69,19 +69,19 @@ func (h *Handler) HandlePodCleanups(ctx context.Context) error {
 	if !h.leftovers {
 		return nil
 	}
-	more, err := h.removeDirs(ctx, alive)
+	more, err := h.leave(ctx, alive)
 	h.leftovers = more || err != nil
 	return err
 }
 
 // desired reports whether the pod is desired, which includes refused pods.
-func (h *Handler) desired(uid types.UID) bool {
+func (h *PodHandler) desired(uid types.UID) bool {
 	_, ok := h.deps.Pods.ByUID(uid)
 	return ok
 }
 
 // admitted returns the desired pods that were not refused.
-func (h *Handler) admitted() []*v1.Pod {
+func (h *PodHandler) admitted() []*v1.Pod {
 	desired := h.deps.Pods.Pods()
 	if len(h.refused) == 0 {
 		return desired
@@ -95,7 +95,7 @@ func (h *Handler) admitted() []*v1.Pod {
 // syncWorkers gives the workers the full list of pods. It starts the pods that the workers
 // have forgotten, because an earlier incarnation of the UID has ended. It returns the
 // states of all pods that the workers have a record of.
-func (h *Handler) syncWorkers(admitted []*v1.Pod) map[types.UID]podworkers.State {
+func (h *PodHandler) syncWorkers(admitted []*v1.Pod) map[types.UID]podworkers.State {
 	states := h.deps.Workers.SyncKnownPods(admitted)
 	for _, pod := range admitted {
 		if _, known := states[pod.UID]; !known {
@@ -109,7 +109,7 @@ func (h *Handler) syncWorkers(admitted []*v1.Pod) map[types.UID]podworkers.State
 // reportEnds reports the end of the pods that the workers have forgotten since the last
 // cleanup, so that what they left in the runtime is collected. Their directories are
 // removed in this cleanup. It brings known up to date.
-func (h *Handler) reportEnds(states map[types.UID]podworkers.State, alive func(types.UID) bool) {
+func (h *PodHandler) reportEnds(states map[types.UID]podworkers.State, alive func(types.UID) bool) {
 	ended := false
 	for uid, ref := range h.known {
 		if _, known := states[uid]; known {
@@ -133,8 +133,11 @@ func (h *Handler) reportEnds(states map[types.UID]podworkers.State, alive func(t
 	}
 }
 
-// reportEnd reports that a pod is gone.
-func (h *Handler) reportEnd(ref runtime.PodRef) {
+// reportEnd reports that a pod is gone. The step Gone follows.
+func (h *PodHandler) reportEnd(ref runtime.PodRef) {
+	if runtime.IsFileName(ref.UID) { // otherwise it was refused, and nothing was made for it
+		h.leaving[ref.UID] = ref
+	}
 	h.recordEnd(ref)
 	h.deps.Status.PodEnded(ref)
 	if h.deps.Checkpoint != nil {
@@ -145,7 +148,7 @@ func (h *Handler) reportEnd(ref runtime.PodRef) {
 // reportDue reports those of the due ends that were not reported yet: of pods that an
 // earlier agent has ended, or that ended while no agent ran. A pod of an earlier agent that
 // still runs is in known after the first sweep.
-func (h *Handler) reportDue(due []runtime.PodRef, alive func(types.UID) bool) {
+func (h *PodHandler) reportDue(due []runtime.PodRef, alive func(types.UID) bool) {
 	before := h.reported
 	h.reported = make(map[types.UID]bool, len(due))
 	for _, ref := range due {
@@ -162,7 +165,7 @@ func (h *Handler) reportDue(due []runtime.PodRef, alive func(types.UID) bool) {
 
 // sweepOrphans stops running pods that have no worker, including refused ones, and reports
 // what pods that are gone have left in the runtime.
-func (h *Handler) sweepOrphans(ctx context.Context, alive func(types.UID) bool) error {
+func (h *PodHandler) sweepOrphans(ctx context.Context, alive func(types.UID) bool) error {
 	lctx, cancel := context.WithTimeout(ctx, listTimeout)
 	defer cancel()
 	listed, err := h.deps.Runtime.ListPods(lctx)

@@ -1,12 +1,12 @@
 // Package syncloop has the loop of a node agent. The loop receives all changes of the desired
-// pods and of the runtime, and passes them to a [SyncHandler]. The default handler does admission
+// pods and of the runtime, and passes them to a [Handler]. The default handler does admission
 // and housekeeping.
 //
 // # Vocabulary
 //
 //   - An input is a channel that the loop selects on: changes of the desired pods
 //     (podconfig), changes in the runtime (pleg), results of probes, and timers.
-//   - A handler handles the inputs. [Handler] is the default.
+//   - A handler handles the inputs. [PodHandler] is the default.
 //   - Admission is the decision whether a new pod may run. An [Admitter] makes it. [Chain]
 //     calls several in order, and [Limits] has kubelet's checks.
 //   - A resize is a change of CPU or memory of the containers of a pod of an API server
@@ -14,7 +14,7 @@
 //     with the resources that it holds.
 //   - A refused pod was not admitted. It is Failed. It has a worker only while it is stopped,
 //     because an earlier agent has started it, or taken down before its deletion.
-//   - Housekeeping is [SyncHandler].HandlePodCleanups, which compares the desired pods
+//   - Housekeeping is [Handler].HandlePodCleanups, which compares the desired pods
 //     with workers, runtime and disk.
 //   - An orphan is a pod in the runtime that is not to run on the node, and has no worker.
 //
@@ -34,7 +34,7 @@
 //
 // # The default handler
 //
-// [Handler] records the desired pods, admits new ones, and turns each change into an
+// [PodHandler] records the desired pods, admits new ones, and turns each change into an
 // update for a pod's worker. An update that does not act on running containers causes an
 // event, or with [HandlerOptions].RecreateUpdated a new start of the pod. All parts receive a pod
 // with the resources that it holds. Only the handler has those of a pending resize.

@@ -13,6 +13,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/kubeletkit/kubeletkit/lifecycle"
 	"github.com/kubeletkit/kubeletkit/podworkers"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
@@ -66,13 +67,6 @@ type ProbeCleaner interface {
 	Cleanup(keep func(uid types.UID) bool)
 }
 
-// PodDirs removes the directories of pods that are gone; a volume.Manager is one.
-type PodDirs interface {
-	// Remove takes down the volumes below the directory and removes it. It must
-	// refuse to cross a mount.
-	Remove(ctx context.Context, ref runtime.PodRef, podDir string) error
-}
-
 // Checkpoint keeps pods on disk, to be restored after a reboot, and which ends of pods are to
 // be reported; a checkpoint.Store of podconfig/checkpoint is one. Its methods must not wait
 // for the disk.
@@ -96,25 +90,27 @@ type Checkpoint interface {
 	DueEnds(desired func(uid types.UID) bool) []runtime.PodRef
 }
 
-// HandlerDeps are the parts that a [Handler] works with. Prober and Checkpoint may be
+// HandlerDeps are the parts that a [PodHandler] works with. Steps, Prober and Checkpoint may be
 // nil.
 type HandlerDeps struct {
-	Pods       PodManager
-	Workers    Workers
-	Status     Statuses
-	Runtime    runtime.Lister
+	Pods    PodManager
+	Workers Workers
+	Status  Statuses
+	Runtime runtime.Lister
+	// Steps are called at the steps Admit and Gone of the lives of pods; the directory of a pod is removed by
+	// one of them. A *podsync.Syncer has those of the volumes. nil: nothing joins.
+	Steps      *lifecycle.Steps
 	Prober     ProbeCleaner
-	Dirs       PodDirs
 	Checkpoint Checkpoint
 }
 
-// HandlerOptions are the settings of a [Handler].
+// HandlerOptions are the settings of a [PodHandler].
 type HandlerOptions struct {
 	// PodsDir holds a directory for each pod. Required.
 	PodsDir string
-	// Admit decides which new pods may run, and which pods may be resized. nil: all may. It is not
+	// Admit decides which new pods may run, and which pods may be resized. nil: HandlerDeps.Steps does. It is not
 	// asked when the workers are drained: then none may.
-	Admit Admitter
+	Admit lifecycle.Admitter
 	// Host is passed to Admit. It may be nil.
 	Host *runtime.Host
 	// RecreateUpdated stops a pod and starts it again when an update under its UID
@@ -136,9 +132,9 @@ type HandlerOptions struct {
 	Logger logr.Logger
 }
 
-// Handler is the default [SyncHandler]. Its methods are called from one goroutine, except
+// PodHandler is the default [Handler]. Its methods are called from one goroutine, except
 // ResizePending.
-type Handler struct {
+type PodHandler struct {
 	deps HandlerDeps
 	opts HandlerOptions
 	log  logr.Logger
@@ -164,20 +160,18 @@ type Handler struct {
 	remains map[types.UID]bool
 	// reported has the pods whose end was reported, and is kept until it is delivered.
 	reported map[types.UID]bool
+	// leaving has the pods whose end was reported and for which the step Gone is due or under way.
+	leaving map[types.UID]runtime.PodRef
 	// resizes has the pods that wait for other resources.
 	resizes pendingResizes
 	// removals are the removals of directories that are under way.
 	removals removals
 }
 
-var (
-	_ SyncHandler = (*Handler)(nil)
-	_ Preparer    = (*Handler)(nil)
-	_ Observer    = (*Handler)(nil)
-)
+var _ Handler = (*PodHandler)(nil)
 
 // NewHandler returns a handler, or an error that names what is missing.
-func NewHandler(deps HandlerDeps, opts HandlerOptions) (*Handler, error) {
+func NewHandler(deps HandlerDeps, opts HandlerOptions) (*PodHandler, error) {
 	var errs []error
 	require := func(ok bool, name string) {
 		if !ok {
@@ -188,34 +182,27 @@ func NewHandler(deps HandlerDeps, opts HandlerOptions) (*Handler, error) {
 	require(deps.Workers != nil, "HandlerDeps.Workers")
 	require(deps.Status != nil, "HandlerDeps.Status")
 	require(deps.Runtime != nil, "HandlerDeps.Runtime")
-	require(deps.Dirs != nil, "HandlerDeps.Dirs")
 	require(filepath.IsAbs(opts.PodsDir), "HandlerOptions.PodsDir, as an absolute path,")
 	if len(errs) > 0 {
 		return nil, errors.Join(errs...)
 	}
-	admit := opts.Admit
-	opts.Admit = AdmitterFunc(func(req AdmitRequest) error {
-		switch {
-		case deps.Workers.State(req.Pod.UID).Drained: // kubelet's words for a node that shuts down
-			return Refuse("NodeShutdown", "Pod was rejected as the node is shutting down.")
-		case admit == nil:
-			return nil
-		default:
-			return admit.Admit(req)
-		}
-	})
+	if opts.Admit == nil {
+		opts.Admit = deps.Steps
+	}
+	opts.Admit = undrained{opts.Admit, deps.Workers}
 	if opts.Gone == nil {
 		opts.Gone = func() {}
 	}
-	return &Handler{
+	return &PodHandler{
 		deps: deps, opts: opts, log: opts.Logger,
 		refused: map[types.UID]struct{}{}, stopping: map[types.UID]struct{}{}, sweep: true,
 		known: map[types.UID]runtime.PodRef{}, remains: map[types.UID]bool{}, reported: map[types.UID]bool{},
+		leaving: map[types.UID]runtime.PodRef{},
 	}, nil
 }
 
 // update gives an update to the pod's worker.
-func (h *Handler) update(u podworkers.Update) {
+func (h *PodHandler) update(u podworkers.Update) {
 	if u.Pod != nil {
 		h.known[u.Pod.UID], u.Received = runtime.RefOf(u.Pod), time.Now()
 		if h.removals.underWay(u.Pod.UID) {
@@ -227,9 +214,9 @@ func (h *Handler) update(u podworkers.Update) {
 	h.deps.Workers.UpdatePod(u)
 }
 
-// Prepare implements [Preparer]. It lists the pods that an earlier agent left running, so
+// Prepare implements [Handler]. It lists the pods that an earlier agent left running, so
 // that HandlePodAdditions finds the predecessors of pods.
-func (h *Handler) Prepare(ctx context.Context) error {
+func (h *PodHandler) Prepare(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, listTimeout)
 	defer cancel()
 	listed, err := h.deps.Runtime.ListPods(ctx)
@@ -240,13 +227,13 @@ func (h *Handler) Prepare(ctx context.Context) error {
 	return nil
 }
 
-// HandlePodAdditions implements [SyncHandler]. It admits the pods, the oldest first, and
+// HandlePodAdditions implements [Handler]. It admits the pods, the oldest first, and
 // gives them to their workers. A pod that an earlier agent ran under the same full name
 // is stopped first. A pod that an earlier agent could not resize has the resources that it
 // held then, until all others have theirs. A pod that arrives Succeeded or Failed is not admitted: its worker
 // only takes it down (kubelet: HandlePodAdditions). The same holds for one whose deletion
 // was requested: it does not start, and a refusal would be in its status for nothing.
-func (h *Handler) HandlePodAdditions(pods []*v1.Pod) {
+func (h *PodHandler) HandlePodAdditions(pods []*v1.Pod) {
 	pods = h.withinLimit(pods)
 	active := h.active(pods)
 	var toResize []*v1.Pod
@@ -265,10 +252,12 @@ func (h *Handler) HandlePodAdditions(pods []*v1.Pod) {
 			active = append(active, pod)
 		case runtime.IsPhaseTerminal(pod.Status.Phase), pod.DeletionTimestamp != nil:
 		default:
-			if refusal := admit(h.opts.Admit, AdmitRequest{Pod: pod, Active: active, Host: h.opts.Host}); refusal != nil {
+			response, refusal := admit(h.opts.Admit, lifecycle.AdmitRequest{Pod: pod, Active: active, Host: h.opts.Host})
+			if refusal != nil {
 				h.refuse(pod, refusal)
 				continue
 			}
+			h.evict(response.Evict)
 			active = append(active, pod)
 			if pod != wanted {
 				toResize = append(toResize, wanted)
@@ -288,7 +277,7 @@ func (h *Handler) HandlePodAdditions(pods []*v1.Pod) {
 // sources may be unseen, because one pod at a time has a full name. The worker of the
 // added pod waits for its end: the two would bind the same ports and write the same
 // directories.
-func (h *Handler) endPredecessors(added *v1.Pod) {
+func (h *PodHandler) endPredecessors(added *v1.Pod) {
 	ref := runtime.RefOf(added)
 	h.before = slices.DeleteFunc(h.before, func(old *runtime.Pod) bool {
 		if h.deps.Workers.State(old.UID).Known() {
@@ -304,9 +293,9 @@ func (h *Handler) endPredecessors(added *v1.Pod) {
 	})
 }
 
-// HandlePodUpdates implements [SyncHandler]. It passes the changes to the workers. A pod whose
+// HandlePodUpdates implements [Handler]. It passes the changes to the workers. A pod whose
 // new resources are not free keeps those that it has.
-func (h *Handler) HandlePodUpdates(pods []*v1.Pod) {
+func (h *PodHandler) HandlePodUpdates(pods []*v1.Pod) {
 	pods = h.withinLimit(pods)
 	for _, pod := range pods {
 		old, _ := h.deps.Pods.ByUID(pod.UID)
@@ -323,7 +312,7 @@ func (h *Handler) HandlePodUpdates(pods []*v1.Pod) {
 
 // apply makes the pod the desired version, and passes it to its worker. old is the version
 // before, which may be nil.
-func (h *Handler) apply(old, pod *v1.Pod) {
+func (h *PodHandler) apply(old, pod *v1.Pod) {
 	h.deps.Pods.Set(pod)
 	h.keep(pod)
 	if old != nil {
@@ -337,7 +326,7 @@ func (h *Handler) apply(old, pod *v1.Pod) {
 // recreate handles an update of fields that do not act on running containers; see
 // [HandlerOptions].RecreateUpdated. It reports whether it has requested the end and a new
 // start of the pod.
-func (h *Handler) recreate(old, pod *v1.Pod) bool {
+func (h *PodHandler) recreate(old, pod *v1.Pod) bool {
 	if pod.DeletionTimestamp != nil || h.deps.Workers.State(pod.UID).TerminationRequested() {
 		return false
 	}
@@ -366,12 +355,12 @@ func mayRecreate(pod *v1.Pod) bool {
 	return (policy == v1.RestartPolicyAlways || policy == "") && pod.Annotations[runtime.AnnotationConfigSource] != runtime.SourceAPI
 }
 
-func (h *Handler) emit(pod *v1.Pod, eventType, reason, message string) {
+func (h *PodHandler) emit(pod *v1.Pod, eventType, reason, message string) {
 	h.opts.Event.Emit(runtime.Event{Pod: runtime.RefOf(pod), Type: eventType, Reason: reason, Message: message})
 }
 
-// HandlePodRemoves implements [SyncHandler]. It requests the end of the pods.
-func (h *Handler) HandlePodRemoves(pods []*v1.Pod) {
+// HandlePodRemoves implements [Handler]. It requests the end of the pods.
+func (h *PodHandler) HandlePodRemoves(pods []*v1.Pod) {
 	for _, pod := range pods {
 		h.deps.Pods.Remove(pod)
 		if runtime.IsMirror(pod) {
@@ -390,9 +379,9 @@ func (h *Handler) HandlePodRemoves(pods []*v1.Pod) {
 	}
 }
 
-// HandlePodSyncs implements [SyncHandler]. It requests a sync of the pods from their
+// HandlePodSyncs implements [Handler]. It requests a sync of the pods from their
 // workers.
-func (h *Handler) HandlePodSyncs(pods []*v1.Pod) {
+func (h *PodHandler) HandlePodSyncs(pods []*v1.Pod) {
 	for _, pod := range pods {
 		if _, refused := h.refused[pod.UID]; refused || runtime.IsMirror(pod) {
 			continue
@@ -403,7 +392,7 @@ func (h *Handler) HandlePodSyncs(pods []*v1.Pod) {
 
 // keep has the checkpoint keep the pod. A pod that is Succeeded or Failed in its source, or was
 // refused, is dropped: restored after a reboot, it might run again until the source can be read.
-func (h *Handler) keep(pod *v1.Pod) {
+func (h *PodHandler) keep(pod *v1.Pod) {
 	if _, stopping := h.stopping[pod.UID]; stopping || runtime.IsPhaseTerminal(pod.Status.Phase) {
 		h.drop(pod)
 		return
@@ -413,7 +402,7 @@ func (h *Handler) keep(pod *v1.Pod) {
 	}
 }
 
-func (h *Handler) drop(pod *v1.Pod) {
+func (h *PodHandler) drop(pod *v1.Pod) {
 	if h.deps.Checkpoint == nil {
 		return
 	}
@@ -425,7 +414,7 @@ func (h *Handler) drop(pod *v1.Pod) {
 
 // resumes reports whether the pod is desired and does not run only because the workers are
 // drained: it runs again with the next agent.
-func (h *Handler) resumes(uid types.UID) bool {
+func (h *PodHandler) resumes(uid types.UID) bool {
 	return h.desired(uid) && h.deps.Workers.State(uid).Drained
 }
 
@@ -433,7 +422,7 @@ func (h *Handler) resumes(uid types.UID) bool {
 // are to run, and those that are being stopped, whatever their phase (kubelet:
 // isPodInactive in kubelet_pods.go). It leaves out the added pods, and those with the full
 // name of an added pod: a successor gets the resources of its predecessor.
-func (h *Handler) active(added []*v1.Pod) []*v1.Pod {
+func (h *PodHandler) active(added []*v1.Pod) []*v1.Pod {
 	uids, taken := make(map[types.UID]bool, len(added)), make(map[string]bool, len(added))
 	for _, pod := range added {
 		uids[pod.UID], taken[runtime.RefOf(pod).FullName()] = true, true
@@ -449,7 +438,7 @@ func (h *Handler) active(added []*v1.Pod) []*v1.Pod {
 
 // finished reports whether the phase of the pod is final, in its source or in the status
 // that the source has not received yet.
-func (h *Handler) finished(pod *v1.Pod) bool {
+func (h *PodHandler) finished(pod *v1.Pod) bool {
 	s, _ := h.deps.Status.Get(pod.UID)
 	return runtime.IsPhaseTerminal(pod.Status.Phase) || runtime.IsPhaseTerminal(s.Phase)
 }

@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kubeletkit/kubeletkit/internal/testpod"
+	"github.com/kubeletkit/kubeletkit/lifecycle"
 	"github.com/kubeletkit/kubeletkit/pleg"
 	"github.com/kubeletkit/kubeletkit/podconfig"
 	"github.com/kubeletkit/kubeletkit/podworkers"
@@ -27,7 +28,7 @@ import (
 )
 
 type handlerBench struct {
-	*syncloop.Handler
+	*syncloop.PodHandler
 	pods    podSet
 	workers *workers
 	status  statuses
@@ -43,10 +44,36 @@ func newHandler(t *testing.T, opts syncloop.HandlerOptions) *handlerBench {
 	b := &handlerBench{pods: podSet{}, workers: &workers{states: map[types.UID]podworkers.State{}}, status: statuses{}, runtime: &lister{}, dirs: &dirs{}, kept: &checkpoint{}, podsDir: t.TempDir()}
 	opts.PodsDir, opts.Gone = b.podsDir, func() { b.gone++ }
 	var err error
-	b.Handler, err = syncloop.NewHandler(syncloop.HandlerDeps{Pods: b.pods, Workers: b.workers, Status: b.status, Runtime: b.runtime, Dirs: b.dirs, Checkpoint: b.kept}, opts)
+	b.PodHandler, err = syncloop.NewHandler(syncloop.HandlerDeps{Pods: b.pods, Workers: b.workers, Status: b.status, Runtime: b.runtime, Steps: b.steps(t), Checkpoint: b.kept}, opts)
 	require.NoError(t, err)
 	return b
 }
+
+// dirsComponent removes the directories of pods that are gone.
+type dirsComponent struct {
+	dirs interface {
+		Remove(ctx context.Context, ref runtime.PodRef, podDir string) error
+	}
+}
+
+func (dirsComponent) Name() string { return "dirs" }
+func (c dirsComponent) Gone(ctx context.Context, req lifecycle.GoneRequest) error {
+	if _, err := os.Stat(req.Dir); err != nil {
+		return nil
+	}
+	return c.dirs.Remove(ctx, req.Pod, req.Dir)
+}
+
+func stepsOf(t *testing.T, dirs interface {
+	Remove(ctx context.Context, ref runtime.PodRef, podDir string) error
+}) *lifecycle.Steps {
+	t.Helper()
+	steps, err := lifecycle.New(dirsComponent{dirs})
+	require.NoError(t, err)
+	return steps
+}
+
+func (b *handlerBench) steps(t *testing.T) *lifecycle.Steps { return stepsOf(t, b.dirs) }
 
 func TestAdditionsOldestFirst(t *testing.T) {
 	b := newHandler(t, syncloop.HandlerOptions{})
@@ -59,9 +86,9 @@ func TestAdditionsOldestFirst(t *testing.T) {
 }
 
 func TestTheCheckpointHasWhatRunsHere(t *testing.T) {
-	b := newHandler(t, syncloop.HandlerOptions{Admit: syncloop.AdmitterFunc(func(req syncloop.AdmitRequest) error {
+	b := newHandler(t, syncloop.HandlerOptions{Admit: lifecycle.AdmitterFunc("test", func(req lifecycle.AdmitRequest) error {
 		if req.Pod.Name == "big" {
-			return syncloop.Refuse("Full", "")
+			return lifecycle.Refuse("Full", "")
 		}
 		return nil
 	})})
@@ -171,7 +198,7 @@ func TestActivePods(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			var active []*v1.Pod
-			b := newHandler(t, syncloop.HandlerOptions{Admit: syncloop.AdmitterFunc(func(req syncloop.AdmitRequest) error {
+			b := newHandler(t, syncloop.HandlerOptions{Admit: lifecycle.AdmitterFunc("test", func(req lifecycle.AdmitRequest) error {
 				active = req.Active
 				return nil
 			})})
@@ -315,7 +342,7 @@ func TestAdmit(t *testing.T) {
 		{"any address", node, port("a", "10.0.0.1", 80, ""), []*v1.Pod{port("b", "0.0.0.0", 80, "")}, "NodePorts"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			err := tc.limits.Admit(syncloop.AdmitRequest{Pod: tc.pod, Active: tc.active})
+			_, err := tc.limits.Admit(lifecycle.AdmitRequest{Pod: tc.pod, Active: tc.active})
 			if tc.reason == "" {
 				assert.NoError(t, err)
 				return
@@ -326,23 +353,25 @@ func TestAdmit(t *testing.T) {
 		})
 	}
 	// The message has kubelet's units: thousandths of a CPU.
-	err := node.Admit(syncloop.AdmitRequest{Pod: asks("a", "501m", "1Mi"), Active: []*v1.Pod{asks("b", "1500m", "1Mi")}})
+	_, err := node.Admit(lifecycle.AdmitRequest{Pod: asks("a", "501m", "1Mi"), Active: []*v1.Pod{asks("b", "1500m", "1Mi")}})
 	assert.ErrorContains(t, err, "Node didn't have enough resource: cpu, requested: 501, used: 1500, capacity: 2000")
 }
 
 // Admitters of an embedder stand beside the limits of the node.
 func ExampleChain() {
-	team := syncloop.AdmitterFunc(func(req syncloop.AdmitRequest) error {
+	team := lifecycle.AdmitterFunc("test", func(req lifecycle.AdmitRequest) error {
 		if req.Pod.Labels["team"] == "" {
-			return syncloop.Refuse("NoTeam", "pods on this node need a label team")
+			return lifecycle.Refuse("NoTeam", "pods on this node need a label team")
 		}
 		return nil
 	})
-	admit := syncloop.Chain(syncloop.Limits{MaxPods: 1}, team)
+	admit := lifecycle.Chain(syncloop.Limits{MaxPods: 1}, team)
 
 	pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "web"}}
-	fmt.Println(admit.Admit(syncloop.AdmitRequest{Pod: pod}))
-	fmt.Println(admit.Admit(syncloop.AdmitRequest{Pod: pod, Active: []*v1.Pod{{}}}))
+	_, err := admit.Admit(lifecycle.AdmitRequest{Pod: pod})
+	fmt.Println(err)
+	_, err = admit.Admit(lifecycle.AdmitRequest{Pod: pod, Active: []*v1.Pod{{}}})
+	fmt.Println(err)
 	// Output:
 	// NoTeam: pods on this node need a label team
 	// OutOfpods: Node didn't have enough resource: pods, requested: 1, used: 1, capacity: 1
@@ -373,14 +402,14 @@ func (d *slowDirs) Remove(ctx context.Context, ref runtime.PodRef, dir string) e
 
 // newSlowHandler returns a handler with the directories of these pods, of which the removal
 // of the one of uid-a lasts until a value is sent to end.
-func newSlowHandler(t *testing.T, podsDir string, uids ...string) (*syncloop.Handler, *handlerBench, *slowDirs) {
+func newSlowHandler(t *testing.T, podsDir string, uids ...string) (*syncloop.PodHandler, *handlerBench, *slowDirs) {
 	t.Helper()
 	b := newHandler(t, syncloop.HandlerOptions{})
 	d := &slowDirs{slow: "uid-a", end: make(chan error)}
 	for _, uid := range uids {
 		require.NoError(t, os.Mkdir(filepath.Join(podsDir, uid), 0o750))
 	}
-	h, err := syncloop.NewHandler(syncloop.HandlerDeps{Pods: b.pods, Workers: b.workers, Status: b.status, Runtime: b.runtime, Dirs: d}, syncloop.HandlerOptions{PodsDir: podsDir})
+	h, err := syncloop.NewHandler(syncloop.HandlerDeps{Pods: b.pods, Workers: b.workers, Status: b.status, Runtime: b.runtime, Steps: stepsOf(t, d)}, syncloop.HandlerOptions{PodsDir: podsDir})
 	require.NoError(t, err)
 	return h, b, d
 }

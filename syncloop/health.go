@@ -101,6 +101,9 @@ func (l *Loop) watchRuntime(ctx context.Context) {
 				l.log.Error(err, "Container runtime is not ready; what runs is left alone until it is")
 			}
 		}
+		if err != nil && !errors.Is(err, runtime.ErrNetworkNotReady) {
+			l.deps.PLEG.Relist()
+		}
 		if l.deps.PLEG.Healthy() != nil {
 			l.health.signal()
 		}

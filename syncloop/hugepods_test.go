@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/kubeletkit/kubeletkit/lifecycle"
 	"github.com/kubeletkit/kubeletkit/syncloop"
 )
 
@@ -24,13 +25,15 @@ func TestManyHostPorts(t *testing.T) {
 		}
 		return p
 	}
-	req := syncloop.AdmitRequest{Pod: pod("a", "10.0.0"), Active: []*v1.Pod{pod("b", "10.0.1"), pod("c", "10.0.2")}}
+	req := lifecycle.AdmitRequest{Pod: pod("a", "10.0.0"), Active: []*v1.Pod{pod("b", "10.0.1"), pod("c", "10.0.2")}}
 	began := time.Now()
-	require.NoError(t, syncloop.Limits{}.Admit(req))
+	_, err := syncloop.Limits{}.Admit(req)
+	require.NoError(t, err)
 	assert.Less(t, time.Since(began), 10*time.Second, "a quadratic cost takes minutes")
 	last := &req.Active[1].Spec.Containers[0].Ports[ports-1]
 	last.HostIP = ""
-	require.ErrorContains(t, syncloop.Limits{}.Admit(req), fmt.Sprintf("host port %d/TCP is used by pod", last.HostPort))
+	_, err = syncloop.Limits{}.Admit(req)
+	require.ErrorContains(t, err, fmt.Sprintf("host port %d/TCP is used by pod", last.HostPort))
 }
 
 // Each of the secrets and config maps of a pod costs a watch.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -15,22 +16,29 @@ import (
 	"github.com/kubeletkit/kubeletkit/internal/backoff"
 	"github.com/kubeletkit/kubeletkit/pleg"
 	"github.com/kubeletkit/kubeletkit/podconfig"
+	"github.com/kubeletkit/kubeletkit/podconfig/objects"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
-// Periods of kubelet's loop.
 const (
-	defaultSyncPeriod         = time.Second     // kubelet: plegChannel tick of syncLoop
-	defaultHousekeepingPeriod = 2 * time.Second // kubelet: housekeepingPeriod
+	// defaultHousekeepingPeriod is kubelet's housekeepingPeriod.
+	defaultHousekeepingPeriod = 2 * time.Second
+	// livenessPeriod is the longest time without a round of an idle loop that makes progress, see
+	// [Loop.LastIteration].
+	livenessPeriod = 30 * time.Second
 )
 
 // retries are the pauses while the runtime or the PLEG is not healthy (kubelet: base and
 // max of the back-off in syncLoop).
 var retries = backoff.Exponential{Min: 100 * time.Millisecond, Max: 5 * time.Second}
 
-// SyncHandler handles the inputs of the loop. Its methods are called from one goroutine
-// and must not wait for a pod. Optional interfaces are [Preparer], [Observer] and [Stopper].
-type SyncHandler interface {
+// Handler handles the inputs of the loop. Its methods are called from the goroutine of the loop, except
+// ResizePending, and must not wait for a pod. [PodHandler] is the default.
+type Handler interface {
+	// Prepare reads the state of the runtime before the first input. It is called when the runtime has become
+	// ready for the first time. If it returns an error, it is called again after a pause. No other
+	// method is called before it has returned nil.
+	Prepare(ctx context.Context) error
 	// HandlePodAdditions handles pods that are new in the desired state, and pods that
 	// are restored from the disk.
 	HandlePodAdditions(pods []*v1.Pod)
@@ -47,24 +55,58 @@ type SyncHandler interface {
 	// HandlePodCleanups does the housekeeping. It is called only while all sources have
 	// been seen. If it returns an error, it is called again at the next tick.
 	HandlePodCleanups(ctx context.Context) error
-}
-
-// Preparer is an optional interface of a [SyncHandler] that reads the runtime's state
-// before the first input. The loop finds it with [runtime.Optional].
-type Preparer interface {
-	// Prepare is called when the runtime has become ready for the first time. If it
-	// returns an error, it is called again after a pause. No other method is called
-	// before it has returned nil.
-	Prepare(ctx context.Context) error
-}
-
-// Observer is an optional interface of a [SyncHandler] that receives the events of the
-// runtime. The loop finds it with [runtime.Optional].
-type Observer interface {
-	// Observe is called with the events of each pod before they are handled, also if the
-	// pod is not desired. It is called from the goroutine of the loop.
+	// CleanupUnderWay reports whether work that a cleanup has begun goes on beside the loop, so that another cleanup is
+	// due soon.
+	CleanupUnderWay() bool
+	// Observe receives the events of each pod before they are handled, also if the
+	// pod is not desired.
 	Observe(ev pleg.PodEvents)
+	// ResizePending returns the condition PodResizePending of a pod that has requested other
+	// resources and did not get them (KEP-1287), and false if there is none. It is safe for concurrent
+	// use, and does not block.
+	ResizePending(uid types.UID) (v1.PodCondition, bool)
+	// Stop ends the goroutines of the handler and waits for them. It is called when [Loop.Run] ends.
+	Stop()
 }
+
+// Base is a [Handler] that does nothing. Implementations embed it, so that methods added later do not
+// break them.
+type Base struct{}
+
+var _ Handler = Base{}
+
+// Prepare implements [Handler].
+func (Base) Prepare(context.Context) error { return nil }
+
+// HandlePodAdditions implements [Handler].
+func (Base) HandlePodAdditions([]*v1.Pod) {}
+
+// HandlePodUpdates implements [Handler].
+func (Base) HandlePodUpdates([]*v1.Pod) {}
+
+// HandlePodRemoves implements [Handler].
+func (Base) HandlePodRemoves([]*v1.Pod) {}
+
+// HandlePodReconcile implements [Handler].
+func (Base) HandlePodReconcile([]*v1.Pod) {}
+
+// HandlePodSyncs implements [Handler].
+func (Base) HandlePodSyncs([]*v1.Pod) {}
+
+// HandlePodCleanups implements [Handler].
+func (Base) HandlePodCleanups(context.Context) error { return nil }
+
+// CleanupUnderWay implements [Handler].
+func (Base) CleanupUnderWay() bool { return false }
+
+// Observe implements [Handler].
+func (Base) Observe(pleg.PodEvents) {}
+
+// ResizePending implements [Handler].
+func (Base) ResizePending(types.UID) (v1.PodCondition, bool) { return v1.PodCondition{}, false }
+
+// Stop implements [Handler].
+func (Base) Stop() {}
 
 // Config is the stream of changes of the desired pods; a podconfig.Config is one.
 type Config interface {
@@ -79,40 +121,70 @@ type Config interface {
 type RuntimeEvents interface {
 	Watch() <-chan pleg.PodEvents
 	Healthy() error
+	// Relist requests a relist. The loop requests one when the runtime does not answer: a generator that lives on events
+	// would not notice.
+	Relist()
 }
 
-// Pods finds the desired pod of a UID; a podmanager.Manager is one. It may also be a
-// [PodLister].
+// Pods has the desired pods; a podmanager.Manager is one.
 type Pods interface {
 	ByUID(uid types.UID) (*v1.Pod, bool)
-}
-
-// PodLister is an optional interface of [Pods]. The loop finds it with [runtime.Optional].
-type PodLister interface {
 	// Pods returns all desired pods. They are synced when the pod network of the runtime
 	// has become ready: otherwise those that wait for it are tried again at the end of
 	// their back-off only.
 	Pods() []*v1.Pod
 }
 
-// Deps are the inputs of a [Loop]. All but Probes are required.
+// Probes runs the probes of pods; a prober.Manager is one.
+type Probes interface {
+	// Results are the results of liveness, startup and readiness probes.
+	Results() <-chan runtime.ProbeResult
+	// Notify reports that something has happened to the pod in the runtime.
+	Notify(uid types.UID)
+}
+
+// StatusRefresher brings the API status of a pod up to date with the results of its probes; a
+// podworkers.Syncer is one.
+type StatusRefresher interface {
+	// RefreshStatus must not block: a sync of the pod may be under way for minutes.
+	RefreshStatus(uid types.UID)
+}
+
+// Collector removes dead containers; a gc.Collector is one. Its methods do not block.
+type Collector interface {
+	// Changed reports that something has happened in the runtime, so that the next periodic collection is not left out.
+	Changed()
+	// CollectPod removes the dead containers of a pod, a container of which has just ended.
+	CollectPod(status *runtime.PodStatus)
+}
+
+// Cache has the last known statuses of pods; a runtime.StatusCache is one.
+type Cache interface {
+	Get(uid types.UID) (status *runtime.PodStatus, ok bool)
+}
+
+// Deps are the inputs of a [Loop], and the parts that it notifies. Handler, Config, PLEG, Runtime and Pods are required.
 type Deps struct {
-	Handler SyncHandler
+	Handler Handler
 	Config  Config
 	PLEG    RuntimeEvents
 	Runtime runtime.Checker
 	// Pods finds the desired pod that an event is about.
 	Pods Pods
-	// Probes are the results of liveness, startup and readiness probes. nil: none.
-	Probes <-chan runtime.ProbeResult
+	// Probes runs probes. nil: there are none.
+	Probes Probes
+	// Status brings statuses up to date with the results of probes. nil: they are with the next sync of the pod.
+	Status StatusRefresher
+	// Objects has the secrets and config maps that pods refer to. When one changes, its pods are
+	// synced. nil: there are none.
+	Objects objects.Source
+	// Collector removes dead containers, by their statuses in Cache. nil: it is not notified.
+	Collector Collector
+	Cache     Cache
 }
 
 // Options are the settings of a [Loop]; the zero value is kubelet's.
 type Options struct {
-	// SyncPeriod is the time between sync ticks. If [Options].Wake reports all that Due has to
-	// be called for, it may be as long as a health check allows, see [Loop.LastIteration]: each
-	// tick wakes up an idle machine. Default 1 s.
-	SyncPeriod time.Duration
 	// HousekeepingPeriod is the time between cleanups. When nothing has come from any
 	// input for 30 s, the last cleanup has not failed, and no removal that a cleanup has begun
 	// is under way, it is at least 30 s. Default 2 s.
@@ -121,18 +193,6 @@ type Options struct {
 	CheckPeriod time.Duration
 	// CheckTimeout bounds one check of the runtime. Default 10 s.
 	CheckTimeout time.Duration
-	// Due returns the pods to sync at a sync tick. It is for embedders that have
-	// deadlines of their own; the workers have timers for theirs. nil: none.
-	Due func(now time.Time) []*v1.Pod
-	// Wake has Due called when it receives a value, without waiting for the tick. nil: Due is
-	// called at ticks only.
-	Wake <-chan struct{}
-	// Observe is called like the method of [Observer], and before it. nil: no callback.
-	Observe func(pleg.PodEvents)
-	// ProbeResult is called with each result of a probe, before a sync of its pod is
-	// requested, also if the pod is not desired. It must not block: a sync may be under way
-	// for minutes, so the status of the pod is brought up to date here. nil: no callback.
-	ProbeResult func(runtime.ProbeResult)
 	// Logger receives failures and, at V(2), the inputs that the loop handles. The zero
 	// value discards.
 	Logger logr.Logger
@@ -148,9 +208,9 @@ type Loop struct {
 	synced  atomic.Bool  // see Synced
 	last    atomic.Int64 // see LastIteration; in Unix nanoseconds, 0 before the first
 	health  *runtimeHealth
-	observe []func(pleg.PodEvents)
-	// removing reports whether a removal goes on beside the loop; it is called by Run.
-	removing func() bool
+	// dependents has the pods whose objects have changed; nil without objects.
+	dependents *objects.Dependents
+	probes     <-chan runtime.ProbeResult // nil without probes
 	// ended has room for one token: there is one when a pod has ended and soon has not
 	// been set for it. Further tokens are dropped.
 	ended chan struct{}
@@ -185,22 +245,17 @@ func New(deps Deps, opts Options) (*Loop, error) {
 	if len(errs) > 0 {
 		return nil, errors.Join(errs...)
 	}
-	setDefault(&opts.SyncPeriod, defaultSyncPeriod)
 	setDefault(&opts.HousekeepingPeriod, defaultHousekeepingPeriod)
 	setDefault(&opts.CheckPeriod, 5*time.Second)
 	setDefault(&opts.CheckTimeout, 10*time.Second)
-	observe := []func(pleg.PodEvents){}
-	if opts.Observe != nil {
-		observe = append(observe, opts.Observe)
+	l := &Loop{deps: deps, opts: opts, log: opts.Logger, health: newRuntimeHealth(), ended: make(chan struct{}, 1)}
+	if deps.Objects != nil {
+		l.dependents = objects.NewDependents(deps.Objects, deps.Pods, objects.DependentsOptions{Logger: opts.Logger})
 	}
-	if o, ok := runtime.Optional[Observer](deps.Handler); ok {
-		observe = append(observe, o.Observe)
+	if deps.Probes != nil {
+		l.probes = deps.Probes.Results()
 	}
-	removing := func() bool { return false }
-	if r, ok := runtime.Optional[remover](deps.Handler); ok {
-		removing = r.removing
-	}
-	return &Loop{observe: observe, removing: removing, deps: deps, opts: opts, log: opts.Logger, health: newRuntimeHealth(), ended: make(chan struct{}, 1)}, nil
+	return l, nil
 }
 
 func setDefault(d *time.Duration, def time.Duration) {
@@ -223,27 +278,25 @@ func (l *Loop) Run(ctx context.Context) error {
 	defer wg.Wait()
 	defer cancel() // before the wait
 	wg.Go(func() { l.watchRuntime(watchCtx) })
-	if s, ok := runtime.Optional[Stopper](l.deps.Handler); ok {
-		defer s.Stop()
+	var changed <-chan struct{}
+	if l.dependents != nil {
+		wg.Go(func() { l.dependents.Run(watchCtx) })
+		changed = l.dependents.Changed()
 	}
+	defer l.deps.Handler.Stop()
 
-	syncTick := time.NewTicker(l.opts.SyncPeriod)
-	defer syncTick.Stop()
+	liveness := time.NewTicker(livenessPeriod)
+	defer liveness.Stop()
 	l.housekeeping = time.NewTimer(l.opts.HousekeepingPeriod)
 	l.housekeepingAt = time.Now().Add(l.opts.HousekeepingPeriod)
 	defer l.housekeeping.Stop()
 
-	var prepare func(context.Context) error // nil after it has succeeded
-	if p, ok := runtime.Optional[Preparer](l.deps.Handler); ok {
-		prepare = p.Prepare
-	}
-	failures := 0
+	prepared, failures := false, 0
 	for ctx.Err() == nil {
 		err := l.ready()
-		if err == nil && prepare != nil {
-			if err = prepare(ctx); err == nil {
-				prepare = nil
-			}
+		if err == nil && !prepared {
+			err = l.deps.Handler.Prepare(ctx)
+			prepared = err == nil
 		}
 		if err != nil {
 			failures++
@@ -254,7 +307,7 @@ func (l *Loop) Run(ctx context.Context) error {
 		}
 		failures = 0
 		l.followNetwork()
-		if err := l.handleNext(ctx, syncTick.C); err != nil {
+		if err := l.handleNext(ctx, liveness.C, changed); err != nil {
 			return err
 		}
 	}
@@ -277,9 +330,7 @@ func (l *Loop) followNetwork() {
 	if !before || l.noNetwork {
 		return
 	}
-	if pods, ok := runtime.Optional[PodLister](l.deps.Pods); ok {
-		l.deps.Handler.HandlePodSyncs(pods.Pods())
-	}
+	l.deps.Handler.HandlePodSyncs(l.deps.Pods.Pods())
 }
 
 // pause returns after d, when the health of the runtime changes, or when ctx ends.
@@ -314,8 +365,8 @@ const endsDelay = 250 * time.Millisecond
 // removals of directories.
 const quiet = 30 * time.Second
 
-// handleNext waits for one input and handles it.
-func (l *Loop) handleNext(ctx context.Context, syncTick <-chan time.Time) error {
+// handleNext waits for one input and handles it. changed receives a value after objects have changed.
+func (l *Loop) handleNext(ctx context.Context, liveness <-chan time.Time, changed <-chan struct{}) error {
 	now := time.Now()
 	l.last.Store(now.UnixNano())
 	if synced := l.deps.Config.AllSeen(); l.synced.Swap(synced) != synced {
@@ -340,19 +391,19 @@ func (l *Loop) handleNext(ctx context.Context, syncTick <-chan time.Time) error 
 			return l.closed(ctx, "the stream of runtime events")
 		}
 		l.handleEvents(ev)
-	case res, ok := <-l.deps.Probes:
+	case res, ok := <-l.probes:
 		if !ok {
 			return l.closed(ctx, "the stream of probe results")
 		}
 		l.log.V(2).Info("Probe result", "pod", res.Pod, "container", res.ContainerID, "probe", res.Kind, "healthy", res.Healthy)
-		if l.opts.ProbeResult != nil {
-			l.opts.ProbeResult(res)
+		if l.deps.Status != nil {
+			l.deps.Status.RefreshStatus(res.Pod.UID)
 		}
 		l.sync(res.Pod.UID)
-	case now := <-syncTick:
-		input = l.syncDue(now)
-	case <-l.opts.Wake:
-		input = l.syncDue(now)
+	case <-liveness:
+		input = false
+	case <-changed:
+		input = l.syncDue()
 	case <-ended:
 		l.soon = time.After(endsDelay)
 	case <-l.soon:
@@ -379,7 +430,7 @@ func (l *Loop) received(now time.Time) {
 
 // untilCleanup returns the time from a cleanup to the next.
 func (l *Loop) untilCleanup() time.Duration {
-	if l.cleaned.IsZero() || time.Since(l.lastInput) < quiet || l.removing() {
+	if l.cleaned.IsZero() || time.Since(l.lastInput) < quiet || l.deps.Handler.CleanupUnderWay() {
 		return l.opts.HousekeepingPeriod
 	}
 	return max(quiet, l.opts.HousekeepingPeriod)
@@ -391,12 +442,9 @@ func (l *Loop) cleanupIn(d time.Duration) {
 	l.housekeeping.Reset(d)
 }
 
-// syncDue requests a sync of the pods that are due, and reports whether there are any.
-func (l *Loop) syncDue(now time.Time) bool {
-	if l.opts.Due == nil {
-		return false
-	}
-	pods := l.opts.Due(now)
+// syncDue requests a sync of the pods whose objects have changed, and reports whether there are any.
+func (l *Loop) syncDue() bool {
+	pods := l.dependents.Due()
 	if len(pods) > 0 {
 		l.deps.Handler.HandlePodSyncs(pods)
 	}
@@ -414,11 +462,27 @@ func (l *Loop) closed(ctx context.Context, input string) error {
 
 // handleEvents handles the runtime's events of one pod.
 func (l *Loop) handleEvents(ev pleg.PodEvents) {
-	for _, observe := range l.observe {
-		observe(ev)
+	if l.deps.Probes != nil {
+		l.deps.Probes.Notify(ev.Pod.UID)
 	}
+	l.notifyCollector(ev)
+	l.deps.Handler.Observe(ev)
 	if needSync(ev) {
 		l.sync(ev.Pod.UID)
+	}
+}
+
+// notifyCollector notifies the collector of the events.
+func (l *Loop) notifyCollector(ev pleg.PodEvents) {
+	if l.deps.Collector == nil {
+		return
+	}
+	l.deps.Collector.Changed()
+	if l.deps.Cache == nil || !slices.ContainsFunc(ev.Events, func(e pleg.Event) bool { return e.Type == pleg.ContainerDied }) {
+		return
+	}
+	if status, ok := l.deps.Cache.Get(ev.Pod.UID); ok {
+		l.deps.Collector.CollectPod(status)
 	}
 }
 
@@ -483,7 +547,7 @@ func needSync(ev pleg.PodEvents) bool {
 
 // LastIteration returns the time at which the loop last began to wait for an input; zero
 // before the first. While the loop makes progress and the runtime is ready, that was at
-// most one sync period ago.
+// most 30 s ago.
 func (l *Loop) LastIteration() time.Time {
 	if ns := l.last.Load(); ns != 0 {
 		return time.Unix(0, ns)

@@ -11,9 +11,11 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kubeletkit/kubeletkit/pleg"
 	"github.com/kubeletkit/kubeletkit/podconfig"
+	"github.com/kubeletkit/kubeletkit/podconfig/objects"
 	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/syncloop"
 )
@@ -28,7 +30,26 @@ type bench struct {
 	probes  chan runtime.ProbeResult
 	pods    podSet
 	stop    func() error
-	wake    chan struct{}
+	// refreshed are the pods whose status was to be refreshed.
+	refreshed []types.UID
+	// changed is called with the objects that have changed.
+	changed func([]objects.Ref)
+}
+
+// Results, Notify and RefreshStatus make a bench a prober and a syncer, and Secret, ConfigMap and Watch a source of objects.
+func (b *bench) Results() <-chan runtime.ProbeResult { return b.probes }
+func (b *bench) Notify(types.UID)                    {}
+func (b *bench) RefreshStatus(uid types.UID)         { b.refreshed = append(b.refreshed, uid) }
+func (b *bench) Secret(context.Context, string, string) (*v1.Secret, error) {
+	return nil, errors.ErrUnsupported
+}
+func (b *bench) ConfigMap(context.Context, string, string) (*v1.ConfigMap, error) {
+	return nil, errors.ErrUnsupported
+}
+func (b *bench) Watch(ctx context.Context, changed func([]objects.Ref)) error {
+	b.changed = changed
+	<-ctx.Done()
+	return nil
 }
 
 func inLoop(t *testing.T, opts syncloop.Options, test func(t *testing.T, b *bench)) {
@@ -38,12 +59,8 @@ func inLoop(t *testing.T, opts syncloop.Options, test func(t *testing.T, b *benc
 			handler: &recorder{}, config: &config{changes: make(chan podconfig.Change)}, pleg: &events{ch: make(chan pleg.PodEvents)},
 			runtime: &checker{}, probes: make(chan runtime.ProbeResult), pods: podSet{},
 		}
-		if opts.Wake == nil { // a channel of the bubble
-			b.wake = make(chan struct{})
-			opts.Wake = b.wake
-		}
 		var err error
-		b.Loop, err = syncloop.New(syncloop.Deps{Handler: b.handler, Config: b.config, PLEG: b.pleg, Runtime: b.runtime, Pods: b.pods, Probes: b.probes}, opts)
+		b.Loop, err = syncloop.New(syncloop.Deps{Handler: b.handler, Config: b.config, PLEG: b.pleg, Runtime: b.runtime, Pods: b.pods, Probes: b, Status: b, Objects: b}, opts)
 		require.NoError(t, err)
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error, 1)
@@ -82,13 +99,11 @@ func TestEventsAndProbeResultsSyncDesiredPods(t *testing.T) {
 	})
 }
 
-func TestProbeResultsAreReportedBeforeTheSync(t *testing.T) {
-	var got []runtime.ProbeResult
-	inLoop(t, syncloop.Options{ProbeResult: func(r runtime.ProbeResult) { got = append(got, r) }}, func(t *testing.T, b *bench) {
-		res := runtime.ProbeResult{Pod: runtime.RefOf(makePod("gone")), Kind: runtime.ReadinessProbe}
-		b.probes <- res
+func TestProbeResultsRefreshTheStatus(t *testing.T) {
+	inLoop(t, syncloop.Options{}, func(t *testing.T, b *bench) {
+		b.probes <- runtime.ProbeResult{Pod: runtime.RefOf(makePod("gone")), Kind: runtime.ReadinessProbe}
 		synctest.Wait()
-		assert.Equal(t, []runtime.ProbeResult{res}, got, "also of a pod that is not desired: it may be stopping")
+		assert.Equal(t, []types.UID{makePod("gone").UID}, b.refreshed, "also of a pod that is not desired: it may be stopping")
 		assert.Empty(t, b.handler.take())
 	})
 }
@@ -128,19 +143,19 @@ func TestHousekeepingIsRareWhileNothingHappens(t *testing.T) {
 
 // Each wake-up of an idle machine costs more CPU time than what the loop does then.
 func TestAnIdleLoopWakesUpRarely(t *testing.T) {
-	inLoop(t, syncloop.Options{SyncPeriod: time.Minute}, func(t *testing.T, b *bench) {
+	inLoop(t, syncloop.Options{}, func(t *testing.T, b *bench) {
 		b.config.see()
 		time.Sleep(2 * time.Minute)
 		synctest.Wait()
 		before := b.config.count()
 		time.Sleep(10 * time.Minute)
 		synctest.Wait()
-		assert.LessOrEqual(t, b.config.count()-before, 10+2*20, "a round for each sync tick, and two calls for each cleanup with its round")
+		assert.LessOrEqual(t, b.config.count()-before, 20+2*20, "a round for each tick, and two calls for each cleanup with its round")
 	})
 }
 
 func TestNoHousekeepingWhileAnAddedSourceIsUnseen(t *testing.T) {
-	inLoop(t, syncloop.Options{SyncPeriod: time.Hour}, func(t *testing.T, b *bench) {
+	inLoop(t, syncloop.Options{}, func(t *testing.T, b *bench) {
 		b.config.see()
 		time.Sleep(5 * time.Second)
 		synctest.Wait()
@@ -228,7 +243,7 @@ func TestRestsWhileThePLEGIsUnhealthy(t *testing.T) {
 
 // The loop waits, and nothing else wakes it up.
 func TestAnIdleLoopNoticesThatThePLEGIsUnhealthy(t *testing.T) {
-	inLoop(t, syncloop.Options{SyncPeriod: time.Hour, HousekeepingPeriod: time.Hour}, func(t *testing.T, b *bench) {
+	inLoop(t, syncloop.Options{HousekeepingPeriod: time.Hour}, func(t *testing.T, b *bench) {
 		b.config.see()
 		time.Sleep(time.Minute)
 		b.pleg.set(errors.New("no list for 3m"))
@@ -275,23 +290,15 @@ func TestAllPodsAreSyncedWhenTheNetworkIsReady(t *testing.T) {
 	})
 }
 
-func TestDuePodsAreSyncedEachTick(t *testing.T) {
-	due := func(time.Time) []*v1.Pod { return []*v1.Pod{makePod("late")} }
-	inLoop(t, syncloop.Options{Due: due}, func(t *testing.T, b *bench) {
-		b.handler.take()
-		time.Sleep(3 * time.Second)
+func TestPodsAreSyncedWhenTheirObjectsChange(t *testing.T) {
+	inLoop(t, syncloop.Options{}, func(t *testing.T, b *bench) {
+		web := makePod("web")
+		web.Spec.ImagePullSecrets = []v1.LocalObjectReference{{Name: "registry"}}
+		b.pods.Set(web)
+		b.pods.Set(makePod("other"))
+		b.changed([]objects.Ref{{Kind: objects.SecretKind, Namespace: web.Namespace, Name: "registry"}})
 		synctest.Wait()
-		assert.Equal(t, []string{"sync [late]", "sync [late]", "sync [late]"}, b.handler.take())
-	})
-}
-
-func TestDuePodsAreSyncedWhenTheLoopIsWoken(t *testing.T) {
-	due := func(time.Time) []*v1.Pod { return []*v1.Pod{makePod("late")} }
-	inLoop(t, syncloop.Options{Due: due, SyncPeriod: time.Hour}, func(t *testing.T, b *bench) {
-		b.handler.take()
-		b.wake <- struct{}{}
-		synctest.Wait()
-		assert.Equal(t, []string{"sync [late]"}, b.handler.take())
+		assert.Equal(t, []string{"sync [web]"}, b.handler.take())
 	})
 }
 
@@ -335,7 +342,7 @@ func TestNewNamesAllThatIsMissing(t *testing.T) {
 		require.ErrorContains(t, err, "Deps."+name)
 	}
 	_, err = syncloop.NewHandler(syncloop.HandlerDeps{}, syncloop.HandlerOptions{})
-	for _, name := range []string{"Pods", "Workers", "Status", "Runtime", "Dirs", "PodsDir"} {
+	for _, name := range []string{"Pods", "Workers", "Status", "Runtime", "PodsDir"} {
 		require.ErrorContains(t, err, name)
 	}
 }

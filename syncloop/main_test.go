@@ -17,6 +17,7 @@ import (
 	"github.com/kubeletkit/kubeletkit/podconfig"
 	"github.com/kubeletkit/kubeletkit/podworkers"
 	"github.com/kubeletkit/kubeletkit/runtime"
+	"github.com/kubeletkit/kubeletkit/syncloop"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -55,6 +56,7 @@ func names(pods []*v1.Pod) (out []string) {
 
 // recorder is a SyncHandler that writes down what it was called for.
 type recorder struct {
+	syncloop.Base
 	script
 	cleanupErr error
 }
@@ -116,6 +118,7 @@ func (e *events) Healthy() error {
 	defer e.mu.Unlock()
 	return e.err
 }
+func (e *events) Relist() {}
 func (e *events) set(err error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

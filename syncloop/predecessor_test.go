@@ -18,6 +18,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/kubeletkit/kubeletkit/lifecycle"
 	"github.com/kubeletkit/kubeletkit/podconfig"
 	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/syncloop"
@@ -137,7 +138,7 @@ func TestASuccessorTakesOverWhatItsPredecessorHolds(t *testing.T) {
 }
 
 func TestARefusedPodThatRunsIsStopped(t *testing.T) {
-	refuse := syncloop.AdmitterFunc(func(syncloop.AdmitRequest) error { return syncloop.Refuse("Full", "") })
+	refuse := lifecycle.AdmitterFunc("test", func(lifecycle.AdmitRequest) error { return lifecycle.Refuse("Full", "") })
 	b := newHandler(t, syncloop.HandlerOptions{Admit: refuse})
 	pod := makePod("web")
 	b.runtime.pods = []*runtime.Pod{runs(pod.UID, "web", runtime.ContainerRunning)}
@@ -253,7 +254,8 @@ func TestPortsOfInitContainersDoNotConflictButThoseOfSidecarsDo(t *testing.T) {
 		return pod
 	}
 	admit := func(pod, active *v1.Pod) error {
-		return syncloop.Limits{}.Admit(syncloop.AdmitRequest{Pod: pod, Active: []*v1.Pod{active}})
+		_, err := syncloop.Limits{}.Admit(lifecycle.AdmitRequest{Pod: pod, Active: []*v1.Pod{active}})
+		return err
 	}
 	assert.NoError(t, admit(with(nil), with(&always)))
 	assert.Error(t, admit(with(&always), with(&always)))

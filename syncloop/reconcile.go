@@ -10,11 +10,11 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
-// HandlePodReconcile implements [SyncHandler]. It records the pods with their new status.
+// HandlePodReconcile implements [Handler]. It records the pods with their new status.
 // A pod with readiness gates is synced, because the conditions of these may have changed.
 // So is one that is Succeeded or Failed, so that its worker stops it: another
 // client may have set the phase.
-func (h *Handler) HandlePodReconcile(pods []*v1.Pod) {
+func (h *PodHandler) HandlePodReconcile(pods []*v1.Pod) {
 	for _, pod := range pods {
 		old, _ := h.deps.Pods.ByUID(pod.UID)
 		pod, _ = withinLimit(old, pod)

@@ -10,7 +10,7 @@ import (
 )
 
 // record records a decision about a desired pod.
-func (h *Handler) record(pod *v1.Pod, r runtime.Record) {
+func (h *PodHandler) record(pod *v1.Pod, r runtime.Record) {
 	if h.opts.Record == nil {
 		return
 	}
@@ -20,7 +20,7 @@ func (h *Handler) record(pod *v1.Pod, r runtime.Record) {
 }
 
 // recordUpdate records which fields of a pod an update has changed.
-func (h *Handler) recordUpdate(old, pod *v1.Pod) {
+func (h *PodHandler) recordUpdate(old, pod *v1.Pod) {
 	if h.opts.Record == nil {
 		return
 	}
@@ -32,7 +32,7 @@ func (h *Handler) recordUpdate(old, pod *v1.Pod) {
 }
 
 // recordEnd records that a pod is gone.
-func (h *Handler) recordEnd(ref runtime.PodRef) {
+func (h *PodHandler) recordEnd(ref runtime.PodRef) {
 	h.opts.Record.Emit(runtime.Record{Pod: ref, Stage: runtime.StageDone, Kind: runtime.KindRemovePod})
 }
 

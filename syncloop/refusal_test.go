@@ -9,12 +9,13 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/kubeletkit/kubeletkit/internal/testpod"
+	"github.com/kubeletkit/kubeletkit/lifecycle"
 	"github.com/kubeletkit/kubeletkit/podworkers"
 	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/syncloop"
 )
 
-var refuseAll = syncloop.AdmitterFunc(func(syncloop.AdmitRequest) error { return syncloop.Refuse("Full", "") })
+var refuseAll = lifecycle.AdmitterFunc("test", func(lifecycle.AdmitRequest) error { return lifecycle.Refuse("Full", "") })
 
 // Nothing but a worker finishes a pod, and before that its source must not delete it.
 func TestARefusedPodThatIsDeletedGetsAWorker(t *testing.T) {

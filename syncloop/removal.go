@@ -12,15 +12,15 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kubeletkit/kubeletkit/internal/join"
+	"github.com/kubeletkit/kubeletkit/lifecycle"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
-// removalWait is how long one cleanup waits for the removal of directories. A removal
+// removalWait is how long one cleanup waits for the step Gone of pods. It
 // can take any time, as it tears down volumes. It goes on beside the loop then.
 const removalWait = 250 * time.Millisecond
 
-// removals are the removals of directories that are under way. The pod of such a
-// directory has no worker.
+// removals are the calls of the step Gone that are under way. Their pods have no worker.
 type removals struct {
 	byUID map[types.UID]*removal
 	tasks sync.WaitGroup
@@ -30,7 +30,7 @@ type removals struct {
 // of their own.
 const lostAndFound = "lost+found"
 
-// removal is the removal of the directory of one pod. done is closed when err is set.
+// removal removes what one pod has left. done is closed when err is set.
 type removal struct {
 	cancel context.CancelFunc
 	done   chan struct{}
@@ -54,39 +54,59 @@ func (r *removals) begin(ctx context.Context, uid types.UID, remove func(ctx con
 	return begun
 }
 
-// removeDirs removes the directories of pods that are gone. It reports whether there are
-// more, for which the time was too short.
-func (h *Handler) removeDirs(ctx context.Context, alive func(types.UID) bool) (more bool, err error) {
-	entries, err := os.ReadDir(h.opts.PodsDir)
-	if errors.Is(err, os.ErrNotExist) {
-		return false, nil
-	}
+// leave calls the step Gone for the pods whose end was reported, and for those of which only a directory is left. It
+// reports whether there are more, for which the time was too short.
+func (h *PodHandler) leave(ctx context.Context, alive func(types.UID) bool) (more bool, err error) {
+	due, err := h.dueToLeave(alive)
 	if err != nil {
-		return false, fmt.Errorf("looking for directories of gone pods: %w", err)
+		return false, err
 	}
 	timeout := time.NewTimer(removalWait)
 	defer timeout.Stop()
 	var errs []error
-	for _, e := range entries {
-		uid := types.UID(e.Name())
-		if _, ending := h.known[uid]; ending || h.removals.underWay(uid) || alive(uid) || !e.IsDir() || e.Name() == lostAndFound {
-			continue
-		}
-		dir := filepath.Join(h.opts.PodsDir, e.Name())
-		r := h.removals.begin(ctx, uid, func(ctx context.Context) error { return h.deps.Dirs.Remove(ctx, runtime.PodRef{UID: uid}, dir) })
+	for _, ref := range due {
+		req := lifecycle.GoneRequest{Pod: ref, Dir: filepath.Join(h.opts.PodsDir, string(ref.UID))}
+		r := h.removals.begin(ctx, ref.UID, func(ctx context.Context) error { return h.deps.Steps.Gone(ctx, req) })
 		select {
 		case <-r.done:
-			errs = append(errs, h.endRemoval(uid, r))
+			errs = append(errs, h.endRemoval(ref.UID, r))
 		case <-timeout.C:
-			h.log.Info("Removing the directory of a gone pod takes long; the loop does not wait for it", "podUID", uid, "dir", dir)
+			h.log.Info("Removing what a gone pod has left takes long; the loop does not wait for it", "podUID", ref.UID, "dir", req.Dir)
 			return true, errors.Join(errs...)
 		}
 	}
 	return false, errors.Join(errs...)
 }
 
+// dueToLeave returns the pods for which the step Gone can begin.
+func (h *PodHandler) dueToLeave(alive func(types.UID) bool) (due []runtime.PodRef, err error) {
+	entries, err := os.ReadDir(h.opts.PodsDir)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, fmt.Errorf("looking for directories of gone pods: %w", err)
+	}
+	add := func(ref runtime.PodRef) {
+		if _, ending := h.known[ref.UID]; !ending && !h.removals.underWay(ref.UID) && !alive(ref.UID) {
+			due = append(due, ref)
+		}
+	}
+	for uid, ref := range h.leaving {
+		if alive(uid) { // another incarnation has begun
+			delete(h.leaving, uid)
+			continue
+		}
+		add(ref)
+	}
+	for _, e := range entries {
+		uid := types.UID(e.Name())
+		if _, listed := h.leaving[uid]; !listed && e.IsDir() && e.Name() != lostAndFound {
+			add(runtime.PodRef{UID: uid})
+		}
+	}
+	return due, nil
+}
+
 // endRemovals ends the removals that are done, and reports whether one has failed.
-func (h *Handler) endRemovals() (failed bool) {
+func (h *PodHandler) endRemovals() (failed bool) {
 	for uid, r := range h.removals.byUID {
 		select {
 		case <-r.done:
@@ -101,35 +121,23 @@ func (h *Handler) endRemovals() (failed bool) {
 }
 
 // endRemoval ends a removal that is done, and returns its error.
-func (h *Handler) endRemoval(uid types.UID, r *removal) error {
+func (h *PodHandler) endRemoval(uid types.UID, r *removal) error {
 	r.cancel()
 	delete(h.removals.byUID, uid)
 	if r.err != nil {
-		return fmt.Errorf("removing the directory of gone pod %s: %w", uid, r.err)
+		return fmt.Errorf("removing what gone pod %s has left: %w", uid, r.err)
 	}
-	h.log.V(2).Info("Removed the directory of a gone pod", "podUID", uid)
+	delete(h.leaving, uid)
+	h.log.V(2).Info("Removed what a gone pod has left", "podUID", uid)
 	return nil
 }
 
-// remover is a SyncHandler whose removals go on beside the loop, such as a [Handler].
-type remover interface{ removing() bool }
-
-// removing reports whether a removal is under way or has ended since the last cleanup. A pod
+// CleanupUnderWay implements [Handler]. It reports whether a removal is under way or has ended since the last cleanup. A pod
 // may wait for its end.
-func (h *Handler) removing() bool { return len(h.removals.byUID) > 0 }
+func (h *PodHandler) CleanupUnderWay() bool { return len(h.removals.byUID) > 0 }
 
-// Stopper is an optional interface of a [SyncHandler] that starts goroutines, found by
-// [runtime.Optional].
-type Stopper interface {
-	// Stop ends the goroutines and waits for them. It is called from the goroutine of the
-	// loop when [Loop.Run] ends.
-	Stop()
-}
-
-var _ Stopper = (*Handler)(nil)
-
-// Stop implements [Stopper].
-func (h *Handler) Stop() {
+// Stop implements [Handler].
+func (h *PodHandler) Stop() {
 	for _, r := range h.removals.byUID {
 		r.cancel()
 	}
@@ -138,7 +146,7 @@ func (h *Handler) Stop() {
 			select {
 			case <-r.done:
 			default:
-				h.log.Error(nil, "The sync loop cannot stop: the removal of a pod's directory has not returned although its context has ended", "podUID", uid)
+				h.log.Error(nil, "The sync loop cannot stop: the removal of what a pod has left has not returned although its context has ended", "podUID", uid)
 			}
 		}
 	})

@@ -11,19 +11,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kubeletkit/kubeletkit/internal/resize"
+	"github.com/kubeletkit/kubeletkit/lifecycle"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
-
-// ResizeReporter is an optional interface of a [SyncHandler] that decides about resizes of
-// pods (KEP-1287). It is found by [runtime.Optional].
-type ResizeReporter interface {
-	// ResizePending returns the condition PodResizePending of a pod that has requested other
-	// resources and did not get them, and false if there is none. It is safe for concurrent
-	// use.
-	ResizePending(uid types.UID) (v1.PodCondition, bool)
-}
-
-var _ ResizeReporter = (*Handler)(nil)
 
 // messagePodLevel is the message of a resize of the pod's own resources.
 const messagePodLevel = "In-place resize of the resources of the pod as a whole is not supported"
@@ -69,15 +59,15 @@ func (r *pendingResizes) empty() bool {
 	return len(r.byUID) == 0
 }
 
-// ResizePending implements [ResizeReporter].
-func (h *Handler) ResizePending(uid types.UID) (v1.PodCondition, bool) {
+// ResizePending implements [Handler].
+func (h *PodHandler) ResizePending(uid types.UID) (v1.PodCondition, bool) {
 	p, ok := h.resizes.get(uid)
 	return p.condition, ok
 }
 
 // allocate returns the pod as it is to run: as its source has it, or with the resources of
 // held, which it holds now, if it cannot get others.
-func (h *Handler) allocate(held, pod *v1.Pod) *v1.Pod {
+func (h *PodHandler) allocate(held, pod *v1.Pod) *v1.Pod {
 	if held == nil || !runtime.Resizable(pod) {
 		return pod
 	}
@@ -109,14 +99,15 @@ func (h *Handler) allocate(held, pod *v1.Pod) *v1.Pod {
 
 // refuseResize returns the condition PodResizePending if the pod cannot get the resources that
 // it requests. kept is the pod with those that it has.
-func (h *Handler) refuseResize(pod, kept *v1.Pod) *v1.PodCondition {
+func (h *PodHandler) refuseResize(pod, kept *v1.Pod) *v1.PodCondition {
 	c := &v1.PodCondition{Type: v1.PodResizePending, Status: v1.ConditionTrue, ObservedGeneration: pod.Generation}
 	if !equality.Semantic.DeepEqual(pod.Spec.Resources, kept.Spec.Resources) {
 		c.Reason, c.Message = v1.PodReasonInfeasible, messagePodLevel
 		return c
 	}
-	refusal := admit(h.opts.Admit, AdmitRequest{Pod: pod, Held: kept, Active: h.active([]*v1.Pod{pod}), Host: h.opts.Host})
+	response, refusal := admit(h.opts.Admit, lifecycle.AdmitRequest{Pod: pod, Held: kept, Active: h.active([]*v1.Pod{pod}), Host: h.opts.Host})
 	if refusal == nil {
+		h.evict(response.Evict)
 		return nil
 	}
 	c.Reason, c.Message = v1.PodReasonDeferred, refusal.Message
@@ -125,7 +116,7 @@ func (h *Handler) refuseResize(pod, kept *v1.Pod) *v1.PodCondition {
 
 // retryResizes gives the pods whose resize is deferred their resources if these are free now.
 // Those that have waited longest have no precedence: the order is that of the desired pods.
-func (h *Handler) retryResizes() {
+func (h *PodHandler) retryResizes() {
 	if h.resizes.empty() {
 		return
 	}

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/kubeletkit/kubeletkit/internal/testpod"
+	"github.com/kubeletkit/kubeletkit/lifecycle"
 	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/syncloop"
 )
@@ -116,7 +117,7 @@ func TestAResizeWhileNoAgentRan(t *testing.T) {
 // An admitter sees which pods are resized, and what they hold.
 func TestAdmissionOfAResize(t *testing.T) {
 	var requests []string
-	b := newHandler(t, syncloop.HandlerOptions{Admit: syncloop.AdmitterFunc(func(req syncloop.AdmitRequest) error {
+	b := newHandler(t, syncloop.HandlerOptions{Admit: lifecycle.AdmitterFunc("test", func(req lifecycle.AdmitRequest) error {
 		held := "nothing"
 		if req.Held != nil {
 			held = cpuOf(req.Held)

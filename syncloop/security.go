@@ -7,6 +7,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/kubeletkit/kubeletkit/lifecycle"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
@@ -22,7 +23,7 @@ type SecurityOptions struct {
 	Features func() runtime.Features
 }
 
-// Security is an [Admitter] with kubelet's checks of the security context of a pod. It
+// Security is a [lifecycle.Admitter] with kubelet's checks of the security context of a pod. It
 // refuses a pod
 //
 //   - that sets a sysctl that is neither safe nor allowed, or one of a namespace that the
@@ -32,13 +33,16 @@ type SecurityOptions struct {
 //   - that requests an AppArmor profile of a machine without AppArmor (AppArmor).
 //
 // The release of the kernel, and whether there is AppArmor, are those of
-// [AdmitRequest].Host. Make a Security with [NewSecurity]. It is safe for concurrent use.
+// [lifecycle.AdmitRequest].Host. Make a Security with [NewSecurity]. It is safe for concurrent use.
 type Security struct {
 	allowed  sysctlList
 	features func() runtime.Features
 }
 
-var _ Admitter = (*Security)(nil)
+var _ lifecycle.Admitter = (*Security)(nil)
+
+// Name implements [lifecycle.Component].
+func (*Security) Name() string { return "security" }
 
 // NewSecurity returns a Security, or an error that names the sysctls that cannot be
 // allowed.
@@ -53,16 +57,20 @@ func NewSecurity(opts SecurityOptions) (*Security, error) {
 	return s, errors.Join(errs...)
 }
 
-// Admit implements [Admitter].
-func (s *Security) Admit(req AdmitRequest) error {
+// Admit implements [lifecycle.Admitter].
+func (s *Security) Admit(req lifecycle.AdmitRequest) (lifecycle.AdmitResponse, error) {
+	return lifecycle.AdmitResponse{}, s.check(req)
+}
+
+func (s *Security) check(req lifecycle.AdmitRequest) error {
 	if err := s.sysctls(req); err != nil {
-		return Refuse("SysctlForbidden", fmt.Sprintf("forbidden sysctl: %v", err))
+		return lifecycle.Refuse("SysctlForbidden", fmt.Sprintf("forbidden sysctl: %v", err))
 	}
 	if wantsStrictGroups(req.Pod) && (s.features == nil || !s.features().SupplementalGroupsPolicy) {
-		return Refuse("SupplementalGroupsPolicyNotSupported", "SupplementalGroupsPolicy=Strict is not supported in this node")
+		return lifecycle.Refuse("SupplementalGroupsPolicyNotSupported", "SupplementalGroupsPolicy=Strict is not supported in this node")
 	}
 	if err := appArmor(req.Pod, req.Host); err != nil {
-		return Refuse("AppArmor", fmt.Sprintf("Cannot enforce AppArmor: %v", err))
+		return lifecycle.Refuse("AppArmor", fmt.Sprintf("Cannot enforce AppArmor: %v", err))
 	}
 	return nil
 }

@@ -10,6 +10,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/utils/ptr"
 
+	"github.com/kubeletkit/kubeletkit/lifecycle"
 	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/syncloop"
 )
@@ -68,7 +69,7 @@ func TestSysctls(t *testing.T) {
 		pod := makePod("web")
 		pod.Spec.HostNetwork, pod.Spec.HostIPC = tc.hostNet, tc.hostIPC
 		pod.Spec.SecurityContext = &v1.PodSecurityContext{Sysctls: []v1.Sysctl{{Name: tc.name, Value: "1"}}}
-		err := security.Admit(syncloop.AdmitRequest{Pod: pod, Host: &runtime.Host{KernelRelease: tc.kernel}})
+		_, err := security.Admit(lifecycle.AdmitRequest{Pod: pod, Host: &runtime.Host{KernelRelease: tc.kernel}})
 		if tc.want == "" {
 			assert.NoError(t, err, "%+v", tc)
 			continue
@@ -92,7 +93,8 @@ func TestSupplementalGroupsPolicy(t *testing.T) {
 		require.NoError(t, err)
 		pod := makePod("web")
 		pod.Spec.SecurityContext = &v1.PodSecurityContext{SupplementalGroupsPolicy: policy}
-		return security.Admit(syncloop.AdmitRequest{Pod: pod})
+		_, err = security.Admit(lifecycle.AdmitRequest{Pod: pod})
+		return err
 	}
 	no := func() runtime.Features { return runtime.Features{} }
 	yes := func() runtime.Features { return runtime.Features{SupplementalGroupsPolicy: true} }
@@ -147,7 +149,7 @@ func TestAppArmor(t *testing.T) {
 			pod := makePod("web")
 			tc.set(pod)
 			for host, want := range map[*runtime.Host]string{nil: tc.wantWithout, {}: tc.wantWithout, {AppArmor: true}: tc.wantWith} {
-				err := security.Admit(syncloop.AdmitRequest{Pod: pod, Host: host})
+				_, err := security.Admit(lifecycle.AdmitRequest{Pod: pod, Host: host})
 				if want == "" {
 					assert.NoError(t, err)
 				} else {

@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/version"
 	"k8s.io/component-helpers/node/util/sysctl"
 
+	"github.com/kubeletkit/kubeletkit/lifecycle"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
@@ -97,7 +98,7 @@ func (l *sysctlList) match(name string) (entry string) {
 }
 
 // sysctls returns an error for the first sysctl that the pod may not set.
-func (s *Security) sysctls(req AdmitRequest) error {
+func (s *Security) sysctls(req lifecycle.AdmitRequest) error {
 	spec := &req.Pod.Spec
 	if spec.SecurityContext == nil {
 		return nil

@@ -11,8 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kubeletkit/kubeletkit/internal/fit"
+	"github.com/kubeletkit/kubeletkit/lifecycle"
 	"github.com/kubeletkit/kubeletkit/runtime"
-	"github.com/kubeletkit/kubeletkit/syncloop"
 )
 
 // The reason and the message of pods that are preempted. They are kubelet's.
@@ -32,9 +32,6 @@ type Options struct {
 	// meanwhile. ok is false if the API server has not answered. If it takes long, it is called
 	// for a tenth of the time only: then the last answer holds for some pods.
 	Refresh func() (node Node, ok bool)
-	// Evict ends a pod, so that a critical pod can run, and does not wait for its end:
-	// [kubeletkit.Agent.Evict] does that. If nil, nothing is preempted.
-	Evict func(uid types.UID, reason, message string) error
 	// DeclaredFeatures are the names of the features that the node declares (KEP-5328). A pod
 	// that needs another one is refused.
 	DeclaredFeatures []string
@@ -42,7 +39,7 @@ type Options struct {
 	Logger logr.Logger
 }
 
-// Admitter is the [syncloop.Admitter] of a node in a cluster. As the sync loop requires it, it
+// Admitter is the [lifecycle.Admitter] of a node in a cluster. It
 // is called from one goroutine at a time.
 type Admitter struct {
 	opts     Options
@@ -58,7 +55,7 @@ type Admitter struct {
 	refreshAt time.Time
 }
 
-var _ syncloop.Admitter = (*Admitter)(nil)
+var _ lifecycle.Admitter = (*Admitter)(nil)
 
 // New returns an Admitter.
 func New(opts Options) (*Admitter, error) {
@@ -71,14 +68,22 @@ func New(opts Options) (*Admitter, error) {
 	}, nil
 }
 
-// Admit implements [syncloop.Admitter].
-func (a *Admitter) Admit(req syncloop.AdmitRequest) error {
+// Name implements [lifecycle.Component].
+func (*Admitter) Name() string { return "node" }
+
+// Admit implements [lifecycle.Admitter]. For a critical pod that does not fit, the response has the pods that make room.
+func (a *Admitter) Admit(req lifecycle.AdmitRequest) (lifecycle.AdmitResponse, error) {
+	evict, err := a.admit(req)
+	return lifecycle.AdmitResponse{Evict: evict}, err
+}
+
+func (a *Admitter) admit(req lifecycle.AdmitRequest) ([]lifecycle.Eviction, error) {
 	if os, ok := req.Pod.Labels[v1.LabelOSStable]; ok && os != goruntime.GOOS {
-		return syncloop.Refuse(ReasonOSLabel, "Failed to admit pod as the `kubernetes.io/os` label doesn't match node label")
+		return nil, lifecycle.Refuse(ReasonOSLabel, "Failed to admit pod as the `kubernetes.io/os` label doesn't match node label")
 	}
 	node := a.opts.Node()
 	if node.Node == nil {
-		return syncloop.Refuse(ReasonNoNode, "The node's labels and resources are not known.")
+		return nil, lifecycle.Refuse(ReasonNoNode, "The node's labels and resources are not known.")
 	}
 	defer a.forget(req.Active)
 	failures := compare(req.Pod, req.Active, node, a.request)
@@ -87,16 +92,16 @@ func (a *Admitter) Admit(req syncloop.AdmitRequest) error {
 			node, failures = *fresh, compare(req.Pod, req.Active, *fresh, a.request)
 		}
 	}
-	if len(failures) > 0 && (!runtime.IsCritical(req.Pod) || a.opts.Evict == nil) {
-		return refusal(failures[0])
+	if len(failures) > 0 && !runtime.IsCritical(req.Pod) {
+		return nil, refusal(failures[0])
 	}
 	if f, missing := a.features.missing(req.Pod); missing {
-		return refusal(f) // before others end for a pod that cannot run
+		return nil, refusal(f) // before others end for a pod that cannot run
 	}
 	if len(failures) > 0 {
 		return a.preempt(req, node)
 	}
-	return nil
+	return nil, nil
 }
 
 const (
@@ -125,30 +130,27 @@ func (a *Admitter) refresh() *Node {
 	return a.fresh
 }
 
-func refusal(f Failure) error { return syncloop.Refuse(f.Reason, f.Message) }
+func refusal(f Failure) error { return lifecycle.Refuse(f.Reason, f.Message) }
 
-// preempt admits a critical pod that does not fit if other pods can make room.
-func (a *Admitter) preempt(req syncloop.AdmitRequest, node Node) error {
+// preempt admits a critical pod that does not fit if other pods can make room, and returns these.
+func (a *Admitter) preempt(req lifecycle.AdmitRequest, node Node) (evict []lifecycle.Eviction, err error) {
 	staying := slices.DeleteFunc(slices.Clone(req.Active), func(p *v1.Pod) bool { return a.preempted[p.UID] })
 	failures := compare(req.Pod, staying, node, a.request)
 	if i := slices.IndexFunc(failures, func(f Failure) bool { return f.Resource == "" }); i >= 0 {
-		return refusal(failures[i]) // the end of no pod would help
+		return nil, refusal(failures[i]) // the end of no pod would help
 	}
 	victims, err := Preempt(req.Pod, staying, failures)
 	if err != nil {
 		f := failures[0]
 		f.Message += "; " + err.Error()
-		return refusal(f)
+		return nil, refusal(f)
 	}
 	for _, p := range victims {
 		a.opts.Logger.Info("Pod is preempted", "pod", p.Namespace+"/"+p.Name, "uid", p.UID, "for", req.Pod.Namespace+"/"+req.Pod.Name)
-		if err := a.opts.Evict(p.UID, ReasonPreempted, MessagePreempted); err != nil {
-			// It is ending already, or has ended: what it holds becomes free anyway.
-			a.opts.Logger.Error(err, "Pod cannot be preempted", "pod", p.Namespace+"/"+p.Name, "uid", p.UID)
-		}
+		evict = append(evict, lifecycle.Eviction{Pod: p, Reason: ReasonPreempted, Message: MessagePreempted})
 		a.preempted[p.UID] = true
 	}
-	return nil
+	return evict, nil
 }
 
 // request returns the request of the pod. Pods do not change; a changed one is another value.

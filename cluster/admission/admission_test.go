@@ -1,7 +1,6 @@
 package admission_test
 
 import (
-	"errors"
 	"fmt"
 	"testing"
 	"testing/synctest"
@@ -17,8 +16,8 @@ import (
 
 	"github.com/kubeletkit/kubeletkit/cluster/admission"
 	"github.com/kubeletkit/kubeletkit/internal/testpod"
+	"github.com/kubeletkit/kubeletkit/lifecycle"
 	"github.com/kubeletkit/kubeletkit/runtime"
-	"github.com/kubeletkit/kubeletkit/syncloop"
 )
 
 // list makes a resource list of names and quantities by turns.
@@ -194,13 +193,13 @@ func TestPreemptionIsEnoughAndNeverTooMuch(t *testing.T) {
 		}
 		n := admission.Node{Node: node(), Confirmed: true}
 		by := pod("by", amounts("by"), testpod.Static)
-		ended := map[types.UID]bool{}
-		a, err := admission.New(admission.Options{Node: func() admission.Node { return n }, Evict: func(uid types.UID, _, _ string) error {
-			ended[uid] = true
-			return nil
-		}})
+		a, err := admission.New(admission.Options{Node: func() admission.Node { return n }})
 		require.NoError(t, err)
-		refused := a.Admit(syncloop.AdmitRequest{Pod: by, Active: active})
+		response, refused := a.Admit(lifecycle.AdmitRequest{Pod: by, Active: active})
+		ended := map[types.UID]bool{}
+		for _, e := range response.Evict {
+			ended[e.Pod.UID] = true
+		}
 		var left, untouchable []*v1.Pod
 		for _, p := range active {
 			if runtime.IsCritical(p) {
@@ -227,16 +226,24 @@ func reason(t *testing.T, err error) string {
 	return refusal.Reason
 }
 
+func admit(a *admission.Admitter, req lifecycle.AdmitRequest) error {
+	_, err := a.Admit(req)
+	return err
+}
+
 func TestAdmitter(t *testing.T) {
 	var ended []types.UID
 	n := node()
+	admit := func(a *admission.Admitter, req lifecycle.AdmitRequest) error {
+		r, err := a.Admit(req)
+		for _, e := range r.Evict {
+			assert.Equal(t, "Preempting: Preempted in order to admit critical pod", e.Reason+": "+e.Message)
+			ended = append(ended, e.Pod.UID)
+		}
+		return err
+	}
 	opts := admission.Options{
 		Node: func() admission.Node { return admission.Node{Node: n, Confirmed: true} },
-		Evict: func(uid types.UID, reason, message string) error {
-			assert.Equal(t, "Preempting: Preempted in order to admit critical pod", reason+": "+message)
-			ended = append(ended, uid)
-			return errors.New("it has ended already")
-		},
 	}
 	a, err := admission.New(opts)
 	require.NoError(t, err)
@@ -244,28 +251,28 @@ func TestAdmitter(t *testing.T) {
 	other := pod("other", list("memory", "100"))
 	active := []*v1.Pod{full, other}
 
-	assert.Equal(t, "OutOfmemory", reason(t, a.Admit(syncloop.AdmitRequest{Pod: pod("p", list("memory", "200")), Active: active})), "an ordinary pod preempts none")
+	assert.Equal(t, "OutOfmemory", reason(t, admit(a, lifecycle.AdmitRequest{Pod: pod("p", list("memory", "200")), Active: active})), "an ordinary pod preempts none")
 	assert.Empty(t, ended)
 
 	first := pod("first", list("memory", "800"), priority(critical))
-	require.NoError(t, a.Admit(syncloop.AdmitRequest{Pod: first, Active: active}))
+	require.NoError(t, admit(a, lifecycle.AdmitRequest{Pod: first, Active: active}))
 	assert.Equal(t, []types.UID{"uid-full"}, ended)
 
 	// The first critical pod holds resources now, and the preempted one is still ending.
 	active = append(active, first)
 	second := pod("second", list("memory", "150"), priority(critical))
-	require.NoError(t, a.Admit(syncloop.AdmitRequest{Pod: second, Active: active}))
+	require.NoError(t, admit(a, lifecycle.AdmitRequest{Pod: second, Active: active}))
 	assert.Equal(t, []types.UID{"uid-full", "uid-other"}, ended, "the one that is ending is not told again")
 
 	third := pod("third", list("memory", "100"), priority(critical))
-	assert.Equal(t, "OutOfmemory", reason(t, a.Admit(syncloop.AdmitRequest{Pod: third, Active: append(active, second)})), "only critical pods are left")
+	assert.Equal(t, "OutOfmemory", reason(t, admit(a, lifecycle.AdmitRequest{Pod: third, Active: append(active, second)})), "only critical pods are left")
 
 	wrong := pod("wrong", list("memory", "1"), priority(critical), func(p *v1.Pod) { p.Spec.NodeName = "edge-8" })
-	assert.Equal(t, "NodeName", reason(t, a.Admit(syncloop.AdmitRequest{Pod: wrong, Active: active})), "no preemption if that does not help")
+	assert.Equal(t, "NodeName", reason(t, admit(a, lifecycle.AdmitRequest{Pod: wrong, Active: active})), "no preemption if that does not help")
 
-	assert.Equal(t, "PodOSSelectorNodeLabelDoesNotMatch", reason(t, a.Admit(syncloop.AdmitRequest{Pod: pod("w", nil, func(p *v1.Pod) { p.Labels = map[string]string{v1.LabelOSStable: "plan9"} })})))
+	assert.Equal(t, "PodOSSelectorNodeLabelDoesNotMatch", reason(t, admit(a, lifecycle.AdmitRequest{Pod: pod("w", nil, func(p *v1.Pod) { p.Labels = map[string]string{v1.LabelOSStable: "plan9"} })})))
 	n = nil
-	assert.Equal(t, "InvalidNodeInfo", reason(t, a.Admit(syncloop.AdmitRequest{Pod: pod("p", nil)})))
+	assert.Equal(t, "InvalidNodeInfo", reason(t, admit(a, lifecycle.AdmitRequest{Pod: pod("p", nil)})))
 }
 
 // A label may reach the scheduler before it reaches this node.
@@ -282,13 +289,13 @@ func TestFreshLabels(t *testing.T) {
 	})
 	require.NoError(t, err)
 	selects := func(p *v1.Pod) { p.Spec.NodeSelector = map[string]string{"disk": "fast"} }
-	require.NoError(t, a.Admit(syncloop.AdmitRequest{Pod: pod("p", nil, selects)}))
-	require.NoError(t, a.Admit(syncloop.AdmitRequest{Pod: pod("q", nil)}))
+	require.NoError(t, admit(a, lifecycle.AdmitRequest{Pod: pod("p", nil, selects)}))
+	require.NoError(t, admit(a, lifecycle.AdmitRequest{Pod: pod("q", nil)}))
 	assert.Equal(t, 1, asked, "only if labels do not match")
-	assert.Equal(t, "OutOfmemory", reason(t, a.Admit(syncloop.AdmitRequest{Pod: pod("r", list("memory", "2000"), selects)})))
+	assert.Equal(t, "OutOfmemory", reason(t, admit(a, lifecycle.AdmitRequest{Pod: pod("r", list("memory", "2000"), selects)})))
 	assert.Equal(t, 1, asked, "not if the pod would be refused anyway")
 	answers = false
-	assert.Equal(t, "NodeAffinity", reason(t, a.Admit(syncloop.AdmitRequest{Pod: pod("s", nil, selects)})))
+	assert.Equal(t, "NodeAffinity", reason(t, admit(a, lifecycle.AdmitRequest{Pod: pod("s", nil, selects)})))
 }
 
 func BenchmarkAdmit500Active(b *testing.B) {
@@ -303,7 +310,7 @@ func BenchmarkAdmit500Active(b *testing.B) {
 	require.NoError(b, err)
 	b.ReportAllocs()
 	for b.Loop() {
-		require.NoError(b, a.Admit(syncloop.AdmitRequest{Pod: p, Active: active}))
+		require.NoError(b, admit(a, lifecycle.AdmitRequest{Pod: p, Active: active}))
 	}
 }
 
@@ -328,14 +335,14 @@ func TestRefreshesHaveAShareOfTheTime(t *testing.T) {
 				began := time.Now()
 				for i := range 10_000 {
 					p := pod(fmt.Sprint(i), nil, func(p *v1.Pod) { p.Spec.NodeSelector = map[string]string{"disk": "other"} })
-					assert.Equal(t, "NodeAffinity", reason(t, a.Admit(syncloop.AdmitRequest{Pod: p})))
+					assert.Equal(t, "NodeAffinity", reason(t, admit(a, lifecycle.AdmitRequest{Pod: p})))
 					time.Sleep(10 * time.Millisecond)
 				}
 				assert.LessOrEqual(t, blocked, time.Since(began)/9)
 				assert.Positive(t, blocked)
 				if took < time.Second { // the last answer holds
 					p := pod("fits", nil, func(p *v1.Pod) { p.Spec.NodeSelector = map[string]string{"disk": "fast"} })
-					require.NoError(t, a.Admit(syncloop.AdmitRequest{Pod: p}))
+					require.NoError(t, admit(a, lifecycle.AdmitRequest{Pod: p}))
 				}
 			})
 		})

@@ -15,7 +15,7 @@
 //
 // [Failures] is a pure function: it compares one pod with the node and with the pods that
 // hold resources of the node. An [Admitter] applies it in an agent, after the checks of
-// [syncloop.Limits] for the operating system and host ports:
+// syncloop.Limits for the operating system and host ports:
 //
 //   - the label kubernetes.io/os of the pod, spec.nodeName, spec.nodeSelector and required
 //     node affinity;

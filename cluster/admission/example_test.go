@@ -7,7 +7,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kubeletkit/kubeletkit/cluster/admission"
-	"github.com/kubeletkit/kubeletkit/syncloop"
+	"github.com/kubeletkit/kubeletkit/lifecycle"
 )
 
 func Example() {
@@ -21,6 +21,7 @@ func Example() {
 	if err != nil {
 		panic(err)
 	}
-	fmt.Println(admitter.Admit(syncloop.AdmitRequest{Pod: &v1.Pod{}}))
+	_, err = admitter.Admit(lifecycle.AdmitRequest{Pod: &v1.Pod{}})
+	fmt.Println(err)
 	// Output: TaintToleration: Predicate TaintToleration failed: node(s) had taints that the pod didn't tolerate
 }

@@ -1,18 +1,16 @@
 package admission_test
 
 import (
-	"errors"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kubeletkit/kubeletkit/cluster/admission"
 	"github.com/kubeletkit/kubeletkit/internal/testpod"
+	"github.com/kubeletkit/kubeletkit/lifecycle"
 	"github.com/kubeletkit/kubeletkit/runtime"
-	"github.com/kubeletkit/kubeletkit/syncloop"
 )
 
 // restarts gives the containers a restart rule with the action.
@@ -71,7 +69,7 @@ func TestDeclaredFeatures(t *testing.T) {
 				DeclaredFeatures: tc.declared,
 			})
 			require.NoError(t, err)
-			err = a.Admit(syncloop.AdmitRequest{Pod: tc.pod})
+			err = admit(a, lifecycle.AdmitRequest{Pod: tc.pod})
 			if tc.want == "" {
 				require.NoError(t, err)
 				return
@@ -93,12 +91,8 @@ func initOnly(p *v1.Pod) {
 func TestNoPreemptionForAMissingFeature(t *testing.T) {
 	a, err := admission.New(admission.Options{
 		Node: func() admission.Node { return admission.Node{Node: node(), Confirmed: true} },
-		Evict: func(types.UID, string, string) error {
-			t.Error("a pod was preempted")
-			return errors.New("no")
-		},
 	})
 	require.NoError(t, err)
 	p := pod("p", list("memory", "800"), priority(critical), hostNetworkOfUsers)
-	assert.Equal(t, "PodFeatureUnsupported", reason(t, a.Admit(syncloop.AdmitRequest{Pod: p, Active: []*v1.Pod{pod("q", list("memory", "900"))}})))
+	assert.Equal(t, "PodFeatureUnsupported", reason(t, admit(a, lifecycle.AdmitRequest{Pod: p, Active: []*v1.Pod{pod("q", list("memory", "900"))}})))
 }

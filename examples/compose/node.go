@@ -14,6 +14,7 @@ import (
 
 	"github.com/kubeletkit/kubeletkit/gc"
 	"github.com/kubeletkit/kubeletkit/history"
+	"github.com/kubeletkit/kubeletkit/lifecycle"
 	"github.com/kubeletkit/kubeletkit/pleg"
 	"github.com/kubeletkit/kubeletkit/podconfig"
 	"github.com/kubeletkit/kubeletkit/podconfig/objects"
@@ -41,20 +42,19 @@ type Options struct {
 
 // Node is a node agent: the parts that [kubeletkit.New] composes, wired by hand.
 type Node struct {
-	runtime    runtime.Runtime
-	history    *history.Memory
-	config     *podconfig.Mux
-	pods       *podmanager.Store
-	pleg       *pleg.Evented
-	status     *status.Store
-	prober     *prober.Prober
-	syncer     *podsync.Syncer
-	workers    *podworkers.Pool
-	gc         *gc.ContainerGC
-	images     *gc.ImageGC // nil if the runtime has no images
-	handler    *syncloop.Handler
-	loop       *syncloop.Loop
-	dependents *objects.Dependents
+	runtime runtime.Runtime
+	history *history.Memory
+	config  *podconfig.Mux
+	pods    *podmanager.Store
+	pleg    *pleg.Evented
+	status  *status.Store
+	prober  *prober.Prober
+	syncer  *podsync.Syncer
+	workers *podworkers.Pool
+	gc      *gc.ContainerGC
+	images  *gc.ImageGC // nil if the runtime has no images
+	handler *syncloop.PodHandler
+	loop    *syncloop.Loop
 }
 
 // New builds the parts. Each gets those before it. What must come from a later one is a
@@ -95,8 +95,17 @@ func New(o Options) (_ *Node, err error) {
 	if err != nil {
 		return nil, err
 	}
+	// Which pods may run.
+	security := syncloop.SecurityOptions{}
+	if r, ok := runtime.Optional[runtime.FeatureReporter](rt); ok {
+		security.Features = r.Features
+	}
+	secure, err := syncloop.NewSecurity(security)
+	if err != nil {
+		return nil, err
+	}
 	n.syncer, err = podsync.New(
-		podsync.Deps{Runtime: rt, Cache: cache, Status: n.status, Volumes: volumes, Prober: n.prober},
+		podsync.Deps{Runtime: rt, Cache: cache, Status: n.status, Volumes: volumes, Prober: n.prober, Join: []lifecycle.Component{secure, syncloop.Limits{MaxPods: 110}}},
 		podsync.Options{
 			PodsDir: podsDir, Host: o.Host, HostIPs: hostIPs, Objects: o.Objects,
 			Removed: func(uid types.UID) bool { // then its sandboxes are removed when it has ended
@@ -141,42 +150,20 @@ func New(o Options) (_ *Node, err error) {
 		}
 	}
 
-	// Which pods may run.
-	security := syncloop.SecurityOptions{}
-	if r, ok := runtime.Optional[runtime.FeatureReporter](rt); ok {
-		security.Features = r.Features
-	}
-	secure, err := syncloop.NewSecurity(security)
-	if err != nil {
-		return nil, err
-	}
-
 	// The loop that drives all of it.
 	n.handler, err = syncloop.NewHandler(
-		syncloop.HandlerDeps{Pods: n.pods, Workers: n.workers, Status: n.status, Runtime: rt, Prober: n.prober, Dirs: volumes},
+		syncloop.HandlerDeps{Pods: n.pods, Workers: n.workers, Status: n.status, Runtime: rt, Prober: n.prober, Steps: n.syncer.Steps()},
 		syncloop.HandlerOptions{
-			PodsDir: podsDir, Admit: syncloop.Chain(secure, syncloop.Limits{MaxPods: 110}), Host: o.Host,
+			PodsDir: podsDir, Host: o.Host,
 			Gone: n.gc.Kick, Event: o.Event, Record: n.history.Record, Logger: log.WithName("handler"),
 		})
 	if err != nil {
 		return nil, err
 	}
-	n.dependents = objects.NewDependents(o.Objects, n.pods, objects.DependentsOptions{Logger: log.WithName("objects")})
 	n.loop, err = syncloop.New(
-		syncloop.Deps{Handler: n.handler, Config: n.config, PLEG: n.pleg, Runtime: relisting{rt, n.pleg}, Pods: n.pods, Probes: n.prober.Results()},
-		syncloop.Options{
-			Due: n.dependents.Due, Wake: n.dependents.Changed(),
-			Observe: func(ev pleg.PodEvents) {
-				n.prober.Notify(ev.Pod.UID)
-				if slices.ContainsFunc(ev.Events, func(e pleg.Event) bool { return e.Type == pleg.ContainerDied }) {
-					if status, ok := cache.Get(ev.Pod.UID); ok {
-						n.gc.CollectPod(status)
-					}
-				}
-			},
-			ProbeResult: func(res runtime.ProbeResult) { n.syncer.RefreshStatus(res.Pod.UID) },
-			Logger:      log.WithName("syncloop"),
-		})
+		syncloop.Deps{Handler: n.handler, Config: n.config, PLEG: n.pleg, Runtime: rt, Pods: n.pods,
+			Probes: n.prober, Status: n.syncer, Objects: o.Objects, Collector: n.gc, Cache: cache},
+		syncloop.Options{Logger: log.WithName("syncloop")})
 	return n, err
 }
 
@@ -184,10 +171,10 @@ func New(o Options) (_ *Node, err error) {
 func (n *Node) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	runs := []func(context.Context) error{
-		n.history.Run, n.dependents.Run, n.status.Run, n.prober.Run, n.workers.Run, n.pleg.Run, n.gc.Run, n.config.Run, n.loop.Run,
+		n.history.Run, n.status.Run, n.prober.Run, n.workers.Run, n.pleg.Run, n.gc.Run, n.config.Run, n.loop.Run,
 	}
 	runs = append(runs, func(ctx context.Context) error { // evicts pods for their storage
-		return n.syncer.EvictForStorage(ctx, n.workers)
+		return n.syncer.Run(ctx, n.workers)
 	})
 	if n.images != nil {
 		runs = append(runs, n.images.Run)
@@ -243,19 +230,13 @@ func (n *Node) Drain(ctx context.Context) error {
 
 // endPods has all pods ended that are not ending already, and returns how many still run.
 func (n *Node) endPods(ctx context.Context) (left int, err error) {
-	const message = "Pod was terminated in response to imminent node shutdown."
 	for _, pod := range n.pods.Pods() {
 		switch st := n.workers.State(pod.UID); {
 		case !st.Known() || st.Terminated() && !st.RestartRequested: // refused, or ended
 			continue
 		case !st.TerminationRequested() || st.RestartRequested:
 			n.workers.UpdatePod(podworkers.Update{Type: podworkers.Kill, Pod: pod, OnlyKnown: true, Kill: &podworkers.KillOptions{
-				Status: func(s *v1.PodStatus) {
-					s.Phase, s.Reason, s.Message = v1.PodFailed, "Terminated", message
-					s.Conditions = append(s.Conditions, v1.PodCondition{
-						Type: v1.DisruptionTarget, Status: v1.ConditionTrue, Reason: v1.PodReasonTerminationByKubelet, Message: message, ObservedGeneration: pod.Generation,
-					})
-				},
+				Status: status.Evicted(pod, "Terminated", "Pod was terminated in response to imminent node shutdown."),
 			}})
 		}
 		left++
@@ -282,18 +263,4 @@ func (n *Node) networkReady() error {
 		return err
 	}
 	return nil
-}
-
-// relisting has a relist requested when the runtime does not answer.
-type relisting struct {
-	runtime.Runtime
-	pleg pleg.Generator
-}
-
-func (r relisting) Check(ctx context.Context) error {
-	err := r.Runtime.Check(ctx)
-	if err != nil && !errors.Is(err, runtime.ErrNetworkNotReady) {
-		r.pleg.Relist()
-	}
-	return err
 }

@@ -18,10 +18,10 @@ import (
 
 	"github.com/kubeletkit/kubeletkit"
 	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/systemd"
+	"github.com/kubeletkit/kubeletkit/lifecycle"
 	"github.com/kubeletkit/kubeletkit/podconfig"
 	podconfigfake "github.com/kubeletkit/kubeletkit/podconfig/fake"
 	"github.com/kubeletkit/kubeletkit/runtime/fake"
-	"github.com/kubeletkit/kubeletkit/syncloop"
 )
 
 // systemd gets READY when the agent answers, WATCHDOG while it is well, and STOPPING.
@@ -122,7 +122,7 @@ func TestWatchdog(t *testing.T) {
 					rt.Stop()
 				}
 				agent, err := kubeletkit.New(kubeletkit.Options{
-					NodeName: "n", RootDir: root, Runtime: rt, Host: rt.Host(), Sources: []podconfig.Source{source}, Sync: kubeletkit.Sync{Frequency: time.Minute}, Admission: kubeletkit.Admission{Admit: []syncloop.Admitter{syncloop.AdmitterFunc(func(syncloop.AdmitRequest) error { <-until; return nil })}},
+					NodeName: "n", RootDir: root, Runtime: rt, Host: rt.Host(), Sources: []podconfig.Source{source}, Sync: kubeletkit.Sync{Frequency: time.Minute}, Join: []lifecycle.Component{lifecycle.AdmitterFunc("test", func(lifecycle.AdmitRequest) error { <-until; return nil })},
 				})
 				require.NoError(t, err)
 				ready := make(chan struct{})

@@ -38,6 +38,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/kubeletkit/kubeletkit"
+	"github.com/kubeletkit/kubeletkit/lifecycle"
 	prommetrics "github.com/kubeletkit/kubeletkit/metrics/prometheus"
 	"github.com/kubeletkit/kubeletkit/podconfig"
 	"github.com/kubeletkit/kubeletkit/podconfig/file"
@@ -46,7 +47,6 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime/cri"
 	"github.com/kubeletkit/kubeletkit/runtime/process"
 	"github.com/kubeletkit/kubeletkit/server"
-	"github.com/kubeletkit/kubeletkit/syncloop"
 	"github.com/kubeletkit/kubeletkit/volume"
 )
 
@@ -102,13 +102,13 @@ func newAgent(rt runtime.Runtime, source podconfig.Source, rootDir, metricsAddre
 		return nil, err
 	}
 	agent, err := kubeletkit.New(kubeletkit.Options{
-		NodeName:  "edge-7",
-		RootDir:   rootDir,
-		Runtime:   unprivileged{rt},
-		Sources:   []podconfig.Source{source},
-		Admission: kubeletkit.Admission{Admit: []syncloop.Admitter{requireLabel("team")}},
-		Plugins:   kubeletkit.Plugins{Probes: []prober.Handler{modbus{}}, Volumes: []volume.Plugin{tarball{}}},
-		Observe:   kubeletkit.Observe{Metrics: metrics, Logger: log},
+		NodeName: "edge-7",
+		RootDir:  rootDir,
+		Runtime:  unprivileged{rt},
+		Sources:  []podconfig.Source{source},
+		Join:     []lifecycle.Component{requireLabel("team")},
+		Plugins:  kubeletkit.Plugins{Probes: []prober.Handler{modbus{}}, Volumes: []volume.Plugin{tarball{}}},
+		Observe:  kubeletkit.Observe{Metrics: metrics, Logger: log},
 	})
 	if err != nil {
 		return nil, err
@@ -126,10 +126,10 @@ func newAgent(rt runtime.Runtime, source podconfig.Source, rootDir, metricsAddre
 }
 
 // requireLabel refuses pods without the label.
-func requireLabel(key string) syncloop.Admitter {
-	return syncloop.AdmitterFunc(func(req syncloop.AdmitRequest) error {
+func requireLabel(key string) lifecycle.Admitter {
+	return lifecycle.AdmitterFunc("test", func(req lifecycle.AdmitRequest) error {
 		if req.Pod.Labels[key] == "" {
-			return syncloop.Refuse("MissingLabel", "pods on this node need the label "+key)
+			return lifecycle.Refuse("MissingLabel", "pods on this node need the label "+key)
 		}
 		return nil
 	})

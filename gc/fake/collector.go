@@ -15,6 +15,7 @@ const (
 	Run        = "Run"
 	Kick       = "Kick"
 	CollectPod = "CollectPod"
+	Changed    = "Changed"
 )
 
 // Collector is a [gc.Collector] that records its calls and removes nothing. It
@@ -44,3 +45,6 @@ func (c *Collector) Kick() { c.Note(calls.Call{Method: Kick}, nil) }
 func (c *Collector) CollectPod(status *runtime.PodStatus) {
 	c.Note(calls.Call{Method: CollectPod, Pods: []runtime.PodRef{status.PodRef}}, nil)
 }
+
+// Changed implements [gc.Collector].
+func (c *Collector) Changed() { c.Note(calls.Call{Method: Changed}, nil) }

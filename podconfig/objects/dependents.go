@@ -112,12 +112,11 @@ func (d *Dependents) note(refs []Ref) {
 }
 
 // Changed receives a value after objects have changed: a call of [Dependents.Due] may then
-// return pods. It is for syncloop.Options.Wake.
+// return pods.
 func (d *Dependents) Changed() <-chan struct{} { return d.wake }
 
-// Due returns the pods that refer to objects that have changed since the last call. Its
-// signature is that of syncloop.Options.Due; the time is not used.
-func (d *Dependents) Due(time.Time) []*v1.Pod {
+// Due returns the pods that refer to objects that have changed since the last call.
+func (d *Dependents) Due() []*v1.Pod {
 	d.mu.Lock()
 	all, changed := d.all, d.changed
 	if !all && len(changed) == 0 {

@@ -74,6 +74,7 @@ func (c *Call) String() string {
 // unless a test has them fail or wait. It is safe for concurrent use. Make one with
 // [NewSyncer].
 type Syncer struct {
+	podworkers.SyncerBase
 	cond cond.Cond
 
 	mu       sync.Mutex

@@ -181,7 +181,13 @@ func (s *podSync) containerConfig(ctx context.Context, st *plan.Start, image tra
 	in := &translate.Container{
 		Pod: s.pod, Spec: c, Kind: st.Kind, RestartCount: st.RestartCount, Backoff: st.Backoff,
 		PodIPs: s.ips, Image: image, Volumes: s.Volumes, SubPath: s.SubPath,
-		ImageVolumes: mounted, Objects: s.Objects, ServiceEnv: s.ServiceEnv,
+		ImageVolumes: mounted, Objects: s.Objects,
+	}
+	if s.EditContainer != nil {
+		var err error
+		if in.Edits, err = s.EditContainer(ctx, c); err != nil {
+			return nil, err
+		}
 	}
 	if in.RestartCount == 0 {
 		// The runtime has no instance, but may have lost its state: old logs are kept.

@@ -271,6 +271,11 @@ func (s *podSync) prepare(ctx context.Context, acts plan.Actions) (err error) {
 	if s.handler, err = translate.RuntimeHandler(s.Pod, s.r.opts.RuntimeHandler); err != nil {
 		return fmt.Errorf("runtime class %s: %w", *s.Pod.Spec.RuntimeClassName, err)
 	}
+	if s.EditSandbox != nil && acts.CreateSandbox {
+		if s.pod.Edits, err = s.EditSandbox(ctx); err != nil {
+			return err
+		}
+	}
 	s.config, err = translate.SandboxConfig(s.pod, acts.Attempt)
 	return err
 }

@@ -1,4 +1,4 @@
-// Package fake has a [Handler], a syncloop.SyncHandler that records its calls, for tests of code
+// Package fake has a [Handler], a syncloop.Handler that records its calls, for tests of code
 // that calls one.
 //
 //	handler, config := fake.NewHandler(), podconfigfake.NewConfig()

@@ -15,6 +15,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/kubeletkit/kubeletkit/internal/testpod"
+	"github.com/kubeletkit/kubeletkit/lifecycle"
 	"github.com/kubeletkit/kubeletkit/pleg"
 	plegfake "github.com/kubeletkit/kubeletkit/pleg/fake"
 	"github.com/kubeletkit/kubeletkit/podconfig"
@@ -45,7 +46,7 @@ type node struct {
 	pods    *podmanager.Store
 }
 
-func onNode(t *testing.T, h syncloop.SyncHandler, n *node, test func(ctx context.Context)) {
+func onNode(t *testing.T, h syncloop.Handler, n *node, test func(ctx context.Context)) {
 	t.Helper()
 	if n.runtime == nil {
 		n.runtime, n.pods = runtimefake.New(runtimefake.Options{}), podmanager.New()
@@ -120,6 +121,7 @@ func TestTheEndOfTheConfig(t *testing.T) {
 type quiet struct{}
 
 func (quiet) Healthy() error               { return nil }
+func (quiet) Relist()                      {}
 func (quiet) Watch() <-chan pleg.PodEvents { return nil }
 
 // TestWorkersAndStatusesWithTheHandler has a pod that is wanted, one that is not, and one
@@ -131,11 +133,13 @@ func TestWorkersAndStatusesWithTheHandler(t *testing.T) {
 		rt := runtimefake.New(runtimefake.Options{})
 		old := runtimefake.Pods(1, 1)[0]
 		require.NoError(t, rt.Seed(old))
+		steps, err := lifecycle.New(gone{dirs})
+		require.NoError(t, err)
 		h, err := syncloop.NewHandler(
-			syncloop.HandlerDeps{Pods: pods, Workers: w, Status: st, Runtime: rt, Prober: proberfake.New(), Dirs: dirs},
-			syncloop.HandlerOptions{PodsDir: filepath.Join(dir, "pods"), Admit: syncloop.AdmitterFunc(func(req syncloop.AdmitRequest) error {
+			syncloop.HandlerDeps{Pods: pods, Workers: w, Status: st, Runtime: rt, Prober: proberfake.New(), Steps: steps},
+			syncloop.HandlerOptions{PodsDir: filepath.Join(dir, "pods"), Admit: lifecycle.AdmitterFunc("test", func(req lifecycle.AdmitRequest) error {
 				if req.Pod.Name == "big" {
-					return syncloop.Refuse("OutOfpods", "")
+					return lifecycle.Refuse("OutOfpods", "")
 				}
 				return nil
 			})})
@@ -202,4 +206,12 @@ func Example() {
 	// <nil>
 	// HandlePodAdditions default/web <nil>
 	// <nil> <nil> <nil>
+}
+
+// gone is a component that removes volumes and directories.
+type gone struct{ volumes *volumefake.Volumes }
+
+func (gone) Name() string { return "volumes" }
+func (g gone) Gone(ctx context.Context, req lifecycle.GoneRequest) error {
+	return g.volumes.Remove(ctx, req.Pod, req.Dir)
 }

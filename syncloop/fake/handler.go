@@ -22,14 +22,14 @@ const (
 	HandlePodCleanups  = "HandlePodCleanups"
 )
 
-// Handler is a [syncloop.SyncHandler] and a [syncloop.Preparer] that does nothing. It is
+// Handler is a [syncloop.Handler] that does nothing. It is
 // safe for concurrent use. A call that is held keeps the loop from going round.
-type Handler struct{ calls.Log }
+type Handler struct {
+	syncloop.Base
+	calls.Log
+}
 
-var (
-	_ syncloop.SyncHandler = (*Handler)(nil)
-	_ syncloop.Preparer    = (*Handler)(nil)
-)
+var _ syncloop.Handler = (*Handler)(nil)
 
 // NewHandler returns a handler with which all succeeds at once.
 func NewHandler() *Handler { return &Handler{} }
@@ -42,27 +42,27 @@ func (h *Handler) handle(method string, pods []*v1.Pod) {
 	h.Note(calls.Call{Method: method, Pods: refs}, nil)
 }
 
-// Prepare implements [syncloop.Preparer].
+// Prepare implements [syncloop.Handler].
 func (h *Handler) Prepare(ctx context.Context) error {
 	return h.Do(ctx, calls.Call{Method: Prepare}, nil)
 }
 
-// HandlePodAdditions implements [syncloop.SyncHandler].
+// HandlePodAdditions implements [syncloop.Handler].
 func (h *Handler) HandlePodAdditions(pods []*v1.Pod) { h.handle(HandlePodAdditions, pods) }
 
-// HandlePodUpdates implements [syncloop.SyncHandler].
+// HandlePodUpdates implements [syncloop.Handler].
 func (h *Handler) HandlePodUpdates(pods []*v1.Pod) { h.handle(HandlePodUpdates, pods) }
 
-// HandlePodRemoves implements [syncloop.SyncHandler].
+// HandlePodRemoves implements [syncloop.Handler].
 func (h *Handler) HandlePodRemoves(pods []*v1.Pod) { h.handle(HandlePodRemoves, pods) }
 
-// HandlePodReconcile implements [syncloop.SyncHandler].
+// HandlePodReconcile implements [syncloop.Handler].
 func (h *Handler) HandlePodReconcile(pods []*v1.Pod) { h.handle(HandlePodReconcile, pods) }
 
-// HandlePodSyncs implements [syncloop.SyncHandler].
+// HandlePodSyncs implements [syncloop.Handler].
 func (h *Handler) HandlePodSyncs(pods []*v1.Pod) { h.handle(HandlePodSyncs, pods) }
 
-// HandlePodCleanups implements [syncloop.SyncHandler].
+// HandlePodCleanups implements [syncloop.Handler].
 func (h *Handler) HandlePodCleanups(ctx context.Context) error {
 	return h.Do(ctx, calls.Call{Method: HandlePodCleanups}, nil)
 }

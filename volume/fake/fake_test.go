@@ -18,7 +18,6 @@ import (
 	"github.com/kubeletkit/kubeletkit/internal/testpod"
 	"github.com/kubeletkit/kubeletkit/podsync"
 	"github.com/kubeletkit/kubeletkit/runtime"
-	"github.com/kubeletkit/kubeletkit/syncloop"
 	"github.com/kubeletkit/kubeletkit/volume"
 	"github.com/kubeletkit/kubeletkit/volume/fake"
 	"github.com/kubeletkit/kubeletkit/volume/volumetest"
@@ -26,10 +25,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-var (
-	_ podsync.Volumes  = (*fake.Volumes)(nil)
-	_ syncloop.PodDirs = (*fake.Volumes)(nil)
-)
+var _ podsync.Volumes = (*fake.Volumes)(nil)
 
 func makePod(name string, volumes ...v1.Volume) *v1.Pod {
 	return testpod.New(name, testpod.Containers("main"), testpod.Volumes(volumes...))

@@ -8,6 +8,7 @@ import (
 
 	criv1 "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/runtime/internal/crimeta"
 )
 
@@ -22,7 +23,7 @@ func ContainerConfig(ctx context.Context, in *Container) (*criv1.ContainerConfig
 	if err != nil {
 		return nil, err
 	}
-	lookup := in.lookup(env)
+	lookup := env.get
 	command, err := expandAll("command", c.Command, lookup)
 	if err != nil {
 		return nil, err
@@ -39,7 +40,7 @@ func ContainerConfig(ctx context.Context, in *Container) (*criv1.ContainerConfig
 	if err != nil {
 		return nil, err
 	}
-	annotations, err := crimeta.ContainerAnnotations(in.Pod.Spec, c, in.RestartCount, in.Extras.Annotations)
+	annotations, err := crimeta.ContainerAnnotations(in.Pod.Spec, c, in.RestartCount, in.Edits.Annotations)
 	if err != nil {
 		return nil, err
 	}
@@ -54,7 +55,7 @@ func ContainerConfig(ctx context.Context, in *Container) (*criv1.ContainerConfig
 		return nil, err
 	}
 	if users := security.NamespaceOptions.UsernsOptions; users.Mode == criv1.NamespaceMode_POD {
-		for _, m := range mounted[len(in.Extras.Mounts):] {
+		for _, m := range mounted[len(in.Edits.Mounts):] {
 			m.UidMappings, m.GidMappings = users.Uids, users.Gids
 		}
 	}
@@ -64,10 +65,10 @@ func ContainerConfig(ctx context.Context, in *Container) (*criv1.ContainerConfig
 		Command:     command,
 		Args:        args,
 		WorkingDir:  c.WorkingDir,
-		Envs:        append(slices.Clone(in.Extras.Envs), env.keyValues()...),
+		Envs:        env.keyValues(),
 		Mounts:      mounted,
-		Devices:     in.Extras.Devices,
-		CDIDevices:  in.Extras.CDIDevices,
+		Devices:     devices(in.Edits.Devices),
+		CDIDevices:  cdiDevices(in.Edits.CDIDevices),
 		Labels:      crimeta.ContainerLabels(in.Pod.Spec, c),
 		Annotations: annotations,
 		LogPath:     crimeta.LogPath(c.Name, in.RestartCount),
@@ -82,19 +83,20 @@ func ContainerConfig(ctx context.Context, in *Container) (*criv1.ContainerConfig
 	}, nil
 }
 
-// lookup returns a function that finds variables in env, and then in Extras.
-func (c *Container) lookup(env *environment) func(string) (string, bool) {
-	return func(name string) (string, bool) {
-		if value, ok := env.get(name); ok {
-			return value, true
-		}
-		for _, kv := range slices.Backward(c.Extras.Envs) {
-			if kv.Key == name {
-				return string(kv.Value), true
-			}
-		}
-		return "", false
+// devices returns the devices in the form of CRI.
+func devices(list []runtime.Device) (out []*criv1.Device) {
+	for _, d := range list {
+		out = append(out, &criv1.Device{HostPath: d.HostPath, ContainerPath: d.ContainerPath, Permissions: d.Permissions})
 	}
+	return out
+}
+
+// cdiDevices returns the names of devices in the form of CRI.
+func cdiDevices(names []string) (out []*criv1.CDIDevice) {
+	for _, name := range names {
+		out = append(out, &criv1.CDIDevice{Name: name})
+	}
+	return out
 }
 
 // imagesOf returns the images of volumes, each once, in order.

@@ -9,7 +9,7 @@
 //
 //   - [Node] applies to all pods: facts of the machine, settings of the agent.
 //   - [Pod] and [Container] are the inputs of one conversion.
-//   - [Extras] are additions to a container from other sources, such as device plugins.
+//   - Edits are changes by other components, such as device plugins.
 //   - A [Warning] is about something that a pod requests and does not get, though it runs.
 //
 // # Guarantees
@@ -19,8 +19,8 @@
 //
 //   - Environment variables and DNS options are in the order of their declaration; in
 //     kubelet their order is random.
-//   - Service environment variables come from [Container.ServiceEnv], in the order of that
-//     function.
+//   - Environment variables of other components, such as those of services, come first, in the order of
+//     [Container].Edits.
 //   - lifecycle.stopSignal is used; in kubelet it needs a feature gate.
 //   - An unknown type of seccomp profile is an error; kubelet uses Unconfined.
 //   - resourceFieldRef falls back to the node's allocatable amount for the missing limit
@@ -34,7 +34,7 @@
 // limited swap, which are not set; Windows.
 //
 // Inputs are not modified. Outputs share no memory with them, except for the contents of
-// [Extras] and [Pod.Users]. All functions are safe for concurrent use.
+// [Container].Edits and [Pod.Users]. All functions are safe for concurrent use.
 //
 // # Errors
 //

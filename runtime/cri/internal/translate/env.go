@@ -62,15 +62,9 @@ func (e *environment) keyValues() []*criv1.KeyValue {
 func containerEnv(ctx context.Context, in *Container) (*environment, error) {
 	env := newEnvironment()
 	src := sources{objects: in.Objects, namespace: in.Pod.Spec.Namespace}
-	if in.ServiceEnv != nil {
-		services, err := in.ServiceEnv(ctx)
-		if err != nil {
+	for _, v := range in.Edits.Env {
+		if err := env.set(v.Name, v.Value); err != nil {
 			return nil, err
-		}
-		for _, v := range services {
-			if err := env.set(v.Name, v.Value); err != nil {
-				return nil, err
-			}
 		}
 	}
 	for i := range in.Spec.EnvFrom {

@@ -13,7 +13,6 @@ import (
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	criv1 "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
@@ -87,7 +86,7 @@ func TestEnvironment(t *testing.T) {
 	objects := &fakeObjects{}
 	in := sample(func(c *Container) {
 		c.Objects = objects
-		c.Extras.Envs = []*criv1.KeyValue{{Key: "DEVICE", Value: []byte("0")}, {Key: "A", Value: []byte("hidden")}, {Key: "DEVICE", Value: []byte("1")}}
+		c.Edits.Env = []v1.EnvVar{{Name: "DEVICE", Value: "0"}, {Name: "A", Value: "hidden"}, {Name: "DEVICE", Value: "1"}}
 		c.Spec.EnvFrom = []v1.EnvFromSource{
 			fromConfigMap("", "conf", nil), fromSecret("S_", "pass", nil),
 			fromConfigMap("", "gone", optional), fromSecret("", "gone", optional), {},
@@ -110,12 +109,11 @@ func TestEnvironment(t *testing.T) {
 		got = append(got, kv.Key+"="+string(kv.Value))
 	}
 	assert.Equal(t, []string{
-		"DEVICE=0", "A=hidden", "DEVICE=1",
-		"A=conf-a", "B=conf-a+conf-b+secret-a+$(DEVICE)", "odd=key=x",
+		"DEVICE=1", "A=conf-a", "B=conf-a+conf-b+secret-a+1", "odd=key=x",
 		"S_A=secret-a", "S_Z=\xff",
 		"C=conf-b", "D=secret-a", "NOTHING=",
 	}, got)
-	assert.Equal(t, []string{"1", "conf-a", "conf-a+conf-b+secret-a+$(DEVICE)"}, config.Args)
+	assert.Equal(t, []string{"1", "conf-a", "conf-a+conf-b+secret-a+1"}, config.Args)
 	assert.Equal(t, 6, objects.calls, "what is there is read once")
 }
 
@@ -123,9 +121,7 @@ func TestEnvironment(t *testing.T) {
 func TestEnvironmentOfServices(t *testing.T) {
 	in := sample(func(c *Container) {
 		c.Objects = &fakeObjects{}
-		c.ServiceEnv = func(context.Context) ([]v1.EnvVar, error) {
-			return []v1.EnvVar{{Name: "WEB_SERVICE_HOST", Value: "10.0.0.1"}, {Name: "A", Value: "service"}, {Name: "Z", Value: "$(A)"}}, nil
-		}
+		c.Edits.Env = []v1.EnvVar{{Name: "WEB_SERVICE_HOST", Value: "10.0.0.1"}, {Name: "A", Value: "service"}, {Name: "Z", Value: "$(A)"}}
 		c.Spec.EnvFrom = []v1.EnvFromSource{fromConfigMap("", "conf", nil)}
 		c.Spec.Env = []v1.EnvVar{{Name: "URL", Value: "http://$(WEB_SERVICE_HOST)/$(A)"}, {Name: "WEB_SERVICE_HOST", Value: "own"}}
 	})
@@ -135,9 +131,6 @@ func TestEnvironmentOfServices(t *testing.T) {
 		got, _ := env.get(name)
 		assert.Equal(t, want, got, name)
 	}
-	in.ServiceEnv = func(context.Context) ([]v1.EnvVar, error) { return nil, errors.New("not yet") }
-	_, err = containerEnv(t.Context(), in)
-	assert.EqualError(t, err, "not yet")
 }
 
 func TestEnvironmentErrors(t *testing.T) {

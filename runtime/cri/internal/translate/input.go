@@ -63,6 +63,9 @@ type Pod struct {
 	// CgroupParent is the parent cgroup of the pod, in the form of the runtime's cgroup
 	// driver. Default: the runtime chooses.
 	CgroupParent string
+	// Edits are changes of the sandbox by other components. Their cgroup parent replaces CgroupParent, and an
+	// annotation does not replace one of the pod.
+	Edits runtime.SandboxEdits
 	// Groups are supplemental groups of all containers beside those of the spec, such as those of
 	// persistent volumes.
 	Groups []int64
@@ -106,9 +109,9 @@ type Container struct {
 	TerminationLogPath string
 	// Objects has the objects that environment variables refer to; nil has none.
 	Objects runtime.Objects
-	// ServiceEnv returns the variables of services. If nil, there are none.
-	ServiceEnv func(ctx context.Context) ([]v1.EnvVar, error)
-	Extras     Extras
+	// Edits are changes by other components, such as device plugins. Their variables and mounts come before those of
+	// the spec, and their mounts keep their user mappings. An annotation does not replace one of the container.
+	Edits runtime.ContainerEdits
 }
 
 // Image is the metadata of a container's image.
@@ -137,20 +140,6 @@ func (i Image) user() (*int64, string) {
 		return new(int64), ""
 	}
 	return i.UID, i.Username
-}
-
-// Extras are additions to a container from other sources than the spec, such as device
-// plugins. They become part of the configuration unchanged; their mounts keep their user
-// mappings. Extra variables and mounts come before those of the spec; an extra
-// annotation does not replace one of the container.
-type Extras struct {
-	Devices     []*criv1.Device
-	CDIDevices  []*criv1.CDIDevice
-	Mounts      []*criv1.Mount
-	Envs        []*criv1.KeyValue
-	Annotations map[string]string
-	// Groups are additional supplemental groups of this container.
-	Groups []int64
 }
 
 // Warning is about something that a pod requests and does not get.

@@ -18,7 +18,10 @@ import (
 // mounts returns the mounts of the container: extra ones, its volumes, the hosts file and
 // the termination log. lookup finds environment variables, for subPathExpr.
 func mounts(ctx context.Context, in *Container, lookup func(string) (string, bool)) ([]*criv1.Mount, error) {
-	out := slices.Clone(in.Extras.Mounts)
+	var out []*criv1.Mount
+	for _, m := range in.Edits.Mounts {
+		out = append(out, &criv1.Mount{HostPath: m.HostPath, ContainerPath: m.ContainerPath, Readonly: m.ReadOnly})
+	}
 	for i := range in.Spec.VolumeMounts {
 		m, err := volumeMount(ctx, in, i, lookup)
 		if err != nil {

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	criv1 "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/kubeletkit/kubeletkit/runtime"
@@ -99,25 +100,27 @@ func TestMountsOnSELinux(t *testing.T) {
 	assert.Equal(t, []string{"/data", "/etc/hosts", "/dev/termination-log"}, relabelled())
 }
 
-func TestExtras(t *testing.T) {
+func TestEdits(t *testing.T) {
 	in := sample(withMount(v1.VolumeMount{MountPath: "/data"}), func(c *Container) {
-		c.Extras = Extras{
-			Devices:    []*criv1.Device{{HostPath: "/dev/a", ContainerPath: "/dev/b", Permissions: "mrw"}},
-			CDIDevices: []*criv1.CDIDevice{{Name: "vendor.example/gpu=0"}},
-			Mounts:     []*criv1.Mount{{HostPath: "/lib/vendor", ContainerPath: "/lib/vendor"}},
-			Groups:     []int64{77},
+		c.Edits = runtime.ContainerEdits{
+			Devices:    []runtime.Device{{HostPath: "/dev/a", ContainerPath: "/dev/b", Permissions: "mrw"}},
+			CDIDevices: []string{"vendor.example/gpu=0"},
+			Mounts:     []runtime.BindMount{{HostPath: "/lib/vendor", ContainerPath: "/lib/vendor", ReadOnly: true}},
+			CPUSet:     "0-1", MemorySet: "0",
+			Resources: &v1.ResourceRequirements{Limits: v1.ResourceList{v1.ResourceMemory: resource.MustParse("64Mi")}},
 		}
 		c.Pod.Groups = []int64{6, 8, 8}
 		c.Pod.Spec.Spec.SecurityContext = &v1.PodSecurityContext{FSGroup: new(int64(5)), SupplementalGroups: []int64{6}}
 	})
 	config, err := ContainerConfig(t.Context(), in)
 	require.NoError(t, err)
-	assert.Equal(t, in.Extras.Devices, config.Devices)
-	assert.Equal(t, in.Extras.CDIDevices, config.CDIDevices)
-	assert.Equal(t, "/lib/vendor", config.Mounts[0].HostPath)
-	assert.Len(t, config.Mounts, 2)
-	assert.Len(t, in.Extras.Mounts, 1)
-	assert.Equal(t, []int64{5, 6, 8, 77}, config.Linux.SecurityContext.SupplementalGroups)
+	assert.Equal(t, []*criv1.Device{{HostPath: "/dev/a", ContainerPath: "/dev/b", Permissions: "mrw"}}, config.Devices)
+	assert.Equal(t, []*criv1.CDIDevice{{Name: "vendor.example/gpu=0"}}, config.CDIDevices)
+	require.Len(t, config.Mounts, 2)
+	assert.Equal(t, &criv1.Mount{HostPath: "/lib/vendor", ContainerPath: "/lib/vendor", Readonly: true}, config.Mounts[0])
+	r := config.Linux.Resources
+	assert.Equal(t, []any{"0-1", "0", int64(64 << 20)}, []any{r.CpusetCpus, r.CpusetMems, r.MemoryLimitInBytes})
+	assert.Equal(t, []int64{5, 6, 8}, config.Linux.SecurityContext.SupplementalGroups)
 }
 
 func TestNeedsHostsFile(t *testing.T) {

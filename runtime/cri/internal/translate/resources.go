@@ -68,10 +68,11 @@ func (n *Node) period() int64 {
 // memory are those of its pod.
 func containerResources(in *Container) *criv1.LinuxContainerResources {
 	pod, node := in.Pod.Spec, in.Pod.Node
-	limits := v1.ResourceList{
-		v1.ResourceCPU:    *in.Spec.Resources.Limits.Cpu(),
-		v1.ResourceMemory: *in.Spec.Resources.Limits.Memory(),
+	own := &in.Spec.Resources
+	if in.Edits.Resources != nil {
+		own = in.Edits.Resources
 	}
+	limits := v1.ResourceList{v1.ResourceCPU: *own.Limits.Cpu(), v1.ResourceMemory: *own.Limits.Memory()}
 	if resourcehelper.IsPodLevelResourcesSet(pod) {
 		for name, limit := range limits {
 			if limit.IsZero() {
@@ -79,8 +80,9 @@ func containerResources(in *Container) *criv1.LinuxContainerResources {
 			}
 		}
 	}
-	r := node.linuxResources(in.Spec.Resources.Requests, limits)
+	r := node.linuxResources(own.Requests, limits)
 	r.OomScoreAdj = oomScoreAdj(in)
+	r.CpusetCpus, r.CpusetMems = in.Edits.CPUSet, in.Edits.MemorySet
 	r.HugepageLimits = hugepageLimits(node.HugepageSizes, pod, in.Spec)
 	if node.SwapControl {
 		forbidSwap(r, node.CgroupV2)
@@ -117,6 +119,9 @@ func forbidSwap(r *criv1.LinuxContainerResources, cgroupV2 bool) {
 
 // sandboxResources returns the sum of the resources of the pod's containers.
 func sandboxResources(in *Pod) *criv1.LinuxContainerResources {
+	if r := in.Edits.Resources; r != nil {
+		return in.Node.linuxResources(r.Requests, r.Limits)
+	}
 	opts := resourcehelper.PodResourcesOptions{ExcludeOverhead: true}
 	return in.Node.linuxResources(resourcehelper.PodRequests(in.Spec, opts), resourcehelper.PodLimits(in.Spec, opts))
 }

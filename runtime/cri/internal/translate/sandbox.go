@@ -1,6 +1,7 @@
 package translate
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 
@@ -30,9 +31,9 @@ func SandboxConfig(in *Pod, attempt uint32) (*criv1.PodSandboxConfig, error) {
 		LogDirectory: crimeta.LogDirectory(in.Host.PodLogsDir, runtime.RefOf(pod)),
 		PortMappings: portMappings(pod),
 		Labels:       crimeta.SandboxLabels(pod),
-		Annotations:  maps.Clone(pod.Annotations),
+		Annotations:  sandboxAnnotations(in),
 		Linux: &criv1.LinuxPodSandboxConfig{
-			CgroupParent:    in.CgroupParent,
+			CgroupParent:    cmp.Or(in.Edits.CgroupParent, in.CgroupParent),
 			SecurityContext: security,
 			Sysctls:         sysctls(pod),
 			Overhead:        overheadResources(in),
@@ -46,6 +47,16 @@ func SandboxConfig(in *Pod, attempt uint32) (*criv1.PodSandboxConfig, error) {
 		}
 	}
 	return config, nil
+}
+
+// sandboxAnnotations returns the annotations of the pod, and those of the edits that the pod does not have.
+func sandboxAnnotations(in *Pod) map[string]string {
+	if len(in.Edits.Annotations) == 0 {
+		return maps.Clone(in.Spec.Annotations)
+	}
+	out := maps.Clone(in.Edits.Annotations)
+	maps.Copy(out, in.Spec.Annotations)
+	return out
 }
 
 // Warnings returns what the pod requests and does not get: nameservers and search domains

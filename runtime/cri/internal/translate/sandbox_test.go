@@ -12,6 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
 	criv1 "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
 func TestUserNamespaces(t *testing.T) {
@@ -23,7 +25,7 @@ func TestUserNamespaces(t *testing.T) {
 	in := sample(withMount(v1.VolumeMount{MountPath: "/data"}), func(c *Container) {
 		c.Pod.Spec.Spec.HostUsers = new(false)
 		c.HostsPath = "/pods/hosts"
-		c.Extras.Mounts = []*criv1.Mount{{HostPath: "/lib/vendor"}}
+		c.Edits.Mounts = []runtime.BindMount{{HostPath: "/lib/vendor"}}
 	})
 	const refused = "can't set `spec.hostUsers: false`, user namespaces are not supported"
 	_, err := SandboxConfig(in.Pod, 0)

@@ -98,7 +98,7 @@ func containerSecurity(in *Container) (*criv1.LinuxContainerSecurityContext, err
 	if out.NamespaceOptions, err = containerNamespaces(in); err != nil {
 		return nil, err
 	}
-	out.SupplementalGroups = append(podGroups(in.Pod), in.Extras.Groups...)
+	out.SupplementalGroups = podGroups(in.Pod)
 	out.SupplementalGroupsPolicy, err = groupsPolicy(pod)
 	return out, err
 }

@@ -1,0 +1,281 @@
+package lifecycle
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/kubeletkit/kubeletkit/runtime"
+)
+
+// Steps calls the components of an agent, step by step. The parts that know when a step is due
+// call it: the sync loop for Admit and Gone, the pod syncer for the others. A nil *Steps has no components. It
+// is safe for concurrent use.
+type Steps struct {
+	admit     []Admitter
+	prepare   []Preparer
+	sandbox   []SandboxEditor
+	container []ContainerEditor
+	running   []RunningHandler
+	ended     []EndedHandler // in the reverse order
+	gone      []GoneHandler  // in the reverse order
+	runners   []Runner
+}
+
+// New returns the steps that the components join. Its error names each component that is nil, has no name or the name
+// of another one, or joins no step.
+func New(components ...Component) (*Steps, error) {
+	s := &Steps{}
+	var errs []error
+	names := map[string]bool{}
+	for i, c := range components {
+		if c == nil {
+			errs = append(errs, fmt.Errorf("lifecycle: component %d is nil", i))
+			continue
+		}
+		name := c.Name()
+		switch joined := s.join(c); {
+		case name == "":
+			errs = append(errs, fmt.Errorf("lifecycle: component %d, a %T, has no name", i, c))
+		case names[name]:
+			errs = append(errs, fmt.Errorf("lifecycle: two components have the name %q", name))
+		case !joined:
+			errs = append(errs, fmt.Errorf("lifecycle: component %q, a %T, joins no step: it implements none of the interfaces", name, c))
+		}
+		names[name] = true
+	}
+	slices.Reverse(s.ended)
+	slices.Reverse(s.gone)
+	return s, errors.Join(errs...)
+}
+
+// join adds the component to the steps that it implements, and reports whether there is one.
+func (s *Steps) join(c Component) (joined bool) {
+	add := func(ok bool, list func()) {
+		if ok {
+			list()
+			joined = true
+		}
+	}
+	admitter, ok := c.(Admitter)
+	add(ok, func() { s.admit = append(s.admit, admitter) })
+	preparer, ok := c.(Preparer)
+	add(ok, func() { s.prepare = append(s.prepare, preparer) })
+	sandbox, ok := c.(SandboxEditor)
+	add(ok, func() { s.sandbox = append(s.sandbox, sandbox) })
+	container, ok := c.(ContainerEditor)
+	add(ok, func() { s.container = append(s.container, container) })
+	running, ok := c.(RunningHandler)
+	add(ok, func() { s.running = append(s.running, running) })
+	ended, ok := c.(EndedHandler)
+	add(ok, func() { s.ended = append(s.ended, ended) })
+	gone, ok := c.(GoneHandler)
+	add(ok, func() { s.gone = append(s.gone, gone) })
+	if runner, ok := c.(Runner); ok {
+		s.runners = append(s.runners, runner)
+	}
+	return joined
+}
+
+// Runners returns the components with work of their own. The agent runs them.
+func (s *Steps) Runners() []Runner {
+	if s == nil {
+		return nil
+	}
+	return s.runners
+}
+
+// ComponentError is the error of a component. Those of [Steps] wrap one.
+type ComponentError struct {
+	// Component is its name.
+	Component string
+	Err       error
+}
+
+func (e *ComponentError) Error() string { return e.Component + ": " + e.Err.Error() }
+func (e *ComponentError) Unwrap() error { return e.Err }
+
+// call calls a component, and turns a panic into an error.
+func call(c Component, step func() error) error {
+	if err := runtime.Recover(step); err != nil {
+		return &ComponentError{c.Name(), err}
+	}
+	return nil
+}
+
+// Name is the name of the steps as an [Admitter].
+func (s *Steps) Name() string { return "components" }
+
+// Admit calls each [Admitter] until one refuses the pod. The response has what all of them would evict.
+func (s *Steps) Admit(req AdmitRequest) (AdmitResponse, error) {
+	var all AdmitResponse
+	if s == nil {
+		return all, nil
+	}
+	for _, c := range s.admit {
+		err := call(c, func() error {
+			r, err := c.Admit(req)
+			all.Evict = append(all.Evict, r.Evict...)
+			return err
+		})
+		if refusal := (*runtime.TerminalError)(nil); errors.As(err, &refusal) {
+			return AdmitResponse{}, errors.Unwrap(err) // it is for users, who do not know the component
+		}
+		if err != nil {
+			return AdmitResponse{}, err
+		}
+	}
+	return all, nil
+}
+
+// Prepare calls each [Preparer] until one fails. The response merges theirs: of volumes with one name, that of
+// the last; the shortest RetryAfter.
+func (s *Steps) Prepare(ctx context.Context, req PrepareRequest) (PrepareResponse, error) {
+	var all PrepareResponse
+	if s == nil {
+		return all, nil
+	}
+	for _, c := range s.prepare {
+		err := call(c, func() error {
+			r, err := c.Prepare(ctx, req)
+			all.merge(r)
+			return err
+		})
+		if err != nil {
+			return PrepareResponse{}, err
+		}
+	}
+	return all, nil
+}
+
+func (r *PrepareResponse) merge(later PrepareResponse) {
+	switch {
+	case len(later.Volumes) == 0:
+	case r.Volumes == nil:
+		r.Volumes = later.Volumes
+	default:
+		r.Volumes = maps.Clone(r.Volumes) // it may be that of a component
+		maps.Copy(r.Volumes, later.Volumes)
+	}
+	r.PullSecrets = append(r.PullSecrets, later.PullSecrets...)
+	r.RetryAfter = soonest(r.RetryAfter, later.RetryAfter)
+}
+
+// soonest returns the shorter of two durations; 0 means never.
+func soonest(a, b time.Duration) time.Duration {
+	if a == 0 || b != 0 && b < a {
+		return b
+	}
+	return a
+}
+
+// SandboxEdits returns a function that calls each [SandboxEditor] for the pod and merges their edits, or nil if no
+// component is one.
+func (s *Steps) SandboxEdits(pod *v1.Pod) func(ctx context.Context) (runtime.SandboxEdits, error) {
+	if s == nil || len(s.sandbox) == 0 {
+		return nil
+	}
+	return func(ctx context.Context) (runtime.SandboxEdits, error) {
+		var all runtime.SandboxEdits
+		for _, c := range s.sandbox {
+			err := call(c, func() error {
+				e, err := c.EditSandbox(ctx, pod)
+				all.Merge(e)
+				return err
+			})
+			if err != nil {
+				return runtime.SandboxEdits{}, err
+			}
+		}
+		return all, nil
+	}
+}
+
+// ContainerEdits returns a function that calls each [ContainerEditor] for a container of the pod and merges their
+// edits, or nil if no component is one.
+func (s *Steps) ContainerEdits(pod *v1.Pod) func(ctx context.Context, container *v1.Container) (runtime.ContainerEdits, error) {
+	if s == nil || len(s.container) == 0 {
+		return nil
+	}
+	return func(ctx context.Context, container *v1.Container) (runtime.ContainerEdits, error) {
+		var all runtime.ContainerEdits
+		for _, c := range s.container {
+			err := call(c, func() error {
+				e, err := c.EditContainer(ctx, pod, container)
+				all.Merge(e)
+				return err
+			})
+			if err != nil {
+				return runtime.ContainerEdits{}, err
+			}
+		}
+		return all, nil
+	}
+}
+
+// HandleRunning reports whether a component is a [RunningHandler].
+func (s *Steps) HandleRunning() bool { return s != nil && len(s.running) > 0 }
+
+// Running calls each [RunningHandler], also after one has failed, and joins their errors.
+func (s *Steps) Running(ctx context.Context, pod *v1.Pod, observed *runtime.PodStatus) error {
+	if s == nil {
+		return nil
+	}
+	var errs []error
+	for _, c := range s.running {
+		errs = append(errs, call(c, func() error { return c.Running(ctx, pod, observed) }))
+	}
+	return errors.Join(errs...)
+}
+
+// Ended calls each [EndedHandler], the last component first, until one fails: what a component has made may depend on
+// those before it.
+func (s *Steps) Ended(ctx context.Context, req EndedRequest) error {
+	if s == nil {
+		return nil
+	}
+	for _, c := range s.ended {
+		if err := call(c, func() error { return c.Ended(ctx, req) }); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Gone calls each [GoneHandler], the last component first, until one fails.
+func (s *Steps) Gone(ctx context.Context, req GoneRequest) error {
+	if s == nil {
+		return nil
+	}
+	for _, c := range s.gone {
+		if err := call(c, func() error { return c.Gone(ctx, req) }); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Chain returns an [Admitter] that calls the given ones in order until one refuses the pod. It is for wrappers; the agent
+// calls those in Options.Join in the same way.
+func Chain(admitters ...Admitter) Admitter { return &Steps{admit: admitters} }
+
+// AdmitterFunc returns an [Admitter] that evicts no pods and calls a function.
+func AdmitterFunc(name string, admit func(req AdmitRequest) error) Admitter {
+	return &admitterFunc{name, admit}
+}
+
+type admitterFunc struct {
+	name  string
+	admit func(req AdmitRequest) error
+}
+
+func (a *admitterFunc) Name() string { return a.name }
+
+func (a *admitterFunc) Admit(req AdmitRequest) (AdmitResponse, error) {
+	return AdmitResponse{}, a.admit(req)
+}
