@@ -14,7 +14,7 @@ import (
 	"github.com/kubeletkit/kubeletkit/lifecycle"
 	"github.com/kubeletkit/kubeletkit/podconfig"
 	podconfigfake "github.com/kubeletkit/kubeletkit/podconfig/fake"
-	"github.com/kubeletkit/kubeletkit/runtime"
+	"github.com/kubeletkit/kubeletkit/podspec"
 	"github.com/kubeletkit/kubeletkit/runtime/fake"
 	"github.com/kubeletkit/kubeletkit/status"
 	statusfake "github.com/kubeletkit/kubeletkit/status/fake"
@@ -30,7 +30,7 @@ type apiNode struct {
 func startAPINode(t *testing.T, root string, rt *fake.Runtime, change func(*kubeletkit.Options)) *apiNode {
 	t.Helper()
 	n := &apiNode{sink: statusfake.NewSink()}
-	api := podconfigfake.NewSource(runtime.SourceAPI)
+	api := podconfigfake.NewSource(podspec.SourceAPI)
 	n.node = startNodeWith(t, root, rt, func(o *kubeletkit.Options) {
 		o.Sources, o.StatusSink = []podconfig.Source{api}, n.sink
 		o.Override.Status = func(def status.Manager, _ kubeletkit.Parts) (status.Manager, error) {

@@ -16,6 +16,7 @@ import (
 	"github.com/kubeletkit/kubeletkit/pleg"
 	"github.com/kubeletkit/kubeletkit/podconfig"
 	"github.com/kubeletkit/kubeletkit/podmanager"
+	"github.com/kubeletkit/kubeletkit/podspec"
 	"github.com/kubeletkit/kubeletkit/podsync"
 	"github.com/kubeletkit/kubeletkit/podworkers"
 	"github.com/kubeletkit/kubeletkit/prober"
@@ -230,7 +231,7 @@ func (a *Agent) buildPodSync(p *Parts) error {
 			},
 			// The handler is built after the parts that call this.
 			ResizePending: func(uid types.UID) (v1.PodCondition, bool) { return p.SyncHandler.ResizePending(uid) },
-			SpareStatic:   slices.ContainsFunc(a.opts.Sources, func(s podconfig.Source) bool { return s.Name() == runtime.SourceAPI }),
+			SpareStatic:   slices.ContainsFunc(a.opts.Sources, func(s podconfig.Source) bool { return s.Name() == podspec.SourceAPI }),
 			NetworkReady:  p.NetworkReady, Event: p.Event, Record: p.Record, Logger: a.named("podsync"),
 		})
 	if err != nil {

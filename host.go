@@ -9,7 +9,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
-	"github.com/kubeletkit/kubeletkit/internal/hostips"
+	"github.com/kubeletkit/kubeletkit/internal/nodenet"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
@@ -24,7 +24,7 @@ func DetectHost() (*runtime.Host, error) {
 	h := &runtime.Host{Hostname: name, KernelRelease: kernelRelease(), AppArmor: hasAppArmor(), Allocatable: v1.ResourceList{
 		v1.ResourceCPU: *resource.NewQuantity(int64(goruntime.NumCPU()), resource.DecimalSI),
 	}}
-	h.IPs = hostips.Detect(nil)() // unknown while there is no route
+	h.IPs = nodenet.DetectIPs(nil)() // unknown while there is no route
 	if total, err := totalMemory(); err == nil {
 		h.Allocatable[v1.ResourceMemory] = *resource.NewQuantity(total, resource.BinarySI)
 	}
@@ -43,7 +43,7 @@ func DetectHost() (*runtime.Host, error) {
 // is unknown after 1, 2, 4 and 8 s first. The routes are read if the kernel chooses another source
 // address, and every 5 minutes. preferred is an address of the preferred family; nil means IPv4.
 func DetectHostIPs(preferred net.IP) func() []string {
-	return hostips.Detect(preferred)
+	return nodenet.DetectIPs(preferred)
 }
 
 // hostIPs returns the function that has the addresses of the node.
@@ -52,5 +52,5 @@ func hostIPs(opts Options) func() []string {
 	if opts.Host != nil {
 		given = opts.Host.IPs
 	}
-	return hostips.Of(opts.HostIPs, given)
+	return nodenet.HostIPs(opts.HostIPs, given)
 }

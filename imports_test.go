@@ -22,10 +22,14 @@ const (
 // element below the module, so "runtime" stands for runtime, runtime/cri and so on; ""
 // is the root package. A top-level package may always import itself.
 //
+// Package podspec computes what follows from a pod alone. It imports nothing else of the module, and every
+// package may import it.
+//
 // Packages below "internal" have code that several packages would repeat otherwise. They
 // import nothing else of the module, and every package but the examples may import them. Only
 // tests import internal/apitest, those of the examples, too.
 var mayImport = map[string][]string{
+	"podspec":    {},
 	"internal":   {},
 	"runtime":    {},
 	"lifecycle":  {"runtime"},
@@ -69,7 +73,7 @@ func TestImportRules(t *testing.T) {
 				t.Errorf("%s imports %s; only tests may", p.ImportPath, imp)
 			}
 			to := topLevel(imp)
-			if to == "internal" && top != "examples" {
+			if to == "podspec" || to == "internal" && top != "examples" {
 				continue
 			}
 			if to != top && !slices.Contains(allowed, to) {

@@ -8,25 +8,24 @@ import (
 	"path/filepath"
 	"syscall"
 
-	"github.com/kubeletkit/kubeletkit/internal/filelock"
-	"github.com/kubeletkit/kubeletkit/internal/safedir"
+	"github.com/kubeletkit/kubeletkit/internal/safefile"
 )
 
 // lockRoot makes the root directory and locks it for this agent. It refuses a directory to
 // which other users can write: they could plant records of pods and processes. The lock ends with
 // the process, however it ends.
 func lockRoot(dir string) (unlock func(), err error) {
-	if err := safedir.Make(dir, 0o750); err != nil {
+	if err := safefile.MakeDir(dir, 0o750); err != nil {
 		return nil, fmt.Errorf("making the root directory: %w", err)
 	}
-	f, err := filelock.Lock(filepath.Join(dir, "lock"))
-	if errors.Is(err, filelock.ErrLocked) {
+	f, err := safefile.Lock(filepath.Join(dir, "lock"))
+	if errors.Is(err, safefile.ErrLocked) {
 		return nil, fmt.Errorf("root directory %s is in use by another agent; stop it, or give this one a directory of its own: %w", dir, err)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("locking the root directory: %w", err)
 	}
-	return func() { filelock.Unlock(f) }, nil
+	return func() { safefile.Unlock(f) }, nil
 }
 
 // logsLock is the name of the lock file in the pod logs directory. It is there and not in
@@ -42,16 +41,16 @@ func lockLogs(dir string) (unlock func(), err error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil && !notOurs(err) {
 		return nil, fmt.Errorf("making the pod logs directory: %w", err)
 	}
-	f, err := filelock.Lock(filepath.Join(dir, logsLock))
+	f, err := safefile.Lock(filepath.Join(dir, logsLock))
 	switch {
-	case errors.Is(err, filelock.ErrLocked):
+	case errors.Is(err, safefile.ErrLocked):
 		return nil, fmt.Errorf("pod logs directory %s is in use by another agent, and each would remove the logs of the other's pods; give this one a directory of its own: %w", dir, err)
 	case notOurs(err), errors.Is(err, fs.ErrNotExist): // it could not be made
 		return func() {}, nil
 	case err != nil:
 		return nil, fmt.Errorf("locking the pod logs directory: %w", err)
 	}
-	return func() { filelock.Unlock(f) }, nil
+	return func() { safefile.Unlock(f) }, nil
 }
 
 // notOurs reports whether the error means that this user may not write there.

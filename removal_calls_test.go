@@ -17,7 +17,7 @@ import (
 	"github.com/kubeletkit/kubeletkit/internal/testpod"
 	"github.com/kubeletkit/kubeletkit/podconfig"
 	podconfigfake "github.com/kubeletkit/kubeletkit/podconfig/fake"
-	"github.com/kubeletkit/kubeletkit/runtime"
+	"github.com/kubeletkit/kubeletkit/podspec"
 	"github.com/kubeletkit/kubeletkit/runtime/cri"
 	"github.com/kubeletkit/kubeletkit/runtime/fake"
 )
@@ -45,7 +45,7 @@ func callsOfRemovals(t *testing.T, n int, options ...testpod.Option) map[string]
 		rt := fake.New(fake.Options{Images: []string{"busybox:1"}, Dir: dir, CRI: cri.Options{MaxParallelEnds: 8}})
 		defer rt.Close()
 		rt.Script(fake.Target{}, fake.Behavior{StopDelay: 100 * time.Millisecond})
-		source := podconfigfake.NewSource(runtime.SourceAPI)
+		source := podconfigfake.NewSource(podspec.SourceAPI)
 		var pods []*v1.Pod
 		for i := range n {
 			name := string(rune('a'+i/26)) + string(rune('a'+i%26))
@@ -106,7 +106,7 @@ func TestRemovalOfDeletedPods(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		rt := fake.New(fake.Options{Images: []string{"busybox:1"}, Dir: dir})
 		defer rt.Close()
-		source := podconfigfake.NewSource(runtime.SourceAPI)
+		source := podconfigfake.NewSource(podspec.SourceAPI)
 		pod := &v1.Pod{
 			ObjectMeta: metav1.ObjectMeta{Name: "a", Namespace: "default", UID: "a", Finalizers: []string{"example.com/wait"}},
 			Spec:       v1.PodSpec{Containers: []v1.Container{{Name: "c", Image: "busybox:1", ImagePullPolicy: v1.PullIfNotPresent}}},

@@ -14,14 +14,14 @@ import (
 
 	"github.com/kubeletkit/kubeletkit"
 	"github.com/kubeletkit/kubeletkit/internal/testpod"
-	"github.com/kubeletkit/kubeletkit/runtime"
+	"github.com/kubeletkit/kubeletkit/podspec"
 	"github.com/kubeletkit/kubeletkit/runtime/fake"
 )
 
 // sized returns a pod in this generation with a limit of memory, and a file that has it.
 func sized(generation int64, memory string) *v1.Pod {
 	return testpod.With(makePod("web"), func(pod *v1.Pod) {
-		pod.Generation, pod.Annotations = generation, map[string]string{runtime.AnnotationConfigSource: runtime.SourceAPI}
+		pod.Generation, pod.Annotations = generation, map[string]string{podspec.AnnotationConfigSource: podspec.SourceAPI}
 		list := v1.ResourceList{v1.ResourceMemory: resource.MustParse(memory)}
 		pod.Spec.Containers[0].Resources = v1.ResourceRequirements{Requests: list, Limits: list}
 		testpod.Volumes(v1.Volume{Name: "info", VolumeSource: v1.VolumeSource{DownwardAPI: &v1.DownwardAPIVolumeSource{

@@ -15,6 +15,7 @@ import (
 	"github.com/kubeletkit/kubeletkit/internal/testpod"
 	"github.com/kubeletkit/kubeletkit/podconfig"
 	podconfigfake "github.com/kubeletkit/kubeletkit/podconfig/fake"
+	"github.com/kubeletkit/kubeletkit/podspec"
 	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/runtime/fake"
 	statusfake "github.com/kubeletkit/kubeletkit/status/fake"
@@ -44,7 +45,7 @@ func TestNoStatusIsDeliveredTwice(t *testing.T) {
 		rt.Script(fake.Target{Pod: "slow"}, fake.Behavior{StopDelay: 5 * time.Second})
 		n := startNodeWith(t, dir, rt, func(o *kubeletkit.Options) { o.StatusSink = sink })
 		static := makePod("static")
-		static.Annotations = map[string]string{runtime.AnnotationConfigSource: "file"}
+		static.Annotations = map[string]string{podspec.AnnotationConfigSource: "file"}
 		pods := []*v1.Pod{static, makePod("plain"), makePod("slow")}
 		n.source.Set(pods...)
 		n.after(10 * time.Second)

@@ -10,7 +10,7 @@ import (
 
 // The agent logs the parts that still run this long after it should have stopped, and then
 // each time that the period has passed. The first is longer than the time after which a
-// part itself logs the pods that it waits for, see internal/join.
+// part itself logs the pods that it waits for, see internal/flow.
 const (
 	lateAfter  = 5 * time.Second
 	latePeriod = time.Minute

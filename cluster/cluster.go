@@ -24,6 +24,7 @@ import (
 	"github.com/kubeletkit/kubeletkit/cluster/services"
 	"github.com/kubeletkit/kubeletkit/cluster/tokens"
 	"github.com/kubeletkit/kubeletkit/cluster/trustbundles"
+	"github.com/kubeletkit/kubeletkit/podspec"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
@@ -197,7 +198,7 @@ func (n *Node) orphaned(namespace, name string) bool {
 // staticPod returns the static pod of the name, or nil.
 func staticPod(agent *kubeletkit.Agent, namespace, name string) *v1.Pod {
 	for _, pod := range agent.Parts().PodManager.Pods() {
-		if pod.Name == name && pod.Namespace == namespace && runtime.IsStatic(pod) {
+		if pod.Name == name && pod.Namespace == namespace && podspec.IsStatic(pod) {
 			return pod
 		}
 	}
@@ -209,7 +210,7 @@ func staticPod(agent *kubeletkit.Agent, namespace, name string) *v1.Pod {
 func (n *Node) TranslateUID(uid types.UID) types.UID {
 	mirror, ok := n.source.ByUID(uid)
 	agent := n.agent.Load()
-	if !ok || !runtime.IsMirror(mirror) || agent == nil {
+	if !ok || !podspec.IsMirror(mirror) || agent == nil {
 		return uid
 	}
 	if static := staticPod(agent, mirror.Namespace, mirror.Name); static != nil {

@@ -13,7 +13,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/kubeletkit/kubeletkit"
-	"github.com/kubeletkit/kubeletkit/runtime"
+	"github.com/kubeletkit/kubeletkit/podspec"
 	"github.com/kubeletkit/kubeletkit/runtime/fake"
 	"github.com/kubeletkit/kubeletkit/syncloop"
 )
@@ -50,7 +50,7 @@ func TestConfigure(t *testing.T) {
 	assert.False(t, n.ended("u"), "an earlier agent may have started it")
 	assert.False(t, n.orphaned("ns", "static-n"), "not all sources have delivered")
 	assert.Equal(t, types.UID("u"), n.TranslateUID("u"), "no mirror pod has it")
-	assert.Equal(t, []string{runtime.SourceAPI}, []string{opts.Sources[0].Name()})
+	assert.Equal(t, []string{podspec.SourceAPI}, []string{opts.Sources[0].Name()})
 }
 
 // What the options of the agent make allocatable is in the node object, before and after the

@@ -5,7 +5,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kubeletkit/kubeletkit"
-	"github.com/kubeletkit/kubeletkit/runtime"
+	"github.com/kubeletkit/kubeletkit/podspec"
 )
 
 // ended reports whether the agent has finished the pod, see [podstatus.Options].
@@ -19,7 +19,7 @@ func (n *Node) ended(uid types.UID) bool {
 	desired, ok := parts.PodManager.ByUID(uid)
 	st := parts.PodWorkers.State(uid)
 	switch {
-	case ok && runtime.IsStatic(desired):
+	case ok && podspec.IsStatic(desired):
 		// The pod of the API server does not reach the agent, because a static pod has its UID.
 		// The worker is that of the static pod. It has stopped what ran under the UID before.
 		stopped := st.Static && !st.Waiting || !st.Known() && st.Synced && !runs(&parts, uid)
@@ -40,7 +40,7 @@ func (n *Node) ended(uid types.UID) bool {
 // pod, and nil otherwise.
 func (n *Node) deleted(uid types.UID) *v1.Pod {
 	pod, ok := n.source.ByUID(uid)
-	if !ok || pod.DeletionTimestamp == nil || runtime.IsMirror(pod) {
+	if !ok || pod.DeletionTimestamp == nil || podspec.IsMirror(pod) {
 		return nil
 	}
 	return pod

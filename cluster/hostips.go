@@ -10,7 +10,7 @@ import (
 
 	"github.com/kubeletkit/kubeletkit"
 	"github.com/kubeletkit/kubeletkit/cluster/node"
-	"github.com/kubeletkit/kubeletkit/internal/hostips"
+	"github.com/kubeletkit/kubeletkit/internal/nodenet"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
@@ -83,13 +83,13 @@ func objectIPs(object *v1.Node) []string {
 // those that the node object will get, if these can be asked for.
 func localIPs(opts *kubeletkit.Options, addresses node.Addresses) func() []string {
 	if h, ok := runtime.Optional[*node.HostAddresses](addresses); ok {
-		return hostips.Cached(h.HostIPs)
+		return nodenet.CachedIPs(h.HostIPs)
 	}
 	var given []string
 	if opts.Host != nil {
 		given = opts.Host.IPs
 	}
-	return hostips.Of(opts.HostIPs, given)
+	return nodenet.HostIPs(opts.HostIPs, given)
 }
 
 // buildHostIPs gives the agent the addresses of the node.

@@ -30,6 +30,7 @@ import (
 	"github.com/kubeletkit/kubeletkit/podconfig/checkpoint"
 	podconfigfake "github.com/kubeletkit/kubeletkit/podconfig/fake"
 	"github.com/kubeletkit/kubeletkit/podconfig/manifest"
+	"github.com/kubeletkit/kubeletkit/podspec"
 	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/runtime/cri"
 	"github.com/kubeletkit/kubeletkit/runtime/fake"
@@ -96,7 +97,7 @@ func TestRebootWithoutTheAPIServer(t *testing.T) {
 			require.NoError(t, err)
 			classes, err = runtimeclass.New(client, runtimeclass.Options{Checkpoint: store})
 			require.NoError(t, err)
-			source := podconfigfake.NewSource(runtime.SourceAPI)
+			source := podconfigfake.NewSource(podspec.SourceAPI)
 			if !away {
 				cache.Update([]*v1.Pod{pod}, nil)
 				source.Set(pod)

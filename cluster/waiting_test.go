@@ -10,7 +10,7 @@ import (
 
 	"github.com/kubeletkit/kubeletkit/internal/testpod"
 	"github.com/kubeletkit/kubeletkit/podconfig/manifest"
-	"github.com/kubeletkit/kubeletkit/runtime"
+	"github.com/kubeletkit/kubeletkit/podspec"
 	"github.com/kubeletkit/kubeletkit/runtime/fake"
 )
 
@@ -18,7 +18,7 @@ import (
 func newStatic(name string, options ...testpod.Option) *v1.Pod {
 	pod := bound(name)
 	pod.UID = "static-" + pod.UID
-	pod.Annotations = map[string]string{runtime.AnnotationConfigSource: "file", runtime.AnnotationConfigHash: "hash"}
+	pod.Annotations = map[string]string{podspec.AnnotationConfigSource: "file", podspec.AnnotationConfigHash: "hash"}
 	pod = testpod.With(pod, options...)
 	manifest.SetDefaults(pod)
 	return pod
@@ -45,7 +45,7 @@ func TestDeletionOfAPodThatWaitsForAStaticPod(t *testing.T) {
 				r.api.Delete("default", "web", nil)
 				r.after(time.Minute)
 				if now := r.api.Get("default", "web"); now != nil {
-					assert.True(t, runtime.IsMirror(now), "the pod of the API server is still there: %v", now.DeletionTimestamp)
+					assert.True(t, podspec.IsMirror(now), "the pod of the API server is still there: %v", now.DeletionTimestamp)
 				}
 				assert.Len(t, r.rt.Running(fake.Target{}), 1, "the static pod runs on")
 				mirror := r.api.Get("default", static.Name)

@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sync/errgroup"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/kubeletkit/kubeletkit/internal/backoff"
+	"github.com/kubeletkit/kubeletkit/internal/flow"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
@@ -138,7 +138,7 @@ func (c *ContainerGC) Run(ctx context.Context) error {
 	if !c.started.CompareAndSwap(false, true) {
 		return fmt.Errorf("gc: %w", runtime.ErrAlreadyRunning)
 	}
-	retry := backoff.Exponential{Min: min(firstRetry, c.opts.Period), Max: c.opts.Period}
+	retry := flow.Backoff{Min: min(firstRetry, c.opts.Period), Max: c.opts.Period}
 	failures, idle := 0, 0
 	next := time.NewTimer(c.opts.Period)
 	defer next.Stop()

@@ -13,7 +13,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/kubeletkit/kubeletkit/internal/regular"
+	"github.com/kubeletkit/kubeletkit/internal/safefile"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
@@ -124,7 +124,7 @@ func readImageRecords(path string) (*imageRecords, error) {
 	if path == "" {
 		return records, nil
 	}
-	data, err := regular.ReadFile(path, maxImageFile)
+	data, err := safefile.ReadFile(path, maxImageFile)
 	if errors.Is(err, fs.ErrNotExist) {
 		return records, nil
 	}

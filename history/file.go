@@ -15,7 +15,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/kubeletkit/kubeletkit/internal/regular"
+	"github.com/kubeletkit/kubeletkit/internal/safefile"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
@@ -87,7 +87,7 @@ func (s *Memory) Load(context.Context) error {
 	if s.opts.File == "" {
 		return nil
 	}
-	data, err := regular.ReadFile(s.opts.File, maxFile)
+	data, err := safefile.ReadFile(s.opts.File, maxFile)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}

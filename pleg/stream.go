@@ -7,7 +7,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/wait"
 
-	"github.com/kubeletkit/kubeletkit/internal/backoff"
+	"github.com/kubeletkit/kubeletkit/internal/flow"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
@@ -26,7 +26,7 @@ const longestPause = 5 * time.Second
 // do not open their streams at the same time.
 func pause(failures int) time.Duration {
 	const jitter = 0.25
-	limits := backoff.Exponential{Min: 100 * time.Millisecond, Max: longestPause * 4 / 5}
+	limits := flow.Backoff{Min: 100 * time.Millisecond, Max: longestPause * 4 / 5}
 	return wait.Jitter(limits.After(failures), jitter)
 }
 

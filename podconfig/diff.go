@@ -9,7 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/utils/ptr"
 
-	"github.com/kubeletkit/kubeletkit/runtime"
+	"github.com/kubeletkit/kubeletkit/podspec"
 )
 
 // comparer compares pods. It is not safe for concurrent use.
@@ -114,7 +114,7 @@ func sameAnnotations(a, b map[string]string) bool {
 
 // localAnnotations are set on the node, and so are not part of what a source delivers.
 var localAnnotations = [...]string{
-	runtime.AnnotationConfigSource,
-	runtime.AnnotationConfigSeen,
-	runtime.AnnotationConfigMirror,
+	podspec.AnnotationConfigSource,
+	podspec.AnnotationConfigSeen,
+	podspec.AnnotationConfigMirror,
 }

@@ -6,7 +6,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/kubeletkit/kubeletkit/runtime"
+	"github.com/kubeletkit/kubeletkit/podspec"
 )
 
 // merger computes the stream from the deliveries of the sources: their offers, the
@@ -85,7 +85,7 @@ func (m *merger) restore(pods []*v1.Pod) []rejection {
 // podsOf returns the pods that came from the source in an earlier run of the agent.
 func podsOf(source string, pods []*v1.Pod) []*v1.Pod {
 	return slices.DeleteFunc(slices.Clone(pods), func(pod *v1.Pod) bool {
-		return pod == nil || pod.Annotations[runtime.AnnotationConfigSource] != source
+		return pod == nil || pod.Annotations[podspec.AnnotationConfigSource] != source
 	})
 }
 

@@ -3,7 +3,7 @@ package podconfig
 import (
 	"github.com/go-logr/logr"
 
-	"github.com/kubeletkit/kubeletkit/internal/guard"
+	"github.com/kubeletkit/kubeletkit/internal/flow"
 )
 
 // Metrics receives the measurements of a [Mux]. Its methods must not block. They are safe for concurrent use. Implementations embed [NopMetrics], so
@@ -47,13 +47,13 @@ func newGuarded(m Metrics, log logr.Logger) Metrics {
 	if m == nil {
 		return NopMetrics{}
 	}
-	return guarded{m, guard.New(log)}
+	return guarded{m, flow.NewGuard(log)}
 }
 
 // guarded is a Metrics of an embedder. A panic of it is logged.
 type guarded struct {
 	Metrics
-	*guard.Guard
+	*flow.Guard
 }
 
 func (g guarded) Sources(registered, seen int) {

@@ -12,6 +12,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/kubeletkit/kubeletkit/internal/testpod"
+	"github.com/kubeletkit/kubeletkit/podspec"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
@@ -24,7 +25,7 @@ func (r *replay) apply(t require.TestingT, c Change) {
 	for _, p := range c.Pods {
 		old, known := r.pods[p.UID]
 		if c.Op != Remove {
-			require.Equal(t, c.Source, p.Annotations[runtime.AnnotationConfigSource])
+			require.Equal(t, c.Source, p.Annotations[podspec.AnnotationConfigSource])
 		}
 		switch c.Op {
 		case Add, Restore:
@@ -51,7 +52,7 @@ func (r *replay) check(t require.TestingT, last [][]*v1.Pod) {
 		require.Equal(t, uid, p.UID)
 		require.NotContains(t, names, p.Name, "one pod of a name")
 		names[p.Name] = uid
-		source := p.Annotations[runtime.AnnotationConfigSource]
+		source := p.Annotations[podspec.AnnotationConfigSource]
 		var index int
 		_, err := fmt.Sscanf(source, "s%d", &index)
 		require.NoError(t, err)
@@ -224,7 +225,7 @@ func (w *world) check(t *rapid.T) {
 		p := w.reader.pods[c.uid]
 		require.NotNil(t, p, "%s of %s is missing", c.uid, c.source.name)
 		require.Equal(t, c.name, p.Name)
-		require.Equal(t, c.source.name, p.Annotations[runtime.AnnotationConfigSource])
+		require.Equal(t, c.source.name, p.Annotations[podspec.AnnotationConfigSource])
 		require.Zero(t, new(comparer).difference(p, c.source.offers[c.source.find(c.uid)]), "%s is not as it was delivered last", c.uid)
 	}
 	all := true

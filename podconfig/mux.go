@@ -11,8 +11,8 @@ import (
 	"github.com/go-logr/logr"
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/kubeletkit/kubeletkit/internal/join"
-	"github.com/kubeletkit/kubeletkit/internal/outbox"
+	"github.com/kubeletkit/kubeletkit/internal/flow"
+	"github.com/kubeletkit/kubeletkit/podspec"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
@@ -74,7 +74,7 @@ type Mux struct {
 	ended  bool         // Run has ended, or is about to
 	counts sourceCounts // as last reported to Metrics
 	// effects are the reports to Metrics that follow from changes under mu.
-	effects outbox.Queue
+	effects flow.Queue
 }
 
 var _ Config = (*Mux)(nil)
@@ -209,7 +209,7 @@ func (m *Mux) Run(ctx context.Context) error {
 	}
 
 	var sources sync.WaitGroup
-	defer join.Wait(&sources, join.Late, m.logLate)
+	defer flow.Wait(&sources, flow.Late, m.logLate)
 	m.mu.Lock()
 	m.start = func(r *registration) {
 		ctx, cancel := context.WithCancel(ctx)
@@ -263,7 +263,7 @@ func (m *Mux) restorePods(pods []*v1.Pod) {
 		if pod == nil {
 			continue
 		}
-		source := pod.Annotations[runtime.AnnotationConfigSource]
+		source := pod.Annotations[podspec.AnnotationConfigSource]
 		if !slices.ContainsFunc(sources, func(r *registration) bool { return r.name == source }) {
 			m.logger.Info("Pod is not restored, because the source that it came from is not configured any more",
 				"pod", runtime.RefOf(pod), "source", source)

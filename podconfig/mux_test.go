@@ -17,6 +17,7 @@ import (
 
 	"github.com/kubeletkit/kubeletkit/internal/testpod"
 	"github.com/kubeletkit/kubeletkit/podconfig"
+	"github.com/kubeletkit/kubeletkit/podspec"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
@@ -288,13 +289,13 @@ func TestMuxAnnotations(t *testing.T) {
 		first := time.Now().Format(time.RFC3339Nano)
 		r.set(0, given)
 		pod := (<-r.mux.Changes()).Pods[0]
-		assert.Equal(t, map[string]string{"k": "v", runtime.AnnotationConfigSource: "file", runtime.AnnotationConfigSeen: first}, pod.Annotations)
+		assert.Equal(t, map[string]string{"k": "v", podspec.AnnotationConfigSource: "file", podspec.AnnotationConfigSeen: first}, pod.Annotations)
 		assert.Equal(t, map[string]string{"k": "v"}, given.Annotations, "the source's pod is not touched")
 
 		time.Sleep(time.Hour)
 		r.set(0, testPod("1", "a", image("x")))
 		pod = (<-r.mux.Changes()).Pods[0]
-		assert.Equal(t, map[string]string{runtime.AnnotationConfigSource: "file", runtime.AnnotationConfigSeen: first}, pod.Annotations)
+		assert.Equal(t, map[string]string{podspec.AnnotationConfigSource: "file", podspec.AnnotationConfigSeen: first}, pod.Annotations)
 		r.stop()
 	})
 }

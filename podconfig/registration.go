@@ -10,6 +10,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/kubeletkit/kubeletkit/podspec"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
@@ -72,7 +73,7 @@ type offer struct {
 	// number is the place of the offer among all that the source ever made.
 	number uint64
 	// made is when the offer was made. seen is the same, or an earlier time for a restored
-	// pod, as the value of [runtime.AnnotationConfigSeen]; empty until it is needed.
+	// pod, as the value of [podspec.AnnotationConfigSeen]; empty until it is needed.
 	made time.Time
 	seen string
 }
@@ -85,7 +86,7 @@ func (o *offer) compareOrder(p *offer) int {
 	return cmp.Compare(o.number, p.number)
 }
 
-// firstSeen returns the value of [runtime.AnnotationConfigSeen].
+// firstSeen returns the value of [podspec.AnnotationConfigSeen].
 func (o *offer) firstSeen() string {
 	if o.seen == "" {
 		o.seen = o.made.Format(time.RFC3339Nano)
@@ -124,8 +125,8 @@ func (v *version) forReader() *v1.Pod {
 		pod := *v.pod
 		pod.Annotations = make(map[string]string, len(v.pod.Annotations)+2)
 		maps.Copy(pod.Annotations, v.pod.Annotations)
-		pod.Annotations[runtime.AnnotationConfigSource] = v.offer.source.name
-		pod.Annotations[runtime.AnnotationConfigSeen] = v.offer.firstSeen()
+		pod.Annotations[podspec.AnnotationConfigSource] = v.offer.source.name
+		pod.Annotations[podspec.AnnotationConfigSeen] = v.offer.firstSeen()
 		v.annotated = &pod
 	}
 	return v.annotated
@@ -275,13 +276,13 @@ func (r *registration) restore(c *claims, pods []*v1.Pod) []rejection {
 			rejections = append(rejections, rejection{r, pod, err})
 			continue
 		}
-		r.put(c, pod, pod.Annotations[runtime.AnnotationConfigSeen]).restored = true
+		r.put(c, pod, pod.Annotations[podspec.AnnotationConfigSeen]).restored = true
 	}
 	return rejections
 }
 
 // put offers the pod, in place of the pod of the same UID. seen is when the source first
-// delivered a new UID, as in [runtime.AnnotationConfigSeen]; empty means now.
+// delivered a new UID, as in [podspec.AnnotationConfigSeen]; empty means now.
 func (r *registration) put(c *claims, pod *v1.Pod, seen string) *offer {
 	o := r.offers[pod.UID]
 	if o == nil {

@@ -16,13 +16,13 @@ import (
 
 	"github.com/kubeletkit/kubeletkit/internal/testpod"
 	"github.com/kubeletkit/kubeletkit/podconfig"
-	"github.com/kubeletkit/kubeletkit/runtime"
+	"github.com/kubeletkit/kubeletkit/podspec"
 )
 
 // from makes a pod one that came through the stream in an earlier life.
 func from(source string) func(*v1.Pod) {
 	return func(p *v1.Pod) {
-		p.Annotations = map[string]string{runtime.AnnotationConfigSource: source, runtime.AnnotationConfigSeen: "2020-01-01T00:00:00Z"}
+		p.Annotations = map[string]string{podspec.AnnotationConfigSource: source, podspec.AnnotationConfigSeen: "2020-01-01T00:00:00Z"}
 	}
 }
 
@@ -138,7 +138,7 @@ func TestRestoreOfWhatWasEncoded(t *testing.T) {
 		whole := func() *v1.Pod {
 			return testPod("1", "a", image("x"), testpod.Phase(v1.PodPending), func(p *v1.Pod) {
 				p.Labels = map[string]string{}
-				p.Annotations = map[string]string{"k": "v", runtime.AnnotationConfigHash: "1"}
+				p.Annotations = map[string]string{"k": "v", podspec.AnnotationConfigHash: "1"}
 				p.Spec.NodeSelector = map[string]string{}
 				p.Spec.Tolerations = []v1.Toleration{}
 				p.Spec.Containers[0].Resources.Limits = v1.ResourceList{"cpu": resource.MustParse("1000m"), "memory": resource.MustParse("1024Mi")}

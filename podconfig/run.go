@@ -7,7 +7,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/kubeletkit/kubeletkit/internal/backoff"
+	"github.com/kubeletkit/kubeletkit/internal/flow"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
@@ -20,7 +20,7 @@ const (
 
 // supervise runs a source until ctx ends or the source is complete.
 func (m *Mux) supervise(ctx context.Context, r *registration) {
-	delays := backoff.Exponential{Min: minRestartDelay, Max: maxRestartDelay}
+	delays := flow.Backoff{Min: minRestartDelay, Max: maxRestartDelay}
 	logger := m.logger.WithValues("source", r.name)
 	for failures := 1; ; failures++ {
 		began := time.Now()

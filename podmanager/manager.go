@@ -8,7 +8,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/kubeletkit/kubeletkit/runtime"
+	"github.com/kubeletkit/kubeletkit/podspec"
 )
 
 // Store is the default [Manager], in memory.
@@ -30,7 +30,7 @@ func (m *Store) Set(pod *v1.Pod) {
 	m.desired = nil
 	// A pod turns into a mirror pod only if its source is faulty. Then it must not be
 	// in both indexes.
-	if runtime.IsMirror(pod) {
+	if podspec.IsMirror(pod) {
 		m.pods.remove(pod.UID)
 		m.mirrors.set(pod)
 	} else {

@@ -15,14 +15,14 @@ import (
 
 	"github.com/kubeletkit/kubeletkit/internal/testpod"
 	"github.com/kubeletkit/kubeletkit/podmanager"
-	"github.com/kubeletkit/kubeletkit/runtime"
+	"github.com/kubeletkit/kubeletkit/podspec"
 )
 
 func testPod(uid, name string, change ...func(*v1.Pod)) *v1.Pod {
 	return testpod.New(name, append([]testpod.Option{testpod.UID(types.UID(uid))}, change...)...)
 }
 
-func mirror(p *v1.Pod) { p.Annotations = map[string]string{runtime.AnnotationConfigMirror: "hash"} }
+func mirror(p *v1.Pod) { p.Annotations = map[string]string{podspec.AnnotationConfigMirror: "hash"} }
 
 func uids(pods []*v1.Pod) []string {
 	ids := []string{}
@@ -125,7 +125,7 @@ func TestManagerModel(t *testing.T) {
 				var pods, mirrors []*v1.Pod
 				named := map[string]bool{}
 				for _, p := range model {
-					if runtime.IsMirror(p) {
+					if podspec.IsMirror(p) {
 						mirrors = append(mirrors, p)
 						continue
 					}

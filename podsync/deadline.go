@@ -11,8 +11,8 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/kubeletkit/kubeletkit/internal/regular"
-	"github.com/kubeletkit/kubeletkit/internal/seconds"
+	"github.com/kubeletkit/kubeletkit/internal/safefile"
+	"github.com/kubeletkit/kubeletkit/podspec"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
@@ -39,7 +39,7 @@ func (s *Syncer) graceLeft(ref runtime.PodRef, grace int64) int64 {
 			return left
 		}
 	}
-	record := now.Add(seconds.Duration(grace)).Format(time.RFC3339Nano) + " " + s.id + "\n"
+	record := now.Add(podspec.Seconds(grace)).Format(time.RFC3339Nano) + " " + s.id + "\n"
 	if err := writeFile(path, record); err != nil && !errors.Is(err, fs.ErrNotExist) { // without a directory, none of our agents has run the pod
 		s.log.Error(err, "The deadline of a pod that is being stopped cannot be recorded; if the agent is restarted, its grace period begins anew", "pod", ref)
 	}
@@ -57,7 +57,7 @@ func writeFile(path, content string) error {
 // readDeadline returns the recorded deadline and the Syncer that recorded it; "" if there
 // is none, or none that can be read.
 func readDeadline(path string) (deadline time.Time, by string) {
-	raw, err := regular.ReadFile(path, maxDeadlineFile)
+	raw, err := safefile.ReadFile(path, maxDeadlineFile)
 	if err != nil {
 		return time.Time{}, ""
 	}
@@ -87,7 +87,7 @@ func recordedGrace(observed *runtime.PodStatus) int64 {
 		case c.GracePeriod != nil:
 			longest = max(longest, *c.GracePeriod)
 		default:
-			longest = max(longest, runtime.DefaultGracePeriod)
+			longest = max(longest, podspec.DefaultGracePeriod)
 		}
 	}
 	return longest

@@ -10,6 +10,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/kubeletkit/kubeletkit/podspec"
 	"github.com/kubeletkit/kubeletkit/podworkers"
 	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/volume"
@@ -298,9 +299,9 @@ func measuredPod(pod *v1.Pod, spareStatic bool) bool {
 // since no API server has admitted it, and does not start again by itself after an eviction
 // (kubernetes#40573). Therefore kubelet spares all static pods, and so does spareStatic.
 func isSpared(pod *v1.Pod, spareStatic bool) bool {
-	if runtime.HasCriticalPriority(pod) {
+	if podspec.HasCriticalPriority(pod) {
 		return true
 	}
 	class := pod.Spec.PriorityClassName
-	return runtime.IsStatic(pod) && (spareStatic || class == "system-node-critical" || class == "system-cluster-critical")
+	return podspec.IsStatic(pod) && (spareStatic || class == "system-node-critical" || class == "system-cluster-critical")
 }

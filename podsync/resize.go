@@ -5,7 +5,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/kubeletkit/kubeletkit/internal/resize"
+	"github.com/kubeletkit/kubeletkit/podspec"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
@@ -30,19 +30,19 @@ func (r *resizeState) follow(pod *v1.Pod) {
 	before := r.pod
 	r.pod = pod
 	switch {
-	case !runtime.Resizable(pod):
+	case !podspec.Resizable(pod):
 	case before == nil:
-		c := resize.Reported(pod, v1.PodResizeInProgress)
+		c := podspec.ReportedCondition(pod, v1.PodResizeInProgress)
 		r.generation, r.problem = c.ObservedGeneration, c.Message
 		r.done = r.generation == 0 && pod.Status.ObservedGeneration == pod.Generation
-	case !resize.Same(before, pod):
+	case !podspec.SameResources(before, pod):
 		r.generation, r.problem, r.done = pod.Generation, "", false
 	}
 }
 
 // resizePending returns the condition PodResizePending, zero if there is none.
 func (s *Syncer) resizePending(pod *v1.Pod) v1.PodCondition {
-	if s.opts.ResizePending == nil || !runtime.Resizable(pod) {
+	if s.opts.ResizePending == nil || !podspec.Resizable(pod) {
 		return v1.PodCondition{}
 	}
 	c, _ := s.opts.ResizePending(pod.UID)
@@ -63,7 +63,7 @@ func (st *podState) resizeConditions(pending v1.PodCondition) (out []v1.PodCondi
 	}
 	if r.done || !resizing(pod, st.last.observed) {
 		if r.generation != 0 {
-			completed = resize.Message("Pod resize completed", pod, r.generation, "")
+			completed = podspec.ResizeMessage("Pod resize completed", pod, r.generation, "")
 		}
 		r.generation, r.problem = 0, ""
 		return out, completed
@@ -79,7 +79,7 @@ func (st *podState) resizeConditions(pending v1.PodCondition) (out []v1.PodCondi
 // resizing reports whether a running container has other resources than the pod, or is to be
 // restarted for them.
 func resizing(pod *v1.Pod, observed *runtime.PodStatus) bool {
-	for kind, c := range runtime.Containers(&pod.Spec) {
+	for kind, c := range podspec.Containers(&pod.Spec) {
 		if n := observed.Newest(c.Name); len(runtime.ResizeDue(pod, c, kind, n)) > 0 || runtime.ResizeRestarts(pod, c, n) {
 			return true
 		}
@@ -91,7 +91,7 @@ func resizing(pod *v1.Pod, observed *runtime.PodStatus) bool {
 // error of a resize. An error stays until the resize ends or another one begins (kubelet:
 // SetPodResizeInProgressCondition).
 func (s *Syncer) setResized(st *podState, pod *v1.Pod, problem string, err error) {
-	if !runtime.Resizable(pod) {
+	if !podspec.Resizable(pod) {
 		return
 	}
 	message := ""
@@ -106,7 +106,7 @@ func (s *Syncer) setResized(st *podState, pod *v1.Pod, problem string, err error
 			return false
 		}
 		r.problem, r.generation = problem, cmp.Or(r.generation, pod.Generation)
-		message = resize.Message("Pod resize error", pod, r.generation, problem)
+		message = podspec.ResizeMessage("Pod resize error", pod, r.generation, problem)
 		return true
 	})
 	if message != "" {

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kubeletkit/kubeletkit/internal/testpod"
+	"github.com/kubeletkit/kubeletkit/podspec"
 	"github.com/kubeletkit/kubeletkit/podsync"
 	"github.com/kubeletkit/kubeletkit/podworkers"
 	"github.com/kubeletkit/kubeletkit/runtime"
@@ -25,7 +26,7 @@ func inMemory(request, limit string) v1.ResourceRequirements {
 // resizedPod returns a pod of the API server in this generation.
 func resizedPod(generation int64, request, limit string) *v1.Pod {
 	return testpod.With(makePod(), func(pod *v1.Pod) {
-		pod.Generation, pod.Annotations = generation, map[string]string{runtime.AnnotationConfigSource: runtime.SourceAPI}
+		pod.Generation, pod.Annotations = generation, map[string]string{podspec.AnnotationConfigSource: podspec.SourceAPI}
 		pod.Spec.Containers[0].Resources = inMemory(request, limit)
 	})
 }
@@ -123,7 +124,7 @@ func TestAResizeByARestart(t *testing.T) {
 	before, after := restarted(1, "32Mi"), restarted(2, "48Mi")
 	syncPod := func(pod, created *v1.Pod) []v1.PodCondition {
 		status := withLimit("64Mi")
-		status.Containers[0].ResizeHash = runtime.ResizeHash(&created.Spec.Containers[0])
+		status.Containers[0].ResizeHash = podspec.ResizeHash(&created.Spec.Containers[0])
 		_, err := r.SyncPod(t.Context(), podworkers.Sync, pod, status)
 		require.NoError(t, err)
 		return r.conditions()

@@ -5,7 +5,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/kubeletkit/kubeletkit/internal/seconds"
+	"github.com/kubeletkit/kubeletkit/podspec"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
@@ -24,13 +24,13 @@ func pastDeadline(pod *v1.Pod, api *v1.PodStatus, now time.Time) (past bool, lef
 	if pod.Spec.ActiveDeadlineSeconds == nil || api.StartTime.IsZero() {
 		return false, 0
 	}
-	left = api.StartTime.Add(seconds.Duration(*pod.Spec.ActiveDeadlineSeconds)).Sub(now)
+	left = api.StartTime.Add(podspec.Seconds(*pod.Spec.ActiveDeadlineSeconds)).Sub(now)
 	return left <= 0, max(left, 0)
 }
 
 // hasProbes reports whether the pod has probes on which its status depends.
 func hasProbes(probes runtime.ProbeResults, pod *v1.Pod) bool {
-	for _, c := range runtime.Containers(&pod.Spec) {
+	for _, c := range podspec.Containers(&pod.Spec) {
 		if runtime.HasProbe(probes, pod, c, runtime.StartupProbe) || runtime.HasProbe(probes, pod, c, runtime.ReadinessProbe) {
 			return true
 		}
@@ -55,7 +55,7 @@ func waitingAll(pod *v1.Pod, observed *runtime.PodStatus, err error) runtime.Syn
 		reason = "PodInitializing"
 	}
 	w := map[string]v1.ContainerStateWaiting{}
-	for _, c := range runtime.Containers(&pod.Spec) {
+	for _, c := range podspec.Containers(&pod.Spec) {
 		if observed.Newest(c.Name) == nil {
 			w[c.Name] = v1.ContainerStateWaiting{Reason: reason, Message: err.Error()}
 		}

@@ -12,7 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	resourcehelper "k8s.io/component-helpers/resource"
 
-	"github.com/kubeletkit/kubeletkit/internal/filesystem"
+	"github.com/kubeletkit/kubeletkit/internal/safefile"
+	"github.com/kubeletkit/kubeletkit/podspec"
 	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/volume"
 )
@@ -62,7 +63,7 @@ func podStorageLimit(pod *v1.Pod) (resource.Quantity, bool) {
 
 // hasStorageLimit reports whether the storage of the pod has to be measured.
 func hasStorageLimit(pod *v1.Pod) bool {
-	for _, c := range runtime.Containers(&pod.Spec) {
+	for _, c := range podspec.Containers(&pod.Spec) {
 		if _, ok := c.Resources.Limits[v1.ResourceEphemeralStorage]; ok {
 			return true
 		}
@@ -88,13 +89,13 @@ func (s *Syncer) storageExceeded(ctx context.Context, pod *v1.Pod, dir string, o
 	}
 	use.volumes = count(s.deps.Volumes.Usage(ctx, pod, dir))
 	// kubelet counts the hosts file, and not the messages.
-	if files, err := filesystem.FilesIn(dir, maxPodFiles); err == nil {
+	if files, err := safefile.FilesIn(dir, maxPodFiles); err == nil {
 		use.volumes = add(use.volumes, int64(min(files.Bytes, math.MaxInt64)))
 	} else if !errors.Is(err, fs.ErrNotExist) {
 		errs = append(errs, err)
 	}
 	layers, _ := runtime.Optional[runtime.DiskUsageReporter](s.deps.Runtime)
-	for _, c := range runtime.Containers(&pod.Spec) {
+	for _, c := range podspec.Containers(&pod.Spec) {
 		instance := observed.Newest(c.Name)
 		if instance == nil {
 			continue

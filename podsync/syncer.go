@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kubeletkit/kubeletkit/lifecycle"
+	"github.com/kubeletkit/kubeletkit/podspec"
 	"github.com/kubeletkit/kubeletkit/podworkers"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
@@ -243,7 +244,7 @@ func (s *Syncer) SyncPod(ctx context.Context, typ podworkers.UpdateType, pod *v1
 	if !same {
 		api = s.setStatus(st, in, nil)
 	}
-	if runtime.IsPhaseTerminal(api.Phase) {
+	if podspec.IsPhaseTerminal(api.Phase) {
 		return podworkers.Result{Terminal: true}, nil
 	}
 	failed, recheck := s.mustFail(st, pod, observed, &api)
@@ -367,7 +368,7 @@ func (s *Syncer) handleRunning(ctx context.Context, st *podState, pod *v1.Pod, o
 // networkReady returns an error, and reports it, while no container of the pod can be started
 // because the network is not ready.
 func (s *Syncer) networkReady(pod *v1.Pod) error {
-	if s.opts.NetworkReady == nil || runtime.HasHostNetwork(pod) {
+	if s.opts.NetworkReady == nil || podspec.HasHostNetwork(pod) {
 		return nil
 	}
 	err := s.opts.NetworkReady()

@@ -7,8 +7,9 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/kubeletkit/kubeletkit/internal/backoff"
+	"github.com/kubeletkit/kubeletkit/internal/flow"
 	"github.com/kubeletkit/kubeletkit/lifecycle"
+	"github.com/kubeletkit/kubeletkit/podspec"
 	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/volume"
 )
@@ -37,7 +38,7 @@ func (v volumes) Gone(ctx context.Context, req lifecycle.GoneRequest) error {
 
 // outdatedBackoff is the delay until volumes are set up again that are ready with an earlier
 // content. The limit is kubelet's (goroutinemap/exponentialbackoff); its first delay is half a second.
-var outdatedBackoff = backoff.Exponential{Min: time.Second, Max: 2*time.Minute + 2*time.Second}
+var outdatedBackoff = flow.Backoff{Min: time.Second, Max: 2*time.Minute + 2*time.Second}
 
 // countOutdated counts the failures in a row to bring ready volumes up to date. st.volumes is held.
 func (st *podState) countOutdated(err error) {
@@ -96,7 +97,7 @@ func (s *Syncer) warnMounts(pod *v1.Pod, volumes map[string]runtime.Volume, err 
 
 // hasAll reports whether all volumes that containers of the pod use are ready.
 func hasAll(volumes map[string]runtime.Volume, pod *v1.Pod) bool {
-	for v := range runtime.UsedVolumes(&pod.Spec) {
+	for v := range podspec.UsedVolumes(&pod.Spec) {
 		if _, ok := volumes[v.Name]; !ok {
 			return false
 		}

@@ -3,6 +3,7 @@ package podworkers
 import (
 	"time"
 
+	"github.com/kubeletkit/kubeletkit/podspec"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
@@ -14,9 +15,9 @@ func begin(u Update, mark runtime.Mark) machine {
 		m.orphan = u.Orphan
 		return m
 	}
-	m.static = runtime.IsStatic(u.Pod)
+	m.static = podspec.IsStatic(u.Pod)
 	m.mayStart = !m.static
-	m.end.inAPI = runtime.IsPhaseTerminal(u.Pod.Status.Phase)
+	m.end.inAPI = podspec.IsPhaseTerminal(u.Pod.Status.Phase)
 	return m
 }
 

@@ -6,6 +6,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/kubeletkit/kubeletkit/podspec"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
@@ -176,7 +177,7 @@ func (m machine) apply(now time.Time, u Update) (machine, effects) {
 	}
 	m.end.deleted = m.end.deleted || u.Pod == nil || u.Pod.DeletionTimestamp != nil
 	var fx effects
-	if m.end.deleted || u.Type == Kill || m.pod != nil && runtime.IsPhaseTerminal(m.pod.Status.Phase) {
+	if m.end.deleted || u.Type == Kill || m.pod != nil && podspec.IsPhaseTerminal(m.pod.Status.Phase) {
 		m, fx = m.requestEnd(now)
 	}
 	if !m.end.requested() {

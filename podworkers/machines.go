@@ -5,6 +5,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/kubeletkit/kubeletkit/podspec"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
@@ -32,7 +33,7 @@ func (s *machines) begins(uid types.UID, u Update) bool {
 
 // refuses reports whether an update has no effect because the workers are drained.
 func (s *machines) refuses(uid types.UID, u Update) bool {
-	if !s.drained || u.Type == Kill || u.Pod.DeletionTimestamp != nil || runtime.IsPhaseTerminal(u.Pod.Status.Phase) {
+	if !s.drained || u.Type == Kill || u.Pod.DeletionTimestamp != nil || podspec.IsPhaseTerminal(u.Pod.Status.Phase) {
 		return false
 	}
 	return u.Type == Create || !s.pods[uid].known()

@@ -11,7 +11,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/kubeletkit/kubeletkit/internal/testpod"
-	"github.com/kubeletkit/kubeletkit/runtime"
+	"github.com/kubeletkit/kubeletkit/podspec"
 )
 
 // model is a simple view of the pods: the wishes of their users, and the calls that were
@@ -57,7 +57,7 @@ func (m *model) update(uid types.UID, u Update) {
 		p.dones = append(p.dones, n)
 	}
 	require.NoError(m, u.validate())
-	ends := u.Pod != nil && (u.Pod.DeletionTimestamp != nil || runtime.IsPhaseTerminal(u.Pod.Status.Phase))
+	ends := u.Pod != nil && (u.Pod.DeletionTimestamp != nil || podspec.IsPhaseTerminal(u.Pod.Status.Phase))
 	if m.machines.drained && u.Type != Kill && !ends && (u.Type == Create || !before.Known()) {
 		m.apply(uid, updated{Update: u})
 		require.Equal(m, before, m.machines.state(uid), "%s is not to begin", uid)

@@ -5,7 +5,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/kubeletkit/kubeletkit/internal/seconds"
+	"github.com/kubeletkit/kubeletkit/podspec"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
@@ -107,7 +107,7 @@ func (m machine) take(now time.Time) (machine, call, bool) {
 		c.term = Termination{Evicted: m.end.evicted, Status: m.end.status}
 		if grace := m.end.grace; grace > 0 {
 			c.term.GracePeriod = &grace
-			m.call.deadline = now.Add(seconds.Duration(grace))
+			m.call.deadline = now.Add(podspec.Seconds(grace))
 		}
 	}
 	return m, c, true

@@ -11,7 +11,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/kubeletkit/kubeletkit/internal/clip"
+	"github.com/kubeletkit/kubeletkit/internal/text"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
@@ -74,7 +74,7 @@ const maxLogged = 16 << 10
 // withoutPod returns the error for a log line that has the pod as a key. Errors name their
 // pod, as do most of those that they wrap, so that the line would name it several times.
 func withoutPod(err error, ref runtime.PodRef) error {
-	name, text := "pod "+ref.String(), clip.Text(err.Error(), maxLogged)
+	name, text := "pod "+ref.String(), text.Clip(err.Error(), maxLogged)
 	return loggedError{err, strings.NewReplacer("orphaned "+name+": ", "", name+": ", "", " of "+name, "").Replace(text)}
 }
 

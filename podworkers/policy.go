@@ -4,7 +4,7 @@ import (
 	"math"
 	"time"
 
-	"github.com/kubeletkit/kubeletkit/internal/backoff"
+	"github.com/kubeletkit/kubeletkit/internal/flow"
 )
 
 const (
@@ -43,12 +43,12 @@ func (p policy) resync(now time.Time, jitter float64) time.Duration {
 
 // backoff returns the delay after that many failures in a row.
 func (p policy) backoff(failures int, jitter float64) time.Duration {
-	return jittered(backoff.Exponential{Min: p.base, Max: p.limit}.After(failures), jitter)
+	return jittered(flow.Backoff{Min: p.base, Max: p.limit}.After(failures), jitter)
 }
 
 // pause returns the delay after that many syncs in a row that changed something.
 func (p policy) pause(changes int) time.Duration {
-	return backoff.Exponential{Min: min(firstPause, p.limit), Max: p.limit}.After(changes - freeChanges)
+	return flow.Backoff{Min: min(firstPause, p.limit), Max: p.limit}.After(changes - freeChanges)
 }
 
 func jittered(d time.Duration, jitter float64) time.Duration {

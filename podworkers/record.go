@@ -6,7 +6,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/kubeletkit/kubeletkit/internal/seconds"
+	"github.com/kubeletkit/kubeletkit/podspec"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
@@ -53,7 +53,7 @@ func recordsOf(before, after machine, ev any, fx effects, now time.Time) []runti
 	}
 	if !before.end.requested() && after.end.requested() {
 		add(runtime.StageDecided, runtime.Record{
-			Kind: runtime.KindStopPod, Reason: stopReason(after, ev), Duration: seconds.Duration(after.end.grace),
+			Kind: runtime.KindStopPod, Reason: stopReason(after, ev), Duration: podspec.Seconds(after.end.grace),
 		})
 	}
 	if stoppedBy(before, after, ev) {

@@ -5,7 +5,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/kubeletkit/kubeletkit/internal/seconds"
+	"github.com/kubeletkit/kubeletkit/podspec"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
@@ -100,7 +100,7 @@ func (m machine) shorten(now time.Time, requested *int64) (machine, effects) {
 	if !m.call.terminating() || m.call.cancelled {
 		return m, effects{}
 	}
-	if !m.call.deadline.IsZero() && !now.Add(seconds.Duration(m.end.grace)).Before(m.call.deadline) {
+	if !m.call.deadline.IsZero() && !now.Add(podspec.Seconds(m.end.grace)).Before(m.call.deadline) {
 		return m, effects{}
 	}
 	m.call.cancelled = true
@@ -115,7 +115,7 @@ func (m machine) shorten(now time.Time, requested *int64) (machine, effects) {
 func effectiveGrace(current int64, pod *v1.Pod, requested *int64) int64 {
 	grace := shorter(shorter(current, pod.DeletionGracePeriodSeconds), requested)
 	if grace == 0 {
-		grace = max(1, runtime.GracePeriod(pod))
+		grace = max(1, podspec.GracePeriod(pod))
 	}
 	return grace
 }

@@ -7,6 +7,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/kubeletkit/kubeletkit/podspec"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
@@ -107,7 +108,7 @@ func (u *Update) validate() error {
 		return fmt.Errorf("pod %s: update without a UID", u.ref())
 	case u.Pod == nil && u.Type != Kill:
 		return fmt.Errorf("pod %s: an orphan can only be killed; the update is of type %s", u.ref(), u.Type)
-	case u.Pod != nil && runtime.IsMirror(u.Pod):
+	case u.Pod != nil && podspec.IsMirror(u.Pod):
 		return fmt.Errorf("pod %s: a mirror pod has no worker; pass its static pod", u.ref())
 	case u.OnlyKnown && u.Type == Create:
 		return fmt.Errorf("pod %s: update of type %s with OnlyKnown, which starts no pod", u.ref(), u.Type)

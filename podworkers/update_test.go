@@ -9,6 +9,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/kubeletkit/kubeletkit/internal/testpod"
+	"github.com/kubeletkit/kubeletkit/podspec"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
@@ -52,7 +53,7 @@ func TestUpdateValidate(t *testing.T) {
 		"no UID":           {u: Update{Type: Create, Pod: apiPod("", "p")}, want: "without a UID"},
 		"orphan, not kill": {u: Update{Type: Sync, Orphan: orphan("u", "p")}, want: "can only be killed"},
 		"kill options":     {u: Update{Type: Sync, Pod: pod, Kill: &KillOptions{}}, want: "options for a kill"},
-		"mirror":           {u: Update{Type: Create, Pod: testpod.With(pod, testpod.Annotation(runtime.AnnotationConfigMirror, "x"))}, want: "mirror pod"},
+		"mirror":           {u: Update{Type: Create, Pod: testpod.With(pod, testpod.Annotation(podspec.AnnotationConfigMirror, "x"))}, want: "mirror pod"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			err := tc.u.validate()

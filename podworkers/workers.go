@@ -11,8 +11,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/kubeletkit/kubeletkit/internal/join"
-	"github.com/kubeletkit/kubeletkit/internal/outbox"
+	"github.com/kubeletkit/kubeletkit/internal/flow"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
@@ -69,7 +68,7 @@ type Pool struct {
 	// calls has the goroutines with calls under way; see work.
 	calls sync.WaitGroup
 	// effects has what follows from transitions: records, in the order of the transitions.
-	effects outbox.Queue
+	effects flow.Queue
 
 	mu       sync.Mutex // guards the following
 	machines *machines
@@ -151,7 +150,7 @@ func (w *Pool) Run(ctx context.Context) error {
 		}
 	}
 	w.mu.Unlock()
-	join.Wait(&w.calls, join.Late, w.logLate)
+	flow.Wait(&w.calls, flow.Late, w.logLate)
 	return nil
 }
 

@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/kubeletkit/kubeletkit/internal/testpod"
+	"github.com/kubeletkit/kubeletkit/podspec"
 	"github.com/kubeletkit/kubeletkit/prober"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
@@ -148,14 +149,14 @@ func TestHandlersAreTriedForContainersThatKeepRunning(t *testing.T) {
 		testpod.Init(v1.Container{Name: "setup"})(pod)
 		pod.Spec.EphemeralContainers = []v1.EphemeralContainer{{EphemeralContainerCommon: v1.EphemeralContainerCommon{Name: "debug"}}}
 		var probed []string
-		for _, c := range runtime.Containers(&pod.Spec) {
+		for _, c := range podspec.Containers(&pod.Spec) {
 			if s.HasProbe(pod, c, runtime.ReadinessProbe) {
 				probed = append(probed, c.Name)
 			}
 		}
 		assert.Equal(t, []string{"side", "app"}, probed)
 		var status runtime.PodStatus
-		for _, c := range runtime.Containers(&pod.Spec) {
+		for _, c := range podspec.Containers(&pod.Spec) {
 			status.Containers = append(status.Containers, runtime.ContainerStatus{
 				Container: runtime.Container{ID: id(c.Name), Name: c.Name, State: runtime.ContainerRunning}, StartedAt: time.Now(),
 			})

@@ -8,6 +8,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/kubeletkit/kubeletkit/podspec"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
@@ -49,17 +50,17 @@ func (h execHandler) Check(ctx context.Context, t Target) (Outcome, string, erro
 
 // expandAll replaces references to the container's variables in a command. As in
 // kubelet, only values in the spec are known here; others are empty. No process can have
-// more than [runtime.MaxArguments] of arguments.
+// more than [podspec.MaxArguments] of arguments.
 func expandAll(command []string, env []v1.EnvVar) ([]string, error) {
 	values := make(map[string]string, len(env))
 	for i := range env {
 		values[env[i].Name] = env[i].Value
 	}
 	lookup := func(name string) (string, bool) { v, ok := values[name]; return v, ok }
-	out, left := make([]string, len(command)), runtime.MaxArguments
+	out, left := make([]string, len(command)), podspec.MaxArguments
 	for i := range command {
 		var err error
-		if out[i], err = runtime.ExpandLimit(command[i], left, lookup); err != nil {
+		if out[i], err = podspec.ExpandLimit(command[i], left, lookup); err != nil {
 			return nil, fmt.Errorf("exec.command[%d]: %w", i, err)
 		}
 		left -= len(out[i])

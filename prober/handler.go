@@ -13,6 +13,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
+	"github.com/kubeletkit/kubeletkit/podspec"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
@@ -119,7 +120,7 @@ func portNumber(port intstr.IntOrString, c *v1.Container) (int, error) {
 // host's family if there is one, else the first; for a pod on the host's network,
 // the host's.
 func podAddress(pod *v1.Pod, ips []string, hostIP string) string {
-	if runtime.HasHostNetwork(pod) {
+	if podspec.HasHostNetwork(pod) {
 		return hostIP
 	}
 	host, _ := netip.ParseAddr(hostIP)
@@ -228,8 +229,8 @@ func (c chain) find(pod *v1.Pod, ctr *v1.Container, kind runtime.ProbeKind) (*li
 
 // mayBeProbed reports whether the container is a main one or a sidecar.
 func mayBeProbed(pod *v1.Pod, c *v1.Container) bool {
-	_, kind := runtime.FindContainer(&pod.Spec, c.Name)
-	return kind == runtime.MainContainer || kind == runtime.InitContainer && runtime.IsSidecar(c)
+	_, kind := podspec.FindContainer(&pod.Spec, c.Name)
+	return kind == podspec.MainContainer || kind == podspec.InitContainer && podspec.IsSidecar(c)
 }
 
 func (l *link) probe(pod *v1.Pod, c *v1.Container, kind runtime.ProbeKind) (p *v1.Probe, err error) {

@@ -16,7 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
-	"github.com/kubeletkit/kubeletkit/internal/testconn"
+	"github.com/kubeletkit/kubeletkit/internal/nodenet"
 	"github.com/kubeletkit/kubeletkit/internal/testpod"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
@@ -84,7 +84,7 @@ func TestAServerThatDoesNotRead(t *testing.T) {
 		if err != nil {
 			return nil, err
 		}
-		return testconn.Stuck(conn, 8<<10), nil
+		return nodenet.Stuck(conn, 8<<10), nil
 	}
 	address := server.Listener.Addr().(*net.TCPAddr)
 	for range 2 { // whether the write is one that net/http waits for is a matter of scheduling

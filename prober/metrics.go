@@ -5,7 +5,7 @@ import (
 
 	"github.com/go-logr/logr"
 
-	"github.com/kubeletkit/kubeletkit/internal/guard"
+	"github.com/kubeletkit/kubeletkit/internal/flow"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
@@ -46,13 +46,13 @@ func newGuarded(m Metrics, log logr.Logger) Metrics {
 	if m == nil {
 		return NopMetrics{}
 	}
-	return guarded{m, guard.New(log)}
+	return guarded{m, flow.NewGuard(log)}
 }
 
 // guarded is a Metrics of an embedder. A panic of it is logged.
 type guarded struct {
 	Metrics
-	*guard.Guard
+	*flow.Guard
 }
 
 func (g guarded) Attempted(probe ProbeRef, outcome Outcome, took time.Duration) {

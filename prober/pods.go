@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/kubeletkit/kubeletkit/podspec"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
@@ -37,7 +38,7 @@ type probe struct {
 // be held.
 func (m *Prober) probesOf(spec *v1.Pod) map[workerKey]probe {
 	probes := map[workerKey]probe{}
-	for _, c := range runtime.Containers(&spec.Spec) {
+	for _, c := range podspec.Containers(&spec.Spec) {
 		if !mayBeProbed(spec, c) {
 			continue
 		}
@@ -77,7 +78,7 @@ func (m *Prober) AddPod(spec *v1.Pod) {
 		m.pods[spec.UID] = p
 		m.seed(spec)
 	}
-	moved := p.spec != nil && runtime.HasHostNetwork(p.spec) != runtime.HasHostNetwork(spec)
+	moved := p.spec != nil && podspec.HasHostNetwork(p.spec) != podspec.HasHostNetwork(spec)
 	p.spec = spec
 	for key, w := range p.workers {
 		if now, ok := wanted[key]; ok && !moved && now.same(w.probe) {

@@ -14,8 +14,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/kubeletkit/kubeletkit/internal/join"
-	"github.com/kubeletkit/kubeletkit/internal/outbox"
+	"github.com/kubeletkit/kubeletkit/internal/flow"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
@@ -68,7 +67,7 @@ type Prober struct {
 	wake chan struct{}
 
 	// effects has metrics, records and log lines, in the order of what they report.
-	effects outbox.Queue
+	effects flow.Queue
 
 	mu sync.Mutex
 	// ctx is the context of Run, nil before and after it. Workers are started under
@@ -175,7 +174,7 @@ func (m *Prober) Run(ctx context.Context) error {
 	m.mu.Lock()
 	m.ctx = nil
 	m.mu.Unlock()
-	join.Wait(&m.workers, join.Late, m.logLate)
+	flow.Wait(&m.workers, flow.Late, m.logLate)
 	return nil
 }
 

@@ -18,8 +18,6 @@ var (
 	// ErrImageInUse means that an image was not removed, because a pod uses it or is about
 	// to.
 	ErrImageInUse = errors.New("image in use")
-	// ErrTooLong means that a text is longer than its limit.
-	ErrTooLong = errors.New("too long")
 	// ErrAlreadyRunning is returned by the Run method of a component when it is called
 	// for the second time, also after the first call has returned: a component runs once.
 	// A source of pods may run again; it returns this error only while another call runs.

@@ -4,6 +4,8 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+
+	"github.com/kubeletkit/kubeletkit/podspec"
 )
 
 // Event reports something about a pod that matters to its user: a failed mount,
@@ -44,10 +46,10 @@ func (f EventFunc) Emit(e Event) {
 func FieldPath(pod *v1.Pod, container string) string {
 	list := "spec.containers"
 	if pod != nil {
-		switch _, kind := FindContainer(&pod.Spec, container); kind {
-		case InitContainer:
+		switch _, kind := podspec.FindContainer(&pod.Spec, container); kind {
+		case podspec.InitContainer:
 			list = "spec.initContainers"
-		case EphemeralContainer:
+		case podspec.EphemeralContainer:
 			list = "spec.ephemeralContainers"
 		}
 	}

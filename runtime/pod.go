@@ -4,6 +4,8 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+
+	"github.com/kubeletkit/kubeletkit/podspec"
 )
 
 // ContainerState is the state of one container instance.
@@ -106,7 +108,7 @@ type SandboxStatus struct {
 	HostIPC bool
 	// PID is the process namespace of the containers. It is empty if the runtime does
 	// not report it.
-	PID PIDNamespace
+	PID podspec.PIDNamespace
 	// RuntimeHandler is the runtime handler of the sandbox. Empty is the default one.
 	RuntimeHandler string
 	Labels         map[string]string
@@ -118,17 +120,6 @@ type SandboxStatus struct {
 func (s *SandboxStatus) LacksAddress() bool {
 	return len(s.IPs) == 0 && !s.HostNetwork && !s.AddressUnknown
 }
-
-// PIDNamespace is a kind of process namespace. It decides which processes a container
-// sees.
-type PIDNamespace string
-
-// The kinds of process namespaces.
-const (
-	PIDContainer PIDNamespace = "container" // one for each container
-	PIDPod       PIDNamespace = "pod"       // one for all containers of the pod
-	PIDHost      PIDNamespace = "host"      // that of the host
-)
 
 // ContainerStatus is a container instance in detail.
 type ContainerStatus struct {

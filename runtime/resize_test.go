@@ -7,6 +7,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
+	"github.com/kubeletkit/kubeletkit/podspec"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
@@ -21,7 +22,7 @@ func list(pairs ...string) v1.ResourceList {
 
 func resizable(c v1.Container) *v1.Pod {
 	pod := &v1.Pod{}
-	pod.Generation, pod.Annotations = 2, map[string]string{runtime.AnnotationConfigSource: runtime.SourceAPI}
+	pod.Generation, pod.Annotations = 2, map[string]string{podspec.AnnotationConfigSource: podspec.SourceAPI}
 	pod.Spec.Containers = []v1.Container{c}
 	return pod
 }
@@ -50,14 +51,14 @@ func TestResizeDue(t *testing.T) {
 			c := v1.Container{Name: "main", Resources: tc.spec}
 			n := &runtime.ContainerStatus{Container: runtime.Container{Name: "main", State: runtime.ContainerRunning}, Resources: &tc.actual}
 			pod := resizable(c)
-			assert.Equal(t, tc.want, runtime.ResizeDue(pod, &c, runtime.MainContainer, n))
-			assert.Empty(t, runtime.ResizeDue(pod, &c, runtime.EphemeralContainer, n))
-			assert.Empty(t, runtime.ResizeDue(pod, &c, runtime.MainContainer, nil))
+			assert.Equal(t, tc.want, runtime.ResizeDue(pod, &c, podspec.MainContainer, n))
+			assert.Empty(t, runtime.ResizeDue(pod, &c, podspec.EphemeralContainer, n))
+			assert.Empty(t, runtime.ResizeDue(pod, &c, podspec.MainContainer, nil))
 			pod.Generation = 1
-			assert.Empty(t, runtime.ResizeDue(pod, &c, runtime.MainContainer, n), "a pod that was never changed")
+			assert.Empty(t, runtime.ResizeDue(pod, &c, podspec.MainContainer, n), "a pod that was never changed")
 			pod.Generation = 2
 			n.Resources = nil
-			assert.Empty(t, runtime.ResizeDue(pod, &c, runtime.MainContainer, n), "not reported")
+			assert.Empty(t, runtime.ResizeDue(pod, &c, podspec.MainContainer, n), "not reported")
 		})
 	}
 }
@@ -70,12 +71,12 @@ func TestResizeDueWithLimitsOfThePod(t *testing.T) {
 	n := &runtime.ContainerStatus{Container: runtime.Container{Name: "main", State: runtime.ContainerRunning}, Resources: &v1.ResourceRequirements{
 		Requests: list("cpu", "2"), Limits: list("cpu", "2", "memory", "64Mi"),
 	}}
-	assert.Empty(t, runtime.ResizeDue(pod, &c, runtime.MainContainer, n))
+	assert.Empty(t, runtime.ResizeDue(pod, &c, podspec.MainContainer, n))
 }
 
 func TestResizeRestarts(t *testing.T) {
 	c := v1.Container{Name: "main", ResizePolicy: []v1.ContainerResizePolicy{{ResourceName: v1.ResourceMemory, RestartPolicy: v1.RestartContainer}}}
-	n := &runtime.ContainerStatus{Container: runtime.Container{Name: "main", State: runtime.ContainerRunning}, ResizeHash: runtime.ResizeHash(&c)}
+	n := &runtime.ContainerStatus{Container: runtime.Container{Name: "main", State: runtime.ContainerRunning}, ResizeHash: podspec.ResizeHash(&c)}
 	c.Resources.Requests = list("cpu", "1")
 	assert.False(t, runtime.ResizeRestarts(resizable(c), &c, n), "CPU needs no restart")
 	c.Resources.Requests = list("memory", "64Mi")
@@ -91,12 +92,12 @@ func TestResizeRestarts(t *testing.T) {
 func TestResizeHash(t *testing.T) {
 	restart := []v1.ContainerResizePolicy{{ResourceName: v1.ResourceCPU, RestartPolicy: v1.NotRequired}, {ResourceName: v1.ResourceMemory, RestartPolicy: v1.RestartContainer}}
 	of := func(cpu, memory string) uint64 {
-		return runtime.ResizeHash(&v1.Container{ResizePolicy: restart, Resources: v1.ResourceRequirements{Limits: list("cpu", cpu, "memory", memory)}})
+		return podspec.ResizeHash(&v1.Container{ResizePolicy: restart, Resources: v1.ResourceRequirements{Limits: list("cpu", cpu, "memory", memory)}})
 	}
 	assert.NotZero(t, of("1", "64Mi"))
 	assert.Equal(t, of("1", "64Mi"), of("2", "65536Ki"), "CPU needs no restart, and equal amounts are equal")
 	assert.NotEqual(t, of("1", "64Mi"), of("1", "65Mi"))
 	reported := v1.ResourceList{v1.ResourceMemory: *resource.NewQuantity(1e9, resource.BinarySI)}
-	assert.Equal(t, of("1", "1G"), runtime.ResizeHash(&v1.Container{ResizePolicy: restart, Resources: v1.ResourceRequirements{Limits: reported}}), "as a runtime reports it")
-	assert.Zero(t, runtime.ResizeHash(&v1.Container{ResizePolicy: restart[:1]}))
+	assert.Equal(t, of("1", "1G"), podspec.ResizeHash(&v1.Container{ResizePolicy: restart, Resources: v1.ResourceRequirements{Limits: reported}}), "as a runtime reports it")
+	assert.Zero(t, podspec.ResizeHash(&v1.Container{ResizePolicy: restart[:1]}))
 }

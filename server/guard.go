@@ -9,7 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/kubeletkit/kubeletkit/internal/connlimit"
+	"github.com/kubeletkit/kubeletkit/internal/nodenet"
 )
 
 const (
@@ -88,17 +88,17 @@ type connKey struct{}
 
 // serverConn is a connection of a server.
 type serverConn struct {
-	connlimit.Conn
+	nodenet.Conn
 	// raw is the connection below TLS.
 	raw *deadlineConn
 }
 
-func newServerConn(c net.Conn, limit *connlimit.Limit) serverConn {
+func newServerConn(c net.Conn, limit *nodenet.ConnLimit) serverConn {
 	raw := c
 	if t, ok := c.(*tls.Conn); ok {
 		raw = t.NetConn()
 	}
-	return serverConn{connlimit.Conn{Conn: c, Limit: limit}, raw.(*deadlineConn)}
+	return serverConn{nodenet.Conn{Conn: c, Limit: limit}, raw.(*deadlineConn)}
 }
 
 // trust exempts the connection from the limit, and gives its client more time.

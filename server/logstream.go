@@ -11,6 +11,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/kubeletkit/kubeletkit/podspec"
 	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/runtime/crilog"
 )
@@ -224,15 +225,15 @@ func nextInstance(seen *runtime.PodStatus, after *runtime.ContainerStatus) *runt
 // mayRestart reports whether a container that has ended with the code may be started
 // again, according to the pod's spec.
 func mayRestart(pod *v1.Pod, container string, exitCode int32) bool {
-	c, kind := runtime.FindContainer(&pod.Spec, container)
-	return c != nil && runtime.ShouldRestart(pod, c, kind, exitCode)
+	c, kind := podspec.FindContainer(&pod.Spec, container)
+	return c != nil && podspec.ShouldRestart(pod, c, kind, exitCode)
 }
 
 // lives reports whether the pod still exists, and has not ended and is not to end.
 func (s *logStream) lives() bool {
 	for _, p := range s.agent.Pods() {
 		if p.UID == s.pod.UID {
-			return p.DeletionTimestamp == nil && !runtime.IsPhaseTerminal(p.Status.Phase)
+			return p.DeletionTimestamp == nil && !podspec.IsPhaseTerminal(p.Status.Phase)
 		}
 	}
 	return false

@@ -8,7 +8,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/kubeletkit/kubeletkit/internal/page"
+	"github.com/kubeletkit/kubeletkit/internal/nodenet"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
@@ -24,7 +24,7 @@ func encodePods(pods []*v1.Pod) ([]byte, error) {
 // Pods returns a handler of /pods: a v1.PodList of the pods of the agent with their status. Requests
 // at the same time share one encoding.
 func Pods(agent Agent) http.Handler {
-	return page.NewShared("application/json", func([]byte) ([]byte, error) { return encodePods(agent.Pods()) })
+	return nodenet.NewSharedPage("application/json", func([]byte) ([]byte, error) { return encodePods(agent.Pods()) })
 }
 
 func addPods(mux *routes, agent Agent, opts Options) {

@@ -14,7 +14,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/kubeletkit/kubeletkit/internal/connlimit"
+	"github.com/kubeletkit/kubeletkit/internal/nodenet"
 )
 
 // maxHeader is the limit for the headers of a request to a port, in bytes. Go's default of
@@ -82,11 +82,11 @@ func serve(ctx context.Context, l net.Listener, h http.Handler, config *tls.Conf
 	if l.Addr().Network() != "unix" {
 		srv.MaxHeaderBytes = maxHeader
 		srv.Handler = distrusting(withBodyDeadline(h))
-		limit := &connlimit.Limit{Max: maxConns}
+		limit := &nodenet.ConnLimit{Max: maxConns}
 		srv.ConnState = limit.Changed
 		srv.ConnContext = func(ctx context.Context, c net.Conn) context.Context {
 			conn := newServerConn(c, limit)
-			return context.WithValue(connlimit.NewContext(ctx, conn.Conn), connKey{}, conn)
+			return context.WithValue(nodenet.NewContext(ctx, conn.Conn), connKey{}, conn)
 		}
 		// A web page cannot pass the check of a certificate or a token by another name.
 		if config == nil {

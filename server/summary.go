@@ -8,7 +8,7 @@ import (
 
 	"github.com/go-logr/logr"
 
-	"github.com/kubeletkit/kubeletkit/internal/page"
+	"github.com/kubeletkit/kubeletkit/internal/nodenet"
 )
 
 // Stats has the usage of the node and its pods. A *stats.Collector implements it. It is safe
@@ -45,14 +45,14 @@ func Summary(stats Stats, log logr.Logger) http.Handler {
 // lastBody is the last answer, so that clients share it, also compressed, until there is another
 // summary.
 type lastBody struct {
-	bodies page.Bodies
+	bodies nodenet.Bodies
 
 	mu   sync.Mutex
 	data []byte
-	body *page.Body
+	body *nodenet.Body
 }
 
-func (l *lastBody) of(data []byte) *page.Body {
+func (l *lastBody) of(data []byte) *nodenet.Body {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.body == nil || !bytes.Equal(data, l.data) {

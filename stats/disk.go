@@ -14,7 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	statsv1alpha1 "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
-	"github.com/kubeletkit/kubeletkit/internal/filesystem"
+	"github.com/kubeletkit/kubeletkit/internal/safefile"
+	"github.com/kubeletkit/kubeletkit/podspec"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
@@ -211,7 +212,7 @@ func (d *disk) forget(known map[types.UID]struct{}) {
 func (d *disk) measure(ctx context.Context, pod *v1.Pod) *diskUsage {
 	out := &diskUsage{pod: runtime.RefOf(pod), at: time.Now(), logs: map[string]tree{}}
 	defer func() { out.took = time.Since(out.at) }()
-	if !runtime.IsFileName(pod.UID) {
+	if !podspec.IsFileName(pod.UID) {
 		return out
 	}
 	podDir := filepath.Join(d.opts.RootDir, "pods", string(pod.UID))
@@ -229,7 +230,7 @@ func (d *disk) measure(ctx context.Context, pod *v1.Pod) *diskUsage {
 	}
 	if d.opts.PodLogsDir != "" {
 		dir := filepath.Join(d.opts.PodLogsDir, out.pod.LogDirName())
-		for _, c := range runtime.Containers(&pod.Spec) {
+		for _, c := range podspec.Containers(&pod.Spec) {
 			out.logs[c.Name] = sizeOfFiles(filepath.Join(dir, c.Name))
 		}
 	}
@@ -242,7 +243,7 @@ const maxFiles = 10_000
 
 // sizeOfFiles returns the size of the files in a directory.
 func sizeOfFiles(dir string) tree {
-	f, err := filesystem.FilesIn(dir, maxFiles)
+	f, err := safefile.FilesIn(dir, maxFiles)
 	if err != nil {
 		return tree{}
 	}

@@ -7,7 +7,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	statsv1alpha1 "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
-	"github.com/kubeletkit/kubeletkit/internal/filesystem"
+	"github.com/kubeletkit/kubeletkit/internal/safefile"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
@@ -17,9 +17,9 @@ const maxFileSystems = 16
 
 // fileSystems are the file systems that were looked at in a reading, by directory. nil: one
 // that cannot be looked at.
-type fileSystems map[string]*filesystem.Size
+type fileSystems map[string]*safefile.Disk
 
-func (f fileSystems) get(dir string) *filesystem.Size {
+func (f fileSystems) get(dir string) *safefile.Disk {
 	if size, ok := f[dir]; ok {
 		return size
 	}
@@ -27,7 +27,7 @@ func (f fileSystems) get(dir string) *filesystem.Size {
 		return nil
 	}
 	f[dir] = nil
-	if size, err := filesystem.SizeOf(dir); err == nil {
+	if size, err := safefile.DiskSize(dir); err == nil {
 		f[dir] = &size
 	}
 	return f[dir]
@@ -71,6 +71,6 @@ func (f fileSystems) share(usage *statsv1alpha1.FsStats, dir string, now time.Ti
 	return out
 }
 
-func sizeStats(s *filesystem.Size, now time.Time) *statsv1alpha1.FsStats {
+func sizeStats(s *safefile.Disk, now time.Time) *statsv1alpha1.FsStats {
 	return &statsv1alpha1.FsStats{Time: metav1.NewTime(now), CapacityBytes: &s.Capacity, AvailableBytes: &s.Available, Inodes: &s.Inodes, InodesFree: &s.InodesFree}
 }

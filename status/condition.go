@@ -7,7 +7,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/kubeletkit/kubeletkit/runtime"
+	"github.com/kubeletkit/kubeletkit/podspec"
 )
 
 // Reasons of conditions, the same as kubelet's.
@@ -99,9 +99,9 @@ func initialized(pod *v1.Pod, s *v1.PodStatus, was bool) v1.PodCondition {
 		switch {
 		case cs == nil:
 			missing = append(missing, c.Name)
-		case runtime.IsSidecar(c) && (cs.Started == nil || !*cs.Started):
+		case podspec.IsSidecar(c) && (cs.Started == nil || !*cs.Started):
 			incomplete = append(incomplete, c.Name)
-		case !runtime.IsSidecar(c) && !cs.Ready:
+		case !podspec.IsSidecar(c) && !cs.Ready:
 			incomplete = append(incomplete, c.Name)
 		}
 	}
@@ -140,7 +140,7 @@ func containersReady(pod *v1.Pod, s *v1.PodStatus) v1.PodCondition {
 		}
 	}
 	for i := range pod.Spec.InitContainers {
-		if c := &pod.Spec.InitContainers[i]; runtime.IsSidecar(c) {
+		if c := &pod.Spec.InitContainers[i]; podspec.IsSidecar(c) {
 			check(s.InitContainerStatuses, c.Name)
 		}
 	}

@@ -6,6 +6,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/kubeletkit/kubeletkit/podspec"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
@@ -30,21 +31,21 @@ const exitCodeLost = 137
 
 // containers returns the statuses of the containers of one kind: init containers
 // in the order of the spec, others sorted by name, as kubelet does.
-func (g *generation) containers(kind runtime.ContainerKind, prev []v1.ContainerStatus) []v1.ContainerStatus {
+func (g *generation) containers(kind podspec.ContainerKind, prev []v1.ContainerStatus) []v1.ContainerStatus {
 	var out []v1.ContainerStatus
-	for k, c := range runtime.Containers(&g.Pod.Spec) {
+	for k, c := range podspec.Containers(&g.Pod.Spec) {
 		if k == kind {
 			out = append(out, g.container(c, kind, findStatus(prev, c.Name)))
 		}
 	}
-	if kind != runtime.InitContainer {
+	if kind != podspec.InitContainer {
 		slices.SortFunc(out, func(a, b v1.ContainerStatus) int { return cmp.Compare(a.Name, b.Name) })
 	}
 	return out
 }
 
 // container returns the status of one container; prev may be nil.
-func (g *generation) container(c *v1.Container, kind runtime.ContainerKind, prev *v1.ContainerStatus) v1.ContainerStatus {
+func (g *generation) container(c *v1.Container, kind podspec.ContainerKind, prev *v1.ContainerStatus) v1.ContainerStatus {
 	var s v1.ContainerStatus
 	newest, older := instances(g.Runtime, c.Name)
 	switch {
@@ -55,7 +56,7 @@ func (g *generation) container(c *v1.Container, kind runtime.ContainerKind, prev
 		}
 	case prev != nil && (g.Runtime == nil || prev.State.Terminated != nil):
 		s = *prev.DeepCopy()
-	case kind == runtime.InitContainer && !runtime.IsSidecar(c) && g.Runtime != nil && g.mainCreated():
+	case kind == podspec.InitContainer && !podspec.IsSidecar(c) && g.Runtime != nil && g.mainCreated():
 		// The instance was removed, and no status of it was kept. It has succeeded, since
 		// main containers are created only after that.
 		s = inferredDone(c, prev)
@@ -185,20 +186,20 @@ func (g *generation) absent(c *v1.Container, prev *v1.ContainerStatus) v1.Contai
 }
 
 // toBeStarted reports whether the next sync starts the container.
-func (g *generation) toBeStarted(c *v1.Container, kind runtime.ContainerKind, s *v1.ContainerStatus) bool {
+func (g *generation) toBeStarted(c *v1.Container, kind podspec.ContainerKind, s *v1.ContainerStatus) bool {
 	switch {
 	case g.stopping() || s.State.Running != nil:
 		return false
 	case s.State.Terminated != nil:
-		return runtime.ShouldRestart(g.Pod, c, kind, s.State.Terminated.ExitCode)
+		return podspec.ShouldRestart(g.Pod, c, kind, s.State.Terminated.ExitCode)
 	default:
 		return true
 	}
 }
 
 // probed sets started and ready. Ephemeral containers have neither.
-func (g *generation) probed(c *v1.Container, kind runtime.ContainerKind, s *v1.ContainerStatus) {
-	if kind == runtime.EphemeralContainer {
+func (g *generation) probed(c *v1.Container, kind podspec.ContainerKind, s *v1.ContainerStatus) {
+	if kind == podspec.EphemeralContainer {
 		return
 	}
 	// No probe has a result for the zero ID of a container that was not created.
@@ -206,7 +207,7 @@ func (g *generation) probed(c *v1.Container, kind runtime.ContainerKind, s *v1.C
 	started := s.State.Running != nil &&
 		(!runtime.HasProbe(g.Probes, g.Pod, c, runtime.StartupProbe) || g.Probes.Started(id))
 	s.Started = &started
-	if kind == runtime.InitContainer && !runtime.IsSidecar(c) {
+	if kind == podspec.InitContainer && !podspec.IsSidecar(c) {
 		s.Ready = s.State.Terminated != nil && s.State.Terminated.ExitCode == 0
 		return
 	}
@@ -264,8 +265,8 @@ func containerResources(c *v1.Container, inst *runtime.ContainerStatus, prev *v1
 	if sameInstance && prev.State.Running != nil && prev.Resources != nil {
 		before = *prev.Resources
 	}
-	overlay(out.Requests, actual.Requests, before.Requests, runtime.MinCPURequestMilli)
-	overlay(out.Limits, actual.Limits, before.Limits, runtime.MinCPULimitMilli)
+	overlay(out.Requests, actual.Requests, before.Requests, podspec.MinCPURequestMilli)
+	overlay(out.Limits, actual.Limits, before.Limits, podspec.MinCPULimitMilli)
 	return out
 }
 

@@ -12,7 +12,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/kubeletkit/kubeletkit/internal/join"
+	"github.com/kubeletkit/kubeletkit/internal/flow"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
@@ -62,7 +62,7 @@ func (m *Store) Run(ctx context.Context) error {
 
 // join waits for all calls, and logs those that do not return soon.
 func (m *Store) join(calls *sync.WaitGroup) {
-	join.Wait(calls, hangGrace, func() {
+	flow.Wait(calls, hangGrace, func() {
 		m.mu.Lock()
 		defer m.unlock()
 		for _, r := range m.pods {

@@ -8,6 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	resourcehelper "k8s.io/component-helpers/resource"
 
+	"github.com/kubeletkit/kubeletkit/podspec"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
@@ -57,11 +58,11 @@ func Generate(in Input) v1.PodStatus {
 
 	s := v1.PodStatus{
 		ObservedGeneration:         pod.Generation,
-		QOSClass:                   runtime.QOSClass(pod),
+		QOSClass:                   podspec.QOSClass(pod),
 		StartTime:                  g.startTime(),
-		InitContainerStatuses:      g.containers(runtime.InitContainer, prev.InitContainerStatuses),
-		ContainerStatuses:          g.containers(runtime.MainContainer, prev.ContainerStatuses),
-		EphemeralContainerStatuses: g.containers(runtime.EphemeralContainer, prev.EphemeralContainerStatuses),
+		InitContainerStatuses:      g.containers(podspec.InitContainer, prev.InitContainerStatuses),
+		ContainerStatuses:          g.containers(podspec.MainContainer, prev.ContainerStatuses),
+		EphemeralContainerStatuses: g.containers(podspec.EphemeralContainer, prev.EphemeralContainerStatuses),
 		AllocatedResources:         resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{}),
 		Resources:                  podResources(pod),
 		NominatedNodeName:          pod.Status.NominatedNodeName,
@@ -128,7 +129,7 @@ func (g *generation) startTime() *metav1.Time {
 // firstSeen returns the time in the annotation with which an agent records when it
 // first saw the pod, zero if there is none.
 func firstSeen(annotations map[string]string) time.Time {
-	t, err := time.Parse(time.RFC3339Nano, annotations[runtime.AnnotationConfigSeen])
+	t, err := time.Parse(time.RFC3339Nano, annotations[podspec.AnnotationConfigSeen])
 	if err != nil {
 		return time.Time{}
 	}
@@ -160,7 +161,7 @@ func (g *generation) addresses(s *v1.PodStatus) {
 	}
 
 	switch {
-	case runtime.HasHostNetwork(g.Pod) && len(host) > 0:
+	case podspec.HasHostNetwork(g.Pod) && len(host) > 0:
 		for _, ip := range host {
 			s.PodIPs = append(s.PodIPs, v1.PodIP{IP: ip})
 		}
@@ -222,7 +223,7 @@ func (g *generation) mainCreatedInSandbox() bool {
 		if c.SandboxID != sandbox.ID {
 			continue
 		}
-		if spec, kind := runtime.FindContainer(&g.Pod.Spec, c.Name); spec != nil && kind == runtime.MainContainer {
+		if spec, kind := podspec.FindContainer(&g.Pod.Spec, c.Name); spec != nil && kind == podspec.MainContainer {
 			return true
 		}
 	}
@@ -254,7 +255,7 @@ func (g *generation) sandboxUsable() bool {
 			return false
 		}
 	}
-	host := runtime.HasHostNetwork(g.Pod)
+	host := podspec.HasHostNetwork(g.Pod)
 	return newest.HostNetwork == host && !newest.LacksAddress()
 }
 

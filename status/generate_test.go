@@ -13,6 +13,7 @@ import (
 	"pgregory.net/rapid"
 	"sigs.k8s.io/yaml"
 
+	"github.com/kubeletkit/kubeletkit/podspec"
 	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/status"
 )
@@ -346,7 +347,7 @@ func TestResizeConditions(t *testing.T) {
 func TestPhaseOfStaticPodsIsFinal(t *testing.T) {
 	for code, want := range []v1.PodPhase{v1.PodSucceeded, v1.PodFailed} {
 		pod := podOf(v1.RestartPolicyAlways, "app")
-		pod.Annotations = map[string]string{runtime.AnnotationConfigSource: "file"}
+		pod.Annotations = map[string]string{podspec.AnnotationConfigSource: "file"}
 		in := status.Input{Pod: pod, Runtime: observe("", fmt.Sprintf("app/a exit%d@0-1", code)), Now: noon}
 		assert.Equal(t, v1.PodRunning, status.Generate(in).Phase)
 		in.Terminated = true

@@ -5,7 +5,7 @@ import (
 
 	"github.com/go-logr/logr"
 
-	"github.com/kubeletkit/kubeletkit/internal/guard"
+	"github.com/kubeletkit/kubeletkit/internal/flow"
 )
 
 // Metrics receives measurements of a [Store]. The methods must not block, and are safe for concurrent use. Embed [NopMetrics] in implementations, so that methods
@@ -49,13 +49,13 @@ func newGuarded(m Metrics, log logr.Logger) Metrics {
 	if m == nil {
 		return NopMetrics{}
 	}
-	return guarded{m, guard.New(log)}
+	return guarded{m, flow.NewGuard(log)}
 }
 
 // guarded is a Metrics of an embedder. A panic of it is logged.
 type guarded struct {
 	Metrics
-	*guard.Guard
+	*flow.Guard
 }
 
 func (g guarded) StatusDelivered(latency time.Duration) {

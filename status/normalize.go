@@ -9,7 +9,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/kubeletkit/kubeletkit/internal/clip"
+	"github.com/kubeletkit/kubeletkit/internal/text"
 )
 
 // maxTerminationMessages is the largest total size of the termination messages of a
@@ -67,7 +67,7 @@ func cut(message string, most int) string {
 	if len(message) <= most {
 		return message
 	}
-	return clip.Text(message, most-len("…"))
+	return text.Clip(message, most-len("…"))
 }
 
 func normalizeState(s *v1.ContainerState, limits messageLimits) {

@@ -5,7 +5,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/kubeletkit/kubeletkit/runtime"
+	"github.com/kubeletkit/kubeletkit/podspec"
 )
 
 // hurryPeriod is the least time between two changes of readiness of a pod that are urgent: a probe can
@@ -16,7 +16,7 @@ const hurryPeriod = 10 * time.Second
 // urgent reports whether others wait for a change of the status: of readiness, or to a final
 // phase. hurried is when the last change of readiness of the pod was urgent.
 func urgent(from, to *v1.PodStatus, hurried, now time.Time) bool {
-	return runtime.IsPhaseTerminal(from.Phase) != runtime.IsPhaseTerminal(to.Phase) ||
+	return podspec.IsPhaseTerminal(from.Phase) != podspec.IsPhaseTerminal(to.Phase) ||
 		isTrue(from.Conditions, v1.PodReady) != isTrue(to.Conditions, v1.PodReady) && now.Sub(hurried).Abs() >= hurryPeriod
 }
 
@@ -32,7 +32,7 @@ const (
 	failed                     // has ended and stays so, with another code
 )
 
-func progressOf(pod *v1.Pod, c *v1.Container, kind runtime.ContainerKind, s *v1.ContainerStatus) progress {
+func progressOf(pod *v1.Pod, c *v1.Container, kind podspec.ContainerKind, s *v1.ContainerStatus) progress {
 	if s == nil {
 		return unknown
 	}
@@ -49,7 +49,7 @@ func progressOf(pod *v1.Pod, c *v1.Container, kind runtime.ContainerKind, s *v1.
 		ended = s.LastTerminationState.Terminated
 	}
 	switch {
-	case runtime.ShouldRestart(pod, c, kind, ended.ExitCode):
+	case podspec.ShouldRestart(pod, c, kind, ended.ExitCode):
 		return restarting
 	case ended.ExitCode == 0:
 		return succeeded
@@ -70,8 +70,8 @@ func phaseOf(pod *v1.Pod, s *v1.PodStatus, stopped, initialized bool) v1.PodPhas
 	for i := range pod.Spec.InitContainers {
 		c := &pod.Spec.InitContainers[i]
 		cs := findStatus(s.InitContainerStatuses, c.Name)
-		p := progressOf(pod, c, runtime.InitContainer, cs)
-		if !runtime.IsSidecar(c) {
+		p := progressOf(pod, c, podspec.InitContainer, cs)
+		if !podspec.IsSidecar(c) {
 			switch p {
 			case failed:
 				return v1.PodFailed
@@ -96,7 +96,7 @@ func phaseOf(pod *v1.Pod, s *v1.PodStatus, stopped, initialized bool) v1.PodPhas
 	for i := range pod.Spec.Containers {
 		c := &pod.Spec.Containers[i]
 		cs := findStatus(s.ContainerStatuses, c.Name)
-		p := progressOf(pod, c, runtime.MainContainer, cs)
+		p := progressOf(pod, c, podspec.MainContainer, cs)
 		if p == restarting && stopped {
 			p = succeeded
 			if exitCode(cs) != 0 {

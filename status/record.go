@@ -6,6 +6,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 
+	"github.com/kubeletkit/kubeletkit/podspec"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
@@ -56,8 +57,8 @@ type incarnation struct {
 // mayHoldBack reports whether the final phase of the pod has to be held back while its containers
 // may run. A final phase that the receiver has already is not held back.
 func (i *incarnation) mayHoldBack() bool {
-	return runtime.IsPhaseTerminal(i.status.Phase) && !i.finished &&
-		!runtime.IsPhaseTerminal(i.pod.Status.Phase) && (i.out == nil || !runtime.IsPhaseTerminal(i.out.Phase))
+	return podspec.IsPhaseTerminal(i.status.Phase) && !i.finished &&
+		!podspec.IsPhaseTerminal(i.pod.Status.Phase) && (i.out == nil || !podspec.IsPhaseTerminal(i.out.Phase))
 }
 
 func (i *incarnation) undelivered() bool { return i.delivered < i.version }

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/kubeletkit/kubeletkit/internal/backoff"
+	"github.com/kubeletkit/kubeletkit/internal/flow"
 )
 
 // stage is the position of a record on its way to the sink.
@@ -53,7 +53,7 @@ type call struct {
 // its deadline. So a sink that does not answer for some pods remains available to others.
 type schedule struct {
 	limit, slowLimit int
-	backoff          backoff.Exponential
+	backoff          flow.Backoff
 
 	urgentQueue, queue, slowQueue []*record
 	nextSeq                       uint64
@@ -66,7 +66,7 @@ type schedule struct {
 	timers timers
 }
 
-func newSchedule(limit int, b backoff.Exponential) schedule {
+func newSchedule(limit int, b flow.Backoff) schedule {
 	return schedule{limit: limit, slowLimit: max(1, limit/2), backoff: b, hung: map[*record]struct{}{}}
 }
 

@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/kubeletkit/kubeletkit/podspec"
 	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/status"
 )
@@ -16,7 +17,7 @@ import (
 func TestStartTimeSurvivesTheAgent(t *testing.T) {
 	noon := time.Date(2030, 1, 1, 12, 0, 0, 0, time.UTC)
 	seen := func(after time.Duration) map[string]string {
-		return map[string]string{runtime.AnnotationConfigSeen: noon.Add(after).Format(time.RFC3339Nano)}
+		return map[string]string{podspec.AnnotationConfigSeen: noon.Add(after).Format(time.RFC3339Nano)}
 	}
 	pod := podOf(v1.RestartPolicyAlways, "app")
 	pod.Annotations = seen(0)
@@ -32,7 +33,7 @@ func TestStartTimeSurvivesTheAgent(t *testing.T) {
 	second := status.Generate(status.Input{Pod: adopted, Runtime: held, Now: noon.Add(2 * time.Hour)})
 	assert.True(t, noon.Equal(second.StartTime.Time), second.StartTime)
 
-	held.Sandboxes[0].Annotations = map[string]string{runtime.AnnotationConfigSeen: "yesterday"}
+	held.Sandboxes[0].Annotations = map[string]string{podspec.AnnotationConfigSeen: "yesterday"}
 	third := status.Generate(status.Input{Pod: adopted, Runtime: held, Now: noon.Add(2 * time.Hour)})
 	assert.True(t, noon.Add(5*time.Second).Equal(third.StartTime.Time), "an unreadable annotation does not count")
 }

@@ -12,8 +12,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/kubeletkit/kubeletkit/internal/backoff"
-	"github.com/kubeletkit/kubeletkit/internal/outbox"
+	"github.com/kubeletkit/kubeletkit/internal/flow"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
@@ -58,7 +57,7 @@ type Store struct {
 	wake chan struct{}
 
 	// effects has the log lines and measurements that follow from changes under mu.
-	effects outbox.Queue
+	effects flow.Queue
 
 	mu      sync.Mutex
 	started bool
@@ -87,7 +86,7 @@ func New(opts Options) (*Store, error) {
 		wake:    make(chan struct{}, 1),
 		pods:    map[types.UID]*record{},
 		held:    map[types.UID]*record{},
-		calls:   newSchedule(opts.Concurrency, backoff.Exponential{Min: opts.RetryMin, Max: opts.RetryMax}),
+		calls:   newSchedule(opts.Concurrency, flow.Backoff{Min: opts.RetryMin, Max: opts.RetryMax}),
 	}, nil
 }
 

@@ -10,6 +10,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/kubeletkit/kubeletkit/podspec"
 	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/status"
 )
@@ -77,7 +78,7 @@ func TestFinalPhaseIsHeldBackWhileSomethingRuns(t *testing.T) {
 
 func TestTerminate(t *testing.T) {
 	static := podOf(v1.RestartPolicyAlways, "app")
-	static.Annotations = map[string]string{runtime.AnnotationConfigSource: "file"}
+	static.Annotations = map[string]string{podspec.AnnotationConfigSource: "file"}
 	crashing := map[string]v1.ContainerStateWaiting{"app": {Reason: "CrashLoopBackOff"}}
 	for _, tc := range []struct {
 		name string

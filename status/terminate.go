@@ -3,7 +3,7 @@ package status
 import (
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/kubeletkit/kubeletkit/runtime"
+	"github.com/kubeletkit/kubeletkit/podspec"
 )
 
 // terminated makes s, the last status of a pod that has stopped, its final status, and
@@ -22,7 +22,7 @@ func terminated(pod *v1.Pod, s v1.PodStatus) v1.PodStatus {
 			end(cs)
 		}
 	}
-	if !runtime.IsPhaseTerminal(s.Phase) {
+	if !podspec.IsPhaseTerminal(s.Phase) {
 		s.Phase = v1.PodFailed
 	}
 	setConditions(pod, &s, isTrue(s.Conditions, v1.PodReadyToStartContainers), isTrue(s.Conditions, v1.PodInitialized))
@@ -72,7 +72,7 @@ func initializationOver(pod *v1.Pod, s *v1.PodStatus) bool {
 	if cs == nil {
 		return false
 	}
-	if runtime.IsSidecar(last) {
+	if podspec.IsSidecar(last) {
 		return cs.Started != nil && *cs.Started
 	}
 	return succeededOnce(cs.State) || succeededOnce(cs.LastTerminationState)
@@ -87,7 +87,7 @@ func succeededOnce(s v1.ContainerState) bool {
 // sent is nil if there is none. Otherwise a pod in a final phase is not ready. outgoing
 // does not change s.
 func outgoing(pod *v1.Pod, sent *v1.PodStatus, s v1.PodStatus, holdBack bool) v1.PodStatus {
-	if !runtime.IsPhaseTerminal(s.Phase) || sent != nil && runtime.IsPhaseTerminal(sent.Phase) {
+	if !podspec.IsPhaseTerminal(s.Phase) || sent != nil && podspec.IsPhaseTerminal(sent.Phase) {
 		return s
 	}
 	s.Conditions = append([]v1.PodCondition(nil), s.Conditions...)

@@ -7,28 +7,28 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/kubeletkit/kubeletkit/runtime"
+	"github.com/kubeletkit/kubeletkit/podspec"
 )
 
 // checkTransition returns an error if a container runs or waits in s although it had
 // ended in old and must not be restarted. Ephemeral containers are not checked, as in
 // kubelet.
 func checkTransition(pod *v1.Pod, old, s *v1.PodStatus) error {
-	for kind, c := range runtime.Containers(&pod.Spec) {
+	for kind, c := range podspec.Containers(&pod.Spec) {
 		var before, after *v1.ContainerStatus
 		switch kind {
-		case runtime.InitContainer:
+		case podspec.InitContainer:
 			before, after = findStatus(old.InitContainerStatuses, c.Name), findStatus(s.InitContainerStatuses, c.Name)
-		case runtime.MainContainer:
+		case podspec.MainContainer:
 			before, after = findStatus(old.ContainerStatuses, c.Name), findStatus(s.ContainerStatuses, c.Name)
 		}
 		if before == nil || after == nil || before.State.Terminated == nil || after.State.Terminated != nil {
 			continue
 		}
-		if kind == runtime.InitContainer && pod.Spec.RestartPolicy != v1.RestartPolicyNever {
+		if kind == podspec.InitContainer && pod.Spec.RestartPolicy != v1.RestartPolicyNever {
 			continue // in a new sandbox all init containers run again
 		}
-		if !runtime.ShouldRestart(pod, c, kind, before.State.Terminated.ExitCode) {
+		if !podspec.ShouldRestart(pod, c, kind, before.State.Terminated.ExitCode) {
 			return fmt.Errorf("container %q has ended with code %d and must not be restarted, but it has not ended in the new status",
 				c.Name, before.State.Terminated.ExitCode)
 		}
@@ -41,7 +41,7 @@ func checkTransition(pod *v1.Pod, old, s *v1.PodStatus) error {
 // empty reason or message is copied from the earlier status.
 func clampPhase(s *v1.PodStatus, before ...*v1.PodStatus) {
 	for _, b := range before {
-		if runtime.IsPhaseTerminal(b.Phase) {
+		if podspec.IsPhaseTerminal(b.Phase) {
 			s.Phase, s.Reason, s.Message = b.Phase, b.Reason, b.Message
 			return
 		}

@@ -10,10 +10,9 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
-	"github.com/kubeletkit/kubeletkit/internal/bounds"
-	"github.com/kubeletkit/kubeletkit/internal/fit"
 	"github.com/kubeletkit/kubeletkit/lifecycle"
 	"github.com/kubeletkit/kubeletkit/podconfig/objects"
+	"github.com/kubeletkit/kubeletkit/podspec"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
@@ -58,13 +57,13 @@ func (l Limits) check(req lifecycle.AdmitRequest) error {
 	if os := pod.Spec.OS; os != nil && string(os.Name) != goruntime.GOOS {
 		return lifecycle.Refuse("PodOSNotSupported", fmt.Sprintf("spec.os.name is %s, and the node runs %s", os.Name, goruntime.GOOS))
 	}
-	if s, short := fit.Pods(int64(len(active)), int64(l.MaxPods)); short && l.MaxPods > 0 {
+	if s, short := podspec.PodShortage(int64(len(active)), int64(l.MaxPods)); short && l.MaxPods > 0 {
 		return lifecycle.Refuse(s.Reason(), s.Message())
 	}
 	if port, other := portConflict(pod, active); other != nil {
 		return lifecycle.Refuse("NodePorts", fmt.Sprintf("host port %s is used by pod %s/%s", port, other.Namespace, other.Name))
 	}
-	if shortages := fit.Resources(pod, active, fit.Request, l.capacity); len(shortages) > 0 {
+	if shortages := podspec.Shortages(pod, active, podspec.Requests, l.capacity); len(shortages) > 0 {
 		return lifecycle.Refuse(shortages[0].Reason(), shortages[0].Message())
 	}
 	return nil
@@ -123,8 +122,8 @@ type hostPort struct {
 // hostPorts yields the host ports of a pod. None has an empty address.
 func hostPorts(pod *v1.Pod) iter.Seq[hostPort] {
 	return func(yield func(hostPort) bool) {
-		for kind, c := range runtime.Containers(&pod.Spec) {
-			if kind == runtime.EphemeralContainer || kind == runtime.InitContainer && !runtime.IsSidecar(c) {
+		for kind, c := range podspec.Containers(&pod.Spec) {
+			if kind == podspec.EphemeralContainer || kind == podspec.InitContainer && !podspec.IsSidecar(c) {
 				continue // kubelet counts main containers and sidecars only
 			}
 			for i := range c.Ports {
@@ -147,23 +146,23 @@ func hostPorts(pod *v1.Pod) iter.Seq[hostPort] {
 	}
 }
 
-// withinLimit returns a version of the pod that has no more than bounds.MaxContainers, and a message if that differs from
+// withinLimit returns a version of the pod that has no more than podspec.MaxContainers, and a message if that differs from
 // the pod. Users of an API server add ephemeral containers to a pod that runs, and none is ever
 // removed: those beyond the limit are left out, and the pod is not refused for them. If the pod has too many other
 // containers, and has had fewer in the old version, which may be nil, it keeps those.
 func withinLimit(old, pod *v1.Pod) (within *v1.Pod, message string) {
 	spec, kept := &pod.Spec, *pod
 	others := len(spec.InitContainers) + len(spec.Containers)
-	left := len(spec.EphemeralContainers) - max(0, bounds.MaxContainers-others)
+	left := len(spec.EphemeralContainers) - max(0, podspec.MaxContainers-others)
 	switch {
-	case others > bounds.MaxContainers && old != nil:
+	case others > podspec.MaxContainers && old != nil:
 		kept.Spec = old.Spec
-		return &kept, fmt.Sprintf("The update is not applied: a pod must have at most %d containers", bounds.MaxContainers)
+		return &kept, fmt.Sprintf("The update is not applied: a pod must have at most %d containers", podspec.MaxContainers)
 	case left <= 0:
 		return pod, ""
 	}
 	kept.Spec.EphemeralContainers = spec.EphemeralContainers[:len(spec.EphemeralContainers)-left]
-	return &kept, fmt.Sprintf("The last %d ephemeral containers are not started: a pod must have at most %d containers", left, bounds.MaxContainers)
+	return &kept, fmt.Sprintf("The last %d ephemeral containers are not started: a pod must have at most %d containers", left, podspec.MaxContainers)
 }
 
 // withinLimit returns the pods as the function of that name does, and emits the messages.
@@ -187,7 +186,7 @@ func (h *PodHandler) withinLimit(pods []*v1.Pod) []*v1.Pod {
 	return out
 }
 
-// reasonTooMany is the reason of events about pods with more containers than bounds.MaxContainers.
+// reasonTooMany is the reason of events about pods with more containers than podspec.MaxContainers.
 const reasonTooMany = "TooManyContainers"
 
 // admit calls the admitter, after a check that the UID can be the name of the pod's
@@ -195,7 +194,7 @@ const reasonTooMany = "TooManyContainers"
 // that do not validate them may have no container, and would be Pending for ever. It returns nil or the
 // refusal. A panic of the admitter is a refusal.
 func admit(a lifecycle.Admitter, req lifecycle.AdmitRequest) (lifecycle.AdmitResponse, *runtime.TerminalError) {
-	if uid := req.Pod.UID; !runtime.IsFileName(uid) {
+	if uid := req.Pod.UID; !podspec.IsFileName(uid) {
 		return lifecycle.AdmitResponse{}, &runtime.TerminalError{Reason: "InvalidUID",
 			Message: fmt.Sprintf("metadata.uid %.64q cannot be the name of a directory; leave it out or use a UUID", string(uid))}
 	}
@@ -204,11 +203,11 @@ func admit(a lifecycle.Admitter, req lifecycle.AdmitRequest) (lifecycle.AdmitRes
 		return lifecycle.AdmitResponse{}, &runtime.TerminalError{Reason: "FailedValidation", Message: "spec.containers: Required value"}
 	}
 	spec := &req.Pod.Spec
-	if n := len(spec.InitContainers) + len(spec.Containers) + len(spec.EphemeralContainers); n > bounds.MaxContainers {
-		return lifecycle.AdmitResponse{}, &runtime.TerminalError{Reason: "FailedValidation", Message: fmt.Sprintf("spec.containers: Too many: %d: must have at most %d items, with init and ephemeral containers", n, bounds.MaxContainers)}
+	if n := len(spec.InitContainers) + len(spec.Containers) + len(spec.EphemeralContainers); n > podspec.MaxContainers {
+		return lifecycle.AdmitResponse{}, &runtime.TerminalError{Reason: "FailedValidation", Message: fmt.Sprintf("spec.containers: Too many: %d: must have at most %d items, with init and ephemeral containers", n, podspec.MaxContainers)}
 	}
-	if refs, _, within := bounds.References(req.Pod, objects.References); !within {
-		return lifecycle.AdmitResponse{}, &runtime.TerminalError{Reason: "FailedValidation", Message: fmt.Sprintf("spec: Too many: %d: must refer to at most %d secrets and config maps", len(refs), bounds.MaxReferences)}
+	if refs, _, within := podspec.BoundedReferences(req.Pod, objects.References); !within {
+		return lifecycle.AdmitResponse{}, &runtime.TerminalError{Reason: "FailedValidation", Message: fmt.Sprintf("spec: Too many: %d: must refer to at most %d secrets and config maps", len(refs), podspec.MaxReferences)}
 	}
 	var response lifecycle.AdmitResponse
 	err := runtime.Recover(func() (err error) {

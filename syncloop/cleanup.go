@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kubeletkit/kubeletkit/pleg"
+	"github.com/kubeletkit/kubeletkit/podspec"
 	"github.com/kubeletkit/kubeletkit/podworkers"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
@@ -135,7 +136,7 @@ func (h *PodHandler) reportEnds(states map[types.UID]podworkers.State, alive fun
 
 // reportEnd reports that a pod is gone. The step Gone follows.
 func (h *PodHandler) reportEnd(ref runtime.PodRef) {
-	if runtime.IsFileName(ref.UID) { // otherwise it was refused, and nothing was made for it
+	if podspec.IsFileName(ref.UID) { // otherwise it was refused, and nothing was made for it
 		h.leaving[ref.UID] = ref
 	}
 	h.recordEnd(ref)

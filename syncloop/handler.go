@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kubeletkit/kubeletkit/lifecycle"
+	"github.com/kubeletkit/kubeletkit/podspec"
 	"github.com/kubeletkit/kubeletkit/podworkers"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
@@ -241,7 +242,7 @@ func (h *PodHandler) HandlePodAdditions(pods []*v1.Pod) {
 		pod := heldBefore(wanted)
 		h.deps.Pods.Set(pod)
 		delete(h.stopping, pod.UID)
-		if runtime.IsMirror(pod) {
+		if podspec.IsMirror(pod) {
 			continue
 		}
 		h.endPredecessors(pod)
@@ -250,7 +251,7 @@ func (h *PodHandler) HandlePodAdditions(pods []*v1.Pod) {
 		switch st := h.deps.Workers.State(pod.UID); {
 		case st.TerminationRequested() && st.HasConfig:
 			active = append(active, pod)
-		case runtime.IsPhaseTerminal(pod.Status.Phase), pod.DeletionTimestamp != nil:
+		case podspec.IsPhaseTerminal(pod.Status.Phase), pod.DeletionTimestamp != nil:
 		default:
 			response, refusal := admit(h.opts.Admit, lifecycle.AdmitRequest{Pod: pod, Active: active, Host: h.opts.Host})
 			if refusal != nil {
@@ -299,7 +300,7 @@ func (h *PodHandler) HandlePodUpdates(pods []*v1.Pod) {
 	pods = h.withinLimit(pods)
 	for _, pod := range pods {
 		old, _ := h.deps.Pods.ByUID(pod.UID)
-		if _, refused := h.refused[pod.UID]; refused || runtime.IsMirror(pod) {
+		if _, refused := h.refused[pod.UID]; refused || podspec.IsMirror(pod) {
 			h.deps.Pods.Set(pod)
 			if refused {
 				h.updateRefused(pod)
@@ -352,7 +353,7 @@ func (h *PodHandler) recreate(old, pod *v1.Pod) bool {
 // stopped is Failed for good.
 func mayRecreate(pod *v1.Pod) bool {
 	policy := pod.Spec.RestartPolicy
-	return (policy == v1.RestartPolicyAlways || policy == "") && pod.Annotations[runtime.AnnotationConfigSource] != runtime.SourceAPI
+	return (policy == v1.RestartPolicyAlways || policy == "") && pod.Annotations[podspec.AnnotationConfigSource] != podspec.SourceAPI
 }
 
 func (h *PodHandler) emit(pod *v1.Pod, eventType, reason, message string) {
@@ -363,7 +364,7 @@ func (h *PodHandler) emit(pod *v1.Pod, eventType, reason, message string) {
 func (h *PodHandler) HandlePodRemoves(pods []*v1.Pod) {
 	for _, pod := range pods {
 		h.deps.Pods.Remove(pod)
-		if runtime.IsMirror(pod) {
+		if podspec.IsMirror(pod) {
 			continue
 		}
 		h.drop(pod)
@@ -383,7 +384,7 @@ func (h *PodHandler) HandlePodRemoves(pods []*v1.Pod) {
 // workers.
 func (h *PodHandler) HandlePodSyncs(pods []*v1.Pod) {
 	for _, pod := range pods {
-		if _, refused := h.refused[pod.UID]; refused || runtime.IsMirror(pod) {
+		if _, refused := h.refused[pod.UID]; refused || podspec.IsMirror(pod) {
 			continue
 		}
 		h.update(podworkers.Update{Type: podworkers.Sync, Pod: pod})
@@ -393,7 +394,7 @@ func (h *PodHandler) HandlePodSyncs(pods []*v1.Pod) {
 // keep has the checkpoint keep the pod. A pod that is Succeeded or Failed in its source, or was
 // refused, is dropped: restored after a reboot, it might run again until the source can be read.
 func (h *PodHandler) keep(pod *v1.Pod) {
-	if _, stopping := h.stopping[pod.UID]; stopping || runtime.IsPhaseTerminal(pod.Status.Phase) {
+	if _, stopping := h.stopping[pod.UID]; stopping || podspec.IsPhaseTerminal(pod.Status.Phase) {
 		h.drop(pod)
 		return
 	}
@@ -440,7 +441,7 @@ func (h *PodHandler) active(added []*v1.Pod) []*v1.Pod {
 // that the source has not received yet.
 func (h *PodHandler) finished(pod *v1.Pod) bool {
 	s, _ := h.deps.Status.Get(pod.UID)
-	return runtime.IsPhaseTerminal(pod.Status.Phase) || runtime.IsPhaseTerminal(s.Phase)
+	return podspec.IsPhaseTerminal(pod.Status.Phase) || podspec.IsPhaseTerminal(s.Phase)
 }
 
 // oldestFirst returns the pods sorted by creation time. Pods without one, such as static

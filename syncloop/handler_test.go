@@ -22,6 +22,7 @@ import (
 	"github.com/kubeletkit/kubeletkit/lifecycle"
 	"github.com/kubeletkit/kubeletkit/pleg"
 	"github.com/kubeletkit/kubeletkit/podconfig"
+	"github.com/kubeletkit/kubeletkit/podspec"
 	"github.com/kubeletkit/kubeletkit/podworkers"
 	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/syncloop"
@@ -93,7 +94,7 @@ func TestTheCheckpointHasWhatRunsHere(t *testing.T) {
 		return nil
 	})})
 	web, big, mirror := makePod("web"), makePod("big"), makePod("mirror")
-	mirror.Annotations = map[string]string{runtime.AnnotationConfigMirror: "hash"}
+	mirror.Annotations = map[string]string{podspec.AnnotationConfigMirror: "hash"}
 	all := []*v1.Pod{web, big, mirror}
 	b.HandlePodAdditions(all)
 	assert.Equal(t, []string{"keep uid-web", "drop uid-big"}, b.kept.take())
@@ -110,7 +111,7 @@ func TestTheCheckpointHasWhatRunsHere(t *testing.T) {
 func TestMirrorPodsHaveNoWorker(t *testing.T) {
 	b := newHandler(t, syncloop.HandlerOptions{})
 	mirror := makePod("mirror")
-	mirror.Annotations = map[string]string{runtime.AnnotationConfigMirror: "hash"}
+	mirror.Annotations = map[string]string{podspec.AnnotationConfigMirror: "hash"}
 	b.HandlePodAdditions([]*v1.Pod{mirror})
 	b.HandlePodUpdates([]*v1.Pod{mirror})
 	b.HandlePodSyncs([]*v1.Pod{mirror})

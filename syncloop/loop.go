@@ -13,7 +13,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/kubeletkit/kubeletkit/internal/backoff"
+	"github.com/kubeletkit/kubeletkit/internal/flow"
 	"github.com/kubeletkit/kubeletkit/pleg"
 	"github.com/kubeletkit/kubeletkit/podconfig"
 	"github.com/kubeletkit/kubeletkit/podconfig/objects"
@@ -30,7 +30,7 @@ const (
 
 // retries are the pauses while the runtime or the PLEG is not healthy (kubelet: base and
 // max of the back-off in syncLoop).
-var retries = backoff.Exponential{Min: 100 * time.Millisecond, Max: 5 * time.Second}
+var retries = flow.Backoff{Min: 100 * time.Millisecond, Max: 5 * time.Second}
 
 // Handler handles the inputs of the loop. Its methods are called from the goroutine of the loop, except
 // ResizePending, and must not wait for a pod. [PodHandler] is the default.

@@ -6,8 +6,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/utils/ptr"
 
-	"github.com/kubeletkit/kubeletkit/internal/resize"
-	"github.com/kubeletkit/kubeletkit/runtime"
+	"github.com/kubeletkit/kubeletkit/podspec"
 )
 
 // HandlePodReconcile implements [Handler]. It records the pods with their new status.
@@ -18,12 +17,12 @@ func (h *PodHandler) HandlePodReconcile(pods []*v1.Pod) {
 	for _, pod := range pods {
 		old, _ := h.deps.Pods.ByUID(pod.UID)
 		pod, _ = withinLimit(old, pod)
-		if old != nil && runtime.Resizable(pod) { // its resources are those that it holds
-			pod = resize.WithResources(pod, old)
+		if old != nil && podspec.Resizable(pod) { // its resources are those that it holds
+			pod = podspec.WithResources(pod, old)
 		}
 		h.deps.Pods.Set(pod)
-		ended := runtime.IsPhaseTerminal(pod.Status.Phase)
-		if _, refused := h.refused[pod.UID]; (ended || probesDiffer(old, pod)) && !refused && !runtime.IsMirror(pod) {
+		ended := podspec.IsPhaseTerminal(pod.Status.Phase)
+		if _, refused := h.refused[pod.UID]; (ended || probesDiffer(old, pod)) && !refused && !podspec.IsMirror(pod) {
 			h.keep(pod)
 		}
 		if ended && !h.deps.Workers.State(pod.UID).TerminationRequested() || len(pod.Spec.ReadinessGates) > 0 {

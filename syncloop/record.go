@@ -6,6 +6,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/kubeletkit/kubeletkit/podspec"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
@@ -15,7 +16,7 @@ func (h *PodHandler) record(pod *v1.Pod, r runtime.Record) {
 		return
 	}
 	r.Pod, r.Stage = runtime.RefOf(pod), runtime.StageDecided
-	r.Source = runtime.RecordSource(pod.Annotations[runtime.AnnotationConfigSource])
+	r.Source = runtime.RecordSource(pod.Annotations[podspec.AnnotationConfigSource])
 	h.opts.Record(r)
 }
 
@@ -43,10 +44,10 @@ func changes(old, updated *v1.Pod) []string {
 		&metadata{updated.Labels, updated.Annotations, updated.DeletionTimestamp, updated.DeletionGracePeriodSeconds}, nil)
 	paths = append(paths, differences("spec", &old.Spec, &updated.Spec, []string{"InitContainers", "Containers", "EphemeralContainers"})...)
 	before := map[string]*v1.Container{}
-	for kind, c := range runtime.Containers(&old.Spec) {
+	for kind, c := range podspec.Containers(&old.Spec) {
 		before[containerPath(kind, c)] = c
 	}
-	for kind, c := range runtime.Containers(&updated.Spec) {
+	for kind, c := range podspec.Containers(&updated.Spec) {
 		path := containerPath(kind, c)
 		if was := before[path]; was != nil {
 			paths = append(paths, differences(path, was, c, nil)...)
@@ -55,7 +56,7 @@ func changes(old, updated *v1.Pod) []string {
 		}
 		delete(before, path)
 	}
-	for kind, c := range runtime.Containers(&old.Spec) {
+	for kind, c := range podspec.Containers(&old.Spec) {
 		if path := containerPath(kind, c); before[path] != nil {
 			paths = append(paths, path)
 		}
@@ -72,11 +73,11 @@ type metadata struct {
 }
 
 // containerPath returns the path of a container in a spec, as in "spec.containers{main}".
-func containerPath(kind runtime.ContainerKind, c *v1.Container) string {
+func containerPath(kind podspec.ContainerKind, c *v1.Container) string {
 	switch kind {
-	case runtime.InitContainer:
+	case podspec.InitContainer:
 		return "spec.initContainers{" + c.Name + "}"
-	case runtime.EphemeralContainer:
+	case podspec.EphemeralContainer:
 		return "spec.ephemeralContainers{" + c.Name + "}"
 	default:
 		return "spec.containers{" + c.Name + "}"

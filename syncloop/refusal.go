@@ -6,6 +6,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/kubeletkit/kubeletkit/lifecycle"
+	"github.com/kubeletkit/kubeletkit/podspec"
 	"github.com/kubeletkit/kubeletkit/podworkers"
 	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/status"
@@ -22,7 +23,7 @@ func (h *PodHandler) refuse(pod *v1.Pod, refusal *runtime.TerminalError) {
 	reject := func(s *v1.PodStatus) {
 		s.Phase, s.Reason, s.Message = v1.PodFailed, refusal.Reason, "Pod was rejected: "+refusal.Message
 	}
-	if runtime.IsFileName(pod.UID) && slices.ContainsFunc(h.before, func(old *runtime.Pod) bool { return old.UID == pod.UID }) {
+	if podspec.IsFileName(pod.UID) && slices.ContainsFunc(h.before, func(old *runtime.Pod) bool { return old.UID == pod.UID }) {
 		h.stopping[pod.UID] = struct{}{}
 		h.update(podworkers.Update{Type: podworkers.Kill, Pod: pod, Kill: &podworkers.KillOptions{Status: reject}})
 		return
@@ -30,7 +31,7 @@ func (h *PodHandler) refuse(pod *v1.Pod, refusal *runtime.TerminalError) {
 	h.refused[pod.UID] = struct{}{}
 	s := pod.Status.DeepCopy()
 	reject(s)
-	s.QOSClass = runtime.QOSClass(pod)
+	s.QOSClass = podspec.QOSClass(pod)
 	h.deps.Status.Set(pod, *s)
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"github.com/kubeletkit/kubeletkit/internal/testpod"
 	"github.com/kubeletkit/kubeletkit/lifecycle"
+	"github.com/kubeletkit/kubeletkit/podspec"
 	"github.com/kubeletkit/kubeletkit/podworkers"
 	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/syncloop"
@@ -119,7 +120,7 @@ func TestTheCheckpointHasNoPodThatArrivesEnded(t *testing.T) {
 func TestAPodOfAnAPIServerIsNotMadeAnew(t *testing.T) {
 	var events []string
 	b := newHandler(t, syncloop.HandlerOptions{RecreateUpdated: true, Event: func(e runtime.Event) { events = append(events, e.Reason) }})
-	pod := testpod.With(makePod("web"), testpod.Source(runtime.SourceAPI))
+	pod := testpod.With(makePod("web"), testpod.Source(podspec.SourceAPI))
 	b.HandlePodAdditions([]*v1.Pod{pod})
 	updated := testpod.With(pod, func(p *v1.Pod) { p.Spec.Containers[0].Command = []string{"sleep"} })
 	b.HandlePodUpdates([]*v1.Pod{updated})

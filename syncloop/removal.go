@@ -11,7 +11,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/kubeletkit/kubeletkit/internal/join"
+	"github.com/kubeletkit/kubeletkit/internal/flow"
 	"github.com/kubeletkit/kubeletkit/lifecycle"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
@@ -141,7 +141,7 @@ func (h *PodHandler) Stop() {
 	for _, r := range h.removals.byUID {
 		r.cancel()
 	}
-	join.Wait(&h.removals.tasks, join.Late, func() {
+	flow.Wait(&h.removals.tasks, flow.Late, func() {
 		for uid, r := range h.removals.byUID {
 			select {
 			case <-r.done:

@@ -10,9 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/kubeletkit/kubeletkit/internal/resize"
 	"github.com/kubeletkit/kubeletkit/lifecycle"
-	"github.com/kubeletkit/kubeletkit/runtime"
+	"github.com/kubeletkit/kubeletkit/podspec"
 )
 
 // messagePodLevel is the message of a resize of the pod's own resources.
@@ -68,10 +67,10 @@ func (h *PodHandler) ResizePending(uid types.UID) (v1.PodCondition, bool) {
 // allocate returns the pod as it is to run: as its source has it, or with the resources of
 // held, which it holds now, if it cannot get others.
 func (h *PodHandler) allocate(held, pod *v1.Pod) *v1.Pod {
-	if held == nil || !runtime.Resizable(pod) {
+	if held == nil || !podspec.Resizable(pod) {
 		return pod
 	}
-	kept := resize.WithResources(pod, held)
+	kept := podspec.WithResources(pod, held)
 	switch {
 	case kept == pod: // its resize may have been pending, and taken back
 		h.resizes.remove(pod.UID)
@@ -82,17 +81,17 @@ func (h *PodHandler) allocate(held, pod *v1.Pod) *v1.Pod {
 	refusal := h.refuseResize(pod, kept)
 	if refusal == nil {
 		h.resizes.remove(pod.UID)
-		h.emit(pod, v1.EventTypeNormal, "ResizeStarted", resize.Message("Pod resize started", pod, pod.Generation, ""))
+		h.emit(pod, v1.EventTypeNormal, "ResizeStarted", podspec.ResizeMessage("Pod resize started", pod, pod.Generation, ""))
 		return pod
 	}
 	p, pending := h.resizes.get(pod.UID)
 	before := p.condition
 	if !pending { // an earlier agent may have reported it
-		before = resize.Reported(pod, v1.PodResizePending)
+		before = podspec.ReportedCondition(pod, v1.PodResizePending)
 	}
 	h.resizes.set(pod.UID, pendingResize{wanted: pod, condition: *refusal})
 	if refusal.Reason != before.Reason || refusal.ObservedGeneration != before.ObservedGeneration {
-		h.emit(pod, v1.EventTypeWarning, "Resize"+refusal.Reason, resize.Message("Pod resize "+refusal.Reason, pod, pod.Generation, refusal.Message))
+		h.emit(pod, v1.EventTypeWarning, "Resize"+refusal.Reason, podspec.ResizeMessage("Pod resize "+refusal.Reason, pod, pod.Generation, refusal.Message))
 	}
 	return kept
 }
@@ -125,7 +124,7 @@ func (h *PodHandler) retryResizes() {
 		if !pending || p.condition.Reason != v1.PodReasonDeferred || h.deps.Workers.State(held.UID).TerminationRequested() {
 			continue
 		}
-		wanted := resize.WithResources(held, p.wanted) // the rest of p.wanted may be out of date
+		wanted := podspec.WithResources(held, p.wanted) // the rest of p.wanted may be out of date
 		if pod := h.allocate(held, wanted); pod == wanted {
 			h.apply(held, pod)
 		} else if now, _ := h.resizes.get(held.UID); now.condition != p.condition {
@@ -137,19 +136,19 @@ func (h *PodHandler) retryResizes() {
 // heldBefore returns the pod with the resources that it held when an earlier agent reported its
 // status. It returns the pod itself if these are the same, or if the status does not have them.
 func heldBefore(pod *v1.Pod) *v1.Pod {
-	if !runtime.Resizable(pod) || allocated(pod) {
+	if !podspec.Resizable(pod) || allocated(pod) {
 		return pod
 	}
 	held := *pod
 	held.Spec.Containers = withReported(pod.Spec.Containers, pod.Status.ContainerStatuses)
 	held.Spec.InitContainers = withReported(pod.Spec.InitContainers, pod.Status.InitContainerStatuses)
-	return resize.WithResources(pod, &held)
+	return podspec.WithResources(pod, &held)
 }
 
 // asAllocated returns the pod for the checkpoint, with a status by which it holds the resources in
 // its spec. The status of its source may be older.
 func asAllocated(pod *v1.Pod) *v1.Pod {
-	if !runtime.Resizable(pod) || allocated(pod) {
+	if !podspec.Resizable(pod) || allocated(pod) {
 		return pod
 	}
 	kept := *pod
@@ -161,7 +160,7 @@ func asAllocated(pod *v1.Pod) *v1.Pod {
 // allocated reports whether the pod holds the resources in its spec by its status: an agent that
 // has observed a generation and reports no pending resize has allocated its resources.
 func allocated(pod *v1.Pod) bool {
-	return pod.Status.ObservedGeneration == pod.Generation && resize.Reported(pod, v1.PodResizePending).Type == ""
+	return pod.Status.ObservedGeneration == pod.Generation && podspec.ReportedCondition(pod, v1.PodResizePending).Type == ""
 }
 
 // withReported returns the containers with the resources in their statuses. These have requests as

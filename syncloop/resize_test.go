@@ -12,6 +12,7 @@ import (
 
 	"github.com/kubeletkit/kubeletkit/internal/testpod"
 	"github.com/kubeletkit/kubeletkit/lifecycle"
+	"github.com/kubeletkit/kubeletkit/podspec"
 	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/syncloop"
 )
@@ -19,7 +20,7 @@ import (
 // sized returns a pod of the API server in this generation that requests CPU.
 func sized(name string, generation int64, cpu string) *v1.Pod {
 	return testpod.With(makePod(name), func(pod *v1.Pod) {
-		pod.Generation, pod.Annotations = generation, map[string]string{runtime.AnnotationConfigSource: runtime.SourceAPI}
+		pod.Generation, pod.Annotations = generation, map[string]string{podspec.AnnotationConfigSource: podspec.SourceAPI}
 		pod.Spec.Containers[0].Resources.Requests = v1.ResourceList{v1.ResourceCPU: resource.MustParse(cpu)}
 	})
 }

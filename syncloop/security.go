@@ -8,6 +8,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/kubeletkit/kubeletkit/lifecycle"
+	"github.com/kubeletkit/kubeletkit/podspec"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
@@ -123,7 +124,7 @@ func appArmorProfiles(pod *v1.Pod) []string {
 	if sc := pod.Spec.SecurityContext; sc != nil {
 		add(sc.AppArmorProfile)
 	}
-	for _, c := range runtime.Containers(&pod.Spec) {
+	for _, c := range podspec.Containers(&pod.Spec) {
 		if c.SecurityContext != nil {
 			add(c.SecurityContext.AppArmorProfile)
 		}

@@ -8,7 +8,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 
-	"github.com/kubeletkit/kubeletkit/runtime"
+	"github.com/kubeletkit/kubeletkit/podspec"
 )
 
 // The fields of a spec that act on a running pod, by their names in Go. All others act
@@ -35,22 +35,22 @@ func notApplied(old, updated *v1.Pod) []string {
 	}
 	paths := differences("spec", &old.Spec, &updated.Spec, appliedToPod)
 	before := map[string]*v1.Container{}
-	for kind, c := range runtime.Containers(&old.Spec) {
+	for kind, c := range podspec.Containers(&old.Spec) {
 		if lasting(kind, c) {
 			before[c.Name] = c
 		}
 	}
-	for kind, c := range runtime.Containers(&updated.Spec) {
+	for kind, c := range podspec.Containers(&updated.Spec) {
 		was := before[c.Name]
 		if !lasting(kind, c) || was == nil || was.Image != c.Image {
 			continue
 		}
 		list := "spec.containers{"
-		if kind == runtime.InitContainer {
+		if kind == podspec.InitContainer {
 			list = "spec.initContainers{"
 		}
 		applied := appliedToContainer
-		if runtime.Resizable(updated) {
+		if podspec.Resizable(updated) {
 			applied = append(slices.Clone(applied), "Resources", "ResizePolicy")
 		}
 		paths = append(paths, differences(list+c.Name+"}", was, c, applied)...)
@@ -60,8 +60,8 @@ func notApplied(old, updated *v1.Pod) []string {
 
 // lasting reports whether the container runs as long as its pod: a main container or a
 // sidecar.
-func lasting(kind runtime.ContainerKind, c *v1.Container) bool {
-	return kind == runtime.MainContainer || kind == runtime.InitContainer && runtime.IsSidecar(c)
+func lasting(kind podspec.ContainerKind, c *v1.Container) bool {
+	return kind == podspec.MainContainer || kind == podspec.InitContainer && podspec.IsSidecar(c)
 }
 
 // namespaces are the settings whose change requires a new sandbox; see runtime/plan.

@@ -17,7 +17,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 
-	"github.com/kubeletkit/kubeletkit/internal/regular"
+	"github.com/kubeletkit/kubeletkit/internal/safefile"
+	"github.com/kubeletkit/kubeletkit/podspec"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
@@ -70,7 +71,7 @@ const maxStateFile = 16 << 20
 
 // readBound returns what is remembered. A file that cannot be used is written again.
 func readBound(file string) (b boundVolume, found bool) {
-	data, err := regular.ReadFile(file, maxStateFile)
+	data, err := safefile.ReadFile(file, maxStateFile)
 	if err != nil || json.Unmarshal(data, &b) != nil || b.Path == "" {
 		return boundVolume{}, false
 	}
@@ -251,7 +252,7 @@ func (p Claim) process(ctx context.Context, pod *v1.Pod, v *v1.Volume) (boundVol
 func checkMode(pv *v1.PersistentVolume, pod *v1.Pod, volume string) error {
 	block := pv.Spec.VolumeMode != nil && *pv.Spec.VolumeMode == v1.PersistentVolumeBlock
 	var mounted, device bool
-	for _, c := range runtime.Containers(&pod.Spec) {
+	for _, c := range podspec.Containers(&pod.Spec) {
 		mounted = mounted || slices.ContainsFunc(c.VolumeMounts, func(m v1.VolumeMount) bool { return m.Name == volume })
 		device = device || slices.ContainsFunc(c.VolumeDevices, func(d v1.VolumeDevice) bool { return d.Name == volume })
 	}

@@ -12,6 +12,7 @@ import (
 	utilerrors "k8s.io/apimachinery/pkg/util/errors"
 	"k8s.io/utils/ptr"
 
+	"github.com/kubeletkit/kubeletkit/podspec"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
@@ -216,7 +217,7 @@ func ownFile(pod *v1.Pod, data []byte, mode fs.FileMode) file {
 // name one or name several (kubelet: FsUserFrom).
 func userOf(pod *v1.Pod) *int64 {
 	var user *int64
-	for _, c := range runtime.Containers(&pod.Spec) {
+	for _, c := range podspec.Containers(&pod.Spec) {
 		var own *int64
 		if sc := pod.Spec.SecurityContext; sc != nil {
 			own = sc.RunAsUser

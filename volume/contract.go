@@ -17,7 +17,7 @@ import (
 // any point, and are safe for concurrent use by different pods. Errors name the pod
 // and the volume.
 type Manager interface {
-	// SetUp makes the volumes that containers of the pod use, see [runtime.UsedVolumes], ready
+	// SetUp makes the volumes that containers of the pod use, see [podspec.UsedVolumes], ready
 	// and returns them by name, with their latest content. It is called at each sync of the pod. Its error joins a [*SetUpError] for
 	// each volume that is not ready, and wraps [ErrUnsupported] for a type of volume that is
 	// not known. A volume of the result may have an error, too: it is ready with the content of

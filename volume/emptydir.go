@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	resourcehelper "k8s.io/component-helpers/resource"
 
-	"github.com/kubeletkit/kubeletkit/internal/quantity"
+	"github.com/kubeletkit/kubeletkit/podspec"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
@@ -133,7 +133,7 @@ func hugePageSize(medium v1.StorageMedium, pod *v1.Pod) (int64, error) {
 	var want resource.Quantity
 	if named {
 		var err error
-		if want, err = quantity.Parse(suffix); err != nil || want.Sign() <= 0 {
+		if want, err = podspec.ParseQuantity(suffix); err != nil || want.Sign() <= 0 {
 			return 0, fmt.Errorf("storage medium %q: %q is no size", medium, suffix)
 		}
 	}
@@ -141,8 +141,8 @@ func hugePageSize(medium v1.StorageMedium, pod *v1.Pod) (int64, error) {
 	if resourcehelper.IsPodLevelResourcesSet(pod) {
 		requests = append(requests, pod.Spec.Resources.Requests)
 	}
-	for kind, c := range runtime.Containers(&pod.Spec) {
-		if kind != runtime.EphemeralContainer {
+	for kind, c := range podspec.Containers(&pod.Spec) {
+		if kind != podspec.EphemeralContainer {
 			requests = append(requests, c.Resources.Requests)
 		}
 	}
@@ -153,7 +153,7 @@ func hugePageSize(medium v1.StorageMedium, pod *v1.Pod) (int64, error) {
 			if !ok {
 				continue
 			}
-			size, err := quantity.Parse(suffix)
+			size, err := podspec.ParseQuantity(suffix)
 			if err != nil {
 				return 0, fmt.Errorf("resource %s: %q is no size", name, suffix)
 			}
@@ -187,8 +187,8 @@ func memorySize(pod *v1.Pod, limit *resource.Quantity, allocatable v1.ResourceLi
 	// A pod has a memory limit only if it is one of the pod itself, or if all its containers have
 	// one, init containers too (kubelet: ResourceConfigForPod).
 	if pod.Spec.Resources == nil || pod.Spec.Resources.Limits.Memory().IsZero() {
-		for kind, c := range runtime.Containers(&pod.Spec) {
-			if kind != runtime.EphemeralContainer && c.Resources.Limits.Memory().IsZero() {
+		for kind, c := range podspec.Containers(&pod.Spec) {
+			if kind != podspec.EphemeralContainer && c.Resources.Limits.Memory().IsZero() {
 				return size
 			}
 		}

@@ -8,6 +8,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/kubeletkit/kubeletkit/podspec"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
@@ -28,7 +29,7 @@ func FailedMounts(pod *v1.Pod, ready map[string]runtime.Volume, err error) []str
 		return texts
 	}
 	var unmounted []string
-	for v := range runtime.UsedVolumes(&pod.Spec) {
+	for v := range podspec.UsedVolumes(&pod.Spec) {
 		if _, ok := ready[v.Name]; !ok {
 			unmounted = append(unmounted, v.Name)
 		}

@@ -10,7 +10,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/kubeletkit/kubeletkit/internal/regular"
+	"github.com/kubeletkit/kubeletkit/internal/safefile"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
@@ -72,7 +72,7 @@ func rememberPath(file, path string) {
 }
 
 func hasPath(file, path string) bool {
-	data, err := regular.ReadFile(file, maxStateFile)
+	data, err := safefile.ReadFile(file, maxStateFile)
 	return err == nil && string(data) == path
 }
 

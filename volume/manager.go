@@ -16,6 +16,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 
+	"github.com/kubeletkit/kubeletkit/podspec"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
@@ -105,7 +106,7 @@ func (m *Reconciler) SetUp(ctx context.Context, pod *v1.Pod, podDir string) (map
 	ctx = withWork(withSteps(ctx, m.before))
 	out := make(map[string]runtime.Volume, len(pod.Spec.Volumes))
 	var errs []error
-	for v := range runtime.UsedVolumes(&pod.Spec) {
+	for v := range podspec.UsedVolumes(&pod.Spec) {
 		ready, err := m.setUp(ctx, pod, v, podDir)
 		if err != nil {
 			errs = append(errs, &SetUpError{Pod: runtime.RefOf(pod), Volume: v.Name, Err: err})

@@ -3,10 +3,10 @@ package volume
 import (
 	"testing"
 
-	"github.com/kubeletkit/kubeletkit/internal/guard/guardtest"
+	"github.com/kubeletkit/kubeletkit/internal/flow/flowtest"
 )
 
 // A Metrics that panics does not end the process.
 func TestMetricsThatPanic(t *testing.T) {
-	guardtest.Test(t, Metrics(struct{ Metrics }{}), newGuarded)
+	flowtest.Guard(t, Metrics(struct{ Metrics }{}), newGuarded)
 }

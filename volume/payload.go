@@ -12,8 +12,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	utilerrors "k8s.io/apimachinery/pkg/util/errors"
 
-	"github.com/kubeletkit/kubeletkit/internal/downward"
-	"github.com/kubeletkit/kubeletkit/runtime"
+	"github.com/kubeletkit/kubeletkit/podspec"
 )
 
 // payload is the content of a volume: its files by their clean path. A later source of a
@@ -198,20 +197,20 @@ func downwardValue(pod *v1.Pod, item *v1.DownwardAPIVolumeFile, allocatable v1.R
 	switch {
 	case item.FieldRef != nil:
 		field := item.FieldRef.FieldPath
-		if value, ok, err := downward.Metadata(pod, field); ok {
+		if value, ok, err := podspec.MetadataField(pod, field); ok {
 			return value, err
 		}
-		if _, _, ok := downward.Subscript(field); ok {
+		if _, _, ok := podspec.Subscript(field); ok {
 			return "", fmt.Errorf("fieldPath %q does not support subscript", field)
 		}
 		return "", fmt.Errorf("unsupported fieldPath: %v", field)
 	case item.ResourceFieldRef != nil:
 		name := item.ResourceFieldRef.ContainerName
-		c, kind := runtime.FindContainer(&pod.Spec, name)
-		if c == nil || kind == runtime.EphemeralContainer {
+		c, kind := podspec.FindContainer(&pod.Spec, name)
+		if c == nil || kind == podspec.EphemeralContainer {
 			return "", fmt.Errorf("container %s not found", name)
 		}
-		return downward.Resource(pod, c, item.ResourceFieldRef, allocatable)
+		return podspec.ResourceField(pod, c, item.ResourceFieldRef, allocatable)
 	default:
 		return "", errors.New("one of fieldRef and resourceFieldRef is required")
 	}

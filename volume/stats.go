@@ -14,7 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	statsv1alpha1 "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
-	"github.com/kubeletkit/kubeletkit/internal/filesystem"
+	"github.com/kubeletkit/kubeletkit/internal/safefile"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
@@ -63,7 +63,7 @@ func volumeStats(ctx context.Context, stateless bool, pod *v1.Pod, v *v1.Volume,
 	if _, err := os.Stat(dir); err != nil {
 		return out, err
 	}
-	size, err := filesystem.SizeOf(dir)
+	size, err := safefile.DiskSize(dir)
 	switch {
 	case err == nil:
 		used := size.InodesUsed()

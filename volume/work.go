@@ -10,7 +10,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/kubeletkit/kubeletkit/runtime"
+	"github.com/kubeletkit/kubeletkit/podspec"
 )
 
 // Limits of the files that the agent writes for a pod. A small spec can ask for any amount:
@@ -103,7 +103,7 @@ func (w *work) nestedIn(pod *v1.Pod, volume string) ([]string, error) {
 // below another one is left out. The time is proportional to what is mounted below each mount.
 func nestedMountPoints(pod *v1.Pod) map[string][]string {
 	nested := map[string][]string{}
-	for _, c := range runtime.Containers(&pod.Spec) {
+	for _, c := range podspec.Containers(&pod.Spec) {
 		// What is below a path follows it in the order of these.
 		points := make([]string, len(c.VolumeMounts))
 		for i := range c.VolumeMounts {

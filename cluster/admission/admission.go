@@ -10,9 +10,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/kubeletkit/kubeletkit/internal/fit"
 	"github.com/kubeletkit/kubeletkit/lifecycle"
-	"github.com/kubeletkit/kubeletkit/runtime"
+	"github.com/kubeletkit/kubeletkit/podspec"
 )
 
 // The reason and the message of pods that are preempted. They are kubelet's.
@@ -92,7 +91,7 @@ func (a *Admitter) admit(req lifecycle.AdmitRequest) ([]lifecycle.Eviction, erro
 			node, failures = *fresh, compare(req.Pod, req.Active, *fresh, a.request)
 		}
 	}
-	if len(failures) > 0 && !runtime.IsCritical(req.Pod) {
+	if len(failures) > 0 && !podspec.IsCritical(req.Pod) {
 		return nil, refusal(failures[0])
 	}
 	if f, missing := a.features.missing(req.Pod); missing {
@@ -157,7 +156,7 @@ func (a *Admitter) preempt(req lifecycle.AdmitRequest, node Node) (evict []lifec
 func (a *Admitter) request(pod *v1.Pod) v1.ResourceList {
 	r, ok := a.requests[pod]
 	if !ok {
-		r = fit.Request(pod)
+		r = podspec.Requests(pod)
 		a.requests[pod] = r
 	}
 	return r

@@ -17,6 +17,7 @@ import (
 	"github.com/kubeletkit/kubeletkit/cluster/admission"
 	"github.com/kubeletkit/kubeletkit/internal/testpod"
 	"github.com/kubeletkit/kubeletkit/lifecycle"
+	"github.com/kubeletkit/kubeletkit/podspec"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
@@ -202,7 +203,7 @@ func TestPreemptionIsEnoughAndNeverTooMuch(t *testing.T) {
 		}
 		var left, untouchable []*v1.Pod
 		for _, p := range active {
-			if runtime.IsCritical(p) {
+			if podspec.IsCritical(p) {
 				require.False(t, ended[p.UID], "a critical pod was preempted")
 				untouchable = append(untouchable, p)
 			}

@@ -9,8 +9,7 @@ import (
 	corev1helpers "k8s.io/component-helpers/scheduling/corev1"
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 
-	"github.com/kubeletkit/kubeletkit/internal/fit"
-	"github.com/kubeletkit/kubeletkit/runtime"
+	"github.com/kubeletkit/kubeletkit/podspec"
 )
 
 // Reasons of pods that are refused, beside those that begin with "OutOf". They are kubelet's.
@@ -50,7 +49,7 @@ type Failure struct {
 // Failures returns why the pod cannot run on the node beside the active pods, and nil if it
 // can. Resources come first, in the order of kubelet.
 func Failures(pod *v1.Pod, active []*v1.Pod, node Node) []Failure {
-	return compare(pod, active, node, fit.Request)
+	return compare(pod, active, node, podspec.Requests)
 }
 
 // compare is Failures with a function that returns the request of a pod.
@@ -64,7 +63,7 @@ func compare(pod *v1.Pod, active []*v1.Pod, node Node, request requestFunc) []Fa
 	if name := pod.Spec.NodeName; name != "" && name != node.Name {
 		failures = append(failures, predicate(ReasonNodeName, "node(s) didn't match the requested node name"))
 	}
-	if node.Confirmed && !runtime.IsStatic(pod) {
+	if node.Confirmed && !podspec.IsStatic(pod) {
 		noExecute := func(t *v1.Taint) bool { return t.Effect == v1.TaintEffectNoExecute }
 		if _, untolerated := corev1helpers.FindMatchingUntoleratedTaint(logr.Discard(), node.Spec.Taints, pod.Spec.Tolerations, noExecute, compareTaints); untolerated {
 			failures = append(failures, predicate(ReasonTaint, "node(s) had taints that the pod didn't tolerate"))
@@ -79,20 +78,20 @@ func predicate(reason, description string) Failure {
 
 // resourceFailures compares the request of the pod with what the active pods leave.
 func resourceFailures(pod *v1.Pod, active []*v1.Pod, node Node, request requestFunc) (failures []Failure) {
-	fail := func(s fit.Shortage) {
+	fail := func(s podspec.Shortage) {
 		failures = append(failures, Failure{Reason: s.Reason(), Message: s.Message(), Resource: s.Resource, Missing: s.Missing()})
 	}
 	allocatable := node.Status.Allocatable
 	if pods, ok := allocatable[v1.ResourcePods]; ok {
-		if s, short := fit.Pods(int64(len(active)), pods.Value()); short {
+		if s, short := podspec.PodShortage(int64(len(active)), pods.Value()); short {
 			fail(s)
 		}
 	}
 	capacity := func(name v1.ResourceName) (q resource.Quantity, limited bool) {
 		q, known := allocatable[name]
-		return q, known || node.Confirmed && !fit.IsExtended(name)
+		return q, known || node.Confirmed && !podspec.IsExtendedResource(name)
 	}
-	for _, s := range fit.Resources(pod, active, request, capacity) {
+	for _, s := range podspec.Shortages(pod, active, request, capacity) {
 		fail(s)
 	}
 	return failures
@@ -105,5 +104,5 @@ func requestOf(pod *v1.Pod, name v1.ResourceName) int64 {
 	if name == v1.ResourcePods {
 		return 1
 	}
-	return fit.Amount(name, fit.Request(pod)[name])
+	return podspec.Amount(name, podspec.Requests(pod)[name])
 }

@@ -9,12 +9,12 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/kubeletkit/kubeletkit/runtime"
+	"github.com/kubeletkit/kubeletkit/podspec"
 )
 
 // mayPreempt reports whether the pod may preempt the other one.
 func mayPreempt(pod, other *v1.Pod) bool {
-	if runtime.IsCritical(pod) && !runtime.IsCritical(other) {
+	if podspec.IsCritical(pod) && !podspec.IsCritical(other) {
 		return true
 	}
 	return pod.Spec.Priority != nil && other.Spec.Priority != nil && *pod.Spec.Priority > *other.Spec.Priority
@@ -73,7 +73,7 @@ func Preempt(pod *v1.Pod, active []*v1.Pod, missing []Failure) ([]*v1.Pod, error
 	var all []*v1.Pod
 	for _, p := range active {
 		if mayPreempt(pod, p) {
-			class := runtime.QOSClass(p)
+			class := podspec.QOSClass(p)
 			classes[class] = append(classes[class], p)
 			all = append(all, p)
 		}

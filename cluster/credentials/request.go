@@ -25,7 +25,7 @@ import (
 	"k8s.io/client-go/util/keyutil"
 	"k8s.io/klog/v2"
 
-	"github.com/kubeletkit/kubeletkit/internal/backoff"
+	"github.com/kubeletkit/kubeletkit/internal/flow"
 )
 
 const (
@@ -38,7 +38,7 @@ const (
 )
 
 // retries is the delay after requests that have failed.
-var retries = backoff.Exponential{Min: time.Second, Max: time.Minute}
+var retries = flow.Backoff{Min: time.Second, Max: time.Minute}
 
 // errDue means that another certificate is due at once.
 var errDue = errors.New("the new certificate is to be replaced already, or was not signed for what was requested: check the clocks of this node and of the signer, and the duration of certificates")

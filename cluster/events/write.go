@@ -12,7 +12,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/kubeletkit/kubeletkit/cluster/internal/outage"
-	"github.com/kubeletkit/kubeletkit/internal/backoff"
+	"github.com/kubeletkit/kubeletkit/internal/flow"
 )
 
 const (
@@ -27,7 +27,7 @@ const (
 )
 
 // retries is the delay after tries that have failed. It gets a jitter of up to one half.
-var retries = backoff.Exponential{Min: time.Second, Max: 10 * time.Second}
+var retries = flow.Backoff{Min: time.Second, Max: 10 * time.Second}
 
 // deliver writes the Event object, and tries again while that may help.
 func (r *Recorder) deliver(ctx context.Context, event *v1.Event, patch []byte) {

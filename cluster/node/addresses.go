@@ -11,7 +11,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/kubeletkit/kubeletkit/internal/hostips"
+	"github.com/kubeletkit/kubeletkit/internal/nodenet"
 )
 
 // HostAddresses is an [Addresses]: the addresses of the machine's interfaces.
@@ -29,7 +29,7 @@ type HostAddresses struct {
 	// WaitForProvider leaves the internal address to the cloud provider if there are no IPs.
 	WaitForProvider bool
 
-	route hostips.Route
+	route nodenet.Route
 
 	// For tests; if nil, the machine's are used.
 	interfaceAddrs func() ([]net.Addr, error)

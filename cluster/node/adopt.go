@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/kubeletkit/kubeletkit/internal/fit"
+	"github.com/kubeletkit/kubeletkit/podspec"
 )
 
 const (
@@ -68,7 +68,7 @@ func (s *settings) repair(node *v1.Node) {
 		delete(node.Annotations, attachDetach)
 	}
 	for name := range node.Status.Capacity {
-		if fit.IsExtended(name) {
+		if podspec.IsExtendedResource(name) {
 			node.Status.Capacity[name] = *resource.NewQuantity(0, resource.DecimalSI)
 		}
 	}

@@ -15,7 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/utils/ptr"
 
-	"github.com/kubeletkit/kubeletkit/internal/filesystem"
+	"github.com/kubeletkit/kubeletkit/internal/safefile"
 )
 
 // readFacts reads what cAdvisor reads.
@@ -138,7 +138,7 @@ func readCapacity(opts MachineOptions, capacity v1.ResourceList) error {
 // above it that exists, in bytes.
 func storageSize(dir string) (int64, error) {
 	for {
-		size, err := filesystem.SizeOf(dir)
+		size, err := safefile.DiskSize(dir)
 		if err == nil {
 			return int64(size.Capacity), nil
 		}

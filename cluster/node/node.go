@@ -20,7 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/client-go/kubernetes"
 
-	"github.com/kubeletkit/kubeletkit/internal/backoff"
+	"github.com/kubeletkit/kubeletkit/internal/flow"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
@@ -414,7 +414,7 @@ func worthLogging(failures int) bool { return failures&(failures-1) == 0 }
 // and up to a half more, so that nodes spread. The other parts of the node notice by the lease that
 // the server is back.
 func retryAfter(failures int) time.Duration {
-	return jittered(backoff.Exponential{Min: 2 * fastPeriod, Max: 2 * time.Second}.After(failures), 0.5)
+	return jittered(flow.Backoff{Min: 2 * fastPeriod, Max: 2 * time.Second}.After(failures), 0.5)
 }
 
 // jittered returns d and up to that part of it more.

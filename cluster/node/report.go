@@ -14,7 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kubeletkit/kubeletkit/cluster/internal/outage"
-	"github.com/kubeletkit/kubeletkit/internal/backoff"
+	"github.com/kubeletkit/kubeletkit/internal/flow"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
@@ -150,7 +150,7 @@ func (n *Node) runReports(ctx context.Context) {
 			if ended == nil {
 				wait = min(wait, retryAfter(failures))
 			} else { // another request notices the end of an outage
-				wait = jittered(min(wait, backoff.Exponential{Min: 2 * fastPeriod, Max: wait}.After(failures)), 0.5)
+				wait = jittered(min(wait, flow.Backoff{Min: 2 * fastPeriod, Max: wait}.After(failures)), 0.5)
 			}
 		default:
 			failures, ended = 0, nil

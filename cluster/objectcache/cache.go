@@ -17,15 +17,15 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 
-	"github.com/kubeletkit/kubeletkit/internal/bounds"
 	"github.com/kubeletkit/kubeletkit/podconfig/objects"
+	"github.com/kubeletkit/kubeletkit/podspec"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
 var (
 	// ErrNotRead is returned by lookups of objects that the API server has not answered for.
 	ErrNotRead = errors.New("it has not been read from the API server yet")
-	errTooMany = fmt.Errorf("a pod refers to more than %d secrets and config maps", bounds.MaxReferences)
+	errTooMany = fmt.Errorf("a pod refers to more than %d secrets and config maps", podspec.MaxReferences)
 	// ErrNotReferenced is returned by lookups of objects that no pod of the API server on this
 	// node refers to.
 	ErrNotReferenced = errors.New("no pod that the API server has bound to this node refers to it")
@@ -57,7 +57,7 @@ type Cache struct {
 	pods map[types.UID][]objects.Ref
 	// items are the referenced objects.
 	items map[objects.Ref]*item
-	// barred are the references of the pods that have too many of them, see [bounds.References]. Those of
+	// barred are the references of the pods that have too many of them, see [podspec.BoundedReferences]. Those of
 	// ephemeral containers are not watched, and if the others are too many, neither are these: no
 	// agent runs such a pod.
 	barred map[types.UID][]objects.Ref
@@ -100,7 +100,7 @@ func (c *Cache) Update(changed, removed []*v1.Pod) {
 		if counts(pod) {
 			var all []objects.Ref
 			var within bool
-			if refs, all, within = bounds.References(pod, objects.References); !within {
+			if refs, all, within = podspec.BoundedReferences(pod, objects.References); !within {
 				refs, all = nil, refs
 			}
 			if all != nil {
@@ -113,7 +113,7 @@ func (c *Cache) Update(changed, removed []*v1.Pod) {
 
 // counts reports whether the references of a pod count: it is no mirror pod, and may run.
 func counts(pod *v1.Pod) bool {
-	return !runtime.IsMirror(pod) && !runtime.IsPhaseTerminal(pod.Status.Phase)
+	return !podspec.IsMirror(pod) && !podspec.IsPhaseTerminal(pod.Status.Phase)
 }
 
 // refer sets the references of a pod. mu is held.

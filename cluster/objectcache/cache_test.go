@@ -25,6 +25,7 @@ import (
 	"github.com/kubeletkit/kubeletkit/cluster/objectcache"
 	"github.com/kubeletkit/kubeletkit/internal/testpod"
 	"github.com/kubeletkit/kubeletkit/podconfig/objects"
+	"github.com/kubeletkit/kubeletkit/podspec"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
@@ -248,7 +249,7 @@ func TestReferencesOfAPodChange(t *testing.T) {
 func TestPodsThatDoNotCount(t *testing.T) {
 	t.Parallel()
 	mirror, ended, failed := pod("m", "s"), pod("e", "s"), pod("f", "s")
-	mirror.Annotations = map[string]string{runtime.AnnotationConfigMirror: "u"}
+	mirror.Annotations = map[string]string{podspec.AnnotationConfigMirror: "u"}
 	ended.Status.Phase, failed.Status.Phase = v1.PodSucceeded, v1.PodFailed
 	run(t, func(w *world) {
 		w.create("s", "1", false)

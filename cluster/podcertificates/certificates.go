@@ -15,6 +15,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/kubeletkit/kubeletkit/cluster/internal/podsets"
+	"github.com/kubeletkit/kubeletkit/podspec"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
@@ -196,7 +197,7 @@ func (c *Certificates) projection(k key, pod *v1.Pod, spec *v1.PodCertificatePro
 	}
 	// After it was added: Update forgets a pod that ends from now on.
 	current, known := c.opts.Pod(k.pod)
-	if known && !runtime.IsPhaseTerminal(current.Status.Phase) {
+	if known && !podspec.IsPhaseTerminal(current.Status.Phase) {
 		return p, nil
 	}
 	c.forgetPods(func(uid types.UID) bool { return uid == k.pod })

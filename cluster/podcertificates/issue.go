@@ -18,7 +18,7 @@ import (
 
 	"github.com/kubeletkit/kubeletkit/cluster/internal/listwatch"
 	"github.com/kubeletkit/kubeletkit/cluster/internal/outage"
-	"github.com/kubeletkit/kubeletkit/internal/backoff"
+	"github.com/kubeletkit/kubeletkit/internal/flow"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
@@ -40,7 +40,7 @@ const (
 )
 
 // retries is the delay after tries that have failed. It gets a jitter of up to one half.
-var retries = backoff.Exponential{Min: 100 * time.Millisecond, Max: time.Minute}
+var retries = flow.Backoff{Min: 100 * time.Millisecond, Max: time.Minute}
 
 // Run requests and refreshes certificates until ctx ends, and then returns nil. A second call
 // returns an error that wraps [runtime.ErrAlreadyRunning].

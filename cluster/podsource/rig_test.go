@@ -18,7 +18,7 @@ import (
 	"github.com/kubeletkit/kubeletkit/cluster/podsource"
 	"github.com/kubeletkit/kubeletkit/internal/apitest"
 	"github.com/kubeletkit/kubeletkit/podconfig"
-	"github.com/kubeletkit/kubeletkit/runtime"
+	"github.com/kubeletkit/kubeletkit/podspec"
 )
 
 const node = "node"
@@ -32,7 +32,7 @@ func newPod(name string) *v1.Pod {
 
 func mirror(name string) *v1.Pod {
 	pod := newPod(name)
-	pod.Annotations = map[string]string{runtime.AnnotationConfigMirror: "hash"}
+	pod.Annotations = map[string]string{podspec.AnnotationConfigMirror: "hash"}
 	return pod
 }
 

@@ -12,6 +12,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/kubeletkit/kubeletkit/podconfig"
+	"github.com/kubeletkit/kubeletkit/podspec"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
@@ -86,8 +87,8 @@ func New(client kubernetes.Interface, nodeName string, opts Options) (*Source, e
 	return &Source{client: client, node: nodeName, opts: opts, pods: newTable()}, nil
 }
 
-// Name implements [podconfig.Source]. It returns [runtime.SourceAPI].
-func (s *Source) Name() string { return runtime.SourceAPI }
+// Name implements [podconfig.Source]. It returns [podspec.SourceAPI].
+func (s *Source) Name() string { return podspec.SourceAPI }
 
 // Run implements [podconfig.Source]. It returns an error only if Options.Registered does:
 // failures of the server are logged and repeated until ctx ends.
@@ -146,7 +147,7 @@ func (s *store) change(f func(t *table) Change) {
 	s.synced = s.synced || c.Complete
 	var snapshot []*v1.Pod
 	if c.Complete {
-		snapshot = s.pods.pods(func(pod *v1.Pod) bool { return !runtime.IsMirror(pod) })
+		snapshot = s.pods.pods(func(pod *v1.Pod) bool { return !podspec.IsMirror(pod) })
 	}
 	s.mu.Unlock()
 	if !c.Complete && len(c.Changed)+len(c.Removed) == 0 {
@@ -163,12 +164,12 @@ func (s *store) change(f func(t *table) Change) {
 	}
 	var d podconfig.Delta
 	for _, pod := range c.Changed {
-		if !runtime.IsMirror(pod) {
+		if !podspec.IsMirror(pod) {
 			d.Update = append(d.Update, pod)
 		}
 	}
 	for _, pod := range c.Removed {
-		if !runtime.IsMirror(pod) {
+		if !podspec.IsMirror(pod) {
 			d.Remove = append(d.Remove, pod.UID)
 		}
 	}

@@ -21,6 +21,7 @@ import (
 	"github.com/kubeletkit/kubeletkit/internal/apitest"
 	"github.com/kubeletkit/kubeletkit/podconfig"
 	podconfigfake "github.com/kubeletkit/kubeletkit/podconfig/fake"
+	"github.com/kubeletkit/kubeletkit/podspec"
 	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/runtime/fake"
 )
@@ -63,7 +64,7 @@ func (m *machine) ended(uid types.UID) bool {
 
 func (m *machine) orphaned(namespace, name string) bool {
 	return m.agent.Synced() && !slices.ContainsFunc(m.agent.Parts().PodManager.Pods(), func(pod *v1.Pod) bool {
-		return pod.Namespace == namespace && pod.Name == name && runtime.IsStatic(pod)
+		return pod.Namespace == namespace && pod.Name == name && podspec.IsStatic(pod)
 	})
 }
 
@@ -252,7 +253,7 @@ func TestStaticPodOfAnAgent(t *testing.T) {
 
 		m.static.Set(staticPod("control", "hash-2"))
 		m.after(time.Minute)
-		assert.Equal(t, "hash-2", m.api.Get("default", "control").Annotations[runtime.AnnotationConfigMirror])
+		assert.Equal(t, "hash-2", m.api.Get("default", "control").Annotations[podspec.AnnotationConfigMirror])
 		assert.Equal(t, v1.PodRunning, m.api.Get("default", "control").Status.Phase)
 		m.static.Set()
 		m.after(time.Minute)

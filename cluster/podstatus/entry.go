@@ -10,8 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 
-	"github.com/kubeletkit/kubeletkit/internal/backoff"
-	"github.com/kubeletkit/kubeletkit/runtime"
+	"github.com/kubeletkit/kubeletkit/internal/flow"
+	"github.com/kubeletkit/kubeletkit/podspec"
 )
 
 // entryKey identifies an entry. Pods of different kinds may have the same UID: a manifest may give a
@@ -36,7 +36,7 @@ const (
 
 // keyOf returns the key of the entry that an API object has without a static pod.
 func keyOf(obj *v1.Pod) entryKey {
-	if runtime.IsMirror(obj) {
+	if podspec.IsMirror(obj) {
 		return entryKey{obj.UID, ofMirror}
 	}
 	return entryKey{obj.UID, ofPod}
@@ -174,7 +174,7 @@ func (s *Sink) hold(e *entry, obj *v1.Pod, own, to *v1.PodStatus) time.Duration 
 		}
 		return max(0, e.startAt.Sub(now))
 	}
-	if runtime.IsPhaseTerminal(to.Phase) || !allEnded(to) || obj.DeletionTimestamp == nil && !allEnded(&obj.Status) {
+	if podspec.IsPhaseTerminal(to.Phase) || !allEnded(to) || obj.DeletionTimestamp == nil && !allEnded(&obj.Status) {
 		return 0
 	}
 	if e.held != own {
@@ -211,7 +211,7 @@ func (s *Sink) resend(e *entry, own *v1.PodStatus) time.Duration {
 	if now.Sub(e.resent) > 6*maxResendPeriod {
 		e.resends = 0
 	}
-	if wait := e.resent.Add(backoff.Exponential{Min: s.opts.RetryMin, Max: maxResendPeriod}.After(e.resends)).Sub(now); wait > 0 {
+	if wait := e.resent.Add(flow.Backoff{Min: s.opts.RetryMin, Max: maxResendPeriod}.After(e.resends)).Sub(now); wait > 0 {
 		return wait
 	}
 	e.resends++
@@ -229,7 +229,7 @@ func (s *Sink) refuse(e *entry, own *v1.PodStatus, err error) time.Duration {
 	}
 	e.refusals++
 	s.failed(e, now)
-	after := backoff.Exponential{Min: minInvalidPeriod, Max: maxInvalidPeriod}.After(e.refusals)
+	after := flow.Backoff{Min: minInvalidPeriod, Max: maxInvalidPeriod}.After(e.refusals)
 	if e.refusals == 1 {
 		s.log.Error(err, "The API server refuses a pod's status as invalid; it is sent again when it changes, and after a while", "pod", e.String(), "fields", fields(err), "after", after)
 	} else {

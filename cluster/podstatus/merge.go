@@ -13,7 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
 
-	"github.com/kubeletkit/kubeletkit/runtime"
+	"github.com/kubeletkit/kubeletkit/podspec"
 	"github.com/kubeletkit/kubeletkit/status"
 )
 
@@ -30,7 +30,7 @@ func merge(known, own *v1.PodStatus) v1.PodStatus {
 
 	if goesBack(known.Phase, own.Phase) {
 		to.Phase, to.Reason, to.Message = known.Phase, known.Reason, known.Message
-		if runtime.IsPhaseTerminal(to.Phase) {
+		if podspec.IsPhaseTerminal(to.Phase) {
 			to.Conditions = notReady(own.Conditions, to.Phase)
 		}
 	}
@@ -41,7 +41,7 @@ func merge(known, own *v1.PodStatus) v1.PodStatus {
 		to.StartTime = known.StartTime
 	}
 	to.ObservedGeneration = max(own.ObservedGeneration, known.ObservedGeneration)
-	to.Conditions = mergeConditions(known.Conditions, to.Conditions, runtime.IsPhaseTerminal(to.Phase))
+	to.Conditions = mergeConditions(known.Conditions, to.Conditions, podspec.IsPhaseTerminal(to.Phase))
 	return to
 }
 
@@ -112,7 +112,7 @@ func find(list []v1.PodCondition, t v1.PodConditionType) *v1.PodCondition {
 // goesBack reports whether a change of the phase would go back (kubernetes#58711): a final
 // phase stays, and a Running pod does not become Pending.
 func goesBack(from, to v1.PodPhase) bool {
-	return runtime.IsPhaseTerminal(from) && from != to || from == v1.PodRunning && (to == v1.PodPending || to == "")
+	return podspec.IsPhaseTerminal(from) && from != to || from == v1.PodRunning && (to == v1.PodPending || to == "")
 }
 
 // hurryPeriod is the least time between two changes of readiness of a pod that go first. The calls for 50
@@ -127,7 +127,7 @@ func (s *Sink) urgent(e *entry, from, to *v1.PodStatus) bool {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return runtime.IsPhaseTerminal(to.Phase) != runtime.IsPhaseTerminal(from.Phase) ||
+	return podspec.IsPhaseTerminal(to.Phase) != podspec.IsPhaseTerminal(from.Phase) ||
 		ready(from) != ready(to) && time.Since(e.hurried).Abs() >= hurryPeriod
 }
 

@@ -11,13 +11,13 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
-	"github.com/kubeletkit/kubeletkit/internal/backoff"
-	"github.com/kubeletkit/kubeletkit/runtime"
+	"github.com/kubeletkit/kubeletkit/internal/flow"
+	"github.com/kubeletkit/kubeletkit/podspec"
 )
 
 // hashOf returns the hash of a static pod: kubernetes.io/config.hash, or its UID.
 func hashOf(static *v1.Pod) string {
-	if hash := static.Annotations[runtime.AnnotationConfigHash]; hash != "" {
+	if hash := static.Annotations[podspec.AnnotationConfigHash]; hash != "" {
 		return hash
 	}
 	return string(static.UID)
@@ -30,7 +30,7 @@ func newMirror(static *v1.Pod, nodeName string, nodeUID types.UID) *v1.Pod {
 	if annotations == nil {
 		annotations = map[string]string{}
 	}
-	annotations[runtime.AnnotationConfigMirror] = hashOf(static)
+	annotations[podspec.AnnotationConfigMirror] = hashOf(static)
 	mirror := &v1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
 			Name: static.Name, Namespace: static.Namespace, Labels: static.Labels, Annotations: annotations,
@@ -47,8 +47,8 @@ func newMirror(static *v1.Pod, nodeName string, nodeUID types.UID) *v1.Pod {
 // back, is made anew.
 func usable(mirror, static *v1.Pod, own *v1.PodStatus) bool {
 	return mirror.DeletionTimestamp == nil &&
-		mirror.Annotations[runtime.AnnotationConfigMirror] == hashOf(static) &&
-		!(runtime.IsPhaseTerminal(mirror.Status.Phase) && !runtime.IsPhaseTerminal(own.Phase))
+		mirror.Annotations[podspec.AnnotationConfigMirror] == hashOf(static) &&
+		!(podspec.IsPhaseTerminal(mirror.Status.Phase) && !podspec.IsPhaseTerminal(own.Phase))
 }
 
 // mirrored returns the status for a mirror pod: a static pod has no generation of its own.
@@ -71,7 +71,7 @@ func (s *Sink) syncMirror(ctx context.Context, e *entry, static *v1.Pod, own *v1
 	}
 	watched, _ := s.pods.ByName(e.name.Namespace, e.name.Name)
 	obj := s.known(e, watched)
-	if obj != nil && runtime.IsMirror(obj) && !usable(obj, static, own) {
+	if obj != nil && podspec.IsMirror(obj) && !usable(obj, static, own) {
 		if err := s.removeOnce(ctx, e, obj); err != nil {
 			return 0, err
 		}
@@ -90,7 +90,7 @@ func (s *Sink) syncMirror(ctx context.Context, e *entry, static *v1.Pod, own *v1
 			return wait, err
 		}
 	}
-	if !runtime.IsMirror(obj) {
+	if !podspec.IsMirror(obj) {
 		return 0, s.bar(e, own, fmt.Errorf("static pod %s: it has no mirror pod, because another pod has its name: rename or delete one of them", e))
 	}
 	_, wait, err = s.write(ctx, e, obj, own, mirrored(*own, obj))
@@ -124,7 +124,7 @@ func (s *Sink) create(ctx context.Context, e *entry, mirror *v1.Pod, own *v1.Pod
 		}); getErr != nil {
 			return nil, 0, fmt.Errorf("static pod %s: reading the pod that has the name of its mirror pod: %w", e, getErr)
 		}
-		if runtime.IsMirror(obj) && (obj.DeletionTimestamp != nil || obj.Annotations[runtime.AnnotationConfigMirror] != mirror.Annotations[runtime.AnnotationConfigMirror]) {
+		if podspec.IsMirror(obj) && (obj.DeletionTimestamp != nil || obj.Annotations[podspec.AnnotationConfigMirror] != mirror.Annotations[podspec.AnnotationConfigMirror]) {
 			return nil, 0, s.bar(e, own, fmt.Errorf("static pod %s: creating its mirror pod: an earlier one still exists: %w", e, err))
 		}
 		return obj, 0, nil
@@ -150,7 +150,7 @@ func (s *Sink) bar(e *entry, own *v1.PodStatus, err error) error {
 		e.refusals, e.refusedAt = 0, now
 	}
 	e.refusals++
-	e.refused, e.sendAgain = own, now.Add(backoff.Exponential{Min: s.opts.RetryMin, Max: maxInvalidPeriod}.After(e.refusals))
+	e.refused, e.sendAgain = own, now.Add(flow.Backoff{Min: s.opts.RetryMin, Max: maxInvalidPeriod}.After(e.refusals))
 	s.plan(e, e.sendAgain)
 	s.poke()
 	return &barredError{err}

@@ -15,7 +15,7 @@ import (
 
 	"github.com/kubeletkit/kubeletkit/cluster/internal/outage/outagetest"
 	"github.com/kubeletkit/kubeletkit/internal/apitest"
-	"github.com/kubeletkit/kubeletkit/runtime"
+	"github.com/kubeletkit/kubeletkit/podspec"
 )
 
 func TestMirrorPods(t *testing.T) {
@@ -28,7 +28,7 @@ func TestMirrorPods(t *testing.T) {
 		r.deliver(one, ended(v1.PodFailed))
 		r.gone(one)
 		assert.Empty(t, r.writes(), "of its predecessor nothing is shown any more")
-		assert.Equal(t, "hash-2", r.api.Get("default", "web").Annotations[runtime.AnnotationConfigMirror])
+		assert.Equal(t, "hash-2", r.api.Get("default", "web").Annotations[podspec.AnnotationConfigMirror])
 
 		r.deliver(two, ended(v1.PodFailed))
 		r.writes()
@@ -52,7 +52,7 @@ func TestSuccessorThatIsGone(t *testing.T) {
 		r.writes()
 		r.deliver(one, running(false))
 		assert.Equal(t, []string{"create default/web", "patch default/web status"}, r.writes())
-		assert.Equal(t, "hash-1", r.api.Get("default", "web").Annotations[runtime.AnnotationConfigMirror])
+		assert.Equal(t, "hash-1", r.api.Get("default", "web").Annotations[podspec.AnnotationConfigMirror])
 		r.gone(one)
 		assert.Nil(t, r.api.Get("default", "web"))
 	})
@@ -65,7 +65,7 @@ func TestMirrorPodWithTheUIDOfAStaticPod(t *testing.T) {
 		r.static["other"] = true
 		r.mu.Unlock()
 		forged := staticPod("other", "hash")
-		forged.Annotations[runtime.AnnotationConfigMirror] = "hash"
+		forged.Annotations[podspec.AnnotationConfigMirror] = "hash"
 		r.api.Create(forged)
 		synctest.Wait()
 		static := staticPod("web", "hash")
@@ -205,7 +205,7 @@ func TestMirrorPodsThatCannotBe(t *testing.T) {
 				synctest.Wait()
 				for _, name := range []string{"web", "other"} {
 					if got := r.api.Get("default", name); assert.NotNil(t, got) {
-						assert.True(t, runtime.IsMirror(got))
+						assert.True(t, podspec.IsMirror(got))
 						assert.Equal(t, v1.PodRunning, got.Status.Phase)
 					}
 				}

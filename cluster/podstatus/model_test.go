@@ -21,6 +21,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/kubeletkit/kubeletkit/internal/apitest"
+	"github.com/kubeletkit/kubeletkit/podspec"
 	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/status"
 )
@@ -114,8 +115,8 @@ func (m *model) after(r *apitest.Request) error {
 			m.violated("the phase of %s (%s) went from %s to %s", pod.Name, pod.UID, last, pod.Status.Phase)
 		}
 		whose := string(pod.UID)
-		if runtime.IsMirror(pod) {
-			whose = pod.Annotations[runtime.AnnotationConfigMirror]
+		if podspec.IsMirror(pod) {
+			whose = pod.Annotations[podspec.AnnotationConfigMirror]
 		}
 		if pod.Status.HostIP != "" && pod.Status.HostIP != whose {
 			m.violated("pod %s (%s) has the status of %s", pod.Name, whose, pod.Status.HostIP)
@@ -137,7 +138,7 @@ func (m *model) checkDelete(r *apitest.Request) {
 		return
 	}
 	pod := m.api.Get(r.Namespace, r.Name)
-	if pod == nil || pod.UID != *opts.Preconditions.UID || runtime.IsMirror(pod) {
+	if pod == nil || pod.UID != *opts.Preconditions.UID || podspec.IsMirror(pod) {
 		return
 	}
 	if !m.opts.Ended(pod.UID) {
@@ -190,7 +191,7 @@ func (m *model) agent() {
 	}
 	here := map[types.UID]bool{}
 	for _, pod := range m.src.Pods() {
-		if runtime.IsMirror(pod) {
+		if podspec.IsMirror(pod) {
 			continue
 		}
 		here[pod.UID] = true
@@ -407,7 +408,7 @@ func (m *model) checkMirror() error {
 		return errors.New("the static pod has no mirror pod")
 	case static == nil:
 		return errors.New("the mirror pod has no static pod")
-	case mirror.Annotations[runtime.AnnotationConfigMirror] != string(static.pod.UID):
+	case mirror.Annotations[podspec.AnnotationConfigMirror] != string(static.pod.UID):
 		return errors.New("the mirror pod is of another static pod")
 	case mirror.Status.HostIP != string(static.pod.UID):
 		return fmt.Errorf("the mirror pod has the status of %q", mirror.Status.HostIP)

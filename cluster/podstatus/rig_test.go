@@ -19,6 +19,7 @@ import (
 	"github.com/kubeletkit/kubeletkit/cluster/podstatus"
 	"github.com/kubeletkit/kubeletkit/internal/apitest"
 	"github.com/kubeletkit/kubeletkit/podconfig"
+	"github.com/kubeletkit/kubeletkit/podspec"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
@@ -40,7 +41,7 @@ func apiPod(name string) *v1.Pod {
 func staticPod(name string, uid types.UID) *v1.Pod {
 	pod := apiPod(name)
 	pod.UID = uid
-	pod.Annotations = map[string]string{runtime.AnnotationConfigSource: "file", runtime.AnnotationConfigHash: string(uid)}
+	pod.Annotations = map[string]string{podspec.AnnotationConfigSource: "file", podspec.AnnotationConfigHash: string(uid)}
 	return pod
 }
 

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/kubeletkit/kubeletkit/cluster/internal/outage"
-	"github.com/kubeletkit/kubeletkit/internal/join"
+	"github.com/kubeletkit/kubeletkit/internal/flow"
 	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/status"
 )
@@ -25,7 +25,7 @@ func (s *Sink) Run(ctx context.Context) error {
 		return fmt.Errorf("podstatus: %w", runtime.ErrAlreadyRunning)
 	}
 	var calls sync.WaitGroup
-	defer join.Wait(&calls, join.Late, func() {
+	defer flow.Wait(&calls, flow.Late, func() {
 		s.log.Error(nil, "The status sink cannot stop: a call of the API server has not returned although its context has ended")
 	})
 	timer := time.NewTimer(0)

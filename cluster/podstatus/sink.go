@@ -14,7 +14,8 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/kubeletkit/kubeletkit/cluster/podsource"
-	"github.com/kubeletkit/kubeletkit/internal/backoff"
+	"github.com/kubeletkit/kubeletkit/internal/flow"
+	"github.com/kubeletkit/kubeletkit/podspec"
 	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/status"
 )
@@ -99,7 +100,7 @@ type Sink struct {
 	opts    Options
 	log     logr.Logger
 	budget  *limiter
-	backoff backoff.Exponential
+	backoff flow.Backoff
 
 	// wake holds a token when the agenda may have changed. Further tokens are dropped.
 	wake chan struct{}
@@ -159,7 +160,7 @@ func New(client kubernetes.Interface, pods Pods, opts Options) (*Sink, error) {
 	return &Sink{
 		client: client, pods: pods, opts: opts, log: opts.Logger,
 		budget:  newLimiter(float64(opts.QPS), opts.Burst),
-		backoff: backoff.Exponential{Min: opts.RetryMin, Max: opts.RetryMax},
+		backoff: flow.Backoff{Min: opts.RetryMin, Max: opts.RetryMax},
 		wake:    make(chan struct{}, 1),
 		entries: map[entryKey]*entry{}, static: map[types.NamespacedName]types.UID{}, agenda: map[*entry]time.Time{},
 	}, nil
@@ -192,7 +193,7 @@ func (s *Sink) forget(e *entry) {
 // Run sends it at its time, too.
 func (s *Sink) Deliver(ctx context.Context, pod *v1.Pod, own v1.PodStatus) (status.Result, error) {
 	key := entryKey{pod.UID, ofPod}
-	if runtime.IsStatic(pod) {
+	if podspec.IsStatic(pod) {
 		key.kind = ofStatic
 	}
 	s.mu.Lock()
@@ -249,7 +250,7 @@ func (s *Sink) PodGone(ctx context.Context, ref runtime.PodRef, _ *v1.PodStatus)
 	if !ok {
 		mirror = created
 	}
-	if mirror == nil || !runtime.IsMirror(mirror) {
+	if mirror == nil || !podspec.IsMirror(mirror) {
 		return nil
 	}
 	if err = s.remove(ctx, mirror); err == nil || ctx.Err() != nil || s.opts.Orphaned == nil {
@@ -319,7 +320,7 @@ func (s *Sink) PodsChanged(c podsource.Change) {
 // entryOf returns the entry of the API object, nil if there is none. A mirror pod belongs to the entry
 // of its static pod. s.mu is held.
 func (s *Sink) entryOf(obj *v1.Pod) *entry {
-	if static, ok := s.static[types.NamespacedName{Namespace: obj.Namespace, Name: obj.Name}]; ok && runtime.IsMirror(obj) {
+	if static, ok := s.static[types.NamespacedName{Namespace: obj.Namespace, Name: obj.Name}]; ok && podspec.IsMirror(obj) {
 		return s.entries[entryKey{static, ofStatic}]
 	}
 	return s.entries[keyOf(obj)]
@@ -347,7 +348,7 @@ func (s *Sink) objectRemoved(obj *v1.Pod, now time.Time) {
 func (s *Sink) objectChanged(obj *v1.Pod, now time.Time) {
 	e := s.entryOf(obj)
 	if e == nil {
-		if obj.DeletionTimestamp == nil && !runtime.IsMirror(obj) {
+		if obj.DeletionTimestamp == nil && !podspec.IsMirror(obj) {
 			return // its status will come
 		}
 		e = s.entry(keyOf(obj), types.NamespacedName{Namespace: obj.Namespace, Name: obj.Name})

@@ -11,7 +11,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/utils/ptr"
 
-	"github.com/kubeletkit/kubeletkit/runtime"
+	"github.com/kubeletkit/kubeletkit/podspec"
 	"github.com/kubeletkit/kubeletkit/status"
 )
 
@@ -63,7 +63,7 @@ func TestMirrorPod(t *testing.T) {
 		r.deliver(pod, running(true))
 		assert.Equal(t, []string{"create default/web", "patch default/web status"}, r.writes())
 		mirror := r.api.Get("default", "web")
-		assert.Equal(t, "hash-1", mirror.Annotations[runtime.AnnotationConfigMirror])
+		assert.Equal(t, "hash-1", mirror.Annotations[podspec.AnnotationConfigMirror])
 		assert.Equal(t, "node-uid", string(mirror.OwnerReferences[0].UID))
 		assert.Equal(t, v1.PodRunning, mirror.Status.Phase)
 

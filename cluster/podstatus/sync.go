@@ -10,7 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/kubeletkit/kubeletkit/runtime"
+	"github.com/kubeletkit/kubeletkit/podspec"
 	"github.com/kubeletkit/kubeletkit/status"
 )
 
@@ -96,7 +96,7 @@ func (s *Sink) finish(ctx context.Context, e *entry, obj *v1.Pod, own *v1.PodSta
 	if deleted {
 		return nil
 	}
-	reported := own == nil || runtime.IsPhaseTerminal(obj.Status.Phase) || refused && runtime.IsPhaseTerminal(own.Phase)
+	reported := own == nil || podspec.IsPhaseTerminal(obj.Status.Phase) || refused && podspec.IsPhaseTerminal(own.Phase)
 	if !reported {
 		return nil // its status is written by Run
 	}

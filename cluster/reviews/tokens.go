@@ -11,7 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 
-	"github.com/kubeletkit/kubeletkit/internal/bearer"
+	"github.com/kubeletkit/kubeletkit/internal/nodenet"
 )
 
 const (
@@ -49,7 +49,7 @@ var errInvalidToken = errors.New("invalid bearer token")
 // Authenticate returns the user of the token in the header Authorization, nil if there is none,
 // and an error if it is not valid or could not be reviewed.
 func (t *Tokens) Authenticate(req *http.Request) (*authenticationv1.UserInfo, error) {
-	token := bearer.Token(req)
+	token := nodenet.BearerToken(req)
 	if token == "" {
 		return nil, nil
 	}

@@ -16,7 +16,7 @@ import (
 	"github.com/kubeletkit/kubeletkit/cluster/internal/listwatch"
 	"github.com/kubeletkit/kubeletkit/cluster/internal/table"
 	"github.com/kubeletkit/kubeletkit/podconfig/checkpoint"
-	"github.com/kubeletkit/kubeletkit/runtime"
+	"github.com/kubeletkit/kubeletkit/podspec"
 )
 
 // ErrNotRead is returned by [Services.Env] while the services are not known.
@@ -80,13 +80,13 @@ func (s *Services) Run(ctx context.Context) error {
 }
 
 // Env returns the variables of services for the containers of a pod. The error wraps [ErrNotRead], but
-// never for a static pod. Or it wraps [runtime.ErrTooLong] if no process can have so many variables, or is
+// never for a static pod. Or it wraps [podspec.ErrTooLong] if no process can have so many variables, or is
 // the cause of ctx's end.
 func (s *Services) Env(ctx context.Context, pod *v1.Pod) ([]v1.EnvVar, error) {
 	var seen []service
 	links := pod.Spec.EnableServiceLinks == nil || *pod.Spec.EnableServiceLinks
 	find := func(all map[string]service) { seen = ofPod(all, pod.Namespace, links) }
-	if runtime.IsStatic(pod) {
+	if podspec.IsStatic(pod) {
 		_ = s.table.ReadNow(find) // as in kubelet, without those that are not known
 		return bounded(pod, seen)
 	}
@@ -103,10 +103,10 @@ func (s *Services) Env(ctx context.Context, pod *v1.Pod) ([]v1.EnvVar, error) {
 
 // bounded returns the variables of the services, or an error if no process can have so many.
 func bounded(pod *v1.Pod, seen []service) ([]v1.EnvVar, error) {
-	env, fit := variables(seen, runtime.MaxArguments)
+	env, fit := variables(seen, podspec.MaxArguments)
 	if !fit {
 		return nil, fmt.Errorf("environment variables of the services in namespace %s: %w: no process can have more than %d bytes of variables; set enableServiceLinks of the pod to false",
-			pod.Namespace, runtime.ErrTooLong, runtime.MaxArguments)
+			pod.Namespace, podspec.ErrTooLong, podspec.MaxArguments)
 	}
 	return env, nil
 }

@@ -22,6 +22,7 @@ import (
 
 	"github.com/kubeletkit/kubeletkit/cluster/services"
 	"github.com/kubeletkit/kubeletkit/internal/apitest"
+	"github.com/kubeletkit/kubeletkit/podspec"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
@@ -199,7 +200,7 @@ func TestServicesAreNotKnown(t *testing.T) {
 		require.ErrorIs(t, err, services.ErrNotRead)
 		assert.Zero(t, time.Since(start), "only the first one waits")
 		static := makePod("shop", true)
-		static.Annotations = map[string]string{runtime.AnnotationConfigSource: "file"}
+		static.Annotations = map[string]string{podspec.AnnotationConfigSource: "file"}
 		_, err = w.hosts(static)
 		require.NoError(t, err, "static pods do not wait")
 		assert.Empty(t, w.take())
@@ -293,13 +294,13 @@ func TestTooManyVariables(t *testing.T) {
 		_, err := w.Env(w.t.Context(), makePod("other", true))
 		require.NoError(t, err)
 		static := makePod("shop", true)
-		static.Annotations = map[string]string{runtime.AnnotationConfigSource: "file"}
+		static.Annotations = map[string]string{podspec.AnnotationConfigSource: "file"}
 		for _, pod := range []*v1.Pod{makePod("shop", true), static} {
 			var before, after goruntime.MemStats
 			goruntime.ReadMemStats(&before)
 			env, err := w.Env(w.t.Context(), pod)
 			goruntime.ReadMemStats(&after)
-			require.ErrorIs(t, err, runtime.ErrTooLong)
+			require.ErrorIs(t, err, podspec.ErrTooLong)
 			require.ErrorContains(t, err, "services in namespace shop")
 			assert.Empty(t, env)
 			assert.Less(t, (after.TotalAlloc-before.TotalAlloc)>>20, uint64(80), "MiB")

@@ -13,7 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kubeletkit/kubeletkit/cluster/internal/outage"
-	"github.com/kubeletkit/kubeletkit/internal/backoff"
+	"github.com/kubeletkit/kubeletkit/internal/flow"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
@@ -37,7 +37,7 @@ const (
 )
 
 // retries is the delay after refreshes that have failed. It gets a jitter of up to one half.
-var retries = backoff.Exponential{Min: time.Second, Max: time.Minute}
+var retries = flow.Backoff{Min: time.Second, Max: time.Minute}
 
 // entry is a token. Only refreshAt and failures change; the mutex of Tokens guards them.
 type entry struct {

@@ -19,7 +19,7 @@ import (
 	"github.com/kubeletkit/kubeletkit/cluster/internal/listwatch"
 	"github.com/kubeletkit/kubeletkit/cluster/internal/table"
 	"github.com/kubeletkit/kubeletkit/podconfig/checkpoint"
-	"github.com/kubeletkit/kubeletkit/runtime"
+	"github.com/kubeletkit/kubeletkit/podspec"
 )
 
 // ErrNotRead is returned by [Bundles.TrustBundle] while the bundles are not known.
@@ -110,7 +110,7 @@ func (b *Bundles) TrustBundle(ctx context.Context, pod *v1.Pod, request *v1.Clus
 
 // Uses reports whether a volume that a container of the pod uses has cluster trust bundles.
 func Uses(pod *v1.Pod) bool {
-	for v := range runtime.UsedVolumes(&pod.Spec) {
+	for v := range podspec.UsedVolumes(&pod.Spec) {
 		if p := v.Projected; p != nil {
 			for j := range p.Sources {
 				if p.Sources[j].ClusterTrustBundle != nil {

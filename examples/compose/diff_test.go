@@ -25,6 +25,7 @@ import (
 	"github.com/kubeletkit/kubeletkit/podconfig"
 	podconfigfake "github.com/kubeletkit/kubeletkit/podconfig/fake"
 	"github.com/kubeletkit/kubeletkit/podconfig/objects"
+	"github.com/kubeletkit/kubeletkit/podspec"
 	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/runtime/fake"
 )
@@ -88,7 +89,7 @@ type script struct {
 func (s *script) run(t *testing.T, compose func(o Options) (composed, error)) {
 	s.rt = fake.New(fake.Options{Dir: s.root})
 	defer s.rt.Close()
-	host, source, secrets := *s.rt.Host(), podconfigfake.NewSource(runtime.SourceAPI), objects.New()
+	host, source, secrets := *s.rt.Host(), podconfigfake.NewSource(podspec.SourceAPI), objects.New()
 	host.Allocatable = v1.ResourceList{v1.ResourceCPU: resource.MustParse("4"), v1.ResourceMemory: resource.MustParse("1Gi")}
 	secrets.Set(secret("1"))
 	var err error
@@ -205,7 +206,7 @@ func secret(value string) *v1.Secret {
 // sizedPod returns a pod of the API with a limit of its memory.
 func sizedPod(generation int64, memory string) *v1.Pod {
 	return testpod.With(makePod("sized"), func(pod *v1.Pod) {
-		pod.Generation, pod.Annotations = generation, map[string]string{runtime.AnnotationConfigSource: runtime.SourceAPI}
+		pod.Generation, pod.Annotations = generation, map[string]string{podspec.AnnotationConfigSource: podspec.SourceAPI}
 		list := v1.ResourceList{v1.ResourceMemory: resource.MustParse(memory)}
 		pod.Spec.Containers[0].Resources = v1.ResourceRequirements{Requests: list, Limits: list}
 	})

@@ -19,6 +19,7 @@ import (
 	"github.com/kubeletkit/kubeletkit/podconfig"
 	"github.com/kubeletkit/kubeletkit/podconfig/objects"
 	"github.com/kubeletkit/kubeletkit/podmanager"
+	"github.com/kubeletkit/kubeletkit/podspec"
 	"github.com/kubeletkit/kubeletkit/podsync"
 	"github.com/kubeletkit/kubeletkit/podworkers"
 	"github.com/kubeletkit/kubeletkit/prober"
@@ -113,7 +114,7 @@ func New(o Options) (_ *Node, err error) {
 				return !desired || pod.DeletionTimestamp != nil
 			},
 			ResizePending: func(uid types.UID) (v1.PodCondition, bool) { return n.handler.ResizePending(uid) },
-			SpareStatic:   slices.ContainsFunc(o.Sources, func(s podconfig.Source) bool { return s.Name() == runtime.SourceAPI }),
+			SpareStatic:   slices.ContainsFunc(o.Sources, func(s podconfig.Source) bool { return s.Name() == podspec.SourceAPI }),
 			NetworkReady:  n.networkReady, Event: o.Event, Record: n.history.Record, Logger: log.WithName("podsync"),
 		})
 	if err != nil {

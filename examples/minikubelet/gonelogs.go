@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/recent"
+	"github.com/kubeletkit/kubeletkit/podspec"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
@@ -58,7 +59,7 @@ func (n node) RuntimeStatus(uid types.UID) (*runtime.PodStatus, bool) {
 // logsOf returns the log directory of the pod, "" if it can have none.
 func (n node) logsOf(pod *v1.Pod) string {
 	name := runtime.RefOf(pod).LogDirName()
-	if !runtime.IsFileName(types.UID(name)) {
+	if !podspec.IsFileName(types.UID(name)) {
 		return ""
 	}
 	return filepath.Join(n.Parts().Host.PodLogsDir, name)
@@ -68,7 +69,7 @@ func (n node) logsOf(pod *v1.Pod) string {
 // directory, <container>/<restart count>.log, the newest first.
 func loggedInstances(pod *v1.Pod, dir string) *runtime.PodStatus {
 	status := &runtime.PodStatus{PodRef: runtime.RefOf(pod)}
-	for _, c := range runtime.Containers(&pod.Spec) {
+	for _, c := range podspec.Containers(&pod.Spec) {
 		entries, _ := os.ReadDir(filepath.Join(dir, c.Name))
 		for _, e := range entries {
 			digits, ok := strings.CutSuffix(e.Name(), ".log")

@@ -42,6 +42,7 @@ import (
 	prommetrics "github.com/kubeletkit/kubeletkit/metrics/prometheus"
 	"github.com/kubeletkit/kubeletkit/podconfig"
 	"github.com/kubeletkit/kubeletkit/podconfig/file"
+	"github.com/kubeletkit/kubeletkit/podspec"
 	"github.com/kubeletkit/kubeletkit/prober"
 	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/runtime/cri"
@@ -142,7 +143,7 @@ type unprivileged struct{ runtime.Runtime }
 func (u unprivileged) Unwrap() any { return u.Runtime }
 
 func (u unprivileged) SyncPod(ctx context.Context, req runtime.PodSync) (runtime.SyncResult, error) {
-	for _, c := range runtime.Containers(&req.Pod.Spec) {
+	for _, c := range podspec.Containers(&req.Pod.Spec) {
 		if sc := c.SecurityContext; sc != nil && sc.Privileged != nil && *sc.Privileged {
 			return runtime.SyncResult{}, &runtime.TerminalError{Reason: "Privileged", Message: "container " + c.Name + " is privileged, which this node does not run"}
 		}

@@ -8,7 +8,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/common/expfmt"
 
-	"github.com/kubeletkit/kubeletkit/internal/page"
+	"github.com/kubeletkit/kubeletkit/internal/nodenet"
 )
 
 // Handler returns a handler of a page of metrics in Prometheus' text format. Clients at the same
@@ -16,7 +16,7 @@ import (
 // which there are 4 at most. As with kubelet, a metric that cannot be gathered does not keep the
 // others from the page; it is logged.
 func Handler(gatherer prometheus.Gatherer, log logr.Logger) http.Handler {
-	return page.NewShared(string(expfmt.NewFormat(expfmt.TypeTextPlain)), func(buf []byte) ([]byte, error) {
+	return nodenet.NewSharedPage(string(expfmt.NewFormat(expfmt.TypeTextPlain)), func(buf []byte) ([]byte, error) {
 		families, err := gatherer.Gather()
 		if err != nil {
 			log.Info("Some metrics cannot be gathered", "reason", err.Error())

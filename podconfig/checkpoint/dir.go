@@ -18,13 +18,14 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/kubeletkit/kubeletkit/internal/backoff"
+	"github.com/kubeletkit/kubeletkit/internal/flow"
 	"github.com/kubeletkit/kubeletkit/podconfig/objects"
+	"github.com/kubeletkit/kubeletkit/podspec"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
 // retries is the delay after failed writes.
-var retries = backoff.Exponential{Min: time.Second, Max: time.Minute}
+var retries = flow.Backoff{Min: time.Second, Max: time.Minute}
 
 // Options are the settings of a [Dir]. The zero value is valid.
 type Options struct {
@@ -123,7 +124,7 @@ func New(dir string, opts Options) (*Dir, error) {
 // Keep keeps a record of the pod and of the objects that it refers to. It does not
 // block: [Dir.Run] writes the record. The pod must not be changed afterwards.
 func (s *Dir) Keep(pod *v1.Pod) {
-	if !runtime.IsFileName(pod.UID) {
+	if !podspec.IsFileName(pod.UID) {
 		return // agents do not admit such pods
 	}
 	s.mu.Lock()

@@ -8,6 +8,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/kubeletkit/kubeletkit/podspec"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
@@ -15,7 +16,7 @@ import (
 // stays when the pod itself is dropped, until EndDelivered. It does not block: [Dir.Run]
 // writes the record, before it removes that of the pod.
 func (s *Dir) KeepEnd(pod runtime.PodRef) {
-	if !runtime.IsFileName(pod.UID) {
+	if !podspec.IsFileName(pod.UID) {
 		return
 	}
 	s.mu.Lock()
@@ -80,7 +81,7 @@ func (s *Dir) loadEnd(name string, record []byte) error {
 	if err := json.Unmarshal(data, &ref); err != nil {
 		return fmt.Errorf("%w: %w", errForeign, err)
 	}
-	if !runtime.IsFileName(ref.UID) || fileOfEnd(ref.UID).name != name {
+	if !podspec.IsFileName(ref.UID) || fileOfEnd(ref.UID).name != name {
 		return fmt.Errorf("%w of that name: the pod in it has UID %q", errForeign, ref.UID)
 	}
 	s.ends[ref.UID] = ref

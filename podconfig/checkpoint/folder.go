@@ -17,7 +17,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/kubeletkit/kubeletkit/internal/regular"
+	"github.com/kubeletkit/kubeletkit/internal/safefile"
 )
 
 // Names in a folder. Records end in suffix. Files that begin with scratch are records
@@ -206,7 +206,7 @@ func (f folder) purgeAside() (removed []string, err error) {
 
 // startOf returns the first bytes of a file.
 func startOf(path string) ([]byte, error) {
-	f, err := regular.Open(path)
+	f, err := safefile.Open(path)
 	if err != nil {
 		return nil, err
 	}

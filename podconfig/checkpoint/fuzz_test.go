@@ -10,6 +10,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/kubeletkit/kubeletkit/podconfig/objects"
+	"github.com/kubeletkit/kubeletkit/podspec"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
@@ -33,7 +34,7 @@ func FuzzContent(f *testing.F) {
 		var pod v1.Pod
 		if json.Unmarshal(data, &pod) == nil {
 			name := fileOfPod(pod.UID).name
-			if got, err := s.podOf(name, packed(name)); err == nil && (got.UID != pod.UID || !runtime.IsFileName(got.UID)) {
+			if got, err := s.podOf(name, packed(name)); err == nil && (got.UID != pod.UID || !podspec.IsFileName(got.UID)) {
 				t.Errorf("pod %q in the record of %q", got.UID, pod.UID)
 			}
 		}
@@ -45,7 +46,7 @@ func FuzzContent(f *testing.F) {
 		var ref runtime.PodRef
 		if json.Unmarshal(data, &ref) == nil {
 			name := fileOfEnd(ref.UID).name
-			if err := s.loadEnd(name, packed(name)); err == nil && !runtime.IsFileName(ref.UID) {
+			if err := s.loadEnd(name, packed(name)); err == nil && !podspec.IsFileName(ref.UID) {
 				t.Errorf("the end of pod %q", ref.UID)
 			}
 		}

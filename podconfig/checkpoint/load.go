@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kubeletkit/kubeletkit/podconfig/manifest"
+	"github.com/kubeletkit/kubeletkit/podspec"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
@@ -103,7 +104,7 @@ func (s *Dir) podOf(name string, record []byte) (*v1.Pod, error) {
 	if err := json.Unmarshal(data, pod); err != nil {
 		return nil, fmt.Errorf("%w: %w", errForeign, err)
 	}
-	if !runtime.IsFileName(pod.UID) || string(pod.UID) != name && fileOfPod(pod.UID).name != name {
+	if !podspec.IsFileName(pod.UID) || string(pod.UID) != name && fileOfPod(pod.UID).name != name {
 		return nil, fmt.Errorf("%w of that name: the pod in it has UID %q", errForeign, pod.UID)
 	}
 	if errs := manifest.Validate(pod, manifest.Options{Allow: manifest.AllowedRefs{All: true}}); len(errs) > 0 {

@@ -8,7 +8,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/kubeletkit/kubeletkit/runtime"
+	"github.com/kubeletkit/kubeletkit/podspec"
 )
 
 // KeepState keeps a record of what a component needs after a reboot, such as the services
@@ -16,7 +16,7 @@ import (
 // block: [Dir.Run] writes the state as JSON. The state must not be changed afterwards.
 // With a key it is encrypted. The name must be a file name, otherwise nothing is kept.
 func (s *Dir) KeepState(name string, state any) {
-	if !runtime.IsFileName(types.UID(name)) || len(name) > maxName {
+	if !podspec.IsFileName(types.UID(name)) || len(name) > maxName {
 		return
 	}
 	s.mu.Lock()

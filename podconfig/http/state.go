@@ -9,8 +9,8 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/kubeletkit/kubeletkit/internal/backoff"
-	"github.com/kubeletkit/kubeletkit/internal/clip"
+	"github.com/kubeletkit/kubeletkit/internal/flow"
+	"github.com/kubeletkit/kubeletkit/internal/text"
 	"github.com/kubeletkit/kubeletkit/podconfig"
 	"github.com/kubeletkit/kubeletkit/podconfig/manifest"
 )
@@ -73,8 +73,8 @@ const maxError = 1000
 
 // short returns the error of a request with a text of bounded length.
 func short(err error) error {
-	if text := err.Error(); len(text) > maxError {
-		return errors.New(clip.Text(text, maxError))
+	if message := err.Error(); len(message) > maxError {
+		return errors.New(text.Clip(message, maxError))
 	}
 	return err
 }
@@ -112,7 +112,7 @@ func (s *state) wait() time.Duration {
 	if s.unanswered == 0 {
 		return s.opts.CheckFrequency
 	}
-	retries := backoff.Exponential{Min: min(minRetry, s.opts.CheckFrequency), Max: s.opts.CheckFrequency}
+	retries := flow.Backoff{Min: min(minRetry, s.opts.CheckFrequency), Max: s.opts.CheckFrequency}
 	return retries.After(s.unanswered)
 }
 

@@ -17,7 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	kjson "sigs.k8s.io/json"
 
-	"github.com/kubeletkit/kubeletkit/internal/quantity"
+	"github.com/kubeletkit/kubeletkit/podspec"
 )
 
 // parse parses a document into maps, lists and scalars, of the types that the JSON or the
@@ -178,7 +178,7 @@ func (w *jsonWriter) write(tree any, without string) error {
 type jsonWriter struct {
 	buf   []byte
 	limit int
-	// longNumber means that a string may be a quantity that takes long, see quantity.Check.
+	// longNumber means that a string may be a quantity that takes long, see podspec.CheckQuantity.
 	longNumber bool
 	// items is the number of elements of lists so far.
 	items int
@@ -239,7 +239,7 @@ func (w *jsonWriter) string(s string) error {
 	if err := w.fits(len(s)); err != nil {
 		return err
 	}
-	w.longNumber = w.longNumber || isNumeric(s) && quantity.Check(s) != nil
+	w.longNumber = w.longNumber || isNumeric(s) && podspec.CheckQuantity(s) != nil
 	for i := range len(s) {
 		if c := s[i]; c < ' ' || c > '~' || c == '"' || c == '\\' || c == '<' || c == '>' || c == '&' {
 			text, err := json.Marshal(s) // for the escapes

@@ -7,8 +7,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	resourcehelper "k8s.io/component-helpers/resource"
 
-	"github.com/kubeletkit/kubeletkit/internal/imageref"
-	"github.com/kubeletkit/kubeletkit/runtime"
+	"github.com/kubeletkit/kubeletkit/internal/text"
+	"github.com/kubeletkit/kubeletkit/podspec"
 )
 
 // SetDefaults sets the defaults of a pod in place, as the API server (1.36) does, so that
@@ -22,7 +22,7 @@ func SetDefaults(pod *v1.Pod) {
 	if spec.SecurityContext == nil {
 		spec.SecurityContext = &v1.PodSecurityContext{}
 	}
-	defaultPtr(&spec.TerminationGracePeriodSeconds, runtime.DefaultGracePeriod)
+	defaultPtr(&spec.TerminationGracePeriodSeconds, podspec.DefaultGracePeriod)
 	if *spec.TerminationGracePeriodSeconds < 0 {
 		// Older API servers did not validate this field.
 		shortest := int64(1)
@@ -36,9 +36,9 @@ func SetDefaults(pod *v1.Pod) {
 	for i := range spec.Volumes {
 		defaultVolume(&spec.Volumes[i])
 	}
-	for kind, c := range runtime.Containers(spec) {
+	for kind, c := range podspec.Containers(spec) {
 		defaultContainer(c)
-		if kind == runtime.EphemeralContainer {
+		if kind == podspec.EphemeralContainer {
 			continue
 		}
 		defaultRequests(&c.Resources)
@@ -107,7 +107,7 @@ func defaultContainer(c *v1.Container) {
 // pullPolicy returns the default pull policy: Always for images whose tag is latest,
 // given or implied, and IfNotPresent for other images and for invalid names.
 func pullPolicy(image string) v1.PullPolicy {
-	ref, err := imageref.Parse(image)
+	ref, err := text.ParseImageRef(image)
 	if err == nil && (ref.Tag == "latest" || ref.Tag == "" && ref.Digest == "") {
 		return v1.PullAlways
 	}

@@ -12,7 +12,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
-	"github.com/kubeletkit/kubeletkit/internal/quantity"
+	"github.com/kubeletkit/kubeletkit/podspec"
 )
 
 // locate finds the field because of which JSON does not decode into a value. The errors
@@ -109,9 +109,9 @@ func misfitStruct(t reflect.Type, object map[string]any, path *field.Path) *fiel
 // text of the failure if detail is empty.
 func leaf(t reflect.Type, value any, path *field.Path, detail string) *field.Error {
 	if text, is := value.(string); is && t == quantityType {
-		switch err := quantity.Check(text); {
-		case errors.Is(err, quantity.ErrTooLong):
-			return field.TooLong(path, field.OmitValueType{}, quantity.MaxLength)
+		switch err := podspec.CheckQuantity(text); {
+		case errors.Is(err, podspec.ErrQuantityTooLong):
+			return field.TooLong(path, field.OmitValueType{}, podspec.MaxQuantityLength)
 		case err != nil:
 			return field.Invalid(path, text, err.Error())
 		}

@@ -8,7 +8,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
-	"github.com/kubeletkit/kubeletkit/internal/clip"
+	"github.com/kubeletkit/kubeletkit/internal/text"
 )
 
 // brief returns a value in the form in which a message shows it.
@@ -37,7 +37,7 @@ const (
 )
 
 // short shortens a text to maxMessage bytes.
-func short(s string) string { return clip.Text(s, maxMessage) }
+func short(s string) string { return text.Clip(s, maxMessage) }
 
 // joinShort joins errors into one error of bounded length.
 func joinShort[E error](errs []E) error {

@@ -15,7 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
-	"github.com/kubeletkit/kubeletkit/runtime"
+	"github.com/kubeletkit/kubeletkit/podspec"
 )
 
 // Normalize makes a pod, as its author wrote it, a static pod of one node. It changes the
@@ -63,8 +63,8 @@ func normalize(pod *v1.Pod, content []byte, opts Options) error {
 	if pod.Annotations == nil {
 		pod.Annotations = map[string]string{}
 	}
-	pod.Annotations[runtime.AnnotationConfigSource] = opts.Source
-	pod.Annotations[runtime.AnnotationConfigHash] = string(pod.UID)
+	pod.Annotations[podspec.AnnotationConfigSource] = opts.Source
+	pod.Annotations[podspec.AnnotationConfigHash] = string(pod.UID)
 	if opts.Source == SourceFile {
 		tolerateNoExecute(&pod.Spec)
 	}

@@ -10,7 +10,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/kubeletkit/kubeletkit/podconfig/manifest"
-	"github.com/kubeletkit/kubeletkit/runtime"
+	"github.com/kubeletkit/kubeletkit/podspec"
 )
 
 func TestNormalize(t *testing.T) {
@@ -26,13 +26,13 @@ func TestNormalize(t *testing.T) {
 	assert.Equal(t, "Edge-7", pod.Spec.NodeName)
 	assert.Len(t, pod.UID, 32)
 	assert.Equal(t, map[string]string{
-		runtime.AnnotationConfigSource: "file",
-		runtime.AnnotationConfigHash:   string(pod.UID),
+		podspec.AnnotationConfigSource: "file",
+		podspec.AnnotationConfigHash:   string(pod.UID),
 	}, pod.Annotations)
 	assert.Equal(t, []v1.Toleration{{Operator: "Exists", Effect: "NoExecute"}}, pod.Spec.Tolerations)
 	assert.Equal(t, v1.PodStatus{Phase: v1.PodPending}, pod.Status)
 	assert.Nil(t, pod.DeletionTimestamp)
-	assert.True(t, runtime.IsStatic(pod))
+	assert.True(t, podspec.IsStatic(pod))
 }
 
 func TestNormalizeKeepsWhatIsGiven(t *testing.T) {
@@ -45,8 +45,8 @@ func TestNormalizeKeepsWhatIsGiven(t *testing.T) {
 	require.NoError(t, manifest.Normalize(pod, manifest.Options{NodeName: "n", Source: manifest.SourceHTTP, Origin: "http://x"}))
 	assert.Equal(t, "shop", pod.Namespace)
 	assert.EqualValues(t, "u", pod.UID)
-	assert.Equal(t, "u", pod.Annotations[runtime.AnnotationConfigHash])
-	assert.Equal(t, "http", pod.Annotations[runtime.AnnotationConfigSource])
+	assert.Equal(t, "u", pod.Annotations[podspec.AnnotationConfigHash])
+	assert.Equal(t, "http", pod.Annotations[podspec.AnnotationConfigSource])
 	assert.Equal(t, tolerations, pod.Spec.Tolerations)
 }
 

@@ -4,7 +4,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
-	"github.com/kubeletkit/kubeletkit/runtime"
+	"github.com/kubeletkit/kubeletkit/podspec"
 )
 
 // objectReferences refuses references to objects of an API server, except those that
@@ -63,11 +63,11 @@ func (c *checker) environmentReferences(path *field.Path) {
 	}
 }
 
-func listOf(kind runtime.ContainerKind) string {
+func listOf(kind podspec.ContainerKind) string {
 	switch kind {
-	case runtime.InitContainer:
+	case podspec.InitContainer:
 		return "initContainers"
-	case runtime.EphemeralContainer:
+	case podspec.EphemeralContainer:
 		return "ephemeralContainers"
 	default:
 		return "containers"

@@ -15,7 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
-	"github.com/kubeletkit/kubeletkit/runtime"
+	"github.com/kubeletkit/kubeletkit/podspec"
 )
 
 // Validate checks a normalized static pod. It checks the fields that a node acts on, as
@@ -121,8 +121,8 @@ func (u unique[K]) add(k K, twice func()) {
 // allContainers yields the containers of all kinds with their paths.
 func (c *checker) allContainers(spec *field.Path) iter.Seq2[*field.Path, *v1.Container] {
 	return func(yield func(*field.Path, *v1.Container) bool) {
-		indexes := map[runtime.ContainerKind]int{}
-		for kind, ctr := range runtime.Containers(c.spec) {
+		indexes := map[podspec.ContainerKind]int{}
+		for kind, ctr := range podspec.Containers(c.spec) {
 			if !yield(spec.Child(listOf(kind)).Index(indexes[kind]), ctr) {
 				return
 			}
@@ -145,8 +145,8 @@ func setFields[T v1.VolumeSource | v1.VolumeProjection | v1.PodSecurityContext |
 }
 
 func (c *checker) metadata(path *field.Path) {
-	if runtime.IsMirror(c.pod) {
-		c.forbidden(path.Child("annotations").Key(runtime.AnnotationConfigMirror),
+	if podspec.IsMirror(c.pod) {
+		c.forbidden(path.Child("annotations").Key(podspec.AnnotationConfigMirror),
 			"marks the API server's copy of a static pod, which never runs; remove it, and metadata.uid, from the manifest")
 	}
 	c.uid(path.Child("uid"))
@@ -154,7 +154,7 @@ func (c *checker) metadata(path *field.Path) {
 
 // uid checks that the UID is a valid file name: it names the pod's directory.
 func (c *checker) uid(path *field.Path) {
-	if uid := c.pod.UID; uid != "" && !runtime.IsFileName(uid) {
+	if uid := c.pod.UID; uid != "" && !podspec.IsFileName(uid) {
 		c.add(field.Invalid(path, string(uid), "names the pod's directory, so it must be the name of a file; leave it out or use a UUID"))
 	}
 }

@@ -9,7 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
-	"github.com/kubeletkit/kubeletkit/runtime"
+	"github.com/kubeletkit/kubeletkit/podspec"
 )
 
 // containers checks the init and main containers. Ephemeral ones cannot be there.
@@ -39,7 +39,7 @@ func (c *checker) containers(path *field.Path) {
 		// Init containers run one after the other, so they may use the same host ports.
 		c.hostPorts(path.Child("ports"), ctr, unique[string]{})
 		c.restartRules(path, ctr)
-		if runtime.IsSidecar(ctr) {
+		if podspec.IsSidecar(ctr) {
 			c.hooks(path, ctr)
 			continue
 		}

@@ -13,7 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	resourcehelper "k8s.io/component-helpers/resource"
 
-	"github.com/kubeletkit/kubeletkit/internal/quantity"
+	"github.com/kubeletkit/kubeletkit/podspec"
 )
 
 // resources checks the resources of a container.
@@ -129,7 +129,7 @@ func (c *checker) resourceList(path *field.Path, list v1.ResourceList, wrongName
 
 // wholePages reports whether q is a multiple of the page size in the name.
 func wholePages(name v1.ResourceName, q resource.Quantity) bool {
-	size, err := quantity.Parse(strings.TrimPrefix(string(name), v1.ResourceHugePagesPrefix))
+	size, err := podspec.ParseQuantity(strings.TrimPrefix(string(name), v1.ResourceHugePagesPrefix))
 	if err != nil || size.Value() <= 0 || size.MilliValue()%1000 != 0 {
 		return false
 	}

@@ -11,7 +11,7 @@ import (
 	"github.com/go-logr/logr"
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/kubeletkit/kubeletkit/internal/backoff"
+	"github.com/kubeletkit/kubeletkit/internal/flow"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
@@ -54,7 +54,7 @@ func NewDependents(source Source, pods Pods, opts DependentsOptions) *Dependents
 
 // restarts is the delay before a watch that has failed is started again. A watch that
 // lasted Max or longer resets it.
-var restarts = backoff.Exponential{Min: time.Second, Max: time.Minute}
+var restarts = flow.Backoff{Min: time.Second, Max: time.Minute}
 
 // Run watches the source until ctx ends, and then returns nil. If the watch fails, it
 // is started again after a delay of 1 s, doubling to 1 min.

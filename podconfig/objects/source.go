@@ -7,6 +7,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/kubeletkit/kubeletkit/podspec"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
@@ -60,7 +61,7 @@ func RefOf(object metav1.Object) Ref {
 
 // References returns the secrets and config maps that a pod refers to, each once: its
 // image pull secrets, and those of environment variables and of secret, config map and
-// projected volumes that a container uses, see [runtime.UsedVolumes]. Optional references
+// projected volumes that a container uses, see [podspec.UsedVolumes]. Optional references
 // are included.
 func References(pod *v1.Pod) []Ref {
 	var refs []Ref
@@ -75,7 +76,7 @@ func References(pod *v1.Pod) []Ref {
 	for i := range pod.Spec.ImagePullSecrets {
 		add(SecretKind, pod.Spec.ImagePullSecrets[i].Name)
 	}
-	for _, c := range runtime.Containers(&pod.Spec) {
+	for _, c := range podspec.Containers(&pod.Spec) {
 		for i := range c.EnvFrom {
 			if s := c.EnvFrom[i].SecretRef; s != nil {
 				add(SecretKind, s.Name)
@@ -94,7 +95,7 @@ func References(pod *v1.Pod) []Ref {
 			}
 		}
 	}
-	for v := range runtime.UsedVolumes(&pod.Spec) {
+	for v := range podspec.UsedVolumes(&pod.Spec) {
 		if v.Secret != nil {
 			add(SecretKind, v.Secret.SecretName)
 		}

@@ -10,6 +10,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/kubeletkit/kubeletkit/podspec"
 	"github.com/kubeletkit/kubeletkit/podworkers"
 	"github.com/kubeletkit/kubeletkit/podworkers/fake"
 	"github.com/kubeletkit/kubeletkit/runtime"
@@ -47,7 +48,7 @@ func (c *checker) begin(m fake.Method, uid types.UID, pod *v1.Pod) (l *life, end
 		l = &life{}
 		c.lives[uid] = l
 	}
-	if pod != nil && runtime.IsStatic(pod) {
+	if pod != nil && podspec.IsStatic(pod) {
 		l.fullName = runtime.RefOf(pod).FullName()
 	}
 	assert.False(c.t, l.busy, "%s of pod %s begins during another call for it", m, uid)

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kubeletkit/kubeletkit/internal/testpod"
+	"github.com/kubeletkit/kubeletkit/podspec"
 	"github.com/kubeletkit/kubeletkit/podworkers"
 	"github.com/kubeletkit/kubeletkit/podworkers/fake"
 	"github.com/kubeletkit/kubeletkit/runtime"
@@ -134,7 +135,7 @@ func testDrain(e *env) {
 func testInvalidUpdate(e *env) {
 	e.start()
 	mirror := apiPod("a")
-	mirror.Annotations = map[string]string{runtime.AnnotationConfigMirror: "x"}
+	mirror.Annotations = map[string]string{podspec.AnnotationConfigMirror: "x"}
 	done := 0
 	for _, u := range []podworkers.Update{
 		{},

@@ -21,7 +21,7 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
-	"github.com/kubeletkit/kubeletkit/internal/testconn"
+	"github.com/kubeletkit/kubeletkit/internal/nodenet"
 	"github.com/kubeletkit/kubeletkit/prober/grpcprobe"
 )
 
@@ -339,7 +339,7 @@ func TestServerThatDoesNotRead(t *testing.T) {
 		if err != nil {
 			return nil, err
 		}
-		return testconn.Stuck(conn, 1<<10), nil
+		return nodenet.Stuck(conn, 1<<10), nil
 	}}
 	for range 5 { // whether the write is one that net/http waits for is a matter of scheduling
 		healthy, message := client.Probe(t.Context(), address, "", 100*time.Millisecond)

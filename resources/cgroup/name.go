@@ -9,7 +9,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/kubeletkit/kubeletkit/runtime"
+	"github.com/kubeletkit/kubeletkit/podspec"
 )
 
 // Driver is how a runtime manages cgroups.
@@ -36,7 +36,7 @@ func classes() []string { return []string{"", "burstable", "besteffort"} }
 
 // classOf returns the cgroup of the pod's class below that of the node, one of classes.
 func classOf(pod *v1.Pod) string {
-	if class := runtime.QOSClass(pod); class != v1.PodQOSGuaranteed {
+	if class := podspec.QOSClass(pod); class != v1.PodQOSGuaranteed {
 		return strings.ToLower(string(class))
 	}
 	return ""

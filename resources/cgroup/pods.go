@@ -7,7 +7,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/kubeletkit/kubeletkit/runtime"
+	"github.com/kubeletkit/kubeletkit/podspec"
 )
 
 // Options are the settings of [Pods]. The zero value is kubelet's default.
@@ -76,7 +76,7 @@ func (p *Pods) Pods() ([]types.UID, error) {
 // [Cgroupfs]. A cgroup with processes stays, so that [Pods.Pods] returns it again. That is no
 // error, nor is a cgroup that does not exist, or that this process may not remove.
 func (p *Pods) Remove(uid types.UID) error {
-	if !runtime.IsFileName(uid) {
+	if !podspec.IsFileName(uid) {
 		return fmt.Errorf("cgroup: UID %.64q cannot be part of the name of a cgroup", string(uid))
 	}
 	if err := remove(p.mount, p.root, uid); err != nil {

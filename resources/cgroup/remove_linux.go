@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/kubeletkit/kubeletkit/runtime"
+	"github.com/kubeletkit/kubeletkit/podspec"
 )
 
 // hierarchies returns the mount points of the hierarchies: with cgroup v2 there is one, and
@@ -77,7 +77,7 @@ func inClass(mount string, root []string, f func(class int, pods []types.UID) er
 		var pods []types.UID
 		for _, name := range names {
 			uid, ok := strings.CutPrefix(name, podPrefix)
-			if ok && runtime.IsFileName(types.UID(uid)) {
+			if ok && podspec.IsFileName(types.UID(uid)) {
 				pods = append(pods, types.UID(uid))
 			}
 		}

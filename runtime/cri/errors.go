@@ -13,7 +13,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/kubeletkit/kubeletkit/internal/clip"
+	"github.com/kubeletkit/kubeletkit/internal/text"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
@@ -84,7 +84,7 @@ const maxMessage = 16 << 10
 
 // short returns a message of the runtime, with an ellipsis if it is too long.
 func short(message string) string {
-	return clip.Text(message, maxMessage)
+	return text.Clip(message, maxMessage)
 }
 
 var errNoID = errors.New("the runtime returned no ID")

@@ -6,6 +6,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/kubeletkit/kubeletkit/podspec"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
@@ -27,10 +28,10 @@ func (e emitter) container(spec *v1.Pod, name string) emitter {
 	if spec == nil {
 		return e
 	}
-	switch _, kind := runtime.FindContainer(&spec.Spec, name); kind {
-	case runtime.InitContainer:
+	switch _, kind := podspec.FindContainer(&spec.Spec, name); kind {
+	case podspec.InitContainer:
 		e.path = "spec.initContainers{" + name + "}"
-	case runtime.EphemeralContainer:
+	case podspec.EphemeralContainer:
 		e.path = "spec.ephemeralContainers{" + name + "}"
 	}
 	return e

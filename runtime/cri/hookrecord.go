@@ -6,7 +6,7 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/kubeletkit/kubeletkit/internal/regular"
+	"github.com/kubeletkit/kubeletkit/internal/safefile"
 )
 
 // A hook record is a file in the directory of the pod with the ID of a container
@@ -45,7 +45,7 @@ func hookRecorded(dir, kind, container, id string) bool {
 	if dir == "" {
 		return false
 	}
-	raw, err := regular.ReadFile(filepath.Join(dir, kind+container), maxHookRecord)
+	raw, err := safefile.ReadFile(filepath.Join(dir, kind+container), maxHookRecord)
 	return err == nil && string(raw) == id
 }
 

@@ -18,7 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 	criv1 "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/kubeletkit/kubeletkit/internal/seconds"
+	"github.com/kubeletkit/kubeletkit/podspec"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
@@ -56,7 +56,7 @@ func (r *Runtime) runHook(ctx context.Context, h *hook) error {
 	case h.handler.HTTPGet != nil:
 		return r.runHTTPHook(ctx, h)
 	case h.handler.Sleep != nil:
-		t := time.NewTimer(seconds.Duration(h.handler.Sleep.Seconds))
+		t := time.NewTimer(podspec.Seconds(h.handler.Sleep.Seconds))
 		defer t.Stop()
 		select {
 		case <-t.C:
@@ -259,7 +259,7 @@ func hookHost(pod *v1.Pod, ips []string, host *runtime.Host) string {
 	switch {
 	case len(ips) > 0:
 		return ips[0]
-	case pod == nil || !runtime.HasHostNetwork(pod):
+	case pod == nil || !podspec.HasHostNetwork(pod):
 		return ""
 	case host != nil && len(host.IPs) > 0:
 		return host.IPs[0]

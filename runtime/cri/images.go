@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sync/errgroup"
 	criv1 "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/kubeletkit/kubeletkit/internal/filesystem"
+	"github.com/kubeletkit/kubeletkit/internal/safefile"
 	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/runtime/internal/crimeta"
 )
@@ -185,7 +185,7 @@ func fsUsage(fs *criv1.FilesystemUsage) (runtime.FsUsage, error) {
 	if usage.Mountpoint == "" {
 		return usage, errors.New("the runtime does not tell where it is")
 	}
-	size, err := filesystem.SizeOf(usage.Mountpoint)
+	size, err := safefile.DiskSize(usage.Mountpoint)
 	usage.CapacityBytes, usage.AvailableBytes = int64(size.Capacity), int64(size.Available)
 	return usage, err
 }

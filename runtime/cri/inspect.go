@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	criv1 "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/kubeletkit/kubeletkit/podspec"
 	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/runtime/cri/internal/translate"
 	"github.com/kubeletkit/kubeletkit/runtime/internal/crimeta"
@@ -319,16 +320,16 @@ func resourcesOf(l *criv1.LinuxContainerResources) *v1.ResourceRequirements {
 }
 
 // pidNamespace returns the PID namespace of the containers of a sandbox.
-func pidNamespace(options *criv1.NamespaceOption) runtime.PIDNamespace {
+func pidNamespace(options *criv1.NamespaceOption) podspec.PIDNamespace {
 	if options == nil {
 		return ""
 	}
 	switch options.GetPid() {
 	case criv1.NamespaceMode_NODE:
-		return runtime.PIDHost
+		return podspec.PIDHost
 	case criv1.NamespaceMode_POD:
-		return runtime.PIDPod
+		return podspec.PIDPod
 	default:
-		return runtime.PIDContainer
+		return podspec.PIDContainer
 	}
 }

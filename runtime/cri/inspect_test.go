@@ -13,6 +13,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	criv1 "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/kubeletkit/kubeletkit/podspec"
 	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/runtime/cri"
 	"github.com/kubeletkit/kubeletkit/runtime/fake"
@@ -37,7 +38,7 @@ func TestInspectPod(t *testing.T) {
 	got := st.Containers[0]
 	assert.Equal(t, runtime.Container{
 		ID: runtime.ContainerID{Type: "fake", ID: c.Id}, Name: "a", SandboxID: "s1", State: runtime.ContainerExited,
-		CreatedAt: time.Unix(0, c.CreatedAt), Hash: runtime.ContainerHash(&pod.Spec.Containers[0]),
+		CreatedAt: time.Unix(0, c.CreatedAt), Hash: podspec.ContainerHash(&pod.Spec.Containers[0]),
 	}, got.Container)
 	assert.Equal(t, int32(3), got.ExitCode)
 	assert.Equal(t, "Error", got.Reason)
@@ -147,7 +148,7 @@ func TestListPods(t *testing.T) {
 	assert.Equal(t, runtime.RefOf(s.pod), pods[0].PodRef)
 	require.Len(t, pods[0].Containers, 2)
 	assert.Equal(t, runtime.ContainerRunning, pods[0].Containers[0].State, "the newest first")
-	assert.Equal(t, runtime.ContainerHash(&s.pod.Spec.Containers[0]), pods[0].Containers[0].Hash)
+	assert.Equal(t, podspec.ContainerHash(&s.pod.Spec.Containers[0]), pods[0].Containers[0].Hash)
 
 	assert.Equal(t, runtime.ContainerExited, pods[0].Containers[1].State)
 	require.NoError(t, s.rt.KillPod(t.Context(), runtime.PodKill{Pod: s.pod, Status: s.status()}))

@@ -15,7 +15,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	criv1 "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/kubeletkit/kubeletkit/internal/regular"
+	"github.com/kubeletkit/kubeletkit/internal/safefile"
 )
 
 // keyring has the credentials for images. Its entries are in the order in which they are
@@ -80,7 +80,7 @@ func nodeKeyring(path string) (keyring, error) {
 	if path == "" {
 		return nil, nil
 	}
-	data, err := regular.ReadFile(path, maxDockerConfig)
+	data, err := safefile.ReadFile(path, maxDockerConfig)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}

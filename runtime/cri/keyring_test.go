@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/kubeletkit/kubeletkit/internal/regular"
+	"github.com/kubeletkit/kubeletkit/internal/safefile"
 )
 
 func dockerConfigJSON(name, data string) v1.Secret {
@@ -133,7 +133,7 @@ func TestNodeKeyring(t *testing.T) {
 	assert.EqualError(t, err, "not a docker configuration")
 	write(strings.Repeat(" ", maxDockerConfig) + "{}")
 	_, err = nodeKeyring(file)
-	assert.ErrorIs(t, err, regular.ErrTooLarge)
+	assert.ErrorIs(t, err, safefile.ErrTooLarge)
 }
 
 func FuzzKeyring(f *testing.F) {

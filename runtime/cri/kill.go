@@ -12,7 +12,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	criv1 "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/kubeletkit/kubeletkit/internal/seconds"
+	"github.com/kubeletkit/kubeletkit/podspec"
 	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/runtime/plan"
 )
@@ -149,11 +149,11 @@ const minID = 16
 func graceOf(pod *v1.Pod, c *runtime.ContainerStatus) int64 {
 	switch {
 	case pod != nil:
-		return runtime.GracePeriod(pod)
+		return podspec.GracePeriod(pod)
 	case c.GracePeriod != nil:
 		return *c.GracePeriod
 	default:
-		return runtime.DefaultGracePeriod
+		return podspec.DefaultGracePeriod
 	}
 }
 
@@ -180,7 +180,7 @@ type containerStop struct {
 // stopContainer runs the preStop hook, waits until the signal may be sent, and stops the container.
 // It succeeds if the container does not exist.
 func (r *Runtime) stopContainer(ctx context.Context, stop *containerStop) error {
-	stop.grace = min(max(stop.grace, -seconds.Max), seconds.Max) // runtimes, too, multiply it
+	stop.grace = min(max(stop.grace, -podspec.MaxSeconds), podspec.MaxSeconds) // runtimes, too, multiply it
 	id, name := stop.container.ID.ID, stop.container.Name
 	about := "pod " + stop.ref.String() + ", container " + name
 	message := stop.message
@@ -221,7 +221,7 @@ func (r *Runtime) stopContainer(ctx context.Context, stop *containerStop) error 
 func (r *Runtime) preStop(ctx, grace context.Context, stop *containerStop, about string) {
 	handler, ports := stop.container.PreStop, stop.container.Ports
 	if stop.pod != nil {
-		if c, _ := runtime.FindContainer(&stop.pod.Spec, stop.container.Name); c != nil {
+		if c, _ := podspec.FindContainer(&stop.pod.Spec, stop.container.Name); c != nil {
 			handler, ports = nil, c.Ports
 			if c.Lifecycle != nil {
 				handler = c.Lifecycle.PreStop

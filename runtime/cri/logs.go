@@ -12,7 +12,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	criv1 "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/kubeletkit/kubeletkit/internal/regular"
+	"github.com/kubeletkit/kubeletkit/internal/safefile"
 	"github.com/kubeletkit/kubeletkit/runtime/cri/internal/translate"
 	"github.com/kubeletkit/kubeletkit/runtime/crilog"
 	"github.com/kubeletkit/kubeletkit/runtime/internal/crimeta"
@@ -101,7 +101,7 @@ func joinMessages(runtimes, containers string) string {
 // readEnd returns the last bytes of a regular file, at most limit. The path may be in a
 // volume.
 func readEnd(path string, limit int64) ([]byte, error) {
-	f, err := regular.Open(path)
+	f, err := safefile.Open(path)
 	if err != nil {
 		return nil, err
 	}

@@ -5,7 +5,8 @@ import (
 
 	"github.com/go-logr/logr"
 
-	"github.com/kubeletkit/kubeletkit/internal/guard"
+	"github.com/kubeletkit/kubeletkit/internal/flow"
+	"github.com/kubeletkit/kubeletkit/podspec"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
@@ -123,7 +124,7 @@ type SandboxStart struct {
 type ContainerStart struct {
 	Pod       runtime.PodRef
 	Container string
-	Kind      runtime.ContainerKind
+	Kind      podspec.ContainerKind
 	// Reason is the waiting reason if the container does not run, such as
 	// "ErrImagePull", "ImagePullBackOff" or "RunContainerError"; else "". An attempt
 	// that was cancelled has a reason, too.
@@ -147,13 +148,13 @@ func newGuarded(m Metrics, log logr.Logger) Metrics {
 	if m == nil {
 		return NopMetrics{}
 	}
-	return guarded{m, guard.New(log)}
+	return guarded{m, flow.NewGuard(log)}
 }
 
 // guarded is a Metrics of an embedder. A panic of it is logged.
 type guarded struct {
 	Metrics
-	*guard.Guard
+	*flow.Guard
 }
 
 func (g guarded) Called(c Call) {

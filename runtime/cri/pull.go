@@ -13,8 +13,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	criv1 "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/kubeletkit/kubeletkit/internal/backoff"
-	"github.com/kubeletkit/kubeletkit/internal/imageref"
+	"github.com/kubeletkit/kubeletkit/internal/flow"
+	"github.com/kubeletkit/kubeletkit/internal/text"
 	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/runtime/cri/internal/translate"
 )
@@ -156,10 +156,10 @@ func imageVolumes(pod *v1.Pod, c *v1.Container) []*v1.Volume {
 // parseImage returns the parsed image, and the reference for the runtime: the image as
 // written. Both have the tag "latest" if the image has neither tag nor digest. The runtime
 // resolves short names.
-func parseImage(image string) (ref imageref.Ref, tagged string, err error) {
-	ref, err = imageref.Parse(image)
+func parseImage(image string) (ref text.ImageRef, tagged string, err error) {
+	ref, err = text.ParseImageRef(image)
 	if err != nil {
-		return imageref.Ref{}, "", fmt.Errorf("couldn't parse image name %q: %w", image, err)
+		return text.ImageRef{}, "", fmt.Errorf("couldn't parse image name %q: %w", image, err)
 	}
 	if ref.Tag == "" && ref.Digest == "" {
 		ref.Tag = "latest"
@@ -169,7 +169,7 @@ func parseImage(image string) (ref imageref.Ref, tagged string, err error) {
 }
 
 // nameOf returns the full name of the image, with its digest or, if it has none, its tag.
-func nameOf(ref imageref.Ref) string {
+func nameOf(ref text.ImageRef) string {
 	if ref.Digest != "" {
 		return ref.Repository + "@" + ref.Digest
 	}
@@ -379,7 +379,7 @@ func (r *Runtime) pullFailed(ctx context.Context, job *imageJob, err error) erro
 			failed.failures = 0
 		}
 		failed.failures++
-		e.retryAfter = backoff.Exponential{Min: r.opts.PullBackoffInitial, Max: r.opts.PullBackoffMax}.After(failed.failures)
+		e.retryAfter = flow.Backoff{Min: r.opts.PullBackoffInitial, Max: r.opts.PullBackoffMax}.After(failed.failures)
 		failed.until, failed.message = now.Add(e.retryAfter), e.reason+": "+e.message
 		p.pulls[job.want] = failed
 	})

@@ -13,6 +13,7 @@ import (
 	criv1 "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/kubeletkit/kubeletkit/internal/testpod"
+	"github.com/kubeletkit/kubeletkit/podspec"
 	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/runtime/cri"
 	"github.com/kubeletkit/kubeletkit/runtime/fake"
@@ -21,7 +22,7 @@ import (
 // sized returns a pod of the API server, as it is after some changes, with limits.
 func sized(cpu, memory string, policy ...v1.ContainerResizePolicy) *v1.Pod {
 	return testpod.With(podOf("a"), func(pod *v1.Pod) {
-		pod.Generation, pod.Annotations = 2, map[string]string{runtime.AnnotationConfigSource: runtime.SourceAPI}
+		pod.Generation, pod.Annotations = 2, map[string]string{podspec.AnnotationConfigSource: podspec.SourceAPI}
 		limits := v1.ResourceList{v1.ResourceCPU: resource.MustParse(cpu), v1.ResourceMemory: resource.MustParse(memory)}
 		pod.Spec.Containers[0].Resources = v1.ResourceRequirements{Requests: limits, Limits: limits}
 		pod.Spec.Containers[0].ResizePolicy = policy

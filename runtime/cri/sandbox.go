@@ -10,7 +10,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	criv1 "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/kubeletkit/kubeletkit/runtime"
+	"github.com/kubeletkit/kubeletkit/podspec"
 )
 
 // stopSandbox stops a sandbox, once: for each stop containerd takes the network down, also
@@ -84,7 +84,7 @@ func (o *removal) stopped(id string) {
 func (r *Runtime) isLeft(id string) bool { return r.left.addedWithin(id, maxLeave) }
 
 func hasHostPorts(pod *v1.Pod) bool {
-	for _, c := range runtime.Containers(&pod.Spec) {
+	for _, c := range podspec.Containers(&pod.Spec) {
 		for i := range c.Ports {
 			if c.Ports[i].HostPort != 0 {
 				return true

@@ -17,8 +17,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	criv1 "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/kubeletkit/kubeletkit/internal/regular"
-	"github.com/kubeletkit/kubeletkit/internal/seconds"
+	"github.com/kubeletkit/kubeletkit/internal/safefile"
+	"github.com/kubeletkit/kubeletkit/podspec"
 	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/runtime/cri/internal/translate"
 	"github.com/kubeletkit/kubeletkit/runtime/internal/crimeta"
@@ -128,11 +128,11 @@ func (s *podSync) postStart(ctx context.Context, c *v1.Container, about, id stri
 	err = fmt.Errorf("postStart hook: %w", err)
 	// The output of the hook may be secret: it is in the status, but not in the event.
 	events.warning("FailedPostStartHook", "PostStartHook failed")
-	events.decided(runtime.Record{Kind: runtime.KindStopContainer, Reason: reasonPostStartHook, Duration: seconds.Duration(runtime.GracePeriod(s.Pod))})
+	events.decided(runtime.Record{Kind: runtime.KindStopContainer, Reason: reasonPostStartHook, Duration: podspec.Seconds(podspec.GracePeriod(s.Pod))})
 	stopErr := s.r.stopContainer(ctx, &containerStop{
 		ref: s.ref, pod: s.Pod, status: s.Status, dir: s.Dir, events: events,
 		container: &runtime.ContainerStatus{Container: runtime.Container{ID: runtime.ContainerID{ID: id}, Name: c.Name}},
-		grace:     runtime.GracePeriod(s.Pod), began: time.Now(), message: "FailedPostStartHook",
+		grace:     podspec.GracePeriod(s.Pod), began: time.Now(), message: "FailedPostStartHook",
 	})
 	return &waitError{reason: reasonPostStartHook, message: message, err: errors.Join(err, stopErr)}
 }
@@ -141,7 +141,7 @@ func (s *podSync) postStart(ctx context.Context, c *v1.Container, about, id stri
 // after the other.
 func (s *podSync) finishPostStarts(ctx context.Context, acts plan.Actions) error {
 	var errs []error
-	for _, c := range runtime.Containers(&s.Pod.Spec) {
+	for _, c := range podspec.Containers(&s.Pod.Spec) {
 		if c.Lifecycle == nil || c.Lifecycle.PostStart == nil || acts.KillPod || ctx.Err() != nil {
 			continue
 		}
@@ -248,9 +248,9 @@ func (s *podSync) hostsFile() (string, error) {
 		return s.hosts, nil
 	}
 	var nodeHosts []byte
-	if runtime.HasHostNetwork(s.Pod) {
+	if podspec.HasHostNetwork(s.Pod) {
 		var err error
-		if nodeHosts, err = regular.ReadFile("/etc/hosts", maxNodeHosts); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if nodeHosts, err = safefile.ReadFile("/etc/hosts", maxNodeHosts); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return "", err
 		}
 	}
@@ -269,7 +269,7 @@ func (s *podSync) hostsFile() (string, error) {
 // writeIfDifferent gives the file the content. Containers may have changed the content of
 // the file, so no more of it is read than is needed to compare it.
 func writeIfDifferent(path string, content []byte) (err error) {
-	f, err := regular.OpenReadWrite(path)
+	f, err := safefile.OpenReadWrite(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		f, err = os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o644)
 	}

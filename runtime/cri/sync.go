@@ -13,7 +13,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	criv1 "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/kubeletkit/kubeletkit/internal/regular"
+	"github.com/kubeletkit/kubeletkit/internal/safefile"
+	"github.com/kubeletkit/kubeletkit/podspec"
 	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/runtime/cri/internal/translate"
 	"github.com/kubeletkit/kubeletkit/runtime/plan"
@@ -138,7 +139,7 @@ func (s *podSync) plan() plan.Actions {
 
 // hasImage reports whether a container or a volume of the pod has the image.
 func hasImage(pod *v1.Pod, image string) bool {
-	for _, c := range runtime.Containers(&pod.Spec) {
+	for _, c := range podspec.Containers(&pod.Spec) {
 		if c.Image == image {
 			return true
 		}
@@ -260,7 +261,7 @@ func (s *podSync) prepare(ctx context.Context, acts plan.Actions) (err error) {
 		s.pod.CgroupParent = s.r.opts.CgroupParent(s.Pod)
 	}
 	if path := s.Host.ResolvConf; path != "" {
-		data, err := regular.ReadFile(path, translate.MaxResolvConf)
+		data, err := safefile.ReadFile(path, translate.MaxResolvConf)
 		if err != nil {
 			return fmt.Errorf("reading the host's resolver configuration: %w", err)
 		}
@@ -319,7 +320,7 @@ func (s *podSync) makeSandbox(ctx context.Context) error {
 		Sandbox: runtime.Sandbox{
 			ID: s.sandboxID, Attempt: s.config.GetMetadata().GetAttempt(), State: runtime.SandboxReady, CreatedAt: time.Now(),
 		},
-		HostNetwork: runtime.HasHostNetwork(s.Pod),
+		HostNetwork: podspec.HasHostNetwork(s.Pod),
 	}
 	if !status.HostNetwork {
 		status, err = s.r.inspectSandbox(ctx, s.about, s.sandboxID)
@@ -348,7 +349,7 @@ func (s *podSync) waitForSandbox(ctx context.Context, err error) {
 	if len(s.Pod.Spec.InitContainers) > 0 {
 		why.Reason = "PodInitializing"
 	}
-	for _, c := range runtime.Containers(&s.Pod.Spec) {
+	for _, c := range podspec.Containers(&s.Pod.Spec) {
 		if s.Status.Newest(c.Name) == nil {
 			s.wait(c.Name, why, 0)
 		}

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	criv1 "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/kubeletkit/kubeletkit/podspec"
 	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/runtime/internal/crimeta"
 )
@@ -135,7 +136,7 @@ func podOfEvent(event *criv1.ContainerEventResponse) runtime.PodRef {
 	if ref, _ := crimeta.RefFromLabels(sandbox.GetLabels()); ref.UID != "" {
 		return ref
 	}
-	if meta := sandbox.GetMetadata(); runtime.IsFileName(types.UID(meta.GetUid())) {
+	if meta := sandbox.GetMetadata(); podspec.IsFileName(types.UID(meta.GetUid())) {
 		return runtime.PodRef{UID: types.UID(meta.GetUid()), Namespace: meta.GetNamespace(), Name: meta.GetName()}
 	}
 	// containerd omits the sandbox while it is being removed. All containers belong to

@@ -8,7 +8,7 @@ import (
 	"os"
 	"slices"
 
-	"github.com/kubeletkit/kubeletkit/internal/regular"
+	"github.com/kubeletkit/kubeletkit/internal/safefile"
 )
 
 const (
@@ -54,7 +54,7 @@ type Reader struct {
 // Open fails if the path is not that of a regular file. It follows no link there, as
 // others than the runtime may be able to write to the directory.
 func Open(path string, lines int) (*Reader, error) {
-	f, err := regular.Open(path)
+	f, err := safefile.Open(path)
 	if err != nil {
 		return nil, err
 	}
@@ -210,7 +210,7 @@ func (r *Reader) turn() error {
 		r.rotated = true
 		return errNewFile
 	}
-	f, err := regular.Open(r.path)
+	f, err := safefile.Open(r.path)
 	if err != nil {
 		return io.EOF
 	}

@@ -5,7 +5,7 @@ import (
 	"errors"
 	"io"
 
-	"github.com/kubeletkit/kubeletkit/internal/regular"
+	"github.com/kubeletkit/kubeletkit/internal/safefile"
 )
 
 // maxTailRead is the maximum that [Tail] reads of a log. A line of containerd or CRI-O
@@ -19,7 +19,7 @@ const tailBlock = 32 << 10
 // reads no more than the last 2 MiB of the log. It fails if the path is not that of a
 // regular file.
 func Tail(path string, lines, limit int) ([]byte, error) {
-	f, err := regular.Open(path)
+	f, err := safefile.Open(path)
 	if err != nil {
 		return nil, err
 	}

@@ -9,7 +9,7 @@ import (
 	"google.golang.org/grpc/status"
 	criv1 "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/kubeletkit/kubeletkit/internal/seconds"
+	"github.com/kubeletkit/kubeletkit/podspec"
 )
 
 // CreateContainer creates an instance in a ready sandbox from an image that the runtime
@@ -119,7 +119,7 @@ func (s *service) claimStart(id string) (*container, error) {
 // container at the end of the grace period, or at once if that is 0. It succeeds for
 // containers that do not run or do not exist.
 func (s *runtimeServer) StopContainer(ctx context.Context, req *criv1.StopContainerRequest) (*criv1.StopContainerResponse, error) {
-	grace := seconds.Duration(req.GetTimeout())
+	grace := podspec.Seconds(req.GetTimeout())
 	s.s.mu.Lock()
 	c := s.s.containers.byID[req.GetContainerId()]
 	running := c != nil && c.state == criv1.ContainerState_CONTAINER_RUNNING

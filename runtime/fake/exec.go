@@ -7,7 +7,7 @@ import (
 	"google.golang.org/grpc/status"
 	criv1 "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/kubeletkit/kubeletkit/internal/seconds"
+	"github.com/kubeletkit/kubeletkit/podspec"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
@@ -46,7 +46,7 @@ func (s *runtimeServer) ExecSync(ctx context.Context, req *criv1.ExecSyncRequest
 	}
 	if t := req.GetTimeout(); t > 0 {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, seconds.Duration(t))
+		ctx, cancel = context.WithTimeout(ctx, podspec.Seconds(t))
 		defer cancel()
 	}
 	res, err := c.exec(ctx, req.GetCmd())

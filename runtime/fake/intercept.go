@@ -14,7 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	criv1 "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/kubeletkit/kubeletkit/internal/seconds"
+	"github.com/kubeletkit/kubeletkit/podspec"
 	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/runtime/internal/crimeta"
 )
@@ -183,7 +183,7 @@ func (s *service) describe(rec *Call, req any) {
 			rec.Pod = podOf(m)
 		}
 	case *criv1.StopContainerRequest:
-		rec.Grace = seconds.Duration(r.GetTimeout())
+		rec.Grace = podspec.Seconds(r.GetTimeout())
 		s.describeContainer(rec, r.GetContainerId())
 	case interface { // ExecSync, Exec
 		GetContainerId() string

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	criv1 "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/kubeletkit/kubeletkit/podspec"
 	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/runtime/internal/crimeta"
 )
@@ -70,8 +71,8 @@ func (s *service) seed(pods []*v1.Pod, logs string) ([]*container, error) {
 	var made []*container
 	for i, pod := range pods {
 		sb := s.addSandbox(configs[i], "")
-		for kind, c := range runtime.Containers(&pod.Spec) {
-			if kind == runtime.EphemeralContainer || kind == runtime.InitContainer && !runtime.IsSidecar(c) {
+		for kind, c := range podspec.Containers(&pod.Spec) {
+			if kind == podspec.EphemeralContainer || kind == podspec.InitContainer && !podspec.IsSidecar(c) {
 				continue
 			}
 			img := s.findImage(c.Image)
@@ -92,7 +93,7 @@ func (s *service) seed(pods []*v1.Pod, logs string) ([]*container, error) {
 // clients can see it.
 func sandboxConfig(pod *v1.Pod, logs string) *criv1.PodSandboxConfig {
 	network := criv1.NamespaceMode_POD
-	if runtime.HasHostNetwork(pod) {
+	if podspec.HasHostNetwork(pod) {
 		network = criv1.NamespaceMode_NODE
 	}
 	if logs != "" {

@@ -9,6 +9,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/kubeletkit/kubeletkit/podspec"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
@@ -181,7 +182,7 @@ func (p *planner) oweSuccessor(n *runtime.ContainerStatus) {
 	if n == nil || n.State != runtime.ContainerRunning && n.State != runtime.ContainerUnknown {
 		return
 	}
-	c, _ := runtime.FindContainer(&p.Pod.Spec, n.Name)
+	c, _ := podspec.FindContainer(&p.Pod.Spec, n.Name)
 	crash := p.recall(c, n)
 	if crash.Instance != n.ID {
 		crash.Instance, crash.Waited = n.ID, false

@@ -5,6 +5,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/kubeletkit/kubeletkit/podspec"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
@@ -19,7 +20,7 @@ const (
 
 // decide returns the decision about a container that should run now. If need be, it kills the newest
 // instance n, which may be nil.
-func (p *planner) decide(c *v1.Container, kind runtime.ContainerKind, n *runtime.ContainerStatus) decision {
+func (p *planner) decide(c *v1.Container, kind podspec.ContainerKind, n *runtime.ContainerStatus) decision {
 	if n == nil || n.State == runtime.ContainerExited || n.SandboxID != p.out.SandboxID {
 		return p.decideGone(c, kind, n)
 	}
@@ -38,7 +39,7 @@ func (p *planner) decide(c *v1.Container, kind runtime.ContainerKind, n *runtime
 	// An instance in an unknown state or of another definition is replaced under any
 	// policy: the pod does not have the container that its spec requests.
 	again := reason == ReasonUnknown || reason == ReasonChanged || reason == ReasonResize || restartsAfterKill(p.Pod, c)
-	if again && reason != ReasonUnknown && reason != ReasonResize && kind == runtime.MainContainer { // kubelet's texts
+	if again && reason != ReasonUnknown && reason != ReasonResize && kind == podspec.MainContainer { // kubelet's texts
 		message += ", will be restarted"
 	}
 	p.kill(c, n, reason, message)
@@ -51,13 +52,13 @@ func (p *planner) decide(c *v1.Container, kind runtime.ContainerKind, n *runtime
 
 // decideGone returns the decision about a container whose newest instance has exited, or was in an
 // earlier sandbox.
-func (p *planner) decideGone(c *v1.Container, kind runtime.ContainerKind, n *runtime.ContainerStatus) decision {
+func (p *planner) decideGone(c *v1.Container, kind podspec.ContainerKind, n *runtime.ContainerStatus) decision {
 	again := false
 	switch {
 	case n == nil || n.State == runtime.ContainerCreated:
 		again = true // it has not run yet
 	case n.State == runtime.ContainerExited:
-		again = p.owesSuccessor(n) || runtime.ShouldRestart(p.Pod, c, kind, exitCode(kind, n))
+		again = p.owesSuccessor(n) || podspec.ShouldRestart(p.Pod, c, kind, exitCode(kind, n))
 	default:
 		again = restartsAfterKill(p.Pod, c)
 	}
@@ -69,9 +70,9 @@ func (p *planner) decideGone(c *v1.Container, kind runtime.ContainerKind, n *run
 
 // fault returns the reason to kill an instance that runs or may run. It is "" if there
 // is none.
-func (p *planner) fault(c *v1.Container, kind runtime.ContainerKind, n *runtime.ContainerStatus) (reason, message string) {
+func (p *planner) fault(c *v1.Container, kind podspec.ContainerKind, n *runtime.ContainerStatus) (reason, message string) {
 	label := "Container"
-	if kind == runtime.InitContainer {
+	if kind == podspec.InitContainer {
 		label = "Init container"
 	}
 	switch {
@@ -117,7 +118,7 @@ func (p *planner) killStrays() {
 		if n.State != runtime.ContainerRunning && n.State != runtime.ContainerUnknown {
 			continue
 		}
-		c, _ := runtime.FindContainer(&p.Pod.Spec, n.Name)
+		c, _ := podspec.FindContainer(&p.Pod.Spec, n.Name)
 		switch {
 		case c == nil:
 			p.kill(nil, n, ReasonObsolete, "Container "+n.Name+" is not in the pod's spec")
@@ -145,19 +146,19 @@ func restartsAfterKill(pod *v1.Pod, c *v1.Container) bool {
 // changed reports whether the instance was created from another definition. It is false
 // if the hash was not recorded.
 func changed(c *v1.Container, n *runtime.ContainerStatus) bool {
-	return n.Hash != 0 && n.Hash != runtime.ContainerHash(c)
+	return n.Hash != 0 && n.Hash != podspec.ContainerHash(c)
 }
 
 // succeeded reports whether an init container has succeeded. n may be nil.
 func succeeded(n *runtime.ContainerStatus) bool {
-	return n != nil && n.State == runtime.ContainerExited && exitCode(runtime.InitContainer, n) == 0
+	return n != nil && n.State == runtime.ContainerExited && exitCode(podspec.InitContainer, n) == 0
 }
 
 // exitCode returns the exit code that counts. An init container in which a process was
 // killed because of its memory has failed, also if its first process returned 0.
-func exitCode(kind runtime.ContainerKind, n *runtime.ContainerStatus) int32 {
+func exitCode(kind podspec.ContainerKind, n *runtime.ContainerStatus) int32 {
 	const killed = 128 + 9
-	if kind == runtime.InitContainer && n.ExitCode == 0 && n.Reason == "OOMKilled" {
+	if kind == podspec.InitContainer && n.ExitCode == 0 && n.Reason == "OOMKilled" {
 		return killed
 	}
 	return n.ExitCode
@@ -178,5 +179,5 @@ func gracePeriod(pod *v1.Pod, c *v1.Container, reason string) int64 {
 			return *probe.TerminationGracePeriodSeconds
 		}
 	}
-	return runtime.GracePeriod(pod)
+	return podspec.GracePeriod(pod)
 }

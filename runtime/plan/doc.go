@@ -26,10 +26,10 @@
 // stopped, and no new sandbox is made. The same holds when an init container has failed
 // for good.
 //
-// A container that has exited is started again if [runtime.ShouldRestart] is true. A
+// A container that has exited is started again if [podspec.ShouldRestart] is true. A
 // container that has failed its liveness or startup probe is stopped, and started again
 // unless its restart policy is Never. A container whose definition
-// ([runtime.ContainerHash]) has changed, or whose state is unknown, is stopped and
+// ([podspec.ContainerHash]) has changed, or whose state is unknown, is stopped and
 // started again under any policy; the other containers of the pod are not touched. An
 // ephemeral container is started once. Nothing is started in a pod with a deletion
 // timestamp.

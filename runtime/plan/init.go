@@ -3,6 +3,7 @@ package plan
 import (
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/kubeletkit/kubeletkit/podspec"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
@@ -29,7 +30,7 @@ func (p *planner) planInit() progress {
 	}
 	frontier := p.frontier()
 	for i := range min(frontier, len(inits)) {
-		if c := &inits[i]; runtime.IsSidecar(c) {
+		if c := &inits[i]; podspec.IsSidecar(c) {
 			p.stepSidecar(c)
 		}
 	}
@@ -37,16 +38,16 @@ func (p *planner) planInit() progress {
 	case frontier == len(inits):
 		return initDone
 	case frontier < 0:
-		p.start(Start{Container: &inits[0], Kind: runtime.InitContainer})
+		p.start(Start{Container: &inits[0], Kind: podspec.InitContainer})
 		return initPending
 	}
 	step := p.stepInit
-	if runtime.IsSidecar(&inits[frontier]) {
+	if podspec.IsSidecar(&inits[frontier]) {
 		step = p.stepSidecar
 	}
 	passed := step(&inits[frontier])
 	if passed == initDone && frontier+1 < len(inits) {
-		p.start(Start{Container: &inits[frontier+1], Kind: runtime.InitContainer})
+		p.start(Start{Container: &inits[frontier+1], Kind: podspec.InitContainer})
 		return initPending
 	}
 	return passed
@@ -83,8 +84,8 @@ func (p *planner) here(c *v1.Container) *runtime.ContainerStatus {
 // it has one, has succeeded.
 func (p *planner) stepSidecar(c *v1.Container) progress {
 	n := p.here(c)
-	if p.decide(c, runtime.InitContainer, n) == replace {
-		p.start(Start{Container: c, Kind: runtime.InitContainer})
+	if p.decide(c, podspec.InitContainer, n) == replace {
+		p.start(Start{Container: c, Kind: podspec.InitContainer})
 		return initPending
 	}
 	if runtime.HasProbe(p.Probes, p.Pod, c, runtime.StartupProbe) && !p.Probes.Started(n.ID) {
@@ -106,11 +107,11 @@ func (p *planner) stepInit(c *v1.Container) progress {
 			return initDone
 		}
 	} else {
-		decision = p.decide(c, runtime.InitContainer, n)
+		decision = p.decide(c, podspec.InitContainer, n)
 	}
 	switch decision {
 	case replace:
-		p.start(Start{Container: c, Kind: runtime.InitContainer})
+		p.start(Start{Container: c, Kind: podspec.InitContainer})
 	case leave:
 		return initFailed
 	}

@@ -8,6 +8,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/utils/ptr"
 
+	"github.com/kubeletkit/kubeletkit/podspec"
 	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/runtime/plan"
 )
@@ -18,13 +19,13 @@ func TestSandboxOfOtherNamespacesIsReplaced(t *testing.T) {
 		has    runtime.SandboxStatus
 		again  bool
 	}{
-		"as asked for":        {func(*v1.PodSpec) {}, runtime.SandboxStatus{PID: runtime.PIDContainer}, false},
+		"as asked for":        {func(*v1.PodSpec) {}, runtime.SandboxStatus{PID: podspec.PIDContainer}, false},
 		"the runtime is mute": {func(s *v1.PodSpec) { s.HostPID, s.HostIPC = true, true }, runtime.SandboxStatus{}, false},
-		"host processes":      {func(s *v1.PodSpec) { s.HostPID = true }, runtime.SandboxStatus{PID: runtime.PIDContainer}, true},
-		"shared processes":    {func(s *v1.PodSpec) { s.ShareProcessNamespace = ptr.To(true) }, runtime.SandboxStatus{PID: runtime.PIDContainer}, true},
-		"shared as asked for": {func(s *v1.PodSpec) { s.ShareProcessNamespace = ptr.To(true) }, runtime.SandboxStatus{PID: runtime.PIDPod}, false},
-		"host IPC":            {func(s *v1.PodSpec) { s.HostIPC = true }, runtime.SandboxStatus{PID: runtime.PIDContainer}, true},
-		"host IPC no more":    {func(*v1.PodSpec) {}, runtime.SandboxStatus{PID: runtime.PIDContainer, HostIPC: true}, true},
+		"host processes":      {func(s *v1.PodSpec) { s.HostPID = true }, runtime.SandboxStatus{PID: podspec.PIDContainer}, true},
+		"shared processes":    {func(s *v1.PodSpec) { s.ShareProcessNamespace = ptr.To(true) }, runtime.SandboxStatus{PID: podspec.PIDContainer}, true},
+		"shared as asked for": {func(s *v1.PodSpec) { s.ShareProcessNamespace = ptr.To(true) }, runtime.SandboxStatus{PID: podspec.PIDPod}, false},
+		"host IPC":            {func(s *v1.PodSpec) { s.HostIPC = true }, runtime.SandboxStatus{PID: podspec.PIDContainer}, true},
+		"host IPC no more":    {func(*v1.PodSpec) {}, runtime.SandboxStatus{PID: podspec.PIDContainer, HostIPC: true}, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			pod := &v1.Pod{Spec: v1.PodSpec{RestartPolicy: v1.RestartPolicyAlways, Containers: []v1.Container{{Name: "m"}}}}

@@ -14,6 +14,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/kubeletkit/kubeletkit/podspec"
 	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/runtime/plan"
 )
@@ -186,7 +187,7 @@ func parseInstance(t require.TestingT, words []string, status *runtime.PodStatus
 		}
 	}
 	if image != "" {
-		n.Hash = runtime.ContainerHash(&v1.Container{Name: name, Image: image})
+		n.Hash = podspec.ContainerHash(&v1.Container{Name: name, Image: image})
 	}
 	switch n.State {
 	case runtime.ContainerRunning:

@@ -6,6 +6,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/kubeletkit/kubeletkit/podspec"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
@@ -92,7 +93,7 @@ type Kill struct {
 type Resize struct {
 	// Container is part of the pod's spec, not a copy. It has the new resources.
 	Container *v1.Container
-	Kind      runtime.ContainerKind
+	Kind      podspec.ContainerKind
 	// Instance is the one that runs.
 	Instance runtime.ContainerStatus
 	// Resources are those that differ, see [runtime.ResizeDue].
@@ -103,7 +104,7 @@ type Resize struct {
 type Start struct {
 	// Container is part of the pod's spec, not a copy.
 	Container *v1.Container
-	Kind      runtime.ContainerKind
+	Kind      podspec.ContainerKind
 	// RestartCount is the restart count of the newest instance in the status plus one. It
 	// is 0 if the status has none; earlier instances may still have left traces, such as
 	// logs.
@@ -187,7 +188,7 @@ func (p *planner) startEphemeral() {
 		if p.Status.Newest(e.Name) == nil {
 			p.start(Start{
 				Container: (*v1.Container)(&e.EphemeralContainerCommon),
-				Kind:      runtime.EphemeralContainer,
+				Kind:      podspec.EphemeralContainer,
 				Target:    e.TargetContainerName,
 			})
 		}
@@ -198,11 +199,11 @@ func (p *planner) startEphemeral() {
 func (p *planner) planMain() (busy bool) {
 	for i := range p.Pod.Spec.Containers {
 		c := &p.Pod.Spec.Containers[i]
-		switch p.decide(c, runtime.MainContainer, p.Status.Newest(c.Name)) {
+		switch p.decide(c, podspec.MainContainer, p.Status.Newest(c.Name)) {
 		case keep:
 			busy = true
 		case replace:
-			p.start(Start{Container: c, Kind: runtime.MainContainer})
+			p.start(Start{Container: c, Kind: podspec.MainContainer})
 			busy = busy || p.Pod.DeletionTimestamp == nil
 		}
 	}

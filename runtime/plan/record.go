@@ -6,7 +6,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/kubeletkit/kubeletkit/internal/seconds"
+	"github.com/kubeletkit/kubeletkit/podspec"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
@@ -55,7 +55,7 @@ func Records(in Input, a Actions) []runtime.Record {
 		k := &a.Kill[i]
 		decide(runtime.Record{
 			Kind: runtime.KindStopContainer, Container: k.Container.Name, Attempt: uint32(max(0, k.Container.RestartCount)),
-			Reason: k.Reason, Message: k.Message, Duration: seconds.Duration(k.GracePeriod),
+			Reason: k.Reason, Message: k.Message, Duration: podspec.Seconds(k.GracePeriod),
 		})
 	}
 	for i := range a.Resize {
@@ -75,7 +75,7 @@ func Records(in Input, a Actions) []runtime.Record {
 			Kind: runtime.KindStartContainer, Container: s.Container.Name, Attempt: uint32(max(0, s.RestartCount)), Reason: reason, Message: message,
 		})
 	}
-	for kind, c := range runtime.Containers(&in.Pod.Spec) {
+	for kind, c := range podspec.Containers(&in.Pod.Spec) {
 		if _, waits := a.Waiting[c.Name]; !waits || in.Crashes[c.Name] == a.Crashes[c.Name] {
 			continue
 		}
@@ -136,7 +136,7 @@ func startReason(in Input, a Actions, s *Start) (reason, message string) {
 }
 
 // exitOf describes the end of the newest instance.
-func exitOf(kind runtime.ContainerKind, n *runtime.ContainerStatus) (reason, message string) {
+func exitOf(kind podspec.ContainerKind, n *runtime.ContainerStatus) (reason, message string) {
 	if n == nil || n.State != runtime.ContainerExited {
 		return ReasonNew, ""
 	}

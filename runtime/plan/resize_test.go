@@ -10,6 +10,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
+	"github.com/kubeletkit/kubeletkit/podspec"
 	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/runtime/plan"
 )
@@ -20,11 +21,11 @@ func sizes(pod *v1.Pod, status *runtime.PodStatus, wanted, inForce string, polic
 	limits := func(amount string) v1.ResourceRequirements {
 		return v1.ResourceRequirements{Limits: v1.ResourceList{v1.ResourceMemory: resource.MustParse(amount)}}
 	}
-	pod.Generation, pod.Annotations = 2, map[string]string{runtime.AnnotationConfigSource: runtime.SourceAPI}
-	for _, c := range runtime.Containers(&pod.Spec) {
+	pod.Generation, pod.Annotations = 2, map[string]string{podspec.AnnotationConfigSource: podspec.SourceAPI}
+	for _, c := range podspec.Containers(&pod.Spec) {
 		c.Resources, c.ResizePolicy = limits(wanted), policy
 	}
-	created := runtime.ResizeHash(&v1.Container{Resources: limits(inForce), ResizePolicy: policy})
+	created := podspec.ResizeHash(&v1.Container{Resources: limits(inForce), ResizePolicy: policy})
 	for i := range status.Containers {
 		now := limits(inForce)
 		status.Containers[i].Resources, status.Containers[i].ResizeHash = &now, created

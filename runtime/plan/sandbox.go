@@ -5,6 +5,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/kubeletkit/kubeletkit/podspec"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
@@ -29,7 +30,7 @@ func decideSandbox(pod *v1.Pod, status *runtime.PodStatus) sandboxDecision {
 		}
 		next = max(next, min(status.Sandboxes[i].Attempt, math.MaxUint32-1)+1) // the runtime may return any number
 	}
-	newest, onHost := &status.Sandboxes[0], runtime.HasHostNetwork(pod)
+	newest, onHost := &status.Sandboxes[0], podspec.HasHostNetwork(pod)
 	if newest.State != runtime.SandboxReady || ready > 1 || otherNamespaces(pod, newest) ||
 		newest.HostNetwork != onHost || newest.LacksAddress() {
 		return sandboxDecision{attempt: next}
@@ -41,7 +42,7 @@ func decideSandbox(pod *v1.Pod, status *runtime.PodStatus) sandboxDecision {
 // the sandbox has. An update of a pod that keeps its UID can do that. kubelet compares
 // only the network.
 func otherNamespaces(pod *v1.Pod, s *runtime.SandboxStatus) bool {
-	return s.PID != "" && (s.PID != runtime.PIDNamespaceOf(pod) || s.HostIPC != pod.Spec.HostIPC)
+	return s.PID != "" && (s.PID != podspec.PIDNamespaceOf(pod) || s.HostIPC != pod.Spec.HostIPC)
 }
 
 // planSandbox plans a pod without a usable sandbox. Everything that runs is stopped. If
@@ -58,11 +59,11 @@ func (p *planner) planSandbox() {
 		p.oweSuccessor(p.Status.Newest(c.Name))
 	}
 	if inits := p.Pod.Spec.InitContainers; len(inits) > 0 {
-		p.start(Start{Container: &inits[0], Kind: runtime.InitContainer})
+		p.start(Start{Container: &inits[0], Kind: podspec.InitContainer})
 		return
 	}
 	for _, c := range wanted {
-		p.start(Start{Container: c, Kind: runtime.MainContainer})
+		p.start(Start{Container: c, Kind: podspec.MainContainer})
 	}
 }
 
@@ -71,7 +72,7 @@ func (p *planner) mainsAfterSandbox() []*v1.Container {
 	var wanted []*v1.Container
 	for i := range p.Pod.Spec.Containers {
 		c := &p.Pod.Spec.Containers[i]
-		if p.decideGone(c, runtime.MainContainer, p.Status.Newest(c.Name)) == replace {
+		if p.decideGone(c, podspec.MainContainer, p.Status.Newest(c.Name)) == replace {
 			wanted = append(wanted, c)
 		}
 	}
@@ -84,10 +85,10 @@ func (p *planner) initFailedBefore() bool {
 	for i := range p.Pod.Spec.InitContainers {
 		c := &p.Pod.Spec.InitContainers[i]
 		n := p.Status.Newest(c.Name)
-		if runtime.IsSidecar(c) || succeeded(n) {
+		if podspec.IsSidecar(c) || succeeded(n) {
 			continue
 		}
-		if p.decideGone(c, runtime.InitContainer, n) == leave {
+		if p.decideGone(c, podspec.InitContainer, n) == leave {
 			return true
 		}
 	}

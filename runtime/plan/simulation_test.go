@@ -10,6 +10,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"pgregory.net/rapid"
 
+	"github.com/kubeletkit/kubeletkit/podspec"
 	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/runtime/plan"
 )
@@ -79,7 +80,7 @@ func newSimulation(t *rapid.T) *simulation {
 	}
 	pod := parsePod(t, text)
 	for i := range pod.Spec.InitContainers { // only sidecars may have probes
-		if c := &pod.Spec.InitContainers[i]; !runtime.IsSidecar(c) {
+		if c := &pod.Spec.InitContainers[i]; !podspec.IsSidecar(c) {
 			c.StartupProbe = nil
 		}
 	}
@@ -154,12 +155,12 @@ func (s *simulation) sync(t *rapid.T, faults bool) plan.Actions {
 func (s *simulation) checkStopGroup(t *rapid.T, group []runtime.ContainerStatus) {
 	for _, n := range group {
 		i := s.initIndex(n.Name)
-		if i < 0 || !runtime.IsSidecar(&s.pod.Spec.InitContainers[i]) {
+		if i < 0 || !podspec.IsSidecar(&s.pod.Spec.InitContainers[i]) {
 			continue
 		}
 		for _, other := range s.running() {
-			_, kind := runtime.FindContainer(&s.pod.Spec, other.Name)
-			require.NotEqual(t, runtime.MainContainer, kind, "%s is stopped before %s", n.Name, other.Name)
+			_, kind := podspec.FindContainer(&s.pod.Spec, other.Name)
+			require.NotEqual(t, podspec.MainContainer, kind, "%s is stopped before %s", n.Name, other.Name)
 			require.LessOrEqual(t, s.initIndex(other.Name), i, "%s is stopped before %s", n.Name, other.Name)
 		}
 	}
@@ -193,10 +194,10 @@ func (s *simulation) checkStart(t *rapid.T, start plan.Start, sandbox string) {
 
 	inits := s.pod.Spec.InitContainers
 	switch start.Kind {
-	case runtime.EphemeralContainer:
+	case podspec.EphemeralContainer:
 		require.False(t, s.debugged[name], "ephemeral containers are started once")
 		return
-	case runtime.InitContainer:
+	case podspec.InitContainer:
 		inits = inits[:s.initIndex(name)]
 	}
 	for i := range inits {
@@ -204,7 +205,7 @@ func (s *simulation) checkStart(t *rapid.T, start plan.Start, sandbox string) {
 	}
 
 	// Nothing is started again against its policy.
-	sidecar := start.Kind == runtime.InitContainer && runtime.IsSidecar(c)
+	sidecar := start.Kind == podspec.InitContainer && podspec.IsSidecar(c)
 	if prev == nil || prev.State == runtime.ContainerCreated || sidecar {
 		return
 	}
@@ -215,11 +216,11 @@ func (s *simulation) checkStart(t *rapid.T, start plan.Start, sandbox string) {
 	}
 	reason, killed := s.killed[prev.ID]
 	switch {
-	case start.Kind == runtime.InitContainer && prev.SandboxID != sandbox && prev.ExitCode == 0:
+	case start.Kind == podspec.InitContainer && prev.SandboxID != sandbox && prev.ExitCode == 0:
 		// It has to run in each sandbox.
-	case start.Kind == runtime.InitContainer && prev.ExitCode == 0 && prev.Hash != runtime.ContainerHash(c):
+	case start.Kind == podspec.InitContainer && prev.ExitCode == 0 && prev.Hash != podspec.ContainerHash(c):
 		// It is not what has succeeded.
-	case start.Kind == runtime.InitContainer && prev.ExitCode == 0 && !killed:
+	case start.Kind == podspec.InitContainer && prev.ExitCode == 0 && !killed:
 		require.Fail(t, "restarted after success", "%s", name)
 	case reason == plan.ReasonChanged || reason == plan.ReasonUnknown:
 	case policy == "Never":
@@ -233,15 +234,15 @@ func (s *simulation) create(start plan.Start, sandbox string, started bool) {
 	var n runtime.ContainerStatus
 	n.ID = runtime.ContainerID{Type: "test", ID: fmt.Sprint(s.created)}
 	n.Name, n.SandboxID, n.RestartCount = start.Container.Name, sandbox, start.RestartCount
-	n.State, n.CreatedAt, n.Hash = runtime.ContainerCreated, s.now, runtime.ContainerHash(start.Container)
+	n.State, n.CreatedAt, n.Hash = runtime.ContainerCreated, s.now, podspec.ContainerHash(start.Container)
 	s.created++
 	if started {
 		n.State, n.StartedAt = runtime.ContainerRunning, s.now
-		if runtime.IsSidecar(start.Container) && start.Container.StartupProbe == nil {
+		if podspec.IsSidecar(start.Container) && start.Container.StartupProbe == nil {
 			s.passed[sandbox+"/"+n.Name] = true
 		}
 	}
-	if start.Kind == runtime.EphemeralContainer {
+	if start.Kind == podspec.EphemeralContainer {
 		s.debugged[n.Name] = true
 	}
 	s.containers = slices.Insert(s.containers, 0, n)
@@ -255,7 +256,7 @@ func (s *simulation) stop(t *rapid.T, id runtime.ContainerID) {
 	code := int32(137)
 	// A restarted agent cannot tell a killed init container that exits with 0 from
 	// one that has done its work.
-	if i := s.initIndex(n.Name); i < 0 || runtime.IsSidecar(&s.pod.Spec.InitContainers[i]) {
+	if i := s.initIndex(n.Name); i < 0 || podspec.IsSidecar(&s.pod.Spec.InitContainers[i]) {
 		code = rapid.SampledFrom([]int32{0, 137}).Draw(t, "code")
 	}
 	s.end(n, code)
@@ -283,7 +284,7 @@ func (s *simulation) exit(t *rapid.T) {
 
 func (s *simulation) exitWith(n *runtime.ContainerStatus, code int32) {
 	i := s.initIndex(n.Name)
-	if code == 0 && i >= 0 && !runtime.IsSidecar(&s.pod.Spec.InitContainers[i]) {
+	if code == 0 && i >= 0 && !podspec.IsSidecar(&s.pod.Spec.InitContainers[i]) {
 		s.passed[n.SandboxID+"/"+n.Name] = true
 	}
 	s.end(n, code)
@@ -293,7 +294,7 @@ func (s *simulation) startupPasses(t *rapid.T) { s.passStartup(s.pickRunning(t))
 
 func (s *simulation) passStartup(n *runtime.ContainerStatus) {
 	s.probes[n.ID.ID] = "started"
-	if i := s.initIndex(n.Name); i >= 0 && runtime.IsSidecar(&s.pod.Spec.InitContainers[i]) {
+	if i := s.initIndex(n.Name); i >= 0 && podspec.IsSidecar(&s.pod.Spec.InitContainers[i]) {
 		s.passed[n.SandboxID+"/"+n.Name] = true
 	}
 }
@@ -343,8 +344,8 @@ func (s *simulation) followed(n *runtime.ContainerStatus) bool {
 		return false
 	}
 	return slices.ContainsFunc(s.containers, func(other runtime.ContainerStatus) bool {
-		_, kind := runtime.FindContainer(&s.pod.Spec, other.Name)
-		return kind == runtime.MainContainer && other.SandboxID == n.SandboxID
+		_, kind := podspec.FindContainer(&s.pod.Spec, other.Name)
+		return kind == podspec.MainContainer && other.SandboxID == n.SandboxID
 	})
 }
 
@@ -380,7 +381,7 @@ func (s *simulation) settle(t *rapid.T) {
 			i := s.initIndex(n.Name)
 			switch {
 			case n.State != runtime.ContainerRunning || i < 0:
-			case runtime.IsSidecar(&s.pod.Spec.InitContainers[i]):
+			case podspec.IsSidecar(&s.pod.Spec.InitContainers[i]):
 				s.passStartup(s.byID(n.ID))
 			default:
 				s.exitWith(s.byID(n.ID), 0)
@@ -404,14 +405,14 @@ func (s *simulation) settle(t *rapid.T) {
 		require.Empty(t, s.running(), "the pod is done, and something runs")
 		return
 	}
-	for kind, c := range runtime.Containers(&s.pod.Spec) {
+	for kind, c := range podspec.Containers(&s.pod.Spec) {
 		n := s.newest(c.Name)
 		running := n != nil && n.State == runtime.ContainerRunning && n.SandboxID == s.sandboxes[0].ID &&
-			n.Hash == runtime.ContainerHash(c)
+			n.Hash == podspec.ContainerHash(c)
 		switch {
-		case kind == runtime.InitContainer && runtime.IsSidecar(c):
+		case kind == podspec.InitContainer && podspec.IsSidecar(c):
 			require.True(t, running, "sidecar %s", c.Name)
-		case kind == runtime.MainContainer && !running:
+		case kind == podspec.MainContainer && !running:
 			require.NotNil(t, n, "%s was never started", c.Name)
 			require.Equal(t, runtime.ContainerExited, n.State)
 			always := s.pod.Spec.RestartPolicy == v1.RestartPolicyAlways && c.RestartPolicy == nil

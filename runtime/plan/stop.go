@@ -3,6 +3,7 @@ package plan
 import (
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/kubeletkit/kubeletkit/podspec"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
@@ -29,11 +30,11 @@ func StopOrder(pod *v1.Pod, running []runtime.ContainerStatus) [][]runtime.Conta
 	for _, n := range running {
 		turn := 0
 		for i := range inits {
-			if inits[i].Name == n.Name && runtime.IsSidecar(&inits[i]) {
+			if inits[i].Name == n.Name && podspec.IsSidecar(&inits[i]) {
 				turn = len(inits) - i
 			}
 		}
-		if _, kind := runtime.FindContainer(&pod.Spec, n.Name); kind == runtime.EphemeralContainer {
+		if _, kind := podspec.FindContainer(&pod.Spec, n.Name); kind == podspec.EphemeralContainer {
 			ephemeral = append(ephemeral, n)
 			continue
 		}

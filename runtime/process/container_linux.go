@@ -14,7 +14,7 @@ import (
 	"google.golang.org/grpc/status"
 	criv1 "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/kubeletkit/kubeletkit/internal/seconds"
+	"github.com/kubeletkit/kubeletkit/podspec"
 	"github.com/kubeletkit/kubeletkit/runtime/process/internal/supervise"
 )
 
@@ -307,7 +307,7 @@ func (s *Server) started(c *container, state supervise.State) {
 // exist.
 func (s *runtimeService) StopContainer(ctx context.Context, req *criv1.StopContainerRequest) (*criv1.StopContainerResponse, error) {
 	c, err := s.container(req.GetContainerId())
-	return &criv1.StopContainerResponse{}, ifFound(c, err, func(c *container) error { return s.stop(ctx, c, seconds.Duration(req.GetTimeout())) })
+	return &criv1.StopContainerResponse{}, ifFound(c, err, func(c *container) error { return s.stop(ctx, c, podspec.Seconds(req.GetTimeout())) })
 }
 
 // RemoveContainer implements CRI. It kills the container first if it runs. It succeeds if

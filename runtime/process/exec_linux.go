@@ -12,7 +12,7 @@ import (
 	"google.golang.org/grpc/status"
 	criv1 "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/kubeletkit/kubeletkit/internal/seconds"
+	"github.com/kubeletkit/kubeletkit/podspec"
 	"github.com/kubeletkit/kubeletkit/runtime/process/internal/supervise"
 )
 
@@ -86,7 +86,7 @@ func (s *runtimeService) ExecSync(ctx context.Context, req *criv1.ExecSyncReques
 	}
 	if req.GetTimeout() > 0 {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, seconds.Duration(req.GetTimeout()))
+		ctx, cancel = context.WithTimeout(ctx, podspec.Seconds(req.GetTimeout()))
 		defer cancel()
 	}
 	var out, errOut capture

@@ -5,7 +5,7 @@ import (
 	"net"
 	"os"
 
-	"github.com/kubeletkit/kubeletkit/internal/regular"
+	"github.com/kubeletkit/kubeletkit/internal/safefile"
 	"github.com/kubeletkit/kubeletkit/runtime/process/internal/supervise"
 )
 
@@ -20,7 +20,7 @@ func (s *Server) findHost() {
 	if err != nil {
 		s.opts.Logger.Error(err, "Cannot find out the groups of this process")
 	}
-	resolv, _ := regular.ReadFile("/etc/resolv.conf", maxResolvConf)
+	resolv, _ := safefile.ReadFile("/etc/resolv.conf", maxResolvConf)
 	s.host = hostFacts{
 		UID: os.Geteuid(), GID: os.Getegid(), Groups: groups,
 		Nameservers: nameservers(resolv),

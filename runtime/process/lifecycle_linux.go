@@ -14,8 +14,8 @@ import (
 	"google.golang.org/grpc/status"
 	criv1 "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/kubeletkit/kubeletkit/internal/backoff"
-	"github.com/kubeletkit/kubeletkit/internal/filelock"
+	"github.com/kubeletkit/kubeletkit/internal/flow"
+	"github.com/kubeletkit/kubeletkit/internal/safefile"
 	"github.com/kubeletkit/kubeletkit/runtime/process/internal/supervise"
 )
 
@@ -123,7 +123,7 @@ func stopSignal(s criv1.Signal) unix.Signal {
 // returns early if the server's life ends.
 func (s *Server) watch(c *container) {
 	s.syncRecords(c)
-	retry := backoff.Exponential{Min: lookAgain, Max: time.Second}
+	retry := flow.Backoff{Min: lookAgain, Max: time.Second}
 	for failures := 1; s.life.Err() == nil; failures++ {
 		if s.waitWhileItLives(c) {
 			failures = 1
@@ -140,10 +140,10 @@ func (s *Server) watch(c *container) {
 		lock, err := supervise.Lock(c.dir)
 		if err == nil {
 			s.ended(c, nil)
-			filelock.Unlock(lock)
+			safefile.Unlock(lock)
 			return
 		}
-		if !errors.Is(err, filelock.ErrLocked) {
+		if !errors.Is(err, safefile.ErrLocked) {
 			s.opts.Logger.Error(err, "Cannot watch a container; trying again", "container", c.rec.Title)
 		}
 		// The supervisor lives. It is about to end, cannot record the exit yet, or hangs.

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/kubeletkit/kubeletkit/internal/filelock"
+	"github.com/kubeletkit/kubeletkit/internal/safefile"
 	"github.com/kubeletkit/kubeletkit/runtime/process/internal/supervise"
 )
 
@@ -124,7 +124,7 @@ func (s *Server) recoverContainers() error {
 			// is recorded before it starts, and removed after it has ended.
 			if lock, err := supervise.Lock(path); err == nil {
 				_ = os.RemoveAll(path)
-				filelock.Unlock(lock)
+				safefile.Unlock(lock)
 				continue
 			}
 			s.abandon(e.Name(), path, err)
@@ -246,7 +246,7 @@ func (s *Server) adoptEnded(c *container, lock *os.File, state supervise.State, 
 	goesOn := false
 	defer func() {
 		if !goesOn {
-			filelock.Unlock(lock)
+			safefile.Unlock(lock)
 		}
 	}()
 	// No process survives a reboot. What looks like one is of somebody else.
@@ -282,7 +282,7 @@ func (s *Server) adoptEnded(c *container, lock *os.File, state supervise.State, 
 		s.started(c, state)
 		goesOn = true
 		s.tasks.Go(func() {
-			defer filelock.Unlock(lock)
+			defer safefile.Unlock(lock)
 			s.ended(c, nil)
 		})
 	}

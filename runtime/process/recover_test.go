@@ -17,7 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 	criv1 "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/kubeletkit/kubeletkit/internal/filelock"
+	"github.com/kubeletkit/kubeletkit/internal/safefile"
 	"github.com/kubeletkit/kubeletkit/runtime/process/internal/supervise"
 )
 
@@ -329,7 +329,7 @@ func TestRecoveryCutShort(t *testing.T) {
 	require.ErrorIs(t, s.open(ctx), context.DeadlineExceeded)
 	assert.DirExists(t, filepath.Join(dir, torn), "not removed, since it may run")
 
-	filelock.Unlock(lock)
+	safefile.Unlock(lock)
 	require.NoError(t, state.Supervisor.Kill(unix.SIGCONT))
 	n.start()
 	assert.NoDirExists(t, filepath.Join(dir, torn))

@@ -16,8 +16,7 @@ import (
 	"google.golang.org/grpc/status"
 	criv1 "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/kubeletkit/kubeletkit/internal/filelock"
-	"github.com/kubeletkit/kubeletkit/internal/safedir"
+	"github.com/kubeletkit/kubeletkit/internal/safefile"
 	"github.com/kubeletkit/kubeletkit/runtime/process/internal/supervise"
 )
 
@@ -157,17 +156,17 @@ func (s *Server) socket() string { return filepath.Join(s.opts.Dir, "cri.sock") 
 
 // run finds the containers in the directory and serves until ctx ends.
 func (s *Server) run(ctx context.Context) (err error) {
-	if err := safedir.Make(s.opts.Dir, 0o700); err != nil {
+	if err := safefile.MakeDir(s.opts.Dir, 0o700); err != nil {
 		return fmt.Errorf("process: %w", err)
 	}
 	lock, err := supervise.Lock(s.opts.Dir)
-	if errors.Is(err, filelock.ErrLocked) {
+	if errors.Is(err, safefile.ErrLocked) {
 		return fmt.Errorf("%w %s", ErrInUse, s.opts.Dir)
 	}
 	if err != nil {
 		return fmt.Errorf("process: %w", err)
 	}
-	defer filelock.Unlock(lock)
+	defer safefile.Unlock(lock)
 	ctx, cancel := context.WithCancel(ctx)
 	s.life = ctx
 	defer func() {

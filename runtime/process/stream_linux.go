@@ -22,7 +22,7 @@ import (
 	"k8s.io/cri-streaming/pkg/streaming/remotecommand"
 	"k8s.io/utils/exec"
 
-	"github.com/kubeletkit/kubeletkit/internal/connlimit"
+	"github.com/kubeletkit/kubeletkit/internal/nodenet"
 	"github.com/kubeletkit/kubeletkit/runtime/process/internal/supervise"
 )
 
@@ -55,7 +55,7 @@ func newStreamServer(s *Server) (*streamServer, error) {
 		IdleTimeout:       90 * time.Second,
 		MaxHeaderBytes:    16 << 10, // 1 MB, the default, takes tens of megabytes when it is parsed
 		// Every local user can connect. A stream, which has a token, does not count.
-		ConnState: (&connlimit.Limit{Max: maxStreamConns}).Changed,
+		ConnState: (&nodenet.ConnLimit{Max: maxStreamConns}).Changed,
 		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			ss.handlers.Add(1)
 			defer ss.handlers.Done()

@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/kubeletkit/kubeletkit/podspec"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
@@ -76,7 +77,7 @@ func (e *env) pod(policy v1.RestartPolicy, containers ...v1.Container) *v1.Pod {
 	pod := &v1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
 			Name: "pod-" + id, Namespace: "runtimetest", UID: types.UID("uid-" + id),
-			Annotations: map[string]string{runtime.AnnotationConfigSource: "runtimetest"},
+			Annotations: map[string]string{podspec.AnnotationConfigSource: "runtimetest"},
 		},
 		Spec: v1.PodSpec{
 			RestartPolicy: policy, Containers: containers, TerminationGracePeriodSeconds: &grace,

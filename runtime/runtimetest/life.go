@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/kubeletkit/kubeletkit/podspec"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
@@ -38,7 +39,7 @@ func testStarts(e *env) {
 	assert.NotEmpty(e, c.ID.Type)
 	assert.NotEmpty(e, c.ID.ID)
 	assert.Equal(e, s.Sandboxes[0].ID, c.SandboxID)
-	assert.Equal(e, runtime.ContainerHash(&pod.Spec.Containers[0]), c.Hash, "the hash that the container was made from")
+	assert.Equal(e, podspec.ContainerHash(&pod.Spec.Containers[0]), c.Hash, "the hash that the container was made from")
 	assert.Zero(e, c.RestartCount)
 	assert.False(e, c.CreatedAt.IsZero())
 	assert.False(e, c.StartedAt.Before(c.CreatedAt), "started %s, created %s", c.StartedAt, c.CreatedAt)

@@ -12,7 +12,7 @@ import (
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
 
-	"github.com/kubeletkit/kubeletkit/internal/connlimit"
+	"github.com/kubeletkit/kubeletkit/internal/nodenet"
 )
 
 // The users and groups that Kubernetes defines (k8s.io/apiserver, package user).
@@ -120,7 +120,7 @@ func (g *Guard) Protect(h http.Handler) http.Handler {
 			refuse(w, req, "Unauthorized", http.StatusUnauthorized)
 			return
 		}
-		decided := connlimit.Known(req.Context())
+		decided := nodenet.Known(req.Context())
 		status, reason := g.authorize(req, user)
 		decided()
 		if status != http.StatusOK {

@@ -8,7 +8,7 @@ import (
 
 	"github.com/go-logr/logr"
 
-	"github.com/kubeletkit/kubeletkit/internal/regular"
+	"github.com/kubeletkit/kubeletkit/internal/safefile"
 )
 
 const (
@@ -41,7 +41,7 @@ func newFile[T any](path, what string, log logr.Logger, parse func([]byte) (T, e
 }
 
 func (f *file[T]) reread() error {
-	content, err := regular.ReadFile(f.path, maxFile)
+	content, err := safefile.ReadFile(f.path, maxFile)
 	if err != nil {
 		return fmt.Errorf("%s: %w", f.what, err)
 	}

@@ -13,12 +13,12 @@ import (
 	"github.com/go-logr/logr"
 	authenticationv1 "k8s.io/api/authentication/v1"
 
-	"github.com/kubeletkit/kubeletkit/internal/bearer"
+	"github.com/kubeletkit/kubeletkit/internal/nodenet"
 )
 
 // BearerToken returns the bearer token of a request, "" if there is none. As in kubelet, it ends at
 // the first space.
-func BearerToken(req *http.Request) string { return bearer.Token(req) }
+func BearerToken(req *http.Request) string { return nodenet.BearerToken(req) }
 
 // tokenHash keeps the time of a lookup from depending on the token.
 type tokenHash [sha256.Size]byte

@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/kubeletkit/kubeletkit/podspec"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
@@ -72,7 +73,7 @@ func testTerminate(e *env) {
 	running := phase(v1.PodRunning, "")
 	running.ContainerStatuses = []v1.ContainerStatus{{Name: "app", State: v1.ContainerState{Running: &v1.ContainerStateRunning{}}}}
 	static := pod("static")
-	static.Annotations = map[string]string{runtime.AnnotationConfigSource: "file"}
+	static.Annotations = map[string]string{podspec.AnnotationConfigSource: "file"}
 	for _, p := range []*v1.Pod{pod("a"), static} {
 		e.m.Set(p, running)
 		e.m.Terminate(p)

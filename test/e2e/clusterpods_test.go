@@ -20,6 +20,7 @@ import (
 	"github.com/kubeletkit/kubeletkit/cluster/podsource"
 	"github.com/kubeletkit/kubeletkit/cluster/podstatus"
 	"github.com/kubeletkit/kubeletkit/podconfig"
+	"github.com/kubeletkit/kubeletkit/podspec"
 	kit "github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/status"
 	"github.com/kubeletkit/kubeletkit/test/e2e/harness"
@@ -216,7 +217,7 @@ func TestPodsOfACluster(t *testing.T) {
 	t.Run("a mirror pod", func(t *testing.T) {
 		static := &v1.Pod{
 			ObjectMeta: metav1.ObjectMeta{Name: "static-node", Namespace: "shop", UID: "hash", Annotations: map[string]string{
-				kit.AnnotationConfigSource: "file", kit.AnnotationConfigHash: "hash",
+				podspec.AnnotationConfigSource: "file", podspec.AnnotationConfigHash: "hash",
 			}},
 			Spec: v1.PodSpec{NodeName: "node", Containers: []v1.Container{{Name: "main", Image: "image:1"}}},
 		}

@@ -23,7 +23,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/kubeletkit/kubeletkit/cluster/internal/outage"
-	"github.com/kubeletkit/kubeletkit/internal/backoff"
+	"github.com/kubeletkit/kubeletkit/internal/flow"
 )
 
 const (
@@ -65,7 +65,7 @@ type Resource struct {
 
 // retry waits between attempts that fail. It is for one goroutine.
 type retry struct {
-	backoff  backoff.Exponential
+	backoff  flow.Backoff
 	failures int
 	// began is the time of the latest attempt, and ended is closed by the signal after it.
 	began  time.Time
@@ -89,7 +89,7 @@ func (r *retry) wait(ctx context.Context) error {
 // shortWatches waits between watches that end soon. The reflector opens one again at once if it had
 // an event. It is for one goroutine.
 type shortWatches struct {
-	backoff backoff.Exponential
+	backoff flow.Backoff
 	opened  time.Time // the latest watch
 	inRow   int       // watches in a row that have ended soon
 }
@@ -125,7 +125,7 @@ func Run(ctx context.Context, r Resource, store cache.ReflectorStore) {
 			r.Failed(err, !failing.Swap(true))
 		}
 	}
-	retries := &retry{backoff: backoff.Exponential{Min: 500 * time.Millisecond, Max: r.MaxBackoff}, client: r.Client}
+	retries := &retry{backoff: flow.Backoff{Min: 500 * time.Millisecond, Max: r.MaxBackoff}, client: r.Client}
 	if r.MaxBackoff <= 0 || !r.Probe && outage.Ended(r.Client) != nil {
 		retries.backoff.Max = defaultMaxBackoff
 	}

@@ -7,7 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
 
-	"github.com/kubeletkit/kubeletkit/runtime"
+	"github.com/kubeletkit/kubeletkit/podspec"
 )
 
 // Ended returns the pods that have ended or are gone, of a change of the pods of the API server.
@@ -17,7 +17,7 @@ func Ended(changed, removed []*v1.Pod) sets.Set[types.UID] {
 		ended.Insert(pod.UID)
 	}
 	for _, pod := range changed {
-		if runtime.IsPhaseTerminal(pod.Status.Phase) {
+		if podspec.IsPhaseTerminal(pod.Status.Phase) {
 			ended.Insert(pod.UID)
 		}
 	}
@@ -28,7 +28,7 @@ func Ended(changed, removed []*v1.Pod) sets.Set[types.UID] {
 func Active(pods []*v1.Pod) sets.Set[types.UID] {
 	active := make(sets.Set[types.UID], len(pods))
 	for _, pod := range pods {
-		if !runtime.IsPhaseTerminal(pod.Status.Phase) {
+		if !podspec.IsPhaseTerminal(pod.Status.Phase) {
 			active.Insert(pod.UID)
 		}
 	}

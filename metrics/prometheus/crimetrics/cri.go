@@ -6,7 +6,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/kubeletkit/kubeletkit/metrics/prometheus/internal/collector"
-	"github.com/kubeletkit/kubeletkit/runtime"
+	"github.com/kubeletkit/kubeletkit/podspec"
 	"github.com/kubeletkit/kubeletkit/runtime/cri"
 )
 
@@ -86,11 +86,11 @@ func (m *CRI) ContainerStarted(c cri.ContainerStart) {
 }
 
 // typeLabel returns kubelet's value of the label container_type.
-func typeLabel(kind runtime.ContainerKind) string {
+func typeLabel(kind podspec.ContainerKind) string {
 	switch kind {
-	case runtime.InitContainer:
+	case podspec.InitContainer:
 		return "init_container"
-	case runtime.EphemeralContainer:
+	case podspec.EphemeralContainer:
 		return "ephemeral_container"
 	default:
 		return "container"

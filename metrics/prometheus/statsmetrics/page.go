@@ -5,7 +5,7 @@ import (
 	"net/http"
 	"sync"
 
-	"github.com/kubeletkit/kubeletkit/internal/page"
+	"github.com/kubeletkit/kubeletkit/internal/nodenet"
 	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/stats"
 )
@@ -33,12 +33,12 @@ type readingPage struct {
 	reader Reader
 	extra  func() []runtime.MetricFamily // nil if the page has no further metrics
 	encode func(*stats.Reading, []runtime.MetricFamily) []byte
-	bodies page.Bodies
+	bodies nodenet.Bodies
 
 	mu   sync.Mutex
 	last *stats.Reading
 	with []runtime.MetricFamily
-	body *page.Body
+	body *nodenet.Body
 }
 
 // ServeHTTP answers a request. Until the usage is read, it waits at most as long as the client.
@@ -51,7 +51,7 @@ func (p *readingPage) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	p.of(r).ServeHTTP(w, req)
 }
 
-func (p *readingPage) of(r *stats.Reading) *page.Body {
+func (p *readingPage) of(r *stats.Reading) *nodenet.Body {
 	var families []runtime.MetricFamily
 	if p.extra != nil {
 		families = p.extra()

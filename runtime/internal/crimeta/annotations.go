@@ -10,7 +10,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/kubeletkit/kubeletkit/runtime"
+	"github.com/kubeletkit/kubeletkit/podspec"
 )
 
 // AnnotationImageVolumes has the images that are mounted into a container, as the runtime names
@@ -42,8 +42,8 @@ const (
 func ContainerAnnotations(pod *v1.Pod, c *v1.Container, restartCount int32, extra map[string]string) (map[string]string, error) {
 	a := make(map[string]string, len(extra)+8)
 	maps.Copy(a, extra)
-	a[AnnotationHash] = strconv.FormatUint(runtime.ContainerHash(c), 16)
-	if hash := runtime.ResizeHash(c); hash != 0 {
+	a[AnnotationHash] = strconv.FormatUint(podspec.ContainerHash(c), 16)
+	if hash := podspec.ResizeHash(c); hash != 0 {
 		a[AnnotationResizeHash] = strconv.FormatUint(hash, 16)
 	}
 	a[AnnotationRestartCount] = strconv.FormatInt(int64(restartCount), 10)
@@ -75,7 +75,7 @@ func ContainerAnnotations(pod *v1.Pod, c *v1.Container, restartCount int32, extr
 // Record is what the annotations of a container record of its spec and its pod.
 type Record struct {
 	// Hash of the spec that the container was made from, see
-	// [runtime.ContainerHash]; 0 if there is none.
+	// [podspec.ContainerHash]; 0 if there is none.
 	Hash         uint64
 	RestartCount int32
 	// DeletionGracePeriod and TerminationGracePeriod are those of the pod when the

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/kubeletkit/kubeletkit/podspec"
 	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/runtime/internal/crimeta"
 )
@@ -45,7 +46,7 @@ func TestResizeHash(t *testing.T) {
 	require.NoError(t, err)
 	r, err := crimeta.ReadRecord(annotations)
 	require.NoError(t, err)
-	assert.Equal(t, runtime.ResizeHash(c), r.ResizeHash)
+	assert.Equal(t, podspec.ResizeHash(c), r.ResizeHash)
 }
 
 func TestRefFromLabels(t *testing.T) {

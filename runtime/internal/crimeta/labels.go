@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	kubelettypes "k8s.io/kubelet/pkg/types"
 
+	"github.com/kubeletkit/kubeletkit/podspec"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
@@ -69,4 +70,4 @@ func ContainerName(labels map[string]string, metadata string) string {
 	return name
 }
 
-func fileNameOrEmpty(s string) bool { return s == "" || runtime.IsFileName(types.UID(s)) }
+func fileNameOrEmpty(s string) bool { return s == "" || podspec.IsFileName(types.UID(s)) }

@@ -9,6 +9,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/kubeletkit/kubeletkit/podspec"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
@@ -34,7 +35,7 @@ func Pod(pods Pods, namespace, name string, uid types.UID) *v1.Pod {
 		uid = m.TranslateUID(uid)
 	}
 	matches := func(p *v1.Pod) bool {
-		return p.Name == name && p.Namespace == namespace && (uid == "" || p.UID == uid) && !runtime.IsMirror(p)
+		return p.Name == name && p.Namespace == namespace && (uid == "" || p.UID == uid) && !podspec.IsMirror(p)
 	}
 	var found *v1.Pod
 	for _, p := range pods.Pods() {
@@ -64,6 +65,6 @@ func Request(pods Pods, req *http.Request) (*v1.Pod, *v1.Container) {
 	if pod == nil {
 		return nil, nil
 	}
-	container, _ := runtime.FindContainer(&pod.Spec, req.PathValue("container"))
+	container, _ := podspec.FindContainer(&pod.Spec, req.PathValue("container"))
 	return pod, container
 }

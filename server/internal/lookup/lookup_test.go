@@ -11,7 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/kubeletkit/kubeletkit/runtime"
+	"github.com/kubeletkit/kubeletkit/podspec"
 	"github.com/kubeletkit/kubeletkit/server/internal/lookup"
 )
 
@@ -45,7 +45,7 @@ func (a agent) TranslateUID(uid types.UID) types.UID {
 
 func TestPod(t *testing.T) {
 	mirror := pod("static-n1", "m1")
-	mirror.Annotations = map[string]string{runtime.AnnotationConfigMirror: "hash"}
+	mirror.Annotations = map[string]string{podspec.AnnotationConfigMirror: "hash"}
 	all := agent{
 		desired: desired{
 			pod("web", "u1"), mirror, pod("static-n1", "s1"),

@@ -18,7 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/terminal"
-	"github.com/kubeletkit/kubeletkit/runtime"
+	"github.com/kubeletkit/kubeletkit/podspec"
 )
 
 // logFlags are the flags of the command logs: kubectl's.
@@ -191,7 +191,7 @@ func (c *call) chosenLogs(ctx context.Context) ([]containerLog, error) {
 			all = append(all, containerLog{pod, container})
 			continue
 		}
-		for _, container := range runtime.Containers(&pod.Spec) {
+		for _, container := range podspec.Containers(&pod.Spec) {
 			all = append(all, containerLog{pod, container.Name})
 		}
 	}

@@ -19,7 +19,7 @@ import (
 	"k8s.io/streaming/pkg/httpstream/spdy"
 
 	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/terminal"
-	"github.com/kubeletkit/kubeletkit/runtime"
+	"github.com/kubeletkit/kubeletkit/podspec"
 )
 
 // pingPeriod is the time between two pings of a session, as in kubectl: a session whose pings
@@ -192,7 +192,7 @@ func (c *call) attach(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	spec, _ := runtime.FindContainer(&pod.Spec, container)
+	spec, _ := podspec.FindContainer(&pod.Spec, container)
 	if c.stdin && !spec.Stdin {
 		fmt.Fprintf(c.Err, "Container %s has no input: its spec has no stdin.\n", terminal.Escape(container))
 	}

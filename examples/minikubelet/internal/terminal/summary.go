@@ -7,7 +7,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/kubeletkit/kubeletkit/runtime"
+	"github.com/kubeletkit/kubeletkit/podspec"
 )
 
 // Summary is the status of a pod in a few words.
@@ -39,7 +39,7 @@ func Summarize(pod *v1.Pod) Summary {
 	if initialized || conditionTrue(pod, v1.PodInitialized) {
 		s.main(pod, sidecars)
 	}
-	if pod.DeletionTimestamp != nil && !runtime.IsPhaseTerminal(pod.Status.Phase) {
+	if pod.DeletionTimestamp != nil && !podspec.IsPhaseTerminal(pod.Status.Phase) {
 		s.Status = "Terminating"
 	}
 	s.Status = Escape(s.Status)

@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	criv1 "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/kubeletkit/kubeletkit/podspec"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
@@ -89,7 +90,7 @@ func TestNodeCritical(t *testing.T) {
 	pod.Spec.Priority = new(int32(2_000_000_000))
 	assert.True(t, isNodeCritical(pod))
 	pod.Spec.Priority = nil
-	pod.Annotations = map[string]string{runtime.AnnotationConfigSource: "file"}
+	pod.Annotations = map[string]string{podspec.AnnotationConfigSource: "file"}
 	assert.True(t, isNodeCritical(pod))
 	pod.Spec.PriorityClassName = "system-cluster-critical"
 	assert.False(t, isNodeCritical(pod))

@@ -9,7 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 	criv1 "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/kubeletkit/kubeletkit/runtime"
+	"github.com/kubeletkit/kubeletkit/podspec"
 )
 
 // Limits on a pod's DNS configuration (Kubernetes documentation, "DNS for Services
@@ -79,7 +79,7 @@ func (p *Pod) dnsBase() dnsBase {
 	case v1.DNSClusterFirstWithHostNet:
 		return dnsCluster
 	case v1.DNSClusterFirst, "":
-		if runtime.HasHostNetwork(p.Spec) {
+		if podspec.HasHostNetwork(p.Spec) {
 			return dnsHost
 		}
 		return dnsCluster

@@ -9,8 +9,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/kubeletkit/kubeletkit/internal/downward"
-	"github.com/kubeletkit/kubeletkit/runtime"
+	"github.com/kubeletkit/kubeletkit/podspec"
 )
 
 // fieldValue resolves a fieldRef of an environment variable.
@@ -19,10 +18,10 @@ func fieldValue(in *Container, ref *v1.ObjectFieldSelector) (string, error) {
 		return "", fmt.Errorf("unsupported pod version: %s", ref.APIVersion)
 	}
 	pod := in.Pod.Spec
-	if value, ok, err := downward.Metadata(pod, ref.FieldPath); ok {
+	if value, ok, err := podspec.MetadataField(pod, ref.FieldPath); ok {
 		return value, err
 	}
-	if _, _, ok := downward.Subscript(ref.FieldPath); ok {
+	if _, _, ok := podspec.Subscript(ref.FieldPath); ok {
 		return "", fmt.Errorf("field label does not support subscript: %s", ref.FieldPath)
 	}
 	switch ref.FieldPath {
@@ -80,7 +79,7 @@ func isIPv6(s string) bool {
 
 // podIPs returns the addresses of the pod; with the host's network, those of the node.
 func (c *Container) podIPs() []string {
-	if len(c.PodIPs) == 0 && runtime.HasHostNetwork(c.Pod.Spec) {
+	if len(c.PodIPs) == 0 && podspec.HasHostNetwork(c.Pod.Spec) {
 		return c.Pod.Host.IPs
 	}
 	return c.PodIPs
@@ -91,11 +90,11 @@ func (c *Container) podIPs() []string {
 func resourceFieldValue(in *Container, ref *v1.ResourceFieldSelector) (string, error) {
 	c := in.Spec
 	if name := ref.ContainerName; name != "" && name != c.Name {
-		found, kind := runtime.FindContainer(&in.Pod.Spec.Spec, name)
-		if found == nil || kind == runtime.EphemeralContainer {
+		found, kind := podspec.FindContainer(&in.Pod.Spec.Spec, name)
+		if found == nil || kind == podspec.EphemeralContainer {
 			return "", fmt.Errorf("container %s not found", name)
 		}
 		c = found
 	}
-	return downward.Resource(in.Pod.Spec, c, ref, in.Pod.Host.Allocatable)
+	return podspec.ResourceField(in.Pod.Spec, c, ref, in.Pod.Host.Allocatable)
 }

@@ -11,6 +11,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	criv1 "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/kubeletkit/kubeletkit/podspec"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
@@ -23,14 +24,14 @@ type environment struct {
 }
 
 func newEnvironment() *environment {
-	return &environment{values: map[string]string{}, left: runtime.MaxArguments}
+	return &environment{values: map[string]string{}, left: podspec.MaxArguments}
 }
 
 // set returns an error if no process can have so many variables. Variables that were
 // replaced by others count, too.
 func (e *environment) set(name, value string) error {
 	if e.left -= len(name) + len(value); e.left < 0 {
-		return fmt.Errorf("environment variable %q: %w: no process can have more than %d bytes of variables", clip(name), runtime.ErrTooLong, runtime.MaxArguments)
+		return fmt.Errorf("environment variable %q: %w: no process can have more than %d bytes of variables", clip(name), podspec.ErrTooLong, podspec.MaxArguments)
 	}
 	if _, ok := e.values[name]; !ok {
 		e.names = append(e.names, name)
@@ -123,7 +124,7 @@ func (s *sources) variable(ctx context.Context, in *Container, v *v1.EnvVar, env
 	if v.Value == "" && v.ValueFrom != nil {
 		return s.one(ctx, in, v.ValueFrom)
 	}
-	value, err = runtime.ExpandLimit(v.Value, env.left, env.get)
+	value, err = podspec.ExpandLimit(v.Value, env.left, env.get)
 	if err != nil {
 		return "", false, fmt.Errorf("environment variable %q: %w", clip(v.Name), err)
 	}

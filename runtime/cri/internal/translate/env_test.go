@@ -14,6 +14,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/kubeletkit/kubeletkit/podspec"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
@@ -237,7 +238,7 @@ func TestExpansionsAreBounded(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := ContainerConfig(t.Context(), sample(test.change))
-			require.ErrorIs(t, err, runtime.ErrTooLong)
+			require.ErrorIs(t, err, podspec.ErrTooLong)
 			assert.ErrorContains(t, err, test.err)
 			assert.Less(t, len(err.Error()), 1000)
 		})

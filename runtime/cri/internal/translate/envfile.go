@@ -9,7 +9,8 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/kubeletkit/kubeletkit/internal/regular"
+	"github.com/kubeletkit/kubeletkit/internal/safefile"
+	"github.com/kubeletkit/kubeletkit/podspec"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
@@ -43,11 +44,11 @@ func (f *envFiles) get(volume runtime.Volume, ref *v1.FileKeySelector) (*envFile
 	if file := f.byName[name]; file != nil {
 		return file, nil
 	}
-	content, err := regular.ReadFileIn(volume.HostPath, name.path, maxEnvFile)
+	content, err := safefile.ReadFileIn(volume.HostPath, name.path, maxEnvFile)
 	file := &envFile{readErr: err}
 	if f.size += len(content); f.size > maxEnvFiles {
 		return nil, fmt.Errorf("env file %q in volume %q: %w: all env files of the container together have more than %d bytes",
-			clip(ref.Path), ref.VolumeName, runtime.ErrTooLong, maxEnvFiles)
+			clip(ref.Path), ref.VolumeName, podspec.ErrTooLong, maxEnvFiles)
 	}
 	if err == nil {
 		file.values, file.parseErr = parseEnvFile(string(content))

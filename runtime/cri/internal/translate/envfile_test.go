@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/kubeletkit/kubeletkit/podspec"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
@@ -128,7 +129,7 @@ func TestVariablesFromFilesAreBounded(t *testing.T) {
 	}
 	began := time.Now()
 	assert.NoError(t, variables(50_000, "SMALL", func(int) string { return "0" }))
-	assert.ErrorIs(t, variables(50_000, "LARGE", func(int) string { return "0" }), runtime.ErrTooLong)
-	assert.ErrorIs(t, variables(20, "SMALL", strconv.Itoa), runtime.ErrTooLong)
+	assert.ErrorIs(t, variables(50_000, "LARGE", func(int) string { return "0" }), podspec.ErrTooLong)
+	assert.ErrorIs(t, variables(20, "SMALL", strconv.Itoa), podspec.ErrTooLong)
 	assert.Less(t, time.Since(began), 20*time.Second, "each file is read once")
 }

@@ -17,6 +17,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
+	"github.com/kubeletkit/kubeletkit/podspec"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
@@ -81,7 +82,7 @@ func (g *goldenCase) pod(t *testing.T) *Pod {
 	}
 }
 
-func (g *goldenCase) container(pod *Pod, c *v1.Container, kind runtime.ContainerKind) *Container {
+func (g *goldenCase) container(pod *Pod, c *v1.Container, kind podspec.ContainerKind) *Container {
 	in := &Container{
 		Pod:          pod,
 		Spec:         c,
@@ -97,7 +98,7 @@ func (g *goldenCase) container(pod *Pod, c *v1.Container, kind runtime.Container
 		HostsPath:          "/hosts",
 		TerminationLogPath: "/termination-log",
 	}
-	if kind == runtime.EphemeralContainer {
+	if kind == podspec.EphemeralContainer {
 		in.TargetID = g.Target
 	}
 	if user, ok := strings.CutPrefix(c.Image, "user-"); ok {
@@ -129,7 +130,7 @@ func TestAsKubelet(t *testing.T) {
 			config, err := SandboxConfig(pod, 3)
 			sameResult(t, g.Sandbox, config, err)
 			assert.Equal(t, g.warnings(), Warnings(pod))
-			for kind, c := range runtime.Containers(&g.Pod.Spec) {
+			for kind, c := range podspec.Containers(&g.Pod.Spec) {
 				if g.Sandbox.Error != "" {
 					break // a pod without a sandbox has no containers
 				}

@@ -7,7 +7,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/kubeletkit/kubeletkit/runtime"
+	"github.com/kubeletkit/kubeletkit/podspec"
 )
 
 const hostsPath = "/etc/hosts"
@@ -29,7 +29,7 @@ const (
 // host's file, which pods with the host's network get, with their host aliases added.
 func HostsFile(in *Pod, podIPs []string, nodeHosts []byte) ([]byte, error) {
 	var b bytes.Buffer
-	if runtime.HasHostNetwork(in.Spec) {
+	if podspec.HasHostNetwork(in.Spec) {
 		b.WriteString(hostsHeaderHostNetwork)
 		b.Write(nodeHosts)
 	} else {
@@ -63,7 +63,7 @@ func writeHostAliases(b *bytes.Buffer, aliases []v1.HostAlias) {
 // has an address or the host's network, and the container has no other mount at
 // /etc/hosts.
 func NeedsHostsFile(in *Container) bool {
-	if len(in.PodIPs) == 0 && !runtime.HasHostNetwork(in.Pod.Spec) {
+	if len(in.PodIPs) == 0 && !podspec.HasHostNetwork(in.Pod.Spec) {
 		return false
 	}
 	for i := range in.Spec.VolumeMounts {

@@ -7,6 +7,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	criv1 "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/kubeletkit/kubeletkit/podspec"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
@@ -79,7 +80,7 @@ type Container struct {
 	Pod *Pod
 	// Spec is the container, or the common fields of an ephemeral container.
 	Spec *v1.Container
-	Kind runtime.ContainerKind
+	Kind podspec.ContainerKind
 	// RestartCount is the number of earlier instances.
 	RestartCount int32
 	// Backoff is recorded with the instance if it is not 0.

@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/kubeletkit/kubeletkit/podspec"
 	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/runtime/internal/crimeta"
 )
@@ -28,7 +29,7 @@ func TestRecordRoundTrip(t *testing.T) {
 	got, err := crimeta.ReadRecord(config.Annotations)
 	require.NoError(t, err)
 	assert.Equal(t, crimeta.Record{
-		Hash:                     runtime.ContainerHash(in.Spec),
+		Hash:                     podspec.ContainerHash(in.Spec),
 		RestartCount:             41,
 		TerminationGracePeriod:   new(int64(30)),
 		TerminationMessagePath:   "/dev/termination-log",

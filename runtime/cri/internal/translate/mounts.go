@@ -12,6 +12,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	criv1 "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/kubeletkit/kubeletkit/podspec"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
@@ -90,7 +91,7 @@ func subPath(mount *v1.VolumeMount, lookup func(string) (string, bool)) (string,
 	if mount.SubPathExpr != "" {
 		missing := map[string]bool{}
 		var err error
-		sub, err = runtime.ExpandLimit(mount.SubPathExpr, maxPath, func(name string) (string, bool) {
+		sub, err = podspec.ExpandLimit(mount.SubPathExpr, maxPath, func(name string) (string, bool) {
 			value, _ := lookup(name)
 			if value == "" {
 				missing[name] = true

@@ -4,7 +4,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	resourcehelper "k8s.io/component-helpers/resource"
 
-	"github.com/kubeletkit/kubeletkit/runtime"
+	"github.com/kubeletkit/kubeletkit/podspec"
 )
 
 // OOM score adjustments (Kubernetes documentation, "Node-pressure Eviction", node
@@ -25,7 +25,7 @@ func oomScoreAdj(in *Container) int64 {
 	if isNodeCritical(pod) {
 		return guaranteedOOMScore
 	}
-	switch runtime.QOSClass(pod) {
+	switch podspec.QOSClass(pod) {
 	case v1.PodQOSGuaranteed:
 		return guaranteedOOMScore
 	case v1.PodQOSBestEffort:
@@ -40,7 +40,7 @@ func oomScoreAdj(in *Container) int64 {
 		return bestEffortOOMScore - 1
 	}
 	request := memoryRequest(in.Spec)
-	if in.Kind == runtime.InitContainer && runtime.IsSidecar(in.Spec) && len(pod.Spec.Containers) > 0 {
+	if in.Kind == podspec.InitContainer && podspec.IsSidecar(in.Spec) && len(pod.Spec.Containers) > 0 {
 		// A sidecar must not be killed before the containers that need it.
 		least := memoryRequest(&pod.Spec.Containers[0])
 		for i := range pod.Spec.Containers[1:] {
@@ -69,5 +69,5 @@ func podMemoryShare(pod *v1.Pod) int64 {
 // manifest that no API server has admitted could have any class, so the pod must also be
 // static or have the priority of the class.
 func isNodeCritical(pod *v1.Pod) bool {
-	return pod.Spec.PriorityClassName == systemNodeCritical && runtime.IsCritical(pod)
+	return pod.Spec.PriorityClassName == systemNodeCritical && podspec.IsCritical(pod)
 }

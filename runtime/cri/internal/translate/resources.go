@@ -9,7 +9,7 @@ import (
 	resourcehelper "k8s.io/component-helpers/resource"
 	criv1 "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/kubeletkit/kubeletkit/internal/quantity"
+	"github.com/kubeletkit/kubeletkit/podspec"
 )
 
 // Units of the kernel's CPU scheduler (Documentation/scheduler/sched-bwc.rst).
@@ -165,7 +165,7 @@ func hugepageSize(name v1.ResourceName) (string, bool) {
 	if !ok {
 		return "", false
 	}
-	q, err := quantity.Parse(suffix)
+	q, err := podspec.ParseQuantity(suffix)
 	if err != nil || q.Sign() <= 0 {
 		return "", false
 	}

@@ -9,6 +9,7 @@ import (
 	"k8s.io/component-helpers/node/util/sysctl"
 	criv1 "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/kubeletkit/kubeletkit/podspec"
 	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/runtime/internal/crimeta"
 )
@@ -41,7 +42,7 @@ func SandboxConfig(in *Pod, attempt uint32) (*criv1.PodSandboxConfig, error) {
 		},
 	}
 	config.DnsConfig, _ = dns(in)
-	if !runtime.HasHostNetwork(pod) {
+	if !podspec.HasHostNetwork(pod) {
 		if config.Hostname, err = kernelHostname(in); err != nil {
 			return nil, err
 		}

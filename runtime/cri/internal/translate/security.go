@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 	criv1 "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/kubeletkit/kubeletkit/runtime"
+	"github.com/kubeletkit/kubeletkit/podspec"
 )
 
 // Paths that are hidden from containers, and paths that are read-only in them, unless
@@ -120,7 +120,7 @@ func sandboxSecurity(in *Pod) (*criv1.LinuxSandboxSecurityContext, error) {
 		// The sandbox itself needs no more, whatever the profiles of its containers.
 		Seccomp: &criv1.SecurityProfile{ProfileType: criv1.SecurityProfile_RuntimeDefault},
 	}
-	for _, c := range runtime.Containers(&in.Spec.Spec) {
+	for _, c := range podspec.Containers(&in.Spec.Spec) {
 		if c.SecurityContext != nil && isTrue(c.SecurityContext.Privileged) {
 			out.Privileged = true
 		}

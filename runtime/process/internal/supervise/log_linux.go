@@ -10,7 +10,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/kubeletkit/kubeletkit/internal/regular"
+	"github.com/kubeletkit/kubeletkit/internal/safefile"
 )
 
 // maxLogText is the maximum size of the text of a line. Longer lines are split into parts
@@ -98,9 +98,9 @@ func (l *logFile) open() error {
 // device, on which opening it has an effect. These are not opened.
 func openLog(path string) (*os.File, error) {
 	for range 8 { // the container may remove and make it meanwhile
-		f, err := regular.OpenAppend(path)
+		f, err := safefile.OpenAppend(path)
 		if !errors.Is(err, fs.ErrNotExist) {
-			if errors.Is(err, regular.ErrType) {
+			if errors.Is(err, safefile.ErrType) {
 				err = fmt.Errorf("%s: %w", path, err)
 			}
 			return f, err

@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
-	"github.com/kubeletkit/kubeletkit/internal/regular"
+	"github.com/kubeletkit/kubeletkit/internal/safefile"
 )
 
 // Without root, containers run as the user of the server. What they put in the place of its files
@@ -60,7 +60,7 @@ func TestLogIsNotOpenedUnlessItIsAFile(t *testing.T) {
 	require.NoError(t, err)
 
 	l := &logFile{path: pipe}
-	require.ErrorIs(t, l.open(), regular.ErrType)
+	require.ErrorIs(t, l.open(), safefile.ErrType)
 	_, err = unix.Read(watch, make([]byte, 4096))
 	assert.ErrorIs(t, err, unix.EAGAIN, "it was opened")
 	l.path = filepath.Join(dir, "link")

@@ -12,7 +12,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/kubeletkit/kubeletkit/internal/regular"
+	"github.com/kubeletkit/kubeletkit/internal/safefile"
 )
 
 // Arg0 is the name under which the program is a supervisor. Its first argument is the
@@ -204,8 +204,8 @@ const maxFile = 100 << 20
 // ReadFile reads a file of [WriteFile]. If it is too large or no file, has unknown fields, or
 // anything after the value, it does not belong there, and the error is a [*BadFileError].
 func ReadFile(path string, v any) error {
-	data, err := regular.ReadFile(path, maxFile)
-	if errors.Is(err, regular.ErrType) || errors.Is(err, regular.ErrTooLarge) {
+	data, err := safefile.ReadFile(path, maxFile)
+	if errors.Is(err, safefile.ErrType) || errors.Is(err, safefile.ErrTooLarge) {
 		return &BadFileError{Path: path, Err: err}
 	}
 	if err != nil {

@@ -14,12 +14,12 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/kubeletkit/kubeletkit/internal/filelock"
+	"github.com/kubeletkit/kubeletkit/internal/safefile"
 )
 
 // Lock locks the directory of a container or of a server. The error wraps
-// [filelock.ErrLocked] if a supervisor, or another server, has locked it.
-func Lock(dir string) (*os.File, error) { return filelock.Lock(filepath.Join(dir, LockFile)) }
+// [safefile.ErrLocked] if a supervisor, or another server, has locked it.
+func Lock(dir string) (*os.File, error) { return safefile.Lock(filepath.Join(dir, LockFile)) }
 
 // ready is the output of a supervisor: its command runs, or cannot run.
 type ready struct {
@@ -70,7 +70,7 @@ func (e *CommandError) Error() string { return e.Message }
 // the caller.
 //
 // The error is a [*CommandError] if the supervisor has ended because the command cannot
-// run, and wraps [filelock.ErrLocked] if the container has another supervisor. If ctx ends
+// run, and wraps [safefile.ErrLocked] if the container has another supervisor. If ctx ends
 // first, the error wraps that of ctx, and the supervisor continues: its files will show
 // whether the command runs.
 func Start(ctx context.Context, program, dir, title string) (State, error) {

@@ -1,5 +1,0 @@
-//go:build unix && !linux
-
-package safedir
-
-func checkACL(string, process) error { return nil }

@@ -1,5 +1,0 @@
-//go:build unix && !linux
-
-package safedir
-
-func unknownOwner() int { return -1 }

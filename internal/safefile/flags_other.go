@@ -1,0 +1,5 @@
+//go:build !unix
+
+package safefile
+
+const nonBlock, noFollow = 0, 0

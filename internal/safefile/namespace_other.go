@@ -1,0 +1,5 @@
+//go:build unix && !linux
+
+package safefile
+
+func unknownOwner() int { return -1 }

@@ -1,0 +1,82 @@
+package podspec
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+)
+
+// WithResources returns the pod with the resources of another version of it, or the pod itself
+// if these are the same. A container that only one of the two versions has keeps its own.
+func WithResources(pod, other *v1.Pod) *v1.Pod {
+	containers, initContainers := replace(pod.Spec.Containers, other.Spec.Containers), replace(pod.Spec.InitContainers, other.Spec.InitContainers)
+	if containers == nil && initContainers == nil && equality.Semantic.DeepEqual(pod.Spec.Resources, other.Spec.Resources) {
+		return pod
+	}
+	out := *pod
+	out.Spec.Resources = other.Spec.Resources
+	if containers != nil {
+		out.Spec.Containers = containers
+	}
+	if initContainers != nil {
+		out.Spec.InitContainers = initContainers
+	}
+	return &out
+}
+
+// replace returns a copy of the list with the resources of the containers of the same names in
+// others. It returns nil if no resources differ.
+func replace(list, others []v1.Container) (replaced []v1.Container) {
+	for i := range list {
+		j := slices.IndexFunc(others, func(c v1.Container) bool { return c.Name == list[i].Name })
+		if j < 0 || equality.Semantic.DeepEqual(list[i].Resources, others[j].Resources) {
+			continue
+		}
+		if replaced == nil {
+			replaced = slices.Clone(list)
+		}
+		replaced[i].Resources = others[j].Resources
+	}
+	return replaced
+}
+
+// SameResources reports whether two versions of a pod have the same resources.
+func SameResources(a, b *v1.Pod) bool { return a == b || WithResources(a, b) == a }
+
+// ReportedCondition returns the condition of the type in the status of the pod, zero if there is none.
+func ReportedCondition(pod *v1.Pod, t v1.PodConditionType) v1.PodCondition {
+	for _, c := range pod.Status.Conditions {
+		if c.Type == t {
+			return c
+		}
+	}
+	return v1.PodCondition{}
+}
+
+// ResizeMessage returns the message of an event about a resize, in the form of kubelet: the resources
+// of the containers, the generation of the resize and its error, if there is one, as JSON.
+func ResizeMessage(prefix string, pod *v1.Pod, generation int64, problem string) string {
+	type container struct {
+		Name      string                  `json:"name"`
+		Resources v1.ResourceRequirements `json:"resources"`
+	}
+	resources := func(list []v1.Container) (out []container) {
+		for i := range list {
+			out = append(out, container{list[i].Name, list[i].Resources})
+		}
+		return out
+	}
+	raw, err := json.Marshal(struct {
+		InitContainers []container `json:"initContainers,omitempty"`
+		Containers     []container `json:"containers,omitempty"`
+		Generation     int64       `json:"generation"`
+		Error          string      `json:"error,omitempty"`
+	}{resources(pod.Spec.InitContainers), resources(pod.Spec.Containers), generation, problem})
+	if err != nil {
+		return prefix
+	}
+	return fmt.Sprintf("%s: %s", prefix, raw)
+}
