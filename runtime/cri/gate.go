@@ -31,16 +31,18 @@ func defaultParallel() int { return max(8, 2*goruntime.GOMAXPROCS(0)) }
 // gate is a semaphore with two priorities. It bounds what a runtime works on at the same time.
 //
 // Each entrant has a weight. What has the first priority enters in the order of its arrival. What
-// has the second one enters when nothing of the first waits and there is room for it, or when
-// nothing else of the second is inside, so that it goes on in any case.
+// has the second one enters when nothing of the first waits, little of it is inside, and there is room, or when
+// nothing else of the second is inside, so that it goes on in any case. So the containers of many pods stop
+// before what is left of the pods is removed (BenchmarkRemoval).
 type gate struct {
 	size int // the sum of the weights that may be inside
 	mu   sync.Mutex
 	// room is the sum of weights that may still enter. It is negative if something of the
 	// second priority has entered without room.
 	room int
-	// second is the number of entrants of the second priority that are inside.
-	second int
+	// first is the sum of the weights of the first priority that are inside, and second the number of entrants of the
+	// second.
+	first, second int
 	// waiting has those that wait, by priority.
 	waiting [2][]*waiter
 }
@@ -102,6 +104,8 @@ func (g *gate) release(p priority, weight int) {
 	g.room += weight
 	if p == second {
 		g.second--
+	} else {
+		g.first -= weight
 	}
 	g.admit()
 }
@@ -109,10 +113,11 @@ func (g *gate) release(p priority, weight int) {
 // admit lets in those that may enter. g.mu is held.
 func (g *gate) admit() {
 	for len(g.waiting[first]) > 0 && g.waiting[first][0].weight <= g.room {
+		g.first += g.waiting[first][0].weight
 		g.pass(first)
 	}
 	for len(g.waiting[second]) > 0 {
-		fits := len(g.waiting[first]) == 0 && g.waiting[second][0].weight <= g.room
+		fits := len(g.waiting[first]) == 0 && g.first <= g.size/stopsPerCall && g.waiting[second][0].weight <= g.room
 		if !fits && g.second > 0 {
 			return
 		}
