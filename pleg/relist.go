@@ -33,11 +33,22 @@ func (g *generator) startRelist(ctx context.Context, now time.Time) {
 		call.pods, call.err = g.lister.ListPods(lctx)
 		call.window.ended = g.cache.Now()
 		call.report.Took, call.report.Err = time.Since(now), call.err
+		if call.err != nil && endsSoon(ctx) {
+			<-ctx.Done()
+			return
+		}
 		select {
 		case g.listed <- call:
 		case <-ctx.Done():
 		}
 	})
+}
+
+// endsSoon reports whether the deadline of ctx, if it has one, is a second away or has passed. The runtime has that deadline, too,
+// and may answer that it has passed before it does here: that is no failure of the runtime.
+func endsSoon(ctx context.Context) bool {
+	deadline, ok := ctx.Deadline()
+	return ok && time.Until(deadline) < time.Second
 }
 
 // finishRelist handles the result of the list call.
