@@ -305,8 +305,6 @@ func (n *Node) answerRefreshes(ctx context.Context) error {
 	}
 }
 
-var errNotJoined = errors.New("cluster: Join was not called")
-
 // Join makes the agent, which was made of the configured options, the node's agent: its
 // components run and stop with the agent.
 func (n *Node) Join(agent *kubeletkit.Agent) error {
