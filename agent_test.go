@@ -294,7 +294,7 @@ func TestNewNamesAllThatIsWrong(t *testing.T) {
 		NodeName: "node", Runtime: fake.New(fake.Options{}), Host: &runtime.Host{},
 		Sources: []podconfig.Source{nil}, Join: []lifecycle.Component{nil}, Plugins: kubeletkit.Plugins{Volumes: []volume.Plugin{volume.HostPath{}, nil}, Probes: []prober.Handler{nil}},
 	})
-	for _, part := range []string{"Options.Sources[0] is nil", "Options.Join[0] is nil", "Options.Volumes[1] is nil", "Options.Probes[0] is nil"} {
+	for _, part := range []string{"Options.Sources[0] is nil", "Options.Join[0] is nil", "Options.Plugins.Volumes[1] is nil", "Options.Plugins.Probes[0] is nil"} {
 		require.ErrorContains(t, err, part)
 	}
 }

@@ -55,8 +55,8 @@ func (a *Agent) eventHook() runtime.EventFunc {
 			a.log.Info("Event", "pod", e.Pod, "path", e.FieldPath, "type", e.Type, "reason", e.Reason, "message", e.Message, "count", e.Count)
 		}
 	}
-	every := a.guardEvents("Options.EveryEvent", a.opts.Observe.EveryEvent)
-	merged := runtime.MergeEvents(a.guardEvents("Options.Event", event))
+	every := a.guardEvents("Options.Observe.EveryEvent", a.opts.Observe.EveryEvent)
+	merged := runtime.MergeEvents(a.guardEvents("Options.Observe.Event", event))
 	return func(e runtime.Event) {
 		every.Emit(e)
 		merged(e)

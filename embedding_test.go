@@ -234,7 +234,7 @@ func (c conditions) Set(pod *v1.Pod, s v1.PodStatus) {
 }
 
 // A prober that reports which pods it probes. A probe type of one's own is a handler in
-// Options.Probes.
+// Options.Plugins.Probes.
 func ExampleOverrides_prober() {
 	runPod(func(o *kubeletkit.Options) {
 		o.Override.Prober = kubeletkit.Wrap(func(p prober.Manager) prober.Manager { return &audited{Manager: p} })
@@ -254,22 +254,23 @@ func (a *audited) AddPod(pod *v1.Pod) { // at each sync of the pod
 	a.Manager.AddPod(pod)
 }
 
-// Volumes of pods with a label are set up somewhere else. A volume type of one's own is
-// a plugin in Options.Volumes.
+// Pods whose volumes are not ready are shown. A volume type of one's own is
+// a plugin in Options.Plugins.Volumes.
 func ExampleOverrides_volumes() {
 	runPod(func(o *kubeletkit.Options) {
-		o.Override.Volumes = kubeletkit.Wrap(func(m volume.Manager) volume.Manager { return fastDisk{m} })
+		o.Override.Volumes = kubeletkit.Wrap(func(m volume.Manager) volume.Manager { return shownVolumes{m} })
 	})
 	// Output: default/web: Running
 }
 
-type fastDisk struct{ volume.Manager }
+type shownVolumes struct{ volume.Manager }
 
-func (f fastDisk) SetUp(ctx context.Context, pod *v1.Pod, dir string) (map[string]runtime.Volume, error) {
-	if pod.Labels["example.com/disk"] == "fast" {
-		dir = "/mnt/nvme/pods/" + string(pod.UID)
+func (s shownVolumes) SetUp(ctx context.Context, pod *v1.Pod, dir string) (map[string]runtime.Volume, error) {
+	ready, err := s.Manager.SetUp(ctx, pod, dir)
+	if err != nil {
+		fmt.Println("not all volumes of", pod.Name, "are ready:", err)
 	}
-	return f.Manager.SetUp(ctx, pod, dir)
+	return ready, err
 }
 
 // Something to do before the first sync of each pod.

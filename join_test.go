@@ -28,6 +28,8 @@ type joined struct {
 	// fails has the errors of the next calls of steps.
 	fails map[string]error
 	evict func(req lifecycle.AdmitRequest) []lifecycle.Eviction
+	// stuck holds Gone up until it is closed; nil: nothing does.
+	stuck chan struct{}
 	ran   bool
 }
 
@@ -85,7 +87,14 @@ func (j *joined) Running(_ context.Context, pod *v1.Pod, observed *runtime.PodSt
 func (j *joined) Ended(_ context.Context, req lifecycle.EndedRequest) error {
 	return j.add(req.Pod.Name, "ended")
 }
-func (j *joined) Gone(_ context.Context, req lifecycle.GoneRequest) error {
+func (j *joined) Gone(ctx context.Context, req lifecycle.GoneRequest) error {
+	if j.stuck != nil {
+		select {
+		case <-j.stuck:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
 	return j.add(string(req.Pod.UID), fmt.Sprintf("gone %s", filepath.Base(req.Dir)))
 }
 
@@ -113,7 +122,7 @@ func TestAComponentJoinsThePodsLife(t *testing.T) {
 		defer n.stop(t)
 		n.source.Set(web, makePod("other"))
 		n.after(time.Minute)
-		assert.Equal(t, []string{"admit", "prepare", "running", "running"}, j.take(), "it is called again after an error, and the container is not touched")
+		assert.Equal(t, []string{"admit", "running", "running"}, j.take(), "it is called again after an error, and the container is not touched")
 		assert.Len(t, rt.Running(fake.Target{Pod: "web"}), 1)
 
 		n.source.Set(makePod("other"))
@@ -149,6 +158,60 @@ func TestAnErrorThatIsTerminalFailsThePod(t *testing.T) {
 		assert.Equal(t, []string{"Failed", "NoDevice", "the device is broken"}, []string{string(status.Phase), status.Reason, status.Message})
 		assert.Equal(t, []string{"admit", "prepare", "ended"}, j.take())
 	})
+}
+
+// Containers of an earlier agent run although the pod cannot be prepared now, and an error of Running fails no pod.
+func TestRunningDoesNotDependOnPrepare(t *testing.T) {
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		rt := fake.New(fake.Options{})
+		n := startNode(t, dir, rt)
+		n.source.Set(makePod("web"))
+		n.after(5 * time.Second)
+		n.stop(t)
+		j := &joined{fails: map[string]error{
+			"prepare": errors.New("the plugin is not registered yet"), "running": &runtime.TerminalError{Reason: "Broken", Message: "no such CPU"},
+		}}
+		n = startNodeWith(t, dir, rt, func(o *kubeletkit.Options) { o.Join = []lifecycle.Component{j} })
+		defer n.stop(t)
+		n.source.Set(makePod("web"))
+		assert.Equal(t, v1.PodRunning, n.after(time.Minute)["web"].Status.Phase)
+		assert.Equal(t, []string{"admit", "running", "running"}, slices.DeleteFunc(j.take(), func(s string) bool { return s == "prepare" }))
+		assert.Len(t, rt.Running(fake.Target{Pod: "web"}), 1)
+	})
+}
+
+// The next pod of a UID does not start before the step Gone of the last one has succeeded.
+func TestAPodOfTheSameUIDWaitsForGone(t *testing.T) {
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		rt := fake.New(fake.Options{})
+		j := &joined{fails: map[string]error{"gone uid-web": errors.New("busy")}, stuck: make(chan struct{})}
+		n := startNodeWith(t, dir, rt, func(o *kubeletkit.Options) { o.Join = []lifecycle.Component{j} })
+		defer n.stop(t)
+		n.source.Set(makePod("web"))
+		n.after(5 * time.Second)
+		n.source.Set()
+		n.after(10 * time.Second) // Gone is under way
+		j.take()
+		n.source.Set(makePod("web"))
+		n.after(time.Minute)
+		assert.Empty(t, rt.Running(fake.Target{Pod: "web"}))
+		close(j.stuck) // it fails, and is repeated
+		n.after(time.Minute)
+		steps := j.take()
+		assert.Len(t, rt.Running(fake.Target{Pod: "web"}), 1, "%v", steps)
+		assert.Equal(t, 2, count(steps, "gone uid-web"), "%v", steps)
+	})
+}
+
+func count(list []string, of string) (n int) {
+	for _, s := range list {
+		if s == of {
+			n++
+		}
+	}
+	return n
 }
 
 func TestAdmittedPodsEvictOthers(t *testing.T) {

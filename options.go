@@ -249,7 +249,7 @@ func (o *Options) complete() error {
 	if h := o.Host; h != nil && h.PodLogsDir != "" && !filepath.IsAbs(h.PodLogsDir) {
 		errs = append(errs, fmt.Errorf("field Options.Host.PodLogsDir %q: must be an absolute path", h.PodLogsDir))
 	}
-	errs = append(errs, noNil("Sources", o.Sources), noNil("Join", o.Join), noNil("Volumes", o.Plugins.Volumes), noNil("Probes", o.Plugins.Probes))
+	errs = append(errs, noNil("Sources", o.Sources), noNil("Join", o.Join), noNil("Plugins.Volumes", o.Plugins.Volumes), noNil("Plugins.Probes", o.Plugins.Probes))
 	if o.Sync.Frequency <= 0 {
 		o.Sync.Frequency = time.Minute
 	}

@@ -14,7 +14,8 @@ import (
 // [GoneHandler]. A component that wraps another one embeds its concrete type, because a value
 // in an interface hides the steps that the interface does not have.
 type Component interface {
-	// Name is the name of the component in errors and logs, such as "volumes". It does not change.
+	// Name is the name of the component in errors and logs, such as "serial ports". It does not change. No two components have
+	// the same; those of the agent are "volumes", "pull secrets", "service variables", "security" and "limits".
 	Name() string
 }
 
@@ -102,7 +103,8 @@ type PrepareRequest struct {
 
 // PrepareResponse is the output of a [Preparer]. Those of all components are merged.
 type PrepareResponse struct {
-	// Volumes are volumes that are ready, by their names in the spec.
+	// Volumes are volumes that are ready, by their names in the spec. They replace those of earlier components. A volume of
+	// a type that the agent does not know needs a volume.Plugin: the agent's component comes first, and refuses it.
 	Volumes map[string]runtime.Volume
 	// PullSecrets are image pull secrets.
 	PullSecrets []v1.Secret
@@ -160,7 +162,8 @@ type GoneHandler interface {
 	Component
 	// Gone is called when the pod is not desired and has no worker. After a restart of the agent it is also called for pods
 	// of which only a directory is left; then only the UID of the pod is known. It is repeated with each housekeeping
-	// until it returns nil. Then the directory of the pod is removed. A pod with the same UID does not start before that.
+	// until it returns nil. Then the directory of the pod is removed. A pod with the same UID may be admitted before that, and does
+	// not start.
 	Gone(ctx context.Context, req GoneRequest) error
 }
 

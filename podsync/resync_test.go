@@ -244,3 +244,17 @@ func BenchmarkResync(b *testing.B) {
 		}
 	}
 }
+
+// A callback of an embedder that panics fails its call, and no later one waits for it.
+func TestAPanicDuringAStatusEndsItsGeneration(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSyncer(t, &world{}, podsync.Options{})
+		pod := makePod()
+		err := runtime.Recover(func() error {
+			return s.SyncTerminatingPod(t.Context(), pod, nothing(), podworkers.Termination{Status: func(*v1.PodStatus) { panic("broken") }})
+		})
+		require.ErrorContains(t, err, "broken")
+		require.NoError(t, s.SyncTerminatingPod(t.Context(), pod, nothing(), podworkers.Termination{}))
+		require.NoError(t, s.SyncTerminatedPod(t.Context(), pod, nothing()))
+	})
+}

@@ -129,17 +129,20 @@ func (s *Syncer) refresh(st *podState, change func() bool) {
 }
 
 // generate generates the status from the state, and sets it, until no input has changed meanwhile. st.mu is held, no
-// status is being generated, and generate unlocks st.mu.
+// status is being generated, and generate unlocks st.mu, also if a call panics.
 func (s *Syncer) generate(st *podState) (api v1.PodStatus) {
-	st.generating = make(chan struct{})
-	for st.again = true; st.again; {
-		st.again = false
-		pod := st.last.pod
-		st.mu.Unlock()
-		host, pending := s.currentHost(), s.resizePending(pod)
-		st.mu.Lock()
-		in, completed := s.input(st, host, pending)
-		st.mu.Unlock()
+	st.generating, st.again = make(chan struct{}), true
+	st.mu.Unlock()
+	ended := false
+	defer func() {
+		if !ended { // a call has panicked
+			st.mu.Lock()
+			defer st.mu.Unlock()
+			st.endGeneration()
+		}
+	}()
+	for st.generateAgain() {
+		in, completed := s.input(st)
 		if prev, ok := s.deps.Status.Get(in.Pod.UID); ok {
 			in.Previous = &prev
 		}
@@ -148,17 +151,38 @@ func (s *Syncer) generate(st *podState) (api v1.PodStatus) {
 		if completed != "" {
 			s.emit(runtime.RefOf(in.Pod), v1.EventTypeNormal, "ResizeCompleted", completed)
 		}
-		st.mu.Lock()
 	}
-	close(st.generating)
-	st.generating = nil
-	st.mu.Unlock()
+	ended = true
 	return api
 }
 
+// generateAgain reports whether an input has changed since the last call. If none has, it ends the generation.
+func (st *podState) generateAgain() bool {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	if !st.again {
+		st.endGeneration()
+		return false
+	}
+	st.again = false
+	return true
+}
+
+// endGeneration ends the generation of a status. st.mu is held.
+func (st *podState) endGeneration() {
+	close(st.generating)
+	st.generating = nil
+}
+
 // input returns the input of the latest status, but for the previous one, and the message of a resize that has ended, ""
-// if none has. st.mu is held.
-func (s *Syncer) input(st *podState, host *runtime.Host, pending v1.PodCondition) (in status.Input, completed string) {
+// if none has.
+func (s *Syncer) input(st *podState) (in status.Input, completed string) {
+	st.mu.Lock()
+	pod := st.last.pod
+	st.mu.Unlock()
+	host, pending := s.currentHost(), s.resizePending(pod)
+	st.mu.Lock()
+	defer st.mu.Unlock()
 	st.host = host
 	in = status.Input{
 		Pod:         st.last.pod,

@@ -223,6 +223,7 @@ func (s *Syncer) PodDir(uid types.UID) string { return filepath.Join(s.opts.Pods
 // has finished by itself or must not run any longer. An error of the runtime that wraps a
 // [*runtime.TerminalError] is returned wrapped: the workers fail the pod for it.
 func (s *Syncer) SyncPod(ctx context.Context, typ podworkers.UpdateType, pod *v1.Pod, observed *runtime.PodStatus) (podworkers.Result, error) {
+	s.state(pod.UID).updated.Store(nil) // this call has a later one
 	if typ == podworkers.Create {
 		// The final phase of an earlier incarnation of the UID does not hold for this one.
 		if err := s.measured.forget(ctx, pod.UID); err != nil {
@@ -307,6 +308,9 @@ func (s *Syncer) startContainers(ctx context.Context, st *podState, pod *v1.Pod,
 		s.warn(pod, "Failed", "error making pod data directories: "+err.Error())
 		return waitingAll(pod, observed, err), fmt.Errorf("pod %s: making its directory: %w", ref, err)
 	}
+	// Also if they cannot be prepared: containers of an earlier agent run already.
+	handled := s.handleRunning(ctx, st, pod, observed)
+	defer func() { err = errors.Join(err, handled) }()
 	ready, err := s.steps.Prepare(ctx, lifecycle.PrepareRequest{Pod: pod, Observed: observed, Dir: dir})
 	// A failure of a later component leaves the volumes set up.
 	defer func() { res.RetryAfter = soonest(soonest(res.RetryAfter, ready.RetryAfter), st.started()) }()
@@ -320,8 +324,7 @@ func (s *Syncer) startContainers(ctx context.Context, st *podState, pod *v1.Pod,
 	if network != nil { // the containers that run go on, and read their files
 		return waitingAll(pod, observed, network), fmt.Errorf("pod %s: %w", ref, network)
 	}
-	handled := s.handleRunning(ctx, st, pod, observed)
-	res, err = s.deps.Runtime.SyncPod(ctx, runtime.PodSync{
+	return s.deps.Runtime.SyncPod(ctx, runtime.PodSync{
 		Pod:           pod,
 		Status:        observed,
 		Probes:        s.probes(),
@@ -337,7 +340,6 @@ func (s *Syncer) startContainers(ctx context.Context, st *podState, pod *v1.Pod,
 		Record:        s.opts.Record,
 		SandboxReady:  st.sandboxReady,
 	})
-	return res, errors.Join(err, handled)
 }
 
 // handleRunning calls the step Running if a container runs for which it was not called.
@@ -358,7 +360,8 @@ func (s *Syncer) handleRunning(ctx context.Context, st *podState, pod *v1.Pod, o
 	}
 	if fresh {
 		if err := s.steps.Running(ctx, pod, observed); err != nil {
-			return fmt.Errorf("pod %s: handling that its containers run: %w", runtime.RefOf(pod), err)
+			// Not wrapped: no error of this step fails the pod, also not a TerminalError.
+			return fmt.Errorf("pod %s: handling that its containers run: %v", runtime.RefOf(pod), err)
 		}
 	}
 	st.running = running

@@ -14,8 +14,8 @@ type SandboxEdits struct {
 
 // ContainerEdits change what a container is created with. The zero value changes nothing.
 type ContainerEdits struct {
-	// Env are environment variables. A variable of the container replaces one of the same name, and may
-	// refer to one ($(NAME)).
+	// Env are environment variables with literal values; ValueFrom is ignored. A variable of the spec with the same name wins, and
+	// may refer to one of these by $(NAME).
 	Env []v1.EnvVar
 	// Annotations are added to those of the container.
 	Annotations map[string]string

@@ -206,7 +206,7 @@ func NewHandler(deps HandlerDeps, opts HandlerOptions) (*PodHandler, error) {
 func (h *PodHandler) update(u podworkers.Update) {
 	if u.Pod != nil {
 		h.known[u.Pod.UID], u.Received = runtime.RefOf(u.Pod), time.Now()
-		if h.removals.underWay(u.Pod.UID) {
+		if _, leaving := h.leaving[u.Pod.UID]; leaving || h.removals.underWay(u.Pod.UID) {
 			return // the cleanup after the removal starts the pod if it is desired then
 		}
 	} else {

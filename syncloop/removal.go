@@ -58,12 +58,9 @@ func (r *removals) begin(ctx context.Context, uid types.UID, remove func(ctx con
 // reports whether there are more, for which the time was too short.
 func (h *PodHandler) leave(ctx context.Context, alive func(types.UID) bool) (more bool, err error) {
 	due, err := h.dueToLeave(alive)
-	if err != nil {
-		return false, err
-	}
+	errs := []error{err}
 	timeout := time.NewTimer(removalWait)
 	defer timeout.Stop()
-	var errs []error
 	for _, ref := range due {
 		req := lifecycle.GoneRequest{Pod: ref, Dir: filepath.Join(h.opts.PodsDir, string(ref.UID))}
 		r := h.removals.begin(ctx, ref.UID, func(ctx context.Context) error { return h.deps.Steps.Gone(ctx, req) })
@@ -80,26 +77,21 @@ func (h *PodHandler) leave(ctx context.Context, alive func(types.UID) bool) (mor
 
 // dueToLeave returns the pods for which the step Gone can begin.
 func (h *PodHandler) dueToLeave(alive func(types.UID) bool) (due []runtime.PodRef, err error) {
-	entries, err := os.ReadDir(h.opts.PodsDir)
-	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		return nil, fmt.Errorf("looking for directories of gone pods: %w", err)
-	}
-	add := func(ref runtime.PodRef) {
-		if _, ending := h.known[ref.UID]; !ending && !h.removals.underWay(ref.UID) && !alive(ref.UID) {
+	for uid, ref := range h.leaving { // a pod that is desired again waits for it, see update
+		if !h.removals.underWay(uid) {
 			due = append(due, ref)
 		}
 	}
-	for uid, ref := range h.leaving {
-		if alive(uid) { // another incarnation has begun
-			delete(h.leaving, uid)
-			continue
-		}
-		add(ref)
+	entries, err := os.ReadDir(h.opts.PodsDir)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return due, fmt.Errorf("looking for directories of gone pods: %w", err)
 	}
 	for _, e := range entries {
 		uid := types.UID(e.Name())
-		if _, listed := h.leaving[uid]; !listed && e.IsDir() && e.Name() != lostAndFound {
-			add(runtime.PodRef{UID: uid})
+		_, leaving := h.leaving[uid]
+		_, ending := h.known[uid]
+		if !leaving && !ending && !h.removals.underWay(uid) && !alive(uid) && e.IsDir() && e.Name() != lostAndFound {
+			due = append(due, runtime.PodRef{UID: uid})
 		}
 	}
 	return due, nil
@@ -134,7 +126,7 @@ func (h *PodHandler) endRemoval(uid types.UID, r *removal) error {
 
 // CleanupUnderWay implements [Handler]. It reports whether a removal is under way or has ended since the last cleanup. A pod
 // may wait for its end.
-func (h *PodHandler) CleanupUnderWay() bool { return len(h.removals.byUID) > 0 }
+func (h *PodHandler) CleanupUnderWay() bool { return len(h.removals.byUID)+len(h.leaving) > 0 }
 
 // Stop implements [Handler].
 func (h *PodHandler) Stop() {

@@ -13,7 +13,7 @@ import "sync"
 //	p.effects.Run()
 //
 // A function may call the owner again: what it adds is carried out after it. A function that blocks delays those
-// of others, and must not panic.
+// of others. A panic passes through Run, and the functions after it are called by the next Run.
 type Queue struct {
 	mu      sync.Mutex
 	pending []func()
@@ -36,16 +36,26 @@ func (q *Queue) Run() {
 		return
 	}
 	q.running = true
-	for len(q.pending) > 0 {
-		batch := q.pending
-		q.pending = nil
+	var batch []func()
+	defer func() { // also if a function panics: the next Run goes on with those after it
+		q.pending = append(batch, q.pending...)
+		q.running = false
 		q.mu.Unlock()
-		for i, f := range batch {
-			batch[i] = nil
-			f()
-		}
-		q.mu.Lock()
+	}()
+	for len(q.pending) > 0 {
+		batch, q.pending = q.pending, nil
+		q.mu.Unlock()
+		q.call(&batch)
 	}
-	q.running = false
-	q.mu.Unlock()
+}
+
+// call calls the functions and removes them from the batch. It returns, or panics, with q.mu locked.
+func (q *Queue) call(batch *[]func()) {
+	defer q.mu.Lock()
+	for len(*batch) > 0 {
+		f := (*batch)[0]
+		(*batch)[0] = nil
+		*batch = (*batch)[1:]
+		f()
+	}
 }

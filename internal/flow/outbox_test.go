@@ -45,3 +45,15 @@ func TestOrderWithCallsOfTheOwner(t *testing.T) {
 	assert.IsIncreasing(t, got)
 	assert.Len(t, got, n)
 }
+
+func TestAPanicKeepsTheOthers(t *testing.T) {
+	var q flow.Queue
+	var got []int
+	q.Add(func() { got = append(got, 1) })
+	q.Add(func() { panic("broken") })
+	q.Add(func() { got = append(got, 2) })
+	assert.Panics(t, q.Run)
+	q.Add(func() { got = append(got, 3) })
+	q.Run()
+	assert.Equal(t, []int{1, 2, 3}, got)
+}

@@ -50,7 +50,7 @@ func ExampleNewObjects() {
 	secret := "apiVersion: v1\nkind: Secret\nmetadata: {name: db, namespace: shop}\nstringData: {user: admin}\n"
 	_ = os.WriteFile(filepath.Join(dir, "db.yaml"), []byte(secret), 0o600)
 
-	secrets := file.NewObjects(dir, file.Options{}) // for kubeletkit.Options.Objects
+	secrets := file.NewObjects(dir, file.Options{}) // for kubeletkit.Options.API.Objects
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error)
 	go func() { done <- secrets.Watch(ctx, func([]objects.Ref) {}) }() // the agent does it

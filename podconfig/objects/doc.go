@@ -13,7 +13,7 @@
 //
 // # Use
 //
-// Give a Source to the agent as Options.Objects. Permit references to its objects in
+// Give a Source to the agent as kubeletkit.Options.API.Objects. Permit references to its objects in
 // the options of the sources of pods, see podconfig/manifest.AllowedRefs. A container
 // whose secret is missing waits. It starts soon after the secret appears. Running
 // containers keep the environment that they were started with.

@@ -12,7 +12,7 @@ import (
 
 // An embedder's control plane sends a secret.
 func Example() {
-	store := objects.New() // for kubeletkit.Options.Objects
+	store := objects.New() // for kubeletkit.Options.API.Objects
 	store.Set(&v1.Secret{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "db"},
 		Data:       map[string][]byte{"user": []byte("admin")},

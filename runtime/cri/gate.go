@@ -31,11 +31,13 @@ func defaultParallel() int { return max(8, 2*goruntime.GOMAXPROCS(0)) }
 // gate is a semaphore with two priorities. It bounds what a runtime works on at the same time.
 //
 // Each entrant has a weight. What has the first priority enters in the order of its arrival. What
-// has the second one enters when nothing of the first waits, little of it is inside, and there is room, or when
-// nothing else of the second is inside, so that it goes on in any case. So the containers of many pods stop
+// has the second one enters when nothing of the first waits, not too much of it is inside, and there is room, or when
+// nothing else of the second is inside, so that it goes on in any case. In a gate for what ends, the containers of many pods so stop
 // before what is left of the pods is removed (BenchmarkRemoval).
 type gate struct {
 	size int // the sum of the weights that may be inside
+	// most is the sum of the weights of the first priority with which the second one still enters.
+	most int
 	mu   sync.Mutex
 	// room is the sum of weights that may still enter. It is negative if something of the
 	// second priority has entered without room.
@@ -60,7 +62,10 @@ type waiter struct {
 	pass   chan struct{} // closed when it is inside
 }
 
-func newGate(size int) *gate { return &gate{size: size, room: size} }
+func newGate(size int) *gate { return &gate{size: size, most: size, room: size} }
+
+// newStopGate returns a gate for what ends, whose first priority are stops of containers.
+func newStopGate(size int) *gate { return &gate{size: size, most: size / stopsPerCall, room: size} }
 
 // enter waits until the entrant is inside, and fails when ctx ends. The entrant leaves after the
 // hold, or with leave, which must be called and may be called more than once.
@@ -117,7 +122,7 @@ func (g *gate) admit() {
 		g.pass(first)
 	}
 	for len(g.waiting[second]) > 0 {
-		fits := len(g.waiting[first]) == 0 && g.first <= g.size/stopsPerCall && g.waiting[second][0].weight <= g.room
+		fits := len(g.waiting[first]) == 0 && g.first <= g.most && g.waiting[second][0].weight <= g.room
 		if !fits && g.second > 0 {
 			return
 		}

@@ -87,7 +87,7 @@ func TestGateOrder(t *testing.T) {
 				synctest.Wait()
 				other()
 				assert.Equal(t, tt.want, q.order)
-				assert.Equal(t, &gate{size: 4, room: 4, waiting: [2][]*waiter{{}, {}}}, g)
+				assert.Equal(t, &gate{size: 4, most: 4, room: 4, waiting: [2][]*waiter{{}, {}}}, g)
 			})
 		})
 	}
@@ -212,5 +212,37 @@ func TestStopsKeepTheirDeadline(t *testing.T) {
 		assert.Less(t, longest, 2*time.Minute)
 		assert.LessOrEqual(t, rt.most, 8*stopsPerCall)
 		assert.Less(t, time.Since(began), 230*time.Second, "1000 times 220 ms, and the first grace period")
+	})
+}
+
+// Starts are not ordered by their priority while there is room.
+func TestSandboxesAreMadeBesideContainers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for name, tc := range map[string]struct {
+			g    *gate
+			want int
+		}{"starts": {newGate(8), 5}, "ends": {newStopGate(8), 1}} {
+			leave, err := tc.g.enter(t.Context(), first, 1, time.Hour)
+			require.NoError(t, err)
+			inside := 0
+			var all sync.WaitGroup
+			ctx, cancel := context.WithCancel(t.Context())
+			for range 5 {
+				all.Go(func() {
+					if leave, err := tc.g.enter(ctx, second, 1, time.Hour); err == nil {
+						tc.g.mu.Lock()
+						inside++
+						tc.g.mu.Unlock()
+						<-ctx.Done()
+						leave()
+					}
+				})
+			}
+			synctest.Wait()
+			assert.Equal(t, tc.want, inside, name)
+			cancel()
+			all.Wait()
+			leave()
+		}
 	})
 }

@@ -188,6 +188,8 @@ func (r *Runtime) removeSandbox(ctx context.Context, id string) error {
 	if err == nil {
 		r.index.removed(id)
 		r.stopped.remove(id)
+	} else {
+		r.removal.notObserved(id)
 	}
 	r.left.remove(id) // what could not be removed is stopped the next time
 	return err

@@ -194,7 +194,7 @@ func New(rs criv1.RuntimeServiceClient, is criv1.ImageServiceClient, opts Option
 	r.pulls, r.lists = newPuller(&r.opts), newSeries[podLists]()
 	r.starts = newGate(opts.MaxParallelStarts)
 	stops := stopsPerCall * min(opts.MaxParallelEnds, unbounded)
-	r.ends, r.restarts = newGate(stops), newGate(stops)
+	r.ends, r.restarts = newStopGate(stops), newStopGate(stops)
 	r.pods.idle = 2 * max(r.opts.PullBackoffMax, r.opts.Backoff.Max, 10*time.Minute)
 	r.node = sync.OnceValue(func() *translate.Node { return findNode(&opts) })
 	return r

@@ -37,6 +37,7 @@ func (r *Runtime) stopSandboxNow(ctx context.Context, about, id string) error {
 		if r.stopped.has(id) {
 			return nil
 		}
+		r.removal.notObserved(id)
 		_, err := call(ctx, r, "StopPodSandbox", about, 0, r.rs.StopPodSandbox, &criv1.StopPodSandboxRequest{PodSandboxId: id})
 		if err == nil {
 			r.stopped.add(id)
@@ -53,9 +54,9 @@ const maxLeave = 5 * time.Minute
 // removal is what was observed of the removal of sandboxes. CRI requires that a sandbox is stopped
 // before. But containerd and CRI-O stop it in the removal, too, and take its network down, also if
 // that was done before: with one call instead of two, the end of a pod takes an eighth less of
-// containerd's CPU time. So the sandboxes that nothing waits for are left to run until they are
+// containerd's CPU time. So the sandboxes of pods without host ports are left to run until they are
 // removed. The first one is removed without a stop. If the event stream shows that this stops it, so
-// are the others. The zero value has observed nothing.
+// are the others; if it was stopped in another way before, the next one is tried. The zero value has observed nothing.
 type removal struct {
 	mu    sync.Mutex
 	tried string // the sandbox that was removed without a stop first; "" before
@@ -71,6 +72,15 @@ func (o *removal) suffices(id string) bool {
 		return true
 	}
 	return o.stops
+}
+
+// notObserved means that the sandbox was not removed, or that it is stopped before.
+func (o *removal) notObserved(id string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.tried == id {
+		o.tried = ""
+	}
 }
 
 // stopped takes the event that a sandbox has stopped.

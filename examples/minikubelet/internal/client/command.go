@@ -83,7 +83,7 @@ func commands() []command {
 		}, {
 			name: "logs", synopsis: "POD", short: "print what a container has written",
 			long: "The flags are kubectl's. With --all-containers or --selector, several logs are printed one after the other, or with --follow at the same time.\n" +
-				"The log of a pod that is gone from the node is removed with it.",
+				"The log of a pod that is gone from the node is kept for a minute.",
 			flags: (*call).logsFlags, run: (*call).logs,
 		}, {
 			name: "exec", synopsis: "POD -- COMMAND [ARG...]", short: "run a command in a container",
