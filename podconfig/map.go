@@ -3,6 +3,7 @@ package podconfig
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"slices"
 	"sync"
 
@@ -19,7 +20,8 @@ import (
 // f is called for each new or changed pod, one call at a time. It must not change the pod,
 // but may return a changed copy of the same UID, and must not wait for the source or for
 // [Mapped.Refresh]. Pods that are the same by pointer are not mapped again, except by
-// Refresh.
+// Refresh. What f returns is not validated. If f panics, or returns a pod with another UID, that pod is rejected, and what f
+// has returned for it last stays.
 func MapPods(source Source, f func(pod *v1.Pod) *v1.Pod) *Mapped {
 	return &Mapped{source: source, f: f, refresh: make(chan struct{}, 1), pods: map[types.UID]mappedPod{}, names: map[fullName]types.UID{}}
 }
@@ -194,10 +196,29 @@ func (s *mappedSink) mapped(pod *v1.Pod) mappedPod {
 	if s.restored[pod] {
 		return mappedPod{pod, pod, true}
 	}
-	if p := s.source.pods[pod.UID]; p.in == pod {
+	p := s.source.pods[pod.UID]
+	if p.in == pod {
 		return p
 	}
-	return mappedPod{in: pod, out: s.source.f(pod)}
+	return mappedPod{in: pod, out: s.call(pod, p.out)}
+}
+
+// call returns what f returns for the pod. If f panics, or returns a pod with another UID, the pod is rejected, and before
+// stays, which f has returned for it last. source.mu is held.
+func (s *mappedSink) call(pod, before *v1.Pod) *v1.Pod {
+	out := before
+	err := runtime.Recover(func() error {
+		mapped := s.source.f(pod)
+		if mapped != nil && mapped.UID != pod.UID {
+			return fmt.Errorf("the function of MapPods returned a pod with the UID %q", mapped.UID)
+		}
+		out = mapped
+		return nil
+	})
+	if err != nil {
+		s.Reject(runtime.RefOf(pod), fmt.Errorf("mapping it: %w", err))
+	}
+	return out
 }
 
 // refresh maps all pods again for each token of Refresh, until ctx ends.
@@ -222,7 +243,7 @@ func (s *mappedSink) mapAgain() {
 			continue
 		}
 		before := p.out
-		if p.out = m.f(p.in); p.out != before {
+		if p.out = s.call(p.in, before); p.out != before {
 			m.pods[uid] = p
 			d.add(uid, p.out)
 		}

@@ -94,8 +94,10 @@ func TestMapPods(t *testing.T) {
 			m.away = nil
 			m.calls = -1000
 			mapped.Refresh()
-			r.read()
-			time.Sleep(2 * time.Second) // it is run again
+			assert.Empty(r.t, r.read(), "the pod stays as it was")
+			s.do(func(sink podconfig.Sink) { update(sink, testPod("2", "b")) })
+			assert.Empty(r.t, r.read())
+			assert.Equal(r.t, []string{"mapping it: panic: no image", "mapping it: panic: no image"}, r.rejected)
 			m.calls = 0
 			s.do(func(sink podconfig.Sink) { update(sink, testPod("2", "b")) })
 			assert.Equal(r.t, []string{"ADD broker b/2"}, r.read())
