@@ -9,7 +9,6 @@ import (
 	prommetrics "github.com/kubeletkit/kubeletkit/metrics/prometheus"
 	"github.com/kubeletkit/kubeletkit/metrics/prometheus/statsmetrics"
 	"github.com/kubeletkit/kubeletkit/resources/cgroup"
-	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/server"
 	"github.com/kubeletkit/kubeletkit/stats"
 )
@@ -22,7 +21,7 @@ func addStats(s *config.Settings, agent *kubeletkit.Agent, cgroups *cgroup.Pods,
 	}
 	parts := agent.Parts()
 	sopts := stats.Options{NodeName: node, RootDir: s.RootDir, PodLogsDir: s.PodLogsDir, Logger: log.WithName("stats")}
-	sopts.Volumes, _ = runtime.Optional[stats.Volumes](parts.Volumes)
+	sopts.Volumes = parts.Volumes
 	if cgroups != nil {
 		sopts.PodCgroup = cgroups.Parent
 	}
