@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -151,6 +152,9 @@ func (a *Agent) Run(ctx context.Context) error {
 			return nil
 		})
 	}
+	for _, r := range a.parts.Steps.Runners() {
+		added = append(slices.Clip(added), component{r.Name(), r.Run})
+	}
 	for _, c := range added {
 		run(component{c.name, func(ctx context.Context) error { return a.runAdded(ctx, c) }}, true)
 	}
@@ -160,9 +164,6 @@ func (a *Agent) Run(ctx context.Context) error {
 		{"garbage collector", p.GC.Run}, {"pod syncer", func(ctx context.Context) error { return p.PodSyncer.Run(ctx, p.PodWorkers) }}, {"pod configuration", p.PodConfig.Run}, {"sync loop", a.loop.Run},
 	} {
 		run(c, false)
-	}
-	for _, r := range p.Steps.Runners() {
-		run(component{r.Name(), func(ctx context.Context) error { return a.runAdded(ctx, component{r.Name(), r.Run}) }}, true)
 	}
 	if p.ImageGC != nil {
 		run(component{"garbage collector of images", p.ImageGC.Run}, false)

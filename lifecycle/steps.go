@@ -6,10 +6,10 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"time"
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/kubeletkit/kubeletkit/internal/flow"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
@@ -163,15 +163,7 @@ func (r *PrepareResponse) merge(later PrepareResponse) {
 		maps.Copy(r.Volumes, later.Volumes)
 	}
 	r.PullSecrets = append(r.PullSecrets, later.PullSecrets...)
-	r.RetryAfter = soonest(r.RetryAfter, later.RetryAfter)
-}
-
-// soonest returns the shorter of two durations; 0 means never.
-func soonest(a, b time.Duration) time.Duration {
-	if a == 0 || b != 0 && b < a {
-		return b
-	}
-	return a
+	r.RetryAfter = flow.Soonest(r.RetryAfter, later.RetryAfter)
 }
 
 // SandboxEdits returns a function that calls each [SandboxEditor] for the pod and merges their edits, or nil if no

@@ -38,14 +38,6 @@ func hasProbes(probes runtime.ProbeResults, pod *v1.Pod) bool {
 	return false
 }
 
-// soonest returns the shorter of two durations; 0 means never.
-func soonest(a, b time.Duration) time.Duration {
-	if a == 0 || b != 0 && b < a {
-		return b
-	}
-	return a
-}
-
 // waitingAll returns the result of a sync that failed before the runtime was called: the
 // containers that were not created yet wait. The reason is kubelet's, whatever the failure
 // is; kubelet has no message.

@@ -17,6 +17,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/kubeletkit/kubeletkit/internal/flow"
 	"github.com/kubeletkit/kubeletkit/lifecycle"
 	"github.com/kubeletkit/kubeletkit/podspec"
 	"github.com/kubeletkit/kubeletkit/podworkers"
@@ -263,7 +264,7 @@ func (s *Syncer) SyncPod(ctx context.Context, typ podworkers.UpdateType, pod *v1
 	res, err := s.startContainers(ctx, st, pod, observed)
 	s.setWaiting(st, res.Waiting, res.Changed)
 	s.setResized(st, pod, res.ResizeError, err)
-	return podworkers.Result{Changed: res.Changed, RetryAfter: soonest(res.RetryAfter, recheck)}, err
+	return podworkers.Result{Changed: res.Changed, RetryAfter: flow.Soonest(res.RetryAfter, recheck)}, err
 }
 
 // failure is the reason why a pod must not run any longer. The type of its event is
@@ -313,7 +314,7 @@ func (s *Syncer) startContainers(ctx context.Context, st *podState, pod *v1.Pod,
 	defer func() { err = errors.Join(err, handled) }()
 	ready, err := s.steps.Prepare(ctx, lifecycle.PrepareRequest{Pod: pod, Observed: observed, Dir: dir})
 	// A failure of a later component leaves the volumes set up.
-	defer func() { res.RetryAfter = soonest(soonest(res.RetryAfter, ready.RetryAfter), st.started()) }()
+	defer func() { res.RetryAfter = flow.Soonest(flow.Soonest(res.RetryAfter, ready.RetryAfter), st.started()) }()
 	if err != nil {
 		cause := err
 		if component := (*lifecycle.ComponentError)(nil); errors.As(err, &component) {
