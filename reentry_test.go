@@ -227,7 +227,7 @@ func (e *reentry) argument(ctx context.Context, t reflect.Type) reflect.Value {
 	}
 }
 
-// No lock is held when something of somebody else's is called: each callback, hook, metric and wrapper of this agent calls
+// No lock is held during a call of an embedder: each callback, hook, metric and wrapper of this agent calls
 // every method of the agent and of its parts, while many pods are replaced, and the agent comes to rest.
 func TestEverythingCallsEverything(t *testing.T) {
 	const pods, generations = 60, 3

@@ -82,7 +82,7 @@ func newScenario(t *testing.T) *scenario {
 	}
 }
 
-// play does what a line says, and returns the results.
+// play executes a line, and returns the results.
 func (s *scenario) play(line string) (results []string) {
 	s.t.Helper()
 	command, args, _ := strings.Cut(line, " ")
@@ -142,7 +142,7 @@ func (s *scenario) take(uid types.UID) []*runtime.PodStatus {
 	return statuses
 }
 
-// recorded does what a line about records says.
+// recorded executes a line about records.
 func (s *scenario) recorded(command, args string) (results []string) {
 	s.t.Helper()
 	b, before := s.book, slices.Sorted(maps.Keys(s.book.rs.pods))
@@ -218,7 +218,7 @@ func (s *scenario) statusOf(args string) *runtime.PodStatus {
 	return s.early[types.UID(args)]
 }
 
-// scheduled does what a word about the schedule says. It returns the period of relists, with
+// scheduled executes a word about the schedule. It returns the period of relists, with
 // "!" if the event stream is closed.
 func (s *scenario) scheduled(word string) string {
 	s.t.Helper()
