@@ -77,17 +77,17 @@ func nextFrame(b []byte) (e Entry, rest []byte, err error) {
 
 // Load implements [Store]. It reads the file, if there is one. The pods count as gone
 // from then on until something is recorded of them.
-func (s *Memory) Load(context.Context) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.loaded {
+func (m *Memory) Load(context.Context) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.loaded {
 		return fmt.Errorf("history: loading: %w", runtime.ErrAlreadyRunning)
 	}
-	s.loaded = true
-	if s.opts.File == "" {
+	m.loaded = true
+	if m.opts.File == "" {
 		return nil
 	}
-	data, err := safefile.ReadFile(s.opts.File, maxFile)
+	data, err := safefile.ReadFile(m.opts.File, maxFile)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
@@ -96,58 +96,58 @@ func (s *Memory) Load(context.Context) error {
 	}
 	data, ok := bytes.CutPrefix(data, []byte(magic))
 	if !ok {
-		return fmt.Errorf("history: %s: %w; it is written anew", s.opts.File, errNoFile)
+		return fmt.Errorf("history: %s: %w; it is written anew", m.opts.File, errNoFile)
 	}
 	for {
 		var e Entry
 		if e, data, err = nextFrame(data); err != nil {
 			break
 		}
-		s.restore(&e)
+		m.restore(&e)
 	}
-	s.loadedAt = time.Now()
-	for _, p := range s.pods {
+	m.loadedAt = time.Now()
+	for _, p := range m.pods {
 		p.restored = true
 	}
-	s.sweep(s.loadedAt)
+	m.sweep(m.loadedAt)
 	if !errors.Is(err, io.EOF) {
-		return fmt.Errorf("history: %s: %w; what follows it is lost", s.opts.File, err)
+		return fmt.Errorf("history: %s: %w; what follows it is lost", m.opts.File, err)
 	}
 	return nil
 }
 
 // restore adds an entry of the file. The lock is held.
-func (s *Memory) restore(e *Entry) {
-	p := s.pods[e.Pod.UID]
+func (m *Memory) restore(e *Entry) {
+	p := m.pods[e.Pod.UID]
 	if p == nil {
-		p = s.addPod(e.Pod)
+		p = m.addPod(e.Pod)
 	}
-	s.seq++
-	e.Seq, p.last = s.seq, s.seq
-	p.ring.restore(s.limits, appendKey(s.key[:0], &e.Record), e)
+	m.seq++
+	e.Seq, p.last = m.seq, m.seq
+	p.ring.restore(m.limits, appendKey(m.key[:0], &e.Record), e)
 	if !aside(e.Kind) {
-		s.setGone(p, e.Kind == runtime.KindRemovePod, e.Last)
+		m.setGone(p, e.Kind == runtime.KindRemovePod, e.Last)
 	}
 }
 
 // Run implements [Store]. If the file cannot be written, Run logs that and tries again
 // with the next entry.
-func (s *Memory) Run(ctx context.Context) error {
-	s.mu.Lock()
-	if s.ran {
-		s.mu.Unlock()
+func (m *Memory) Run(ctx context.Context) error {
+	m.mu.Lock()
+	if m.ran {
+		m.mu.Unlock()
 		return fmt.Errorf("history: %w", runtime.ErrAlreadyRunning)
 	}
-	s.ran = true
-	s.mu.Unlock()
-	if s.opts.File == "" {
+	m.ran = true
+	m.mu.Unlock()
+	if m.opts.File == "" {
 		<-ctx.Done()
 		return nil
 	}
 	// All that was loaded is written too: the first write is a new file.
-	w := &writer{path: s.opts.File}
-	news := s.watch("", 0)
-	defer s.unwatch(news)
+	w := &writer{path: m.opts.File}
+	news := m.watch("", 0)
+	defer m.unwatch(news)
 	failing := false
 	for stopped := false; !stopped; {
 		select {
@@ -156,9 +156,9 @@ func (s *Memory) Run(ctx context.Context) error {
 		case <-news.wake:
 			stopped = pause(ctx, writeDelay)
 		}
-		err := s.write(w, news)
+		err := m.write(w, news)
 		if err != nil && !failing {
-			s.opts.Logger.Error(err, "The history cannot be written; it does not survive the agent until that succeeds", "file", s.opts.File)
+			m.opts.Logger.Error(err, "The history cannot be written; it does not survive the agent until that succeeds", "file", m.opts.File)
 		}
 		failing = err != nil
 	}
@@ -178,8 +178,8 @@ func pause(ctx context.Context, d time.Duration) bool {
 }
 
 // write writes the new entries, or all if the file is to be written anew.
-func (s *Memory) write(w *writer, news *watcher) error {
-	entries := s.take(news)
+func (m *Memory) write(w *writer, news *watcher) error {
+	entries := m.take(news)
 	if len(entries) == 0 && w.size > 0 {
 		return nil
 	}
@@ -193,9 +193,9 @@ func (s *Memory) write(w *writer, news *watcher) error {
 			return nil
 		}
 	}
-	all := s.watch("", 0)
-	entries = s.take(all)
-	s.unwatch(all)
+	all := m.watch("", 0)
+	entries = m.take(all)
+	m.unwatch(all)
 	return w.rewrite(entries)
 }
 

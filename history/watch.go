@@ -34,53 +34,53 @@ func (w *watcher) note(uid types.UID) {
 }
 
 // watch adds a watcher for which all entries after the number are new.
-func (s *Memory) watch(uid types.UID, after uint64) *watcher {
+func (m *Memory) watch(uid types.UID, after uint64) *watcher {
 	w := &watcher{uid: uid, after: after, news: map[types.UID]struct{}{}, wake: make(chan struct{}, 1)}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.watchers[w] = struct{}{}
-	for known := range s.pods {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.watchers[w] = struct{}{}
+	for known := range m.pods {
 		w.note(known)
 	}
 	return w
 }
 
-func (s *Memory) unwatch(w *watcher) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	delete(s.watchers, w)
+func (m *Memory) unwatch(w *watcher) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.watchers, w)
 }
 
 // take returns the new entries in their order. The cost is proportional to the number of
 // pods that have new entries.
-func (s *Memory) take(w *watcher) []Entry {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+func (m *Memory) take(w *watcher) []Entry {
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	var entries []Entry
 	for uid := range w.news {
-		if p := s.pods[uid]; p != nil {
+		if p := m.pods[uid]; p != nil {
 			entries = p.ring.appendEntries(entries, p.ref, w.after)
 		}
 	}
 	clear(w.news)
-	w.after = s.seq
+	w.after = m.seq
 	slices.SortFunc(entries, func(a, b Entry) int { return cmp.Compare(a.Seq, b.Seq) })
 	return entries
 }
 
 // Watch implements [Store]. It starts no goroutine: what is recorded while the caller
 // handles an entry waits in the histories of the pods.
-func (s *Memory) Watch(ctx context.Context, uid types.UID) iter.Seq[Entry] {
+func (m *Memory) Watch(ctx context.Context, uid types.UID) iter.Seq[Entry] {
 	return func(yield func(Entry) bool) {
-		w := s.watch(uid, 0)
-		defer s.unwatch(w)
+		w := m.watch(uid, 0)
+		defer m.unwatch(w)
 		for {
 			select {
 			case <-ctx.Done():
 				return
 			case <-w.wake:
 			}
-			for _, e := range s.take(w) {
+			for _, e := range m.take(w) {
 				if ctx.Err() != nil || !yield(e) {
 					return
 				}

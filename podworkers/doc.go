@@ -73,6 +73,6 @@
 // A machine is the state of one pod. It is a value, and its transitions are pure
 // functions (machine.go, incarnation.go, termination.go, next_call.go, schedule.go). The
 // type machines has the machines of all pods, and the order of static pods of one full
-// name (machines.go, fullnames.go). Workers makes the calls (workers.go, perform.go). An
+// name (machines.go, fullnames.go). [Pool] makes the calls (pool.go, perform.go). An
 // idle pod has no goroutine, and one timer for its resync.
 package podworkers

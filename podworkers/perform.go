@@ -16,32 +16,32 @@ import (
 )
 
 // perform makes the call. It returns the outcome, and its description for Metrics.
-func (w *Pool) perform(ctx context.Context, c call) (returned, Call) {
+func (p *Pool) perform(ctx context.Context, c call) (returned, Call) {
 	report := Call{Pod: c.ref, Phase: c.kind.phase(), Type: c.typ, Received: c.received, Began: time.Now()}
-	if w.log.V(4).Enabled() {
-		w.logger(c).V(4).Info("Call begins")
+	if p.log.V(4).Enabled() {
+		p.logger(c).V(4).Info("Call begins")
 	}
-	if w.opts.OnBegin != nil {
-		w.callback("OnBegin", c.ref, func() { w.opts.OnBegin(c.ref) })
+	if p.opts.OnBegin != nil {
+		p.callback("OnBegin", c.ref, func() { p.opts.OnBegin(c.ref) })
 	}
 	var r returned
 	r.err = runtime.Recover(func() (err error) {
-		r.Result, err = w.readAndSync(ctx, c, &r.unread)
+		r.Result, err = p.readAndSync(ctx, c, &r.unread)
 		return err
 	})
-	r.mark, r.jitter = w.cache.Now(), rand.Float64()
+	r.mark, r.jitter = p.cache.Now(), rand.Float64()
 	report.Ended, report.Err = time.Now(), r.err
-	w.logReturned(ctx, c, r, report.Ended.Sub(report.Began))
-	if w.opts.OnEnd != nil {
-		w.callback("OnEnd", c.ref, func() { w.opts.OnEnd(c.ref) })
+	p.logReturned(ctx, c, r, report.Ended.Sub(report.Began))
+	if p.opts.OnEnd != nil {
+		p.callback("OnEnd", c.ref, func() { p.opts.OnEnd(c.ref) })
 	}
 	return r, report
 }
 
 // logger returns the logger for a call. Making it costs as much as the sync of a pod
 // without changes, so it is made only if there is something to log.
-func (w *Pool) logger(c call) logr.Logger {
-	l := w.log.WithValues("pod", c.ref, "phase", c.kind.phase())
+func (p *Pool) logger(c call) logr.Logger {
+	l := p.log.WithValues("pod", c.ref, "phase", c.kind.phase())
 	if c.kind == callSync {
 		l = l.WithValues("type", c.typ)
 	}
@@ -49,21 +49,21 @@ func (w *Pool) logger(c call) logr.Logger {
 }
 
 // logReturned logs the outcome of a call. The end of a cancelled call is no error.
-func (w *Pool) logReturned(ctx context.Context, c call, r returned, took time.Duration) {
+func (p *Pool) logReturned(ctx context.Context, c call, r returned, took time.Duration) {
 	var crash *runtime.PanicError
 	switch {
 	case r.err == nil:
-		if w.log.V(4).Enabled() {
-			w.logger(c).V(4).Info("Call has returned", "took", took)
+		if p.log.V(4).Enabled() {
+			p.logger(c).V(4).Info("Call has returned", "took", took)
 		}
 	case c.kind == callSync && r.failure() != nil:
-		w.logger(c).Info("Pod has failed for good; it will be terminated", "reason", r.failure().Reason, "message", r.failure().Message, "cause", withoutPod(r.err, c.ref).Error())
+		p.logger(c).Info("Pod has failed for good; it will be terminated", "reason", r.failure().Reason, "message", r.failure().Message, "cause", withoutPod(r.err, c.ref).Error())
 	case errors.As(r.err, &crash):
-		w.logger(c).Error(withoutPod(r.err, c.ref), "Pod worker has recovered from a panic; the call will be repeated", "stack", string(crash.Stack))
+		p.logger(c).Error(withoutPod(r.err, c.ref), "Pod worker has recovered from a panic; the call will be repeated", "stack", string(crash.Stack))
 	case ctx.Err() != nil:
-		w.logger(c).V(2).Info("Call was cancelled", "cause", context.Cause(ctx).Error(), "took", took)
+		p.logger(c).V(2).Info("Call was cancelled", "cause", context.Cause(ctx).Error(), "took", took)
 	default:
-		w.logger(c).Error(withoutPod(r.err, c.ref), "Error syncing pod; the call will be repeated")
+		p.logger(c).Error(withoutPod(r.err, c.ref), "Error syncing pod; the call will be repeated")
 	}
 }
 
@@ -89,27 +89,27 @@ func (e loggedError) Unwrap() error { return e.error }
 
 // readAndSync reads the pod's status and calls the syncer. unread is true if it did not
 // call the syncer, because the status could not be read.
-func (w *Pool) readAndSync(ctx context.Context, c call, unread *bool) (Result, error) {
+func (p *Pool) readAndSync(ctx context.Context, c call, unread *bool) (Result, error) {
 	*unread = true
-	status, err := w.cache.Newer(ctx, c.ref, c.after)
+	status, err := p.cache.Newer(ctx, c.ref, c.after)
 	if err != nil {
 		if ctx.Err() == nil {
-			w.emit(c.ref, v1.EventTypeWarning, "FailedSync", "error determining status: "+err.Error()) // kubelet's message
+			p.emit(c.ref, v1.EventTypeWarning, "FailedSync", "error determining status: "+err.Error()) // kubelet's message
 		}
 		return Result{}, err // names the pod already
 	}
 	*unread = false
 	switch c.kind {
 	case callSync:
-		return w.syncer.SyncPod(ctx, c.typ, c.pod, status)
+		return p.syncer.SyncPod(ctx, c.typ, c.pod, status)
 	case callTerminating:
 		if c.skip.applies(status) {
 			return Result{}, nil
 		}
-		return Result{}, w.syncer.SyncTerminatingPod(ctx, c.pod, status, c.term)
+		return Result{}, p.syncer.SyncTerminatingPod(ctx, c.pod, status, c.term)
 	case callOrphan:
-		return Result{}, w.syncer.SyncTerminatingOrphan(ctx, c.orphan, status, c.term.GracePeriod)
+		return Result{}, p.syncer.SyncTerminatingOrphan(ctx, c.orphan, status, c.term.GracePeriod)
 	default:
-		return Result{}, w.syncer.SyncTerminatedPod(ctx, c.pod, status)
+		return Result{}, p.syncer.SyncTerminatedPod(ctx, c.pod, status)
 	}
 }

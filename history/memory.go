@@ -145,24 +145,24 @@ func New(opts Options) (*Memory, error) {
 // later record of the pod means that it is there again, except those of aside. A rejection is
 // recorded in the history of the pod that has the name, if there is one: it may be another
 // definition of that pod, with another UID.
-func (s *Memory) Record(r runtime.Record) {
+func (m *Memory) Record(r runtime.Record) {
 	now := time.Now()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	p := s.podOf(&r, now)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	p := m.podOf(&r, now)
 	if p == nil {
 		return
 	}
 	if p.restored && !aside(r.Kind) {
 		p.restored = false
-		s.add(p, now, &runtime.Record{Stage: runtime.StageSeen, Kind: runtime.KindAgentStarted})
+		m.add(p, now, &runtime.Record{Stage: runtime.StageSeen, Kind: runtime.KindAgentStarted})
 	}
-	s.add(p, now, &r)
+	m.add(p, now, &r)
 	if !aside(r.Kind) {
-		s.setGone(p, r.Kind == runtime.KindRemovePod, now)
+		m.setGone(p, r.Kind == runtime.KindRemovePod, now)
 	}
-	s.sweep(now)
-	for w := range s.watchers {
+	m.sweep(now)
+	for w := range m.watchers {
 		w.note(p.ref.UID)
 	}
 }
@@ -178,31 +178,31 @@ func aside(kind runtime.RecordKind) bool {
 // podOf returns the pod that a record is about, nil if the record is not kept. What a pod has
 // left behind is not kept if nothing else is known of the pod. A pod of which only a rejection
 // is known counts as gone.
-func (s *Memory) podOf(r *runtime.Record, now time.Time) *pod {
-	if p := s.pods[r.Pod.UID]; p != nil {
+func (m *Memory) podOf(r *runtime.Record, now time.Time) *pod {
+	if p := m.pods[r.Pod.UID]; p != nil {
 		return p
 	}
 	switch {
 	case r.Kind == runtime.KindReject:
-		if p := s.latestOf(r.Pod); p != nil {
+		if p := m.latestOf(r.Pod); p != nil {
 			return p
 		}
 		if r.Pod.UID == "" || r.Pod.Name == "" {
 			return nil
 		}
-		p := s.addPod(r.Pod)
-		s.setGone(p, true, now)
+		p := m.addPod(r.Pod)
+		m.setGone(p, true, now)
 		return p
 	case aside(r.Kind):
 		return nil
 	}
-	return s.addPod(r.Pod)
+	return m.addPod(r.Pod)
 }
 
 // latestOf returns the pod of the full name that has the latest entry, nil if there is none.
-func (s *Memory) latestOf(ref runtime.PodRef) *pod {
+func (m *Memory) latestOf(ref runtime.PodRef) *pod {
 	var latest *pod
-	for _, p := range s.pods {
+	for _, p := range m.pods {
 		if p.ref.Namespace == ref.Namespace && p.ref.Name == ref.Name && (latest == nil || p.last > latest.last) {
 			latest = p
 		}
@@ -210,96 +210,96 @@ func (s *Memory) latestOf(ref runtime.PodRef) *pod {
 	return latest
 }
 
-func (s *Memory) addPod(ref runtime.PodRef) *pod {
-	if len(s.pods) >= maxPods {
-		s.makeRoom()
+func (m *Memory) addPod(ref runtime.PodRef) *pod {
+	if len(m.pods) >= maxPods {
+		m.makeRoom()
 	}
 	p := &pod{ref: ref}
-	s.pods[ref.UID] = p
+	m.pods[ref.UID] = p
 	return p
 }
 
-func (s *Memory) add(p *pod, now time.Time, r *runtime.Record) {
-	s.seq++
-	p.last = s.seq
-	p.ring.add(s.limits, appendKey(s.key[:0], r), now.UnixMicro(), s.seq, r)
+func (m *Memory) add(p *pod, now time.Time, r *runtime.Record) {
+	m.seq++
+	p.last = m.seq
+	p.ring.add(m.limits, appendKey(m.key[:0], r), now.UnixMicro(), m.seq, r)
 }
 
 // setGone records whether the pod is gone. If too many are, it drops the first of them.
-func (s *Memory) setGone(p *pod, gone bool, now time.Time) {
+func (m *Memory) setGone(p *pod, gone bool, now time.Time) {
 	switch {
 	case gone == !p.goneAt.IsZero():
 	case gone:
 		p.goneAt = now
-		s.gone = append(s.gone, p.ref.UID)
-		s.dropGone(len(s.gone) - s.opts.MaxGone)
+		m.gone = append(m.gone, p.ref.UID)
+		m.dropGone(len(m.gone) - m.opts.MaxGone)
 	default:
 		p.goneAt = time.Time{}
-		s.gone = slices.DeleteFunc(s.gone, func(uid types.UID) bool { return uid == p.ref.UID })
+		m.gone = slices.DeleteFunc(m.gone, func(uid types.UID) bool { return uid == p.ref.UID })
 	}
 }
 
 // makeRoom drops all pods that are gone. If there are none, it drops those whose last entries
 // are the oldest: not one alone, so that its cost is shared by many additions.
-func (s *Memory) makeRoom() {
-	if len(s.gone) > 0 {
-		s.dropGone(len(s.gone))
+func (m *Memory) makeRoom() {
+	if len(m.gone) > 0 {
+		m.dropGone(len(m.gone))
 		return
 	}
-	byAge := slices.SortedFunc(maps.Values(s.pods), func(a, b *pod) int { return cmp.Compare(a.last, b.last) })
+	byAge := slices.SortedFunc(maps.Values(m.pods), func(a, b *pod) int { return cmp.Compare(a.last, b.last) })
 	for _, p := range byAge[:len(byAge)/8] {
-		s.forget(p.ref.UID)
+		m.forget(p.ref.UID)
 	}
 }
 
 // forget drops a pod that is not in gone.
-func (s *Memory) forget(uid types.UID) {
-	delete(s.pods, uid)
-	for w := range s.watchers { // one may not read for a long time
+func (m *Memory) forget(uid types.UID) {
+	delete(m.pods, uid)
+	for w := range m.watchers { // one may not read for a long time
 		delete(w.news, uid)
 	}
 }
 
 // dropGone drops the first n of the pods that are gone.
-func (s *Memory) dropGone(n int) {
+func (m *Memory) dropGone(n int) {
 	if n <= 0 {
 		return
 	}
-	for _, uid := range s.gone[:n] {
-		s.forget(uid)
+	for _, uid := range m.gone[:n] {
+		m.forget(uid)
 	}
-	s.gone = slices.Delete(s.gone, 0, n)
+	m.gone = slices.Delete(m.gone, 0, n)
 }
 
 // sweep drops what is too old, once in a while.
-func (s *Memory) sweep(now time.Time) {
-	if since := now.Sub(s.swept); since >= 0 && since < sweepPeriod {
+func (m *Memory) sweep(now time.Time) {
+	if since := now.Sub(m.swept); since >= 0 && since < sweepPeriod {
 		return
 	}
-	s.swept = now
+	m.swept = now
 	old := 0
-	for old < len(s.gone) && now.Sub(s.pods[s.gone[old]].goneAt) >= s.opts.KeepGone {
+	for old < len(m.gone) && now.Sub(m.pods[m.gone[old]].goneAt) >= m.opts.KeepGone {
 		old++
 	}
-	s.dropGone(old)
-	for uid, p := range s.pods {
-		p.ring.dropUntil(now.Add(-s.opts.MaxAge).UnixMicro())
-		if p.goneAt.IsZero() && (p.ring.n == 0 || p.restored && now.Sub(s.loadedAt) >= s.opts.KeepGone) {
-			s.forget(uid)
+	m.dropGone(old)
+	for uid, p := range m.pods {
+		p.ring.dropUntil(now.Add(-m.opts.MaxAge).UnixMicro())
+		if p.goneAt.IsZero() && (p.ring.n == 0 || p.restored && now.Sub(m.loadedAt) >= m.opts.KeepGone) {
+			m.forget(uid)
 		}
 	}
 }
 
 // Pods implements [Store].
-func (s *Memory) Pods() []Pod {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.sweep(time.Now())
-	pods := make([]Pod, 0, len(s.pods))
-	for _, p := range s.pods {
+func (m *Memory) Pods() []Pod {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.sweep(time.Now())
+	pods := make([]Pod, 0, len(m.pods))
+	for _, p := range m.pods {
 		gone := p.goneAt
 		if p.restored && gone.IsZero() {
-			gone = s.loadedAt
+			gone = m.loadedAt
 		}
 		pods = append(pods, Pod{p.ref, gone})
 	}
@@ -310,11 +310,11 @@ func (s *Memory) Pods() []Pod {
 }
 
 // Entries implements [Store].
-func (s *Memory) Entries(uid types.UID) []Entry {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.sweep(time.Now())
-	p := s.pods[uid]
+func (m *Memory) Entries(uid types.UID) []Entry {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.sweep(time.Now())
+	p := m.pods[uid]
 	if p == nil {
 		return nil
 	}

@@ -24,93 +24,93 @@ type Store struct {
 func New() *Store { return &Store{} }
 
 // Set adds the pod, or replaces the pod of the same UID.
-func (m *Store) Set(pod *v1.Pod) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.desired = nil
+func (s *Store) Set(pod *v1.Pod) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.desired = nil
 	// A pod turns into a mirror pod only if its source is faulty. Then it must not be
 	// in both indexes.
 	if podspec.IsMirror(pod) {
-		m.pods.remove(pod.UID)
-		m.mirrors.set(pod)
+		s.pods.remove(pod.UID)
+		s.mirrors.set(pod)
 	} else {
-		m.mirrors.remove(pod.UID)
-		m.pods.set(pod)
+		s.mirrors.remove(pod.UID)
+		s.pods.set(pod)
 	}
 }
 
 // Remove removes the pod or mirror pod that has the UID of the given pod. Another pod
 // of the same full name stays.
-func (m *Store) Remove(pod *v1.Pod) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.desired = nil
-	m.pods.remove(pod.UID)
-	m.mirrors.remove(pod.UID)
+func (s *Store) Remove(pod *v1.Pod) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.desired = nil
+	s.pods.remove(pod.UID)
+	s.mirrors.remove(pod.UID)
 }
 
 // Pods returns the desired pods without mirror pods, sorted by namespace, name and
 // UID. It copies nothing.
-func (m *Store) Pods() []*v1.Pod {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.pods.snapshot()
+func (s *Store) Pods() []*v1.Pod {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.pods.snapshot()
 }
 
 // Snapshot returns the whole state as of one moment. It copies no pods. Until the
 // state changes, all calls return the same slices. The first change after a call
 // copies the list of pointers that it changes.
-func (m *Store) Snapshot() Desired {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.desired == nil {
-		m.desired = &Desired{Pods: m.pods.snapshot(), Mirrors: m.mirrors.snapshot()}
-		for _, mirror := range m.desired.Mirrors {
-			if _, ok := m.pods.byName[keyOf(mirror)]; !ok {
-				m.desired.OrphanedMirrors = append(m.desired.OrphanedMirrors, mirror)
+func (s *Store) Snapshot() Desired {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.desired == nil {
+		s.desired = &Desired{Pods: s.pods.snapshot(), Mirrors: s.mirrors.snapshot()}
+		for _, mirror := range s.desired.Mirrors {
+			if _, ok := s.pods.byName[keyOf(mirror)]; !ok {
+				s.desired.OrphanedMirrors = append(s.desired.OrphanedMirrors, mirror)
 			}
 		}
 	}
-	return *m.desired
+	return *s.desired
 }
 
 // ByUID returns the pod of the UID. It never returns a mirror pod.
-func (m *Store) ByUID(uid types.UID) (*v1.Pod, bool) {
-	m.mu.RLock()
-	defer m.mu.RUnlock()
-	pod, ok := m.pods.byUID[uid]
+func (s *Store) ByUID(uid types.UID) (*v1.Pod, bool) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	pod, ok := s.pods.byUID[uid]
 	return pod, ok
 }
 
 // ByName returns the pod of the full name. It never returns a mirror pod. If two pods
 // have the name, it returns the pod that was set last.
-func (m *Store) ByName(namespace, name string) (*v1.Pod, bool) {
-	m.mu.RLock()
-	defer m.mu.RUnlock()
-	pod, ok := m.pods.byName[fullName{namespace, name}]
+func (s *Store) ByName(namespace, name string) (*v1.Pod, bool) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	pod, ok := s.pods.byName[fullName{namespace, name}]
 	return pod, ok
 }
 
 // MirrorOf returns the mirror pod of a static pod.
-func (m *Store) MirrorOf(pod *v1.Pod) (*v1.Pod, bool) {
-	m.mu.RLock()
-	defer m.mu.RUnlock()
-	mirror, ok := m.mirrors.byName[keyOf(pod)]
+func (s *Store) MirrorOf(pod *v1.Pod) (*v1.Pod, bool) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	mirror, ok := s.mirrors.byName[keyOf(pod)]
 	return mirror, ok
 }
 
 // StaticOf returns the static pod of a mirror pod.
-func (m *Store) StaticOf(mirror *v1.Pod) (*v1.Pod, bool) {
-	return m.ByName(mirror.Namespace, mirror.Name)
+func (s *Store) StaticOf(mirror *v1.Pod) (*v1.Pod, bool) {
+	return s.ByName(mirror.Namespace, mirror.Name)
 }
 
 // TranslateUID returns the UID of the static pod if uid is that of its mirror pod.
 // Otherwise it returns uid. Users of an API server see only the mirror pod's UID.
-func (m *Store) TranslateUID(uid types.UID) types.UID {
-	m.mu.RLock()
-	defer m.mu.RUnlock()
-	if mirror, ok := m.mirrors.byUID[uid]; ok {
-		if pod, ok := m.pods.byName[keyOf(mirror)]; ok {
+func (s *Store) TranslateUID(uid types.UID) types.UID {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	if mirror, ok := s.mirrors.byUID[uid]; ok {
+		if pod, ok := s.pods.byName[keyOf(mirror)]; ok {
 			return pod.UID
 		}
 	}

@@ -128,190 +128,190 @@ func orDefault(d, def time.Duration) time.Duration {
 }
 
 // Run implements [Workers].
-func (w *Pool) Run(ctx context.Context) error {
-	w.mu.Lock()
-	if w.ran {
-		w.mu.Unlock()
+func (p *Pool) Run(ctx context.Context) error {
+	p.mu.Lock()
+	if p.ran {
+		p.mu.Unlock()
 		return fmt.Errorf("podworkers: %w", runtime.ErrAlreadyRunning)
 	}
-	w.ran, w.ctx = true, ctx
-	for uid := range w.machines.pods {
-		w.schedule(uid)
+	p.ran, p.ctx = true, ctx
+	for uid := range p.machines.pods {
+		p.schedule(uid)
 	}
-	w.mu.Unlock()
+	p.mu.Unlock()
 
 	<-ctx.Done()
 
-	w.mu.Lock()
-	w.ctx = nil
-	for _, wk := range w.workers {
+	p.mu.Lock()
+	p.ctx = nil
+	for _, wk := range p.workers {
 		if wk.timer != nil {
 			wk.timer.Stop()
 		}
 	}
-	w.mu.Unlock()
-	flow.Wait(&w.calls, flow.Late, w.logLate)
+	p.mu.Unlock()
+	flow.Wait(&p.calls, flow.Late, p.logLate)
 	return nil
 }
 
 // logLate logs the pods that have a call under way after Run should have ended.
-func (w *Pool) logLate() {
-	w.mu.Lock()
+func (p *Pool) logLate() {
+	p.mu.Lock()
 	var late []machine
-	for uid, wk := range w.workers {
+	for uid, wk := range p.workers {
 		if wk.cancel != nil {
-			late = append(late, w.machines.pods[uid])
+			late = append(late, p.machines.pods[uid])
 		}
 	}
-	w.mu.Unlock()
+	p.mu.Unlock()
 	for _, m := range late {
-		w.log.Error(nil, "The pod workers cannot stop: a call has not returned although its context has ended", "pod", m.ref, "phase", m.phase)
+		p.log.Error(nil, "The pod workers cannot stop: a call has not returned although its context has ended", "pod", m.ref, "phase", m.phase)
 	}
 }
 
 // UpdatePod implements [Workers]. It logs an invalid update.
-func (w *Pool) UpdatePod(u Update) {
+func (p *Pool) UpdatePod(u Update) {
 	if err := u.validate(); err != nil {
-		w.log.Error(err, "Ignoring an invalid update")
+		p.log.Error(err, "Ignoring an invalid update")
 		if u.Kill != nil {
-			w.callDone(u.ref(), appended(nil, u.Kill.Done))
+			p.callDone(u.ref(), appended(nil, u.Kill.Done))
 		}
 		return
 	}
 	ref := u.ref()
-	w.log.V(4).Info("Pod updated", "pod", ref, "type", u.Type)
+	p.log.V(4).Info("Pod updated", "pod", ref, "type", u.Type)
 
 	ev := updated{Update: u}
-	if w.opts.Record != nil {
+	if p.opts.Record != nil {
 		ev = withReason(u)
 	}
-	w.mu.Lock()
-	for w.machines.begins(ref.UID, u) {
+	p.mu.Lock()
+	for p.machines.begins(ref.UID, u) {
 		// A status that was read before the pod was forgotten may be that of an earlier incarnation,
 		// so the mark is drawn again if a pod was forgotten meanwhile.
-		forgotten := w.machines.forgotten
-		w.mu.Unlock()
-		ev.mark = w.firstMark(ref.UID, u.Type)
-		w.mu.Lock()
-		if forgotten == w.machines.forgotten {
+		forgotten := p.machines.forgotten
+		p.mu.Unlock()
+		ev.mark = p.firstMark(ref.UID, u.Type)
+		p.mu.Lock()
+		if forgotten == p.machines.forgotten {
 			break
 		}
 	}
-	syncing := (u.Type == Change || u.Type == Sync) && w.machines.pods[ref.UID].call.kind == callSync
-	done := w.apply(ref.UID, ev)
+	syncing := (u.Type == Change || u.Type == Sync) && p.machines.pods[ref.UID].call.kind == callSync
+	done := p.apply(ref.UID, ev)
 	var before runtime.PodRef
 	waits := false
 	if u.Type == Create {
-		before, waits = w.machines.predecessor(ref.UID)
+		before, waits = p.machines.predecessor(ref.UID)
 	}
-	w.mu.Unlock()
-	w.effects.Run()
-	w.callDone(ref, done)
+	p.mu.Unlock()
+	p.effects.Run()
+	p.callDone(ref, done)
 	if syncing {
-		w.callback("Updated", ref, func() { w.syncer.Updated(u.Pod) })
+		p.callback("Updated", ref, func() { p.syncer.Updated(u.Pod) })
 	}
 	if waits {
-		w.emit(ref, v1.EventTypeNormal, "WaitingForPredecessor", fmt.Sprintf("Pod starts when pod %s, which has the same name, has ended", before))
+		p.emit(ref, v1.EventTypeNormal, "WaitingForPredecessor", fmt.Sprintf("Pod starts when pod %s, which has the same name, has ended", before))
 	}
 }
 
 // firstMark returns the mark for the first read of a pod that begins with an update of the type.
-func (w *Pool) firstMark(uid types.UID, typ UpdateType) runtime.Mark {
+func (p *Pool) firstMark(uid types.UID, typ UpdateType) runtime.Mark {
 	if typ == Create {
-		return w.cache.First(uid) // saves a read of a new pod
+		return p.cache.First(uid) // saves a read of a new pod
 	}
-	return w.cache.Now() // the pod is in the runtime, maybe since the last list
+	return p.cache.Now() // the pod is in the runtime, maybe since the last list
 }
 
 // SyncKnownPods implements [Workers].
-func (w *Pool) SyncKnownPods(desired []*v1.Pod) map[types.UID]State {
+func (p *Pool) SyncKnownPods(desired []*v1.Pod) map[types.UID]State {
 	uids := make(map[types.UID]bool, len(desired))
 	for _, pod := range desired {
 		uids[pod.UID] = true
 	}
-	states := w.syncKnown(uids)
-	w.effects.Run()
-	if w.opts.Metrics != nil {
-		w.opts.Metrics.Counted(count(states))
+	states := p.syncKnown(uids)
+	p.effects.Run()
+	if p.opts.Metrics != nil {
+		p.opts.Metrics.Counted(count(states))
 	}
 	return states
 }
 
-func (w *Pool) syncKnown(desired map[types.UID]bool) map[types.UID]State {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.machines.synced = true
-	for uid, m := range w.machines.pods {
+func (p *Pool) syncKnown(desired map[types.UID]bool) map[types.UID]State {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.machines.synced = true
+	for uid, m := range p.machines.pods {
 		if desired[uid] && !m.undesired {
 			continue // nothing changes for the pod, and its timer stays as it is
 		}
-		w.apply(uid, compared{desired: desired[uid]}) // without Done: the event terminates no pod yet
+		p.apply(uid, compared{desired: desired[uid]}) // without Done: the event terminates no pod yet
 	}
-	states := make(map[types.UID]State, len(w.machines.pods))
-	for uid := range w.machines.pods {
-		states[uid] = w.machines.state(uid)
+	states := make(map[types.UID]State, len(p.machines.pods))
+	for uid := range p.machines.pods {
+		states[uid] = p.machines.state(uid)
 	}
 	return states
 }
 
 // Drain implements [Workers].
-func (w *Pool) Drain() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.machines.drained = true
+func (p *Pool) Drain() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.machines.drained = true
 }
 
 // State implements [Workers].
-func (w *Pool) State(uid types.UID) State {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.machines.state(uid)
+func (p *Pool) State(uid types.UID) State {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.machines.state(uid)
 }
 
 // TerminatingByFullName implements [Workers].
-func (w *Pool) TerminatingByFullName(fullName string) bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.machines.terminatingByFullName(fullName)
+func (p *Pool) TerminatingByFullName(fullName string) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.machines.terminatingByFullName(fullName)
 }
 
 // Predecessor implements [Workers].
-func (w *Pool) Predecessor(uid types.UID) (runtime.PodRef, bool) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.machines.predecessor(uid)
+func (p *Pool) Predecessor(uid types.UID) (runtime.PodRef, bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.machines.predecessor(uid)
 }
 
 // apply applies an event to the pod's machine, cancels the call under way if the event
 // requires that, and schedules the next calls. It returns the Done functions, which the
 // caller calls without mu. mu is held.
-func (w *Pool) apply(uid types.UID, ev any) []func() {
-	fx, touched := w.transit(uid, ev, 0)
-	if wk := w.workers[uid]; fx.cancel != nil && wk != nil && wk.cancel != nil {
+func (p *Pool) apply(uid types.UID, ev any) []func() {
+	fx, touched := p.transit(uid, ev, 0)
+	if wk := p.workers[uid]; fx.cancel != nil && wk != nil && wk.cancel != nil {
 		wk.cancel(fx.cancel)
 	}
 	for _, t := range touched {
-		w.schedule(t)
+		p.schedule(t)
 	}
 	return fx.done
 }
 
 // transit applies an event to the pod's machine and adds the records of the transition to effects. took is how
 // long a call took that has returned. mu is held.
-func (w *Pool) transit(uid types.UID, ev any, took time.Duration) (effects, []types.UID) {
+func (p *Pool) transit(uid types.UID, ev any, took time.Duration) (effects, []types.UID) {
 	now := time.Now()
-	before := w.machines.pods[uid]
-	fx, touched := w.machines.apply(now, uid, ev)
-	if w.opts.Record != nil {
-		stopping := w.ctx == nil || w.ctx.Err() != nil
-		for _, r := range recordsOf(before, w.machines.pods[uid], ev, fx, now) {
+	before := p.machines.pods[uid]
+	fx, touched := p.machines.apply(now, uid, ev)
+	if p.opts.Record != nil {
+		stopping := p.ctx == nil || p.ctx.Err() != nil
+		for _, r := range recordsOf(before, p.machines.pods[uid], ev, fx, now) {
 			if r.Kind == runtime.KindSync {
 				if stopping {
 					continue // the call was cut off
 				}
 				r.Duration = took
 			}
-			w.effects.Add(func() { w.callback("Record", r.Pod, func() { w.opts.Record(r) }) })
+			p.effects.Add(func() { p.callback("Record", r.Pod, func() { p.opts.Record(r) }) })
 		}
 	}
 	return fx, touched
@@ -319,122 +319,122 @@ func (w *Pool) transit(uid types.UID, ev any, took time.Duration) (effects, []ty
 
 // schedule begins the pod's next call in a goroutine, or sets the timer for it.
 // mu is held.
-func (w *Pool) schedule(uid types.UID) {
-	if w.ctx == nil || w.ctx.Err() != nil {
+func (p *Pool) schedule(uid types.UID) {
+	if p.ctx == nil || p.ctx.Err() != nil {
 		return
 	}
-	wk := w.workers[uid]
+	wk := p.workers[uid]
 	if wk != nil && wk.cancel != nil {
 		return // the goroutine of the call under way begins the next one
 	}
 	now := time.Now()
-	if c, ok := w.machines.take(now, uid); ok {
-		ctx := w.begin(&c)
-		w.calls.Go(func() { w.work(ctx, c) })
+	if c, ok := p.machines.take(now, uid); ok {
+		ctx := p.begin(&c)
+		p.calls.Go(func() { p.work(ctx, c) })
 		return
 	}
-	at, ok := w.machines.pods[uid].due()
+	at, ok := p.machines.pods[uid].due()
 	if !ok { // the pod waits for an update, or is not known any more
 		if wk != nil && wk.timer != nil {
 			wk.timer.Stop()
 		}
-		delete(w.workers, uid)
+		delete(p.workers, uid)
 		return
 	}
-	wk = w.worker(uid)
+	wk = p.worker(uid)
 	if wk.timer != nil {
 		wk.timer.Reset(at.Sub(now))
 		return
 	}
 	wk.timer = time.AfterFunc(at.Sub(now), func() {
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		w.schedule(uid)
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.schedule(uid)
 	})
 }
 
 // worker returns the worker of the pod, a new one if it has none. mu is held.
-func (w *Pool) worker(uid types.UID) *worker {
-	wk := w.workers[uid]
+func (p *Pool) worker(uid types.UID) *worker {
+	wk := p.workers[uid]
 	if wk == nil {
 		wk = &worker{}
-		w.workers[uid] = wk
+		p.workers[uid] = wk
 	}
 	return wk
 }
 
 // begin records that a call of the pod is under way, and returns the context of the
 // call. mu is held.
-func (w *Pool) begin(c *call) context.Context {
-	wk := w.worker(c.ref.UID)
+func (p *Pool) begin(c *call) context.Context {
+	wk := p.worker(c.ref.UID)
 	if wk.timer != nil {
 		wk.timer.Stop()
 	}
-	ctx, cancel := context.WithCancelCause(w.ctx)
+	ctx, cancel := context.WithCancelCause(p.ctx)
 	wk.cancel = cancel
 	return ctx
 }
 
 // work makes a call, and further calls of the pod until none is due.
-func (w *Pool) work(ctx context.Context, c call) {
+func (p *Pool) work(ctx context.Context, c call) {
 	for ok := true; ok; {
-		outcome, report := w.perform(ctx, c)
-		ctx, c, ok = w.finish(c, outcome, report)
+		outcome, report := p.perform(ctx, c)
+		ctx, c, ok = p.finish(c, outcome, report)
 	}
 }
 
 // finish applies the outcome of a call and begins the next one. ok is false if none is
 // due.
-func (w *Pool) finish(c call, r returned, report Call) (ctx context.Context, next call, ok bool) {
+func (p *Pool) finish(c call, r returned, report Call) (ctx context.Context, next call, ok bool) {
 	uid := c.ref.UID
-	w.mu.Lock()
-	wk := w.workers[uid]
+	p.mu.Lock()
+	wk := p.workers[uid]
 	wk.cancel(nil) // releases the context
-	fx, touched := w.transit(uid, r, report.Ended.Sub(report.Began))
-	if w.ctx != nil && w.ctx.Err() == nil {
-		next, ok = w.machines.take(time.Now(), uid)
+	fx, touched := p.transit(uid, r, report.Ended.Sub(report.Began))
+	if p.ctx != nil && p.ctx.Err() == nil {
+		next, ok = p.machines.take(time.Now(), uid)
 	}
 	if ok {
-		ctx = w.begin(&next)
+		ctx = p.begin(&next)
 	} else {
 		wk.cancel = nil
 	}
 	for _, t := range touched {
-		w.schedule(t)
+		p.schedule(t)
 	}
-	w.mu.Unlock()
-	w.effects.Run()
-	w.callDone(c.ref, fx.done)
+	p.mu.Unlock()
+	p.effects.Run()
+	p.callDone(c.ref, fx.done)
 	if fx.failure != nil {
-		w.emit(c.ref, v1.EventTypeWarning, fx.failure.Reason, fx.failure.Message)
+		p.emit(c.ref, v1.EventTypeWarning, fx.failure.Reason, fx.failure.Message)
 	}
-	if fx.finished && w.opts.OnFinished != nil {
-		w.callback("OnFinished", c.ref, func() { w.opts.OnFinished(c.ref) })
+	if fx.finished && p.opts.OnFinished != nil {
+		p.callback("OnFinished", c.ref, func() { p.opts.OnFinished(c.ref) })
 	}
-	if w.opts.Metrics != nil {
+	if p.opts.Metrics != nil {
 		report.Failure, report.Backoff = fx.failure, fx.backoff
-		w.opts.Metrics.Called(report)
+		p.opts.Metrics.Called(report)
 	}
 	return ctx, next, ok
 }
 
 // callDone calls the Done functions of kills.
-func (w *Pool) callDone(ref runtime.PodRef, done []func()) {
+func (p *Pool) callDone(ref runtime.PodRef, done []func()) {
 	for _, f := range done {
-		w.callback("Done", ref, f)
+		p.callback("Done", ref, f)
 	}
 }
 
 // emit emits an event about the pod.
-func (w *Pool) emit(pod runtime.PodRef, eventType, reason, message string) {
-	w.callback("Event", pod, func() {
-		w.opts.Event.Emit(runtime.Event{Pod: pod, Type: eventType, Reason: reason, Message: message})
+func (p *Pool) emit(pod runtime.PodRef, eventType, reason, message string) {
+	p.callback("Event", pod, func() {
+		p.opts.Event.Emit(runtime.Event{Pod: pod, Type: eventType, Reason: reason, Message: message})
 	})
 }
 
 // callback calls a function of the embedder. It logs a panic.
-func (w *Pool) callback(name string, pod runtime.PodRef, f func()) {
+func (p *Pool) callback(name string, pod runtime.PodRef, f func()) {
 	if err := runtime.Recover(func() error { f(); return nil }); err != nil {
-		w.log.Error(err, "Callback has panicked", "callback", name, "pod", pod)
+		p.log.Error(err, "Callback has panicked", "callback", name, "pod", pod)
 	}
 }
