@@ -181,6 +181,27 @@ func TestRunningDoesNotDependOnPrepare(t *testing.T) {
 	})
 }
 
+type broken struct{}
+
+func (broken) Name() string { return "vendor" }
+
+func (broken) Prepare(context.Context, lifecycle.PrepareRequest) (lifecycle.PrepareResponse, error) {
+	panic("no such device")
+}
+
+// A user cannot do anything about a panic, so the message names the component.
+func TestPanicOfPrepareNamesTheComponent(t *testing.T) {
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		n := startNodeWith(t, dir, fake.New(fake.Options{}), func(o *kubeletkit.Options) { o.Join = []lifecycle.Component{broken{}} })
+		defer n.stop(t)
+		n.source.Set(makePod("web"))
+		waiting := n.after(time.Minute)["web"].Status.ContainerStatuses[0].State.Waiting
+		require.NotNil(t, waiting)
+		assert.Equal(t, "vendor: panic: no such device", waiting.Message)
+	})
+}
+
 // The next pod of a UID does not start before the step Gone of the last one has succeeded.
 func TestAPodOfTheSameUIDWaitsForGone(t *testing.T) {
 	dir := t.TempDir()

@@ -33,15 +33,15 @@ func New(components ...Component) (*Steps, error) {
 	s := &Steps{}
 	var errs []error
 	names := map[string]bool{}
-	for i, c := range components {
+	for _, c := range components {
 		if c == nil {
-			errs = append(errs, fmt.Errorf("lifecycle: component %d is nil", i))
+			errs = append(errs, errors.New("lifecycle: a component is nil"))
 			continue
 		}
 		name := c.Name()
 		switch joined := s.join(c); {
 		case name == "":
-			errs = append(errs, fmt.Errorf("lifecycle: component %d, a %T, has no name", i, c))
+			errs = append(errs, fmt.Errorf("lifecycle: a component, a %T, has no name", c))
 		case names[name]:
 			errs = append(errs, fmt.Errorf("lifecycle: two components have the name %q", name))
 		case !joined:

@@ -135,7 +135,7 @@ func TestComponentsThatCannotJoin(t *testing.T) {
 		return lifecycle.AdmitterFunc(name, func(lifecycle.AdmitRequest) error { return nil })
 	}
 	_, err := lifecycle.New(nil, nothing{}, allow("a"), allow("a"), allow(""))
-	for _, want := range []string{"component 0 is nil", `"nothing"`, "joins no step", `two components have the name "a"`, "component 4", "has no name"} {
+	for _, want := range []string{"a component is nil", `"nothing"`, "joins no step", `two components have the name "a"`, "has no name"} {
 		assert.ErrorContains(t, err, want)
 	}
 }

@@ -317,7 +317,7 @@ func (s *Syncer) startContainers(ctx context.Context, st *podState, pod *v1.Pod,
 	defer func() { res.RetryAfter = flow.Soonest(flow.Soonest(res.RetryAfter, ready.RetryAfter), st.started()) }()
 	if err != nil {
 		cause := err
-		if component := (*lifecycle.ComponentError)(nil); errors.As(err, &component) {
+		if component := (*lifecycle.ComponentError)(nil); errors.As(err, &component) && !errors.As(err, new(*runtime.PanicError)) {
 			cause = component.Err // its text is for users
 		}
 		return waitingAll(pod, observed, cause), fmt.Errorf("pod %s: preparing it: %w", ref, err)
