@@ -2,14 +2,11 @@ package kubeletkit
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"slices"
 	"sync"
 	"time"
 
 	"github.com/go-logr/logr"
-	"golang.org/x/sync/errgroup"
 
 	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/syncloop"
@@ -29,46 +26,16 @@ type Agent struct {
 	ready   []check
 }
 
+// check is a health or ready check that was added.
+type check struct {
+	name string
+	run  func() error
+}
+
 // component runs as long as the agent.
 type component struct {
 	name string
 	run  func(ctx context.Context) error
-}
-
-// New composes an agent. Its error joins everything that is wrong with the options. It
-// starts nothing, and does no I/O unless Options.Host is nil.
-func New(opts Options) (*Agent, error) {
-	if err := opts.complete(); err != nil {
-		return nil, fmt.Errorf("kubeletkit: %w", err)
-	}
-	host, err := hostFacts(opts)
-	if err != nil {
-		return nil, fmt.Errorf("kubeletkit: detecting the host: %w", err)
-	}
-	a := &Agent{opts: opts, log: opts.Observe.Logger}
-	if err := a.compose(host, hostIPs(opts)); err != nil {
-		return nil, fmt.Errorf("kubeletkit: %w", err)
-	}
-	return a, nil
-}
-
-// hostFacts returns the host with what the options add to it.
-func hostFacts(opts Options) (*runtime.Host, error) {
-	h := opts.Host
-	if h == nil {
-		var err error
-		if h, err = DetectHost(); err != nil {
-			return nil, err
-		}
-	}
-	facts := *h
-	if facts.NodeName == "" {
-		facts.NodeName = opts.NodeName
-	}
-	if facts.PodLogsDir == "" {
-		facts.PodLogsDir = defaultPodLogsDir(opts.RootDir)
-	}
-	return &facts, nil
 }
 
 // Parts returns the parts of the agent.
@@ -97,6 +64,22 @@ func (a *Agent) Add(name string, run func(ctx context.Context) error) error {
 	return nil
 }
 
+// AddHealthCheck adds a check to [Agent.Healthy]. The check must return soon and be safe
+// for concurrent use.
+func (a *Agent) AddHealthCheck(name string, run func() error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.healthy = append(a.healthy, check{name, run})
+}
+
+// AddReadyCheck adds a check to [Agent.Ready]. The check must return soon and be safe for
+// concurrent use.
+func (a *Agent) AddReadyCheck(name string, run func() error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.ready = append(a.ready, check{name, run})
+}
+
 // start reports whether this is the first call, and returns the added components.
 func (a *Agent) start() ([]component, bool) {
 	a.mu.Lock()
@@ -106,118 +89,6 @@ func (a *Agent) start() ([]component, bool) {
 		a.started = time.Now()
 	}
 	return a.added, first
-}
-
-// Run runs the agent until ctx ends, waits for everything that it started, and returns
-// nil; the pods continue to run. It returns an error early if a part fails for good, or if
-// another agent uses the root or the logs directory, or if another user can write to the
-// root directory. If a sink, plugin, probe handler or source ignores the end of its
-// context, Run waits for it, and logs the part and the pod after some seconds. A second
-// call returns an error that wraps [runtime.ErrAlreadyRunning].
-func (a *Agent) Run(ctx context.Context) error {
-	added, first := a.start()
-	if !first {
-		return fmt.Errorf("kubeletkit: %w", runtime.ErrAlreadyRunning)
-	}
-	unlock, err := lockRoot(a.opts.RootDir)
-	if err != nil {
-		return fmt.Errorf("kubeletkit: %w", err)
-	}
-	defer unlock()
-	unlockLogs, err := lockLogs(a.parts.Host.PodLogsDir)
-	if err != nil {
-		return fmt.Errorf("kubeletkit: %w", err)
-	}
-	defer unlockLogs()
-
-	a.log.Info("Agent starts", "node", a.opts.NodeName, "rootDir", a.opts.RootDir, "podLogsDir", a.parts.Host.PodLogsDir)
-	a.logParts()
-	stopHistory := a.runHistory(ctx)
-	stopCheckpoint := a.runCheckpoint(ctx)
-	g, gctx := errgroup.WithContext(ctx)
-	running := newRunning()
-	run := func(c component, mayEnd bool) {
-		running.add(c.name)
-		g.Go(func() error {
-			defer running.remove(c.name)
-			err := c.run(gctx)
-			switch {
-			case gctx.Err() != nil: // the agent stops, or another part has failed first
-				return nil
-			case err != nil:
-				return fmt.Errorf("kubeletkit: the %s failed: %w", c.name, err)
-			case !mayEnd:
-				return fmt.Errorf("kubeletkit: the %s returned before its context had ended", c.name)
-			}
-			return nil
-		})
-	}
-	for _, r := range a.parts.Steps.Runners() {
-		added = append(slices.Clip(added), component{r.Name(), r.Run})
-	}
-	for _, c := range added {
-		run(component{c.name, func(ctx context.Context) error { return a.runAdded(ctx, c) }}, true)
-	}
-	p := &a.parts
-	for _, c := range []component{
-		{"status manager", p.Status.Run}, {"prober", p.Prober.Run}, {"pod workers", p.PodWorkers.Run}, {"PLEG", p.PLEG.Run},
-		{"garbage collector", p.GC.Run}, {"pod syncer", func(ctx context.Context) error { return p.PodSyncer.Run(ctx, p.PodWorkers) }}, {"pod configuration", p.PodConfig.Run}, {"sync loop", a.loop.Run},
-	} {
-		run(c, false)
-	}
-	if p.ImageGC != nil {
-		run(component{"garbage collector of images", p.ImageGC.Run}, false)
-	}
-	err = a.wait(gctx, running, func() error {
-		err := g.Wait()
-		running.add("checkpoint or history") // these are the last to be stopped
-		return errors.Join(err, stopCheckpoint(), stopHistory())
-	})
-	a.log.Info("Agent has stopped")
-	return err
-}
-
-// runAdded runs a component. If it panics, that is its error.
-func (a *Agent) runAdded(ctx context.Context, c component) error {
-	err := runtime.Recover(func() error { return c.run(ctx) })
-	if p := (*runtime.PanicError)(nil); errors.As(err, &p) {
-		a.log.Error(err, "Component panicked", "component", c.name, "stack", string(p.Stack))
-	}
-	return err
-}
-
-// runCheckpoint runs the checkpoint, if there is one, until the function that it returns
-// is called. The checkpoint outlives the parts that use it, so that all is written.
-func (a *Agent) runCheckpoint(ctx context.Context) (stop func() error) {
-	if a.parts.Checkpoint == nil {
-		return func() error { return nil }
-	}
-	return outlive(ctx, "checkpoint", a.parts.Checkpoint.Run)
-}
-
-// runHistory loads the history of the agent before, and runs this one like runCheckpoint. A
-// history that cannot be loaded keeps no pod from running.
-func (a *Agent) runHistory(ctx context.Context) (stop func() error) {
-	h := a.parts.History
-	if err := h.Load(ctx); err != nil {
-		a.log.Error(err, "The history of the pods cannot be loaded, or not all of it")
-	}
-	return outlive(ctx, "history", h.Run)
-}
-
-// outlive runs a part until the function that it returns is called, also after ctx has
-// ended. The function waits for the part and returns its error.
-func outlive(ctx context.Context, part string, run func(context.Context) error) (stop func() error) {
-	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	ended := make(chan error, 1) // one value, of the one goroutine
-	go func() { ended <- run(ctx) }()
-	return func() error {
-		cancel()
-		if err := <-ended; err != nil {
-			return fmt.Errorf("kubeletkit: the %s failed: %w", part, err)
-		}
-		return nil
-	}
 }
 
 func (a *Agent) named(part string) logr.Logger { return a.log.WithName(part) }

@@ -3,6 +3,7 @@ package kubeletkit
 import (
 	"context"
 	"errors"
+	"fmt"
 	"path/filepath"
 	"reflect"
 	"slices"
@@ -25,6 +26,23 @@ import (
 	"github.com/kubeletkit/kubeletkit/syncloop"
 	"github.com/kubeletkit/kubeletkit/volume"
 )
+
+// New composes an agent. Its error joins everything that is wrong with the options. It
+// starts nothing, and does no I/O unless Options.Host is nil.
+func New(opts Options) (*Agent, error) {
+	if err := opts.complete(); err != nil {
+		return nil, fmt.Errorf("kubeletkit: %w", err)
+	}
+	host, err := hostFacts(opts)
+	if err != nil {
+		return nil, fmt.Errorf("kubeletkit: detecting the host: %w", err)
+	}
+	a := &Agent{opts: opts, log: opts.Observe.Logger}
+	if err := a.compose(host, hostIPs(opts)); err != nil {
+		return nil, fmt.Errorf("kubeletkit: %w", err)
+	}
+	return a, nil
+}
 
 // compose builds the parts in the order of [Parts], and the loop over them.
 // examples/compose does the same by hand.
@@ -363,14 +381,29 @@ func (a *Agent) logParts() {
 		}
 	}
 	rt := a.parts.Runtime
-	missing(has[runtime.EventSource](rt), "runtime.EventSource", "the runtime is relisted every second")
-	missing(has[runtime.ImageService](rt), "runtime.ImageService", "images are not collected")
-	missing(has[runtime.DiskUsageReporter](rt), "runtime.DiskUsageReporter", "writable layers do not count for limits of ephemeral storage")
-	missing(has[runtime.FeatureReporter](rt), "runtime.FeatureReporter", "pods with the supplementalGroupsPolicy Strict are refused")
-	missing(has[runtime.Streamer](rt) || has[runtime.StreamLocator](rt), "runtime.Streamer or runtime.StreamLocator", "exec with input, attach and port-forward are not served")
+	missing(implements[runtime.EventSource](rt), "runtime.EventSource", "the runtime is relisted every second")
+	missing(implements[runtime.ImageService](rt), "runtime.ImageService", "images are not collected")
+	missing(implements[runtime.DiskUsageReporter](rt), "runtime.DiskUsageReporter", "writable layers do not count for limits of ephemeral storage")
+	missing(implements[runtime.FeatureReporter](rt), "runtime.FeatureReporter", "pods with the supplementalGroupsPolicy Strict are refused")
+	missing(implements[runtime.Streamer](rt) || implements[runtime.StreamLocator](rt), "runtime.Streamer or runtime.StreamLocator", "exec with input, attach and port-forward are not served")
 }
 
-func has[T any](part any) bool {
+func implements[T any](part any) bool {
 	_, ok := runtime.Optional[T](part)
 	return ok
+}
+
+// choose applies the override, if there is one, to the default.
+func choose[T any](name string, override Override[T], def T, parts *Parts) (T, error) {
+	if override == nil {
+		return def, nil
+	}
+	part, err := override(def, *parts)
+	if err != nil {
+		return part, fmt.Errorf("Options.Override.%s: %w", name, err)
+	}
+	if any(part) == nil {
+		return part, fmt.Errorf("Options.Override.%s returned nil", name)
+	}
+	return part, nil
 }

@@ -13,28 +13,6 @@ import (
 // counts as unhealthy, at least (kubelet: minimum of SyncLoopHealthCheck).
 const minLoopStale = 5 * time.Minute
 
-// check is a health or ready check that was added.
-type check struct {
-	name string
-	run  func() error
-}
-
-// AddHealthCheck adds a check to [Agent.Healthy]. The check must return soon and be safe
-// for concurrent use.
-func (a *Agent) AddHealthCheck(name string, run func() error) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.healthy = append(a.healthy, check{name, run})
-}
-
-// AddReadyCheck adds a check to [Agent.Ready]. The check must return soon and be safe for
-// concurrent use.
-func (a *Agent) AddReadyCheck(name string, run func() error) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.ready = append(a.ready, check{name, run})
-}
-
 // runChecks joins the errors of the checks.
 func (a *Agent) runChecks(checks *[]check) error {
 	a.mu.Lock()

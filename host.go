@@ -54,3 +54,22 @@ func hostIPs(opts Options) func() []string {
 	}
 	return nodenet.HostIPs(opts.HostIPs, given)
 }
+
+// hostFacts returns the host with what the options add to it.
+func hostFacts(opts Options) (*runtime.Host, error) {
+	h := opts.Host
+	if h == nil {
+		var err error
+		if h, err = DetectHost(); err != nil {
+			return nil, err
+		}
+	}
+	facts := *h
+	if facts.NodeName == "" {
+		facts.NodeName = opts.NodeName
+	}
+	if facts.PodLogsDir == "" {
+		facts.PodLogsDir = defaultPodLogsDir(opts.RootDir)
+	}
+	return &facts, nil
+}

@@ -1,15 +1,12 @@
 package kubeletkit
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"path/filepath"
 	"strings"
 	"time"
 
-	"github.com/go-logr/logr"
-	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/kubeletkit/kubeletkit/gc"
@@ -19,6 +16,7 @@ import (
 	"github.com/kubeletkit/kubeletkit/podconfig"
 	"github.com/kubeletkit/kubeletkit/podconfig/checkpoint"
 	"github.com/kubeletkit/kubeletkit/podconfig/objects"
+	"github.com/kubeletkit/kubeletkit/podmanager"
 	"github.com/kubeletkit/kubeletkit/podworkers"
 	"github.com/kubeletkit/kubeletkit/prober"
 	"github.com/kubeletkit/kubeletkit/runtime"
@@ -86,122 +84,71 @@ type Options struct {
 	Override Overrides
 }
 
-// API has what an API server knows and pods refer to. The zero value is a node without one: pods that
-// refer to any of it wait.
-type API struct {
-	// Objects has the secrets and config maps that pods refer to. nil: there are none,
-	// and containers that need one wait.
-	Objects objects.Source
-	// Tokens has the tokens of service accounts for volumes. nil: there are none, and pods
-	// with such volumes wait.
-	Tokens volume.TokenSource
-	// TrustBundles has the cluster trust bundles of an API server. nil: there are none, and pods
-	// with such volumes wait.
-	TrustBundles volume.TrustBundleSource
-	// PodCertificates has keys and certificates that an API server has issued for pods. nil: there
-	// are none, and pods with such volumes wait.
-	PodCertificates volume.PodCertificateSource
-	// Claims has the claims and persistent volumes of an API server. nil: there are none, and
-	// pods with claims wait.
-	Claims volume.ClaimSource
-	// NodeLabels returns the labels of the node object, for the node affinity of persistent
-	// volumes. It must not block, and is safe for concurrent use. nil: the node affinity is not
-	// checked.
-	NodeLabels func() map[string]string
-	// PullSecrets returns the image pull secrets of a pod. nil: those of Objects that
-	// the pod names.
-	PullSecrets func(ctx context.Context, pod *v1.Pod) ([]v1.Secret, error)
-	// ServiceEnv returns the environment variables of services for the containers of a pod, as
-	// a *services.Services of cluster/services does. The containers wait while it fails. nil:
-	// there are none.
-	ServiceEnv func(ctx context.Context, pod *v1.Pod) ([]v1.EnvVar, error)
+// Override replaces or wraps one part of an agent. It is called once, by [New], with the
+// default of the part and the parts that were built before, and returns the part to use.
+// It starts nothing. An error fails New.
+//
+// [Wrap] makes an Override from a function, and [Replace] from a value. An Override that is
+// written out can build a part from other parts:
+//
+//	PodWorkers: func(_ podworkers.Workers, p kubeletkit.Parts) (podworkers.Workers, error) {
+//		opts := p.WorkersOptions
+//		opts.BackoffPeriod = time.Minute
+//		return podworkers.New(p.PodSyncer, p.Cache, opts)
+//	}
+//
+// A part that wraps another one embeds its interface and overrides methods of it. A part that is written anew embeds the base
+// of its package, if there is one, so that methods that are added later do not break it.
+type Override[T any] func(def T, parts Parts) (T, error)
+
+// Wrap returns an Override that puts a part around the default.
+func Wrap[T any](wrap func(def T) T) Override[T] {
+	return func(def T, _ Parts) (T, error) { return wrap(def), nil }
 }
 
-// Admission has the checks of new pods and of resizes. The zero value limits nothing.
-type Admission struct {
-	// Limits of what the node takes on; the zero value limits nothing.
-	Limits syncloop.Limits
-	// AllowedUnsafeSysctls are the sysctls that pods may set beside the safe ones, see
-	// [syncloop.Security]. A name may end in "*". Default: none.
-	AllowedUnsafeSysctls []string
+// Replace returns an Override that uses the part in place of the default.
+func Replace[T any](part T) Override[T] {
+	return func(T, Parts) (T, error) { return part, nil }
 }
 
-// Plugins are tried, in order, before those of the packages volume and prober.
-type Plugins struct {
-	// Volumes are plugins that are tried, in order, before those of package volume. A
-	// plugin that has the name of one of these needs a [volume.Reconciler] without default
-	// plugins, in Override.Volumes.
-	Volumes []volume.Plugin
-	// Probes are handlers of probes that are tried, in order, before those of package
-	// prober.
-	Probes []prober.Handler
-}
-
-// GC decides what is removed from the runtime. The zero value is kubelet's.
-type GC struct {
-	// Containers decides which dead containers stay. Default: the newest of each.
-	Containers gc.Policy
-	// ContainerPlan decides what garbage collection removes, in place of [gc.Plan]. nil: gc.Plan
-	// with the policy Containers. If it is set, dead containers of crash loops stay until the next
-	// collection.
-	ContainerPlan gc.PlanFunc
-	// Cgroups removes the cgroups of pods that are gone; a *cgroup.Pods of resources/cgroup
-	// does. The cgroups below its root must belong to this agent alone. nil:
-	// they are left alone.
-	Cgroups gc.Cgroups
-	// Images decides when and which images are removed. Default: kubelet's, from 85 % usage
-	// of their file system down to 80 %. It has no effect if Runtime is no
-	// [runtime.ImageService], itself or through Unwrap.
-	Images gc.ImagePolicy
-	// ImagePlan decides which images are removed, in place of [gc.PlanImages]. nil:
-	// gc.PlanImages with the policy Images.
-	ImagePlan gc.ImagePlanFunc
-}
-
-// Sync has how pods are synced.
-type Sync struct {
-	// Frequency is the time between two syncs of a pod to which nothing happens.
-	// Default 1 minute, as kubelet.
-	Frequency time.Duration
-	// RecreateUpdated stops a pod and starts it again when an update under its UID
-	// changes a field that does not act on running containers, such as a command. If it
-	// is false, only an event names these fields. Pods with the restart policy Never or
-	// OnFailure get the event in any case, because their containers might not start again,
-	// and so do pods of an API server, where a pod that was stopped is Failed for good.
-	RecreateUpdated bool
-}
-
-// Observe receives what the agent does.
-type Observe struct {
-	// Event receives the events of pods: refusals, pulls, kills, probes, volumes. Those of
-	// the node have no pod. Repeats are merged, see [runtime.MergeEvents]. nil: events are
-	// logged.
-	Event runtime.EventFunc
-	// EveryEvent receives the same events, each as often as it happens, for receivers that
-	// merge by themselves. The Event method of a *events.Recorder of cluster/events is one.
-	// nil: nothing.
-	EveryEvent runtime.EventFunc
-	// History are the limits of what is kept of each pod: what was seen, decided and done.
-	// Default of History.File: "history" in RootDir if there is a Checkpoint, otherwise none.
-	// Default of History.Logger: that of the agent. The history is [Parts].History.
-	History history.Options
-	// Metrics receive what the parts do; nil fields receive nothing.
-	Metrics Metrics
-	// Logger of the agent; each part gets it under a name of its own.
-	Logger logr.Logger
-}
-
-// Metrics receive what the parts of an agent do. Nil fields receive nothing.
-// metrics/prometheus implements all of them under kubelet's names. A panic of a method is
-// logged, the first time, and does not end the agent.
-type Metrics struct {
-	PodConfig  podconfig.Metrics
-	PLEG       pleg.Metrics
-	PodWorkers podworkers.Metrics
-	Status     status.Metrics
-	Prober     prober.Metrics
-	Volumes    volume.Metrics
-	GC         gc.Metrics
+// Overrides replace or wrap parts of an agent; nil fields leave the defaults. [Agent.Run] logs which parts are replaced or
+// wrapped.
+type Overrides struct {
+	// Objects wraps [Options].API.Objects, or the checkpoint's view of it.
+	Objects Override[objects.Source]
+	// Checkpoint wraps [Options].Checkpoint.
+	Checkpoint Override[checkpoint.Store]
+	// History: default a [*history.Memory] with [Options].Observe.History.
+	History Override[history.Store]
+	// Cache: default a [*runtime.Cache] over the runtime.
+	Cache Override[runtime.StatusCache]
+	// PLEG: default a [*pleg.Evented], which relists like a [*pleg.Generic] if the runtime is
+	// no [runtime.EventSource]. It must read changed pods into [Parts].Cache.
+	PLEG Override[pleg.Generator]
+	// PodConfig: default a [*podconfig.Mux].
+	PodConfig Override[podconfig.Config]
+	// PodManager: default a [*podmanager.Store].
+	PodManager Override[podmanager.Manager]
+	// Status: default a [*status.Store].
+	Status Override[status.Manager]
+	// Prober: default a [*prober.Prober].
+	Prober Override[prober.Manager]
+	// Volumes: default a [*volume.Reconciler] with the plugins of [Options].Plugins.Volumes.
+	Volumes Override[volume.Manager]
+	// PodSyncer: default a [*podsync.Syncer].
+	PodSyncer Override[podworkers.Syncer]
+	// PodWorkers: default [*podworkers.Pool] with [Parts].WorkersOptions.
+	PodWorkers Override[podworkers.Workers]
+	// GC: default a [*gc.ContainerGC].
+	GC Override[gc.Collector]
+	// ImageGC: default a [*gc.ImageGC], or nil if the runtime is no
+	// [runtime.ImageService].
+	ImageGC Override[gc.ImageCollector]
+	// Admission: default all components that are a [lifecycle.Admitter]: a [syncloop.Security], [Options].Admission.Limits and those of
+	// [Options].Join.
+	Admission Override[lifecycle.Admitter]
+	// SyncHandler: default a [*syncloop.PodHandler].
+	SyncHandler Override[syncloop.Handler]
 }
 
 // DefaultRootDir is the default of [Options].RootDir.

@@ -1,8 +1,6 @@
 package kubeletkit
 
 import (
-	"fmt"
-
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kubeletkit/kubeletkit/gc"
@@ -24,7 +22,7 @@ import (
 // Parts are the parts of an agent, in the order in which [New] builds them: each is
 // given those above it.
 type Parts struct {
-	// Runtime and Host are those of [Options]; a Host that was nil there was detected.
+	// Runtime and Host are those of the options; a Host that was nil there was detected.
 	Runtime runtime.Runtime
 	Host    *runtime.Host
 	// HostIPs returns the addresses of the node as they are now. Host.IPs are those that were
@@ -32,7 +30,7 @@ type Parts struct {
 	HostIPs func() []string
 	// PodsDir is the directory that has a directory for each pod.
 	PodsDir string
-	// Event merges repeats and passes events on to [Options].Observe.Event. It is not nil.
+	// Event merges repeats and passes events on to the hooks of the options. It is not nil.
 	Event runtime.EventFunc
 	// NetworkReady returns an error while only pods with the host's network can start.
 	NetworkReady func() error
@@ -60,7 +58,7 @@ type Parts struct {
 	PodConfig podconfig.Config
 	// PodManager has the desired pods.
 	PodManager podmanager.Manager
-	// StatusSink is [Options].StatusSink, or nil. With a checkpoint it records which ends of
+	// StatusSink is that of the options, or nil. With a checkpoint it records which ends of
 	// pods are delivered. A Status of one's own delivers to it, with PodGone for the end of
 	// each pod.
 	StatusSink status.Sink
@@ -70,7 +68,7 @@ type Parts struct {
 	Prober prober.Manager
 	// Volumes sets up and takes down the volumes of pods.
 	Volumes volume.Manager
-	// Steps are the components that join the lives of pods: those of the agent, and those of [Options].Join.
+	// Steps are the components that join the lives of pods: those of the agent, and those of the options.
 	Steps *lifecycle.Steps
 	// PodSyncer does the work on one pod that the workers decide on.
 	PodSyncer podworkers.Syncer
@@ -89,86 +87,4 @@ type Parts struct {
 	Admission lifecycle.Admitter
 	// SyncHandler handles the inputs of the loop.
 	SyncHandler syncloop.Handler
-}
-
-// Override replaces or wraps one part of an agent. It is called once, by [New], with the
-// default of the part and the parts that were built before, and returns the part to use.
-// It starts nothing. An error fails New.
-//
-// [Wrap] makes an Override from a function, and [Replace] from a value. An Override that is
-// written out can build a part from other parts:
-//
-//	PodWorkers: func(_ podworkers.Workers, p kubeletkit.Parts) (podworkers.Workers, error) {
-//		opts := p.WorkersOptions
-//		opts.BackoffPeriod = time.Minute
-//		return podworkers.New(p.PodSyncer, p.Cache, opts)
-//	}
-//
-// A part that wraps another one embeds its interface and overrides methods of it. A part that is written anew embeds the base
-// of its package, if there is one, so that methods that are added later do not break it.
-type Override[T any] func(def T, parts Parts) (T, error)
-
-// Wrap returns an Override that puts a part around the default.
-func Wrap[T any](wrap func(def T) T) Override[T] {
-	return func(def T, _ Parts) (T, error) { return wrap(def), nil }
-}
-
-// Replace returns an Override that uses the part in place of the default.
-func Replace[T any](part T) Override[T] {
-	return func(T, Parts) (T, error) { return part, nil }
-}
-
-// Overrides replace or wrap parts of an agent; nil fields leave the defaults. [Agent.Run] logs which parts are replaced or
-// wrapped.
-type Overrides struct {
-	// Objects wraps [Options].API.Objects, or the checkpoint's view of it.
-	Objects Override[objects.Source]
-	// Checkpoint wraps [Options].Checkpoint.
-	Checkpoint Override[checkpoint.Store]
-	// History: default a [*history.Memory] with [Options].Observe.History.
-	History Override[history.Store]
-	// Cache: default a [*runtime.Cache] over the runtime.
-	Cache Override[runtime.StatusCache]
-	// PLEG: default a [*pleg.Evented], which relists like a [*pleg.Generic] if the runtime is
-	// no [runtime.EventSource]. It must read changed pods into [Parts].Cache.
-	PLEG Override[pleg.Generator]
-	// PodConfig: default a [*podconfig.Mux].
-	PodConfig Override[podconfig.Config]
-	// PodManager: default a [*podmanager.Store].
-	PodManager Override[podmanager.Manager]
-	// Status: default a [*status.Store].
-	Status Override[status.Manager]
-	// Prober: default a [*prober.Prober].
-	Prober Override[prober.Manager]
-	// Volumes: default a [*volume.Reconciler] with the plugins of [Options].Plugins.Volumes.
-	Volumes Override[volume.Manager]
-	// PodSyncer: default a [*podsync.Syncer].
-	PodSyncer Override[podworkers.Syncer]
-	// PodWorkers: default [*podworkers.Pool] with [Parts].WorkersOptions.
-	PodWorkers Override[podworkers.Workers]
-	// GC: default a [*gc.ContainerGC].
-	GC Override[gc.Collector]
-	// ImageGC: default a [*gc.ImageGC], or nil if the runtime is no
-	// [runtime.ImageService].
-	ImageGC Override[gc.ImageCollector]
-	// Admission: default all components that are a [lifecycle.Admitter]: a [syncloop.Security], [Options].Admission.Limits and those of
-	// [Options].Join.
-	Admission Override[lifecycle.Admitter]
-	// SyncHandler: default a [*syncloop.PodHandler].
-	SyncHandler Override[syncloop.Handler]
-}
-
-// choose applies the override, if there is one, to the default.
-func choose[T any](name string, override Override[T], def T, parts *Parts) (T, error) {
-	if override == nil {
-		return def, nil
-	}
-	part, err := override(def, *parts)
-	if err != nil {
-		return part, fmt.Errorf("Options.Override.%s: %w", name, err)
-	}
-	if any(part) == nil {
-		return part, fmt.Errorf("Options.Override.%s returned nil", name)
-	}
-	return part, nil
 }

@@ -16,21 +16,21 @@ const (
 	latePeriod = time.Minute
 )
 
-// running has the parts and components that run, by name.
-type running struct {
+// runningParts has the parts and components that run, by name.
+type runningParts struct {
 	mu    sync.Mutex
 	names map[string]int
 }
 
-func newRunning() *running { return &running{names: map[string]int{}} }
+func newRunningParts() *runningParts { return &runningParts{names: map[string]int{}} }
 
-func (r *running) add(name string) {
+func (r *runningParts) add(name string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.names[name]++
 }
 
-func (r *running) remove(name string) {
+func (r *runningParts) remove(name string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.names[name]--; r.names[name] == 0 {
@@ -38,7 +38,7 @@ func (r *running) remove(name string) {
 	}
 }
 
-func (r *running) list() []string {
+func (r *runningParts) list() []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return slices.Sorted(maps.Keys(r.names))
@@ -46,7 +46,7 @@ func (r *running) list() []string {
 
 // wait returns the result of join, which waits for all parts. When ctx has ended and join
 // does not return soon, it logs the parts that still run.
-func (a *Agent) wait(ctx context.Context, running *running, join func() error) error {
+func (a *Agent) wait(ctx context.Context, running *runningParts, join func() error) error {
 	joined := make(chan error, 1) // one value, of the one goroutine
 	go func() { joined <- join() }()
 	select {
