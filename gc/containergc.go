@@ -60,10 +60,11 @@ type Options struct {
 
 // ContainerGC is the default [Collector]. Make one with [New].
 type ContainerGC struct {
-	rt   Runtime
-	gone Gone
-	opts Options
-	log  logr.Logger
+	rt      Runtime
+	gone    Gone
+	opts    Options
+	log     logr.Logger
+	metrics *flow.Guarded[Metrics]
 
 	started atomic.Bool
 	// observed means that Changed is called, and changed that it was since the last period.
@@ -103,9 +104,9 @@ func New(rt Runtime, gone Gone, opts Options) (*ContainerGC, error) {
 	if opts.Parallel <= 0 {
 		opts.Parallel = 8
 	}
-	opts.Metrics = newGuarded(opts.Metrics, opts.Logger)
 	c := &ContainerGC{
-		rt: rt, gone: gone, opts: opts, log: opts.Logger, kick: make(chan struct{}, 1),
+		rt: rt, gone: gone, opts: opts, log: opts.Logger, metrics: flow.Guard(opts.Metrics, opts.Logger),
+		kick:    make(chan struct{}, 1),
 		ownPlan: ownPlan, deaths: make(chan struct{}, 1), died: map[types.UID]*runtime.PodStatus{},
 	}
 	c.changed.Store(true) // an earlier agent may have left something behind
@@ -187,7 +188,7 @@ func (c *ContainerGC) Collect(ctx context.Context) error {
 	done := Collection{Began: time.Now()}
 	done.Err = runtime.Recover(func() error { return c.collect(ctx, &done) })
 	done.Ended = time.Now()
-	c.opts.Metrics.Collected(done)
+	c.metrics.Call("Collected", func(m Metrics) { m.Collected(done) })
 	return done.Err
 }
 

@@ -11,6 +11,7 @@ import (
 	"github.com/go-logr/logr"
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/kubeletkit/kubeletkit/internal/flow"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
@@ -59,9 +60,10 @@ type ImageOptions struct {
 
 // ImageGC is the default [ImageCollector]. Make one with [NewImageGC].
 type ImageGC struct {
-	rt   runtime.ImageService
-	opts ImageOptions
-	log  logr.Logger
+	rt      runtime.ImageService
+	opts    ImageOptions
+	log     logr.Logger
+	metrics *flow.Guarded[Metrics]
 
 	started atomic.Bool
 	// busy holds a value while one of the methods works; it guards records.
@@ -87,8 +89,7 @@ func NewImageGC(rt runtime.ImageService, opts ImageOptions) (*ImageGC, error) {
 	if opts.Period <= 0 {
 		opts.Period = 5 * time.Minute
 	}
-	opts.Metrics = newGuarded(opts.Metrics, opts.Logger)
-	return &ImageGC{rt: rt, opts: opts, log: opts.Logger, busy: make(chan struct{}, 1)}, nil
+	return &ImageGC{rt: rt, opts: opts, log: opts.Logger, metrics: flow.Guard(opts.Metrics, opts.Logger), busy: make(chan struct{}, 1)}, nil
 }
 
 // Run implements [ImageCollector]. The first collection comes after a minute, or after the
@@ -179,7 +180,7 @@ func (c *ImageGC) collect(ctx context.Context, goal ImageGoal) error {
 		done := ImageCollection{Began: time.Now()}
 		done.Err = runtime.Recover(func() error { return c.run(ctx, goal, &done) })
 		done.Ended = time.Now()
-		c.opts.Metrics.ImagesCollected(done)
+		c.metrics.Call("ImagesCollected", func(m Metrics) { m.ImagesCollected(done) })
 		return done.Err
 	})
 }

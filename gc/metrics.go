@@ -2,10 +2,6 @@ package gc
 
 import (
 	"time"
-
-	"github.com/go-logr/logr"
-
-	"github.com/kubeletkit/kubeletkit/internal/flow"
 )
 
 // Metrics receives the measurements of a [ContainerGC] and an [ImageGC]. Its methods
@@ -51,28 +47,4 @@ type ImageCollection struct {
 	Failed int
 	// Err is the error of the collection.
 	Err error
-}
-
-// newGuarded returns the metrics with a guard against panics; [NopMetrics] if m is nil.
-func newGuarded(m Metrics, log logr.Logger) Metrics {
-	if m == nil {
-		return NopMetrics{}
-	}
-	return guarded{m, flow.NewGuard(log)}
-}
-
-// guarded is a Metrics of an embedder. A panic of it is logged.
-type guarded struct {
-	Metrics
-	*flow.Guard
-}
-
-func (g guarded) Collected(c Collection) {
-	defer g.Recover("Collected")
-	g.Metrics.Collected(c)
-}
-
-func (g guarded) ImagesCollected(c ImageCollection) {
-	defer g.Recover("ImagesCollected")
-	g.Metrics.ImagesCollected(c)
 }

@@ -9,6 +9,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/kubeletkit/kubeletkit/internal/flow"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
@@ -29,10 +30,11 @@ import (
 //	records.go   the status is compared, and the events become pending (pending.go)
 //	generator.go loop offers them to the reader
 type generator struct {
-	lister runtime.Lister
-	source runtime.EventSource // nil: relists only
-	cache  Cache
-	opts   EventedOptions
+	lister  runtime.Lister
+	source  runtime.EventSource // nil: relists only
+	cache   Cache
+	opts    EventedOptions
+	metrics *flow.Guarded[Metrics]
 
 	started atomic.Bool
 	health  health
@@ -72,6 +74,7 @@ func newGenerator(lister runtime.Lister, source runtime.EventSource, cache Cache
 		source:    source,
 		cache:     cache,
 		opts:      opts,
+		metrics:   flow.Guard(opts.Metrics, opts.Logger),
 		requests:  make(chan struct{}, 1),
 		out:       make(chan PodEvents),
 		listed:    make(chan *listCall),
@@ -220,5 +223,5 @@ func (g *generator) reportCounts() {
 		g.counted = new(Counts)
 	}
 	*g.counted = counts
-	g.opts.Metrics.Counted(counts)
+	g.metrics.Call("Counted", func(m Metrics) { m.Counted(counts) })
 }

@@ -40,7 +40,6 @@ type Options struct {
 }
 
 func (o *Options) setDefaults() {
-	o.Metrics = newGuarded(o.Metrics, o.Logger)
 	for _, d := range []struct {
 		value *time.Duration
 		std   time.Duration

@@ -4,9 +4,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/go-logr/logr"
-
-	"github.com/kubeletkit/kubeletkit/internal/flow"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
@@ -99,43 +96,4 @@ func (c *Counts) add(pod *runtime.Pod, n int) {
 	if slices.ContainsFunc(pod.Sandboxes, func(s runtime.Sandbox) bool { return s.State == runtime.SandboxReady }) {
 		c.Pods += n
 	}
-}
-
-// newGuarded returns the metrics with a guard against panics; [NopMetrics] if m is nil.
-func newGuarded(m Metrics, log logr.Logger) Metrics {
-	if m == nil {
-		return NopMetrics{}
-	}
-	return guarded{m, flow.NewGuard(log)}
-}
-
-// guarded is a Metrics of an embedder. A panic of it is logged.
-type guarded struct {
-	Metrics
-	*flow.Guard
-}
-
-func (g guarded) Relisted(r Relisted) {
-	defer g.Recover("Relisted")
-	g.Metrics.Relisted(r)
-}
-
-func (g guarded) Counted(c Counts) {
-	defer g.Recover("Counted")
-	g.Metrics.Counted(c)
-}
-
-func (g guarded) Connected(err error) {
-	defer g.Recover("Connected")
-	g.Metrics.Connected(err)
-}
-
-func (g guarded) Hinted(age time.Duration) {
-	defer g.Recover("Hinted")
-	g.Metrics.Hinted(age)
-}
-
-func (g guarded) Missed(pods int) {
-	defer g.Recover("Missed")
-	g.Metrics.Missed(pods)
 }

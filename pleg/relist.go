@@ -71,5 +71,5 @@ func (g *generator) finishRelist(call *listCall) {
 		}
 	}
 	call.report.Due = g.schedule.relistAt
-	g.opts.Metrics.Relisted(call.report)
+	g.metrics.Call("Relisted", func(m Metrics) { m.Relisted(call.report) })
 }

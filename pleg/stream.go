@@ -51,7 +51,7 @@ func (g *generator) watch(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
-		g.opts.Metrics.Connected(err)
+		g.metrics.Call("Connected", func(m Metrics) { m.Connected(err) })
 		unsupported := errors.Is(err, errors.ErrUnsupported)
 		g.stream.ended(err, unsupported)
 		if unsupported {
@@ -77,14 +77,14 @@ func (g *generator) watchOnce(ctx context.Context) error {
 	g.stream.opened(giveUp)
 	established := func() {
 		if g.stream.established() {
-			g.opts.Metrics.Connected(nil)
+			g.metrics.Call("Connected", func(m Metrics) { m.Connected(nil) })
 		}
 	}
 	hint := func(h runtime.Hint) {
 		if g.stream.hint(h, g.cache.Now()) {
-			g.opts.Metrics.Connected(nil)
+			g.metrics.Call("Connected", func(m Metrics) { m.Connected(nil) })
 		}
-		g.opts.Metrics.Hinted(h.Age)
+		g.metrics.Call("Hinted", func(m Metrics) { m.Hinted(h.Age) })
 	}
 	err := g.source.WatchEvents(ctx, established, hint)
 	if cause := context.Cause(ctx); cause != nil {
@@ -138,7 +138,7 @@ func (g *generator) reportMissed(now time.Time) {
 	for _, ref := range missed {
 		g.opts.Logger.Info("A relist found a change that the event stream had not reported", "pod", ref)
 	}
-	g.opts.Metrics.Missed(len(missed))
+	g.metrics.Call("Missed", func(m Metrics) { m.Missed(len(missed)) })
 	if giveUp {
 		g.streamState.giveUp(errMissedChanges)
 	}

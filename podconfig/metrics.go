@@ -1,11 +1,5 @@
 package podconfig
 
-import (
-	"github.com/go-logr/logr"
-
-	"github.com/kubeletkit/kubeletkit/internal/flow"
-)
-
 // Metrics receives the measurements of a [Mux]. Its methods must not block. They are safe for concurrent use. Implementations embed [NopMetrics], so
 // that methods added later do not break them. Kubelet has no metrics of its pod
 // configuration, so the names in metrics/prometheus begin with kubeletkit_podconfig_.
@@ -41,37 +35,3 @@ func (NopMetrics) ChangeDelivered(source string, op Op, pods int) {}
 
 // PodRejected implements [Metrics].
 func (NopMetrics) PodRejected(source string) {}
-
-// newGuarded returns the metrics with a guard against panics; [NopMetrics] if m is nil.
-func newGuarded(m Metrics, log logr.Logger) Metrics {
-	if m == nil {
-		return NopMetrics{}
-	}
-	return guarded{m, flow.NewGuard(log)}
-}
-
-// guarded is a Metrics of an embedder. A panic of it is logged.
-type guarded struct {
-	Metrics
-	*flow.Guard
-}
-
-func (g guarded) Sources(registered, seen int) {
-	defer g.Recover("Sources")
-	g.Metrics.Sources(registered, seen)
-}
-
-func (g guarded) SourceFailed(source string) {
-	defer g.Recover("SourceFailed")
-	g.Metrics.SourceFailed(source)
-}
-
-func (g guarded) ChangeDelivered(source string, op Op, pods int) {
-	defer g.Recover("ChangeDelivered")
-	g.Metrics.ChangeDelivered(source, op, pods)
-}
-
-func (g guarded) PodRejected(source string) {
-	defer g.Recover("PodRejected")
-	g.Metrics.PodRejected(source)
-}

@@ -56,7 +56,7 @@ type Mux struct {
 	restore  func(ctx context.Context) []*v1.Pod
 	event    runtime.EventFunc
 	record   runtime.RecordFunc
-	metrics  Metrics
+	metrics  *flow.Guarded[Metrics]
 	logger   logr.Logger
 
 	started atomic.Bool
@@ -87,7 +87,7 @@ func New(opts Options) (*Mux, error) {
 		restore:  opts.Restore,
 		event:    opts.Event,
 		record:   opts.Record,
-		metrics:  newGuarded(opts.Metrics, opts.Logger),
+		metrics:  flow.Guard(opts.Metrics, opts.Logger),
 		logger:   opts.Logger,
 		changes:  make(chan Change),
 		wake:     make(chan struct{}, 1),
@@ -314,7 +314,7 @@ func (m *Mux) deliver(ctx context.Context) {
 			m.mu.Lock()
 			m.merger.received()
 			m.mu.Unlock()
-			m.metrics.ChangeDelivered(change.Source, change.Op, len(change.Pods))
+			m.metrics.Call("ChangeDelivered", func(m Metrics) { m.ChangeDelivered(change.Source, change.Op, len(change.Pods)) })
 		}
 	}
 }
@@ -357,7 +357,7 @@ func (m *Mux) reject(source string, pod runtime.PodRef, err error) {
 		return
 	}
 	logger.Error(err, "Pod rejected", "pod", pod)
-	m.metrics.PodRejected(source)
+	m.metrics.Call("PodRejected", func(m Metrics) { m.PodRejected(source) })
 	m.event.Emit(runtime.Event{Pod: pod, Type: v1.EventTypeWarning, Reason: "FailedValidation", Message: err.Error()})
 	m.record.Emit(runtime.Record{
 		Pod: pod, Stage: runtime.StageDecided, Kind: runtime.KindReject, Source: runtime.RecordSource(source), Message: err.Error(),
@@ -369,6 +369,8 @@ func (m *Mux) reject(source string, pod runtime.PodRef, err error) {
 func (m *Mux) countSources() {
 	if counts := m.merger.counts(); counts != m.counts {
 		m.counts = counts
-		m.effects.Add(func() { m.metrics.Sources(counts.registered, counts.seen) })
+		m.effects.Add(func() {
+			m.metrics.Call("Sources", func(m Metrics) { m.Sources(counts.registered, counts.seen) })
+		})
 	}
 }

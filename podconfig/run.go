@@ -47,7 +47,7 @@ func (m *Mux) supervise(ctx context.Context, r *registration) {
 			details = append(details, "stack", string(p.Stack))
 		}
 		logger.Error(err, "Pod source failed; its pods stay, and it is run again", details...)
-		m.metrics.SourceFailed(r.name)
+		m.metrics.Call("SourceFailed", func(m Metrics) { m.SourceFailed(r.name) })
 		if !sleep(ctx, delay) {
 			return
 		}

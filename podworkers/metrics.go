@@ -3,10 +3,8 @@ package podworkers
 import (
 	"time"
 
-	"github.com/go-logr/logr"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/kubeletkit/kubeletkit/internal/flow"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
@@ -87,28 +85,4 @@ func count(states map[types.UID]State) map[PodKind]int {
 		counts[PodKind{Phase: s.Phase, Orphan: s.Orphan, HasConfig: s.HasConfig, Static: s.Static}]++
 	}
 	return counts
-}
-
-// newGuarded returns the metrics with a guard against panics; [NopMetrics] if m is nil.
-func newGuarded(m Metrics, log logr.Logger) Metrics {
-	if m == nil {
-		return NopMetrics{}
-	}
-	return guarded{m, flow.NewGuard(log)}
-}
-
-// guarded is a Metrics of an embedder. A panic of it is logged.
-type guarded struct {
-	Metrics
-	*flow.Guard
-}
-
-func (g guarded) Called(c Call) {
-	defer g.Recover("Called")
-	g.Metrics.Called(c)
-}
-
-func (g guarded) Counted(pods map[PodKind]int) {
-	defer g.Recover("Counted")
-	g.Metrics.Counted(pods)
 }

@@ -60,10 +60,11 @@ type Options struct {
 
 // Pool is the default [Workers]. Make one with [New].
 type Pool struct {
-	syncer Syncer
-	cache  StatusCache
-	opts   Options
-	log    logr.Logger
+	syncer  Syncer
+	cache   StatusCache
+	opts    Options
+	log     logr.Logger
+	metrics *flow.Guarded[Metrics]
 
 	// calls has the goroutines with calls under way; see work.
 	calls sync.WaitGroup
@@ -114,10 +115,10 @@ func New(syncer Syncer, cache StatusCache, opts Options) (*Pool, error) {
 	if len(errs) > 0 {
 		return nil, errors.Join(errs...)
 	}
-	if opts.Metrics != nil {
-		opts.Metrics = newGuarded(opts.Metrics, opts.Logger)
-	}
-	return &Pool{syncer: syncer, cache: cache, opts: opts, log: opts.Logger, machines: newMachines(p), workers: map[types.UID]*worker{}}, nil
+	return &Pool{
+		syncer: syncer, cache: cache, opts: opts, log: opts.Logger, metrics: flow.Guard(opts.Metrics, opts.Logger),
+		machines: newMachines(p), workers: map[types.UID]*worker{},
+	}, nil
 }
 
 func orDefault(d, def time.Duration) time.Duration {
@@ -231,9 +232,7 @@ func (p *Pool) SyncKnownPods(desired []*v1.Pod) map[types.UID]State {
 	}
 	states := p.syncKnown(uids)
 	p.effects.Run()
-	if p.opts.Metrics != nil {
-		p.opts.Metrics.Counted(count(states))
-	}
+	p.metrics.Call("Counted", func(m Metrics) { m.Counted(count(states)) })
 	return states
 }
 
@@ -411,10 +410,8 @@ func (p *Pool) finish(c call, r returned, report Call) (ctx context.Context, nex
 	if fx.finished && p.opts.OnFinished != nil {
 		p.callback("OnFinished", c.ref, func() { p.opts.OnFinished(c.ref) })
 	}
-	if p.opts.Metrics != nil {
-		report.Failure, report.Backoff = fx.failure, fx.backoff
-		p.opts.Metrics.Called(report)
-	}
+	report.Failure, report.Backoff = fx.failure, fx.backoff
+	p.metrics.Call("Called", func(m Metrics) { m.Called(report) })
 	return ctx, next, ok
 }
 

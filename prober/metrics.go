@@ -3,9 +3,6 @@ package prober
 import (
 	"time"
 
-	"github.com/go-logr/logr"
-
-	"github.com/kubeletkit/kubeletkit/internal/flow"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
@@ -40,27 +37,3 @@ func (NopMetrics) Attempted(ProbeRef, Outcome, time.Duration) {}
 
 // Removed implements [Metrics].
 func (NopMetrics) Removed(ProbeRef) {}
-
-// newGuarded returns the metrics with a guard against panics; [NopMetrics] if m is nil.
-func newGuarded(m Metrics, log logr.Logger) Metrics {
-	if m == nil {
-		return NopMetrics{}
-	}
-	return guarded{m, flow.NewGuard(log)}
-}
-
-// guarded is a Metrics of an embedder. A panic of it is logged.
-type guarded struct {
-	Metrics
-	*flow.Guard
-}
-
-func (g guarded) Attempted(probe ProbeRef, outcome Outcome, took time.Duration) {
-	defer g.Recover("Attempted")
-	g.Metrics.Attempted(probe, outcome, took)
-}
-
-func (g guarded) Removed(probe ProbeRef) {
-	defer g.Recover("Removed")
-	g.Metrics.Removed(probe)
-}

@@ -59,7 +59,7 @@ type Prober struct {
 	jitter   func() float64
 	event    runtime.EventFunc
 	record   runtime.RecordFunc
-	metrics  Metrics
+	metrics  *flow.Guarded[Metrics]
 
 	results chan runtime.ProbeResult
 	// wake holds a token if there is a new result to send. A second token would mean
@@ -134,7 +134,7 @@ func New(rt runtime.Execer, pods StatusReader, opts Options) (*Prober, error) {
 		jitter:   opts.Jitter,
 		event:    opts.Event,
 		record:   opts.Record,
-		metrics:  newGuarded(opts.Metrics, opts.Logger),
+		metrics:  flow.Guard(opts.Metrics, opts.Logger),
 		results:  make(chan runtime.ProbeResult),
 		wake:     make(chan struct{}, 1),
 		pods:     map[types.UID]*pod{},

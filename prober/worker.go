@@ -75,7 +75,9 @@ func (m *Prober) ended(w *worker) {
 	m.mu.Lock()
 	delete(m.running, w)
 	if p := m.pods[w.ref.Pod.UID]; p == nil || p.workers[w.key()] == nil {
-		m.effects.Add(func() { m.metrics.Removed(w.ref) }) // before what a worker reports that is added from now on
+		m.effects.Add(func() { // before what a worker reports that is added from now on
+			m.metrics.Call("Removed", func(m Metrics) { m.Removed(w.ref) })
+		})
 	}
 	m.mu.Unlock()
 	m.effects.Run()
@@ -200,7 +202,9 @@ func (w *worker) attempt(ctx context.Context) {
 	}
 	w.report(t, outcome, message, err)
 	took := time.Since(began)
-	w.m.effects.Add(func() { w.m.metrics.Attempted(w.ref, outcome, took) })
+	w.m.effects.Add(func() {
+		w.m.metrics.Call("Attempted", func(m Metrics) { m.Attempted(w.ref, outcome, took) })
+	})
 	w.m.effects.Run()
 	if err != nil {
 		return

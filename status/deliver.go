@@ -115,8 +115,13 @@ func (m *Store) expire(now time.Time) {
 		})
 	}
 	if len(hung) > 0 {
-		m.effects.Add(func() { m.metrics.DeliveriesHanging(hanging) })
+		m.effects.Add(func() { m.reportHanging(hanging) })
 	}
+}
+
+// reportHanging reports the number of calls that hang.
+func (m *Store) reportHanging(n int) {
+	m.metrics.Call("DeliveriesHanging", func(m Metrics) { m.DeliveriesHanging(n) })
 }
 
 // next returns the call that is to be made now, nil if there is none.
@@ -155,7 +160,7 @@ func (m *Store) done(d *delivery, result Result, err error, now time.Time) {
 	if hanging := len(m.calls.hung); hung {
 		m.effects.Add(func() {
 			m.log.Info("Delivery that hung has returned", "pod", r.ref, "after", took)
-			m.metrics.DeliveriesHanging(hanging)
+			m.reportHanging(hanging)
 		})
 	}
 	r.slow = took >= m.timeout
@@ -182,7 +187,9 @@ func (m *Store) done(d *delivery, result Result, err error, now time.Time) {
 		}
 	default:
 		d.i.delivered = d.version
-		m.effects.Add(func() { m.metrics.StatusDelivered(now.Sub(d.changed)) })
+		m.effects.Add(func() {
+			m.metrics.Call("StatusDelivered", func(m Metrics) { m.StatusDelivered(now.Sub(d.changed)) })
+		})
 	}
 	r.urgent = r.urgent && d.i.undelivered()
 	m.settle(r)
@@ -191,7 +198,7 @@ func (m *Store) done(d *delivery, result Result, err error, now time.Time) {
 // failed handles a failed call. The last status of a pod that is gone is given up, any
 // other call is repeated.
 func (m *Store) failed(d *delivery, err error, now time.Time) {
-	m.effects.Add(m.metrics.DeliveryFailed)
+	m.effects.Add(func() { m.metrics.Call("DeliveryFailed", Metrics.DeliveryFailed) })
 	r := d.r
 	r.failures++
 	r.urgent = r.urgent || r.hurrying

@@ -2,10 +2,6 @@ package status
 
 import (
 	"time"
-
-	"github.com/go-logr/logr"
-
-	"github.com/kubeletkit/kubeletkit/internal/flow"
 )
 
 // Metrics receives measurements of a [Store]. The methods must not block, and are safe for concurrent use. Embed [NopMetrics] in implementations, so that methods
@@ -43,37 +39,3 @@ func (NopMetrics) DeliveriesHanging(int) {}
 
 // PodStarted implements [Metrics].
 func (NopMetrics) PodStarted(time.Duration) {}
-
-// newGuarded returns the metrics with a guard against panics; [NopMetrics] if m is nil.
-func newGuarded(m Metrics, log logr.Logger) Metrics {
-	if m == nil {
-		return NopMetrics{}
-	}
-	return guarded{m, flow.NewGuard(log)}
-}
-
-// guarded is a Metrics of an embedder. A panic of it is logged.
-type guarded struct {
-	Metrics
-	*flow.Guard
-}
-
-func (g guarded) StatusDelivered(latency time.Duration) {
-	defer g.Recover("StatusDelivered")
-	g.Metrics.StatusDelivered(latency)
-}
-
-func (g guarded) DeliveryFailed() {
-	defer g.Recover("DeliveryFailed")
-	g.Metrics.DeliveryFailed()
-}
-
-func (g guarded) DeliveriesHanging(n int) {
-	defer g.Recover("DeliveriesHanging")
-	g.Metrics.DeliveriesHanging(n)
-}
-
-func (g guarded) PodStarted(took time.Duration) {
-	defer g.Recover("PodStarted")
-	g.Metrics.PodStarted(took)
-}

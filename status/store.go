@@ -50,7 +50,7 @@ type Store struct {
 	sink    Sink
 	timeout time.Duration
 	mayRun  func(types.UID) bool
-	metrics Metrics
+	metrics *flow.Guarded[Metrics]
 
 	// wake holds a token when there may be a call to make. Further tokens are dropped:
 	// the loop makes all calls that are due.
@@ -82,7 +82,7 @@ func New(opts Options) (*Store, error) {
 		sink:    opts.Sink,
 		timeout: opts.DeliveryTimeout,
 		mayRun:  opts.MayRun,
-		metrics: opts.Metrics,
+		metrics: flow.Guard(opts.Metrics, opts.Logger),
 		wake:    make(chan struct{}, 1),
 		pods:    map[types.UID]*record{},
 		held:    map[types.UID]*record{},
@@ -117,7 +117,6 @@ func (o *Options) complete() error {
 	if o.RetryMax < o.RetryMin {
 		errs = append(errs, fmt.Errorf("status: RetryMax %v is below RetryMin %v", o.RetryMax, o.RetryMin))
 	}
-	o.Metrics = newGuarded(o.Metrics, o.Logger)
 	return errors.Join(errs...)
 }
 
@@ -208,7 +207,9 @@ func (m *Store) set(pod *v1.Pod, finish bool, next func(last *v1.PodStatus) v1.P
 	}
 	if r.live.status != nil && r.live.status.Phase == v1.PodPending && s.Phase == v1.PodRunning {
 		took := now.Sub(r.live.since)
-		m.effects.Add(func() { m.metrics.PodStarted(took) })
+		m.effects.Add(func() {
+			m.metrics.Call("PodStarted", func(m Metrics) { m.PodStarted(took) })
+		})
 	}
 	r.live.finished = r.live.finished || finish
 	r.live.pod, r.live.status = pod, &s

@@ -2,10 +2,6 @@ package volume
 
 import (
 	"time"
-
-	"github.com/go-logr/logr"
-
-	"github.com/kubeletkit/kubeletkit/internal/flow"
 )
 
 // Metrics receives measurements of a [Reconciler]. The methods must not block and are
@@ -31,27 +27,3 @@ func (NopMetrics) SetUp(string, time.Duration, error) {}
 
 // TearDown implements [Metrics].
 func (NopMetrics) TearDown(string, time.Duration, error) {}
-
-// newGuarded returns the metrics with a guard against panics; [NopMetrics] if m is nil.
-func newGuarded(m Metrics, log logr.Logger) Metrics {
-	if m == nil {
-		return NopMetrics{}
-	}
-	return guarded{m, flow.NewGuard(log)}
-}
-
-// guarded is a Metrics of an embedder. A panic of it is logged.
-type guarded struct {
-	Metrics
-	*flow.Guard
-}
-
-func (g guarded) SetUp(plugin string, took time.Duration, err error) {
-	defer g.Recover("SetUp")
-	g.Metrics.SetUp(plugin, took, err)
-}
-
-func (g guarded) TearDown(plugin string, took time.Duration, err error) {
-	defer g.Recover("TearDown")
-	g.Metrics.TearDown(plugin, took, err)
-}

@@ -16,6 +16,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 
+	"github.com/kubeletkit/kubeletkit/internal/flow"
 	"github.com/kubeletkit/kubeletkit/podspec"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
@@ -47,7 +48,7 @@ type Reconciler struct {
 	// stateless has the names of the default plugins whose TearDown need not be called for
 	// volumes that have left no directory.
 	stateless map[string]bool
-	metrics   Metrics
+	metrics   *flow.Guarded[Metrics]
 	log       logr.Logger
 	before    steps
 }
@@ -95,7 +96,7 @@ func New(opts Options) (*Reconciler, error) {
 	if len(errs) > 0 {
 		return nil, errors.Join(errs...)
 	}
-	return &Reconciler{plugins: plugins, stateless: stateless, metrics: newGuarded(opts.Metrics, opts.Logger), log: opts.Logger, before: opts.before}, nil
+	return &Reconciler{plugins: plugins, stateless: stateless, metrics: flow.Guard(opts.Metrics, opts.Logger), log: opts.Logger, before: opts.before}, nil
 }
 
 // SetUp implements [Manager].
@@ -141,7 +142,8 @@ func (m *Reconciler) setUp(ctx context.Context, pod *v1.Pod, v *v1.Volume, podDi
 		ready, err = p.SetUp(ctx, SetUpRequest{Pod: pod, Volume: v, Place: place})
 		return err
 	})
-	m.metrics.SetUp(p.Name(), time.Since(began), err)
+	took := time.Since(began)
+	m.metrics.Call("SetUp", func(m Metrics) { m.SetUp(p.Name(), took, err) })
 	return ready, err
 }
 

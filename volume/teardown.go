@@ -75,7 +75,8 @@ func (m *Reconciler) tearDown(ctx context.Context, ref runtime.PodRef, v foundVo
 	err := runtime.Recover(func() error {
 		return p.TearDown(ctx, TearDownRequest{Pod: ref, Volume: v.name, Place: v.Place})
 	})
-	m.metrics.TearDown(p.Name(), time.Since(began), err)
+	took := time.Since(began)
+	m.metrics.Call("TearDown", func(m Metrics) { m.TearDown(p.Name(), took, err) })
 	return err
 }
 

@@ -8,29 +8,36 @@ import (
 	"github.com/go-logr/logr"
 )
 
-// Guard recovers panics of the methods of one value. It is safe for concurrent use.
-type Guard struct {
-	log    logr.Logger
-	logged sync.Map // method names
+// Guarded holds the Metrics M of an embedder, whose methods can only be called with their panics recovered. The
+// zero value holds none. It is safe for concurrent use.
+type Guarded[M any] struct {
+	metrics M
+	log     logr.Logger
+	logged  sync.Map // method names
 }
 
-// NewGuard returns a guard that logs the first panic of each method. Measurements are frequent,
-// so that the others are not logged.
-func NewGuard(log logr.Logger) *Guard { return &Guard{log: log} }
+// Guard returns a guard of the metrics, which may be nil. It logs the first panic of each method. Measurements are
+// frequent, so that the others are not logged.
+func Guard[M any](metrics M, log logr.Logger) *Guarded[M] {
+	return &Guarded[M]{metrics: metrics, log: log}
+}
 
-// Recover recovers a panic of the method, in a deferred call:
+// Call calls f, which calls the method. If there are no metrics, f is not called:
 //
-//	func (g guarded) Counted(n int) {
-//		defer g.Recover("Counted")
-//		g.Metrics.Counted(n)
-//	}
-func (g *Guard) Recover(method string) {
-	v := recover()
-	if v == nil {
+//	p.metrics.Call("Counted", func(m Metrics) { m.Counted(p.count()) })
+func (g *Guarded[M]) Call(method string, f func(M)) {
+	if any(g.metrics) == nil {
 		return
 	}
-	if _, again := g.logged.LoadOrStore(method, true); !again {
-		g.log.Error(fmt.Errorf("panic: %v", v), "Callback has panicked; it is called again, and further panics of it are not logged",
-			"callback", "Metrics."+method, "stack", string(debug.Stack()))
-	}
+	defer func() {
+		v := recover()
+		if v == nil {
+			return
+		}
+		if _, again := g.logged.LoadOrStore(method, true); !again {
+			g.log.Error(fmt.Errorf("panic: %v", v), "Callback has panicked; it is called again, and further panics of it are not logged",
+				"callback", "Metrics."+method, "stack", string(debug.Stack()))
+		}
+	}()
+	f(g.metrics)
 }

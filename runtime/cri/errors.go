@@ -154,7 +154,7 @@ func call[Q, R any](
 		var none R
 		resp, err = none, wrapCall(name, about, err, errOf(ctx))
 	}
-	r.opts.Metrics.Called(Call{Method: name, Took: time.Since(began), Err: err})
+	r.metrics.Call("Called", func(m Metrics) { m.Called(Call{Method: name, Took: time.Since(began), Err: err}) })
 	return resp, err
 }
 

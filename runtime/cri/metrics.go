@@ -3,9 +3,6 @@ package cri
 import (
 	"time"
 
-	"github.com/go-logr/logr"
-
-	"github.com/kubeletkit/kubeletkit/internal/flow"
 	"github.com/kubeletkit/kubeletkit/podspec"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
@@ -141,38 +138,4 @@ type ImagePull struct {
 	// Took is the duration of the pull, with all credentials that were tried. Waited is
 	// the time before it, for the end of other pulls.
 	Took, Waited time.Duration
-}
-
-// newGuarded returns the metrics with a guard against panics; [NopMetrics] if m is nil.
-func newGuarded(m Metrics, log logr.Logger) Metrics {
-	if m == nil {
-		return NopMetrics{}
-	}
-	return guarded{m, flow.NewGuard(log)}
-}
-
-// guarded is a Metrics of an embedder. A panic of it is logged.
-type guarded struct {
-	Metrics
-	*flow.Guard
-}
-
-func (g guarded) Called(c Call) {
-	defer g.Recover("Called")
-	g.Metrics.Called(c)
-}
-
-func (g guarded) SandboxStarted(s SandboxStart) {
-	defer g.Recover("SandboxStarted")
-	g.Metrics.SandboxStarted(s)
-}
-
-func (g guarded) ContainerStarted(c ContainerStart) {
-	defer g.Recover("ContainerStarted")
-	g.Metrics.ContainerStarted(c)
-}
-
-func (g guarded) ImagePulled(i ImagePull) {
-	defer g.Recover("ImagePulled")
-	g.Metrics.ImagePulled(i)
 }

@@ -277,7 +277,9 @@ func (r *Runtime) fetchImage(ctx context.Context, job *imageJob) (id string, _ t
 	if err != nil {
 		return "", translate.Image{}, waitFor(reasonImageInspect, err)
 	}
-	r.opts.Metrics.ImagePulled(ImagePull{Pod: job.pod, Image: job.want, Size: got.GetSize(), Took: took, Waited: whole - took})
+	r.metrics.Call("ImagePulled", func(m Metrics) {
+		m.ImagePulled(ImagePull{Pod: job.pod, Image: job.want, Size: got.GetSize(), Took: took, Waited: whole - took})
+	})
 	job.events.normal("Pulled", fmt.Sprintf("Successfully pulled image %q in %v (%v including waiting). Image size: %v bytes.",
 		job.want, took.Truncate(time.Millisecond), whole.Truncate(time.Millisecond), got.GetSize()))
 	return got.GetId(), translate.ImageOf(pulledRef, got), nil

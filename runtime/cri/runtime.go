@@ -13,6 +13,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	criv1 "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/kubeletkit/kubeletkit/internal/flow"
 	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/runtime/cri/internal/translate"
 	"github.com/kubeletkit/kubeletkit/runtime/plan"
@@ -108,7 +109,6 @@ type Options struct {
 }
 
 func (o *Options) setDefaults() {
-	o.Metrics = newGuarded(o.Metrics, o.Logger)
 	if o.CallTimeout <= 0 {
 		o.CallTimeout = 2 * time.Minute
 	}
@@ -143,6 +143,7 @@ type Runtime struct {
 	rs       criv1.RuntimeServiceClient
 	is       criv1.ImageServiceClient
 	opts     Options
+	metrics  *flow.Guarded[Metrics]
 	endpoint string
 	closers  []io.Closer
 
@@ -190,7 +191,7 @@ var (
 // makes no call.
 func New(rs criv1.RuntimeServiceClient, is criv1.ImageServiceClient, opts Options) *Runtime {
 	opts.setDefaults()
-	r := &Runtime{rs: rs, is: is, opts: opts, endpoint: "the given client"}
+	r := &Runtime{rs: rs, is: is, opts: opts, metrics: flow.Guard(opts.Metrics, opts.Logger), endpoint: "the given client"}
 	r.pulls, r.lists = newPuller(&r.opts), newSeries[podLists]()
 	r.starts = newGate(opts.MaxParallelStarts)
 	stops := stopsPerCall * min(opts.MaxParallelEnds, unbounded)

@@ -226,7 +226,7 @@ func (s *podSync) start(ctx context.Context, acts plan.Actions) error {
 		if errors.As(err, &w) {
 			started.Reason = w.reason
 		}
-		s.r.opts.Metrics.ContainerStarted(started)
+		s.r.metrics.Call("ContainerStarted", func(m Metrics) { m.ContainerStarted(started) })
 		if w != nil && ctx.Err() == nil {
 			s.wait(st.Container.Name, v1.ContainerStateWaiting{Reason: w.reason, Message: w.message}, w.retryAfter)
 			if w.backingOff {
@@ -309,7 +309,9 @@ func (s *podSync) makeSandbox(ctx context.Context) error {
 		&criv1.RunPodSandboxRequest{Config: s.config, RuntimeHandler: s.handler})
 	err = checkID("RunPodSandbox", s.about, resp.GetPodSandboxId(), err)
 	s.events().done(ctx, runtime.Record{Kind: runtime.KindCreateSandbox, Attempt: s.config.GetMetadata().GetAttempt()}, began, err)
-	s.r.opts.Metrics.SandboxStarted(SandboxStart{Pod: s.ref, RuntimeHandler: s.handler, Took: time.Since(began), Err: err})
+	s.r.metrics.Call("SandboxStarted", func(m Metrics) {
+		m.SandboxStarted(SandboxStart{Pod: s.ref, RuntimeHandler: s.handler, Took: time.Since(began), Err: err})
+	})
 	if err != nil {
 		s.r.index.doubt(s.ref.UID)
 		return fail(err)
