@@ -90,7 +90,7 @@ func TestEndsInOrder(t *testing.T) {
 		assert.Len(t, sandboxes, 40)
 		assert.Len(t, removals, 40)
 		slices.Sort(sandboxes)
-		assert.LessOrEqual(t, slices.Max(containers), sandboxes[1], "one goes on in any case")
+		assert.LessOrEqual(t, slices.Max(containers), sandboxes[0])
 	})
 }
 
@@ -101,7 +101,7 @@ func TestEndsOfContainersThatIgnoreTheSignal(t *testing.T) {
 		c.ends.Wait()
 		containers := c.began("StopContainer")
 		assert.Len(t, containers, 100)
-		assert.Zero(t, slices.Max(containers), "all at once")
+		assert.LessOrEqual(t, slices.Max(containers), 7*time.Second, "they do not wait for the end of a grace period")
 		for _, call := range c.svc.Calls(fake.Target{}) {
 			if call.Method == "StopContainer" {
 				assert.Equal(t, 30*time.Second, call.Grace, "the grace period begins when the stop is sent")
@@ -143,7 +143,7 @@ func TestGraceBeginsWithTheStop(t *testing.T) {
 		svc.calls()
 		require.NoError(t, rt.KillPod(t.Context(), runtime.PodKill{Pod: pod, Status: status}))
 		wg.Wait()
-		assert.Equal(t, []string{"20s StopPodSandbox s4", "22s StopContainer a 8", "26s StopContainer s1 4", "26s StopPodSandbox s1"}, svc.calls())
+		assert.Equal(t, []string{"20.5s StopPodSandbox s4", "22s StopContainer a 8", "26s StopContainer s1 4", "26s StopPodSandbox s1"}, svc.calls())
 	})
 }
 

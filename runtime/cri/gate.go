@@ -16,9 +16,28 @@ const (
 	maxStop = time.Minute
 )
 
-// stopsPerCall is the number of containers that are stopped in the place of one other call:
-// most of the time a stop waits for the exit of its container, and costs the runtime nothing.
-const stopsPerCall = 32
+// A stop of a container has the place of a call for signalTime: until then the runtime sends the
+// signal, and most containers exit. Afterwards most stops wait for the end of the grace period,
+// which costs the runtime nothing, and stopsPerCall of them share a place. They keep a share, as
+// a runtime that has hundreds of containers to kill at the same time needs longer for each.
+const (
+	signalTime   = 500 * time.Millisecond
+	stopsPerCall = 32
+)
+
+// step is a part of the time in a gate: the weight that an entrant has for the duration.
+type step struct {
+	weight int
+	d      time.Duration
+}
+
+// callSteps are the steps of one call in a gate for what ends.
+var callSteps = []step{{stopsPerCall, maxHold}}
+
+// stopSteps returns the steps of the stop of n containers.
+func stopSteps(n int) []step {
+	return []step{{n * stopsPerCall, signalTime}, {n, maxStop}}
+}
 
 // unbounded is the number of calls that a negative Options.MaxParallelEnds means.
 const unbounded = 1 << 20
@@ -30,24 +49,22 @@ func defaultParallel() int { return max(8, 2*goruntime.GOMAXPROCS(0)) }
 
 // gate is a semaphore with two priorities. It bounds what a runtime works on at the same time.
 //
-// Each entrant has a weight. What has the first priority enters in the order of its arrival. What
-// has the second one enters when nothing of the first waits, not too much of it is inside, and there is room, or when
-// nothing else of the second is inside, so that it goes on in any case. In a gate for what ends, the containers of many pods so stop
-// before what is left of the pods is removed (BenchmarkRemoval).
+// Each entrant has a weight. Entrants of one priority enter in the order of their arrival. Those
+// of the second wait while one of the first does, but not for longer than maxWait. So in a
+// gate for what ends, the containers of many pods stop before what is left of the pods is
+// removed (BenchmarkRemoval).
 type gate struct {
 	size int // the sum of the weights that may be inside
-	// most is the sum of the weights of the first priority with which the second one still enters.
-	most int
 	mu   sync.Mutex
-	// room is the sum of weights that may still enter. It is negative if something of the
-	// second priority has entered without room.
+	// room is what is left of the size. It is negative if the last entrant weighs more than there
+	// was: an entrant waits only while there is no room at all.
 	room int
-	// first is the sum of the weights of the first priority that are inside, and second the number of entrants of the
-	// second.
-	first, second int
 	// waiting has those that wait, by priority.
 	waiting [2][]*waiter
 }
+
+// maxWait is how long an entrant of the second priority lets the first go first.
+const maxWait = time.Minute
 
 type priority int
 
@@ -59,22 +76,20 @@ const (
 // waiter is an entrant that waits.
 type waiter struct {
 	weight int
+	since  time.Time
 	pass   chan struct{} // closed when it is inside
 }
 
-func newGate(size int) *gate { return &gate{size: size, most: size, room: size} }
+func newGate(size int) *gate { return &gate{size: size, room: size} }
 
-// newStopGate returns a gate for what ends, whose first priority are stops of containers.
-func newStopGate(size int) *gate { return &gate{size: size, most: size / stopsPerCall, room: size} }
-
-// enter waits until the entrant is inside, and fails when ctx ends. The entrant leaves after the
-// hold, or with leave, which must be called and may be called more than once.
-func (g *gate) enter(ctx context.Context, p priority, weight int, hold time.Duration) (leave func(), err error) {
+// enter waits until the entrant is inside, and fails when ctx ends. The entrant has the weight of
+// each step in turn; the weights do not grow. It leaves after the last step, or with leave, which
+// must be called and may be called more than once.
+func (g *gate) enter(ctx context.Context, p priority, steps ...step) (leave func(), err error) {
 	if ctx.Err() != nil {
 		return nil, ended(ctx)
 	}
-	weight = min(weight, g.size)
-	w := &waiter{weight: weight, pass: make(chan struct{})}
+	w := &waiter{weight: min(steps[0].weight, g.size), since: time.Now(), pass: make(chan struct{})}
 	g.mu.Lock()
 	g.waiting[p] = append(g.waiting[p], w)
 	g.admit()
@@ -86,55 +101,52 @@ func (g *gate) enter(ctx context.Context, p priority, weight int, hold time.Dura
 		defer g.mu.Unlock()
 		if i := slices.Index(g.waiting[p], w); i >= 0 {
 			g.waiting[p] = slices.Delete(g.waiting[p], i, i+1)
-			g.admit() // what waits behind it may be lighter
-			return nil, ended(ctx)
+		} else { // it came inside when ctx ended
+			g.room += w.weight
+			g.admit()
 		}
-		g.release(p, weight) // it came inside when ctx ended
 		return nil, ended(ctx)
 	}
-	once := sync.OnceFunc(func() {
+	shrink := func(to int) {
 		g.mu.Lock()
 		defer g.mu.Unlock()
-		g.release(p, weight)
-	})
-	timer := time.AfterFunc(hold, once)
-	return func() {
-		timer.Stop()
-		once()
-	}, nil
-}
-
-// release gives the weight back. g.mu is held.
-func (g *gate) release(p priority, weight int) {
-	g.room += weight
-	if p == second {
-		g.second--
-	} else {
-		g.first -= weight
+		to = min(to, w.weight)
+		g.room += w.weight - to
+		w.weight = to
+		g.admit()
 	}
-	g.admit()
+	var timers []*time.Timer
+	after := time.Duration(0)
+	for i := range steps {
+		next := 0
+		if i+1 < len(steps) {
+			next = steps[i+1].weight
+		}
+		after += steps[i].d
+		timers = append(timers, time.AfterFunc(after, func() { shrink(next) }))
+	}
+	leave = func() {
+		for _, t := range timers {
+			t.Stop()
+		}
+		shrink(0)
+	}
+	return leave, nil
 }
 
 // admit lets in those that may enter. g.mu is held.
 func (g *gate) admit() {
-	for len(g.waiting[first]) > 0 && g.waiting[first][0].weight <= g.room {
-		g.first += g.waiting[first][0].weight
-		g.pass(first)
-	}
-	for len(g.waiting[second]) > 0 {
-		fits := len(g.waiting[first]) == 0 && g.first <= g.most && g.waiting[second][0].weight <= g.room
-		if !fits && g.second > 0 {
+	for {
+		p := first
+		if len(g.waiting[first]) == 0 || len(g.waiting[second]) > 0 && time.Since(g.waiting[second][0].since) >= maxWait {
+			p = second
+		}
+		if len(g.waiting[p]) == 0 || g.room <= 0 {
 			return
 		}
-		g.second++
-		g.pass(second)
+		w := g.waiting[p][0]
+		g.waiting[p] = g.waiting[p][1:]
+		g.room -= w.weight
+		close(w.pass)
 	}
-}
-
-// pass lets the first one that waits in. g.mu is held.
-func (g *gate) pass(p priority) {
-	w := g.waiting[p][0]
-	g.waiting[p] = g.waiting[p][1:]
-	g.room -= w.weight
-	close(w.pass)
 }

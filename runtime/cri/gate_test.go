@@ -3,6 +3,7 @@ package cri
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -22,7 +23,7 @@ type queueAt struct {
 
 func (q *queueAt) wait(name string, p priority, weight int) {
 	go func() {
-		leave, err := q.g.enter(q.t.Context(), p, weight, time.Hour)
+		leave, err := q.g.enter(q.t.Context(), p, step{weight, time.Hour})
 		if assert.NoError(q.t, err) {
 			q.mu.Lock()
 			q.order = append(q.order, name)
@@ -35,7 +36,7 @@ func (q *queueAt) wait(name string, p priority, weight int) {
 
 func enter(t *testing.T, g *gate, p priority, weight int, hold time.Duration) (leave func()) {
 	t.Helper()
-	leave, err := g.enter(t.Context(), p, weight, hold)
+	leave, err := g.enter(t.Context(), p, step{weight, hold})
 	require.NoError(t, err)
 	return leave
 }
@@ -57,28 +58,21 @@ func TestGateOrder(t *testing.T) {
 			want: []string{"container", "another container", "sandbox", "another sandbox"},
 		},
 		{
-			name: "a heavy one is not overtaken",
+			name: "a heavy one is not overtaken, even if it is heavier than the gate",
 			come: func(q *queueAt) {
-				q.wait("heavy", first, 3)
-				q.wait("light", first, 2)
+				q.wait("heavy", first, 1000)
+				q.wait("light", first, 4)
 				q.wait("sandbox", second, 4)
 			},
 			want: []string{"heavy", "light", "sandbox"},
-		},
-		{
-			name: "one that is too heavy enters alone",
-			come: func(q *queueAt) {
-				q.wait("light", first, 2)
-				q.wait("too heavy", first, 1000)
-			},
-			want: []string{"light", "too heavy"},
 		},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				g := newGate(4)
-				busy, other := enter(t, g, first, 3, time.Hour), enter(t, g, second, 0, time.Hour)
+				busy := enter(t, g, first, 3, time.Hour)
+				other := enter(t, g, second, 1, time.Hour)
 				q := &queueAt{t: t, g: g}
 				tt.come(q)
 				assert.Empty(t, q.order)
@@ -86,27 +80,59 @@ func TestGateOrder(t *testing.T) {
 				busy() // once more changes nothing
 				synctest.Wait()
 				other()
+				synctest.Wait()
 				assert.Equal(t, tt.want, q.order)
-				assert.Equal(t, &gate{size: 4, most: 4, room: 4, waiting: [2][]*waiter{{}, {}}}, g)
+				assert.Equal(t, &gate{size: 4, room: 4, waiting: [2][]*waiter{{}, {}}}, g)
 			})
 		})
 	}
 }
 
-// Removals go on, one at a time, while stops use all of the room.
+// Removals go on while more and more containers are to be stopped.
 func TestGateOfSecondPriorityGoesOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGate(4)
-		defer enter(t, g, first, 4, time.Hour)()
+		stop := enter(t, g, first, 4, time.Hour)
 		q := &queueAt{t: t, g: g}
-		q.wait("stop", first, 1)
-		removal := enter(t, g, second, 2, time.Hour)
-		q.wait("removal", second, 2)
-		assert.Empty(t, q.order)
-		removal()
+		q.wait("removal", second, 4)
+		q.wait("stop", first, 4)
+		q.wait("later removal", second, 4)
+		time.Sleep(maxWait)
+		q.wait("later stop", first, 4)
+		stop()
 		synctest.Wait()
-		assert.Equal(t, []string{"removal"}, q.order)
-		enter(t, g, second, 2, time.Hour)()
+		assert.Equal(t, []string{"removal", "later removal", "stop", "later stop"}, q.order)
+	})
+}
+
+// Stops have the place of a call until the signal is sent, and wait for the exit together.
+func TestStopsThatWaitShareAPlace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGate(4 * stopsPerCall)
+		var inside atomic.Int32
+		for range 100 {
+			go func() {
+				leave, err := g.enter(t.Context(), first, stopSteps(1)...)
+				if assert.NoError(t, err) {
+					inside.Add(1)
+					time.Sleep(30 * time.Second)
+					leave()
+				}
+			}()
+			synctest.Wait()
+		}
+		assert.EqualValues(t, 4, inside.Load())
+		for _, want := range []int32{8, 12} {
+			time.Sleep(signalTime)
+			synctest.Wait()
+			assert.Equal(t, want, inside.Load(), "those that wait for the exit leave room")
+		}
+		time.Sleep(29 * time.Second)
+		synctest.Wait()
+		assert.EqualValues(t, 100, inside.Load())
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		assert.Equal(t, g.size, g.room)
 	})
 }
 
@@ -131,7 +157,7 @@ func TestGateWithoutABound(t *testing.T) {
 		defer cancel()
 		for range 10_000 {
 			for _, p := range []priority{first, second} {
-				leave, err := rt.ends.enter(ctx, p, stopsPerCall, time.Hour)
+				leave, err := rt.ends.enter(ctx, p, callSteps...)
 				require.NoError(t, err)
 				defer leave()
 			}
@@ -142,19 +168,21 @@ func TestGateWithoutABound(t *testing.T) {
 func TestGateIsLeftByThoseWhoGiveUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGate(2)
-		busy := enter(t, g, first, 1, time.Hour)
+		busy := enter(t, g, first, 2, time.Hour)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		q := &queueAt{t: t, g: g}
-		time.AfterFunc(time.Millisecond, func() { q.wait("light", first, 1) })
-		_, err := g.enter(ctx, first, 2, time.Hour)
+		time.AfterFunc(time.Millisecond, func() { q.wait("next", first, 1) })
+		_, err := g.enter(ctx, first, step{2, time.Hour})
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		synctest.Wait()
-		assert.Equal(t, []string{"light"}, q.order, "it does not wait for the heavy one that gave up")
+		assert.Empty(t, q.order)
 		busy()
+		synctest.Wait()
+		assert.Equal(t, []string{"next"}, q.order)
 		assert.Equal(t, 2, g.room)
 		assert.Empty(t, g.waiting[first])
-		_, err = g.enter(ctx, first, 1, time.Hour)
+		_, err = g.enter(ctx, first, step{1, time.Hour})
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 	})
 }
@@ -199,7 +227,11 @@ func TestStopsKeepTheirDeadline(t *testing.T) {
 		began := time.Now()
 		for range 1000 {
 			wg.Go(func() {
-				defer enter(t, g, first, 1, maxStop)()
+				leave, err := g.enter(t.Context(), first, stopSteps(1)...)
+				if !assert.NoError(t, err) {
+					return
+				}
+				defer leave()
 				made := time.Now()
 				time.Sleep(grace)
 				rt.work(440 * time.Millisecond)
@@ -215,34 +247,14 @@ func TestStopsKeepTheirDeadline(t *testing.T) {
 	})
 }
 
-// Starts are not ordered by their priority while there is room.
+// The priorities do not matter while there is room.
 func TestSandboxesAreMadeBesideContainers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		for name, tc := range map[string]struct {
-			g    *gate
-			want int
-		}{"starts": {newGate(8), 5}, "ends": {newStopGate(8), 1}} {
-			leave, err := tc.g.enter(t.Context(), first, 1, time.Hour)
-			require.NoError(t, err)
-			inside := 0
-			var all sync.WaitGroup
-			ctx, cancel := context.WithCancel(t.Context())
-			for range 5 {
-				all.Go(func() {
-					if leave, err := tc.g.enter(ctx, second, 1, time.Hour); err == nil {
-						tc.g.mu.Lock()
-						inside++
-						tc.g.mu.Unlock()
-						<-ctx.Done()
-						leave()
-					}
-				})
-			}
-			synctest.Wait()
-			assert.Equal(t, tc.want, inside, name)
-			cancel()
-			all.Wait()
-			leave()
+		g := newGate(8)
+		for range 4 {
+			defer enter(t, g, first, 1, time.Hour)()
+			defer enter(t, g, second, 1, time.Hour)()
 		}
+		assert.Zero(t, g.room)
 	})
 }

@@ -88,7 +88,7 @@ func (r *Runtime) stopContainers(ctx context.Context, req runtime.PodKill, ref r
 	if len(running) == 0 {
 		return nil
 	}
-	leave, err := gate.enter(ctx, first, len(running), maxStop)
+	leave, err := gate.enter(ctx, first, stopSteps(len(running))...)
 	if err != nil {
 		return nil // the error of ctx
 	}

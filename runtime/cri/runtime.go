@@ -66,10 +66,10 @@ type Options struct {
 	MaxParallelStarts int
 	// MaxParallelEnds is the number of concurrent calls that stop or remove a sandbox or
 	// remove a container. Other calls wait. A call that takes longer than 3 s no longer counts.
-	// 32 times as many containers are stopped at the same time, each with its preStop hook,
-	// since most of them only use their grace period. Other pods wait, and their grace period
-	// begins when they are stopped. A pod that takes longer than a minute no longer counts.
-	// The fewer containers are being stopped, the more of the other calls are made. The
+	// The stop of a container counts as one of them for half a second, in which the runtime sends the
+	// signal and most containers exit. Afterwards 32 stops, which use their grace period, count as
+	// one, for a minute at most. What is removed waits up to a minute for what is to be stopped.
+	// The grace period of a pod begins when its first container is stopped. The
 	// containers of pods that go on to run, such as those with a failed liveness probe, have a
 	// bound of their own of the same size. Default: that of MaxParallelStarts. Negative: no
 	// bound.
@@ -195,7 +195,7 @@ func New(rs criv1.RuntimeServiceClient, is criv1.ImageServiceClient, opts Option
 	r.pulls, r.lists = newPuller(&r.opts), newSeries[podLists]()
 	r.starts = newGate(opts.MaxParallelStarts)
 	stops := stopsPerCall * min(opts.MaxParallelEnds, unbounded)
-	r.ends, r.restarts = newStopGate(stops), newStopGate(stops)
+	r.ends, r.restarts = newGate(stops), newGate(stops)
 	r.pods.idle = 2 * max(r.opts.PullBackoffMax, r.opts.Backoff.Max, 10*time.Minute)
 	r.node = sync.OnceValue(func() *translate.Node { return findNode(&opts) })
 	return r

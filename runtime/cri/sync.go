@@ -161,7 +161,7 @@ func (s *podSync) kill(ctx context.Context, kills []plan.Kill) (failed map[strin
 	if len(kills) == 0 {
 		return failed, nil
 	}
-	leave, err := s.r.restarts.enter(ctx, first, len(kills), maxStop)
+	leave, err := s.r.restarts.enter(ctx, first, stopSteps(len(kills))...)
 	if err != nil {
 		for i := range kills {
 			failed[kills[i].Container.Name] = true
@@ -295,7 +295,7 @@ func (s *podSync) makeSandbox(ctx context.Context) error {
 	}
 	// Containers of pods that have a sandbox go first, so that pods become ready one after the
 	// other and not all at the end.
-	leave, err := s.r.starts.enter(ctx, second, 1, maxHold)
+	leave, err := s.r.starts.enter(ctx, second, step{1, maxHold})
 	if err != nil {
 		return fmt.Errorf("%s: waiting to start: %w", s.about, err)
 	}
