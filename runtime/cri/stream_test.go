@@ -112,7 +112,7 @@ func TestListsAreRequestedAgainAfterAnUpdate(t *testing.T) {
 	const tooLarge = "trying to send message larger than max (16784723 vs. 16777216)"
 	shrink := l.Inject(fake.Fault{Call: "ListContainers", Err: status.Error(codes.ResourceExhausted, tooLarge)})
 	assert.EqualError(t, l.list(t), "ListContainers: "+tooLarge+": bytes of the reply, and the runtime's own limit; raise that (max_send_message_size in containerd, grpc_max_send_msg_size in CRI-O)")
-	assert.Subset(t, unary, l.take())
+	assert.NotContains(t, l.take(), "StreamContainers") // the other list may come after the failure, and stream
 	shrink()
 	require.NoError(t, l.list(t))
 	assert.Equal(t, streamed, l.take(), "now it streams, and the size does not matter")
