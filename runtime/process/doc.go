@@ -125,6 +125,11 @@
 //     processes: a process that has no cgroup, has left its session, has cleared its
 //     environment and has lost its parent; a process that the server may not signal; and a
 //     process in a chain in which each one ends as soon as it has forked.
+//   - A stop or a removal needs no space on the disk. The record of an end is written into a block
+//     that is reserved before the command is executed. If the stop of a sandbox cannot be
+//     recorded, that is logged, and the sandbox is ready to the next server, without containers
+//     that run. A file system that does not write in place, such as btrfs with copy on write, may
+//     have no room for the end of a container: its processes have ended, and a stop takes up to 20 s.
 //   - State files are replaced atomically. A file that is damaged is removed and logged, one
 //     that does not belong there is ignored and logged. A container whose record is lost is
 //     killed.

@@ -112,9 +112,7 @@ func (s *imageService) PullImage(_ context.Context, req *criv1.PullImageRequest)
 	if i := s.images[name]; i != nil && !i.Removed {
 		return &criv1.PullImageResponse{ImageRef: name}, nil
 	}
-	if err := s.rememberLocked(name, &image{PulledAt: time.Now().UnixNano()}); err != nil {
-		return nil, err
-	}
+	s.rememberLocked(name, &image{PulledAt: time.Now().UnixNano()})
 	return &criv1.PullImageResponse{ImageRef: name}, nil
 }
 
@@ -127,9 +125,7 @@ func (s *imageService) RemoveImage(_ context.Context, req *criv1.RemoveImageRequ
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if i := s.images[name]; i == nil || !i.Removed {
-		if err := s.rememberLocked(name, &image{Removed: true}); err != nil {
-			return nil, err
-		}
+		s.rememberLocked(name, &image{Removed: true})
 	}
 	return &criv1.RemoveImageResponse{}, nil
 }
@@ -137,22 +133,19 @@ func (s *imageService) RemoveImage(_ context.Context, req *criv1.RemoveImageRequ
 // maxImages is the maximum number of records. When it is reached, any one is dropped.
 const maxImages = 10_000
 
-func (s *Server) rememberLocked(name string, i *image) error {
+// rememberLocked records an image that was pulled or removed. If that fails, as on a full disk, it
+// is logged: the next server does not know of it, and every image exists.
+func (s *Server) rememberLocked(name string, i *image) {
 	if len(s.images) >= maxImages {
 		for other := range s.images {
 			delete(s.images, other)
 			break
 		}
 	}
-	old, had := s.images[name]
 	s.images[name] = i
 	if err := supervise.WriteFile(s.imagesFile(), s.images); err != nil {
-		if delete(s.images, name); had {
-			s.images[name] = old
-		}
-		return status.Errorf(codes.Internal, "image %s: recording it: %v", name, err)
+		s.opts.Logger.Error(err, "Cannot record an image that was pulled or removed; it is forgotten when the server ends", "image", name)
 	}
-	return nil
 }
 
 // ImageFsInfo implements CRI. The file system is that of the server's directory. Images

@@ -264,7 +264,7 @@ func (s *Server) lost(c *container, p supervise.State) supervise.Exit {
 		Code: unknownExitCode, Lost: true, Error: "its supervisor was killed, so its exit code is not known",
 		StartedAt: p.StartedAt, FinishedAt: time.Now(),
 	}
-	if err := supervise.WriteSynced(filepath.Join(c.dir, supervise.ExitFile), exit); err != nil {
+	if err := supervise.WriteExit(c.dir, exit); err != nil {
 		s.opts.Logger.Error(err, "Cannot record the end of a container", "container", c.rec.Title)
 	}
 	return exit
@@ -276,7 +276,7 @@ func (s *Server) notStarted(c *container, err error) {
 	exit := supervise.Exit{Code: 128, Error: err.Error(), StartedAt: now, FinishedAt: now}
 	var known *supervise.CommandError
 	if !errors.As(err, &known) {
-		if err := supervise.WriteSynced(filepath.Join(c.dir, supervise.ExitFile), exit); err != nil {
+		if err := supervise.WriteExit(c.dir, exit); err != nil {
 			s.opts.Logger.Error(err, "Cannot record that a container did not start", "container", c.rec.Title)
 		}
 	}

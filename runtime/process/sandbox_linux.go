@@ -36,7 +36,7 @@ type sandboxRecord struct {
 // sandbox is the sandbox of a pod. No process runs for it.
 type sandbox struct {
 	mu sync.Mutex // guards rec.Stopped, reported and removed; the rest of rec never changes
-	// reported means that the stop is recorded on disk and that its event was published.
+	// reported means that nothing of it runs, and that the event of its stop was published.
 	reported bool
 	// removed means that no container may be created in it any more.
 	removed bool
@@ -135,7 +135,8 @@ func (s *Server) stopSandbox(ctx context.Context, b *sandbox, record bool) error
 	}
 	if record { // not synced: after a power loss every sandbox is stopped
 		if err := supervise.WriteFile(s.sandboxFile(rec.ID), &rec); err != nil {
-			return status.Errorf(codes.Internal, "sandbox %s: recording that it is stopped: %v", rec.ID, err)
+			// The stop is no failure: on a full disk, the removal that follows it gives space back.
+			s.opts.Logger.Error(err, "Cannot record that a sandbox is stopped; to the next server it is ready, without containers that run", "sandbox", rec.ID)
 		}
 	}
 	b.mu.Lock()

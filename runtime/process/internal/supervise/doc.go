@@ -21,9 +21,11 @@
 //   - state.json, written by the supervisor, has the processes; see [State].
 //   - exit.json, written by the supervisor, has the end of the container; see [Exit]. It is
 //     written when no process of the tree is left.
+//   - exit.json.reserved, made before the command is executed, has the space of exit.json. The
+//     end of a container is written into it, and it is renamed, because the disk may be full.
 //   - ctl.sock accepts requests; see [Request].
 //
-// Files are written under a temporary name and renamed. exit.json is synced: a container
+// The other files are written under a temporary name and renamed. exit.json is synced: a container
 // that has ended must not run again after a power loss. The server syncs its record and
 // state.json, while the container runs. The other files are of no use after a crash.
 //

@@ -26,7 +26,10 @@ const (
 	StateFile  = "state.json"
 	ExitFile   = "exit.json"
 	SocketFile = "ctl.sock"
-	readyFD    = 3 // the pipe to which the supervisor writes the greeting and ready
+	// reservedFile becomes ExitFile when the container has ended.
+	reservedFile = "exit.json.reserved"
+
+	readyFD = 3 // the pipe to which the supervisor writes the greeting and ready
 )
 
 // MarkerEnv and KeyEnv are environment variables of all processes of a container. The value
@@ -146,18 +149,8 @@ type Exit struct {
 }
 
 // WriteFile replaces the file with v as JSON. A reader gets the old content or the new one.
-// After a power loss the file may be missing or damaged; see [WriteSynced].
-func WriteFile(path string, v any) error { return writeFile(path, v, false) }
-
-// WriteSynced is [WriteFile] for a file that survives a power loss, if its directory does.
-func WriteSynced(path string, v any) error {
-	if err := writeFile(path, v, true); err != nil {
-		return err
-	}
-	return Sync(filepath.Dir(path))
-}
-
-func writeFile(path string, v any, sync bool) error {
+// After a power loss the file may be missing or damaged.
+func WriteFile(path string, v any) error {
 	data, err := json.Marshal(v)
 	if err != nil {
 		return fmt.Errorf("%s: %w", path, err)
@@ -167,9 +160,6 @@ func writeFile(path string, v any, sync bool) error {
 		return err
 	}
 	_, err = f.Write(append(data, '\n'))
-	if err == nil && sync {
-		err = f.Sync()
-	}
 	if closeErr := f.Close(); err == nil {
 		err = closeErr
 	}
@@ -180,6 +170,44 @@ func writeFile(path string, v any, sync bool) error {
 		_ = os.Remove(f.Name())
 	}
 	return err
+}
+
+// exitSize is the size in bytes that is reserved for the record of an end: one block of most file
+// systems. A record is larger only if its Error is.
+const exitSize = 4096
+
+// reserveExit takes the space for the record of the container's end.
+func reserveExit(dir string) error {
+	return os.WriteFile(filepath.Join(dir, reservedFile), make([]byte, exitSize), 0o600)
+}
+
+// WriteExit records the end of the container in dir, so that the record survives a power loss. It
+// needs no space if the supervisor has reserved it and the file system writes in place: the
+// container may have filled the disk. A supervisor of an earlier version has reserved none.
+func WriteExit(dir string, exit Exit) error {
+	data, err := json.Marshal(exit)
+	if err != nil {
+		return err
+	}
+	reserved := filepath.Join(dir, reservedFile)
+	f, err := os.OpenFile(reserved, os.O_WRONLY|os.O_CREATE|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteAt(append(data, '\n'), 0)
+	if err == nil {
+		err = f.Truncate(int64(len(data)) + 1)
+	}
+	if err == nil {
+		err = f.Sync()
+	}
+	if err := errors.Join(err, f.Close()); err != nil {
+		return err
+	}
+	if err := os.Rename(reserved, filepath.Join(dir, ExitFile)); err != nil {
+		return err
+	}
+	return Sync(dir)
 }
 
 // Sync makes the content of a file, or changes in a directory, survive a power loss.

@@ -102,7 +102,7 @@ func run(say *os.File) error {
 		_ = s.spec.Cgroup.Remove(ctx)
 		message := err.Error()
 		return errors.Join(
-			WriteSynced(ExitFile, Exit{Code: 128, Error: message, StartedAt: now, FinishedAt: now}),
+			WriteExit(".", Exit{Code: 128, Error: message, StartedAt: now, FinishedAt: now}),
 			tell(say, ready{Error: message}))
 	}
 	if err := WriteFile(StateFile, state); err != nil {
@@ -154,6 +154,9 @@ func tell(f *os.File, r ready) error {
 
 // start executes the command.
 func (s *supervisor) start() (State, error) {
+	if err := reserveExit("."); err != nil {
+		return State{}, fmt.Errorf("reserving space for the record of its end: %w", err)
+	}
 	if err := s.log.open(); err != nil {
 		return State{}, fmt.Errorf("opening its log: %w", err)
 	}
@@ -427,8 +430,8 @@ func (s *supervisor) finish(listener *net.UnixListener, state State) {
 	defer stop()
 	_ = s.spec.Cgroup.Remove(ctx)
 	_ = listener.Close()
-	for WriteSynced(ExitFile, exit) != nil {
-		// The disk is full. Without the record the exit would be lost.
+	for WriteExit(".", exit) != nil {
+		// The disk does not keep what was reserved, or fails. Without the record the exit would be lost.
 		if !Pause(ctx, time.Second) {
 			return
 		}
