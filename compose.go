@@ -16,6 +16,7 @@ import (
 	"github.com/kubeletkit/kubeletkit/lifecycle"
 	"github.com/kubeletkit/kubeletkit/pleg"
 	"github.com/kubeletkit/kubeletkit/podconfig"
+	"github.com/kubeletkit/kubeletkit/podconfig/checkpoint"
 	"github.com/kubeletkit/kubeletkit/podmanager"
 	"github.com/kubeletkit/kubeletkit/podspec"
 	"github.com/kubeletkit/kubeletkit/podsync"
@@ -189,7 +190,7 @@ func (a *Agent) buildStatus(p *Parts) error {
 }
 
 // withoutEnds is a checkpoint that keeps no ends, since no sink receives them.
-type withoutEnds struct{ syncloop.Checkpoint }
+type withoutEnds struct{ checkpoint.Store }
 
 func (withoutEnds) KeepEnd(runtime.PodRef) {}
 
@@ -334,13 +335,9 @@ func (a *Agent) buildLoop(p *Parts) (err error) {
 	if p.Admission, err = choose[lifecycle.Admitter]("Admission", o.Admission, p.Steps, p); err != nil {
 		return err
 	}
-	// Without a checkpoint, the field is to be nil and not an interface with nil in it.
-	var kept syncloop.Checkpoint
-	if p.Checkpoint != nil {
-		kept = p.Checkpoint
-		if p.StatusSink == nil {
-			kept = withoutEnds{kept}
-		}
+	kept := p.Checkpoint
+	if kept != nil && p.StatusSink == nil {
+		kept = withoutEnds{kept}
 	}
 	handler, err := syncloop.NewHandler(
 		syncloop.HandlerDeps{
@@ -360,7 +357,7 @@ func (a *Agent) buildLoop(p *Parts) (err error) {
 	a.loop, err = syncloop.New(
 		syncloop.Deps{
 			Handler: p.SyncHandler, Config: p.PodConfig, PLEG: p.PLEG, Runtime: p.Runtime, Pods: p.PodManager,
-			Probes: p.Prober, Status: p.PodSyncer, Objects: p.Objects, Collector: p.GC, Cache: p.Cache,
+			Prober: p.Prober, Syncer: p.PodSyncer, Objects: p.Objects, GC: p.GC, Cache: p.Cache,
 		},
 		syncloop.Options{Logger: a.named("syncloop")})
 	return err

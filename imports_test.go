@@ -47,7 +47,7 @@ var mayImport = map[string][]string{
 	"server":     {"runtime"},
 	"metrics":    {"", "runtime", "podconfig", "pleg", "podworkers", "status", "prober", "gc", "volume", "stats"},
 	"podsync":    {"runtime", "lifecycle", "podworkers", "status", "volume", "prober"},
-	"syncloop":   {"runtime", "lifecycle", "podconfig", "pleg", "podworkers", "podmanager", "status", "prober", "podsync"},
+	"syncloop":   {"runtime", "lifecycle", "podconfig", "pleg", "podworkers", "podmanager", "status", "prober", "gc", "podsync"},
 	"":           {"runtime", "lifecycle", "podconfig", "podmanager", "pleg", "podworkers", "status", "prober", "gc", "volume", "history", "resources", "podsync", "syncloop"},
 	"cluster":    {"", "runtime", "lifecycle", "podconfig", "podmanager", "podworkers", "status", "syncloop", "volume", "resources", "history"},
 	"examples":   {"", "cluster", "runtime", "lifecycle", "podconfig", "podmanager", "pleg", "podworkers", "status", "prober", "gc", "volume", "history", "resources", "podsync", "syncloop", "server", "metrics", "stats"},

@@ -10,7 +10,7 @@
 //     it. [Generic] uses relists only.
 //   - A hint is an event of the runtime's event stream. It means that a pod may have changed.
 //     [Evented] uses hints, and relists rarely, as a safety net.
-//   - An inspection reads the status of one pod into the [Cache]. A pod is inspected after a
+//   - An inspection reads the status of one pod into the [runtime.StatusCache]. A pod is inspected after a
 //     relist that found it changed, and after a hint about it.
 //   - An event is a difference between two views of a pod: a container or a sandbox has
 //     another state than before. [Event] has the ID. The state is in the cache.

@@ -38,7 +38,7 @@ var _ Generator = (*Evented)(nil)
 // The event stream is optional. The generator uses it if rt, or a runtime that rt wraps,
 // is a [runtime.EventSource]; see [runtime.Optional]. Otherwise it relists every
 // RelistPeriod, and logs that once.
-func NewEvented(rt runtime.Lister, cache Cache, opts EventedOptions) *Evented {
+func NewEvented(rt runtime.Lister, cache runtime.StatusCache, opts EventedOptions) *Evented {
 	opts.setDefaults()
 	events, ok := runtime.Optional[runtime.EventSource](rt)
 	if !ok {

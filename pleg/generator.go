@@ -32,7 +32,7 @@ import (
 type generator struct {
 	lister  runtime.Lister
 	source  runtime.EventSource // nil: relists only
-	cache   Cache
+	cache   runtime.StatusCache
 	opts    EventedOptions
 	metrics *flow.Guarded[Metrics]
 
@@ -68,7 +68,7 @@ type generator struct {
 
 // newGenerator expects options with defaults. If source is nil, the options of the event
 // stream are not used.
-func newGenerator(lister runtime.Lister, source runtime.EventSource, cache Cache, opts EventedOptions) *generator {
+func newGenerator(lister runtime.Lister, source runtime.EventSource, cache runtime.StatusCache, opts EventedOptions) *generator {
 	return &generator{
 		lister:    lister,
 		source:    source,

@@ -68,7 +68,7 @@ var _ Generator = (*Generic)(nil)
 // NewGeneric returns a generator over the lists of the runtime. It reads changed pods into
 // the cache, which must read from the same runtime. On a runtime that can only be listed,
 // that is a [runtime.Cache] over a [runtime.ListInspector].
-func NewGeneric(rt runtime.Lister, cache Cache, opts Options) *Generic {
+func NewGeneric(rt runtime.Lister, cache runtime.StatusCache, opts Options) *Generic {
 	opts.setDefaults()
 	return &Generic{newGenerator(rt, nil, cache, EventedOptions{Options: opts})}
 }

@@ -52,24 +52,6 @@ func (Base) Hold(types.UID) {}
 // Release does nothing.
 func (Base) Release(types.UID) {}
 
-// Cache is the part of a [runtime.StatusCache] that a generator uses.
-type Cache interface {
-	// Now draws a mark.
-	Now() runtime.Mark
-	// Newer returns a status of the pod that was read after the mark, from memory or from
-	// the runtime.
-	Newer(ctx context.Context, ref runtime.PodRef, after runtime.Mark) (*runtime.PodStatus, error)
-	// Seen returns the statuses of the pod that were read since the last call, the older
-	// first: the newest one, and before it the last one with another view. They may have
-	// been dropped from the cache since. An empty UID means all pods.
-	Seen(uid types.UID) []*runtime.PodStatus
-	// ForgetUntil drops the status of the pod if its read began no later than the mark. It
-	// reports whether there is no newer status and no newer read under way.
-	ForgetUntil(uid types.UID, mark runtime.Mark) bool
-	// Listed records a list of all pods that was read after the mark.
-	Listed(pods []*runtime.Pod, after runtime.Mark)
-}
-
 // PodEvents are the events of one pod since the reader last received any.
 type PodEvents struct {
 	Pod runtime.PodRef

@@ -22,7 +22,7 @@ import (
 // the runtime and of the cache.
 type everything struct {
 	*plegtest.Runtime
-	pleg.Cache
+	runtime.StatusCache
 	g     pleg.Generator
 	calls atomic.Int64
 }
@@ -50,23 +50,26 @@ func (e *everything) WatchEvents(ctx context.Context, established func(), hint f
 	return e.Runtime.WatchEvents(ctx, func() { e.all(); established() }, func(h runtime.Hint) { e.all(); hint(h) })
 }
 
-func (e *everything) Now() runtime.Mark { e.all(); return e.Cache.Now() }
+func (e *everything) Now() runtime.Mark { e.all(); return e.StatusCache.Now() }
 
 func (e *everything) Newer(ctx context.Context, ref runtime.PodRef, after runtime.Mark) (*runtime.PodStatus, error) {
 	e.all()
-	return e.Cache.Newer(ctx, ref, after)
+	return e.StatusCache.Newer(ctx, ref, after)
 }
 
-func (e *everything) Seen(uid types.UID) []*runtime.PodStatus { e.all(); return e.Cache.Seen(uid) }
+func (e *everything) Seen(uid types.UID) []*runtime.PodStatus {
+	e.all()
+	return e.StatusCache.Seen(uid)
+}
 
 func (e *everything) ForgetUntil(uid types.UID, mark runtime.Mark) bool {
 	e.all()
-	return e.Cache.ForgetUntil(uid, mark)
+	return e.StatusCache.ForgetUntil(uid, mark)
 }
 
 func (e *everything) Listed(pods []*runtime.Pod, after runtime.Mark) {
 	e.all()
-	e.Cache.Listed(pods, after)
+	e.StatusCache.Listed(pods, after)
 }
 
 func (e *everything) Relisted(pleg.Relisted) { e.all() }
@@ -86,7 +89,7 @@ func TestCallbacksCallEveryMethod(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				rt := plegtest.NewRuntime()
-				e := &everything{Runtime: rt, Cache: runtime.NewCache(rt, runtime.CacheOptions{})}
+				e := &everything{Runtime: rt, StatusCache: runtime.NewCache(rt, runtime.CacheOptions{})}
 				e.g = build(e, pleg.Options{
 					Record: func(runtime.Record) { e.all() }, Metrics: e,
 					Logger: funcr.New(func(string, string) { e.all() }, funcr.Options{Verbosity: 10}),

@@ -24,7 +24,7 @@ func TestTheGracePeriodGoesOnAcrossRestarts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &world{statuses: map[types.UID]v1.PodStatus{}, after: observed(runtime.ContainerRunning, 0)}
 		agent := func() *podsync.Syncer {
-			s, err := podsync.New(podsync.Deps{Runtime: w, Cache: w, Status: w, Volumes: w}, podsync.Options{PodsDir: dir, Host: &runtime.Host{}})
+			s, err := podsync.New(w.deps(), podsync.Options{PodsDir: dir, Host: &runtime.Host{}})
 			require.NoError(t, err)
 			return s
 		}

@@ -38,13 +38,13 @@ func (fakeObjects) ConfigMap(_ context.Context, _, name string) (*v1.ConfigMap, 
 
 // capture keeps what the runtime is asked for.
 type capture struct {
-	*world
+	runtime.Runtime
 	req runtime.PodSync
 }
 
 func (c *capture) SyncPod(ctx context.Context, req runtime.PodSync) (runtime.SyncResult, error) {
 	c.req = req
-	return c.world.SyncPod(ctx, req)
+	return c.Runtime.SyncPod(ctx, req)
 }
 
 func TestPullSecrets(t *testing.T) {
@@ -70,8 +70,10 @@ func TestPullSecrets(t *testing.T) {
 			var events []string
 			tc.opts.Event = func(e runtime.Event) { events = append(events, e.Reason+": "+e.Message) }
 			tc.opts.PodsDir, tc.opts.Host = t.TempDir(), &runtime.Host{}
-			w := &capture{world: &world{statuses: map[types.UID]v1.PodStatus{}}}
-			s, err := podsync.New(podsync.Deps{Runtime: w, Cache: w, Status: w, Volumes: w}, tc.opts)
+			deps := (&world{statuses: map[types.UID]v1.PodStatus{}}).deps()
+			w := &capture{Runtime: deps.Runtime}
+			deps.Runtime = w
+			s, err := podsync.New(deps, tc.opts)
 			require.NoError(t, err)
 			pod := makePod()
 			for _, ref := range tc.refs {

@@ -60,7 +60,7 @@ func TestAStatusIsMadeAnewOnlyFromSomethingNew(t *testing.T) {
 	w.sync.Waiting = nil
 	assert.Equal(t, 1, made(podworkers.Sync), "and does not any more")
 
-	w.Forget(pod.UID)
+	delete(w.statuses, pod.UID)
 	assert.Equal(t, 1, made(podworkers.Sync), "there is no status yet")
 	assert.Equal(t, 1, made(podworkers.Create), "another incarnation begins")
 
@@ -102,21 +102,22 @@ func TestADeadlineEndsAPodThatHasNotChanged(t *testing.T) {
 }
 
 // verdicts are what probes have found.
-type verdicts struct{ ready bool }
+type verdicts struct {
+	prober.Base
+	ready bool
+}
 
 func (*verdicts) HasProbe(_ *v1.Pod, c *v1.Container, kind runtime.ProbeKind) bool {
 	return runtime.SpecProbe(c, kind) != nil
 }
-func (v *verdicts) Started(runtime.ContainerID) bool                        { return true }
-func (v *verdicts) Ready(runtime.ContainerID) bool                          { return v.ready }
-func (v *verdicts) Unhealthy(runtime.ContainerID) (runtime.ProbeKind, bool) { return "", false }
-func (v *verdicts) AddPod(*v1.Pod)                                          {}
-func (v *verdicts) StopLivenessAndStartup(*v1.Pod)                          {}
-func (v *verdicts) RemovePod(*v1.Pod)                                       {}
+func (v *verdicts) Started(runtime.ContainerID) bool { return true }
+func (v *verdicts) Ready(runtime.ContainerID) bool   { return v.ready }
 
 func TestProbeResultsAreReadAtEachSync(t *testing.T) {
 	w, probes := &world{statuses: map[types.UID]v1.PodStatus{}}, &verdicts{}
-	s, err := podsync.New(podsync.Deps{Runtime: w, Cache: w, Status: w, Volumes: w, Prober: probes},
+	deps := w.deps()
+	deps.Prober = probes
+	s, err := podsync.New(deps,
 		podsync.Options{PodsDir: t.TempDir(), Host: &runtime.Host{}})
 	require.NoError(t, err)
 	pod, seen := makePod(), observed(runtime.ContainerRunning, 0)
@@ -131,7 +132,9 @@ func TestProbeResultsAreReadAtEachSync(t *testing.T) {
 
 func TestRefreshStatus(t *testing.T) {
 	w, probes := &world{statuses: map[types.UID]v1.PodStatus{}}, &verdicts{ready: true}
-	s, err := podsync.New(podsync.Deps{Runtime: w, Cache: w, Status: w, Volumes: w, Prober: probes},
+	deps := w.deps()
+	deps.Prober = probes
+	s, err := podsync.New(deps,
 		podsync.Options{PodsDir: t.TempDir(), Host: &runtime.Host{}})
 	require.NoError(t, err)
 	pod, seen := makePod(), observed(runtime.ContainerRunning, 0)
@@ -193,7 +196,7 @@ func TestAStatusMadeAnewFromTheSameIsTheSame(t *testing.T) {
 				require.NoError(t, err)
 				w := &world{}
 				syncer := func() *podsync.Syncer {
-					s, err := podsync.New(podsync.Deps{Runtime: w, Cache: w, Status: statuses, Volumes: w},
+					s, err := podsync.New(podsync.Deps{Runtime: worldRuntime{world: w}, Cache: worldCache{world: w}, Status: statuses, Volumes: worldVolumes{world: w}},
 						podsync.Options{PodsDir: t.TempDir(), Host: &runtime.Host{IPs: []string{"192.0.2.1"}}})
 					require.NoError(t, err)
 					return s

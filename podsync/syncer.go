@@ -21,71 +21,20 @@ import (
 	"github.com/kubeletkit/kubeletkit/lifecycle"
 	"github.com/kubeletkit/kubeletkit/podspec"
 	"github.com/kubeletkit/kubeletkit/podworkers"
+	"github.com/kubeletkit/kubeletkit/prober"
 	"github.com/kubeletkit/kubeletkit/runtime"
+	"github.com/kubeletkit/kubeletkit/status"
+	"github.com/kubeletkit/kubeletkit/volume"
 )
-
-// Runtime starts and stops the containers of pods; a *cri.Runtime is one.
-type Runtime interface {
-	runtime.Syncer
-	runtime.Killer
-}
-
-// Cache returns statuses that are newer than a mark; a runtime.StatusCache is one.
-type Cache interface {
-	Now() runtime.Mark
-	Newer(ctx context.Context, ref runtime.PodRef, after runtime.Mark) (*runtime.PodStatus, error)
-}
-
-// StatusManager keeps the API status of pods; a status.Manager is one.
-type StatusManager interface {
-	Get(uid types.UID) (v1.PodStatus, bool)
-	Set(pod *v1.Pod, s v1.PodStatus)
-	// Terminate makes the status of a pod of which nothing runs any more final.
-	Terminate(pod *v1.Pod)
-	// Forget drops the status of an earlier pod of the same UID.
-	Forget(uid types.UID)
-}
-
-// Prober runs the probes of pods; a prober.Manager is one.
-type Prober interface {
-	runtime.ProbeResults
-	// AddPod starts the probes of the pod. It does nothing for those that run.
-	AddPod(pod *v1.Pod)
-	// StopLivenessAndStartup ends the probes whose failure restarts a container.
-	StopLivenessAndStartup(pod *v1.Pod)
-	// RemovePod ends all probes of the pod.
-	RemovePod(pod *v1.Pod)
-}
-
-// Volumes sets up what a pod mounts; a volume.Manager is one. The methods are
-// idempotent.
-type Volumes interface {
-	// SetUp makes the pod's volumes ready and returns them by name. If it returns all volumes
-	// and an error that has a volume.SetUpError, the volumes named by it have an earlier
-	// content, and the pod is started.
-	SetUp(ctx context.Context, pod *v1.Pod, podDir string) (map[string]runtime.Volume, error)
-	// TearDown takes down all that was set up below the directory of the pod.
-	TearDown(ctx context.Context, ref runtime.PodRef, podDir string) error
-	// Remove takes down the volumes below the directory and removes it. It must
-	// refuse to cross a mount.
-	Remove(ctx context.Context, ref runtime.PodRef, podDir string) error
-	// Exceeded returns a message if a volume exceeds its size limit, else "".
-	Exceeded(ctx context.Context, pod *v1.Pod, podDir string) (string, error)
-	// Usage returns what the volumes use of the node's ephemeral storage, in bytes, see
-	// [volume.Manager].
-	Usage(ctx context.Context, pod *v1.Pod, podDir string) (int64, error)
-	// SubPath is [runtime.PodSync.SubPath].
-	SubPath(ctx context.Context, req runtime.SubPath) (string, error)
-}
 
 // Deps are the parts that a Syncer works with. All but Prober are required.
 type Deps struct {
-	Runtime Runtime
-	Cache   Cache
-	Status  StatusManager
-	Volumes Volumes
+	Runtime runtime.Runtime
+	Cache   runtime.StatusCache
+	Status  status.Manager
+	Volumes volume.Manager
 	// Prober runs the probes. nil: no probes are run.
-	Prober Prober
+	Prober prober.Manager
 	// Join are components that join the lives of pods, after those for volumes and pull secrets; see [Syncer.Steps].
 	Join []lifecycle.Component
 }

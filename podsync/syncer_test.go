@@ -20,6 +20,8 @@ import (
 	"github.com/kubeletkit/kubeletkit/podsync"
 	"github.com/kubeletkit/kubeletkit/podworkers"
 	"github.com/kubeletkit/kubeletkit/runtime"
+	"github.com/kubeletkit/kubeletkit/status"
+	"github.com/kubeletkit/kubeletkit/volume"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -44,11 +46,35 @@ type world struct {
 	host    *runtime.Host // what SyncPod got
 }
 
+// The parts that a world stands for.
+type (
+	worldRuntime struct {
+		runtime.Runtime
+		*world
+	}
+	worldCache struct {
+		runtime.StatusCache
+		*world
+	}
+	worldStatus struct {
+		status.Base
+		*world
+	}
+	worldVolumes struct {
+		volume.Base
+		*world
+	}
+)
+
+func (w *world) deps() podsync.Deps {
+	return podsync.Deps{Runtime: worldRuntime{world: w}, Cache: worldCache{world: w}, Status: worldStatus{world: w}, Volumes: worldVolumes{world: w}}
+}
+
 func (w *world) note(format string, args ...any) {
 	w.calls = append(w.calls, fmt.Sprintf(format, args...))
 }
 
-func (w *world) SyncPod(_ context.Context, req runtime.PodSync) (runtime.SyncResult, error) {
+func (w worldRuntime) SyncPod(_ context.Context, req runtime.PodSync) (runtime.SyncResult, error) {
 	w.note("sync %s", req.Pod.Name)
 	w.host = req.Host
 	if w.sandbox != nil {
@@ -60,7 +86,7 @@ func (w *world) SyncPod(_ context.Context, req runtime.PodSync) (runtime.SyncRes
 	return w.sync, w.syncErr
 }
 
-func (w *world) KillPod(_ context.Context, req runtime.PodKill) error {
+func (w worldRuntime) KillPod(_ context.Context, req runtime.PodKill) error {
 	w.note("kill grace=%v spec=%t", ptr.Deref(req.GracePeriod, -1), req.Pod != nil)
 	if w.during != nil {
 		w.during()
@@ -68,8 +94,8 @@ func (w *world) KillPod(_ context.Context, req runtime.PodKill) error {
 	return w.killErr
 }
 
-func (w *world) Now() runtime.Mark { return 7 }
-func (w *world) Newer(_ context.Context, ref runtime.PodRef, after runtime.Mark) (*runtime.PodStatus, error) {
+func (w worldCache) Now() runtime.Mark { return 7 }
+func (w worldCache) Newer(_ context.Context, ref runtime.PodRef, after runtime.Mark) (*runtime.PodStatus, error) {
 	w.note("read after %d", after)
 	if w.after == nil {
 		return &runtime.PodStatus{PodRef: ref}, nil
@@ -77,37 +103,35 @@ func (w *world) Newer(_ context.Context, ref runtime.PodRef, after runtime.Mark)
 	return w.after, nil
 }
 
-func (w *world) Get(uid types.UID) (v1.PodStatus, bool) {
+func (w worldStatus) Get(uid types.UID) (v1.PodStatus, bool) {
 	s, ok := w.statuses[uid]
 	return s, ok
 }
-func (w *world) Set(pod *v1.Pod, s v1.PodStatus) {
+func (w worldStatus) Set(pod *v1.Pod, s v1.PodStatus) {
 	w.statuses[pod.UID] = s
 	w.history = append(w.history, s)
 }
-func (w *world) Forget(uid types.UID) { delete(w.statuses, uid) }
-func (w *world) Terminate(*v1.Pod)    { w.note("settle status") }
+func (w worldStatus) Forget(uid types.UID) { delete(w.statuses, uid) }
+func (w worldStatus) Terminate(*v1.Pod)    { w.note("settle status") }
 
-func (w *world) SetUp(ctx context.Context, _ *v1.Pod, _ string) (map[string]runtime.Volume, error) {
+func (w worldVolumes) SetUp(ctx context.Context, _ *v1.Pod, _ string) (map[string]runtime.Volume, error) {
 	w.note("set up volumes")
 	if w.setUp != nil {
 		w.setUp(ctx)
 	}
 	return w.volumes, w.setUpErr
 }
-func (w *world) TearDown(context.Context, runtime.PodRef, string) error {
+func (w worldVolumes) TearDown(context.Context, runtime.PodRef, string) error {
 	w.note("tear down volumes")
 	return nil
 }
-func (w *world) Remove(context.Context, runtime.PodRef, string) error { return nil }
-func (w *world) Exceeded(ctx context.Context, pod *v1.Pod, _ string) (string, error) {
+func (w worldVolumes) Remove(context.Context, runtime.PodRef, string) error { return nil }
+func (w worldVolumes) Exceeded(ctx context.Context, pod *v1.Pod, _ string) (string, error) {
 	if w.measure != nil {
 		return w.measure(ctx, pod)
 	}
 	return "", nil
 }
-func (w *world) Usage(context.Context, *v1.Pod, string) (int64, error)    { return 0, nil }
-func (w *world) SubPath(context.Context, runtime.SubPath) (string, error) { return "", nil }
 
 func (w *world) last() v1.PodStatus { return w.history[len(w.history)-1] }
 
@@ -115,7 +139,7 @@ func newSyncer(t *testing.T, w *world, opts podsync.Options) *podsync.Syncer {
 	t.Helper()
 	w.statuses = map[types.UID]v1.PodStatus{}
 	opts.PodsDir, opts.Host = t.TempDir(), &runtime.Host{NodeName: "n", IPs: []string{"192.0.2.1"}}
-	s, err := podsync.New(podsync.Deps{Runtime: w, Cache: w, Status: w, Volumes: w}, opts)
+	s, err := podsync.New(w.deps(), opts)
 	require.NoError(t, err)
 	return s
 }
@@ -292,7 +316,7 @@ func ExampleNew() {
 	dir, _ := os.MkdirTemp("", "pods")
 	defer func() { _ = os.RemoveAll(dir) }()
 	s, err := podsync.New(
-		podsync.Deps{Runtime: w, Cache: w, Status: w, Volumes: w},
+		w.deps(),
 		podsync.Options{PodsDir: dir, Host: &runtime.Host{NodeName: "edge-7"}},
 	)
 	if err != nil {

@@ -99,7 +99,7 @@ func TestFailureForGood(t *testing.T) {
 			events = append(events, e)
 		}
 	}}
-	deny := func(n *fakeNode) (podworkers.Syncer, podworkers.StatusCache) {
+	deny := func(n *fakeNode) (podworkers.Syncer, runtime.StatusCache) {
 		return denying{n, map[types.UID]bool{"bad": true}}, n.cache
 	}
 	wrapped(t, opts, deny, func(t *testing.T, n *fakeNode, w *podworkers.Pool) {
@@ -187,7 +187,7 @@ func TestAFailedCallNamesThePodOnce(t *testing.T) {
 func TestAnUnreadableStatusIsAnEvent(t *testing.T) {
 	var events []runtime.Event
 	opts := podworkers.Options{Event: func(e runtime.Event) { events = append(events, e); panic("boom") }}
-	hide := func(n *fakeNode) (podworkers.Syncer, podworkers.StatusCache) { return n, unreadable{n.cache} }
+	hide := func(n *fakeNode) (podworkers.Syncer, runtime.StatusCache) { return n, unreadable{n.cache} }
 	wrapped(t, opts, hide, func(t *testing.T, n *fakeNode, w *podworkers.Pool) {
 		w.UpdatePod(podworkers.Update{Type: podworkers.Create, Pod: apiPod("u", "p")})
 		assert.Empty(t, n.took())
@@ -197,7 +197,7 @@ func TestAnUnreadableStatusIsAnEvent(t *testing.T) {
 	})
 }
 
-type unreadable struct{ podworkers.StatusCache }
+type unreadable struct{ runtime.StatusCache }
 
 func (unreadable) Newer(context.Context, runtime.PodRef, runtime.Mark) (*runtime.PodStatus, error) {
 	return nil, errors.New("away")

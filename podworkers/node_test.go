@@ -18,8 +18,6 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
-var _ podworkers.StatusCache = (*runtime.Cache)(nil)
-
 // fakeNode is a Syncer and an Inspector at once. Pods are absent until their
 // first sync, and run until they are terminated.
 type fakeNode struct {
@@ -163,11 +161,11 @@ func killIn(pod *v1.Pod, grace int64) podworkers.Update {
 // never resync. It ends with nothing left of them.
 func inBubble(t *testing.T, opts podworkers.Options, test func(t *testing.T, n *fakeNode, w *podworkers.Pool)) {
 	t.Helper()
-	wrapped(t, opts, func(n *fakeNode) (podworkers.Syncer, podworkers.StatusCache) { return n, n.cache }, test)
+	wrapped(t, opts, func(n *fakeNode) (podworkers.Syncer, runtime.StatusCache) { return n, n.cache }, test)
 }
 
 // wrapped is inBubble with a Syncer and a cache that the test makes.
-func wrapped(t *testing.T, opts podworkers.Options, wrap func(n *fakeNode) (podworkers.Syncer, podworkers.StatusCache), test func(t *testing.T, n *fakeNode, w *podworkers.Pool)) {
+func wrapped(t *testing.T, opts podworkers.Options, wrap func(n *fakeNode) (podworkers.Syncer, runtime.StatusCache), test func(t *testing.T, n *fakeNode, w *podworkers.Pool)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		n := &fakeNode{start: time.Now(), running: map[types.UID]bool{}, busy: map[types.UID]bool{}}

@@ -61,7 +61,7 @@ type Options struct {
 // Pool is the default [Workers]. Make one with [New].
 type Pool struct {
 	syncer  Syncer
-	cache   StatusCache
+	cache   runtime.StatusCache
 	opts    Options
 	log     logr.Logger
 	metrics *flow.Guarded[Metrics]
@@ -93,7 +93,7 @@ type worker struct {
 
 // New returns a Pool that calls the syncer with statuses from the cache. The error names
 // everything that is missing or invalid.
-func New(syncer Syncer, cache StatusCache, opts Options) (*Pool, error) {
+func New(syncer Syncer, cache runtime.StatusCache, opts Options) (*Pool, error) {
 	var errs []error
 	if syncer == nil {
 		errs = append(errs, errors.New("podworkers: a Syncer is required"))

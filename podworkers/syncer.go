@@ -90,15 +90,3 @@ type Termination struct {
 	// Status, if not nil, changes the API status of the pod before it is reported.
 	Status func(*v1.PodStatus)
 }
-
-// StatusCache returns statuses that were read after a mark. [*runtime.Cache] is the
-// default. Now and First must not block.
-type StatusCache interface {
-	// Now draws a mark: a status with a greater mark was read after this call.
-	Now() runtime.Mark
-	// First returns the mark for the first read of a pod. Now is a valid
-	// implementation.
-	First(uid types.UID) runtime.Mark
-	// Newer returns a status of the pod that was read after the mark.
-	Newer(ctx context.Context, ref runtime.PodRef, after runtime.Mark) (*runtime.PodStatus, error)
-}

@@ -13,13 +13,14 @@ import (
 	"github.com/kubeletkit/kubeletkit/lifecycle"
 	"github.com/kubeletkit/kubeletkit/podconfig/objects"
 	"github.com/kubeletkit/kubeletkit/podspec"
+	"github.com/kubeletkit/kubeletkit/podworkers"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
 // undrained refuses all pods when the workers are drained, with kubelet's words for a node that shuts down.
 type undrained struct {
 	lifecycle.Admitter
-	workers Workers
+	workers podworkers.Workers
 }
 
 // Admit implements [lifecycle.Admitter].

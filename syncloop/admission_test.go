@@ -35,8 +35,8 @@ func TestAdmissionIsAChain(t *testing.T) {
 	web := makePod("web")
 	b.HandlePodAdditions([]*v1.Pod{web})
 	assert.Equal(t, []string{"first", "second"}, asked, "in order, up to the first refusal")
-	assert.Equal(t, "Denied", b.status[web.UID].Reason)
-	assert.Equal(t, "Pod was rejected: not here", b.status[web.UID].Message)
+	assert.Equal(t, "Denied", b.status.m[web.UID].Reason)
+	assert.Equal(t, "Pod was rejected: not here", b.status.m[web.UID].Message)
 	assert.Equal(t, []runtime.Event{{Pod: runtime.RefOf(web), Type: "Warning", Reason: "Denied", Message: "not here"}}, seen)
 	assert.Empty(t, b.workers.take())
 }
@@ -50,9 +50,9 @@ func TestAnAdmitterThatFailsRefuses(t *testing.T) {
 			b := newHandler(t, syncloop.HandlerOptions{Admit: lifecycle.AdmitterFunc("policy", f)})
 			web := makePod("web")
 			b.HandlePodAdditions([]*v1.Pod{web})
-			assert.Equal(t, v1.PodFailed, b.status[web.UID].Phase)
-			assert.Equal(t, "UnexpectedAdmissionError", b.status[web.UID].Reason)
-			assert.Contains(t, b.status[web.UID].Message, "policy server away")
+			assert.Equal(t, v1.PodFailed, b.status.m[web.UID].Phase)
+			assert.Equal(t, "UnexpectedAdmissionError", b.status.m[web.UID].Reason)
+			assert.Contains(t, b.status.m[web.UID].Message, "policy server away")
 		})
 	}
 }
@@ -70,7 +70,7 @@ func (e endings) Recheck() { e.add("recheck") }
 
 func TestTheEndOfEachPodIsReported(t *testing.T) {
 	b := newHandler(t, syncloop.HandlerOptions{})
-	e := endings{statuses{}, &script{}}
+	e := endings{newStatuses(), &script{}}
 	h, err := syncloop.NewHandler(syncloop.HandlerDeps{Pods: b.pods, Workers: b.workers, Status: e, Runtime: b.runtime, Steps: b.steps(t)},
 		syncloop.HandlerOptions{PodsDir: b.podsDir})
 	require.NoError(t, err)
@@ -106,7 +106,7 @@ func TestTheEndOfEachPodIsReported(t *testing.T) {
 
 // keptEnds are ends that are never delivered.
 type keptEnds struct {
-	checkpoint
+	keeper
 	ends map[types.UID]runtime.PodRef
 }
 
@@ -125,7 +125,7 @@ func (k *keptEnds) DueEnds(desired func(types.UID) bool) (due []runtime.PodRef) 
 // again and again.
 func TestAnEndThatIsNotDeliveredIsReportedOnce(t *testing.T) {
 	b := newHandler(t, syncloop.HandlerOptions{})
-	e := endings{statuses{}, &script{}}
+	e := endings{newStatuses(), &script{}}
 	before := runtime.PodRef{UID: "uid-before", Namespace: "ns", Name: "before"} // of an earlier agent
 	kept := &keptEnds{ends: map[types.UID]runtime.PodRef{before.UID: before}}
 	var gone []string
@@ -174,7 +174,7 @@ func TestAPodIsAdmittedThoughAnOrphanOfItsUIDEnds(t *testing.T) {
 			}
 			b.HandlePodAdditions([]*v1.Pod{web})
 			assert.Equal(t, []string{"kill orphan " + before}, b.workers.take())
-			assert.Equal(t, "Denied", b.status[web.UID].Reason)
+			assert.Equal(t, "Denied", b.status.m[web.UID].Reason)
 		})
 	}
 }

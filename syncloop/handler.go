@@ -14,9 +14,13 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kubeletkit/kubeletkit/lifecycle"
+	"github.com/kubeletkit/kubeletkit/podconfig/checkpoint"
+	"github.com/kubeletkit/kubeletkit/podmanager"
 	"github.com/kubeletkit/kubeletkit/podspec"
 	"github.com/kubeletkit/kubeletkit/podworkers"
+	"github.com/kubeletkit/kubeletkit/prober"
 	"github.com/kubeletkit/kubeletkit/runtime"
+	"github.com/kubeletkit/kubeletkit/status"
 )
 
 // sweepPeriod is the time between two sweeps for orphans when nothing hints at one.
@@ -31,78 +35,18 @@ const (
 // a healthy runtime answers in milliseconds.
 const listTimeout = 10 * time.Second
 
-// PodManager holds the desired pods; a podmanager.Manager is one.
-type PodManager interface {
-	Set(pod *v1.Pod)
-	Remove(pod *v1.Pod)
-	ByUID(uid types.UID) (*v1.Pod, bool)
-	// Pods returns all desired pods without mirror pods.
-	Pods() []*v1.Pod
-}
-
-// Workers drive the pods; a podworkers.Workers is one.
-type Workers interface {
-	UpdatePod(u podworkers.Update)
-	SyncKnownPods(desired []*v1.Pod) map[types.UID]podworkers.State
-	State(uid types.UID) podworkers.State
-}
-
-// Statuses keeps the API status of pods; a status.Manager is one.
-type Statuses interface {
-	Get(uid types.UID) (v1.PodStatus, bool)
-	Set(pod *v1.Pod, s v1.PodStatus)
-	// Prune drops the pods for which keep returns false.
-	Prune(keep func(uid types.UID) bool)
-	// Recheck delivers the final phases that need not be held back any more. The
-	// handler calls it in each cleanup, after SyncKnownPods of the workers.
-	Recheck()
-	// PodEnded reports that a pod is gone: it is not desired, has no worker, and nothing
-	// of it runs. The handler also calls it for pods that may have no status: orphans,
-	// and pods that ended before they started. It must not block, and may be called
-	// again for the same pod.
-	PodEnded(ref runtime.PodRef)
-}
-
-// ProbeCleaner ends the probes of pods that are gone; a prober.Manager is one.
-type ProbeCleaner interface {
-	Cleanup(keep func(uid types.UID) bool)
-}
-
-// Checkpoint keeps pods on disk, to be restored after a reboot, and which ends of pods are to
-// be reported; a checkpoint.Store of podconfig/checkpoint is one. Its methods must not wait
-// for the disk.
-type Checkpoint interface {
-	// Keep records a pod that was admitted, with its status. It is called again when the pod
-	// changes in more than its status, and when containers become ready or started, or
-	// stop to be.
-	Keep(pod *v1.Pod)
-	// Drop removes the record of a pod that was refused, or that is not desired any
-	// more. There may be no record.
-	Drop(uid types.UID)
-	// Prune removes the records of all pods for which keep returns false. It is called
-	// once every source has delivered.
-	Prune(keep func(uid types.UID) bool)
-	// KeepEnd records that the end of the pod is to be reported when it is gone. It is
-	// called before Drop.
-	KeepEnd(pod runtime.PodRef)
-	// DueEnds returns the pods of KeepEnd that are not desired and whose end was not
-	// delivered. Pods of Keep that are not desired count as if KeepEnd was called. It is
-	// called before Prune.
-	DueEnds(desired func(uid types.UID) bool) []runtime.PodRef
-}
-
 // HandlerDeps are the parts that a [PodHandler] works with. Steps, Prober and Checkpoint may be
 // nil.
 type HandlerDeps struct {
-	Pods    PodManager
-	Workers Workers
-	Status  Statuses
+	Pods    podmanager.Manager
+	Workers podworkers.Workers
+	Status  status.Manager
 	Runtime runtime.Lister
 	// Steps are called at the steps Admit and Gone of the lives of pods; the directory of a pod is removed by
 	// one of them. A *podsync.Syncer has those of the volumes. nil: nothing joins.
 	Steps      *lifecycle.Steps
-	Prober     ProbeCleaner
-	Checkpoint Checkpoint
+	Prober     prober.Manager
+	Checkpoint checkpoint.Store
 }
 
 // HandlerOptions are the settings of a [PodHandler].

@@ -35,14 +35,14 @@ type handlerBench struct {
 	status  statuses
 	runtime *lister
 	dirs    *dirs
-	kept    *checkpoint
+	kept    *keeper
 	podsDir string
 	gone    int
 }
 
 func newHandler(t *testing.T, opts syncloop.HandlerOptions) *handlerBench {
 	t.Helper()
-	b := &handlerBench{pods: podSet{}, workers: &workers{states: map[types.UID]podworkers.State{}}, status: statuses{}, runtime: &lister{}, dirs: &dirs{}, kept: &checkpoint{}, podsDir: t.TempDir()}
+	b := &handlerBench{pods: newPodSet(), workers: &workers{states: map[types.UID]podworkers.State{}}, status: newStatuses(), runtime: &lister{}, dirs: &dirs{}, kept: &keeper{}, podsDir: t.TempDir()}
 	opts.PodsDir, opts.Gone = b.podsDir, func() { b.gone++ }
 	var err error
 	b.PodHandler, err = syncloop.NewHandler(syncloop.HandlerDeps{Pods: b.pods, Workers: b.workers, Status: b.status, Runtime: b.runtime, Steps: b.steps(t), Checkpoint: b.kept}, opts)
@@ -83,7 +83,7 @@ func TestAdditionsOldestFirst(t *testing.T) {
 	old.CreationTimestamp = metav1.NewTime(time.Unix(100, 0))
 	b.HandlePodAdditions([]*v1.Pod{young, static, old})
 	assert.Equal(t, []string{"create static", "create old", "create young"}, b.workers.take())
-	assert.Len(t, b.pods, 3)
+	assert.Len(t, b.pods.Pods(), 3)
 }
 
 func TestTheCheckpointHasWhatRunsHere(t *testing.T) {
@@ -128,7 +128,7 @@ func TestLifeOfAPod(t *testing.T) {
 	b.HandlePodSyncs(pod)
 	b.HandlePodRemoves(pod)
 	assert.Equal(t, []string{"create a", "change a", "sync a", "kill a"}, b.workers.take())
-	assert.Empty(t, b.pods)
+	assert.Empty(t, b.pods.Pods())
 }
 
 // The checkpoint has the results of probes, so that containers are not unready from the start
@@ -164,8 +164,8 @@ func TestARefusedPodFailsAndHasNoWorker(t *testing.T) {
 	first, second := makePod("first"), makePod("second")
 	b.HandlePodAdditions([]*v1.Pod{first, second})
 	assert.Equal(t, []string{"create first"}, b.workers.take())
-	assert.Equal(t, v1.PodFailed, b.status[second.UID].Phase)
-	assert.Equal(t, "OutOfpods", b.status[second.UID].Reason)
+	assert.Equal(t, v1.PodFailed, b.status.m[second.UID].Phase)
+	assert.Equal(t, "OutOfpods", b.status.m[second.UID].Reason)
 
 	b.HandlePodUpdates([]*v1.Pod{second})
 	b.HandlePodSyncs([]*v1.Pod{second})
@@ -206,7 +206,7 @@ func TestActivePods(t *testing.T) {
 			pod := makePod("pod")
 			pod.Status.Phase = tc.given
 			b.HandlePodAdditions([]*v1.Pod{pod})
-			b.status[pod.UID] = v1.PodStatus{Phase: tc.known}
+			b.status.m[pod.UID] = v1.PodStatus{Phase: tc.known}
 			if tc.worker.Phase != 0 {
 				b.workers.states[pod.UID] = tc.worker
 			}
@@ -223,13 +223,13 @@ func TestAPodThatArrivesEndedIsNotAdmitted(t *testing.T) {
 	b.workers.states[stopping.UID] = podworkers.State{Phase: podworkers.PhaseTerminating, HasConfig: true, TerminatingAt: time.Now()}
 	b.HandlePodAdditions([]*v1.Pod{makePod("first"), done})
 	assert.Equal(t, []string{"create first", "create done"}, b.workers.take(), "though there is no room for it")
-	assert.Empty(t, b.status, "it is not refused")
+	assert.Empty(t, b.status.m, "it is not refused")
 
 	b = newHandler(t, syncloop.HandlerOptions{Admit: syncloop.Limits{MaxPods: 1}})
 	b.workers.states[stopping.UID] = podworkers.State{Phase: podworkers.PhaseTerminating, HasConfig: true, TerminatingAt: time.Now()}
 	b.HandlePodAdditions([]*v1.Pod{done, stopping, makePod("first")})
 	assert.Equal(t, []string{"create done", "create stopping"}, b.workers.take(), "one that is stopping takes its place")
-	assert.Equal(t, "OutOfpods", b.status["uid-first"].Reason)
+	assert.Equal(t, "OutOfpods", b.status.m["uid-first"].Reason)
 }
 
 func TestCleanupStopsOrphansAndCollectsRemains(t *testing.T) {
@@ -243,7 +243,7 @@ func TestCleanupStopsOrphansAndCollectsRemains(t *testing.T) {
 		{PodRef: runtime.PodRef{UID: "o", Name: "orphan"}, Containers: running},
 		{PodRef: runtime.PodRef{UID: "d", Name: "dead"}, Containers: []runtime.Container{{Name: "c", State: runtime.ContainerExited}}},
 	}
-	b.status["gone"] = v1.PodStatus{}
+	b.status.m["gone"] = v1.PodStatus{}
 	for _, d := range []string{string(wanted.UID), "o", "d"} {
 		require.NoError(t, os.Mkdir(filepath.Join(b.podsDir, d), 0o750))
 	}
@@ -251,7 +251,7 @@ func TestCleanupStopsOrphansAndCollectsRemains(t *testing.T) {
 	assert.Equal(t, []string{"kill orphan orphan"}, b.workers.take())
 	assert.Equal(t, []string{"remove d"}, b.dirs.take(), "not while the orphan runs")
 	assert.Equal(t, 1, b.gone)
-	assert.NotContains(t, b.status, types.UID("gone"))
+	assert.NotContains(t, b.status.m, types.UID("gone"))
 }
 
 func TestCleanupAsksTheRuntimeOnlyWhenSomethingHintsAtIt(t *testing.T) {

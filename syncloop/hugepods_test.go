@@ -55,7 +55,7 @@ func TestPodWithTooManyReferences(t *testing.T) {
 			continue
 		}
 		assert.Empty(t, b.workers.take())
-		assert.Equal(t, "Pod was rejected: spec: Too many: 1001: must refer to at most 1000 secrets and config maps", b.status[pod.UID].Message)
+		assert.Equal(t, "Pod was rejected: spec: Too many: 1001: must refer to at most 1000 secrets and config maps", b.status.m[pod.UID].Message)
 	}
 
 	// A pod to which users have added ephemeral containers is not refused for these by the next agent.

@@ -13,10 +13,14 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/kubeletkit/kubeletkit/gc"
 	"github.com/kubeletkit/kubeletkit/internal/flow"
 	"github.com/kubeletkit/kubeletkit/pleg"
 	"github.com/kubeletkit/kubeletkit/podconfig"
 	"github.com/kubeletkit/kubeletkit/podconfig/objects"
+	"github.com/kubeletkit/kubeletkit/podmanager"
+	"github.com/kubeletkit/kubeletkit/podworkers"
+	"github.com/kubeletkit/kubeletkit/prober"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
@@ -108,79 +112,24 @@ func (Base) ResizePending(types.UID) (v1.PodCondition, bool) { return v1.PodCond
 // Stop implements [Handler].
 func (Base) Stop() {}
 
-// Config is the stream of changes of the desired pods; a podconfig.Config is one.
-type Config interface {
-	Changes() <-chan podconfig.Change
-	// AllSeen reports whether all sources have been seen. It becomes false again when a
-	// source is added or removed. When the last source is seen, a change follows, if need
-	// be without pods. AllSeen is safe for concurrent use.
-	AllSeen() bool
-}
-
-// RuntimeEvents is the stream of the runtime's events; a pleg.Generator is one.
-type RuntimeEvents interface {
-	Watch() <-chan pleg.PodEvents
-	Healthy() error
-	// Relist requests a relist. The loop requests one when the runtime does not answer: a generator that lives on events
-	// would not notice.
-	Relist()
-}
-
-// Pods has the desired pods; a podmanager.Manager is one.
-type Pods interface {
-	ByUID(uid types.UID) (*v1.Pod, bool)
-	// Pods returns all desired pods. They are synced when the pod network of the runtime
-	// has become ready: otherwise those that wait for it are tried again at the end of
-	// their back-off only.
-	Pods() []*v1.Pod
-}
-
-// Probes runs the probes of pods; a prober.Manager is one.
-type Probes interface {
-	// Results are the results of liveness, startup and readiness probes.
-	Results() <-chan runtime.ProbeResult
-	// Notify reports that something has happened to the pod in the runtime.
-	Notify(uid types.UID)
-}
-
-// StatusRefresher brings the API status of a pod up to date with the results of its probes; a
-// podworkers.Syncer is one.
-type StatusRefresher interface {
-	// RefreshStatus must not block: a sync of the pod may be under way for minutes.
-	RefreshStatus(uid types.UID)
-}
-
-// Collector removes dead containers; a gc.Collector is one. Its methods do not block.
-type Collector interface {
-	// Changed reports that something has happened in the runtime, so that the next periodic collection is not left out.
-	Changed()
-	// CollectPod removes the dead containers of a pod, a container of which has just ended.
-	CollectPod(status *runtime.PodStatus)
-}
-
-// Cache has the last known statuses of pods; a runtime.StatusCache is one.
-type Cache interface {
-	Get(uid types.UID) (status *runtime.PodStatus, ok bool)
-}
-
 // Deps are the inputs of a [Loop], and the parts that it notifies. Handler, Config, PLEG, Runtime and Pods are required.
 type Deps struct {
 	Handler Handler
-	Config  Config
-	PLEG    RuntimeEvents
+	Config  podconfig.Config
+	PLEG    pleg.Generator
 	Runtime runtime.Checker
 	// Pods finds the desired pod that an event is about.
-	Pods Pods
-	// Probes runs probes. nil: there are none.
-	Probes Probes
-	// Status brings statuses up to date with the results of probes. nil: they are with the next sync of the pod.
-	Status StatusRefresher
+	Pods podmanager.Manager
+	// Prober has the results of probes. nil: there are none.
+	Prober prober.Manager
+	// Syncer brings statuses up to date with the results of probes. nil: they are with the next sync of the pod.
+	Syncer podworkers.Syncer
 	// Objects has the secrets and config maps that pods refer to. When one changes, its pods are
 	// synced. nil: there are none.
 	Objects objects.Source
-	// Collector removes dead containers, by their statuses in Cache. nil: it is not notified.
-	Collector Collector
-	Cache     Cache
+	// GC removes dead containers, by their statuses in Cache. nil: it is not notified.
+	GC    gc.Collector
+	Cache runtime.StatusCache
 }
 
 // Options are the settings of a [Loop]; the zero value is kubelet's.
@@ -252,8 +201,8 @@ func New(deps Deps, opts Options) (*Loop, error) {
 	if deps.Objects != nil {
 		l.dependents = objects.NewDependents(deps.Objects, deps.Pods, objects.DependentsOptions{Logger: opts.Logger})
 	}
-	if deps.Probes != nil {
-		l.probes = deps.Probes.Results()
+	if deps.Prober != nil {
+		l.probes = deps.Prober.Results()
 	}
 	return l, nil
 }
@@ -396,8 +345,8 @@ func (l *Loop) handleNext(ctx context.Context, liveness <-chan time.Time, change
 			return l.closed(ctx, "the stream of probe results")
 		}
 		l.log.V(2).Info("Probe result", "pod", res.Pod, "container", res.ContainerID, "probe", res.Kind, "healthy", res.Healthy)
-		if l.deps.Status != nil {
-			l.deps.Status.RefreshStatus(res.Pod.UID)
+		if l.deps.Syncer != nil {
+			l.deps.Syncer.RefreshStatus(res.Pod.UID)
 		}
 		l.sync(res.Pod.UID)
 	case <-liveness:
@@ -462,8 +411,8 @@ func (l *Loop) closed(ctx context.Context, input string) error {
 
 // handleEvents handles the runtime's events of one pod.
 func (l *Loop) handleEvents(ev pleg.PodEvents) {
-	if l.deps.Probes != nil {
-		l.deps.Probes.Notify(ev.Pod.UID)
+	if l.deps.Prober != nil {
+		l.deps.Prober.Notify(ev.Pod.UID)
 	}
 	l.notifyCollector(ev)
 	l.deps.Handler.Observe(ev)
@@ -474,15 +423,15 @@ func (l *Loop) handleEvents(ev pleg.PodEvents) {
 
 // notifyCollector notifies the collector of the events.
 func (l *Loop) notifyCollector(ev pleg.PodEvents) {
-	if l.deps.Collector == nil {
+	if l.deps.GC == nil {
 		return
 	}
-	l.deps.Collector.Changed()
+	l.deps.GC.Changed()
 	if l.deps.Cache == nil || !slices.ContainsFunc(ev.Events, func(e pleg.Event) bool { return e.Type == pleg.ContainerDied }) {
 		return
 	}
 	if status, ok := l.deps.Cache.Get(ev.Pod.UID); ok {
-		l.deps.Collector.CollectPod(status)
+		l.deps.GC.CollectPod(status)
 	}
 }
 

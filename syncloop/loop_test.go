@@ -16,6 +16,8 @@ import (
 	"github.com/kubeletkit/kubeletkit/pleg"
 	"github.com/kubeletkit/kubeletkit/podconfig"
 	"github.com/kubeletkit/kubeletkit/podconfig/objects"
+	"github.com/kubeletkit/kubeletkit/podworkers"
+	"github.com/kubeletkit/kubeletkit/prober"
 	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/syncloop"
 )
@@ -36,10 +38,21 @@ type bench struct {
 	changed func([]objects.Ref)
 }
 
-// Results, Notify and RefreshStatus make a bench a prober and a syncer, and Secret, ConfigMap and Watch a source of objects.
-func (b *bench) Results() <-chan runtime.ProbeResult { return b.probes }
-func (b *bench) Notify(types.UID)                    {}
-func (b *bench) RefreshStatus(uid types.UID)         { b.refreshed = append(b.refreshed, uid) }
+type benchProber struct {
+	prober.Base
+	b *bench
+}
+
+func (p benchProber) Results() <-chan runtime.ProbeResult { return p.b.probes }
+
+type benchSyncer struct {
+	podworkers.Syncer
+	b *bench
+}
+
+func (s benchSyncer) RefreshStatus(uid types.UID) { s.b.refreshed = append(s.b.refreshed, uid) }
+
+// Secret, ConfigMap and Watch make a bench a source of objects.
 func (b *bench) Secret(context.Context, string, string) (*v1.Secret, error) {
 	return nil, errors.ErrUnsupported
 }
@@ -57,10 +70,10 @@ func inLoop(t *testing.T, opts syncloop.Options, test func(t *testing.T, b *benc
 	synctest.Test(t, func(t *testing.T) {
 		b := &bench{
 			handler: &recorder{}, config: &config{changes: make(chan podconfig.Change)}, pleg: &events{ch: make(chan pleg.PodEvents)},
-			runtime: &checker{}, probes: make(chan runtime.ProbeResult), pods: podSet{},
+			runtime: &checker{}, probes: make(chan runtime.ProbeResult), pods: newPodSet(),
 		}
 		var err error
-		b.Loop, err = syncloop.New(syncloop.Deps{Handler: b.handler, Config: b.config, PLEG: b.pleg, Runtime: b.runtime, Pods: b.pods, Probes: b, Status: b, Objects: b}, opts)
+		b.Loop, err = syncloop.New(syncloop.Deps{Handler: b.handler, Config: b.config, PLEG: b.pleg, Runtime: b.runtime, Pods: b.pods, Prober: benchProber{b: b}, Syncer: benchSyncer{b: b}, Objects: b}, opts)
 		require.NoError(t, err)
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error, 1)
@@ -305,7 +318,7 @@ func TestPodsAreSyncedWhenTheirObjectsChange(t *testing.T) {
 func TestAnInputThatEndsIsAnError(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cfg := &config{changes: make(chan podconfig.Change)}
-		l, err := syncloop.New(syncloop.Deps{Handler: &recorder{}, Config: cfg, PLEG: &events{ch: make(chan pleg.PodEvents)}, Runtime: &checker{}, Pods: podSet{}}, syncloop.Options{})
+		l, err := syncloop.New(syncloop.Deps{Handler: &recorder{}, Config: cfg, PLEG: &events{ch: make(chan pleg.PodEvents)}, Runtime: &checker{}, Pods: newPodSet()}, syncloop.Options{})
 		require.NoError(t, err)
 		close(cfg.changes)
 		require.ErrorContains(t, l.Run(t.Context()), "desired state ended")
@@ -319,7 +332,7 @@ func TestAnInputClosedAfterTheContextIsNoError(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		ev := &events{ch: make(chan pleg.PodEvents)}
-		l, err := syncloop.New(syncloop.Deps{Handler: &recorder{}, Config: &config{changes: make(chan podconfig.Change)}, PLEG: ev, Runtime: &checker{}, Pods: podSet{}}, syncloop.Options{})
+		l, err := syncloop.New(syncloop.Deps{Handler: &recorder{}, Config: &config{changes: make(chan podconfig.Change)}, PLEG: ev, Runtime: &checker{}, Pods: newPodSet()}, syncloop.Options{})
 		require.NoError(t, err)
 		ended := make(chan error, 1)
 		go func() { ended <- l.Run(detached{ctx}) }()

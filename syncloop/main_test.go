@@ -15,8 +15,11 @@ import (
 	"github.com/kubeletkit/kubeletkit/internal/testpod"
 	"github.com/kubeletkit/kubeletkit/pleg"
 	"github.com/kubeletkit/kubeletkit/podconfig"
+	"github.com/kubeletkit/kubeletkit/podconfig/checkpoint"
+	"github.com/kubeletkit/kubeletkit/podmanager"
 	"github.com/kubeletkit/kubeletkit/podworkers"
 	"github.com/kubeletkit/kubeletkit/runtime"
+	"github.com/kubeletkit/kubeletkit/status"
 	"github.com/kubeletkit/kubeletkit/syncloop"
 )
 
@@ -80,6 +83,7 @@ func (r *recorder) failCleanups(err error) {
 
 // config is a stream of desired state that the test writes.
 type config struct {
+	podconfig.Base
 	changes chan podconfig.Change
 	mu      sync.Mutex
 	seen    bool
@@ -107,6 +111,7 @@ func (c *config) set(seen bool) {
 
 // events is a stream of runtime events that the test writes.
 type events struct {
+	pleg.Generator
 	ch  chan pleg.PodEvents
 	mu  sync.Mutex
 	err error
@@ -149,24 +154,19 @@ func (c *checker) set(err error) {
 	c.err = err
 }
 
-// podSet is a pod manager of the plainest kind.
-type podSet map[types.UID]*v1.Pod
+// podSet has the desired pods.
+type podSet struct{ *podmanager.Store }
 
-func (s podSet) Set(pod *v1.Pod)    { s[pod.UID] = pod }
-func (s podSet) Remove(pod *v1.Pod) { delete(s, pod.UID) }
-func (s podSet) ByUID(uid types.UID) (*v1.Pod, bool) {
-	pod, ok := s[uid]
-	return pod, ok
-}
-func (s podSet) Pods() (out []*v1.Pod) {
-	for _, pod := range s {
-		out = append(out, pod)
-	}
-	return out
+func newPodSet() podSet { return podSet{podmanager.New()} }
+
+func (s podSet) of(uid types.UID) *v1.Pod {
+	pod, _ := s.ByUID(uid)
+	return pod
 }
 
 // workers write down the updates; the test says in which state pods are.
 type workers struct {
+	podworkers.Workers
 	script
 	states  map[types.UID]podworkers.State
 	drained bool
@@ -207,19 +207,22 @@ func (w *workers) State(uid types.UID) podworkers.State {
 }
 
 // statuses is a status manager of the plainest kind.
-type statuses map[types.UID]v1.PodStatus
+type statuses struct {
+	status.Base
+	m map[types.UID]v1.PodStatus
+}
+
+func newStatuses() statuses { return statuses{m: map[types.UID]v1.PodStatus{}} }
 
 func (s statuses) Get(uid types.UID) (v1.PodStatus, bool) {
-	st, ok := s[uid]
+	st, ok := s.m[uid]
 	return st, ok
 }
-func (s statuses) Set(pod *v1.Pod, st v1.PodStatus) { s[pod.UID] = st }
-func (statuses) Recheck()                           {}
-func (statuses) PodEnded(runtime.PodRef)            {}
+func (s statuses) Set(pod *v1.Pod, st v1.PodStatus) { s.m[pod.UID] = st }
 func (s statuses) Prune(keep func(types.UID) bool) {
-	for uid := range s {
+	for uid := range s.m {
 		if !keep(uid) {
-			delete(s, uid)
+			delete(s.m, uid)
 		}
 	}
 }
@@ -244,21 +247,19 @@ func (d *dirs) Remove(_ context.Context, ref runtime.PodRef, _ string) error {
 	return nil
 }
 
-// checkpoint keeps pods in name only.
-type checkpoint struct {
+// keeper keeps pods in name only.
+type keeper struct {
+	checkpoint.Base
 	script
 	last *v1.Pod // that was kept
 }
 
-func (c *checkpoint) KeepEnd(runtime.PodRef)                              {}
-func (c *checkpoint) DueEnds(func(types.UID) bool) (due []runtime.PodRef) { return nil }
-
-func (c *checkpoint) Keep(pod *v1.Pod) {
+func (c *keeper) Keep(pod *v1.Pod) {
 	c.last = pod
 	c.add("keep %s", pod.UID)
 }
-func (c *checkpoint) Drop(uid types.UID) { c.add("drop %s", uid) }
-func (c *checkpoint) Prune(keep func(types.UID) bool) {
+func (c *keeper) Drop(uid types.UID) { c.add("drop %s", uid) }
+func (c *keeper) Prune(keep func(types.UID) bool) {
 	for _, uid := range []types.UID{"uid-web", "uid-big", "uid-gone"} {
 		if !keep(uid) {
 			c.add("prune %s", uid)

@@ -89,7 +89,7 @@ func TestNothingIsHandledBeforeTheHandlerIsPrepared(t *testing.T) {
 		h := &preparing{}
 		h.failures.Store(2)
 		cfg := &config{changes: make(chan podconfig.Change)}
-		l, err := syncloop.New(syncloop.Deps{Handler: h, Config: cfg, PLEG: &events{}, Runtime: &checker{}, Pods: podSet{}}, syncloop.Options{})
+		l, err := syncloop.New(syncloop.Deps{Handler: h, Config: cfg, PLEG: &events{}, Runtime: &checker{}, Pods: newPodSet()}, syncloop.Options{})
 		require.NoError(t, err)
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error, 1)
@@ -134,7 +134,7 @@ func TestASuccessorTakesOverWhatItsPredecessorHolds(t *testing.T) {
 
 	b.HandlePodRemoves([]*v1.Pod{other})
 	b.HandlePodAdditions([]*v1.Pod{withPort("rival", "u3")})
-	assert.Equal(t, "NodePorts", b.status["u3"].Reason)
+	assert.Equal(t, "NodePorts", b.status.m["u3"].Reason)
 }
 
 func TestARefusedPodThatRunsIsStopped(t *testing.T) {
@@ -147,7 +147,7 @@ func TestARefusedPodThatRunsIsStopped(t *testing.T) {
 	b.HandlePodAdditions([]*v1.Pod{pod})
 	require.NoError(t, b.HandlePodCleanups(t.Context()))
 	assert.Equal(t, []string{"kill web"}, b.workers.take(), "by its worker, which reports how it ends")
-	assert.Empty(t, b.status, "it has not ended yet")
+	assert.Empty(t, b.status.m, "it has not ended yet")
 	assert.Empty(t, b.dirs.take(), "it is still desired")
 }
 
@@ -173,7 +173,7 @@ func TestAUIDThatIsNoNameOfADirectoryIsRefused(t *testing.T) {
 		b.HandlePodAdditions([]*v1.Pod{pod})
 		b.HandlePodRemoves([]*v1.Pod{pod})
 		assert.Empty(t, b.workers.take(), "%q", uid)
-		assert.Equal(t, "InvalidUID", b.status[uid].Reason)
+		assert.Equal(t, "InvalidUID", b.status.m[uid].Reason)
 	}
 }
 
@@ -183,9 +183,9 @@ func TestAPodWithoutContainersIsRefused(t *testing.T) {
 	pod.Spec.Containers = nil
 	b.HandlePodAdditions([]*v1.Pod{pod})
 	assert.Empty(t, b.workers.take())
-	assert.Equal(t, v1.PodFailed, b.status[pod.UID].Phase)
-	assert.Equal(t, "FailedValidation", b.status[pod.UID].Reason)
-	assert.Equal(t, "Pod was rejected: spec.containers: Required value", b.status[pod.UID].Message)
+	assert.Equal(t, v1.PodFailed, b.status.m[pod.UID].Phase)
+	assert.Equal(t, "FailedValidation", b.status.m[pod.UID].Reason)
+	assert.Equal(t, "Pod was rejected: spec.containers: Required value", b.status.m[pod.UID].Message)
 }
 
 func TestPodWithTooManyContainers(t *testing.T) {
@@ -200,7 +200,7 @@ func TestPodWithTooManyContainers(t *testing.T) {
 			continue
 		}
 		assert.Empty(t, b.workers.take())
-		assert.Equal(t, "Pod was rejected: spec.containers: Too many: 1001: must have at most 1000 items, with init and ephemeral containers", b.status[pod.UID].Message)
+		assert.Equal(t, "Pod was rejected: spec.containers: Too many: 1001: must have at most 1000 items, with init and ephemeral containers", b.status.m[pod.UID].Message)
 	}
 }
 
@@ -222,7 +222,7 @@ func TestPodWithTooManyEphemeralContainers(t *testing.T) {
 		}
 	}})
 	count := func() (main, ephemeral int) {
-		spec := b.pods["uid-web"].Spec
+		spec := b.pods.of("uid-web").Spec
 		return len(spec.Containers), len(spec.EphemeralContainers)
 	}
 	b.HandlePodAdditions([]*v1.Pod{with(10, 990)})
@@ -243,7 +243,7 @@ func TestPodWithTooManyEphemeralContainers(t *testing.T) {
 	next := newHandler(t, syncloop.HandlerOptions{})
 	next.HandlePodAdditions([]*v1.Pod{with(10, 5000)})
 	assert.NotEmpty(t, next.workers.take(), "it is admitted")
-	assert.Len(t, next.pods["uid-web"].Spec.EphemeralContainers, 990)
+	assert.Len(t, next.pods.of("uid-web").Spec.EphemeralContainers, 990)
 }
 
 func TestPortsOfInitContainersDoNotConflictButThoseOfSidecarsDo(t *testing.T) {

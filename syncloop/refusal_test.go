@@ -72,8 +72,8 @@ func TestDrainedWorkers(t *testing.T) {
 	pod := makePod("web")
 	b.HandlePodAdditions([]*v1.Pod{pod})
 	assert.Empty(t, b.workers.take())
-	assert.Equal(t, "NodeShutdown", b.status[pod.UID].Reason)
-	assert.Equal(t, "Pod was rejected: Pod was rejected as the node is shutting down.", b.status[pod.UID].Message)
+	assert.Equal(t, "NodeShutdown", b.status.m[pod.UID].Reason)
+	assert.Equal(t, "Pod was rejected: Pod was rejected as the node is shutting down.", b.status.m[pod.UID].Message)
 	require.NoError(t, b.HandlePodCleanups(t.Context()))
 	assert.Equal(t, []string{"prune uid-big", "prune uid-gone"}, b.kept.take(), "the pod is kept")
 	b.HandlePodRemoves([]*v1.Pod{pod})
@@ -84,7 +84,7 @@ func TestAPodThatIsDeletedIsNotAdmitted(t *testing.T) {
 	b := newHandler(t, syncloop.HandlerOptions{Admit: refuseAll})
 	b.HandlePodAdditions([]*v1.Pod{testpod.With(makePod("web"), testpod.Deleted(30))})
 	assert.Equal(t, []string{"create web"}, b.workers.take(), "its worker only takes it down")
-	assert.Empty(t, b.status)
+	assert.Empty(t, b.status.m)
 }
 
 // A pod can become Succeeded or Failed in its source by somebody else.

@@ -35,7 +35,7 @@ func TestAResizeNeedsFreeResources(t *testing.T) {
 	})
 	web, other := sized("web", 1, "500m"), sized("other", 1, "1")
 	b.HandlePodAdditions([]*v1.Pod{web, other})
-	held := func() string { return cpuOf(b.pods[web.UID]) }
+	held := func() string { return cpuOf(b.pods.of(web.UID)) }
 
 	b.HandlePodUpdates([]*v1.Pod{sized("web", 2, "1")})
 	assert.Equal(t, "1", held(), "there is room")
@@ -57,7 +57,7 @@ func TestAResizeNeedsFreeResources(t *testing.T) {
 	labelled := testpod.With(sized("web", 3, "1500m"), func(p *v1.Pod) { p.Labels = map[string]string{"a": "b"} })
 	b.HandlePodUpdates([]*v1.Pod{labelled})
 	assert.Equal(t, "1", held())
-	assert.Equal(t, "b", b.pods[web.UID].Labels["a"])
+	assert.Equal(t, "b", b.pods.of(web.UID).Labels["a"])
 	require.NoError(t, b.HandlePodCleanups(t.Context()))
 	assert.Equal(t, "1", held())
 	assert.Equal(t, []string{"ResizeStarted", "ResizeDeferred"}, events)
@@ -99,7 +99,7 @@ func TestTheResourcesOfThePodAsAWholeCannotBeResized(t *testing.T) {
 	})})
 	c, _ := b.ResizePending("uid-web")
 	assert.Equal(t, v1.PodReasonInfeasible, c.Reason)
-	assert.Nil(t, b.pods["uid-web"].Spec.Resources)
+	assert.Nil(t, b.pods.of("uid-web").Spec.Resources)
 }
 
 // An agent that starts takes what a pod holds from its status, so that a pod that runs is not
@@ -108,8 +108,8 @@ func TestAResizeWhileNoAgentRan(t *testing.T) {
 	b := newHandler(t, syncloop.HandlerOptions{Admit: syncloop.Limits{Allocatable: v1.ResourceList{v1.ResourceCPU: resource.MustParse("2")}}})
 	running := func(s *v1.PodStatus) { s.Phase = v1.PodRunning }
 	b.HandlePodAdditions([]*v1.Pod{heldPod("big", "3", "1", running), heldPod("web", "1", "500m", running)})
-	assert.Equal(t, "1", cpuOf(b.pods["uid-big"]))
-	assert.Equal(t, "1", cpuOf(b.pods["uid-web"]), "there is room")
+	assert.Equal(t, "1", cpuOf(b.pods.of("uid-big")))
+	assert.Equal(t, "1", cpuOf(b.pods.of("uid-web")), "there is room")
 	assert.Equal(t, []string{"create big", "create web", "change big", "change web"}, b.workers.take())
 	_, pending := b.ResizePending("uid-big")
 	assert.True(t, pending)
@@ -149,11 +149,11 @@ func TestTheCheckpointHasWhatIsAllocated(t *testing.T) {
 		b.HandlePodUpdates([]*v1.Pod{heldPod("web", wanted, "500m", older)})
 		next := newHandler(t, limits)
 		next.HandlePodAdditions([]*v1.Pod{b.kept.last})
-		assert.Equal(t, held, cpuOf(next.pods["uid-web"]))
+		assert.Equal(t, held, cpuOf(next.pods.of("uid-web")))
 		_, pending := next.ResizePending("uid-web")
 		assert.False(t, pending, "nothing but what it holds is known")
 		assert.Equal(t, []string{"create web"}, next.workers.take())
-		assert.Len(t, b.pods["uid-web"].Status.Conditions, 2, "the pod is not changed")
+		assert.Len(t, b.pods.of("uid-web").Status.Conditions, 2, "the pod is not changed")
 	}
 }
 
@@ -187,7 +187,7 @@ func TestResourcesInTheStatus(t *testing.T) {
 			tc.status.Name = pod.Spec.Containers[0].Name
 			pod.Status.ObservedGeneration, pod.Status.ContainerStatuses = tc.observed, []v1.ContainerStatus{tc.status}
 			b.HandlePodAdditions([]*v1.Pod{pod})
-			got := b.pods[pod.UID].Spec.Containers[0].Resources
+			got := b.pods.of(pod.UID).Spec.Containers[0].Resources
 			assert.True(t, equality.Semantic.DeepEqual(tc.want, got), "%+v", got)
 			_, pending := b.ResizePending(pod.UID)
 			assert.Equal(t, !equality.Semantic.DeepEqual(tc.wanted, tc.want), pending)
@@ -274,7 +274,7 @@ func TestADeferredResizeKeepsTheLatestStatus(t *testing.T) {
 	})})
 	b.HandlePodRemoves([]*v1.Pod{other})
 	require.NoError(t, b.HandlePodCleanups(t.Context()))
-	web := b.pods["uid-web"]
+	web := b.pods.of("uid-web")
 	assert.Equal(t, "2", cpuOf(web))
 	assert.Len(t, web.Status.Conditions, 1)
 	assert.Equal(t, []string{"", "spec.containers{main}.resources"}, updates)

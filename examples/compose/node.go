@@ -163,7 +163,7 @@ func New(o Options) (_ *Node, err error) {
 	}
 	n.loop, err = syncloop.New(
 		syncloop.Deps{Handler: n.handler, Config: n.config, PLEG: n.pleg, Runtime: rt, Pods: n.pods,
-			Probes: n.prober, Status: n.syncer, Objects: o.Objects, Collector: n.gc, Cache: cache},
+			Prober: n.prober, Syncer: n.syncer, Objects: o.Objects, GC: n.gc, Cache: cache},
 		syncloop.Options{Logger: log.WithName("syncloop")})
 	return n, err
 }

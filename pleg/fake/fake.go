@@ -15,17 +15,11 @@ import (
 // errNotRunning is returned by Healthy before and after Run.
 var errNotRunning = errors.New("pleg/fake: Run is not under way")
 
-// Cache is what the generator reads changed pods into. [runtime.Cache] implements it.
-type Cache interface {
-	Now() runtime.Mark
-	Newer(ctx context.Context, ref runtime.PodRef, after runtime.Mark) (*runtime.PodStatus, error)
-}
-
 // Options are the settings of a [PLEG]. The zero value is valid.
 type Options struct {
 	// Cache that a pod is read into before its events are offered to the reader. If the
 	// pod cannot be read, its events wait until the next Push for it. nil: no reads.
-	Cache Cache
+	Cache runtime.StatusCache
 }
 
 // PLEG is a [pleg.Generator] whose events are those of Push. Relist, Hold and Release do

@@ -2,7 +2,7 @@
 //
 //	func TestConformance(t *testing.T) {
 //		podworkerstest.Suite(t, podworkerstest.Factory{
-//			New: func(t *testing.T, syncer podworkers.Syncer, cache podworkers.StatusCache) podworkers.Workers {
+//			New: func(t *testing.T, syncer podworkers.Syncer, cache runtime.StatusCache) podworkers.Workers {
 //				return mine.New(syncer, cache)
 //			},
 //		})

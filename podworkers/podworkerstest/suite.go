@@ -27,7 +27,7 @@ const recovery = time.Hour
 type Factory struct {
 	// New returns workers without pods that call the syncer with statuses from the
 	// cache. Each test calls it once, in its bubble of virtual time.
-	New func(t *testing.T, syncer podworkers.Syncer, cache podworkers.StatusCache) podworkers.Workers
+	New func(t *testing.T, syncer podworkers.Syncer, cache runtime.StatusCache) podworkers.Workers
 	// Within is the longest time from an update or the end of a call to the begin of
 	// the next call, if it has to wait for nothing. Default: 100 ms.
 	Within time.Duration

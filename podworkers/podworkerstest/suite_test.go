@@ -9,11 +9,12 @@ import (
 
 	"github.com/kubeletkit/kubeletkit/podworkers"
 	"github.com/kubeletkit/kubeletkit/podworkers/podworkerstest"
+	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-func newWorkers(t *testing.T, syncer podworkers.Syncer, cache podworkers.StatusCache) podworkers.Workers {
+func newWorkers(t *testing.T, syncer podworkers.Syncer, cache runtime.StatusCache) podworkers.Workers {
 	w, err := podworkers.New(syncer, cache, podworkers.Options{})
 	require.NoError(t, err)
 	return w
@@ -26,7 +27,7 @@ func TestWorkers(t *testing.T) {
 // The suite is called in a test of the package that has the implementation.
 func Example() {
 	factory := podworkerstest.Factory{
-		New: func(t *testing.T, syncer podworkers.Syncer, cache podworkers.StatusCache) podworkers.Workers {
+		New: func(t *testing.T, syncer podworkers.Syncer, cache runtime.StatusCache) podworkers.Workers {
 			w, err := podworkers.New(syncer, cache, podworkers.Options{}) // your own
 			if err != nil {
 				t.Fatal(err)

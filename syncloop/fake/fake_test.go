@@ -118,11 +118,10 @@ func TestTheEndOfTheConfig(t *testing.T) {
 }
 
 // quiet is a runtime of which there are no events.
-type quiet struct{}
+type quiet struct{ pleg.Base }
 
-func (quiet) Healthy() error               { return nil }
-func (quiet) Relist()                      {}
-func (quiet) Watch() <-chan pleg.PodEvents { return nil }
+func (quiet) Run(ctx context.Context) error { <-ctx.Done(); return nil }
+func (quiet) Watch() <-chan pleg.PodEvents  { return nil }
 
 // TestWorkersAndStatusesWithTheHandler has a pod that is wanted, one that is not, and one
 // that only the disk knows.

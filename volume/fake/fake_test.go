@@ -16,7 +16,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kubeletkit/kubeletkit/internal/testpod"
-	"github.com/kubeletkit/kubeletkit/podsync"
 	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/volume"
 	"github.com/kubeletkit/kubeletkit/volume/fake"
@@ -25,7 +24,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-var _ podsync.Volumes = (*fake.Volumes)(nil)
+var _ volume.Manager = (*fake.Volumes)(nil)
 
 func makePod(name string, volumes ...v1.Volume) *v1.Pod {
 	return testpod.New(name, testpod.Containers("main"), testpod.Volumes(volumes...))
