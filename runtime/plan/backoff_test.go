@@ -304,14 +304,6 @@ func TestOwedSuccessors(t *testing.T) {
 			},
 		},
 		{
-			name: "changed init container that exits with 0 when it is killed",
-			pod:  "Always; init a; init b; main m",
-			steps: []step{
-				{status: "a#0 running image=old", want: "kill a#0 DefinitionChanged; start a#1"},
-				{status: "a#0 exited code=0 image=old", want: "start a#1"},
-			},
-		},
-		{
 			name: "unknown init container that exits with 0 when it is killed",
 			pod:  "Always; init a; init b; main m",
 			steps: []step{

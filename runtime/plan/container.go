@@ -78,7 +78,7 @@ func (p *planner) fault(c *v1.Container, kind podspec.ContainerKind, n *runtime.
 	switch {
 	case n.State != runtime.ContainerRunning:
 		return ReasonUnknown, fmt.Sprintf("%s is in %q state, try killing it before restart", label, n.State)
-	case changed(c, n):
+	case changed(c, n) && (kind != podspec.InitContainer || podspec.IsSidecar(c)):
 		return ReasonChanged, label + " " + c.Name + " definition changed"
 	case runtime.ResizeRestarts(p.Pod, c, n):
 		return ReasonResize, "Container " + c.Name + " resize requires restart"

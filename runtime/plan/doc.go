@@ -64,8 +64,8 @@
 //     policy. A container with policy Never does not run twice in any pod.
 //   - The sandbox ID shows which instances ran in another sandbox. So init containers
 //     need not be removed before the new sandbox is initialised.
-//   - A changed definition also replaces an init container that has not succeeded yet
-//     and a sidecar that has not started. A hash that was not recorded is not a change.
+//   - A changed definition also replaces a sidecar that has not started. A hash that was
+//     not recorded is not a change.
 //   - Strays are stopped.
 //   - The init container after a sidecar that is being replaced starts only when the
 //     sidecar is back.

@@ -95,7 +95,7 @@ func (p *planner) stepSidecar(c *v1.Container) progress {
 }
 
 // stepInit runs the init container at the frontier, which is not a sidecar. It is done
-// when an instance of its current definition has succeeded.
+// when an instance has succeeded, also one of an earlier definition, as in kubelet.
 func (p *planner) stepInit(c *v1.Container) progress {
 	n := p.here(c)
 	if n.State == runtime.ContainerUnknown && !restartsAfterKill(p.Pod, c) {
@@ -103,7 +103,7 @@ func (p *planner) stepInit(c *v1.Container) progress {
 	}
 	decision := replace
 	if succeeded(n) {
-		if !p.owesSuccessor(n) && !changed(c, n) {
+		if !p.owesSuccessor(n) {
 			return initDone
 		}
 	} else {
