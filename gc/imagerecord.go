@@ -7,10 +7,8 @@ import (
 	"fmt"
 	"io/fs"
 	"maps"
-	"os"
 	"path/filepath"
 	"slices"
-	"syscall"
 	"time"
 
 	"github.com/kubeletkit/kubeletkit/internal/safefile"
@@ -170,45 +168,12 @@ func (r *imageRecords) write(path string) error {
 	if err != nil {
 		return err
 	}
-	if err := replaceFile(path, data); err != nil {
+	if err := safefile.WriteSync(path, data); err != nil {
+		return err
+	}
+	if err := safefile.SyncDir(filepath.Dir(path)); err != nil {
 		return err
 	}
 	r.changed = false
-	return nil
-}
-
-// replaceFile writes the file anew, readable by its owner alone.
-func replaceFile(path string, data []byte) (err error) {
-	// The name is always the same, so that an agent that is killed again and again leaves one.
-	f, err := os.OpenFile(path+".new", os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
-	if err != nil {
-		return err
-	}
-	defer func() {
-		if err != nil {
-			_ = os.Remove(f.Name())
-		}
-	}()
-	_, err = f.Write(data)
-	if err := errors.Join(err, f.Sync(), f.Close()); err != nil {
-		return err
-	}
-	if err := os.Rename(f.Name(), path); err != nil {
-		return err
-	}
-	return syncDir(filepath.Dir(path))
-}
-
-// syncDir makes changes in a directory survive a power loss.
-func syncDir(path string) error {
-	dir, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = dir.Close() }()
-	// Some file systems cannot sync a directory.
-	if err := dir.Sync(); err != nil && !errors.Is(err, errors.ErrUnsupported) && !errors.Is(err, syscall.EINVAL) {
-		return err
-	}
 	return nil
 }

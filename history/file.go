@@ -221,31 +221,19 @@ func (w *writer) append(frames []byte) (err error) {
 
 // rewrite replaces the file by one with the entries. It is not synced: after a power loss,
 // a history that is damaged is better than a write that waits for the disk.
-func (w *writer) rewrite(entries []Entry) (err error) {
+func (w *writer) rewrite(entries []Entry) error {
 	w.size = 0
-	// The name is always the same, so that an agent that is killed again and again leaves one.
-	f, err := os.OpenFile(w.path+".new", os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
-	if err != nil {
-		return err
-	}
-	defer func() {
-		if err != nil {
-			_ = os.Remove(f.Name())
-		}
-	}()
-	out := bufio.NewWriter(f)
-	_, _ = out.WriteString(magic) // Flush returns the error
 	size := int64(len(magic))
-	var frame []byte
-	for i := range entries {
-		frame = appendFrame(frame[:0], &entries[i])
-		n, _ := out.Write(frame)
-		size += int64(n)
-	}
-	if err = errors.Join(out.Flush(), f.Close()); err != nil {
-		return err
-	}
-	if err = os.Rename(f.Name(), w.path); err != nil {
+	err := safefile.WriteFrom(w.path, func(out *bufio.Writer) {
+		_, _ = out.WriteString(magic)
+		var frame []byte
+		for i := range entries {
+			frame = appendFrame(frame[:0], &entries[i])
+			n, _ := out.Write(frame)
+			size += int64(n)
+		}
+	})
+	if err != nil {
 		return err
 	}
 	w.size, w.limit = size, max(minRewrite, 2*size)

@@ -40,18 +40,10 @@ func (s *Syncer) graceLeft(ref runtime.PodRef, grace int64) int64 {
 		}
 	}
 	record := now.Add(podspec.Seconds(grace)).Format(time.RFC3339Nano) + " " + s.id + "\n"
-	if err := writeFile(path, record); err != nil && !errors.Is(err, fs.ErrNotExist) { // without a directory, none of our agents has run the pod
+	if err := safefile.Write(path, []byte(record)); err != nil && !errors.Is(err, fs.ErrNotExist) { // without a directory, none of our agents has run the pod
 		s.log.Error(err, "The deadline of a pod that is being stopped cannot be recorded; if the agent is restarted, its grace period begins anew", "pod", ref)
 	}
 	return grace
-}
-
-// writeFile replaces the file in one step.
-func writeFile(path, content string) error {
-	if err := os.WriteFile(path+".new", []byte(content), 0o600); err != nil {
-		return err
-	}
-	return os.Rename(path+".new", path)
 }
 
 // readDeadline returns the recorded deadline and the Syncer that recorded it; "" if there

@@ -87,13 +87,7 @@ func (b boundVolume) write(file string, before steps) error {
 	if err := before.step("write the volume's file"); err != nil {
 		return err
 	}
-	if err := os.WriteFile(file+".new", data, 0o600); err != nil {
-		return err
-	}
-	if err := before.step("rename the volume's file"); err != nil {
-		return err
-	}
-	return os.Rename(file+".new", file)
+	return safefile.Write(file, data)
 }
 
 // SetUp finds the volume, checks that it is there, and gives a local volume to the fsGroup of

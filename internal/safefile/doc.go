@@ -1,6 +1,6 @@
 // Package safefile works with files and directories that other programs can change, such as those that
 // containers write to: it opens regular files only ([Open], [ReadFile]), makes directories whose content
-// can be trusted ([MakeDir]), locks files ([Lock]), and measures files and file systems ([FilesIn], [DiskSize]).
+// can be trusted ([MakeDir]), replaces files in one step ([Write]), locks files ([Lock]), and measures files and file systems ([FilesIn], [DiskSize]).
 //
 // A file is opened only if it is a regular file. Opening it does not wait for the other
 // end of a pipe, and has no effect on a device.

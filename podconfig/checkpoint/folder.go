@@ -12,7 +12,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -20,11 +19,12 @@ import (
 	"github.com/kubeletkit/kubeletkit/internal/safefile"
 )
 
-// Names in a folder. Records end in suffix. Files that begin with scratch are records
-// that are being written.
+// Names in a folder. Records end in suffix. Files that end in unfinished are records that
+// are being written; those of older versions begin with scratch.
 const (
-	suffix  = ".checkpoint"
-	scratch = ".new-"
+	suffix     = ".checkpoint"
+	unfinished = suffix + ".new"
+	scratch    = ".new-"
 	// hashed is the prefix of the hash of a UID that is not a name itself.
 	hashed = "sha256-"
 	// maxName is the maximum length of a name in bytes, with room for a suffix.
@@ -50,27 +50,8 @@ type folder struct {
 
 // write writes a record atomically. The directory must exist. The record survives a
 // power loss after the next sync.
-func (f folder) write(name string, record []byte) (err error) {
-	file, err := os.CreateTemp(f.path, scratch+"*") // 0600
-	if err != nil {
-		return err
-	}
-	defer func() {
-		if err != nil {
-			_ = os.Remove(file.Name())
-		}
-	}()
-	_, err = file.Write(record)
-	if err == nil {
-		err = file.Sync()
-	}
-	if cerr := file.Close(); err == nil {
-		err = cerr
-	}
-	if err == nil {
-		err = os.Rename(file.Name(), f.file(name))
-	}
-	return err
+func (f folder) write(name string, record []byte) error {
+	return safefile.WriteSync(f.file(name), record)
 }
 
 // remove removes a record. That survives a power loss after the next sync. A record
@@ -83,7 +64,7 @@ func (f folder) remove(name string) error {
 }
 
 // sync makes previous writes and removals survive a power loss.
-func (f folder) sync() error { return syncDir(f.path) }
+func (f folder) sync() error { return safefile.SyncDir(f.path) }
 
 // make creates the directory if it does not exist, and syncs it.
 func (f folder) make() error {
@@ -94,21 +75,7 @@ func (f folder) make() error {
 		return err
 	}
 	dir := filepath.Dir(f.path)
-	return errors.Join(syncDir(dir), syncDir(filepath.Dir(dir)))
-}
-
-// syncDir makes changes in a directory survive a power loss.
-func syncDir(path string) error {
-	dir, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	defer dir.Close()
-	// Some file systems return an error because they cannot sync directories.
-	if err := dir.Sync(); err != nil && !errors.Is(err, errors.ErrUnsupported) && !errors.Is(err, syscall.EINVAL) {
-		return err
-	}
-	return nil
+	return errors.Join(safefile.SyncDir(dir), safefile.SyncDir(filepath.Dir(dir)))
 }
 
 func (f folder) file(name string) string { return filepath.Join(f.path, name+suffix) }
@@ -127,7 +94,7 @@ func (f folder) read(use func(name string, record []byte, written time.Time) err
 	}
 	for _, e := range entries {
 		path := filepath.Join(f.path, e.Name())
-		if strings.HasPrefix(e.Name(), scratch) {
+		if strings.HasSuffix(e.Name(), unfinished) || strings.HasPrefix(e.Name(), scratch) {
 			_ = os.Remove(path)
 			continue
 		}

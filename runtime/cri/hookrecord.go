@@ -31,11 +31,7 @@ func (r *Runtime) recordHook(dir, kind, container, id string) {
 		return
 	}
 	path := filepath.Join(dir, kind+container)
-	err := os.WriteFile(path+".new", []byte(id), 0o600)
-	if err == nil {
-		err = os.Rename(path+".new", path)
-	}
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := safefile.Write(path, []byte(id)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		r.opts.Logger.Error(err, "Progress of a hook cannot be recorded", "container", container, "path", path)
 	}
 }
