@@ -4,6 +4,7 @@ import (
 	"context"
 	"net"
 	"path/filepath"
+	goruntime "runtime"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -300,11 +301,12 @@ func TestNewNamesAllThatIsWrong(t *testing.T) {
 }
 
 func TestDetectHost(t *testing.T) {
-	h, err := kubeletkit.DetectHost()
+	h, err := kubeletkit.DetectHost(filepath.Join(t.TempDir(), "not", "made"))
 	require.NoError(t, err)
 	assert.NotEmpty(t, h.Hostname)
 	for _, ip := range h.IPs { // a machine without a default route has none
 		assert.False(t, net.ParseIP(ip).IsLoopback(), ip)
 	}
 	assert.False(t, h.Allocatable.Cpu().IsZero())
+	assert.Equal(t, goruntime.GOOS == "linux", !h.Allocatable.StorageEphemeral().IsZero())
 }

@@ -2,21 +2,25 @@ package kubeletkit
 
 import (
 	"errors"
+	"io/fs"
+	"math"
 	"net"
 	"os"
+	"path/filepath"
 	goruntime "runtime"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/kubeletkit/kubeletkit/internal/nodenet"
+	"github.com/kubeletkit/kubeletkit/internal/safefile"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
 // DetectHost returns what it finds of the machine: its name, its address on the interface
-// of the default route (none while there is no route), its processors and memory, its
-// resolver, the release of its kernel, and whether it has AppArmor.
-func DetectHost() (*runtime.Host, error) {
+// of the default route (none while there is no route), its processors and memory, the size of the
+// file system of rootDir, which need not exist, its resolver, the release of its kernel, and whether it has AppArmor.
+func DetectHost(rootDir string) (*runtime.Host, error) {
 	name, err := os.Hostname()
 	if err != nil {
 		return nil, err
@@ -28,6 +32,9 @@ func DetectHost() (*runtime.Host, error) {
 	if total, err := totalMemory(); err == nil {
 		h.Allocatable[v1.ResourceMemory] = *resource.NewQuantity(total, resource.BinarySI)
 	}
+	if disk, err := diskOf(rootDir); err == nil {
+		h.Allocatable[v1.ResourceEphemeralStorage] = *resource.NewQuantity(int64(min(disk, math.MaxInt64)), resource.BinarySI)
+	}
 	const resolvConf = "/etc/resolv.conf"
 	if _, err := os.Stat(resolvConf); err == nil {
 		h.ResolvConf = resolvConf
@@ -35,6 +42,18 @@ func DetectHost() (*runtime.Host, error) {
 		return nil, err
 	}
 	return h, nil
+}
+
+// diskOf returns the size in bytes of the file system that has dir, or will have it.
+func diskOf(dir string) (uint64, error) {
+	for {
+		size, err := safefile.DiskSize(dir)
+		if parent := filepath.Dir(dir); errors.Is(err, fs.ErrNotExist) && parent != dir {
+			dir = parent
+			continue
+		}
+		return size.Capacity, err
+	}
 }
 
 // DetectHostIPs returns a function for [Options].HostIPs: it returns the address of the machine
@@ -60,7 +79,7 @@ func hostFacts(opts Options) (*runtime.Host, error) {
 	h := opts.Host
 	if h == nil {
 		var err error
-		if h, err = DetectHost(); err != nil {
+		if h, err = DetectHost(opts.RootDir); err != nil {
 			return nil, err
 		}
 	}

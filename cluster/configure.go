@@ -54,7 +54,7 @@ func (n *Node) Configure(opts *kubeletkit.Options) error {
 	}
 	n.buildHostIPs(opts)
 	if opts.Host == nil {
-		host, err := kubeletkit.DetectHost()
+		host, err := kubeletkit.DetectHost(opts.RootDir)
 		if err != nil {
 			return fmt.Errorf("cluster: detecting the host: %w", err)
 		}

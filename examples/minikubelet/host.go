@@ -12,7 +12,7 @@ import (
 
 // detectHost returns what pods may know of the machine.
 func detectHost(s *config.Settings, nodeName string) (*runtime.Host, error) {
-	h, err := kubeletkit.DetectHost()
+	h, err := kubeletkit.DetectHost(s.RootDir)
 	if err != nil {
 		return nil, err
 	}
