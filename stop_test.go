@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kubeletkit/kubeletkit"
 	"github.com/kubeletkit/kubeletkit/podconfig"
@@ -28,6 +29,7 @@ func (d stuck) Deliver(context.Context, *v1.Pod, v1.PodStatus) (status.Result, e
 	<-d
 	return status.Result{}, nil
 }
+func (d stuck) WatchReceiver(context.Context, func(types.UID))               {}
 func (d stuck) PodFinished(runtime.PodRef)                                   {}
 func (d stuck) PodGone(context.Context, runtime.PodRef, *v1.PodStatus) error { return nil }
 

@@ -17,6 +17,7 @@ import (
 
 	"github.com/kubeletkit/kubeletkit/cluster/objectcache"
 	"github.com/kubeletkit/kubeletkit/cluster/podsource"
+	"github.com/kubeletkit/kubeletkit/internal/flow"
 	"github.com/kubeletkit/kubeletkit/podconfig"
 	"github.com/kubeletkit/kubeletkit/podconfig/checkpoint"
 	"github.com/kubeletkit/kubeletkit/podconfig/objects"
@@ -40,17 +41,20 @@ func bothSinks(api, other status.Sink) status.Sink {
 	if other == nil {
 		return api
 	}
-	return &sinks{api: api, other: other, accepted: map[types.UID]*v1.PodStatus{}}
+	return &sinks{api: api, other: other, accepted: map[types.UID]*v1.PodStatus{}, requested: map[types.UID]struct{}{}}
 }
 
 // sinks are two sinks. Each receives everything, also if the other one fails. A status is delivered
-// again until both have accepted it; other does not receive again what it has accepted.
+// again until both have accepted it, and when one of them requests it; other does not receive again what it has
+// accepted and has not requested.
 type sinks struct {
 	api, other status.Sink
 
 	mu sync.Mutex
-	// accepted has the last status of each pod that other has accepted, while it is delivered again.
+	// accepted has the last status of each pod that other has accepted.
 	accepted map[types.UID]*v1.PodStatus
+	// requested has the pods that other has requested since their last delivery.
+	requested map[types.UID]struct{}
 }
 
 // Deliver implements [status.Sink]. That a pod is gone in the API is not passed on while the
@@ -58,29 +62,53 @@ type sinks struct {
 func (s *sinks) Deliver(ctx context.Context, pod *v1.Pod, st v1.PodStatus) (status.Result, error) {
 	var first status.Result
 	var other error
-	if before := s.take(pod.UID); before == nil || !equality.Semantic.DeepEqual(before, &st) {
+	if !s.has(pod.UID, &st) {
 		first, other = s.other.Deliver(ctx, pod, st)
+		if first.Later == 0 && (other == nil || errors.Is(other, status.ErrGone)) {
+			s.mu.Lock()
+			s.accepted[pod.UID] = &st
+			s.mu.Unlock()
+		}
 	}
 	result, api := s.api.Deliver(ctx, pod, st)
-	if first.Later > 0 && (result.Later == 0 || first.Later < result.Later) {
-		result = first
-	}
-	err := firstUnlessGone(other, api)
-	if (err != nil || result.Later > 0) && (other == nil || errors.Is(other, status.ErrGone)) && first.Later == 0 {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		s.accepted[pod.UID] = &st
-	}
-	return result, err
+	return status.Result{Later: flow.Soonest(result.Later, first.Later)}, firstUnlessGone(other, api)
 }
 
-// take removes and returns what other has accepted of the pod.
-func (s *sinks) take(uid types.UID) *v1.PodStatus {
+// has reports whether other has accepted the status, and has not requested it since. It forgets what
+// other does not have.
+func (s *sinks) has(uid types.UID, st *v1.PodStatus) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	st := s.accepted[uid]
-	delete(s.accepted, uid)
-	return st
+	_, requested := s.requested[uid]
+	has := !requested && s.accepted[uid] != nil && equality.Semantic.DeepEqual(s.accepted[uid], st)
+	if !has {
+		delete(s.accepted, uid)
+		delete(s.requested, uid)
+	}
+	return has
+}
+
+// WatchReceiver implements [status.Sink].
+func (s *sinks) WatchReceiver(ctx context.Context, changed func(uid types.UID)) {
+	var other sync.WaitGroup
+	var panicked error
+	defer func() {
+		if other.Wait(); panicked != nil {
+			panic(panicked) // in the manager's goroutine, which recovers it
+		}
+	}()
+	other.Go(func() {
+		panicked = runtime.Recover(func() error {
+			s.other.WatchReceiver(ctx, func(uid types.UID) {
+				s.mu.Lock()
+				s.requested[uid] = struct{}{}
+				s.mu.Unlock()
+				changed(uid)
+			})
+			return nil
+		})
+	})
+	s.api.WatchReceiver(ctx, changed)
 }
 
 // PodFinished implements [status.Sink].
@@ -91,7 +119,10 @@ func (s *sinks) PodFinished(pod runtime.PodRef) {
 
 // PodGone implements [status.Sink].
 func (s *sinks) PodGone(ctx context.Context, pod runtime.PodRef, last *v1.PodStatus) error {
-	s.take(pod.UID)
+	s.mu.Lock()
+	delete(s.accepted, pod.UID)
+	delete(s.requested, pod.UID)
+	s.mu.Unlock()
 	other := s.other.PodGone(ctx, pod, last)
 	return firstUnlessGone(other, s.api.PodGone(ctx, pod, last))
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/kubeletkit/kubeletkit/podconfig/objects"
 	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/status"
+	"github.com/kubeletkit/kubeletkit/status/fake"
 )
 
 // scriptedSink returns errors and counts calls.
@@ -86,7 +87,31 @@ func TestBothSinksWait(t *testing.T) {
 	deliver("3", time.Minute)
 	deliver("3", time.Minute)
 	assert.Equal(t, []int{6, 4}, []int{a.delivered, b.delivered})
+	require.NoError(t, sink.PodGone(t.Context(), runtime.PodRef{}, nil))
 	assert.Empty(t, sink.(*sinks).accepted)
+}
+
+// A status that one of the sinks requests again is delivered again to that one only; the sink of the API makes no
+// call if nothing differs.
+func TestBothSinksRequest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, b := fake.NewSink(), fake.NewSink()
+		store, err := status.New(status.Options{Sink: bothSinks(a, b)})
+		require.NoError(t, err)
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error)
+		go func() { done <- store.Run(ctx) }()
+		store.Set(&v1.Pod{ObjectMeta: metav1.ObjectMeta{UID: "a"}}, v1.PodStatus{Phase: v1.PodRunning})
+		synctest.Wait()
+		a.Request("a")
+		synctest.Wait()
+		assert.Equal(t, []int{2, 1}, []int{len(a.Calls("a")), len(b.Calls("a"))})
+		b.Request("a")
+		synctest.Wait()
+		assert.Equal(t, []int{3, 2}, []int{len(a.Calls("a")), len(b.Calls("a"))})
+		cancel()
+		require.NoError(t, <-done)
+	})
 }
 
 // unreferenced is the cache of API objects that no pod refers to.

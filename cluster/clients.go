@@ -47,7 +47,7 @@ func (b Budget) or(def Budget) Budget {
 }
 
 // clients are the clients of a node, one for each budget. That of pods has no limit: the
-// status sink keeps its budget itself, because it knows which calls go first. All of them share
+// status sink has a limit of its own. All of them share
 // the signal of package outage.
 type clients struct {
 	pods, objects, node, lease, events kubernetes.Interface

@@ -318,7 +318,7 @@ func (n *Node) Join(agent *kubeletkit.Agent) error {
 		name string
 		run  func(context.Context) error
 	}{
-		{"node object", n.node.Run}, {"reads of the node object", n.answerRefreshes}, {"API of pods", n.sink.Run},
+		{"node object", n.node.Run}, {"reads of the node object", n.answerRefreshes},
 		{"cache of API objects", n.objects.Run},
 		{"service account tokens", n.tokens.Run}, {"pod certificates", n.certificates.Run}, {"services", n.services.Run},
 		{"cluster trust bundles", n.bundles.Run}, {"runtime classes", n.classes.Run}, {"recorder of events", n.events.Run},

@@ -15,6 +15,12 @@ import (
 // not delivered again.
 var ErrGone = errors.New("the pod is gone")
 
+// ErrRefused is wrapped by the error of a [Sink] whose receiver refuses what is delivered, and will
+// probably refuse it again. That is no sign that the sink is at fault. The latest status is delivered again when it
+// changes, after 2, 4, 8 s … 5 minutes, when the sink requests it, and when another status that was refused
+// is accepted.
+var ErrRefused = errors.New("the status is refused")
+
 // Manager keeps the latest status of each pod and delivers it to a [Sink].
 // All methods are safe for concurrent use, before, during and after Run. Package
 // status/statustest tests implementations. Embed [Base] in an implementation of your own, and
@@ -121,13 +127,21 @@ type Result struct {
 // Sink receives statuses: an API server, a file, a message bus. Embed [SinkBase] in an
 // implementation of your own, and Sink in a wrapper.
 //
-// Calls for different pods run concurrently; calls for the same UID do not, except PodFinished. Each
+// Calls of Deliver and PodGone for different pods run concurrently; those for the same UID do not. Each
 // call should return soon after ctx ends, which is at the latest after
 // [Options.DeliveryTimeout]. All values are read-only, also after the call has returned.
 type Sink interface {
 	// Deliver delivers the status of the pod. If it returns an error, the latest status is
-	// delivered again after a back-off, unless the error wraps [ErrGone].
+	// delivered again after a back-off, unless the error wraps [ErrGone]. See also [ErrRefused].
+	// If calls for several pods fail and none succeeds, only one pod is tried, every 2 to 3 s. A new
+	// status is always tried once.
 	Deliver(ctx context.Context, pod *v1.Pod, status v1.PodStatus) (Result, error)
+	// WatchReceiver watches the receiver until ctx ends. It calls changed when the status of a pod has to
+	// be delivered again, although it is the same: another writer has overwritten it, or what Deliver waited for
+	// has happened. A failed call is repeated at once then, but not sooner than 2 s after it began.
+	// changed does not block, and ignores pods without a status. The manager calls
+	// WatchReceiver once, in Run.
+	WatchReceiver(ctx context.Context, changed func(uid types.UID))
 	// PodFinished is called when a pod has finished: its containers have stopped, its volumes are
 	// torn down, and it is not started again. A source may still contain it, as an API server does
 	// until the sink deletes the pod there. Its last status may not be delivered yet. PodFinished must
@@ -152,9 +166,12 @@ type Sink interface {
 	PodGone(ctx context.Context, pod runtime.PodRef, last *v1.PodStatus) error
 }
 
-// SinkBase has the methods of a [Sink] that has no use for the end of pods. It is to be
-// embedded.
+// SinkBase has the methods of a [Sink] that has no use for the end of pods, and whose receiver does not
+// change. It is to be embedded.
 type SinkBase struct{}
+
+// WatchReceiver implements [Sink]. It waits for the end of ctx.
+func (SinkBase) WatchReceiver(ctx context.Context, _ func(types.UID)) { <-ctx.Done() }
 
 // PodFinished implements [Sink].
 func (SinkBase) PodFinished(runtime.PodRef) {}

@@ -20,6 +20,12 @@ import (
 // deadline.
 const hangGrace = time.Second
 
+// refusedMin and refusedMax bound the back-off of a status that the sink refuses: its receiver may change.
+const (
+	refusedMin = 2 * time.Second
+	refusedMax = 5 * time.Minute
+)
+
 // Run implements [Manager]. Statuses that are undelivered when ctx ends stay
 // undelivered.
 func (m *Store) Run(ctx context.Context) error {
@@ -37,6 +43,11 @@ func (m *Store) Run(ctx context.Context) error {
 
 	var calls sync.WaitGroup
 	defer m.join(&calls)
+	calls.Go(func() {
+		if err := runtime.Recover(func() error { m.sink.WatchReceiver(ctx, m.redeliver); return nil }); err != nil {
+			m.log.Error(err, "Callback has panicked", "callback", "Sink.WatchReceiver")
+		}
+	})
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for ctx.Err() == nil {
@@ -65,11 +76,13 @@ func (m *Store) join(calls *sync.WaitGroup) {
 	flow.Wait(calls, hangGrace, func() {
 		m.mu.Lock()
 		defer m.unlock()
+		const message = "The status manager cannot stop: the sink has not returned although its context has ended"
+		if m.calls.calls+len(m.calls.hung) == 0 {
+			m.effects.Add(func() { m.log.Error(nil, message, "call", "WatchReceiver") })
+		}
 		for _, r := range m.pods {
 			if since := r.since; r.stage == calling || r.stage == hanging {
-				m.effects.Add(func() {
-					m.log.Error(nil, "The status manager cannot stop: the sink has not returned although its context has ended", "pod", r.ref, "since", since)
-				})
+				m.effects.Add(func() { m.log.Error(nil, message, "pod", r.ref, "since", since) })
 			}
 		}
 	})
@@ -83,7 +96,8 @@ type delivery struct {
 	pod     *v1.Pod
 	status  *v1.PodStatus
 	version uint64
-	// changed is the time of the first change that the call delivers.
+	// changed is the time of the first change that the call delivers, zero if the sink has requested
+	// the call.
 	changed time.Time
 }
 
@@ -142,17 +156,14 @@ func (m *Store) next(now time.Time) *delivery {
 func (m *Store) nextTimer() (at time.Time, ok bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if len(m.calls.timers) == 0 {
-		return at, false
-	}
-	return m.calls.timers[0].at, true
+	return m.calls.nextTimer()
 }
 
 // done handles the result of a call.
 func (m *Store) done(d *delivery, result Result, err error, now time.Time) {
 	m.mu.Lock()
 	defer m.unlock()
-	defer m.poke()
+	defer m.signal()
 
 	r, took := d.r, now.Sub(d.r.since)
 	hung := r.stage == hanging
@@ -168,7 +179,10 @@ func (m *Store) done(d *delivery, result Result, err error, now time.Time) {
 		m.failed(d, err, now)
 		return
 	}
-	r.failures = 0
+	if err == nil && result.Later == 0 {
+		m.calls.succeeded(r, now)
+	}
+	r.failures, r.refused = 0, false
 	switch {
 	case d.end && r.gone == d.i:
 		r.gone = nil
@@ -179,44 +193,74 @@ func (m *Store) done(d *delivery, result Result, err error, now time.Time) {
 	case result.Later > 0 && d.i == r.gone:
 		d.i.delivered = d.version // PodGone has it, too
 	case result.Later > 0:
-		d.i.changed = d.changed
+		d.undelivered()
 		if d.version == d.i.version {
-			r.urgent = r.urgent || r.hurrying
-			m.calls.wait(r, now.Add(result.Later))
+			m.calls.wait(r, deferred, now.Add(result.Later))
 			return
 		}
 	default:
 		d.i.delivered = d.version
-		m.effects.Add(func() {
-			m.metrics.Call("StatusDelivered", func(m Metrics) { m.StatusDelivered(now.Sub(d.changed)) })
-		})
+		if !d.changed.IsZero() {
+			m.effects.Add(func() {
+				m.metrics.Call("StatusDelivered", func(m Metrics) { m.StatusDelivered(now.Sub(d.changed)) })
+			})
+		}
 	}
 	r.urgent = r.urgent && d.i.undelivered()
 	m.settle(r)
 }
 
-// failed handles a failed call. The last status of a pod that is gone is given up, any
-// other call is repeated.
+// undelivered records that what the call was to deliver is still due.
+func (d *delivery) undelivered() {
+	if !d.changed.IsZero() {
+		d.i.changed = d.changed
+	}
+	d.r.urgent = d.r.urgent || d.r.calledUrgent
+}
+
+// failed handles a failed call, or one that the sink refuses. The last status of a pod that is gone is
+// given up, any other call is repeated.
 func (m *Store) failed(d *delivery, err error, now time.Time) {
 	m.effects.Add(func() { m.metrics.Call("DeliveryFailed", Metrics.DeliveryFailed) })
-	r := d.r
+	r, refused := d.r, errors.Is(err, ErrRefused)
+	if r.refused != refused {
+		r.failures, r.refused = 0, refused
+	}
 	r.failures++
-	r.urgent = r.urgent || r.hurrying
-	d.i.changed = d.changed
+	d.undelivered()
+	failures, took := r.failures, now.Sub(r.since)
 	log := func(message string, more ...any) {
-		values := append(more, "pod", r.ref, "took", now.Sub(r.since), "failures", r.failures)
-		m.effects.Add(func() { m.log.Error(err, message, values...) })
+		values := append(more, "pod", r.ref, "took", took, "failures", failures)
+		m.effects.Add(func() {
+			if refused && failures > 1 { // an error of the log once
+				m.log.V(2).Info(message, append(values, "err", err.Error())...)
+				return
+			}
+			m.log.Error(err, message, values...)
+		})
 	}
 	givenUp := !d.end && d.i == r.gone && d.version == d.i.version
 	if givenUp {
 		log("Last status of a pod that is gone was not delivered")
 		d.i.delivered = d.version
 	}
-	if r.due() == nil {
+	if r.due() == nil || refused && r.fresh {
+		r.failures, r.refused = 0, false
 		m.settle(r)
 		return
 	}
-	delay := m.calls.retry(r, now)
+	if refused {
+		after := flow.Backoff{Min: refusedMin, Max: refusedMax}.After(failures)
+		m.calls.wait(r, deferred, now.Add(after))
+		log("The sink refuses the status of a pod; it is delivered again when it changes, and after a while", "after", after)
+		return
+	}
+	delay, opened := m.calls.failed(r, now)
+	if opened {
+		m.effects.Add(func() {
+			m.log.Info("The sink fails for several pods: until it succeeds, one of them is tried every few seconds")
+		})
+	}
 	switch {
 	case d.end:
 		log("End of a pod was not delivered, trying again", "after", delay)
@@ -250,8 +294,8 @@ func (m *Store) Healthy() error {
 	return fmt.Errorf("status: deliveries hang, the sink has not returned within %v: %s", m.timeout, strings.Join(text, ", "))
 }
 
-// poke makes the loop check for calls that are due.
-func (m *Store) poke() {
+// signal makes the loop check for calls that are due.
+func (m *Store) signal() {
 	select {
 	case m.wake <- struct{}{}:
 	default:

@@ -234,7 +234,9 @@ func TestForget(t *testing.T) {
 		m.Forget("b")
 		m.Forget("never seen")
 		time.Sleep(time.Hour)
-		assert.ElementsMatch(t, []string{"1 a Running", "1 b Running"}, strings.Split(k.deliveries(), "\n"), "once more, then no more")
+		log := k.deliveries()
+		assert.Equal(t, 1, strings.Count(log, "a Running"), "once more, then no more: %s", log)
+		assert.Equal(t, 1, strings.Count(log, "b Running"), "once more, then no more: %s", log)
 		assert.Zero(t, m.Records())
 
 		// The same UID may come again, and starts from nothing.

@@ -35,10 +35,14 @@
 //     skipped, and a status that equals the last one is not delivered.
 //   - Deliveries for one pod do not overlap. Deliveries for different pods run
 //     concurrently.
-//   - Of the deliveries that wait for their turn, changes of readiness and final phases come
-//     first.
+//   - Of the deliveries that wait, final phases and, once in 10 s for each pod, changes of readiness
+//     come first.
 //   - A failed delivery is repeated with back-off until it succeeds, a newer status
 //     replaces it, or the sink returns [ErrGone].
+//   - If calls for several pods fail and none succeeds, a circuit breaker opens: only one pod is tried, every 2 to 3 s.
+//     When a call succeeds, all are tried. A new status is always tried once.
+//   - A status that the sink refuses is repeated less and less often; see [ErrRefused].
+//   - The sink can request a further delivery of the latest status.
 //   - Each delivery has a deadline. A delivery that does not return after its deadline
 //     delays no other pod; see [Options.DeliveryTimeout] and [Store.Healthy].
 //   - The sink receives the end of each pod at least once, after the last status
@@ -46,7 +50,7 @@
 //
 // # Goroutines
 //
-// [Store.Run] has one loop and one goroutine for each call of the sink. It joins
+// [Store.Run] has one loop, one goroutine for each call of the sink, and one for WatchReceiver. It joins
 // all of them before it returns. All other methods only take the manager's lock.
 //
 // # Differences from kubelet 1.36

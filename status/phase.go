@@ -8,16 +8,16 @@ import (
 	"github.com/kubeletkit/kubeletkit/podspec"
 )
 
-// hurryPeriod is the least time between two changes of readiness of a pod that are urgent: a probe can
+// urgentPeriod is the least time between two changes of readiness of a pod that are urgent: a probe can
 // succeed and fail in turn each second, and the statuses of such pods would come before those of
 // others for ever.
-const hurryPeriod = 10 * time.Second
+const urgentPeriod = 10 * time.Second
 
 // urgent reports whether others wait for a change of the status: of readiness, or to a final
-// phase. hurried is when the last change of readiness of the pod was urgent.
-func urgent(from, to *v1.PodStatus, hurried, now time.Time) bool {
+// phase. last is when a change of the pod was urgent last.
+func urgent(from, to *v1.PodStatus, last, now time.Time) bool {
 	return podspec.IsPhaseTerminal(from.Phase) != podspec.IsPhaseTerminal(to.Phase) ||
-		isTrue(from.Conditions, v1.PodReady) != isTrue(to.Conditions, v1.PodReady) && now.Sub(hurried).Abs() >= hurryPeriod
+		isTrue(from.Conditions, v1.PodReady) != isTrue(to.Conditions, v1.PodReady) && now.Sub(last).Abs() >= urgentPeriod
 }
 
 // progress is the state of a container as far as the phase of its pod depends on it.

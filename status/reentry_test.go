@@ -76,6 +76,14 @@ func (e *everything) Deliver(ctx context.Context, _ *v1.Pod, s v1.PodStatus) (st
 	return status.Result{}, nil
 }
 
+func (e *everything) WatchReceiver(ctx context.Context, changed func(types.UID)) {
+	for ctx.Err() == nil {
+		e.all()
+		changed("p1")
+		time.Sleep(time.Second)
+	}
+}
+
 func (e *everything) PodFinished(runtime.PodRef) { e.all() }
 
 func (e *everything) PodGone(context.Context, runtime.PodRef, *v1.PodStatus) error {

@@ -17,7 +17,8 @@ const (
 	calling                 // a call is under way
 	hanging                 // a call is under way that has exceeded its deadline
 	backingOff              // a call has failed and is repeated later
-	deferred                // the sink has asked for a later call; a change comes before
+	parked                  // a call has failed, and the breaker is open; a change comes before
+	deferred                // the sink has asked for a later call, or has refused the status; a change comes before
 )
 
 // call is the part of a record that belongs to the schedule.
@@ -25,20 +26,24 @@ type call struct {
 	stage stage
 	// seq is the position of the record in the order in which calls became due.
 	seq uint64
-	// failures is the number of calls in a row that have failed.
+	// failures is the number of calls in a row that have failed, or that the sink has refused if refused is
+	// true.
 	failures int
+	refused  bool
+	// fresh means that what is due has changed since the last call began.
+	fresh bool
 	// urgent means that others wait for the change that is due: readiness, or a final phase.
 	urgent bool
-	// hurrying means that the call under way is urgent. Then urgent is about later changes.
-	hurrying bool
-	// hurried is when the record became urgent last.
-	hurried time.Time
+	// calledUrgent means that the call under way is urgent. Then urgent is about later changes.
+	calledUrgent bool
+	// urgentAt is when the record became urgent last.
+	urgentAt time.Time
 	// slow means that the last call exceeded its deadline, countedSlow that the call under
 	// way counts in schedule.slowCalls.
 	slow, countedSlow bool
 	// since is the beginning of the call that is under way.
 	since time.Time
-	// at is when the record's timer fires: at the end of the back-off in stage backingOff,
+	// at is when the timer of the record fires: at the end of the back-off in stage backingOff,
 	// at the end of the wait in stage deferred, and at the time from which the call hangs in stage
 	// calling. index is the position in schedule.timers in these stages.
 	at    time.Time
@@ -63,7 +68,8 @@ type schedule struct {
 	// hung has the records in stage hanging.
 	hung map[*record]struct{}
 	// timers has the records in the stages calling, backingOff and deferred.
-	timers timers
+	timers  timers
+	breaker breaker
 }
 
 func newSchedule(limit int, b flow.Backoff) schedule {
@@ -85,8 +91,8 @@ func (s *schedule) ready(r *record) {
 	}
 }
 
-// hurry makes the record urgent.
-func (s *schedule) hurry(r *record) {
+// prioritize makes the record urgent.
+func (s *schedule) prioritize(r *record) {
 	if r.urgent {
 		return
 	}
@@ -116,7 +122,7 @@ func (s *schedule) next(now, hangs time.Time) *record {
 	(*from)[0] = nil
 	*from = (*from)[1:]
 	r.stage, r.since, r.at, r.countedSlow = calling, now, hangs, r.slow
-	r.urgent, r.hurrying = false, r.urgent
+	r.urgent, r.calledUrgent, r.fresh = false, r.urgent, false
 	s.calls++
 	if r.countedSlow {
 		s.slowCalls++
@@ -144,43 +150,65 @@ func (s *schedule) returned(r *record) {
 	r.stage = idle
 }
 
-// retry schedules the repetition of the call after a back-off, and returns its duration.
-func (s *schedule) retry(r *record, now time.Time) time.Duration {
-	delay := s.backoff.After(r.failures)
-	r.stage, r.at = backingOff, now.Add(delay)
-	heap.Push(&s.timers, r)
-	return delay
-}
-
-// wait schedules a call for the record as the sink has asked for.
-func (s *schedule) wait(r *record, at time.Time) {
-	r.stage, r.at = deferred, at
+// wait schedules a call for the record, which is then in stage backingOff or deferred.
+func (s *schedule) wait(r *record, st stage, at time.Time) {
+	r.stage, r.at = st, at
 	heap.Push(&s.timers, r)
 }
 
-// stopWaiting ends the wait of the record, if it waits.
-func (s *schedule) stopWaiting(r *record) {
-	if r.stage == deferred {
+// changed ends the wait of the record for something else than the end of a back-off.
+func (s *schedule) changed(r *record) {
+	switch {
+	case r.stage == parked && r.fresh:
+		s.unpark(r)
+	case r.stage == deferred:
 		heap.Remove(&s.timers, r.index)
 		r.stage = idle
 	}
 }
 
+// advance has a failed call repeated now, or probePeriod after it began.
+func (s *schedule) advance(r *record, now time.Time) {
+	at := r.since.Add(probePeriod)
+	if now.After(at) {
+		at = now
+	}
+	if at.Before(r.at) {
+		r.at = at
+		heap.Fix(&s.timers, r.index)
+	}
+}
+
 // expire handles the timers that have fired: it queues the records whose back-off or
-// wait has ended and returns those whose call hangs from now on.
+// wait has ended, and the probe of the breaker, and returns those whose call hangs from now on.
 func (s *schedule) expire(now time.Time) (hung []*record) {
 	for len(s.timers) > 0 && !s.timers[0].at.After(now) {
 		r := heap.Pop(&s.timers).(*record)
-		if r.stage != calling {
+		switch {
+		case r.stage == calling:
+			s.uncount(r)
+			r.stage = hanging
+			s.hung[r] = struct{}{}
+			hung = append(hung, r)
+		case r.stage == backingOff && s.breaker.open && !r.fresh:
+			s.park(r)
+		default:
 			s.ready(r)
-			continue
 		}
-		s.uncount(r)
-		r.stage = hanging
-		s.hung[r] = struct{}{}
-		hung = append(hung, r)
 	}
+	s.probe(now)
 	return hung
+}
+
+// nextTimer returns the time at which expire has something to do.
+func (s *schedule) nextTimer() (at time.Time, ok bool) {
+	if len(s.timers) > 0 {
+		at, ok = s.timers[0].at, true
+	}
+	if b := &s.breaker; b.open && len(b.parked) > 0 && (!ok || b.probeAt.Before(at)) {
+		at, ok = b.probeAt, true
+	}
+	return at, ok
 }
 
 // timers is a heap of records by call.at.

@@ -248,13 +248,13 @@ func (m *Store) publish(r *record, holdBack bool, now time.Time) {
 	}
 	before := i.out
 	if i.setOut(outgoing(i.pod, i.out, *i.status, holdBack), now) {
-		if before != nil && urgent(before, i.out, r.hurried, now) {
-			r.hurried = now
-			m.calls.hurry(r)
+		if before != nil && urgent(before, i.out, r.urgentAt, now) {
+			r.urgentAt = now
+			m.calls.prioritize(r)
 		}
 		phase, version := i.out.Phase, i.version
 		m.effects.Add(func() { m.log.V(4).Info("Status changed", "pod", r.ref, "phase", phase, "version", version) })
-		m.settle(r)
+		m.changed(r)
 	}
 }
 
@@ -318,7 +318,7 @@ func (m *Store) PodEnded(pod runtime.PodRef) {
 	case r == nil && m.sink != nil:
 		r = &record{ref: pod, gone: &incarnation{}}
 		m.pods[pod.UID] = r
-		m.settle(r)
+		m.changed(r)
 	}
 }
 
@@ -334,6 +334,35 @@ func (m *Store) forget(r *record) {
 		i.delivered = i.version
 	}
 	r.gone = i
+	m.changed(r)
+}
+
+// changed schedules a call of the sink for what is new of the record.
+func (m *Store) changed(r *record) {
+	r.fresh = true
+	if r.refused {
+		r.failures, r.refused = 0, false
+	}
+	m.settle(r)
+}
+
+// redeliver has the latest status of the pod delivered again, because the sink requests it.
+func (m *Store) redeliver(uid types.UID) {
+	m.mu.Lock()
+	defer m.unlock()
+	r := m.pods[uid]
+	if r == nil || r.live == nil || r.live.out == nil {
+		return
+	}
+	r.live.version++
+	if r.live.finished {
+		m.calls.prioritize(r) // the receiver may free what the pod holds
+	}
+	if r.stage == backingOff {
+		m.calls.advance(r, time.Now())
+		m.signal()
+		return
+	}
 	m.settle(r)
 }
 
@@ -341,7 +370,10 @@ func (m *Store) forget(r *record) {
 // if it is not needed any more. It does nothing while a call is scheduled or under way, except
 // that it ends a wait.
 func (m *Store) settle(r *record) {
-	m.calls.stopWaiting(r)
+	m.calls.changed(r)
+	if r.stage == queued {
+		m.signal()
+	}
 	if r.stage != idle {
 		return
 	}
@@ -353,6 +385,6 @@ func (m *Store) settle(r *record) {
 		delete(m.pods, r.ref.UID)
 	case m.sink != nil && r.due() != nil:
 		m.calls.ready(r)
-		m.poke()
+		m.signal()
 	}
 }

@@ -86,13 +86,11 @@ func (m *machine) start() {
 	})
 	require.NoError(m, err)
 	ctx, cancel := context.WithCancel(m.Context())
-	done := make(chan error, 2)
+	done := make(chan error, 1)
 	agent := m.agent
 	go func() { done <- agent.Run(ctx) }()
-	go func() { done <- sink.Run(ctx) }()
 	m.stop = func() {
 		cancel()
-		require.NoError(m, <-done)
 		require.NoError(m, <-done)
 	}
 }

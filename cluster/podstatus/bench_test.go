@@ -37,7 +37,7 @@ func BenchmarkDeliver(b *testing.B) {
 			ctx, cancel := context.WithCancel(b.Context())
 			var wg sync.WaitGroup
 			wg.Go(func() { _ = src.Run(ctx, podconfig.SinkBase{}) })
-			wg.Go(func() { _ = sink.Run(ctx) })
+			wg.Go(func() { sink.WatchReceiver(ctx, func(types.UID) {}) })
 			defer wg.Wait()
 			defer cancel()
 			for !src.Synced() {

@@ -3,30 +3,18 @@ package podstatus
 import (
 	"context"
 	"fmt"
-	"time"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 )
 
-// call makes a call that writes.
-func (s *Sink) call(ctx context.Context, urgent bool, f func(ctx context.Context) error) error {
-	err := s.limited(ctx, urgent, f)
-	if err == nil {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		s.succeeded(time.Now())
+// call makes a call within the limit and with its deadline.
+func (s *Sink) call(ctx context.Context, f func(ctx context.Context) error) error {
+	if err := s.limit.Wait(ctx); err != nil {
+		return fmt.Errorf("waiting for the limit of calls: %w", err)
 	}
-	return err
-}
-
-// limited makes a call in its turn and with its deadline.
-func (s *Sink) limited(ctx context.Context, urgent bool, f func(ctx context.Context) error) error {
-	if err := s.budget.wait(ctx, urgent); err != nil {
-		return fmt.Errorf("waiting for the budget of calls: %w", err)
-	}
-	ctx, cancel := context.WithTimeout(ctx, s.opts.Timeout)
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	return f(ctx)
 }
@@ -35,7 +23,7 @@ func (s *Sink) limited(ctx context.Context, urgent bool, f func(ctx context.Cont
 // conflict it is read: either its UID is not that of the precondition, or there were too many
 // writers at once.
 func (s *Sink) remove(ctx context.Context, obj *v1.Pod) error {
-	err := s.call(ctx, true, func(ctx context.Context) error {
+	err := s.call(ctx, func(ctx context.Context) error {
 		return s.client.CoreV1().Pods(obj.Namespace).Delete(ctx, obj.Name, metav1.DeleteOptions{
 			GracePeriodSeconds: ptr.To[int64](0),
 			Preconditions:      &metav1.Preconditions{UID: &obj.UID},
@@ -49,7 +37,7 @@ func (s *Sink) remove(ctx context.Context, obj *v1.Pod) error {
 		return nil
 	case conflict:
 		var now *v1.Pod
-		getErr := s.limited(ctx, true, func(ctx context.Context) (err error) {
+		getErr := s.call(ctx, func(ctx context.Context) (err error) {
 			now, err = s.client.CoreV1().Pods(obj.Namespace).Get(ctx, obj.Name, metav1.GetOptions{})
 			return err
 		})

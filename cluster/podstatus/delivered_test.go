@@ -1,7 +1,6 @@
 package podstatus_test
 
 import (
-	"context"
 	"errors"
 	"net/http"
 	"sync"
@@ -10,7 +9,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
@@ -47,13 +45,9 @@ func (l *latencies) take() []time.Duration {
 func TestDeliveredMeansWritten(t *testing.T) {
 	run(t, func(r *rig) {
 		measured := &latencies{}
-		store, err := status.New(status.Options{Sink: r.sink, Metrics: measured})
-		require.NoError(r, err)
-		ctx, cancel := context.WithCancel(r.Context())
-		var wg sync.WaitGroup
-		wg.Go(func() { assert.NoError(r, store.Run(ctx)) })
-		defer wg.Wait()
-		defer cancel()
+		r.storeOpts.Metrics = measured
+		r.restart()
+		store := r.store
 		pod := r.api.Create(apiPod("web"))
 		synctest.Wait()
 
@@ -112,7 +106,7 @@ func TestDeletedWhenFinished(t *testing.T) {
 		r.mu.Unlock()
 		time.Sleep(time.Hour)
 		assert.Empty(r, r.writes(), "nothing tells the sink")
-		r.sink.PodFinished(runtime.RefOf(pod))
+		r.store.PodFinished(runtime.RefOf(pod))
 		assert.Equal(r, []string{"delete default/web"}, r.writes())
 	})
 }

@@ -15,18 +15,19 @@
 //
 // # Use
 //
-// A [Sink] is the status.Sink of an agent, a podsource.Observer, and a component that runs:
+// A [Sink] is the status.Sink of an agent and a podsource.Observer:
 //
 //	sink, err := podstatus.New(client, source, podstatus.Options{NodeName: "edge-7", Ended: ended, NodeUID: nodeUID})
 //	opts.StatusSink = sink   // and sink.PodsChanged is an observer of the source
-//	agent.Add(sink)          // Run
+//
+// It decides for one pod what to write now. The status manager orders the deliveries, repeats those that fail, and
+// has the circuit breaker. The sink requests a delivery when the API object is not as it has left it, when the pod
+// has finished, and when an outage ends. Only API objects whose pods have no status are deleted by WatchReceiver.
 //
 // # Guarantees
 //
-//   - The last own status of a pod reaches its API object. The status manager repeats
-//     deliveries that fail. Run repeats statuses that could not be sent yet or that another
-//     writer has overwritten, deletions, and writes of mirror pods. When a call succeeds after
-//     failures, all failed calls are repeated, at most once in 2 s.
+//   - The last own status of a pod reaches its API object, also if it could not be sent yet or if another
+//     writer has overwritten it.
 //   - A write is a strategic merge patch of the subresource status. It has the differences from
 //     the known object. There is no read before it. Without a difference there is no call.
 //   - Foreign conditions and fields stay, also those that are added between the last event of
@@ -36,9 +37,8 @@
 //     predecessor of its name.
 //   - A phase never goes back: Succeeded and Failed stay, and a Running pod does not become
 //     Pending. If a static pod starts again, its mirror pod is created again.
-//   - Calls for one pod do not overlap; those for different pods run side by side. Each call
-//     has a deadline and takes its turn in the budget; final phases, deletions and, once in 10 s for each pod,
-//     changes of readiness go first.
+//   - The statuses of different pods are written side by side. Each call has a deadline, and waits for the limit
+//     of calls.
 //   - An API object with a deletion timestamp is deleted, with grace period 0, once the pod has
 //     ended and its final status was accepted, or refused as invalid five times, which takes 30 s.
 //     It is deleted once: while finalizers keep it, there are no further calls.
@@ -52,12 +52,9 @@
 //
 //	404, 410; 422 for the UID           the pod is gone: status.ErrGone
 //	409 to a deletion                   the pod is read: it is gone if another UID has its name
-//	400, 413, 422                       logged as an error once, with the fields; repeated when the status changes, and after 2, 4, 8 s … 5 minutes
-//	403, 404, 409 to a mirror pod       repeated after 0.25, 0.5, 1 s … 5 minutes, and when the status changes, the name becomes free or an outage ends
+//	400, 413, 422                       status.ErrRefused: logged as an error once, with the fields
+//	403, 404, 409 to a mirror pod       status.ErrRefused; repeated also when the name becomes free
 //	401, 403, 409, 429, 5xx, no answer  repeated with back-off; client-go obeys Retry-After within the deadline
-//
-// If calls for several pods fail and none succeeds, a circuit breaker opens: only one pod is tried,
-// every 2 to 3 s. When a call succeeds, all are tried. A new status is always tried once.
 //
 // # Mirror pods
 //

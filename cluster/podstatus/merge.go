@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
-	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -113,22 +112,6 @@ func find(list []v1.PodCondition, t v1.PodConditionType) *v1.PodCondition {
 // phase stays, and a Running pod does not become Pending.
 func goesBack(from, to v1.PodPhase) bool {
 	return podspec.IsPhaseTerminal(from) && from != to || from == v1.PodRunning && (to == v1.PodPending || to == "")
-}
-
-// hurryPeriod is the least time between two changes of readiness of a pod that go first. The calls for 50
-// pods whose readiness changes each second would use up the whole budget.
-const hurryPeriod = 10 * time.Second
-
-// urgent reports whether others wait for the change: a final phase, or readiness, see hurryPeriod.
-func (s *Sink) urgent(e *entry, from, to *v1.PodStatus) bool {
-	ready := func(s *v1.PodStatus) bool {
-		c := find(s.Conditions, v1.PodReady)
-		return c != nil && c.Status == v1.ConditionTrue
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return podspec.IsPhaseTerminal(to.Phase) != podspec.IsPhaseTerminal(from.Phase) ||
-		ready(from) != ready(to) && time.Since(e.hurried).Abs() >= hurryPeriod
 }
 
 // sameOwn reports whether two statuses of the API object have the same values in all that

@@ -3,7 +3,6 @@ package podstatus
 import (
 	"encoding/json"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -126,26 +125,6 @@ func TestPatchKeepsWhatIsUnknown(t *testing.T) {
 	assert.Nil(t, find(got.Status.Conditions, v1.PodResizePending), "ours, and not generated any more")
 	assert.Len(t, got.Status.ResourceClaimStatuses, 1)
 	assert.Equal(t, "10.0.0.1", got.Status.PodIP)
-}
-
-func TestUrgent(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s, e := &Sink{}, &entry{}
-		ready := &v1.PodStatus{Phase: v1.PodRunning, Conditions: []v1.PodCondition{cond(v1.PodReady, v1.ConditionTrue, 1)}}
-		waiting := &v1.PodStatus{Phase: v1.PodRunning, Conditions: []v1.PodCondition{cond(v1.PodReady, v1.ConditionFalse, 1)}}
-		failed := &v1.PodStatus{Phase: v1.PodFailed}
-		assert.True(t, s.urgent(e, waiting, ready))
-		assert.True(t, s.urgent(e, ready, waiting))
-		assert.True(t, s.urgent(e, waiting, failed))
-		assert.False(t, s.urgent(e, waiting, &v1.PodStatus{Phase: v1.PodRunning, PodIP: "10.0.0.1"}))
-		// A probe succeeds and fails in turn.
-		s.hurried(e)
-		time.Sleep(time.Second)
-		assert.False(t, s.urgent(e, ready, waiting))
-		assert.True(t, s.urgent(e, ready, failed))
-		time.Sleep(10 * time.Second)
-		assert.True(t, s.urgent(e, waiting, ready))
-	})
 }
 
 func TestSameOwn(t *testing.T) {

@@ -11,8 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
-	"github.com/kubeletkit/kubeletkit/internal/flow"
 	"github.com/kubeletkit/kubeletkit/podspec"
+	"github.com/kubeletkit/kubeletkit/status"
 )
 
 // hashOf returns the hash of a static pod: kubernetes.io/config.hash, or its UID.
@@ -61,17 +61,21 @@ func mirrored(own v1.PodStatus, mirror *v1.Pod) v1.PodStatus {
 	return own
 }
 
-// syncMirror makes the mirror pod of a static pod and writes its status.
-func (s *Sink) syncMirror(ctx context.Context, e *entry, static *v1.Pod, own *v1.PodStatus) (wait time.Duration, err error) {
-	if s.opts.NodeUID == nil || s.replaced(e) {
+// syncMirror makes the mirror pod of a static pod and writes its status. wait is more than 0 if the status is to
+// be delivered again after that time.
+func (s *Sink) syncMirror(ctx context.Context, e *entry) (wait time.Duration, err error) {
+	s.mu.Lock()
+	replaced := s.static[e.name] != e.uid // by another static pod of the name
+	s.mu.Unlock()
+	switch {
+	case s.opts.NodeUID == nil || replaced:
 		return 0, nil
-	}
-	if !s.pods.Synced() {
-		return 0, errNotReady
+	case !s.pods.Synced():
+		return checkPeriod, nil
 	}
 	watched, _ := s.pods.ByName(e.name.Namespace, e.name.Name)
 	obj := s.known(e, watched)
-	if obj != nil && podspec.IsMirror(obj) && !usable(obj, static, own) {
+	if obj != nil && podspec.IsMirror(obj) && !usable(obj, e.pod, e.own) {
 		if err := s.removeOnce(ctx, e, obj); err != nil {
 			return 0, err
 		}
@@ -80,120 +84,50 @@ func (s *Sink) syncMirror(ctx context.Context, e *entry, static *v1.Pod, own *v1
 	if obj == nil {
 		nodeUID := s.opts.NodeUID()
 		if nodeUID == "" { // it was deleted, and what it owned is deleted, too
-			s.later(e, checkPeriod)
-			return 0, errNotReady
+			return checkPeriod, nil
 		}
 		s.mu.Lock()
 		e.accepted, e.sent = nil, nil // of another object
 		s.mu.Unlock()
-		if obj, wait, err = s.create(ctx, e, newMirror(static, s.opts.NodeName, nodeUID), own); obj == nil {
-			return wait, err
+		if obj, err = s.create(ctx, e, newMirror(e.pod, s.opts.NodeName, nodeUID)); err != nil {
+			return 0, err
 		}
 	}
 	if !podspec.IsMirror(obj) {
-		return 0, s.bar(e, own, fmt.Errorf("static pod %s: it has no mirror pod, because another pod has its name: rename or delete one of them", e))
+		return 0, fmt.Errorf("static pod %s: it has no mirror pod, because another pod has its name: rename or delete one of them: %w", e, status.ErrRefused)
 	}
-	_, wait, err = s.write(ctx, e, obj, own, mirrored(*own, obj))
+	_, wait, err = s.write(ctx, e, obj, mirrored(*e.own, obj))
 	return wait, err
 }
 
 // create creates the mirror pod and returns it. If a pod of the name exists that the watch
-// has not delivered, create returns that one. It returns how long to wait if the server
-// refuses the pod as invalid, and before a pod that it has refused is sent again.
-func (s *Sink) create(ctx context.Context, e *entry, mirror *v1.Pod, own *v1.PodStatus) (obj *v1.Pod, wait time.Duration, err error) {
-	if wait := s.isRefused(e, own); wait > 0 {
-		return nil, wait, errNotReady
-	}
+// has not delivered, create returns that one. The error wraps [status.ErrRefused] if the static pod cannot have
+// a mirror pod for a reason that concerns only this pod.
+func (s *Sink) create(ctx context.Context, e *entry, mirror *v1.Pod) (obj *v1.Pod, err error) {
 	pods := s.client.CoreV1().Pods(mirror.Namespace)
-	err = s.call(ctx, false, func(ctx context.Context) (err error) {
+	err = s.call(ctx, func(ctx context.Context) (err error) {
 		obj, err = pods.Create(ctx, mirror, metav1.CreateOptions{})
 		return err
 	})
 	if err == nil {
 		s.answered(e, obj)
 		s.log.V(2).Info("Created a mirror pod", "pod", e.String(), "mirrorUID", obj.UID)
-		return obj, 0, nil
+		return obj, nil
 	}
 	switch answerOf(err) {
-	case invalid:
-		return nil, s.refuse(e, own, err), nil
 	case exists:
-		if getErr := s.limited(ctx, false, func(ctx context.Context) (err error) {
+		if getErr := s.call(ctx, func(ctx context.Context) (err error) {
 			obj, err = pods.Get(ctx, mirror.Name, metav1.GetOptions{})
 			return err
 		}); getErr != nil {
-			return nil, 0, fmt.Errorf("static pod %s: reading the pod that has the name of its mirror pod: %w", e, getErr)
+			return nil, fmt.Errorf("static pod %s: reading the pod that has the name of its mirror pod: %w", e, getErr)
 		}
 		if podspec.IsMirror(obj) && (obj.DeletionTimestamp != nil || obj.Annotations[podspec.AnnotationConfigMirror] != mirror.Annotations[podspec.AnnotationConfigMirror]) {
-			return nil, 0, s.bar(e, own, fmt.Errorf("static pod %s: creating its mirror pod: an earlier one still exists: %w", e, err))
+			return nil, fmt.Errorf("static pod %s: creating its mirror pod: an earlier one still exists: %w: %w", e, status.ErrRefused, err)
 		}
-		return obj, 0, nil
-	case denied, gone: // the node may not have this mirror pod, or there is no such namespace
-		return nil, 0, s.bar(e, own, fmt.Errorf("static pod %s: creating its mirror pod: %w", e, err))
+		return obj, nil
+	case invalid, denied, gone: // or the node may not have this mirror pod, or there is no such namespace
+		return nil, fmt.Errorf("static pod %s: creating its mirror pod: %w: %w", e, status.ErrRefused, err)
 	}
-	return nil, 0, fmt.Errorf("static pod %s: creating its mirror pod: %w", e, err)
-}
-
-// barredError is an error that [Sink.bar] has recorded.
-type barredError struct{ error }
-
-func (e *barredError) Unwrap() error { return e.error }
-
-// bar records that the static pod cannot have a mirror pod for a reason that concerns only this pod, and
-// returns err. The mirror pod is created again after a while, when the status changes, when the watch
-// delivers the end of the pod that has its name, and at the end of an outage.
-func (s *Sink) bar(e *entry, own *v1.PodStatus, err error) error {
-	now := time.Now()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if e.refused != own {
-		e.refusals, e.refusedAt = 0, now
-	}
-	e.refusals++
-	e.refused, e.sendAgain = own, now.Add(flow.Backoff{Min: s.opts.RetryMin, Max: maxInvalidPeriod}.After(e.refusals))
-	s.plan(e, e.sendAgain)
-	s.poke()
-	return &barredError{err}
-}
-
-// removeOnce deletes a mirror pod. While finalizers keep it, there are no further calls.
-func (s *Sink) removeOnce(ctx context.Context, e *entry, obj *v1.Pod) error {
-	s.mu.Lock()
-	deleted := e.deleted == obj.UID
-	s.mu.Unlock()
-	if deleted {
-		return nil
-	}
-	if err := s.remove(ctx, obj); err != nil {
-		return err
-	}
-	s.log.Info("Deleted a mirror pod that is out of date or has no static pod", "pod", e.String())
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	e.deleted = obj.UID
-	return nil
-}
-
-// syncOrphan deletes a mirror pod for which no static pod has a status, if it has none.
-func (s *Sink) syncOrphan(ctx context.Context, e *entry) error {
-	obj, ok := s.pods.ByUID(e.uid)
-	s.mu.Lock()
-	if !ok || s.static[e.name] != "" || s.opts.Orphaned == nil {
-		s.forget(e)
-		s.mu.Unlock()
-		return nil
-	}
-	s.mu.Unlock()
-	if !s.opts.Orphaned(e.name.Namespace, e.name.Name) {
-		s.later(e, checkPeriod)
-		return nil
-	}
-	return s.removeOnce(ctx, e, obj)
-}
-
-// replaced reports whether another static pod has taken the name.
-func (s *Sink) replaced(e *entry) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.static[e.name] != e.uid
+	return nil, fmt.Errorf("static pod %s: creating its mirror pod: %w", e, err)
 }

@@ -1,7 +1,6 @@
 package podstatus_test
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"net/http"
@@ -23,7 +22,6 @@ import (
 	"github.com/kubeletkit/kubeletkit/internal/apitest"
 	"github.com/kubeletkit/kubeletkit/podspec"
 	"github.com/kubeletkit/kubeletkit/runtime"
-	"github.com/kubeletkit/kubeletkit/status"
 )
 
 // foreign is the type of a condition of another writer.
@@ -33,9 +31,6 @@ const foreign = v1.PodConditionType("example.com/foreign")
 // that interfere. It says what must hold at any time, and when all is quiet.
 type model struct {
 	*rig
-	manager *status.Store
-	// stopManager stops the manager.
-	stopManager func()
 
 	// pods has what the node knows: the pods that the agent runs or has ended.
 	pods map[types.UID]*modelPod
@@ -152,16 +147,6 @@ func (m *model) checkDelete(r *apitest.Request) {
 // start starts source, sink and status manager, as an agent does.
 func (m *model) start() {
 	m.restart()
-	var err error
-	m.manager, err = status.New(status.Options{Sink: m.sink, MayRun: func(types.UID) bool { return false }})
-	if err != nil {
-		m.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(m.Context())
-	done := make(chan struct{})
-	manager := m.manager
-	go func() { _ = manager.Run(ctx); close(done) }()
-	m.stopManager = func() { cancel(); <-done }
 	// A new agent generates the status of each pod that it has.
 	for _, p := range m.pods {
 		m.set(p)
@@ -172,9 +157,9 @@ func (m *model) start() {
 }
 
 func (m *model) set(p *modelPod) {
-	m.manager.Set(p.pod, p.status())
+	m.store.Set(p.pod, p.status())
 	if p.over {
-		m.manager.Terminate(p.pod)
+		m.store.Terminate(p.pod)
 	}
 }
 
@@ -209,8 +194,8 @@ func (m *model) agent() {
 	for uid, p := range m.pods {
 		if !here[uid] { // removed by force
 			m.end(uid)
-			m.manager.Terminate(p.pod)
-			m.manager.PodEnded(runtime.RefOf(p.pod))
+			m.store.Terminate(p.pod)
+			m.store.PodEnded(runtime.RefOf(p.pod))
 			delete(m.pods, uid)
 		}
 	}
@@ -263,7 +248,6 @@ func (m *model) play(script []byte) {
 				m.api.BreakWatches()
 			}
 		case 9:
-			m.stopManager()
 			m.start()
 		case 10:
 			m.setStatic(arg)
@@ -319,8 +303,8 @@ func (m *model) setStatic(arg int) {
 		delete(m.static, "s")
 		m.rig.mu.Unlock()
 		delete(m.statics, "s")
-		m.manager.Terminate(old.pod)
-		m.manager.PodEnded(runtime.RefOf(old.pod))
+		m.store.Terminate(old.pod)
+		m.store.PodEnded(runtime.RefOf(old.pod))
 	}
 	if arg%3 > 0 {
 		m.counter++
@@ -382,7 +366,7 @@ func (m *model) checkPod(p *modelPod) error {
 	if pod.DeletionTimestamp != nil && len(pod.Finalizers) == 0 {
 		return fmt.Errorf("pod %s (%s) has ended and still exists", pod.Name, pod.UID)
 	}
-	want, _ := m.manager.Get(pod.UID)
+	want, _ := m.store.Get(pod.UID)
 	if pod.Status.Phase != want.Phase && pod.Status.Phase != v1.PodFailed {
 		return fmt.Errorf("pod %s (%s) is %s, want %s", pod.Name, pod.UID, pod.Status.Phase, want.Phase)
 	}
@@ -427,7 +411,6 @@ func playModel(t *testing.T, script []byte) (err error) {
 		m.api.After(m.after)
 		m.play(script)
 		err = m.settled()
-		m.stopManager()
 		m.stop()
 	})
 	return err

@@ -10,12 +10,14 @@ import (
 
 	"github.com/go-logr/logr/funcr"
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/kubeletkit/kubeletkit/internal/apitest"
+	"github.com/kubeletkit/kubeletkit/status"
 )
 
 // A status that the server refuses is sent again when it changes, and after pauses that grow from 2
@@ -32,7 +34,7 @@ func TestRefusedStatus(t *testing.T) {
 				field.ErrorList{field.Invalid(field.NewPath("status", "podIPs"), "x", "no address")})), nil
 		}
 		r.api.Before(refuses)
-		r.deliver(pod, running(true)) // no error: the manager is not to repeat it
+		require.ErrorIs(t, r.try(pod, running(true)), status.ErrRefused)
 		assert.Len(t, r.writes(), 1)
 		r.api.Update("default", "web", func(pod *v1.Pod) { pod.Labels = map[string]string{"a": "b"} })
 		time.Sleep(1900 * time.Millisecond)
@@ -41,7 +43,7 @@ func TestRefusedStatus(t *testing.T) {
 		assert.Len(t, r.writes(), 7) // after 2, 6, 14, 30, 62, 126 and 254 seconds
 		time.Sleep(time.Hour)
 		assert.InDelta(t, 12, len(r.writes()), 1)
-		r.deliver(pod, running(false))
+		require.ErrorIs(t, r.try(pod, running(false)), status.ErrRefused)
 		assert.Len(t, r.writes(), 1)
 		r.api.Before(nil)
 		time.Sleep(2 * time.Second)
@@ -53,7 +55,7 @@ func TestRefusedStatus(t *testing.T) {
 		r.api.Before(refuses)
 		r.api.Delete("default", "web", nil)
 		r.end(pod.UID)
-		r.deliver(pod, ended(v1.PodFailed))
+		require.ErrorIs(t, r.try(pod, ended(v1.PodFailed)), status.ErrRefused)
 		time.Sleep(29 * time.Second)
 		assert.Equal(t, slices.Repeat([]string{"patch default/web status"}, 4), r.writes())
 		time.Sleep(2 * time.Second)
@@ -80,7 +82,7 @@ func TestFinalStatusRefusedOnce(t *testing.T) {
 			r.api.Before(nil)
 			return apitest.Response(nil, apierrors.NewBadRequest("a webhook denied the request")), nil
 		})
-		r.deliver(pod, ended(v1.PodFailed))
+		require.ErrorIs(t, r.try(pod, ended(v1.PodFailed)), status.ErrRefused)
 		assert.Equal(t, []string{"patch default/web status"}, r.writes())
 		time.Sleep(3 * time.Second)
 		assert.Equal(t, []string{"patch default/web status", "delete default/web"}, r.writes())
@@ -98,7 +100,7 @@ func TestRefusedStatusIsLoggedOnce(t *testing.T) {
 		lines = append(lines, args)
 	}, funcr.Options{})
 	run(t, func(r *rig) {
-		r.opts.Logger = log
+		r.opts.Logger, r.storeOpts.Logger = log, log
 		r.restart()
 		pod := r.api.Create(apiPod("web"))
 		synctest.Wait()
@@ -108,12 +110,12 @@ func TestRefusedStatusIsLoggedOnce(t *testing.T) {
 			}
 			return apitest.Response(nil, apierrors.NewBadRequest("no")), nil
 		})
-		r.deliver(pod, running(true))
+		require.ErrorIs(t, r.try(pod, running(true)), status.ErrRefused)
 		time.Sleep(time.Minute)
 		assert.Greater(t, len(r.writes()), 4)
 		mu.Lock()
 		defer mu.Unlock()
 		assert.Len(t, lines, 1)
-		assert.Contains(t, lines[0], "refuses a pod's status as invalid")
+		assert.Contains(t, lines[0], "refuses the status of a pod")
 	})
 }

@@ -21,6 +21,7 @@ import (
 	"github.com/kubeletkit/kubeletkit/podconfig"
 	"github.com/kubeletkit/kubeletkit/podspec"
 	"github.com/kubeletkit/kubeletkit/runtime"
+	"github.com/kubeletkit/kubeletkit/status"
 )
 
 const node = "node"
@@ -78,46 +79,84 @@ func condition(pod *v1.Pod, t v1.PodConditionType) *v1.PodCondition {
 	return nil
 }
 
-// rig is a running source and sink over an API server in memory.
+// rig is a running source, sink and status manager over an API server in memory.
 type rig struct {
 	*testing.T
-	api  *apitest.Server
-	src  *podsource.Source
-	sink *podstatus.Sink
-	opts podstatus.Options
+	api       *apitest.Server
+	src       *podsource.Source
+	sink      *podstatus.Sink
+	opts      podstatus.Options
+	store     *status.Store
+	storeOpts status.Options
 	// signal is that of the client.
 	signal outage.Signal
-	// stop stops source and sink; restart does, and starts new ones.
+	// stop stops source and manager; restart does, and starts new ones.
 	stop, restart func()
 
 	mu      sync.Mutex
 	ended   map[types.UID]bool
 	static  map[string]bool
 	nodeUID types.UID
+	// errs has the results of the deliveries of each pod.
+	errs map[types.UID][]error
+}
+
+// recorded is the sink of a rig.
+type recorded struct {
+	status.Sink
+	*rig
+}
+
+func (s recorded) Deliver(ctx context.Context, pod *v1.Pod, st v1.PodStatus) (status.Result, error) {
+	result, err := s.Sink.Deliver(ctx, pod, st)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.errs[pod.UID] = append(s.errs[pod.UID], err)
+	return result, err
 }
 
 func (r *rig) end(uid types.UID) {
 	r.mu.Lock()
 	r.ended[uid] = true
 	r.mu.Unlock()
-	r.sink.PodFinished(runtime.PodRef{UID: uid})
+	r.store.PodFinished(runtime.PodRef{UID: uid})
 	synctest.Wait()
 }
 
+// deliver delivers a status, unless it equals the last one.
 func (r *rig) deliver(pod *v1.Pod, s v1.PodStatus) {
 	r.Helper()
-	require.NoError(r, r.try(pod, s))
+	before := len(r.results(pod.UID))
+	r.store.Set(pod, s)
+	if errs := r.results(pod.UID); len(errs) > before {
+		require.NoError(r, errs[before])
+	}
 }
 
-// try returns the error of a delivery.
+// try returns the error of the next delivery, which is of this status.
 func (r *rig) try(pod *v1.Pod, s v1.PodStatus) error {
-	_, err := r.sink.Deliver(r.Context(), pod, s)
-	return err
+	r.Helper()
+	before := len(r.results(pod.UID))
+	r.store.Set(pod, s)
+	for begun := time.Now(); ; time.Sleep(10 * time.Millisecond) {
+		if errs := r.results(pod.UID); len(errs) > before {
+			return errs[before]
+		}
+		require.Less(r, time.Since(begun), time.Minute, "no delivery")
+	}
+}
+
+// results returns the errors of all deliveries of the pod, when everything is quiet.
+func (r *rig) results(uid types.UID) []error {
+	synctest.Wait()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.errs[uid])
 }
 
 func (r *rig) gone(pod *v1.Pod) {
-	r.Helper()
-	require.NoError(r, r.sink.PodGone(r.Context(), runtime.RefOf(pod), nil))
+	r.store.PodEnded(runtime.RefOf(pod))
+	synctest.Wait()
 }
 
 // writes returns the requests since the last call but lists, when everything is quiet.
@@ -136,7 +175,7 @@ func run(t *testing.T, test func(r *rig)) {
 }
 
 func newRig(t *testing.T) *rig {
-	r := &rig{T: t, api: apitest.New(), ended: map[types.UID]bool{}, static: map[string]bool{}, nodeUID: "node-uid"}
+	r := &rig{T: t, api: apitest.New(), ended: map[types.UID]bool{}, static: map[string]bool{}, nodeUID: "node-uid", errs: map[types.UID][]error{}}
 	r.opts = podstatus.Options{
 		NodeName: node,
 		NodeUID: func() types.UID {
@@ -168,10 +207,14 @@ func newRig(t *testing.T) *rig {
 		require.NoError(t, err)
 		sink, err = podstatus.New(client, r.src, r.opts)
 		require.NoError(t, err)
-		r.sink = sink
+		opts := r.storeOpts
+		opts.Sink, opts.MayRun = recorded{sink, r}, func(types.UID) bool { return false }
+		store, err := status.New(opts)
+		require.NoError(t, err)
+		r.sink, r.store = sink, store
 		var wg sync.WaitGroup
 		wg.Go(func() { _ = r.src.Run(ctx, podconfig.SinkBase{}) })
-		wg.Go(func() { _ = sink.Run(ctx) })
+		wg.Go(func() { _ = store.Run(ctx) })
 		r.stop = func() { cancel(); wg.Wait() }
 	}
 	r.restart()

@@ -8,13 +8,13 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	"golang.org/x/time/rate"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/kubeletkit/kubeletkit/cluster/podsource"
-	"github.com/kubeletkit/kubeletkit/internal/flow"
 	"github.com/kubeletkit/kubeletkit/podspec"
 	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/status"
@@ -46,21 +46,18 @@ type Options struct {
 	// status. If nil, a mirror pod is deleted only if its static pod ends while the sink runs.
 	Orphaned func(namespace, name string) bool
 	// QPS and Burst limit the calls: QPS a second on average, Burst at once. A QPS below 0 is no
-	// limit. The client is best without a limit of its own (rest.Config.QPS: -1), because its order is
-	// not that of the sink. Defaults: 50 and 100, kubelet's for all its calls.
+	// limit. The client is best without a limit of its own (rest.Config.QPS: -1). Defaults: 50 and 100,
+	// kubelet's for all its calls.
 	QPS   float32
 	Burst int
-	// Timeout is the deadline of each call, without the time that it waits for its turn.
-	// Default: 10 s.
-	Timeout time.Duration
-	// RetryMin and RetryMax bound the back-off of what Run repeats for one pod. Defaults: 250 ms
-	// and 3 s. While the server fails for all pods, one of them is tried every 2 to 3 s.
-	RetryMin, RetryMax time.Duration
 	// Logger. The zero value discards.
 	Logger logr.Logger
 }
 
-// checkPeriod is the time after which Run checks a pod again that waits for something without an event: the
+// callTimeout is the deadline of each call, without the time that it waits for the limit of calls.
+const callTimeout = 10 * time.Second
+
+// checkPeriod is the time after which a pod is checked again that waits for something without an event: the
 // registration of the node, or the end of a pod that does not reach the agent. It costs no call.
 const checkPeriod = time.Second
 
@@ -78,45 +75,39 @@ const (
 	startSpacing   = 200 * time.Millisecond
 )
 
-// maxResendPeriod is the longest back-off of a status that another writer overwrites again and
-// again.
-const maxResendPeriod = 10 * time.Second
-
-// minInvalidPeriod and maxInvalidPeriod bound the time after which a status that the server has
-// refused is sent again: the server, or a webhook of it, may have changed. The time doubles.
+// A status that another writer has overwritten is written again at once resendBurst times, and then once in
+// resendPeriod.
 const (
-	minInvalidPeriod = 2 * time.Second
-	maxInvalidPeriod = 5 * time.Minute
-	// enoughRefusals is the time after which a pod whose final status is refused is deleted without
-	// it. A webhook that refuses it once may soon allow it.
-	enoughRefusals = 30 * time.Second
+	resendPeriod = 10 * time.Second
+	resendBurst  = 3
 )
+
+// enoughRefusals is the time after which a pod whose final status is refused is deleted without
+// it. A webhook that refuses it once may soon allow it.
+const enoughRefusals = 30 * time.Second
 
 // Sink is a [status.Sink] that writes to an API server. All methods are safe for concurrent
 // use.
 type Sink struct {
-	client  kubernetes.Interface
-	pods    Pods
-	opts    Options
-	log     logr.Logger
-	budget  *limiter
-	backoff flow.Backoff
+	client kubernetes.Interface
+	pods   Pods
+	opts   Options
+	log    logr.Logger
+	limit  *rate.Limiter
 
-	// wake holds a token when the agenda may have changed. Further tokens are dropped.
+	// wake holds a token when there are requests or the strays may have changed. Further tokens are dropped.
 	wake chan struct{}
 
-	mu      sync.Mutex
-	started bool
-	breaker breaker
-	// lastStart is the latest startAt of an entry.
+	mu sync.Mutex
+	// lastStart is the latest time until which the status of a starting pod is held.
 	lastStart time.Time
-	// repeatedAt is the time for which repeatFailed put something on the agenda last.
-	repeatedAt time.Time
-	entries    map[entryKey]*entry
+	// entries has the pods that have a status, by UID.
+	entries map[types.UID]*entry
 	// static has the UID of the latest static pod of each name. The pod has an entry of the name.
 	static map[types.NamespacedName]types.UID
-	// agenda has the time at which Run syncs an entry.
-	agenda map[*entry]time.Time
+	// requests has the pods whose status WatchReceiver requests to be delivered again.
+	requests map[types.UID]struct{}
+	strays   map[types.UID]*stray
 }
 
 var (
@@ -136,8 +127,8 @@ func New(client kubernetes.Interface, pods Pods, opts Options) (*Sink, error) {
 	require(pods != nil, "Pods")
 	require(opts.NodeName != "", "Options.NodeName")
 	require(opts.Ended != nil, "Options.Ended")
-	if opts.Burst < 0 || opts.Timeout < 0 || opts.RetryMin < 0 || opts.RetryMax < 0 {
-		errs = append(errs, errors.New("podstatus: Burst, Timeout, RetryMin and RetryMax must not be below 0"))
+	if opts.Burst < 0 {
+		errs = append(errs, errors.New("podstatus: Burst must not be below 0"))
 	}
 	if len(errs) > 0 {
 		return nil, errors.Join(errs...)
@@ -148,211 +139,164 @@ func New(client kubernetes.Interface, pods Pods, opts Options) (*Sink, error) {
 	if opts.Burst == 0 {
 		opts.Burst = max(1, int(2*opts.QPS))
 	}
-	if opts.Timeout == 0 {
-		opts.Timeout = 10 * time.Second
-	}
-	if opts.RetryMin == 0 {
-		opts.RetryMin = 250 * time.Millisecond
-	}
-	if opts.RetryMax == 0 {
-		opts.RetryMax = max(3*time.Second, opts.RetryMin)
+	limit := rate.Limit(opts.QPS)
+	if limit < 0 {
+		limit = rate.Inf
 	}
 	return &Sink{
-		client: client, pods: pods, opts: opts, log: opts.Logger,
-		budget:  newLimiter(float64(opts.QPS), opts.Burst),
-		backoff: flow.Backoff{Min: opts.RetryMin, Max: opts.RetryMax},
-		wake:    make(chan struct{}, 1),
-		entries: map[entryKey]*entry{}, static: map[types.NamespacedName]types.UID{}, agenda: map[*entry]time.Time{},
+		client: client, pods: pods, opts: opts, log: opts.Logger, limit: rate.NewLimiter(limit, opts.Burst), wake: make(chan struct{}, 1),
+		entries: map[types.UID]*entry{}, static: map[types.NamespacedName]types.UID{},
+		requests: map[types.UID]struct{}{}, strays: map[types.UID]*stray{},
 	}, nil
 }
 
-// entry returns the entry of the key, and makes one if there is none. s.mu is held.
-func (s *Sink) entry(key entryKey, name types.NamespacedName) *entry {
-	e := s.entries[key]
-	if e == nil {
-		e = &entry{entryKey: key, name: name, turn: make(chan struct{}, 1)}
-		e.turn <- struct{}{}
-		s.entries[key] = e
-	}
-	return e
-}
-
-// forget removes the entry. s.mu is held.
-func (s *Sink) forget(e *entry) {
-	delete(s.entries, e.entryKey)
-	delete(s.agenda, e)
-	e.forgotten = true
-	if e.kind == ofStatic && s.static[e.name] == e.uid {
-		delete(s.static, e.name)
-	}
-}
-
 // Deliver implements [status.Sink]. The error wraps [status.ErrGone] if the API server does not
-// have the pod. The result says when to deliver again a status that cannot be sent yet, because the node is not
-// registered or its pods have not been listed, that waits for the next one, or that the API server has refused.
-// Run sends it at its time, too.
+// have the pod, and [status.ErrRefused] if it refuses the status as invalid, or if the static pod cannot have a
+// mirror pod. The result says when to deliver again a status that cannot be sent yet, because the node is not
+// registered or its pods have not been listed, or that waits for the next one.
 func (s *Sink) Deliver(ctx context.Context, pod *v1.Pod, own v1.PodStatus) (status.Result, error) {
-	key := entryKey{pod.UID, ofPod}
-	if podspec.IsStatic(pod) {
-		key.kind = ofStatic
+	e, replaced := s.latest(pod, &own)
+	if obj, ok := s.pods.ByUID(pod.UID); replaced && ok {
+		s.addStray(obj)
 	}
+	deliver := s.syncPod
+	if e.static {
+		deliver = s.syncMirror
+	}
+	wait, err := deliver(ctx, e)
+	return status.Result{Later: wait}, err
+}
+
+// latest makes own the latest status of the pod, and returns its entry. It reports whether the entry replaces that
+// of a pod of the API server by that of a static pod with its UID, or the other way round.
+func (s *Sink) latest(pod *v1.Pod, own *v1.PodStatus) (e *entry, replaced bool) {
 	s.mu.Lock()
-	e := s.entry(key, types.NamespacedName{Namespace: pod.Namespace, Name: pod.Name})
-	if e.kind == ofStatic && (e.own == nil || s.static[e.name] == "") {
+	defer s.mu.Unlock()
+	e = s.entries[pod.UID]
+	if e != nil && e.static != podspec.IsStatic(pod) {
+		s.forget(e)
+		e, replaced = nil, true
+	}
+	if e == nil {
+		e = &entry{uid: pod.UID, static: podspec.IsStatic(pod), name: nameOf(pod)}
+		s.entries[pod.UID] = e
+	}
+	if e.static && (e.own == nil || s.static[e.name] == "") {
 		// From its predecessor, whose statuses are not sent any more, or back from a successor that is
 		// gone. The mirror pod of before is gone, too.
 		s.static[e.name], e.answered = e.uid, nil
 	}
-	// A status that is delivered again stays the one that has failed, was refused or waits.
-	if e.own == nil || !equality.Semantic.DeepEqual(*e.own, own) {
-		e.own = &own
+	// A status that is delivered again stays the one that was refused or waits.
+	if e.own == nil || !equality.Semantic.DeepEqual(e.own, own) {
+		e.own, e.refusedAt = own, time.Time{}
 	}
 	e.pod = pod
-	if other := s.entries[entryKey{pod.UID, ofPod}]; other != nil && other.own != nil && e.kind == ofStatic {
-		s.plan(other, time.Now()) // it has ended when the static pod is started
-		s.poke()
-	}
-	s.mu.Unlock()
-	wait, err := s.sync(ctx, e)
-	if errors.Is(err, errNotReady) {
-		wait, err = max(wait, checkPeriod), nil
-	}
-	return status.Result{Later: wait}, err
+	return e, replaced
 }
 
-// PodFinished implements [status.Sink]. If the API object is to be deleted, Run deletes it.
+// forget removes the entry. s.mu is held.
+func (s *Sink) forget(e *entry) {
+	delete(s.entries, e.uid)
+	if s.static[e.name] == e.uid {
+		delete(s.static, e.name)
+	}
+}
+
+// PodFinished implements [status.Sink]. If the API object is to be deleted, the next delivery deletes it.
 func (s *Sink) PodFinished(pod runtime.PodRef) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, k := range []kind{ofStatic, ofPod} {
-		if e := s.entries[entryKey{pod.UID, k}]; e != nil && e.own != nil { // else its status is to come
-			s.plan(e, time.Now())
-			s.poke()
-		}
-	}
+	s.request(pod.UID)
 }
 
-// PodGone implements [status.Sink]. It deletes the mirror pod of a static pod. If that fails, or the
-// pods have not been listed, Run deletes the mirror pod. Without Options.Orphaned, the error is returned.
+// PodGone implements [status.Sink]. It deletes the mirror pod of a static pod. If the pods have not been
+// listed, WatchReceiver does that after the list.
 func (s *Sink) PodGone(ctx context.Context, ref runtime.PodRef, _ *v1.PodStatus) error {
 	name := types.NamespacedName{Namespace: ref.Namespace, Name: ref.Name}
-	created, err := s.end(ctx, ref.UID)
-	if err != nil {
-		return err
-	}
 	s.mu.Lock()
-	successor := s.static[name] != ""
+	e, latest := s.entries[ref.UID], s.static[name]
+	var mirror *v1.Pod // if the watch does not have it yet
+	if e != nil {
+		mirror = e.answered
+	}
 	s.mu.Unlock()
-	if successor || !s.pods.Synced() {
-		return nil
+	if watched, ok := s.pods.ByName(name.Namespace, name.Name); ok {
+		mirror = watched
 	}
-	mirror, ok := s.pods.ByName(name.Namespace, name.Name)
-	if !ok {
-		mirror = created
+	if successor := latest != "" && latest != ref.UID; !successor && s.pods.Synced() && mirror != nil && podspec.IsMirror(mirror) {
+		if err := s.remove(ctx, mirror); err != nil {
+			return err
+		}
 	}
-	if mirror == nil || !podspec.IsMirror(mirror) {
-		return nil
+	if e != nil {
+		s.mu.Lock()
+		s.forget(e)
+		s.mu.Unlock()
 	}
-	if err = s.remove(ctx, mirror); err == nil || ctx.Err() != nil || s.opts.Orphaned == nil {
-		return err
+	if obj, ok := s.pods.ByUID(ref.UID); ok {
+		s.addStray(obj)
 	}
-	after := s.backoff.After(1)
-	s.log.Error(err, "The mirror pod of a static pod that is gone cannot be deleted, trying again", "after", after)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	now := time.Now()
-	orphan := s.entry(keyOf(mirror), name)
-	orphan.unsent, orphan.failures = true, 1
-	s.failed(orphan, now)
-	s.plan(orphan, now.Add(after))
-	s.poke()
 	return nil
 }
 
-// end forgets the entry of the UID, if there is one, when no call for it is under way. If a static pod
-// and a pod of the API server have the UID, it forgets the entry of the static pod: the agent does not
-// run the other one. It returns the API object if the watch does not have it yet.
-func (s *Sink) end(ctx context.Context, uid types.UID) (*v1.Pod, error) {
-	s.mu.Lock()
-	e := s.entries[entryKey{uid, ofStatic}]
-	if e == nil {
-		e = s.entries[entryKey{uid, ofPod}]
-	}
-	s.mu.Unlock()
-	if e == nil {
-		return nil, nil
-	}
-	done, err := e.take(ctx)
-	if err != nil {
-		return nil, err
-	}
-	defer done()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.forget(e)
-	return e.answered, nil
-}
-
-// PodsChanged implements [podsource.Observer]. Calls of the API server are made by Run.
+// PodsChanged implements [podsource.Observer]. It makes no calls.
 func (s *Sink) PodsChanged(c podsource.Change) {
-	now := time.Now()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	defer s.poke()
 	for _, pod := range c.Removed {
-		s.objectRemoved(pod, now)
+		s.objectRemoved(pod)
 	}
 	for _, pod := range c.Changed {
-		s.objectChanged(pod, now)
+		s.objectChanged(pod)
 	}
 	if !c.Complete {
 		return
 	}
-	for _, e := range s.entries {
-		// What the last call returned may be gone, without an event of the watch.
-		if e.unsent || e.answered != nil {
-			s.plan(e, now)
+	for uid, e := range s.entries {
+		if e.answered != nil { // it may be gone, without an event of the watch
+			e.answered = nil
+			s.request(uid)
 		}
-		e.answered = nil
 	}
+}
+
+// request has the status of the pod delivered again, if it has one. s.mu is held.
+func (s *Sink) request(uid types.UID) {
+	if s.entries[uid] == nil {
+		return // its status is to come
+	}
+	s.requests[uid] = struct{}{}
+	s.signal()
 }
 
 // entryOf returns the entry of the API object, nil if there is none. A mirror pod belongs to the entry
 // of its static pod. s.mu is held.
 func (s *Sink) entryOf(obj *v1.Pod) *entry {
-	if static, ok := s.static[types.NamespacedName{Namespace: obj.Namespace, Name: obj.Name}]; ok && podspec.IsMirror(obj) {
-		return s.entries[entryKey{static, ofStatic}]
+	uid, mirror := obj.UID, podspec.IsMirror(obj)
+	if mirror {
+		uid = s.static[nameOf(obj)]
 	}
-	return s.entries[keyOf(obj)]
+	if e := s.entries[uid]; e != nil && e.static == mirror {
+		return e
+	}
+	return nil
 }
 
-func (s *Sink) objectRemoved(obj *v1.Pod, now time.Time) {
-	if static, ok := s.static[types.NamespacedName{Namespace: obj.Namespace, Name: obj.Name}]; ok {
-		e := s.entries[entryKey{static, ofStatic}]
-		e.sendAgain = time.Time{}
-		s.plan(e, now) // the name is free for a mirror pod
+func (s *Sink) objectRemoved(obj *v1.Pod) {
+	delete(s.strays, obj.UID)
+	if static, ok := s.static[nameOf(obj)]; ok {
+		s.request(static) // the name is free for a mirror pod
 	}
-	e := s.entryOf(obj)
-	if e == nil {
-		return
-	}
-	if e.answered != nil && e.answered.UID == obj.UID {
+	if e := s.entryOf(obj); e != nil && e.answered != nil && e.answered.UID == obj.UID {
 		e.answered = nil
 	}
-	if e.own == nil {
-		s.forget(e)
-	}
 }
 
-// objectChanged puts the pod on the agenda if the API object is not as the sink has left it.
-func (s *Sink) objectChanged(obj *v1.Pod, now time.Time) {
+// objectChanged requests a delivery if the API object is not as the sink has left it.
+func (s *Sink) objectChanged(obj *v1.Pod) {
 	e := s.entryOf(obj)
 	if e == nil {
-		if obj.DeletionTimestamp == nil && !podspec.IsMirror(obj) {
-			return // its status will come
-		}
-		e = s.entry(keyOf(obj), types.NamespacedName{Namespace: obj.Namespace, Name: obj.Name})
-		s.plan(e, now.Add(checkPeriod))
+		s.addStrayLocked(obj)
 		return
 	}
 	if a := e.answered; a != nil && a.UID == obj.UID {
@@ -369,5 +313,11 @@ func (s *Sink) objectChanged(obj *v1.Pod, now time.Time) {
 			}
 		}
 	}
-	s.plan(e, now)
+	if e.refusedAt.IsZero() || obj.DeletionTimestamp != nil && podspec.IsPhaseTerminal(obj.Status.Phase) && e.deleted != obj.UID {
+		s.request(e.uid)
+	}
+}
+
+func nameOf(pod *v1.Pod) types.NamespacedName {
+	return types.NamespacedName{Namespace: pod.Namespace, Name: pod.Name}
 }

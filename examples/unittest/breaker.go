@@ -67,6 +67,11 @@ func (b *Breaker) Deliver(ctx context.Context, pod *v1.Pod, st v1.PodStatus) (st
 	return b.next.Deliver(ctx, pod, st)
 }
 
+// WatchReceiver implements [status.Sink].
+func (b *Breaker) WatchReceiver(ctx context.Context, changed func(types.UID)) {
+	b.next.WatchReceiver(ctx, changed)
+}
+
 // PodFinished implements [status.Sink].
 func (b *Breaker) PodFinished(pod runtime.PodRef) { b.next.PodFinished(pod) }
 

@@ -43,6 +43,7 @@ type Sink struct {
 	failures int
 	delay    time.Duration
 	hook     func(context.Context, Delivery) error
+	changed  func(types.UID)
 }
 
 var _ status.Sink = (*Sink)(nil)
@@ -76,6 +77,22 @@ func (s *Sink) SetHook(hook func(ctx context.Context, d Delivery) error) {
 // Deliver implements [status.Sink].
 func (s *Sink) Deliver(ctx context.Context, pod *v1.Pod, st v1.PodStatus) (status.Result, error) {
 	return status.Result{}, s.call(ctx, Delivery{Pod: runtime.RefOf(pod), Status: *st.DeepCopy(), At: time.Now()})
+}
+
+// WatchReceiver implements [status.Sink].
+func (s *Sink) WatchReceiver(ctx context.Context, changed func(types.UID)) {
+	s.mu.Lock()
+	s.changed = changed
+	s.mu.Unlock()
+	<-ctx.Done()
+}
+
+// Request makes the manager deliver the latest status of the pod again. The manager must run.
+func (s *Sink) Request(uid types.UID) {
+	s.mu.Lock()
+	changed := s.changed
+	s.mu.Unlock()
+	changed(uid)
 }
 
 // PodFinished implements [status.Sink].

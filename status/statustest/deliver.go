@@ -128,6 +128,38 @@ func testRepeatsFailures(e *env) {
 	}
 }
 
+func testDeliversAgain(e *env) {
+	e.sink.Request("unknown")
+	e.m.Set(pod("a"), phase(v1.PodRunning, "1"))
+	e.settle()
+	e.sink.Request("a")
+	e.settle()
+	assert.Equal(e, []string{"Running 1", "Running 1"}, e.calls("a"))
+	e.sink.SetDelay(time.Second)
+	e.m.Set(pod("a"), phase(v1.PodRunning, "2"))
+	synctest.Wait()
+	for range 3 { // while a call is under way
+		e.sink.Request("a")
+	}
+	e.settle()
+	assert.Equal(e, []string{"Running 2", "Running 2"}, e.calls("a")[2:])
+	assert.Empty(e, e.sink.Calls("unknown"))
+}
+
+func testRefused(e *env) {
+	e.sink.Fail(-1, fmt.Errorf("no address: %w", status.ErrRefused))
+	e.m.Set(pod("a"), phase(v1.PodRunning, "1"))
+	e.m.Set(pod("b"), phase(v1.PodRunning, "1"))
+	e.settle()
+	assert.Less(e, len(e.calls("a")), 40, "less and less often")
+	e.sink.Fail(0, nil)
+	e.m.Set(pod("a"), phase(v1.PodRunning, "2"))
+	time.Sleep(3 * time.Second)
+	assert.Equal(e, []string{"Running 2"}, e.accepted("a"), "a change is delivered at once")
+	e.settle()
+	assert.Equal(e, []string{"Running 1"}, e.accepted("b"))
+}
+
 func testErrGone(e *env) {
 	e.sink.Fail(-1, fmt.Errorf("status 404: %w", status.ErrGone))
 	e.m.Set(pod("a"), phase(v1.PodRunning, "1"))

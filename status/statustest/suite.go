@@ -83,6 +83,8 @@ var cases = []testCase{
 	{"PodsSideBySide", true, testPodsSideBySide},
 	{"RepeatsFailures", true, testRepeatsFailures},
 	{"ErrGone", true, testErrGone},
+	{"DeliversAgain", true, testDeliversAgain},
+	{"Refused", true, testRefused},
 	{"Hang", true, testHang},
 	{"HoldsBackFinalPhase", true, testHoldsBackFinalPhase},
 	{"Recheck", true, testRecheck},

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -98,7 +100,24 @@ func TestPodsOfACluster(t *testing.T) {
 	}
 	sink, err = podstatus.New(client, src, opts)
 	require.NoError(t, err)
-	running(t, sink.Run, func(ctx context.Context) error { return src.Run(ctx, podconfig.SinkBase{}) })
+	recorded := &results{Sink: sink, errs: map[types.UID][]error{}}
+	store, err := status.New(status.Options{Sink: recorded, MayRun: func(types.UID) bool { return false }})
+	require.NoError(t, err)
+	running(t, store.Run, func(ctx context.Context) error { return src.Run(ctx, podconfig.SinkBase{}) })
+	deliver := func(pod *v1.Pod, s v1.PodStatus) (err error) {
+		t.Helper()
+		before := len(recorded.of(pod.UID))
+		store.Set(pod, s)
+		harness.Eventually(t, within, "a delivery", func() error {
+			errs := recorded.of(pod.UID)
+			if len(errs) == before {
+				return errors.New("not yet")
+			}
+			err = errs[before]
+			return nil
+		})
+		return err
+	}
 
 	create := func(name string, finalizers ...string) *v1.Pod {
 		pod, err := pods.Create(ctx, &v1.Pod{
@@ -118,7 +137,7 @@ func TestPodsOfACluster(t *testing.T) {
 	}
 	count := func(want int64, what string) {
 		t.Helper()
-		time.Sleep(500 * time.Millisecond) // for what Run would do
+		time.Sleep(500 * time.Millisecond) // for what is repeated
 		assert.Equal(t, want, n.Swap(0), what)
 	}
 	ready := func(name string, want v1.ConditionStatus) func() error {
@@ -138,10 +157,11 @@ func TestPodsOfACluster(t *testing.T) {
 	web := create("web")
 	n.Store(0)
 
-	require.NoError(t, deliver(ctx, sink, web, generated(web, false)))
+	require.NoError(t, deliver(web, generated(web, false)))
 	count(1, "one patch; what the server makes of it is no reason for another one")
 	require.NoError(t, ready("web", v1.ConditionTrue)())
-	require.NoError(t, deliver(ctx, sink, web, generated(web, false)))
+	_, err = sink.Deliver(ctx, web, generated(web, false))
+	require.NoError(t, err)
 	count(0, "the same status")
 
 	for _, patch := range []string{
@@ -158,7 +178,7 @@ func TestPodsOfACluster(t *testing.T) {
 	assert.Contains(t, fmt.Sprint(got.Status.Conditions), "example.com/gate")
 
 	require.NoError(t, pods.Delete(ctx, "web", metav1.DeleteOptions{}))
-	require.NoError(t, deliver(ctx, sink, web, generated(web, true)))
+	require.NoError(t, deliver(web, generated(web, true)))
 	gone := func(name string) func() error {
 		return func() error {
 			if _, err := pods.Get(ctx, name, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
@@ -176,7 +196,8 @@ func TestPodsOfACluster(t *testing.T) {
 		old.UID = web.UID
 		behind, err := podstatus.New(client, stale{old}, opts)
 		require.NoError(t, err)
-		assert.ErrorIs(t, deliver(ctx, behind, old, generated(old, false)), status.ErrGone)
+		_, err = behind.Deliver(ctx, old, generated(old, false))
+		assert.ErrorIs(t, err, status.ErrGone)
 		pod, err := pods.Get(ctx, "web", metav1.GetOptions{})
 		require.NoError(t, err)
 		assert.Equal(t, v1.PodPending, pod.Status.Phase)
@@ -188,18 +209,18 @@ func TestPodsOfACluster(t *testing.T) {
 		s := generated(pod, false)
 		s.PodIP, s.PodIPs = "nonsense", []v1.PodIP{{IP: "nonsense"}}
 		began := time.Now()
-		require.NoError(t, deliver(ctx, sink, pod, s))
-		time.Sleep(500 * time.Millisecond) // for what Run would do
+		require.ErrorIs(t, deliver(pod, s), status.ErrRefused)
+		time.Sleep(500 * time.Millisecond) // for what is repeated
 		sent := n.Swap(0)
 		assert.Positive(t, sent)
 		assert.LessOrEqual(t, sent, 1+int64(time.Since(began)/(2*time.Second)), "sent once; a repetition comes 2 s later at the earliest")
 		// Its repetitions would count below.
 		require.NoError(t, pods.Delete(ctx, "refused", *metav1.NewDeleteOptions(0)))
-		require.NoError(t, sink.PodGone(ctx, kit.RefOf(pod), nil))
+		store.PodEnded(kit.RefOf(pod))
 	})
 	t.Run("finalizers", func(t *testing.T) {
 		pod := create("kept", "example.com/keep")
-		require.NoError(t, deliver(ctx, sink, pod, generated(pod, false)))
+		require.NoError(t, deliver(pod, generated(pod, false)))
 		require.NoError(t, pods.Delete(ctx, "kept", metav1.DeleteOptions{}))
 		harness.Eventually(t, within, "its deletion is watched", func() error {
 			if pod, ok := src.ByUID(pod.UID); !ok || pod.DeletionTimestamp == nil {
@@ -208,7 +229,7 @@ func TestPodsOfACluster(t *testing.T) {
 			return nil
 		})
 		n.Store(0)
-		require.NoError(t, deliver(ctx, sink, pod, generated(pod, true)))
+		require.NoError(t, deliver(pod, generated(pod, true)))
 		count(2, "the final status and one deletion")
 		_, err := pods.Patch(ctx, "kept", types.JSONPatchType, []byte(`[{"op":"remove","path":"/metadata/finalizers"}]`), metav1.PatchOptions{})
 		require.NoError(t, err)
@@ -222,7 +243,7 @@ func TestPodsOfACluster(t *testing.T) {
 			Spec: v1.PodSpec{NodeName: "node", Containers: []v1.Container{{Name: "main", Image: "image:1"}}},
 		}
 		n.Store(0)
-		require.NoError(t, deliver(ctx, sink, static, generated(static, false)))
+		require.NoError(t, deliver(static, generated(static, false)))
 		count(2, "created, with its status")
 		mirror, err := pods.Get(ctx, "static-node", metav1.GetOptions{})
 		require.NoError(t, err)
@@ -236,12 +257,28 @@ func TestPodsOfACluster(t *testing.T) {
 			}
 			return nil
 		})
-		require.NoError(t, sink.PodGone(ctx, kit.RefOf(static), nil))
-		require.NoError(t, gone("static-node")())
+		store.PodEnded(kit.RefOf(static))
+		harness.Eventually(t, within, "deleted with its static pod", gone("static-node"))
 	})
 }
 
-func deliver(ctx context.Context, sink *podstatus.Sink, pod *v1.Pod, s v1.PodStatus) error {
-	_, err := sink.Deliver(ctx, pod, s)
-	return err
+// results is a sink that records the results of deliveries.
+type results struct {
+	status.Sink
+	mu   sync.Mutex
+	errs map[types.UID][]error
+}
+
+func (r *results) Deliver(ctx context.Context, pod *v1.Pod, s v1.PodStatus) (status.Result, error) {
+	result, err := r.Sink.Deliver(ctx, pod, s)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.errs[pod.UID] = append(r.errs[pod.UID], err)
+	return result, err
+}
+
+func (r *results) of(uid types.UID) []error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.errs[uid])
 }

@@ -32,6 +32,7 @@ const (
 
 // Pods has the pods of an agent. Make one with [New]. It is safe for concurrent use.
 type Pods struct {
+	status.SinkBase
 	changed func(runtime.PodRef)
 
 	mu   sync.Mutex
@@ -110,9 +111,6 @@ func (p *Pods) Deliver(_ context.Context, pod *v1.Pod, s v1.PodStatus) (status.R
 	p.changed(runtime.RefOf(pod))
 	return status.Result{}, nil
 }
-
-// PodFinished implements [status.Sink].
-func (p *Pods) PodFinished(runtime.PodRef) {}
 
 // PodGone implements [status.Sink].
 func (p *Pods) PodGone(_ context.Context, pod runtime.PodRef, last *v1.PodStatus) error {
