@@ -25,6 +25,7 @@ import (
 	"github.com/spf13/pflag"
 	"k8s.io/klog/v2"
 
+	clusternode "github.com/kubeletkit/kubeletkit/cluster/node"
 	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/client"
 	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/config"
 	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/terminal"
@@ -64,7 +65,9 @@ func run(ctx context.Context, args []string, libraries func(logr.Logger)) error 
 		return err
 	}
 	if settings.Version {
-		fmt.Println(version())
+		// kubeadm's preflight reads this line, and accepts nothing else.
+		fmt.Println("Kubernetes " + clusternode.DefaultKubeletVersion)
+		fmt.Fprintln(os.Stderr, version())
 		return nil
 	}
 	display := terminal.New(settings.Show, os.Stdout, os.Stderr)

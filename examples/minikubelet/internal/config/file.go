@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/json"
@@ -70,7 +71,7 @@ func load(path string, into *KubeletConfiguration) (warnings, fields []string, e
 	if err := decode(data, into); err != nil {
 		return nil, nil, fmt.Errorf("configuration %s: %w", path, withField(err, content))
 	}
-	for _, field := range notImplemented("", content) {
+	for _, field := range notImplemented("", withoutZeros(content)) {
 		warnings = append(warnings, fmt.Sprintf("configuration %s: field %s is not implemented and has no effect", path, field))
 	}
 	// As with kubelet, paths in the file are relative to the directory of the file.
@@ -164,5 +165,33 @@ func notImplemented(prefix string, fields map[string]any) []string {
 		out = append(out, path)
 	}
 	slices.Sort(out)
+	return out
+}
+
+// withoutZeros returns the fields that request something: kubeadm writes many that are false, 0, a
+// duration of 0, or empty.
+func withoutZeros(fields map[string]any) map[string]any {
+	out := map[string]any{}
+	for name, value := range fields {
+		switch v := value.(type) {
+		case map[string]any:
+			if v = withoutZeros(v); len(v) > 0 {
+				out[name] = v
+			}
+		case string:
+			if d, err := time.ParseDuration(v); v != "" && (err != nil || d != 0) {
+				out[name] = v
+			}
+		case []any:
+			if len(v) > 0 {
+				out[name] = v
+			}
+		case nil:
+		default:
+			if v != false && v != 0.0 {
+				out[name] = v
+			}
+		}
+	}
 	return out
 }

@@ -131,6 +131,10 @@ func TestSettings(t *testing.T) {
 				assert.NotContains(t, all, "verbosity")
 				assert.Len(t, s.Warnings, 10)
 			}},
+		{"zero values, as kubeadm writes them, request nothing", header + "cpuManagerReconcilePeriod: 0s\nmemorySwap: {}\nshutdownGracePeriod: 0s\nshutdownGracePeriodCriticalPods: 0s\nvolumeStatsAggPeriod: 0s\n" +
+			"logging: {flushFrequency: 0, options: {json: {infoBufferSize: \"0\"}, text: {infoBufferSize: \"0\"}}, verbosity: 0}\n", nil, func(t *testing.T, s *Settings) {
+			assert.Empty(t, s.Warnings)
+		}},
 		{"limits and security", header + "seccompDefault: true\ncpuCFSQuota: false\ncpuCFSQuotaPeriod: 5ms\nsingleProcessOOMKill: true\nallowedUnsafeSysctls: [kernel.msg*]\n",
 			[]string{"--container-runtime-endpoint=/run/cri.sock"}, func(t *testing.T, s *Settings) {
 				assert.True(t, *s.SeccompDefault)
