@@ -51,7 +51,8 @@ func newNode(t testing.TB) *node {
 	}}
 }
 
-func (n *node) Healthy() error { return nil }
+func (*node) Healthy() error         { return nil }
+func (*node) Terminating() []*v1.Pod { return nil }
 
 func (n *node) Pods() []*v1.Pod {
 	n.mu.Lock()
@@ -115,7 +116,7 @@ func (n *node) exit(code int32) {
 	n.changed()
 }
 
-// WatchRuntimeStatus implements server.StatusWatcher.
+// WatchRuntimeStatus implements [server.Statuses].
 func (n *node) WatchRuntimeStatus(types.UID) (<-chan struct{}, func()) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -32,6 +32,9 @@ func (r *reached) note(thing string) {
 	}
 }
 
+func (*reached) Terminating() []*v1.Pod                                 { return nil }
+func (*reached) WatchRuntimeStatus(types.UID) (<-chan struct{}, func()) { return nil, func() {} }
+
 // Pods, Healthy, RuntimeStatus and Exec make it an agent and its containers.
 func (r *reached) Pods() []*v1.Pod {
 	r.note("pods")

@@ -15,21 +15,14 @@ import (
 )
 
 // Statuses gives [ContainerLogs] and [Checkpoint] access to what was last read of pods in the
-// runtime. A *kubeletkit.Agent implements it. It is safe for concurrent use. It may also be a
-// [StatusWatcher].
+// runtime. A *kubeletkit.Agent implements it. It is safe for concurrent use.
 type Statuses interface {
 	// RuntimeStatus returns the last known status of the pod in the runtime. ok is false if
 	// none is known.
 	RuntimeStatus(pod types.UID) (status *runtime.PodStatus, ok bool)
-}
-
-// StatusWatcher is an optional interface of [Statuses], found by [runtime.Optional]. With it,
-// a reader that follows a log wakes when its container has ended; without it, once a second.
-// A *kubeletkit.Agent implements it.
-type StatusWatcher interface {
 	// WatchRuntimeStatus returns a channel that receives a value when RuntimeStatus of the pod
-	// may show other containers or states. If the channel is nil, changes are not reported.
-	// The caller calls stop at the end.
+	// may show other containers or states. A reader that follows a log wakes then. If the channel is
+	// nil, changes are not reported, and the reader wakes once a second. The caller calls stop at the end.
 	WatchRuntimeStatus(pod types.UID) (changed <-chan struct{}, stop func())
 }
 

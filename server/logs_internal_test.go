@@ -41,6 +41,8 @@ func (p *onePod) RuntimeStatus(types.UID) (*runtime.PodStatus, bool) {
 	return &runtime.PodStatus{Containers: slices.Clone(p.seen.Containers)}, true
 }
 
+func (*onePod) WatchRuntimeStatus(types.UID) (<-chan struct{}, func()) { return nil, func() {} }
+
 func (p *onePod) change(f func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -45,11 +45,9 @@ func (s *logStream) run(ctx context.Context, instance *runtime.ContainerStatus) 
 		s.opts.follow = false
 	}
 	if s.opts.follow {
-		if w, ok := runtime.Optional[StatusWatcher](s.statuses); ok {
-			changed, stop := w.WatchRuntimeStatus(s.pod.UID)
-			defer stop()
-			s.changed = changed
-		}
+		changed, stop := s.statuses.WatchRuntimeStatus(s.pod.UID)
+		defer stop()
+		s.changed = changed
 		s.clock = time.NewTimer(checkPeriod)
 		defer s.clock.Stop()
 	}

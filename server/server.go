@@ -29,17 +29,11 @@ const stopGrace = time.Second
 type Agent interface {
 	// Pods returns the node's pods with their status. The handlers do not change them.
 	Pods() []*v1.Pod
+	// Terminating returns the pods that are not desired any more, with their status. [Control] serves
+	// their logs, and runs commands in them. The handlers do not change them.
+	Terminating() []*v1.Pod
 	// Healthy returns nil if the agent works, and otherwise what is wrong.
 	Healthy() error
-}
-
-// Terminating is an optional interface of an [Agent], found by [runtime.Optional]. With it,
-// [Control] serves the logs of a pod, and runs commands in it, until the pod is forgotten;
-// without it, until its source has removed it.
-type Terminating interface {
-	// Terminating returns the pods that are not desired any more, with their status. The
-	// handlers do not change them.
-	Terminating() []*v1.Pod
 }
 
 // Mirrors is an optional interface of an [Agent], found by [runtime.Optional]. With it, the

@@ -27,8 +27,9 @@ type agent struct {
 	err  error
 }
 
-func (a agent) Pods() []*v1.Pod { return a.pods }
-func (a agent) Healthy() error  { return a.err }
+func (a agent) Pods() []*v1.Pod      { return a.pods }
+func (agent) Terminating() []*v1.Pod { return nil }
+func (a agent) Healthy() error       { return a.err }
 
 func get(t *testing.T, h http.Handler, path string) (int, string) {
 	t.Helper()

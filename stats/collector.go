@@ -24,21 +24,9 @@ type Pods interface {
 	// RuntimeStatus returns the last known status of the pod in the runtime. ok is false if
 	// none is known.
 	RuntimeStatus(pod types.UID) (status *runtime.PodStatus, ok bool)
-}
-
-// Terminating is an optional interface of [Pods], see [runtime.Optional]. With it, pods are
-// measured until they have ended.
-type Terminating interface {
-	// Terminating returns the pods that are not desired any more. They are not changed.
+	// Terminating returns the pods that are not desired any more, which are measured until they have ended. They are
+	// not changed.
 	Terminating() []*v1.Pod
-}
-
-// Volumes measures the volumes of pods. A *volume.Reconciler implements it. It is safe for
-// concurrent use.
-type Volumes interface {
-	// VolumeStats returns the usage of the volumes of the pod. The result is valid also with an
-	// error, which is that of the volumes that are missing.
-	VolumeStats(ctx context.Context, pod *v1.Pod, podDir string) ([]statsv1alpha1.VolumeStats, error)
 }
 
 // readTimeout bounds a reading. It is the timeout of Prometheus for a scrape.
@@ -60,8 +48,9 @@ type Options struct {
 	RootDir string
 	// PodLogsDir is the directory of the logs of pods. If empty, they are not measured.
 	PodLogsDir string
-	// Volumes measures volumes. nil: they are not measured.
-	Volumes Volumes
+	// VolumeStats returns the usage of the volumes of the pod, as a volume.Manager does. The result is valid also
+	// with an error, which is that of the volumes that are missing. It is safe for concurrent use. nil: volumes are not measured.
+	VolumeStats func(ctx context.Context, pod *v1.Pod, podDir string) ([]statsv1alpha1.VolumeStats, error)
 	// PodCgroup returns the cgroup of a pod, as in "/kubepods/besteffort/pod1234", for pods of
 	// a runtime that does not report their usage. The method Parent of a *cgroup.Pods of
 	// resources/cgroup does. nil: the usage of such pods is unknown.
@@ -193,10 +182,7 @@ func (c *Collector) allPods() []*v1.Pod {
 			leaving = append(leaving, pod)
 		}
 	}
-	if t, ok := runtime.Optional[Terminating](c.pods); ok {
-		leaving = append(leaving, t.Terminating()...)
-	}
-	return append(out, leaving...)
+	return append(append(out, leaving...), c.pods.Terminating()...)
 }
 
 // read makes a reading. What cannot be read is missing.

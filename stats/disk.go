@@ -216,9 +216,9 @@ func (d *disk) measure(ctx context.Context, pod *v1.Pod) *diskUsage {
 		return out
 	}
 	podDir := filepath.Join(d.opts.RootDir, "pods", string(pod.UID))
-	if d.opts.Volumes != nil && d.opts.RootDir != "" {
+	if d.opts.VolumeStats != nil && d.opts.RootDir != "" {
 		err := runtime.Recover(func() (err error) {
-			out.volumes, err = d.opts.Volumes.VolumeStats(ctx, pod, podDir)
+			out.volumes, err = d.opts.VolumeStats(ctx, pod, podDir)
 			return err
 		})
 		if err != nil && ctx.Err() == nil {

@@ -45,7 +45,7 @@ func TestVolumesAndLogs(t *testing.T) {
 		web := n.add("web", "u", "main")
 		web.Spec.Volumes = []v1.Volume{{Name: "scratch", VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{}}}}
 		n.add("panics", "p", "main")
-		c := collect(t, n, Options{RootDir: root, PodLogsDir: filepath.Join(root, "logs"), Volumes: v})
+		c := collect(t, n, Options{RootDir: root, PodLogsDir: filepath.Join(root, "logs"), VolumeStats: v.VolumeStats})
 		ctx, cancel := context.WithCancel(t.Context())
 		var done sync.WaitGroup
 		done.Go(func() { assert.NoError(t, c.Run(ctx)) })
@@ -123,7 +123,7 @@ func TestASlowMeasurementHoldsUpNoOther(t *testing.T) {
 				n, v := newNode(), &endless{began: map[string][]time.Time{}}
 				n.add(name, "u1", "main")
 				n.add("web", "u2", "main")
-				c := collect(t, n, Options{RootDir: t.TempDir(), Volumes: v})
+				c := collect(t, n, Options{RootDir: t.TempDir(), VolumeStats: v.VolumeStats})
 				ctx, cancel := context.WithCancel(t.Context())
 				var done sync.WaitGroup
 				done.Go(func() { assert.NoError(t, c.Run(ctx)) })
@@ -157,7 +157,7 @@ func TestASlowMeasurementHoldsUpNoOther(t *testing.T) {
 func TestASlowPodIsNotMeasuredTwice(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		v, pod := &endless{began: map[string][]time.Time{}}, newNode().add("late", "u1", "main")
-		d := newDisk(&Options{RootDir: t.TempDir(), Volumes: v, DiskPeriod: time.Minute})
+		d := newDisk(&Options{RootDir: t.TempDir(), VolumeStats: v.VolumeStats, DiskPeriod: time.Minute})
 		for _, times := range []int{1, 2} { // given up, and measured
 			assert.Equal(t, []*v1.Pod{pod}, d.measureAll(t.Context(), []*v1.Pod{pod}))
 			assert.Len(t, v.began["late"], times)

@@ -13,12 +13,12 @@ import (
 
 // A node with a condition of its own. A real one has the client of an API server.
 func Example() {
-	door := node.ConditionsFunc(func(context.Context) []v1.NodeCondition {
+	door := func(context.Context) []v1.NodeCondition {
 		return []v1.NodeCondition{{Type: "example.com/DoorOpen", Status: v1.ConditionFalse, Reason: "Shut", Message: "the door is shut"}}
-	})
+	}
 	n, err := node.New(fake.NewClientset(), "edge-7", node.Options{
 		Labels:     map[string]string{"site": "north"},
-		Conditions: []node.Conditions{door},
+		Conditions: []func(context.Context) []v1.NodeCondition{door},
 		Runtime:    func() runtime.Features { return runtime.Features{Name: "containerd", Version: "v2.1.4"} },
 	})
 	if err != nil {

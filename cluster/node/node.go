@@ -82,8 +82,10 @@ type Options struct {
 	EvictionHard map[string]string
 	// Images has the images to report. If nil, none are.
 	Images Images
-	// Conditions have conditions beside those of kubelet, or in place of one of them.
-	Conditions []Conditions
+	// Conditions return conditions beside those of kubelet, or in place of one of them, with their type, status,
+	// reason and message. The times are set by the [Node]. Of two conditions of a type, the later one counts. A
+	// condition that is not returned any more is left as it is in the node object.
+	Conditions []func(ctx context.Context) []v1.NodeCondition
 	// ReadyChecks are called for the condition Ready, each second: each returns why the node
 	// cannot run pods, or nil. They must not block.
 	ReadyChecks []func() error

@@ -311,8 +311,8 @@ func (n *Node) observe(ctx context.Context) *observed {
 	n.mu.Lock()
 	o.images = n.images
 	n.mu.Unlock()
-	for _, c := range n.s.Conditions {
-		for _, c := range c.NodeConditions(ctx) {
+	for _, conditions := range n.s.Conditions {
+		for _, c := range conditions(ctx) {
 			if c.Type == v1.NodeReady {
 				o.ready = &c
 			} else {

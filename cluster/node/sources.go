@@ -6,21 +6,6 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// Conditions has conditions of the node.
-type Conditions interface {
-	// NodeConditions returns conditions with their type, status, reason and message. The times
-	// are set by the [Node]. A condition of a type that another source has too replaces it, in
-	// the order of [Options].Conditions. A condition that is not returned any more is left as
-	// it is in the node object.
-	NodeConditions(ctx context.Context) []v1.NodeCondition
-}
-
-// ConditionsFunc is a function that is a [Conditions].
-type ConditionsFunc func(ctx context.Context) []v1.NodeCondition
-
-// NodeConditions implements [Conditions].
-func (f ConditionsFunc) NodeConditions(ctx context.Context) []v1.NodeCondition { return f(ctx) }
-
 // Resources has resources of the node: the machine's, or those of devices.
 type Resources interface {
 	// NodeResources returns the capacity of the resources of this source. A resource that is gone

@@ -30,7 +30,7 @@ func (n node) Gone() []recent.Gone {
 	return gone
 }
 
-// Terminating implements [server.Terminating]: beside the pods that are terminating it has
+// Terminating implements [server.Agent]: beside the pods that are terminating it has
 // those that are gone and still have logs.
 func (n node) Terminating() []*v1.Pod {
 	var pods []*v1.Pod

@@ -21,7 +21,7 @@ func addStats(s *config.Settings, agent *kubeletkit.Agent, cgroups *cgroup.Pods,
 	}
 	parts := agent.Parts()
 	sopts := stats.Options{NodeName: node, RootDir: s.RootDir, PodLogsDir: s.PodLogsDir, Logger: log.WithName("stats")}
-	sopts.Volumes = parts.Volumes
+	sopts.VolumeStats = parts.Volumes.VolumeStats
 	if cgroups != nil {
 		sopts.PodCgroup = cgroups.Parent
 	}

@@ -24,8 +24,9 @@ import (
 // checked is an agent with a health.
 type checked struct{ err error }
 
-func (checked) Pods() []*v1.Pod   { return nil }
-func (c *checked) Healthy() error { return c.err }
+func (checked) Pods() []*v1.Pod        { return nil }
+func (checked) Terminating() []*v1.Pod { return nil }
+func (c *checked) Healthy() error      { return c.err }
 
 // The page is that of a kubelet 1.36 on which /healthz was requested, but for the check "device-plugin".
 func TestSLIs(t *testing.T) {

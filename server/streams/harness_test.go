@@ -53,6 +53,8 @@ func (n node) Pods() []*v1.Pod {
 	return []*v1.Pod{pod, stopped}
 }
 
+func (node) Terminating() []*v1.Pod { return nil }
+
 func (node) RuntimeStatus(uid types.UID) (*runtime.PodStatus, bool) {
 	if uid != "u1" {
 		return nil, false

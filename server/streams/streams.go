@@ -24,11 +24,12 @@ import (
 )
 
 // Agent is the agent whose containers the handlers serve. A *kubeletkit.Agent implements it.
-// The optional interfaces server.Terminating and server.Mirrors act here too. It is safe for
-// concurrent use.
+// The optional interface server.Mirrors acts here too. It is safe for concurrent use.
 type Agent interface {
 	// Pods returns the node's pods with their status. The handlers do not change them.
 	Pods() []*v1.Pod
+	// Terminating returns the pods that are not desired any more, with their status.
+	Terminating() []*v1.Pod
 	// RuntimeStatus returns the last known status of the pod in the runtime. ok is false if
 	// none is known.
 	RuntimeStatus(pod types.UID) (status *runtime.PodStatus, ok bool)

@@ -13,14 +13,12 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
-// Pods has the node's pods with their status. It may have a method Terminating, see
-// server.Terminating, and a method TranslateUID, see server.Mirrors. They are found by
-// [runtime.Optional].
+// Pods has the node's pods with their status, and those that are not desired any more. It may have
+// a method TranslateUID, see server.Mirrors, which is found by [runtime.Optional].
 type Pods interface {
 	Pods() []*v1.Pod
+	Terminating() []*v1.Pod
 }
-
-type terminating interface{ Terminating() []*v1.Pod }
 
 type mirrors interface {
 	TranslateUID(uid types.UID) types.UID
@@ -46,11 +44,9 @@ func Pod(pods Pods, namespace, name string, uid types.UID) *v1.Pod {
 	if found != nil {
 		return found
 	}
-	if t, ok := runtime.Optional[terminating](pods); ok {
-		for _, p := range slices.Backward(t.Terminating()) { // the last one that matches
-			if matches(p) {
-				return p
-			}
+	for _, p := range slices.Backward(pods.Terminating()) { // the last one that matches
+		if matches(p) {
+			return p
 		}
 	}
 	return nil

@@ -25,7 +25,8 @@ func deleted(p *v1.Pod) *v1.Pod { p.DeletionTimestamp = new(metav1.Now()); retur
 
 type desired []*v1.Pod
 
-func (d desired) Pods() []*v1.Pod { return d }
+func (d desired) Pods() []*v1.Pod      { return d }
+func (desired) Terminating() []*v1.Pod { return nil }
 
 // agent also has pods that are terminating, and mirror pods by the UID of their static pod.
 type agent struct {
@@ -81,7 +82,7 @@ func TestPod(t *testing.T) {
 		}
 		assert.Equal(t, tt.want, got, "%+v", tt)
 	}
-	assert.Nil(t, lookup.Pod(all.desired, "ns", "gone", ""), "an agent without the optional interfaces")
+	assert.Nil(t, lookup.Pod(all.desired, "ns", "gone", ""), "an agent without terminating and mirror pods")
 }
 
 func TestRequest(t *testing.T) {

@@ -58,7 +58,9 @@ func (n *node) Images(context.Context, gc.ImageGoal) (gc.ImagePreview, error) {
 
 func (n *node) CollectImages(context.Context, gc.ImageGoal) control.Collected { return n.collected }
 
-func (n *node) Pods() []*v1.Pod { return []*v1.Pod{web()} }
+func (*node) WatchRuntimeStatus(types.UID) (<-chan struct{}, func()) { return nil, func() {} }
+func (*node) Terminating() []*v1.Pod                                 { return nil }
+func (*node) Pods() []*v1.Pod                                        { return []*v1.Pod{web()} }
 
 func web() *v1.Pod {
 	running := podtest.Running("a", true)

@@ -30,11 +30,13 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // node has a pod that is gone, with an event.
 type node struct{}
 
-func (node) Healthy() error                                     { return nil }
-func (node) NodeName() string                                   { return "n1" }
-func (node) Pods() []*v1.Pod                                    { return nil }
-func (node) RuntimeStatus(types.UID) (*runtime.PodStatus, bool) { return nil, false }
-func (node) Ending() []string                                   { return []string{"default/web"} }
+func (node) Healthy() error                                         { return nil }
+func (node) NodeName() string                                       { return "n1" }
+func (node) Pods() []*v1.Pod                                        { return nil }
+func (node) RuntimeStatus(types.UID) (*runtime.PodStatus, bool)     { return nil, false }
+func (node) Terminating() []*v1.Pod                                 { return nil }
+func (node) WatchRuntimeStatus(types.UID) (<-chan struct{}, func()) { return nil, func() {} }
+func (node) Ending() []string                                       { return []string{"default/web"} }
 func (node) Exec(context.Context, runtime.ContainerID, []string, time.Duration) (runtime.ExecResult, error) {
 	return runtime.ExecResult{}, errors.New("not called")
 }
