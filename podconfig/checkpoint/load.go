@@ -107,7 +107,7 @@ func (s *Dir) podOf(name string, record []byte) (*v1.Pod, error) {
 	if !podspec.IsFileName(pod.UID) || string(pod.UID) != name && fileOfPod(pod.UID).name != name {
 		return nil, fmt.Errorf("%w of that name: the pod in it has UID %q", errForeign, pod.UID)
 	}
-	if errs := manifest.Validate(pod, manifest.Options{Allow: manifest.AllowedRefs{All: true}}); len(errs) > 0 {
+	if errs := manifest.Validate(pod, manifest.Options{Allow: manifest.AllowedRefs{All: true}, Updated: true}); len(errs) > 0 {
 		return nil, fmt.Errorf("pod %s in it is not valid: %w", runtime.RefOf(pod), errs.ToAggregate())
 	}
 	f := fileOfPod(pod.UID)

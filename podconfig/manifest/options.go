@@ -32,6 +32,9 @@ type Options struct {
 
 	// Allow are the references to API objects that Validate accepts. Default: none.
 	Allow AllowedRefs
+	// Updated is true for a pod of an API server, which may have been updated since its creation. Validate
+	// then accepts ephemeral containers, which cannot be set on creation.
+	Updated bool
 }
 
 // AllowedRefs are the references to objects of an API server that pods may have. Each

@@ -38,6 +38,11 @@ func validate(pod *v1.Pod, root *field.Path, opts Options) field.ErrorList {
 	c.errs = apivalidation.ValidateObjectMeta(&pod.ObjectMeta, true, apivalidation.NameIsDNSSubdomain, meta)
 	c.metadata(meta)
 	c.podSpec(spec)
+	if ephemeral := spec.Child("ephemeralContainers"); opts.Updated {
+		c.ephemeralContainers(ephemeral)
+	} else {
+		c.forbiddenIf(len(pod.Spec.EphemeralContainers) > 0, ephemeral, "cannot be set on create")
+	}
 	if !opts.Allow.All {
 		c.objectReferences(spec, opts.Allow)
 		c.emptyProjections(spec.Child("volumes"))
@@ -200,9 +205,6 @@ func (c *checker) podSpec(path *field.Path) {
 	c.add(metavalidation.ValidateLabels(s.NodeSelector, path.Child("nodeSelector"))...)
 	if len(s.SchedulingGates) > 0 {
 		c.forbidden(path.Child("nodeName"), "cannot be set until all schedulingGates have been cleared, and a static pod has a node from the start")
-	}
-	if len(s.EphemeralContainers) > 0 {
-		c.forbidden(path.Child("ephemeralContainers"), "cannot be set on create")
 	}
 	c.os(path)
 }

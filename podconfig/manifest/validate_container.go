@@ -2,17 +2,19 @@ package manifest
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/kubeletkit/kubeletkit/podspec"
 )
 
-// containers checks the init and main containers. Ephemeral ones cannot be there.
+// containers checks the init and main containers.
 func (c *checker) containers(path *field.Path) {
 	s := c.spec
 	if len(s.Containers) == 0 {
@@ -53,6 +55,24 @@ func (c *checker) containers(path *field.Path) {
 		c.forbiddenIf(ctr.LivenessProbe != nil, path.Child("livenessProbe"), detail)
 		c.forbiddenIf(ctr.ReadinessProbe != nil, path.Child("readinessProbe"), detail)
 		c.forbiddenIf(ctr.StartupProbe != nil, path.Child("startupProbe"), detail)
+	}
+}
+
+// ephemeralContainers checks the containers that were added to a pod.
+func (c *checker) ephemeralContainers(path *field.Path) {
+	names := unique[string]{}
+	for kind, ctr := range podspec.Containers(c.spec) {
+		if kind != podspec.EphemeralContainer {
+			names[ctr.Name] = sets.Empty{}
+		}
+	}
+	targets := maps.Clone(names)
+	for i := range c.spec.EphemeralContainers {
+		path, e := path.Index(i), &c.spec.EphemeralContainers[i]
+		c.container(path, (*v1.Container)(&e.EphemeralContainerCommon), names)
+		if _, ok := targets[e.TargetContainerName]; e.TargetContainerName != "" && !ok {
+			c.add(field.NotFound(path.Child("targetContainerName"), e.TargetContainerName))
+		}
 	}
 }
 
