@@ -15,6 +15,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/kubeletkit/kubeletkit/internal/flow"
 	"github.com/kubeletkit/kubeletkit/internal/safefile"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
@@ -154,7 +155,7 @@ func (m *Memory) Run(ctx context.Context) error {
 		case <-ctx.Done():
 			stopped = true
 		case <-news.wake:
-			stopped = pause(ctx, writeDelay)
+			stopped = !flow.Sleep(ctx, writeDelay)
 		}
 		err := m.write(w, news)
 		if err != nil && !failing {
@@ -163,18 +164,6 @@ func (m *Memory) Run(ctx context.Context) error {
 		failing = err != nil
 	}
 	return nil
-}
-
-// pause waits, and reports whether ctx has ended.
-func pause(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-		return true
-	case <-t.C:
-		return false
-	}
 }
 
 // write writes the new entries, or all if the file is to be written anew.

@@ -61,10 +61,8 @@ func (g *generator) watch(ctx context.Context) {
 			failures = 0
 		}
 		failures++
-		select {
-		case <-ctx.Done():
+		if !flow.Sleep(ctx, pause(failures)) {
 			return
-		case <-time.After(pause(failures)):
 		}
 	}
 }

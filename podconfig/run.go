@@ -11,59 +11,34 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
-// Delays between two runs of a source that fails. A run that lasts as long as the
+// restarts are the delays between two runs of a source that fails. A run that lasts as long as the
 // longest delay counts as healthy: the next delay is the shortest again.
-const (
-	minRestartDelay = time.Second
-	maxRestartDelay = time.Minute
-)
+var restarts = flow.Backoff{Min: time.Second, Max: time.Minute}
 
 // supervise runs a source until ctx ends or the source is complete.
 func (m *Mux) supervise(ctx context.Context, r *registration) {
-	delays := flow.Backoff{Min: minRestartDelay, Max: maxRestartDelay}
 	logger := m.logger.WithValues("source", r.name)
-	for failures := 1; ; failures++ {
-		began := time.Now()
+	restarts.Repeat(ctx, func() error {
 		delivered, err := m.runOnce(ctx, r)
-		if ctx.Err() != nil {
+		switch {
+		case ctx.Err() != nil:
 			if err != nil && !errors.Is(err, ctx.Err()) && !errors.Is(err, context.Cause(ctx)) {
 				logger.V(1).Info("Pod source ended with an error", "error", err.Error())
 			}
-			return
-		}
-		if err == nil && delivered {
+		case err == nil && delivered:
 			logger.V(1).Info("Pod source is complete; its pods stay")
-			return
+		case err == nil:
+			return errors.New("the source ended without delivering a snapshot")
 		}
-		if err == nil {
-			err = errors.New("the source ended without delivering a snapshot")
-		}
-		if time.Since(began) >= maxRestartDelay {
-			failures = 1
-		}
-		delay := delays.After(failures)
-		details := []any{"retryIn", delay}
+		return err
+	}, func(err error, retryIn time.Duration) {
+		details := []any{"retryIn", retryIn}
 		if p := (*runtime.PanicError)(nil); errors.As(err, &p) {
 			details = append(details, "stack", string(p.Stack))
 		}
 		logger.Error(err, "Pod source failed; its pods stay, and it is run again", details...)
 		m.metrics.Call("SourceFailed", func(m Metrics) { m.SourceFailed(r.name) })
-		if !sleep(ctx, delay) {
-			return
-		}
-	}
-}
-
-// sleep returns true after the time, or false when ctx ends before.
-func sleep(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-timer.C:
-		return true
-	}
+	})
 }
 
 // runOnce runs the source once, and reports whether it has delivered a snapshot.

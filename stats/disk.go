@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	statsv1alpha1 "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
+	"github.com/kubeletkit/kubeletkit/internal/flow"
 	"github.com/kubeletkit/kubeletkit/internal/safefile"
 	"github.com/kubeletkit/kubeletkit/podspec"
 	"github.com/kubeletkit/kubeletkit/runtime"
@@ -107,10 +108,8 @@ func (d *disk) run(ctx context.Context, list func() []*v1.Pod) {
 		case slow <- d.measureAll(ctx, list()):
 		default:
 		}
-		select {
-		case <-ctx.Done():
+		if !flow.Sleep(ctx, d.opts.Period) { // pods are listed as often as usage is read
 			return
-		case <-time.After(d.opts.Period): // pods are listed as often as usage is read
 		}
 	}
 }
@@ -131,10 +130,8 @@ func (d *disk) measureAll(ctx context.Context, pods []*v1.Pod) (slow []*v1.Pod) 
 		if time.Since(began) < atOnce {
 			continue
 		}
-		select {
-		case <-ctx.Done():
+		if !flow.Sleep(ctx, pause) {
 			return nil
-		case <-time.After(pause):
 		}
 		began = time.Now()
 	}

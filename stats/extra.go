@@ -10,6 +10,7 @@ import (
 	"github.com/go-logr/logr"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/kubeletkit/kubeletkit/internal/flow"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
@@ -99,10 +100,8 @@ func (e *extra) run(ctx context.Context) {
 		e.mu.Lock()
 		e.families, e.began = families, began
 		e.mu.Unlock()
-		select {
-		case <-ctx.Done():
+		if !flow.Sleep(ctx, min(max(minExtraPause, extraPauses*took), maxExtraPause)) {
 			return
-		case <-time.After(min(max(minExtraPause, extraPauses*took), maxExtraPause)):
 		}
 	}
 }

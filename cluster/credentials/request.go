@@ -93,12 +93,8 @@ func (r *requester) run(ctx context.Context) {
 			}
 			wait = max(min(wait, lookPeriod), minPause-time.Since(r.issued))
 		}
-		timer := time.NewTimer(wait)
-		select {
-		case <-ctx.Done():
-			timer.Stop()
+		if !flow.Sleep(ctx, wait) {
 			return
-		case <-timer.C:
 		}
 		if failures == 0 && r.untilDue(time.Now()) > 0 {
 			continue

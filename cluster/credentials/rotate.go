@@ -13,6 +13,8 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
+
+	"github.com/kubeletkit/kubeletkit/internal/flow"
 )
 
 // rotate requests client certificates until ctx ends, or until there is one if they are not
@@ -98,12 +100,8 @@ func awaitServer(ctx context.Context, log logr.Logger, config *rest.Config) erro
 			said = text
 			log.Info("Waiting for the API server, to request a client certificate", "server", config.Host, "reason", text)
 		}
-		timer := time.NewTimer(time.Second)
-		select {
-		case <-ctx.Done():
-			timer.Stop()
+		if !flow.Sleep(ctx, time.Second) {
 			return ctx.Err()
-		case <-timer.C:
 		}
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/kubeletkit/kubeletkit/cluster/internal/outage"
+	"github.com/kubeletkit/kubeletkit/internal/flow"
 )
 
 // IdentityAnnotation is the annotation of the lease with the identity of the agent that
@@ -180,7 +181,7 @@ func (n *Node) awaitLease(ctx context.Context) error {
 			n.log.Info("The lease of the other agent has expired; taking it over", "holder", other)
 			return nil
 		}
-		if !sleep(ctx, 2*time.Second) {
+		if !flow.Sleep(ctx, 2*time.Second) {
 			return ctx.Err()
 		}
 	}

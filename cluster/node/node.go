@@ -423,15 +423,3 @@ func retryAfter(failures int) time.Duration {
 func jittered(d time.Duration, part float64) time.Duration {
 	return d + time.Duration(rand.Float64()*part*float64(d))
 }
-
-// sleep returns false if ctx ends first.
-func sleep(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-t.C:
-		return true
-	}
-}

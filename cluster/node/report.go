@@ -41,7 +41,7 @@ func (n *Node) join(ctx context.Context) error {
 		if worthLogging(failures) {
 			n.log.Error(err, "Registering the node failed", "failures", failures)
 		}
-		if !sleep(ctx, retryAfter(failures)) {
+		if !flow.Sleep(ctx, retryAfter(failures)) {
 			return ctx.Err()
 		}
 	}
@@ -95,7 +95,7 @@ func (n *Node) settle(ctx context.Context, existing *v1.Node) bool {
 		return false
 	}
 	for until := time.Now().Add(settleTime); time.Now().Before(until) && len(n.problems()) > 0; {
-		if !sleep(ctx, settlePeriod) {
+		if !flow.Sleep(ctx, settlePeriod) {
 			break
 		}
 	}
@@ -357,7 +357,7 @@ func (n *Node) runImages(ctx context.Context) {
 				n.Update()
 			}
 		}
-		if !sleep(ctx, n.s.UpdateFrequency) {
+		if !flow.Sleep(ctx, n.s.UpdateFrequency) {
 			return
 		}
 	}

@@ -1,4 +1,4 @@
 // Package flow has what goroutines and calls between parts need: waiting for goroutines that end late
-// ([Wait]), delays after failures ([Backoff], [Soonest]), effects that are carried out in order after a lock is
+// ([Wait]), delays after failures ([Backoff], [Sleep], [Soonest]), effects that are carried out in order after a lock is
 // released ([Queue]), and calls of Metrics whose panics do not end the process ([Guard]).
 package flow

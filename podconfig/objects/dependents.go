@@ -63,38 +63,24 @@ func (d *Dependents) Run(ctx context.Context) error {
 		<-ctx.Done()
 		return nil
 	}
-	failures := 0
-	for {
-		began := time.Now()
+	restarts.Repeat(ctx, func() error {
 		err := runtime.Recover(func() error { return d.source.Watch(ctx, d.note) })
 		if err == nil && ctx.Err() == nil {
 			d.log.V(1).Info("Secrets and config maps do not change any more")
 			<-ctx.Done()
 		}
-		if ctx.Err() != nil {
-			return nil
-		}
-		if time.Since(began) >= restarts.Max {
-			failures = 0
-		}
-		failures++
-		delay := restarts.After(failures)
-		d.logFailure(err, delay)
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-time.After(delay):
-		}
-	}
+		return err
+	}, d.logFailure)
+	return nil
 }
 
-func (d *Dependents) logFailure(err error, delay time.Duration) {
+func (d *Dependents) logFailure(err error, retryIn time.Duration) {
 	log := d.log
 	if crash := (*runtime.PanicError)(nil); errors.As(err, &crash) {
 		err = fmt.Errorf("the source of secrets and config maps panicked: %w", err)
 		log = log.WithValues("stack", string(crash.Stack))
 	}
-	log.Error(err, "Watch of secrets and config maps failed; it is started again", "retryIn", delay)
+	log.Error(err, "Watch of secrets and config maps failed; it is started again", "retryIn", retryIn)
 }
 
 // note records changes. An empty list means that any object may have changed.

@@ -12,12 +12,12 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	criv1 "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/kubeletkit/kubeletkit/internal/flow"
 	"github.com/kubeletkit/kubeletkit/podspec"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
@@ -56,14 +56,10 @@ func (r *Runtime) runHook(ctx context.Context, h *hook) error {
 	case h.handler.HTTPGet != nil:
 		return r.runHTTPHook(ctx, h)
 	case h.handler.Sleep != nil:
-		t := time.NewTimer(podspec.Seconds(h.handler.Sleep.Seconds))
-		defer t.Stop()
-		select {
-		case <-t.C:
-			return nil
-		case <-ctx.Done():
+		if !flow.Sleep(ctx, podspec.Seconds(h.handler.Sleep.Seconds)) {
 			return fmt.Errorf("sleep: %w", ended(ctx))
 		}
+		return nil
 	case h.handler.TCPSocket != nil:
 		return errors.New("invalid handler: no runtime can run a tcpSocket hook; use exec, httpGet or sleep")
 	default:

@@ -84,11 +84,7 @@ func newPuller(opts *Options) *puller {
 func (p *puller) acquire(ctx context.Context) (release func(), err error) {
 	if p.rate != nil {
 		token := p.rate.Reserve() // Wait fails at once if ctx has a deadline that is too early
-		t := time.NewTimer(token.Delay())
-		defer t.Stop()
-		select {
-		case <-t.C:
-		case <-ctx.Done():
+		if !flow.Sleep(ctx, token.Delay()) {
 			token.Cancel()
 			return nil, ended(ctx)
 		}
