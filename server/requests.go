@@ -4,7 +4,7 @@ import (
 	"net/http"
 	"strings"
 
-	"github.com/kubeletkit/kubeletkit/server/internal/subprotocol"
+	"github.com/kubeletkit/kubeletkit/internal/subprotocol"
 )
 
 // RequestMetrics receives what is measured of the requests to a port. The arguments of its methods

@@ -140,10 +140,10 @@
 //   - A stop or a removal of something that does not exist succeeds; its status is NotFound.
 //   - No event is left out: a reader that is 1024 events behind gets an error.
 //   - Exec, attach and port-forward are served on 127.0.0.1. Each has a token that is valid
-//     once. The protocols are SPDY and, over WebSocket, those up to v4.channel.k8s.io. A
-//     client that offers only newer ones is refused before its token is used, so that it
-//     can fall back to SPDY, as kubectl does. A command is killed when its client
-//     disconnects. Port forwarding reaches every port of the host's loopback address.
+//     once. The protocols are those of a [runtime.Streamer] in package server/streams, with the
+//     same limits. A client of a WebSocket that offers none of them is refused before its token
+//     is used, so that it can fall back to SPDY, as kubectl does. A command is killed when its
+//     client disconnects. Port forwarding reaches every port of the host's loopback address.
 //
 // With systemd, KillMode=process keeps the containers running when the agent's service is
 // restarted.

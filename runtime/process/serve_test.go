@@ -9,7 +9,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -21,8 +20,8 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	criv1 "k8s.io/cri-api/pkg/apis/runtime/v1"
-	"k8s.io/cri-streaming/pkg/streaming/remotecommand"
-	"k8s.io/utils/exec"
+
+	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
 func TestExecSync(t *testing.T) {
@@ -98,34 +97,28 @@ func hasSize(size string) string {
 	return fmt.Sprintf(`while [ "$(stty size)" != "%s" ]; do sleep 0.01; done; stty size; `, size)
 }
 
-// serverOf is the streams' backend of a server that runs in this process.
-func serverOf(t *testing.T) (*node, *streamRuntime) {
-	n := startNode(t, Options{})
-	return n, &streamRuntime{n.server}
-}
-
 func TestExecStreams(t *testing.T) {
 	t.Parallel()
-	n, streams := serverOf(t)
+	n := startNode(t, Options{})
 	p := n.pod()
 	id := p.run(shell("c", "sleep 1000"))
 	ctx := context.Background()
 
 	var stdout, stderr out
-	err := streams.Exec(ctx, id, []string{"sh", "-c", "cat; echo done >&2; exit 5"}, strings.NewReader("input"), &stdout, &stderr, false, nil)
-	var exit exec.CodeExitError
-	require.ErrorAs(t, err, &exit)
-	assert.Equal(t, 5, exit.Code)
+	code, err := n.server.execStream(ctx, id, []string{"sh", "-c", "cat; echo done >&2; exit 5"}, runtime.Streams{Stdin: strings.NewReader("input"), Stdout: &stdout, Stderr: &stderr})
+	require.NoError(t, err)
+	assert.EqualValues(t, 5, code)
 	assert.Equal(t, "input", stdout.String())
 	assert.Equal(t, "done\n", stderr.String())
 
-	sizes := make(chan remotecommand.TerminalSize, 1)
-	sizes <- remotecommand.TerminalSize{Width: 123, Height: 45}
+	sizes := make(chan runtime.TerminalSize, 1)
+	sizes <- runtime.TerminalSize{Width: 123, Height: 45}
 	var screen out
 	in, write := io.Pipe()
 	done := make(chan error, 1)
 	go func() {
-		done <- streams.Exec(ctx, id, []string{"sh", "-c", hasSize("45 123") + "read x; echo got $x; test -t 0 && test -t 1"}, in, &screen, nil, true, sizes)
+		_, err := n.server.execStream(ctx, id, []string{"sh", "-c", hasSize("45 123") + "read x; echo got $x; test -t 0 && test -t 1"}, runtime.Streams{Stdin: in, Stdout: &screen, TTY: true, Sizes: sizes})
+		done <- err
 	}()
 	eventually(t, func() bool { return strings.Contains(screen.String(), "45 123") }, "the terminal does not get the size")
 	_, err = io.WriteString(write, "word\n")
@@ -138,7 +131,8 @@ func TestExecStreams(t *testing.T) {
 	defer cancel()
 	var started out
 	go func() {
-		done <- streams.Exec(cancelled, id, []string{"sh", "-c", "echo started; exec sleep 1000"}, nil, &started, nil, false, nil)
+		_, err := n.server.execStream(cancelled, id, []string{"sh", "-c", "echo started; exec sleep 1000"}, runtime.Streams{Stdout: &started})
+		done <- err
 	}()
 	eventually(t, func() bool { return started.String() != "" }, "the command does not start")
 	cancel()
@@ -147,7 +141,7 @@ func TestExecStreams(t *testing.T) {
 
 func TestAttach(t *testing.T) {
 	t.Parallel()
-	n, streams := serverOf(t)
+	n := startNode(t, Options{})
 	p := n.pod()
 	config := shell("c", "echo up; while read x; do echo got $x; echo also $x >&2; done; echo end; exit 4")
 	config.Stdin, config.StdinOnce = true, true
@@ -156,7 +150,9 @@ func TestAttach(t *testing.T) {
 	in, write := io.Pipe()
 	var stdout, stderr out
 	done := make(chan error, 1)
-	go func() { done <- streams.Attach(context.Background(), id, in, &stdout, &stderr, false, nil) }()
+	go func() {
+		done <- n.server.attachStream(context.Background(), id, runtime.Streams{Stdin: in, Stdout: &stdout, Stderr: &stderr})
+	}()
 	_, err := io.WriteString(write, "one\ntwo\n")
 	require.NoError(t, err)
 	p.says("c", "got two")
@@ -169,11 +165,13 @@ func TestAttach(t *testing.T) {
 	config = shell("tty", "test -t 0 || exit 9; "+hasSize("30 90")+"read x; echo got $x")
 	config.Stdin, config.Tty = true, true
 	id = p.run(config)
-	sizes := make(chan remotecommand.TerminalSize, 1)
-	sizes <- remotecommand.TerminalSize{Width: 90, Height: 30}
+	sizes := make(chan runtime.TerminalSize, 1)
+	sizes <- runtime.TerminalSize{Width: 90, Height: 30}
 	var screen out
 	in, write = io.Pipe()
-	go func() { done <- streams.Attach(context.Background(), id, in, &screen, nil, true, sizes) }()
+	go func() {
+		done <- n.server.attachStream(context.Background(), id, runtime.Streams{Stdin: in, Stdout: &screen, TTY: true, Sizes: sizes})
+	}()
 	eventually(t, func() bool { return strings.Contains(screen.String(), "30 90") }, "the terminal does not get the size")
 	_, err = io.WriteString(write, "word\n")
 	require.NoError(t, err)
@@ -186,7 +184,7 @@ func TestAttach(t *testing.T) {
 
 func TestPortForward(t *testing.T) {
 	t.Parallel()
-	n, streams := serverOf(t)
+	n := startNode(t, Options{})
 	p := n.pod()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
@@ -201,7 +199,7 @@ func TestPortForward(t *testing.T) {
 	ours, theirs := net.Pipe()
 	done := make(chan error, 1)
 	go func() {
-		done <- streams.PortForward(context.Background(), p.id, int32(l.Addr().(*net.TCPAddr).Port), theirs)
+		done <- n.server.forwardPort(context.Background(), p.id, int32(l.Addr().(*net.TCPAddr).Port), theirs)
 	}()
 	_, err = io.WriteString(ours, "hello")
 	require.NoError(t, err)
@@ -239,7 +237,7 @@ func TestStreamURLs(t *testing.T) {
 		_ = resp.Body.Close()
 		return resp.StatusCode
 	}
-	assert.Equal(t, http.StatusBadRequest, upgrade("websocket", "v5.channel.k8s.io"))
+	assert.Equal(t, http.StatusBadRequest, upgrade("websocket", "v6.channel.k8s.io"))
 	assert.Equal(t, http.StatusBadRequest, upgrade("SPDY/3.1", ""), "without a protocol version, but with a token that is still good")
 	assert.Equal(t, http.StatusNotFound, upgrade("SPDY/3.1", ""), "good for once")
 	attach, err := n.rs.Attach(context.Background(), &criv1.AttachRequest{ContainerId: id, Stdout: true})
@@ -248,27 +246,6 @@ func TestStreamURLs(t *testing.T) {
 	forward, err := n.rs.PortForward(context.Background(), &criv1.PortForwardRequest{PodSandboxId: p.id, Port: []int32{80}})
 	require.NoError(t, err)
 	assert.Contains(t, forward.GetUrl(), "/portforward/")
-}
-
-func TestSupportsProtocol(t *testing.T) {
-	for _, c := range []struct {
-		path, upgrade string
-		offered       []string
-		want          bool
-	}{
-		{"/exec/x", "SPDY/3.1", []string{"v5.channel.k8s.io"}, true},
-		{"/exec/x", "WebSocket", nil, true},
-		{"/exec/x", "websocket", []string{"v5.channel.k8s.io"}, false},
-		{"/exec/x", "websocket", []string{"v5.channel.k8s.io, v4.channel.k8s.io"}, true},
-		{"/exec/x", "websocket", []string{"v5.channel.k8s.io", "base64.channel.k8s.io"}, true},
-		{"/attach/x", "websocket", []string{"channel.k8s.io"}, true},
-		{"/portforward/x", "websocket", []string{"channel.k8s.io"}, false},
-		{"/portforward/x", "websocket", []string{"v4.base64.channel.k8s.io"}, true},
-		{"/portforward/x", "websocket", []string{"SPDY/3.1+portforward.k8s.io"}, false},
-	} {
-		r := &http.Request{URL: &url.URL{Path: c.path}, Header: http.Header{"Upgrade": {c.upgrade}, "Sec-Websocket-Protocol": c.offered}}
-		assert.Equal(t, c.want, supportsProtocol(r), "%v", c)
-	}
 }
 
 func TestReopenLog(t *testing.T) {

@@ -33,7 +33,8 @@
 //
 // A runtime in this process is a [runtime.Streamer], which receives readers and writers. Its
 // clients use SPDY/3.1 with v4.channel.k8s.io or portforward.k8s.io, or WebSocket with
-// v4.channel.k8s.io, v5.channel.k8s.io or SPDY/3.1+portforward.k8s.io.
+// v4.channel.k8s.io, v5.channel.k8s.io (not for port-forward), SPDY/3.1+portforward.k8s.io, and the
+// older ones of containerd: channel.k8s.io, and base64 for both versions.
 //
 // # Errors
 //

@@ -6,7 +6,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"net/url"
 	"strings"
 	"sync"
 	"testing"
@@ -160,27 +159,27 @@ func TestPortForwardLimits(t *testing.T) {
 	require.Error(t, err)
 }
 
-// A WebSocket client without SPDY names its ports in the query, and is connected to a runtime
-// in another process.
+// A WebSocket client without SPDY names its ports in the query.
 func TestPortForwardChannels(t *testing.T) {
 	header := http.Header{
 		"Connection": {"Upgrade"}, "Upgrade": {"websocket"}, "Sec-Websocket-Protocol": {"v4.channel.k8s.io"},
 		"Sec-Websocket-Version": {"13"}, "Sec-Websocket-Key": {"MDEyMzQ1Njc4OWFiY2RlZg=="}, "Origin": {"http://localhost"},
 	}
-	target := "/portForward/default/web?" + url.Values{"port": {"11"}}.Encode()
-	w := newWorld(t, false, streams.Options{})
-	conn, in, resp := w.raw(t, http.MethodGet, target, header)
-	require.Equal(t, http.StatusSwitchingProtocols, resp.StatusCode)
-	var got strings.Builder
-	for !strings.Contains(got.String(), "welcome to s1") {
-		b, err := in.ReadByte()
-		require.NoError(t, err, got.String())
-		got.WriteByte(b)
-	}
-	require.NoError(t, conn.Close())
+	for where, local := range map[string]bool{"local": true, "remote": false} {
+		t.Run(where, func(t *testing.T) {
+			w := newWorld(t, local, streams.Options{})
+			conn, in, resp := w.raw(t, http.MethodGet, "/portForward/default/web?port=11&port=9", header)
+			require.Equal(t, http.StatusSwitchingProtocols, resp.StatusCode)
+			got, err := io.ReadAll(in) // it ends when both connections have ended
+			require.NoError(t, err)
+			for _, want := range []string{"\x00\x0b\x00", "\x01\x0b\x00", "\x02\x09\x00", "\x03\x09\x00", "\x00welcome to s1", "\x03error forwarding port 9 to pod s1"} {
+				assert.Contains(t, string(got), want)
+			}
+			require.NoError(t, conn.Close())
 
-	w = newWorld(t, true, streams.Options{})
-	conn, _, resp = w.raw(t, http.MethodGet, target, header)
-	assert.Equal(t, http.StatusBadRequest, resp.StatusCode)
-	require.NoError(t, conn.Close())
+			conn, _, resp = w.raw(t, http.MethodGet, "/portForward/default/web?"+strings.Repeat("port=7&", 128), header)
+			assert.Equal(t, http.StatusBadRequest, resp.StatusCode)
+			require.NoError(t, conn.Close())
+		})
+	}
 }

@@ -3,7 +3,6 @@ package streams
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -14,24 +13,20 @@ import (
 	"net/url"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"k8s.io/streaming/pkg/httpstream"
 	"k8s.io/streaming/pkg/httpstream/spdy"
 
+	"github.com/kubeletkit/kubeletkit/internal/streaming"
+	"github.com/kubeletkit/kubeletkit/internal/subprotocol"
 	"github.com/kubeletkit/kubeletkit/runtime"
-	"github.com/kubeletkit/kubeletkit/server/internal/subprotocol"
 )
 
 const (
 	// dialTimeout is the time that the server of a runtime's streams has to accept a
 	// connection.
 	dialTimeout = 10 * time.Second
-	// pingPeriod is the time between two pings to that server in a session whose client uses
-	// another protocol: the server would take a session without traffic for dead. The pings of
-	// other clients pass through.
-	pingPeriod = time.Minute
 	// maxRefusal is the maximum of the text of a refusal that is passed on, in bytes.
 	maxRefusal = 64 << 10
 )
@@ -51,19 +46,19 @@ func newTransport(responseTimeout time.Duration) *http.Transport {
 
 // locate calls a method of [runtime.StreamLocator], which has the time that a runtime has to open a
 // session.
-func (h *Handlers) locate(s *session, call func(context.Context) (*url.URL, error)) (*url.URL, error) {
-	ctx, cancel := context.WithTimeout(s.ctx, h.opts.SetupTimeout)
+func (h *Handlers) locate(s *streaming.Session, call func(context.Context) (*url.URL, error)) (*url.URL, error) {
+	ctx, cancel := context.WithTimeout(s.Context(), h.sessions.SetupTimeout)
 	defer cancel()
 	at, err := call(ctx)
-	if err != nil && s.ctx.Err() == nil && ctx.Err() != nil {
-		err = fmt.Errorf("the container runtime has not answered within %s: %w", h.opts.SetupTimeout, err)
+	if err != nil && s.Context().Err() == nil && ctx.Err() != nil {
+		err = fmt.Errorf("the container runtime has not answered within %s: %w", h.sessions.SetupTimeout, err)
 	}
 	return at, err
 }
 
 // serveRemote connects a client of exec or attach with the URL. requested are the streams of the
 // client, and opts those of the process.
-func (h *Handlers) serveRemote(s *session, w http.ResponseWriter, req *http.Request, target *url.URL, requested, opts runtime.StreamOptions) {
+func (h *Handlers) serveRemote(s *streaming.Session, w http.ResponseWriter, req *http.Request, target *url.URL, requested, opts runtime.StreamOptions) {
 	if subprotocol.IsOffered(req, subprotocol.V5) {
 		h.translate(s, w, req, target, requested, opts)
 		return
@@ -72,7 +67,7 @@ func (h *Handlers) serveRemote(s *session, w http.ResponseWriter, req *http.Requ
 }
 
 // pass connects the client with the URL, byte by byte.
-func (h *Handlers) pass(s *session, w http.ResponseWriter, req *http.Request, target *url.URL) {
+func (h *Handlers) pass(s *streaming.Session, w http.ResponseWriter, req *http.Request, target *url.URL) {
 	proxy := &httputil.ReverseProxy{
 		Rewrite: func(r *httputil.ProxyRequest) {
 			to := *target
@@ -84,7 +79,7 @@ func (h *Handlers) pass(s *session, w http.ResponseWriter, req *http.Request, ta
 		Transport:      h.transport,
 		ModifyResponse: upgradeOrRefusal,
 		ErrorHandler: func(w http.ResponseWriter, _ *http.Request, err error) {
-			if s.ctx.Err() != nil {
+			if s.Context().Err() != nil {
 				return
 			}
 			if r := (*refusal)(nil); !errors.As(err, &r) {
@@ -93,7 +88,7 @@ func (h *Handlers) pass(s *session, w http.ResponseWriter, req *http.Request, ta
 			refuse(w, err)
 		},
 	}
-	proxy.ServeHTTP(s.writer(w, nil), req)
+	proxy.ServeHTTP(s.Writer(w), req)
 }
 
 // bearerProtocol begins the WebSocket protocol that is the token of a browser's client
@@ -230,86 +225,16 @@ func (*upgraded) SetWriteDeadline(time.Time) error { return nil }
 
 // translate is serveRemote for a client of version 5 of the protocol, which container runtimes
 // do not have: it connects to the URL by SPDY and version 4.
-func (h *Handlers) translate(s *session, w http.ResponseWriter, req *http.Request, target *url.URL, requested, opts runtime.StreamOptions) {
-	conn, err := h.upgrade(s.ctx, target, subprotocol.V4)
+func (h *Handlers) translate(s *streaming.Session, w http.ResponseWriter, req *http.Request, target *url.URL, requested, opts runtime.StreamOptions) {
+	conn, err := h.upgrade(s.Context(), target, subprotocol.V4)
 	if err != nil {
-		if s.ctx.Err() == nil {
+		if s.Context().Err() == nil {
 			refuse(w, err)
 		}
 		return
 	}
 	defer conn.Close()
-	remote, err := spdy.NewClientConnectionWithPings(newSPDYConn(conn), pingPeriod)
-	if err != nil {
-		refuse(w, unreachable(err))
-		return
+	if err := s.Translate(w, req, conn, requested, opts); err != nil {
+		refuse(w, err)
 	}
-	defer remote.Close()
-	// Without this, a stream that is not read any more holds up the others.
-	stop := context.AfterFunc(s.ctx, func() { _ = remote.Close() })
-	defer stop()
-	streams := map[string]httpstream.Stream{}
-	for _, stream := range []struct {
-		kind      string
-		requested bool
-	}{{typeError, true}, {typeStdin, opts.Stdin}, {typeStdout, opts.Stdout}, {typeStderr, opts.Stderr}, {typeResize, opts.TTY}} {
-		if !stream.requested {
-			continue
-		}
-		header := http.Header{}
-		header.Set(streamType, stream.kind)
-		opened, err := remote.CreateStream(header)
-		if err != nil {
-			refuse(w, fmt.Errorf("the container runtime has not opened the stream of %s: %w", stream.kind, err))
-			return
-		}
-		streams[stream.kind] = opened
-	}
-	// The stream of the error is not closed, although nothing is written to it: a frame that reaches
-	// the runtime after a short command has ended resets the connection, and takes with it what was
-	// not yet read.
-	c, err := s.acceptWebSocket(w, req, requested, subprotocol.V5)
-	if err != nil {
-		h.log.V(1).Info("A client of a stream was not accepted", "reason", err.Error())
-		return
-	}
-	defer c.close()
-	if status := relay(c, streams); len(status) > 0 {
-		_, _ = c.status.Write(status)
-	} else if s.ctx.Err() == nil {
-		writeStatus(c.status, 0, errors.New("the connection to the container runtime has ended before the stream"))
-	}
-	s.over.Store(true)
-}
-
-// relay copies between the streams of a client and those of a runtime until the runtime has
-// ended them. It returns the status, which is empty if there was none.
-func relay(c *client, streams map[string]httpstream.Stream) (status []byte) {
-	// The copies to the runtime end with the streams of the client.
-	if c.stdin != nil {
-		go func() {
-			_, _ = io.Copy(streams[typeStdin], c.stdin)
-			_ = streams[typeStdin].Close()
-		}()
-	}
-	if c.sizes != nil {
-		go func() {
-			if stream := streams[typeResize]; stream != nil {
-				enc := json.NewEncoder(stream)
-				readSizes(c.sizes, func(size runtime.TerminalSize) error { return enc.Encode(size) })
-				return
-			}
-			_, _ = io.Copy(io.Discard, c.sizes) // no terminal
-		}()
-	}
-	var outputs sync.WaitGroup
-	if c.stdout != nil {
-		outputs.Go(func() { _, _ = io.Copy(c.stdout, streams[typeStdout]) })
-	}
-	if c.stderr != nil && streams[typeStderr] != nil {
-		outputs.Go(func() { _, _ = io.Copy(c.stderr, streams[typeStderr]) })
-	}
-	status, _ = io.ReadAll(io.LimitReader(streams[typeError], maxRefusal))
-	outputs.Wait()
-	return status
 }

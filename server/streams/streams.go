@@ -8,19 +8,18 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
-	"sync/atomic"
 	"time"
 
 	"github.com/go-logr/logr"
-	"golang.org/x/net/websocket"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/streaming/pkg/httpstream"
 	"k8s.io/streaming/pkg/httpstream/wsstream"
 
+	"github.com/kubeletkit/kubeletkit/internal/streaming"
+	"github.com/kubeletkit/kubeletkit/internal/subprotocol"
 	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/server/internal/lookup"
-	"github.com/kubeletkit/kubeletkit/server/internal/subprotocol"
 )
 
 // Agent is the agent whose containers the handlers serve. A *kubeletkit.Agent implements it.
@@ -59,32 +58,17 @@ type Handlers struct {
 	// none. If both are there, local is used.
 	local     runtime.Streamer
 	remote    runtime.StreamLocator
-	opts      Options
-	log       logr.Logger
+	sessions  *streaming.Server
 	transport *http.Transport
 	mux       *http.ServeMux
-	sessions  atomic.Int64
-	large     largeFrames
-	period    time.Duration // checkPeriod
-	linger    time.Duration // linger
-	// maxForwards is maxForwards but in tests.
-	maxForwards int
 }
 
 // New returns the handlers. rt is the runtime, which is a [runtime.Streamer] or a
 // [runtime.StreamLocator], itself or through Unwrap; with another one, requests are answered
 // with status 501.
 func New(agent Agent, rt any, opts Options) *Handlers {
-	if opts.IdleTimeout == 0 {
-		opts.IdleTimeout = 4 * time.Hour
-	}
-	if opts.SetupTimeout == 0 {
-		opts.SetupTimeout = 30 * time.Second
-	}
-	if opts.MaxSessions == 0 {
-		opts.MaxSessions = 1000
-	}
-	h := &Handlers{agent: agent, opts: opts, log: opts.Logger, transport: newTransport(opts.SetupTimeout), mux: http.NewServeMux(), period: checkPeriod, linger: linger, maxForwards: maxForwards}
+	sessions := streaming.New(streaming.Options{Logger: opts.Logger, IdleTimeout: opts.IdleTimeout, SetupTimeout: opts.SetupTimeout, MaxSessions: opts.MaxSessions})
+	h := &Handlers{agent: agent, sessions: sessions, transport: newTransport(sessions.SetupTimeout), mux: http.NewServeMux()}
 	h.local, _ = runtime.Optional[runtime.Streamer](rt)
 	h.remote, _ = runtime.Optional[runtime.StreamLocator](rt)
 	for _, method := range []string{http.MethodGet, http.MethodPost} {
@@ -101,7 +85,7 @@ func New(agent Agent, rt any, opts Options) *Handlers {
 func (h *Handlers) ServeHTTP(w http.ResponseWriter, req *http.Request) { h.mux.ServeHTTP(w, req) }
 
 // Sessions returns the number of sessions that are open.
-func (h *Handlers) Sessions() int { return int(h.sessions.Load()) }
+func (h *Handlers) Sessions() int { return h.sessions.Sessions() }
 
 // Exec serves /exec/{namespace}/{pod}/{container}, with these names in the pattern, and
 // optionally {uid}.
@@ -111,14 +95,14 @@ func (h *Handlers) Exec(w http.ResponseWriter, req *http.Request) {
 	if err == nil && len(cmd) == 0 {
 		err = errors.New("no command is given: want the parameter command, once for each argument")
 	}
-	h.serve(w, req, err, func(s *session, req *http.Request, t target) {
+	h.serve(w, req, err, func(s *streaming.Session, req *http.Request, t target) {
 		c, err := t.running(req.PathValue("container"))
 		if err != nil {
 			answer(w, err)
 			return
 		}
 		if h.local != nil {
-			h.serveLocal(s, w, req, opts, opts.TTY, "error executing command in container", func(ctx context.Context, streams runtime.Streams) (int32, error) {
+			s.ServeProcess(w, req, opts, opts.TTY, "error executing command in container", func(ctx context.Context, streams runtime.Streams) (int32, error) {
 				return h.local.ExecStream(ctx, c.ID, cmd, streams)
 			})
 			return
@@ -137,7 +121,7 @@ func (h *Handlers) Exec(w http.ResponseWriter, req *http.Request) {
 // not the request.
 func (h *Handlers) Attach(w http.ResponseWriter, req *http.Request) {
 	requested, err := optionsOf(req)
-	h.serve(w, req, err, func(s *session, req *http.Request, t target) {
+	h.serve(w, req, err, func(s *streaming.Session, req *http.Request, t target) {
 		c, err := t.running(req.PathValue("container"))
 		if err != nil {
 			answer(w, err)
@@ -148,7 +132,7 @@ func (h *Handlers) Attach(w http.ResponseWriter, req *http.Request) {
 			opts.Stderr = false
 		}
 		if h.local != nil {
-			h.serveLocal(s, w, req, requested, opts.TTY, "error attaching to container", func(ctx context.Context, streams runtime.Streams) (int32, error) {
+			s.ServeProcess(w, req, requested, opts.TTY, "error attaching to container", func(ctx context.Context, streams runtime.Streams) (int32, error) {
 				return 0, h.local.AttachStream(ctx, c.ID, streams)
 			})
 			return
@@ -171,18 +155,16 @@ func (h *Handlers) PortForward(w http.ResponseWriter, req *http.Request) {
 	if wsstream.IsWebSocketRequest(req) && !tunnel {
 		ports, err = portsOf(req)
 	}
-	h.serve(w, req, err, func(s *session, req *http.Request, t target) {
+	h.serve(w, req, err, func(s *streaming.Session, req *http.Request, t target) {
 		sandbox := t.status.ReadySandbox()
 		if sandbox == nil {
 			answer(w, fmt.Errorf("pod not found (%q): it does not run", t.pod.Name+"_"+t.pod.Namespace))
 			return
 		}
 		if h.local != nil {
-			if len(ports) > 0 {
-				http.Error(w, "of the WebSocket protocols of port-forward only "+subprotocol.Tunnel+" is supported", http.StatusBadRequest)
-				return
-			}
-			h.serveForward(s, w, req, sandbox.ID)
+			s.ServeForward(w, req, sandbox.ID, ports, func(ctx context.Context, port int32, conn io.ReadWriteCloser) error {
+				return h.local.ForwardPort(ctx, sandbox.ID, port, conn)
+			})
 			return
 		}
 		at, err := h.locate(s, func(ctx context.Context) (*url.URL, error) { return h.remote.PortForwardURL(ctx, sandbox.ID, ports) })
@@ -194,26 +176,21 @@ func (h *Handlers) PortForward(w http.ResponseWriter, req *http.Request) {
 			h.pass(s, w, req, at)
 			return
 		}
-		conn, err := h.upgrade(s.ctx, at, subprotocol.Forward)
+		conn, err := h.upgrade(s.Context(), at, subprotocol.Forward)
 		if err != nil {
-			if s.ctx.Err() == nil {
+			if s.Context().Err() == nil {
 				refuse(w, err)
 			}
 			return
 		}
 		defer conn.Close()
-		s.serveTunnel(w, req, func(ws *websocket.Conn) {
-			ended := make(chan struct{}, 2) // one value of each direction
-			go func() { _, _ = io.Copy(&backend{conn}, ws); ended <- struct{}{} }()
-			go func() { _, _ = io.Copy(ws, conn); ended <- struct{}{} }()
-			<-ended // SPDY ends its streams within the connection
-		})
+		s.Unpack(w, req, &backend{conn})
 	})
 }
 
 // serve checks what all requests have in common, and calls f with the session. bad is the
 // error of the parameters.
-func (h *Handlers) serve(w http.ResponseWriter, req *http.Request, bad error, f func(*session, *http.Request, target)) {
+func (h *Handlers) serve(w http.ResponseWriter, req *http.Request, bad error, f func(*streaming.Session, *http.Request, target)) {
 	if bad != nil {
 		http.Error(w, bad.Error(), http.StatusBadRequest)
 		return
@@ -231,19 +208,10 @@ func (h *Handlers) serve(w http.ResponseWriter, req *http.Request, bad error, f 
 		http.Error(w, "the container runtime of this node serves no streams", http.StatusNotImplemented)
 		return
 	}
-	open := h.sessions.Add(1)
-	defer h.sessions.Add(-1)
-	if h.opts.MaxSessions > 0 && open > int64(h.opts.MaxSessions) {
-		w.Header().Set("Retry-After", "1")
-		http.Error(w, fmt.Sprintf("too many sessions: %d are open", open-1), http.StatusTooManyRequests)
-		return
-	}
-	status, _ := h.agent.RuntimeStatus(pod.UID)
-	s := &session{idle: h.opts.IdleTimeout, period: h.period, linger: h.linger, large: &holder{all: &h.large}}
-	// Libraries log to the logger in the context.
-	s.ctx, s.cancel = context.WithCancel(logr.NewContext(req.Context(), h.log.V(1)))
-	defer s.end()
-	f(s, req.WithContext(s.ctx), target{pod: pod, container: container, status: status})
+	h.sessions.Serve(w, req, func(s *streaming.Session, req *http.Request) {
+		status, _ := h.agent.RuntimeStatus(pod.UID)
+		f(s, req, target{pod: pod, container: container, status: status})
+	})
 }
 
 // optionsOf returns the streams that a request of exec or attach is for. As in kubelet, a
@@ -266,6 +234,9 @@ func portsOf(req *http.Request) (ports []int32, err error) {
 	values := req.URL.Query()["port"]
 	if len(values) == 0 {
 		return nil, errors.New(`query parameter "port" is required`)
+	}
+	if len(values) > streaming.MaxPorts {
+		return nil, fmt.Errorf("%d ports are requested: the maximum is %d", len(values), streaming.MaxPorts)
 	}
 	for _, value := range values {
 		port, err := strconv.ParseUint(value, 10, 16)

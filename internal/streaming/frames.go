@@ -1,4 +1,4 @@
-package streams
+package streaming
 
 import (
 	"encoding/binary"
@@ -15,7 +15,7 @@ import (
 const (
 	// maxControl is the maximum size of a control frame of SPDY, in bytes. kubectl's have about 100. Its
 	// headers are compressed.
-	maxControl = 4 << 10
+	maxControl = 1 << 10
 	// maxData is the maximum size of a data frame of SPDY for the library.
 	maxData = 16 << 10
 	// smallFrame is the size up to which frames of WebSockets are free, and maxLarge the size of
@@ -25,7 +25,8 @@ const (
 )
 
 var (
-	errControlFrame = fmt.Errorf("a control frame has more than %d bytes", maxControl)
+	errControlFrame = fmt.Errorf("a control frame has more than %d bytes, or is none of a client", maxControl)
+	errStreamID     = errors.New("the numbers of streams do not rise")
 	errLargeFrames  = fmt.Errorf("the large frames of all clients have more than %d bytes", maxLarge)
 )
 
@@ -85,7 +86,80 @@ func (f *frames) Read(p []byte) (int, error) {
 // spdyFrames returns a reader of the frames of a SPDY connection in which those of data are
 // small. It refuses large control frames.
 func spdyFrames(r io.Reader) io.Reader {
-	const header = 8
+	return smallFrames(r, func([]byte) int { return spdyHeader }, func(h []byte) ([]byte, error) { return h, nil })
+}
+
+const (
+	spdyHeader = 8 // bytes
+	// maxBegins is the maximum number of streams that wait for the library. Each has its headers, which are
+	// up to 1 MiB when they are decompressed.
+	maxBegins = 16
+)
+
+// The types of control frames of SPDY.
+const (
+	synStream    = 1
+	rstStream    = 3
+	settings     = 4
+	ping         = 6
+	goAway       = 7
+	windowUpdate = 9
+)
+
+// clientFrames returns spdyFrames for a client, of which the library must not get everything:
+//
+//   - For a stream with a number that is not higher than all before, it starts a goroutine, which waits while
+//     the client does not read.
+//   - A frame of headers, which no client sends, waits for ever if nobody reads it.
+//   - A reset of a stream whose reply could not be sent waits for ever. Its place is taken by the end of the
+//     stream, which is the same to its reader.
+//   - The headers of streams are large.
+func (s *Session) clientFrames(r io.Reader) io.Reader {
+	next := uint32(1)
+	kind := func(h []byte) uint16 {
+		if h[0]&0x80 == 0 {
+			return 0
+		}
+		return binary.BigEndian.Uint16(h[2:])
+	}
+	return smallFrames(r, func(h []byte) int {
+		switch {
+		case len(h) < spdyHeader:
+			return spdyHeader
+		case kind(h) == synStream && length(h) >= 10:
+			return spdyHeader + 4
+		case kind(h) == rstStream && length(h) == 8:
+			return spdyHeader + 8
+		}
+		return spdyHeader
+	}, func(h []byte) ([]byte, error) {
+		switch k := kind(h); {
+		case k == synStream && len(h) > spdyHeader:
+			id := binary.BigEndian.Uint32(h[spdyHeader:])
+			if id < next || id > 1<<31-3 {
+				return nil, errStreamID
+			}
+			next = id + 2
+			select {
+			case s.begins <- struct{}{}:
+			case <-s.ctx.Done():
+				return nil, s.ctx.Err()
+			}
+		case k == rstStream && len(h) > spdyHeader:
+			return append(h[spdyHeader:spdyHeader+4], 1, 0, 0, 0), nil
+		case h[0]&0x80 != 0 && k != settings && k != ping && k != goAway && k != windowUpdate:
+			return nil, errControlFrame
+		}
+		return h, nil
+	})
+}
+
+// length returns the number of bytes after the header of a frame.
+func length(h []byte) uint32 { return binary.BigEndian.Uint32(h[4:]) & 0xffffff }
+
+// smallFrames is spdyFrames. need returns the number of bytes that check receives, the header and what
+// follows it, if the frame is not one of data. check returns the bytes to pass on in their place.
+func smallFrames(r io.Reader, need func(h []byte) int, check func(h []byte) ([]byte, error)) io.Reader {
 	var id [4]byte
 	var flags byte
 	rest := uint32(0) // of the present frame of data
@@ -97,19 +171,20 @@ func spdyFrames(r io.Reader) io.Reader {
 		rest -= size
 		return append(id[:], f, byte(size>>16), byte(size>>8), byte(size)), uint64(size), nil
 	}
-	return &frames{r: r, need: func([]byte) int { return header }, begin: func(h []byte) ([]byte, uint64, error) {
+	return &frames{r: r, need: need, begin: func(h []byte) ([]byte, uint64, error) {
 		switch {
 		case h == nil && rest > 0:
 			return part()
 		case h == nil:
 			return nil, 0, nil
 		}
-		size := binary.BigEndian.Uint32(h[4:]) & 0xffffff
+		size := length(h)
 		if h[0]&0x80 != 0 {
 			if size > maxControl {
 				return nil, 0, errControlFrame
 			}
-			return append([]byte(nil), h...), uint64(size), nil
+			out, err := check(append([]byte(nil), h...))
+			return out, uint64(size) - uint64(len(h)-spdyHeader), err
 		}
 		copy(id[:], h)
 		flags, rest = h[4], size
@@ -117,14 +192,16 @@ func spdyFrames(r io.Reader) io.Reader {
 	}}
 }
 
-// spdyConn is a connection whose frames are read by spdyFrames. It can be closed more than once, and its
+// spdyConn is a connection whose frames have a bound. It can be closed more than once, and its
 // peer may have closed it before: after an error of Close a goroutine of the library waits for a second.
 type spdyConn struct {
 	net.Conn
 	frames io.Reader
 }
 
-func newSPDYConn(c net.Conn) spdyConn { return spdyConn{c, spdyFrames(c)} }
+func newSPDYConn(c net.Conn, frames func(io.Reader) io.Reader) spdyConn {
+	return spdyConn{c, frames(c)}
+}
 
 // Read implements [net.Conn].
 func (c spdyConn) Read(p []byte) (int, error) { return c.frames.Read(p) }
@@ -177,7 +254,7 @@ var errFrame = errors.New("a frame of a WebSocket has no valid length")
 // webSocketFrames returns a reader of the frames of a WebSocket (RFC 6455, 5.2) that refuses large ones
 // while there is no room for them. The frame before is dispatched when the next one begins.
 func webSocketFrames(r io.Reader, h *holder) io.Reader {
-	length := func(header []byte) uint64 {
+	lengthOf := func(header []byte) uint64 {
 		switch size := header[1] & 0x7f; size {
 		case 126:
 			return uint64(binary.BigEndian.Uint16(header[2:]))
@@ -206,7 +283,7 @@ func webSocketFrames(r io.Reader, h *holder) io.Reader {
 		if header == nil {
 			return nil, 0, nil
 		}
-		size := length(header)
+		size := lengthOf(header)
 		if size > 1<<62 {
 			return nil, 0, errFrame
 		}

@@ -1,4 +1,4 @@
-package streams
+package streaming
 
 import (
 	"bytes"
@@ -12,8 +12,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-
-	"github.com/kubeletkit/kubeletkit/runtime"
+	"k8s.io/streaming/pkg/httpstream"
 )
 
 // stream is a stream of SPDY without a connection. closed is called when it is closed first.
@@ -23,6 +22,12 @@ type stream struct {
 	sent   bytes.Buffer
 	closed func()
 }
+
+// connection is a connection that is open.
+type connection struct{ httpstream.Connection }
+
+func (connection) CloseChan() <-chan bool             { return nil }
+func (connection) RemoveStreams(...httpstream.Stream) {}
 
 func newStream(kind, id, port string) *stream {
 	s := &stream{Reader: &bytes.Buffer{}, header: http.Header{}}
@@ -45,25 +50,21 @@ func (s *stream) Close() error {
 	return nil
 }
 
-// ports is a runtime that receives the ports of forwarded connections, which stay open.
-type ports struct {
-	runtime.Streamer
-	opened chan int32
-}
-
-func (p ports) ForwardPort(ctx context.Context, _ string, port int32, _ io.ReadWriteCloser) error {
-	p.opened <- port
-	<-ctx.Done()
-	return ctx.Err()
-}
-
-// newForwarder returns a forwarder of a session, which stop ends.
+// newForwarder returns a forwarder of a session, which stop ends. Its connections stay open, and their ports
+// are sent to opened.
 func newForwarder(t *testing.T, maximum int) (f *forwarder, opened <-chan int32, stop func()) {
 	ctx, cancel := context.WithCancel(t.Context())
-	p := ports{opened: make(chan int32, 1)}
-	h := &Handlers{local: p, maxForwards: maximum, opts: Options{SetupTimeout: time.Hour}}
-	f = &forwarder{h: h, s: &session{ctx: ctx, cancel: cancel}, pairs: map[string]*pair{}}
-	return f, p.opened, func() {
+	ports := make(chan int32, 1)
+	connect := func(ctx context.Context, port int32, _ io.ReadWriteCloser) error {
+		ports <- port
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	server := New(Options{MaxForwards: maximum, SetupTimeout: time.Hour})
+	f = &forwarder{s: &Session{server: server, ctx: ctx, cancel: cancel}, connect: connect, upgraded: make(chan struct{}), pairs: map[string]*pair{}}
+	f.conn = connection{}
+	close(f.upgraded)
+	return f, ports, func() {
 		cancel()
 		f.running.Wait()
 		for _, p := range f.pairs {
@@ -81,7 +82,9 @@ func TestStreamOfAConnectionThatIsGivenUp(t *testing.T) {
 	late := newStream(typeData, "1", "7")
 	failed := newStream(typeError, "1", "7")
 	failed.closed = func() { assert.NoError(t, f.accept(late, nil)) }
-	require.NoError(t, f.accept(failed, nil))
+	replied := make(chan struct{})
+	close(replied)
+	require.NoError(t, f.accept(failed, replied))
 	first := f.pairs["1"]
 	first.late.Stop()
 	f.expire("1", first)

@@ -1,4 +1,4 @@
-package streams
+package streaming
 
 import (
 	"bufio"
@@ -13,31 +13,20 @@ import (
 	"time"
 )
 
-// A connection that is closed while data of the client is unread, or to which the client sends
-// something later, such as a ping, is reset, and the client loses what it has not received yet, such
-// as the exit code.
-const (
-	// linger is the time that a client has to close its connection after it has received all.
-	linger = time.Second
-	// receiveTimeout is the time that a client has to receive all. It is that of the ports of package
-	// server.
-	receiveTimeout = 30 * time.Second
-)
+// receiveTimeout is the time that a client has to receive all. A connection that is closed while data of
+// the client is unread, or to which the client sends something later, such as a ping, is reset, and the
+// client loses what it has not received yet, such as the exit code.
+const receiveTimeout = 30 * time.Second
 
-// checkPeriod is the time between two checks whether the client is still connected. A read would
-// notice that, but nothing is read while the process does not read its input.
-const checkPeriod = 5 * time.Second
-
-// session is one request from its acceptance to the end of its streams. Its context ends
+// Session is one request from its acceptance to the end of its streams. Its context ends
 // when the client disconnects, the session is idle for too long, or the server stops.
-type session struct {
+type Session struct {
+	server *Server
 	ctx    context.Context
 	cancel context.CancelFunc
-	idle   time.Duration // negative means no limit
-	period time.Duration // checkPeriod
-	linger time.Duration // linger
 	conn   *clientConn   // nil before the connection is taken over
 	large  *holder       // of frames of a WebSocket
+	begins chan struct{} // has a value for each stream of SPDY that the client opens and accept has not received
 	// over is set when all was written that the client is to receive.
 	over atomic.Bool
 	// ping sends something that the client ignores; nil if there is no such thing. Without pings, a
@@ -45,17 +34,23 @@ type session struct {
 	ping atomic.Pointer[func()]
 }
 
+// Context returns the context of the session.
+func (s *Session) Context() context.Context { return s.ctx }
+
+// Writer returns a response writer whose connection, when it is taken over, belongs to the session.
+func (s *Session) Writer(w http.ResponseWriter) http.ResponseWriter { return s.writer(w, nil) }
+
 // writer returns a response writer whose connection, when it is taken over, belongs to the
 // session. If bound is not nil, it wraps the reader of the connection.
-func (s *session) writer(w http.ResponseWriter, bound func(io.Reader) io.Reader) http.ResponseWriter {
+func (s *Session) writer(w http.ResponseWriter, bound func(io.Reader) io.Reader) http.ResponseWriter {
 	return &hijacker{w, s, bound}
 }
 
 // webSocket bounds the frames of a WebSocket.
-func (s *session) webSocket(r io.Reader) io.Reader { return webSocketFrames(r, s.large) }
+func (s *Session) webSocket(r io.Reader) io.Reader { return webSocketFrames(r, s.large) }
 
 // end closes the connection, after the client has received what was written.
-func (s *session) end() {
+func (s *Session) end() {
 	if s.conn != nil {
 		s.conn.end()
 	}
@@ -67,7 +62,7 @@ func (s *session) end() {
 // without it.
 type hijacker struct {
 	http.ResponseWriter
-	s     *session
+	s     *Session
 	bound func(io.Reader) io.Reader
 }
 
@@ -120,7 +115,7 @@ func innermost(conn net.Conn) net.Conn {
 // clientConn is the connection of a client after the request.
 type clientConn struct {
 	net.Conn
-	s        *session
+	s        *Session
 	buffered *bufio.Reader // used by the one goroutine that reads
 	frames   readFunc      // read, with a bound
 	unhook   func() bool
@@ -200,10 +195,10 @@ func (c *clientConn) check() {
 // nextCheck returns the time until the next check; it is not positive if the session has been
 // idle for too long.
 func (c *clientConn) nextCheck() time.Duration {
-	if c.s.idle < 0 {
-		return c.s.period
+	if c.s.server.IdleTimeout < 0 {
+		return c.s.server.CheckPeriod
 	}
-	return min(c.s.period, c.s.idle-time.Since(time.Unix(0, c.lastUse.Load())))
+	return min(c.s.server.CheckPeriod, c.s.server.IdleTimeout-time.Since(time.Unix(0, c.lastUse.Load())))
 }
 
 // Close ends the direction to the client. The client, which then closes the connection, has
@@ -216,8 +211,8 @@ func (c *clientConn) Close() error {
 	if !first {
 		return nil
 	}
-	_ = c.Conn.SetWriteDeadline(time.Now().Add(c.s.linger)) // also for a write that is under way
-	left := c.s.linger
+	_ = c.Conn.SetWriteDeadline(time.Now().Add(c.s.server.Linger)) // also for a write that is under way
+	left := c.s.server.Linger
 	half, ok := c.Conn.(interface{ CloseWrite() error })
 	if !ok {
 		left = 0
@@ -238,7 +233,7 @@ func (c *clientConn) end() {
 		if _, err := io.Copy(io.Discard, c.Conn); err == nil || !unreceived(c.Conn) || time.Since(began) > receiveTimeout {
 			break
 		}
-		_ = c.Conn.SetReadDeadline(time.Now().Add(c.s.linger))
+		_ = c.Conn.SetReadDeadline(time.Now().Add(c.s.server.Linger))
 	}
 	c.abort()
 	c.unhook()

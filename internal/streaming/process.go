@@ -1,4 +1,4 @@
-package streams
+package streaming
 
 import (
 	"context"
@@ -11,23 +11,22 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/streaming/pkg/httpstream/wsstream"
 
+	"github.com/kubeletkit/kubeletkit/internal/subprotocol"
 	"github.com/kubeletkit/kubeletkit/runtime"
-	"github.com/kubeletkit/kubeletkit/server/internal/subprotocol"
 )
 
-// serveLocal connects a client with a runtime that serves streams in this process. opts are
-// the streams that the client requests, tty is that of the process, run is one of the methods
-// of [runtime.Streamer], and failed begins its errors.
-func (h *Handlers) serveLocal(s *session, w http.ResponseWriter, req *http.Request, opts runtime.StreamOptions, tty bool, failed string, run func(context.Context, runtime.Streams) (int32, error)) {
+// ServeProcess connects a client with a process. opts are the streams that the client requests, tty is
+// that of the process, run is one of the methods of [runtime.Streamer], and failed begins its errors.
+func (s *Session) ServeProcess(w http.ResponseWriter, req *http.Request, opts runtime.StreamOptions, tty bool, failed string, run func(context.Context, runtime.Streams) (int32, error)) {
 	var c *client
 	var err error
 	if wsstream.IsWebSocketRequest(req) {
-		c, err = s.acceptWebSocket(w, req, opts, subprotocol.V4, subprotocol.V5)
+		c, err = s.acceptWebSocket(w, req, opts, v0, v1, v1Base64, v4Base64, subprotocol.V4, subprotocol.V5)
 	} else {
-		c, err = s.acceptSPDY(w, req, opts, h.opts.SetupTimeout)
+		c, err = s.acceptSPDY(w, req, opts)
 	}
 	if err != nil {
-		h.log.V(1).Info("A client of a stream was not accepted", "reason", err.Error())
+		s.notAccepted(err)
 		return
 	}
 	defer c.close()
@@ -40,9 +39,13 @@ func (h *Handlers) serveLocal(s *session, w http.ResponseWriter, req *http.Reque
 		err = fmt.Errorf("%s: %w", failed, err)
 	}
 	if s.ctx.Err() == nil {
-		writeStatus(c.status, code, err)
+		c.writeStatus(code, err)
 	}
 	s.over.Store(true)
+}
+
+func (s *Session) notAccepted(err error) {
+	s.server.Logger.V(1).Info("A client of a stream was not accepted", "reason", err.Error())
 }
 
 // The fields of a Status that clients read the exit code from.
@@ -72,10 +75,15 @@ func statusOf(code int32, err error) metav1.Status {
 }
 
 // writeStatus sends the status at the end of a session. A client that is gone misses it.
-func writeStatus(to io.Writer, code int32, err error) {
-	data, merr := json.Marshal(statusOf(code, err))
+func (c *client) writeStatus(code int32, err error) {
+	status := statusOf(code, err)
+	if c.text {
+		_, _ = io.WriteString(c.status, status.Message)
+		return
+	}
+	data, merr := json.Marshal(status)
 	if merr != nil { // cannot happen
 		data = fmt.Appendf(nil, "%v", merr)
 	}
-	_, _ = to.Write(data)
+	_, _ = c.status.Write(data)
 }

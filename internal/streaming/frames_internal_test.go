@@ -1,4 +1,4 @@
-package streams
+package streaming
 
 import (
 	"bytes"
@@ -100,8 +100,8 @@ func (gone) SetWriteDeadline(time.Time) error { return net.ErrClosed }
 // The goroutine of the library that closes a connection ends with it.
 func TestCloseOfAClosedConnection(t *testing.T) {
 	t.Parallel()
-	require.NoError(t, newSPDYConn(gone{}).Close())
-	require.NoError(t, (&clientConn{Conn: gone{}, s: &session{linger: time.Second}}).Close())
+	require.NoError(t, newSPDYConn(gone{}, spdyFrames).Close())
+	require.NoError(t, (&clientConn{Conn: gone{}, s: &Session{server: New(Options{})}}).Close())
 }
 
 // Headers of a few kilobytes are megabytes when they are decompressed, those of 16 MiB gigabytes.

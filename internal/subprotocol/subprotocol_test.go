@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"go.uber.org/goleak"
 
-	"github.com/kubeletkit/kubeletkit/server/internal/subprotocol"
+	"github.com/kubeletkit/kubeletkit/internal/subprotocol"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
