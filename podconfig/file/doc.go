@@ -31,7 +31,8 @@
 //     file.
 //   - A file is reported as broken only if it has not been written to for a quarter of
 //     a second. It may be half written.
-//   - Each problem is reported once while it lasts, and so is its end.
+//   - Each problem is reported once while it lasts, and so is its end. A file without a
+//     readable pod is a problem of each of its last valid pods.
 //   - A path that does not exist holds no pods. With [Options.Await] it delivers nothing
 //     until it has existed. A path that cannot be read delivers nothing.
 //   - An immutable secret or config map does not change while its file exists. A file

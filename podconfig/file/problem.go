@@ -27,7 +27,10 @@ func (s *state) report(key, path string, err error) {
 		s.opts.Logger.Info("Problem with manifests is gone", "path", path)
 	default:
 		s.problems[key] = err.Error()
-		s.sink.Reject(podOf(err), fmt.Errorf("problem with manifests in %s: %w; %s", path, err, s.effect(key, path)))
+		rejection := fmt.Errorf("problem with manifests in %s: %w; %s", path, err, s.effect(key, path))
+		for _, pod := range s.podsOf(key, err) {
+			s.sink.Reject(pod, rejection)
+		}
 	}
 	if s.opts.Problem != nil {
 		s.opts.Problem(path, err)
@@ -49,19 +52,26 @@ func (s *state) effect(key, path string) string {
 	}
 }
 
-// podOf returns the pod that cannot be delivered because of the error, if it names one.
-func podOf(err error) (pod runtime.PodRef) {
+// podsOf returns the pods that the error is about: the pod that it names, or if the key is the path of a file, those of its
+// last valid content. If there are none, it returns one zero pod.
+func (s *state) podsOf(key string, err error) []runtime.PodRef {
 	var (
 		invalid  *manifest.InvalidError
 		conflict *conflictError
 	)
-	switch {
+	switch m := s.files[key]; {
 	case errors.As(err, &invalid):
-		return invalid.Pod
+		return []runtime.PodRef{invalid.Pod}
 	case errors.As(err, &conflict):
-		return conflict.pod
+		return []runtime.PodRef{conflict.pod}
+	case m != nil && len(m.pods) > 0:
+		refs := make([]runtime.PodRef, len(m.pods))
+		for i, pod := range m.pods {
+			refs[i] = runtime.RefOf(pod)
+		}
+		return refs
 	}
-	return pod
+	return []runtime.PodRef{{}}
 }
 
 // reportConflicts reports the conflicts, by path, and the end of the conflicts that

@@ -277,6 +277,25 @@ func TestPanicIsAProblemOfItsFile(t *testing.T) {
 	assert.Empty(t, logged, "the mux logs it")
 }
 
+// An edit that cannot be parsed is rejected for the pods that the file had.
+func TestABrokenEditIsOneOfItsPods(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "a.yaml")
+	s, scan := drive(t, path, Options{})
+	sink := fake.NewSink("n", nil)
+	s.sink = sink
+	write(t, path, manifestOf("x", "1")+"---\n"+manifestOf("y", "1"))
+	scan()
+	write(t, path, "[")
+	scan()
+	rejected := sink.Rejected()
+	require.Len(t, rejected, 2)
+	for i, name := range []string{"x-n", "y-n"} {
+		assert.Equal(t, name, rejected[i].Pod.Name)
+		assert.ErrorContains(t, rejected[i].Err, "the last valid content stays")
+	}
+}
+
 func TestObjectsOfFiles(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
