@@ -77,20 +77,15 @@ func (s *shared[T]) ahead() time.Duration {
 	return min(ahead, s.period/2)
 }
 
-// prepare reads the value, unless it is being read. If the period of the last read is not over,
-// prepare returns the rest of it.
+// prepare reads the value. If the period of the last read is not over, prepare returns the rest of it.
 func (s *shared[T]) prepare(ctx context.Context) (wait time.Duration) {
-	now := time.Now()
 	s.mu.Lock()
 	if s.last != nil {
-		wait = s.last.began.Add(s.period).Sub(now)
+		wait = time.Until(s.last.began.Add(s.period))
 	}
-	if wait > 0 || s.running != nil {
-		s.mu.Unlock()
-		return wait
-	}
-	run := s.begin(now)
 	s.mu.Unlock()
-	_ = runtime.Recover(func() error { s.lead(ctx, run); return nil }) // the callers get errPanicked
-	return 0
+	if wait <= 0 {
+		_ = runtime.Recover(func() error { _, err := s.next(ctx); return err }) // the callers read it themselves
+	}
+	return max(wait, 0)
 }

@@ -2,9 +2,10 @@ package stats
 
 import (
 	"context"
-	"errors"
 	"sync"
 	"time"
+
+	"github.com/kubeletkit/kubeletkit/internal/flow"
 )
 
 // shared is a value that is read on request, at most once a period, for all callers. For callers
@@ -15,19 +16,22 @@ type shared[T any] struct {
 	// period is how long a value, or an error, is returned again. timeout bounds a read.
 	period, timeout time.Duration
 
+	reads flow.Shares[*reading[T]]
+
 	mu sync.Mutex
-	// last is the last completed read, nil before the first; running is the one in progress.
-	last, running *reading[T]
-	forecast      forecast
+	// last is the last completed read, nil before the first.
+	last *reading[T]
+	// used means that a caller has asked for the next read.
+	used     bool
+	forecast forecast
 }
 
 func newShared[T any](period, timeout time.Duration, read func(ctx context.Context) (T, error)) *shared[T] {
 	return &shared[T]{read: read, period: period, timeout: timeout, forecast: forecast{next: make(chan time.Time, 1)}}
 }
 
-// reading is a read. All but done may be read when done is closed.
+// reading is a completed read.
 type reading[T any] struct {
-	done  chan struct{}
 	value T
 	err   error
 	// began is when it began, and took its duration.
@@ -35,76 +39,58 @@ type reading[T any] struct {
 	took  time.Duration
 	// used means that a caller has asked for it. shared.mu guards it.
 	used bool
-	// gaveUp means that its caller gave up, so that the error is not that of others.
-	gaveUp bool
 }
 
 // get returns the value. The first caller reads it in its own goroutine, and the others wait
 // for it; if that caller gives up, one of them reads it again.
-func (s *shared[T]) get(ctx context.Context) (T, error) {
-	for {
-		run, mine := s.current()
-		if mine {
-			s.lead(ctx, run)
-			return run.value, run.err
-		}
-		select {
-		case <-run.done:
-			if !run.gaveUp {
-				return run.value, run.err
-			}
-		case <-ctx.Done():
-			var none T
-			return none, context.Cause(ctx)
-		}
-	}
-}
-
-// current returns the last read if it is not older than the period, else the one in progress. If
-// there is none, it returns a new one, and mine is true: the caller has to lead it.
-func (s *shared[T]) current() (run *reading[T], mine bool) {
+func (s *shared[T]) get(ctx context.Context) (none T, _ error) {
 	now := time.Now()
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	switch {
-	case s.last != nil && now.Sub(s.last.began) < s.period:
-		run = s.last
-	case s.running != nil:
-		run = s.running
-	default:
-		run, mine = s.begin(now), true
+	run, used := s.last, &s.used
+	if s.fresh(now) {
+		used = &run.used
+	} else {
+		run = nil
 	}
-	if !run.used {
-		run.used = true
+	if !*used {
+		*used = true
 		s.forecast.caller(now)
 	}
-	return run, mine
+	s.mu.Unlock()
+	if run == nil {
+		var err error
+		if run, err = s.next(ctx); err != nil {
+			return none, err
+		}
+	}
+	return run.value, run.err
 }
 
-// begin returns a new read in progress. s.mu is held.
-func (s *shared[T]) begin(now time.Time) *reading[T] {
-	s.running = &reading[T]{done: make(chan struct{}), began: now}
-	return s.running
+// fresh reports whether the last read is not older than the period. s.mu is held.
+func (s *shared[T]) fresh(now time.Time) bool {
+	return s.last != nil && now.Sub(s.last.began) < s.period
 }
 
-var errPanicked = errors.New("reading the usage panicked")
-
-func (s *shared[T]) lead(ctx context.Context, run *reading[T]) {
-	run.err, run.gaveUp = errPanicked, true
-	defer func() {
+// next returns the read in progress, or one that has ended meanwhile. If there is none, it reads.
+func (s *shared[T]) next(ctx context.Context) (*reading[T], error) {
+	return s.reads.Do(ctx, "reading the usage", "", func(func() int) (*reading[T], error) {
+		run := &reading[T]{began: time.Now()}
+		s.mu.Lock()
+		last, fresh := s.last, s.fresh(run.began)
+		s.mu.Unlock()
+		if fresh {
+			return last, nil
+		}
+		rctx, cancel := context.WithTimeout(ctx, s.timeout)
+		defer cancel()
+		run.value, run.err = s.read(rctx)
+		run.took = time.Since(run.began)
+		if ctx.Err() != nil { // something may be missing in the value
+			return nil, context.Cause(ctx)
+		}
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		s.running = nil
-		run.took = time.Since(run.began)
-		if !run.gaveUp {
-			s.last = run
-		}
-		close(run.done)
-	}()
-	rctx, cancel := context.WithTimeout(ctx, s.timeout)
-	defer cancel()
-	run.value, run.err = s.read(rctx)
-	if run.gaveUp = ctx.Err() != nil; run.gaveUp { // and something may be missing in the value
-		run.err = context.Cause(ctx)
-	}
+		s.last, run.used, s.used = run, s.used, false
+		return run, nil
+	})
 }

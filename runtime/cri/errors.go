@@ -3,7 +3,6 @@ package cri
 import (
 	"context"
 	"errors"
-	"fmt"
 	"regexp"
 	"strings"
 	"sync"
@@ -156,14 +155,4 @@ func call[Q, R any](
 	}
 	r.metrics.Call("Called", func(m Metrics) { m.Called(Call{Method: name, Took: time.Since(began), Err: err}) })
 	return resp, err
-}
-
-// ended returns the error of a context that has ended, with its cause if that is
-// different.
-func ended(ctx context.Context) error {
-	err, cause := ctx.Err(), context.Cause(ctx)
-	if cause == err {
-		return err
-	}
-	return fmt.Errorf("%w: %w", err, cause)
 }

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/kubeletkit/kubeletkit/internal/flow"
 )
 
 // maxHold is how long a call keeps its place in a gate, and maxStop how long the end of a pod
@@ -87,7 +89,7 @@ func newGate(size int) *gate { return &gate{size: size, room: size} }
 // must be called and may be called more than once.
 func (g *gate) enter(ctx context.Context, p priority, steps ...step) (leave func(), err error) {
 	if ctx.Err() != nil {
-		return nil, ended(ctx)
+		return nil, flow.Ended(ctx)
 	}
 	w := &waiter{weight: min(steps[0].weight, g.size), since: time.Now(), pass: make(chan struct{})}
 	g.mu.Lock()
@@ -105,7 +107,7 @@ func (g *gate) enter(ctx context.Context, p priority, steps ...step) (leave func
 			g.room += w.weight
 			g.admit()
 		}
-		return nil, ended(ctx)
+		return nil, flow.Ended(ctx)
 	}
 	shrink := func(to int) {
 		g.mu.Lock()

@@ -57,7 +57,7 @@ func (r *Runtime) runHook(ctx context.Context, h *hook) error {
 		return r.runHTTPHook(ctx, h)
 	case h.handler.Sleep != nil:
 		if !flow.Sleep(ctx, podspec.Seconds(h.handler.Sleep.Seconds)) {
-			return fmt.Errorf("sleep: %w", ended(ctx))
+			return fmt.Errorf("sleep: %w", flow.Ended(ctx))
 		}
 		return nil
 	case h.handler.TCPSocket != nil:

@@ -12,6 +12,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	criv1 "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/kubeletkit/kubeletkit/internal/flow"
 	"github.com/kubeletkit/kubeletkit/podspec"
 	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/runtime/plan"
@@ -59,7 +60,7 @@ func (r *Runtime) stopPod(ctx context.Context, req runtime.PodKill, ref runtime.
 	about := "pod " + ref.String()
 	errs := r.stopContainers(ctx, req, ref, gate)
 	if ctx.Err() != nil {
-		return errors.Join(append(errs, fmt.Errorf("%s: stopping it: %w", about, ended(ctx)))...)
+		return errors.Join(append(errs, fmt.Errorf("%s: stopping it: %w", about, flow.Ended(ctx)))...)
 	}
 	// Dead sandboxes too: only this releases their network resources.
 	leave := len(errs) == 0 && req.Removed && req.Pod != nil && !hasHostPorts(req.Pod) && r.index.watched()
@@ -202,7 +203,7 @@ func (r *Runtime) stopContainer(ctx context.Context, stop *containerStop) error 
 		}
 	}
 	if ctx.Err() != nil {
-		return fmt.Errorf("%s: stopping it: %w", about, ended(ctx))
+		return fmt.Errorf("%s: stopping it: %w", about, flow.Ended(ctx))
 	}
 	// CRI's timeout is in whole seconds; it is rounded up.
 	left := max(0, int64((time.Until(end)+time.Second-1)/time.Second))

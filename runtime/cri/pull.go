@@ -86,7 +86,7 @@ func (p *puller) acquire(ctx context.Context) (release func(), err error) {
 		token := p.rate.Reserve() // Wait fails at once if ctx has a deadline that is too early
 		if !flow.Sleep(ctx, token.Delay()) {
 			token.Cancel()
-			return nil, ended(ctx)
+			return nil, flow.Ended(ctx)
 		}
 	}
 	if p.slots == nil {
@@ -96,7 +96,7 @@ func (p *puller) acquire(ctx context.Context) (release func(), err error) {
 	case p.slots <- struct{}{}:
 		return func() { <-p.slots }, nil
 	case <-ctx.Done():
-		return nil, ended(ctx)
+		return nil, flow.Ended(ctx)
 	}
 }
 
@@ -434,6 +434,6 @@ func (i *images) get(ctx context.Context, key imageKey) (translate.Image, error)
 	case <-job.done:
 		return job.image, job.err
 	case <-ctx.Done():
-		return translate.Image{}, waitFor(reasonImagePull, ended(ctx))
+		return translate.Image{}, waitFor(reasonImagePull, flow.Ended(ctx))
 	}
 }

@@ -173,7 +173,7 @@ type Runtime struct {
 	left    sandboxSet
 	removal removal
 	// stops and removals are those in progress, by the ID of the sandbox or container.
-	stops, removals shares[struct{}]
+	stops, removals flow.Shares[struct{}]
 	// lists are those of inspections that need one. A runtime reads all pods also for a list of one
 	// pod, so a list for each of n pods would cost the square of n.
 	lists *series[podLists]

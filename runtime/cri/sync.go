@@ -13,6 +13,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	criv1 "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/kubeletkit/kubeletkit/internal/flow"
 	"github.com/kubeletkit/kubeletkit/internal/safefile"
 	"github.com/kubeletkit/kubeletkit/podspec"
 	"github.com/kubeletkit/kubeletkit/runtime"
@@ -216,7 +217,7 @@ func (s *podSync) start(ctx context.Context, acts plan.Actions) error {
 	var errs []error
 	for i := range acts.Start {
 		if ctx.Err() != nil {
-			return errors.Join(append(errs, fmt.Errorf("%s: starting its containers: %w", s.about, ended(ctx)))...)
+			return errors.Join(append(errs, fmt.Errorf("%s: starting its containers: %w", s.about, flow.Ended(ctx)))...)
 		}
 		st := &acts.Start[i]
 		began := time.Now()
@@ -383,7 +384,7 @@ func (s *podSync) fetchImages(ctx context.Context, starts []plan.Start) {
 				defer func() { <-places }()
 				res.image, res.err = s.r.ensureImage(ctx, job)
 			case <-ctx.Done():
-				res.err = waitFor(reasonImagePull, ended(ctx))
+				res.err = waitFor(reasonImagePull, flow.Ended(ctx))
 			}
 		})
 	}

@@ -12,25 +12,6 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestPanicEndsASharedRun shows that who recovers from a panic finds no run that never
-// ends.
-func TestPanicEndsASharedRun(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var s shares[struct{}]
-		leads, followed := make(chan struct{}), make(chan error, 1)
-		go func() {
-			defer func() { recover() }()
-			_ = once(t.Context(), &s, "pod p", "key", func() error { <-leads; panic("oops") })
-		}()
-		synctest.Wait()
-		go func() { followed <- once(t.Context(), &s, "pod p", "key", func() error { return nil }) }()
-		synctest.Wait()
-		close(leads)
-		assert.NoError(t, <-followed)
-		assert.NoError(t, once(t.Context(), &s, "pod p", "key", func() error { return nil }))
-	})
-}
-
 // Inspections that come while a list is under way share the next one, so that n of them take
 // two lists.
 func TestInspectionsShareLists(t *testing.T) {
