@@ -180,10 +180,10 @@ func (e *earlyReferences) setListed() {
 	e.listed, e.refs = true, nil
 }
 
-// look reports whether a pod of the API server may refer to the object although the cache of API
+// mayRefer reports whether a pod of the API server may refer to the object although the cache of API
 // objects has no such pod: a restored one does, or any may, because they are not known yet.
 // complete means that no other pod refers to it either.
-func (e *earlyReferences) look(ref objects.Ref) (refers, complete bool) {
+func (e *earlyReferences) mayRefer(ref objects.Ref) (refers, complete bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	_, refers = e.refs[ref]
@@ -250,7 +250,7 @@ func checkedLookup[T object](ctx context.Context, c checkedObjects, ref objects.
 // refers reports whether a pod of the API server refers to the object, or one that is not known
 // yet may.
 func (n *Node) refers(ref objects.Ref) bool {
-	early, _ := n.early.look(ref)
+	early, _ := n.early.mayRefer(ref)
 	return early || n.objects.Refers(ref)
 }
 
@@ -272,7 +272,7 @@ func (s *split) ConfigMap(ctx context.Context, namespace, name string) (*v1.Conf
 }
 
 func splitLookup[T object](ctx context.Context, s *split, ref objects.Ref, api, local func(ctx context.Context, namespace, name string) (T, error)) (T, error) {
-	refers, complete := s.early.look(ref) // before the lookup: what is not referenced later may be referenced
+	refers, complete := s.early.mayRefer(ref) // before the lookup: what is not referenced later may be referenced
 	object, err := api(ctx, ref.Namespace, ref.Name)
 	if !errors.Is(err, objectcache.ErrNotReferenced) {
 		return object, err

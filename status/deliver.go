@@ -51,16 +51,16 @@ func (m *Store) Run(ctx context.Context) error {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for ctx.Err() == nil {
-		m.expire(time.Now())
-		for d := m.next(time.Now()); d != nil; d = m.next(time.Now()) {
+		due, next := m.step(time.Now())
+		for _, d := range due {
 			calls.Go(func() {
 				result, err := m.deliver(ctx, d)
 				m.done(d, result, err, time.Now())
 			})
 		}
 		timer.Stop()
-		if at, ok := m.nextTimer(); ok {
-			timer.Reset(time.Until(at))
+		if !next.IsZero() {
+			timer.Reset(time.Until(next))
 		}
 		select {
 		case <-ctx.Done():
@@ -115,48 +115,33 @@ func (m *Store) deliver(ctx context.Context, d *delivery) (result Result, err er
 	return result, err
 }
 
-// expire handles the timers that have fired: the ends of back-offs, and calls that hang
-// from now on, which it logs.
-func (m *Store) expire(now time.Time) {
+// step handles the timers that have fired, and returns the calls that are to be made now, and the time of the next
+// timer, zero if there is none. It logs calls that hang from now on.
+func (m *Store) step(now time.Time) (due []*delivery, next time.Time) {
 	m.mu.Lock()
 	defer m.unlock()
-	hung, hanging := m.calls.expire(now), len(m.calls.hung)
-	for _, r := range hung {
-		since := r.since
-		m.effects.Add(func() {
-			m.log.Error(nil, "Delivery hangs: the sink has not returned although its deadline has passed; the pod waits, others go on",
-				"pod", r.ref, "since", since, "timeout", m.timeout, "hanging", hanging)
-		})
-	}
-	if len(hung) > 0 {
+	hung := m.calls.expire(now)
+	if hanging := len(m.calls.hung); len(hung) > 0 {
+		for _, r := range hung {
+			since := r.since
+			m.effects.Add(func() {
+				m.log.Error(nil, "Delivery hangs: the sink has not returned although its deadline has passed; the pod waits, others go on",
+					"pod", r.ref, "since", since, "timeout", m.timeout, "hanging", hanging)
+			})
+		}
 		m.effects.Add(func() { m.reportHanging(hanging) })
 	}
+	for r := m.calls.next(now, now.Add(m.timeout+hangGrace)); r != nil; r = m.calls.next(now, now.Add(m.timeout+hangGrace)) {
+		i := r.due()
+		due = append(due, &delivery{r: r, i: i, end: !i.undelivered(), pod: i.pod, status: i.out, version: i.version, changed: i.changed})
+		i.changed = time.Time{}
+	}
+	return due, m.calls.nextTimer()
 }
 
 // reportHanging reports the number of calls that hang.
 func (m *Store) reportHanging(n int) {
 	m.metrics.Call("DeliveriesHanging", func(m Metrics) { m.DeliveriesHanging(n) })
-}
-
-// next returns the call that is to be made now, nil if there is none.
-func (m *Store) next(now time.Time) *delivery {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	r := m.calls.next(now, now.Add(m.timeout+hangGrace))
-	if r == nil {
-		return nil
-	}
-	i := r.due()
-	d := &delivery{r: r, i: i, end: !i.undelivered(), pod: i.pod, status: i.out, version: i.version, changed: i.changed}
-	i.changed = time.Time{}
-	return d
-}
-
-// nextTimer returns the time at which expire has something to do.
-func (m *Store) nextTimer() (at time.Time, ok bool) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.calls.nextTimer()
 }
 
 // done handles the result of a call.

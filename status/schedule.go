@@ -200,15 +200,15 @@ func (s *schedule) expire(now time.Time) (hung []*record) {
 	return hung
 }
 
-// nextTimer returns the time at which expire has something to do.
-func (s *schedule) nextTimer() (at time.Time, ok bool) {
+// nextTimer returns the time at which expire has something to do; zero if there is none.
+func (s *schedule) nextTimer() (at time.Time) {
 	if len(s.timers) > 0 {
-		at, ok = s.timers[0].at, true
+		at = s.timers[0].at
 	}
-	if b := &s.breaker; b.open && len(b.parked) > 0 && (!ok || b.probeAt.Before(at)) {
-		at, ok = b.probeAt, true
+	if b := &s.breaker; b.open && len(b.parked) > 0 && (at.IsZero() || b.probeAt.Before(at)) {
+		at = b.probeAt
 	}
-	return at, ok
+	return at
 }
 
 // timers is a heap of records by call.at.

@@ -74,14 +74,3 @@ func hasCause(s *metav1.Status, t metav1.CauseType, field string) bool {
 	}
 	return false
 }
-
-// fields returns the fields that the server has refused, for a log.
-func fields(err error) (out []string) {
-	var status apierrors.APIStatus
-	if errors.As(err, &status) && status.Status().Details != nil {
-		for _, c := range status.Status().Details.Causes {
-			out = append(out, c.Field)
-		}
-	}
-	return out
-}

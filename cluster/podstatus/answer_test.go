@@ -44,7 +44,4 @@ func TestAnswers(t *testing.T) {
 	} {
 		assert.Equal(t, c.want, answerOf(fmt.Errorf("wrapped: %w", c.err)), name)
 	}
-	err := apierrors.NewInvalid(kind, "web", field.ErrorList{field.Invalid(field.NewPath("status", "podIPs"), "x", "no address")})
-	assert.Equal(t, []string{"status.podIPs"}, fields(err))
-	assert.Empty(t, fields(errors.New("x")))
 }

@@ -34,7 +34,7 @@ type entry struct {
 	refusedAt time.Time
 	// holdUntil is the time until which statuses are held back; zero if none was since the last write.
 	holdUntil time.Time
-	// deleted is the UID of the API object that was deleted successfully.
+	// deleted is the UID of the API object that was deleted successfully. The watch may still have it.
 	deleted types.UID
 	// resends limits the writes of a status that another writer overwrites; nil before the first.
 	resends *rate.Limiter

@@ -75,7 +75,7 @@ func (s *Sink) syncMirror(ctx context.Context, e *entry) (wait time.Duration, er
 	}
 	watched, _ := s.pods.ByName(e.name.Namespace, e.name.Name)
 	obj := s.known(e, watched)
-	if obj != nil && podspec.IsMirror(obj) && !usable(obj, e.pod, e.own) {
+	if obj != nil && podspec.IsMirror(obj) && (obj.UID == e.deleted || !usable(obj, e.pod, e.own)) {
 		if err := s.removeOnce(ctx, e, obj); err != nil {
 			return 0, err
 		}

@@ -34,7 +34,9 @@ func TestRefusedStatus(t *testing.T) {
 				field.ErrorList{field.Invalid(field.NewPath("status", "podIPs"), "x", "no address")})), nil
 		}
 		r.api.Before(refuses)
-		require.ErrorIs(t, r.try(pod, running(true)), status.ErrRefused)
+		err := r.try(pod, running(true))
+		require.ErrorIs(t, err, status.ErrRefused)
+		require.ErrorContains(t, err, "status.podIPs")
 		assert.Len(t, r.writes(), 1)
 		r.api.Update("default", "web", func(pod *v1.Pod) { pod.Labels = map[string]string{"a": "b"} })
 		time.Sleep(1900 * time.Millisecond)

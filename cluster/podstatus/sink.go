@@ -108,6 +108,8 @@ type Sink struct {
 	// requests has the pods whose status WatchReceiver requests to be delivered again.
 	requests map[types.UID]struct{}
 	strays   map[types.UID]*stray
+	// ended has the mirror pod that PodGone has deleted last for each name, until the watch removes it.
+	ended map[types.NamespacedName]types.UID
 }
 
 var (
@@ -146,7 +148,7 @@ func New(client kubernetes.Interface, pods Pods, opts Options) (*Sink, error) {
 	return &Sink{
 		client: client, pods: pods, opts: opts, log: opts.Logger, limit: rate.NewLimiter(limit, opts.Burst), wake: make(chan struct{}, 1),
 		entries: map[types.UID]*entry{}, static: map[types.NamespacedName]types.UID{},
-		requests: map[types.UID]struct{}{}, strays: map[types.UID]*stray{},
+		requests: map[types.UID]struct{}{}, strays: map[types.UID]*stray{}, ended: map[types.NamespacedName]types.UID{},
 	}, nil
 }
 
@@ -178,7 +180,7 @@ func (s *Sink) latest(pod *v1.Pod, own *v1.PodStatus) (e *entry, replaced bool) 
 		e, replaced = nil, true
 	}
 	if e == nil {
-		e = &entry{uid: pod.UID, static: podspec.IsStatic(pod), name: nameOf(pod)}
+		e = &entry{uid: pod.UID, static: podspec.IsStatic(pod), name: nameOf(pod), deleted: s.ended[nameOf(pod)]}
 		s.entries[pod.UID] = e
 	}
 	if e.static && (e.own == nil || s.static[e.name] == "") {
@@ -227,14 +229,22 @@ func (s *Sink) PodGone(ctx context.Context, ref runtime.PodRef, _ *v1.PodStatus)
 		if err := s.remove(ctx, mirror); err != nil {
 			return err
 		}
-	}
-	if e != nil {
 		s.mu.Lock()
-		s.forget(e)
+		s.ended[name] = mirror.UID
 		s.mu.Unlock()
 	}
-	if obj, ok := s.pods.ByUID(ref.UID); ok {
-		s.addStray(obj)
+	_, watched := s.pods.ByName(name.Namespace, name.Name)
+	obj, isPod := s.pods.ByUID(ref.UID)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !watched { // its event came before
+		delete(s.ended, name)
+	}
+	if e != nil {
+		s.forget(e)
+	}
+	if isPod {
+		s.addStrayLocked(obj)
 	}
 	return nil
 }
@@ -284,6 +294,9 @@ func (s *Sink) entryOf(obj *v1.Pod) *entry {
 
 func (s *Sink) objectRemoved(obj *v1.Pod) {
 	delete(s.strays, obj.UID)
+	if s.ended[nameOf(obj)] == obj.UID {
+		delete(s.ended, nameOf(obj))
+	}
 	if static, ok := s.static[nameOf(obj)]; ok {
 		s.request(static) // the name is free for a mirror pod
 	}

@@ -141,10 +141,12 @@ func (s *Sink) deleteStray(ctx context.Context, uid types.UID) {
 	var err error
 	mayDelete := ok && (podspec.IsMirror(obj) && s.opts.Orphaned(obj.Namespace, obj.Name) || !podspec.IsMirror(obj) && s.opts.Ended(uid))
 	if mayDelete {
-		err = s.remove(ctx, obj)
-	}
-	if err != nil && ctx.Err() == nil {
-		s.log.Error(err, "An API object without a pod cannot be deleted, trying again")
+		switch err = s.remove(ctx, obj); {
+		case err == nil:
+			s.log.Info("Deleted an API object without a pod", "pod", nameOf(obj).String(), "uid", uid)
+		case ctx.Err() == nil:
+			s.log.Error(err, "An API object without a pod cannot be deleted, trying again")
+		}
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -71,6 +71,9 @@ func (s *Sink) removeOnce(ctx context.Context, e *entry, obj *v1.Pod) error {
 	if err := s.remove(ctx, obj); err != nil {
 		return err
 	}
+	if e.static {
+		s.log.Info("Deleted a mirror pod that is out of date", "pod", e.String())
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	e.deleted = obj.UID
