@@ -158,16 +158,10 @@ func isObject(tree any) bool {
 	}
 }
 
-// canonicalJSON appends a tree as JSON with sorted keys, byte for byte as encoding/json
+// write appends a tree as JSON with sorted keys, byte for byte as encoding/json
 // writes it, because UIDs are derived from it. It omits the member named without of the
 // object at the top. If the buffer would exceed limit bytes, it returns [ErrTooLarge]: a
 // few YAML aliases can stand for much text.
-func canonicalJSON(buf []byte, tree any, without string, limit int) ([]byte, error) {
-	w := &jsonWriter{buf: buf, limit: limit}
-	err := w.write(tree, without)
-	return w.buf, err
-}
-
 func (w *jsonWriter) write(tree any, without string) error {
 	if err := w.value(tree, without); err != nil {
 		return err

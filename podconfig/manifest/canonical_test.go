@@ -18,7 +18,7 @@ func TestBombTakesNoMemory(t *testing.T) {
 	require.NoError(t, err)
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
-	_, err = canonicalJSON(nil, tree, "", MaxSize)
+	_, err = canonicalJSON(tree)
 	runtime.ReadMemStats(&after)
 	require.ErrorIs(t, err, ErrTooLarge)
 	assert.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(10*MaxSize))
@@ -40,7 +40,7 @@ func FuzzCanonicalJSON(f *testing.F) {
 		tree, err := parse(document{data, 1}, func(err error) error { return err })
 		if err == nil {
 			var got []byte
-			if got, err = canonicalJSON(nil, tree, "", MaxSize); err == nil {
+			if got, err = canonicalJSON(tree); err == nil {
 				require.NoError(t, wantErr)
 				require.Equal(t, string(want), string(got))
 				return
@@ -50,4 +50,10 @@ func FuzzCanonicalJSON(f *testing.F) {
 			require.ErrorIs(t, err, ErrTooLarge)
 		}
 	})
+}
+
+func canonicalJSON(tree any) ([]byte, error) {
+	w := &jsonWriter{limit: MaxSize}
+	err := w.write(tree, "")
+	return w.buf, err
 }

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"google.golang.org/grpc/status"
+
+	"github.com/kubeletkit/kubeletkit/internal/flow"
 )
 
 // Fault is a fault of calls. Several faults can strike one call, in the order in which
@@ -80,14 +82,10 @@ func strike(ctx context.Context, faults []*fault, late bool) error {
 
 // pause waits, or returns the error of a context that ends before.
 func pause(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
+	if !flow.Sleep(ctx, d) {
 		return status.FromContextError(ctx.Err()).Err()
 	}
+	return nil
 }
 
 // Inject applies the fault to calls that begin from now on, until remove is called.
