@@ -19,9 +19,10 @@ func (s *Sink) call(ctx context.Context, f func(ctx context.Context) error) erro
 	return f(ctx)
 }
 
-// remove deletes the API object without a grace period. It is no error if it is gone. After a
-// conflict it is read: either its UID is not that of the precondition, or there were too many
-// writers at once.
+// remove deletes the API object without a grace period. It is no error if it is gone. Only a read
+// proves that: the admission plugin NodeRestriction answers 404 to a deletion while its own list of
+// pods is not complete, and after a conflict either the UID is not that of the precondition, or there
+// were too many writers at once.
 func (s *Sink) remove(ctx context.Context, obj *v1.Pod) error {
 	err := s.call(ctx, func(ctx context.Context) error {
 		return s.client.CoreV1().Pods(obj.Namespace).Delete(ctx, obj.Name, metav1.DeleteOptions{
@@ -33,9 +34,7 @@ func (s *Sink) remove(ctx context.Context, obj *v1.Pod) error {
 		return nil
 	}
 	switch answerOf(err) {
-	case gone:
-		return nil
-	case conflict:
+	case gone, conflict:
 		var now *v1.Pod
 		getErr := s.call(ctx, func(ctx context.Context) (err error) {
 			now, err = s.client.CoreV1().Pods(obj.Namespace).Get(ctx, obj.Name, metav1.GetOptions{})
