@@ -169,6 +169,51 @@ func TestDrain(t *testing.T) {
 	})
 }
 
+// A pod whose stop fails has not ended, although nothing of it seems to run, and although its source or an
+// earlier agent has forgotten it.
+func TestDrainOfAPodThatCannotBeStopped(t *testing.T) {
+	for name, orphan := range map[string]bool{"terminating": false, "orphan": true} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			synctest.Test(t, func(t *testing.T) {
+				below := fake.New(fake.Options{})
+				rt := &unstoppable{Runtime: below}
+				start := func() *node { return startNodeWith(t, dir, below, func(o *kubeletkit.Options) { o.Runtime = rt }) }
+				n := start()
+				n.source.Set(makePod("web"))
+				n.after(5 * time.Second)
+				if orphan {
+					n.stop(t)
+					n = start()
+				}
+				rt.fails.Store(true)
+				n.source.Set()
+				n.after(time.Minute)
+				ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+				defer cancel()
+				assert.ErrorContains(t, n.Drain(ctx), "1 pods still run")
+				rt.fails.Store(false)
+				assert.NoError(t, n.Drain(t.Context()))
+				n.stop(t)
+			})
+		})
+	}
+}
+
+// unstoppable is a runtime that ends the processes of pods, and fails.
+type unstoppable struct {
+	runtime.Runtime
+	fails atomic.Bool
+}
+
+func (u *unstoppable) KillPod(ctx context.Context, req runtime.PodKill) error {
+	err := u.Runtime.KillPod(ctx, req)
+	if err == nil && u.fails.Load() {
+		err = errors.New("no space left on device")
+	}
+	return err
+}
+
 // Receivers of events may call the agent, also while an update starts a pod and a Drain
 // waits for that update.
 func TestAnEventMaySyncAPodDuringADrain(t *testing.T) {

@@ -25,8 +25,12 @@ func (a *Agent) Drain(ctx context.Context) error {
 	a.parts.PodWorkers.Drain()
 	tick := time.NewTicker(lookPeriod)
 	defer tick.Stop()
+	left := 0 // as of the last list
 	for {
-		left, err := a.endPods(ctx)
+		now, err := a.endPods(ctx)
+		if err == nil {
+			left = now
+		}
 		if left == 0 && err == nil {
 			return nil
 		}
@@ -59,11 +63,13 @@ func (a *Agent) endPods(ctx context.Context) (left int, err error) {
 		return 0, err
 	}
 	for _, pod := range listed {
-		if !pod.Running() {
+		st := workers.State(pod.UID)
+		ending := st.Known() && !st.Terminated() // it may fail to stop although nothing of it seems to run
+		if !ending && !pod.Running() {
 			continue
 		}
 		left++
-		if !workers.State(pod.UID).Known() {
+		if !st.Known() {
 			workers.UpdatePod(podworkers.Update{Type: podworkers.Kill, Orphan: pod})
 		}
 	}

@@ -1,6 +1,7 @@
 package kubeletkit
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -14,11 +15,11 @@ import (
 // lockRoot makes the root directory and locks it for this agent. It refuses a directory to
 // which other users can write: they could plant records of pods and processes. The lock ends with
 // the process, however it ends.
-func lockRoot(dir string) (unlock func(), err error) {
+func lockRoot(ctx context.Context, dir string) (unlock func(), err error) {
 	if err := safefile.MakeDir(dir, 0o750); err != nil {
 		return nil, fmt.Errorf("making the root directory: %w", err)
 	}
-	f, err := safefile.Lock(filepath.Join(dir, "lock"))
+	f, err := safefile.LockSoon(ctx, filepath.Join(dir, "lock"))
 	if errors.Is(err, safefile.ErrLocked) {
 		return nil, fmt.Errorf("root directory %s is in use by another agent; stop it, or give this one a directory of its own: %w", dir, err)
 	}
@@ -37,11 +38,11 @@ const logsLock = ".kubeletkit.lock"
 // with one directory, each would take the logs of the other's pods for those of pods
 // that are gone, and remove them. If this user may not make the directory or write to it,
 // the agent cannot remove anything from it, and goes on without a lock.
-func lockLogs(dir string) (unlock func(), err error) {
+func lockLogs(ctx context.Context, dir string) (unlock func(), err error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil && !notOurs(err) {
 		return nil, fmt.Errorf("making the pod logs directory: %w", err)
 	}
-	f, err := safefile.Lock(filepath.Join(dir, logsLock))
+	f, err := safefile.LockSoon(ctx, filepath.Join(dir, logsLock))
 	switch {
 	case errors.Is(err, safefile.ErrLocked):
 		return nil, fmt.Errorf("pod logs directory %s is in use by another agent, and each would remove the logs of the other's pods; give this one a directory of its own: %w", dir, err)

@@ -22,12 +22,12 @@ func (a *Agent) Run(ctx context.Context) error {
 	if !first {
 		return fmt.Errorf("kubeletkit: %w", runtime.ErrAlreadyRunning)
 	}
-	unlock, err := lockRoot(a.opts.RootDir)
+	unlock, err := lockRoot(ctx, a.opts.RootDir)
 	if err != nil {
 		return fmt.Errorf("kubeletkit: %w", err)
 	}
 	defer unlock()
-	unlockLogs, err := lockLogs(a.parts.Host.PodLogsDir)
+	unlockLogs, err := lockLogs(ctx, a.parts.Host.PodLogsDir)
 	if err != nil {
 		return fmt.Errorf("kubeletkit: %w", err)
 	}

@@ -22,8 +22,8 @@ const (
 	// bodyTimeout is the time that a client may take to send the body of a request.
 	bodyTimeout = 10 * time.Second
 	// maxConns is the maximum number of connections of a port to clients that are not known yet, or
-	// are not allowed what they ask for. Hundreds of sessions may begin at once. A connection of a
-	// stranger takes up to 70 kB.
+	// are not allowed what they ask for, see [nodenet.MaxConns]. Hundreds of sessions may begin at
+	// once. A connection of a stranger takes up to 70 kB.
 	maxConns = 500
 )
 

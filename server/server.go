@@ -51,7 +51,8 @@ type Mirrors interface {
 //
 // Clients of a listener that is not a unix socket are not trusted:
 //
-//   - A port has up to 500 connections. Above that, a new one takes the place of the oldest.
+//   - A port has up to 500 connections, and up to an eighth of the files that the process may have
+//     open (RLIMIT_NOFILE). Above that, a new one takes the place of the oldest.
 //   - A request has 16 KiB of headers at most.
 //   - A client that receives nothing for 30 seconds, or does not send the body of a request in 10,
 //     is disconnected.
@@ -71,12 +72,14 @@ func serve(ctx context.Context, l net.Listener, h http.Handler, config *tls.Conf
 		Handler: h, TLSConfig: config, ErrorLog: errorLog, Protocols: new(http.Protocols),
 		ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 90 * time.Second,
 		BaseContext: func(net.Listener) context.Context { return ctx },
+		// "OPTIONS *" is a request like others, which the handler refuses.
+		DisableGeneralOptionsHandler: true,
 	}
 	srv.Protocols.SetHTTP1(true)
 	if l.Addr().Network() != "unix" {
 		srv.MaxHeaderBytes = maxHeader
 		srv.Handler = distrusting(withBodyDeadline(h))
-		limit := &nodenet.ConnLimit{Max: maxConns}
+		limit := &nodenet.ConnLimit{Max: nodenet.MaxConns(maxConns)}
 		srv.ConnState = limit.Changed
 		srv.ConnContext = func(ctx context.Context, c net.Conn) context.Context {
 			conn := newServerConn(c, limit)

@@ -138,15 +138,34 @@ func (n node) waitingFor(uid types.UID) string {
 	return "starts when its predecessor, a pod of the same name, has ended"
 }
 
-// Ending implements [control.Node]: it returns the pods that are to end and have not ended.
-func (n node) Ending() []string {
-	var names []string
-	for _, pod := range n.Pods() {
-		if st := n.Parts().PodWorkers.State(pod.UID); st.TerminationRequested() && !st.Terminated() {
-			names = append(names, pod.Namespace+"/"+pod.Name)
+// Ending implements [control.Node]. It lists the runtime for orphans when no other pod is left.
+func (n node) Ending(ctx context.Context) []string {
+	var left []string
+	add := func(ref runtime.PodRef) {
+		if st := n.Parts().PodWorkers.State(ref.UID); st.TerminationRequested() && !st.Terminated() {
+			left = append(left, ref.Namespace+"/"+ref.Name+n.whyEnding(ref.UID))
 		}
 	}
-	return names
+	for _, pod := range n.Pods() {
+		add(runtime.RefOf(pod))
+	}
+	if len(left) == 0 {
+		listed, _ := n.Parts().Runtime.ListPods(ctx) // Drain returns the error
+		for _, pod := range listed {
+			add(pod.PodRef)
+		}
+	}
+	return left
+}
+
+// whyEnding returns why the last attempt to end the pod has failed, if one has.
+func (n node) whyEnding(uid types.UID) string {
+	for _, e := range slices.Backward(n.Events(uid)) {
+		if e.Reason == "FailedKillPod" {
+			return " (" + e.Message + ")"
+		}
+	}
+	return ""
 }
 
 // errNoImages means that the agent has no collector of images.

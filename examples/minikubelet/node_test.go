@@ -238,6 +238,47 @@ func TestStopEndsThePodsAndTheAgent(t *testing.T) {
 	b.await("web-n 1/1 Running", "pods")
 }
 
+// A pod that the runtime cannot stop has not ended, and stop says why: also of a pod that only an
+// earlier agent has known.
+func TestStopOfAPodThatCannotBeStopped(t *testing.T) {
+	for name, orphan := range map[string]bool{"desired": false, "orphan": true} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t)
+			b.put("web", "i")
+			b.start()
+			b.await("web-n 1/1 Running", "pods")
+			if orphan {
+				b.stop()
+				b.remove("web")
+			}
+			mend := b.rt.Inject(fake.Fault{Call: "StopPodSandbox", Err: errors.New("no space\aleft"), Late: true})
+			defer mend()
+			if orphan {
+				b.start()
+				b.await("No pods found", "pods")
+			}
+			read, out := io.Pipe()
+			stopped := make(chan error, 1)
+			go func() {
+				err := client.Run(t.Context(), "stop", []string{"--root-dir", b.root}, client.Env{Out: out})
+				stopped <- errors.Join(err, out.Close())
+			}()
+			var said []string
+			for lines := bufio.NewScanner(read); lines.Scan(); {
+				if said = append(said, lines.Text()); strings.Contains(lines.Text(), "left") {
+					mend()
+				}
+			}
+			require.NoError(t, <-stopped)
+			all := strings.Join(said, "\n")
+			assert.Regexp(t, `1 pod is ending: default/web-n \(error killing pod: .*no space\\aleft.*\)\n`, all)
+			assert.Contains(t, all, "All pods have ended.\nThe agent has exited.")
+			require.NoError(t, <-b.ended)
+			b.cancel = nil
+		})
+	}
+}
+
 func TestStopWithoutAnAgent(t *testing.T) {
 	b := newBench(t)
 	assert.Contains(t, b.command("stop"), "no agent with the embedded runtime has run in "+b.root)

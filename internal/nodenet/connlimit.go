@@ -18,6 +18,16 @@ type ConnLimit struct {
 	last uint64 // the number of the connection that began to count last
 }
 
+// MaxConns returns the Max of a server that is to have up to most connections: an eighth of the files
+// that the process may have open, if that is less. So three servers that are full leave the agent
+// more than half of them, to start containers and to answer those that it knows.
+func MaxConns(most int) int {
+	if files := descriptors(); files > 0 && files/8 < uint64(most) {
+		return max(1, int(files/8))
+	}
+	return most
+}
+
 // counted is a connection that counts.
 type counted struct {
 	state  http.ConnState

@@ -1,9 +1,11 @@
 package safefile
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
+	"time"
 )
 
 // ErrLocked means that the file is locked by another process, or by another open
@@ -34,6 +36,30 @@ func Lock(path string) (*os.File, error) {
 		return nil, fmt.Errorf("%s: %w", f.Name(), err)
 	}
 	return f, nil
+}
+
+const (
+	lockWait   = 2 * time.Second       // the maximum time that LockSoon waits
+	lockPeriod = 20 * time.Millisecond // the time between two attempts
+)
+
+// LockSoon is [Lock] for a lock that is held as long as a process runs. It waits up to 2 seconds, and
+// until ctx ends, while the file is locked: the lock of a process that was just killed lasts until the
+// kernel has given its memory back and closed its files.
+func LockSoon(ctx context.Context, path string) (*os.File, error) {
+	ctx, cancel := context.WithTimeout(ctx, lockWait)
+	defer cancel()
+	for {
+		f, err := Lock(path)
+		if !errors.Is(err, ErrLocked) {
+			return f, err
+		}
+		select {
+		case <-ctx.Done():
+			return nil, err
+		case <-time.After(lockPeriod):
+		}
+	}
 }
 
 // Unlock ends the lock and closes the file. To close the file is not enough: a

@@ -4,12 +4,15 @@ package safefile_test
 
 import (
 	"bufio"
+	"context"
 	"fmt"
 	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -50,6 +53,30 @@ func TestLock(t *testing.T) {
 	f, err = safefile.Lock(path)
 	require.NoError(t, err, "the file stays, the lock does not")
 	safefile.Unlock(f)
+}
+
+// The lock of a process that was killed ends soon after it.
+func TestLockSoon(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		path := filepath.Join(t.TempDir(), "lock")
+		held, err := safefile.LockSoon(t.Context(), path)
+		require.NoError(t, err)
+		began := time.Now()
+		_, err = safefile.LockSoon(t.Context(), path)
+		require.ErrorIs(t, err, safefile.ErrLocked)
+		assert.Equal(t, 2*time.Second, time.Since(began))
+
+		ended, cancel := context.WithCancel(t.Context())
+		cancel()
+		_, err = safefile.LockSoon(ended, path)
+		require.ErrorIs(t, err, safefile.ErrLocked)
+		assert.Equal(t, 2*time.Second, time.Since(began), "it waits no longer than its context")
+
+		time.AfterFunc(1900*time.Millisecond, func() { safefile.Unlock(held) })
+		f, err := safefile.LockSoon(t.Context(), path)
+		require.NoError(t, err)
+		safefile.Unlock(f)
+	})
 }
 
 // Who can open the file can hold the lock.

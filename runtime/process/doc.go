@@ -136,7 +136,8 @@
 //   - State files have mode 0600 in a directory of mode 0700, and are not encrypted. They
 //     have the environment of each container, with the values of secrets in it: its
 //     supervisor needs them, and outlives the server.
-//   - A second server with the same directory is refused ([ErrInUse]).
+//   - A second server with the same directory is refused ([ErrInUse]) after 2 s: the lock of a
+//     server that was killed ends soon.
 //   - A stop or a removal of something that does not exist succeeds; its status is NotFound.
 //   - No event is left out: a reader that is 1024 events behind gets an error.
 //   - Exec, attach and port-forward are served on 127.0.0.1. Each has a token that is valid

@@ -159,7 +159,7 @@ func (s *Server) run(ctx context.Context) (err error) {
 	if err := safefile.MakeDir(s.opts.Dir, 0o700); err != nil {
 		return fmt.Errorf("process: %w", err)
 	}
-	lock, err := supervise.Lock(s.opts.Dir)
+	lock, err := safefile.LockSoon(ctx, filepath.Join(s.opts.Dir, supervise.LockFile))
 	if errors.Is(err, safefile.ErrLocked) {
 		return fmt.Errorf("%w %s", ErrInUse, s.opts.Dir)
 	}

@@ -78,7 +78,7 @@ func newStreamServer(s *Server) (*streamServer, error) {
 		IdleTimeout:       90 * time.Second,
 		MaxHeaderBytes:    16 << 10, // 1 MB, the default, takes tens of megabytes when it is parsed
 		// Every local user can connect. A stream, which has a token, does not count.
-		ConnState:   (&nodenet.ConnLimit{Max: maxStreamConns}).Changed,
+		ConnState:   (&nodenet.ConnLimit{Max: nodenet.MaxConns(maxStreamConns)}).Changed,
 		Handler:     mux,
 		BaseContext: func(net.Listener) context.Context { return ctx },
 	}

@@ -47,7 +47,7 @@ func (n *node) NodeName() string                     { return "n1" }
 func (n *node) Gone() []recent.Gone                  { return n.gone }
 func (n *node) Events(uid types.UID) []runtime.Event { return n.events[uid] }
 func (n *node) History() history.Store               { return &n.past }
-func (n *node) Ending() []string                     { return n.ending() }
+func (n *node) Ending(context.Context) []string      { return n.ending() }
 
 func (n *node) Images(context.Context, gc.ImageGoal) (gc.ImagePreview, error) {
 	if n.images == nil {

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/control"
+	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/terminal"
 )
 
 // exitPeriod is how often stop looks whether the agent has exited.
@@ -60,7 +61,7 @@ func (c *call) progress(ctx context.Context, body io.Reader) error {
 			fmt.Fprintln(c.Out, "All pods have ended.")
 			return nil
 		}
-		if line := Ending(p.Left); line != last && len(p.Left) > 0 {
+		if line := terminal.Escape(Ending(p.Left)); line != last && len(p.Left) > 0 {
 			fmt.Fprintln(c.Out, line)
 			last = line
 		}

@@ -45,7 +45,7 @@ const (
 
 // Progress is the state of an agent that ends its pods.
 type Progress struct {
-	// Left are the pods of which something still runs, as "namespace/name".
+	// Left are the pods of which something still runs, as [Node].Ending returns them.
 	Left []string `json:"left,omitempty"`
 	// Done means that nothing runs any more.
 	Done bool `json:"done,omitempty"`
@@ -83,8 +83,9 @@ type Node interface {
 	History() history.Store
 	// NodeName returns the name of the node.
 	NodeName() string
-	// Ending returns the pods that are to end and have not ended, as "namespace/name".
-	Ending() []string
+	// Ending returns the pods that are to end and have not ended, as "namespace/name". An error of
+	// the last attempt follows in parentheses.
+	Ending(ctx context.Context) []string
 	// Images returns the images, and what a collection would remove.
 	Images(ctx context.Context, goal gc.ImageGoal) (gc.ImagePreview, error)
 	// CollectImages makes a collection of images.
@@ -201,7 +202,7 @@ func (s *Stop) result() Progress {
 }
 
 // follow sends what changes until the end.
-func (s *Stop) follow(ctx context.Context, ending func() []string, send func(Progress) error) {
+func (s *Stop) follow(ctx context.Context, ending func(context.Context) []string, send func(Progress) error) {
 	tick := time.NewTicker(progressPeriod)
 	defer tick.Stop()
 	var last []string
@@ -220,7 +221,7 @@ func (s *Stop) follow(ctx context.Context, ending func() []string, send func(Pro
 		if ctx.Err() != nil {
 			return
 		}
-		left := ending()
+		left := ending(ctx)
 		if slices.Equal(left, last) {
 			continue
 		}

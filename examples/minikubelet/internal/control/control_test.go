@@ -36,7 +36,7 @@ func (node) Pods() []*v1.Pod                                        { return nil
 func (node) RuntimeStatus(types.UID) (*runtime.PodStatus, bool)     { return nil, false }
 func (node) Terminating() []*v1.Pod                                 { return nil }
 func (node) WatchRuntimeStatus(types.UID) (<-chan struct{}, func()) { return nil, func() {} }
-func (node) Ending() []string                                       { return []string{"default/web"} }
+func (node) Ending(context.Context) []string                        { return []string{"default/web"} }
 func (node) Exec(context.Context, runtime.ContainerID, []string, time.Duration) (runtime.ExecResult, error) {
 	return runtime.ExecResult{}, errors.New("not called")
 }

@@ -17,8 +17,8 @@ import (
 	"github.com/kubeletkit/kubeletkit/internal/safefile"
 )
 
-// Lock locks the directory of a container or of a server. The error wraps
-// [safefile.ErrLocked] if a supervisor, or another server, has locked it.
+// Lock locks the directory of a container. The error wraps [safefile.ErrLocked] if a supervisor has
+// locked it.
 func Lock(dir string) (*os.File, error) { return safefile.Lock(filepath.Join(dir, LockFile)) }
 
 // ready is the output of a supervisor: its command runs, or cannot run.

@@ -1,0 +1,5 @@
+//go:build !unix
+
+package nodenet
+
+func descriptors() uint64 { return 0 }
