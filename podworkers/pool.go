@@ -50,7 +50,7 @@ type Options struct {
 	// "FailedSync" when the status of a pod cannot be read. nil: events are discarded.
 	Event runtime.EventFunc
 	// Record receives why pods end and fail, that they wait for others, and calls that fail.
-	// It must not block. nil: records are discarded.
+	// It must not block: calls that follow from what it receives begin after it. nil: records are discarded.
 	Record runtime.RecordFunc
 	// Metrics receives measurements. nil: none.
 	Metrics Metrics
@@ -68,7 +68,7 @@ type Pool struct {
 
 	// calls has the goroutines with calls under way; see work.
 	calls sync.WaitGroup
-	// effects has what follows from transitions: records, in the order of the transitions.
+	// effects has what follows from transitions, in their order: records, and the beginnings of calls.
 	effects flow.Queue
 
 	mu       sync.Mutex // guards the following
@@ -140,6 +140,7 @@ func (p *Pool) Run(ctx context.Context) error {
 		p.schedule(uid)
 	}
 	p.mu.Unlock()
+	p.effects.Run()
 
 	<-ctx.Done()
 
@@ -316,8 +317,8 @@ func (p *Pool) transit(uid types.UID, ev any, took time.Duration) (effects, []ty
 	return fx, touched
 }
 
-// schedule begins the pod's next call in a goroutine, or sets the timer for it.
-// mu is held.
+// schedule adds the beginning of the pod's next call, in a goroutine, to effects, or sets the timer
+// for it. mu is held.
 func (p *Pool) schedule(uid types.UID) {
 	if p.ctx == nil || p.ctx.Err() != nil {
 		return
@@ -329,7 +330,13 @@ func (p *Pool) schedule(uid types.UID) {
 	now := time.Now()
 	if c, ok := p.machines.take(now, uid); ok {
 		ctx := p.begin(&c)
-		p.calls.Go(func() { p.work(ctx, c) })
+		p.calls.Add(1)
+		p.effects.Add(func() { // after the records of what it follows from
+			go func() {
+				defer p.calls.Done()
+				p.work(ctx, c)
+			}()
+		})
 		return
 	}
 	at, ok := p.machines.pods[uid].due()
@@ -347,8 +354,9 @@ func (p *Pool) schedule(uid types.UID) {
 	}
 	wk.timer = time.AfterFunc(at.Sub(now), func() {
 		p.mu.Lock()
-		defer p.mu.Unlock()
 		p.schedule(uid)
+		p.mu.Unlock()
+		p.effects.Run()
 	})
 }
 
