@@ -155,6 +155,9 @@ func encodeTimeout(d time.Duration) string {
 
 // unavailable makes an error of the connection one of the call.
 func unavailable(err error) error {
+	if errors.Is(err, errFlood) {
+		return &rpcError{codeResourceExhausted, errFlood.Error()}
+	}
 	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		return err
 	}

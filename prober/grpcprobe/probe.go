@@ -22,7 +22,7 @@ type Client struct {
 // whether it is SERVING. The empty service stands for the server as a whole. The
 // message is the answer of the server or the reason why there is none, in kubelet's
 // words. A server that does not answer within the timeout, or in another protocol,
-// is not healthy.
+// is not healthy, and neither is one that sends more than 256 frames or 256 KiB.
 //
 // If ctx ends before the timeout, Probe returns false soon. Then the result is not one
 // of the server.
@@ -62,8 +62,18 @@ func (c *Client) Probe(ctx context.Context, address, service string, timeout tim
 // transport returns a transport for HTTP/2 without TLS, with prior knowledge, and for
 // nothing else.
 func (c *Client) transport() *http.Transport {
+	open := c.Dial
+	if open == nil {
+		open = new(net.Dialer).DialContext
+	}
 	t := &http.Transport{
-		DialContext:            c.Dial,
+		DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
+			conn, err := open(ctx, network, address)
+			if err != nil {
+				return nil, err
+			}
+			return newFrames(conn), nil
+		},
 		Protocols:              new(http.Protocols),
 		DisableCompression:     true, // sends no Accept-Encoding
 		MaxResponseHeaderBytes: maxMessage,
