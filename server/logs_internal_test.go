@@ -96,6 +96,25 @@ func TestFollowOfInstancesThatHaveEnded(t *testing.T) {
 	})
 }
 
+// The clock may jump between two instances of a container; the older one may be removed.
+func TestNextInstanceAfterAJumpOfTheClock(t *testing.T) {
+	instance := func(id string, created time.Time) (c runtime.ContainerStatus) {
+		c.ID, c.Name, c.State, c.CreatedAt, c.LogPath = runtime.ContainerID{Type: "t", ID: id}, "c", runtime.ContainerExited, created, "/"+id
+		return c
+	}
+	now := time.Unix(1_000_000, 0)
+	for _, jump := range []time.Duration{-10 * time.Hour, 0, 10 * time.Hour} {
+		first, second, third := instance("first", now), instance("second", now.Add(jump)), instance("third", now.Add(jump))
+		seen := &runtime.PodStatus{Containers: []runtime.ContainerStatus{third, second, first}}
+		assert.Equal(t, second.ID, nextInstance(seen, &first).ID, "%v", jump)
+		assert.Equal(t, third.ID, nextInstance(seen, &second).ID, "%v", jump)
+		assert.Nil(t, nextInstance(seen, &third), "%v", jump)
+		seen.Containers = seen.Containers[:2]
+		assert.Equal(t, second.ID, nextInstance(seen, &first).ID, "%v: the first one was removed", jump)
+		assert.Nil(t, nextInstance(nil, &first))
+	}
+}
+
 func TestMayRestart(t *testing.T) {
 	always, never := v1.ContainerRestartPolicyAlways, v1.ContainerRestartPolicyNever
 	for _, tt := range []struct {

@@ -205,15 +205,19 @@ func (s *logStream) next(ctx context.Context, after *runtime.ContainerStatus) *r
 	}
 }
 
-// nextInstance returns the instance of the container after the given one, or nil.
+// nextInstance returns the instance of the container after the given one, or nil. The order is that of the
+// list, not that of the times at which they were created: the clock may have been set back between them.
 func nextInstance(seen *runtime.PodStatus, after *runtime.ContainerStatus) *runtime.ContainerStatus {
 	if seen == nil {
 		return nil
 	}
-	// The newest is the first in the list.
-	for _, c := range slices.Backward(seen.Containers) {
-		if c.Name == after.Name && c.ID != after.ID && c.CreatedAt.After(after.CreatedAt) &&
-			c.LogPath != "" && c.State != runtime.ContainerCreated {
+	// The newest is the first in the list. If the given one was removed, all that are left are newer.
+	newer := seen.Containers
+	if i := slices.IndexFunc(newer, func(c runtime.ContainerStatus) bool { return c.ID == after.ID }); i >= 0 {
+		newer = newer[:i]
+	}
+	for _, c := range slices.Backward(newer) {
+		if c.Name == after.Name && c.LogPath != "" && c.State != runtime.ContainerCreated {
 			return &c
 		}
 	}
