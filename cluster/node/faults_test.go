@@ -71,6 +71,28 @@ func TestLeaseIsTaken(t *testing.T) {
 	})
 }
 
+// The clock of the former agent of the node was hours ahead: its lease is in the future, also after it
+// was not renewed for its duration.
+func TestLeaseInTheFuture(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newScene(t)
+		lease := &coordinationv1.Lease{
+			ObjectMeta: metav1.ObjectMeta{Name: "n", Namespace: v1.NamespaceNodeLease, Annotations: map[string]string{IdentityAnnotation: "m9/u9//x"}},
+			Spec:       coordinationv1.LeaseSpec{RenewTime: &metav1.MicroTime{Time: time.Now().Add(5 * time.Hour)}},
+		}
+		leases := s.api.CoordinationV1().Leases(v1.NamespaceNodeLease)
+		_, err := leases.Create(t.Context(), lease, metav1.CreateOptions{})
+		require.NoError(t, err)
+		s.start()
+		s.after(2 * time.Minute)
+		require.NoError(t, s.stop())
+		found, err := leases.Get(t.Context(), "n", metav1.GetOptions{})
+		require.NoError(t, err)
+		assert.Equal(t, s.node.me.String(), found.Annotations[IdentityAnnotation])
+		assert.True(t, found.Spec.RenewTime.Before(&metav1.MicroTime{Time: time.Now()}))
+	})
+}
+
 // A lease that another agent has, and that was never renewed, is taken over.
 func TestLeaseWithoutATime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -143,7 +143,7 @@ func (n *Node) renewLease(ctx context.Context, latest *coordinationv1.Lease) (*c
 	if err != nil {
 		return nil, err
 	}
-	if other, ok := found.Annotations[IdentityAnnotation]; ok && other != n.me.String() && fresh(found, time.Now()) {
+	if other, ok := found.Annotations[IdentityAnnotation]; ok && other != n.me.String() && fresh(found, time.Now()) && !found.Spec.RenewTime.Equal(n.expired) {
 		return nil, n.inUse("the agent " + other)
 	}
 	return leases.Update(ctx, n.s.renewed(found, node, n.me, time.Now()), metav1.UpdateOptions{})
@@ -179,6 +179,7 @@ func (n *Node) awaitLease(ctx context.Context) error {
 			return n.inUse(other)
 		case time.Since(since) >= time.Duration(ptr.Deref(lease.Spec.LeaseDurationSeconds, defaultLeaseSeconds))*time.Second:
 			n.log.Info("The lease of the other agent has expired; taking it over", "holder", other)
+			n.expired = lease.Spec.RenewTime
 			return nil
 		}
 		if !flow.Sleep(ctx, 2*time.Second) {

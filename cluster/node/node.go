@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sync/errgroup"
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/apimachinery/pkg/util/validation"
@@ -156,6 +157,10 @@ type Node struct {
 	onChange []func(*v1.Node)
 	images   *[]v1.ContainerImage // nil before they are known
 	said     map[string]string    // the last error of each source that was logged
+
+	// expired is when the lease was renewed that this agent takes over, by the clock of the other agent.
+	// It is nil if there is none, and does not change after the node has joined.
+	expired *metav1.MicroTime
 
 	// notifying orders the calls of onChange.
 	notifying sync.Mutex
