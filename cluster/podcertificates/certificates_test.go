@@ -356,6 +356,22 @@ func TestClockAhead(t *testing.T) {
 	})
 }
 
+// A certificate is refreshed soon after the clock has jumped to the time for that: the timer does not jump.
+func TestClockJumpsAhead(t *testing.T) {
+	t.Parallel()
+	run(t, func(w *world) {
+		_, _, err := w.get()
+		require.Error(t, err)
+		w.answer(issued, certificate("1"))
+		_, _, err = w.get()
+		require.NoError(t, err)
+		w.SetClockAhead(36 * time.Minute)
+		time.Sleep(time.Minute)
+		_, n := w.latest()
+		assert.Equal(t, 2, n)
+	})
+}
+
 func TestDeletedRequest(t *testing.T) {
 	t.Parallel()
 	run(t, func(w *world) {

@@ -37,6 +37,8 @@ const (
 	maxJitter = 5 * time.Minute
 	// minUse is the least time between a certificate and its refresh: clocks may differ.
 	minUse = time.Minute
+	// clockPeriod is how often the times of certificates are compared with the clock, which may jump to them.
+	clockPeriod = time.Minute
 )
 
 // retries is the delay after tries that have failed. It gets a jitter of up to one half.
@@ -83,7 +85,7 @@ func (c *Certificates) Run(ctx context.Context) error {
 		}
 		due, events, at := c.due(time.Now())
 		if !at.IsZero() {
-			next.Reset(time.Until(at))
+			next.Reset(min(time.Until(at), clockPeriod))
 		}
 		for _, e := range events {
 			c.opts.Event.Emit(e)

@@ -220,8 +220,10 @@ func (t *Tokens) restore() {
 		if one.Request == nil || one.Token == nil || one.Token.Status.Token == "" {
 			continue
 		}
-		e := newEntry(one.Request, one.Token, one.Received)
-		if now := time.Now(); one.Received.After(now) { // the clock was set back
+		now := time.Now()
+		// With a monotonic reading, as if this agent had received it: the clock may be set back from now on.
+		e := newEntry(one.Request, one.Token, now.Add(one.Received.Sub(now)))
+		if one.Received.After(now) { // the clock was set back
 			e.refreshAt = now
 		}
 		t.entries[keyOf(one.Namespace, one.Account, one.Request)] = e
