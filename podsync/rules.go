@@ -20,11 +20,18 @@ const reasonEvicted = "Evicted"
 
 // pastDeadline reports whether the pod has been active for longer than its spec allows. If
 // not, left is the remaining time, 0 without a deadline.
-func pastDeadline(pod *v1.Pod, api *v1.PodStatus, now time.Time) (past bool, left time.Duration) {
+//
+// The start time of the status is compared with the wall clock once. From then on the monotonic clock
+// counts, so that a jump of the wall clock neither ends the pod nor prolongs it.
+func (st *podState) pastDeadline(pod *v1.Pod, api *v1.PodStatus, now time.Time) (past bool, left time.Duration) {
 	if pod.Spec.ActiveDeadlineSeconds == nil || api.StartTime.IsZero() {
 		return false, 0
 	}
-	left = api.StartTime.Add(podspec.Seconds(*pod.Spec.ActiveDeadlineSeconds)).Sub(now)
+	if start := api.StartTime.Time; !st.start.Equal(start) {
+		// A start in the future is from before the clock was set back.
+		st.start, st.began = start, now.Add(-max(now.Sub(start), 0))
+	}
+	left = podspec.Seconds(*pod.Spec.ActiveDeadlineSeconds) - now.Sub(st.began)
 	return left <= 0, max(left, 0)
 }
 

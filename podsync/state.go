@@ -47,6 +47,9 @@ type podState struct {
 	updated atomic.Pointer[v1.Pod]
 	// running are the IDs of the containers for which the step Running was called; only SyncPod uses it.
 	running map[string]struct{}
+	// start is the start time of the status, and began the same time with a monotonic reading; both are zero
+	// if the pod never had a deadline. Only SyncPod uses them.
+	start, began time.Time
 
 	// mu guards the following. It is not held while other parts are called.
 	mu sync.Mutex

@@ -232,7 +232,7 @@ func (f *failure) apply(api *v1.PodStatus) {
 // duration is the time until the next check, 0 for never.
 func (s *Syncer) mustFail(st *podState, pod *v1.Pod, observed *runtime.PodStatus, api *v1.PodStatus) (*failure, time.Duration) {
 	now := time.Now()
-	past, recheck := pastDeadline(pod, api, now)
+	past, recheck := st.pastDeadline(pod, api, now)
 	if past {
 		return &failure{v1.EventTypeNormal, reasonDeadline, messageDeadline}, 0
 	}
