@@ -6,6 +6,7 @@ import (
 	"errors"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kubeletkit/kubeletkit/runtime"
@@ -77,6 +79,86 @@ func TestCheckpoint(t *testing.T) {
 	}
 	code, _ = get(t, server.Kubelet(n, n, server.Options{}), "/checkpoint/default/web/main")
 	assert.Equal(t, http.StatusNotFound, code)
+}
+
+// A container has one checkpoint at a time, each has a file of its own, and a failed one leaves none.
+func TestCheckpointsDoNotShareFiles(t *testing.T) {
+	n := newNode(t)
+	n.pod.Spec.Containers = append(n.pod.Spec.Containers, v1.Container{Name: "other"})
+	n.start("main")
+	n.start("other")
+	dir := filepath.Join(n.dir, "checkpoints")
+	began, finish := make(chan string), make(chan error)
+	rt := checkpointer(func(_ runtime.ContainerID, path string, _ time.Duration) error {
+		f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL, 0o600)
+		require.NoError(t, err)
+		require.NoError(t, f.Close())
+		began <- path
+		return <-finish
+	})
+	h := server.Kubelet(n, n, server.Options{Checkpoint: server.Checkpoint(n, n, rt, dir)})
+	post := func(container string) (int, string) {
+		rec := httptest.NewRecorder()
+		h.ServeHTTP(rec, httptest.NewRequest(http.MethodPost, "/checkpoint/default/web/"+container, nil))
+		return rec.Code, rec.Body.String()
+	}
+	codes := make(chan int)
+	start := func(container string) string {
+		go func() {
+			code, _ := post(container)
+			codes <- code
+		}()
+		return <-began
+	}
+	for range 3 { // in one second
+		start("main")
+		start("other")
+		for range 10 {
+			code, body := post("main")
+			assert.Equal(t, http.StatusInternalServerError, code)
+			assert.Equal(t, "checkpointing of default/web/main failed (another checkpoint of the container is under way)", body)
+		}
+		finish <- nil
+		finish <- nil
+		assert.Equal(t, http.StatusOK, <-codes)
+		assert.Equal(t, http.StatusOK, <-codes)
+	}
+	path := start("main")
+	assert.FileExists(t, path)
+	finish <- errors.New("no space left on device")
+	assert.Equal(t, http.StatusInternalServerError, <-codes)
+	files, err := os.ReadDir(dir)
+	require.NoError(t, err)
+	assert.Len(t, files, 6)
+}
+
+// Names of the request do not reach the path; those of the pod do. A timeout has a bound.
+func TestCheckpointOfOddRequests(t *testing.T) {
+	n := newNode(t)
+	n.start("main")
+	rt := checkpointer(func(_ runtime.ContainerID, path string, timeout time.Duration) error {
+		assert.Equal(t, n.dir, filepath.Dir(path))
+		assert.LessOrEqual(t, timeout, 24*time.Hour)
+		return nil
+	})
+	h := server.Kubelet(n, n, server.Options{Checkpoint: server.Checkpoint(n, n, rt, n.dir)})
+	for path, want := range map[string]int{
+		"/default/web/main?timeout=9223372036854775807": 200,
+		"/default/web/main?timeout=9223372036854775808": 404,
+		"/default/web/main?timeout=-1":                  500,
+		"/default/web/main?timeout=1e3":                 404,
+		"/default/web/main?timeout=%00":                 404,
+		"/default/web/main%00":                          404,
+		"/default/web/..%2Fmain":                        404,
+		"/default/web/main%2F..%2Fmain":                 404,
+		"/default/web/%FF%0A%1B":                        404,
+		"/default/..%2Fdefault%2Fweb/main":              404,
+	} {
+		rec := httptest.NewRecorder()
+		h.ServeHTTP(rec, httptest.NewRequest(http.MethodPost, "/checkpoint"+path, nil))
+		assert.Equal(t, want, rec.Code, path)
+		assert.NotEqual(t, "text/html", rec.Header().Get("Content-Type"))
+	}
 }
 
 type line string
