@@ -14,7 +14,7 @@ var (
 	ErrUnavailable = errors.New("container runtime unavailable")
 	// ErrNetworkNotReady means that the runtime is ready, but only for pods that use
 	// the network of the host.
-	ErrNetworkNotReady = errors.New("pod network not ready")
+	ErrNetworkNotReady = errors.New("container runtime network not ready") // kubelet's text in the condition Ready
 	// ErrImageInUse means that an image was not removed, because a pod uses it or is about
 	// to.
 	ErrImageInUse = errors.New("image in use")

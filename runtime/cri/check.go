@@ -34,14 +34,18 @@ func (r *Runtime) Check(ctx context.Context) error {
 		case cond == nil:
 			notReady[want] = fmt.Errorf("container runtime at %s does not report whether %s", r.endpoint, want)
 		case !cond.GetStatus():
-			notReady[want] = fmt.Errorf("container runtime at %s is not %s: %s: %s", r.endpoint, want, short(cond.GetReason()), short(cond.GetMessage()))
+			// As in kubelet, for those who search for it.
+			notReady[want] = fmt.Errorf("%s=false reason:%s message:%s", want, short(cond.GetReason()), short(cond.GetMessage()))
 		}
 	}
 	runtimeErr, networkErr := notReady[criv1.RuntimeReady], notReady[criv1.NetworkReady]
-	if runtimeErr == nil && networkErr != nil {
+	switch {
+	case runtimeErr != nil:
+		return errors.Join(fmt.Errorf("container runtime not ready: %w", runtimeErr), networkErr)
+	case networkErr != nil:
 		return fmt.Errorf("%w: %w", runtime.ErrNetworkNotReady, networkErr)
 	}
-	return errors.Join(runtimeErr, networkErr)
+	return nil
 }
 
 func condition(st *criv1.RuntimeStatus, typ string) *criv1.RuntimeCondition {
