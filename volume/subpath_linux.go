@@ -46,12 +46,8 @@ func openInside(volume, path string, keep bool, before steps) (*os.File, error) 
 // seccomp filter refuses it.
 func openBeneath(root *os.File, path string) (*os.File, error) {
 	how := &unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_MAGICLINKS}
-	var err error
-	// The kernel returns EAGAIN if something was renamed meanwhile. A container can do that
-	// all the time.
-	for range 64 {
-		var fd int
-		fd, err = unix.Openat2(int(root.Fd()), path, how)
+	for range 8 {
+		fd, err := unix.Openat2(int(root.Fd()), path, how)
 		switch err {
 		case nil:
 			return os.NewFile(uintptr(fd), filepath.Join(root.Name(), path)), nil
@@ -62,7 +58,9 @@ func openBeneath(root *os.File, path string) (*os.File, error) {
 			return nil, &fs.PathError{Op: "openat2", Path: path, Err: err}
 		}
 	}
-	return nil, &fs.PathError{Op: "openat2", Path: path, Err: err}
+	// EAGAIN: at a "..", something on the machine had just been renamed. A container can do that
+	// all the time.
+	return walkBeneath(root, path)
 }
 
 const (
