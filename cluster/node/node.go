@@ -364,6 +364,9 @@ func notify(c chan struct{}) {
 // learn stores an object from the server, unless it has a newer one. An object with another UID is
 // newer.
 func (n *Node) learn(node *v1.Node) {
+	if node.Name != n.s.name {
+		return // the client decodes an answer of another kind as an object without a name
+	}
 	n.notifying.Lock()
 	defer n.notifying.Unlock()
 	n.mu.Lock()

@@ -13,6 +13,7 @@ import (
 
 	"github.com/go-logr/logr"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kruntime "k8s.io/apimachinery/pkg/runtime"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
@@ -129,8 +130,8 @@ func Run(ctx context.Context, r Resource, store cache.ReflectorStore) {
 	if r.MaxBackoff <= 0 || !r.Probe && outage.Ended(r.Client) != nil {
 		retries.backoff.Max = defaultMaxBackoff
 	}
-	var opened time.Time // the latest watch with initial events
 	watches := &shortWatches{backoff: retries.backoff}
+	initial := &shortWatches{backoff: retries.backoff} // watches with initial events
 	lw := &cache.ListWatch{
 		ListWithContextFunc: func(_ context.Context, opts metav1.ListOptions) (kruntime.Object, error) {
 			// The reflector lists in a goroutine that it does not wait for, without its context.
@@ -142,16 +143,22 @@ func Run(ctx context.Context, r Resource, store cache.ReflectorStore) {
 			defer cancel()
 			opts.FieldSelector = r.FieldSelector
 			list, err := r.List(limited, opts)
+			if err == nil {
+				err = validate(list)
+			}
 			result(err)
 			return list, err
 		},
 		WatchFuncWithContext: func(_ context.Context, opts metav1.ListOptions) (watch.Interface, error) {
 			opts.FieldSelector = r.FieldSelector
 			if opts.SendInitialEvents != nil {
-				if err := outage.Wait(ctx, spacing-time.Since(opened), nil); err != nil {
+				if err := outage.Wait(ctx, spacing-time.Since(initial.opened), nil); err != nil {
 					return nil, err
 				}
-				opened = time.Now()
+				if err := initial.wait(ctx); err != nil {
+					return nil, err
+				}
+				initial.opened = time.Now()
 			} else if err := watches.wait(ctx); err != nil {
 				return nil, err
 			}
@@ -168,7 +175,7 @@ func Run(ctx context.Context, r Resource, store cache.ReflectorStore) {
 			if err == nil || opts.SendInitialEvents == nil {
 				result(err)
 			} else {
-				opened = time.Time{} // a back-off follows
+				initial.opened = time.Time{} // a back-off follows
 				// The list that follows has the result. Hide the type of the error: the reflector would
 				// repeat the request after a sleep that ignores the end of ctx. It lists instead, with a
 				// back-off that does not.
@@ -193,6 +200,18 @@ func Run(ctx context.Context, r Resource, store cache.ReflectorStore) {
 			return
 		}
 	}
+}
+
+// errNoList is the error of an answer that is no list.
+var errNoList = errors.New("the answer is no list: it has no resource version")
+
+// validate returns an error if the list has no resource version. A client decodes an answer of another
+// kind, such as that of a broken proxy, as an empty list without an error; all objects would seem to be gone.
+func validate(list kruntime.Object) error {
+	if l, err := meta.ListAccessor(list); err != nil || l.GetResourceVersion() == "" {
+		return errNoList
+	}
+	return nil
 }
 
 // openWatch opens a watch. It ends when ctx does, and if it lasts longer than the requested time,
