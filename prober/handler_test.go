@@ -2,9 +2,12 @@ package prober_test
 
 import (
 	"bufio"
+	"bytes"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -225,6 +228,42 @@ func TestHTTPHeadersAreBounded(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, prober.Failure, outcome)
 	assert.Contains(t, output, "server response headers exceeded 65536 bytes")
+	require.NoError(t, lis.Close())
+	<-served
+}
+
+// A container that speaks HTTP/2 sends frames without end that are no part of an answer.
+func TestHTTPFramesAreBounded(t *testing.T) {
+	long := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(make([]byte, 2<<20)) }))
+	long.EnableHTTP2 = true
+	long.StartTLS()
+	defer long.Close()
+	for range 50 { // a body of any length is an answer
+		outcome, output, err := check(t.Context(), t, nil, httpTarget(t, long, "/"))
+		require.NoError(t, err)
+		require.Equal(t, prober.Success, outcome, output)
+		require.Len(t, output, maxOutput)
+	}
+	lis, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{Certificates: long.TLS.Certificates, NextProtos: []string{"h2"}})
+	require.NoError(t, err)
+	served := make(chan struct{})
+	go func() {
+		defer close(served)
+		conn, err := lis.Accept()
+		if err != nil {
+			return
+		}
+		defer func() { _ = conn.Close() }()
+		go func() { _, _ = io.Copy(io.Discard, conn) }()
+		_, err = conn.Write([]byte("\x00\x00\x00\x04\x00\x00\x00\x00\x00")) // SETTINGS
+		for err == nil {
+			_, err = conn.Write(bytes.Repeat([]byte("\x00\x00\x08\x06\x00\x00\x00\x00\x0012345678"), 100)) // PING
+		}
+	}()
+	outcome, output, err := check(t.Context(), t, nil, httpTarget(t, &httptest.Server{URL: "https://" + lis.Addr().String()}, "/"))
+	require.NoError(t, err)
+	assert.Equal(t, prober.Failure, outcome)
+	assert.Contains(t, output, "the server sends more than 262144 bytes")
 	require.NoError(t, lis.Close())
 	<-served
 }

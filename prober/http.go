@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptrace"
 	"net/url"
@@ -27,7 +28,7 @@ type httpHandler struct {
 
 func newHTTPHandler(userAgent string) *httpHandler {
 	return &httpHandler{userAgent, &http.Transport{
-		DialContext: dial,
+		DialContext: dialBounded,
 		// The certificate has no meaning for the health (API reference, HTTPGetAction).
 		TLSClientConfig:    &tls.Config{InsecureSkipVerify: true},
 		ForceAttemptHTTP2:  true,
@@ -37,6 +38,37 @@ func newHTTPHandler(userAgent string) *httpHandler {
 		// of megabytes when they are parsed.
 		MaxResponseHeaderBytes: 64 << 10,
 	}}
+}
+
+// maxReceived is how much is read of a connection, in bytes: a header, the part of the body that counts, the certificates,
+// and what HTTP/2 reads ahead. Without it, a server that sends pings, settings or unknown frames without end is read for as long as
+// the probe lasts.
+const maxReceived = 256 << 10
+
+var errReceived = fmt.Errorf("the server sends more than %d bytes", maxReceived)
+
+// boundedConn is a connection of which maxReceived bytes are read. Its reader is one goroutine of net/http at a time.
+type boundedConn struct {
+	net.Conn
+	left int
+}
+
+func dialBounded(ctx context.Context, network, address string) (net.Conn, error) {
+	conn, err := dial(ctx, network, address)
+	if err != nil {
+		return nil, err
+	}
+	return &boundedConn{conn, maxReceived}, nil
+}
+
+// Read implements [net.Conn].
+func (c *boundedConn) Read(p []byte) (int, error) {
+	if c.left == 0 {
+		return 0, errReceived
+	}
+	n, err := c.Conn.Read(p[:min(len(p), c.left)])
+	c.left -= n
+	return n, err
 }
 
 func (*httpHandler) Name() string { return "httpGet" }
