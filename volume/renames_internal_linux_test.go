@@ -56,7 +56,6 @@ func TestSubPathUnderRenames(t *testing.T) {
 	base := t.TempDir()
 	vol, outside := filepath.Join(base, "vol"), filepath.Join(base, "outside")
 	require.NoError(t, os.MkdirAll(filepath.Join(outside, "b/c"), 0o700))
-	require.NoError(t, os.Chmod(filepath.Join(outside, "b"), os.ModeSticky)) // as unfinished
 	for _, dir := range []string{"a/b/c", "d/e/f", "still/in"} {
 		require.NoError(t, os.MkdirAll(filepath.Join(vol, dir), 0o755))
 	}
@@ -72,6 +71,9 @@ func TestSubPathUnderRenames(t *testing.T) {
 		require.NoError(t, err)
 		forbidden = append(forbidden, info)
 	}
+	unfinished := filepath.Join(outside, "b")
+	require.NoError(t, os.Chmod(unfinished, os.ModeSticky))
+	t.Cleanup(func() { assert.NoError(t, os.Chmod(unfinished, 0o700)) }) // so that it can be removed
 	check := func(info os.FileInfo, err error) {
 		require.NoError(t, err)
 		for _, f := range forbidden {
