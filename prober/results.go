@@ -47,8 +47,10 @@ func (m *Prober) sent(key resultKey, r runtime.ProbeResult) {
 	}
 }
 
-// enqueue has a result sent. It is called with the lock held.
+// enqueue has a result sent.
 func (m *Prober) enqueue(r runtime.ProbeResult) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	key := resultKey{r.ContainerID, r.Kind}
 	if _, waits := m.unsent[key]; !waits {
 		m.order = append(m.order, key)
@@ -95,13 +97,13 @@ func (m *Prober) set(w *worker, id runtime.ContainerID, healthy bool, message st
 	if !healthy { // the reason why a container is restarted or gets no traffic
 		log = w.log
 	}
-	m.effects.Add(func() {
+	m.effects.Add(func() { // the record first, then what follows from the result
 		log.Info("Probe result changed", "containerID", id, "healthy", healthy, "message", message)
 		m.recordResult(w.ref, healthy, message)
-	})
-	m.enqueue(runtime.ProbeResult{
-		Pod: w.ref.Pod, Container: w.ref.Container, ContainerID: id,
-		Kind: w.ref.Kind, Healthy: healthy, Message: message,
+		m.enqueue(runtime.ProbeResult{
+			Pod: w.ref.Pod, Container: w.ref.Container, ContainerID: id,
+			Kind: w.ref.Kind, Healthy: healthy, Message: message,
+		})
 	})
 }
 
