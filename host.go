@@ -2,11 +2,9 @@ package kubeletkit
 
 import (
 	"errors"
-	"io/fs"
 	"math"
 	"net"
 	"os"
-	"path/filepath"
 	goruntime "runtime"
 
 	v1 "k8s.io/api/core/v1"
@@ -32,8 +30,8 @@ func DetectHost(rootDir string) (*runtime.Host, error) {
 	if total, err := totalMemory(); err == nil {
 		h.Allocatable[v1.ResourceMemory] = *resource.NewQuantity(total, resource.BinarySI)
 	}
-	if disk, err := diskOf(rootDir); err == nil {
-		h.Allocatable[v1.ResourceEphemeralStorage] = *resource.NewQuantity(int64(min(disk, math.MaxInt64)), resource.BinarySI)
+	if disk, err := safefile.DiskSizeAt(rootDir); err == nil {
+		h.Allocatable[v1.ResourceEphemeralStorage] = *resource.NewQuantity(int64(min(disk.Capacity, math.MaxInt64)), resource.BinarySI)
 	}
 	const resolvConf = "/etc/resolv.conf"
 	if _, err := os.Stat(resolvConf); err == nil {
@@ -42,18 +40,6 @@ func DetectHost(rootDir string) (*runtime.Host, error) {
 		return nil, err
 	}
 	return h, nil
-}
-
-// diskOf returns the size in bytes of the file system that has dir, or will have it.
-func diskOf(dir string) (uint64, error) {
-	for {
-		size, err := safefile.DiskSize(dir)
-		if parent := filepath.Dir(dir); errors.Is(err, fs.ErrNotExist) && parent != dir {
-			dir = parent
-			continue
-		}
-		return size.Capacity, err
-	}
 }
 
 // DetectHostIPs returns a function for [Options].HostIPs: it returns the address of the machine

@@ -124,28 +124,12 @@ func readCapacity(opts MachineOptions, capacity v1.ResourceList) error {
 		capacity[v1.ResourceName(v1.ResourceHugePagesPrefix+size.String())] = *resource.NewQuantity(n*kb*1024, resource.BinarySI)
 	}
 	if opts.StorageDir != "" {
-		size, err := storageSize(opts.StorageDir)
+		size, err := safefile.DiskSizeAt(opts.StorageDir)
 		if err != nil {
 			errs = append(errs, fmt.Errorf("size of the file system of %s: %w", opts.StorageDir, err))
 		} else {
-			capacity[v1.ResourceEphemeralStorage] = *resource.NewQuantity(size, resource.BinarySI)
+			capacity[v1.ResourceEphemeralStorage] = *resource.NewQuantity(int64(size.Capacity), resource.BinarySI)
 		}
 	}
 	return errors.Join(errs...)
-}
-
-// storageSize returns the size of the file system of the directory, or of the closest one
-// above it that exists, in bytes.
-func storageSize(dir string) (int64, error) {
-	for {
-		size, err := safefile.DiskSize(dir)
-		if err == nil {
-			return int64(size.Capacity), nil
-		}
-		parent := filepath.Dir(dir)
-		if !errors.Is(err, os.ErrNotExist) || parent == dir {
-			return 0, err
-		}
-		dir = parent
-	}
 }

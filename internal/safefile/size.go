@@ -1,6 +1,11 @@
 package safefile
 
-import "math"
+import (
+	"errors"
+	"io/fs"
+	"math"
+	"path/filepath"
+)
 
 // Disk is the size of a file system, in bytes and in inodes.
 type Disk struct {
@@ -23,5 +28,17 @@ func size(unit, blocks, free, available, inodes, inodesFree uint64) Disk {
 	}
 	return Disk{
 		Capacity: bytes(blocks), Available: bytes(available), Used: bytes(blocks - min(blocks, free)), Inodes: inodes, InodesFree: inodesFree,
+	}
+}
+
+// DiskSizeAt is [DiskSize] of the directory or, if it does not exist, of the closest one above it that does.
+func DiskSizeAt(dir string) (Disk, error) {
+	for {
+		size, err := DiskSize(dir)
+		parent := filepath.Dir(dir)
+		if !errors.Is(err, fs.ErrNotExist) || parent == dir {
+			return size, err
+		}
+		dir = parent
 	}
 }

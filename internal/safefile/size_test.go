@@ -29,4 +29,7 @@ func TestDiskSize(t *testing.T) {
 	assert.LessOrEqual(t, s.Available, s.Capacity)
 	_, err = DiskSize(filepath.Join(dir, "none"))
 	require.ErrorIs(t, err, fs.ErrNotExist)
+	above, err := DiskSizeAt(filepath.Join(dir, "none", "below"))
+	require.NoError(t, err)
+	assert.Equal(t, s.Capacity, above.Capacity)
 }
