@@ -33,8 +33,8 @@ type step struct {
 	d      time.Duration
 }
 
-// callSteps are the steps of one call in a gate for what ends.
-var callSteps = []step{{stopsPerCall, maxHold}}
+// callStep returns the only step of a call in a gate for what ends.
+func callStep() step { return step{stopsPerCall, maxHold} }
 
 // stopSteps returns the steps of the stop of n containers.
 func stopSteps(n int) []step {
@@ -127,13 +127,12 @@ func (g *gate) enter(ctx context.Context, p priority, steps ...step) (leave func
 		after += steps[i].d
 		timers = append(timers, time.AfterFunc(after, func() { shrink(next) }))
 	}
-	leave = func() {
+	return func() {
 		for _, t := range timers {
 			t.Stop()
 		}
 		shrink(0)
-	}
-	return leave, nil
+	}, nil
 }
 
 // admit lets in those that may enter. g.mu is held.

@@ -157,7 +157,7 @@ func TestGateWithoutABound(t *testing.T) {
 		defer cancel()
 		for range 10_000 {
 			for _, p := range []priority{first, second} {
-				leave, err := rt.ends.enter(ctx, p, callSteps...)
+				leave, err := rt.ends.enter(ctx, p, callStep())
 				require.NoError(t, err)
 				defer leave()
 			}

@@ -29,7 +29,7 @@ func (r *Runtime) RemoveContainer(ctx context.Context, id runtime.ContainerID) e
 
 func (r *Runtime) removeContainer(ctx context.Context, id runtime.ContainerID) error {
 	about := "container " + id.String()
-	leave, err := r.ends.enter(ctx, second, callSteps...)
+	leave, err := r.ends.enter(ctx, second, callStep())
 	if err != nil {
 		return fmt.Errorf("removing %s: %w", about, err)
 	}
@@ -172,7 +172,7 @@ func (r *Runtime) RemoveSandbox(ctx context.Context, id string) error {
 
 func (r *Runtime) removeSandbox(ctx context.Context, id string) error {
 	about := "sandbox " + id
-	leave, err := r.ends.enter(ctx, second, callSteps...)
+	leave, err := r.ends.enter(ctx, second, callStep())
 	if err != nil {
 		return fmt.Errorf("removing %s: %w", about, err)
 	}

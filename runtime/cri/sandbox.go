@@ -21,7 +21,7 @@ func (r *Runtime) stopSandbox(ctx context.Context, about, id string, gate *gate)
 	if r.stopped.has(id) {
 		return nil
 	}
-	leave, err := gate.enter(ctx, second, callSteps...)
+	leave, err := gate.enter(ctx, second, callStep())
 	if err != nil {
 		return fmt.Errorf("%s: stopping its sandbox: %w", about, err)
 	}
