@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"os"
 	"time"
+
+	"github.com/kubeletkit/kubeletkit/internal/flow"
 )
 
 // ErrLocked means that the file is locked by another process, or by another open
@@ -51,13 +53,8 @@ func LockSoon(ctx context.Context, path string) (*os.File, error) {
 	defer cancel()
 	for {
 		f, err := Lock(path)
-		if !errors.Is(err, ErrLocked) {
+		if !errors.Is(err, ErrLocked) || !flow.Sleep(ctx, lockPeriod) {
 			return f, err
-		}
-		select {
-		case <-ctx.Done():
-			return nil, err
-		case <-time.After(lockPeriod):
 		}
 	}
 }

@@ -147,7 +147,7 @@ func (s *Server) watch(c *container) {
 			s.opts.Logger.Error(err, "Cannot watch a container; trying again", "container", c.rec.Title)
 		}
 		// The supervisor lives. It is about to end, cannot record the exit yet, or hangs.
-		supervise.Pause(s.life, retry.After(failures))
+		flow.Sleep(s.life, retry.After(failures))
 	}
 }
 
@@ -204,7 +204,7 @@ func (s *Server) ended(c *container, exit *supervise.Exit) {
 // this process, it does not stay a zombie.
 func (s *Server) reap(p supervise.Process) {
 	for p.Alive() {
-		if !supervise.Pause(s.life, lookAgain) {
+		if !flow.Sleep(s.life, lookAgain) {
 			return
 		}
 	}
@@ -249,7 +249,7 @@ func (s *Server) unsupervised(c *container, p supervise.State, until time.Time) 
 			pause = time.Second
 		}
 		late := !until.IsZero() && tries > minHuntTries && time.Now().After(until)
-		if late || !supervise.Pause(s.life, pause) {
+		if late || !flow.Sleep(s.life, pause) {
 			hunt.End()
 			return supervise.Exit{}, false
 		}

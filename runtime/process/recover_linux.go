@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/kubeletkit/kubeletkit/internal/flow"
 	"github.com/kubeletkit/kubeletkit/internal/safefile"
 	"github.com/kubeletkit/kubeletkit/runtime/process/internal/supervise"
 )
@@ -174,7 +175,7 @@ func (s *Server) abandon(id, path string, why error) {
 			s.opts.Logger.Error(why, "The record of a container is damaged, and its processes do not end", "container", id)
 			return
 		}
-		if !supervise.Pause(s.life, lookAgain) {
+		if !flow.Sleep(s.life, lookAgain) {
 			return
 		}
 	}
@@ -228,7 +229,7 @@ func (s *Server) adopt(c *container) {
 			s.tasks.Go(func() { s.watch(c) })
 			return
 		}
-		if !supervise.Pause(s.life, lookAgain) {
+		if !flow.Sleep(s.life, lookAgain) {
 			return
 		}
 	}

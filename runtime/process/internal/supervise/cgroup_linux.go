@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/kubeletkit/kubeletkit/internal/flow"
 )
 
 // enter moves the calling thread into the cgroups of version 1. Its children start there.
@@ -126,7 +128,7 @@ func (c Cgroup) Remove(ctx context.Context) error {
 				err = nil
 				break
 			}
-			if !Pause(ctx, 5*time.Millisecond) {
+			if !flow.Sleep(ctx, 5*time.Millisecond) {
 				break
 			}
 		}

@@ -211,13 +211,3 @@ func Call(ctx context.Context, dir string, req Request, timeout time.Duration) e
 	}
 	return nil
 }
-
-// Pause waits for d. It returns early, and false, if ctx ends.
-func Pause(ctx context.Context, d time.Duration) bool {
-	select {
-	case <-ctx.Done():
-		return false
-	case <-time.After(d):
-		return true
-	}
-}

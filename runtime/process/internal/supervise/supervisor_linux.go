@@ -19,6 +19,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/kubeletkit/kubeletkit/internal/flow"
 )
 
 const (
@@ -432,7 +434,7 @@ func (s *supervisor) finish(listener *net.UnixListener, state State) {
 	_ = listener.Close()
 	for WriteExit(".", exit) != nil {
 		// The disk does not keep what was reserved, or fails. Without the record the exit would be lost.
-		if !Pause(ctx, time.Second) {
+		if !flow.Sleep(ctx, time.Second) {
 			return
 		}
 		if _, err := os.Stat(RecordFile); err != nil {
