@@ -154,8 +154,8 @@ func New(client kubernetes.Interface, pods Pods, opts Options) (*Sink, error) {
 
 // Deliver implements [status.Sink]. The error wraps [status.ErrGone] if the API server does not
 // have the pod, and [status.ErrRefused] if it refuses the status as invalid, or if the static pod cannot have a
-// mirror pod. The result says when to deliver again a status that cannot be sent yet, because the node is not
-// registered or its pods have not been listed, or that waits for the next one.
+// mirror pod. A status cannot be sent while the node is not registered, or its pods have not been listed, and
+// may wait for the next one: then the result says when to deliver it again.
 func (s *Sink) Deliver(ctx context.Context, pod *v1.Pod, own v1.PodStatus) (status.Result, error) {
 	e, replaced := s.latest(pod, &own)
 	if obj, ok := s.pods.ByUID(pod.UID); replaced && ok {

@@ -238,7 +238,7 @@ func TestStopEndsThePodsAndTheAgent(t *testing.T) {
 	b.await("web-n 1/1 Running", "pods")
 }
 
-// A pod that the runtime cannot stop has not ended, and stop says why: also of a pod that only an
+// A pod that the runtime cannot stop has not ended, and stop says why. The same holds for a pod that only an
 // earlier agent has known.
 func TestStopOfAPodThatCannotBeStopped(t *testing.T) {
 	for name, orphan := range map[string]bool{"desired": false, "orphan": true} {

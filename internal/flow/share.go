@@ -26,7 +26,8 @@ type sharedRun[T any] struct {
 
 // Do runs f, or waits for another caller's run with the same key, until ctx ends. If
 // that caller gives up or panics, its result does not apply to the others: one of them runs f
-// again. From the call of begin on, nobody joins the run; it returns the number of callers.
+// again. After f has called begin, no caller joins the run. begin returns
+// the number of callers.
 func (s *Shares[T]) Do(ctx context.Context, about, key string, f func(begin func() (callers int)) (T, error)) (none T, _ error) {
 	for {
 		s.mu.Lock()

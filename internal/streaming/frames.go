@@ -110,7 +110,7 @@ const (
 //
 //   - For a stream with a number that is not higher than all before, it starts a goroutine, which waits while
 //     the client does not read.
-//   - A frame of headers, which no client sends, waits for ever if nobody reads it.
+//   - No client sends a HEADERS frame. The library waits for ever until somebody reads it.
 //   - A reset of a stream whose reply could not be sent waits for ever. Its place is taken by the end of the
 //     stream, which is the same to its reader.
 //   - The headers of streams are large.

@@ -21,8 +21,8 @@ type series[T any] struct {
 
 func newSeries[T any]() *series[T] { return &series[T]{busy: make(chan struct{}, 1)} }
 
-// do runs f when the run before has ended, or shares another caller's run. f is told whether others
-// share it.
+// do runs f after the previous run has ended, or shares the run of another caller. The argument of f is true if
+// others share it.
 func (s *series[T]) do(ctx context.Context, about string, f func(shared bool) (T, error)) (T, error) {
 	return s.runs.Do(ctx, about, "", func(begin func() int) (none T, _ error) {
 		select {
