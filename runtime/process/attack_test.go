@@ -23,6 +23,7 @@ import (
 	"golang.org/x/sys/unix"
 	criv1 "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/kubeletkit/kubeletkit/internal/safefile"
 	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/runtime/process/internal/supervise"
 )
@@ -171,6 +172,15 @@ func killed(n *node, p *pod) (id string, rec containerRecord) {
 	n.stop()
 	require.NoError(n.t, state.Supervisor.Kill(unix.SIGKILL))
 	eventually(n.t, func() bool { return !state.Supervisor.Alive() && !alive(state.Command.PID) }, "it lives")
+	// The lock may outlive the supervisor for a moment. A server that finds it held searches for processes; no
+	// reboot leaves one.
+	eventually(n.t, func() bool {
+		lock, err := supervise.Lock(filepath.Join(n.opts.Dir, "containers", id))
+		if err == nil {
+			safefile.Unlock(lock)
+		}
+		return err == nil
+	}, "the lock is held")
 	return id, rec
 }
 
