@@ -126,8 +126,8 @@ func (s *nodeSuite) testBadTime(t *testing.T, ns string, proxy *Proxy, bad badTi
 	bad.begin(proxy)
 	end := sync.OnceFunc(func() { bad.end(proxy) })
 	t.Cleanup(end)
-	s.Exec(t, finishes, "c", "touch", "/end")
-	s.Exec(t, "crashes", "c", "touch", "/end")
+	s.End(t, finishes, "c")
+	s.End(t, "crashes", "c")
 	grace := metav1.DeleteOptions{}
 	if i%2 == 1 { // by force
 		grace.GracePeriodSeconds = new(int64)

@@ -144,8 +144,8 @@ func TestNodeAutonomy(t *testing.T) {
 	}
 	assert.ElementsMatch(t, runs, s.running(t), "nothing was restarted")
 
-	s.Exec(t, "crashes", "c", "touch", "/end")
-	s.Exec(t, "finishes", "c", "touch", "/end")
+	s.End(t, "crashes", "c")
+	s.End(t, "finishes", "c")
 	s.awaitAttempt(t, "crashes", 1)
 	s.awaitReported(t, ns, "finishes", Phase(v1.PodFailed), Terminated("c", 7))
 	awaitNeeds(1)

@@ -115,7 +115,7 @@ func TestAPIServerAway(t *testing.T) {
 			o.begin(t)
 			began := time.Now()
 			for _, name := range []string{crashes, finishes, ending} {
-				s.Exec(t, name, "c", "touch", "/end")
+				s.End(t, name, "c")
 			}
 			static := MakePod("static-"+o.name, Main(Sh("c", Forever)))
 			s.agent.Put(t, static) // needs no API server

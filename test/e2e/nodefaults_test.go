@@ -76,7 +76,7 @@ func TestNodeRestart(t *testing.T) {
 
 	s.agent.Kill(t)
 	s.plane.Kubectl(t, "delete", "-n", ns, "pod", "deleted", "--wait=false")
-	s.Exec(t, "finishes", "c", "touch", "/end")
+	s.End(t, "finishes", "c")
 	begin := time.Now()
 	s.agent.Start(t)
 	s.plane.Kubectl(t, "wait", "-n", ns, "--for=delete", "pod/deleted", "--timeout=180s")

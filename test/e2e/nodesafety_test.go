@@ -131,7 +131,7 @@ func TestNodeCertificates(t *testing.T) {
 	s.start(t)
 	s.plane.FreezeControllers(t, true)
 	time.Sleep(time.Until(expires.Add(2 * time.Second)))
-	s.Exec(t, "crashes", "c", "touch", "/end")
+	s.End(t, "crashes", "c")
 	Eventually(t, within, "restarted", func() error {
 		if n := len(s.Containers(t, "crashes")); n < 2 || s.runs(t, "crashes") != 1 {
 			return fmt.Errorf("%d instances", n)

@@ -171,20 +171,36 @@ func (c *Client) Exec(t testing.TB, pod, container string, cmd ...string) string
 	return out
 }
 
+// End creates the file /end in the pod's newest such container, whose script ends when it sees the
+// file. If the script ends first, the runtime kills the command that created the file: its exit
+// code is 137.
+func (c *Client) End(t testing.TB, pod, container string) {
+	t.Helper()
+	code, out, err := c.exec(t, pod, container, "touch", "/end")
+	if err != nil || code != 0 && code != 137 {
+		t.Fatalf("creating /end in pod %s: exit code %d, %q, %v", pod, code, out, err)
+	}
+}
+
 // TryExec is Exec for commands that may fail.
 func (c *Client) TryExec(t testing.TB, pod, container string, cmd ...string) (string, error) {
+	t.Helper()
+	code, out, err := c.exec(t, pod, container, cmd...)
+	if err == nil && code != 0 {
+		err = fmt.Errorf("%q in pod %s exited with %d: %s", cmd, pod, code, out)
+	}
+	return out, err
+}
+
+func (c *Client) exec(t testing.TB, pod, container string, cmd ...string) (code int32, out string, err error) {
 	t.Helper()
 	ctx, cancel := timeoutContext()
 	defer cancel()
 	resp, err := c.Runtime.ExecSync(ctx, &cri.ExecSyncRequest{ContainerId: c.Newest(t, pod, container).Id, Cmd: cmd, Timeout: 30})
 	if err != nil {
-		return "", err
+		return 0, "", err
 	}
-	out := string(resp.Stdout) + string(resp.Stderr)
-	if resp.ExitCode != 0 {
-		return out, fmt.Errorf("%q in pod %s exited with %d: %s", cmd, pod, resp.ExitCode, out)
-	}
-	return out, nil
+	return resp.ExitCode, string(resp.Stdout) + string(resp.Stderr), nil
 }
 
 // RemoveAll removes all sandboxes with their containers.
