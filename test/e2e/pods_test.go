@@ -292,13 +292,14 @@ func testSidecars(t *testing.T, s *suite) {
 }
 
 func testSidecarRestart(t *testing.T, s *suite) {
-	pod := s.put(t, MakePod("sidecar-restart", Policy(v1.RestartPolicyNever), Sidecar(Sh("side", Forever)), Main(Sh("main", "while [ ! -e /shared/go ]; do sleep 0.1; done")), Shared(t.TempDir())))
+	dir := t.TempDir()
+	pod := s.put(t, MakePod("sidecar-restart", Policy(v1.RestartPolicyNever), Sidecar(Sh("side", Forever)), Main(Sh("main", "while [ ! -e /shared/go ]; do sleep 0.1; done")), Shared(dir)))
 	s.agent.Await(t, pod, within, Running)
 	s.KillProcess(t, FullName(pod), "side")
 	got := s.agent.Await(t, pod, within, Restarts("side", 1), Running)
 	assert.Zero(t, Status(got, "main").RestartCount)
 	// When the main container is done, so is the pod, and the sidecar is stopped.
-	s.Exec(t, FullName(pod), "main", "touch", "/shared/go")
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "go"), nil, 0o644))
 	s.agent.Await(t, pod, within, Phase(v1.PodSucceeded), Terminated("main", 0))
 	Eventually(t, within, "the sidecar stopped", func() error {
 		if ctr := s.Newest(t, FullName(pod), "side"); ctr.State != cri.ContainerState_CONTAINER_EXITED {
