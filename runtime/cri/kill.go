@@ -26,7 +26,8 @@ const minGrace = 2
 // includes preStop hooks, the exits of containers, and the time that sidecars wait for the
 // containers that are stopped before them. It starts when KillPod is called or, if too many
 // other pods end, when the pod has waited for some of them, see [Options].MaxParallelEnds. The hooks of all
-// containers start at once, as in kubelet.
+// containers start at once. A container whose hook does not end gets the stop signal at the end of
+// the grace period, and is killed 2 s later; until then the hook goes on. All this is as in kubelet.
 //
 // A later call does not run a preStop hook again that has ended, but one that was cut
 // off when ctx ended. CRI runtimes send the stop signal once.
@@ -194,7 +195,7 @@ func (r *Runtime) stopContainer(ctx context.Context, stop *containerStop) error 
 	if stop.grace > 0 {
 		gctx, cancel := context.WithDeadline(ctx, end)
 		defer cancel()
-		r.preStop(ctx, gctx, stop, about)
+		defer r.preStop(ctx, gctx, stop, about)()
 		if stop.mayStop != nil {
 			select {
 			case <-stop.mayStop:
@@ -217,9 +218,10 @@ func (r *Runtime) stopContainer(ctx context.Context, stop *containerStop) error 
 	return err
 }
 
-// preStop runs the container's preStop hook until it or the grace period ends, which is the end of
-// grace, if it has one that has not ended before. The container is stopped even if the hook fails.
-func (r *Runtime) preStop(ctx, grace context.Context, stop *containerStop, about string) {
+// preStop runs the container's preStop hook, if it has one that has not ended before, until the hook
+// or the grace period ends, which is the end of grace. A hook that has not ended then goes on until
+// the caller calls cut, which waits for its end. The container is stopped even if the hook fails.
+func (r *Runtime) preStop(ctx, grace context.Context, stop *containerStop, about string) (cut func()) {
 	handler, ports := stop.container.PreStop, stop.container.Ports
 	if stop.pod != nil {
 		if c, _ := podspec.FindContainer(&stop.pod.Spec, stop.container.Name); c != nil {
@@ -229,21 +231,33 @@ func (r *Runtime) preStop(ctx, grace context.Context, stop *containerStop, about
 			}
 		}
 	}
+	cut = func() {}
 	if handler == nil {
-		return
+		return cut
 	}
 	id, done := stop.container.ID.ID, false
 	r.pods.with(stop.ref.UID, func(p *podMemory) { done = p.hooked[id] })
 	if done || hookRecorded(stop.dir, preStopDone, stop.container.Name, id) {
-		return
+		return cut
 	}
 	began := time.Now()
-	err := r.runHook(grace, &hook{
-		about: about, container: id, handler: handler, ports: ports,
-		host: hookHost(stop.pod, stop.status.IPs, nil), events: emitter{pod: stop.ref, emit: stop.events.emit},
-	})
+	hctx, cancel := context.WithCancel(ctx)
+	ended := make(chan error, 1) // the hook's error, once
+	go func() {
+		ended <- r.runHook(hctx, &hook{
+			about: about, container: id, handler: handler, ports: ports,
+			host: hookHost(stop.pod, stop.status.IPs, nil), events: emitter{pod: stop.ref, emit: stop.events.emit},
+		})
+	}()
+	var err error
+	select {
+	case err = <-ended:
+		cancel()
+	case <-grace.Done():
+		err, cut = flow.Ended(grace), func() { cancel(); <-ended }
+	}
 	if ctx.Err() != nil {
-		return // the stop fails
+		return cut // the stop fails
 	}
 	stop.events.done(ctx, runtime.Record{Kind: runtime.KindPreStop, Error: hookFailure(err)}, began, err)
 	r.pods.with(stop.ref.UID, func(p *podMemory) { p.hooked[id] = true })
@@ -256,4 +270,5 @@ func (r *Runtime) preStop(ctx, grace context.Context, stop *containerStop, about
 		r.opts.Logger.Error(err, "PreStop hook failed", "pod", stop.ref, "container", stop.container.Name)
 		stop.events.warning("FailedPreStopHook", "PreStopHook failed")
 	}
+	return cut
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -203,6 +204,45 @@ func TestKillPodAgainWithLess(t *testing.T) {
 		assert.Equal(t, []string{
 			"ExecSync hook", "StopContainer a 3600", "1m0s StopContainer a 10", "1m10s StopPodSandbox s1",
 		}, svc.calls(), "the hook has ended and is not run again")
+	})
+}
+
+// A hook that does not end goes on while its container gets the stop signal at the end of the grace
+// period, for 2 s. Sidecars are no exception, and do not wait for each other then.
+func TestKillPodWithHooksThatDoNotEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		svc := newService(t, "app:1")
+		var (
+			mu    sync.Mutex
+			began time.Time
+			took  []time.Duration
+		)
+		svc.Script(fake.Target{}, fake.Behavior{IgnoresStop: true, Exec: func(ctx context.Context, _ []string) (runtime.ExecResult, error) {
+			<-ctx.Done()
+			mu.Lock()
+			defer mu.Unlock()
+			took = append(took, time.Since(began))
+			return runtime.ExecResult{}, ctx.Err()
+		}})
+		svc.Script(fake.Target{Container: "a"}, fake.Behavior{})
+		pod := podOf("a")
+		for _, name := range []string{"s1", "s2", "s3"} {
+			c := sidecarNamed(name)
+			c.Lifecycle = preStopExec("hook")
+			pod.Spec.InitContainers = append(pod.Spec.InitContainers, c)
+		}
+		s := running(t, svc, pod)
+		began = time.Now()
+		s.mustKill()
+		const whole = 32 * time.Second
+		assert.Equal(t, []time.Duration{whole, whole, whole}, took)
+		got := svc.calls()
+		slices.Sort(got)
+		assert.Equal(t, []string{
+			"30s StopContainer s1 2", "30s StopContainer s2 2", "30s StopContainer s3 2", "32s StopPodSandbox s1",
+			"ExecSync hook", "ExecSync hook", "ExecSync hook", "StopContainer a 30",
+		}, got)
+		assert.Equal(t, int32(128+9), svc.newest("s1").ExitCode)
 	})
 }
 

@@ -4,6 +4,7 @@ package process
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -23,7 +24,8 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime/cri"
 )
 
-// TestClient runs a pod the way an agent does.
+// TestClient runs a pod the way an agent does. Its preStop hook goes on after the grace period: the
+// container, which has the stop signal then, ends when the hook has answered it.
 func TestClient(t *testing.T) {
 	t.Parallel()
 	n := startNode(t, Options{})
@@ -33,14 +35,19 @@ func TestClient(t *testing.T) {
 	defer rt.Close()
 	require.NoError(t, rt.Check(ctx))
 
+	signaled, answer := filepath.Join(n.opts.Dir, "signaled"), filepath.Join(n.opts.Dir, "answer")
+	sh := func(format string, args ...any) []string { return []string{"sh", "-c", fmt.Sprintf(format, args...)} }
 	pod := &v1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: "default", UID: types.UID("1234")},
 		Spec: v1.PodSpec{
-			RestartPolicy:  v1.RestartPolicyNever,
+			RestartPolicy: v1.RestartPolicyNever, TerminationGracePeriodSeconds: new(int64(1)),
 			InitContainers: []v1.Container{{Name: "init", Image: "host", Command: []string{"true"}}},
 			Containers: []v1.Container{{
-				Name: "main", Image: "host", Command: []string{"sh", "-c"},
-				Args:                   []string{"trap 'exit 3' TERM; printf bye > $TERMINATION_MESSAGE_PATH; echo ready; while :; do sleep 0.01; done"},
+				Name: "main", Image: "host",
+				Command: sh("trap 'touch %s; until [ -e %s ]; do sleep 0.01; done; exit 3' TERM; printf bye > $TERMINATION_MESSAGE_PATH; echo ready; while :; do sleep 0.01; done", signaled, answer),
+				Lifecycle: &v1.Lifecycle{PreStop: &v1.LifecycleHandler{Exec: &v1.ExecAction{
+					Command: sh("until [ -e %s ]; do sleep 0.01; done; touch %s; sleep 600", signaled, answer),
+				}}},
 				TerminationMessagePath: "/dev/termination-log",
 			}},
 		},
