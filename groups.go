@@ -83,6 +83,9 @@ type GC struct {
 	// does. The cgroups below its root must belong to this agent alone. nil:
 	// they are left alone.
 	Cgroups gc.Cgroups
+	// LogLinksDir is the directory of links to the logs of containers, as runtime/cri makes them: those of pods that are gone
+	// are removed. Default: kubelet's /var/log/containers for logs in /var/log/pods, else there are no links.
+	LogLinksDir string
 	// Images decides when and which images are removed. Default: kubelet's, from 85 % usage
 	// of their file system down to 80 %. It has no effect if Runtime is no
 	// [runtime.ImageService], itself or through Unwrap.

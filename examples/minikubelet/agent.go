@@ -5,6 +5,7 @@ import (
 	"math"
 	"path/filepath"
 	goruntime "runtime"
+	"time"
 
 	"github.com/go-logr/logr"
 	"k8s.io/utils/ptr"
@@ -62,6 +63,7 @@ func runtimeOptions(s *config.Settings, metrics cri.Metrics, log logr.Logger) cr
 		DockerConfig:     filepath.Join(s.RootDir, "config.json"),
 		Backoff:          plan.Backoff{Max: s.CrashLoopBackOff.MaxContainerRestartPeriod.Duration},
 
+		LogLinksDir:         s.LogLinksDir,
 		SeccompProfileRoot:  filepath.Join(s.RootDir, "seccomp"),
 		SeccompDefault:      *s.SeccompDefault,
 		NoCPUQuota:          !*s.CPUCFSQuota,
@@ -108,7 +110,7 @@ func agentOptions(s *config.Settings, rt *cri.Runtime, cgroups *cgroup.Pods, h h
 		HostIPs:    ips,
 		Admission:  kubeletkit.Admission{Limits: syncloop.Limits{MaxPods: s.PodLimit(goruntime.NumCPU())}, AllowedUnsafeSysctls: s.AllowedUnsafeSysctls},
 		Sync:       kubeletkit.Sync{Frequency: s.SyncFrequency.Duration},
-		GC:         kubeletkit.GC{Images: imagePolicy(s), Containers: gc.Policy{MinAge: s.MinContainerTTL, MaxPerContainer: deadToKeep(s.MaxDeadPerName), KeepLogs: keepLogs}},
+		GC:         kubeletkit.GC{Images: imagePolicy(s), LogLinksDir: s.LogLinksDir, Containers: gc.Policy{MinAge: s.MinContainerTTL, MaxPerContainer: deadToKeep(s.MaxDeadPerName), KeepLogs: keepLogs}},
 		Override: kubeletkit.Overrides{
 			Cache: kubeletkit.Replace[runtime.StatusCache](runtime.NewCache(rt, runtime.CacheOptions{InspectTimeout: s.RuntimeRequestTimeout.Duration})),
 		},
@@ -128,6 +130,29 @@ func agentOptions(s *config.Settings, rt *cri.Runtime, cgroups *cgroup.Pods, h h
 		}
 	}
 	return opts, nil
+}
+
+// podCIDRRetry is the time after which the runtime gets the addresses of pods again if it has not accepted them.
+const podCIDRRetry = 5 * time.Second
+
+// addPodCIDR adds a component that hands the runtime the addresses of pods. A node of a cluster has them in its object.
+func addPodCIDR(agent *kubeletkit.Agent, s *config.Settings, rt runtime.PodCIDRSetter, log logr.Logger) error {
+	if s.PodCIDR == "" || s.Kubeconfig != "" {
+		return nil
+	}
+	return agent.Add("addresses of pods", func(ctx context.Context) error {
+		for {
+			err := rt.SetPodCIDR(ctx, s.PodCIDR)
+			if err == nil || ctx.Err() != nil {
+				return nil
+			}
+			log.Error(err, "The runtime does not accept the addresses of pods; trying again", "podCIDR", s.PodCIDR)
+			select {
+			case <-ctx.Done():
+			case <-time.After(podCIDRRetry):
+			}
+		}
+	})
 }
 
 // imagePolicy translates the settings for [gc.ImagePolicy], in which 0 is the default and a

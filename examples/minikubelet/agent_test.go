@@ -1,6 +1,8 @@
 package main
 
 import (
+	"errors"
+	"os"
 	"path/filepath"
 	"slices"
 	"testing"
@@ -39,6 +41,57 @@ func TestRuntimeOptions(t *testing.T) {
 	assert.Equal(t, "/srv/agent/seccomp", opts.SeccompProfileRoot)
 	assert.False(t, opts.SeccompDefault || opts.NoCPUQuota || opts.KillProcessesSingly)
 	assert.Equal(t, 100*time.Millisecond, opts.CPUPeriod)
+}
+
+// Wherever the logs are, links to them are where log shippers look.
+func TestLinksToLogs(t *testing.T) {
+	b := newBench(t)
+	b.rt.Script(fake.Target{}, fake.Behavior{Output: "hello"})
+	b.put("web", "i")
+	b.start()
+	b.await("web-n 1/1 Running", "pods")
+	links, err := os.ReadDir(filepath.Join(b.root, "links"))
+	require.NoError(t, err)
+	assert.Len(t, links, 1)
+
+	for _, tc := range []struct {
+		args []string
+		root string // what it is for root
+	}{
+		{[]string{"--container-runtime-endpoint=/run/cri.sock"}, "/var/log/containers"},
+		{[]string{"--container-runtime-endpoint=/run/cri.sock", "--log-links-dir="}, ""},
+		{nil, ""},
+	} {
+		s, err := config.Parse(append(tc.args, "--root-dir="+b.root))
+		require.NoError(t, err)
+		want := ""
+		if os.Geteuid() == 0 {
+			want = tc.root
+		}
+		assert.Equal(t, want, runtimeOptions(s, nil, logr.Discard()).LogLinksDir)
+	}
+}
+
+// Without a cluster the runtime gets the addresses of pods from the configuration.
+func TestPodCIDRWithoutACluster(t *testing.T) {
+	b := newBench(t)
+	refuse := b.rt.Inject(fake.Fault{Call: "UpdateRuntimeConfig", Err: errors.New("not yet")})
+	handed := func() (n int) {
+		for _, c := range b.rt.Calls(fake.Target{}) {
+			if c.Method == "UpdateRuntimeConfig" {
+				n++
+			}
+		}
+		return n
+	}
+	b.start("--pod-cidr=10.7.0.0/24")
+	require.Eventually(t, func() bool { return handed() == 1 }, time.Minute, 10*time.Millisecond)
+	refuse()
+	require.Eventually(t, func() bool { return handed() == 2 }, time.Minute, 10*time.Millisecond, "it is repeated")
+
+	s, err := config.Parse([]string{"--pod-cidr=10.7.0.0/24", "--kubeconfig=/etc/kubernetes/kubelet.conf", "--container-runtime-endpoint", b.endpoint})
+	require.NoError(t, err)
+	require.NoError(t, addPodCIDR(nil, s, nil, logr.Discard()), "in a cluster they are in the node object")
 }
 
 // As with kubelet, a negative number keeps all dead containers.

@@ -69,7 +69,7 @@ func (b *bench) start(args ...string) {
 	write(b.t, file, fmt.Sprintf("%spodLogsDir: %s/logs\nstaticPodPath: %s\nhealthzPort: 0\nfileCheckFrequency: 20ms\ncgroupRoot: /minikubelet-test\n", header, b.root, b.manifests))
 	ctx, cancel := context.WithCancel(b.t.Context())
 	b.cancel, b.ended = cancel, make(chan error, 1)
-	args = append([]string{"--config", file, "--root-dir", b.root, "--hostname-override=n", "--show=none", "--container-runtime-endpoint", b.endpoint}, args...)
+	args = append([]string{"--config", file, "--root-dir", b.root, "--hostname-override=n", "--show=none", "--log-links-dir", b.root + "/links", "--container-runtime-endpoint", b.endpoint}, args...)
 	go func() { b.ended <- run(ctx, args, nil) }()
 }
 

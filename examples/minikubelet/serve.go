@@ -71,6 +71,9 @@ func serve(ctx context.Context, s *config.Settings, log logr.Logger, display *te
 			return left, err
 		}
 	}
+	if err := addPodCIDR(agent, s, rt, log); err != nil {
+		return left, err
+	}
 	if len(opts.Sources) == 0 {
 		warn(log, "Neither a directory of manifests (--pod-manifest-path, staticPodPath) nor a URL (--manifest-url, staticPodURL) is given: no pods will run, and those that run are stopped")
 	}

@@ -29,7 +29,7 @@ func (r *Runtime) logLinksDir(podLogsDir string) string {
 }
 
 // linkLog makes the link to the log of an instance that has started. As in kubelet there
-// is no link without a log file, and a failure is only logged.
+// is no link without a log file, and a failure is only logged, once in a row.
 func (s *podSync) linkLog(config *criv1.ContainerConfig, id string) {
 	dir := s.r.logLinksDir(s.Host.PodLogsDir)
 	if dir == "" || strings.Contains(id, "/") { // the ID is from the runtime
@@ -46,12 +46,14 @@ func (s *podSync) linkLog(config *criv1.ContainerConfig, id string) {
 			err = os.Symlink(log, link)
 		}
 	}
-	if err != nil && !errors.Is(err, fs.ErrExist) {
-		s.r.opts.Logger.Error(err, "Link to the log of a container cannot be made; log shippers may miss it", "pod", s.ref, "link", link)
+	failed := err != nil && !errors.Is(err, fs.ErrExist)
+	if before := s.r.unlinked.Swap(failed); failed && !before {
+		s.r.opts.Logger.Error(err, "Links to the logs of containers cannot be made; log shippers may miss these", "pod", s.ref, "link", link)
 	}
 }
 
-// removeLogLink removes the link to the log of an instance, if there is one.
+// removeLogLink removes the link to the log of an instance, if there is one. A link to another log is
+// left alone: the directory may have those of other runtimes.
 func (r *Runtime) removeLogLink(ref runtime.PodRef, s *criv1.ContainerStatus) error {
 	// <logs>/<pod>/<container>/<n>.log
 	dir := r.logLinksDir(filepath.Dir(filepath.Dir(filepath.Dir(s.GetLogPath()))))
@@ -60,7 +62,7 @@ func (r *Runtime) removeLogLink(ref runtime.PodRef, s *criv1.ContainerStatus) er
 		return nil
 	}
 	link := filepath.Join(dir, name)
-	if info, err := os.Lstat(link); err != nil || info.Mode().Type() != fs.ModeSymlink {
+	if target, err := os.Readlink(link); err != nil || target != s.GetLogPath() {
 		return nil
 	}
 	if err := os.Remove(link); err != nil && !errors.Is(err, fs.ErrNotExist) {

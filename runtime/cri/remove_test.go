@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/go-logr/logr/funcr"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc/codes"
@@ -82,6 +83,28 @@ func TestLogLinks(t *testing.T) {
 	svc.exit("b", 1)
 	require.NoError(t, s.rt.RemoveContainer(t.Context(), runtime.ContainerID{Type: "fake", ID: "c3"}))
 	assert.FileExists(t, foreign, "it is no link")
+
+	s.mustSync()
+	other := filepath.Join(dir, "web_default_b-c5.log")
+	require.NoError(t, os.Remove(other))
+	require.NoError(t, os.Symlink("/elsewhere", other))
+	svc.exit("b", 1)
+	require.NoError(t, s.rt.RemoveContainer(t.Context(), runtime.ContainerID{Type: "fake", ID: "c5"}))
+	assert.Contains(t, links(), "web_default_b-c5.log", "it is a link to another log")
+}
+
+// A user that may not make the links reads so once.
+func TestLogLinksThatCannotBeMade(t *testing.T) {
+	svc := newService(t, "app:1")
+	svc.Script(fake.Target{}, fake.Behavior{Output: "hello"})
+	file := filepath.Join(t.TempDir(), "file")
+	require.NoError(t, os.WriteFile(file, nil, 0o600))
+	var logged []string
+	log := funcr.New(func(_, args string) { logged = append(logged, args) }, funcr.Options{})
+	s := newSyncer(t, svc.client(cri.Options{LogLinksDir: filepath.Join(file, "containers"), Logger: log}), podOf("a", "b"))
+	s.mustSync()
+	require.Len(t, logged, 1)
+	assert.Contains(t, logged[0], "Links to the logs of containers cannot be made")
 }
 
 func TestRemoveSandbox(t *testing.T) {

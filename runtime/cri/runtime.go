@@ -157,6 +157,8 @@ type Runtime struct {
 	cgroupDriver atomic.Pointer[string]
 	// unstreamed is true if the runtime does not implement the streaming list calls.
 	unstreamed atomic.Bool
+	// unlinked is true if the latest link to a log could not be made.
+	unlinked atomic.Bool
 	// node returns the facts of the machine, which are read once.
 	node   func() *translate.Node
 	pulls  *puller

@@ -11,7 +11,10 @@ import (
 	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/terminal"
 )
 
-const checkpointDirFlag = "checkpoint-dir"
+const (
+	checkpointDirFlag = "checkpoint-dir"
+	logLinksDirFlag   = "log-links-dir"
+)
 
 // Flags returns the flags of the agent with their defaults.
 func Flags() *pflag.FlagSet {
@@ -41,6 +44,7 @@ func (s *Settings) flags() *pflag.FlagSet {
 	fs.StringVar(&s.ObjectsPath, "objects-path", "", "directory of the secrets and config maps that pods refer to, as manifests, best of mode 0600; kubelet has no such flag (default: they are among the manifests of the pods)")
 	fs.StringVar(&s.CheckpointDir, checkpointDirFlag, "", "directory that keeps the pods, so that they run after a reboot even while their sources cannot be reached; \"\" for none; kubelet has no such flag (default: podcheckpoint in the root directory)")
 	fs.StringVar(&s.CheckpointKey, "checkpoint-key-file", "", "file of 16, 24 or 32 bytes, or as many in base64, that encrypts the secrets and config maps in the checkpoint directory; those that were kept without it are removed. Pods are not encrypted, nor is the state of the embedded runtime, which has the environment of each container, with its secrets; only their file mode protects these (default: nothing is encrypted)")
+	fs.StringVar(&s.LogLinksDir, logLinksDirFlag, "", "directory of links to the logs of containers, which log shippers read; \"\" for none; kubelet has no such flag (default for root with a runtime endpoint: /var/log/containers)")
 	fs.StringVar(&s.ContainerRuntimeEndpoint, "container-runtime-endpoint", s.ContainerRuntimeEndpoint, "CRI socket of the container runtime (default: the embedded runtime, whose containers are processes of this machine)")
 	fs.StringVar(&s.ImageServiceEndpoint, "image-service-endpoint", s.ImageServiceEndpoint, "CRI socket for images (default: that of the runtime)")
 	fs.DurationVar(&s.FileCheckFrequency.Duration, "file-check-frequency", s.FileCheckFrequency.Duration, "time between two full reads of the manifests")
@@ -56,6 +60,7 @@ func (s *Settings) flags() *pflag.FlagSet {
 	fs.Var(cliflag.NewMapStringString(&s.KubeReserved), "kube-reserved", "the same for the agent and the runtime")
 	fs.StringVar(&s.ReservedSystemCPUs, "reserved-cpus", s.ReservedSystemCPUs, "CPUs that pods cannot request, as in 0-1,4: their number replaces the CPU of --system-reserved and --kube-reserved, but no container is kept off them")
 	fs.StringSliceVar(&s.ClusterDNS, "cluster-dns", s.ClusterDNS, "name servers of pods with DNS policy ClusterFirst")
+	fs.StringVar(&s.PodCIDR, "pod-cidr", s.PodCIDR, "addresses of pods, for the runtime; in a cluster they are in the node object")
 	fs.StringVar(&s.ClusterDomain, "cluster-domain", s.ClusterDomain, "domain of the cluster")
 	fs.BoolVar(s.SerializeImagePulls, "serialize-image-pulls", *s.SerializeImagePulls, "pull one image at a time")
 	fs.Int32Var(s.RegistryPullQPS, "registry-qps", *s.RegistryPullQPS, "pulls a second; 0 for no limit")

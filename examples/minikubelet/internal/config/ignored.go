@@ -18,7 +18,7 @@ const (
 		kube-reserved-cgroup kubelet-cgroups lock-file
 		log-flush-frequency log-json-info-buffer-size log-text-info-buffer-size logging-format max-open-files maximum-dead-containers
 		memory-manager-policy
-		oom-score-adj pod-cidr qos-reserved
+		oom-score-adj qos-reserved
 		reserved-memory runtime-cgroups system-cgroups
 		system-reserved-cgroup
 		topology-manager-policy topology-manager-policy-options topology-manager-scope vmodule volume-plugin-dir

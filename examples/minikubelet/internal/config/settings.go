@@ -30,6 +30,7 @@ type Settings struct {
 	ConfigFile       string
 	ConfigDir        string
 	ObjectsPath      string
+	LogLinksDir      string
 	CheckpointDir    string
 	CheckpointKey    string
 	RootDir          string
@@ -92,6 +93,9 @@ func Parse(args []string) (*Settings, error) {
 	def(&s.PodLogsDir, defaultPodLogsDir(os.Geteuid(), s.RootDir, s.Embedded))
 	if !fs.Changed(checkpointDirFlag) && s.RootDir != "" {
 		s.CheckpointDir = filepath.Join(s.RootDir, "podcheckpoint")
+	}
+	if !fs.Changed(logLinksDirFlag) && os.Geteuid() == 0 && !s.Embedded {
+		s.LogLinksDir = "/var/log/containers" // as kubelet, wherever the logs are
 	}
 	if err := s.absolute(); err != nil {
 		return nil, err
@@ -157,7 +161,7 @@ func def[T comparable](field *T, value T) {
 // absolute makes the paths of flags absolute: the path of a manifest is part of the
 // identity of its pod.
 func (s *Settings) absolute() error {
-	for _, p := range append([]*string{&s.RootDir, &s.StaticPodPath, &s.ObjectsPath, &s.PodLogsDir, &s.CheckpointDir, &s.CheckpointKey}, s.clusterPaths()...) {
+	for _, p := range append([]*string{&s.RootDir, &s.StaticPodPath, &s.ObjectsPath, &s.PodLogsDir, &s.LogLinksDir, &s.CheckpointDir, &s.CheckpointKey}, s.clusterPaths()...) {
 		if *p == "" {
 			continue
 		}
