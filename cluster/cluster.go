@@ -49,6 +49,11 @@ type Config struct {
 	RuntimeTimeout time.Duration
 	// MaxImages is the number of images in the status of the node, see node.NewImageList.
 	MaxImages int
+	// RestoreBeforeList starts the pods of the API server that the checkpoint has, without waiting for the first list of pods. By
+	// default they wait for it while the API server can be reached, because a pod that was deleted by force meanwhile
+	// may run elsewhere. If the API server gives no answer within 5 s, or refuses the node's requests, they start
+	// without it. Containers that run already go on in both cases.
+	RestoreBeforeList bool
 	// Logger receives logs; each part gets it under a name of its own. The zero value discards
 	// them.
 	Logger logr.Logger
@@ -67,6 +72,7 @@ type Node struct {
 	sink    *podstatus.Sink
 	objects *objectcache.Cache
 	early   earlyReferences
+	first   *firstList
 	events  *events.Recorder
 	// The fields below exist after Configure. local is the node as far as it is known without
 	// an API server.
@@ -130,11 +136,13 @@ func (n *Node) buildSource() (err error) {
 		}),
 		podsource.ObserverFunc(n.forgetEnded),
 		podsource.ObserverFunc(func(c podsource.Change) { n.sink.PodsChanged(c) }),
+		podsource.ObserverFunc(func(c podsource.Change) { n.first.PodsChanged(c) }),
 	}
 	n.source, err = podsource.New(n.clients.pods, n.config.NodeName, podsource.Options{
 		Registered: func(ctx context.Context) error { return n.node.Registered(ctx) },
 		Observers:  observers, Logger: n.named("podsource"),
 	})
+	n.first = newFirstList(n.config.NodeName, n.clients.node, n.source, n.sync, n.config.Logger)
 	return err
 }
 

@@ -72,6 +72,9 @@ func (n *Node) Configure(opts *kubeletkit.Options) error {
 	}
 	opts.Sources = append(slices.Clone(opts.Sources), restorable{n.source, &n.early})
 	opts.Join = append(slices.Clone(opts.Join), admit)
+	if opts.Checkpoint != nil && !n.config.RestoreBeforeList {
+		opts.Join = append(opts.Join, n.first)
+	}
 	opts.Admission.Limits.MaxPods, opts.Admission.Limits.Allocatable = 0, nil
 	opts.StatusSink = bothSinks(n.sink, opts.StatusSink)
 	if opts.Checkpoint == nil {
