@@ -44,7 +44,7 @@ func TestKubeletWithCgroups(t *testing.T) {
 	c := NewCluster(t)
 	c.Preload(t, "pause:1", "busybox:1")
 	ours := &suite{Cluster: c, agent: c.NewAgent(t, AgentOptions{})}
-	makeCgroup(t, c.CgroupRoot()) // a kubelet does not start without it
+	c.MakeCgroup(t) // a kubelet does not start without it
 	kubelet := &suite{Cluster: c, agent: c.NewAgent(t, AgentOptions{
 		Binary: KubeletBinary(t), Config: map[string]any{"cgroupsPerQOS": true, "enforceNodeAllocatable": []string{"pods"}},
 	})}
@@ -94,21 +94,6 @@ func TestKubeletWithCgroups(t *testing.T) {
 		}
 		return nil
 	})
-}
-
-// makeCgroup makes a cgroup in all hierarchies.
-func makeCgroup(t *testing.T, path string) {
-	t.Helper()
-	roots := []string{"/sys/fs/cgroup"}
-	if _, err := os.Stat("/sys/fs/cgroup/cgroup.controllers"); err != nil {
-		roots, err = filepath.Glob("/sys/fs/cgroup/*")
-		require.NoError(t, err)
-	}
-	for _, root := range roots {
-		if st, err := os.Lstat(root); err == nil && st.IsDir() {
-			require.NoError(t, os.MkdirAll(root+path, 0o755))
-		}
-	}
 }
 
 // podCgroupOf returns the cgroup of the pod, as a running container of it shows.

@@ -176,17 +176,22 @@ func newAgent(t testing.TB, runtime *Client, net *NetNS, endpoint string, option
 		if a.process != nil && !a.process.exited() {
 			a.process.stop(syscall.SIGKILL, 10*time.Second)
 		}
-		// An agent that was built with -race, and one that has panicked and was
-		// started again, must not get away with it.
-		log, _ := os.ReadFile(a.LogPath())
-		for _, bad := range []string{"WARNING: DATA RACE", "\npanic: ", "\nfatal error: "} {
-			if i := bytes.Index(log, []byte(bad)); i >= 0 {
-				t.Errorf("the agent's log:\n%s", log[i:min(len(log), i+6000)])
-			}
-		}
+		assertSound(t, a.LogPath())
 		a.client.CloseIdleConnections()
 	})
 	return a
+}
+
+// assertSound asserts that an agent with the log has no data race and has not panicked. One that
+// was started again must not get away with it.
+func assertSound(t testing.TB, path string) {
+	t.Helper()
+	log, _ := os.ReadFile(path)
+	for _, bad := range []string{"WARNING: DATA RACE", "\npanic: ", "\nfatal error: "} {
+		if i := bytes.Index(log, []byte(bad)); i >= 0 {
+			t.Errorf("the agent's log:\n%s", log[i:min(len(log), i+6000)])
+		}
+	}
 }
 
 // APIURL is the address of the agent's port for the API server, which there is with a Kubeconfig.

@@ -5,11 +5,29 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"testing"
 )
 
 // CgroupRoot is the cgroup that has the pods of the cluster's agents, as agents are
 // configured with it.
 func (c *Cluster) CgroupRoot() string { return "/" + filepath.Base(c.Dir) + "-pods" }
+
+// MakeCgroup makes [Cluster.CgroupRoot] in all hierarchies.
+func (c *Cluster) MakeCgroup(t testing.TB) {
+	t.Helper()
+	roots := []string{"/sys/fs/cgroup"}
+	if !exists("/sys/fs/cgroup/cgroup.controllers") {
+		roots, _ = filepath.Glob("/sys/fs/cgroup/*")
+	}
+	for _, root := range roots {
+		if st, err := os.Lstat(root); err != nil || !st.IsDir() {
+			continue
+		}
+		if err := os.MkdirAll(root+c.CgroupRoot(), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
 
 // RemoveAll removes all sandboxes with their containers, and the cgroups of their pods: pods that are
 // started after it find none of an earlier pod with the same UID.

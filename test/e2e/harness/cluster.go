@@ -35,6 +35,9 @@ type Cluster struct {
 // ClusterOptions are what a cluster may be given beside its defaults.
 type ClusterOptions struct {
 	Containerd Containerd
+	// OwnDirs are paths that are directories of the cluster, see [Cluster.Own], for containerd and
+	// all that is started in the cluster's network namespace.
+	OwnDirs []string
 	// Down leaves it to the test to start containerd.
 	Down bool
 }
@@ -58,6 +61,12 @@ func NewClusterWith(t testing.TB, options ClusterOptions) *Cluster {
 	if c.Net, err = NewNetNS(); err != nil {
 		os.RemoveAll(dir)
 		Skip(t, "needs network namespaces: %v", err)
+	}
+	if len(options.OwnDirs) > 0 {
+		Need(t, "unshare", "nsenter")
+		if err := c.Net.ownDirs(c.Own(""), options.OwnDirs); err != nil {
+			t.Fatal(err)
+		}
 	}
 	if c.Registry, err = newRegistry(registryAddr); err != nil {
 		t.Fatal(err)
@@ -90,6 +99,9 @@ func NewClusterWith(t testing.TB, options ClusterOptions) *Cluster {
 
 // Endpoint is the CRI endpoint, as agents want it.
 func (c *Cluster) Endpoint() string { return "unix://" + c.socket() }
+
+// Own is where a path below one of the OwnDirs of the cluster lies for the test.
+func (c *Cluster) Own(path string) string { return filepath.Join(c.Dir, "own", path) }
 
 func (c *Cluster) socket() string  { return filepath.Join(c.Dir, "c.sock") }
 func (c *Cluster) logPath() string { return filepath.Join(c.Dir, "containerd.log") }

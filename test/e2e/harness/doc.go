@@ -9,6 +9,7 @@
 //   - An [Agent] is one agent process on a cluster: minikubelet, or a kubelet for
 //     comparison. Because an agent ends all other pods in its runtime, a cluster has
 //     one running agent at a time.
+//   - A [KubeadmNode] is a cluster of kubeadm on one machine, whose agent may be changed.
 //   - An [APIServer] is a kube-apiserver with an etcd. Tests compare its validation
 //     with the agent's.
 //   - An agent from [NewProcessAgent] has no cluster: its containers are processes

@@ -3,6 +3,7 @@ package harness
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -15,7 +16,11 @@ import (
 
 // NetNS is a network namespace that lives as long as this value is open or a
 // process is in it. It has no name, so nothing is left of it in the file system.
-type NetNS struct{ file *os.File }
+type NetNS struct {
+	file *os.File
+	// mounts is the mount namespace of what is started in it, nil if that is the test's.
+	mounts *os.File
+}
 
 // NewNetNS makes a namespace with its loopback up. The loopback also has the
 // addresses of the host's name servers, where nobody answers: name look-ups in
@@ -38,7 +43,7 @@ func NewNetNS() (*NetNS, error) {
 	if err != nil {
 		return nil, fmt.Errorf("new network namespace: %w", err)
 	}
-	return &NetNS{file}, nil
+	return &NetNS{file: file}, nil
 }
 
 // addInterface adds an interface that has the address and the default route, and leads
@@ -58,7 +63,56 @@ func (n *NetNS) addInterface(ip string) error {
 }
 
 // Close lets go of the namespace.
-func (n *NetNS) Close() error { return n.file.Close() }
+func (n *NetNS) Close() error {
+	if n.mounts != nil {
+		n.mounts.Close()
+	}
+	return n.file.Close()
+}
+
+// ownDirs gives what is started in the namespace from now on a mount namespace, in which the
+// paths are directories below dir.
+func (n *NetNS) ownDirs(dir string, paths []string) error {
+	for _, path := range paths {
+		for _, dir := range []string{path, dir + path} {
+			if err := os.MkdirAll(dir, 0o755); err != nil {
+				return err
+			}
+		}
+	}
+	const script = `dir=$1; shift; for path; do mount --bind "$dir$path" "$path"; done; echo; read -r _ || :`
+	cmd := exec.Command("unshare", append([]string{"--mount", "--propagation", "private", "sh", "-ec", script, "sh", dir}, paths...)...)
+	var stderr strings.Builder
+	cmd.Stderr = &stderr
+	stdin, err := cmd.StdinPipe()
+	if err != nil {
+		return err
+	}
+	stdout, err := cmd.StdoutPipe()
+	if err != nil {
+		return err
+	}
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	_, mounted := stdout.Read(make([]byte, 1))
+	file, err := os.Open(fmt.Sprintf("/proc/%d/ns/mnt", cmd.Process.Pid))
+	stdin.Close()
+	if ended := cmd.Wait(); mounted != nil || ended != nil {
+		return fmt.Errorf("mounting directories: %w: %s", errors.Join(mounted, ended), &stderr)
+	}
+	n.mounts = file
+	return err
+}
+
+// command is what starts a program from inside the network namespace.
+func (n *NetNS) command(bin string, args ...string) *exec.Cmd {
+	if n.mounts == nil {
+		return exec.Command(bin, args...)
+	}
+	mounts := fmt.Sprintf("--mount=/proc/%d/fd/%d", os.Getpid(), n.mounts.Fd())
+	return exec.Command("nsenter", append([]string{mounts, "--", bin}, args...)...)
+}
 
 // Do runs fn in the namespace: sockets that it opens and processes that it
 // starts are in there and stay there.

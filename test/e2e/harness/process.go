@@ -39,7 +39,7 @@ func startAs(uid uint32, ns *NetNS, logPath string, env []string, bin string, ar
 		return nil, err
 	}
 	defer log.Close()
-	p := &process{cmd: exec.Command(bin, args...), done: make(chan struct{})}
+	p := &process{cmd: ns.command(bin, args...), done: make(chan struct{})}
 	p.cmd.Stdout, p.cmd.Stderr = log, log
 	p.cmd.Env = append(os.Environ(), env...)
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}

@@ -59,9 +59,10 @@ type descriptor struct {
 }
 
 type imageConfig struct {
-	User string   `json:"User,omitempty"`
-	Env  []string `json:"Env,omitempty"`
-	Cmd  []string `json:"Cmd,omitempty"`
+	User       string   `json:"User,omitempty"`
+	Env        []string `json:"Env,omitempty"`
+	Entrypoint []string `json:"Entrypoint,omitempty"`
+	Cmd        []string `json:"Cmd,omitempty"`
 }
 
 // layer is the one layer of all images; it takes half a second to compress.

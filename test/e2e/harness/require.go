@@ -59,9 +59,10 @@ type build struct {
 
 var current, old, minikubelet, hollow build
 
-// kubernetesBuilds are those of the module test/tools/kubelet, by their names.
+// kubernetesBuilds are those of a cluster's programs, by their names.
 var kubernetesBuilds = map[string]*build{
-	"kubelet": {}, "kube-apiserver": {}, "kube-controller-manager": {}, "kube-scheduler": {}, "kubectl": {},
+	"kubelet": {}, "kubeadm": {}, "kubectl": {}, "etcd": {}, "coredns": {},
+	"kube-apiserver": {}, "kube-controller-manager": {}, "kube-scheduler": {}, "kube-proxy": {},
 }
 
 func (b *build) get(t testing.TB, what string, run func() (string, *exec.Cmd)) string {
@@ -83,8 +84,8 @@ func (b *build) get(t testing.TB, what string, run func() (string, *exec.Cmd)) s
 	return b.dir
 }
 
-// KubernetesBinary returns kubelet, kube-apiserver, kube-controller-manager, kube-scheduler
-// or kubectl, built from the module test/tools/kubelet.
+// KubernetesBinary returns a program of Kubernetes, etcd or coredns, built from the modules in
+// test/tools.
 func KubernetesBinary(t testing.TB, name string) string {
 	return filepath.Join(kubernetesBuilds[name].get(t, name, func() (string, *exec.Cmd) {
 		return "", exec.Command("bash", filepath.Join(repoRoot(), "test/tools/build"), name)

@@ -81,12 +81,20 @@ func OpenControlPlane(t testing.TB, net *NetNS, kubeconfig string) *ControlPlane
 
 var library = regexp.MustCompile(`(/\S+) \(0x`)
 
-// AddProgram adds an image to the registry that has a program in /usr/local/bin, with the
-// libraries that it is linked with.
-func (r *Registry) AddProgram(t testing.TB, image, program string) {
+// AddProgram adds an image to the registry that has a program in /usr/local/bin, which its
+// containers run, further files of the host, and the libraries that those are linked with.
+func (r *Registry) AddProgram(t testing.TB, image, program string, with ...string) {
 	t.Helper()
-	files := map[string]string{"usr/local/bin/" + filepath.Base(program): program}
-	if out, err := exec.Command("ldd", program).Output(); err == nil { // else it is static
+	entrypoint := "/usr/local/bin/" + filepath.Base(program)
+	files := map[string]string{entrypoint[1:]: program}
+	for _, file := range with {
+		files[file[1:]] = file
+	}
+	for _, file := range append(with, program) {
+		out, err := exec.Command("ldd", file).Output()
+		if err != nil {
+			continue // it is static
+		}
 		for _, match := range library.FindAllSubmatch(out, -1) {
 			files[string(match[1])[1:]] = string(match[1])
 		}
@@ -96,7 +104,7 @@ func (r *Registry) AddProgram(t testing.TB, image, program string) {
 		t.Fatal(err)
 	}
 	cfg := r.put("application/vnd.oci.image.config.v1+json", mustJSON(map[string]any{
-		"architecture": goarch(), "os": "linux", "config": imageConfig{Env: []string{"PATH=/usr/local/bin"}},
+		"architecture": goarch(), "os": "linux", "config": imageConfig{Env: []string{"PATH=/usr/local/bin:/usr/sbin"}, Entrypoint: []string{entrypoint}},
 		"rootfs": map[string]any{"type": "layers", "diff_ids": []string{digest(layer)}},
 	}))
 	r.tags[image] = r.put(manifestType, mustJSON(map[string]any{
