@@ -51,16 +51,6 @@ func usable(mirror, static *v1.Pod, own *v1.PodStatus) bool {
 		!(podspec.IsPhaseTerminal(mirror.Status.Phase) && !podspec.IsPhaseTerminal(own.Phase))
 }
 
-// mirrored returns the status for a mirror pod: a static pod has no generation of its own.
-func mirrored(own v1.PodStatus, mirror *v1.Pod) v1.PodStatus {
-	own.ObservedGeneration = mirror.Generation
-	own.Conditions = append([]v1.PodCondition(nil), own.Conditions...)
-	for i := range own.Conditions {
-		own.Conditions[i].ObservedGeneration = mirror.Generation
-	}
-	return own
-}
-
 // syncMirror makes the mirror pod of a static pod and writes its status. wait is more than 0 if the status is to
 // be delivered again after that time.
 func (s *Sink) syncMirror(ctx context.Context, e *entry) (wait time.Duration, err error) {
@@ -96,7 +86,7 @@ func (s *Sink) syncMirror(ctx context.Context, e *entry) (wait time.Duration, er
 	if !podspec.IsMirror(obj) {
 		return 0, fmt.Errorf("static pod %s: it has no mirror pod, because another pod has its name: rename or delete one of them: %w", e, status.ErrRefused)
 	}
-	_, wait, err = s.write(ctx, e, obj, mirrored(*e.own, obj))
+	_, wait, err = s.write(ctx, e, obj)
 	return wait, err
 }
 

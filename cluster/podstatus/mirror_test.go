@@ -41,6 +41,25 @@ func TestMirrorPods(t *testing.T) {
 	})
 }
 
+// The generations in the status of a mirror pod are those of the static pod, which has none, as with kubelet.
+func TestGenerationsOfAMirrorPod(t *testing.T) {
+	run(t, func(r *rig) {
+		mirror := apiPod("web")
+		mirror.Generation = 1
+		mirror.Annotations = map[string]string{podspec.AnnotationConfigMirror: "hash", podspec.AnnotationConfigSource: "file"}
+		r.api.Create(mirror)
+		synctest.Wait()
+		r.deliver(staticPod("web", "hash"), running(true))
+		mirror = r.api.Get("default", "web")
+		assert.EqualValues(t, 1, mirror.Generation)
+		assert.Zero(t, mirror.Status.ObservedGeneration)
+		for _, c := range mirror.Status.Conditions {
+			assert.Zero(t, c.ObservedGeneration, c.Type)
+		}
+		assert.NotEmpty(t, mirror.Status.Conditions)
+	})
+}
+
 // A static pod has its mirror pod back if its successor is gone before it has ended.
 func TestSuccessorThatIsGone(t *testing.T) {
 	run(t, func(r *rig) {

@@ -26,7 +26,7 @@ func (s *Sink) syncPod(ctx context.Context, e *entry) (wait time.Duration, err e
 	default:
 		return checkPeriod, nil
 	}
-	obj, wait, err := s.write(ctx, e, s.known(e, watched), *e.own)
+	obj, wait, err := s.write(ctx, e, s.known(e, watched))
 	if err != nil && !errors.Is(err, status.ErrRefused) {
 		return 0, err
 	}
@@ -81,14 +81,14 @@ func (s *Sink) removeOnce(ctx context.Context, e *entry, obj *v1.Pod) error {
 }
 
 // write patches the status of the API object, if it differs, and returns the object after the patch, or
-// how long the patch waits. as is the own status for this object: a mirror pod has another generation. If the
-// error wraps [status.ErrRefused], the object is returned, too.
-func (s *Sink) write(ctx context.Context, e *entry, obj *v1.Pod, as v1.PodStatus) (*v1.Pod, time.Duration, error) {
+// how long the patch waits. If the error wraps [status.ErrRefused], the object is returned, too. The status of a
+// mirror pod has the generations of the static pod, as with kubelet.
+func (s *Sink) write(ctx context.Context, e *entry, obj *v1.Pod) (*v1.Pod, time.Duration, error) {
 	own := e.own
 	if s.isAccepted(e, obj, own) {
 		return obj, 0, nil
 	}
-	to := merge(&obj.Status, &as)
+	to := merge(&obj.Status, own)
 	data, err := patch(obj.UID, &obj.Status, &to)
 	if err != nil {
 		return nil, 0, fmt.Errorf("pod %s: %w", e, err)
@@ -103,8 +103,8 @@ func (s *Sink) write(ctx context.Context, e *entry, obj *v1.Pod, as v1.PodStatus
 	if wait := s.resend(e, own); wait > 0 {
 		return obj, wait, nil
 	}
-	if as.Phase != to.Phase {
-		s.log.Info("The phase in the API server stays, because it would go back", "pod", e.String(), "phase", to.Phase, "refused", as.Phase)
+	if own.Phase != to.Phase {
+		s.log.Info("The phase in the API server stays, because it would go back", "pod", e.String(), "phase", to.Phase, "refused", own.Phase)
 	}
 	var answered *v1.Pod
 	err = s.call(ctx, func(ctx context.Context) (err error) {
