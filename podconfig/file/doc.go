@@ -24,6 +24,8 @@
 //     directories, on network file systems, and beyond a limit of inotify, which is logged
 //     once.
 //   - A file that has not changed is not parsed again.
+//   - If the kernel reports that a file was deleted, its pods are removed, also if the file is there
+//     again at once with the same content. A file that is replaced by a rename is not deleted.
 //   - While a file is broken or cannot be read, the last valid pods of that file stay,
 //     and the pods of all other files are not affected. A Source that starts with a
 //     broken file has no valid pods of it. Then restored pods that are in no other file

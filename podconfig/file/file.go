@@ -90,6 +90,10 @@ const (
 	// minAge is the age from which an invalid file counts as broken. A younger file may
 	// be half written.
 	minAge = 250 * time.Millisecond
+	// awayTime is the time for which the pods of a file are withdrawn that was deleted and made
+	// again within gatherTime. The reader of the stream receives two changes only if it has
+	// received the first one before the second one is delivered.
+	awayTime = 100 * time.Millisecond
 	// maxFirstDelay is how long the first pods wait for files that may be half written.
 	maxFirstDelay = time.Second
 )
@@ -137,8 +141,8 @@ func (s *Source) Run(ctx context.Context, sink podconfig.Sink) error {
 			} else if !w.concerns(event.Name) {
 				continue
 			}
-			s.state.suspect(event.Name)
-			w.gather(ctx, gatherTime, s.state.suspect)
+			s.state.event(event)
+			w.gather(ctx, gatherTime, s.state.event)
 		case err, ok := <-w.errors():
 			if ok {
 				s.opts.Logger.Info("Events of the manifest directory were lost; reading all files", "path", s.path, "error", err.Error())

@@ -167,6 +167,29 @@ func TestManyAtOnce(t *testing.T) {
 	r.expect(want...)
 }
 
+// A file that is deleted and made again within a moment ends its pods, as with kubelet, also if the content is the same.
+// Only its own pods are withdrawn, and a file that is replaced by another one is not deleted.
+func TestManifestIsPutBack(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "a.yaml")
+	write(t, path, manifestOf("a", "1"))
+	write(t, filepath.Join(dir, "b.yaml"), manifestOf("b", "1"))
+	r := start(t, dir, 0)
+	r.expect("a=1", "b=1")
+	before := r.last
+	for range 3 {
+		require.NoError(t, os.Remove(path))
+		write(t, path, manifestOf("a", "1"))
+		require.Equal(t, []string{"b=1"}, describe(<-r.sets))
+		r.last = <-r.sets
+		require.Equal(t, []string{"a=1", "b=1"}, describe(r.last))
+		assert.Equal(t, before[0].UID, r.last[0].UID)
+	}
+	replace(t, path, manifestOf("a", "1"))
+	replace(t, path, manifestOf("a", "2"))
+	require.Equal(t, []string{"a=2", "b=1"}, describe(<-r.sets))
+}
+
 func TestSingleFile(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"syscall"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -34,6 +35,9 @@ type manifestFile struct {
 	good    bool
 	pods    []*v1.Pod
 	objects []metav1.Object
+	// awayUntil is the time until which the pods are withdrawn, because the file was deleted and is
+	// there again; zero if they are not.
+	awayUntil time.Time
 	// exposed is set if users other than the owner can read secrets in the file.
 	exposed bool
 }

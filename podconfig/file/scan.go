@@ -11,10 +11,12 @@ import (
 	"slices"
 	"time"
 
+	"github.com/fsnotify/fsnotify"
 	"golang.org/x/sync/errgroup"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/kubeletkit/kubeletkit/internal/flow"
 	"github.com/kubeletkit/kubeletkit/podconfig"
 	"github.com/kubeletkit/kubeletkit/podconfig/objects"
 	"github.com/kubeletkit/kubeletkit/runtime"
@@ -39,6 +41,8 @@ type state struct {
 	// suspects are the paths of events. The next scan reads them even if they look
 	// unchanged.
 	suspects map[string]bool
+	// deleted are the paths of files that were deleted since the last scan.
+	deleted map[string]bool
 	// union are the pods of all files, objects the secrets and config maps.
 	union   union[*v1.Pod]
 	objects union[metav1.Object]
@@ -58,13 +62,21 @@ func newState(path, node string, opts Options) *state {
 	return &state{
 		path: path, node: node, opts: opts, sink: podconfig.SinkBase{},
 		union: newPodUnion(), objects: newObjectUnion(),
-		files: map[string]*manifestFile{}, suspects: map[string]bool{},
+		files: map[string]*manifestFile{}, suspects: map[string]bool{}, deleted: map[string]bool{},
 		problems: map[string]string{}, ignored: map[string]bool{},
 	}
 }
 
 // suspect makes the next scan read the file.
 func (s *state) suspect(path string) { s.suspects[filepath.Clean(path)] = true }
+
+// event makes the next scan read the file of the event.
+func (s *state) event(e fsnotify.Event) {
+	s.suspect(e.Name)
+	if e.Has(fsnotify.Remove) {
+		s.deleted[filepath.Clean(e.Name)] = true
+	}
+}
 
 // suspectAll makes the next scan read every file.
 func (s *state) suspectAll() {
@@ -100,6 +112,7 @@ func (s *state) scan(ctx context.Context, now time.Time) (changed bool, again ti
 			forgotten = true
 		}
 	}
+	returned, again := s.withdraw(now)
 	for path := range infos {
 		if m := s.files[path]; m == nil {
 			s.files[path] = &manifestFile{}
@@ -107,9 +120,9 @@ func (s *state) scan(ctx context.Context, now time.Time) (changed bool, again ti
 			delete(infos, path)
 		}
 	}
-	if len(infos) == 0 && !forgotten && s.known && len(s.restored) == 0 {
+	if len(infos) == 0 && !forgotten && !returned && s.known && len(s.restored) == 0 {
 		clear(s.suspects)
-		return false, 0 // all files are as they were
+		return false, again // all files are as they were
 	}
 	paths := slices.Sorted(maps.Keys(infos))
 	errs := s.readAll(ctx, paths)
@@ -117,10 +130,7 @@ func (s *state) scan(ctx context.Context, now time.Time) (changed bool, again ti
 		return false, 0
 	}
 	for i, path := range paths {
-		later := s.assess(path, errs[i], now)
-		if later > 0 && (again == 0 || later < again) {
-			again = later
-		}
+		again = flow.Soonest(again, s.assess(path, errs[i], now))
 	}
 	clear(s.suspects)
 	if s.store != nil {
@@ -134,6 +144,26 @@ func (s *state) scan(ctx context.Context, now time.Time) (changed bool, again ti
 	s.known = true
 	s.reportConflicts(conflictPrefix+"pods ", s.union.conflicts)
 	return changed, again
+}
+
+// withdraw withdraws the pods of the files that were deleted and are there again, for [awayTime]: they end, and start
+// again, as with kubelet, also if the content is the same. It reports whether pods return, and the time until others
+// do; 0 if there are none.
+func (s *state) withdraw(now time.Time) (returned bool, again time.Duration) {
+	for path, m := range s.files {
+		if s.deleted[path] && len(m.pods) > 0 {
+			m.awayUntil = now.Add(awayTime)
+		}
+		switch wait := m.awayUntil.Sub(now); {
+		case m.awayUntil.IsZero():
+		case wait > 0:
+			again = flow.Soonest(again, wait)
+		default:
+			m.awayUntil, returned = time.Time{}, true
+		}
+	}
+	clear(s.deleted)
+	return returned, again
 }
 
 // readAll reads the files in parallel, and returns the error of each.

@@ -37,7 +37,12 @@ type key struct{ kind, field, namespace, value string }
 
 func newPodUnion() union[*v1.Pod] {
 	return union[*v1.Pod]{
-		of: func(m *manifestFile) []*v1.Pod { return m.pods },
+		of: func(m *manifestFile) []*v1.Pod {
+			if !m.awayUntil.IsZero() {
+				return nil
+			}
+			return m.pods
+		},
 		keys: func(pod *v1.Pod) [2]key {
 			return [2]key{
 				{manifest.PodKind, "metadata.name", pod.Namespace, pod.Name},

@@ -110,7 +110,7 @@ func (w *watch) concerns(name string) bool {
 }
 
 // gather passes on the events of the next moments.
-func (w *watch) gather(ctx context.Context, d time.Duration, suspect func(name string)) {
+func (w *watch) gather(ctx context.Context, d time.Duration, each func(fsnotify.Event)) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	for {
@@ -124,7 +124,7 @@ func (w *watch) gather(ctx context.Context, d time.Duration, suspect func(name s
 				return // the caller sees the closed channel too
 			}
 			if w.concerns(event.Name) {
-				suspect(event.Name)
+				each(event)
 			}
 		}
 	}
