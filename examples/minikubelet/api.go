@@ -19,6 +19,7 @@ import (
 	"github.com/kubeletkit/kubeletkit"
 	"github.com/kubeletkit/kubeletkit/cluster/credentials"
 	"github.com/kubeletkit/kubeletkit/cluster/reviews"
+	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/client"
 	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/config"
 	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/terminal"
 	"github.com/kubeletkit/kubeletkit/history"
@@ -40,7 +41,7 @@ func serverOptions(s *config.Settings, rt *cri.Runtime, host *runtime.Host, m *m
 			return s.Effective(config.Detected{Verbosity: display.Verbosity(), CgroupDriver: rt.Features().CgroupDriver, ResolvConf: host.ResolvConf})
 		},
 		Flags:       func() map[string]string { return s.FlagValues },
-		Version:     version(),
+		Version:     client.ProgramVersion().String(),
 		Requests:    m.requests,
 		NoDebugging: !*s.EnableDebuggingHandlers,
 	}

@@ -39,9 +39,8 @@ func TestEmbeddedRuntime(t *testing.T) {
 	}
 	command := func(args ...string) string {
 		var out strings.Builder
-		name, args, ok := client.Split(append([]string{"--root-dir", root}, args...), config.Flags())
-		require.True(t, ok)
-		if err := client.Run(t.Context(), name, args, client.Env{Out: &out, Err: &strings.Builder{}, StopPods: func(ctx context.Context, rootDir, endpoint string) error {
+		args = append([]string{"--root-dir", root}, args...)
+		if err := client.Run(t.Context(), args, client.Env{Out: &out, Err: &strings.Builder{}, StopPods: func(ctx context.Context, rootDir, endpoint string) error {
 			return stopPods(ctx, rootDir, endpoint, &out)
 		}}); err != nil {
 			return err.Error()
@@ -137,9 +136,8 @@ spec:
 	}()
 	command := func(args ...string) string {
 		var out strings.Builder
-		name, args, ok := client.Split(append([]string{"--root-dir", root}, args...), config.Flags())
-		require.True(t, ok)
-		if err := client.Run(t.Context(), name, args, client.Env{Out: &out, Err: &strings.Builder{}}); err != nil {
+		args = append([]string{"--root-dir", root}, args...)
+		if err := client.Run(t.Context(), args, client.Env{Out: &out, Err: &strings.Builder{}}); err != nil {
 			return err.Error()
 		}
 		return out.String()

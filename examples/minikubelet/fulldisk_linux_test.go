@@ -14,7 +14,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/client"
-	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/config"
 )
 
 // hog fills the disk, and takes what others give back.
@@ -77,9 +76,8 @@ func TestFullDisk(t *testing.T) {
 	}
 	command := func(args ...string) string {
 		var out strings.Builder
-		name, args, ok := client.Split(append([]string{"--root-dir", root}, args...), config.Flags())
-		require.True(t, ok)
-		if err := client.Run(t.Context(), name, args, client.Env{Out: &out, Err: &out, StopPods: func(ctx context.Context, rootDir, endpoint string) error {
+		args = append([]string{"--root-dir", root}, args...)
+		if err := client.Run(t.Context(), args, client.Env{Out: &out, Err: &out, StopPods: func(ctx context.Context, rootDir, endpoint string) error {
 			return stopPods(ctx, rootDir, endpoint, &out)
 		}}); err != nil {
 			return err.Error()

@@ -13,19 +13,17 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"os"
 	"os/signal"
-	"runtime/debug"
 	"strconv"
 	"strings"
 	"syscall"
 
 	"github.com/go-logr/logr"
-	"github.com/spf13/pflag"
 	"k8s.io/klog/v2"
 
-	clusternode "github.com/kubeletkit/kubeletkit/cluster/node"
 	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/client"
 	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/config"
 	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/terminal"
@@ -37,37 +35,55 @@ func main() {
 	process.Init() // the embedded runtime executes this program again for each container
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop) // a second signal ends the process at once
-	err := run(ctx, os.Args[1:], func(log logr.Logger) { klog.SetLogger(log) })
+	isAgent := false
+	err := client.Run(ctx, os.Args[1:], client.Env{
+		In: os.Stdin, Out: os.Stdout, Err: os.Stderr,
+		Agent: func(ctx context.Context, args []string) error {
+			isAgent = true
+			return run(ctx, args, func(log logr.Logger) { klog.SetLogger(log) })
+		},
+		StopPods: func(ctx context.Context, rootDir, endpoint string) error {
+			return stopPods(ctx, rootDir, endpoint, os.Stdout)
+		},
+	})
+	interrupted := !isAgent && ctx.Err() != nil // an agent is stopped by a signal
 	stop()
-	switch code := client.ExitCode(0); {
-	case errors.Is(err, pflag.ErrHelp):
-	case errors.As(err, &code):
-		os.Exit(int(code))
+	os.Exit(exitCode(err, interrupted, os.Stderr))
+}
+
+// exitCode prints the error and returns the exit code of the program.
+func exitCode(err error, interrupted bool, errOut io.Writer) int {
+	code := client.ExitCode(0)
+	if errors.As(err, &code) {
+		return int(code)
+	}
+	if err != nil {
+		fmt.Fprintln(errOut, "minikubelet:", terminal.EscapeLines(err.Error()))
+	}
+	usage := (*config.UsageError)(nil)
+	switch {
+	case interrupted:
+		return int(client.Interrupted)
+	case errors.As(err, &usage):
+		return 2
 	case err != nil:
-		fmt.Fprintln(os.Stderr, "minikubelet:", terminal.EscapeLines(err.Error()))
-		os.Exit(1)
+		return 1
+	default:
+		return 0
 	}
 }
 
-// run runs the agent, or a command that connects to it. If libraries is not nil, it receives the
-// logger of the agent, for libraries that log by klog: that has one logger in a process.
+// run runs the agent. If libraries is not nil, it receives the logger of the agent, for libraries
+// that log by klog: that has one logger in a process.
 func run(ctx context.Context, args []string, libraries func(logr.Logger)) error {
-	if name, args, ok := client.Split(args, config.Flags()); ok {
-		return client.Run(ctx, name, args, client.Env{In: os.Stdin, Out: os.Stdout, Err: os.Stderr, StopPods: func(ctx context.Context, rootDir, endpoint string) error {
-			return stopPods(ctx, rootDir, endpoint, os.Stdout)
-		}})
-	}
 	settings, err := config.Parse(args)
-	if errors.Is(err, pflag.ErrHelp) {
-		fmt.Printf("%s\nFlags of the agent:\n%s", client.Usage(), config.Flags().FlagUsages())
-	}
 	if err != nil {
 		return err
 	}
 	if settings.Version {
 		// kubeadm's preflight reads this line, and accepts nothing else.
-		fmt.Println("Kubernetes " + clusternode.DefaultKubeletVersion)
-		fmt.Fprintln(os.Stderr, version())
+		fmt.Println("Kubernetes " + client.ProgramVersion().Kubernetes)
+		fmt.Fprintln(os.Stderr, client.ProgramVersion())
 		return nil
 	}
 	display := terminal.New(settings.Show, os.Stdout, os.Stderr)
@@ -134,11 +150,3 @@ func shellWord(text string) string {
 
 // warn logs a warning, a level that logr does not have.
 func warn(log logr.Logger, text string) { slog.New(logr.ToSlogHandler(log)).Warn(text) }
-
-func version() string {
-	info, ok := debug.ReadBuildInfo()
-	if !ok {
-		return "minikubelet (unknown version)"
-	}
-	return "minikubelet " + info.Main.Version + " " + info.GoVersion
-}

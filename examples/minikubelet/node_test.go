@@ -100,12 +100,11 @@ func (b *bench) remove(name string) {
 func (b *bench) command(args ...string) string {
 	b.t.Helper()
 	var out strings.Builder
-	name, rest, ok := client.Split(append([]string{"--root-dir", b.root}, args...), config.Flags())
-	require.True(b.t, ok)
+	args = append([]string{"--root-dir", b.root}, args...)
 	env := client.Env{Out: &out, Err: &out, StopPods: func(ctx context.Context, rootDir, endpoint string) error {
 		return stopPods(ctx, rootDir, endpoint, &out)
 	}}
-	if err := client.Run(b.t.Context(), name, rest, env); err != nil {
+	if err := client.Run(b.t.Context(), args, env); err != nil {
 		return err.Error()
 	}
 	return strings.Join(strings.Fields(out.String()), " ")
@@ -214,7 +213,7 @@ func TestStopEndsThePodsAndTheAgent(t *testing.T) {
 	read, out := io.Pipe()
 	stopped := make(chan error, 1)
 	go func() {
-		err := client.Run(t.Context(), "stop", []string{"--root-dir", b.root}, client.Env{Out: out})
+		err := client.Run(t.Context(), []string{"stop", "--root-dir", b.root}, client.Env{Out: out})
 		stopped <- errors.Join(err, out.Close())
 	}()
 	lines := bufio.NewScanner(read)
@@ -260,7 +259,7 @@ func TestStopOfAPodThatCannotBeStopped(t *testing.T) {
 			read, out := io.Pipe()
 			stopped := make(chan error, 1)
 			go func() {
-				err := client.Run(t.Context(), "stop", []string{"--root-dir", b.root}, client.Env{Out: out})
+				err := client.Run(t.Context(), []string{"stop", "--root-dir", b.root}, client.Env{Out: out})
 				stopped <- errors.Join(err, out.Close())
 			}()
 			var said []string

@@ -5,6 +5,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/kubeletkit/kubeletkit"
+	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/client"
 	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/config"
 	prommetrics "github.com/kubeletkit/kubeletkit/metrics/prometheus"
 	"github.com/kubeletkit/kubeletkit/metrics/prometheus/statsmetrics"
@@ -29,7 +30,7 @@ func addStats(s *config.Settings, agent *kubeletkit.Agent, cgroups *cgroup.Pods,
 	if err != nil {
 		return err
 	}
-	if err := prommetrics.RegisterNode(m.registry, node, version()); err != nil {
+	if err := prommetrics.RegisterNode(m.registry, node, client.ProgramVersion().String()); err != nil {
 		return err
 	}
 	if _, err := statsmetrics.NewDisk(m.registry, collector); err != nil {

@@ -22,7 +22,6 @@ import (
 	"golang.org/x/term"
 
 	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/client"
-	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/config"
 )
 
 // The commands with streams work on the embedded runtime, as root and as another user, with a
@@ -53,13 +52,12 @@ spec:
 		done <- run(ctx, []string{"--config", configFile, "--root-dir", root, "--hostname-override=node", "--show=none", "--enable-server=false"}, nil)
 	}()
 	command := func(ctx context.Context, in io.Reader, out io.Writer, args ...string) error {
-		name, args, ok := client.Split(append([]string{"--root-dir", root}, args...), config.Flags())
-		require.True(t, ok)
+		args = append([]string{"--root-dir", root}, args...)
 		var errOut io.Writer = &screen{}
 		if shown, ok := out.(*screen); ok {
 			errOut = shown
 		}
-		return client.Run(ctx, name, args, client.Env{In: in, Out: out, Err: errOut})
+		return client.Run(ctx, args, client.Env{In: in, Out: out, Err: errOut})
 	}
 	require.Eventually(t, func() bool {
 		var out bytes.Buffer
@@ -186,7 +184,7 @@ spec:
 	stop()
 	require.NoError(t, <-done)
 	<-ended
-	require.NoError(t, client.Run(t.Context(), "stop", []string{"--root-dir", root}, client.Env{Out: io.Discard, Err: io.Discard, StopPods: func(ctx context.Context, rootDir, endpoint string) error {
+	require.NoError(t, client.Run(t.Context(), []string{"stop", "--root-dir", root}, client.Env{Out: io.Discard, Err: io.Discard, StopPods: func(ctx context.Context, rootDir, endpoint string) error {
 		return stopPods(ctx, rootDir, endpoint, io.Discard)
 	}}))
 }

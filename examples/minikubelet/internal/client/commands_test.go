@@ -243,9 +243,5 @@ func writeFile(t *testing.T, path, content string) {
 
 // runCommand runs the command in the arguments of the program.
 func runCommand(ctx context.Context, args []string, out, errOut io.Writer) error {
-	name, rest, ok := Split(args, config.Flags())
-	if !ok {
-		return fmt.Errorf("no command in %q", args)
-	}
-	return Run(ctx, name, rest, Env{Out: out, Err: errOut})
+	return Run(ctx, args, Env{Out: out, Err: errOut, Agent: func(context.Context, []string) error { return fmt.Errorf("no command in %q", args) }})
 }

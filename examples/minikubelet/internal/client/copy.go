@@ -14,6 +14,8 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/terminal"
@@ -42,6 +44,21 @@ func parseFileSpec(arg string) (fileSpec, error) {
 		return s, fmt.Errorf("%q: want [[NAMESPACE/]POD:]PATH", arg)
 	}
 	return s, nil
+}
+
+// cpCommand is the command cp.
+func cpCommand(e Env) *cobra.Command {
+	return e.command(&cobra.Command{
+		Use: "cp SOURCE DESTINATION", Short: "copy files to a container or from one", GroupID: groupContainers,
+		Long: "One of the two is a path of this machine, the other one is [NAMESPACE/]POD:PATH. A directory is copied with all that is in it. " +
+			"The container needs the program tar. Links in a container are not copied.\n\n" + podHelp,
+		Example: `  minikubelet cp config.yaml web:/etc/app
+  minikubelet cp web:/var/log/app logs`,
+	}, (*call).cp, (*call).namespaceFlag, (*call).containerFlag, (*call).copyFlags)
+}
+
+func (c *call) copyFlags(fs *pflag.FlagSet) {
+	fs.BoolVar(&c.noPreserve, "no-preserve", false, "do not keep owner and permissions in the container")
 }
 
 // cp copies files to a container or from one, with the program tar of the container.
@@ -81,7 +98,7 @@ func (c *call) cp(ctx context.Context) error {
 	} else {
 		err = c.copyTo(ctx, pod, container, from.path, to.path)
 	}
-	if code := ExitCode(0); errors.As(err, &code) && code != interrupted {
+	if code := ExitCode(0); errors.As(err, &code) && code != Interrupted {
 		err = fmt.Errorf("tar in container %q ended with exit code %d; the image needs the program tar", container, int(code))
 	}
 	return err

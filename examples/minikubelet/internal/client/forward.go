@@ -8,10 +8,26 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/tools/portforward"
 	clientspdy "k8s.io/client-go/transport/spdy"
 )
+
+// portForwardCommand is the command port-forward.
+func portForwardCommand(e Env) *cobra.Command {
+	return e.command(&cobra.Command{
+		Use: "port-forward POD [LOCAL:]REMOTE...", Short: "forward ports of this machine to a pod", GroupID: groupContainers,
+		Long: "REMOTE is the number or the name of a port of the pod. LOCAL is the same if it is not given; if it is empty, as in :80, it is chosen.",
+		Example: `  minikubelet port-forward web 8080:80
+  minikubelet port-forward web http`,
+	}, (*call).portForward, (*call).namespaceFlag, (*call).forwardFlags)
+}
+
+func (c *call) forwardFlags(fs *pflag.FlagSet) {
+	fs.StringSliceVar(&c.addresses, "address", []string{"localhost"}, "addresses to listen on")
+}
 
 // portForward listens on ports of this machine and forwards connections to ports of a pod.
 func (c *call) portForward(ctx context.Context) error {

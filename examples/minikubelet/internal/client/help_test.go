@@ -4,7 +4,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/spf13/pflag"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -14,62 +13,79 @@ import (
 func TestFlagsMayBeBeforeTheCommand(t *testing.T) {
 	for _, tt := range []struct {
 		args string
-		name string // "" for the agent
-		rest string
+		want string // "" for the agent
 	}{
-		{"", "", ""},
-		{"--runonce", "", ""},
-		{"--root-dir pods", "", ""},
-		{"--root-dir=x manifests", "", ""},
-		{"-- pods", "", ""},
-		{"--no-such-flag pods", "", ""},
-		{"pods", "pods", ""},
-		{"--root-dir x pods", "pods", "--root-dir=x"},
-		{"--root-dir x -n=ns pods --root-dir y", "pods", "--root-dir=x --namespace=ns --root-dir y"},
-		{"-n ns logs -f web", "logs", "--namespace=ns -f web"},
-		{"-f --tail 3 logs web", "logs", "--follow=true --tail=3 web"},
-		{"-h logs", "logs", "--help=true"},
-		{"--help exec", "exec", "--help=true"},
-		{"exec web -- pods -h", "exec", "web -- pods -h"},
-		{"--root-dir x drain", "stop", "--root-dir=x"},
-		{"help logs", "help", "logs"},
+		{"--runonce", ""},
+		{"--root-dir pods", ""},
+		{"-- pods", ""},
+		{"--no-such-flag pods", ""},
+		{"--config /etc/k.yaml --kubeconfig /etc/k.conf --v=2", ""},
+		{"pods", "pods"},
+		{"ps", "ps"},
+		{"get pods", "get pods"},
+		{"--root-dir x get pods -n y", "get --root-dir=x pods -n y"},
+		{"--root-dir x pods", "pods --root-dir=x"},
+		{"--root-dir x -n=ns pods --root-dir y", "pods --root-dir=x --namespace=ns --root-dir y"},
+		{"-n ns logs -f web", "logs --namespace=ns -f web"},
+		{"-f --tail 3 logs web", "logs --follow=true --tail=3 web"},
+		{"-h logs", "logs --help=true"},
+		{"--help exec", "exec --help=true"},
+		{"exec web -- pods -h", "exec web -- pods -h"},
+		{"--root-dir x drain", "drain --root-dir=x"},
+		{"help logs", "help logs"},
+		{"__complete logs w", "__complete logs w"},
 	} {
-		name, rest, ok := Split(strings.Fields(tt.args), config.Flags())
-		assert.Equal(t, tt.name, name, tt.args)
-		assert.Equal(t, tt.name != "", ok, tt.args)
-		assert.Equal(t, tt.rest, strings.Join(rest, " "), tt.args)
+		args, agent, err := split(newRoot(Env{}), strings.Fields(tt.args))
+		require.NoError(t, err, tt.args)
+		assert.Equal(t, tt.want == "", agent, tt.args)
+		if !agent {
+			assert.Equal(t, tt.want, strings.Join(args, " "), tt.args)
+		} else {
+			assert.Equal(t, strings.Fields(tt.args), args)
+		}
+	}
+	for args, want := range map[string]string{
+		"pds":                    `there is no command "pds"; did you mean pods?`,
+		"lgos web":               `there is no command "lgos"; did you mean logs?`,
+		"--root-dir=x manifests": `there is no command "manifests"; minikubelet help lists all`,
+		"get pds":                `there is no command "get pds"; did you mean pods?`,
+		"help get pods and more": `there is no command "get pods and"`,
+		"--config x --v 2 start": `there is no command "start"`,
+		"completion powershell":  `there is no command "completion powershell"`,
+	} {
+		err := runCommand(t.Context(), strings.Fields(args), &strings.Builder{}, &strings.Builder{})
+		require.ErrorContains(t, err, want, args)
+		usage := (*config.UsageError)(nil)
+		require.ErrorAs(t, err, &usage)
 	}
 }
 
 func TestHelp(t *testing.T) {
-	help := func(args ...string) (string, error) {
+	help := func(args ...string) string {
 		var out strings.Builder
-		err := runCommand(t.Context(), args, &out, &strings.Builder{})
-		return out.String(), err
+		require.NoError(t, runCommand(t.Context(), args, &out, &strings.Builder{}))
+		return out.String()
 	}
-	all, err := help("help")
-	require.NoError(t, err)
-	for _, c := range commands() {
-		assert.Contains(t, all, "\n  "+c.name)
-		text, err := help("help", c.name)
-		require.NoError(t, err)
-		assert.Contains(t, text, "minikubelet "+c.name)
-		assert.Contains(t, text, "--root-dir")
+	all := help("help")
+	assert.Equal(t, all, help(), "without arguments")
+	for _, c := range newRoot(Env{}).Commands() {
+		if c.Name() == "help" {
+			continue
+		}
+		name := c.Name()
+		assert.Contains(t, all, "\n  "+name)
+		text := help("help", name)
+		assert.Contains(t, text, "minikubelet "+name)
+		if name != "version" && name != "completion" && name != "get" {
+			assert.Contains(t, text, "--root-dir")
+		}
 		for _, flag := range []string{"-h", "--help"} {
-			same, err := help(c.name, flag)
-			require.ErrorIs(t, err, pflag.ErrHelp)
-			assert.Equal(t, text, same)
-			same, err = help(flag, c.name)
-			require.ErrorIs(t, err, pflag.ErrHelp)
-			assert.Equal(t, text, same)
+			assert.Equal(t, text, help(name, flag))
+			assert.Equal(t, text, help(flag, name))
 		}
 	}
-	text, err := help("logs", "--help")
-	require.ErrorIs(t, err, pflag.ErrHelp)
-	assert.Contains(t, text, "--previous")
-	text, err = help("help", "drain")
-	require.NoError(t, err)
-	assert.Contains(t, text, "End all pods, and then the agent.")
-	_, err = help("help", "pod")
-	require.ErrorContains(t, err, `there is no command "pod"; minikubelet help lists all`)
+	assert.Contains(t, help("logs", "--help"), "--previous")
+	assert.Contains(t, help("help", "drain"), "End all pods, and then the agent.")
+	err := runCommand(t.Context(), []string{"help", "pod"}, &strings.Builder{}, &strings.Builder{})
+	require.ErrorContains(t, err, `there is no command "pod"; `)
 }

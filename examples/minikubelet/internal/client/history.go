@@ -1,6 +1,7 @@
 package client
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 	"time"
@@ -12,23 +13,34 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
-// The columns of a history have fixed widths, because lines are also printed one by one.
-const historyFormat = "%-20s  %-18s  %-18s  %s\n"
+// historyColumns returns the columns of a history. Their widths are fixed, because lines are also
+// printed one by one.
+func historyColumns() []column {
+	return []column{
+		{name: "Time", width: 20}, {name: "Age", width: 18}, {name: "Stage", width: 18},
+		{name: "Container", width: 16, wide: true}, {name: "Kind", width: 20, wide: true}, {name: "What"},
+	}
+}
 
-// historyHeader returns the names of the columns.
-func historyHeader() string { return fmt.Sprintf(historyFormat, "Time", "Age", "Stage", "What") }
+// historyValue is an entry as it is printed in JSON.
+type historyValue struct {
+	history.Entry
+	Sentence string
+}
 
 // described is the number of entries that describe prints.
 const described = 20
 
-// historyLine returns an entry as a line.
-func historyLine(e history.Entry, now time.Time) string {
+// historyCells returns the row of an entry.
+func historyCells(e history.Entry, now time.Time) []string {
 	age := duration.HumanDuration(now.Sub(e.Last))
 	if e.Count > 1 {
 		age += fmt.Sprintf(" (x%d over %s)", e.Count, duration.HumanDuration(e.Last.Sub(e.First)))
 	}
-	return fmt.Sprintf(historyFormat, e.Last.Format(time.RFC3339), age, terminal.Escape(stageOf(e)),
-		terminal.Escape(strings.Join(strings.Fields(history.Sentence(e.Record)), " ")))
+	return []string{
+		e.Last.Format(time.RFC3339), age, terminal.Escape(stageOf(e)), terminal.Escape(cmp.Or(e.Container, "-")), terminal.Escape(string(e.Kind)),
+		terminal.Escape(strings.Join(strings.Fields(history.Sentence(e.Record)), " ")),
+	}
 }
 
 // stageOf returns the stage of an entry in words.
@@ -59,10 +71,10 @@ func describeHistory(past []history.Entry, now time.Time) string {
 		title = fmt.Sprintf("History: (%d earlier lines with minikubelet history)\n", earlier)
 		past = past[earlier:]
 	}
-	var b strings.Builder
-	b.WriteString(title + "  " + historyHeader())
+	var lines strings.Builder
+	p := &printer{out: &lines, columns: historyColumns()}
 	for _, e := range past {
-		b.WriteString("  " + historyLine(e, now))
+		_ = p.row("", historyCells(e, now)...)
 	}
-	return b.String()
+	return title + "  " + strings.ReplaceAll(strings.TrimSuffix(lines.String(), "\n"), "\n", "\n  ") + "\n"
 }

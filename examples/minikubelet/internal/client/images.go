@@ -1,6 +1,7 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -13,6 +14,8 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"k8s.io/apimachinery/pkg/util/duration"
 
 	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/control"
@@ -20,23 +23,74 @@ import (
 	"github.com/kubeletkit/kubeletkit/gc"
 )
 
-// images prints the table of the images.
+// imagesCommand is the command images.
+func imagesCommand(e Env) *cobra.Command {
+	return e.command(&cobra.Command{
+		Use: "images", Short: "list the images, and what keeps them", GroupID: GroupNode,
+		Example: "  minikubelet images -o wide",
+	}, (*call).images, (*call).outputFlag)
+}
+
+// gcCommand is the command gc.
+func gcCommand(e Env) *cobra.Command {
+	return e.command(&cobra.Command{
+		Use: "gc", Short: "remove images that no pod uses, as the agent does by itself", GroupID: GroupNode,
+		Long: "Images are removed if the file system that they are in has reached the high threshold, or if they are too old. " +
+			"Those that are pinned, used by a container or young stay in any case.",
+		Example: "  minikubelet gc --dry-run",
+	}, (*call).gc, (*call).gcFlags)
+}
+
+func (c *call) gcFlags(fs *pflag.FlagSet) {
+	fs.BoolVar(&c.dryRun, "dry-run", false, "only show what would be removed, and why")
+	fs.BoolVar(&c.all, "all", false, "remove all images that nothing keeps, whatever space there is")
+}
+
+// imageValue is an image as it is printed in JSON.
+type imageValue struct {
+	ID        string     `json:"id"`
+	Tags      []string   `json:"tags,omitempty"`
+	Digests   []string   `json:"digests,omitempty"`
+	Size      int64      `json:"size"` // bytes
+	FirstSeen time.Time  `json:"firstSeen"`
+	LastUsed  *time.Time `json:"lastUsed,omitempty"`
+	KeptBy    string     `json:"keptBy,omitempty"`
+}
+
+// images prints the list of the images, sorted by name.
 func (c *call) images(ctx context.Context) error {
-	if len(c.args) > 0 {
-		return c.misused(fmt.Sprintf("unexpected argument %q", c.args[0]))
+	if err := c.noArgs(); err != nil {
+		return err
 	}
 	p, err := c.client.images(ctx, gc.AllUnusedImages)
 	if err != nil {
 		return err
 	}
-	_, err = io.WriteString(c.Out, imageTable(p))
-	return err
+	images, now := slices.Clone(p.Input.Images), p.Input.Now
+	slices.SortFunc(images, func(a, b gc.Image) int { return strings.Compare(a.Name(), b.Name()) })
+	list := c.printer(columns("IMAGE", "SIZE", "AGE", "LAST USED", "KEPT BY", "|", "ID"))
+	values := items[imageValue]{Items: []imageValue{}}
+	for i := range images {
+		image := &images[i]
+		kept := image.KeptBy(p.Input.Policy, now)
+		value := imageValue{ID: image.ID, Tags: image.Tags, Digests: image.Digests, Size: image.Size, FirstSeen: image.FirstSeen, KeptBy: kept}
+		if !image.LastUsed.IsZero() {
+			value.LastUsed = &image.LastUsed
+		}
+		values.Items = append(values.Items, value)
+		name := terminal.Escape(image.Name())
+		if err := list.row(name, name, bytes(image.Size), duration.HumanDuration(now.Sub(image.FirstSeen)), lastUse(image, now),
+			terminal.Escape(cmp.Or(kept, "-")), terminal.Escape(image.ID)); err != nil {
+			return err
+		}
+	}
+	return list.end(values)
 }
 
 // gc prints what a collection of images would remove, or has removed.
 func (c *call) gc(ctx context.Context) error {
-	if len(c.args) > 0 {
-		return c.misused(fmt.Sprintf("unexpected argument %q", c.args[0]))
+	if err := c.noArgs(); err != nil {
+		return err
 	}
 	goal := gc.ImagesToThresholds
 	if c.all {
@@ -87,23 +141,6 @@ func request[T any](ctx context.Context, c *client, method, path string, goal gc
 		return out, fmt.Errorf("reading the agent's answer about images: %w", err)
 	}
 	return out, nil
-}
-
-// imageTable returns a table of the images, sorted by name.
-func imageTable(p gc.ImagePreview) string {
-	images := slices.Clone(p.Input.Images)
-	slices.SortFunc(images, func(a, b gc.Image) int { return strings.Compare(a.Name(), b.Name()) })
-	return table(func(w io.Writer) {
-		fmt.Fprintln(w, "IMAGE\tSIZE\tAGE\tLAST USED\tKEPT BY")
-		for i := range images {
-			kept := images[i].KeptBy(p.Input.Policy, p.Input.Now)
-			if kept == "" {
-				kept = "-"
-			}
-			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", terminal.Escape(images[i].Name()), bytes(images[i].Size),
-				duration.HumanDuration(p.Input.Now.Sub(images[i].FirstSeen)), lastUse(&images[i], p.Input.Now), terminal.Escape(kept))
-		}
-	})
 }
 
 // planTable returns what a collection would do, in the order of the removals.

@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	"golang.org/x/sync/errgroup"
 	v1 "k8s.io/api/core/v1"
@@ -35,8 +36,19 @@ type logFlags struct {
 // selectedTail is the number of lines of each log if pods are chosen by labels.
 const selectedTail = 10
 
+// logsCommand is the command logs.
+func logsCommand(e Env) *cobra.Command {
+	return e.command(&cobra.Command{
+		Use: "logs POD", Short: "print what a container has written", GroupID: groupContainers,
+		Long: "The flags are kubectl's. With --all-containers or --selector, several logs are printed one after the other, or with --follow at the same time.\n" +
+			"The log of a pod that is gone from the node is kept for a minute.",
+		Example: `  minikubelet logs -f web
+  minikubelet logs web -c main --since 10m --tail 100
+  minikubelet logs -l app=web --all-containers --prefix`,
+	}, (*call).logs, (*call).namespaceFlag, (*call).containerFlag, (*call).logsFlags)
+}
+
 func (c *call) logsFlags(fs *pflag.FlagSet) {
-	c.containerFlags(fs)
 	l := &c.logFlags
 	fs.BoolVarP(&c.follow, "follow", "f", false, "follow the log, also of later instances of the container, until the pod ends")
 	fs.BoolVarP(&l.previous, "previous", "p", false, "print the log of the instance before the last restart")

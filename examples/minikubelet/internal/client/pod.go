@@ -7,8 +7,10 @@ import (
 	"fmt"
 	"io"
 	"net/url"
+	"strings"
 	"time"
 
+	"github.com/spf13/cobra"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -19,27 +21,79 @@ import (
 	"github.com/kubeletkit/kubeletkit/history"
 )
 
-// pods prints the table of the pods.
+// podsCommand is the command pods.
+func podsCommand(e Env) *cobra.Command {
+	return e.command(&cobra.Command{
+		Use: "pods", Aliases: []string{"ps"}, Short: "list the pods", GroupID: groupPods,
+		Example: `  minikubelet pods -n kube-system
+  minikubelet pods -o wide
+  minikubelet pods -o name`,
+	}, (*call).pods, (*call).namespacesFlag, (*call).outputFlag)
+}
+
+// getCommand is the command get, by which people who know kubectl find pods and images.
+func getCommand(e Env) *cobra.Command {
+	get := &cobra.Command{
+		Use: "get", Short: "list pods or images, as kubectl", GroupID: groupPods, Example: "  minikubelet get pods -A", RunE: onlyBelow,
+	}
+	pods := podsCommand(e)
+	pods.Aliases = []string{"pod", "po"}
+	get.AddCommand(pods, imagesCommand(e))
+	for _, cmd := range get.Commands() {
+		cmd.GroupID = ""
+	}
+	return get
+}
+
+// pods prints the list of the pods.
 func (c *call) pods(ctx context.Context) error {
-	if len(c.args) > 0 {
-		return c.misused(fmt.Sprintf("unexpected argument %q", c.args[0]))
+	if err := c.noArgs(); err != nil {
+		return err
 	}
 	pods, err := c.client.pods(ctx)
 	if err != nil {
 		return err
 	}
-	var wanted []*v1.Pod
-	for _, pod := range pods {
-		if c.namespace == "" || pod.Namespace == c.namespace {
-			wanted = append(wanted, pod)
+	list := v1.PodList{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "PodList"}, Items: []v1.Pod{}}
+	p := c.printer(columns(append(terminal.PodColumns(), "|", "NODE", "SOURCE", "UID", "IMAGES")...))
+	for _, pod := range terminal.SortPods(pods) {
+		if c.namespace != "" && pod.Namespace != c.namespace {
+			continue
+		}
+		list.Items = append(list.Items, *pod)
+		var images []string
+		for i := range pod.Spec.Containers {
+			images = append(images, pod.Spec.Containers[i].Image)
+		}
+		cells := terminal.PodCells(pod, c.client.now())
+		for _, text := range []string{pod.Spec.NodeName, pod.Annotations[sourceAnnotation], string(pod.UID), strings.Join(images, ",")} {
+			cells = append(cells, cmp.Or(terminal.Escape(text), "<none>"))
+		}
+		if err := p.row(qualifiedName(pod.Namespace, pod.Name), cells...); err != nil {
+			return err
 		}
 	}
-	if len(wanted) == 0 {
+	if len(list.Items) == 0 && !c.output.structured() {
 		fmt.Fprintln(c.Err, "No pods found.")
-		return nil
 	}
-	_, err = io.WriteString(c.Out, terminal.PodTable(wanted, c.client.now()))
-	return err
+	return p.end(list)
+}
+
+// sourceAnnotation is kubelet's annotation with the source of a pod: file, http or api.
+const sourceAnnotation = "kubernetes.io/config.source"
+
+// qualifiedName returns a name of the pod that all commands accept.
+func qualifiedName(namespace, name string) string {
+	return terminal.Escape(namespace) + "/" + terminal.Escape(name)
+}
+
+// describeCommand is the command describe.
+func describeCommand(e Env) *cobra.Command {
+	return e.command(&cobra.Command{
+		Use: "describe POD", Short: "show the state of a pod and its latest events", GroupID: groupPods,
+		Long:    "A pod that is gone from the node can be described until 100 others are gone after it.",
+		Example: "  minikubelet describe web",
+	}, (*call).describe, (*call).namespaceFlag)
 }
 
 // describe prints the state of a pod and its events.
@@ -82,32 +136,55 @@ func (c *call) past(ctx context.Context, uid types.UID) (past []history.Entry, e
 	return past, err
 }
 
+// historyCommand is the command history.
+func historyCommand(e Env) *cobra.Command {
+	return e.command(&cobra.Command{
+		Use: "history POD", Short: "show what happened to a pod, and why", GroupID: groupPods,
+		Long: "Each line has the time, the age, the stage and a sentence. The stages: something was seen, by an event of the runtime, in a list of all " +
+			"pods or when the agent inspected the pod; something was decided; or it was done. Repeats are counted in one line.\n" +
+			"The history of a pod that is gone from the node is kept for an hour.",
+		Example: `  minikubelet history web -f
+  minikubelet history web -o json`,
+	}, (*call).history, (*call).namespaceFlag, (*call).followFlag, (*call).outputFlag)
+}
+
 // history prints what happened to a pod.
 func (c *call) history(ctx context.Context) error {
 	if len(c.args) != 1 {
 		return c.misused("want the name of one pod")
 	}
+	if c.output == asName {
+		return c.misused("--output name: a history has no names")
+	}
 	uid, err := c.historyUID(ctx, c.args[0])
 	if err != nil {
 		return err
 	}
-	lines := 0
+	p := c.printer(historyColumns())
+	all := items[historyValue]{Items: []historyValue{}}
+	some := false
 	err = c.client.history(ctx, uid, c.follow, func(e history.Entry) error {
-		if lines++; lines == 1 {
-			if _, err := io.WriteString(c.Out, historyHeader()); err != nil {
-				return err
-			}
+		some = true
+		value := historyValue{e, history.Sentence(e.Record)}
+		switch {
+		case !p.form.structured():
+			return p.row("", historyCells(e, c.client.now())...)
+		case c.follow:
+			return p.value(value)
 		}
-		_, err := io.WriteString(c.Out, historyLine(e, c.client.now()))
-		return err
+		all.Items = append(all.Items, value)
+		return nil
 	})
-	if ctx.Err() != nil {
-		return nil // a signal
+	if err != nil || c.follow {
+		if ctx.Err() != nil {
+			return nil // a signal
+		}
+		return err
 	}
-	if err == nil && lines == 0 {
+	if !some && !p.form.structured() {
 		fmt.Fprintln(c.Err, "Nothing is known of the pod.")
 	}
-	return err
+	return p.end(all)
 }
 
 // historyUID finds the pod whose history is meant.

@@ -12,6 +12,9 @@ import (
 	"strings"
 	"time"
 
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
 	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/control"
 	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/terminal"
 )
@@ -21,10 +24,25 @@ const exitPeriod = 50 * time.Millisecond
 
 var errInterrupted = errors.New("interrupted; the agent goes on ending its pods, and exits then")
 
+// stopCommand is the command stop.
+func stopCommand(e Env) *cobra.Command {
+	return e.command(&cobra.Command{
+		Use: "stop", Aliases: []string{"drain"}, Short: "end all pods, and then the agent", GroupID: GroupNode,
+		Long: "Each pod has its grace period to end. The manifests stay, so the pods run again when the agent is started again.\n\n" +
+			"If no agent runs, the command ends the pods that an agent with the embedded runtime has left in the root directory; or, " +
+			"with --container-runtime-endpoint, all pods of that container runtime.",
+		Example: "  minikubelet stop",
+	}, (*call).stop, (*call).stopFlags)
+}
+
+func (c *call) stopFlags(fs *pflag.FlagSet) {
+	fs.StringVar(&c.endpoint, "container-runtime-endpoint", "", "CRI socket of the pods to end if no agent runs (default: the embedded runtime)")
+}
+
 // stop ends all pods and the agent.
 func (c *call) stop(ctx context.Context) error {
-	if len(c.args) > 0 {
-		return c.misused(fmt.Sprintf("unexpected argument %q", c.args[0]))
+	if err := c.noArgs(); err != nil {
+		return err
 	}
 	resp, err := c.client.do(ctx, http.MethodPost, control.StopPath, nil)
 	switch {

@@ -97,9 +97,7 @@ func TestStopWithoutAnAgent(t *testing.T) {
 	root := t.TempDir()
 	failed := errors.New("no pods")
 	stop := func(args ...string) error {
-		name, rest, ok := Split(append([]string{"stop", "--root-dir", root}, args...), config.Flags())
-		require.True(t, ok)
-		return Run(t.Context(), name, rest, Env{Out: os.Stdout, Err: os.Stderr, StopPods: func(_ context.Context, dir, endpoint string) error {
+		return Run(t.Context(), append([]string{"stop", "--root-dir", root}, args...), Env{Out: os.Stdout, Err: os.Stderr, StopPods: func(_ context.Context, dir, endpoint string) error {
 			assert.Equal(t, root, dir)
 			assert.Equal(t, strings.Join(args, ""), strings.TrimSuffix("--container-runtime-endpoint="+endpoint, "--container-runtime-endpoint="))
 			return failed

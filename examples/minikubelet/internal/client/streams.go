@@ -11,6 +11,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"golang.org/x/term"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/tools/remotecommand"
@@ -26,8 +28,8 @@ import (
 // arrive is not idle.
 const pingPeriod = 5 * time.Second
 
-// interrupted is the exit code of a command that was ended by a signal, as in shells.
-const interrupted = ExitCode(130)
+// Interrupted is the exit code of a command that was ended by a signal, as in shells.
+const Interrupted = ExitCode(130)
 
 // streams are what a session is connected with. Those that are nil are not requested.
 type streams struct {
@@ -83,7 +85,7 @@ func (c *client) stream(ctx context.Context, path string, query url.Values, s st
 		return ExitCode(exit.Code)
 	}
 	if ctx.Err() != nil {
-		return interrupted
+		return Interrupted
 	}
 	if err != nil {
 		return fmt.Errorf("error from the agent: %w", err)
@@ -169,6 +171,31 @@ func (c *call) streamsOf(tty bool) streams {
 		fmt.Fprintln(c.Err, "Unable to use a TTY - input is not a terminal or the right kind of file") // kubectl's words
 	}
 	return s
+}
+
+// execCommand is the command exec.
+func execCommand(e Env) *cobra.Command {
+	return e.command(&cobra.Command{
+		Use: "exec POD -- COMMAND [ARG...]", Short: "run a command in a container", GroupID: groupContainers,
+		Long: "The exit code is that of the command.",
+		Example: `  minikubelet exec web -- ls /data
+  minikubelet exec -it web -- sh`,
+	}, (*call).exec, (*call).namespaceFlag, (*call).containerFlag, (*call).streamFlags)
+}
+
+// attachCommand is the command attach.
+func attachCommand(e Env) *cobra.Command {
+	return e.command(&cobra.Command{
+		Use: "attach POD", Short: "connect to the main process of a container", GroupID: groupContainers,
+		Long:    "The container goes on when the command is ended. Its spec decides whether it has a terminal (tty) and an input (stdin).",
+		Example: "  minikubelet attach -i web",
+	}, (*call).attach, (*call).namespaceFlag, (*call).containerFlag, (*call).streamFlags)
+}
+
+func (c *call) streamFlags(fs *pflag.FlagSet) {
+	fs.BoolVarP(&c.stdin, "stdin", "i", false, "pass the input on to the container")
+	fs.BoolVarP(&c.tty, "tty", "t", false, "the input is a terminal")
+	fs.BoolVarP(&c.quiet, "quiet", "q", false, "print only what the container writes")
 }
 
 // exec runs a command in a container.

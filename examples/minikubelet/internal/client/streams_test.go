@@ -89,7 +89,7 @@ func serveNode(t *testing.T, n *node) (root string) {
 
 // with runs a command with an input.
 func with(t *testing.T, in io.Reader, out, errOut io.Writer, args ...string) error {
-	return Run(t.Context(), args[0], args[1:], Env{In: in, Out: out, Err: errOut})
+	return Run(t.Context(), args, Env{In: in, Out: out, Err: errOut})
 }
 
 func TestExecWithInput(t *testing.T) {
@@ -133,7 +133,7 @@ func TestPortForwardCommand(t *testing.T) {
 	r, w := io.Pipe()
 	ended := make(chan error, 1)
 	go func() {
-		err := Run(ctx, "port-forward", []string{"--root-dir", root, "--address", "127.0.0.1", "web", ":80"}, Env{Out: w, Err: io.Discard})
+		err := Run(ctx, []string{"port-forward", "--root-dir", root, "--address", "127.0.0.1", "web", ":80"}, Env{Out: w, Err: io.Discard})
 		_ = w.Close()
 		ended <- err
 	}()
@@ -322,7 +322,7 @@ func copyOf(t *testing.T, tar func(ctx context.Context, out io.Writer) error) (l
 	var buf gobytes.Buffer
 	log := &sharedWriter{w: &buf}
 	ctx := logr.NewContext(t.Context(), funcr.New(func(_, args string) { fmt.Fprintln(log, args) }, funcr.Options{}))
-	err = Run(ctx, "cp", []string{"--root-dir", root, "-c", "a", "web:/data", filepath.Join(t.TempDir(), "to")}, Env{Out: io.Discard, Err: io.Discard})
+	err = Run(ctx, []string{"cp", "--root-dir", root, "-c", "a", "web:/data", filepath.Join(t.TempDir(), "to")}, Env{Out: io.Discard, Err: io.Discard})
 	log.mu.Lock()
 	defer log.mu.Unlock()
 	return buf.String(), err

@@ -3,12 +3,13 @@ package client
 import (
 	"context"
 	"fmt"
-	"io"
 	goruntime "runtime"
-	"strings"
-	"text/tabwriter"
+	"slices"
+	"strconv"
 	"time"
 
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	statsv1alpha1 "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
 	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/terminal"
@@ -18,7 +19,22 @@ import (
 // takes two readings, which are some seconds apart.
 const ratesWithin = 12 * time.Second
 
-// top prints the table of usage.
+// topCommand is the command top.
+func topCommand(e Env) *cobra.Command {
+	return e.command(&cobra.Command{
+		Use: "top [node]", Short: "show what pods use, or what the node uses", GroupID: groupPods,
+		Long: "CPU is an average of some seconds; m is a thousandth of a processor. Memory is the working set, which the kernel cannot reclaim.",
+		Example: `  minikubelet top --containers
+  minikubelet top node -o json`,
+		ValidArgs: []string{"node", "pods"},
+	}, (*call).top, (*call).namespacesFlag, (*call).topFlags, (*call).outputFlag)
+}
+
+func (c *call) topFlags(fs *pflag.FlagSet) {
+	fs.BoolVar(&c.containers, "containers", false, "show what each container uses")
+}
+
+// top prints the usage.
 func (c *call) top(ctx context.Context) error {
 	ofNode := len(c.args) == 1 && (c.args[0] == "node" || c.args[0] == "nodes")
 	if !ofNode && (len(c.args) > 1 || len(c.args) == 1 && c.args[0] != "pod" && c.args[0] != "pods") {
@@ -29,21 +45,18 @@ func (c *call) top(ctx context.Context) error {
 		return err
 	}
 	if ofNode {
-		_, err = io.WriteString(c.Out, nodeUsageTable(s, goruntime.NumCPU())) // the agent is on this machine
-		return err
+		return c.nodeUsage(&s.Node, goruntime.NumCPU()) // the agent is on this machine
 	}
-	var pods []statsv1alpha1.PodStats
+	pods := items[statsv1alpha1.PodStats]{Items: []statsv1alpha1.PodStats{}}
 	for i := range s.Pods {
 		if c.namespace == "" || s.Pods[i].PodRef.Namespace == c.namespace {
-			pods = append(pods, s.Pods[i])
+			pods.Items = append(pods.Items, s.Pods[i])
 		}
 	}
-	if len(pods) == 0 {
+	if len(pods.Items) == 0 && !c.output.structured() {
 		fmt.Fprintln(c.Err, "No pods run.")
-		return nil
 	}
-	_, err = io.WriteString(c.Out, usageTable(pods, c.containers))
-	return err
+	return c.podUsage(pods)
 }
 
 // usage returns the usage when its rates are known, or the last one after some time.
@@ -74,59 +87,81 @@ func hasRates(s *statsv1alpha1.Summary, ofNode bool) bool {
 	return true
 }
 
-// usageTable is the table of kubectl top pods.
-func usageTable(pods []statsv1alpha1.PodStats, containers bool) string {
-	var b strings.Builder
-	w := tabwriter.NewWriter(&b, 0, 0, 3, ' ', 0)
-	head := "NAMESPACE\tNAME\tCPU(cores)\tMEMORY(bytes)\n"
-	if containers {
-		head = "NAMESPACE\tPOD\tNAME\tCPU(cores)\tMEMORY(bytes)\n"
+// podUsage prints the table of kubectl top pods.
+func (c *call) podUsage(pods items[statsv1alpha1.PodStats]) error {
+	names := []string{"NAMESPACE", "NAME", "CPU(cores)", "MEMORY(bytes)", "|", "DISK(bytes)"}
+	if c.containers {
+		names = slices.Insert(names, 1, "POD")
+	} else {
+		names = append(names, "PROCESSES")
 	}
-	io.WriteString(w, head)
-	for i := range pods {
-		p := &pods[i]
-		pod := terminal.Escape(p.PodRef.Namespace) + "\t" + terminal.Escape(p.PodRef.Name)
-		if !containers {
-			fmt.Fprintf(w, "%s\t%s\t%s\n", pod, millicores(p.CPU), mebibytes(p.Memory))
+	p := c.printer(columns(names...))
+	for i := range pods.Items {
+		pod := &pods.Items[i]
+		namespace, name := terminal.Escape(pod.PodRef.Namespace), terminal.Escape(pod.PodRef.Name)
+		if !c.containers {
+			processes := unknownUsage
+			if s := pod.ProcessStats; s != nil && s.ProcessCount != nil {
+				processes = strconv.FormatUint(*s.ProcessCount, 10)
+			}
+			if err := p.row(qualifiedName(namespace, name), namespace, name, millicores(pod.CPU), mebibytes(pod.Memory), used(pod.EphemeralStorage), processes); err != nil {
+				return err
+			}
 			continue
 		}
-		for j := range p.Containers {
-			c := &p.Containers[j]
-			fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", pod, terminal.Escape(c.Name), millicores(c.CPU), mebibytes(c.Memory))
+		for j := range pod.Containers {
+			of := &pod.Containers[j]
+			container := terminal.Escape(of.Name)
+			if err := p.row(qualifiedName(namespace, name)+"/"+container, namespace, name, container, millicores(of.CPU), mebibytes(of.Memory), used(of.Rootfs, of.Logs)); err != nil {
+				return err
+			}
 		}
 	}
-	w.Flush()
-	return b.String()
+	return p.end(pods)
 }
 
-// nodeUsageTable is the table of kubectl top nodes. Percentages are of the whole machine.
-func nodeUsageTable(s *statsv1alpha1.Summary, cores int) string {
-	n := &s.Node
-	cpu, memory := "<unknown>", "<unknown>"
+// nodeUsage prints the table of kubectl top nodes. Percentages are of the whole machine.
+func (c *call) nodeUsage(n *statsv1alpha1.NodeStats, cores int) error {
+	cpu, memory := unknownUsage, unknownUsage
 	if n.CPU != nil && n.CPU.UsageNanoCores != nil {
 		cpu = fmt.Sprintf("%d%%", *n.CPU.UsageNanoCores/uint64(max(cores, 1))/1e7)
 	}
 	if m := n.Memory; m != nil && m.WorkingSetBytes != nil && m.AvailableBytes != nil && *m.WorkingSetBytes+*m.AvailableBytes > 0 {
 		memory = fmt.Sprintf("%d%%", 100**m.WorkingSetBytes/(*m.WorkingSetBytes+*m.AvailableBytes))
 	}
-	var b strings.Builder
-	w := tabwriter.NewWriter(&b, 0, 0, 3, ' ', 0)
-	fmt.Fprintf(w, "NAME\tCPU(cores)\tCPU(%%)\tMEMORY(bytes)\tMEMORY(%%)\n%s\t%s\t%s\t%s\t%s\n",
-		terminal.Escape(n.NodeName), millicores(n.CPU), cpu, mebibytes(n.Memory), memory)
-	w.Flush()
-	return b.String()
+	p := c.printer(columns("NAME", "CPU(cores)", "CPU(%)", "MEMORY(bytes)", "MEMORY(%)", "|", "DISK(bytes)"))
+	name := terminal.Escape(n.NodeName)
+	if err := p.row(name, name, millicores(n.CPU), cpu, mebibytes(n.Memory), memory, used(n.Fs)); err != nil {
+		return err
+	}
+	return p.end(n)
+}
+
+// unknownUsage is kubectl's word.
+const unknownUsage = "<unknown>"
+
+// used returns how much of file systems is used.
+func used(all ...*statsv1alpha1.FsStats) string {
+	var sum uint64
+	for _, fs := range all {
+		if fs == nil || fs.UsedBytes == nil {
+			return unknownUsage
+		}
+		sum += *fs.UsedBytes
+	}
+	return fmt.Sprintf("%dMi", sum>>20)
 }
 
 func millicores(c *statsv1alpha1.CPUStats) string {
 	if c == nil || c.UsageNanoCores == nil {
-		return "<unknown>"
+		return unknownUsage
 	}
 	return fmt.Sprintf("%dm", (*c.UsageNanoCores+1e6-1)/1e6) // as kubectl, which rounds up
 }
 
 func mebibytes(m *statsv1alpha1.MemoryStats) string {
 	if m == nil || m.WorkingSetBytes == nil {
-		return "<unknown>"
+		return unknownUsage
 	}
 	return fmt.Sprintf("%dMi", *m.WorkingSetBytes>>20)
 }

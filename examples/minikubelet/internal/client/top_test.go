@@ -1,9 +1,11 @@
 package client
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 	statsv1alpha1 "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 )
 
@@ -23,13 +25,22 @@ func TestTables(t *testing.T) {
 	web.Containers = []statsv1alpha1.ContainerStats{main, {Name: "new"}}
 	s.Pods = []statsv1alpha1.PodStats{web, {PodRef: statsv1alpha1.PodReference{Namespace: "kube-system", Name: "starting"}}}
 
+	table := func(form output, containers bool, pods ...statsv1alpha1.PodStats) string {
+		var out strings.Builder
+		c := &call{Env: Env{Out: &out}, containers: containers, output: form}
+		require.NoError(t, c.podUsage(items[statsv1alpha1.PodStats]{Items: pods}))
+		return out.String()
+	}
 	assert.Equal(t, "NAMESPACE     NAME       CPU(cores)   MEMORY(bytes)\n"+
 		"default       web        13m          45Mi\n"+
-		"kube-system   starting   <unknown>    <unknown>\n", usageTable(s.Pods, false))
+		"kube-system   starting   <unknown>    <unknown>\n", table(asTable, false, s.Pods...))
 	assert.Equal(t, "NAMESPACE   POD   NAME          CPU(cores)   MEMORY(bytes)\n"+
 		"default     web   main\\x1b[2J   0m           44Mi\n"+
-		"default     web   new           <unknown>    <unknown>\n", usageTable(s.Pods[:1], true))
-	assert.Equal(t, "NAME     CPU(cores)   CPU(%)   MEMORY(bytes)   MEMORY(%)\nedge-7   1500m        75%      1024Mi          25%\n", nodeUsageTable(&s, 2))
+		"default     web   new           <unknown>    <unknown>\n", table(asTable, true, s.Pods[0]))
+	assert.Equal(t, "default/web\nkube-system/starting\n", table(asName, false, s.Pods...))
+	var out strings.Builder
+	require.NoError(t, (&call{Env: Env{Out: &out}}).nodeUsage(&s.Node, 2))
+	assert.Equal(t, "NAME     CPU(cores)   CPU(%)   MEMORY(bytes)   MEMORY(%)\nedge-7   1500m        75%      1024Mi          25%\n", out.String())
 	assert.True(t, hasRates(&s, true))
 	assert.True(t, hasRates(&s, false))
 	s.Pods[0].CPU.UsageNanoCores = nil

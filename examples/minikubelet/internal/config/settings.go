@@ -59,7 +59,7 @@ func Parse(args []string) (*Settings, error) {
 	if err := fs.Parse(args); errors.Is(err, pflag.ErrHelp) {
 		return nil, err
 	} else if err != nil {
-		return nil, fmt.Errorf("%w; minikubelet --help lists the flags", err)
+		return nil, &UsageError{fmt.Errorf("%w; minikubelet --help lists the flags", err)}
 	}
 	var fields []string // of the files
 	if s.ConfigFile != "" || s.ConfigDir != "" {
@@ -79,7 +79,7 @@ func Parse(args []string) (*Settings, error) {
 		s.Warnings = append(s.Warnings, warnings...)
 	}
 	if extra := fs.Args(); len(extra) > 0 {
-		return nil, fmt.Errorf("unexpected argument %q; minikubelet help lists the commands", extra[0])
+		return nil, &UsageError{fmt.Errorf("unexpected argument %q; minikubelet help lists the commands", extra[0])}
 	}
 	s.warn(fs)
 	s.warnCluster(fs, fields)

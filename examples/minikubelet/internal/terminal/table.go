@@ -17,35 +17,39 @@ import (
 func PodTable(pods []*v1.Pod, now time.Time) string {
 	var b strings.Builder
 	w := tabwriter.NewWriter(&b, 0, 8, 3, ' ', 0)
-	for _, r := range slices.Concat([]row{columns}, rowsOf(pods, now)) {
-		cells := []string{r.Namespace, r.Name, r.Ready, r.Status, r.Restarts, r.Age, r.IP}
-		for i := range cells {
-			cells[i] = Escape(cells[i])
-		}
-		fmt.Fprintln(w, strings.Join(cells, "\t"))
+	fmt.Fprintln(w, strings.Join(PodColumns(), "\t"))
+	for _, pod := range SortPods(pods) {
+		fmt.Fprintln(w, strings.Join(PodCells(pod, now), "\t"))
 	}
 	_ = w.Flush()
 	return b.String()
 }
 
-// row is a pod in the table of pods. The columns are those of kubectl.
-type row struct {
-	Namespace, Name, Ready, Status, Restarts, Age, IP string
-}
-
-// columns is the header.
-var columns = row{"NAMESPACE", "NAME", "READY", "STATUS", "RESTARTS", "AGE", "IP"}
-
-// rowsOf returns the rows of the pods, sorted by namespace and name.
-func rowsOf(pods []*v1.Pod, now time.Time) []row {
-	rows := make([]row, 0, len(pods))
-	for _, pod := range pods {
-		rows = append(rows, rowOf(pod, now))
-	}
-	slices.SortStableFunc(rows, func(a, b row) int {
+// SortPods returns the pods sorted by namespace and name.
+func SortPods(pods []*v1.Pod) []*v1.Pod {
+	return slices.SortedStableFunc(slices.Values(pods), func(a, b *v1.Pod) int {
 		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
 	})
-	return rows
+}
+
+// PodColumns returns the names of the columns of a table of pods. They are kubectl's.
+func PodColumns() []string {
+	return []string{"NAMESPACE", "NAME", "READY", "STATUS", "RESTARTS", "AGE", "IP"}
+}
+
+// PodCells returns the row of a pod.
+func PodCells(pod *v1.Pod, now time.Time) []string {
+	r := rowOf(pod, now)
+	cells := []string{r.Namespace, r.Name, r.Ready, r.Status, r.Restarts, r.Age, r.IP}
+	for i := range cells {
+		cells[i] = Escape(cells[i])
+	}
+	return cells
+}
+
+// row is a pod in the table of pods.
+type row struct {
+	Namespace, Name, Ready, Status, Restarts, Age, IP string
 }
 
 // rowOf returns the row of a pod as kubectl prints it.

@@ -1,0 +1,184 @@
+package client
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	"golang.org/x/term"
+
+	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/config"
+)
+
+// podHelp explains POD.
+const podHelp = "POD is the name of a pod, with or without the name of the node at its end, or its UID."
+
+// helpCommand is the command help.
+func helpCommand(e Env) *cobra.Command {
+	return &cobra.Command{
+		Use: "help [COMMAND]", Short: "explain a command", GroupID: groupOther,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			about := cmd.Root()
+			for _, name := range args {
+				next := commandNamed(about, name)
+				if next == nil {
+					return unknown(about, name)
+				}
+				about = next
+			}
+			return about.Help()
+		},
+		ValidArgsFunction: func(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+			var names []string
+			if len(args) == 0 {
+				for _, c := range cmd.Root().Commands() {
+					names = append(names, cobra.CompletionWithDesc(c.Name(), c.Short))
+				}
+			}
+			return names, cobra.ShellCompDirectiveNoFileComp
+		},
+	}
+}
+
+// widthOf returns the number of columns that help may take.
+func widthOf(out io.Writer) int {
+	if file, ok := out.(*os.File); ok {
+		if width, _, err := term.GetSize(int(file.Fd())); err == nil {
+			return min(max(width, 40), 100)
+		}
+	}
+	return 80
+}
+
+// help returns the help of a command.
+func help(cmd *cobra.Command, width int) string {
+	var b strings.Builder
+	b.WriteString(wrap(sentence(cmd.Short), width, 0))
+	if cmd.Long != "" {
+		b.WriteString("\n" + wrap(cmd.Long, width, 0))
+	}
+	b.WriteString("\nUsage:\n")
+	if !cmd.HasParent() {
+		b.WriteString("  minikubelet FLAGS            run the agent; minikubelet --help lists its flags\n" +
+			"  minikubelet COMMAND [FLAGS]  talk to the agent that runs\n")
+	} else {
+		b.WriteString(usage(cmd))
+	}
+	if strings.Contains(cmd.Use, "POD") {
+		b.WriteString("\n" + wrap(podHelp, width, 0))
+	}
+	if cmd.Example != "" {
+		b.WriteString("\nExamples:\n" + strings.TrimRight(cmd.Example, "\n") + "\n")
+	}
+	for _, g := range cmd.Groups() {
+		b.WriteString("\n" + g.Title + "\n" + list(cmd, g.ID))
+	}
+	if len(cmd.Groups()) == 0 && cmd.HasAvailableSubCommands() {
+		b.WriteString("\nCommands:\n" + list(cmd, ""))
+	}
+	if !cmd.HasParent() {
+		b.WriteString("\n" + wrap("minikubelet help COMMAND explains a command.", width, 0))
+	} else if cmd.HasAvailableLocalFlags() {
+		b.WriteString("\nFlags:\n" + flagUsages(cmd.LocalFlags(), width))
+	}
+	return b.String()
+}
+
+// agentHelp returns the flags of the agent.
+func agentHelp(width int) string {
+	return "Flags of the agent:\n" + flagUsages(config.Flags(), width)
+}
+
+// usage returns how a command is called.
+func usage(cmd *cobra.Command) string {
+	_, synopsis, _ := strings.Cut(cmd.Use, " ")
+	var b strings.Builder
+	for _, name := range append([]string{cmd.Name()}, cmd.Aliases...) {
+		line := cmd.Parent().CommandPath() + " " + name
+		if cmd.HasAvailableSubCommands() {
+			line += " COMMAND"
+		}
+		b.WriteString("  " + strings.TrimSpace(line+" [FLAGS] "+synopsis) + "\n")
+	}
+	return b.String()
+}
+
+// list returns the commands of a group, one on a line.
+func list(parent *cobra.Command, group string) string {
+	var b strings.Builder
+	for _, cmd := range parent.Commands() {
+		if cmd.GroupID == group && (cmd.IsAvailableCommand() || cmd.Name() == "help") {
+			fmt.Fprintf(&b, "  %-14s %s\n", cmd.Name(), cmd.Short)
+		}
+	}
+	return b.String()
+}
+
+// flagColumn is where the text about a flag begins.
+const flagColumn = 28
+
+// flagUsages returns the flags, sorted by name.
+func flagUsages(fs *pflag.FlagSet, width int) string {
+	var b strings.Builder
+	fs.VisitAll(func(f *pflag.Flag) {
+		if f.Hidden {
+			return
+		}
+		name := "      --" + f.Name
+		if f.Shorthand != "" {
+			name = "  -" + f.Shorthand + ", --" + f.Name
+		}
+		kind, text := pflag.UnquoteUsage(f)
+		if kind != "" {
+			name += " " + kind
+		}
+		if !slices.Contains([]string{"", "false", "0", "0s", "[]", "-1"}, f.DefValue) {
+			text += " (default " + f.DefValue + ")"
+		}
+		text = strings.TrimLeft(wrap(text, width, flagColumn), " ")
+		if len(name)+2 > flagColumn {
+			b.WriteString(name + "\n" + strings.Repeat(" ", flagColumn) + text)
+		} else {
+			fmt.Fprintf(&b, "%-*s%s", flagColumn, name, text)
+		}
+	})
+	return b.String()
+}
+
+// sentence returns the text with a capital letter and a full stop.
+func sentence(text string) string {
+	return strings.ToUpper(text[:1]) + strings.TrimSuffix(text[1:], ".") + "."
+}
+
+// wrap breaks lines between words, and indents them. Lines that are indented already stay.
+func wrap(text string, width, indent int) string {
+	var b strings.Builder
+	for line := range strings.Lines(strings.TrimSpace(text) + "\n") {
+		if strings.TrimSpace(line) == "" || line[0] == ' ' || line[0] == '\t' {
+			b.WriteString(line)
+			continue
+		}
+		at := 0
+		for _, word := range strings.Fields(line) {
+			switch {
+			case at == 0:
+				b.WriteString(strings.Repeat(" ", indent))
+				at = indent
+			case at+1+len(word) > width:
+				b.WriteString("\n" + strings.Repeat(" ", indent))
+				at = indent
+			default:
+				b.WriteString(" ")
+				at++
+			}
+			b.WriteString(word)
+			at += len(word)
+		}
+		b.WriteString("\n")
+	}
+	return b.String()
+}

@@ -1,0 +1,60 @@
+package client
+
+import (
+	"fmt"
+	goruntime "runtime"
+	"runtime/debug"
+
+	"github.com/spf13/cobra"
+
+	clusternode "github.com/kubeletkit/kubeletkit/cluster/node"
+)
+
+// Version is what is known of this program.
+type Version struct {
+	Version    string `json:"version"`
+	Revision   string `json:"revision,omitempty"`
+	Kubernetes string `json:"kubernetes"` // the release that it behaves like
+	Go         string `json:"go"`
+	Platform   string `json:"platform"`
+}
+
+// ProgramVersion returns the version of this program.
+func ProgramVersion() Version {
+	v := Version{Version: "(unknown version)", Kubernetes: clusternode.DefaultKubeletVersion, Go: goruntime.Version(), Platform: goruntime.GOOS + "/" + goruntime.GOARCH}
+	if info, ok := debug.ReadBuildInfo(); ok {
+		v.Version = info.Main.Version
+		for _, s := range info.Settings {
+			if s.Key == "vcs.revision" {
+				v.Revision = s.Value
+			}
+		}
+	}
+	return v
+}
+
+// String returns the version on one line.
+func (v Version) String() string { return "minikubelet " + v.Version + " " + v.Go }
+
+// versionCommand is the command version.
+func versionCommand(e Env) *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "version", Short: "print the version of this program", GroupID: groupOther,
+		Example: "  minikubelet version -o json",
+	}
+	c := &call{Env: e, cmd: cmd}
+	c.outputFlag(cmd.Flags())
+	c.complete()
+	cmd.RunE = func(_ *cobra.Command, args []string) error {
+		if c.args = args; len(args) > 0 {
+			return c.noArgs()
+		}
+		v := ProgramVersion()
+		if c.output.structured() {
+			return (&printer{out: e.Out, form: c.output}).value(v)
+		}
+		_, err := fmt.Fprintf(e.Out, "%s\nKubernetes %s\n", v, v.Kubernetes)
+		return err
+	}
+	return cmd
+}
