@@ -1,14 +1,40 @@
 package main
 
 import (
+	"errors"
 	"net"
 	"os"
+
+	"github.com/go-logr/logr"
 
 	"github.com/kubeletkit/kubeletkit"
 	clusternode "github.com/kubeletkit/kubeletkit/cluster/node"
 	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/config"
+	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/host"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
+
+// prepareHost sets what kubelet sets of the machine and of its process, and fails if the settings
+// forbid an agent on this machine. What may not be set is one line in the log: a warning for root, who
+// expects it to be set.
+func prepareHost(s *config.Settings, log logr.Logger) error {
+	facts := host.Read()
+	plan := host.Decide(s, facts)
+	if len(plan.Refused) > 0 {
+		return errors.Join(plan.Refused...)
+	}
+	for _, w := range plan.Warnings {
+		warn(log, w)
+	}
+	switch err := plan.Set(); {
+	case err == nil:
+	case facts.Root:
+		warn(log, "Not all settings of the machine and of this process were made: "+err.Error())
+	default:
+		log.Info("Not all settings of the machine and of this process were made, since the agent does not run as root", "reason", err.Error())
+	}
+	return nil
+}
 
 // detectHost returns what pods may know of the machine.
 func detectHost(s *config.Settings, nodeName string) (*runtime.Host, error) {

@@ -2,13 +2,38 @@ package main
 
 import (
 	"os"
+	"path/filepath"
 	"testing"
 
+	"github.com/go-logr/logr/funcr"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/config"
+	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/host"
 )
+
+// An agent does not start on a machine that its configuration refuses. Otherwise the machine is one
+// line in the log at most, whatever may not be set.
+func TestTheMachineIsRefusedOrLoggedOnce(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "config.yaml")
+	write(t, file, header)
+	for _, args := range [][]string{nil, {"--config", file, "--container-runtime-endpoint=/run/cri.sock"}} {
+		s, err := config.Parse(append(args, "--oom-score-adj=-1", "--fail-swap-on=false", "--fail-cgroupv1=false"))
+		require.NoError(t, err)
+		s.MaxOpenFiles = 0 // that of the test's process stays
+		lines := 0
+		require.NoError(t, prepareHost(s, funcr.New(func(_, line string) { lines++; t.Log(line) }, funcr.Options{})))
+		assert.LessOrEqual(t, lines, 1)
+	}
+	s, err := config.Parse([]string{"--config", file, "--container-runtime-endpoint=/run/cri.sock", "--fail-cgroupv1"})
+	require.NoError(t, err)
+	if err = prepareHost(s, funcr.New(func(_, _ string) {}, funcr.Options{})); host.Read().CgroupV1 {
+		require.ErrorContains(t, err, "failCgroupV1: the machine has cgroup v1")
+	} else {
+		require.NoError(t, err)
+	}
+}
 
 func TestNodeAddresses(t *testing.T) {
 	s, err := config.Parse([]string{"--node-ip=192.0.2.7, 2001:DB8::7", "--hostname-override= Edge-7 "})

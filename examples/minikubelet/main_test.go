@@ -206,7 +206,8 @@ func TestRunOnceReportsBrokenManifests(t *testing.T) {
 	require.NoError(t, p.err())
 }
 
-const header = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"
+// header begins a configuration for any machine, also one on which a kubelet would not start.
+const header = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\nfailSwapOn: false\nfailCgroupV1: false\n"
 
 func write(t *testing.T, path, content string) {
 	t.Helper()

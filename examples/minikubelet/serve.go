@@ -32,6 +32,9 @@ import (
 // returns what was running then.
 func serve(ctx context.Context, s *config.Settings, log logr.Logger, display *terminal.Display) (left running, err error) {
 	notifier := systemd.FromEnvironment() // before there are child processes
+	if err := prepareHost(s, log); err != nil {
+		return left, err
+	}
 	m, err := newMetrics(log.WithName("metrics"))
 	if err != nil {
 		return left, err

@@ -220,14 +220,27 @@ func (s *Server) specOf(rec *containerRecord, pod *criv1.PodSandboxConfig, home 
 	if s.host.root() {
 		spec.User = &rec.User // without root it is the server's own and may not be set
 	}
-	if adj := int(config.GetLinux().GetResources().GetOomScoreAdj()); adj != 0 {
-		if own, err := oomScoreAdj(); err == nil && adj < own && !s.host.root() {
+	if own, err := oomScoreAdj(); err == nil {
+		var lower bool
+		adj := int(config.GetLinux().GetResources().GetOomScoreAdj())
+		if spec.OOMScoreAdj, lower = oomScoreOf(adj, own, s.host.root()); lower {
 			found.warn("the OOM score cannot be lowered by an agent that does not run as root")
-		} else {
-			spec.OOMScoreAdj = &adj
 		}
 	}
 	return spec
+}
+
+// oomScoreOf returns the score to set for a container that has adj in a server that has own; nil if
+// the container inherits that of the server. lower is true if it would have to be lowered, which only
+// root may. A container without a score inherits one above 0, but not the protection of the agent.
+func oomScoreOf(adj, own int, root bool) (set *int, lower bool) {
+	switch {
+	case adj == 0 && own >= 0:
+		return nil, false
+	case adj < own && !root:
+		return nil, true
+	}
+	return &adj, false
 }
 
 func oomScoreAdj() (int, error) {

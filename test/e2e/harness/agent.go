@@ -35,9 +35,9 @@ var agentPorts atomic.Int32
 var kubeletConfig = map[string]any{
 	"authentication": map[string]any{"anonymous": map[string]any{"enabled": true}, "webhook": map[string]any{"enabled": false}},
 	"authorization":  map[string]any{"mode": "AlwaysAllow"},
-	"cgroupsPerQOS":  false, "enforceNodeAllocatable": []string{}, "failCgroupV1": false, "cgroupDriver": "cgroupfs",
-	"failSwapOn": false, "makeIPTablesUtilChains": false, "localStorageCapacityIsolation": false,
-	"evictionHard": map[string]string{"memory.available": "1Mi"}, "oomScoreAdj": 0,
+	"cgroupsPerQOS":  false, "enforceNodeAllocatable": []string{}, "cgroupDriver": "cgroupfs",
+	"makeIPTablesUtilChains": false, "localStorageCapacityIsolation": false,
+	"evictionHard": map[string]string{"memory.available": "1Mi"},
 }
 
 // AgentOptions are what an agent may be given beside its defaults.
@@ -152,6 +152,8 @@ func newAgent(t testing.TB, runtime *Client, net *NetNS, endpoint string, option
 		"apiVersion": "kubelet.config.k8s.io/v1beta1", "kind": "KubeletConfiguration",
 		"address": "127.0.0.1", "readOnlyPort": port, "enableServer": false, "healthzPort": 0,
 		"podLogsDir": a.Logs, "resolvConf": "/etc/resolv.conf",
+		// Tests run on any machine.
+		"failCgroupV1": false, "failSwapOn": false, "oomScoreAdj": 0,
 		// Back-off that the tests can wait for; 1 s is the least that is allowed.
 		"crashLoopBackOff": map[string]any{"maxContainerRestartPeriod": "1s"},
 	}

@@ -26,9 +26,9 @@ import (
 // clusterFlags and clusterFields have an effect only with --kubeconfig.
 const (
 	clusterFlags = `bootstrap-kubeconfig cert-dir cloud-provider enable-controller-attach-detach event-burst event-qps
-		kube-api-burst kube-api-content-type kube-api-qps node-labels node-status-max-images node-status-update-frequency provider-id register-node
+		kube-api-burst kube-api-content-type kube-api-qps make-iptables-util-chains node-labels node-status-max-images node-status-update-frequency provider-id register-node
 		register-with-taints rotate-certificates`
-	clusterFields = `contentType enableControllerAttachDetach eventBurst eventRecordQPS kubeAPIBurst kubeAPIQPS nodeLeaseDurationSeconds
+	clusterFields = `contentType enableControllerAttachDetach eventBurst eventRecordQPS kubeAPIBurst kubeAPIQPS makeIPTablesUtilChains nodeLeaseDurationSeconds
 		nodeStatusMaxImages nodeStatusReportFrequency nodeStatusUpdateFrequency providerID registerNode registerWithTaints
 		rotateCertificates serverTLSBootstrap localStorageCapacityIsolation mergeDefaultEvictionSettings`
 )
@@ -57,6 +57,7 @@ func (s *Settings) addClusterFlags(fs *pflag.FlagSet) {
 	fs.BoolVar(s.EnableControllerAttachDetach, "enable-controller-attach-detach", *s.EnableControllerAttachDetach, "let the controllers of the cluster attach volumes")
 	fs.DurationVar(&s.NodeStatusUpdateFrequency.Duration, "node-status-update-frequency", s.NodeStatusUpdateFrequency.Duration, "time between two looks at the status of the node")
 	fs.Int32Var(s.NodeStatusMaxImages, "node-status-max-images", *s.NodeStatusMaxImages, "images in the status of the node; -1 for all")
+	fs.BoolVar(s.MakeIPTablesUtilChains, "make-iptables-util-chains", *s.MakeIPTablesUtilChains, "make the chains by which other programs choose between iptables-legacy and iptables-nft")
 	fs.StringVar(&s.ContentType, "kube-api-content-type", s.ContentType, "media type of requests to the API server")
 	fs.Int32Var(s.KubeAPIQPS, "kube-api-qps", *s.KubeAPIQPS, "requests a second to the API server, apart from events and the node; 0 for 5")
 	fs.Int32Var(&s.KubeAPIBurst, "kube-api-burst", s.KubeAPIBurst, "requests at once")
@@ -78,6 +79,7 @@ func clusterDefaults(c *KubeletConfiguration) {
 	def(&c.RegisterNode, ptr.To(true))
 	def(&c.EnableControllerAttachDetach, ptr.To(true))
 	def(&c.LocalStorageCapacityIsolation, ptr.To(true))
+	def(&c.MakeIPTablesUtilChains, ptr.To(true))
 	def(&c.ContentType, kruntime.ContentTypeProtobuf)
 	def(&c.KubeAPIQPS, ptr.To[int32](50))
 	def(&c.KubeAPIBurst, 100)
@@ -238,17 +240,17 @@ func (s *Settings) warnCluster(fs *pflag.FlagSet, fields []string) {
 			}
 		}
 		if len(given) > 0 {
-			s.Warnings = append(s.Warnings, strings.Join(given, ", ")+": no effect without --kubeconfig")
+			s.less(strings.Join(given, ", ")+": no effect without --kubeconfig", given...)
 		}
 	}
 	if fs.Changed("eviction-hard") || slices.Contains(fields, "evictionHard") {
-		s.Warnings = append(s.Warnings, "evictionHard counts for what pods can request, but pods are not evicted: eviction is not implemented")
+		s.less("evictionHard counts for what pods can request, but pods are not evicted: eviction is not implemented", "evictionHard", "--eviction-hard")
 	}
 	if s.ReservedSystemCPUs != "" {
-		s.Warnings = append(s.Warnings, fmt.Sprintf("reservedSystemCPUs %s: their number counts for what pods can request, but no container is kept off them: pinning is not implemented", s.ReservedSystemCPUs))
+		s.less(fmt.Sprintf("reservedSystemCPUs %s: their number counts for what pods can request, but no container is kept off them: pinning is not implemented", s.ReservedSystemCPUs), "reservedSystemCPUs", "--reserved-cpus")
 	}
 	if levels := s.EnforceNodeAllocatable; len(levels) > 0 && !slices.Equal(levels, []string{"none"}) {
-		s.Warnings = append(s.Warnings, fmt.Sprintf("enforceNodeAllocatable %s: admission counts what pods request, but their cgroups have no limit together: that is not implemented", strings.Join(levels, ",")))
+		s.less(fmt.Sprintf("enforceNodeAllocatable %s: admission counts what pods request, but their cgroups have no limit together: that is not implemented", strings.Join(levels, ",")), "enforceNodeAllocatable", "--enforce-node-allocatable")
 	}
 }
 

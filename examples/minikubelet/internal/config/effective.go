@@ -26,7 +26,7 @@ type Detected struct {
 // The fields of cgroups and of the collection of images have no effect with the embedded runtime,
 // whose pods have no cgroups and whose images take no space. podPidsLimit has one only there.
 const (
-	notEmbeddedFields = "cgroupRoot cgroupDriver imageGCLowThresholdPercent imageMinimumGCAge imageMaximumGCAge"
+	notEmbeddedFields = "cgroupRoot cgroupDriver imageGCLowThresholdPercent imageMinimumGCAge imageMaximumGCAge maxOpenFiles"
 	embeddedFields    = "podPidsLimit"
 )
 

@@ -31,14 +31,14 @@ const dropIn = ".conf"
 // loadAll reads the file, unless its name is empty, and then the files in the directory and
 // below it, in the order of their paths. The fields of a later file replace those of the files
 // before; of a map, the entries. The results are those of load.
-func loadAll(file, dir string, into *KubeletConfiguration) (warnings, fields []string, err error) {
+func loadAll(file, dir string, into *KubeletConfiguration) (given []Given, fields []string, err error) {
 	if file != "" {
-		if warnings, fields, err = load(file, into); err != nil {
+		if given, fields, err = load(file, into); err != nil {
 			return nil, nil, err
 		}
 	}
 	if dir == "" {
-		return warnings, fields, nil
+		return given, fields, nil
 	}
 	err = filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
 		if err != nil {
@@ -47,16 +47,16 @@ func loadAll(file, dir string, into *KubeletConfiguration) (warnings, fields []s
 		if entry.IsDir() || filepath.Ext(path) != dropIn {
 			return nil
 		}
-		more, given, err := load(path, into)
-		warnings, fields = append(warnings, more...), append(fields, given...)
+		more, names, err := load(path, into)
+		given, fields = append(given, more...), append(fields, names...)
 		return err
 	})
-	return warnings, fields, err
+	return given, fields, err
 }
 
-// load reads a KubeletConfiguration. An unknown field is an error. The warnings name the
-// fields that are known but not implemented; fields are all of the first level.
-func load(path string, into *KubeletConfiguration) (warnings, fields []string, err error) {
+// load reads a KubeletConfiguration. An unknown field is an error. given are the fields that
+// request something; fields are all of the first level.
+func load(path string, into *KubeletConfiguration) (given []Given, fields []string, err error) {
 	data, err := os.ReadFile(path)
 	if err != nil {
 		return nil, nil, fmt.Errorf("reading the configuration: %w", err)
@@ -71,9 +71,6 @@ func load(path string, into *KubeletConfiguration) (warnings, fields []string, e
 	if err := decode(data, into); err != nil {
 		return nil, nil, fmt.Errorf("configuration %s: %w", path, withField(err, content))
 	}
-	for _, field := range notImplemented("", withoutZeros(content)) {
-		warnings = append(warnings, fmt.Sprintf("configuration %s: field %s is not implemented and has no effect", path, field))
-	}
 	// As with kubelet, paths in the file are relative to the directory of the file.
 	dir, err := filepath.Abs(filepath.Dir(path))
 	if err != nil {
@@ -84,7 +81,7 @@ func load(path string, into *KubeletConfiguration) (warnings, fields []string, e
 			*p = filepath.Join(dir, *p)
 		}
 	}
-	return warnings, slices.Sorted(maps.Keys(content)), nil
+	return givenFields(path, content), slices.Sorted(maps.Keys(content)), nil
 }
 
 // orMissing returns the value, or "missing" in place of nil.
@@ -145,7 +142,7 @@ const implemented = `apiVersion kind staticPodPath staticPodURL staticPodURLHead
 	clusterDomain resolvConf serializeImagePulls maxParallelImagePulls registryPullQPS registryBurst crashLoopBackOff logging.verbosity
 	systemReserved kubeReserved reservedSystemCPUs runOnce featureGates.EventedPLEG podPidsLimit podCIDR
 	imageGCHighThresholdPercent imageGCLowThresholdPercent imageMinimumGCAge imageMaximumGCAge
-	seccompDefault cpuCFSQuota cpuCFSQuotaPeriod singleProcessOOMKill allowedUnsafeSysctls protectKernelDefaults
+	seccompDefault cpuCFSQuota cpuCFSQuotaPeriod singleProcessOOMKill allowedUnsafeSysctls protectKernelDefaults failSwapOn failCgroupV1 oomScoreAdj maxOpenFiles
 	imagePullCredentialsVerificationPolicy cgroupsPerQOS cgroupRoot cgroupDriver evictionHard enforceNodeAllocatable ` + clusterFields
 
 // notImplemented returns the dotted paths of the fields that have no effect, sorted.

@@ -80,8 +80,8 @@ func (s *Settings) flags() *pflag.FlagSet {
 	fs.StringVar(&s.CgroupRoot, "cgroup-root", s.CgroupRoot, "cgroup that has those of pods below it")
 	fs.StringVar(&s.CgroupDriver, "cgroup-driver", s.CgroupDriver, "driver of cgroups, cgroupfs or systemd, of a runtime that does not report its own")
 	fs.StringSliceVar(&s.AllowedUnsafeSysctls, "allowed-unsafe-sysctls", s.AllowedUnsafeSysctls, "sysctls that pods may set beside the safe ones; a name may end in *")
-	fs.BoolVar(&s.ProtectKernelDefaults, "protect-kernel-defaults", s.ProtectKernelDefaults, "start only if the kernel's settings are those that kubelet requires; they are never changed")
 
+	s.addMachineFlags(fs)
 	s.addServerFlags(fs)
 	s.addClusterFlags(fs)
 	fs.StringSliceVar(&s.EnforceNodeAllocatable, "enforce-node-allocatable", s.EnforceNodeAllocatable, "levels at which kubelet enforces what is allocatable; this agent enforces it at admission only")

@@ -16,15 +16,15 @@ const (
 		eviction-soft-grace-period experimental-mounter-path hairpin-mode
 		image-credential-provider-bin-dir image-credential-provider-config
 		kube-reserved-cgroup kubelet-cgroups lock-file
-		log-flush-frequency log-json-info-buffer-size log-text-info-buffer-size logging-format max-open-files maximum-dead-containers
+		log-flush-frequency log-json-info-buffer-size log-text-info-buffer-size logging-format maximum-dead-containers
 		memory-manager-policy
-		oom-score-adj qos-reserved
+		qos-reserved
 		reserved-memory runtime-cgroups system-cgroups
 		system-reserved-cgroup
 		topology-manager-policy topology-manager-policy-options topology-manager-scope vmodule volume-plugin-dir
 		volume-stats-agg-period windows-priorityclass`
 	ignoredSwitches = `exit-on-lock-contention
-		experimental-allocatable-ignore-eviction fail-cgroupv1 fail-swap-on kernel-memcg-notification
+		experimental-allocatable-ignore-eviction kernel-memcg-notification
 		log-json-split-stream log-text-split-stream
-		make-iptables-util-chains windows-service`
+		windows-service`
 )

@@ -110,7 +110,7 @@ func TestServerThatIsWrong(t *testing.T) {
 }
 
 func TestEffective(t *testing.T) {
-	s, err := parsed(t, header+"maxPods: 7\noomScoreAdj: -5\nauthentication: {x509: {clientCAFile: /ca}}\nlogging: {format: json, verbosity: 2}\nregisterNode: true\nfeatureGates: {A: true}\n",
+	s, err := parsed(t, header+"maxPods: 7\nhairpinMode: none\nauthentication: {x509: {clientCAFile: /ca}}\nlogging: {format: json, verbosity: 2}\nregisterNode: true\nfeatureGates: {A: true}\n",
 		"--max-pods=8", "--manifest-url-header=Authorization:secret")
 	require.NoError(t, err)
 	fields, err := s.Effective(Detected{Verbosity: 4})
@@ -123,10 +123,11 @@ func TestEffective(t *testing.T) {
 	assert.Equal(t, map[string]any{"Authorization": []any{masked}}, fields["staticPodURLHeader"])
 	assert.Equal(t, masked, s.FlagValues["manifest-url-header"])
 	assert.Equal(t, "8", s.FlagValues["max-pods"])
-	for _, none := range []string{"oomScoreAdj", "registerNode", "featureGates", "volumePluginDir"} {
+	for _, none := range []string{"hairpinMode", "maxOpenFiles", "registerNode", "featureGates", "volumePluginDir"} {
 		assert.NotContains(t, fields, none, "it has no effect")
 	}
-	assert.NotContains(t, s.FlagValues, "oom-score-adj")
+	assert.NotContains(t, s.FlagValues, "hairpin-mode")
+	assert.EqualValues(t, -999, fields["oomScoreAdj"])
 	assert.Equal(t, []string{"secret"}, s.StaticPodURLHeader["Authorization"], "unchanged")
 }
 

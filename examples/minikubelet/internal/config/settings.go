@@ -46,7 +46,9 @@ type Settings struct {
 	Embedded bool
 	// FlagValues are the values of all flags that have an effect.
 	FlagValues map[string]string
-	// Warnings name what was given and understood but is not implemented.
+	// Given are the settings that were given: those of the files, and then the flags.
+	Given []Given
+	// Warnings name what was given and has no effect, or less than in kubelet.
 	Warnings []string
 }
 
@@ -65,9 +67,8 @@ func Parse(args []string) (*Settings, error) {
 	if s.ConfigFile != "" || s.ConfigDir != "" {
 		// The files first, then the flags over them.
 		fromFile := &Settings{}
-		var warnings []string
 		var err error
-		warnings, fields, err = loadAll(s.ConfigFile, s.ConfigDir, &fromFile.KubeletConfiguration)
+		fromFile.Given, fields, err = loadAll(s.ConfigFile, s.ConfigDir, &fromFile.KubeletConfiguration)
 		if err != nil {
 			return nil, err
 		}
@@ -76,19 +77,22 @@ func Parse(args []string) (*Settings, error) {
 		if err := fs.Parse(args); err != nil {
 			return nil, err
 		}
-		s.Warnings = append(s.Warnings, warnings...)
 	}
 	if extra := fs.Args(); len(extra) > 0 {
 		return nil, &UsageError{fmt.Errorf("unexpected argument %q; minikubelet help lists the commands", extra[0])}
 	}
+	s.Given = append(s.Given, givenFlags(fs)...)
+	s.warnGiven()
 	s.warn(fs)
 	s.warnCluster(fs, fields)
+	s.warnMachine(fs, fields)
 	s.resolveServer(fs, fields)
 	s.FlagValues = flagValues(fs)
 	if v := int(s.Logging.Verbosity); !fs.Changed("v") {
 		s.Verbosity = v
 	}
 	s.Embedded = s.ContainerRuntimeEndpoint == ""
+	s.refusals()
 	def(&s.RootDir, defaultRootDir(s.Embedded))
 	def(&s.PodLogsDir, defaultPodLogsDir(os.Geteuid(), s.RootDir, s.Embedded))
 	if !fs.Changed(checkpointDirFlag) && s.RootDir != "" {
@@ -103,25 +107,20 @@ func Parse(args []string) (*Settings, error) {
 	return s, s.validate()
 }
 
-// warn adds a warning for each flag that has no effect.
+// warn adds a warning for what has no effect with the runtime that was given, and for gates.
 func (s *Settings) warn(fs *pflag.FlagSet) {
-	fs.Visit(func(f *pflag.Flag) {
-		if _, ok := f.Value.(ignored); ok {
-			s.Warnings = append(s.Warnings, fmt.Sprintf("flag --%s is not implemented and has no effect", f.Name))
-		}
-	})
 	if fs.Changed("feature-gates") {
 		for _, name := range slices.Sorted(maps.Keys(s.FeatureGates)) {
 			if name != eventedPLEG {
-				s.Warnings = append(s.Warnings, fmt.Sprintf("feature gate %s is not implemented and has no effect", name))
+				s.less(fmt.Sprintf("feature gate %s is not implemented and has no effect", name), "--feature-gates")
 			}
 		}
 	}
 	if s.ContainerRuntimeEndpoint == "" && (s.CgroupRoot != "/" || s.CgroupDriver != string(cgroup.Cgroupfs)) {
-		s.Warnings = append(s.Warnings, "fields cgroupRoot and cgroupDriver have an effect only with a container runtime endpoint")
+		s.less("fields cgroupRoot and cgroupDriver have an effect only with a container runtime endpoint", "cgroupRoot", "cgroupDriver", "--cgroup-root", "--cgroup-driver")
 	}
 	if s.ContainerRuntimeEndpoint != "" && s.PodPidsLimit != nil {
-		s.Warnings = append(s.Warnings, "field podPidsLimit has an effect only without a container runtime endpoint")
+		s.less("field podPidsLimit has an effect only without a container runtime endpoint", "podPidsLimit", "--pod-max-pids")
 	}
 }
 
@@ -147,6 +146,7 @@ func defaults(c *KubeletConfiguration) {
 	def(&c.CPUCFSQuota, ptr.To(true))
 	def(&c.CPUCFSQuotaPeriod, &metav1.Duration{Duration: 100 * time.Millisecond})
 	def(&c.CrashLoopBackOff.MaxContainerRestartPeriod, &metav1.Duration{Duration: 300 * time.Second})
+	machineDefaults(c)
 	serverDefaults(c)
 	clusterDefaults(c)
 }

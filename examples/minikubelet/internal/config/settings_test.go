@@ -121,10 +121,10 @@ func TestSettings(t *testing.T) {
 				assert.Equal(t, 7*time.Second, s.HTTPCheckFrequency.Duration)
 				assert.Empty(t, s.Warnings)
 			}},
-		{"what has no effect is named", header + "volumePluginDir: /x\nregisterWithTaints: [{key: a, effect: NoExecute}]\nlogging: {format: json, verbosity: 1}\noomScoreAdj: -5\n",
-			[]string{"--feature-gates=A=true", "--register-node=false", "--fail-swap-on", "--log-text-split-stream", "--log-text-info-buffer-size=1M", "--log-json-split-stream=true", "--log-json-info-buffer-size=1M"}, func(t *testing.T, s *Settings) {
+		{"what has no effect is named", header + "volumePluginDir: /x\nregisterWithTaints: [{key: a, effect: NoExecute}]\nlogging: {format: json, verbosity: 1}\nhairpinMode: none\n",
+			[]string{"--feature-gates=A=true", "--register-node=false", "--windows-service", "--log-text-split-stream", "--log-text-info-buffer-size=1M", "--log-json-split-stream=true", "--log-json-info-buffer-size=1M"}, func(t *testing.T, s *Settings) {
 				all := strings.Join(s.Warnings, "\n")
-				for _, name := range []string{"field volumePluginDir ", "field logging.format ", "field oomScoreAdj ", "feature gate A ", "--register-node, registerWithTaints: no effect without --kubeconfig", "--fail-swap-on ",
+				for _, name := range []string{"field volumePluginDir ", "field logging.format ", "field hairpinMode ", "feature gate A ", "--register-node, registerWithTaints: no effect without --kubeconfig", "--windows-service ",
 					"--log-text-split-stream ", "--log-text-info-buffer-size ", "--log-json-split-stream ", "--log-json-info-buffer-size "} {
 					assert.Contains(t, all, name)
 				}
@@ -362,6 +362,6 @@ func TestUsage(t *testing.T) {
 	for _, name := range []string{"--config", "--pod-manifest-path", "--container-runtime-endpoint", "--runonce", "--v"} {
 		assert.Contains(t, usage, name)
 	}
-	assert.NotContains(t, usage, "oom-score-adj", "what has no effect is not advertised")
+	assert.NotContains(t, usage, "windows-service", "what has no effect is not advertised")
 	assert.Less(t, strings.Count(usage, "\n"), 100)
 }
