@@ -2,9 +2,11 @@ package status
 
 import (
 	"net/netip"
+	"slices"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	resourcehelper "k8s.io/component-helpers/resource"
 
@@ -64,13 +66,13 @@ func Generate(in Input) v1.PodStatus {
 		ContainerStatuses:          g.containers(podspec.MainContainer, prev.ContainerStatuses),
 		EphemeralContainerStatuses: g.containers(podspec.EphemeralContainer, prev.EphemeralContainerStatuses),
 		AllocatedResources:         resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{}),
-		Resources:                  podResources(pod),
 		NominatedNodeName:          pod.Status.NominatedNodeName,
 	}
 	g.addresses(&s)
 
 	s.Phase = phaseOf(pod, &s, in.Terminated, g.mainCreatedInSandbox())
 	clampPhase(&s, prev, &pod.Status)
+	s.Resources = podResources(pod, &s)
 	s.Conditions = g.foreignConditions()
 	if in.Override != nil {
 		in.Override(&s)
@@ -136,16 +138,63 @@ func firstSeen(annotations map[string]string) time.Time {
 	return t
 }
 
-// podResources are the resources of the pod as a whole. No cgroup has them, so the allocated
-// resources are the actual ones.
-func podResources(pod *v1.Pod) *v1.ResourceRequirements {
+// podResources are the resources of the pod as a whole: those that are allocated, and while it runs the
+// CPU and memory that its containers have by their statuses. There is a limit then only if the pod or
+// each container has one. kubelet reads them from the cgroup of the pod, which has no limits here.
+func podResources(pod *v1.Pod, s *v1.PodStatus) *v1.ResourceRequirements {
 	r := pod.Spec.Resources.DeepCopy()
 	if r == nil {
 		r = &v1.ResourceRequirements{}
 	}
-	r.Requests = resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{})
-	r.Limits = resourcehelper.PodLimits(pod, resourcehelper.PodResourcesOptions{})
+	if s.Phase != v1.PodRunning {
+		r.Requests = resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{})
+		r.Limits = resourcehelper.PodLimits(pod, resourcehelper.PodResourcesOptions{})
+		return r
+	}
+	actual := *pod
+	actual.Spec.InitContainers = asInForce(pod.Spec.InitContainers, s.InitContainerStatuses)
+	actual.Spec.Containers = asInForce(pod.Spec.Containers, s.ContainerStatuses)
+	requests := resourcehelper.PodRequests(&actual, resourcehelper.PodResourcesOptions{})
+	limits := resourcehelper.PodLimits(&actual, resourcehelper.PodResourcesOptions{})
+	if r.Requests == nil {
+		r.Requests = v1.ResourceList{}
+	}
+	if r.Limits == nil {
+		r.Limits = v1.ResourceList{}
+	}
+	for _, name := range []v1.ResourceName{v1.ResourceCPU, v1.ResourceMemory} {
+		if q, ok := requests[name]; ok {
+			r.Requests[name] = q
+		}
+		if q, ok := limits[name]; ok && limited(&actual, name) {
+			r.Limits[name] = q
+		}
+	}
 	return r
+}
+
+// limited reports whether the pod or each of its containers has a limit of the resource.
+func limited(pod *v1.Pod, name v1.ResourceName) bool {
+	if r := pod.Spec.Resources; r != nil && !r.Limits.Name(name, resource.DecimalSI).IsZero() {
+		return true
+	}
+	for kind, c := range podspec.Containers(&pod.Spec) {
+		if kind != podspec.EphemeralContainer && c.Resources.Limits.Name(name, resource.DecimalSI).IsZero() {
+			return false
+		}
+	}
+	return true
+}
+
+// asInForce returns the containers with the resources in their statuses.
+func asInForce(list []v1.Container, statuses []v1.ContainerStatus) []v1.Container {
+	list = slices.Clone(list)
+	for i := range list {
+		if s := findStatus(statuses, list[i].Name); s != nil && s.Resources != nil {
+			list[i].Resources = *s.Resources
+		}
+	}
+	return list
 }
 
 // addresses sets the addresses of host and pod.

@@ -159,8 +159,6 @@ podIPs:
 - ip: fd00::1
 qosClass: Burstable
 resources:
-  limits:
-    memory: 128Mi
   requests:
     cpu: 100m
     memory: 64Mi
@@ -319,6 +317,41 @@ func TestContainerResources(t *testing.T) {
 			}
 		})
 	}
+}
+
+// The resources of a pod that runs are those that its containers have.
+func TestPodResources(t *testing.T) {
+	list := func(cpu, memory string) v1.ResourceList {
+		return v1.ResourceList{v1.ResourceCPU: resource.MustParse(cpu), v1.ResourceMemory: resource.MustParse(memory)}
+	}
+	both := func(l v1.ResourceList) v1.ResourceRequirements {
+		return v1.ResourceRequirements{Requests: l, Limits: l}
+	}
+	text := func(l v1.ResourceList) string { return l.Cpu().String() + " " + l.Memory().String() }
+	pod := podOf(v1.RestartPolicyAlways, "web", "app")
+	for i := range pod.Spec.Containers {
+		pod.Spec.Containers[i].Resources = both(list("2", "256Mi"))
+	}
+	seen := observe("10.0.0.1", "app/2 running@2", "web/1 running@1")
+	for i := range seen.Containers {
+		seen.Containers[i].Resources = &v1.ResourceRequirements{Requests: v1.ResourceList{v1.ResourceCPU: resource.MustParse("1")}, Limits: list("1", "128Mi")}
+	}
+	generate := func(seen *runtime.PodStatus) v1.PodStatus {
+		return status.Generate(status.Input{Pod: pod, Runtime: seen, Now: noon})
+	}
+	got := generate(seen)
+	require.Equal(t, v1.PodRunning, got.Phase)
+	assert.Equal(t, "2 512Mi", text(got.Resources.Requests), "no cgroup has requests of memory")
+	assert.Equal(t, "2 256Mi", text(got.Resources.Limits))
+	assert.Equal(t, "4 512Mi", text(got.AllocatedResources))
+	assert.Equal(t, "4 512Mi", text(generate(nil).Resources.Limits), "before it runs")
+
+	delete(pod.Spec.Containers[0].Resources.Limits, v1.ResourceMemory)
+	delete(seen.Containers[1].Resources.Limits, v1.ResourceMemory)
+	assert.Equal(t, "2 0", text(generate(seen).Resources.Limits), "web has no limit, so the pod has none")
+
+	pod.Spec.Resources = &v1.ResourceRequirements{Limits: list("8", "1Gi")}
+	assert.Equal(t, "8 1Gi", text(generate(seen).Resources.Limits), "it has its own")
 }
 
 // The conditions of a resize are those of the input; the ones before are gone.

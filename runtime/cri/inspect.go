@@ -305,8 +305,8 @@ func resourcesOf(l *criv1.LinuxContainerResources) *v1.ResourceRequirements {
 		limits[v1.ResourceMemory] = *resource.NewQuantity(bytes, resource.BinarySI)
 	}
 	// 1024 shares are one CPU. They were rounded down from milli-CPUs, so rounding up
-	// restores these. 2 is the kernel's minimum and means no request.
-	if shares := l.GetCpuShares(); shares > 2 && shares <= math.MaxInt64/1000 {
+	// restores these. 2 is the kernel's minimum: a request of 2m, or none.
+	if shares := l.GetCpuShares(); shares > 0 && shares <= math.MaxInt64/1000 {
 		requests[v1.ResourceCPU] = *resource.NewMilliQuantity((shares*1000+1023)/1024, resource.DecimalSI)
 	}
 	res := &v1.ResourceRequirements{}

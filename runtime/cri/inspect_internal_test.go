@@ -53,7 +53,8 @@ func TestStatusOf(t *testing.T) {
 
 func TestResourcesOf(t *testing.T) {
 	assert.Nil(t, resourcesOf(nil))
-	assert.Equal(t, &v1.ResourceRequirements{}, resourcesOf(&criv1.LinuxContainerResources{CpuPeriod: 100000, CpuQuota: -1, CpuShares: 2}), "none")
+	least := &v1.ResourceRequirements{Requests: v1.ResourceList{v1.ResourceCPU: *resource.NewMilliQuantity(2, resource.DecimalSI)}}
+	assert.Equal(t, least, resourcesOf(&criv1.LinuxContainerResources{CpuPeriod: 100000, CpuQuota: -1, CpuShares: 2}), "as little as none")
 	for milli := int64(3); milli < 5000; milli++ {
 		shares := milli * 1024 / 1000 // as kubelet computes them
 		got := resourcesOf(&criv1.LinuxContainerResources{CpuPeriod: 100000, CpuQuota: milli * 100, CpuShares: shares, MemoryLimitInBytes: 1 << 20})

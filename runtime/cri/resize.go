@@ -8,6 +8,8 @@ import (
 	"strings"
 	"time"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	v1 "k8s.io/api/core/v1"
 	criv1 "k8s.io/cri-api/pkg/apis/runtime/v1"
 
@@ -28,10 +30,23 @@ func amounts(c *v1.Container) string {
 	return fmt.Sprint(c.Resources.Requests.Cpu(), c.Resources.Limits.Cpu(), c.Resources.Limits.Memory())
 }
 
-// resize gives running containers other resources, or none of them if one uses too much memory:
-// a resize should not stop half way (kubelet: validatePodResizeAction). If it fails, the error is
-// also in resizeError.
-func (s *podSync) resize(ctx context.Context, resizes []plan.Resize) error {
+// resize gives running containers other resources, or none of them if one uses too much memory, or
+// if the runtime refuses what the sandbox needs for them: a resize should not stop half way (kubelet:
+// validatePodResizeAction). If it fails, the error is also in resizeError.
+func (s *podSync) resize(ctx context.Context, acts plan.Actions) error {
+	resizes := acts.Resize
+	old := map[string]v1.ResourceRequirements{} // of the containers that are resized or restarted for it
+	for i := range resizes {
+		old[resizes[i].Container.Name] = *resizes[i].Instance.Resources
+	}
+	for i := range acts.Kill {
+		if k := &acts.Kill[i]; k.Reason == plan.ReasonResize && k.Container.Resources != nil {
+			old[k.Container.Name] = *k.Container.Resources
+		}
+	}
+	if len(old) == 0 {
+		return nil
+	}
 	var errs []error
 	updates := make([]*criv1.LinuxContainerResources, len(resizes))
 	for i := range resizes {
@@ -45,16 +60,57 @@ func (s *podSync) resize(ctx context.Context, resizes []plan.Resize) error {
 			s.resized(ctx, r, began, err)
 		}
 	}
-	if len(errs) == 0 {
+	err := errors.Join(errs...)
+	if err == nil {
+		began, rejected := time.Now(), true
+		err = s.resizeSandbox(ctx, acts.SandboxID, old, func() error {
+			rejected = false
+			errs := make([]error, len(resizes))
+			for i := range resizes {
+				errs[i] = s.resizeContainer(ctx, &resizes[i], updates[i])
+			}
+			return errors.Join(errs...)
+		})
 		for i := range resizes {
-			errs = append(errs, s.resizeContainer(ctx, &resizes[i], updates[i]))
+			if rejected {
+				s.resized(ctx, &resizes[i], began, err)
+			}
 		}
 	}
-	err := errors.Join(errs...)
 	if err != nil && ctx.Err() == nil { // what was cut off is done again
 		s.resizeError = strings.ReplaceAll(err.Error(), "\n", "; ")
 	}
 	return err
+}
+
+// resizeSandbox tells the runtime what the sandbox needs, before the containers are resized, and again
+// after that if it is less of something then: runtimes of virtual machines change these (KEP-1287). old
+// has the resources that containers had.
+func (s *podSync) resizeSandbox(ctx context.Context, id string, old map[string]v1.ResourceRequirements, containers func() error) error {
+	pod := &translate.Pod{Spec: s.Pod, Host: s.Host, Node: s.r.node(), Dir: s.Dir}
+	if s.EditSandbox != nil {
+		var err error
+		if pod.Edits, err = s.EditSandbox(ctx); err != nil {
+			return err
+		}
+	}
+	r := translate.ResizeSandbox(pod, old)
+	update := func(to *criv1.LinuxContainerResources) error {
+		_, err := call(ctx, s.r, "UpdatePodSandboxResources", s.about, 0, s.r.rs.UpdatePodSandboxResources,
+			&criv1.UpdatePodSandboxResourcesRequest{PodSandboxId: id, Overhead: r.Overhead, Resources: to})
+		// containerd 2.2 has the code Unknown for it.
+		if code := status.Code(err); code == codes.Unimplemented || code == codes.Unknown && strings.Contains(err.Error(), "not implemented") {
+			return nil
+		}
+		return err
+	}
+	if err := update(r.Before); err != nil {
+		return fmt.Errorf("resize rejected: %w", err)
+	}
+	if err := containers(); err != nil || r.After == nil {
+		return err
+	}
+	return update(r.After)
 }
 
 // resizeContainer gives a running container other resources.

@@ -3,11 +3,14 @@ package cri_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	criv1 "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -37,7 +40,7 @@ func TestResizeInPlace(t *testing.T) {
 
 	s.pod = sized("250m", "128Mi")
 	assert.True(t, s.mustSync().Changed)
-	assert.Equal(t, []string{"UpdateContainerResources c2"}, svc.calls())
+	assert.Equal(t, []string{"UpdatePodSandboxResources s1", "UpdateContainerResources c2", "UpdatePodSandboxResources s1"}, svc.calls())
 	got := s.status().Newest("a").Resources
 	assert.Equal(t, "250m", got.Limits.Cpu().String())
 	assert.Equal(t, "250m", got.Requests.Cpu().String())
@@ -125,10 +128,10 @@ func TestResizeThatRequiresARestart(t *testing.T) {
 	s := running(t, svc, sized("1", "64Mi", restart))
 	s.pod = sized("2", "64Mi", restart)
 	s.mustSync()
-	assert.Equal(t, []string{"UpdateContainerResources c2"}, svc.calls(), "CPU needs none")
+	assert.Equal(t, []string{"UpdatePodSandboxResources s1", "UpdateContainerResources c2"}, svc.calls(), "CPU needs none")
 	s.pod = sized("2", "128Mi", restart)
 	s.mustSync()
-	assert.Equal(t, []string{"StopContainer a 30", "CreateContainer a/1", "StartContainer a"}, svc.calls())
+	assert.Equal(t, []string{"StopContainer a 30", "UpdatePodSandboxResources s1", "CreateContainer a/1", "StartContainer a"}, svc.calls())
 	assert.Contains(t, s.eventLines(), "spec.containers{a} Killing: Container a resize requires restart")
 	require.False(t, s.mustSync().Changed)
 	assert.Empty(t, svc.calls(), "the new instance has them")
@@ -148,7 +151,138 @@ func TestAResizeThatTheRuntimeDoesNotReport(t *testing.T) {
 	for range 3 {
 		s.mustSync()
 	}
-	assert.Equal(t, []string{"UpdateContainerResources c2"}, svc.calls())
+	assert.Equal(t, []string{"UpdatePodSandboxResources s1", "UpdateContainerResources c2"}, svc.calls())
+}
+
+// growing is a runtime that grows its sandboxes, as one of virtual machines does.
+type growing struct {
+	criv1.RuntimeServiceClient
+	calls []string
+	err   error
+}
+
+func (g *growing) UpdatePodSandboxResources(_ context.Context, req *criv1.UpdatePodSandboxResourcesRequest, _ ...grpc.CallOption) (*criv1.UpdatePodSandboxResourcesResponse, error) {
+	r := req.GetResources()
+	g.calls = append(g.calls, fmt.Sprintf("sandbox %s: %d shares, quota %d/%d, %d MiB, overhead %d MiB", req.GetPodSandboxId(),
+		r.GetCpuShares(), r.GetCpuQuota(), r.GetCpuPeriod(), r.GetMemoryLimitInBytes()>>20, req.GetOverhead().GetMemoryLimitInBytes()>>20))
+	return &criv1.UpdatePodSandboxResourcesResponse{}, g.err
+}
+
+func (g *growing) UpdateContainerResources(ctx context.Context, req *criv1.UpdateContainerResourcesRequest, opts ...grpc.CallOption) (*criv1.UpdateContainerResourcesResponse, error) {
+	g.calls = append(g.calls, "container "+req.GetContainerId())
+	return g.RuntimeServiceClient.UpdateContainerResources(ctx, req, opts...)
+}
+
+func (g *growing) take() []string {
+	calls := g.calls
+	g.calls = nil
+	return calls
+}
+
+// A sandbox gets more before its containers do, and less after them. The sidecar, which is as large, counts too.
+func TestSandboxOfAResize(t *testing.T) {
+	pod := func(cpu, memory string, policy ...v1.ContainerResizePolicy) *v1.Pod {
+		return testpod.With(sized(cpu, memory, policy...), func(pod *v1.Pod) {
+			side := sidecarNamed("s")
+			side.Resources = sized("1", "64Mi").Spec.Containers[0].Resources
+			pod.Spec.InitContainers = []v1.Container{side}
+			pod.Spec.Overhead = v1.ResourceList{v1.ResourceMemory: resource.MustParse("8Mi")}
+		})
+	}
+	rs, is := newService(t, "app:1").Clients()
+	rt := &growing{RuntimeServiceClient: rs}
+	s := newSyncer(t, cri.New(rt, is, cri.Options{}), pod("1", "64Mi"))
+	s.mustSync()
+	s.mustSync()
+	require.Empty(t, rt.take())
+	for _, tc := range []struct {
+		name string
+		pod  *v1.Pod
+		want []string
+	}{
+		{"more", pod("2", "128Mi"), []string{"sandbox s1: 3072 shares, quota 300000/100000, 192 MiB, overhead 8 MiB", "container c3"}},
+		{"more and less", pod("1", "256Mi"), []string{
+			"sandbox s1: 3072 shares, quota 300000/100000, 320 MiB, overhead 8 MiB", "container c3",
+			"sandbox s1: 2048 shares, quota 200000/100000, 320 MiB, overhead 8 MiB",
+		}},
+		{"less", pod("500m", "64Mi"), []string{
+			"sandbox s1: 2048 shares, quota 200000/100000, 320 MiB, overhead 8 MiB", "container c3",
+			"sandbox s1: 1536 shares, quota 150000/100000, 128 MiB, overhead 8 MiB",
+		}},
+		{"the same", pod("500m", "64Mi"), nil},
+		{"no limit for all", testpod.With(pod("1", "64Mi"), func(pod *v1.Pod) {
+			delete(pod.Spec.Containers[0].Resources.Limits, v1.ResourceCPU)
+		}), []string{"sandbox s1: 2048 shares, quota 0/100000, 128 MiB, overhead 8 MiB", "container c3"}},
+	} {
+		s.pod = tc.pod
+		s.mustSync()
+		assert.Equal(t, tc.want, rt.take(), tc.name)
+	}
+
+	s.pod = pod("2", "64Mi")
+	rt.err = status.Error(codes.Internal, "no CPUs left")
+	var outcomes []string
+	s.more = func(req *runtime.PodSync) {
+		req.Record = func(r runtime.Record) {
+			if r.Stage == runtime.StageDone && r.Kind == runtime.KindResizeContainer {
+				outcomes = append(outcomes, r.Container+": "+r.Error)
+			}
+		}
+	}
+	res, err := s.sync()
+	require.ErrorContains(t, err, "resize rejected")
+	assert.Contains(t, res.ResizeError, "no CPUs left")
+	require.Len(t, outcomes, 1)
+	assert.Contains(t, outcomes[0], "a: ")
+	assert.Contains(t, outcomes[0], "no CPUs left")
+	assert.Len(t, rt.take(), 1, "no container is resized")
+	for _, err := range []error{status.Error(codes.Unimplemented, "unknown method"), status.Error(codes.Unknown, "not implemented yet")} {
+		rt.err = err
+		s.pod = pod("3", "64Mi")
+		assert.Empty(t, s.mustSync().ResizeError)
+		assert.Equal(t, "3", s.status().Newest("a").Resources.Limits.Cpu().String())
+		s.pod = pod("2", "64Mi")
+		s.mustSync()
+		rt.take()
+	}
+
+	rt.err = nil
+	s.more = func(req *runtime.PodSync) {
+		req.EditSandbox = func(context.Context) (runtime.SandboxEdits, error) {
+			return runtime.SandboxEdits{Resources: &pod("7", "1Gi").Spec.Containers[0].Resources}, nil
+		}
+	}
+	s.pod = pod("1", "64Mi")
+	s.mustSync()
+	assert.Equal(t, []string{"sandbox s1: 7168 shares, quota 700000/100000, 1024 MiB, overhead 8 MiB", "container c3"}, rt.take(), "a component decides")
+}
+
+// An init container that runs is resized, and one that has not started gets its new resources then.
+func TestResizeOfInitContainers(t *testing.T) {
+	pod := func(memory string) *v1.Pod {
+		return testpod.With(sized("1", "64Mi"), func(pod *v1.Pod) {
+			for _, name := range []string{"i", "j"} {
+				c := containerNamed(name)
+				c.Resources = sized("1", memory).Spec.Containers[0].Resources
+				pod.Spec.InitContainers = append(pod.Spec.InitContainers, c)
+			}
+		})
+	}
+	svc := newService(t, "app:1")
+	s := newSyncer(t, svc.client(cri.Options{}), pod("64Mi"))
+	s.mustSync()
+	svc.calls()
+	s.pod = pod("128Mi")
+	s.mustSync()
+	assert.Equal(t, []string{"UpdatePodSandboxResources s1", "UpdateContainerResources c2"}, svc.calls())
+	assert.Equal(t, "128Mi", s.status().Newest("i").Resources.Limits.Memory().String())
+	svc.exit("i", 0)
+	s.mustSync()
+	assert.Equal(t, []string{"CreateContainer j/0", "StartContainer j"}, svc.calls())
+	assert.Equal(t, "128Mi", s.status().Newest("j").Resources.Limits.Memory().String())
+	s.pod = pod("32Mi")
+	s.mustSync()
+	assert.Equal(t, []string{"UpdatePodSandboxResources s1", "UpdateContainerResources c3", "UpdatePodSandboxResources s1"}, svc.calls(), "not one that has ended")
 }
 
 // refusing refuses all changes of resources.

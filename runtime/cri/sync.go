@@ -103,7 +103,7 @@ func (s *podSync) run(ctx context.Context) error {
 		failed, err := s.kill(ctx, acts.Kill)
 		errs = append(errs, err)
 		acts.Start = slices.DeleteFunc(acts.Start, func(st plan.Start) bool { return failed[st.Container.Name] })
-		errs = append(errs, s.resize(ctx, acts.Resize), s.finishPostStarts(ctx, acts))
+		errs = append(errs, s.resize(ctx, acts), s.finishPostStarts(ctx, acts))
 	}
 	if !acts.CreateSandbox && len(acts.Start) == 0 {
 		return errors.Join(errs...)

@@ -86,8 +86,13 @@ func TestTheContractOfCRI(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, int64(512), st.Status.Resources.Linux.CpuShares)
 
+	grow := &criv1.UpdatePodSandboxResourcesRequest{PodSandboxId: sb.PodSandboxId}
+	_, err = c.UpdatePodSandboxResources(ctx, grow)
+	require.NoError(t, err)
 	_, err = c.StopPodSandbox(ctx, &criv1.StopPodSandboxRequest{PodSandboxId: sb.PodSandboxId})
 	require.NoError(t, err)
+	_, err = c.UpdatePodSandboxResources(ctx, grow)
+	require.ErrorContains(t, err, "is not ready")
 	create.Config.Metadata.Attempt = 1
 	_, err = c.CreateContainer(ctx, create)
 	require.ErrorContains(t, err, "is not running")

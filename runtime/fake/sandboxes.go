@@ -37,6 +37,19 @@ func (s *runtimeServer) UpdateRuntimeConfig(context.Context, *criv1.UpdateRuntim
 	return &criv1.UpdateRuntimeConfigResponse{}, nil
 }
 
+// UpdatePodSandboxResources has no effect on a ready sandbox, and fails for others.
+func (s *runtimeServer) UpdatePodSandboxResources(_ context.Context, req *criv1.UpdatePodSandboxResourcesRequest) (*criv1.UpdatePodSandboxResourcesResponse, error) {
+	s.s.mu.Lock()
+	defer s.s.mu.Unlock()
+	switch sb := s.s.sandboxes.byID[req.GetPodSandboxId()]; {
+	case sb == nil:
+		return nil, notFound("sandbox", req.GetPodSandboxId())
+	case !sb.ready:
+		return nil, status.Errorf(codes.FailedPrecondition, "sandbox %q is not ready", sb.id)
+	}
+	return &criv1.UpdatePodSandboxResourcesResponse{}, nil
+}
+
 // RunPodSandbox creates a ready sandbox. Its name, made of the pod's name and the
 // attempt, must be free.
 func (s *runtimeServer) RunPodSandbox(_ context.Context, req *criv1.RunPodSandboxRequest) (*criv1.RunPodSandboxResponse, error) {

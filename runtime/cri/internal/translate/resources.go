@@ -2,6 +2,7 @@ package translate
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -124,6 +125,80 @@ func sandboxResources(in *Pod) *criv1.LinuxContainerResources {
 	}
 	opts := resourcehelper.PodResourcesOptions{ExcludeOverhead: true}
 	return in.Node.linuxResources(resourcehelper.PodRequests(in.Spec, opts), resourcehelper.PodLimits(in.Spec, opts))
+}
+
+// SandboxResize has the resources that a sandbox gets Before its containers are resized, and After
+// that; After is nil if they are the same.
+type SandboxResize struct {
+	Before, After, Overhead *criv1.LinuxContainerResources
+}
+
+// ResizeSandbox returns the steps from the resources that containers had, by their names, to those of
+// the spec. Before the containers the sandbox gets more, and after them less, so that it always has
+// what they may use. If the edits of the pod have resources, these are the only step.
+func ResizeSandbox(in *Pod, old map[string]v1.ResourceRequirements) SandboxResize {
+	to := updatedResources(in)
+	r := SandboxResize{Before: to, Overhead: overheadResources(in)}
+	if in.Edits.Resources != nil {
+		return r
+	}
+	pod := *in.Spec
+	had := func(list []v1.Container) []v1.Container {
+		list = slices.Clone(list)
+		for i := range list {
+			if resources, ok := old[list[i].Name]; ok {
+				list[i].Resources = resources
+			}
+		}
+		return list
+	}
+	pod.Spec.InitContainers, pod.Spec.Containers = had(pod.Spec.InitContainers), had(pod.Spec.Containers)
+	held := *in
+	held.Spec = &pod
+	from := updatedResources(&held)
+
+	r.Before = &criv1.LinuxContainerResources{
+		CpuShares: max(from.CpuShares, to.CpuShares), CpuPeriod: to.CpuPeriod, CpuQuota: looser(from.CpuQuota, to.CpuQuota),
+		MemoryLimitInBytes: looser(from.MemoryLimitInBytes, to.MemoryLimitInBytes),
+	}
+	if b := r.Before; b.CpuShares != to.CpuShares || b.CpuQuota != to.CpuQuota || b.MemoryLimitInBytes != to.MemoryLimitInBytes {
+		r.After = to
+	}
+	return r
+}
+
+// looser returns the limit that permits more; 0 is no limit.
+func looser(a, b int64) int64 {
+	if a == 0 || b == 0 {
+		return 0
+	}
+	return max(a, b)
+}
+
+// updatedResources are the resources of the pod's cgroup in kubelet, without overhead: there is a limit
+// only if the pod or each of its containers has one (kubelet: ResourceConfigForPod).
+func updatedResources(in *Pod) *criv1.LinuxContainerResources {
+	r := sandboxResources(in)
+	r.Unified = nil // it does not change
+	if in.Edits.Resources != nil {
+		return r
+	}
+	own := v1.ResourceList{}
+	if resourcehelper.IsPodLevelResourcesSet(in.Spec) {
+		own = in.Spec.Spec.Resources.Limits
+	}
+	for kind, c := range podspec.Containers(&in.Spec.Spec) {
+		if kind == podspec.EphemeralContainer {
+			continue
+		}
+		if c.Resources.Limits.Cpu().IsZero() && own.Cpu().IsZero() {
+			r.CpuQuota = 0
+		}
+		if c.Resources.Limits.Memory().IsZero() && own.Memory().IsZero() {
+			r.MemoryLimitInBytes = 0
+		}
+	}
+	return r
 }
 
 // overheadResources returns the resources of the sandbox itself. Overhead is both request
