@@ -2,6 +2,7 @@ package main
 
 import (
 	"cmp"
+	"os"
 
 	"github.com/go-logr/logr"
 	"k8s.io/client-go/rest"
@@ -11,6 +12,7 @@ import (
 	"github.com/kubeletkit/kubeletkit/cluster/credentials"
 	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/config"
 	prommetrics "github.com/kubeletkit/kubeletkit/metrics/prometheus"
+	"github.com/kubeletkit/kubeletkit/resources/iptables"
 )
 
 // member is the agent's membership of a cluster; nil without --kubeconfig.
@@ -70,7 +72,12 @@ func budgets(s *config.Settings) cluster.Budgets {
 }
 
 // join makes the agent a node of the cluster.
-func (m *member) join(agent *kubeletkit.Agent) error {
+func (m *member) join(agent *kubeletkit.Agent, s *config.Settings, log logr.Logger) error {
+	if *s.MakeIPTablesUtilChains && os.Geteuid() == 0 { // for others it could only fail
+		if err := agent.Add("iptables", iptables.New(iptables.Options{Logger: log.WithName("iptables")}).Run); err != nil {
+			return err
+		}
+	}
 	if err := agent.Add("credentials", m.credentials.Run); err != nil {
 		return err
 	}

@@ -70,7 +70,7 @@ func serve(ctx context.Context, s *config.Settings, log logr.Logger, display *te
 		return left, err
 	}
 	if joins != nil {
-		if err := joins.join(agent); err != nil {
+		if err := joins.join(agent, s, log); err != nil {
 			return left, err
 		}
 	}
