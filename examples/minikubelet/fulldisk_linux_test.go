@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -94,15 +95,13 @@ func TestFullDisk(t *testing.T) {
 		return st.Bfree < 4
 	}
 	wanted := func(pods ...string) {
-		for _, name := range []string{"hog", "neighbour"} {
-			_ = os.Remove(filepath.Join(manifests, name+".yaml"))
-		}
-		for _, pod := range pods {
-			name := "hog"
-			if pod == neighbour {
-				name = "neighbour"
+		for name, pod := range map[string]string{"hog": hog, "neighbour": neighbour} {
+			path := filepath.Join(manifests, name+".yaml")
+			if slices.Contains(pods, pod) {
+				write(t, path, pod)
+			} else {
+				_ = os.Remove(path)
 			}
-			write(t, filepath.Join(manifests, name+".yaml"), pod)
 		}
 	}
 	fills := func() {

@@ -138,7 +138,7 @@ func TestRootDirectoryOfOthers(t *testing.T) {
 	root := filepath.Join(t.TempDir(), "root")
 	require.NoError(t, os.Mkdir(root, 0o700))
 	require.NoError(t, os.Chmod(root, 0o777))
-	for _, args := range [][]string{nil, {"--container-runtime-endpoint=unix://" + root + "/cri.sock"}} {
+	for _, args := range [][]string{nil, {"--container-runtime-endpoint=unix://" + root + "/cri.sock", "--allow-no-pods"}} {
 		err := run(t.Context(), append(args, "--root-dir", root, "--healthz-port=0"), nil)
 		require.ErrorContains(t, err, root+" has mode 0777 and can be written by every user")
 		left, err := os.ReadDir(root)

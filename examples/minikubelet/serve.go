@@ -78,7 +78,10 @@ func serve(ctx context.Context, s *config.Settings, log logr.Logger, display *te
 		return left, err
 	}
 	if len(opts.Sources) == 0 {
-		warn(log, "Neither a directory of manifests (--pod-manifest-path, staticPodPath) nor a URL (--manifest-url, staticPodURL) is given: no pods will run, and those that run are stopped")
+		if err := refuseToStopPods(ctx, s, rt.ListPods); err != nil {
+			return left, err
+		}
+		warn(log, noSources+": no pods will run, and those that run are stopped")
 	}
 	if s.RunOnce {
 		return left, runOnce(ctx, s, agent, &broken)

@@ -1,10 +1,12 @@
 package main
 
 import (
+	"context"
 	"fmt"
 
 	"github.com/go-logr/logr"
 
+	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/client"
 	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/config"
 	"github.com/kubeletkit/kubeletkit/podconfig"
 	"github.com/kubeletkit/kubeletkit/podconfig/checkpoint"
@@ -12,6 +14,7 @@ import (
 	podhttp "github.com/kubeletkit/kubeletkit/podconfig/http"
 	"github.com/kubeletkit/kubeletkit/podconfig/manifest"
 	"github.com/kubeletkit/kubeletkit/podconfig/objects"
+	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
 // podSources returns the sources of pods, and the source of the secrets and config maps
@@ -33,6 +36,43 @@ func podSources(s *config.Settings, problem func(path string, err error), log lo
 		sources = append(sources, source)
 	}
 	return sources, objects, nil
+}
+
+// noSources is what a user has forgotten.
+const noSources = "Neither a directory of manifests (--pod-manifest-path, staticPodPath), nor a URL (--manifest-url, staticPodURL), nor a cluster (--kubeconfig) is given"
+
+// refuseToStopPods returns an error if pods run, or if that is not known: an agent without
+// sources stops them.
+func refuseToStopPods(ctx context.Context, s *config.Settings, list func(context.Context) ([]*runtime.Pod, error)) error {
+	if s.AllowNoPods {
+		return nil
+	}
+	where := s.ContainerRuntimeEndpoint
+	if s.Embedded {
+		where = s.RootDir
+	}
+	const intended = "give --allow-no-pods if that is intended"
+	pods, err := list(ctx)
+	switch {
+	case ctx.Err() != nil: // it is stopped while it starts
+		return context.Cause(ctx)
+	case err != nil:
+		return fmt.Errorf("%s. All pods that run on %s would be stopped; %s. It is not known which do: %w", noSources, where, intended, err)
+	}
+	var names []string
+	for _, pod := range pods {
+		if pod.Running() {
+			names = append(names, pod.Namespace+"/"+pod.Name)
+		}
+	}
+	if len(names) == 0 {
+		return nil
+	}
+	runs := "pods run"
+	if len(names) == 1 {
+		runs = "pod runs"
+	}
+	return fmt.Errorf("%s. %d %s on %s and would be stopped: %s; %s", noSources, len(names), runs, where, client.Some(names), intended)
 }
 
 // files returns what is read from disk: the pods, and the secrets and config maps. Each

@@ -43,10 +43,14 @@ func names(pod *v1.Pod, namespace, name string) match {
 // terminating. The error wraps errNoPod if there is none.
 func choosePod(pods []*v1.Pod, namespace, name string) (*v1.Pod, error) {
 	var found []*v1.Pod
+	var elsewhere []string
 	all := make([]string, 0, len(pods))
 	best := shortName
 	for _, pod := range pods {
 		all = append(all, pod.Namespace+"/"+pod.Name)
+		if names(pod, pod.Namespace, name) != notNamed {
+			elsewhere = append(elsewhere, pod.Namespace+"/"+pod.Name)
+		}
 		m := names(pod, namespace, name)
 		if m > best {
 			best, found = m, nil
@@ -70,9 +74,10 @@ func choosePod(pods []*v1.Pod, namespace, name string) (*v1.Pod, error) {
 		return nil, fmt.Errorf("%q in namespace %q means more than one pod: %s", name, namespace, strings.Join(which, ", "))
 	case len(all) == 0:
 		return nil, fmt.Errorf("%w %q in namespace %q: the agent has no pods", errNoPod, name, namespace)
+	case len(elsewhere) > 0:
+		return nil, fmt.Errorf("%w %q in namespace %q; did you mean %s?", errNoPod, name, namespace, Some(elsewhere))
 	default:
-		slices.Sort(all)
-		return nil, fmt.Errorf("%w %q in namespace %q; there are %s", errNoPod, name, namespace, strings.Join(all, ", "))
+		return nil, fmt.Errorf("%w %q in namespace %q; there are %s", errNoPod, name, namespace, Some(all))
 	}
 }
 

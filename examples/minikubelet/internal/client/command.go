@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -29,6 +30,8 @@ type Env struct {
 	StopPods func(ctx context.Context, rootDir, endpoint string) error
 	// More are further commands.
 	More []*cobra.Command
+
+	now func() time.Time // for tests; nil is time.Now
 }
 
 // The groups of commands in the help.
@@ -59,7 +62,9 @@ func newRoot(e Env) *cobra.Command {
 	root.AddCommand(imagesCommand(e), gcCommand(e), stopCommand(e))
 	root.AddCommand(e.More...)
 	root.AddCommand(versionCommand(e))
-	root.SetHelpCommand(helpCommand(e))
+	root.SetOut(e.Out)
+	root.SetErr(e.Err)
+	root.SetHelpCommand(helpCommand())
 	root.SetHelpCommandGroupID(groupOther)
 	root.SetCompletionCommandGroupID(groupOther)
 	root.InitDefaultHelpCmd()
@@ -67,10 +72,11 @@ func newRoot(e Env) *cobra.Command {
 	completion := commandNamed(root, "completion")
 	completion.RemoveCommand(commandNamed(completion, "powershell"))
 	completion.Args, completion.RunE = nil, onlyBelow
+	for _, shell := range completion.Commands() {
+		shell.Short = "print the script for " + shell.Name()
+	}
 	completion.Short, completion.Long = "print a script that completes commands in a shell", "The help of each shell says how the script is loaded."
 	hideHelpFlag(root)
-	root.SetOut(e.Out)
-	root.SetErr(e.Err)
 	root.SetHelpFunc(func(cmd *cobra.Command, _ []string) { _, _ = io.WriteString(e.Out, help(cmd, widthOf(e.Out))) })
 	root.SetUsageFunc(func(*cobra.Command) error { return nil })
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
@@ -194,6 +200,7 @@ type call struct {
 	rootDir, endpoint string
 	// namespace is "" if it was not given.
 	namespace               string
+	allNamespaces           bool
 	container               string
 	output                  output
 	follow                  bool
@@ -214,13 +221,27 @@ func (e Env) command(cmd *cobra.Command, run func(*call, context.Context) error,
 	}
 	c.complete()
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		c.args, c.dash = args, cmd.ArgsLenAtDash()
+		c.take(args)
+		c.dash = cmd.ArgsLenAtDash()
 		if err := c.connect(); err != nil {
 			return err
 		}
 		return run(c, cmd.Context())
 	}
 	return cmd
+}
+
+// take sets the arguments. The first one may be pod/POD, or NAMESPACE/POD.
+func (c *call) take(args []string) {
+	c.args = slices.Clone(args)
+	if len(args) == 0 || !strings.Contains(c.cmd.Use, " POD") {
+		return
+	}
+	name := strings.TrimPrefix(strings.TrimPrefix(args[0], "pod/"), "pods/")
+	if namespace, pod, ok := strings.Cut(name, "/"); ok {
+		c.namespace, name = namespace, pod
+	}
+	c.args[0] = name
 }
 
 // connect sets the client of the agent.
@@ -233,6 +254,9 @@ func (c *call) connect() error {
 		return fmt.Errorf("--root-dir %s: %w", c.rootDir, err)
 	}
 	c.rootDir, c.client = dir, newClient(dir)
+	if c.now != nil {
+		c.client.now = c.now
+	}
 	return nil
 }
 
@@ -255,8 +279,12 @@ func (c *call) namespaceFlag(fs *pflag.FlagSet) {
 
 func (c *call) namespacesFlag(fs *pflag.FlagSet) {
 	fs.StringVarP(&c.namespace, "namespace", "n", "", "namespace of the pods (default: all)")
-	fs.BoolP("all-namespaces", "A", false, "the pods of all namespaces, which is the default")
-	c.cmd.MarkFlagsMutuallyExclusive("namespace", "all-namespaces")
+	fs.BoolVarP(&c.allNamespaces, "all-namespaces", "A", false, "the pods of all namespaces, whatever --namespace is")
+}
+
+// inNamespace reports whether a list has the pods of the namespace.
+func (c *call) inNamespace(namespace string) bool {
+	return c.allNamespaces || c.namespace == "" || c.namespace == namespace
 }
 
 func (c *call) followFlag(fs *pflag.FlagSet) {

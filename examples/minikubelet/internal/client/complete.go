@@ -20,42 +20,48 @@ const completeWithin = 2 * time.Second
 // complete has the shell complete the arguments and flags of the command from the pods of the
 // running agent.
 func (c *call) complete() {
-	flag := func(name string, values func(toComplete string) []string) {
+	complete := func(values func(toComplete string) ([]string, cobra.ShellCompDirective)) cobra.CompletionFunc {
+		return func(_ *cobra.Command, args []string, toComplete string) ([]string, cobra.ShellCompDirective) {
+			c.take(args)
+			all, directive := values(toComplete)
+			return slices.DeleteFunc(all, func(v string) bool { return !strings.HasPrefix(v, toComplete) }), directive
+		}
+	}
+	flag := func(name string, values func() []string) {
 		if c.cmd.Flags().Lookup(name) != nil {
-			// The error is that the flag is missing, or that it was registered before.
-			_ = c.cmd.RegisterFlagCompletionFunc(name, func(_ *cobra.Command, args []string, toComplete string) ([]string, cobra.ShellCompDirective) {
-				c.args = args
-				return values(toComplete), cobra.ShellCompDirectiveNoFileComp
-			})
+			_ = c.cmd.RegisterFlagCompletionFunc(name, complete(func(string) ([]string, cobra.ShellCompDirective) {
+				return values(), cobra.ShellCompDirectiveNoFileComp
+			})) // the flag is there, and has none
 		}
 	}
-	flag("output", func(string) []string { return outputs() })
-	flag("namespace", func(string) []string { return c.namespaces() })
-	flag("container", func(string) []string { return c.containersOf() })
+	flag("output", outputs)
+	flag("namespace", c.namespaces)
+	flag("container", c.containersOf)
 	_ = c.cmd.MarkFlagDirname("root-dir") // unless there is none
-	if c.cmd.ValidArgsFunction != nil || c.cmd.ValidArgs != nil {
-		return
+	if c.cmd.ValidArgs == nil {
+		c.cmd.ValidArgsFunction = complete(c.arguments)
 	}
-	c.cmd.ValidArgsFunction = func(cmd *cobra.Command, args []string, toComplete string) ([]string, cobra.ShellCompDirective) {
-		c.args = args
-		switch pod := strings.Contains(cmd.Use, " POD"); {
-		case cmd.Name() == "cp" && len(args) < 2:
-			var places []string
-			for _, name := range c.podNames(toComplete) {
-				places = append(places, name+":")
-			}
-			return places, cobra.ShellCompDirectiveNoSpace
-		case cmd.Name() == "exec" && len(args) > 0:
-			return nil, cobra.ShellCompDirectiveDefault
-		case pod && len(args) == 0:
-			return c.podNames(toComplete), cobra.ShellCompDirectiveNoFileComp
-		case cmd.Name() == "logs" && len(args) == 1:
-			return c.containersOf(), cobra.ShellCompDirectiveNoFileComp
-		case cmd.Name() == "port-forward":
-			return c.portsOf(), cobra.ShellCompDirectiveNoFileComp
+}
+
+// arguments returns the values of the next argument.
+func (c *call) arguments(toComplete string) ([]string, cobra.ShellCompDirective) {
+	switch name := c.cmd.Name(); {
+	case name == "cp" && len(c.args) < 2:
+		places := c.podNames(toComplete)
+		for i := range places {
+			places[i] += ":"
 		}
-		return nil, cobra.ShellCompDirectiveNoFileComp
+		return places, cobra.ShellCompDirectiveNoSpace // and files
+	case name == "exec" && len(c.args) > 0:
+		return nil, cobra.ShellCompDirectiveDefault // files
+	case strings.Contains(c.cmd.Use, " POD") && len(c.args) == 0:
+		return c.podNames(toComplete), cobra.ShellCompDirectiveNoFileComp
+	case name == "logs" && len(c.args) == 1:
+		return c.containersOf(), cobra.ShellCompDirectiveNoFileComp
+	case name == "port-forward":
+		return c.portsOf(), cobra.ShellCompDirectiveNoFileComp
 	}
+	return nil, cobra.ShellCompDirectiveNoFileComp
 }
 
 // running returns the pods of the agent, none if it does not answer.

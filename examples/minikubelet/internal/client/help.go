@@ -15,10 +15,10 @@ import (
 )
 
 // podHelp explains POD.
-const podHelp = "POD is the name of a pod, with or without the name of the node at its end, or its UID."
+const podHelp = "POD is the name of a pod, with or without the name of the node at its end, NAMESPACE/POD, or its UID."
 
 // helpCommand is the command help.
-func helpCommand(e Env) *cobra.Command {
+func helpCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "help [COMMAND]", Short: "explain a command", GroupID: groupOther,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -32,10 +32,10 @@ func helpCommand(e Env) *cobra.Command {
 			}
 			return about.Help()
 		},
-		ValidArgsFunction: func(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+		ValidArgsFunction: func(cmd *cobra.Command, args []string, toComplete string) ([]string, cobra.ShellCompDirective) {
 			var names []string
-			if len(args) == 0 {
-				for _, c := range cmd.Root().Commands() {
+			for _, c := range cmd.Root().Commands() {
+				if len(args) == 0 && c.IsAvailableCommand() && strings.HasPrefix(c.Name(), toComplete) {
 					names = append(names, cobra.CompletionWithDesc(c.Name(), c.Short))
 				}
 			}
@@ -154,7 +154,7 @@ func sentence(text string) string {
 	return strings.ToUpper(text[:1]) + strings.TrimSuffix(text[1:], ".") + "."
 }
 
-// wrap breaks lines between words, and indents them. Lines that are indented already stay.
+// wrap breaks lines between words, and long words after commas, and indents the lines. Lines that are indented already stay.
 func wrap(text string, width, indent int) string {
 	var b strings.Builder
 	for line := range strings.Lines(strings.TrimSpace(text) + "\n") {
@@ -164,21 +164,31 @@ func wrap(text string, width, indent int) string {
 		}
 		at := 0
 		for _, word := range strings.Fields(line) {
-			switch {
-			case at == 0:
-				b.WriteString(strings.Repeat(" ", indent))
-				at = indent
-			case at+1+len(word) > width:
-				b.WriteString("\n" + strings.Repeat(" ", indent))
-				at = indent
-			default:
-				b.WriteString(" ")
-				at++
+			for i, part := range parts(word, width-indent) {
+				switch {
+				case at == 0:
+					b.WriteString(strings.Repeat(" ", indent))
+					at = indent
+				case at+1+len(part) > width:
+					b.WriteString("\n" + strings.Repeat(" ", indent))
+					at = indent
+				case i == 0:
+					b.WriteString(" ")
+					at++
+				}
+				b.WriteString(part)
+				at += len(part)
 			}
-			b.WriteString(word)
-			at += len(word)
 		}
 		b.WriteString("\n")
 	}
 	return b.String()
+}
+
+// parts returns the word, or if it is longer than most, its parts that end with commas.
+func parts(word string, most int) []string {
+	if len(word) <= most {
+		return []string{word}
+	}
+	return strings.SplitAfter(word, ",")
 }

@@ -84,6 +84,9 @@ func (c *call) images(ctx context.Context) error {
 			return err
 		}
 	}
+	if len(images) == 0 && !c.output.structured() {
+		fmt.Fprintln(c.Err, "No images found.")
+	}
 	return list.end(values)
 }
 

@@ -137,7 +137,17 @@ func (p *printer) end(values any) error {
 	return p.table.Flush()
 }
 
-// value prints a value as a document.
+// document prints one of several values.
+func (p *printer) document(value any) error {
+	if p.form == asYAML {
+		if _, err := io.WriteString(p.out, "---\n"); err != nil {
+			return err
+		}
+	}
+	return p.value(value)
+}
+
+// value prints a value.
 func (p *printer) value(value any) error {
 	var data []byte
 	var err error

@@ -57,9 +57,10 @@ func (c *call) pods(ctx context.Context) error {
 	list := v1.PodList{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "PodList"}, Items: []v1.Pod{}}
 	p := c.printer(columns(append(terminal.PodColumns(), "|", "NODE", "SOURCE", "UID", "IMAGES")...))
 	for _, pod := range terminal.SortPods(pods) {
-		if c.namespace != "" && pod.Namespace != c.namespace {
+		if !c.inNamespace(pod.Namespace) {
 			continue
 		}
+		pod.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}
 		list.Items = append(list.Items, *pod)
 		var images []string
 		for i := range pod.Spec.Containers {
@@ -170,7 +171,7 @@ func (c *call) history(ctx context.Context) error {
 		case !p.form.structured():
 			return p.row("", historyCells(e, c.client.now())...)
 		case c.follow:
-			return p.value(value)
+			return p.document(value)
 		}
 		all.Items = append(all.Items, value)
 		return nil

@@ -88,16 +88,21 @@ func (c *call) progress(ctx context.Context, body io.Reader) error {
 
 // Ending returns a line about pods that are ending.
 func Ending(pods []string) string {
+	if len(pods) == 1 {
+		return "1 pod is ending: " + pods[0]
+	}
+	return fmt.Sprintf("%d pods are ending: %s", len(pods), Some(pods))
+}
+
+// Some returns the first names, and the number of the others.
+func Some(names []string) string {
 	const most = 4
-	pods = slices.Sorted(slices.Values(pods))
-	text := strings.Join(pods[:min(most, len(pods))], ", ")
-	if more := len(pods) - most; more > 0 {
+	names = slices.Sorted(slices.Values(names))
+	text := strings.Join(names[:min(most, len(names))], ", ")
+	if more := len(names) - most; more > 0 {
 		text += fmt.Sprintf(" and %d more", more)
 	}
-	if len(pods) == 1 {
-		return "1 pod is ending: " + text
-	}
-	return fmt.Sprintf("%d pods are ending: %s", len(pods), text)
+	return text
 }
 
 // awaitExit waits until the sockets of the agent and of the embedded runtime are closed,

@@ -49,7 +49,7 @@ func (c *call) top(ctx context.Context) error {
 	}
 	pods := items[statsv1alpha1.PodStats]{Items: []statsv1alpha1.PodStats{}}
 	for i := range s.Pods {
-		if c.namespace == "" || s.Pods[i].PodRef.Namespace == c.namespace {
+		if c.inNamespace(s.Pods[i].PodRef.Namespace) {
 			pods.Items = append(pods.Items, s.Pods[i])
 		}
 	}

@@ -31,6 +31,7 @@ type Settings struct {
 	ConfigDir        string
 	ObjectsPath      string
 	LogLinksDir      string
+	AllowNoPods      bool
 	CheckpointDir    string
 	CheckpointKey    string
 	RootDir          string
@@ -61,7 +62,7 @@ func Parse(args []string) (*Settings, error) {
 	if err := fs.Parse(args); errors.Is(err, pflag.ErrHelp) {
 		return nil, err
 	} else if err != nil {
-		return nil, &UsageError{fmt.Errorf("%w; minikubelet --help lists the flags", err)}
+		return nil, &UsageError{fmt.Errorf("%w; %s", err, flagHint(fs, args))}
 	}
 	var fields []string // of the files
 	if s.ConfigFile != "" || s.ConfigDir != "" {

@@ -259,6 +259,8 @@ func TestSettingsThatAreWrong(t *testing.T) {
 		want   []string // parts of the error
 	}{
 		{"unknown flag", "", []string{"--no-such-flag"}, []string{"unknown flag: --no-such-flag; minikubelet --help lists the flags"}},
+		{"one dash", "", []string{"-version"}, []string{"did you mean --version?"}},
+		{"one dash and a value", "", []string{"--v=2", "-root-dir=/x"}, []string{"did you mean --root-dir?"}},
 		{"argument", "", []string{"manifests"}, []string{`unexpected argument "manifests"`}},
 		{"wrong type in a flag", "", []string{"--max-pods=many"}, []string{"--max-pods", `"many"`}},
 		{"a flag without its value", "", []string{"--root-dir"}, []string{"flag needs an argument: --root-dir"}},

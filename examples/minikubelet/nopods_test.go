@@ -1,0 +1,52 @@
+package main
+
+import (
+	"context"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/kubeletkit/kubeletkit/runtime/fake"
+)
+
+// An agent that is given no pods stops all that run. That is refused, unless it is intended.
+func TestAnAgentWithoutPodsRefusesToStopThoseThatRun(t *testing.T) {
+	b := newBench(t)
+	b.put("web", "i")
+	b.start()
+	b.await("web-n 1/1 Running", "pods")
+	b.stop()
+	file := filepath.Join(b.root, "none.yaml")
+	write(t, file, header+"podLogsDir: "+b.root+"/logs\nhealthzPort: 0\ncgroupRoot: /minikubelet-test\n")
+	start := func(ctx context.Context, args ...string) error {
+		return run(ctx, append([]string{"--config", file, "--root-dir", b.root, "--hostname-override=n", "--show=none", "--container-runtime-endpoint", b.endpoint}, args...), nil)
+	}
+	for _, args := range [][]string{nil, {"--runonce"}} {
+		err := start(t.Context(), args...)
+		require.ErrorContains(t, err, "1 pod runs on "+b.endpoint+" and would be stopped: default/web-n")
+		require.ErrorContains(t, err, "--pod-manifest-path")
+		require.ErrorContains(t, err, "--allow-no-pods")
+		assert.Len(t, b.rt.Running(fake.Target{}), 1)
+	}
+
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- start(ctx, "--allow-no-pods") }()
+	require.Eventually(t, func() bool { return len(b.rt.Running(fake.Target{})) == 0 }, time.Minute, 10*time.Millisecond)
+	cancel()
+	require.NoError(t, <-ended)
+
+	// Nothing runs that could be stopped.
+	ctx, cancel = context.WithCancel(t.Context())
+	go func() { ended <- start(ctx) }()
+	b.await("No pods found.", "pods")
+	cancel()
+	require.NoError(t, <-ended)
+
+	// Nothing is known of what runs.
+	b.endpoint = "unix://" + b.root + "/other.sock"
+	require.ErrorContains(t, start(t.Context()), "--allow-no-pods")
+}
