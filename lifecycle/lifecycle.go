@@ -59,8 +59,9 @@ type AdmitRequest struct {
 
 // AdmitResponse is the output of an [Admitter]. The zero value costs others nothing.
 type AdmitResponse struct {
-	// Evict are pods of AdmitRequest.Active that end so that the pod can run. The agent does not wait
-	// for their ends.
+	// Evict are pods of AdmitRequest.Active that end so that the pod can run. Those that are ending already are not
+	// told again. No container of the pod starts before theirs have ended, or one and a half of the longest of their
+	// grace periods has passed, at least 10 s.
 	Evict []Eviction
 }
 

@@ -25,6 +25,7 @@ type Steps struct {
 	ended     []EndedHandler // in the reverse order
 	gone      []GoneHandler  // in the reverse order
 	runners   []Runner
+	holds     holds
 }
 
 // New returns the steps that the components join. Its error names each component that is nil, has no name or the name
@@ -133,12 +134,15 @@ func (s *Steps) Admit(req AdmitRequest) (AdmitResponse, error) {
 	return all, nil
 }
 
-// Prepare calls each [Preparer] until one fails. The response merges theirs: of volumes with one name, that of
+// Prepare calls each [Preparer] until one fails, unless [Steps.Hold] holds the pod. The response merges theirs: of volumes with one name, that of
 // the last; the shortest RetryAfter.
 func (s *Steps) Prepare(ctx context.Context, req PrepareRequest) (PrepareResponse, error) {
 	var all PrepareResponse
 	if s == nil {
 		return all, nil
+	}
+	if err := s.holds.reason(req.Pod.UID); err != nil {
+		return all, err
 	}
 	for _, c := range s.prepare {
 		err := call(c, func() error {

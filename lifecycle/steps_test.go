@@ -5,12 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kubeletkit/kubeletkit/lifecycle"
 	"github.com/kubeletkit/kubeletkit/runtime"
@@ -101,7 +103,7 @@ func TestErrorsOfComponents(t *testing.T) {
 			pod := &v1.Pod{}
 			for step, call := range map[string]func() error{
 				"admit":     func() error { _, err := s.Admit(lifecycle.AdmitRequest{}); return err },
-				"prepare":   func() error { _, err := s.Prepare(t.Context(), lifecycle.PrepareRequest{}); return err },
+				"prepare":   func() error { _, err := s.Prepare(t.Context(), lifecycle.PrepareRequest{Pod: pod}); return err },
 				"sandbox":   func() error { _, err := s.SandboxEdits(pod)(t.Context()); return err },
 				"container": func() error { _, err := s.ContainerEdits(pod)(t.Context(), &v1.Container{}); return err },
 				"running":   func() error { return s.Running(t.Context(), pod, nil) },
@@ -201,4 +203,29 @@ func Example() {
 	// admitted: true
 	// [{/dev/ttyS0 /dev/ttyS0 rw}]
 	// OutOfSerialPorts: pod meter has the only one
+}
+
+func TestHold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var calls []string
+		s, err := lifecycle.New(all{name: "a", calls: &calls})
+		require.NoError(t, err)
+		prepare := func(uid types.UID) error {
+			_, err := s.Prepare(t.Context(), lifecycle.PrepareRequest{Pod: &v1.Pod{ObjectMeta: metav1.ObjectMeta{UID: uid}}})
+			return err
+		}
+		first, second := errors.New("first"), errors.New("second")
+		release := s.Hold("held", first, time.Minute)
+		assert.Equal(t, first, prepare("held"))
+		assert.Empty(t, calls)
+		assert.NoError(t, prepare("other"))
+		s.Hold("held", second, time.Minute)
+		release()
+		assert.Equal(t, second, prepare("held"), "the later one")
+		time.Sleep(time.Minute)
+		assert.NoError(t, prepare("held"), "the limit has passed")
+		s.Hold("held", first, time.Minute)()
+		assert.NoError(t, prepare("held"))
+		(*lifecycle.Steps)(nil).Hold("held", first, time.Minute)()
+	})
 }

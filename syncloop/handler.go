@@ -202,7 +202,7 @@ func (h *PodHandler) HandlePodAdditions(pods []*v1.Pod) {
 				h.refuse(pod, refusal)
 				continue
 			}
-			h.evict(response.Evict)
+			h.evict(response.Evict, pod)
 			active = append(active, pod)
 			if pod != wanted {
 				toResize = append(toResize, wanted)

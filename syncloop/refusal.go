@@ -1,9 +1,14 @@
 package syncloop
 
 import (
+	"fmt"
 	"slices"
+	"strings"
+	"sync/atomic"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/utils/ptr"
 
 	"github.com/kubeletkit/kubeletkit/lifecycle"
 	"github.com/kubeletkit/kubeletkit/podspec"
@@ -35,20 +40,44 @@ func (h *PodHandler) refuse(pod *v1.Pod, refusal *runtime.TerminalError) {
 	h.deps.Status.Set(pod, *s)
 }
 
-// evict ends pods for one that was admitted. A pod that is ending already, or has ended, frees what it holds
-// anyway.
-func (h *PodHandler) evict(list []lifecycle.Eviction) {
-	for _, e := range list {
-		if e.Pod == nil || h.deps.Workers.State(e.Pod.UID).TerminationRequested() {
-			continue
+// evict ends pods for one that was admitted, which starts when they have ended (kubelet: evictPodsToFreeRequests). A pod that
+// is ending already frees what it holds anyway.
+func (h *PodHandler) evict(list []lifecycle.Eviction, by *v1.Pod) {
+	list = slices.DeleteFunc(list, func(e lifecycle.Eviction) bool {
+		return e.Pod == nil || h.deps.Workers.State(e.Pod.UID).Terminated()
+	})
+	if len(list) == 0 {
+		return
+	}
+	names, limit := make([]string, len(list)), leastEvictionTime
+	for i, e := range list {
+		names[i] = e.Pod.Namespace + "/" + e.Pod.Name
+		grace := podspec.Seconds(ptr.Deref(e.GracePeriod, podspec.GracePeriod(e.Pod)))
+		limit = max(limit, grace+grace/2)
+	}
+	release := h.deps.Steps.Hold(by.UID, fmt.Errorf("waiting for the end of pods so that this one can run: %s", strings.Join(names, ", ")), limit)
+	var left atomic.Int64
+	left.Store(int64(len(list)))
+	ended := func() {
+		if left.Add(-1) == 0 {
+			release()
+			h.deps.Workers.UpdatePod(podworkers.Update{Type: podworkers.Change, Pod: by, OnlyKnown: true}) // it ends the back-off
 		}
-		h.log.Info("Evicting a pod so that another one can run", "pod", runtime.RefOf(e.Pod), "reason", e.Reason, "message", e.Message)
-		h.emit(e.Pod, v1.EventTypeWarning, e.Reason, e.Message)
-		h.update(podworkers.Update{Type: podworkers.Kill, Pod: e.Pod, OnlyKnown: true, Kill: &podworkers.KillOptions{
-			Evict: true, GracePeriod: e.GracePeriod, Status: status.Evicted(e.Pod, e.Reason, e.Message),
-		}})
+	}
+	for _, e := range list {
+		kill := &podworkers.KillOptions{Done: ended}
+		if !h.deps.Workers.State(e.Pod.UID).TerminationRequested() {
+			h.log.Info("Evicting a pod so that another one can run", "pod", runtime.RefOf(e.Pod), "by", runtime.RefOf(by), "reason", e.Reason, "message", e.Message)
+			h.emit(e.Pod, v1.EventTypeWarning, e.Reason, e.Message)
+			kill.Evict, kill.GracePeriod, kill.Status = true, e.GracePeriod, status.Evicted(e.Pod, e.Reason, e.Message)
+		}
+		h.deps.Workers.UpdatePod(podworkers.Update{Type: podworkers.Kill, Pod: e.Pod, OnlyKnown: true, Kill: kill, Received: time.Now()})
 	}
 }
+
+// leastEvictionTime is the least time that a pod waits for the end of others. It is kubelet's (killPodNow), which also waits for one and a
+// half of the grace period.
+const leastEvictionTime = 10 * time.Second
 
 // updateRefused handles an update of a refused pod. It has no effect, unless it requests the
 // deletion of the pod. Then a worker takes the pod down, which nothing else does, so that the

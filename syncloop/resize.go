@@ -106,7 +106,7 @@ func (h *PodHandler) refuseResize(pod, kept *v1.Pod) *v1.PodCondition {
 	}
 	response, refusal := admit(h.opts.Admit, lifecycle.AdmitRequest{Pod: pod, Held: kept, Active: h.active([]*v1.Pod{pod}), Host: h.opts.Host})
 	if refusal == nil {
-		h.evict(response.Evict)
+		h.evict(response.Evict, pod)
 		return nil
 	}
 	c.Reason, c.Message = v1.PodReasonDeferred, refusal.Message

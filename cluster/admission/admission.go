@@ -146,8 +146,12 @@ func (a *Admitter) preempt(req lifecycle.AdmitRequest, node Node) (evict []lifec
 	}
 	for _, p := range victims {
 		a.opts.Logger.Info("Pod is preempted", "pod", p.Namespace+"/"+p.Name, "uid", p.UID, "for", req.Pod.Namespace+"/"+req.Pod.Name)
-		evict = append(evict, lifecycle.Eviction{Pod: p, Reason: ReasonPreempted, Message: MessagePreempted})
 		a.preempted[p.UID] = true
+	}
+	for _, p := range req.Active { // also those that are ending for another pod: this one waits for them, too
+		if a.preempted[p.UID] {
+			evict = append(evict, lifecycle.Eviction{Pod: p, Reason: ReasonPreempted, Message: MessagePreempted})
+		}
 	}
 	return evict, nil
 }

@@ -263,7 +263,7 @@ func TestAdmitter(t *testing.T) {
 	active = append(active, first)
 	second := pod("second", list("memory", "150"), priority(critical))
 	require.NoError(t, admit(a, lifecycle.AdmitRequest{Pod: second, Active: active}))
-	assert.Equal(t, []types.UID{"uid-full", "uid-other"}, ended, "the one that is ending is not told again")
+	assert.Equal(t, []types.UID{"uid-full", "uid-full", "uid-other"}, ended, "it also waits for the one that is ending")
 
 	third := pod("third", list("memory", "100"), priority(critical))
 	assert.Equal(t, "OutOfmemory", reason(t, admit(a, lifecycle.AdmitRequest{Pod: third, Active: append(active, second)})), "only critical pods are left")
