@@ -181,7 +181,7 @@ func (h *PodHandler) Prepare(ctx context.Context) error {
 func (h *PodHandler) HandlePodAdditions(pods []*v1.Pod) {
 	pods = h.withinLimit(pods)
 	active := h.active(pods)
-	var toResize []*v1.Pod
+	var toResize []resize
 	for _, wanted := range oldestFirst(pods) {
 		pod := heldBefore(wanted)
 		h.deps.Pods.Set(pod)
@@ -205,15 +205,17 @@ func (h *PodHandler) HandlePodAdditions(pods []*v1.Pod) {
 			h.evict(response.Evict, pod)
 			active = append(active, pod)
 			if pod != wanted {
-				toResize = append(toResize, wanted)
+				since := podspec.ReportedCondition(wanted, v1.PodResizePending).LastTransitionTime.Time
+				toResize = append(toResize, resize{held: pod, wanted: wanted, pending: pendingResize{since: since}})
 			}
 		}
 		h.record(pod, runtime.Record{Kind: runtime.KindAdmit})
 		h.keep(pod)
 		h.update(podworkers.Update{Type: podworkers.Create, Pod: pod})
 	}
-	if len(toResize) > 0 {
-		h.HandlePodUpdates(toResize)
+	inOrder(toResize)
+	for _, r := range toResize {
+		h.HandlePodUpdates([]*v1.Pod{r.wanted})
 	}
 }
 

@@ -1,14 +1,17 @@
 package syncloop
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 	"sync"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 
 	"github.com/kubeletkit/kubeletkit/lifecycle"
 	"github.com/kubeletkit/kubeletkit/podspec"
@@ -28,6 +31,8 @@ type pendingResize struct {
 	// wanted is a version of the pod with the resources that it requests.
 	wanted    *v1.Pod
 	condition v1.PodCondition
+	// since is when the resize was refused with this reason, also by an earlier agent.
+	since time.Time
 }
 
 func (r *pendingResizes) get(uid types.UID) (p pendingResize, ok bool) {
@@ -89,7 +94,13 @@ func (h *PodHandler) allocate(held, pod *v1.Pod) *v1.Pod {
 	if !pending { // an earlier agent may have reported it
 		before = podspec.ReportedCondition(pod, v1.PodResizePending)
 	}
-	h.resizes.set(pod.UID, pendingResize{wanted: pod, condition: *refusal})
+	since := p.since
+	if refusal.Reason != before.Reason {
+		since = time.Now()
+	} else if !pending {
+		since = before.LastTransitionTime.Time
+	}
+	h.resizes.set(pod.UID, pendingResize{wanted: pod, condition: *refusal, since: since})
 	if refusal.Reason != before.Reason || refusal.ObservedGeneration != before.ObservedGeneration {
 		h.emit(pod, v1.EventTypeWarning, "Resize"+refusal.Reason, podspec.ResizeMessage("Pod resize "+refusal.Reason, pod, pod.Generation, refusal.Message))
 	}
@@ -113,22 +124,60 @@ func (h *PodHandler) refuseResize(pod, kept *v1.Pod) *v1.PodCondition {
 	return c
 }
 
+// resize is a change of the resources of a pod that runs.
+type resize struct {
+	held, wanted *v1.Pod
+	pending      pendingResize
+}
+
+// increases reports whether the pod requests more than it holds.
+func (r resize) increases() bool {
+	held, wanted := podspec.Requests(r.held), podspec.Requests(r.wanted)
+	return wanted.Cpu().Cmp(*held.Cpu()) > 0 || wanted.Memory().Cmp(*held.Memory()) > 0
+}
+
+// inOrder sorts resizes as kubelet does (sortPendingResizes): first those that request no more than before, then by
+// priority, by class of service, and by the time that they have waited.
+func inOrder(list []resize) {
+	first := func(a, b bool) int { // those that are true
+		switch {
+		case a == b:
+			return 0
+		case a:
+			return -1
+		}
+		return 1
+	}
+	guaranteed := func(r resize) bool { return podspec.QOSClass(r.held) == v1.PodQOSGuaranteed }
+	slices.SortStableFunc(list, func(a, b resize) int {
+		return cmp.Or(
+			first(!a.increases(), !b.increases()),
+			cmp.Compare(ptr.Deref(b.held.Spec.Priority, 0), ptr.Deref(a.held.Spec.Priority, 0)),
+			first(guaranteed(a), guaranteed(b)),
+			a.pending.since.Compare(b.pending.since),
+		)
+	})
+}
+
 // retryResizes gives the pods whose resize is deferred their resources if these are free now.
-// Those that have waited longest have no precedence: the order is that of the desired pods.
 func (h *PodHandler) retryResizes() {
 	if h.resizes.empty() {
 		return
 	}
+	var due []resize
 	for _, held := range h.deps.Pods.Pods() {
 		p, pending := h.resizes.get(held.UID)
 		if !pending || p.condition.Reason != v1.PodReasonDeferred || h.deps.Workers.State(held.UID).TerminationRequested() {
 			continue
 		}
-		wanted := podspec.WithResources(held, p.wanted) // the rest of p.wanted may be out of date
-		if pod := h.allocate(held, wanted); pod == wanted {
-			h.apply(held, pod)
-		} else if now, _ := h.resizes.get(held.UID); now.condition != p.condition {
-			h.HandlePodSyncs([]*v1.Pod{held}) // for its status
+		due = append(due, resize{held, podspec.WithResources(held, p.wanted), p}) // the rest of p.wanted may be out of date
+	}
+	inOrder(due)
+	for _, r := range due {
+		if pod := h.allocate(r.held, r.wanted); pod == r.wanted {
+			h.apply(r.held, pod)
+		} else if now, _ := h.resizes.get(r.held.UID); now.condition != r.pending.condition {
+			h.HandlePodSyncs([]*v1.Pod{r.held}) // for its status
 		}
 	}
 }

@@ -2,13 +2,18 @@ package syncloop_test
 
 import (
 	"errors"
+	"slices"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 
 	"github.com/kubeletkit/kubeletkit/internal/testpod"
 	"github.com/kubeletkit/kubeletkit/lifecycle"
@@ -287,4 +292,68 @@ func TestAResizeIsAnUpdateThatIsApplied(t *testing.T) {
 	b.HandlePodAdditions([]*v1.Pod{sized("web", 1, "500m")})
 	b.HandlePodUpdates([]*v1.Pod{sized("web", 2, "1")})
 	assert.Equal(t, []string{`ResizeStarted: Pod resize started: {"containers":[{"name":"main","resources":{"requests":{"cpu":"1"}}}],"generation":2}`}, events)
+}
+
+// Deferred resizes get what becomes free in kubelet's order.
+func TestTheOrderOfDeferredResizes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		priority := func(p *v1.Pod) { p.Spec.Priority = ptr.To[int32](7) }
+		guaranteed := func(p *v1.Pod) { p.Status.QOSClass = v1.PodQOSGuaranteed }
+		all := map[string]func(*v1.Pod){"a-young": func(*v1.Pod) {}, "b-old": func(*v1.Pod) {}, "c-class": guaranteed, "d-priority": priority, "e-less": func(*v1.Pod) {}}
+		refuse := true
+		var asked []string
+		opts := syncloop.HandlerOptions{Admit: lifecycle.AdmitterFunc("test", func(req lifecycle.AdmitRequest) error {
+			if req.Held == nil {
+				return nil
+			}
+			asked = append(asked, req.Pod.Name)
+			if refuse {
+				return lifecycle.Refuse("Full", "full")
+			}
+			return nil
+		})}
+		b := newHandler(t, opts)
+		for name, change := range all {
+			b.HandlePodAdditions([]*v1.Pod{testpod.With(sized(name, 1, "1"), change)})
+		}
+		for _, name := range []string{"e-less", "d-priority", "c-class", "b-old", "a-young"} {
+			time.Sleep(time.Second)
+			cpu := "2"
+			if name == "e-less" {
+				cpu = "500m"
+			}
+			b.HandlePodUpdates([]*v1.Pod{testpod.With(sized(name, 2, cpu), all[name])})
+		}
+		time.Sleep(time.Second)
+		b.HandlePodUpdates([]*v1.Pod{testpod.With(sized("b-old", 3, "2500m"), all["b-old"])}) // it is deferred all the time
+		asked = nil
+		require.NoError(t, b.HandlePodCleanups(t.Context()))
+		want := []string{"e-less", "d-priority", "c-class", "b-old", "a-young"}
+		assert.Equal(t, want, asked)
+		refuse, asked = false, nil
+		require.NoError(t, b.HandlePodCleanups(t.Context()))
+		assert.Equal(t, want, asked)
+
+		// Also with the next agent, which finds in the statuses since when they wait.
+		refuse = true
+		next := newHandler(t, opts)
+		var pods []*v1.Pod
+		for i, name := range want {
+			cpu := "2"
+			if name == "e-less" {
+				cpu = "500m"
+			}
+			pods = append(pods, testpod.With(heldPod(name, cpu, "1", func(s *v1.PodStatus) {
+				s.ObservedGeneration = 2
+				s.Conditions = []v1.PodCondition{{Type: v1.PodResizePending, Status: v1.ConditionTrue, Reason: v1.PodReasonDeferred, LastTransitionTime: metav1.NewTime(time.Now().Add(time.Duration(i) * time.Second))}}
+			}), all[name]))
+		}
+		slices.Reverse(pods)
+		asked = nil
+		next.HandlePodAdditions(pods)
+		assert.Equal(t, want, asked)
+		asked = nil
+		require.NoError(t, next.HandlePodCleanups(t.Context()))
+		assert.Equal(t, want, asked)
+	})
 }
