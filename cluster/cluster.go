@@ -41,7 +41,7 @@ type Config struct {
 	// Node are the options of the node object. [Node.Configure] sets those that are empty:
 	// Info is the machine, with the limits of the agent's options; Images and Runtime are the
 	// agent's; Instance is its root directory; LeaseClient has a budget of its
-	// own. It adds a ready check, the readiness of the runtime.
+	// own. It adds a ready check, the readiness of the runtime. NoControllerAttach is true if the agent has no volume plugins of its own.
 	Node node.Options
 	// RuntimeTimeout is how long the container runtime may give no answer until the node is not ready.
 	// A runtime that answers that it is not ready counts at once. Default 30 s, as in the kubelet;

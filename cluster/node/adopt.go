@@ -64,7 +64,7 @@ func (s *settings) repair(node *v1.Node) {
 	}
 	if want, ok := initial.Annotations[attachDetach]; ok {
 		setIn(&node.Annotations, attachDetach, want)
-	} else {
+	} else if len(node.Status.VolumesAttached) == 0 { // else the controller would detach volumes that pods of a former kubelet use
 		delete(node.Annotations, attachDetach)
 	}
 	for name := range node.Status.Capacity {

@@ -58,7 +58,8 @@ type Options struct {
 	ProviderID string
 	// NoRegister leaves it to others to create the node object.
 	NoRegister bool
-	// NoControllerAttach leaves out the annotation with which the controllers attach volumes.
+	// NoControllerAttach leaves out the annotation with which the controllers attach volumes. On a node object that exists it
+	// stays while volumes are attached.
 	NoControllerAttach bool
 	// ExternalCloudProvider taints a new node until a cloud provider has initialized it, and
 	// leaves the addresses to the provider once it has set them. ProvidedIP is the address that

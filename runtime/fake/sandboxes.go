@@ -22,7 +22,7 @@ func (s *runtimeServer) Status(context.Context, *criv1.StatusRequest) (*criv1.St
 	defer s.s.mu.Unlock()
 	return &criv1.StatusResponse{
 		Status:          &criv1.RuntimeStatus{Conditions: slices.Clone(s.s.conditions)},
-		RuntimeHandlers: []*criv1.RuntimeHandler{{Features: &criv1.RuntimeHandlerFeatures{RecursiveReadOnlyMounts: true}}},
+		RuntimeHandlers: []*criv1.RuntimeHandler{{Features: &criv1.RuntimeHandlerFeatures{RecursiveReadOnlyMounts: true, UserNamespaces: true}}},
 		Features:        &criv1.RuntimeFeatures{SupplementalGroupsPolicy: true},
 	}, nil
 }

@@ -54,7 +54,7 @@ func (s *Settings) addClusterFlags(fs *pflag.FlagSet) {
 	fs.BoolVar(s.RegisterNode, "register-node", *s.RegisterNode, "create the node object")
 	fs.Var((*taintList)(&s.RegisterWithTaints), "register-with-taints", "taints of the node when it is registered, as in key=value:NoSchedule,key:NoExecute")
 	fs.StringVar(&s.ProviderID, "provider-id", s.ProviderID, "the node's ID at the cloud provider")
-	fs.BoolVar(s.EnableControllerAttachDetach, "enable-controller-attach-detach", *s.EnableControllerAttachDetach, "let the controllers of the cluster attach volumes")
+	fs.BoolVar(s.EnableControllerAttachDetach, "enable-controller-attach-detach", *s.EnableControllerAttachDetach, "let the controllers of the cluster attach volumes (no effect yet: no volume plugin uses those)")
 	fs.DurationVar(&s.NodeStatusUpdateFrequency.Duration, "node-status-update-frequency", s.NodeStatusUpdateFrequency.Duration, "time between two looks at the status of the node")
 	fs.Int32Var(s.NodeStatusMaxImages, "node-status-max-images", *s.NodeStatusMaxImages, "images in the status of the node; -1 for all")
 	fs.BoolVar(s.MakeIPTablesUtilChains, "make-iptables-util-chains", *s.MakeIPTablesUtilChains, "make the chains by which other programs choose between iptables-legacy and iptables-nft")
