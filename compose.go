@@ -226,7 +226,7 @@ func (a *Agent) buildPodSync(p *Parts) error {
 		return err
 	}
 	volumes, err := volume.New(volume.Options{
-		Sources: volume.Sources{Objects: p.Objects, Tokens: a.opts.API.Tokens, TrustBundles: a.opts.API.TrustBundles, PodCertificates: a.opts.API.PodCertificates, Claims: a.opts.API.Claims, NodeLabels: a.opts.API.NodeLabels, Allocatable: p.Host.Allocatable},
+		Sources: volume.Sources{Objects: p.Objects, Tokens: a.opts.API.Tokens, TrustBundles: a.opts.API.TrustBundles, PodCertificates: a.opts.API.PodCertificates, Claims: a.opts.API.Claims, NodeLabels: a.opts.API.NodeLabels, Allocatable: p.Host.Allocatable, NodeAllocatable: a.opts.API.NodeAllocatable},
 		Plugins: a.opts.Plugins.Volumes, Event: p.Event, Metrics: a.opts.Observe.Metrics.Volumes, Logger: a.named("volume"),
 	})
 	if err != nil {
@@ -242,7 +242,7 @@ func (a *Agent) buildPodSync(p *Parts) error {
 	syncer, err := podsync.New(
 		podsync.Deps{Runtime: p.Runtime, Cache: p.Cache, Status: p.Status, Volumes: p.Volumes, Prober: p.Prober, Join: join},
 		podsync.Options{
-			PodsDir: p.PodsDir, Host: p.Host, HostIPs: p.HostIPs, Objects: p.Objects, PullSecrets: a.opts.API.PullSecrets, ServiceEnv: a.opts.API.ServiceEnv,
+			PodsDir: p.PodsDir, Host: p.Host, HostIPs: p.HostIPs, Allocatable: a.opts.API.NodeAllocatable, Objects: p.Objects, PullSecrets: a.opts.API.PullSecrets, ServiceEnv: a.opts.API.ServiceEnv,
 			Removed: func(uid types.UID) bool {
 				// The sandboxes of a pod that is deleted in the API are removed when it has finished,
 				// see removable.

@@ -42,6 +42,9 @@ type API struct {
 	// volumes. It must not block, and is safe for concurrent use. nil: the node affinity is not
 	// checked.
 	NodeLabels func() map[string]string
+	// NodeAllocatable returns what pods can have of the node as it is now, in place of Host.Allocatable. It must not block,
+	// and is safe for concurrent use; the result is not changed. nil: Host.Allocatable.
+	NodeAllocatable func() v1.ResourceList
 	// PullSecrets returns the image pull secrets of a pod. nil: those of Objects that
 	// the pod names.
 	PullSecrets func(ctx context.Context, pod *v1.Pod) ([]v1.Secret, error)

@@ -34,14 +34,14 @@ import (
 //   - Tokens are service account tokens, PodCertificates the certificates of pods, TrustBundles
 //     cluster trust bundles, ServiceEnv has the variables of services, EveryEvent also writes
 //     events to the API server. Claims, if it is nil, reads claims and persistent volumes there.
-//     NodeLabels, if it is nil, has the labels of the node object.
+//     NodeLabels and NodeAllocatable, if they are nil, have those of the node object.
 //   - Join gets the checks of the node, as the last ones. They replace the limits of resources
 //     and of the number of pods in Limits, which become those of the node object.
 //   - HostIPs has the addresses of the node object, the internal ones before the external ones. While
 //     it has none, they are those of Config.Node.Addresses if that is a node.HostAddresses, the
 //     default, and otherwise those that the options had.
 //
-// After it the caller may wrap what it has set. Host is detected if it is nil.
+// After it the caller may wrap what it has set. Host is detected if it is nil, with what Config.Node reserves taken off.
 func (n *Node) Configure(opts *kubeletkit.Options) error {
 	if n.node != nil {
 		return errors.New("cluster: Configure was called before; each Node is for one agent")
@@ -57,6 +57,9 @@ func (n *Node) Configure(opts *kubeletkit.Options) error {
 		host, err := kubeletkit.DetectHost(opts.RootDir)
 		if err != nil {
 			return fmt.Errorf("cluster: detecting the host: %w", err)
+		}
+		if host.Allocatable, err = node.Allocatable(host.Allocatable, n.config.Node.Reserved, n.config.Node.EvictionHard); err != nil {
+			return fmt.Errorf("cluster: %w", err)
 		}
 		opts.Host = host
 	}
@@ -89,6 +92,9 @@ func (n *Node) Configure(opts *kubeletkit.Options) error {
 	}
 	if opts.API.NodeLabels == nil {
 		opts.API.NodeLabels = n.labels
+	}
+	if opts.API.NodeAllocatable == nil {
+		opts.API.NodeAllocatable = n.allocatable
 	}
 	opts.Observe.EveryEvent = bothEvents(n.written, opts.Observe.EveryEvent)
 	return nil
@@ -246,6 +252,14 @@ func (n *Node) labels() map[string]string {
 		return object.Labels
 	}
 	return n.local.Labels
+}
+
+// allocatable returns the newest known allocatable resources of the node.
+func (n *Node) allocatable() v1.ResourceList {
+	if object := n.node.Current(); object != nil && len(object.Status.Allocatable) > 0 {
+		return object.Status.Allocatable
+	}
+	return n.local.Status.Allocatable
 }
 
 // written receives the events of the agent.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/go-logr/logr"
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kubeletkit/kubeletkit/internal/flow"
@@ -49,6 +51,9 @@ type Options struct {
 	// HostIPs returns the addresses of the node as they are now, none while they are unknown, in
 	// place of Host.IPs. It must be fast, and safe for concurrent use. nil: Host.IPs.
 	HostIPs func() []string
+	// Allocatable returns what pods can have of the node as it is now, in place of Host.Allocatable. It must be fast, and
+	// safe for concurrent use. nil: Host.Allocatable.
+	Allocatable func() v1.ResourceList
 	// Objects returns the secrets and config maps that pods refer to. nil: there are
 	// none.
 	Objects runtime.Objects
@@ -90,7 +95,7 @@ type Syncer struct {
 	log  logr.Logger
 	// id is random. It differs from those of the Syncers of earlier agents.
 	id string
-	// host is Options.Host with the newest known addresses. It is replaced when they change.
+	// host is Options.Host with the newest known addresses and allocatable resources. It is replaced when they change.
 	host atomic.Pointer[runtime.Host]
 	// subPath is the method of the volumes, bound once.
 	subPath func(context.Context, runtime.SubPath) (string, error)
@@ -149,19 +154,22 @@ func New(deps Deps, opts Options) (*Syncer, error) {
 // services, and those of Deps.Join. The handler of the sync loop needs it for the steps Admit and Gone.
 func (s *Syncer) Steps() *lifecycle.Steps { return s.steps }
 
-// currentHost returns the host with the addresses that it has now. As long as they do not
+// currentHost returns the host with the addresses and allocatable resources that it has now. As long as they do not
 // change, it is the same pointer.
 func (s *Syncer) currentHost() *runtime.Host {
 	known := s.host.Load()
-	if s.opts.HostIPs == nil {
-		return known
-	}
-	ips := s.opts.HostIPs()
-	if slices.Equal(ips, known.IPs) {
-		return known
-	}
 	now := *known
-	now.IPs = slices.Clone(ips)
+	if s.opts.HostIPs != nil {
+		now.IPs = s.opts.HostIPs()
+	}
+	if s.opts.Allocatable != nil {
+		now.Allocatable = s.opts.Allocatable()
+	}
+	same := func(a, b resource.Quantity) bool { return a.Cmp(b) == 0 }
+	if slices.Equal(now.IPs, known.IPs) && maps.EqualFunc(now.Allocatable, known.Allocatable, same) {
+		return known
+	}
+	now.IPs = slices.Clone(now.IPs)
 	s.host.Store(&now)
 	return &now
 }

@@ -38,6 +38,8 @@ type Sources struct {
 	// Allocatable is what pods can have of the node. It is the value of a limit that a
 	// container does not have, and the largest size of a volume in memory.
 	Allocatable v1.ResourceList
+	// NodeAllocatable returns it as it is now, in place of Allocatable. nil: Allocatable.
+	NodeAllocatable func() v1.ResourceList
 
 	before steps
 	// paths are the persistent volumes that are being set up.
@@ -199,6 +201,14 @@ func (c content) complete(req SetUpRequest) error {
 	return w.complete()
 }
 
+// allocatable returns what pods can have of the node now.
+func (s Sources) allocatable() v1.ResourceList {
+	if s.NodeAllocatable != nil {
+		return s.NodeAllocatable()
+	}
+	return s.Allocatable
+}
+
 // ensureMemory mounts a file system in memory at the directory of the volume unless one is mounted.
 // An agent that may not mount may have been killed while it wrote the first files of the volume to
 // disk. They are removed before the mount, which would hide them until the pod ends.
@@ -212,7 +222,7 @@ func (c content) ensureMemory(req SetUpRequest, a access) error {
 		if err := w.tidy("", nil); err != nil {
 			return err
 		}
-		return mountTmpfs(req.Dir, memorySize(req.Pod, nil, c.Allocatable), a)
+		return mountTmpfs(req.Dir, memorySize(req.Pod, nil, c.allocatable()), a)
 	})
 }
 

@@ -89,7 +89,7 @@ func (p Secret) SetUp(ctx context.Context, req SetUpRequest) (runtime.Volume, er
 func (p DownwardAPI) SetUp(ctx context.Context, req SetUpRequest) (runtime.Volume, error) {
 	return content{Sources: p.Sources, memory: true}.setUp(ctx, req, func(files *filler) error {
 		src := req.Volume.DownwardAPI
-		return files.addDownward(req.Pod, src.Items, p.Allocatable, modeOf(src.DefaultMode, defaultFileMode))
+		return files.addDownward(req.Pod, src.Items, p.allocatable(), modeOf(src.DefaultMode, defaultFileMode))
 	})
 }
 
@@ -129,7 +129,7 @@ func (p Projected) project(ctx context.Context, req SetUpRequest, files *filler,
 		}
 		return files.addConfigMap(m, src.ConfigMap.Items, mode, ptr.Deref(src.ConfigMap.Optional, false))
 	case src.DownwardAPI != nil:
-		return files.addDownward(pod, src.DownwardAPI.Items, p.Allocatable, mode)
+		return files.addDownward(pod, src.DownwardAPI.Items, p.allocatable(), mode)
 	case src.ServiceAccountToken != nil:
 		return p.token(ctx, pod, files, src.ServiceAccountToken, mode)
 	case src.ClusterTrustBundle != nil:

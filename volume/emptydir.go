@@ -22,6 +22,8 @@ type EmptyDir struct {
 	// Allocatable is what pods can have of the node. Its memory is the largest size of a
 	// volume in memory.
 	Allocatable v1.ResourceList
+	// NodeAllocatable returns it as it is now, in place of Allocatable. nil: Allocatable.
+	NodeAllocatable func() v1.ResourceList
 }
 
 var _ Plugin = EmptyDir{}
@@ -49,7 +51,7 @@ func (p EmptyDir) SetUp(ctx context.Context, req SetUpRequest) (runtime.Volume, 
 	switch source.Medium {
 	case v1.StorageMediumDefault:
 	case v1.StorageMediumMemory:
-		if err := ensureTmpfs(dir, memorySize(req.Pod, source.SizeLimit, p.Allocatable), access); err != nil {
+		if err := ensureTmpfs(dir, memorySize(req.Pod, source.SizeLimit, Sources{Allocatable: p.Allocatable, NodeAllocatable: p.NodeAllocatable}.allocatable()), access); err != nil {
 			return runtime.Volume{}, fmt.Errorf("emptyDir in memory: %w", err)
 		}
 	default:

@@ -68,7 +68,7 @@ func New(opts Options) (*Reconciler, error) {
 				opts.Logger.Info("Secrets and tokens of pods are on disk, since no file system in memory can be mounted", "reason", err.Error())
 			})
 		}
-		for _, p := range []Plugin{HostPath{src.checks}, EmptyDir{src.Allocatable}, ConfigMap{src}, Secret{src}, DownwardAPI{src}, Projected{src}, Image{}} {
+		for _, p := range []Plugin{HostPath{src.checks}, EmptyDir{src.Allocatable, src.NodeAllocatable}, ConfigMap{src}, Secret{src}, DownwardAPI{src}, Projected{src}, Image{}} {
 			plugins, stateless[p.Name()] = append(plugins, p), true
 		}
 		plugins = append(plugins, Claim{src})
