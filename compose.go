@@ -18,6 +18,7 @@ import (
 	"github.com/kubeletkit/kubeletkit/pleg"
 	"github.com/kubeletkit/kubeletkit/podconfig"
 	"github.com/kubeletkit/kubeletkit/podconfig/checkpoint"
+	"github.com/kubeletkit/kubeletkit/podconfig/staticuid"
 	"github.com/kubeletkit/kubeletkit/podmanager"
 	"github.com/kubeletkit/kubeletkit/podspec"
 	"github.com/kubeletkit/kubeletkit/podsync"
@@ -155,11 +156,16 @@ func (a *Agent) buildRuntimeView(p *Parts) (err error) {
 func (a *Agent) buildDesired(p *Parts) error {
 	o := a.opts.Override
 	var restore func(context.Context) []*v1.Pod
+	static := staticuid.Options{Logger: a.named("config")}
 	if p.Checkpoint != nil {
-		restore = p.Checkpoint.Load
+		static.States = p.Checkpoint
+	}
+	uids := staticuid.New(p.Runtime, static)
+	if p.Checkpoint != nil {
+		restore = func(ctx context.Context) []*v1.Pod { return uids.Restored(ctx, p.Checkpoint.Load(ctx)) }
 	}
 	mux, err := podconfig.New(podconfig.Options{
-		NodeName: a.opts.NodeName, Sources: a.opts.Sources, Restore: restore,
+		NodeName: a.opts.NodeName, Sources: a.opts.Sources, Restore: restore, StaticUID: uids.UID,
 		Event: p.Event, Record: p.Record, Metrics: a.opts.Observe.Metrics.PodConfig, Logger: a.named("config"),
 	})
 	if err != nil {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/go-logr/logr"
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kubeletkit/kubeletkit/internal/flow"
 	"github.com/kubeletkit/kubeletkit/podspec"
@@ -36,6 +37,10 @@ type Options struct {
 	// stay until their source has delivered its first snapshot. See [Sink].Restored for
 	// sources that need to keep them longer.
 	Restore func(ctx context.Context) []*v1.Pod
+	// StaticUID, if not nil, decides the UID of a static pod whose manifest has none, so that it keeps
+	// its UID when another agent, or another version of this one, has started it. Package
+	// podconfig/staticuid has one. It may wait until ctx ends. It is called by several goroutines.
+	StaticUID func(ctx context.Context, pod StaticPod) types.UID
 	// Event receives a warning with kubelet's reason FailedValidation when a pod is
 	// rejected, by the Mux or by its source, see [Sink]. The next snapshots with the same rejected pod cause no further event. nil:
 	// events are discarded.
@@ -54,6 +59,7 @@ type Options struct {
 type Mux struct {
 	nodeName string
 	restore  func(ctx context.Context) []*v1.Pod
+	uid      func(ctx context.Context, pod StaticPod) types.UID
 	event    runtime.EventFunc
 	record   runtime.RecordFunc
 	metrics  *flow.Guarded[Metrics]
@@ -82,9 +88,13 @@ var _ Config = (*Mux)(nil)
 // New returns a mux with the sources. It does nothing until Run is called. The error names
 // all sources that [Mux.Add] would refuse.
 func New(opts Options) (*Mux, error) {
+	if opts.StaticUID == nil {
+		opts.StaticUID = SinkBase{}.StaticUID
+	}
 	m := &Mux{
 		nodeName: opts.NodeName,
 		restore:  opts.Restore,
+		uid:      opts.StaticUID,
 		event:    opts.Event,
 		record:   opts.Record,
 		metrics:  flow.Guard(opts.Metrics, opts.Logger),

@@ -385,3 +385,39 @@ func TestOpString(t *testing.T) {
 	assert.Equal(t, "Op(0)", podconfig.Op(0).String())
 	assert.Equal(t, "RECONCILE", podconfig.Reconcile.String())
 }
+
+// Options.StaticUID decides UIDs for each source by its name, also through MapPods; without it the derived UID stays.
+func TestMuxStaticUID(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		source := func(name string) podconfig.Source {
+			return podconfig.MapPods(sourceFunc{name, func(ctx context.Context, sink podconfig.Sink) error {
+				pod := testPod("derived", "pod-"+name)
+				pod.UID = sink.StaticUID(ctx, podconfig.StaticPod{Pod: pod, Manifest: "hash"})
+				sink.Set([]*v1.Pod{pod})
+				return nil
+			}}, func(pod *v1.Pod) *v1.Pod { return pod })
+		}
+		first := func(opts podconfig.Options) map[string]types.UID {
+			mux, err := podconfig.New(opts)
+			require.NoError(t, err)
+			ctx, cancel := context.WithCancel(t.Context())
+			done, got := make(chan error, 1), map[string]types.UID{}
+			go func() { done <- mux.Run(ctx) }()
+			for len(got) < len(opts.Sources) {
+				for _, pod := range (<-mux.Changes()).Pods {
+					got[pod.Name] = pod.UID
+				}
+			}
+			cancel()
+			require.NoError(t, <-done)
+			return got
+		}
+		decide := func(_ context.Context, pod podconfig.StaticPod) types.UID {
+			return types.UID(pod.Source + " " + pod.Manifest)
+		}
+		assert.Equal(t, map[string]types.UID{"pod-a": "a hash", "pod-b": "b hash"},
+			first(podconfig.Options{Sources: []podconfig.Source{source("a"), source("b")}, StaticUID: decide}))
+		assert.Equal(t, map[string]types.UID{"pod-a": "derived"}, first(podconfig.Options{Sources: []podconfig.Source{source("a")}}))
+	})
+}

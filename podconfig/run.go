@@ -6,6 +6,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kubeletkit/kubeletkit/internal/flow"
 	"github.com/kubeletkit/kubeletkit/runtime"
@@ -60,6 +61,12 @@ type sink struct {
 
 // NodeName implements [Sink].
 func (s *sink) NodeName() string { return s.mux.nodeName }
+
+// StaticUID implements [Sink].
+func (s *sink) StaticUID(ctx context.Context, pod StaticPod) types.UID {
+	pod.Source = s.registration.name
+	return s.mux.uid(ctx, pod)
+}
 
 // Set implements [Sink].
 func (s *sink) Set(pods []*v1.Pod) {

@@ -2,6 +2,7 @@ package podconfig
 
 import (
 	"context"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -52,8 +53,27 @@ type Sink interface {
 	// manifest cannot be read at the moment: to keep a restored pod, the source includes it in
 	// its snapshot, by the same pointer. The pods must not be changed.
 	Restored() []*v1.Pod
+	// StaticUID returns the UID under which a static pod runs, as [Options].StaticUID decides it; by
+	// default the UID of pod.Pod. A source of manifests calls it once for each manifest without
+	// metadata.uid. It may wait for the runtime until ctx ends; then the result means nothing.
+	StaticUID(ctx context.Context, pod StaticPod) types.UID
 	// NodeName returns [Options].NodeName: the node that the pods run on. It may be empty.
 	NodeName() string
+}
+
+// StaticPod is a static pod whose manifest has no metadata.uid. Another agent, or another version of
+// this one, derives another UID from the same manifest.
+type StaticPod struct {
+	// Source is the name of the source. The [Mux] sets it.
+	Source string
+	// Pod is the pod, complete and valid, with the UID that was derived from its manifest. It must
+	// not be changed.
+	Pod *v1.Pod
+	// Manifest identifies the content of the manifest and its origin. It does not depend on the version
+	// of this module.
+	Manifest string
+	// Modified is the time of the last change of the manifest. It is zero if that is not known.
+	Modified time.Time
 }
 
 // SinkBase is a [Sink] that discards everything, to be embedded by implementations, so that
@@ -73,6 +93,9 @@ func (SinkBase) Reject(runtime.PodRef, error) {}
 
 // Restored implements [Sink].
 func (SinkBase) Restored() []*v1.Pod { return nil }
+
+// StaticUID implements [Sink]: it returns the UID of pod.Pod.
+func (SinkBase) StaticUID(_ context.Context, pod StaticPod) types.UID { return pod.Pod.UID }
 
 // NodeName implements [Sink].
 func (SinkBase) NodeName() string { return "" }

@@ -41,6 +41,24 @@ func TestMirrorPods(t *testing.T) {
 	})
 }
 
+// The end of a pod that an earlier agent has left does not delete the mirror pod of one that a kubelet has started since.
+func TestMirrorPodOfAnotherAgent(t *testing.T) {
+	run(t, func(r *rig) {
+		theirs, ours := staticPod("web", "theirs"), staticPod("web", "ours")
+		r.mu.Lock()
+		r.static["web"] = true
+		r.mu.Unlock()
+		r.deliver(theirs, running(true))
+		r.restart()
+		synctest.Wait()
+		r.writes()
+		r.gone(ours)
+		assert.Empty(t, r.writes())
+		r.deliver(theirs, running(true))
+		assert.Empty(t, r.writes())
+	})
+}
+
 // The generations in the status of a mirror pod are those of the static pod, which has none, as with kubelet.
 func TestGenerationsOfAMirrorPod(t *testing.T) {
 	run(t, func(r *rig) {

@@ -212,7 +212,8 @@ func (s *Sink) PodFinished(pod runtime.PodRef) {
 }
 
 // PodGone implements [status.Sink]. It deletes the mirror pod of a static pod. If the pods have not been
-// listed, WatchReceiver does that after the list.
+// listed, WatchReceiver does that after the list. Of a pod without a status, which an earlier agent has left, the
+// mirror pod may be that of a pod that another agent has started since: only one with the UID as its hash is deleted.
 func (s *Sink) PodGone(ctx context.Context, ref runtime.PodRef, _ *v1.PodStatus) error {
 	name := types.NamespacedName{Namespace: ref.Namespace, Name: ref.Name}
 	s.mu.Lock()
@@ -225,7 +226,8 @@ func (s *Sink) PodGone(ctx context.Context, ref runtime.PodRef, _ *v1.PodStatus)
 	if watched, ok := s.pods.ByName(name.Namespace, name.Name); ok {
 		mirror = watched
 	}
-	if successor := latest != "" && latest != ref.UID; !successor && s.pods.Synced() && mirror != nil && podspec.IsMirror(mirror) {
+	successor := latest != "" && latest != ref.UID || e == nil && mirror != nil && mirror.Annotations[podspec.AnnotationConfigMirror] != string(ref.UID)
+	if !successor && s.pods.Synced() && mirror != nil && podspec.IsMirror(mirror) {
 		if err := s.remove(ctx, mirror); err != nil {
 			return err
 		}

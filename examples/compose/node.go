@@ -18,6 +18,7 @@ import (
 	"github.com/kubeletkit/kubeletkit/pleg"
 	"github.com/kubeletkit/kubeletkit/podconfig"
 	"github.com/kubeletkit/kubeletkit/podconfig/objects"
+	"github.com/kubeletkit/kubeletkit/podconfig/staticuid"
 	"github.com/kubeletkit/kubeletkit/podmanager"
 	"github.com/kubeletkit/kubeletkit/podspec"
 	"github.com/kubeletkit/kubeletkit/podsync"
@@ -75,7 +76,10 @@ func New(o Options) (_ *Node, err error) {
 	n.pleg = pleg.NewEvented(rt, cache, pleg.EventedOptions{Options: pleg.Options{Record: n.history.Record, Logger: log.WithName("pleg")}})
 
 	// What is to run.
-	n.config, err = podconfig.New(podconfig.Options{NodeName: o.NodeName, Sources: o.Sources, Event: o.Event, Record: n.history.Record, Logger: log.WithName("config")})
+	n.config, err = podconfig.New(podconfig.Options{
+		NodeName: o.NodeName, Sources: o.Sources, StaticUID: staticuid.New(rt, staticuid.Options{Logger: log.WithName("config")}).UID,
+		Event: o.Event, Record: n.history.Record, Logger: log.WithName("config"),
+	})
 	if err != nil {
 		return nil, err
 	}

@@ -15,6 +15,7 @@ import (
 // keeps what the source delivers, and is safe for concurrent use. Its other methods may
 // be called while the source runs.
 type Sink struct {
+	podconfig.SinkBase
 	node string
 	set  func(pods []*v1.Pod)
 

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kubeletkit/kubeletkit/podconfig"
 	"github.com/kubeletkit/kubeletkit/podconfig/fake"
@@ -165,6 +166,51 @@ func TestManyAtOnce(t *testing.T) {
 		want = append(want, fmt.Sprintf("p%d=1", i))
 	}
 	r.expect(want...)
+}
+
+// staticUIDs is a sink that decides UIDs when it is released, or when ctx ends.
+type staticUIDs struct {
+	podconfig.Sink
+	asked   chan podconfig.StaticPod
+	release chan struct{}
+}
+
+func (s staticUIDs) StaticUID(ctx context.Context, pod podconfig.StaticPod) types.UID {
+	s.asked <- pod
+	select {
+	case <-ctx.Done():
+		return "ctx has ended"
+	case <-s.release:
+		return "decided-" + types.UID(pod.Pod.Name)
+	}
+}
+
+// The sink decides the UIDs, with the time of the last change. What it returns when the run has ended is not used.
+func TestStaticUID(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "a.yaml")
+	write(t, path, manifestOf("a", "1"))
+	changed := time.Now().Add(-time.Hour).Truncate(time.Second)
+	require.NoError(t, os.Chtimes(path, changed, changed))
+	source, sets := file.New(path, file.Options{}), make(chan []*v1.Pod, 10)
+	uids := staticUIDs{sink(func(pods []*v1.Pod) { sets <- pods }), make(chan podconfig.StaticPod, 10), make(chan struct{})}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	run := func(ctx context.Context) { done <- source.Run(ctx, uids) }
+	go run(ctx)
+	asked := <-uids.asked
+	assert.True(t, changed.Equal(asked.Modified))
+	assert.Len(t, asked.Pod.UID, 32)
+	assert.Len(t, asked.Manifest, 64)
+	cancel()
+	require.NoError(t, <-done)
+
+	close(uids.release)
+	ctx, cancel = context.WithCancel(t.Context())
+	go run(ctx)
+	assert.EqualValues(t, "decided-a-node", (<-sets)[0].UID)
+	cancel()
+	require.NoError(t, <-done)
+	assert.Empty(t, sets)
 }
 
 // A file that is deleted and made again within a moment ends its pods, as with kubelet, also if the content is the same.

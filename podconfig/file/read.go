@@ -2,6 +2,7 @@ package file
 
 import (
 	"bytes"
+	"context"
 	"crypto/sha256"
 	"fmt"
 	"io"
@@ -11,7 +12,9 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/kubeletkit/kubeletkit/podconfig"
 	"github.com/kubeletkit/kubeletkit/podconfig/manifest"
 	"github.com/kubeletkit/kubeletkit/podconfig/objects"
 )
@@ -44,22 +47,25 @@ type manifestFile struct {
 
 // read reads the file, and parses it if its content has changed. After an error the
 // manifestFile is as it was. read only reads the state.
-func (m *manifestFile) read(s *state, path string) error {
+func (m *manifestFile) read(ctx context.Context, s *state, path string) error {
 	data, info, err := readFile(path)
 	if err != nil {
 		return err
 	}
 	if sum := sha256.Sum256(data); !m.parsed || sum != m.sum {
-		m.parse(s, path, data)
-		m.sum, m.parsed = sum, true
+		m.parse(ctx, s, path, data, info)
+		m.sum, m.parsed = sum, ctx.Err() == nil
 	}
 	m.info, m.trusted = info, false // until assess has checked the age
 	return nil
 }
 
 // parse replaces the pods and objects by those of the content, if it is valid.
-func (m *manifestFile) parse(s *state, path string, data []byte) {
+func (m *manifestFile) parse(ctx context.Context, s *state, path string, data []byte, info os.FileInfo) {
 	opts := manifest.Options{
+		UID: func(pod *v1.Pod, hash string) types.UID {
+			return s.sink.StaticUID(ctx, podconfig.StaticPod{Pod: pod, Manifest: hash, Modified: info.ModTime()})
+		},
 		NodeName: s.node, Source: manifest.SourceFile, Origin: path,
 		Kinds: s.kinds(),
 		Allow: s.opts.Allow,
@@ -72,6 +78,9 @@ func (m *manifestFile) parse(s *state, path string, data []byte) {
 	pods, found, err := manifest.LoadAll(data, opts)
 	if err == nil {
 		err = mayReplace(m.objects, found)
+	}
+	if ctx.Err() != nil {
+		return // the UIDs mean nothing
 	}
 	m.err = err
 	if err == nil {

@@ -177,7 +177,7 @@ func (s *state) readAll(ctx context.Context, paths []string) []error {
 		}
 		m := s.files[path]
 		g.Go(func() error {
-			errs[i] = runtime.Recover(func() error { return m.read(s, path) })
+			errs[i] = runtime.Recover(func() error { return m.read(ctx, s, path) })
 			return nil
 		})
 	}

@@ -63,6 +63,7 @@ func (a *answer) read(resp *http.Response) (*answer, error) {
 		return nil, manifest.ErrTooLarge
 	}
 	next := &answer{body: body, url: resp.Request.URL.String()}
+	next.changed, _ = http.ParseTime(resp.Header.Get("Last-Modified"))
 	if !fresh(resp.Header) {
 		next.etag, next.modified = resp.Header.Get("Etag"), resp.Header.Get("Last-Modified")
 	}

@@ -138,7 +138,11 @@ func (s *Source) Run(ctx context.Context, sink podconfig.Sink) error {
 		if ctx.Err() != nil {
 			return nil
 		}
-		changed := s.state.take(answer, err)
+		changed := s.state.take(ctx, answer, err)
+		if ctx.Err() != nil {
+			s.state.last = nil // so that the next run parses it
+			return nil
+		}
 		if s.state.known && (changed || !delivered) {
 			sink.Set(s.state.pods)
 			delivered = true

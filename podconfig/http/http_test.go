@@ -9,11 +9,14 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/go-logr/logr/funcr"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kubeletkit/kubeletkit/podconfig"
 	"github.com/kubeletkit/kubeletkit/podconfig/fake"
@@ -422,5 +425,43 @@ func TestRejectedPodsAreRecorded(t *testing.T) {
 		assert.EqualValues(t, "http", r.Source)
 		assert.Equal(t, "A-node", r.Pod.Name)
 		assert.Contains(t, r.Message, "metadata.name: Invalid value")
+	})
+}
+
+// staticUIDs is a sink that decides UIDs.
+type staticUIDs struct {
+	podconfig.Sink
+	asked *[]podconfig.StaticPod
+}
+
+func (s staticUIDs) StaticUID(ctx context.Context, pod podconfig.StaticPod) types.UID {
+	*s.asked = append(*s.asked, pod)
+	return "decided"
+}
+
+// The sink decides the UIDs, with the time of the last change if the server tells it.
+func TestStaticUID(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		s := &server{}
+		source, err := podhttp.New(testURL, podhttp.Options{Transport: s})
+		require.NoError(t, err)
+		var asked []podconfig.StaticPod
+		var pods []*v1.Pod
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		s.serves(manifestOf("a", "1"), "Last-Modified", "Sat, 01 Jan 2000 00:00:00 GMT")
+		go func() { done <- source.Run(ctx, staticUIDs{sink(func(set []*v1.Pod) { pods = set }), &asked}) }()
+		synctest.Wait()
+		require.Len(t, pods, 1)
+		assert.EqualValues(t, "decided", pods[0].UID)
+		s.serves(manifestOf("a", "2"))
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		cancel()
+		require.NoError(t, <-done)
+		require.Len(t, asked, 2)
+		assert.Equal(t, time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC), asked[0].Modified.UTC())
+		assert.Zero(t, asked[1].Modified)
+		assert.NotEqual(t, asked[0].Manifest, asked[1].Manifest)
 	})
 }

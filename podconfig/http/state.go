@@ -1,6 +1,7 @@
 package http
 
 import (
+	"context"
 	"crypto/sha256"
 	"errors"
 	"fmt"
@@ -8,6 +9,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kubeletkit/kubeletkit/internal/flow"
 	"github.com/kubeletkit/kubeletkit/internal/text"
@@ -48,11 +50,13 @@ type answer struct {
 	// modified, are only valid for it.
 	url            string
 	etag, modified string
+	// changed is the time of the header Last-Modified; zero if there is none.
+	changed time.Time
 }
 
 // take updates the state with an answer, or with the error of a request without one. It
 // returns whether the pods have changed.
-func (s *state) take(a *answer, err error) (changed bool) {
+func (s *state) take(ctx context.Context, a *answer, err error) (changed bool) {
 	if err != nil {
 		s.unanswered++
 		s.report(short(err))
@@ -60,7 +64,7 @@ func (s *state) take(a *answer, err error) (changed bool) {
 	}
 	s.unanswered = 0
 	if !a.unchanged {
-		changed = s.parse(a.body)
+		changed = s.parse(ctx, a)
 		s.last = &answer{url: a.url, etag: a.etag, modified: a.modified}
 	}
 	s.report(s.err)
@@ -79,14 +83,17 @@ func short(err error) error {
 	return err
 }
 
-// parse replaces the pods by those of the body, if it has changed and is valid.
-func (s *state) parse(body []byte) (changed bool) {
-	sum := sha256.Sum256(body)
+// parse replaces the pods by those of the answer's body, if it has changed and is valid.
+func (s *state) parse(ctx context.Context, a *answer) (changed bool) {
+	sum := sha256.Sum256(a.body)
 	if s.last != nil && sum == s.sum {
 		return false
 	}
 	s.sum = sum
 	opts := manifest.Options{
+		UID: func(pod *v1.Pod, hash string) types.UID {
+			return s.sink.StaticUID(ctx, podconfig.StaticPod{Pod: pod, Manifest: hash, Modified: a.changed})
+		},
 		NodeName: s.node, Source: manifest.SourceHTTP, Origin: s.url.String(),
 		Allow: s.opts.Allow,
 	}
@@ -95,7 +102,10 @@ func (s *state) parse(body []byte) (changed bool) {
 			s.opts.Logger.Info("Manifest has unknown or duplicated fields", "url", s.url.Redacted(), "problem", err.Error())
 		}
 	}
-	pods, err := manifest.Load(body, opts)
+	pods, err := manifest.Load(a.body, opts)
+	if ctx.Err() != nil {
+		return false // the UIDs mean nothing
+	}
 	if s.err = err; err != nil {
 		s.err = fmt.Errorf("GET %s: %w", s.url.Redacted(), err)
 		return false

@@ -4,10 +4,13 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/kubeletkit/kubeletkit/podconfig/manifest"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/kubeletkit/kubeletkit/podconfig/manifest"
+	"github.com/kubeletkit/kubeletkit/podspec"
 )
 
 // minimal is a valid manifest that the cases vary.
@@ -202,6 +205,36 @@ func TestUIDFollowsContent(t *testing.T) {
 	assert.NotEqual(t, base, uid(minimal, func(o *manifest.Options) { o.Origin = "/other" }), "file")
 	assert.NotEqual(t, base, uid(minimal, func(o *manifest.Options) { o.Source = manifest.SourceHTTP }), "kind")
 	assert.Equal(t, "given", uid(strings.Replace(minimal, "name: web", "name: web\n  uid: given", 1), nil), "given")
+}
+
+// Options.UID decides the UID of a pod whose manifest has none. The hash that it receives must never change: records on
+// disk have it.
+func TestUIDIsDecided(t *testing.T) {
+	t.Parallel()
+	asked := map[string]string{}
+	load := func(in, origin string) (uid, annotation string) {
+		opts := loadOptions()
+		opts.Origin = origin
+		opts.UID = func(pod *v1.Pod, manifest string) types.UID {
+			asked[manifest] = string(pod.UID)
+			assert.Equal(t, v1.RestartPolicyAlways, pod.Spec.RestartPolicy, "it is complete")
+			return "decided"
+		}
+		pods, err := manifest.Load([]byte(in), opts)
+		require.NoError(t, err)
+		return string(pods[0].UID), pods[0].Annotations[podspec.AnnotationConfigHash]
+	}
+	uid, annotation := load(minimal, loadOptions().Origin)
+	assert.Equal(t, []string{"decided", "decided"}, []string{uid, annotation})
+	assert.Equal(t, map[string]string{"885303e3c27e1c58c997adbe481a834287e0d65ece63459777cb76c1d2d7c8b6": "e4e889631d17bd1fec3ec540527f439c"}, asked)
+	load("# comment\n"+minimal, loadOptions().Origin)
+	assert.Len(t, asked, 1)
+	load(minimal, "/other")
+	load(strings.Replace(minimal, "busybox", "busybox:2", 1), "/other")
+	assert.Len(t, asked, 3)
+	uid, annotation = load(strings.Replace(minimal, "name: web", "name: web\n  uid: given", 1), "/given")
+	assert.Equal(t, []string{"given", "given"}, []string{uid, annotation})
+	assert.Len(t, asked, 3)
 }
 
 func FuzzDecodeManifest(f *testing.F) {

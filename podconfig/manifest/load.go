@@ -1,6 +1,8 @@
 package manifest
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 
@@ -9,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/kubeletkit/kubeletkit/podconfig/objects"
+	"github.com/kubeletkit/kubeletkit/podspec"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
@@ -45,6 +48,7 @@ func LoadAll(data []byte, opts Options) (pods []*v1.Pod, found []metav1.Object, 
 }
 
 func (m *Item) loadPod(opts Options) error {
+	derived := m.Pod.UID == ""
 	if err := normalize(m.Pod, m.content, opts); err != nil {
 		if e := (*field.Error)(nil); errors.As(err, &e) && m.path != nil {
 			e.Field = m.path.String() + "." + e.Field
@@ -54,7 +58,21 @@ func (m *Item) loadPod(opts Options) error {
 	if errs := validate(m.Pod, m.path, opts); len(errs) > 0 {
 		return &InvalidError{Pod: runtime.RefOf(m.Pod), Errs: errs}
 	}
+	if derived && opts.UID != nil {
+		m.Pod.UID = opts.UID(m.Pod, m.hash(opts))
+		m.Pod.Annotations[podspec.AnnotationConfigHash] = string(m.Pod.UID)
+	}
 	return nil
+}
+
+// hash identifies what UIDs are derived from. It must never change: records on disk have it.
+func (m *Item) hash(opts Options) string {
+	h := sha256.New()
+	for _, part := range []string{opts.Source, opts.NodeName, opts.Origin} {
+		_, _ = fmt.Fprintf(h, "%q\n", part)
+	}
+	_, _ = h.Write(m.content)
+	return hex.EncodeToString(h.Sum(nil))
 }
 
 func (m *Item) loadObject() error {

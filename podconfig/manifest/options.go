@@ -1,5 +1,10 @@
 package manifest
 
+import (
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
 // Values of [Options.Source].
 const (
 	SourceFile = "file"
@@ -21,6 +26,12 @@ type Options struct {
 	// Origin is the path of the file or the URL, or anything else that distinguishes two
 	// manifests with the same content. Normalize derives UIDs from it.
 	Origin string
+
+	// UID, if not nil, decides the UID of each pod without metadata.uid, such as
+	// podconfig.Sink.StaticUID. Load calls it with the pod, which is complete and valid and has
+	// the derived UID, and with a hash of its content, the node and the origin, which does not depend
+	// on the version of this package. It must not change the pod, and not return an empty UID.
+	UID func(pod *v1.Pod, manifest string) types.UID
 
 	// Kinds are the kinds that Decode accepts, alone and in lists: [PodKind],
 	// objects.SecretKind, objects.ConfigMapKind. Any other kind is an error.
