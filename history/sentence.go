@@ -187,7 +187,7 @@ func cause(r *runtime.Record) string {
 	case plan.ReasonFinished:
 		return "its containers have finished"
 	case "CrashLoopBackOff":
-		return with("it keeps ending, last", " with ", r.Message)
+		return with("it keeps ending", ", last with ", r.Message)
 	case "ImagePullBackOff":
 		return "its image could not be pulled"
 	case "PostStartHookError":

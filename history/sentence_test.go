@@ -40,9 +40,11 @@ func TestSentence(t *testing.T) {
 		"Container a is to be stopped within 30s: its resources have changed, which requires a restart": {
 			Stage: decided, Kind: runtime.KindStopContainer, Container: "a", Reason: plan.ReasonResize, Duration: 30 * time.Second,
 		},
-		"A pod is rejected, from source file: no image": {Stage: decided, Kind: runtime.KindReject, Source: "file", Message: "no image"},
-		"Removing the cgroup of the pod failed: busy":   {Stage: done, Kind: runtime.KindRemoveCgroup, Error: "busy"},
-		"Calibrated a: Drift: 3 mm: late":               {Stage: done, Kind: "Calibrated", Container: "a", Reason: "Drift", Message: "3 mm", Error: "late"},
+		"Container a waits 40s before the next attempt: it keeps ending":                   {Stage: decided, Kind: runtime.KindBackOff, Container: "a", Duration: 40 * time.Second, Reason: "CrashLoopBackOff"},
+		"Container a waits 40s before the next attempt: it keeps ending, last with code 7": {Stage: decided, Kind: runtime.KindBackOff, Container: "a", Duration: 40 * time.Second, Reason: "CrashLoopBackOff", Message: "code 7"},
+		"A pod is rejected, from source file: no image":                                    {Stage: decided, Kind: runtime.KindReject, Source: "file", Message: "no image"},
+		"Removing the cgroup of the pod failed: busy":                                      {Stage: done, Kind: runtime.KindRemoveCgroup, Error: "busy"},
+		"Calibrated a: Drift: 3 mm: late":                                                  {Stage: done, Kind: "Calibrated", Container: "a", Reason: "Drift", Message: "3 mm", Error: "late"},
 	} {
 		assert.Equal(t, want, Sentence(r))
 	}

@@ -23,6 +23,7 @@ func TestExitCode(t *testing.T) {
 		{errors.New("broken\x1b"), false, 1, "minikubelet: broken\\x1b\n"},
 		{fmt.Errorf("flags: %w", &config.UsageError{Err: errors.New("no such flag")}), false, 2, "minikubelet: flags: no such flag\n"},
 		{client.ExitCode(42), false, 42, ""},
+		{&client.Failure{Code: 125, Err: errors.New("no such pod")}, false, 125, "minikubelet: no such pod\n"},
 		{nil, true, 130, ""},
 		{errors.New("interrupted"), true, 130, "minikubelet: interrupted\n"},
 	} {

@@ -34,7 +34,8 @@ import (
 func main() {
 	process.Init() // the embedded runtime executes this program again for each container
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	context.AfterFunc(ctx, stop) // a second signal ends the process at once
+	context.AfterFunc(ctx, stop)   // a second signal ends the process at once
+	klog.SetLogger(logr.Discard()) // commands return what libraries log; an agent has a log
 	isAgent := false
 	err := client.Run(ctx, os.Args[1:], client.Env{
 		In: os.Stdin, Out: os.Stdout, Err: os.Stderr,
@@ -60,12 +61,14 @@ func exitCode(err error, interrupted bool, errOut io.Writer) int {
 	if err != nil {
 		fmt.Fprintln(errOut, "minikubelet:", terminal.EscapeLines(err.Error()))
 	}
-	usage := (*config.UsageError)(nil)
+	usage, failure := (*config.UsageError)(nil), (*client.Failure)(nil)
 	switch {
 	case interrupted:
 		return int(client.Interrupted)
 	case errors.As(err, &usage):
 		return 2
+	case errors.As(err, &failure):
+		return failure.Code
 	case err != nil:
 		return 1
 	default:

@@ -5,6 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
+	"os"
 	"slices"
 	"time"
 
@@ -33,6 +35,10 @@ type node struct {
 	recent *recent.Pods
 	// LogChecker is that of the display.
 	server.LogChecker
+	// broken has the manifests that cannot be used.
+	broken *problems
+	// manifests is the path of the manifests, "" if there is none.
+	manifests string
 	// joins is nil if the agent is in no cluster.
 	joins *member
 }
@@ -50,6 +56,27 @@ func (n node) Events(uid types.UID) []runtime.Event { return n.recent.Events(uid
 
 // History implements [control.Node].
 func (n node) History() history.Store { return n.Parts().History }
+
+// Problems implements [control.Node]. It names the path of the manifests if that does not exist.
+func (n node) Problems() []control.Problem {
+	all := n.broken.list()
+	if missing(n.manifests) {
+		all = slices.Insert(all, 0, control.Problem{Path: n.manifests, Error: errNoManifests.Error()})
+	}
+	return all
+}
+
+// errNoManifests means that the path of the manifests is misspelt, or will be mounted later.
+var errNoManifests = errors.New("the path of the manifests (--pod-manifest-path, staticPodPath) does not exist")
+
+// missing reports whether there is nothing at the path.
+func missing(path string) bool {
+	if path == "" {
+		return false
+	}
+	_, err := os.Stat(path)
+	return errors.Is(err, fs.ErrNotExist)
+}
 
 // NodeName implements [control.Node].
 func (n node) NodeName() string { return n.Parts().Host.NodeName }

@@ -2,13 +2,17 @@ package main
 
 import (
 	"context"
+	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/runtime/fake"
 )
 
@@ -35,7 +39,10 @@ func TestAnAgentWithoutPodsRefusesToStopThoseThatRun(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- start(ctx, "--allow-no-pods") }()
-	require.Eventually(t, func() bool { return len(b.rt.Running(fake.Target{})) == 0 }, time.Minute, 10*time.Millisecond)
+	require.Eventually(t, func() bool {
+		pods, err := b.rt.ListPods(t.Context())
+		return err == nil && !slices.ContainsFunc(pods, (*runtime.Pod).Running)
+	}, time.Minute, 10*time.Millisecond)
 	cancel()
 	require.NoError(t, <-ended)
 
@@ -49,4 +56,21 @@ func TestAnAgentWithoutPodsRefusesToStopThoseThatRun(t *testing.T) {
 	// Nothing is known of what runs.
 	b.endpoint = "unix://" + b.root + "/other.sock"
 	require.ErrorContains(t, start(t.Context()), "--allow-no-pods")
+}
+
+// A manifest that cannot be used has no pod that could be listed. It is listed itself, and so is a
+// path that does not exist.
+func TestBrokenManifestsAreListed(t *testing.T) {
+	b := newBench(t)
+	b.put("web", "i")
+	write(t, filepath.Join(b.manifests, "broken.yaml"), "kind: [")
+	b.start()
+	b.await("web-n 1/1 Running", "pods")
+	b.await("Manifests that cannot be used: "+filepath.Join(b.manifests, "broken.yaml")+": yaml:", "pods")
+	require.NoError(t, os.Remove(filepath.Join(b.manifests, "broken.yaml")))
+	require.Eventually(t, func() bool { return !strings.Contains(b.command("pods"), "cannot be used") }, time.Minute, 20*time.Millisecond)
+	b.stop()
+	b.manifests = filepath.Join(b.root, "manifest")
+	b.start()
+	b.await("Manifests that cannot be used: "+b.manifests+": the path of the manifests (--pod-manifest-path, staticPodPath) does not exist", "pods")
 }

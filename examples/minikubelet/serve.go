@@ -6,12 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
 	"net"
 	"path/filepath"
-	"slices"
 	"strconv"
-	"sync"
 	"syscall"
 
 	"github.com/go-logr/logr"
@@ -83,6 +80,9 @@ func serve(ctx context.Context, s *config.Settings, log logr.Logger, display *te
 		}
 		warn(log, noSources+": no pods will run, and those that run are stopped")
 	}
+	if missing(s.StaticPodPath) {
+		warn(log, errNoManifests.Error()+": "+s.StaticPodPath)
+	}
 	if s.RunOnce {
 		return left, runOnce(ctx, s, agent, &broken)
 	}
@@ -90,7 +90,7 @@ func serve(ctx context.Context, s *config.Settings, log logr.Logger, display *te
 	if err != nil {
 		return left, err
 	}
-	n := node{Agent: agent, recent: pods, LogChecker: display, joins: joins}
+	n := node{Agent: agent, recent: pods, LogChecker: display, broken: &broken, manifests: s.StaticPodPath, joins: joins}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	g, ctx := errgroup.WithContext(ctx)
@@ -164,37 +164,6 @@ func runOnce(ctx context.Context, s *config.Settings, agent *kubeletkit.Agent, b
 	report, err := agent.RunOnce(ctx)
 	fmt.Print(terminal.EscapeLines(fmt.Sprint(report)))
 	return errors.Join(err, broken.err())
-}
-
-// problems are the current problems of manifests, by path. The zero value has none.
-type problems struct {
-	mu     sync.Mutex
-	byPath map[string]error
-}
-
-// note sets the problem of a manifest; nil means that it has none any more.
-func (p *problems) note(path string, err error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if err == nil {
-		delete(p.byPath, path)
-		return
-	}
-	if p.byPath == nil {
-		p.byPath = map[string]error{}
-	}
-	p.byPath[path] = err
-}
-
-// err returns all problems, each with its path, and nil if there is none.
-func (p *problems) err() error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	var errs []error
-	for _, path := range slices.Sorted(maps.Keys(p.byPath)) {
-		errs = append(errs, fmt.Errorf("manifest %s: %w", path, p.byPath[path]))
-	}
-	return errors.Join(errs...)
 }
 
 // What a port serves.

@@ -188,6 +188,17 @@ func (e ExitCode) Error() string {
 	return "the command ended with exit code " + strconv.Itoa(int(e))
 }
 
+// Failure is an error with an exit code of its own.
+type Failure struct {
+	Code int
+	Err  error
+}
+
+func (f *Failure) Error() string { return f.Err.Error() }
+
+// Unwrap returns the cause.
+func (f *Failure) Unwrap() error { return f.Err }
+
 // call is one call of a command.
 type call struct {
 	Env

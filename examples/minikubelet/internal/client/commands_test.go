@@ -43,6 +43,7 @@ type node struct {
 }
 
 func (n *node) Healthy() error                       { return nil }
+func (*node) Problems() []control.Problem            { return nil }
 func (n *node) NodeName() string                     { return "n1" }
 func (n *node) Gone() []recent.Gone                  { return n.gone }
 func (n *node) Events(uid types.UID) []runtime.Event { return n.events[uid] }
@@ -93,6 +94,10 @@ func TestCommands(t *testing.T) {
 		switch cmd[0] {
 		case "fail":
 			return runtime.ExecResult{Output: []byte("failed\n"), ExitCode: 3}, nil
+		case "absent": // the words of runc, by containerd
+			return runtime.ExecResult{}, errors.New(`OCI runtime exec failed: exec failed: unable to start container process: exec: "absent": executable file not found in $PATH: unknown`)
+		case "denied":
+			return runtime.ExecResult{}, errors.New(`OCI runtime exec failed: exec failed: unable to start container process: exec: "/etc": permission denied: unknown`)
 		case "none":
 			return runtime.ExecResult{}, errors.New("no such program")
 		}
@@ -146,6 +151,11 @@ func TestCommands(t *testing.T) {
 		{"exec", []string{"exec", "web", "-c", "a", "--", "echo", "-n", "a b"}, "echo|-n|a b", "", ""},
 		{"exec that fails", []string{"exec", "web", "-c", "a", "--", "fail"}, "failed\n", "", "exit code 3"},
 		{"exec of nothing", []string{"exec", "web", "-c", "a", "--", "none"}, "", "", "error from the agent: Internal error occurred: error executing command in container: no such program"},
+		{"logs of all containers", []string{"logs", "web", "--all-containers", "--ignore-errors", "--tail=1"}, "two\n", "ERRORS", ""},
+		{"logs of all containers and of one", []string{"logs", "web", "--all-containers", "-c", "a"}, "", "", "at most one of --container and --all-containers"},
+		{"logs by a qualified name", []string{"logs", "default/web", "-c", "a", "--tail=1"}, "two\n", "", ""},
+		{"exec by a type and a name", []string{"exec", "pod/web", "-c", "a", "--", "echo", "a"}, "echo|a", "", ""},
+		{"describe in another namespace", []string{"describe", "web", "-n", "team-a"}, "", "", `there is no pod "web" in namespace "team-a"; did you mean default/web-n1?`},
 		{"exec without a dash", []string{"exec", "web", "ls"}, "", "", "want the name of one pod, --, and a command"},
 		{"images of an agent without", []string{"images"}, "", "", "error from the agent: this agent does not collect images"},
 		{"images with an argument", []string{"images", "x"}, "", "", `images: unexpected argument "x"`},
@@ -173,12 +183,25 @@ func TestCommands(t *testing.T) {
 			default:
 				assert.Equal(t, tt.out, out.String())
 			}
+			if tt.errOut == "ERRORS" { // of containers that do not run, and no note about a choice
+				assert.NotContains(t, errOut.String(), "is taken out of")
+				return
+			}
 			assert.Equal(t, tt.errOut, errOut.String())
 		})
 	}
 	var code ExitCode
 	require.ErrorAs(t, runCommand(t.Context(), []string{"exec", "--root-dir", root, "web", "--", "fail"}, &strings.Builder{}, &strings.Builder{}), &code)
 	assert.Equal(t, ExitCode(3), code)
+	for want, args := range map[int][]string{
+		125: {"exec", "--root-dir", root, "nosuch", "--", "ls"},
+		126: {"exec", "--root-dir", root, "web", "--", "denied"},
+		127: {"exec", "--root-dir", root, "web", "--", "absent"},
+	} {
+		var failure *Failure
+		require.ErrorAs(t, runCommand(t.Context(), args, &strings.Builder{}, &strings.Builder{}), &failure, args)
+		assert.Equal(t, want, failure.Code, args)
+	}
 
 	// Events, also of a pod that is gone: the latest of the name, or that of the UID.
 	for name, want := range map[string]string{"web": "Started", "u1": "Started", "db": "Killing", "before": "Failed"} {

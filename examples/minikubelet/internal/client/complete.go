@@ -14,7 +14,7 @@ import (
 	"github.com/kubeletkit/kubeletkit/podspec"
 )
 
-// completeWithin is how long the agent may take to answer: a shell waits.
+// completeWithin is how long the agent may take to answer what is not waited for longer: a shell waits.
 const completeWithin = 2 * time.Second
 
 // complete has the shell complete the arguments and flags of the command from the pods of the

@@ -99,7 +99,9 @@ func (c *call) cp(ctx context.Context) error {
 		err = c.copyTo(ctx, pod, container, from.path, to.path)
 	}
 	if code := ExitCode(0); errors.As(err, &code) && code != Interrupted {
-		err = fmt.Errorf("tar in container %q ended with exit code %d; the image needs the program tar", container, int(code))
+		err = fmt.Errorf("tar in container %q ended with exit code %d", container, int(code))
+	} else if err != nil && execCode(err.Error()) == 127 {
+		err = fmt.Errorf("%w; the container needs the program tar", err)
 	}
 	return err
 }

@@ -34,7 +34,7 @@ func (c *call) portForward(ctx context.Context) error {
 	if len(c.args) < 2 {
 		return c.misused("want the name of one pod and its ports")
 	}
-	pod, _, err := c.target(ctx, c.args[0], false)
+	pod, err := c.podWithLogs(ctx, c.args[0], false)
 	if err != nil {
 		return err
 	}

@@ -151,8 +151,12 @@ func planTable(p gc.ImagePreview) string {
 	var text string
 	in := &p.Input
 	if in.Fs.CapacityBytes > 0 {
-		text = fmt.Sprintf("The file system of images, %s, is used to %d%% of %s; the thresholds are %d%% and %d%%.\n", terminal.Escape(in.Fs.Mountpoint),
-			in.UsagePercent(), bytes(in.Fs.CapacityBytes), in.Policy.HighThresholdPercent, in.Policy.LowThresholdPercent)
+		thresholds := fmt.Sprintf("the thresholds are %d%% and %d%%", in.Policy.HighThresholdPercent, in.Policy.LowThresholdPercent)
+		if in.Policy.HighThresholdPercent >= 100 {
+			thresholds = "images are not removed for space"
+		}
+		text = fmt.Sprintf("The file system of images, %s, is used to %d%% of %s; %s.\n", terminal.Escape(in.Fs.Mountpoint),
+			in.UsagePercent(), bytes(in.Fs.CapacityBytes), thresholds)
 	}
 	if len(p.Plan.Remove) == 0 {
 		return text + "No image would be removed.\n"

@@ -71,6 +71,11 @@ func TestImages(t *testing.T) {
 	require.NoError(t, err)
 	assert.Contains(t, out, "No image would be removed.\n")
 
+	n.images.Input.Policy.HighThresholdPercent = 100
+	out, err = run("gc", "--dry-run")
+	require.NoError(t, err)
+	assert.Contains(t, out, "is used to 90% of 10.0 GiB; images are not removed for space.\n")
+
 	out, err = run("gc")
 	require.NoError(t, err)
 	assert.Contains(t, out, "No image was removed")

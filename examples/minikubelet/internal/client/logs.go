@@ -181,12 +181,13 @@ func (c *call) chosenLogs(ctx context.Context) ([]containerLog, error) {
 	case len(c.args) == 1 && !l.allContainers:
 		pod, container, err := c.target(ctx, c.args[0], true)
 		return []containerLog{{pod, container}}, err
-	case len(c.args) == 1:
-		pod, _, err := c.target(ctx, c.args[0], true)
+	case len(c.args) == 1 && c.container == "":
+		pod, err := c.podWithLogs(ctx, c.args[0], true)
 		if err != nil {
 			return nil, err
 		}
 		pods = append(pods, pod)
+	case len(c.args) == 1: // --all-containers and --container, see below
 	default:
 		return nil, c.misused("want the name of one pod")
 	}

@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/duration"
 
+	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/control"
 	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/recent"
 	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/terminal"
 	"github.com/kubeletkit/kubeletkit/history"
@@ -77,7 +78,29 @@ func (c *call) pods(ctx context.Context) error {
 	if len(list.Items) == 0 && !c.output.structured() {
 		fmt.Fprintln(c.Err, "No pods found.")
 	}
-	return p.end(list)
+	if err := p.end(list); err != nil || c.output.structured() || c.output == asName {
+		return err
+	}
+	c.problems(ctx)
+	return nil
+}
+
+// problems prints the manifests that cannot be used, of which no pod can be listed.
+func (c *call) problems(ctx context.Context) {
+	const most = 5
+	ctx, cancel := context.WithTimeout(ctx, completeWithin) // the disk may be slow
+	defer cancel()
+	all, err := get[[]control.Problem](ctx, c.client, control.ProblemsPath, "manifests that cannot be used")
+	if err != nil || len(all) == 0 { // the agent may be older
+		return
+	}
+	fmt.Fprintln(c.Err, "\nManifests that cannot be used:")
+	for _, problem := range all[:min(most, len(all))] {
+		fmt.Fprintf(c.Err, "  %s: %s\n", terminal.Escape(problem.Path), terminal.Escape(strings.Join(strings.Fields(problem.Error), " ")))
+	}
+	if more := len(all) - most; more > 0 {
+		fmt.Fprintf(c.Err, "  and %d more\n", more)
+	}
 }
 
 // sourceAnnotation is kubelet's annotation with the source of a pod: file, http or api.
@@ -254,26 +277,32 @@ func (c *call) pod(ctx context.Context, name string) (pod *v1.Pod, gone *recent.
 // target finds the pod and the container that are meant. With logs it may be a pod that is
 // gone and still has logs.
 func (c *call) target(ctx context.Context, name string, logs bool) (*v1.Pod, string, error) {
-	pod, gone, err := c.pod(ctx, name)
+	pod, err := c.podWithLogs(ctx, name, logs)
 	if err != nil {
 		return nil, "", err
-	}
-	switch {
-	case gone != nil && gone.Logs && logs:
-		pod = gone.Pod
-	case gone != nil:
-		removed := "containers and logs"
-		if gone.Logs {
-			removed = "containers"
-		}
-		return nil, "", fmt.Errorf("pod %s/%s ended %s ago, and its %s were removed; minikubelet describe still shows its last state and events",
-			gone.Pod.Namespace, gone.Pod.Name, duration.HumanDuration(c.client.now().Sub(gone.At).Round(time.Second)), removed)
 	}
 	container, note, err := chooseContainer(pod, c.container)
 	if err == nil && note != "" {
 		fmt.Fprintln(c.Err, terminal.Escape(note))
 	}
 	return pod, container, err
+}
+
+// podWithLogs finds the pod that is meant; with logs it may be one that is gone and still has logs.
+func (c *call) podWithLogs(ctx context.Context, name string, logs bool) (*v1.Pod, error) {
+	pod, gone, err := c.pod(ctx, name)
+	switch {
+	case err != nil || gone == nil:
+		return pod, err
+	case gone.Logs && logs:
+		return gone.Pod, nil
+	}
+	removed := "containers and logs"
+	if gone.Logs {
+		removed = "containers"
+	}
+	return nil, fmt.Errorf("pod %s/%s ended %s ago, and its %s were removed; minikubelet describe still shows its last state and events",
+		gone.Pod.Namespace, gone.Pod.Name, duration.HumanDuration(c.client.now().Sub(gone.At).Round(time.Second)), removed)
 }
 
 func pathOf(api string, pod *v1.Pod, container string) string {

@@ -116,18 +116,27 @@ func TestScreensOfLists(t *testing.T) {
 		"/pods": v1.PodList{Items: []v1.Pod{*dns, *web}}, "/stats/summary": summary, control.HistoryPath + "u1": past,
 		control.ImagesPath: gc.ImagePreview{Input: gc.ImageInput{Images: []gc.Image{pause, app}, Now: podtest.Noon}},
 	})
+	var broken []control.Problem
+	for _, name := range []string{"a", "b", "c", "d", "e", "f", "g"} {
+		broken = append(broken, control.Problem{Path: "/m/" + name + ".yaml", Error: "yaml: line 1:\n did not find expected node content\x1b"})
+	}
+	bad := answering(t, map[string]any{"/pods": v1.PodList{Items: []v1.Pod{*web}}, control.ProblemsPath: broken})
 	none := answering(t, map[string]any{"/pods": v1.PodList{}, "/stats/summary": statsv1alpha1.Summary{}, control.ImagesPath: gc.ImagePreview{}})
 	for name, commands := range map[string][]string{
 		"pods":    {"pods", "ps -o wide", "get pods -A -o name", "pods -n kube-system", "pods -n kube-system -o json", "pods -n kube-system -o yaml", "pods -o xml", "pods -n x -A"},
 		"images":  {"images", "images -o wide", "get images -o name", "images -o json", "images -o yaml"},
 		"top":     {"top", "top -o wide", "top --containers", "top -o name", "top -o json", "top -o yaml", "top node", "top node -o wide", "top node -o name", "top node -o json"},
 		"history": {"history u1", "history u1 -o wide", "history u1 -o json", "history u1 -o yaml", "history u1 -o name", "history -f u1 -o yaml"},
+		"broken":  {"pods", "pods -o name"},
 		"none":    {"pods", "pods -o name", "pods -o json", "top", "top -o yaml", "images", "images -o json"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := root
-			if name == "none" {
+			switch name {
+			case "none":
 				dir = none
+			case "broken":
+				dir = bad
 			}
 			screen(t, name, dir, commands...)
 		})

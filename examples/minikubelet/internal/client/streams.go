@@ -8,6 +8,8 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -177,7 +179,7 @@ func (c *call) streamsOf(tty bool) streams {
 func execCommand(e Env) *cobra.Command {
 	return e.command(&cobra.Command{
 		Use: "exec POD -- COMMAND [ARG...]", Short: "run a command in a container", GroupID: groupContainers,
-		Long: "The exit code is that of the command.",
+		Long: "The exit code is that of the command; 127 if there is no such program in the container, 126 if it cannot be executed, 125 after other errors.",
 		Example: `  minikubelet exec web -- ls /data
   minikubelet exec -it web -- sh`,
 	}, (*call).exec, (*call).namespaceFlag, (*call).containerFlag, (*call).streamFlags)
@@ -204,10 +206,32 @@ func (c *call) exec(ctx context.Context) error {
 		return c.misused("want the name of one pod, --, and a command")
 	}
 	pod, container, err := c.target(ctx, c.args[0], false)
-	if err != nil {
+	if err == nil {
+		err = c.client.stream(ctx, pathOf("exec", pod, container), url.Values{"command": c.args[1:]}, c.streamsOf(c.tty))
+	}
+	if code := ExitCode(0); err == nil || errors.As(err, &code) {
 		return err
 	}
-	return c.client.stream(ctx, pathOf("exec", pod, container), url.Values{"command": c.args[1:]}, c.streamsOf(c.tty))
+	return &Failure{execCode(err.Error()), err}
+}
+
+// execCode returns the exit code if a command could not be executed. As with podman it is 127 if there
+// is no such program, 126 if it cannot be executed, and 125 for all else, so that 1 is the code of
+// the command. Runtimes report the cause only as text.
+func execCode(text string) int {
+	has := func(parts ...string) bool {
+		return slices.ContainsFunc(parts, func(part string) bool { return strings.Contains(text, part) })
+	}
+	switch {
+	case !has("error executing command in container"): // the agent's words for what the runtime has answered
+		return 125
+	case has("executable file not found", "no such file or directory", "is not on this host"):
+		return 127
+	case has("permission denied", "exec format error", "is a directory"):
+		return 126
+	default:
+		return 125
+	}
 }
 
 // attach connects to the main process of a container.

@@ -208,6 +208,7 @@ func TestCopy(t *testing.T) {
 	}
 	_, err = cp("web:/does/not/exist", filepath.Join(here, "x"))
 	require.ErrorContains(t, err, "tar in container \"a\" ended with exit code")
+	assert.NotContains(t, err.Error(), "needs the program tar", "it is there")
 	_, err = cp(filepath.Join(here, "nothing"), "web:/tmp/x")
 	require.ErrorIs(t, err, os.ErrNotExist)
 }

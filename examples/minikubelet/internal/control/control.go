@@ -38,6 +38,8 @@ const (
 	// Followed by a UID it answers with the history of that pod, a sequence
 	// of [history.Entry] values in JSON; with the query follow=true also what comes later.
 	HistoryPath = "/history/"
+	// ProblemsPath answers GET with the manifests that cannot be used, a JSON list of [Problem].
+	ProblemsPath = "/problems"
 	// StopPath answers POST with a sequence of [Progress] values in JSON while all pods
 	// are ended. After the last one the agent exits.
 	StopPath = "/stop"
@@ -51,6 +53,13 @@ type Progress struct {
 	Done bool `json:"done,omitempty"`
 	// Error is set if the agent has given up.
 	Error string `json:"error,omitempty"`
+}
+
+// Problem is a manifest that cannot be used.
+type Problem struct {
+	// Path is that of the file, or the URL.
+	Path  string `json:"path"`
+	Error string `json:"error"`
 }
 
 // Histories are the pods that have a history.
@@ -79,6 +88,8 @@ type Node interface {
 	Gone() []recent.Gone
 	// Events returns the latest events of the pod, the oldest first.
 	Events(uid types.UID) []runtime.Event
+	// Problems returns the manifests that cannot be used, sorted by path.
+	Problems() []Problem
 	// History returns the histories of the pods.
 	History() history.Store
 	// NodeName returns the name of the node.
@@ -104,6 +115,7 @@ func Handler(node Node, stop *Stop, opts server.Options) http.Handler {
 		}
 	}
 	mux.HandleFunc("GET "+GonePath, func(w http.ResponseWriter, _ *http.Request) { answer(w, node.Gone()) })
+	mux.HandleFunc("GET "+ProblemsPath, func(w http.ResponseWriter, _ *http.Request) { answer(w, node.Problems()) })
 	mux.HandleFunc("GET "+EventsPath+"{uid}", func(w http.ResponseWriter, req *http.Request) {
 		answer(w, node.Events(types.UID(req.PathValue("uid"))))
 	})

@@ -31,6 +31,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 type node struct{}
 
 func (node) Healthy() error                                         { return nil }
+func (node) Problems() []control.Problem                            { return []control.Problem{{Path: "/m", Error: "bad"}} }
 func (node) NodeName() string                                       { return "n1" }
 func (node) Pods() []*v1.Pod                                        { return nil }
 func (node) RuntimeStatus(types.UID) (*runtime.PodStatus, bool)     { return nil, false }
