@@ -22,6 +22,7 @@ import (
 	"syscall"
 
 	"github.com/go-logr/logr"
+	"github.com/spf13/cobra"
 	"k8s.io/klog/v2"
 
 	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/client"
@@ -46,6 +47,7 @@ func main() {
 		StopPods: func(ctx context.Context, rootDir, endpoint string) error {
 			return stopPods(ctx, rootDir, endpoint, os.Stdout)
 		},
+		More: []*cobra.Command{checkCommand(os.Stdout)},
 	})
 	interrupted := !isAgent && ctx.Err() != nil // an agent is stopped by a signal
 	stop()

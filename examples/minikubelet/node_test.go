@@ -62,14 +62,20 @@ func newBenchOn(t *testing.T, opts fake.Options) *bench {
 	return b
 }
 
-// start starts the agent, with further flags.
-func (b *bench) start(args ...string) {
+// args writes the configuration, and returns the flags of the agent.
+func (b *bench) args() []string {
 	b.t.Helper()
 	file := filepath.Join(b.root, "config.yaml")
 	write(b.t, file, fmt.Sprintf("%spodLogsDir: %s/logs\nstaticPodPath: %s\nhealthzPort: 0\nfileCheckFrequency: 20ms\ncgroupRoot: /minikubelet-test\n", header, b.root, b.manifests))
+	return []string{"--config", file, "--root-dir", b.root, "--hostname-override=n", "--show=none", "--log-links-dir", b.root + "/links", "--container-runtime-endpoint", b.endpoint}
+}
+
+// start starts the agent, with further flags.
+func (b *bench) start(args ...string) {
+	b.t.Helper()
+	args = append(b.args(), args...)
 	ctx, cancel := context.WithCancel(b.t.Context())
 	b.cancel, b.ended = cancel, make(chan error, 1)
-	args = append([]string{"--config", file, "--root-dir", b.root, "--hostname-override=n", "--show=none", "--log-links-dir", b.root + "/links", "--container-runtime-endpoint", b.endpoint}, args...)
 	go func() { b.ended <- run(ctx, args, nil) }()
 }
 

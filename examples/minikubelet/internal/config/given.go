@@ -19,7 +19,8 @@ type Given struct {
 	Less string
 }
 
-const noEffect = "is not implemented and has no effect"
+// NoEffect is [Given].Less of a setting that is not implemented.
+const NoEffect = "is not implemented and has no effect"
 
 // givenFields returns the fields of a file that request something, sorted.
 func givenFields(file string, content map[string]any) (out []Given) {
@@ -33,7 +34,7 @@ func givenFields(file string, content map[string]any) (out []Given) {
 			switch {
 			case path == "apiVersion", path == "kind":
 			case slices.Contains(without, path):
-				out = append(out, Given{Name: path, File: file, Less: noEffect})
+				out = append(out, Given{Name: path, File: file, Less: NoEffect})
 			case isMap && !slices.Contains(strings.Fields(implemented), path):
 				add(path+".", below)
 			default:
@@ -50,7 +51,7 @@ func givenFlags(fs *pflag.FlagSet) (out []Given) {
 	fs.Visit(func(f *pflag.Flag) {
 		g := Given{Name: "--" + f.Name}
 		if _, ok := f.Value.(ignored); ok {
-			g.Less = noEffect
+			g.Less = NoEffect
 		}
 		out = append(out, g)
 	})

@@ -1,5 +1,7 @@
 package config
 
+import "strings"
+
 // ignored is the value of a flag that has no effect.
 type ignored struct{}
 
@@ -28,3 +30,6 @@ const (
 		log-json-split-stream log-text-split-stream
 		windows-service`
 )
+
+// IgnoredFlags returns the flags that are accepted and have no effect.
+func IgnoredFlags() []string { return strings.Fields(ignoredFlags + " " + ignoredSwitches) }

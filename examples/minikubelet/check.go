@@ -1,0 +1,294 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/clientcmd"
+	"sigs.k8s.io/yaml"
+
+	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/check"
+	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/client"
+	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/config"
+	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/host"
+	"github.com/kubeletkit/kubeletkit/podconfig"
+	"github.com/kubeletkit/kubeletkit/podspec"
+	"github.com/kubeletkit/kubeletkit/runtime/cri"
+)
+
+// checkTimeout bounds what the check asks of the runtime.
+const checkTimeout = 20 * time.Second
+
+// checkCommand returns the command check. It reads its flags itself, since they are those of the agent.
+func checkCommand(out io.Writer) *cobra.Command {
+	own := func(form *string, files *[]string) *pflag.FlagSet {
+		fs := pflag.NewFlagSet("check", pflag.ContinueOnError)
+		fs.StringVarP(form, "output", "o", "", "form of the output: json or yaml")
+		fs.StringArrayVar(files, "flags-file", nil, "file with flags of a kubelet as systemd reads it, such as "+check.KubeadmFlagFiles()[0])
+		return fs
+	}
+	cmd := &cobra.Command{
+		Use: "check [FLAGS OF A KUBELET]", Short: "show what would change if the agent took the place of a kubelet", GroupID: client.GroupNode,
+		Long: "It reads the configuration, the kubeconfig, the root directory, the manifests and the pods that run, and changes and starts nothing. " +
+			"Without --config it takes the files of kubeadm, if there are any.\n" +
+			"The exit code is 1 if the agent would not start, if a pod would be restarted or stopped or could not start again, or if a setting about security would not hold.",
+		Example: `  minikubelet check                                          # on a node of kubeadm
+  minikubelet check --config kubelet.yaml --kubeconfig kubelet.conf`,
+		DisableFlagParsing: true,
+	}
+	var form string
+	var files []string
+	cmd.Flags().AddFlagSet(own(&form, &files)) // for the help
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		var form string
+		var files, rest []string
+		fs := own(&form, &files)
+		all := config.Flags()
+		all.AddFlagSet(fs)
+		all.Init("check", pflag.ContinueOnError)
+		err := all.ParseAll(args, func(f *pflag.Flag, value string) error {
+			if fs.Lookup(f.Name) != nil {
+				return fs.Set(f.Name, value)
+			}
+			rest = append(rest, "--"+f.Name+"="+value)
+			return nil
+		})
+		switch {
+		case errors.Is(err, pflag.ErrHelp):
+			return cmd.Help()
+		case err == nil && all.NArg() > 0:
+			err = fmt.Errorf("unexpected argument %q", all.Arg(0))
+		case err == nil && !slices.Contains([]string{"", "json", "yaml"}, form):
+			err = fmt.Errorf("--output %q: want json or yaml", form)
+		}
+		if err != nil {
+			return &config.UsageError{Err: fmt.Errorf("check: %w; see minikubelet check --help", err)}
+		}
+		return runCheck(cmd.Context(), "/", rest, files, form, out)
+	}
+	return cmd
+}
+
+// runCheck prints a report, and returns an error if something stands against a start of the agent. The
+// files of kubeadm and of the kubelet are below the directory fsRoot.
+func runCheck(ctx context.Context, fsRoot string, args, flagFiles []string, form string, out io.Writer) error {
+	args, err := kubeletArgs(fsRoot, args, flagFiles)
+	if err != nil {
+		return err
+	}
+	report := inspect(ctx, args)
+	switch form {
+	case "":
+		err = check.Print(out, report)
+	default:
+		var data []byte
+		if data, err = json.MarshalIndent(report, "", "  "); err == nil && form == "yaml" {
+			data, err = yaml.JSONToYAML(data)
+		}
+		if err == nil {
+			_, err = fmt.Fprintln(out, string(bytes.TrimSpace(data)))
+		}
+	}
+	if blocking := len(report.Blocking()); err == nil && blocking > 0 {
+		err = fmt.Errorf("%d findings stand against a start of the agent", blocking)
+	}
+	return err
+}
+
+// kubeletArgs returns the flags of the kubelet: those that were given after those of the files. Without a
+// configuration they are those of kubeadm, if it has written one.
+func kubeletArgs(fsRoot string, args, flagFiles []string) (all []string, err error) {
+	given := slices.ContainsFunc(args, func(arg string) bool {
+		return strings.HasPrefix(arg, "--config=") || strings.HasPrefix(arg, "--config-dir=")
+	})
+	if _, err := os.Stat(filepath.Join(fsRoot, check.KubeadmConfig)); err == nil && !given {
+		for _, arg := range check.KubeadmArgs() {
+			name, path, _ := strings.Cut(arg, "=")
+			all = append(all, name+"="+filepath.Join(fsRoot, path))
+		}
+		for _, path := range check.KubeadmFlagFiles() {
+			data, err := os.ReadFile(filepath.Join(fsRoot, path))
+			if err != nil && !errors.Is(err, fs.ErrNotExist) {
+				return nil, fmt.Errorf("reading the flags of the kubelet: %w", err)
+			}
+			all = append(all, check.FlagsOf(string(data))...)
+		}
+	}
+	for _, path := range flagFiles {
+		data, err := os.ReadFile(path)
+		if err != nil {
+			return nil, fmt.Errorf("reading the flags of the kubelet: %w", err)
+		}
+		all = append(all, check.FlagsOf(string(data))...)
+	}
+	return append(all, args...), nil
+}
+
+// inspect returns the report about an agent with these flags. It changes nothing.
+func inspect(ctx context.Context, args []string) (r check.Report) {
+	s, err := config.Parse(args)
+	r.Findings = check.Settings(s, err)
+	if s == nil {
+		r.NotChecked = append(r.NotChecked, "machine, state and pods: the settings cannot be read")
+		return r
+	}
+	r.Findings = append(r.Findings, check.Machine(host.Decide(s, host.Read()))...)
+	r.Findings = append(r.Findings, checkKubeconfig(s)...)
+	r.Findings = append(r.Findings, check.State(stateFiles(s.RootDir))...)
+	if s.StaticPodURL != "" {
+		r.NotChecked = append(r.NotChecked, "the pods of the URL of manifests: it is not read")
+	}
+	if s.Embedded {
+		r.NotChecked = append(r.NotChecked, "the pods that run: the embedded runtime is not started")
+		return r
+	}
+	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
+	defer cancel()
+	findings, err := checkPods(ctx, s)
+	if err != nil {
+		r.NotChecked = append(r.NotChecked, "the pods that run: "+err.Error())
+	}
+	r.Findings = append(r.Findings, findings...)
+	return r
+}
+
+// checkKubeconfig reads the kubeconfig. The agent needs it, or one with which it can request it.
+func checkKubeconfig(s *config.Settings) []check.Finding {
+	if s.Kubeconfig == "" {
+		return nil
+	}
+	var errs []error
+	for _, path := range []string{s.Kubeconfig, s.BootstrapKubeconfig} {
+		if path == "" {
+			continue
+		}
+		c, err := clientcmd.LoadFromFile(path)
+		if err == nil {
+			_, err = clientcmd.NewDefaultClientConfig(*c, nil).ClientConfig()
+		}
+		if err == nil {
+			return nil
+		}
+		errs = append(errs, err)
+	}
+	return []check.Finding{{
+		Area: check.AreaSettings, Setting: "--kubeconfig", Verdict: check.Refused, Blocks: true,
+		Why: "no kubeconfig can be used: " + errors.Join(errs...).Error(), Do: "give the kubeconfig of the kubelet",
+	}}
+}
+
+// maxStateFile is the number of bytes of a state file that are read. Those that are judged by their
+// content are far smaller.
+const maxStateFile = 4 << 20
+
+// stateFiles returns the files in a root directory that a check judges.
+func stateFiles(root string) (files []check.File) {
+	for _, pattern := range check.StatePaths() {
+		paths, _ := filepath.Glob(filepath.Join(root, pattern)) // the patterns are good
+		for _, path := range paths {
+			rel, err := filepath.Rel(root, path)
+			if err != nil {
+				continue
+			}
+			file := check.File{Path: filepath.ToSlash(rel)}
+			if info, err := os.Stat(path); err == nil && info.Mode().IsRegular() && info.Size() <= maxStateFile {
+				file.Content, _ = os.ReadFile(path) // an empty content is reported as unreadable
+			}
+			files = append(files, file)
+		}
+	}
+	return files
+}
+
+// checkPods compares the manifests with the pods in the container runtime.
+func checkPods(ctx context.Context, s *config.Settings) ([]check.Finding, error) {
+	rt, err := cri.Dial(ctx, s.ContainerRuntimeEndpoint, runtimeOptions(s, nil, logr.Discard()))
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = rt.Close() }()
+	listed, err := rt.ListPods(ctx)
+	if err != nil {
+		return nil, err
+	}
+	static, findings, err := staticPods(ctx, s)
+	if err != nil {
+		return findings, err
+	}
+	var running []check.Pod
+	for _, pod := range listed {
+		if !pod.Running() {
+			continue
+		}
+		status, err := rt.InspectPod(ctx, pod.PodRef)
+		if err != nil {
+			return findings, err
+		}
+		source := ""
+		if len(status.Sandboxes) > 0 {
+			source = status.Sandboxes[0].Annotations[podspec.AnnotationConfigSource]
+		}
+		running = append(running, check.Pod{NamespacedName: types.NamespacedName{Namespace: pod.Namespace, Name: pod.Name}, UID: pod.UID, Source: source})
+	}
+	return append(findings, check.Pods(static, running, s.Kubeconfig != "")...), nil
+}
+
+// staticPods reads the manifests as the agent does, and returns findings about those that it would not run.
+func staticPods(ctx context.Context, s *config.Settings) (static []check.Pod, findings []check.Finding, err error) {
+	if s.StaticPodPath == "" {
+		return nil, nil, nil
+	}
+	node, err := s.NodeName()
+	if err != nil {
+		return nil, nil, err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	settings := *s
+	settings.RunOnce = true // it does not wait for a directory that is missing
+	source, _ := files(&settings, func(path string, err error) {
+		if err != nil {
+			findings = append(findings, check.Finding{Area: check.AreaPods, Setting: path, Verdict: check.Refused, Why: err.Error(), Blocks: true})
+		}
+	}, logr.Discard())
+	sink := &snapshot{node: node, set: cancel}
+	if err := source.Run(ctx, sink); err != nil && ctx.Err() == nil {
+		return nil, findings, err
+	}
+	for _, pod := range sink.pods {
+		static = append(static, check.Pod{NamespacedName: types.NamespacedName{Namespace: pod.Namespace, Name: pod.Name}, UID: pod.UID})
+	}
+	return static, findings, nil
+}
+
+// snapshot is a sink for the first list of pods of a source.
+type snapshot struct {
+	podconfig.SinkBase
+	node string
+	set  func() // called with each list
+	pods []*v1.Pod
+}
+
+// Set implements [podconfig.Sink].
+func (s *snapshot) Set(pods []*v1.Pod) {
+	s.pods = pods
+	s.set()
+}
+
+// NodeName implements [podconfig.Sink].
+func (s *snapshot) NodeName() string { return s.node }

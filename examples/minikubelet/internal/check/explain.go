@@ -1,0 +1,108 @@
+package check
+
+import (
+	"strings"
+	"unicode"
+)
+
+// explanation is why it matters that a setting has no effect, and what to do about it.
+type explanation struct {
+	matters, do string
+	// security is true if pods or the node are less protected without the setting.
+	security bool
+}
+
+// explain returns the explanation of a field, by its path, or of a flag.
+func explain(name string) explanation {
+	all := explanations()
+	if flag, isFlag := strings.CutPrefix(name, "--"); isFlag {
+		if field, ok := flagFields()[flag]; ok {
+			name = field
+		} else {
+			name = camel(flag)
+		}
+	}
+	for path := name; path != ""; path, _, _ = cutLast(path, ".") {
+		if e, ok := all[path]; ok {
+			return e
+		}
+	}
+	return explanation{matters: "it is not implemented"}
+}
+
+// cutLast returns what is before the last separator, "" if there is none.
+func cutLast(s, sep string) (before, after string, found bool) {
+	if i := strings.LastIndex(s, sep); i >= 0 {
+		return s[:i], s[i+len(sep):], true
+	}
+	return "", s, false
+}
+
+// camel returns the name of the field that most flags stand for: evictionSoft for eviction-soft.
+func camel(flag string) string {
+	var b strings.Builder
+	up := false
+	for _, r := range flag {
+		if r == '-' {
+			up = true
+			continue
+		}
+		if up {
+			r = unicode.ToUpper(r)
+		}
+		b.WriteRune(r)
+		up = false
+	}
+	return b.String()
+}
+
+// flagFields are the flags whose field has another name.
+func flagFields() map[string]string {
+	return map[string]string{
+		"log-flush-frequency": "logging", "log-json-info-buffer-size": "logging", "log-text-info-buffer-size": "logging", "log-json-split-stream": "logging",
+		"log-text-split-stream": "logging", "logging-format": "logging", "vmodule": "logging", "feature-gates": "featureGates", "system-cgroups": "systemCgroups",
+	}
+}
+
+// explanations are those of the settings that have no effect, by the path of the field or the name of
+// the flag in the same form. That of a path is also that of the fields below it.
+func explanations() map[string]explanation {
+	const none = "no pod depends on it"
+	var (
+		eviction  = explanation{matters: "pods are not evicted when memory, disk or processes run short: the kernel kills instead, and a full disk stays full", do: "watch the node, and reserve more"}
+		rotation  = explanation{matters: "logs of containers are not rotated, so that they can fill the disk", do: "rotate them by another program, or limit what containers write"}
+		pinning   = explanation{matters: "containers share all processors and memory nodes; those that have exclusive ones lose them when they start again", do: "keep the kubelet on nodes with pods that need it"}
+		shutdown  = explanation{matters: "at a shutdown of the machine, pods are killed without their grace periods", do: "run minikubelet stop before a shutdown"}
+		cgroups   = explanation{matters: "the processes stay in the cgroups that they have"}
+		providers = explanation{matters: "images whose credentials come from a plugin cannot be pulled", do: "give pods pull secrets, or the node a config.json"}
+		plain     = explanation{matters: none}
+	)
+	return map[string]explanation{
+		"evictionSoft": eviction, "evictionSoftGracePeriod": eviction, "evictionPressureTransitionPeriod": eviction, "evictionMaxPodGracePeriod": eviction,
+		"evictionMinimumReclaim": eviction, "experimentalAllocatableIgnoreEviction": eviction, "kernelMemcgNotification": eviction,
+		"containerLogMaxSize": rotation, "containerLogMaxFiles": rotation, "containerLogMaxWorkers": rotation, "containerLogMonitorInterval": rotation,
+		"cpuManagerPolicy": pinning, "cpuManagerPolicyOptions": pinning, "cpuManagerReconcilePeriod": pinning, "memoryManagerPolicy": pinning, "reservedMemory": pinning,
+		"topologyManagerPolicy": pinning, "topologyManagerScope": pinning, "topologyManagerPolicyOptions": pinning,
+		"shutdownGracePeriod": shutdown, "shutdownGracePeriodCriticalPods": shutdown, "shutdownGracePeriodByPodPriority": shutdown,
+		"kubeletCgroups": cgroups, "systemCgroups": cgroups, "systemReservedCgroup": cgroups, "kubeReservedCgroup": cgroups, "runtimeCgroups": cgroups,
+		"imageCredentialProviderBinDir": providers, "imageCredentialProviderConfig": providers,
+
+		"qosReserved":                               {matters: "memory that guaranteed pods request is not kept from the others"},
+		"memoryThrottlingFactor":                    {matters: "memory.high is not set: containers are not slowed down before they reach their limit"},
+		"memoryReservationPolicy":                   {matters: "memory.min and memory.low are not set: what pods request is not protected from reclaim"},
+		"memorySwap":                                {matters: "containers have no limit of swap of their own", do: "turn swap off, with failSwapOn"},
+		"userNamespaces":                            {matters: "pods with user namespaces (hostUsers: false) are refused", do: "keep the kubelet on nodes with such pods"},
+		"featureGates":                              {matters: "the behaviour is that of the gate's default here; docs/operate/features.md has what there is"},
+		"defaultPodSysctls":                         {matters: "pods keep the sysctls of the kernel", do: "set them in the pods", security: true},
+		"preloadedImagesVerificationAllowlist":      {matters: "credentials of images are not verified, as with the policy NeverVerify", do: "use the pull policy Always where pods do not trust each other", security: true},
+		"volumeStatsAggPeriod":                      {matters: "the usage of volumes is measured when it is asked for"},
+		"volumePluginDir":                           {matters: "flex volumes are not supported: pods with them cannot start", do: "use other volumes"},
+		"configMapAndSecretChangeDetectionStrategy": {matters: "changes are always found by watches"},
+		"logging":                                   {matters: "the log is text; json, modules and buffers have no effect"},
+		"tracing":                                   {matters: "no traces are sent"},
+		"showHiddenMetricsForVersion":               {matters: "there are no hidden metrics"},
+		"hairpinMode":                               plain, "iptablesMasqueradeBit": plain, "iptablesDropBit": plain, // nor in a kubelet
+		"experimentalMounterPath": plain, "maximumDeadContainers": plain, "windowsService": plain, "windowsPriorityclass": plain,
+		"lockFile": {matters: "the root directory has a lock of its own"}, "exitOnLockContention": {matters: "the agent does not make room for another one"},
+	}
+}

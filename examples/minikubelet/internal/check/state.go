@@ -1,0 +1,155 @@
+package check
+
+import (
+	"encoding/json"
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+)
+
+// File is a file or directory in the root directory of a kubelet.
+type File struct {
+	// Path is relative to the root directory, with slashes.
+	Path string
+	// Content is that of a regular file; nil for a directory.
+	Content []byte
+}
+
+// StatePaths are the patterns, of [path.Match], of the files in a root directory that [State] judges.
+func StatePaths() []string {
+	var all []string
+	for _, r := range rules() {
+		all = append(all, r.pattern)
+	}
+	return all
+}
+
+type rule struct {
+	pattern string
+	judge   func(File) Finding
+}
+
+func kept(why string) func(File) Finding {
+	return func(File) Finding { return Finding{Verdict: Kept, Why: why} }
+}
+func lost(why string) func(File) Finding {
+	return func(File) Finding { return Finding{Verdict: Lost, Why: why} }
+}
+
+// rules are what becomes of kubelet's files. The files stay on the disk in any case, for the way back.
+func rules() []rule {
+	return []rule{
+		{"allocated_pods_state", lost("resizes that were deferred are decided again; containers run on with the resources that they have")},
+		{"actuated_pods_state", lost("the first resize of a container that a kubelet has started needs no restart, whatever its resize policy says")},
+		{"image_manager/pulled", lost("it is needed only to verify credentials of images, which the agent refuses to be configured for")},
+		{"image_manager/pulling", lost("pulls that a kubelet has begun begin again when they are needed")},
+		{"cpu_manager_state", policyState("exclusive processors")},
+		{"memory_manager_state", policyState("exclusive memory")},
+		{"dra_manager_state", claimState},
+		{"device-plugins/kubelet_internal_checkpoint", deviceState},
+		{"checkpoints", kept("checkpoints of containers; new ones are written to the same directory")},
+		{"config.json", kept("credentials for pulls")},
+		{"seccomp", kept("localhost profiles")},
+		{"pki/kubelet-client-current.pem", kept("the client certificate of the node, which is rotated as by a kubelet")},
+		{"podcheckpoint", kept("pods of an earlier run of this agent")},
+		{"pods/*/userns", func(f File) Finding {
+			return Finding{
+				Verdict: Stopped, Blocks: true, Why: "a pod with a user namespace (hostUsers: false): it is refused when it is admitted again",
+				Do: "move the pod to another node first",
+			}
+		}},
+		{"pods/*/volumes/*", volumeDir},
+	}
+}
+
+// State returns what becomes of the files.
+func State(files []File) (out []Finding) {
+	for _, file := range files {
+		for _, r := range rules() {
+			if ok, err := path.Match(r.pattern, file.Path); err != nil || !ok {
+				continue
+			}
+			f := r.judge(file)
+			if f.Verdict == "" {
+				continue
+			}
+			f.Area, f.Setting = AreaState, file.Path
+			out = append(out, f)
+		}
+	}
+	return out
+}
+
+// policyState judges the state of the manager of processors or of memory.
+func policyState(what string) func(File) Finding {
+	return func(f File) Finding {
+		var state struct {
+			PolicyName string                     `json:"policyName"`
+			Entries    map[string]json.RawMessage `json:"entries"`
+		}
+		switch err := json.Unmarshal(f.Content, &state); {
+		case err != nil:
+			return unreadable(err)
+		case len(state.Entries) == 0:
+			return Finding{Verdict: Lost, Why: "no pod has " + what}
+		default:
+			return Finding{
+				Verdict: Lost, Why: fmt.Sprintf("%d pods have %s: others can get the same, and a container that starts again has none", len(state.Entries), what),
+				Do: "move these pods to another node first", Blocks: true,
+			}
+		}
+	}
+}
+
+// deviceState judges the checkpoint of devices.
+func deviceState(f File) Finding {
+	var state struct {
+		Data struct {
+			PodDeviceEntries []struct{ PodUID, ResourceName string }
+		}
+	}
+	if err := json.Unmarshal(f.Content, &state); err != nil {
+		return unreadable(err)
+	}
+	pods := map[string]bool{}
+	for _, e := range state.Data.PodDeviceEntries {
+		pods[e.PodUID] = true
+	}
+	if len(pods) == 0 {
+		return Finding{Verdict: Lost, Why: "no pod has devices"}
+	}
+	return Finding{
+		Verdict: Stopped, Blocks: true, Why: fmt.Sprintf("%d pods have devices of plugins, which the agent does not have: they are refused when they are admitted again", len(pods)),
+		Do: "move these pods to another node first",
+	}
+}
+
+// claimState judges the checkpoint of resource claims, which is a checkpoint with its data as text.
+func claimState(f File) Finding {
+	text := string(f.Content)
+	if !strings.Contains(text, "ClaimInfoState") && !strings.Contains(text, "ClaimUID") {
+		return Finding{Verdict: Lost, Why: "no pod has resource claims"}
+	}
+	return Finding{
+		Verdict: Stopped, Blocks: true, Why: "pods have resource claims, which the agent does not prepare: they are refused when they are admitted again",
+		Do: "move these pods to another node first",
+	}
+}
+
+func unreadable(err error) Finding {
+	return Finding{Verdict: Lost, Why: "it cannot be read: " + err.Error()}
+}
+
+// volumeDir judges the directory of the volumes of one plugin in a pod.
+func volumeDir(f File) Finding {
+	plugin := strings.ReplaceAll(path.Base(f.Path), "~", "/")
+	name, ours := strings.CutPrefix(plugin, "kubernetes.io/")
+	if ours && slices.Contains([]string{"configmap", "secret", "downward-api", "projected", "empty-dir", "host-path", "local-volume", "image"}, name) {
+		return Finding{}
+	}
+	return Finding{
+		Verdict: Lost, Blocks: true, Why: "volumes of the plugin " + plugin + ", which the agent does not have: containers run on, but none of the pod can start",
+		Do: "move the pod to another node first",
+	}
+}
