@@ -27,6 +27,7 @@ import (
 	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/config"
 	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/host"
 	"github.com/kubeletkit/kubeletkit/podconfig"
+	"github.com/kubeletkit/kubeletkit/podconfig/staticuid"
 	"github.com/kubeletkit/kubeletkit/podspec"
 	"github.com/kubeletkit/kubeletkit/runtime/cri"
 )
@@ -226,7 +227,7 @@ func checkPods(ctx context.Context, s *config.Settings) ([]check.Finding, error)
 	if err != nil {
 		return nil, err
 	}
-	static, findings, err := staticPods(ctx, s)
+	static, findings, err := staticPods(ctx, s, staticuid.New(rt, staticuid.Options{}))
 	if err != nil {
 		return findings, err
 	}
@@ -248,8 +249,9 @@ func checkPods(ctx context.Context, s *config.Settings) ([]check.Finding, error)
 	return append(findings, check.Pods(static, running, s.Kubeconfig != "")...), nil
 }
 
-// staticPods reads the manifests as the agent does, and returns findings about those that it would not run.
-func staticPods(ctx context.Context, s *config.Settings) (static []check.Pod, findings []check.Finding, err error) {
+// staticPods reads the manifests as the agent does, and returns findings about those that it would not
+// run. A pod that the agent takes over has the UID under which it runs.
+func staticPods(ctx context.Context, s *config.Settings, uids *staticuid.UIDs) (static []check.Pod, findings []check.Finding, err error) {
 	if s.StaticPodPath == "" {
 		return nil, nil, nil
 	}
@@ -266,7 +268,7 @@ func staticPods(ctx context.Context, s *config.Settings) (static []check.Pod, fi
 			findings = append(findings, check.Finding{Area: check.AreaPods, Setting: path, Verdict: check.Refused, Why: err.Error(), Blocks: true})
 		}
 	}, logr.Discard())
-	sink := &snapshot{node: node, set: cancel}
+	sink := &snapshot{node: node, source: source.Name(), uids: uids, set: cancel}
 	if err := source.Run(ctx, sink); err != nil && ctx.Err() == nil {
 		return nil, findings, err
 	}
@@ -279,15 +281,22 @@ func staticPods(ctx context.Context, s *config.Settings) (static []check.Pod, fi
 // snapshot is a sink for the first list of pods of a source.
 type snapshot struct {
 	podconfig.SinkBase
-	node string
-	set  func() // called with each list
-	pods []*v1.Pod
+	node, source string
+	uids         *staticuid.UIDs
+	set          func() // called with each list
+	pods         []*v1.Pod
 }
 
 // Set implements [podconfig.Sink].
 func (s *snapshot) Set(pods []*v1.Pod) {
 	s.pods = pods
 	s.set()
+}
+
+// StaticUID implements [podconfig.Sink].
+func (s *snapshot) StaticUID(ctx context.Context, pod podconfig.StaticPod) types.UID {
+	pod.Source = s.source
+	return s.uids.UID(ctx, pod)
 }
 
 // NodeName implements [podconfig.Sink].

@@ -3,11 +3,13 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -52,10 +54,19 @@ func checked(t *testing.T, args ...string) (map[string]check.Finding, check.Repo
 func TestCheck(t *testing.T) {
 	b := newBench(t)
 	b.put("web", "i")
+	static := filepath.Join(b.manifests, "static.yaml")
+	const manifest = "apiVersion: v1\nkind: Pod\nmetadata: {name: static%s}\nspec:\n  containers:\n  - {name: c, image: i}\n"
+	write(t, static, fmt.Sprintf(manifest, ", uid: of-a-kubelet"))
 	b.start()
 	b.await("web-n", "pods")
-	b.await("Running", "pods")
+	b.await("static-n", "pods")
+	for _, pod := range []string{"web", "static"} {
+		b.await("Status: Running", "describe", pod)
+	}
 	b.stop()
+	write(t, static, fmt.Sprintf(manifest, "")) // that the kubelet has read
+	past := time.Now().Add(-time.Hour)
+	require.NoError(t, os.Chtimes(static, past, past))
 	b.put("new", "i")
 	b.put("broken", "")
 	state := filepath.Join(b.root, "device-plugins")
@@ -67,11 +78,17 @@ func TestCheck(t *testing.T) {
 	require.ErrorContains(t, err, "2 findings stand against")
 	assert.Empty(t, report.NotChecked)
 	assert.Equal(t, check.RunsOn, found["default/web-n"].Verdict, report)
+	assert.Equal(t, check.RunsOn, found["default/static-n"].Verdict)
 	assert.Equal(t, check.Started, found["default/new-n"].Verdict)
 	assert.Equal(t, check.Refused, found[filepath.Join(b.manifests, "broken.yaml")].Verdict)
 	assert.Equal(t, check.Stopped, found["device-plugins/kubelet_internal_checkpoint"].Verdict)
 	assert.Equal(t, check.Acts, found["cgroupRoot"].Verdict)
 	assert.Equal(t, before, tree(t, b.root), "nothing was changed")
+
+	write(t, static, fmt.Sprintf(manifest, "")) // not the one that the kubelet has read
+	found, _, err = checked(t, args...)
+	require.ErrorContains(t, err, "3 findings stand against")
+	assert.Equal(t, check.Restarted, found["default/static-n"].Verdict)
 }
 
 // Without --config, the files are those of kubeadm.
