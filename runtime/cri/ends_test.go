@@ -143,7 +143,7 @@ func TestGraceBeginsWithTheStop(t *testing.T) {
 		svc.calls()
 		require.NoError(t, rt.KillPod(t.Context(), runtime.PodKill{Pod: pod, Status: status}))
 		wg.Wait()
-		assert.Equal(t, []string{"20.5s StopPodSandbox s4", "22s StopContainer a 8", "26s StopContainer s1 4", "26s StopPodSandbox s1"}, svc.calls())
+		assert.Equal(t, []string{"20.1s StopPodSandbox s4", "22s StopContainer a 8", "26s StopContainer s1 4", "26s StopPodSandbox s1"}, svc.calls())
 	})
 }
 

@@ -10,21 +10,24 @@ import (
 	"github.com/kubeletkit/kubeletkit/internal/flow"
 )
 
-// maxHold is how long a call keeps its place in a gate, and maxStop how long the end of a pod
-// does. A longer one continues without a place: a few pods whose network hangs, or that use
-// hours of grace period, must not keep others from starting or ending.
+// maxHold is how long a call keeps its place in a gate, and maxStop how long a stop has its
+// share, before the end of the grace period and after it. A longer one continues without a place: a few
+// pods whose network hangs, or that use hours of grace period, must not keep others from starting or
+// ending.
 const (
 	maxHold = 3 * time.Second
 	maxStop = time.Minute
 )
 
 // A stop of a container has the place of a call for signalTime: until then the runtime sends the
-// signal, and most containers exit. Afterwards most stops wait for the end of the grace period,
-// which costs the runtime nothing, and stopsPerCall of them share a place. They keep a share, as
-// a runtime that has hundreds of containers to kill at the same time needs longer for each.
+// signal. Afterwards most stops wait for the end of the grace period, which costs the runtime
+// nothing, and stopsPerCall of them share a place. When the grace period has ended, the runtime
+// kills the container without a further call, and killsPerCall of the stops share a place: with
+// hundreds of kills at the same time, each takes many seconds, and calls miss their deadlines.
 const (
-	signalTime   = 500 * time.Millisecond
+	signalTime   = 100 * time.Millisecond
 	stopsPerCall = 32
+	killsPerCall = 8
 )
 
 // step is a part of the time in a gate: the weight that an entrant has for the duration.
@@ -36,9 +39,10 @@ type step struct {
 // callStep returns the only step of a call in a gate for what ends.
 func callStep() step { return step{stopsPerCall, maxHold} }
 
-// stopSteps returns the steps of the stop of n containers.
-func stopSteps(n int) []step {
-	return []step{{n * stopsPerCall, signalTime}, {n, maxStop}}
+// stopSteps returns the steps of the stop of n containers that have the grace period.
+func stopSteps(n int, grace time.Duration) []step {
+	signal, shared := min(grace, signalTime), min(grace, maxStop)
+	return []step{{n * stopsPerCall, signal}, {n, shared - signal}, {0, grace - shared}, {n * stopsPerCall / killsPerCall, maxStop}}
 }
 
 // unbounded is the number of calls that a negative Options.MaxParallelEnds means.
@@ -58,11 +62,11 @@ func defaultParallel() int { return max(8, 2*goruntime.GOMAXPROCS(0)) }
 type gate struct {
 	size int // the sum of the weights that may be inside
 	mu   sync.Mutex
-	// room is what is left of the size. It is negative if the last entrant weighs more than there
-	// was: an entrant waits only while there is no room at all.
+	// room is what is left of the size. It is negative if an entrant weighs more than there was, or
+	// became heavier inside: an entrant waits only while there is no room at all.
 	room int
 	// waiting has those that wait, by priority.
-	waiting [2][]*waiter
+	waiting [2][]*entrant
 }
 
 // maxWait is how long an entrant of the second priority lets the first go first.
@@ -75,64 +79,76 @@ const (
 	second
 )
 
-// waiter is an entrant that waits.
-type waiter struct {
-	weight int
+// entrant is what waits at a gate or is inside.
+type entrant struct {
 	since  time.Time
 	pass   chan struct{} // closed when it is inside
+	weight int           // that of the present step
+	steps  []step        // the present one and those that follow
+	timer  *time.Timer   // ends the present step
+	left   bool
 }
 
 func newGate(size int) *gate { return &gate{size: size, room: size} }
 
 // enter waits until the entrant is inside, and fails when ctx ends. The entrant has the weight of
-// each step in turn; the weights do not grow. It leaves after the last step, or with leave, which
-// must be called and may be called more than once.
+// each step in turn. It leaves after the last step, or with leave, which must be called and may be
+// called more than once.
 func (g *gate) enter(ctx context.Context, p priority, steps ...step) (leave func(), err error) {
 	if ctx.Err() != nil {
 		return nil, flow.Ended(ctx)
 	}
-	w := &waiter{weight: min(steps[0].weight, g.size), since: time.Now(), pass: make(chan struct{})}
+	steps = slices.DeleteFunc(steps, func(s step) bool { return s.d <= 0 })
+	e := &entrant{since: time.Now(), pass: make(chan struct{}), weight: min(steps[0].weight, g.size), steps: steps}
 	g.mu.Lock()
-	g.waiting[p] = append(g.waiting[p], w)
+	g.waiting[p] = append(g.waiting[p], e)
 	g.admit()
 	g.mu.Unlock()
 	select {
-	case <-w.pass:
+	case <-e.pass:
 	case <-ctx.Done():
 		g.mu.Lock()
 		defer g.mu.Unlock()
-		if i := slices.Index(g.waiting[p], w); i >= 0 {
+		if i := slices.Index(g.waiting[p], e); i >= 0 {
 			g.waiting[p] = slices.Delete(g.waiting[p], i, i+1)
 		} else { // it came inside when ctx ended
-			g.room += w.weight
-			g.admit()
+			g.weigh(e, 0)
 		}
 		return nil, flow.Ended(ctx)
 	}
-	shrink := func(to int) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	e.timer = time.AfterFunc(e.steps[0].d, func() { g.endStep(e) })
+	return func() {
 		g.mu.Lock()
 		defer g.mu.Unlock()
-		to = min(to, w.weight)
-		g.room += w.weight - to
-		w.weight = to
-		g.admit()
-	}
-	var timers []*time.Timer
-	after := time.Duration(0)
-	for i := range steps {
-		next := 0
-		if i+1 < len(steps) {
-			next = steps[i+1].weight
-		}
-		after += steps[i].d
-		timers = append(timers, time.AfterFunc(after, func() { shrink(next) }))
-	}
-	return func() {
-		for _, t := range timers {
-			t.Stop()
-		}
-		shrink(0)
+		e.left = true
+		e.timer.Stop()
+		g.weigh(e, 0)
 	}, nil
+}
+
+// endStep ends the present step of an entrant.
+func (g *gate) endStep(e *entrant) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if e.left {
+		return
+	}
+	if e.steps = e.steps[1:]; len(e.steps) == 0 {
+		g.weigh(e, 0)
+		return
+	}
+	g.weigh(e, e.steps[0].weight)
+	e.timer.Reset(e.steps[0].d)
+}
+
+// weigh changes the weight of an entrant that is inside. g.mu is held.
+func (g *gate) weigh(e *entrant, weight int) {
+	weight = min(weight, g.size)
+	g.room += e.weight - weight
+	e.weight = weight
+	g.admit()
 }
 
 // admit lets in those that may enter. g.mu is held.

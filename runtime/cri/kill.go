@@ -90,7 +90,14 @@ func (r *Runtime) stopContainers(ctx context.Context, req runtime.PodKill, ref r
 	if len(running) == 0 {
 		return nil
 	}
-	leave, err := gate.enter(ctx, first, stopSteps(len(running))...)
+	var grace int64
+	for i := range running {
+		grace = max(grace, graceOf(pod, &running[i]))
+	}
+	if override != nil {
+		grace = *override
+	}
+	leave, err := gate.enter(ctx, first, stopSteps(len(running), podspec.Seconds(grace))...)
 	if err != nil {
 		return nil // the error of ctx
 	}

@@ -66,9 +66,10 @@ type Options struct {
 	MaxParallelStarts int
 	// MaxParallelEnds is the number of concurrent calls that stop or remove a sandbox or
 	// remove a container. Other calls wait. A call that takes longer than 3 s no longer counts.
-	// The stop of a container counts as one of them for half a second, in which the runtime sends the
-	// signal and most containers exit. Afterwards 32 stops, which use their grace period, count as
-	// one, for a minute at most. What is removed waits up to a minute for what is to be stopped.
+	// The stop of a container counts as one of them for 100 ms, in which the runtime sends the
+	// signal. Afterwards 32 stops, which use their grace period, count as one, for a minute at most.
+	// When the grace period has ended, the runtime kills the container, and 8 stops count as one,
+	// for a minute at most. What is removed waits up to a minute for what is to be stopped.
 	// The grace period of a pod begins when its first container is stopped. The
 	// containers of pods that go on to run, such as those with a failed liveness probe, have a
 	// bound of their own of the same size. Default: that of MaxParallelStarts. Negative: no

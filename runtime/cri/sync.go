@@ -162,7 +162,11 @@ func (s *podSync) kill(ctx context.Context, kills []plan.Kill) (failed map[strin
 	if len(kills) == 0 {
 		return failed, nil
 	}
-	leave, err := s.r.restarts.enter(ctx, first, stopSteps(len(kills))...)
+	var grace int64
+	for i := range kills {
+		grace = max(grace, kills[i].GracePeriod)
+	}
+	leave, err := s.r.restarts.enter(ctx, first, stopSteps(len(kills), podspec.Seconds(grace))...)
 	if err != nil {
 		for i := range kills {
 			failed[kills[i].Container.Name] = true
