@@ -51,7 +51,7 @@
 // # Answers of the API server
 //
 //	404, 410; 422 for the UID           the pod is gone: status.ErrGone
-//	409 to a deletion                   the pod is read: it is gone if another UID has its name
+//	404, 409, 410 to a deletion         the pod is read: it is gone if there is none, or another UID has its name
 //	400, 413, 422                       status.ErrRefused: logged as an error once, with the fields
 //	403, 404, 409 to a mirror pod       status.ErrRefused; repeated also when the name becomes free
 //	401, 403, 409, 429, 5xx, no answer  repeated with back-off; client-go obeys Retry-After within the deadline
