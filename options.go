@@ -34,6 +34,11 @@ type Options struct {
 	// can write to or replace: it and its parents belong to this user or to root.
 	RootDir string
 
+	// ShareRootDir makes RootDir a shared mount when the agent starts, as kubelet does: containers with the mount propagation
+	// HostToContainer or Bidirectional of a path in it need one. If that is not possible, as without CAP_SYS_ADMIN, it is
+	// logged, and the agent goes on. The mount stays when the agent has ended.
+	ShareRootDir bool
+
 	// Runtime runs the pods, as runtime/cri.Dial returns it. The agent does not close it. Its abilities, such as
 	// [runtime.EventSource], are found with [runtime.Optional]. A Runtime that is a runtime.EventSource is
 	// relisted every 5 minutes; any other every second.

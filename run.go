@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/kubeletkit/kubeletkit/runtime"
+	"github.com/kubeletkit/kubeletkit/volume"
 )
 
 // Run runs the agent until ctx ends, waits for everything that it started, and returns
@@ -34,6 +35,11 @@ func (a *Agent) Run(ctx context.Context) error {
 	defer unlockLogs()
 
 	a.log.Info("Agent starts", "node", a.opts.NodeName, "rootDir", a.opts.RootDir, "podLogsDir", a.parts.Host.PodLogsDir)
+	if a.opts.ShareRootDir {
+		if err := volume.Share(a.opts.RootDir); err != nil {
+			a.log.Info("Root directory is not on a shared mount: containers with the mount propagation HostToContainer or Bidirectional of a path in it do not start", "reason", err.Error())
+		}
+	}
 	a.logParts()
 	stopHistory := a.runHistory(ctx)
 	stopCheckpoint := a.runCheckpoint(ctx)

@@ -151,6 +151,24 @@ func hasNoswap() bool {
 	return err == nil && (major > 6 || major == 6 && minor >= 4)
 }
 
+// memoryMaySwap reports whether swap is on and a tmpfs cannot be kept out of it.
+func memoryMaySwap() bool {
+	swaps, err := os.ReadFile("/proc/swaps")
+	if err != nil {
+		return false
+	}
+	users, err := os.ReadFile("/proc/self/uid_map")
+	return swapIsOn(string(swaps)) && (!hasNoswap() || err == nil && isUserNamespace(string(users)))
+}
+
+// swapIsOn reports whether the file /proc/swaps has a line below its heading.
+func swapIsOn(swaps string) bool { return strings.Contains(strings.TrimSpace(swaps), "\n") }
+
+// isUserNamespace reports whether a uid_map file is not that of the initial user namespace.
+func isUserNamespace(uidMap string) bool {
+	return !slices.Equal(strings.Fields(uidMap), []string{"0", "0", "4294967295"})
+}
+
 // isMountPoint reports whether a file system of its own is mounted at dir.
 func isMountPoint(dir string) (bool, error) {
 	var here, above unix.Stat_t

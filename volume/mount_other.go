@@ -17,6 +17,11 @@ func bindWith(string, string, []string) error { return errors.ErrUnsupported }
 
 func pathOf(f *os.File) (string, error) { return f.Name(), nil }
 
+// Share fails: there are no shared mounts here.
+func Share(string) error { return errors.ErrUnsupported }
+
+func memoryMaySwap() bool { return false }
+
 func mountTmpfs(string, int64, access) error { return errors.ErrUnsupported }
 
 func mountHugePages(string, int64, *resource.Quantity, access) error { return errors.ErrUnsupported }

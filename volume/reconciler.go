@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -32,7 +33,8 @@ type Options struct {
 	// NoDefaultPlugins leaves the default plugins out: [HostPath], [EmptyDir], [ConfigMap],
 	// [Secret], [DownwardAPI], [Projected], [Claim] and [Image].
 	NoDefaultPlugins bool
-	// Event receives events about volumes that are set up all the same. Failures are not among
+	// Event receives events about volumes that are set up all the same, and one about the node if
+	// volumes in memory may be swapped to the disk. Failures are not among
 	// them: they are errors. If nil, events are discarded.
 	Event runtime.EventFunc
 	// Metrics receives measurements. Default: none.
@@ -49,8 +51,12 @@ type Reconciler struct {
 	// volumes that have left no directory.
 	stateless map[string]bool
 	metrics   *flow.Guarded[Metrics]
+	event     runtime.EventFunc
 	log       logr.Logger
 	before    steps
+	// swapChecked is true when the first volumes are set up.
+	swapChecked atomic.Bool
+	maySwap     func() bool
 }
 
 var _ Manager = (*Reconciler)(nil)
@@ -96,7 +102,18 @@ func New(opts Options) (*Reconciler, error) {
 	if len(errs) > 0 {
 		return nil, errors.Join(errs...)
 	}
-	return &Reconciler{plugins: plugins, stateless: stateless, metrics: flow.Guard(opts.Metrics, opts.Logger), log: opts.Logger, before: opts.before}, nil
+	return &Reconciler{
+		plugins: plugins, stateless: stateless, metrics: flow.Guard(opts.Metrics, opts.Logger), event: opts.Event, log: opts.Logger, before: opts.before, maySwap: memoryMaySwap,
+	}, nil
+}
+
+// warnOfSwap emits an event about the node, the first time, if the kernel may write volumes in memory to the
+// disk. Reason and text are kubelet's (cm/container_manager_linux.go).
+func (m *Reconciler) warnOfSwap() {
+	if m.maySwap != nil && !m.swapChecked.Swap(true) && m.maySwap() {
+		m.event.Emit(runtime.Event{Type: v1.EventTypeWarning, Reason: "PossibleMemoryBackedVolumesOnDisk", Message: "The tmpfs noswap option is not supported. " +
+			"Memory-backed volumes (e.g. secrets, emptyDirs, etc.) might be swapped to disk and should no longer be considered secure."})
+	}
 }
 
 // SetUp implements [Manager].
@@ -104,6 +121,7 @@ func (m *Reconciler) SetUp(ctx context.Context, pod *v1.Pod, podDir string) (map
 	if len(pod.Spec.Volumes) == 0 {
 		return nil, nil
 	}
+	m.warnOfSwap()
 	ctx = withWork(withSteps(ctx, m.before))
 	out := make(map[string]runtime.Volume, len(pod.Spec.Volumes))
 	var errs []error

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"math"
+	"os"
 	"path/filepath"
 	goruntime "runtime"
 	"time"
@@ -99,18 +100,20 @@ func agentOptions(s *config.Settings, rt *cri.Runtime, cgroups *cgroup.Pods, h h
 		return none, err
 	}
 	opts := kubeletkit.Options{
-		NodeName:   node,
-		RootDir:    s.RootDir,
-		Runtime:    rt,
-		Sources:    sources,
-		API:        kubeletkit.API{Objects: objects},
-		StatusSink: h.sink,
-		Observe:    kubeletkit.Observe{Event: h.event, Metrics: h.metrics, Logger: log},
-		Host:       host,
-		HostIPs:    ips,
-		Admission:  kubeletkit.Admission{Limits: syncloop.Limits{MaxPods: s.PodLimit(goruntime.NumCPU())}, AllowedUnsafeSysctls: s.AllowedUnsafeSysctls},
-		Sync:       kubeletkit.Sync{Frequency: s.SyncFrequency.Duration},
-		GC:         kubeletkit.GC{Images: imagePolicy(s), LogLinksDir: s.LogLinksDir, Containers: gc.Policy{MinAge: s.MinContainerTTL, MaxPerContainer: deadToKeep(s.MaxDeadPerName), KeepLogs: keepLogs}},
+		NodeName: node,
+		RootDir:  s.RootDir,
+		// Processes of the embedded runtime mount nothing.
+		ShareRootDir: !s.Embedded && os.Geteuid() == 0,
+		Runtime:      rt,
+		Sources:      sources,
+		API:          kubeletkit.API{Objects: objects},
+		StatusSink:   h.sink,
+		Observe:      kubeletkit.Observe{Event: h.event, Metrics: h.metrics, Logger: log},
+		Host:         host,
+		HostIPs:      ips,
+		Admission:    kubeletkit.Admission{Limits: syncloop.Limits{MaxPods: s.PodLimit(goruntime.NumCPU())}, AllowedUnsafeSysctls: s.AllowedUnsafeSysctls},
+		Sync:         kubeletkit.Sync{Frequency: s.SyncFrequency.Duration},
+		GC:           kubeletkit.GC{Images: imagePolicy(s), LogLinksDir: s.LogLinksDir, Containers: gc.Policy{MinAge: s.MinContainerTTL, MaxPerContainer: deadToKeep(s.MaxDeadPerName), KeepLogs: keepLogs}},
 		Override: kubeletkit.Overrides{
 			Cache: kubeletkit.Replace[runtime.StatusCache](runtime.NewCache(rt, runtime.CacheOptions{InspectTimeout: s.RuntimeRequestTimeout.Duration})),
 		},

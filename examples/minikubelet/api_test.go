@@ -18,6 +18,7 @@ import (
 // certificate that signs itself.
 func TestPortWithoutCluster(t *testing.T) {
 	dir := t.TempDir()
+	t.Cleanup(func() { unmount(filepath.Join(dir, "root")) })
 	tokens, roles := filepath.Join(dir, "tokens.csv"), filepath.Join(dir, "roles.yaml")
 	write(t, tokens, "boss-token,boss,1,system:masters\nscraper-token,scraper,2\n")
 	write(t, roles, `
@@ -37,7 +38,7 @@ subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: scraper}]
 	port, done := freePort(t), make(chan error, 1)
 	go func() {
 		done <- run(ctx, []string{
-			"--root-dir", filepath.Join(dir, "root"), "--hostname-override=node", "--container-runtime-endpoint=unix://" + dir + "/cri.sock", "--healthz-port=0",
+			"--root-dir", filepath.Join(dir, "root"), "--hostname-override=node", "--container-runtime-endpoint=unix://" + dir + "/cri.sock", "--healthz-port=0", "--allow-no-pods",
 			"--address=127.0.0.1", fmt.Sprintf("--port=%d", port), "--token-auth-file", tokens, "--authorization-rbac-file", roles,
 		}, nil)
 	}()

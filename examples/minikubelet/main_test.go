@@ -94,6 +94,7 @@ func TestSeveralAgentsInOneProcess(t *testing.T) {
 	dir := t.TempDir()
 	args := func(name string, port, healthz int) []string {
 		root := filepath.Join(dir, name)
+		t.Cleanup(func() { unmount(root) })
 		config := filepath.Join(dir, name+".yaml")
 		write(t, config, fmt.Sprintf("%spodLogsDir: %s/logs\nstaticPodPath: %s\n", header, root, root))
 		return []string{
@@ -179,6 +180,7 @@ func runOnceUntil(t *testing.T, text string, args ...string) error {
 
 func TestRunOnceReportsWhenItIsCutShort(t *testing.T) {
 	root := t.TempDir()
+	t.Cleanup(func() { unmount(root) })
 	err := runOnceUntil(t, "Container runtime is not ready", "--root-dir", root, "--container-runtime-endpoint", root+"/cri.sock", "--pod-manifest-path", root)
 	require.ErrorContains(t, err, "not every pod got to run")
 	require.ErrorIs(t, err, context.DeadlineExceeded)
@@ -187,6 +189,7 @@ func TestRunOnceReportsWhenItIsCutShort(t *testing.T) {
 // A manifest that cannot be used is a pod that did not run.
 func TestRunOnceReportsBrokenManifests(t *testing.T) {
 	root := t.TempDir()
+	t.Cleanup(func() { unmount(root) })
 	path := filepath.Join(root, "broken.yaml")
 	write(t, path, "[")
 	old := time.Now().Add(-time.Hour)

@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -57,10 +58,14 @@ func newBenchOn(t *testing.T, opts fake.Options) *bench {
 		cancel()
 		require.NoError(t, <-served)
 		require.NoError(t, b.rt.Close())
+		unmount(root)
 		require.NoError(t, os.RemoveAll(root))
 	})
 	return b
 }
+
+// unmount takes down the mount of a root directory that an agent of root makes, if there is one.
+func unmount(root string) { _ = exec.Command("umount", root).Run() }
 
 // args writes the configuration, and returns the flags of the agent.
 func (b *bench) args() []string {

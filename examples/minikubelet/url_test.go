@@ -27,6 +27,7 @@ func TestManifestURL(t *testing.T) {
 	}))
 	defer manifests.Close()
 	root := t.TempDir()
+	t.Cleanup(func() { unmount(root) })
 	config := filepath.Join(root, "config")
 	write(t, config, header+"podLogsDir: logs\nhttpCheckFrequency: 1s\n")
 	args := []string{"--runonce", "--config", config, "--root-dir", root, "--container-runtime-endpoint", root + "/cri.sock"}

@@ -93,6 +93,13 @@ func testPropagation(t *testing.T, s *suite) {
 	assert.FileExists(t, filepath.Join(dir, "of-container-both/x"), "the mount is the host's")
 	assert.FileExists(t, filepath.Join(dir, "of-host/x"))
 
+	// The root directory of the agent is on a shared mount, whatever the machine has.
+	own := filepath.Join(s.agent.Root, "own")
+	require.NoError(t, os.Mkdir(own, 0o755))
+	inRoot := s.put(t, MakePod("propagation-root", Main(propagated("c", v1.MountPropagationBidirectional)), Volume("v", hostPath(own, v1.HostPathDirectory))))
+	s.agent.Await(t, inRoot, within, Running)
+	s.remove(t, inRoot)
+
 	private := mountPoint(t, unix.MS_PRIVATE)
 	refused := s.put(t, MakePod("propagation-private", Main(propagated("c", v1.MountPropagationBidirectional)),
 		Volume("v", hostPath(private, v1.HostPathDirectory))))
