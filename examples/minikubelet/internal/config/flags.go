@@ -71,7 +71,7 @@ func (s *Settings) flags() *pflag.FlagSet {
 	fs.DurationVar(&s.ImageMinimumGCAge.Duration, "minimum-image-ttl-duration", s.ImageMinimumGCAge.Duration, "age at which an unused image may be removed")
 	fs.BoolVar(&s.RunOnce, "runonce", s.RunOnce, "start the pods and exit when each is running or has ended; the exit code is 1 if a pod failed, a manifest is broken or the time is up")
 	fs.DurationVar(&s.RunOnceTimeout, "runonce-timeout", 15*time.Minute, "time limit of --runonce; 0 for none; kubelet has no such flag, it tried each pod ten times, about as long")
-	fs.Var(gates{&s.FeatureGates}, "feature-gates", "kubelet's feature gates; only EventedPLEG has an effect (default true): use the runtime's events, where it has them")
+	fs.Var(gates{&s.FeatureGates}, "feature-gates", "kubelet's feature gates; EventedPLEG (default true) uses the runtime's events, where it has them; one that cannot be obeyed is an error")
 	fs.Var(optionalString{&s.ResolverConfig}, "resolv-conf", `resolver configuration of pods; "" for none (default "/etc/resolv.conf")`)
 
 	fs.BoolVar(s.SeccompDefault, "seccomp-default", *s.SeccompDefault, "confine containers without a seccomp profile by that of the runtime")

@@ -1,6 +1,8 @@
 package config
 
 import (
+	_ "embed"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -8,10 +10,79 @@ import (
 	"strings"
 )
 
-// eventedPLEG is the only feature gate that has an effect here: whether the PLEG uses the
+// eventedPLEG is the feature gate that has an effect here: whether the PLEG uses the
 // events of the runtime. Unlike kubelet's it is on by default; a runtime without events is
 // relisted every second.
 const eventedPLEG = "EventedPLEG"
+
+// knownGates has a line for each gate that kubelet accepts.
+//
+//go:embed feature_gates.txt
+var knownGates string
+
+// gate is a feature gate of kubelet.
+type gate struct {
+	on   bool   // by default
+	here string // what minikubelet does with it, see feature_gates.txt
+}
+
+// findGate returns the gate of that name.
+func findGate(name string) (g gate, ok bool) {
+	for line := range strings.Lines(knownGates) {
+		if rest, found := strings.CutPrefix(line, name+" "); found && !strings.HasPrefix(line, "#") {
+			on, here, _ := strings.Cut(strings.TrimSpace(rest), " ")
+			return gate{on == "true", here}, true
+		}
+	}
+	return gate{}, false
+}
+
+// judgeGate returns an error if a gate cannot have the value, and a warning if it has no effect that
+// kubelet's would have. A feature that a user switches off is never on.
+func judgeGate(name string, on bool) (warning string, err error) {
+	g, known := findGate(name)
+	switch {
+	case !known:
+		return "", fmt.Errorf("feature gate %s: kubelet 1.36 has no such gate; remove it", name)
+	case g.here == "locked" && on != g.on:
+		return "", fmt.Errorf("feature gate %s: kubelet 1.36 has it locked to %t; remove it", name, g.on)
+	case g.here == "client" && on != g.on:
+		return "", fmt.Errorf("feature gate %s: remove it, and set the environment variable KUBE_FEATURE_%s=%t, which the client reads", name, name, on)
+	case g.here == "always" && !on && g.on:
+		return "", fmt.Errorf("feature gate %s: the feature cannot be switched off here; remove it, or run a kubelet", name)
+	case g.here == "always" && !on:
+		return fmt.Sprintf("feature gate %s: the feature is always on here", name), nil
+	case g.here == "missing" && on:
+		return fmt.Sprintf("feature gate %s is not implemented and has no effect", name), nil
+	case g.here == "group" && !on && name == "AllBeta":
+		return "", fmt.Errorf("feature gate %s: the features of this stage cannot all be switched off here; remove it, or run a kubelet", name)
+	case g.here == "group" && on:
+		return fmt.Sprintf("feature gate %s has no effect: what is implemented is on", name), nil
+	}
+	return "", nil
+}
+
+// validateGates returns an error for each gate that cannot have its value.
+func (s *Settings) validateGates() error {
+	var errs []error
+	for _, name := range slices.Sorted(maps.Keys(s.FeatureGates)) {
+		_, err := judgeGate(name, s.FeatureGates[name])
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}
+
+// warnGates adds a warning for each gate without the effect that it has in kubelet.
+func (s *Settings) warnGates() {
+	for _, name := range slices.Sorted(maps.Keys(s.FeatureGates)) {
+		if warning, _ := judgeGate(name, s.FeatureGates[name]); warning != "" {
+			s.less(warning, gatesField+name, "--feature-gates")
+		}
+	}
+}
+
+// gatesField is how the names of gates in a file begin.
+const gatesField = "featureGates."
 
 // gates is the value of --feature-gates, in kubelet's form: "A=true,B=false".
 type gates struct{ target *map[string]bool }

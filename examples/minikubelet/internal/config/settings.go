@@ -3,10 +3,8 @@ package config
 import (
 	"errors"
 	"fmt"
-	"maps"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"time"
 
@@ -84,7 +82,8 @@ func Parse(args []string) (*Settings, error) {
 	}
 	s.Given = append(s.Given, givenFlags(fs)...)
 	s.warnGiven()
-	s.warn(fs)
+	s.warn()
+	s.warnGates()
 	s.warnCluster(fs, fields)
 	s.warnMachine(fs, fields)
 	s.resolveServer(fs, fields)
@@ -108,15 +107,8 @@ func Parse(args []string) (*Settings, error) {
 	return s, s.validate()
 }
 
-// warn adds a warning for what has no effect with the runtime that was given, and for gates.
-func (s *Settings) warn(fs *pflag.FlagSet) {
-	if fs.Changed("feature-gates") {
-		for _, name := range slices.Sorted(maps.Keys(s.FeatureGates)) {
-			if name != eventedPLEG {
-				s.less(fmt.Sprintf("feature gate %s is not implemented and has no effect", name), "--feature-gates")
-			}
-		}
-	}
+// warn adds a warning for what has no effect with the runtime that was given.
+func (s *Settings) warn() {
 	if s.ContainerRuntimeEndpoint == "" && (s.CgroupRoot != "/" || s.CgroupDriver != string(cgroup.Cgroupfs)) {
 		s.less("fields cgroupRoot and cgroupDriver have an effect only with a container runtime endpoint", "cgroupRoot", "cgroupDriver", "--cgroup-root", "--cgroup-driver")
 	}

@@ -46,6 +46,7 @@ func (s *Settings) validate() error {
 	if n := s.MaxParallelImagePulls; n != nil && (*n < 1 || *n > 1 && *s.SerializeImagePulls) {
 		errs = append(errs, fmt.Errorf("maxParallelImagePulls %d: must be at least 1, and no more beside serializeImagePulls", *n))
 	}
+	errs = append(errs, s.validateGates())
 	errs = append(errs, s.validateImageGC()...)
 	errs = append(errs, s.validateSecurity()...)
 	errs = append(errs, s.validateMachine()...)

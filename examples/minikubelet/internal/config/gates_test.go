@@ -1,0 +1,81 @@
+package config
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// Each gate is on or off as kubelet has it, or it is an error or a warning: it is never ignored if it acts in a kubelet.
+func TestFeatureGates(t *testing.T) {
+	for _, tc := range []struct{ given, warning, err string }{
+		{given: "EventedPLEG=false"},
+		{given: "Evented=true", err: "feature gate Evented: kubelet 1.36 has no such gate; remove it"},
+		{given: "#=true", err: "no such gate"},
+		{given: "NodeSwap=true"},
+		{given: "NodeSwap=false", err: "feature gate NodeSwap: kubelet 1.36 has it locked to true; remove it"},
+		{given: "GitRepoVolumeDriver=true", err: "locked to false"},
+		{given: "ContainerCheckpoint=true"},
+		{given: "ContainerCheckpoint=false", err: "feature gate ContainerCheckpoint: the feature cannot be switched off here; remove it, or run a kubelet"},
+		{given: "CRIListStreaming=true"},
+		{given: "CRIListStreaming=false", warning: "feature gate CRIListStreaming: the feature is always on here"},
+		{given: "GracefulNodeShutdown=false"},
+		{given: "GracefulNodeShutdown=true", warning: "feature gate GracefulNodeShutdown is not implemented and has no effect"},
+		{given: "MemoryQoS=true", warning: "feature gate MemoryQoS is not implemented and has no effect"},
+		{given: "WatchListClient=true"},
+		{given: "WatchListClient=false", err: "set the environment variable KUBE_FEATURE_WatchListClient=false"},
+		{given: "JobManagedBy=true,HPAScaleToZero=true,DetectCacheInconsistency=false"}, // of other components
+		{given: "AllAlpha=false,AllBeta=true", warning: "feature gate AllBeta has no effect: what is implemented is on"},
+		{given: "AllBeta=false", err: "feature gate AllBeta: "},
+	} {
+		for where, args := range map[string][2]string{
+			"flag": {"", "--feature-gates=" + tc.given},
+			"file": {header + "featureGates: {\"" + strings.ReplaceAll(strings.ReplaceAll(tc.given, "=", "\": "), ",", ", \"") + "}\n", "--max-pods=1"},
+		} {
+			t.Run(tc.given+" in a "+where, func(t *testing.T) {
+				s, err := parsed(t, args[0], args[1])
+				if tc.err != "" {
+					require.ErrorContains(t, err, tc.err)
+					return
+				}
+				require.NoError(t, err)
+				var want []string
+				if tc.warning != "" {
+					want = []string{tc.warning}
+				}
+				assert.Equal(t, want, s.Warnings)
+			})
+		}
+	}
+}
+
+// The table says something of each gate, and knows no other verdict than those in its head.
+func TestTheTableOfFeatureGates(t *testing.T) {
+	verdicts := map[string]int{}
+	for line := range strings.Lines(knownGates) {
+		if what, _, head := strings.Cut(line, ": "); head && strings.HasPrefix(what, "# ") && !strings.Contains(line, "kubelet 1.36") {
+			verdicts[strings.TrimPrefix(what, "# ")] = 0
+		}
+	}
+	gates := 0
+	for line := range strings.Lines(knownGates) {
+		if strings.HasPrefix(line, "#") {
+			continue
+		}
+		name := strings.Fields(line)[0]
+		g, ok := findGate(name)
+		require.True(t, ok, name)
+		require.Contains(t, verdicts, g.here, name)
+		verdicts[g.here]++
+		if _, err := judgeGate(name, g.on); name != "AllBeta" { // which switches off what is on by default
+			assert.NoError(t, err, "kubelet's default of %s", name)
+		}
+		gates++
+	}
+	assert.Equal(t, 242, gates, "kubelet 1.36.3 has these")
+	for verdict, n := range verdicts {
+		assert.Positive(t, n, verdict)
+	}
+}
