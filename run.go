@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"golang.org/x/sync/errgroup"
+	v1 "k8s.io/api/core/v1"
 
 	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/volume"
@@ -25,12 +26,12 @@ func (a *Agent) Run(ctx context.Context) error {
 	}
 	unlock, err := lockRoot(ctx, a.opts.RootDir)
 	if err != nil {
-		return fmt.Errorf("kubeletkit: %w", err)
+		return a.setupFailed(err)
 	}
 	defer unlock()
 	unlockLogs, err := lockLogs(ctx, a.parts.Host.PodLogsDir)
 	if err != nil {
-		return fmt.Errorf("kubeletkit: %w", err)
+		return a.setupFailed(err)
 	}
 	defer unlockLogs()
 
@@ -41,6 +42,9 @@ func (a *Agent) Run(ctx context.Context) error {
 		}
 	}
 	a.logParts()
+	if message := checkResolvConf(a.parts.Host); message != "" {
+		a.warnNode("CheckLimitsForResolvConf", message)
+	}
 	stopHistory := a.runHistory(ctx)
 	stopCheckpoint := a.runCheckpoint(ctx)
 	g, gctx := errgroup.WithContext(ctx)
@@ -84,6 +88,17 @@ func (a *Agent) Run(ctx context.Context) error {
 	})
 	a.log.Info("Agent has stopped")
 	return err
+}
+
+// setupFailed returns the error of an agent that cannot start, with kubelet's event about it.
+func (a *Agent) setupFailed(err error) error {
+	a.warnNode("KubeletSetupFailed", err.Error())
+	return fmt.Errorf("kubeletkit: %w", err)
+}
+
+// warnNode emits a warning about the node.
+func (a *Agent) warnNode(reason, message string) {
+	a.parts.Event.Emit(runtime.Event{Type: v1.EventTypeWarning, Reason: reason, Message: message})
 }
 
 // runAdded runs a component. If it panics, that is its error.

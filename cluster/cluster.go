@@ -14,6 +14,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/kubeletkit/kubeletkit"
+	"github.com/kubeletkit/kubeletkit/cluster/admission"
 	"github.com/kubeletkit/kubeletkit/cluster/events"
 	"github.com/kubeletkit/kubeletkit/cluster/node"
 	"github.com/kubeletkit/kubeletkit/cluster/objectcache"
@@ -81,6 +82,7 @@ type Node struct {
 	services     *services.Services
 	bundles      *trustbundles.Bundles
 	classes      *runtimeclass.Classes
+	admit        *admission.Admitter
 	node         *node.Node
 	hostIPs      *hostIPs
 	local        *v1.Node
@@ -137,6 +139,7 @@ func (n *Node) buildSource() (err error) {
 		podsource.ObserverFunc(n.forgetEnded),
 		podsource.ObserverFunc(func(c podsource.Change) { n.sink.PodsChanged(c) }),
 		podsource.ObserverFunc(func(c podsource.Change) { n.first.PodsChanged(c) }),
+		podsource.ObserverFunc(n.checkUpdates),
 	}
 	n.source, err = podsource.New(n.clients.pods, n.config.NodeName, podsource.Options{
 		Registered: func(ctx context.Context) error { return n.node.Registered(ctx) },
@@ -144,6 +147,23 @@ func (n *Node) buildSource() (err error) {
 	})
 	n.first = newFirstList(n.config.NodeName, n.clients.node, n.source, n.sync, n.config.Logger)
 	return err
+}
+
+// checkUpdates emits kubelet's event for each pod whose update needs a feature that the node does not declare.
+func (n *Node) checkUpdates(c podsource.Change) {
+	agent := n.agent.Load()
+	if agent == nil {
+		return
+	}
+	for _, pod := range c.Changed {
+		old, ok := agent.Parts().PodManager.ByUID(pod.UID) // the agent has not received the new version yet
+		if !ok || old.Generation == pod.Generation {
+			continue
+		}
+		if message := n.admit.CheckUpdate(old, pod); message != "" {
+			n.event(runtime.Event{Pod: runtime.RefOf(pod), Type: v1.EventTypeWarning, Reason: admission.ReasonUpdate, Message: message})
+		}
+	}
 }
 
 // forgetEnded has the tokens and certificates of pods forgotten that have ended or are gone.

@@ -69,12 +69,12 @@ func (n *Node) Configure(opts *kubeletkit.Options) error {
 	if err := n.buildLookups(opts); err != nil {
 		return fmt.Errorf("cluster: %w", err)
 	}
-	admit, err := n.admission()
-	if err != nil {
+	var err error
+	if n.admit, err = n.admission(); err != nil {
 		return fmt.Errorf("cluster: %w", err)
 	}
 	opts.Sources = append(slices.Clone(opts.Sources), restorable{n.source, &n.early})
-	opts.Join = append(slices.Clone(opts.Join), admit)
+	opts.Join = append(slices.Clone(opts.Join), n.admit)
 	if opts.Checkpoint != nil && !n.config.RestoreBeforeList {
 		opts.Join = append(opts.Join, n.first)
 	}

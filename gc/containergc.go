@@ -13,6 +13,7 @@ import (
 
 	"github.com/go-logr/logr"
 	"golang.org/x/sync/errgroup"
+	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kubeletkit/kubeletkit/internal/flow"
@@ -50,6 +51,8 @@ type Options struct {
 	// Record receives what came of the removal of cgroups. It must not block. nil: records are
 	// discarded.
 	Record runtime.RecordFunc
+	// Event receives kubelet's event ContainerGCFailed about the node after a collection in Run that failed. nil: none.
+	Event runtime.EventFunc
 	// Parallel is the number of concurrent removals. Default 8.
 	Parallel int
 	// Metrics receives measurements. nil: none.
@@ -168,6 +171,7 @@ func (c *ContainerGC) Run(ctx context.Context) error {
 			failures++
 			wait = retry.After(failures)
 			c.log.Error(err, "Garbage collection has failed in part; it will be repeated", "after", wait)
+			c.opts.Event.Emit(runtime.Event{Type: v1.EventTypeWarning, Reason: "ContainerGCFailed", Message: err.Error()})
 		}
 		next.Reset(wait)
 	}

@@ -383,6 +383,25 @@ func TestFailuresAreRetriedSoonerThanThePeriod(t *testing.T) {
 	})
 }
 
+// A collection that fails has kubelet's event about the node.
+func TestTheEventOfAFailedCollection(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := &holder{pods: []*runtime.Pod{gonePod("u1")}, failing: map[string]error{"c-u1": errors.New("busy")}}
+		var events []runtime.Event
+		c, err := gc.New(h, func(types.UID) bool { return true }, gc.Options{Event: func(e runtime.Event) { events = append(events, e) }})
+		require.NoError(t, err)
+		go func() { assert.NoError(t, c.Run(t.Context())) }()
+		c.Kick()
+		time.Sleep(time.Millisecond)
+		synctest.Wait()
+		require.Len(t, events, 1)
+		assert.Equal(t, "ContainerGCFailed", events[0].Reason)
+		assert.Equal(t, "Warning", events[0].Type)
+		assert.Contains(t, events[0].Message, "busy")
+		assert.Zero(t, events[0].Pod, "it is about the node")
+	})
+}
+
 func ExamplePlan() {
 	pod := &runtime.Pod{
 		PodRef:    runtime.PodRef{UID: "u1", Namespace: "default", Name: "web"},

@@ -14,6 +14,9 @@ import (
 // with resource claims. It is kubelet's.
 const ReasonFeature = "PodFeatureUnsupported"
 
+// kubeletVersion is that of the kubelet whose behaviour the agent has. It is never changed.
+var kubeletVersion = version.MajorMinor(1, 36)
+
 // features are those that the node declares (KEP-5328).
 type features struct {
 	declared nodedeclaredfeatures.FeatureSet
@@ -30,16 +33,52 @@ func (f features) missing(pod *v1.Pod) (failure Failure, missing bool) {
 		return Failure{Reason: ReasonFeature, Message: "The node does not support resource claims"}, true
 	}
 	framework := nodedeclaredfeatures.DefaultFramework
-	needed, err := framework.InferForPodScheduling(&nodedeclaredfeatures.PodInfo{Spec: &pod.Spec, Status: &pod.Status}, version.MajorMinor(1, 36))
+	needed, err := framework.InferForPodScheduling(&nodedeclaredfeatures.PodInfo{Spec: &pod.Spec, Status: &pod.Status}, kubeletVersion)
 	if err != nil {
 		return Failure{Reason: ReasonFeature, Message: fmt.Sprintf("Failed to infer pod's feature requirements: %v", err)}, true
 	}
-	match, err := framework.MatchNodeFeatureSet(needed, f.declared)
+	message, err := f.unsatisfied(needed)
 	if err != nil {
 		return Failure{Reason: ReasonFeature, Message: fmt.Sprintf("Failed to match pod's feature requirements against the node: %v", err)}, true
 	}
-	if !match.IsMatch {
-		return Failure{Reason: ReasonFeature, Message: "Pod requires node features that are not available: " + strings.Join(match.UnsatisfiedRequirements, ", ")}, true
+	return Failure{Reason: ReasonFeature, Message: message}, message != ""
+}
+
+// unsatisfied returns kubelet's message about what is needed and not declared, or "".
+func (f features) unsatisfied(needed nodedeclaredfeatures.FeatureSet) (string, error) {
+	match, err := nodedeclaredfeatures.DefaultFramework.MatchNodeFeatureSet(needed, f.declared)
+	if err != nil || match.IsMatch {
+		return "", err
 	}
-	return Failure{}, false
+	return "Pod requires node features that are not available: " + strings.Join(match.UnsatisfiedRequirements, ", "), nil
+}
+
+// ReasonUpdate is the reason of events about an update of a pod that needs a feature that the node does not declare. It is kubelet's.
+const ReasonUpdate = "FailedNodeDeclaredFeaturesCheck"
+
+// CheckUpdate returns the message of an event with ReasonUpdate if the update of a pod needs a feature that the
+// node does not declare, and "" otherwise. It is safe for concurrent use.
+func (a *Admitter) CheckUpdate(old, updated *v1.Pod) (message string) {
+	oldSpec, newSpec := decoded(&old.Spec), decoded(&updated.Spec)
+	if len(oldSpec.InitContainers) != len(newSpec.InitContainers) { // no update of an API server; the framework would panic
+		return ""
+	}
+	needed, err := nodedeclaredfeatures.DefaultFramework.InferForPodUpdate(
+		&nodedeclaredfeatures.PodInfo{Spec: oldSpec, Status: &old.Status}, &nodedeclaredfeatures.PodInfo{Spec: newSpec, Status: &updated.Status}, kubeletVersion)
+	if err == nil {
+		message, err = a.features.unsatisfied(needed)
+	}
+	if err != nil {
+		a.opts.Logger.Error(err, "The features that an update of a pod needs are not known", "pod", updated.Namespace+"/"+updated.Name)
+	}
+	return message
+}
+
+// decoded returns a copy of the spec as a decoder makes it: the framework compares quantities with the texts that they cache.
+func decoded(spec *v1.PodSpec) *v1.PodSpec {
+	out := &v1.PodSpec{}
+	if data, err := spec.Marshal(); err != nil || out.Unmarshal(data) != nil {
+		return spec
+	}
+	return out
 }
