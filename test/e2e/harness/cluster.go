@@ -1,6 +1,7 @@
 package harness
 
 import (
+	"cmp"
 	"encoding/json"
 	"net/http"
 	"os"
@@ -38,6 +39,10 @@ type ClusterOptions struct {
 	// OwnDirs are paths that are directories of the cluster, see [Cluster.Own], for containerd and
 	// all that is started in the cluster's network namespace.
 	OwnDirs []string
+	// Propagation of all mounts, if there are OwnDirs. Default: rshared, as on a machine with
+	// systemd. If the mounts are private, a kubelet mounts its root directory on itself, over the
+	// volumes of an agent before it.
+	Propagation string
 	// Down leaves it to the test to start containerd.
 	Down bool
 }
@@ -64,7 +69,7 @@ func NewClusterWith(t testing.TB, options ClusterOptions) *Cluster {
 	}
 	if len(options.OwnDirs) > 0 {
 		Need(t, "unshare", "nsenter")
-		if err := c.Net.ownDirs(c.Own(""), options.OwnDirs); err != nil {
+		if err := c.Net.ownDirs(c.Own(""), cmp.Or(options.Propagation, "rshared"), options.OwnDirs); err != nil {
 			t.Fatal(err)
 		}
 	}

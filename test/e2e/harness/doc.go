@@ -10,6 +10,7 @@
 //     comparison. Because an agent ends all other pods in its runtime, a cluster has
 //     one running agent at a time.
 //   - A [KubeadmNode] is a cluster of kubeadm on one machine, whose agent may be changed.
+//   - [NodeTests] are the node tests of Kubernetes, for an agent of a cluster.
 //   - An [APIServer] is a kube-apiserver with an etcd. Tests compare its validation
 //     with the agent's.
 //   - An agent from [NewProcessAgent] has no cluster: its containers are processes

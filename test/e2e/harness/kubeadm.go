@@ -81,7 +81,8 @@ kind: ClusterConfiguration
 kubernetesVersion: %s
 imageRepository: %s
 networking: {podSubnet: 10.88.0.0/16, serviceSubnet: 10.96.0.0/16}
-controllerManager: {extraArgs: [{name: flex-volume-plugin-dir, value: /var/lib/kubelet/flexvolumes}]}
+controllerManager: {extraArgs: [{name: leader-elect, value: "false"}, {name: flex-volume-plugin-dir, value: /var/lib/kubelet/flexvolumes}]}
+scheduler: {extraArgs: [{name: leader-elect, value: "false"}]}
 etcd: {local: {extraArgs: [{name: unsafe-no-fsync, value: "true"}]}}
 ---
 apiVersion: kubelet.config.k8s.io/v1beta1

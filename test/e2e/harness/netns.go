@@ -71,8 +71,8 @@ func (n *NetNS) Close() error {
 }
 
 // ownDirs gives what is started in the namespace from now on a mount namespace, in which the
-// paths are directories below dir.
-func (n *NetNS) ownDirs(dir string, paths []string) error {
+// paths are directories below dir. All mounts are of the propagation, as in rshared.
+func (n *NetNS) ownDirs(dir, propagation string, paths []string) error {
 	for _, path := range paths {
 		for _, dir := range []string{path, dir + path} {
 			if err := os.MkdirAll(dir, 0o755); err != nil {
@@ -80,8 +80,8 @@ func (n *NetNS) ownDirs(dir string, paths []string) error {
 			}
 		}
 	}
-	const script = `dir=$1; shift; for path; do mount --bind "$dir$path" "$path"; done; echo; read -r _ || :`
-	cmd := exec.Command("unshare", append([]string{"--mount", "--propagation", "private", "sh", "-ec", script, "sh", dir}, paths...)...)
+	const script = `dir=$1 propagation=$2; shift 2; for path; do mount --bind "$dir$path" "$path"; done; mount "--make-$propagation" /; echo; read -r _ || :`
+	cmd := exec.Command("unshare", append([]string{"--mount", "--propagation", "private", "sh", "-ec", script, "sh", dir, propagation}, paths...)...)
 	var stderr strings.Builder
 	cmd.Stderr = &stderr
 	stdin, err := cmd.StdinPipe()
