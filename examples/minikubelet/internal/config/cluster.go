@@ -204,10 +204,11 @@ func (s *Settings) NodeOptions() (node.Options, error) {
 		ReportFrequency:       s.NodeStatusReportFrequency.Duration,
 		LeaseDuration:         time.Duration(s.NodeLeaseDurationSeconds) * time.Second,
 	}
+	opts.DeclaredFeatures = []string{"InPlacePodVerticalScalingInitContainers"} // see TestResizeOfInitContainers of runtime/cri
 	if *s.EnableServer {
 		opts.Port = s.Port
 		if *s.EnableDebuggingHandlers {
-			opts.DeclaredFeatures = []string{"ExtendWebSocketsToKubelet"} // see package server/streams
+			opts.DeclaredFeatures = append(opts.DeclaredFeatures, "ExtendWebSocketsToKubelet") // see package server/streams
 		}
 	}
 	if *s.NodeStatusMaxImages == 0 {

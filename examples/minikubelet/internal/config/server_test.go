@@ -48,18 +48,18 @@ func TestServer(t *testing.T) {
 			opts, err := s.NodeOptions()
 			require.NoError(t, err)
 			assert.EqualValues(t, 10250, opts.Port)
-			assert.Equal(t, []string{"ExtendWebSocketsToKubelet"}, opts.DeclaredFeatures)
+			assert.Equal(t, []string{"InPlacePodVerticalScalingInitContainers", "ExtendWebSocketsToKubelet"}, opts.DeclaredFeatures)
 		}},
 		{"a node without a port", "enableServer: false\n", []string{"--kubeconfig=k"}, func(t *testing.T, s *Settings) {
 			opts, err := s.NodeOptions()
 			require.NoError(t, err)
 			assert.Zero(t, opts.Port)
-			assert.Empty(t, opts.DeclaredFeatures)
+			assert.NotContains(t, opts.DeclaredFeatures, "ExtendWebSocketsToKubelet")
 		}},
 		{"a node without sessions", "enableDebuggingHandlers: false\n", []string{"--kubeconfig=k"}, func(t *testing.T, s *Settings) {
 			opts, err := s.NodeOptions()
 			require.NoError(t, err)
-			assert.Empty(t, opts.DeclaredFeatures)
+			assert.NotContains(t, opts.DeclaredFeatures, "ExtendWebSocketsToKubelet")
 		}},
 		{"flags over fields", "address: 192.0.2.1\nauthentication: {webhook: {enabled: true, cacheTTL: 1m}}\nauthorization: {mode: AlwaysAllow}\ntlsMinVersion: VersionTLS13\ntlsCurvePreferences: [29]\n",
 			[]string{"--kubeconfig=k", "--authentication-token-webhook=false", "--anonymous-auth", "--tls-cipher-suites=TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256"}, func(t *testing.T, s *Settings) {
