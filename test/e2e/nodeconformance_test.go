@@ -19,6 +19,7 @@ var conformanceSpecs = []string{
 	"should successfully recreate when file is removed and recreated",
 	"should terminate sidecars simultaneously if prestop doesn't exit",
 	"should print log to correct log path",
+	"should accept recursive read-only mounts",
 }
 
 // The node tests of Kubernetes, of which these specs run, start no kubelet: this agent is the node.
