@@ -55,6 +55,26 @@ func (k *kernel) run(_ context.Context, program string, args ...string) error {
 	return nil
 }
 
+// now returns the tables and the number of calls so far.
+func (k *kernel) now() (tables map[string][]string, calls int) {
+	synctest.Wait()
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	tables = map[string][]string{}
+	for name, rules := range k.tables {
+		if len(rules) > 0 {
+			tables[name] = slices.Clone(rules)
+		}
+	}
+	return tables, k.calls
+}
+
+func (k *kernel) hasAll(t *testing.T) {
+	t.Helper()
+	tables, _ := k.now()
+	assert.Equal(t, want(), tables)
+}
+
 // change changes the kernel behind the back of the chains.
 func (k *kernel) change(f func()) {
 	k.mu.Lock()
@@ -79,28 +99,40 @@ func want() map[string][]string {
 
 // start runs chains on the kernel in virtual time, and returns the lines of the log so far.
 func start(t *testing.T, k *kernel) (lines func() []string, stop func()) {
+	var mu sync.Mutex
 	var all []string
-	log := funcr.New(func(_, line string) { all = append(all, line) }, funcr.Options{})
+	log := funcr.New(func(_, line string) {
+		mu.Lock()
+		defer mu.Unlock()
+		all = append(all, line)
+	}, funcr.Options{})
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- New(Options{Logger: log, run: k.run}).Run(ctx) }()
 	synctest.Wait()
-	return func() []string { synctest.Wait(); return all }, func() { cancel(); assert.NoError(t, <-done) }
+	lines = func() []string {
+		synctest.Wait()
+		mu.Lock()
+		defer mu.Unlock()
+		return slices.Clone(all)
+	}
+	return lines, func() { cancel(); assert.NoError(t, <-done) }
 }
 
 func TestChains(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := &kernel{tables: map[string][]string{}}
 		lines, stop := start(t, k)
-		assert.Equal(t, want(), k.tables)
-		before := k.calls
+		k.hasAll(t)
+		_, before := k.now()
 		time.Sleep(10*time.Minute + time.Second)
 		assert.Empty(t, lines())
-		assert.LessOrEqual(t, k.calls-before, 2*10, "an idle minute costs a question for each family")
+		_, calls := k.now()
+		assert.LessOrEqual(t, calls-before, 2*10, "an idle minute costs a question for each family")
 		stop()
-		assert.Equal(t, want(), k.tables, "they stay")
+		k.hasAll(t)           // they stay
 		_, stop = start(t, k) // an agent that starts again
-		assert.Equal(t, want(), k.tables)
+		k.hasAll(t)
 		stop()
 	})
 }
@@ -114,12 +146,10 @@ func TestChainsAfterAFlush(t *testing.T) {
 		defer stop()
 		k.change(func() { delete(k.tables, "iptables mangle") })
 		time.Sleep(time.Minute + time.Second)
-		synctest.Wait()
-		assert.Equal(t, want(), k.tables)
+		k.hasAll(t)
 		k.change(func() { delete(k.tables, "iptables filter") })
 		time.Sleep(time.Minute)
-		synctest.Wait()
-		assert.Equal(t, want(), k.tables)
+		k.hasAll(t)
 		assert.Len(t, lines(), 1)
 	})
 }
@@ -135,8 +165,7 @@ func TestChainsThatCannotBeMade(t *testing.T) {
 		assert.Contains(t, got[0], "iptables -N of chain KUBE-IPTABLES-HINT in table mangle: operation not permitted")
 		k.change(func() { k.broken = nil })
 		time.Sleep(time.Minute)
-		synctest.Wait()
-		assert.Equal(t, want(), k.tables)
+		k.hasAll(t)
 	})
 }
 
@@ -144,7 +173,8 @@ func TestMissingPrograms(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := &kernel{tables: map[string][]string{}, missing: []string{"ip6tables"}}
 		lines, stop := start(t, k)
-		assert.Len(t, k.tables, 3)
+		tables, _ := k.now()
+		assert.Len(t, tables, 3)
 		assert.Len(t, lines(), 1)
 		stop()
 
@@ -153,7 +183,8 @@ func TestMissingPrograms(t *testing.T) {
 		defer stop()
 		time.Sleep(time.Hour)
 		assert.Len(t, lines(), 2, fmt.Sprint(lines()))
-		assert.LessOrEqual(t, k.calls, 4, "nothing to ask")
+		_, calls := k.now()
+		assert.LessOrEqual(t, calls, 4, "nothing to ask")
 	})
 }
 
