@@ -17,7 +17,8 @@ import (
 	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/client"
 )
 
-// hog fills the disk, and takes what others give back.
+// hog fills the disk when its postStart hook has run, and takes what others give back. A hook that finds
+// a full disk may fail, and a container whose hook has failed is stopped.
 const hog = `apiVersion: v1
 kind: Pod
 metadata: {name: hog, annotations: {process.kubeletkit.io/mounts: env}}
@@ -26,8 +27,8 @@ spec:
   containers:
   - name: c
     image: host
-    command: [sh, -c, "trap 'exit 0' TERM; exec 2>/dev/null; while :; do cat /dev/zero >> $MOUNT_DATA/zeros; sleep 0.02; done"]
-    lifecycle: {postStart: {exec: {command: ["true"]}}, preStop: {exec: {command: ["true"]}}}
+    command: [sh, -c, "trap 'exit 0' TERM; exec 2>/dev/null; until [ -e $MOUNT_DATA/go ]; do sleep 0.02; done; while :; do cat /dev/zero >> $MOUNT_DATA/zeros; sleep 0.02; done"]
+    lifecycle: {postStart: {exec: {command: [sh, -c, "touch $MOUNT_DATA/go"]}}, preStop: {exec: {command: ["true"]}}}
     volumeMounts: [{name: data, mountPath: /data}, {name: conf, mountPath: /conf}]
   volumes: [{name: data, emptyDir: {}}, {name: conf, configMap: {name: conf}}]
 ---
