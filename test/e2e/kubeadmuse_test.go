@@ -31,7 +31,7 @@ type use struct {
 
 	mu       sync.Mutex
 	failures []string
-	// young are the pods that started later, if the agent is a kubelet.
+	// young: containers that started later are new ones for the last kubelet.
 	young   time.Time
 	counts  map[string]int
 	slowest map[string]time.Duration
@@ -61,11 +61,11 @@ func startUse(t *testing.T, n *KubeadmNode, web, echo string) *use {
 }
 
 // swapped says that another agent is about to start. A kubelet holds containers that started less
-// than 10 s before it for new ones, whose probes have not succeeded yet.
+// than 10 s before it for new ones, whose probes have not succeeded yet. The next agent takes over the
+// statuses that the kubelet has written of them.
 func (u *use) swapped(kubelet bool) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	u.young = time.Time{}
 	if kubelet {
 		u.young = time.Now().Add(-10 * time.Second)
 	}
