@@ -1,9 +1,7 @@
 package main
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -20,7 +18,6 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/clientcmd"
-	"sigs.k8s.io/yaml"
 
 	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/check"
 	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/client"
@@ -93,17 +90,10 @@ func runCheck(ctx context.Context, fsRoot string, args, flagFiles []string, form
 		return err
 	}
 	report := inspect(ctx, args)
-	switch form {
-	case "":
+	if form == "" {
 		err = check.Print(out, report)
-	default:
-		var data []byte
-		if data, err = json.MarshalIndent(report, "", "  "); err == nil && form == "yaml" {
-			data, err = yaml.JSONToYAML(data)
-		}
-		if err == nil {
-			_, err = fmt.Fprintln(out, string(bytes.TrimSpace(data)))
-		}
+	} else {
+		err = client.PrintValue(out, form, report)
 	}
 	if blocking := len(report.Blocking()); err == nil && blocking > 0 {
 		err = fmt.Errorf("%d findings stand against a start of the agent", blocking)

@@ -95,9 +95,9 @@ func (u *UIDs) UID(ctx context.Context, pod podconfig.StaticPod) types.UID {
 		kept = ref.UID
 	}
 	uid := kept
-	if running, ok := u.adoptable(ref, kept); ok && !u.changed(pod, running.UID) && u.same(ctx, pod, running) {
-		uid = running.UID
-		u.log.Info("Static pod that another agent has started keeps its UID, and runs on", "pod", running, "derivedUID", ref.UID)
+	if theirs, ok := u.adoptable(ref, kept); ok && !u.changed(pod, theirs.ref.UID) && u.same(ctx, pod, theirs.ref) {
+		uid = theirs.ref.UID
+		u.log.Info("Static pod that another agent has started keeps its UID, and runs on", "pod", theirs.ref, "derivedUID", ref.UID)
 	}
 	if ctx.Err() == nil && (!known || uid != kept) {
 		u.keep(pod, uid)
@@ -115,17 +115,17 @@ func (u *UIDs) Restored(ctx context.Context, pods []*v1.Pod) []*v1.Pod {
 	out := make([]*v1.Pod, 0, len(pods))
 	for _, pod := range pods {
 		ref := runtime.RefOf(pod)
-		running, ok := u.adoptable(ref, ref.UID)
+		theirs, ok := u.adoptable(ref, ref.UID)
 		switch {
-		case !podspec.IsStatic(pod) || !ok || !u.isRunning(running):
+		case !podspec.IsStatic(pod) || !ok || !theirs.running:
 			out = append(out, pod)
-		case u.same(ctx, podconfig.StaticPod{Source: pod.Annotations[podspec.AnnotationConfigSource], Pod: pod}, running):
+		case u.same(ctx, podconfig.StaticPod{Source: pod.Annotations[podspec.AnnotationConfigSource], Pod: pod}, theirs.ref):
 			again := pod.DeepCopy()
-			again.UID = running.UID
-			again.Annotations[podspec.AnnotationConfigHash] = string(running.UID)
+			again.UID = theirs.ref.UID
+			again.Annotations[podspec.AnnotationConfigHash] = string(theirs.ref.UID)
 			out = append(out, again)
 		default:
-			u.log.Info("Static pod is not restored: another agent has started another pod of its name", "pod", ref, "running", running)
+			u.log.Info("Static pod is not restored: another agent has started another pod of its name", "pod", ref, "running", theirs.ref)
 		}
 	}
 	return out
@@ -183,7 +183,7 @@ func byName(pods []*runtime.Pod) map[string][]found {
 
 // adoptable returns the pod of the name in the runtime whose UID the pod may have in place of the known one: the only
 // one that runs, or the only one if none runs.
-func (u *UIDs) adoptable(pod runtime.PodRef, known types.UID) (runtime.PodRef, bool) {
+func (u *UIDs) adoptable(pod runtime.PodRef, known types.UID) (_ found, ok bool) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	pods := u.found[pod.FullName()]
@@ -191,15 +191,9 @@ func (u *UIDs) adoptable(pod runtime.PodRef, known types.UID) (runtime.PodRef, b
 		pods = running
 	}
 	if len(pods) != 1 || pods[0].ref.UID == known {
-		return runtime.PodRef{}, false
+		return found{}, false
 	}
-	return pods[0].ref, true
-}
-
-func (u *UIDs) isRunning(pod runtime.PodRef) bool {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	return slices.Contains(u.found[pod.FullName()], found{pod, true})
+	return pods[0], true
 }
 
 // keptFor returns the UID that was kept for this content of the manifest.

@@ -22,20 +22,12 @@ func explain(name string) explanation {
 			name = camel(flag)
 		}
 	}
-	for path := name; path != ""; path, _, _ = cutLast(path, ".") {
+	for path := name; path != ""; path = path[:max(0, strings.LastIndex(path, "."))] {
 		if e, ok := all[path]; ok {
 			return e
 		}
 	}
 	return explanation{matters: "it is not implemented"}
-}
-
-// cutLast returns what is before the last separator, "" if there is none.
-func cutLast(s, sep string) (before, after string, found bool) {
-	if i := strings.LastIndex(s, sep); i >= 0 {
-		return s[:i], s[i+len(sep):], true
-	}
-	return "", s, false
 }
 
 // camel returns the name of the field that most flags stand for: evictionSoft for eviction-soft.

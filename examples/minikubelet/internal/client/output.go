@@ -148,16 +148,19 @@ func (p *printer) document(value any) error {
 }
 
 // value prints a value.
-func (p *printer) value(value any) error {
+func (p *printer) value(value any) error { return PrintValue(p.out, string(p.form), value) }
+
+// PrintValue prints a value in the form json or yaml.
+func PrintValue(out io.Writer, form string, value any) error {
 	var data []byte
 	var err error
-	if p.form == asYAML {
+	if output(form) == asYAML {
 		data, err = yaml.Marshal(value)
 	} else if data, err = json.MarshalIndent(value, "", "    "); err == nil {
 		data = append(data, '\n')
 	}
 	if err == nil {
-		_, err = p.out.Write(data)
+		_, err = out.Write(data)
 	}
 	return err
 }

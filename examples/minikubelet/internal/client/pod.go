@@ -20,6 +20,7 @@ import (
 	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/recent"
 	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/terminal"
 	"github.com/kubeletkit/kubeletkit/history"
+	"github.com/kubeletkit/kubeletkit/podspec"
 )
 
 // podsCommand is the command pods.
@@ -68,7 +69,7 @@ func (c *call) pods(ctx context.Context) error {
 			images = append(images, pod.Spec.Containers[i].Image)
 		}
 		cells := terminal.PodCells(pod, c.client.now())
-		for _, text := range []string{pod.Spec.NodeName, pod.Annotations[sourceAnnotation], string(pod.UID), strings.Join(images, ",")} {
+		for _, text := range []string{pod.Spec.NodeName, pod.Annotations[podspec.AnnotationConfigSource], string(pod.UID), strings.Join(images, ",")} {
 			cells = append(cells, cmp.Or(terminal.Escape(text), "<none>"))
 		}
 		if err := p.row(qualifiedName(pod.Namespace, pod.Name), cells...); err != nil {
@@ -102,9 +103,6 @@ func (c *call) problems(ctx context.Context) {
 		fmt.Fprintf(c.Err, "  and %d more\n", more)
 	}
 }
-
-// sourceAnnotation is kubelet's annotation with the source of a pod: file, http or api.
-const sourceAnnotation = "kubernetes.io/config.source"
 
 // qualifiedName returns a name of the pod that all commands accept.
 func qualifiedName(namespace, name string) string {

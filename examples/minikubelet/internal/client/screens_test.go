@@ -21,6 +21,7 @@ import (
 	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/podtest"
 	"github.com/kubeletkit/kubeletkit/gc"
 	"github.com/kubeletkit/kubeletkit/history"
+	"github.com/kubeletkit/kubeletkit/podspec"
 	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/server"
 )
@@ -84,7 +85,7 @@ func TestScreensOfHelp(t *testing.T) {
 func TestScreensOfLists(t *testing.T) {
 	running := podtest.Running("a", true)
 	web := podtest.With(podtest.Pod(v1.PodRunning, podtest.Ended("setup", "Completed", 0, 0), podtest.Running("proxy", true), running, podtest.Restarted(podtest.Waiting("b", "CrashLoopBackOff", "back-off"), 3, time.Minute)), func(p *v1.Pod) {
-		p.UID, p.Annotations = "u1", map[string]string{sourceAnnotation: "file"}
+		p.UID, p.Annotations = "u1", map[string]string{podspec.AnnotationConfigSource: "file"}
 		p.Status.PodIP, p.Spec.Containers[0].Image, p.Spec.Containers[1].Image = "10.0.0.7", "app:1", "app:2"
 	})
 	dns := podtest.Pod(v1.PodPending)

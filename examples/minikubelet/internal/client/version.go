@@ -51,7 +51,7 @@ func versionCommand(e Env) *cobra.Command {
 		}
 		v := ProgramVersion()
 		if c.output.structured() {
-			return (&printer{out: e.Out, form: c.output}).value(v)
+			return PrintValue(e.Out, string(c.output), v)
 		}
 		_, err := fmt.Fprintf(e.Out, "%s\nKubernetes %s\n", v, v.Kubernetes)
 		return err
