@@ -31,8 +31,10 @@ type use struct {
 
 	mu       sync.Mutex
 	failures []string
-	// young: containers that started later are new ones for the last kubelet.
-	young   time.Time
+	// Containers that started between young and known are new ones for the last kubelet, or are not in
+	// the checkpoint of the agent that follows it. known is zero while the kubelet runs.
+	young, known time.Time
+
 	counts  map[string]int
 	slowest map[string]time.Duration
 }
@@ -61,22 +63,29 @@ func startUse(t *testing.T, n *KubeadmNode, web, echo string) *use {
 }
 
 // swapped says that another agent is about to start. A kubelet holds containers that started less
-// than 10 s before it for new ones, whose probes have not succeeded yet. The next agent takes over the
-// statuses that the kubelet has written of them.
+// than 10 s before it for new ones, whose probes have not succeeded yet. This agent begins with the statuses
+// in its checkpoint: a container that the kubelet has started can be reported as not ready once, until its
+// first probe.
 func (u *use) swapped(kubelet bool) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if kubelet {
-		u.young = time.Now().Add(-10 * time.Second)
+		u.young, u.known = time.Now().Add(-10*time.Second), time.Time{}
+	} else {
+		u.known = time.Now()
 	}
 }
 
-// isYoung reports whether a kubelet holds a container of the pod for a new one.
+// isYoung reports whether a container of the pod is a new one for the agent, see swapped.
 func (u *use) isYoung(pod *v1.Pod) bool {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	for _, c := range pod.Status.ContainerStatuses {
-		if !u.young.IsZero() && c.State.Running != nil && c.State.Running.StartedAt.After(u.young.Add(-time.Second)) {
+		if u.young.IsZero() || c.State.Running == nil {
+			continue
+		}
+		started := c.State.Running.StartedAt.Time
+		if started.After(u.young.Add(-time.Second)) && (u.known.IsZero() || started.Before(u.known)) {
 			return true
 		}
 	}
