@@ -274,11 +274,24 @@ func (f *forwarder) remove(streams ...httpstream.Stream) {
 	}
 }
 
+// oneReader has one Read at a time: a runtime may have left one behind when it returns.
+type oneReader struct {
+	httpstream.Stream
+	reading chan struct{} // holds a token during a Read
+}
+
+func (r *oneReader) Read(b []byte) (int, error) {
+	r.reading <- struct{}{}
+	defer func() { <-r.reading }()
+	return r.Stream.Read(b)
+}
+
 // forward forwards one connection.
 func (f *forwarder) forward(id string, p *pair) {
 	if f.replied(p.replied[0]) && f.replied(p.replied[1]) {
 		f.setOpen(p, true)
-		err := runtime.Recover(func() error { return f.connect(f.s.ctx, p.port, p.data) })
+		data := &oneReader{p.data, make(chan struct{}, 1)}
+		err := runtime.Recover(func() error { return f.connect(f.s.ctx, p.port, data) })
 		if err != nil && !errors.Is(err, f.s.ctx.Err()) {
 			_, _ = io.WriteString(p.err, forwardError(f.sandboxID, p.port, err))
 			_ = p.data.Reset()
@@ -287,7 +300,7 @@ func (f *forwarder) forward(id string, p *pair) {
 		// What the client still sends is read until it closes its side: unread, it would hold up
 		// the other connections.
 		_, _ = p.data.Close(), p.err.Close()
-		discard(p.data)
+		discard(data)
 	}
 	f.mu.Lock()
 	delete(f.pairs, id)

@@ -7,7 +7,9 @@ import (
 	"io"
 	"net/http"
 	"strconv"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -92,6 +94,43 @@ func TestStreamOfAConnectionThatIsGivenUp(t *testing.T) {
 	require.NotNil(t, f.pairs["1"])
 	assert.NotSame(t, first, f.pairs["1"])
 	assert.Same(t, late, f.pairs["1"].data)
+}
+
+// waitingReader waits in each Read, and counts those that do.
+type waitingReader struct {
+	reads atomic.Int32
+	end   chan struct{}
+}
+
+func (r *waitingReader) Read([]byte) (int, error) {
+	r.reads.Add(1)
+	defer r.reads.Add(-1)
+	<-r.end
+	return 0, io.EOF
+}
+
+// A runtime that still reads from a connection that it has left does not do so beside the forwarder: a
+// stream of SPDY has one reader.
+func TestOneReaderOfAConnection(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, _, stop := newForwarder(t, 1)
+		f.connect = func(_ context.Context, _ int32, conn io.ReadWriteCloser) error {
+			go func() { _, _ = io.Copy(io.Discard, conn) }()
+			synctest.Wait()
+			return nil
+		}
+		data, failed := newStream(typeData, "1", "7"), newStream(typeError, "1", "7")
+		reader := &waitingReader{end: make(chan struct{})}
+		data.Reader = reader
+		replied := make(chan struct{})
+		close(replied)
+		require.NoError(t, f.accept(data, replied))
+		require.NoError(t, f.accept(failed, replied))
+		synctest.Wait()
+		assert.EqualValues(t, 1, reader.reads.Load())
+		close(reader.end)
+		stop()
+	})
 }
 
 // A client chooses the headers of its streams, and their order. A connection has two streams and the
