@@ -194,13 +194,34 @@ func (e *earlyReferences) mayRefer(ref objects.Ref) (refers, complete bool) {
 type restorable struct {
 	*podsource.Source
 	early *earlyReferences
+	// first delays the restored pods; nil: they are desired at once.
+	first *firstList
+}
+
+var _ podconfig.RestoreDelayer = restorable{}
+
+// RestoreAfter implements [podconfig.RestoreDelayer].
+func (r restorable) RestoreAfter() <-chan struct{} {
+	if r.first == nil {
+		return nil
+	}
+	return r.first.unreachable
 }
 
 // Run implements [podconfig.Source].
 func (r restorable) Run(ctx context.Context, sink podconfig.Sink) error {
+	restored := sink.Restored()
 	if !r.early.known() {
-		r.early.setRestored(sink.Restored())
+		r.early.setRestored(restored)
 	}
+	if r.first == nil || len(restored) == 0 {
+		return r.Source.Run(ctx, sink)
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	var tested sync.WaitGroup
+	defer tested.Wait()
+	defer cancel() // before the wait
+	tested.Go(func() { r.first.run(ctx) })
 	return r.Source.Run(ctx, sink)
 }
 

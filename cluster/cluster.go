@@ -145,7 +145,7 @@ func (n *Node) buildSource() (err error) {
 		Registered: func(ctx context.Context) error { return n.node.Registered(ctx) },
 		Observers:  observers, Logger: n.named("podsource"),
 	})
-	n.first = newFirstList(n.config.NodeName, n.clients.node, n.source, n.sync, n.config.Logger)
+	n.first = newFirstList(n.config.NodeName, n.clients.node, n.config.Logger)
 	return err
 }
 

@@ -73,11 +73,12 @@ func (n *Node) Configure(opts *kubeletkit.Options) error {
 	if n.admit, err = n.admission(); err != nil {
 		return fmt.Errorf("cluster: %w", err)
 	}
-	opts.Sources = append(slices.Clone(opts.Sources), restorable{n.source, &n.early})
-	opts.Join = append(slices.Clone(opts.Join), n.admit)
-	if opts.Checkpoint != nil && !n.config.RestoreBeforeList {
-		opts.Join = append(opts.Join, n.first)
+	source := restorable{Source: n.source, early: &n.early}
+	if !n.config.RestoreBeforeList {
+		source.first = n.first
 	}
+	opts.Sources = append(slices.Clone(opts.Sources), source)
+	opts.Join = append(slices.Clone(opts.Join), n.admit)
 	opts.Admission.Limits.MaxPods, opts.Admission.Limits.Allocatable = 0, nil
 	opts.StatusSink = bothSinks(n.sink, opts.StatusSink)
 	if opts.Checkpoint == nil {

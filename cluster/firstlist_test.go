@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kubeletkit/kubeletkit"
@@ -151,5 +152,48 @@ func TestRunningPodsDoNotWaitForTheFirstList(t *testing.T) {
 		r.after(20 * time.Second)
 		assert.Equal(r, running, r.rt.Running(fake.Target{Pod: "stays"}))
 		assert.Len(r, r.rt.Running(fake.Target{Pod: "crashed"}), 1)
+	})
+}
+
+// Another agent, such as a kubelet, has started a container while this one was away. It has no probe results of it, and its
+// checkpoint has an older status than the API server.
+func TestContainersOfAnotherAgentStayReady(t *testing.T) {
+	onNode(t, func(r *rig) {
+		kept := func(_ *Config, opts *kubeletkit.Options) {
+			store, err := checkpoint.New(filepath.Join(r.root, "kept"), checkpoint.Options{})
+			require.NoError(r, err)
+			opts.Checkpoint = store
+		}
+		r.stop()
+		r.change = kept
+		r.start()
+		pod := bound("probed")
+		pod.Spec.Containers[0].ReadinessProbe = &v1.Probe{
+			ProbeHandler: v1.ProbeHandler{Exec: &v1.ExecAction{Command: []string{"true"}}}, InitialDelaySeconds: 5,
+		}
+		manifest.SetDefaults(pod) // as the API server does
+		r.api.Create(pod)
+		ready := func() bool {
+			statuses := r.api.Get("default", "probed").Status.ContainerStatuses
+			return len(statuses) == 1 && statuses[0].Ready
+		}
+		r.after(time.Minute)
+		require.True(r, ready())
+		r.stop()
+
+		r.change = nil // the other agent
+		r.start()
+		r.rt.Exit(fake.Target{Pod: "probed"}, 1)
+		r.after(2 * time.Minute)
+		require.True(r, ready())
+		require.Equal(r, int32(1), r.api.Get("default", "probed").Status.ContainerStatuses[0].RestartCount)
+		r.stop()
+
+		r.change = kept
+		r.start()
+		for range 300 {
+			r.after(100 * time.Millisecond)
+			require.True(r, ready())
+		}
 	})
 }

@@ -20,7 +20,7 @@
 //   - A source has been seen when the reader has received all changes that followed from
 //     its first snapshot.
 //   - A restored pod was desired in an earlier run of the agent. It is desired until its
-//     source delivers its first snapshot.
+//     source delivers its first snapshot. A [RestoreDelayer] decides when that begins.
 //   - A static pod comes from any source except an API server, which is the source "api".
 //
 // # Overview
@@ -44,7 +44,7 @@
 //
 // After a reboot the sources may be unreachable. [Options].Restore returns the pods of
 // the earlier run of the agent, for example from package podconfig/checkpoint. The Mux
-// delivers them before it runs any source.
+// delivers them before it runs any source, except those of a [RestoreDelayer].
 //
 // # Guarantees of the stream
 //

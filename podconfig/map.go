@@ -53,6 +53,9 @@ type mappedPod struct {
 // Name implements [Source]: it is the name of the other source.
 func (m *Mapped) Name() string { return m.source.Name() }
 
+// RestoreAfter implements [RestoreDelayer]: it is that of the other source.
+func (m *Mapped) RestoreAfter() <-chan struct{} { return restoreAfter(m.source) }
+
 // Refresh has f called again for all pods, for an f that does not depend on the pod alone.
 // It does not wait for that.
 func (m *Mapped) Refresh() {

@@ -73,12 +73,26 @@ func (m *merger) merge(d delivery) []rejection {
 }
 
 // restore handles pods of an earlier run of the agent. Pods of sources that are not
-// registered are left out.
-func (m *merger) restore(pods []*v1.Pod) []rejection {
-	var rejections []rejection
+// registered are left out. It returns the sources that delay theirs.
+func (m *merger) restore(pods []*v1.Pod) (delayed []*registration, rejections []rejection) {
 	for _, r := range m.sources {
-		rejections = append(rejections, r.restore(m.claims, podsOf(r.name, pods))...)
+		r.restored, r.restoreAfter = podsOf(r.name, pods), restoreAfter(r.source)
+		switch {
+		case r.restoreAfter == nil:
+			rejections = append(rejections, r.restore(m.claims)...)
+		case len(r.restored) > 0:
+			delayed = append(delayed, r)
+		}
 	}
+	return delayed, append(rejections, m.settle()...)
+}
+
+// restoreDelayed handles the restored pods of a source that has delayed them.
+func (m *merger) restoreDelayed(r *registration) []rejection {
+	if r.removed {
+		return nil
+	}
+	rejections := r.restore(m.claims) // none if the source has delivered a snapshot
 	return append(rejections, m.settle()...)
 }
 

@@ -214,8 +214,9 @@ func (m *Mux) Run(ctx context.Context) error {
 		return fmt.Errorf("podconfig: %w", runtime.ErrAlreadyRunning)
 	}
 	defer close(m.changes)
+	var delayed []*registration
 	if m.restore != nil {
-		m.restorePods(m.restore(ctx))
+		delayed = m.restorePods(m.restore(ctx))
 	}
 
 	var sources sync.WaitGroup
@@ -234,6 +235,9 @@ func (m *Mux) Run(ctx context.Context) error {
 		m.start(r)
 	}
 	m.mu.Unlock()
+	for _, r := range delayed {
+		sources.Go(func() { m.restoreDelayed(ctx, r) })
+	}
 
 	m.deliver(ctx)
 
@@ -262,11 +266,11 @@ func (m *Mux) logLate() {
 	}
 }
 
-// restorePods adds the pods of an earlier run of the agent to the merger.
-func (m *Mux) restorePods(pods []*v1.Pod) {
+// restorePods adds the pods of an earlier run of the agent to the merger. It returns the sources that delay theirs.
+func (m *Mux) restorePods(pods []*v1.Pod) (delayed []*registration) {
 	m.mu.Lock()
 	sources := slices.Clone(m.merger.sources)
-	rejections := m.merger.restore(pods)
+	delayed, rejections := m.merger.restore(pods)
 	m.mu.Unlock()
 	m.report(rejections)
 	for _, pod := range pods {
@@ -279,6 +283,29 @@ func (m *Mux) restorePods(pods []*v1.Pod) {
 				"pod", runtime.RefOf(pod), "source", source)
 		}
 	}
+	return delayed
+}
+
+// restoreDelayed adds the restored pods of a [RestoreDelayer] to the merger when it says so.
+func (m *Mux) restoreDelayed(ctx context.Context, r *registration) {
+	select {
+	case <-r.restoreAfter:
+	case <-ctx.Done():
+		return
+	}
+	m.mu.Lock()
+	rejections := m.merger.restoreDelayed(r)
+	m.mu.Unlock()
+	m.report(rejections)
+	m.notify()
+}
+
+// restoreAfter returns the channel of a [RestoreDelayer], and nil for another source.
+func restoreAfter(s Source) <-chan struct{} {
+	if d, ok := s.(RestoreDelayer); ok {
+		return d.RestoreAfter()
+	}
+	return nil
 }
 
 // add adds a delivery to the inbox. It merges the inbox if it is full.

@@ -38,8 +38,10 @@ type registration struct {
 	// rejected has the errors of the last snapshot. They are not reported again if the
 	// next snapshot has them too.
 	rejected map[string]bool
-	// restored are the restored pods, until the source delivers its first snapshot.
-	restored []*v1.Pod
+	// restored are the restored pods, until the source delivers its first snapshot. They are offered when restoreAfter
+	// is closed, or at once if it is nil.
+	restored     []*v1.Pod
+	restoreAfter <-chan struct{}
 
 	// cancel ends the goroutine that runs the source, which then closes done. Both are
 	// nil until it is started.
@@ -266,12 +268,10 @@ func (r *registration) apply(c *claims, d Delta) []rejection {
 	return rejections
 }
 
-// restore offers pods that the source offered in an earlier run of the agent. It
-// returns the pods that are rejected.
-func (r *registration) restore(c *claims, pods []*v1.Pod) []rejection {
-	r.restored = pods
+// restore offers the restored pods. It returns the pods that are rejected.
+func (r *registration) restore(c *claims) []rejection {
 	var rejections []rejection
-	for _, pod := range pods {
+	for _, pod := range r.restored {
 		if err := r.check(pod); err != nil {
 			rejections = append(rejections, rejection{r, pod, err})
 			continue

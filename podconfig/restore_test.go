@@ -250,3 +250,62 @@ func TestSourceThatKeepsRestoredPods(t *testing.T) {
 		assert.Empty(t, r.afterwards, "the snapshot has replaced them")
 	})
 }
+
+// delayer is a source that delays its restored pods.
+type delayer struct {
+	*scripted
+	after chan struct{}
+}
+
+func (d *delayer) RestoreAfter() <-chan struct{} { return d.after }
+
+func TestDelayedRestore(t *testing.T) {
+	t.Parallel()
+	whole := func(s podconfig.Source) podconfig.Source { return s }
+	for name, tc := range map[string]struct {
+		wrap func(podconfig.Source) podconfig.Source
+		play func(r *rig, d *delayer)
+	}{
+		"the pods may run": {whole, func(r *rig, d *delayer) {
+			close(d.after)
+			assert.Equal(r.t, []string{"RESTORE api a/1 b/2"}, r.read())
+			d.sets <- []*v1.Pod{testPod("1", "a")}
+			assert.Equal(r.t, []string{"REMOVE api b/2"}, r.read())
+		}},
+		"the source delivers first": {whole, func(r *rig, d *delayer) {
+			d.sets <- []*v1.Pod{testPod("1", "a")}
+			assert.Equal(r.t, []string{"ADD api a/1"}, r.read())
+			close(d.after)
+			assert.Empty(r.t, r.read())
+		}},
+		"the source is removed": {whole, func(r *rig, d *delayer) {
+			r.mux.Remove("api")
+			close(d.after)
+			assert.Empty(r.t, r.read())
+		}},
+		"through a wrapper": {
+			func(s podconfig.Source) podconfig.Source {
+				return podconfig.MapPods(s, func(pod *v1.Pod) *v1.Pod { return pod })
+			},
+			func(r *rig, d *delayer) {
+				assert.Empty(r.t, r.read())
+				close(d.after)
+				assert.Equal(r.t, []string{"RESTORE api a/1 b/2"}, r.read())
+			},
+		},
+		"the agent ends": {whole, func(r *rig, d *delayer) {}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				d := &delayer{newScripted("api"), make(chan struct{})}
+				opts := restoring(testPod("1", "a", from("api")), testPod("2", "b", from("api")), testPod("3", "c", from("file")))
+				opts.Sources = []podconfig.Source{tc.wrap(d)}
+				r := newRigWith(t, opts, "file")
+				assert.Equal(t, []string{"RESTORE file c/3"}, r.read(), "another source delays nothing")
+				tc.play(r, d)
+				r.stop()
+			})
+		})
+	}
+}

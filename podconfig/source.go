@@ -28,6 +28,16 @@ type Source interface {
 	Run(ctx context.Context, sink Sink) error
 }
 
+// RestoreDelayer is a [Source] whose restored pods may run elsewhere by now, because its control plane can move them
+// while the agent is away. Most sources are none.
+type RestoreDelayer interface {
+	Source
+	// RestoreAfter returns a channel that is closed when the restored pods are to be desired. If the source delivers its
+	// first snapshot before, they are not. nil: they are desired at once. [Sink].Restored returns them in any case. It is
+	// called once, before Run.
+	RestoreAfter() <-chan struct{}
+}
+
 // Sink receives the pods of a [Source]. Its methods do not wait for the reader of the
 // stream. They are safe for concurrent use, and have no effect after Run has returned.
 // Slices and pods that are passed must not be changed afterwards.

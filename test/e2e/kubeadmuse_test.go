@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -31,9 +32,9 @@ type use struct {
 
 	mu       sync.Mutex
 	failures []string
-	// Containers that started between young and known are new ones for the last kubelet, or are not in
-	// the checkpoint of the agent that follows it. known is zero while the kubelet runs.
-	young, known time.Time
+	// young is when the containers have started at the earliest that are new ones for the kubelet that runs. It is
+	// zero while this agent runs.
+	young time.Time
 
 	counts  map[string]int
 	slowest map[string]time.Duration
@@ -63,33 +64,23 @@ func startUse(t *testing.T, n *KubeadmNode, web, echo string) *use {
 }
 
 // swapped says that another agent is about to start. A kubelet holds containers that started less
-// than 10 s before it for new ones, whose probes have not succeeded yet. This agent begins with the statuses
-// in its checkpoint: a container that the kubelet has started can be reported as not ready once, until its
-// first probe.
+// than 10 s before it for new ones, whose probes have not succeeded yet.
 func (u *use) swapped(kubelet bool) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
+	u.young = time.Time{}
 	if kubelet {
-		u.young, u.known = time.Now().Add(-10*time.Second), time.Time{}
-	} else {
-		u.known = time.Now()
+		u.young = time.Now().Add(-11 * time.Second) // the API has whole seconds
 	}
 }
 
-// isYoung reports whether a container of the pod is a new one for the agent, see swapped.
+// isYoung reports whether a container of the pod is a new one for the kubelet, see swapped.
 func (u *use) isYoung(pod *v1.Pod) bool {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	for _, c := range pod.Status.ContainerStatuses {
-		if u.young.IsZero() || c.State.Running == nil {
-			continue
-		}
-		started := c.State.Running.StartedAt.Time
-		if started.After(u.young.Add(-time.Second)) && (u.known.IsZero() || started.Before(u.known)) {
-			return true
-		}
-	}
-	return false
+	return !u.young.IsZero() && slices.ContainsFunc(pod.Status.ContainerStatuses, func(c v1.ContainerStatus) bool {
+		return c.State.Running != nil && c.State.Running.StartedAt.After(u.young)
+	})
 }
 
 // check asserts that nothing has failed since the last check.
