@@ -72,6 +72,12 @@ func seen(r *runtime.Record) string {
 		return with(s+after(r.Duration), ": ", r.Message)
 	case runtime.KindContainerUnknown:
 		return "The state of container " + r.Container + " is unknown"
+	case runtime.KindOOMKill:
+		s := "The kernel killed a process of the pod"
+		if r.Container != "" {
+			s = "The kernel killed a process of container " + r.Container
+		}
+		return with(s+" for lack of memory", ": ", r.Message)
 	case runtime.KindAgentStarted:
 		return "The agent was started again"
 	}

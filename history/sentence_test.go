@@ -19,6 +19,9 @@ func TestSentence(t *testing.T) {
 			Stage: seen, Kind: runtime.KindContainerExited, Container: "a", ExitCode: 137, Reason: "OOMKilled", Duration: 3723*time.Second + time.Millisecond,
 		},
 		"Container a is gone from the runtime": {Stage: seen, Kind: runtime.KindContainerExited, Container: "a", Reason: runtime.ReasonGone},
+		"The kernel killed a process of container a for lack of memory: sh (pid 7); the node is out of memory": {
+			Stage: seen, Kind: runtime.KindOOMKill, Container: "a", Message: "sh (pid 7); the node is out of memory",
+		},
 		"Container a is to be started: it has not run yet": {
 			Stage: decided, Kind: runtime.KindStartContainer, Container: "a", Reason: plan.ReasonNew,
 		},

@@ -74,6 +74,9 @@ const (
 	// "OOMKilled", or [ReasonGone].
 	KindContainerExited  RecordKind = "ContainerExited"
 	KindContainerUnknown RecordKind = "ContainerUnknown"
+	// KindOOMKill: the kernel killed a process of the pod for lack of memory. The message has the
+	// process and the limit that was reached.
+	KindOOMKill RecordKind = "OOMKill"
 	// KindAgentStarted: another agent ran until now.
 	KindAgentStarted RecordKind = "AgentStarted"
 )
