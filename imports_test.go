@@ -102,6 +102,14 @@ func TestImportRules(t *testing.T) {
 				}
 			}
 		}
+		// The cgroups of pods are one package, which others do without.
+		if p.ImportPath != module+"/resources/cgroup" && top != "examples" {
+			for _, dep := range p.Deps {
+				if strings.HasPrefix(dep, "github.com/opencontainers/cgroups") {
+					t.Errorf("%s depends on %s; only resources/cgroup may", p.ImportPath, dep)
+				}
+			}
+		}
 		if top == "examples" || top == "cluster" || p.ImportPath == apitest {
 			continue
 		}

@@ -127,7 +127,8 @@ type ContainerEditor interface {
 	Component
 	// EditContainer is called before an instance of a container is created. An error keeps it from being
 	// created: it waits with the reason CreateContainerConfigError, and the call is repeated after a back-off.
-	// Containers of one pod may be created concurrently.
+	// Containers of one pod may be created concurrently. It is also called before a running container is resized: of its edits
+	// only Unified counts then, and an error postpones the resize.
 	EditContainer(ctx context.Context, pod *v1.Pod, container *v1.Container) (runtime.ContainerEdits, error)
 }
 

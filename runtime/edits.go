@@ -30,6 +30,9 @@ type ContainerEdits struct {
 	CPUSet, MemorySet string
 	// Resources replace those of the spec. If nil, they do not.
 	Resources *v1.ResourceRequirements
+	// Unified are files of cgroup v2 and what is written to them, such as "memory.high". They are added to those of the container, also when
+	// it is resized.
+	Unified map[string]string
 }
 
 // BindMount is a path of the host that a container mounts.
@@ -61,6 +64,7 @@ func (e *ContainerEdits) Merge(later ContainerEdits) {
 	if later.Resources != nil {
 		e.Resources = later.Resources
 	}
+	e.Unified = mergeMaps(e.Unified, later.Unified)
 }
 
 // Merge adds the edits of a later component. Single values of the later one win.

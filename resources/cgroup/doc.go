@@ -1,5 +1,4 @@
-// Package cgroup names the cgroups of pods as kubelet does, and removes those of pods that
-// are gone.
+// Package cgroup gives the pods of a node their cgroups, as kubelet does.
 //
 // Containers of a pod belong to one cgroup, so that the pod as a whole can be limited and
 // measured. Its path depends on the quality-of-service class of the pod. For the root "/"
@@ -11,26 +10,49 @@
 //	BestEffort  /kubepods/besteffort/poda-b   /kubepods.slice/kubepods-besteffort.slice/kubepods-besteffort-poda_b.slice
 //
 // The driver is that of the runtime. A runtime refuses a path of the other driver. The
-// names are those of kubelet 1.36 (pkg/kubelet/cm, CgroupName and GetPodContainerName), so
-// that an agent and a kubelet can take over the pods of each other.
+// names and numbers are those of kubelet 1.36 (pkg/kubelet/cm), so that an agent and a kubelet can take over the
+// pods of each other.
+//
+// # Parts
+//
+//   - [Pods] has the names of the cgroups of pods, and removes those of pods that are gone.
+//   - [Manager] makes them with the limits of their pods, and gives the cgroups above them what their pods need. It is a component of
+//     package lifecycle.
+//   - [PodResources], [QOS], [NodeResources], [Allocatable], [Shares] and [Weight] compute the settings. They are pure functions.
 //
 // # Embedding
 //
-// [Pods.Parent] is for the option CgroupParent of runtime/cri, and [Pods] itself for the
-// option PodCgroups of an agent:
-//
 //	var rt *cri.Runtime
-//	cgroups, err := cgroup.New(cgroup.Options{Driver: func() string { return rt.Features().CgroupDriver }})
+//	pods, err := cgroup.New(cgroup.Options{Driver: func() string { return rt.Features().CgroupDriver }})
 //	...
-//	rt, err = cri.Dial(ctx, endpoint, cri.Options{CgroupParent: cgroups.Parent})
+//	manager, err := cgroup.NewManager(pods, cgroup.ManagerOptions{Capacity: capacity, Enforce: []cgroup.Enforcement{cgroup.EnforcePods}})
+//	...
+//	rt, err = cri.Dial(ctx, endpoint, cri.Options{CgroupParent: pods.Parent})
+//	...
+//	agent, err := kubeletkit.New(kubeletkit.Options{
+//		Join: []lifecycle.Component{manager},
+//		GC:   kubeletkit.GC{Cgroups: manager},
+//	})
 //
-// # What this package does not do
+// Without a Manager, the OCI runtime makes the cgroups when it starts the sandbox, without limits: runc and crun make directories
+// with the driver cgroupfs, and systemd makes the slices above a scope. Then [Pods] is for Options.GC.Cgroups.
 //
-// It makes no cgroups. The OCI runtime makes the missing ones when it starts the sandbox: runc
-// and crun make directories with the driver cgroupfs, and systemd makes the slices above a
-// scope. So a pod also starts on a machine where this process may not write cgroups. The
-// cgroups of pods and of classes have no limits yet.
+// # What a Manager does
 //
-// Only directories of the driver cgroupfs are removed. Slices belong to systemd; it keeps
-// them, without processes, until they are stopped or until the next boot.
+//   - Prepare makes or changes the cgroup of a pod, before its sandbox. If nothing has changed it costs one look at the directory, which
+//     finds that somebody else has removed it.
+//   - A pod that is resized (KEP-1287) has the larger of what its containers hold and are to have, until they hold the latter. A limit of memory
+//     below the usage is not set, and is tried again: it would kill.
+//   - The limits of a pod as a whole (KEP-2837) are those of its cgroup. Admit refuses such pods where cgroups cannot be made.
+//   - Run makes the cgroups of all pods and of classes, and enforces what is reserved. When the requests of pods have changed, it sets the shares
+//     of the class Burstable, and with memory QoS what is protected. While nothing changes, it does nothing.
+//   - RemoveGone removes cgroups of pods that are gone. No process is killed: a cgroup with processes stays.
+//
+// # What does not work
+//
+// A pod starts also if its cgroup cannot be made, without the limits of the pod as a whole; the exception are pods with limits of their own.
+// Whatever the reason is, such as a controller that is missing or read-only, it is logged once for each cause, and tried again each
+// minute. A process that may not write cgroups makes none, and says so once. On systems other than Linux there are none.
+//
+// Containers that run below another cgroup stay there until they end.
 package cgroup

@@ -80,13 +80,46 @@ func (d Driver) path(parts []string) string {
 	return out
 }
 
-// podCgroup returns the elements of the cgroup of a pod.
-func podCgroup(root []string, class string, uid types.UID) []string {
+// classCgroup returns the elements of the cgroup of a class, or with "" of all pods.
+func classCgroup(root []string, class string) []string {
 	parts := append(append(make([]string, 0, len(root)+3), root...), nodeCgroup)
 	if class != "" {
 		parts = append(parts, class)
 	}
-	return append(parts, podPrefix+string(uid))
+	return parts
+}
+
+// podCgroup returns the elements of the cgroup of a pod.
+func podCgroup(root []string, class string, uid types.UID) []string {
+	return append(classCgroup(root, class), podPrefix+string(uid))
+}
+
+// podName returns the name of the directory of a pod's cgroup in that of its class, without its UID: what is before and after
+// it.
+func (d Driver) podName(root []string, class string) (before, after string) {
+	if d != Systemd {
+		return podPrefix, ""
+	}
+	unit := path.Base(d.path(classCgroup(root, class)))
+	return strings.TrimSuffix(unit, slice) + "-" + podPrefix, slice
+}
+
+// uidOf returns the UID of the pod whose cgroup has the name, or "".
+func (d Driver) uidOf(name, before, after string) types.UID {
+	uid, ok := strings.CutPrefix(name, before)
+	if !ok {
+		return ""
+	}
+	if uid, ok = strings.CutSuffix(uid, after); !ok {
+		return ""
+	}
+	if d == Systemd {
+		uid = strings.ReplaceAll(uid, "_", "-")
+	}
+	if !podspec.IsFileName(types.UID(uid)) {
+		return ""
+	}
+	return types.UID(uid)
 }
 
 // errDriver means that a driver is neither [Cgroupfs] nor [Systemd].

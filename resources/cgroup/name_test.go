@@ -15,7 +15,11 @@ import (
 	"github.com/kubeletkit/kubeletkit/resources/cgroup"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	goleak.VerifyTestMain(m, // the library keeps its connection to systemd
+		goleak.IgnoreAnyFunction("github.com/godbus/dbus/v5.(*Conn).inWorker"),
+		goleak.IgnoreAnyFunction("github.com/coreos/go-systemd/v22/dbus.(*Conn).dispatch.func1"))
+}
 
 // makePod makes a pod of the class.
 func makePod(uid types.UID, class v1.PodQOSClass) *v1.Pod {

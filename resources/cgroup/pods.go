@@ -59,27 +59,36 @@ func New(opts Options) (*Pods, error) {
 // Parent returns the cgroup of the pod, in the form that the runtime expects as the parent
 // of its containers.
 func (p *Pods) Parent(pod *v1.Pod) string {
-	driver := Driver(p.driver())
-	if driver == "" {
-		driver = p.def
-	}
-	return driver.path(podCgroup(p.root, classOf(pod), pod.UID))
+	return p.current().path(podCgroup(p.root, classOf(pod), pod.UID))
 }
 
-// Pods returns the UIDs of the pods that have a cgroup of the driver [Cgroupfs], in any
+// current returns the driver of the runtime as far as it is known.
+func (p *Pods) current() Driver {
+	if driver := Driver(p.driver()); driver != "" {
+		return driver
+	}
+	return p.def
+}
+
+// above returns the cgroup of a class, in the form of the driver.
+func (p *Pods) above(driver Driver, class string) string {
+	return driver.path(classCgroup(p.root, class))
+}
+
+// Pods returns the UIDs of the pods that have a cgroup of the driver of the runtime, in any
 // order. Those of other agents below the same root are among them.
 func (p *Pods) Pods() ([]types.UID, error) {
-	return list(p.mount, p.root)
+	return list(p.mount, p.root, p.current())
 }
 
-// Remove removes the cgroup of the pod, and empty cgroups of its containers, with the driver
-// [Cgroupfs]. A cgroup with processes stays, so that [Pods.Pods] returns it again. That is no
-// error, nor is a cgroup that does not exist, or that this process may not remove.
+// Remove removes the cgroup of the pod, and empty cgroups of its containers. A cgroup with processes stays, so
+// that [Pods.Pods] returns it again. That is no error, nor is a cgroup that does not exist, or that this process may not
+// remove. With the driver [Systemd] the slice is stopped.
 func (p *Pods) Remove(uid types.UID) error {
 	if !podspec.IsFileName(uid) {
 		return fmt.Errorf("cgroup: UID %.64q cannot be part of the name of a cgroup", string(uid))
 	}
-	if err := remove(p.mount, p.root, uid); err != nil {
+	if err := remove(p.mount, p.root, p.current(), uid); err != nil {
 		return fmt.Errorf("cgroup: %w", err)
 	}
 	return nil
@@ -90,7 +99,7 @@ func (p *Pods) Remove(uid types.UID) error {
 // both. It returns the pods that had a cgroup, each with the reason why one stays, or nil. The error
 // joins those that were not expected; the other cgroups are removed all the same.
 func (p *Pods) RemoveGone(gone func(uid types.UID) bool) (map[types.UID]error, error) {
-	found, err := removeGone(p.mount, p.root, gone)
+	found, err := removeGone(p.mount, p.root, p.current(), gone)
 	if err != nil {
 		err = fmt.Errorf("cgroup: %w", err)
 	}

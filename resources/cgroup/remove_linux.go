@@ -11,8 +11,6 @@ import (
 
 	"golang.org/x/sys/unix"
 	"k8s.io/apimachinery/pkg/types"
-
-	"github.com/kubeletkit/kubeletkit/podspec"
 )
 
 // hierarchies returns the mount points of the hierarchies: with cgroup v2 there is one, and
@@ -32,14 +30,25 @@ func hierarchies(mount string) ([]string, error) {
 	return dirs, ignore(err)
 }
 
+// class is the directory of a class in one hierarchy.
+type class struct {
+	dir           *os.File
+	cgroup        string // its name
+	before, after string // around the UIDs in the names of the cgroups of pods
+}
+
 // eachClass calls f with the directory of each class in each hierarchy, as far as it exists.
-func eachClass(mount string, root []string, f func(class *os.File) error) error {
+func eachClass(mount string, root []string, driver Driver, f func(class) error) error {
 	hierarchies, err := hierarchies(mount)
 	errs := []error{err}
 	for _, h := range hierarchies {
-		for _, class := range classes() {
-			dir := path.Join(append(append([]string{}, root...), nodeCgroup, class)...)
-			errs = append(errs, within(h, dir, f))
+		for _, name := range classes() {
+			c := class{cgroup: driver.path(classCgroup(root, name))}
+			c.before, c.after = driver.podName(root, name)
+			errs = append(errs, within(h, strings.TrimPrefix(c.cgroup, "/"), func(dir *os.File) error {
+				c.dir = dir
+				return f(c)
+			}))
 		}
 	}
 	return errors.Join(errs...)
@@ -69,30 +78,28 @@ func ignore(err error) error {
 	return err
 }
 
-// inClass calls f with the directory of each class in each hierarchy, and the pods in it, as far as
-// they exist.
-func inClass(mount string, root []string, f func(class int, pods []types.UID) error) error {
-	return eachClass(mount, root, func(dir *os.File) error {
-		names, err := dir.Readdirnames(-1) // ReadDir looks at each entry
-		var pods []types.UID
+// inClass calls f with the directory of each class in each hierarchy, and the names of the cgroups of pods in it.
+func inClass(mount string, root []string, driver Driver, f func(c class, pods map[types.UID]string) error) error {
+	return eachClass(mount, root, driver, func(c class) error {
+		names, err := c.dir.Readdirnames(-1) // ReadDir looks at each entry
+		pods := map[types.UID]string{}
 		for _, name := range names {
-			uid, ok := strings.CutPrefix(name, podPrefix)
-			if ok && podspec.IsFileName(types.UID(uid)) {
-				pods = append(pods, types.UID(uid))
+			if uid := driver.uidOf(name, c.before, c.after); uid != "" {
+				pods[uid] = name
 			}
 		}
-		return errors.Join(ignore(err), f(int(dir.Fd()), pods))
+		return errors.Join(ignore(err), f(c, pods))
 	})
 }
 
 // errStays means that a cgroup is there after its removal.
 var errStays = errors.New("a process is in it, or this agent may not remove it")
 
-func list(mount string, root []string) ([]types.UID, error) {
+func list(mount string, root []string, driver Driver) ([]types.UID, error) {
 	var uids set
-	err := inClass(mount, root, func(class int, pods []types.UID) error {
-		for _, uid := range pods {
-			if isDir(class, podPrefix+string(uid)) {
+	err := inClass(mount, root, driver, func(c class, pods map[types.UID]string) error {
+		for uid, name := range pods {
+			if isDir(int(c.dir.Fd()), name) {
 				uids.add(uid)
 			}
 		}
@@ -130,24 +137,35 @@ func isDir(parent int, name string) bool {
 	return err == nil && st.Mode&unix.S_IFMT == unix.S_IFDIR
 }
 
-func remove(mount string, root []string, uid types.UID) error {
-	return eachClass(mount, root, func(dir *os.File) error {
-		if err := removePod(int(dir.Fd()), uid); !errors.Is(err, unix.ENOTDIR) { // else not a cgroup
+func remove(mount string, root []string, driver Driver, uid types.UID) error {
+	if driver == Systemd {
+		_, err := removeGone(mount, root, driver, func(other types.UID) bool { return other == uid })
+		return err
+	}
+	return eachClass(mount, root, driver, func(c class) error {
+		if err := removeTree(int(c.dir.Fd()), c.before+string(uid)+c.after); !errors.Is(err, unix.ENOTDIR) { // else not a cgroup
 			return ignore(err)
 		}
 		return nil
 	})
 }
 
-func removeGone(mount string, root []string, gone func(types.UID) bool) (map[types.UID]error, error) {
+func removeGone(mount string, root []string, driver Driver, gone func(types.UID) bool) (map[types.UID]error, error) {
 	found := map[types.UID]error{}
-	err := inClass(mount, root, func(class int, pods []types.UID) error {
+	err := inClass(mount, root, driver, func(c class, pods map[types.UID]string) error {
 		var errs []error
-		for _, uid := range pods {
+		for uid, name := range pods {
 			if !gone(uid) {
 				continue
 			}
-			err := removePod(class, uid)
+			var err error
+			if driver == Systemd {
+				if err = stopSlice(c, name); err == nil {
+					err = removeTree(int(c.dir.Fd()), name) // what is left of it in this hierarchy
+				}
+			} else {
+				err = removeTree(int(c.dir.Fd()), name)
+			}
 			if errors.Is(err, unix.ENOTDIR) {
 				continue // not a cgroup
 			}
@@ -166,10 +184,42 @@ func removeGone(mount string, root []string, gone func(types.UID) bool) (map[typ
 	return found, looking(err)
 }
 
-// removePod removes the cgroup of a pod in the directory of a class, and those of its containers
+// stopSlice stops the slice of a pod, unless a process is in it: systemd would kill it.
+func stopSlice(c class, name string) error {
+	dir := filepath.Join(c.dir.Name(), name)
+	busy, err := hasProcesses(dir)
+	if err != nil {
+		return err
+	}
+	if busy {
+		return unix.EBUSY
+	}
+	return stopUnit(path.Join(c.cgroup, name))
+}
+
+// hasProcesses reports whether a process is in the cgroup or below it.
+func hasProcesses(dir string) (bool, error) {
+	if data, err := os.ReadFile(filepath.Join(dir, "cgroup.events")); err == nil { // cgroup v2
+		return strings.Contains(string(data), "populated 1"), nil
+	}
+	busy := false
+	err := filepath.WalkDir(dir, func(at string, entry fs.DirEntry, err error) error {
+		if err != nil || !entry.IsDir() {
+			return err
+		}
+		procs, err := os.ReadFile(filepath.Join(at, "cgroup.procs"))
+		if len(procs) > 0 {
+			busy = true
+			return fs.SkipAll
+		}
+		return err
+	})
+	return busy, err
+}
+
+// removeTree removes the cgroup of a pod in the directory of a class, and those of its containers
 // if there are any. Links are not followed, and are not removed.
-func removePod(class int, uid types.UID) error {
-	pod := podPrefix + string(uid)
+func removeTree(class int, pod string) error {
 	err := rmdir(class, pod)
 	if !errors.Is(err, unix.EBUSY) && !errors.Is(err, unix.ENOTEMPTY) {
 		return err

@@ -51,9 +51,17 @@ func (s *podSync) resize(ctx context.Context, acts plan.Actions) error {
 	updates := make([]*criv1.LinuxContainerResources, len(resizes))
 	for i := range resizes {
 		r := &resizes[i]
-		updates[i] = translate.ResizedResources(&translate.Container{
+		in := &translate.Container{
 			Pod: &translate.Pod{Spec: s.Pod, Host: s.Host, Node: s.r.node(), Dir: s.Dir}, Spec: r.Container, Kind: r.Kind,
-		})
+		}
+		if s.EditContainer != nil {
+			edits, err := s.EditContainer(ctx, r.Container)
+			if err != nil {
+				return err
+			}
+			in.Edits.Unified = edits.Unified
+		}
+		updates[i] = translate.ResizedResources(in)
 		began := time.Now()
 		if err := s.checkMemory(ctx, r, updates[i].MemoryLimitInBytes); err != nil {
 			errs = append(errs, err)

@@ -54,23 +54,6 @@ func TestResizedResources(t *testing.T) {
 	assert.Equal(t, []int64{512, 0, 1024}, resources(&Node{NoCPUQuota: true}, both))
 }
 
-func TestHugepageSize(t *testing.T) {
-	for name, want := range map[v1.ResourceName]string{
-		"hugepages-2Mi":  "2MB",
-		"hugepages-1Gi":  "1GB",
-		"hugepages-64Ki": "64KB",
-		"hugepages-512":  "512B",
-		"hugepages-":     "",
-		"hugepages-0":    "",
-		"hugepages-x":    "",
-		"memory":         "",
-	} {
-		got, ok := hugepageSize(name)
-		assert.Equal(t, want, got, name)
-		assert.Equal(t, want != "", ok, name)
-	}
-}
-
 func TestOOMScoreCapacity(t *testing.T) {
 	in := sample(func(c *Container) {
 		c.Spec.Resources.Requests = v1.ResourceList{v1.ResourceMemory: resource.MustParse("1Gi")}

@@ -1,9 +1,8 @@
 package translate
 
 import (
-	"fmt"
+	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -87,6 +86,12 @@ func containerResources(in *Container) *criv1.LinuxContainerResources {
 	r.HugepageLimits = hugepageLimits(node.HugepageSizes, pod, in.Spec)
 	if node.SwapControl {
 		forbidSwap(r, node.CgroupV2)
+	}
+	if len(in.Edits.Unified) > 0 && node.CgroupV2 {
+		if r.Unified == nil {
+			r.Unified = map[string]string{}
+		}
+		maps.Copy(r.Unified, in.Edits.Unified)
 	}
 	return r
 }
@@ -217,7 +222,7 @@ func hugepageLimits(sizes []string, pod *v1.Pod, c *v1.Container) []*criv1.Hugep
 	wanted := map[string]uint64{}
 	add := func(limits v1.ResourceList) {
 		for name, amount := range limits {
-			if size, ok := hugepageSize(name); ok {
+			if size, ok := podspec.HugePageSize(name); ok {
 				wanted[size] = uint64(amount.Value())
 			}
 		}
@@ -231,24 +236,4 @@ func hugepageLimits(sizes []string, pod *v1.Pod, c *v1.Container) []*criv1.Hugep
 		out[i] = &criv1.HugepageLimit{PageSize: size, Limit: wanted[size]}
 	}
 	return out
-}
-
-// hugepageSize returns the page size of a resource in the notation of cgroup files: "2MB"
-// for hugepages-2Mi.
-func hugepageSize(name v1.ResourceName) (string, bool) {
-	suffix, ok := strings.CutPrefix(string(name), v1.ResourceHugePagesPrefix)
-	if !ok {
-		return "", false
-	}
-	q, err := podspec.ParseQuantity(suffix)
-	if err != nil || q.Sign() <= 0 {
-		return "", false
-	}
-	size, unit := q.Value(), 0
-	units := [...]string{"B", "KB", "MB", "GB", "TB", "PB"}
-	for size%1024 == 0 && unit < len(units)-1 {
-		size /= 1024
-		unit++
-	}
-	return fmt.Sprintf("%d%s", size, units[unit]), true
 }

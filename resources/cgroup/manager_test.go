@@ -1,0 +1,435 @@
+package cgroup
+
+import (
+	"context"
+	"maps"
+	"sync"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/go-logr/logr/funcr"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/kubeletkit/kubeletkit/lifecycle"
+	"github.com/kubeletkit/kubeletkit/podspec"
+	"github.com/kubeletkit/kubeletkit/runtime"
+)
+
+// fakeTree is a tree in memory. It counts what it is asked for.
+type fakeTree struct {
+	mu       sync.Mutex
+	v2       bool
+	cgroups  map[string]Resources
+	problem  error // of usable
+	fails    map[string]error
+	usage    map[string]int64
+	writes   int
+	lookups  int
+	moved    []string
+	limitErr error // of a limit of memory below the usage
+}
+
+func newFakeTree() *fakeTree {
+	return &fakeTree{cgroups: map[string]Resources{}, fails: map[string]error{}, usage: map[string]int64{}}
+}
+
+func (f *fakeTree) usable(Driver) error { return f.problem }
+func (f *fakeTree) missing() []string   { return nil }
+func (f *fakeTree) unified() bool       { return f.v2 }
+
+func (f *fakeTree) exists(cgroup string) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.lookups++
+	_, ok := f.cgroups[cgroup]
+	return ok
+}
+
+func (f *fakeTree) make(d Driver, cgroup string, r Resources) error {
+	f.mu.Lock()
+	if err := f.fails[cgroup]; err != nil {
+		f.mu.Unlock()
+		return err
+	}
+	if _, ok := f.cgroups[cgroup]; !ok {
+		f.cgroups[cgroup] = Resources{}
+	}
+	f.mu.Unlock()
+	return f.set(d, cgroup, r)
+}
+
+func (f *fakeTree) set(_ Driver, cgroup string, r Resources) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.writes++
+	if err := f.fails[cgroup]; err != nil {
+		return err
+	}
+	old, ok := f.cgroups[cgroup]
+	if !ok {
+		return syscall.ENOENT
+	}
+	if r.MemoryMax > 0 && r.MemoryMax < f.usage[cgroup] {
+		return syscall.EBUSY
+	}
+	for _, n := range []struct{ to, from *int64 }{{&old.CPUQuota, &r.CPUQuota}, {&old.MemoryMax, &r.MemoryMax}, {&old.PidsMax, &r.PidsMax}} {
+		if *n.from != 0 {
+			*n.to = *n.from
+		}
+	}
+	if r.CPUShares != 0 {
+		old.CPUShares = r.CPUShares
+	}
+	if r.MemoryMin != nil {
+		old.MemoryMin = r.MemoryMin
+	}
+	if r.MemoryLow != nil {
+		old.MemoryLow = r.MemoryLow
+	}
+	f.cgroups[cgroup] = old
+	return nil
+}
+
+func (f *fakeTree) memoryUsage(cgroup string) (int64, error) { return f.usage[cgroup], nil }
+func (f *fakeTree) pageSizes() []string                      { return nil }
+func (f *fakeTree) pageSize() int64                          { return 4096 }
+func (f *fakeTree) cpus() string                             { return "0-1" }
+func (f *fakeTree) moveSelf(cgroup string) error {
+	f.moved = append(f.moved, "self "+cgroup)
+	return nil
+}
+func (f *fakeTree) moveRoot(cgroup string) error {
+	f.moved = append(f.moved, "root "+cgroup)
+	return nil
+}
+
+func (f *fakeTree) get(cgroup string) Resources {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.cgroups[cgroup]
+}
+
+func (f *fakeTree) remove(cgroup string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	delete(f.cgroups, cgroup)
+}
+
+func newTestManager(t *testing.T, f *fakeTree, opts ManagerOptions) *Manager {
+	t.Helper()
+	pods, err := New(Options{MountPoint: t.TempDir()})
+	require.NoError(t, err)
+	opts.tree = f
+	m, err := NewManager(pods, opts)
+	require.NoError(t, err)
+	return m
+}
+
+func burstable(uid, cpu, memory string) *v1.Pod {
+	c := v1.Container{Name: "c", Resources: v1.ResourceRequirements{
+		Requests: v1.ResourceList{v1.ResourceCPU: resource.MustParse(cpu), v1.ResourceMemory: resource.MustParse(memory)},
+		Limits:   v1.ResourceList{v1.ResourceCPU: resource.MustParse(cpu), v1.ResourceMemory: resource.MustParse("4Gi")},
+	}}
+	return &v1.Pod{ObjectMeta: metav1.ObjectMeta{UID: types.UID(uid), Name: uid, Namespace: "n"}, Spec: v1.PodSpec{Containers: []v1.Container{c}}}
+}
+
+func prepare(t *testing.T, m *Manager, pod *v1.Pod, observed *runtime.PodStatus) lifecycle.PrepareResponse {
+	t.Helper()
+	resp, err := m.Prepare(t.Context(), lifecycle.PrepareRequest{Pod: pod, Observed: observed})
+	require.NoError(t, err)
+	return resp
+}
+
+// A pod that is prepared again costs one look at its directory, and no write.
+func TestPrepareIsCheap(t *testing.T) {
+	f := newFakeTree()
+	m := newTestManager(t, f, ManagerOptions{Policy: Policy{PodPidsLimit: 10}})
+	pod := burstable("a", "100m", "1Gi")
+	prepare(t, m, pod, nil)
+	assert.Equal(t, Resources{CPUShares: 102, CPUQuota: 10000, MemoryMax: 4 << 30, PidsMax: 10}, f.get("/kubepods/burstable/poda"))
+	writes, lookups := f.writes, f.lookups
+	for range 10 {
+		assert.Zero(t, prepare(t, m, pod, nil))
+	}
+	assert.Equal(t, writes, f.writes)
+	assert.Equal(t, lookups+10, f.lookups)
+}
+
+// An agent that was killed after it had made a cgroup finds it. What a limit is not in the spec any more is none.
+func TestPrepareTakesOver(t *testing.T) {
+	f := newFakeTree()
+	f.cgroups["/kubepods/burstable/poda"] = Resources{CPUShares: 7, PidsMax: 3, MemoryMax: 1}
+	m := newTestManager(t, f, ManagerOptions{})
+	prepare(t, m, burstable("a", "100m", "1Gi"), nil)
+	assert.Equal(t, Resources{CPUShares: 102, CPUQuota: 10000, MemoryMax: 4 << 30, PidsMax: None}, f.get("/kubepods/burstable/poda"))
+}
+
+// Somebody else removes a cgroup: it is made again, and those above it.
+func TestARemovedCgroupIsMadeAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFakeTree()
+		m := newTestManager(t, f, ManagerOptions{})
+		stop := run(t, m)
+		defer stop()
+		pod := burstable("a", "100m", "1Gi")
+		prepare(t, m, pod, nil)
+		time.Sleep(time.Minute)
+		for _, cgroup := range []string{"/kubepods/burstable/poda", "/kubepods/burstable"} {
+			f.remove(cgroup)
+		}
+		prepare(t, m, pod, nil)
+		time.Sleep(time.Minute)
+		assert.Equal(t, uint64(102), f.get("/kubepods/burstable/poda").CPUShares)
+		assert.Equal(t, uint64(102), f.get("/kubepods/burstable").CPUShares)
+	})
+}
+
+// run runs the manager until the returned function is called.
+func run(t *testing.T, m *Manager) (stop func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	var wg sync.WaitGroup
+	wg.Go(func() { assert.NoError(t, m.Run(ctx)) })
+	return func() { cancel(); wg.Wait() }
+}
+
+// The class follows the requests of its pods, once they are settled. Without changes nothing is written.
+func TestClassesFollowTheirPods(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFakeTree()
+		m := newTestManager(t, f, ManagerOptions{Capacity: v1.ResourceList{v1.ResourceCPU: resource.MustParse("2"), v1.ResourceMemory: resource.MustParse("8Gi")}})
+		stop := run(t, m)
+		defer stop()
+		prepare(t, m, burstable("a", "100m", "1Gi"), nil)
+		prepare(t, m, burstable("b", "900m", "1Gi"), nil)
+		time.Sleep(settleMax)
+		assert.Equal(t, uint64(1024), f.get("/kubepods/burstable").CPUShares)
+		assert.Equal(t, uint64(2), f.get("/kubepods/besteffort").CPUShares)
+		assert.Equal(t, uint64(2048), f.get("/kubepods").CPUShares)
+		assert.Equal(t, int64(8)<<30, f.get("/kubepods").MemoryMax)
+		writes := f.writes
+		time.Sleep(time.Hour)
+		assert.Equal(t, writes, f.writes, "idle")
+
+		require.NoError(t, m.Ended(t.Context(), lifecycle.EndedRequest{Pod: burstable("b", "900m", "1Gi")}))
+		time.Sleep(settleMax)
+		assert.Equal(t, uint64(102), f.get("/kubepods/burstable").CPUShares)
+		_, err := m.RemoveGone(func(uid types.UID) bool { return uid == "a" })
+		require.NoError(t, err)
+		time.Sleep(settleMax)
+		assert.Equal(t, uint64(2), f.get("/kubepods/burstable").CPUShares)
+	})
+}
+
+// An agent that starts does not take shares from running pods while it does not know all of them yet.
+func TestAStartTakesNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFakeTree()
+		f.cgroups["/kubepods"], f.cgroups["/kubepods/burstable"] = Resources{}, Resources{CPUShares: 5000}
+		m := newTestManager(t, f, ManagerOptions{})
+		stop := run(t, m)
+		defer stop()
+		for i := range 8 {
+			prepare(t, m, burstable(string(rune('a'+i)), "100m", "1Gi"), nil)
+			time.Sleep(900 * time.Millisecond)
+			assert.Equal(t, uint64(5000), f.get("/kubepods/burstable").CPUShares)
+		}
+		time.Sleep(settleMax)
+		assert.Equal(t, uint64(819), f.get("/kubepods/burstable").CPUShares)
+	})
+}
+
+// The limits of all pods, and of what is reserved. A cgroup that does not exist is tried again, and said once.
+func TestEnforcement(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFakeTree()
+		var events []runtime.Event
+		m := newTestManager(t, f, ManagerOptions{
+			Capacity:       v1.ResourceList{v1.ResourceCPU: resource.MustParse("2"), v1.ResourceMemory: resource.MustParse("8Gi"), PIDs: resource.MustParse("1000")},
+			SystemReserved: v1.ResourceList{v1.ResourceCPU: resource.MustParse("500m"), v1.ResourceMemory: resource.MustParse("1Gi"), PIDs: resource.MustParse("100")},
+			KubeReserved:   v1.ResourceList{v1.ResourceCPU: resource.MustParse("500m"), v1.ResourceMemory: resource.MustParse("2Gi")},
+			Enforce:        []Enforcement{EnforcePods, EnforceSystemReserved, EnforceKubeReservedCompressible}, SystemReservedCgroup: "/system", KubeReservedCgroup: "/kube",
+			KubeletCgroup: "/agent", SystemCgroup: "/rest",
+			Event: func(e runtime.Event) { events = append(events, e) },
+		})
+		f.cgroups["/kube"] = Resources{}
+		stop := run(t, m)
+		defer stop()
+		time.Sleep(3 * time.Minute)
+		assert.Equal(t, Resources{CPUShares: 1024, MemoryMax: 5 << 30, PidsMax: 900}, f.get("/kubepods"))
+		assert.Equal(t, Resources{CPUShares: 512}, f.get("/kube"))
+		require.Len(t, events, 3, "of the system, of which the cgroup is missing, once")
+		f.mu.Lock()
+		f.cgroups["/system"] = Resources{}
+		assert.Equal(t, []string{"self /agent", "root /rest", "root /rest", "root /rest"}, f.moved)
+		f.mu.Unlock()
+		time.Sleep(time.Minute)
+		assert.Equal(t, Resources{CPUShares: 512, MemoryMax: 1 << 30, PidsMax: 100}, f.get("/system"))
+		require.Len(t, events, 4)
+		assert.Equal(t, runtime.Event{Type: "Normal", Reason: "NodeAllocatableEnforced", Message: "Updated limits on system reserved cgroup /system"}, events[3])
+	})
+}
+
+// A class that uses more than it is to have gets what it uses, so that it does not grow.
+func TestReservedMemoryThatIsInUse(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFakeTree()
+		f.usage["/kubepods/besteffort"] = 6 << 30
+		m := newTestManager(t, f, ManagerOptions{ReservedMemory: new(int64(100)), Capacity: v1.ResourceList{v1.ResourceMemory: resource.MustParse("8Gi")}})
+		stop := run(t, m)
+		defer stop()
+		prepare(t, m, burstable("a", "100m", "3Gi"), nil)
+		time.Sleep(time.Minute)
+		assert.Equal(t, int64(8)<<30, f.get("/kubepods/burstable").MemoryMax)
+		assert.Equal(t, int64(6)<<30, f.get("/kubepods/besteffort").MemoryMax)
+	})
+}
+
+// A cgroup grows before its containers, and shrinks after them.
+func TestResize(t *testing.T) {
+	f := newFakeTree()
+	m := newTestManager(t, f, ManagerOptions{})
+	at := "/kubepods/burstable/poda"
+	with := func(cpu, memory string, generation int64) *v1.Pod {
+		pod := burstable("a", cpu, "1Gi")
+		pod.Generation, pod.Annotations = generation, map[string]string{podspec.AnnotationConfigSource: podspec.SourceAPI}
+		pod.Spec.Containers[0].Resources.Limits[v1.ResourceMemory] = resource.MustParse(memory)
+		return pod
+	}
+	holding := func(pod *v1.Pod) *runtime.PodStatus {
+		r := pod.Spec.Containers[0].Resources.DeepCopy()
+		delete(r.Requests, v1.ResourceMemory)
+		return &runtime.PodStatus{Containers: []runtime.ContainerStatus{{Container: runtime.Container{Name: "c", State: runtime.ContainerRunning}, Resources: r}}}
+	}
+	limits := func() []int64 { r := f.get(at); return []int64{int64(r.CPUShares), r.CPUQuota, r.MemoryMax >> 20} }
+	prepare(t, m, with("100m", "100Mi", 1), nil)
+	assert.Equal(t, []int64{102, 10000, 100}, limits())
+	prepare(t, m, with("200m", "50Mi", 2), holding(with("100m", "100Mi", 1)))
+	assert.Equal(t, []int64{204, 20000, 100}, limits(), "more CPU at once, less memory later")
+	prepare(t, m, with("200m", "50Mi", 2), holding(with("200m", "50Mi", 2)))
+	assert.Equal(t, []int64{204, 20000, 50}, limits())
+
+	f.usage[at] = 40 << 20
+	assert.NotZero(t, prepare(t, m, with("200m", "30Mi", 3), holding(with("200m", "30Mi", 3))).RetryAfter, "the pod uses more than that")
+	assert.Equal(t, []int64{204, 20000, 50}, limits())
+	f.usage[at] = 0
+	assert.Zero(t, prepare(t, m, with("200m", "30Mi", 3), holding(with("200m", "30Mi", 3))))
+	assert.Equal(t, []int64{204, 20000, 30}, limits())
+}
+
+// A limit that a container holds and its spec does not have may be that of the whole pod, and does not count twice.
+func TestHeldLimitOfThePod(t *testing.T) {
+	pod := burstable("a", "100m", "1Gi")
+	pod.Generation, pod.Annotations = 2, map[string]string{podspec.AnnotationConfigSource: podspec.SourceAPI}
+	pod.Spec.Resources = &v1.ResourceRequirements{Limits: v1.ResourceList{v1.ResourceMemory: resource.MustParse("2Gi")}}
+	pod.Spec.Containers = append(pod.Spec.Containers, v1.Container{Name: "d"})
+	observed := &runtime.PodStatus{}
+	for _, name := range []string{"c", "d"} {
+		observed.Containers = append(observed.Containers, runtime.ContainerStatus{
+			Container: runtime.Container{Name: name, State: runtime.ContainerRunning},
+			Resources: &v1.ResourceRequirements{Limits: v1.ResourceList{v1.ResourceMemory: resource.MustParse("2Gi"), v1.ResourceCPU: resource.MustParse("1")}},
+		})
+	}
+	held := heldBy(pod, observed)
+	assert.Empty(t, held.Spec.Containers[1].Resources.Limits)
+	r := PodResources(held, Policy{})
+	assert.Equal(t, int64(2)<<30, r.MemoryMax)
+}
+
+// What does not work is said once for each cause, pods go on, and it is tried again.
+func TestFailures(t *testing.T) {
+	f := newFakeTree()
+	var lines, events int
+	m := newTestManager(t, f, ManagerOptions{
+		Logger: funcr.New(func(_, _ string) { lines++ }, funcr.Options{}), Event: func(runtime.Event) { events++ },
+	})
+	for _, uid := range []string{"a", "b", "c"} {
+		f.fails["/kubepods/burstable/pod"+uid] = syscall.EROFS
+		assert.Equal(t, retryAfter, prepare(t, m, burstable(uid, "100m", "1Gi"), nil).RetryAfter)
+	}
+	assert.Equal(t, []int{1, 1}, []int{lines, events})
+	f.fails["/kubepods/burstable/poda"] = syscall.EAGAIN // the limit of processes of the agent's own cgroup
+	prepare(t, m, burstable("a", "100m", "1Gi"), nil)
+	assert.Equal(t, []int{2, 2}, []int{lines, events}, "another cause")
+
+	own := burstable("b", "100m", "1Gi")
+	own.Spec.Resources = &v1.ResourceRequirements{Limits: v1.ResourceList{v1.ResourceMemory: resource.MustParse("2Gi")}}
+	_, err := m.Prepare(t.Context(), lifecycle.PrepareRequest{Pod: own})
+	require.ErrorIs(t, err, syscall.EROFS, "limits of the pod itself are held by nothing else")
+	_, err = m.Admit(lifecycle.AdmitRequest{Pod: own})
+	require.NoError(t, err, "it is tried")
+
+	clear(f.fails)
+	assert.Zero(t, prepare(t, m, burstable("a", "100m", "1Gi"), nil))
+	assert.Equal(t, 3, lines, "it works again")
+}
+
+// Without permission nothing happens, and pods with limits of their own are refused.
+func TestWithoutPermission(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFakeTree()
+		f.problem = syscall.EPERM
+		var lines int
+		m := newTestManager(t, f, ManagerOptions{Logger: funcr.New(func(_, _ string) { lines++ }, funcr.Options{})})
+		stop := run(t, m)
+		defer stop()
+		pod := burstable("a", "100m", "1Gi")
+		assert.Zero(t, prepare(t, m, pod, nil))
+		_, err := m.Admit(lifecycle.AdmitRequest{Pod: pod})
+		require.NoError(t, err)
+		pod.Spec.Resources = &v1.ResourceRequirements{Limits: v1.ResourceList{v1.ResourceMemory: resource.MustParse("2Gi")}}
+		_, err = m.Admit(lifecycle.AdmitRequest{Pod: pod})
+		var refusal *runtime.TerminalError
+		require.ErrorAs(t, err, &refusal)
+		assert.Equal(t, reasonUnsupported, refusal.Reason)
+		time.Sleep(time.Hour)
+		assert.Empty(t, f.cgroups)
+		assert.Zero(t, f.writes+f.lookups)
+		assert.Equal(t, 1, lines)
+	})
+}
+
+// The numbers follow from generateLinuxContainerResources of kubelet 1.36.
+func TestContainerMemoryQoS(t *testing.T) {
+	q := memoryQoS{reserve: true, factor: 0.9, allocatable: 8 << 30, page: 4096}
+	pod := burstable("a", "100m", "1Gi") // and a limit of 4Gi
+	assert.Equal(t, map[string]string{"memory.low": "1073741824", "memory.high": "3972841472"}, containerMemoryQoS(pod, &pod.Spec.Containers[0], q))
+	q.reserve = false
+	delete(pod.Spec.Containers[0].Resources.Limits, v1.ResourceMemory)
+	assert.Equal(t, map[string]string{"memory.min": "0", "memory.low": "0", "memory.high": "7838314496"}, containerMemoryQoS(pod, &pod.Spec.Containers[0], q))
+	q.reserve = true
+	c := &pod.Spec.Containers[0]
+	c.Resources.Limits = maps.Clone(c.Resources.Requests)
+	assert.Equal(t, map[string]string{"memory.min": "1073741824"}, containerMemoryQoS(pod, c, q), "guaranteed")
+
+	f := newFakeTree()
+	m := newTestManager(t, f, ManagerOptions{MemoryQoS: true})
+	edits, err := m.EditContainer(t.Context(), pod, c)
+	require.NoError(t, err)
+	assert.Zero(t, edits, "cgroup v1")
+	f.v2 = true
+	edits, err = m.EditContainer(t.Context(), pod, c)
+	require.NoError(t, err)
+	assert.NotEmpty(t, edits.Unified)
+}
+
+func TestManagerOptionsThatAreWrong(t *testing.T) {
+	pods, err := New(Options{})
+	require.NoError(t, err)
+	for _, opts := range []ManagerOptions{
+		{MemoryThrottlingFactor: 2}, {ReservedMemory: new(int64(101))}, {Enforce: []Enforcement{"all"}}, {Enforce: []Enforcement{EnforceSystemReserved}},
+		{Enforce: []Enforcement{EnforceKubeReservedCompressible}}, {SystemCgroup: "/"},
+	} {
+		_, err := NewManager(pods, opts)
+		assert.ErrorContains(t, err, "cgroup: ", "%+v", opts)
+	}
+	_, err = NewManager(nil, ManagerOptions{})
+	require.Error(t, err)
+}

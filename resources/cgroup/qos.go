@@ -1,0 +1,119 @@
+package cgroup
+
+import (
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/kubeletkit/kubeletkit/podspec"
+)
+
+// PIDs is the name of the resource of processes in the amounts that are reserved (systemReserved, kubeReserved) and in the
+// capacity of a node. No pod requests it.
+const PIDs v1.ResourceName = "pid"
+
+// Requests are what the pods of a node request together, by their classes.
+type Requests struct {
+	// BurstableCPU is in thousandths of a CPU.
+	BurstableCPU int64
+	// GuaranteedMemory and BurstableMemory are in bytes.
+	GuaranteedMemory, BurstableMemory int64
+}
+
+// requestsOf returns the part of a pod in [Requests].
+func requestsOf(pod *v1.Pod) Requests {
+	requests := podspec.Requests(pod)
+	switch podspec.QOSClass(pod) {
+	case v1.PodQOSGuaranteed:
+		return Requests{GuaranteedMemory: amount(requests, v1.ResourceMemory)}
+	case v1.PodQOSBurstable:
+		return Requests{BurstableCPU: amount(requests, v1.ResourceCPU), BurstableMemory: amount(requests, v1.ResourceMemory)}
+	}
+	return Requests{}
+}
+
+func (r Requests) plus(o Requests) Requests {
+	return Requests{r.BurstableCPU + o.BurstableCPU, r.GuaranteedMemory + o.GuaranteedMemory, r.BurstableMemory + o.BurstableMemory}
+}
+
+func (r Requests) minus(o Requests) Requests {
+	return r.plus(Requests{-o.BurstableCPU, -o.GuaranteedMemory, -o.BurstableMemory})
+}
+
+// QOSPolicy has what the resources of the cgroups of classes depend on besides the pods.
+type QOSPolicy struct {
+	// ReservedMemory is the percentage of the requested memory of a class that the classes below it cannot use (kubelet's
+	// qosReserved, with its feature gate). nil: none.
+	ReservedMemory *int64
+	// AllocatableMemory is the memory of all pods in bytes. With 0, ReservedMemory has no effect.
+	AllocatableMemory int64
+	// MemoryQoS is kubelet's feature gate, and MemoryReservation the policy of [Policy]. Both need cgroup v2.
+	MemoryQoS, MemoryReservation bool
+}
+
+// QOSResources are the resources of the cgroups of classes. Guaranteed is the one of all pods, and has only what depends on
+// classes.
+type QOSResources struct {
+	Guaranteed, Burstable, BestEffort Resources
+}
+
+// QOS returns the resources of the cgroups of classes (kubelet: qosContainerManagerImpl.UpdateCgroups). Huge pages are not limited; the
+// page sizes are those of the machine.
+func QOS(all Requests, p QOSPolicy, pageSizes []string) QOSResources {
+	pages := make(map[string]int64, len(pageSizes))
+	for _, size := range pageSizes {
+		pages[size] = unlimitedPages
+	}
+	out := QOSResources{
+		Burstable:  Resources{CPUShares: Shares(all.BurstableCPU), HugePages: pages},
+		BestEffort: Resources{CPUShares: minShares, HugePages: pages},
+	}
+	if p.MemoryQoS {
+		minimum, low := int64(0), int64(0)
+		if p.MemoryReservation { // the protection of a parent covers that of its children
+			minimum, low = all.GuaranteedMemory+all.BurstableMemory, all.BurstableMemory
+		}
+		out.Guaranteed.MemoryMin, out.Burstable.MemoryLow = &minimum, &low
+	}
+	if percent := p.ReservedMemory; percent != nil && p.AllocatableMemory > 0 {
+		out.Burstable.MemoryMax = p.AllocatableMemory - all.GuaranteedMemory**percent/100
+		out.BestEffort.MemoryMax = out.Burstable.MemoryMax - all.BurstableMemory**percent/100
+	}
+	return out
+}
+
+// Allocatable returns the capacity without the reserved amounts, at least 0 (kubelet: GetNodeAllocatableAbsolute). Unlike what pods
+// can request, it has the thresholds of eviction in it, which are below the limit of the pods together.
+func Allocatable(capacity, reserved v1.ResourceList) v1.ResourceList {
+	out := make(v1.ResourceList, len(capacity))
+	for name, total := range capacity {
+		left := total.DeepCopy()
+		if r, ok := reserved[name]; ok {
+			left.Sub(r)
+		}
+		if left.Sign() < 0 {
+			left = *resource.NewQuantity(0, total.Format)
+		}
+		out[name] = left
+	}
+	return out
+}
+
+// NodeResources returns the resources of a cgroup that gets the amounts: that of all pods, of the system, or of the agent
+// (kubelet: getCgroupConfigInternal). compressible leaves everything out but CPU, of which a lack only slows down.
+func NodeResources(amounts v1.ResourceList, compressible bool) Resources {
+	var r Resources
+	if q, ok := amounts[v1.ResourceCPU]; ok {
+		r.CPUShares = Shares(q.MilliValue())
+	}
+	if compressible {
+		return r
+	}
+	if q, ok := amounts[v1.ResourceMemory]; ok {
+		r.MemoryMax = q.Value()
+	}
+	if q, ok := amounts[PIDs]; ok {
+		r.PidsMax = q.Value()
+	}
+	r.HugePages = hugePages(amounts)
+	return r
+}

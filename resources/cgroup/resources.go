@@ -1,0 +1,195 @@
+package cgroup
+
+import (
+	"maps"
+	"math"
+
+	v1 "k8s.io/api/core/v1"
+	resourcehelper "k8s.io/component-helpers/resource"
+
+	"github.com/kubeletkit/kubeletkit/podspec"
+)
+
+// Resources are the settings of a cgroup. The zero value changes none.
+type Resources struct {
+	// CPUShares is the weight in units of cgroup v1, from 2 to 262144: 1024 for each CPU that is requested. 0 means no
+	// change. With cgroup v2 it becomes a weight from 1 to 10000, see [Weight].
+	CPUShares uint64
+	// CPUQuota is the CPU time in each CPUPeriod, both in microseconds. 0 means no change, [None] no limit.
+	CPUQuota  int64
+	CPUPeriod uint64
+	// MemoryMax is the limit of memory in bytes. 0 means no change, [None] no limit.
+	MemoryMax int64
+	// MemoryMin is the memory in bytes that the kernel never reclaims, MemoryLow that it reclaims last. nil means no change. Only
+	// cgroup v2 has them.
+	MemoryMin, MemoryLow *int64
+	// PidsMax is the limit of processes and threads. 0 means no change, [None] no limit.
+	PidsMax int64
+	// HugePages are the limits of memory in huge pages in bytes, by page size as in "2MB". Pages of sizes that are not in it
+	// are forbidden. nil means no change.
+	HugePages map[string]int64
+	// CPUs is a list of CPUs such as 0-3,7. "" means no change.
+	CPUs string
+}
+
+// None means that there is no limit.
+const None = -1
+
+// unlimitedPages is the limit of huge pages of the cgroups of classes, as in kubelet.
+const unlimitedPages = 1 << 62
+
+// Equal reports whether the settings are the same.
+func (r Resources) Equal(o Resources) bool {
+	same := func(a, b *int64) bool { return a == b || a != nil && b != nil && *a == *b }
+	return r.CPUShares == o.CPUShares && r.CPUQuota == o.CPUQuota && r.CPUPeriod == o.CPUPeriod && r.MemoryMax == o.MemoryMax &&
+		r.PidsMax == o.PidsMax && r.CPUs == o.CPUs && same(r.MemoryMin, o.MemoryMin) && same(r.MemoryLow, o.MemoryLow) &&
+		(r.HugePages == nil) == (o.HugePages == nil) && maps.Equal(r.HugePages, o.HugePages)
+}
+
+// The units of the kernel's CPU scheduler (Documentation/scheduler/sched-bwc.rst).
+const (
+	minShares     = 2
+	maxShares     = 262144
+	sharesPerCPU  = 1024
+	minQuota      = 1000 // microseconds
+	defaultPeriod = 100_000
+	maxWeight     = 10_000
+)
+
+// Shares returns the weight of an amount of CPU in thousandths, in units of cgroup v1 (kubelet: MilliCPUToShares).
+func Shares(milli int64) uint64 {
+	if milli >= maxShares*1000/sharesPerCPU {
+		return maxShares
+	}
+	return uint64(max(milli*sharesPerCPU/1000, minShares))
+}
+
+// Weight returns the weight of cgroup v2 for shares of cgroup v1. It is kubelet's linear one, so that the weights of pods have
+// the ratio of their requests. (OCI runtimes convert the shares of containers by another function, which maps 1024 to 100.)
+func Weight(shares uint64) uint64 {
+	shares = min(max(shares, minShares), maxShares)
+	return 1 + (shares-minShares)*(maxWeight-1)/(maxShares-minShares)
+}
+
+// quota returns the CPU time of a limit in thousandths of a CPU in each period, both in microseconds; 0 if there is no limit
+// (kubelet: MilliCPUToQuota).
+func quota(milli, period int64) int64 {
+	if milli <= 0 {
+		return 0
+	}
+	return max(min(milli, math.MaxInt64/period)*period/1000, minQuota)
+}
+
+// amount returns an amount in the list, CPU in thousandths: at most so much that the amounts of all pods of a node have a sum.
+func amount(list v1.ResourceList, name v1.ResourceName) int64 {
+	return min(podspec.Amount(name, list[name]), 1<<50)
+}
+
+// Policy has what the resources of all pods depend on. The zero value is kubelet's default, without a limit of processes.
+type Policy struct {
+	// NoCPUQuota means that limits of CPU are not enforced (kubelet's cpuCFSQuota: false).
+	NoCPUQuota bool
+	// CPUPeriod is the period of limits of CPU in microseconds (cpuCFSQuotaPeriod). Default: 100000.
+	CPUPeriod int64
+	// PodPidsLimit is the limit of processes and threads of each pod (podPidsLimit). 0 or less means no limit.
+	PodPidsLimit int64
+	// MemoryReservation protects requested memory with cgroup v2: memory.min for Guaranteed pods, memory.low for Burstable ones
+	// (the feature gate MemoryQoS with memoryReservationPolicy: TieredReservation, KEP-2570).
+	MemoryReservation bool
+}
+
+// PodResources returns the resources of the cgroup of the pod (kubelet: ResourceConfigForPod). The overhead of the pod's
+// RuntimeClass is part of them. Limits of the pod as a whole (KEP-2837) win over the sum of those of its containers. Without
+// them there is a limit only if each container has one.
+func PodResources(pod *v1.Pod, p Policy) Resources {
+	cpuLimited, memoryLimited := true, true
+	requests := resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{})
+	limits := resourcehelper.PodLimits(pod, resourcehelper.PodResourcesOptions{})
+	for kind, c := range podspec.Containers(&pod.Spec) {
+		if kind != podspec.EphemeralContainer {
+			cpuLimited = cpuLimited && !c.Resources.Limits.Cpu().IsZero()
+			memoryLimited = memoryLimited && !c.Resources.Limits.Memory().IsZero()
+		}
+	}
+	if own := pod.Spec.Resources; own != nil {
+		cpuLimited = cpuLimited || !own.Limits.Cpu().IsZero()
+		memoryLimited = memoryLimited || !own.Limits.Memory().IsZero()
+	}
+	class := podspec.QOSClass(pod)
+	r := Resources{CPUShares: minShares, HugePages: hugePages(requests)}
+	if p.PodPidsLimit > 0 {
+		r.PidsMax = p.PodPidsLimit
+	}
+	if class != v1.PodQOSBestEffort {
+		r.CPUShares = Shares(amount(requests, v1.ResourceCPU))
+		if cpuLimited || class == v1.PodQOSGuaranteed {
+			period := p.CPUPeriod
+			if period <= 0 {
+				period = defaultPeriod
+			}
+			r.CPUPeriod, r.CPUQuota = uint64(period), quota(amount(limits, v1.ResourceCPU), period)
+			if p.NoCPUQuota {
+				r.CPUQuota = None
+			}
+		}
+		if memoryLimited || class == v1.PodQOSGuaranteed {
+			r.MemoryMax = amount(limits, v1.ResourceMemory)
+		}
+	}
+	if memory := amount(requests, v1.ResourceMemory); p.MemoryReservation && memory > 0 {
+		if class == v1.PodQOSGuaranteed {
+			r.MemoryMin = &memory
+		} else {
+			r.MemoryLow = &memory
+		}
+	}
+	return r
+}
+
+// hugePages returns the amounts of huge pages in the list by page size. It is not nil.
+func hugePages(list v1.ResourceList) map[string]int64 {
+	pages := map[string]int64{}
+	for name, amount := range list {
+		if size, ok := podspec.HugePageSize(name); ok {
+			pages[size] += amount.Value()
+		}
+	}
+	return pages
+}
+
+// complete returns the resources with no limit of CPU time, memory and processes where they have none, for a cgroup that may have one from
+// before.
+func (r Resources) complete() Resources {
+	if r.CPUQuota == 0 {
+		r.CPUQuota = None
+	}
+	if r.MemoryMax == 0 {
+		r.MemoryMax = None
+	}
+	if r.PidsMax == 0 {
+		r.PidsMax = None
+	}
+	return r
+}
+
+// larger returns resources that have room for both. They are the complete ones of a pod before and after a resize.
+func larger(a, b Resources) Resources {
+	limit := func(a, b int64) int64 {
+		if a == None || b == None {
+			return None
+		}
+		return max(a, b)
+	}
+	protected := func(a, b *int64) *int64 {
+		if a == nil || b != nil && *b > *a {
+			return b
+		}
+		return a
+	}
+	out := a
+	out.CPUShares = max(a.CPUShares, b.CPUShares)
+	out.CPUQuota, out.CPUPeriod = limit(a.CPUQuota, b.CPUQuota), max(a.CPUPeriod, b.CPUPeriod)
+	out.MemoryMax = limit(a.MemoryMax, b.MemoryMax)
+	out.MemoryMin, out.MemoryLow = protected(a.MemoryMin, b.MemoryMin), protected(a.MemoryLow, b.MemoryLow)
+	return out
+}
