@@ -261,6 +261,9 @@ func PIDNamespaceOf(pod *v1.Pod) PIDNamespace {
 // HasHostNetwork reports whether the pod's spec requests the network of the host.
 func HasHostNetwork(pod *v1.Pod) bool { return pod.Spec.HostNetwork }
 
+// HasUserNamespace reports whether the pod's spec requests a user namespace of its own (hostUsers: false).
+func HasUserNamespace(pod *v1.Pod) bool { return pod.Spec.HostUsers != nil && !*pod.Spec.HostUsers }
+
 // qosResources are the resources that decide the quality-of-service class.
 var qosResources = [...]v1.ResourceName{v1.ResourceCPU, v1.ResourceMemory}
 

@@ -117,8 +117,9 @@ type PodSync struct {
 	// Objects returns the secrets and config maps that environment variables refer to.
 	// If nil, a reference that is not optional is an error.
 	Objects Objects
-	// EditSandbox returns changes of what a sandbox is made with. It is called before a sandbox is made; if it fails, the
-	// sandbox is not made, and the sync fails. If nil, there are none.
+	// EditSandbox returns changes of what a sandbox is made with. It is called before a sandbox is made, and for a pod
+	// with hostUsers: false also before containers are created in one; if it fails, nothing is made, and the sync fails. If
+	// nil, there are none.
 	EditSandbox func(ctx context.Context) (SandboxEdits, error)
 	// EditContainer returns changes of what a container is created with. It is called before an instance of
 	// the container is created; if it fails, the container waits. It is called concurrently for different containers. If nil,

@@ -10,6 +10,8 @@ type SandboxEdits struct {
 	CgroupParent string
 	// Resources replace the resources of the pod that the runtime is told. If nil, they do not.
 	Resources *v1.ResourceRequirements
+	// UserNamespace is that of a pod with hostUsers: false, which the runtime refuses without one. Other pods do not use it.
+	UserNamespace *UserNamespace
 }
 
 // ContainerEdits change what a container is created with. The zero value changes nothing.
@@ -33,6 +35,19 @@ type ContainerEdits struct {
 	// Unified are files of cgroup v2 and what is written to them, such as "memory.high". They are added to those of the container, also when
 	// it is resized.
 	Unified map[string]string
+	// UserNamespace is that of a pod with hostUsers: false. If nil, it is that of the sandbox.
+	UserNamespace *UserNamespace
+}
+
+// UserNamespace is the user namespace of a pod: the users and groups of the host that the users and groups in its
+// containers are (KEP-127). It is read-only.
+type UserNamespace struct {
+	UIDs, GIDs []IDMapping
+}
+
+// IDMapping maps Length IDs in a container, from ContainerID on, to those of the host from HostID on.
+type IDMapping struct {
+	ContainerID, HostID, Length uint32
 }
 
 // BindMount is a path of the host that a container mounts.
@@ -65,6 +80,9 @@ func (e *ContainerEdits) Merge(later ContainerEdits) {
 		e.Resources = later.Resources
 	}
 	e.Unified = mergeMaps(e.Unified, later.Unified)
+	if later.UserNamespace != nil {
+		e.UserNamespace = later.UserNamespace
+	}
 }
 
 // Merge adds the edits of a later component. Single values of the later one win.
@@ -75,6 +93,9 @@ func (e *SandboxEdits) Merge(later SandboxEdits) {
 	}
 	if later.Resources != nil {
 		e.Resources = later.Resources
+	}
+	if later.UserNamespace != nil {
+		e.UserNamespace = later.UserNamespace
 	}
 }
 

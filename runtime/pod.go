@@ -109,6 +109,9 @@ type SandboxStatus struct {
 	// PID is the process namespace of the containers. It is empty if the runtime does
 	// not report it.
 	PID podspec.PIDNamespace
+	// UserNamespace is the user namespace of the sandbox. It is nil if the sandbox uses that of the host, or the
+	// runtime does not report it.
+	UserNamespace *UserNamespace
 	// RuntimeHandler is the runtime handler of the sandbox. Empty is the default one.
 	RuntimeHandler string
 	Labels         map[string]string

@@ -78,7 +78,7 @@ func (r *Runtime) learn(resp *criv1.StatusResponse) {
 		handlers = append(handlers, runtime.Handler{
 			Name:                    h.GetName(),
 			RecursiveReadOnlyMounts: h.GetFeatures().GetRecursiveReadOnlyMounts(),
-			// UserNamespaces is false, whatever the runtime can do: SyncPod refuses pods with hostUsers: false.
+			UserNamespaces:          h.GetFeatures().GetUserNamespaces(),
 		})
 	}
 	slices.SortFunc(handlers, func(a, b runtime.Handler) int { return strings.Compare(a.Name, b.Name) })

@@ -97,7 +97,7 @@ func TestCgroupDriver(t *testing.T) {
 			assert.Equal(t, []string{"fake", "1.0.0"}, []string{got.Name, got.Version})
 			assert.Equal(t, tc.want, got.CgroupDriver)
 			assert.True(t, got.SupplementalGroupsPolicy)
-			assert.Equal(t, []runtime.Handler{{Name: "", RecursiveReadOnlyMounts: true}}, got.Handlers, "pods with user namespaces are refused, also if the runtime can run them")
+			assert.Equal(t, []runtime.Handler{{Name: "", RecursiveReadOnlyMounts: true, UserNamespaces: true}}, got.Handlers)
 		})
 	}
 }

@@ -175,6 +175,7 @@ func (r *Runtime) inspectSandbox(ctx context.Context, about, id string) (*runtim
 		HostNetwork:    options != nil && options.GetNetwork() == criv1.NamespaceMode_NODE,
 		HostIPC:        options.GetIpc() == criv1.NamespaceMode_NODE,
 		PID:            pidNamespace(options),
+		UserNamespace:  userNamespace(options.GetUsernsOptions()),
 		RuntimeHandler: s.GetRuntimeHandler(),
 		Labels:         s.GetLabels(),
 		Annotations:    s.GetAnnotations(),
@@ -184,6 +185,20 @@ func (r *Runtime) inspectSandbox(ctx context.Context, about, id string) (*runtim
 	status.AddressUnknown = !known && !status.HostNetwork
 	r.index.sawSandbox(status)
 	return status, nil
+}
+
+// userNamespace returns the user namespace that a runtime reports, or nil if it is that of the host or not reported.
+func userNamespace(users *criv1.UserNamespace) *runtime.UserNamespace {
+	if users == nil || users.GetMode() != criv1.NamespaceMode_POD {
+		return nil
+	}
+	ids := func(list []*criv1.IDMapping) (out []runtime.IDMapping) {
+		for _, m := range list {
+			out = append(out, runtime.IDMapping{ContainerID: m.GetContainerId(), HostID: m.GetHostId(), Length: m.GetLength()})
+		}
+		return out
+	}
+	return &runtime.UserNamespace{UIDs: ids(users.GetUids()), GIDs: ids(users.GetGids())}
 }
 
 // addresses returns the sandbox's addresses, the primary one first, and false if they are

@@ -277,7 +277,7 @@ func (s *podSync) prepare(ctx context.Context, acts plan.Actions) (err error) {
 	if s.handler, err = translate.RuntimeHandler(s.Pod, s.r.opts.RuntimeHandler); err != nil {
 		return fmt.Errorf("runtime class %s: %w", *s.Pod.Spec.RuntimeClassName, err)
 	}
-	if s.EditSandbox != nil && acts.CreateSandbox {
+	if s.EditSandbox != nil && (acts.CreateSandbox || podspec.HasUserNamespace(s.Pod)) { // containers get that of the sandbox
 		if s.pod.Edits, err = s.EditSandbox(ctx); err != nil {
 			return err
 		}

@@ -55,7 +55,7 @@ func ContainerConfig(ctx context.Context, in *Container) (*criv1.ContainerConfig
 		return nil, err
 	}
 	if users := security.NamespaceOptions.UsernsOptions; users.Mode == criv1.NamespaceMode_POD {
-		for _, m := range mounted[len(in.Edits.Mounts):] {
+		for _, m := range mounted { // all of them, as in kubelet
 			m.UidMappings, m.GidMappings = users.Uids, users.Gids
 		}
 	}

@@ -65,14 +65,11 @@ type Pod struct {
 	// driver. Default: the runtime chooses.
 	CgroupParent string
 	// Edits are changes of the sandbox by other components. Their cgroup parent replaces CgroupParent, and an
-	// annotation does not replace one of the pod.
+	// annotation does not replace one of the pod. A pod with hostUsers: false is refused without their user namespace.
 	Edits runtime.SandboxEdits
 	// Groups are supplemental groups of all containers beside those of the spec, such as those of
 	// persistent volumes.
 	Groups []int64
-	// Users is the user mapping of a pod with hostUsers: false. Without it such pods are
-	// refused.
-	Users *criv1.UserNamespace
 }
 
 // Container is a container to convert, with its environment.
@@ -111,7 +108,7 @@ type Container struct {
 	// Objects has the objects that environment variables refer to; nil has none.
 	Objects runtime.Objects
 	// Edits are changes by other components, such as device plugins. Their variables and mounts come before those of
-	// the spec, and their mounts keep their user mappings. An annotation does not replace one of the container.
+	// the spec. An annotation does not replace one of the container. Their user namespace replaces that of the pod.
 	Edits runtime.ContainerEdits
 }
 

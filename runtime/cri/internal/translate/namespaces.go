@@ -1,14 +1,18 @@
 package translate
 
 import (
+	"cmp"
 	"errors"
 
 	criv1 "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/kubeletkit/kubeletkit/podspec"
+	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
 // podNamespaces returns the namespaces that the pod's containers share with each other or
-// with the host.
-func podNamespaces(in *Pod) (*criv1.NamespaceOption, error) {
+// with the host. users is its user namespace, if it has one.
+func podNamespaces(in *Pod, users *runtime.UserNamespace) (*criv1.NamespaceOption, error) {
 	spec := &in.Spec.Spec
 	ns := &criv1.NamespaceOption{
 		Network:       criv1.NamespaceMode_POD,
@@ -28,19 +32,27 @@ func podNamespaces(in *Pod) (*criv1.NamespaceOption, error) {
 	case isTrue(spec.ShareProcessNamespace):
 		ns.Pid = criv1.NamespaceMode_POD
 	}
-	if spec.HostUsers != nil && !*spec.HostUsers {
-		if in.Users == nil {
+	if podspec.HasUserNamespace(in.Spec) {
+		if users == nil {
 			return nil, errors.New("can't set `spec.hostUsers: false`, user namespaces are not supported")
 		}
-		ns.UsernsOptions = in.Users
+		ns.UsernsOptions = &criv1.UserNamespace{Mode: criv1.NamespaceMode_POD, Uids: idMappings(users.UIDs), Gids: idMappings(users.GIDs)}
 	}
 	return ns, nil
+}
+
+// idMappings returns the mappings in the form of CRI.
+func idMappings(list []runtime.IDMapping) (out []*criv1.IDMapping) {
+	for _, m := range list {
+		out = append(out, &criv1.IDMapping{HostId: m.HostID, ContainerId: m.ContainerID, Length: m.Length})
+	}
+	return out
 }
 
 // containerNamespaces returns the namespaces of the pod, with the target of an ephemeral
 // container.
 func containerNamespaces(in *Container) (*criv1.NamespaceOption, error) {
-	ns, err := podNamespaces(in.Pod)
+	ns, err := podNamespaces(in.Pod, cmp.Or(in.Edits.UserNamespace, in.Pod.Edits.UserNamespace))
 	if err != nil {
 		return nil, err
 	}

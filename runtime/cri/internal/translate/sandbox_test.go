@@ -17,10 +17,15 @@ import (
 )
 
 func TestUserNamespaces(t *testing.T) {
-	users := &criv1.UserNamespace{
-		Mode: criv1.NamespaceMode_POD,
-		Uids: []*criv1.IDMapping{{HostId: 65536, Length: 65536}},
-		Gids: []*criv1.IDMapping{{HostId: 131072, Length: 65536}},
+	users := func(first uint32) (*runtime.UserNamespace, *criv1.UserNamespace) {
+		return &runtime.UserNamespace{
+				UIDs: []runtime.IDMapping{{HostID: first, Length: 65536}},
+				GIDs: []runtime.IDMapping{{HostID: 2 * first, Length: 65536}},
+			}, &criv1.UserNamespace{
+				Mode: criv1.NamespaceMode_POD,
+				Uids: []*criv1.IDMapping{{HostId: first, Length: 65536}},
+				Gids: []*criv1.IDMapping{{HostId: 2 * first, Length: 65536}},
+			}
 	}
 	in := sample(withMount(v1.VolumeMount{MountPath: "/data"}), func(c *Container) {
 		c.Pod.Spec.Spec.HostUsers = new(false)
@@ -33,19 +38,27 @@ func TestUserNamespaces(t *testing.T) {
 	_, err = ContainerConfig(t.Context(), in)
 	assert.EqualError(t, err, refused)
 
-	in.Pod.Users = users
+	var want *criv1.UserNamespace
+	in.Pod.Edits.UserNamespace, want = users(65536)
 	sandbox, err := SandboxConfig(in.Pod, 0)
 	require.NoError(t, err)
-	assert.Equal(t, users, sandbox.Linux.SecurityContext.NamespaceOptions.UsernsOptions)
-	config, err := ContainerConfig(t.Context(), in)
-	require.NoError(t, err)
-	assert.Equal(t, users, config.Linux.SecurityContext.NamespaceOptions.UsernsOptions)
-	require.Len(t, config.Mounts, 3)
-	assert.Empty(t, config.Mounts[0].UidMappings, "extra mounts stay as they are")
-	for _, m := range config.Mounts[1:] {
-		assert.Equal(t, users.Uids, m.UidMappings)
-		assert.Equal(t, users.Gids, m.GidMappings)
+	assert.Equal(t, want, sandbox.Linux.SecurityContext.NamespaceOptions.UsernsOptions)
+	for range 2 {
+		config, err := ContainerConfig(t.Context(), in)
+		require.NoError(t, err)
+		assert.Equal(t, want, config.Linux.SecurityContext.NamespaceOptions.UsernsOptions)
+		require.Len(t, config.Mounts, 3)
+		for _, m := range config.Mounts { // also the extra one
+			assert.Equal(t, want.Uids, m.UidMappings)
+			assert.Equal(t, want.Gids, m.GidMappings)
+		}
+		in.Edits.UserNamespace, want = users(131072) // wins
 	}
+
+	in.Pod.Spec.Spec.HostUsers = new(true)
+	sandbox, err = SandboxConfig(in.Pod, 0)
+	require.NoError(t, err)
+	assert.Equal(t, &criv1.UserNamespace{Mode: criv1.NamespaceMode_NODE}, sandbox.Linux.SecurityContext.NamespaceOptions.UsernsOptions)
 }
 
 // A pod that no API server has defaulted has no security context.

@@ -105,7 +105,7 @@ func containerSecurity(in *Container) (*criv1.LinuxContainerSecurityContext, err
 
 // sandboxSecurity returns the security context of the sandbox.
 func sandboxSecurity(in *Pod) (*criv1.LinuxSandboxSecurityContext, error) {
-	ns, err := podNamespaces(in)
+	ns, err := podNamespaces(in, in.Edits.UserNamespace)
 	if err != nil {
 		return nil, err
 	}
