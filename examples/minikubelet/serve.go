@@ -62,6 +62,9 @@ func serve(ctx context.Context, s *config.Settings, log logr.Logger, display *te
 			return left, err
 		}
 	}
+	if err := addUsers(&opts, s, rt, joins, log); err != nil {
+		return left, err
+	}
 	agent, err := kubeletkit.New(opts)
 	if err != nil {
 		return left, err

@@ -198,7 +198,9 @@ func TestState(t *testing.T) {
 		{"device-plugins/kubelet_internal_checkpoint", `{"Data":{"PodDeviceEntries":[{"PodUID":"u","ContainerName":"c","ResourceName":"gpu","DeviceIDs":{"-1":["0"]}}]},"Checksum":1}`, Stopped, true},
 		{"dra_manager_state", `{"version":"v1","data":"{\"kind\":\"DRACheckpoint\"}","checksum":1}`, Lost, false},
 		{"dra_manager_state", `{"version":"v1","data":"{\"kind\":\"DRACheckpoint\",\"entries\":[{\"ClaimUID\":\"u\"}]}","checksum":1}`, Stopped, true},
-		{"pods/u/userns", `{}`, Stopped, true},
+		{"pods/u/userns", `{"uidMappings":[{"hostId":65536,"containerId":0,"length":65536}],"gidMappings":[{"hostId":65536,"containerId":0,"length":65536}]}`, Kept, false},
+		{"pods/u/userns", ``, Kept, false},
+		{"pods/u/userns", `{}`, Lost, false},
 		{"pods/u/volumes/kubernetes.io~csi", "", Lost, true},
 		{"pods/u/volumes/kubernetes.io~nfs", "", Lost, true},
 	} {

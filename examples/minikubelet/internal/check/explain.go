@@ -83,7 +83,6 @@ func explanations() map[string]explanation {
 		"memoryThrottlingFactor":                    {matters: "memory.high is not set: containers are not slowed down before they reach their limit"},
 		"memoryReservationPolicy":                   {matters: "memory.min and memory.low are not set: what pods request is not protected from reclaim"},
 		"memorySwap":                                {matters: "containers have no limit of swap of their own", do: "turn swap off, with failSwapOn"},
-		"userNamespaces":                            {matters: "pods with user namespaces (hostUsers: false) are refused", do: "keep the kubelet on nodes with such pods"},
 		"defaultPodSysctls":                         {matters: "pods keep the sysctls of the kernel", do: "set them in the pods", security: true},
 		"preloadedImagesVerificationAllowlist":      {matters: "credentials of images are not verified, as with the policy NeverVerify", do: "use the pull policy Always where pods do not trust each other", security: true},
 		"volumeStatsAggPeriod":                      {matters: "the usage of volumes is measured when it is asked for"},

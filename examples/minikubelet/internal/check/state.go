@@ -6,6 +6,8 @@ import (
 	"path"
 	"slices"
 	"strings"
+
+	"github.com/kubeletkit/kubeletkit/resources/users"
 )
 
 // File is a file or directory in the root directory of a kubelet.
@@ -54,10 +56,12 @@ func rules() []rule {
 		{"pki/kubelet-client-current.pem", kept("the client certificate of the node, which is rotated as by a kubelet")},
 		{"podcheckpoint", kept("pods of an earlier run of this agent")},
 		{"pods/*/userns", func(f File) Finding {
-			return Finding{
-				Verdict: Stopped, Blocks: true, Why: "a pod with a user namespace (hostUsers: false): it is refused when it is admitted again",
-				Do: "move the pod to another node first",
+			if _, err := users.ParseRecord(f.Content); err != nil && len(f.Content) > 0 {
+				return Finding{
+					Verdict: Lost, Why: "the user IDs of a pod with hostUsers: false cannot be read: " + err.Error() + "; a runtime that reports them, such as containerd 2, tells them",
+				}
 			}
+			return kept("the user IDs of a pod with hostUsers: false")(f)
 		}},
 		{"pods/*/volumes/*", volumeDir},
 	}

@@ -50,6 +50,7 @@ func (s *Settings) validate() error {
 	errs = append(errs, s.validateImageGC()...)
 	errs = append(errs, s.validateSecurity()...)
 	errs = append(errs, s.validateMachine()...)
+	errs = append(errs, s.validateUsers())
 	errs = append(errs, s.validateServer()...)
 	errs = append(errs, s.validateCluster()...)
 	if _, err := cgroup.New(cgroup.Options{Root: s.CgroupRoot, DefaultDriver: cgroup.Driver(s.CgroupDriver)}); err != nil {
