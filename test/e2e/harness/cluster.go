@@ -28,6 +28,7 @@ type Cluster struct {
 
 	kind       Containerd
 	bin        string
+	runc       string // the path of runc, "" for that of PATH
 	containerd *process
 	// cgroup is the control group of containerd for CPU time; see account.
 	cgroup string
@@ -36,6 +37,8 @@ type Cluster struct {
 // ClusterOptions are what a cluster may be given beside its defaults.
 type ClusterOptions struct {
 	Containerd Containerd
+	// BuiltRunc runs containers by the runc that the module test/tools/runc names, which has user namespaces. Default: Debian's.
+	BuiltRunc bool
 	// OwnDirs are paths that are directories of the cluster, see [Cluster.Own], for containerd and
 	// all that is started in the cluster's network namespace.
 	OwnDirs []string
@@ -63,6 +66,12 @@ func NewClusterWith(t testing.TB, options ClusterOptions) *Cluster {
 		t.Fatal(err)
 	}
 	c := &Cluster{Dir: dir, kind: options.Containerd, bin: bin}
+	if options.BuiltRunc {
+		c.runc = builtRunc(t)
+		if err := os.Chmod(dir, 0o711); err != nil { // root of a user namespace is an ordinary user
+			t.Fatal(err)
+		}
+	}
 	if c.Net, err = NewNetNS(); err != nil {
 		os.RemoveAll(dir)
 		Skip(t, "needs network namespaces: %v", err)

@@ -38,7 +38,19 @@ func (k Containerd) config(c *Cluster, cniPlugins string) string {
 	if k == Old {
 		format = config16
 	}
-	return fmt.Sprintf(format, c.Dir, c.socket(), c.Registry.Image("pause:1"), cniPlugins)
+	config := fmt.Sprintf(format, c.Dir, c.socket(), c.Registry.Image("pause:1"), cniPlugins)
+	if c.runc != "" {
+		config += fmt.Sprintf("[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc]\n  runtime_type = 'io.containerd.runc.v2'\n  options = {BinaryName = '%s'}\n", c.runc)
+	}
+	return config
+}
+
+// builtRunc returns the path of the runc that is built.
+func builtRunc(t testing.TB) string {
+	Need(t, "apt-get", "dpkg-deb", "cc")
+	return filepath.Join(runc.get(t, "runc", func() (string, *exec.Cmd) {
+		return "", exec.Command("bash", filepath.Join(repoRoot(), "test/tools/build"), "runc")
+	}), "runc")
 }
 
 // The configurations. restrict_oom_score_adj: without CAP_SYS_RESOURCE runc cannot

@@ -57,7 +57,7 @@ type build struct {
 	out  []byte
 }
 
-var current, old, minikubelet, hollow build
+var current, old, runc, minikubelet, hollow build
 
 // kubernetesBuilds are those of a cluster's programs, by their names.
 var kubernetesBuilds = map[string]*build{

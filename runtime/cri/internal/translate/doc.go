@@ -29,12 +29,12 @@
 //     with propagation Bidirectional are refused outside privileged containers; kubelet
 //     leaves both to the API server.
 //
-// Not supported yet: block devices (volumeDevices) and user namespaces without a mapping,
+// Not supported yet: block devices (volumeDevices), and pods with hostUsers: false without a user namespace,
 // which are errors; memory.min, memory.low and memory.high (kubelet's MemoryQoS, alpha) and
 // limited swap, which are not set; Windows.
 //
 // Inputs are not modified. Outputs share no memory with them, except for the contents of
-// [Container].Edits and [Pod.Users]. All functions are safe for concurrent use.
+// the Edits of [Container] and [Pod]. All functions are safe for concurrent use.
 //
 // # Errors
 //
