@@ -77,7 +77,7 @@ func runtimeOptions(s *config.Settings, metrics cri.Metrics, log logr.Logger) cr
 }
 
 // agentOptions returns the composition of the agent that the settings describe.
-func agentOptions(s *config.Settings, rt *cri.Runtime, cgroups *cgroup.Pods, h hooks, log logr.Logger) (kubeletkit.Options, error) {
+func agentOptions(s *config.Settings, rt *cri.Runtime, h hooks, log logr.Logger) (kubeletkit.Options, error) {
 	none := kubeletkit.Options{}
 	node, err := s.NodeName()
 	if err != nil {
@@ -123,9 +123,6 @@ func agentOptions(s *config.Settings, rt *cri.Runtime, cgroups *cgroup.Pods, h h
 	}
 	if kept != nil { // nil in an interface would not be nil
 		opts.Checkpoint = kept
-	}
-	if cgroups != nil {
-		opts.GC.Cgroups = cgroups
 	}
 	if !s.Evented() {
 		opts.Override.PLEG = func(_ pleg.Generator, p kubeletkit.Parts) (pleg.Generator, error) {

@@ -127,10 +127,12 @@ func TestCgroups(t *testing.T) {
 	require.NoError(t, rt.Check(ctx))
 	pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{UID: "u"}, Spec: v1.PodSpec{Containers: []v1.Container{{Name: "c"}}}}
 	assert.Equal(t, "/kubepods/besteffort/podu", cgroups.Parent(pod))
-	opts, err := agentOptions(s, rt, cgroups, hooks{}, logr.Discard())
+	opts, err := agentOptions(s, rt, hooks{}, logr.Discard())
 	require.NoError(t, err)
-	assert.Same(t, cgroups, opts.GC.Cgroups)
-	opts, err = agentOptions(s, rt, nil, hooks{}, logr.Discard())
-	require.NoError(t, err)
+	require.NoError(t, joinCgroups(&opts, s, nil, logr.Discard()))
 	assert.Nil(t, opts.GC.Cgroups, "not an interface with nil in it")
+	assert.Empty(t, opts.Join)
+	require.NoError(t, joinCgroups(&opts, s, cgroups, logr.Discard()))
+	require.Len(t, opts.Join, 1)
+	assert.Same(t, opts.Join[0], opts.GC.Cgroups)
 }

@@ -50,7 +50,7 @@ func serve(ctx context.Context, s *config.Settings, log logr.Logger, display *te
 	pods := recent.New(func(pod runtime.PodRef) { memory.noted(); display.Changed(pod) })
 	logged := logEvents(slog.New(logr.ToSlogHandler(log)))
 	var broken problems
-	opts, err := agentOptions(s, rt, cgroups, hooks{
+	opts, err := agentOptions(s, rt, hooks{
 		sink: pods, metrics: m.parts, problem: broken.note,
 		event: func(e runtime.Event) { pods.Event(e); logged(e) },
 	}, log)
@@ -63,6 +63,9 @@ func serve(ctx context.Context, s *config.Settings, log logr.Logger, display *te
 		}
 	}
 	if err := addUsers(&opts, s, rt, joins, log); err != nil {
+		return left, err
+	}
+	if err := joinCgroups(&opts, s, cgroups, log); err != nil {
 		return left, err
 	}
 	agent, err := kubeletkit.New(opts)

@@ -1,6 +1,10 @@
 package cgroup
 
 import (
+	"os"
+	"strconv"
+	"strings"
+
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
@@ -116,4 +120,19 @@ func NodeResources(amounts v1.ResourceList, compressible bool) Resources {
 	}
 	r.HugePages = hugePages(amounts)
 	return r
+}
+
+// MachinePIDs returns how many processes and threads the machine can have, for [PIDs] in ManagerOptions.Capacity. ok is false if the
+// kernel does not tell.
+func MachinePIDs() (n int64, ok bool) {
+	for _, file := range []string{"/proc/sys/kernel/pid_max", "/proc/sys/kernel/threads-max"} {
+		data, err := os.ReadFile(file)
+		if err != nil {
+			continue
+		}
+		if limit, err := strconv.ParseInt(strings.TrimSpace(string(data)), 10, 64); err == nil && (!ok || limit < n) {
+			n, ok = limit, true
+		}
+	}
+	return n, ok
 }

@@ -250,9 +250,6 @@ func (s *Settings) warnCluster(fs *pflag.FlagSet, fields []string) {
 	if s.ReservedSystemCPUs != "" {
 		s.less(fmt.Sprintf("reservedSystemCPUs %s: their number counts for what pods can request, but no container is kept off them: pinning is not implemented", s.ReservedSystemCPUs), "reservedSystemCPUs", "--reserved-cpus")
 	}
-	if levels := s.EnforceNodeAllocatable; len(levels) > 0 && !slices.Equal(levels, []string{"none"}) {
-		s.less(fmt.Sprintf("enforceNodeAllocatable %s: admission counts what pods request, but their cgroups have no limit together: that is not implemented", strings.Join(levels, ",")), "enforceNodeAllocatable", "--enforce-node-allocatable")
-	}
 }
 
 // clusterPaths makes the paths absolute.

@@ -24,11 +24,9 @@ type Detected struct {
 }
 
 // The fields of cgroups and of the collection of images have no effect with the embedded runtime,
-// whose pods have no cgroups and whose images take no space. podPidsLimit has one only there.
-const (
-	notEmbeddedFields = "cgroupRoot cgroupDriver imageGCLowThresholdPercent imageMinimumGCAge imageMaximumGCAge maxOpenFiles"
-	embeddedFields    = "podPidsLimit"
-)
+// whose pods have no cgroups and whose images take no space.
+const notEmbeddedFields = "cgroupRoot cgroupDriver kubeletCgroups systemCgroups enforceNodeAllocatable systemReservedCgroup kubeReservedCgroup qosReserved " +
+	"memoryThrottlingFactor memoryReservationPolicy imageGCLowThresholdPercent imageMinimumGCAge imageMaximumGCAge maxOpenFiles featureGates.MemoryQoS featureGates.QOSReserved"
 
 // Effective returns the configuration that is in effect, as a KubeletConfiguration in JSON: what
 // was detected over flags over files over defaults, without the fields that have no effect. Headers
@@ -62,8 +60,6 @@ func (s *Settings) Effective(d Detected) (map[string]any, error) {
 	}
 	if s.Embedded {
 		without = append(without, strings.Fields(notEmbeddedFields)...)
-	} else {
-		without = append(without, strings.Fields(embeddedFields)...)
 	}
 	for _, path := range without {
 		remove(fields, strings.Split(path, "."))

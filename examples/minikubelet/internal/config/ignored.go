@@ -17,12 +17,10 @@ const (
 		eviction-max-pod-grace-period eviction-minimum-reclaim eviction-pressure-transition-period eviction-soft
 		eviction-soft-grace-period experimental-mounter-path hairpin-mode
 		image-credential-provider-bin-dir image-credential-provider-config
-		kube-reserved-cgroup kubelet-cgroups lock-file
+		lock-file
 		log-flush-frequency log-json-info-buffer-size log-text-info-buffer-size logging-format maximum-dead-containers
 		memory-manager-policy
-		qos-reserved
-		reserved-memory runtime-cgroups system-cgroups
-		system-reserved-cgroup
+		reserved-memory
 		topology-manager-policy topology-manager-policy-options topology-manager-scope vmodule volume-plugin-dir
 		volume-stats-agg-period windows-priorityclass`
 	ignoredSwitches = `exit-on-lock-contention

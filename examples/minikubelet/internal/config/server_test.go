@@ -110,7 +110,7 @@ func TestServerThatIsWrong(t *testing.T) {
 }
 
 func TestEffective(t *testing.T) {
-	s, err := parsed(t, header+"maxPods: 7\nhairpinMode: none\nauthentication: {x509: {clientCAFile: /ca}}\nlogging: {format: json, verbosity: 2}\nregisterNode: true\nfeatureGates: {MemoryQoS: true}\n",
+	s, err := parsed(t, header+"maxPods: 7\nhairpinMode: none\nauthentication: {x509: {clientCAFile: /ca}}\nlogging: {format: json, verbosity: 2}\nregisterNode: true\nfeatureGates: {PodLevelResourceManagers: true}\n",
 		"--max-pods=8", "--manifest-url-header=Authorization:secret")
 	require.NoError(t, err)
 	fields, err := s.Effective(Detected{Verbosity: 4})
@@ -148,7 +148,7 @@ func TestEffectiveIsWhatWasDetected(t *testing.T) {
 		return out
 	}
 	images := map[string]any{"imageGCHighThresholdPercent": 70.0, "imageGCLowThresholdPercent": 60.0, "imageMinimumGCAge": "2m0s", "imageMaximumGCAge": "0s"}
-	want := map[string]any{"cgroupDriver": "cgroupfs", "cgroupRoot": "/", "cgroupsPerQOS": true}
+	want := map[string]any{"cgroupDriver": "cgroupfs", "cgroupRoot": "/", "cgroupsPerQOS": true, "podPidsLimit": 9.0}
 	maps.Copy(want, images)
 	assert.Equal(t, want, effective(Detected{}), "the runtime does not say")
 	want["cgroupDriver"], want["resolvConf"] = "systemd", "/run/systemd/resolve/resolv.conf"

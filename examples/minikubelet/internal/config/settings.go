@@ -11,8 +11,6 @@ import (
 	"github.com/spf13/pflag"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
-
-	"github.com/kubeletkit/kubeletkit/resources/cgroup"
 )
 
 // SocketName is the name of the agent's socket in its root directory. Commands such as
@@ -43,6 +41,8 @@ type Settings struct {
 	RunOnceTimeout   time.Duration
 	// Embedded means that no endpoint of a container runtime was given.
 	Embedded bool
+	// RuntimeCgroups is the cgroup of the container runtime, for statistics (--runtime-cgroups).
+	RuntimeCgroups string
 	// FlagValues are the values of all flags that have an effect.
 	FlagValues map[string]string
 	// Given are the settings that were given: those of the files, and then the flags.
@@ -93,6 +93,7 @@ func Parse(args []string) (*Settings, error) {
 	}
 	s.Embedded = s.ContainerRuntimeEndpoint == ""
 	s.refusals()
+	s.enforcement()
 	def(&s.RootDir, defaultRootDir(s.Embedded))
 	def(&s.PodLogsDir, defaultPodLogsDir(os.Geteuid(), s.RootDir, s.Embedded))
 	if !fs.Changed(checkpointDirFlag) && s.RootDir != "" {
@@ -109,12 +110,7 @@ func Parse(args []string) (*Settings, error) {
 
 // warn adds a warning for what has no effect with the runtime that was given.
 func (s *Settings) warn() {
-	if s.ContainerRuntimeEndpoint == "" && (s.CgroupRoot != "/" || s.CgroupDriver != string(cgroup.Cgroupfs)) {
-		s.less("fields cgroupRoot and cgroupDriver have an effect only with a container runtime endpoint", "cgroupRoot", "cgroupDriver", "--cgroup-root", "--cgroup-driver")
-	}
-	if s.ContainerRuntimeEndpoint != "" && s.PodPidsLimit != nil {
-		s.less("field podPidsLimit has an effect only without a container runtime endpoint", "podPidsLimit", "--pod-max-pids")
-	}
+	s.warnCgroups()
 }
 
 // defaults fills in kubelet's defaults for the fields that are implemented.
@@ -132,13 +128,11 @@ func defaults(c *KubeletConfiguration) {
 	def(&c.SerializeImagePulls, ptr.To(false))
 	def(&c.RegistryPullQPS, ptr.To[int32](5))
 	def(&c.RegistryBurst, 10)
-	def(&c.CgroupsPerQOS, ptr.To(true))
-	def(&c.CgroupRoot, "/")
-	def(&c.CgroupDriver, string(cgroup.Cgroupfs))
 	def(&c.SeccompDefault, ptr.To(false))
 	def(&c.CPUCFSQuota, ptr.To(true))
 	def(&c.CPUCFSQuotaPeriod, &metav1.Duration{Duration: 100 * time.Millisecond})
 	def(&c.CrashLoopBackOff.MaxContainerRestartPeriod, &metav1.Duration{Duration: 300 * time.Second})
+	cgroupDefaults(c)
 	machineDefaults(c)
 	serverDefaults(c)
 	clusterDefaults(c)

@@ -15,7 +15,6 @@ import (
 	"k8s.io/utils/cpuset"
 
 	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/terminal"
-	"github.com/kubeletkit/kubeletkit/resources/cgroup"
 )
 
 // validate returns an error for each value that is wrong.
@@ -53,9 +52,7 @@ func (s *Settings) validate() error {
 	errs = append(errs, s.validateUsers())
 	errs = append(errs, s.validateServer()...)
 	errs = append(errs, s.validateCluster()...)
-	if _, err := cgroup.New(cgroup.Options{Root: s.CgroupRoot, DefaultDriver: cgroup.Driver(s.CgroupDriver)}); err != nil {
-		errs = append(errs, fmt.Errorf("cgroupRoot or cgroupDriver: %w", err))
-	}
+	errs = append(errs, s.validateCgroups()...)
 	if d := s.CPUCFSQuotaPeriod.Duration; d < time.Millisecond || d > time.Second {
 		errs = append(errs, fmt.Errorf("cpuCFSQuotaPeriod %s: must be between 1ms and 1s", d))
 	}
@@ -115,16 +112,27 @@ func (s *Settings) PodLimit(cpus int) int {
 // Reserved returns the resources that are reserved for the system and the agent, added up. The
 // number of reservedSystemCPUs replaces the CPU of both, as with kubelet.
 func (s *Settings) Reserved() (v1.ResourceList, error) {
-	set, err := s.reservedCPUs()
+	system, kube, err := s.reservedLists()
 	if err != nil {
 		return nil, err
 	}
-	cpus := set.Size()
-	sum := v1.ResourceList{}
-	if cpus > 0 {
-		sum[v1.ResourceCPU] = *resource.NewQuantity(int64(cpus), resource.DecimalSI)
+	for name, q := range kube {
+		total := system[name]
+		total.Add(q)
+		system[name] = total
 	}
-	for field, reserved := range map[string]map[string]string{"systemReserved": s.SystemReserved, "kubeReserved": s.KubeReserved} {
+	return system, nil
+}
+
+// reservedLists returns the resources that are reserved for the system, and for the agent.
+func (s *Settings) reservedLists() (system, kube v1.ResourceList, err error) {
+	set, err := s.reservedCPUs()
+	if err != nil {
+		return nil, nil, err
+	}
+	cpus := set.Size()
+	parse := func(field string, reserved map[string]string) (v1.ResourceList, error) {
+		list := v1.ResourceList{}
 		for name, text := range reserved {
 			if cpus > 0 && name == string(v1.ResourceCPU) {
 				continue
@@ -136,12 +144,20 @@ func (s *Settings) Reserved() (v1.ResourceList, error) {
 			if q.Sign() < 0 {
 				return nil, fmt.Errorf("%s.%s %q: must not be negative", field, name, text)
 			}
-			total := sum[v1.ResourceName(name)]
-			total.Add(q)
-			sum[v1.ResourceName(name)] = total
+			list[v1.ResourceName(name)] = q
 		}
+		return list, nil
 	}
-	return sum, nil
+	if system, err = parse("systemReserved", s.SystemReserved); err != nil {
+		return nil, nil, err
+	}
+	if kube, err = parse("kubeReserved", s.KubeReserved); err != nil {
+		return nil, nil, err
+	}
+	if cpus > 0 {
+		system[v1.ResourceCPU] = *resource.NewQuantity(int64(cpus), resource.DecimalSI)
+	}
+	return system, kube, nil
 }
 
 // CheckReservedCPUs returns an error if reservedSystemCPUs has a CPU that is not online, as kubelet

@@ -1,0 +1,52 @@
+package main
+
+import (
+	"context"
+
+	"github.com/go-logr/logr"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/kubeletkit/kubeletkit"
+	clusternode "github.com/kubeletkit/kubeletkit/cluster/node"
+	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/config"
+	"github.com/kubeletkit/kubeletkit/resources/cgroup"
+	"github.com/kubeletkit/kubeletkit/runtime"
+)
+
+// joinCgroups adds what makes the cgroups of pods, and removes those of pods that are gone. cgroups is nil if pods have
+// none.
+func joinCgroups(opts *kubeletkit.Options, s *config.Settings, cgroups *cgroup.Pods, log logr.Logger) error {
+	if cgroups == nil {
+		return nil
+	}
+	mopts, err := s.CgroupOptions()
+	if err != nil {
+		return err
+	}
+	if mopts.Capacity, err = machineCapacity(); err != nil {
+		return err
+	}
+	mopts.Logger = log.WithName("cgroups")
+	mopts.Event = func(e runtime.Event) { opts.Observe.Event.Emit(e); opts.Observe.EveryEvent.Emit(e) }
+	manager, err := cgroup.NewManager(cgroups, mopts)
+	if err != nil {
+		return err
+	}
+	opts.Join = append(opts.Join, manager)
+	opts.GC.Cgroups = manager
+	return nil
+}
+
+// machineCapacity returns what the cgroup of all pods can have at most.
+func machineCapacity() (v1.ResourceList, error) {
+	capacity, _, err := clusternode.NewMachine(clusternode.MachineOptions{}).NodeResources(context.Background())
+	if err != nil {
+		return nil, err
+	}
+	delete(capacity, v1.ResourcePods)
+	if n, ok := cgroup.MachinePIDs(); ok {
+		capacity[cgroup.PIDs] = *resource.NewQuantity(n, resource.DecimalSI)
+	}
+	return capacity, nil
+}
