@@ -131,8 +131,8 @@ func TestCgroups(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, joinCgroups(&opts, s, nil, logr.Discard()))
 	assert.Nil(t, opts.GC.Cgroups, "not an interface with nil in it")
-	assert.Empty(t, opts.Join)
+	require.Len(t, opts.Join, 1, "it refuses limits that nothing holds")
 	require.NoError(t, joinCgroups(&opts, s, cgroups, logr.Discard()))
-	require.Len(t, opts.Join, 1)
-	assert.Same(t, opts.Join[0], opts.GC.Cgroups)
+	require.Len(t, opts.Join, 2)
+	assert.Same(t, opts.Join[1], opts.GC.Cgroups)
 }

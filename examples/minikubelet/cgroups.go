@@ -18,6 +18,9 @@ import (
 // none.
 func joinCgroups(opts *kubeletkit.Options, s *config.Settings, cgroups *cgroup.Pods, log logr.Logger) error {
 	if cgroups == nil {
+		if !s.Embedded {
+			opts.Join = append(opts.Join, cgroup.RefuseLimits("cgroupsPerQOS is false"))
+		}
 		return nil
 	}
 	mopts, err := s.CgroupOptions()

@@ -391,6 +391,10 @@ func TestWithoutPermission(t *testing.T) {
 		var refusal *runtime.TerminalError
 		require.ErrorAs(t, err, &refusal)
 		assert.Equal(t, reasonUnsupported, refusal.Reason)
+		_, err = RefuseLimits("none").Admit(lifecycle.AdmitRequest{Pod: pod})
+		require.ErrorAs(t, err, &refusal)
+		_, err = RefuseLimits("none").Admit(lifecycle.AdmitRequest{Pod: burstable("b", "100m", "1Gi")})
+		require.NoError(t, err)
 		time.Sleep(time.Hour)
 		assert.Empty(t, f.cgroups)
 		assert.Zero(t, f.writes+f.lookups)

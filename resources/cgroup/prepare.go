@@ -19,12 +19,23 @@ const reasonUnsupported = "PodLevelResourcesNotSupported"
 // Admit implements [lifecycle.Admitter]. It refuses pods with limits of their own (KEP-2837) if this process may not make
 // cgroups: nothing would hold these limits.
 func (m *Manager) Admit(req lifecycle.AdmitRequest) (lifecycle.AdmitResponse, error) {
-	if resourcehelper.IsPodLevelLimitsSet(req.Pod) {
-		if err := m.tree.usable(m.pods.current()); err != nil {
-			return lifecycle.AdmitResponse{}, lifecycle.Refuse(reasonUnsupported, "the limits in spec.resources need a cgroup of the pod, and this agent makes none: "+err.Error())
-		}
+	if err := m.tree.usable(m.pods.current()); err != nil {
+		return lifecycle.AdmitResponse{}, refuseLimits(req.Pod, err.Error())
 	}
 	return lifecycle.AdmitResponse{}, nil
+}
+
+// RefuseLimits returns an admitter for an agent without a [Manager]. It refuses pods with limits of their own (KEP-2837), which
+// nothing would hold. why is the end of its message.
+func RefuseLimits(why string) lifecycle.Admitter {
+	return lifecycle.AdmitterFunc("limits of pods", func(req lifecycle.AdmitRequest) error { return refuseLimits(req.Pod, why) })
+}
+
+func refuseLimits(pod *v1.Pod, why string) error {
+	if !resourcehelper.IsPodLevelLimitsSet(pod) {
+		return nil
+	}
+	return lifecycle.Refuse(reasonUnsupported, "the limits in spec.resources need a cgroup of the pod, and this agent makes none: "+why)
 }
 
 // Prepare implements [lifecycle.Preparer]: it makes the cgroup of the pod, or changes it. While containers hold more than the pod
