@@ -27,6 +27,7 @@ type Cluster struct {
 	Dir string
 
 	kind       Containerd
+	systemd    bool
 	bin        string
 	runc       string // the path of runc, "" for that of PATH
 	containerd *process
@@ -39,6 +40,8 @@ type ClusterOptions struct {
 	Containerd Containerd
 	// BuiltRunc runs containers by the runc that the module test/tools/runc names, which has user namespaces. Default: Debian's.
 	BuiltRunc bool
+	// SystemdCgroup lets containerd make cgroups by systemd, which has to run. Only for [Current].
+	SystemdCgroup bool
 	// OwnDirs are paths that are directories of the cluster, see [Cluster.Own], for containerd and
 	// all that is started in the cluster's network namespace.
 	OwnDirs []string
@@ -65,7 +68,7 @@ func NewClusterWith(t testing.TB, options ClusterOptions) *Cluster {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := &Cluster{Dir: dir, kind: options.Containerd, bin: bin}
+	c := &Cluster{Dir: dir, kind: options.Containerd, systemd: options.SystemdCgroup, bin: bin}
 	if options.BuiltRunc {
 		c.runc = builtRunc(t)
 		if err := os.Chmod(dir, 0o711); err != nil { // root of a user namespace is an ordinary user

@@ -39,8 +39,8 @@ func (k Containerd) config(c *Cluster, cniPlugins string) string {
 		format = config16
 	}
 	config := fmt.Sprintf(format, c.Dir, c.socket(), c.Registry.Image("pause:1"), cniPlugins)
-	if c.runc != "" {
-		config += fmt.Sprintf("[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc]\n  runtime_type = 'io.containerd.runc.v2'\n  options = {BinaryName = '%s'}\n", c.runc)
+	if c.runc != "" || c.systemd {
+		config += fmt.Sprintf(runcOptions, c.runc, c.systemd)
 	}
 	return config
 }
@@ -79,6 +79,14 @@ disabled_plugins = [
 [plugins.'io.containerd.cri.v1.runtime'.cni]
   bin_dirs = ['%[4]s']
   conf_dir = '%[1]s/cni'
+`
+
+	// runcOptions are those of runc; BinaryName is "" for the one of PATH.
+	runcOptions = `[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc]
+  runtime_type = 'io.containerd.runc.v2'
+[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc.options]
+  BinaryName = '%s'
+  SystemdCgroup = %t
 `
 
 	// 1.6 has its shims' sockets in /run/containerd/s, whatever it is told, by names
