@@ -108,6 +108,9 @@ func TestImportRules(t *testing.T) {
 				if strings.HasPrefix(dep, "github.com/opencontainers/cgroups") {
 					t.Errorf("%s depends on %s; only resources/cgroup may", p.ImportPath, dep)
 				}
+				if dep == "github.com/godbus/dbus/v5" && p.ImportPath != module+"/resources/shutdown/logind" {
+					t.Errorf("%s depends on %s; only resources/shutdown/logind may", p.ImportPath, dep)
+				}
 			}
 		}
 		if top == "examples" || top == "cluster" || p.ImportPath == apitest {

@@ -12,7 +12,6 @@ import (
 	"github.com/go-logr/logr"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kubeletkit/kubeletkit/resources/shutdown"
@@ -133,23 +132,4 @@ func TestEndOfPodsThatAppear(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, "web with 50 s at 0 s, dns with 10 s at 10 s, late with 10 s at 10 s", transcript(n, began))
 	})
-}
-
-func ExamplePeriods_Groups() {
-	priority := func(name string, p int32) *v1.Pod {
-		pod := &v1.Pod{Spec: v1.PodSpec{Priority: &p}}
-		pod.Name = name
-		return pod
-	}
-	periods := shutdown.Classes(30*time.Second, 10*time.Second)
-	fmt.Println("the machine has to wait", periods.Total())
-	for _, g := range periods.Groups([]*v1.Pod{priority("dns", 2_000_000_000), priority("web", 0)}) {
-		for _, pod := range g.Pods {
-			fmt.Println(pod.Name, "has", g.GracePeriod)
-		}
-	}
-	// Output:
-	// the machine has to wait 30s
-	// web has 20s
-	// dns has 10s
 }

@@ -1,0 +1,15 @@
+// Package logind connects to systemd-logind over D-Bus, for package resources/shutdown.
+//
+//	manager, err := shutdown.New(periods, logind.New(logind.Options{}), endPods, shutdown.Options{})
+//
+// # Signals
+//
+// The shutdown of a machine is the signal PrepareForShutdown of logind. A local user may send a signal with that
+// name, too, and kubelet accepts it. Here a signal counts only if logind has sent it; [Options].AnySender is for
+// tests that send it in the place of logind.
+//
+// # Locks
+//
+// A lock is a file descriptor that logind has made; logind keeps it when it is restarted. The descriptor is
+// closed in processes that this one starts.
+package logind
