@@ -205,6 +205,10 @@ func (n *Node) Object() *v1.Node {
 // Configure. f must not block and must not change the object.
 func (n *Node) OnChange(f func(*v1.Node)) { n.node.OnChange(f) }
 
+// Update has the status of the node computed at once, and reported if it has changed, as node.Node.Update does. It is called after
+// Configure.
+func (n *Node) Update() { n.node.Update() }
+
 // uid returns the UID of the node object; "" while there is none, and from its deletion on.
 func (n *Node) uid() types.UID { return n.node.UID() }
 
