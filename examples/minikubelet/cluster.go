@@ -22,8 +22,8 @@ type member struct {
 	metrics     *metrics
 }
 
-// newMember returns the membership that the settings describe. It makes no connection.
-func newMember(s *config.Settings, m *metrics, log logr.Logger) (*member, error) {
+// newMember returns the membership that the settings describe, with further ready checks of the node. It makes no connection.
+func newMember(s *config.Settings, m *metrics, checks []func() error, log logr.Logger) (*member, error) {
 	if s.Kubeconfig == "" {
 		return nil, nil
 	}
@@ -44,6 +44,7 @@ func newMember(s *config.Settings, m *metrics, log logr.Logger) (*member, error)
 	if err != nil {
 		return nil, err
 	}
+	nopts.ReadyChecks = append(nopts.ReadyChecks, checks...)
 	nopts.Available, nopts.HeartbeatFailed = creds.Available, creds.CloseConnections
 	node, err := cluster.New(cluster.Config{
 		NodeName: name, REST: restConfig(s, m, creds.Config()), Budgets: budgets(s), Node: nopts, MaxImages: int(*s.NodeStatusMaxImages), Logger: log.WithName("cluster"),

@@ -16,10 +16,8 @@ import (
 	"io"
 	"log/slog"
 	"os"
-	"os/signal"
 	"strconv"
 	"strings"
-	"syscall"
 
 	"github.com/go-logr/logr"
 	"github.com/spf13/cobra"
@@ -34,8 +32,7 @@ import (
 
 func main() {
 	process.Init() // the embedded runtime executes this program again for each container
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	context.AfterFunc(ctx, stop)   // a second signal ends the process at once
+	ctx, stop := withSignals(context.Background())
 	klog.SetLogger(logr.Discard()) // commands return what libraries log; an agent has a log
 	isAgent := false
 	err := client.Run(ctx, os.Args[1:], client.Env{
@@ -102,9 +99,12 @@ func run(ctx context.Context, args []string, libraries func(logr.Logger)) error 
 	}
 	saveMemory()
 	embedded := settings.Embedded
+	signals := ctx
+	ctx, cancel := drainsFirst(signals, settings)
+	defer cancel()
 	var left running
 	agent := func(ctx context.Context) (err error) {
-		left, err = serve(ctx, settings, log, display)
+		left, err = serve(ctx, signals, settings, log, display)
 		return err
 	}
 	if embedded {

@@ -174,7 +174,7 @@ func runOnceUntil(t *testing.T, text string, args ...string) error {
 			end(context.DeadlineExceeded)
 		}
 	}, funcr.Options{})
-	_, err = serve(ctx, s, log, terminal.New(terminal.None, os.Stdout, os.Stderr))
+	_, err = serve(ctx, ctx, s, log, terminal.New(terminal.None, os.Stdout, os.Stderr))
 	return err
 }
 

@@ -23,6 +23,7 @@ type metrics struct {
 	registry              prometheus.Registerer
 	rest                  *prommetrics.RESTClient
 	requests              *prommetrics.Requests
+	shutdown              *prommetrics.Shutdown
 	handler, probes, slis http.Handler
 }
 
@@ -64,8 +65,13 @@ func newMetrics(log logr.Logger) (*metrics, error) {
 	if err != nil {
 		return nil, err
 	}
+	shutdown, err := prommetrics.NewShutdown(reg)
+	if err != nil {
+		return nil, err
+	}
 	return &metrics{
-		rest: rest, requests: requests, health: health,
+		shutdown: shutdown,
+		rest:     rest, requests: requests, health: health,
 		parts: parts, cri: calls, registry: reg,
 		handler: prommetrics.Handler(reg, log), probes: prommetrics.Handler(probes, log), slis: prommetrics.Handler(slis, log),
 	}, nil

@@ -84,7 +84,7 @@ func TestVerbosityOfARunningAgent(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() {
-		_, err := serve(ctx, s, logr.FromSlogHandler(display.Handler()), display)
+		_, err := serve(ctx, ctx, s, logr.FromSlogHandler(display.Handler()), display)
 		done <- err
 	}()
 	logged := func(pod string) bool { // at level 4

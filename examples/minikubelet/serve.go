@@ -25,9 +25,9 @@ import (
 	"github.com/kubeletkit/kubeletkit/server/streams"
 )
 
-// serve runs the agent and its ports until ctx ends or a client has ended all pods. It
+// serve runs the agent and its ports until ctx or signals end, or a client has ended all pods. It
 // returns what was running then.
-func serve(ctx context.Context, s *config.Settings, log logr.Logger, display *terminal.Display) (left running, err error) {
+func serve(ctx, signals context.Context, s *config.Settings, log logr.Logger, display *terminal.Display) (left running, err error) {
 	notifier := systemd.FromEnvironment() // before there are child processes
 	if err := prepareHost(s, log); err != nil {
 		return left, err
@@ -36,7 +36,11 @@ func serve(ctx context.Context, s *config.Settings, log logr.Logger, display *te
 	if err != nil {
 		return left, err
 	}
-	joins, err := newMember(s, m, log)
+	graceful, err := newGracefulShutdown(s, m, log)
+	if err != nil {
+		return left, err
+	}
+	joins, err := newMember(s, m, graceful.checks(), log)
 	if err != nil {
 		return left, err
 	}
@@ -57,6 +61,7 @@ func serve(ctx context.Context, s *config.Settings, log logr.Logger, display *te
 	if err != nil {
 		return left, err
 	}
+	graceful.configure(&opts)
 	if joins != nil {
 		if err := joins.Configure(&opts); err != nil {
 			return left, err
@@ -72,6 +77,7 @@ func serve(ctx context.Context, s *config.Settings, log logr.Logger, display *te
 	if err != nil {
 		return left, err
 	}
+	graceful.attach(agent, joins)
 	if joins != nil {
 		if err := joins.join(agent, s, log); err != nil {
 			return left, err
@@ -123,12 +129,25 @@ func serve(ctx context.Context, s *config.Settings, log logr.Logger, display *te
 		return left, err
 	}
 	g.Go(func() error {
-		if stop.Run(ctx, agent.Drain) {
+		drain := func(ctx context.Context) error {
+			if stop.ByPriority() {
+				return agent.DrainByPriority(ctx, s.DrainPeriods())
+			}
+			return agent.Drain(ctx)
+		}
+		if stop.Run(ctx, drain) {
 			log.Info("All pods have ended, as a client has requested")
 			cancel()
 		}
 		return nil
 	})
+	if s.DrainOnTerm {
+		g.Go(func() error {
+			drainOnTerm(ctx, signals, s, agent, log)
+			cancel()
+			return nil
+		})
+	}
 	for _, l := range listeners {
 		defer func() { _ = l.Close() }() // also if the agent does not start
 	}

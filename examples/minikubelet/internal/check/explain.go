@@ -64,7 +64,6 @@ func explanations() map[string]explanation {
 		eviction  = explanation{matters: "pods are not evicted when memory, disk or processes run short: the kernel kills instead, and a full disk stays full", do: "watch the node, and reserve more"}
 		rotation  = explanation{matters: "logs of containers are not rotated, so that they can fill the disk", do: "rotate them by another program, or limit what containers write"}
 		pinning   = explanation{matters: "containers share all processors and memory nodes; those that have exclusive ones lose them when they start again", do: "keep the kubelet on nodes with pods that need it"}
-		shutdown  = explanation{matters: "at a shutdown of the machine, pods are killed without their grace periods", do: "run minikubelet stop before a shutdown"}
 		cgroups   = explanation{matters: "the processes stay in the cgroups that they have"}
 		providers = explanation{matters: "images whose credentials come from a plugin cannot be pulled", do: "give pods pull secrets, or the node a config.json"}
 		plain     = explanation{matters: none}
@@ -75,7 +74,6 @@ func explanations() map[string]explanation {
 		"containerLogMaxSize": rotation, "containerLogMaxFiles": rotation, "containerLogMaxWorkers": rotation, "containerLogMonitorInterval": rotation,
 		"cpuManagerPolicy": pinning, "cpuManagerPolicyOptions": pinning, "cpuManagerReconcilePeriod": pinning, "memoryManagerPolicy": pinning, "reservedMemory": pinning,
 		"topologyManagerPolicy": pinning, "topologyManagerScope": pinning, "topologyManagerPolicyOptions": pinning,
-		"shutdownGracePeriod": shutdown, "shutdownGracePeriodCriticalPods": shutdown, "shutdownGracePeriodByPodPriority": shutdown,
 		"kubeletCgroups": cgroups, "systemCgroups": cgroups, "systemReservedCgroup": cgroups, "kubeReservedCgroup": cgroups, "runtimeCgroups": cgroups,
 		"imageCredentialProviderBinDir": providers, "imageCredentialProviderConfig": providers,
 

@@ -209,6 +209,7 @@ type call struct {
 	dash int
 
 	rootDir, endpoint string
+	byPriority        bool
 	// namespace is "" if it was not given.
 	namespace               string
 	allNamespaces           bool

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/url"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -31,11 +32,12 @@ func stopCommand(e Env) *cobra.Command {
 		Long: "Each pod has its grace period to end. The manifests stay, so the pods run again when the agent is started again.\n\n" +
 			"If no agent runs, the command ends the pods that an agent with the embedded runtime has left in the root directory; or, " +
 			"with --container-runtime-endpoint, all pods of that container runtime.",
-		Example: "  minikubelet stop",
+		Example: "  minikubelet stop\n  minikubelet drain --by-priority   # as at a shutdown of the machine",
 	}, (*call).stop, (*call).stopFlags)
 }
 
 func (c *call) stopFlags(fs *pflag.FlagSet) {
+	fs.BoolVar(&c.byPriority, "by-priority", false, "end pods in the order of their priorities, the lowest first, in the periods of shutdownGracePeriod or shutdownGracePeriodByPodPriority of the agent; without these, critical pods after all others. It needs a running agent")
 	fs.StringVar(&c.endpoint, "container-runtime-endpoint", "", "CRI socket of the pods to end if no agent runs (default: the embedded runtime)")
 }
 
@@ -44,10 +46,16 @@ func (c *call) stop(ctx context.Context) error {
 	if err := c.noArgs(); err != nil {
 		return err
 	}
-	resp, err := c.client.do(ctx, http.MethodPost, control.StopPath, nil)
+	query := url.Values{}
+	if c.byPriority {
+		query.Set("by-priority", "true")
+	}
+	resp, err := c.client.do(ctx, http.MethodPost, control.StopPath, query)
 	switch {
 	case ctx.Err() != nil:
 		return errInterrupted
+	case errors.Is(err, errNoAgent) && c.byPriority:
+		return fmt.Errorf("%w; only a running agent knows the priorities of the pods: start it, or leave --by-priority out", err)
 	case errors.Is(err, errNoAgent):
 		return c.StopPods(ctx, c.rootDir, c.endpoint)
 	case err != nil:

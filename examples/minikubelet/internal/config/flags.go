@@ -42,6 +42,7 @@ func (s *Settings) flags() *pflag.FlagSet {
 
 	fs.StringVar(&s.StaticPodPath, "pod-manifest-path", s.StaticPodPath, "manifest file, or directory of manifests, of the pods to run")
 	fs.BoolVar(&s.AllowNoPods, "allow-no-pods", false, "start although no pods are given and pods run, which the agent then stops; kubelet has no such flag")
+	fs.BoolVar(&s.DrainOnTerm, "drain-on-term", false, "on SIGTERM end all pods, in the order and the time of a shutdown of the machine, and then the agent; kubelet has no such flag")
 	fs.StringVar(&s.ObjectsPath, "objects-path", "", "directory of the secrets and config maps that pods refer to, as manifests, best of mode 0600; kubelet has no such flag (default: they are among the manifests of the pods)")
 	fs.StringVar(&s.CheckpointDir, checkpointDirFlag, "", "directory that keeps the pods, so that they run after a reboot even while their sources cannot be reached; \"\" for none; kubelet has no such flag (default: podcheckpoint in the root directory)")
 	fs.StringVar(&s.CheckpointKey, "checkpoint-key-file", "", "file of 16, 24 or 32 bytes, or as many in base64, that encrypts the secrets and config maps in the checkpoint directory; those that were kept without it are removed. Pods are not encrypted, nor is the state of the embedded runtime, which has the environment of each container, with its secrets; only their file mode protects these (default: nothing is encrypted)")

@@ -22,7 +22,7 @@ func TestFeatureGates(t *testing.T) {
 		{given: "CRIListStreaming=true"},
 		{given: "CRIListStreaming=false", warning: "feature gate CRIListStreaming: the feature is always on here"},
 		{given: "GracefulNodeShutdown=false"},
-		{given: "GracefulNodeShutdown=true", warning: "feature gate GracefulNodeShutdown is not implemented and has no effect"},
+		{given: "GracefulNodeShutdown=true"},
 		{given: "PodLevelResourceManagers=true", warning: "feature gate PodLevelResourceManagers is not implemented and has no effect"},
 		{given: "WatchListClient=true"},
 		{given: "WatchListClient=false", err: "set the environment variable KUBE_FEATURE_WatchListClient=false"},

@@ -28,6 +28,7 @@ type Settings struct {
 	ObjectsPath      string
 	LogLinksDir      string
 	AllowNoPods      bool
+	DrainOnTerm      bool
 	CheckpointDir    string
 	CheckpointKey    string
 	RootDir          string

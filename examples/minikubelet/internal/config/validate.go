@@ -48,6 +48,7 @@ func (s *Settings) validate() error {
 	errs = append(errs, s.validateGates())
 	errs = append(errs, s.validateImageGC()...)
 	errs = append(errs, s.validateSecurity()...)
+	errs = append(errs, s.validateShutdown()...)
 	errs = append(errs, s.validateMachine()...)
 	errs = append(errs, s.validateUsers())
 	errs = append(errs, s.validateServer()...)

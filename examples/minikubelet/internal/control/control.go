@@ -41,7 +41,8 @@ const (
 	// ProblemsPath answers GET with the manifests that cannot be used, a JSON list of [Problem].
 	ProblemsPath = "/problems"
 	// StopPath answers POST with a sequence of [Progress] values in JSON while all pods
-	// are ended. After the last one the agent exits.
+	// are ended. After the last one the agent exits. With the parameter by-priority=true they end in the order of
+	// their priorities, as at a shutdown of the machine.
 	StopPath = "/stop"
 )
 
@@ -142,7 +143,7 @@ func Handler(node Node, stop *Stop, opts server.Options) http.Handler {
 		sendHistory(w, entries)
 	})
 	mux.HandleFunc("POST "+StopPath, func(w http.ResponseWriter, req *http.Request) {
-		stop.request()
+		stop.request(req.URL.Query().Get("by-priority") == "true")
 		w.Header().Set("Content-Type", "application/json")
 		flush := http.NewResponseController(w).Flush
 		_ = flush() // a client that is gone already is noticed with the next write
@@ -182,6 +183,7 @@ func sendHistory(w http.ResponseWriter, entries iter.Seq[history.Entry]) {
 type Stop struct {
 	once            sync.Once // closes requested
 	requested, done chan struct{}
+	byPriority      bool  // set before requested is closed
 	err             error // set before done is closed
 }
 
@@ -190,7 +192,16 @@ func NewStop() *Stop {
 	return &Stop{requested: make(chan struct{}), done: make(chan struct{})}
 }
 
-func (s *Stop) request() { s.once.Do(func() { close(s.requested) }) }
+// request requests the end; the first request counts.
+func (s *Stop) request(byPriority bool) {
+	s.once.Do(func() {
+		s.byPriority = byPriority
+		close(s.requested)
+	})
+}
+
+// ByPriority reports whether the pods are to end in the order of their priorities. It is for the drain of Run.
+func (s *Stop) ByPriority() bool { return s.byPriority }
 
 // Run waits for a request, calls drain, and passes its result on to the clients. It
 // reports whether drain has returned nil; it is false if ctx ended before.
