@@ -65,7 +65,7 @@ var notCalled = map[string]string{
 }
 
 // atTheEnd are methods after which no pod starts, or no source is followed.
-var atTheEnd = []string{"Agent.Drain", "PodWorkers.Drain", "PodConfig.Freeze"}
+var atTheEnd = []string{"Agent.Drain", "Agent.DrainByPriority", "PodWorkers.Drain", "PodConfig.Freeze"}
 
 // reentry calls every method of an agent and of its parts. Each callback, hook, metric and wrapper of the agent calls
 // enter.
