@@ -64,7 +64,6 @@ func explanations() map[string]explanation {
 		eviction  = explanation{matters: "pods are not evicted when memory, disk or processes run short: the kernel kills instead, and a full disk stays full", do: "watch the node, and reserve more"}
 		rotation  = explanation{matters: "logs of containers are not rotated, so that they can fill the disk", do: "rotate them by another program, or limit what containers write"}
 		pinning   = explanation{matters: "containers share all processors and memory nodes; those that have exclusive ones lose them when they start again", do: "keep the kubelet on nodes with pods that need it"}
-		cgroups   = explanation{matters: "the processes stay in the cgroups that they have"}
 		providers = explanation{matters: "images whose credentials come from a plugin cannot be pulled", do: "give pods pull secrets, or the node a config.json"}
 		plain     = explanation{matters: none}
 	)
@@ -74,22 +73,18 @@ func explanations() map[string]explanation {
 		"containerLogMaxSize": rotation, "containerLogMaxFiles": rotation, "containerLogMaxWorkers": rotation, "containerLogMonitorInterval": rotation,
 		"cpuManagerPolicy": pinning, "cpuManagerPolicyOptions": pinning, "cpuManagerReconcilePeriod": pinning, "memoryManagerPolicy": pinning, "reservedMemory": pinning,
 		"topologyManagerPolicy": pinning, "topologyManagerScope": pinning, "topologyManagerPolicyOptions": pinning,
-		"kubeletCgroups": cgroups, "systemCgroups": cgroups, "systemReservedCgroup": cgroups, "kubeReservedCgroup": cgroups, "runtimeCgroups": cgroups,
 		"imageCredentialProviderBinDir": providers, "imageCredentialProviderConfig": providers,
 
-		"qosReserved":                               {matters: "memory that guaranteed pods request is not kept from the others"},
-		"memoryThrottlingFactor":                    {matters: "memory.high is not set: containers are not slowed down before they reach their limit"},
-		"memoryReservationPolicy":                   {matters: "memory.min and memory.low are not set: what pods request is not protected from reclaim"},
 		"memorySwap":                                {matters: "containers have no limit of swap of their own", do: "turn swap off, with failSwapOn"},
 		"defaultPodSysctls":                         {matters: "pods keep the sysctls of the kernel", do: "set them in the pods", security: true},
 		"preloadedImagesVerificationAllowlist":      {matters: "credentials of images are not verified, as with the policy NeverVerify", do: "use the pull policy Always where pods do not trust each other", security: true},
 		"volumeStatsAggPeriod":                      {matters: "the usage of volumes is measured when it is asked for"},
 		"volumePluginDir":                           {matters: "flex volumes are not supported: pods with them cannot start", do: "use other volumes"},
 		"configMapAndSecretChangeDetectionStrategy": {matters: "changes are always found by watches"},
-		"logging":                                   {matters: "the log is text; json, modules and buffers have no effect"},
-		"tracing":                                   {matters: "no traces are sent"},
-		"showHiddenMetricsForVersion":               {matters: "there are no hidden metrics"},
-		"hairpinMode":                               plain, "iptablesMasqueradeBit": plain, "iptablesDropBit": plain, // nor in a kubelet
+		"logging":                     {matters: "the log is text; json, modules and buffers have no effect"},
+		"tracing":                     {matters: "no traces are sent"},
+		"showHiddenMetricsForVersion": {matters: "there are no hidden metrics"},
+		"hairpinMode":                 plain, "iptablesMasqueradeBit": plain, "iptablesDropBit": plain, // nor in a kubelet
 		"experimentalMounterPath": plain, "maximumDeadContainers": plain, "windowsService": plain, "windowsPriorityclass": plain,
 		"lockFile": {matters: "the root directory has a lock of its own"}, "exitOnLockContention": {matters: "the agent does not make room for another one"},
 	}
