@@ -145,6 +145,27 @@ func IsSidecar(init *v1.Container) bool {
 	return init.RestartPolicy != nil && *init.RestartPolicy == v1.ContainerRestartPolicyAlways
 }
 
+// MayRestartAll reports whether a restart rule of a container requests that all containers of the pod are restarted (KEP-5532).
+func MayRestartAll(pod *v1.Pod) bool {
+	for kind, c := range Containers(&pod.Spec) {
+		if kind == EphemeralContainer {
+			continue
+		}
+		for i := range c.RestartPolicyRules {
+			if c.RestartPolicyRules[i].Action == v1.ContainerRestartRuleActionRestartAllContainers {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// RestartsAll reports whether all containers of the pod are restarted because the container has exited with the
+// code (KEP-5532): the first restart rule that matches the code requests it, whatever the kind of the container is.
+func RestartsAll(c *v1.Container, exitCode int32) bool {
+	return matchingAction(c.RestartPolicyRules, exitCode) == v1.ContainerRestartRuleActionRestartAllContainers
+}
+
 // ShouldRestart reports whether a container that has exited with the code is started
 // again, if its pod is not being deleted. The order of precedence is: the first restart
 // rule of the container that matches the code (KEP-5307), the container's own policy,
@@ -152,8 +173,7 @@ func IsSidecar(init *v1.Container) bool {
 // not allow them. A sidecar is always started again. An init container that succeeded
 // and an ephemeral container are never started again.
 //
-// A rule that restarts all containers (KEP-5532) restarts this one. That it restarts
-// the others as well is up to the caller.
+// A rule that restarts all containers (KEP-5532) restarts this one. For the others see [RestartsAll].
 func ShouldRestart(pod *v1.Pod, c *v1.Container, kind ContainerKind, exitCode int32) bool {
 	switch {
 	case kind == EphemeralContainer:

@@ -17,6 +17,7 @@ const (
 	reasonContainersNotReady       = "ContainersNotReady"
 	reasonContainersNotInitialized = "ContainersNotInitialized"
 	reasonReadinessGatesNotReady   = "ReadinessGatesNotReady"
+	reasonRestartAllStarted        = "RestartAllContainersStarted"
 )
 
 // Owned reports whether only the agent writes conditions of the type. Owned
@@ -65,17 +66,21 @@ func lastOfEach(list []v1.PodCondition) []v1.PodCondition {
 
 // setConditions generates the owned conditions from the rest of the status and puts
 // them behind the foreign ones. wasInitialized means that the pod was initialized in its
-// previous status. inherit sets the transition times.
-func setConditions(pod *v1.Pod, s *v1.PodStatus, sandboxUsable, wasInitialized bool) {
+// previous status, restartsAll that all containers are being restarted. inherit sets the transition times.
+func setConditions(pod *v1.Pod, s *v1.PodStatus, sandboxUsable, wasInitialized, restartsAll bool) {
 	conditions := slices.DeleteFunc(s.Conditions, func(c v1.PodCondition) bool { return Owned(c.Type) })
 	containers := containersReady(pod, s)
-	for _, c := range []v1.PodCondition{
+	owned := []v1.PodCondition{
 		{Type: v1.PodReadyToStartContainers, Status: boolStatus(sandboxUsable)},
 		initialized(pod, s, wasInitialized),
 		ready(pod, containers, conditions),
 		containers,
 		{Type: v1.PodScheduled, Status: v1.ConditionTrue},
-	} {
+	}
+	if podspec.MayRestartAll(pod) {
+		owned = append(owned, restartCondition(s.Phase, restartsAll))
+	}
+	for _, c := range owned {
 		c.ObservedGeneration = pod.Generation
 		conditions = append(conditions, c)
 	}
@@ -113,6 +118,21 @@ func initialized(pod *v1.Pod, s *v1.PodStatus, was bool) v1.PodCondition {
 	case message == "" || mainStarted(pod, s) || was:
 	default:
 		c.Status, c.Reason, c.Message = v1.ConditionFalse, reasonContainersNotInitialized, message
+	}
+	return c
+}
+
+// restartCondition is True while all containers are being restarted: until the instances of those that requested it are
+// removed. Then they start anew.
+func restartCondition(phase v1.PodPhase, restartsAll bool) v1.PodCondition {
+	c := v1.PodCondition{Type: v1.AllContainersRestarting, Status: v1.ConditionFalse}
+	switch {
+	case phase == v1.PodSucceeded:
+		c.Reason = reasonPodCompleted
+	case phase == v1.PodFailed:
+		c.Reason = reasonPodFailed
+	case restartsAll:
+		c.Status, c.Reason, c.Message = v1.ConditionTrue, reasonRestartAllStarted, "container exited with restart policy rule"
 	}
 	return c
 }

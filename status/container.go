@@ -16,6 +16,7 @@ const (
 	reasonPodInitializing   = "PodInitializing"
 	reasonStatusUnknown     = "ContainerStatusUnknown"
 	reasonCompleted         = "Completed"
+	reasonRestartingAll     = "RestartingAllContainers"
 )
 
 // Messages of container states that no runtime reports, the same as kubelet's.
@@ -23,6 +24,7 @@ const (
 	messageLost     = "The container could not be located when the pod was terminated"
 	messageVanished = "The container could not be located when the pod was deleted.  The container used to be Running"
 	messageInferred = "Unable to get init container status from container runtime and pod has been initialized, treat it as exited normally"
+	messageRemoved  = "The container is removed because RestartAllContainers in place"
 )
 
 // exitCodeLost is the exit code of an instance whose end was not observed. It is
@@ -54,6 +56,8 @@ func (g *generation) container(c *v1.Container, kind podspec.ContainerKind, prev
 		if older != nil && older.State == runtime.ContainerExited {
 			s.LastTerminationState = exited(older)
 		}
+	case prev != nil && g.Runtime != nil && g.restartingAll && kind != podspec.EphemeralContainer:
+		s = removed(prev)
 	case prev != nil && (g.Runtime == nil || prev.State.Terminated != nil):
 		s = *prev.DeepCopy()
 	case kind == podspec.InitContainer && !podspec.IsSidecar(c) && g.Runtime != nil && g.mainCreated():
@@ -182,6 +186,21 @@ func (g *generation) absent(c *v1.Container, prev *v1.ContainerStatus) v1.Contai
 			s.RestartCount++
 		}
 	}
+	return s
+}
+
+// removed is the status of a container whose instances were removed to restart all containers. prev is that before.
+func removed(prev *v1.ContainerStatus) v1.ContainerStatus {
+	s := *prev.DeepCopy()
+	if s.State.Waiting != nil { // it has the state already, or has not run
+		return s
+	}
+	s.ContainerID = ""
+	s.State = v1.ContainerState{Waiting: &v1.ContainerStateWaiting{Reason: reasonRestartingAll, Message: messageRemoved}}
+	s.LastTerminationState = v1.ContainerState{Terminated: &v1.ContainerStateTerminated{
+		Reason: reasonRestartingAll, Message: messageRemoved, ExitCode: exitCodeLost,
+	}}
+	s.RestartCount++
 	return s
 }
 

@@ -57,6 +57,8 @@ func Generate(in Input) v1.PodStatus {
 		prev = &pod.Status
 	}
 	g := generation{Input: in, prev: prev}
+	g.restartsAll = in.Runtime != nil && !g.stopping() && len(runtime.RestartingAll(pod, in.Runtime)) > 0
+	g.restartingAll = g.restartsAll || !g.stopping() && isTrue(prev.Conditions, v1.AllContainersRestarting)
 
 	s := v1.PodStatus{
 		ObservedGeneration:         pod.Generation,
@@ -70,7 +72,7 @@ func Generate(in Input) v1.PodStatus {
 	}
 	g.addresses(&s)
 
-	s.Phase = phaseOf(pod, &s, in.Terminated, g.mainCreatedInSandbox())
+	s.Phase = phaseOf(pod, &s, in.Terminated, g.mainCreatedInSandbox(), g.restartsAll)
 	clampPhase(&s, prev, &pod.Status)
 	s.Resources = podResources(pod, &s)
 	s.Conditions = g.foreignConditions()
@@ -79,7 +81,8 @@ func Generate(in Input) v1.PodStatus {
 		s.Conditions = lastOfEach(s.Conditions)
 		clampPhase(&s, prev, &pod.Status)
 	}
-	setConditions(pod, &s, g.sandboxUsable(), isTrue(prev.Conditions, v1.PodInitialized))
+	restartsAll := g.restartsAll || in.Runtime == nil && g.restartingAll
+	setConditions(pod, &s, g.sandboxUsable(), isTrue(prev.Conditions, v1.PodInitialized), restartsAll)
 	for _, c := range in.Resize {
 		s.Conditions = putCondition(s.Conditions, c)
 	}
@@ -92,6 +95,9 @@ func Generate(in Input) v1.PodStatus {
 type generation struct {
 	Input
 	prev *v1.PodStatus
+	// restartsAll means that the runtime shows that all containers are being restarted (KEP-5532). restartingAll also
+	// holds while that was so in the previous status: instances that are missing now were removed for it.
+	restartsAll, restartingAll bool
 }
 
 // stopping reports whether no container of the pod is to be started any more.

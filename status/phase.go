@@ -49,7 +49,7 @@ func progressOf(pod *v1.Pod, c *v1.Container, kind podspec.ContainerKind, s *v1.
 		ended = s.LastTerminationState.Terminated
 	}
 	switch {
-	case podspec.ShouldRestart(pod, c, kind, ended.ExitCode):
+	case podspec.ShouldRestart(pod, c, kind, ended.ExitCode), ended.Reason == reasonRestartingAll:
 		return restarting
 	case ended.ExitCode == 0:
 		return succeeded
@@ -62,8 +62,9 @@ func progressOf(pod *v1.Pod, c *v1.Container, kind podspec.ContainerKind, s *v1.
 //
 // stopped means that no container is restarted any more, whatever the restart policy.
 // initialized means that main containers have been created in the current sandbox: a
-// sidecar that restarts does not make the pod Pending then.
-func phaseOf(pod *v1.Pod, s *v1.PodStatus, stopped, initialized bool) v1.PodPhase {
+// sidecar that restarts does not make the pod Pending then. restartsAll means that all containers are being restarted,
+// whatever their policies.
+func phaseOf(pod *v1.Pod, s *v1.PodStatus, stopped, initialized, restartsAll bool) v1.PodPhase {
 	initializing, sidecarPending := false, false
 	var count [failed + 1]int
 
@@ -71,6 +72,9 @@ func phaseOf(pod *v1.Pod, s *v1.PodStatus, stopped, initialized bool) v1.PodPhas
 		c := &pod.Spec.InitContainers[i]
 		cs := findStatus(s.InitContainerStatuses, c.Name)
 		p := progressOf(pod, c, podspec.InitContainer, cs)
+		if restartsAll && (p == failed || p == succeeded) {
+			p = restarting
+		}
 		if !podspec.IsSidecar(c) {
 			switch p {
 			case failed:
@@ -97,6 +101,9 @@ func phaseOf(pod *v1.Pod, s *v1.PodStatus, stopped, initialized bool) v1.PodPhas
 		c := &pod.Spec.Containers[i]
 		cs := findStatus(s.ContainerStatuses, c.Name)
 		p := progressOf(pod, c, podspec.MainContainer, cs)
+		if restartsAll && (p == failed || p == succeeded) {
+			p = restarting
+		}
 		if p == restarting && stopped {
 			p = succeeded
 			if exitCode(cs) != 0 {

@@ -14,6 +14,9 @@ import (
 // ended in old and must not be restarted. Ephemeral containers are not checked, as in
 // kubelet.
 func checkTransition(pod *v1.Pod, old, s *v1.PodStatus) error {
+	if podspec.MayRestartAll(pod) {
+		return nil // as in kubelet
+	}
 	for kind, c := range podspec.Containers(&pod.Spec) {
 		var before, after *v1.ContainerStatus
 		switch kind {

@@ -24,10 +24,23 @@ import (
 // too, so that none is left when the removal fails afterwards. Concurrent callers for
 // the same container share one removal, as runtimes refuse the second.
 func (r *Runtime) RemoveContainer(ctx context.Context, id runtime.ContainerID) error {
-	return once(ctx, &r.removals, "removing container "+id.String(), id.ID, func() error { return r.removeContainer(ctx, id) })
+	return r.removeOnce(ctx, id, removeLogs)
 }
 
-func (r *Runtime) removeContainer(ctx context.Context, id runtime.ContainerID) error {
+// logsOf says what becomes of the logs of a container that is removed.
+type logsOf bool
+
+const (
+	removeLogs logsOf = false
+	// keepLogs keeps them until the pod is gone. They show how many instances a container had.
+	keepLogs logsOf = true
+)
+
+func (r *Runtime) removeOnce(ctx context.Context, id runtime.ContainerID, logs logsOf) error {
+	return once(ctx, &r.removals, "removing container "+id.String(), id.ID, func() error { return r.removeContainer(ctx, id, logs) })
+}
+
+func (r *Runtime) removeContainer(ctx context.Context, id runtime.ContainerID, logs logsOf) error {
 	about := "container " + id.String()
 	leave, err := r.ends.enter(ctx, second, callStep())
 	if err != nil {
@@ -50,8 +63,10 @@ func (r *Runtime) removeContainer(ctx context.Context, id runtime.ContainerID) e
 	if state := s.GetState(); state == criv1.ContainerState_CONTAINER_RUNNING {
 		return fmt.Errorf("%s: %s is running; stop it before it is removed", about, id)
 	}
-	if err := r.removeLogs(s); err != nil {
-		return fmt.Errorf("%s: removing its logs: %w", about, err)
+	if logs == removeLogs {
+		if err := r.removeLogs(s); err != nil {
+			return fmt.Errorf("%s: removing its logs: %w", about, err)
+		}
 	}
 	if ok {
 		if err := r.removeLogLink(ref, s); err != nil {

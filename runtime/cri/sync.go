@@ -101,6 +101,9 @@ func (s *podSync) run(ctx context.Context) error {
 	} else {
 		// A container that could not be stopped is not started beside itself.
 		failed, err := s.kill(ctx, acts.Kill)
+		if len(acts.Remove) > 0 {
+			return errors.Join(err, s.remove(ctx, acts.Remove, failed))
+		}
 		errs = append(errs, err)
 		acts.Start = slices.DeleteFunc(acts.Start, func(st plan.Start) bool { return failed[st.Container.Name] })
 		errs = append(errs, s.resize(ctx, acts), s.finishPostStarts(ctx, acts))
@@ -192,6 +195,26 @@ func (s *podSync) kill(ctx context.Context, kills []plan.Kill) (failed map[strin
 		}
 	}
 	return failed, errors.Join(errs...)
+}
+
+// remove removes instances one after the other, so that all containers of the pod start anew in the next sync, which is
+// due at once. The failed ones could not be stopped: what comes after them stays.
+func (s *podSync) remove(ctx context.Context, list []runtime.ContainerStatus, failed map[string]bool) error {
+	for i := range list {
+		n := &list[i]
+		if failed[n.Name] && n.State != runtime.ContainerExited && n.State != runtime.ContainerCreated {
+			return nil // kill has the error
+		}
+		if ctx.Err() != nil {
+			return fmt.Errorf("%s: removing its containers to restart all: %w", s.about, flow.Ended(ctx))
+		}
+		s.changed = true
+		if err := s.r.removeOnce(ctx, n.ID, keepLogs); err != nil {
+			return fmt.Errorf("%s: removing its containers to restart all: %w", s.about, err)
+		}
+	}
+	s.retry(time.Nanosecond)
+	return nil
 }
 
 // start creates the sandbox, if it is due, and starts the containers.

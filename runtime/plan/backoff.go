@@ -66,6 +66,9 @@ func (p *planner) applyBackoff() {
 		c := s.Container
 		n := p.Status.Newest(c.Name)
 		if n == nil {
+			if crash := p.out.Crashes[c.Name]; crash.Definition == definitionOf(c) && crash.Waited {
+				s.Backoff = crash.Delay // its instances were removed, to restart all containers
+			}
 			p.out.Start = append(p.out.Start, s)
 			continue
 		}
@@ -76,17 +79,22 @@ func (p *planner) applyBackoff() {
 			p.out.Start = append(p.out.Start, s)
 			continue
 		}
-		if p.out.Waiting == nil {
-			p.out.Waiting = map[string]v1.ContainerStateWaiting{}
-		}
-		p.out.Waiting[c.Name] = v1.ContainerStateWaiting{
-			Reason: waitingReason,
-			Message: fmt.Sprintf("back-off %s restarting failed container=%s pod=%s_%s(%s)",
-				crash.Delay, c.Name, p.Pod.Name, p.Pod.Namespace, p.Pod.UID),
-		}
-		if p.out.RetryAfter == 0 || wait < p.out.RetryAfter {
-			p.out.RetryAfter = wait
-		}
+		p.wait(c.Name, crash.Delay, wait)
+	}
+}
+
+// wait makes a container wait for the rest of its back-off.
+func (p *planner) wait(name string, delay, left time.Duration) {
+	if p.out.Waiting == nil {
+		p.out.Waiting = map[string]v1.ContainerStateWaiting{}
+	}
+	p.out.Waiting[name] = v1.ContainerStateWaiting{
+		Reason: waitingReason,
+		Message: fmt.Sprintf("back-off %s restarting failed container=%s pod=%s_%s(%s)",
+			delay, name, p.Pod.Name, p.Pod.Namespace, p.Pod.UID),
+	}
+	if p.out.RetryAfter == 0 || left < p.out.RetryAfter {
+		p.out.RetryAfter = left
 	}
 }
 

@@ -75,6 +75,16 @@
 // Compute resizes containers in place (KEP-1287) by comparing what the runtime reports with
 // the spec, while kubelet keeps a record of what it has set. The resources whose change
 // requires a restart are recorded with the container. A non-restartable init container is
-// resized as well, as kubelet does since 1.36. It does not implement the restart rule
-// action RestartAllContainers: such a rule restarts its own container only.
+// resized as well, as kubelet does since 1.36.
+//
+// # Restart of all containers
+//
+// A container whose restart rule has the action RestartAllContainers (KEP-5532) has all containers of the pod restarted
+// when it exits. Compute decides to stop all instances, without their preStop hooks and with the least grace period, and to remove
+// them, those of that container last. Without instances, the next call starts the pod anew in its sandbox, beginning with the
+// init containers. What the runtime has shows how far it came, so that it also ends after a restart of the agent. Ephemeral
+// containers run on.
+//
+// Unlike kubelet, Compute counts the restart for the back-off of the container that exited: it is removed, and
+// so the containers are started, when its back-off is over.
 package plan

@@ -36,7 +36,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 //
 // Probe results name instances: "s#0 started; m#0 liveness". Actions read like
 //
-//	kill pod; kill m#0 LivenessProbe; sandbox 1; start m#1; wait s; retry 10s
+//	kill pod; kill m#0 LivenessProbe; remove m#0; sandbox 1; start m#1; wait s; retry 10s
 
 var now = time.Date(2026, 3, 14, 15, 9, 26, 0, time.UTC)
 
@@ -92,6 +92,14 @@ func parsePod(t require.TestingT, text string) *v1.Pod {
 						Values:   []int32{int32(number(t, value))},
 					},
 				}}
+			case "restart-all":
+				c.RestartPolicyRules = append(c.RestartPolicyRules, v1.ContainerRestartRule{
+					Action: v1.ContainerRestartRuleActionRestartAllContainers,
+					ExitCodes: &v1.ContainerRestartRuleOnExitCodes{
+						Operator: v1.ContainerRestartRuleOnExitCodesOpIn,
+						Values:   []int32{int32(number(t, value))},
+					},
+				})
 			case "target":
 				target = value
 			default:
@@ -232,6 +240,9 @@ func transcript(a plan.Actions) string {
 	}
 	for _, k := range a.Kill {
 		add("kill %s %s", k.Container.ID.ID, k.Reason)
+	}
+	for _, n := range a.Remove {
+		add("remove %s", n.ID.ID)
 	}
 	if a.CreateSandbox {
 		add("sandbox %d", a.Attempt)

@@ -28,7 +28,7 @@ type Input struct {
 	Crashes map[string]Crash
 }
 
-// Actions are the actions to carry out for a pod, in this order: KillPod or Kill, then
+// Actions are the actions to carry out for a pod, in this order: KillPod or Kill, then Remove, then
 // CreateSandbox or Resize, then Start. If none is set, the pod is as its spec requests, or waits.
 type Actions struct {
 	// KillPod means that everything in the status is to be stopped: the containers in
@@ -45,6 +45,9 @@ type Actions struct {
 	// Kill has the containers to stop before any is started. They may be stopped at the
 	// same time.
 	Kill []Kill
+	// Remove has instances to remove one after the other, in this order, when those in Kill have ended. Their logs
+	// stay. The next call starts all containers of the pod (KEP-5532); this one starts none.
+	Remove []runtime.ContainerStatus
 	// Start has the containers to start now: ephemeral containers, then init containers,
 	// then main containers, each in the order of the spec. They do not depend on each
 	// other: if one fails, the others are still started.
@@ -77,6 +80,8 @@ const (
 	// ReasonResize: the resources of the container have changed, and by its resize policy it
 	// is restarted then.
 	ReasonResize = "Resize"
+	// ReasonRestartAll: a container has exited, and its restart rule restarts all containers of the pod.
+	ReasonRestartAll = "RestartAllContainers"
 )
 
 // Kill is a container to stop.
@@ -129,9 +134,12 @@ func Compute(in Input) Actions {
 
 	sandbox := decideSandbox(in.Pod, in.Status)
 	p.out.SandboxID, p.out.Attempt = sandbox.id, sandbox.attempt
-	if sandbox.usable {
+	switch {
+	case p.planRestartAll():
+		return p.out
+	case sandbox.usable:
 		p.planContainers()
-	} else {
+	default:
 		p.planSandbox()
 	}
 	if p.out.KillPod {

@@ -48,6 +48,7 @@ func TestPods(t *testing.T) {
 		{"InitFailure", testInitFailure},
 		{"Sidecars", testSidecars},
 		{"SidecarRestart", testSidecarRestart},
+		{"RestartAll", testRestartAll},
 		{"Grace", testGrace},
 		{"PreStop", testPreStop},
 		{"EditContent", testEditContent},

@@ -204,7 +204,10 @@ func (s *Settings) NodeOptions() (node.Options, error) {
 		ReportFrequency:       s.NodeStatusReportFrequency.Duration,
 		LeaseDuration:         time.Duration(s.NodeLeaseDurationSeconds) * time.Second,
 	}
-	opts.DeclaredFeatures = []string{"InPlacePodVerticalScalingInitContainers"} // see TestResizeOfInitContainers of runtime/cri
+	opts.DeclaredFeatures = []string{
+		"InPlacePodVerticalScalingInitContainers", // see TestResizeOfInitContainers of runtime/cri
+		"RestartAllContainersOnContainerExits",    // see TestRestartAllContainers of runtime/cri
+	}
 	if *s.EnableServer {
 		opts.Port = s.Port
 		if *s.EnableDebuggingHandlers {
