@@ -1,0 +1,60 @@
+package cluster
+
+import (
+	"context"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/kubeletkit/kubeletkit"
+	"github.com/kubeletkit/kubeletkit/resources/shutdown"
+	shutdownfake "github.com/kubeletkit/kubeletkit/resources/shutdown/fake"
+	"github.com/kubeletkit/kubeletkit/runtime/fake"
+)
+
+// At a shutdown the API server has the node as not ready before a pod has ended, and the ends of the pods before
+// the machine goes on.
+func TestShutdownOfTheMachine(t *testing.T) {
+	onNode(t, func(r *rig) {
+		r.stop()
+		machine := shutdownfake.NewLogind("")
+		r.change = func(config *Config, opts *kubeletkit.Options) {
+			end := func(ctx context.Context, p shutdown.Periods) ([]*v1.Pod, error) { return r.agent.EndPods(ctx, p) }
+			manager, err := shutdown.New(shutdown.Classes(5*time.Second, 2*time.Second), machine, end, shutdown.Options{
+				DropInDir: r.root, StateDir: r.root, Changed: func() { r.node.Update() },
+			})
+			require.NoError(r, err)
+			config.Node.ReadyChecks = append(config.Node.ReadyChecks, manager.ShuttingDown)
+			opts.Join = append(opts.Join, manager)
+		}
+		r.rt.Script(fake.Target{Pod: "web"}, fake.Behavior{StopDelay: time.Second})
+		r.start()
+		r.api.Create(bound("web"))
+		r.after(time.Minute)
+		require.Len(r, r.rt.Running(fake.Target{Pod: "web"}), 1)
+
+		ready := func() v1.NodeCondition {
+			object := r.api.Object("nodes", "", "node").(*v1.Node)
+			return object.Status.Conditions[slices.IndexFunc(object.Status.Conditions, isReady)]
+		}
+		require.Equal(r, v1.ConditionTrue, ready().Status)
+		time.AfterFunc(100*time.Millisecond, func() {
+			assert.Equal(r, v1.ConditionFalse, ready().Status)
+			assert.Equal(r, "node is shutting down", ready().Message)
+			assert.Len(r, r.rt.Running(fake.Target{Pod: "web"}), 1)
+		})
+		assert.True(r, machine.Shutdown())
+		r.after(10 * time.Millisecond)
+		ended := r.api.Get("default", "web")
+		assert.Equal(r, v1.PodFailed, ended.Status.Phase)
+		assert.Equal(r, "Terminated", ended.Status.Reason)
+
+		machine.Cancel()
+		r.after(time.Second)
+		assert.Equal(r, v1.ConditionTrue, ready().Status)
+	})
+}
