@@ -15,36 +15,47 @@ import (
 // cgroupControllers are the controllers of version 1 that containers use.
 var cgroupControllers = [...]string{"cpu", "cpuacct", "memory", "pids"}
 
-// cgroupRoot decides where the cgroups of containers are.
+// cgroupRoot decides where the cgroups of pods and containers are: in that of the sandbox if its client
+// has given one, otherwise each pod has one below the root, and each container in that.
 type cgroupRoot struct {
 	mounts map[string]supervise.CgroupMount
-	root   string
-	off    bool
+	// root is the cgroup of [Options].CgroupRoot, and root2 its directory of version 2 if the option is not set.
+	root, root2 string
+	off         bool
 }
 
 func findCgroups(opts *Options) *cgroupRoot {
 	mounts, err := supervise.CgroupMounts()
-	return &cgroupRoot{mounts: mounts, root: opts.CgroupRoot, off: opts.NoCgroups || err != nil}
+	r := &cgroupRoot{mounts: mounts, root: opts.CgroupRoot, off: opts.NoCgroups || err != nil}
+	if r.root == "" {
+		r.root = defaultRoot
+		if !r.off {
+			r.root2 = delegated(mounts[""], supervise.OwnCgroup(""))
+		}
+	}
+	return r
 }
 
-// dir returns the directory of a container's cgroup in the hierarchy of a controller. It
+// dir returns the directory of the parent of cgroups in the hierarchy of a controller. It
 // is "" if the hierarchy is not mounted.
-func (r *cgroupRoot) dir(controller, parent, id string) string {
+func (r *cgroupRoot) dir(controller, parent string) string {
 	mount, ok := r.mounts[controller]
 	if !ok {
 		return ""
 	}
 	switch {
 	case parent != "":
-		return filepath.Join(mount.Path(filepath.Join("/", parent)), id)
+		return mount.Path(filepath.Join("/", parent))
+	case controller == "" && r.root2 != "":
+		return r.root2
 	case filepath.IsAbs(r.root):
-		return filepath.Join(mount.Path(r.root), id)
+		return mount.Path(r.root)
 	}
 	own := mount.Path(supervise.OwnCgroup(controller))
 	if own == "" {
 		return ""
 	}
-	return filepath.Join(own, r.root, id)
+	return filepath.Join(own, r.root)
 }
 
 // mountsOf returns the hierarchies of version 1 in which the cgroup is.
@@ -56,36 +67,75 @@ func (r *cgroupRoot) mountsOf(c supervise.Cgroup) map[string]supervise.CgroupMou
 	return mounts
 }
 
-// make makes the cgroups of a container, in each hierarchy where that is possible.
-func (r *cgroupRoot) make(parent, id string) supervise.Cgroup {
+// of returns the cgroups with the name, without making them.
+func (r *cgroupRoot) of(parent, name string) supervise.Cgroup {
 	var c supervise.Cgroup
 	if r.off || strings.HasSuffix(parent, ".slice") { // a slice of systemd, in which only systemd makes cgroups
 		return c
 	}
 	for _, controller := range cgroupControllers {
-		if dir := r.dir(controller, parent, id); dir != "" && makeCgroup(dir) {
+		if dir := r.dir(controller, parent); dir != "" {
 			if c.V1 == nil {
 				c.V1 = map[string]string{}
 			}
-			c.V1[controller] = dir
+			c.V1[controller] = filepath.Join(dir, name)
 		}
 	}
-	if dir := r.dir("", parent, id); dir != "" {
-		// The controllers of a cgroup are enabled in the cgroup above it. The kernel refuses
-		// that in a cgroup with processes, such as the server's own.
-		up := filepath.Dir(dir)
-		if os.MkdirAll(up, 0o755) == nil {
-			for _, d := range []string{filepath.Dir(up), up} {
-				for _, controller := range []string{"+cpu", "+cpuset", "+memory", "+pids"} {
-					_ = os.WriteFile(filepath.Join(d, "cgroup.subtree_control"), []byte(controller), 0)
-				}
-			}
-			if makeCgroup(dir) {
-				c.V2 = dir
-			}
-		}
+	if dir := r.dir("", parent); dir != "" {
+		c.V2 = filepath.Join(dir, name)
 	}
 	return c
+}
+
+// within returns the cgroups with the name in those of a pod, without making them.
+func within(pod supervise.Cgroup, name string) supervise.Cgroup {
+	var c supervise.Cgroup
+	for controller, dir := range pod.V1 {
+		if c.V1 == nil {
+			c.V1 = map[string]string{}
+		}
+		c.V1[controller] = filepath.Join(dir, name)
+	}
+	if pod.V2 != "" {
+		c.V2 = filepath.Join(pod.V2, name)
+	}
+	return c
+}
+
+// makeCgroups makes cgroups, in each hierarchy where that is possible, and returns these.
+func makeCgroups(c supervise.Cgroup) supervise.Cgroup {
+	var made supervise.Cgroup
+	for controller, dir := range c.V1 {
+		if makeCgroup(dir) {
+			if made.V1 == nil {
+				made.V1 = map[string]string{}
+			}
+			made.V1[controller] = dir
+		}
+	}
+	if c.V2 != "" {
+		up := filepath.Dir(c.V2)
+		if os.MkdirAll(up, 0o755) == nil {
+			enableControllers(filepath.Dir(up))
+			enableControllers(up)
+			if makeCgroup(c.V2) {
+				made.V2 = c.V2
+			}
+		}
+	}
+	return made
+}
+
+// enableControllers enables the controllers for the cgroups in a cgroup of version 2, as far as they
+// exist. The kernel refuses that in a cgroup with processes.
+func enableControllers(dir string) {
+	for _, controller := range []string{"+cpu", "+cpuset", "+memory", "+pids"} {
+		_ = enable(dir, controller)
+	}
+}
+
+func enable(dir, controller string) error {
+	return os.WriteFile(filepath.Join(dir, "cgroup.subtree_control"), []byte(controller), 0)
 }
 
 // makeCgroup makes a cgroup and reports whether processes can be added to it.

@@ -93,7 +93,7 @@ func TestEnforceNot(t *testing.T) {
 		texts(enforce(supervise.Cgroup{V2: dir}, limitsOf(&criv1.LinuxContainerResources{MemoryLimitInBytes: 4096}, 0))), "without the path, which is another for each container")
 }
 
-func TestMakeCgroup(t *testing.T) {
+func TestMakeCgroups(t *testing.T) {
 	const id = "c1"
 	points := map[string]supervise.CgroupMount{}
 	for _, controller := range []string{"cpu", "pids", ""} {
@@ -114,11 +114,75 @@ func TestMakeCgroup(t *testing.T) {
 		assert.Equal(t, supervise.Cgroup{
 			V1: map[string]string{"cpu": filepath.Join(points["cpu"].Point, want, id)},
 			V2: filepath.Join(points[""].Point, want, id),
-		}, root.make(parent, id), "parent %q", parent)
+		}, makeCgroups(root.of(parent, id)), "parent %q", parent)
 		for _, dir := range []string{"", want} { // the last of several writes stays in a file that is none of the kernel's
 			assert.Equal(t, "+pids", contents(t, filepath.Join(points[""].Point, dir))["cgroup.subtree_control"])
 		}
 	}
-	assert.Zero(t, root.make("kubepods.slice", id), "systemd's form")
-	assert.Zero(t, (&cgroupRoot{mounts: points, root: "/own", off: true}).make("", id))
+	assert.Zero(t, root.of("kubepods.slice", id), "systemd's form")
+	assert.Zero(t, (&cgroupRoot{mounts: points, root: "/own", off: true}).of("", id))
+	assert.True(t, makeCgroups(supervise.Cgroup{}).None())
+
+	root.root2 = filepath.Join(points[""].Point, "delegated")
+	pod := root.of("", "p")
+	assert.Equal(t, supervise.Cgroup{
+		V1: map[string]string{"cpu": filepath.Join(points["cpu"].Point, "own/p"), "pids": filepath.Join(points["pids"].Point, "own/p")},
+		V2: filepath.Join(points[""].Point, "delegated/p"),
+	}, pod)
+	assert.Equal(t, filepath.Join(points[""].Point, "delegated/p", id), within(pod, id).V2)
+	assert.Equal(t, filepath.Join(points["cpu"].Point, "own/p", id), within(pod, id).V1["cpu"])
+}
+
+// The limits of a pod are what its client asks for; those of memory and CPU only if all containers have one.
+func TestPodLimits(t *testing.T) {
+	type resources = criv1.LinuxContainerResources
+	limited := &resources{CpuQuota: 10_000, CpuPeriod: 100_000, MemoryLimitInBytes: 32 << 20}
+	for _, tc := range []struct {
+		name          string
+		pod, overhead *resources
+		first, second *resources
+		updated       *resources
+		shares, quota string
+		memory        string
+	}{
+		{"none", nil, nil, nil, nil, nil, "", "max 100000", "max"},
+		{"all", &resources{CpuShares: 512, CpuQuota: 20_000, CpuPeriod: 100_000, MemoryLimitInBytes: 64 << 20}, nil, limited, limited, nil, "20", "20000 100000", "67108864"},
+		{"overhead", &resources{CpuShares: 256, CpuQuota: 20_000, CpuPeriod: 100_000, MemoryLimitInBytes: 64 << 20}, &resources{CpuShares: 256, CpuQuota: 5_000, CpuPeriod: 100_000, MemoryLimitInBytes: 1 << 20},
+			limited, limited, nil, "20", "25000 100000", "68157440"},
+		{"one without", &resources{CpuShares: 512, CpuQuota: 10_000, CpuPeriod: 100_000, MemoryLimitInBytes: 32 << 20}, nil, limited, nil, nil, "20", "max 100000", "max"},
+		{"the first without", &resources{CpuShares: 512, CpuQuota: 10_000, CpuPeriod: 100_000, MemoryLimitInBytes: 32 << 20}, nil, nil, limited, nil, "20", "max 100000", "max"},
+		{"updated", &resources{MemoryLimitInBytes: 64 << 20}, nil, limited, nil, &resources{CpuShares: 512, MemoryLimitInBytes: 16 << 20}, "20", "max 100000", "16777216"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			// The directories are those of cgroups of version 2; nothing in them is the kernel's.
+			pod := fakeCgroup(t, "cgroup.procs", "cpu.weight", "cpu.max", "memory.max", "pids.max")
+			s := &Server{opts: Options{PIDLimit: 9, Dir: t.TempDir()}}
+			require.NoError(t, os.Mkdir(filepath.Join(s.opts.Dir, "sandboxes"), 0o700))
+			b := newSandbox(sandboxRecord{ID: "b", Cgroup: supervise.Cgroup{V2: pod}, Config: &criv1.PodSandboxConfig{Linux: &criv1.LinuxPodSandboxConfig{Resources: tc.pod, Overhead: tc.overhead}}})
+			s.sandboxes = map[string]*sandbox{"b": b}
+			for i, r := range []*resources{tc.first, tc.second} {
+				name := string(rune('a' + i))
+				require.NoError(t, os.Mkdir(filepath.Join(pod, name), 0o700))
+				require.NoError(t, os.WriteFile(filepath.Join(pod, name, "cgroup.procs"), nil, 0o600))
+				rec := &containerRecord{ID: name, Config: &criv1.ContainerConfig{Linux: &criv1.LinuxContainerConfig{Resources: r}}}
+				s.limit(b, rec)
+				assert.Equal(t, filepath.Join(pod, name), rec.Cgroup.V2)
+				b.containers[name] = newContainer(*rec, "")
+			}
+			if tc.updated != nil {
+				_, err := (&runtimeService{Server: s}).UpdatePodSandboxResources(t.Context(), &criv1.UpdatePodSandboxResourcesRequest{PodSandboxId: "b", Resources: tc.updated})
+				require.NoError(t, err)
+				var rec sandboxRecord
+				require.NoError(t, supervise.ReadFile(s.sandboxFile("b"), &rec))
+				assert.EqualValues(t, tc.updated.GetMemoryLimitInBytes(), rec.Updated.GetMemoryLimitInBytes())
+			}
+			got := contents(t, pod)
+			delete(got, "cgroup.subtree_control")
+			want := map[string]string{"cpu.max": tc.quota, "memory.max": tc.memory, "pids.max": "9"}
+			if tc.shares != "" {
+				want["cpu.weight"] = tc.shares
+			}
+			assert.Equal(t, want, got)
+		})
+	}
 }

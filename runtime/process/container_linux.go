@@ -125,9 +125,7 @@ func (s *runtimeService) CreateContainer(ctx context.Context, req *criv1.CreateC
 			return nil, status.Errorf(codes.Internal, "container %s: making its log directory: %v", title, err)
 		}
 	}
-	parent := pod.GetLinux().GetCgroupParent()
-	rec.Cgroup = s.cgroups.make(parent, rec.ID)
-	for _, m := range enforce(rec.Cgroup, limitsOf(config.GetLinux().GetResources(), s.opts.PIDLimit)) {
+	for _, m := range s.limit(b, &rec) {
 		found.warn("%s is not enforced: %v", m.kind, m.err)
 	}
 	defer func() {

@@ -39,13 +39,16 @@ type Options struct {
 	Supervisor string
 	// Logger receives errors that no caller gets. Default: none.
 	Logger logr.Logger
-	// CgroupRoot is the cgroup in which each container gets its own. An absolute path
+	// CgroupRoot is the cgroup in which each pod gets its own. An absolute path
 	// starts at the root of the hierarchies, a relative one at the server's own cgroup. If
-	// a sandbox has a cgroup_parent, that is used instead. Default: "kubeletkit".
+	// a sandbox has a cgroup_parent, its containers get theirs in that instead. Default: "kubeletkit", and
+	// with version 2 in the first of these cgroups that may have controllers: the server's own, if it has no
+	// process but the server, which then moves into a cgroup of its own in it (systemd: Delegate=yes); the
+	// one at the root of the hierarchy, with root. Without either, the cgroups have no limits.
 	CgroupRoot string
 	// NoCgroups means that no cgroups are made.
 	NoCgroups bool
-	// PIDLimit is the maximum number of processes and threads of a container, where cgroups
+	// PIDLimit is the maximum number of processes and threads of a pod, where cgroups
 	// can be made. 0 means no limit. It is kubelet's podPidsLimit.
 	PIDLimit int64
 	// HostIPs are the addresses of every sandbox. Default: the source address of the
@@ -89,8 +92,5 @@ func (o *Options) setDefaults() {
 	o.Dir = filepath.Clean(o.Dir)
 	if o.AgentDir != "" {
 		o.AgentDir = filepath.Clean(o.AgentDir)
-	}
-	if o.CgroupRoot == "" {
-		o.CgroupRoot = "kubeletkit"
 	}
 }

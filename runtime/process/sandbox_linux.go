@@ -31,16 +31,25 @@ type sandboxRecord struct {
 	Boot     string   `json:"boot"`
 	Stopped  bool     `json:"stopped,omitempty"`
 	Warnings []string `json:"warnings,omitempty"`
+	// Cgroup has the cgroups of the pod. They are made with its first container, so that they are recorded
+	// before.
+	Cgroup supervise.Cgroup `json:"cgroup,omitzero"`
+	// Updated are the resources of an update.
+	Updated *criv1.LinuxContainerResources `json:"updated,omitempty"`
 }
 
 // sandbox is the sandbox of a pod. No process runs for it.
 type sandbox struct {
-	mu sync.Mutex // guards rec.Stopped, reported and removed; the rest of rec never changes
+	mu sync.Mutex // guards rec.Stopped, rec.Updated, reported and removed; the rest of rec never changes
 	// reported means that nothing of it runs, and that the event of its stop was published.
 	reported bool
 	// removed means that no container may be created in it any more.
 	removed bool
 	rec     sandboxRecord
+	// limiting is held while the limits of the pod are changed.
+	limiting sync.Mutex
+	// unlimited has the limits that a container of the pod does not have. limiting guards it.
+	unlimited struct{ cpu, memory bool }
 
 	// containers are those in the sandbox, by ID. [Server].mu guards them.
 	containers map[string]*container
@@ -91,6 +100,9 @@ func (s *runtimeService) RunPodSandbox(_ context.Context, req *criv1.RunPodSandb
 		ID: newID(), Config: config, RuntimeHandler: req.GetRuntimeHandler(),
 		CreatedAt: time.Now().UnixNano(), Boot: s.boot, Warnings: found.warnings,
 	})
+	if config.GetLinux().GetCgroupParent() == "" {
+		b.rec.Cgroup = s.cgroups.of("", b.rec.ID)
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, other := range s.sandboxes {
@@ -176,6 +188,9 @@ func (s *runtimeService) removeSandbox(ctx context.Context, b *sandbox) error {
 	if err := errors.Join(errs...); err != nil {
 		return err
 	}
+	if err := b.rec.Cgroup.Remove(ctx); err != nil {
+		s.opts.Logger.Error(err, "Cannot remove a pod's cgroup", "sandbox", b.rec.ID)
+	}
 	if err := s.removeLinks(b.rec.ID); err != nil {
 		return status.Errorf(codes.Internal, "sandbox %s: %v", b.rec.ID, err)
 	}
@@ -207,7 +222,7 @@ func (s *runtimeService) PodSandboxStatus(_ context.Context, req *criv1.PodSandb
 		resp.ContainersStatuses = append(resp.ContainersStatuses, c.criStatus())
 	}
 	if req.GetVerbose() {
-		resp.Info = info(map[string]any{"config": b.rec.Config, "warnings": b.rec.Warnings})
+		resp.Info = info(map[string]any{"config": b.rec.Config, "warnings": b.rec.Warnings, "cgroup": b.rec.Cgroup})
 	}
 	return resp, nil
 }

@@ -329,6 +329,7 @@ func (s *Server) podStats(chosen []*sandbox) ([]*criv1.PodSandboxStats, error) {
 				cores, rated = cores+n.GetValue(), true
 			}
 		}
+		cgroupUsage(b.rec.Cgroup, sum) // of containers that were removed, too
 		linux.Cpu = &criv1.CpuUsage{Timestamp: now.UnixNano(), UsageCoreNanoSeconds: value(uint64(sum.cpu))}
 		if rated {
 			linux.Cpu.UsageNanoCores = value(cores)

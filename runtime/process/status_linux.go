@@ -33,7 +33,7 @@ func (s *runtimeService) Status(_ context.Context, req *criv1.StatusRequest) (*c
 	}
 	if req.GetVerbose() {
 		resp.Info = info(map[string]any{"config": map[string]any{
-			"dir": s.opts.Dir, "cgroupRoot": s.opts.CgroupRoot, "noCgroups": s.cgroups.off,
+			"dir": s.opts.Dir, "cgroupRoot": s.cgroups.root, "noCgroups": s.cgroups.off,
 			"pidLimit": s.opts.PIDLimit, "hostIPs": s.ips, "uid": s.host.UID,
 		}})
 	}
@@ -48,15 +48,6 @@ func (s *runtimeService) RuntimeConfig(context.Context, *criv1.RuntimeConfigRequ
 // UpdateRuntimeConfig implements CRI. It ignores the CIDR, since there is no pod network.
 func (s *runtimeService) UpdateRuntimeConfig(context.Context, *criv1.UpdateRuntimeConfigRequest) (*criv1.UpdateRuntimeConfigResponse, error) {
 	return &criv1.UpdateRuntimeConfigResponse{}, nil
-}
-
-// UpdatePodSandboxResources implements CRI. It changes nothing, since a sandbox has no
-// resources.
-func (s *runtimeService) UpdatePodSandboxResources(_ context.Context, req *criv1.UpdatePodSandboxResourcesRequest) (*criv1.UpdatePodSandboxResourcesResponse, error) {
-	if _, err := s.sandbox(req.GetPodSandboxId()); err != nil {
-		return nil, err
-	}
-	return &criv1.UpdatePodSandboxResourcesResponse{}, nil
 }
 
 // ContainerStatus implements CRI. While the container runs, its message has the warnings of

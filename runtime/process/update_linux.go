@@ -38,16 +38,9 @@ func (s *runtimeService) UpdateContainerResources(_ context.Context, req *criv1.
 		return nil, status.Errorf(codes.FailedPrecondition, "%s: it has ended", c.about())
 	}
 	merged := mergeResources(old, req.GetLinux())
-	before := limitsOf(old, s.opts.PIDLimit)
-	var refused []string
-	for _, m := range enforce(c.rec.Cgroup, limitsOf(merged, s.opts.PIDLimit)) {
-		same := slices.ContainsFunc(before, func(b limit) bool { return reflect.DeepEqual(b, m.limit) })
-		if !same { // otherwise the warning was given when the container was created
-			refused = append(refused, fmt.Sprintf("%s cannot be changed: %v", m.kind, m.err))
-		}
-	}
-	if refused != nil {
-		return nil, status.Errorf(codes.FailedPrecondition, "%s: %s", c.about(), strings.Join(refused, "; "))
+	pids := s.pidsOfContainer(c)
+	if refused := change(c.rec.Cgroup, limitsOf(old, pids), limitsOf(merged, pids)); refused != "" {
+		return nil, status.Errorf(codes.FailedPrecondition, "%s: %s", c.about(), refused)
 	}
 	if err := supervise.WriteFile(filepath.Join(c.dir, resourcesFile), merged); err != nil {
 		return nil, status.Errorf(codes.Internal, "%s: recording its resources: %v", c.about(), err)
@@ -56,6 +49,19 @@ func (s *runtimeService) UpdateContainerResources(_ context.Context, req *criv1.
 	defer c.mu.Unlock()
 	c.resources = merged
 	return &criv1.UpdateContainerResourcesResponse{}, nil
+}
+
+// change changes limits, and returns which ones cannot be changed, and why. Of those that were the same
+// before, the warning was given when the container was created.
+func change(c supervise.Cgroup, before, after []limit) string {
+	var refused []string
+	for _, m := range enforce(c, after) {
+		same := slices.ContainsFunc(before, func(b limit) bool { return reflect.DeepEqual(b, m.limit) })
+		if !same {
+			refused = append(refused, fmt.Sprintf("%s cannot be changed: %v", m.kind, m.err))
+		}
+	}
+	return strings.Join(refused, "; ")
 }
 
 // recoverResources reads the resources of the last update.

@@ -104,6 +104,9 @@ type Cgroup struct {
 	V1 map[string]string `json:"v1,omitempty"`
 }
 
+// None reports whether there are no cgroups.
+func (c Cgroup) None() bool { return c.V2 == "" && len(c.V1) == 0 }
+
 // CgroupMount is the mount point of a hierarchy and the cgroup that is mounted there.
 type CgroupMount struct {
 	Point string `json:"point"`

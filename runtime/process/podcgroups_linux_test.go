@@ -1,0 +1,114 @@
+package process
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	criv1 "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/kubeletkit/kubeletkit/runtime/process/internal/supervise"
+)
+
+func TestPodCgroups(t *testing.T) {
+	t.Parallel()
+	testPodCgroups(t)
+}
+
+func TestGuestPodCgroups(t *testing.T) {
+	inGuest(t)
+	testPodCgroups(t)
+}
+
+// record is what the server has recorded of the sandbox.
+func (p *pod) record() sandboxRecord {
+	p.n.t.Helper()
+	var rec sandboxRecord
+	require.NoError(p.n.t, supervise.ReadFile(filepath.Join(p.n.opts.Dir, "sandboxes", p.id+".json"), &rec))
+	return rec
+}
+
+// pidsOf is the cgroup of the pod that counts its processes.
+func (p *pod) pidsOf() string {
+	c := p.record().Cgroup
+	if dir := c.V1["pids"]; dir != "" {
+		return dir
+	}
+	return c.V2
+}
+
+func (p *pod) remove() {
+	p.n.t.Helper()
+	_, err := p.n.rs.RemovePodSandbox(context.Background(), &criv1.RemovePodSandboxRequest{PodSandboxId: p.id})
+	require.NoError(p.n.t, err)
+}
+
+// assertNoCgroups asserts that the cgroups of a sandbox do not exist.
+func assertNoCgroups(t *testing.T, rec sandboxRecord) {
+	t.Helper()
+	for _, dir := range append([]string{rec.Cgroup.V2}, values(rec.Cgroup.V1)...) {
+		if dir != "" {
+			assert.NoDirExists(t, dir)
+		}
+	}
+}
+
+func values(m map[string]string) (all []string) {
+	for _, v := range m {
+		all = append(all, v)
+	}
+	return all
+}
+
+// A pod that forks without end, in two containers, and one that takes all memory have their limits, and leave
+// another pod alone. The cgroups of a pod last as long as it does.
+func testPodCgroups(t *testing.T) {
+	n := startNode(t, Options{PIDLimit: 100})
+	good, bomb, hog := n.pod(), n.pod(), n.pod()
+	assertNoCgroups(t, good.record()) // a sandbox costs nothing before it has a container
+	goodID := good.run(shell("c", "while sleep 0.05; do echo up; done"))
+	if n.limitsOf(goodID) == "" {
+		t.Skip("no pids cgroup can be made here")
+	}
+
+	const forks = `trap '' TERM; bomb() { while :; do bomb & done; }; bomb 2>/dev/null & echo up; while :; do :; done`
+	bomb.run(shell("a", forks))
+	b := bomb.run(shell("b", forks))
+	eventually(t, func() bool { return refusedForks(n.limitsOf(b)) > 0 }, "the pod does not reach its limit")
+	limit, err := os.ReadFile(filepath.Join(bomb.pidsOf(), "pids.max"))
+	require.NoError(t, err)
+	assert.Equal(t, "100", strings.TrimSpace(string(limit)))
+	used, ok := readNumber(filepath.Join(bomb.pidsOf(), "pids.current"))
+	assert.True(t, ok)
+	assert.LessOrEqual(t, used, uint64(100), "both containers together")
+
+	config := shell("c", `x=a; while :; do x="$x$x"; done`)
+	config.Linux.Resources = &criv1.LinuxContainerResources{MemoryLimitInBytes: 32 << 20}
+	hogID := hog.run(config)
+	assert.Equal(t, "OOMKilled", n.exited(hogID).GetReason())
+
+	// What was used by a container that is gone is not forgotten.
+	_, err = n.rs.RemoveContainer(context.Background(), &criv1.RemoveContainerRequest{ContainerId: hogID})
+	require.NoError(t, err)
+	stats, err := n.rs.PodSandboxStats(context.Background(), &criv1.PodSandboxStatsRequest{PodSandboxId: hog.id})
+	require.NoError(t, err)
+	assert.Positive(t, stats.GetStats().GetLinux().GetCpu().GetUsageCoreNanoSeconds().GetValue())
+
+	before := strings.Count(good.log("c"), "up")
+	eventually(t, func() bool { return strings.Count(good.log("c"), "up") > before+2 }, "the good pod has stopped")
+	assert.Equal(t, criv1.ContainerState_CONTAINER_RUNNING, n.status(goodID).GetState())
+
+	// A server that was killed while it created a container has left a cgroup without a record.
+	lost := within(bomb.record().Cgroup, strings.Repeat("0", 64))
+	require.False(t, makeCgroups(lost).None())
+	n.restart()
+	for _, p := range []*pod{bomb, hog, good} {
+		rec := p.record()
+		p.remove()
+		assertNoCgroups(t, rec)
+	}
+}
