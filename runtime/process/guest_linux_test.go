@@ -31,7 +31,7 @@ func TestGuestLimits(t *testing.T) {
 	require.NoError(t, err)
 	var rec containerRecord
 	require.NoError(t, readRecord(n.opts.Dir, id, &rec))
-	for file, want := range map[string]string{"memory.max": "33554432", "cpu.weight": "20", "cpu.max": "150000 100000", "pids.max": "50"} {
+	for file, want := range map[string]string{"memory.max": "33554432", "cpu.weight": "20", "cpu.max": "150000 100000", "../pids.max": "50"} {
 		got, err := os.ReadFile(filepath.Join(rec.Cgroup.V2, file))
 		require.NoError(t, err)
 		assert.Equal(t, want, strings.TrimSpace(string(got)), file)
