@@ -30,7 +30,7 @@ func findCgroups(opts *Options) *cgroupRoot {
 	if r.root == "" {
 		r.root = defaultRoot
 		if !r.off {
-			r.root2 = delegated(mounts[""], supervise.OwnCgroup(""))
+			r.root2 = delegated(mounts[""], supervise.OwnCgroup(""), os.Geteuid() == 0)
 		}
 	}
 	return r
@@ -130,7 +130,7 @@ func makeCgroups(c supervise.Cgroup) supervise.Cgroup {
 // exist. The kernel refuses that in a cgroup with processes.
 func enableControllers(dir string) {
 	for _, controller := range []string{"+cpu", "+cpuset", "+memory", "+pids"} {
-		_ = enable(dir, controller)
+		_ = enable(dir, controller) // each by itself, as one may be missing
 	}
 }
 

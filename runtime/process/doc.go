@@ -51,11 +51,10 @@
 //     of the running container has the reason. UpdateContainerResources and
 //     UpdatePodSandboxResources change limits of a running pod. They refuse a limit without a cgroup.
 //
-// With version 2, the kernel enables controllers only below a cgroup without processes. In a service of
-// systemd with Delegate=yes, the server moves itself into a cgroup "kubeletkit-server" of the
-// service, and pods are in "kubeletkit" beside it. Otherwise, with root, they are in "kubeletkit" at the
-// root of the hierarchy. No pod is below "kubepods": a kubelet on the same machine would kill it. [Options].CgroupRoot
-// names another cgroup.
+// With version 2, the kernel enables controllers only below a cgroup without processes. With root, pods are
+// in the cgroup "/kubeletkit"; they stay there when systemd starts the agent again. Without root, they are beside the server's own
+// cgroup if that is delegated (systemd: Delegate=yes and DelegateSubgroup=); otherwise there are no limits. No pod is below
+// "kubepods": a kubelet on the same machine would kill it. [Options].CgroupRoot names another cgroup.
 //
 // # What a container does not get
 //

@@ -41,10 +41,8 @@ type Options struct {
 	Logger logr.Logger
 	// CgroupRoot is the cgroup in which each pod gets its own. An absolute path
 	// starts at the root of the hierarchies, a relative one at the server's own cgroup. If
-	// a sandbox has a cgroup_parent, its containers get theirs in that instead. Default: "kubeletkit", and
-	// with version 2 in the first of these cgroups that may have controllers: the server's own, if it has no
-	// process but the server, which then moves into a cgroup of its own in it (systemd: Delegate=yes); the
-	// one at the root of the hierarchy, with root. Without either, the cgroups have no limits.
+	// a sandbox has a cgroup_parent, its containers get theirs in that instead. Default: "kubeletkit"; with
+	// version 2 it is "/kubeletkit" with root, and otherwise "../kubeletkit" if the server may enable controllers there.
 	CgroupRoot string
 	// NoCgroups means that no cgroups are made.
 	NoCgroups bool

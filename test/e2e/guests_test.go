@@ -41,42 +41,38 @@ func burstable(name string) *v1.Pod {
 // container is a scope in it.
 func TestGuestSystemd(t *testing.T) {
 	inGuest(t)
-	c := NewClusterWith(t, ClusterOptions{SystemdCgroup: true})
-	s := &suite{Cluster: c, agent: c.StartAgent(t, AgentOptions{Config: map[string]any{"cgroupRoot": "/"}})}
-	pod := burstable("sliced")
-	s.agent.Put(t, pod)
-	uid := string(s.agent.Await(t, pod, guestWithin, Running).UID)
-	want := "/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod" + strings.ReplaceAll(uid, "-", "_") + ".slice"
-	s.assertCgroup(t, want, "cri-containerd-", ".scope")
-	s.agent.Remove(t, pod)
-	s.agent.AwaitGone(t, guestWithin, pod)
+	testPodCgroup(t, NewClusterWith(t, ClusterOptions{SystemdCgroup: true}), func(uid, container string) (string, string) {
+		return "/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod" + strings.ReplaceAll(uid, "-", "_") + ".slice", "cri-containerd-" + container + ".scope"
+	})
 }
 
-// Without systemd, they are directories that go with the pod.
+// Without systemd, they are directories.
 func TestGuestCgroups(t *testing.T) {
 	inGuest(t)
-	c := NewCluster(t)
-	s := &suite{Cluster: c, agent: c.StartAgent(t, AgentOptions{Config: map[string]any{"cgroupRoot": "/"}})}
+	testPodCgroup(t, NewCluster(t), func(uid, container string) (string, string) {
+		return "/kubepods/burstable/pod" + uid, container
+	})
+}
+
+// testPodCgroup asserts the cgroups of a pod and of its only container, and their limits. They go with the pod.
+func testPodCgroup(t *testing.T, c *Cluster, names func(uid, container string) (pod, ctr string)) {
+	s := &suite{Cluster: c, agent: c.StartAgent(t, AgentOptions{Config: map[string]any{"cgroupRoot": "/", "podPidsLimit": 1000}})}
 	pod := burstable("grouped")
 	s.agent.Put(t, pod)
 	uid := string(s.agent.Await(t, pod, guestWithin, Running).UID)
-	want := "/kubepods/burstable/pod" + uid
-	s.assertCgroup(t, want, "", "")
-	s.agent.Remove(t, pod)
-	s.agent.AwaitGone(t, guestWithin, pod)
-	require.Eventually(t, func() bool { return len(cgroupDirs(t, want)) == 0 }, guestWithin, time.Second, "cgroup removed: %s", want)
-}
-
-// assertCgroup asserts that the only container is in the cgroup of its pod, with its limit of memory,
-// and that its own cgroup is named after its ID.
-func (s *suite) assertCgroup(t *testing.T, pod, prefix, suffix string) {
-	t.Helper()
 	containers := s.Containers(t, "")
 	require.Len(t, containers, 1)
-	dir := filepath.Join("/sys/fs/cgroup", pod, prefix+containers[0].Id+suffix)
-	for file, want := range map[string]string{"memory.max": "67108864", "cgroup.events": "populated 1\nfrozen 0"} {
-		got, err := os.ReadFile(filepath.Join(dir, file))
-		require.NoError(t, err, "the cgroups are %v", cgroupFiles(t))
+	of, in := names(uid, containers[0].Id)
+	// The weight of 100m is that of 102 shares.
+	for file, want := range map[string]string{
+		"cpu.weight": "4", "memory.max": "67108864", "pids.max": "1000",
+		in + "/cpu.weight": "4", in + "/memory.max": "67108864", in + "/cgroup.events": "populated 1\nfrozen 0",
+	} {
+		got, err := os.ReadFile(filepath.Join("/sys/fs/cgroup", of, file))
+		require.NoError(t, err)
 		assert.Equal(t, want, strings.TrimSpace(string(got)), file)
 	}
+	s.agent.Remove(t, pod)
+	s.agent.AwaitGone(t, guestWithin, pod)
+	require.Eventually(t, func() bool { return len(cgroupDirs(t, of)) == 0 }, guestWithin, time.Second, "cgroup removed: %s", of)
 }
