@@ -38,7 +38,7 @@ type Admitter interface {
 	// other error refuses it with the reason UnexpectedAdmissionError, as in kubelet. A refused pod becomes
 	// Failed and is not admitted again until its source removes and adds it. A refused resize is
 	// deferred: the pod continues with the resources that it holds, and Admit is called again at each
-	// housekeeping.
+	// housekeeping. If the reason is v1.PodReasonInfeasible, it is not called again.
 	//
 	// The response says what the pod costs others. It takes effect only if all components admit the pod.
 	Admit(req AdmitRequest) (AdmitResponse, error)

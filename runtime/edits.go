@@ -37,6 +37,9 @@ type ContainerEdits struct {
 	Unified map[string]string
 	// UserNamespace is that of a pod with hostUsers: false. If nil, it is that of the sandbox.
 	UserNamespace *UserNamespace
+	// MemorySwap is the swap in bytes that the container may use beside its memory. If nil, it may use none. It has an effect only with
+	// cgroup v2, and if the kernel limits swap (KEP-2400).
+	MemorySwap *int64
 }
 
 // UserNamespace is the user namespace of a pod: the users and groups of the host that the users and groups in its
@@ -82,6 +85,9 @@ func (e *ContainerEdits) Merge(later ContainerEdits) {
 	e.Unified = mergeMaps(e.Unified, later.Unified)
 	if later.UserNamespace != nil {
 		e.UserNamespace = later.UserNamespace
+	}
+	if later.MemorySwap != nil {
+		e.MemorySwap = later.MemorySwap
 	}
 }
 

@@ -23,8 +23,8 @@ type CgroupUsage struct {
 	Periods, ThrottledPeriods, Throttled *uint64
 	// Memory is all memory, and WorkingSet that without inactive files, in bytes.
 	Memory, WorkingSet, RSS, Cache, MappedFile, Swap *uint64
-	// MemoryLimit is in bytes, nil if there is none.
-	MemoryLimit             *uint64
+	// MemoryLimit and SwapLimit are in bytes, nil if there is none. SwapLimit is there with cgroup v2.
+	MemoryLimit, SwapLimit  *uint64
 	PageFaults, MajorFaults *uint64
 	// Tasks is the number of processes and threads.
 	Tasks *uint64
@@ -76,6 +76,7 @@ func readV2(file readFile) CgroupUsage {
 	u.PageFaults, u.MajorFaults = keyed(m, "pgfault"), keyed(m, "pgmajfault")
 	u.WorkingSet = less(u.Memory, m["inactive_file"])
 	u.MemoryLimit, u.Swap = numberIn(file("", "memory.max")), numberIn(file("", "memory.swap.current"))
+	u.SwapLimit = numberIn(file("", "memory.swap.max"))
 	u.Tasks = numberIn(file("", "pids.current"))
 	u.ReadBytes, u.WrittenBytes, u.Reads, u.Writes = parseIOStat(file("", "io.stat"))
 	u.CPUPressure, u.MemoryPressure, u.IOPressure = parsePressure(file("", "cpu.pressure")), parsePressure(file("", "memory.pressure")), parsePressure(file("", "io.pressure"))
@@ -180,13 +181,6 @@ func (u *CgroupUsage) memory(now time.Time) *statsv1alpha1.MemoryStats {
 		m.AvailableBytes = less(u.MemoryLimit, *u.WorkingSet)
 	}
 	return m
-}
-
-func (u *CgroupUsage) swap(now time.Time) *statsv1alpha1.SwapStats {
-	if u.Swap == nil {
-		return nil
-	}
-	return &statsv1alpha1.SwapStats{Time: metav1.NewTime(now), SwapUsageBytes: u.Swap}
 }
 
 func (u *CgroupUsage) io(now time.Time) *statsv1alpha1.IOStats {

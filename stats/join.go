@@ -134,8 +134,8 @@ func (r *Reading) join(known []knownPod, usage usageByID, rates rates, files fil
 // addUp sets the usage of a pod to the sum of its containers where the runtime has reported only
 // these. Swap is always that sum, since CRI has none for pods.
 func addUp(ps *statsv1alpha1.PodStats) {
-	var cpu, cores, working, usage, rss, swap *uint64
-	var at, swapAt metav1.Time
+	var cpu, cores, working, usage, rss *uint64
+	var at metav1.Time
 	for i := range ps.Containers {
 		c := &ps.Containers[i]
 		if c.CPU != nil {
@@ -144,9 +144,6 @@ func addUp(ps *statsv1alpha1.PodStats) {
 		if c.Memory != nil {
 			working, usage, rss, at = sum(working, c.Memory.WorkingSetBytes), sum(usage, c.Memory.UsageBytes), sum(rss, c.Memory.RSSBytes), c.Memory.Time
 		}
-		if c.Swap != nil {
-			swap, swapAt = sum(swap, c.Swap.SwapUsageBytes), c.Swap.Time
-		}
 	}
 	if ps.CPU == nil && cpu != nil {
 		ps.CPU = &statsv1alpha1.CPUStats{Time: at, UsageCoreNanoSeconds: cpu, UsageNanoCores: cores}
@@ -154,9 +151,7 @@ func addUp(ps *statsv1alpha1.PodStats) {
 	if ps.Memory == nil && working != nil {
 		ps.Memory = &statsv1alpha1.MemoryStats{Time: at, WorkingSetBytes: working, UsageBytes: usage, RSSBytes: rss}
 	}
-	if swap != nil {
-		ps.Swap = &statsv1alpha1.SwapStats{Time: swapAt, SwapUsageBytes: swap}
-	}
+	ps.Swap = sumSwap(ps.Containers)
 }
 
 // sum returns the sum of two numbers that may be unknown.

@@ -121,6 +121,9 @@ func (h *PodHandler) refuseResize(pod, kept *v1.Pod) *v1.PodCondition {
 		return nil
 	}
 	c.Reason, c.Message = v1.PodReasonDeferred, refusal.Message
+	if refusal.Reason == v1.PodReasonInfeasible {
+		c.Reason = refusal.Reason
+	}
 	return c
 }
 

@@ -107,6 +107,23 @@ func TestTheResourcesOfThePodAsAWholeCannotBeResized(t *testing.T) {
 	assert.Nil(t, b.pods.of("uid-web").Spec.Resources)
 }
 
+// A component refuses a resize for now, or as infeasible.
+func TestAResizeThatAComponentRefuses(t *testing.T) {
+	for reason, want := range map[string]string{"OutOfcpu": v1.PodReasonDeferred, v1.PodReasonInfeasible: v1.PodReasonInfeasible} {
+		b := newHandler(t, syncloop.HandlerOptions{Admit: lifecycle.AdmitterFunc("no resizes", func(req lifecycle.AdmitRequest) error {
+			if req.Held != nil {
+				return lifecycle.Refuse(reason, "no resizes")
+			}
+			return nil
+		})})
+		b.HandlePodAdditions([]*v1.Pod{sized("web", 1, "1")})
+		b.HandlePodUpdates([]*v1.Pod{sized("web", 2, "2")})
+		c, _ := b.ResizePending("uid-web")
+		assert.Equal(t, []string{want, "no resizes"}, []string{c.Reason, c.Message})
+		assert.Equal(t, "1", cpuOf(b.pods.of("uid-web")))
+	}
+}
+
 // An agent that starts takes what a pod holds from its status, so that a pod that runs is not
 // refused for a resize that was requested meanwhile.
 func TestAResizeWhileNoAgentRan(t *testing.T) {

@@ -114,9 +114,9 @@ func agentOptions(s *config.Settings, rt *cri.Runtime, h hooks, log logr.Logger)
 		Admission:    kubeletkit.Admission{Limits: syncloop.Limits{MaxPods: s.PodLimit(goruntime.NumCPU())}, AllowedUnsafeSysctls: s.AllowedUnsafeSysctls},
 		Sync:         kubeletkit.Sync{Frequency: s.SyncFrequency.Duration},
 		GC:           kubeletkit.GC{Images: imagePolicy(s), LogLinksDir: s.LogLinksDir, Containers: gc.Policy{MinAge: s.MinContainerTTL, MaxPerContainer: deadToKeep(s.MaxDeadPerName), KeepLogs: keepLogs}},
-		Override: kubeletkit.Overrides{
-			Cache: kubeletkit.Replace[runtime.StatusCache](runtime.NewCache(rt, runtime.CacheOptions{InspectTimeout: s.RuntimeRequestTimeout.Duration})),
-		},
+	}
+	if err := addMemory(s, rt, &opts, log); err != nil {
+		return none, err
 	}
 	if s.Kubeconfig == "" { // the node object of a cluster is computed anew each time
 		opts.Admission.Limits.Allocatable = host.Allocatable

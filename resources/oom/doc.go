@@ -19,9 +19,13 @@
 //
 // A Watcher joins the lives of pods, and it wraps the inspections of the agent's cache:
 //
-//	watcher, err := oom.New(oom.Options{Event: event, Record: record, Logger: log})
+//	var agent *kubeletkit.Agent
+//	watcher, err := oom.New(oom.Options{
+//		Event:  func(e runtime.Event) { agent.Parts().Event.Emit(e) },
+//		Record: func(r runtime.Record) { agent.Parts().Record.Emit(r) },
+//	})
 //	...
-//	agent, err := kubeletkit.New(kubeletkit.Options{
+//	agent, err = kubeletkit.New(kubeletkit.Options{
 //		Join:     []lifecycle.Component{watcher},
 //		Override: kubeletkit.Overrides{Cache: kubeletkit.Replace[runtime.StatusCache](runtime.NewCache(watcher.Inspector(rt), runtime.CacheOptions{}))},
 //	})

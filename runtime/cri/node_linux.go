@@ -43,7 +43,8 @@ func isCgroupV2() bool {
 	return unix.Statfs("/sys/fs/cgroup", &fs) == nil && fs.Type == unix.CGROUP2_SUPER_MAGIC
 }
 
-// hasSwapControl looks at the cgroup of this process: in v2, the root has no limits.
+// hasSwapControl looks at the cgroup of this process. In v2 the root has no limits, so those below it are looked at if this process
+// is in it.
 func hasSwapControl(v2 bool) bool {
 	if !v2 {
 		return exists("/sys/fs/cgroup/memory/memory.memsw.limit_in_bytes")
@@ -54,6 +55,10 @@ func hasSwapControl(v2 bool) bool {
 	}
 	for line := range strings.Lines(string(data)) {
 		if own, ok := strings.CutPrefix(strings.TrimSpace(line), "0::"); ok {
+			if own == "/" {
+				below, _ := filepath.Glob("/sys/fs/cgroup/*/memory.swap.max")
+				return len(below) > 0
+			}
 			return exists(filepath.Join("/sys/fs/cgroup", own, "memory.swap.max"))
 		}
 	}

@@ -75,7 +75,6 @@ func explanations() map[string]explanation {
 		"topologyManagerPolicy": pinning, "topologyManagerScope": pinning, "topologyManagerPolicyOptions": pinning,
 		"imageCredentialProviderBinDir": providers, "imageCredentialProviderConfig": providers,
 
-		"memorySwap":                                {matters: "containers have no limit of swap of their own", do: "turn swap off, with failSwapOn"},
 		"defaultPodSysctls":                         {matters: "pods keep the sysctls of the kernel", do: "set them in the pods", security: true},
 		"preloadedImagesVerificationAllowlist":      {matters: "credentials of images are not verified, as with the policy NeverVerify", do: "use the pull policy Always where pods do not trust each other", security: true},
 		"volumeStatsAggPeriod":                      {matters: "the usage of volumes is measured when it is asked for"},

@@ -143,7 +143,7 @@ const implemented = `apiVersion kind staticPodPath staticPodURL staticPodURLHead
 	clusterDomain resolvConf serializeImagePulls maxParallelImagePulls registryPullQPS registryBurst crashLoopBackOff logging.verbosity
 	systemReserved kubeReserved reservedSystemCPUs runOnce featureGates.EventedPLEG podPidsLimit podCIDR
 	imageGCHighThresholdPercent imageGCLowThresholdPercent imageMinimumGCAge imageMaximumGCAge
-	seccompDefault cpuCFSQuota cpuCFSQuotaPeriod singleProcessOOMKill allowedUnsafeSysctls protectKernelDefaults failSwapOn failCgroupV1 oomScoreAdj maxOpenFiles
+	seccompDefault cpuCFSQuota cpuCFSQuotaPeriod singleProcessOOMKill allowedUnsafeSysctls protectKernelDefaults failSwapOn memorySwap failCgroupV1 oomScoreAdj maxOpenFiles
 	imagePullCredentialsVerificationPolicy evictionHard userNamespaces.idsPerPod ` + cgroupFields + ` ` + clusterFields
 
 // notImplemented returns the dotted paths of the fields that have no effect, sorted.

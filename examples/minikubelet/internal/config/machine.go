@@ -25,6 +25,7 @@ func (s *Settings) addMachineFlags(fs *pflag.FlagSet) {
 func machineDefaults(c *KubeletConfiguration) {
 	def(&c.OOMScoreAdj, ptr.To[int32](-999))
 	def(&c.MaxOpenFiles, 1_000_000)
+	def(&c.MemorySwap.SwapBehavior, "NoSwap")
 }
 
 // refusals applies kubelet's defaults for what keeps a kubelet from starting: to an agent that has a
@@ -41,6 +42,11 @@ func (s *Settings) refusals() {
 func (s *Settings) validateMachine() (errs []error) {
 	if n := *s.OOMScoreAdj; n < -1000 || n > 1000 {
 		errs = append(errs, fmt.Errorf("oomScoreAdj %d: must be between -1000 and 1000", n))
+	}
+	switch b := s.MemorySwap.SwapBehavior; b {
+	case "", "NoSwap", "LimitedSwap":
+	default:
+		errs = append(errs, fmt.Errorf("memorySwap.swapBehavior %q: must be NoSwap or LimitedSwap", b))
 	}
 	if s.MaxOpenFiles < 0 {
 		errs = append(errs, fmt.Errorf("maxOpenFiles %d: must not be negative", s.MaxOpenFiles))

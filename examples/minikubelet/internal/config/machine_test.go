@@ -84,6 +84,14 @@ func TestMachineSettings(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, []string{"--make-iptables-util-chains: no effect without --kubeconfig"}, s.Warnings)
 
+	assert.Equal(t, "NoSwap", s.MemorySwap.SwapBehavior)
+	s, err = parsed(t, header+"memorySwap: {swapBehavior: LimitedSwap}\n")
+	require.NoError(t, err)
+	assert.Equal(t, "LimitedSwap", s.MemorySwap.SwapBehavior)
+	assert.Empty(t, s.Warnings)
+	_, err = parsed(t, header+"memorySwap: {swapBehavior: UnlimitedSwap}\n")
+	require.ErrorContains(t, err, `memorySwap.swapBehavior "UnlimitedSwap": must be NoSwap or LimitedSwap`)
+
 	_, err = parsed(t, header+"oomScoreAdj: -1001\nmaxOpenFiles: -1\n")
 	require.ErrorContains(t, err, "oomScoreAdj -1001: must be between -1000 and 1000")
 	require.ErrorContains(t, err, "maxOpenFiles -1: must not be negative")

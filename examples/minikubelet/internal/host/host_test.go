@@ -1,6 +1,7 @@
 package host
 
 import (
+	"errors"
 	"io/fs"
 	"maps"
 	"os"
@@ -65,6 +66,21 @@ func TestSwapAndCgroupV1(t *testing.T) {
 			assert.Empty(t, p.Writes)
 			assert.Equal(t, Plan{}, Decide(tc.settings, good()), "a machine as a kubelet wants it")
 		})
+	}
+}
+
+// With cgroup v1 the kernel kills processes one by one, and containers get no swap.
+func TestMemoryWithCgroupV1(t *testing.T) {
+	v1 := good()
+	v1.CgroupV1 = true
+	for content, want := range map[string]Plan{
+		"failCgroupV1: false\nsingleProcessOOMKill: true\n":              {},
+		"failCgroupV1: false\nsingleProcessOOMKill: false\n":             {Refused: []error{errors.New("singleProcessOOMKill: false needs cgroup v2, and the machine has cgroup v1; remove it")}},
+		"failCgroupV1: false\nmemorySwap: {swapBehavior: LimitedSwap}\n": {Warnings: []string{"memorySwap.swapBehavior LimitedSwap has no effect on a machine with cgroup v1: containers get no swap"}},
+	} {
+		s := settings(t, content, cri)
+		assert.Equal(t, want, Decide(s, v1), content)
+		assert.Equal(t, Plan{}, Decide(s, good()), content)
 	}
 }
 

@@ -54,6 +54,21 @@ func TestResizedResources(t *testing.T) {
 	assert.Equal(t, []int64{512, 0, 1024}, resources(&Node{NoCPUQuota: true}, both))
 }
 
+// The swap of a container does not change in an update. With cgroup v1 the limit of the sum has to follow that of memory.
+func TestSwapOfAResize(t *testing.T) {
+	in := sample(func(c *Container) {
+		c.Spec.Resources.Limits = v1.ResourceList{v1.ResourceMemory: resource.MustParse("1Gi")}
+	})
+	in.Pod.Node.SwapControl = true
+	assert.Equal(t, int64(1<<30), ResizedResources(in).MemorySwapLimitInBytes)
+	in.Pod.Node.CgroupV2 = true
+	assert.Equal(t, "0", containerResources(in).Unified[swapMax])
+	r := ResizedResources(in)
+	assert.NotContains(t, r.Unified, swapMax)
+	assert.Contains(t, r.Unified, "memory.oom.group")
+	assert.Zero(t, r.MemorySwapLimitInBytes)
+}
+
 func TestOOMScoreCapacity(t *testing.T) {
 	in := sample(func(c *Container) {
 		c.Spec.Resources.Requests = v1.ResourceList{v1.ResourceMemory: resource.MustParse("1Gi")}

@@ -30,6 +30,8 @@ type goldenCase struct {
 		ClusterDNS    []string
 		ClusterDomain string
 		HugepageSizes []string
+		// SwapCapacity is the swap of the machine, if containers may use some. The limits are those of resources/swap.
+		SwapCapacity int64
 	}
 	ResolvConf   string
 	Target       string
@@ -106,6 +108,11 @@ func (g *goldenCase) container(pod *Pod, c *v1.Container, kind podspec.Container
 			in.Image.UID = &uid
 		} else {
 			in.Image.Username = user
+		}
+	}
+	if g.Node.SwapCapacity > 0 {
+		if n, err := strconv.ParseInt(unified(g.Containers[c.Name].Config)["memory.swap.max"], 10, 64); err == nil && n > 0 {
+			in.Edits.MemorySwap = &n
 		}
 	}
 	for _, v := range g.Pod.Spec.Volumes {
@@ -195,4 +202,18 @@ func pretty(t *testing.T, config any) string {
 	raw, err := json.MarshalIndent(m, "", "  ")
 	require.NoError(t, err)
 	return string(raw)
+}
+
+// unified returns the settings of cgroup v2 in a configuration of kubelet.
+func unified(config any) map[string]string {
+	var c struct {
+		Linux struct {
+			Resources struct{ Unified map[string]string }
+		}
+	}
+	data, err := json.Marshal(config)
+	if err != nil || json.Unmarshal(data, &c) != nil {
+		return nil
+	}
+	return c.Linux.Resources.Unified
 }

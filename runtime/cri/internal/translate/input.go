@@ -24,7 +24,7 @@ type Node struct {
 	HugepageSizes []string
 	// CgroupV2 is true if the unified cgroup hierarchy is in use.
 	CgroupV2 bool
-	// SwapControl is true if the memory controller limits swap. Containers then get none.
+	// SwapControl is true if the memory controller limits swap. Containers then get none, or that of their edits.
 	SwapControl bool
 	// KillProcessesSingly makes the kernel kill one process of a container that has
 	// exceeded its memory limit. Otherwise it kills all (memory.oom.group, cgroup v2

@@ -3,11 +3,13 @@ package translate
 import (
 	"maps"
 	"slices"
+	"strconv"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
 	resourcehelper "k8s.io/component-helpers/resource"
 	criv1 "k8s.io/cri-api/pkg/apis/runtime/v1"
+	"k8s.io/utils/ptr"
 
 	"github.com/kubeletkit/kubeletkit/podspec"
 )
@@ -85,7 +87,7 @@ func containerResources(in *Container) *criv1.LinuxContainerResources {
 	r.CpusetCpus, r.CpusetMems = in.Edits.CPUSet, in.Edits.MemorySet
 	r.HugepageLimits = hugepageLimits(node.HugepageSizes, pod, in.Spec)
 	if node.SwapControl {
-		forbidSwap(r, node.CgroupV2)
+		limitSwap(r, node.CgroupV2, in.Edits.MemorySwap)
 	}
 	if len(in.Edits.Unified) > 0 && node.CgroupV2 {
 		if r.Unified == nil {
@@ -107,12 +109,16 @@ func ResizedResources(in *Container) *criv1.LinuxContainerResources {
 		r.MemoryLimitInBytes = -1
 	}
 	r.HugepageLimits = nil // they do not change
+	delete(r.Unified, swapMax)
 	return r
 }
 
-// forbidSwap forbids the container to use swap. In cgroup v1 the limit is for the sum of
+// swapMax is the file of cgroup v2 with the limit of swap.
+const swapMax = "memory.swap.max"
+
+// limitSwap limits the swap of the container, to 0 if swap is nil. In cgroup v1 it is always 0: the limit is for the sum of
 // memory and swap, and has no effect without a limit on memory.
-func forbidSwap(r *criv1.LinuxContainerResources, cgroupV2 bool) {
+func limitSwap(r *criv1.LinuxContainerResources, cgroupV2 bool, swap *int64) {
 	if !cgroupV2 {
 		r.MemorySwapLimitInBytes = r.MemoryLimitInBytes
 		return
@@ -120,7 +126,7 @@ func forbidSwap(r *criv1.LinuxContainerResources, cgroupV2 bool) {
 	if r.Unified == nil {
 		r.Unified = map[string]string{}
 	}
-	r.Unified["memory.swap.max"] = "0"
+	r.Unified[swapMax] = strconv.FormatInt(max(0, ptr.Deref(swap, 0)), 10)
 }
 
 // sandboxResources returns the sum of the resources of the pod's containers.
