@@ -129,6 +129,7 @@ func TestCgroups(t *testing.T) {
 	assert.Equal(t, "/kubepods/besteffort/podu", cgroups.Parent(pod))
 	opts, err := agentOptions(s, rt, hooks{}, logr.Discard())
 	require.NoError(t, err)
+	opts.Join = nil
 	require.NoError(t, joinCgroups(&opts, s, nil, logr.Discard()))
 	assert.Nil(t, opts.GC.Cgroups, "not an interface with nil in it")
 	require.Len(t, opts.Join, 1, "it refuses limits that nothing holds")
