@@ -127,8 +127,13 @@ func makeCgroups(c supervise.Cgroup) supervise.Cgroup {
 }
 
 // enableControllers enables the controllers for the cgroups in a cgroup of version 2, as far as they
-// exist. The kernel refuses that in a cgroup with processes.
+// exist. It does not in a cgroup with processes: the kernel would refuse memory, and with CPU or pids
+// alone it would accept no process in the cgroups below (cgroups(7), "Threaded").
 func enableControllers(dir string) {
+	procs, _ := os.ReadFile(filepath.Join(dir, "cgroup.procs"))
+	if _, err := os.Stat(filepath.Join(dir, "cgroup.type")); err == nil && len(procs) > 0 { // the root of the hierarchy has no type
+		return
+	}
 	for _, controller := range []string{"+cpu", "+cpuset", "+memory", "+pids"} {
 		_ = enable(dir, controller) // each by itself, as one may be missing
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -39,4 +40,28 @@ func TestGuestLimits(t *testing.T) {
 	_, err = n.rs.StartContainer(context.Background(), &criv1.StartContainerRequest{ContainerId: id})
 	require.NoError(t, err)
 	assert.Equal(t, "OOMKilled", n.exited(id).GetReason())
+}
+
+// In a cgroup with processes, where no controller can be enabled, containers run without limits.
+func TestGuestCgroupWithProcesses(t *testing.T) {
+	inGuest(t)
+	own := filepath.Join("/sys/fs/cgroup", "busy")
+	require.NoError(t, os.Mkdir(own, 0o755))
+	self := []byte(strconv.Itoa(os.Getpid()))
+	require.NoError(t, os.WriteFile(filepath.Join(own, "cgroup.procs"), self, 0))
+	t.Cleanup(func() {
+		require.NoError(t, os.WriteFile("/sys/fs/cgroup/cgroup.procs", self, 0))
+	})
+	n := startNode(t, Options{PIDLimit: 50, CgroupRoot: "pods"})
+	id := n.pod().run(shell("c", "exit 3"))
+	assert.EqualValues(t, 3, n.exited(id).GetExitCode())
+	assert.Equal(t, "domain\n", read(t, filepath.Join(own, "cgroup.type")))
+	assert.Empty(t, read(t, filepath.Join(own, "cgroup.subtree_control")))
+}
+
+func read(t *testing.T, file string) string {
+	t.Helper()
+	data, err := os.ReadFile(file)
+	require.NoError(t, err)
+	return string(data)
 }
