@@ -146,7 +146,7 @@ func firstSeen(annotations map[string]string) time.Time {
 
 // podResources are the resources of the pod as a whole: those that are allocated, and while it runs the
 // CPU and memory that its containers have by their statuses. There is a limit then only if the pod or
-// each container has one. kubelet reads them from the cgroup of the pod, which has no limits here.
+// each container has one. kubelet reads them from the cgroup of the pod, which follows its containers.
 func podResources(pod *v1.Pod, s *v1.PodStatus) *v1.ResourceRequirements {
 	r := pod.Spec.Resources.DeepCopy()
 	if r == nil {

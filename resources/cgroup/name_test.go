@@ -18,6 +18,7 @@ import (
 func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m, // the library keeps its connection to systemd
 		goleak.IgnoreAnyFunction("github.com/godbus/dbus/v5.(*Conn).inWorker"),
+		goleak.IgnoreAnyFunction("github.com/godbus/dbus/v5.newConn.func1"),
 		goleak.IgnoreAnyFunction("github.com/coreos/go-systemd/v22/dbus.(*Conn).dispatch.func1"))
 }
 

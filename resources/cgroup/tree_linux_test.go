@@ -22,6 +22,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/kubeletkit/kubeletkit/lifecycle"
 	"github.com/kubeletkit/kubeletkit/podspec"
 )
 
@@ -266,4 +267,43 @@ func TestRealCPUTime(t *testing.T) {
 		}, 30*time.Second, 10*time.Millisecond, "the ratio is near 9")
 		t.Logf("CPU time: 1 to %.2f", ratio)
 	})
+}
+
+// What the cgroup of a pod costs: when it is made and removed, and in each later sync.
+func BenchmarkRealPrepare(b *testing.B) {
+	if os.Geteuid() != 0 {
+		b.Skip("needs root")
+	}
+	pods, err := New(Options{Root: fmt.Sprintf("/kubeletkit%db", os.Getpid())})
+	require.NoError(b, err)
+	m, err := NewManager(pods, ManagerOptions{Policy: Policy{PodPidsLimit: 100}})
+	require.NoError(b, err)
+	if err := m.tree.usable(Cgroupfs); err != nil {
+		b.Skip(err)
+	}
+	pod := burstable("a", "100m", "64Mi")
+	request := lifecycle.PrepareRequest{Pod: pod}
+	b.Run("made", func(b *testing.B) {
+		for b.Loop() {
+			_, err := m.Prepare(b.Context(), request)
+			require.NoError(b, err)
+			b.StopTimer()
+			require.NoError(b, pods.Remove(pod.UID))
+			m.forget(pod.UID)
+			b.StartTimer()
+		}
+	})
+	b.Run("again", func(b *testing.B) {
+		for b.Loop() {
+			_, err := m.Prepare(b.Context(), request)
+			require.NoError(b, err)
+		}
+	})
+	require.NoError(b, pods.Remove(pod.UID))
+	k := m.tree.(*kernel)
+	for _, cgroup := range []string{pods.above(Cgroupfs, "burstable"), pods.above(Cgroupfs, "besteffort"), pods.above(Cgroupfs, ""), "/" + pods.root[0]} {
+		mgr, err := k.manager(Cgroupfs, cgroup, k.translate(Resources{}))
+		require.NoError(b, err)
+		require.NoError(b, mgr.Destroy())
+	}
 }
