@@ -54,7 +54,12 @@ type Options struct {
 	// PodCgroup returns the cgroup of a pod, as in "/kubepods/besteffort/pod1234", for pods of
 	// a runtime that does not report their usage. The method Parent of a *cgroup.Pods of
 	// resources/cgroup does. nil: the usage of such pods is unknown.
+	//
+	// It is also where the paths of the cgroups of pods and containers are looked up. If nil, they are not known.
 	PodCgroup func(pod *v1.Pod) string
+	// NodeCgroups returns the cgroups to measure beside those of pods: of all pods, of the agent, of the runtime. It must not
+	// block. nil: none.
+	NodeCgroups func() []NodeCgroup
 	// Logger receives what is missing in a reading. Default: discards.
 	Logger logr.Logger
 
@@ -87,8 +92,9 @@ type Collector struct {
 	usage   *shared[*Reading]
 	disk    *disk
 	extra   *extra
-	// rates belongs to the reading in progress.
+	// rates and paths belong to the reading in progress.
 	rates rates
+	paths containerPaths
 }
 
 // New returns a Collector over the pods and their runtime. It reads nothing.
@@ -126,6 +132,8 @@ type Reading struct {
 	Summary statsv1alpha1.Summary
 	// Pods has what is known of Summary.Pods beyond their usage, in the same order.
 	Pods []PodDetails
+	// Cgroups are those of Options.NodeCgroups that exist.
+	Cgroups []NodeCgroupUsage
 	// Err is why the usage of pods is missing; nil if it is not.
 	Err error
 
@@ -137,6 +145,8 @@ type PodDetails struct {
 	SandboxID string
 	// Shadowed means that a newer pod has its namespace and name.
 	Shadowed bool
+	// CgroupPath is the path of its cgroup, as in "/kubepods/besteffort/pod1234"; "" if its sandbox is not in it.
+	CgroupPath string
 	// Cgroup is what the kernel counts for the pod; nil if the runtime has reported its usage.
 	Cgroup *CgroupUsage
 	// Containers are those of the pod, in the same order.
@@ -148,6 +158,8 @@ type ContainerDetails struct {
 	// ID is the ID of the container, without the type of the runtime, Image the name of its
 	// image.
 	ID, Image string
+	// CgroupPath is the path of its cgroup; "" if it is not known.
+	CgroupPath string
 	// Cgroup is what the kernel counts for it; nil if the runtime has reported its usage.
 	Cgroup *CgroupUsage
 }
@@ -193,6 +205,7 @@ func (c *Collector) read(ctx context.Context) (*Reading, error) {
 	node.NodeName = c.opts.NodeName
 	c.rates.begin()
 	c.rates.of("", node.CPU)
+	c.system(r)
 	files := fileSystems{}
 	if c.opts.RootDir != "" {
 		node.Fs = files.whole(c.opts.RootDir, r.Time)
@@ -205,6 +218,7 @@ func (c *Collector) read(ctx context.Context) (*Reading, error) {
 	} else {
 		node.Runtime = c.imageFs(ctx, files, r.Time)
 		r.join(known, usage, c.rates, files, c.disk)
+		c.paths.name(r, known, c)
 		c.rates.end() // else the samples are those of the next reading
 	}
 	return r, nil

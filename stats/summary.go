@@ -51,6 +51,10 @@ func (r *Reading) cpuAndMemory() *statsv1alpha1.Summary {
 		Node: statsv1alpha1.NodeStats{NodeName: n.NodeName, StartTime: n.StartTime, CPU: n.CPU, Memory: n.Memory, Swap: n.Swap},
 		Pods: make([]statsv1alpha1.PodStats, len(r.Summary.Pods)),
 	}
+	for i := range n.SystemContainers {
+		c := &n.SystemContainers[i]
+		out.Node.SystemContainers = append(out.Node.SystemContainers, statsv1alpha1.ContainerStats{Name: c.Name, StartTime: c.StartTime, CPU: c.CPU, Memory: c.Memory, Swap: c.Swap})
+	}
 	for i := range r.Summary.Pods {
 		p := &r.Summary.Pods[i]
 		out.Pods[i] = statsv1alpha1.PodStats{

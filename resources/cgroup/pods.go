@@ -75,6 +75,17 @@ func (p *Pods) above(driver Driver, class string) string {
 	return driver.path(classCgroup(p.root, class))
 }
 
+// Above returns the cgroups above those of pods, in the form that [Pods.Parent] has: first that of all pods, then those of the
+// classes Burstable and BestEffort.
+func (p *Pods) Above() []string {
+	driver := p.current()
+	var out []string
+	for _, class := range classes() {
+		out = append(out, p.above(driver, class))
+	}
+	return out
+}
+
 // Pods returns the UIDs of the pods that have a cgroup of the driver of the runtime, in any
 // order. Those of other agents below the same root are among them.
 func (p *Pods) Pods() ([]types.UID, error) {

@@ -11,8 +11,9 @@ import (
 	"github.com/kubeletkit/kubeletkit/stats"
 )
 
-// subject is what a series of /metrics/cadvisor is about: the machine with the ID "/", a pod
-// without a container, or a container.
+// subject is what a series of /metrics/cadvisor is about: the machine with the ID "/", a cgroup of the node, a pod
+// without a container, or a container. Its ID is the path of its cgroup, as for kubelet; that of a pod or container whose cgroup is
+// not known is that of the runtime.
 type subject struct {
 	labels  []label // the six labels that kubelet gives to every series
 	cpu     *statsv1alpha1.CPUStats
@@ -35,11 +36,21 @@ func subjects(r *stats.Reading) (list []subject, byID map[string][]label) {
 		root.tasks = &tasks
 	}
 	list, byID = append(list, root), map[string][]label{}
+	for i := range r.Cgroups {
+		c := &r.Cgroups[i]
+		if c.Cgroup == "/" || slices.ContainsFunc(list, func(s subject) bool { return s.labels[1].value == c.Cgroup }) {
+			continue // a system container may have the cgroup of another one
+		}
+		list = append(list, subject{
+			labels: identity("", c.Cgroup, "", "", "", ""),
+			cpu:    c.Stats.CPU, memory: c.Stats.Memory, swap: c.Stats.Swap, io: c.Stats.IO, cgroup: &c.Usage, tasks: c.Usage.Tasks, started: c.Stats.StartTime.Time, at: r.Time,
+		})
+	}
 	for i := range r.Summary.Pods {
 		p, d := &r.Summary.Pods[i], &r.Pods[i]
 		if d.SandboxID != "" {
 			s := subject{
-				labels: identity("", d.SandboxID, "", "", p.PodRef.Namespace, p.PodRef.Name),
+				labels: identity("", cmp.Or(d.CgroupPath, d.SandboxID), "", "", p.PodRef.Namespace, p.PodRef.Name),
 				cpu:    p.CPU, memory: p.Memory, swap: p.Swap, io: p.IO, network: p.Network, cgroup: d.Cgroup, started: p.StartTime.Time, at: r.Time,
 			}
 			if p.ProcessStats != nil {
@@ -50,7 +61,7 @@ func subjects(r *stats.Reading) (list []subject, byID map[string][]label) {
 		for j := range p.Containers {
 			c, cd := &p.Containers[j], &d.Containers[j]
 			s := subject{
-				labels: identity(c.Name, cd.ID, cd.Image, cd.ID, p.PodRef.Namespace, p.PodRef.Name),
+				labels: identity(c.Name, cmp.Or(cd.CgroupPath, cd.ID), cd.Image, cd.ID, p.PodRef.Namespace, p.PodRef.Name),
 				cpu:    c.CPU, memory: c.Memory, swap: c.Swap, io: c.IO, fs: c.Rootfs, cgroup: cd.Cgroup, started: c.StartTime.Time, at: r.Time,
 			}
 			list, byID[cd.ID] = append(list, s), s.labels

@@ -234,3 +234,24 @@ kubelet_volume_stats_used_bytes{namespace="default",persistentvolumeclaim="data"
 	_, err = statsmetrics.NewDisk(reg, disks{})
 	assert.ErrorAs(t, err, &prometheus.AlreadyRegisteredError{})
 }
+
+// The ID of a series is the path of the cgroup, as with kubelet, where it is known.
+func TestCgroupIDs(t *testing.T) {
+	r := reading()
+	r.Pods[0].CgroupPath, r.Pods[0].Containers[0].CgroupPath = "/kubepods/podu1", "/kubepods/podu1/c-u1main"
+	all := stats.NodeCgroupUsage{NodeCgroup: stats.NodeCgroup{Name: "pods", Cgroup: "/kubepods"}, Stats: statsv1alpha1.ContainerStats{CPU: cpu(4e9), Memory: memory(700)}, Usage: stats.CgroupUsage{Cache: number(12)}}
+	root := all
+	root.Name, root.Cgroup = "kubelet", "/"
+	r.Cgroups = []stats.NodeCgroupUsage{root, all, all}
+	_, body := get(t, statsmetrics.Cadvisor(&fixed{reading: r}))
+	for series, want := range map[string]int{
+		`container_memory_working_set_bytes{container="",id="/kubepods",image="",name="",namespace="",pod=""} 700`:                                                            1,
+		`container_memory_cache{container="",id="/kubepods",image="",name="",namespace="",pod=""} 12`:                                                                         1,
+		`container_memory_working_set_bytes{container="",id="/",`:                                                                                                             1,
+		`container_memory_working_set_bytes{container="",id="/kubepods/podu1",image="",name="",namespace="default",pod="web"} 300`:                                            1,
+		`container_memory_working_set_bytes{container="main",id="/kubepods/podu1/c-u1main",image="registry.example/app:1",name="c-u1main",namespace="default",pod="web"} 100`: 1,
+		`container_memory_working_set_bytes{container="",id="s-u0",`:                                                                                                          1,
+	} {
+		assert.Equal(t, want, strings.Count(body, series), series)
+	}
+}
