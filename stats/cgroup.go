@@ -54,8 +54,9 @@ func readV1(file readFile) CgroupUsage {
 	u.RSS, u.Cache, u.MappedFile = keyed(m, "total_rss"), keyed(m, "total_cache"), keyed(m, "total_mapped_file")
 	u.PageFaults, u.MajorFaults, u.Swap = keyed(m, "total_pgfault"), keyed(m, "total_pgmajfault"), keyed(m, "total_swap")
 	u.WorkingSet = less(u.Memory, m["total_inactive_file"])
-	if limit, ok := m["hierarchical_memory_limit"]; ok && limit < noLimit {
-		u.MemoryLimit = &limit
+	// Its own limit, as for cAdvisor and with cgroup v2, and not the one of all pods.
+	if limit := numberIn(file("memory", "memory.limit_in_bytes")); limit != nil && *limit < noLimit {
+		u.MemoryLimit = limit
 	}
 	u.Tasks = numberIn(file("pids", "pids.current"))
 	u.ReadBytes, u.WrittenBytes = parseBlkio(file("blkio", "blkio.throttle.io_service_bytes"))

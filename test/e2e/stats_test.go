@@ -177,7 +177,7 @@ func TestStats(t *testing.T) {
 
 	Eventually(t, time.Minute, "the metrics of containerd", func() error {
 		body, err := agent.Get("/metrics/cadvisor")
-		if err == nil && !strings.Contains(string(body), "container_memory_cache{") {
+		if err == nil && !strings.Contains(string(body), "container_network_receive_packets_total{") {
 			err = fmt.Errorf("not there yet")
 		}
 		return err
