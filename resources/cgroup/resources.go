@@ -102,15 +102,9 @@ type Policy struct {
 // RuntimeClass is part of them. Limits of the pod as a whole (KEP-2837) win over the sum of those of its containers. Without
 // them there is a limit only if each container has one.
 func PodResources(pod *v1.Pod, p Policy) Resources {
-	cpuLimited, memoryLimited := true, true
 	requests := resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{})
 	limits := resourcehelper.PodLimits(pod, resourcehelper.PodResourcesOptions{})
-	for kind, c := range podspec.Containers(&pod.Spec) {
-		if kind != podspec.EphemeralContainer {
-			cpuLimited = cpuLimited && !c.Resources.Limits.Cpu().IsZero()
-			memoryLimited = memoryLimited && !c.Resources.Limits.Memory().IsZero()
-		}
-	}
+	cpuLimited, memoryLimited := limited(pod, v1.ResourceCPU), limited(pod, v1.ResourceMemory)
 	if own := pod.Spec.Resources; own != nil {
 		cpuLimited = cpuLimited || !own.Limits.Cpu().IsZero()
 		memoryLimited = memoryLimited || !own.Limits.Memory().IsZero()
@@ -144,6 +138,27 @@ func PodResources(pod *v1.Pod, p Policy) Resources {
 		}
 	}
 	return r
+}
+
+// limited reports whether each container of the pod has a limit of the resource. As in kubelet, an init container also counts as
+// limited after a sidecar that has a limit: kubelet looks at the sum of what runs at that time.
+func limited(pod *v1.Pod, name v1.ResourceName) bool {
+	sidecar := false
+	for kind, c := range podspec.Containers(&pod.Spec) {
+		q := c.Resources.Limits[name]
+		has := !q.IsZero()
+		switch kind {
+		case podspec.EphemeralContainer:
+			continue
+		case podspec.InitContainer:
+			has = has || sidecar
+			sidecar = sidecar || has && podspec.IsSidecar(c)
+		}
+		if !has {
+			return false
+		}
+	}
+	return true
 }
 
 // hugePages returns the amounts of huge pages in the list by page size. It is not nil.

@@ -43,6 +43,13 @@ func withInit(pod *v1.Pod, containers ...v1.ResourceRequirements) *v1.Pod {
 	return pod
 }
 
+// asSidecar makes the first init container a sidecar.
+func asSidecar(pod *v1.Pod) *v1.Pod {
+	always := v1.ContainerRestartPolicyAlways
+	pod.Spec.InitContainers[0].RestartPolicy = &always
+	return pod
+}
+
 func withOwn(own v1.ResourceRequirements, pod *v1.Pod) *v1.Pod {
 	pod.Spec.Resources = &own
 	return pod
@@ -72,6 +79,7 @@ func TestPodResources(t *testing.T) {
 			withInit(podOf(needs("100m", "100m", "100m", "100Mi"), needs("100m", "100m", "", "")), needs("100m", "100m", "100m", "100Mi"), needs("100m", "100m", "", "")),
 			cgroup.Policy{}, cgroup.Resources{CPUShares: 204},
 		},
+		"an unlimited init container after a limited sidecar": {asSidecar(withInit(podOf(full), full, one)), cgroup.Policy{}, cgroup.Resources{CPUShares: 204, CPUQuota: 20000, CPUPeriod: 100000, MemoryMax: 200 * mi}},
 		"own requests":                {withOwn(needs("100m", "100Mi", "", ""), podOf(needs("", "", "", ""))), cgroup.Policy{}, cgroup.Resources{CPUShares: 102}},
 		"own requests, container's":   {withOwn(needs("100m", "100Mi", "", ""), podOf(needs("10m", "50Mi", "", ""))), cgroup.Policy{}, cgroup.Resources{CPUShares: 102}},
 		"own limits":                  {withOwn(burst, podOf(needs("", "", "", ""))), cgroup.Policy{}, cgroup.Resources{CPUShares: 102, CPUQuota: 20000, CPUPeriod: 100000, MemoryMax: 200 * mi}},
