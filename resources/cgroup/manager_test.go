@@ -24,16 +24,15 @@ import (
 
 // fakeTree is a tree in memory. It counts what it is asked for.
 type fakeTree struct {
-	mu       sync.Mutex
-	v2       bool
-	cgroups  map[string]Resources
-	problem  error // of usable
-	fails    map[string]error
-	usage    map[string]int64
-	writes   int
-	lookups  int
-	moved    []string
-	limitErr error // of a limit of memory below the usage
+	mu      sync.Mutex
+	v2      bool
+	cgroups map[string]Resources
+	problem error // of usable
+	fails   map[string]error
+	usage   map[string]int64
+	writes  int
+	lookups int
+	moved   []string
 }
 
 func newFakeTree() *fakeTree {

@@ -211,7 +211,6 @@ func TestEndsUnderWayAreEnough(t *testing.T) {
 	r.pods = []eviction.Pod{leaving, using(pod("stays", 0, "0", "0"), 500*mi)}
 	r.available[eviction.MemoryAvailable] = 60 * mi
 	r.want(eviction.Measure, eviction.Wait)
-	began := r.now
 	r.available[eviction.MemoryAvailable] = 49 * mi // its end is not enough any more
 	r.now = r.now.Add(time.Second)
 	r.want(eviction.Measure, eviction.Evict)
@@ -219,7 +218,7 @@ func TestEndsUnderWayAreEnough(t *testing.T) {
 	r = newRig(t, memoryHard)
 	r.pods = []eviction.Pod{leaving, using(pod("stays", 0, "0", "0"), 500*mi)}
 	r.available[eviction.MemoryAvailable] = 60 * mi
-	began = r.now
+	began := r.now
 	for r.decide().Action != eviction.Evict { // it does not end
 		r.now = r.now.Add(100 * time.Millisecond)
 	}
