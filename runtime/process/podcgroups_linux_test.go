@@ -75,9 +75,13 @@ func testPodCgroups(t *testing.T) {
 		t.Skip("no pids cgroup can be made here")
 	}
 
-	const forks = `trap '' TERM; bomb() { while :; do bomb & done; }; bomb 2>/dev/null & echo up; while :; do :; done`
+	// A shell that cannot fork ends, and a container cannot start then. So the forks begin when both have a process for them.
+	begin := filepath.Join(t.TempDir(), "begin")
+	forks := `trap '' TERM; bomb() { while :; do bomb & done; }; { until [ -e ` + begin + ` ]; do sleep 0.01; done; bomb; } 2>/dev/null & echo up; while :; do :; done`
 	bomb.run(shell("a", forks))
 	b := bomb.run(shell("b", forks))
+	eventually(t, func() bool { return bomb.log("a") != "" && bomb.log("b") != "" }, "the containers do not start")
+	require.NoError(t, os.WriteFile(begin, nil, 0o600))
 	eventually(t, func() bool { return refusedForks(n.limitsOf(b)) > 0 }, "the pod does not reach its limit")
 	limit, err := os.ReadFile(filepath.Join(bomb.pidsOf(), "pids.max"))
 	require.NoError(t, err)

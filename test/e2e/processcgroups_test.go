@@ -53,7 +53,7 @@ func testProcessCgroups(t *testing.T, a *Agent, epsilon float64, root string) {
 		return pod
 	}
 	good := MakePod("good", Main(Sh("c", "while sleep 0.1; do :; done")))
-	bomb := MakePod("bomb", Grace(0), Main(Sh("c", "bomb() { while :; do bomb & done; }; bomb 2>/dev/null & while :; do sleep 1 || sleep 1; done")))
+	bomb := MakePod("bomb", Grace(0), Main(Sh("c", "bomb() { while :; do bomb & done; }; bomb 2>/dev/null & while :; do :; done")))
 	hog := MakePod("hog", Policy(v1.RestartPolicyNever), Main(Sh("c", `x=a; while :; do x="$x$x"; done`)))
 	hog.Spec.Containers[0].Resources.Limits = v1.ResourceList{v1.ResourceMemory: resource.MustParse("32Mi")}
 	a.Put(t, good)
