@@ -33,7 +33,7 @@ func restartAllPod(name, shared string, options ...Option) *v1.Pod {
 	probed.ReadinessProbe = &v1.Probe{ProbeHandler: v1.ProbeHandler{Exec: &v1.ExecAction{Command: []string{"true"}}}, PeriodSeconds: 1}
 	probed.Lifecycle = &v1.Lifecycle{PreStop: &v1.LifecycleHandler{Exec: &v1.ExecAction{Command: []string{"sh", "-c", "echo hook >> " + shared + "/log"}}}}
 	return MakePod(name, append([]Option{
-		Policy(v1.RestartPolicyNever), Grace(60), Init(say("init", "true")), Sidecar(say("side", Forever)), Main(probed, say("once", "true"), watcher(shared+"/go")),
+		Policy(v1.RestartPolicyNever), Grace(40), Init(say("init", "true")), Sidecar(say("side", Forever)), Main(probed, say("once", "true"), watcher(shared+"/go")),
 	}, options...)...)
 }
 
