@@ -286,7 +286,7 @@ func (m *Mux) restorePods(pods []*v1.Pod) (delayed []*registration) {
 	return delayed
 }
 
-// restoreDelayed adds the restored pods of a [RestoreDelayer] to the merger when it says so.
+// restoreDelayed adds the restored pods of a [RestoreDelayer] to the merger when its channel is closed.
 func (m *Mux) restoreDelayed(ctx context.Context, r *registration) {
 	select {
 	case <-r.restoreAfter:

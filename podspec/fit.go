@@ -94,6 +94,24 @@ func Amount(name v1.ResourceName, q resource.Quantity) int64 {
 	}
 }
 
+// Remaining returns the amounts of the capacity without those of the lists, at least 0.
+func Remaining(capacity v1.ResourceList, reserved ...v1.ResourceList) v1.ResourceList {
+	out := make(v1.ResourceList, len(capacity))
+	for name, total := range capacity {
+		left := total.DeepCopy()
+		for _, list := range reserved {
+			if r, ok := list[name]; ok {
+				left.Sub(r)
+			}
+		}
+		if left.Sign() < 0 {
+			left = *resource.NewQuantity(0, total.Format)
+		}
+		out[name] = left
+	}
+	return out
+}
+
 // ordered returns the names of the resources: first those that each node has, as kubelet
 // reports them, then the others by name.
 func ordered(list v1.ResourceList) []v1.ResourceName {

@@ -8,6 +8,8 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/kubeletkit/kubeletkit/podspec"
 )
 
 // evictionResources are the resources that a signal of eviction reserves, as in kubelet. It
@@ -46,25 +48,13 @@ func Allocatable(capacity, reserved v1.ResourceList, evictionHard map[string]str
 
 // subtract returns the capacity without the reserved amounts, and the memory without huge pages.
 func subtract(capacity, reserved v1.ResourceList) v1.ResourceList {
-	out := make(v1.ResourceList, len(capacity))
-	for name, total := range capacity {
-		left := total.DeepCopy()
-		if r, ok := reserved[name]; ok {
-			left.Sub(r)
+	var huge resource.Quantity
+	for page, size := range capacity {
+		if isHugePage(page) {
+			huge.Add(size)
 		}
-		if name == v1.ResourceMemory {
-			for page, size := range capacity {
-				if isHugePage(page) {
-					left.Sub(size)
-				}
-			}
-		}
-		if left.Sign() < 0 {
-			left = *resource.NewQuantity(0, total.Format)
-		}
-		out[name] = left
 	}
-	return out
+	return podspec.Remaining(capacity, reserved, v1.ResourceList{v1.ResourceMemory: huge})
 }
 
 // threshold is a quantity, or a part of the capacity.

@@ -18,7 +18,7 @@
 //   - [Pods] has the names of the cgroups of pods, and removes those of pods that are gone.
 //   - [Manager] makes them with the limits of their pods, and gives the cgroups above them what their pods need. It is a component of
 //     package lifecycle.
-//   - [PodResources], [QOS], [NodeResources], [Allocatable], [Shares] and [Weight] compute the settings. They are pure functions.
+//   - [PodResources], [QOS], [NodeResources], [Shares] and [Weight] compute the settings. They are pure functions.
 //
 // # Embedding
 //

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kubeletkit/kubeletkit/lifecycle"
+	"github.com/kubeletkit/kubeletkit/podspec"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
@@ -207,21 +208,11 @@ func (m *Manager) usable() bool {
 // enforced reports whether the option requests it.
 func (m *Manager) enforced(e Enforcement) bool { return slices.Contains(m.opts.Enforce, e) }
 
-// reserved returns the amounts that pods do not get.
-func (m *Manager) reserved() v1.ResourceList {
-	sum := v1.ResourceList{}
-	for _, list := range []v1.ResourceList{m.opts.SystemReserved, m.opts.KubeReserved} {
-		for name, q := range list {
-			total := sum[name].DeepCopy()
-			total.Add(q)
-			sum[name] = total
-		}
-	}
-	return sum
+// allocatable returns the amounts of all pods (kubelet: GetNodeAllocatableAbsolute). Unlike what pods can request, it has the
+// thresholds of eviction in it, which are below the limit of the pods together.
+func (m *Manager) allocatable() v1.ResourceList {
+	return podspec.Remaining(m.opts.Capacity, m.opts.SystemReserved, m.opts.KubeReserved)
 }
-
-// allocatable returns the amounts of all pods.
-func (m *Manager) allocatable() v1.ResourceList { return Allocatable(m.opts.Capacity, m.reserved()) }
 
 // policy returns the policy of the cgroups of pods on this kernel.
 func (m *Manager) policy() Policy {

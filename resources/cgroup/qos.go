@@ -6,7 +6,6 @@ import (
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/kubeletkit/kubeletkit/podspec"
 )
@@ -81,23 +80,6 @@ func QOS(all Requests, p QOSPolicy, pageSizes []string) QOSResources {
 	if percent := p.ReservedMemory; percent != nil && p.AllocatableMemory > 0 {
 		out.Burstable.MemoryMax = p.AllocatableMemory - all.GuaranteedMemory**percent/100
 		out.BestEffort.MemoryMax = out.Burstable.MemoryMax - all.BurstableMemory**percent/100
-	}
-	return out
-}
-
-// Allocatable returns the capacity without the reserved amounts, at least 0 (kubelet: GetNodeAllocatableAbsolute). Unlike what pods
-// can request, it has the thresholds of eviction in it, which are below the limit of the pods together.
-func Allocatable(capacity, reserved v1.ResourceList) v1.ResourceList {
-	out := make(v1.ResourceList, len(capacity))
-	for name, total := range capacity {
-		left := total.DeepCopy()
-		if r, ok := reserved[name]; ok {
-			left.Sub(r)
-		}
-		if left.Sign() < 0 {
-			left = *resource.NewQuantity(0, total.Format)
-		}
-		out[name] = left
 	}
 	return out
 }

@@ -7,6 +7,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
+	"github.com/kubeletkit/kubeletkit/podspec"
 	"github.com/kubeletkit/kubeletkit/resources/cgroup"
 )
 
@@ -44,9 +45,9 @@ func TestNodeResources(t *testing.T) {
 	capacity["hugepages-2Mi"] = resource.MustParse("100Mi")
 	reserved := list("100m", "1Gi")
 	reserved[cgroup.PIDs] = resource.MustParse("1000")
-	amounts := cgroup.Allocatable(capacity, reserved)
+	amounts := podspec.Remaining(capacity, reserved)
 	assert.Equal(t, cgroup.Resources{CPUShares: 1945, MemoryMax: 9 << 30, PidsMax: 31768, HugePages: map[string]int64{"2MB": 100 << 20}}, cgroup.NodeResources(amounts, false))
 	assert.Equal(t, cgroup.Resources{CPUShares: 102}, cgroup.NodeResources(reserved, true))
-	left := cgroup.Allocatable(list("1", ""), list("2", ""))[v1.ResourceCPU]
+	left := podspec.Remaining(list("1", ""), list("2", ""))[v1.ResourceCPU]
 	assert.Equal(t, "0", left.String(), "never negative")
 }
