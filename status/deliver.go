@@ -229,7 +229,9 @@ func (m *Store) failed(d *delivery, err error, now time.Time) {
 		log("Last status of a pod that is gone was not delivered")
 		d.i.delivered = d.version
 	}
-	if r.due() == nil || refused && r.fresh {
+	// requested means that the sink has requested a delivery during the call: what it has refused may be possible by now.
+	requested := d.version != d.i.version
+	if r.due() == nil || refused && (r.fresh || requested) {
 		r.failures, r.refused = 0, false
 		m.settle(r)
 		return

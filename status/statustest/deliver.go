@@ -158,6 +158,14 @@ func testRefused(e *env) {
 	assert.Equal(e, []string{"Running 2"}, e.accepted("a"), "a change is delivered at once")
 	e.settle()
 	assert.Equal(e, []string{"Running 1"}, e.accepted("b"))
+
+	e.sink.SetDelay(time.Second)
+	e.sink.Fail(1, fmt.Errorf("the name is taken: %w", status.ErrRefused))
+	e.m.Set(pod("c"), phase(v1.PodRunning, "1"))
+	synctest.Wait()
+	e.sink.Request("c") // the name is free by the time of the refusal
+	time.Sleep(2500 * time.Millisecond)
+	assert.Equal(e, []string{"!Running 1", "Running 1"}, e.calls("c"), "a request during the call is not lost")
 }
 
 func testErrGone(e *env) {
