@@ -36,18 +36,25 @@ func TestCgroups(t *testing.T) {
 	require.Eventually(t, func() bool { return len(cgroupDirs(t, want)) == 0 }, within, within/100, fmt.Sprint("what is left of ", want))
 }
 
-// A kubelet with cgroups for pods, which is its default, runs pods. This agent takes them over and
-// starts another one; then a kubelet takes them all back. A kubelet stops pods that have no
-// cgroup, and those of this agent have the right ones. Nothing is restarted.
+// A kubelet with cgroups for pods, which is its default, runs pods, and the agents take turns.
 func TestKubeletWithCgroups(t *testing.T) {
 	Need(t)
 	c := NewCluster(t)
-	c.Preload(t, "pause:1", "busybox:1")
-	ours := &suite{Cluster: c, agent: c.NewAgent(t, AgentOptions{})}
 	c.MakeCgroup(t) // a kubelet does not start without it
-	kubelet := &suite{Cluster: c, agent: c.NewAgent(t, AgentOptions{
-		Binary: KubeletBinary(t), Config: map[string]any{"cgroupsPerQOS": true, "enforceNodeAllocatable": []string{"pods"}},
-	})}
+	cgroup := testTakeover(t, c, within, AgentOptions{}, AgentOptions{
+		Config: map[string]any{"cgroupsPerQOS": true, "enforceNodeAllocatable": []string{"pods"}},
+	})
+	assert.True(t, strings.HasPrefix(cgroup, c.CgroupRoot()+"/kubepods/"), cgroup)
+}
+
+// testTakeover asserts that the agent takes over the pods of a kubelet, and starts another one; that a
+// kubelet takes them all back, which stops pods without a cgroup; and that the agent does the same again.
+// Nothing is restarted. It returns the cgroup of a pod that the kubelet has started.
+func testTakeover(t *testing.T, c *Cluster, within time.Duration, agent, kubeletOptions AgentOptions) string {
+	t.Helper()
+	c.Preload(t, "pause:1", "busybox:1")
+	kubeletOptions.Binary = KubeletBinary(t)
+	ours, kubelet := &suite{Cluster: c, agent: c.NewAgent(t, agent)}, &suite{Cluster: c, agent: c.NewAgent(t, kubeletOptions)}
 	pods := adoptionPods()
 	before := map[string]*v1.Pod{}
 	done := pods[len(pods)-1]
@@ -61,7 +68,7 @@ func TestKubeletWithCgroups(t *testing.T) {
 			}
 		}
 		s.agent.Await(t, done, within, Phase(v1.PodSucceeded))
-		time.Sleep(5 * time.Second) // pods without a cgroup are stopped with their first sync
+		time.Sleep(within / 12) // a kubelet stops pods without a cgroup at their first sync
 		for _, pod := range pods {
 			if was := before[pod.Name]; was != nil {
 				adopted(t, was, s.agent.Await(t, pod, within, Running, Ready(true)))
@@ -74,7 +81,6 @@ func TestKubeletWithCgroups(t *testing.T) {
 
 	containers := run(kubelet, pods...)
 	cgroup := podCgroupOf(t, c, pods[1])
-	assert.True(t, strings.HasPrefix(cgroup, c.CgroupRoot()+"/kubepods/"), cgroup)
 	kubelet.agent.Stop(t)
 	assert.Equal(t, containers, run(ours), "containers that this agent has taken over")
 	pods = append(pods, own)
@@ -94,6 +100,7 @@ func TestKubeletWithCgroups(t *testing.T) {
 		}
 		return nil
 	})
+	return cgroup
 }
 
 // podCgroupOf returns the cgroup of the pod, as a running container of it shows.
@@ -103,9 +110,9 @@ func podCgroupOf(t *testing.T, c *Cluster, pod *v1.Pod) string {
 		for _, file := range cgroupFiles(t) {
 			data, _ := os.ReadFile(file) // the process may have ended
 			for line := range strings.Lines(string(data)) {
-				if path, found := strings.CutSuffix(strings.TrimSpace(line), "/"+ctr.Id); found {
-					_, path, _ = strings.Cut(path, ":/")
-					return "/" + path
+				_, path, _ := strings.Cut(strings.TrimSpace(line), ":/")
+				if parent, name := filepath.Split(path); name == ctr.Id || name == "cri-containerd-"+ctr.Id+".scope" {
+					return "/" + filepath.Clean(parent)
 				}
 			}
 		}

@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -52,6 +53,19 @@ func TestGuestCgroups(t *testing.T) {
 	testPodCgroup(t, NewCluster(t), func(uid, container string) (string, string) {
 		return "/kubepods/burstable/pod" + uid, container
 	})
+}
+
+// A kubelet with its defaults, below systemd, and this agent take over the pods of each other.
+func TestGuestSystemdKubelet(t *testing.T) {
+	inGuest(t)
+	c := NewClusterWith(t, ClusterOptions{SystemdCgroup: true})
+	config := map[string]any{"cgroupRoot": "", "oomScoreAdj": nil, "failSwapOn": nil}
+	defaults := maps.Clone(config)
+	for _, name := range []string{"cgroupsPerQOS", "enforceNodeAllocatable", "cgroupDriver", "makeIPTablesUtilChains", "localStorageCapacityIsolation", "evictionHard"} {
+		defaults[name] = nil
+	}
+	cgroup := testTakeover(t, c, guestWithin, AgentOptions{Config: config}, AgentOptions{Config: defaults})
+	assert.True(t, strings.HasPrefix(cgroup, "/kubepods.slice/kubepods-besteffort.slice/kubepods-besteffort-pod"), cgroup)
 }
 
 // testPodCgroup asserts the cgroups of a pod and of its only container, and their limits. They go with the pod.
