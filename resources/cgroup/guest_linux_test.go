@@ -19,6 +19,8 @@ func onGuest(t *testing.T) {
 	t.Run("memory QoS", TestRealMemoryQoS)
 	t.Run("limit below the usage", TestRealLimitBelowUsage)
 	t.Run("CPU time", TestRealCPUTime)
+	t.Run("removal by others", TestRealRemoval)
+	t.Run("read-only", TestRealReadOnly)
 }
 
 // With cgroup v2 and the driver cgroupfs.
