@@ -129,17 +129,17 @@ func (n *Node) buildObjects() (err error) {
 
 func (n *Node) buildSource() (err error) {
 	// What a pod refers to is known before any part of the agent has the pod.
-	observers := []podsource.Observer{
-		podsource.ObserverFunc(func(c podsource.Change) {
+	observers := []func(podsource.Change){
+		func(c podsource.Change) {
 			n.objects.Update(c.Changed, c.Removed)
 			if c.Complete {
 				n.early.setListed()
 			}
-		}),
-		podsource.ObserverFunc(n.forgetEnded),
-		podsource.ObserverFunc(func(c podsource.Change) { n.sink.PodsChanged(c) }),
-		podsource.ObserverFunc(func(c podsource.Change) { n.first.PodsChanged(c) }),
-		podsource.ObserverFunc(n.checkUpdates),
+		},
+		n.forgetEnded,
+		func(c podsource.Change) { n.sink.PodsChanged(c) },
+		func(c podsource.Change) { n.first.PodsChanged(c) },
+		n.checkUpdates,
 	}
 	n.source, err = podsource.New(n.clients.pods, n.config.NodeName, podsource.Options{
 		Registered: func(ctx context.Context) error { return n.node.Registered(ctx) },

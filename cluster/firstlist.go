@@ -35,7 +35,7 @@ func newFirstList(node string, client kubernetes.Interface, log logr.Logger) *fi
 	return &firstList{node: node, client: client, log: log, listed: make(chan struct{}), unreachable: make(chan struct{})}
 }
 
-// PodsChanged implements [podsource.Observer].
+// PodsChanged is an observer of the source.
 func (f *firstList) PodsChanged(c podsource.Change) {
 	if c.Complete {
 		f.once.Do(func() { close(f.listed) })

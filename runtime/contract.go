@@ -12,11 +12,33 @@ import (
 type Runtime interface {
 	Lister
 	Inspector
-	Syncer
-	Killer
 	Execer
 	Remover
 	Checker
+
+	// SyncPod compares the spec of the pod with the observed status, does what can be
+	// done now, and returns: it makes the sandbox, pulls images, stops, resizes and starts
+	// containers. It does not wait until a container exits or becomes ready; the caller
+	// calls again with a newer status.
+	//
+	// A container that fails does not keep SyncPod from the others. The error joins
+	// the errors of all containers, and [SyncResult.Waiting] has the reason of each. An
+	// error that wraps a [*TerminalError] fails the pod for good. The result is valid
+	// also if the error is not nil.
+	//
+	// SyncPod is not called twice at the same time for one UID. When ctx ends, an
+	// operation that has begun may take a few seconds to end cleanly.
+	SyncPod(ctx context.Context, req PodSync) (SyncResult, error)
+
+	// KillPod stops the containers of the pod in the order that the API documents:
+	// preStop hook, SIGTERM, SIGKILL after the grace period; first the main
+	// containers, then the sidecars in the reverse order of their start. Then it stops
+	// the sandboxes. It returns nil when nothing of the pod runs any more, and removes
+	// nothing. A pod that does not run is no error.
+	//
+	// If ctx ends first, the pod may still run, and the caller may call again with a
+	// shorter grace period. KillPod then does not repeat a signal that it has sent.
+	KillPod(ctx context.Context, req PodKill) error
 }
 
 // Lister lists the pods of a runtime.
@@ -34,36 +56,6 @@ type Inspector interface {
 	// namespace of ref are for messages. If the runtime has nothing of the pod, the
 	// status has no sandboxes and no containers, and the error is nil.
 	InspectPod(ctx context.Context, ref PodRef) (*PodStatus, error)
-}
-
-// Syncer brings a pod closer to its spec.
-type Syncer interface {
-	// SyncPod compares the spec of the pod with the observed status, does what can be
-	// done now, and returns: it makes the sandbox, pulls images, stops, resizes and starts
-	// containers. It does not wait until a container exits or becomes ready; the caller
-	// calls again with a newer status.
-	//
-	// A container that fails does not keep SyncPod from the others. The error joins
-	// the errors of all containers, and [SyncResult.Waiting] has the reason of each. An
-	// error that wraps a [*TerminalError] fails the pod for good. The result is valid
-	// also if the error is not nil.
-	//
-	// SyncPod is not called twice at the same time for one UID. When ctx ends, an
-	// operation that has begun may take a few seconds to end cleanly.
-	SyncPod(ctx context.Context, req PodSync) (SyncResult, error)
-}
-
-// Killer stops pods.
-type Killer interface {
-	// KillPod stops the containers of the pod in the order that the API documents:
-	// preStop hook, SIGTERM, SIGKILL after the grace period; first the main
-	// containers, then the sidecars in the reverse order of their start. Then it stops
-	// the sandboxes. It returns nil when nothing of the pod runs any more, and removes
-	// nothing. A pod that does not run is no error.
-	//
-	// If ctx ends first, the pod may still run, and the caller may call again with a
-	// shorter grace period. KillPod then does not repeat a signal that it has sent.
-	KillPod(ctx context.Context, req PodKill) error
 }
 
 // Execer runs commands in containers.
@@ -102,7 +94,7 @@ type Checker interface {
 	Check(ctx context.Context) error
 }
 
-// PodSync is the input of [Syncer.SyncPod]. Pod, Status, Dir and Host are required.
+// PodSync is the input of [Runtime.SyncPod]. Pod, Status, Dir and Host are required.
 type PodSync struct {
 	// Pod is the desired state, with the API's defaults, validated.
 	Pod *v1.Pod
@@ -174,7 +166,7 @@ type SyncResult struct {
 	ResizeError string
 }
 
-// PodKill is the input of [Killer.KillPod]. Status is required.
+// PodKill is the input of [Runtime.KillPod]. Status is required.
 type PodKill struct {
 	// Pod is the spec. If nil, the runtime uses the grace period and the hooks that it
 	// recorded when it created the containers.

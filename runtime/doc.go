@@ -26,12 +26,11 @@
 //     sync loop call it.
 //   - [Inspector] describes one pod. The [Cache] calls it. [ListInspector] makes one of a
 //     Lister.
-//   - [Syncer] brings one pod closer to its spec. A pod worker calls it, again and
-//     again, with a newer status each time.
-//   - [Killer] stops one pod. A pod worker calls it when the pod terminates.
 //   - [Execer] runs a command in a container, for probes and users.
 //   - [Remover] removes dead containers and sandboxes. The garbage collector calls it.
 //   - [Checker] reports whether the runtime is ready. The sync loop calls it.
+//   - SyncPod of a Runtime brings one pod closer to its spec, again and again, with a newer
+//     status each time, and KillPod stops it. Only pod workers call them.
 //   - [EventSource] is optional: it reports changes as they happen. Components find it
 //     with [Optional], also on a runtime that is wrapped.
 //

@@ -32,7 +32,7 @@ type Containers interface {
 // as on a socket of [ListenUnix].
 func Control(agent Agent, containers Containers, opts Options) http.Handler {
 	mux := &routes{}
-	addHealthz(mux, agent, opts.HealthMetrics)
+	addHealthz(mux, agent, opts)
 	addPods(mux, agent, opts)
 	addStats(mux, opts)
 	addContainers(mux, agent, containers, opts)

@@ -5,17 +5,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
-
-	"github.com/kubeletkit/kubeletkit/runtime"
 )
-
-// HealthMetrics receives the results of health checks, for /metrics/slis. It is safe for
-// concurrent use. A *prommetrics.SLIs implements it.
-type HealthMetrics interface {
-	// HealthChecked is called for each check, such as "syncloop", that a request for all checks has
-	// run. err is the result of the check, nil if nothing is wrong.
-	HealthChecked(check string, err error)
-}
 
 // healthCheck is one check of /healthz.
 type healthCheck struct {
@@ -23,40 +13,28 @@ type healthCheck struct {
 	run  func() error
 }
 
-// LogChecker is an optional interface of an [Agent], found by [runtime.Optional]. Without it
-// /healthz/log is "ok".
-type LogChecker interface {
-	// LogHealthy returns an error while logs cannot be written. It must not block, and is safe for
-	// concurrent use.
-	LogHealthy() error
-}
-
 // healthChecks are those of kubelet. The check syncloop is everything that the agent checks.
-func healthChecks(agent Agent) []healthCheck {
+func healthChecks(agent Agent, log func() error) []healthCheck {
 	fine := func() error { return nil }
-	log := fine
-	if l, ok := runtime.Optional[LogChecker](agent); ok {
-		log = l.LogHealthy
+	if log == nil {
+		log = fine
 	}
 	return []healthCheck{{"ping", fine}, {"log", log}, {"syncloop", agent.Healthy}}
 }
 
 // Healthz returns a handler of /healthz and of its single checks /healthz/ping, /healthz/log and
 // /healthz/syncloop, for a separate port. The answer is "ok", or status 500 and what is wrong. The
-// query parameters are those of kubelet: verbose lists the checks, exclude leaves one out.
-func Healthz(agent Agent) http.Handler { return HealthzWithMetrics(agent, nil) }
-
-// HealthzWithMetrics returns the handler that [Healthz] returns, which reports the results of
-// the checks to metrics. If metrics is nil, they are discarded.
-func HealthzWithMetrics(agent Agent, metrics HealthMetrics) http.Handler {
+// query parameters are those of kubelet: verbose lists the checks, exclude leaves one out. Of opts it
+// uses HealthChecked and LogHealthy.
+func Healthz(agent Agent, opts Options) http.Handler {
 	mux := &routes{}
-	addHealthz(mux, agent, metrics)
+	addHealthz(mux, agent, opts)
 	return mux
 }
 
-func addHealthz(mux *routes, agent Agent, metrics HealthMetrics) {
-	checks := healthChecks(agent)
-	mux.handle("GET /healthz", http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) { runChecks(w, req, checks, metrics) }))
+func addHealthz(mux *routes, agent Agent, opts Options) {
+	checks := healthChecks(agent, opts.LogHealthy)
+	mux.handle("GET /healthz", http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) { runChecks(w, req, checks, opts.HealthChecked) }))
 	for _, check := range checks {
 		mux.handle("GET /healthz/"+check.name, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			if err := check.run(); err != nil {
@@ -69,7 +47,7 @@ func addHealthz(mux *routes, agent Agent, metrics HealthMetrics) {
 }
 
 // runChecks answers with the results of all checks.
-func runChecks(w http.ResponseWriter, req *http.Request, checks []healthCheck, metrics HealthMetrics) {
+func runChecks(w http.ResponseWriter, req *http.Request, checks []healthCheck, checked func(check string, err error)) {
 	query := req.URL.Query()
 	excluded := query["exclude"]
 	var lines strings.Builder
@@ -80,8 +58,8 @@ func runChecks(w http.ResponseWriter, req *http.Request, checks []healthCheck, m
 			continue
 		}
 		err := check.run()
-		if metrics != nil {
-			metrics.HealthChecked(check.name, err)
+		if checked != nil {
+			checked(check.name, err)
 		}
 		if err != nil {
 			failed = true

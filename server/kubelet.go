@@ -21,10 +21,15 @@ type Options struct {
 	// ProbeMetrics handles GET /metrics/probes of [Handler], where kubelet has the metrics
 	// with labels for each container. If nil, the path does not exist.
 	ProbeMetrics http.Handler
-	// HealthMetrics receives the results of the checks of /healthz. If nil, they are discarded.
-	// SLIMetrics handles GET /metrics/slis, kubelet's page of these results, for example the
-	// Handler of prommetrics. If nil, the path does not exist.
-	HealthMetrics HealthMetrics
+	// LogHealthy is the check /healthz/log: it returns an error while logs cannot be written. It
+	// must not block, and is called concurrently. If nil, the check is "ok".
+	LogHealthy func() error
+	// HealthChecked is called for each check, such as "syncloop", that a request for all checks of
+	// /healthz has run, with its result: the method of a *prommetrics.SLIs. It must not block, and
+	// is called concurrently. If nil, results are discarded. SLIMetrics handles GET /metrics/slis,
+	// kubelet's page of these results, for example the Handler of prommetrics. If nil, the path
+	// does not exist.
+	HealthChecked func(check string, err error)
 	SLIMetrics    http.Handler
 	// Stats has the usage of the node and its pods for /stats/summary of [Handler].
 	// ResourceMetrics handles GET /metrics/resource, and CadvisorMetrics GET /metrics/cadvisor,
@@ -127,7 +132,7 @@ func Kubelet(agent Agent, containers Containers, opts Options) http.Handler {
 
 // addReadOnly adds what kubelet serves on both ports.
 func addReadOnly(mux *routes, agent Agent, opts Options) {
-	addHealthz(mux, agent, opts.HealthMetrics)
+	addHealthz(mux, agent, opts)
 	addPods(mux, agent, opts)
 	if opts.Metrics != nil {
 		mux.handle("GET /metrics", opts.Metrics)

@@ -46,7 +46,7 @@ func allOptions() server.Options {
 }
 
 func TestHealthChecks(t *testing.T) {
-	fine, broken := server.Healthz(agent{}), server.Healthz(agent{err: errors.New("the loop hangs")})
+	fine, broken := server.Healthz(agent{}, server.Options{}), server.Healthz(agent{err: errors.New("the loop hangs")}, server.Options{})
 	for _, tc := range []struct {
 		h    http.Handler
 		path string
@@ -70,17 +70,9 @@ func TestHealthChecks(t *testing.T) {
 	}
 }
 
-// logAgent is an agent whose log has an error.
-type logAgent struct {
-	agent
-	log error
-}
-
-func (a logAgent) LogHealthy() error { return a.log }
-
 func TestHealthOfTheLog(t *testing.T) {
 	for err, want := range map[error]int{nil: 200, errors.New("logging blocked"): 500} {
-		h := server.Healthz(logAgent{log: err})
+		h := server.Healthz(agent{}, server.Options{LogHealthy: func() error { return err }})
 		code, body := get(t, h, "/healthz/log")
 		assert.Equal(t, want, code, body)
 		code, body = get(t, h, "/healthz")

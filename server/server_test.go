@@ -62,10 +62,10 @@ func TestHealthz(t *testing.T) {
 	assert.Equal(t, http.StatusInternalServerError, code)
 	assert.Contains(t, body, "the loop hangs")
 
-	code, body = get(t, server.Healthz(agent{}), "/healthz")
+	code, body = get(t, server.Healthz(agent{}, server.Options{}), "/healthz")
 	assert.Equal(t, http.StatusOK, code)
 	assert.Equal(t, "ok", body)
-	code, _ = get(t, server.Healthz(agent{}), "/pods")
+	code, _ = get(t, server.Healthz(agent{}, server.Options{}), "/pods")
 	assert.Equal(t, http.StatusNotFound, code, "it serves nothing else")
 }
 
@@ -100,7 +100,7 @@ func (r *results) HealthChecked(check string, err error) {
 func TestHealthMetrics(t *testing.T) {
 	var seen results
 	h := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, "metrics of ", r.URL.Path) })
-	opts := server.Options{HealthMetrics: &seen, SLIMetrics: h}
+	opts := server.Options{HealthChecked: seen.HealthChecked, SLIMetrics: h}
 	code, body := get(t, server.Handler(agent{}, opts), "/metrics/slis")
 	assert.Equal(t, http.StatusOK, code)
 	assert.Equal(t, "metrics of /metrics/slis", body)
@@ -109,7 +109,7 @@ func TestHealthMetrics(t *testing.T) {
 
 	sick := agent{err: errors.New("the loop hangs")}
 	for name, h := range map[string]http.Handler{
-		"Handler": server.Handler(sick, opts), "HealthzWithMetrics": server.HealthzWithMetrics(sick, &seen),
+		"Handler": server.Handler(sick, opts), "Healthz": server.Healthz(sick, opts),
 		"Kubelet": server.Kubelet(sick, newNode(t), opts), "Control": server.Control(sick, newNode(t), opts),
 	} {
 		seen = nil

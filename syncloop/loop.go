@@ -199,7 +199,7 @@ func New(deps Deps, opts Options) (*Loop, error) {
 	setDefault(&opts.CheckTimeout, 10*time.Second)
 	l := &Loop{deps: deps, opts: opts, log: opts.Logger, health: newRuntimeHealth(), ended: make(chan struct{}, 1)}
 	if deps.Objects != nil {
-		l.dependents = objects.NewDependents(deps.Objects, deps.Pods, objects.DependentsOptions{Logger: opts.Logger})
+		l.dependents = objects.NewDependents(deps.Objects, deps.Pods.Pods, objects.DependentsOptions{Logger: opts.Logger})
 	}
 	if deps.Prober != nil {
 		l.probes = deps.Prober.Results()

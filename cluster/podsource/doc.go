@@ -6,7 +6,7 @@
 //     podconfig.Source of the name "api".
 //   - A complete list has all pods of the node at one moment. An incomplete one, such as a
 //     response that ends early, is an error and changes nothing.
-//   - A [Change] is a difference between two states of the pods. An [Observer] receives all
+//   - A [Change] is a difference between two states of the pods. An observer receives all
 //     changes, also those of mirror pods.
 //
 // # Use

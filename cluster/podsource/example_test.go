@@ -43,13 +43,13 @@ func Example() {
 	}
 	client := fake.NewClientset(pod("web"))
 	src, err := podsource.New(client, "edge-7", podsource.Options{
-		Observers: []podsource.Observer{podsource.ObserverFunc(func(c podsource.Change) {
+		Observers: []func(podsource.Change){func(c podsource.Change) {
 			if c.Complete { // from here on the pods are watched
 				time.AfterFunc(100*time.Millisecond, func() {
 					_ = client.CoreV1().Pods("default").Delete(context.Background(), "web", metav1.DeleteOptions{})
 				})
 			}
-		})},
+		}},
 	})
 	if err != nil {
 		fmt.Println(err)

@@ -73,7 +73,7 @@ func names(pods []*v1.Pod) string {
 	return strings.Join(out, ",")
 }
 
-func (r *rig) PodsChanged(c podsource.Change) {
+func (r *rig) observe(c podsource.Change) {
 	for _, pod := range c.Changed {
 		held, ok := r.src.ByUID(pod.UID)
 		require.True(r, ok && held == pod, "the lookups have the change first")
@@ -92,7 +92,7 @@ func (r *rig) Apply(d podconfig.Delta) {
 func run(t *testing.T, api *apitest.Server, opts podsource.Options, test func(r *rig)) {
 	synctest.Test(t, func(t *testing.T) {
 		r := &rig{T: t, api: api}
-		opts.Observers = append(opts.Observers, r)
+		opts.Observers = append(opts.Observers, r.observe)
 		src, err := podsource.New(api.Client(), node, opts)
 		require.NoError(t, err)
 		r.src = src

@@ -28,26 +28,15 @@ type Change struct {
 	Complete bool
 }
 
-// Observer receives the changes of a [Source], one at a time and in order.
-type Observer interface {
-	// PodsChanged is called when the lookups of the source have the change, and before the
-	// agent receives it. It must not block, and must not change the pods.
-	PodsChanged(c Change)
-}
-
-// ObserverFunc is a function that implements [Observer].
-type ObserverFunc func(c Change)
-
-// PodsChanged implements [Observer].
-func (f ObserverFunc) PodsChanged(c Change) { f(c) }
-
 // Options are the settings of a [Source]. The zero value is valid.
 type Options struct {
 	// Registered blocks until the node is registered. Before that, a list would be empty or
 	// forbidden. If nil, the source does not wait.
 	Registered func(ctx context.Context) error
-	// Observers receive the changes.
-	Observers []Observer
+	// Observers are called with each change, one change at a time and in order, when the lookups of
+	// the source have it, and before the agent receives it. They must not block, and must not
+	// change the pods.
+	Observers []func(Change)
 	// Logger. The zero value discards.
 	Logger logr.Logger
 }
@@ -154,8 +143,8 @@ func (s *store) change(f func(t *table) Change) {
 		return
 	}
 	for _, o := range s.opts.Observers {
-		if err := runtime.Recover(func() error { o.PodsChanged(c); return nil }); err != nil {
-			s.opts.Logger.Error(err, "Callback has panicked", "callback", fmt.Sprintf("%T.PodsChanged", o))
+		if err := runtime.Recover(func() error { o(c); return nil }); err != nil {
+			s.opts.Logger.Error(err, "Callback has panicked", "callback", "Observers")
 		}
 	}
 	if c.Complete {

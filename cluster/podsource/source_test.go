@@ -247,7 +247,7 @@ func TestRegistered(t *testing.T) {
 }
 
 func TestNewNamesAllProblems(t *testing.T) {
-	_, err := podsource.New(nil, "", podsource.Options{Observers: []podsource.Observer{nil}})
+	_, err := podsource.New(nil, "", podsource.Options{Observers: []func(podsource.Change){nil}})
 	require.Error(t, err)
 	assert.Len(t, strings.Split(err.Error(), "\n"), 3)
 }

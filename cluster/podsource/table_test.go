@@ -143,7 +143,7 @@ func (k *sink) Apply(d podconfig.Delta) { k.delivered += len(d.Update) + len(d.R
 
 // filled returns a store with n pods, and a function that changes one of them.
 func filled(t testing.TB, n int) (*sink, func()) {
-	src, err := New(fake.NewClientset(), "node", Options{Observers: []Observer{ObserverFunc(func(Change) {})}})
+	src, err := New(fake.NewClientset(), "node", Options{Observers: []func(Change){func(Change) {}}})
 	require.NoError(t, err)
 	k := &sink{}
 	s := &store{src, k}

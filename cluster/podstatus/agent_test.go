@@ -71,8 +71,8 @@ func (m *machine) orphaned(namespace, name string) bool {
 func (m *machine) start() {
 	client := m.api.Client()
 	var sink *podstatus.Sink
-	src, err := podsource.New(client, node, podsource.Options{Observers: []podsource.Observer{
-		podsource.ObserverFunc(func(c podsource.Change) { sink.PodsChanged(c) }),
+	src, err := podsource.New(client, node, podsource.Options{Observers: []func(podsource.Change){
+		func(c podsource.Change) { sink.PodsChanged(c) },
 	}})
 	require.NoError(m, err)
 	sink, err = podstatus.New(client, src, podstatus.Options{

@@ -28,8 +28,8 @@ func BenchmarkDeliver(b *testing.B) {
 				pods = append(pods, api.Create(apiPod(fmt.Sprint("pod-", i))))
 			}
 			var sink *podstatus.Sink
-			src, err := podsource.New(api.Client(), node, podsource.Options{Observers: []podsource.Observer{
-				podsource.ObserverFunc(func(c podsource.Change) { sink.PodsChanged(c) }),
+			src, err := podsource.New(api.Client(), node, podsource.Options{Observers: []func(podsource.Change){
+				func(c podsource.Change) { sink.PodsChanged(c) },
 			}})
 			require.NoError(b, err)
 			sink, err = podstatus.New(api.Client(), src, podstatus.Options{NodeName: node, Ended: func(types.UID) bool { return false }, QPS: 1e9, Burst: 1e9})

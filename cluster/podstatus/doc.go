@@ -15,7 +15,7 @@
 //
 // # Use
 //
-// A [Sink] is the status.Sink of an agent and a podsource.Observer:
+// A [Sink] is the status.Sink of an agent, and it observes a podsource.Source:
 //
 //	sink, err := podstatus.New(client, source, podstatus.Options{NodeName: "edge-7", Ended: ended, NodeUID: nodeUID})
 //	opts.StatusSink = sink   // and sink.PodsChanged is an observer of the source

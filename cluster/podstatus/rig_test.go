@@ -201,8 +201,8 @@ func newRig(t *testing.T) *rig {
 		client := r.signal.Client(r.api.Client())
 		var err error
 		var sink *podstatus.Sink
-		r.src, err = podsource.New(client, node, podsource.Options{Observers: []podsource.Observer{
-			podsource.ObserverFunc(func(c podsource.Change) { sink.PodsChanged(c) }),
+		r.src, err = podsource.New(client, node, podsource.Options{Observers: []func(podsource.Change){
+			func(c podsource.Change) { sink.PodsChanged(c) },
 		}})
 		require.NoError(t, err)
 		sink, err = podstatus.New(client, r.src, r.opts)

@@ -112,10 +112,7 @@ type Sink struct {
 	ended map[types.NamespacedName]types.UID
 }
 
-var (
-	_ status.Sink        = (*Sink)(nil)
-	_ podsource.Observer = (*Sink)(nil)
-)
+var _ status.Sink = (*Sink)(nil)
 
 // New returns a sink. It makes no calls before a method is called.
 func New(client kubernetes.Interface, pods Pods, opts Options) (*Sink, error) {
@@ -251,7 +248,7 @@ func (s *Sink) PodGone(ctx context.Context, ref runtime.PodRef, _ *v1.PodStatus)
 	return nil
 }
 
-// PodsChanged implements [podsource.Observer]. It makes no calls.
+// PodsChanged is an observer of a [podsource.Source]. It makes no calls.
 func (s *Sink) PodsChanged(c podsource.Change) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -35,7 +35,7 @@ import (
 func serverOptions(s *config.Settings, rt *cri.Runtime, host *runtime.Host, m *metrics, display *terminal.Display, log logr.Logger) server.Options {
 	opts := server.Options{
 		Logger: log.WithName("server"), Metrics: m.handler, ProbeMetrics: m.probes,
-		HealthMetrics: m.health, SLIMetrics: m.slis,
+		LogHealthy: display.LogHealthy, HealthChecked: m.health.HealthChecked, SLIMetrics: m.slis,
 		RunningPods: rt.ListPods,
 		Config: func() (any, error) {
 			return s.Effective(config.Detected{Verbosity: display.Verbosity(), CgroupDriver: rt.Features().CgroupDriver, ResolvConf: host.ResolvConf})
@@ -94,7 +94,6 @@ func addLogs(s *config.Settings, n node, opts *server.Options) {
 type agentOf struct {
 	*kubeletkit.Agent
 	server.Mirrors
-	server.LogChecker
 }
 
 // newGuard returns the guard of the port for the API server. If there is a client, its API server

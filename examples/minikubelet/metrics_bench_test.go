@@ -48,7 +48,7 @@ func BenchmarkMetrics(b *testing.B) {
 	source.Set(list...)
 	collector, err := stats.New(rt, agent, stats.Options{RootDir: dir, PodLogsDir: logs})
 	require.NoError(b, err)
-	_, err = statsmetrics.NewDisk(m.registry, collector)
+	_, err = statsmetrics.NewDisk(m.registry, collector.Disk)
 	require.NoError(b, err)
 	ctx, cancel := context.WithCancel(b.Context())
 	var done sync.WaitGroup

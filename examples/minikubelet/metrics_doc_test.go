@@ -16,11 +16,6 @@ import (
 	"github.com/kubeletkit/kubeletkit/stats"
 )
 
-// noDisk has no volumes and logs.
-type noDisk struct{}
-
-func (noDisk) Disk() []stats.DiskUsage { return nil }
-
 // registered returns the metrics that are registered, with their labels.
 func registered(t *testing.T) map[string]string {
 	t.Helper()
@@ -31,7 +26,7 @@ func registered(t *testing.T) map[string]string {
 	require.NoError(t, err)
 	_, err = prommetrics.NewServingCertificate(m.registry)
 	require.NoError(t, err)
-	_, err = statsmetrics.NewDisk(m.registry, noDisk{})
+	_, err = statsmetrics.NewDisk(m.registry, func() []stats.DiskUsage { return nil })
 	require.NoError(t, err)
 	described := make(chan *prometheus.Desc)
 	go func() {

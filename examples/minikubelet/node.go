@@ -22,7 +22,6 @@ import (
 	"github.com/kubeletkit/kubeletkit/history"
 	"github.com/kubeletkit/kubeletkit/podworkers"
 	"github.com/kubeletkit/kubeletkit/runtime"
-	"github.com/kubeletkit/kubeletkit/server"
 )
 
 // reasonWaiting is the reason of a pod that waits until another pod of its name has ended.
@@ -33,8 +32,6 @@ const reasonWaiting = "WaitingForPredecessor"
 type node struct {
 	*kubeletkit.Agent
 	recent *recent.Pods
-	// LogChecker is that of the display.
-	server.LogChecker
 	// broken has the manifests that cannot be used.
 	broken *problems
 	// manifests is the path of the manifests, "" if there is none.
@@ -43,7 +40,7 @@ type node struct {
 	joins *member
 }
 
-// TranslateUID implements [server.Mirrors].
+// TranslateUID implements server.Mirrors.
 func (n node) TranslateUID(uid types.UID) types.UID {
 	if n.joins == nil {
 		return uid

@@ -102,7 +102,7 @@ func serve(ctx, signals context.Context, s *config.Settings, log logr.Logger, di
 	if err != nil {
 		return left, err
 	}
-	n := node{Agent: agent, recent: pods, LogChecker: display, broken: &broken, manifests: s.StaticPodPath, joins: joins}
+	n := node{Agent: agent, recent: pods, broken: &broken, manifests: s.StaticPodPath, joins: joins}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	g, ctx := errgroup.WithContext(ctx)
@@ -110,7 +110,7 @@ func serve(ctx, signals context.Context, s *config.Settings, log logr.Logger, di
 	if err := addStats(s, agent, cgroups, m, &sopts, log); err != nil {
 		return left, err
 	}
-	sopts.Streams = streams.New(agentOf{agent, n, n}, rt, streams.Options{
+	sopts.Streams = streams.New(agentOf{agent, n}, rt, streams.Options{
 		Logger: sopts.Logger, IdleTimeout: cmp.Or(s.StreamingConnectionIdleTimeout.Duration, -1), // 0 is no limit
 	})
 	addLogs(s, n, &sopts)
@@ -206,11 +206,11 @@ type listener struct {
 
 // port returns the component that serves a port.
 func port(s *config.Settings, l listener, n node, m *metrics, opts server.Options) (func(context.Context) error, error) {
-	agent := agentOf{n.Agent, n, n}
+	agent := agentOf{n.Agent, n}
 	switch l.api {
 	case apiHealthz:
 		return func(ctx context.Context) error {
-			return server.Serve(ctx, l.Listener, server.HealthzWithMetrics(agent, opts.HealthMetrics))
+			return server.Serve(ctx, l.Listener, server.Healthz(agent, opts))
 		}, nil
 	case apiReadOnly:
 		h := server.Measured(server.Handler(agent, opts), m.requests, true)

@@ -38,7 +38,7 @@ func addStats(s *config.Settings, agent *kubeletkit.Agent, cgroups *cgroup.Pods,
 	if err := prommetrics.RegisterNode(m.registry, node, client.ProgramVersion().String()); err != nil {
 		return err
 	}
-	if _, err := statsmetrics.NewDisk(m.registry, collector); err != nil {
+	if _, err := statsmetrics.NewDisk(m.registry, collector.Disk); err != nil {
 		return err
 	}
 	opts.Stats, opts.ResourceMetrics, opts.CadvisorMetrics = collector, statsmetrics.Resource(collector), statsmetrics.Cadvisor(collector)

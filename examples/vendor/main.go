@@ -121,7 +121,7 @@ func newAgent(rt runtime.Runtime, source podconfig.Source, rootDir, metricsAddre
 		}
 		mux := http.NewServeMux()
 		mux.Handle("/metrics", promhttp.HandlerFor(reg, promhttp.HandlerOpts{}))
-		mux.Handle("/healthz", server.Healthz(agent))
+		mux.Handle("/healthz", server.Healthz(agent, server.Options{}))
 		return server.Serve(ctx, l, mux)
 	})
 }

@@ -7,7 +7,7 @@ import (
 )
 
 // SLIs counts the results of health checks, for kubelet's page /metrics/slis
-// (k8s.io/component-base/metrics/prometheus/slis at 1.36). It is a server.HealthMetrics.
+// (k8s.io/component-base/metrics/prometheus/slis at 1.36). Its method HealthChecked is an option of package server.
 type SLIs struct {
 	last    *prometheus.GaugeVec
 	results *prometheus.CounterVec
@@ -27,7 +27,7 @@ func NewSLIs(reg prometheus.Registerer) (*SLIs, error) {
 	return s, nil
 }
 
-// HealthChecked implements server.HealthMetrics.
+// HealthChecked counts the result of a check of /healthz.
 func (s *SLIs) HealthChecked(check string, err error) {
 	const kind = "healthz" // kubelet has no other checks
 	healthy, status := 1.0, "success"

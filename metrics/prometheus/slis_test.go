@@ -35,7 +35,7 @@ func TestSLIs(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, prommetrics.RegisterStartTime(reg))
 	agent := &checked{}
-	h := server.Handler(agent, server.Options{HealthMetrics: slis, SLIMetrics: prommetrics.Handler(reg, logr.Discard())})
+	h := server.Handler(agent, server.Options{HealthChecked: slis.HealthChecked, SLIMetrics: prommetrics.Handler(reg, logr.Discard())})
 	get := func(path string) string {
 		rec := httptest.NewRecorder()
 		h.ServeHTTP(rec, httptest.NewRequest(http.MethodGet, path, nil))
@@ -51,7 +51,7 @@ func TestSLIs(t *testing.T) {
 	get("/healthz/ping") // does not count
 	agent.err = errors.New("the loop hangs")
 	get("/healthz")
-	server.HealthzWithMetrics(agent, slis).ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/healthz", nil))
+	server.Healthz(agent, server.Options{HealthChecked: slis.HealthChecked}).ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/healthz", nil))
 	page := get("/metrics/slis")
 	problems, err := promlint.New(strings.NewReader(page)).Lint()
 	require.NoError(t, err)

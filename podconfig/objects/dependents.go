@@ -15,12 +15,6 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
-// Pods returns the pods that should run on the node. A podmanager.Manager
-// implements it.
-type Pods interface {
-	Pods() []*v1.Pod
-}
-
 // DependentsOptions are the settings of [Dependents].
 type DependentsOptions struct {
 	// Logger. The zero value discards.
@@ -33,7 +27,7 @@ type DependentsOptions struct {
 // containers keep their environment.
 type Dependents struct {
 	source Source
-	pods   Pods
+	pods   func() []*v1.Pod
 	log    logr.Logger
 
 	mu sync.Mutex
@@ -46,9 +40,9 @@ type Dependents struct {
 	wake chan struct{}
 }
 
-// NewDependents returns the Dependents of the source's objects among the pods. If
-// source is nil, no pod depends on anything.
-func NewDependents(source Source, pods Pods, opts DependentsOptions) *Dependents {
+// NewDependents returns the Dependents of the source's objects among the
+// desired pods, which pods returns. If source is nil, no pod depends on anything.
+func NewDependents(source Source, pods func() []*v1.Pod, opts DependentsOptions) *Dependents {
 	return &Dependents{source: source, pods: pods, log: opts.Logger, changed: map[Ref]struct{}{}, wake: make(chan struct{}, 1)}
 }
 
@@ -113,7 +107,7 @@ func (d *Dependents) Due() []*v1.Pod {
 	d.mu.Unlock()
 
 	var due []*v1.Pod
-	for _, pod := range d.pods.Pods() {
+	for _, pod := range d.pods() {
 		if slices.ContainsFunc(References(pod), func(ref Ref) bool {
 			_, has := changed[ref]
 			return all || has

@@ -67,7 +67,7 @@ func testDependents(t *testing.T) {
 			}
 		}
 	}}}
-	d := objects.NewDependents(src, pods, objects.DependentsOptions{})
+	d := objects.NewDependents(src, pods.Pods, objects.DependentsOptions{})
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error)
 	go func() { done <- d.Run(ctx) }()
@@ -118,7 +118,7 @@ func TestDependentsRun(t *testing.T) {
 		pods := podList{podWithSecrets("a", "s")}
 		var lines []string
 		logger := funcr.New(func(_, args string) { lines = append(lines, args) }, funcr.Options{})
-		d := objects.NewDependents(src, pods, objects.DependentsOptions{Logger: logger})
+		d := objects.NewDependents(src, pods.Pods, objects.DependentsOptions{Logger: logger})
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error)
 		go func() { done <- d.Run(ctx) }()
@@ -140,7 +140,7 @@ func TestDependentsOfNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
 		defer cancel()
-		d := objects.NewDependents(nil, podList{}, objects.DependentsOptions{})
+		d := objects.NewDependents(nil, podList{}.Pods, objects.DependentsOptions{})
 		require.NoError(t, d.Run(ctx))
 		assert.Empty(t, d.Due())
 	})
@@ -152,7 +152,7 @@ func TestDependentsRunEndsDuringBackoff(t *testing.T) {
 		src := &scriptedObjects{watches: []watchFunc{
 			func(context.Context, func([]objects.Ref)) error { return errors.New("away") },
 		}}
-		d := objects.NewDependents(src, podList{}, objects.DependentsOptions{})
+		d := objects.NewDependents(src, podList{}.Pods, objects.DependentsOptions{})
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second/2)
 		defer cancel()
 		require.NoError(t, d.Run(ctx))

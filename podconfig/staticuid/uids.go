@@ -18,12 +18,6 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
-// Runtime is what is needed of a runtime.
-type Runtime interface {
-	runtime.Lister
-	runtime.Inspector
-}
-
 // Options are the settings of [UIDs]. The zero value is valid.
 type Options struct {
 	// States keeps the UIDs for the next agent. If nil, they are not kept.
@@ -32,9 +26,15 @@ type Options struct {
 	Logger logr.Logger
 }
 
+// podReader is what is needed of a runtime.
+type podReader interface {
+	runtime.Lister
+	runtime.Inspector
+}
+
 // UIDs decides the UIDs of static pods. It is safe for concurrent use.
 type UIDs struct {
-	runtime Runtime
+	runtime podReader
 	states  checkpoint.States
 	log     logr.Logger
 	// reading holds a token while a goroutine reads the runtime and the kept UIDs for the first time.
@@ -78,8 +78,9 @@ const (
 // retries are the delays between calls of a runtime that fail.
 var retries = flow.Backoff{Min: 100 * time.Millisecond, Max: time.Second}
 
-// New returns the UIDs of the static pods of a node with the runtime. It does no I/O.
-func New(rt Runtime, opts Options) *UIDs {
+// New returns the UIDs of the static pods of a node with the runtime, which is a [runtime.Lister] and a
+// [runtime.Inspector]. It does no I/O.
+func New(rt podReader, opts Options) *UIDs {
 	return &UIDs{runtime: rt, states: opts.States, log: opts.Logger, reading: make(chan struct{}, 1)}
 }
 

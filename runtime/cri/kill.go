@@ -22,7 +22,7 @@ import (
 // of the grace period the preStop hook has used; as in kubelet.
 const minGrace = 2
 
-// KillPod implements [runtime.Killer]. There is one grace period for the whole pod. It
+// KillPod implements [runtime.Runtime]. There is one grace period for the whole pod. It
 // includes preStop hooks, the exits of containers, and the time that sidecars wait for the
 // containers that are stopped before them. It starts when KillPod is called or, if too many
 // other pods end, when the pod has waited for some of them, see [Options].MaxParallelEnds. The hooks of all

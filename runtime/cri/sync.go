@@ -21,7 +21,7 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime/plan"
 )
 
-// SyncPod implements [runtime.Syncer]. It carries out what [plan.Compute] decides:
+// SyncPod implements [runtime.Runtime]. It carries out what [plan.Compute] decides:
 // containers are stopped in parallel, images are fetched in parallel and while the sandbox
 // is created, and containers are started one after the other in the order of the spec,
 // each when the postStart hook of the one before has ended. Pods rely on that order.

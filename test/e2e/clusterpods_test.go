@@ -91,8 +91,8 @@ func TestPodsOfACluster(t *testing.T) {
 	client, err := kubernetes.NewForConfig(config)
 	require.NoError(t, err)
 	var sink *podstatus.Sink
-	src, err := podsource.New(client, "node", podsource.Options{Observers: []podsource.Observer{
-		podsource.ObserverFunc(func(c podsource.Change) { sink.PodsChanged(c) }),
+	src, err := podsource.New(client, "node", podsource.Options{Observers: []func(podsource.Change){
+		func(c podsource.Change) { sink.PodsChanged(c) },
 	}})
 	require.NoError(t, err)
 	opts := podstatus.Options{

@@ -86,7 +86,7 @@ func shown(t *testing.T, r *stats.Reading, further []runtime.MetricFamily) map[s
 		PVCRef:  &statsv1alpha1.PVCReference{Namespace: "default", Name: "data"},
 		FsStats: statsv1alpha1.FsStats{AvailableBytes: number(1), CapacityBytes: number(2), Inodes: number(3), InodesUsed: number(4)},
 	}
-	_, err := statsmetrics.NewDisk(reg, &changing{[]stats.DiskUsage{{Claims: []statsv1alpha1.VolumeStats{claim}}}})
+	_, err := statsmetrics.NewDisk(reg, func() []stats.DiskUsage { return []stats.DiskUsage{{Claims: []statsv1alpha1.VolumeStats{claim}}} })
 	require.NoError(t, err)
 	families, err := reg.Gather()
 	require.NoError(t, err)

@@ -10,17 +10,10 @@ import (
 	"github.com/kubeletkit/kubeletkit/stats"
 )
 
-// DiskReader has the usage of volumes and logs. A *stats.Collector implements it.
-type DiskReader interface {
-	// Disk returns the usage, the latest measurement first. It does not change what it has
-	// returned.
-	Disk() []stats.DiskUsage
-}
-
 // Disk has the metrics of claims and of logs in kubelet's /metrics
 // (pkg/kubelet/metrics/collectors at 1.36).
 type Disk struct {
-	reader DiskReader
+	read   func() []stats.DiskUsage
 	logs   *prometheus.Desc
 	claims []claimMetric
 
@@ -37,16 +30,17 @@ type claimMetric struct {
 
 var _ prometheus.Collector = (*Disk)(nil)
 
-// NewDisk registers the metrics. The error names the metric that the registry refused; then
+// NewDisk registers the metrics. read returns the usage of volumes and logs, the latest measurement
+// first, and does not change what it has returned: the method Disk of a [stats.Collector]. The error names the metric that the registry refused; then
 // none is registered.
-func NewDisk(reg prometheus.Registerer, reader DiskReader) (*Disk, error) {
+func NewDisk(reg prometheus.Registerer, read func() []stats.DiskUsage) (*Disk, error) {
 	claim := func(name, help string, value func(v *statsv1alpha1.VolumeStats) *uint64) claimMetric {
 		return claimMetric{prometheus.NewDesc("kubelet_volume_stats_"+name, "[ALPHA] "+help, []string{"namespace", "persistentvolumeclaim"}, nil), value}
 	}
 	type v = statsv1alpha1.VolumeStats
 	d := &Disk{
-		reader: reader,
-		logs:   prometheus.NewDesc("kubelet_container_log_filesystem_used_bytes", "[ALPHA] Bytes used by the container's logs on the filesystem.", []string{"uid", "namespace", "pod", "container"}, nil),
+		read: read,
+		logs: prometheus.NewDesc("kubelet_container_log_filesystem_used_bytes", "[ALPHA] Bytes used by the container's logs on the filesystem.", []string{"uid", "namespace", "pod", "container"}, nil),
 		claims: []claimMetric{
 			claim("capacity_bytes", "Capacity in bytes of the volume", func(v *v) *uint64 { return v.CapacityBytes }),
 			claim("available_bytes", "Number of available bytes in the volume", func(v *v) *uint64 { return v.AvailableBytes }),
@@ -73,7 +67,7 @@ func (d *Disk) Describe(ch chan<- *prometheus.Desc) {
 // Collect implements [prometheus.Collector]. It reads nothing; it requests a measurement for
 // the next time.
 func (d *Disk) Collect(ch chan<- prometheus.Metric) {
-	for _, m := range d.of(d.reader.Disk()) {
+	for _, m := range d.of(d.read()) {
 		ch <- m
 	}
 }

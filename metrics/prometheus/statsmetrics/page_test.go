@@ -172,9 +172,7 @@ func TestGzip(t *testing.T) {
 }
 
 // disks are the volumes and logs of two pods with one claim.
-type disks struct{}
-
-func (disks) Disk() []stats.DiskUsage {
+func disks() []stats.DiskUsage {
 	claim := statsv1alpha1.VolumeStats{Name: "data", PVCRef: &statsv1alpha1.PVCReference{Namespace: "default", Name: "data"}, FsStats: statsv1alpha1.FsStats{UsedBytes: number(5)}}
 	return []stats.DiskUsage{
 		{Pod: runtime.PodRef{Namespace: "default", Name: "a", UID: "u"}, Claims: []statsv1alpha1.VolumeStats{claim}, Logs: map[string]uint64{"main": 4096}},
@@ -182,15 +180,10 @@ func (disks) Disk() []stats.DiskUsage {
 	}
 }
 
-// changing is a reader whose usage changes.
-type changing struct{ usage []stats.DiskUsage }
-
-func (c *changing) Disk() []stats.DiskUsage { return c.usage }
-
 func TestDiskThatChanges(t *testing.T) {
-	reader := &changing{}
+	var usage []stats.DiskUsage
 	reg := prometheus.NewPedanticRegistry()
-	_, err := statsmetrics.NewDisk(reg, reader)
+	_, err := statsmetrics.NewDisk(reg, func() []stats.DiskUsage { return usage })
 	require.NoError(t, err)
 	logs := func() (sizes []float64) {
 		families, err := reg.Gather()
@@ -204,18 +197,18 @@ func TestDiskThatChanges(t *testing.T) {
 	}
 	assert.Empty(t, logs())
 	for i := range 3 {
-		reader.usage = []stats.DiskUsage{{Pod: runtime.PodRef{Name: "a"}, Logs: map[string]uint64{"main": uint64(i)}}}
+		usage = []stats.DiskUsage{{Pod: runtime.PodRef{Name: "a"}, Logs: map[string]uint64{"main": uint64(i)}}}
 		for range 2 {
 			assert.Equal(t, []float64{float64(i)}, logs())
 		}
 	}
-	reader.usage = nil
+	usage = nil
 	assert.Empty(t, logs())
 }
 
 func TestDisk(t *testing.T) {
 	reg := prometheus.NewPedanticRegistry()
-	_, err := statsmetrics.NewDisk(reg, disks{})
+	_, err := statsmetrics.NewDisk(reg, disks)
 	require.NoError(t, err)
 	families, err := reg.Gather()
 	require.NoError(t, err)
@@ -231,7 +224,7 @@ kubelet_container_log_filesystem_used_bytes{container="main",namespace="default"
 # TYPE kubelet_volume_stats_used_bytes gauge
 kubelet_volume_stats_used_bytes{namespace="default",persistentvolumeclaim="data"} 5
 `, out.String())
-	_, err = statsmetrics.NewDisk(reg, disks{})
+	_, err = statsmetrics.NewDisk(reg, disks)
 	assert.ErrorAs(t, err, &prometheus.AlreadyRegisteredError{})
 }
 
