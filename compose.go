@@ -309,7 +309,7 @@ func (a *Agent) buildWorkers(p *Parts) error {
 func (a *Agent) buildGC(p *Parts) error {
 	collector, err := gc.New(p.Runtime, p.Gone, gc.Options{
 		Policy: a.opts.GC.Containers, Plan: a.opts.GC.ContainerPlan, LogsDir: p.Host.PodLogsDir, LogLinksDir: cmp.Or(a.opts.GC.LogLinksDir, logLinksDir(p.Host.PodLogsDir)),
-		Cgroups: a.opts.GC.Cgroups, Event: p.Event, Record: p.Record, Metrics: a.opts.Observe.Metrics.GC, Logger: a.named("gc"),
+		Ended: a.ended, Cgroups: a.opts.GC.Cgroups, Event: p.Event, Record: p.Record, Metrics: a.opts.Observe.Metrics.GC, Logger: a.named("gc"),
 	})
 	if err != nil {
 		return err

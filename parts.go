@@ -38,7 +38,7 @@ type Parts struct {
 	// concerned. It must not be called by New.
 	MayRun func(uid types.UID) bool
 	// Gone reports whether what is left of the pod can be removed: it is not desired and has no
-	// worker, or it was deleted in the API and has ended. It must not be called by New.
+	// worker, or it was deleted in the API or evicted, and has ended. It must not be called by New.
 	Gone func(uid types.UID) bool
 
 	// Objects has the secrets and config maps that pods refer to; nil: there are none.

@@ -122,11 +122,18 @@ func (a *Agent) gone(uid types.UID) bool {
 	return !a.desired(uid)
 }
 
-// removable reports whether the pod is gone, or was deleted in the API and has ended: there it
-// may be kept by finalizers for long.
+// removable reports whether the pod is gone, was deleted in the API and has ended, where it may be kept by finalizers for
+// long, or was evicted and has ended: then the node needs the room.
 func (a *Agent) removable(uid types.UID) bool {
 	st := a.parts.PodWorkers.State(uid)
-	return st.Finished && st.Deleted && !st.RestartRequested || a.gone(uid)
+	return st.Finished && (st.Deleted || st.Evicted) && !st.RestartRequested || a.gone(uid)
+}
+
+// ended reports whether the pod has ended for good. A pod of another source than an API server is started again by the next
+// agent if its containers do not show that it has ended.
+func (a *Agent) ended(uid types.UID) bool {
+	st := a.parts.PodWorkers.State(uid)
+	return st.Finished && !st.Static && !st.RestartRequested
 }
 
 // desired reports whether the pod is desired.

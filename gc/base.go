@@ -23,6 +23,9 @@ func (Base) Kick() {}
 // CollectPod implements [Collector].
 func (Base) CollectPod(*runtime.PodStatus) {}
 
+// DeleteUnused implements [Collector]. It removes nothing.
+func (Base) DeleteUnused(context.Context) error { return nil }
+
 // Changed implements [Collector]. It does nothing.
 func (Base) Changed() {}
 

@@ -46,6 +46,9 @@ type Options struct {
 	// LogLinksDir is a directory with links to logs in LogsDir. With the log directory of a
 	// pod its links are removed; links to other places are left alone. "": there are no links.
 	LogLinksDir string
+	// Ended reports whether a pod has ended for good, also if it is not gone. DeleteUnused removes the
+	// containers of such pods. nil: of no pod that is not gone.
+	Ended func(uid types.UID) bool
 	// Cgroups has the cgroups of pods. Those of gone pods are removed. nil: they are left alone.
 	Cgroups Cgroups
 	// Record receives what came of the removal of cgroups. It must not block. nil: records are
@@ -70,6 +73,8 @@ type ContainerGC struct {
 	metrics *flow.Guarded[Metrics]
 
 	started atomic.Bool
+	// busy holds a value while something is removed; it guards what belongs to Collect.
+	busy chan struct{}
 	// observed means that Changed is called, and changed that it was since the last period.
 	observed, changed atomic.Bool
 	// kick holds one request; while it does, further ones mean the same.
@@ -110,6 +115,7 @@ func New(rt Runtime, gone Gone, opts Options) (*ContainerGC, error) {
 	c := &ContainerGC{
 		rt: rt, gone: gone, opts: opts, log: opts.Logger, metrics: flow.Guard(opts.Metrics, opts.Logger),
 		kick:    make(chan struct{}, 1),
+		busy:    make(chan struct{}, 1),
 		ownPlan: ownPlan, deaths: make(chan struct{}, 1), died: map[types.UID]*runtime.PodStatus{},
 	}
 	c.changed.Store(true) // an earlier agent may have left something behind
@@ -187,39 +193,60 @@ func (c *ContainerGC) untilDue(wait time.Duration) time.Duration {
 }
 
 // Collect makes one collection. Its error joins the errors of everything that could
-// not be removed. It must not be called twice at once, nor while Run runs.
-func (c *ContainerGC) Collect(ctx context.Context) error {
+// not be removed. If another collection is under way, it comes after that one.
+func (c *ContainerGC) Collect(ctx context.Context) error { return c.alone(ctx, c.opts.Policy, nil) }
+
+// DeleteUnused implements [Collector]. If another collection is under way, it comes after that one.
+func (c *ContainerGC) DeleteUnused(ctx context.Context) error {
+	policy := c.opts.Policy
+	policy.KeepLogs = 0
+	return c.alone(ctx, policy, c.opts.Ended)
+}
+
+// alone makes one collection when no other one is under way. The containers of pods that have ended are removed, too; nil: there are none.
+func (c *ContainerGC) alone(ctx context.Context, policy Policy, ended Gone) error {
+	select {
+	case c.busy <- struct{}{}:
+	case <-ctx.Done():
+		return fmt.Errorf("waiting for another collection: %w", ctx.Err())
+	}
+	defer func() { <-c.busy }()
 	done := Collection{Began: time.Now()}
-	done.Err = runtime.Recover(func() error { return c.collect(ctx, &done) })
+	done.Err = runtime.Recover(func() error { return c.collect(ctx, &done, policy, ended) })
 	done.Ended = time.Now()
 	c.metrics.Call("Collected", func(m Metrics) { m.Collected(done) })
 	return done.Err
 }
 
-func (c *ContainerGC) collect(ctx context.Context, done *Collection) error {
-	pods, err := c.rt.ListPods(ctx)
-	if err != nil {
-		return fmt.Errorf("listing pods: %w", err)
-	}
-	in := Input{Pods: make([]Pod, len(pods)), Policy: c.opts.Policy, Now: time.Now()}
-	known := map[types.UID]bool{} // whether a pod is gone, asked once: the plan must not have one pod in two states
-	gone := func(uid types.UID) bool {
+// remembered returns the function with its answers kept, so that no pod is in two states in a plan.
+func remembered(f Gone) Gone {
+	known := map[types.UID]bool{}
+	return func(uid types.UID) bool {
 		is, ok := known[uid]
 		if !ok {
-			is = c.gone(uid)
+			is = f(uid)
 			known[uid] = is
 		}
 		return is
 	}
+}
+
+func (c *ContainerGC) collect(ctx context.Context, done *Collection, policy Policy, ended Gone) error {
+	pods, err := c.rt.ListPods(ctx)
+	if err != nil {
+		return fmt.Errorf("listing pods: %w", err)
+	}
+	in := Input{Pods: make([]Pod, len(pods)), Policy: policy, Now: time.Now()}
+	gone := remembered(c.gone)
 	for i, pod := range pods {
-		in.Pods[i] = Pod{Pod: pod, Gone: gone(pod.UID)}
+		in.Pods[i] = Pod{Pod: pod, Gone: gone(pod.UID) || ended != nil && ended(pod.UID)}
 	}
 	var noLogs error
 	in.LogDirs, noLogs = c.logDirs(in.Now, gone)
 
 	plan := c.opts.Plan(in)
 	removed := plan.LogDirs
-	if c.opts.KeepLogs > 0 {
+	if policy.KeepLogs > 0 {
 		removed = in.LogDirs // now or later
 	}
 	containers, withSandbox := split(plan, removed)

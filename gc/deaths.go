@@ -26,6 +26,12 @@ func (c *ContainerGC) CollectPod(status *runtime.PodStatus) {
 // collectDead removes the dead containers of the pods in died. What cannot be removed is
 // left to the next collection.
 func (c *ContainerGC) collectDead(ctx context.Context) {
+	select {
+	case c.busy <- struct{}{}:
+	case <-ctx.Done():
+		return
+	}
+	defer func() { <-c.busy }()
 	c.mu.Lock()
 	died := c.died
 	c.died = map[types.UID]*runtime.PodStatus{}

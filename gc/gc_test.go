@@ -253,6 +253,36 @@ func TestAPodComesBackDuringACollection(t *testing.T) {
 	assert.DirExists(t, dir)
 }
 
+// Without space, the containers of pods that have ended go too, and logs of gone pods at once.
+func TestDeleteUnused(t *testing.T) {
+	logs := t.TempDir()
+	for _, d := range []string{"ns_pod-gone_gone", "ns_pod-ended_ended", "ns_pod-runs_runs"} {
+		require.NoError(t, os.MkdirAll(filepath.Join(logs, d), 0o755))
+	}
+	runs := &runtime.Pod{
+		PodRef: ref("runs"), Sandboxes: []runtime.Sandbox{sandbox("s-runs", runtime.SandboxReady)},
+		Containers: []runtime.Container{container("r3", "c", "s-runs", running, 1), container("r2", "c", "s-runs", exited, 2), container("r1", "c", "s-runs", exited, 3)},
+	}
+	h := &holder{pods: []*runtime.Pod{gonePod("gone"), gonePod("ended"), runs}}
+	is := func(name types.UID) gc.Gone { return func(uid types.UID) bool { return uid == name } }
+	c, err := gc.New(h, is("gone"), gc.Options{LogsDir: logs, Ended: is("ended"), Policy: gc.Policy{KeepLogs: time.Hour}})
+	require.NoError(t, err)
+	require.NoError(t, c.Collect(t.Context()))
+	assert.NotContains(t, h.removed, "s-ended")
+	assert.DirExists(t, filepath.Join(logs, "ns_pod-gone_gone"))
+
+	h = &holder{pods: []*runtime.Pod{gonePod("gone"), gonePod("ended"), runs}}
+	c, err = gc.New(h, is("gone"), gc.Options{LogsDir: logs, Ended: is("ended"), Policy: gc.Policy{KeepLogs: time.Hour}})
+	require.NoError(t, err)
+	require.NoError(t, c.DeleteUnused(t.Context()))
+	assert.ElementsMatch(t, []string{"s-gone", "c-ended", "s-ended", "r1"}, h.removed)
+	assert.NoDirExists(t, filepath.Join(logs, "ns_pod-gone_gone"))
+	assert.DirExists(t, filepath.Join(logs, "ns_pod-ended_ended"), "its logs are read as long as it is desired")
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	assert.NoError(t, gc.Base{}.DeleteUnused(ctx))
+}
+
 func TestRunCollectsEachPeriodAndWhenKicked(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := &holder{}

@@ -12,10 +12,11 @@ import (
 
 // The methods of [Collector]. Only CollectPod is about a pod.
 const (
-	Run        = "Run"
-	Kick       = "Kick"
-	CollectPod = "CollectPod"
-	Changed    = "Changed"
+	Run          = "Run"
+	Kick         = "Kick"
+	CollectPod   = "CollectPod"
+	DeleteUnused = "DeleteUnused"
+	Changed      = "Changed"
 )
 
 // Collector is a [gc.Collector] that records its calls and removes nothing. It
@@ -44,6 +45,11 @@ func (c *Collector) Kick() { c.Note(calls.Call{Method: Kick}, nil) }
 // CollectPod implements [gc.Collector].
 func (c *Collector) CollectPod(status *runtime.PodStatus) {
 	c.Note(calls.Call{Method: CollectPod, Pods: []runtime.PodRef{status.PodRef}}, nil)
+}
+
+// DeleteUnused implements [gc.Collector].
+func (c *Collector) DeleteUnused(ctx context.Context) error {
+	return c.Do(ctx, calls.Call{Method: DeleteUnused}, func() error { return nil })
 }
 
 // Changed implements [gc.Collector].
