@@ -48,7 +48,7 @@ var mayImport = map[string][]string{
 	"stats":      {"runtime", "lifecycle"},
 	"resources":  {"runtime", "lifecycle"},
 	"server":     {"runtime"},
-	"metrics":    {"", "runtime", "podconfig", "pleg", "podworkers", "status", "prober", "gc", "volume", "stats"},
+	"metrics":    {"", "runtime", "podconfig", "pleg", "podworkers", "status", "prober", "gc", "volume", "stats", "resources"},
 	"podsync":    {"runtime", "lifecycle", "podworkers", "status", "volume", "prober"},
 	"syncloop":   {"runtime", "lifecycle", "podconfig", "pleg", "podworkers", "podmanager", "status", "prober", "gc", "podsync"},
 	"":           {"runtime", "lifecycle", "podconfig", "podmanager", "pleg", "podworkers", "status", "prober", "gc", "volume", "history", "resources", "podsync", "syncloop"},

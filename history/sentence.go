@@ -129,6 +129,8 @@ func decided(r *runtime.Record) string {
 		return because("Container "+r.Container+" is to be stopped"+within(r.Duration), r)
 	case runtime.KindResizeContainer:
 		return "Container " + r.Container + " is to get other resources: " + r.Message
+	case runtime.KindEvict:
+		return with("The pod is evicted"+within(r.Duration), ": ", r.Message)
 	case runtime.KindStopPod:
 		return because("The pod is to be stopped"+within(r.Duration), r)
 	}
@@ -233,6 +235,8 @@ func done(r *runtime.Record) string {
 		action, success = "Stopping the pod", "The pod is stopped"
 	case runtime.KindRemovePod:
 		action, success = "Removing the pod", "The pod is gone"
+	case runtime.KindEvict:
+		action, success = "The eviction for "+r.Reason, with("The eviction for "+r.Reason+" has ended the pod", ", which has freed ", r.Message)
 	case runtime.KindRemoveCgroup:
 		action, success = "Removing the cgroup of the pod", "The cgroup of the pod is removed"
 	default:

@@ -132,6 +132,10 @@ const (
 	// KindRemovePod: the pod is not desired, nothing of it runs, and its volumes are taken
 	// down. It has an outcome only. After it come only records of what the pod has left behind.
 	KindRemovePod RecordKind = "RemovePod"
+	// KindEvict: the pod is evicted since the node has too little of something. The reason is the signal, such as
+	// "memory.available". The message of the decision has the threshold and the reading, that of the outcome how much more is
+	// available.
+	KindEvict RecordKind = "Evict"
 	// KindRemoveCgroup: the cgroup of a pod that is gone is removed, or stays with the
 	// error. It has outcomes only.
 	KindRemoveCgroup RecordKind = "RemoveCgroup"

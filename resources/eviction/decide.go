@@ -6,6 +6,8 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/kubeletkit/kubeletkit/podspec"
 )
 
 // Reading is an amount as it was read.
@@ -26,7 +28,11 @@ type Rules struct {
 	Layout     Layout
 	// PressureTransitionPeriod is how long a condition of the node stays after the last reading below a threshold.
 	PressureTransitionPeriod time.Duration
-	// MaxPodGracePeriod bounds the grace period of a pod that is evicted for a soft threshold, in seconds.
+	// EvictStatic means that static pods may be evicted if they have no priority class of the system. It is for a node without an
+	// API server, on which all pods are static. kubelet never evicts static pods.
+	EvictStatic bool
+	// MaxPodGracePeriod bounds the grace period of a pod that is evicted for a soft threshold, in seconds. If it is
+	// negative, the pod has its own.
 	MaxPodGracePeriod int64
 }
 
@@ -268,7 +274,7 @@ func (d *decider) awaitVictim() {
 		return
 	}
 	after, ok := d.in.Readings[v.threshold.Signal]
-	fresh := ok && after.At.After(v.since)
+	fresh := ok && !after.At.Before(v.since)
 	if d.in.Now.Before(v.until) && !(d.in.VictimEnded && (fresh || !ok)) {
 		d.out.Action, d.out.Condition, d.out.Threshold, d.out.Reading = Wait, v.threshold.Signal.Condition(), v.threshold, v.before
 		d.next(v.until)
@@ -337,14 +343,14 @@ func (d *decider) act(kind int) {
 	case r.step == reclaiming || r.step == measuring:
 		return
 	case d.pods != nil && d.measured == kind:
-		if reading.At.After(r.at) {
+		if !reading.At.Before(r.at) {
 			d.choose(r, do, t, reading)
 			return
 		}
 		r.step = measuring // the reading is not a second one
 		do(Measure)
 	case r.step == reclaimed:
-		if !reading.At.After(r.at) {
+		if reading.At.Before(r.at) {
 			return // it does not show what was reclaimed
 		}
 		r.step = measuring
@@ -370,7 +376,11 @@ func (d *decider) choose(r *room, do func(Action), t Threshold, reading Reading)
 		d.next(r.retry)
 		return
 	}
-	order := Rank(t.Signal, d.rules.Layout, d.pods)
+	missing := t.need(reading.Capacity, true) - reading.Available
+	order := slices.DeleteFunc(Rank(t.Signal, d.rules, d.pods), func(p Pod) bool {
+		n, known := p.Usage.of(t.Signal, d.rules.Layout)
+		return known && n < missing/negligible
+	})
 	if len(order) == 0 {
 		d.out.NoVictim, d.out.Condition, d.out.Threshold, d.out.Reading = true, t.Signal.Condition(), t, reading
 		r.retry = d.in.Now.Add(retryPeriod)
@@ -381,16 +391,28 @@ func (d *decider) choose(r *room, do func(Action), t Threshold, reading Reading)
 	do(Evict)
 	grace := int64(hardGrace)
 	if !t.Hard() {
-		grace = d.rules.MaxPodGracePeriod
-		if own := v.Pod.Spec.TerminationGracePeriodSeconds; own != nil {
-			grace = min(grace, *own)
-		}
-		grace = max(0, grace)
+		grace = d.rules.grace(v.Pod)
 	}
 	d.out.Victim, d.out.GracePeriod, d.out.Message = &v, grace, message(t, reading, &v)
 	end := max(leastEndTime, time.Duration(min(grace, maxGrace))*time.Second*3/2)
 	d.victim = &victim{pod: v.Pod, threshold: t, before: reading, since: d.in.Now, until: d.in.Now.Add(end + cleanupTime)}
 	d.next(d.victim.until)
+}
+
+// negligible is the part of what is missing below which the usage of a pod does not count: its end would change nothing.
+const negligible = 1000
+
+// grace returns the grace period of a pod that is evicted for a soft threshold.
+func (r *Rules) grace(pod *v1.Pod) int64 {
+	own := pod.Spec.TerminationGracePeriodSeconds
+	switch {
+	case r.MaxPodGracePeriod < 0:
+		return max(0, podspec.GracePeriod(pod))
+	case own != nil:
+		return max(0, min(r.MaxPodGracePeriod, *own))
+	default:
+		return r.MaxPodGracePeriod
+	}
 }
 
 // maxGrace is about 30 years in seconds: a longer grace period has no end.

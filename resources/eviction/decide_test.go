@@ -243,6 +243,26 @@ func TestAVictimThatDoesNotEnd(t *testing.T) {
 	assert.Equal(t, "next", d.Victim.Pod.Name)
 }
 
+func TestPodsThatWouldFreeNothingStay(t *testing.T) {
+	r := newRig(t, eviction.Config{Hard: map[string]string{"memory.available": "500Mi"}})
+	r.available[eviction.MemoryAvailable] = 100 * mi
+	r.pods = []eviction.Pod{using(pod("tiny", 0, "0", "0"), 400<<10)}
+	assert.True(t, r.want(eviction.Measure, eviction.Nothing).NoVictim)
+	r.now = r.now.Add(10 * time.Second)
+	r.pods = append(r.pods, using(pod("small", 100, "0", "0"), mi))
+	assert.Equal(t, "small", r.want(eviction.Measure, eviction.Evict).Victim.Pod.Name)
+}
+
+func TestGracePeriodOfThePod(t *testing.T) {
+	r := newRig(t, eviction.Config{Soft: map[string]string{"memory.available": "500Mi"}, SoftGracePeriod: map[string]string{"memory.available": "1s"}})
+	r.rules.MaxPodGracePeriod = -1
+	r.available[eviction.MemoryAvailable] = 100 * mi
+	r.pods = []eviction.Pod{using(pod("a", 0, "0", "0"), 400*mi)}
+	r.want(eviction.Nothing)
+	r.now = r.now.Add(time.Second)
+	assert.EqualValues(t, 30, r.want(eviction.Measure, eviction.Evict).GracePeriod)
+}
+
 func TestNoThresholdsNoAction(t *testing.T) {
 	r := newRig(t, eviction.Config{})
 	r.available = map[eviction.Signal]int64{eviction.MemoryAvailable: 0}

@@ -16,6 +16,24 @@
 //	Evict     end the pod that [Rank] puts first
 //	Wait      until the victim has ended, and a reading shows what that has freed
 //
+// # The manager
+//
+// [Manager] is a component of an agent. It reads a [Sensor], calls Decide, measures pods by a [Meter] and acts through an [Agent]:
+//
+//	sensor, err := eviction.NewMachine(eviction.MachineOptions{RootDir: rootDir})
+//	meter, err := eviction.NewUsages(rt, eviction.UsagesOptions{…})
+//	manager, err := eviction.New(agent, sensor, meter, eviction.Options{Thresholds: thresholds})
+//	…
+//	opts.Join = append(opts.Join, manager) // it refuses pods, and runs with the agent
+//
+// The agent may be complete later than the manager; it is used while Run runs. Signals are read each 10 s, each second while a threshold could be met by
+// then, and faster while less and less is available. [Machine] is also woken by the kernel: by pressure
+// stall information, by the events of the cgroup of all pods, and on version 1 of cgroups by its notifications about usage. Then a
+// pod is evicted within 100 ms. Where the kernel has none of these, there is one line in the log.
+//
+// What was evicted, for which threshold and reading, and what that has freed, is in the history of the pod ([runtime.KindEvict]), in
+// the log, and in events about the pod and the node.
+//
 // # Guarantees
 //
 //   - A pod is evicted only if two readings are below a threshold, and the second one was made after all pods were measured.
@@ -23,8 +41,8 @@
 //   - There is one victim at a time. The next one needs a reading that was made after the end of the last one, or after its
 //     time to end: one and a half of its grace period, at least 10 s, and 30 s for the clean-up.
 //   - No pod is evicted while the end of pods that end anyway is enough, for at most 10 s.
-//   - Static pods, mirror pods, pods of the priority of system-cluster-critical or higher, and pods that use nothing of the resource
-//     are not evicted.
+//   - Static pods (see [Rules].EvictStatic), mirror pods, pods of the priority of system-cluster-critical or higher, and pods that use less than a
+//     thousandth of what is missing are not evicted.
 //   - Times are differences of the monotonic clock.
 //
 // # Differences from kubelet

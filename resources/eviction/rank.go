@@ -17,16 +17,16 @@ import (
 // For memory and disks, pods come first that use more than they request, then those of the lowest priority, then those
 // that use most beyond their request. For processes, it is the priority, then the number of processes. Static pods,
 // mirror pods and pods of a system's priority are not in the result, nor are pods that end already, and pods whose end
-// would free nothing. Pods of unknown usage come last.
-func Rank(s Signal, layout Layout, pods []Pod) []Pod {
+// would free nothing; see [Rules].EvictStatic. Pods of unknown usage come last.
+func Rank(s Signal, rules Rules, pods []Pod) []Pod {
 	list := make([]ranked, 0, len(pods))
 	for i := range pods {
 		p := &pods[i]
-		if p.Pod == nil || p.Ending || podspec.IsCritical(p.Pod) {
+		if p.Pod == nil || p.Ending || !rules.evictable(p.Pod) {
 			continue
 		}
 		r := ranked{Pod: p, priority: priority(p.Pod)}
-		if r.used, r.known = p.Usage.of(s, layout); r.known && r.used == 0 {
+		if r.used, r.known = p.Usage.of(s, rules.Layout); r.known && r.used == 0 {
 			continue
 		}
 		r.over = r.used
@@ -54,6 +54,15 @@ func Rank(s Signal, layout Layout, pods []Pod) []Pod {
 		out[i] = *list[i].Pod
 	}
 	return out
+}
+
+// evictable reports whether the pod may be evicted.
+func (r *Rules) evictable(pod *v1.Pod) bool {
+	if !r.EvictStatic || !podspec.IsStatic(pod) {
+		return !podspec.IsCritical(pod)
+	}
+	class := pod.Spec.PriorityClassName
+	return !podspec.IsMirror(pod) && !podspec.HasCriticalPriority(pod) && class != "system-node-critical" && class != "system-cluster-critical"
 }
 
 type ranked struct {

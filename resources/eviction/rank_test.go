@@ -56,22 +56,23 @@ func TestRank(t *testing.T) {
 		name   string
 		signal eviction.Signal
 		layout eviction.Layout
+		static bool
 		pods   []eviction.Pod
 		want   []string
 	}{
-		{"memory", eviction.MemoryAvailable, 0, memory, []string{"over-much", "over-little", "over-high", "below-low", "below-high", "unknown"}},
-		{"allocatable memory", eviction.AllocatableMemoryAvailable, 0, memory, []string{"over-much", "over-little", "over-high", "below-low", "below-high", "unknown"}},
-		{"one disk", eviction.NodeFsAvailable, eviction.OneDisk, disks, []string{"layer", "volume", "logs", "requests"}},
-		{"nodefs beside imagefs", eviction.NodeFsAvailable, eviction.ImageDisk, disks, []string{"volume", "logs", "requests"}},
-		{"imagefs", eviction.ImageFsAvailable, eviction.ImageDisk, disks, []string{"layer", "requests"}},
-		{"nodefs with writable layers", eviction.NodeFsAvailable, eviction.SplitDisk, disks, []string{"layer", "volume", "logs", "requests"}},
-		{"imagefs of images only", eviction.ImageFsAvailable, eviction.SplitDisk, disks, []string{"layer", "logs", "requests", "volume"}},
-		{"inodes have no request", eviction.NodeFsInodesFree, eviction.OneDisk, disks, []string{"requests", "layer", "volume", "logs"}},
-		{"processes", eviction.PIDAvailable, 0, processes, []string{"some", "few", "many"}},
+		{"memory", eviction.MemoryAvailable, 0, false, memory, []string{"over-much", "over-little", "over-high", "below-low", "below-high", "unknown"}},
+		{"allocatable memory, static pods too", eviction.AllocatableMemoryAvailable, 0, true, memory, []string{"static", "over-much", "over-little", "over-high", "below-low", "below-high", "unknown"}},
+		{"one disk", eviction.NodeFsAvailable, eviction.OneDisk, false, disks, []string{"layer", "volume", "logs", "requests"}},
+		{"nodefs beside imagefs", eviction.NodeFsAvailable, eviction.ImageDisk, false, disks, []string{"volume", "logs", "requests"}},
+		{"imagefs", eviction.ImageFsAvailable, eviction.ImageDisk, false, disks, []string{"layer", "requests"}},
+		{"nodefs with writable layers", eviction.NodeFsAvailable, eviction.SplitDisk, false, disks, []string{"layer", "volume", "logs", "requests"}},
+		{"imagefs of images only", eviction.ImageFsAvailable, eviction.SplitDisk, false, disks, []string{"layer", "logs", "requests", "volume"}},
+		{"inodes have no request", eviction.NodeFsInodesFree, eviction.OneDisk, false, disks, []string{"requests", "layer", "volume", "logs"}},
+		{"processes", eviction.PIDAvailable, 0, false, processes, []string{"some", "few", "many"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			var got []string
-			for _, p := range eviction.Rank(tc.signal, tc.layout, tc.pods) {
+			for _, p := range eviction.Rank(tc.signal, eviction.Rules{Layout: tc.layout, EvictStatic: tc.static}, tc.pods) {
 				if tc.signal == eviction.ImageFsAvailable && tc.layout == eviction.ImageDisk && p.Usage.Writable.Bytes == nil {
 					continue // unknown
 				}
