@@ -2,9 +2,11 @@ package main
 
 import (
 	"cmp"
+	"context"
 	"os"
 
 	"github.com/go-logr/logr"
+	v1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/rest"
 
 	"github.com/kubeletkit/kubeletkit"
@@ -22,8 +24,8 @@ type member struct {
 	metrics     *metrics
 }
 
-// newMember returns the membership that the settings describe, with further ready checks of the node. It makes no connection.
-func newMember(s *config.Settings, m *metrics, checks []func() error, log logr.Logger) (*member, error) {
+// newMember returns the membership that the settings describe, with further ready checks and conditions of the node. It makes no connection.
+func newMember(s *config.Settings, m *metrics, checks []func() error, conditions func(context.Context) []v1.NodeCondition, log logr.Logger) (*member, error) {
 	if s.Kubeconfig == "" {
 		return nil, nil
 	}
@@ -45,6 +47,7 @@ func newMember(s *config.Settings, m *metrics, checks []func() error, log logr.L
 		return nil, err
 	}
 	nopts.ReadyChecks = append(nopts.ReadyChecks, checks...)
+	nopts.Conditions = append(nopts.Conditions, conditions)
 	nopts.Available, nopts.HeartbeatFailed = creds.Available, creds.CloseConnections
 	node, err := cluster.New(cluster.Config{
 		NodeName: name, REST: restConfig(s, m, creds.Config()), Budgets: budgets(s), Node: nopts, MaxImages: int(*s.NodeStatusMaxImages), Logger: log.WithName("cluster"),

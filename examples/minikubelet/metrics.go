@@ -21,6 +21,7 @@ type metrics struct {
 	// registry has what is in /metrics; handler answers it, probes answers /metrics/probes, and
 	// slis answers /metrics/slis.
 	registry              prometheus.Registerer
+	evictions             *prommetrics.Eviction
 	rest                  *prommetrics.RESTClient
 	requests              *prommetrics.Requests
 	shutdown              *prommetrics.Shutdown
@@ -69,9 +70,13 @@ func newMetrics(log logr.Logger) (*metrics, error) {
 	if err != nil {
 		return nil, err
 	}
+	evictions, err := prommetrics.NewEviction(reg)
+	if err != nil {
+		return nil, err
+	}
 	return &metrics{
-		shutdown: shutdown,
-		rest:     rest, requests: requests, health: health,
+		shutdown: shutdown, evictions: evictions,
+		rest: rest, requests: requests, health: health,
 		parts: parts, cri: calls, registry: reg,
 		handler: prommetrics.Handler(reg, log), probes: prommetrics.Handler(probes, log), slis: prommetrics.Handler(slis, log),
 	}, nil

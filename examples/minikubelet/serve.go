@@ -40,7 +40,8 @@ func serve(ctx, signals context.Context, s *config.Settings, log logr.Logger, di
 	if err != nil {
 		return left, err
 	}
-	joins, err := newMember(s, m, graceful.checks(), log)
+	evicts := &evictions{}
+	joins, err := newMember(s, m, graceful.checks(), evicts.conditions, log)
 	if err != nil {
 		return left, err
 	}
@@ -73,11 +74,15 @@ func serve(ctx, signals context.Context, s *config.Settings, log logr.Logger, di
 	if err := joinCgroups(&opts, s, cgroups, log); err != nil {
 		return left, err
 	}
+	if err := evicts.join(&opts, s, rt, cgroups, m, log); err != nil {
+		return left, err
+	}
 	agent, err := kubeletkit.New(opts)
 	if err != nil {
 		return left, err
 	}
 	graceful.attach(agent, joins)
+	evicts.attach(agent, joins)
 	if joins != nil {
 		if err := joins.join(agent, s, log); err != nil {
 			return left, err

@@ -37,7 +37,6 @@ var kubeletConfig = map[string]any{
 	"authorization":  map[string]any{"mode": "AlwaysAllow"},
 	"cgroupsPerQOS":  false, "enforceNodeAllocatable": []string{}, "cgroupDriver": "cgroupfs",
 	"makeIPTablesUtilChains": false, "localStorageCapacityIsolation": false,
-	"evictionHard": map[string]string{"memory.available": "1Mi"},
 }
 
 // AgentOptions are what an agent may be given beside its defaults.
@@ -154,6 +153,7 @@ func newAgent(t testing.TB, runtime *Client, net *NetNS, endpoint string, option
 		"podLogsDir": a.Logs, "resolvConf": "/etc/resolv.conf",
 		// Tests run on any machine.
 		"failCgroupV1": false, "failSwapOn": false, "oomScoreAdj": 0,
+		"evictionHard": map[string]string{"memory.available": "1Mi"},
 		// Back-off that the tests can wait for; 1 s is the least that is allowed.
 		"crashLoopBackOff": map[string]any{"maxContainerRestartPeriod": "1s"},
 	}

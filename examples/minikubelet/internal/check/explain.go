@@ -61,20 +61,19 @@ func flagFields() map[string]string {
 func explanations() map[string]explanation {
 	const none = "no pod depends on it"
 	var (
-		eviction  = explanation{matters: "pods are not evicted when memory, disk or processes run short: the kernel kills instead, and a full disk stays full", do: "watch the node, and reserve more"}
 		rotation  = explanation{matters: "logs of containers are not rotated, so that they can fill the disk", do: "rotate them by another program, or limit what containers write"}
 		pinning   = explanation{matters: "containers share all processors and memory nodes; those that have exclusive ones lose them when they start again", do: "keep the kubelet on nodes with pods that need it"}
 		providers = explanation{matters: "images whose credentials come from a plugin cannot be pulled", do: "give pods pull secrets, or the node a config.json"}
 		plain     = explanation{matters: none}
 	)
 	return map[string]explanation{
-		"evictionSoft": eviction, "evictionSoftGracePeriod": eviction, "evictionPressureTransitionPeriod": eviction, "evictionMaxPodGracePeriod": eviction,
-		"evictionMinimumReclaim": eviction, "experimentalAllocatableIgnoreEviction": eviction, "kernelMemcgNotification": eviction,
 		"containerLogMaxSize": rotation, "containerLogMaxFiles": rotation, "containerLogMaxWorkers": rotation, "containerLogMonitorInterval": rotation,
 		"cpuManagerPolicy": pinning, "cpuManagerPolicyOptions": pinning, "cpuManagerReconcilePeriod": pinning, "memoryManagerPolicy": pinning, "reservedMemory": pinning,
 		"topologyManagerPolicy": pinning, "topologyManagerScope": pinning, "topologyManagerPolicyOptions": pinning,
 		"imageCredentialProviderBinDir": providers, "imageCredentialProviderConfig": providers,
 
+		"kernelMemcgNotification":                   {matters: "the kernel's signals about memory are always used"},
+		"experimentalAllocatableIgnoreEviction":     {matters: "what evictionHard keeps free is never allocatable"},
 		"defaultPodSysctls":                         {matters: "pods keep the sysctls of the kernel", do: "set them in the pods", security: true},
 		"preloadedImagesVerificationAllowlist":      {matters: "credentials of images are not verified, as with the policy NeverVerify", do: "use the pull policy Always where pods do not trust each other", security: true},
 		"volumeStatsAggPeriod":                      {matters: "the usage of volumes is measured when it is asked for"},

@@ -16,7 +16,6 @@ import (
 	v1 "k8s.io/api/core/v1"
 	kruntime "k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/validation"
-	cliflag "k8s.io/component-base/cli/flag"
 	"k8s.io/utils/ptr"
 
 	"github.com/kubeletkit/kubeletkit/cluster/credentials"
@@ -30,7 +29,7 @@ const (
 		register-with-taints rotate-certificates`
 	clusterFields = `contentType enableControllerAttachDetach eventBurst eventRecordQPS kubeAPIBurst kubeAPIQPS makeIPTablesUtilChains nodeLeaseDurationSeconds
 		nodeStatusMaxImages nodeStatusReportFrequency nodeStatusUpdateFrequency providerID registerNode registerWithTaints
-		rotateCertificates serverTLSBootstrap localStorageCapacityIsolation mergeDefaultEvictionSettings`
+		rotateCertificates serverTLSBootstrap localStorageCapacityIsolation`
 )
 
 // Cluster are the flags of the API server that have no field in the configuration file.
@@ -63,7 +62,6 @@ func (s *Settings) addClusterFlags(fs *pflag.FlagSet) {
 	fs.Int32Var(&s.KubeAPIBurst, "kube-api-burst", s.KubeAPIBurst, "requests at once")
 	fs.Int32Var(s.EventRecordQPS, "event-qps", *s.EventRecordQPS, "events a second; 0 for 5")
 	fs.Int32Var(&s.EventBurst, "event-burst", s.EventBurst, "events at once")
-	fs.Var(cliflag.NewLangleSeparatedMapStringString(&s.EvictionHard), "eviction-hard", "thresholds of eviction, as in memory.available<100Mi,nodefs.available<10%; they are not allocatable, but no pod is evicted yet")
 	fs.BoolVar(s.LocalStorageCapacityIsolation, "local-storage-capacity-isolation", *s.LocalStorageCapacityIsolation, "report the capacity of ephemeral storage")
 }
 
@@ -85,15 +83,6 @@ func clusterDefaults(c *KubeletConfiguration) {
 	def(&c.KubeAPIBurst, 100)
 	def(&c.EventRecordQPS, ptr.To[int32](50))
 	def(&c.EventBurst, 100)
-	defaults := map[string]string{ // kubelet's on Linux
-		"memory.available": "100Mi", "nodefs.available": "10%", "nodefs.inodesFree": "5%", "imagefs.available": "15%", "imagefs.inodesFree": "5%",
-	}
-	if c.EvictionHard == nil {
-		c.EvictionHard = defaults
-	} else if ptr.Deref(c.MergeDefaultEvictionSettings, false) {
-		maps.Copy(defaults, c.EvictionHard)
-		c.EvictionHard = defaults
-	}
 }
 
 // validateCluster returns what is wrong with the settings of a node of a cluster.
@@ -133,7 +122,7 @@ func (s *Settings) validateCluster() (errs []error) {
 	if _, err := s.NodeIPs(); err != nil {
 		errs = append(errs, err)
 	}
-	if _, err := node.Allocatable(nil, nil, s.EvictionHard); err != nil {
+	if _, err := s.Thresholds(); err != nil {
 		errs = append(errs, err)
 	}
 	return errs
@@ -246,9 +235,6 @@ func (s *Settings) warnCluster(fs *pflag.FlagSet, fields []string) {
 		if len(given) > 0 {
 			s.less(strings.Join(given, ", ")+": no effect without --kubeconfig", given...)
 		}
-	}
-	if fs.Changed("eviction-hard") || slices.Contains(fields, "evictionHard") {
-		s.less("evictionHard counts for what pods can request, but pods are not evicted: eviction is not implemented", "evictionHard", "--eviction-hard")
 	}
 	if s.ReservedSystemCPUs != "" {
 		s.less(fmt.Sprintf("reservedSystemCPUs %s: their number counts for what pods can request, but no container is kept off them: pinning is not implemented", s.ReservedSystemCPUs), "reservedSystemCPUs", "--reserved-cpus")

@@ -74,9 +74,8 @@ func TestCluster(t *testing.T) {
 			assert.Equal(t, "192.0.2.1,2001:db8::1", o.ProvidedIP)
 		}},
 		{"what is not enforced is said", header + "enforceNodeAllocatable: [pods]\nevictionHard: {memory.available: 5%}\n", nil, func(t *testing.T, s *Settings) {
-			require.Len(t, s.Warnings, 2)
+			require.Len(t, s.Warnings, 1)
 			assert.Contains(t, s.Warnings[0], "enforceNodeAllocatable: an effect only with a container runtime")
-			assert.Contains(t, s.Warnings[1], "not evicted")
 		}},
 		{"no limit of pods", "", []string{"--max-pods=0"}, func(t *testing.T, s *Settings) {
 			machine, ok := nodeOptions(t, s).Info.(*node.Machine)

@@ -84,6 +84,7 @@ func (s *Settings) flags() *pflag.FlagSet {
 	s.addMachineFlags(fs)
 	s.addServerFlags(fs)
 	s.addClusterFlags(fs)
+	s.addEvictionFlags(fs)
 	for name := range strings.FieldsSeq(ignoredFlags) {
 		fs.Var(ignored{}, name, "accepted for compatibility with kubelet; no effect")
 		_ = fs.MarkHidden(name)

@@ -14,8 +14,7 @@ func (ignored) Type() string     { return "ignored" }
 const (
 	ignoredFlags = `container-log-max-files container-log-max-size cpu-manager-policy
 		cpu-manager-policy-options cpu-manager-reconcile-period
-		eviction-max-pod-grace-period eviction-minimum-reclaim eviction-pressure-transition-period eviction-soft
-		eviction-soft-grace-period experimental-mounter-path hairpin-mode
+		experimental-mounter-path hairpin-mode
 		image-credential-provider-bin-dir image-credential-provider-config
 		lock-file
 		log-flush-frequency log-json-info-buffer-size log-text-info-buffer-size logging-format maximum-dead-containers

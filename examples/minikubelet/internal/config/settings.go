@@ -85,6 +85,7 @@ func Parse(args []string) (*Settings, error) {
 	s.warnGiven()
 	s.warn()
 	s.warnGates()
+	s.warnEviction()
 	s.warnCluster(fs, fields)
 	s.warnMachine(fs, fields)
 	s.resolveServer(fs, fields)
@@ -137,6 +138,7 @@ func defaults(c *KubeletConfiguration) {
 	machineDefaults(c)
 	serverDefaults(c)
 	clusterDefaults(c)
+	evictionDefaults(c)
 }
 
 func def[T comparable](field *T, value T) {

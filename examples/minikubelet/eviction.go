@@ -1,0 +1,122 @@
+package main
+
+import (
+	"context"
+	"path"
+	"slices"
+
+	"github.com/go-logr/logr"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	statsv1alpha1 "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
+
+	"github.com/kubeletkit/kubeletkit"
+	clusternode "github.com/kubeletkit/kubeletkit/cluster/node"
+	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/config"
+	"github.com/kubeletkit/kubeletkit/lifecycle"
+	"github.com/kubeletkit/kubeletkit/resources/cgroup"
+	"github.com/kubeletkit/kubeletkit/resources/eviction"
+	"github.com/kubeletkit/kubeletkit/runtime"
+)
+
+// evictions are the evictions of an agent under pressure. They are made before the agent, which they join; it is set
+// before it runs.
+type evictions struct {
+	manager *eviction.Manager
+	agent   *kubeletkit.Agent
+	joins   *member
+}
+
+// attach sets the agent, and its membership of a cluster.
+func (e *evictions) attach(agent *kubeletkit.Agent, m *member) { e.agent, e.joins = agent, m }
+
+// join adds the evictions to the options of the agent.
+func (e *evictions) join(opts *kubeletkit.Options, s *config.Settings, rt runtime.Runtime, cgroups *cgroup.Pods, m *metrics, log logr.Logger) error {
+	thresholds, err := s.Thresholds()
+	if err != nil {
+		return err
+	}
+	mopts := eviction.MachineOptions{RootDir: s.RootDir, Logger: log.WithName("eviction")}
+	if images, ok := runtime.Optional[runtime.ImageService](rt); ok && !s.Embedded { // its images take no space
+		mopts.Images = images.ImageFsInfo
+	}
+	uopts := eviction.UsagesOptions{
+		Status: func(uid types.UID) (*runtime.PodStatus, bool) { return e.agent.RuntimeStatus(uid) }, RootDir: s.RootDir, PodLogsDir: s.PodLogsDir,
+		VolumeStats: func(ctx context.Context, pod *v1.Pod, dir string) ([]statsv1alpha1.VolumeStats, error) {
+			return e.agent.Parts().Volumes.VolumeStats(ctx, pod, dir)
+		},
+	}
+	if cgroups != nil {
+		uopts.PodCgroup = cgroups.Parent
+		guaranteed := &v1.Pod{}
+		guaranteed.UID, guaranteed.Status.QOSClass = "uid", v1.PodQOSGuaranteed
+		mopts.PodsCgroup = func() string { return path.Dir(cgroups.Parent(guaranteed)) }
+	}
+	sensor, err := eviction.NewMachine(mopts)
+	if err != nil {
+		return err
+	}
+	meter, err := eviction.NewUsages(rt, uopts)
+	if err != nil {
+		return err
+	}
+	e.manager, err = eviction.New(e, sensor, meter, eviction.Options{
+		Thresholds: thresholds, PressureTransitionPeriod: s.EvictionPressureTransitionPeriod.Duration, MaxPodGracePeriod: int64(s.EvictionMaxPodGracePeriod),
+		EvictStatic: s.EvictStatic(),
+		Changed: func() {
+			if e.joins != nil {
+				e.joins.Update()
+			}
+		},
+		Event:   func(ev runtime.Event) { e.agent.Parts().Event.Emit(ev) },
+		Record:  func(r runtime.Record) { e.agent.Parts().Record.Emit(r) },
+		Metrics: m.evictions, Logger: log.WithName("eviction"),
+	})
+	opts.Join = append([]lifecycle.Component{e.manager}, opts.Join...) // before it is decided what else a pod costs
+	return err
+}
+
+// conditions returns the conditions of the node.
+func (e *evictions) conditions(context.Context) []v1.NodeCondition {
+	return []v1.NodeCondition{
+		clusternode.MemoryPressure(e.manager.UnderPressure(v1.NodeMemoryPressure)),
+		clusternode.DiskPressure(e.manager.UnderPressure(v1.NodeDiskPressure)),
+		clusternode.PIDPressure(e.manager.UnderPressure(v1.NodePIDPressure)),
+	}
+}
+
+// Pods implements [eviction.Agent].
+func (e *evictions) Pods() []eviction.Pod {
+	var out []eviction.Pod
+	parts := e.agent.Parts()
+	for _, pod := range slices.Concat(parts.PodManager.Pods(), e.agent.Terminating()) {
+		if st := parts.PodWorkers.State(pod.UID); st.Known() && !st.Terminated() {
+			out = append(out, eviction.Pod{Pod: pod, Ending: st.TerminationRequested()})
+		}
+	}
+	return out
+}
+
+// Evict implements [eviction.Agent].
+func (e *evictions) Evict(uid types.UID, reason, message string, gracePeriod *int64) error {
+	return e.agent.Evict(uid, reason, message, gracePeriod)
+}
+
+// Ended implements [eviction.Agent].
+func (e *evictions) Ended(uid types.UID) bool {
+	st := e.agent.Parts().PodWorkers.State(uid)
+	return !st.Known() || st.Finished
+}
+
+// DeleteUnusedContainers implements [eviction.Agent].
+func (e *evictions) DeleteUnusedContainers(ctx context.Context) error {
+	return e.agent.Parts().GC.DeleteUnused(ctx)
+}
+
+// DeleteUnusedImages implements [eviction.Agent].
+func (e *evictions) DeleteUnusedImages(ctx context.Context) error {
+	if images := e.agent.Parts().ImageGC; images != nil {
+		return images.DeleteUnusedImages(ctx)
+	}
+	return nil
+}
