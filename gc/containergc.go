@@ -80,13 +80,13 @@ type ContainerGC struct {
 	// kick holds one request; while it does, further ones mean the same.
 	kick chan struct{}
 	// swept means that the links of all gone pods were removed once. It belongs to Collect,
-	// like the next two.
+	// like goneSince.
 	swept bool
 	// goneSince has the log directories of gone pods, by path, and when they were found.
 	goneSince map[string]time.Time
-	// logsDue is when the next of them has been kept for Policy.KeepLogs, zero if there is
-	// none.
-	logsDue time.Time
+	// logsDue is when the next of them has been kept for Policy.KeepLogs, nil if there is none. It is
+	// written while something is removed, also by DeleteUnused, and read by Run.
+	logsDue atomic.Pointer[time.Time]
 
 	// ownPlan means that Options.Plan was set.
 	ownPlan bool
@@ -131,7 +131,7 @@ func (c *ContainerGC) Changed() {
 // idle reports whether there is nothing to collect, as far as is known at the end of a period.
 func (c *ContainerGC) idle() bool {
 	return c.observed.Load() && !c.changed.Swap(false) && !c.ownPlan && c.opts.MinAge == 0 &&
-		(c.logsDue.IsZero() || time.Now().Before(c.logsDue))
+		!c.logsDueBy(time.Now())
 }
 
 // Kick implements [Collector]. It also ends the back-off of earlier failures.
@@ -186,10 +186,17 @@ func (c *ContainerGC) Run(ctx context.Context) error {
 // untilDue returns the time until logs are due, at most wait. Those of pods that end one
 // after the other are collected together.
 func (c *ContainerGC) untilDue(wait time.Duration) time.Duration {
-	if c.logsDue.IsZero() {
+	due := c.logsDue.Load()
+	if due == nil {
 		return wait
 	}
-	return min(wait, max(time.Until(c.logsDue), c.opts.KeepLogs/10))
+	return min(wait, max(time.Until(*due), c.opts.KeepLogs/10))
+}
+
+// logsDueBy reports whether logs are due at a time.
+func (c *ContainerGC) logsDueBy(now time.Time) bool {
+	due := c.logsDue.Load()
+	return due != nil && !now.Before(*due)
 }
 
 // Collect makes one collection. Its error joins the errors of everything that could
@@ -200,7 +207,11 @@ func (c *ContainerGC) Collect(ctx context.Context) error { return c.alone(ctx, c
 func (c *ContainerGC) DeleteUnused(ctx context.Context) error {
 	policy := c.opts.Policy
 	policy.KeepLogs = 0
-	return c.alone(ctx, policy, c.opts.Ended)
+	err := c.alone(ctx, policy, c.opts.Ended)
+	if err != nil {
+		c.changed.Store(true) // Run does not leave its next collection out
+	}
+	return err
 }
 
 // alone makes one collection when no other one is under way. The containers of pods that have ended are removed, too; nil: there are none.
@@ -290,12 +301,13 @@ func (c *ContainerGC) collect(ctx context.Context, done *Collection, policy Poli
 
 // scheduleLogs sets logsDue. Logs that were due were in the plan, or will never be.
 func (c *ContainerGC) scheduleLogs(in Input) {
-	c.logsDue = time.Time{}
+	var next *time.Time
 	for _, dir := range in.LogDirs {
-		if due := dir.GoneSince.Add(c.opts.KeepLogs); dir.Gone && due.After(in.Now) && (c.logsDue.IsZero() || due.Before(c.logsDue)) {
-			c.logsDue = due
+		if due := dir.GoneSince.Add(c.opts.KeepLogs); dir.Gone && due.After(in.Now) && (next == nil || due.Before(*next)) {
+			next = &due
 		}
 	}
+	c.logsDue.Store(next)
 }
 
 func (c *ContainerGC) removeContainer(ctx context.Context, r ContainerRemoval) error {

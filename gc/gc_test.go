@@ -283,6 +283,27 @@ func TestDeleteUnused(t *testing.T) {
 	assert.NoError(t, gc.Base{}.DeleteUnused(ctx))
 }
 
+// A component removes what is unused while Run collects: the race detector finds no state that they share.
+func TestDeleteUnusedWhileRunCollects(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		logs := t.TempDir()
+		h := &holder{}
+		c, err := gc.New(h, func(types.UID) bool { return true }, gc.Options{LogsDir: logs, Period: time.Millisecond, Policy: gc.Policy{KeepLogs: time.Hour}})
+		require.NoError(t, err)
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- c.Run(ctx) }()
+		for i := range 20 {
+			require.NoError(t, os.MkdirAll(filepath.Join(logs, fmt.Sprintf("ns_gone_u%d", i)), 0o755))
+			c.Changed()
+			require.NoError(t, c.DeleteUnused(ctx))
+			time.Sleep(time.Millisecond)
+		}
+		cancel()
+		require.NoError(t, <-done)
+	})
+}
+
 func TestRunCollectsEachPeriodAndWhenKicked(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := &holder{}
