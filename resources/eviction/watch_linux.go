@@ -25,7 +25,7 @@ const (
 
 // Watch implements [Sensor] for memory. It uses triggers of pressure stall information, for the machine and for the cgroup of all
 // pods, events of that cgroup, and on version 1 of cgroups, notifications about levels of usage. It needs one thread. The error
-// means that there is none of them.
+// means that there is none of them, and none can come with the cgroup of all pods.
 func (m *Machine) Watch(ctx context.Context, thresholds []Threshold, wake func()) error {
 	w := &watch{Machine: m, wake: wake, sources: map[string]*source{}}
 	for _, t := range thresholds {
@@ -59,7 +59,7 @@ func (m *Machine) Watch(ctx context.Context, thresholds []Threshold, wake func()
 	}
 	defer w.close()
 	missing := w.arm()
-	if len(w.sources) == 0 {
+	if len(w.sources) == 0 && m.opts.PodsCgroup == nil {
 		return errors.Join(missing...)
 	}
 	if len(missing) > 0 {
@@ -80,8 +80,12 @@ type watch struct {
 // source is a file that the kernel signals something with.
 type source struct {
 	fd int
-	// level is that of a notification about usage; 0 for others.
+	// usage means that it is a notification about usage.
+	usage bool
+	// level is the usage that it is about, in the cgroup with the number inode of its directory. It is 0 as long as there is no such
+	// cgroup.
 	level int64
+	inode uint64
 }
 
 // loop waits for signals until ctx ends.
@@ -119,7 +123,7 @@ func (w *watch) take(fd int, events uint32) {
 		if s.fd != fd {
 			continue
 		}
-		if s.level != 0 {
+		if s.usage {
 			var buf [8]byte
 			_, _ = unix.Read(fd, buf[:])
 			return
@@ -146,14 +150,14 @@ func (w *watch) close() {
 	}
 }
 
-// add adds a source. The file descriptor is closed if that fails.
-func (w *watch) add(name string, fd int, level int64, events uint32) error {
-	if err := unix.EpollCtl(w.epoll, unix.EPOLL_CTL_ADD, fd, &unix.EpollEvent{Fd: int32(fd), Events: events}); err != nil {
-		_ = unix.Close(fd)
+// add adds a source, in place of the one of that name. The file descriptor is closed if that fails.
+func (w *watch) add(name string, s source, events uint32) error {
+	if err := unix.EpollCtl(w.epoll, unix.EPOLL_CTL_ADD, s.fd, &unix.EpollEvent{Fd: int32(s.fd), Events: events}); err != nil {
+		_ = unix.Close(s.fd)
 		return fmt.Errorf("waiting for %s: %w", name, err)
 	}
 	w.drop(name)
-	w.sources[name] = &source{fd: fd, level: level}
+	w.sources[name] = &s
 	return nil
 }
 
@@ -172,7 +176,7 @@ func (w *watch) arm() (missing []error) {
 			case t.Signal == MemoryAvailable:
 				note(w.usage(t, "/"))
 			case pods != "":
-				_ = w.usage(t, pods) // it is made with the first pod
+				_ = w.usage(t, pods) // the cgroup is made with the first pod
 			}
 		}
 		return missing
@@ -197,7 +201,7 @@ func (w *watch) pressure(file string) error {
 			break
 		}
 		if _, err = unix.Write(fd, append([]byte(trigger), 0)); err == nil {
-			return w.add(file, fd, 0, unix.EPOLLPRI)
+			return w.add(file, source{fd: fd}, unix.EPOLLPRI)
 		}
 		_ = unix.Close(fd)
 	}
@@ -213,18 +217,63 @@ func (w *watch) events(file string) error {
 	if err != nil {
 		return err
 	}
-	return w.add(file, fd, 0, unix.EPOLLPRI)
+	return w.add(file, source{fd: fd}, unix.EPOLLPRI)
 }
 
-// usage adds a notification of the usage at which the threshold is met, or moves it.
+// usage sets a notification of the usage at which the threshold is met, or moves it. Its file descriptor is there from the beginning,
+// so that the agent does not need one more when the cgroup is made.
 func (w *watch) usage(t Threshold, path string) error {
-	dir, _, err := cgroupDir(w.opts.cgroup, "memory", path)
+	name := fmt.Sprintf("%s %s", path, t)
+	if w.sources[name] == nil {
+		if err := w.eventfd(name); err != nil {
+			return err
+		}
+	}
+	s, dir := w.sources[name], filepath.Join(w.opts.cgroup, "memory", path)
+	var at unix.Stat_t
+	if err := unix.Stat(dir, &at); err != nil {
+		s.level = 0 // what was set has ended with the cgroup
+		return &os.PathError{Op: "stat", Path: dir, Err: err}
+	}
+	level, left, err := w.level(t, dir)
+	if err != nil || level == 0 {
+		return err
+	}
+	if s.level != 0 && s.inode == at.Ino {
+		if abs(s.level-level) <= max(1<<20, abs(left)/20) {
+			return nil
+		}
+		if err := w.eventfd(name); err != nil { // the kernel forgets a level only with its file descriptor
+			return err
+		}
+		s = w.sources[name]
+	}
+	file, err := unix.Open(filepath.Join(dir, "memory.usage_in_bytes"), unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return err
 	}
+	defer func() { _ = unix.Close(file) }()
+	if err := os.WriteFile(filepath.Join(dir, "cgroup.event_control"), fmt.Appendf(nil, "%d %d %d", s.fd, file, level), 0); err != nil {
+		return err
+	}
+	s.level, s.inode = level, at.Ino
+	return nil
+}
+
+// eventfd adds a source for notifications about usage.
+func (w *watch) eventfd(name string) error {
+	fd, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
+	if err != nil {
+		return fmt.Errorf("eventfd: %w", err)
+	}
+	return w.add(name, source{fd: fd, usage: true}, unix.EPOLLIN)
+}
+
+// level returns the usage of a cgroup at which the threshold is met, and how far that is; 0 if that is not known now.
+func (w *watch) level(t Threshold, dir string) (level, left int64, err error) {
 	used, err := number(filepath.Join(dir, "memory.usage_in_bytes"))
 	if err != nil {
-		return err
+		return 0, 0, err
 	}
 	readings := Readings{}
 	if t.Signal == MemoryAvailable {
@@ -234,30 +283,11 @@ func (w *watch) usage(t Threshold, path string) error {
 	}
 	r, ok := readings[t.Signal]
 	if err != nil || !ok {
-		return err
+		return 0, 0, err
 	}
 	// The rest of the usage stays as it is, as in kubelet: each page more is one less that is available.
-	left := r.Available - t.need(r.Capacity, false)
-	level := max(1, used+left+1)
-	name := fmt.Sprintf("%s %s", path, t)
-	if s := w.sources[name]; s != nil && abs(s.level-level) <= max(1<<20, abs(left)/20) {
-		return nil
-	}
-	file, err := unix.Open(filepath.Join(dir, "memory.usage_in_bytes"), unix.O_RDONLY|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = unix.Close(file) }()
-	fd, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
-	if err != nil {
-		return err
-	}
-	control := filepath.Join(dir, "cgroup.event_control")
-	if err := os.WriteFile(control, fmt.Appendf(nil, "%d %d %d", fd, file, level), 0); err != nil {
-		_ = unix.Close(fd)
-		return err
-	}
-	return w.add(name, fd, level, unix.EPOLLIN)
+	left = r.Available - t.need(r.Capacity, false)
+	return max(1, used+left+1), left, nil
 }
 
 func abs(n int64) int64 {
