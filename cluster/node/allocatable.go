@@ -1,23 +1,15 @@
 package node
 
 import (
-	"fmt"
 	"maps"
-	"strconv"
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/kubeletkit/kubeletkit/podspec"
+	"github.com/kubeletkit/kubeletkit/resources/eviction"
 )
-
-// evictionResources are the resources that a signal of eviction reserves, as in kubelet. It
-// is never changed.
-var evictionResources = map[string]v1.ResourceName{
-	"memory.available": v1.ResourceMemory,
-	"nodefs.available": v1.ResourceEphemeralStorage,
-}
 
 // Allocatable returns the part of the capacity that pods can have: the capacity without the reserved
 // amounts and, as with kubelet, without the thresholds of hard eviction: below them pods are
@@ -26,22 +18,28 @@ var evictionResources = map[string]v1.ResourceName{
 // nodefs.available reserve nothing. Memory in huge pages is not allocatable as memory. Nothing
 // is below 0.
 //
-// The error names the threshold that cannot be understood.
+// The error names the threshold that cannot be understood, see [eviction.Parse].
 func Allocatable(capacity, reserved v1.ResourceList, evictionHard map[string]string) (v1.ResourceList, error) {
+	thresholds, err := eviction.Parse(eviction.Config{Hard: evictionHard})
+	if err != nil {
+		return nil, err
+	}
 	sum := maps.Clone(reserved)
 	if sum == nil {
 		sum = v1.ResourceList{}
 	}
-	for signal, text := range evictionHard {
-		threshold, err := parseThreshold(text)
-		if err != nil {
-			return nil, fmt.Errorf("evictionHard %s: %w", signal, err)
+	for _, t := range thresholds {
+		name := t.Signal.Resource()
+		if t.Signal != eviction.MemoryAvailable && t.Signal != eviction.NodeFsAvailable {
+			continue
 		}
-		if name, ok := evictionResources[signal]; ok {
-			total := sum[name].DeepCopy()
-			total.Add(threshold.of(capacity[name]))
-			sum[name] = total
+		total, whole := sum[name].DeepCopy(), capacity[name]
+		if t.Value.Part == 0 {
+			total.Add(t.Value.Quantity)
+		} else {
+			total.Add(*resource.NewQuantity(t.Value.Of(whole.Value()), resource.BinarySI))
 		}
+		sum[name] = total
 	}
 	return subtract(capacity, sum), nil
 }
@@ -55,42 +53,6 @@ func subtract(capacity, reserved v1.ResourceList) v1.ResourceList {
 		}
 	}
 	return podspec.Remaining(capacity, reserved, v1.ResourceList{v1.ResourceMemory: huge})
-}
-
-// threshold is a quantity, or a part of the capacity.
-type threshold struct {
-	quantity resource.Quantity
-	// part is a part of the capacity if it is above 0. It has the precision of kubelet's, so that the
-	// result is the same to the byte.
-	part float32
-}
-
-func (t threshold) of(capacity resource.Quantity) resource.Quantity {
-	if t.part > 0 {
-		return *resource.NewQuantity(int64(float64(capacity.Value())*float64(t.part)), resource.BinarySI)
-	}
-	return t.quantity
-}
-
-// parseThreshold follows kubelet, which ignores 0% and 100%.
-func parseThreshold(text string) (t threshold, err error) {
-	if percent, ok := strings.CutSuffix(text, "%"); ok {
-		n, err := strconv.ParseFloat(percent, 32)
-		if err != nil || n != n || n < 0 || n > 100 {
-			return t, fmt.Errorf("%q: must be between 0%% and 100%%", text)
-		}
-		if text != "100%" {
-			t.part = float32(n) / 100
-		}
-		return t, nil
-	}
-	if t.quantity, err = resource.ParseQuantity(text); err != nil {
-		return t, fmt.Errorf("%q: %w", text, err)
-	}
-	if t.quantity.Sign() <= 0 {
-		return t, fmt.Errorf("%q: must be above 0", text)
-	}
-	return t, nil
 }
 
 func isHugePage(name v1.ResourceName) bool {
