@@ -36,7 +36,7 @@ func TestControlPlaneOfStaticPods(t *testing.T) {
 	up := func() *Script {
 		return c.RunScript(t, []string{
 			"ENDPOINT=" + c.Endpoint(), "NODE=" + NodeName, "IP=" + NodeIP, "REGISTRY=127.0.0.1:5000", "VERSION=e2e", "ETCD=e2e",
-		}, "examples/minikubelet/cluster/up", dir, "--cgroup-root", c.CgroupRoot())
+		}, "examples/minikubelet/cluster/up", dir, "--cgroup-root", c.CgroupRoot(), "--eviction-hard", "memory.available<1Mi") // the disk of this machine may be full
 	}
 	admin := filepath.Join(dir, "admin.conf")
 	begin := time.Now()
