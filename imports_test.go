@@ -15,8 +15,6 @@ import (
 const (
 	module  = "github.com/kubeletkit/kubeletkit"
 	apitest = module + "/internal/apitest" // the API server of tests
-	// streaming has the sessions of server/streams and runtime/process.
-	streaming = module + "/internal/streaming"
 )
 
 // mayImport is the rule of imports inside the module: which top-level packages each
@@ -28,8 +26,7 @@ const (
 // package may import it.
 //
 // Packages below "internal" have code that several packages would repeat otherwise. They
-// import nothing else of the module, and every package but the examples may import them. The
-// exception is internal/streaming, which imports package runtime. Only
+// import nothing else of the module, and every package but the examples may import them. Only
 // tests import internal/apitest, those of the examples, too.
 var mayImport = map[string][]string{
 	"podspec":    {},
@@ -67,9 +64,6 @@ func TestImportRules(t *testing.T) {
 	for _, p := range listPackages(t, "./...") {
 		top := topLevel(p.ImportPath)
 		allowed, ok := mayImport[top]
-		if p.ImportPath == streaming {
-			allowed = []string{"runtime"}
-		}
 		require.Truef(t, ok, "%s: no rule for this package; add its top-level package to mayImport", p.ImportPath)
 		for _, imp := range p.Imports {
 			if !ours(imp) {

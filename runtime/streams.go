@@ -45,7 +45,7 @@ type Streams struct {
 }
 
 // TerminalSize is the size of a terminal in characters.
-type TerminalSize struct{ Width, Height uint16 }
+type TerminalSize = struct{ Width, Height uint16 }
 
 // StreamLocator is an optional interface of a [Runtime], found with [Optional]: a runtime
 // whose streams another process serves over HTTP, with the protocols of CRI (SPDY/3.1 with

@@ -13,7 +13,6 @@ import (
 	"k8s.io/streaming/pkg/httpstream/wsstream"
 
 	"github.com/kubeletkit/kubeletkit/internal/subprotocol"
-	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
 // The header with the type of a SPDY stream, and its values.
@@ -33,15 +32,15 @@ const (
 type client struct {
 	stdin          io.Reader
 	stdout, stderr io.Writer
-	sizes          io.Reader // a sequence of runtime.TerminalSize in JSON
+	sizes          io.Reader // a sequence of Size in JSON
 	status         io.Writer // receives a metav1.Status in JSON at the end
 	text           bool      // status receives only the message of the metav1.Status
 	close          func()
 }
 
 // streams returns the streams for a runtime. Sizes are passed on until the session ends.
-func (c *client) streams(s *Session, tty bool) runtime.Streams {
-	out := runtime.Streams{Stdin: c.stdin, Stdout: c.stdout, Stderr: c.stderr, TTY: tty}
+func (c *client) streams(s *Session, tty bool) Streams {
+	out := Streams{Stdin: c.stdin, Stdout: c.stdout, Stderr: c.stderr, TTY: tty}
 	if !tty {
 		if c.sizes != nil { // unread, a size would hold up stdin
 			go discard(c.sizes)
@@ -52,11 +51,11 @@ func (c *client) streams(s *Session, tty bool) runtime.Streams {
 	if c.sizes == nil {
 		return out
 	}
-	sizes := make(chan runtime.TerminalSize)
+	sizes := make(chan Size)
 	out.Sizes = sizes
 	go func() { // ends with the stream or the session
 		defer close(sizes)
-		readSizes(c.sizes, func(size runtime.TerminalSize) error {
+		readSizes(c.sizes, func(size Size) error {
 			select {
 			case sizes <- size:
 				return nil
@@ -70,7 +69,7 @@ func (c *client) streams(s *Session, tty bool) runtime.Streams {
 
 // acceptWebSocket answers a WebSocket request with one of the protocols. If it returns an
 // error, the request is answered.
-func (s *Session) acceptWebSocket(w http.ResponseWriter, req *http.Request, opts runtime.StreamOptions, protocols ...string) (*client, error) {
+func (s *Session) acceptWebSocket(w http.ResponseWriter, req *http.Request, opts Requested, protocols ...string) (*client, error) {
 	channel := func(requested bool, kind wsstream.ChannelType) wsstream.ChannelType {
 		if requested {
 			return kind
@@ -115,7 +114,7 @@ func (s *Session) acceptWebSocket(w http.ResponseWriter, req *http.Request, opts
 //
 // Those of a client that attaches may be others than those of the process, such as stderr in place of the sizes
 // of a terminal. So their number is expected, as in kubelet.
-func (s *Session) acceptSPDY(w http.ResponseWriter, req *http.Request, opts runtime.StreamOptions) (*client, error) {
+func (s *Session) acceptSPDY(w http.ResponseWriter, req *http.Request, opts Requested) (*client, error) {
 	if _, err := httpstream.Handshake(req, w, []string{subprotocol.V4}); err != nil {
 		return nil, err
 	}

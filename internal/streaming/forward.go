@@ -17,7 +17,6 @@ import (
 	"k8s.io/streaming/pkg/httpstream/wsstream"
 
 	"github.com/kubeletkit/kubeletkit/internal/subprotocol"
-	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
 // The headers of the streams of a forwarded connection, which has two: one for data, one
@@ -29,7 +28,7 @@ const (
 	maxRequestID    = 256 // bytes; kubectl's are small numbers
 )
 
-// Forward is [runtime.Streamer.ForwardPort] of one sandbox.
+// Forward is ForwardPort of a runtime.Streamer for one sandbox. It does not panic.
 type Forward func(ctx context.Context, port int32, conn io.ReadWriteCloser) error
 
 // ServeForward forwards connections of a client to ports of a sandbox, until the client has closed its
@@ -96,7 +95,7 @@ func (s *Session) forwardChannels(w http.ResponseWriter, req *http.Request, sand
 		_, _ = data.Write(number)
 		_, _ = failed.Write(number)
 		running.Go(func() {
-			err := runtime.Recover(func() error { return forward(s.ctx, port, channel{data}) })
+			err := forward(s.ctx, port, channel{data})
 			if err != nil && s.ctx.Err() == nil {
 				_, _ = io.WriteString(failed, forwardError(sandboxID, port, err))
 			}
@@ -291,7 +290,7 @@ func (f *forwarder) forward(id string, p *pair) {
 	if f.replied(p.replied[0]) && f.replied(p.replied[1]) {
 		f.setOpen(p, true)
 		data := &oneReader{p.data, make(chan struct{}, 1)}
-		err := runtime.Recover(func() error { return f.connect(f.s.ctx, p.port, data) })
+		err := f.connect(f.s.ctx, p.port, data)
 		if err != nil && !errors.Is(err, f.s.ctx.Err()) {
 			_, _ = io.WriteString(p.err, forwardError(f.sandboxID, p.port, err))
 			_ = p.data.Reset()

@@ -114,9 +114,10 @@ func (r *waitingReader) Read([]byte) (int, error) {
 func TestOneReaderOfAConnection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, _, stop := newForwarder(t, 1)
+		leave := make(chan struct{})
 		f.connect = func(_ context.Context, _ int32, conn io.ReadWriteCloser) error {
 			go func() { _, _ = io.Copy(io.Discard, conn) }()
-			synctest.Wait()
+			<-leave
 			return nil
 		}
 		data, failed := newStream(typeData, "1", "7"), newStream(typeError, "1", "7")
@@ -126,6 +127,8 @@ func TestOneReaderOfAConnection(t *testing.T) {
 		close(replied)
 		require.NoError(t, f.accept(data, replied))
 		require.NoError(t, f.accept(failed, replied))
+		synctest.Wait() // the runtime reads
+		close(leave)
 		synctest.Wait()
 		assert.EqualValues(t, 1, reader.reads.Load())
 		close(reader.end)

@@ -18,8 +18,6 @@ import (
 	"github.com/moby/spdystream/spdy"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-
-	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
 // serve serves a process that hangs at /exec, and connections to ports that hang at /forward. At the end of the
@@ -39,7 +37,7 @@ func serve(t *testing.T, opts Options) (address string, server *Server) {
 				})
 				return
 			}
-			s.ServeProcess(w, req, runtime.StreamOptions{Stdin: true, Stdout: true}, false, "failed", func(ctx context.Context, _ runtime.Streams) (int32, error) {
+			s.ServeProcess(w, req, Requested{Stdin: true, Stdout: true}, false, "failed", func(ctx context.Context, _ Streams) (int32, error) {
 				<-ctx.Done()
 				return 0, ctx.Err()
 			})

@@ -12,12 +12,11 @@ import (
 	"k8s.io/streaming/pkg/httpstream/wsstream"
 
 	"github.com/kubeletkit/kubeletkit/internal/subprotocol"
-	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
 // ServeProcess connects a client with a process. opts are the streams that the client requests, tty is
-// that of the process, run is one of the methods of [runtime.Streamer], and failed begins its errors.
-func (s *Session) ServeProcess(w http.ResponseWriter, req *http.Request, opts runtime.StreamOptions, tty bool, failed string, run func(context.Context, runtime.Streams) (int32, error)) {
+// that of the process, run is a method of a runtime.Streamer, which does not panic, and failed begins its errors.
+func (s *Session) ServeProcess(w http.ResponseWriter, req *http.Request, opts Requested, tty bool, failed string, run func(context.Context, Streams) (int32, error)) {
 	var c *client
 	var err error
 	if wsstream.IsWebSocketRequest(req) {
@@ -30,11 +29,7 @@ func (s *Session) ServeProcess(w http.ResponseWriter, req *http.Request, opts ru
 		return
 	}
 	defer c.close()
-	var code int32
-	err = runtime.Recover(func() (err error) {
-		code, err = run(s.ctx, c.streams(s, tty))
-		return err
-	})
+	code, err := run(s.ctx, c.streams(s, tty))
 	if err != nil {
 		err = fmt.Errorf("%s: %w", failed, err)
 	}

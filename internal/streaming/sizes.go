@@ -3,8 +3,6 @@ package streaming
 import (
 	"encoding/json"
 	"io"
-
-	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
 // maxSize is the maximum length of one size of a terminal in JSON, in bytes. kubectl sends about 30.
@@ -13,11 +11,11 @@ const maxSize = 4 << 10
 // readSizes calls f with each size of a terminal until f returns an error. What follows then, or
 // follows a size that is too long or no JSON, is discarded until the stream ends: unread, it would
 // hold up stdin.
-func readSizes(r io.Reader, f func(runtime.TerminalSize) error) {
+func readSizes(r io.Reader, f func(Size) error) {
 	limited := &io.LimitedReader{R: r}
 	for dec := json.NewDecoder(limited); ; {
 		limited.N = maxSize // the decoder keeps what it reads until a value is complete
-		var size runtime.TerminalSize
+		var size Size
 		if dec.Decode(&size) != nil || f(size) != nil {
 			break
 		}

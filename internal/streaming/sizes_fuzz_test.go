@@ -6,8 +6,6 @@ import (
 	"errors"
 	"io"
 	"testing"
-
-	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
 // Clients send any bytes as sizes. All are read, sizes are those of a decoder of JSON, and none comes
@@ -17,17 +15,17 @@ func FuzzSizes(f *testing.F) {
 	f.Add([]byte(`{"Width":-1}{"Width":1}`), uint8(9))
 	f.Add([]byte(` [] {"Width":1}`), uint8(0))
 	f.Fuzz(func(t *testing.T, data []byte, most uint8) {
-		var want []runtime.TerminalSize
+		var want []Size
 		for dec := json.NewDecoder(bytes.NewReader(data)); len(data) <= maxSize && len(want) <= int(most); {
-			var size runtime.TerminalSize
+			var size Size
 			if dec.Decode(&size) != nil {
 				break
 			}
 			want = append(want, size)
 		}
-		var got []runtime.TerminalSize
+		var got []Size
 		r := bytes.NewReader(data)
-		readSizes(r, func(size runtime.TerminalSize) error {
+		readSizes(r, func(size Size) error {
 			got = append(got, size)
 			if len(got) > int(most) {
 				return errors.New("the session ends")

@@ -10,6 +10,7 @@ package streaming
 import (
 	"context"
 	"fmt"
+	"io"
 	"net/http"
 	"slices"
 	"sync/atomic"
@@ -20,6 +21,20 @@ import (
 
 	"github.com/kubeletkit/kubeletkit/internal/subprotocol"
 )
+
+// Requested are the streams that a client requests: a runtime.StreamOptions.
+type Requested struct{ Stdin, Stdout, Stderr, TTY bool }
+
+// Streams are the streams of a client. They convert to runtime.Streams, which documents them.
+type Streams struct {
+	Stdin          io.Reader
+	Stdout, Stderr io.Writer
+	TTY            bool
+	Sizes          <-chan Size
+}
+
+// Size is a runtime.TerminalSize.
+type Size = struct{ Width, Height uint16 }
 
 // Options are the settings of a [Server]. The zero value is valid.
 type Options struct {

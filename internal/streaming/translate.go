@@ -16,7 +16,6 @@ import (
 	"k8s.io/streaming/pkg/httpstream/spdy"
 
 	"github.com/kubeletkit/kubeletkit/internal/subprotocol"
-	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
 const (
@@ -41,7 +40,7 @@ func (s *Session) Unpack(w http.ResponseWriter, req *http.Request, conn io.ReadW
 // Translate connects a WebSocket client of version 5 of the protocol, which container runtimes do not
 // have, with a connection to one by SPDY and version 4. requested are the streams of the client, and opts
 // those of the process. If it returns an error, the request is not answered.
-func (s *Session) Translate(w http.ResponseWriter, req *http.Request, conn net.Conn, requested, opts runtime.StreamOptions) error {
+func (s *Session) Translate(w http.ResponseWriter, req *http.Request, conn net.Conn, requested, opts Requested) error {
 	remote, err := spdy.NewClientConnectionWithPings(newSPDYConn(conn, spdyFrames), pingPeriod)
 	if err != nil {
 		return err
@@ -98,7 +97,7 @@ func relay(c *client, streams map[string]httpstream.Stream) (status []byte) {
 		go func() {
 			if stream := streams[typeResize]; stream != nil {
 				enc := json.NewEncoder(stream)
-				readSizes(c.sizes, func(size runtime.TerminalSize) error { return enc.Encode(size) })
+				readSizes(c.sizes, func(size Size) error { return enc.Encode(size) })
 				return
 			}
 			_, _ = io.Copy(io.Discard, c.sizes) // no terminal

@@ -111,24 +111,28 @@ func (ss *streamServer) url(path string, request any) (string, error) {
 
 func (ss *streamServer) exec(session *streaming.Session, w http.ResponseWriter, req *http.Request, request any) {
 	r := request.(*criv1.ExecRequest)
-	opts := runtime.StreamOptions{Stdin: r.GetStdin(), Stdout: r.GetStdout(), Stderr: r.GetStderr(), TTY: r.GetTty()}
-	session.ServeProcess(w, req, opts, opts.TTY, "error executing command in container", func(ctx context.Context, streams runtime.Streams) (int32, error) {
-		return ss.s.execStream(ctx, r.GetContainerId(), r.GetCmd(), streams)
+	opts := streaming.Requested{Stdin: r.GetStdin(), Stdout: r.GetStdout(), Stderr: r.GetStderr(), TTY: r.GetTty()}
+	session.ServeProcess(w, req, opts, opts.TTY, "error executing command in container", func(ctx context.Context, streams streaming.Streams) (code int32, err error) {
+		err = runtime.Recover(func() (err error) {
+			code, err = ss.s.execStream(ctx, r.GetContainerId(), r.GetCmd(), runtime.Streams(streams))
+			return err
+		})
+		return code, err
 	})
 }
 
 func (ss *streamServer) attach(session *streaming.Session, w http.ResponseWriter, req *http.Request, request any) {
 	r := request.(*criv1.AttachRequest)
-	opts := runtime.StreamOptions{Stdin: r.GetStdin(), Stdout: r.GetStdout(), Stderr: r.GetStderr(), TTY: r.GetTty()}
-	session.ServeProcess(w, req, opts, opts.TTY, "error attaching to container", func(ctx context.Context, streams runtime.Streams) (int32, error) {
-		return 0, ss.s.attachStream(ctx, r.GetContainerId(), streams)
+	opts := streaming.Requested{Stdin: r.GetStdin(), Stdout: r.GetStdout(), Stderr: r.GetStderr(), TTY: r.GetTty()}
+	session.ServeProcess(w, req, opts, opts.TTY, "error attaching to container", func(ctx context.Context, streams streaming.Streams) (int32, error) {
+		return 0, runtime.Recover(func() error { return ss.s.attachStream(ctx, r.GetContainerId(), runtime.Streams(streams)) })
 	})
 }
 
 func (ss *streamServer) portForward(session *streaming.Session, w http.ResponseWriter, req *http.Request, request any) {
 	r := request.(*criv1.PortForwardRequest)
 	session.ServeForward(w, req, r.GetPodSandboxId(), r.GetPort(), func(ctx context.Context, port int32, conn io.ReadWriteCloser) error {
-		return ss.s.forwardPort(ctx, r.GetPodSandboxId(), port, conn)
+		return runtime.Recover(func() error { return ss.s.forwardPort(ctx, r.GetPodSandboxId(), port, conn) })
 	})
 }
 

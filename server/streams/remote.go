@@ -234,7 +234,7 @@ func (h *Handlers) translate(s *streaming.Session, w http.ResponseWriter, req *h
 		return
 	}
 	defer conn.Close()
-	if err := s.Translate(w, req, conn, requested, opts); err != nil {
+	if err := s.Translate(w, req, conn, streaming.Requested(requested), streaming.Requested(opts)); err != nil {
 		refuse(w, err)
 	}
 }

@@ -69,7 +69,9 @@ type Handlers struct {
 func New(agent Agent, rt any, opts Options) *Handlers {
 	sessions := streaming.New(streaming.Options{Logger: opts.Logger, IdleTimeout: opts.IdleTimeout, SetupTimeout: opts.SetupTimeout, MaxSessions: opts.MaxSessions})
 	h := &Handlers{agent: agent, sessions: sessions, transport: newTransport(sessions.SetupTimeout), mux: http.NewServeMux()}
-	h.local, _ = runtime.Optional[runtime.Streamer](rt)
+	if local, ok := runtime.Optional[runtime.Streamer](rt); ok {
+		h.local = recovering{local}
+	}
 	h.remote, _ = runtime.Optional[runtime.StreamLocator](rt)
 	for _, method := range []string{http.MethodGet, http.MethodPost} {
 		for _, pod := range []string{"{namespace}/{pod}", "{namespace}/{pod}/{uid}"} {
@@ -102,8 +104,8 @@ func (h *Handlers) Exec(w http.ResponseWriter, req *http.Request) {
 			return
 		}
 		if h.local != nil {
-			s.ServeProcess(w, req, opts, opts.TTY, "error executing command in container", func(ctx context.Context, streams runtime.Streams) (int32, error) {
-				return h.local.ExecStream(ctx, c.ID, cmd, streams)
+			s.ServeProcess(w, req, streaming.Requested(opts), opts.TTY, "error executing command in container", func(ctx context.Context, streams streaming.Streams) (int32, error) {
+				return h.local.ExecStream(ctx, c.ID, cmd, runtime.Streams(streams))
 			})
 			return
 		}
@@ -132,8 +134,8 @@ func (h *Handlers) Attach(w http.ResponseWriter, req *http.Request) {
 			opts.Stderr = false
 		}
 		if h.local != nil {
-			s.ServeProcess(w, req, requested, opts.TTY, "error attaching to container", func(ctx context.Context, streams runtime.Streams) (int32, error) {
-				return 0, h.local.AttachStream(ctx, c.ID, streams)
+			s.ServeProcess(w, req, streaming.Requested(requested), opts.TTY, "error attaching to container", func(ctx context.Context, streams streaming.Streams) (int32, error) {
+				return 0, h.local.AttachStream(ctx, c.ID, runtime.Streams(streams))
 			})
 			return
 		}
