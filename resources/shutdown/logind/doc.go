@@ -5,8 +5,8 @@
 // # Signals
 //
 // The shutdown of a machine is the signal PrepareForShutdown of logind. A local user may send a signal with that
-// name, too, and kubelet accepts it. Here a signal counts only if logind has sent it; [Options].AnySender is for
-// tests that send it in the place of logind.
+// name, too, and kubelet accepts it. Here a signal counts only if logind has sent it. A test that sends signals needs
+// a bus of its own, on which it has the name of logind.
 //
 // # Locks
 //

@@ -37,8 +37,6 @@ type Options struct {
 	Address string
 	// Who and Why are shown by systemd-inhibit --list. Default: "kubelet", and kubelet's reason.
 	Who, Why string
-	// AnySender accepts signals of any sender, as kubelet does: each local user can then end the pods of the node.
-	AnySender bool
 }
 
 // Logind is systemd-logind. It is safe for concurrent use.
@@ -108,9 +106,8 @@ type session struct {
 
 // subscribe subscribes to the signals, and finds out who logind is.
 func (s *session) subscribe(ctx context.Context) error {
-	shutdowns := []dbus.MatchOption{dbus.WithMatchInterface(manager), dbus.WithMatchMember(prepare), dbus.WithMatchObjectPath(object)}
-	if !s.opts.AnySender {
-		shutdowns = append(shutdowns, dbus.WithMatchSender(service))
+	shutdowns := []dbus.MatchOption{
+		dbus.WithMatchInterface(manager), dbus.WithMatchMember(prepare), dbus.WithMatchObjectPath(object), dbus.WithMatchSender(service),
 	}
 	if err := s.conn.AddMatchSignalContext(ctx, shutdowns...); err != nil {
 		return fmt.Errorf("subscribing to %s: %w", prepare, err)
@@ -160,7 +157,7 @@ func (s *session) translate(raw *dbus.Signal) (shutdown.Signal, bool) {
 		return shutdown.SignalRestarted, true
 	case manager + "." + prepare:
 		var begins bool
-		if raw.Path != object || !s.opts.AnySender && (s.owner == "" || raw.Sender != s.owner) || dbus.Store(raw.Body, &begins) != nil {
+		if raw.Path != object || s.owner == "" || raw.Sender != s.owner || dbus.Store(raw.Body, &begins) != nil {
 			return 0, false
 		}
 		if begins {
