@@ -35,13 +35,14 @@ import (
 
 // The names of the contestants.
 const (
-	bareClient  = "bare"     // a client that only makes the CRI calls that it takes
-	minikubelet = "agent"    // minikubelet
-	relisting   = "generic"  // minikubelet without events: it only relists
-	baseline    = "baseline" // KUBELETKIT_E2E_BASELINE
-	kubelet     = "kubelet"  // KUBELET_BIN
-	onlyStops   = "stops"    // the bare client, which stops containers and nothing else
-	forkExec    = "forkexec" // fork and exec, in place of the bare client where there is no runtime
+	bareClient     = "bare"      // a client that only makes the CRI calls that it takes
+	minikubelet    = "agent"     // minikubelet
+	relisting      = "generic"   // minikubelet without events: it only relists
+	withoutCgroups = "nocgroups" // minikubelet with cgroupsPerQOS: false
+	baseline       = "baseline"  // KUBELETKIT_E2E_BASELINE
+	kubelet        = "kubelet"   // KUBELET_BIN
+	onlyStops      = "stops"     // the bare client, which stops containers and nothing else
+	forkExec       = "forkexec"  // fork and exec, in place of the bare client where there is no runtime
 )
 
 // contestant is what a benchmark measures: an agent, or something bare that has no
@@ -55,10 +56,11 @@ type contestant struct {
 func contestants(b *testing.B, names ...string) []contestant {
 	b.Helper()
 	options := map[string]AgentOptions{
-		minikubelet: {Args: strings.Fields(os.Getenv("KUBELETKIT_E2E_AGENT_ARGS"))},
-		relisting:   {Config: map[string]any{"featureGates": map[string]any{"EventedPLEG": false}}},
-		baseline:    {Binary: os.Getenv("KUBELETKIT_E2E_BASELINE")},
-		kubelet:     {Binary: os.Getenv("KUBELET_BIN")},
+		minikubelet:    {Args: strings.Fields(os.Getenv("KUBELETKIT_E2E_AGENT_ARGS"))},
+		relisting:      {Config: map[string]any{"featureGates": map[string]any{"EventedPLEG": false}}},
+		withoutCgroups: {Config: map[string]any{"cgroupsPerQOS": false}},
+		baseline:       {Binary: os.Getenv("KUBELETKIT_E2E_BASELINE")},
+		kubelet:        {Binary: os.Getenv("KUBELET_BIN")},
 	}
 	selected := names
 	if text := os.Getenv("KUBELETKIT_E2E_CONTESTANTS"); text != "" {
@@ -75,6 +77,16 @@ func contestants(b *testing.B, names ...string) []contestant {
 		b.Skipf("KUBELETKIT_E2E_CONTESTANTS selects none of %v", names)
 	}
 	return list
+}
+
+// idlePeriod returns for how long an agent is measured while idle.
+func idlePeriod(b *testing.B, byDefault string) time.Duration {
+	b.Helper()
+	period, err := time.ParseDuration(cmp.Or(os.Getenv("KUBELETKIT_E2E_IDLE"), byDefault))
+	if err != nil {
+		b.Fatalf("KUBELETKIT_E2E_IDLE: %v", err)
+	}
+	return period
 }
 
 // forEachSize runs the benchmark for each number of pods in KUBELETKIT_E2E_PODS.

@@ -32,7 +32,7 @@ func benchmarkMounts(b *testing.B, n int) {
 	c := benchCluster(b)
 	var bare []Pod
 	first := benchPods("mounts", n)
-	agentRound(b, c, AgentOptions{}, first, func() { bare = bareCopies(b, c, first) }, func(string, float64) {})
+	agentRound(b, c, AgentOptions{}, first, func(*Agent) { bare = bareCopies(b, c, first) }, func(string, float64) {})
 	list := []contestant{{name: bareClient}, {name: fiveMounts}, {name: fiveInTmpfs}}
 	pods := map[string][]Pod{bareClient: bare}
 	for _, who := range list[1:] {

@@ -1,9 +1,7 @@
 package e2e
 
 import (
-	"cmp"
 	"fmt"
-	"os"
 	"strings"
 	"testing"
 	"time"
@@ -28,10 +26,7 @@ func BenchmarkNodeIdle(b *testing.B) {
 }
 
 func benchmarkNodeIdle(b *testing.B, n int) {
-	period, err := time.ParseDuration(cmp.Or(os.Getenv("KUBELETKIT_E2E_IDLE"), "5m"))
-	if err != nil {
-		b.Fatalf("KUBELETKIT_E2E_IDLE: %v", err)
-	}
+	period := idlePeriod(b, "5m")
 	list := contestants(b, minikubelet, baseline, kubelet)
 	pause := restBeforeEach(b)
 	c := benchCluster(b)

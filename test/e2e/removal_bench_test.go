@@ -63,7 +63,7 @@ func benchmarkRemoval(b *testing.B, n int) {
 	if list[0].name == bareClient || list[0].name == onlyStops {
 		// This gives the bare client the configurations that the agent uses.
 		first := pods()
-		agentRound(b, c, AgentOptions{}, first, func() { bare = bareCopies(b, c, first) }, func(string, float64) {})
+		agentRound(b, c, AgentOptions{}, first, func(*Agent) { bare = bareCopies(b, c, first) }, func(string, float64) {})
 	}
 	took := samples{}
 	takeTurns(b, list, func(who contestant) {

@@ -47,7 +47,7 @@ func benchmarkColdStart(b *testing.B, n int) {
 	var bare []Pod
 	first := pods()
 	discard := func(string, float64) {}
-	agentRound(b, c, AgentOptions{}, first, func() { bare = bareCopies(b, c, first) }, discard)
+	agentRound(b, c, AgentOptions{}, first, func(*Agent) { bare = bareCopies(b, c, first) }, discard)
 	bareRound(b, c, bare, discard)
 
 	took := samples{}
@@ -77,14 +77,14 @@ func restBeforeEach(b *testing.B) time.Duration {
 
 // agentRound measures the start of the pods by a new agent, calls look, if not nil, while they
 // run, and removes them with the agent.
-func agentRound(b *testing.B, c *Cluster, options AgentOptions, pods []*v1.Pod, look func(), add func(unit string, value float64)) {
+func agentRound(b *testing.B, c *Cluster, options AgentOptions, pods []*v1.Pod, look func(*Agent), add func(unit string, value float64)) {
 	b.Helper()
 	agent := launch(b, c, options, len(pods))
 	start, cost := stageStart(b, agent, pods), agent.Cost(b).CPU
 	measureStart(b, c, add, start)
 	add("cpu-s", (agent.Cost(b).CPU - cost).Seconds())
 	if look != nil {
-		look()
+		look(agent)
 	}
 	disband(b, c, agent)
 }
