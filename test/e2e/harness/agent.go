@@ -48,6 +48,9 @@ type AgentOptions struct {
 	Dir string
 	// Config is laid over the KubeletConfiguration of the harness.
 	Config map[string]any
+	// ConfigFile has the configuration, for tests that change it. The harness writes it unless it is
+	// there. Default: a file in Dir, which is written at each start.
+	ConfigFile string
 	// Args are further flags.
 	Args []string
 	// NodeName is the name of the node. Default: [NodeName].
@@ -215,14 +218,25 @@ func (a *Agent) LogPath() string { return filepath.Join(a.options.Dir, "agent.lo
 // Start starts the agent's process, again if need be.
 func (a *Agent) Start(t testing.TB) {
 	t.Helper()
-	data, err := yaml.Marshal(a.config)
-	if err != nil {
+	if err := a.start(); err != nil {
 		t.Fatal(err)
 	}
-	// Agents that share a directory have configurations of their own.
-	config := filepath.Join(a.options.Dir, "config-"+filepath.Base(a.options.Binary)+".yaml")
-	if err := os.WriteFile(config, data, 0o644); err != nil {
-		t.Fatal(err)
+}
+
+func (a *Agent) start() (err error) {
+	config := a.options.ConfigFile
+	if config == "" || !exists(config) {
+		data, err := yaml.Marshal(a.config)
+		if err != nil {
+			return err
+		}
+		if config == "" {
+			// Agents that share a directory have configurations of their own.
+			config = filepath.Join(a.options.Dir, "config-"+filepath.Base(a.options.Binary)+".yaml")
+		}
+		if err := os.WriteFile(config, data, 0o644); err != nil {
+			return err
+		}
 	}
 	args := []string{
 		"--config", config, "--root-dir", a.Root, "--pod-manifest-path", a.Manifests, "--hostname-override", a.options.NodeName, "-v", "4",
@@ -234,9 +248,8 @@ func (a *Agent) Start(t testing.TB) {
 		args = append(args, "--kubeconfig", a.options.Kubeconfig)
 	}
 	args = append(args, a.options.Args...)
-	if a.process, err = startAs(a.options.UID, a.net, a.LogPath(), a.options.Env, a.options.Binary, args...); err != nil {
-		t.Fatal(err)
-	}
+	a.process, err = startAs(a.options.UID, a.net, a.LogPath(), a.options.Env, a.options.Binary, args...)
+	return err
 }
 
 // WaitHealthy waits until the agent reports that it is healthy.
@@ -270,6 +283,9 @@ func (a *Agent) Kill(t testing.TB) {
 		t.Fatal(err)
 	}
 }
+
+// PID is the ID of the agent's process.
+func (a *Agent) PID() int { return a.process.cmd.Process.Pid }
 
 // Exited reports whether the agent's process has ended.
 func (a *Agent) Exited() bool { return a.process.exited() }
