@@ -162,10 +162,10 @@ func TestAPodThatEndsAndItsSuccessor(t *testing.T) {
 	assert.Contains(t, successor, "Message: starts when its predecessor of UID "+first+" has ended, which has been terminating for")
 	assert.Contains(t, b.command("logs", "web"), `container "c" in pod "web-n" is not available: WaitingForPredecessor: starts when`)
 	assert.Equal(t, "old words", b.command("logs", first))
+	b.await("Killing", "describe", first) // it is to be stopped before that begins
 	predecessor := b.command("describe", first)
 	assert.Contains(t, predecessor, "Grace Period: 30s, ends ")
 	assert.Contains(t, predecessor, "Status: Terminating")
-	assert.Contains(t, predecessor, "Killing")
 
 	b.rt.Exit(old, 0)
 	b.await("web-n 1/1 Running", "pods")
@@ -260,6 +260,8 @@ func TestStopOfAPodThatCannotBeStopped(t *testing.T) {
 			if orphan {
 				b.stop()
 				b.remove("web")
+				// A pod that is restored before the manifests are read is no orphan: its sandbox is only removed.
+				require.NoError(t, os.RemoveAll(filepath.Join(b.root, "podcheckpoint")))
 			}
 			mend := b.rt.Inject(fake.Fault{Call: "StopPodSandbox", Err: errors.New("no space\aleft"), Late: true})
 			defer mend()
