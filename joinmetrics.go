@@ -29,6 +29,11 @@ func JoinMetrics(a, b Metrics) Metrics {
 // pair are two receivers.
 type pair[T any] [2]T
 
+func (p pair[T]) each(f func(T)) {
+	f(p[0])
+	f(p[1])
+}
+
 // both returns the receiver that is not nil, or joins them.
 func both[T comparable](a, b T, join func(pair[T]) T) T {
 	var none T
@@ -45,139 +50,97 @@ func both[T comparable](a, b T, join func(pair[T]) T) T {
 type podConfigMetrics struct{ pair[podconfig.Metrics] }
 
 func (m podConfigMetrics) Sources(registered, seen int) {
-	for _, r := range m.pair {
-		r.Sources(registered, seen)
-	}
+	m.each(func(r podconfig.Metrics) { r.Sources(registered, seen) })
 }
 
 func (m podConfigMetrics) SourceFailed(source string) {
-	for _, r := range m.pair {
-		r.SourceFailed(source)
-	}
+	m.each(func(r podconfig.Metrics) { r.SourceFailed(source) })
 }
 
 func (m podConfigMetrics) ChangeDelivered(source string, op podconfig.Op, pods int) {
-	for _, r := range m.pair {
-		r.ChangeDelivered(source, op, pods)
-	}
+	m.each(func(r podconfig.Metrics) { r.ChangeDelivered(source, op, pods) })
 }
 
 func (m podConfigMetrics) PodRejected(source string) {
-	for _, r := range m.pair {
-		r.PodRejected(source)
-	}
+	m.each(func(r podconfig.Metrics) { r.PodRejected(source) })
 }
 
 type plegMetrics struct{ pair[pleg.Metrics] }
 
 func (m plegMetrics) Relisted(relist pleg.Relisted) {
-	for _, r := range m.pair {
-		r.Relisted(relist)
-	}
+	m.each(func(r pleg.Metrics) { r.Relisted(relist) })
 }
 
 func (m plegMetrics) Counted(counts pleg.Counts) {
-	for _, r := range m.pair {
-		r.Counted(counts)
-	}
+	m.each(func(r pleg.Metrics) { r.Counted(counts) })
 }
 
 func (m plegMetrics) Connected(err error) {
-	for _, r := range m.pair {
-		r.Connected(err)
-	}
+	m.each(func(r pleg.Metrics) { r.Connected(err) })
 }
 
 func (m plegMetrics) Hinted(age time.Duration) {
-	for _, r := range m.pair {
-		r.Hinted(age)
-	}
+	m.each(func(r pleg.Metrics) { r.Hinted(age) })
 }
 
 func (m plegMetrics) Missed(pods int) {
-	for _, r := range m.pair {
-		r.Missed(pods)
-	}
+	m.each(func(r pleg.Metrics) { r.Missed(pods) })
 }
 
 type podWorkersMetrics struct{ pair[podworkers.Metrics] }
 
 func (m podWorkersMetrics) Called(call podworkers.Call) {
-	for _, r := range m.pair {
-		r.Called(call)
-	}
+	m.each(func(r podworkers.Metrics) { r.Called(call) })
 }
 
 func (m podWorkersMetrics) Counted(pods map[podworkers.PodKind]int) {
-	for _, r := range m.pair {
-		r.Counted(pods)
-	}
+	m.each(func(r podworkers.Metrics) { r.Counted(pods) })
 }
 
 type statusMetrics struct{ pair[status.Metrics] }
 
 func (m statusMetrics) StatusDelivered(latency time.Duration) {
-	for _, r := range m.pair {
-		r.StatusDelivered(latency)
-	}
+	m.each(func(r status.Metrics) { r.StatusDelivered(latency) })
 }
 
 func (m statusMetrics) DeliveryFailed() {
-	for _, r := range m.pair {
-		r.DeliveryFailed()
-	}
+	m.each(func(r status.Metrics) { r.DeliveryFailed() })
 }
 
 func (m statusMetrics) DeliveriesHanging(n int) {
-	for _, r := range m.pair {
-		r.DeliveriesHanging(n)
-	}
+	m.each(func(r status.Metrics) { r.DeliveriesHanging(n) })
 }
 
 func (m statusMetrics) PodStarted(took time.Duration) {
-	for _, r := range m.pair {
-		r.PodStarted(took)
-	}
+	m.each(func(r status.Metrics) { r.PodStarted(took) })
 }
 
 type proberMetrics struct{ pair[prober.Metrics] }
 
 func (m proberMetrics) Attempted(probe prober.ProbeRef, outcome prober.Outcome, took time.Duration) {
-	for _, r := range m.pair {
-		r.Attempted(probe, outcome, took)
-	}
+	m.each(func(r prober.Metrics) { r.Attempted(probe, outcome, took) })
 }
 
 func (m proberMetrics) Removed(probe prober.ProbeRef) {
-	for _, r := range m.pair {
-		r.Removed(probe)
-	}
+	m.each(func(r prober.Metrics) { r.Removed(probe) })
 }
 
 type volumeMetrics struct{ pair[volume.Metrics] }
 
 func (m volumeMetrics) SetUp(plugin string, took time.Duration, err error) {
-	for _, r := range m.pair {
-		r.SetUp(plugin, took, err)
-	}
+	m.each(func(r volume.Metrics) { r.SetUp(plugin, took, err) })
 }
 
 func (m volumeMetrics) TearDown(plugin string, took time.Duration, err error) {
-	for _, r := range m.pair {
-		r.TearDown(plugin, took, err)
-	}
+	m.each(func(r volume.Metrics) { r.TearDown(plugin, took, err) })
 }
 
 type gcMetrics struct{ pair[gc.Metrics] }
 
 func (m gcMetrics) Collected(c gc.Collection) {
-	for _, r := range m.pair {
-		r.Collected(c)
-	}
+	m.each(func(r gc.Metrics) { r.Collected(c) })
 }
 
 func (m gcMetrics) ImagesCollected(c gc.ImageCollection) {
-	for _, r := range m.pair {
-		r.ImagesCollected(c)
-	}
+	m.each(func(r gc.Metrics) { r.ImagesCollected(c) })
 }
