@@ -7,6 +7,8 @@ import (
 	"slices"
 
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/kubeletkit/kubeletkit/internal/flow"
 )
 
 // watcher is one reader of new entries. Its fields are guarded by the lock of the Memory.
@@ -18,7 +20,7 @@ type watcher struct {
 	// news has the pods that have later entries.
 	news map[types.UID]struct{}
 	// wake has room for one token. There is one if news is not empty.
-	wake chan struct{}
+	wake flow.Signal
 }
 
 // note notes that a pod has a new entry.
@@ -27,15 +29,12 @@ func (w *watcher) note(uid types.UID) {
 		return
 	}
 	w.news[uid] = struct{}{}
-	select {
-	case w.wake <- struct{}{}:
-	default:
-	}
+	w.wake.Notify()
 }
 
 // watch adds a watcher for which all entries after the number are new.
 func (m *Memory) watch(uid types.UID, after uint64) *watcher {
-	w := &watcher{uid: uid, after: after, news: map[types.UID]struct{}{}, wake: make(chan struct{}, 1)}
+	w := &watcher{uid: uid, after: after, news: map[types.UID]struct{}{}, wake: flow.NewSignal()}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.watchers[w] = struct{}{}

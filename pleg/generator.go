@@ -40,7 +40,7 @@ type generator struct {
 	health  health
 	// requests has room for one request for a relist. Requests that find it full are
 	// dropped: the relist for the one in it has not begun, so it serves them too.
-	requests chan struct{}
+	requests flow.Signal
 	// out has no buffer: events stay in records.pending until the reader takes them, so
 	// that later ones can be merged with them.
 	out chan PodEvents
@@ -75,11 +75,11 @@ func newGenerator(lister runtime.Lister, source runtime.EventSource, cache runti
 		cache:     cache,
 		opts:      opts,
 		metrics:   flow.Guard(opts.Metrics, opts.Logger),
-		requests:  make(chan struct{}, 1),
+		requests:  flow.NewSignal(),
 		out:       make(chan PodEvents),
 		listed:    make(chan *listCall),
 		inspected: make(chan *inspection),
-		stream:    mailbox{wake: make(chan struct{}, 1)},
+		stream:    mailbox{wake: flow.NewSignal()},
 		records:   records{inspections: inspections{limit: opts.MaxInspections}, log: opts.Logger.V(4), record: opts.Record},
 		schedule:  schedule{short: opts.RelistPeriod, long: opts.SafetyPeriod, period: opts.RelistPeriod},
 	}
@@ -103,10 +103,7 @@ func (g *generator) Release(uid types.UID) { g.stream.release(uid, g.cache.Now()
 
 // Relist implements [Generator].
 func (g *generator) Relist() {
-	select {
-	case g.requests <- struct{}{}:
-	default:
-	}
+	g.requests.Notify()
 }
 
 // Run implements [Generator].

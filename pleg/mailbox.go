@@ -7,6 +7,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/kubeletkit/kubeletkit/internal/flow"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
@@ -15,7 +16,7 @@ import (
 // with the number of equal hints.
 type mailbox struct {
 	// wake has room for one: it is full while there is mail.
-	wake chan struct{}
+	wake flow.Signal
 
 	mu   sync.Mutex
 	mail mail
@@ -66,7 +67,7 @@ func (m *mailbox) opened(giveUp context.CancelCauseFunc) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.mail.stream = streamState{attempt: m.mail.stream.attempt + 1, phase: opened, giveUp: giveUp}
-	m.signal()
+	m.wake.Notify()
 }
 
 // established notes that the stream is established, and reports whether that is new.
@@ -75,7 +76,7 @@ func (m *mailbox) established() (first bool) {
 	defer m.mu.Unlock()
 	first = m.mail.stream.phase != established
 	m.mail.stream.phase = established
-	m.signal()
+	m.wake.Notify()
 	return first
 }
 
@@ -85,7 +86,7 @@ func (m *mailbox) ended(err error, unsupported bool) {
 	defer m.mu.Unlock()
 	m.mail.stream = streamState{attempt: m.mail.stream.attempt, unsupported: unsupported}
 	m.mail.broken = err
-	m.signal()
+	m.wake.Notify()
 }
 
 // hint adds a hint, and reports whether the stream is established by it. mark was drawn
@@ -96,7 +97,7 @@ func (m *mailbox) hint(h runtime.Hint, mark runtime.Mark) (first bool) {
 	first = m.mail.stream.phase != established
 	m.mail.stream.phase = established
 	m.add(h, mark)
-	m.signal()
+	m.wake.Notify()
 	return first
 }
 
@@ -113,14 +114,6 @@ func (m *mailbox) add(h runtime.Hint, mark runtime.Mark) {
 		m.mail.idsMark = mark
 	default:
 		m.mail.unmatched = true
-	}
-}
-
-// signal wakes loop. mu is held.
-func (m *mailbox) signal() {
-	select {
-	case m.wake <- struct{}{}:
-	default: // there is a signal already
 	}
 }
 
@@ -158,7 +151,7 @@ func (m *mailbox) release(uid types.UID, mark runtime.Mark) {
 	for _, h := range hints.hints {
 		m.add(h, mark)
 	}
-	m.signal()
+	m.wake.Notify()
 }
 
 // defers reports whether a hint about the pod is deferred.

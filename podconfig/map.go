@@ -10,6 +10,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/kubeletkit/kubeletkit/internal/flow"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
@@ -23,7 +24,7 @@ import (
 // Refresh. What f returns is not validated. If f panics, or returns a pod with another UID, that pod is rejected, and what f
 // has returned for it last stays.
 func MapPods(source Source, f func(pod *v1.Pod) *v1.Pod) *Mapped {
-	return &Mapped{source: source, f: f, refresh: make(chan struct{}, 1), pods: map[types.UID]mappedPod{}, names: map[fullName]types.UID{}}
+	return &Mapped{source: source, f: f, refresh: flow.NewSignal(), pods: map[types.UID]mappedPod{}, names: map[fullName]types.UID{}}
 }
 
 // Mapped is the [Source] that [MapPods] returns.
@@ -32,7 +33,7 @@ type Mapped struct {
 	f      func(pod *v1.Pod) *v1.Pod
 	// refresh holds one token when Refresh was called. Further tokens are dropped: one pass
 	// over the pods is for all calls.
-	refresh chan struct{}
+	refresh flow.Signal
 
 	// mu orders the deliveries. It is held during f and the calls of the sink, neither of
 	// which waits for a delivery or for Refresh.
@@ -59,10 +60,7 @@ func (m *Mapped) RestoreAfter() <-chan struct{} { return restoreAfter(m.source) 
 // Refresh has f called again for all pods, for an f that does not depend on the pod alone.
 // It does not wait for that.
 func (m *Mapped) Refresh() {
-	select {
-	case m.refresh <- struct{}{}:
-	default: // there is a token already
-	}
+	m.refresh.Notify()
 }
 
 // Run implements [Source]. If the other source is complete, Run goes on until ctx ends, for

@@ -69,7 +69,7 @@ type Mux struct {
 	changes chan Change
 	// wake holds one token when the inbox or the merger has changed since deliver has last
 	// called next. Further tokens are dropped: one call of next is for all changes.
-	wake chan struct{}
+	wake flow.Signal
 	// inbox may be locked when mu is held, not the other way round.
 	inbox inbox
 
@@ -100,7 +100,7 @@ func New(opts Options) (*Mux, error) {
 		metrics:  flow.Guard(opts.Metrics, opts.Logger),
 		logger:   opts.Logger,
 		changes:  make(chan Change),
-		wake:     make(chan struct{}, 1),
+		wake:     flow.NewSignal(),
 		merger:   newMerger(),
 	}
 	var errs []error
@@ -165,7 +165,7 @@ func (m *Mux) Remove(name string) bool {
 	m.mu.Unlock()
 	m.effects.Run()
 	m.report(rejections)
-	m.notify()
+	m.wake.Notify()
 	if r.cancel != nil { // does not change any more: Run starts registered sources only
 		r.cancel()
 		<-r.done
@@ -297,7 +297,7 @@ func (m *Mux) restoreDelayed(ctx context.Context, r *registration) {
 	rejections := m.merger.restoreDelayed(r)
 	m.mu.Unlock()
 	m.report(rejections)
-	m.notify()
+	m.wake.Notify()
 }
 
 // restoreAfter returns the channel of a [RestoreDelayer], and nil for another source.
@@ -318,7 +318,7 @@ func (m *Mux) add(s *sink, d delivery) {
 		m.report(rejections)
 	}
 	if first || full {
-		m.notify()
+		m.wake.Notify()
 	}
 }
 
@@ -366,14 +366,6 @@ func (m *Mux) next() *batchedChange {
 	m.effects.Run()
 	m.report(rejections)
 	return next
-}
-
-// notify wakes deliver. It is called after each change of the inbox or the merger.
-func (m *Mux) notify() {
-	select {
-	case m.wake <- struct{}{}:
-	default:
-	}
 }
 
 // report reports rejected pods. The caller does not hold m.mu.

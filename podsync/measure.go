@@ -10,6 +10,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/kubeletkit/kubeletkit/internal/flow"
 	"github.com/kubeletkit/kubeletkit/podspec"
 	"github.com/kubeletkit/kubeletkit/podworkers"
 	"github.com/kubeletkit/kubeletkit/runtime"
@@ -38,7 +39,7 @@ type measurements struct {
 	mu   sync.Mutex
 	pods map[types.UID]*measurement
 	// wake has room for one token: there is one if pods has become non-empty since it was taken.
-	wake chan struct{}
+	wake flow.Signal
 }
 
 // measurement is what is known of the storage of one pod.
@@ -76,10 +77,7 @@ func (m *measurements) note(pod *v1.Pod, observed *runtime.PodStatus, dir string
 			m.pods = map[types.UID]*measurement{}
 		}
 		m.pods[pod.UID] = p
-		select {
-		case m.wake <- struct{}{}:
-		default:
-		}
+		m.wake.Notify()
 	}
 	if p.forgotten {
 		return ""

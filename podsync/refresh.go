@@ -7,6 +7,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/kubeletkit/kubeletkit/internal/flow"
 	"github.com/kubeletkit/kubeletkit/podworkers"
 )
 
@@ -79,11 +80,11 @@ type refreshes struct {
 	due, busy map[types.UID]struct{}
 	// wake has room for one token: there is one if a pod in due may have become free to be
 	// refreshed since it was taken.
-	wake chan struct{}
+	wake flow.Signal
 }
 
 func newRefreshes() *refreshes {
-	return &refreshes{due: map[types.UID]struct{}{}, busy: map[types.UID]struct{}{}, wake: make(chan struct{}, 1)}
+	return &refreshes{due: map[types.UID]struct{}{}, busy: map[types.UID]struct{}{}, wake: flow.NewSignal()}
 }
 
 // add requests the refresh of a pod. It does not block.
@@ -91,14 +92,7 @@ func (r *refreshes) add(uid types.UID) {
 	r.mu.Lock()
 	r.due[uid] = struct{}{}
 	r.mu.Unlock()
-	r.signal()
-}
-
-func (r *refreshes) signal() {
-	select {
-	case r.wake <- struct{}{}:
-	default: // the token that is there serves this pod, too
-	}
+	r.wake.Notify()
 }
 
 // run refreshes pods until ctx ends.
@@ -117,7 +111,7 @@ func (r *refreshes) run(ctx context.Context, refresh func(ctx context.Context, u
 				r.mu.Lock()
 				delete(r.busy, uid)
 				r.mu.Unlock()
-				r.signal()
+				r.wake.Notify()
 			})
 		}
 	}

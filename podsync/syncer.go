@@ -136,7 +136,7 @@ func New(deps Deps, opts Options) (*Syncer, error) {
 	s := &Syncer{
 		deps: deps, opts: opts, log: opts.Logger, id: strconv.FormatUint(rand.Uint64(), 36),
 		subPath: deps.Volumes.SubPath, pods: map[types.UID]*podState{},
-		measured: measurements{wake: make(chan struct{}, 1)}, refreshes: newRefreshes(),
+		measured: measurements{wake: flow.NewSignal()}, refreshes: newRefreshes(),
 	}
 	components := []lifecycle.Component{volumes{s}, secretsComponent{opts.PullSecrets}}
 	if opts.ServiceEnv != nil {

@@ -182,13 +182,13 @@ func (m *Prober) notify(uid types.UID, spec *v1.Pod) (same bool) {
 	if p == nil {
 		return false
 	}
-	p.poke()
+	p.wake()
 	return p.spec == spec
 }
 
-// poke has all workers look at the status.
-func (p *pod) poke() {
+// wake has all workers read the status.
+func (p *pod) wake() {
 	for _, w := range p.workers {
-		w.poke()
+		w.wake.Notify()
 	}
 }

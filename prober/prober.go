@@ -64,7 +64,7 @@ type Prober struct {
 	results chan runtime.ProbeResult
 	// wake holds a token if there is a new result to send. A second token would mean
 	// the same.
-	wake chan struct{}
+	wake flow.Signal
 
 	// effects has metrics, records and log lines, in the order of what they report.
 	effects flow.Queue
@@ -136,7 +136,7 @@ func New(rt runtime.Execer, pods StatusReader, opts Options) (*Prober, error) {
 		record:   opts.Record,
 		metrics:  flow.Guard(opts.Metrics, opts.Logger),
 		results:  make(chan runtime.ProbeResult),
-		wake:     make(chan struct{}, 1),
+		wake:     flow.NewSignal(),
 		pods:     map[types.UID]*pod{},
 		running:  map[*worker]struct{}{},
 		states:   map[runtime.ContainerID]*state{},

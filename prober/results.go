@@ -56,10 +56,7 @@ func (m *Prober) enqueue(r runtime.ProbeResult) {
 		m.order = append(m.order, key)
 	}
 	m.unsent[key] = r
-	select {
-	case m.wake <- struct{}{}:
-	default: // there is a token already
-	}
+	m.wake.Notify()
 }
 
 // set takes in what a worker has found about an instance, unless the worker was
@@ -88,7 +85,7 @@ func (m *Prober) set(w *worker, id runtime.ContainerID, healthy bool, message st
 	case w.ref.Kind == runtime.StartupProbe:
 		changed = !s.started
 		s.started = true
-		p.poke() // the other probes have waited for this
+		p.wake() // the other probes have waited for this
 	}
 	if !changed {
 		return

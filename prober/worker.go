@@ -9,6 +9,7 @@ import (
 	"github.com/go-logr/logr"
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/kubeletkit/kubeletkit/internal/flow"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
@@ -24,7 +25,7 @@ type worker struct {
 
 	// wake holds a token if the status is to be looked at. A second token would mean
 	// the same.
-	wake chan struct{}
+	wake flow.Signal
 	// quit is closed by stop, under Prober.mu.
 	quit chan struct{}
 
@@ -38,7 +39,7 @@ func newWorker(m *Prober, pod *v1.Pod, key workerKey, p probe) *worker {
 	return &worker{
 		m: m, ref: ref, pod: pod, probe: p,
 		log:     m.log.WithValues("pod", ref.Pod, "container", ref.Container, "probe", ref.Kind),
-		wake:    make(chan struct{}, 1),
+		wake:    flow.NewSignal(),
 		quit:    make(chan struct{}),
 		tracker: tracker{kind: key.kind, settings: settingsOf(p.spec)},
 	}
@@ -48,14 +49,6 @@ func (w *worker) key() workerKey { return workerKey{w.ref.Container, w.ref.Kind}
 
 // stop ends the worker. It is called once.
 func (w *worker) stop() { close(w.quit) }
-
-// poke has the worker look at the status.
-func (w *worker) poke() {
-	select {
-	case w.wake <- struct{}{}:
-	default: // there is a token already
-	}
-}
 
 // launch starts the worker while Run runs. It is called with the lock held.
 func (m *Prober) launch(w *worker) {
@@ -192,7 +185,7 @@ func (w *worker) attempt(ctx context.Context) {
 			if _, ok, _ := w.look(); !ok || w.tracker.id != t.ContainerID {
 				cancel()
 				<-done
-				w.poke() // the reason for waking up is not dealt with yet
+				w.wake.Notify() // the reason for waking up is not dealt with yet
 				return
 			}
 		}

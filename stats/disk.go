@@ -25,7 +25,7 @@ import (
 type disk struct {
 	opts *Options
 	// wanted has room for one token, which is there if usage was requested since the token was taken.
-	wanted chan struct{}
+	wanted flow.Signal
 
 	mu   sync.Mutex
 	pods map[types.UID]*diskUsage
@@ -53,15 +53,7 @@ type diskUsage struct {
 type tree struct{ bytes, inodes uint64 }
 
 func newDisk(opts *Options) *disk {
-	return &disk{opts: opts, wanted: make(chan struct{}, 1), pods: map[types.UID]*diskUsage{}, slow: map[types.UID]struct{}{}}
-}
-
-// want notes a request for usage.
-func (d *disk) want() {
-	select {
-	case d.wanted <- struct{}{}:
-	default:
-	}
+	return &disk{opts: opts, wanted: flow.NewSignal(), pods: map[types.UID]*diskUsage{}, slow: map[types.UID]struct{}{}}
 }
 
 // A measurement of all pods pauses for 8 ms after each 2 ms, so that it leaves room for what
@@ -305,7 +297,7 @@ func isEphemeral(pod *v1.Pod, name string) bool {
 // until something is measured, it is the same slice.
 func (c *Collector) Disk() []DiskUsage {
 	shown := c.disk.show()
-	c.disk.want()
+	c.disk.wanted.Notify()
 	return shown
 }
 

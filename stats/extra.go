@@ -20,7 +20,7 @@ type extra struct {
 	reporter runtime.MetricsReporter // nil if the runtime has none
 	machine  machine
 	log      logr.Logger
-	wanted   chan struct{}
+	wanted   flow.Signal
 
 	mu       sync.Mutex
 	families []runtime.MetricFamily
@@ -53,7 +53,7 @@ const (
 )
 
 func newExtra(rt runtime.Runtime, opts *Options) *extra {
-	e := &extra{machine: machine{proc: opts.proc}, log: opts.Logger, wanted: make(chan struct{}, 1)}
+	e := &extra{machine: machine{proc: opts.proc}, log: opts.Logger, wanted: flow.NewSignal()}
 	e.reporter, _ = runtime.Optional[runtime.MetricsReporter](rt)
 	return e
 }
@@ -64,10 +64,7 @@ func newExtra(rt runtime.Runtime, opts *Options) *extra {
 // the runtime reports its number. The reader joins the IDs with its pods.
 func (c *Collector) Extra() []runtime.MetricFamily {
 	e := c.extra
-	select {
-	case e.wanted <- struct{}{}:
-	default:
-	}
+	e.wanted.Notify()
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if time.Since(e.began) > maxExtraAge {

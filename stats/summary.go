@@ -29,7 +29,7 @@ func (e *encoding) get(s func() *statsv1alpha1.Summary) ([]byte, error) {
 // usage of pods cannot be read.
 func (c *Collector) Summary(ctx context.Context, onlyCPUAndMemory bool) ([]byte, error) {
 	if !onlyCPUAndMemory {
-		c.disk.want()
+		c.disk.wanted.Notify()
 	}
 	r, err := c.Read(ctx)
 	if err != nil {

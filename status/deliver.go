@@ -148,7 +148,7 @@ func (m *Store) reportHanging(n int) {
 func (m *Store) done(d *delivery, result Result, err error, now time.Time) {
 	m.mu.Lock()
 	defer m.unlock()
-	defer m.signal()
+	defer m.wake.Notify()
 
 	r, took := d.r, now.Sub(d.r.since)
 	hung := r.stage == hanging
@@ -279,12 +279,4 @@ func (m *Store) Healthy() error {
 		text = append(text, fmt.Sprintf("%d more", n))
 	}
 	return fmt.Errorf("status: deliveries hang, the sink has not returned within %v: %s", m.timeout, strings.Join(text, ", "))
-}
-
-// signal makes the loop check for calls that are due.
-func (m *Store) signal() {
-	select {
-	case m.wake <- struct{}{}:
-	default:
-	}
 }

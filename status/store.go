@@ -54,7 +54,7 @@ type Store struct {
 
 	// wake holds a token when there may be a call to make. Further tokens are dropped:
 	// the loop makes all calls that are due.
-	wake chan struct{}
+	wake flow.Signal
 
 	// effects has the log lines and measurements that follow from changes under mu.
 	effects flow.Queue
@@ -83,7 +83,7 @@ func New(opts Options) (*Store, error) {
 		timeout: opts.DeliveryTimeout,
 		mayRun:  opts.MayRun,
 		metrics: flow.Guard(opts.Metrics, opts.Logger),
-		wake:    make(chan struct{}, 1),
+		wake:    flow.NewSignal(),
 		pods:    map[types.UID]*record{},
 		held:    map[types.UID]*record{},
 		calls:   newSchedule(opts.Concurrency, flow.Backoff{Min: opts.RetryMin, Max: opts.RetryMax}),
@@ -360,7 +360,7 @@ func (m *Store) redeliver(uid types.UID) {
 	}
 	if r.stage == backingOff {
 		m.calls.advance(r, time.Now())
-		m.signal()
+		m.wake.Notify()
 		return
 	}
 	m.settle(r)
@@ -372,7 +372,7 @@ func (m *Store) redeliver(uid types.UID) {
 func (m *Store) settle(r *record) {
 	m.calls.changed(r)
 	if r.stage == queued {
-		m.signal()
+		m.wake.Notify()
 	}
 	if r.stage != idle {
 		return
@@ -385,6 +385,6 @@ func (m *Store) settle(r *record) {
 		delete(m.pods, r.ref.UID)
 	case m.sink != nil && r.due() != nil:
 		m.calls.ready(r)
-		m.signal()
+		m.wake.Notify()
 	}
 }

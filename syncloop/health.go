@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/kubeletkit/kubeletkit/internal/flow"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
@@ -22,11 +23,11 @@ type runtimeHealth struct {
 	answered time.Time
 	// changed has room for one signal that the health is to be checked; a second one before
 	// the first was received is dropped.
-	changed chan struct{}
+	changed flow.Signal
 }
 
 func newRuntimeHealth() *runtimeHealth {
-	return &runtimeHealth{err: errNotChecked, changed: make(chan struct{}, 1)}
+	return &runtimeHealth{err: errNotChecked, changed: flow.NewSignal()}
 }
 
 func (h *runtimeHealth) get() error {
@@ -59,16 +60,8 @@ func (h *runtimeHealth) set(err error, answered bool) bool {
 	if same {
 		return false
 	}
-	h.signal()
+	h.changed.Notify()
 	return true
-}
-
-// signal wakes up the loop.
-func (h *runtimeHealth) signal() {
-	select {
-	case h.changed <- struct{}{}:
-	default:
-	}
 }
 
 // watchRuntime checks the runtime until ctx ends: every CheckPeriod while the runtime is
@@ -105,7 +98,7 @@ func (l *Loop) watchRuntime(ctx context.Context) {
 			l.deps.PLEG.Relist()
 		}
 		if l.deps.PLEG.Healthy() != nil {
-			l.health.signal()
+			l.health.changed.Notify()
 		}
 		if err == nil {
 			failures = 0

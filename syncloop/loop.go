@@ -162,7 +162,7 @@ type Loop struct {
 	probes     <-chan runtime.ProbeResult // nil without probes
 	// ended has room for one token: there is one when a pod has ended and soon has not
 	// been set for it. Further tokens are dropped.
-	ended chan struct{}
+	ended flow.Signal
 
 	// The rest belongs to the goroutine of Run.
 
@@ -197,7 +197,7 @@ func New(deps Deps, opts Options) (*Loop, error) {
 	setDefault(&opts.HousekeepingPeriod, defaultHousekeepingPeriod)
 	setDefault(&opts.CheckPeriod, 5*time.Second)
 	setDefault(&opts.CheckTimeout, 10*time.Second)
-	l := &Loop{deps: deps, opts: opts, log: opts.Logger, health: newRuntimeHealth(), ended: make(chan struct{}, 1)}
+	l := &Loop{deps: deps, opts: opts, log: opts.Logger, health: newRuntimeHealth(), ended: flow.NewSignal()}
 	if deps.Objects != nil {
 		l.dependents = objects.NewDependents(deps.Objects, deps.Pods.Pods, objects.DependentsOptions{Logger: opts.Logger})
 	}
@@ -298,10 +298,7 @@ func (l *Loop) pause(ctx context.Context, d time.Duration) {
 // behind; pods that end meanwhile share it. PodEnded may be called from any goroutine
 // and does not block.
 func (l *Loop) PodEnded() {
-	select {
-	case l.ended <- struct{}{}:
-	default: // the token that is there serves this pod too
-	}
+	l.ended.Notify()
 }
 
 // endsDelay is how long housekeeping waits for more pods to end: it lists the pods of

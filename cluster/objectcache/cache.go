@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 
+	"github.com/kubeletkit/kubeletkit/internal/flow"
 	"github.com/kubeletkit/kubeletkit/podconfig/objects"
 	"github.com/kubeletkit/kubeletkit/podspec"
 	"github.com/kubeletkit/kubeletkit/runtime"
@@ -50,7 +51,7 @@ type Cache struct {
 	started  atomic.Bool
 	watchers objects.Watchers
 	// dirty holds one token while there may be items without a watch.
-	dirty chan struct{}
+	dirty flow.Signal
 
 	mu sync.Mutex
 	// pods are the references of the pods that count.
@@ -80,7 +81,7 @@ func New(client kubernetes.Interface, nodeName string, opts Options) (*Cache, er
 		return nil, fmt.Errorf("objectcache: %w", err)
 	}
 	return &Cache{
-		client: client, nodeName: nodeName, log: opts.Logger, dirty: make(chan struct{}, 1),
+		client: client, nodeName: nodeName, log: opts.Logger, dirty: flow.NewSignal(),
 		pods: map[types.UID][]objects.Ref{}, items: map[objects.Ref]*item{}, barred: map[types.UID][]objects.Ref{},
 	}, nil
 }
@@ -123,7 +124,7 @@ func (c *Cache) refer(uid types.UID, refs []objects.Ref) {
 		if it == nil {
 			it = &item{ref: ref, since: time.Now(), read: make(chan struct{})}
 			c.items[ref] = it
-			c.wake()
+			c.dirty.Notify()
 		}
 		it.pods++
 	}
@@ -141,13 +142,6 @@ func (c *Cache) refer(uid types.UID, refs []objects.Ref) {
 		delete(c.pods, uid)
 	} else {
 		c.pods[uid] = refs
-	}
-}
-
-func (c *Cache) wake() {
-	select {
-	case c.dirty <- struct{}{}:
-	default: // there is a token already
 	}
 }
 

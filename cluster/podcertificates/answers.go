@@ -97,7 +97,7 @@ func (c *Certificates) observe(r request) {
 	if !answered {
 		return
 	}
-	c.touch()
+	c.changed.Notify()
 	if event != nil {
 		c.opts.Event.Emit(*event)
 	}

@@ -15,6 +15,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/kubeletkit/kubeletkit/cluster/internal/podsets"
+	"github.com/kubeletkit/kubeletkit/internal/flow"
 	"github.com/kubeletkit/kubeletkit/podspec"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
@@ -63,7 +64,7 @@ type Certificates struct {
 	needed, read chan struct{}
 	need         sync.Once
 	// changed holds one token while the times of projections may have changed.
-	changed chan struct{}
+	changed flow.Signal
 	// keys is held while a key is made.
 	keys sync.Mutex
 
@@ -92,7 +93,7 @@ func New(client kubernetes.Interface, nodeName string, opts Options) (*Certifica
 	}
 	return &Certificates{
 		server: newServer(client), nodeName: nodeName, opts: opts,
-		needed: make(chan struct{}), read: make(chan struct{}), changed: make(chan struct{}, 1),
+		needed: make(chan struct{}), read: make(chan struct{}), changed: flow.NewSignal(),
 		projections: map[key]*projection{}, requests: map[types.NamespacedName]*projection{},
 	}, nil
 }
@@ -189,7 +190,7 @@ func (c *Certificates) projection(k key, pod *v1.Pod, spec *v1.PodCertificatePro
 	if !ok {
 		p = &projection{key: k, pod: pod, spec: spec, required: time.Now(), settled: make(chan struct{})}
 		c.projections[k] = p
-		c.touch()
+		c.changed.Notify()
 	}
 	c.mu.Unlock()
 	if ok || c.opts.Pod == nil {
@@ -238,13 +239,5 @@ func (c *Certificates) drop(p *projection) {
 	if p.pending != nil {
 		delete(c.requests, p.pending.name())
 		p.pending = nil
-	}
-}
-
-// touch has Run look at the projections again.
-func (c *Certificates) touch() {
-	select {
-	case c.changed <- struct{}{}:
-	default: // there is a token already
 	}
 }

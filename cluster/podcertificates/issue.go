@@ -231,7 +231,7 @@ func (c *Certificates) request(ctx context.Context, p *projection) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	pend.sent, pend.lostAt = true, time.Now().Add(lostAfter)
-	c.touch()
+	c.changed.Notify()
 }
 
 // prepare makes a key and a request.
@@ -292,5 +292,5 @@ func (c *Certificates) retryLater(p *projection, err error) {
 	if p.failures == 1 {
 		c.opts.Logger.Error(err, "Certificate of a pod cannot be requested; it is tried again", "pod", runtime.RefOf(p.pod), "volume", p.volume)
 	}
-	c.touch()
+	c.changed.Notify()
 }

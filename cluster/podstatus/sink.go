@@ -15,6 +15,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/kubeletkit/kubeletkit/cluster/podsource"
+	"github.com/kubeletkit/kubeletkit/internal/flow"
 	"github.com/kubeletkit/kubeletkit/podspec"
 	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/status"
@@ -96,7 +97,7 @@ type Sink struct {
 	limit  *rate.Limiter
 
 	// wake holds a token when there are requests or the strays may have changed. Further tokens are dropped.
-	wake chan struct{}
+	wake flow.Signal
 
 	mu sync.Mutex
 	// lastStart is the latest time until which the status of a starting pod is held.
@@ -143,7 +144,7 @@ func New(client kubernetes.Interface, pods Pods, opts Options) (*Sink, error) {
 		limit = rate.Inf
 	}
 	return &Sink{
-		client: client, pods: pods, opts: opts, log: opts.Logger, limit: rate.NewLimiter(limit, opts.Burst), wake: make(chan struct{}, 1),
+		client: client, pods: pods, opts: opts, log: opts.Logger, limit: rate.NewLimiter(limit, opts.Burst), wake: flow.NewSignal(),
 		entries: map[types.UID]*entry{}, static: map[types.NamespacedName]types.UID{},
 		requests: map[types.UID]struct{}{}, strays: map[types.UID]*stray{}, ended: map[types.NamespacedName]types.UID{},
 	}, nil
@@ -275,7 +276,7 @@ func (s *Sink) request(uid types.UID) {
 		return // its status is to come
 	}
 	s.requests[uid] = struct{}{}
-	s.signal()
+	s.wake.Notify()
 }
 
 // entryOf returns the entry of the API object, nil if there is none. A mirror pod belongs to the entry

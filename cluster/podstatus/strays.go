@@ -62,14 +62,6 @@ func (s *Sink) WatchReceiver(ctx context.Context, changed func(uid types.UID)) {
 	}
 }
 
-// signal wakes WatchReceiver.
-func (s *Sink) signal() {
-	select {
-	case s.wake <- struct{}{}:
-	default:
-	}
-}
-
 func (s *Sink) takeRequests() map[types.UID]struct{} {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -100,7 +92,7 @@ func (s *Sink) addStray(obj *v1.Pod) {
 func (s *Sink) addStrayLocked(obj *v1.Pod) {
 	if s.isStray(obj) && s.strays[obj.UID] == nil {
 		s.strays[obj.UID] = &stray{checkAt: time.Now().Add(checkPeriod)} // a status of the pod may come
-		s.signal()
+		s.wake.Notify()
 	}
 }
 
@@ -150,7 +142,7 @@ func (s *Sink) deleteStray(ctx context.Context, uid types.UID) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	defer s.signal()
+	defer s.wake.Notify()
 	st, after := s.strays[uid], checkPeriod
 	switch {
 	case st == nil: // the watch has removed it

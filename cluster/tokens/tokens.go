@@ -20,6 +20,7 @@ import (
 
 	"github.com/kubeletkit/kubeletkit/cluster/internal/outage"
 	"github.com/kubeletkit/kubeletkit/cluster/internal/podsets"
+	"github.com/kubeletkit/kubeletkit/internal/flow"
 	"github.com/kubeletkit/kubeletkit/podconfig/checkpoint"
 )
 
@@ -46,7 +47,7 @@ type Tokens struct {
 	started atomic.Bool
 	load    sync.Once
 	// changed holds one token while the times of refreshes may have changed.
-	changed chan struct{}
+	changed flow.Signal
 
 	mu      sync.Mutex
 	entries map[key]*entry
@@ -64,7 +65,7 @@ func New(client kubernetes.Interface, opts Options) (*Tokens, error) {
 		return nil, errors.New("tokens: the client is nil")
 	}
 	return &Tokens{
-		client: client, opts: opts, changed: make(chan struct{}, 1),
+		client: client, opts: opts, changed: flow.NewSignal(),
 		entries: map[key]*entry{}, requests: map[types.UID]*underWay{}, waiting: map[types.UID]struct{}{},
 	}, nil
 }
@@ -235,8 +236,5 @@ func (t *Tokens) touch() {
 	if t.saveAt.IsZero() {
 		t.saveAt = time.Now().Add(saveDelay)
 	}
-	select {
-	case t.changed <- struct{}{}:
-	default: // there is a token already
-	}
+	t.changed.Notify()
 }

@@ -51,7 +51,7 @@ type Dir struct {
 	states  folder
 	started atomic.Bool
 	// dirty holds one token while there is something to write or to remove.
-	dirty chan struct{}
+	dirty flow.Signal
 
 	mu sync.Mutex
 	// kept are the pods that should have a record, by UID.
@@ -109,7 +109,7 @@ func New(dir string, opts Options) (*Dir, error) {
 		objects:    folder{path: filepath.Join(dir, "objects"), aside: aside},
 		endings:    folder{path: filepath.Join(dir, "ends"), aside: aside},
 		states:     folder{path: filepath.Join(dir, "state"), aside: aside},
-		dirty:      make(chan struct{}, 1),
+		dirty:      flow.NewSignal(),
 		kept:       map[types.UID]*v1.Pod{},
 		references: map[objects.Ref]int{},
 		ends:       map[types.UID]runtime.PodRef{},
@@ -201,14 +201,7 @@ func (s *Dir) forget(uid types.UID) {
 func (s *Dir) set(f file, c any) {
 	s.pending[f] = c
 	delete(s.failed, f) // new content is tried at once
-	s.wake()
-}
-
-func (s *Dir) wake() {
-	select {
-	case s.dirty <- struct{}{}:
-	default: // there is a token already
-	}
+	s.dirty.Notify()
 }
 
 // Run writes and removes records until ctx ends. Then it writes what is left, once, and

@@ -86,7 +86,7 @@ func (s *Dir) Load(context.Context) []*v1.Pod {
 	for ref := range s.references {
 		if s.held[ref] == nil {
 			s.stale[ref] = struct{}{} // Run looks for it
-			s.wake()
+			s.dirty.Notify()
 		}
 	}
 	pods := slices.Collect(maps.Values(s.kept))

@@ -125,7 +125,7 @@ func (s *Dir) refresh(refs []objects.Ref) {
 	for _, ref := range refs {
 		s.stale[ref] = struct{}{}
 	}
-	s.wake()
+	s.dirty.Notify()
 }
 
 // renew looks up the stale objects, which updates their records. Those that are left

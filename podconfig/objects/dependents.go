@@ -37,13 +37,13 @@ type Dependents struct {
 	changed map[Ref]struct{}
 	// wake has room for one token: there is one when something has changed since it was
 	// taken. Further tokens are dropped.
-	wake chan struct{}
+	wake flow.Signal
 }
 
 // NewDependents returns the Dependents of the source's objects among the
 // desired pods, which pods returns. If source is nil, no pod depends on anything.
 func NewDependents(source Source, pods func() []*v1.Pod, opts DependentsOptions) *Dependents {
-	return &Dependents{source: source, pods: pods, log: opts.Logger, changed: map[Ref]struct{}{}, wake: make(chan struct{}, 1)}
+	return &Dependents{source: source, pods: pods, log: opts.Logger, changed: map[Ref]struct{}{}, wake: flow.NewSignal()}
 }
 
 // restarts is the delay before a watch that has failed is started again. A watch that
@@ -85,10 +85,7 @@ func (d *Dependents) note(refs []Ref) {
 	for _, ref := range refs {
 		d.changed[ref] = struct{}{}
 	}
-	select {
-	case d.wake <- struct{}{}:
-	default: // the token that is there serves these changes, too
-	}
+	d.wake.Notify()
 }
 
 // Changed receives a value after objects have changed: a call of [Dependents.Due] may then

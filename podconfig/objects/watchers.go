@@ -5,6 +5,8 @@ import (
 	"maps"
 	"slices"
 	"sync"
+
+	"github.com/kubeletkit/kubeletkit/internal/flow"
 )
 
 // Watchers implements [Source].Watch for a source that can list its own changes. While
@@ -43,7 +45,7 @@ func (w *Watchers) Changed(refs ...Ref) {
 // Watch calls changed as a [Source] does, after the first call of Ready. It returns nil when
 // ctx ends. Several calls may run at the same time.
 func (w *Watchers) Watch(ctx context.Context, changed func(refs []Ref)) error {
-	call := &watcher{wake: make(chan struct{}, 1), refs: map[Ref]struct{}{}}
+	call := &watcher{wake: flow.NewSignal(), refs: map[Ref]struct{}{}}
 	w.mu.Lock()
 	if w.calls == nil {
 		w.calls = map[*watcher]struct{}{}
@@ -75,7 +77,7 @@ func (w *Watchers) Watch(ctx context.Context, changed func(refs []Ref)) error {
 // watcher holds the changes that one call of Watch has not reported yet.
 type watcher struct {
 	// wake holds one token if there are changes to report.
-	wake chan struct{}
+	wake flow.Signal
 
 	mu   sync.Mutex
 	all  bool
@@ -89,10 +91,7 @@ func (w *watcher) add(all bool, refs []Ref) {
 	for _, ref := range refs {
 		w.refs[ref] = struct{}{}
 	}
-	select {
-	case w.wake <- struct{}{}:
-	default: // there is a token already
-	}
+	w.wake.Notify()
 }
 
 func (w *watcher) take() (all bool, refs []Ref) {

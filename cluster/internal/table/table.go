@@ -14,6 +14,7 @@ import (
 	"github.com/go-logr/logr"
 
 	"github.com/kubeletkit/kubeletkit/cluster/internal/listwatch"
+	"github.com/kubeletkit/kubeletkit/internal/flow"
 	"github.com/kubeletkit/kubeletkit/podconfig/checkpoint"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
@@ -57,7 +58,7 @@ type Table[T any] struct {
 	needed, read chan struct{}
 	need         sync.Once
 	// dirty holds one token while there is something to keep.
-	dirty chan struct{}
+	dirty flow.Signal
 
 	mu sync.Mutex
 	// values are from the API server, or before its first answer from the checkpoint. They are nil
@@ -71,7 +72,7 @@ type Table[T any] struct {
 
 // New returns a table.
 func New[T any](opts Options[T]) *Table[T] {
-	return &Table[T]{opts: opts, needed: make(chan struct{}), read: make(chan struct{}), dirty: make(chan struct{}, 1), waiting: map[string]struct{}{}}
+	return &Table[T]{opts: opts, needed: make(chan struct{}), read: make(chan struct{}), dirty: flow.NewSignal(), waiting: map[string]struct{}{}}
 }
 
 // ErrNotRead is returned by Read if there are no values.
@@ -233,10 +234,7 @@ func (t *Table[T]) change(f func(values map[string]T)) {
 		}
 	}
 	t.mu.Unlock()
-	select {
-	case t.dirty <- struct{}{}:
-	default: // there is a token already
-	}
+	t.dirty.Notify()
 	if t.opts.Changed != nil {
 		t.opts.Changed()
 	}
