@@ -49,9 +49,9 @@ type Manager interface {
 	Results() <-chan runtime.ProbeResult
 }
 
-// StatusReader returns the last known status of a pod without a call of the
-// runtime; [runtime.Cache] is one.
-type StatusReader interface {
+// statusReader returns the last known status of a pod without a call of the
+// runtime.
+type statusReader interface {
 	// Get returns the status, or false if none is known. The status must not be
 	// changed.
 	Get(uid types.UID) (*runtime.PodStatus, bool)

@@ -53,7 +53,7 @@ type Options struct {
 // own.
 type Prober struct {
 	log      logr.Logger
-	status   StatusReader
+	status   statusReader
 	handlers chain
 	hostIPs  func() []string
 	jitter   func() float64
@@ -102,9 +102,9 @@ type resultKey struct {
 }
 
 // New returns a Prober. rt runs the commands of exec probes, and pods has the
-// status of the pods: which instances run, and the pods' addresses. The error names
+// status of the pods, as a [runtime.Cache] has it: which instances run, and the pods' addresses. The error names
 // everything that is missing.
-func New(rt runtime.Execer, pods StatusReader, opts Options) (*Prober, error) {
+func New(rt runtime.Execer, pods statusReader, opts Options) (*Prober, error) {
 	var errs []error
 	if rt == nil {
 		errs = append(errs, errors.New("prober: no runtime to run exec probes"))

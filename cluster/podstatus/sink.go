@@ -21,9 +21,9 @@ import (
 	"github.com/kubeletkit/kubeletkit/status"
 )
 
-// Pods are the pods of the API server that are bound to the node, with mirror pods, as the
-// watch delivers them; a [*podsource.Source] is one.
-type Pods interface {
+// podLookup has the pods of the API server that are bound to the node, with mirror pods, as the
+// watch delivers them.
+type podLookup interface {
 	ByUID(uid types.UID) (*v1.Pod, bool)
 	ByName(namespace, name string) (*v1.Pod, bool)
 	// Synced reports whether there was a complete list.
@@ -91,7 +91,7 @@ const enoughRefusals = 30 * time.Second
 // use.
 type Sink struct {
 	client kubernetes.Interface
-	pods   Pods
+	pods   podLookup
 	opts   Options
 	log    logr.Logger
 	limit  *rate.Limiter
@@ -115,8 +115,8 @@ type Sink struct {
 
 var _ status.Sink = (*Sink)(nil)
 
-// New returns a sink. It makes no calls before a method is called.
-func New(client kubernetes.Interface, pods Pods, opts Options) (*Sink, error) {
+// New returns a sink. pods has the pods of the API server, a [*podsource.Source]. It makes no calls before a method is called.
+func New(client kubernetes.Interface, pods podLookup, opts Options) (*Sink, error) {
 	var errs []error
 	require := func(ok bool, what string) {
 		if !ok {

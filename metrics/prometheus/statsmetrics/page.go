@@ -10,27 +10,27 @@ import (
 	"github.com/kubeletkit/kubeletkit/stats"
 )
 
-// Reader reads the usage. A *stats.Collector implements it.
-type Reader interface {
+// reader reads the usage. A *stats.Collector implements it.
+type reader interface {
 	Read(ctx context.Context) (*stats.Reading, error)
 	Extra() []runtime.MetricFamily
 }
 
-// Resource returns a handler of /metrics/resource.
-func Resource(reader Reader) http.Handler {
-	return &readingPage{reader: reader, encode: func(r *stats.Reading, _ []runtime.MetricFamily) []byte { return resource(r) }}
+// Resource returns a handler of /metrics/resource, with the usage of a [stats.Collector].
+func Resource(collector reader) http.Handler {
+	return &readingPage{reader: collector, encode: func(r *stats.Reading, _ []runtime.MetricFamily) []byte { return resource(r) }}
 }
 
 // Cadvisor returns a handler of /metrics/cadvisor. CPU, memory, network and pressure are those
 // of the reading. The metrics that a runtime has beyond these (KEP-2371) are the last ones that
 // were read, with their time: some runtimes take seconds for them.
-func Cadvisor(reader Reader) http.Handler {
-	return &readingPage{reader: reader, extra: reader.Extra, encode: newCadvisorPage().encode}
+func Cadvisor(collector reader) http.Handler {
+	return &readingPage{reader: collector, extra: collector.Extra, encode: newCadvisorPage().encode}
 }
 
 // readingPage is a page that is encoded once for a reading.
 type readingPage struct {
-	reader Reader
+	reader reader
 	extra  func() []runtime.MetricFamily // nil if the page has no further metrics
 	encode func(*stats.Reading, []runtime.MetricFamily) []byte
 	bodies nodenet.Bodies
