@@ -4,6 +4,7 @@ go 1.26.0
 
 require (
 	github.com/go-logr/logr v1.4.4
+	github.com/godbus/dbus/v5 v5.2.2
 	github.com/google/go-containerregistry v0.22.1
 	github.com/kubeletkit/kubeletkit v0.0.0-00010101000000-000000000000
 	github.com/prometheus/client_golang v1.24.0

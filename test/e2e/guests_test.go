@@ -3,6 +3,7 @@ package e2e
 import (
 	"maps"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -66,6 +67,21 @@ func TestGuestSystemdKubelet(t *testing.T) {
 	}
 	cgroup := testTakeover(t, c, guestWithin, AgentOptions{Config: config}, AgentOptions{Config: defaults})
 	assert.True(t, strings.HasPrefix(cgroup, "/kubepods.slice/kubepods-besteffort.slice/kubepods-besteffort-pod"), cgroup)
+}
+
+// guestSpecs are specs of the node tests that need to lower the oom_score_adj. Others are run by hand.
+var guestSpecs = []string{`Validate OOM score adjustments`}
+
+// These specs run below systemd, with swap.
+func TestGuestSystemdNodeSpecs(t *testing.T) {
+	inGuest(t)
+	out, err := exec.Command("swapon", os.Getenv("KUBELETKIT_GUEST_SWAP")).CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	t.Cleanup(func() {
+		out, err := exec.Command("swapoff", os.Getenv("KUBELETKIT_GUEST_SWAP")).CombinedOutput()
+		assert.NoError(t, err, "%s", out)
+	})
+	testNodeSpecs(t, ClusterOptions{SystemdCgroup: true, BuiltRunc: true, OOMScore: -999}, map[string]any{"oomScoreAdj": nil}, 5, guestSpecs...)
 }
 
 // testPodCgroup asserts the cgroups of a pod and of its only container, and their limits. They go with the pod.

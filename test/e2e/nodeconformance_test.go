@@ -2,11 +2,15 @@ package e2e
 
 import (
 	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	. "github.com/kubeletkit/kubeletkit/test/e2e/harness"
 )
@@ -22,25 +26,107 @@ var conformanceSpecs = []string{
 	"should accept recursive read-only mounts",
 }
 
+// nodeSpecs are specs of what a node defends itself with. They stop the agent, change its settings
+// and start it again.
+var nodeSpecs = []string{
+	`Kubelet Cgroup Manager`,
+	`PodPidsLimit`,
+	`OOMKiller \[LinuxOnly\]`,
+	`graceful node shutdown; baseline scenario`,
+	`when gracefully shutting down should`,
+	`RestartAllContainers should`,
+	`kubelet restart during`,
+	`user namespaces kubeconfig tests`,
+}
+
+// nodeTestsConfig are the settings of an agent that is the node of the node tests.
+var nodeTestsConfig = map[string]any{
+	"port": 10250, "readOnlyPort": 10255, "podLogsDir": "/var/log/pods", "healthzPort": 10248,
+	"authentication": map[string]any{"anonymous": map[string]any{"enabled": true}, "webhook": map[string]any{"enabled": false}},
+	"authorization":  map[string]any{"mode": "AlwaysAllow"},
+}
+
+// nodeTestsDirs are the directories of an agent that is the node of the node tests.
+var nodeTestsDirs = []string{"/var/lib/kubelet", "/var/log/pods", "/var/log/containers"}
+
 // The node tests of Kubernetes, of which these specs run, start no kubelet: this agent is the node.
 func TestNodeConformance(t *testing.T) {
 	t.Parallel()
 	Need(t)
 	// The root directory is not on a shared mount.
-	c := NewClusterWith(t, ClusterOptions{OwnDirs: []string{"/var/lib/kubelet", "/var/log/pods", "/var/log/containers"}, Propagation: "rprivate"})
+	c := NewClusterWith(t, ClusterOptions{OwnDirs: nodeTestsDirs, Propagation: "rprivate"})
 	c.AddNodeIP(t)
 	c.Preload(t, "pause:1")
-	tests := c.StartNodeTests(t, conformanceSpecs...)
+	tests := c.StartNodeTests(t, NodeTestsOptions{Focus: conformanceSpecs})
+	agent := c.NewAgent(t, AgentOptions{Kubeconfig: tests.Kubeconfig, Args: []string{"--root-dir", "/var/lib/kubelet"}, Config: nodeTestsConfig})
+	agent.Start(t)
+	assertSpecs(t, tests.Run(t, 6*time.Minute), len(conformanceSpecs))
+}
+
+// Specs that change the settings of the agent, on this machine.
+func TestNodeSpecs(t *testing.T) {
+	t.Parallel()
+	Need(t)
+	testNodeSpecs(t, ClusterOptions{BuiltRunc: true}, nil, 18, nodeSpecs...)
+}
+
+// testNodeSpecs runs the specs, which may stop and start the agent. The cgroups of pods are below the
+// root, where the specs look for them. KUBELETKIT_E2E_SPECS has regular expressions, one a line, of other
+// specs to run, and KUBELETKIT_E2E_SPECS_LOG is a file for their output.
+func testNodeSpecs(t *testing.T, options ClusterOptions, config map[string]any, passing int, specs ...string) {
+	t.Helper()
+	if text := os.Getenv("KUBELETKIT_E2E_SPECS"); text != "" {
+		specs, passing = strings.Split(text, "\n"), 0
+	}
+	options.OwnDirs, options.Mirror = nodeTestsDirs, true
+	c := NewClusterWith(t, options)
+	c.AddNodeIP(t)
+	c.Preload(t, "pause:1")
+	var env []string
+	if !options.SystemdCgroup { // the real system bus has systemd
+		env = StartLogind(t).Env
+	}
+	tests := c.StartNodeTests(t, NodeTestsOptions{Focus: specs, Skip: []string{"StandaloneMode"}, Env: env})
+	// Specs look for a process of this name.
+	binary := filepath.Join(t.TempDir(), "kubelet")
+	require.NoError(t, os.Symlink(MinikubeletBinary(t), binary))
+	settings := maps.Clone(nodeTestsConfig)
+	for _, name := range []string{"cgroupsPerQOS", "enforceNodeAllocatable", "cgroupDriver", "makeIPTablesUtilChains", "localStorageCapacityIsolation", "evictionHard"} {
+		settings[name] = nil // the defaults, in place of those that the harness gives a kubelet
+	}
+	settings["cgroupRoot"] = "/"
+	maps.Copy(settings, config)
 	agent := c.NewAgent(t, AgentOptions{
-		Kubeconfig: tests.Kubeconfig, Args: []string{"--root-dir", "/var/lib/kubelet"},
-		Config: map[string]any{
-			"port": 10250, "readOnlyPort": 10255, "podLogsDir": "/var/log/pods", "healthzPort": 10248,
-			"authentication": map[string]any{"anonymous": map[string]any{"enabled": true}, "webhook": map[string]any{"enabled": false}},
-			"authorization":  map[string]any{"mode": "AlwaysAllow"},
-		},
+		Binary: binary, Kubeconfig: tests.Kubeconfig, Args: []string{"--root-dir", "/var/lib/kubelet"}, Config: settings, ConfigFile: tests.ConfigFile(), Env: env,
 	})
 	agent.Start(t)
-	out := tests.Wait(t, 6*time.Minute)
-	passed := fmt.Sprintf(" %d Passed | 0 Failed ", len(conformanceSpecs))
-	assert.True(t, strings.Contains(out, passed), "%s", out[max(0, len(out)-6000):])
+	tests.Control(t, agent)
+	limit := 15 * time.Minute
+	if end, ok := t.Deadline(); ok {
+		limit = time.Until(end) - time.Minute // for what follows
+	}
+	out := tests.Run(t, limit)
+	if file := os.Getenv("KUBELETKIT_E2E_SPECS_LOG"); file != "" {
+		require.NoError(t, os.WriteFile(file, []byte(out), 0o644))
+	}
+	assertSpecs(t, out, passing)
+}
+
+// assertSpecs asserts that as many specs have passed, and that none has failed.
+func assertSpecs(t *testing.T, out string, passing int) {
+	t.Helper()
+	passed := fmt.Sprintf(" %d Passed | 0 Failed ", passing)
+	var lines []string
+	name := ""
+	for line := range strings.Lines(out) {
+		switch {
+		case strings.HasPrefix(line, "[sig-"):
+			name = line
+		case strings.HasPrefix(line, "•"), strings.HasPrefix(line, "S [SKIPPED]"):
+			lines = append(lines, strings.TrimSpace(line)+" "+name)
+		case strings.Contains(line, "[FAILED]"), strings.Contains(line, " Passed | "):
+			lines = append(lines, line)
+		}
+	}
+	assert.True(t, strings.Contains(out, passed), "want%s\n%s\n%s", passed, out[max(0, len(out)-6000):], strings.Join(lines, ""))
 }

@@ -80,7 +80,7 @@ func parse(args []string) options {
 	flags.IntVar(&o.diskMiB, "disk", 2048, "the size of the disk, in MiB")
 	flags.BoolVar(&o.kvm, "kvm", false, "do not emulate the processors")
 	flags.StringVar(&o.kernel, "append", "", "further arguments of the kernel")
-	flags.DurationVar(&o.timeout, "timeout", 8*time.Minute, "when a guest is killed")
+	flags.DurationVar(&o.timeout, "timeout", 10*time.Minute, "when a guest is killed")
 	flags.BoolVar(&o.systemd, "systemd", false, "run the command below systemd")
 	flags.StringVar(&o.match, "run", ".", "run the tests whose names match the regular expression")
 	dash := len(args)

@@ -28,6 +28,8 @@ type Cluster struct {
 
 	kind       Containerd
 	systemd    bool
+	oomScore   int
+	mirror     bool
 	bin        string
 	runc       string // the path of runc, "" for that of PATH
 	containerd *process
@@ -49,6 +51,10 @@ type ClusterOptions struct {
 	// systemd. If the mounts are private, a kubelet mounts its root directory on itself, over the
 	// volumes of an agent before it.
 	Propagation string
+	// OOMScore is the oom_score_adj of containerd. Less than that of the test needs CAP_SYS_RESOURCE. Only for [Current].
+	OOMScore int
+	// Mirror takes images of registry.k8s.io from the registry of the cluster. Only for [Current].
+	Mirror bool
 	// Down leaves it to the test to start containerd.
 	Down bool
 }
@@ -68,7 +74,7 @@ func NewClusterWith(t testing.TB, options ClusterOptions) *Cluster {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := &Cluster{Dir: dir, kind: options.Containerd, systemd: options.SystemdCgroup, bin: bin}
+	c := &Cluster{Dir: dir, kind: options.Containerd, systemd: options.SystemdCgroup, oomScore: options.OOMScore, mirror: options.Mirror, bin: bin}
 	if options.BuiltRunc {
 		c.runc = builtRunc(t)
 		if err := os.Chmod(dir, 0o711); err != nil { // root of a user namespace is an ordinary user
@@ -243,7 +249,11 @@ func (c *Cluster) writeConfig(plugins string) error {
 	if err != nil {
 		return err
 	}
-	for name, content := range map[string]string{"cni/10-kubeletkit.conflist": string(data), "containerd.toml": c.kind.config(c, plugins)} {
+	files := map[string]string{"cni/10-kubeletkit.conflist": string(data), "containerd.toml": c.kind.config(c, plugins)}
+	if c.mirror {
+		files["mirrors/registry.k8s.io/hosts.toml"] = "[host.'http://" + registryAddr + "']\n  capabilities = ['pull', 'resolve']"
+	}
+	for name, content := range files {
 		path := filepath.Join(c.Dir, name)
 		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 			return err

@@ -42,6 +42,12 @@ func (k Containerd) config(c *Cluster, cniPlugins string) string {
 	if c.runc != "" || c.systemd {
 		config += fmt.Sprintf(runcOptions, c.runc, c.systemd)
 	}
+	if c.oomScore != 0 {
+		config = fmt.Sprintf("oom_score = %d\n", c.oomScore) + config
+	}
+	if c.mirror {
+		config += fmt.Sprintf(mirrorOptions, c.Dir)
+	}
 	return config
 }
 
@@ -87,6 +93,10 @@ disabled_plugins = [
 [plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc.options]
   BinaryName = '%s'
   SystemdCgroup = %t
+`
+
+	mirrorOptions = `[plugins.'io.containerd.cri.v1.images'.registry]
+  config_path = '%s/mirrors'
 `
 
 	// 1.6 has its shims' sockets in /run/containerd/s, whatever it is told, by names
