@@ -2,9 +2,11 @@ package e2e
 
 import (
 	"fmt"
+	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -77,6 +79,23 @@ func testNodeSpecs(t *testing.T, options ClusterOptions, config map[string]any, 
 	t.Helper()
 	if text := os.Getenv("KUBELETKIT_E2E_SPECS"); text != "" {
 		specs, passing = strings.Split(text, "\n"), 0
+	}
+	const top = "/kubepods"
+	if len(cgroupDirs(t, top)) == 0 { // else they are somebody else's
+		t.Cleanup(func() {
+			for _, dir := range cgroupDirs(t, top) {
+				var dirs []string
+				_ = filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
+					if err == nil && e.IsDir() {
+						dirs = append(dirs, path)
+					}
+					return nil
+				})
+				for _, path := range slices.Backward(dirs) {
+					_ = os.Remove(path)
+				}
+			}
+		})
 	}
 	options.OwnDirs, options.Mirror = nodeTestsDirs, true
 	c := NewClusterWith(t, options)
