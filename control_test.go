@@ -36,7 +36,7 @@ func TestEvict(t *testing.T) {
 		n.source.Set(testpod.With(makePod("web"), func(p *v1.Pod) { p.Generation = 3 }), makePod("db"))
 		n.after(time.Second)
 
-		require.NoError(t, n.Evict("uid-web", "Evicted", "The node was low on resource: memory.", ptr.To[int64](2)))
+		require.NoError(t, n.Evict("uid-web", runtime.Eviction{Reason: "Evicted", Message: "The node was low on resource: memory.", GracePeriod: ptr.To[int64](2)}))
 		assert.Len(t, rt.Running(fake.Target{Pod: "web"}), 1, "it does not wait")
 		web := n.after(3 * time.Second)["web"]
 		assert.Equal(t, v1.PodFailed, web.Status.Phase)
@@ -49,8 +49,8 @@ func TestEvict(t *testing.T) {
 
 		assert.Equal(t, v1.PodFailed, n.after(10 * time.Minute)["web"].Status.Phase, "it stays so")
 		assert.Len(t, rt.Running(fake.Target{}), 1)
-		assert.ErrorIs(t, n.Evict("uid-other", "Evicted", "", nil), kubeletkit.ErrUnknownPod)
-		assert.ErrorContains(t, n.Evict("uid-other", "Evicted", "", nil), "uid-other")
+		assert.ErrorIs(t, n.Evict("uid-other", runtime.Eviction{Reason: "Evicted"}), kubeletkit.ErrUnknownPod)
+		assert.ErrorContains(t, n.Evict("uid-other", runtime.Eviction{Reason: "Evicted"}), "uid-other")
 	})
 }
 
@@ -61,7 +61,7 @@ func TestEvictForACriticalPod(t *testing.T) {
 		defer n.stop(t)
 		n.source.Set(makePod("web"))
 		n.after(time.Second)
-		require.NoError(t, n.Evict("uid-web", "Preempting", "Preempted in order to admit critical pod", nil))
+		require.NoError(t, n.Evict("uid-web", runtime.Eviction{Reason: "Preempting", Message: "Preempted in order to admit critical pod"}))
 		web := n.after(time.Minute)["web"]
 		assert.Equal(t, "Preempted in order to admit critical pod", web.Status.Message)
 		i := slices.IndexFunc(web.Status.Conditions, func(c v1.PodCondition) bool { return c.Type == v1.DisruptionTarget })
@@ -125,7 +125,7 @@ func TestSyncAndEvictStartNoPodThatWasForgotten(t *testing.T) {
 		defer n.stop(t)
 		n.after(time.Second)
 		require.NoError(t, n.Sync("uid-web"))
-		require.NoError(t, n.Evict("uid-web", "Evicted", "", nil))
+		require.NoError(t, n.Evict("uid-web", runtime.Eviction{Reason: "Evicted"}))
 		n.after(time.Second)
 		workers, _ := runtime.Optional[*podworkers.Pool](n.Parts().PodWorkers)
 		assert.False(t, workers.State("uid-web").Known())

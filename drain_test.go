@@ -16,6 +16,7 @@ import (
 	"github.com/kubeletkit/kubeletkit/internal/testpod"
 	"github.com/kubeletkit/kubeletkit/podspec"
 	"github.com/kubeletkit/kubeletkit/resources/shutdown"
+	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/runtime/fake"
 	"github.com/kubeletkit/kubeletkit/volume"
 	volumefake "github.com/kubeletkit/kubeletkit/volume/fake"
@@ -163,7 +164,7 @@ func TestEndPodsThatEndAlready(t *testing.T) {
 		pods := []*v1.Pod{testpod.With(makePod("job"), never), testpod.With(makePod("clean"), never), testpod.With(makePod("evicted"), slow)}
 		n.source.Set(append(slices.Clone(pods), testpod.With(makePod("removed"), slow))...)
 		n.after(5 * time.Second)
-		require.NoError(t, n.Evict("uid-evicted", "Evicted", "The node was low on resource: memory.", nil))
+		require.NoError(t, n.Evict("uid-evicted", runtime.Eviction{Reason: "Evicted", Message: "The node was low on resource: memory."}))
 		n.source.Set(pods...)
 		n.after(time.Second)
 

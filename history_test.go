@@ -213,7 +213,7 @@ func TestHistoryAnswers(t *testing.T) {
 		},
 		"why was it evicted": {
 			then: func(t *testing.T, n *node, _ *v1.Pod) {
-				require.NoError(t, n.Evict("uid-web", "Evicted", "The node was low on resource: memory.", new(int64(5))))
+				require.NoError(t, n.Evict("uid-web", runtime.Eviction{Reason: "Evicted", Message: "The node was low on resource: memory.", GracePeriod: new(int64(5))}))
 				n.after(time.Minute)
 			},
 			want: []string{

@@ -86,16 +86,15 @@ func (a *Agent) Sync(uid types.UID) error {
 }
 
 // Evict ends the pod: it becomes Failed with the reason and the message, and is not
-// started again before its source removes and adds it. gracePeriod is in seconds; nil
-// means the pod's own, less than 1 counts as 1. Evict does not wait for the end. The
+// started again before its source removes and adds it. Evict does not wait for the end. The
 // error is [ErrUnknownPod].
-func (a *Agent) Evict(uid types.UID, reason, message string, gracePeriod *int64) error {
+func (a *Agent) Evict(uid types.UID, e runtime.Eviction) error {
 	pod, err := a.running(uid)
 	if err != nil {
 		return fmt.Errorf("kubeletkit: evicting pod %s: %w", uid, err)
 	}
-	a.parts.Event.Emit(runtime.Event{Pod: runtime.RefOf(pod), Type: v1.EventTypeWarning, Reason: reason, Message: message})
-	a.kill(pod, &podworkers.KillOptions{Evict: true, GracePeriod: gracePeriod, Status: status.Evicted(pod, reason, message)})
+	a.parts.Event.Emit(runtime.Event{Pod: runtime.RefOf(pod), Type: v1.EventTypeWarning, Reason: e.Reason, Message: e.Message, Annotations: e.Annotations})
+	a.kill(pod, &podworkers.KillOptions{Evict: true, GracePeriod: e.GracePeriod, Status: status.Evicted(pod, e.Reason, e.Message)})
 	return nil
 }
 

@@ -22,11 +22,24 @@ type Event struct {
 	// Reason is kubelet's word in CamelCase, such as "FailedMount". Message is a
 	// sentence for people.
 	Reason, Message string
+	// Annotations are those of the Event object, for programs, such as kubelet's starved_resource of an eviction. They do
+	// not change.
+	Annotations map[string]string
 	// Count is the number of times that the event has happened. First and Last are the
 	// times of the first and of the last one. [MergeEvents] sets these fields; before,
 	// they are zero.
 	Count       int
 	First, Last time.Time
+}
+
+// Eviction is why and how the node ends a pod.
+type Eviction struct {
+	// Reason and Message are those of the pod's status, and of the event about it.
+	Reason, Message string
+	// GracePeriod is in seconds. nil means the pod's own, and less than 1 counts as 1.
+	GracePeriod *int64
+	// Annotations are those of the event.
+	Annotations map[string]string
 }
 
 // EventFunc receives events. It must not block, and it must be safe for concurrent

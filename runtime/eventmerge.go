@@ -18,7 +18,7 @@ const (
 )
 
 // MergeEvents returns an EventFunc that counts repeats and calls f with the Count,
-// First and Last of each event. An event is a repeat if all its fields equal those of
+// First and Last of each event. An event is a repeat if all its fields but Annotations equal those of
 // another one in the 10 minutes before. Of the repeats, f receives the second, the
 // fourth, the eighth and so on, and at least one in 10 minutes.
 //
@@ -51,9 +51,11 @@ type merger struct {
 type eventKey struct{ message, rest uint64 }
 
 func (m *merger) keyOf(e Event) eventKey {
-	message := maphash.String(m.seed, e.Message)
-	e.Message, e.Count, e.First, e.Last = "", 0, time.Time{}, time.Time{}
-	return eventKey{message, maphash.Comparable(m.seed, e)}
+	rest := struct {
+		pod                     PodRef
+		fieldPath, kind, reason string
+	}{e.Pod, e.FieldPath, e.Type, e.Reason}
+	return eventKey{maphash.String(m.seed, e.Message), maphash.Comparable(m.seed, rest)}
 }
 
 type merged struct {

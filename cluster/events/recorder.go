@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"maps"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -134,7 +135,7 @@ func objectOf(e runtime.Event, source v1.EventSource, resourceVersion string, no
 	}
 	at := metav1.NewTime(now)
 	return &v1.Event{
-		ObjectMeta:     metav1.ObjectMeta{Namespace: namespace, Name: util.GenerateEventName(about.Name, now.UnixNano())},
+		ObjectMeta:     metav1.ObjectMeta{Namespace: namespace, Name: util.GenerateEventName(about.Name, now.UnixNano()), Annotations: maps.Clone(e.Annotations)},
 		InvolvedObject: about, Type: e.Type, Reason: e.Reason, Message: cut(e.Message),
 		FirstTimestamp: at, LastTimestamp: at, Count: 1,
 		Source: source, ReportingController: source.Component, ReportingInstance: source.Host,

@@ -137,9 +137,9 @@ func TestMessagesAreNotKept(t *testing.T) {
 func TestObjectOf(t *testing.T) {
 	t.Parallel()
 	now := metav1.Unix(100, 11)
-	e := runtime.Event{Pod: web, FieldPath: "spec.containers{c}", Type: v1.EventTypeNormal, Reason: "Started", Message: "Container started"}
+	e := runtime.Event{Pod: web, FieldPath: "spec.containers{c}", Type: v1.EventTypeNormal, Reason: "Started", Message: "Container started", Annotations: map[string]string{"a": "b"}}
 	assert.Equal(t, &v1.Event{
-		ObjectMeta:     metav1.ObjectMeta{Namespace: "shop", Name: "web.174876e80b"},
+		ObjectMeta:     metav1.ObjectMeta{Namespace: "shop", Name: "web.174876e80b", Annotations: map[string]string{"a": "b"}},
 		InvolvedObject: v1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: "shop", Name: "web", UID: "u", ResourceVersion: "7", FieldPath: "spec.containers{c}"},
 		Type:           "Normal", Reason: "Started", Message: "Container started", Count: 1, FirstTimestamp: now, LastTimestamp: now,
 		Source: v1.EventSource{Component: "kubelet", Host: "node"}, ReportingController: "kubelet", ReportingInstance: "node",

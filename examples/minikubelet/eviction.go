@@ -98,9 +98,7 @@ func (e *evictions) Pods() []eviction.Pod {
 }
 
 // Evict implements [eviction.Agent].
-func (e *evictions) Evict(uid types.UID, reason, message string, gracePeriod *int64) error {
-	return e.agent.Evict(uid, reason, message, gracePeriod)
-}
+func (e *evictions) Evict(uid types.UID, how runtime.Eviction) error { return e.agent.Evict(uid, how) }
 
 // Ended implements [eviction.Agent].
 func (e *evictions) Ended(uid types.UID) bool {

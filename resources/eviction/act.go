@@ -23,7 +23,10 @@ func (r *run) job(ctx context.Context, d Decision, timeout time.Duration, f func
 		limited, cancel := context.WithTimeout(ctx, timeout)
 		defer cancel()
 		pods := f(limited)
-		r.results <- &Result{Condition: d.Condition, Pods: pods, At: time.Now()} // it has room for all
+		select { // there is room for all
+		case r.results <- &Result{Condition: d.Condition, Pods: pods, At: time.Now()}:
+		case <-ctx.Done():
+		}
 	})
 }
 
@@ -79,7 +82,9 @@ func (r *run) evict(d Decision) {
 		detail += ", used by the pod: " + amountText(name, used)
 	}
 	r.record(runtime.Record{Pod: ref, Stage: runtime.StageDecided, Kind: runtime.KindEvict, Reason: string(d.Threshold.Signal), Message: detail, Duration: time.Duration(d.GracePeriod) * time.Second})
-	err := runtime.Recover(func() error { return r.agent.Evict(pod.UID, Reason, d.Message, &d.GracePeriod) })
+	err := runtime.Recover(func() error {
+		return r.agent.Evict(pod.UID, runtime.Eviction{Reason: Reason, Message: d.Message, GracePeriod: &d.GracePeriod, Annotations: d.Annotations})
+	})
 	if err != nil { // it is gone, which the next round shows
 		r.log.Info("A pod could not be evicted", "pod", ref, "reason", err.Error())
 		return

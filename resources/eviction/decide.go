@@ -100,9 +100,11 @@ type Decision struct {
 	Reading   Reading
 	// DeadContainers and UnusedImages are what is to be reclaimed.
 	DeadContainers, UnusedImages bool
-	// Victim is the pod to evict, with Message, in the grace period in seconds.
+	// Victim is the pod to evict, with Message, in the grace period in seconds. Annotations are kubelet's of the event:
+	// starved_resource, offending_containers, offending_containers_usage, offending_pod and offending_pod_usage.
 	Victim      *Pod
 	Message     string
+	Annotations map[string]string
 	GracePeriod int64
 	// NoVictim means that a threshold is met and no pod may be evicted.
 	NoVictim bool
@@ -393,7 +395,8 @@ func (d *decider) choose(r *room, do func(Action), t Threshold, reading Reading)
 	if !t.Hard() {
 		grace = d.rules.grace(v.Pod)
 	}
-	d.out.Victim, d.out.GracePeriod, d.out.Message = &v, grace, message(t, reading, &v)
+	d.out.Victim, d.out.GracePeriod = &v, grace
+	d.out.Message, d.out.Annotations = message(t, reading, &v)
 	end := max(leastEndTime, time.Duration(min(grace, maxGrace))*time.Second*3/2)
 	d.victim = &victim{pod: v.Pod, threshold: t, before: reading, since: d.in.Now, until: d.in.Now.Add(end + cleanupTime)}
 	d.next(d.victim.until)

@@ -86,6 +86,7 @@ func TestHardThreshold(t *testing.T) {
 	assert.EqualValues(t, 1, d.GracePeriod)
 	assert.Equal(t, []v1.NodeConditionType{v1.NodeMemoryPressure}, d.Conditions)
 	assert.Equal(t, "The node was low on resource: memory. Threshold quantity: 100Mi, available: 90Mi. Container c was using 500Mi, request is 0, has larger consumption of memory. ", d.Message)
+	assert.Equal(t, map[string]string{"starved_resource": "memory", "offending_containers": "c", "offending_containers_usage": "500Mi"}, d.Annotations)
 
 	d = r.want(eviction.Wait, eviction.Wait)
 	assert.InDelta(t, 40*time.Second, d.Next, float64(time.Second))

@@ -6,6 +6,8 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
 // Agent is what a [Manager] needs of the agent of the node. It is safe for concurrent use.
@@ -13,8 +15,8 @@ type Agent interface {
 	// Pods returns the pods of which something may run, without their usage.
 	Pods() []Pod
 	// Evict ends the pod through its worker and the runtime: it becomes Failed with the reason and the message. It does not
-	// wait for the end. The grace period is in seconds. The error means that the agent has no such pod.
-	Evict(uid types.UID, reason, message string, gracePeriod *int64) error
+	// wait for the end. The error means that the agent has no such pod. A *kubeletkit.Agent has this method.
+	Evict(uid types.UID, e runtime.Eviction) error
 	// Ended reports whether nothing of the pod runs any more and its volumes are taken down. It is true for a pod that the agent does
 	// not have.
 	Ended(uid types.UID) bool

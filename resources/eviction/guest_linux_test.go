@@ -57,10 +57,10 @@ func (g *guestPods) Pods() []Pod {
 	return append([]Pod(nil), g.pods...)
 }
 
-func (g *guestPods) Evict(uid types.UID, _, message string, _ *int64) error {
+func (g *guestPods) Evict(uid types.UID, e runtime.Eviction) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.t.Log(uid, message)
+	g.t.Log(uid, e.Message)
 	g.evicted, g.at = append(g.evicted, uid), time.Now()
 	return syscall.Kill(-g.running[uid].Process.Pid, syscall.SIGKILL)
 }

@@ -55,13 +55,13 @@ func (m *machine) Pods() []eviction.Pod {
 	return slices.Clone(m.pods)
 }
 
-func (m *machine) Evict(uid types.UID, reason, message string, grace *int64) error {
+func (m *machine) Evict(uid types.UID, e runtime.Eviction) error {
 	defer m.lock()()
 	i := slices.IndexFunc(m.pods, func(p eviction.Pod) bool { return p.Pod.UID == uid })
 	if i < 0 {
 		return errors.New("no such pod")
 	}
-	m.evicted, m.graces = append(m.evicted, string(uid)+": "+reason), append(m.graces, *grace)
+	m.evicted, m.graces = append(m.evicted, string(uid)+": "+e.Reason), append(m.graces, *e.GracePeriod)
 	m.pods[i].Ending = true
 	used := *m.pods[i].Usage.Memory
 	time.AfterFunc(m.endsAfter, func() {

@@ -91,17 +91,21 @@ func compareBool(a, b bool) int {
 	}
 }
 
-// message returns kubelet's message of an eviction.
-func message(t Threshold, r Reading, victim *Pod) string {
+// message returns kubelet's message of an eviction, and the annotations of its event.
+func message(t Threshold, r Reading, victim *Pod) (string, map[string]string) {
 	name := t.Signal.Resource()
+	annotations := map[string]string{"starved_resource": string(name)}
 	var b strings.Builder
 	fmt.Fprintf(&b, "The node was low on resource: %s. Threshold quantity: %s, available: %s. ", name, t.Value.text(r.Capacity), amountText(name, r.Available))
 	spec := &victim.Pod.Spec
 	if name == v1.ResourceMemory && spec.Resources != nil && victim.Usage.Memory != nil {
 		if request, ok := spec.Resources.Requests[name]; ok {
-			fmt.Fprintf(&b, "Pod %s was using %s, request is %s, has larger consumption of %s. ", victim.Pod.Name, amountText(name, *victim.Usage.Memory), request.String(), name)
+			used := amountText(name, *victim.Usage.Memory)
+			fmt.Fprintf(&b, "Pod %s was using %s, request is %s, has larger consumption of %s. ", victim.Pod.Name, used, request.String(), name)
+			annotations["offending_pod"], annotations["offending_pod_usage"] = victim.Pod.Name, used
 		}
 	}
+	var containers, usages []string
 	for i := range victim.Usage.Containers {
 		u := &victim.Usage.Containers[i]
 		c, kind := podspec.FindContainer(spec, u.Name)
@@ -118,7 +122,9 @@ func message(t Threshold, r Reading, victim *Pod) string {
 		request := c.Resources.Requests[name]
 		if q := resource.NewQuantity(*used, resource.BinarySI); q.Cmp(request) > 0 {
 			fmt.Fprintf(&b, "Container %s was using %s, request is %s, has larger consumption of %s. ", c.Name, q.String(), request.String(), name)
+			containers, usages = append(containers, c.Name), append(usages, q.String())
 		}
 	}
-	return b.String()
+	annotations["offending_containers"], annotations["offending_containers_usage"] = strings.Join(containers, ","), strings.Join(usages, ",")
+	return b.String(), annotations
 }

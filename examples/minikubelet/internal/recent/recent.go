@@ -93,8 +93,8 @@ func (p *Pods) Event(e runtime.Event) {
 
 // sameEvent reports whether b is a repeat of a.
 func sameEvent(a, b runtime.Event) bool {
-	a.Count, a.Last, b.Count, b.Last = 0, time.Time{}, 0, time.Time{}
-	return a == b // with First: after a pause an event is a new one
+	return a.Pod == b.Pod && a.FieldPath == b.FieldPath && a.Type == b.Type && a.Reason == b.Reason && a.Message == b.Message &&
+		a.First == b.First // after a pause an event is a new one
 }
 
 // Deliver implements [status.Sink].
