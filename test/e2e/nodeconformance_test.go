@@ -110,9 +110,11 @@ func testNodeSpecs(t *testing.T, options ClusterOptions, config map[string]any, 
 	binary := filepath.Join(t.TempDir(), "kubelet")
 	require.NoError(t, os.Symlink(MinikubeletBinary(t), binary))
 	settings := maps.Clone(nodeTestsConfig)
-	for _, name := range []string{"cgroupsPerQOS", "enforceNodeAllocatable", "cgroupDriver", "makeIPTablesUtilChains", "localStorageCapacityIsolation", "evictionHard"} {
+	for _, name := range []string{"cgroupsPerQOS", "enforceNodeAllocatable", "cgroupDriver", "makeIPTablesUtilChains", "localStorageCapacityIsolation"} {
 		settings[name] = nil // the defaults, in place of those that the harness gives a kubelet
 	}
+	// The disk of this machine may be full. Specs of evictions set thresholds, and wait for the end of the pressure.
+	settings["evictionHard"], settings["evictionPressureTransitionPeriod"] = map[string]string{"memory.available": "100Mi"}, "10s"
 	settings["cgroupRoot"] = "/"
 	maps.Copy(settings, config)
 	agent := c.NewAgent(t, AgentOptions{

@@ -213,6 +213,18 @@ func (n *NodeTests) Run(t testing.TB, timeout time.Duration) string {
 // mirroredImage is one that specs name with the registry registry.k8s.io; see [ClusterOptions].
 const mirroredImage = "e2e-test-images/busybox:1.36.1-1"
 
+// stressScript does what agnhost does as "stress --mem-alloc-size 12Mi --mem-alloc-sleep 10s --mem-total BYTES".
+const stressScript = `if [ "$1" = stress ]; then
+	trap 'exit 0' TERM
+	i=0
+	while [ $i -lt $(($7 / 12582912)) ]; do
+		i=$((i+1))
+		{ head -c 12582912 /dev/zero; sleep 2147483647; } | dd of=/dev/null bs=25165824 iflag=fullblock 2>/dev/null &
+		sleep "$5" & wait $!
+	done
+fi
+`
+
 // addStandIns adds images of busybox for those of the images that the node tests run as servers
 // or with a shell. Those of which specs look for the process run a sleep by their names.
 func (r *Registry) addStandIns(images []string) error {
@@ -229,7 +241,7 @@ func (r *Registry) addStandIns(images []string) error {
 		case name == "busybox" || image == mirroredImage:
 		case name == "agnhost" || name == "nginx" || name == "pause":
 			// busybox does what its name says behind the last slash.
-			config.Entrypoint, config.Cmd = []string{"/bin/sh", "-c", `exec -a "` + name + ` /sleep" /bin/busybox 2147483647`}, nil
+			config.Entrypoint, config.Cmd = []string{"/bin/sh", "-c", stressScript + `exec -a "` + name + ` /sleep" /bin/busybox 2147483647`, name}, nil
 		default:
 			continue
 		}
