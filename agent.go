@@ -8,6 +8,7 @@ import (
 
 	"github.com/go-logr/logr"
 
+	"github.com/kubeletkit/kubeletkit/lifecycle"
 	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/syncloop"
 )
@@ -18,6 +19,7 @@ type Agent struct {
 	log   logr.Logger
 	parts Parts
 	loop  *syncloop.Loop
+	join  []lifecycle.Component // those of the options, built
 
 	mu      sync.Mutex
 	started time.Time // when Run was called; zero before

@@ -58,7 +58,7 @@ func (a *Agent) compose(host *runtime.Host, hostIPs func() []string) error {
 		MayRun: func(uid types.UID) bool { return p.PodWorkers.State(uid).CouldHaveRunningContainers() },
 	}
 	for _, build := range []func(p *Parts) error{
-		a.buildStores, a.buildHistory, a.buildRuntimeView, a.buildDesired, a.buildStatus, a.buildPodSync, a.buildWorkers, a.buildGC, a.buildImageGC, a.buildLoop,
+		a.buildStores, a.buildHistory, a.buildComponents, a.buildRuntimeView, a.buildDesired, a.buildStatus, a.buildPodSync, a.buildWorkers, a.buildGC, a.buildImageGC, a.buildLoop,
 	} {
 		if err := build(p); err != nil {
 			return err
@@ -141,10 +141,34 @@ func (a *Agent) recordHook(h history.Store) runtime.RecordFunc {
 	}
 }
 
+// buildComponents builds the components of the options that need the agent.
+func (a *Agent) buildComponents(p *Parts) error {
+	for i, c := range a.opts.Join {
+		needs, ok := c.(withAgent)
+		if !ok {
+			a.join = append(a.join, c)
+			continue
+		}
+		if needs.build == nil {
+			return fmt.Errorf("Options.Join[%d]: the function of WithAgent is nil", i)
+		}
+		built, err := needs.build(a)
+		if err != nil {
+			return fmt.Errorf("Options.Join[%d]: %w", i, err)
+		}
+		if built == nil {
+			return fmt.Errorf("Options.Join[%d]: the function of WithAgent returned nil", i)
+		}
+		a.join = append(a.join, built)
+	}
+	p.Inspector = lifecycle.Inspector(p.Runtime, a.join...)
+	return nil
+}
+
 // buildRuntimeView builds the parts that hold the state of the runtime.
 func (a *Agent) buildRuntimeView(p *Parts) (err error) {
 	o := a.opts.Override
-	if p.Cache, err = choose[runtime.StatusCache]("Cache", o.Cache, runtime.NewCache(p.Runtime, runtime.CacheOptions{}), p); err != nil {
+	if p.Cache, err = choose[runtime.StatusCache]("Cache", o.Cache, runtime.NewCache(p.Inspector, runtime.CacheOptions{}), p); err != nil {
 		return err
 	}
 	opts := pleg.EventedOptions{Options: pleg.Options{Record: p.Record, Metrics: a.opts.Observe.Metrics.PLEG, Logger: a.named("pleg")}}
@@ -279,7 +303,7 @@ func (a *Agent) components(p *Parts) ([]lifecycle.Component, error) {
 	if err != nil {
 		return nil, err
 	}
-	return append([]lifecycle.Component{secure, a.opts.Admission.Limits}, a.opts.Join...), nil
+	return append([]lifecycle.Component{secure, a.opts.Admission.Limits}, a.join...), nil
 }
 
 func (a *Agent) buildWorkers(p *Parts) error {
@@ -309,13 +333,26 @@ func (a *Agent) buildWorkers(p *Parts) error {
 func (a *Agent) buildGC(p *Parts) error {
 	collector, err := gc.New(p.Runtime, p.Gone, gc.Options{
 		Policy: a.opts.GC.Containers, Plan: a.opts.GC.ContainerPlan, LogsDir: p.Host.PodLogsDir, LogLinksDir: cmp.Or(a.opts.GC.LogLinksDir, logLinksDir(p.Host.PodLogsDir)),
-		Ended: a.ended, Cgroups: a.opts.GC.Cgroups, Event: p.Event, Record: p.Record, Metrics: a.opts.Observe.Metrics.GC, Logger: a.named("gc"),
+		Ended: a.ended, Cgroups: a.cgroups(), Event: p.Event, Record: p.Record, Metrics: a.opts.Observe.Metrics.GC, Logger: a.named("gc"),
 	})
 	if err != nil {
 		return err
 	}
 	p.GC, err = choose[gc.Collector]("GC", a.opts.Override.GC, collector, p)
 	return err
+}
+
+// cgroups returns what removes the cgroups of pods that are gone; nil if nothing does.
+func (a *Agent) cgroups() gc.Cgroups {
+	if a.opts.GC.Cgroups != nil {
+		return a.opts.GC.Cgroups
+	}
+	for _, c := range a.join {
+		if cgroups, ok := c.(gc.Cgroups); ok {
+			return cgroups
+		}
+	}
+	return nil
 }
 
 // buildImageGC builds the collector of images. Without an ImageService there is none; the

@@ -165,7 +165,9 @@ func (j journal) Record(r runtime.Record) {
 // The default cache with another timeout.
 func ExampleOverrides_cache() {
 	runPod(func(o *kubeletkit.Options) {
-		o.Override.Cache = kubeletkit.Replace[runtime.StatusCache](runtime.NewCache(o.Runtime, runtime.CacheOptions{InspectTimeout: 10 * time.Second}))
+		o.Override.Cache = func(_ runtime.StatusCache, p kubeletkit.Parts) (runtime.StatusCache, error) {
+			return runtime.NewCache(p.Inspector, runtime.CacheOptions{InspectTimeout: 10 * time.Second}), nil
+		}
 	})
 	// Output: default/web: Running
 }

@@ -83,8 +83,8 @@ type GC struct {
 	// collection.
 	ContainerPlan gc.PlanFunc
 	// Cgroups removes the cgroups of pods that are gone; a *cgroup.Pods of resources/cgroup
-	// does. The cgroups below its root must belong to this agent alone. nil:
-	// they are left alone.
+	// does. The cgroups below its root must belong to this agent alone. nil: the first component of Join that is
+	// a [gc.Cgroups], such as a *cgroup.Manager; without one they are left alone.
 	Cgroups gc.Cgroups
 	// LogLinksDir is the directory of links to the logs of containers, as runtime/cri makes them: those of pods that are gone
 	// are removed. Default: kubelet's /var/log/containers for logs in /var/log/pods, else there are no links.

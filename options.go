@@ -83,7 +83,7 @@ type Options struct {
 
 	// Join are components that join the lives of pods: they admit pods, prepare what pods need, edit what containers are created
 	// with, and clean up; see package lifecycle. They are called after the components of the agent, at the end of a pod before them. A
-	// [lifecycle.Runner] runs as long as the agent.
+	// [lifecycle.Runner] runs as long as the agent. [WithAgent] makes a component that needs the agent or its parts.
 	Join []lifecycle.Component
 	// Override replaces or wraps any of the parts.
 	Override Overrides
@@ -125,7 +125,7 @@ type Overrides struct {
 	Checkpoint Override[checkpoint.Store]
 	// History: default a [*history.Memory] with [Options].Observe.History.
 	History Override[history.Store]
-	// Cache: default a [*runtime.Cache] over the runtime.
+	// Cache: default a [*runtime.Cache] over [Parts].Inspector.
 	Cache Override[runtime.StatusCache]
 	// PLEG: default a [*pleg.Evented], which relists like a [*pleg.Generic] if the runtime is
 	// no [runtime.EventSource]. It must read changed pods into [Parts].Cache.

@@ -50,6 +50,9 @@ type Parts struct {
 	// is nil if History is [history.None].
 	History history.Store
 	Record  runtime.RecordFunc
+	// Inspector reads the status of a pod from the runtime, with what components add that are a [lifecycle.InspectionWrapper].
+	// Cache reads by it.
+	Inspector runtime.Inspector
 	// Cache has the last known status of each pod.
 	Cache runtime.StatusCache
 	// PLEG reports what changed in the runtime, and reads changed pods into Cache.

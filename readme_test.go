@@ -126,6 +126,13 @@ func overriding(opts kubeletkit.Options) {
 	}
 }
 
+func joiningWithAgent(opts kubeletkit.Options) {
+	opts.Join = []lifecycle.Component{kubeletkit.WithAgent(func(agent *kubeletkit.Agent) (lifecycle.Component, error) {
+		agent.AddReadyCheck("serial ports", func() error { return nil })
+		return &ports{event: agent.Parts().Event, record: agent.Parts().Record}, nil
+	})}
+}
+
 type counting struct{ runtime.Runtime }
 
 func (c counting) Unwrap() any { return c.Runtime }
@@ -158,6 +165,7 @@ func TestRestart(t *testing.T) {
 var (
 	_ = counting{}
 	_ = overriding
+	_ = joiningWithAgent
 	_ = composing
 	_ = onePart
 	_ = joining

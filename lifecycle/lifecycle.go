@@ -10,8 +10,8 @@ import (
 )
 
 // Component joins the life of pods. It implements at least one of the interfaces of the steps:
-// [Admitter], [Preparer], [SandboxEditor], [ContainerEditor], [RunningHandler], [EndedHandler] and
-// [GoneHandler]. A component that wraps another one embeds its concrete type, because a value
+// [Admitter], [Preparer], [SandboxEditor], [ContainerEditor], [RunningHandler], [EndedHandler],
+// [GoneHandler] and [InspectionWrapper]. A component that wraps another one embeds its concrete type, because a value
 // in an interface hides the steps that the interface does not have.
 type Component interface {
 	// Name is the name of the component in errors and logs, such as "serial ports". It does not change. No two components have
@@ -175,4 +175,13 @@ type GoneRequest struct {
 	Pod runtime.PodRef
 	// Dir is the directory of the pod on the host. It may be missing.
 	Dir string
+}
+
+// InspectionWrapper adds to what the runtime reports of pods, such as why a container has ended.
+type InspectionWrapper interface {
+	Component
+	// Inspector returns an inspector around the given one. It is called once, when the agent is made. The statuses of the inner one are
+	// shared: an inspector changes copies. It is called for each inspection of each pod, concurrently, and returns soon. It has a
+	// method Unwrap() any that returns the inner one, see [runtime.Optional].
+	Inspector(inner runtime.Inspector) runtime.Inspector
 }

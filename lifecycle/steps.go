@@ -77,10 +77,23 @@ func (s *Steps) join(c Component) (joined bool) {
 	add(ok, func() { s.ended = append(s.ended, ended) })
 	gone, ok := c.(GoneHandler)
 	add(ok, func() { s.gone = append(s.gone, gone) })
+	_, ok = c.(InspectionWrapper)
+	joined = joined || ok
 	if runner, ok := c.(Runner); ok {
 		s.runners = append(s.runners, runner)
 	}
 	return joined
+}
+
+// Inspector returns the inspector with what the components add that are an [InspectionWrapper]: the first component is the
+// innermost.
+func Inspector(inner runtime.Inspector, components ...Component) runtime.Inspector {
+	for _, c := range components {
+		if w, ok := c.(InspectionWrapper); ok {
+			inner = w.Inspector(inner)
+		}
+	}
+	return inner
 }
 
 // Runners returns the components with work of their own. The agent runs them.

@@ -115,7 +115,7 @@ func agentOptions(s *config.Settings, rt *cri.Runtime, h hooks, log logr.Logger)
 		Sync:         kubeletkit.Sync{Frequency: s.SyncFrequency.Duration},
 		GC:           kubeletkit.GC{Images: imagePolicy(s), LogLinksDir: s.LogLinksDir, Containers: gc.Policy{MinAge: s.MinContainerTTL, MaxPerContainer: deadToKeep(s.MaxDeadPerName), KeepLogs: keepLogs}},
 	}
-	if err := addMemory(s, rt, &opts, log); err != nil {
+	if err := addMemory(s, &opts, log); err != nil {
 		return none, err
 	}
 	if s.Kubeconfig == "" { // the node object of a cluster is computed anew each time
@@ -123,6 +123,9 @@ func agentOptions(s *config.Settings, rt *cri.Runtime, h hooks, log logr.Logger)
 	}
 	if kept != nil { // nil in an interface would not be nil
 		opts.Checkpoint = kept
+	}
+	opts.Override.Cache = func(_ runtime.StatusCache, p kubeletkit.Parts) (runtime.StatusCache, error) {
+		return runtime.NewCache(p.Inspector, runtime.CacheOptions{InspectTimeout: s.RuntimeRequestTimeout.Duration}), nil
 	}
 	if !s.Evented() {
 		opts.Override.PLEG = func(_ pleg.Generator, p kubeletkit.Parts) (pleg.Generator, error) {

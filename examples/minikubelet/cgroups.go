@@ -10,13 +10,13 @@ import (
 	"github.com/kubeletkit/kubeletkit"
 	clusternode "github.com/kubeletkit/kubeletkit/cluster/node"
 	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/config"
+	"github.com/kubeletkit/kubeletkit/lifecycle"
 	"github.com/kubeletkit/kubeletkit/resources/cgroup"
-	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
 // joinCgroups adds what makes the cgroups of pods, and removes those of pods that are gone. cgroups is nil if pods have
 // none.
-func joinCgroups(opts *kubeletkit.Options, s *config.Settings, cgroups *cgroup.Pods, log logr.Logger) error {
+func joinCgroups(ctx context.Context, opts *kubeletkit.Options, s *config.Settings, cgroups *cgroup.Pods, log logr.Logger) error {
 	if cgroups == nil {
 		if !s.Embedded {
 			opts.Join = append(opts.Join, cgroup.RefuseLimits("cgroupsPerQOS is false"))
@@ -27,23 +27,20 @@ func joinCgroups(opts *kubeletkit.Options, s *config.Settings, cgroups *cgroup.P
 	if err != nil {
 		return err
 	}
-	if mopts.Capacity, err = machineCapacity(); err != nil {
+	if mopts.Capacity, err = machineCapacity(ctx); err != nil {
 		return err
 	}
 	mopts.Logger = log.WithName("cgroups")
-	mopts.Event = func(e runtime.Event) { opts.Observe.Event.Emit(e); opts.Observe.EveryEvent.Emit(e) }
-	manager, err := cgroup.NewManager(cgroups, mopts)
-	if err != nil {
-		return err
-	}
-	opts.Join = append(opts.Join, manager)
-	opts.GC.Cgroups = manager
+	opts.Join = append(opts.Join, kubeletkit.WithAgent(func(agent *kubeletkit.Agent) (lifecycle.Component, error) {
+		mopts.Event = agent.Parts().Event
+		return cgroup.NewManager(cgroups, mopts)
+	}))
 	return nil
 }
 
 // machineCapacity returns what the cgroup of all pods can have at most.
-func machineCapacity() (v1.ResourceList, error) {
-	capacity, _, err := clusternode.NewMachine(clusternode.MachineOptions{}).NodeResources(context.Background())
+func machineCapacity(ctx context.Context) (v1.ResourceList, error) {
+	capacity, _, err := clusternode.NewMachine(clusternode.MachineOptions{}).NodeResources(ctx)
 	if err != nil {
 		return nil, err
 	}

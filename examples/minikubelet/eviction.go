@@ -19,19 +19,14 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
-// evictions are the evictions of an agent under pressure. They are made before the agent, which they join; it is set
-// before it runs.
+// evictions are the evictions of an agent under pressure. What they have is set by kubeletkit.New.
 type evictions struct {
 	manager *eviction.Manager
 	agent   *kubeletkit.Agent
-	joins   *member
 }
 
-// attach sets the agent, and its membership of a cluster.
-func (e *evictions) attach(agent *kubeletkit.Agent, m *member) { e.agent, e.joins = agent, m }
-
-// join adds the evictions to the options of the agent.
-func (e *evictions) join(opts *kubeletkit.Options, s *config.Settings, rt runtime.Runtime, cgroups *cgroup.Pods, m *metrics, log logr.Logger) error {
+// join adds the evictions to the options of the agent. Its membership of a cluster may be nil.
+func (e *evictions) join(opts *kubeletkit.Options, s *config.Settings, rt runtime.Runtime, cgroups *cgroup.Pods, joins *member, m *metrics, log logr.Logger) error {
 	thresholds, err := s.Thresholds()
 	if err != nil {
 		return err
@@ -40,12 +35,7 @@ func (e *evictions) join(opts *kubeletkit.Options, s *config.Settings, rt runtim
 	if images, ok := runtime.Optional[runtime.ImageService](rt); ok && !s.Embedded { // its images take no space
 		mopts.Images = images.ImageFsInfo
 	}
-	uopts := eviction.UsagesOptions{
-		Status: func(uid types.UID) (*runtime.PodStatus, bool) { return e.agent.RuntimeStatus(uid) }, RootDir: s.RootDir, PodLogsDir: s.PodLogsDir,
-		VolumeStats: func(ctx context.Context, pod *v1.Pod, dir string) ([]statsv1alpha1.VolumeStats, error) {
-			return e.agent.Parts().Volumes.VolumeStats(ctx, pod, dir)
-		},
-	}
+	uopts := eviction.UsagesOptions{RootDir: s.RootDir, PodLogsDir: s.PodLogsDir}
 	if cgroups != nil {
 		uopts.PodCgroup = cgroups.Parent
 		guaranteed := &v1.Pod{}
@@ -56,24 +46,30 @@ func (e *evictions) join(opts *kubeletkit.Options, s *config.Settings, rt runtim
 	if err != nil {
 		return err
 	}
-	meter, err := eviction.NewUsages(rt, uopts)
-	if err != nil {
-		return err
-	}
-	e.manager, err = eviction.New(e, sensor, meter, eviction.Options{
-		Thresholds: thresholds, PressureTransitionPeriod: s.EvictionPressureTransitionPeriod.Duration, MaxPodGracePeriod: int64(s.EvictionMaxPodGracePeriod),
-		EvictStatic: s.EvictStatic(),
-		Changed: func() {
-			if e.joins != nil {
-				e.joins.Update()
-			}
-		},
-		Event:   func(ev runtime.Event) { e.agent.Parts().Event.Emit(ev) },
-		Record:  func(r runtime.Record) { e.agent.Parts().Record.Emit(r) },
-		Metrics: m.evictions, Logger: log.WithName("eviction"),
+	join := kubeletkit.WithAgent(func(agent *kubeletkit.Agent) (lifecycle.Component, error) {
+		e.agent, uopts.Status = agent, agent.RuntimeStatus
+		uopts.VolumeStats = func(ctx context.Context, pod *v1.Pod, dir string) ([]statsv1alpha1.VolumeStats, error) {
+			return agent.Parts().Volumes.VolumeStats(ctx, pod, dir)
+		}
+		meter, err := eviction.NewUsages(rt, uopts)
+		if err != nil {
+			return nil, err
+		}
+		e.manager, err = eviction.New(e, sensor, meter, eviction.Options{
+			Thresholds: thresholds, PressureTransitionPeriod: s.EvictionPressureTransitionPeriod.Duration, MaxPodGracePeriod: int64(s.EvictionMaxPodGracePeriod),
+			EvictStatic: s.EvictStatic(),
+			Changed: func() {
+				if joins != nil {
+					joins.Update()
+				}
+			},
+			Event: agent.Parts().Event, Record: agent.Parts().Record,
+			Metrics: m.evictions, Logger: log.WithName("eviction"),
+		})
+		return e.manager, err
 	})
-	opts.Join = append([]lifecycle.Component{e.manager}, opts.Join...) // before it is decided what else a pod costs
-	return err
+	opts.Join = append([]lifecycle.Component{join}, opts.Join...) // before it is decided what else a pod costs
+	return nil
 }
 
 // conditions returns the conditions of the node.

@@ -36,11 +36,7 @@ func serve(ctx, signals context.Context, s *config.Settings, log logr.Logger, di
 	if err != nil {
 		return left, err
 	}
-	graceful, err := newGracefulShutdown(s, m, log)
-	if err != nil {
-		return left, err
-	}
-	evicts := &evictions{}
+	graceful, evicts := newGracefulShutdown(s), &evictions{}
 	joins, err := newMember(s, m, graceful.checks(), evicts.conditions, log)
 	if err != nil {
 		return left, err
@@ -62,7 +58,7 @@ func serve(ctx, signals context.Context, s *config.Settings, log logr.Logger, di
 	if err != nil {
 		return left, err
 	}
-	graceful.configure(&opts)
+	graceful.configure(&opts, s, joins, m, log)
 	if joins != nil {
 		if err := joins.Configure(&opts); err != nil {
 			return left, err
@@ -71,18 +67,16 @@ func serve(ctx, signals context.Context, s *config.Settings, log logr.Logger, di
 	if err := addUsers(&opts, s, rt, joins, log); err != nil {
 		return left, err
 	}
-	if err := joinCgroups(&opts, s, cgroups, log); err != nil {
+	if err := joinCgroups(ctx, &opts, s, cgroups, log); err != nil {
 		return left, err
 	}
-	if err := evicts.join(&opts, s, rt, cgroups, m, log); err != nil {
+	if err := evicts.join(&opts, s, rt, cgroups, joins, m, log); err != nil {
 		return left, err
 	}
 	agent, err := kubeletkit.New(opts)
 	if err != nil {
 		return left, err
 	}
-	graceful.attach(agent, joins)
-	evicts.attach(agent, joins)
 	if joins != nil {
 		if err := joins.join(agent, s, log); err != nil {
 			return left, err

@@ -12,32 +12,24 @@ import (
 
 	"github.com/kubeletkit/kubeletkit"
 	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/config"
+	"github.com/kubeletkit/kubeletkit/lifecycle"
 	"github.com/kubeletkit/kubeletkit/resources/shutdown"
 	"github.com/kubeletkit/kubeletkit/resources/shutdown/logind"
-	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
 // gracefulShutdown has the machine wait until the pods have ended. It is nil if the settings do not ask for it.
 type gracefulShutdown struct {
-	*shutdown.Manager
-	// agent and joins are set before the agent runs.
-	agent *kubeletkit.Agent
-	joins *member
+	periods shutdown.Periods
+	manager *shutdown.Manager // set by kubeletkit.New
+	joins   *member           // set before the agent runs
 }
 
-func newGracefulShutdown(s *config.Settings, m *metrics, log logr.Logger) (*gracefulShutdown, error) {
+func newGracefulShutdown(s *config.Settings) *gracefulShutdown {
 	periods := s.ShutdownPeriods()
 	if len(periods) == 0 || s.RunOnce {
-		return nil, nil
+		return nil
 	}
-	g := &gracefulShutdown{}
-	end := func(ctx context.Context, p shutdown.Periods) ([]*v1.Pod, error) { return g.agent.EndPods(ctx, p) }
-	var err error
-	g.Manager, err = shutdown.New(periods, logind.New(logind.Options{Who: "minikubelet"}), end, shutdown.Options{
-		StateDir: s.ShutdownStateDir(), Changed: g.changed, Metrics: m.shutdown, Logger: log.WithName("shutdown"),
-		Event: func(e runtime.Event) { g.agent.Parts().Event.Emit(e) },
-	})
-	return g, err
+	return &gracefulShutdown{periods: periods}
 }
 
 // changed has a node of a cluster report at once that it is not ready, or ready again.
@@ -48,27 +40,32 @@ func (g *gracefulShutdown) changed() {
 }
 
 // configure makes it a component of the agent. It comes before the checks of a cluster: a pod that is
-// refused evicts no others.
-func (g *gracefulShutdown) configure(opts *kubeletkit.Options) {
-	if g != nil {
-		opts.Join = append(opts.Join, g.Manager)
+// refused evicts no others. The membership of a cluster may be nil.
+func (g *gracefulShutdown) configure(opts *kubeletkit.Options, s *config.Settings, joins *member, m *metrics, log logr.Logger) {
+	if g == nil {
+		return
 	}
+	g.joins = joins
+	opts.Join = append(opts.Join, kubeletkit.WithAgent(func(agent *kubeletkit.Agent) (lifecycle.Component, error) {
+		end := func(ctx context.Context, p shutdown.Periods) ([]*v1.Pod, error) { return agent.EndPods(ctx, p) }
+		agent.AddReadyCheck("shutdown", g.shuttingDown)
+		var err error
+		g.manager, err = shutdown.New(g.periods, logind.New(logind.Options{Who: "minikubelet"}), end, shutdown.Options{
+			StateDir: s.ShutdownStateDir(), Changed: g.changed, Metrics: m.shutdown, Logger: log.WithName("shutdown"), Event: agent.Parts().Event,
+		})
+		return g.manager, err
+	}))
 }
+
+// shuttingDown returns an error while the machine shuts down.
+func (g *gracefulShutdown) shuttingDown() error { return g.manager.ShuttingDown() }
 
 // checks returns the ready checks of the node.
 func (g *gracefulShutdown) checks() []func() error {
 	if g == nil {
 		return nil
 	}
-	return []func() error{g.ShuttingDown}
-}
-
-// attach gives it the agent, and the membership of a cluster, which may be nil.
-func (g *gracefulShutdown) attach(agent *kubeletkit.Agent, joins *member) {
-	if g != nil {
-		g.agent, g.joins = agent, joins
-		agent.AddReadyCheck("shutdown", g.ShuttingDown)
-	}
+	return []func() error{g.shuttingDown}
 }
 
 // The causes of the end of a context of signals.

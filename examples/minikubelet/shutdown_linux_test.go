@@ -11,7 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/go-logr/logr"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -166,15 +165,11 @@ func TestGracefulShutdownWithoutLogind(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, "30s", effective["shutdownGracePeriod"])
 	assert.Empty(t, s.Warnings)
-	m, err := newMetrics(logr.Discard())
-	require.NoError(t, err)
-	g, err := newGracefulShutdown(s, m, logr.Discard())
-	require.NoError(t, err)
+	g := newGracefulShutdown(s)
 	assert.Len(t, g.checks(), 1)
 	s.ShutdownGracePeriod.Duration = 0
 	s.ShutdownGracePeriodCriticalPods.Duration = 0
-	g, err = newGracefulShutdown(s, m, logr.Discard())
-	require.NoError(t, err)
+	g = newGracefulShutdown(s)
 	assert.Nil(t, g)
 	assert.Empty(t, g.checks())
 }

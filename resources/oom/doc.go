@@ -17,20 +17,15 @@
 //
 // # Embedding
 //
-// A Watcher joins the lives of pods, and it wraps the inspections of the agent's cache:
+// A Watcher joins the lives of pods, and wraps the inspections of the agent's cache:
 //
-//	var agent *kubeletkit.Agent
-//	watcher, err := oom.New(oom.Options{
-//		Event:  func(e runtime.Event) { agent.Parts().Event.Emit(e) },
-//		Record: func(r runtime.Record) { agent.Parts().Record.Emit(r) },
-//	})
-//	...
-//	agent, err = kubeletkit.New(kubeletkit.Options{
-//		Join:     []lifecycle.Component{watcher},
-//		Override: kubeletkit.Overrides{Cache: kubeletkit.Replace[runtime.StatusCache](runtime.NewCache(watcher.Inspector(rt), runtime.CacheOptions{}))},
+//	agent, err := kubeletkit.New(kubeletkit.Options{
+//		Join: []lifecycle.Component{kubeletkit.WithAgent(func(agent *kubeletkit.Agent) (lifecycle.Component, error) {
+//			return oom.New(oom.Options{Event: agent.Parts().Event, Record: agent.Parts().Record})
+//		})},
 //	})
 //
-// Without [Watcher.Inspector] it reports events and records, and reasons are those of the runtime.
+// A cache that replaces the agent's reads by Parts.Inspector. Without it, events and records are reported, and reasons are those of the runtime.
 //
 // # Guarantees
 //

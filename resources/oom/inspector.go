@@ -15,7 +15,7 @@ const ClaimWindow = 10 * time.Second
 // reasonOOMKilled is the reason that runtimes give.
 const reasonOOMKilled = "OOMKilled"
 
-// Inspector implements [Interface].
+// Inspector implements [lifecycle.InspectionWrapper].
 func (w *Watcher) Inspector(inner runtime.Inspector) runtime.Inspector { return &inspector{w, inner} }
 
 type inspector struct {

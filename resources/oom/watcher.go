@@ -42,8 +42,8 @@ type Interface interface {
 	lifecycle.Runner
 	lifecycle.RunningHandler
 	lifecycle.GoneHandler
-	// Inspector wraps the inspections of pods. Those of the new one have the reason OOMKilled for containers that ended because of a kill.
-	Inspector(inner runtime.Inspector) runtime.Inspector
+	// Statuses have the reason OOMKilled for containers that ended because of a kill.
+	lifecycle.InspectionWrapper
 }
 
 var _ Interface = (*Watcher)(nil)

@@ -57,8 +57,9 @@ func startMemoryAgent(t *testing.T, c *Cluster) *memoryAgent {
 	a := &memoryAgent{pods: make(chan []*v1.Pod, 1)}
 	limiter, err := swap.New(swap.Options{Behavior: swap.LimitedSwap})
 	require.NoError(t, err)
-	watcher, err := oom.New(oom.Options{Event: func(e runtime.Event) { a.Parts().Event.Emit(e) }, Record: func(r runtime.Record) { a.Parts().Record.Emit(r) }})
-	require.NoError(t, err)
+	watcher := kubeletkit.WithAgent(func(agent *kubeletkit.Agent) (lifecycle.Component, error) {
+		return oom.New(oom.Options{Event: agent.Parts().Event, Record: agent.Parts().Record})
+	})
 	a.Agent, err = kubeletkit.New(kubeletkit.Options{
 		NodeName: NodeName, RootDir: t.TempDir(), Runtime: rt,
 		Sources: []podconfig.Source{podconfig.NewChannel(podspec.SourceAPI, a.pods)},
@@ -68,9 +69,6 @@ func startMemoryAgent(t *testing.T, c *Cluster) *memoryAgent {
 			a.events = append(a.events, e)
 		}},
 		Join: []lifecycle.Component{limiter, watcher},
-		Override: kubeletkit.Overrides{
-			Cache: kubeletkit.Replace[runtime.StatusCache](runtime.NewCache(watcher.Inspector(rt), runtime.CacheOptions{})),
-		},
 	})
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
