@@ -53,7 +53,7 @@ type ManagerOptions struct {
 	// of the driver. They are not made.
 	SystemReservedCgroup, KubeReservedCgroup string
 	// KubeletCgroup is a cgroup that this process moves to, SystemCgroup one that all processes move to that are in the root
-	// cgroup, checked once a minute (kubelet's kubeletCgroups and systemCgroups). "" moves none.
+	// cgroup, both checked once a minute (kubelet's kubeletCgroups and systemCgroups). "" moves none, and checks nothing.
 	KubeletCgroup, SystemCgroup string
 
 	// Event receives what concerns the node, with the reasons of kubelet. nil: events are dropped.

@@ -268,7 +268,7 @@ func TestEnforcement(t *testing.T) {
 		require.Len(t, events, 3, "of the system, of which the cgroup is missing, once")
 		f.mu.Lock()
 		f.cgroups["/system"] = Resources{}
-		assert.Equal(t, []string{"self /agent", "root /rest", "root /rest", "root /rest"}, f.moved)
+		assert.Equal(t, []string{"self /agent", "root /rest", "self /agent", "root /rest", "self /agent", "root /rest"}, f.moved)
 		f.mu.Unlock()
 		time.Sleep(time.Minute)
 		synctest.Wait()

@@ -113,7 +113,7 @@ func (m *Manager) duties() []duty {
 	add(EnforceSystemReservedCompressible, "system reserved", m.opts.SystemReservedCgroup, m.opts.SystemReserved, true)
 	add(EnforceKubeReservedCompressible, "kube reserved", m.opts.KubeReservedCgroup, m.opts.KubeReserved, true)
 	if c := m.opts.KubeletCgroup; c != "" {
-		list = append(list, duty{name: "moving this process to " + c, run: func() error { return m.tree.moveSelf(c) }})
+		list = append(list, duty{name: "moving this process to " + c, always: true, run: func() error { return m.tree.moveSelf(c) }})
 	}
 	if c := m.opts.SystemCgroup; c != "" {
 		list = append(list, duty{name: "moving processes of the root cgroup to " + c, always: true, run: func() error { return m.tree.moveRoot(c) }})

@@ -20,7 +20,7 @@ type tree interface {
 	pageSize() int64
 	// cpus is the list of CPUs; "" if it is not known.
 	cpus() string
-	// moveSelf moves this process to a cgroup, moveRoot all processes of the root cgroup but the first one and those of the
+	// moveSelf moves this process to a cgroup unless it is in it, moveRoot all processes of the root cgroup but the first one and those of the
 	// kernel. They make the cgroup.
 	moveSelf(cgroup string) error
 	moveRoot(cgroup string) error

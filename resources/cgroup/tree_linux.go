@@ -264,7 +264,32 @@ func (k *kernel) memoryUsage(cgroup string) (int64, error) {
 	return strconv.ParseInt(strings.TrimSpace(string(data)), 10, 64)
 }
 
-func (k *kernel) moveSelf(cgroup string) error { return k.move(cgroup, []int{os.Getpid()}) }
+func (k *kernel) moveSelf(cgroup string) error {
+	if data, err := os.ReadFile("/proc/self/cgroup"); err == nil && inCgroup(string(data), path.Join("/", cgroup), k.found().v2) {
+		return nil
+	}
+	return k.move(cgroup, []int{os.Getpid()})
+}
+
+// inCgroup reports whether a process with the file /proc/<pid>/cgroup is in the cgroup. With cgroup v1 the hierarchies of CPU and memory
+// decide, as with kubelet.
+func inCgroup(file, cgroup string, v2 bool) bool {
+	found := false
+	for line := range strings.Lines(file) {
+		parts := strings.SplitN(strings.TrimSuffix(line, "\n"), ":", 3)
+		if len(parts) != 3 {
+			continue
+		}
+		controllers := strings.Split(parts[1], ",")
+		if v2 && parts[1] == "" || !v2 && (slices.Contains(controllers, "cpu") || slices.Contains(controllers, "memory")) {
+			if parts[2] != cgroup {
+				return false
+			}
+			found = true
+		}
+	}
+	return found
+}
 
 func (k *kernel) moveRoot(cgroup string) error {
 	root := k.found().paths[""]

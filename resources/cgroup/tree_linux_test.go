@@ -307,3 +307,14 @@ func BenchmarkRealPrepare(b *testing.B) {
 		require.NoError(b, mgr.Destroy())
 	}
 }
+
+func TestInCgroup(t *testing.T) {
+	const v1file = "9:name=systemd:/init\n5:devices:/\n4:memory:/agent\n1:cpu,cpuacct:/agent\n0::/\n"
+	assert.True(t, inCgroup(v1file, "/agent", false))
+	assert.False(t, inCgroup(v1file, "/", false))
+	assert.False(t, inCgroup("4:memory:/other\n1:cpu:/agent\n", "/agent", false), "one of the hierarchies")
+	assert.False(t, inCgroup("5:devices:/agent\n", "/agent", false), "none of them")
+	assert.True(t, inCgroup("0::/agent:a\n", "/agent:a", true))
+	assert.False(t, inCgroup("0::/agent (deleted)\n", "/agent", true))
+	assert.False(t, inCgroup("", "/agent", true))
+}

@@ -39,6 +39,9 @@ func TestSimulation(t *testing.T) {
 	})
 }
 
+// codeRestartAll is the exit code for which rules restart all containers.
+const codeRestartAll = 42
+
 // simulation is a pod, the runtime that holds it, and what the checks remember.
 type simulation struct {
 	pod        *v1.Pod
@@ -63,8 +66,20 @@ type simulation struct {
 func newSimulation(t *rapid.T) *simulation {
 	policy := rapid.SampledFrom([]string{"Always", "OnFailure", "Never"})
 	text := policy.Draw(t, "policy")
+	restartsAll := func() string {
+		if rapid.IntRange(0, 3).Draw(t, "restarts all") == 0 {
+			return fmt.Sprintf(" restart-all=%d", codeRestartAll)
+		}
+		return ""
+	}
 	for i := range rapid.IntRange(0, 3).Draw(t, "inits") {
-		text += fmt.Sprintf("; %s i%d", rapid.SampledFrom([]string{"init", "sidecar"}).Draw(t, "kind"), i)
+		kind := rapid.SampledFrom([]string{"init", "sidecar"}).Draw(t, "kind")
+		text += fmt.Sprintf("; %s i%d", kind, i)
+		if rule := restartsAll(); rule != "" && kind == "init" { // rules need a policy of the container
+			text += " policy=" + rapid.SampledFrom([]string{"OnFailure", "Never"}).Draw(t, "policy of its own") + rule
+		} else {
+			text += rule
+		}
 		if rapid.Bool().Draw(t, "startup probe") {
 			text += " startup"
 		}
@@ -72,7 +87,7 @@ func newSimulation(t *rapid.T) *simulation {
 	for i := range rapid.IntRange(1, 3).Draw(t, "mains") {
 		text += fmt.Sprintf("; main m%d liveness", i)
 		if rapid.IntRange(0, 3).Draw(t, "own policy") == 0 {
-			text += " policy=" + policy.Draw(t, "policy of its own")
+			text += " policy=" + policy.Draw(t, "policy of its own") + restartsAll()
 		}
 	}
 	if rapid.Bool().Draw(t, "ephemeral") {
@@ -131,6 +146,14 @@ func (s *simulation) sync(t *rapid.T, faults bool) plan.Actions {
 		}
 		s.stop(t, k.Container.ID)
 	}
+	s.checkRemovals(t, status, &a)
+	for _, n := range a.Remove {
+		if fails("remove") {
+			return a
+		}
+		s.remove(n.ID)
+		delete(s.passed, n.SandboxID+"/"+n.Name)
+	}
 	sandbox := a.SandboxID
 	if a.CreateSandbox {
 		if fails("sandbox") {
@@ -149,6 +172,29 @@ func (s *simulation) sync(t *rapid.T, faults bool) plan.Actions {
 		}
 	}
 	return a
+}
+
+// checkRemovals: instances are removed for a restart of all containers only, which is complete before anything starts. The instances
+// that requested it go last, so that the runtime shows a restart that is interrupted.
+func (s *simulation) checkRemovals(t *rapid.T, status *runtime.PodStatus, a *plan.Actions) {
+	sources := runtime.RestartingAll(s.pod, status)
+	if len(sources) == 0 {
+		require.Empty(t, a.Remove)
+		return
+	}
+	require.Empty(t, a.Start, "%s restart all containers", sources)
+	requested := func(n runtime.ContainerStatus) bool {
+		c, kind := podspec.FindContainer(&s.pod.Spec, n.Name)
+		return runtime.RestartsAll(c, kind, &n)
+	}
+	for i, n := range a.Remove {
+		_, kind := podspec.FindContainer(&s.pod.Spec, n.Name)
+		require.NotEqual(t, podspec.EphemeralContainer, kind)
+		require.False(t, slices.ContainsFunc(s.running(), func(r runtime.ContainerStatus) bool { return r.ID == n.ID }), "%s is stopped first", n.Name)
+		for _, later := range a.Remove[i+1:] {
+			require.False(t, requested(n) && !requested(later), "%s requested it, and goes before %s", n.Name, later.Name)
+		}
+	}
 }
 
 // checkStopGroup: a sidecar outlives the main containers and later sidecars.
@@ -279,7 +325,7 @@ func (s *simulation) pickRunning(t *rapid.T) *runtime.ContainerStatus {
 
 func (s *simulation) exit(t *rapid.T) {
 	n := s.pickRunning(t)
-	s.exitWith(n, rapid.SampledFrom([]int32{0, 1}).Draw(t, "code"))
+	s.exitWith(n, rapid.SampledFrom([]int32{0, 1, codeRestartAll}).Draw(t, "code"))
 }
 
 func (s *simulation) exitWith(n *runtime.ContainerStatus, code int32) {
@@ -334,7 +380,10 @@ func (s *simulation) removeOld(t *rapid.T) {
 	if len(old) == 0 {
 		t.Skip("nothing to remove")
 	}
-	id := rapid.SampledFrom(old).Draw(t, "instance").ID
+	s.remove(rapid.SampledFrom(old).Draw(t, "instance").ID)
+}
+
+func (s *simulation) remove(id runtime.ContainerID) {
 	s.containers = slices.DeleteFunc(s.containers, func(n runtime.ContainerStatus) bool { return n.ID == id })
 }
 
@@ -390,7 +439,7 @@ func (s *simulation) settle(t *rapid.T) {
 		}
 		a := s.sync(t, false)
 		s.now = s.now.Add(a.RetryAfter)
-		acted := len(a.Kill)+len(a.Start)+len(a.Waiting) > 0 || a.CreateSandbox
+		acted := len(a.Kill)+len(a.Remove)+len(a.Start)+len(a.Waiting) > 0 || a.CreateSandbox
 		if !acted && !busy {
 			break
 		}
