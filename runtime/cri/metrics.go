@@ -25,6 +25,11 @@ type Metrics interface {
 	// kubelet_run_podsandbox_errors_total are Took and the number of attempts with an
 	// error, by RuntimeHandler.
 	SandboxStarted(SandboxStart)
+	// PodStarted reports a sync that was to start the sandbox of a pod and the containers that come first.
+	//
+	// kubelet_started_user_namespaced_pods_total and kubelet_started_user_namespaced_pods_errors_total are the number
+	// of those with UserNamespace, and of those that also have an error: of the sandbox, or of a container.
+	PodStarted(PodStart)
 	// ContainerStarted reports an attempt to start a container, which begins with its
 	// image.
 	//
@@ -47,6 +52,9 @@ func (NopMetrics) Called(Call) {}
 
 // SandboxStarted implements [Metrics].
 func (NopMetrics) SandboxStarted(SandboxStart) {}
+
+// PodStarted implements [Metrics].
+func (NopMetrics) PodStarted(PodStart) {}
 
 // ContainerStarted implements [Metrics].
 func (NopMetrics) ContainerStarted(ContainerStart) {}
@@ -115,6 +123,15 @@ type SandboxStart struct {
 	// Took is the duration of RunPodSandbox.
 	Took time.Duration
 	Err  error
+}
+
+// PodStart describes a sync that was to start the sandbox of a pod.
+type PodStart struct {
+	Pod runtime.PodRef
+	// UserNamespace means that the pod has a user namespace of its own (hostUsers: false).
+	UserNamespace bool
+	// Err joins what failed in the sync.
+	Err error
 }
 
 // ContainerStart describes an attempt to start a container.

@@ -23,6 +23,7 @@ type measured struct {
 	mu         sync.Mutex
 	calls      []cri.Call
 	sandboxes  []cri.SandboxStart
+	pods       []cri.PodStart
 	containers []cri.ContainerStart
 	pulls      []cri.ImagePull
 }
@@ -34,6 +35,7 @@ func (m *measured) Called(c cri.Call) {
 }
 
 func (m *measured) SandboxStarted(s cri.SandboxStart)     { m.sandboxes = append(m.sandboxes, s) }
+func (m *measured) PodStarted(p cri.PodStart)             { m.pods = append(m.pods, p) }
 func (m *measured) ContainerStarted(c cri.ContainerStart) { m.containers = append(m.containers, c) }
 func (m *measured) ImagePulled(p cri.ImagePull)           { m.pulls = append(m.pulls, p) }
 
@@ -72,12 +74,17 @@ func TestMetrics(t *testing.T) {
 		require.Len(t, m.sandboxes, 1)
 		assert.ErrorContains(t, m.sandboxes[0].Err, "no CNI")
 		m.operations()
+		require.Len(t, m.pods, 1)
+		assert.ErrorContains(t, m.pods[0].Err, "no CNI")
+		assert.False(t, m.pods[0].UserNamespace)
 		m.sandboxes, m.containers, m.pulls = nil, nil, nil
 
 		svc.Inject(fake.Fault{Call: "RunPodSandbox", Delay: time.Second})
 		_, err = s.sync()
 		require.ErrorContains(t, err, "no such file")
 		assert.Equal(t, []cri.SandboxStart{{Pod: ref, RuntimeHandler: "kata", Took: time.Second}}, m.sandboxes)
+		require.Len(t, m.pods, 2)
+		assert.ErrorContains(t, m.pods[1].Err, "no such file", "of a container")
 		assert.Equal(t, []cri.ContainerStart{
 			{Pod: ref, Container: "a"}, {Pod: ref, Container: "b", Reason: "RunContainerError"},
 		}, m.containers)
@@ -99,5 +106,19 @@ func TestMetrics(t *testing.T) {
 		for _, operation := range m.operations() {
 			assert.NotEmpty(t, operation, "each call has a name")
 		}
+	})
+}
+
+// The start of a pod with a user namespace is reported as such, also if it fails before the sandbox.
+func TestMetricsOfUserNamespaces(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := &measured{}
+		pod := podOf("a")
+		pod.Spec.HostUsers = new(false)
+		_, err := newSyncer(t, newService(t).client(cri.Options{Metrics: m}), pod).sync()
+		require.Error(t, err)
+		require.Len(t, m.pods, 1)
+		assert.True(t, m.pods[0].UserNamespace)
+		assert.EqualError(t, err, m.pods[0].Err.Error())
 	})
 }

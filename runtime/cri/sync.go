@@ -218,7 +218,14 @@ func (s *podSync) remove(ctx context.Context, list []runtime.ContainerStatus, fa
 }
 
 // start creates the sandbox, if it is due, and starts the containers.
-func (s *podSync) start(ctx context.Context, acts plan.Actions) error {
+func (s *podSync) start(ctx context.Context, acts plan.Actions) (err error) {
+	if acts.CreateSandbox {
+		defer func() {
+			s.r.metrics.Call("PodStarted", func(m Metrics) {
+				m.PodStarted(PodStart{Pod: s.ref, UserNamespace: podspec.HasUserNamespace(s.Pod), Err: err})
+			})
+		}()
+	}
 	if err := s.prepare(ctx, acts); err != nil {
 		err = fmt.Errorf("%s: CreatePodSandboxError: failed to generate sandbox config: %w", s.about, err)
 		s.events().warning("FailedCreatePodSandBox", "Failed to create pod sandbox: "+errors.Unwrap(err).Error())

@@ -19,6 +19,7 @@ type CRI struct {
 	operations, operationErrors *prometheus.CounterVec
 	operationDuration           *prometheus.HistogramVec
 	startedPods, podErrors      prometheus.Counter
+	userPods, userPodErrors     prometheus.Counter
 	sandboxDuration             *prometheus.HistogramVec
 	sandboxErrors               *prometheus.CounterVec
 	containers, containerErrors *prometheus.CounterVec
@@ -39,6 +40,8 @@ func New(reg prometheus.Registerer) (*CRI, error) {
 		operationDuration: vec("runtime_operations_duration_seconds", "Duration in seconds of runtime operations. Broken down by operation type.", prometheus.ExponentialBuckets(.005, 2.5, 14), "operation_type"),
 		startedPods:       collector.Counter(collector.Kubelet("started_pods_total", "Cumulative number of pods started")),
 		podErrors:         collector.Counter(collector.Kubelet("started_pods_errors_total", "Cumulative number of errors when starting pods")),
+		userPods:          collector.Counter(collector.Kubelet("started_user_namespaced_pods_total", "Cumulative number of pods with user namespaces started. This metric will only be collected on Linux.")),
+		userPodErrors:     collector.Counter(collector.Kubelet("started_user_namespaced_pods_errors_total", "Cumulative number of errors when starting pods with user namespaces. This metric will only be collected on Linux.")),
 		sandboxDuration:   vec("run_podsandbox_duration_seconds", "Duration in seconds of the run_podsandbox operations. Broken down by RuntimeClass.Handler.", nil, "runtime_handler"),
 		sandboxErrors:     collector.Counters(collector.Kubelet("run_podsandbox_errors_total", "Cumulative number of the run_podsandbox operation errors by RuntimeClass.Handler."), "runtime_handler"),
 		containers:        collector.Counters(collector.Kubelet("started_containers_total", "Cumulative number of containers started"), "container_type"),
@@ -47,7 +50,7 @@ func New(reg prometheus.Registerer) (*CRI, error) {
 			[]float64{1, 5, 10, 20, 30, 60, 120, 180, 240, 300, 360, 480, 600, 900, 1200, 1800, 2700, 3600}, "image_size_in_bytes"),
 	}
 	err := collector.Register(reg, "runtime", collector.Group{
-		m.operations, m.operationErrors, m.operationDuration, m.startedPods, m.podErrors,
+		m.operations, m.operationErrors, m.operationDuration, m.startedPods, m.podErrors, m.userPods, m.userPodErrors,
 		m.sandboxDuration, m.sandboxErrors, m.containers, m.containerErrors, m.pullDuration,
 	})
 	if err != nil {
@@ -73,6 +76,17 @@ func (m *CRI) SandboxStarted(s cri.SandboxStart) {
 	if s.Err != nil {
 		m.podErrors.Inc()
 		m.sandboxErrors.WithLabelValues(s.RuntimeHandler).Inc()
+	}
+}
+
+// PodStarted implements cri.Metrics.
+func (m *CRI) PodStarted(p cri.PodStart) {
+	if !p.UserNamespace {
+		return
+	}
+	m.userPods.Inc()
+	if p.Err != nil {
+		m.userPodErrors.Inc()
 	}
 }
 

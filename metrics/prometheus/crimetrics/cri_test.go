@@ -1,6 +1,7 @@
 package crimetrics_test
 
 import (
+	"errors"
 	"testing"
 	"testing/synctest"
 
@@ -49,6 +50,11 @@ func TestMetricsOfAStart(t *testing.T) {
 			}
 			return 0
 		}
+		assert.Zero(t, value("kubelet_started_user_namespaced_pods_total"))
+		m.PodStarted(cri.PodStart{UserNamespace: true})
+		m.PodStarted(cri.PodStart{UserNamespace: true, Err: errors.New("no container")})
+		assert.Equal(t, 2.0, value("kubelet_started_user_namespaced_pods_total"))
+		assert.Equal(t, 1.0, value("kubelet_started_user_namespaced_pods_errors_total"))
 		assert.Equal(t, 1.0, value("kubelet_runtime_operations_total", "run_podsandbox"))
 		assert.Equal(t, 1.0, value("kubelet_runtime_operations_duration_seconds", "start_container"))
 		assert.Zero(t, value("kubelet_runtime_operations_errors_total", "start_container"))
