@@ -115,9 +115,6 @@ func agentOptions(s *config.Settings, rt *cri.Runtime, h hooks, log logr.Logger)
 		Sync:         kubeletkit.Sync{Frequency: s.SyncFrequency.Duration},
 		GC:           kubeletkit.GC{Images: imagePolicy(s), LogLinksDir: s.LogLinksDir, Containers: gc.Policy{MinAge: s.MinContainerTTL, MaxPerContainer: deadToKeep(s.MaxDeadPerName), KeepLogs: keepLogs}},
 	}
-	if err := addMemory(s, &opts, log); err != nil {
-		return none, err
-	}
 	if s.Kubeconfig == "" { // the node object of a cluster is computed anew each time
 		opts.Admission.Limits.Allocatable = host.Allocatable
 	}

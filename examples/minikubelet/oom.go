@@ -6,15 +6,27 @@ import (
 	"github.com/kubeletkit/kubeletkit"
 	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/config"
 	"github.com/kubeletkit/kubeletkit/lifecycle"
+	"github.com/kubeletkit/kubeletkit/resources/cgroup"
 	"github.com/kubeletkit/kubeletkit/resources/oom"
 	"github.com/kubeletkit/kubeletkit/resources/swap"
 )
 
 // addMemory adds what pods may use of the node's swap, and what is reported if the kernel kills their processes for lack of memory.
-func addMemory(s *config.Settings, opts *kubeletkit.Options, log logr.Logger) error {
+// cgroups is nil if pods have none. It returns the number of such kills at the limit of a cgroup, for an agent that was made.
+func addMemory(opts *kubeletkit.Options, s *config.Settings, cgroups *cgroup.Pods, log logr.Logger) (killed func(cgroup string) uint64, err error) {
 	limiter, err := swap.New(swap.Options{Behavior: swap.Behavior(s.MemorySwap.SwapBehavior), Logger: log.WithName("swap")})
+	if err != nil {
+		return nil, err
+	}
+	var watcher *oom.Watcher
 	opts.Join = append(opts.Join, limiter, kubeletkit.WithAgent(func(agent *kubeletkit.Agent) (lifecycle.Component, error) {
-		return oom.New(oom.Options{Event: agent.Parts().Event, Record: agent.Parts().Record, Logger: log.WithName("oom")})
+		oopts := oom.Options{Event: agent.Parts().Event, Record: agent.Parts().Record, Logger: log.WithName("oom")}
+		if cgroups != nil {
+			oopts.PodCgroup = cgroups.Parent
+		}
+		var err error
+		watcher, err = oom.New(oopts)
+		return watcher, err
 	}))
-	return err
+	return func(cgroup string) uint64 { return watcher.Events(cgroup) }, nil
 }

@@ -58,6 +58,10 @@ func serve(ctx, signals context.Context, s *config.Settings, log logr.Logger, di
 	if err != nil {
 		return left, err
 	}
+	killed, err := addMemory(&opts, s, cgroups, log)
+	if err != nil {
+		return left, err
+	}
 	graceful.configure(&opts, s, joins, m, log)
 	if joins != nil {
 		if err := joins.Configure(&opts); err != nil {
@@ -106,7 +110,7 @@ func serve(ctx, signals context.Context, s *config.Settings, log logr.Logger, di
 	defer cancel()
 	g, ctx := errgroup.WithContext(ctx)
 	sopts := serverOptions(s, rt, opts.Host, m, display, log)
-	if err := addStats(s, agent, cgroups, m, &sopts, log); err != nil {
+	if err := addStats(s, agent, cgroups, killed, m, &sopts, log); err != nil {
 		return left, err
 	}
 	sopts.Streams = streams.New(agentOf{agent, n}, rt, streams.Options{

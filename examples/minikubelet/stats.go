@@ -20,7 +20,7 @@ import (
 )
 
 // addStats adds the usage of the node and its pods to the agent and to its ports.
-func addStats(s *config.Settings, agent *kubeletkit.Agent, cgroups *cgroup.Pods, m *metrics, opts *server.Options, log logr.Logger) error {
+func addStats(s *config.Settings, agent *kubeletkit.Agent, cgroups *cgroup.Pods, killed func(cgroup string) uint64, m *metrics, opts *server.Options, log logr.Logger) error {
 	node, err := s.NodeName()
 	if err != nil {
 		return err
@@ -41,7 +41,8 @@ func addStats(s *config.Settings, agent *kubeletkit.Agent, cgroups *cgroup.Pods,
 	if _, err := statsmetrics.NewDisk(m.registry, collector.Disk); err != nil {
 		return err
 	}
-	opts.Stats, opts.ResourceMetrics, opts.CadvisorMetrics = collector, statsmetrics.Resource(collector), statsmetrics.Cadvisor(collector)
+	opts.Stats, opts.ResourceMetrics = collector, statsmetrics.Resource(collector)
+	opts.CadvisorMetrics = statsmetrics.Cadvisor(collector, statsmetrics.CadvisorOptions{OOMEvents: killed})
 	return agent.Add("stats", collector.Run)
 }
 

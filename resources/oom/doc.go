@@ -12,7 +12,7 @@
 // # Vocabulary
 //
 // A kill is a process that was killed: a [Kill]. A record is an entry of the log, as one read of /dev/kmsg
-// returns it. The victim is the killed process. A kill is global if the machine was out of memory, and otherwise the limit of a
+// returns it. A count is the number of kills in one cgroup. The victim is the killed process. A kill is global if the machine was out of memory, and otherwise the limit of a
 // cgroup was reached.
 //
 // # Embedding
@@ -35,7 +35,10 @@
 //     is faster.
 //   - Records that were logged before the watcher started are skipped. An agent that is restarted reports no kill twice; the reasons of
 //     containers that ended before are again those of the runtime.
-//   - If the log cannot be opened, as in most containers, that is logged once, and the agent goes on without.
+//   - If the log cannot be opened, as in most containers, that is logged once. With [Options.PodCgroup] the watcher then watches the kernel's
+//     counts in the cgroups of containers: memory.events, or memory.oom_control of cgroup v1. Kills in containers are found, without the
+//     names of processes; a SystemOOM is not, and with cgroup v1 neither is a kill by the machine in a container that goes on. The kernel
+//     reports changes; nothing is read before.
 //   - Records of processes, which privileged containers can write, are ignored. A record of any size and content is survived.
 //   - A container has at most 5 events at once and one more each minute; the next one has the number of those left out. The same
 //     holds for the node.

@@ -34,6 +34,7 @@ func (i *inspector) InspectPod(ctx context.Context, ref runtime.PodRef) (*runtim
 	}
 	// The kernel has logged the kill before the container ended.
 	_ = i.w.read() // its error is that of the next one in Run
+	i.w.reportAll(i.w.count(failed(status)))
 	killed, late := i.w.explain(status)
 	for _, v := range late {
 		i.w.reportTo(v.owner, v.kill)
@@ -52,6 +53,16 @@ func (i *inspector) InspectPod(ctx context.Context, ref runtime.PodRef) (*runtim
 // mayBeKilled reports whether the container ended with a failure that the runtime does not explain by a lack of memory.
 func mayBeKilled(c runtime.ContainerStatus) bool {
 	return c.State == runtime.ContainerExited && c.ExitCode != 0 && c.Reason != reasonOOMKilled
+}
+
+// failed returns the IDs of the containers that may be killed.
+func failed(status *runtime.PodStatus) (ids []string) {
+	for i := range status.Containers {
+		if mayBeKilled(status.Containers[i]) {
+			ids = append(ids, status.Containers[i].ID.ID)
+		}
+	}
+	return ids
 }
 
 // explain returns the indices of the containers that ended because of a kill, and the kills that are not reported yet.

@@ -22,6 +22,9 @@ type Kill struct {
 	// Group means that the kernel killed the process because of another one, since all processes of a cgroup are to be killed together
 	// (memory.oom.group).
 	Group bool
+	// Counted is the number of processes if the kill is known by the counts of a cgroup alone, and 0 if the log has it. Then PID and Process
+	// are not known, and neither is whether it is global.
+	Counted int
 	// At is when the kernel logged the kill, by the clock of its log, which begins when the machine starts.
 	At time.Duration
 }

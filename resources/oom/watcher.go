@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 
@@ -19,6 +20,12 @@ import (
 type Options struct {
 	// Open opens the log of the kernel, after its last record. Default: [OpenKmsg].
 	Open func() (Log, error)
+	// PodCgroup returns the cgroup of a pod, as in "/kubepods/burstable/pod1234", below which its containers have theirs; "" if it has none.
+	// The method Parent of a *cgroup.Pods of resources/cgroup does. If the log cannot be opened, kills are found by the counts in these
+	// cgroups. nil: then they are not found.
+	PodCgroup func(pod *v1.Pod) string
+	// Counters opens the counts of kills in cgroups. It is not called if the log can be opened. Default: [OpenCounters].
+	Counters func() (Counters, error)
 	// Event receives the events SystemOOM, about the node, and OOMKilling, about a pod. If nil, they are discarded.
 	Event runtime.EventFunc
 	// Record receives a [runtime.KindOOMKill] for each kill of a process of a pod that has an event. If nil, they are discarded.
@@ -64,10 +71,16 @@ type Watcher struct {
 	log Log // nil before Run, after it, and if there is none
 	ran bool
 	// owners are the containers that run or have run, by their IDs, and byPod their IDs by pod. A pod is in them from Running to Gone.
-	owners map[string]owner
-	byPod  map[types.UID]podState
-	claims claims
-	limits limiter
+	owners  map[string]owner
+	byPod   map[types.UID]podState
+	claims  claims
+	limits  limiter
+	tallies tallies
+	// counters are nil if there is a log, before Run and after it. counts has the containers that are watched.
+	counters   Counters
+	counts     map[string]counted
+	began      time.Time // when Run was called
+	saidCounts bool
 }
 
 // owner is the pod and the container that a process belongs to. The container is "" if only the pod is known.
@@ -80,12 +93,18 @@ type owner struct {
 type podState struct {
 	ref runtime.PodRef
 	ids []string
+	// cgroup is that of the pod, "" if it is not known, and running has the containers that ran when they were last seen.
+	cgroup  string
+	running []runningContainer
 }
 
 // New returns a watcher. It reads nothing before [Watcher.Run].
 func New(opts Options) (*Watcher, error) {
 	if opts.Open == nil {
 		opts.Open = OpenKmsg
+	}
+	if opts.Counters == nil {
+		opts.Counters = OpenCounters
 	}
 	if opts.cgroupOf == nil {
 		opts.cgroupOf = cgroupOf
@@ -96,38 +115,43 @@ func New(opts Options) (*Watcher, error) {
 // Name implements [lifecycle.Component].
 func (w *Watcher) Name() string { return "OOM watcher" }
 
-// Run reads the log until ctx ends. If the log cannot be opened or read, it logs that once and waits for ctx: an agent does
-// not end because of it. Its only error is [ErrAlreadyRunning].
+// Run reads the log until ctx ends. If the log cannot be opened or read, it logs that once and watches the counts in cgroups, if
+// [Options.PodCgroup] is set: an agent does not end because of it. Its only error is [ErrAlreadyRunning].
 func (w *Watcher) Run(ctx context.Context) error {
 	w.mu.Lock()
 	if w.ran {
 		w.mu.Unlock()
 		return ErrAlreadyRunning
 	}
-	w.ran = true
+	w.ran, w.began = true, time.Now()
 	w.mu.Unlock()
+	if err := w.followLog(ctx); err != nil {
+		w.followCounts(ctx, err)
+	}
+	<-ctx.Done()
+	return nil
+}
+
+// followLog reads the log until ctx ends. An error is why it cannot be read any more.
+func (w *Watcher) followLog(ctx context.Context) error {
 	log, err := w.opts.Open()
 	if err != nil {
-		w.opts.Logger.Info("Kills for lack of memory are not watched, since the log of the kernel cannot be read; reasons of containers are those of the runtime", "error", err.Error())
-		<-ctx.Done()
-		return nil
+		return err
 	}
 	w.set(log)
-	for ctx.Err() == nil {
+	for ctx.Err() == nil && err == nil {
 		if err = log.Wait(ctx); err == nil {
 			err = w.read()
-		}
-		if err != nil && ctx.Err() == nil {
-			w.opts.Logger.Error(err, "Kills for lack of memory are not watched any more, since the log of the kernel cannot be read")
-			break
 		}
 	}
 	w.set(nil)
 	w.reading.Lock() // an inspection may be reading
 	_ = log.Close()
 	w.reading.Unlock()
-	<-ctx.Done()
-	return nil
+	if ctx.Err() != nil {
+		return nil
+	}
+	return err
 }
 
 func (w *Watcher) set(log Log) {
@@ -142,10 +166,14 @@ const maxAtOnce = 4096
 // read reads the records that are there, and reports the kills.
 func (w *Watcher) read() error {
 	victims, err := w.take()
+	w.reportAll(victims)
+	return err
+}
+
+func (w *Watcher) reportAll(victims []victim) {
 	for i := range victims {
 		w.report(&victims[i])
 	}
-	return err
 }
 
 // victim is a kill and the container that it happened in.
@@ -193,6 +221,7 @@ func (w *Watcher) claim(k Kill) victim {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	v := victim{kill: k}
+	w.tally(k)
 	if v.owner, v.known = w.owners[id]; id != "" {
 		if k.Group && time.Since(w.claims.byID[id].last) <= together {
 			return victim{kill: k} // its kill has been reported, by the cgroup that the process had
@@ -208,7 +237,9 @@ func (w *Watcher) claim(k Kill) victim {
 func (w *Watcher) report(v *victim) {
 	k := v.kill
 	if w.opts.Metrics != nil {
-		w.opts.Metrics.Killed(v.owner.ref, v.owner.container, k.Global)
+		for range max(1, k.Counted) {
+			w.opts.Metrics.Killed(v.owner.ref, v.owner.container, k.Global)
+		}
 	}
 	if k.Global && !k.Group {
 		if left, ok := w.allow(""); ok {
@@ -220,7 +251,7 @@ func (w *Watcher) report(v *victim) {
 	switch {
 	case v.known:
 		w.reportTo(v.owner, k)
-	case !k.Group:
+	case !k.Group && k.Counted == 0:
 		w.opts.Logger.V(1).Info("The kernel killed a process for lack of memory, and it belongs to no container that is known", "process", k.Process, "pid", k.PID, "cgroup", k.Cgroup)
 	}
 }
@@ -235,10 +266,10 @@ func (w *Watcher) reportTo(o owner, k Kill) {
 	if o.container != "" {
 		of = " of container " + o.container
 	}
-	process, limit := fmt.Sprintf("%s (pid %d)", k.Process, k.PID), limitText(k)
+	process, limit := processText(k), limitText(k)
 	w.opts.Event.Emit(runtime.Event{Pod: o.ref, FieldPath: o.path, Type: v1.EventTypeWarning, Reason: ReasonOOMKilling,
-		Message: "The kernel killed process " + process + of + ": " + limit + leftOut(left)})
-	w.opts.Record.Emit(runtime.Record{Pod: o.ref, Stage: runtime.StageSeen, Kind: runtime.KindOOMKill, Container: o.container, Message: process + "; " + limit + leftOut(left)})
+		Message: "The kernel killed " + process + of + ": " + limit + leftOut(left)})
+	w.opts.Record.Emit(runtime.Record{Pod: o.ref, Stage: runtime.StageSeen, Kind: runtime.KindOOMKill, Container: o.container, Message: strings.TrimPrefix(process, "process ") + "; " + limit + leftOut(left)})
 }
 
 // Reasons of events. The first one is kubelet's, the other one that of node-problem-detector.
@@ -262,6 +293,8 @@ func limitText(k Kill) string {
 	uid, id := Place(k.Cgroup)
 	limitUID, limitID := Place(k.Limit)
 	switch {
+	case k.Counted > 0 && k.Limit == "":
+		return "a memory limit is reached, or the node is out of memory"
 	case k.Limit == "" || limitUID != uid:
 		return "a memory limit is reached"
 	case limitID != "" && limitID == id:
@@ -281,37 +314,50 @@ func (w *Watcher) allow(subject string) (left int, ok bool) {
 
 // Running implements [lifecycle.RunningHandler]: it keeps to which pod the containers belong.
 func (w *Watcher) Running(_ context.Context, pod *v1.Pod, observed *runtime.PodStatus) error {
-	for _, v := range w.seen(pod, observed) {
+	now := podState{ref: runtime.RefOf(pod)}
+	if w.opts.PodCgroup != nil {
+		now.cgroup = w.opts.PodCgroup(pod)
+	}
+	for i := range observed.Containers {
+		c := &observed.Containers[i]
+		now.ids = append(now.ids, c.ID.ID)
+		if c.State == runtime.ContainerRunning && now.cgroup != "" {
+			now.running = append(now.running, runningContainer{c.ID.ID, c.StartedAt})
+		}
+	}
+	late, before := w.seen(pod, observed, now)
+	for _, v := range late {
 		w.reportTo(v.owner, v.kill)
 	}
+	w.follow(before, now)
 	return nil
 }
 
-// seen keeps the containers, and returns the kills that happened before they were known.
-func (w *Watcher) seen(pod *v1.Pod, observed *runtime.PodStatus) (late []victim) {
+// seen keeps the containers, and returns the kills that happened before they were known, and what was kept before.
+func (w *Watcher) seen(pod *v1.Pod, observed *runtime.PodStatus, now podState) (late []victim, before podState) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	before = w.byPod[pod.UID]
 	w.forget(pod.UID)
-	ref := runtime.RefOf(pod)
-	ids := make([]string, 0, len(observed.Containers))
 	for i := range observed.Containers {
 		c := &observed.Containers[i]
-		o := owner{ref, c.Name, runtime.FieldPath(pod, c.Name)}
+		o := owner{now.ref, c.Name, runtime.FieldPath(pod, c.Name)}
 		w.owners[c.ID.ID] = o
-		ids = append(ids, c.ID.ID)
 		if k, ok := w.claims.reported(c.ID.ID); ok {
 			late = append(late, victim{k, o, true})
 		}
 	}
-	w.byPod[pod.UID] = podState{ref, ids}
-	return late
+	w.byPod[pod.UID] = now
+	return late, before
 }
 
 // Gone implements [lifecycle.GoneHandler].
 func (w *Watcher) Gone(_ context.Context, req lifecycle.GoneRequest) error {
 	w.mu.Lock()
-	defer w.mu.Unlock()
+	before := w.byPod[req.Pod.UID]
 	w.forget(req.Pod.UID)
+	w.mu.Unlock()
+	w.follow(before, podState{})
 	return nil
 }
 

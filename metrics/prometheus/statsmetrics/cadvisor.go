@@ -70,6 +70,9 @@ func subjects(r *stats.Reading) (list []subject, byID map[string][]label) {
 	return list, byID
 }
 
+// cgroupPath returns the path of the cgroup, or the ID of the runtime.
+func (s *subject) cgroupPath() string { return s.labels[1].value }
+
 // identity returns the labels of every series, in the order of their names.
 func identity(container, id, image, name, namespace, pod string) []label {
 	return []label{{"container", container}, {"id", id}, {"image", image}, {"name", name}, {"namespace", namespace}, {"pod", pod}}
@@ -226,8 +229,14 @@ type cadvisorPage struct {
 	known map[string]bool
 }
 
-func newCadvisorPage() *cadvisorPage {
+func newCadvisorPage(opts CadvisorOptions) *cadvisorPage {
 	p := &cadvisorPage{own: map[string]metric{}, known: map[string]bool{}}
+	if events := opts.OOMEvents; events != nil {
+		const name = "container_oom_events_total"
+		p.own[name] = metric{name, counter, "Count of out of memory events observed for the container", true, func(t *text, s *subject) {
+			t.sample(float64(events(s.cgroupPath())), s.at, s.labels)
+		}}
+	}
 	for _, m := range metrics() {
 		p.own[m.name] = m
 	}

@@ -80,7 +80,7 @@ func TestDashboards(t *testing.T) {
 // has these further metrics.
 func shown(t *testing.T, r *stats.Reading, further []runtime.MetricFamily) map[string]bool {
 	t.Helper()
-	_, page := get(t, statsmetrics.Cadvisor(&fixed{reading: r, families: further}))
+	_, page := get(t, statsmetrics.Cadvisor(&fixed{reading: r, families: further}, statsmetrics.CadvisorOptions{}))
 	reg := prometheus.NewRegistry()
 	claim := statsv1alpha1.VolumeStats{
 		PVCRef:  &statsv1alpha1.PVCReference{Namespace: "default", Name: "data"},

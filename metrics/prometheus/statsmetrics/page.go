@@ -21,11 +21,19 @@ func Resource(collector reader) http.Handler {
 	return &readingPage{reader: collector, encode: func(r *stats.Reading, _ []runtime.MetricFamily) []byte { return resource(r) }}
 }
 
+// CadvisorOptions are the options of [Cadvisor]. The zero value is valid.
+type CadvisorOptions struct {
+	// OOMEvents returns how often the memory limit of a cgroup was reached so that a process was killed; of "/", how often the machine was
+	// out of memory. The method Events of an *oom.Watcher of resources/oom does. If nil, container_oom_events_total is that of the runtime, if
+	// it has one.
+	OOMEvents func(cgroup string) uint64
+}
+
 // Cadvisor returns a handler of /metrics/cadvisor. CPU, memory, network and pressure are those
 // of the reading. The metrics that a runtime has beyond these (KEP-2371) are the last ones that
 // were read, with their time: some runtimes take seconds for them.
-func Cadvisor(collector reader) http.Handler {
-	return &readingPage{reader: collector, extra: collector.Extra, encode: newCadvisorPage().encode}
+func Cadvisor(collector reader, opts CadvisorOptions) http.Handler {
+	return &readingPage{reader: collector, extra: collector.Extra, encode: newCadvisorPage(opts).encode}
 }
 
 // readingPage is a page that is encoded once for a reading.

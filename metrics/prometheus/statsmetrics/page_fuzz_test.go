@@ -49,6 +49,6 @@ func FuzzPages(f *testing.F) {
 		}
 		plain, f := page("main", "eth0", "v"), page(container, port, value)
 		require.Equal(t, parse(t, statsmetrics.Resource(plain)), parse(t, statsmetrics.Resource(f)))
-		require.Equal(t, parse(t, statsmetrics.Cadvisor(plain)), parse(t, statsmetrics.Cadvisor(f)))
+		require.Equal(t, parse(t, statsmetrics.Cadvisor(plain, statsmetrics.CadvisorOptions{})), parse(t, statsmetrics.Cadvisor(f, statsmetrics.CadvisorOptions{})))
 	})
 }

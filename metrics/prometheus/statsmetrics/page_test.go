@@ -103,7 +103,7 @@ func get(t *testing.T, h http.Handler) (code int, body string) {
 
 func TestPages(t *testing.T) {
 	f := &fixed{reading: reading(), families: families()}
-	for name, h := range map[string]http.Handler{"resource": statsmetrics.Resource(f), "cadvisor": statsmetrics.Cadvisor(f)} {
+	for name, h := range map[string]http.Handler{"resource": statsmetrics.Resource(f), "cadvisor": statsmetrics.Cadvisor(f, statsmetrics.CadvisorOptions{})} {
 		t.Run(name, func(t *testing.T) {
 			code, body := get(t, h)
 			require.Equal(t, http.StatusOK, code)
@@ -148,14 +148,14 @@ func TestAPageWithoutPods(t *testing.T) {
 	r := &stats.Reading{Err: errors.New("the runtime is gone")}
 	_, body := get(t, statsmetrics.Resource(&fixed{reading: r}))
 	assert.Contains(t, body, "\nresource_scrape_error 1\n")
-	_, body = get(t, statsmetrics.Cadvisor(&fixed{reading: r}))
+	_, body = get(t, statsmetrics.Cadvisor(&fixed{reading: r}, statsmetrics.CadvisorOptions{}))
 	assert.Contains(t, body, "\ncontainer_scrape_error 1\n")
 	code, _ := get(t, statsmetrics.Resource(&fixed{err: context.Canceled}))
 	assert.Equal(t, http.StatusServiceUnavailable, code)
 }
 
 func TestGzip(t *testing.T) {
-	h := statsmetrics.Cadvisor(&fixed{reading: reading()})
+	h := statsmetrics.Cadvisor(&fixed{reading: reading()}, statsmetrics.CadvisorOptions{})
 	_, plain := get(t, h)
 	for range 2 {
 		req := httptest.NewRequest(http.MethodGet, "/", nil)
@@ -236,7 +236,7 @@ func TestCgroupIDs(t *testing.T) {
 	root := all
 	root.Name, root.Cgroup = "kubelet", "/"
 	r.Cgroups = []stats.NodeCgroupUsage{root, all, all}
-	_, body := get(t, statsmetrics.Cadvisor(&fixed{reading: r}))
+	_, body := get(t, statsmetrics.Cadvisor(&fixed{reading: r}, statsmetrics.CadvisorOptions{}))
 	for series, want := range map[string]int{
 		`container_memory_working_set_bytes{container="",id="/kubepods",image="",name="",namespace="",pod=""} 700`:                                                            1,
 		`container_memory_cache{container="",id="/kubepods",image="",name="",namespace="",pod=""} 12`:                                                                         1,
@@ -247,4 +247,19 @@ func TestCgroupIDs(t *testing.T) {
 	} {
 		assert.Equal(t, want, strings.Count(body, series), series)
 	}
+}
+
+// Kills for lack of memory are counted for the cgroup whose limit was reached. Without a counter the family is that of the runtime.
+func TestOOMEvents(t *testing.T) {
+	f := &fixed{reading: reading(), families: families()}
+	_, body := get(t, statsmetrics.Cadvisor(f, statsmetrics.CadvisorOptions{OOMEvents: func(cgroup string) uint64 {
+		if cgroup == "/" {
+			return 3
+		}
+		return 0
+	}}))
+	assert.Regexp(t, `\ncontainer_oom_events_total\{container="",id="/",image="",name="",namespace="",pod=""\} 3`, body)
+	assert.Regexp(t, `\ncontainer_oom_events_total\{container="[^"]+",id="[^"]+",.*\} 0`, body)
+	_, body = get(t, statsmetrics.Cadvisor(f, statsmetrics.CadvisorOptions{}))
+	assert.NotContains(t, body, "container_oom_events_total")
 }
