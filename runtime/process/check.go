@@ -62,7 +62,7 @@ func checkSandbox(c *criv1.PodSandboxConfig, host *hostFacts) *findings {
 		f.refuse("sysctls would be the host's")
 	}
 	if users := sec.GetNamespaceOptions().GetUsernsOptions(); users != nil && users.GetMode() == criv1.NamespaceMode_POD {
-		f.refuse("user namespaces (hostUsers: false) are not supported")
+		f.refuse(noUserNamespaces)
 	}
 	for _, s := range c.GetDnsConfig().GetServers() {
 		if !slices.Contains(host.Nameservers, s) {
@@ -193,7 +193,7 @@ func checkSecurity(f *findings, sec *criv1.LinuxContainerSecurityContext, host *
 		f.warn("the root file system is the host's and is not made read-only")
 	}
 	if users := sec.GetNamespaceOptions().GetUsernsOptions(); users != nil && users.GetMode() == criv1.NamespaceMode_POD {
-		f.refuse("user namespaces (hostUsers: false) are not supported")
+		f.refuse(noUserNamespaces)
 	}
 	if !sec.GetPrivileged() { // CRI: profiles do not apply to privileged containers
 		checkProfile(f, "seccomp", sec.GetSeccomp(), true)
@@ -219,3 +219,7 @@ func checkProfile(f *findings, kind string, p *criv1.SecurityProfile, warn bool)
 		f.warn("there is no default %s profile; the container is not confined", kind)
 	}
 }
+
+// noUserNamespaces is why pods with hostUsers: false are refused. Volumes, binaries and logs belong to users of the host, and a container whose
+// users are mapped could use them only through mounts that map IDs; there are no mounts here.
+const noUserNamespaces = "user namespaces (hostUsers: false) are not supported: containers use the files of the host without mounts, so the IDs of their owners cannot be mapped"
