@@ -33,8 +33,8 @@ func open(path string, flag int, follow bool) (*os.File, error) {
 	return f, nil
 }
 
-// openIn checks the type of a file below a directory before and after it opens it.
-func openIn(root *os.Root, name string) (*os.File, error) {
+// OpenIn checks the type of a file below a directory before and after it opens it.
+func OpenIn(root *os.Root, name string) (*os.File, error) {
 	info, err := root.Stat(name)
 	if err != nil {
 		return nil, err

@@ -52,7 +52,7 @@ func ReadFileIn(dir, name string, limit int64) ([]byte, error) {
 		return nil, err
 	}
 	defer func() { _ = root.Close() }()
-	f, err := openIn(root, name)
+	f, err := OpenIn(root, name)
 	if err != nil {
 		return nil, err
 	}

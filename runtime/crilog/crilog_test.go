@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -64,6 +65,7 @@ func drain(t *testing.T, r *crilog.Reader) string {
 	}
 }
 
+// appendTo writes lines, a minute ago.
 func appendTo(t *testing.T, path string, lines ...string) {
 	t.Helper()
 	f, err := os.OpenFile(path, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
@@ -73,6 +75,34 @@ func appendTo(t *testing.T, path string, lines ...string) {
 		require.NoError(t, err)
 	}
 	require.NoError(t, f.Close())
+	ago := time.Now().Add(-time.Minute)
+	require.NoError(t, os.Chtimes(path, ago, ago))
+}
+
+// The runtime may write to the old file for a moment after it has opened the new one.
+func TestLinesThatComeLate(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "0.log")
+	appendTo(t, path, "one")
+	r, err := crilog.Open(path, -1)
+	require.NoError(t, err)
+	defer r.Close()
+	assert.Equal(t, "one\n", drain(t, r))
+	assert.Zero(t, r.RetryAfter())
+	old := path + ".20260102-030405"
+	require.NoError(t, os.Rename(path, old))
+	appendTo(t, path, "three")
+	now := time.Now().Add(-time.Millisecond)
+	require.NoError(t, os.Chtimes(old, now, now))
+	assert.Empty(t, drain(t, r))
+	assert.Positive(t, r.RetryAfter())
+	frozen, err := crilog.Open(path, -1)
+	require.NoError(t, err)
+	defer frozen.Close()
+	require.NoError(t, frozen.Freeze())
+	assert.Equal(t, "one\n", drain(t, frozen), "a log without the lines that come late ends before them")
+	appendTo(t, old, "two")
+	assert.Equal(t, "two\nthree\n", drain(t, r))
+	assert.Zero(t, r.RetryAfter())
 }
 
 func TestFollow(t *testing.T) {

@@ -10,14 +10,14 @@
 //     for a part that the next line of the stream continues. Tags are separated by
 //     colons.
 //   - Rotation renames the file. The runtime then writes to a new file with the old
-//     name.
+//     name. Package logs rotates; the names of rotated files are kubelet's, see [FindRotated]. Older ones are compressed.
 //
 // # Guarantees
 //
 //   - A line that is not in this format is skipped, for example one that was cut off
 //     by a crash.
 //   - A [Reader] does not wait. At the end of the file it returns [io.EOF], and can be
-//     called again when there may be more. After a rotation it continues with the new
+//     called again when there may be more. After a rotation, or several, it continues with the next
 //     file, when it has read the old one to its end. After a truncation it continues at
 //     the beginning.
 //   - Memory is bounded by the longest line. A line that is longer than 16 MiB is

@@ -7,8 +7,7 @@ import (
 	"io"
 	"os"
 	"slices"
-
-	"github.com/kubeletkit/kubeletkit/internal/safefile"
+	"time"
 )
 
 const (
@@ -26,15 +25,15 @@ const (
 // ErrNoLines means that 256 MiB of a file have no line in the format of CRI.
 var ErrNoLines = errors.New("the log has no line in the format of CRI for 256 MiB")
 
-// Reader reads the lines of a log. It is not safe for concurrent use.
+// Reader reads the lines of a log, also those in its rotated files. It is not safe for concurrent use.
 type Reader struct {
 	path string
-	f    *os.File    // nil if src is not a file
-	src  io.ReaderAt // f
-	// at is the offset in src of the next read.
-	at int64
-	// end is the offset at which the log ends for this reader; negative if it grows.
-	end int64
+	// src is the file that is read, and at the offset in it of the next read.
+	src source
+	at  int64
+	// frozen means that the log ends with src and the files in rest.
+	frozen bool
+	rest   []source
 	// buf is what was read. The first done bytes of it were returned.
 	buf  []byte
 	done int
@@ -42,53 +41,91 @@ type Reader struct {
 	block int
 	// skip means that buf begins within a line that is skipped.
 	skip bool
-	// rotated means that path was another file before the last read of src.
-	rotated bool
+	// retryAfter is the time until the end of src counts as final, 0 if it does, or src grows.
+	retryAfter time.Duration
 	// skipped is how much was read since the last line in the format of CRI.
 	skipped int64
 }
 
-// Open opens the log. The reader starts before the last lines, or at the beginning if
-// lines is negative. Partial lines count as lines, as they do for kubelet.
+// Open opens the log and its rotated files. The reader starts before the last lines, or at the beginning of the oldest file if
+// lines is negative. Partial lines count as lines, as they do for kubelet. What is read of the files is proportional to the lines;
+// of a compressed file, all is read.
 //
 // Open fails if the path is not that of a regular file. It follows no link there, as
 // others than the runtime may be able to write to the directory.
 func Open(path string, lines int) (*Reader, error) {
-	f, err := safefile.Open(path)
+	log, files, err := openLog(path)
 	if err != nil {
 		return nil, err
 	}
-	r := &Reader{path: path, f: f, src: f, end: -1}
-	if lines >= 0 {
-		if err := r.seek(lines); err != nil {
-			return nil, errors.Join(fmt.Errorf("looking for the last lines of %s: %w", path, err), f.Close())
-		}
+	r := &Reader{path: path}
+	if lines < 0 {
+		err = r.start(log, files, func(source) (bool, error) { return false, nil })
+		return r, err
+	}
+	if err := r.seek(log, files, lines); err != nil {
+		return nil, errors.Join(fmt.Errorf("looking for the last lines of %s: %w", path, err), r.Close())
 	}
 	return r, nil
 }
 
-func (r *Reader) seek(lines int) error {
-	info, err := r.f.Stat()
+// OpenSince is Open at the beginning of the oldest file that was written to since then.
+func OpenSince(path string, since time.Time) (*Reader, error) {
+	log, files, err := openLog(path)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	r.at, r.skip, err = tailOffset(r.src, info.Size(), lines, info.Size())
-	return err
+	r := &Reader{path: path}
+	return r, r.start(log, files, func(s source) (older bool, err error) {
+		info, err := s.f.Stat()
+		return err == nil && info.ModTime().Before(since), err
+	})
 }
 
 // Freeze lets the log end where it ends now: what is written later is not read, and the
-// reader does not continue with another file.
+// reader does not continue with files of later rotations.
 func (r *Reader) Freeze() error {
-	info, err := r.f.Stat()
+	if r.frozen {
+		return nil
+	}
+	last := &r.src
+	for last.rotated != "" {
+		if settles, err := last.settlesIn(); err != nil || settles > 0 {
+			break // the runtime may still write to it, so what is after it is written later
+		}
+		next, err := last.next(r.path)
+		if errors.Is(err, io.EOF) {
+			break // the log was renamed, and is not made again yet
+		}
+		if err != nil {
+			return fmt.Errorf("looking for the end of %s: %w", r.path, err)
+		}
+		r.rest = append(r.rest, next)
+		last = &r.rest[len(r.rest)-1]
+	}
+	info, err := last.f.Stat()
 	if err != nil {
 		return fmt.Errorf("looking for the end of %s: %w", r.path, err)
 	}
-	r.end = info.Size()
+	if last.zip == nil {
+		last.end = info.Size()
+	}
+	r.frozen = true
 	return nil
 }
 
-// Close closes the file.
-func (r *Reader) Close() error { return r.f.Close() }
+// Close closes the files.
+func (r *Reader) Close() error {
+	err := r.src.close()
+	for _, s := range r.rest {
+		err = errors.Join(err, s.close())
+	}
+	return err
+}
+
+// RetryAfter returns the time after which Next may return more although nothing changes; 0 if there is none. After a rotation
+// the runtime may still write to the old file for a moment, so the reader does not leave it at once.
+func (r *Reader) RetryAfter() time.Duration { return r.retryAfter }
 
 // Next returns the next complete line. At the end of the log the error is [io.EOF], and
 // the caller may call Next again later. The line is valid until the next call. Next reads
@@ -156,8 +193,8 @@ func (r *Reader) fill() error {
 	}
 	have := len(r.buf)
 	size := max(r.block, minBlock)
-	if r.end >= 0 {
-		size = int(min(int64(size), max(0, r.end-r.at)))
+	if r.src.end >= 0 {
+		size = int(min(int64(size), max(0, r.src.end-r.at)))
 	}
 	r.buf = slices.Grow(r.buf, size)
 	n, err := 0, io.EOF
@@ -175,10 +212,8 @@ func (r *Reader) fill() error {
 		return nil
 	case err != nil && !errors.Is(err, io.EOF):
 		return err
-	case r.f == nil || r.end >= 0:
-		return io.EOF
 	}
-	err = r.turn()
+	err = r.advance()
 	if errors.Is(err, io.EOF) && cap(r.buf) > minBlock && have < minBlock {
 		r.buf, r.block = append([]byte(nil), r.buf...), minBlock
 	}
@@ -188,37 +223,56 @@ func (r *Reader) fill() error {
 // errNewFile means that the reader continues with another file.
 var errNewFile = errors.New("another file")
 
-// turn continues with the new file, if there is one, at the end of the old one.
-func (r *Reader) turn() error {
-	there, err := os.Lstat(r.path)
-	if err != nil {
-		return io.EOF // removed, or renamed and not made again yet
+// advance continues with the next file, if there is one, at the end of src.
+func (r *Reader) advance() error {
+	switch {
+	case r.frozen && len(r.rest) > 0:
+		next := r.rest[0]
+		r.rest = r.rest[1:]
+		return r.begin(next)
+	case r.frozen || r.src.f == nil:
+		return io.EOF
 	}
-	open, err := r.f.Stat()
-	if err != nil {
+	if r.src.rotated == "" {
+		there, err := os.Lstat(r.path)
+		if err != nil {
+			return io.EOF // removed, or renamed and not made again yet
+		}
+		open, err := r.src.f.Stat()
+		if err != nil {
+			return err
+		}
+		if os.SameFile(there, open) {
+			if there.Size() >= r.at {
+				return io.EOF
+			}
+			r.restart() // truncated
+			return errNewFile
+		}
+	}
+	var err error
+	if r.retryAfter, err = r.src.settlesIn(); err != nil {
 		return err
 	}
-	if os.SameFile(there, open) {
-		if there.Size() >= r.at {
-			return io.EOF
-		}
-		r.begin(r.f) // truncated
-		return errNewFile
+	if r.retryAfter > 0 {
+		return io.EOF
 	}
-	// The runtime may have written to the old file between the last read and the rename.
-	if !r.rotated {
-		r.rotated = true
-		return errNewFile
-	}
-	f, err := safefile.Open(r.path)
+	next, err := r.src.next(r.path)
 	if err != nil {
 		return io.EOF
 	}
-	_ = r.f.Close()
-	r.begin(f)
+	return r.begin(next)
+}
+
+// begin continues with another file.
+func (r *Reader) begin(next source) error {
+	_ = r.src.close()
+	r.src = next
+	r.restart()
 	return errNewFile
 }
 
-func (r *Reader) begin(f *os.File) {
-	*r = Reader{path: r.path, f: f, src: f, end: -1, buf: r.buf[:0], block: r.block}
+// restart continues at the beginning of src.
+func (r *Reader) restart() {
+	r.at, r.buf, r.done, r.skip, r.retryAfter, r.skipped = 0, r.buf[:0], 0, false, 0, 0
 }

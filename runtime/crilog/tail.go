@@ -32,12 +32,12 @@ func Tail(path string, lines, limit int) ([]byte, error) {
 }
 
 func tail(src io.ReaderAt, size int64, lines, limit int, most int64) ([]byte, error) {
-	offset, amid, err := tailOffset(src, size, lines, most)
+	offset, amid, _, err := tailOffset(src, size, lines, most)
 	if err != nil {
 		return nil, err
 	}
 	// What is written from now on is not read.
-	r := &Reader{src: io.NewSectionReader(src, offset, size-offset), end: -1, skip: amid}
+	r := &Reader{src: source{ReaderAt: io.NewSectionReader(src, offset, size-offset), end: -1}, skip: amid}
 	var out []byte
 	for {
 		l, err := r.Next()
@@ -57,10 +57,10 @@ func tail(src io.ReaderAt, size int64, lines, limit int, most int64) ([]byte, er
 
 // tailOffset returns the offset of the last lines. It reads no more than the last most
 // bytes, and goes back no further than to a line that is too long. amid means that the
-// offset may be within a line.
-func tailOffset(src io.ReaderAt, size int64, lines int, most int64) (offset int64, amid bool, err error) {
+// offset may be within a line. missing is the number of lines that come before the beginning of src.
+func tailOffset(src io.ReaderAt, size int64, lines int, most int64) (offset int64, amid bool, missing int, err error) {
 	if lines <= 0 {
-		return size, false, nil
+		return size, false, 0, nil
 	}
 	stop := max(0, size-most)
 	buf := make([]byte, min(tailBlock, size-stop))
@@ -70,9 +70,9 @@ func tailOffset(src io.ReaderAt, size int64, lines int, most int64) (offset int6
 		data := buf[:end-begin]
 		if n, err := src.ReadAt(data, begin); n < len(data) {
 			if errors.Is(err, io.EOF) {
-				return 0, false, nil // truncated
+				return 0, false, 0, nil // truncated
 			}
-			return 0, false, err
+			return 0, false, 0, err
 		}
 		if end == size && data[len(data)-1] == '\n' {
 			data = data[:len(data)-1] // the newline of the last line
@@ -83,14 +83,17 @@ func tailOffset(src io.ReaderAt, size int64, lines int, most int64) (offset int6
 				break
 			}
 			if lines--; lines == 0 {
-				return begin + int64(i) + 1, false, nil
+				return begin + int64(i) + 1, false, 0, nil
 			}
 			data, line = data[:i], begin+int64(i)
 		}
 		if line-begin > maxLine {
-			return begin, begin > 0, nil
+			return begin, begin > 0, 0, nil
 		}
 		end = begin
 	}
-	return stop, stop > 0, nil
+	if stop == 0 && size > 0 {
+		lines-- // the first one
+	}
+	return stop, stop > 0, lines, nil
 }

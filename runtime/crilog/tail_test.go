@@ -80,7 +80,7 @@ func FuzzReader(f *testing.F) {
 			}
 		}
 		grown := &growing{data: data, size: (at & 0xffff) % (len(data) + 1)}
-		r := &Reader{src: grown, end: -1}
+		r := &Reader{src: source{ReaderAt: grown, end: -1}}
 		for range 2 {
 			for {
 				l, err := r.Next()
