@@ -80,12 +80,12 @@ func (l *logFile) open() error {
 	if l.path == "" {
 		return nil
 	}
+	l.mu.Lock() // when the new file exists, nothing more is written to the old one
+	defer l.mu.Unlock()
 	f, err := openLog(l.path)
 	if err != nil {
 		return err
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
 	if l.f != nil {
 		_ = l.f.Close()
 	}

@@ -1,0 +1,150 @@
+package logs
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/kubeletkit/kubeletkit/internal/flow"
+	"github.com/kubeletkit/kubeletkit/runtime"
+)
+
+// log is the log of one instance of a container.
+type log struct {
+	ref       runtime.PodRef
+	container string
+	id        runtime.ContainerID
+	path      string
+	// ended is closed when the log is not followed any more.
+	ended chan struct{}
+
+	// active means that a goroutine follows the log. again means that the log was written to, or may have been, since the
+	// goroutine has last begun to watch it. Manager.mu guards both.
+	active, again bool
+
+	// The goroutine that follows the log has the fields up to files.
+	// known is the size when the log was last quiet, or -1.
+	known int64
+	// begun means that the log was followed before, and unwatched that the kernel does not watch it, which was logged.
+	begun, unwatched bool
+
+	// files guards the names in the directory of the log, and compressing. It is not held while a file is compressed.
+	files sync.Mutex
+	// compressing means that a goroutine compresses rotated files. more means that there are more files since it has last looked.
+	compressing, more bool
+}
+
+// errNotRegular means that a log is something else than a regular file.
+var errNotRegular = errors.New("it is not a regular file")
+
+// size returns the size of the log.
+func (l *log) size() (int64, error) {
+	info, err := os.Lstat(l.path)
+	switch {
+	case err != nil:
+		return -1, err
+	case !info.Mode().IsRegular():
+		return -1, errNotRegular
+	}
+	return info.Size(), nil
+}
+
+func (l *log) hasEnded() bool {
+	select {
+	case <-l.ended:
+		return true
+	default:
+		return false
+	}
+}
+
+// failures bound the back-off of a rotation that fails.
+var failures = flow.Backoff{Min: time.Second, Max: 5 * time.Minute}
+
+// follow reads the size of the log, and rotates it, until it is quiet. It counts the goroutines that it starts in workers.
+func (m *Manager) follow(ctx context.Context, w watcher, l *log, workers *sync.WaitGroup) {
+	w.Remove(l.path) // no more events
+	logger := m.opts.Logger.WithValues("pod", l.ref, "container", l.container, "log", l.path)
+	if !m.below(l) {
+		logger.Error(nil, "A log is not rotated, since it is not below the directory of the logs of pods", "dir", m.opts.Dir)
+		return // it stays active: nobody needs to know what is written to it
+	}
+	if !l.begun {
+		l.begun = true
+		l.known, _ = l.size()
+		m.compress(ctx, l, workers, logger) // what an earlier agent has left
+	}
+	last, failed := l.known, 0
+	for ctx.Err() == nil && !l.hasEnded() {
+		size, err := l.size()
+		if errors.Is(err, errNotRegular) {
+			logger.Error(err, "A log is not rotated")
+			return // as above
+		}
+		grown := size != last
+		last = size
+		wait := checkAfter(size, m.opts.MaxSize)
+		if err != nil || size >= m.opts.MaxSize && (grown || failed == 0) {
+			switch err = m.rotate(ctx, l); {
+			case err == nil:
+				m.compress(ctx, l, workers, logger)
+				last, grown, failed, wait = 0, true, 0, checkAfter(0, m.opts.MaxSize)
+			case ctx.Err() == nil:
+				failed++
+				wait = failures.After(failed)
+				if failed == 1 {
+					logger.Error(err, "A log cannot be rotated, trying again while the container writes to it", "after", wait)
+				}
+			}
+		}
+		if !grown {
+			switch quiet, err := m.watch(w, l, size); {
+			case quiet:
+				return
+			case err != nil:
+				wait = max(wait, m.opts.Interval)
+				if !errors.Is(err, fs.ErrNotExist) && !l.unwatched {
+					l.unwatched = true
+					logger.Error(err, "The kernel does not report writes to a log: its size is read at intervals; raise fs.inotify.max_user_watches", "interval", m.opts.Interval)
+				}
+			}
+		}
+		if !sleep(ctx, l, wait) {
+			return
+		}
+	}
+}
+
+// watch has the kernel watch the log, and reports whether the log is quiet: it was not written to since it had that size. If the error is not
+// nil, the kernel does not watch it.
+func (m *Manager) watch(w watcher, l *log, size int64) (quiet bool, err error) {
+	if err := w.Add(l.path); err != nil {
+		return false, err
+	}
+	now, err := l.size()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if err != nil || now != size || l.again {
+		l.again = false
+		return false, nil
+	}
+	l.active, l.known = false, size
+	return true, nil
+}
+
+// sleep waits, and reports whether the log is still to be followed.
+func sleep(ctx context.Context, l *log, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-l.ended:
+		return false
+	case <-timer.C:
+		return true
+	}
+}
