@@ -43,6 +43,7 @@ var mayImport = map[string][]string{
 	"volume":     {"runtime", "lifecycle"},
 	"history":    {"runtime", "lifecycle"},
 	"stats":      {"runtime", "lifecycle"},
+	"logs":       {"runtime", "lifecycle"},
 	"resources":  {"runtime", "lifecycle"},
 	"server":     {"runtime"},
 	"metrics":    {"", "runtime", "podconfig", "pleg", "podworkers", "status", "prober", "gc", "volume", "stats", "resources"},
@@ -50,7 +51,7 @@ var mayImport = map[string][]string{
 	"syncloop":   {"runtime", "lifecycle", "podconfig", "pleg", "podworkers", "podmanager", "status", "prober", "gc", "podsync"},
 	"":           {"runtime", "lifecycle", "podconfig", "podmanager", "pleg", "podworkers", "status", "prober", "gc", "volume", "history", "resources", "podsync", "syncloop"},
 	"cluster":    {"", "runtime", "lifecycle", "podconfig", "podmanager", "podworkers", "status", "syncloop", "volume", "resources", "history"},
-	"examples":   {"", "cluster", "runtime", "lifecycle", "podconfig", "podmanager", "pleg", "podworkers", "status", "prober", "gc", "volume", "history", "resources", "podsync", "syncloop", "server", "metrics", "stats"},
+	"examples":   {"", "cluster", "runtime", "lifecycle", "podconfig", "podmanager", "pleg", "podworkers", "status", "prober", "gc", "volume", "history", "resources", "podsync", "syncloop", "server", "metrics", "stats", "logs"},
 }
 
 type goPackage struct {
@@ -172,6 +173,7 @@ func TestDependencies(t *testing.T) {
 		"./resources/...":    {grpc},
 		"./server/...":       {grpc},
 		"./stats/...":        {grpc},
+		"./logs/...":         {grpc},
 		"./metrics/...":      {grpc}, // except crimetrics
 	} {
 		found := false

@@ -11,6 +11,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/kubeletkit/kubeletkit/internal/flow"
 	"github.com/kubeletkit/kubeletkit/podspec"
 	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/runtime/crilog"
@@ -102,23 +103,25 @@ func (s *logStream) copy(ctx context.Context, instance *runtime.ContainerStatus,
 				return err
 			}
 		}
+		var retryAfter time.Duration
 		if r != nil {
 			if err := s.drain(ctx, r, last); err != nil {
 				return err
 			}
+			retryAfter = r.RetryAfter()
 		}
 		// Without a line this sends the headers: the client knows that the request is accepted.
-		if err := s.out.send(); err != nil || last {
+		if err := s.out.send(); err != nil || last && retryAfter == 0 {
 			return err
 		}
 		if !ended {
-			if !s.wait(ctx, written) {
+			if !s.wait(ctx, written, retryAfter) {
 				return context.Cause(ctx)
 			}
 			ended = s.ended(instance)
 		}
 		if last = ended; last {
-			s.clock.Reset(settleTime)
+			s.clock.Reset(max(settleTime, retryAfter))
 			select {
 			case <-s.clock.C:
 			case <-ctx.Done():
@@ -129,7 +132,13 @@ func (s *logStream) copy(ctx context.Context, instance *runtime.ContainerStatus,
 }
 
 func (s *logStream) open(instance *runtime.ContainerStatus, tail int) (*crilog.Reader, error) {
-	r, err := crilog.Open(instance.LogPath, tail)
+	var r *crilog.Reader
+	var err error
+	if tail < 0 && !s.opts.since.IsZero() {
+		r, err = crilog.OpenSince(instance.LogPath, s.opts.since)
+	} else {
+		r, err = crilog.Open(instance.LogPath, tail)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("failed to open log file %q: %w", instance.LogPath, err)
 	}
@@ -170,11 +179,14 @@ func (s *logStream) ended(instance *runtime.ContainerStatus) bool {
 	return now == nil || now.State == runtime.ContainerExited || now.State == runtime.ContainerUnknown
 }
 
-// wait waits until there may be more to send. It returns false if ctx has ended.
-func (s *logStream) wait(ctx context.Context, written <-chan struct{}) bool {
+// wait waits until there may be more to send, at most for a time that is greater than 0. It returns false if ctx has ended.
+func (s *logStream) wait(ctx context.Context, written <-chan struct{}, most time.Duration) bool {
 	var tick <-chan time.Time
 	if written == nil || s.changed == nil {
-		s.clock.Reset(checkPeriod)
+		most = flow.Soonest(most, checkPeriod)
+	}
+	if most > 0 {
+		s.clock.Reset(most)
 		tick = s.clock.C
 	}
 	select {
@@ -199,7 +211,7 @@ func (s *logStream) next(ctx context.Context, after *runtime.ContainerStatus) *r
 			return next
 		}
 		// That the pod is to end is not in its status in the runtime: look once a second.
-		if !s.lives() || !mayRestart(s.pod, s.container, after.ExitCode) || !s.wait(ctx, nil) {
+		if !s.lives() || !mayRestart(s.pod, s.container, after.ExitCode) || !s.wait(ctx, nil, 0) {
 			return nil
 		}
 	}

@@ -61,13 +61,11 @@ func flagFields() map[string]string {
 func explanations() map[string]explanation {
 	const none = "no pod depends on it"
 	var (
-		rotation  = explanation{matters: "logs of containers are not rotated, so that they can fill the disk", do: "rotate them by another program, or limit what containers write"}
 		pinning   = explanation{matters: "containers share all processors and memory nodes; those that have exclusive ones lose them when they start again", do: "keep the kubelet on nodes with pods that need it"}
 		providers = explanation{matters: "images whose credentials come from a plugin cannot be pulled", do: "give pods pull secrets, or the node a config.json"}
 		plain     = explanation{matters: none}
 	)
 	return map[string]explanation{
-		"containerLogMaxSize": rotation, "containerLogMaxFiles": rotation, "containerLogMaxWorkers": rotation, "containerLogMonitorInterval": rotation,
 		"cpuManagerPolicy": pinning, "cpuManagerPolicyOptions": pinning, "cpuManagerReconcilePeriod": pinning, "memoryManagerPolicy": pinning, "reservedMemory": pinning,
 		"topologyManagerPolicy": pinning, "topologyManagerScope": pinning, "topologyManagerPolicyOptions": pinning,
 		"imageCredentialProviderBinDir": providers, "imageCredentialProviderConfig": providers,

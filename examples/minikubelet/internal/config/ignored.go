@@ -12,7 +12,7 @@ func (ignored) Type() string     { return "ignored" }
 // ignoredFlags are kubelet's flags (as of 1.36) that take a value and are not
 // implemented here, ignoredSwitches those that need none.
 const (
-	ignoredFlags = `container-log-max-files container-log-max-size cpu-manager-policy
+	ignoredFlags = `cpu-manager-policy
 		cpu-manager-policy-options cpu-manager-reconcile-period
 		experimental-mounter-path hairpin-mode
 		image-credential-provider-bin-dir image-credential-provider-config

@@ -136,6 +136,7 @@ func defaults(c *KubeletConfiguration) {
 	def(&c.CrashLoopBackOff.MaxContainerRestartPeriod, &metav1.Duration{Duration: 300 * time.Second})
 	cgroupDefaults(c)
 	machineDefaults(c)
+	logDefaults(c)
 	serverDefaults(c)
 	clusterDefaults(c)
 	evictionDefaults(c)
