@@ -12,6 +12,7 @@ import (
 	goruntime "runtime"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -37,6 +38,8 @@ func TestFollowAcrossManyRotations(t *testing.T) {
 	for i := range rotations {
 		require.NoError(t, os.Rename(log, log+".old"))
 		appendLog(t, log+".old", fmt.Sprintf("F old %d", i))
+		ago := time.Now().Add(-time.Minute) // so that the reader does not wait for lines that come late
+		require.NoError(t, os.Chtimes(log+".old", ago, ago))
 		appendLog(t, log, fmt.Sprintf("F new %d", i))
 		r.expect(fmt.Sprintf("old %d\nnew %d\n", i, i))
 	}

@@ -41,6 +41,8 @@ type Reader struct {
 	block int
 	// skip means that buf begins within a line that is skipped.
 	skip bool
+	// settled means that src was complete before its last read.
+	settled bool
 	// retryAfter is the time until the end of src counts as final, 0 if it does, or src grows.
 	retryAfter time.Duration
 	// skipped is how much was read since the last line in the format of CRI.
@@ -257,6 +259,10 @@ func (r *Reader) advance() error {
 	if r.retryAfter > 0 {
 		return io.EOF
 	}
+	if !r.settled { // it may have been written to since the last read
+		r.settled = true
+		return errNewFile
+	}
 	next, err := r.src.next(r.path)
 	if err != nil {
 		return io.EOF
@@ -274,5 +280,5 @@ func (r *Reader) begin(next source) error {
 
 // restart continues at the beginning of src.
 func (r *Reader) restart() {
-	r.at, r.buf, r.done, r.skip, r.retryAfter, r.skipped = 0, r.buf[:0], 0, false, 0, 0
+	r.at, r.buf, r.done, r.skip, r.settled, r.retryAfter, r.skipped = 0, r.buf[:0], 0, false, false, 0, 0
 }
