@@ -62,7 +62,7 @@ func TestNodeConformance(t *testing.T) {
 	tests := c.StartNodeTests(t, NodeTestsOptions{Focus: conformanceSpecs})
 	agent := c.NewAgent(t, AgentOptions{Kubeconfig: tests.Kubeconfig, Args: []string{"--root-dir", "/var/lib/kubelet"}, Config: nodeTestsConfig})
 	agent.Start(t)
-	assertSpecs(t, tests.Run(t, 6*time.Minute), len(conformanceSpecs))
+	assertSpecs(t, tests.Run(t, 10*time.Minute), len(conformanceSpecs))
 }
 
 // Specs that change the settings of the agent, on this machine.
