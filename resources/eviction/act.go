@@ -96,9 +96,9 @@ func (r *run) evict(d Decision) {
 // report reports the outcome of the last eviction, and that nothing can be evicted.
 func (r *run) report(d Decision) {
 	if d.NoVictim {
-		r.say("victims", "A threshold of eviction is met, but no pod may be evicted whose end would free something", fmt.Errorf("threshold %s", d.Threshold))
+		r.logOnce("victims", "A threshold of eviction is met, but no pod may be evicted whose end would free something", fmt.Errorf("threshold %s", d.Threshold))
 	} else if len(d.Conditions) == 0 {
-		delete(r.said, "victims")
+		delete(r.logged, "victims")
 	}
 	o := d.Outcome
 	if o == nil {

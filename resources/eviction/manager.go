@@ -132,8 +132,8 @@ type run struct {
 	readings Readings
 	// begun means that the last round has begun something, so that another one is due.
 	begun bool
-	// said are the problems that were logged, by what they are about.
-	said map[string]string
+	// logged are the problems that were logged, by what they are about.
+	logged map[string]string
 }
 
 // layoutPeriod is the time between two looks at the layout of the file systems.
@@ -193,7 +193,7 @@ func (r *run) round(ctx context.Context, result *Result) time.Duration {
 	if uid := r.state.Victim(); uid != "" {
 		in.VictimEnded = r.ask("the end of the last victim", func() (ended bool) { return r.agent.Ended(uid) })
 	}
-	r.look(ctx)
+	r.readLayout(ctx)
 	before := r.readings
 	err := runtime.Recover(func() (err error) {
 		r.readings, err = r.sensor.Read(ctx, r.opts.Thresholds)
@@ -202,7 +202,7 @@ func (r *run) round(ctx context.Context, result *Result) time.Duration {
 	if ctx.Err() != nil {
 		return farPeriod
 	}
-	r.say("readings", "Not all can be read that evictions depend on; thresholds without a reading are not met", err)
+	r.logOnce("readings", "Not all can be read that evictions depend on; thresholds without a reading are not met", err)
 	in.Now, in.Readings = time.Now(), r.readings
 	var d Decision
 	r.state, d = Decide(r.state, r.rules, in)
@@ -226,8 +226,8 @@ func (r *run) round(ctx context.Context, result *Result) time.Duration {
 	return max(wait, time.Millisecond)
 }
 
-// look reads the layout of the file systems if it is due.
-func (r *run) look(ctx context.Context) {
+// readLayout reads the layout of the file systems if it is due.
+func (r *run) readLayout(ctx context.Context) {
 	if !r.layoutAt.IsZero() && time.Since(r.layoutAt) < layoutPeriod {
 		return
 	}
@@ -254,23 +254,23 @@ func (r *run) ask(about string, f func() bool) (answer bool) {
 		answer = f()
 		return nil
 	})
-	r.say(about, "The agent does not know "+about, err)
+	r.logOnce(about, "Not known: "+about, err)
 	return answer
 }
 
-// say logs a problem once, until it is another one or over.
-func (r *run) say(about, message string, err error) {
+// logOnce logs a problem once, until it is another one or over.
+func (r *run) logOnce(about, message string, err error) {
 	text := ""
 	if err != nil {
 		text = err.Error()
 	}
-	if r.said[about] == text {
+	if r.logged[about] == text {
 		return
 	}
-	if r.said == nil {
-		r.said = map[string]string{}
+	if r.logged == nil {
+		r.logged = map[string]string{}
 	}
-	r.said[about] = text
+	r.logged[about] = text
 	if text != "" {
 		r.log.Info(message, "reason", text)
 	}
