@@ -1,6 +1,7 @@
 package logs
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -77,11 +78,10 @@ func New(rt runtime.LogReopener, opts Options) (*Manager, error) {
 	if err := errors.Join(errs...); err != nil {
 		return nil, err
 	}
-	opts.MaxSize = max(opts.MaxSize, 0)
-	setDefault(&opts.MaxSize, 10<<20)
-	setDefault(&opts.MaxFiles, 5)
-	setDefault(&opts.MaxWorkers, 1)
-	setDefault(&opts.Interval, 10*time.Second)
+	opts.MaxSize = cmp.Or(opts.MaxSize, 10<<20)
+	opts.MaxFiles = cmp.Or(opts.MaxFiles, 5)
+	opts.MaxWorkers = cmp.Or(opts.MaxWorkers, 1)
+	opts.Interval = cmp.Or(opts.Interval, 10*time.Second)
 	if opts.watch == nil {
 		opts.watch = newWatcher
 	}
@@ -89,13 +89,6 @@ func New(rt runtime.LogReopener, opts Options) (*Manager, error) {
 	return &Manager{
 		rt: rt, opts: opts, workers: semaphore.NewWeighted(int64(opts.MaxWorkers)), logs: map[string]*log{}, byPod: map[types.UID][]string{},
 	}, nil
-}
-
-func setDefault[T comparable](value *T, to T) {
-	var zero T
-	if *value == zero {
-		*value = to
-	}
 }
 
 // Name implements [lifecycle.Component].
@@ -128,6 +121,10 @@ func (m *Manager) Run(ctx context.Context) error {
 			m.mu.Lock()
 			if l := m.logs[path]; l != nil {
 				m.begin(l)
+			} else if path == "" { // events were lost
+				for _, l := range m.logs {
+					m.begin(l)
+				}
 			}
 			m.mu.Unlock()
 		}

@@ -231,6 +231,22 @@ func TestEndOfAContainer(t *testing.T) {
 	})
 }
 
+// If the kernel has lost events, all logs may have grown.
+func TestLostEvents(t *testing.T) {
+	run(t, func(r *rig) {
+		c := r.start("a")
+		time.Sleep(time.Minute)
+		r.mu.Lock()
+		delete(r.watched, c.path)
+		r.mu.Unlock()
+		c.write(11 << 10)
+		r.written <- ""
+		time.Sleep(time.Minute)
+		names, _ := c.files()
+		assert.Len(t, names, 2)
+	})
+}
+
 func TestWithoutAWatcher(t *testing.T) {
 	run(t, func(r *rig) {
 		r.opts.watch = func() (watcher, error) { return nil, syscall.EMFILE }

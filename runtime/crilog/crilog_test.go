@@ -105,6 +105,25 @@ func TestLinesThatComeLate(t *testing.T) {
 	assert.Zero(t, r.RetryAfter())
 }
 
+// A log that gets its name back after a rotation that failed is the log again.
+func TestNameIsGivenBack(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "0.log")
+	appendTo(t, path, "one")
+	r, err := crilog.Open(path, -1)
+	require.NoError(t, err)
+	defer r.Close()
+	assert.Equal(t, "one\n", drain(t, r))
+	require.NoError(t, os.Rename(path, path+".20260102-030405"))
+	appendTo(t, path, "of another runtime")
+	now := time.Now()
+	require.NoError(t, os.Chtimes(path+".20260102-030405", now, now))
+	assert.Empty(t, drain(t, r))
+	assert.Positive(t, r.RetryAfter())
+	require.NoError(t, os.Rename(path+".20260102-030405", path))
+	assert.Empty(t, drain(t, r))
+	assert.Zero(t, r.RetryAfter())
+}
+
 func TestFollow(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "0.log")
 	appendTo(t, path, "one", "two")

@@ -62,8 +62,7 @@ func Open(path string, lines int) (*Reader, error) {
 	}
 	r := &Reader{path: path}
 	if lines < 0 {
-		err = r.start(log, files, func(source) (bool, error) { return false, nil })
-		return r, err
+		return r.start(log, files, func(source) (older bool, err error) { return false, nil })
 	}
 	if err := r.seek(log, files, lines); err != nil {
 		return nil, errors.Join(fmt.Errorf("looking for the last lines of %s: %w", path, err), r.Close())
@@ -78,7 +77,7 @@ func OpenSince(path string, since time.Time) (*Reader, error) {
 		return nil, err
 	}
 	r := &Reader{path: path}
-	return r, r.start(log, files, func(s source) (older bool, err error) {
+	return r.start(log, files, func(s source) (older bool, err error) {
 		info, err := s.f.Stat()
 		return err == nil && info.ModTime().Before(since), err
 	})
@@ -227,6 +226,7 @@ var errNewFile = errors.New("another file")
 
 // advance continues with the next file, if there is one, at the end of src.
 func (r *Reader) advance() error {
+	r.retryAfter = 0
 	switch {
 	case r.frozen && len(r.rest) > 0:
 		next := r.rest[0]

@@ -7,8 +7,8 @@ import (
 	"io/fs"
 )
 
-// start makes src the oldest file that is not older, or the log.
-func (r *Reader) start(log source, files []Rotated, older func(source) (bool, error)) error {
+// start makes src the oldest file that is not older, or the log, and returns the reader.
+func (r *Reader) start(log source, files []Rotated, older func(source) (bool, error)) (*Reader, error) {
 	r.src = log
 	for _, file := range files {
 		s, err := openRotated(r.path, file)
@@ -21,16 +21,16 @@ func (r *Reader) start(log source, files []Rotated, older func(source) (bool, er
 		}
 		switch {
 		case err != nil:
-			return errors.Join(err, s.close(), r.Close())
+			return nil, errors.Join(err, s.close(), r.Close())
 		case skip:
 			_ = s.close()
 			continue
 		}
 		_ = r.src.close()
 		r.src = s
-		return nil
+		return r, nil
 	}
-	return nil
+	return r, nil
 }
 
 // seek makes the reader start before the last lines.
