@@ -70,7 +70,7 @@ func (m *Manager) follow(ctx context.Context, w watcher, l *log, workers *sync.W
 	logger := m.opts.Logger.WithValues("pod", l.ref, "container", l.container, "log", l.path)
 	if !m.below(l) {
 		logger.Error(nil, "A log is not rotated, since it is not below the directory of the logs of pods", "dir", m.opts.Dir)
-		return // it stays active: nobody needs to know what is written to it
+		return // it stays active, so that no event starts this again
 	}
 	if !l.begun {
 		l.begun = true

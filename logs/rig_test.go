@@ -69,7 +69,7 @@ func newRig(t testing.TB) *rig {
 	return r
 }
 
-// restart ends the manager, and starts another one that is told which containers run.
+// restart ends the manager, starts another one, and reports the running containers to it.
 func (r *rig) restart() {
 	r.stop()
 	m, err := New(r, r.opts)
@@ -160,7 +160,7 @@ func (c *container) write(bytes int) {
 	if c.rig.watched[c.path] {
 		select {
 		case c.rig.written <- c.path:
-		default: // the manager is told of those before
+		default: // the channel is full of events already
 		}
 	}
 }

@@ -52,7 +52,7 @@
 //
 // A pod starts also if its cgroup cannot be made, without the limits of the pod as a whole; the exception are pods with limits of their own.
 // Whatever the reason is, such as a controller that is missing or read-only, it is logged once for each cause, and tried again each
-// minute. A process that may not write cgroups makes none, and says so once. On systems other than Linux there are none. To make a
+// minute. A process that may not write cgroups makes none, and logs that once. On systems other than Linux there are none. To make a
 // cgroup starts no process, so a limit of processes on this process' own cgroup does not stop it.
 //
 // Containers that run below another cgroup stay there until they end.

@@ -15,7 +15,7 @@ import (
 	"github.com/kubeletkit/kubeletkit/lifecycle"
 )
 
-// Somebody else removes the cgroup of a pod, and those above it, from the kernel: all are made again, with their limits.
+// If another program removes the cgroup of a pod and those above it, all are made again, with their limits.
 func TestRealRemoval(t *testing.T) {
 	onRealCgroups(t, ManagerOptions{}, func(t *testing.T, r *real) {
 		pod := burstable("removed", "200m", "100Mi")

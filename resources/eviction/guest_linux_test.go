@@ -83,7 +83,7 @@ func (g *guestPods) victims() []types.UID {
 }
 
 // TestGuestPressure has a process take memory until the kernel signals pressure: it is evicted, and the other one is not. A clock that
-// is set ahead during the grace period of a soft threshold evicts nobody.
+// is set ahead during the grace period of a soft threshold evicts no pod.
 func TestGuestPressure(t *testing.T) {
 	if os.Getenv("KUBELETKIT_GUEST") == "" {
 		t.Skip("runs in a guest, see test/e2e/guest")

@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A machine without any of the kernel's signals: the error says which are missing.
+// On a machine without any of the kernel's signals, the error names those that are missing.
 func TestWatchWithoutSignals(t *testing.T) {
 	m, err := NewMachine(MachineOptions{proc: tree(t, proc), cgroup: tree(t, map[string]string{"cgroup.controllers": "memory"})})
 	require.NoError(t, err)
