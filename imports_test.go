@@ -44,14 +44,15 @@ var mayImport = map[string][]string{
 	"history":    {"runtime", "lifecycle"},
 	"stats":      {"runtime", "lifecycle"},
 	"logs":       {"runtime", "lifecycle"},
+	"images":     {"runtime", "lifecycle"},
 	"resources":  {"runtime", "lifecycle"},
 	"server":     {"runtime"},
-	"metrics":    {"", "runtime", "podconfig", "pleg", "podworkers", "status", "prober", "gc", "volume", "stats", "resources"},
-	"podsync":    {"runtime", "lifecycle", "podworkers", "status", "volume", "prober"},
+	"metrics":    {"", "runtime", "podconfig", "pleg", "podworkers", "status", "prober", "gc", "volume", "images", "stats", "resources"},
+	"podsync":    {"runtime", "lifecycle", "podworkers", "status", "volume", "images", "prober"},
 	"syncloop":   {"runtime", "lifecycle", "podconfig", "pleg", "podworkers", "podmanager", "status", "prober", "gc", "podsync"},
-	"":           {"runtime", "lifecycle", "podconfig", "podmanager", "pleg", "podworkers", "status", "prober", "gc", "volume", "history", "resources", "podsync", "syncloop"},
+	"":           {"runtime", "lifecycle", "podconfig", "podmanager", "pleg", "podworkers", "status", "prober", "gc", "volume", "images", "history", "resources", "podsync", "syncloop"},
 	"cluster":    {"", "runtime", "lifecycle", "podconfig", "podmanager", "podworkers", "status", "syncloop", "volume", "resources", "history"},
-	"examples":   {"", "cluster", "runtime", "lifecycle", "podconfig", "podmanager", "pleg", "podworkers", "status", "prober", "gc", "volume", "history", "resources", "podsync", "syncloop", "server", "metrics", "stats", "logs"},
+	"examples":   {"", "cluster", "runtime", "lifecycle", "podconfig", "podmanager", "pleg", "podworkers", "status", "prober", "gc", "volume", "history", "resources", "podsync", "syncloop", "server", "metrics", "stats", "logs", "images"},
 }
 
 type goPackage struct {
@@ -174,6 +175,7 @@ func TestDependencies(t *testing.T) {
 		"./server/...":       {grpc},
 		"./stats/...":        {grpc},
 		"./logs/...":         {grpc},
+		"./images/...":       {grpc},
 		"./metrics/...":      {grpc}, // except crimetrics
 	} {
 		found := false
