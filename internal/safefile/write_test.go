@@ -15,6 +15,7 @@ import (
 func TestWrite(t *testing.T) {
 	for name, write := range map[string]func(string, []byte) error{
 		"Write": safefile.Write, "WriteSync": safefile.WriteSync,
+		"WriteSyncVia": func(path string, data []byte) error { return safefile.WriteSyncVia(path+".new", path, data) },
 		"WriteFrom": func(path string, data []byte) error {
 			return safefile.WriteFrom(path, func(w *bufio.Writer) { _, _ = w.Write(data) })
 		},
