@@ -1,0 +1,132 @@
+package records
+
+import (
+	"path/filepath"
+	"time"
+
+	"github.com/kubeletkit/kubeletkit/runtime"
+)
+
+// listAge is the maximum age of a list of images when it is passed to Listed. What has changed since then is not decided by that list.
+const listAge = 10 * time.Minute
+
+// Listed receives a complete list of the images of the runtime, at most 10 minutes after its read began. Call it once before the first pull,
+// and then with each list.
+//
+// An image whose pull was cut off, for example by the end of the agent, and that is in the list gets a record without credentials. Records
+// of images that are not in the list are removed, unless they have changed in the last 10 minutes.
+func (r *Records) Listed(list runtime.ImageList) {
+	if r.load() != nil { // it is logged
+		return
+	}
+	refs := make(map[string]struct{}, len(list.Images))
+	ids := map[string]string{} // by full name
+	for i := range list.Images {
+		image := &list.Images[i]
+		refs[fileName(image.ID)] = struct{}{}
+		for _, names := range [][]string{image.Tags, image.Digests} {
+			for _, name := range names {
+				ids[fullName(name)] = image.ID
+			}
+		}
+	}
+	r.decideIntents(ids)
+	r.prune(refs)
+}
+
+// decideIntents ends the intents of pulls whose outcome was not known. ids are the IDs of the images in the list, by full name.
+func (r *Records) decideIntents(ids map[string]string) {
+	open := map[string]intent{}
+	r.mu.RLock()
+	for image, i := range r.intents {
+		if !i.open.IsZero() {
+			open[image] = i
+		}
+	}
+	r.mu.RUnlock()
+	for image, i := range open {
+		id, present := ids[fullName(image)]
+		switch {
+		case present:
+			// Nobody is allowed: it is not known with which credential it was pulled.
+			if err := r.record(image, id, allowed{}); err != nil {
+				r.opts.Logger.Error(err, "An image whose pull was cut off cannot be recorded; it counts as pulled", "image", image)
+				continue
+			}
+		case time.Since(i.open) < listAge:
+			continue // the runtime may have pulled it after the list
+		}
+		r.closeIntent(image, i)
+	}
+}
+
+// closeIntent removes the intent of a pull whose outcome is known now, if it has not changed.
+func (r *Records) closeIntent(image string, seen intent) {
+	name := fileName(image)
+	unlock := r.busy.lock(name)
+	defer unlock()
+	i := r.intentOf(image)
+	if i.open != seen.open {
+		return // of another pull
+	}
+	if i.pulls == 0 && remove(r.pulling, name) != nil {
+		return // the next list decides again
+	}
+	r.setIntent(image, func(i *intent) { i.open = time.Time{} })
+}
+
+// prune removes the records of images that are not in the list, and writes those that could not be written, or have an old version.
+func (r *Records) prune(refs map[string]struct{}) {
+	var absent, unread []string
+	r.mu.RLock()
+	for name, e := range r.entries {
+		if _, ok := refs[name]; !ok && time.Since(e.changed) >= listAge {
+			absent = append(absent, name)
+		} else if e.unsaved || e.record == nil && !e.logged {
+			unread = append(unread, name)
+		}
+	}
+	r.mu.RUnlock()
+	for _, name := range absent {
+		if err := r.forget(name); err != nil {
+			r.opts.Logger.Error(err, "The record of an image that is gone cannot be removed", "file", filepath.Join(r.pulled, name))
+		}
+	}
+	for _, name := range unread {
+		if _, ok := r.read(name); !ok {
+			continue
+		}
+		if err := r.save(name); err != nil {
+			r.opts.Logger.Error(err, "The record of a pulled image cannot be written", "file", filepath.Join(r.pulled, name))
+		}
+	}
+}
+
+// forget removes a record, unless it has changed.
+func (r *Records) forget(name string) error {
+	unlock := r.busy.lock(name)
+	defer unlock()
+	r.mu.RLock()
+	e := r.entries[name]
+	r.mu.RUnlock()
+	if time.Since(e.changed) < listAge {
+		return nil
+	}
+	if err := remove(r.pulled, name); err != nil {
+		return err
+	}
+	r.mu.Lock()
+	delete(r.entries, name)
+	r.mu.Unlock()
+	return nil
+}
+
+// save writes the file of a record, unless it has the record.
+func (r *Records) save(name string) error {
+	unlock := r.busy.lock(name)
+	defer unlock()
+	r.mu.RLock()
+	e := r.entries[name]
+	r.mu.RUnlock()
+	return r.saveLocked(name, e)
+}

@@ -1,0 +1,117 @@
+package records
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	kubelet "k8s.io/kubelet/config/v1beta1"
+
+	"github.com/kubeletkit/kubeletkit/runtime"
+)
+
+// An agent that was killed between the intent and the record has pulled the image, with a credential that is not known.
+func TestKilledWhileItPulls(t *testing.T) {
+	for about, c := range map[string]struct{ image, listed string }{
+		"a tag":          {image, image},
+		"a short name":   {"app", "docker.io/library/app:latest"},
+		"a digest":       {"app@" + digest, "docker.io/library/app@" + digest},
+		"tag and digest": {"app:1@" + digest, "docker.io/library/app@" + digest},
+	} {
+		t.Run(about, func(t *testing.T) {
+			n := newNode(t)
+			require.NoError(t, n.records().Intend(c.image))
+			r := n.records()
+			assert.False(t, n.may(r, c.image, ref, secret("1", "a", "h1")))
+			require.NoError(t, r.Intend(c.image))
+			r.Failed(c.image)
+			assert.False(t, n.may(r, c.image, ref, secret("1", "a", "h1")), "a failed pull does not make it a preloaded image")
+			r.Listed(listOf(runtime.Image{ID: "other"}, runtime.Image{ID: ref, Tags: []string{c.listed}}))
+			assert.Empty(t, n.files("pulling"))
+			assert.Empty(t, n.recorded(ref))
+			r = n.records()
+			assert.False(t, n.may(r, c.image, ref, secret("1", "a", "h1")))
+			n.pull(r, c.image, ref, secret("1", "a", "h1"))
+			assert.True(t, n.may(r, c.image, ref, secret("1", "a", "h1")))
+			assert.Empty(t, n.logs)
+		})
+	}
+}
+
+func TestAnIntentAndARecord(t *testing.T) {
+	n := newNode(t)
+	creds := map[string]kubelet.ImagePullCredentials{name: {KubernetesSecrets: []kubelet.ImagePullSecret{secretOf("1", "a", "h1")}}}
+	n.record(ref, creds)
+	n.intent(image)
+	r := n.records()
+	r.Listed(listOf(runtime.Image{ID: ref, Tags: []string{image}}))
+	assert.Equal(t, creds, n.recorded(ref))
+	assert.Empty(t, n.files("pulling"))
+}
+
+// An image that was cut off may still arrive for a while after the agent has started.
+func TestIntentsOfImagesThatAreAbsent(t *testing.T) {
+	n := newNode(t)
+	n.intent(image)
+	synctest.Test(t, func(t *testing.T) {
+		r := n.records()
+		r.Listed(listOf())
+		time.Sleep(listAge - time.Nanosecond)
+		r.Listed(listOf())
+		assert.False(t, n.may(r, image, ref))
+		require.NoError(t, r.Intend(image))
+		time.Sleep(time.Nanosecond)
+		r.Listed(listOf())
+		assert.Len(t, n.files("pulling"), 1, "it is being pulled")
+		r.Failed(image)
+		assert.Empty(t, n.files("pulling"))
+		assert.True(t, n.may(r, image, ref))
+	})
+}
+
+func TestUnknown(t *testing.T) {
+	for _, present := range []bool{true, false} {
+		n := newNode(t)
+		synctest.Test(t, func(t *testing.T) {
+			r := n.records()
+			require.NoError(t, r.Intend(image))
+			r.Unknown(image)
+			assert.False(t, n.may(r, image, ref))
+			time.Sleep(listAge)
+			if present {
+				r.Listed(listOf(runtime.Image{ID: ref, Tags: []string{image}}))
+			} else {
+				r.Listed(listOf())
+			}
+			assert.Equal(t, !present, n.may(r, image, ref))
+			assert.Empty(t, n.files("pulling"))
+			assert.Empty(t, n.logs)
+		})
+	}
+}
+
+// The record goes with the image. A record that is younger than a list can be stays: the list may have begun before the pull.
+func TestRecordsGoWithTheirImages(t *testing.T) {
+	n := newNode(t)
+	for _, ref := range []string{"kept", "gone"} {
+		n.record(ref, map[string]kubelet.ImagePullCredentials{name: {NodePodsAccessible: true}})
+	}
+	synctest.Test(t, func(t *testing.T) {
+		r := n.records()
+		n.pull(r, image, "new", secret("1", "a", "h1"))
+		r.Listed(listOf(runtime.Image{ID: "kept"}, runtime.Image{ID: "preloaded"}))
+		assert.ElementsMatch(t, []string{fileName("kept"), fileName("new")}, n.files("pulled"))
+		time.Sleep(listAge - time.Nanosecond)
+		r.Listed(listOf(runtime.Image{ID: "kept"}))
+		assert.Len(t, n.files("pulled"), 2)
+		time.Sleep(time.Nanosecond)
+		r.Listed(listOf(runtime.Image{ID: "kept"}))
+		assert.Equal(t, []string{fileName("kept")}, n.files("pulled"))
+		assert.True(t, n.may(r, image, "gone"), "it was loaded by somebody else since")
+		r.Listed(listOf())
+		assert.Empty(t, n.files("pulled"))
+		assert.Empty(t, r.entries)
+	})
+}

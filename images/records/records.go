@@ -1,0 +1,275 @@
+package records
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+)
+
+// Options are the settings of [Records]. The zero value is kubelet's default.
+type Options struct {
+	// Policy says for which images credentials are verified. Default: [NeverVerifyPreloadedImages].
+	Policy Policy
+	// Allowlist has the images that the policy [NeverVerifyAllowlistedImages] permits (kubelet's preloadedImagesVerificationAllowlist):
+	// names as pods have them, without tag and digest, such as "registry.example/team/app", or beginnings of names, such as
+	// "registry.example/team/*".
+	Allowlist []string
+	// Logger is for problems that no method returns. Default: none.
+	Logger logr.Logger
+}
+
+// Records has the credentials with which the images of a node were pulled. Make one with [New]. It is safe for concurrent use. It starts no
+// goroutine.
+type Records struct {
+	opts Options
+	rule rule
+	// pulling and pulled are the directories of intents and records.
+	pulling, pulled string
+	// busy has a lock for each file that is read or written.
+	busy keyedLocks
+	// loading is held while the directories are listed.
+	loading sync.Mutex
+
+	// mu guards the fields below. Nothing is read, written or called under it.
+	mu     sync.RWMutex
+	loaded bool
+	// loadErr is why the directories could not be listed last.
+	loadErr string
+	// entries has one entry for each record, by the name of its file.
+	entries map[string]entry
+	// intents are those of images, as pods have them.
+	intents map[string]intent
+	// names has the number of intents, by the full name of the image.
+	names map[string]int
+	// damaged has the names of files of intents that cannot be read.
+	damaged map[string]struct{}
+}
+
+// entry is a record.
+type entry struct {
+	// record is nil while the file is not read, or cannot be.
+	record *recordFile
+	// changed is when this process has changed the record; zero if it has not.
+	changed time.Time
+	// unsaved means that the file differs from the record.
+	unsaved bool
+	// logged means that the file cannot be read, and that this was logged.
+	logged bool
+}
+
+// intent is an image that is being pulled, or was.
+type intent struct {
+	// pulls is the number of pulls that this process makes.
+	pulls int
+	// open is not zero if the outcome of another pull is not known: it is the time of its end. The next list of images decides.
+	open time.Time
+}
+
+// New returns the records in the directory "image_manager" of a root directory; that of kubelet is /var/lib/kubelet. It reads nothing. Its
+// error names the options that are wrong.
+func New(rootDir string, opts Options) (*Records, error) {
+	opts.Policy = cmp.Or(opts.Policy, NeverVerifyPreloadedImages)
+	r, err := newRule(opts.Policy, opts.Allowlist)
+	if rootDir == "" {
+		err = errors.Join(errors.New("the root directory is empty"), err)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("verification of image credentials: %w", err)
+	}
+	dir := filepath.Join(rootDir, "image_manager")
+	return &Records{
+		opts: opts, rule: r, pulling: filepath.Join(dir, "pulling"), pulled: filepath.Join(dir, "pulled"),
+		entries: map[string]entry{}, intents: map[string]intent{}, names: map[string]int{}, damaged: map[string]struct{}{},
+	}, nil
+}
+
+// Intend records that the image will be pulled. image is the image as the pod has it. Call it before each pull, and then one of Pulled,
+// Failed and Unknown. If it returns an error, the image must not be pulled: other pods could use it without a credential if
+// the agent were killed before the end of the pull.
+func (r *Records) Intend(image string) error {
+	err := r.load()
+	if err == nil {
+		err = r.intend(image)
+	}
+	if err != nil {
+		return fmt.Errorf("recording that image %q is pulled: %w", image, err)
+	}
+	return nil
+}
+
+func (r *Records) intend(image string) error {
+	name := fileName(image)
+	unlock := r.busy.lock(name)
+	defer unlock()
+	if r.intentOf(image) == (intent{}) {
+		data, err := encodeIntent(image)
+		if err != nil {
+			return err
+		}
+		if err := save(r.pulling, name, data); err != nil {
+			return err
+		}
+	}
+	r.setIntent(image, func(i *intent) { i.pulls++ })
+	return nil
+}
+
+// Pulled records that the image was pulled with the credential. ref is its ID in the runtime. The pod with the credential may use the image
+// also if an error is returned: it is that of the file, which is written again when the next list of images arrives. Until then, the
+// image stays recorded as one that was pulled.
+func (r *Records) Pulled(image, ref string, c Credential) error {
+	err := r.record(image, ref, c.allows())
+	if err == nil {
+		r.end(image, false)
+		return nil
+	}
+	r.end(image, true)
+	return fmt.Errorf("recording the pull of image %q: %w", image, err)
+}
+
+// Failed records that the runtime has not pulled the image.
+func (r *Records) Failed(image string) { r.end(image, false) }
+
+// Unknown records the end of a pull of which it is not known whether the runtime has pulled the image. Until a list of images shows that,
+// it counts as pulled.
+func (r *Records) Unknown(image string) { r.end(image, true) }
+
+// end ends a pull. open means that its outcome is not known.
+func (r *Records) end(image string, open bool) {
+	name := fileName(image)
+	unlock := r.busy.lock(name)
+	i := r.intentOf(image)
+	var err error
+	switch {
+	case i.pulls == 0: // of no Intend
+	case open:
+		r.setIntent(image, func(i *intent) { i.pulls--; i.open = time.Now() })
+	case i.pulls == 1 && i.open.IsZero():
+		if err = remove(r.pulling, name); err != nil {
+			r.setIntent(image, func(i *intent) { i.pulls--; i.open = time.Now() })
+			break
+		}
+		fallthrough
+	default:
+		r.setIntent(image, func(i *intent) { i.pulls-- })
+	}
+	unlock()
+	if err != nil {
+		r.opts.Logger.Error(err, "The intent to pull an image cannot be removed; the image counts as pulled", "image", image)
+	}
+}
+
+// intentOf returns the intent of an image, or the zero value.
+func (r *Records) intentOf(image string) intent {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	return r.intents[image]
+}
+
+// setIntent changes the intent of an image.
+func (r *Records) setIntent(image string, change func(*intent)) {
+	full := fullName(image)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	before := r.intents[image]
+	i := before
+	change(&i)
+	if name := fileName(image); len(r.damaged) > 0 && i != before {
+		if _, ok := r.damaged[name]; ok { // the file was written again; what it stood for is still not known
+			delete(r.damaged, name)
+			i.open = time.Now()
+		}
+	}
+	switch {
+	case i == before:
+	case i == intent{}:
+		delete(r.intents, image)
+		if r.names[full]--; r.names[full] == 0 {
+			delete(r.names, full)
+		}
+	default:
+		r.intents[image] = i
+		if (before == intent{}) {
+			r.names[full]++
+		}
+	}
+}
+
+// MayUse reports whether a pod may use an image that is present without a pull. image is the image as the pod has it, ref its ID in the
+// runtime. credentials returns the credentials of the pod that a pull would use; it is called only if they decide, not under a lock.
+// If it fails, its error is returned. If MayUse returns false, the pod needs a pull, in which a registry decides.
+func (r *Records) MayUse(image, ref string, credentials func() ([]Credential, error)) (bool, error) {
+	switch {
+	case ref == "":
+		return false, nil
+	case r.rule.permits(image):
+		return true, nil
+	case r.load() != nil: // it is logged
+		return false, nil
+	}
+	record, pulled := r.find(image, ref)
+	if !pulled && r.rule.policy == NeverVerifyPreloadedImages {
+		return true, nil
+	}
+	if record == nil {
+		return false, nil
+	}
+	name, err := nameOf(image)
+	if err != nil {
+		return false, nil // no pull succeeds
+	}
+	who := record.Credentials[name]
+	if who.NodePods || who.empty() {
+		return who.NodePods, nil
+	}
+	list, err := credentials()
+	if err != nil {
+		return false, err
+	}
+	ok, add := who.match(list)
+	if add != nil {
+		r.recordMatch(image, ref, add)
+	}
+	return ok, nil
+}
+
+// recordMatch records a secret that was found to have the right to an image.
+func (r *Records) recordMatch(image, ref string, s *Secret) {
+	if err := r.record(image, ref, (&Credential{Secret: s}).allows()); err != nil {
+		r.opts.Logger.Error(err, "A secret with the right to an image cannot be recorded", "image", image, "secret", s.Namespace+"/"+s.Name)
+	}
+}
+
+// find returns the record of an image, or nil, and whether the agent has pulled the image.
+func (r *Records) find(image, ref string) (_ *recordFile, pulled bool) {
+	name := fileName(ref)
+	r.mu.RLock()
+	e, ok := r.entries[name]
+	pulled = r.intended(image)
+	r.mu.RUnlock()
+	if !ok {
+		return nil, pulled
+	}
+	if e.record != nil {
+		return e.record, true
+	}
+	record, ok := r.read(name)
+	return record, ok || pulled
+}
+
+// intended reports whether an image is or was being pulled. The caller holds mu.
+func (r *Records) intended(image string) bool {
+	if len(r.names) > 0 && r.names[fullName(image)] > 0 {
+		return true
+	}
+	if len(r.damaged) == 0 {
+		return false
+	}
+	_, ok := r.damaged[fileName(image)]
+	return ok
+}
