@@ -38,6 +38,8 @@ func newObject(resource string) (object, list runtime.Object) {
 		return &v1.Event{}, &v1.EventList{}
 	case "services":
 		return &v1.Service{}, &v1.ServiceList{}
+	case "serviceaccounts":
+		return &v1.ServiceAccount{}, &v1.ServiceAccountList{}
 	case "secrets":
 		return &v1.Secret{}, &v1.SecretList{}
 	case "configmaps":
