@@ -14,6 +14,7 @@ import (
 
 	"github.com/kubeletkit/kubeletkit/gc"
 	"github.com/kubeletkit/kubeletkit/history"
+	"github.com/kubeletkit/kubeletkit/images"
 	"github.com/kubeletkit/kubeletkit/lifecycle"
 	"github.com/kubeletkit/kubeletkit/pleg"
 	"github.com/kubeletkit/kubeletkit/podconfig"
@@ -265,12 +266,15 @@ func (a *Agent) buildPodSync(p *Parts) error {
 	if p.Volumes, err = choose[volume.Manager]("Volumes", o.Volumes, volumes, p); err != nil {
 		return err
 	}
+	if err := a.buildImages(p); err != nil {
+		return err
+	}
 	join, err := a.components(p)
 	if err != nil {
 		return err
 	}
 	syncer, err := podsync.New(
-		podsync.Deps{Runtime: p.Runtime, Cache: p.Cache, Status: p.Status, Volumes: p.Volumes, Prober: p.Prober, Join: join},
+		podsync.Deps{Runtime: p.Runtime, Cache: p.Cache, Status: p.Status, Volumes: p.Volumes, Images: p.Images, Prober: p.Prober, Join: join},
 		podsync.Options{
 			PodsDir: p.PodsDir, Host: p.Host, HostIPs: p.HostIPs, Allocatable: a.opts.API.NodeAllocatable, Objects: p.Objects, PullSecrets: a.opts.API.PullSecrets, ServiceEnv: a.opts.API.ServiceEnv,
 			Removed: func(uid types.UID) bool {
@@ -289,6 +293,17 @@ func (a *Agent) buildPodSync(p *Parts) error {
 	}
 	p.Steps = syncer.Steps()
 	p.PodSyncer, err = choose[podworkers.Syncer]("PodSyncer", o.PodSyncer, syncer, p)
+	return err
+}
+
+func (a *Agent) buildImages(p *Parts) error {
+	opts := a.opts.Images
+	opts.Event, opts.Record, opts.Metrics, opts.Logger = p.Event, p.Record, a.opts.Observe.Metrics.Images, a.named("images")
+	puller, err := images.New(opts)
+	if err != nil {
+		return err
+	}
+	p.Images, err = choose[images.Manager]("Images", a.opts.Override.Images, puller, p)
 	return err
 }
 
@@ -359,9 +374,9 @@ func (a *Agent) cgroups() gc.Cgroups {
 // field is to be nil then, and not an interface with nil in it.
 func (a *Agent) buildImageGC(p *Parts) (err error) {
 	var def gc.ImageCollector
-	if images, ok := runtime.Optional[runtime.ImageService](p.Runtime); ok {
-		if def, err = gc.NewImageGC(images, gc.ImageOptions{
-			ImagePolicy: a.opts.GC.Images, Plan: a.opts.GC.ImagePlan, StateFile: filepath.Join(a.opts.RootDir, imageGCState),
+	if service, ok := runtime.Optional[runtime.ImageService](p.Runtime); ok {
+		if def, err = gc.NewImageGC(service, gc.ImageOptions{
+			ImagePolicy: a.opts.GC.Images, Plan: a.opts.GC.ImagePlan, StateFile: filepath.Join(a.opts.RootDir, imageGCState), Listed: p.Images.Listed,
 			Event: p.Event, Metrics: a.opts.Observe.Metrics.GC, Logger: a.named("imagegc"),
 		}); err != nil {
 			return err

@@ -19,6 +19,7 @@ import (
 	"github.com/kubeletkit/kubeletkit"
 	"github.com/kubeletkit/kubeletkit/gc"
 	"github.com/kubeletkit/kubeletkit/history"
+	"github.com/kubeletkit/kubeletkit/images"
 	"github.com/kubeletkit/kubeletkit/lifecycle"
 	"github.com/kubeletkit/kubeletkit/pleg"
 	"github.com/kubeletkit/kubeletkit/podconfig"
@@ -50,6 +51,7 @@ var embedding = []struct {
 	{"Status", ExampleOverrides_status},
 	{"Prober", ExampleOverrides_prober},
 	{"Volumes", ExampleOverrides_volumes},
+	{"Images", ExampleOverrides_images},
 	{"PodSyncer", ExampleOverrides_podSyncer},
 	{"PodWorkers", ExampleOverrides_podWorkers},
 	{"GC", ExampleOverrides_gC},
@@ -273,6 +275,23 @@ func (s shownVolumes) SetUp(ctx context.Context, pod *v1.Pod, dir string) (map[s
 		fmt.Println("not all volumes of", pod.Name, "are ready:", err)
 	}
 	return ready, err
+}
+
+// The images that pods need.
+func ExampleOverrides_images() {
+	runPod(func(o *kubeletkit.Options) {
+		o.Override.Images = kubeletkit.Wrap(func(m images.Manager) images.Manager { return shownImages{m} })
+	})
+	// Output:
+	// container main of web needs image:1
+	// default/web: Running
+}
+
+type shownImages struct{ images.Manager }
+
+func (s shownImages) Ensure(ctx context.Context, req images.Request) (*runtime.Image, error) {
+	fmt.Println("container", req.Container, "of", req.Pod.Name, "needs", req.Image)
+	return s.Manager.Ensure(ctx, req)
 }
 
 // Something to do before the first sync of each pod.

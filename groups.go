@@ -9,6 +9,7 @@ import (
 
 	"github.com/kubeletkit/kubeletkit/gc"
 	"github.com/kubeletkit/kubeletkit/history"
+	"github.com/kubeletkit/kubeletkit/images"
 	"github.com/kubeletkit/kubeletkit/pleg"
 	"github.com/kubeletkit/kubeletkit/podconfig"
 	"github.com/kubeletkit/kubeletkit/podconfig/objects"
@@ -141,5 +142,6 @@ type Metrics struct {
 	Status     status.Metrics
 	Prober     prober.Metrics
 	Volumes    volume.Metrics
+	Images     images.Metrics
 	GC         gc.Metrics
 }

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/kubeletkit/kubeletkit/gc"
+	"github.com/kubeletkit/kubeletkit/images"
 	"github.com/kubeletkit/kubeletkit/pleg"
 	"github.com/kubeletkit/kubeletkit/podconfig"
 	"github.com/kubeletkit/kubeletkit/podworkers"
@@ -22,6 +23,7 @@ func JoinMetrics(a, b Metrics) Metrics {
 		Status:     both(a.Status, b.Status, func(p pair[status.Metrics]) status.Metrics { return statusMetrics{p} }),
 		Prober:     both(a.Prober, b.Prober, func(p pair[prober.Metrics]) prober.Metrics { return proberMetrics{p} }),
 		Volumes:    both(a.Volumes, b.Volumes, func(p pair[volume.Metrics]) volume.Metrics { return volumeMetrics{p} }),
+		Images:     both(a.Images, b.Images, func(p pair[images.Metrics]) images.Metrics { return imagesMetrics{p} }),
 		GC:         both(a.GC, b.GC, func(p pair[gc.Metrics]) gc.Metrics { return gcMetrics{p} }),
 	}
 }
@@ -144,3 +146,9 @@ func (m gcMetrics) Collected(c gc.Collection) {
 func (m gcMetrics) ImagesCollected(c gc.ImageCollection) {
 	m.each(func(r gc.Metrics) { r.ImagesCollected(c) })
 }
+
+type imagesMetrics struct{ pair[images.Metrics] }
+
+func (m imagesMetrics) Pulled(p images.Pull) { m.each(func(r images.Metrics) { r.Pulled(p) }) }
+
+func (m imagesMetrics) Ensured(e images.Ensured) { m.each(func(r images.Metrics) { r.Ensured(e) }) }

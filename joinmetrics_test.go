@@ -12,6 +12,7 @@ import (
 
 	"github.com/kubeletkit/kubeletkit"
 	"github.com/kubeletkit/kubeletkit/gc"
+	"github.com/kubeletkit/kubeletkit/images"
 	"github.com/kubeletkit/kubeletkit/internal/testpod"
 	"github.com/kubeletkit/kubeletkit/pleg"
 	"github.com/kubeletkit/kubeletkit/podconfig"
@@ -37,7 +38,7 @@ func (d *disconnects) Connected(err error) {
 func TestJoinMetrics(t *testing.T) {
 	nop := kubeletkit.Metrics{
 		PodConfig: podconfig.NopMetrics{}, PLEG: pleg.NopMetrics{}, PodWorkers: podworkers.NopMetrics{}, Status: status.NopMetrics{},
-		Prober: prober.NopMetrics{}, Volumes: volume.NopMetrics{}, GC: gc.NopMetrics{},
+		Prober: prober.NopMetrics{}, Volumes: volume.NopMetrics{}, Images: images.NopMetrics{}, GC: gc.NopMetrics{},
 	}
 	a, b := &disconnects{}, &disconnects{}
 	m := kubeletkit.JoinMetrics(nop, kubeletkit.JoinMetrics(kubeletkit.Metrics{PLEG: a}, kubeletkit.Metrics{PLEG: b}))
@@ -68,7 +69,7 @@ func TestMetricsThatPanic(t *testing.T) {
 		n := startNodeWith(t, t.TempDir(), fake.New(fake.Options{}), func(o *kubeletkit.Options) {
 			o.Observe.Metrics = kubeletkit.Metrics{
 				PodConfig: struct{ podconfig.Metrics }{}, PLEG: struct{ pleg.Metrics }{}, PodWorkers: struct{ podworkers.Metrics }{},
-				Status: struct{ status.Metrics }{}, Prober: struct{ prober.Metrics }{}, Volumes: struct{ volume.Metrics }{}, GC: struct{ gc.Metrics }{},
+				Status: struct{ status.Metrics }{}, Prober: struct{ prober.Metrics }{}, Volumes: struct{ volume.Metrics }{}, Images: struct{ images.Metrics }{}, GC: struct{ gc.Metrics }{},
 			}
 		})
 		defer n.stop(t)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/kubeletkit/kubeletkit/gc"
 	"github.com/kubeletkit/kubeletkit/history"
+	"github.com/kubeletkit/kubeletkit/images"
 	"github.com/kubeletkit/kubeletkit/lifecycle"
 	"github.com/kubeletkit/kubeletkit/pleg"
 	"github.com/kubeletkit/kubeletkit/podconfig"
@@ -76,6 +77,8 @@ type Options struct {
 	Plugins Plugins
 	// Sync has how pods are synced.
 	Sync Sync
+	// Images has how images are pulled. Event, Record, Metrics and Logger in it are replaced by those of the agent.
+	Images images.Options
 	// GC has what is removed from the runtime.
 	GC GC
 	// Observe has the receivers of what the agent does.
@@ -140,6 +143,8 @@ type Overrides struct {
 	Prober Override[prober.Manager]
 	// Volumes: default a [*volume.Reconciler] with the plugins of [Options].Plugins.Volumes.
 	Volumes Override[volume.Manager]
+	// Images: default a [*images.Puller] with [Options].Images.
+	Images Override[images.Manager]
 	// PodSyncer: default a [*podsync.Syncer].
 	PodSyncer Override[podworkers.Syncer]
 	// PodWorkers: default [*podworkers.Pool] with [Parts].WorkersOptions.

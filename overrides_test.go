@@ -20,6 +20,7 @@ import (
 	"github.com/kubeletkit/kubeletkit"
 	"github.com/kubeletkit/kubeletkit/gc"
 	"github.com/kubeletkit/kubeletkit/history"
+	"github.com/kubeletkit/kubeletkit/images"
 	"github.com/kubeletkit/kubeletkit/lifecycle"
 	"github.com/kubeletkit/kubeletkit/pleg"
 	"github.com/kubeletkit/kubeletkit/podconfig"
@@ -71,6 +72,10 @@ type (
 		volume.Manager
 		called func(string)
 	}
+	wrappedImages struct {
+		images.Manager
+		called func(string)
+	}
 	wrappedSyncer struct {
 		podworkers.Syncer
 		called func(string)
@@ -120,6 +125,10 @@ func (w wrappedProber) AddPod(pod *v1.Pod) { w.called("Prober"); w.Manager.AddPo
 func (w wrappedVolumes) SetUp(ctx context.Context, pod *v1.Pod, dir string) (map[string]runtime.Volume, error) {
 	w.called("Volumes")
 	return w.Manager.SetUp(ctx, pod, dir)
+}
+func (w wrappedImages) Ensure(ctx context.Context, req images.Request) (*runtime.Image, error) {
+	w.called("Images")
+	return w.Manager.Ensure(ctx, req)
 }
 func (w wrappedSyncer) SyncPod(ctx context.Context, typ podworkers.UpdateType, pod *v1.Pod, s *runtime.PodStatus) (podworkers.Result, error) {
 	w.called("PodSyncer")
@@ -196,6 +205,7 @@ func TestEveryPartCanBeWrapped(t *testing.T) {
 				Status:     kubeletkit.Wrap(func(m status.Manager) status.Manager { return wrappedStatus{m, called.add} }),
 				Prober:     kubeletkit.Wrap(func(p prober.Manager) prober.Manager { return wrappedProber{p, called.add} }),
 				Volumes:    kubeletkit.Wrap(func(m volume.Manager) volume.Manager { return wrappedVolumes{m, called.add} }),
+				Images:     kubeletkit.Wrap(func(m images.Manager) images.Manager { return wrappedImages{m, called.add} }),
 				PodSyncer:  kubeletkit.Wrap(func(s podworkers.Syncer) podworkers.Syncer { return wrappedSyncer{s, called.add} }),
 				PodWorkers: kubeletkit.Wrap(func(w podworkers.Workers) podworkers.Workers { return wrappedWorkers{w, called.add} }),
 				GC:         kubeletkit.Wrap(func(c gc.Collector) gc.Collector { return wrappedGC{c, called.add} }),
@@ -222,7 +232,7 @@ func TestEveryPartCanBeWrapped(t *testing.T) {
 		n.after(10 * time.Second)
 		assert.Empty(t, held(t, rt))
 		assert.NoDirExists(t, filepath.Join(dir, "pods", "uid-web"))
-		for _, part := range []string{"Objects", "Checkpoint", "History", "Cache", "PLEG", "PodConfig", "PodManager", "Status", "Prober", "Volumes",
+		for _, part := range []string{"Objects", "Checkpoint", "History", "Cache", "PLEG", "PodConfig", "PodManager", "Status", "Prober", "Volumes", "Images",
 			"PodSyncer", "PodWorkers", "GC", "ImageGC", "Admission", "SyncHandler"} {
 			assert.NotZero(t, called.of(part), part)
 		}
@@ -238,7 +248,7 @@ func TestEveryPartCanBeWrapped(t *testing.T) {
 				replaced++
 			}
 		}
-		assert.Equal(t, 16, replaced, "each is logged once")
+		assert.Equal(t, 17, replaced, "each is logged once")
 	})
 }
 

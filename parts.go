@@ -5,6 +5,7 @@ import (
 
 	"github.com/kubeletkit/kubeletkit/gc"
 	"github.com/kubeletkit/kubeletkit/history"
+	"github.com/kubeletkit/kubeletkit/images"
 	"github.com/kubeletkit/kubeletkit/lifecycle"
 	"github.com/kubeletkit/kubeletkit/pleg"
 	"github.com/kubeletkit/kubeletkit/podconfig"
@@ -71,6 +72,8 @@ type Parts struct {
 	Prober prober.Manager
 	// Volumes sets up and takes down the volumes of pods.
 	Volumes volume.Manager
+	// Images pulls the images of containers and image volumes.
+	Images images.Manager
 	// Steps are the components that join the lives of pods: those of the agent, and those of the options.
 	Steps *lifecycle.Steps
 	// PodSyncer does the work on one pod that the workers decide on.

@@ -26,6 +26,7 @@ import (
 	"github.com/kubeletkit/kubeletkit"
 	"github.com/kubeletkit/kubeletkit/gc"
 	"github.com/kubeletkit/kubeletkit/history"
+	"github.com/kubeletkit/kubeletkit/images"
 	"github.com/kubeletkit/kubeletkit/internal/testpod"
 	"github.com/kubeletkit/kubeletkit/lifecycle"
 	"github.com/kubeletkit/kubeletkit/pleg"
@@ -277,6 +278,7 @@ func TestEverythingCallsEverything(t *testing.T) {
 				Status:      kubeletkit.Wrap(func(m status.Manager) status.Manager { return reStatus{m, e} }),
 				Prober:      kubeletkit.Wrap(func(p prober.Manager) prober.Manager { return reProber{p, e} }),
 				Volumes:     kubeletkit.Wrap(func(m volume.Manager) volume.Manager { return reVolumes{m, e} }),
+				Images:      kubeletkit.Wrap(func(m images.Manager) images.Manager { return reImages{m, e} }),
 				PodSyncer:   kubeletkit.Wrap(func(s podworkers.Syncer) podworkers.Syncer { return reSyncer{s, e} }),
 				PodWorkers:  kubeletkit.Wrap(func(w podworkers.Workers) podworkers.Workers { return reWorkers{w, e} }),
 				GC:          kubeletkit.Wrap(func(c gc.Collector) gc.Collector { return reGC{c, e} }),

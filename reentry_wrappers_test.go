@@ -11,6 +11,7 @@ import (
 	"github.com/kubeletkit/kubeletkit"
 	"github.com/kubeletkit/kubeletkit/gc"
 	"github.com/kubeletkit/kubeletkit/history"
+	"github.com/kubeletkit/kubeletkit/images"
 	"github.com/kubeletkit/kubeletkit/lifecycle"
 	"github.com/kubeletkit/kubeletkit/pleg"
 	"github.com/kubeletkit/kubeletkit/podconfig"
@@ -53,6 +54,10 @@ type (
 	}
 	reVolumes struct {
 		volume.Manager
+		*reentry
+	}
+	reImages struct {
+		images.Manager
 		*reentry
 	}
 	reSyncer struct {
@@ -197,6 +202,10 @@ func (w reProber) Ready(id runtime.ContainerID) bool {
 func (w reVolumes) SetUp(ctx context.Context, pod *v1.Pod, dir string) (map[string]runtime.Volume, error) {
 	w.enter("Volumes.SetUp")
 	return w.Manager.SetUp(ctx, pod, dir)
+}
+func (w reImages) Ensure(ctx context.Context, req images.Request) (*runtime.Image, error) {
+	w.enter("Images.Ensure")
+	return w.Manager.Ensure(ctx, req)
 }
 func (w reVolumes) Exceeded(ctx context.Context, pod *v1.Pod, dir string) (string, error) {
 	w.enter("Volumes.Exceeded")
@@ -377,7 +386,7 @@ func (w reProbe) Check(context.Context, prober.Target) (prober.Outcome, string, 
 func (w reMetrics) all() kubeletkit.Metrics {
 	return kubeletkit.Metrics{
 		PodConfig: reConfigMetrics{reentry: w.reentry}, PLEG: rePLEGMetrics{reentry: w.reentry}, PodWorkers: reWorkersMetrics{reentry: w.reentry},
-		Status: reStatusMetrics{reentry: w.reentry}, Prober: reProberMetrics{reentry: w.reentry}, Volumes: reVolumesMetrics{reentry: w.reentry},
+		Status: reStatusMetrics{reentry: w.reentry}, Prober: reProberMetrics{reentry: w.reentry}, Volumes: reVolumesMetrics{reentry: w.reentry}, Images: reImagesMetrics{reentry: w.reentry},
 		GC: reGCMetrics{reentry: w.reentry},
 	}
 }
@@ -407,6 +416,10 @@ type (
 		volume.NopMetrics
 		*reentry
 	}
+	reImagesMetrics struct {
+		images.NopMetrics
+		*reentry
+	}
 	reGCMetrics struct {
 		gc.NopMetrics
 		*reentry
@@ -432,5 +445,7 @@ func (m reProberMetrics) Attempted(prober.ProbeRef, prober.Outcome, time.Duratio
 func (m reProberMetrics) Removed(prober.ProbeRef)                { m.enter("Metrics.Removed") }
 func (m reVolumesMetrics) SetUp(string, time.Duration, error)    { m.enter("Metrics.SetUp") }
 func (m reVolumesMetrics) TearDown(string, time.Duration, error) { m.enter("Metrics.TearDown") }
+func (m reImagesMetrics) Pulled(images.Pull)                     { m.enter("Metrics.Pulled") }
+func (m reImagesMetrics) Ensured(images.Ensured)                 { m.enter("Metrics.Ensured") }
 func (m reGCMetrics) Collected(gc.Collection)                    { m.enter("Metrics.Collected") }
 func (m reGCMetrics) ImagesCollected(gc.ImageCollection)         { m.enter("Metrics.ImagesCollected") }

@@ -50,6 +50,10 @@ type ImagePolicy struct {
 	// MaxAge is the time without use after which an image is removed, whatever space there
 	// is. It must be more than MinAge. Default 0: images are not removed for their age.
 	MaxAge time.Duration
+	// Keep are names of images that are never removed, such as those that a node without a registry cannot pull again: "nginx:1.29", or
+	// with an asterisk at the end all full names that begin so, as in "registry.example/base/*". A name without a tag and a digest is that with the
+	// tag "latest".
+	Keep []string
 }
 
 // Disabled reports whether images are removed neither for space nor for their age.
@@ -89,6 +93,9 @@ func (p ImagePolicy) complete() (ImagePolicy, error) {
 	if p.MaxAge > 0 && p.MaxAge <= p.MinAge {
 		errs = append(errs, fmt.Errorf("MaxAge %s: must be more than MinAge %s", p.MaxAge, p.MinAge))
 	}
+	if _, err := newKept(p.Keep); err != nil {
+		errs = append(errs, err)
+	}
 	return p, errors.Join(errs...)
 }
 
@@ -100,6 +107,8 @@ type Image struct {
 	// FirstSeen is the time when the collector has seen the image first, or when the runtime
 	// has used it before that.
 	FirstSeen time.Time
+	// Kept means that [ImagePolicy].Keep names the image.
+	Kept bool
 }
 
 // idleSince returns the time from which on the age of the image counts.

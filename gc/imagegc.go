@@ -49,6 +49,9 @@ type ImageOptions struct {
 	// belongs to this collector alone, and its directory must exist. "": they are not kept,
 	// and every image counts as new when the agent starts, as in kubelet.
 	StateFile string
+	// Listed receives each list of the images of the runtime. It may keep the list. If it is not nil, images are listed also while the
+	// policy is disabled. nil: none.
+	Listed func(list runtime.ImageList)
 	// Event receives events about the node: ImageGCFailed, FreeDiskSpaceFailed,
 	// InvalidDiskCapacity. nil: none.
 	Event runtime.EventFunc
@@ -70,6 +73,7 @@ type ImageGC struct {
 	busy chan struct{}
 	// records are nil until the file was read.
 	records *imageRecords
+	kept    kept
 }
 
 // NewImageGC returns a collector for the images of the runtime, or an error with
@@ -83,24 +87,28 @@ func NewImageGC(rt runtime.ImageService, opts ImageOptions) (*ImageGC, error) {
 		return nil, fmt.Errorf("gc: image policy: %w", err)
 	}
 	opts.ImagePolicy = policy
+	keep, err := newKept(opts.Keep)
+	if err != nil {
+		return nil, err
+	}
 	if opts.Plan == nil {
 		opts.Plan = PlanImages
 	}
 	if opts.Period <= 0 {
 		opts.Period = 5 * time.Minute
 	}
-	return &ImageGC{rt: rt, opts: opts, log: opts.Logger, metrics: flow.Guard(opts.Metrics, opts.Logger), busy: make(chan struct{}, 1)}, nil
+	return &ImageGC{rt: rt, opts: opts, log: opts.Logger, metrics: flow.Guard(opts.Metrics, opts.Logger), busy: make(chan struct{}, 1), kept: keep}, nil
 }
 
 // Run implements [ImageCollector]. The first collection comes after a minute, or after the
 // period if that is shorter. The first failure is logged; if the next collection fails too,
-// there is an event ImageGCFailed about the node. Run does nothing if the policy is
+// there is an event ImageGCFailed about the node. Run removes nothing if the policy is
 // disabled, or if the runtime has no images.
 func (c *ImageGC) Run(ctx context.Context) error {
 	if !c.started.CompareAndSwap(false, true) {
 		return fmt.Errorf("gc: images: %w", runtime.ErrAlreadyRunning)
 	}
-	if c.opts.Disabled() {
+	if c.opts.Disabled() && c.opts.Listed == nil {
 		c.log.V(2).Info("Garbage collection of images is disabled")
 		<-ctx.Done()
 		return nil
@@ -197,8 +205,14 @@ func (c *ImageGC) look(ctx context.Context, goal ImageGoal) (runtime.Mark, Image
 	if err != nil {
 		return 0, ImageInput{}, fmt.Errorf("listing images: %w", err)
 	}
+	if c.opts.Listed != nil {
+		c.opts.Listed(list)
+	}
 	now := time.Now()
 	in := ImageInput{Images: c.records.observe(list.Images, now), Policy: c.opts.ImagePolicy, Now: now, Goal: goal}
+	for i := range in.Images {
+		in.Images[i].Kept = c.kept.has(&in.Images[i].Image)
+	}
 	c.keep()
 	return list.Mark, in, nil
 }
@@ -351,7 +365,7 @@ func (r *imageRun) remove(ctx context.Context, removal ImageRemoval) bool {
 		return false
 	}
 	delete(r.left, removal.ID)
-	if image.Pinned || len(image.UsedBy) > 0 {
+	if image.Pinned || image.Kept || len(image.UsedBy) > 0 {
 		r.errs = append(r.errs, fmt.Errorf("image %s is %s; a plan must not remove it", image.Name(), image.KeptBy(r.in.Policy, r.in.Now)))
 		return false
 	}

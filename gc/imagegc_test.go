@@ -486,3 +486,36 @@ func TestImageRecordsAreBounded(t *testing.T) {
 	require.NoError(t, again.GarbageCollect(t.Context()))
 	assert.Zero(t, again.logged("cannot be read"))
 }
+
+// Images that the policy names stay, whatever the space is.
+func TestKeptImages(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tagged := func(id string, tags, digests []string) fake.Image {
+			return fake.Image{Image: runtime.Image{ID: id, Tags: tags, Digests: digests, Size: 1}}
+		}
+		sum := strings.Repeat("0", 64)
+		service := fake.NewImages(100,
+			tagged("short", []string{"docker.io/library/nginx:1.29"}, nil), tagged("other tag", []string{"docker.io/library/nginx:1.28"}, nil),
+			tagged("latest", []string{"docker.io/library/busybox:latest"}, nil), tagged("prefix", []string{"r.io/other:1", "r.io/base/app:7"}, nil),
+			tagged("digest", nil, []string{"r.io/app@sha256:" + sum}), tagged("none", nil, nil))
+		g := newImageGC(t, service, gc.ImageOptions{ImagePolicy: gc.ImagePolicy{
+			MinAge: -1, Keep: []string{"nginx:1.29", "busybox", "r.io/base/*", "r.io/app@sha256:" + sum},
+		}})
+		p, err := g.Preview(t.Context(), gc.AllUnusedImages)
+		require.NoError(t, err)
+		var kept []string
+		for i := range p.Input.Images {
+			if p.Input.Images[i].KeptBy(p.Input.Policy, p.Input.Now) == "kept by the policy" {
+				kept = append(kept, p.Input.Images[i].ID)
+			}
+		}
+		slices.Sort(kept)
+		assert.Equal(t, []string{"digest", "latest", "prefix", "short"}, kept)
+		require.NoError(t, g.DeleteUnusedImages(t.Context()))
+		list, err := service.ListImages(t.Context())
+		require.NoError(t, err)
+		assert.Len(t, list.Images, 4)
+	})
+	_, err := gc.NewImageGC(fake.NewImages(100), gc.ImageOptions{ImagePolicy: gc.ImagePolicy{Keep: []string{"Bad", "ok"}}})
+	require.ErrorContains(t, err, `image "Bad" that is to be kept`)
+}

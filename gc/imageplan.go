@@ -15,7 +15,7 @@ import (
 // does not change its input, and returns only images that are in it. It is never called
 // twice at once.
 //
-// An image that is pinned or in use is not removed, also if the plan has it; it is an
+// An image that is pinned, kept or in use is not removed, also if the plan has it; it is an
 // error of the collection.
 type ImagePlanFunc func(ImageInput) ImagePlan
 
@@ -90,8 +90,8 @@ const (
 	ImageForSpace ImageReason = "space"
 )
 
-// PlanImages is the default [ImagePlanFunc]. Candidates are images that are neither pinned
-// nor in use. Those that were not used for longer than MaxAge come first. If the usage
+// PlanImages is the default [ImagePlanFunc]. Candidates are images that are neither pinned,
+// nor kept by the policy, nor in use. Those that were not used for longer than MaxAge come first. If the usage
 // would still be at the high threshold without them, others follow until their sizes add
 // up to what is missing to the low threshold, except images that are younger than MinAge.
 //
@@ -100,7 +100,7 @@ const (
 func PlanImages(in ImageInput) ImagePlan {
 	candidates := make([]*Image, 0, len(in.Images))
 	for i := range in.Images {
-		if image := &in.Images[i]; !image.Pinned && len(image.UsedBy) == 0 {
+		if image := &in.Images[i]; !image.Pinned && !image.Kept && len(image.UsedBy) == 0 {
 			candidates = append(candidates, image)
 		}
 	}
@@ -155,6 +155,8 @@ func (i *Image) KeptBy(policy ImagePolicy, now time.Time) string {
 	switch {
 	case i.Pinned:
 		return "pinned"
+	case i.Kept:
+		return "kept by the policy"
 	case len(i.UsedBy) > 0:
 		return "used by " + describeUses(i.UsedBy)
 	case now.Sub(i.FirstSeen) < policy.MinAge:

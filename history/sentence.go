@@ -144,6 +144,8 @@ func pullCause(r *runtime.Record) string {
 		return ": its pull policy is Always"
 	case runtime.ReasonImageAbsent:
 		return ": it is not on the node"
+	case runtime.ReasonImageNotPermitted:
+		return ": the pod has not shown yet that it may use the image on the node"
 	case runtime.ReasonImageRemoved:
 		return ": it was removed " + round(r.Duration) + " ago, when no pod used it"
 	}

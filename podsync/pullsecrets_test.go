@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/kubeletkit/kubeletkit/images"
 	"github.com/kubeletkit/kubeletkit/podsync"
 	"github.com/kubeletkit/kubeletkit/podworkers"
 	"github.com/kubeletkit/kubeletkit/runtime"
@@ -47,6 +48,17 @@ func (c *capture) SyncPod(ctx context.Context, req runtime.PodSync) (runtime.Syn
 	return c.Runtime.SyncPod(ctx, req)
 }
 
+// requests keeps the last request for an image.
+type requests struct {
+	images.Base
+	req images.Request
+}
+
+func (r *requests) Ensure(_ context.Context, req images.Request) (*runtime.Image, error) {
+	r.req = req
+	return &runtime.Image{}, nil
+}
+
 func TestPullSecrets(t *testing.T) {
 	own := func(context.Context, *v1.Pod) ([]v1.Secret, error) {
 		return []v1.Secret{{ObjectMeta: metav1.ObjectMeta{Name: "own"}}}, nil
@@ -72,7 +84,8 @@ func TestPullSecrets(t *testing.T) {
 			tc.opts.PodsDir, tc.opts.Host = t.TempDir(), &runtime.Host{}
 			deps := (&world{statuses: map[types.UID]v1.PodStatus{}}).deps()
 			w := &capture{Runtime: deps.Runtime}
-			deps.Runtime = w
+			pulls := &requests{}
+			deps.Runtime, deps.Images = w, pulls
 			s, err := podsync.New(deps, tc.opts)
 			require.NoError(t, err)
 			pod := makePod()
@@ -82,9 +95,13 @@ func TestPullSecrets(t *testing.T) {
 			_, err = s.SyncPod(t.Context(), podworkers.Create, pod, nothing())
 			require.NoError(t, err)
 			var got []string
-			for _, secret := range w.req.PullSecrets {
+			_, err = w.req.EnsureImage(t.Context(), runtime.ImageRequest{Image: "app:1"})
+			require.NoError(t, err)
+			for _, secret := range pulls.req.Secrets {
 				got = append(got, secret.Name)
 			}
+			assert.Equal(t, "app:1", pulls.req.Image)
+			assert.Same(t, pod, pulls.req.Pod)
 			assert.Equal(t, tc.want, got)
 			assert.Equal(t, tc.events, events)
 			assert.Equal(t, tc.opts.Objects, w.req.Objects)

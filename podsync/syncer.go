@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/kubeletkit/kubeletkit/images"
 	"github.com/kubeletkit/kubeletkit/internal/flow"
 	"github.com/kubeletkit/kubeletkit/lifecycle"
 	"github.com/kubeletkit/kubeletkit/podspec"
@@ -35,6 +36,8 @@ type Deps struct {
 	Cache   runtime.StatusCache
 	Status  status.Manager
 	Volumes volume.Manager
+	// Images pulls the images of containers and image volumes. nil: an [images.Base].
+	Images images.Manager
 	// Prober runs the probes. nil: no probes are run.
 	Prober prober.Manager
 	// Join are components that join the lives of pods, after those for volumes and pull secrets; see [Syncer.Steps].
@@ -129,6 +132,9 @@ func New(deps Deps, opts Options) (*Syncer, error) {
 	require(opts.Host != nil, "Options.Host")
 	if len(errs) > 0 {
 		return nil, errors.Join(errs...)
+	}
+	if deps.Images == nil {
+		deps.Images = images.Base{}
 	}
 	if opts.PullSecrets == nil {
 		opts.PullSecrets = pullSecrets(opts.Objects, opts.Event)
@@ -283,10 +289,12 @@ func (s *Syncer) startContainers(ctx context.Context, st *podState, pod *v1.Pod,
 		return waitingAll(pod, observed, network), fmt.Errorf("pod %s: %w", ref, network)
 	}
 	return s.deps.Runtime.SyncPod(ctx, runtime.PodSync{
-		Pod:           pod,
-		Status:        observed,
-		Probes:        s.probes(),
-		PullSecrets:   ready.PullSecrets,
+		Pod:    pod,
+		Status: observed,
+		Probes: s.probes(),
+		EnsureImage: func(ctx context.Context, req runtime.ImageRequest) (*runtime.Image, error) {
+			return s.deps.Images.Ensure(ctx, images.Request{Pod: pod, Secrets: ready.PullSecrets, ImageRequest: req})
+		},
 		Objects:       s.opts.Objects,
 		EditSandbox:   s.steps.SandboxEdits(pod),
 		EditContainer: s.steps.ContainerEdits(pod),

@@ -104,8 +104,9 @@ type PodSync struct {
 	// Probes are the results of the pod's probes. If nil, the pod has no probes: every
 	// running container counts as started, ready and healthy.
 	Probes ProbeResults
-	// PullSecrets are the pod's image pull secrets.
-	PullSecrets []v1.Secret
+	// EnsureImage makes the image of a container, or of a volume, present, and returns it. It is called concurrently. If it
+	// fails, the container waits; see [ImageError]. If nil, it is the function [EnsureImage].
+	EnsureImage func(ctx context.Context, req ImageRequest) (*Image, error)
 	// Objects returns the secrets and config maps that environment variables refer to.
 	// If nil, a reference that is not optional is an error.
 	Objects Objects

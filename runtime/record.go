@@ -114,7 +114,8 @@ const (
 const (
 	KindCreateSandbox RecordKind = "CreateSandbox"
 	// KindPullImage has the image as the message. The reason of the decision is
-	// [ReasonPullAlways], [ReasonImageAbsent] or [ReasonImageRemoved].
+	// [ReasonPullAlways], [ReasonImageAbsent], [ReasonImageRemoved] or
+	// [ReasonImageNotPermitted].
 	KindPullImage      RecordKind = "PullImage"
 	KindStartContainer RecordKind = "StartContainer"
 	KindStopContainer  RecordKind = "StopContainer"
@@ -150,6 +151,8 @@ const (
 	// ReasonImageRemoved: the image is not on the node, because this agent has removed it
 	// when no pod used it. The duration is the time since then.
 	ReasonImageRemoved = "ImageRemoved"
+	// ReasonImageNotPermitted: the image is on the node, but the pod has not shown that it may use it (KEP-2535).
+	ReasonImageNotPermitted = "ImageNotPermitted"
 )
 
 // ReasonGone is the reason of a [KindContainerExited] if the runtime does not have the

@@ -14,6 +14,7 @@ import (
 
 	"github.com/kubeletkit/kubeletkit/gc"
 	"github.com/kubeletkit/kubeletkit/history"
+	"github.com/kubeletkit/kubeletkit/images"
 	"github.com/kubeletkit/kubeletkit/lifecycle"
 	"github.com/kubeletkit/kubeletkit/pleg"
 	"github.com/kubeletkit/kubeletkit/podconfig"
@@ -54,7 +55,7 @@ type Node struct {
 	syncer  *podsync.Syncer
 	workers *podworkers.Pool
 	gc      *gc.ContainerGC
-	images  *gc.ImageGC // nil if the runtime has no images
+	imageGC *gc.ImageGC // nil if the runtime has no images
 	handler *syncloop.PodHandler
 	loop    *syncloop.Loop
 }
@@ -100,6 +101,10 @@ func New(o Options) (_ *Node, err error) {
 	if err != nil {
 		return nil, err
 	}
+	puller, err := images.New(images.Options{Event: o.Event, Record: n.history.Record, Logger: log.WithName("images")})
+	if err != nil {
+		return nil, err
+	}
 	// Which pods may run.
 	security := syncloop.SecurityOptions{}
 	if r, ok := runtime.Optional[runtime.FeatureReporter](rt); ok {
@@ -110,7 +115,7 @@ func New(o Options) (_ *Node, err error) {
 		return nil, err
 	}
 	n.syncer, err = podsync.New(
-		podsync.Deps{Runtime: rt, Cache: cache, Status: n.status, Volumes: volumes, Prober: n.prober, Join: []lifecycle.Component{secure, syncloop.Limits{MaxPods: 110}}},
+		podsync.Deps{Runtime: rt, Cache: cache, Status: n.status, Volumes: volumes, Images: puller, Prober: n.prober, Join: []lifecycle.Component{secure, syncloop.Limits{MaxPods: 110}}},
 		podsync.Options{
 			PodsDir: podsDir, Host: o.Host, HostIPs: hostIPs, Objects: o.Objects,
 			Removed: func(uid types.UID) bool { // then its sandboxes are removed when it has ended
@@ -147,8 +152,8 @@ func New(o Options) (_ *Node, err error) {
 	}
 
 	if service, ok := runtime.Optional[runtime.ImageService](rt); ok {
-		n.images, err = gc.NewImageGC(service, gc.ImageOptions{
-			StateFile: filepath.Join(o.RootDir, "image_gc_state"), Event: o.Event, Logger: log.WithName("imagegc"),
+		n.imageGC, err = gc.NewImageGC(service, gc.ImageOptions{
+			StateFile: filepath.Join(o.RootDir, "image_gc_state"), Listed: puller.Listed, Event: o.Event, Logger: log.WithName("imagegc"),
 		})
 		if err != nil {
 			return nil, err
@@ -181,8 +186,8 @@ func (n *Node) Run(ctx context.Context) error {
 	runs = append(runs, func(ctx context.Context) error { // evicts pods for their storage
 		return n.syncer.Run(ctx, n.workers)
 	})
-	if n.images != nil {
-		runs = append(runs, n.images.Run)
+	if n.imageGC != nil {
+		runs = append(runs, n.imageGC.Run)
 	}
 	for _, run := range runs {
 		g.Go(func() error { return run(ctx) })

@@ -55,14 +55,9 @@ func dialRuntime(ctx context.Context, s *config.Settings, m *member, metrics cri
 
 func runtimeOptions(s *config.Settings, metrics cri.Metrics, log logr.Logger) cri.Options {
 	return cri.Options{
-		ImageEndpoint:    s.ImageServiceEndpoint,
-		CallTimeout:      s.RuntimeRequestTimeout.Duration,
-		SerializePulls:   *s.SerializeImagePulls,
-		MaxParallelPulls: int(ptr.Deref(s.MaxParallelImagePulls, 0)),
-		PullQPS:          float64(ptr.Deref(s.RegistryPullQPS, 0)),
-		PullBurst:        int(s.RegistryBurst),
-		DockerConfig:     filepath.Join(s.RootDir, "config.json"),
-		Backoff:          plan.Backoff{Max: s.CrashLoopBackOff.MaxContainerRestartPeriod.Duration},
+		ImageEndpoint: s.ImageServiceEndpoint,
+		CallTimeout:   s.RuntimeRequestTimeout.Duration,
+		Backoff:       plan.Backoff{Max: s.CrashLoopBackOff.MaxContainerRestartPeriod.Duration},
 
 		LogLinksDir:         s.LogLinksDir,
 		SeccompProfileRoot:  filepath.Join(s.RootDir, "seccomp"),
@@ -113,6 +108,7 @@ func agentOptions(s *config.Settings, rt *cri.Runtime, h hooks, log logr.Logger)
 		HostIPs:      ips,
 		Admission:    kubeletkit.Admission{Limits: syncloop.Limits{MaxPods: s.PodLimit(goruntime.NumCPU())}, AllowedUnsafeSysctls: s.AllowedUnsafeSysctls},
 		Sync:         kubeletkit.Sync{Frequency: s.SyncFrequency.Duration},
+		Images:       imageOptions(s),
 		GC:           kubeletkit.GC{Images: imagePolicy(s), LogLinksDir: s.LogLinksDir, Containers: gc.Policy{MinAge: s.MinContainerTTL, MaxPerContainer: deadToKeep(s.MaxDeadPerName), KeepLogs: keepLogs}},
 	}
 	if err := joinLogs(&opts, s, rt, log); err != nil {
@@ -170,7 +166,7 @@ func imagePolicy(s *config.Settings) gc.ImagePolicy {
 	}
 	return gc.ImagePolicy{
 		HighThresholdPercent: int(*s.ImageGCHighThresholdPercent), LowThresholdPercent: low,
-		MinAge: s.ImageMinimumGCAge.Duration, MaxAge: s.ImageMaximumGCAge.Duration,
+		MinAge: s.ImageMinimumGCAge.Duration, MaxAge: s.ImageMaximumGCAge.Duration, Keep: s.KeepImages,
 	}
 }
 

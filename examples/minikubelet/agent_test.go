@@ -31,13 +31,11 @@ func TestRuntimeOptions(t *testing.T) {
 	assert.True(t, opts.NoCPUQuota)
 	assert.Equal(t, 5*time.Millisecond, opts.CPUPeriod)
 	assert.True(t, opts.KillProcessesSingly)
-	assert.Equal(t, "/var/lib/kubelet/config.json", opts.DockerConfig)
 	assert.Equal(t, "/var/lib/kubelet/seccomp", opts.SeccompProfileRoot)
 
 	s, err = config.Parse([]string{"--root-dir=/srv/agent"})
 	require.NoError(t, err)
 	opts = runtimeOptions(s, nil, logr.Discard())
-	assert.Equal(t, "/srv/agent/config.json", opts.DockerConfig)
 	assert.Equal(t, "/srv/agent/seccomp", opts.SeccompProfileRoot)
 	assert.False(t, opts.SeccompDefault || opts.NoCPUQuota || opts.KillProcessesSingly)
 	assert.Equal(t, 100*time.Millisecond, opts.CPUPeriod)

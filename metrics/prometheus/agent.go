@@ -25,6 +25,7 @@ func ForAgent(reg prometheus.Registerer) (kubeletkit.Metrics, error) {
 	add(&errs, reg, NewStatus, func(p *Status) { m.Status = p })
 	add(&errs, reg, NewProber, func(p *Prober) { m.Prober = p })
 	add(&errs, reg, NewVolumes, func(p *Volumes) { m.Volumes = p })
+	add(&errs, reg, NewImages, func(p *Images) { m.Images = p })
 	add(&errs, reg, NewGC, func(p *GC) { m.GC = p })
 	return m, errors.Join(errs...)
 }

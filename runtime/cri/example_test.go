@@ -28,8 +28,7 @@ func ExampleDial() {
 
 func ExampleOptions() {
 	rt, err := cri.Dial(context.Background(), "/run/crio/crio.sock", cri.Options{
-		CallTimeout:      time.Minute,
-		MaxParallelPulls: 3,
+		CallTimeout: time.Minute,
 	})
 	if err != nil {
 		fmt.Println(err)

@@ -73,7 +73,7 @@ func TestMessagesAreBounded(t *testing.T) {
 	long := strings.Repeat("é", 8<<20)
 	err := wrapCall("PullImage", "pod", status.Error(codes.Unknown, long), nil)
 	assert.Less(t, len(err.Error()), 2*maxMessage)
-	assert.Less(t, len(judgePull("app:1", err).message), 2*maxMessage)
+	assert.Less(t, len(storeError{err}.Error()), 2*maxMessage)
 	s := statusOf(runtime.ContainerID{}, "", &criv1.ContainerStatus{State: criv1.ContainerState_CONTAINER_EXITED, Reason: long, Message: long}, &crimeta.Record{})
 	assert.Less(t, len(s.Reason), 2*maxMessage)
 	assert.Less(t, len(s.Message), 2*maxMessage)

@@ -147,7 +147,7 @@ func FuzzOtherReplies(f *testing.F) {
 				ids[image.ID] = true
 			}
 		}
-		_, _ = r.imageStatus(ctx, "", &criv1.ImageSpec{})
+		_, _ = (&imageStore{r: r}).Find(ctx, "")
 		u, err := r.ExecURL(ctx, runtime.ContainerID{ID: "c"}, nil, runtime.StreamOptions{})
 		reply, bad := told[criv1.ExecResponse](teller)
 		switch {

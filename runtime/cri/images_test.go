@@ -137,40 +137,36 @@ func TestRemoveImage(t *testing.T) {
 }
 
 // The history says why an image is pulled: also that it was there and was removed.
-func TestThePullOfAnImageHasAReason(t *testing.T) {
+func TestImagesThatWereRemoved(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		svc := newService(t)
 		client := svc.client(cri.Options{})
-		pull := func(name string, policy v1.PullPolicy) runtime.Record {
+		pull := func(name string, policy v1.PullPolicy) (removed time.Time) {
 			pod := podOf(name)
 			pod.Spec.Containers[0].Image, pod.Spec.Containers[0].ImagePullPolicy = "docker.io/library/app:1", policy
-			var got runtime.Record
 			s := newSyncer(t, client, pod)
 			s.more = func(req *runtime.PodSync) {
-				req.Record = func(r runtime.Record) {
-					if r.Kind == runtime.KindPullImage && r.Stage == runtime.StageDecided {
-						got = r
-					}
+				req.EnsureImage = func(ctx context.Context, r runtime.ImageRequest) (*runtime.Image, error) {
+					removed = r.Store.Removed("docker.io/library/app:1")
+					return runtime.EnsureImage(ctx, r)
 				}
 			}
 			s.mustSync()
-			return got
+			return removed
 		}
-		assert.Equal(t, runtime.ReasonImageAbsent, pull("a", v1.PullIfNotPresent).Reason)
-		assert.Zero(t, pull("b", v1.PullIfNotPresent))
+		assert.Zero(t, pull("a", v1.PullIfNotPresent))
 		list, err := client.ListImages(t.Context())
 		require.NoError(t, err)
 		require.NoError(t, client.RemoveImage(t.Context(), list.Images[0].ID, list.Mark))
+		at := time.Now()
 		time.Sleep(time.Hour)
-		again := pull("c", v1.PullIfNotPresent)
-		assert.Equal(t, runtime.ReasonImageRemoved, again.Reason)
-		assert.Equal(t, time.Hour, again.Duration)
-		assert.Equal(t, runtime.ReasonPullAlways, pull("d", v1.PullAlways).Reason)
+		assert.Equal(t, at, pull("b", v1.PullIfNotPresent))
+		assert.Zero(t, pull("c", v1.PullAlways), "it was pulled again")
 		other := svc.client(cri.Options{}) // such as crictl
 		list, err = other.ListImages(t.Context())
 		require.NoError(t, err)
 		require.NoError(t, other.RemoveImage(t.Context(), list.Images[0].ID, list.Mark))
-		assert.Equal(t, runtime.ReasonImageAbsent, pull("e", v1.PullIfNotPresent).Reason)
+		assert.Zero(t, pull("d", v1.PullIfNotPresent))
 	})
 }
 

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/kubeletkit/kubeletkit/podspec"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
@@ -37,7 +38,7 @@ type imageUses struct {
 	// listedNames has the names of the images of the last list, by ID. They are those of the
 	// list and not copied.
 	listedNames map[string][][]string
-	// removed has when images were removed, by the name of nameOf. Beyond maxImagesUsed, all
+	// removed has when images were removed, by their full names. Beyond maxImagesUsed, all
 	// are dropped.
 	removed map[string]time.Time
 }
@@ -268,21 +269,19 @@ func (u *imageUses) noteRemoved(id string) {
 	}
 	for _, names := range u.listedNames[id] {
 		for _, name := range names {
-			if ref, _, err := parseImage(name); err == nil {
-				u.removed[nameOf(ref)] = time.Now()
+			if parsed, err := podspec.ParseImageName(name); err == nil {
+				u.removed[parsed.FullName] = time.Now()
 			}
 		}
 	}
 	delete(u.listedNames, id)
 }
 
-// removedAt returns when the image of the name was removed, and whether it was and has not
-// been pulled since.
-func (u *imageUses) removedAt(name string) (at time.Time, removed bool) {
+// removedAt returns when the image of the name was removed. It is zero if it was not, or has been pulled since.
+func (u *imageUses) removedAt(name string) time.Time {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	at, removed = u.removed[name]
-	return at, removed
+	return u.removed[name]
 }
 
 // pulled records that the image of the name is there again.

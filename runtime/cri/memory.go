@@ -10,8 +10,7 @@ import (
 )
 
 // memory is the state that a Runtime keeps of pods between calls. None of it is needed
-// for correctness: when it is lost, as when the agent ends, back-offs of pulls start anew.
-// Hooks and crashes are also recorded with the containers.
+// for correctness: hooks and crashes are also recorded with the containers.
 type memory struct {
 	mu   sync.Mutex
 	pods map[types.UID]*podMemory
@@ -25,23 +24,12 @@ type podMemory struct {
 	used time.Time
 	// crashes is the last result of plan.Compute.
 	crashes map[string]plan.Crash
-	// pulls has the images whose last pull has failed.
-	pulls map[string]pullFailure
 	// hooked has the IDs of containers whose preStop hook has ended.
 	hooked map[string]bool
 	// postStarted has the IDs of containers whose postStart hook was run or is not owed.
 	postStarted map[string]bool
 	// resized has the resources that containers were given while they ran, by their IDs.
 	resized map[string]string
-}
-
-// pullFailure is the last failure to pull an image.
-type pullFailure struct {
-	// failures in a row.
-	failures int
-	// until is the end of the back-off.
-	until   time.Time
-	message string
 }
 
 // with calls f with the entry of a pod, under the lock.
@@ -62,7 +50,7 @@ func (m *memory) with(uid types.UID, f func(*podMemory)) {
 	}
 	p := m.pods[uid]
 	if p == nil {
-		p = &podMemory{pulls: map[string]pullFailure{}, hooked: map[string]bool{}, postStarted: map[string]bool{}, resized: map[string]string{}}
+		p = &podMemory{hooked: map[string]bool{}, postStarted: map[string]bool{}, resized: map[string]string{}}
 		m.pods[uid] = p
 	}
 	p.used = now

@@ -37,9 +37,6 @@ type Metrics interface {
 	// kubelet_started_containers_errors_total is the number of those with a Reason, by
 	// Kind and Reason.
 	ContainerStarted(ContainerStart)
-	// ImagePulled reports an image that was pulled.
-	// kubelet_image_pull_duration_seconds is Took by Size.
-	ImagePulled(ImagePull)
 }
 
 // NopMetrics discards all measurements.
@@ -58,9 +55,6 @@ func (NopMetrics) PodStarted(PodStart) {}
 
 // ContainerStarted implements [Metrics].
 func (NopMetrics) ContainerStarted(ContainerStart) {}
-
-// ImagePulled implements [Metrics].
-func (NopMetrics) ImagePulled(ImagePull) {}
 
 // Call describes a CRI call that has returned.
 type Call struct {
@@ -143,16 +137,4 @@ type ContainerStart struct {
 	// "ErrImagePull", "ImagePullBackOff" or "RunContainerError"; else "". An attempt
 	// that was cancelled has a reason, too.
 	Reason string
-}
-
-// ImagePull describes an image that was pulled.
-type ImagePull struct {
-	Pod runtime.PodRef
-	// Image as the spec names it.
-	Image string
-	// Size in bytes, as the runtime reports it.
-	Size uint64
-	// Took is the duration of the pull, with all credentials that were tried. Waited is
-	// the time before it, for the end of other pulls.
-	Took, Waited time.Duration
 }

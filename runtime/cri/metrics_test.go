@@ -25,7 +25,6 @@ type measured struct {
 	sandboxes  []cri.SandboxStart
 	pods       []cri.PodStart
 	containers []cri.ContainerStart
-	pulls      []cri.ImagePull
 }
 
 func (m *measured) Called(c cri.Call) {
@@ -37,7 +36,6 @@ func (m *measured) Called(c cri.Call) {
 func (m *measured) SandboxStarted(s cri.SandboxStart)     { m.sandboxes = append(m.sandboxes, s) }
 func (m *measured) PodStarted(p cri.PodStart)             { m.pods = append(m.pods, p) }
 func (m *measured) ContainerStarted(c cri.ContainerStart) { m.containers = append(m.containers, c) }
-func (m *measured) ImagePulled(p cri.ImagePull)           { m.pulls = append(m.pulls, p) }
 
 // operations returns and forgets the operations so far, in the order of their names,
 // a failed one with an exclamation mark.
@@ -77,7 +75,7 @@ func TestMetrics(t *testing.T) {
 		require.Len(t, m.pods, 1)
 		assert.ErrorContains(t, m.pods[0].Err, "no CNI")
 		assert.False(t, m.pods[0].UserNamespace)
-		m.sandboxes, m.containers, m.pulls = nil, nil, nil
+		m.sandboxes, m.containers = nil, nil
 
 		svc.Inject(fake.Fault{Call: "RunPodSandbox", Delay: time.Second})
 		_, err = s.sync()
@@ -88,7 +86,6 @@ func TestMetrics(t *testing.T) {
 		assert.Equal(t, []cri.ContainerStart{
 			{Pod: ref, Container: "a"}, {Pod: ref, Container: "b", Reason: "RunContainerError"},
 		}, m.containers)
-		assert.Equal(t, []cri.ImagePull{{Pod: ref, Image: "app:1", Size: 1 << 20, Took: time.Minute}}, m.pulls)
 		assert.Equal(t, []string{
 			"create_container", "create_container", "image_status", "image_status", "image_status",
 			"list_containers", "list_podsandbox", "podsandbox_status", "pull_image", "run_podsandbox", "start_container", "start_container!",

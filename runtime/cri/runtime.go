@@ -41,24 +41,6 @@ type Options struct {
 
 	// Backoff is the back-off of crashing containers. Default: see [plan.Backoff].
 	Backoff plan.Backoff
-	// PullBackoffInitial and PullBackoffMax are the delay after the first failed pull, and
-	// the longest delay. It doubles with each failure of the same image in the same pod.
-	// Default: 10 s and 300 s, as in kubelet.
-	PullBackoffInitial, PullBackoffMax time.Duration
-	// SerializePulls pulls one image at a time. Otherwise MaxParallelPulls is the number of
-	// concurrent pulls; 0 means no bound.
-	SerializePulls   bool
-	MaxParallelPulls int
-	// PullQPS is the number of pulls that may begin in a second, and PullBurst the number
-	// that may begin at once (kubelet's registryPullQPS and registryBurst). Others wait.
-	// Default: no limit.
-	PullQPS   float64
-	PullBurst int
-	// DockerConfig is a config.json of docker with credentials of the node, which all pods
-	// can use for pulls. They are tried after those of the pod. The file is read for each
-	// pull, and need not exist. kubelet has it at /var/lib/kubelet/config.json. Default: none.
-	DockerConfig string
-
 	// MaxParallelStarts is the number of concurrent calls that start a sandbox or a
 	// container. Other calls wait; those of pods that have a sandbox go first. A call
 	// that takes longer than 3 s no longer counts. Default: 2 for each processor, at
@@ -116,13 +98,6 @@ func (o *Options) setDefaults() {
 	if o.MaxMessageSize <= 0 {
 		o.MaxMessageSize = 128 << 20
 	}
-	if o.PullBackoffInitial <= 0 {
-		o.PullBackoffInitial = 10 * time.Second
-	}
-	if o.PullBackoffMax <= 0 {
-		o.PullBackoffMax = 300 * time.Second
-	}
-	o.PullBackoffInitial = min(o.PullBackoffInitial, o.PullBackoffMax)
 	if o.MaxParallelStarts <= 0 {
 		o.MaxParallelStarts = defaultParallel()
 	}
@@ -162,7 +137,6 @@ type Runtime struct {
 	unlinked atomic.Bool
 	// node returns the facts of the machine, which are read once.
 	node   func() *translate.Node
-	pulls  *puller
 	starts *gate
 	// ends is the gate of pods that end, restarts that of pods that go on to run: they do not
 	// wait for those that end.
@@ -195,11 +169,11 @@ var (
 func New(rs criv1.RuntimeServiceClient, is criv1.ImageServiceClient, opts Options) *Runtime {
 	opts.setDefaults()
 	r := &Runtime{rs: rs, is: is, opts: opts, metrics: flow.Guard(opts.Metrics, opts.Logger), endpoint: "the given client"}
-	r.pulls, r.lists = newPuller(&r.opts), newSeries[podLists]()
+	r.lists = newSeries[podLists]()
 	r.starts = newGate(opts.MaxParallelStarts)
 	stops := stopsPerCall * min(opts.MaxParallelEnds, unbounded)
 	r.ends, r.restarts = newGate(stops), newGate(stops)
-	r.pods.idle = 2 * max(r.opts.PullBackoffMax, r.opts.Backoff.Max, 10*time.Minute)
+	r.pods.idle = 2 * max(r.opts.Backoff.Max, 10*time.Minute)
 	r.node = sync.OnceValue(func() *translate.Node { return findNode(&opts) })
 	return r
 }

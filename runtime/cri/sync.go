@@ -125,9 +125,6 @@ func (s *podSync) plan() plan.Actions {
 		deleteKeys(p.hooked, removed)
 		deleteKeys(p.postStarted, removed)
 		deleteKeys(p.resized, removed)
-		if len(p.pulls) > 0 { // of images that the pod had before an update
-			deleteKeys(p.pulls, func(image string) bool { return !hasImage(s.Pod, image) })
-		}
 	})
 	acts := plan.Compute(in) // without the lock: there is no other sync of this pod
 	s.r.pods.with(s.ref.UID, func(p *podMemory) {
@@ -139,16 +136,6 @@ func (s *podSync) plan() plan.Actions {
 		}
 	}
 	return acts
-}
-
-// hasImage reports whether a container or a volume of the pod has the image.
-func hasImage(pod *v1.Pod, image string) bool {
-	for _, c := range podspec.Containers(&pod.Spec) {
-		if c.Image == image {
-			return true
-		}
-	}
-	return slices.ContainsFunc(pod.Spec.Volumes, func(v v1.Volume) bool { return v.Image != nil && v.Image.Reference == image })
 }
 
 func deleteKeys[V any](m map[string]V, del func(key string) bool) {
@@ -402,31 +389,38 @@ const maxImagesAtOnce = 32
 func (s *podSync) fetchImages(ctx context.Context, starts []plan.Start) {
 	s.images = &images{jobs: map[imageKey]*imageResult{}}
 	places := make(chan struct{}, maxImagesAtOnce)
-	keys := sync.OnceValues(func() (keyring, error) { return newKeyring(s.PullSecrets) })
-	fetch := func(key imageKey, events emitter) {
+	ensure := s.EnsureImage
+	if ensure == nil {
+		ensure = runtime.EnsureImage
+	}
+	fetch := func(key imageKey, container string) {
 		if s.images.jobs[key] != nil {
 			return
 		}
 		res := &imageResult{done: make(chan struct{})}
 		s.images.jobs[key] = res
-		job := &imageJob{pod: s.ref, events: events, want: key.image, policy: key.policy, keys: keys, sandbox: s.config, lease: s.r.uses.lease(s.ref)}
+		store := &imageStore{r: s.r, about: s.about, want: key.image, sandbox: s.config}
+		job := &imageJob{
+			request: runtime.ImageRequest{Image: key.image, Policy: key.policy, Container: container, Store: store},
+			store:   store, ensure: ensure, lease: s.r.uses.lease(s.ref),
+		}
 		s.images.leases = append(s.images.leases, job.lease)
 		s.images.wg.Go(func() {
 			defer close(res.done)
 			select {
 			case places <- struct{}{}:
 				defer func() { <-places }()
-				res.image, res.err = s.r.ensureImage(ctx, job)
+				res.image, res.err = job.ensureImage(ctx)
 			case <-ctx.Done():
-				res.err = waitFor(reasonImagePull, flow.Ended(ctx))
+				res.err = waitFor(runtime.ReasonImagePull, flow.Ended(ctx))
 			}
 		})
 	}
 	for i := range starts {
 		c := starts[i].Container
-		fetch(keyOf(c.Image, c.ImagePullPolicy), s.containerEvents(c.Name))
+		fetch(keyOf(c.Image, c.ImagePullPolicy), c.Name)
 		for _, v := range imageVolumes(s.Pod, c) {
-			fetch(keyOf(v.Image.Reference, v.Image.PullPolicy), s.events())
+			fetch(keyOf(v.Image.Reference, v.Image.PullPolicy), "")
 		}
 	}
 }

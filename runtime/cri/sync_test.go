@@ -157,7 +157,6 @@ func TestStartsInSpecOrderAndSharesImages(t *testing.T) {
 	s.mustSync()
 	assert.Equal(t, []string{"RunPodSandbox web/0", "CreateContainer init/0", "StartContainer init"}, svc.calls())
 	assert.Equal(t, []string{
-		`spec.initContainers{init} Pulled: Container image "app:1" already present on machine`,
 		"spec.initContainers{init} Created: Container created",
 		"spec.initContainers{init} Started: Container started",
 	}, s.eventLines())

@@ -115,9 +115,11 @@ func (e *env) step(pod *v1.Pod) (runtime.SyncResult, error) {
 }
 
 func (e *env) syncWith(ctx context.Context, pod *v1.Pod, status *runtime.PodStatus) (runtime.SyncResult, error) {
-	return e.Runtime.SyncPod(ctx, runtime.PodSync{
-		Pod: pod, Status: status, Host: e.Host, Dir: filepath.Join(e.Dir, string(pod.UID)),
-	})
+	return e.Runtime.SyncPod(ctx, e.request(pod, status))
+}
+
+func (e *env) request(pod *v1.Pod, status *runtime.PodStatus) runtime.PodSync {
+	return runtime.PodSync{Pod: pod, Status: status, Host: e.Host, Dir: filepath.Join(e.Dir, string(pod.UID))}
 }
 
 // mustStep is a step without an error.

@@ -1,6 +1,7 @@
 package runtimetest
 
 import (
+	"context"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -108,11 +109,20 @@ func testMissingImage(e *env) {
 	require.Error(e, err)
 	assert.Equal(e, "ErrImagePull", res.Waiting["main"].Reason)
 	assert.NotEmpty(e, res.Waiting["main"].Message)
-	res, err = e.step(pod)
-	require.NoError(e, err, "a back-off is not an error")
-	assert.Equal(e, "ImagePullBackOff", res.Waiting["main"].Reason)
-	assert.Positive(e, res.RetryAfter)
 	assert.Nil(e, e.status(pod).Newest("main"))
+
+	// The back-off is that of the function.
+	req := e.request(pod, e.status(pod))
+	var want []string
+	req.EnsureImage = func(_ context.Context, r runtime.ImageRequest) (*runtime.Image, error) {
+		want = append(want, r.Container+" "+r.Image)
+		return nil, &runtime.ImageError{Reason: runtime.ReasonImagePullBackOff, Message: "later", RetryAfter: time.Minute, BackingOff: true}
+	}
+	res, err = e.Runtime.SyncPod(e.ctx, req)
+	require.NoError(e, err, "a back-off is not an error")
+	assert.Equal(e, v1.ContainerStateWaiting{Reason: runtime.ReasonImagePullBackOff, Message: "later"}, res.Waiting["main"])
+	assert.Positive(e, res.RetryAfter)
+	assert.Equal(e, []string{"main " + bad.Image}, want)
 }
 
 func testOneBadContainer(e *env) {

@@ -23,7 +23,6 @@ type CRI struct {
 	sandboxDuration             *prometheus.HistogramVec
 	sandboxErrors               *prometheus.CounterVec
 	containers, containerErrors *prometheus.CounterVec
-	pullDuration                *prometheus.HistogramVec
 }
 
 var _ cri.Metrics = (*CRI)(nil)
@@ -46,12 +45,10 @@ func New(reg prometheus.Registerer) (*CRI, error) {
 		sandboxErrors:     collector.Counters(collector.Kubelet("run_podsandbox_errors_total", "Cumulative number of the run_podsandbox operation errors by RuntimeClass.Handler."), "runtime_handler"),
 		containers:        collector.Counters(collector.Kubelet("started_containers_total", "Cumulative number of containers started"), "container_type"),
 		containerErrors:   collector.Counters(collector.Kubelet("started_containers_errors_total", "Cumulative number of errors when starting containers"), "container_type", "code"),
-		pullDuration: vec("image_pull_duration_seconds", "Duration in seconds to pull an image.",
-			[]float64{1, 5, 10, 20, 30, 60, 120, 180, 240, 300, 360, 480, 600, 900, 1200, 1800, 2700, 3600}, "image_size_in_bytes"),
 	}
 	err := collector.Register(reg, "runtime", collector.Group{
 		m.operations, m.operationErrors, m.operationDuration, m.startedPods, m.podErrors, m.userPods, m.userPodErrors,
-		m.sandboxDuration, m.sandboxErrors, m.containers, m.containerErrors, m.pullDuration,
+		m.sandboxDuration, m.sandboxErrors, m.containers, m.containerErrors,
 	})
 	if err != nil {
 		return nil, err
@@ -109,35 +106,4 @@ func typeLabel(kind podspec.ContainerKind) string {
 	default:
 		return "container"
 	}
-}
-
-// ImagePulled implements cri.Metrics.
-func (m *CRI) ImagePulled(p cri.ImagePull) {
-	m.pullDuration.WithLabelValues(sizeLabel(p.Size)).Observe(p.Took.Seconds())
-}
-
-const (
-	mib = 1 << 20
-	gib = 1 << 30
-)
-
-// sizeLabel returns kubelet's value of the label image_size_in_bytes.
-func sizeLabel(bytes uint64) string {
-	if bytes == 0 {
-		return "N/A"
-	}
-	label := ""
-	for _, bucket := range []struct {
-		above uint64
-		label string
-	}{
-		{0, "0-10MB"}, {10 * mib, "10MB-100MB"}, {100 * mib, "100MB-500MB"}, {500 * mib, "500MB-1GB"}, {1 * gib, "1GB-5GB"},
-		{5 * gib, "5GB-10GB"}, {10 * gib, "10GB-20GB"}, {20 * gib, "20GB-30GB"}, {30 * gib, "30GB-40GB"}, {40 * gib, "40GB-60GB"},
-		{60 * gib, "60GB-100GB"}, {100 * gib, "GT100GB"},
-	} {
-		if bytes > bucket.above {
-			label = bucket.label
-		}
-	}
-	return label
 }

@@ -29,6 +29,7 @@ type Settings struct {
 	LogLinksDir      string
 	AllowNoPods      bool
 	DrainOnTerm      bool
+	KeepImages       []string
 	CheckpointDir    string
 	CheckpointKey    string
 	RootDir          string

@@ -1,0 +1,51 @@
+package images
+
+import (
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/kubeletkit/kubeletkit/runtime"
+)
+
+// Metrics receives the measurements of a [Puller]. Its methods must not block and must be safe for concurrent use. Embed [NopMetrics] in
+// an implementation, so that a method which is added later does not break it.
+type Metrics interface {
+	// Pulled reports an image that was pulled. kubelet_image_pull_duration_seconds is Took by Size.
+	Pulled(Pull)
+	// Ensured reports an answered request: kubelet_image_manager_ensure_image_requests_total by its fields.
+	Ensured(Ensured)
+}
+
+// NopMetrics discards all measurements.
+type NopMetrics struct{}
+
+var _ Metrics = NopMetrics{}
+
+// Pulled implements [Metrics].
+func (NopMetrics) Pulled(Pull) {}
+
+// Ensured implements [Metrics].
+func (NopMetrics) Ensured(Ensured) {}
+
+// Pull describes an image that was pulled for a request.
+type Pull struct {
+	Pod runtime.PodRef
+	// Image as the spec names it.
+	Image string
+	// Size in bytes, as the runtime reports it.
+	Size int64
+	// Took is the duration of the pull, with all credentials that were tried. Waited is the time before it, for the end of other
+	// pulls.
+	Took, Waited time.Duration
+	// Shared means that another request has begun the pull.
+	Shared bool
+}
+
+// Ensured describes an answered request.
+type Ensured struct {
+	Policy v1.PullPolicy
+	// Present is whether the image was present before, nil if that was not asked. Pulled is whether a pull was required, nil if
+	// that is not known because of an error.
+	Present, Pulled *bool
+}

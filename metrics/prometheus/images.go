@@ -1,0 +1,81 @@
+package prommetrics
+
+import (
+	"strconv"
+	"strings"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/kubeletkit/kubeletkit/images"
+	"github.com/kubeletkit/kubeletkit/metrics/prometheus/internal/collector"
+)
+
+// Images is an [images.Metrics]. Names, types, buckets and help are kubelet's (pkg/kubelet/metrics/metrics.go and
+// pkg/kubelet/images/metrics.go at 1.36).
+type Images struct {
+	images.NopMetrics
+
+	duration *prometheus.HistogramVec
+	requests *prometheus.CounterVec
+}
+
+var _ images.Metrics = (*Images)(nil)
+
+// NewImages registers the metrics of one agent's pulls. The error names the metric that the registry refused; then none is registered.
+func NewImages(reg prometheus.Registerer) (*Images, error) {
+	m := &Images{
+		duration: prometheus.NewHistogramVec(collector.HistogramOpts(collector.Kubelet("image_pull_duration_seconds", "Duration in seconds to pull an image."),
+			[]float64{1, 5, 10, 20, 30, 60, 120, 180, 240, 300, 360, 480, 600, 900, 1200, 1800, 2700, 3600}), []string{"image_size_in_bytes"}),
+		requests: collector.Counters(collector.Kubelet("image_manager_ensure_image_requests_total", "Number of ensure-image requests processed by the kubelet."),
+			"pull_policy", "present_locally", "pull_required"),
+	}
+	if err := collector.Register(reg, "images", collector.Group{m.duration, m.requests}); err != nil {
+		return nil, err
+	}
+	return m, nil
+}
+
+// Pulled implements images.Metrics. A pull counts once, whatever the number of requests that have shared it.
+func (m *Images) Pulled(p images.Pull) {
+	if !p.Shared {
+		m.duration.WithLabelValues(sizeLabel(p.Size)).Observe(p.Took.Seconds())
+	}
+}
+
+// Ensured implements images.Metrics.
+func (m *Images) Ensured(e images.Ensured) {
+	m.requests.WithLabelValues(strings.ToLower(string(e.Policy)), boolLabel(e.Present), boolLabel(e.Pulled)).Inc()
+}
+
+func boolLabel(b *bool) string {
+	if b == nil {
+		return "unknown"
+	}
+	return strconv.FormatBool(*b)
+}
+
+const (
+	mib = 1 << 20
+	gib = 1 << 30
+)
+
+// sizeLabel returns kubelet's value of the label image_size_in_bytes.
+func sizeLabel(bytes int64) string {
+	if bytes == 0 {
+		return "N/A"
+	}
+	label := ""
+	for _, bucket := range []struct {
+		above int64
+		label string
+	}{
+		{0, "0-10MB"}, {10 * mib, "10MB-100MB"}, {100 * mib, "100MB-500MB"}, {500 * mib, "500MB-1GB"}, {1 * gib, "1GB-5GB"},
+		{5 * gib, "5GB-10GB"}, {10 * gib, "10GB-20GB"}, {20 * gib, "20GB-30GB"}, {30 * gib, "30GB-40GB"}, {40 * gib, "40GB-60GB"},
+		{60 * gib, "60GB-100GB"}, {100 * gib, "GT100GB"},
+	} {
+		if bytes > bucket.above {
+			label = bucket.label
+		}
+	}
+	return label
+}
