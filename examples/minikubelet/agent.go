@@ -94,6 +94,10 @@ func agentOptions(s *config.Settings, rt *cri.Runtime, h hooks, log logr.Logger)
 	if err != nil {
 		return none, err
 	}
+	pulls, err := imageOptions(s, log)
+	if err != nil {
+		return none, err
+	}
 	opts := kubeletkit.Options{
 		NodeName: node,
 		RootDir:  s.RootDir,
@@ -108,7 +112,7 @@ func agentOptions(s *config.Settings, rt *cri.Runtime, h hooks, log logr.Logger)
 		HostIPs:      ips,
 		Admission:    kubeletkit.Admission{Limits: syncloop.Limits{MaxPods: s.PodLimit(goruntime.NumCPU())}, AllowedUnsafeSysctls: s.AllowedUnsafeSysctls},
 		Sync:         kubeletkit.Sync{Frequency: s.SyncFrequency.Duration},
-		Images:       imageOptions(s),
+		Images:       pulls,
 		GC:           kubeletkit.GC{Images: imagePolicy(s), LogLinksDir: s.LogLinksDir, Containers: gc.Policy{MinAge: s.MinContainerTTL, MaxPerContainer: deadToKeep(s.MaxDeadPerName), KeepLogs: keepLogs}},
 	}
 	if err := joinLogs(&opts, s, rt, log); err != nil {

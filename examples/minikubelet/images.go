@@ -3,20 +3,28 @@ package main
 import (
 	"path/filepath"
 
+	"github.com/go-logr/logr"
 	"k8s.io/utils/ptr"
 
 	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/config"
 	"github.com/kubeletkit/kubeletkit/images"
 	"github.com/kubeletkit/kubeletkit/images/credentials"
+	"github.com/kubeletkit/kubeletkit/images/records"
 )
 
-// imageOptions translates the settings of image pulls.
-func imageOptions(s *config.Settings) images.Options {
-	return images.Options{
+// imageOptions returns the options of image pulls.
+func imageOptions(s *config.Settings, log logr.Logger) (images.Options, error) {
+	opts := images.Options{
 		Credentials: credentials.Join(credentials.Secrets{}, credentials.NodeConfig(filepath.Join(s.RootDir, "config.json"))),
 		Serial:      *s.SerializeImagePulls,
 		MaxParallel: int(ptr.Deref(s.MaxParallelImagePulls, 0)),
 		QPS:         float64(ptr.Deref(s.RegistryPullQPS, 0)),
 		Burst:       int(s.RegistryBurst),
 	}
+	if s.Embedded { // every image is the host
+		return opts, nil
+	}
+	var err error
+	opts.Records, err = records.New(s.RootDir, records.Options{Logger: log.WithName("images")})
+	return opts, err
 }
