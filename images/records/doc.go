@@ -51,6 +51,10 @@
 //
 //   - Names of the same image are equal: an intent for "app" is one for "docker.io/library/app:latest". In kubelet the other name counts as
 //     preloaded until the pull ends.
+//   - An image that a list of this process shows as preloaded stays so while it is pulled, and if that fails or is cut off. In kubelet, other
+//     pods need a credential meanwhile, and after the end of the process.
+//   - A pull that is cut off while the process goes on counts as one that may have brought the image. In kubelet, the image then counts as
+//     preloaded.
 //   - A damaged file does not matter if the policy requires no verification.
 //   - A record that cannot be written is valid in memory, and is written later.
 //   - Files survive a power loss.

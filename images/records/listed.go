@@ -13,14 +13,15 @@ const listAge = 10 * time.Minute
 // Listed receives a complete list of the images of the runtime, at most 10 minutes after its read began. Call it once before the first pull,
 // and then with each list.
 //
-// An image whose pull was cut off, for example by the end of the agent, and that is in the list gets a record without credentials. Records
-// of images that are not in the list are removed, unless they have changed in the last 10 minutes.
+// An image whose pull was cut off, for example by the end of the agent, and that is in the list gets a record without credentials, unless an
+// earlier list shows that it was present before. Records of images that are not in the list are removed, unless they have changed in the last
+// 10 minutes.
 func (r *Records) Listed(list runtime.ImageList) {
 	if r.load() != nil { // it is logged
 		return
 	}
 	refs := make(map[string]struct{}, len(list.Images))
-	ids := map[string]string{} // by full name
+	ids := map[string]string{}
 	for i := range list.Images {
 		image := &list.Images[i]
 		refs[fileName(image.ID)] = struct{}{}
@@ -32,6 +33,29 @@ func (r *Records) Listed(list runtime.ImageList) {
 	}
 	r.decideIntents(ids)
 	r.prune(refs)
+	r.findPreloaded(refs, ids)
+}
+
+// findPreloaded finds out which images of a list the agent has not pulled. refs are the names of the files that their records would have, ids the IDs by
+// full name.
+func (r *Records) findPreloaded(refs map[string]struct{}, ids map[string]string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	sure := len(r.damaged) == 0 // which image an intent is about
+	pulling := map[string]struct{}{}
+	for image := range r.intents {
+		sure = sure && !isShort(image)
+		if id, ok := ids[fullName(image)]; ok {
+			pulling[fileName(id)] = struct{}{}
+		}
+	}
+	before := r.preloaded
+	r.preloaded = map[string]struct{}{}
+	for name := range refs {
+		if _, ok := r.entries[name]; !ok && (has(before, name) || sure && !has(pulling, name)) {
+			r.preloaded[name] = struct{}{}
+		}
+	}
 }
 
 // decideIntents ends the intents of pulls whose outcome was not known. ids are the IDs of the images in the list, by full name.
@@ -47,17 +71,27 @@ func (r *Records) decideIntents(ids map[string]string) {
 	for image, i := range open {
 		id, present := ids[fullName(image)]
 		switch {
+		case present && r.isPreloaded(id):
 		case present:
 			// Nobody is allowed: it is not known with which credential it was pulled.
 			if err := r.record(image, id, allowed{}); err != nil {
 				r.opts.Logger.Error(err, "An image whose pull was cut off cannot be recorded; it counts as pulled", "image", image)
 				continue
 			}
-		case time.Since(i.open) < listAge:
-			continue // the runtime may have pulled it after the list
+		case time.Since(i.open) < listAge || isShort(image):
+			continue // the runtime may have pulled it after the list, or has completed the name in its own way
 		}
 		r.closeIntent(image, i)
 	}
+}
+
+// isPreloaded reports whether the agent has not pulled an image that was in the list before.
+func (r *Records) isPreloaded(id string) bool {
+	name := fileName(id)
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	_, recorded := r.entries[name]
+	return !recorded && has(r.preloaded, name)
 }
 
 // closeIntent removes the intent of a pull whose outcome is known now, if it has not changed.

@@ -115,3 +115,51 @@ func TestRecordsGoWithTheirImages(t *testing.T) {
 		assert.Empty(t, r.entries)
 	})
 }
+
+// A pull that is cut off takes the right to an image from nobody that had it before.
+func TestPreloadedImageThatIsPulled(t *testing.T) {
+	n := newNode(t)
+	r := n.records()
+	here := listOf(runtime.Image{ID: ref, Tags: []string{image}}, runtime.Image{ID: "sha256:2", Digests: []string{name + "@" + digest}})
+	r.Listed(here)
+	for _, end := range []func(string){r.Failed, r.Unknown} {
+		require.NoError(t, r.Intend(image))
+		assert.True(t, n.may(r, image, ref))
+		assert.False(t, n.may(r, image, "sha256:new"), "the tag has another image now")
+		end(image)
+		assert.True(t, n.may(r, image, ref))
+		r.Listed(here)
+		assert.True(t, n.may(r, image, ref))
+		assert.Empty(t, n.files("pulling"))
+		assert.Empty(t, n.files("pulled"))
+	}
+	n.pull(r, image, ref, secret("1", "a", "h1"))
+	assert.False(t, n.may(r, image, ref), "as in kubelet")
+	r.Listed(here)
+	assert.False(t, n.may(r, image, ref))
+	r.Listed(listOf())
+	assert.Empty(t, r.preloaded)
+
+	// An image that arrives while it is pulled is not preloaded.
+	require.NoError(t, r.Intend(name+"@"+digest))
+	r.Listed(here)
+	assert.False(t, n.may(r, name+"@"+digest, "sha256:2"))
+	r.Unknown(name + "@" + digest)
+	r.Listed(here)
+	assert.False(t, n.may(r, name+"@"+digest, "sha256:2"))
+}
+
+// A runtime that completes short names with a registry of its own lists the image under another name.
+func TestShortNames(t *testing.T) {
+	n := newNode(t)
+	require.NoError(t, n.records().Intend("app:1"))
+	r := n.records()
+	for range 2 {
+		r.Listed(listOf(runtime.Image{ID: ref, Tags: []string{"quay.example/app:1"}}))
+		assert.False(t, n.may(r, "app:1", ref))
+		r.age()
+	}
+	for image, short := range map[string]bool{"app": true, "team/app:1": true, "docker.io/app": true, "docker.io/library/app": false, "localhost:5000/app": false, image: false} {
+		assert.Equal(t, short, isShort(image), image)
+	}
+}

@@ -51,11 +51,13 @@ type model struct {
 	tags, registry map[string]string
 	recs           map[string]*modelRecord
 	intents        map[string]*modelIntent
-	hashes         int
+	// preloaded are the IDs of the images of the last list that were not pulled.
+	preloaded map[string]bool
+	hashes    int
 }
 
 func (m *model) restart() {
-	m.r = m.records()
+	m.r, m.preloaded = m.records(), map[string]bool{}
 	require.NoError(m.t, m.r.load()) // the age of intents begins here
 	for _, rec := range m.recs {
 		rec.young = false
@@ -132,7 +134,7 @@ func (m *model) grant(image, ref string, c *Credential) {
 func (m *model) may(image, ref string, c Credential) bool {
 	rec, i := m.recs[ref], m.intents[image]
 	if rec == nil {
-		return i == nil && m.opts.Policy == NeverVerifyPreloadedImages
+		return (i == nil || m.preloaded[ref]) && m.opts.Policy == NeverVerifyPreloadedImages
 	}
 	name, _ := nameOf(image)
 	w := rec.names[name]
@@ -242,7 +244,9 @@ func (m *model) list() {
 	for image, i := range m.intents {
 		switch ref := m.tags[image]; {
 		case m.present[ref]:
-			m.grant(image, ref, nil)
+			if !m.preloaded[ref] || m.recs[ref] != nil {
+				m.grant(image, ref, nil)
+			}
 			delete(m.intents, image)
 		case !i.young:
 			delete(m.intents, image)
@@ -251,6 +255,14 @@ func (m *model) list() {
 	for ref, rec := range m.recs {
 		if !m.present[ref] && !rec.young {
 			delete(m.recs, ref)
+		}
+	}
+	for ref := range m.preloaded {
+		m.preloaded[ref] = m.present[ref] && m.recs[ref] == nil
+	}
+	for ref := range m.present {
+		if m.recs[ref] == nil {
+			m.preloaded[ref] = true // no intent is left of an image that is present
 		}
 	}
 }

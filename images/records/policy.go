@@ -120,6 +120,12 @@ func nameOf(image string) (string, error) {
 	return image, nil
 }
 
+// isShort reports whether an image has no registry in its name. A runtime may complete it with another one than docker.io.
+func isShort(image string) bool {
+	ref, err := text.ParseImageRef(image)
+	return err == nil && !strings.HasPrefix(image, ref.Repository)
+}
+
 // fullName returns the full name of an image with its digest or, if it has none, its tag. Two images with the same full name are the same
 // image for a runtime. An image that is not valid is its own full name.
 func fullName(image string) string {

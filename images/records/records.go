@@ -48,6 +48,9 @@ type Records struct {
 	names map[string]int
 	// damaged has the names of files of intents that cannot be read.
 	damaged map[string]struct{}
+	// preloaded has the images that were in the last list and that the agent has not pulled, by the name of the file that a record would have.
+	// An image with this ID may be used also while it is pulled: the pull brings nothing new.
+	preloaded map[string]struct{}
 }
 
 // entry is a record.
@@ -179,11 +182,9 @@ func (r *Records) setIntent(image string, change func(*intent)) {
 	before := r.intents[image]
 	i := before
 	change(&i)
-	if name := fileName(image); len(r.damaged) > 0 && i != before {
-		if _, ok := r.damaged[name]; ok { // the file was written again; what it stood for is still not known
-			delete(r.damaged, name)
-			i.open = time.Now()
-		}
+	if name := fileName(image); i != before && has(r.damaged, name) { // the file was written again; what it stood for is still not known
+		delete(r.damaged, name)
+		i.open = time.Now()
 	}
 	switch {
 	case i == before:
@@ -250,7 +251,7 @@ func (r *Records) find(image, ref string) (_ *recordFile, pulled bool) {
 	name := fileName(ref)
 	r.mu.RLock()
 	e, ok := r.entries[name]
-	pulled = r.intended(image)
+	pulled = !has(r.preloaded, name) && r.intended(image)
 	r.mu.RUnlock()
 	if !ok {
 		return nil, pulled
@@ -267,9 +268,10 @@ func (r *Records) intended(image string) bool {
 	if len(r.names) > 0 && r.names[fullName(image)] > 0 {
 		return true
 	}
-	if len(r.damaged) == 0 {
-		return false
-	}
-	_, ok := r.damaged[fileName(image)]
+	return len(r.damaged) > 0 && has(r.damaged, fileName(image))
+}
+
+func has(set map[string]struct{}, key string) bool {
+	_, ok := set[key]
 	return ok
 }
