@@ -21,10 +21,12 @@ func imageOptions(s *config.Settings, log logr.Logger) (images.Options, error) {
 		QPS:         float64(ptr.Deref(s.RegistryPullQPS, 0)),
 		Burst:       int(s.RegistryBurst),
 	}
-	if s.Embedded { // every image is the host
+	if !s.VerifiesImages() {
 		return opts, nil
 	}
+	verification := s.ImageVerification()
+	verification.Logger = log.WithName("images")
 	var err error
-	opts.Records, err = records.New(s.RootDir, records.Options{Logger: log.WithName("images")})
+	opts.Records, err = records.New(s.RootDir, verification)
 	return opts, err
 }

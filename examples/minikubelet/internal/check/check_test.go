@@ -164,7 +164,7 @@ func TestSettingsOfAnError(t *testing.T) {
 	assert.Contains(t, findings[0].Why, "--no-such-flag")
 	assert.Len(t, Settings(nil, errors.Join(errors.New("a: 1"), errors.Join(errors.New("b 2"), errors.New("c")))), 3)
 
-	s, err := parse(t, map[string]any{"imagePullCredentialsVerificationPolicy": "AlwaysVerify", "maxPods": -1})
+	s, err := parse(t, map[string]any{"imagePullCredentialsVerificationPolicy": "Sometimes", "maxPods": -1})
 	findings = Report{Findings: Settings(s, err)}.Blocking()
 	require.Len(t, findings, 2)
 	assert.Equal(t, "imagePullCredentialsVerificationPolicy", findings[0].Setting)

@@ -16,8 +16,8 @@ func (s *Settings) validateSecurity() (errs []error) {
 	if _, err := syncloop.NewSecurity(syncloop.SecurityOptions{AllowedUnsafeSysctls: s.AllowedUnsafeSysctls}); err != nil {
 		errs = append(errs, fmt.Errorf("allowedUnsafeSysctls: %w", err))
 	}
-	if p := s.ImagePullCredentialsVerificationPolicy; p != "" && p != "NeverVerify" {
-		errs = append(errs, fmt.Errorf("imagePullCredentialsVerificationPolicy %s: not implemented; use NeverVerify, and the pull policy Always where pods do not trust each other", p))
+	if err := s.validateVerification(); err != nil {
+		errs = append(errs, err)
 	}
 	return errs
 }

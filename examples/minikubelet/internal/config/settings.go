@@ -97,6 +97,7 @@ func Parse(args []string) (*Settings, error) {
 	s.Embedded = s.ContainerRuntimeEndpoint == ""
 	s.refusals()
 	s.enforcement()
+	s.verification()
 	def(&s.RootDir, defaultRootDir(s.Embedded))
 	def(&s.PodLogsDir, defaultPodLogsDir(os.Geteuid(), s.RootDir, s.Embedded))
 	if !fs.Changed(checkpointDirFlag) && s.RootDir != "" {

@@ -292,7 +292,10 @@ func TestSettingsThatAreWrong(t *testing.T) {
 		{"cgroup driver", header + "cgroupDriver: cgroupv2\n", nil, []string{"cgroupDriver", "cgroupv2"}},
 		{"cgroup root", "", []string{"--cgroup-root=/kubelet.slice"}, []string{"cgroupRoot", "/kubelet.slice"}},
 		{"sysctl of the node", header + "allowedUnsafeSysctls: [vm.swappiness, kernel.sem]\n", nil, []string{"allowedUnsafeSysctls", `"vm.swappiness"`}},
-		{"credentials of images", header + "imagePullCredentialsVerificationPolicy: AlwaysVerify\n", nil, []string{"imagePullCredentialsVerificationPolicy AlwaysVerify", "pull policy Always"}},
+		{"credentials of images", header + "imagePullCredentialsVerificationPolicy: Sometimes\n", nil, []string{"imagePullCredentialsVerificationPolicy", `unknown policy "Sometimes"`}},
+		{"images without verification", header + "imagePullCredentialsVerificationPolicy: NeverVerifyAllowlistedImages\npreloadedImagesVerificationAllowlist: [a*]\n", nil, []string{`"a*" in the allowlist`}},
+		{"a list without its policy", header + "preloadedImagesVerificationAllowlist: [a]\n", nil, []string{"NeverVerifyPreloadedImages has no allowlist"}},
+		{"a policy without its gate", header + "imagePullCredentialsVerificationPolicy: AlwaysVerify\nfeatureGates: {KubeletEnsureSecretPulledImages: false}\n", nil, []string{"no effect with the feature gate KubeletEnsureSecretPulledImages=false"}},
 		{"period of CPU limits", header + "cpuCFSQuotaPeriod: 2s\n", nil, []string{"cpuCFSQuotaPeriod 2s: must be between 1ms and 1s"}},
 		{"parallel pulls in series", header + "serializeImagePulls: true\nmaxParallelImagePulls: 3\n", nil, []string{"maxParallelImagePulls 3"}},
 	} {
