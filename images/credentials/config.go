@@ -151,7 +151,11 @@ func (c Config) Validate() error {
 		names.Insert(p.Name)
 		errs = append(errs, validateProvider(at, p)...)
 	}
-	return errs.ToAggregate()
+	var joined []error
+	for _, err := range errs {
+		joined = append(joined, err)
+	}
+	return errors.Join(joined...)
 }
 
 func validateProvider(at *field.Path, p *configv1.CredentialProvider) (errs field.ErrorList) {

@@ -61,14 +61,12 @@ func flagFields() map[string]string {
 func explanations() map[string]explanation {
 	const none = "no pod depends on it"
 	var (
-		pinning   = explanation{matters: "containers share all processors and memory nodes; those that have exclusive ones lose them when they start again", do: "keep the kubelet on nodes with pods that need it"}
-		providers = explanation{matters: "images whose credentials come from a plugin cannot be pulled", do: "give pods pull secrets, or the node a config.json"}
-		plain     = explanation{matters: none}
+		pinning = explanation{matters: "containers share all processors and memory nodes; those that have exclusive ones lose them when they start again", do: "keep the kubelet on nodes with pods that need it"}
+		plain   = explanation{matters: none}
 	)
 	return map[string]explanation{
 		"cpuManagerPolicy": pinning, "cpuManagerPolicyOptions": pinning, "cpuManagerReconcilePeriod": pinning, "memoryManagerPolicy": pinning, "reservedMemory": pinning,
 		"topologyManagerPolicy": pinning, "topologyManagerScope": pinning, "topologyManagerPolicyOptions": pinning,
-		"imageCredentialProviderBinDir": providers, "imageCredentialProviderConfig": providers,
 
 		"kernelMemcgNotification":                   {matters: "the kernel's signals about memory are always used"},
 		"experimentalAllocatableIgnoreEviction":     {matters: "what evictionHard keeps free is never allocatable"},

@@ -84,6 +84,7 @@ func (s *Settings) flags() *pflag.FlagSet {
 	s.addCgroupFlags(fs)
 	s.addMachineFlags(fs)
 	s.addLogFlags(fs)
+	s.addProviderFlags(fs)
 	s.addServerFlags(fs)
 	s.addClusterFlags(fs)
 	s.addEvictionFlags(fs)

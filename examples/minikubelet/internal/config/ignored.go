@@ -15,7 +15,6 @@ const (
 	ignoredFlags = `cpu-manager-policy
 		cpu-manager-policy-options cpu-manager-reconcile-period
 		experimental-mounter-path hairpin-mode
-		image-credential-provider-bin-dir image-credential-provider-config
 		lock-file
 		log-flush-frequency log-json-info-buffer-size log-text-info-buffer-size logging-format maximum-dead-containers
 		memory-manager-policy

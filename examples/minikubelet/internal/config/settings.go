@@ -45,6 +45,8 @@ type Settings struct {
 	Embedded bool
 	// RuntimeCgroups is the cgroup of the container runtime, for statistics (--runtime-cgroups).
 	RuntimeCgroups string
+	// ImageCredentialProviderConfig and ImageCredentialProviderBinDir are the paths of the credential provider plugins, see CredentialProviders.
+	ImageCredentialProviderConfig, ImageCredentialProviderBinDir string
 	// FlagValues are the values of all flags that have an effect.
 	FlagValues map[string]string
 	// Given are the settings that were given: those of the files, and then the flags.
@@ -154,7 +156,8 @@ func def[T comparable](field *T, value T) {
 // absolute makes the paths of flags absolute: the path of a manifest is part of the
 // identity of its pod.
 func (s *Settings) absolute() error {
-	for _, p := range append([]*string{&s.RootDir, &s.StaticPodPath, &s.ObjectsPath, &s.PodLogsDir, &s.LogLinksDir, &s.CheckpointDir, &s.CheckpointKey}, s.clusterPaths()...) {
+	for _, p := range append([]*string{&s.RootDir, &s.StaticPodPath, &s.ObjectsPath, &s.PodLogsDir, &s.LogLinksDir, &s.CheckpointDir, &s.CheckpointKey,
+		&s.ImageCredentialProviderConfig, &s.ImageCredentialProviderBinDir}, s.clusterPaths()...) {
 		if *p == "" {
 			continue
 		}

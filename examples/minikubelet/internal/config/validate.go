@@ -52,6 +52,7 @@ func (s *Settings) validate() error {
 	errs = append(errs, s.validateMachine()...)
 	errs = append(errs, s.validateUsers())
 	errs = append(errs, s.validateLogs()...)
+	errs = append(errs, s.validateProviders())
 	errs = append(errs, s.validateServer()...)
 	errs = append(errs, s.validateCluster()...)
 	errs = append(errs, s.validateCgroups()...)
