@@ -26,6 +26,8 @@ func registered(t *testing.T) map[string]string {
 	require.NoError(t, err)
 	_, err = prommetrics.NewServingCertificate(m.registry)
 	require.NoError(t, err)
+	_, err = prommetrics.NewCredentialProviders(m.registry, "sha256:1")
+	require.NoError(t, err)
 	_, err = statsmetrics.NewDisk(m.registry, func() []stats.DiskUsage { return nil })
 	require.NoError(t, err)
 	described := make(chan *prometheus.Desc)

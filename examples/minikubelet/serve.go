@@ -77,6 +77,9 @@ func serve(ctx, signals context.Context, s *config.Settings, log logr.Logger, di
 	if err := evicts.join(&opts, s, rt, cgroups, joins, m, log); err != nil {
 		return left, err
 	}
+	if err := addProviders(&opts, s, joins, m, log); err != nil {
+		return left, err
+	}
 	agent, err := kubeletkit.New(opts)
 	if err != nil {
 		return left, err

@@ -56,6 +56,13 @@ func (s *Settings) CredentialProviders() (config credentials.Config, ok bool, er
 	return config, err == nil, err
 }
 
+// warnProviders adds a warning for plugins without images that are pulled.
+func (s *Settings) warnProviders() {
+	if s.ContainerRuntimeEndpoint == "" && s.ImageCredentialProviderConfig != "" {
+		s.less("--"+providerConfigFlag+" has no effect with the embedded runtime, which pulls no images", "--"+providerConfigFlag, "--"+providerBinDirFlag)
+	}
+}
+
 // validateProviders judges as kubelet does when it starts.
 func (s *Settings) validateProviders() error {
 	_, _, err := s.CredentialProviders()

@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -41,7 +42,11 @@ func TestCredentialProviders(t *testing.T) {
 
 	s, err := Parse([]string{config, bin})
 	require.NoError(t, err)
-	assert.Empty(t, s.Warnings)
+	require.Len(t, s.Warnings, 1)
+	assert.Contains(t, s.Warnings[0], "embedded runtime")
+	s, err = Parse([]string{config, bin, "--container-runtime-endpoint=/run/cri.sock"})
+	require.NoError(t, err)
+	assert.NotContains(t, strings.Join(s.Warnings, "\n"), "credential")
 	assert.Equal(t, file, s.ImageCredentialProviderConfig)
 	assert.Equal(t, filepath.Join(dir, "bin"), s.ImageCredentialProviderBinDir)
 	got, ok, err := s.CredentialProviders()

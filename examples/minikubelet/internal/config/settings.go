@@ -117,6 +117,7 @@ func Parse(args []string) (*Settings, error) {
 // warn adds a warning for what has no effect with the runtime that was given.
 func (s *Settings) warn() {
 	s.warnCgroups()
+	s.warnProviders()
 }
 
 // defaults fills in kubelet's defaults for the fields that are implemented.

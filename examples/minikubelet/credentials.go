@@ -1,0 +1,32 @@
+package main
+
+import (
+	"github.com/go-logr/logr"
+
+	"github.com/kubeletkit/kubeletkit"
+	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/config"
+	"github.com/kubeletkit/kubeletkit/images/credentials"
+	prommetrics "github.com/kubeletkit/kubeletkit/metrics/prometheus"
+)
+
+// addProviders adds the credential provider plugins of the settings to the credentials of images, as the last ones. The membership of
+// a cluster may be nil.
+func addProviders(opts *kubeletkit.Options, s *config.Settings, joins *member, m *metrics, log logr.Logger) error {
+	providers, ok, err := s.CredentialProviders()
+	if err != nil || !ok || s.Embedded {
+		return err
+	}
+	popts := credentials.Options{Config: providers, BinDir: s.ImageCredentialProviderBinDir, Logger: log.WithName("credential-providers")}
+	if joins != nil {
+		popts.ServiceAccounts = joins.ServiceAccounts()
+	}
+	if popts.Metrics, err = prommetrics.NewCredentialProviders(m.registry, providers.Hash); err != nil {
+		return err
+	}
+	plugins, err := credentials.NewPlugins(popts)
+	if err != nil {
+		return err
+	}
+	opts.Images.Credentials = credentials.Join(opts.Images.Credentials, plugins)
+	return nil
+}
