@@ -1,8 +1,11 @@
 package kubeletkit_test
 
 import (
+	"context"
 	"os"
 	"path/filepath"
+	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -11,10 +14,13 @@ import (
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kubeletkit/kubeletkit"
 	"github.com/kubeletkit/kubeletkit/internal/testpod"
+	"github.com/kubeletkit/kubeletkit/lifecycle"
 	"github.com/kubeletkit/kubeletkit/podspec"
+	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/runtime/fake"
 )
 
@@ -140,6 +146,115 @@ func TestAPendingResizeAfterARestart(t *testing.T) {
 		n.source.Set(restarted(3, "128M"))
 		n.after(time.Minute)
 		assert.EqualValues(t, 1, n.Pods()[0].Status.ContainerStatuses[0].RestartCount)
+		n.source.Set() // nothing stays mounted
+		n.after(time.Minute)
+	})
+}
+
+// wholePods is a component that holds the memory of pods as a whole, as the cgroups of pods do.
+type wholePods struct {
+	inner runtime.Inspector
+	mu    sync.Mutex
+	held  map[types.UID]resource.Quantity
+	usage resource.Quantity
+	order []string
+}
+
+func (w *wholePods) Name() string { return "whole pods" }
+func (w *wholePods) Prepare(_ context.Context, req lifecycle.PrepareRequest) (out lifecycle.PrepareResponse, _ error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	want, held := *req.Pod.Spec.Resources.Limits.Memory(), w.held[req.Pod.UID]
+	inContainer := ""
+	for kind, c := range podspec.Containers(&req.Pod.Spec) {
+		n := req.Observed.Newest(c.Name)
+		if n != nil {
+			inContainer = ", container " + n.Resources.Limits.Memory().String()
+		}
+		if len(runtime.ResizeDue(req.Pod, c, kind, n)) > 0 && held.Cmp(want) > 0 {
+			if want.Cmp(w.usage) < 0 {
+				return lifecycle.PrepareResponse{ResizeError: "in use"}, nil
+			}
+			want = held
+		}
+	}
+	if held.Cmp(want) != 0 {
+		w.held[req.Pod.UID], out.Changed = want, !held.IsZero()
+		w.order = append(w.order, "pod "+want.String()+inContainer)
+	}
+	return out, nil
+}
+
+func (w *wholePods) Inspector(inner runtime.Inspector) runtime.Inspector {
+	w.inner = inner
+	return w
+}
+func (w *wholePods) Unwrap() any { return w.inner }
+func (w *wholePods) InspectPod(ctx context.Context, ref runtime.PodRef) (*runtime.PodStatus, error) {
+	status, err := w.inner.InspectPod(ctx, ref)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if held, ok := w.held[ref.UID]; ok && err == nil {
+		with := *status
+		with.Resources = &v1.ResourceRequirements{Limits: v1.ResourceList{v1.ResourceMemory: held}}
+		status = &with
+	}
+	return status, err
+}
+
+// A pod as a whole grows before its containers and shrinks after them. Its status has what is in force, and a resize ends when all have
+// what they are to have.
+func TestResizeOfThePodAsAWhole(t *testing.T) {
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		rt := fake.New(fake.Options{})
+		whole := &wholePods{held: map[types.UID]resource.Quantity{}}
+		var recorder fake.Recorder
+		n := startAPINode(t, dir, rt, func(o *kubeletkit.Options) {
+			o.Admission.Limits.Allocatable = v1.ResourceList{v1.ResourceMemory: resource.MustParse("256Mi")}
+			o.Observe.EveryEvent = recorder.Event
+			o.Join = []lifecycle.Component{whole}
+		})
+		defer n.stop(t)
+		pod := func(generation int64, memory string) *v1.Pod {
+			return testpod.With(sized(generation, "16Mi"), func(pod *v1.Pod) {
+				list := v1.ResourceList{v1.ResourceMemory: resource.MustParse(memory)}
+				pod.Spec.Resources = &v1.ResourceRequirements{Requests: list, Limits: list}
+				pod.Spec.Containers[0].Resources = v1.ResourceRequirements{} // those of the pod
+			})
+		}
+		uid := pod(1, "64Mi").UID
+		check := func(memory, allocated, inContainer string, conditions ...string) {
+			t.Helper()
+			n.after(5 * time.Second)
+			s, _ := n.sink.Latest(uid)
+			assert.Equal(t, memory, s.Resources.Limits.Memory().String(), "in force")
+			assert.Equal(t, allocated, s.AllocatedResources.Memory().String())
+			assert.Equal(t, conditions, resizeConditions(s))
+			status, _ := n.RuntimeStatus(uid)
+			assert.Equal(t, inContainer, status.Newest("main").Resources.Limits.Memory().String())
+			assert.Zero(t, s.ContainerStatuses[0].RestartCount)
+		}
+		n.source.Set(pod(1, "64Mi"))
+		check("64Mi", "64Mi", "64Mi")
+		n.source.Set(pod(2, "128Mi"))
+		check("128Mi", "128Mi", "128Mi")
+		n.source.Set(pod(3, "512Mi"))
+		check("128Mi", "128Mi", "128Mi", "PodResizePending Deferred")
+		whole.usage = resource.MustParse("48Mi")
+		n.source.Set(pod(4, "32Mi"))
+		check("128Mi", "32Mi", "128Mi", "PodResizeInProgress Error")
+		whole.usage = resource.MustParse("16Mi")
+		n.after(time.Minute)
+		check("32Mi", "32Mi", "32Mi")
+		assert.Equal(t, []string{"pod 64Mi", "pod 128Mi, container 64Mi", "pod 32Mi, container 32Mi"}, whole.order)
+		var events []string
+		for _, e := range recorder.Events(fake.Target{}) {
+			if strings.HasPrefix(e.Reason, "Resize") {
+				events = append(events, e.Reason)
+			}
+		}
+		assert.Equal(t, []string{"ResizeStarted", "ResizeCompleted", "ResizeDeferred", "ResizeStarted", "ResizeError", "ResizeCompleted"}, events)
 		n.source.Set() // nothing stays mounted
 		n.after(time.Minute)
 	})

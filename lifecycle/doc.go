@@ -34,6 +34,10 @@
 // Errors: the interface of each step says what an error does. An error concerns one pod only. A
 // panic is an error.
 //
+// Resizes: a pod is resized while it runs. A component that holds resources of the pod as a whole gives it more in Prepare, before the
+// runtime resizes its containers, and less in the Prepare of the next sync, in which PrepareRequest.Observed shows that the containers
+// have less. See PrepareResponse.Changed and PrepareResponse.ResizeError.
+//
 // Cost: a component is called for all pods, and returns at once for a pod that does not
 // need it. Steps that no component joins cost nothing.
 //

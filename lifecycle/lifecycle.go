@@ -112,6 +112,14 @@ type PrepareResponse struct {
 	// RetryAfter is the time after which Prepare has something to do even if nothing
 	// changes; 0 means never.
 	RetryAfter time.Duration
+	// Changed means that the component has changed what is observed of the pod. The pod is inspected and synced again after this
+	// sync. A component that gives the pod more before its containers are resized, and less after them, does the latter in the
+	// next sync: a sync that resizes containers has one.
+	Changed bool
+	// ResizeError is why the pod cannot be given the resources of its spec, if it is to be resized (KEP-1287, KEP-5419). It is the
+	// message of the condition PodResizeInProgress. Containers that run keep the resources that they have, others start, and the sync is
+	// repeated after a back-off. "" means that the component is ready for the containers.
+	ResizeError string
 }
 
 // SandboxEditor changes what sandboxes are made with.

@@ -148,7 +148,7 @@ func (s *Steps) Admit(req AdmitRequest) (AdmitResponse, error) {
 }
 
 // Prepare calls each [Preparer] until one fails, unless [Steps.Hold] holds the pod. The response merges theirs: of volumes with one name, that of
-// the last; the shortest RetryAfter.
+// the last; the shortest RetryAfter; all of ResizeError.
 func (s *Steps) Prepare(ctx context.Context, req PrepareRequest) (PrepareResponse, error) {
 	var all PrepareResponse
 	if s == nil {
@@ -181,6 +181,13 @@ func (r *PrepareResponse) merge(later PrepareResponse) {
 	}
 	r.PullSecrets = append(r.PullSecrets, later.PullSecrets...)
 	r.RetryAfter = flow.Soonest(r.RetryAfter, later.RetryAfter)
+	r.Changed = r.Changed || later.Changed
+	switch {
+	case r.ResizeError == "":
+		r.ResizeError = later.ResizeError
+	case later.ResizeError != "":
+		r.ResizeError += "; " + later.ResizeError
+	}
 }
 
 // SandboxEdits returns a function that calls each [SandboxEditor] for the pod and merges their edits, or nil if no

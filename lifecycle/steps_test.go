@@ -44,6 +44,8 @@ func (a all) Prepare(context.Context, lifecycle.PrepareRequest) (lifecycle.Prepa
 		Volumes:     map[string]runtime.Volume{"shared": {HostPath: a.name}, a.name: {}},
 		PullSecrets: make([]v1.Secret, 1),
 		RetryAfter:  time.Duration(len(*a.calls)+1) * time.Minute,
+		Changed:     a.name == "a",
+		ResizeError: "no room in " + a.name,
 	}, a.call("prepare")
 }
 func (a all) EditSandbox(context.Context, *v1.Pod) (runtime.SandboxEdits, error) {
@@ -75,6 +77,8 @@ func TestOrderOfComponents(t *testing.T) {
 	assert.Equal(t, map[string]runtime.Volume{"shared": {HostPath: "b"}, "a": {}, "b": {}}, prepared.Volumes)
 	assert.Len(t, prepared.PullSecrets, 2)
 	assert.Equal(t, 3*time.Minute, prepared.RetryAfter, "the shortest")
+	assert.True(t, prepared.Changed)
+	assert.Equal(t, "no room in a; no room in b", prepared.ResizeError)
 	sandbox, err := s.SandboxEdits(pod)(t.Context())
 	require.NoError(t, err)
 	assert.Equal(t, "b", sandbox.CgroupParent, "the later one wins")

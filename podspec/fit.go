@@ -77,6 +77,11 @@ func Requests(pod *v1.Pod) v1.ResourceList {
 	return resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{})
 }
 
+// Limits returns the limits of a pod.
+func Limits(pod *v1.Pod) v1.ResourceList {
+	return resourcehelper.PodLimits(pod, resourcehelper.PodResourcesOptions{})
+}
+
 // Amount returns the quantity in the unit of [Shortage], or the largest number. The requests of a pod, and
 // those of several pods, can have any sum. The methods of a quantity would return a part of it.
 func Amount(name v1.ResourceName, q resource.Quantity) int64 {

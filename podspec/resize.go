@@ -36,17 +36,17 @@ func restartedFor(c *v1.Container) []v1.ResourceName {
 	return slices.Compact(names)
 }
 
-// ResizeHash returns the hash of the resources that require a restart of the container when
+// ResizeHash returns the hash of the resources that require a restart of a container of the pod when
 // they change, 0 if there are none. An instance that was created with another hash is
 // replaced.
-func ResizeHash(c *v1.Container) uint64 {
+func ResizeHash(pod *v1.Pod, c *v1.Container) uint64 {
 	names := restartedFor(c)
 	if len(names) == 0 {
 		return 0
 	}
 	h := fnv.New64a()
 	for _, name := range names {
-		request, limit := c.Resources.Requests[name], c.Resources.Limits[name]
+		request, limit := c.Resources.Requests[name], LimitOf(pod, c, name)
 		amounts := []int64{request.Value(), limit.Value()}
 		if name == v1.ResourceCPU {
 			amounts = []int64{request.MilliValue(), limit.MilliValue()}

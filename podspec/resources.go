@@ -7,6 +7,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/resource"
 )
 
 // WithResources returns the pod with the resources of another version of it, or the pod itself
@@ -45,6 +46,42 @@ func replace(list, others []v1.Container) (replaced []v1.Container) {
 
 // SameResources reports whether two versions of a pod have the same resources.
 func SameResources(a, b *v1.Pod) bool { return a == b || WithResources(a, b) == a }
+
+// LimitOf returns the limit that holds for a container: its own, or else that of its pod as a whole (KEP-2837). It is 0 if there is
+// none.
+func LimitOf(pod *v1.Pod, c *v1.Container, name v1.ResourceName) resource.Quantity {
+	limit := c.Resources.Limits[name]
+	if limit.IsZero() && pod.Spec.Resources != nil {
+		limit = pod.Spec.Resources.Limits[name]
+	}
+	return limit
+}
+
+// HeldByPod returns the resources of the pod as a whole, with the requests and limits of CPU and memory that it holds in place of
+// those of its spec. What it holds includes its overhead. It returns nil if the pod has none in its spec. An amount that it does
+// not hold is left out.
+func HeldByPod(pod *v1.Pod, requests, limits v1.ResourceList) *v1.ResourceRequirements {
+	out := pod.Spec.Resources.DeepCopy()
+	if out == nil {
+		return nil
+	}
+	replace := func(list, held v1.ResourceList) {
+		held = Remaining(held, pod.Spec.Overhead)
+		for _, name := range []v1.ResourceName{v1.ResourceCPU, v1.ResourceMemory} {
+			if _, given := list[name]; !given {
+				continue
+			}
+			if q, ok := held[name]; ok {
+				list[name] = q
+			} else {
+				delete(list, name)
+			}
+		}
+	}
+	replace(out.Requests, requests)
+	replace(out.Limits, limits)
+	return out
+}
 
 // ReportedCondition returns the condition of the type in the status of the pod, zero if there is none.
 func ReportedCondition(pod *v1.Pod, t v1.PodConditionType) v1.PodCondition {

@@ -58,3 +58,40 @@ func TestResizeMessage(t *testing.T) {
 	assert.Equal(t, `Pod resize started: {"containers":[{"name":"c","resources":{}}],"generation":1}`,
 		podspec.ResizeMessage("Pod resize started", &v1.Pod{Spec: v1.PodSpec{Containers: []v1.Container{{Name: "c"}}}}, 1, ""))
 }
+
+// A container without a limit has that of its pod, also for a restart by the resize policy.
+func TestLimitOfThePod(t *testing.T) {
+	limits := func(amount string) v1.ResourceRequirements {
+		return v1.ResourceRequirements{Limits: v1.ResourceList{v1.ResourceCPU: resource.MustParse(amount)}}
+	}
+	whole := limits("2")
+	p := &v1.Pod{Spec: v1.PodSpec{Resources: &whole}}
+	policy := []v1.ContainerResizePolicy{{ResourceName: v1.ResourceCPU, RestartPolicy: v1.RestartContainer}}
+	own, none := &v1.Container{Resources: limits("1"), ResizePolicy: policy}, &v1.Container{ResizePolicy: policy}
+	for want, c := range map[string]*v1.Container{"1": own, "2": none} {
+		got := podspec.LimitOf(p, c, v1.ResourceCPU)
+		assert.Equal(t, want, got.String())
+	}
+	larger := limits("3")
+	now := &v1.Pod{Spec: v1.PodSpec{Resources: &larger}}
+	assert.Equal(t, podspec.ResizeHash(p, own), podspec.ResizeHash(now, own))
+	assert.NotEqual(t, podspec.ResizeHash(p, none), podspec.ResizeHash(now, none))
+	assert.Equal(t, podspec.ResizeHash(&v1.Pod{}, none), podspec.ResizeHash(&v1.Pod{Spec: v1.PodSpec{Resources: &v1.ResourceRequirements{}}}, none))
+}
+
+func TestHeldByPod(t *testing.T) {
+	list := func(cpu, memory string) v1.ResourceList {
+		return v1.ResourceList{v1.ResourceCPU: resource.MustParse(cpu), v1.ResourceMemory: resource.MustParse(memory)}
+	}
+	p := &v1.Pod{Spec: v1.PodSpec{
+		Resources: &v1.ResourceRequirements{Requests: list("2", "2Gi"), Limits: v1.ResourceList{v1.ResourceMemory: resource.MustParse("4Gi"), "hugepages-2Mi": resource.MustParse("2Mi")}},
+		Overhead:  v1.ResourceList{v1.ResourceMemory: resource.MustParse("1Gi")},
+	}}
+	got := podspec.HeldByPod(p, v1.ResourceList{v1.ResourceCPU: resource.MustParse("1")}, list("1", "3Gi"))
+	text := func(l v1.ResourceList) string { return l.Cpu().String() + " " + l.Memory().String() }
+	assert.Equal(t, "1 0", text(got.Requests), "it has no request of memory")
+	assert.Equal(t, "0 2Gi", text(got.Limits), "without the overhead")
+	assert.Contains(t, got.Limits, v1.ResourceName("hugepages-2Mi"), "it does not change")
+	assert.Equal(t, "2 2Gi", text(p.Spec.Resources.Requests), "the pod is not changed")
+	assert.Nil(t, podspec.HeldByPod(&v1.Pod{}, list("1", "1Gi"), nil))
+}

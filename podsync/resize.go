@@ -19,8 +19,8 @@ type resizeState struct {
 	// the latest error of the resize.
 	generation int64
 	problem    string
-	// done means that the containers have the resources of the pod as far as the runtime can
-	// give them. It may report others: a node without limits of CPU time has none.
+	// done means that pod and containers have the resources of the spec as far as the node can give them: a sync
+	// had nothing to change. It may report others: a node without limits of CPU time has none.
 	done bool
 }
 
@@ -76,9 +76,12 @@ func (st *podState) resizeConditions(pending v1.PodCondition) (out []v1.PodCondi
 	return append(out, c), ""
 }
 
-// resizing reports whether a running container has other resources than the pod, or is to be
+// resizing reports whether the pod as a whole or a running container has other resources than the spec, or a container is to be
 // restarted for them.
 func resizing(pod *v1.Pod, observed *runtime.PodStatus) bool {
+	if len(runtime.PodResizeDue(pod, observed)) > 0 {
+		return true
+	}
 	for kind, c := range podspec.Containers(&pod.Spec) {
 		if n := observed.Newest(c.Name); len(runtime.ResizeDue(pod, c, kind, n)) > 0 || runtime.ResizeRestarts(pod, c, n) {
 			return true
@@ -90,16 +93,19 @@ func resizing(pod *v1.Pod, observed *runtime.PodStatus) bool {
 // setResized records the outcome of a SyncPod, and brings the status up to date with another
 // error of a resize. An error stays until the resize ends or another one begins (kubelet:
 // SetPodResizeInProgressCondition).
-func (s *Syncer) setResized(st *podState, pod *v1.Pod, problem string, err error) {
+func (s *Syncer) setResized(st *podState, pod *v1.Pod, res runtime.SyncResult, err error) {
 	if !podspec.Resizable(pod) {
 		return
 	}
-	message := ""
+	problem, message := res.ResizeError, ""
 	s.refresh(st, func() bool {
 		r := &st.resize
 		if problem == "" {
-			r.done = r.done || err == nil
-			return false // the next sync, which follows a change at once, reads what is in force
+			if r.done || err != nil || res.Changed {
+				return false // the next sync, which follows a change at once, reads what is in force
+			}
+			r.done = true
+			return r.generation != 0
 		}
 		r.done = false
 		if problem == r.problem {

@@ -1,6 +1,7 @@
 package podsync_test
 
 import (
+	"context"
 	"errors"
 	"testing"
 
@@ -11,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kubeletkit/kubeletkit/internal/testpod"
+	"github.com/kubeletkit/kubeletkit/lifecycle"
 	"github.com/kubeletkit/kubeletkit/podspec"
 	"github.com/kubeletkit/kubeletkit/podsync"
 	"github.com/kubeletkit/kubeletkit/podworkers"
@@ -124,7 +126,8 @@ func TestAResizeByARestart(t *testing.T) {
 	before, after := restarted(1, "32Mi"), restarted(2, "48Mi")
 	syncPod := func(pod, created *v1.Pod) []v1.PodCondition {
 		status := withLimit("64Mi")
-		status.Containers[0].ResizeHash = podspec.ResizeHash(&created.Spec.Containers[0])
+		status.Containers[0].ResizeHash = podspec.ResizeHash(created, &created.Spec.Containers[0])
+		r.world.sync.Changed = created != pod // it is restarted
 		_, err := r.SyncPod(t.Context(), podworkers.Sync, pod, status)
 		require.NoError(t, err)
 		return r.conditions()
@@ -172,7 +175,7 @@ func TestAResizeThatIsNotReported(t *testing.T) {
 	pod := resizedPod(2, "32Mi", "64Mi")
 	before, _ := r.sync(pod, "128Mi", "")
 	assert.Equal(t, inProgress(2, ""), before)
-	r.sync(pod, "128Mi", "")
+	assert.Empty(t, r.conditions(), "the runtime has nothing to do")
 	r.sync(pod.DeepCopy(), "128Mi", "")
 	assert.Empty(t, r.conditions())
 	assert.Equal(t, []string{"ResizeCompleted"}, r.takeEvents())
@@ -249,4 +252,70 @@ func TestNoResizesOfOtherPods(t *testing.T) {
 		assert.Empty(t, after)
 	}
 	assert.Empty(t, r.takeEvents())
+}
+
+// preparer is a component that holds the resources of a pod as a whole.
+type preparer struct{ response lifecycle.PrepareResponse }
+
+func (*preparer) Name() string { return "whole" }
+func (p *preparer) Prepare(context.Context, lifecycle.PrepareRequest) (lifecycle.PrepareResponse, error) {
+	return p.response, nil
+}
+
+// A resize of the pod as a whole ends when its component has made it, after the containers, and what is in force has been read.
+func TestAResizeOfThePodAsAWhole(t *testing.T) {
+	whole := &preparer{}
+	r := &resizer{t: t}
+	r.world.statuses = map[types.UID]v1.PodStatus{}
+	deps := r.world.deps()
+	deps.Join = []lifecycle.Component{whole}
+	var err error
+	r.Syncer, err = podsync.New(deps, podsync.Options{
+		PodsDir: t.TempDir(), Host: &runtime.Host{}, Event: func(e runtime.Event) { r.events = append(r.events, e.Reason) },
+	})
+	require.NoError(t, err)
+	pod := func(generation int64, limit string) *v1.Pod {
+		return testpod.With(resizedPod(generation, "8Mi", "16Mi"), func(p *v1.Pod) {
+			resources := inMemory("32Mi", limit)
+			p.Spec.Resources = &resources
+		})
+	}
+	syncPod := func(pod *v1.Pod, inForce string) (before []v1.PodCondition, result podworkers.Result, err error) {
+		status, resources := withLimit("16Mi"), inMemory("32Mi", inForce)
+		status.Resources = &resources
+		r.world.during = func() { before = r.conditions() }
+		result, err = r.SyncPod(t.Context(), podworkers.Sync, pod, status)
+		return before, result, err
+	}
+	_, _, err = syncPod(pod(1, "64Mi"), "64Mi")
+	require.NoError(t, err)
+
+	whole.response.ResizeError = "in use"
+	before, _, err := syncPod(pod(2, "48Mi"), "64Mi")
+	require.EqualError(t, err, "pod ns/web(u1): resizing it: in use")
+	assert.Equal(t, inProgress(2, ""), before)
+	assert.Equal(t, inProgress(2, "in use"), r.conditions())
+	assert.True(t, r.world.held, "the containers wait for it")
+	assert.Equal(t, "64Mi", r.world.last().Resources.Limits.Memory().String())
+	assert.Equal(t, []string{"ResizeError"}, r.takeEvents())
+
+	whole.response = lifecycle.PrepareResponse{Changed: true}
+	_, result, err := syncPod(pod(2, "48Mi"), "64Mi")
+	require.NoError(t, err)
+	assert.True(t, result.Changed, "it is read again")
+	assert.False(t, r.world.held)
+	assert.Equal(t, inProgress(2, "in use"), r.conditions(), "as kubelet has it, until it is read")
+	whole.response = lifecycle.PrepareResponse{}
+	before, _, err = syncPod(pod(2, "48Mi"), "48Mi")
+	require.NoError(t, err)
+	assert.Empty(t, before)
+	assert.Equal(t, []string{"ResizeCompleted"}, r.takeEvents())
+	assert.Equal(t, "48Mi", r.world.last().Resources.Limits.Memory().String())
+
+	// A kernel that has another amount does not keep the resize from its end.
+	before, _, err = syncPod(pod(3, "50Mi"), "48Mi")
+	require.NoError(t, err)
+	assert.Equal(t, inProgress(3, ""), before)
+	assert.Empty(t, r.conditions())
+	assert.Equal(t, []string{"ResizeCompleted"}, r.takeEvents())
 }

@@ -226,7 +226,7 @@ func (s *Syncer) SyncPod(ctx context.Context, typ podworkers.UpdateType, pod *v1
 
 	res, err := s.startContainers(ctx, st, pod, observed)
 	s.setWaiting(st, res.Waiting, res.Changed)
-	s.setResized(st, pod, res.ResizeError, err)
+	s.setResized(st, pod, res, err)
 	return podworkers.Result{Changed: res.Changed, RetryAfter: flow.Soonest(res.RetryAfter, recheck)}, err
 }
 
@@ -288,7 +288,7 @@ func (s *Syncer) startContainers(ctx context.Context, st *podState, pod *v1.Pod,
 	if network != nil { // the containers that run go on, and read their files
 		return waitingAll(pod, observed, network), fmt.Errorf("pod %s: %w", ref, network)
 	}
-	return s.deps.Runtime.SyncPod(ctx, runtime.PodSync{
+	res, err = s.deps.Runtime.SyncPod(ctx, runtime.PodSync{
 		Pod:    pod,
 		Status: observed,
 		Probes: s.probes(),
@@ -300,12 +300,19 @@ func (s *Syncer) startContainers(ctx context.Context, st *podState, pod *v1.Pod,
 		EditContainer: s.steps.ContainerEdits(pod),
 		Volumes:       ready.Volumes,
 		SubPath:       s.subPath,
+		HoldResize:    ready.ResizeError != "",
 		Dir:           dir,
 		Host:          s.currentHost(),
 		Event:         s.opts.Event,
 		Record:        s.opts.Record,
 		SandboxReady:  st.sandboxReady,
 	})
+	res.Changed = res.Changed || ready.Changed
+	if ready.ResizeError != "" {
+		res.ResizeError = ready.ResizeError
+		err = errors.Join(err, fmt.Errorf("pod %s: resizing it: %s", ref, ready.ResizeError))
+	}
+	return res, err
 }
 
 // handleRunning calls the step Running if a container runs for which it was not called.

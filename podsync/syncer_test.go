@@ -44,6 +44,7 @@ type world struct {
 	sandbox *runtime.SandboxStatus
 	during  func()
 	host    *runtime.Host // what SyncPod got
+	held    bool          // HoldResize of the last SyncPod
 }
 
 // The parts that a world stands for.
@@ -76,7 +77,7 @@ func (w *world) note(format string, args ...any) {
 
 func (w worldRuntime) SyncPod(_ context.Context, req runtime.PodSync) (runtime.SyncResult, error) {
 	w.note("sync %s", req.Pod.Name)
-	w.host = req.Host
+	w.host, w.held = req.Host, req.HoldResize
 	if w.sandbox != nil {
 		req.SandboxReady(*w.sandbox)
 	}

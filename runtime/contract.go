@@ -124,6 +124,9 @@ type PodSync struct {
 	// host. A symbolic link cannot lead it out of the volume. If nil, a mount with a
 	// sub-path is an error.
 	SubPath func(ctx context.Context, req SubPath) (string, error)
+	// HoldResize means that containers that run keep the resources that they have, since the pod as a whole cannot be given
+	// those of its spec now.
+	HoldResize bool
 	// Dir is the pod's directory on the host. The runtime keeps the pod's hosts file and
 	// termination logs in it.
 	Dir string

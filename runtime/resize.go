@@ -16,7 +16,7 @@ func ResizeDue(pod *v1.Pod, c *v1.Container, kind podspec.ContainerKind, n *Cont
 		return nil
 	}
 	var due []v1.ResourceName
-	limit := limitOf(pod, c, v1.ResourceCPU)
+	limit := podspec.LimitOf(pod, c, v1.ResourceCPU)
 	request, ok := c.Resources.Requests[v1.ResourceCPU]
 	if !ok {
 		request = limit
@@ -24,19 +24,31 @@ func ResizeDue(pod *v1.Pod, c *v1.Container, kind podspec.ContainerKind, n *Cont
 	if shares(request) != shares(*n.Resources.Requests.Cpu()) || quota(limit) != quota(*n.Resources.Limits.Cpu()) {
 		due = append(due, v1.ResourceCPU)
 	}
-	if memory := limitOf(pod, c, v1.ResourceMemory); memory.Value() != n.Resources.Limits.Memory().Value() {
+	if memory := podspec.LimitOf(pod, c, v1.ResourceMemory); memory.Value() != n.Resources.Limits.Memory().Value() {
 		due = append(due, v1.ResourceMemory)
 	}
 	return due
 }
 
-// limitOf returns the limit of a container, or else that of its pod.
-func limitOf(pod *v1.Pod, c *v1.Container, name v1.ResourceName) resource.Quantity {
-	limit := c.Resources.Limits[name]
-	if limit.IsZero() && pod.Spec.Resources != nil {
-		limit = pod.Spec.Resources.Limits[name]
+// PodResizeDue returns which of CPU and memory the pod as a whole has in another amount than its spec (KEP-5419), by
+// [PodStatus].Resources. Only amounts in spec.resources count. It returns none if the status has no resources of the pod, and for pods that
+// are not [podspec.Resizable]. Requests of memory are not compared: no cgroup has them.
+func PodResizeDue(pod *v1.Pod, status *PodStatus) []v1.ResourceName {
+	own := pod.Spec.Resources
+	if own == nil || status == nil || status.Resources == nil || !podspec.Resizable(pod) {
+		return nil
 	}
-	return limit
+	held, requests, limits := status.Resources, podspec.Requests(pod), podspec.Limits(pod)
+	var due []v1.ResourceName
+	if _, ok := own.Requests[v1.ResourceCPU]; ok && shares(*requests.Cpu()) != shares(*held.Requests.Cpu()) {
+		due = append(due, v1.ResourceCPU)
+	} else if _, ok := own.Limits[v1.ResourceCPU]; ok && quota(*limits.Cpu()) != quota(*held.Limits.Cpu()) {
+		due = append(due, v1.ResourceCPU)
+	}
+	if _, ok := own.Limits[v1.ResourceMemory]; ok && limits.Memory().Value() != held.Limits.Memory().Value() {
+		due = append(due, v1.ResourceMemory)
+	}
+	return due
 }
 
 // maxShares is the largest weight that a cgroup can have, that of 256 CPUs (kubelet: cm.MaxShares).
@@ -60,5 +72,5 @@ func quota(limit resource.Quantity) int64 {
 // does not run or has no record of its resources, and for pods that are not [podspec.Resizable]. n may
 // be nil.
 func ResizeRestarts(pod *v1.Pod, c *v1.Container, n *ContainerStatus) bool {
-	return n != nil && n.State == ContainerRunning && n.ResizeHash != 0 && podspec.Resizable(pod) && n.ResizeHash != podspec.ResizeHash(c)
+	return n != nil && n.State == ContainerRunning && n.ResizeHash != 0 && podspec.Resizable(pod) && n.ResizeHash != podspec.ResizeHash(pod, c)
 }

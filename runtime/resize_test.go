@@ -76,7 +76,7 @@ func TestResizeDueWithLimitsOfThePod(t *testing.T) {
 
 func TestResizeRestarts(t *testing.T) {
 	c := v1.Container{Name: "main", ResizePolicy: []v1.ContainerResizePolicy{{ResourceName: v1.ResourceMemory, RestartPolicy: v1.RestartContainer}}}
-	n := &runtime.ContainerStatus{Container: runtime.Container{Name: "main", State: runtime.ContainerRunning}, ResizeHash: podspec.ResizeHash(&c)}
+	n := &runtime.ContainerStatus{Container: runtime.Container{Name: "main", State: runtime.ContainerRunning}, ResizeHash: podspec.ResizeHash(&v1.Pod{}, &c)}
 	c.Resources.Requests = list("cpu", "1")
 	assert.False(t, runtime.ResizeRestarts(resizable(c), &c, n), "CPU needs no restart")
 	c.Resources.Requests = list("memory", "64Mi")
@@ -92,12 +92,42 @@ func TestResizeRestarts(t *testing.T) {
 func TestResizeHash(t *testing.T) {
 	restart := []v1.ContainerResizePolicy{{ResourceName: v1.ResourceCPU, RestartPolicy: v1.NotRequired}, {ResourceName: v1.ResourceMemory, RestartPolicy: v1.RestartContainer}}
 	of := func(cpu, memory string) uint64 {
-		return podspec.ResizeHash(&v1.Container{ResizePolicy: restart, Resources: v1.ResourceRequirements{Limits: list("cpu", cpu, "memory", memory)}})
+		return podspec.ResizeHash(&v1.Pod{}, &v1.Container{ResizePolicy: restart, Resources: v1.ResourceRequirements{Limits: list("cpu", cpu, "memory", memory)}})
 	}
 	assert.NotZero(t, of("1", "64Mi"))
 	assert.Equal(t, of("1", "64Mi"), of("2", "65536Ki"), "CPU needs no restart, and equal amounts are equal")
 	assert.NotEqual(t, of("1", "64Mi"), of("1", "65Mi"))
 	reported := v1.ResourceList{v1.ResourceMemory: *resource.NewQuantity(1e9, resource.BinarySI)}
-	assert.Equal(t, of("1", "1G"), podspec.ResizeHash(&v1.Container{ResizePolicy: restart, Resources: v1.ResourceRequirements{Limits: reported}}), "as a runtime reports it")
-	assert.Zero(t, podspec.ResizeHash(&v1.Container{ResizePolicy: restart[:1]}))
+	assert.Equal(t, of("1", "1G"), podspec.ResizeHash(&v1.Pod{}, &v1.Container{ResizePolicy: restart, Resources: v1.ResourceRequirements{Limits: reported}}), "as a runtime reports it")
+	assert.Zero(t, podspec.ResizeHash(&v1.Pod{}, &v1.Container{ResizePolicy: restart[:1]}))
+}
+
+// Only what the spec has for the pod as a whole is compared, with its overhead.
+func TestPodResizeDue(t *testing.T) {
+	both := func(l v1.ResourceList) v1.ResourceRequirements {
+		return v1.ResourceRequirements{Requests: l, Limits: l}
+	}
+	for name, tc := range map[string]struct {
+		spec, actual v1.ResourceRequirements
+		want         []v1.ResourceName
+	}{
+		"nothing requested":       {v1.ResourceRequirements{}, both(list("cpu", "1", "memory", "1Gi")), nil},
+		"as requested":            {both(list("cpu", "300m", "memory", "64Mi")), both(list("cpu", "400m", "memory", "64Mi")), nil},
+		"another request":         {v1.ResourceRequirements{Requests: list("cpu", "300m")}, both(list("cpu", "401m")), []v1.ResourceName{"cpu"}},
+		"another limit":           {v1.ResourceRequirements{Requests: list("cpu", "300m"), Limits: list("cpu", "500m")}, both(list("cpu", "400m")), []v1.ResourceName{"cpu"}},
+		"a limit is added":        {v1.ResourceRequirements{Limits: list("memory", "64Mi")}, v1.ResourceRequirements{}, []v1.ResourceName{"memory"}},
+		"no cgroup has a request": {v1.ResourceRequirements{Requests: list("memory", "64Mi")}, v1.ResourceRequirements{}, nil},
+		"both":                    {both(list("cpu", "1", "memory", "64Mi")), both(list("cpu", "1", "memory", "65Mi")), []v1.ResourceName{"cpu", "memory"}},
+	} {
+		pod := resizable(v1.Container{Name: "main"})
+		pod.Spec.Resources, pod.Spec.Overhead = &tc.spec, list("cpu", "100m")
+		status := &runtime.PodStatus{Resources: &tc.actual}
+		assert.Equal(t, tc.want, runtime.PodResizeDue(pod, status), name)
+		assert.Empty(t, runtime.PodResizeDue(pod, nil), name)
+		assert.Empty(t, runtime.PodResizeDue(pod, &runtime.PodStatus{}), "it is not known")
+		pod.Generation = 1
+		assert.Empty(t, runtime.PodResizeDue(pod, status), "a pod that was never changed")
+		pod.Generation, pod.Spec.Resources = 2, nil
+		assert.Empty(t, runtime.PodResizeDue(pod, status), "only its containers have resources")
+	}
 }

@@ -1,6 +1,7 @@
 package status
 
 import (
+	"maps"
 	"net/netip"
 	"slices"
 	"time"
@@ -74,7 +75,7 @@ func Generate(in Input) v1.PodStatus {
 
 	s.Phase = phaseOf(pod, &s, in.Terminated, g.mainCreatedInSandbox(), g.restartsAll)
 	clampPhase(&s, prev, &pod.Status)
-	s.Resources = podResources(pod, &s)
+	s.Resources = podResources(pod, &s, g.inForce())
 	s.Conditions = g.foreignConditions()
 	if in.Override != nil {
 		in.Override(&s)
@@ -98,6 +99,14 @@ type generation struct {
 	// restartsAll means that the runtime shows that all containers are being restarted (KEP-5532). restartingAll also
 	// holds while that was so in the previous status: instances that are missing now were removed for it.
 	restartsAll, restartingAll bool
+}
+
+// inForce returns the resources of the pod as a whole that are in force, or nil.
+func (g *generation) inForce() *v1.ResourceRequirements {
+	if g.Runtime == nil {
+		return nil
+	}
+	return g.Runtime.Resources
 }
 
 // stopping reports whether no container of the pod is to be started any more.
@@ -145,9 +154,9 @@ func firstSeen(annotations map[string]string) time.Time {
 }
 
 // podResources are the resources of the pod as a whole: those that are allocated, and while it runs the
-// CPU and memory that its containers have by their statuses. There is a limit then only if the pod or
-// each container has one. kubelet reads them from the cgroup of the pod, which follows its containers.
-func podResources(pod *v1.Pod, s *v1.PodStatus) *v1.ResourceRequirements {
+// CPU and memory that are in force by the inspection. If it has none, they are those that the containers have by their statuses; there
+// is a limit then only if the pod or each container has one.
+func podResources(pod *v1.Pod, s *v1.PodStatus, inForce *v1.ResourceRequirements) *v1.ResourceRequirements {
 	r := pod.Spec.Resources.DeepCopy()
 	if r == nil {
 		r = &v1.ResourceRequirements{}
@@ -157,17 +166,27 @@ func podResources(pod *v1.Pod, s *v1.PodStatus) *v1.ResourceRequirements {
 		r.Limits = resourcehelper.PodLimits(pod, resourcehelper.PodResourcesOptions{})
 		return r
 	}
-	actual := *pod
-	actual.Spec.InitContainers = asInForce(pod.Spec.InitContainers, s.InitContainerStatuses)
-	actual.Spec.Containers = asInForce(pod.Spec.Containers, s.ContainerStatuses)
-	requests := resourcehelper.PodRequests(&actual, resourcehelper.PodResourcesOptions{})
-	limits := resourcehelper.PodLimits(&actual, resourcehelper.PodResourcesOptions{})
 	if r.Requests == nil {
 		r.Requests = v1.ResourceList{}
 	}
 	if r.Limits == nil {
 		r.Limits = v1.ResourceList{}
 	}
+	if inForce != nil {
+		if _, ok := r.Requests[v1.ResourceMemory]; !ok { // no cgroup has it
+			if q, ok := podspec.Requests(pod)[v1.ResourceMemory]; ok {
+				r.Requests[v1.ResourceMemory] = q
+			}
+		}
+		overlay(r.Requests, others(inForce.Requests, r.Requests), nil, podspec.MinCPURequestMilli)
+		overlay(r.Limits, others(inForce.Limits, r.Limits), nil, podspec.MinCPULimitMilli)
+		return r
+	}
+	actual := *pod
+	actual.Spec.InitContainers = asInForce(pod.Spec.InitContainers, s.InitContainerStatuses)
+	actual.Spec.Containers = asInForce(pod.Spec.Containers, s.ContainerStatuses)
+	requests := resourcehelper.PodRequests(&actual, resourcehelper.PodResourcesOptions{})
+	limits := resourcehelper.PodLimits(&actual, resourcehelper.PodResourcesOptions{})
 	for _, name := range []v1.ResourceName{v1.ResourceCPU, v1.ResourceMemory} {
 		if q, ok := requests[name]; ok {
 			r.Requests[name] = q
@@ -177,6 +196,16 @@ func podResources(pod *v1.Pod, s *v1.PodStatus) *v1.ResourceRequirements {
 		}
 	}
 	return r
+}
+
+// others returns the amounts that are not in the second list, so that equal ones keep their form.
+func others(list, in v1.ResourceList) v1.ResourceList {
+	out := maps.Clone(list)
+	maps.DeleteFunc(out, func(name v1.ResourceName, q resource.Quantity) bool {
+		known, ok := in[name]
+		return ok && known.Cmp(q) == 0
+	})
+	return out
 }
 
 // limited reports whether the pod or each of its containers has a limit of the resource.

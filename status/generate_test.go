@@ -352,6 +352,18 @@ func TestPodResources(t *testing.T) {
 
 	pod.Spec.Resources = &v1.ResourceRequirements{Limits: list("8", "1Gi")}
 	assert.Equal(t, "8 1Gi", text(generate(seen).Resources.Limits), "it has its own")
+
+	// What is in force for the pod as a whole, as its cgroup has it.
+	inForce := v1.ResourceRequirements{Requests: v1.ResourceList{v1.ResourceCPU: resource.MustParse("3")}, Limits: list("6", "512Mi")}
+	seen.Resources = &inForce
+	assert.Equal(t, "3 256Mi", text(generate(seen).Resources.Requests), "no cgroup has requests of memory")
+	assert.Equal(t, "6 512Mi", text(generate(seen).Resources.Limits))
+	pod.Spec.Resources = nil
+	assert.Equal(t, "6 512Mi", text(generate(seen).Resources.Limits), "also of a pod without resources as a whole")
+	pod.Spec.Resources = &v1.ResourceRequirements{Requests: v1.ResourceList{v1.ResourceCPU: resource.MustParse("1m")}, Limits: list("5m", "500M")}
+	inForce = v1.ResourceRequirements{Requests: v1.ResourceList{v1.ResourceCPU: resource.MustParse("2m")}, Limits: list("10m", "500000000")}
+	assert.Equal(t, "1m 256Mi", text(generate(seen).Resources.Requests), "less than a cgroup can express")
+	assert.Equal(t, "5m 500M", text(generate(seen).Resources.Limits), "in the form of the spec")
 }
 
 // The conditions of a resize are those of the input; the ones before are gone.

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
@@ -16,9 +15,6 @@ import (
 	"github.com/kubeletkit/kubeletkit/lifecycle"
 	"github.com/kubeletkit/kubeletkit/podspec"
 )
-
-// messagePodLevel is the message of a resize of the pod's own resources.
-const messagePodLevel = "In-place resize of the resources of the pod as a whole is not supported"
 
 // pendingResizes has the pods whose resize is pending, by their UIDs. They run with the resources
 // that they had before.
@@ -111,10 +107,6 @@ func (h *PodHandler) allocate(held, pod *v1.Pod) *v1.Pod {
 // it requests. kept is the pod with those that it has.
 func (h *PodHandler) refuseResize(pod, kept *v1.Pod) *v1.PodCondition {
 	c := &v1.PodCondition{Type: v1.PodResizePending, Status: v1.ConditionTrue, ObservedGeneration: pod.Generation}
-	if !equality.Semantic.DeepEqual(pod.Spec.Resources, kept.Spec.Resources) {
-		c.Reason, c.Message = v1.PodReasonInfeasible, messagePodLevel
-		return c
-	}
 	response, refusal := admit(h.opts.Admit, lifecycle.AdmitRequest{Pod: pod, Held: kept, Active: h.active([]*v1.Pod{pod}), Host: h.opts.Host})
 	if refusal == nil {
 		h.evict(response.Evict, pod)
@@ -192,6 +184,9 @@ func heldBefore(pod *v1.Pod) *v1.Pod {
 		return pod
 	}
 	held := *pod
+	if reported := pod.Status.Resources; reported != nil {
+		held.Spec.Resources = podspec.HeldByPod(pod, pod.Status.AllocatedResources, reported.Limits)
+	}
 	held.Spec.Containers = withReported(pod.Spec.Containers, pod.Status.ContainerStatuses)
 	held.Spec.InitContainers = withReported(pod.Spec.InitContainers, pod.Status.InitContainerStatuses)
 	return podspec.WithResources(pod, &held)

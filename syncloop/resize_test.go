@@ -96,15 +96,47 @@ func TestAResizeThatIsTakenBack(t *testing.T) {
 	assert.False(t, pending, "nothing is kept of a pod that is gone")
 }
 
-func TestTheResourcesOfThePodAsAWholeCannotBeResized(t *testing.T) {
-	b := newHandler(t, syncloop.HandlerOptions{})
-	b.HandlePodAdditions([]*v1.Pod{sized("web", 1, "500m")})
-	b.HandlePodUpdates([]*v1.Pod{testpod.With(sized("web", 2, "500m"), func(p *v1.Pod) {
-		p.Spec.Resources = &v1.ResourceRequirements{Limits: v1.ResourceList{v1.ResourceCPU: resource.MustParse("2")}}
-	})})
+// whole returns a pod of the API server that requests CPU as a whole, and has an overhead.
+func whole(generation int64, request, limit string) *v1.Pod {
+	return testpod.With(sized("web", generation, "100m"), func(p *v1.Pod) {
+		r := inCPU(request, limit)
+		p.Spec.Resources, p.Spec.Overhead = &r, v1.ResourceList{v1.ResourceCPU: resource.MustParse("250m")}
+	})
+}
+
+// The resources of a pod as a whole are resized like those of its containers (KEP-5419).
+func TestTheResourcesOfThePodAsAWhole(t *testing.T) {
+	limits := syncloop.HandlerOptions{Admit: syncloop.Limits{Allocatable: v1.ResourceList{v1.ResourceCPU: resource.MustParse("2")}}}
+	b := newHandler(t, limits)
+	held := func(b *handlerBench) string {
+		r := b.pods.of("uid-web").Spec.Resources
+		return r.Requests.Cpu().String() + " " + r.Limits.Cpu().String()
+	}
+	b.HandlePodAdditions([]*v1.Pod{whole(1, "500m", "1")})
+	b.HandlePodUpdates([]*v1.Pod{whole(2, "1", "3")})
+	assert.Equal(t, "1 3", held(b))
+	_, pending := b.ResizePending("uid-web")
+	assert.False(t, pending)
+	b.HandlePodUpdates([]*v1.Pod{whole(3, "1800m", "3")})
+	assert.Equal(t, "1 3", held(b), "there is no room for its overhead")
 	c, _ := b.ResizePending("uid-web")
-	assert.Equal(t, v1.PodReasonInfeasible, c.Reason)
-	assert.Nil(t, b.pods.of("uid-web").Spec.Resources)
+	assert.Equal(t, v1.PodReasonDeferred, c.Reason)
+	next := newHandler(t, limits)
+	next.HandlePodAdditions([]*v1.Pod{b.kept.last})
+	assert.Equal(t, "1 3", held(next), "the checkpoint has what is allocated")
+
+	// Another agent reads it in the status, which has the overhead, too.
+	next = newHandler(t, limits)
+	next.HandlePodAdditions([]*v1.Pod{testpod.With(whole(3, "1800m", "4"), func(p *v1.Pod) {
+		r := inCPU("1250m", "3250m")
+		p.Status.AllocatedResources, p.Status.Resources = r.Requests, &r
+		p.Status.ObservedGeneration, p.Status.Conditions = 3, []v1.PodCondition{c}
+	})})
+	assert.Equal(t, "1 3", held(next))
+	_, pending = next.ResizePending("uid-web")
+	assert.True(t, pending)
+	next.HandlePodUpdates([]*v1.Pod{whole(4, "1500m", "2")})
+	assert.Equal(t, "1500m 2", held(next))
 }
 
 // A component refuses a resize for now, or as infeasible.

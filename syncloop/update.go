@@ -33,6 +33,10 @@ func notApplied(old, updated *v1.Pod) []string {
 	if namespacesOf(old) != namespacesOf(updated) {
 		return nil
 	}
+	appliedToPod := appliedToPod
+	if podspec.Resizable(updated) {
+		appliedToPod = append(slices.Clone(appliedToPod), "Resources")
+	}
 	paths := differences("spec", &old.Spec, &updated.Spec, appliedToPod)
 	before := map[string]*v1.Container{}
 	for kind, c := range podspec.Containers(&old.Spec) {

@@ -41,9 +41,11 @@
 //
 //   - Prepare makes or changes the cgroup of a pod, before its sandbox. If nothing has changed it costs one look at the directory, which
 //     finds that somebody else has removed it.
-//   - A pod that is resized (KEP-1287) has the larger of what its containers hold and are to have, until they hold the latter. A limit of memory
-//     below the usage is not set, and is tried again: it would kill.
-//   - The limits of a pod as a whole (KEP-2837) are those of its cgroup. Admit refuses such pods where cgroups cannot be made.
+//   - A pod that is resized (KEP-1287, KEP-5419) has the larger of what it has and is to have, of CPU and memory each, until its containers hold
+//     what they are to have. A limit of memory below the usage is not set: it would kill. Then neither the pod nor its containers are resized, and
+//     the resize is tried again.
+//   - Inspector adds what the kernel has to the status of a pod whose containers run.
+//   - The limits of a pod as a whole (KEP-2837) are those of its cgroup. Admit refuses such pods, and resizes to such limits, where cgroups cannot be made.
 //   - Run makes the cgroups of all pods and of classes, and enforces what is reserved. When the requests of pods have changed, it sets the shares
 //     of the class Burstable, and with memory QoS what is protected. While nothing changes, it does nothing.
 //   - RemoveGone removes cgroups of pods that are gone. No process is killed: a cgroup with processes stays.

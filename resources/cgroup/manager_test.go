@@ -3,6 +3,7 @@ package cgroup
 import (
 	"context"
 	"maps"
+	"slices"
 	"sync"
 	"syscall"
 	"testing"
@@ -86,6 +87,9 @@ func (f *fakeTree) set(_ Driver, cgroup string, r Resources) error {
 	if r.CPUShares != 0 {
 		old.CPUShares = r.CPUShares
 	}
+	if r.CPUPeriod != 0 {
+		old.CPUPeriod = r.CPUPeriod
+	}
 	if r.MemoryMin != nil {
 		old.MemoryMin = r.MemoryMin
 	}
@@ -94,6 +98,16 @@ func (f *fakeTree) set(_ Driver, cgroup string, r Resources) error {
 	}
 	f.cgroups[cgroup] = old
 	return nil
+}
+
+func (f *fakeTree) read(cgroup string, _ Resources) (Resources, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	r, ok := f.cgroups[cgroup]
+	if !ok {
+		return Resources{}, syscall.ENOENT
+	}
+	return r.complete(), nil
 }
 
 func (f *fakeTree) memoryUsage(cgroup string) (int64, error) { return f.usage[cgroup], nil }
@@ -152,7 +166,7 @@ func TestPrepareIsCheap(t *testing.T) {
 	m := newTestManager(t, f, ManagerOptions{Policy: Policy{PodPidsLimit: 10}})
 	pod := burstable("a", "100m", "1Gi")
 	prepare(t, m, pod, nil)
-	assert.Equal(t, Resources{CPUShares: 102, CPUQuota: 10000, MemoryMax: 4 << 30, PidsMax: 10}, f.get("/kubepods/burstable/poda"))
+	assert.Equal(t, Resources{CPUShares: 102, CPUQuota: 10000, CPUPeriod: defaultPeriod, MemoryMax: 4 << 30, PidsMax: 10}, f.get("/kubepods/burstable/poda"))
 	writes, lookups := f.writes, f.lookups
 	for range 10 {
 		assert.Zero(t, prepare(t, m, pod, nil))
@@ -167,7 +181,7 @@ func TestPrepareTakesOver(t *testing.T) {
 	f.cgroups["/kubepods/burstable/poda"] = Resources{CPUShares: 7, PidsMax: 3, MemoryMax: 1}
 	m := newTestManager(t, f, ManagerOptions{})
 	prepare(t, m, burstable("a", "100m", "1Gi"), nil)
-	assert.Equal(t, Resources{CPUShares: 102, CPUQuota: 10000, MemoryMax: 4 << 30, PidsMax: None}, f.get("/kubepods/burstable/poda"))
+	assert.Equal(t, Resources{CPUShares: 102, CPUQuota: 10000, CPUPeriod: defaultPeriod, MemoryMax: 4 << 30, PidsMax: None}, f.get("/kubepods/burstable/poda"))
 }
 
 // Somebody else removes a cgroup: it is made again, and those above it.
@@ -299,8 +313,7 @@ func TestResize(t *testing.T) {
 	m := newTestManager(t, f, ManagerOptions{})
 	at := "/kubepods/burstable/poda"
 	with := func(cpu, memory string, generation int64) *v1.Pod {
-		pod := burstable("a", cpu, "1Gi")
-		pod.Generation, pod.Annotations = generation, map[string]string{podspec.AnnotationConfigSource: podspec.SourceAPI}
+		pod := ofAPI(burstable("a", cpu, "1Gi"), generation)
 		pod.Spec.Containers[0].Resources.Limits[v1.ResourceMemory] = resource.MustParse(memory)
 		return pod
 	}
@@ -318,30 +331,154 @@ func TestResize(t *testing.T) {
 	assert.Equal(t, []int64{204, 20000, 50}, limits())
 
 	f.usage[at] = 40 << 20
-	assert.NotZero(t, prepare(t, m, with("200m", "30Mi", 3), holding(with("200m", "30Mi", 3))).RetryAfter, "the pod uses more than that")
+	assert.NotZero(t, prepare(t, m, with("200m", "30Mi", 3), holding(with("200m", "30Mi", 3))).ResizeError, "the pod uses more than that")
 	assert.Equal(t, []int64{204, 20000, 50}, limits())
 	f.usage[at] = 0
-	assert.Zero(t, prepare(t, m, with("200m", "30Mi", 3), holding(with("200m", "30Mi", 3))))
+	assert.Equal(t, lifecycle.PrepareResponse{Changed: true}, prepare(t, m, with("200m", "30Mi", 3), holding(with("200m", "30Mi", 3))))
 	assert.Equal(t, []int64{204, 20000, 30}, limits())
 }
 
-// A limit that a container holds and its spec does not have may be that of the whole pod, and does not count twice.
-func TestHeldLimitOfThePod(t *testing.T) {
-	pod := burstable("a", "100m", "1Gi")
-	pod.Generation, pod.Annotations = 2, map[string]string{podspec.AnnotationConfigSource: podspec.SourceAPI}
-	pod.Spec.Resources = &v1.ResourceRequirements{Limits: v1.ResourceList{v1.ResourceMemory: resource.MustParse("2Gi")}}
+// ofAPI makes the pod one of an API server, in this generation.
+func ofAPI(pod *v1.Pod, generation int64) *v1.Pod {
+	pod.Generation, pod.Annotations = generation, map[string]string{podspec.AnnotationConfigSource: podspec.SourceAPI}
+	return pod
+}
+
+// whole returns a pod with limits as a whole, and two containers: c has its own, d those of the pod.
+func whole(generation int64, cpu, memory string) *v1.Pod {
+	pod := ofAPI(burstable("a", "100m", "64Mi"), generation)
+	pod.Spec.Containers[0].Resources.Limits = v1.ResourceList{v1.ResourceCPU: resource.MustParse("100m"), v1.ResourceMemory: resource.MustParse("64Mi")}
 	pod.Spec.Containers = append(pod.Spec.Containers, v1.Container{Name: "d"})
-	observed := &runtime.PodStatus{}
-	for _, name := range []string{"c", "d"} {
-		observed.Containers = append(observed.Containers, runtime.ContainerStatus{
-			Container: runtime.Container{Name: name, State: runtime.ContainerRunning},
-			Resources: &v1.ResourceRequirements{Limits: v1.ResourceList{v1.ResourceMemory: resource.MustParse("2Gi"), v1.ResourceCPU: resource.MustParse("1")}},
+	list := v1.ResourceList{v1.ResourceCPU: resource.MustParse(cpu), v1.ResourceMemory: resource.MustParse(memory)}
+	pod.Spec.Resources = &v1.ResourceRequirements{Requests: list, Limits: list}
+	return pod
+}
+
+// running returns the pod with its containers as a runtime has them if they have the resources of the spec.
+func running(pod *v1.Pod) *runtime.PodStatus {
+	status := &runtime.PodStatus{PodRef: runtime.RefOf(pod)}
+	for _, c := range podspec.Containers(&pod.Spec) {
+		limits := v1.ResourceList{v1.ResourceCPU: podspec.LimitOf(pod, c, v1.ResourceCPU), v1.ResourceMemory: podspec.LimitOf(pod, c, v1.ResourceMemory)}
+		status.Containers = append(status.Containers, runtime.ContainerStatus{
+			Container: runtime.Container{Name: c.Name, State: runtime.ContainerRunning},
+			Resources: &v1.ResourceRequirements{Requests: v1.ResourceList{v1.ResourceCPU: limits[v1.ResourceCPU]}, Limits: limits},
 		})
 	}
-	held := heldBy(pod, observed)
-	assert.Empty(t, held.Spec.Containers[1].Resources.Limits)
-	r := PodResources(held, Policy{})
-	assert.Equal(t, int64(2)<<30, r.MemoryMax)
+	return status
+}
+
+// A pod grows before its containers and shrinks after them, for CPU and memory each. Its containers may hold the limit of the pod.
+func TestResizeOfThePodAsAWhole(t *testing.T) {
+	for name, tc := range map[string]struct {
+		to            *v1.Pod
+		first, second []int64
+	}{
+		"more":             {whole(2, "400m", "200Mi"), []int64{409, 40000, 200}, []int64{409, 40000, 200}},
+		"less":             {whole(2, "150m", "80Mi"), []int64{204, 20000, 100}, []int64{153, 15000, 80}},
+		"more CPU":         {whole(2, "400m", "80Mi"), []int64{409, 40000, 100}, []int64{409, 40000, 80}},
+		"only less memory": {whole(2, "200m", "80Mi"), []int64{204, 20000, 100}, []int64{204, 20000, 80}},
+	} {
+		f := newFakeTree()
+		m := newTestManager(t, f, ManagerOptions{})
+		limits := func() []int64 {
+			r := f.get("/kubepods/poda")
+			return []int64{int64(r.CPUShares), r.CPUQuota, r.MemoryMax >> 20}
+		}
+		from := whole(1, "200m", "100Mi")
+		assert.Zero(t, prepare(t, m, from, nil), "nothing was observed of it")
+		require.Equal(t, []int64{204, 20000, 100}, limits())
+		changed := prepare(t, m, tc.to, running(from)).Changed
+		assert.Equal(t, tc.first, limits(), name)
+		assert.Equal(t, limits()[0] != 204 || limits()[1] != 20000 || limits()[2] != 100, changed, name)
+		// Another agent continues.
+		m = newTestManager(t, f, ManagerOptions{})
+		assert.Equal(t, !slices.Equal(tc.first, tc.second), prepare(t, m, tc.to, running(tc.to)).Changed, name)
+		assert.Equal(t, tc.second, limits(), name)
+		writes := f.writes
+		assert.Zero(t, prepare(t, m, tc.to, running(tc.to)), name)
+		assert.Equal(t, writes, f.writes, name)
+	}
+	// Only the pod is resized, because its containers have limits of their own.
+	f := newFakeTree()
+	m := newTestManager(t, f, ManagerOptions{})
+	own := func(generation int64, memory string) *v1.Pod {
+		pod := whole(generation, "200m", memory)
+		pod.Spec.Containers = pod.Spec.Containers[:1]
+		return pod
+	}
+	prepare(t, m, own(1, "100Mi"), nil)
+	assert.True(t, prepare(t, m, own(2, "80Mi"), running(own(1, "100Mi"))).Changed)
+	assert.Equal(t, int64(80<<20), f.get("/kubepods/poda").MemoryMax, "at once")
+}
+
+// A resize to less memory than the pod uses changes nothing, also not its CPU, until it uses less.
+func TestResizeBelowTheUsage(t *testing.T) {
+	f := newFakeTree()
+	m := newTestManager(t, f, ManagerOptions{})
+	at := "/kubepods/poda"
+	from, to := whole(1, "200m", "100Mi"), whole(2, "400m", "32Mi")
+	prepare(t, m, from, nil)
+	f.usage[at] = 48 << 20
+	for range 2 {
+		got := prepare(t, m, to, running(from))
+		assert.Equal(t, lifecycle.PrepareResponse{
+			ResizeError: "cannot decrease memory limits: attempting to set pod memory limit (33554432) below current usage (50331648)",
+		}, got)
+		assert.Equal(t, int64(20000), f.get(at).CPUQuota)
+		m = newTestManager(t, f, ManagerOptions{}) // another agent finds the same
+	}
+	f.usage[at] = 16 << 20
+	assert.Equal(t, lifecycle.PrepareResponse{Changed: true}, prepare(t, m, to, running(from)), "more CPU")
+	assert.Equal(t, lifecycle.PrepareResponse{Changed: true}, prepare(t, m, to, running(to)), "less memory")
+	assert.Equal(t, int64(32<<20), f.get(at).MemoryMax)
+
+	f.fails[at] = syscall.EINVAL
+	assert.Contains(t, prepare(t, m, whole(3, "800m", "32Mi"), running(to)).ResizeError, "invalid argument", "the containers wait for it")
+}
+
+// The status of a pod that runs has what its cgroup has.
+func TestInspection(t *testing.T) {
+	f := newFakeTree()
+	m := newTestManager(t, f, ManagerOptions{})
+	pod := whole(1, "200m", "100Mi")
+	observed := running(pod)
+	inspect := func() *v1.ResourceRequirements {
+		got, err := m.Inspector(inspected{observed}).InspectPod(t.Context(), observed.PodRef)
+		require.NoError(t, err)
+		return got.Resources
+	}
+	assert.Nil(t, inspect(), "not prepared")
+	prepare(t, m, pod, nil)
+	got := inspect()
+	assert.Equal(t, []string{"200m", "200m", "100Mi"}, []string{got.Requests.Cpu().String(), got.Limits.Cpu().String(), got.Limits.Memory().String()})
+	assert.Nil(t, observed.Resources, "the status is shared")
+	f.cgroups["/kubepods/poda"] = Resources{CPUShares: 2}
+	got = inspect()
+	assert.Equal(t, "2m", got.Requests.Cpu().String())
+	assert.Empty(t, got.Limits)
+	f.remove("/kubepods/poda")
+	assert.Nil(t, inspect())
+	observed.Containers = nil
+	assert.Nil(t, inspect(), "it does not run")
+}
+
+type inspected struct{ status *runtime.PodStatus }
+
+func (i inspected) InspectPod(context.Context, runtime.PodRef) (*runtime.PodStatus, error) {
+	return i.status, nil
+}
+
+// The words of the API are those of the spec: no amount is lost on the way to the kernel and back.
+func TestRequirements(t *testing.T) {
+	for _, milli := range []int64{2, 3, 10, 99, 100, 101, 250, 333, 999, 1000, 1001, 64_000, 255_999} {
+		r := Resources{CPUShares: Shares(milli), CPUQuota: quota(milli, defaultPeriod), CPUPeriod: defaultPeriod}.requirements()
+		assert.Equal(t, milli, r.Requests.Cpu().MilliValue())
+		assert.Equal(t, max(milli, podspec.MinCPULimitMilli), r.Limits.Cpu().MilliValue())
+		assert.Equal(t, Shares(milli), sharesOf(Weight(Shares(milli)), Shares(milli)))
+	}
+	for weight := uint64(1); weight <= maxWeight; weight++ {
+		assert.Equal(t, weight, Weight(sharesOf(weight, 0)))
+	}
 }
 
 // What does not work is said once for each cause, pods go on, and it is tried again.

@@ -5,7 +5,6 @@ import (
 	"fmt"
 
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 	resourcehelper "k8s.io/component-helpers/resource"
 
 	"github.com/kubeletkit/kubeletkit/lifecycle"
@@ -13,14 +12,14 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
-// reasonUnsupported is the reason of a refusal.
+// reasonUnsupported is the reason of a refusal of a pod; a resize is refused as infeasible.
 const reasonUnsupported = "PodLevelResourcesNotSupported"
 
 // Admit implements [lifecycle.Admitter]. It refuses pods with limits of their own (KEP-2837) if this process may not make
 // cgroups: nothing would hold these limits.
 func (m *Manager) Admit(req lifecycle.AdmitRequest) (lifecycle.AdmitResponse, error) {
 	if err := m.tree.usable(m.pods.current()); err != nil {
-		return lifecycle.AdmitResponse{}, refuseLimits(req.Pod, err.Error())
+		return lifecycle.AdmitResponse{}, refuseLimits(req, err.Error())
 	}
 	return lifecycle.AdmitResponse{}, nil
 }
@@ -28,14 +27,18 @@ func (m *Manager) Admit(req lifecycle.AdmitRequest) (lifecycle.AdmitResponse, er
 // RefuseLimits returns an admitter for an agent without a [Manager]. It refuses pods with limits of their own (KEP-2837), which
 // nothing would hold. why is the end of its message.
 func RefuseLimits(why string) lifecycle.Admitter {
-	return lifecycle.AdmitterFunc("limits of pods", func(req lifecycle.AdmitRequest) error { return refuseLimits(req.Pod, why) })
+	return lifecycle.AdmitterFunc("limits of pods", func(req lifecycle.AdmitRequest) error { return refuseLimits(req, why) })
 }
 
-func refuseLimits(pod *v1.Pod, why string) error {
-	if !resourcehelper.IsPodLevelLimitsSet(pod) {
+func refuseLimits(req lifecycle.AdmitRequest, why string) error {
+	if !resourcehelper.IsPodLevelLimitsSet(req.Pod) {
 		return nil
 	}
-	return lifecycle.Refuse(reasonUnsupported, "the limits in spec.resources need a cgroup of the pod, and this agent makes none: "+why)
+	reason := reasonUnsupported
+	if req.Held != nil {
+		reason = v1.PodReasonInfeasible
+	}
+	return lifecycle.Refuse(reason, "the limits in spec.resources need a cgroup of the pod, and this agent makes none: "+why)
 }
 
 // Prepare implements [lifecycle.Preparer]: it makes the cgroup of the pod, or changes it. While containers hold more than the pod
@@ -48,20 +51,40 @@ func (m *Manager) Prepare(_ context.Context, req lifecycle.PrepareRequest) (life
 	}
 	pod, policy := req.Pod, m.policy()
 	w := written{cgroup: m.pods.Parent(pod), resources: PodResources(pod, policy).complete(), requests: requestsOf(pod)}
-	if held := heldBy(pod, req.Observed); held != pod {
-		w.resources = larger(w.resources, PodResources(held, policy).complete())
-	}
+	due := resizing(pod, req.Observed)
 	m.mu.Lock()
 	before, known := m.written[pod.UID]
 	m.mu.Unlock()
 	exists := m.tree.exists(w.cgroup)
 	same := known && before.cgroup == w.cgroup
-	if exists && same && before.resources.Equal(w.resources) {
+	if exists && same && !due.any() && before.resources.Equal(w.resources) {
 		return none, nil
 	}
 	if same && !exists {
 		m.log.Info("The cgroup of a pod was removed by somebody else; it is made again", "pod", runtime.RefOf(pod), "cgroup", w.cgroup)
 		m.lost()
+	}
+	// What a resize changes.
+	changed := false
+	if exists {
+		current, ok := before.resources, same
+		if !ok {
+			var err error
+			current, err = m.tree.read(w.cgroup, w.resources)
+			ok = err == nil // otherwise setting them fails, too
+		}
+		if ok {
+			if message := m.belowUsage(pod, w.cgroup, current.MemoryMax, w.resources.MemoryMax); message != "" {
+				m.remember(pod.UID, written{before.cgroup, before.resources, w.requests})
+				return lifecycle.PrepareResponse{ResizeError: message}, nil
+			}
+			w.resources = w.resources.withRoom(current, due)
+			changed = !w.resources.sameSize(current)
+		}
+		if same && before.resources.Equal(w.resources) {
+			m.remember(pod.UID, w)
+			return none, nil
+		}
 	}
 	m.remember(pod.UID, written{before.cgroup, before.resources, w.requests})
 	err := m.makeNode()
@@ -78,16 +101,35 @@ func (m *Manager) Prepare(_ context.Context, req lifecycle.PrepareRequest) (life
 		if m.once.forget("pod") {
 			m.log.Info("The cgroups of pods can be made and changed again")
 		}
-		return none, nil
+		return lifecycle.PrepareResponse{Changed: changed}, nil
 	}
 	if m.once.first("pod", err) {
 		m.log.Error(err, "The cgroup of a pod cannot be made or changed; further pods with this problem are not logged", "pod", runtime.RefOf(pod), "cgroup", w.cgroup)
 		m.opts.Event.Emit(runtime.Event{Pod: runtime.RefOf(pod), Type: v1.EventTypeWarning, Reason: "FailedCreatePodContainer", Message: "unable to ensure pod container exists: " + err.Error()})
 	}
-	if resourcehelper.IsPodLevelLimitsSet(pod) && !exists {
+	switch {
+	case resourcehelper.IsPodLevelLimitsSet(pod) && !exists:
 		return none, fmt.Errorf("making the cgroup %s of the pod, which has limits of its own: %w", w.cgroup, err)
+	case changed && podspec.Resizable(pod):
+		return lifecycle.PrepareResponse{ResizeError: "setting the cgroup " + w.cgroup + " of the pod: " + err.Error()}, nil
 	}
 	return lifecycle.PrepareResponse{RetryAfter: retryAfter}, nil
+}
+
+// belowUsage returns why the limit of memory of a pod that is resized cannot become smaller: the kernel would kill a process of it.
+// It returns "" if it can, or is not to. The texts are kubelet's (validateMemoryResizeAction).
+func (m *Manager) belowUsage(pod *v1.Pod, cgroup string, from, to int64) string {
+	if to == None || from != None && to >= from || !podspec.Resizable(pod) {
+		return ""
+	}
+	usage, err := m.tree.memoryUsage(cgroup)
+	switch {
+	case err != nil:
+		return "cannot decrease memory limits: reading the memory usage of the pod: " + err.Error()
+	case usage >= to:
+		return fmt.Sprintf("cannot decrease memory limits: attempting to set pod memory limit (%d) below current usage (%d)", to, usage)
+	}
+	return ""
 }
 
 // fresh returns the resources for a cgroup that has no limits yet.
@@ -103,47 +145,23 @@ func (r Resources) fresh() Resources {
 	return r
 }
 
-// heldBy returns the pod with the resources that its containers hold by the runtime; the pod itself if these are those of its
-// spec, or are not known.
-func heldBy(pod *v1.Pod, observed *runtime.PodStatus) *v1.Pod {
-	if observed == nil || !podspec.Resizable(pod) {
-		return pod
-	}
-	held := pod
-	for kind, c := range podspec.Containers(&pod.Spec) {
-		n := observed.Newest(c.Name)
-		if len(runtime.ResizeDue(pod, c, kind, n)) == 0 {
-			continue
-		}
-		if held == pod {
-			held = pod.DeepCopy()
-		}
-		at, _ := podspec.FindContainer(&held.Spec, c.Name)
-		at.Resources = heldResources(c.Resources, n.Resources)
-	}
-	return held
-}
+// sizes says which of CPU and memory containers hold in other amounts than the spec has.
+type sizes struct{ cpu, memory bool }
 
-// heldResources returns the resources of a container with what it holds of CPU and memory. A limit that is not in the spec may be
-// that of the whole pod. A request of memory is in no cgroup, so it is that of the spec.
-func heldResources(spec v1.ResourceRequirements, holds *v1.ResourceRequirements) v1.ResourceRequirements {
-	out := *spec.DeepCopy()
-	replace := func(list v1.ResourceList, name v1.ResourceName, q resource.Quantity, ok bool) {
-		if _, given := list[name]; given && ok {
-			list[name] = q
+func (s sizes) any() bool { return s.cpu || s.memory }
+
+// resizing returns what containers of the pod are to be given.
+func resizing(pod *v1.Pod, observed *runtime.PodStatus) (due sizes) {
+	if observed == nil || !podspec.Resizable(pod) {
+		return due
+	}
+	for kind, c := range podspec.Containers(&pod.Spec) {
+		for _, name := range runtime.ResizeDue(pod, c, kind, observed.Newest(c.Name)) {
+			due.cpu = due.cpu || name == v1.ResourceCPU
+			due.memory = due.memory || name == v1.ResourceMemory
 		}
 	}
-	cpu, ok := holds.Requests[v1.ResourceCPU]
-	replace(out.Requests, v1.ResourceCPU, cpu, ok)
-	for _, name := range []v1.ResourceName{v1.ResourceCPU, v1.ResourceMemory} {
-		q, ok := holds.Limits[name]
-		if !ok { // it holds no limit
-			delete(out.Limits, name)
-			continue
-		}
-		replace(out.Limits, name, q, true)
-	}
-	return out
+	return due
 }
 
 // EditContainer implements [lifecycle.ContainerEditor]: with memory QoS it protects the memory that a container requests, and

@@ -5,6 +5,7 @@ import (
 	"math"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	resourcehelper "k8s.io/component-helpers/resource"
 
 	"github.com/kubeletkit/kubeletkit/podspec"
@@ -69,6 +70,15 @@ func Shares(milli int64) uint64 {
 func Weight(shares uint64) uint64 {
 	shares = min(max(shares, minShares), maxShares)
 	return 1 + (shares-minShares)*(maxWeight-1)/(maxShares-minShares)
+}
+
+// sharesOf returns shares of cgroup v1 that have the weight of cgroup v2: those given if they do, otherwise the smallest ones.
+func sharesOf(weight, given uint64) uint64 {
+	if weight == 0 || Weight(given) == weight {
+		return given
+	}
+	weight = min(weight, maxWeight)
+	return minShares + ((weight-1)*(maxShares-minShares)+maxWeight-2)/(maxWeight-1)
 }
 
 // quota returns the CPU time of a limit in thousandths of a CPU in each period, both in microseconds; 0 if there is no limit
@@ -187,9 +197,9 @@ func (r Resources) complete() Resources {
 	return r
 }
 
-// larger returns resources that have room for both. They are the complete ones of a pod before and after a resize.
-func larger(a, b Resources) Resources {
-	limit := func(a, b int64) int64 {
+// withRoom returns the complete resources with those of the cgroup as far as these are larger and due: containers still hold them.
+func (r Resources) withRoom(current Resources, due sizes) Resources {
+	larger := func(a, b int64) int64 {
 		if a == None || b == None {
 			return None
 		}
@@ -201,10 +211,36 @@ func larger(a, b Resources) Resources {
 		}
 		return a
 	}
-	out := a
-	out.CPUShares = max(a.CPUShares, b.CPUShares)
-	out.CPUQuota, out.CPUPeriod = limit(a.CPUQuota, b.CPUQuota), max(a.CPUPeriod, b.CPUPeriod)
-	out.MemoryMax = limit(a.MemoryMax, b.MemoryMax)
-	out.MemoryMin, out.MemoryLow = protected(a.MemoryMin, b.MemoryMin), protected(a.MemoryLow, b.MemoryLow)
+	if due.cpu {
+		r.CPUShares = max(r.CPUShares, current.CPUShares)
+		r.CPUQuota, r.CPUPeriod = larger(r.CPUQuota, current.CPUQuota), max(r.CPUPeriod, current.CPUPeriod)
+	}
+	if due.memory {
+		r.MemoryMax = larger(r.MemoryMax, current.MemoryMax)
+		r.MemoryMin, r.MemoryLow = protected(r.MemoryMin, current.MemoryMin), protected(r.MemoryLow, current.MemoryLow)
+	}
+	return r
+}
+
+// sameSize reports whether CPU and memory of complete resources are the same.
+func (r Resources) sameSize(o Resources) bool {
+	return r.CPUShares == o.CPUShares && r.CPUQuota == o.CPUQuota && r.MemoryMax == o.MemoryMax
+}
+
+// requirements returns the resources in the words of the API, without requests of memory (kubelet: CPURequestsFromConfig,
+// CPULimitsFromConfig, MemoryLimitsFromConfig). It is the inverse of [Shares] and of the conversion of quotas.
+func (r Resources) requirements() *v1.ResourceRequirements {
+	out := &v1.ResourceRequirements{Requests: v1.ResourceList{}, Limits: v1.ResourceList{}}
+	if r.CPUShares > 0 {
+		milli := (int64(r.CPUShares)*1000 + sharesPerCPU - 1) / sharesPerCPU
+		out.Requests[v1.ResourceCPU] = *resource.NewMilliQuantity(milli, resource.DecimalSI)
+	}
+	if r.CPUQuota > 0 && r.CPUPeriod > 0 {
+		milli := int64(float64(r.CPUQuota) * 1000 / float64(r.CPUPeriod))
+		out.Limits[v1.ResourceCPU] = *resource.NewMilliQuantity(milli, resource.DecimalSI)
+	}
+	if r.MemoryMax > 0 {
+		out.Limits[v1.ResourceMemory] = *resource.NewQuantity(r.MemoryMax, resource.BinarySI)
+	}
 	return out
 }

@@ -13,6 +13,9 @@ type tree interface {
 	make(driver Driver, cgroup string, r Resources) error
 	// set sets resources of a cgroup that exists.
 	set(driver Driver, cgroup string, r Resources) error
+	// read returns CPU and memory of a cgroup, complete, see [Resources.complete]. What the kernel makes of the settings in set, which it
+	// rounds, is returned as it is there.
+	read(cgroup string, set Resources) (Resources, error)
 	memoryUsage(cgroup string) (int64, error)
 	// pageSizes are the sizes of huge pages of the machine, as in "2MB", as far as cgroups can limit them.
 	pageSizes() []string

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"os"
 	"path"
 	"path/filepath"
@@ -250,6 +251,57 @@ func (k *kernel) translate(r Resources) *cgroups.Resources {
 		}
 	}
 	return out
+}
+
+func (k *kernel) read(cgroup string, set Resources) (Resources, error) {
+	f, dirs, out := k.found(), k.dirs(cgroup), Resources{}
+	var errs []error
+	read := func(controller, file string) string {
+		if f.v2 {
+			controller = ""
+		}
+		data, err := os.ReadFile(filepath.Join(dirs[controller], file))
+		errs = append(errs, err)
+		return strings.TrimSpace(string(data))
+	}
+	number := func(text string) int64 {
+		if text == "max" {
+			return None
+		}
+		n, err := strconv.ParseInt(text, 10, 64)
+		errs = append(errs, err)
+		return n
+	}
+	switch {
+	case !f.controllers["cpu"]: // not limited by the kernel; nobody changes it
+		out.CPUShares, out.CPUQuota, out.CPUPeriod = set.CPUShares, set.CPUQuota, set.CPUPeriod
+	case f.v2:
+		out.CPUShares = sharesOf(uint64(max(0, number(read("cpu", "cpu.weight")))), set.CPUShares)
+		quota, period, _ := strings.Cut(read("cpu", "cpu.max"), " ")
+		out.CPUQuota, out.CPUPeriod = number(quota), uint64(max(0, number(period)))
+	default:
+		out.CPUShares = uint64(max(0, number(read("cpu", "cpu.shares"))))
+		out.CPUQuota, out.CPUPeriod = number(read("cpu", "cpu.cfs_quota_us")), uint64(max(0, number(read("cpu", "cpu.cfs_period_us"))))
+	}
+	switch {
+	case !f.controllers["memory"]:
+		out.MemoryMax = set.MemoryMax
+	case f.v2:
+		out.MemoryMax = number(read("memory", "memory.max"))
+	default:
+		out.MemoryMax = number(read("memory", "memory.limit_in_bytes"))
+	}
+	page := k.pageSize()
+	switch {
+	case out.MemoryMax >= math.MaxInt64/page*page: // no limit in cgroup v1
+		out.MemoryMax = None
+	case set.MemoryMax > 0 && out.MemoryMax == set.MemoryMax/page*page:
+		out.MemoryMax = set.MemoryMax
+	}
+	if err := errors.Join(errs...); err != nil {
+		return Resources{}, fmt.Errorf("reading cgroup %s: %w", cgroup, err)
+	}
+	return out.complete(), nil
 }
 
 func (k *kernel) memoryUsage(cgroup string) (int64, error) {

@@ -24,6 +24,7 @@ import (
 
 	"github.com/kubeletkit/kubeletkit/lifecycle"
 	"github.com/kubeletkit/kubeletkit/podspec"
+	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
 // real is the kernel's tree below a root of its own. It needs root.
@@ -164,16 +165,16 @@ func TestRealCgroups(t *testing.T) {
 		larger := pod.DeepCopy()
 		larger.Spec.Containers[0].Resources.Limits[v1.ResourceCPU] = resource.MustParse("400m")
 		larger.Spec.Containers[0].Resources.Limits[v1.ResourceMemory] = resource.MustParse("2Gi")
-		assert.Zero(t, prepare(t, r.m, larger, nil))
+		assert.Equal(t, lifecycle.PrepareResponse{Changed: true}, prepare(t, r.m, larger, nil))
 		assert.Equal(t, []string{r.weight(204), "40000", "2147483648", "100"}, r.limits(t, at))
-		assert.Zero(t, prepare(t, r.m, pod, nil))
+		assert.Equal(t, lifecycle.PrepareResponse{Changed: true}, prepare(t, r.m, pod, nil))
 		assert.Equal(t, []string{r.weight(204), "20000", "1073741824", "100"}, r.limits(t, at))
 
 		// Another agent takes over, and takes a limit away.
 		next, err := NewManager(r.pods, ManagerOptions{Logger: r.m.opts.Logger})
 		require.NoError(t, err)
 		delete(pod.Spec.Containers[0].Resources.Limits, v1.ResourceMemory)
-		assert.Zero(t, prepare(t, next, pod, nil))
+		assert.Equal(t, lifecycle.PrepareResponse{Changed: true}, prepare(t, next, pod, nil))
 		assert.Equal(t, []string{r.weight(204), "20000", "max", "max"}, r.limits(t, at))
 
 		uids, err := r.pods.Pods()
@@ -215,6 +216,36 @@ func TestRealMemoryQoS(t *testing.T) {
 	})
 }
 
+// A pod with resources as a whole is resized, and its status has what the kernel has.
+func TestRealResize(t *testing.T) {
+	onRealCgroups(t, ManagerOptions{}, func(t *testing.T, r *real) {
+		// The kernel has whole pages of memory, and v2 other weights: the status has what was requested.
+		from, to := whole(1, "200m", "100M"), whole(2, "301m", "80M")
+		assert.Zero(t, prepare(t, r.m, from, nil))
+		at := r.pods.Parent(from)
+		inForce := func(m *Manager, pod *v1.Pod) []int64 {
+			got, err := m.Inspector(inspected{running(pod)}).InspectPod(t.Context(), runtime.RefOf(pod))
+			require.NoError(t, err)
+			l := got.Resources.Limits
+			return []int64{got.Resources.Requests.Cpu().MilliValue(), l.Cpu().MilliValue(), l.Memory().Value()}
+		}
+		assert.Equal(t, []int64{200, 200, 100e6}, inForce(r.m, from))
+		pid := r.start(t, from, "sleep", "300")
+		assert.True(t, prepare(t, r.m, to, running(from)).Changed)
+		assert.Equal(t, []string{r.weight(308), "30100", "99999744", r.limits(t, at)[3]}, r.limits(t, at), "the containers have more memory")
+		assert.Equal(t, []int64{301, 301, 100e6}, inForce(r.m, from))
+		next, err := NewManager(r.pods, ManagerOptions{})
+		require.NoError(t, err)
+		assert.True(t, prepare(t, next, to, running(to)).Changed)
+		assert.Equal(t, []string{r.weight(308), "30100", "79998976", r.limits(t, at)[3]}, r.limits(t, at))
+		third, err := NewManager(r.pods, ManagerOptions{})
+		require.NoError(t, err)
+		assert.Zero(t, prepare(t, third, to, running(to)), "it is as it is to be")
+		assert.Equal(t, []int64{301, 301, 80e6}, inForce(third, to))
+		require.NoError(t, syscall.Kill(pid, 0), "it lives")
+	})
+}
+
 // A limit of memory below the usage is refused, and kills nothing.
 func TestRealLimitBelowUsage(t *testing.T) {
 	onRealCgroups(t, ManagerOptions{}, func(t *testing.T, r *real) {
@@ -226,6 +257,7 @@ func TestRealLimitBelowUsage(t *testing.T) {
 		require.Eventually(t, func() bool { n, err := r.memoryUsage(at); return err == nil && n > 38<<20 }, 60*time.Second, 50*time.Millisecond)
 		pod.Spec.Containers[0].Resources.Limits[v1.ResourceMemory] = resource.MustParse("8Mi")
 		assert.Equal(t, retryAfter, prepare(t, r.m, pod, nil).RetryAfter)
+		assert.Contains(t, prepare(t, r.m, ofAPI(pod, 2), nil).ResizeError, "attempting to set pod memory limit (8388608) below current usage")
 		require.NoError(t, syscall.Kill(pid, 0), "it lives")
 	})
 }

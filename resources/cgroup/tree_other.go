@@ -17,9 +17,12 @@ func (noTree) unified() bool                        { return false }
 func (noTree) exists(string) bool                   { return false }
 func (noTree) make(Driver, string, Resources) error { return errNoCgroups }
 func (noTree) set(Driver, string, Resources) error  { return errNoCgroups }
-func (noTree) memoryUsage(string) (int64, error)    { return 0, errNoCgroups }
-func (noTree) pageSizes() []string                  { return nil }
-func (noTree) pageSize() int64                      { return 4096 }
-func (noTree) cpus() string                         { return "" }
-func (noTree) moveSelf(string) error                { return errNoCgroups }
-func (noTree) moveRoot(string) error                { return errNoCgroups }
+func (noTree) read(string, Resources) (Resources, error) {
+	return Resources{}, errNoCgroups
+}
+func (noTree) memoryUsage(string) (int64, error) { return 0, errNoCgroups }
+func (noTree) pageSizes() []string               { return nil }
+func (noTree) pageSize() int64                   { return 4096 }
+func (noTree) cpus() string                      { return "" }
+func (noTree) moveSelf(string) error             { return errNoCgroups }
+func (noTree) moveRoot(string) error             { return errNoCgroups }

@@ -30,6 +30,8 @@ type podMemory struct {
 	postStarted map[string]bool
 	// resized has the resources that containers were given while they ran, by their IDs.
 	resized map[string]string
+	// resizedPod has the resources of the pod as a whole that its sandbox was told, with the ID of the sandbox.
+	resizedPod string
 }
 
 // with calls f with the entry of a pod, under the lock.

@@ -13,6 +13,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	criv1 "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/kubeletkit/kubeletkit/podspec"
 	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/runtime/cri/internal/translate"
 	"github.com/kubeletkit/kubeletkit/runtime/plan"
@@ -21,13 +22,34 @@ import (
 // dropResized removes the resizes that were carried out and that the runtime does not report
 // as such: a node without limits of CPU time has none, and a plugin of the runtime may have
 // its own opinion. They are not repeated.
-func dropResized(p *podMemory, resizes []plan.Resize) []plan.Resize {
-	return slices.DeleteFunc(resizes, func(r plan.Resize) bool { return p.resized[r.Instance.ID.ID] == amounts(r.Container) })
+func dropResized(p *podMemory, pod *v1.Pod, resizes []plan.Resize) []plan.Resize {
+	return slices.DeleteFunc(resizes, func(r plan.Resize) bool { return p.resized[r.Instance.ID.ID] == amounts(pod, r.Container) })
 }
 
-// amounts returns the resources that a resize changes, as a comparable value.
-func amounts(c *v1.Container) string {
-	return fmt.Sprint(c.Resources.Requests.Cpu(), c.Resources.Limits.Cpu(), c.Resources.Limits.Memory())
+// amounts returns the resources of a container that a resize changes, as a comparable value.
+func amounts(pod *v1.Pod, c *v1.Container) string {
+	cpu, memory := podspec.LimitOf(pod, c, v1.ResourceCPU), podspec.LimitOf(pod, c, v1.ResourceMemory)
+	return fmt.Sprint(c.Resources.Requests.Cpu(), &cpu, &memory)
+}
+
+// resizedPod returns the resources that the pod as a whole has, if these were changed and its sandbox was not told yet; nil otherwise.
+// If the resources in force are not known, they are those of the spec. amounts are those that the pod is to have.
+func (s *podSync) resizedPod(sandbox string) (held *v1.ResourceRequirements, amounts string) {
+	inForce := s.Status.Resources
+	if s.Pod.Spec.Resources == nil || !podspec.Resizable(s.Pod) || inForce != nil && len(runtime.PodResizeDue(s.Pod, s.Status)) == 0 {
+		return nil, ""
+	}
+	requests, limits := podspec.Requests(s.Pod), podspec.Limits(s.Pod)
+	amounts = fmt.Sprint(sandbox, requests.Cpu(), limits.Cpu(), limits.Memory())
+	known := false
+	s.r.pods.with(s.ref.UID, func(p *podMemory) { known = p.resizedPod == amounts })
+	switch {
+	case known:
+		return nil, ""
+	case inForce == nil:
+		return s.Pod.Spec.Resources, amounts
+	}
+	return podspec.HeldByPod(s.Pod, inForce.Requests, inForce.Limits), amounts
 }
 
 // resize gives running containers other resources, or none of them if one uses too much memory, or
@@ -44,7 +66,8 @@ func (s *podSync) resize(ctx context.Context, acts plan.Actions) error {
 			old[k.Container.Name] = *k.Container.Resources
 		}
 	}
-	if len(old) == 0 {
+	whole, podAmounts := s.resizedPod(acts.SandboxID)
+	if s.HoldResize || len(old) == 0 && whole == nil {
 		return nil
 	}
 	var errs []error
@@ -71,7 +94,7 @@ func (s *podSync) resize(ctx context.Context, acts plan.Actions) error {
 	err := errors.Join(errs...)
 	if err == nil {
 		began, rejected := time.Now(), true
-		err = s.resizeSandbox(ctx, acts.SandboxID, old, func() error {
+		err = s.resizeSandbox(ctx, acts.SandboxID, old, whole, func() error {
 			rejected = false
 			errs := make([]error, len(resizes))
 			for i := range resizes {
@@ -84,6 +107,9 @@ func (s *podSync) resize(ctx context.Context, acts plan.Actions) error {
 				s.resized(ctx, &resizes[i], began, err)
 			}
 		}
+		if err == nil && whole != nil {
+			s.r.pods.with(s.ref.UID, func(p *podMemory) { p.resizedPod = podAmounts })
+		}
 	}
 	if err != nil && ctx.Err() == nil { // what was cut off is done again
 		s.resizeError = strings.ReplaceAll(err.Error(), "\n", "; ")
@@ -93,8 +119,8 @@ func (s *podSync) resize(ctx context.Context, acts plan.Actions) error {
 
 // resizeSandbox tells the runtime what the sandbox needs, before the containers are resized, and again
 // after that if it is less of something then: runtimes of virtual machines change these (KEP-1287). old
-// has the resources that containers had.
-func (s *podSync) resizeSandbox(ctx context.Context, id string, old map[string]v1.ResourceRequirements, containers func() error) error {
+// has the resources that containers had, and whole those of the pod as a whole, if these change.
+func (s *podSync) resizeSandbox(ctx context.Context, id string, old map[string]v1.ResourceRequirements, whole *v1.ResourceRequirements, containers func() error) error {
 	pod := &translate.Pod{Spec: s.Pod, Host: s.Host, Node: s.r.node(), Dir: s.Dir}
 	if s.EditSandbox != nil {
 		var err error
@@ -102,7 +128,7 @@ func (s *podSync) resizeSandbox(ctx context.Context, id string, old map[string]v
 			return err
 		}
 	}
-	r := translate.ResizeSandbox(pod, old)
+	r := translate.ResizeSandbox(pod, old, whole)
 	update := func(to *criv1.LinuxContainerResources) error {
 		_, err := call(ctx, s.r, "UpdatePodSandboxResources", s.about, 0, s.r.rs.UpdatePodSandboxResources,
 			&criv1.UpdatePodSandboxResourcesRequest{PodSandboxId: id, Overhead: r.Overhead, Resources: to})
@@ -128,7 +154,7 @@ func (s *podSync) resizeContainer(ctx context.Context, r *plan.Resize, to *criv1
 		&criv1.UpdateContainerResourcesRequest{ContainerId: r.Instance.ID.ID, Linux: to})
 	if err == nil {
 		s.changed = true
-		s.r.pods.with(s.ref.UID, func(p *podMemory) { p.resized[r.Instance.ID.ID] = amounts(r.Container) })
+		s.r.pods.with(s.ref.UID, func(p *podMemory) { p.resized[r.Instance.ID.ID] = amounts(s.Pod, r.Container) })
 	}
 	s.resized(ctx, r, began, err)
 	return err

@@ -305,3 +305,53 @@ func TestAResizeThatTheRuntimeRefuses(t *testing.T) {
 		assert.False(t, res.Changed)
 	}
 }
+
+// A container without limits of its own has those of its pod, also when these change more than once. The sandbox is told once what the
+// pod as a whole gets. While a component cannot resize the pod, nothing is.
+func TestResizeOfThePodAsAWhole(t *testing.T) {
+	list := func(cpu, memory string) *v1.ResourceRequirements {
+		limits := v1.ResourceList{v1.ResourceCPU: resource.MustParse(cpu), v1.ResourceMemory: resource.MustParse(memory)}
+		return &v1.ResourceRequirements{Requests: limits, Limits: limits}
+	}
+	pod := func(cpu, memory string) *v1.Pod {
+		return testpod.With(sized("100m", "16Mi"), func(pod *v1.Pod) {
+			pod.Spec.Resources = list(cpu, memory)
+			pod.Spec.Containers = append(pod.Spec.Containers, containerNamed("b"))
+		})
+	}
+	rs, is := newService(t, "app:1").Clients()
+	rt := &growing{RuntimeServiceClient: rs}
+	s := newSyncer(t, cri.New(rt, is, cri.Options{}), pod("1", "64Mi"))
+	inForce, hold := list("1", "64Mi"), false
+	s.more = func(req *runtime.PodSync) {
+		status := *req.Status
+		status.Resources, req.Status, req.HoldResize = inForce, &status, hold
+	}
+	s.mustSync()
+	s.mustSync()
+	require.Empty(t, rt.take())
+
+	s.pod, hold = pod("2", "32Mi"), true
+	require.False(t, s.mustSync().Changed)
+	require.Empty(t, rt.take())
+	hold = false
+	s.mustSync()
+	want := []string{"sandbox s1: 2048 shares, quota 200000/100000, 64 MiB, overhead 0 MiB", "container c3", "sandbox s1: 2048 shares, quota 200000/100000, 32 MiB, overhead 0 MiB"}
+	assert.Equal(t, want, rt.take())
+	assert.Equal(t, "32Mi", s.status().Newest("b").Resources.Limits.Memory().String())
+	s.mustSync()
+	require.Empty(t, rt.take(), "once")
+	inForce = nil
+	s.pod = pod("2", "48Mi")
+	s.mustSync()
+	assert.Equal(t, []string{"sandbox s1: 2048 shares, quota 200000/100000, 48 MiB, overhead 0 MiB", "container c3"}, rt.take(), "no component holds them")
+	s.mustSync()
+	require.Empty(t, rt.take(), "once")
+	inForce = list("2", "32Mi")
+	for _, cpu := range []string{"1", "2"} {
+		s.pod = pod(cpu, "32Mi")
+		s.mustSync()
+		assert.Contains(t, rt.take(), "container c3")
+		assert.Equal(t, cpu, s.status().Newest("b").Resources.Limits.Cpu().String())
+	}
+}

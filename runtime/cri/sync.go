@@ -128,8 +128,11 @@ func (s *podSync) plan() plan.Actions {
 	})
 	acts := plan.Compute(in) // without the lock: there is no other sync of this pod
 	s.r.pods.with(s.ref.UID, func(p *podMemory) {
-		p.crashes, acts.Resize = acts.Crashes, dropResized(p, acts.Resize)
+		p.crashes, acts.Resize = acts.Crashes, dropResized(p, s.Pod, acts.Resize)
 	})
+	if s.HoldResize {
+		acts.Resize = nil
+	}
 	if s.Record != nil {
 		for _, r := range plan.Records(in, acts) {
 			s.Record(r)

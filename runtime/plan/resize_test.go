@@ -25,7 +25,7 @@ func sizes(pod *v1.Pod, status *runtime.PodStatus, wanted, inForce string, polic
 	for _, c := range podspec.Containers(&pod.Spec) {
 		c.Resources, c.ResizePolicy = limits(wanted), policy
 	}
-	created := podspec.ResizeHash(&v1.Container{Resources: limits(inForce), ResizePolicy: policy})
+	created := podspec.ResizeHash(pod, &v1.Container{Resources: limits(inForce), ResizePolicy: policy})
 	for i := range status.Containers {
 		now := limits(inForce)
 		status.Containers[i].Resources, status.Containers[i].ResizeHash = &now, created

@@ -43,7 +43,7 @@ func ContainerAnnotations(pod *v1.Pod, c *v1.Container, restartCount int32, extr
 	a := make(map[string]string, len(extra)+8)
 	maps.Copy(a, extra)
 	a[AnnotationHash] = strconv.FormatUint(podspec.ContainerHash(c), 16)
-	if hash := podspec.ResizeHash(c); hash != 0 {
+	if hash := podspec.ResizeHash(pod, c); hash != 0 {
 		a[AnnotationResizeHash] = strconv.FormatUint(hash, 16)
 	}
 	a[AnnotationRestartCount] = strconv.FormatInt(int64(restartCount), 10)

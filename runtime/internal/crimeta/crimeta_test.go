@@ -46,7 +46,7 @@ func TestResizeHash(t *testing.T) {
 	require.NoError(t, err)
 	r, err := crimeta.ReadRecord(annotations)
 	require.NoError(t, err)
-	assert.Equal(t, podspec.ResizeHash(c), r.ResizeHash)
+	assert.Equal(t, podspec.ResizeHash(&v1.Pod{}, c), r.ResizeHash)
 }
 
 func TestRefFromLabels(t *testing.T) {

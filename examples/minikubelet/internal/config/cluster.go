@@ -197,6 +197,9 @@ func (s *Settings) NodeOptions() (node.Options, error) {
 		"InPlacePodVerticalScalingInitContainers", // see TestResizeOfInitContainers of runtime/cri
 		"RestartAllContainersOnContainerExits",    // see TestRestartAllContainers of runtime/cri
 	}
+	if *s.CgroupsPerQOS || s.Embedded {
+		opts.DeclaredFeatures = append(opts.DeclaredFeatures, "InPlacePodLevelResourcesVerticalScaling") // see TestResizeOfThePodAsAWhole of resources/cgroup
+	}
 	if *s.EnableServer {
 		opts.Port = s.Port
 		if *s.EnableDebuggingHandlers {

@@ -48,7 +48,7 @@ func TestServer(t *testing.T) {
 			opts, err := s.NodeOptions()
 			require.NoError(t, err)
 			assert.EqualValues(t, 10250, opts.Port)
-			assert.Equal(t, []string{"InPlacePodVerticalScalingInitContainers", "RestartAllContainersOnContainerExits", "ExtendWebSocketsToKubelet"}, opts.DeclaredFeatures)
+			assert.Equal(t, []string{"InPlacePodVerticalScalingInitContainers", "RestartAllContainersOnContainerExits", "InPlacePodLevelResourcesVerticalScaling", "ExtendWebSocketsToKubelet"}, opts.DeclaredFeatures)
 		}},
 		{"a node without a port", "enableServer: false\n", []string{"--kubeconfig=k"}, func(t *testing.T, s *Settings) {
 			opts, err := s.NodeOptions()

@@ -144,16 +144,19 @@ type SandboxResize struct {
 	Before, After, Overhead *criv1.LinuxContainerResources
 }
 
-// ResizeSandbox returns the steps from the resources that containers had, by their names, to those of
-// the spec. Before the containers the sandbox gets more, and after them less, so that it always has
+// ResizeSandbox returns the steps from the resources that containers had, by their names, and those of the pod as a whole, to those of
+// the spec; nil means that the latter do not change. Before the containers the sandbox gets more, and after them less, so that it always has
 // what they may use. If the edits of the pod have resources, these are the only step.
-func ResizeSandbox(in *Pod, old map[string]v1.ResourceRequirements) SandboxResize {
+func ResizeSandbox(in *Pod, old map[string]v1.ResourceRequirements, whole *v1.ResourceRequirements) SandboxResize {
 	to := updatedResources(in)
 	r := SandboxResize{Before: to, Overhead: overheadResources(in)}
 	if in.Edits.Resources != nil {
 		return r
 	}
 	pod := *in.Spec
+	if whole != nil {
+		pod.Spec.Resources = whole
+	}
 	had := func(list []v1.Container) []v1.Container {
 		list = slices.Clone(list)
 		for i := range list {
