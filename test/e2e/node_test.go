@@ -216,6 +216,7 @@ func TestNode(t *testing.T) {
 		{"Tokens", testTokens},
 		{"LiveUpdates", testLiveUpdates},
 		{"Resize", testResize},
+		{"ResizePod", testResizePod},
 		{"StorageLimits", testStorageLimits},
 		{"DeleteWhilePulling", testDeleteWhilePulling},
 	})

@@ -112,19 +112,25 @@ func testLiveUpdates(t *testing.T, s *nodeSuite, ns string) {
 // resized is fulfilled if the container has the memory, and the pod the conditions of a resize.
 func resized(memory string, conditions ...string) Condition {
 	return func(pod *v1.Pod) error {
-		var got []string
-		for _, c := range pod.Status.Conditions {
-			if c.Type == v1.PodResizePending || c.Type == v1.PodResizeInProgress {
-				got = append(got, fmt.Sprintf("%s %s", c.Type, c.Reason))
-			}
+		if r := Status(pod, "a").Resources; r == nil || r.Limits.Memory().String() != memory {
+			return fmt.Errorf("resources %+v", r)
 		}
-		status := Status(pod, "a")
-		if status.Resources == nil || status.Resources.Limits.Memory().String() != memory || strings.Join(got, ", ") != strings.Join(conditions, ", ") ||
-			pod.Status.ObservedGeneration != pod.Generation {
-			return fmt.Errorf("resources %+v, generation %d of %d, conditions %q", status.Resources, pod.Status.ObservedGeneration, pod.Generation, got)
-		}
-		return nil
+		return resizeConditions(pod, conditions)
 	}
+}
+
+// resizeConditions returns an error if the pod has other conditions of a resize, or its latest generation was not observed.
+func resizeConditions(pod *v1.Pod, conditions []string) error {
+	var got []string
+	for _, c := range pod.Status.Conditions {
+		if c.Type == v1.PodResizePending || c.Type == v1.PodResizeInProgress {
+			got = append(got, fmt.Sprintf("%s %s", c.Type, c.Reason))
+		}
+	}
+	if strings.Join(got, ", ") != strings.Join(conditions, ", ") || pod.Status.ObservedGeneration != pod.Generation {
+		return fmt.Errorf("generation %d of %d, conditions %q", pod.Status.ObservedGeneration, pod.Generation, got)
+	}
+	return nil
 }
 
 // A resize changes the container while it runs, and then its status and its files, or none of
@@ -257,4 +263,72 @@ func testDeleteWhilePulling(t *testing.T, s *nodeSuite, ns string) {
 	s.awaitGone(t, ns, "pulling")
 	assert.Less(t, time.Since(began), 30*time.Second, "the pull is still held")
 	assert.NotZero(t, s.Registry.Held("busybox:held"))
+}
+
+// A resize of the resources of a pod as a whole changes its cgroup, and those of its containers without limits of their own.
+func testResizePod(t *testing.T, s *nodeSuite, ns string) {
+	resources := func(cpu, memory string) *v1.ResourceRequirements {
+		list := v1.ResourceList{v1.ResourceCPU: resource.MustParse(cpu), v1.ResourceMemory: resource.MustParse(memory)}
+		return &v1.ResourceRequirements{Requests: list, Limits: list}
+	}
+	own := Sh("own", Forever)
+	own.Resources = *resources("50m", "16Mi")
+	pod := MakePod("whole", Main(own, Sh("a", Forever)))
+	pod.Spec.Resources = resources("100m", "64Mi")
+	s.create(t, ns, pod)
+	// has is fulfilled if the status has these resources in force, and the conditions.
+	has := func(cpu, memory string, conditions ...string) Condition {
+		return func(pod *v1.Pod) error {
+			if r := pod.Status.Resources; r == nil || r.Requests.Cpu().String() != cpu || r.Limits.Cpu().String() != cpu || r.Limits.Memory().String() != memory {
+				return fmt.Errorf("resources of the pod %+v", r)
+			}
+			return resizeConditions(pod, conditions)
+		}
+	}
+	// inForce asserts what the kernel has for the pod, and for the container without limits.
+	inForce := func(pod *v1.Pod, milli, bytes int64) {
+		t.Helper()
+		at := s.CgroupRoot() + "/kubepods/pod" + string(pod.UID) // Guaranteed
+		for _, path := range []string{at, at + "/" + s.Newest(t, pod.Name, "a").Id} {
+			for file, want := range map[string]int64{
+				"cpu%s/cpu.shares": milli * 1024 / 1000, "cpu%s/cpu.cfs_quota_us": milli * 100, "memory%s/memory.limit_in_bytes": bytes,
+			} {
+				data, err := os.ReadFile("/sys/fs/cgroup/" + fmt.Sprintf(file, path))
+				require.NoError(t, err)
+				assert.Equal(t, fmt.Sprint(want), strings.TrimSpace(string(data)), file, path)
+			}
+		}
+	}
+	resize := func(cpu, memory string) {
+		t.Helper()
+		both := fmt.Sprintf(`{"cpu":%q,"memory":%q}`, cpu, memory)
+		s.plane.Kubectl(t, "patch", "-n", ns, "pod", "whole", "--subresource=resize", "-p", fmt.Sprintf(`{"spec":{"resources":{"requests":%s,"limits":%s}}}`, both, both))
+	}
+	inForce(s.await(t, ns, "whole", Running, has("100m", "64Mi")), 100, 64<<20)
+	resize("150m", "128Mi")
+	inForce(s.await(t, ns, "whole", has("150m", "128Mi")), 150, 128<<20)
+	resize("80m", "48Mi")
+	inForce(s.await(t, ns, "whole", has("80m", "48Mi")), 80, 48<<20)
+
+	// More than is free: the API server lets no pod request more than the whole node has.
+	holder := Sh("a", Forever)
+	holder.Resources.Requests = v1.ResourceList{v1.ResourceMemory: resource.MustParse("300Mi")}
+	s.create(t, ns, MakePod("holder", Grace(1), Main(holder)))
+	s.await(t, ns, "holder", Running)
+	resize("80m", fmt.Sprint(s.awaitNode(t, nodeReady).Status.Allocatable.Memory().Value()-200<<20))
+	pending := s.await(t, ns, "whole", has("80m", "48Mi", "PodResizePending Deferred"))
+	assert.Equal(t, "48Mi", pending.Status.AllocatedResources.Memory().String())
+
+	s.Exec(t, "whole", "a", "dd", "if=/dev/zero", "of=/dev/shm/held", "bs=1M", "count=24")
+	resize("100m", "20Mi") // less than the pod uses: nothing is resized
+	s.plane.Kubectl(t, "delete", "-n", ns, "pod", "holder")
+	held := s.await(t, ns, "whole", has("80m", "48Mi", "PodResizeInProgress Error"))
+	assert.Equal(t, "20Mi", held.Status.AllocatedResources.Memory().String())
+	inForce(held, 80, 48<<20)
+	s.Exec(t, "whole", "a", "rm", "/dev/shm/held")
+	last := s.await(t, ns, "whole", has("100m", "20Mi"))
+	inForce(last, 100, 20<<20)
+	for _, name := range []string{"own", "a"} {
+		assert.Zero(t, Status(last, name).RestartCount)
+	}
 }
