@@ -371,3 +371,15 @@ func TestConcurrentCalls(t *testing.T) {
 	assert.Len(t, n.recorded(ref)[name].KubernetesSecrets, 10)
 	assert.Empty(t, r.busy.held)
 }
+
+func TestRecordsAreReadOnce(t *testing.T) {
+	n := newNode(t)
+	n.record(ref, map[string]kubelet.ImagePullCredentials{name: {KubernetesSecrets: []kubelet.ImagePullSecret{secretOf("1", "a", "h1")}}})
+	r := n.records()
+	require.True(t, n.may(r, image, ref, secret("1", "a", "h1")))
+	require.True(t, n.may(r, "preloaded", "sha256:preloaded"))
+	require.NoError(t, os.RemoveAll(filepath.Join(n.dir, "image_manager")))
+	assert.True(t, n.may(r, image, ref, secret("1", "a", "h1")))
+	assert.False(t, n.may(r, image, ref))
+	assert.True(t, n.may(r, "preloaded", "sha256:preloaded"))
+}
