@@ -12,7 +12,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"golang.org/x/sys/unix"
+
+	"github.com/kubeletkit/kubeletkit/resources/internal/cgroupfs"
 )
 
 // On a machine without any of the kernel's signals, the error names those that are missing.
@@ -38,13 +39,12 @@ func TestLevels(t *testing.T) {
 	require.NoError(t, err)
 	value, err := parseValue("100Mi")
 	require.NoError(t, err)
-	w := &watch{Machine: m, sources: map[string]*source{}, thresholds: []Threshold{
+	w := &watch{Machine: m, levels: map[string]level{}, thresholds: []Threshold{
 		{Signal: AllocatableMemoryAvailable, Value: value}, {Signal: MemoryAvailable, Value: value}, {Signal: MemoryAvailable, Value: value, GracePeriod: time.Minute},
 	}}
-	w.epoll, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC)
+	w.signals, err = cgroupfs.NewSignals()
 	require.NoError(t, err)
-	defer func() { _ = unix.Close(w.epoll) }()
-	defer w.close()
+	defer func() { _ = w.signals.Close() }()
 	eventfds := func() (n int) {
 		entries, err := os.ReadDir("/proc/self/fd")
 		require.NoError(t, err)

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/kubeletkit/kubeletkit/resources/internal/cgroupfs"
 )
 
 // OpenKmsg opens /dev/kmsg after its last record. It needs CAP_SYSLOG if the sysctl kernel.dmesg_restrict is set.
@@ -99,5 +101,5 @@ func cgroupOf(pid int, name string) string {
 	if err != nil {
 		return ""
 	}
-	return memoryCgroup(string(data))
+	return cgroupfs.PathOf(string(data), "memory")
 }

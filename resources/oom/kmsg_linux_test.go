@@ -10,6 +10,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+
+	"github.com/kubeletkit/kubeletkit/resources/internal/cgroupfs"
 )
 
 // records returns a log on a socket, which keeps records apart, as /dev/kmsg does, and the end to write to.
@@ -87,7 +89,7 @@ func TestCgroupOfAProcess(t *testing.T) {
 	}
 	own, err := os.ReadFile("/proc/self/cgroup")
 	require.NoError(t, err)
-	assert.Equal(t, memoryCgroup(string(own)), cgroupOf(os.Getpid(), name))
+	assert.Equal(t, cgroupfs.PathOf(string(own), "memory"), cgroupOf(os.Getpid(), name))
 	assert.Empty(t, cgroupOf(os.Getpid(), "another"), "the PID is that of another process now")
 	assert.Empty(t, cgroupOf(1<<22+1, name))
 }

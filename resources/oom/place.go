@@ -4,6 +4,8 @@ import (
 	"strings"
 
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/kubeletkit/kubeletkit/resources/internal/cgroupfs"
 )
 
 // Place returns the pod and the container that a cgroup belongs to, by the names that kubelet and the runtimes give to
@@ -15,14 +17,14 @@ func Place(cgroup string) (uid types.UID, id string) {
 	kubepods := false
 	for part := range strings.SplitSeq(strings.Trim(cgroup, "/"), "/") {
 		if uid != "" {
-			return uid, containerOf(part) // what is below it, the container has made
+			return uid, cgroupfs.ContainerOf(part) // what is below it, the container has made
 		}
 		name := strings.TrimSuffix(part, ".slice")
 		if part == "kubepods" {
 			kubepods = true
 		} else if uid = podOf(name, name != part, kubepods); uid != "" {
 			id = ""
-		} else if c := containerOf(part); id == "" && isID(c) {
+		} else if c := cgroupfs.ContainerOf(part); id == "" && isID(c) {
 			id = c
 		}
 	}
@@ -50,39 +52,7 @@ func podOf(name string, slice, kubepods bool) types.UID {
 	return types.UID(strings.ReplaceAll(uid, "_", "-"))
 }
 
-// containerOf returns the ID in the name of a container's cgroup: "<id>", or "<runtime>-<id>.scope".
-func containerOf(part string) string {
-	scope, ok := strings.CutSuffix(part, ".scope")
-	if !ok {
-		return part
-	}
-	return scope[strings.LastIndexByte(scope, '-')+1:]
-}
-
 // isID reports whether the text can be the ID of a container, which all runtimes make of 64 hexadecimal digits.
 func isID(text string) bool {
 	return len(text) == 64 && strings.Trim(text, "0123456789abcdef") == ""
-}
-
-// memoryCgroup returns the cgroup of the memory controller in a file /proc/<pid>/cgroup; "" if it has none, or one that this process
-// cannot name, since it is outside of its own namespace of cgroups.
-func memoryCgroup(file string) string {
-	unified := ""
-	for line := range strings.Lines(file) {
-		parts := strings.SplitN(strings.TrimSuffix(line, "\n"), ":", 3)
-		if len(parts) != 3 {
-			continue
-		}
-		path := strings.TrimSuffix(parts[2], " (deleted)")
-		if strings.HasPrefix(path, "/..") {
-			path = ""
-		}
-		switch {
-		case parts[0] == "0" && parts[1] == "":
-			unified = path
-		case strings.Contains(","+parts[1]+",", ",memory,"):
-			return path
-		}
-	}
-	return unified
 }

@@ -37,18 +37,3 @@ func TestPlace(t *testing.T) {
 	uid2, _ := Place("/kubepods/pod" + uid)
 	assert.Equal(t, types.UID(uid), uid2)
 }
-
-func TestMemoryCgroup(t *testing.T) {
-	for file, want := range map[string]string{
-		"0::/a\n":                              "/a",
-		"0::/a (deleted)\n":                    "/a",
-		"12:pids:/p\n4:cpu,memory:/m\n0::/u\n": "/m",
-		"4:memory:/m:with:colons\n":            "/m:with:colons",
-		"1:name=systemd:/s\n0::/u\n":           "/u",
-		"0::/../outside\n":                     "",
-		"":                                     "",
-		"x\n":                                  "",
-	} {
-		assert.Equal(t, want, memoryCgroup(file), file)
-	}
-}
