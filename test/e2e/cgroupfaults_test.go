@@ -1,12 +1,16 @@
 package e2e
 
 import (
+	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -96,7 +100,77 @@ func limitProcesses(t *testing.T, a *Agent, more int) (lift func()) {
 	return func() { set("max") }
 }
 
-// The limit of processes of the agent's own cgroup is reached. The agent starts no process for pods in a
+// An agent that starts in a cgroup with a limit of processes, which other processes reach then: it starts and ends pods, and logs
+// the limit once with what to do.
+func TestAgentWithALimitOfProcesses(t *testing.T) {
+	t.Parallel()
+	Need(t)
+	c := NewCluster(t)
+	c.Preload(t, "pause:1", "busybox:1")
+	dir, err := os.MkdirTemp("/sys/fs/cgroup/pids", "e2e-agent-")
+	if err != nil {
+		Skip(t, "needs cgroup v1 with the controller pids: %v", err)
+	}
+	t.Cleanup(func() {
+		Eventually(t, within, "cgroup of the agent removed", func() error {
+			for _, pid := range strings.Fields(read(t, filepath.Join(dir, "cgroup.procs"))) {
+				if n, err := strconv.Atoi(pid); err == nil {
+					_ = syscall.Kill(n, syscall.SIGKILL)
+				}
+			}
+			return os.Remove(dir)
+		})
+	})
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "pids.max"), []byte("100"), 0))
+	program := filepath.Join(t.TempDir(), "minikubelet")
+	require.NoError(t, os.WriteFile(program, []byte("#!/bin/sh\necho $$ >"+dir+"/cgroup.procs\nexec "+MinikubeletBinary(t)+" \"$@\"\n"), 0o755))
+	s := &suite{Cluster: c, agent: c.StartAgent(t, AgentOptions{Binary: program})}
+	// A shell in the cgroup forks until it cannot, and then ends; the limit does not keep out what moves there.
+	script := "echo $$ >" + dir + "/cgroup.procs; "
+	_ = exec.Command("sh", "-c", script+"while sleep 1000 & do :; done").Run()
+	last := exec.Command("sh", "-c", script+"exec sleep 1000")
+	require.NoError(t, last.Start())
+	t.Cleanup(func() { _ = last.Process.Kill(); _ = last.Wait() })
+	Eventually(t, within, "cgroup full", func() error {
+		if n := read(t, filepath.Join(dir, "pids.current")); n != "100" {
+			return errors.New(n)
+		}
+		return nil
+	})
+
+	pods := makePods(20, "limited", Grace(1), Main(Sh("c", Forever)))
+	s.agent.Put(t, pods...)
+	for _, pod := range pods {
+		s.agent.Await(t, pod, 2*within, Running)
+	}
+	s.agent.Remove(t, pods[:10]...)
+	s.agent.AwaitGone(t, 2*within, pods[:10]...)
+	for _, pod := range pods[10:] {
+		s.agent.Await(t, pod, within, Running)
+	}
+	assert.Equal(t, "100", read(t, filepath.Join(dir, "pids.current")))
+	assert.False(t, s.agent.Exited())
+	const message = "The limit of processes of the agent is reached"
+	Eventually(t, time.Minute, "the limit is logged", func() error {
+		if n := strings.Count(read(t, s.agent.LogPath()), message); n != 1 {
+			return fmt.Errorf("%d times", n)
+		}
+		return nil
+	})
+	assert.Contains(t, read(t, s.agent.LogPath()), "TasksMax=infinity")
+}
+
+// read returns the text of a file, "" if there is none.
+func read(t *testing.T, path string) string {
+	t.Helper()
+	data, err := os.ReadFile(path)
+	if err != nil && !os.IsNotExist(err) {
+		t.Error(err)
+	}
+	return strings.TrimSpace(string(data))
+}
+
+// The limit of processes of the agent's own cgroup is set and reached when the agent runs. The agent starts no process for pods in a
 // container runtime, but a program in Go ends if it can make no thread, of which an agent has enough in most
 // cases. Then it is started again, as systemd does. No pod is restarted.
 func TestAgentAtItsLimitOfProcesses(t *testing.T) {
