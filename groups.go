@@ -6,6 +6,7 @@ import (
 
 	"github.com/go-logr/logr"
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kubeletkit/kubeletkit/gc"
 	"github.com/kubeletkit/kubeletkit/history"
@@ -46,6 +47,9 @@ type API struct {
 	// NodeAllocatable returns what pods can have of the node as it is now, in place of Host.Allocatable. It must not block,
 	// and is safe for concurrent use; the result is not changed. nil: Host.Allocatable.
 	NodeAllocatable func() v1.ResourceList
+	// TranslateUID returns the UID of the static pod if uid is that of its mirror pod, and otherwise uid, for
+	// [Agent.TranslateUID]. It must not block, and is safe for concurrent use. nil: there are no mirror pods.
+	TranslateUID func(uid types.UID) types.UID
 	// PullSecrets returns the image pull secrets of a pod. nil: those of Objects that
 	// the pod names.
 	PullSecrets func(ctx context.Context, pod *v1.Pod) ([]v1.Secret, error)

@@ -46,6 +46,15 @@ func (a *Agent) Terminating() []*v1.Pod {
 	return pods
 }
 
+// TranslateUID returns the UID of the static pod if uid is that of its mirror pod. Otherwise it returns uid. Users of an
+// API server see the UID of the mirror pod only.
+func (a *Agent) TranslateUID(uid types.UID) types.UID {
+	if a.opts.API.TranslateUID == nil {
+		return uid
+	}
+	return a.opts.API.TranslateUID(uid)
+}
+
 // RuntimeStatus returns what was last read of the pod in the runtime, without a call to
 // the runtime: all instances of its containers, and where their logs are. It must not be
 // changed. It returns false if nothing is known of the pod.

@@ -14,10 +14,7 @@ import (
 	"github.com/kubeletkit/kubeletkit/server"
 )
 
-var (
-	_ server.Agent      = (*kubeletkit.Agent)(nil)
-	_ server.Containers = (*kubeletkit.Agent)(nil)
-)
+var _ server.Agent = (*kubeletkit.Agent)(nil)
 
 func TestContainersOfAnAgent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

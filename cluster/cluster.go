@@ -237,9 +237,9 @@ func staticPod(agent *kubeletkit.Agent, namespace, name string) *v1.Pod {
 	return nil
 }
 
-// TranslateUID returns the UID of the static pod if uid is that of its mirror pod. Otherwise
+// translateUID returns the UID of the static pod if uid is that of its mirror pod. Otherwise
 // it returns uid. Users of the API server see only the UID of the mirror pod.
-func (n *Node) TranslateUID(uid types.UID) types.UID {
+func (n *Node) translateUID(uid types.UID) types.UID {
 	mirror, ok := n.source.ByUID(uid)
 	agent := n.agent.Load()
 	if !ok || !podspec.IsMirror(mirror) || agent == nil {

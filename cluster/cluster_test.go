@@ -49,7 +49,7 @@ func TestConfigure(t *testing.T) {
 	require.ErrorContains(t, n.Join(agent), "Join was called before")
 	assert.False(t, n.ended("u"), "an earlier agent may have started it")
 	assert.False(t, n.orphaned("ns", "static-n"), "not all sources have delivered")
-	assert.Equal(t, types.UID("u"), n.TranslateUID("u"), "no mirror pod has it")
+	assert.Equal(t, types.UID("u"), agent.TranslateUID("u"), "no mirror pod has it")
 	assert.Equal(t, []string{podspec.SourceAPI}, []string{opts.Sources[0].Name()})
 }
 

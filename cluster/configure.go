@@ -33,7 +33,7 @@ import (
 //     source that was there.
 //   - Tokens are service account tokens, PodCertificates the certificates of pods, TrustBundles
 //     cluster trust bundles, ServiceEnv has the variables of services, EveryEvent also writes
-//     events to the API server. Claims, if it is nil, reads claims and persistent volumes there.
+//     events to the API server. TranslateUID has the mirror pods. Claims, if it is nil, reads claims and persistent volumes there.
 //     NodeLabels and NodeAllocatable, if they are nil, have those of the node object.
 //   - Join gets the checks of the node, as the last ones. They replace the limits of resources
 //     and of the number of pods in Limits, which become those of the node object.
@@ -88,6 +88,7 @@ func (n *Node) Configure(opts *kubeletkit.Options) error {
 	}
 	opts.API.Objects = bothObjects(n.objects, opts.API.Objects, &n.early)
 	opts.API.Tokens, opts.API.PodCertificates, opts.API.TrustBundles, opts.API.ServiceEnv = n.tokens, n.certificates, n.bundles, n.services.Env
+	opts.API.TranslateUID = n.translateUID
 	if opts.API.Claims == nil {
 		opts.API.Claims = claims{n.clients.objects}
 	}

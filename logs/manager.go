@@ -36,15 +36,12 @@ type Options struct {
 	watch func() (watcher, error) // of a test
 }
 
-// Interface is what an agent needs of a manager of logs.
-type Interface interface {
-	lifecycle.Runner
-	lifecycle.RunningHandler
-	lifecycle.EndedHandler
-	lifecycle.GoneHandler
-}
-
-var _ Interface = (*Manager)(nil)
+var (
+	_ lifecycle.Runner         = (*Manager)(nil)
+	_ lifecycle.RunningHandler = (*Manager)(nil)
+	_ lifecycle.EndedHandler   = (*Manager)(nil)
+	_ lifecycle.GoneHandler    = (*Manager)(nil)
+)
 
 // Manager rotates the logs of running containers. It is safe for concurrent use.
 type Manager struct {

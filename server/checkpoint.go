@@ -19,7 +19,7 @@ import (
 // its path. The directory is made with mode 0700, since the file has the memory of the
 // container. A container has one checkpoint at a time; a second request fails meanwhile. The file
 // of a checkpoint that fails is removed. Otherwise files stay until the administrator removes them.
-func Checkpoint(agent Agent, statuses Statuses, rt runtime.Checkpointer, dir string) http.Handler {
+func Checkpoint(agent Agent, rt runtime.Checkpointer, dir string) http.Handler {
 	under := &checkpoints{of: make(map[runtime.ContainerID]bool)}
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		pod, container, ok := find(agent, w, req, "pod does not exist", fmt.Sprintf("container %v does not exist", req.PathValue("container")))
@@ -39,7 +39,7 @@ func Checkpoint(agent Agent, statuses Statuses, rt runtime.Checkpointer, dir str
 			if timeout < 0 {
 				return "", errors.New("CheckpointContainer requires the timeout value to be > 0")
 			}
-			seen, _ := statuses.RuntimeStatus(pod.UID)
+			seen, _ := agent.RuntimeStatus(pod.UID)
 			instance := seen.Newest(container)
 			if instance == nil || instance.State != runtime.ContainerRunning {
 				return "", fmt.Errorf("container %v not found", container)

@@ -38,7 +38,7 @@ func TestCheckpoint(t *testing.T) {
 		assert.Equal(t, "t://0", id.String())
 		return fails
 	})
-	h := server.Kubelet(n, n, server.Options{Checkpoint: server.Checkpoint(n, n, rt, dir)})
+	h := server.Kubelet(n, server.Options{Checkpoint: server.Checkpoint(n, rt, dir)})
 	post := func(path string) (int, string) {
 		rec := httptest.NewRecorder()
 		h.ServeHTTP(rec, httptest.NewRequest(http.MethodPost, path, nil))
@@ -77,7 +77,7 @@ func TestCheckpoint(t *testing.T) {
 		assert.Equal(t, http.StatusInternalServerError, code)
 		assert.Contains(t, body, "requires the timeout value to be > 0", timeout)
 	}
-	code, _ = get(t, server.Kubelet(n, n, server.Options{}), "/checkpoint/default/web/main")
+	code, _ = get(t, server.Kubelet(n, server.Options{}), "/checkpoint/default/web/main")
 	assert.Equal(t, http.StatusNotFound, code)
 }
 
@@ -96,7 +96,7 @@ func TestCheckpointsDoNotShareFiles(t *testing.T) {
 		began <- path
 		return <-finish
 	})
-	h := server.Kubelet(n, n, server.Options{Checkpoint: server.Checkpoint(n, n, rt, dir)})
+	h := server.Kubelet(n, server.Options{Checkpoint: server.Checkpoint(n, rt, dir)})
 	post := func(container string) (int, string) {
 		rec := httptest.NewRecorder()
 		h.ServeHTTP(rec, httptest.NewRequest(http.MethodPost, "/checkpoint/default/web/"+container, nil))
@@ -141,7 +141,7 @@ func TestCheckpointOfOddRequests(t *testing.T) {
 		assert.LessOrEqual(t, timeout, 24*time.Hour)
 		return nil
 	})
-	h := server.Kubelet(n, n, server.Options{Checkpoint: server.Checkpoint(n, n, rt, n.dir)})
+	h := server.Kubelet(n, server.Options{Checkpoint: server.Checkpoint(n, rt, n.dir)})
 	for path, want := range map[string]int{
 		"/default/web/main?timeout=9223372036854775807": 200,
 		"/default/web/main?timeout=9223372036854775808": 404,
@@ -170,7 +170,7 @@ func TestHistory(t *testing.T) {
 	histories := server.Histories[line]{Entries: func(uid types.UID) []line {
 		return map[types.UID][]line{"u1": {"one", "two"}, "u0": {"zero"}}[uid]
 	}}
-	h := server.Kubelet(n, n, server.Options{History: server.History(n, histories)})
+	h := server.Kubelet(n, server.Options{History: server.History(n, histories)})
 	code, body := get(t, h, "/debug/history/default/web")
 	assert.Equal(t, http.StatusOK, code)
 	assert.Equal(t, "one\ntwo\n", body)
@@ -182,12 +182,12 @@ func TestHistory(t *testing.T) {
 		assert.Contains(t, body, "does not exist")
 	}
 	histories.Gone = func(namespace, name string) (types.UID, bool) { return "u0", namespace == "default" && name == "old" }
-	h = server.Kubelet(n, n, server.Options{History: server.History(n, histories)})
+	h = server.Kubelet(n, server.Options{History: server.History(n, histories)})
 	_, body = get(t, h, "/debug/history/default/old")
 	assert.Equal(t, "zero\n", body)
 	code, _ = get(t, h, "/debug/history/default/old/u5")
 	assert.Equal(t, http.StatusNotFound, code)
 	histories.Entries = func(types.UID) []line { return nil }
-	_, body = get(t, server.Kubelet(n, n, server.Options{History: server.History(n, histories)}), "/debug/history/default/web?output=json")
+	_, body = get(t, server.Kubelet(n, server.Options{History: server.History(n, histories)}), "/debug/history/default/web?output=json")
 	assert.Equal(t, "[]\n", body)
 }

@@ -19,30 +19,23 @@ import (
 // command.
 const ExitCodeHeader = "X-Exit-Code"
 
-// Containers gives [Control] access to containers. A *kubeletkit.Agent implements it. It
-// is safe for concurrent use.
-type Containers interface {
-	Statuses
-	runtime.Execer
-}
-
 // Control returns a handler of /healthz, of /pods, of /stats/summary, of /containerLogs and of
 // /run, with Options.Streams also of /exec, /attach and /portForward. A client that reaches it
 // can run commands in all containers. Serve it where only the agent's own user can reach it, such
 // as on a socket of [ListenUnix].
-func Control(agent Agent, containers Containers, opts Options) http.Handler {
+func Control(agent Agent, opts Options) http.Handler {
 	mux := &routes{}
 	addHealthz(mux, agent, opts)
 	addPods(mux, agent, opts)
 	addStats(mux, opts)
-	addContainers(mux, agent, containers, opts)
+	addContainers(mux, agent, opts)
 	return mux
 }
 
 // addContainers adds the handlers of containers.
-func addContainers(mux *routes, agent Agent, containers Containers, opts Options) {
-	c := &control{agent: agent, containers: containers, log: opts.Logger}
-	logs := ContainerLogs(agent, containers, opts)
+func addContainers(mux *routes, agent Agent, opts Options) {
+	c := &control{agent: agent, log: opts.Logger}
+	logs := ContainerLogs(agent, opts)
 	for _, pod := range []string{"{namespace}/{pod}", "{namespace}/{pod}/{uid}"} {
 		mux.handle("GET /containerLogs/"+pod+"/{container}", logs)
 		mux.handle("POST /run/"+pod+"/{container}", http.HandlerFunc(c.run))
@@ -55,9 +48,8 @@ func addContainers(mux *routes, agent Agent, containers Containers, opts Options
 }
 
 type control struct {
-	agent      Agent
-	containers Containers
-	log        logr.Logger
+	agent Agent
+	log   logr.Logger
 }
 
 // find returns the pod and the name of the container in the path of the request. If one of them
@@ -112,14 +104,14 @@ func (c *control) run(w http.ResponseWriter, req *http.Request) {
 		http.Error(w, "no command is given: want cmd, or command once for each of its arguments", http.StatusBadRequest)
 		return
 	}
-	seen, _ := c.containers.RuntimeStatus(pod.UID)
+	seen, _ := c.agent.RuntimeStatus(pod.UID)
 	instance := seen.Newest(container)
 	if instance == nil || instance.State != runtime.ContainerRunning {
 		http.Error(w, fmt.Sprintf("container %q in pod %q does not run: %s", container, pod.Name, stateOf(pod, container)), http.StatusBadRequest)
 		return
 	}
 	// The context ends when the client disconnects, and so does the command.
-	result, err := c.containers.Exec(req.Context(), instance.ID, cmd, 0)
+	result, err := c.agent.Exec(req.Context(), instance.ID, cmd, 0)
 	if err != nil {
 		if context.Cause(req.Context()) == nil {
 			http.Error(w, err.Error(), http.StatusInternalServerError)

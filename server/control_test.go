@@ -51,8 +51,9 @@ func newNode(t testing.TB) *node {
 	}}
 }
 
-func (*node) Healthy() error         { return nil }
-func (*node) Terminating() []*v1.Pod { return nil }
+func (*node) Healthy() error                       { return nil }
+func (*node) Terminating() []*v1.Pod               { return nil }
+func (*node) TranslateUID(uid types.UID) types.UID { return uid }
 
 func (n *node) Pods() []*v1.Pod {
 	n.mu.Lock()
@@ -116,7 +117,7 @@ func (n *node) exit(code int32) {
 	n.changed()
 }
 
-// WatchRuntimeStatus implements [server.Statuses].
+// WatchRuntimeStatus implements [server.Agent].
 func (n *node) WatchRuntimeStatus(types.UID) (<-chan struct{}, func()) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -151,7 +152,7 @@ func (n *node) serve(t *testing.T) *http.Client {
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(context.Background())
 	served := make(chan error, 1)
-	go func() { served <- server.Serve(ctx, l, server.Control(n, n, server.Options{})) }()
+	go func() { served <- server.Serve(ctx, l, server.Control(n, server.Options{})) }()
 	tr := &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return (&net.Dialer{}).DialContext(ctx, "unix", path)
 	}}
@@ -202,7 +203,7 @@ func TestRun(t *testing.T) {
 	assert.Equal(t, "no such file\n", body)
 
 	rec := httptest.NewRecorder()
-	server.Control(n, n, server.Options{}).ServeHTTP(rec, httptest.NewRequest(http.MethodGet, "/run/default/web/main?cmd=x", nil))
+	server.Control(n, server.Options{}).ServeHTTP(rec, httptest.NewRequest(http.MethodGet, "/run/default/web/main?cmd=x", nil))
 	assert.Equal(t, http.StatusMethodNotAllowed, rec.Code)
 
 	// A client that goes away takes its command along.

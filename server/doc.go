@@ -6,7 +6,7 @@
 //
 //	guard, err := auth.New(auth.Options{NodeName: name, Authenticators: …, Authorizer: …})
 //	...
-//	h := guard.Protect(server.Kubelet(agent, agent, server.Options{…}))
+//	h := guard.Protect(server.Kubelet(agent, server.Options{…}))
 //	err = agent.Add("port for the API server", func(ctx context.Context) error {
 //		return server.ServeTLS(ctx, listener, h, server.TLSOptions{GetCertificate: serving.GetCertificate})
 //	})

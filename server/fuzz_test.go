@@ -45,7 +45,7 @@ func everything(n *node) server.Options {
 		_, err := io.WriteString(w, strings.Join(args, " "))
 		return err
 	}})
-	opts.Checkpoint = server.Checkpoint(n, n, inert{}, filepath.Join(n.dir, "checkpoints"))
+	opts.Checkpoint = server.Checkpoint(n, inert{}, filepath.Join(n.dir, "checkpoints"))
 	opts.History = server.History(n, server.Histories[line]{Entries: func(types.UID) []line { return make([]line, 2) }})
 	opts.SetVerbosity = func(level string) error {
 		_, err := strconv.Atoi(level)
@@ -93,7 +93,7 @@ func FuzzRequest(f *testing.F) {
 			}
 		}()
 		rec := httptest.NewRecorder()
-		server.Kubelet(n, n, everything(n)).ServeHTTP(rec, req.WithContext(t.Context()))
+		server.Kubelet(n, everything(n)).ServeHTTP(rec, req.WithContext(t.Context()))
 		_, _ = io.Copy(io.Discard, rec.Body)
 	})
 }

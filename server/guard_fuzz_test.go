@@ -35,6 +35,8 @@ func (r *reached) note(thing string) {
 func (*reached) Terminating() []*v1.Pod                                 { return nil }
 func (*reached) WatchRuntimeStatus(types.UID) (<-chan struct{}, func()) { return nil, func() {} }
 
+func (*reached) TranslateUID(uid types.UID) types.UID { return uid }
+
 // Pods, Healthy, RuntimeStatus and Exec make it an agent and its containers.
 func (r *reached) Pods() []*v1.Pod {
 	r.note("pods")
@@ -157,7 +159,7 @@ func FuzzAuthorization(f *testing.F) {
 		r, allowed := &reached{}, &only{}
 		guard, err := auth.New(auth.Options{NodeName: "node", Anonymous: true, Authorizer: allowed})
 		require.NoError(t, err)
-		h := guard.Protect(server.Kubelet(r, r, r.options()))
+		h := guard.Protect(server.Kubelet(r, r.options()))
 		for _, subresource := range subresources {
 			req, err := http.ReadRequest(bufio.NewReader(bytes.NewReader(raw)))
 			if err != nil {
@@ -188,7 +190,7 @@ func FuzzAuthorization(f *testing.F) {
 // The requests of [FuzzAuthorization] can reach each handler.
 func TestEverythingIsReached(t *testing.T) {
 	r := &reached{}
-	h := server.Kubelet(r, r, r.options())
+	h := server.Kubelet(r, r.options())
 	for request, thing := range map[string]string{
 		"GET /pods": "pods", "GET /runningpods": "runningpods", "GET /healthz": "healthz", "GET /configz": "configz", "GET /flagz": "flagz", "GET /metrics": "metrics", "GET /metrics/resource": "metrics",
 		"GET /metrics/cadvisor": "metrics", "GET /metrics/slis": "metrics", "GET /debug/pprof/heap": "profiles", "PUT /debug/flags/v": "verbosity", "GET /stats/summary": "stats", "POST /exec/a/b/c": "streams",
@@ -209,7 +211,7 @@ func TestAnswersRevealNothing(t *testing.T) {
 	guard := func(anonymous bool) http.Handler {
 		g, err := auth.New(auth.Options{NodeName: "node", Anonymous: anonymous, Authorizer: &only{}})
 		require.NoError(t, err)
-		return g.Protect(server.Kubelet(n, n, server.Options{}))
+		return g.Protect(server.Kubelet(n, server.Options{}))
 	}
 	for _, anonymous := range []bool{false, true} {
 		for _, paths := range [][]string{

@@ -102,7 +102,7 @@ func TestOptionsOfTheServer(t *testing.T) {
 		guard, err := auth.New(auth.Options{NodeName: "n1", Authorizer: auth.AlwaysAllow{}})
 		require.NoError(t, err)
 		l := newPipes("192.0.2.1")
-		stop := serve(t, l, guard.Protect(server.Kubelet(agent{}, newNode(t), server.Options{})))
+		stop := serve(t, l, guard.Protect(server.Kubelet(agent{}, server.Options{})))
 		for _, target := range []string{"*", "/", "/pods"} {
 			c := l.dial()
 			_, err = fmt.Fprintf(c, "OPTIONS %s HTTP/1.1\r\nHost: example.com\r\n\r\n", target)

@@ -83,14 +83,14 @@ func Handler(agent Agent, opts Options) http.Handler {
 //
 // With Options.NoDebugging it is the read-only API. As in [Handler], the paths of kubelet's
 // debugging handlers have status 405 then.
-func Kubelet(agent Agent, containers Containers, opts Options) http.Handler {
+func Kubelet(agent Agent, opts Options) http.Handler {
 	mux := &routes{}
 	addReadOnly(mux, agent, opts)
 	if opts.NoDebugging {
 		addNoDebugging(mux)
 		return Trusted(mux)
 	}
-	addContainers(mux, agent, containers, opts)
+	addContainers(mux, agent, opts)
 	if opts.RunningPods != nil {
 		pods := RunningPods(opts.RunningPods)
 		mux.handle("GET /runningpods", pods)

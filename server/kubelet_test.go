@@ -31,7 +31,7 @@ func request(t *testing.T, h http.Handler, method, path, body string, header htt
 func kubelet(t *testing.T, opts server.Options) http.Handler {
 	t.Helper()
 	n := newNode(t)
-	return server.Kubelet(n, n, opts)
+	return server.Kubelet(n, opts)
 }
 
 func allOptions() server.Options {
@@ -219,7 +219,7 @@ func TestReadOnlyPort(t *testing.T) {
 // that does not exist is status 500 in kubelet, where /run begins to run the command.
 func TestNotFound(t *testing.T) {
 	n := newNode(t)
-	h := server.Kubelet(n, n, everything(n))
+	h := server.Kubelet(n, everything(n))
 	for asked, want := range map[string]string{
 		"GET /containerLogs/default/other/main": `pod "other" does not exist`,
 		"GET /containerLogs/default/web/other":  `container "other" not found in pod "web"`,

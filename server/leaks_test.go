@@ -151,7 +151,7 @@ func TestFaultsOfClientsLeaveNothing(t *testing.T) {
 			l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 			require.NoError(t, err)
 			goroutines := goruntime.NumGoroutine() + 2 // those of serveTLS and of ServeTLS
-			defer serveTLS(t, l, server.Kubelet(n, n, server.Options{}), server.TLSOptions{})()
+			defer serveTLS(t, l, server.Kubelet(n, server.Options{}), server.TLSOptions{})()
 			connect := func() client {
 				raw, err := (&net.Dialer{}).DialContext(context.Background(), "tcp", l.Addr().String())
 				require.NoError(t, err)

@@ -108,7 +108,7 @@ func TestAHugeLine(t *testing.T) {
 	}
 	require.NoError(t, f.Close())
 	appendLog(t, log, "F end of the huge line", "F short")
-	h := server.Control(n, n, server.Options{})
+	h := server.Control(n, server.Options{})
 	_, body := get(t, h, logPath)
 	assert.Equal(t, "short\n", body)
 	_, body = get(t, h, logPath+"?tailLines=1")
@@ -182,7 +182,7 @@ func TestASlowClientOfALog(t *testing.T) {
 func TestAClientOfALogDisconnects(t *testing.T) {
 	n := newNode(t)
 	appendLog(t, n.start("main"), "F one")
-	h := server.ContainerLogs(n, n, server.Options{})
+	h := server.ContainerLogs(n, server.Options{})
 	mux := http.NewServeMux()
 	mux.Handle("/containerLogs/{namespace}/{pod}/{container}", h)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -219,7 +219,7 @@ func FuzzLogQuery(f *testing.F) {
 		req := httptest.NewRequestWithContext(t.Context(), http.MethodGet, logPath, nil)
 		req.URL.RawQuery = query
 		rec := httptest.NewRecorder()
-		server.Control(n, n, server.Options{}).ServeHTTP(rec, req)
+		server.Control(n, server.Options{}).ServeHTTP(rec, req)
 		values, _ := url.ParseQuery(query)
 		if rec.Code == http.StatusOK && !values.Has("timestamps") && rec.Body.Len() > len(log)+1 {
 			t.Fatalf("%q: %d bytes of a log of %d", query, rec.Body.Len(), len(log))

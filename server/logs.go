@@ -9,35 +9,21 @@ import (
 
 	"github.com/go-logr/logr"
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
-// Statuses gives [ContainerLogs] and [Checkpoint] access to what was last read of pods in the
-// runtime. A *kubeletkit.Agent implements it. It is safe for concurrent use.
-type Statuses interface {
-	// RuntimeStatus returns the last known status of the pod in the runtime. ok is false if
-	// none is known.
-	RuntimeStatus(pod types.UID) (status *runtime.PodStatus, ok bool)
-	// WatchRuntimeStatus returns a channel that receives a value when RuntimeStatus of the pod
-	// may show other containers or states. A reader that follows a log wakes then. If the channel is
-	// nil, changes are not reported, and the reader wakes once a second. The caller calls stop at the end.
-	WatchRuntimeStatus(pod types.UID) (changed <-chan struct{}, stop func())
-}
-
 // ContainerLogs returns a handler of GET /containerLogs. Its pattern has {namespace}, {pod}
 // and {container}, and it may have {uid}. The handler is safe for concurrent use; it runs a
 // goroutine while at least one client follows a log.
-func ContainerLogs(agent Agent, statuses Statuses, opts Options) http.Handler {
-	return &containerLogs{agent: agent, statuses: statuses, watch: newLogWatch(opts.Logger), log: opts.Logger}
+func ContainerLogs(agent Agent, opts Options) http.Handler {
+	return &containerLogs{agent: agent, watch: newLogWatch(opts.Logger), log: opts.Logger}
 }
 
 type containerLogs struct {
-	agent    Agent
-	statuses Statuses
-	watch    *logWatch
-	log      logr.Logger
+	agent Agent
+	watch *logWatch
+	log   logr.Logger
 }
 
 func (h *containerLogs) ServeHTTP(w http.ResponseWriter, req *http.Request) {
@@ -55,7 +41,7 @@ func (h *containerLogs) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	if !ok {
 		return
 	}
-	seen, _ := h.statuses.RuntimeStatus(pod.UID)
+	seen, _ := h.agent.RuntimeStatus(pod.UID)
 	instance, err := chooseInstance(pod, seen, container, opts.previous)
 	if err != nil {
 		writeError(w, http.StatusBadRequest, err.Error())

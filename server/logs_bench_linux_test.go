@@ -22,7 +22,7 @@ func BenchmarkIdleFollowers(b *testing.B) {
 			n := newNode(b)
 			writeLog(b, n.start("main"), 64<<10)
 			mux := http.NewServeMux()
-			mux.Handle("GET /containerLogs/{namespace}/{pod}/{container}", server.ContainerLogs(n, n, server.Options{}))
+			mux.Handle("GET /containerLogs/{namespace}/{pod}/{container}", server.ContainerLogs(n, server.Options{}))
 			srv := httptest.NewServer(mux)
 			defer srv.Close()
 			for range clients {

@@ -28,7 +28,7 @@ func BenchmarkLogThroughTLS(b *testing.B) {
 	path := n.start("main")
 	writeLog(b, path, size)
 	mux := http.NewServeMux()
-	mux.Handle("GET /containerLogs/{namespace}/{pod}/{container}", server.ContainerLogs(n, n, server.Options{}))
+	mux.Handle("GET /containerLogs/{namespace}/{pod}/{container}", server.ContainerLogs(n, server.Options{}))
 	mux.HandleFunc("GET /cat", func(w http.ResponseWriter, _ *http.Request) {
 		f, err := os.Open(path)
 		if err == nil {

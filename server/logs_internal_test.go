@@ -79,7 +79,7 @@ func TestFollowOfInstancesThatHaveEnded(t *testing.T) {
 		var out bytes.Buffer
 		opts := logOptions{follow: true, restarts: true, tail: -1, limit: -1}
 		s := &logStream{
-			containerLogs: &containerLogs{agent: node, statuses: node, watch: watch, log: logr.Discard()},
+			containerLogs: &containerLogs{agent: node, watch: watch, log: logr.Discard()},
 			pod:           node.pod, container: "c", out: newLineWriter(&out, func() {}, opts), opts: opts,
 		}
 		done := make(chan error, 1)

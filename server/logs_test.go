@@ -36,7 +36,7 @@ func (n terminating) Terminating() []*v1.Pod { return n.node.Pods() }
 func TestLogsOfAPodThatIsBeingRemoved(t *testing.T) {
 	n := newNode(t)
 	appendLog(t, n.start("main"), "F one")
-	h := server.Control(terminating{n}, n, server.Options{})
+	h := server.Control(terminating{n}, server.Options{})
 	for path, want := range map[string]int{
 		"/containerLogs/default/web/main": http.StatusOK, "/containerLogs/default/web/u1/main": http.StatusOK, "/containerLogs/default/web/u2/main": http.StatusNotFound,
 	} {
@@ -50,7 +50,7 @@ const logPath = "/containerLogs/default/web/main"
 
 func TestLogs(t *testing.T) {
 	n := newNode(t)
-	h := server.Control(n, n, server.Options{})
+	h := server.Control(n, server.Options{})
 	log := n.start("main")
 	code, body := get(t, h, logPath)
 	assert.Equal(t, http.StatusBadRequest, code)
@@ -138,7 +138,7 @@ func TestLogs(t *testing.T) {
 // The states of a container, and kubelet's choice of an instance or its words.
 func TestLogsOfTheInstanceInTheStatus(t *testing.T) {
 	n := newNode(t)
-	h := server.Control(n, n, server.Options{})
+	h := server.Control(n, server.Options{})
 	appendLog(t, n.start("main"), "F first")
 	appendLog(t, n.start("main"), "F second")
 	terminated := func(id string) v1.ContainerState {
@@ -327,7 +327,7 @@ func (n replaced) Pods() []*v1.Pod {
 func TestTheUIDDistinguishesPodsOfOneName(t *testing.T) {
 	n := replaced{newNode(t)}
 	appendLog(t, n.start("main"), "F of the predecessor")
-	h := server.Control(n, n, server.Options{})
+	h := server.Control(n, server.Options{})
 	code, body := get(t, h, "/containerLogs/default/web/u1/main")
 	assert.Equal(t, http.StatusOK, code)
 	assert.Equal(t, "of the predecessor\n", body)

@@ -55,7 +55,7 @@ func TestClientsOfALogThatNeverRead(t *testing.T) {
 				log := n.start("main")
 				writeLog(t, log, 32<<20)
 				l := newPipes("127.0.0.1")
-				stop := serve(t, l, tt.trust(server.Control(n, n, server.Options{})))
+				stop := serve(t, l, tt.trust(server.Control(n, server.Options{})))
 				before, conns := heap(), []net.Conn{}
 				for range clients {
 					c := l.dial()
@@ -86,7 +86,7 @@ func TestAFollowerThatNeverReads(t *testing.T) {
 	n := newNode(t)
 	log := n.start("main")
 	writeLog(t, log, 64<<20)
-	h, ended := server.Control(n, n, server.Options{}), make(chan struct{})
+	h, ended := server.Control(n, server.Options{}), make(chan struct{})
 	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	begun := make(chan *http.ResponseController, 1)

@@ -46,7 +46,7 @@ func (s *logStream) run(ctx context.Context, instance *runtime.ContainerStatus) 
 		s.opts.follow = false
 	}
 	if s.opts.follow {
-		changed, stop := s.statuses.WatchRuntimeStatus(s.pod.UID)
+		changed, stop := s.agent.WatchRuntimeStatus(s.pod.UID)
 		defer stop()
 		s.changed = changed
 		s.clock = time.NewTimer(checkPeriod)
@@ -174,7 +174,7 @@ func (s *logStream) drain(ctx context.Context, r *crilog.Reader, all bool) error
 
 // ended reports whether the instance does not run any more.
 func (s *logStream) ended(instance *runtime.ContainerStatus) bool {
-	seen, _ := s.statuses.RuntimeStatus(s.pod.UID)
+	seen, _ := s.agent.RuntimeStatus(s.pod.UID)
 	now := seen.ByID(instance.ID)
 	return now == nil || now.State == runtime.ContainerExited || now.State == runtime.ContainerUnknown
 }
@@ -203,7 +203,7 @@ func (s *logStream) wait(ctx context.Context, written <-chan struct{}, most time
 // none.
 func (s *logStream) next(ctx context.Context, after *runtime.ContainerStatus) *runtime.ContainerStatus {
 	for {
-		seen, _ := s.statuses.RuntimeStatus(s.pod.UID)
+		seen, _ := s.agent.RuntimeStatus(s.pod.UID)
 		if now := seen.ByID(after.ID); now != nil {
 			after = now
 		}

@@ -81,7 +81,7 @@ func TestNodeLogs(t *testing.T) {
 	assert.Equal(t, "system", rec.Body.String())
 	code, _ := get(t, server.NodeLogs(server.NodeLogsOptions{Dir: filepath.Join(dir, "missing")}), "/logs/syslog")
 	assert.Equal(t, http.StatusNotFound, code)
-	assert.Equal(t, http.StatusMethodNotAllowed, first(get(t, server.Kubelet(agent{}, newNode(t), server.Options{}), "/logs/syslog")))
+	assert.Equal(t, http.StatusMethodNotAllowed, first(get(t, server.Kubelet(agent{}, server.Options{}), "/logs/syslog")))
 }
 
 func first(code int, _ string) int { return code }

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kubeletkit/kubeletkit/internal/nodenet"
+	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
 // maxHeader is the limit for the headers of a request to a port, in bytes. Go's default of
@@ -27,22 +28,24 @@ const stopGrace = time.Second
 // Agent is the agent that the server reports on. A *kubeletkit.Agent implements it. It is
 // safe for concurrent use.
 type Agent interface {
+	runtime.Execer
 	// Pods returns the node's pods with their status. The handlers do not change them.
 	Pods() []*v1.Pod
 	// Terminating returns the pods that are not desired any more, with their status. [Control] serves
 	// their logs, and runs commands in them. The handlers do not change them.
 	Terminating() []*v1.Pod
+	// TranslateUID returns the UID of the static pod if uid is that of its mirror pod, which is the
+	// UID that the API server shows. Otherwise it returns uid.
+	TranslateUID(uid types.UID) types.UID
+	// RuntimeStatus returns the last known status of the pod in the runtime. ok is false if
+	// none is known.
+	RuntimeStatus(pod types.UID) (status *runtime.PodStatus, ok bool)
+	// WatchRuntimeStatus returns a channel that receives a value when RuntimeStatus of the pod
+	// may show other containers or states. A reader that follows a log wakes then. If the channel is
+	// nil, changes are not reported, and the reader wakes once a second. The caller calls stop at the end.
+	WatchRuntimeStatus(pod types.UID) (changed <-chan struct{}, stop func())
 	// Healthy returns nil if the agent works, and otherwise what is wrong.
 	Healthy() error
-}
-
-// Mirrors is an optional interface of an [Agent], found by [runtime.Optional]. With it, the
-// handlers find a static pod also by the UID of its mirror pod, which is the UID that the API
-// server shows. Without it they find it by its name, which is the same, and by its own UID.
-type Mirrors interface {
-	// TranslateUID returns the UID of the static pod if uid is that of its mirror pod.
-	// Otherwise it returns uid.
-	TranslateUID(uid types.UID) types.UID
 }
 
 // Serve serves the handler on the listener until ctx ends. Then it closes the listener,

@@ -22,7 +22,9 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
+// agent has the methods that the handlers of the read-only API call.
 type agent struct {
+	server.Agent
 	pods []*v1.Pod
 	err  error
 }
@@ -110,7 +112,7 @@ func TestHealthMetrics(t *testing.T) {
 	sick := agent{err: errors.New("the loop hangs")}
 	for name, h := range map[string]http.Handler{
 		"Handler": server.Handler(sick, opts), "Healthz": server.Healthz(sick, opts),
-		"Kubelet": server.Kubelet(sick, newNode(t), opts), "Control": server.Control(sick, newNode(t), opts),
+		"Kubelet": server.Kubelet(sick, opts), "Control": server.Control(sick, opts),
 	} {
 		seen = nil
 		get(t, h, "/healthz?exclude=ping")

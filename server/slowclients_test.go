@@ -44,9 +44,9 @@ func TestClientsThatNeverRead(t *testing.T) {
 				n.exec = func(context.Context, runtime.ContainerID, []string) (runtime.ExecResult, error) {
 					return runtime.ExecResult{Output: make([]byte, 128<<10)}, nil
 				}
-				opts.Checkpoint = server.Checkpoint(n, n, inert{}, filepath.Join(n.dir, "checkpoints"))
+				opts.Checkpoint = server.Checkpoint(n, inert{}, filepath.Join(n.dir, "checkpoints"))
 				opts.History = server.History(n, server.Histories[line]{Entries: func(types.UID) []line { return make([]line, 10_000) }})
-				stop := serve(t, l, server.Kubelet(n, n, opts))
+				stop := serve(t, l, server.Kubelet(n, opts))
 				before, conns := heap(), []net.Conn{}
 				for range clients {
 					c := l.dial()

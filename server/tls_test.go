@@ -96,7 +96,7 @@ func newGuard(t testing.TB) *auth.Guard {
 func TestServeTLS(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newPipes("192.0.2.1")
-		stop := serveTLS(t, l, newGuard(t).Protect(server.Kubelet(newManyPods(), newNode(t), server.Options{})), server.TLSOptions{})
+		stop := serveTLS(t, l, newGuard(t).Protect(server.Kubelet(newManyPods(), server.Options{})), server.TLSOptions{})
 		for _, tc := range []struct {
 			cert  *tls.Certificate
 			token string

@@ -16,7 +16,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 
-	"github.com/kubeletkit/kubeletkit"
 	"github.com/kubeletkit/kubeletkit/cluster/credentials"
 	"github.com/kubeletkit/kubeletkit/cluster/reviews"
 	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/client"
@@ -73,7 +72,7 @@ func addLogs(s *config.Settings, n node, opts *server.Options) {
 		opts.Logs = server.NodeLogs(server.NodeLogsOptions{Query: *s.EnableSystemLogQuery, Logger: opts.Logger})
 	}
 	if rt, ok := runtime.Optional[runtime.Checkpointer](n.Parts().Runtime); ok {
-		opts.Checkpoint = server.Checkpoint(n, n, rt, filepath.Join(s.RootDir, "checkpoints"))
+		opts.Checkpoint = server.Checkpoint(n, rt, filepath.Join(s.RootDir, "checkpoints"))
 	}
 	opts.History = server.History(n, server.Histories[history.Entry]{
 		Entries: n.History().Entries,
@@ -87,13 +86,6 @@ func addLogs(s *config.Settings, n node, opts *server.Options) {
 			return last.UID, last.UID != ""
 		},
 	})
-}
-
-// agentOf is the agent as the API server sees it: with the pods that are desired, as kubelet
-// lists them, and with those that are terminating behind the names of their paths.
-type agentOf struct {
-	*kubeletkit.Agent
-	server.Mirrors
 }
 
 // newGuard returns the guard of the port for the API server. If there is a client, its API server

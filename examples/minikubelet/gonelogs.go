@@ -42,7 +42,7 @@ func (n node) Terminating() []*v1.Pod {
 	return append(pods, n.Agent.Terminating()...)
 }
 
-// RuntimeStatus implements [server.Containers]. Of a pod that is gone, the status has the
+// RuntimeStatus implements [server.Agent]. Of a pod that is gone, the status has the
 // instances that have logs.
 func (n node) RuntimeStatus(uid types.UID) (*runtime.PodStatus, bool) {
 	if status, ok := n.Agent.RuntimeStatus(uid); ok {

@@ -40,14 +40,6 @@ type node struct {
 	joins *member
 }
 
-// TranslateUID implements server.Mirrors.
-func (n node) TranslateUID(uid types.UID) types.UID {
-	if n.joins == nil {
-		return uid
-	}
-	return n.joins.TranslateUID(uid)
-}
-
 // Events implements [control.Node].
 func (n node) Events(uid types.UID) []runtime.Event { return n.recent.Events(uid) }
 

@@ -32,6 +32,10 @@ func serve(ctx, signals context.Context, s *config.Settings, log logr.Logger, di
 	if err := prepareHost(s, log); err != nil {
 		return left, err
 	}
+	reserve, err := fillThreads(log)
+	if err != nil {
+		return left, err
+	}
 	m, err := newMetrics(log.WithName("metrics"))
 	if err != nil {
 		return left, err
@@ -92,6 +96,9 @@ func serve(ctx, signals context.Context, s *config.Settings, log logr.Logger, di
 	if err := addPodCIDR(agent, s, rt, log); err != nil {
 		return left, err
 	}
+	if err := agent.Add("limit of threads", reserve.Run); err != nil {
+		return left, err
+	}
 	if len(opts.Sources) == 0 {
 		if err := refuseToStopPods(ctx, s, rt.ListPods); err != nil {
 			return left, err
@@ -116,7 +123,7 @@ func serve(ctx, signals context.Context, s *config.Settings, log logr.Logger, di
 	if err := addStats(s, agent, cgroups, killed, m, &sopts, log); err != nil {
 		return left, err
 	}
-	sopts.Streams = streams.New(agentOf{agent, n}, rt, streams.Options{
+	sopts.Streams = streams.New(agent, rt, streams.Options{
 		Logger: sopts.Logger, IdleTimeout: cmp.Or(s.StreamingConnectionIdleTimeout.Duration, -1), // 0 is no limit
 	})
 	addLogs(s, n, &sopts)
@@ -212,21 +219,20 @@ type listener struct {
 
 // port returns the component that serves a port.
 func port(s *config.Settings, l listener, n node, m *metrics, opts server.Options) (func(context.Context) error, error) {
-	agent := agentOf{n.Agent, n}
 	switch l.api {
 	case apiHealthz:
 		return func(ctx context.Context) error {
-			return server.Serve(ctx, l.Listener, server.Healthz(agent, opts))
+			return server.Serve(ctx, l.Listener, server.Healthz(n.Agent, opts))
 		}, nil
 	case apiReadOnly:
-		h := server.Measured(server.Handler(agent, opts), m.requests, true)
+		h := server.Measured(server.Handler(n.Agent, opts), m.requests, true)
 		return func(ctx context.Context) error { return server.Serve(ctx, l.Listener, h) }, nil
 	}
 	api, err := newKubeletAPI(s, n.joins, m, opts.Logger)
 	if err != nil {
 		return nil, err
 	}
-	h := server.Kubelet(agent, n, opts)
+	h := server.Kubelet(n.Agent, opts) // the pods that are desired, as kubelet lists them
 	return func(ctx context.Context) error { return api.serve(ctx, l.Listener, h) }, nil
 }
 

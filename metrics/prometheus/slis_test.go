@@ -15,18 +15,18 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	v1 "k8s.io/api/core/v1"
 
 	prommetrics "github.com/kubeletkit/kubeletkit/metrics/prometheus"
 	"github.com/kubeletkit/kubeletkit/server"
 )
 
 // checked is an agent with a health.
-type checked struct{ err error }
+type checked struct {
+	server.Agent
+	err error
+}
 
-func (checked) Pods() []*v1.Pod        { return nil }
-func (checked) Terminating() []*v1.Pod { return nil }
-func (c *checked) Healthy() error      { return c.err }
+func (c *checked) Healthy() error { return c.err }
 
 // The page is that of a kubelet 1.36 on which /healthz was requested, but for the check "device-plugin".
 func TestSLIs(t *testing.T) {

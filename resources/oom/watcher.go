@@ -44,16 +44,12 @@ type Metrics interface {
 	Killed(pod runtime.PodRef, container string, global bool)
 }
 
-// Interface is what an agent needs of a watcher of kills.
-type Interface interface {
-	lifecycle.Runner
-	lifecycle.RunningHandler
-	lifecycle.GoneHandler
-	// Statuses have the reason OOMKilled for containers that ended because of a kill.
-	lifecycle.InspectionWrapper
-}
-
-var _ Interface = (*Watcher)(nil)
+var (
+	_ lifecycle.Runner            = (*Watcher)(nil)
+	_ lifecycle.RunningHandler    = (*Watcher)(nil)
+	_ lifecycle.GoneHandler       = (*Watcher)(nil)
+	_ lifecycle.InspectionWrapper = (*Watcher)(nil) // statuses have the reason OOMKilled for containers that ended because of a kill
+)
 
 // ErrAlreadyRunning is the error of a second call of [Watcher.Run].
 var ErrAlreadyRunning = errors.New("oom: Run was called before")

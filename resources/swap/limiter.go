@@ -22,13 +22,10 @@ type Options struct {
 	Logger  logr.Logger
 }
 
-// Interface is what an agent needs of a limiter.
-type Interface interface {
-	lifecycle.Admitter
-	lifecycle.ContainerEditor
-}
-
-var _ Interface = (*Limiter)(nil)
+var (
+	_ lifecycle.Admitter        = (*Limiter)(nil)
+	_ lifecycle.ContainerEditor = (*Limiter)(nil)
+)
 
 // Limiter gives containers their limits of swap. It is safe for concurrent use.
 type Limiter struct {

@@ -28,7 +28,10 @@ import (
 )
 
 // oneContainer is an agent with a pod whose container "c" runs.
-type oneContainer struct{ status *runtime.PodStatus }
+type oneContainer struct {
+	server.Agent
+	status *runtime.PodStatus
+}
 
 func (oneContainer) Pods() []*v1.Pod {
 	return []*v1.Pod{{
@@ -38,7 +41,6 @@ func (oneContainer) Pods() []*v1.Pod {
 	}}
 }
 func (oneContainer) Terminating() []*v1.Pod { return nil }
-func (oneContainer) Healthy() error         { return nil }
 func (a oneContainer) RuntimeStatus(types.UID) (*runtime.PodStatus, bool) {
 	return a.status, true
 }
@@ -64,7 +66,7 @@ func newMixed(t testing.TB) *mixed {
 	rt, err := cri.Dial(t.Context(), n.server.Endpoint(), cri.Options{})
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = rt.Close() })
-	agent := oneContainer{&runtime.PodStatus{
+	agent := oneContainer{status: &runtime.PodStatus{
 		Sandboxes: []runtime.SandboxStatus{{Sandbox: runtime.Sandbox{ID: p.id, State: runtime.SandboxReady}}},
 		Containers: []runtime.ContainerStatus{{
 			Container: runtime.Container{Name: "c", ID: runtime.ContainerID{Type: "process", ID: id}, State: runtime.ContainerRunning},
@@ -87,7 +89,7 @@ func newMixed(t testing.TB) *mixed {
 	m := &mixed{n: n, streams: streams.New(agent, rt, streams.Options{}), port: echo.Addr().(*net.TCPAddr).Port}
 	mux := http.NewServeMux()
 	mux.Handle("/", m.streams)
-	mux.Handle("GET /containerLogs/{namespace}/{pod}/{container}", server.ContainerLogs(agent, agent, server.Options{}))
+	mux.Handle("GET /containerLogs/{namespace}/{pod}/{container}", server.ContainerLogs(agent, server.Options{}))
 	web := httptest.NewServer(mux)
 	t.Cleanup(web.Close)
 	m.address = web.Listener.Addr().String()

@@ -55,6 +55,8 @@ func (n node) Pods() []*v1.Pod {
 
 func (node) Terminating() []*v1.Pod { return nil }
 
+func (node) TranslateUID(uid types.UID) types.UID { return uid }
+
 func (node) RuntimeStatus(uid types.UID) (*runtime.PodStatus, bool) {
 	if uid != "u1" {
 		return nil, false

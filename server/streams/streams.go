@@ -23,12 +23,14 @@ import (
 )
 
 // Agent is the agent whose containers the handlers serve. A *kubeletkit.Agent implements it.
-// The optional interface server.Mirrors acts here too. It is safe for concurrent use.
+// It is safe for concurrent use.
 type Agent interface {
 	// Pods returns the node's pods with their status. The handlers do not change them.
 	Pods() []*v1.Pod
 	// Terminating returns the pods that are not desired any more, with their status.
 	Terminating() []*v1.Pod
+	// TranslateUID returns the UID of the static pod if uid is that of its mirror pod. Otherwise it returns uid.
+	TranslateUID(uid types.UID) types.UID
 	// RuntimeStatus returns the last known status of the pod in the runtime. ok is false if
 	// none is known.
 	RuntimeStatus(pod types.UID) (status *runtime.PodStatus, ok bool)

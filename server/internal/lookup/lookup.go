@@ -10,17 +10,12 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kubeletkit/kubeletkit/podspec"
-	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
-// Pods has the node's pods with their status, and those that are not desired any more. It may have
-// a method TranslateUID, see server.Mirrors, which is found by [runtime.Optional].
+// Pods has the node's pods with their status, those that are not desired any more, and the UIDs of mirror pods: see server.Agent.
 type Pods interface {
 	Pods() []*v1.Pod
 	Terminating() []*v1.Pod
-}
-
-type mirrors interface {
 	TranslateUID(uid types.UID) types.UID
 }
 
@@ -29,8 +24,8 @@ type mirrors interface {
 // comes before one that is: a name may have passed from one UID to another. It never returns
 // a mirror pod.
 func Pod(pods Pods, namespace, name string, uid types.UID) *v1.Pod {
-	if m, ok := runtime.Optional[mirrors](pods); ok && uid != "" {
-		uid = m.TranslateUID(uid)
+	if uid != "" {
+		uid = pods.TranslateUID(uid)
 	}
 	matches := func(p *v1.Pod) bool {
 		return p.Name == name && p.Namespace == namespace && (uid == "" || p.UID == uid) && !podspec.IsMirror(p)

@@ -28,6 +28,8 @@ type desired []*v1.Pod
 func (d desired) Pods() []*v1.Pod      { return d }
 func (desired) Terminating() []*v1.Pod { return nil }
 
+func (desired) TranslateUID(uid types.UID) types.UID { return uid }
+
 // agent also has pods that are terminating, and mirror pods by the UID of their static pod.
 type agent struct {
 	desired

@@ -61,6 +61,7 @@ func (n *node) CollectImages(context.Context, gc.ImageGoal) control.Collected { 
 
 func (*node) WatchRuntimeStatus(types.UID) (<-chan struct{}, func()) { return nil, func() {} }
 func (*node) Terminating() []*v1.Pod                                 { return nil }
+func (*node) TranslateUID(uid types.UID) types.UID                   { return uid }
 func (*node) Pods() []*v1.Pod                                        { return []*v1.Pod{web()} }
 
 func web() *v1.Pod {

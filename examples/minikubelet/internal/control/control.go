@@ -84,7 +84,6 @@ const progressPeriod = 100 * time.Millisecond
 // Node is the agent as its commands see it.
 type Node interface {
 	server.Agent
-	server.Containers
 	// Gone returns the pods that are gone, the latest first.
 	Gone() []recent.Gone
 	// Events returns the latest events of the pod, the oldest first.
@@ -108,7 +107,7 @@ type Node interface {
 // end all pods.
 func Handler(node Node, stop *Stop, opts server.Options) http.Handler {
 	mux := http.NewServeMux()
-	mux.Handle("/", server.Control(node, node, opts))
+	mux.Handle("/", server.Control(node, opts))
 	answer := func(w http.ResponseWriter, value any) {
 		w.Header().Set("Content-Type", "application/json")
 		if err := json.NewEncoder(w).Encode(value); err != nil {

@@ -28,19 +28,14 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // node has a pod that is gone, with an event.
-type node struct{}
+type node struct{ server.Agent }
 
-func (node) Healthy() error                                         { return nil }
-func (node) Problems() []control.Problem                            { return []control.Problem{{Path: "/m", Error: "bad"}} }
-func (node) NodeName() string                                       { return "n1" }
-func (node) Pods() []*v1.Pod                                        { return nil }
-func (node) RuntimeStatus(types.UID) (*runtime.PodStatus, bool)     { return nil, false }
-func (node) Terminating() []*v1.Pod                                 { return nil }
-func (node) WatchRuntimeStatus(types.UID) (<-chan struct{}, func()) { return nil, func() {} }
-func (node) Ending(context.Context) []string                        { return []string{"default/web"} }
-func (node) Exec(context.Context, runtime.ContainerID, []string, time.Duration) (runtime.ExecResult, error) {
-	return runtime.ExecResult{}, errors.New("not called")
-}
+func (node) Healthy() error                  { return nil }
+func (node) Problems() []control.Problem     { return []control.Problem{{Path: "/m", Error: "bad"}} }
+func (node) NodeName() string                { return "n1" }
+func (node) Pods() []*v1.Pod                 { return nil }
+func (node) Terminating() []*v1.Pod          { return nil }
+func (node) Ending(context.Context) []string { return []string{"default/web"} }
 
 func (node) Gone() []recent.Gone {
 	return []recent.Gone{{Pod: &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "web"}}, At: time.Unix(1, 0).UTC()}}
