@@ -260,5 +260,12 @@ func findPlugin(binDir, name string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return exec.LookPath(filepath.Join(dir, name))
+	path, err := exec.LookPath(filepath.Join(dir, name))
+	if e := (*exec.Error)(nil); errors.As(err, &e) { // its text repeats the path
+		err = e.Err
+	}
+	if err != nil && !errors.As(err, new(*fs.PathError)) {
+		err = &fs.PathError{Op: "exec", Path: filepath.Join(dir, name), Err: err}
+	}
+	return path, err
 }

@@ -82,9 +82,6 @@ func (e execution) run(ctx context.Context) (stdout []byte, stderr string, err e
 
 // notStarted returns an error without the path of the executable, which is not for the owner of a pod.
 func notStarted(err error) error {
-	if e := (*exec.Error)(nil); errors.As(err, &e) {
-		err = e.Err
-	}
 	if e := (*fs.PathError)(nil); errors.As(err, &e) {
 		err = e.Err
 	}

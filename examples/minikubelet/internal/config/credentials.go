@@ -40,10 +40,13 @@ func (s *Settings) CredentialProviders() (config credentials.Config, ok bool, er
 		return config, false, fmt.Errorf("--%s: %w", providerConfigFlag, err)
 	}
 	var errs []error
-	if err := config.Validate(); err != nil {
+	for _, err := range each(config.Validate()) {
 		errs = append(errs, fmt.Errorf("--%s: %s: %w", providerConfigFlag, path, err))
-	} else if err := config.FindPlugins(binDir); err != nil {
-		errs = append(errs, fmt.Errorf("--%s: %w", providerBinDirFlag, err))
+	}
+	if len(errs) == 0 {
+		for _, err := range each(config.FindPlugins(binDir)) {
+			errs = append(errs, fmt.Errorf("--%s: %w", providerBinDirFlag, err))
+		}
 	}
 	if on, given := s.FeatureGates[providerTokens]; given && !on {
 		for i := range config.Providers {
@@ -54,6 +57,17 @@ func (s *Settings) CredentialProviders() (config credentials.Config, ok bool, er
 	}
 	err = errors.Join(errs...)
 	return config, err == nil, err
+}
+
+// each returns the errors that were joined, so that each has its setting.
+func each(err error) []error {
+	if joined, ok := err.(interface{ Unwrap() []error }); ok {
+		return joined.Unwrap()
+	}
+	if err == nil {
+		return nil
+	}
+	return []error{err}
 }
 
 // warnProviders adds a warning for plugins without images that are pulled.
