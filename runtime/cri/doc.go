@@ -26,6 +26,7 @@
 //     Runtimes read all pods for a list of one pod, so statuses that are asked for while a
 //     list is under way share the next one.
 //   - A watch of events takes 1 call for its duration.
+//   - An image is found or pulled by [runtime.PodSync].EnsureImage; package images has policies, back-off and credentials.
 //   - A new pod takes RunPodSandbox, PodSandboxStatus for its addresses (not with the
 //     host's network), ImageStatus for each image, and CreateContainer and StartContainer
 //     for each container.
@@ -82,10 +83,8 @@
 //     that the runtime does not implement, or the context's error, if one of these applies,
 //     and to the gRPC status. The error of a message above a limit has the size, the limit and
 //     the option that raises the limit.
-//   - Crash and pull back-offs are kept by pod UID in memory, until [Runtime.KillPod] has
-//     succeeded or the pod was not synced for twice the longest back-off. Back-offs of pulls
-//     begin again with a new agent, as in kubelet. Back-offs of crashes are also recorded with
-//     each container, and continue.
+//   - Crash back-offs are kept by pod UID in memory, until [Runtime.KillPod] has succeeded or the pod was not
+//     synced for twice the longest back-off. They are also recorded with each container, and continue with the next agent.
 //   - No event contains the output of a hook or a credential.
 //
 // # Differences from kubelet
@@ -96,7 +95,6 @@
 //   - A start in progress is not cut off when its pod is removed or the agent stops.
 //   - KillPod with a grace period of 0 kills at once; kubelet leaves 2 seconds.
 //   - A preStop hook that has ended is not run again when a kill is repeated.
-//   - A pull above the rate of [Options].PullQPS waits; in kubelet it fails.
 //   - Stops and removals are bounded and ordered, over all pods. In kubelet, all pods that
 //     end at the same time are stopped at once, each by itself.
 //   - A sandbox that this Runtime has stopped is not stopped again before it is removed,
@@ -112,7 +110,5 @@
 //   - Resources are reported as the limits of the cgroup express them. A CPU request of 2
 //     milli-CPU or less is reported as none.
 //
-// Not supported yet: credential provider plugins, checks whether a pod may use an image that
-// was pulled for another pod (KEP-2535), images by runtime handler (KEP-4216), the logs of
-// cri-dockerd, Windows.
+// Not supported yet: images by runtime handler (KEP-4216), the logs of cri-dockerd, Windows.
 package cri
