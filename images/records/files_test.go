@@ -94,6 +94,29 @@ func TestFormat(t *testing.T) {
 	}
 }
 
+// The files are those that kubelet 1.36.3 has written, byte for byte.
+func TestFilesOfKubelet(t *testing.T) {
+	n := newNode(t)
+	record := `{"kind":"ImagePulledRecord","apiVersion":"kubelet.config.k8s.io/v1beta1","lastUpdatedTime":"2026-11-26T18:35:31Z","imageRef":"sha256:k","credentialMapping":{"reg.example/k":{"kubernetesServiceAccounts":[{"uid":"u","namespace":"n","name":"sa"}]}}}` + "\n"
+	intent := `{"kind":"ImagePullIntent","apiVersion":"kubelet.config.k8s.io/v1beta1","image":"reg.example/left:1"}` + "\n"
+	n.write("pulled", "sha256:k", record)
+	n.write("pulling", "reg.example/left:1", intent)
+	r := n.records()
+	sa := Credential{ServiceAccount: &ServiceAccount{UID: "u", Namespace: "n", Name: "sa"}}
+	assert.True(t, n.may(r, "reg.example/k:1", "sha256:k", sa))
+	assert.False(t, n.may(r, "reg.example/k:1", "sha256:k"))
+	assert.False(t, n.may(r, "reg.example/left:1", "sha256:left", sa))
+
+	read, err := decodeRecord(fileName("sha256:k"), []byte(record))
+	require.NoError(t, err)
+	written, err := encodeRecord(read)
+	require.NoError(t, err)
+	assert.Equal(t, record, string(written))
+	written, err = encodeIntent("reg.example/left:1")
+	require.NoError(t, err)
+	assert.Equal(t, intent, string(written))
+}
+
 // Kubelet 1.33 and 1.34 have written v1alpha1. The files are written again with the first list.
 func TestFilesOfOlderVersions(t *testing.T) {
 	n := newNode(t)
@@ -239,6 +262,8 @@ func TestDamagedIntents(t *testing.T) {
 			r.age()
 			r.Listed(listOf())
 			assert.False(t, n.may(r, image, ref))
+			r.Listed(listOf(runtime.Image{ID: ref, Tags: []string{"registry.example/mirror/app:1"}}))
+			assert.False(t, n.may(r, image, ref))
 			require.NoError(t, r.Intend(image))
 			r.Failed(image)
 			assert.False(t, n.may(r, image, ref))
@@ -303,10 +328,13 @@ func TestFullDisk(t *testing.T) {
 		assert.Empty(t, r.intents)
 		assert.True(t, n.may(r, image, ref), "an image that is present can be used")
 		require.NoError(t, r.Intend(image), "the failed write has removed the link")
+		n.full("pulling", image)
+		require.NoError(t, r.Intend(image), "there is an intent already")
 	})
 	t.Run("at the record", func(t *testing.T) {
 		n := newNode(t)
 		r := n.records()
+		r.Listed(listOf(runtime.Image{ID: ref, Tags: []string{image}})) // it was preloaded
 		require.NoError(t, r.Intend(image))
 		n.full("pulled", ref)
 		require.ErrorContains(t, r.Pulled(image, ref, secret("1", "a", "h1")), "no space left on device")

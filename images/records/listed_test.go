@@ -126,6 +126,8 @@ func TestPreloadedImageThatIsPulled(t *testing.T) {
 		require.NoError(t, r.Intend(image))
 		assert.True(t, n.may(r, image, ref))
 		assert.False(t, n.may(r, image, "sha256:new"), "the tag has another image now")
+		r.Listed(here)
+		assert.True(t, n.may(r, image, ref))
 		end(image)
 		assert.True(t, n.may(r, image, ref))
 		r.Listed(here)
@@ -162,4 +164,26 @@ func TestShortNames(t *testing.T) {
 	for image, short := range map[string]bool{"app": true, "team/app:1": true, "docker.io/app": true, "docker.io/library/app": false, "localhost:5000/app": false, image: false} {
 		assert.Equal(t, short, isShort(image), image)
 	}
+}
+
+// A pull that begins and is cut off while a list is processed is decided by the next list.
+func TestIntentThatHasChanged(t *testing.T) {
+	n := newNode(t)
+	synctest.Test(t, func(t *testing.T) {
+		r := n.records()
+		require.NoError(t, r.Intend(image))
+		r.Unknown(image)
+		seen := r.intentOf(image)
+		time.Sleep(time.Second)
+		require.NoError(t, r.Intend(image))
+		r.Unknown(image)
+		r.closeIntent(image, seen)
+		assert.Len(t, n.files("pulling"), 1)
+		r.closeIntent(image, r.intentOf(image))
+		assert.Empty(t, n.files("pulling"))
+
+		n.pull(r, image, ref, Credential{})
+		require.NoError(t, r.forget(fileName(ref)))
+		assert.Len(t, n.files("pulled"), 1, "so is a record that has changed")
+	})
 }
