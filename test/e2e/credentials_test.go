@@ -71,10 +71,10 @@ subjects: [{apiGroup: rbac.authorization.k8s.io, kind: Group, name: "system:node
 		}, metav1.CreateOptions{})
 		require.NoError(t, err)
 	}
-	run := func(name, account string) {
+	run := func(name, account string, policy v1.PullPolicy) {
 		t.Helper()
 		container := Sh("main", Forever)
-		container.Image, container.ImagePullPolicy = s.Registry.Image("private/busybox:1"), v1.PullAlways
+		container.Image, container.ImagePullPolicy = s.Registry.Image("private/busybox:1"), policy
 		pod := MakePod(name, Main(container))
 		pod.Namespace = ns
 		pod.Spec.ServiceAccountName, pod.Spec.NodeName = account, NodeName
@@ -103,13 +103,13 @@ subjects: [{apiGroup: rbac.authorization.k8s.io, kind: Group, name: "system:node
 		return all
 	}
 
-	run("without", "default")
+	run("without", "default", v1.PullAlways)
 	s.plane.AwaitPod(t, ns, "without", within, fails("pull access denied"))
 	assert.Empty(t, requests(), "its account has no annotation")
 
-	run("first", "reader")
+	run("first", "reader", v1.PullAlways)
 	s.plane.AwaitPod(t, ns, "first", within, Running)
-	run("second", "reader")
+	run("second", "reader", v1.PullAlways)
 	s.plane.AwaitPod(t, ns, "second", within, Running)
 	made := requests()
 	require.Len(t, made, 1, "the answer for the account is cached")
@@ -122,7 +122,15 @@ subjects: [{apiGroup: rbac.authorization.k8s.io, kind: Group, name: "system:node
 	assert.True(t, review.Status.Authenticated, review.Status.Error)
 	assert.Equal(t, "system:serviceaccount:"+ns+":reader", review.Status.User.Username)
 
-	run("broken", "broken")
+	// The image is on the node. The account has the right to it, and another one has not (KEP-2535).
+	pulls := s.Registry.Pulls("private/busybox:1")
+	run("third", "reader", v1.PullIfNotPresent)
+	s.plane.AwaitPod(t, ns, "third", within, Running)
+	assert.Equal(t, pulls, s.Registry.Pulls("private/busybox:1"), "no pull is needed")
+	run("other", "default", v1.PullIfNotPresent)
+	s.plane.AwaitPod(t, ns, "other", within, fails("pull access denied"))
+
+	run("broken", "broken", v1.PullAlways)
 	s.plane.AwaitPod(t, ns, "broken", within, fails(`credential provider "by-account": exit status 4`))
 	log, err := os.ReadFile(s.agent.LogPath())
 	require.NoError(t, err)
