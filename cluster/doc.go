@@ -19,6 +19,7 @@
 //   - objectcache has the secrets and config maps that pods refer to.
 //   - tokens has service account tokens, podcertificates certificates of pods, and
 //     trustbundles cluster trust bundles.
+//     [Node.ServiceAccounts] is for credential provider plugins, package images/credentials.
 //   - services has the environment variables of services, and runtimeclass the runtime classes.
 //   - events writes events.
 //   - admission checks the resources, affinity and taints of the node, and preempts pods.
