@@ -92,7 +92,7 @@ func TestGuestPressure(t *testing.T) {
 	pods := filepath.Join(guestCgroups, "pods")
 	require.NoError(t, os.Mkdir(pods, 0o755))
 	require.NoError(t, os.WriteFile(pods+"/cgroup.subtree_control", []byte("+memory +pids"), 0))
-	for name, mib := range map[string]int{"memory.max": 256, "memory.high": 160} {
+	for name, mib := range map[string]int{"memory.max": 256, "memory.high": 130} { // the threshold is at 136
 		require.NoError(t, os.WriteFile(filepath.Join(pods, name), []byte(strconv.Itoa(mib<<20)), 0))
 	}
 	g := &guestPods{t: t, running: map[types.UID]*exec.Cmd{}, ended: map[types.UID]chan struct{}{}}

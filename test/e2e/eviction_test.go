@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"fmt"
 	"os"
 	"strings"
 	"testing"
@@ -25,10 +26,7 @@ func TestEvictionForDisk(t *testing.T) {
 		"evictionHard": map[string]string{"nodefs.available": "40%", "nodefs.inodesFree": "5%"}, "evictionPressureTransitionPeriod": "5s",
 	}})}
 	const size = 128 << 20
-	if err := unix.Mount("tmpfs", s.agent.Root, "tmpfs", 0, "size=128m,mode=755"); err != nil {
-		Skip(t, "needs a small file system: %v", err)
-	}
-	t.Cleanup(func() { _ = unix.Unmount(s.agent.Root, unix.MNT_DETACH) })
+	smallRoot(s, t)
 	s.agent.Start(t)
 	s.agent.WaitHealthy(t)
 
@@ -51,6 +49,64 @@ func TestEvictionForDisk(t *testing.T) {
 	log, err := os.ReadFile(s.agent.LogPath())
 	require.NoError(t, err)
 	assert.Equal(t, 1, strings.Count(string(log), "A pod is evicted"), "one is enough")
+}
+
+// TestEvictionAcrossKills kills the agent twice while a pod that it evicts has not ended yet. The next agent evicts that pod, and no other one
+// ends or is restarted.
+func TestEvictionAcrossKills(t *testing.T) {
+	Need(t)
+	c := NewCluster(t)
+	c.Preload(t, "pause:1", "busybox:1")
+	s := &suite{Cluster: c, agent: c.NewAgent(t, AgentOptions{Config: map[string]any{
+		"evictionHard": map[string]string{"nodefs.available": "1%"},
+		"evictionSoft": map[string]string{"nodefs.available": "40%"}, "evictionSoftGracePeriod": map[string]string{"nodefs.available": "1s"},
+		"evictionMaxPodGracePeriod": 10, "evictionPressureTransitionPeriod": "5s",
+	}})}
+	smallRoot(s, t)
+	s.agent.Start(t)
+	s.agent.WaitHealthy(t)
+	good := neighbours(s, t)
+	filler := MakePod("filler", Grace(10), Volume("data", v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{}}),
+		Main(Sh("c", "trap '' TERM; dd if=/dev/zero of=/data/f bs=1048576 count=90; "+Forever)))
+	mount(filler)
+	s.agent.Put(t, filler)
+	evicted := func() (lines []string) {
+		for line := range strings.Lines(read(t, s.agent.LogPath())) {
+			if strings.Contains(line, "A pod is evicted") {
+				lines = append(lines, line)
+			}
+		}
+		return lines
+	}
+	for kill := range 2 {
+		Eventually(t, within, "the pod evicted", func() error {
+			if n := len(evicted()); n != kill+1 {
+				return fmt.Errorf("%d evictions", n)
+			}
+			return nil
+		})
+		s.agent.Kill(t)
+		s.agent.Start(t)
+		s.agent.WaitHealthy(t)
+	}
+	ended := s.agent.Await(t, filler, within, Phase(v1.PodFailed))
+	assert.Equal(t, "Evicted", ended.Status.Reason)
+	time.Sleep(10 * time.Second) // no other pod goes
+	good.assertUntouched(s, t)
+	all := evicted()
+	assert.Len(t, all, 3, "each agent evicts once")
+	for _, line := range all {
+		assert.Contains(t, line, FullName(filler))
+	}
+}
+
+// smallRoot gives the agent a root directory of 128 MiB.
+func smallRoot(s *suite, t *testing.T) {
+	t.Helper()
+	if err := unix.Mount("tmpfs", s.agent.Root, "tmpfs", 0, "size=128m,mode=755"); err != nil {
+		Skip(t, "needs a small file system: %v", err)
+	}
+	t.Cleanup(func() { _ = unix.Unmount(s.agent.Root, unix.MNT_DETACH) })
 }
 
 // TestEvictionForMemory has a pod use up what all pods together may use, a small part of the machine: that pod is evicted
