@@ -50,7 +50,7 @@ type ImageOptions struct {
 	// and every image counts as new when the agent starts, as in kubelet.
 	StateFile string
 	// Listed receives each list of the images of the runtime. It may keep the list. If it is not nil, images are listed also while the
-	// policy is disabled. nil: none.
+	// policy is disabled, and when Run begins. nil: none.
 	Listed func(list runtime.ImageList)
 	// Event receives events about the node: ImageGCFailed, FreeDiskSpaceFailed,
 	// InvalidDiskCapacity. nil: none.
@@ -115,6 +115,11 @@ func (c *ImageGC) Run(ctx context.Context) error {
 	}
 	next := time.NewTimer(min(firstImageCollection, c.opts.Period))
 	defer next.Stop()
+	if c.opts.Listed != nil {
+		if err := runtime.Recover(func() error { return c.listOnly(ctx) }); err != nil {
+			c.log.V(1).Info("Images cannot be listed yet", "reason", err.Error()) // the first collection lists them
+		}
+	}
 	failed := false
 	for {
 		select {
@@ -139,6 +144,16 @@ func (c *ImageGC) Run(ctx context.Context) error {
 		failed = err != nil
 		next.Reset(c.opts.Period)
 	}
+}
+
+// listOnly passes a list of the images on. Nothing follows from it for the times of use: after a reboot no containers are there yet.
+func (c *ImageGC) listOnly(ctx context.Context) error {
+	list, err := c.rt.ListImages(ctx)
+	if err != nil {
+		return err
+	}
+	c.opts.Listed(list)
+	return nil
 }
 
 // GarbageCollect implements [ImageCollector]. If another collection is under way, it comes

@@ -251,6 +251,28 @@ func TestImagesOfARuntimeWithoutImages(t *testing.T) {
 	}
 }
 
+// Others receive the images at the start of a Run, and a first failure is no failed collection.
+func TestImagesAreListedAtTheStart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		service := fake.NewImages(1000, spare("a", 1))
+		lists := 0
+		opts := gc.ImageOptions{ImagePolicy: gc.ImagePolicy{HighThresholdPercent: 100}, Listed: func(list runtime.ImageList) {
+			assert.Len(t, list.Images, 1)
+			lists++
+		}}
+		for want, failed := range []int{1, 0} {
+			service.Fail(fake.ListImages, "", failed, errors.New("not ready"))
+			g := newImageGC(t, service, opts)
+			ctx, cancel := context.WithTimeout(t.Context(), 59*time.Second)
+			require.NoError(t, g.Run(ctx))
+			cancel()
+			assert.Equal(t, want, lists)
+			assert.Zero(t, g.logged("failed"))
+			assert.Empty(t, g.events())
+		}
+	})
+}
+
 func TestImagesThatCannotBeRemoved(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		service := fake.NewImages(1000)

@@ -7,7 +7,7 @@
 //
 //	r, err := records.New("/var/lib/kubelet", records.Options{Policy: records.NeverVerifyPreloadedImages})
 //	...
-//	r.Listed(list) // once before the first pull, then with each list of images
+//	r.Listed(list) // with each list of images, the first as early as possible
 //	...
 //	may, err := r.MayUse("registry.example/app:1", imageID, credentialsOfThePod)
 //	if !may {

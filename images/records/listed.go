@@ -10,8 +10,8 @@ import (
 // listAge is the maximum age of a list of images when it is passed to Listed. What has changed since then is not decided by that list.
 const listAge = 10 * time.Minute
 
-// Listed receives a complete list of the images of the runtime, at most 10 minutes after its read began. Call it once before the first pull,
-// and then with each list.
+// Listed receives a complete list of the images of the runtime, at most 10 minutes after its read began. Call it as early
+// as possible, and then with each list.
 //
 // An image whose pull was cut off, for example by the end of the agent, and that is in the list gets a record without credentials, unless an
 // earlier list shows that it was present before. Records of images that are not in the list are removed, unless they have changed in the last
