@@ -85,7 +85,7 @@ func usage(rt runtime.Runtime, agent *kubeletkit.Agent, rootDir, logsDir string)
 		return nil, err
 	}
 	handler := server.Handler(agent, server.Options{
-		Stats: collector, ResourceMetrics: statsmetrics.Resource(collector), CadvisorMetrics: statsmetrics.Cadvisor(collector, statsmetrics.CadvisorOptions{}),
+		Stats: collector.Summary, ResourceMetrics: statsmetrics.Resource(collector), CadvisorMetrics: statsmetrics.Cadvisor(collector, statsmetrics.CadvisorOptions{}),
 	})
 	return handler, agent.Add("stats", collector.Run) // for volumes, logs, and what the runtime has beyond its usage
 }

@@ -66,7 +66,7 @@ type Options struct {
 
 // ContainerGC is the default [Collector]. Make one with [New].
 type ContainerGC struct {
-	rt      Runtime
+	rt      listRemover
 	gone    Gone
 	opts    Options
 	log     logr.Logger
@@ -98,7 +98,7 @@ type ContainerGC struct {
 }
 
 // New returns a collector for the runtime, or an error if an argument is nil.
-func New(rt Runtime, gone Gone, opts Options) (*ContainerGC, error) {
+func New(rt listRemover, gone Gone, opts Options) (*ContainerGC, error) {
 	if rt == nil || gone == nil {
 		return nil, errors.New("gc: a Runtime and a Gone function are required")
 	}

@@ -36,8 +36,8 @@ type Collector interface {
 
 var _ Collector = (*ContainerGC)(nil)
 
-// Runtime is the part of a container runtime that a [ContainerGC] uses.
-type Runtime interface {
+// listRemover is the part of a [runtime.Runtime] that a [ContainerGC] uses.
+type listRemover interface {
 	runtime.Lister
 	runtime.Remover
 }

@@ -39,7 +39,7 @@ func everything(n *node) server.Options {
 	opts := allOptions()
 	page := opts.Metrics
 	opts.Profiles = page // those of Go take as long as a request likes
-	opts.ResourceMetrics, opts.CadvisorMetrics, opts.SLIMetrics, opts.Stats = page, page, page, inert{}
+	opts.ResourceMetrics, opts.CadvisorMetrics, opts.SLIMetrics, opts.Stats = page, page, page, inert{}.Summary
 	opts.Streams = streams.New(n, inert{}, streams.Options{SetupTimeout: time.Second})
 	opts.Logs = server.NodeLogs(server.NodeLogsOptions{Dir: n.dir, Query: true, Journal: func(_ context.Context, args []string, w io.Writer) error {
 		_, err := io.WriteString(w, strings.Join(args, " "))

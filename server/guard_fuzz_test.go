@@ -62,7 +62,6 @@ func (r *reached) page(thing string) http.Handler {
 	return http.HandlerFunc(func(http.ResponseWriter, *http.Request) { r.note(thing) })
 }
 
-// Summary makes it a [server.Stats].
 func (r *reached) Summary(context.Context, bool) ([]byte, error) {
 	r.note("stats")
 	return []byte("{}"), nil
@@ -71,7 +70,7 @@ func (r *reached) Summary(context.Context, bool) ([]byte, error) {
 func (r *reached) options() server.Options {
 	return server.Options{
 		Metrics: r.page("metrics"), ProbeMetrics: r.page("metrics"), SLIMetrics: r.page("metrics"), ResourceMetrics: r.page("metrics"), CadvisorMetrics: r.page("metrics"),
-		Profiles: r.page("profiles"), Version: "v1", Stats: r, Streams: r.page("streams"), Logs: r.page("logs"), Checkpoint: r.page("checkpoint"), History: r.page("history"),
+		Profiles: r.page("profiles"), Version: "v1", Stats: r.Summary, Streams: r.page("streams"), Logs: r.page("logs"), Checkpoint: r.page("checkpoint"), History: r.page("history"),
 		RunningPods:  func(context.Context) ([]*runtime.Pod, error) { r.note("runningpods"); return nil, nil },
 		Config:       func() (any, error) { r.note("configz"); return nil, nil },
 		Flags:        func() map[string]string { r.note("flagz"); return nil },

@@ -31,10 +31,11 @@ type Options struct {
 	// does not exist.
 	HealthChecked func(check string, err error)
 	SLIMetrics    http.Handler
-	// Stats has the usage of the node and its pods for /stats/summary of [Handler].
-	// ResourceMetrics handles GET /metrics/resource, and CadvisorMetrics GET /metrics/cadvisor,
+	// Stats returns the usage of the node and its pods for /stats/summary of [Handler] as JSON, a Summary of
+	// k8s.io/kubelet/pkg/apis/stats/v1alpha1, or only its CPU, memory and swap: the method Summary of a
+	// *stats.Collector. It is called concurrently; the handlers do not change the result. ResourceMetrics handles GET /metrics/resource, and CadvisorMetrics GET /metrics/cadvisor,
 	// for example handlers of package statsmetrics. If nil, the paths do not exist.
-	Stats                            Stats
+	Stats                            func(ctx context.Context, onlyCPUAndMemory bool) ([]byte, error)
 	ResourceMetrics, CadvisorMetrics http.Handler
 
 	// Streams handles /exec/, /attach/ and /portForward/ of [Kubelet] and [Control], for

@@ -11,18 +11,10 @@ import (
 	"github.com/kubeletkit/kubeletkit/internal/nodenet"
 )
 
-// Stats has the usage of the node and its pods. A *stats.Collector implements it. It is safe
-// for concurrent use.
-type Stats interface {
-	// Summary returns the usage as JSON, a Summary of k8s.io/kubelet/pkg/apis/stats/v1alpha1, or
-	// only its CPU, memory and swap. The handlers do not change it.
-	Summary(ctx context.Context, onlyCPUAndMemory bool) ([]byte, error)
-}
-
-// Summary returns a handler of /stats/summary. As with kubelet, the parameter
+// Summary returns a handler of /stats/summary. stats is [Options].Stats. As with kubelet, the parameter
 // only_cpu_and_memory=true leaves out all but CPU, memory and swap, and a usage that cannot be
 // read is status 500.
-func Summary(stats Stats, log logr.Logger) http.Handler {
+func Summary(stats func(ctx context.Context, onlyCPUAndMemory bool) ([]byte, error), log logr.Logger) http.Handler {
 	var full, cpuAndMemory lastBody
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		last := &full
@@ -30,7 +22,7 @@ func Summary(stats Stats, log logr.Logger) http.Handler {
 		if len(only) == 1 && only[0] == "true" {
 			last = &cpuAndMemory
 		}
-		data, err := stats.Summary(req.Context(), last == &cpuAndMemory)
+		data, err := stats(req.Context(), last == &cpuAndMemory)
 		if err != nil {
 			if req.Context().Err() == nil {
 				log.Info("The summary of the usage cannot be read", "reason", err.Error())

@@ -16,9 +16,9 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
-// Pods has the pods of the node. A *kubeletkit.Agent implements it. It is safe for concurrent
+// podsOfNode has the pods of the node. A *kubeletkit.Agent implements it. It is safe for concurrent
 // use.
-type Pods interface {
+type podsOfNode interface {
 	// Pods returns the pods that are desired. They are not changed.
 	Pods() []*v1.Pod
 	// RuntimeStatus returns the last known status of the pod in the runtime. ok is false if
@@ -87,7 +87,7 @@ func (o *Options) setDefaults() {
 type Collector struct {
 	opts    Options
 	rt      runtime.Runtime
-	pods    Pods
+	pods    podsOfNode
 	machine machine
 	usage   *shared[*Reading]
 	disk    *disk
@@ -98,7 +98,7 @@ type Collector struct {
 }
 
 // New returns a Collector over the pods and their runtime. It reads nothing.
-func New(rt runtime.Runtime, pods Pods, opts Options) (*Collector, error) {
+func New(rt runtime.Runtime, pods podsOfNode, opts Options) (*Collector, error) {
 	var errs []error
 	if rt == nil {
 		errs = append(errs, errors.New("stats: a runtime is required"))

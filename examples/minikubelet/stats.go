@@ -41,7 +41,7 @@ func addStats(s *config.Settings, agent *kubeletkit.Agent, cgroups *cgroup.Pods,
 	if _, err := statsmetrics.NewDisk(m.registry, collector.Disk); err != nil {
 		return err
 	}
-	opts.Stats, opts.ResourceMetrics = collector, statsmetrics.Resource(collector)
+	opts.Stats, opts.ResourceMetrics = collector.Summary, statsmetrics.Resource(collector)
 	opts.CadvisorMetrics = statsmetrics.Cadvisor(collector, statsmetrics.CadvisorOptions{OOMEvents: killed})
 	return agent.Add("stats", collector.Run)
 }
@@ -68,5 +68,5 @@ func nodeCgroups(s *config.Settings, cgroups *cgroup.Pods) func() []stats.NodeCg
 // status is a copy.
 type specs struct{ *kubeletkit.Agent }
 
-// Pods implements [stats.Pods].
+// Pods are those that are measured.
 func (s specs) Pods() []*v1.Pod { return s.Parts().PodManager.Pods() }

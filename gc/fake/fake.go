@@ -18,7 +18,6 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/kubeletkit/kubeletkit/gc"
 	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/runtime/fake/calls"
 )
@@ -30,15 +29,13 @@ const (
 	RemoveSandbox   = "RemoveSandbox"
 )
 
-// Runtime is a [gc.Runtime]. It is safe for concurrent use.
+// Runtime is the part of a container runtime that a gc.ContainerGC uses. It is safe for concurrent use.
 type Runtime struct {
 	calls.Log
 
 	mu   sync.Mutex
 	pods []*runtime.Pod
 }
-
-var _ gc.Runtime = (*Runtime)(nil)
 
 // NewRuntime returns a runtime that holds the pods.
 func NewRuntime(pods ...*runtime.Pod) *Runtime {

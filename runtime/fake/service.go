@@ -52,7 +52,7 @@ type service struct {
 	down     bool
 	closed   bool
 	// streams hands out the addresses of exec, attach and port-forward; it may be nil.
-	streams StreamServer
+	streams streamServer
 
 	// touched is the number of the last sandbox of the previous [Runtime.ExitNext] or
 	// [Runtime.RestartNext].

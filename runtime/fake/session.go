@@ -29,8 +29,8 @@ type Session struct {
 // TerminalSize is the size of a terminal in characters.
 type TerminalSize struct{ Width, Height uint16 }
 
-// StreamServer hands out the addresses of streams. Package criserver has one.
-type StreamServer interface {
+// streamServer hands out the addresses of streams. Package criserver has one.
+type streamServer interface {
 	GetExec(*criv1.ExecRequest) (*criv1.ExecResponse, error)
 	GetAttach(*criv1.AttachRequest) (*criv1.AttachResponse, error)
 	GetPortForward(*criv1.PortForwardRequest) (*criv1.PortForwardResponse, error)
@@ -39,7 +39,7 @@ type StreamServer interface {
 // SetStreamServer makes the CRI calls Exec, Attach and PortForward answer with the
 // addresses of a server, until remove is called. Without a server they answer
 // Unimplemented. A second server is an error.
-func (r *Runtime) SetStreamServer(server StreamServer) (remove func(), err error) {
+func (r *Runtime) SetStreamServer(server streamServer) (remove func(), err error) {
 	s := r.s
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -111,7 +111,7 @@ func until(ctx context.Context, gone <-chan struct{}) (context.Context, context.
 }
 
 // address returns the address that the server of streams has for a request.
-func address[Req, Resp any](s *service, get func(StreamServer, Req) (Resp, error), req Req) (Resp, error) {
+func address[Req, Resp any](s *service, get func(streamServer, Req) (Resp, error), req Req) (Resp, error) {
 	s.mu.Lock()
 	server := s.streams
 	s.mu.Unlock()
@@ -127,7 +127,7 @@ func (s *runtimeServer) Exec(_ context.Context, req *criv1.ExecRequest) (*criv1.
 	if _, err := s.s.running(req.GetContainerId()); err != nil {
 		return nil, err
 	}
-	return address(s.s, StreamServer.GetExec, req)
+	return address(s.s, streamServer.GetExec, req)
 }
 
 // Attach answers with the address of a stream.
@@ -135,7 +135,7 @@ func (s *runtimeServer) Attach(_ context.Context, req *criv1.AttachRequest) (*cr
 	if _, err := s.s.running(req.GetContainerId()); err != nil {
 		return nil, err
 	}
-	return address(s.s, StreamServer.GetAttach, req)
+	return address(s.s, streamServer.GetAttach, req)
 }
 
 // PortForward answers with the address of a stream.
@@ -143,5 +143,5 @@ func (s *runtimeServer) PortForward(_ context.Context, req *criv1.PortForwardReq
 	if _, err := s.s.readySandbox(req.GetPodSandboxId()); err != nil {
 		return nil, err
 	}
-	return address(s.s, StreamServer.GetPortForward, req)
+	return address(s.s, streamServer.GetPortForward, req)
 }

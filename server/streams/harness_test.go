@@ -33,12 +33,16 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/kubeletkit/kubeletkit/runtime"
+	"github.com/kubeletkit/kubeletkit/server"
 	"github.com/kubeletkit/kubeletkit/server/streams"
 )
 
 // node is an agent with the pod "default/web". Its container "main" runs, "done" has ended,
 // "screen" has a terminal, and "new" was not started.
-type node struct{ terminating bool }
+type node struct {
+	server.Agent
+	terminating bool
+}
 
 func (n node) Pods() []*v1.Pod {
 	pod := &v1.Pod{

@@ -11,30 +11,15 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
-	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/streaming/pkg/httpstream"
 	"k8s.io/streaming/pkg/httpstream/wsstream"
 
 	"github.com/kubeletkit/kubeletkit/internal/streaming"
 	"github.com/kubeletkit/kubeletkit/internal/subprotocol"
 	"github.com/kubeletkit/kubeletkit/runtime"
+	"github.com/kubeletkit/kubeletkit/server"
 	"github.com/kubeletkit/kubeletkit/server/internal/lookup"
 )
-
-// Agent is the agent whose containers the handlers serve. A *kubeletkit.Agent implements it.
-// It is safe for concurrent use.
-type Agent interface {
-	// Pods returns the node's pods with their status. The handlers do not change them.
-	Pods() []*v1.Pod
-	// Terminating returns the pods that are not desired any more, with their status.
-	Terminating() []*v1.Pod
-	// TranslateUID returns the UID of the static pod if uid is that of its mirror pod. Otherwise it returns uid.
-	TranslateUID(uid types.UID) types.UID
-	// RuntimeStatus returns the last known status of the pod in the runtime. ok is false if
-	// none is known.
-	RuntimeStatus(pod types.UID) (status *runtime.PodStatus, ok bool)
-}
 
 // Options are the settings of [Handlers]. The zero value is valid.
 type Options struct {
@@ -55,7 +40,7 @@ type Options struct {
 
 // Handlers serves the streams of the containers of a node. It is safe for concurrent use.
 type Handlers struct {
-	agent Agent
+	agent server.Agent
 	// local and remote are the two ways to the streams of the runtime. If both are nil, it has
 	// none. If both are there, local is used.
 	local     runtime.Streamer
@@ -68,7 +53,7 @@ type Handlers struct {
 // New returns the handlers. rt is the runtime, which is a [runtime.Streamer] or a
 // [runtime.StreamLocator], itself or through Unwrap; with another one, requests are answered
 // with status 501.
-func New(agent Agent, rt any, opts Options) *Handlers {
+func New(agent server.Agent, rt any, opts Options) *Handlers {
 	sessions := streaming.New(streaming.Options{Logger: opts.Logger, IdleTimeout: opts.IdleTimeout, SetupTimeout: opts.SetupTimeout, MaxSessions: opts.MaxSessions})
 	h := &Handlers{agent: agent, sessions: sessions, transport: newTransport(sessions.SetupTimeout), mux: http.NewServeMux()}
 	if local, ok := runtime.Optional[runtime.Streamer](rt); ok {

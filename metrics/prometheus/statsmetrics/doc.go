@@ -4,7 +4,7 @@
 //
 //	collector, err := stats.New(rt, agent, stats.Options{NodeName: "edge-7"})
 //	handler := server.Handler(agent, server.Options{
-//		Stats: collector, ResourceMetrics: statsmetrics.Resource(collector), CadvisorMetrics: statsmetrics.Cadvisor(collector, statsmetrics.CadvisorOptions{}),
+//		Stats: collector.Summary, ResourceMetrics: statsmetrics.Resource(collector), CadvisorMetrics: statsmetrics.Cadvisor(collector, statsmetrics.CadvisorOptions{}),
 //	})
 //
 // A page is encoded once for each reading, however many clients read it. It is in Prometheus'
