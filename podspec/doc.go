@@ -10,7 +10,7 @@
 //   - Times: [GracePeriod], [Seconds].
 //   - What an instance was created with: [ContainerHash], [ResizeHash].
 //   - Variables and the downward API: [Expand], [MetadataField], [ResourceField].
-//   - Room on a node: [Requests], [Shortages], [PodShortage].
-//   - Resizes (KEP-1287): [Resizable], [WithResources], [ResizeMessage].
+//   - Room on a node: [Requests], [Limits], [LimitOf], [Shortages], [PodShortage].
+//   - Resizes (KEP-1287, KEP-5419): [Resizable], [WithResources], [HeldByPod], [ResizeMessage].
 //   - Bounds for pods that are not trusted: [MaxContainers], [BoundedReferences], [CheckQuantity].
 package podspec

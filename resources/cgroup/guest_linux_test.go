@@ -17,6 +17,7 @@ func onGuest(t *testing.T) {
 	require.True(t, kernelTree(libraryMount).unified(), "cgroup v2")
 	t.Run("settings", TestRealCgroups)
 	t.Run("memory QoS", TestRealMemoryQoS)
+	t.Run("resize", TestRealResize)
 	t.Run("limit below the usage", TestRealLimitBelowUsage)
 	t.Run("CPU time", TestRealCPUTime)
 	t.Run("removal by others", TestRealRemoval)

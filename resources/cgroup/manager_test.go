@@ -411,6 +411,22 @@ func TestResizeOfThePodAsAWhole(t *testing.T) {
 	assert.Equal(t, int64(80<<20), f.get("/kubepods/poda").MemoryMax, "at once")
 }
 
+// Without limits of CPU time a pod shrinks, although its containers never have the limit of their spec.
+func TestResizeWithoutLimitsOfCPU(t *testing.T) {
+	f := newFakeTree()
+	m := newTestManager(t, f, ManagerOptions{Policy: Policy{NoCPUQuota: true}})
+	from, to := whole(1, "400m", "100Mi"), whole(2, "200m", "100Mi")
+	prepare(t, m, from, nil)
+	observed := running(to)
+	for i := range observed.Containers {
+		delete(observed.Containers[i].Resources.Limits, v1.ResourceCPU)
+	}
+	assert.True(t, prepare(t, m, to, observed).Changed)
+	assert.Equal(t, uint64(204), f.get("/kubepods/poda").CPUShares)
+	observed.Containers[0].Resources = nil
+	assert.Zero(t, prepare(t, m, to, observed))
+}
+
 // A resize to less memory than the pod uses changes nothing, also not its CPU, until it uses less.
 func TestResizeBelowTheUsage(t *testing.T) {
 	f := newFakeTree()

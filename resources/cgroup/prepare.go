@@ -3,6 +3,7 @@ package cgroup
 import (
 	"context"
 	"fmt"
+	"maps"
 
 	v1 "k8s.io/api/core/v1"
 	resourcehelper "k8s.io/component-helpers/resource"
@@ -51,7 +52,7 @@ func (m *Manager) Prepare(_ context.Context, req lifecycle.PrepareRequest) (life
 	}
 	pod, policy := req.Pod, m.policy()
 	w := written{cgroup: m.pods.Parent(pod), resources: PodResources(pod, policy).complete(), requests: requestsOf(pod)}
-	due := resizing(pod, req.Observed)
+	due := resizing(pod, req.Observed, policy.NoCPUQuota)
 	m.mu.Lock()
 	before, known := m.written[pod.UID]
 	m.mu.Unlock()
@@ -150,13 +151,23 @@ type sizes struct{ cpu, memory bool }
 
 func (s sizes) any() bool { return s.cpu || s.memory }
 
-// resizing returns what containers of the pod are to be given.
-func resizing(pod *v1.Pod, observed *runtime.PodStatus) (due sizes) {
+// resizing returns what containers of the pod are to be given. Where limits of CPU are not enforced, no container has the one of its spec.
+func resizing(pod *v1.Pod, observed *runtime.PodStatus, noCPUQuota bool) (due sizes) {
 	if observed == nil || !podspec.Resizable(pod) {
 		return due
 	}
 	for kind, c := range podspec.Containers(&pod.Spec) {
-		for _, name := range runtime.ResizeDue(pod, c, kind, observed.Newest(c.Name)) {
+		n := observed.Newest(c.Name)
+		if noCPUQuota && n != nil && n.Resources != nil {
+			with := *n
+			with.Resources = &v1.ResourceRequirements{Requests: n.Resources.Requests, Limits: maps.Clone(n.Resources.Limits)}
+			if with.Resources.Limits == nil {
+				with.Resources.Limits = v1.ResourceList{}
+			}
+			with.Resources.Limits[v1.ResourceCPU] = podspec.LimitOf(pod, c, v1.ResourceCPU)
+			n = &with
+		}
+		for _, name := range runtime.ResizeDue(pod, c, kind, n) {
 			due.cpu = due.cpu || name == v1.ResourceCPU
 			due.memory = due.memory || name == v1.ResourceMemory
 		}
