@@ -291,6 +291,9 @@ func (k *kernel) read(cgroup string, set Resources) (Resources, error) {
 	default:
 		out.MemoryMax = number(read("memory", "memory.limit_in_bytes"))
 	}
+	if out.CPUPeriod == set.CPUPeriod && out.CPUQuota == systemdQuota(set.CPUQuota, set.CPUPeriod) {
+		out.CPUQuota = set.CPUQuota
+	}
 	page := k.pageSize()
 	switch {
 	case out.MemoryMax >= math.MaxInt64/page*page: // no limit in cgroup v1
@@ -302,6 +305,16 @@ func (k *kernel) read(cgroup string, set Resources) (Resources, error) {
 		return Resources{}, fmt.Errorf("reading cgroup %s: %w", cgroup, err)
 	}
 	return out.complete(), nil
+}
+
+// systemdQuota returns the quota that systemd makes of one: it has whole hundredths of a CPU, rounded up.
+func systemdQuota(quota int64, period uint64) int64 {
+	const second, step = 1_000_000, 10_000
+	if quota <= 0 || period == 0 {
+		return quota
+	}
+	perSecond := (quota*second/int64(period) + step - 1) / step * step
+	return perSecond * int64(period) / second
 }
 
 func (k *kernel) memoryUsage(cgroup string) (int64, error) {

@@ -219,7 +219,7 @@ func TestRealMemoryQoS(t *testing.T) {
 // A pod with resources as a whole is resized, and its status has what the kernel has.
 func TestRealResize(t *testing.T) {
 	onRealCgroups(t, ManagerOptions{}, func(t *testing.T, r *real) {
-		// The kernel has whole pages of memory, and v2 other weights: the status has what was requested.
+		// The kernel has whole pages of memory, v2 other weights, and systemd hundredths of a CPU: the status has what was requested.
 		from, to := whole(1, "200m", "100M"), whole(2, "301m", "80M")
 		assert.Zero(t, prepare(t, r.m, from, nil))
 		at := r.pods.Parent(from)
@@ -230,14 +230,18 @@ func TestRealResize(t *testing.T) {
 			return []int64{got.Resources.Requests.Cpu().MilliValue(), l.Cpu().MilliValue(), l.Memory().Value()}
 		}
 		assert.Equal(t, []int64{200, 200, 100e6}, inForce(r.m, from))
+		quota := "30100"
+		if r.pods.current() == Systemd {
+			quota = "31000"
+		}
 		pid := r.start(t, from, "sleep", "300")
 		assert.True(t, prepare(t, r.m, to, running(from)).Changed)
-		assert.Equal(t, []string{r.weight(308), "30100", "99999744", r.limits(t, at)[3]}, r.limits(t, at), "the containers have more memory")
+		assert.Equal(t, []string{r.weight(308), quota, "99999744", r.limits(t, at)[3]}, r.limits(t, at), "the containers have more memory")
 		assert.Equal(t, []int64{301, 301, 100e6}, inForce(r.m, from))
 		next, err := NewManager(r.pods, ManagerOptions{})
 		require.NoError(t, err)
 		assert.True(t, prepare(t, next, to, running(to)).Changed)
-		assert.Equal(t, []string{r.weight(308), "30100", "79998976", r.limits(t, at)[3]}, r.limits(t, at))
+		assert.Equal(t, []string{r.weight(308), quota, "79998976", r.limits(t, at)[3]}, r.limits(t, at))
 		third, err := NewManager(r.pods, ManagerOptions{})
 		require.NoError(t, err)
 		assert.Zero(t, prepare(t, third, to, running(to)), "it is as it is to be")

@@ -39,6 +39,8 @@ var nodeSpecs = []string{
 	`RestartAllContainers should`,
 	`kubelet restart during`,
 	`user namespaces kubeconfig tests`,
+	`should not emit ResizeCompleted event on initial creation`,
+	`Downward API tests for pod level resources`,
 }
 
 // nodeTestsConfig are the settings of an agent that is the node of the node tests.
@@ -69,7 +71,7 @@ func TestNodeConformance(t *testing.T) {
 func TestNodeSpecs(t *testing.T) {
 	t.Parallel()
 	Need(t)
-	testNodeSpecs(t, ClusterOptions{BuiltRunc: true}, nil, 18, nodeSpecs...)
+	testNodeSpecs(t, ClusterOptions{BuiltRunc: true}, nil, 21, nodeSpecs...)
 }
 
 // testNodeSpecs runs the specs, which may stop and start the agent. The cgroups of pods are below the
