@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kubeletkit/kubeletkit"
 	"github.com/kubeletkit/kubeletkit/runtime"
@@ -31,4 +32,16 @@ func TestContainersOfAnAgent(t *testing.T) {
 		_, ok = n.RuntimeStatus("unknown")
 		assert.False(t, ok)
 	})
+}
+
+// An agent that has no mirror pods translates nothing.
+func TestTranslateUID(t *testing.T) {
+	opts := kubeletkit.Options{NodeName: "n", RootDir: t.TempDir(), Runtime: fake.New(fake.Options{})}
+	agent, err := kubeletkit.New(opts)
+	require.NoError(t, err)
+	assert.EqualValues(t, "mirror", agent.TranslateUID("mirror"))
+	opts.API.TranslateUID = func(uid types.UID) types.UID { return "static of " + uid }
+	agent, err = kubeletkit.New(opts)
+	require.NoError(t, err)
+	assert.EqualValues(t, "static of mirror", agent.TranslateUID("mirror"))
 }

@@ -33,6 +33,7 @@ func TestNoMirrorPodsOfANodeThatIsDeleted(t *testing.T) {
 				r.static.Set(static)
 				r.after(time.Minute)
 				require.NotNil(r, r.api.Get("default", "static"))
+				assert.Equal(r, static.UID, r.agent.TranslateUID(r.api.Get("default", "static").UID))
 				remove(r)
 				r.after(time.Second)
 				r.api.Requests()
