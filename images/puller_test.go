@@ -33,11 +33,12 @@ type registry struct {
 	calls []string
 	// now is the number of pulls under way, and most the greatest number.
 	now, most int
+	pulling   map[string]int
 	removed   time.Time
 }
 
 func newRegistry(present ...string) *registry {
-	r := &registry{present: map[string]bool{}}
+	r := &registry{present: map[string]bool{}, pulling: map[string]int{}}
 	for _, name := range present {
 		r.present[name] = true
 	}
@@ -75,8 +76,8 @@ func (r *registry) Pull(ctx context.Context, name string, auth *runtime.ImageAut
 		user = auth.Username
 	}
 	r.called("pull", name, user)
-	r.count(1)
-	defer r.count(-1)
+	r.count(name, 1)
+	defer r.count(name, -1)
 	select {
 	case <-time.After(r.takes):
 	case <-ctx.Done():
@@ -93,11 +94,14 @@ func (r *registry) Pull(ctx context.Context, name string, auth *runtime.ImageAut
 	return "id-" + name, nil
 }
 
-func (r *registry) count(n int) {
+func (r *registry) count(name string, n int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.now += n
 	r.most = max(r.most, r.now)
+	if r.pulling[name] += n; r.pulling[name] > 1 {
+		r.calls = append(r.calls, "twice at the same time: "+name)
+	}
 }
 
 func (r *registry) Removed(string) time.Time { return r.removed }
