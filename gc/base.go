@@ -26,6 +26,11 @@ func (Base) CollectPod(*runtime.PodStatus) {}
 // DeleteUnused implements [Collector]. It removes nothing.
 func (Base) DeleteUnused(context.Context) error { return nil }
 
+// Preview implements [Collector]. Its error wraps [errors.ErrUnsupported].
+func (Base) Preview(context.Context) (Preview, error) {
+	return Preview{}, fmt.Errorf("gc: a preview of a collection: %w", errors.ErrUnsupported)
+}
+
 // Changed implements [Collector]. It does nothing.
 func (Base) Changed() {}
 

@@ -46,7 +46,7 @@ type sandboxCounts struct {
 	left map[types.UID]int
 }
 
-func countSandboxes(pods []*runtime.Pod) *sandboxCounts {
+func countSandboxes(pods []Pod) *sandboxCounts {
 	counts := &sandboxCounts{left: map[types.UID]int{}}
 	for _, pod := range pods {
 		if n := len(pod.Sandboxes); n > 0 {

@@ -214,14 +214,41 @@ func (c *ContainerGC) DeleteUnused(ctx context.Context) error {
 	return err
 }
 
-// alone makes one collection when no other one is under way. The containers of pods that have ended are removed, too; nil: there are none.
-func (c *ContainerGC) alone(ctx context.Context, policy Policy, ended Gone) error {
+// Preview implements [Collector]. If a collection is under way, it comes after that one.
+func (c *ContainerGC) Preview(ctx context.Context) (p Preview, err error) {
+	end, err := c.begin(ctx)
+	if err != nil {
+		return p, err
+	}
+	defer end()
+	err = runtime.Recover(func() error {
+		var noLogs error
+		if p.Input, noLogs, err = c.look(ctx, c.opts.Policy, remembered(c.gone), nil); err != nil {
+			return err
+		}
+		p.Removal = c.opts.Plan(p.Input)
+		return noLogs
+	})
+	return p, err
+}
+
+// begin waits until no other collection is under way. end must be called.
+func (c *ContainerGC) begin(ctx context.Context) (end func(), err error) {
 	select {
 	case c.busy <- struct{}{}:
+		return func() { <-c.busy }, nil
 	case <-ctx.Done():
-		return fmt.Errorf("waiting for another collection: %w", ctx.Err())
+		return nil, fmt.Errorf("waiting for another collection: %w", ctx.Err())
 	}
-	defer func() { <-c.busy }()
+}
+
+// alone makes one collection when no other one is under way. The containers of pods that have ended are removed, too; nil: there are none.
+func (c *ContainerGC) alone(ctx context.Context, policy Policy, ended Gone) error {
+	end, err := c.begin(ctx)
+	if err != nil {
+		return err
+	}
+	defer end()
 	done := Collection{Began: time.Now()}
 	done.Err = runtime.Recover(func() error { return c.collect(ctx, &done, policy, ended) })
 	done.Ended = time.Now()
@@ -242,19 +269,26 @@ func remembered(f Gone) Gone {
 	}
 }
 
-func (c *ContainerGC) collect(ctx context.Context, done *Collection, policy Policy, ended Gone) error {
+// look returns the input of a plan. noLogs is why log directories are missing in it.
+func (c *ContainerGC) look(ctx context.Context, policy Policy, gone, ended Gone) (in Input, noLogs, err error) {
 	pods, err := c.rt.ListPods(ctx)
 	if err != nil {
-		return fmt.Errorf("listing pods: %w", err)
+		return in, nil, fmt.Errorf("listing pods: %w", err)
 	}
-	in := Input{Pods: make([]Pod, len(pods)), Policy: policy, Now: time.Now()}
-	gone := remembered(c.gone)
+	in = Input{Pods: make([]Pod, len(pods)), Policy: policy, Now: time.Now()}
 	for i, pod := range pods {
 		in.Pods[i] = Pod{Pod: pod, Gone: gone(pod.UID) || ended != nil && ended(pod.UID)}
 	}
-	var noLogs error
 	in.LogDirs, noLogs = c.logDirs(in.Now, gone)
+	return in, noLogs, nil
+}
 
+func (c *ContainerGC) collect(ctx context.Context, done *Collection, policy Policy, ended Gone) error {
+	gone := remembered(c.gone)
+	in, noLogs, err := c.look(ctx, policy, gone, ended)
+	if err != nil {
+		return err
+	}
 	plan := c.opts.Plan(in)
 	removed := plan.LogDirs
 	if policy.KeepLogs > 0 {
@@ -264,7 +298,7 @@ func (c *ContainerGC) collect(ctx context.Context, done *Collection, policy Poli
 	var errs []error
 	done.Containers, errs = each(c.opts.Parallel, containers, errs, func(r ContainerRemoval) error { return c.removeContainer(ctx, r) })
 	var more atomic.Int64
-	sandboxes := countSandboxes(pods)
+	sandboxes := countSandboxes(in.Pods)
 	done.Sandboxes, errs = each(c.opts.Parallel, plan.Sandboxes, errs, func(r SandboxRemoval) error {
 		if r.State == runtime.SandboxReady {
 			return fmt.Errorf("pod %s: sandbox %s is ready; a plan must not remove it", r.Pod, r.ID)

@@ -29,9 +29,17 @@ type Collector interface {
 	// the logs of those that are gone, and dead containers that the policy does not keep. It is for a node that has no
 	// space. It returns when that is done. The error joins what could not be removed.
 	DeleteUnused(ctx context.Context) error
+	// Preview returns what a collection would decide on now. It removes nothing.
+	Preview(ctx context.Context) (Preview, error)
 	// Changed reports that something has happened in the runtime. A collector may leave periodic collections out while it is not
 	// called. It never blocks.
 	Changed()
+}
+
+// Preview is the input of a plan, and the plan.
+type Preview struct {
+	Input   Input
+	Removal Removal
 }
 
 var _ Collector = (*ContainerGC)(nil)

@@ -191,6 +191,24 @@ func TestOneFailureDoesNotKeepTheOthers(t *testing.T) {
 	assert.ElementsMatch(t, []string{"c-u2", "s-u1", "s-u2"}, h.removed)
 }
 
+// A preview is what the next collection does, and changes nothing.
+func TestPreview(t *testing.T) {
+	h := &holder{pods: []*runtime.Pod{gonePod("u1"), gonePod("u2")}}
+	c, err := gc.New(h, func(uid types.UID) bool { return uid == "u1" }, gc.Options{})
+	require.NoError(t, err)
+	p, err := c.Preview(t.Context())
+	require.NoError(t, err)
+	assert.Empty(t, h.removed)
+	require.Len(t, p.Input.Pods, 2)
+	require.Len(t, p.Removal.Sandboxes, 1)
+	assert.Equal(t, "s-u1", p.Removal.Sandboxes[0].ID)
+	require.NoError(t, c.Collect(t.Context()))
+	assert.ElementsMatch(t, []string{"c-u1", "s-u1"}, h.removed)
+
+	_, err = gc.Base{}.Preview(t.Context())
+	require.ErrorIs(t, err, errors.ErrUnsupported)
+}
+
 func TestIdlePeriodsAreSkipped(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := &holder{}

@@ -36,6 +36,8 @@ type node struct {
 	broken *problems
 	// manifests is the path of the manifests, "" if there is none.
 	manifests string
+	// root is the root directory.
+	root string
 	// joins is nil if the agent is in no cluster.
 	joins *member
 }

@@ -115,7 +115,7 @@ func serve(ctx, signals context.Context, s *config.Settings, log logr.Logger, di
 	if err != nil {
 		return left, err
 	}
-	n := node{Agent: agent, recent: pods, broken: &broken, manifests: s.StaticPodPath, joins: joins}
+	n := node{Agent: agent, recent: pods, broken: &broken, manifests: s.StaticPodPath, root: s.RootDir, joins: joins}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	g, ctx := errgroup.WithContext(ctx)

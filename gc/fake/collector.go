@@ -52,5 +52,10 @@ func (c *Collector) DeleteUnused(ctx context.Context) error {
 	return c.Do(ctx, calls.Call{Method: DeleteUnused}, func() error { return nil })
 }
 
+// Preview implements [gc.Collector]. Nothing is there.
+func (c *Collector) Preview(ctx context.Context) (p gc.Preview, err error) {
+	return p, c.Do(ctx, calls.Call{Method: Preview}, func() error { return nil })
+}
+
 // Changed implements [gc.Collector].
 func (c *Collector) Changed() { c.Note(calls.Call{Method: Changed}, nil) }

@@ -39,6 +39,7 @@ type node struct {
 
 	images    *gc.ImagePreview
 	collected control.Collected
+	disk      []control.DiskItem
 	past      fake.History
 }
 
@@ -56,6 +57,8 @@ func (n *node) Images(context.Context, gc.ImageGoal) (gc.ImagePreview, error) {
 	}
 	return *n.images, nil
 }
+
+func (n *node) Disk(context.Context, gc.ImageGoal) control.Disk { return control.Disk{Items: n.disk} }
 
 func (n *node) CollectImages(context.Context, gc.ImageGoal) control.Collected { return n.collected }
 

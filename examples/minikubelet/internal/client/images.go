@@ -37,8 +37,8 @@ func gcCommand(e Env) *cobra.Command {
 		Use: "gc", Short: "remove images that no pod uses, as the agent does by itself", GroupID: GroupNode,
 		Long: "Images are removed if the file system that they are in has reached the high threshold, or if they are too old. " +
 			"Those that are pinned, used by a container or young stay in any case.",
-		Example: "  minikubelet gc --dry-run",
-	}, (*call).gc, (*call).gcFlags)
+		Example: "  minikubelet gc --dry-run\n  minikubelet gc --dry-run -o json  # what is on the disk, and whose it is",
+	}, (*call).gc, (*call).gcFlags, (*call).outputFlag)
 }
 
 func (c *call) gcFlags(fs *pflag.FlagSet) {
@@ -98,6 +98,13 @@ func (c *call) gc(ctx context.Context) error {
 	goal := gc.ImagesToThresholds
 	if c.all {
 		goal = gc.AllUnusedImages
+	}
+	if c.dryRun && c.output.structured() {
+		disk, err := request[control.Disk](ctx, c.client, http.MethodGet, control.DiskPath, goal)
+		if err != nil {
+			return err
+		}
+		return c.printer(columns("KIND")).end(disk)
 	}
 	if c.dryRun {
 		p, err := c.client.images(ctx, goal)

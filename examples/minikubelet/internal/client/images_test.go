@@ -66,6 +66,12 @@ func TestImages(t *testing.T) {
 		`old\x1b:1   3.0 MiB   47h ago     space: usage has reached 85%`,
 	}, "\n")+"\n", out)
 
+	size := int64(3)
+	n.disk = []control.DiskItem{{Kind: "logs", Name: "/var/log/pods/a", Owner: "pod default/a(u)", Bytes: &size, Removal: "its pod is gone"}}
+	out, err = run("gc", "--dry-run", "-o", "json")
+	require.NoError(t, err)
+	assert.JSONEq(t, `{"items": [{"kind": "logs", "name": "/var/log/pods/a", "owner": "pod default/a(u)", "bytes": 3, "removal": "its pod is gone"}]}`, out)
+
 	n.images.Plan = gc.ImagePlan{}
 	out, err = run("gc", "--dry-run", "--all")
 	require.NoError(t, err)

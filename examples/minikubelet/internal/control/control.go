@@ -34,6 +34,8 @@ const (
 	// ImageGCPath answers POST, when images were collected, with [Collected] in JSON. It has
 	// the parameter of ImagesPath.
 	ImageGCPath = "/images/gc"
+	// DiskPath answers GET with what the agent and its runtime have on the disk, as [Disk] in JSON. It has the parameter of ImagesPath.
+	DiskPath = "/disk"
 	// HistoryPath answers GET with the pods that have a history, as [Histories] in JSON.
 	// Followed by a UID it answers with the history of that pod, a sequence
 	// of [history.Entry] values in JSON; with the query follow=true also what comes later.
@@ -70,6 +72,28 @@ type Histories struct {
 	Pods     []history.Pod `json:"pods"`
 }
 
+// Disk is what the agent and its runtime have on the disk.
+type Disk struct {
+	Items []DiskItem `json:"items"`
+	// Error says what could not be read.
+	Error string `json:"error,omitempty"`
+}
+
+// DiskItem is something on the disk.
+type DiskItem struct {
+	// Kind is "image", "container", "sandbox", "logs", "pod", or "agent" for what the agent keeps in its root directory.
+	Kind string `json:"kind"`
+	// Name is an ID, the name of an image, or a path.
+	Name string `json:"name"`
+	// Owner is the pod and the container, if there is one.
+	Owner string `json:"owner,omitempty"`
+	// Bytes is the size. It is not given if it is not known, or if measuring it takes long.
+	Bytes *int64 `json:"bytes,omitempty"`
+	// KeptBy is what keeps it, and Removal why it would be removed by the next collection. One of them is set.
+	KeptBy  string `json:"keptBy,omitempty"`
+	Removal string `json:"removal,omitempty"`
+}
+
 // Collected is the result of a collection of images.
 type Collected struct {
 	// Removed are the images that were removed.
@@ -99,6 +123,8 @@ type Node interface {
 	Ending(ctx context.Context) []string
 	// Images returns the images, and what a collection would remove.
 	Images(ctx context.Context, goal gc.ImageGoal) (gc.ImagePreview, error)
+	// Disk returns what the agent and its runtime have on the disk.
+	Disk(ctx context.Context, goal gc.ImageGoal) Disk
 	// CollectImages makes a collection of images.
 	CollectImages(ctx context.Context, goal gc.ImageGoal) Collected
 }
@@ -126,6 +152,9 @@ func Handler(node Node, stop *Stop, opts server.Options) http.Handler {
 			return
 		}
 		answer(w, preview)
+	})
+	mux.HandleFunc("GET "+DiskPath, func(w http.ResponseWriter, req *http.Request) {
+		answer(w, node.Disk(req.Context(), goalOf(req)))
 	})
 	mux.HandleFunc("POST "+ImageGCPath, func(w http.ResponseWriter, req *http.Request) {
 		answer(w, node.CollectImages(req.Context(), goalOf(req)))

@@ -49,6 +49,10 @@ func (node) Images(_ context.Context, goal gc.ImageGoal) (gc.ImagePreview, error
 	return gc.ImagePreview{Input: gc.ImageInput{Goal: goal}}, nil
 }
 
+func (node) Disk(_ context.Context, goal gc.ImageGoal) control.Disk {
+	return control.Disk{Items: []control.DiskItem{{Kind: "image", Name: string(goal)}}}
+}
+
 func (node) CollectImages(_ context.Context, goal gc.ImageGoal) control.Collected {
 	return control.Collected{Error: "goal " + string(goal)}
 }
@@ -58,6 +62,9 @@ func TestImages(t *testing.T) {
 		var preview gc.ImagePreview
 		require.NoError(t, json.NewDecoder(request(t, control.NewStop(), "GET", control.ImagesPath+query).Body).Decode(&preview))
 		assert.Equal(t, goal, preview.Input.Goal)
+		var disk control.Disk
+		require.NoError(t, json.NewDecoder(request(t, control.NewStop(), "GET", control.DiskPath+query).Body).Decode(&disk))
+		assert.Equal(t, []control.DiskItem{{Kind: "image", Name: string(goal)}}, disk.Items)
 		var done control.Collected
 		require.NoError(t, json.NewDecoder(request(t, control.NewStop(), "POST", control.ImageGCPath+query).Body).Decode(&done))
 		assert.Equal(t, "goal "+string(goal), done.Error)
