@@ -108,6 +108,27 @@ func TestSizeOfALayerDoesNotOverflow(t *testing.T) {
 	}
 }
 
+// Files of earlier rotations count, compressed or not.
+func TestRotatedLogsCount(t *testing.T) {
+	pod := testpod.New("web", testpod.Container(v1.Container{
+		Name: "a", Resources: v1.ResourceRequirements{Limits: v1.ResourceList{v1.ResourceEphemeralStorage: resource.MustParse("1Mi")}},
+	}))
+	host := &runtime.Host{PodLogsDir: t.TempDir()}
+	logs := filepath.Join(host.PodLogsDir, runtime.RefOf(pod).LogDirName(), "a")
+	require.NoError(t, os.MkdirAll(logs, 0o755))
+	s := &Syncer{deps: Deps{Volumes: volume.Base{}}, opts: Options{Host: host}}
+	observed := &runtime.PodStatus{Containers: []runtime.ContainerStatus{{Container: runtime.Container{Name: "a", State: runtime.ContainerRunning}}}}
+	for _, name := range []string{"0.log", "0.log.20260102-030405", "0.log.20260102-030404.gz"} {
+		message, err := s.storageExceeded(t.Context(), pod, t.TempDir(), observed)
+		require.NoError(t, err)
+		assert.Empty(t, message)
+		require.NoError(t, os.WriteFile(filepath.Join(logs, name), make([]byte, 400<<10), 0o600))
+	}
+	message, err := s.storageExceeded(t.Context(), pod, t.TempDir(), observed)
+	require.NoError(t, err)
+	assert.Equal(t, "Pod ephemeral local storage usage exceeds the total limit of containers 1Mi. ", message)
+}
+
 // A container writes to the hosts file and to its termination log what it may not write to its layer and its volumes.
 func TestFilesOfThePodCount(t *testing.T) {
 	pod := testpod.New("web", testpod.Container(v1.Container{

@@ -88,6 +88,35 @@ func TestVolumesAndLogs(t *testing.T) {
 	})
 }
 
+// Files of earlier rotations count, compressed or not, and so does a compression under way; links and what lies in directories do not, as
+// in kubelet.
+func TestRotatedLogs(t *testing.T) {
+	root := t.TempDir()
+	for dir, files := range map[string]map[string]int{
+		"main": {"0.log": 8 << 10, "0.log.20260102-030405": 16 << 10, "0.log.20260102-030404.gz": 32 << 10, "0.log.20260102-030403.tmp": 64 << 10, "1.log": 128 << 10},
+		"side": {"0.log": 256 << 10}, "main/deeper": {"0.log": 512 << 10}, "other": {"0.log": 1 << 20},
+	} {
+		path := filepath.Join(root, "default_web_u", dir)
+		require.NoError(t, os.MkdirAll(path, 0o755))
+		for name, size := range files {
+			require.NoError(t, os.WriteFile(filepath.Join(path, name), []byte(strings.Repeat("x", size)), 0o600))
+		}
+	}
+	require.NoError(t, os.Symlink(filepath.Join(root, "default_web_u", "other", "0.log"), filepath.Join(root, "default_web_u", "main", "2.log")))
+	n := newNode()
+	c := collect(t, n, Options{RootDir: t.TempDir(), PodLogsDir: root})
+	usage := c.disk.measure(t.Context(), n.add("web", "u", "main", "side"))
+	assert.EqualValues(t, 5, usage.logs["main"].inodes)
+	assert.InDelta(t, 248<<10, usage.logs["main"].bytes, 5*8<<10, "blocks are allocated")
+	assert.EqualValues(t, 1, usage.logs["side"].inodes)
+	assert.Len(t, usage.logs, 2)
+	stats := statsv1alpha1.PodStats{Containers: []statsv1alpha1.ContainerStats{{Name: "main"}, {Name: "side"}}}
+	c.disk.pods["u"] = usage
+	c.disk.add(&stats, n.pods[0], fileSystems{}, usage.at)
+	assert.Equal(t, usage.logs["main"].bytes, *stats.Containers[0].Logs.UsedBytes)
+	assert.Equal(t, usage.logs["main"].bytes+usage.logs["side"].bytes, *stats.EphemeralStorage.UsedBytes)
+}
+
 // endless is a pod whose volumes take any time to be measured, and late one whose volumes take a minute.
 type endless struct {
 	mu sync.Mutex
