@@ -47,7 +47,7 @@ var mayImport = map[string][]string{
 	"images":     {"runtime", "lifecycle"},
 	"resources":  {"runtime", "lifecycle"},
 	"server":     {"runtime"},
-	"metrics":    {"", "runtime", "podconfig", "pleg", "podworkers", "status", "prober", "gc", "volume", "images", "stats", "resources"},
+	"metrics":    {"", "runtime", "podconfig", "pleg", "podworkers", "status", "prober", "gc", "volume", "images", "stats", "logs", "resources"},
 	"podsync":    {"runtime", "lifecycle", "podworkers", "status", "volume", "images", "prober"},
 	"syncloop":   {"runtime", "lifecycle", "podconfig", "pleg", "podworkers", "podmanager", "status", "prober", "gc", "podsync"},
 	"":           {"runtime", "lifecycle", "podconfig", "podmanager", "pleg", "podworkers", "status", "prober", "gc", "volume", "images", "history", "resources", "podsync", "syncloop"},

@@ -29,7 +29,7 @@ var (
 		runtime.KindStartContainer, runtime.KindStopContainer, runtime.KindPostStart, runtime.KindPreStop, runtime.KindSync,
 		runtime.KindStopPod, runtime.KindRemovePod, runtime.KindFail, runtime.KindWait, runtime.KindWithdraw,
 		runtime.KindReject, runtime.KindRemoveCgroup, runtime.KindResizeContainer,
-		runtime.KindOOMKill,
+		runtime.KindOOMKill, runtime.KindRotateLog,
 	}
 	sources = [...]runtime.RecordSource{"", runtime.SourceEvent, runtime.SourceRelist, runtime.SourceInspection, "file", "http", "api"}
 )

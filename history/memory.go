@@ -170,7 +170,7 @@ func (m *Memory) Record(r runtime.Record) {
 // aside reports whether a record of the kind says nothing about whether the pod is on the
 // node.
 func aside(kind runtime.RecordKind) bool {
-	return kind == runtime.KindReject || kind == runtime.KindRemoveCgroup
+	return kind == runtime.KindReject || kind == runtime.KindRemoveCgroup || kind == runtime.KindRotateLog
 }
 
 // The functions below are called with the lock held.

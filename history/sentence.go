@@ -239,6 +239,8 @@ func done(r *runtime.Record) string {
 		action, success = "Removing the pod", "The pod is gone"
 	case runtime.KindEvict:
 		action, success = "The eviction for "+r.Reason, with("The eviction for "+r.Reason+" has ended the pod", ", which has freed ", r.Message)
+	case runtime.KindRotateLog:
+		action, success = "Rotating the log of container "+r.Container, "The log of container "+r.Container+" is rotated"
 	case runtime.KindRemoveCgroup:
 		action, success = "Removing the cgroup of the pod", "The cgroup of the pod is removed"
 	default:

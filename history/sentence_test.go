@@ -47,6 +47,8 @@ func TestSentence(t *testing.T) {
 		"Container a waits 40s before the next attempt: it keeps ending, last with code 7": {Stage: decided, Kind: runtime.KindBackOff, Container: "a", Duration: 40 * time.Second, Reason: "CrashLoopBackOff", Message: "code 7"},
 		"A pod is rejected, from source file: no image":                                    {Stage: decided, Kind: runtime.KindReject, Source: "file", Message: "no image"},
 		"Removing the cgroup of the pod failed: busy":                                      {Stage: done, Kind: runtime.KindRemoveCgroup, Error: "busy"},
+		"The log of container a is rotated":                                                {Stage: done, Kind: runtime.KindRotateLog, Container: "a"},
+		"Rotating the log of container a failed: no answer":                                {Stage: done, Kind: runtime.KindRotateLog, Container: "a", Error: "no answer"},
 		"Calibrated a: Drift: 3 mm: late":                                                  {Stage: done, Kind: "Calibrated", Container: "a", Reason: "Drift", Message: "3 mm", Error: "late"},
 	} {
 		assert.Equal(t, want, Sentence(r))

@@ -6,7 +6,10 @@ import (
 	"io/fs"
 	"os"
 	"sync"
+	"syscall"
 	"time"
+
+	"github.com/go-logr/logr"
 
 	"github.com/kubeletkit/kubeletkit/internal/flow"
 	"github.com/kubeletkit/kubeletkit/runtime"
@@ -90,12 +93,14 @@ func (m *Manager) follow(ctx context.Context, w watcher, l *log, workers *sync.W
 		if err != nil || size >= m.opts.MaxSize && (grown || failed == 0) {
 			switch err = m.rotate(ctx, l); {
 			case err == nil:
+				m.report(l, nil)
 				m.compress(ctx, l, workers, logger)
 				last, grown, failed, wait = 0, true, 0, checkAfter(0, m.opts.MaxSize)
-			case ctx.Err() == nil:
+			case ctx.Err() == nil && !l.hasEnded():
 				failed++
 				wait = failures.After(failed)
 				if failed == 1 {
+					m.report(l, err)
 					logger.Error(err, "A log cannot be rotated, trying again while the container writes to it", "after", wait)
 				}
 			}
@@ -106,9 +111,9 @@ func (m *Manager) follow(ctx context.Context, w watcher, l *log, workers *sync.W
 				return
 			case err != nil:
 				wait = max(wait, m.opts.Interval)
-				if !errors.Is(err, fs.ErrNotExist) && !l.unwatched {
+				if !l.unwatched && !errors.Is(err, fs.ErrNotExist) {
 					l.unwatched = true
-					logger.Error(err, "The kernel does not report writes to a log: its size is read at intervals; raise fs.inotify.max_user_watches", "interval", m.opts.Interval)
+					m.reportUnwatched(logger, err)
 				}
 			}
 		}
@@ -116,6 +121,36 @@ func (m *Manager) follow(ctx context.Context, w watcher, l *log, workers *sync.W
 			return
 		}
 	}
+}
+
+// report reports that the log was rotated, or could not be.
+func (m *Manager) report(l *log, err error) {
+	rec := runtime.Record{Pod: l.ref, Stage: runtime.StageDone, Kind: runtime.KindRotateLog, Container: l.container}
+	if err != nil {
+		rec.Error = err.Error()
+	}
+	m.opts.Record.Emit(rec)
+	m.opts.Metrics.Rotated(err)
+}
+
+// reportUnwatched logs that the kernel does not watch a log. What concerns all logs is logged once.
+func (m *Manager) reportUnwatched(logger logr.Logger, err error) {
+	switch {
+	case errors.Is(err, errNoWatcher): // Run has logged it
+	case !errors.Is(err, syscall.ENOSPC):
+		logger.Error(err, "The kernel does not report writes to a log: its size is read at intervals", "interval", m.opts.Interval)
+	case m.firstLimited():
+		logger.Error(err, "The kernel does not report writes to this and further logs: their sizes are read at intervals; raise fs.inotify.max_user_watches", "interval", m.opts.Interval)
+	}
+}
+
+// firstLimited reports whether this is the first log that is one too many for the kernel.
+func (m *Manager) firstLimited() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	first := !m.limited
+	m.limited = true
+	return first
 }
 
 // watch has the kernel watch the log, and reports whether the log is quiet: it was not written to since it had that size. If the error is not

@@ -31,7 +31,12 @@ type Options struct {
 	MaxWorkers int
 	// Interval is the time between two reads of the size of a log that the kernel cannot watch. Default: 10 s.
 	Interval time.Duration
-	Logger   logr.Logger
+	// Record receives a [runtime.KindRotateLog] for each rotation, and for the first of rotations that fail one after the other. If nil, they
+	// are discarded.
+	Record runtime.RecordFunc
+	// Metrics receives measurements. If nil, they are discarded.
+	Metrics Metrics
+	Logger  logr.Logger
 
 	watch func() (watcher, error) // of a test
 }
@@ -53,6 +58,8 @@ type Manager struct {
 	ran bool
 	// start starts the goroutine that follows a log. It is nil unless Run runs.
 	start func(l *log)
+	// limited means that the kernel watches no further log, which was logged.
+	limited bool
 	// logs are those of containers that run, or ran when their pod was observed last, by path. byPod has their paths.
 	logs  map[string]*log
 	byPod map[types.UID][]string
@@ -79,6 +86,9 @@ func New(rt runtime.LogReopener, opts Options) (*Manager, error) {
 	opts.MaxFiles = cmp.Or(opts.MaxFiles, 5)
 	opts.MaxWorkers = cmp.Or(opts.MaxWorkers, 1)
 	opts.Interval = cmp.Or(opts.Interval, 10*time.Second)
+	if opts.Metrics == nil {
+		opts.Metrics = NopMetrics{}
+	}
 	if opts.watch == nil {
 		opts.watch = newWatcher
 	}

@@ -41,6 +41,11 @@ func TestRotates(t *testing.T) {
 		assert.Len(t, sizes, 4, "nothing is left over")
 		assert.Positive(t, c.check())
 		assert.Empty(t, r.logged())
+		assert.Equal(t, []int{6, 0, 5, 0}, []int{r.rotated, r.unrotated, r.compressed, r.uncompressed})
+		require.Len(t, r.records, 6)
+		for _, rec := range r.records {
+			assert.Equal(t, runtime.Record{Pod: runtime.RefOf(c.pod), Stage: runtime.StageDone, Kind: runtime.KindRotateLog, Container: "main"}, rec, "equal, so that the history counts them")
+		}
 		info, err := os.Stat(filepath.Join(filepath.Dir(c.path), names[0]))
 		require.NoError(t, err)
 		assert.EqualValues(t, 0o640, info.Mode().Perm())
@@ -135,6 +140,10 @@ func TestRotationFails(t *testing.T) {
 				assert.Len(t, names, 2)
 				assert.Zero(t, c.check())
 				assert.Len(t, r.logged(), 1)
+				assert.Equal(t, []int{1, 1}, []int{r.rotated, r.unrotated}, "attempts that repeat a failure are not reported")
+				require.Len(t, r.records, 2)
+				assert.Contains(t, r.records[0].Error, tc.message)
+				assert.Empty(t, r.records[1].Error)
 			})
 		})
 	}
@@ -208,6 +217,7 @@ func TestFilesThatCannotBeCompressed(t *testing.T) {
 		assert.Positive(t, c.check())
 		assert.NotEmpty(t, r.logged())
 		assert.Contains(t, r.logged()[0], "cannot be compressed")
+		assert.Positive(t, r.uncompressed)
 	})
 }
 
@@ -247,19 +257,31 @@ func TestLostEvents(t *testing.T) {
 	})
 }
 
+// Without watches of the kernel logs are rotated, too, and that is logged once for all of them.
 func TestWithoutAWatcher(t *testing.T) {
-	run(t, func(r *rig) {
-		r.opts.watch = func() (watcher, error) { return nil, syscall.EMFILE }
-		r.restart()
-		c := r.start("a")
-		time.Sleep(time.Minute)
-		c.write(11 << 10)
-		time.Sleep(11 * time.Second)
-		names, _ := c.files()
-		assert.Len(t, names, 2)
-		require.Len(t, r.logged(), 2)
-		assert.Contains(t, r.logged()[0], "max_user_instances")
-	})
+	for message, set := range map[string]func(r *rig){
+		"max_user_instances": func(r *rig) { r.opts.watch = func() (watcher, error) { return nil, syscall.EMFILE } },
+		"max_user_watches":   func(r *rig) { r.unwatched = syscall.ENOSPC },
+	} {
+		t.Run(message, func(t *testing.T) {
+			run(t, func(r *rig) {
+				set(r)
+				r.restart()
+				all := []*container{r.start("a"), r.start("b"), r.start("c")}
+				time.Sleep(time.Minute)
+				for _, c := range all {
+					c.write(11 << 10)
+				}
+				time.Sleep(11 * time.Second)
+				for _, c := range all {
+					names, _ := c.files()
+					assert.Len(t, names, 2)
+				}
+				require.Len(t, r.logged(), 1)
+				assert.Contains(t, r.logged()[0], message)
+			})
+		})
+	}
 }
 
 // Random writes, rotations that fail, and restarts lose no line, double none, and leave no more files than allowed.

@@ -43,6 +43,11 @@ type rig struct {
 	// reopen is called before a container opens a new log, if it is not nil. opened is called after it.
 	reopen, opened func(c *container) error
 	messages       []string
+	records        []runtime.Record
+	// rotated, unrotated, compressed and uncompressed are numbers of calls of Metrics.
+	rotated, unrotated, compressed, uncompressed int
+	// unwatched is the error of Add, if it is not nil.
+	unwatched error
 
 	m    *Manager
 	stop func()
@@ -65,6 +70,12 @@ func newRig(t testing.TB) *rig {
 		defer r.mu.Unlock()
 		r.messages = append(r.messages, args)
 	}, funcr.Options{}), watch: func() (watcher, error) { return r, nil }}
+	r.opts.Metrics = r
+	r.opts.Record = func(rec runtime.Record) {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.records = append(r.records, rec)
+	}
 	t.Cleanup(func() { r.stop() })
 	return r
 }
@@ -187,10 +198,26 @@ func (r *rig) ReopenContainerLog(_ context.Context, id runtime.ContainerID) erro
 	return nil
 }
 
+// Rotated and Compressed implement Metrics.
+func (r *rig) Rotated(err error)    { r.count(err, &r.rotated, &r.unrotated) }
+func (r *rig) Compressed(err error) { r.count(err, &r.compressed, &r.uncompressed) }
+
+func (r *rig) count(err error, done, failed *int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if err != nil {
+		done = failed
+	}
+	*done++
+}
+
 // Add, Remove, Written and Close implement watcher.
 func (r *rig) Add(path string) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if r.unwatched != nil {
+		return r.unwatched
+	}
 	r.watched[path] = true
 	r.adds++
 	_, err := os.Lstat(path)

@@ -137,6 +137,9 @@ const (
 	// "memory.available". The message of the decision has the threshold and the reading, that of the outcome how much more is
 	// available.
 	KindEvict RecordKind = "Evict"
+	// KindRotateLog: the log of the container is rotated, or grows beyond its limit because of the error. It has
+	// outcomes only.
+	KindRotateLog RecordKind = "RotateLog"
 	// KindRemoveCgroup: the cgroup of a pod that is gone is removed, or stays with the
 	// error. It has outcomes only.
 	KindRemoveCgroup RecordKind = "RemoveCgroup"

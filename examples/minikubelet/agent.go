@@ -14,6 +14,7 @@ import (
 	"github.com/kubeletkit/kubeletkit"
 	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/config"
 	"github.com/kubeletkit/kubeletkit/gc"
+	"github.com/kubeletkit/kubeletkit/logs"
 	"github.com/kubeletkit/kubeletkit/pleg"
 	"github.com/kubeletkit/kubeletkit/resources/cgroup"
 	"github.com/kubeletkit/kubeletkit/runtime"
@@ -30,6 +31,7 @@ type hooks struct {
 	sink    status.Sink
 	event   runtime.EventFunc
 	metrics kubeletkit.Metrics
+	logs    logs.Metrics
 	// problem is called with each manifest that cannot be used, and with nil when it can
 	// be used again.
 	problem func(path string, err error)
@@ -115,9 +117,7 @@ func agentOptions(s *config.Settings, rt *cri.Runtime, h hooks, log logr.Logger)
 		Images:       pulls,
 		GC:           kubeletkit.GC{Images: imagePolicy(s), LogLinksDir: s.LogLinksDir, Containers: gc.Policy{MinAge: s.MinContainerTTL, MaxPerContainer: deadToKeep(s.MaxDeadPerName), KeepLogs: keepLogs}},
 	}
-	if err := joinLogs(&opts, s, rt, log); err != nil {
-		return none, err
-	}
+	joinLogs(&opts, s, rt, h.logs, log)
 	if s.Kubeconfig == "" { // the node object of a cluster is computed anew each time
 		opts.Admission.Limits.Allocatable = host.Allocatable
 	}

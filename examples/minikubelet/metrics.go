@@ -22,6 +22,7 @@ type metrics struct {
 	// slis answers /metrics/slis.
 	registry              prometheus.Registerer
 	evictions             *prommetrics.Eviction
+	logs                  *prommetrics.Logs
 	rest                  *prommetrics.RESTClient
 	requests              *prommetrics.Requests
 	shutdown              *prommetrics.Shutdown
@@ -74,8 +75,12 @@ func newMetrics(log logr.Logger) (*metrics, error) {
 	if err != nil {
 		return nil, err
 	}
+	rotations, err := prommetrics.NewLogs(reg)
+	if err != nil {
+		return nil, err
+	}
 	return &metrics{
-		shutdown: shutdown, evictions: evictions,
+		shutdown: shutdown, evictions: evictions, logs: rotations,
 		rest: rest, requests: requests, health: health,
 		parts: parts, cri: calls, registry: reg,
 		handler: prommetrics.Handler(reg, log), probes: prommetrics.Handler(probes, log), slis: prommetrics.Handler(slis, log),

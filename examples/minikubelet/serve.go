@@ -56,7 +56,7 @@ func serve(ctx, signals context.Context, s *config.Settings, log logr.Logger, di
 	logged := logEvents(slog.New(logr.ToSlogHandler(log)))
 	var broken problems
 	opts, err := agentOptions(s, rt, hooks{
-		sink: pods, metrics: m.parts, problem: broken.note,
+		sink: pods, metrics: m.parts, logs: m.logs, problem: broken.note,
 		event: func(e runtime.Event) { pods.Event(e); logged(e) },
 	}, log)
 	if err != nil {

@@ -46,7 +46,7 @@ func (h *History) Pods() []history.Pod {
 	defer h.mu.Unlock()
 	byUID := map[types.UID]history.Pod{}
 	for _, e := range h.entries {
-		if e.Kind == runtime.KindReject || e.Kind == runtime.KindRemoveCgroup {
+		if e.Kind == runtime.KindReject || e.Kind == runtime.KindRemoveCgroup || e.Kind == runtime.KindRotateLog {
 			continue // it does not say that the pod is on the node
 		}
 		p := history.Pod{PodRef: e.Pod}
