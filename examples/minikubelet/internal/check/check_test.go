@@ -188,7 +188,8 @@ func TestState(t *testing.T) {
 		blocks        bool
 	}{
 		{"allocated_pods_state", `{}`, Lost, false},
-		{"image_manager/pulled", "", Lost, false},
+		{"image_manager/pulled", "", Kept, false},
+		{"image_manager/pulling", "", Kept, false},
 		{"config.json", `{}`, Kept, false},
 		{"cpu_manager_state", `{"policyName":"none","defaultCpuSet":"","checksum":1}`, Lost, false},
 		{"cpu_manager_state", `{"policyName":"static","defaultCpuSet":"0,3","entries":{"u":{"main":"1-2"}},"checksum":1}`, Lost, true},

@@ -44,8 +44,8 @@ func rules() []rule {
 	return []rule{
 		{"allocated_pods_state", lost("resizes that were deferred are decided again; containers run on with the resources that they have")},
 		{"actuated_pods_state", lost("the first resize of a container that a kubelet has started needs no restart, whatever its resize policy says")},
-		{"image_manager/pulled", lost("it is needed only to verify credentials of images, which the agent refuses to be configured for")},
-		{"image_manager/pulling", lost("pulls that a kubelet has begun begin again when they are needed")},
+		{"image_manager/pulled", kept("the credentials with which images were pulled")},
+		{"image_manager/pulling", kept("an image whose pull was cut off counts as pulled by the agent")},
 		{"cpu_manager_state", policyState("exclusive processors")},
 		{"memory_manager_state", policyState("exclusive memory")},
 		{"dra_manager_state", claimState},
