@@ -213,6 +213,16 @@ func (n *NodeTests) Run(t testing.TB, timeout time.Duration) string {
 // mirroredImage is one that specs name with the registry registry.k8s.io; see [ClusterOptions].
 const mirroredImage = "e2e-test-images/busybox:1.36.1-1"
 
+// guardedImage is one that specs pull with credentials, from a registry of the port of ours. They start it as a pod, of which the stand-in
+// does nothing.
+const guardedImage = "pause:testing"
+
+// registryScript waits as agnhost does as "fake-registry-server", and ends at once.
+const registryScript = `if [ "$1" = fake-registry-server ]; then
+	` + Forever + `
+fi
+`
+
 // stressScript does what agnhost does as "stress --mem-alloc-size 12Mi --mem-alloc-sleep 10s --mem-total BYTES".
 const stressScript = `if [ "$1" = stress ]; then
 	trap 'exit 0' TERM
@@ -232,6 +242,8 @@ func (r *Registry) addStandIns(images []string) error {
 	if err != nil {
 		return err
 	}
+	// The right to an image belongs to its ID, which is therefore not that of another image.
+	r.add(guardedImage, data, imageConfig{Env: []string{"PATH=/bin", "GUARDED=1"}, Cmd: []string{"/bin/sh", "-c", Forever}})
 	for _, image := range append(images, registryAddr+"/"+mirroredImage) {
 		image, ok := strings.CutPrefix(image, registryAddr+"/")
 		config := imageConfig{Env: []string{"PATH=/bin"}, Cmd: []string{"/bin/sh", "-c", Forever}}
@@ -241,7 +253,7 @@ func (r *Registry) addStandIns(images []string) error {
 		case name == "busybox" || image == mirroredImage:
 		case name == "agnhost" || name == "nginx" || name == "pause":
 			// busybox does what its name says behind the last slash.
-			config.Entrypoint, config.Cmd = []string{"/bin/sh", "-c", stressScript + `exec -a "` + name + ` /sleep" /bin/busybox 2147483647`, name}, nil
+			config.Entrypoint, config.Cmd = []string{"/bin/sh", "-c", registryScript + stressScript + `exec -a "` + name + ` /sleep" /bin/busybox 2147483647`, name}, nil
 		default:
 			continue
 		}

@@ -187,6 +187,17 @@ func (r *Registry) put(mediaType string, data []byte) descriptor {
 	return d
 }
 
+// credentialsFor returns the credentials that a request needs, if it needs some.
+func credentialsFor(repo, ref string) (user, password string, ok bool) {
+	switch {
+	case strings.HasPrefix(repo, "private/"):
+		return RegistryUser, RegistryPassword, true
+	case repo+":"+ref == guardedImage:
+		return "user", "password", true
+	}
+	return "", "", false
+}
+
 // ServeHTTP serves what a pull needs of the distribution API.
 func (r *Registry) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	path := strings.TrimPrefix(req.URL.Path, "/v2/")
@@ -199,8 +210,8 @@ func (r *Registry) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 		return
 	}
 	repo, kind, ref := strings.Join(parts[:len(parts)-2], "/"), parts[len(parts)-2], parts[len(parts)-1]
-	if strings.HasPrefix(repo, "private/") {
-		if user, password, _ := req.BasicAuth(); user != RegistryUser || password != RegistryPassword {
+	if wantUser, wantPassword, ok := credentialsFor(repo, ref); ok {
+		if user, password, _ := req.BasicAuth(); user != wantUser || password != wantPassword {
 			w.Header().Set("WWW-Authenticate", `Basic realm="private"`)
 			w.WriteHeader(http.StatusUnauthorized)
 			return
