@@ -41,6 +41,8 @@ var nodeSpecs = []string{
 	`user namespaces kubeconfig tests`,
 	`should not emit ResizeCompleted event on initial creation`,
 	`Downward API tests for pod level resources`,
+	`AlwaysVerify IfNotPresent pod without PullSecret`,
+	`NeverVerifyPreloadedImages IfNotPresent pod with the same credentials in a different secret`,
 }
 
 // nodeTestsConfig are the settings of an agent that is the node of the node tests.
@@ -71,7 +73,7 @@ func TestNodeConformance(t *testing.T) {
 func TestNodeSpecs(t *testing.T) {
 	t.Parallel()
 	Need(t)
-	testNodeSpecs(t, ClusterOptions{BuiltRunc: true}, nil, 21, nodeSpecs...)
+	testNodeSpecs(t, ClusterOptions{BuiltRunc: true}, nil, 23, nodeSpecs...)
 }
 
 // testNodeSpecs runs the specs, which may stop and start the agent. The cgroups of pods are below the
