@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -32,6 +33,8 @@ type machine struct {
 	kvm bool
 	// diskMiB is the size of /dev/vda, which is empty.
 	diskMiB int
+	// image is a file that is /dev/vda instead, and is kept. It is made with the size if it does not exist.
+	image string
 	// kernel has further arguments of the kernel.
 	kernel  string
 	timeout time.Duration
@@ -100,12 +103,19 @@ func (m machine) files(dir string, j job.Job) error {
 	if err := os.WriteFile(filepath.Join(dir, "initrd"), image.Bytes(), 0o600); err != nil {
 		return err
 	}
-	disk := filepath.Join(dir, "disk")
-	if err := os.WriteFile(disk, nil, 0o600); err != nil {
+	disk, err := os.OpenFile(m.disk(dir), os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
 		return err
 	}
-	return os.Truncate(disk, int64(m.diskMiB)<<20)
+	defer disk.Close()
+	if info, err := disk.Stat(); err != nil || info.Size() > 0 {
+		return err
+	}
+	return disk.Truncate(int64(m.diskMiB) << 20)
 }
+
+// disk is the path of the file that is /dev/vda.
+func (m machine) disk(dir string) string { return cmp.Or(m.image, filepath.Join(dir, "disk")) }
 
 func (m machine) accel() string {
 	if m.kvm {
@@ -127,6 +137,6 @@ func (m machine) args(dir string) []string {
 		"-device", "virtio-serial-pci", "-chardev", "file,id=messages,path=/dev/stdout", "-device", "virtserialport,chardev=messages",
 		"-virtfs", share + "mount_tag=machine,path=/",
 		"-virtfs", share + "mount_tag=modules,path=" + filepath.Join(m.linux, "lib/modules"),
-		"-drive", "if=virtio,format=raw,cache=unsafe,file=" + filepath.Join(dir, "disk"),
+		"-drive", "if=virtio,format=raw,cache=unsafe,file=" + m.disk(dir),
 	}
 }

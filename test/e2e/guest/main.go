@@ -10,13 +10,15 @@
 // word Systemd in their names run in a guest with systemd, the others in one where nothing else runs; the
 // two guests run at the same time. All tests have to run and to pass: one that skips is a failure.
 //
-// The second form runs a command in one guest. Its exit status is that of the command.
+// The second form runs a command in one guest. Its exit status is that of the command. With -image, the
+// disk outlives the guest. SIGTERM switches the guest off as a power cut does: what the guest has not
+// written to its disk yet is lost.
 //
 // In the guest there are, beside the variables of Go and of this repository,
 //
 //	KUBELETKIT_GUEST=1
 //	KUBELETKIT_GUEST_SWAP    a device that is ready for swapon; swap is off
-//	KUBELETKIT_GUEST_DISK    an empty disk
+//	KUBELETKIT_GUEST_DISK    an empty disk, or that of -image
 //	TMPDIR                   a directory in memory. /tmp is that of the machine below an overlay, which an
 //	                         overlay cannot be made on
 //
@@ -78,6 +80,7 @@ func parse(args []string) options {
 	flags.IntVar(&o.mem, "memory", 2048, "the memory, in MiB")
 	flags.IntVar(&o.swapMiB, "swap", 512, "the size of the device for swap, in MiB")
 	flags.IntVar(&o.diskMiB, "disk", 2048, "the size of the disk, in MiB")
+	flags.StringVar(&o.image, "image", "", "a file that is the disk, for one command; it is kept, and is made if it does not exist")
 	flags.BoolVar(&o.kvm, "kvm", false, "do not emulate the processors")
 	flags.StringVar(&o.kernel, "append", "", "further arguments of the kernel")
 	flags.DurationVar(&o.timeout, "timeout", 10*time.Minute, "when a guest is killed")
@@ -92,7 +95,7 @@ func parse(args []string) options {
 	}
 	flags.Parse(args[:dash])
 	o.tests = flags.Args()
-	if o.command != nil && (len(o.command) == 0 || len(o.tests) > 0) {
+	if o.command != nil && (len(o.command) == 0 || len(o.tests) > 0) || o.command == nil && o.image != "" {
 		flags.Usage()
 		os.Exit(exitUsage)
 	}

@@ -30,6 +30,7 @@ type Cluster struct {
 	systemd    bool
 	oomScore   int
 	mirror     bool
+	keep       bool
 	bin        string
 	runc       string // the path of runc, "" for that of PATH
 	containerd *process
@@ -55,6 +56,9 @@ type ClusterOptions struct {
 	OOMScore int
 	// Mirror takes images of registry.k8s.io from the registry of the cluster. Only for [Current].
 	Mirror bool
+	// Dir is the directory of the cluster, which stays. In one that an earlier cluster has left, its
+	// containerd continues. Default: a new one, which is removed.
+	Dir string
 	// Down leaves it to the test to start containerd.
 	Down bool
 }
@@ -70,11 +74,16 @@ func NewClusterWith(t testing.TB, options ClusterOptions) *Cluster {
 	t.Helper()
 	Need(t, "runc", "busybox", "ip", "iptables")
 	plugins, bin := cniDir(t), options.Containerd.dir(t)
-	dir, err := os.MkdirTemp("", "kk")
-	if err != nil {
-		t.Fatal(err)
+	dir, err := options.Dir, error(nil)
+	if dir == "" {
+		if dir, err = os.MkdirTemp("", "kk"); err != nil {
+			t.Fatal(err)
+		}
 	}
-	c := &Cluster{Dir: dir, kind: options.Containerd, systemd: options.SystemdCgroup, oomScore: options.OOMScore, mirror: options.Mirror, bin: bin}
+	c := &Cluster{
+		Dir: dir, kind: options.Containerd, systemd: options.SystemdCgroup, oomScore: options.OOMScore, mirror: options.Mirror, bin: bin,
+		keep: options.Dir != "" || os.Getenv("KUBELETKIT_E2E_KEEP") == "1",
+	}
 	if options.BuiltRunc {
 		c.runc = builtRunc(t)
 		if err := os.Chmod(dir, 0o711); err != nil { // root of a user namespace is an ordinary user
@@ -216,7 +225,7 @@ func (c *Cluster) close(t testing.TB) {
 	if c.cgroup != "" {
 		_ = os.Remove(c.cgroup)
 	}
-	if os.Getenv("KUBELETKIT_E2E_KEEP") == "1" {
+	if c.keep {
 		t.Logf("kept %s", c.Dir)
 		return
 	}

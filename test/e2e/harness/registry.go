@@ -102,6 +102,18 @@ func newRegistry(addr string) (*Registry, error) {
 	return r, nil
 }
 
+// Add adds the image busybox with the tag, which is busybox:1 with a layer of its own. It is called before an
+// image is pulled. If the same tags are added in the same order, the images are the same.
+func (r *Registry) Add(tag string) error {
+	data, err := layer()
+	if err != nil {
+		return err
+	}
+	own := make([]byte, 512*len(r.tags))
+	r.add("busybox:"+tag, [2][]byte{slices.Concat(data[0], own), slices.Concat(data[1], packed(own))}, imageConfig{Env: []string{"PATH=/bin"}, Cmd: []string{"/bin/sh"}})
+	return nil
+}
+
 // Image returns the reference of an image of the registry, as in "busybox:1".
 func (r *Registry) Image(name string) string { return r.addr + "/" + name }
 
