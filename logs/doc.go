@@ -36,6 +36,7 @@
 //
 //   - No line is lost and none is doubled, also if the agent is killed at any moment: a file is removed only as the oldest one, or when its
 //     compressed copy is on the disk. After a restart, the agent completes what was interrupted.
+//   - A power cut loses the lines that the kernel has not written to the disk yet. A compressed file is complete, also then.
 //   - If the runtime does not open a new file, the log gets its name back, unless the runtime has made a file of the name meanwhile.
 //   - A full disk stops no rotation: it needs no space for content. Files that cannot be compressed stay as they are, and are removed in their
 //     turn.
