@@ -194,8 +194,10 @@ func checkRecords(t *testing.T, a *Agent) {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(a.Root, "image_manager", "*", "sha256-*"))
 	require.NoError(t, err)
+	kinds := map[string]int{}
 	for _, path := range files {
 		if strings.HasSuffix(path, ".tmp") {
+			kinds["temporary"]++
 			continue
 		}
 		data, err := os.ReadFile(path)
@@ -206,8 +208,9 @@ func checkRecords(t *testing.T, a *Agent) {
 		var record struct{ Kind, Image, ImageRef string }
 		assert.NoError(t, json.Unmarshal(data, &record), "%s: %q", path, data)
 		assert.NotEmpty(t, record.Image+record.ImageRef, "%s: %q", path, data)
+		kinds[record.Kind]++
 	}
-	t.Logf("%d files of pulled images", len(files))
+	t.Logf("files of pulled images: %v", kinds)
 }
 
 // checkLogFiles asserts that each file of a log is sound: the lines are complete, but for the last one, and their numbers increase. A
