@@ -95,15 +95,18 @@ spec:
 		raw, err := term.GetState(int(slave.Fd()))
 		require.NoError(t, err)
 		assert.NotEqual(t, before, raw)
-		enter("stty size\r")
-		shown.shows(t, "33 111")
+		size := func(want string) { // it is sent while the shell begins already
+			t.Helper()
+			require.Eventually(t, func() bool {
+				enter("stty size\r")
+				time.Sleep(50 * time.Millisecond)
+				return strings.Contains(shown.String(), want)
+			}, 30*time.Second, 50*time.Millisecond, "%s", want)
+		}
+		size("33 111")
 		resize(77, 22)
 		require.NoError(t, unix.Kill(os.Getpid(), syscall.SIGWINCH)) // which the shell of a user sends
-		require.Eventually(t, func() bool {
-			enter("stty size\r")
-			time.Sleep(50 * time.Millisecond)
-			return strings.Contains(shown.String(), "22 77")
-		}, 20*time.Second, 50*time.Millisecond)
+		size("22 77")
 		enter("exit 5\r")
 		code := client.ExitCode(0)
 		require.ErrorAs(t, <-ended, &code)
