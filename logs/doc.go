@@ -20,7 +20,7 @@
 // for quiet logs: the kernel reports the first write to one (inotify; see package fsnotify for other systems). The size of an
 // active log is then read again and again, the sooner the closer it is to the limit, until the log is quiet. What a log exceeds its limit by
 // is what the container writes in about 2 ms and while the runtime opens the new file. If the kernel cannot watch a log, its size is
-// read once in [Options.Interval].
+// read once in [Options.Interval]. If the limits of inotify are reached, this is logged once for all logs.
 //
 // # Embedding
 //
