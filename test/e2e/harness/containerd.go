@@ -45,6 +45,9 @@ func (k Containerd) config(c *Cluster, cniPlugins string) string {
 	if c.oomScore != 0 {
 		config = fmt.Sprintf("oom_score = %d\n", c.oomScore) + config
 	}
+	if c.keep && k == Current {
+		config += "[plugins.'io.containerd.cri.v1.images']\n  image_pull_with_sync_fs = true\n"
+	}
 	if c.mirror {
 		config += fmt.Sprintf(mirrorOptions, c.Dir)
 	}
