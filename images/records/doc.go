@@ -57,6 +57,7 @@
 //     preloaded.
 //   - A damaged file does not matter if the policy requires no verification.
 //   - A record that cannot be written is valid in memory, and is written later.
-//   - Files survive a power loss.
+//   - Files survive a power loss. The image itself is the matter of the runtime: containerd writes its files to the disk in time only
+//     with image_pull_with_sync_fs.
 //   - A record has at most 1000 secrets, and service accounts, under a name.
 package records
