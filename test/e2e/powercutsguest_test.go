@@ -77,7 +77,7 @@ func bootAfterCut(t *testing.T, boot int) {
 	}
 	check(boot)
 	step(t, "all pods run")
-	checkJobs(t, boot)
+	checkJobs(t, a, boot)
 	checkRecords(t, a)
 	left, err := filepath.Glob(filepath.Join(a.Root, "image_manager", "*", "*.tmp"))
 	require.NoError(t, err)
@@ -98,6 +98,10 @@ func bootAfterCut(t *testing.T, boot int) {
 		if boot > 0 {
 			checkLogs(t, a, pod, "--previous")
 		}
+	}
+	for i := max(0, boot-2); i < boot; i++ {
+		pod := a.Await(t, cutPull(i), guestWithin, Running)
+		assert.LessOrEqual(t, int(Status(pod, "main").RestartCount), boot-i, "%s: its image is complete", pod.Name)
 	}
 	step(t, "the logs are sound")
 	if boot >= 2 {
@@ -172,21 +176,30 @@ func putSynced(t *testing.T, a *Agent, pods ...*v1.Pod) {
 	}
 }
 
-// checkJobs asserts that no job was started twice.
-func checkJobs(t *testing.T, boot int) {
+// checkJobs asserts that no job runs again that has finished. The job of the boot before may: if the power was cut while it was started,
+// containerd does not know that it was.
+func checkJobs(t *testing.T, a *Agent, boot int) {
 	t.Helper()
-	names, err := filepath.Glob(filepath.Join(cutDisk, "shared", "*"))
-	require.NoError(t, err)
-	for _, name := range names {
-		data, err := os.ReadFile(name)
-		require.NoError(t, err)
-		assert.LessOrEqual(t, len(data), len("started\n"), "%s: %q", name, data)
+	if boot == 0 {
+		return
 	}
-	data, err := os.ReadFile(filepath.Join(cutDisk, "shared", "finished"))
-	require.NoError(t, err)
-	if boot > 0 {
-		assert.Equal(t, "started\n", string(data))
+	shared, last := filepath.Join(cutDisk, "shared"), fmt.Sprintf("job-%d", boot-1)
+	a.Await(t, cutJob(last), guestWithin, func(pod *v1.Pod) error {
+		if pod.Status.Phase != v1.PodSucceeded && pod.Status.Phase != v1.PodFailed {
+			return fmt.Errorf("phase is %q", pod.Status.Phase)
+		}
+		return nil
+	})
+	for i := range boot - 1 {
+		assert.NoFileExists(t, filepath.Join(shared, fmt.Sprintf("job-%d", i)), "the job had finished, and runs again")
 	}
+	require.NoError(t, os.RemoveAll(filepath.Join(shared, last)))
+	data, err := os.ReadFile(filepath.Join(shared, "finished"))
+	require.NoError(t, err)
+	assert.Equal(t, "started\n", string(data))
+	dir, err := os.Open(shared)
+	require.NoError(t, err)
+	require.NoError(t, errors.Join(unix.Fsync(int(dir.Fd())), dir.Close()))
 }
 
 // checkRecords asserts that the files of pulled images are complete.
