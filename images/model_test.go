@@ -36,7 +36,7 @@ type tenants struct {
 	mu sync.Mutex
 	// accepts are the users that the registry accepts for private images.
 	accepts map[string]bool
-	// pulled are the users for which a pull of the image has succeeded since the image is on the node.
+	// pulled are the users for which a pull of the image has succeeded.
 	pulled map[string]map[string]bool
 	errs   []error
 }
@@ -90,14 +90,11 @@ func (n *tenants) ensure(t *testing.T, user, image string, policy v1.PullPolicy)
 	return nil
 }
 
-// remove removes an image, as a collection does, and lists the others.
+// remove removes an image, as a collection does. Who has pulled it keeps the right to this content for a while.
 func (n *tenants) remove(image string) {
 	n.registry.mu.Lock()
 	delete(n.present, image)
 	n.registry.mu.Unlock()
-	n.mu.Lock()
-	n.pulled[image] = map[string]bool{}
-	n.mu.Unlock()
 }
 
 func (n *tenants) list() runtime.ImageList {

@@ -272,6 +272,9 @@ func (a *attempt) pullReason(r runtime.Record) runtime.Record {
 
 // ended reports the end of a pull.
 func (a *attempt) ended(ctx context.Context, why runtime.Record, result pulled, queued time.Time, shared bool, err error) (*runtime.Image, error) {
+	if err != nil && a.foundErr != nil { // that of this pod, who has not begun a shared pull
+		err = errors.Join(err, a.foundErr)
+	}
 	a.done(ctx, why, queued, err)
 	var inspect *runtime.ImageError
 	switch {
@@ -295,22 +298,32 @@ func (a *attempt) ended(ctx context.Context, why runtime.Record, result pulled, 
 }
 
 // pullOnce pulls the image with one credential after the other, and records with which one.
-func (a *attempt) pullOnce(ctx context.Context, key string) (pulled, error) {
-	result := pulled{key: key}
+func (a *attempt) pullOnce(ctx context.Context, key string) (result pulled, _ error) {
+	result.key = key
 	if r := a.p.opts.Records; r != nil {
 		if err := r.Intend(a.Image); err != nil {
 			return result, fmt.Errorf("recording that it is pulled: %w", err)
 		}
 	}
-	ref, used, took, err := a.tryAll(ctx)
-	result.took = took
-	unknown := err != nil && ctx.Err() != nil // whether the runtime goes on with it
+	var t trial
+	defer func() { a.recordEnd(result.image, &t) }() // also if the store panics
+	err := a.tryAll(ctx, &t)
+	result.took = t.took
 	if err == nil {
-		result.image, err = a.find(ctx, ref)
-		unknown = err != nil
+		result.image, err = a.find(ctx, t.ref)
 	}
-	a.recordEnd(result.image, used, unknown)
 	return result, err
+}
+
+// trial is what was done to pull an image.
+type trial struct {
+	// ref is the runtime's name of the image, and used the credential with which it was pulled.
+	ref  string
+	used *credentials.Credential
+	// took is how long the calls took.
+	took time.Duration
+	// open means that the runtime may have the image: it was pulled, or a call was cut off.
+	open bool
 }
 
 // find returns the image that was pulled.
@@ -325,26 +338,24 @@ func (a *attempt) find(ctx context.Context, ref string) (*runtime.Image, error) 
 	return image, nil
 }
 
-// recordEnd records which credential has pulled the image, or that it was not pulled if the image is nil. unknown means that it may have
-// been.
-func (a *attempt) recordEnd(image *runtime.Image, used *credentials.Credential, unknown bool) {
+// recordEnd records which credential has pulled the image. If the image is nil, it was not pulled, or it is not known.
+func (a *attempt) recordEnd(image *runtime.Image, t *trial) {
 	r := a.p.opts.Records
 	switch {
 	case r == nil:
-	case unknown:
+	case image == nil && t.open:
 		r.Unknown(a.Image)
 	case image == nil:
 		r.Failed(a.Image)
 	default:
-		if err := r.Pulled(a.Image, image.ID, identity(used)); err != nil {
+		if err := r.Pulled(a.Image, image.ID, identity(t.used)); err != nil {
 			a.p.opts.Logger.Error(err, "The record of a pull cannot be written; each pod needs a pull to use the image", "pod", a.ref, "image", a.Image)
 		}
 	}
 }
 
-// tryAll tries the credentials, or pulls without one if there are none. It returns the runtime's name of the image, the credential with
-// which it was pulled, and how long the tries took. Between two tries, other pulls have their turn.
-func (a *attempt) tryAll(ctx context.Context) (ref string, used *credentials.Credential, took time.Duration, err error) {
+// tryAll tries the credentials, or pulls without one if there are none. Between two tries, other pulls have their turn.
+func (a *attempt) tryAll(ctx context.Context, t *trial) error {
 	logins := credentials.Distinct(a.found)
 	tries := make([]*credentials.Credential, 0, max(1, len(logins)))
 	for i := range logins {
@@ -361,12 +372,8 @@ func (a *attempt) tryAll(ctx context.Context) (ref string, used *credentials.Cre
 			errs = append(errs, fmt.Errorf("waiting to pull image %q: %w", a.Image, err))
 			break
 		}
-		began := time.Now()
-		ref, err := a.Store.Pull(ctx, a.name.Name, authOf(c))
-		took += time.Since(began)
-		release()
-		if err == nil {
-			return ref, c, took, nil
+		if err = a.try(ctx, c, t, release); err == nil {
+			return nil
 		}
 		if text := err.Error(); !texts[text] {
 			texts[text] = true
@@ -376,13 +383,30 @@ func (a *attempt) tryAll(ctx context.Context) (ref string, used *credentials.Cre
 			break
 		}
 	}
-	if a.foundErr != nil {
-		errs = append(errs, a.foundErr)
-	}
 	if len(errs) == 1 {
-		return "", nil, took, errs[0]
+		return errs[0]
 	}
-	return "", nil, took, errors.Join(errs...)
+	return errors.Join(errs...)
+}
+
+// try pulls the image with a credential.
+func (a *attempt) try(ctx context.Context, c *credentials.Credential, t *trial, release func()) (err error) {
+	defer release()
+	began, before := time.Now(), t.open
+	t.open = true
+	t.ref, err = a.Store.Pull(ctx, a.name.Name, authOf(c))
+	t.took += time.Since(began)
+	if err == nil {
+		t.used = c
+		return nil
+	}
+	t.open = before || cutOff(ctx, err)
+	return err
+}
+
+// cutOff reports whether a pull has failed without an answer of the runtime, which may have the image.
+func cutOff(ctx context.Context, err error) bool {
+	return ctx.Err() != nil || errors.Is(err, runtime.ErrUnavailable) || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
 }
 
 func authOf(c *credentials.Credential) *runtime.ImageAuth {

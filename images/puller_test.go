@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -17,6 +18,7 @@ import (
 
 	"github.com/kubeletkit/kubeletkit/images"
 	"github.com/kubeletkit/kubeletkit/images/credentials"
+	"github.com/kubeletkit/kubeletkit/images/records"
 	"github.com/kubeletkit/kubeletkit/internal/testpod"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
@@ -502,4 +504,94 @@ func TestRecords(t *testing.T) {
 			{Pod: ref, Container: "a", Stage: runtime.StageDecided, Kind: runtime.KindBackOff, Reason: "ImagePullBackOff", Duration: 10 * time.Second},
 		}, o.records)
 	})
+}
+
+// newRecords returns records in a directory of the test, and what is being pulled by them.
+func newRecords(t *testing.T) (r *records.Records, pulling func() int) {
+	dir := t.TempDir()
+	r, err := records.New(dir, records.Options{})
+	require.NoError(t, err)
+	return r, func() int {
+		files, _ := filepath.Glob(filepath.Join(dir, "image_manager", "pulling", "*"))
+		return len(files)
+	}
+}
+
+// The runtime ends when it has stored the image, before it has answered: the image is no image of all pods.
+func TestRuntimeEndsInAPull(t *testing.T) {
+	r := newRegistry()
+	kept, pulling := newRecords(t)
+	p := newPuller(t, &observer{}, images.Options{Records: kept})
+	r.fails = func(name, _ string) error {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.present[name] = true
+		return fmt.Errorf("the connection is closed: %w", runtime.ErrUnavailable)
+	}
+	_, err := p.Ensure(t.Context(), request(r, "owner", "r.io/app:1", v1.PullIfNotPresent, secret("s", "r.io", "me")))
+	require.Error(t, err)
+	assert.Equal(t, 1, pulling())
+	_, err = p.Ensure(t.Context(), request(r, "other", "r.io/app:1", v1.PullNever))
+	require.ErrorContains(t, err, "ErrImageNeverPull")
+}
+
+// A pull that has only waited leaves nothing.
+func TestPullThatHasNotBegun(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRegistry()
+		r.takes = time.Minute
+		kept, pulling := newRecords(t)
+		p := newPuller(t, &observer{}, images.Options{Records: kept, Serial: true})
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			_, err := p.Ensure(t.Context(), request(r, "first", "one:1", v1.PullIfNotPresent))
+			assert.NoError(t, err)
+		})
+		synctest.Wait()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		_, err := p.Ensure(ctx, request(r, "second", "two:1", v1.PullIfNotPresent))
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		wg.Wait()
+		assert.Zero(t, pulling())
+	})
+}
+
+// A pod that shares a failed pull has the problems of its own secrets in its message, and not those of the pod that has begun it.
+func TestProblemsAreThoseOfThePod(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRegistry()
+		r.takes = time.Minute
+		r.fails = func(string, string) error { return errors.New("denied") }
+		p := newPuller(t, &observer{}, images.Options{})
+		broken := secret("broken", "r.io", "me")
+		broken.Data[v1.DockerConfigJsonKey] = []byte("{")
+		messages := make([]string, 3)
+		var wg sync.WaitGroup
+		for i, secrets := range [][]v1.Secret{{broken}, nil, {broken}} {
+			wg.Go(func() {
+				_, err := p.Ensure(t.Context(), request(r, fmt.Sprint("web-", i), "r.io/app:1", v1.PullIfNotPresent, secrets...))
+				messages[i] = err.Error()
+			})
+			synctest.Wait()
+		}
+		wg.Wait()
+		assert.Equal(t, 1, strings.Count(strings.Join(r.take(), "\n"), "pull"))
+		assert.Contains(t, messages[0], "default/broken")
+		assert.Equal(t, "ErrImagePull: denied", messages[1])
+		assert.Contains(t, messages[2], "default/broken")
+	})
+}
+
+// A store that panics harms no other pull of the image.
+func TestStoreThatPanics(t *testing.T) {
+	r := newRegistry()
+	kept, pulling := newRecords(t)
+	p := newPuller(t, &observer{}, images.Options{Records: kept})
+	r.fails = func(string, string) error { panic("broken") }
+	assert.Panics(t, func() { _, _ = p.Ensure(t.Context(), request(r, "web", "app:1", v1.PullIfNotPresent)) })
+	assert.Equal(t, 1, pulling())
+	r.fails = nil
+	_, err := p.Ensure(t.Context(), request(r, "web", "app:1", v1.PullIfNotPresent))
+	require.NoError(t, err)
 }

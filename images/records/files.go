@@ -161,9 +161,10 @@ func (r *Records) record(image, ref string, add allowed) error {
 	e := r.entries[file]
 	merged := e.record.merge(ref, name, add)
 	if merged != e.record {
-		e = entry{record: merged, changed: time.Now(), unsaved: true}
-		r.entries[file] = e
+		e = entry{record: merged, unsaved: true}
 	}
+	e.changed = time.Now() // also if nothing is new: a list that began before does not decide about this pull
+	r.entries[file] = e
 	r.mu.Unlock()
 	return r.saveLocked(file, e)
 }

@@ -2,6 +2,7 @@ package records
 
 import (
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/kubeletkit/kubeletkit/runtime"
@@ -78,11 +79,23 @@ func (r *Records) decideIntents(ids map[string]string) {
 				r.opts.Logger.Error(err, "An image whose pull was cut off cannot be recorded; it counts as pulled", "image", image)
 				continue
 			}
-		case time.Since(i.open) < listAge || isShort(image):
+		case time.Since(i.open) < listAge || isShort(image) && completed(ids, image):
 			continue // the runtime may have pulled it after the list, or has completed the name in its own way
 		}
 		r.closeIntent(image, i)
 	}
+}
+
+// completed reports whether an image of the list can be what a runtime has made of a short name: it puts a registry in front.
+func completed(ids map[string]string, short string) bool {
+	full := fullName(short)
+	end := full[strings.LastIndexByte(full, '/'):]
+	for name := range ids {
+		if strings.HasSuffix(name, end) {
+			return true
+		}
+	}
+	return false
 }
 
 // isPreloaded reports whether the agent has not pulled an image that was in the list before.

@@ -187,3 +187,32 @@ func TestIntentThatHasChanged(t *testing.T) {
 		assert.Len(t, n.files("pulled"), 1, "so is a record that has changed")
 	})
 }
+
+// The record of an image that was pulled again, with the same credential, is not decided by a list that may be older than the pull.
+func TestAPullThatIsNotInTheList(t *testing.T) {
+	n := newNode(t)
+	r := n.records()
+	n.pull(r, image, ref, secret("1", "a", "h1"))
+	r.age()
+	n.pull(r, image, ref, secret("1", "a", "h1"))
+	r.Listed(listOf())
+	assert.False(t, n.may(r, image, ref), "it is no preloaded image")
+	assert.Len(t, n.files("pulled"), 1)
+	r.age()
+	r.Listed(listOf())
+	assert.Empty(t, n.files("pulled"))
+}
+
+// A pull of a short name that was cut off ends if no image of the list can be what the runtime would have made of it.
+func TestShortNamesThatAreAbsent(t *testing.T) {
+	n := newNode(t)
+	require.NoError(t, n.records().Intend("app:1"))
+	r := n.records()
+	r.Listed(listOf())
+	assert.Len(t, n.files("pulling"), 1, "the list may be older")
+	r.age()
+	r.Listed(listOf(runtime.Image{ID: "sha256:2", Tags: []string{"mirror.example/other/app:1"}}))
+	assert.Len(t, n.files("pulling"), 1, "it may be this one")
+	r.Listed(listOf(runtime.Image{ID: "sha256:2", Tags: []string{"mirror.example/app:2"}}))
+	assert.Empty(t, n.files("pulling"))
+}

@@ -215,6 +215,7 @@ func (m *model) pull(t *rapid.T, image string, who *tenant) {
 		}
 		require.NoError(t, m.r.Pulled(image, ref, c))
 		m.grant(image, ref, &c)
+		m.recs[ref].young = true // also if nothing is new
 		ended()
 	case "unknown":
 		arrives()
@@ -246,6 +247,7 @@ func (m *model) list() {
 		case m.present[ref]:
 			if !m.preloaded[ref] || m.recs[ref] != nil {
 				m.grant(image, ref, nil)
+				m.recs[ref].young = true
 			}
 			delete(m.intents, image)
 		case !i.young:
