@@ -117,8 +117,8 @@ type PrepareResponse struct {
 	// next sync: a sync that resizes containers has one.
 	Changed bool
 	// ResizeError is why the pod cannot be given the resources of its spec, if it is to be resized (KEP-1287, KEP-5419). It is the
-	// message of the condition PodResizeInProgress. Containers that run keep the resources that they have, others start, and the sync is
-	// repeated after a back-off. "" means that the component is ready for the containers.
+	// message of the condition PodResizeInProgress. Containers that run keep the resources that they have, others start, those that a resize
+	// restarts too, and the sync is repeated after a back-off. "" means that the component is ready for the containers.
 	ResizeError string
 }
 

@@ -125,7 +125,8 @@ type PodSync struct {
 	// sub-path is an error.
 	SubPath func(ctx context.Context, req SubPath) (string, error)
 	// HoldResize means that containers that run keep the resources that they have, since the pod as a whole cannot be given
-	// those of its spec now.
+	// those of its spec now. Those that a resize restarts (RestartContainer) are restarted all the same: what they give back may be
+	// what the pod lacks.
 	HoldResize bool
 	// Dir is the pod's directory on the host. The runtime keeps the pod's hosts file and
 	// termination logs in it.

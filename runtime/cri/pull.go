@@ -86,6 +86,9 @@ func (job *imageJob) ensureImage(ctx context.Context) (translate.Image, error) {
 		if missing(err) && job.lease.lost() {
 			continue // it was removed between its pull and the look at it
 		}
+		if err == nil && image == nil {
+			err = errors.New("the request for the image has neither an image nor an error")
+		}
 		if err != nil {
 			return translate.Image{}, waitForImage(err)
 		}

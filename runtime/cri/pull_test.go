@@ -120,6 +120,17 @@ func TestEnsureImage(t *testing.T) {
 	res, err = s.sync()
 	require.ErrorContains(t, err, "container a: ErrImagePull: no archive")
 	assert.Equal(t, "ErrImagePull", res.Waiting["a"].Reason)
+	for want, ensure := range map[string]func() (*runtime.Image, error){
+		"panic: broken":                 func() (*runtime.Image, error) { panic("broken") },
+		"neither an image nor an error": func() (*runtime.Image, error) { return nil, nil },
+	} {
+		s.more = func(req *runtime.PodSync) {
+			req.EnsureImage = func(context.Context, runtime.ImageRequest) (*runtime.Image, error) { return ensure() }
+		}
+		res, err = s.sync()
+		require.ErrorContains(t, err, want)
+		assert.Equal(t, "ErrImagePull", res.Waiting["a"].Reason)
+	}
 }
 
 // A pod has as many volumes with images as its spec has room for.

@@ -413,7 +413,9 @@ func (s *podSync) fetchImages(ctx context.Context, starts []plan.Start) {
 			select {
 			case places <- struct{}{}:
 				defer func() { <-places }()
-				res.image, res.err = job.ensureImage(ctx)
+				if err := runtime.Recover(func() error { res.image, res.err = job.ensureImage(ctx); return nil }); err != nil {
+					res.err = waitFor(runtime.ReasonImagePull, err)
+				}
 			case <-ctx.Done():
 				res.err = waitFor(runtime.ReasonImagePull, flow.Ended(ctx))
 			}
