@@ -61,7 +61,10 @@ func (st *podState) resizeConditions(pending v1.PodCondition) (out []v1.PodCondi
 	if r.pending = pending; r.pending.Type != "" {
 		out = append(out, r.pending)
 	}
-	if r.done || !resizing(pod, st.last.observed) {
+	// The first status of this agent is made before the cgroup of the pod was read: whether a resize has ended is not known then.
+	unknown := r.generation != 0 && pod.Spec.Resources != nil &&
+		st.last.observed.ContainersRunning() && st.last.observed.Resources == nil
+	if r.done || !unknown && !resizing(pod, st.last.observed) {
 		if r.generation != 0 {
 			completed = podspec.ResizeMessage("Pod resize completed", pod, r.generation, "")
 		}

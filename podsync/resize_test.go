@@ -312,10 +312,32 @@ func TestAResizeOfThePodAsAWhole(t *testing.T) {
 	assert.Equal(t, []string{"ResizeCompleted"}, r.takeEvents())
 	assert.Equal(t, "48Mi", r.world.last().Resources.Limits.Memory().String())
 
-	// A kernel that has another amount does not keep the resize from its end.
-	before, _, err = syncPod(pod(3, "50Mi"), "48Mi")
+	// Another agent begins before it has read what is in force: the resize has not ended by that.
+	whole.response.ResizeError = "in use"
+	_, _, err = syncPod(pod(4, "40Mi"), "48Mi")
+	require.Error(t, err)
+	r.takeEvents()
+	r.Syncer, err = podsync.New(deps, podsync.Options{
+		PodsDir: t.TempDir(), Host: &runtime.Host{}, Event: func(e runtime.Event) { r.events = append(r.events, e.Reason) },
+	})
 	require.NoError(t, err)
-	assert.Equal(t, inProgress(3, ""), before)
+	restarted := pod(4, "40Mi")
+	restarted.Status.Conditions = inProgress(4, "in use")
+	for range 3 {
+		_, err = r.SyncPod(t.Context(), podworkers.Sync, restarted, withLimit("16Mi"))
+		require.Error(t, err)
+		assert.Equal(t, inProgress(4, "in use"), r.conditions())
+	}
+	assert.Empty(t, r.takeEvents())
+	whole.response = lifecycle.PrepareResponse{}
+	_, _, err = syncPod(restarted, "40Mi")
+	require.NoError(t, err)
+	assert.Equal(t, []string{"ResizeCompleted"}, r.takeEvents())
+
+	// A kernel that has another amount does not keep the resize from its end.
+	before, _, err = syncPod(pod(5, "50Mi"), "48Mi")
+	require.NoError(t, err)
+	assert.Equal(t, inProgress(5, ""), before)
 	assert.Empty(t, r.conditions())
 	assert.Equal(t, []string{"ResizeCompleted"}, r.takeEvents())
 }

@@ -72,5 +72,9 @@ func quota(limit resource.Quantity) int64 {
 // does not run or has no record of its resources, and for pods that are not [podspec.Resizable]. n may
 // be nil.
 func ResizeRestarts(pod *v1.Pod, c *v1.Container, n *ContainerStatus) bool {
-	return n != nil && n.State == ContainerRunning && n.ResizeHash != 0 && podspec.Resizable(pod) && n.ResizeHash != podspec.ResizeHash(pod, c)
+	if n == nil || n.State != ContainerRunning || n.ResizeHash == 0 || !podspec.Resizable(pod) {
+		return false
+	}
+	// Agents that could not resize a pod as a whole recorded the hash without its limits.
+	return n.ResizeHash != podspec.ResizeHash(pod, c) && n.ResizeHash != podspec.ResizeHash(&v1.Pod{}, c)
 }

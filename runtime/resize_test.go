@@ -85,6 +85,13 @@ func TestResizeRestarts(t *testing.T) {
 	assert.False(t, runtime.ResizeRestarts(resizable(c), &c, nil))
 	n.State = runtime.ContainerExited
 	assert.False(t, runtime.ResizeRestarts(resizable(c), &c, n))
+	whole := resizable(c)
+	whole.Spec.Resources = &v1.ResourceRequirements{Limits: list("memory", "128Mi")}
+	n.State, n.ResizeHash = runtime.ContainerRunning, podspec.ResizeHash(&v1.Pod{}, &c)
+	assert.False(t, runtime.ResizeRestarts(whole, &c, n), "recorded by an agent that left out the limits of pods")
+	n.ResizeHash = podspec.ResizeHash(whole, &c)
+	whole.Spec.Resources.Limits = list("memory", "64Mi")
+	assert.True(t, runtime.ResizeRestarts(whole, &c, n))
 	n.State, n.ResizeHash = runtime.ContainerRunning, 0
 	assert.False(t, runtime.ResizeRestarts(resizable(c), &c, n), "not recorded")
 }

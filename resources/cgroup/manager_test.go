@@ -441,6 +441,11 @@ func TestResizeBelowTheUsage(t *testing.T) {
 			ResizeError: "cannot decrease memory limits: attempting to set pod memory limit (33554432) below current usage (50331648)",
 		}, got)
 		assert.Equal(t, int64(20000), f.get(at).CPUQuota)
+		observed := running(from)
+		status, err := m.Inspector(inspected{observed}).InspectPod(t.Context(), observed.PodRef)
+		require.NoError(t, err)
+		require.NotNil(t, status.Resources, "what is in force is known, also by another agent")
+		assert.Equal(t, "100Mi", status.Resources.Limits.Memory().String())
 		m = newTestManager(t, f, ManagerOptions{}) // another agent finds the same
 	}
 	f.usage[at] = 16 << 20

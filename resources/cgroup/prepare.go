@@ -66,7 +66,7 @@ func (m *Manager) Prepare(_ context.Context, req lifecycle.PrepareRequest) (life
 		m.lost()
 	}
 	// What a resize changes.
-	changed := false
+	changed, inForce := false, written{before.cgroup, before.resources, w.requests}
 	if exists {
 		current, ok := before.resources, same
 		if !ok {
@@ -75,8 +75,9 @@ func (m *Manager) Prepare(_ context.Context, req lifecycle.PrepareRequest) (life
 			ok = err == nil // otherwise setting them fails, too
 		}
 		if ok {
+			inForce = written{w.cgroup, current, w.requests}
 			if message := m.belowUsage(pod, w.cgroup, current.MemoryMax, w.resources.MemoryMax); message != "" {
-				m.remember(pod.UID, written{before.cgroup, before.resources, w.requests})
+				m.remember(pod.UID, inForce)
 				return lifecycle.PrepareResponse{ResizeError: message}, nil
 			}
 			w.resources = w.resources.withRoom(current, due)
@@ -87,7 +88,7 @@ func (m *Manager) Prepare(_ context.Context, req lifecycle.PrepareRequest) (life
 			return none, nil
 		}
 	}
-	m.remember(pod.UID, written{before.cgroup, before.resources, w.requests})
+	m.remember(pod.UID, inForce)
 	err := m.makeNode()
 	if err == nil {
 		driver := m.pods.current()
