@@ -51,7 +51,7 @@ type ImagePolicy struct {
 	// is. It must be more than MinAge. Default 0: images are not removed for their age.
 	MaxAge time.Duration
 	// Keep are names of images that are never removed, such as those that a node without a registry cannot pull again: "nginx:1.29", or
-	// with an asterisk at the end all full names that begin so, as in "registry.example/base/*". A name without a tag and a digest is that with the
+	// with an asterisk at the end all full names that begin so, with a registry, as in "registry.example/base/*". A name without a tag and a digest is that with the
 	// tag "latest".
 	Keep []string
 }

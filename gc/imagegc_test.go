@@ -538,6 +538,8 @@ func TestKeptImages(t *testing.T) {
 		require.NoError(t, err)
 		assert.Len(t, list.Images, 4)
 	})
-	_, err := gc.NewImageGC(fake.NewImages(100), gc.ImageOptions{ImagePolicy: gc.ImagePolicy{Keep: []string{"Bad", "ok"}}})
+	_, err := gc.NewImageGC(fake.NewImages(100), gc.ImageOptions{ImagePolicy: gc.ImagePolicy{Keep: []string{"Bad", "ok", "nginx*", "*"}}})
 	require.ErrorContains(t, err, `image "Bad" that is to be kept`)
+	require.ErrorContains(t, err, `images "nginx*" that are to be kept: must begin with a registry`)
+	require.ErrorContains(t, err, `images "*"`)
 }

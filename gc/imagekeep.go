@@ -21,7 +21,12 @@ func newKept(list []string) (kept, error) {
 	k := kept{names: map[string]bool{}}
 	var errs []error
 	for _, name := range list {
-		if prefix, ok := strings.CutSuffix(name, "*"); ok && prefix != "" {
+		if prefix, ok := strings.CutSuffix(name, "*"); ok {
+			registry, _, found := strings.Cut(prefix, "/")
+			if !found || registry != "localhost" && !strings.ContainsAny(registry, ".:") {
+				errs = append(errs, fmt.Errorf("images %q that are to be kept: must begin with a registry, as in docker.io/library/nginx*", name))
+				continue
+			}
 			k.prefixes = append(k.prefixes, prefix)
 			continue
 		}

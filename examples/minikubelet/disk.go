@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/types"
 
@@ -32,8 +33,8 @@ func (n node) Disk(ctx context.Context, goal gc.ImageGoal) control.Disk {
 	for _, pod := range n.Pods() {
 		owners[pod.UID] = runtime.RefOf(pod).String()
 	}
-	d.addPods(&preview, owners)
-	errs = append(errs, d.addDirs(n.Parts().PodsDir, n.Parts().Gone, owners), d.addFiles(n.root))
+	d.addPods(ctx, &preview, owners)
+	errs = append(errs, d.addDirs(n.Parts().PodsDir, n.Parts().Gone, owners), d.addFiles(ctx, n.root))
 	disk := control.Disk{Items: d}
 	if err := errors.Join(errs...); err != nil {
 		disk.Error = err.Error()
@@ -63,7 +64,7 @@ func (d *diskItems) addImages(p *gc.ImagePreview) {
 }
 
 // addPods adds the containers and sandboxes that do not run, and the logs of pods.
-func (d *diskItems) addPods(p *gc.Preview, owners map[types.UID]string) {
+func (d *diskItems) addPods(ctx context.Context, p *gc.Preview, owners map[types.UID]string) {
 	removed := map[string]string{}
 	const dead = "its pod is gone, or the policy does not keep it"
 	for _, c := range p.Removal.Containers {
@@ -89,7 +90,7 @@ func (d *diskItems) addPods(p *gc.Preview, owners map[types.UID]string) {
 		}
 	}
 	for _, l := range p.Input.LogDirs {
-		size := treeSize(l.Path)
+		size := treeSize(ctx, l.Path)
 		kept := "its pod is there"
 		if l.Gone {
 			kept = fmt.Sprintf("logs of pods that are gone stay for %s", p.Input.Policy.KeepLogs)
@@ -119,22 +120,28 @@ func (d *diskItems) addDirs(dir string, gone gc.Gone, owners map[types.UID]strin
 }
 
 // addFiles adds what else is in the root directory.
-func (d *diskItems) addFiles(root string) error {
+func (d *diskItems) addFiles(ctx context.Context, root string) error {
 	entries, err := os.ReadDir(root)
 	for _, e := range entries {
 		if slices.Contains([]string{"pods", "logs"}, e.Name()) {
 			continue
 		}
-		path := filepath.Join(root, e.Name())
-		size := treeSize(path)
-		d.add(control.DiskItem{Kind: "agent", Name: path, Bytes: &size, KeptBy: "the agent, see docs/operate/disk.md"}, "")
+		item := control.DiskItem{Kind: "agent", Name: filepath.Join(root, e.Name()), KeptBy: "the agent, see docs/operate/disk.md"}
+		if !strings.HasPrefix(e.Name(), "plugins") { // those of CSI have mounts in their directories
+			size := treeSize(ctx, item.Name)
+			item.Bytes = &size
+		}
+		d.add(item, "")
 	}
 	return err
 }
 
-// treeSize returns the sizes of the files below a path. What cannot be read has none.
-func treeSize(path string) (bytes int64) {
+// treeSize returns the sizes of the files below a path, as far as it comes before ctx ends. What cannot be read has none.
+func treeSize(ctx context.Context, path string) (bytes int64) {
 	_ = filepath.WalkDir(path, func(_ string, e fs.DirEntry, err error) error {
+		if ctx.Err() != nil {
+			return fs.SkipAll
+		}
 		if err != nil {
 			return nil
 		}
