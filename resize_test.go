@@ -160,6 +160,13 @@ type wholePods struct {
 	order []string
 }
 
+// uses sets the memory that the processes of the pod use.
+func (w *wholePods) uses(memory string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.usage = resource.MustParse(memory)
+}
+
 func (w *wholePods) Name() string { return "whole pods" }
 func (w *wholePods) Prepare(_ context.Context, req lifecycle.PrepareRequest) (out lifecycle.PrepareResponse, _ error) {
 	w.mu.Lock()
@@ -241,10 +248,10 @@ func TestResizeOfThePodAsAWhole(t *testing.T) {
 		check("128Mi", "128Mi", "128Mi")
 		n.source.Set(pod(3, "512Mi"))
 		check("128Mi", "128Mi", "128Mi", "PodResizePending Deferred")
-		whole.usage = resource.MustParse("48Mi")
+		whole.uses("48Mi")
 		n.source.Set(pod(4, "32Mi"))
 		check("128Mi", "32Mi", "128Mi", "PodResizeInProgress Error")
-		whole.usage = resource.MustParse("16Mi")
+		whole.uses("16Mi")
 		n.after(time.Minute)
 		check("32Mi", "32Mi", "32Mi")
 		assert.Equal(t, []string{"pod 64Mi", "pod 128Mi, container 64Mi", "pod 32Mi, container 32Mi"}, whole.order)
