@@ -130,7 +130,7 @@ func (m *Manager) report(l *log, err error) {
 		rec.Error = err.Error()
 	}
 	m.opts.Record.Emit(rec)
-	m.opts.Metrics.Rotated(err)
+	m.metrics.Call("Rotated", func(r Metrics) { r.Rotated(err) })
 }
 
 // reportUnwatched logs that the kernel does not watch a log. What concerns all logs is logged once.

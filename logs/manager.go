@@ -15,6 +15,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/kubeletkit/kubeletkit/internal/flow"
 	"github.com/kubeletkit/kubeletkit/lifecycle"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
@@ -52,6 +53,7 @@ var (
 type Manager struct {
 	rt      runtime.LogReopener
 	opts    Options
+	metrics *flow.Guarded[Metrics]
 	workers *semaphore.Weighted
 
 	mu  sync.Mutex
@@ -86,15 +88,12 @@ func New(rt runtime.LogReopener, opts Options) (*Manager, error) {
 	opts.MaxFiles = cmp.Or(opts.MaxFiles, 5)
 	opts.MaxWorkers = cmp.Or(opts.MaxWorkers, 1)
 	opts.Interval = cmp.Or(opts.Interval, 10*time.Second)
-	if opts.Metrics == nil {
-		opts.Metrics = NopMetrics{}
-	}
 	if opts.watch == nil {
 		opts.watch = newWatcher
 	}
 	opts.Dir = filepath.Clean(opts.Dir)
 	return &Manager{
-		rt: rt, opts: opts, workers: semaphore.NewWeighted(int64(opts.MaxWorkers)), logs: map[string]*log{}, byPod: map[types.UID][]string{},
+		rt: rt, opts: opts, metrics: flow.Guard(opts.Metrics, opts.Logger), workers: semaphore.NewWeighted(int64(opts.MaxWorkers)), logs: map[string]*log{}, byPod: map[types.UID][]string{},
 	}, nil
 }
 

@@ -148,7 +148,7 @@ func (m *Manager) compress(ctx context.Context, l *log, workers *sync.WaitGroup,
 	workers.Go(func() {
 		for l.hasMore() {
 			if err := m.compressAll(ctx, l); err != nil && ctx.Err() == nil {
-				m.opts.Metrics.Compressed(err)
+				m.metrics.Call("Compressed", func(r Metrics) { r.Compressed(err) })
 				logger.Error(err, "A rotated log cannot be compressed; it is tried again with the next rotation")
 			}
 		}
@@ -191,7 +191,7 @@ func (m *Manager) compressAll(ctx context.Context, l *log) error {
 		if err != nil {
 			return fmt.Errorf("compressing %s: %w", r.Name, err)
 		}
-		m.opts.Metrics.Compressed(nil)
+		m.metrics.Call("Compressed", func(r Metrics) { r.Compressed(nil) })
 	}
 	return m.trim(d, l)
 }
