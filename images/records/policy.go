@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/kubeletkit/kubeletkit/internal/text"
+	"github.com/kubeletkit/kubeletkit/podspec"
 )
 
 // Policy says for which images that are present the credentials of a pod are verified (kubelet's imagePullCredentialsVerificationPolicy).
@@ -129,15 +130,9 @@ func isShort(image string) bool {
 // fullName returns the full name of an image with its digest or, if it has none, its tag. Two images with the same full name are the same
 // image for a runtime. An image that is not valid is its own full name.
 func fullName(image string) string {
-	ref, err := text.ParseImageRef(image)
-	switch {
-	case err != nil:
+	name, err := podspec.ParseImageName(image)
+	if err != nil {
 		return image
-	case ref.Digest != "":
-		return ref.Repository + "@" + ref.Digest
-	case ref.Tag != "":
-		return ref.Repository + ":" + ref.Tag
-	default:
-		return ref.Repository + ":latest"
 	}
+	return name.FullName
 }
