@@ -310,7 +310,7 @@ func (a *attempt) pullOnce(ctx context.Context, key string) (result pulled, _ er
 	err := a.tryAll(ctx, &t)
 	result.took = t.took
 	if err == nil {
-		result.image, err = a.find(ctx, t.ref)
+		result.image, err = a.FindPulled(ctx, t.ref)
 	}
 	return result, err
 }
@@ -324,18 +324,6 @@ type trial struct {
 	took time.Duration
 	// open means that the runtime may have the image: it was pulled, or a call was cut off.
 	open bool
-}
-
-// find returns the image that was pulled.
-func (a *attempt) find(ctx context.Context, ref string) (*runtime.Image, error) {
-	image, err := a.Store.Find(ctx, ref)
-	if err == nil && image == nil {
-		err = fmt.Errorf("image %q does not exist after its pull: %w", a.Image, runtime.ErrNotFound)
-	}
-	if err != nil {
-		return nil, &runtime.ImageError{Reason: runtime.ReasonImageInspect, Message: err.Error(), Err: err}
-	}
-	return image, nil
 }
 
 // recordEnd records which credential has pulled the image. If the image is nil, it was not pulled, or it is not known.

@@ -83,12 +83,12 @@ func EnsureImage(ctx context.Context, req ImageRequest) (*Image, error) {
 	if err != nil {
 		return nil, &ImageError{Reason: ReasonImagePull, Message: err.Error(), Err: err}
 	}
-	return pulledImage(ctx, req, ref)
+	return req.FindPulled(ctx, ref)
 }
 
-// pulledImage finds the image of a request that was pulled. The error wraps [ErrNotFound] if the image does not exist: it may have
-// been removed already.
-func pulledImage(ctx context.Context, req ImageRequest, ref string) (*Image, error) {
+// FindPulled returns the image that was pulled for the request. The error is an [*ImageError]; it wraps [ErrNotFound] if the image does
+// not exist: it may have been removed already.
+func (req ImageRequest) FindPulled(ctx context.Context, ref string) (*Image, error) {
 	image, err := req.Store.Find(ctx, ref)
 	if err == nil && image == nil {
 		err = fmt.Errorf("image %q does not exist after its pull: %w", req.Image, ErrNotFound)
