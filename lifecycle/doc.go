@@ -41,5 +41,5 @@
 // Cost: a component is called for all pods, and returns at once for a pod that does not
 // need it. Steps that no component joins cost nothing.
 //
-// A component that changes what is observed of pods is an [InspectionWrapper]. A component that runs on its own besides, such as a monitor, also implements [Runner].
+// A component that changes what is observed of pods is an [InspectionWrapper], and one that adds to their API status is a [StatusEditor]. A component that runs on its own besides, such as a monitor, also implements [Runner].
 package lifecycle

@@ -11,7 +11,7 @@ import (
 
 // Component joins the life of pods. It implements at least one of the interfaces of the steps:
 // [Admitter], [Preparer], [SandboxEditor], [ContainerEditor], [RunningHandler], [EndedHandler],
-// [GoneHandler] and [InspectionWrapper]. A component that wraps another one embeds its concrete type, because a value
+// [GoneHandler], [StatusEditor] and [InspectionWrapper]. A component that wraps another one embeds its concrete type, because a value
 // in an interface hides the steps that the interface does not have.
 type Component interface {
 	// Name is the name of the component in errors and logs, such as "serial ports". It does not change. No two components have
@@ -136,7 +136,7 @@ type ContainerEditor interface {
 	// EditContainer is called before an instance of a container is created. An error keeps it from being
 	// created: it waits with the reason CreateContainerConfigError, and the call is repeated after a back-off.
 	// Containers of one pod may be created concurrently. It is also called before a running container is resized: of its edits
-	// only Unified counts then, and an error postpones the resize.
+	// only Unified counts then, an error postpones the resize, and [runtime.ForResize] of ctx is true.
 	EditContainer(ctx context.Context, pod *v1.Pod, container *v1.Container) (runtime.ContainerEdits, error)
 }
 
@@ -183,6 +183,14 @@ type GoneRequest struct {
 	Pod runtime.PodRef
 	// Dir is the directory of the pod on the host. It may be missing.
 	Dir string
+}
+
+// StatusEditor adds to the API status of pods, such as the health of devices.
+type StatusEditor interface {
+	Component
+	// EditStatus is called each time that the status of the pod is generated, concurrently with other steps of the pod. It adds to the status, which
+	// belongs to the caller. It must not block. podworkers.Syncer.RefreshStatus has the status generated again. A panic is logged.
+	EditStatus(pod *v1.Pod, status *v1.PodStatus)
 }
 
 // InspectionWrapper adds to what the runtime reports of pods, such as why a container has ended.

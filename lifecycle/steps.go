@@ -24,6 +24,7 @@ type Steps struct {
 	running   []RunningHandler
 	ended     []EndedHandler // in the reverse order
 	gone      []GoneHandler  // in the reverse order
+	status    []StatusEditor
 	runners   []Runner
 	holds     holds
 }
@@ -77,6 +78,8 @@ func (s *Steps) join(c Component) (joined bool) {
 	add(ok, func() { s.ended = append(s.ended, ended) })
 	gone, ok := c.(GoneHandler)
 	add(ok, func() { s.gone = append(s.gone, gone) })
+	editor, ok := c.(StatusEditor)
+	add(ok, func() { s.status = append(s.status, editor) })
 	_, ok = c.(InspectionWrapper)
 	joined = joined || ok
 	if runner, ok := c.(Runner); ok {
@@ -232,6 +235,18 @@ func (s *Steps) ContainerEdits(pod *v1.Pod) func(ctx context.Context, container 
 		}
 		return all, nil
 	}
+}
+
+// EditStatus calls each [StatusEditor], also after one has panicked, and joins their errors.
+func (s *Steps) EditStatus(pod *v1.Pod, status *v1.PodStatus) error {
+	if s == nil {
+		return nil
+	}
+	var errs []error
+	for _, c := range s.status {
+		errs = append(errs, call(c, func() error { c.EditStatus(pod, status); return nil }))
+	}
+	return errors.Join(errs...)
 }
 
 // HandleRunning reports whether a component is a [RunningHandler].

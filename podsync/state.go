@@ -150,6 +150,9 @@ func (s *Syncer) generate(st *podState) (api v1.PodStatus) {
 			in.Previous = &prev
 		}
 		api = status.Generate(in)
+		if err := s.steps.EditStatus(in.Pod, &api); err != nil {
+			s.log.Error(err, "A component cannot add to the status of a pod", "pod", runtime.RefOf(in.Pod))
+		}
 		s.deps.Status.Set(in.Pod, api)
 		if completed != "" {
 			s.emit(runtime.RefOf(in.Pod), v1.EventTypeNormal, "ResizeCompleted", completed)

@@ -1,6 +1,10 @@
 package runtime
 
-import v1 "k8s.io/api/core/v1"
+import (
+	"context"
+
+	v1 "k8s.io/api/core/v1"
+)
 
 // SandboxEdits change what a sandbox is made with. The zero value changes nothing.
 type SandboxEdits struct {
@@ -41,6 +45,16 @@ type ContainerEdits struct {
 	// cgroup v2, and if the kernel limits swap (KEP-2400).
 	MemorySwap *int64
 }
+
+type resizeKey struct{}
+
+// WithResize returns a context for PodSync.EditContainer that says that the container runs, and is resized.
+func WithResize(ctx context.Context) context.Context {
+	return context.WithValue(ctx, resizeKey{}, true)
+}
+
+// ForResize reports whether the context is one of [WithResize].
+func ForResize(ctx context.Context) bool { return ctx.Value(resizeKey{}) != nil }
 
 // UserNamespace is the user namespace of a pod: the users and groups of the host that the users and groups in its
 // containers are (KEP-127). It is read-only.

@@ -78,7 +78,7 @@ func (s *podSync) resize(ctx context.Context, acts plan.Actions) error {
 			Pod: &translate.Pod{Spec: s.Pod, Host: s.Host, Node: s.r.node(), Dir: s.Dir}, Spec: r.Container, Kind: r.Kind,
 		}
 		if s.EditContainer != nil {
-			edits, err := s.EditContainer(ctx, r.Container)
+			edits, err := s.EditContainer(runtime.WithResize(ctx), r.Container)
 			if err != nil {
 				return err
 			}
