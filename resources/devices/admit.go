@@ -1,0 +1,219 @@
+package devices
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	resourcehelper "k8s.io/component-helpers/resource"
+
+	"github.com/kubeletkit/kubeletkit/lifecycle"
+	"github.com/kubeletkit/kubeletkit/podspec"
+	"github.com/kubeletkit/kubeletkit/resources/numa"
+)
+
+// reasonUnexpected is kubelet's reason of pods that do not get devices.
+const reasonUnexpected = "UnexpectedAdmissionError"
+
+// refuse returns the refusal of a pod, in kubelet's words.
+func refuse(err error) error {
+	return lifecycle.Refuse(reasonUnexpected, fmt.Sprintf("Allocate failed due to %s, which is unexpected", err))
+}
+
+// Admit gives each container of a new pod its devices, unless it has them: a component that places containers by memory nodes and calls
+// [Manager.Allocate] comes before. A resize changes no devices. It implements [lifecycle.Admitter].
+func (m *Manager) Admit(req lifecycle.AdmitRequest) (lifecycle.AdmitResponse, error) {
+	none := lifecycle.AdmitResponse{}
+	if req.Held != nil || !extended(req.Pod) {
+		return none, nil
+	}
+	m.releaseRefused(req)
+	for kind, c := range podspec.Containers(&req.Pod.Spec) {
+		if kind == podspec.EphemeralContainer {
+			continue
+		}
+		if err := m.Allocate(req.Pod, c, numa.Hint{}); err != nil {
+			m.Release(req.Pod)
+			return none, err
+		}
+	}
+	return none, nil
+}
+
+// releaseRefused releases the devices of pods that were given some at their admission, and were refused after all.
+func (m *Manager) releaseRefused(req lifecycle.AdmitRequest) {
+	m.lock()
+	defer m.mu.Unlock()
+	refused := map[types.UID]bool{}
+	for uid, p := range m.pods {
+		if !p.restored && !p.prepared && uid != req.Pod.UID {
+			refused[uid] = true
+		}
+	}
+	if len(refused) == 0 {
+		return
+	}
+	for _, pod := range req.Active {
+		delete(refused, pod.UID)
+	}
+	for uid := range refused {
+		m.release(uid, false)
+	}
+}
+
+// releaseGone releases the devices of pods in the checkpoint that have ended while no agent ran.
+func (m *Manager) releaseGone() {
+	if m.opts.Gone == nil {
+		return
+	}
+	m.lock()
+	var restored []types.UID
+	if m.restored > 0 {
+		for uid, p := range m.pods {
+			if p.restored {
+				restored = append(restored, uid)
+			}
+		}
+		m.restored = len(restored)
+	}
+	m.mu.Unlock()
+	restored = slices.DeleteFunc(restored, func(uid types.UID) bool { return !m.opts.Gone(uid) })
+	if len(restored) == 0 {
+		return
+	}
+	m.mu.Lock()
+	for _, uid := range restored {
+		if p := m.pods[uid]; p != nil && p.restored && m.release(uid, true) {
+			m.version++
+		}
+	}
+	m.mu.Unlock()
+}
+
+// Allocate decides which devices the container gets, near the nodes of the hint if that is possible. It calls no provider. If there is no
+// provider of a resource now, but was one, the devices are chosen when it is back. The error is that of [lifecycle.Refuse]. It is
+// idempotent, and called for the containers of a pod in their order.
+func (m *Manager) Allocate(pod *v1.Pod, container *v1.Container, hint numa.Hint) error {
+	if len(container.Resources.Limits) == 0 {
+		return nil
+	}
+	m.lock()
+	asked := m.requests(pod, container)
+	m.mu.Unlock()
+	if len(asked) == 0 {
+		return nil
+	}
+	m.releaseGone()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	entry := m.pod(pod.UID)
+	entry.restored = false
+	entry.near[container.Name] = hint.Nodes
+	for _, r := range asked {
+		if err := m.allocateNow(pod, container.Name, r, hint.Nodes); err != nil {
+			return refuse(err)
+		}
+	}
+	return nil
+}
+
+// allocateNow gives the container its devices, or leaves it waiting for a provider. mu is held.
+func (m *Manager) allocateNow(pod *v1.Pod, container string, r request, near numa.Nodes) error {
+	if g := m.grant(pod.UID, container, r.name); g != nil {
+		if int64(len(g.ids)) != r.count {
+			return fmt.Errorf("pod %q container %q changed request for resource %q from %d to %d", pod.UID, container, r.name, len(g.ids), r.count)
+		}
+		return nil
+	}
+	p := m.pools[r.name]
+	if !p.serving() {
+		if m.opts.FailWithoutProvider {
+			return fmt.Errorf("no healthy devices present; cannot allocate unhealthy devices %s", r.name)
+		}
+		p.waiting[pod.UID] = struct{}{}
+		return nil
+	}
+	return m.allocate(pod, container, r.name, r.count, near)
+}
+
+// Release takes back the devices of a pod whose admission has failed after all. A pod that an earlier agent has started keeps them until it
+// has ended.
+func (m *Manager) Release(pod *v1.Pod) {
+	m.lock()
+	defer m.mu.Unlock()
+	m.release(pod.UID, false)
+}
+
+// Hints returns, for each resource that the container requests, or the pod as a whole if it is nil, the sets of memory nodes with devices
+// that it can have. A resource without a provider, or whose devices have no nodes, has a nil list: there is no preference.
+func (m *Manager) Hints(pod *v1.Pod, container *v1.Container) map[string][]numa.Hint {
+	m.releaseGone()
+	m.lock()
+	defer m.mu.Unlock()
+	whole := container == nil
+	if whole {
+		container = &v1.Container{Resources: v1.ResourceRequirements{
+			Limits: resourcehelper.PodLimits(pod, resourcehelper.PodResourcesOptions{ExcludeOverhead: true}),
+		}}
+	}
+	out := map[string][]numa.Hint{}
+	for _, r := range m.requests(pod, container) {
+		out[string(r.name)] = m.hints(pod, container.Name, whole, r)
+	}
+	return out
+}
+
+// hints returns the hints for one resource. mu is held.
+func (m *Manager) hints(pod *v1.Pod, container string, whole bool, r request) []numa.Hint {
+	p := m.pools[r.name]
+	all := map[numa.Nodes]int{}
+	for _, d := range p.devices {
+		all[d.Nodes]++
+	}
+	if !p.serving() || len(all) == 1 && all[0] > 0 {
+		return nil
+	}
+	has := map[string]bool{}
+	if entry := m.pods[pod.UID]; entry != nil {
+		for name, grants := range entry.grants {
+			if g := grants[r.name]; g != nil && (whole || name == container) {
+				for _, id := range g.ids {
+					has[id] = true
+				}
+			}
+		}
+	}
+	var reuse []string
+	available := slices.Collect(maps.Keys(has))
+	switch {
+	case len(has) > 0 && int64(len(has)) != r.count:
+		return []numa.Hint{}
+	case len(has) == 0:
+		available = p.free(nil)
+		if !whole {
+			reuse = m.reusable(pod, container, r.name)
+		}
+		if int64(len(available)+len(reuse)) < r.count {
+			return []numa.Hint{}
+		}
+	}
+	byNodes := map[numa.Nodes]int{}
+	for _, id := range available {
+		byNodes[p.nodesOf(id)]++
+	}
+	near := make([]numa.Nodes, len(reuse))
+	for i, id := range reuse {
+		near[i] = p.nodesOf(id)
+	}
+	return hints(int(r.count), all, byNodes, near)
+}
+
+// unavailable is the error of a pod that waits.
+type unavailable struct{ error }
+
+func waitFor(format string, args ...any) error { return unavailable{fmt.Errorf(format, args...)} }
+
+func isWaiting(err error) bool { return errors.As(err, &unavailable{}) }

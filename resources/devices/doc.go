@@ -1,0 +1,52 @@
+// Package devices gives containers the devices that they request as extended resources.
+//
+// A container requests devices in its limits, such as "example.com/modbus: 1". The devices are those of a provider: a part of the program,
+// for a serial port, a licence or a slot of the node itself, or a device plugin of a vendor, see package resources/devices/plugin.
+//
+// # Vocabulary
+//
+//   - A [Provider] has the devices of one resource, and makes them ready for containers.
+//   - A [Device] has an ID that is unique among those of its resource. It is healthy or not.
+//   - A [Manager] decides which container gets which devices, and keeps that in a file in kubelet's format, the checkpoint.
+//
+// # Walk through
+//
+// The devices of the node itself are a few lines, which link no gRPC:
+//
+//	ports := devices.Fixed("example.com/modbus", map[string]runtime.ContainerEdits{
+//		"line-1": {Devices: []runtime.Device{{HostPath: "/dev/ttyUSB0", ContainerPath: "/dev/modbus", Permissions: "rw"}}},
+//	})
+//	manager, err := devices.New("/var/lib/agent/device-plugins/"+devices.CheckpointName, devices.Options{Providers: []devices.Provider{ports}})
+//	…
+//	agent, err := kubeletkit.New(kubeletkit.Options{Join: []lifecycle.Component{manager}, …})
+//
+// The [Manager] joins the life of pods:
+//
+//   - Admit decides which devices the containers get. It calls no provider, so that one that hangs holds up no other pod. A pod that
+//     requests more than there are is refused. With a component that places containers by memory nodes, [Manager.Hints] and
+//     [Manager.Allocate] do this.
+//   - Prepare asks the provider for better devices among those that are free, has it make the devices ready, and writes the checkpoint.
+//   - EditContainer has the provider prepare the start, and returns what the container is created with.
+//   - EditStatus adds the health of the devices to the status of the pod (KEP-4680).
+//   - Ended and Gone release the devices.
+//
+// [Manager.NodeResources] has the numbers of devices for the status of a node, and [Manager.Devices] those of a pod.
+//
+// # Guarantees
+//
+// A device is never given to two pods. Containers of a pod share devices as with kubelet: those of an init container are given to the next
+// containers, those of a sidecar are not.
+//
+// A pod keeps its devices until it has ended: when containers are restarted, the agent is restarted, its provider ends, or a device becomes
+// unhealthy. What the provider has answered is kept in the checkpoint, too. A kubelet can take the file over, and the agent that of a
+// kubelet.
+//
+// A pod whose provider is missing waits, with a message in its status: after a reboot, or if the provider was there before and ends. kubelet fails it with
+// UnexpectedAdmissionError, and so does [Options].FailWithoutProvider. A pod that requests a resource of which there was never a provider runs
+// without devices, as with kubelet.
+//
+// A provider that hangs, fails or panics holds only the pods that wait for its answer. Unknown IDs that it prefers are ignored. A checkpoint that is damaged is
+// kept aside, and the agent starts.
+//
+// A pod that requests no extended resource costs a look at its limits in each step. A manager without providers has no goroutine.
+package devices

@@ -1,0 +1,146 @@
+package devices
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/kubeletkit/kubeletkit/internal/flow"
+	"github.com/kubeletkit/kubeletkit/lifecycle"
+	"github.com/kubeletkit/kubeletkit/runtime"
+)
+
+// CheckpointName is the name of the file in which kubelet keeps the devices of pods. It is in the directory "device-plugins" of the root
+// directory.
+const CheckpointName = "kubelet_internal_checkpoint"
+
+// LostGrace is the time for which the capacity of a resource stays when its provider has ended, as with kubelet. During it, and after it,
+// no device is allocatable.
+const LostGrace = 5 * time.Minute
+
+// Options are the settings of a [Manager].
+type Options struct {
+	// Providers are those of devices of the node itself. [Manager.Run] serves them. Others are served by [Manager.Serve].
+	Providers []Provider
+	// FailWithoutProvider fails pods whose provider is missing, as kubelet does, with the reason UnexpectedAdmissionError: pods that are
+	// admitted, and after a reboot those that were admitted before. Otherwise they wait until it is back.
+	FailWithoutProvider bool
+	// CallTimeout is the timeout of Prefer and Allocate. Default 2 minutes. That of PreStart is 30 s, as with kubelet.
+	CallTimeout time.Duration
+
+	// Resync has a pod synced that waits for devices which have changed, such as kubeletkit.Agent.Sync. If nil, such a pod continues
+	// after its back-off.
+	Resync func(pod types.UID)
+	// StatusChanged has the status of a pod generated again, because the health of its devices has changed.
+	StatusChanged func(pod types.UID)
+	// NodeChanged has the resources of the node reported again.
+	NodeChanged func()
+	// Gone reports whether a pod has ended, and will not run again, though this agent has not admitted it. It is called for pods of the
+	// checkpoint only, when pods are admitted; it must be false until all sources have delivered. If nil, the devices of such a
+	// pod are released by the steps Ended and Gone.
+	Gone func(pod types.UID) bool
+	// Logger is for problems that concern no single sync. Default: none.
+	Logger logr.Logger
+}
+
+// Manager gives devices to containers. It joins the life of pods, see package lifecycle. Make one with [New]. It is safe for concurrent use.
+type Manager struct {
+	path string
+	opts Options
+
+	loading sync.Once
+	running sync.Once
+	// saving is held while the checkpoint is written. saved is the version that it has.
+	saving sync.Mutex
+	saved  uint64
+
+	// mu guards the fields below. Nobody is called, and nothing is read or written under it.
+	mu sync.Mutex
+	state
+	// restored is the number of pods in the checkpoint that were not admitted by this agent yet.
+	restored int
+	// version counts the changes of what is in the checkpoint.
+	version uint64
+}
+
+var (
+	_ lifecycle.Admitter        = (*Manager)(nil)
+	_ lifecycle.Preparer        = (*Manager)(nil)
+	_ lifecycle.ContainerEditor = (*Manager)(nil)
+	_ lifecycle.EndedHandler    = (*Manager)(nil)
+	_ lifecycle.GoneHandler     = (*Manager)(nil)
+	_ lifecycle.StatusEditor    = (*Manager)(nil)
+	_ lifecycle.Runner          = (*Manager)(nil)
+)
+
+// ErrReplaced means that another provider of the same resource is served.
+var ErrReplaced = errors.New("another provider of the resource has taken its place")
+
+// New returns a manager of devices, which keeps the devices of pods in the file at path; "" keeps nothing, so that pods have other devices
+// after a restart of the agent. It reads nothing. Its error names the options that are wrong.
+func New(path string, opts Options) (*Manager, error) {
+	var errs []error
+	names := map[string]bool{}
+	for i, p := range opts.Providers {
+		if p == nil {
+			errs = append(errs, fmt.Errorf("Options.Providers[%d] is nil", i))
+			continue
+		}
+		name := string(p.Resource())
+		if err := CheckResource(p.Resource()); err != nil {
+			errs = append(errs, fmt.Errorf("Options.Providers[%d]: %w", i, err))
+		}
+		if names[name] {
+			errs = append(errs, fmt.Errorf("Options.Providers[%d]: there is another provider of %s", i, name))
+		}
+		names[name] = true
+	}
+	if len(errs) > 0 {
+		return nil, fmt.Errorf("devices: %w", errors.Join(errs...))
+	}
+	opts.CallTimeout = cmp.Or(max(opts.CallTimeout, 0), 2*time.Minute)
+	m := &Manager{path: path, opts: opts, state: newState()}
+	for _, p := range opts.Providers {
+		m.pool(p.Resource()) // pods that come before Run wait for it
+	}
+	return m, nil
+}
+
+// Name implements [lifecycle.Component].
+func (m *Manager) Name() string { return "devices" }
+
+// lock reads the checkpoint, the first time, and takes mu.
+func (m *Manager) lock() {
+	m.loading.Do(m.load)
+	m.mu.Lock()
+}
+
+// restart is the back-off of providers of the node itself that end.
+var restart = flow.Backoff{Min: time.Second, Max: time.Minute}
+
+// Run serves the providers of the options until ctx ends. It returns at once if there are none. It implements [lifecycle.Runner].
+func (m *Manager) Run(ctx context.Context) error {
+	err := fmt.Errorf("devices: %w", runtime.ErrAlreadyRunning)
+	m.running.Do(func() { err = nil })
+	if err != nil {
+		return err
+	}
+	var all sync.WaitGroup
+	defer all.Wait()
+	for _, p := range m.opts.Providers {
+		all.Go(func() {
+			restart.Repeat(ctx, func() error { return cmp.Or(m.Serve(ctx, p), errEnded) }, func(err error, retryIn time.Duration) {
+				m.opts.Logger.Error(err, "A provider of devices has ended; it is started again", "resource", p.Resource(), "retryIn", retryIn)
+			})
+		})
+	}
+	return nil
+}
+
+var errEnded = errors.New("the provider returned from Watch")

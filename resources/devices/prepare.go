@@ -1,0 +1,326 @@
+package devices
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/kubeletkit/kubeletkit/lifecycle"
+	"github.com/kubeletkit/kubeletkit/podspec"
+	"github.com/kubeletkit/kubeletkit/resources/devices/internal/checkpoint"
+	"github.com/kubeletkit/kubeletkit/runtime"
+)
+
+// preStartTimeout is that of kubelet.
+const preStartTimeout = 30 * time.Second
+
+// Prepare has the providers make the devices of the pod ready, once, and writes the checkpoint. The pod waits with an error while a provider
+// is missing, and if none of its containers runs, while one of its devices is missing or unhealthy, as after a reboot. It implements
+// [lifecycle.Preparer].
+func (m *Manager) Prepare(ctx context.Context, req lifecycle.PrepareRequest) (lifecycle.PrepareResponse, error) {
+	none := lifecycle.PrepareResponse{}
+	if !extended(req.Pod) {
+		return none, nil
+	}
+	m.lock()
+	managed := false
+	for _, c := range podspec.Containers(&req.Pod.Spec) {
+		managed = managed || len(m.requests(req.Pod, c)) > 0
+	}
+	if managed {
+		entry := m.pod(req.Pod.UID)
+		entry.restored, entry.prepared = false, true
+		entry.checked = entry.checked || anyRuns(req.Observed)
+	}
+	m.mu.Unlock()
+	if !managed {
+		return none, nil
+	}
+	if err := m.complete(ctx, req); err != nil {
+		return none, err
+	}
+	return none, m.save()
+}
+
+// complete makes all devices of the pod ready.
+func (m *Manager) complete(ctx context.Context, req lifecycle.PrepareRequest) error {
+	pod := req.Pod
+	for kind, c := range podspec.Containers(&pod.Spec) {
+		if kind == podspec.EphemeralContainer {
+			continue
+		}
+		m.mu.Lock()
+		asked := m.requests(pod, c)
+		m.mu.Unlock()
+		for _, r := range asked {
+			if err := m.ready(ctx, pod, c, r, runs(req.Observed, c.Name)); err != nil {
+				return m.explain(ctx, req, c, err)
+			}
+		}
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if entry := m.pods[pod.UID]; entry != nil {
+		entry.checked = true
+	}
+	return nil
+}
+
+// explain returns the error of Prepare. A pod of which something runs does not fail.
+func (m *Manager) explain(ctx context.Context, req lifecycle.PrepareRequest, c *v1.Container, err error) error {
+	var lacks *shortage
+	if refused := errors.As(err, &lacks) || isWaiting(err) && m.opts.FailWithoutProvider; refused && ctx.Err() == nil && !anyRuns(req.Observed) {
+		return refuse(err)
+	}
+	return fmt.Errorf("devices of container %q of pod %s: %w", c.Name, runtime.RefOf(req.Pod), err)
+}
+
+func anyRuns(observed *runtime.PodStatus) bool {
+	return observed != nil && slices.ContainsFunc(observed.Containers, func(c runtime.ContainerStatus) bool { return c.State == runtime.ContainerRunning })
+}
+
+func runs(observed *runtime.PodStatus, container string) bool {
+	c := observed.Newest(container)
+	return c != nil && c.State == runtime.ContainerRunning
+}
+
+// ready gives the container its devices of one resource, if it has none yet, and has the provider make them ready.
+func (m *Manager) ready(ctx context.Context, pod *v1.Pod, c *v1.Container, r request, running bool) error {
+	server, done, err := m.granted(pod, c.Name, r, running)
+	if err != nil || done {
+		return err
+	}
+	ids, err := m.preferred(ctx, server, pod, c.Name, r.name)
+	if err != nil {
+		return err
+	}
+	edits, err := m.allocateBy(ctx, server, Request{Pod: pod, Container: c, IDs: ids})
+	if err != nil {
+		return err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	g := m.grant(pod.UID, c.Name, r.name)
+	if g == nil {
+		return errReleased
+	}
+	g.message = checkpoint.Encode(edits)
+	if g.edits, err = checkpoint.Decode(g.message); err != nil { // the container is created as after a restart of the agent
+		return err
+	}
+	g.allocated = true
+	m.version++
+	return nil
+}
+
+// granted gives the container its devices, if it has none, and returns their provider. done means that they are ready, or that the container
+// runs without them: it was started before there was a provider.
+func (m *Manager) granted(pod *v1.Pod, container string, r request, running bool) (by *server, done bool, err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	p, entry := m.pools[r.name], m.pod(pod.UID)
+	wait := func(format string, args ...any) (*server, bool, error) {
+		p.waiting[pod.UID] = struct{}{}
+		return nil, false, waitFor(format, args...)
+	}
+	g := m.grant(pod.UID, container, r.name)
+	switch {
+	case g != nil && g.allocated && entry.checked, g == nil && running:
+		return nil, true, nil
+	case p.server == nil && p.lost.IsZero():
+		return wait("waiting for the provider of %s, which is not there yet", r.name)
+	case p.server == nil:
+		return wait("waiting for the provider of %s, which is not there since %s", r.name, p.lost.Format(time.RFC3339))
+	case !p.listed:
+		return wait("waiting for the list of the devices of %s", r.name)
+	case g == nil:
+		if err := m.allocateNow(pod, container, r, entry.near[container]); err != nil {
+			if p.unowned() >= r.count {
+				return wait("waiting for healthy devices of %s: %v", r.name, err)
+			}
+			return nil, false, err
+		}
+		g = m.grant(pod.UID, container, r.name)
+	}
+	for _, id := range g.ids {
+		switch p.health(id) {
+		case v1.ResourceHealthStatusUnknown:
+			return wait("waiting for the device %q of %s: its provider does not have it now", id, r.name)
+		case v1.ResourceHealthStatusUnhealthy:
+			return wait("waiting for the device %q of %s: it is unhealthy", id, r.name)
+		}
+	}
+	return p.server, g.allocated, nil
+}
+
+// unowned returns the number of devices that nobody has, also of unhealthy ones.
+func (p *pool) unowned() (n int64) {
+	for id := range p.devices {
+		if len(p.owners[id]) == 0 {
+			n++
+		}
+	}
+	return n
+}
+
+// preferred asks the provider for the devices that it prefers, if there is a choice, and returns those that the container gets.
+func (m *Manager) preferred(ctx context.Context, by *server, pod *v1.Pod, container string, name v1.ResourceName) (ids []string, err error) {
+	m.mu.Lock()
+	c := m.choice(pod, container, name)
+	m.mu.Unlock()
+	question, ask := c.question()
+	var liked []string
+	if ask {
+		ctx, cancel := context.WithTimeout(ctx, m.opts.CallTimeout)
+		defer cancel()
+		err := runtime.Recover(func() (err error) {
+			liked, err = by.Prefer(ctx, question)
+			return err
+		})
+		if err != nil {
+			return nil, fmt.Errorf("the provider of %s cannot choose devices: %w", name, err)
+		}
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	g := m.grant(pod.UID, container, name)
+	if g == nil {
+		return nil, errReleased
+	}
+	if len(liked) > 0 {
+		liked = append(slices.Clone(liked), g.ids...)
+		if ids, ok := m.choice(pod, container, name).pick(liked); ok { // of those that are free now
+			m.exchange(pod, container, name, ids)
+		}
+	}
+	return slices.Clone(g.ids), nil
+}
+
+var errReleased = errors.New("the devices were released meanwhile")
+
+// allocateBy calls Allocate.
+func (m *Manager) allocateBy(ctx context.Context, by *server, req Request) (edits runtime.ContainerEdits, err error) {
+	ctx, cancel := context.WithTimeout(ctx, m.opts.CallTimeout)
+	defer cancel()
+	err = runtime.Recover(func() (err error) {
+		edits, err = by.Allocate(ctx, req)
+		return err
+	})
+	if err != nil {
+		err = fmt.Errorf("the provider of %s cannot allocate the devices %q: %w", by.Resource(), req.IDs, err)
+	}
+	return edits, err
+}
+
+// EditContainer returns what the providers have answered, and has them prepare the start. It implements [lifecycle.ContainerEditor].
+func (m *Manager) EditContainer(ctx context.Context, pod *v1.Pod, container *v1.Container) (all runtime.ContainerEdits, err error) {
+	if len(container.Resources.Limits) == 0 {
+		return all, nil
+	}
+	m.lock()
+	var calls []func() error
+	var answers []runtime.ContainerEdits
+	for _, r := range m.requests(pod, container) {
+		g := m.grant(pod.UID, container.Name, r.name)
+		if g == nil || !g.allocated {
+			err = fmt.Errorf("container %q of pod %s does not have its devices of %s: it was not prepared", container.Name, runtime.RefOf(pod), r.name)
+			break
+		}
+		answers = append(answers, g.edits)
+		if server := m.pools[r.name].last; server != nil {
+			req := Request{Pod: pod, Container: container, IDs: slices.Clone(g.ids)}
+			calls = append(calls, func() error { return preStart(ctx, server, req) })
+		}
+	}
+	m.mu.Unlock()
+	if err != nil {
+		return all, err
+	}
+	if !runtime.ForResize(ctx) {
+		for _, call := range calls {
+			if err := call(); err != nil {
+				return all, err
+			}
+		}
+	}
+	return merge(answers), nil
+}
+
+func preStart(ctx context.Context, by *server, req Request) error {
+	ctx, cancel := context.WithTimeout(ctx, preStartTimeout)
+	defer cancel()
+	if err := runtime.Recover(func() error { return by.PreStart(ctx, req) }); err != nil {
+		return fmt.Errorf("the provider of %s cannot prepare the start with the devices %q: %w", by.Resource(), req.IDs, err)
+	}
+	return nil
+}
+
+// merge returns all edits. As with kubelet, of several with the same name or path in the container the first one counts.
+func merge(answers []runtime.ContainerEdits) (all runtime.ContainerEdits) {
+	seen := map[string]bool{}
+	first := func(kind, name string) bool {
+		again := seen[kind+name]
+		seen[kind+name] = true
+		return !again
+	}
+	for _, e := range answers {
+		for _, v := range e.Env {
+			if first("env ", v.Name) {
+				all.Env = append(all.Env, v)
+			}
+		}
+		for _, d := range e.Devices {
+			if first("device ", d.ContainerPath) {
+				all.Devices = append(all.Devices, d)
+			}
+		}
+		for _, mount := range e.Mounts {
+			if first("mount ", mount.ContainerPath) {
+				all.Mounts = append(all.Mounts, mount)
+			}
+		}
+		for key, value := range e.Annotations {
+			if all.Annotations == nil {
+				all.Annotations = map[string]string{}
+			}
+			if first("annotation ", key) {
+				all.Annotations[key] = value
+			}
+		}
+		for _, name := range e.CDIDevices {
+			if first("CDI ", name) {
+				all.CDIDevices = append(all.CDIDevices, name)
+			}
+		}
+	}
+	return all
+}
+
+// Ended releases the devices of the pod. It implements [lifecycle.EndedHandler].
+func (m *Manager) Ended(_ context.Context, req lifecycle.EndedRequest) error {
+	m.releaseAll(req.Pod.UID)
+	return nil
+}
+
+// Gone releases the devices of the pod. It implements [lifecycle.GoneHandler].
+func (m *Manager) Gone(_ context.Context, req lifecycle.GoneRequest) error {
+	m.releaseAll(req.Pod.UID)
+	return nil
+}
+
+func (m *Manager) releaseAll(uid types.UID) {
+	m.lock()
+	saved := m.release(uid, true)
+	if saved {
+		m.version++
+	}
+	m.mu.Unlock()
+	if saved {
+		m.saveLater()
+	}
+}

@@ -1,0 +1,147 @@
+package devices
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/kubeletkit/kubeletkit/podspec"
+	"github.com/kubeletkit/kubeletkit/runtime"
+)
+
+// server is a provider that is served.
+type server struct {
+	Provider
+	stop context.CancelCauseFunc
+}
+
+// CheckResource returns an error unless pods can request the resource as an extended resource.
+func CheckResource(name v1.ResourceName) error {
+	if !podspec.IsExtendedResource(name) {
+		return fmt.Errorf("%q is no name of an extended resource, such as example.com/device", name)
+	}
+	if problems := validation.IsQualifiedName(v1.DefaultResourceRequestsPrefix + string(name)); len(problems) > 0 {
+		return fmt.Errorf("%q is no name of a resource: %s", name, strings.Join(problems, "; "))
+	}
+	return nil
+}
+
+// Serve offers the devices of the provider until its Watch returns or ctx ends. Then its devices are not given any more, containers that have
+// some keep them, and the capacity of the node has them for [LostGrace]. A provider that is served later takes the place of an earlier one of
+// the same resource, and Serve of that one returns [ErrReplaced].
+func (m *Manager) Serve(ctx context.Context, p Provider) error {
+	name := p.Resource()
+	if err := CheckResource(name); err != nil {
+		return fmt.Errorf("devices: %w", err)
+	}
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	own := &server{p, stop}
+	m.lock()
+	pool := m.pool(name)
+	before := pool.server
+	pool.server, pool.last = own, own
+	m.mu.Unlock()
+	if before != nil {
+		before.stop(ErrReplaced)
+	}
+	defer m.ended(pool, own)
+	err := runtime.Recover(func() error { return p.Watch(ctx, func(list []Device) { m.update(pool, own, list) }) })
+	if cause := context.Cause(ctx); cause != nil {
+		return cause
+	}
+	return err
+}
+
+// update makes the devices of the server those of its resource.
+func (m *Manager) update(pool *pool, own *server, list []Device) {
+	now := newInventory(list)
+	m.mu.Lock()
+	if pool.server != own {
+		m.mu.Unlock()
+		return
+	}
+	first := pool.devices == nil
+	affected, counted := pool.update(now)
+	waiting := pool.waiting
+	pool.waiting = map[types.UID]struct{}{}
+	if first {
+		m.version++ // the resource is in the checkpoint, so that pods wait for it after a reboot
+	}
+	m.mu.Unlock()
+	if now.bad > 0 {
+		m.opts.Logger.Info("A provider has delivered devices whose IDs are empty, no text, or not unique; of each ID one device is used",
+			"resource", own.Resource(), "count", now.bad)
+	}
+	if first {
+		m.saveLater()
+	}
+	m.notify(affected, waiting, counted)
+}
+
+// ended removes the server of the resource, unless there is another one.
+func (m *Manager) ended(pool *pool, own *server) {
+	m.mu.Lock()
+	if pool.server != own {
+		m.mu.Unlock()
+		return
+	}
+	pool.server, pool.listed, pool.healthy, pool.lost = nil, false, nil, time.Now()
+	m.mu.Unlock()
+	m.notify(nil, nil, true)
+}
+
+// notify tells others what has changed.
+func (m *Manager) notify(affected, waiting map[types.UID]struct{}, counted bool) {
+	if f := m.opts.StatusChanged; f != nil {
+		for _, uid := range slices.Sorted(maps.Keys(affected)) {
+			f(uid)
+		}
+	}
+	if f := m.opts.Resync; f != nil {
+		for _, uid := range slices.Sorted(maps.Keys(waiting)) {
+			f(uid)
+		}
+	}
+	if f := m.opts.NodeChanged; f != nil && counted {
+		f()
+	}
+}
+
+// capacity returns the numbers of all devices and of those that containers can have.
+func (p *pool) capacity() (all, allocatable int) {
+	if p.server == nil && time.Since(p.lost) > LostGrace {
+		return 0, 0
+	}
+	return len(p.devices), len(p.healthy)
+}
+
+// NodeResources returns how many devices there are, and how many healthy ones, for the status of the node. A resource whose provider has ended
+// has no allocatable devices, and after [LostGrace] no capacity. Its error is nil.
+func (m *Manager) NodeResources(context.Context) (capacity, allocatable v1.ResourceList, _ error) {
+	m.lock()
+	defer m.mu.Unlock()
+	capacity, allocatable = v1.ResourceList{}, v1.ResourceList{}
+	for name, p := range m.pools {
+		all, healthy := p.capacity()
+		capacity[name] = *resource.NewQuantity(int64(all), resource.DecimalSI)
+		allocatable[name] = *resource.NewQuantity(int64(healthy), resource.DecimalSI)
+	}
+	return capacity, allocatable, nil
+}
+
+// Manages reports whether the manager decides who has the resource: there is or was a provider of it. Then no other component has to count
+// it.
+func (m *Manager) Manages(name v1.ResourceName) bool {
+	m.lock()
+	defer m.mu.Unlock()
+	return m.pools[name] != nil
+}

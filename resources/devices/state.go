@@ -1,0 +1,385 @@
+package devices
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+	"unicode/utf8"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/kubeletkit/kubeletkit/podspec"
+	"github.com/kubeletkit/kubeletkit/resources/numa"
+	"github.com/kubeletkit/kubeletkit/runtime"
+)
+
+// state is which devices there are, and who has them. It calls nobody, and a [Manager] guards it.
+type state struct {
+	pools map[v1.ResourceName]*pool
+	pods  map[types.UID]*podDevices
+}
+
+// pool is the devices of one resource.
+type pool struct {
+	// server is the provider, nil while there is none. listed means that it has delivered its devices.
+	server *server
+	listed bool
+	// last is the provider, or the one that was the last. It prepares the starts of containers, or returns the error that it is gone.
+	last *server
+	// lost is when the last provider ended; zero if there was none.
+	lost time.Time
+	// devices are those that the last provider delivered last, and healthy the IDs of those that can be given, sorted. healthy is empty
+	// while there is no provider. Both are replaced, and not changed.
+	devices map[string]Device
+	healthy []string
+	// owners are the pods that have devices, one entry for each container.
+	owners map[string][]types.UID
+	// waiting are the pods that wait for a change of the devices.
+	waiting map[types.UID]struct{}
+}
+
+// podDevices is what a pod has.
+type podDevices struct {
+	// grants are the devices of the containers by their names.
+	grants map[string]map[v1.ResourceName]*grant
+	// near are the nodes of the hints of containers that wait for devices.
+	near map[string]numa.Nodes
+	// restored means that the pod is in the checkpoint, and was not admitted by this agent yet.
+	restored bool
+	// prepared means that Prepare was called. Then the pod has its devices until it has ended.
+	prepared bool
+	// checked means that the devices were healthy before the first container was started, or that one runs already.
+	checked bool
+}
+
+// grant is the devices of one resource that a container has.
+type grant struct {
+	// ids is sorted. nodes are those of the devices when they were given.
+	ids   []string
+	nodes map[string]numa.Nodes
+	// allocated means that the provider has made the devices ready, with these edits. Only such grants are in the checkpoint. message
+	// is the answer of the provider as the checkpoint has it.
+	allocated bool
+	edits     runtime.ContainerEdits
+	message   []byte
+}
+
+func newState() state {
+	return state{pools: map[v1.ResourceName]*pool{}, pods: map[types.UID]*podDevices{}}
+}
+
+// pool returns the pool of the resource, a new one if there is none.
+func (s *state) pool(name v1.ResourceName) *pool {
+	p := s.pools[name]
+	if p == nil {
+		p = &pool{owners: map[string][]types.UID{}, waiting: map[types.UID]struct{}{}}
+		s.pools[name] = p
+	}
+	return p
+}
+
+// pod returns the devices of the pod, a new value if there is none.
+func (s *state) pod(uid types.UID) *podDevices {
+	p := s.pods[uid]
+	if p == nil {
+		p = &podDevices{grants: map[string]map[v1.ResourceName]*grant{}, near: map[string]numa.Nodes{}}
+		s.pods[uid] = p
+	}
+	return p
+}
+
+// grant returns what the container has of the resource, or nil.
+func (s *state) grant(uid types.UID, container string, name v1.ResourceName) *grant {
+	if p := s.pods[uid]; p != nil {
+		return p.grants[container][name]
+	}
+	return nil
+}
+
+// give adds devices to those of a container, which has none of the resource.
+func (s *state) give(uid types.UID, container string, name v1.ResourceName, g *grant) {
+	pod, pool := s.pod(uid), s.pool(name)
+	if pod.grants[container] == nil {
+		pod.grants[container] = map[v1.ResourceName]*grant{}
+	}
+	pod.grants[container][name] = g
+	for _, id := range g.ids {
+		pool.owners[id] = append(pool.owners[id], uid)
+	}
+}
+
+// take takes the devices of a grant of the pod back.
+func (s *state) take(uid types.UID, container string, name v1.ResourceName) {
+	g := s.grant(uid, container, name)
+	if g == nil {
+		return
+	}
+	pool := s.pool(name)
+	for _, id := range g.ids {
+		pool.disown(id, uid)
+	}
+	delete(s.pods[uid].grants[container], name)
+}
+
+func (p *pool) disown(id string, uid types.UID) {
+	owners := p.owners[id]
+	if i := slices.Index(owners, uid); i >= 0 {
+		owners = slices.Delete(owners, i, i+1)
+	}
+	if len(owners) == 0 {
+		delete(p.owners, id)
+	} else {
+		p.owners[id] = owners
+	}
+}
+
+// release takes back what the pod has, also what was made ready if all is true, and reports whether the checkpoint changes.
+func (s *state) release(uid types.UID, all bool) (saved bool) {
+	pod := s.pods[uid]
+	if pod == nil {
+		return false
+	}
+	kept := false
+	for container, grants := range pod.grants {
+		for name, g := range grants {
+			if g.allocated && !all {
+				kept = true
+				continue
+			}
+			saved = saved || g.allocated
+			s.take(uid, container, name)
+		}
+	}
+	if !kept {
+		delete(s.pods, uid)
+		for _, p := range s.pools {
+			delete(p.waiting, uid)
+		}
+	}
+	return saved
+}
+
+// serving reports whether the pool can give devices.
+func (p *pool) serving() bool { return p != nil && p.server != nil && p.listed }
+
+// free returns the healthy devices that nobody has, and of those of a grant that can be exchanged. It is sorted.
+func (p *pool) free(own []string) []string {
+	out := make([]string, 0, min(len(p.healthy), 64))
+	for _, id := range p.healthy {
+		if len(p.owners[id]) == 0 || slices.Contains(own, id) {
+			out = append(out, id)
+		}
+	}
+	return out
+}
+
+func (p *pool) nodesOf(id string) numa.Nodes { return p.devices[id].Nodes }
+
+// nodes returns a function that has the nodes of the devices as they are now. It needs no lock: maps of devices do not change.
+func (p *pool) nodes() func(id string) numa.Nodes {
+	devices := p.devices
+	return func(id string) numa.Nodes { return devices[id].Nodes }
+}
+
+// reusable returns the devices of the resource that init containers before the container have had and it can have, too. As with kubelet,
+// the devices of init containers are used again, those of sidecars and of main containers are not.
+func (s *state) reusable(pod *v1.Pod, container string, name v1.ResourceName) []string {
+	had := map[string]bool{}
+	for kind, c := range podspec.Containers(&pod.Spec) {
+		if c.Name == container || kind == podspec.EphemeralContainer {
+			break
+		}
+		g := s.grant(pod.UID, c.Name, name)
+		if g == nil {
+			continue
+		}
+		for _, id := range g.ids {
+			if kind == podspec.InitContainer && !podspec.IsSidecar(c) {
+				had[id] = true
+			} else {
+				delete(had, id)
+			}
+		}
+	}
+	return slices.Sorted(maps.Keys(had))
+}
+
+// shortage is why a container cannot have devices. The text is that of kubelet.
+type shortage struct{ text string }
+
+func (e *shortage) Error() string { return e.text }
+
+// allocate gives the container devices of the resource, near the nodes. The pool serves. The error is a *shortage.
+func (s *state) allocate(pod *v1.Pod, container string, name v1.ResourceName, count int64, near numa.Nodes) error {
+	p := s.pool(name)
+	if len(p.healthy) == 0 {
+		return &shortage{fmt.Sprintf("no healthy devices present; cannot allocate unhealthy devices %s", name)}
+	}
+	reuse := s.reusable(pod, container, name)
+	free := p.free(nil)
+	missing := count - int64(len(reuse))
+	if missing > int64(len(free)) {
+		return &shortage{fmt.Sprintf("requested number of devices unavailable for %s. Requested: %d, Available: %d", name, missing, len(free))}
+	}
+	ids, _ := choice{count: int(count), reuse: reuse, free: free, near: near, nodes: p.nodes()}.pick(nil)
+	s.give(pod.UID, container, name, p.newGrant(ids))
+	return nil
+}
+
+func (p *pool) newGrant(ids []string) *grant {
+	g := &grant{ids: ids, nodes: make(map[string]numa.Nodes, len(ids))}
+	for _, id := range ids {
+		g.nodes[id] = p.nodesOf(id)
+	}
+	return g
+}
+
+// choice returns the choice of devices for a grant that was not made ready yet.
+func (s *state) choice(pod *v1.Pod, container string, name v1.ResourceName) choice {
+	p, g := s.pool(name), s.grant(pod.UID, container, name)
+	if g == nil {
+		return choice{}
+	}
+	reuse := s.reusable(pod, container, name)
+	reuse = slices.DeleteFunc(reuse, func(id string) bool { return !slices.Contains(g.ids, id) })
+	own := slices.DeleteFunc(slices.Clone(g.ids), func(id string) bool { return slices.Contains(reuse, id) })
+	return choice{count: len(g.ids), reuse: reuse, free: p.free(own), near: s.pods[pod.UID].near[container], nodes: p.nodes()}
+}
+
+// exchange replaces devices of a grant that was not made ready by others that nobody has. Later containers of the pod that use the replaced ones
+// again get the others, too.
+func (s *state) exchange(pod *v1.Pod, container string, name v1.ResourceName, ids []string) {
+	p, g := s.pool(name), s.grant(pod.UID, container, name)
+	if g == nil {
+		return
+	}
+	var from, to []string
+	for _, id := range g.ids {
+		if !slices.Contains(ids, id) {
+			from = append(from, id)
+		}
+	}
+	for _, id := range ids {
+		if !slices.Contains(g.ids, id) {
+			to = append(to, id)
+		}
+	}
+	if len(from) == 0 {
+		return
+	}
+	renamed := make(map[string]string, len(from))
+	for i := range from {
+		renamed[from[i]] = to[i]
+	}
+	for _, grants := range s.pods[pod.UID].grants {
+		g := grants[name]
+		if g == nil || g.allocated {
+			continue
+		}
+		for i, id := range g.ids {
+			other, ok := renamed[id]
+			if !ok {
+				continue
+			}
+			g.ids[i] = other
+			delete(g.nodes, id)
+			g.nodes[other] = p.nodesOf(other)
+			p.disown(id, pod.UID)
+			p.owners[other] = append(p.owners[other], pod.UID)
+		}
+		slices.Sort(g.ids)
+	}
+}
+
+// inventory is the devices of a provider.
+type inventory struct {
+	devices map[string]Device
+	healthy []string // sorted
+	// bad is the number of devices that are left out: their IDs are empty or no text, or the same as that of a later one.
+	bad int
+}
+
+func newInventory(list []Device) inventory {
+	inv := inventory{devices: make(map[string]Device, len(list))}
+	for _, d := range list {
+		_, again := inv.devices[d.ID]
+		usable := d.ID != "" && utf8.ValidString(d.ID)
+		if again || !usable {
+			inv.bad++
+		}
+		if usable {
+			inv.devices[d.ID] = d
+		}
+	}
+	for id, d := range inv.devices {
+		if !d.Unhealthy {
+			inv.healthy = append(inv.healthy, id)
+		}
+	}
+	slices.Sort(inv.healthy)
+	return inv
+}
+
+// update replaces the devices of the pool, and returns the pods whose devices have another health, and whether the numbers of devices have
+// changed.
+func (p *pool) update(now inventory) (affected map[types.UID]struct{}, counted bool) {
+	affected = map[types.UID]struct{}{}
+	for id, owners := range p.owners {
+		was, had := p.devices[id]
+		is, has := now.devices[id]
+		if had != has || was.Unhealthy != is.Unhealthy {
+			for _, uid := range owners {
+				affected[uid] = struct{}{}
+			}
+		}
+	}
+	counted = !p.listed || len(p.devices) != len(now.devices) || len(p.healthy) != len(now.healthy)
+	p.devices, p.healthy, p.listed = now.devices, now.healthy, true
+	return affected, counted
+}
+
+// request is what a container requests of one resource.
+type request struct {
+	name  v1.ResourceName
+	count int64
+}
+
+// requests returns what the container requests of resources that have a pool, in the order of their names. Resources that the pod has
+// by DRA are left out.
+func (s *state) requests(pod *v1.Pod, c *v1.Container) (out []request) {
+	for name, q := range c.Resources.Limits {
+		if s.pools[name] == nil || byDRA(pod, c.Name, name) {
+			continue
+		}
+		if n := q.Value(); n > 0 {
+			out = append(out, request{name, n})
+		}
+	}
+	slices.SortFunc(out, func(a, b request) int { return cmp.Compare(a.name, b.name) })
+	return out
+}
+
+// byDRA reports whether the scheduler has backed the resource of the container by a claim (KEP-5004).
+func byDRA(pod *v1.Pod, container string, name v1.ResourceName) bool {
+	claim := pod.Status.ExtendedResourceClaimStatus
+	return claim != nil && slices.ContainsFunc(claim.RequestMappings, func(m v1.ContainerExtendedResourceRequest) bool {
+		return m.ContainerName == container && m.ResourceName == string(name)
+	})
+}
+
+// extended reports whether a container of the pod requests an extended resource.
+func extended(pod *v1.Pod) bool {
+	for kind, c := range podspec.Containers(&pod.Spec) {
+		if kind != podspec.EphemeralContainer && len(c.Resources.Limits) > 0 {
+			for name := range c.Resources.Limits {
+				if podspec.IsExtendedResource(name) {
+					return true
+				}
+			}
+		}
+	}
+	return false
+}
