@@ -1,0 +1,253 @@
+package memory
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+
+	"github.com/go-logr/logr"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/kubeletkit/kubeletkit/internal/safefile"
+	"github.com/kubeletkit/kubeletkit/lifecycle"
+	"github.com/kubeletkit/kubeletkit/podspec"
+	"github.com/kubeletkit/kubeletkit/resources/numa"
+	"github.com/kubeletkit/kubeletkit/runtime"
+)
+
+// Options are the settings of a [Manager].
+type Options struct {
+	// Reserved is memory that no container is given. Some memory must be reserved.
+	Reserved []Reservation
+	// NodeReserved is what the machine reserves: kube-reserved, system-reserved and the hard eviction threshold together. As in kubelet, the sum
+	// of Reserved must be equal for memory and huge pages of each size.
+	NodeReserved v1.ResourceList
+	// Gone reports whether nothing of the pod is left, so that Restore gives back what it holds: its end was reported to an earlier agent, if at
+	// all. It is called in Restore only. If nil, such a pod keeps its memory.
+	Gone func(uid types.UID) bool
+	// Reset replaces a state that cannot be used by an empty one. Default: Restore fails.
+	Reset bool
+	// Pinned is called after each allocation for a container of a Guaranteed pod, with its error. It must not block. Default: nothing.
+	Pinned func(err error)
+	// Logger is for problems that concern no single pod. Default: none.
+	Logger logr.Logger
+}
+
+// Manager gives containers memory. It is a provider of hints for a topology manager, and joins the life of pods, see package
+// lifecycle. Make one with [New]. It is safe for concurrent use.
+type Manager struct {
+	path  string
+	opts  Options
+	empty func() *books
+	write func(path string, data []byte) error // that of tests does not sync
+
+	restoring, saving sync.Mutex // held while the state is read or written
+
+	// mu guards the fields below. Nothing is read or written under it.
+	mu sync.Mutex
+	// books are nil until the state is read.
+	books *books
+	// changes is the number of changes of the books, and saved that which the state has.
+	changes, saved int
+	// admitted are the pods that were given memory and are not prepared yet.
+	admitted map[types.UID]bool
+}
+
+var (
+	_ lifecycle.Admitter        = (*Manager)(nil)
+	_ lifecycle.Preparer        = (*Manager)(nil)
+	_ lifecycle.ContainerEditor = (*Manager)(nil)
+	_ lifecycle.EndedHandler    = (*Manager)(nil)
+	_ lifecycle.GoneHandler     = (*Manager)(nil)
+)
+
+// New returns a manager of the memory of the machine with its state in the file, which kubelet has in its root directory under
+// [FileName]. It reads nothing. Its error names all that is wrong with the reservations.
+func New(path string, machine numa.Machine, opts Options) (*Manager, error) {
+	_, err := machineBooks(machine, opts.Reserved, opts.NodeReserved)
+	if path == "" {
+		err = errors.Join(errors.New("the path of the state is empty"), err)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("memory: %w", err)
+	}
+	if opts.Gone == nil {
+		opts.Gone = func(types.UID) bool { return false }
+	}
+	if opts.Pinned == nil {
+		opts.Pinned = func(error) {}
+	}
+	empty := func() *books {
+		b, _ := machineBooks(machine, opts.Reserved, opts.NodeReserved)
+		return b
+	}
+	return &Manager{path: path, opts: opts, empty: empty, write: safefile.WriteSync, admitted: map[types.UID]bool{}}, nil
+}
+
+// Name implements [lifecycle.Component].
+func (m *Manager) Name() string { return "memory" }
+
+// Hints returns the sets of nodes on which the container or, if it is nil, the pod can have its memory, by the resources that it
+// requests: nil if it needs none, or has no choice. If no nodes have the memory, Allocate refuses the pod, as in kubelet.
+func (m *Manager) Hints(pod *v1.Pod, container *v1.Container) map[string][]numa.Hint {
+	if !counts(pod) || m.Restore() != nil {
+		return nil
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.books.podHints(pod, container)
+}
+
+// Allocate gives the container memory on the nodes of the hint, or on more nodes if these do not suffice. A container that has memory keeps it.
+// The error refuses the pod with the reason UnexpectedAdmissionError, as in kubelet.
+func (m *Manager) Allocate(pod *v1.Pod, container *v1.Container, hint numa.Hint) error {
+	if !counts(pod) {
+		return nil
+	}
+	err := m.Restore()
+	if err == nil {
+		err = m.allocate(pod, container, hint)
+	}
+	m.opts.Pinned(err)
+	if err != nil {
+		return lifecycle.Refuse("UnexpectedAdmissionError", fmt.Sprintf("Allocate failed due to [memorymanager] container %q: %v, which is unexpected",
+			container.Name, err))
+	}
+	return nil
+}
+
+func (m *Manager) allocate(pod *v1.Pod, container *v1.Container, hint numa.Hint) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	had := len(m.books.entries[string(pod.UID)]) > 0
+	changed, err := m.books.allocate(pod, container, hint)
+	if changed {
+		m.changes++
+		if !had {
+			m.admitted[pod.UID] = true
+		}
+	}
+	return err
+}
+
+// Release gives back the memory of a pod that is not admitted after all. A pod that was admitted before keeps it until it has ended.
+func (m *Manager) Release(pod *v1.Pod) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.admitted[pod.UID] {
+		m.drop(pod.UID)
+	}
+}
+
+// drop gives back the memory of a pod. mu is held.
+func (m *Manager) drop(uid types.UID) {
+	delete(m.admitted, uid)
+	if m.books != nil && m.books.dropPod(string(uid)) {
+		m.changes++
+	}
+}
+
+// Admit refuses resizes of the memory of Guaranteed pods, as in kubelet. It implements [lifecycle.Admitter].
+func (m *Manager) Admit(req lifecycle.AdmitRequest) (lifecycle.AdmitResponse, error) {
+	if req.Held == nil || podspec.QOSClass(req.Pod) != v1.PodQOSGuaranteed {
+		return lifecycle.AdmitResponse{}, nil
+	}
+	for kind, c := range podspec.Containers(&req.Pod.Spec) {
+		held, _ := podspec.FindContainer(&req.Held.Spec, c.Name)
+		if kind == podspec.EphemeralContainer || held == nil {
+			continue
+		}
+		if q := c.Resources.Requests[v1.ResourceMemory]; q.Cmp(held.Resources.Requests[v1.ResourceMemory]) != 0 {
+			return lifecycle.AdmitResponse{}, lifecycle.Refuse(v1.PodReasonInfeasible,
+				`Resize is infeasible for Guaranteed Pods alongside Memory Manager policy "Static"`)
+		}
+	}
+	return lifecycle.AdmitResponse{}, nil
+}
+
+// Prepare writes the state, if the pod has memory that is not in it. It implements [lifecycle.Preparer].
+func (m *Manager) Prepare(_ context.Context, req lifecycle.PrepareRequest) (lifecycle.PrepareResponse, error) {
+	if !counts(req.Pod) {
+		return lifecycle.PrepareResponse{}, nil
+	}
+	m.mu.Lock()
+	delete(m.admitted, req.Pod.UID)
+	m.mu.Unlock()
+	if err := m.save(); err != nil {
+		return lifecycle.PrepareResponse{}, fmt.Errorf("pod %s: %w", runtime.RefOf(req.Pod), err)
+	}
+	return lifecycle.PrepareResponse{}, nil
+}
+
+// EditContainer returns the memory nodes of the container, and gives back what earlier init containers have. It implements [lifecycle.ContainerEditor].
+func (m *Manager) EditContainer(_ context.Context, pod *v1.Pod, container *v1.Container) (runtime.ContainerEdits, error) {
+	if !counts(pod) {
+		return runtime.ContainerEdits{}, nil
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.books == nil {
+		return runtime.ContainerEdits{}, fmt.Errorf("container %q of pod %s has no memory: the pod was not admitted", container.Name, runtime.RefOf(pod))
+	}
+	for _, init := range before(pod, container.Name) {
+		if m.books.drop(string(pod.UID), init) {
+			m.changes++
+		}
+	}
+	var nodes numa.Nodes
+	for _, b := range m.books.entries[string(pod.UID)][container.Name] {
+		nodes |= numa.Of(b.NUMAAffinity...)
+	}
+	return runtime.ContainerEdits{MemorySet: nodes.String()}, nil
+}
+
+// Ended gives back the memory of the pod. It implements [lifecycle.EndedHandler].
+func (m *Manager) Ended(_ context.Context, req lifecycle.EndedRequest) error {
+	if counts(req.Pod) {
+		m.end(req.Pod.UID)
+	}
+	return nil
+}
+
+// Gone gives back the memory of the pod, if it still has some. It implements [lifecycle.GoneHandler].
+func (m *Manager) Gone(_ context.Context, req lifecycle.GoneRequest) error {
+	m.end(req.Pod.UID)
+	return nil
+}
+
+// end gives back the memory of a pod. A state that cannot be written does not keep the pod: it is written with the next change.
+func (m *Manager) end(uid types.UID) {
+	m.mu.Lock()
+	m.drop(uid)
+	m.mu.Unlock()
+	if err := m.save(); err != nil {
+		m.opts.Logger.Error(err, "The state of memory still has a pod that has ended", "pod", uid)
+	}
+}
+
+// Of returns what the container has.
+func (m *Manager) Of(pod types.UID, container string) []Block {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.books == nil {
+		return nil
+	}
+	return exported(m.books.entries[string(pod)][container])
+}
+
+// Allocatable returns what containers can have of each node, in the order of nodes and resources.
+func (m *Manager) Allocatable() (list []Block) {
+	b := m.empty()
+	for _, id := range slices.Sorted(maps.Keys(b.nodes)) {
+		for _, name := range slices.Sorted(maps.Keys(b.nodes[id].MemoryMap)) {
+			if size := b.table(id, name).Allocatable; size > 0 {
+				list = append(list, Block{Nodes: numa.Of(id), Resource: name, Size: size})
+			}
+		}
+	}
+	return list
+}

@@ -1,0 +1,188 @@
+package memory
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	v1 "k8s.io/api/core/v1"
+	"pgregory.net/rapid"
+
+	"github.com/kubeletkit/kubeletkit/lifecycle"
+	"github.com/kubeletkit/kubeletkit/podspec"
+	"github.com/kubeletkit/kubeletkit/resources/numa"
+)
+
+func ctxOf(t require.TestingT) context.Context {
+	if t, ok := t.(interface{ Context() context.Context }); ok {
+		return t.Context()
+	}
+	panic("no context")
+}
+
+// life is a pod of the model: how many of its containers were started, and what it was given.
+type life struct {
+	pod     *v1.Pod
+	started int
+	nodes   map[string]numa.Nodes
+}
+
+func drawPod(t *rapid.T, uid string) *v1.Pod {
+	draw := func(name string) v1.Container {
+		size := fmt.Sprintf("%dMi", rapid.IntRange(1, 9*1024).Draw(t, "size"))
+		if rapid.IntRange(0, 3).Draw(t, "huge") == 0 {
+			return container(name, "memory", size, huge, fmt.Sprintf("%dMi", 2*rapid.IntRange(1, 600).Draw(t, "pages")))
+		}
+		return container(name, "memory", size)
+	}
+	var init, main []v1.Container
+	for i := range rapid.IntRange(0, 3).Draw(t, "init") {
+		c := draw(fmt.Sprintf("init-%d", i))
+		if rapid.Bool().Draw(t, "sidecar") {
+			c.RestartPolicy = new(v1.ContainerRestartPolicyAlways)
+		}
+		init = append(init, c)
+	}
+	for i := range rapid.IntRange(1, 2).Draw(t, "main") {
+		main = append(main, draw(fmt.Sprintf("main-%d", i)))
+	}
+	return pod(uid, init, main...)
+}
+
+// check compares the books with the sum of all blocks.
+func check(t *rapid.T, m *Manager) {
+	held := map[v1.ResourceName]uint64{}
+	groups := map[int]numa.Nodes{}
+	for _, containers := range m.books.entries {
+		for _, blocks := range containers {
+			for _, b := range exported(blocks) {
+				held[b.Resource] += b.Size
+				for id := range b.Nodes.All() {
+					if other, ok := groups[id]; ok {
+						require.Equal(t, other, b.Nodes, "node %d", id)
+					}
+					groups[id] = b.Nodes
+				}
+			}
+		}
+	}
+	reserved := map[v1.ResourceName]uint64{}
+	for id := range m.books.nodes {
+		for name, table := range m.books.nodes[id].MemoryMap {
+			require.Equal(t, table.Allocatable, table.Free+table.Reserved)
+			reserved[name] += table.Reserved
+		}
+	}
+	for name := range reserved {
+		require.Equal(t, held[name], reserved[name], name)
+	}
+}
+
+// Whatever pods come, start, end and are admitted again by later agents: what is given is what the books say, no node is in two groups, a container
+// keeps what it has, and everything comes back.
+func TestModel(t *testing.T) {
+	dirs := t.TempDir()
+	runs := 0
+	rapid.Check(t, func(t *rapid.T) {
+		runs++
+		dir := filepath.Join(dirs, fmt.Sprint(runs))
+		require.NoError(t, os.Mkdir(dir, 0o700))
+		defer func() { _ = os.RemoveAll(dir) }()
+		nodes := rapid.IntRange(1, 4).Draw(t, "nodes")
+		path := filepath.Join(dir, FileName)
+		m := newManager(t, path, nodes, reserving(nodes))
+		require.NoError(t, m.Restore())
+		lives := map[string]*life{}
+		count := 0
+		some := func(t *rapid.T) *life {
+			if len(lives) == 0 {
+				t.Skip("no pod")
+			}
+			for uid := range count {
+				l := lives[fmt.Sprint(uid)]
+				if l != nil && rapid.Bool().Draw(t, "this") {
+					return l
+				}
+			}
+			t.Skip("none")
+			return nil
+		}
+		place := func(t *rapid.T, l *life) error {
+			for _, c := range podspec.Containers(&l.pod.Spec) {
+				hint := numa.Hint{}
+				hints := m.Hints(l.pod, c)["memory"]
+				switch rapid.IntRange(0, 2).Draw(t, "hint") {
+				case 0:
+					if len(hints) > 0 {
+						hint = rapid.SampledFrom(hints).Draw(t, "one")
+					}
+				case 1:
+					hint.Nodes = numa.Of(rapid.IntRange(0, nodes-1).Draw(t, "any"))
+				}
+				if err := m.Allocate(l.pod, c, hint); err != nil {
+					require.False(t, hint.Preferred && len(hints) > 0, "a hint was not true: %v", err)
+					m.Release(l.pod)
+					return err
+				}
+			}
+			return nil
+		}
+		end := func(l *life) {
+			require.NoError(t, m.Ended(ctxOf(t), lifecycle.EndedRequest{Pod: l.pod}))
+			delete(lives, string(l.pod.UID))
+		}
+		t.Repeat(map[string]func(*rapid.T){
+			"": func(t *rapid.T) { check(t, m) },
+			"admit": func(t *rapid.T) {
+				l := &life{pod: drawPod(t, fmt.Sprint(count)), nodes: map[string]numa.Nodes{}}
+				count++
+				if place(t, l) == nil {
+					lives[string(l.pod.UID)] = l
+					write(t, m, l.pod)
+				}
+			},
+			"start": func(t *rapid.T) {
+				l := some(t)
+				i := 0
+				for _, c := range podspec.Containers(&l.pod.Spec) {
+					if i == l.started {
+						set := start(t, m, l.pod, c.Name)
+						require.NotEmpty(t, set)
+						for _, b := range m.Of(l.pod.UID, c.Name) {
+							require.Equal(t, set, b.Nodes.String())
+							l.nodes[c.Name] = b.Nodes
+						}
+						l.started++
+						return
+					}
+					i++
+				}
+			},
+			"end": func(t *rapid.T) { end(some(t)) },
+			"restart": func(t *rapid.T) {
+				m = newManager(t, path, nodes, reserving(nodes))
+				require.NoError(t, m.Restore())
+				for uid := range count {
+					l := lives[fmt.Sprint(uid)]
+					if l == nil {
+						continue
+					}
+					require.NoError(t, place(t, l), "it was admitted before")
+					for name, nodes := range l.nodes {
+						for _, b := range m.Of(l.pod.UID, name) {
+							require.Equal(t, nodes, b.Nodes)
+						}
+					}
+				}
+			},
+		})
+		for _, l := range lives {
+			end(l)
+		}
+		check(t, m)
+		require.Equal(t, m.empty().nodes, m.books.nodes)
+	})
+}

@@ -1,0 +1,205 @@
+package memory
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/kubeletkit/kubeletkit/podspec"
+	"github.com/kubeletkit/kubeletkit/resources/memory/internal/state"
+	"github.com/kubeletkit/kubeletkit/resources/numa"
+)
+
+// counts reports whether containers of the pod are given memory.
+func counts(pod *v1.Pod) bool {
+	return podspec.QOSClass(pod) == v1.PodQOSGuaranteed && !podLevel(pod)
+}
+
+// podLevel reports whether the pod has requests or limits as a whole (KEP-2837).
+func podLevel(pod *v1.Pod) bool {
+	r := pod.Spec.Resources
+	return r != nil && len(r.Requests)+len(r.Limits) > 0
+}
+
+func isMemory(name v1.ResourceName) bool {
+	_, huge := podspec.HugePageSize(name)
+	return huge || name == v1.ResourceMemory
+}
+
+// requestOf returns what the container requests.
+func requestOf(c *v1.Container) (amounts, error) {
+	request := amounts{}
+	for name, q := range c.Resources.Requests {
+		if !isMemory(name) {
+			continue
+		}
+		size, ok := q.AsInt64()
+		if !ok {
+			return nil, fmt.Errorf("the request of %s by container %q, %s, is no number of bytes", name, c.Name, q.String())
+		}
+		if size > 0 {
+			request[name] = uint64(size)
+		}
+	}
+	return request, nil
+}
+
+// requestOfPod returns the most that containers of the pod request at one time.
+func requestOfPod(pod *v1.Pod) (amounts, error) {
+	starting, running := amounts{}, amounts{} // while the init containers run; what the sidecars and then all containers have
+	for kind, c := range podspec.Containers(&pod.Spec) {
+		if kind == podspec.EphemeralContainer {
+			continue
+		}
+		request, err := requestOf(c)
+		if err != nil {
+			return nil, err
+		}
+		for name, size := range request {
+			if isDone(kind, c) {
+				starting[name] = max(starting[name], running[name]+size)
+			} else {
+				running[name] += size
+			}
+		}
+	}
+	for name, size := range starting {
+		running[name] = max(running[name], size)
+	}
+	return running, nil
+}
+
+// isDone reports whether the container ends before the ones after it start.
+func isDone(kind podspec.ContainerKind, c *v1.Container) bool {
+	return kind == podspec.InitContainer && !podspec.IsSidecar(c)
+}
+
+// before returns the init containers that have ended when the container starts.
+func before(pod *v1.Pod, container string) (names []string) {
+	for kind, c := range podspec.Containers(&pod.Spec) {
+		if c.Name == container {
+			break
+		}
+		if isDone(kind, c) {
+			names = append(names, c.Name)
+		}
+	}
+	return names
+}
+
+// passed reports whether the container is an init container without blocks, although a later one has some: what it had was given back.
+func (b *books) passed(pod *v1.Pod, container string) bool {
+	entries := b.entries[string(pod.UID)]
+	if _, ok := entries[container]; ok {
+		return false
+	}
+	for other := range entries {
+		if slices.Contains(before(pod, other), container) {
+			return true
+		}
+	}
+	return false
+}
+
+// reusable returns a function for [books.hints]: what init containers before the container have on the very nodes.
+func (b *books) reusable(pod *v1.Pod, container string) func(numa.Nodes, v1.ResourceName) uint64 {
+	var blocks []state.Block
+	for _, name := range before(pod, container) {
+		blocks = append(blocks, b.entries[string(pod.UID)][name]...)
+	}
+	return func(nodes numa.Nodes, name v1.ResourceName) (size uint64) {
+		for _, block := range blocks {
+			if block.Type == name && numa.Of(block.NUMAAffinity...) == nodes {
+				size += block.Size
+			}
+		}
+		return size
+	}
+}
+
+// allocate gives the container its blocks, unless it has them. Nothing changes if it fails.
+func (b *books) allocate(pod *v1.Pod, c *v1.Container, hint numa.Hint) (changed bool, err error) {
+	uid := string(pod.UID)
+	if _, ok := b.entries[uid][c.Name]; ok || b.passed(pod, c.Name) {
+		return false, nil
+	}
+	request, err := requestOf(c)
+	if err != nil || len(request) == 0 {
+		return false, err
+	}
+	reusable := b.reusable(pod, c.Name)
+	nodes, err := b.choose(request, reusable, hint)
+	if err != nil {
+		return false, err
+	}
+	var blocks []state.Block
+	for _, name := range slices.Sorted(maps.Keys(request)) {
+		block := state.Block{NUMAAffinity: slices.Collect(nodes.All()), Type: name, Size: request[name]}
+		reused := min(block.Size, reusable(nodes, name))
+		b.take(block, block.Size-reused)
+		b.reuse(pod, c.Name, nodes, name, reused)
+		blocks = append(blocks, block)
+	}
+	if b.entries[uid] == nil {
+		b.entries[uid] = map[string][]state.Block{}
+	}
+	b.entries[uid][c.Name] = blocks
+	return true, nil
+}
+
+// reuse takes the amount from the blocks of earlier init containers.
+func (b *books) reuse(pod *v1.Pod, container string, nodes numa.Nodes, resource v1.ResourceName, size uint64) {
+	for _, name := range before(pod, container) {
+		blocks := b.entries[string(pod.UID)][name]
+		for i := range blocks {
+			if blocks[i].Type == resource && numa.Of(blocks[i].NUMAAffinity...) == nodes {
+				part := min(size, blocks[i].Size)
+				blocks[i].Size -= part
+				size -= part
+			}
+		}
+	}
+}
+
+// podHints returns the hints of the container or, if it is nil, of the pod.
+func (b *books) podHints(pod *v1.Pod, c *v1.Container) map[string][]numa.Hint {
+	container := ""
+	request, err := requestOfPod(pod)
+	if c != nil {
+		container = c.Name
+		request, err = requestOf(c)
+	}
+	if err != nil || len(request) == 0 {
+		return nil // Allocate has the error
+	}
+	hints := b.held(pod, container)
+	if hints == nil && !b.passed(pod, container) {
+		hints = b.hints(request, b.reusable(pod, container))
+	}
+	if len(hints) == 0 {
+		return nil // kubelet: Allocate refuses the pod
+	}
+	out := map[string][]numa.Hint{}
+	for name := range request {
+		out[string(name)] = slices.Clone(hints)
+	}
+	return out
+}
+
+// held returns the nodes of what the container, or the pod if its name is empty, holds already.
+func (b *books) held(pod *v1.Pod, container string) []numa.Hint {
+	var nodes numa.Nodes
+	for name, blocks := range b.entries[string(pod.UID)] {
+		for _, block := range blocks {
+			if container == "" || container == name {
+				nodes |= numa.Of(block.NUMAAffinity...)
+			}
+		}
+	}
+	if nodes == 0 {
+		return nil
+	}
+	return []numa.Hint{{Nodes: nodes, Preferred: true}}
+}
