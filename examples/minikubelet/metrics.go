@@ -23,6 +23,7 @@ type metrics struct {
 	registry              prometheus.Registerer
 	evictions             *prommetrics.Eviction
 	logs                  *prommetrics.Logs
+	resources             *prommetrics.Resources
 	rest                  *prommetrics.RESTClient
 	requests              *prommetrics.Requests
 	shutdown              *prommetrics.Shutdown
@@ -79,8 +80,12 @@ func newMetrics(log logr.Logger) (*metrics, error) {
 	if err != nil {
 		return nil, err
 	}
+	resources, err := prommetrics.NewResources(reg)
+	if err != nil {
+		return nil, err
+	}
 	return &metrics{
-		shutdown: shutdown, evictions: evictions, logs: rotations,
+		resources: resources, shutdown: shutdown, evictions: evictions, logs: rotations,
 		rest: rest, requests: requests, health: health,
 		parts: parts, cri: calls, registry: reg,
 		handler: prommetrics.Handler(reg, log), probes: prommetrics.Handler(probes, log), slis: prommetrics.Handler(slis, log),

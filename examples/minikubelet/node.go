@@ -21,6 +21,7 @@ import (
 	"github.com/kubeletkit/kubeletkit/gc"
 	"github.com/kubeletkit/kubeletkit/history"
 	"github.com/kubeletkit/kubeletkit/podworkers"
+	"github.com/kubeletkit/kubeletkit/resources/podresources"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
@@ -40,10 +41,15 @@ type node struct {
 	root string
 	// joins is nil if the agent is in no cluster.
 	joins *member
+	// held has what containers hold.
+	held *podresources.Server
 }
 
 // Events implements [control.Node].
 func (n node) Events(uid types.UID) []runtime.Event { return n.recent.Events(uid) }
+
+// Holdings implements [control.Node].
+func (n node) Holdings() []control.Holding { return control.Holdings(n.held.List()) }
 
 // History implements [control.Node].
 func (n node) History() history.Store { return n.Parts().History }

@@ -20,6 +20,7 @@ import (
 	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/recent"
 	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/systemd"
 	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/terminal"
+	"github.com/kubeletkit/kubeletkit/resources/podresources"
 	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/server"
 	"github.com/kubeletkit/kubeletkit/server/streams"
@@ -84,6 +85,7 @@ func serve(ctx, signals context.Context, s *config.Settings, log logr.Logger, di
 	if err := addProviders(&opts, s, joins, m, log); err != nil {
 		return left, err
 	}
+	var sources []podresources.Source
 	agent, err := kubeletkit.New(opts)
 	if err != nil {
 		return left, err
@@ -94,6 +96,10 @@ func serve(ctx, signals context.Context, s *config.Settings, log logr.Logger, di
 		}
 	}
 	if err := addPodCIDR(agent, s, rt, log); err != nil {
+		return left, err
+	}
+	held, err := addPodResources(agent, s, sources, m, log)
+	if err != nil {
 		return left, err
 	}
 	if err := agent.Add("limit of threads", reserve.Run); err != nil {
@@ -115,7 +121,7 @@ func serve(ctx, signals context.Context, s *config.Settings, log logr.Logger, di
 	if err != nil {
 		return left, err
 	}
-	n := node{Agent: agent, recent: pods, broken: &broken, manifests: s.StaticPodPath, root: s.RootDir, joins: joins}
+	n := node{Agent: agent, recent: pods, broken: &broken, manifests: s.StaticPodPath, root: s.RootDir, joins: joins, held: held}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	g, ctx := errgroup.WithContext(ctx)

@@ -94,6 +94,11 @@ func (c *client) pods(ctx context.Context) ([]*v1.Pod, error) {
 	return pods, nil
 }
 
+// holdings returns what containers hold for themselves.
+func (c *client) holdings(ctx context.Context) ([]control.Holding, error) {
+	return get[[]control.Holding](ctx, c, control.ResourcesPath, "what containers hold")
+}
+
 // gone returns the pods that are gone, the latest first.
 func (c *client) gone(ctx context.Context) ([]recent.Gone, error) {
 	return get[[]recent.Gone](ctx, c, control.GonePath, "pods that are gone")

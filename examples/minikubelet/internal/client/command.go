@@ -211,16 +211,16 @@ type call struct {
 	rootDir, endpoint string
 	byPriority        bool
 	// namespace is "" if it was not given.
-	namespace               string
-	allNamespaces           bool
-	container               string
-	output                  output
-	follow                  bool
-	logFlags                logFlags
-	dryRun, all, containers bool
-	stdin, tty, quiet       bool
-	addresses               []string
-	noPreserve              bool
+	namespace                        string
+	allNamespaces                    bool
+	container                        string
+	output                           output
+	follow                           bool
+	logFlags                         logFlags
+	dryRun, all, containers, devices bool
+	stdin, tty, quiet                bool
+	addresses                        []string
+	noPreserve                       bool
 }
 
 // command gives cmd its flags, beside --root-dir, and what it does.

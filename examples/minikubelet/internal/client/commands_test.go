@@ -40,11 +40,13 @@ type node struct {
 	images    *gc.ImagePreview
 	collected control.Collected
 	disk      []control.DiskItem
+	held      []control.Holding
 	past      fake.History
 }
 
 func (n *node) Healthy() error                       { return nil }
 func (*node) Problems() []control.Problem            { return nil }
+func (n *node) Holdings() []control.Holding          { return n.held }
 func (n *node) NodeName() string                     { return "n1" }
 func (n *node) Gone() []recent.Gone                  { return n.gone }
 func (n *node) Events(uid types.UID) []runtime.Event { return n.events[uid] }

@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/duration"
 
+	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/control"
 	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/recent"
 	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/terminal"
 	"github.com/kubeletkit/kubeletkit/history"
@@ -22,6 +23,8 @@ import (
 type description struct {
 	w   *tabwriter.Writer
 	now time.Time
+	// held is what containers hold for themselves.
+	held map[string][]string
 }
 
 func (d *description) line(level int, name, format string, args ...any) {
@@ -38,7 +41,7 @@ func (d *description) optional(level int, name, value string) {
 // describeAbsent returns what is known of a pod that is not on the node.
 func describeAbsent(pod history.Pod, past []history.Entry, now time.Time) string {
 	var b strings.Builder
-	d := &description{tabwriter.NewWriter(&b, 0, 8, 2, ' ', 0), now}
+	d := &description{w: tabwriter.NewWriter(&b, 0, 8, 2, ' ', 0), now: now}
 	d.line(0, "Name", "%s", pod.Name)
 	d.line(0, "Namespace", "%s", pod.Namespace)
 	d.line(0, "UID", "%s", pod.UID)
@@ -48,10 +51,20 @@ func describeAbsent(pod history.Pod, past []history.Entry, now time.Time) string
 }
 
 // describe returns what helps to find out why a pod is in its state. gone is not nil if
-// the pod is gone from the node.
-func describe(pod *v1.Pod, gone *recent.Gone, events []runtime.Event, past []history.Entry, now time.Time) string {
+// the pod is gone from the node. held is what containers of all pods hold.
+func describe(pod *v1.Pod, gone *recent.Gone, held []control.Holding, events []runtime.Event, past []history.Entry, now time.Time) string {
 	var b strings.Builder
-	d := &description{tabwriter.NewWriter(&b, 0, 8, 2, ' ', 0), now}
+	d := &description{w: tabwriter.NewWriter(&b, 0, 8, 2, ' ', 0), now: now, held: map[string][]string{}}
+	for _, h := range held {
+		if gone != nil || h.Namespace != pod.Namespace || h.Pod != pod.Name {
+			continue
+		}
+		text := h.Resource + " " + h.Held
+		if h.Nodes != "" {
+			text += " (NUMA " + h.Nodes + ")"
+		}
+		d.held[h.Container] = append(d.held[h.Container], text)
+	}
 	st := &pod.Status
 	d.line(0, "Name", "%s", pod.Name)
 	d.line(0, "Namespace", "%s", pod.Namespace)
@@ -152,6 +165,7 @@ func (d *description) containers(title string, specs []v1.Container, statuses []
 		d.optional(2, "Args", quoted(c.Args))
 		d.optional(2, "Requests", resources(c.Resources.Requests))
 		d.optional(2, "Limits", resources(c.Resources.Limits))
+		d.optional(2, "Holds", strings.Join(d.held[c.Name], ", "))
 		var mounts []string
 		for _, m := range c.VolumeMounts {
 			mounts = append(mounts, m.MountPath+" from "+m.Name)

@@ -148,7 +148,11 @@ func (c *call) describe(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	_, err = io.WriteString(c.Out, describe(pod, gone, events, past, c.client.now()))
+	held, err := c.client.holdings(ctx)
+	if err != nil { // the agent may be older
+		held = nil
+	}
+	_, err = io.WriteString(c.Out, describe(pod, gone, held, events, past, c.client.now()))
 	return err
 }
 

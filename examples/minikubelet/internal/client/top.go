@@ -1,6 +1,7 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	goruntime "runtime"
@@ -12,6 +13,7 @@ import (
 	"github.com/spf13/pflag"
 	statsv1alpha1 "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
+	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/control"
 	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/terminal"
 )
 
@@ -23,8 +25,10 @@ const ratesWithin = 12 * time.Second
 func topCommand(e Env) *cobra.Command {
 	return e.command(&cobra.Command{
 		Use: "top [node]", Short: "show what pods use, or what the node uses", GroupID: groupPods,
-		Long: "CPU is an average of some seconds; m is a thousandth of a processor. Memory is the working set, which the kernel cannot reclaim.",
+		Long: "CPU is an average of some seconds; m is a thousandth of a processor. Memory is the working set, which the kernel cannot reclaim.\n" +
+			"With --devices: what containers hold for themselves, exclusive CPUs, memory of NUMA nodes, devices and claims.",
 		Example: `  minikubelet top --containers
+  minikubelet top --devices
   minikubelet top node -o json`,
 		ValidArgs: []string{"node", "pods"},
 	}, (*call).top, (*call).namespacesFlag, (*call).topFlags, (*call).outputFlag)
@@ -32,6 +36,7 @@ func topCommand(e Env) *cobra.Command {
 
 func (c *call) topFlags(fs *pflag.FlagSet) {
 	fs.BoolVar(&c.containers, "containers", false, "show what each container uses")
+	fs.BoolVar(&c.devices, "devices", false, "show the CPUs, memory, devices and claims that each container holds")
 }
 
 // top prints the usage.
@@ -39,6 +44,12 @@ func (c *call) top(ctx context.Context) error {
 	ofNode := len(c.args) == 1 && (c.args[0] == "node" || c.args[0] == "nodes")
 	if !ofNode && (len(c.args) > 1 || len(c.args) == 1 && c.args[0] != "pod" && c.args[0] != "pods") {
 		return c.misused(fmt.Sprintf("unexpected argument %q", c.args[len(c.args)-1]))
+	}
+	if c.devices && (ofNode || c.containers) {
+		return c.misused("--devices shows containers, and stands alone")
+	}
+	if c.devices {
+		return c.topDevices(ctx)
 	}
 	s, err := c.usage(ctx, ofNode)
 	if err != nil {
@@ -57,6 +68,37 @@ func (c *call) top(ctx context.Context) error {
 		fmt.Fprintln(c.Err, "No pods run.")
 	}
 	return c.podUsage(pods)
+}
+
+// topDevices prints what containers hold.
+func (c *call) topDevices(ctx context.Context) error {
+	all, err := c.client.holdings(ctx)
+	if err != nil {
+		return err
+	}
+	list := items[control.Holding]{Items: []control.Holding{}}
+	for _, h := range all {
+		if c.inNamespace(h.Namespace) {
+			list.Items = append(list.Items, h)
+		}
+	}
+	if len(list.Items) == 0 && !c.output.structured() {
+		fmt.Fprintln(c.Err, "No container holds CPUs, memory nodes or devices for itself.")
+	}
+	return c.holdings(list)
+}
+
+// holdings prints a table of what containers hold.
+func (c *call) holdings(list items[control.Holding]) error {
+	p := c.printer(columns("NAMESPACE", "POD", "CONTAINER", "RESOURCE", "HELD", "NUMA"))
+	for _, h := range list.Items {
+		nodes := cmp.Or(h.Nodes, "-")
+		if err := p.row(qualifiedName(h.Namespace, h.Pod)+"/"+terminal.Escape(h.Container), terminal.Escape(h.Namespace), terminal.Escape(h.Pod),
+			terminal.Escape(h.Container), terminal.Escape(h.Resource), terminal.Escape(h.Held), terminal.Escape(nodes)); err != nil {
+			return err
+		}
+	}
+	return p.end(list)
 }
 
 // usage returns the usage when its rates are known, or the last one after some time.

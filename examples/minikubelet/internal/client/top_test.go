@@ -6,7 +6,14 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	v1 "k8s.io/api/core/v1"
 	statsv1alpha1 "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
+	"k8s.io/utils/cpuset"
+
+	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/control"
+	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/podtest"
+	"github.com/kubeletkit/kubeletkit/resources/numa"
+	"github.com/kubeletkit/kubeletkit/resources/podresources"
 )
 
 func usageOfTest(cores, memory uint64) (*statsv1alpha1.CPUStats, *statsv1alpha1.MemoryStats) {
@@ -45,4 +52,35 @@ func TestTables(t *testing.T) {
 	assert.True(t, hasRates(&s, false))
 	s.Pods[0].CPU.UsageNanoCores = nil
 	assert.False(t, hasRates(&s, false))
+}
+
+func TestDevices(t *testing.T) {
+	held := items[control.Holding]{Items: []control.Holding{
+		{Namespace: "default", Pod: "web", Container: "main", Resource: "cpu", Held: "2-3"},
+		{Namespace: "default", Pod: "web", Container: "main", Resource: "example.com/gpu", Held: "a,b\x1b[2J", Nodes: "0-1"},
+	}}
+	var out strings.Builder
+	require.NoError(t, (&call{Env: Env{Out: &out}}).holdings(held))
+	assert.Equal(t, "NAMESPACE   POD   CONTAINER   RESOURCE          HELD         NUMA\n"+
+		"default     web   main        cpu               2-3          -\n"+
+		"default     web   main        example.com/gpu   a,b\\x1b[2J   0-1\n", out.String())
+
+	pod := podtest.Pod("")
+	pod.Namespace, pod.Name, pod.Spec.Containers = "default", "web", []v1.Container{{Name: "main"}, {Name: "other"}}
+	text := strings.Join(strings.Fields(describe(pod, nil, held.Items, nil, nil, podtest.Noon)), " ")
+	assert.Contains(t, text, "Holds: cpu 2-3, example.com/gpu a,b\\x1b[2J (NUMA 0-1)")
+	assert.Equal(t, 1, strings.Count(text, "Holds:"))
+}
+
+func TestHoldings(t *testing.T) {
+	pods := []podresources.Pod{{Namespace: "default", Name: "web", Containers: []podresources.Container{{Name: "idle"}, {Name: "main", Resources: podresources.Resources{
+		CPUs: cpuset.New(3, 2), Memory: []podresources.Memory{{Resource: "memory", Size: 1 << 30, Nodes: numa.Of(1)}},
+		Devices: []podresources.Devices{{Resource: "example.com/gpu", IDs: []string{"a", "b"}, Nodes: numa.Of(0, 1)}},
+		Claims:  []podresources.Claim{{Name: "claim", Devices: []podresources.ClaimDevice{{Driver: "d", Pool: "p", Device: "0"}}}},
+	}}}}}
+	var rows []string
+	for _, h := range control.Holdings(pods) {
+		rows = append(rows, strings.Join([]string{h.Namespace, h.Pod, h.Container, h.Resource, h.Held, h.Nodes}, " "))
+	}
+	assert.Equal(t, []string{"default web main cpu 2-3 ", "default web main memory 1Gi 1", "default web main example.com/gpu a,b 0-1", "default web main claim claim d/p/0 "}, rows)
 }

@@ -40,6 +40,8 @@ const (
 	// Followed by a UID it answers with the history of that pod, a sequence
 	// of [history.Entry] values in JSON; with the query follow=true also what comes later.
 	HistoryPath = "/history/"
+	// ResourcesPath answers GET with the CPUs, memory, devices and claims that containers hold, a JSON list of [Holding].
+	ResourcesPath = "/resources"
 	// ProblemsPath answers GET with the manifests that cannot be used, a JSON list of [Problem].
 	ProblemsPath = "/problems"
 	// StopPath answers POST with a sequence of [Progress] values in JSON while all pods
@@ -114,6 +116,8 @@ type Node interface {
 	Events(uid types.UID) []runtime.Event
 	// Problems returns the manifests that cannot be used, sorted by path.
 	Problems() []Problem
+	// Holdings returns the CPUs, memory, devices and claims that containers hold.
+	Holdings() []Holding
 	// History returns the histories of the pods.
 	History() history.Store
 	// NodeName returns the name of the node.
@@ -142,6 +146,7 @@ func Handler(node Node, stop *Stop, opts server.Options) http.Handler {
 	}
 	mux.HandleFunc("GET "+GonePath, func(w http.ResponseWriter, _ *http.Request) { answer(w, node.Gone()) })
 	mux.HandleFunc("GET "+ProblemsPath, func(w http.ResponseWriter, _ *http.Request) { answer(w, node.Problems()) })
+	mux.HandleFunc("GET "+ResourcesPath, func(w http.ResponseWriter, _ *http.Request) { answer(w, node.Holdings()) })
 	mux.HandleFunc("GET "+EventsPath+"{uid}", func(w http.ResponseWriter, req *http.Request) {
 		answer(w, node.Events(types.UID(req.PathValue("uid"))))
 	})

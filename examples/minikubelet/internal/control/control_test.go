@@ -30,8 +30,11 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // node has a pod that is gone, with an event.
 type node struct{ server.Agent }
 
-func (node) Healthy() error                  { return nil }
-func (node) Problems() []control.Problem     { return []control.Problem{{Path: "/m", Error: "bad"}} }
+func (node) Healthy() error              { return nil }
+func (node) Problems() []control.Problem { return []control.Problem{{Path: "/m", Error: "bad"}} }
+func (node) Holdings() []control.Holding {
+	return []control.Holding{{Pod: "web", Resource: "cpu", Held: "2-3"}}
+}
 func (node) NodeName() string                { return "n1" }
 func (node) Pods() []*v1.Pod                 { return nil }
 func (node) Terminating() []*v1.Pod          { return nil }

@@ -1,0 +1,82 @@
+package podresources
+
+import (
+	"context"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	v1 "k8s.io/api/core/v1"
+	apiv1 "k8s.io/kubelet/pkg/apis/podresources/v1"
+	apiv1alpha1 "k8s.io/kubelet/pkg/apis/podresources/v1alpha1"
+)
+
+// listerV1 is the service of v1.
+type listerV1 struct {
+	apiv1.UnimplementedPodResourcesListerServer
+	*Server
+}
+
+// List implements [apiv1.PodResourcesListerServer].
+func (s listerV1) List(context.Context, *apiv1.ListPodResourcesRequest) (*apiv1.ListPodResourcesResponse, error) {
+	answer := &apiv1.ListPodResourcesResponse{}
+	for _, pod := range s.pods() {
+		answer.PodResources = append(answer.PodResources, s.podV1(pod))
+	}
+	s.opts.Request("v1", "List", nil)
+	return answer, nil
+}
+
+// Get implements [apiv1.PodResourcesListerServer].
+func (s listerV1) Get(_ context.Context, req *apiv1.GetPodResourcesRequest) (*apiv1.GetPodResourcesResponse, error) {
+	for _, pod := range s.pods() {
+		if pod.Name == req.GetPodName() && pod.Namespace == req.GetPodNamespace() {
+			s.opts.Request("v1", "Get", nil)
+			return &apiv1.GetPodResourcesResponse{PodResources: s.podV1(pod)}, nil
+		}
+	}
+	err := status.Errorf(codes.NotFound, "pod %s in namespace %s not found", req.GetPodName(), req.GetPodNamespace())
+	s.opts.Request("v1", "Get", err)
+	return nil, err
+}
+
+// GetAllocatableResources implements [apiv1.PodResourcesListerServer].
+func (s listerV1) GetAllocatableResources(context.Context, *apiv1.AllocatableResourcesRequest) (*apiv1.AllocatableResourcesResponse, error) {
+	r := s.allocatable()
+	s.opts.Request("v1", "GetAllocatableResources", nil)
+	return &apiv1.AllocatableResourcesResponse{Devices: r.devicesV1(), CpuIds: r.cpusV1(), Memory: r.memoryV1()}, nil
+}
+
+// podV1 returns the containers of a pod, and what they hold.
+func (s listerV1) podV1(pod *v1.Pod) *apiv1.PodResources {
+	out := &apiv1.PodResources{Name: pod.Name, Namespace: pod.Namespace}
+	for _, c := range s.describe(pod).Containers {
+		out.Containers = append(out.Containers, &apiv1.ContainerResources{
+			Name: c.Name, Devices: c.devicesV1(), CpuIds: c.cpusV1(), Memory: c.memoryV1(), DynamicResources: c.claimsV1(),
+		})
+	}
+	return out
+}
+
+// listerV1alpha1 is the service of v1alpha1, which has main containers and their devices only.
+type listerV1alpha1 struct {
+	apiv1alpha1.UnimplementedPodResourcesListerServer
+	*Server
+}
+
+// List implements [apiv1alpha1.PodResourcesListerServer].
+func (s listerV1alpha1) List(context.Context, *apiv1alpha1.ListPodResourcesRequest) (*apiv1alpha1.ListPodResourcesResponse, error) {
+	answer := &apiv1alpha1.ListPodResourcesResponse{}
+	for _, pod := range s.pods() {
+		out := &apiv1alpha1.PodResources{Name: pod.Name, Namespace: pod.Namespace}
+		for i := range pod.Spec.Containers {
+			c := &apiv1alpha1.ContainerResources{Name: pod.Spec.Containers[i].Name}
+			for _, d := range s.of(pod, &pod.Spec.Containers[i]).Devices {
+				c.Devices = append(c.Devices, &apiv1alpha1.ContainerDevices{ResourceName: string(d.Resource), DeviceIds: d.IDs})
+			}
+			out.Containers = append(out.Containers, c)
+		}
+		answer.PodResources = append(answer.PodResources, out)
+	}
+	s.opts.Request("v1alpha1", "List", nil)
+	return answer, nil
+}

@@ -1,0 +1,155 @@
+package podresources
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"sync/atomic"
+
+	"github.com/go-logr/logr"
+	"golang.org/x/time/rate"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	v1 "k8s.io/api/core/v1"
+	apiv1 "k8s.io/kubelet/pkg/apis/podresources/v1"
+	apiv1alpha1 "k8s.io/kubelet/pkg/apis/podresources/v1alpha1"
+
+	"github.com/kubeletkit/kubeletkit/runtime"
+)
+
+// Kubelet's limits of requests.
+const (
+	DefaultQPS   = 100
+	DefaultBurst = 10
+)
+
+// Source reports the resources of one part of the agent. Its functions are called concurrently, for each request, and must not block. A nil
+// function reports nothing.
+type Source struct {
+	// Of returns what a container holds.
+	Of func(pod *v1.Pod, container *v1.Container) Resources
+	// Allocatable returns what the node has for containers, whether they hold it or not.
+	Allocatable func() Resources
+}
+
+// Options are the settings of a [Server].
+type Options struct {
+	// QPS is the number of requests in a second, and Burst at once. Defaults: [DefaultQPS], [DefaultBurst].
+	QPS, Burst int
+	// Request is called after each request that was not refused, with the version of the API, the method, and its error. It must not block.
+	// Default: nothing.
+	Request func(version, method string, err error)
+	// Logger is for problems of the server. Default: none.
+	Logger logr.Logger
+}
+
+// Server serves the API. Make one with [New].
+type Server struct {
+	path    string
+	pods    func() []*v1.Pod
+	sources []Source
+	opts    Options
+	running atomic.Bool
+}
+
+// New returns a server on the socket with the path, that of kubelet is pod-resources/kubelet.sock in its root directory. pods returns the pods that hold
+// resources. It is called concurrently, for each request, and must not block.
+func New(path string, pods func() []*v1.Pod, sources []Source, opts Options) (*Server, error) {
+	var errs []error
+	if path == "" {
+		errs = append(errs, errors.New("the path of the socket is empty"))
+	}
+	if pods == nil {
+		errs = append(errs, errors.New("the function that returns the pods is nil"))
+	}
+	if opts.QPS < 0 || opts.Burst < 0 {
+		errs = append(errs, fmt.Errorf("%d requests in a second and %d at once: must be positive", opts.QPS, opts.Burst))
+	}
+	if len(errs) > 0 {
+		return nil, fmt.Errorf("podresources: %w", errors.Join(errs...))
+	}
+	if opts.QPS == 0 {
+		opts.QPS = DefaultQPS
+	}
+	if opts.Burst == 0 {
+		opts.Burst = DefaultBurst
+	}
+	if opts.Request == nil {
+		opts.Request = func(string, string, error) {}
+	}
+	return &Server{path: path, pods: pods, sources: sources, opts: opts}, nil
+}
+
+// Run serves until ctx ends. It returns an error that wraps [runtime.ErrAlreadyRunning] while another call runs.
+func (s *Server) Run(ctx context.Context) error {
+	if !s.running.CompareAndSwap(false, true) {
+		return fmt.Errorf("podresources: %w", runtime.ErrAlreadyRunning)
+	}
+	defer s.running.Store(false)
+	listener, err := listen(s.path)
+	if err != nil {
+		return fmt.Errorf("podresources: %w", err)
+	}
+	limit := rate.NewLimiter(rate.Limit(s.opts.QPS), s.opts.Burst)
+	server := grpc.NewServer(grpc.WaitForHandlers(true), grpc.UnaryInterceptor(func(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (answer any, err error) {
+		if !limit.Allow() {
+			return nil, status.Error(codes.ResourceExhausted, "rejected by rate limit")
+		}
+		err = runtime.Recover(func() error {
+			answer, err = handle(ctx, req)
+			return err
+		})
+		return answer, err
+	}))
+	apiv1.RegisterPodResourcesListerServer(server, listerV1{Server: s})
+	apiv1alpha1.RegisterPodResourcesListerServer(server, listerV1alpha1{Server: s})
+	stop := context.AfterFunc(ctx, server.Stop)
+	defer stop()
+	if err := server.Serve(listener); err != nil && ctx.Err() == nil {
+		return fmt.Errorf("podresources: %w", err)
+	}
+	return nil
+}
+
+// listen replaces the socket by one that listens.
+func listen(path string) (net.Listener, error) {
+	if err := os.MkdirAll(filepath.Dir(path), 0o750); err != nil {
+		return nil, err
+	}
+	temp := path + ".new"
+	if err := os.Remove(temp); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, err
+	}
+	l, err := net.Listen("unix", temp)
+	if err != nil {
+		return nil, err
+	}
+	l.(*net.UnixListener).SetUnlinkOnClose(false)
+	if err := os.Rename(temp, path); err != nil {
+		return nil, errors.Join(err, l.Close())
+	}
+	return l, nil
+}
+
+// of returns what the container holds, of all sources.
+func (s *Server) of(pod *v1.Pod, container *v1.Container) (all Resources) {
+	for _, source := range s.sources {
+		if source.Of != nil {
+			all.add(source.Of(pod, container))
+		}
+	}
+	return all
+}
+
+func (s *Server) allocatable() (all Resources) {
+	for _, source := range s.sources {
+		if source.Allocatable != nil {
+			all.add(source.Allocatable())
+		}
+	}
+	return all
+}
