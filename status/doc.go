@@ -65,6 +65,5 @@
 //     sandbox or container, so that a restart of the agent does not change it.
 //   - recursiveReadOnly in volumeMounts is what the runtime reports of the mount.
 //   - Not generated: resource claim statuses, device health
-//     (allocatedResourcesStatus), image volume digests, and the restart of all
-//     containers of a pod (KEP-5532).
+//     (allocatedResourcesStatus) and image volume digests.
 package status
