@@ -1,0 +1,166 @@
+package topology
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/go-logr/logr"
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/kubeletkit/kubeletkit/lifecycle"
+	"github.com/kubeletkit/kubeletkit/podspec"
+	"github.com/kubeletkit/kubeletkit/resources/numa"
+	"github.com/kubeletkit/kubeletkit/runtime"
+)
+
+// The reasons and texts of pods that are refused. They are kubelet's.
+const (
+	// ReasonAffinity is that of a pod whose resources are not on nodes that the policy accepts.
+	ReasonAffinity = "TopologyAffinityError"
+	// ReasonUnexpected is that of a pod for which a provider fails without a reason of its own.
+	ReasonUnexpected = "UnexpectedAdmissionError"
+
+	messageAffinity = "Resources cannot be allocated with Topology locality"
+)
+
+// Scope is that for which hints are merged.
+type Scope string
+
+// The scopes. They are kubelet's.
+const (
+	ScopeContainer Scope = "container"
+	ScopePod       Scope = "pod"
+)
+
+// Provider allocates resources to containers. Its methods are called from one goroutine and must not block. Objects are read-only.
+type Provider interface {
+	// Name is the name of the provider in errors and logs.
+	Name() string
+	// Hints returns, for each resource that the container requests of the provider, the sets of nodes that can serve it. A resource with
+	// an empty list that is not nil cannot be served; a nil list or no resource means that there is no preference. If container is nil, the
+	// hints are for the pod as a whole. For a container that has its resources already, they are those of what it has.
+	Hints(pod *v1.Pod, container *v1.Container) map[string][]numa.Hint
+	// Allocate gives the container what it requests, near the nodes of the hint; no nodes means anywhere. It is idempotent: a container that has
+	// its resources keeps them. An error that wraps a [*runtime.TerminalError] refuses the pod with that reason.
+	Allocate(pod *v1.Pod, container *v1.Container, hint numa.Hint) error
+	// Release takes back what was allocated to the pod in an admission that failed after all. What containers of an earlier admission
+	// may use stays allocated.
+	Release(pod *v1.Pod)
+}
+
+// Options are the settings of a [Manager]. The zero value is kubelet's default.
+type Options struct {
+	// Policy merges hints. If nil, there are none: the providers allocate anywhere.
+	Policy Policy
+	// Scope is that of the policy. Default: [ScopeContainer].
+	Scope Scope
+	// Logger is for the decisions, at level 4. Default: none.
+	Logger logr.Logger
+}
+
+// Manager admits pods whose resources can be placed as the policy requires, and has them allocated. Make one with [New]. Admit is called from one
+// goroutine.
+type Manager struct {
+	providers []Provider
+	opts      Options
+}
+
+var _ lifecycle.Admitter = (*Manager)(nil)
+
+// New returns a manager. The providers allocate in the given order; that of kubelet is CPUs, memory, devices. Its error names the options that are wrong.
+func New(providers []Provider, opts Options) (*Manager, error) {
+	var errs []error
+	for i, p := range providers {
+		if p == nil {
+			errs = append(errs, fmt.Errorf("provider %d is nil", i))
+		}
+	}
+	switch opts.Scope {
+	case "":
+		opts.Scope = ScopeContainer
+	case ScopeContainer, ScopePod:
+	default:
+		errs = append(errs, fmt.Errorf("scope %q must be %s or %s", opts.Scope, ScopeContainer, ScopePod))
+	}
+	if len(errs) > 0 {
+		return nil, fmt.Errorf("topology: %w", errors.Join(errs...))
+	}
+	return &Manager{providers: append([]Provider(nil), providers...), opts: opts}, nil
+}
+
+// Name implements [lifecycle.Component].
+func (m *Manager) Name() string { return "topology" }
+
+// Admit allocates the resources of the pod. A pod that is resized keeps what it has. It implements [lifecycle.Admitter].
+func (m *Manager) Admit(req lifecycle.AdmitRequest) (none lifecycle.AdmitResponse, err error) {
+	if req.Held != nil {
+		return none, nil
+	}
+	admitted := false
+	defer func() { // also if a provider panics, which the agent handles
+		if !admitted {
+			for _, p := range m.providers {
+				p.Release(req.Pod)
+			}
+		}
+	}()
+	err = m.admit(req.Pod)
+	admitted = err == nil
+	return none, err
+}
+
+func (m *Manager) admit(pod *v1.Pod) error {
+	var hint numa.Hint
+	if m.opts.Policy != nil && m.opts.Scope == ScopePod {
+		var err error
+		if hint, err = m.merge(pod, nil); err != nil {
+			return err
+		}
+	}
+	for kind, c := range podspec.Containers(&pod.Spec) {
+		if kind == podspec.EphemeralContainer { // they have no resources
+			continue
+		}
+		if m.opts.Policy != nil && m.opts.Scope == ScopeContainer {
+			var err error
+			if hint, err = m.merge(pod, c); err != nil {
+				return err
+			}
+		}
+		for _, p := range m.providers {
+			if err := p.Allocate(pod, c, hint); err != nil {
+				return explain(err)
+			}
+		}
+	}
+	return nil
+}
+
+// merge returns the hint of a container, or of the pod if c is nil.
+func (m *Manager) merge(pod *v1.Pod, c *v1.Container) (numa.Hint, error) {
+	hints := make([]map[string][]numa.Hint, len(m.providers))
+	for i, p := range m.providers {
+		hints[i] = p.Hints(pod, c)
+	}
+	best, admit := m.opts.Policy.Merge(hints)
+	if log := m.opts.Logger.V(4); log.Enabled() {
+		name := ""
+		if c != nil {
+			name = c.Name
+		}
+		log.Info("Hints were merged", "pod", runtime.RefOf(pod), "container", name, "policy", m.opts.Policy.Name(), "hints", hints,
+			"nodes", best.Nodes.String(), "preferred", best.Preferred, "admit", admit)
+	}
+	if !admit {
+		return best, lifecycle.Refuse(ReasonAffinity, messageAffinity)
+	}
+	return best, nil
+}
+
+// explain returns the refusal of a provider's error, in kubelet's words.
+func explain(err error) error {
+	if refusal := (*runtime.TerminalError)(nil); errors.As(err, &refusal) {
+		return err
+	}
+	return lifecycle.Refuse(ReasonUnexpected, fmt.Sprintf("Allocate failed due to %v, which is unexpected", err))
+}

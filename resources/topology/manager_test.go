@@ -1,0 +1,170 @@
+package topology_test
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/go-logr/logr"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/kubeletkit/kubeletkit/internal/testpod"
+	"github.com/kubeletkit/kubeletkit/lifecycle"
+	"github.com/kubeletkit/kubeletkit/resources/internal/machines"
+	"github.com/kubeletkit/kubeletkit/resources/numa"
+	"github.com/kubeletkit/kubeletkit/resources/topology"
+	"github.com/kubeletkit/kubeletkit/resources/topology/fake"
+	"github.com/kubeletkit/kubeletkit/runtime"
+)
+
+const (
+	port = v1.ResourceName("example.com/port")
+	gpu  = v1.ResourceName("example.com/gpu")
+)
+
+// requesting returns a container that requests units of the resources.
+func requesting(name string, ports, gpus int64) v1.Container {
+	return v1.Container{Name: name, Resources: v1.ResourceRequirements{Requests: v1.ResourceList{
+		port: *resource.NewQuantity(ports, resource.DecimalSI), gpu: *resource.NewQuantity(gpus, resource.DecimalSI),
+	}}}
+}
+
+func pod(name string, containers ...v1.Container) *v1.Pod {
+	return testpod.New(name, testpod.UID(types.UID(name)), testpod.Container(containers...))
+}
+
+func admit(t *testing.T, m *topology.Manager, p *v1.Pod) error {
+	t.Helper()
+	_, err := m.Admit(lifecycle.AdmitRequest{Pod: p})
+	return err
+}
+
+func TestScopes(t *testing.T) {
+	for _, tc := range []struct {
+		policy string
+		scope  topology.Scope
+		err    string
+		ports  [2][]int
+	}{
+		{topology.PolicyNone, "", "", [2][]int{{0, 0}, {1, 1}}},
+		{topology.PolicyBestEffort, topology.ScopeContainer, "", [2][]int{{0, 0}, {1, 1}}},
+		{topology.PolicySingleNUMANode, "", "", [2][]int{{0, 0}, {1, 1}}},
+		{topology.PolicySingleNUMANode, topology.ScopePod, topology.ReasonAffinity, [2][]int{}},
+		{topology.PolicyRestricted, topology.ScopePod, "", [2][]int{{0, 0}, {1, 1}}}, // no single node has 4 ports, so 2 are preferred
+	} {
+		t.Run(fmt.Sprint(tc.policy, " ", tc.scope), func(t *testing.T) {
+			ports := fake.New(port, map[int]int{0: 2, 1: 2})
+			m, err := topology.New([]topology.Provider{ports}, topology.Options{Policy: policy(t, tc.policy, machine(2), topology.PolicyOptions{}), Scope: tc.scope, Logger: logr.Discard()})
+			require.NoError(t, err)
+			p := pod("p", requesting("a", 2, 0), requesting("b", 2, 0))
+			err = admit(t, m, p)
+			if refusal := (*runtime.TerminalError)(nil); tc.err != "" {
+				require.ErrorAs(t, err, &refusal)
+				assert.Equal(t, tc.err, refusal.Reason)
+				assert.Equal(t, "Resources cannot be allocated with Topology locality", refusal.Message)
+			} else {
+				require.NoError(t, err)
+				require.NoError(t, admit(t, m, p), "again, as after a restart")
+			}
+			for i, name := range []string{"a", "b"} {
+				assert.Equal(t, tc.ports[i], ports.Given("p", name))
+			}
+		})
+	}
+}
+
+// The second resource decides on which node the first one is, and a pod that is refused keeps nothing.
+func TestAlignment(t *testing.T) {
+	ports, gpus := fake.New(port, map[int]int{0: 2, 1: 2}), fake.New(gpu, map[int]int{0: 0, 1: 2})
+	m, err := topology.New([]topology.Provider{ports, gpus}, topology.Options{Policy: policy(t, topology.PolicyRestricted, machine(2), topology.PolicyOptions{})})
+	require.NoError(t, err)
+	require.NoError(t, admit(t, m, pod("a", requesting("c", 1, 1))))
+	assert.Equal(t, []int{1}, ports.Given("a", "c"))
+	require.NoError(t, admit(t, m, pod("b", requesting("c", 1, 0))))
+	assert.Equal(t, []int{0}, ports.Given("b", "c"))
+
+	err = admit(t, m, pod("c", requesting("x", 1, 0), requesting("y", 2, 1)))
+	require.ErrorContains(t, err, topology.ReasonAffinity)
+	assert.Empty(t, ports.Given("c", "x"))
+	require.NoError(t, admit(t, m, pod("d", requesting("c", 1, 1))))
+
+	_, err = m.Admit(lifecycle.AdmitRequest{Pod: pod("d", requesting("c", 9, 9)), Held: pod("d", requesting("c", 1, 1))})
+	assert.NoError(t, err, "a resize")
+}
+
+// broken fails in Allocate.
+type broken struct {
+	*fake.Provider
+	err error
+}
+
+func (b broken) Allocate(pod *v1.Pod, c *v1.Container, hint numa.Hint) error {
+	if b.err == nil {
+		panic("broken")
+	}
+	return b.err
+}
+
+func TestProviderFails(t *testing.T) {
+	for _, err := range []error{nil, errors.New("no driver"), lifecycle.Refuse("NotToday", "closed")} {
+		ports, gpus := fake.New(port, map[int]int{0: 2}), fake.New(gpu, map[int]int{0: 2})
+		m, newErr := topology.New([]topology.Provider{ports, broken{gpus, err}}, topology.Options{})
+		require.NoError(t, newErr)
+		if err == nil {
+			assert.Panics(t, func() { _ = admit(t, m, pod("a", requesting("c", 1, 1))) })
+		} else {
+			got := admit(t, m, pod("a", requesting("c", 1, 1)))
+			refusal := (*runtime.TerminalError)(nil)
+			require.ErrorAs(t, got, &refusal)
+			if errors.As(err, &refusal) {
+				assert.Equal(t, "NotToday: closed", got.Error())
+			} else {
+				assert.Equal(t, "UnexpectedAdmissionError: Allocate failed due to no driver, which is unexpected", got.Error())
+			}
+		}
+		assert.Empty(t, ports.Given("a", "c"), "released")
+	}
+}
+
+func TestBadSettings(t *testing.T) {
+	_, err := topology.New([]topology.Provider{nil}, topology.Options{Scope: "node"})
+	require.ErrorContains(t, err, "provider 0 is nil")
+	require.ErrorContains(t, err, `scope "node" must be container or pod`)
+	for _, tc := range []struct {
+		policy  string
+		machine numa.Machine
+		opts    topology.PolicyOptions
+		err     string
+	}{
+		{"strict", machine(2), topology.PolicyOptions{}, `policy "strict" must be none, best-effort, restricted or single-numa-node`},
+		{topology.PolicyRestricted, machine(9), topology.PolicyOptions{}, "the machine has 9 memory nodes, more than 8"},
+		{topology.PolicyRestricted, machine(9), topology.PolicyOptions{MaxAllowable: 9}, ""},
+		{topology.PolicyRestricted, machine(9), topology.PolicyOptions{MaxAllowable: 7}, "7 must be at least 8 and at most 16"},
+		{topology.PolicyRestricted, machines.Read(t, "offline"), topology.PolicyOptions{PreferClosest: true}, "the distances of memory node 1 are not known"},
+		{topology.PolicyRestricted, machines.Read(t, "offline"), topology.PolicyOptions{}, ""},
+		{topology.PolicyNone, machine(20), topology.PolicyOptions{}, ""},
+	} {
+		_, err := topology.NewPolicy(tc.policy, tc.machine, tc.opts)
+		if tc.err == "" {
+			assert.NoError(t, err)
+		} else {
+			assert.ErrorContains(t, err, tc.err)
+		}
+	}
+}
+
+func TestParsePolicyOptions(t *testing.T) {
+	o, err := topology.ParsePolicyOptions(map[string]string{"prefer-closest-numa-nodes": "true", "max-allowable-numa-nodes": "10"})
+	require.NoError(t, err)
+	assert.Equal(t, topology.PolicyOptions{PreferClosest: true, MaxAllowable: 10}, o)
+	for option, value := range map[string]string{"prefer-closest-numa-nodes": "yes", "max-allowable-numa-nodes": "7", "align": "true"} {
+		_, err := topology.ParsePolicyOptions(map[string]string{option: value})
+		assert.ErrorContains(t, err, option)
+	}
+	_, err = topology.ParsePolicyOptions(map[string]string{"max-allowable-numa-nodes": "0"})
+	assert.Error(t, err)
+}
