@@ -136,7 +136,7 @@ type ContainerEditor interface {
 	// EditContainer is called before an instance of a container is created. An error keeps it from being
 	// created: it waits with the reason CreateContainerConfigError, and the call is repeated after a back-off.
 	// Containers of one pod may be created concurrently. It is also called before a running container is resized: of its edits
-	// only Unified counts then, an error postpones the resize, and [runtime.ForResize] of ctx is true.
+	// only Unified and NoCPUQuota count then, an error postpones the resize, and [runtime.ForResize] of ctx is true.
 	EditContainer(ctx context.Context, pod *v1.Pod, container *v1.Container) (runtime.ContainerEdits, error)
 }
 

@@ -34,6 +34,8 @@ type ContainerEdits struct {
 	// CPUSet and MemorySet are lists of CPUs and memory nodes, such as "0-3,7". If empty, the container may use
 	// all.
 	CPUSet, MemorySet string
+	// NoCPUQuota means that the limit of CPU is not enforced, as for a container with CPUs of its own.
+	NoCPUQuota bool
 	// Resources replace those of the spec. If nil, they do not.
 	Resources *v1.ResourceRequirements
 	// Unified are files of cgroup v2 and what is written to them, such as "memory.high". They are added to those of the container, also when
@@ -93,6 +95,7 @@ func (e *ContainerEdits) Merge(later ContainerEdits) {
 	if later.MemorySet != "" {
 		e.MemorySet = later.MemorySet
 	}
+	e.NoCPUQuota = e.NoCPUQuota || later.NoCPUQuota
 	if later.Resources != nil {
 		e.Resources = later.Resources
 	}

@@ -34,6 +34,9 @@ const (
 type ManagerOptions struct {
 	// Policy is that of the cgroups of pods.
 	Policy Policy
+	// NoCPUQuota reports whether no limit of CPU is enforced for the pod, as one of its containers has exclusive CPUs. It must not block. If
+	// nil, it is what Policy says.
+	NoCPUQuota func(pod *v1.Pod) bool
 	// MemoryQoS is kubelet's feature gate: with cgroup v2 memory is protected as Policy.MemoryReservation says, and a container
 	// is slowed down when it comes close to its limit of memory.
 	MemoryQoS bool

@@ -51,6 +51,9 @@ func (m *Manager) Prepare(_ context.Context, req lifecycle.PrepareRequest) (life
 		return none, nil
 	}
 	pod, policy := req.Pod, m.policy()
+	if m.opts.NoCPUQuota != nil && m.opts.NoCPUQuota(pod) {
+		policy.NoCPUQuota = true
+	}
 	w := written{cgroup: m.pods.Parent(pod), resources: PodResources(pod, policy).complete(), requests: requestsOf(pod)}
 	due := resizing(pod, req.Observed, policy.NoCPUQuota)
 	m.mu.Lock()

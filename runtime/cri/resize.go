@@ -82,7 +82,7 @@ func (s *podSync) resize(ctx context.Context, acts plan.Actions) error {
 			if err != nil {
 				return err
 			}
-			in.Edits.Unified = edits.Unified
+			in.Edits.Unified, in.Edits.NoCPUQuota = edits.Unified, edits.NoCPUQuota
 		}
 		updates[i] = translate.ResizedResources(in)
 		began := time.Now()

@@ -7,6 +7,7 @@ import (
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 	criv1 "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/kubeletkit/kubeletkit/podspec"
@@ -219,7 +220,7 @@ func (s *service) listContainers(f *criv1.ContainerFilter) []item {
 	return items
 }
 
-// UpdateContainerResources stores the resources; the status reports them.
+// UpdateContainerResources stores the resources that are not 0; the status reports them.
 func (s *runtimeServer) UpdateContainerResources(_ context.Context, req *criv1.UpdateContainerResourcesRequest) (*criv1.UpdateContainerResourcesResponse, error) {
 	s.s.mu.Lock()
 	defer s.s.mu.Unlock()
@@ -227,7 +228,13 @@ func (s *runtimeServer) UpdateContainerResources(_ context.Context, req *criv1.U
 	if c == nil {
 		return nil, notFound("container", req.GetContainerId())
 	}
-	c.resources = req.GetLinux()
+	updated := &criv1.LinuxContainerResources{}
+	proto.Merge(updated, c.resources)
+	if len(req.GetLinux().GetHugepageLimits()) > 0 {
+		updated.HugepageLimits = nil
+	}
+	proto.Merge(updated, req.GetLinux())
+	c.resources = updated
 	s.s.cond.Changed()
 	return &criv1.UpdateContainerResourcesResponse{}, nil
 }

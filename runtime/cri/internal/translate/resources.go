@@ -85,6 +85,9 @@ func containerResources(in *Container) *criv1.LinuxContainerResources {
 	r := node.linuxResources(own.Requests, limits)
 	r.OomScoreAdj = oomScoreAdj(in)
 	r.CpusetCpus, r.CpusetMems = in.Edits.CPUSet, in.Edits.MemorySet
+	if in.Edits.NoCPUQuota && r.CpuPeriod != 0 {
+		r.CpuQuota = -1
+	}
 	r.HugepageLimits = hugepageLimits(node.HugepageSizes, pod, in.Spec)
 	if node.SwapControl {
 		limitSwap(r, node.CgroupV2, in.Edits.MemorySwap)
