@@ -1,0 +1,200 @@
+package cpus
+
+import (
+	"fmt"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/cpuset"
+
+	"github.com/kubeletkit/kubeletkit/lifecycle"
+	"github.com/kubeletkit/kubeletkit/podspec"
+	"github.com/kubeletkit/kubeletkit/resources/numa"
+	"github.com/kubeletkit/kubeletkit/runtime"
+)
+
+// ReasonSMTAlignment is that of a pod that cannot have whole cores with the option full-pcpus-only. It is kubelet's.
+const ReasonSMTAlignment = "SMTAlignmentError"
+
+// Hints returns the memory nodes on which the container, or the pod if it is nil, can have exclusive CPUs; nil if it requests none.
+func (m *Manager) Hints(p *v1.Pod, c *v1.Container) map[string][]numa.Hint {
+	n := ExclusiveOfPod(p)
+	if c != nil {
+		n = Exclusive(p, c)
+	}
+	if n == 0 || m.Restore() != nil { // Allocate returns the error
+		return nil
+	}
+	m.reclaim(p.UID)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	has, right := m.assigned(p, c)
+	hints := []numa.Hint{}
+	switch {
+	case !right: // it cannot be served with what it has
+	case has.Size() == n:
+		hints = m.layout.hints(has, cpuset.New(), n, m.opts.PolicyOptions)
+	default:
+		reusable := m.reusable(p, c)
+		if c == nil {
+			reusable = has
+		}
+		hints = m.layout.hints(m.free(cpuset.New()), reusable, n, m.opts.PolicyOptions)
+	}
+	return map[string][]numa.Hint{string(v1.ResourceCPU): hints}
+}
+
+// assigned returns the CPUs that the container, or all containers of the pod, have, and whether each has as many as it requests. mu is held.
+func (m *Manager) assigned(p *v1.Pod, only *v1.Container) (all cpuset.CPUSet, right bool) {
+	right = true
+	if m.pods[p.UID] == nil {
+		return all, right
+	}
+	for _, c := range podspec.Containers(&p.Spec) {
+		if only != nil && only.Name != c.Name {
+			continue
+		}
+		if set, ok := m.pods[p.UID].exclusive[c.Name]; ok {
+			all = all.Union(set)
+			right = right && set.Size() == Exclusive(p, c)
+		}
+	}
+	return all, right
+}
+
+// reusable returns the CPUs of init containers that have ended when the container starts, and that no container has which runs beside
+// it. mu is held.
+func (m *Manager) reusable(p *v1.Pod, container *v1.Container) (set cpuset.CPUSet) {
+	if m.pods[p.UID] == nil || container == nil {
+		return set
+	}
+	for kind, c := range podspec.Containers(&p.Spec) {
+		if c.Name == container.Name {
+			break
+		}
+		own := m.pods[p.UID].exclusive[c.Name]
+		if kind == podspec.InitContainer && !podspec.IsSidecar(c) {
+			set = set.Union(own)
+		} else {
+			set = set.Difference(own)
+		}
+	}
+	return set
+}
+
+// free returns the CPUs that can be assigned, with the reusable ones. With full-pcpus-only they are whole cores. mu is held.
+func (m *Manager) free(reusable cpuset.CPUSet) cpuset.CPUSet {
+	free := m.shared.Difference(m.reserved).Union(reusable)
+	if m.opts.PolicyOptions.FullPCPUsOnly {
+		free = free.Difference(m.layout.wholeCores(m.layout.all.Difference(free)))
+	}
+	return free
+}
+
+// Allocate assigns exclusive CPUs to a container that requests them, near the nodes of the hint. A container that has some keeps them.
+func (m *Manager) Allocate(p *v1.Pod, c *v1.Container, hint numa.Hint) error {
+	n := Exclusive(p, c)
+	if n == 0 {
+		return nil
+	}
+	if err := m.Restore(); err != nil {
+		return err
+	}
+	m.reclaim(p.UID)
+	set, err := m.assign(p, c, n, hint.Nodes)
+	if err != nil || set.IsEmpty() {
+		return err
+	}
+	m.opts.Logger.V(2).Info("Exclusive CPUs are assigned", "pod", runtime.RefOf(p), "container", c.Name, "cpus", set.String())
+	m.wake.Notify()
+	return nil
+}
+
+// assign returns the CPUs that were assigned, none if the container has its CPUs already.
+func (m *Manager) assign(p *v1.Pod, c *v1.Container, n int, nodes numa.Nodes) (none cpuset.CPUSet, _ error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if known := m.pods[p.UID]; known != nil {
+		if _, ok := known.exclusive[c.Name]; ok {
+			return none, nil
+		}
+	}
+	free := m.free(m.reusable(p, c))
+	if m.opts.PolicyOptions.FullPCPUsOnly {
+		perCore := m.layout.perGroup(core)
+		switch {
+		case n%perCore != 0:
+			return none, lifecycle.Refuse(ReasonSMTAlignment, fmt.Sprintf("SMT Alignment Error: requested %d cpus not multiple cpus per core = %d", n, perCore))
+		case n > free.Size():
+			return none, lifecycle.Refuse(ReasonSMTAlignment, fmt.Sprintf("SMT Alignment Error: not enough free physical CPUs: available physical CPUs = %d, requested CPUs = %d, CPUs per core = %d", free.Size(), n, perCore))
+		}
+	}
+	set, err := m.layout.takeNear(free, n, nodes, m.opts.PolicyOptions)
+	if err != nil {
+		return none, err
+	}
+	m.pod(p.UID).exclusive[c.Name] = set
+	m.assignmentsChanged()
+	return set, nil
+}
+
+// Release takes back the CPUs that were assigned to the pod and that no container was created with.
+func (m *Manager) Release(p *v1.Pod) {
+	m.mu.Lock()
+	released := m.release(p.UID)
+	m.mu.Unlock()
+	if released {
+		m.wake.Notify()
+	}
+}
+
+// release takes back the CPUs of the pod that no container was created with. mu is held.
+func (m *Manager) release(uid types.UID) (released bool) {
+	p := m.pods[uid]
+	if p == nil {
+		return false
+	}
+	for name := range p.exclusive {
+		if !p.used[name] {
+			delete(p.exclusive, name)
+			released = true
+		}
+	}
+	if released {
+		m.assignmentsChanged()
+	}
+	return released
+}
+
+// reclaim takes back the CPUs of pods that are not active while the pod is admitted, if no container was created with them, or if the pod is gone.
+func (m *Manager) reclaim(admitting types.UID) {
+	m.mu.Lock()
+	if m.admitted != admitting { // it is not known which pods are active
+		m.mu.Unlock()
+		return
+	}
+	active := map[types.UID]bool{admitting: true}
+	for _, p := range m.active {
+		active[p.UID] = true
+	}
+	var ask []types.UID
+	released := false
+	for uid, p := range m.pods {
+		if !active[uid] && len(p.exclusive) > 0 {
+			released = m.release(uid) || released
+			if len(p.exclusive) > 0 && m.opts.Gone != nil {
+				ask = append(ask, uid)
+			}
+		}
+	}
+	m.mu.Unlock()
+	for _, uid := range ask {
+		if m.opts.Gone(uid) {
+			m.opts.Logger.Info("The exclusive CPUs of a pod that is gone are taken back", "pod", uid)
+			m.forget(uid)
+		}
+	}
+	if released {
+		m.wake.Notify()
+	}
+}

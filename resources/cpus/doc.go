@@ -1,0 +1,33 @@
+// Package cpus gives containers CPUs of their own, and keeps all other containers off these. It is kubelet's CPU manager with the policy static
+// (KEP-3570); an agent with the policy none does without this package, except for [LeaveStatic].
+//
+// # Vocabulary
+//
+//   - A CPU is what the kernel schedules threads on; a core has one or more. See [numa.CPU].
+//   - Exclusive CPUs are those of one container: it requests a whole number, and its pod is Guaranteed, see [Exclusive].
+//   - The shared pool is the CPUs of all other containers: those that are not exclusive.
+//   - Reserved CPUs are never exclusive. They belong to the shared pool, except with the option strict-cpu-reservation.
+//   - An assignment is the exclusive CPUs of a container. The checkpoint has all of them, in kubelet's file cpu_manager_state.
+//   - A set is the list of CPUs that the kernel allows a container (cpuset).
+//
+// # Walk through
+//
+// [Take] and [Hints] decide; both are pure functions of the machine, the free CPUs and [PolicyOptions]. A [Manager] joins the life of pods: at
+// the admission of a pod, package topology calls Manager.Hints and Manager.Allocate for each container. Prepare writes the checkpoint before the
+// pod starts. EditContainer returns the set that a container is created with. When assignments change, Run changes the sets of the containers
+// that run in the shared pool, with [runtime.CPUSetter]. When nothing of the pod runs any more, Ended gives its CPUs back.
+//
+// # Guarantees
+//
+//   - No CPU is assigned to two pods. Inside a pod, containers share only what an init container leaves.
+//   - Assignments of a pod are given back after its end, or if it was refused and no container was created; never while a container runs.
+//   - A container with exclusive CPUs starts only after the checkpoint is written. The next agent, or kubelet, keeps the assignments. If a
+//     full disk prevents that, only pods with exclusive CPUs wait.
+//   - A checkpoint with CPUs that are not online, are reserved or belong to two pods is a [*StateError] of Manager.Restore. With Options.Reset what is
+//     right of it is kept; other containers get CPUs anew, while they run. A change of the CPUs of the machine that concerns no assignment is none.
+//   - Containers without exclusive CPUs are not created while the shared pool is empty, which happens with strict-cpu-reservation only.
+//   - A runtime that hangs delays the sets of running containers only, not pods. They are set again until it succeeds.
+//   - The machine is that at the time of [New]. The kernel takes CPUs that go offline later out of all sets.
+//
+// CPUs of pods with resources as a whole are never exclusive, as in kubelet without the feature gate PodLevelResourceManagers.
+package cpus

@@ -1,0 +1,15 @@
+package cpus
+
+import (
+	"k8s.io/utils/cpuset"
+
+	"github.com/kubeletkit/kubeletkit/resources/numa"
+)
+
+// TakeNearForTest takes CPUs as Allocate does.
+func TakeNearForTest(m numa.Machine, free cpuset.CPUSet, n int, nodes numa.Nodes, opts PolicyOptions) (cpuset.CPUSet, error) {
+	return newLayout(m).takeNear(free, n, nodes, opts)
+}
+
+// WithoutSync has the manager write its checkpoint by the function.
+func (m *Manager) WithoutSync(write func(path string, data []byte) error) { m.write = write }

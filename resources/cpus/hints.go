@@ -1,0 +1,125 @@
+package cpus
+
+import (
+	v1 "k8s.io/api/core/v1"
+	resourcehelper "k8s.io/component-helpers/resource"
+	"k8s.io/utils/cpuset"
+
+	"github.com/kubeletkit/kubeletkit/podspec"
+	"github.com/kubeletkit/kubeletkit/resources/numa"
+)
+
+// Exclusive returns how many exclusive CPUs a container of the pod gets: what it requests, if the pod is Guaranteed and the request is
+// whole; 0 otherwise. Pods with resources of the pod as a whole have none (kubelet: without the feature gate PodLevelResourceManagers).
+func Exclusive(pod *v1.Pod, c *v1.Container) int {
+	request := c.Resources.Requests.Cpu()
+	const most = 1 << 20 // more CPUs than any machine has
+	if request.MilliValue()%1000 != 0 || resourcehelper.IsPodLevelResourcesSet(pod) || podspec.QOSClass(pod) != v1.PodQOSGuaranteed {
+		return 0
+	}
+	return int(min(request.Value(), most))
+}
+
+// ExclusiveOfPod returns how many exclusive CPUs the containers of the pod need at a time: ended init containers leave theirs to others (KEP-753).
+func ExclusiveOfPod(pod *v1.Pod) int {
+	sidecars, init, main := 0, 0, 0
+	for kind, c := range podspec.Containers(&pod.Spec) {
+		n := Exclusive(pod, c)
+		switch {
+		case kind == podspec.MainContainer:
+			main += n
+		case kind != podspec.InitContainer:
+		case podspec.IsSidecar(c):
+			sidecars += n
+		default:
+			init = max(init, sidecars+n)
+		}
+	}
+	return max(init, sidecars+main)
+}
+
+// Hints returns the sets of memory nodes with at least n free CPUs. Those are preferred that have as few nodes as an empty machine needs, or
+// with the option align-by-socket as few sockets. The CPUs in reusable are free for this container only; a set must have all of them. It is a
+// pure function, for machines with few nodes: there are 2 to the power of their number.
+func Hints(machine numa.Machine, free, reusable cpuset.CPUSet, n int, opts PolicyOptions) []numa.Hint {
+	return newLayout(machine).hints(free, reusable, n, opts)
+}
+
+func (l *layout) hints(free, reusable cpuset.CPUSet, n int, opts PolicyOptions) []numa.Hint {
+	var all, required numa.Nodes
+	available := map[int]int{} // by the IDs of nodes
+	for _, g := range l.groups[node] {
+		all |= numa.Of(g.id)
+	}
+	for _, id := range free.Union(reusable).UnsortedList() {
+		if i, ok := l.index[id]; ok {
+			available[l.cpus[i].Node]++
+			if reusable.Contains(id) {
+				required |= numa.Of(l.cpus[i].Node)
+			}
+		}
+	}
+	hints, fewest := []numa.Hint{}, all.Len()
+	for set := all; set != 0; set = (set - 1) & all {
+		capacity, has := 0, 0
+		for _, g := range l.groups[node] {
+			if set.Has(g.id) {
+				capacity += len(g.cpus)
+				has += available[g.id]
+			}
+		}
+		if capacity >= n {
+			fewest = min(fewest, set.Len())
+		}
+		if has >= n && set.Contains(required) {
+			hints = append(hints, numa.Hint{Nodes: set})
+		}
+	}
+	for i := range hints {
+		hints[i].Preferred = hints[i].Nodes.Len() == fewest || opts.AlignBySocket && l.socketAligned(hints[i].Nodes, fewest)
+	}
+	return hints
+}
+
+// socketAligned reports whether the nodes are on no more sockets than so many nodes need.
+func (l *layout) socketAligned(nodes numa.Nodes, fewest int) bool {
+	perSocket := len(l.groups[node]) / len(l.groups[socket])
+	if perSocket == 0 {
+		return false
+	}
+	return len(l.socketsOf(nodes)) == (fewest+perSocket-1)/perSocket
+}
+
+// socketsOf returns the sockets with a CPU on the nodes.
+func (l *layout) socketsOf(nodes numa.Nodes) map[int]bool {
+	sockets := map[int]bool{}
+	for _, c := range l.cpus {
+		if nodes.Has(c.Node) {
+			sockets[c.Socket] = true
+		}
+	}
+	return sockets
+}
+
+// near returns the CPUs of the set that are on the nodes, or with the option align-by-socket on their sockets.
+func (l *layout) near(set cpuset.CPUSet, nodes numa.Nodes, opts PolicyOptions) cpuset.CPUSet {
+	if opts.AlignBySocket {
+		sockets := l.socketsOf(nodes)
+		return l.within(set, socket, func(id int) bool { return sockets[id] })
+	}
+	return l.within(set, node, nodes.Has)
+}
+
+// takeNear takes n of the free CPUs, those near the nodes first. No nodes means anywhere.
+func (l *layout) takeNear(free cpuset.CPUSet, n int, nodes numa.Nodes, opts PolicyOptions) (cpuset.CPUSet, error) {
+	taken := cpuset.New()
+	if nodes != 0 {
+		near := l.near(free, nodes, opts)
+		var err error
+		if taken, err = l.take(near, min(n, near.Size()), opts); err != nil {
+			return taken, err
+		}
+	}
+	rest, err := l.take(free.Difference(taken), n-taken.Size(), opts)
+	return taken.Union(rest), err
+}

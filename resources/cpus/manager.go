@@ -1,0 +1,304 @@
+package cpus
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/go-logr/logr"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/cpuset"
+
+	"github.com/kubeletkit/kubeletkit/internal/flow"
+	"github.com/kubeletkit/kubeletkit/lifecycle"
+	"github.com/kubeletkit/kubeletkit/podspec"
+	"github.com/kubeletkit/kubeletkit/resources/numa"
+	"github.com/kubeletkit/kubeletkit/runtime"
+)
+
+// Options are the settings of a [Manager]. Reserved or ReservedCount is required.
+type Options struct {
+	// PolicyOptions are those of the static policy.
+	PolicyOptions PolicyOptions
+	// Reserved are CPUs that no container gets exclusively (kubelet's reservedSystemCPUs).
+	Reserved cpuset.CPUSet
+	// ReservedCount is their number, if Reserved is empty: those of the lowest cores are reserved. It is the CPU of kubelet's
+	// systemReserved and kubeReserved, rounded up.
+	ReservedCount int
+	// KeepQuota enforces the limit of CPU of containers with exclusive CPUs, too (kubelet's feature gate DisableCPUQuotaWithExclusiveCPUs:
+	// false). It slows them down as soon as they use all of their CPUs.
+	KeepQuota bool
+	// Reset starts without what a checkpoint has that does not go with the machine, or without a checkpoint that cannot be read. Otherwise these
+	// are a [*StateError]. Containers whose assignment is dropped get other CPUs while they run, when their pod is admitted again.
+	Reset bool
+	// Gone reports whether nothing of the pod is left, so that it needs no CPUs. It must not block. It is called for pods that have CPUs and
+	// are not active when CPUs are assigned: a pod of an earlier agent may be missing without an end. If nil, such a pod keeps its CPUs.
+	Gone func(uid types.UID) bool
+	// Logger is for problems that concern no single sync, and for assignments at level 2. Default: none.
+	Logger logr.Logger
+}
+
+// Manager assigns exclusive CPUs to containers of Guaranteed pods that request whole CPUs, and the shared pool to all others. It joins the life
+// of pods, see package lifecycle, and is a provider of package topology, which calls Hints, Allocate and Release. Make one with [New]. It is
+// safe for concurrent use.
+type Manager struct {
+	layout   *layout
+	setter   runtime.CPUSetter
+	path     string
+	opts     Options
+	reserved cpuset.CPUSet
+	write    func(path string, data []byte) error // that of tests does not sync
+	// wake wakes Run: sets of running containers, or the checkpoint, may be out of date.
+	wake flow.Signal
+
+	// restoring and saving are held while the checkpoint is read and written.
+	restoring, saving sync.Mutex
+
+	// mu guards the fields below. Nothing is read or written under it.
+	mu       sync.Mutex
+	restored bool
+	pods     map[types.UID]*pod
+	// shared are the CPUs without the exclusive ones.
+	shared cpuset.CPUSet
+	// changes counts the changes of assignments; saved is the count that the checkpoint has.
+	changes, saved int
+	// active are those of the last admission.
+	active   []*v1.Pod
+	admitted types.UID
+	running  bool
+}
+
+// pod is what the manager knows of a pod. A pod without CPUs of its own has running containers only.
+type pod struct {
+	exclusive map[string]cpuset.CPUSet // by the names of containers
+	// used are the containers that may run with their CPUs: one was created, or an earlier agent assigned them.
+	used map[string]bool
+	// created has the set that the last instance of a container was created with, until it is seen to run; "" if this is not sure.
+	created map[string]string
+	// instances are the containers that run, and the sets that they have; "" if this is not known.
+	instances map[runtime.ContainerID]*instance
+}
+
+type instance struct{ name, set string }
+
+var (
+	_ lifecycle.Admitter          = (*Manager)(nil) // resizes of exclusive CPUs are infeasible
+	_ lifecycle.Preparer          = (*Manager)(nil) // the checkpoint is written before containers start
+	_ lifecycle.ContainerEditor   = (*Manager)(nil) // the set of each container
+	_ lifecycle.RunningHandler    = (*Manager)(nil) // containers whose set changes with the shared pool
+	_ lifecycle.EndedHandler      = (*Manager)(nil)
+	_ lifecycle.GoneHandler       = (*Manager)(nil)
+	_ lifecycle.InspectionWrapper = (*Manager)(nil) // limits that are not enforced are not taken for a resize
+	_ lifecycle.Runner            = (*Manager)(nil)
+)
+
+// New returns a manager of the CPUs of the machine. The checkpoint has the path, that of kubelet is /var/lib/kubelet/cpu_manager_state. The
+// setter changes the sets of running containers, see [runtime.Optional]. It reads nothing. Its error names the options that are wrong.
+func New(machine numa.Machine, path string, setter runtime.CPUSetter, opts Options) (*Manager, error) {
+	var errs []error
+	check := func(ok bool, format string, args ...any) {
+		if !ok {
+			errs = append(errs, fmt.Errorf(format, args...))
+		}
+	}
+	l := newLayout(machine)
+	check(len(l.cpus) > 0, "the machine has no CPU")
+	check(path != "", "the path of the checkpoint is empty")
+	check(setter != nil, "a runtime that can set the CPUs of running containers (runtime.CPUSetter) is required")
+	errs = append(errs, opts.PolicyOptions.check())
+	reserved := opts.Reserved
+	switch missing := reserved.Difference(l.all); {
+	case !missing.IsEmpty():
+		check(false, "reserved CPUs %s are not online: the machine has %s", missing, l.all)
+	case reserved.IsEmpty() && opts.ReservedCount <= 0:
+		check(false, "no CPU is reserved: give systemReserved or kubeReserved some CPU, or set reservedSystemCPUs")
+	case reserved.IsEmpty():
+		var err error
+		reserved, err = l.take(l.all, opts.ReservedCount, opts.PolicyOptions)
+		check(err == nil, "%d CPUs cannot be reserved: %v", opts.ReservedCount, err)
+	}
+	if err := errors.Join(errs...); err != nil {
+		return nil, fmt.Errorf("cpus: %w", err)
+	}
+	m := &Manager{layout: l, setter: setter, path: path, opts: opts, reserved: reserved, write: writeCheckpoint, wake: flow.NewSignal(), pods: map[types.UID]*pod{}}
+	m.share()
+	return m, nil
+}
+
+// Name implements [lifecycle.Component].
+func (m *Manager) Name() string { return "CPUs" }
+
+// Allocatable returns the CPUs that containers can have exclusively, given or not.
+func (m *Manager) Allocatable() cpuset.CPUSet { return m.layout.all.Difference(m.reserved) }
+
+// Shared returns the CPUs of containers without exclusive ones.
+func (m *Manager) Shared() cpuset.CPUSet {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.shared
+}
+
+// Exclusive returns the exclusive CPUs of the container; none if it uses the shared ones.
+func (m *Manager) Exclusive(uid types.UID, container string) cpuset.CPUSet {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if p := m.pods[uid]; p != nil {
+		return p.exclusive[container]
+	}
+	return cpuset.New()
+}
+
+// HasExclusive reports whether a container of the pod has exclusive CPUs, so that no limit of CPU is enforced for the pod as a whole.
+func (m *Manager) HasExclusive(uid types.UID) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.pods[uid] != nil && len(m.pods[uid].exclusive) > 0
+}
+
+// Admit refuses resizes of the CPU of Guaranteed pods, as infeasible (kubelet: without the feature gate
+// InPlacePodVerticalScalingExclusiveCPUs). New pods are admitted by package topology. It implements [lifecycle.Admitter].
+func (m *Manager) Admit(req lifecycle.AdmitRequest) (none lifecycle.AdmitResponse, _ error) {
+	if req.Held == nil {
+		m.mu.Lock()
+		m.active, m.admitted = req.Active, req.Pod.UID
+		m.mu.Unlock()
+		return none, nil
+	}
+	if podspec.QOSClass(req.Pod) != v1.PodQOSGuaranteed {
+		return none, nil
+	}
+	for kind, c := range podspec.Containers(&req.Pod.Spec) {
+		held, _ := podspec.FindContainer(&req.Held.Spec, c.Name)
+		if held == nil || kind == podspec.InitContainer && !podspec.IsSidecar(c) {
+			continue
+		}
+		if c.Resources.Requests.Cpu().Cmp(*held.Resources.Requests.Cpu()) != 0 || c.Resources.Limits.Cpu().Cmp(*held.Resources.Limits.Cpu()) != 0 {
+			return none, lifecycle.Refuse(v1.PodReasonInfeasible, `Resize is infeasible for Guaranteed Pods alongside CPU Manager policy "static"`)
+		}
+	}
+	return none, nil
+}
+
+// Prepare writes the assignments of the pod. It implements [lifecycle.Preparer].
+func (m *Manager) Prepare(_ context.Context, req lifecycle.PrepareRequest) (none lifecycle.PrepareResponse, _ error) {
+	if !m.HasExclusive(req.Pod.UID) {
+		return none, nil
+	}
+	if err := m.save(); err != nil {
+		return none, fmt.Errorf("exclusive CPUs of pod %s: %w", runtime.RefOf(req.Pod), err)
+	}
+	return none, nil
+}
+
+// EditContainer returns the CPUs of the container. It implements [lifecycle.ContainerEditor].
+func (m *Manager) EditContainer(ctx context.Context, p *v1.Pod, c *v1.Container) (edits runtime.ContainerEdits, _ error) {
+	if err := m.Restore(); err != nil {
+		return edits, err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	known := m.pod(p.UID)
+	set, exclusive := known.exclusive[c.Name]
+	switch {
+	case exclusive:
+		known.used[c.Name] = true
+		edits.NoCPUQuota = !m.opts.KeepQuota
+	case Exclusive(p, c) > 0:
+		return edits, fmt.Errorf("container %s of pod %s has no exclusive CPUs: it was not admitted", c.Name, runtime.RefOf(p))
+	case m.shared.IsEmpty():
+		return edits, errors.New("no CPU is left for containers without exclusive CPUs: end pods with exclusive CPUs, or leave out the option " + OptionStrictReservation)
+	default:
+		set = m.shared
+	}
+	edits.CPUSet = set.String()
+	if runtime.ForResize(ctx) {
+		return edits, nil
+	}
+	if before, pending := known.created[c.Name]; pending && before != edits.CPUSet {
+		known.created[c.Name] = ""
+	} else {
+		known.created[c.Name] = edits.CPUSet
+	}
+	return edits, nil
+}
+
+// Running notes the containers whose CPUs follow the shared pool; [Manager.Run] changes them. It implements [lifecycle.RunningHandler].
+func (m *Manager) Running(_ context.Context, p *v1.Pod, observed *runtime.PodStatus) error {
+	m.mu.Lock()
+	known := m.pod(p.UID)
+	instances := map[runtime.ContainerID]*instance{}
+	for i := range observed.Containers {
+		c := &observed.Containers[i]
+		if c.State != runtime.ContainerRunning {
+			continue
+		}
+		in := known.instances[c.ID]
+		if in == nil {
+			in = &instance{c.Name, known.created[c.Name]}
+			delete(known.created, c.Name)
+		}
+		instances[c.ID] = in
+	}
+	known.instances = instances
+	m.mu.Unlock()
+	m.wake.Notify()
+	return nil
+}
+
+// Ended gives back the CPUs of the pod. It implements [lifecycle.EndedHandler].
+func (m *Manager) Ended(_ context.Context, req lifecycle.EndedRequest) error {
+	m.forget(req.Pod.UID)
+	return nil
+}
+
+// Gone gives back the CPUs of the pod, if it still has some. It implements [lifecycle.GoneHandler].
+func (m *Manager) Gone(_ context.Context, req lifecycle.GoneRequest) error {
+	m.forget(req.Pod.UID)
+	return nil
+}
+
+// forget gives back all that the pod has.
+func (m *Manager) forget(uid types.UID) {
+	m.mu.Lock()
+	p := m.pods[uid]
+	delete(m.pods, uid)
+	released := p != nil && len(p.exclusive) > 0
+	if released {
+		m.assignmentsChanged()
+	}
+	m.mu.Unlock()
+	if released {
+		m.wake.Notify()
+	}
+}
+
+// pod returns what is known of the pod. mu is held.
+func (m *Manager) pod(uid types.UID) *pod {
+	p := m.pods[uid]
+	if p == nil {
+		p = &pod{exclusive: map[string]cpuset.CPUSet{}, used: map[string]bool{}, created: map[string]string{}, instances: map[runtime.ContainerID]*instance{}}
+		m.pods[uid] = p
+	}
+	return p
+}
+
+// assignmentsChanged follows each change of an assignment. mu is held.
+func (m *Manager) assignmentsChanged() {
+	m.changes++
+	m.share()
+}
+
+// share computes the shared pool. mu is held, except in New.
+func (m *Manager) share() {
+	m.shared = m.layout.all
+	if m.opts.PolicyOptions.StrictReservation {
+		m.shared = m.shared.Difference(m.reserved)
+	}
+	for _, p := range m.pods {
+		for _, set := range p.exclusive {
+			m.shared = m.shared.Difference(set)
+		}
+	}
+}
