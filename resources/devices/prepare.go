@@ -207,10 +207,14 @@ var errReleased = errors.New("the devices were released meanwhile")
 func (m *Manager) allocateBy(ctx context.Context, by *server, req Request) (edits runtime.ContainerEdits, err error) {
 	ctx, cancel := context.WithTimeout(ctx, m.opts.CallTimeout)
 	defer cancel()
+	begin := time.Now()
 	err = runtime.Recover(func() (err error) {
 		edits, err = by.Allocate(ctx, req)
 		return err
 	})
+	if m.opts.Allocated != nil {
+		m.opts.Allocated(by.Resource(), time.Since(begin))
+	}
 	if err != nil {
 		err = fmt.Errorf("the provider of %s cannot allocate the devices %q: %w", by.Resource(), req.IDs, err)
 	}

@@ -38,8 +38,9 @@ type node struct {
 	server *plugin.Server
 	stop   func()
 
-	mu     sync.Mutex
-	logged []string
+	mu       sync.Mutex
+	logged   []string
+	measured []string
 }
 
 func newNode(t testing.TB) *node {
@@ -48,8 +49,15 @@ func newNode(t testing.TB) *node {
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	n := &node{t: t, dir: dir}
 	n.opts.CallTimeout = time.Minute
+	n.opts.Allocated = func(resource v1.ResourceName, _ time.Duration) { n.measure("allocated " + string(resource)) }
 	n.start()
 	return n
+}
+
+func (n *node) measure(what string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.measured = append(n.measured, what)
 }
 
 func (n *node) log(_, args string) {
@@ -63,7 +71,9 @@ func (n *node) start() {
 	var err error
 	n.Manager, err = devices.New(filepath.Join(n.dir, devices.CheckpointName), n.opts)
 	require.NoError(n.t, err)
-	n.server, err = plugin.New(n.dir, n.Manager, plugin.Options{Logger: funcr.New(n.log, funcr.Options{})})
+	n.server, err = plugin.New(n.dir, n.Manager, plugin.Options{
+		Registered: func(resource v1.ResourceName) { n.measure("registered " + string(resource)) }, Logger: funcr.New(n.log, funcr.Options{}),
+	})
 	require.NoError(n.t, err)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error)
@@ -174,6 +184,9 @@ func TestProtocol(t *testing.T) {
 	n.counts(4, 3)
 	_, err = n.EditContainer(t.Context(), pod, &pod.Spec.Containers[0])
 	require.NoError(t, err)
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	assert.Equal(t, []string{"registered example.com/gpu", "allocated example.com/gpu", "registered example.com/gpu"}, n.measured)
 }
 
 // The agent is restarted while a plugin runs: its socket is removed, so that it registers again, and pods keep their devices.

@@ -35,6 +35,8 @@ type Manager interface {
 
 // Options are the settings of a [Server].
 type Options struct {
+	// Registered is called when a plugin registers by the socket, with its resource, before it is served. It must not block. If nil, it is not called.
+	Registered func(resource v1.ResourceName)
 	// Logger is for registrations and ends of plugins. Default: none.
 	Logger logr.Logger
 }
@@ -43,6 +45,7 @@ type Options struct {
 type Server struct {
 	dir     string
 	manager Manager
+	opts    Options
 	log     logr.Logger
 	running sync.Once
 
@@ -64,7 +67,7 @@ func New(dir string, manager Manager, opts Options) (*Server, error) {
 	if manager == nil {
 		return nil, errors.New("device plugins: the manager is nil")
 	}
-	return &Server{dir: dir, manager: manager, log: opts.Logger, connected: map[*Plugin]context.CancelFunc{}}, nil
+	return &Server{dir: dir, manager: manager, opts: opts, log: opts.Logger, connected: map[*Plugin]context.CancelFunc{}}, nil
 }
 
 // listening is the back-off of a socket that cannot be made.
@@ -141,6 +144,9 @@ func (s *Server) Register(ctx context.Context, req *api.RegisterRequest) (*api.E
 	}
 	if !filepath.IsLocal(req.GetEndpoint()) {
 		return nil, status.Errorf(codes.InvalidArgument, "the endpoint %q is no name of a socket in %s", req.GetEndpoint(), s.dir)
+	}
+	if s.opts.Registered != nil {
+		s.opts.Registered(v1.ResourceName(req.GetResourceName()))
 	}
 	err := s.Serve(ctx, v1.ResourceName(req.GetResourceName()), filepath.Join(s.dir, req.GetEndpoint()))
 	if err != nil {
