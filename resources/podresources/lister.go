@@ -70,8 +70,9 @@ func (s listerV1alpha1) List(context.Context, *apiv1alpha1.ListPodResourcesReque
 		out := &apiv1alpha1.PodResources{Name: pod.Name, Namespace: pod.Namespace}
 		for i := range pod.Spec.Containers {
 			c := &apiv1alpha1.ContainerResources{Name: pod.Spec.Containers[i].Name}
-			for _, d := range s.of(pod, &pod.Spec.Containers[i]).Devices {
-				c.Devices = append(c.Devices, &apiv1alpha1.ContainerDevices{ResourceName: string(d.Resource), DeviceIds: d.IDs})
+			held := s.of(pod, &pod.Spec.Containers[i])
+			for _, d := range held.devicesV1() {
+				c.Devices = append(c.Devices, &apiv1alpha1.ContainerDevices{ResourceName: d.ResourceName, DeviceIds: d.DeviceIds})
 			}
 			out.Containers = append(out.Containers, c)
 		}

@@ -66,9 +66,20 @@ func topologyOf(nodes numa.Nodes) *apiv1.TopologyInfo {
 	return t
 }
 
+// devicesV1 returns, as kubelet, an entry for each device and each of its nodes.
 func (r *Resources) devicesV1() (out []*apiv1.ContainerDevices) {
 	for _, d := range r.Devices {
-		out = append(out, &apiv1.ContainerDevices{ResourceName: string(d.Resource), DeviceIds: d.IDs, Topology: topologyOf(d.Nodes)})
+		for _, id := range d.IDs {
+			add := func(nodes numa.Nodes) {
+				out = append(out, &apiv1.ContainerDevices{ResourceName: string(d.Resource), DeviceIds: []string{id}, Topology: topologyOf(nodes)})
+			}
+			if d.Nodes == 0 {
+				add(0)
+			}
+			for node := range d.Nodes.All() {
+				add(numa.Of(node))
+			}
+		}
 	}
 	return out
 }

@@ -92,7 +92,8 @@ func json(t *testing.T, text string, into proto.Message) proto.Message {
 }
 
 const webJSON = `{"name": "web", "namespace": "default", "containers": [{"name": "side"}, {"name": "main",
-	"devices": [{"resourceName": "example.com/gpu", "deviceIds": ["uid-0", "1"], "topology": {"nodes": [{}, {"ID": 1}]}}, {"resourceName": "example.com/port", "deviceIds": ["a"]}],
+	"devices": [{"resourceName": "example.com/gpu", "deviceIds": ["uid-0"], "topology": {"nodes": [{}]}}, {"resourceName": "example.com/gpu", "deviceIds": ["uid-0"], "topology": {"nodes": [{"ID": 1}]}},
+		{"resourceName": "example.com/gpu", "deviceIds": ["1"], "topology": {"nodes": [{}]}}, {"resourceName": "example.com/gpu", "deviceIds": ["1"], "topology": {"nodes": [{"ID": 1}]}}, {"resourceName": "example.com/port", "deviceIds": ["a"]}],
 	"cpuIds": [2, 3], "memory": [{"memoryType": "memory", "size": 1073741824, "topology": {"nodes": [{"ID": 1}]}}],
 	"dynamicResources": [{"claimName": "claim", "claimNamespace": "default", "claimResources": [
 		{"driverName": "d", "poolName": "p", "deviceName": "0", "shareId": "s", "cdiDevices": [{"name": "d.com/x=0"}]}, {"driverName": "d", "poolName": "p", "deviceName": "1"}]}]}]}`
@@ -133,7 +134,8 @@ func TestAPI(t *testing.T) {
 	equal(`{"cpuIds": [0, 1, 2, 3], "memory": [{"memoryType": "memory", "size": 4294967296, "topology": {"nodes": [{}]}}]}`, &apiv1.AllocatableResourcesResponse{}, all, err)
 	old, err := apiv1alpha1.NewPodResourcesListerClient(conn).List(ctx, &apiv1alpha1.ListPodResourcesRequest{})
 	equal(`{"podResources": [{"name": "web", "namespace": "default", "containers": [{"name": "main",
-		"devices": [{"resourceName": "example.com/gpu", "deviceIds": ["uid-0", "1"]}, {"resourceName": "example.com/port", "deviceIds": ["a"]}]}]}]}`,
+		"devices": [{"resourceName": "example.com/gpu", "deviceIds": ["uid-0"]}, {"resourceName": "example.com/gpu", "deviceIds": ["uid-0"]},
+			{"resourceName": "example.com/gpu", "deviceIds": ["1"]}, {"resourceName": "example.com/gpu", "deviceIds": ["1"]}, {"resourceName": "example.com/port", "deviceIds": ["a"]}]}]}]}`,
 		&apiv1alpha1.ListPodResourcesResponse{}, old, err)
 	mu.Lock()
 	defer mu.Unlock()
