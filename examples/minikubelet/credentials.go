@@ -20,9 +20,11 @@ func addProviders(opts *kubeletkit.Options, s *config.Settings, joins *member, m
 	if joins != nil {
 		popts.ServiceAccounts = joins.ServiceAccounts()
 	}
-	if popts.Metrics, err = prommetrics.NewCredentialProviders(m.registry, providers.Hash); err != nil {
+	measured, err := prommetrics.NewCredentialProviders(m.registry, providers.Hash)
+	if err != nil {
 		return err
 	}
+	popts.Metrics = measured.PluginExecuted
 	plugins, err := credentials.NewPlugins(popts)
 	if err != nil {
 		return err

@@ -26,14 +26,8 @@ type Options struct {
 	ServiceAccounts ServiceAccounts
 	// Logger. The zero value discards.
 	Logger logr.Logger
-	// Metrics. If nil, nothing is measured.
-	Metrics Metrics
-}
-
-// Metrics are the measurements of [Plugins]. Its methods may be called concurrently, and must not block.
-type Metrics interface {
-	// PluginExecuted is called after each execution of a plugin.
-	PluginExecuted(PluginExecution)
+	// Metrics is called after each execution of a plugin, also concurrently. It must not block. nil: nothing is measured.
+	Metrics func(PluginExecution)
 }
 
 // PluginExecution describes one execution of a plugin.
@@ -53,7 +47,7 @@ const maxExecutions = 10
 type Plugins struct {
 	opts    Options
 	plugins []*plugin
-	metrics *flow.Guarded[Metrics]
+	metrics *flow.Guarded[func(PluginExecution)]
 	execute func(context.Context, execution) (stdout []byte, stderr string, err error)
 
 	tokens        cache[string]
@@ -84,6 +78,9 @@ func NewPlugins(opts Options) (*Plugins, error) {
 	}
 	if err := errors.Join(errs...); err != nil {
 		return nil, fmt.Errorf("credential providers: %w", err)
+	}
+	if opts.Metrics == nil {
+		opts.Metrics = func(PluginExecution) {}
 	}
 	p := &Plugins{opts: opts, metrics: flow.Guard(opts.Metrics, opts.Logger), execute: func(ctx context.Context, e execution) ([]byte, string, error) { return e.run(ctx) }}
 	for i := range opts.Config.Providers {
@@ -169,7 +166,9 @@ func (p *Plugins) executeFor(ctx context.Context, pl *plugin, image string, id i
 	began := time.Now()
 	output, stderr, err := p.execute(ctx, execution{binDir: p.opts.BinDir, provider: pl.config, input: input, timeout: runTimeout})
 	took := time.Since(began)
-	p.metrics.Call("PluginExecuted", func(m Metrics) { m.PluginExecuted(PluginExecution{Provider: pl.config.Name, Took: took, Err: err}) })
+	p.metrics.Call("PluginExecuted", func(executed func(PluginExecution)) {
+		executed(PluginExecution{Provider: pl.config.Name, Took: took, Err: err})
+	})
 	var response *providerv1.CredentialProviderResponse
 	if err == nil {
 		response, err = decodeResponse(output, pl.config.APIVersion)

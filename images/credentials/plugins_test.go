@@ -34,7 +34,7 @@ type rig struct {
 	done   []PluginExecution
 }
 
-func (r *rig) PluginExecuted(e PluginExecution) {
+func (r *rig) executed(e PluginExecution) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.done = append(r.done, e)
@@ -44,7 +44,7 @@ func newRig(t *testing.T, accounts ServiceAccounts, providers ...configv1.Creden
 	t.Helper()
 	r := &rig{}
 	log := funcr.New(func(_, args string) { r.lines = append(r.lines, args) }, funcr.Options{})
-	p, err := NewPlugins(Options{Config: Config{Providers: providers}, BinDir: "/absent", ServiceAccounts: accounts, Logger: log, Metrics: r})
+	p, err := NewPlugins(Options{Config: Config{Providers: providers}, BinDir: "/absent", ServiceAccounts: accounts, Logger: log, Metrics: r.executed})
 	require.NoError(t, err)
 	r.Plugins = p
 	p.execute = func(ctx context.Context, e execution) ([]byte, string, error) {

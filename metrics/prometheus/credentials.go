@@ -7,13 +7,11 @@ import (
 	"github.com/kubeletkit/kubeletkit/metrics/prometheus/internal/collector"
 )
 
-// CredentialProviders is a [credentials.Metrics] with kubelet's names.
+// CredentialProviders measures credential provider plugins under kubelet's names.
 type CredentialProviders struct {
 	duration *prometheus.HistogramVec
 	errors   *prometheus.CounterVec
 }
-
-var _ credentials.Metrics = (*CredentialProviders)(nil)
 
 // NewCredentialProviders registers the metrics of one agent's credential providers, with the hash of their configuration. The error
 // names the metric that the registry refused; then none is registered.
@@ -31,7 +29,7 @@ func NewCredentialProviders(reg prometheus.Registerer, hash string) (*Credential
 	return m, nil
 }
 
-// PluginExecuted implements [credentials.Metrics].
+// PluginExecuted is a function for [credentials.Options].Metrics.
 func (m *CredentialProviders) PluginExecuted(e credentials.PluginExecution) {
 	m.duration.WithLabelValues(e.Provider).Observe(e.Took.Seconds())
 	if e.Err != nil {
