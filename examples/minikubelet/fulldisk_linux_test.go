@@ -47,57 +47,77 @@ spec:
   - {name: c, image: host, command: [sh, -c, "trap 'exit 0' TERM; while :; do sleep 0.05; done"]}
 `
 
-// A pod that has filled the disk can be removed and stopped, with an agent, with another one that
-// begins on the full disk, and without one. Other pods are removed meanwhile.
-func TestFullDisk(t *testing.T) {
+// smallDisk is a small file system with the root directory of an agent.
+type smallDisk struct {
+	*testing.T
+	// root is the root directory, with the logs in it. manifests is elsewhere.
+	root, manifests string
+	configFile      string
+}
+
+// newSmallDisk mounts a file system of the size, as in "4m", until the test ends. settings are lines of the configuration of the agent.
+func newSmallDisk(t *testing.T, size, settings string) *smallDisk {
+	t.Helper()
 	if os.Geteuid() != 0 {
 		t.Skip("needs root: a file system of its own")
 	}
 	root, err := os.MkdirTemp("", "mk") // short, for the sockets in it
 	require.NoError(t, err)
-	defer func() { assert.NoError(t, os.RemoveAll(root)) }()
-	if err := syscall.Mount("tmpfs", root, "tmpfs", 0, "size=4m,mode=700"); err != nil {
+	t.Cleanup(func() { assert.NoError(t, os.RemoveAll(root)) })
+	if err := syscall.Mount("tmpfs", root, "tmpfs", 0, "mode=700,size="+size); err != nil {
 		t.Skipf("mount: %v", err)
 	}
-	defer func() { assert.NoError(t, syscall.Unmount(root, syscall.MNT_DETACH)) }()
-	manifests := t.TempDir()
-	configFile := filepath.Join(t.TempDir(), "config.yaml")
-	write(t, configFile, fmt.Sprintf("%spodLogsDir: %s/logs\nstaticPodPath: %s\nhealthzPort: 0\nfileCheckFrequency: 100ms\n", header, root, manifests))
+	t.Cleanup(func() { assert.NoError(t, syscall.Unmount(root, syscall.MNT_DETACH)) })
+	d := &smallDisk{T: t, root: root, manifests: t.TempDir(), configFile: filepath.Join(t.TempDir(), "config.yaml")}
+	write(t, d.configFile, fmt.Sprintf("%spodLogsDir: %s/logs\nstaticPodPath: %s\nhealthzPort: 0\nfileCheckFrequency: 100ms\n%s", header, root, d.manifests, settings))
+	return d
+}
 
-	start := func() (stop func()) {
-		ctx, cancel := context.WithCancel(t.Context())
-		done := make(chan error, 1)
-		go func() {
-			err := run(ctx, []string{"--config", configFile, "--root-dir", root, "--hostname-override=node", "--show=none"}, nil)
-			if ctx.Err() == nil {
-				t.Log("the agent has ended:", err)
-			}
-			done <- err
-		}()
-		return func() { cancel(); require.NoError(t, <-done) }
-	}
-	command := func(args ...string) string {
-		var out strings.Builder
-		args = append([]string{"--root-dir", root}, args...)
-		if err := client.Run(t.Context(), args, client.Env{Out: &out, Err: &out, StopPods: func(ctx context.Context, rootDir, endpoint string) error {
-			return stopPods(ctx, rootDir, endpoint, &out)
-		}}); err != nil {
-			return err.Error()
+// start starts an agent.
+func (d *smallDisk) start() (stop func()) {
+	ctx, cancel := context.WithCancel(d.Context())
+	done := make(chan error, 1)
+	go func() {
+		err := run(ctx, []string{"--config", d.configFile, "--root-dir", d.root, "--hostname-override=node", "--show=none"}, nil)
+		if ctx.Err() == nil {
+			d.Log("the agent has ended:", err)
 		}
-		return out.String()
+		done <- err
+	}()
+	return func() { cancel(); require.NoError(d, <-done) }
+}
+
+// command returns the output of a command, or its error.
+func (d *smallDisk) command(args ...string) string {
+	var out strings.Builder
+	args = append([]string{"--root-dir", d.root}, args...)
+	if err := client.Run(d.Context(), args, client.Env{Out: &out, Err: &out, StopPods: func(ctx context.Context, rootDir, endpoint string) error {
+		return stopPods(ctx, rootDir, endpoint, &out)
+	}}); err != nil {
+		return err.Error()
 	}
-	eventually := func(what string, ok func() bool) {
-		t.Helper()
-		require.Eventually(t, ok, time.Minute, 20*time.Millisecond, what)
+	return out.String()
+}
+
+func (d *smallDisk) eventually(what string, ok func() bool) {
+	d.Helper()
+	if !assert.Eventually(d, ok, time.Minute, 20*time.Millisecond, what) {
+		d.Fatal(d.command("pods"), d.command("history"))
 	}
+}
+
+// A pod that has filled the disk can be removed and stopped, with an agent, with another one that
+// begins on the full disk, and without one. Other pods are removed meanwhile.
+func TestFullDisk(t *testing.T) {
+	d := newSmallDisk(t, "4m", "")
 	isFull := func() bool {
 		var st syscall.Statfs_t
-		require.NoError(t, syscall.Statfs(root, &st))
+		require.NoError(t, syscall.Statfs(d.root, &st))
 		return st.Bfree < 4
 	}
 	wanted := func(pods ...string) {
 		for name, pod := range map[string]string{"hog": hog, "neighbour": neighbour} {
-			path := filepath.Join(manifests, name+".yaml")
+			path := filepath.Join(d.manifests, name+".yaml")
 			if slices.Contains(pods, pod) {
 				write(t, path, pod)
 			} else {
@@ -108,26 +128,26 @@ func TestFullDisk(t *testing.T) {
 	fills := func() {
 		t.Helper()
 		wanted(neighbour)
-		eventually("the neighbour runs", func() bool { return strings.Contains(command("pods"), "1/1") })
+		d.eventually("the neighbour runs", func() bool { return strings.Contains(d.command("pods"), "1/1") })
 		wanted(neighbour, hog)
-		eventually("the disk is full", isFull)
+		d.eventually("the disk is full", isFull)
 	}
 	nothingIsLeft := func() {
 		t.Helper()
-		eventually("nothing is left", func() bool {
-			containers, err := os.ReadDir(filepath.Join(root, "process", "containers"))
+		d.eventually("nothing is left", func() bool {
+			containers, err := os.ReadDir(filepath.Join(d.root, "process", "containers"))
 			require.NoError(t, err)
-			pods, err := os.ReadDir(filepath.Join(root, "pods"))
+			pods, err := os.ReadDir(filepath.Join(d.root, "pods"))
 			require.NoError(t, err)
-			return len(containers) == 0 && len(pods) == 0 && !isFull() && command("pods") == "No pods found.\n"
+			return len(containers) == 0 && len(pods) == 0 && !isFull() && d.command("pods") == "No pods found.\n"
 		})
 	}
 
 	// With the agent.
-	stop := start()
+	stop := d.start()
 	fills()
 	wanted(hog)
-	eventually("the neighbour is gone, while the disk is full", func() bool { return !strings.Contains(command("pods"), "neighbour") })
+	d.eventually("the neighbour is gone, while the disk is full", func() bool { return !strings.Contains(d.command("pods"), "neighbour") })
 	wanted()
 	nothingIsLeft()
 
@@ -135,27 +155,27 @@ func TestFullDisk(t *testing.T) {
 	fills()
 	stop()
 	require.True(t, isFull())
-	stop = start()
-	eventually("both pods are known", func() bool { return strings.Count(command("pods"), "1/1") == 2 })
+	stop = d.start()
+	d.eventually("both pods are known", func() bool { return strings.Count(d.command("pods"), "1/1") == 2 })
 	stop()
 	wanted()
-	stop = start()
+	stop = d.start()
 	nothingIsLeft()
 
 	// Drained.
 	fills()
-	assert.Contains(t, command("stop"), "All pods have ended.\nThe agent has exited.\n")
+	assert.Contains(t, d.command("stop"), "All pods have ended.\nThe agent has exited.\n")
 	stop()
 
 	// Without an agent.
 	wanted()
-	stop = start()
+	stop = d.start()
 	nothingIsLeft()
 	fills()
 	stop()
-	assert.Equal(t, "No agent runs. 2 pods are ending: default/hog-node, default/neighbour-node\nAll pods have ended.\n", command("stop"))
+	assert.Equal(t, "No agent runs. 2 pods are ending: default/hog-node, default/neighbour-node\nAll pods have ended.\n", d.command("stop"))
 	wanted()
-	stop = start()
+	stop = d.start()
 	nothingIsLeft()
 	stop()
 }

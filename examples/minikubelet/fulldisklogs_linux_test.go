@@ -8,14 +8,11 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-
-	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/client"
 )
 
 // writer writes numbered lines.
@@ -31,47 +28,10 @@ spec:
 // An agent that begins on a full disk rotates a log there. A new pod waits with a message that says why. When there is space, rotated
 // logs are compressed, and the new pod starts.
 func TestLogsOnAFullDisk(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Skip("needs root: a file system of its own")
-	}
-	root, err := os.MkdirTemp("", "mk") // short, for the sockets in it
-	require.NoError(t, err)
-	defer func() { assert.NoError(t, os.RemoveAll(root)) }()
-	if err := syscall.Mount("tmpfs", root, "tmpfs", 0, "size=8m,mode=700"); err != nil {
-		t.Skipf("mount: %v", err)
-	}
-	defer func() { assert.NoError(t, syscall.Unmount(root, syscall.MNT_DETACH)) }()
-	manifests := t.TempDir()
-	configFile := filepath.Join(t.TempDir(), "config.yaml")
 	const limit = 64 << 10
-	write(t, configFile, fmt.Sprintf("%spodLogsDir: %s/logs\nstaticPodPath: %s\nhealthzPort: 0\nfileCheckFrequency: 100ms\ncontainerLogMaxSize: \"%d\"\ncontainerLogMaxFiles: 4\n", header, root, manifests, limit))
-	start := func() (stop func()) {
-		ctx, cancel := context.WithCancel(t.Context())
-		done := make(chan error, 1)
-		go func() {
-			err := run(ctx, []string{"--config", configFile, "--root-dir", root, "--hostname-override=node", "--show=none"}, nil)
-			if ctx.Err() == nil {
-				t.Log("the agent has ended:", err)
-			}
-			done <- err
-		}()
-		return func() { cancel(); require.NoError(t, <-done) }
-	}
-	command := func(args ...string) string {
-		var out strings.Builder
-		if err := client.Run(t.Context(), append([]string{"--root-dir", root}, args...), client.Env{Out: &out, Err: &out}); err != nil {
-			return err.Error()
-		}
-		return out.String()
-	}
-	eventually := func(what string, ok func() bool) {
-		t.Helper()
-		if !assert.Eventually(t, ok, time.Minute, 20*time.Millisecond, what) {
-			t.Fatal(command("pods"), command("describe", "writer"), command("history", "writer"))
-		}
-	}
+	d := newSmallDisk(t, "8m", fmt.Sprintf("containerLogMaxSize: \"%d\"\ncontainerLogMaxFiles: 4\n", limit))
 	size := func() int64 {
-		found, err := filepath.Glob(filepath.Join(root, "logs", "default_writer*", "c", "0.log"))
+		found, err := filepath.Glob(filepath.Join(d.root, "logs", "default_writer*", "c", "0.log"))
 		require.NoError(t, err)
 		if len(found) == 0 {
 			return 0
@@ -83,41 +43,41 @@ func TestLogsOnAFullDisk(t *testing.T) {
 		return info.Size()
 	}
 	rotated := func(end string) []string {
-		found, err := filepath.Glob(filepath.Join(root, "logs", "default_writer*", "c", "0.log.*"+end))
+		found, err := filepath.Glob(filepath.Join(d.root, "logs", "default_writer*", "c", "0.log.*"+end))
 		require.NoError(t, err)
 		return found
 	}
 
-	stop := start()
-	write(t, filepath.Join(manifests, "writer.yaml"), writer)
-	eventually("a log is rotated and compressed", func() bool { return len(rotated(".gz")) > 0 })
-	assert.Contains(t, command("history", "writer"), "The log of container c is rotated")
+	stop := d.start()
+	write(t, filepath.Join(d.manifests, "writer.yaml"), writer)
+	d.eventually("a log is rotated and compressed", func() bool { return len(rotated(".gz")) > 0 })
+	assert.Contains(t, d.command("history", "writer"), "The log of container c is rotated")
 	stop()
-	eventually("the log has grown beyond its limit", func() bool { return size() > 2*limit })
+	d.eventually("the log has grown beyond its limit", func() bool { return size() > 2*limit })
 	newest := rotated("")
-	ballast := filepath.Join(root, "ballast")
+	ballast := filepath.Join(d.root, "ballast")
 	full := fills(t, ballast)
 
-	stop = start()
-	eventually("the log is rotated, while the disk is full", func() bool {
+	stop = d.start()
+	d.eventually("the log is rotated, while the disk is full", func() bool {
 		now := rotated("")
 		return len(now) > 0 && now[len(now)-1] > newest[len(newest)-1] && size() < limit
 	})
 	assert.LessOrEqual(t, len(rotated("")), 3)
-	write(t, filepath.Join(manifests, "neighbour.yaml"), neighbour)
-	eventually("the new pod waits for space", func() bool { return strings.Contains(command("describe", "neighbour"), "no space left on device") })
-	assert.Regexp(t, `writer\S*\s+1/1`, command("pods"))
+	write(t, filepath.Join(d.manifests, "neighbour.yaml"), neighbour)
+	d.eventually("the new pod waits for space", func() bool { return strings.Contains(d.command("describe", "neighbour"), "no space left on device") })
+	assert.Regexp(t, `writer\S*\s+1/1`, d.command("pods"))
 	full()
 	require.NoError(t, os.Remove(ballast))
 
-	eventually("both pods run", func() bool { return strings.Count(command("pods"), "1/1") == 2 })
-	eventually("all rotated logs are new, and all but one are compressed", func() bool {
+	d.eventually("both pods run", func() bool { return strings.Count(d.command("pods"), "1/1") == 2 })
+	d.eventually("all rotated logs are new, and all but one are compressed", func() bool {
 		names := rotated("")
 		return len(names) == 3 && len(rotated(".gz")) >= 2 && !strings.HasPrefix(names[0], newest[0][:len(newest[0])-len(".gz")])
 	})
-	inOrder(t, command("logs", "writer"))
-	write(t, filepath.Join(manifests, "writer.yaml"), "")
-	assert.Contains(t, command("stop"), "All pods have ended.\n")
+	inOrder(t, d.command("logs", "writer"))
+	write(t, filepath.Join(d.manifests, "writer.yaml"), "")
+	assert.Contains(t, d.command("stop"), "All pods have ended.\n")
 	stop()
 }
 
