@@ -52,6 +52,25 @@ func TestRotates(t *testing.T) {
 	})
 }
 
+// Metrics of which each method panics harm no rotation, and are logged once.
+func TestMetricsThatPanic(t *testing.T) {
+	run(t, func(r *rig) {
+		r.opts.Metrics = struct{ Metrics }{}
+		r.restart()
+		c := r.start("a")
+		for range 8 {
+			c.write(12 << 10)
+			time.Sleep(2 * time.Second)
+		}
+		names, _ := c.files()
+		require.Len(t, names, 4)
+		assert.True(t, strings.HasSuffix(names[0], ".gz"), names)
+		logged := strings.Join(r.logged(), "\n")
+		assert.Equal(t, 1, strings.Count(logged, `"callback"="Metrics.Rotated"`), logged)
+		assert.Equal(t, 1, strings.Count(logged, `"callback"="Metrics.Compressed"`), logged)
+	})
+}
+
 // A log exceeds its limit by what is written in about 2 ms, at any rate.
 func TestLimit(t *testing.T) {
 	for _, tc := range []struct {
