@@ -5,6 +5,7 @@ import (
 
 	"github.com/kubeletkit/kubeletkit/gc"
 	"github.com/kubeletkit/kubeletkit/images"
+	"github.com/kubeletkit/kubeletkit/images/records"
 	"github.com/kubeletkit/kubeletkit/pleg"
 	"github.com/kubeletkit/kubeletkit/podconfig"
 	"github.com/kubeletkit/kubeletkit/podworkers"
@@ -152,3 +153,11 @@ type imagesMetrics struct{ pair[images.Metrics] }
 func (m imagesMetrics) Pulled(p images.Pull) { m.each(func(r images.Metrics) { r.Pulled(p) }) }
 
 func (m imagesMetrics) Ensured(e images.Ensured) { m.each(func(r images.Metrics) { r.Ensured(e) }) }
+
+func (m imagesMetrics) Verified(d records.Decision) {
+	m.each(func(r images.Metrics) { r.Verified(d) })
+}
+
+func (m imagesMetrics) Recorded(intents, records int) {
+	m.each(func(r images.Metrics) { r.Recorded(intents, records) })
+}

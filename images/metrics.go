@@ -5,6 +5,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/kubeletkit/kubeletkit/images/records"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
@@ -15,6 +16,11 @@ type Metrics interface {
 	Pulled(Pull)
 	// Ensured reports an answered request: kubelet_image_manager_ensure_image_requests_total by its fields.
 	Ensured(Ensured)
+	// Verified reports the decision whether a pod may use an image that is present: kubelet_imagemanager_image_mustpull_checks_total.
+	Verified(records.Decision)
+	// Recorded reports how many intents and records of pulls there are, when that may have changed:
+	// kubelet_imagemanager_ondisk_pullintents and kubelet_imagemanager_ondisk_pulledrecords.
+	Recorded(intents, records int)
 }
 
 // NopMetrics discards all measurements.
@@ -27,6 +33,12 @@ func (NopMetrics) Pulled(Pull) {}
 
 // Ensured implements [Metrics].
 func (NopMetrics) Ensured(Ensured) {}
+
+// Verified implements [Metrics].
+func (NopMetrics) Verified(records.Decision) {}
+
+// Recorded implements [Metrics].
+func (NopMetrics) Recorded(intents, records int) {}
 
 // Pull describes an image that was pulled for a request.
 type Pull struct {

@@ -103,7 +103,14 @@ func (p *Puller) Ensure(ctx context.Context, req Request) (*runtime.Image, error
 func (p *Puller) Listed(list runtime.ImageList) {
 	if p.opts.Records != nil {
 		p.opts.Records.Listed(list)
+		p.recorded()
 	}
+}
+
+// recorded reports how many intents and records there are.
+func (p *Puller) recorded() {
+	intents, records := p.opts.Records.Counts()
+	p.metrics.Call("Recorded", func(m Metrics) { m.Recorded(intents, records) })
 }
 
 // attempt answers one request. It is used by one goroutine.
@@ -184,7 +191,7 @@ func (a *attempt) mayUse(ctx context.Context, image *runtime.Image) (bool, error
 	if a.p.opts.Records == nil {
 		return true, nil
 	}
-	return a.p.opts.Records.MayUse(a.Image, image.ID, func() ([]records.Credential, error) {
+	decision, err := a.p.opts.Records.Decide(a.Image, image.ID, func() ([]records.Credential, error) {
 		a.lookUp(ctx)
 		var list []records.Credential
 		for i := range a.found {
@@ -192,6 +199,8 @@ func (a *attempt) mayUse(ctx context.Context, image *runtime.Image) (bool, error
 		}
 		return list, nil
 	})
+	a.p.metrics.Call("Verified", func(m Metrics) { m.Verified(decision) })
+	return decision.MayUse(), err
 }
 
 // identity returns the credential for a record.
@@ -304,6 +313,7 @@ func (a *attempt) pullOnce(ctx context.Context, key string) (result pulled, _ er
 		if err := r.Intend(a.Image); err != nil {
 			return result, fmt.Errorf("recording that it is pulled: %w", err)
 		}
+		a.p.recorded()
 	}
 	var t trial
 	defer func() { a.recordEnd(result.image, &t) }() // also if the store panics
@@ -329,8 +339,11 @@ type trial struct {
 // recordEnd records which credential has pulled the image. If the image is nil, it was not pulled, or it is not known.
 func (a *attempt) recordEnd(image *runtime.Image, t *trial) {
 	r := a.p.opts.Records
+	if r == nil {
+		return
+	}
+	defer a.p.recorded()
 	switch {
-	case r == nil:
 	case image == nil && t.open:
 		r.Unknown(a.Image)
 	case image == nil:

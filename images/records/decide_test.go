@@ -177,9 +177,9 @@ func TestMayUse(t *testing.T) {
 			}
 			r := n.records()
 			for range 2 { // from the file, and from memory
-				may, err := r.MayUse(named, id, func() ([]Credential, error) { asked = true; return c.pod, nil })
+				decision, err := r.Decide(named, id, func() ([]Credential, error) { asked = true; return c.pod, nil })
 				require.NoError(t, err)
-				assert.Equal(t, c.may, may)
+				assert.Equal(t, c.may, decision.MayUse())
 				assert.Equal(t, c.asked, asked)
 			}
 			want := c.recorded
@@ -198,8 +198,8 @@ func TestCredentialsThatCannotBeRead(t *testing.T) {
 	n := newNode(t)
 	n.record(ref, map[string]kubelet.ImagePullCredentials{name: {KubernetesSecrets: []kubelet.ImagePullSecret{secretOf("1", "a", "h1")}}})
 	broken := errors.New("no such secret")
-	may, err := n.records().MayUse(image, ref, func() ([]Credential, error) { return nil, broken })
-	assert.False(t, may)
+	decision, err := n.records().Decide(image, ref, func() ([]Credential, error) { return nil, broken })
+	assert.Equal(t, Undecided, decision)
 	require.ErrorIs(t, err, broken)
 }
 
@@ -216,9 +216,9 @@ func TestSecretsThatMatchAreBounded(t *testing.T) {
 		pull(secret(string(rune('a'+i/10))+string(rune('a'+i%10)), "a", "h"))
 	}
 	may := func(c Credential) bool {
-		ok, err := r.MayUse(image, ref, func() ([]Credential, error) { return []Credential{c}, nil })
+		decision, err := r.Decide(image, ref, func() ([]Credential, error) { return []Credential{c}, nil })
 		require.NoError(t, err)
-		return ok
+		return decision.MayUse()
 	}
 	assert.True(t, may(secret("new", "b", "h")))
 	assert.Len(t, n.recorded(ref)[name].KubernetesSecrets, maxMatched)
@@ -226,4 +226,33 @@ func TestSecretsThatMatchAreBounded(t *testing.T) {
 	assert.Contains(t, n.recorded(ref)[name].KubernetesSecrets, secretOf("aa", "a", "changed"))
 	pull(secret("new", "b", "other"))
 	assert.Len(t, n.recorded(ref)[name].KubernetesSecrets, maxMatched+1)
+}
+
+func TestDecisions(t *testing.T) {
+	n := newNode(t)
+	one := map[string]kubelet.ImagePullCredentials{name: {KubernetesSecrets: []kubelet.ImagePullSecret{secretOf("1", "a", "h1")}}}
+	n.record(ref, one)
+	n.write("pulled", "sha256:damaged", "{")
+	n.write("pulling", "registry.example/damaged:1", "{")
+	n.intent("registry.example/cut:1")
+	r := n.records()
+	for _, c := range []struct {
+		image, ref string
+		pod        []Credential
+		want       Decision
+	}{
+		{image, "sha256:preloaded", nil, AllowedByPolicy},
+		{image, ref, []Credential{secret("1", "a", "h1")}, AllowedByRecord},
+		{image, ref, nil, MustPull},
+		{"registry.example/cut:1", "sha256:cut", nil, MustPull},
+		{image, "sha256:damaged", nil, Undecided},
+		{"registry.example/damaged:1", "sha256:new", nil, Undecided},
+		{name + ":", ref, nil, Undecided},
+	} {
+		got, err := r.Decide(c.image, c.ref, func() ([]Credential, error) { return c.pod, nil })
+		require.NoError(t, err)
+		assert.Equal(t, c.want, got, "%s (%s)", c.image, c.ref)
+	}
+	intents, records := r.Counts()
+	assert.Equal(t, []int{2, 2}, []int{intents, records}, "files that are damaged count")
 }

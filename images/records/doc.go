@@ -9,8 +9,8 @@
 //	...
 //	r.Listed(list) // with each list of images, the first as early as possible
 //	...
-//	may, err := r.MayUse("registry.example/app:1", imageID, credentialsOfThePod)
-//	if !may {
+//	decision, err := r.Decide("registry.example/app:1", imageID, credentialsOfThePod)
+//	if !decision.MayUse() {
 //		err = r.Intend("registry.example/app:1") // before the pull
 //		...
 //		err = r.Pulled("registry.example/app:1", imageID, credentialOfThePull) // or Failed, or Unknown
@@ -42,8 +42,8 @@
 //     without credentials.
 //   - If in doubt, a pod needs a pull: if a file is damaged or cannot be read, or has a field or version that is not known. Each
 //     damaged file is logged once, is read again when it is needed, and is replaced by the next pull of its image.
-//   - MayUse writes nothing to decide, so a full disk prevents no pod from using an image that is present. A pull whose intent cannot be written is refused.
-//   - MayUse reads the file of a record at its first use only. Memory is proportional to the number of files.
+//   - Decide writes nothing to decide, so a full disk prevents no pod from using an image that is present. A pull whose intent cannot be written is refused.
+//   - Decide reads the file of a record at its first use only. Memory is proportional to the number of files.
 //   - No lock is held while a file of another image is read or written, or credentials are looked up.
 //   - The record of an image goes after the image: see [Records.Listed].
 //

@@ -22,11 +22,11 @@ func Example() {
 	const image, id = "registry.example/app:1", "sha256:4f53"
 	ours := records.Credential{Secret: &records.Secret{UID: "1", Namespace: "a", Name: "pull", Hash: "e3b0"}}
 	mayUse := func(c ...records.Credential) bool {
-		may, err := r.MayUse(image, id, func() ([]records.Credential, error) { return c, nil })
+		decision, err := r.Decide(image, id, func() ([]records.Credential, error) { return c, nil })
 		if err != nil {
 			fmt.Println(err)
 		}
-		return may
+		return decision.MayUse()
 	}
 
 	fmt.Println("preloaded:", mayUse())

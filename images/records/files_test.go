@@ -23,9 +23,9 @@ func (n *node) pull(r *Records, image, ref string, c Credential) {
 
 func (n *node) may(r *Records, image, ref string, c ...Credential) bool {
 	n.t.Helper()
-	ok, err := r.MayUse(image, ref, func() ([]Credential, error) { return c, nil })
+	decision, err := r.Decide(image, ref, func() ([]Credential, error) { return c, nil })
 	require.NoError(n.t, err)
-	return ok
+	return decision.MayUse()
 }
 
 // files returns the names of the files of a directory.
@@ -369,13 +369,13 @@ func TestConcurrentCalls(t *testing.T) {
 	n.pull(r, image, ref, secret("1", "a", "h1"))
 	unlock := r.busy.lock(fileName("other"))
 	n.pull(r, "third", "sha256:third", Credential{})
-	may, err := r.MayUse(image, ref, func() ([]Credential, error) {
+	decision, err := r.Decide(image, ref, func() ([]Credential, error) {
 		n.pull(r, image, ref, secret("2", "b", "h2")) // called without a lock
 		r.Listed(listOf(runtime.Image{ID: ref}))
 		return []Credential{secret("1", "a", "h1")}, nil
 	})
 	require.NoError(t, err)
-	assert.True(t, may)
+	assert.Equal(t, AllowedByRecord, decision)
 	unlock()
 
 	var all sync.WaitGroup

@@ -130,7 +130,7 @@ func (m *model) grant(image, ref string, c *Credential) {
 	}
 }
 
-// may says what MayUse should return.
+// may says whether Decide should permit it.
 func (m *model) may(image, ref string, c Credential) bool {
 	rec, i := m.recs[ref], m.intents[image]
 	if rec == nil {
@@ -163,8 +163,9 @@ func (m *model) use(t *rapid.T, image string, who *tenant) bool {
 	if !m.present[ref] {
 		return false
 	}
-	got, err := m.r.MayUse(image, ref, func() ([]Credential, error) { return []Credential{who.cred}, nil })
+	decision, err := m.r.Decide(image, ref, func() ([]Credential, error) { return []Credential{who.cred}, nil })
 	require.NoError(t, err)
+	got := decision.MayUse()
 	require.Equal(t, m.may(image, ref, who.cred), got, "%s (%s) for %v", image, ref, who.cred)
 	if !got {
 		return false

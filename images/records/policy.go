@@ -23,6 +23,24 @@ const (
 	AlwaysVerify Policy = "AlwaysVerify"
 )
 
+// Decision says whether a pod may use an image that is present. The values are those of the label of kubelet's metric
+// kubelet_imagemanager_image_mustpull_checks_total.
+type Decision string
+
+const (
+	// AllowedByPolicy means that the pod may use the image, since the policy requires no verification.
+	AllowedByPolicy Decision = "credentialPolicyAllowed"
+	// AllowedByRecord means that the pod may use the image, since the record of the image permits it.
+	AllowedByRecord Decision = "credentialRecordFound"
+	// MustPull means that the pod needs a pull, in which a registry decides.
+	MustPull Decision = "mustAuthenticate"
+	// Undecided means that the pod needs a pull, since a file or its credentials cannot be read.
+	Undecided Decision = "error"
+)
+
+// MayUse reports whether the pod may use the image without a pull.
+func (d Decision) MayUse() bool { return d == AllowedByPolicy || d == AllowedByRecord }
+
 // rule is a policy with its list.
 type rule struct {
 	policy Policy

@@ -201,42 +201,64 @@ func (r *Records) setIntent(image string, change func(*intent)) {
 	}
 }
 
-// MayUse reports whether a pod may use an image that is present without a pull. image is the image as the pod has it, ref its ID in the
+// Decide decides whether a pod may use an image that is present without a pull. image is the image as the pod has it, ref its ID in the
 // runtime. credentials returns the credentials of the pod that a pull would use; it is called only if they decide, not under a lock.
-// If it fails, its error is returned. If MayUse returns false, the pod needs a pull, in which a registry decides.
-func (r *Records) MayUse(image, ref string, credentials func() ([]Credential, error)) (bool, error) {
+// If it fails, its error is returned with [Undecided].
+func (r *Records) Decide(image, ref string, credentials func() ([]Credential, error)) (Decision, error) {
 	switch {
 	case ref == "":
-		return false, nil
+		return MustPull, nil
 	case r.rule.permits(image):
-		return true, nil
+		return AllowedByPolicy, nil
 	case r.load() != nil: // it is logged
-		return false, nil
+		return Undecided, nil
 	}
 	record, pulled := r.find(image, ref)
-	if !pulled && r.rule.policy == NeverVerifyPreloadedImages {
-		return true, nil
-	}
-	if record == nil {
-		return false, nil
+	switch {
+	case !pulled && r.rule.policy == NeverVerifyPreloadedImages:
+		return AllowedByPolicy, nil
+	case record == nil && r.isDamaged(image, ref):
+		return Undecided, nil
+	case record == nil:
+		return MustPull, nil
 	}
 	name, err := nameOf(image)
 	if err != nil {
-		return false, nil // no pull succeeds
+		return Undecided, nil // no pull succeeds
 	}
 	who := record.Credentials[name]
-	if who.NodePods || who.empty() {
-		return who.NodePods, nil
+	switch {
+	case who.NodePods:
+		return AllowedByRecord, nil
+	case who.empty():
+		return MustPull, nil
 	}
 	list, err := credentials()
 	if err != nil {
-		return false, err
+		return Undecided, err
 	}
 	ok, add := who.match(list)
 	if add != nil {
 		r.recordMatch(image, ref, add)
 	}
-	return ok, nil
+	if !ok {
+		return MustPull, nil
+	}
+	return AllowedByRecord, nil
+}
+
+// Counts returns the numbers of intents and of records, which are files.
+func (r *Records) Counts() (intents, records int) {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	return len(r.intents) + len(r.damaged), len(r.entries)
+}
+
+// isDamaged reports whether the record of an image, or an intent to pull it, cannot be read.
+func (r *Records) isDamaged(image, ref string) bool {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	return r.entries[fileName(ref)].logged || has(r.damaged, fileName(image))
 }
 
 // recordMatch records a secret that was found to have the right to an image.

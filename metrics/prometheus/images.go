@@ -7,16 +7,18 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/kubeletkit/kubeletkit/images"
+	"github.com/kubeletkit/kubeletkit/images/records"
 	"github.com/kubeletkit/kubeletkit/metrics/prometheus/internal/collector"
 )
 
 // Images is an [images.Metrics]. Names, types, buckets and help are kubelet's (pkg/kubelet/metrics/metrics.go and
-// pkg/kubelet/images/metrics.go at 1.36).
+// pkg/kubelet/images at 1.36).
 type Images struct {
 	images.NopMetrics
 
-	duration *prometheus.HistogramVec
-	requests *prometheus.CounterVec
+	duration         *prometheus.HistogramVec
+	requests, checks *prometheus.CounterVec
+	intents, records prometheus.Gauge
 }
 
 var _ images.Metrics = (*Images)(nil)
@@ -28,8 +30,12 @@ func NewImages(reg prometheus.Registerer) (*Images, error) {
 			[]float64{1, 5, 10, 20, 30, 60, 120, 180, 240, 300, 360, 480, 600, 900, 1200, 1800, 2700, 3600}), []string{"image_size_in_bytes"}),
 		requests: collector.Counters(collector.Kubelet("image_manager_ensure_image_requests_total", "Number of ensure-image requests processed by the kubelet."),
 			"pull_policy", "present_locally", "pull_required"),
+		checks: collector.Counters(collector.Kubelet("imagemanager_image_mustpull_checks_total",
+			"Counter for how many times kubelet checked whether credentials need to be re-verified to access an image"), "result"),
+		intents: collector.Gauge(collector.Kubelet("imagemanager_ondisk_pullintents", "Number of ImagePullIntents stored on disk.")),
+		records: collector.Gauge(collector.Kubelet("imagemanager_ondisk_pulledrecords", "Number of ImagePulledRecords stored on disk.")),
 	}
-	if err := collector.Register(reg, "images", collector.Group{m.duration, m.requests}); err != nil {
+	if err := collector.Register(reg, "images", collector.Group{m.duration, m.requests, m.checks, m.intents, m.records}); err != nil {
 		return nil, err
 	}
 	return m, nil
@@ -45,6 +51,15 @@ func (m *Images) Pulled(p images.Pull) {
 // Ensured implements images.Metrics.
 func (m *Images) Ensured(e images.Ensured) {
 	m.requests.WithLabelValues(strings.ToLower(string(e.Policy)), boolLabel(e.Present), boolLabel(e.Pulled)).Inc()
+}
+
+// Verified implements images.Metrics.
+func (m *Images) Verified(d records.Decision) { m.checks.WithLabelValues(string(d)).Inc() }
+
+// Recorded implements images.Metrics.
+func (m *Images) Recorded(intents, records int) {
+	m.intents.Set(float64(intents))
+	m.records.Set(float64(records))
 }
 
 func boolLabel(b *bool) string {
