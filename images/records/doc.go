@@ -50,7 +50,9 @@
 // # Differences to kubelet
 //
 //   - Names of the same image are equal: an intent for "app" is one for "docker.io/library/app:latest". In kubelet the other name counts as
-//     preloaded until the pull ends.
+//     preloaded until the pull ends. While an image is pulled by tag, one of the same repository that a pod names by digest counts as being pulled, too,
+//     unless a list shows it as preloaded.
+//   - A pull that is cut off while the process goes on is not decided by a list that may be older.
 //   - An image that a list of this process shows as preloaded stays so while it is pulled, and if that fails or is cut off. In kubelet, other
 //     pods need a credential meanwhile, and after the end of the process.
 //   - A pull that is cut off while the process goes on counts as one that may have brought the image. In kubelet, the image then counts as

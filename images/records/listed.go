@@ -79,8 +79,11 @@ func (r *Records) decideIntents(ids map[string]string) {
 				r.opts.Logger.Error(err, "An image whose pull was cut off cannot be recorded; it counts as pulled", "image", image)
 				continue
 			}
-		case time.Since(i.open) < listAge || isShort(image) && completed(ids, image):
-			continue // the runtime may have pulled it after the list, or has completed the name in its own way
+		case isShort(image) && completed(ids, image):
+			continue // the runtime has completed the name in its own way
+		}
+		if (i.late || !present) && time.Since(i.open) < listAge {
+			continue // the runtime may have pulled it after the list
 		}
 		r.closeIntent(image, i)
 	}
@@ -119,7 +122,7 @@ func (r *Records) closeIntent(image string, seen intent) {
 	if i.pulls == 0 && remove(r.pulling, name) != nil {
 		return // the next list decides again
 	}
-	r.setIntent(image, func(i *intent) { i.open = time.Time{} })
+	r.setIntent(image, func(i *intent) { i.open, i.late = time.Time{}, false })
 }
 
 // prune removes the records of images that are not in the list, and writes those that could not be written, or have an old version.

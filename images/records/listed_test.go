@@ -130,6 +130,7 @@ func TestPreloadedImageThatIsPulled(t *testing.T) {
 		assert.True(t, n.may(r, image, ref))
 		end(image)
 		assert.True(t, n.may(r, image, ref))
+		r.age()
 		r.Listed(here)
 		assert.True(t, n.may(r, image, ref))
 		assert.Empty(t, n.files("pulling"))
@@ -215,4 +216,44 @@ func TestShortNamesThatAreAbsent(t *testing.T) {
 	assert.Len(t, n.files("pulling"), 1, "it may be this one")
 	r.Listed(listOf(runtime.Image{ID: "sha256:2", Tags: []string{"mirror.example/app:2"}}))
 	assert.Empty(t, n.files("pulling"))
+}
+
+// A list that is older than the end of a pull may have the image that the tag had before: it does not end the intent.
+func TestAListThatIsOlderThanTheCut(t *testing.T) {
+	n := newNode(t)
+	synctest.Test(t, func(t *testing.T) {
+		r := n.records()
+		before := listOf(runtime.Image{ID: "sha256:before", Tags: []string{image}})
+		r.Listed(before)
+		require.NoError(t, r.Intend(image))
+		r.Unknown(image)
+		r.Listed(before)
+		assert.False(t, n.may(r, image, ref), "the runtime has pulled it")
+		assert.True(t, n.may(r, image, "sha256:before"))
+		time.Sleep(listAge)
+		r.Listed(listOf(runtime.Image{ID: "sha256:before"}, runtime.Image{ID: ref, Tags: []string{image}}))
+		assert.False(t, n.may(r, image, ref))
+		assert.Empty(t, n.files("pulling"))
+		assert.Empty(t, n.recorded(ref))
+		assert.True(t, n.may(r, image, "sha256:before"))
+	})
+}
+
+// While an image is pulled by tag, and after a cut, it is no preloaded image by digest.
+func TestDigestOfAnImageThatIsPulledByTag(t *testing.T) {
+	n := newNode(t)
+	r := n.records()
+	byDigest := name + "@" + digest
+	r.Listed(listOf(runtime.Image{ID: "sha256:before", Digests: []string{byDigest}}))
+	require.NoError(t, r.Intend(image))
+	assert.False(t, n.may(r, byDigest, ref))
+	assert.True(t, n.may(r, byDigest, "sha256:before"), "the list has it")
+	assert.True(t, n.may(r, "registry.example/team/other@"+digest, ref))
+	assert.True(t, n.may(r, name+":2", ref), "another tag")
+	r = n.records()
+	assert.False(t, n.may(r, byDigest, ref))
+	require.NoError(t, r.Intend(image))
+	require.NoError(t, r.Pulled(image, ref, secret("1", "a", "h1")))
+	assert.False(t, n.may(r, byDigest, ref))
+	assert.True(t, n.may(r, byDigest, ref, secret("1", "a", "h1")))
 }

@@ -39,7 +39,7 @@ type modelRecord struct {
 	young, damaged bool
 }
 
-type modelIntent struct{ open, young bool }
+type modelIntent struct{ open, young, late bool }
 
 // model is a node with the records that it should have.
 type model struct {
@@ -63,7 +63,7 @@ func (m *model) restart() {
 		rec.young = false
 	}
 	for _, i := range m.intents {
-		i.open, i.young = true, true
+		i.open, i.young, i.late = true, true, false
 	}
 }
 
@@ -221,7 +221,7 @@ func (m *model) pull(t *rapid.T, image string, who *tenant) {
 	case "unknown":
 		arrives()
 		m.r.Unknown(image)
-		i.open, i.young = true, true
+		i.open, i.young, i.late = true, true, true
 	case "killed":
 		arrives()
 		m.restart()
@@ -250,7 +250,9 @@ func (m *model) list() {
 				m.grant(image, ref, nil)
 				m.recs[ref].young = true
 			}
-			delete(m.intents, image)
+			if !i.late || !i.young { // else the list may be older than the image
+				delete(m.intents, image)
+			}
 		case !i.young:
 			delete(m.intents, image)
 		}

@@ -145,6 +145,15 @@ func isShort(image string) bool {
 	return err == nil && !strings.HasPrefix(image, ref.Repository)
 }
 
+// repositoryOf returns the full name of an image without tag and digest, and whether it has a digest.
+func repositoryOf(image string) (name string, byDigest bool) {
+	ref, err := text.ParseImageRef(image)
+	if err != nil {
+		return image, false
+	}
+	return ref.Repository, ref.Digest != ""
+}
+
 // fullName returns the full name of an image with its digest or, if it has none, its tag. Two images with the same full name are the same
 // image for a runtime. An image that is not valid is its own full name.
 func fullName(image string) string {

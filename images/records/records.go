@@ -44,7 +44,7 @@ type Records struct {
 	entries map[string]entry
 	// intents are those of images, as pods have them.
 	intents map[string]intent
-	// names has the number of intents, by the full name of the image.
+	// names has the number of intents, by the full name of the image, and by its repository if it has no digest.
 	names map[string]int
 	// damaged has the names of files of intents that cannot be read.
 	damaged map[string]struct{}
@@ -71,6 +71,8 @@ type intent struct {
 	pulls int
 	// open is not zero if the outcome of another pull is not known: it is the time of its end. The next list of images decides.
 	open time.Time
+	// late means that a pull of this process was cut off: a list that is older than open does not show what came of it.
+	late bool
 }
 
 // New returns the records in the directory "image_manager" of a root directory; that of kubelet is /var/lib/kubelet. It reads nothing. Its
@@ -128,22 +130,22 @@ func (r *Records) intend(image string) error {
 func (r *Records) Pulled(image, ref string, c Credential) error {
 	err := r.record(image, ref, c.allows())
 	if err == nil {
-		r.end(image, false)
+		r.end(image, false, false)
 		return nil
 	}
-	r.end(image, true)
+	r.end(image, true, false)
 	return fmt.Errorf("recording the pull of image %q: %w", image, err)
 }
 
 // Failed records that the runtime has not pulled the image.
-func (r *Records) Failed(image string) { r.end(image, false) }
+func (r *Records) Failed(image string) { r.end(image, false, false) }
 
 // Unknown records the end of a pull of which it is not known whether the runtime has pulled the image. Until a list of images shows that,
 // it counts as pulled.
-func (r *Records) Unknown(image string) { r.end(image, true) }
+func (r *Records) Unknown(image string) { r.end(image, true, true) }
 
-// end ends a pull. open means that its outcome is not known.
-func (r *Records) end(image string, open bool) {
+// end ends a pull. open means that a list of images decides about the intent, and late that the runtime may have pulled the image after the list.
+func (r *Records) end(image string, open, late bool) {
 	name := fileName(image)
 	unlock := r.busy.lock(name)
 	i := r.intentOf(image)
@@ -151,7 +153,7 @@ func (r *Records) end(image string, open bool) {
 	switch {
 	case i.pulls == 0: // of no Intend
 	case open:
-		r.setIntent(image, func(i *intent) { i.pulls--; i.open = time.Now() })
+		r.setIntent(image, func(i *intent) { i.pulls--; i.open, i.late = time.Now(), i.late || late })
 	case i.pulls == 1 && i.open.IsZero():
 		if err = remove(r.pulling, name); err != nil {
 			r.setIntent(image, func(i *intent) { i.pulls--; i.open = time.Now() })
@@ -176,7 +178,10 @@ func (r *Records) intentOf(image string) intent {
 
 // setIntent changes the intent of an image.
 func (r *Records) setIntent(image string, change func(*intent)) {
-	full := fullName(image)
+	keys := []string{fullName(image)}
+	if repository, byDigest := repositoryOf(image); !byDigest && repository != keys[0] {
+		keys = append(keys, repository)
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	before := r.intents[image]
@@ -190,13 +195,17 @@ func (r *Records) setIntent(image string, change func(*intent)) {
 	case i == before:
 	case i == intent{}:
 		delete(r.intents, image)
-		if r.names[full]--; r.names[full] == 0 {
-			delete(r.names, full)
+		for _, key := range keys {
+			if r.names[key]--; r.names[key] == 0 {
+				delete(r.names, key)
+			}
 		}
 	default:
 		r.intents[image] = i
 		if (before == intent{}) {
-			r.names[full]++
+			for _, key := range keys {
+				r.names[key]++
+			}
 		}
 	}
 }
@@ -287,8 +296,15 @@ func (r *Records) find(image, ref string) (_ *recordFile, pulled bool) {
 
 // intended reports whether an image is or was being pulled. The caller holds mu.
 func (r *Records) intended(image string) bool {
-	if len(r.names) > 0 && r.names[fullName(image)] > 0 {
-		return true
+	if len(r.names) > 0 {
+		name, byDigest := fullName(image), false
+		if r.names[name] > 0 {
+			return true
+		}
+		// A pull by tag may bring the image with any digest.
+		if name, byDigest = repositoryOf(image); byDigest && r.names[name] > 0 {
+			return true
+		}
 	}
 	return len(r.damaged) > 0 && has(r.damaged, fileName(image))
 }
