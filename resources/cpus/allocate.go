@@ -102,6 +102,9 @@ func (m *Manager) Allocate(p *v1.Pod, c *v1.Container, hint numa.Hint) error {
 	}
 	m.reclaim(p.UID)
 	set, err := m.assign(p, c, n, hint.Nodes)
+	if m.opts.Pinned != nil && (err != nil || !set.IsEmpty()) {
+		m.opts.Pinned(err)
+	}
 	if err != nil || set.IsEmpty() {
 		return err
 	}

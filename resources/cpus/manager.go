@@ -36,6 +36,10 @@ type Options struct {
 	// Gone reports whether nothing of the pod is left, so that it needs no CPUs. It must not block. It is called for pods that have CPUs and
 	// are not active when CPUs are assigned: a pod of an earlier agent may be missing without an end. If nil, such a pod keeps its CPUs.
 	Gone func(uid types.UID) bool
+	// Pinned is called with each assignment of exclusive CPUs, or its error; Changed with the number of CPUs of the shared pool and of exclusive
+	// ones by their memory nodes, when these change. They must not block. If nil, they are not called.
+	Pinned  func(err error)
+	Changed func(shared int, exclusive map[int]int)
 	// Logger is for problems that concern no single sync, and for assignments at level 2. Default: none.
 	Logger logr.Logger
 }
@@ -64,6 +68,8 @@ type Manager struct {
 	shared cpuset.CPUSet
 	// changes counts the changes of assignments; saved is the count that the checkpoint has.
 	changes, saved int
+	// reported is the count, and 1, whose numbers were reported; 0 before.
+	reported int
 	// active are those of the last admission.
 	active   []*v1.Pod
 	admitted types.UID
@@ -145,7 +151,9 @@ func (m *Manager) Exclusive(uid types.UID, container string) cpuset.CPUSet {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if p := m.pods[uid]; p != nil {
-		return p.exclusive[container]
+		if set, ok := p.exclusive[container]; ok {
+			return set
+		}
 	}
 	return cpuset.New()
 }

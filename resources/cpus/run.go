@@ -157,6 +157,7 @@ func (m *Manager) Run(ctx context.Context) error {
 		return ErrAlreadyRunning
 	}
 	failed := false
+	m.wake.Notify() // the numbers are reported
 	for ctx.Err() == nil {
 		select {
 		case <-ctx.Done():
@@ -166,6 +167,7 @@ func (m *Manager) Run(ctx context.Context) error {
 		if m.Restore() != nil { // it is the error of each container
 			continue
 		}
+		m.report()
 		retries.Repeat(ctx, func() error { return errors.Join(m.save(), m.update(ctx)) }, func(err error, retryIn time.Duration) {
 			if !failed {
 				m.opts.Logger.Error(err, "Running containers do not have their CPUs, or the assignments are not written; trying again", "after", retryIn)
@@ -178,6 +180,31 @@ func (m *Manager) Run(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// report reports the numbers of CPUs, if they have changed.
+func (m *Manager) report() {
+	if m.opts.Changed == nil {
+		return
+	}
+	m.mu.Lock()
+	shared, changes, due := m.shared.Size(), m.changes, m.reported != m.changes+1
+	exclusive := map[int]int{}
+	for _, c := range m.layout.cpus {
+		exclusive[c.Node] += 0 // a node without exclusive CPUs any more
+	}
+	for _, p := range m.pods {
+		for _, set := range p.exclusive {
+			for _, id := range set.UnsortedList() {
+				exclusive[m.layout.cpus[m.layout.index[id]].Node]++
+			}
+		}
+	}
+	m.reported = changes + 1
+	m.mu.Unlock()
+	if due {
+		m.opts.Changed(shared, exclusive)
+	}
 }
 
 // due is a container whose CPUs change.

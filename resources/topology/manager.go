@@ -3,6 +3,7 @@ package topology
 import (
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/go-logr/logr"
 	v1 "k8s.io/api/core/v1"
@@ -54,6 +55,10 @@ type Options struct {
 	Policy Policy
 	// Scope is that of the policy. Default: [ScopeContainer].
 	Scope Scope
+	// Admitted is called with each admission of a pod, the time that it took, and its error. Aligned is called if the policy is
+	// single-numa-node, for each scope whose hints were merged. They must not block. If nil, they are not called.
+	Admitted func(took time.Duration, err error)
+	Aligned  func(scope Scope, err error)
 	// Logger is for the decisions, at level 4. Default: none.
 	Logger logr.Logger
 }
@@ -96,7 +101,7 @@ func (m *Manager) Admit(req lifecycle.AdmitRequest) (none lifecycle.AdmitRespons
 	if req.Held != nil {
 		return none, nil
 	}
-	admitted := false
+	admitted, began := false, time.Now()
 	defer func() { // also if a provider panics, which the agent handles
 		if !admitted {
 			for _, p := range m.providers {
@@ -106,6 +111,9 @@ func (m *Manager) Admit(req lifecycle.AdmitRequest) (none lifecycle.AdmitRespons
 	}()
 	err = m.admit(req.Pod)
 	admitted = err == nil
+	if m.opts.Admitted != nil {
+		m.opts.Admitted(time.Since(began), err)
+	}
 	return none, err
 }
 
@@ -151,10 +159,14 @@ func (m *Manager) merge(pod *v1.Pod, c *v1.Container) (numa.Hint, error) {
 		log.Info("Hints were merged", "pod", runtime.RefOf(pod), "container", name, "policy", m.opts.Policy.Name(), "hints", hints,
 			"nodes", best.Nodes.String(), "preferred", best.Preferred, "admit", admit)
 	}
+	var err error
 	if !admit {
-		return best, lifecycle.Refuse(ReasonAffinity, messageAffinity)
+		err = lifecycle.Refuse(ReasonAffinity, messageAffinity)
 	}
-	return best, nil
+	if m.opts.Aligned != nil && m.opts.Policy.Name() == PolicySingleNUMANode {
+		m.opts.Aligned(m.opts.Scope, err)
+	}
+	return best, err
 }
 
 // explain returns the refusal of a provider's error, in kubelet's words.

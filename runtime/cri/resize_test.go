@@ -355,3 +355,15 @@ func TestResizeOfThePodAsAWhole(t *testing.T) {
 		assert.Equal(t, cpu, s.status().Newest("b").Resources.Limits.Cpu().String())
 	}
 }
+
+// The CPUs of a running container change, and nothing else of it.
+func TestSetCPUSet(t *testing.T) {
+	svc := newService(t, "app:1")
+	s := running(t, svc, sized("1", "64Mi"))
+	id := s.status().Newest("a").ID
+	require.NoError(t, s.rt.SetCPUSet(t.Context(), id, "0,2-3"))
+	assert.Equal(t, []string{"UpdateContainerResources c2"}, svc.calls())
+	assert.Equal(t, "64Mi", s.status().Newest("a").Resources.Limits.Memory().String())
+	require.False(t, s.mustSync().Changed, "it is no resize")
+	require.ErrorIs(t, s.rt.SetCPUSet(t.Context(), runtime.ContainerID{ID: "missing"}, "0"), runtime.ErrNotFound)
+}

@@ -54,6 +54,20 @@ func TestResizedResources(t *testing.T) {
 	assert.Equal(t, []int64{512, 0, 1024}, resources(&Node{NoCPUQuota: true}, both))
 }
 
+// A container with CPUs of its own has no limit of CPU time, also after a resize.
+func TestContainerWithItsOwnCPUs(t *testing.T) {
+	in := sample(func(c *Container) {
+		c.Spec.Resources.Limits = v1.ResourceList{v1.ResourceCPU: resource.MustParse("2")}
+		c.Edits.CPUSet, c.Edits.NoCPUQuota = "2-3", true
+	})
+	for _, r := range []*criv1.LinuxContainerResources{containerResources(in), ResizedResources(in)} {
+		assert.Equal(t, "2-3", r.CpusetCpus)
+		assert.Equal(t, []int64{2048, -1}, []int64{r.CpuShares, r.CpuQuota})
+	}
+	in.Pod.Node = &Node{NoCPUQuota: true}
+	assert.Zero(t, containerResources(in).CpuQuota)
+}
+
 // The swap of a container does not change in an update. With cgroup v1 the limit of the sum has to follow that of memory.
 func TestSwapOfAResize(t *testing.T) {
 	in := sample(func(c *Container) {
