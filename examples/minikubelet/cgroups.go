@@ -16,7 +16,7 @@ import (
 
 // joinCgroups adds what makes the cgroups of pods, and removes those of pods that are gone. cgroups is nil if pods have
 // none.
-func joinCgroups(ctx context.Context, opts *kubeletkit.Options, s *config.Settings, cgroups *cgroup.Pods, log logr.Logger) error {
+func joinCgroups(ctx context.Context, opts *kubeletkit.Options, s *config.Settings, cgroups *cgroup.Pods, place *placement, log logr.Logger) error {
 	if cgroups == nil {
 		if !s.Embedded {
 			opts.Join = append(opts.Join, cgroup.RefuseLimits("cgroupsPerQOS is false"))
@@ -30,7 +30,7 @@ func joinCgroups(ctx context.Context, opts *kubeletkit.Options, s *config.Settin
 	if mopts.Capacity, err = machineCapacity(ctx); err != nil {
 		return err
 	}
-	mopts.Logger = log.WithName("cgroups")
+	mopts.Logger, mopts.NoCPUQuota = log.WithName("cgroups"), place.noCPUQuota(s)
 	opts.Join = append(opts.Join, kubeletkit.WithAgent(func(agent *kubeletkit.Agent) (lifecycle.Component, error) {
 		mopts.Event = agent.Parts().Event
 		return cgroup.NewManager(cgroups, mopts)

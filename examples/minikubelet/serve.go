@@ -20,7 +20,6 @@ import (
 	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/recent"
 	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/systemd"
 	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/terminal"
-	"github.com/kubeletkit/kubeletkit/resources/podresources"
 	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/server"
 	"github.com/kubeletkit/kubeletkit/server/streams"
@@ -76,7 +75,11 @@ func serve(ctx, signals context.Context, s *config.Settings, log logr.Logger, di
 	if err := addUsers(&opts, s, rt, joins, log); err != nil {
 		return left, err
 	}
-	if err := joinCgroups(ctx, &opts, s, cgroups, log); err != nil {
+	place, err := newPlacement(s, rt, m, log)
+	if err != nil {
+		return left, err
+	}
+	if err := joinCgroups(ctx, &opts, s, cgroups, place, log); err != nil {
 		return left, err
 	}
 	if err := evicts.join(&opts, s, rt, cgroups, joins, m, log); err != nil {
@@ -85,7 +88,8 @@ func serve(ctx, signals context.Context, s *config.Settings, log logr.Logger, di
 	if err := addProviders(&opts, s, joins, m, log); err != nil {
 		return left, err
 	}
-	var sources []podresources.Source
+	place.join(&opts)
+	sources := place.sources()
 	agent, err := kubeletkit.New(opts)
 	if err != nil {
 		return left, err

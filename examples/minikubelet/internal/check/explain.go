@@ -61,12 +61,11 @@ func flagFields() map[string]string {
 func explanations() map[string]explanation {
 	const none = "no pod depends on it"
 	var (
-		pinning = explanation{matters: "containers share all processors and memory nodes; those that have exclusive ones lose them when they start again", do: "keep the kubelet on nodes with pods that need it"}
+		pinning = explanation{matters: "containers share the memory of all nodes", do: "keep the kubelet on nodes with pods that need it"}
 		plain   = explanation{matters: none}
 	)
 	return map[string]explanation{
-		"cpuManagerPolicy": pinning, "cpuManagerPolicyOptions": pinning, "cpuManagerReconcilePeriod": pinning, "memoryManagerPolicy": pinning, "reservedMemory": pinning,
-		"topologyManagerPolicy": pinning, "topologyManagerScope": pinning, "topologyManagerPolicyOptions": pinning,
+		"memoryManagerPolicy": pinning, "reservedMemory": pinning,
 
 		"kernelMemcgNotification":                   {matters: "the kernel's signals about memory are always used"},
 		"experimentalAllocatableIgnoreEviction":     {matters: "what evictionHard keeps free is never allocatable"},

@@ -239,9 +239,6 @@ func (s *Settings) warnCluster(fs *pflag.FlagSet, fields []string) {
 			s.less(strings.Join(given, ", ")+": no effect without --kubeconfig", given...)
 		}
 	}
-	if s.ReservedSystemCPUs != "" {
-		s.less(fmt.Sprintf("reservedSystemCPUs %s: their number counts for what pods can request, but no container is kept off them: pinning is not implemented", s.ReservedSystemCPUs), "reservedSystemCPUs", "--reserved-cpus")
-	}
 }
 
 // clusterPaths makes the paths absolute.

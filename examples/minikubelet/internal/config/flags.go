@@ -60,7 +60,7 @@ func (s *Settings) flags() *pflag.FlagSet {
 	fs.Var(optionalInt{&s.PodPidsLimit}, "pod-max-pids", "processes and threads of a pod; 0 or less for no limit")
 	fs.Var(cliflag.NewMapStringString(&s.SystemReserved), "system-reserved", "resources that pods cannot request, as in cpu=200m,memory=500Mi,ephemeral-storage=1Gi: those for the system")
 	fs.Var(cliflag.NewMapStringString(&s.KubeReserved), "kube-reserved", "resources that pods cannot request, as for --system-reserved: those for the agent and the container runtime")
-	fs.StringVar(&s.ReservedSystemCPUs, "reserved-cpus", s.ReservedSystemCPUs, "CPUs that pods cannot request, as in 0-1,4: their number replaces the CPU of --system-reserved and --kube-reserved, but no container is kept off them")
+	fs.StringVar(&s.ReservedSystemCPUs, "reserved-cpus", s.ReservedSystemCPUs, "CPUs that pods cannot request, as in 0-1,4: their number replaces the CPU of --system-reserved and --kube-reserved; containers are kept off them by the option strict-cpu-reservation of the static CPU policy")
 	fs.StringSliceVar(&s.ClusterDNS, "cluster-dns", s.ClusterDNS, "name servers of pods with DNS policy ClusterFirst")
 	fs.StringVar(&s.PodCIDR, "pod-cidr", s.PodCIDR, "addresses of pods, for the runtime; in a cluster they are in the node object")
 	fs.StringVar(&s.ClusterDomain, "cluster-domain", s.ClusterDomain, "domain of the cluster")
@@ -82,6 +82,7 @@ func (s *Settings) flags() *pflag.FlagSet {
 	fs.StringSliceVar(&s.AllowedUnsafeSysctls, "allowed-unsafe-sysctls", s.AllowedUnsafeSysctls, "sysctls that pods may set beside the safe ones; a name may end in *")
 
 	s.addCgroupFlags(fs)
+	s.addTopologyFlags(fs)
 	s.addMachineFlags(fs)
 	s.addLogFlags(fs)
 	s.addProviderFlags(fs)

@@ -12,14 +12,12 @@ func (ignored) Type() string     { return "ignored" }
 // ignoredFlags are kubelet's flags (as of 1.36) that take a value and are not
 // implemented here, ignoredSwitches those that need none.
 const (
-	ignoredFlags = `cpu-manager-policy
-		cpu-manager-policy-options cpu-manager-reconcile-period
-		experimental-mounter-path hairpin-mode
+	ignoredFlags = `experimental-mounter-path hairpin-mode
 		lock-file
 		log-flush-frequency log-json-info-buffer-size log-text-info-buffer-size logging-format maximum-dead-containers
 		memory-manager-policy
 		reserved-memory
-		topology-manager-policy topology-manager-policy-options topology-manager-scope vmodule volume-plugin-dir
+		vmodule volume-plugin-dir
 		volume-stats-agg-period windows-priorityclass`
 	ignoredSwitches = `exit-on-lock-contention
 		experimental-allocatable-ignore-eviction kernel-memcg-notification

@@ -23,13 +23,15 @@ type Settings struct {
 	Cluster
 	Server
 
-	ConfigFile       string
-	ConfigDir        string
-	ObjectsPath      string
-	LogLinksDir      string
-	AllowNoPods      bool
-	DrainOnTerm      bool
-	KeepImages       []string
+	ConfigFile  string
+	ConfigDir   string
+	ObjectsPath string
+	LogLinksDir string
+	AllowNoPods bool
+	DrainOnTerm bool
+	KeepImages  []string
+	// ResetCPUs drops the assignments of CPUs that do not go with the policy or the machine.
+	ResetCPUs        bool
 	CheckpointDir    string
 	CheckpointKey    string
 	RootDir          string
@@ -117,6 +119,7 @@ func Parse(args []string) (*Settings, error) {
 // warn adds a warning for what has no effect with the runtime that was given.
 func (s *Settings) warn() {
 	s.warnCgroups()
+	s.warnTopology()
 	s.warnProviders()
 }
 
@@ -140,6 +143,7 @@ func defaults(c *KubeletConfiguration) {
 	def(&c.CPUCFSQuotaPeriod, &metav1.Duration{Duration: 100 * time.Millisecond})
 	def(&c.CrashLoopBackOff.MaxContainerRestartPeriod, &metav1.Duration{Duration: 300 * time.Second})
 	cgroupDefaults(c)
+	topologyDefaults(c)
 	machineDefaults(c)
 	logDefaults(c)
 	serverDefaults(c)

@@ -56,6 +56,7 @@ func (s *Settings) validate() error {
 	errs = append(errs, s.validateServer()...)
 	errs = append(errs, s.validateCluster()...)
 	errs = append(errs, s.validateCgroups()...)
+	errs = append(errs, s.validateTopology()...)
 	if d := s.CPUCFSQuotaPeriod.Duration; d < time.Millisecond || d > time.Second {
 		errs = append(errs, fmt.Errorf("cpuCFSQuotaPeriod %s: must be between 1ms and 1s", d))
 	}
