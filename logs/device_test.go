@@ -117,7 +117,7 @@ func newDevice(t *testing.T, seed uint64) *device {
 		l := d.load(c.Pod.UID)
 		d.written.Add(l.layer)
 		d.starts.Add(1)
-		return fake.Behavior{RunFor: l.runs, ExitCode: 1}
+		return fake.Behavior{RunFor: l.runs, ExitCode: 1, Output: "began\n"}
 	}})
 	return d
 }
