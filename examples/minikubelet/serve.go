@@ -75,7 +75,7 @@ func serve(ctx, signals context.Context, s *config.Settings, log logr.Logger, di
 	if err := addUsers(&opts, s, rt, joins, log); err != nil {
 		return left, err
 	}
-	place, err := newPlacement(s, rt, m, log)
+	place, err := newPlacement(ctx, s, rt, m, log)
 	if err != nil {
 		return left, err
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -13,6 +14,7 @@ import (
 	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/config"
 	"github.com/kubeletkit/kubeletkit/lifecycle"
 	"github.com/kubeletkit/kubeletkit/resources/cpus"
+	"github.com/kubeletkit/kubeletkit/resources/memory"
 	"github.com/kubeletkit/kubeletkit/resources/numa"
 	"github.com/kubeletkit/kubeletkit/resources/podresources"
 	"github.com/kubeletkit/kubeletkit/resources/topology"
@@ -23,7 +25,8 @@ import (
 type placement struct {
 	policy    topology.Policy
 	scope     topology.Scope
-	cpus      *cpus.Manager // nil: no container has exclusive CPUs
+	cpus      *cpus.Manager   // nil: no container has exclusive CPUs
+	memory    *memory.Manager // nil: no container has memory of chosen nodes
 	providers []topology.Provider
 	agent     *kubeletkit.Agent
 	metrics   *metrics
@@ -31,7 +34,7 @@ type placement struct {
 }
 
 // newPlacement reads the machine, if the settings place containers on it, and the assignments of an earlier agent.
-func newPlacement(s *config.Settings, rt runtime.CPUSetter, m *metrics, log logr.Logger) (*placement, error) {
+func newPlacement(ctx context.Context, s *config.Settings, rt runtime.CPUSetter, m *metrics, log logr.Logger) (*placement, error) {
 	p := &placement{scope: topology.Scope(s.TopologyManagerScope), metrics: m, log: log.WithName("topology")}
 	checkpoint := filepath.Join(s.RootDir, cpus.CheckpointName)
 	if !s.StaticCPUs() && !s.Embedded {
@@ -39,7 +42,12 @@ func newPlacement(s *config.Settings, rt runtime.CPUSetter, m *metrics, log logr
 			return nil, resetHint(err)
 		}
 	}
-	if s.Embedded || !s.StaticCPUs() && s.TopologyManagerPolicy == topology.PolicyNone {
+	if !s.StaticMemory() && !s.Embedded {
+		if err := memory.LeaveStatic(filepath.Join(s.RootDir, memory.FileName), hasNoDir(s), s.ResetMemoryState); err != nil {
+			return nil, fmt.Errorf("%w; the flag is %s", err, resetMemoryFlag)
+		}
+	}
+	if s.Embedded || !s.StaticCPUs() && !s.StaticMemory() && s.TopologyManagerPolicy == topology.PolicyNone {
 		return p, nil
 	}
 	machine, err := numa.Read(os.DirFS("/"))
@@ -53,23 +61,36 @@ func newPlacement(s *config.Settings, rt runtime.CPUSetter, m *metrics, log logr
 	if p.policy, err = topology.NewPolicy(s.TopologyManagerPolicy, machine, topts); err != nil {
 		return nil, err
 	}
-	if !s.StaticCPUs() {
-		return p, nil
+	if s.StaticCPUs() {
+		if err := p.addCPUs(s, rt, machine, checkpoint); err != nil {
+			return nil, err
+		}
 	}
+	if s.StaticMemory() {
+		if p.memory, err = newMemoryManager(ctx, s, machine, m, log); err != nil {
+			return nil, err
+		}
+		p.providers = append(p.providers, p.memory)
+	}
+	return p, nil
+}
+
+// addCPUs adds the manager of exclusive CPUs, and reads its assignments.
+func (p *placement) addCPUs(s *config.Settings, rt runtime.CPUSetter, machine numa.Machine, checkpoint string) error {
 	copts, err := s.CPUOptions()
 	if err != nil {
-		return nil, err
+		return err
 	}
 	if err := copts.PolicyOptions.Validate(machine, s.TopologyManagerPolicy); err != nil {
-		return nil, err
+		return err
 	}
-	copts.Logger, copts.Pinned, copts.Changed = log.WithName("cpus"), m.resources.CPUsPinned, m.resources.CPUs
+	copts.Logger, copts.Pinned, copts.Changed = p.log, p.metrics.resources.CPUsPinned, p.metrics.resources.CPUs
 	copts.Gone = func(uid types.UID) bool { return p.agent.Synced() && p.agent.Parts().Gone(uid) }
 	if p.cpus, err = cpus.New(machine, checkpoint, rt, copts); err != nil {
-		return nil, err
+		return err
 	}
 	p.providers = append(p.providers, p.cpus)
-	return p, resetHint(p.cpus.Restore())
+	return resetHint(p.cpus.Restore())
 }
 
 // resetHint adds the flag that drops assignments.
@@ -99,6 +120,9 @@ func (p *placement) join(opts *kubeletkit.Options) {
 	if p.cpus != nil {
 		opts.Join = append(opts.Join, p.cpus)
 	}
+	if p.memory != nil {
+		opts.Join = append(opts.Join, p.memory)
+	}
 	opts.Join = append(opts.Join, kubeletkit.WithAgent(func(agent *kubeletkit.Agent) (lifecycle.Component, error) {
 		p.agent = agent
 		return topology.New(p.providers, topology.Options{
@@ -108,15 +132,18 @@ func (p *placement) join(opts *kubeletkit.Options) {
 	}))
 }
 
-// sources returns what the API of pod resources lists.
-func (p *placement) sources() []podresources.Source {
-	if p.cpus == nil {
-		return nil
+// sources report what the components hold to the API of pod resources.
+func (p *placement) sources() (out []podresources.Source) {
+	if p.cpus != nil {
+		out = append(out, podresources.Source{
+			Of: func(pod *v1.Pod, c *v1.Container) podresources.Resources {
+				return podresources.Resources{CPUs: p.cpus.Exclusive(pod.UID, c.Name)}
+			},
+			Allocatable: func() podresources.Resources { return podresources.Resources{CPUs: p.cpus.Allocatable()} },
+		})
 	}
-	return []podresources.Source{{
-		Of: func(pod *v1.Pod, c *v1.Container) podresources.Resources {
-			return podresources.Resources{CPUs: p.cpus.Exclusive(pod.UID, c.Name)}
-		},
-		Allocatable: func() podresources.Resources { return podresources.Resources{CPUs: p.cpus.Allocatable()} },
-	}}
+	if p.memory != nil {
+		out = append(out, memorySource(p.memory))
+	}
+	return out
 }

@@ -368,6 +368,30 @@ func TestStates(t *testing.T) {
 	assert.Empty(t, m.Of("q", "c"), "it is gone")
 }
 
+func TestLeaveStatic(t *testing.T) {
+	path := filepath.Join(t.TempDir(), FileName)
+	gone := func(uid types.UID) bool { return uid == "gone" }
+	require.NoError(t, LeaveStatic(path, gone, false), "there is none")
+	save := func(policy, uid string) {
+		f := &state.File{PolicyName: policy, Entries: state.ContainerMemoryAssignments{uid: {"c": nil}}}
+		require.NoError(t, os.WriteFile(path, state.Format(f), 0o600))
+	}
+	save("None", "p")
+	require.NoError(t, LeaveStatic(path, gone, false))
+	require.FileExists(t, path)
+	save("Static", "gone")
+	require.NoError(t, LeaveStatic(path, gone, false))
+	require.NoFileExists(t, path)
+	save("Static", "p")
+	require.ErrorContains(t, LeaveStatic(path, gone, false), "pods hold memory by the policy Static")
+	require.NoError(t, LeaveStatic(path, gone, true))
+	require.NoFileExists(t, path)
+	require.NoError(t, os.WriteFile(path, []byte("x"), 0o600))
+	require.Error(t, LeaveStatic(path, gone, false))
+	require.NoError(t, LeaveStatic(path, gone, true))
+	require.Error(t, LeaveStatic(t.TempDir(), gone, true), "it is a directory")
+}
+
 // A disk that is full keeps a pod from starting, and none from ending.
 func TestFullDisk(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "gone")

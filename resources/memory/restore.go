@@ -61,21 +61,57 @@ func (m *Manager) Restore() error {
 	return nil
 }
 
+// LeaveStatic is for an agent that gives containers no memory: kubelet's policy None. It removes a state of the policy Static in which no
+// pod holds memory but those of which gone reports that nothing is left, so that kubelet can be started with that policy, too. If pods hold memory, or the state cannot be
+// read, it fails with a [*StateError], or with reset it removes the state: containers that run keep their memory nodes until they end.
+func LeaveStatic(path string, gone func(types.UID) bool, reset bool) error {
+	f, err := readState(path)
+	stateErr := (*StateError)(nil)
+	switch {
+	case errors.Is(err, os.ErrNotExist), err == nil && f.PolicyName == "None":
+		return nil
+	case err != nil && !errors.As(err, &stateErr):
+		return err
+	case err == nil:
+		for uid := range f.Entries {
+			if !gone(types.UID(uid)) {
+				stateErr = &StateError{path, errors.New("pods hold memory by the policy Static, and the policy is None")}
+			}
+		}
+	}
+	if stateErr != nil && !reset {
+		return stateErr
+	}
+	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("memory: removing the state: %w", err)
+	}
+	return nil
+}
+
+// readState returns the content of the file. It fails with [os.ErrNotExist] and a [*StateError].
+func readState(path string) (*state.File, error) {
+	data, err := safefile.ReadFile(path, maxState)
+	if errors.Is(err, safefile.ErrTooLarge) {
+		return nil, &StateError{path, err}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("memory: reading the state: %w", err)
+	}
+	f, err := state.Parse(data)
+	if err != nil {
+		return nil, &StateError{path, err}
+	}
+	return f, nil
+}
+
 // read returns the books in the file, or empty ones if there is none or no pod holds memory.
 func (m *Manager) read() (*books, error) {
-	data, err := safefile.ReadFile(m.path, maxState)
+	f, err := readState(m.path)
 	if errors.Is(err, os.ErrNotExist) {
 		return m.empty(), nil
 	}
-	if err != nil && !errors.Is(err, safefile.ErrTooLarge) {
-		return nil, fmt.Errorf("memory: reading the state: %w", err)
-	}
-	var f *state.File
-	if err == nil {
-		f, err = state.Parse(data)
-	}
 	if err != nil {
-		return nil, &StateError{m.path, err}
+		return nil, err
 	}
 	var stale []string
 	for _, uid := range slices.Sorted(maps.Keys(f.Entries)) {

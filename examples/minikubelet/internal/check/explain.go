@@ -60,13 +60,8 @@ func flagFields() map[string]string {
 // the flag in the same form. That of a path is also that of the fields below it.
 func explanations() map[string]explanation {
 	const none = "no pod depends on it"
-	var (
-		pinning = explanation{matters: "containers share the memory of all nodes", do: "keep the kubelet on nodes with pods that need it"}
-		plain   = explanation{matters: none}
-	)
+	plain := explanation{matters: none}
 	return map[string]explanation{
-		"memoryManagerPolicy": pinning, "reservedMemory": pinning,
-
 		"kernelMemcgNotification":                   {matters: "the kernel's signals about memory are always used"},
 		"experimentalAllocatableIgnoreEviction":     {matters: "what evictionHard keeps free is never allocatable"},
 		"defaultPodSysctls":                         {matters: "pods keep the sysctls of the kernel", do: "set them in the pods", security: true},

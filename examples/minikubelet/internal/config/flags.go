@@ -89,6 +89,7 @@ func (s *Settings) flags() *pflag.FlagSet {
 	s.addServerFlags(fs)
 	s.addClusterFlags(fs)
 	s.addEvictionFlags(fs)
+	s.addMemoryFlags(fs)
 	for name := range strings.FieldsSeq(ignoredFlags) {
 		fs.Var(ignored{}, name, "accepted for compatibility with kubelet; no effect")
 		_ = fs.MarkHidden(name)

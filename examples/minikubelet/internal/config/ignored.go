@@ -15,8 +15,6 @@ const (
 	ignoredFlags = `experimental-mounter-path hairpin-mode
 		lock-file
 		log-flush-frequency log-json-info-buffer-size log-text-info-buffer-size logging-format maximum-dead-containers
-		memory-manager-policy
-		reserved-memory
 		vmodule volume-plugin-dir
 		volume-stats-agg-period windows-priorityclass`
 	ignoredSwitches = `exit-on-lock-contention

@@ -49,6 +49,8 @@ type Settings struct {
 	RuntimeCgroups string
 	// ImageCredentialProviderConfig and ImageCredentialProviderBinDir are the paths of the credential provider plugins, see CredentialProviders.
 	ImageCredentialProviderConfig, ImageCredentialProviderBinDir string
+	// ResetMemoryState replaces a state of the memory manager that cannot be used (--reset-memory-manager-state).
+	ResetMemoryState bool
 	// FlagValues are the values of all flags that have an effect.
 	FlagValues map[string]string
 	// Given are the settings that were given: those of the files, and then the flags.
@@ -91,6 +93,7 @@ func Parse(args []string) (*Settings, error) {
 	s.warn()
 	s.warnGates()
 	s.warnEviction()
+	s.warnMemory()
 	s.warnCluster(fs, fields)
 	s.warnMachine(fs, fields)
 	s.resolveServer(fs, fields)
@@ -149,6 +152,7 @@ func defaults(c *KubeletConfiguration) {
 	serverDefaults(c)
 	clusterDefaults(c)
 	evictionDefaults(c)
+	def(&c.MemoryManagerPolicy, noMemoryPolicy)
 }
 
 func def[T comparable](field *T, value T) {

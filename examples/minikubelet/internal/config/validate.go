@@ -51,6 +51,7 @@ func (s *Settings) validate() error {
 	errs = append(errs, s.validateShutdown()...)
 	errs = append(errs, s.validateMachine()...)
 	errs = append(errs, s.validateUsers())
+	errs = append(errs, s.validateMemory()...)
 	errs = append(errs, s.validateLogs()...)
 	errs = append(errs, s.validateProviders())
 	errs = append(errs, s.validateServer()...)

@@ -1,0 +1,95 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/go-logr/logr"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	clusternode "github.com/kubeletkit/kubeletkit/cluster/node"
+	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/config"
+	"github.com/kubeletkit/kubeletkit/podspec"
+	"github.com/kubeletkit/kubeletkit/resources/memory"
+	"github.com/kubeletkit/kubeletkit/resources/numa"
+	"github.com/kubeletkit/kubeletkit/resources/podresources"
+)
+
+// resetMemoryFlag is the flag that replaces the state.
+const resetMemoryFlag = "--reset-memory-manager-state"
+
+// newMemoryManager returns the manager of memory nodes, and reads its state.
+func newMemoryManager(ctx context.Context, s *config.Settings, machine numa.Machine, m *metrics, log logr.Logger) (*memory.Manager, error) {
+	path := filepath.Join(s.RootDir, memory.FileName)
+	reserved, err := nodeReserved(ctx, s)
+	if err != nil {
+		return nil, err
+	}
+	manager, err := memory.New(path, machine, memory.Options{
+		Reserved: s.MemoryReservations(), NodeReserved: reserved,
+		Gone: hasNoDir(s), Reset: s.ResetMemoryState,
+		Pinned: m.resources.MemoryPinned, Logger: log.WithName("memory"),
+	})
+	if err != nil {
+		return nil, err
+	}
+	if err := manager.Restore(); err != nil {
+		return nil, fmt.Errorf("%w; the flag is %s", err, resetMemoryFlag)
+	}
+	return manager, nil
+}
+
+// nodeReserved returns what pods cannot request of the machine's memory: kube-reserved, system-reserved and the hard eviction threshold.
+func nodeReserved(ctx context.Context, s *config.Settings) (v1.ResourceList, error) {
+	capacity, err := machineCapacity(ctx)
+	if err != nil {
+		return nil, err
+	}
+	reserved, err := s.Reserved()
+	if err != nil {
+		return nil, err
+	}
+	allocatable, err := clusternode.Allocatable(capacity, reserved, s.EvictionHard)
+	if err != nil {
+		return nil, err
+	}
+	out := podspec.Remaining(capacity, allocatable)
+	for name := range out {
+		if _, huge := podspec.HugePageSize(name); !huge && name != v1.ResourceMemory {
+			delete(out, name)
+		}
+	}
+	return out, nil
+}
+
+// memorySource reports memory to the API of pod resources.
+func memorySource(manager *memory.Manager) podresources.Source {
+	resources := func(blocks []memory.Block) (r podresources.Resources) {
+		for _, b := range blocks {
+			r.Memory = append(r.Memory, podresources.Memory{Resource: b.Resource, Size: b.Size, Nodes: b.Nodes})
+		}
+		return r
+	}
+	return podresources.Source{
+		Of: func(pod *v1.Pod, c *v1.Container) podresources.Resources {
+			return resources(manager.Of(pod.UID, c.Name))
+		},
+		Allocatable: func() podresources.Resources { return resources(manager.Allocatable()) },
+	}
+}
+
+// hasNoDir returns a function that reports whether a pod has no directory: nothing of it is left, and nothing reports its end any more.
+func hasNoDir(s *config.Settings) func(types.UID) bool {
+	return func(uid types.UID) bool {
+		if !podspec.IsFileName(uid) {
+			return true
+		}
+		_, err := os.Lstat(filepath.Join(s.RootDir, "pods", string(uid)))
+		return errors.Is(err, fs.ErrNotExist)
+	}
+}
