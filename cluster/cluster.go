@@ -21,6 +21,7 @@ import (
 	"github.com/kubeletkit/kubeletkit/cluster/podcertificates"
 	"github.com/kubeletkit/kubeletkit/cluster/podsource"
 	"github.com/kubeletkit/kubeletkit/cluster/podstatus"
+	"github.com/kubeletkit/kubeletkit/cluster/resourceclaims"
 	"github.com/kubeletkit/kubeletkit/cluster/runtimeclass"
 	"github.com/kubeletkit/kubeletkit/cluster/services"
 	"github.com/kubeletkit/kubeletkit/cluster/tokens"
@@ -55,6 +56,9 @@ type Config struct {
 	// may run elsewhere. If the API server gives no answer within 5 s, or refuses the node's requests, they start
 	// without it. Containers that run already go on in both cases.
 	RestoreBeforeList bool
+	// ResourceClaims admits pods with resource claims, which a component of the agent prepares: a dra.Manager, with
+	// [Node.ResourceClaims]. Otherwise such pods are refused.
+	ResourceClaims bool
 	// Logger receives logs; each part gets it under a name of its own. The zero value discards
 	// them.
 	Logger logr.Logger
@@ -92,6 +96,8 @@ type Node struct {
 	refreshes chan chan<- *v1.Node
 	// agent is set by Join.
 	agent atomic.Pointer[kubeletkit.Agent]
+
+	resourceClaims *resourceclaims.Client
 }
 
 // New returns a node. It makes no request. Its error joins what is wrong with the
@@ -110,6 +116,9 @@ func New(config Config) (*Node, error) {
 	n := &Node{config: config, refreshes: make(chan chan<- *v1.Node)}
 	var err error
 	if n.clients, err = newClients(config.REST, config.Budgets); err != nil {
+		return nil, fmt.Errorf("cluster: %w", err)
+	}
+	if n.resourceClaims, err = resourceclaims.New(n.clients.objects, config.NodeName); err != nil {
 		return nil, fmt.Errorf("cluster: %w", err)
 	}
 	for _, build := range []func() error{n.buildObjects, n.buildSource, n.buildSink, n.buildEvents} {
@@ -200,6 +209,9 @@ func (n *Node) Object() *v1.Node {
 	}
 	return n.node.Current()
 }
+
+// ResourceClaims reads the claims of pods and removes the slices of the node, for package resources/dra.
+func (n *Node) ResourceClaims() *resourceclaims.Client { return n.resourceClaims }
 
 // OnChange has f called with each new version of the node object. It is called after
 // Configure. f must not block and must not change the object.

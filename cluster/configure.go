@@ -283,6 +283,7 @@ func (n *Node) admission() (*admission.Admitter, error) {
 		},
 		Refresh:          n.refresh,
 		DeclaredFeatures: n.config.Node.DeclaredFeatures,
+		ResourceClaims:   n.config.ResourceClaims,
 		Logger:           n.named("admission"),
 	})
 }

@@ -34,6 +34,9 @@ type Options struct {
 	// DeclaredFeatures are the names of the features that the node declares (KEP-5328). A pod
 	// that needs another one is refused.
 	DeclaredFeatures []string
+	// ResourceClaims means that a component of the agent prepares the claims of pods, such as a dra.Manager. Otherwise pods with
+	// resource claims are refused.
+	ResourceClaims bool
 	// Logger. The zero value discards.
 	Logger logr.Logger
 }
@@ -62,7 +65,7 @@ func New(opts Options) (*Admitter, error) {
 		return nil, errors.New("admission: Options.Node is required")
 	}
 	return &Admitter{
-		opts: opts, features: newFeatures(opts.DeclaredFeatures),
+		opts: opts, features: newFeatures(opts.DeclaredFeatures, opts.ResourceClaims),
 		preempted: map[types.UID]bool{}, requests: map[*v1.Pod]v1.ResourceList{},
 	}, nil
 }
@@ -160,7 +163,7 @@ func (a *Admitter) preempt(req lifecycle.AdmitRequest, node Node) (evict []lifec
 func (a *Admitter) request(pod *v1.Pod) v1.ResourceList {
 	r, ok := a.requests[pod]
 	if !ok {
-		r = podspec.Requests(pod)
+		r = request(pod)
 		a.requests[pod] = r
 	}
 	return r

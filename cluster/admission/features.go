@@ -11,7 +11,7 @@ import (
 )
 
 // ReasonFeature is the reason of pods that need a feature that the node does not declare, and of pods
-// with resource claims. It is kubelet's.
+// with resource claims without [Options.ResourceClaims]. It is kubelet's.
 const ReasonFeature = "PodFeatureUnsupported"
 
 // kubeletVersion is that of the kubelet whose behaviour the agent has. It is never changed.
@@ -20,16 +20,18 @@ var kubeletVersion = version.MajorMinor(1, 36)
 // features are those that the node declares (KEP-5328).
 type features struct {
 	declared nodedeclaredfeatures.FeatureSet
+	// claims is [Options.ResourceClaims].
+	claims bool
 }
 
-func newFeatures(names []string) features {
-	return features{nodedeclaredfeatures.DefaultFramework.TryMap(slices.Sorted(slices.Values(names)))}
+func newFeatures(names []string, claims bool) features {
+	return features{nodedeclaredfeatures.DefaultFramework.TryMap(slices.Sorted(slices.Values(names))), claims}
 }
 
 // missing returns the failure of a pod that needs a feature that is not declared, or that the agent
 // does not have.
 func (f features) missing(pod *v1.Pod) (failure Failure, missing bool) {
-	if len(pod.Spec.ResourceClaims) > 0 || pod.Status.ExtendedResourceClaimStatus != nil { // the containers would start without their devices
+	if !f.claims && (len(pod.Spec.ResourceClaims) > 0 || pod.Status.ExtendedResourceClaimStatus != nil) { // the containers would start without their devices
 		return Failure{Reason: ReasonFeature, Message: "The node does not support resource claims"}, true
 	}
 	framework := nodedeclaredfeatures.DefaultFramework

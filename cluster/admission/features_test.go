@@ -81,6 +81,29 @@ func TestDeclaredFeatures(t *testing.T) {
 	}
 }
 
+// On a node with a component that prepares claims, pods with claims run, and extended resources that are backed by a claim are no resources of the
+// node (KEP-5004).
+func TestResourceClaims(t *testing.T) {
+	a, err := admission.New(admission.Options{
+		Node:           func() admission.Node { return admission.Node{Node: node(), Confirmed: true} },
+		ResourceClaims: true,
+	})
+	require.NoError(t, err)
+	require.NoError(t, admit(a, lifecycle.AdmitRequest{Pod: pod("p", nil, claiming)}))
+	const class = "deviceclass.resource.kubernetes.io/gpu"
+	extended := pod("p", list(class, "1"), claimed)
+	assert.Equal(t, "OutOf"+class, reason(t, admit(a, lifecycle.AdmitRequest{Pod: extended})), "the claim is not for it")
+	extended = extended.DeepCopy()
+	extended.Status.ExtendedResourceClaimStatus.RequestMappings = []v1.ContainerExtendedResourceRequest{
+		{ContainerName: extended.Spec.Containers[0].Name, ResourceName: class, RequestName: "container-0-request-0"},
+	}
+	require.NoError(t, admit(a, lifecycle.AdmitRequest{Pod: extended}))
+	assert.Contains(t, extended.Spec.Containers[0].Resources.Requests, v1.ResourceName(class), "the pod is not changed")
+	big := pod("p", list(class, "1", "memory", "2000"), claimed)
+	big.Status = *extended.Status.DeepCopy()
+	assert.Equal(t, "OutOfmemory", reason(t, admit(a, lifecycle.AdmitRequest{Pod: big})))
+}
+
 // initOnly makes the containers of the pod init containers.
 func initOnly(p *v1.Pod) {
 	p.Spec.InitContainers = p.Spec.Containers

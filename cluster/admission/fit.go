@@ -49,7 +49,7 @@ type Failure struct {
 // Failures returns why the pod cannot run on the node beside the active pods, and nil if it
 // can. Resources come first, in the order of kubelet.
 func Failures(pod *v1.Pod, active []*v1.Pod, node Node) []Failure {
-	return compare(pod, active, node, podspec.Requests)
+	return compare(pod, active, node, request)
 }
 
 // compare is Failures with a function that returns the request of a pod.
@@ -97,6 +97,26 @@ func resourceFailures(pod *v1.Pod, active []*v1.Pod, node Node, request requestF
 	return failures
 }
 
+// request returns the request of a pod, without its extended resources that are backed by a resource claim (KEP-5004): the node has no
+// number of these.
+func request(pod *v1.Pod) v1.ResourceList {
+	e := pod.Status.ExtendedResourceClaimStatus
+	if e == nil {
+		return podspec.Requests(pod)
+	}
+	without := &v1.Pod{ObjectMeta: pod.ObjectMeta, Spec: *pod.Spec.DeepCopy(), Status: pod.Status}
+	for _, list := range [][]v1.Container{without.Spec.InitContainers, without.Spec.Containers} {
+		for i := range list {
+			for _, m := range e.RequestMappings {
+				if m.ContainerName == list[i].Name {
+					delete(list[i].Resources.Requests, v1.ResourceName(m.ResourceName))
+				}
+			}
+		}
+	}
+	return podspec.Requests(without)
+}
+
 // requestFunc returns the request of a pod, which must not be changed.
 type requestFunc func(pod *v1.Pod) v1.ResourceList
 
@@ -104,5 +124,5 @@ func requestOf(pod *v1.Pod, name v1.ResourceName) int64 {
 	if name == v1.ResourcePods {
 		return 1
 	}
-	return podspec.Amount(name, podspec.Requests(pod)[name])
+	return podspec.Amount(name, request(pod)[name])
 }

@@ -50,7 +50,7 @@ func newMember(s *config.Settings, m *metrics, checks []func() error, conditions
 	nopts.Conditions = append(nopts.Conditions, conditions)
 	nopts.Available, nopts.HeartbeatFailed = creds.Available, creds.CloseConnections
 	node, err := cluster.New(cluster.Config{
-		NodeName: name, REST: restConfig(s, m, creds.Config()), Budgets: budgets(s), Node: nopts, MaxImages: int(*s.NodeStatusMaxImages), Logger: log.WithName("cluster"),
+		NodeName: name, REST: restConfig(s, m, creds.Config()), Budgets: budgets(s), Node: nopts, MaxImages: int(*s.NodeStatusMaxImages), ResourceClaims: preparesClaims(s), Logger: log.WithName("cluster"),
 	})
 	return &member{node, creds, m}, err
 }

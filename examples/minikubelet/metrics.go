@@ -24,6 +24,7 @@ type metrics struct {
 	evictions             *prommetrics.Eviction
 	logs                  *prommetrics.Logs
 	resources             *prommetrics.Resources
+	claims                *prommetrics.ResourceClaims
 	rest                  *prommetrics.RESTClient
 	requests              *prommetrics.Requests
 	shutdown              *prommetrics.Shutdown
@@ -84,7 +85,12 @@ func newMetrics(log logr.Logger) (*metrics, error) {
 	if err != nil {
 		return nil, err
 	}
+	claims, err := prommetrics.NewResourceClaims(reg)
+	if err != nil {
+		return nil, err
+	}
 	return &metrics{
+		claims:    claims,
 		resources: resources, shutdown: shutdown, evictions: evictions, logs: rotations,
 		rest: rest, requests: requests, health: health,
 		parts: parts, cri: calls, registry: reg,

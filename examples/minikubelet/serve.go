@@ -20,6 +20,7 @@ import (
 	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/recent"
 	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/systemd"
 	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/terminal"
+	"github.com/kubeletkit/kubeletkit/resources/plugins"
 	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/server"
 	"github.com/kubeletkit/kubeletkit/server/streams"
@@ -85,11 +86,13 @@ func serve(ctx, signals context.Context, s *config.Settings, log logr.Logger, di
 	if err := evicts.join(&opts, s, rt, cgroups, joins, m, log); err != nil {
 		return left, err
 	}
+	var claims dynamicResources
+	claims.join(&opts, s, joins, m, log)
 	if err := addProviders(&opts, s, joins, m, log); err != nil {
 		return left, err
 	}
 	place.join(&opts)
-	sources := place.sources()
+	sources := append(place.sources(), claims.held())
 	agent, err := kubeletkit.New(opts)
 	if err != nil {
 		return left, err
@@ -98,6 +101,11 @@ func serve(ctx, signals context.Context, s *config.Settings, log logr.Logger, di
 		if err := joins.join(agent, s, log); err != nil {
 			return left, err
 		}
+	}
+	handlers := map[string]plugins.Handler{}
+	claims.handle(handlers)
+	if err := addPlugins(agent, s, handlers, log); err != nil {
+		return left, err
 	}
 	if err := addPodCIDR(agent, s, rt, log); err != nil {
 		return left, err

@@ -14,6 +14,7 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	v1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
+	resourceapi "k8s.io/api/resource/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -50,6 +51,8 @@ func newObject(resource string) (object, list runtime.Object) {
 		return &v1.PersistentVolumeClaim{}, &v1.PersistentVolumeClaimList{}
 	case "clustertrustbundles":
 		return &certificatesv1.ClusterTrustBundle{}, &certificatesv1.ClusterTrustBundleList{}
+	case "resourceclaims":
+		return &resourceapi.ResourceClaim{}, &resourceapi.ResourceClaimList{}
 	case "runtimeclasses":
 		return &nodev1.RuntimeClass{}, &nodev1.RuntimeClassList{}
 	}

@@ -1,0 +1,82 @@
+package main
+
+import (
+	"github.com/go-logr/logr"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+
+	"github.com/kubeletkit/kubeletkit"
+	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/config"
+	"github.com/kubeletkit/kubeletkit/lifecycle"
+	"github.com/kubeletkit/kubeletkit/resources/dra"
+	draplugin "github.com/kubeletkit/kubeletkit/resources/dra/plugin"
+	"github.com/kubeletkit/kubeletkit/resources/plugins"
+	"github.com/kubeletkit/kubeletkit/resources/podresources"
+)
+
+// preparesClaims reports whether resource claims of pods are prepared: they are objects of a cluster, and the embedded runtime has no
+// devices.
+func preparesClaims(s *config.Settings) bool { return s.Kubeconfig != "" && !s.Embedded }
+
+// dynamicResources prepares the resource claims of pods by drivers that are plugins. Both fields are nil before the agent is made, and if no
+// claims are prepared.
+type dynamicResources struct {
+	manager *dra.Manager
+	drivers *draplugin.Drivers
+}
+
+// join adds the component that prepares claims, and its drivers.
+func (d *dynamicResources) join(opts *kubeletkit.Options, s *config.Settings, joins *member, m *metrics, log logr.Logger) {
+	if !preparesClaims(s) {
+		return
+	}
+	log = log.WithName("dra")
+	opts.Join = append(opts.Join, kubeletkit.WithAgent(func(agent *kubeletkit.Agent) (lifecycle.Component, error) {
+		parts, claims := agent.Parts, joins.ResourceClaims()
+		manager, err := dra.New(s.RootDir, claims, dra.Options{
+			Slices:  claims,
+			Gone:    func(pod types.UID) bool { return agent.Synced() && parts().Gone(pod) },
+			Changed: func(pod types.UID) { parts().PodSyncer.RefreshStatus(pod) },
+			Event:   parts().Event, Operation: m.claims.Operation, InUse: m.claims.InUse, Logger: log,
+		})
+		if err != nil {
+			return nil, err
+		}
+		d.manager = manager
+		if d.drivers, err = draplugin.New(manager, draplugin.Options{Call: m.claims.Call, Logger: log}); err != nil {
+			return nil, err
+		}
+		return manager, agent.Add("DRA drivers", d.drivers.Run)
+	}))
+}
+
+// handle adds the handler of drivers that are plugins, after the agent was made.
+func (d *dynamicResources) handle(handlers map[string]plugins.Handler) {
+	if d.drivers != nil {
+		handlers[plugins.TypeDRA] = d.drivers
+	}
+}
+
+// held returns what the API of pod resources reports.
+func (d *dynamicResources) held() podresources.Source {
+	return podresources.Source{
+		Of: func(pod *v1.Pod, container *v1.Container) (r podresources.Resources) {
+			if d.manager == nil {
+				return r
+			}
+			list, _ := d.manager.ContainerClaims(pod, container) // claims that are not prepared are not held
+			for _, c := range list {
+				claim := podresources.Claim{Namespace: c.Namespace, Name: c.Name}
+				for _, device := range c.Devices {
+					claim.Devices = append(claim.Devices, podresources.ClaimDevice{
+						Driver: device.Driver, Pool: device.Pool, Device: device.Name, ShareID: string(ptr.Deref(device.ShareID, "")), CDIDevices: device.CDIDevices,
+					})
+				}
+				r.Claims = append(r.Claims, claim)
+			}
+			return r
+		},
+		Allocatable: func() podresources.Resources { return podresources.Resources{} },
+	}
+}

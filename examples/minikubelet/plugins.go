@@ -1,0 +1,23 @@
+package main
+
+import (
+	"path/filepath"
+
+	"github.com/go-logr/logr"
+
+	"github.com/kubeletkit/kubeletkit"
+	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/config"
+	"github.com/kubeletkit/kubeletkit/resources/plugins"
+)
+
+// addPlugins adds the registration of plugins, by the handlers of their types, to the agent.
+func addPlugins(agent *kubeletkit.Agent, s *config.Settings, handlers map[string]plugins.Handler, log logr.Logger) error {
+	if len(handlers) == 0 {
+		return nil
+	}
+	manager, err := plugins.New(filepath.Join(s.RootDir, "plugins_registry"), handlers, plugins.Options{Logger: log.WithName("plugins")})
+	if err != nil {
+		return err
+	}
+	return agent.Add("plugins", manager.Run)
+}

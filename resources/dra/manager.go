@@ -1,0 +1,231 @@
+package dra
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/go-logr/logr"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/kubeletkit/kubeletkit/internal/flow"
+	"github.com/kubeletkit/kubeletkit/internal/safefile"
+	"github.com/kubeletkit/kubeletkit/lifecycle"
+	"github.com/kubeletkit/kubeletkit/runtime"
+)
+
+const (
+	// stateName is the name of the state in its directory. It is kubelet's.
+	stateName = "dra_manager_state"
+	// maxState is the size of the largest state that is read, in bytes.
+	maxState = 64 << 20
+)
+
+// Options are the settings of a [Manager].
+type Options struct {
+	// Slices removes the slices of drivers that are gone. If nil, they stay.
+	Slices Slices
+	// SlicesDelay is how long a driver may be gone until its slices are removed. Default 30 s, as in kubelet.
+	SlicesDelay time.Duration
+	// CallTimeout bounds each call of a driver. Default 45 s, as in kubelet.
+	CallTimeout time.Duration
+	// Gone reports whether the pod is not desired and has no worker. It must not block. With it, claims of pods that have left nothing but
+	// the state are unprepared, too. If nil, only those of pods for which Ended or Gone is called.
+	Gone func(pod types.UID) bool
+	// Changed is called with pods whose devices have changed their health: podworkers.Syncer.RefreshStatus. It must not block.
+	Changed func(pod types.UID)
+	// Operation is called after the claims of a pod were prepared, or not, with "PrepareResources", and unprepared, with
+	// "UnprepareResources". It must not block.
+	Operation func(name string, took time.Duration, err error)
+	// InUse is called when it has changed with the number of claims that are prepared, by driver and of all. It must not block.
+	InUse func(byDriver map[string]int, all int)
+	// Event receives kubelet's event FailedPrepareDynamicResources. Default: none.
+	Event runtime.EventFunc
+	// Logger receives problems that concern no single sync. Default: none.
+	Logger logr.Logger
+}
+
+// Manager has the claims of pods prepared. It joins the life of pods, see package lifecycle. Make one with [New]. It is safe for concurrent
+// use.
+type Manager struct {
+	path    string
+	claims  Claims
+	opts    Options
+	started atomic.Bool
+
+	write func(path string, data []byte) error // that of tests fails
+	// loading is held while the state is read, writing while it is written.
+	loading, writing sync.Mutex
+	// measuring is held while Options.InUse is called.
+	measuring sync.Mutex
+	locks     locks
+	// wake is notified when Run has something new to wait for.
+	wake flow.Signal
+
+	// mu guards the fields below. Nothing is read, written or called under it.
+	mu sync.Mutex
+	// state is nil until the file is read.
+	state *state
+	// written is the version of the state that the file has.
+	written uint64
+	// unsaved means that the file has more claims than the state, because it could not be written.
+	unsaved bool
+	// ready are the pods whose claims are prepared. Their later syncs need nothing.
+	ready map[types.UID]bool
+	// drivers has the parts of each driver in the order in which they were added.
+	drivers map[string][]*Endpoint
+	// removals are the drivers whose slices are to be removed.
+	removals map[string]removal
+}
+
+var (
+	_ lifecycle.Preparer        = (*Manager)(nil)
+	_ lifecycle.ContainerEditor = (*Manager)(nil)
+	_ lifecycle.EndedHandler    = (*Manager)(nil)
+	_ lifecycle.GoneHandler     = (*Manager)(nil)
+	_ lifecycle.StatusEditor    = (*Manager)(nil)
+	_ lifecycle.Runner          = (*Manager)(nil)
+)
+
+// New returns a manager with its state in stateDir, which exists; that of kubelet is /var/lib/kubelet. It reads nothing.
+func New(stateDir string, claims Claims, opts Options) (*Manager, error) {
+	var errs []error
+	if stateDir == "" {
+		errs = append(errs, errors.New("the directory of the state is empty"))
+	}
+	if claims == nil {
+		errs = append(errs, errors.New("the source of claims is nil"))
+	}
+	if opts.SlicesDelay < 0 || opts.CallTimeout < 0 {
+		errs = append(errs, errors.New("a duration is negative"))
+	}
+	if len(errs) > 0 {
+		return nil, fmt.Errorf("dra: %w", errors.Join(errs...))
+	}
+	if opts.SlicesDelay == 0 {
+		opts.SlicesDelay = 30 * time.Second
+	}
+	if opts.CallTimeout == 0 {
+		opts.CallTimeout = 45 * time.Second
+	}
+	m := &Manager{
+		path: filepath.Join(stateDir, stateName), claims: claims, opts: opts, write: writeFile, wake: flow.NewSignal(),
+		ready: map[types.UID]bool{}, drivers: map[string][]*Endpoint{}, removals: map[string]removal{},
+	}
+	if opts.Slices != nil {
+		m.removals[""] = removal{} // of all drivers, at once
+	}
+	return m, nil
+}
+
+func writeFile(path string, data []byte) error {
+	if err := safefile.WriteSync(path, data); err != nil {
+		return err
+	}
+	return safefile.SyncDir(filepath.Dir(path))
+}
+
+// Name implements [lifecycle.Component].
+func (m *Manager) Name() string { return "dynamic resources" }
+
+// load reads the state, unless it was read. A state that is damaged is set aside.
+func (m *Manager) load() error {
+	m.loading.Lock()
+	defer m.loading.Unlock()
+	m.mu.Lock()
+	loaded := m.state != nil
+	m.mu.Unlock()
+	if loaded {
+		return nil
+	}
+	data, err := safefile.ReadFile(m.path, maxState)
+	var list []ClaimState
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+	case errors.Is(err, safefile.ErrTooLarge) || errors.Is(err, safefile.ErrType):
+		err = m.setAside(err)
+	case err == nil:
+		if list, err = ParseState(data); err != nil {
+			err = m.setAside(err)
+		}
+	}
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("the state of dynamic resources: %w", err)
+	}
+	s := newState()
+	for _, c := range list {
+		s.claims[c.key()] = &claimState{ClaimState: c}
+		for _, pod := range c.Pods {
+			s.index(pod, c.key())
+		}
+	}
+	m.mu.Lock()
+	m.state = s
+	m.mu.Unlock()
+	m.wake.Notify()
+	return nil
+}
+
+func (m *Manager) setAside(why error) error {
+	damaged := m.path + ".damaged"
+	if err := os.Rename(m.path, damaged); err != nil {
+		return errors.Join(why, err)
+	}
+	m.opts.Logger.Error(why, "The state of dynamic resources is damaged and was set aside; claims of pods that run are prepared again, and drivers may keep those of pods that are gone", "path", damaged)
+	return nil
+}
+
+// save writes the state if it has changed. A write covers all changes before it.
+func (m *Manager) save() error {
+	m.mu.Lock()
+	want := m.state.version
+	m.mu.Unlock()
+	m.writing.Lock()
+	defer m.writing.Unlock()
+	m.mu.Lock()
+	if m.written >= want && !m.unsaved {
+		m.mu.Unlock()
+		return nil
+	}
+	version, list := m.state.version, m.state.list()
+	m.mu.Unlock()
+	err := m.write(m.path, FormatState(list))
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if err != nil {
+		return fmt.Errorf("writing the state of dynamic resources: %w", err)
+	}
+	m.written, m.unsaved = version, false
+	return nil
+}
+
+// EditContainer returns the CDI names of the devices that the container may use. It implements [lifecycle.ContainerEditor].
+func (m *Manager) EditContainer(_ context.Context, pod *v1.Pod, container *v1.Container) (runtime.ContainerEdits, error) {
+	none := runtime.ContainerEdits{}
+	if !hasClaims(pod) {
+		return none, nil
+	}
+	list, err := m.ContainerClaims(pod, container)
+	if err != nil {
+		return none, err
+	}
+	var names []string
+	seen := map[string]bool{}
+	for _, c := range list {
+		for _, d := range c.Devices {
+			for _, name := range d.CDIDevices {
+				if !seen[name] {
+					seen[name] = true
+					names = append(names, name)
+				}
+			}
+		}
+	}
+	return runtime.ContainerEdits{CDIDevices: names}, nil
+}

@@ -1,0 +1,18 @@
+// Package plugin has the DRA drivers that are plugins of the node: it is the handler of [plugins.TypeDRA] for package resources/plugins, and adds each
+// plugin to a [dra.Manager]. It calls the gRPC services v1.DRAPlugin and v1beta1.DRAPlugin, and follows the health of devices by
+// v1alpha1.DRAResourceHealth or v1.DRAResourceHealth if the plugin serves it (KEP-4680).
+//
+//	drivers, err := plugin.New(manager, plugin.Options{Logger: log})
+//	…
+//	registry, err := plugins.New(dir, map[string]plugins.Handler{plugins.TypeDRA: drivers}, plugins.Options{Logger: log})
+//	…
+//	err = errors.Join(agent.Add("DRA drivers", drivers.Run), agent.Add("plugins", registry.Run))
+//
+// # Guarantees
+//
+// The services that a plugin serves are its versions: the first one of the list that is known here is used, as in kubelet. A driver may have several plugins at
+// different endpoints, for updates without interruption; a second plugin at the same endpoint is refused.
+//
+// The connection to a plugin is kept, and made again when it is lost. A plugin costs one goroutine, and one for its health. There is none
+// without a plugin.
+package plugin

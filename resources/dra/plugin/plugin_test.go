@@ -1,0 +1,205 @@
+package plugin_test
+
+import (
+	"context"
+	"net"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc"
+	v1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	drahealthv1alpha1 "k8s.io/kubelet/pkg/apis/dra-health/v1alpha1"
+	drapbv1 "k8s.io/kubelet/pkg/apis/dra/v1"
+	drapbv1beta1 "k8s.io/kubelet/pkg/apis/dra/v1beta1"
+
+	"github.com/kubeletkit/kubeletkit/lifecycle"
+	"github.com/kubeletkit/kubeletkit/resources/dra"
+	"github.com/kubeletkit/kubeletkit/resources/dra/plugin"
+	"github.com/kubeletkit/kubeletkit/resources/plugins"
+	"github.com/kubeletkit/kubeletkit/runtime"
+)
+
+// gpu is a plugin with one device.
+type gpu struct {
+	drapbv1.UnimplementedDRAPluginServer
+	drahealthv1alpha1.UnimplementedDRAResourceHealthServer
+	health chan *drahealthv1alpha1.DeviceHealth
+}
+
+func (*gpu) NodePrepareResources(_ context.Context, r *drapbv1.NodePrepareResourcesRequest) (*drapbv1.NodePrepareResourcesResponse, error) {
+	out := &drapbv1.NodePrepareResourcesResponse{Claims: map[string]*drapbv1.NodePrepareResourceResponse{}}
+	for _, c := range r.Claims {
+		out.Claims[c.Uid] = &drapbv1.NodePrepareResourceResponse{Devices: []*drapbv1.Device{{
+			PoolName: "node", DeviceName: "gpu-0", RequestNames: []string{"gpu"}, CdiDeviceIds: []string{"example.com/gpu=" + c.Namespace + "-" + c.Name}, ShareId: new("share"),
+		}}}
+		if c.Name == "broken" {
+			out.Claims[c.Uid].Error = "it is broken"
+		}
+	}
+	return out, nil
+}
+
+func (*gpu) NodeUnprepareResources(_ context.Context, r *drapbv1.NodeUnprepareResourcesRequest) (*drapbv1.NodeUnprepareResourcesResponse, error) {
+	out := &drapbv1.NodeUnprepareResourcesResponse{Claims: map[string]*drapbv1.NodeUnprepareResourceResponse{}}
+	for _, c := range r.Claims {
+		out.Claims[c.Uid] = nil
+	}
+	return out, nil
+}
+
+func (g *gpu) NodeWatchResources(_ *drahealthv1alpha1.NodeWatchResourcesRequest, stream grpc.ServerStreamingServer[drahealthv1alpha1.NodeWatchResourcesResponse]) error {
+	for {
+		select {
+		case <-stream.Context().Done():
+			return nil
+		case h := <-g.health:
+			if h == nil {
+				return nil
+			}
+			if err := stream.Send(&drahealthv1alpha1.NodeWatchResourcesResponse{Devices: []*drahealthv1alpha1.DeviceHealth{h}}); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// serve serves the services of a plugin at a socket.
+func serve(t *testing.T, socket string, register func(*grpc.Server)) (stop func()) {
+	t.Helper()
+	listener, err := net.Listen("unix", socket)
+	require.NoError(t, err)
+	server := grpc.NewServer()
+	register(server)
+	ended := make(chan error, 1)
+	go func() { ended <- server.Serve(listener) }()
+	stop = sync.OnceFunc(func() { server.Stop(); <-ended })
+	t.Cleanup(stop)
+	return stop
+}
+
+// api has claims for devices of gpu.example.com, for all pods.
+type api struct{}
+
+func (api) Claim(_ context.Context, namespace, name string) (*resourceapi.ResourceClaim, error) {
+	c := &resourceapi.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, UID: types.UID(name)}}
+	c.Status.Allocation = &resourceapi.AllocationResult{Devices: resourceapi.DeviceAllocationResult{Results: []resourceapi.DeviceRequestAllocationResult{{Driver: "gpu.example.com"}}}}
+	c.Status.ReservedFor = []resourceapi.ResourceClaimConsumerReference{{UID: "pod"}}
+	return c, nil
+}
+
+func podWith(claim string) *v1.Pod {
+	pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "pod", UID: "pod"}}
+	pod.Spec.ResourceClaims = []v1.PodResourceClaim{{Name: "c", ResourceClaimName: &claim}}
+	pod.Spec.Containers = []v1.Container{{Name: "main", Resources: v1.ResourceRequirements{Claims: []v1.ResourceClaim{{Name: "c"}}}}}
+	return pod
+}
+
+// start runs drivers with a manager.
+func start(t *testing.T, changed func(types.UID)) (*dra.Manager, *plugin.Drivers) {
+	m, err := dra.New(t.TempDir(), api{}, dra.Options{Changed: changed})
+	require.NoError(t, err)
+	d, err := plugin.New(m, plugin.Options{})
+	require.NoError(t, err)
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- d.Run(ctx) }()
+	t.Cleanup(func() {
+		stop()
+		assert.NoError(t, <-ended)
+		assert.ErrorIs(t, d.Run(context.Background()), runtime.ErrAlreadyRunning)
+		assert.ErrorContains(t, d.Register(context.Background(), plugins.Plugin{Name: "late", Versions: []string{"v1.DRAPlugin"}}), "the agent stops")
+	})
+	return m, d
+}
+
+func socketIn(t *testing.T) string {
+	dir, err := os.MkdirTemp("", "dra") // the path of a socket is short
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	return filepath.Join(dir, "dra.sock")
+}
+
+func TestVersions(t *testing.T) {
+	for version, register := range map[string]func(*grpc.Server){
+		drapbv1.DRAPluginService: func(s *grpc.Server) { drapbv1.RegisterDRAPluginServer(s, &gpu{}) },
+		drapbv1beta1.DRAPluginService: func(s *grpc.Server) {
+			drapbv1beta1.RegisterDRAPluginServer(s, drapbv1beta1.V1ServerWrapper{DRAPluginServer: &gpu{}})
+		},
+	} {
+		t.Run(version, func(t *testing.T) {
+			socket := socketIn(t)
+			stop := serve(t, socket, register)
+			m, d := start(t, nil)
+			p := plugins.Plugin{Type: plugins.TypeDRA, Name: "gpu.example.com", Endpoint: socket, Versions: []string{"v7.DRAPlugin", version}}
+			require.NoError(t, d.Validate(p))
+			require.NoError(t, d.Register(t.Context(), p))
+			assert.ErrorContains(t, d.Register(t.Context(), p), "is already registered")
+			pod := podWith("gpu")
+			_, err := m.Prepare(t.Context(), lifecycle.PrepareRequest{Pod: pod})
+			require.NoError(t, err)
+			list, err := m.ContainerClaims(pod, &pod.Spec.Containers[0])
+			require.NoError(t, err)
+			want := dra.Device{Pool: "node", Name: "gpu-0", ShareID: new(types.UID("share")), Requests: []string{"gpu"}, CDIDevices: []string{"example.com/gpu=default-gpu"}}
+			if version == drapbv1beta1.DRAPluginService && list[0].Devices[0].ShareID == nil {
+				want.ShareID = nil // it has none
+			}
+			assert.Equal(t, []dra.ContainerClaim{{Claim: dra.Claim{Namespace: "default", Name: "gpu", UID: "gpu"}, Devices: []dra.ContainerDevice{{Driver: "gpu.example.com", Device: want}}}}, list)
+			require.NoError(t, m.Ended(t.Context(), lifecycle.EndedRequest{Pod: pod}))
+			_, err = m.Prepare(t.Context(), lifecycle.PrepareRequest{Pod: podWith("broken")})
+			require.ErrorContains(t, err, "NodePrepareResources of driver gpu.example.com failed for ResourceClaim broken: it is broken")
+
+			stop()
+			assert.ErrorContains(t, m.Ended(t.Context(), lifecycle.EndedRequest{Pod: podWith("broken")}), "Unavailable")
+			serve(t, socket, register)
+			require.Eventually(t, func() bool { return m.Ended(t.Context(), lifecycle.EndedRequest{Pod: podWith("broken")}) == nil }, 20*time.Second, 10*time.Millisecond)
+			d.Deregister(p)
+			d.Deregister(p)
+			_, err = m.Prepare(t.Context(), lifecycle.PrepareRequest{Pod: pod})
+			assert.ErrorContains(t, err, "DRA driver gpu.example.com is not registered")
+		})
+	}
+}
+
+func TestHealthStream(t *testing.T) {
+	socket := socketIn(t)
+	server := &gpu{health: make(chan *drahealthv1alpha1.DeviceHealth)}
+	serve(t, socket, func(s *grpc.Server) {
+		drapbv1.RegisterDRAPluginServer(s, server)
+		drahealthv1alpha1.RegisterDRAResourceHealthServer(s, server)
+	})
+	changed := make(chan types.UID, 10)
+	m, d := start(t, func(pod types.UID) { changed <- pod })
+	require.NoError(t, d.Register(t.Context(), plugins.Plugin{
+		Type: plugins.TypeDRA, Name: "gpu.example.com", Endpoint: socket, Versions: []string{drapbv1.DRAPluginService, drahealthv1alpha1.DRAResourceHealthService},
+	}))
+	pod := podWith("gpu")
+	_, err := m.Prepare(t.Context(), lifecycle.PrepareRequest{Pod: pod})
+	require.NoError(t, err)
+	id := &drahealthv1alpha1.DeviceIdentifier{PoolName: "node", DeviceName: "gpu-0"}
+	server.health <- &drahealthv1alpha1.DeviceHealth{Device: id, Health: drahealthv1alpha1.HealthStatus_UNHEALTHY, Message: "hot", HealthCheckTimeoutSeconds: -1}
+	assert.Equal(t, types.UID("pod"), <-changed)
+	assert.Equal(t, []v1.ResourceStatus{{Name: "claim:c", Resources: []v1.ResourceHealth{
+		{ResourceID: "example.com/gpu=default-gpu", Health: v1.ResourceHealthStatusUnhealthy, Message: new("hot")},
+	}}}, m.AllocatedResources(pod, &pod.Spec.Containers[0]))
+	server.health <- nil // the stream ends
+	assert.Equal(t, types.UID("pod"), <-changed)
+	assert.Equal(t, v1.ResourceHealthStatusUnknown, m.AllocatedResources(pod, &pod.Spec.Containers[0])[0].Resources[0].Health)
+}
+
+func TestPluginThatIsRefused(t *testing.T) {
+	_, d := start(t, nil)
+	assert.EqualError(t, d.Validate(plugins.Plugin{}), "the DRA driver has no name")
+	p := plugins.Plugin{Name: "gpu.example.com", Versions: []string{"v1alpha4.DRAPlugin"}}
+	assert.EqualError(t, d.Validate(p), `none of the gRPC services of DRA driver gpu.example.com, ["v1alpha4.DRAPlugin"], is supported: "v1.DRAPlugin", "v1beta1.DRAPlugin"`)
+	assert.Error(t, d.Register(t.Context(), p))
+	_, err := plugin.New(nil, plugin.Options{})
+	assert.Error(t, err)
+}
