@@ -13,6 +13,7 @@
 //
 //   - [Admitter]: a new pod, before it has a worker, and a pod that is to be resized. All pods are
 //     admitted one after the other.
+//   - [RefusalHandler]: a pod that is refused, and of which nothing runs.
 //   - [Preparer]: before the sandbox is made, and at each later sync of the pod.
 //   - [SandboxEditor]: when the configuration of a sandbox is made.
 //   - [ContainerEditor]: when the configuration of a container is made.

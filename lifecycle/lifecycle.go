@@ -11,7 +11,7 @@ import (
 
 // Component joins the life of pods. It implements at least one of the interfaces of the steps:
 // [Admitter], [Preparer], [SandboxEditor], [ContainerEditor], [RunningHandler], [EndedHandler],
-// [GoneHandler], [StatusEditor] and [InspectionWrapper]. A component that wraps another one embeds its concrete type, because a value
+// [RefusalHandler], [GoneHandler], [StatusEditor] and [InspectionWrapper]. A component that wraps another one embeds its concrete type, because a value
 // in an interface hides the steps that the interface does not have.
 type Component interface {
 	// Name is the name of the component in errors and logs, such as "serial ports". It does not change. No two components have
@@ -72,6 +72,15 @@ type Eviction struct {
 	Reason, Message string
 	// GracePeriod is in seconds; nil means that of the pod.
 	GracePeriod *int64
+}
+
+// RefusalHandler takes back what pods were given at their admission.
+type RefusalHandler interface {
+	Component
+	// Refused is called when a pod was refused, by any component or by the agent, and nothing of it runs. What Admit has given
+	// the pod is free again, also that of an earlier agent. Ended is not called for such a pod; it follows if the pod runs and has to be stopped.
+	// Refused is idempotent. It is called from the goroutine of Admit, and must not block. A panic is logged.
+	Refused(pod *v1.Pod)
 }
 
 // Refuse returns the error of an [Admitter] that refuses a pod. The reason is one word in CamelCase, the

@@ -18,6 +18,7 @@ import (
 // is safe for concurrent use.
 type Steps struct {
 	admit     []Admitter
+	refused   []RefusalHandler // in the reverse order
 	prepare   []Preparer
 	sandbox   []SandboxEditor
 	container []ContainerEditor
@@ -51,6 +52,7 @@ func New(components ...Component) (*Steps, error) {
 		}
 		names[name] = true
 	}
+	slices.Reverse(s.refused)
 	slices.Reverse(s.ended)
 	slices.Reverse(s.gone)
 	return s, errors.Join(errs...)
@@ -66,6 +68,8 @@ func (s *Steps) join(c Component) (joined bool) {
 	}
 	admitter, ok := c.(Admitter)
 	add(ok, func() { s.admit = append(s.admit, admitter) })
+	refusals, ok := c.(RefusalHandler)
+	add(ok, func() { s.refused = append(s.refused, refusals) })
 	preparer, ok := c.(Preparer)
 	add(ok, func() { s.prepare = append(s.prepare, preparer) })
 	sandbox, ok := c.(SandboxEditor)
@@ -148,6 +152,18 @@ func (s *Steps) Admit(req AdmitRequest) (AdmitResponse, error) {
 		}
 	}
 	return all, nil
+}
+
+// Refused calls each [RefusalHandler], the last component first, also after one has panicked, and joins their errors.
+func (s *Steps) Refused(pod *v1.Pod) error {
+	if s == nil {
+		return nil
+	}
+	var errs []error
+	for _, c := range s.refused {
+		errs = append(errs, call(c, func() error { c.Refused(pod); return nil }))
+	}
+	return errors.Join(errs...)
 }
 
 // Prepare calls each [Preparer] until one fails, unless [Steps.Hold] holds the pod. The response merges theirs: of volumes with one name, that of

@@ -55,6 +55,7 @@ func (a all) EditContainer(_ context.Context, _ *v1.Pod, c *v1.Container) (runti
 	return runtime.ContainerEdits{CDIDevices: []string{a.name}}, a.call("container " + c.Name)
 }
 func (a all) Running(context.Context, *v1.Pod, *runtime.PodStatus) error { return a.call("running") }
+func (a all) Refused(*v1.Pod)                                            { _ = a.call("refused") }
 func (a all) Ended(context.Context, lifecycle.EndedRequest) error        { return a.call("ended") }
 func (a all) Gone(context.Context, lifecycle.GoneRequest) error          { return a.call("gone") }
 
@@ -91,9 +92,10 @@ func TestOrderOfComponents(t *testing.T) {
 		"admit a", "admit b", "prepare a", "prepare b", "sandbox a", "sandbox b", "container c a", "container c b", "running a", "running b",
 	}, take())
 
+	require.NoError(t, s.Refused(pod))
 	require.NoError(t, s.Ended(t.Context(), lifecycle.EndedRequest{}))
 	require.NoError(t, s.Gone(t.Context(), lifecycle.GoneRequest{}))
-	assert.Equal(t, []string{"ended b", "ended a", "gone b", "gone a"}, take(), "in the reverse order")
+	assert.Equal(t, []string{"refused b", "refused a", "ended b", "ended a", "gone b", "gone a"}, take(), "in the reverse order")
 	assert.Len(t, s.Runners(), 2)
 }
 
@@ -157,6 +159,7 @@ func TestNoComponents(t *testing.T) {
 		assert.Nil(t, s.ContainerEdits(&v1.Pod{}))
 		assert.False(t, s.HandleRunning())
 		assert.Empty(t, s.Runners())
+		require.NoError(t, s.Refused(&v1.Pod{}))
 		require.NoError(t, s.Gone(t.Context(), lifecycle.GoneRequest{}))
 	}
 }

@@ -29,6 +29,12 @@ func (h *PodHandler) Observe(ev pleg.PodEvents) {
 // if there may be an orphan, and every 5 minutes, or once a minute if it has received no
 // event of the runtime.
 func (h *PodHandler) HandlePodCleanups(ctx context.Context) error {
+	if h.lastSweep.IsZero() { // before SyncKnownPods, after which a pod that is not known counts as gone, also an orphan that runs
+		alive := func(uid types.UID) bool { return h.deps.Workers.State(uid).Known() || h.desired(uid) }
+		if err := h.sweepOrphans(ctx, alive); err != nil {
+			return err
+		}
+	}
 	admitted := h.admitted()
 	var due []runtime.PodRef
 	if h.deps.Checkpoint != nil {
@@ -58,13 +64,11 @@ func (h *PodHandler) HandlePodCleanups(ctx context.Context) error {
 	if h.observed {
 		period = observedSweepPeriod
 	}
-	now := time.Now()
-	if h.sweep || now.Sub(h.lastSweep) >= period {
+	if h.sweep || time.Since(h.lastSweep) >= period {
 		if err := h.sweepOrphans(ctx, alive); err != nil {
 			h.sweep = true
 			return err
 		}
-		h.sweep, h.leftovers, h.lastSweep = false, true, now
 	}
 	h.reportDue(due, alive)
 	if !h.leftovers {
@@ -93,14 +97,16 @@ func (h *PodHandler) admitted() []*v1.Pod {
 	})
 }
 
-// syncWorkers gives the workers the full list of pods. It starts the pods that the workers
-// have forgotten, because an earlier incarnation of the UID has ended. It returns the
+// syncWorkers gives the workers the full list of pods. It admits and starts the pods that the workers
+// have forgotten, because an earlier incarnation of the UID has ended, and components have taken back what it had. It returns the
 // states of all pods that the workers have a record of.
 func (h *PodHandler) syncWorkers(admitted []*v1.Pod) map[types.UID]podworkers.State {
 	states := h.deps.Workers.SyncKnownPods(admitted)
 	for _, pod := range admitted {
 		if _, known := states[pod.UID]; !known {
-			h.update(podworkers.Update{Type: podworkers.Create, Pod: pod})
+			if h.starts(pod.UID) && (!mayStart(pod) || h.admit(pod, h.active([]*v1.Pod{pod}))) {
+				h.update(podworkers.Update{Type: podworkers.Create, Pod: pod})
+			}
 			states[pod.UID] = h.deps.Workers.State(pod.UID)
 		}
 	}
@@ -193,6 +199,7 @@ func (h *PodHandler) sweepOrphans(ctx context.Context, alive func(types.UID) boo
 		}
 	}
 	h.before, h.remains = nil, remains
+	h.sweep, h.leftovers, h.lastSweep = false, true, time.Now()
 	if len(remains) > 0 {
 		h.opts.Gone()
 	}

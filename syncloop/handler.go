@@ -150,13 +150,20 @@ func NewHandler(deps HandlerDeps, opts HandlerOptions) (*PodHandler, error) {
 func (h *PodHandler) update(u podworkers.Update) {
 	if u.Pod != nil {
 		h.known[u.Pod.UID], u.Received = runtime.RefOf(u.Pod), time.Now()
-		if _, leaving := h.leaving[u.Pod.UID]; leaving || h.removals.underWay(u.Pod.UID) {
-			return // the cleanup after the removal starts the pod if it is desired then
+		if !h.starts(u.Pod.UID) {
+			return
 		}
 	} else {
 		h.known[u.Orphan.UID] = u.Orphan.PodRef
 	}
 	h.deps.Workers.UpdatePod(u)
+}
+
+// starts reports whether a pod with the UID may have a worker now. Otherwise an earlier one is being removed, and the cleanup after that
+// starts the pod if it is desired then.
+func (h *PodHandler) starts(uid types.UID) bool {
+	_, leaving := h.leaving[uid]
+	return !leaving && !h.removals.underWay(uid)
 }
 
 // Prepare implements [Handler]. It lists the pods that an earlier agent left running, so
@@ -190,19 +197,15 @@ func (h *PodHandler) HandlePodAdditions(pods []*v1.Pod) {
 			continue
 		}
 		h.endPredecessors(pod)
-		// Of a pod whose end was requested, this is the next incarnation. An orphan of the
+		// Of a pod whose end was requested, this is the next incarnation, which is admitted when that one has ended. An orphan of the
 		// UID is no incarnation: it was not admitted here.
 		switch st := h.deps.Workers.State(pod.UID); {
 		case st.TerminationRequested() && st.HasConfig:
 			active = append(active, pod)
-		case podspec.IsPhaseTerminal(pod.Status.Phase), pod.DeletionTimestamp != nil:
+		case !mayStart(pod):
+		case !h.admit(pod, active):
+			continue
 		default:
-			response, refusal := admit(h.opts.Admit, lifecycle.AdmitRequest{Pod: pod, Active: active, Host: h.opts.Host})
-			if refusal != nil {
-				h.refuse(pod, refusal)
-				continue
-			}
-			h.evict(response.Evict, pod)
 			active = append(active, pod)
 			if pod != wanted {
 				since := podspec.ReportedCondition(wanted, v1.PodResizePending).LastTransitionTime.Time
@@ -217,6 +220,22 @@ func (h *PodHandler) HandlePodAdditions(pods []*v1.Pod) {
 	for _, r := range toResize {
 		h.HandlePodUpdates([]*v1.Pod{r.wanted})
 	}
+}
+
+// mayStart reports whether the pod is neither Succeeded, Failed nor to be deleted.
+func mayStart(pod *v1.Pod) bool {
+	return !podspec.IsPhaseTerminal(pod.Status.Phase) && pod.DeletionTimestamp == nil
+}
+
+// admit reports whether the pod may run beside the active ones. If not, it is refused.
+func (h *PodHandler) admit(pod *v1.Pod, active []*v1.Pod) bool {
+	response, refusal := admit(h.opts.Admit, lifecycle.AdmitRequest{Pod: pod, Active: active, Host: h.opts.Host})
+	if refusal != nil {
+		h.refuse(pod, refusal)
+		return false
+	}
+	h.evict(response.Evict, pod)
+	return true
 }
 
 // endPredecessors stops a pod that an earlier agent ran under the full name of the added

@@ -297,11 +297,29 @@ func TestCleanupAsksTheRuntimeOnlyWhenSomethingHintsAtIt(t *testing.T) {
 }
 
 func TestCleanupStartsAnewWhatHasEndedButIsWanted(t *testing.T) {
-	b := newHandler(t, syncloop.HandlerOptions{})
-	pod := makePod("a")
-	b.pods.Set(pod)
+	b := newHandler(t, syncloop.HandlerOptions{Admit: lifecycle.AdmitterFunc("test", func(req lifecycle.AdmitRequest) error {
+		if req.Pod.Name == "b" {
+			return lifecycle.Refuse("Full", "")
+		}
+		return nil
+	})})
+	b.pods.Set(makePod("a"))
+	b.pods.Set(makePod("b"))
 	require.NoError(t, b.HandlePodCleanups(t.Context()))
 	assert.Equal(t, []string{"create a"}, b.workers.take())
+	assert.Equal(t, "Full", b.status.m["uid-b"].Reason, "what the pod had may belong to another one since")
+}
+
+// Until the runtime was listed, an orphan may run which no worker knows. What it has is not free.
+func TestOrphansHaveWorkersBeforePodsCountAsGone(t *testing.T) {
+	b := newHandler(t, syncloop.HandlerOptions{})
+	b.runtime.err = errors.New("away")
+	require.Error(t, b.HandlePodCleanups(t.Context()))
+	assert.False(t, b.workers.synced)
+	b.runtime.err, b.runtime.pods = nil, []*runtime.Pod{runs("orphan", "orphan", runtime.ContainerRunning)}
+	require.NoError(t, b.HandlePodCleanups(t.Context()))
+	assert.Equal(t, []string{"kill orphan orphan"}, b.workers.take())
+	assert.True(t, b.workers.synced)
 }
 
 func TestAdmit(t *testing.T) {

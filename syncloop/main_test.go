@@ -170,6 +170,7 @@ type workers struct {
 	script
 	states  map[types.UID]podworkers.State
 	drained bool
+	synced  bool
 }
 
 func (w *workers) UpdatePod(u podworkers.Update) {
@@ -185,6 +186,7 @@ func (w *workers) UpdatePod(u podworkers.Update) {
 }
 
 func (w *workers) SyncKnownPods(desired []*v1.Pod) map[types.UID]podworkers.State {
+	w.synced = true
 	want := map[types.UID]bool{}
 	for _, pod := range desired {
 		want[pod.UID] = true

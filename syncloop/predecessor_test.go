@@ -151,6 +151,30 @@ func TestARefusedPodThatRunsIsStopped(t *testing.T) {
 	assert.Empty(t, b.dirs.take(), "it is still desired")
 }
 
+// taker is a component that gives pods something, and takes it back.
+type taker struct{ script }
+
+func (*taker) Name() string { return "taker" }
+func (c *taker) Admit(req lifecycle.AdmitRequest) (lifecycle.AdmitResponse, error) {
+	c.add("give %s", req.Pod.Name)
+	return lifecycle.AdmitResponse{}, nil
+}
+func (c *taker) Refused(pod *v1.Pod) { c.add("take %s", pod.Name) }
+
+func TestComponentsTakeBackWhatARefusedPodWasGiven(t *testing.T) {
+	c, b := &taker{}, newHandler(t, syncloop.HandlerOptions{})
+	steps, err := lifecycle.New(c, lifecycle.AdmitterFunc("test", func(lifecycle.AdmitRequest) error { return lifecycle.Refuse("Full", "") }))
+	require.NoError(t, err)
+	b.PodHandler, err = syncloop.NewHandler(syncloop.HandlerDeps{Pods: b.pods, Workers: b.workers, Status: b.status, Runtime: b.runtime, Steps: steps},
+		syncloop.HandlerOptions{PodsDir: b.podsDir})
+	require.NoError(t, err)
+	running := makePod("running")
+	b.runtime.pods = []*runtime.Pod{runs(running.UID, "running", runtime.ContainerRunning)}
+	require.NoError(t, b.Prepare(t.Context()))
+	b.HandlePodAdditions([]*v1.Pod{makePod("new"), running})
+	assert.Equal(t, []string{"give new", "take new", "give running"}, c.take(), "what runs has ended first")
+}
+
 func TestTheCleanupAfterAnOrphansEndRemovesItsDirectory(t *testing.T) {
 	b := newHandler(t, syncloop.HandlerOptions{})
 	b.runtime.pods = []*runtime.Pod{runs("o", "orphan", runtime.ContainerRunning)}

@@ -34,6 +34,11 @@ func (h *PodHandler) refuse(pod *v1.Pod, refusal *runtime.TerminalError) {
 		return
 	}
 	h.refused[pod.UID] = struct{}{}
+	if !h.deps.Workers.State(pod.UID).Known() { // an orphan with its UID still has what the pod had
+		if err := h.deps.Steps.Refused(pod); err != nil {
+			h.log.Error(err, "A component cannot take back what a refused pod was given", "pod", runtime.RefOf(pod))
+		}
+	}
 	s := pod.Status.DeepCopy()
 	reject(s)
 	s.QOSClass = podspec.QOSClass(pod)
