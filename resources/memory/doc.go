@@ -19,8 +19,8 @@
 //
 //   - Only Guaranteed pods without pod-level resources are given memory, as in kubelet. Others use all nodes and cost nothing.
 //   - The blocks of a resource never exceed what is allocatable of it.
-//   - A container that has its blocks keeps them until the pod has ended, also across restarts of the agent. The state is written in Prepare,
-//     before a container of the pod starts. Admission writes nothing.
+//   - A container that has its blocks keeps them until the pod has ended, also across restarts of the agent. The state is written when the agent
+//     starts, and in Prepare, before a container of the pod starts. Admission writes nothing.
 //   - Containers reuse what init containers before them have, on the same nodes. When a container is created, what is left of init
 //     containers before it is free, and is not taken again after a restart of the agent (kubelet takes it again).
 //   - Memory is not exclusive: containers without blocks may use every node. The books only keep the sum of all blocks below what there is.

@@ -63,6 +63,8 @@ var (
 	_ lifecycle.ContainerEditor = (*Manager)(nil)
 	_ lifecycle.EndedHandler    = (*Manager)(nil)
 	_ lifecycle.GoneHandler     = (*Manager)(nil)
+	_ lifecycle.RefusalHandler  = (*Manager)(nil)
+	_ lifecycle.Runner          = (*Manager)(nil)
 )
 
 // New returns a manager of the memory of the machine with its state in the file, which kubelet has in its root directory under
@@ -90,6 +92,19 @@ func New(path string, machine numa.Machine, opts Options) (*Manager, error) {
 
 // Name implements [lifecycle.Component].
 func (m *Manager) Name() string { return "memory" }
+
+// Run writes the state, as kubelet does when it starts, and returns. A state that cannot be written is written before the next container with
+// memory starts. It implements [lifecycle.Runner].
+func (m *Manager) Run(context.Context) error {
+	err := m.Restore()
+	if err == nil {
+		err = m.save()
+	}
+	if err != nil {
+		m.opts.Logger.Error(err, "The state of memory is not written")
+	}
+	return nil
+}
 
 // Hints returns the sets of nodes on which the container or, if it is nil, the pod can have its memory, by the resources that it
 // requests: nil if it needs none, or has no choice. If no nodes have the memory, Allocate refuses the pod, as in kubelet.
@@ -227,6 +242,13 @@ func (m *Manager) end(uid types.UID) {
 	if err := m.save(); err != nil {
 		m.opts.Logger.Error(err, "The state of memory still has a pod that has ended", "pod", uid)
 	}
+}
+
+// Refused gives back the memory of a pod that was refused. The state is written with the next change. It implements [lifecycle.RefusalHandler].
+func (m *Manager) Refused(pod *v1.Pod) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.drop(pod.UID)
 }
 
 // Of returns what the container has.

@@ -219,6 +219,10 @@ func TestReleaseOfAPodThatWasAdmittedBefore(t *testing.T) {
 	assert.Len(t, m.Of("p", "c"), 1)
 	require.NoError(t, m.Ended(t.Context(), lifecycle.EndedRequest{Pod: p}))
 	assert.Empty(t, m.Of("p", "c"))
+	require.NoError(t, admit(m, p, numa.Hint{}))
+	write(t, m, p)
+	m.Refused(p)
+	assert.Empty(t, m.Of("p", "c"), "nothing of it runs")
 }
 
 func TestRequestOfThePod(t *testing.T) {
@@ -366,6 +370,19 @@ func TestStates(t *testing.T) {
 	require.NoError(t, m.Restore())
 	assert.Len(t, m.Of("p", "c"), 1)
 	assert.Empty(t, m.Of("q", "c"), "it is gone")
+}
+
+// The state is there as soon as the agent runs.
+func TestRun(t *testing.T) {
+	m := newManager(t, filepath.Join(t.TempDir(), FileName), 2, reserving(2))
+	require.NoError(t, m.Run(t.Context()))
+	data, err := os.ReadFile(m.path)
+	require.NoError(t, err)
+	f, err := state.Parse(data)
+	require.NoError(t, err)
+	assert.Len(t, f.MachineState, 2)
+	require.NoError(t, os.WriteFile(m.path, []byte("x"), 0o600))
+	require.NoError(t, newManager(t, m.path, 2, reserving(2)).Run(t.Context()), "pods with memory are refused, others run")
 }
 
 func TestLeaveStatic(t *testing.T) {
