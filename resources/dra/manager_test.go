@@ -252,6 +252,34 @@ func TestConcurrentPods(t *testing.T) {
 	assert.Empty(t, m.locks.held)
 }
 
+// A pod is released by its worker and by the sweep at the same time. The later one must not have the claim unprepared of another pod that
+// uses it since.
+func TestTwoReleasesOfAPod(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m, api, d := withDriver(t, Options{})
+		a, b := podWith("a", "x"), podWith("b", "x")
+		api.set("x", []string{"gpu.example.com"}, a, b)
+		for _, next := range []*v1.Pod{nil, b} {
+			require.NoError(t, prepare(m, a, false))
+			unlock, err := m.locks.lock(t.Context(), []key{{"default", "x"}})
+			require.NoError(t, err)
+			var wg sync.WaitGroup
+			for range 2 {
+				wg.Go(func() { assert.NoError(t, end(m, a)) })
+			}
+			synctest.Wait() // both know the claims of the pod, and wait
+			if next != nil {
+				m.mu.Lock()
+				m.state.add(m.state.claims[key{"default", "x"}].Claim, []string{d.name}, next.UID)
+				m.mu.Unlock()
+			}
+			unlock()
+			wg.Wait()
+			assert.Equal(t, next != nil, d.has("x"))
+		}
+	})
+}
+
 // A driver that hangs holds up only the pods with its claims, and those only until their call ends.
 func TestDriverThatHangs(t *testing.T) {
 	dir := t.TempDir()

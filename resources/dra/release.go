@@ -73,6 +73,9 @@ func (m *Manager) callUnprepare(ctx context.Context, pod types.UID, keys []key) 
 	m.mu.Lock()
 	for _, k := range keys {
 		c := m.state.claims[k]
+		if c == nil || !slices.Contains(c.Pods, pod) {
+			continue // it was released while this call waited for the lock
+		}
 		if len(c.Pods) > 1 {
 			m.state.drop(k, pod)
 			continue
