@@ -45,6 +45,9 @@ type Config struct {
 	// agent's; Instance is its root directory; LeaseClient has a budget of its
 	// own. It adds a ready check, the readiness of the runtime. NoControllerAttach is true if the agent has no volume plugins of its own.
 	Node node.Options
+	// Devices are the devices of the node, such as a devices.Manager. They are resources of the node object, and pods are not refused for a
+	// lack of what they manage: the component that gives the devices does that. nil: there are none.
+	Devices Devices
 	// RuntimeTimeout is how long the container runtime may give no answer until the node is not ready.
 	// A runtime that answers that it is not ready counts at once. Default 30 s, as in the kubelet;
 	// if negative, the first check without an answer counts.
@@ -62,6 +65,13 @@ type Config struct {
 	// Logger receives logs; each part gets it under a name of its own. The zero value discards
 	// them.
 	Logger logr.Logger
+}
+
+// Devices are devices of the node.
+type Devices interface {
+	node.Resources
+	// Manages reports whether a component of the agent decides which pods get the resource. It must not block.
+	Manages(name v1.ResourceName) bool
 }
 
 // defaultRuntimeTimeout is kubelet's maxWaitForContainerRuntime.

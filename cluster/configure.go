@@ -178,12 +178,18 @@ func (n *Node) buildNode(opts *kubeletkit.Options) error {
 	if o.Info == nil {
 		o.Info = node.NewMachine(node.MachineOptions{StorageDir: opts.RootDir, MaxPods: opts.Admission.Limits.MaxPods})
 	}
+	var more []node.Resources
 	if len(opts.Admission.Limits.Allocatable) > 0 {
-		o.Resources = slices.Clone(o.Resources)
+		more = append(more, limited(opts.Admission.Limits.Allocatable.DeepCopy()))
+	}
+	if n.config.Devices != nil {
+		more = append(more, n.config.Devices)
+	}
+	if len(more) > 0 {
 		if machine, ok := runtime.Optional[node.Resources](o.Info); ok && len(o.Resources) == 0 {
 			o.Resources = []node.Resources{machine} // the default
 		}
-		o.Resources = append(o.Resources, limited(opts.Admission.Limits.Allocatable.DeepCopy()))
+		o.Resources = slices.Concat(o.Resources, more)
 	}
 	if images, ok := runtime.Optional[runtime.ImageService](opts.Runtime); ok && o.Images == nil {
 		o.Images = node.NewImageList(images, n.config.MaxImages)
@@ -274,7 +280,12 @@ func (n *Node) written(e runtime.Event) {
 
 // admission returns the checks of the node.
 func (n *Node) admission() (*admission.Admitter, error) {
+	var managed func(v1.ResourceName) bool
+	if n.config.Devices != nil {
+		managed = n.config.Devices.Manages
+	}
 	return admission.New(admission.Options{
+		Managed: managed,
 		Node: func() admission.Node {
 			if object := n.node.Current(); object != nil {
 				return admission.Node{Node: object, Confirmed: true}

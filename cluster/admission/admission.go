@@ -31,6 +31,9 @@ type Options struct {
 	// meanwhile. ok is false if the API server has not answered. If it takes long, it is called
 	// for a tenth of the time only: then the last answer holds for some pods.
 	Refresh func() (node Node, ok bool)
+	// Managed, if not nil, reports whether another component decides which pods get an extended resource. Then it is not compared with
+	// the node's.
+	Managed func(name v1.ResourceName) bool
 	// DeclaredFeatures are the names of the features that the node declares (KEP-5328). A pod
 	// that needs another one is refused.
 	DeclaredFeatures []string
@@ -84,6 +87,7 @@ func (a *Admitter) admit(req lifecycle.AdmitRequest) ([]lifecycle.Eviction, erro
 		return nil, lifecycle.Refuse(ReasonOSLabel, "Failed to admit pod as the `kubernetes.io/os` label doesn't match node label")
 	}
 	node := a.opts.Node()
+	node.managed = a.opts.Managed
 	if node.Node == nil {
 		return nil, lifecycle.Refuse(ReasonNoNode, "The node's labels and resources are not known.")
 	}
@@ -122,6 +126,7 @@ func (a *Admitter) refresh() *Node {
 	}
 	a.fresh = nil
 	if node, ok := a.opts.Refresh(); ok && node.Node != nil {
+		node.managed = a.opts.Managed
 		a.fresh = &node
 	}
 	now := time.Now()

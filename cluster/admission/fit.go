@@ -32,6 +32,8 @@ type Node struct {
 	// Confirmed means that labels and taints are those of the API server. Otherwise
 	// affinity and taints are not checked, and neither are resources that are not known.
 	Confirmed bool
+	// managed is that of the options.
+	managed func(name v1.ResourceName) bool
 }
 
 // Failure is one reason why a pod does not fit on a node.
@@ -88,6 +90,9 @@ func resourceFailures(pod *v1.Pod, active []*v1.Pod, node Node, request requestF
 		}
 	}
 	capacity := func(name v1.ResourceName) (q resource.Quantity, limited bool) {
+		if node.managed != nil && podspec.IsExtendedResource(name) && node.managed(name) {
+			return q, false
+		}
 		q, known := allocatable[name]
 		return q, known || node.Confirmed && !podspec.IsExtendedResource(name)
 	}

@@ -24,8 +24,8 @@ type member struct {
 	metrics     *metrics
 }
 
-// newMember returns the membership that the settings describe, with further ready checks and conditions of the node. It makes no connection.
-func newMember(s *config.Settings, m *metrics, checks []func() error, conditions func(context.Context) []v1.NodeCondition, log logr.Logger) (*member, error) {
+// newMember returns the membership that the settings describe, with the devices of the node, if there are any, and further ready checks and conditions of the node. It makes no connection.
+func newMember(s *config.Settings, m *metrics, devs *nodeDevices, checks []func() error, conditions func(context.Context) []v1.NodeCondition, log logr.Logger) (*member, error) {
 	if s.Kubeconfig == "" {
 		return nil, nil
 	}
@@ -49,9 +49,13 @@ func newMember(s *config.Settings, m *metrics, checks []func() error, conditions
 	nopts.ReadyChecks = append(nopts.ReadyChecks, checks...)
 	nopts.Conditions = append(nopts.Conditions, conditions)
 	nopts.Available, nopts.HeartbeatFailed = creds.Available, creds.CloseConnections
-	node, err := cluster.New(cluster.Config{
+	nconfig := cluster.Config{
 		NodeName: name, REST: restConfig(s, m, creds.Config()), Budgets: budgets(s), Node: nopts, MaxImages: int(*s.NodeStatusMaxImages), ResourceClaims: preparesClaims(s), Logger: log.WithName("cluster"),
-	})
+	}
+	if devs != nil { // nil in an interface would not be nil
+		nconfig.Devices = devs
+	}
+	node, err := cluster.New(nconfig)
 	return &member{node, creds, m}, err
 }
 

@@ -42,7 +42,11 @@ func serve(ctx, signals context.Context, s *config.Settings, log logr.Logger, di
 		return left, err
 	}
 	graceful, evicts := newGracefulShutdown(s), &evictions{}
-	joins, err := newMember(s, m, graceful.checks(), evicts.conditions, log)
+	devs, err := newDevices(s, m, log)
+	if err != nil {
+		return left, err
+	}
+	joins, err := newMember(s, m, devs, graceful.checks(), evicts.conditions, log)
 	if err != nil {
 		return left, err
 	}
@@ -91,8 +95,11 @@ func serve(ctx, signals context.Context, s *config.Settings, log logr.Logger, di
 	if err := addProviders(&opts, s, joins, m, log); err != nil {
 		return left, err
 	}
+	devs.place(place)
 	place.join(&opts)
+	devs.join(&opts, joins)
 	sources := append(place.sources(), claims.held())
+	sources = append(sources, devs.held()...)
 	agent, err := kubeletkit.New(opts)
 	if err != nil {
 		return left, err
@@ -104,6 +111,9 @@ func serve(ctx, signals context.Context, s *config.Settings, log logr.Logger, di
 	}
 	handlers := map[string]plugins.Handler{}
 	claims.handle(handlers)
+	if devs != nil {
+		handlers[plugins.TypeDevice] = devs
+	}
 	if err := addPlugins(agent, s, handlers, log); err != nil {
 		return left, err
 	}

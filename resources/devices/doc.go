@@ -41,7 +41,7 @@
 // unhealthy. What the provider has answered is kept in the checkpoint, too. A kubelet can take the file over, and the agent that of a
 // kubelet.
 //
-// A pod whose provider is missing waits, with a message in its status: after a reboot, or if the provider was there before and ends. kubelet fails it with
+// A pod whose provider is missing waits, with a message in its status and an event: after a reboot, or if the provider was there before and ends. kubelet fails it with
 // UnexpectedAdmissionError, and so does [Options].FailWithoutProvider. A pod that requests a resource of which there was never a provider runs
 // without devices, as with kubelet.
 //

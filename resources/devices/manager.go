@@ -46,6 +46,8 @@ type Options struct {
 	// checkpoint only, when pods are admitted; it must be false until all sources have delivered. If nil, the devices of such a
 	// pod are released by the steps Ended and Gone.
 	Gone func(pod types.UID) bool
+	// Event receives an event FailedPrepareDevices each time that the devices of a pod are not ready.
+	Event runtime.EventFunc
 	// Allocated is called after each call Allocate of a provider, with its duration. It must not block. If nil, it is not called.
 	Allocated func(resource v1.ResourceName, d time.Duration)
 	// Logger is for problems that concern no single sync. Default: none.

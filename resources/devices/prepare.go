@@ -19,8 +19,11 @@ import (
 // preStartTimeout is that of kubelet.
 const preStartTimeout = 30 * time.Second
 
+// reasonPrepare is the reason of events of pods whose devices are not ready.
+const reasonPrepare = "FailedPrepareDevices"
+
 // Prepare has the providers make the devices of the pod ready, once, and writes the checkpoint. The pod waits with an error while a provider
-// is missing, and if none of its containers runs, while one of its devices is missing or unhealthy, as after a reboot. It implements
+// is missing, and if none of its containers runs, while one of its devices is missing or unhealthy, as after a reboot. The error is an event of the pod, too. It implements
 // [lifecycle.Preparer].
 func (m *Manager) Prepare(ctx context.Context, req lifecycle.PrepareRequest) (lifecycle.PrepareResponse, error) {
 	none := lifecycle.PrepareResponse{}
@@ -41,10 +44,14 @@ func (m *Manager) Prepare(ctx context.Context, req lifecycle.PrepareRequest) (li
 	if !managed {
 		return none, nil
 	}
-	if err := m.complete(ctx, req); err != nil {
-		return none, err
+	err := m.complete(ctx, req)
+	if err == nil {
+		err = m.save()
 	}
-	return none, m.save()
+	if err != nil && ctx.Err() == nil { // the status does not have it if containers have ended before, as after a reboot
+		m.opts.Event.Emit(runtime.Event{Pod: runtime.RefOf(req.Pod), Type: v1.EventTypeWarning, Reason: reasonPrepare, Message: err.Error()})
+	}
+	return none, err
 }
 
 // complete makes all devices of the pod ready.

@@ -196,7 +196,7 @@ func TestState(t *testing.T) {
 		{"memory_manager_state", `{"policyName":"None","machineState":{},"checksum":1}`, Lost, false},
 		{"cpu_manager_state", `{`, Lost, false},
 		{"device-plugins/kubelet_internal_checkpoint", `{"Data":{"PodDeviceEntries":null,"RegisteredDevices":{}},"Checksum":1}`, Lost, false},
-		{"device-plugins/kubelet_internal_checkpoint", `{"Data":{"PodDeviceEntries":[{"PodUID":"u","ContainerName":"c","ResourceName":"gpu","DeviceIDs":{"-1":["0"]}}]},"Checksum":1}`, Stopped, true},
+		{"device-plugins/kubelet_internal_checkpoint", `{"Data":{"PodDeviceEntries":[{"PodUID":"u","ContainerName":"c","ResourceName":"gpu","DeviceIDs":{"-1":["0"]}}]},"Checksum":1}`, Kept, false},
 		{"dra_manager_state", `{"version":"v1","data":"{\"kind\":\"DRACheckpoint\"}","checksum":1}`, Lost, false},
 		{"dra_manager_state", `{"version":"v1","data":"{\"kind\":\"DRACheckpoint\",\"entries\":[{\"ClaimUID\":\"u\"}]}","checksum":1}`, Stopped, true},
 		{"pods/u/userns", `{"uidMappings":[{"hostId":65536,"containerId":0,"length":65536}],"gidMappings":[{"hostId":65536,"containerId":0,"length":65536}]}`, Kept, false},

@@ -123,10 +123,7 @@ func deviceState(f File) Finding {
 	if len(pods) == 0 {
 		return Finding{Verdict: Lost, Why: "no pod has devices"}
 	}
-	return Finding{
-		Verdict: Stopped, Blocks: true, Why: fmt.Sprintf("%d pods have devices of plugins, which the agent does not have: they are refused when they are admitted again", len(pods)),
-		Do: "move these pods to another node first",
-	}
+	return Finding{Verdict: Kept, Why: fmt.Sprintf("the devices of %d pods", len(pods))}
 }
 
 // claimState judges the checkpoint of resource claims, which is a checkpoint with its data as text.

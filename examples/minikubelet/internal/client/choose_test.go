@@ -84,11 +84,14 @@ func TestChoosePodAmongPredecessors(t *testing.T) {
 func TestDescribe(t *testing.T) {
 	p := podtest.Pod(v1.PodRunning, podtest.Ended("setup", "Completed", 0, 0), podtest.Running("proxy", true),
 		podtest.Restarted(podtest.Waiting("a", "CrashLoopBackOff", "back-off 10s"), 2, time.Minute), podtest.Running("b", true))
+	p.Status.ContainerStatuses[0].AllocatedResourcesStatus = []v1.ResourceStatus{{Name: "example.com/port", Resources: []v1.ResourceHealth{
+		{ResourceID: "line-1", Health: v1.ResourceHealthStatusHealthy}, {ResourceID: "line-2", Health: v1.ResourceHealthStatusUnhealthy},
+	}}}
 	p.Spec.Volumes = []v1.Volume{{Name: "v", VolumeSource: v1.VolumeSource{HostPath: &v1.HostPathVolumeSource{Path: "/x"}}}}
 	text := strings.Join(strings.Fields(describe(p, nil, nil, nil, nil, podtest.Noon)), " ")
 	for _, want := range []string{
 		"Name: web-n1", "Status: CrashLoopBackOff", "Init Containers: setup:", "State: Waiting Reason: CrashLoopBackOff Message: back-off 10s Last State: Terminated",
-		"Finished: 2026-01-02T11:59:00Z (60s ago)", "Restart Count: 2", "v: hostPath /x",
+		"Finished: 2026-01-02T11:59:00Z (60s ago)", "Restart Count: 2", "v: hostPath /x", "Devices of example.com/port: line-1, line-2 (Unhealthy) State:",
 	} {
 		assert.Contains(t, text, want)
 	}

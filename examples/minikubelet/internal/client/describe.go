@@ -177,12 +177,28 @@ func (d *description) containers(title string, specs []v1.Container, statuses []
 		}
 		s := &statuses[at]
 		d.optional(2, "Container ID", s.ContainerID)
+		d.devices(s.AllocatedResourcesStatus)
 		d.state("State", &s.State)
 		if s.LastTerminationState.Terminated != nil {
 			d.state("Last State", &s.LastTerminationState)
 		}
 		d.line(2, "Ready", "%t", s.Ready)
 		d.line(2, "Restart Count", "%d", s.RestartCount)
+	}
+}
+
+// devices writes the devices of a container, and their health if it is not good.
+func (d *description) devices(list []v1.ResourceStatus) {
+	for i := range list {
+		var ids []string
+		for _, r := range list[i].Resources {
+			id := string(r.ResourceID)
+			if r.Health != v1.ResourceHealthStatusHealthy {
+				id += " (" + string(r.Health) + ")"
+			}
+			ids = append(ids, id)
+		}
+		d.line(2, "Devices of "+string(list[i].Name), "%s", strings.Join(ids, ", "))
 	}
 }
 

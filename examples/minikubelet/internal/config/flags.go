@@ -69,6 +69,7 @@ func (s *Settings) flags() *pflag.FlagSet {
 	fs.Int32Var(&s.RegistryBurst, "registry-burst", s.RegistryBurst, "pulls that may begin at once although --registry-qps is exceeded")
 	fs.Int32Var(s.ImageGCHighThresholdPercent, "image-gc-high-threshold", *s.ImageGCHighThresholdPercent, "usage of the file system of images, in percent, from which on unused images are removed; 100 for never")
 	fs.StringSliceVar(&s.KeepImages, "keep-image", nil, "name of an image that is never removed, such as one that cannot be pulled again; all that begin so, with their registry, if it ends in \"*\"; can be repeated; kubelet has no such flag")
+	fs.BoolVar(&s.FailWithoutDevicePlugin, "fail-without-device-plugin", false, "pods fail with UnexpectedAdmissionError while the plugin of their devices is missing, as with kubelet; otherwise they wait for it; kubelet has no such flag")
 	fs.Int32Var(s.ImageGCLowThresholdPercent, "image-gc-low-threshold", *s.ImageGCLowThresholdPercent, "usage at which the removal of images stops")
 	fs.DurationVar(&s.ImageMinimumGCAge.Duration, "minimum-image-ttl-duration", s.ImageMinimumGCAge.Duration, "age at which an unused image may be removed")
 	fs.BoolVar(&s.RunOnce, "runonce", s.RunOnce, "start the pods and exit when each is running or has ended; the exit code is 1 if a pod failed, a manifest is broken or the time is up")

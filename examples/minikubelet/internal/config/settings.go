@@ -31,18 +31,20 @@ type Settings struct {
 	DrainOnTerm bool
 	KeepImages  []string
 	// ResetCPUs drops the assignments of CPUs that do not go with the policy or the machine.
-	ResetCPUs        bool
-	CheckpointDir    string
-	CheckpointKey    string
-	RootDir          string
-	HostnameOverride string
-	NodeIP           string
-	Verbosity        int
-	Version          bool
-	Show             string
-	MaxDeadPerName   int32
-	MinContainerTTL  time.Duration
-	RunOnceTimeout   time.Duration
+	ResetCPUs bool
+	// FailWithoutDevicePlugin fails pods whose devices have no plugin.
+	FailWithoutDevicePlugin bool
+	CheckpointDir           string
+	CheckpointKey           string
+	RootDir                 string
+	HostnameOverride        string
+	NodeIP                  string
+	Verbosity               int
+	Version                 bool
+	Show                    string
+	MaxDeadPerName          int32
+	MinContainerTTL         time.Duration
+	RunOnceTimeout          time.Duration
 	// Embedded means that no endpoint of a container runtime was given.
 	Embedded bool
 	// RuntimeCgroups is the cgroup of the container runtime, for statistics (--runtime-cgroups).

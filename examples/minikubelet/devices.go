@@ -1,0 +1,129 @@
+package main
+
+import (
+	"context"
+	"maps"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/go-logr/logr"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/kubeletkit/kubeletkit"
+	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/config"
+	"github.com/kubeletkit/kubeletkit/lifecycle"
+	"github.com/kubeletkit/kubeletkit/resources/devices"
+	"github.com/kubeletkit/kubeletkit/resources/devices/plugin"
+	"github.com/kubeletkit/kubeletkit/resources/numa"
+	"github.com/kubeletkit/kubeletkit/resources/plugins"
+	"github.com/kubeletkit/kubeletkit/resources/podresources"
+	"github.com/kubeletkit/kubeletkit/runtime"
+)
+
+// nodeDevices gives pods the devices of device plugins. agent and joins are set by join. It is nil with the embedded runtime, which has no devices.
+type nodeDevices struct {
+	*devices.Manager
+	plugins *plugin.Server
+	agent   *kubeletkit.Agent
+	joins   *member
+}
+
+func newDevices(s *config.Settings, m *metrics, log logr.Logger) (d *nodeDevices, err error) {
+	if s.Embedded {
+		return nil, nil
+	}
+	d = &nodeDevices{}
+	dir := filepath.Join(s.RootDir, "device-plugins")
+	if dir, err = filepath.Abs(dir); err != nil {
+		return nil, err
+	}
+	d.Manager, err = devices.New(filepath.Join(dir, devices.CheckpointName), devices.Options{
+		FailWithoutProvider: s.FailWithoutDevicePlugin,
+		Resync:              func(pod types.UID) { _ = d.agent.Sync(pod) }, // one that the agent does not run needs no sync
+		StatusChanged:       func(pod types.UID) { d.agent.Parts().PodSyncer.RefreshStatus(pod) },
+		NodeChanged: func() {
+			if d.joins != nil {
+				d.joins.Update()
+			}
+		},
+		Event:     func(e runtime.Event) { d.agent.Parts().Event(e) },
+		Gone:      func(pod types.UID) bool { return d.agent.Synced() && d.agent.Parts().Gone(pod) },
+		Allocated: func(name v1.ResourceName, took time.Duration) { m.resources.PluginAllocated(string(name), took) }, Logger: log.WithName("devices"),
+	})
+	if err != nil {
+		return nil, err
+	}
+	d.plugins, err = plugin.New(dir, d.Manager, plugin.Options{Registered: func(name v1.ResourceName) { m.resources.PluginRegistered(string(name)) }, Logger: log.WithName("devices")})
+	return d, err
+}
+
+// place has the devices placed near the memory of containers, if the settings place containers.
+func (d *nodeDevices) place(p *placement) {
+	if d != nil && p.policy != nil {
+		p.providers = append(p.providers, d.Manager)
+	}
+}
+
+// join adds the manager to the options of the agent, whose membership of a cluster may be nil. It comes after what refuses pods for other reasons.
+func (d *nodeDevices) join(opts *kubeletkit.Options, joins *member) {
+	if d == nil {
+		return
+	}
+	d.joins = joins
+	opts.Join = append(opts.Join, kubeletkit.WithAgent(func(agent *kubeletkit.Agent) (lifecycle.Component, error) {
+		d.agent = agent
+		return d.Manager, agent.Add("device plugins", d.plugins.Run)
+	}))
+}
+
+// Validate implements [plugins.Handler].
+func (d *nodeDevices) Validate(p plugins.Plugin) error {
+	return plugin.Check(v1.ResourceName(p.Name), p.Versions...)
+}
+
+// Register implements [plugins.Handler].
+func (d *nodeDevices) Register(ctx context.Context, p plugins.Plugin) error {
+	return d.plugins.Serve(ctx, v1.ResourceName(p.Name), p.Endpoint)
+}
+
+// Deregister implements [plugins.Handler].
+func (d *nodeDevices) Deregister(p plugins.Plugin) {
+	d.plugins.Disconnect(v1.ResourceName(p.Name), p.Endpoint)
+}
+
+// held returns what the API of pod resources reports.
+func (d *nodeDevices) held() (out []podresources.Source) {
+	if d == nil {
+		return nil
+	}
+	return append(out, podresources.Source{
+		Of: func(pod *v1.Pod, container *v1.Container) (r podresources.Resources) {
+			for _, a := range d.Devices(pod.UID) {
+				if a.Container == container.Name {
+					r.Devices = append(r.Devices, byNodes(a)...)
+				}
+			}
+			return r
+		},
+		Allocatable: func() (r podresources.Resources) {
+			for _, a := range d.Allocatable() {
+				r.Devices = append(r.Devices, byNodes(a)...)
+			}
+			return r
+		},
+	})
+}
+
+// byNodes groups devices by their memory nodes.
+func byNodes(a devices.Allocation) (out []podresources.Devices) {
+	groups := map[numa.Nodes][]string{}
+	for _, device := range a.Devices {
+		groups[device.Nodes] = append(groups[device.Nodes], device.ID)
+	}
+	for _, nodes := range slices.Sorted(maps.Keys(groups)) {
+		out = append(out, podresources.Devices{Resource: a.Resource, IDs: groups[nodes], Nodes: nodes})
+	}
+	return out
+}
