@@ -70,24 +70,24 @@ func TestCheck(t *testing.T) {
 	b.put("new", "i")
 	b.put("broken", "")
 	state := filepath.Join(b.root, "device-plugins")
-	require.NoError(t, os.Mkdir(state, 0o700))
+	require.NoError(t, os.MkdirAll(state, 0o700))
 	write(t, filepath.Join(state, "kubelet_internal_checkpoint"), `{"Data":{"PodDeviceEntries":[{"PodUID":"u"}]}}`)
 	args := b.args()
 	before := tree(t, b.root)
 	found, report, err := checked(t, args...)
-	require.ErrorContains(t, err, "2 findings stand against")
+	require.ErrorContains(t, err, "1 findings stand against")
 	assert.Empty(t, report.NotChecked)
 	assert.Equal(t, check.RunsOn, found["default/web-n"].Verdict, report)
 	assert.Equal(t, check.RunsOn, found["default/static-n"].Verdict)
 	assert.Equal(t, check.Started, found["default/new-n"].Verdict)
 	assert.Equal(t, check.Refused, found[filepath.Join(b.manifests, "broken.yaml")].Verdict)
-	assert.Equal(t, check.Stopped, found["device-plugins/kubelet_internal_checkpoint"].Verdict)
+	assert.Equal(t, check.Kept, found["device-plugins/kubelet_internal_checkpoint"].Verdict)
 	assert.Equal(t, check.Acts, found["cgroupRoot"].Verdict)
 	assert.Equal(t, before, tree(t, b.root), "nothing was changed")
 
 	write(t, static, fmt.Sprintf(manifest, "")) // not the one that the kubelet has read
 	found, _, err = checked(t, args...)
-	require.ErrorContains(t, err, "3 findings stand against")
+	require.ErrorContains(t, err, "2 findings stand against")
 	assert.Equal(t, check.Restarted, found["default/static-n"].Verdict)
 }
 
