@@ -188,6 +188,7 @@ func TestDevicePlugin(t *testing.T) {
 	tooMany := s.put(t, MakePod("devices-too-many", Main(Sh("main", Forever)), withNulls(2)))
 	got := s.agent.Await(t, tooMany, within, Phase(v1.PodFailed))
 	assert.Equal(t, "UnexpectedAdmissionError", got.Status.Reason)
+	s.remove(t, tooMany) // later agents would admit it again, and it would wait for the plugin
 
 	id := s.Newest(t, name, "main").Id
 	s.agent.Kill(t)
