@@ -29,5 +29,6 @@
 // Without a plugin there is one goroutine that waits for the kernel. A plugin that is registered has no goroutine and no
 // connection here. If the kernel reports no changes, the registry is read every 10 s.
 //
-// When Run returns, no plugin is deregistered: an agent that is restarted finds the plugins where they are.
+// When Run returns, no plugin is deregistered and Deregister is not called: an agent that is restarted finds the plugins where they are, and a handler ends
+// what it keeps of them with the agent.
 package plugins

@@ -32,7 +32,10 @@ func (s *scan) read(each func(dir string) error) (map[string]uint64, error) {
 	found := map[string]uint64{}
 	var unread []string
 	s.walk(s.dir, each, found, func(dir string, err error) {
-		errs, unread = append(errs, err), append(unread, dir+string(filepath.Separator))
+		errs = append(errs, err)
+		if dir != "" {
+			unread = append(unread, dir+string(filepath.Separator))
+		}
 	})
 	for path, f := range s.known {
 		if _, ok := found[path]; ok {
@@ -50,6 +53,7 @@ func (s *scan) read(each func(dir string) error) (map[string]uint64, error) {
 	return found, errors.Join(errs...)
 }
 
+// walk calls failed with each directory that cannot be read, and with "" if one cannot be watched.
 func (s *scan) walk(dir string, each func(string) error, found map[string]uint64, failed func(dir string, err error)) {
 	watched := each(dir)
 	entries, err := os.ReadDir(dir)
