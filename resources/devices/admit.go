@@ -94,13 +94,16 @@ func (m *Manager) releaseGone() {
 }
 
 // Allocate decides which devices the container gets, near the nodes of the hint if that is possible. It calls no provider. If there is no
-// provider of a resource now, but was one, the devices are chosen when it is back. The error is that of [lifecycle.Refuse]. It is
+// provider of a resource now, but was one, the devices are chosen when it is back; so they are if the checkpoint cannot be read now. The error is that of [lifecycle.Refuse]. It is
 // idempotent, and called for the containers of a pod in their order.
 func (m *Manager) Allocate(pod *v1.Pod, container *v1.Container, hint numa.Hint) error {
 	if len(container.Resources.Limits) == 0 {
 		return nil
 	}
-	m.lock()
+	if m.read(true) != nil {
+		return nil // Prepare waits
+	}
+	m.mu.Lock()
 	asked := m.requests(pod, container)
 	m.mu.Unlock()
 	if len(asked) == 0 {
@@ -150,8 +153,11 @@ func (m *Manager) Release(pod *v1.Pod) {
 // Hints returns, for each resource that the container requests, or the pod as a whole if it is nil, the sets of memory nodes with devices
 // that it can have. A resource without a provider, or whose devices have no nodes, has a nil list: there is no preference.
 func (m *Manager) Hints(pod *v1.Pod, container *v1.Container) map[string][]numa.Hint {
+	if m.read(true) != nil {
+		return nil
+	}
 	m.releaseGone()
-	m.lock()
+	m.mu.Lock()
 	defer m.mu.Unlock()
 	whole := container == nil
 	if whole {

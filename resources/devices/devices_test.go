@@ -477,7 +477,7 @@ func TestReclaim(t *testing.T) {
 }
 
 func TestDamagedCheckpoint(t *testing.T) {
-	for name, content := range map[string]string{"empty": "", "no JSON": "{", "checksum": `{"Data":{"PodDeviceEntries":null,"RegisteredDevices":{"example.com/port":["a"]}},"Checksum":1}`} {
+	for name, content := range map[string]string{"empty": "", "no JSON": "{"} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, list("a"), func(t *testing.T, r *rig, p *fake.Provider, stop func() error) {
 				_ = stop()

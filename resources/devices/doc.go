@@ -43,10 +43,19 @@
 //
 // A pod whose provider is missing waits, with a message in its status and an event: after a reboot, or if the provider was there before and ends. kubelet fails it with
 // UnexpectedAdmissionError, and so does [Options].FailWithoutProvider. A pod that requests a resource of which there was never a provider runs
-// without devices, as with kubelet.
+// without devices, as with kubelet. If a provider comes later, its containers get devices when they are started again, and wait if there are too
+// few.
 //
-// A provider that hangs, fails or panics holds only the pods that wait for its answer. Unknown IDs that it prefers are ignored. A checkpoint that is damaged is
-// kept aside, and the agent starts.
+// Devices that are chosen after the admission, because the provider was missing, are near to the nodes of the other resources if that is
+// possible. The policies restricted and single-numa-node of the topology manager do not hold for them; with FailWithoutProvider such a pod is
+// refused.
 //
-// A pod that requests no extended resource costs a look at its limits in each step. A manager without providers has no goroutine.
+// A provider that hangs, fails or panics holds only the pods that wait for its answer. Unknown IDs that it prefers are ignored. An answer
+// of more than 256 KiB fails its pod.
+//
+// While the checkpoint cannot be read, because of the disk, pods that request extended resources wait. If its checksum is wrong, pods keep their
+// devices, and providers are asked again before containers start. If it cannot be decoded, it is kept aside, and the agent starts without it. A
+// container that runs is never given devices.
+//
+// A pod that requests no extended resource costs a look at its limits in each step. Run has one goroutine that waits, and one for each provider.
 package devices

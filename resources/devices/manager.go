@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/kubeletkit/kubeletkit/internal/flow"
 	"github.com/kubeletkit/kubeletkit/lifecycle"
+	"github.com/kubeletkit/kubeletkit/resources/numa"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
@@ -32,6 +34,8 @@ type Options struct {
 	// FailWithoutProvider fails pods whose provider is missing, as kubelet does, with the reason UnexpectedAdmissionError: pods that are
 	// admitted, and after a reboot those that were admitted before. Otherwise they wait until it is back.
 	FailWithoutProvider bool
+	// Nodes are the memory nodes of the machine: others that a provider names are ignored. Default: all of them are used.
+	Nodes numa.Nodes
 	// CallTimeout is the timeout of Prefer and Allocate. Default 2 minutes. That of PreStart is 30 s, as with kubelet.
 	CallTimeout time.Duration
 
@@ -59,8 +63,13 @@ type Manager struct {
 	path string
 	opts Options
 
-	loading sync.Once
 	running sync.Once
+	// loading is held while the checkpoint is read. loaded means that it was; unread is why it could not be.
+	loading sync.Mutex
+	loaded  atomic.Bool
+	unread  error
+	// unsaved is notified when the checkpoint is not up to date, and nothing else writes it.
+	unsaved flow.Signal
 	// saving is held while the checkpoint is written. saved is the version that it has.
 	saving sync.Mutex
 	saved  uint64
@@ -70,6 +79,8 @@ type Manager struct {
 	state
 	// restored is the number of pods in the checkpoint that were not admitted by this agent yet.
 	restored int
+	// endedUnread are the pods that have ended before the checkpoint was read.
+	endedUnread map[types.UID]struct{}
 	// version counts the changes of what is in the checkpoint.
 	version uint64
 }
@@ -110,7 +121,7 @@ func New(path string, opts Options) (*Manager, error) {
 		return nil, fmt.Errorf("devices: %w", errors.Join(errs...))
 	}
 	opts.CallTimeout = cmp.Or(max(opts.CallTimeout, 0), 2*time.Minute)
-	m := &Manager{path: path, opts: opts, state: newState()}
+	m := &Manager{path: path, opts: opts, state: newState(), unsaved: flow.NewSignal(), endedUnread: map[types.UID]struct{}{}}
 	for _, p := range opts.Providers {
 		m.pool(p.Resource()) // pods that come before Run wait for it
 	}
@@ -122,14 +133,14 @@ func (m *Manager) Name() string { return "devices" }
 
 // lock reads the checkpoint, the first time, and takes mu.
 func (m *Manager) lock() {
-	m.loading.Do(m.load)
+	_ = m.read(false)
 	m.mu.Lock()
 }
 
-// restart is the back-off of providers of the node itself that end.
+// restart is the back-off of providers of the node itself that end, and of writes.
 var restart = flow.Backoff{Min: time.Second, Max: time.Minute}
 
-// Run serves the providers of the options until ctx ends. It returns at once if there are none. It implements [lifecycle.Runner].
+// Run serves the providers of the options, and writes the checkpoint again when that has failed, until ctx ends. It implements [lifecycle.Runner].
 func (m *Manager) Run(ctx context.Context) error {
 	err := fmt.Errorf("devices: %w", runtime.ErrAlreadyRunning)
 	m.running.Do(func() { err = nil })
@@ -138,6 +149,9 @@ func (m *Manager) Run(ctx context.Context) error {
 	}
 	var all sync.WaitGroup
 	defer all.Wait()
+	if m.path != "" {
+		all.Go(func() { m.saveUnsaved(ctx) })
+	}
 	for _, p := range m.opts.Providers {
 		all.Go(func() {
 			restart.Repeat(ctx, func() error { return cmp.Or(m.Serve(ctx, p), errEnded) }, func(err error, retryIn time.Duration) {

@@ -79,8 +79,8 @@ func (c choice) pick(preferred []string) (ids []string, ok bool) {
 }
 
 // maxHintNodes is the number of memory nodes with devices up to which hints are generated: all sets of them are considered. kubelet's topology
-// manager allows 8 nodes by default.
-const maxHintNodes = 16
+// manager allows 8 nodes by default, too.
+const maxHintNodes = 8
 
 // hints returns the sets of nodes that can serve a request of count devices: the smaller sets first, as in kubelet. all are the devices of the
 // resource by their nodes, available those that the container can have. With reuse, only sets that have all of these devices are

@@ -10,6 +10,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/kubeletkit/kubeletkit/internal/text"
 	"github.com/kubeletkit/kubeletkit/lifecycle"
 	"github.com/kubeletkit/kubeletkit/podspec"
 	"github.com/kubeletkit/kubeletkit/resources/devices/internal/checkpoint"
@@ -30,7 +31,10 @@ func (m *Manager) Prepare(ctx context.Context, req lifecycle.PrepareRequest) (li
 	if !extended(req.Pod) {
 		return none, nil
 	}
-	m.lock()
+	if err := m.read(true); err != nil {
+		return none, err
+	}
+	m.mu.Lock()
 	managed := false
 	for _, c := range podspec.Containers(&req.Pod.Spec) {
 		managed = managed || len(m.requests(req.Pod, c)) > 0
@@ -58,7 +62,7 @@ func (m *Manager) Prepare(ctx context.Context, req lifecycle.PrepareRequest) (li
 func (m *Manager) complete(ctx context.Context, req lifecycle.PrepareRequest) error {
 	pod := req.Pod
 	for kind, c := range podspec.Containers(&pod.Spec) {
-		if kind == podspec.EphemeralContainer {
+		if kind == podspec.EphemeralContainer || kind == podspec.InitContainer && m.over(req, c) {
 			continue
 		}
 		m.mu.Lock()
@@ -78,10 +82,35 @@ func (m *Manager) complete(ctx context.Context, req lifecycle.PrepareRequest) er
 	return nil
 }
 
-// explain returns the error of Prepare. A pod of which something runs does not fail.
+// over reports whether the init container has ended for good: it was not made ready for another start, and has succeeded in the sandbox of the
+// pod, or a later container runs.
+func (m *Manager) over(req lifecycle.PrepareRequest, c *v1.Container) bool {
+	observed := req.Observed
+	if podspec.IsSidecar(c) || observed == nil || len(observed.Sandboxes) == 0 || observed.Sandboxes[0].State != runtime.SandboxReady {
+		return false
+	}
+	m.mu.Lock()
+	again := m.pods[req.Pod.UID] != nil && m.pods[req.Pod.UID].again[c.Name]
+	m.mu.Unlock()
+	if last := observed.Newest(c.Name); again || last != nil {
+		return !again && last.State == runtime.ContainerExited && last.ExitCode == 0 && last.SandboxID == observed.Sandboxes[0].ID
+	}
+	after := false
+	for _, other := range podspec.Containers(&req.Pod.Spec) { // the instance of an init container may have been removed
+		if after && runs(observed, other.Name) {
+			return true
+		}
+		after = after || other.Name == c.Name
+	}
+	return false
+}
+
+// explain returns the error of Prepare. A pod of which something has run does not fail for a shortage, and one of which something runs does not
+// fail.
 func (m *Manager) explain(ctx context.Context, req lifecycle.PrepareRequest, c *v1.Container, err error) error {
 	var lacks *shortage
-	if refused := errors.As(err, &lacks) || isWaiting(err) && m.opts.FailWithoutProvider; refused && ctx.Err() == nil && !anyRuns(req.Observed) {
+	refused := errors.As(err, &lacks) && !anyStarted(req.Observed) || isWaiting(err) && m.opts.FailWithoutProvider
+	if refused && ctx.Err() == nil && !anyRuns(req.Observed) {
 		return refuse(err)
 	}
 	return fmt.Errorf("devices of container %q of pod %s: %w", c.Name, runtime.RefOf(req.Pod), err)
@@ -89,6 +118,10 @@ func (m *Manager) explain(ctx context.Context, req lifecycle.PrepareRequest, c *
 
 func anyRuns(observed *runtime.PodStatus) bool {
 	return observed != nil && slices.ContainsFunc(observed.Containers, func(c runtime.ContainerStatus) bool { return c.State == runtime.ContainerRunning })
+}
+
+func anyStarted(observed *runtime.PodStatus) bool {
+	return anyRuns(observed) || observed != nil && slices.ContainsFunc(observed.Containers, func(c runtime.ContainerStatus) bool { return !c.StartedAt.IsZero() })
 }
 
 func runs(observed *runtime.PodStatus, container string) bool {
@@ -116,17 +149,23 @@ func (m *Manager) ready(ctx context.Context, pod *v1.Pod, c *v1.Container, r req
 	if g == nil {
 		return errReleased
 	}
-	g.message = checkpoint.Encode(edits)
-	if g.edits, err = checkpoint.Decode(g.message); err != nil { // the container is created as after a restart of the agent
+	message := checkpoint.Encode(edits)
+	if len(message) > maxAnswer {
+		return fmt.Errorf("the provider of %s has returned %d bytes of environment variables, mounts, devices and annotations; at most %d can be kept", r.name, len(message), maxAnswer)
+	}
+	if m.size()+2*len(message) > maxCheckpoint-maxCheckpoint/8 {
+		return errTooLarge
+	}
+	if g.edits, err = checkpoint.Decode(message); err != nil { // the container is created as after a restart of the agent
 		return err
 	}
-	g.allocated = true
+	g.allocated, g.message = true, message
 	m.version++
 	return nil
 }
 
 // granted gives the container its devices, if it has none, and returns their provider. done means that they are ready, or that the container
-// runs without them: it was started before there was a provider.
+// runs: it was started before there was a provider, or by an earlier agent whose checkpoint is lost.
 func (m *Manager) granted(pod *v1.Pod, container string, r request, running bool) (by *server, done bool, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -137,7 +176,7 @@ func (m *Manager) granted(pod *v1.Pod, container string, r request, running bool
 	}
 	g := m.grant(pod.UID, container, r.name)
 	switch {
-	case g != nil && g.allocated && entry.checked, g == nil && running:
+	case g != nil && g.allocated && entry.checked, running && (g == nil || !g.allocated):
 		return nil, true, nil
 	case p.server == nil && p.lost.IsZero():
 		return wait("waiting for the provider of %s, which is not there yet", r.name)
@@ -147,6 +186,7 @@ func (m *Manager) granted(pod *v1.Pod, container string, r request, running bool
 		return wait("waiting for the list of the devices of %s", r.name)
 	case g == nil:
 		if err := m.allocateNow(pod, container, r, entry.near[container]); err != nil {
+			p.waiting[pod.UID] = struct{}{} // unless it is refused
 			if p.unowned() >= r.count {
 				return wait("waiting for healthy devices of %s: %v", r.name, err)
 			}
@@ -157,9 +197,9 @@ func (m *Manager) granted(pod *v1.Pod, container string, r request, running bool
 	for _, id := range g.ids {
 		switch p.health(id) {
 		case v1.ResourceHealthStatusUnknown:
-			return wait("waiting for the device %q of %s: its provider does not have it now", id, r.name)
+			return wait("waiting for the device %s of %s: its provider does not have it now", quote(id), r.name)
 		case v1.ResourceHealthStatusUnhealthy:
-			return wait("waiting for the device %q of %s: it is unhealthy", id, r.name)
+			return wait("waiting for the device %s of %s: it is unhealthy", quote(id), r.name)
 		}
 	}
 	return p.server, g.allocated, nil
@@ -223,22 +263,32 @@ func (m *Manager) allocateBy(ctx context.Context, by *server, req Request) (edit
 		m.opts.Allocated(by.Resource(), time.Since(begin))
 	}
 	if err != nil {
-		err = fmt.Errorf("the provider of %s cannot allocate the devices %q: %w", by.Resource(), req.IDs, err)
+		err = fmt.Errorf("the provider of %s cannot allocate the devices %s: %w", by.Resource(), quote(req.IDs), err)
 	}
 	return edits, err
 }
+
+// quote returns an ID, or a list of them, for a message.
+func quote(ids any) string { return text.Clip(fmt.Sprintf("%q", ids), 500) }
 
 // EditContainer returns what the providers have answered, and has them prepare the start. It implements [lifecycle.ContainerEditor].
 func (m *Manager) EditContainer(ctx context.Context, pod *v1.Pod, container *v1.Container) (all runtime.ContainerEdits, err error) {
 	if len(container.Resources.Limits) == 0 {
 		return all, nil
 	}
+	resize := runtime.ForResize(ctx)
 	m.lock()
 	var calls []func() error
 	var answers []runtime.ContainerEdits
 	for _, r := range m.requests(pod, container) {
 		g := m.grant(pod.UID, container.Name, r.name)
 		if g == nil || !g.allocated {
+			if resize {
+				continue // it runs
+			}
+			if entry := m.pods[pod.UID]; entry != nil {
+				entry.again[container.Name] = true
+			}
 			err = fmt.Errorf("container %q of pod %s does not have its devices of %s: it was not prepared", container.Name, runtime.RefOf(pod), r.name)
 			break
 		}
@@ -252,7 +302,7 @@ func (m *Manager) EditContainer(ctx context.Context, pod *v1.Pod, container *v1.
 	if err != nil {
 		return all, err
 	}
-	if !runtime.ForResize(ctx) {
+	if !resize {
 		for _, call := range calls {
 			if err := call(); err != nil {
 				return all, err
@@ -266,7 +316,7 @@ func preStart(ctx context.Context, by *server, req Request) error {
 	ctx, cancel := context.WithTimeout(ctx, preStartTimeout)
 	defer cancel()
 	if err := runtime.Recover(func() error { return by.PreStart(ctx, req) }); err != nil {
-		return fmt.Errorf("the provider of %s cannot prepare the start with the devices %q: %w", by.Resource(), req.IDs, err)
+		return fmt.Errorf("the provider of %s cannot prepare the start with the devices %s: %w", by.Resource(), quote(req.IDs), err)
 	}
 	return nil
 }
@@ -326,6 +376,9 @@ func (m *Manager) Gone(_ context.Context, req lifecycle.GoneRequest) error {
 
 func (m *Manager) releaseAll(uid types.UID) {
 	m.lock()
+	if m.endedUnread != nil {
+		m.endedUnread[uid] = struct{}{}
+	}
 	saved := m.release(uid, true)
 	if saved {
 		m.version++

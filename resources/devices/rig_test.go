@@ -9,6 +9,7 @@ import (
 	"sync"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/go-logr/logr/funcr"
 	"github.com/stretchr/testify/require"
@@ -122,9 +123,22 @@ func (r *rig) admit(pod *v1.Pod) error {
 
 // prepare calls Prepare; the named containers run.
 func (r *rig) prepare(pod *v1.Pod, running ...string) error {
-	observed := &runtime.PodStatus{PodRef: runtime.RefOf(pod)}
+	var observed []runtime.ContainerStatus
 	for _, name := range running {
-		observed.Containers = append(observed.Containers, runtime.ContainerStatus{Container: runtime.Container{Name: name, State: runtime.ContainerRunning}})
+		observed = append(observed, in(name, runtime.ContainerRunning))
+	}
+	return r.prepareWith(pod, observed...)
+}
+
+// in returns a container of the sandbox of the pod.
+func in(name string, state runtime.ContainerState) runtime.ContainerStatus {
+	return runtime.ContainerStatus{Container: runtime.Container{Name: name, State: state, SandboxID: "s"}, StartedAt: time.Unix(1, 0)}
+}
+
+func (r *rig) prepareWith(pod *v1.Pod, containers ...runtime.ContainerStatus) error {
+	observed := &runtime.PodStatus{PodRef: runtime.RefOf(pod), Containers: containers}
+	if len(containers) > 0 {
+		observed.Sandboxes = []runtime.SandboxStatus{{Sandbox: runtime.Sandbox{ID: "s", State: runtime.SandboxReady}}}
 	}
 	_, err := r.Prepare(r.t.Context(), lifecycle.PrepareRequest{Pod: pod, Observed: observed})
 	return err

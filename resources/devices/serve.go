@@ -63,7 +63,7 @@ func (m *Manager) Serve(ctx context.Context, p Provider) error {
 
 // update makes the devices of the server those of its resource.
 func (m *Manager) update(pool *pool, own *server, list []Device) {
-	now := newInventory(list)
+	now := newInventory(list, m.opts.Nodes)
 	m.mu.Lock()
 	if pool.server != own {
 		m.mu.Unlock()
@@ -78,7 +78,7 @@ func (m *Manager) update(pool *pool, own *server, list []Device) {
 	}
 	m.mu.Unlock()
 	if now.bad > 0 {
-		m.opts.Logger.Info("A provider has delivered devices whose IDs are empty, no text, or not unique; of each ID one device is used",
+		m.opts.Logger.Info("A provider has delivered devices whose IDs are empty, longer than 1 KiB, no text, or not unique; of each ID one device is used",
 			"resource", own.Resource(), "count", now.bad)
 	}
 	if first {

@@ -47,6 +47,8 @@ type podDevices struct {
 	grants map[string]map[v1.ResourceName]*grant
 	// near are the nodes of the hints of containers that wait for devices.
 	near map[string]numa.Nodes
+	// again are the containers that were to be started without having been made ready.
+	again map[string]bool
 	// restored means that the pod is in the checkpoint, and was not admitted by this agent yet.
 	restored bool
 	// prepared means that Prepare was called. Then the pod has its devices until it has ended.
@@ -60,11 +62,13 @@ type grant struct {
 	// ids is sorted. nodes are those of the devices when they were given.
 	ids   []string
 	nodes map[string]numa.Nodes
-	// allocated means that the provider has made the devices ready, with these edits. Only such grants are in the checkpoint. message
+	// allocated means that the provider has made the devices ready, with these edits. Such grants are in the checkpoint. message
 	// is the answer of the provider as the checkpoint has it.
 	allocated bool
-	edits     runtime.ContainerEdits
-	message   []byte
+	// held means that an earlier agent gave the devices. They are in the checkpoint, and are not exchanged, also if its answer is not known.
+	held    bool
+	edits   runtime.ContainerEdits
+	message []byte
 }
 
 func newState() state {
@@ -85,7 +89,7 @@ func (s *state) pool(name v1.ResourceName) *pool {
 func (s *state) pod(uid types.UID) *podDevices {
 	p := s.pods[uid]
 	if p == nil {
-		p = &podDevices{grants: map[string]map[v1.ResourceName]*grant{}, near: map[string]numa.Nodes{}}
+		p = &podDevices{grants: map[string]map[v1.ResourceName]*grant{}, near: map[string]numa.Nodes{}, again: map[string]bool{}}
 		s.pods[uid] = p
 	}
 	return p
@@ -145,11 +149,11 @@ func (s *state) release(uid types.UID, all bool) (saved bool) {
 	kept := false
 	for container, grants := range pod.grants {
 		for name, g := range grants {
-			if g.allocated && !all {
+			if (g.allocated || g.held) && !all {
 				kept = true
 				continue
 			}
-			saved = saved || g.allocated
+			saved = saved || g.allocated || g.held
 			s.take(uid, container, name)
 		}
 	}
@@ -240,7 +244,7 @@ func (p *pool) newGrant(ids []string) *grant {
 // choice returns the choice of devices for a grant that was not made ready yet.
 func (s *state) choice(pod *v1.Pod, container string, name v1.ResourceName) choice {
 	p, g := s.pool(name), s.grant(pod.UID, container, name)
-	if g == nil {
+	if g == nil || g.held {
 		return choice{}
 	}
 	reuse := s.reusable(pod, container, name)
@@ -276,7 +280,7 @@ func (s *state) exchange(pod *v1.Pod, container string, name v1.ResourceName, id
 	}
 	for _, grants := range s.pods[pod.UID].grants {
 		g := grants[name]
-		if g == nil || g.allocated {
+		if g == nil || g.allocated || g.held {
 			continue
 		}
 		for i, id := range g.ids {
@@ -298,15 +302,22 @@ func (s *state) exchange(pod *v1.Pod, container string, name v1.ResourceName, id
 type inventory struct {
 	devices map[string]Device
 	healthy []string // sorted
-	// bad is the number of devices that are left out: their IDs are empty or no text, or the same as that of a later one.
+	// bad is the number of devices that are left out: their IDs are empty, too long or no text, or the same as that of a later one.
 	bad int
 }
 
-func newInventory(list []Device) inventory {
+// maxID is the length of the longest ID. IDs are in the status of pods.
+const maxID = 1 << 10
+
+// newInventory returns the devices of the list. Nodes that the machine does not have are left out, unless machine is the empty set.
+func newInventory(list []Device, machine numa.Nodes) inventory {
 	inv := inventory{devices: make(map[string]Device, len(list))}
 	for _, d := range list {
 		_, again := inv.devices[d.ID]
-		usable := d.ID != "" && utf8.ValidString(d.ID)
+		if machine != 0 {
+			d.Nodes &= machine
+		}
+		usable := d.ID != "" && len(d.ID) <= maxID && utf8.ValidString(d.ID)
 		if again || !usable {
 			inv.bad++
 		}

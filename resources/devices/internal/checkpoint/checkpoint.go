@@ -47,16 +47,17 @@ func Marshal(entries []PodDevicesEntry, registered map[string][]string) ([]byte,
 	return json.Marshal(file{Data: data, Checksum: checksum(data)})
 }
 
-// Unmarshal is the inverse of [Marshal]. Its error is [ErrChecksum], or that of the decoder.
+// Unmarshal is the inverse of [Marshal]. Its error is that of the decoder, or [ErrChecksum], with what the content has: it may be damaged, or a later
+// kubelet may have written more.
 func Unmarshal(content []byte) (entries []PodDevicesEntry, registered map[string][]string, err error) {
 	var f file
 	if err := json.Unmarshal(content, &f); err != nil {
 		return nil, nil, err
 	}
 	if f.Checksum != checksum(f.Data) {
-		return nil, nil, ErrChecksum
+		err = ErrChecksum
 	}
-	return f.Data.PodDeviceEntries, f.Data.RegisteredDevices, nil
+	return f.Data.PodDeviceEntries, f.Data.RegisteredDevices, err
 }
 
 // checksum is that of kubelet's package checkpointmanager/checksum.
