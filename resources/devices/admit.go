@@ -30,7 +30,6 @@ func (m *Manager) Admit(req lifecycle.AdmitRequest) (lifecycle.AdmitResponse, er
 	if req.Held != nil || !extended(req.Pod) {
 		return none, nil
 	}
-	m.releaseRefused(req)
 	for kind, c := range podspec.Containers(&req.Pod.Spec) {
 		if kind == podspec.EphemeralContainer {
 			continue
@@ -43,24 +42,12 @@ func (m *Manager) Admit(req lifecycle.AdmitRequest) (lifecycle.AdmitResponse, er
 	return none, nil
 }
 
-// releaseRefused releases the devices of pods that were given some at their admission, and were refused after all.
-func (m *Manager) releaseRefused(req lifecycle.AdmitRequest) {
+// Refused releases the devices of a pod that was refused, and of which nothing runs. It implements [lifecycle.RefusalHandler].
+func (m *Manager) Refused(pod *v1.Pod) {
 	m.lock()
 	defer m.mu.Unlock()
-	refused := map[types.UID]bool{}
-	for uid, p := range m.pods {
-		if !p.restored && !p.prepared && uid != req.Pod.UID {
-			refused[uid] = true
-		}
-	}
-	if len(refused) == 0 {
-		return
-	}
-	for _, pod := range req.Active {
-		delete(refused, pod.UID)
-	}
-	for uid := range refused {
-		m.release(uid, false)
+	if m.release(pod.UID, true) {
+		m.version++ // the next write has it
 	}
 }
 

@@ -456,7 +456,7 @@ func TestReclaim(t *testing.T) {
 	bubble(t, list("a", "b"), func(t *testing.T, r *rig, p *fake.Provider, stop func() error) {
 		refused := podOf("refused", 2)
 		require.NoError(t, r.admit(refused))
-		r.active = nil // a later component has refused it
+		r.Refused(refused) // a later component has refused it
 		old := podOf("old", 2)
 		r.start(old)
 		_ = stop()

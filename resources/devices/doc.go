@@ -28,7 +28,7 @@
 //   - Prepare asks the provider for better devices among those that are free, has it make the devices ready, and writes the checkpoint.
 //   - EditContainer has the provider prepare the start, and returns what the container is created with.
 //   - EditStatus adds the health of the devices to the status of the pod (KEP-4680).
-//   - Ended and Gone release the devices.
+//   - Ended and Gone release the devices, and Refused those of a pod that another component has refused.
 //
 // [Manager.NodeResources] has the numbers of devices for the status of a node, and [Manager.Devices] those of a pod.
 //

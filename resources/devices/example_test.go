@@ -36,18 +36,16 @@ func Example() {
 	done := make(chan error)
 	go func() { done <- manager.Run(ctx) }()
 	<-known
-	var active []*v1.Pod
 	for _, name := range []string{"a", "b", "c"} {
 		c := v1.Container{Name: "main", Resources: v1.ResourceRequirements{Limits: v1.ResourceList{"example.com/modbus": resource.MustParse("1")}}}
 		pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name)}, Spec: v1.PodSpec{Containers: []v1.Container{c}}}
-		if _, err := manager.Admit(lifecycle.AdmitRequest{Pod: pod, Active: active}); err != nil {
+		if _, err := manager.Admit(lifecycle.AdmitRequest{Pod: pod}); err != nil {
 			fmt.Printf("pod %s: %v\n", name, err)
 			break
 		}
 		if _, err := manager.Prepare(ctx, lifecycle.PrepareRequest{Pod: pod}); err != nil {
 			fmt.Println(err)
 		}
-		active = append(active, pod)
 		edits, err := manager.EditContainer(ctx, pod, &pod.Spec.Containers[0])
 		fmt.Printf("pod %s has %s (%s) %v\n", name, manager.Devices(pod.UID)[0].Devices[0].ID, edits.Devices[0].HostPath, err)
 	}

@@ -87,6 +87,7 @@ type Manager struct {
 
 var (
 	_ lifecycle.Admitter        = (*Manager)(nil)
+	_ lifecycle.RefusalHandler  = (*Manager)(nil)
 	_ lifecycle.Preparer        = (*Manager)(nil)
 	_ lifecycle.ContainerEditor = (*Manager)(nil)
 	_ lifecycle.EndedHandler    = (*Manager)(nil)

@@ -140,8 +140,7 @@ func (m *model) admit(t *rapid.T) {
 	}
 	require.NoError(t, m.r.admit(pod), "it has its devices")
 	if draw(t, "refused", 8) != nil { // by another component
-		m.r.active = m.r.active[:len(m.r.active)-1]
-		m.r.Release(pod)
+		m.r.Refused(pod)
 		return
 	}
 	m.pods[pod.Name] = &tracked{pod: pod}

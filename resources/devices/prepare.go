@@ -41,7 +41,7 @@ func (m *Manager) Prepare(ctx context.Context, req lifecycle.PrepareRequest) (li
 	}
 	if managed {
 		entry := m.pod(req.Pod.UID)
-		entry.restored, entry.prepared = false, true
+		entry.restored = false
 		entry.checked = entry.checked || anyRuns(req.Observed)
 	}
 	m.mu.Unlock()

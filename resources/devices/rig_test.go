@@ -73,7 +73,6 @@ type rig struct {
 	path string
 	opts devices.Options
 	*devices.Manager
-	active []*v1.Pod
 
 	// What the manager has called.
 	resynced, changed []types.UID
@@ -98,7 +97,6 @@ func (r *rig) restart() {
 	var err error
 	r.Manager, err = devices.New(r.path, r.opts)
 	require.NoError(r.t, err)
-	r.active = nil
 }
 
 // serve serves a provider until the function that it returns is called, which returns the error of Serve. It is for a synctest bubble.
@@ -114,10 +112,7 @@ func (r *rig) serve(p devices.Provider) (stop func() error) {
 }
 
 func (r *rig) admit(pod *v1.Pod) error {
-	_, err := r.Admit(lifecycle.AdmitRequest{Pod: pod, Active: r.active})
-	if err == nil {
-		r.active = append(r.active, pod)
-	}
+	_, err := r.Admit(lifecycle.AdmitRequest{Pod: pod})
 	return err
 }
 
@@ -153,7 +148,6 @@ func (r *rig) start(pod *v1.Pod) {
 
 func (r *rig) end(pod *v1.Pod) {
 	require.NoError(r.t, r.Ended(r.t.Context(), lifecycle.EndedRequest{Pod: pod}))
-	r.active = slices.DeleteFunc(r.active, func(p *v1.Pod) bool { return p.UID == pod.UID })
 }
 
 // ids returns the devices of each container of the pod.

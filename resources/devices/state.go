@@ -51,8 +51,6 @@ type podDevices struct {
 	again map[string]bool
 	// restored means that the pod is in the checkpoint, and was not admitted by this agent yet.
 	restored bool
-	// prepared means that Prepare was called. Then the pod has its devices until it has ended.
-	prepared bool
 	// checked means that the devices were healthy before the first container was started, or that one runs already.
 	checked bool
 }
