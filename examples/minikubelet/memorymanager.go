@@ -54,14 +54,16 @@ func nodeReserved(ctx context.Context, s *config.Settings) (v1.ResourceList, err
 	if err != nil {
 		return nil, err
 	}
-	allocatable, err := clusternode.Allocatable(capacity, reserved, s.EvictionHard)
+	// Huge pages are not allocatable as memory, but not reserved either.
+	memory := v1.ResourceList{v1.ResourceMemory: capacity[v1.ResourceMemory]}
+	allocatable, err := clusternode.Allocatable(memory, reserved, s.EvictionHard)
 	if err != nil {
 		return nil, err
 	}
-	out := podspec.Remaining(capacity, allocatable)
-	for name := range out {
-		if _, huge := podspec.HugePageSize(name); !huge && name != v1.ResourceMemory {
-			delete(out, name)
+	out := podspec.Remaining(memory, v1.ResourceList{v1.ResourceMemory: allocatable[v1.ResourceMemory]})
+	for name, q := range reserved {
+		if _, huge := podspec.HugePageSize(name); huge {
+			out[name] = q
 		}
 	}
 	return out, nil
