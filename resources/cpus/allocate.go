@@ -25,7 +25,7 @@ func (m *Manager) Hints(p *v1.Pod, c *v1.Container) map[string][]numa.Hint {
 	if n == 0 || m.Restore() != nil { // Allocate returns the error
 		return nil
 	}
-	m.reclaim(p.UID)
+	m.reclaim()
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	has, right := m.assigned(p, c)
@@ -100,7 +100,7 @@ func (m *Manager) Allocate(p *v1.Pod, c *v1.Container, hint numa.Hint) error {
 	if err := m.Restore(); err != nil {
 		return err
 	}
-	m.reclaim(p.UID)
+	m.reclaim()
 	set, err := m.assign(p, c, n, hint.Nodes)
 	if m.opts.Pinned != nil && (err != nil || !set.IsEmpty()) {
 		m.opts.Pinned(err)
@@ -118,6 +118,7 @@ func (m *Manager) assign(p *v1.Pod, c *v1.Container, n int, nodes numa.Nodes) (n
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if known := m.pods[p.UID]; known != nil {
+		known.restored = false
 		if _, ok := known.exclusive[c.Name]; ok {
 			return none, nil
 		}
@@ -169,35 +170,23 @@ func (m *Manager) release(uid types.UID) (released bool) {
 	return released
 }
 
-// reclaim takes back the CPUs of pods that are not active while the pod is admitted, if no container was created with them, or if the pod is gone.
-func (m *Manager) reclaim(admitting types.UID) {
-	m.mu.Lock()
-	if m.admitted != admitting { // it is not known which pods are active
-		m.mu.Unlock()
+// reclaim takes back the CPUs of pods of the checkpoint that are gone.
+func (m *Manager) reclaim() {
+	if m.opts.Gone == nil {
 		return
 	}
-	active := map[types.UID]bool{admitting: true}
-	for _, p := range m.active {
-		active[p.UID] = true
-	}
-	var ask []types.UID
-	released := false
+	m.mu.Lock()
+	var restored []types.UID
 	for uid, p := range m.pods {
-		if !active[uid] && len(p.exclusive) > 0 {
-			released = m.release(uid) || released
-			if len(p.exclusive) > 0 && m.opts.Gone != nil {
-				ask = append(ask, uid)
-			}
+		if p.restored {
+			restored = append(restored, uid)
 		}
 	}
 	m.mu.Unlock()
-	for _, uid := range ask {
+	for _, uid := range restored {
 		if m.opts.Gone(uid) {
 			m.opts.Logger.Info("The exclusive CPUs of a pod that is gone are taken back", "pod", uid)
 			m.forget(uid)
 		}
-	}
-	if released {
-		m.wake.Notify()
 	}
 }

@@ -20,14 +20,16 @@
 // # Guarantees
 //
 //   - No CPU is assigned to two pods. Inside a pod, containers share only what an init container leaves.
-//   - Assignments of a pod are given back after its end, or if it was refused and no container was created; never while a container runs.
+//   - Assignments of a pod are given back when it was refused or has ended; never while a container runs.
 //   - A container with exclusive CPUs starts only after the checkpoint is written. The next agent, or kubelet, keeps the assignments. If a
 //     full disk prevents that, only pods with exclusive CPUs wait.
 //   - A checkpoint with CPUs that are not online, are reserved or belong to two pods is a [*StateError] of Manager.Restore. With Options.Reset what is
 //     right of it is kept; other containers get CPUs anew, while they run. A change of the CPUs of the machine that concerns no assignment is none.
 //   - Containers without exclusive CPUs are not created while the shared pool is empty, which happens with strict-cpu-reservation only.
 //   - A runtime that hangs delays the sets of running containers only, not pods. They are set again until it succeeds.
-//   - The machine is that at the time of [New]. The kernel takes CPUs that go offline later out of all sets.
+//   - The machine is that at the time of [New]. With cgroup v2, the kernel takes CPUs that go offline later out of all sets; with v1 no container
+//     starts in the shared pool until the next agent.
+//   - With exclusive CPUs no limit of CPU is enforced, if the cgroups of pods leave it out, too: [Manager.HasExclusive] says for which.
 //
 // CPUs of pods with resources as a whole are never exclusive, as in kubelet without the feature gate PodLevelResourceManagers.
 package cpus

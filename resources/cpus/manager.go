@@ -33,8 +33,8 @@ type Options struct {
 	// Reset starts without what a checkpoint has that does not go with the machine, or without a checkpoint that cannot be read. Otherwise these
 	// are a [*StateError]. Containers whose assignment is dropped get other CPUs while they run, when their pod is admitted again.
 	Reset bool
-	// Gone reports whether nothing of the pod is left, so that it needs no CPUs. It must not block. It is called for pods that have CPUs and
-	// are not active when CPUs are assigned: a pod of an earlier agent may be missing without an end. If nil, such a pod keeps its CPUs.
+	// Gone reports whether nothing of the pod is left, so that it needs no CPUs. It must not block. It is called when CPUs are assigned, for pods
+	// of the checkpoint that were not admitted yet: a pod of an earlier agent may be missing without an end. If nil, such a pod keeps its CPUs.
 	Gone func(uid types.UID) bool
 	// Pinned is called with each assignment of exclusive CPUs, or its error; Changed with the number of CPUs of the shared pool and of exclusive
 	// ones by their memory nodes, when these change. They must not block. If nil, they are not called.
@@ -70,14 +70,13 @@ type Manager struct {
 	changes, saved int
 	// reported is the count, and 1, whose numbers were reported; 0 before.
 	reported int
-	// active are those of the last admission.
-	active   []*v1.Pod
-	admitted types.UID
 	running  bool
 }
 
 // pod is what the manager knows of a pod. A pod without CPUs of its own has running containers only.
 type pod struct {
+	// restored means that the pod is in the checkpoint, and was not admitted by this agent yet.
+	restored  bool
 	exclusive map[string]cpuset.CPUSet // by the names of containers
 	// used are the containers that may run with their CPUs: one was created, or an earlier agent assigned them.
 	used map[string]bool
@@ -91,6 +90,7 @@ type instance struct{ name, set string }
 
 var (
 	_ lifecycle.Admitter          = (*Manager)(nil) // resizes of exclusive CPUs are infeasible
+	_ lifecycle.RefusalHandler    = (*Manager)(nil)
 	_ lifecycle.Preparer          = (*Manager)(nil) // the checkpoint is written before containers start
 	_ lifecycle.ContainerEditor   = (*Manager)(nil) // the set of each container
 	_ lifecycle.RunningHandler    = (*Manager)(nil) // containers whose set changes with the shared pool
@@ -168,13 +168,7 @@ func (m *Manager) HasExclusive(uid types.UID) bool {
 // Admit refuses resizes of the CPU of Guaranteed pods, as infeasible (kubelet: without the feature gate
 // InPlacePodVerticalScalingExclusiveCPUs). New pods are admitted by package topology. It implements [lifecycle.Admitter].
 func (m *Manager) Admit(req lifecycle.AdmitRequest) (none lifecycle.AdmitResponse, _ error) {
-	if req.Held == nil {
-		m.mu.Lock()
-		m.active, m.admitted = req.Active, req.Pod.UID
-		m.mu.Unlock()
-		return none, nil
-	}
-	if podspec.QOSClass(req.Pod) != v1.PodQOSGuaranteed {
+	if req.Held == nil || podspec.QOSClass(req.Pod) != v1.PodQOSGuaranteed {
 		return none, nil
 	}
 	for kind, c := range podspec.Containers(&req.Pod.Spec) {
@@ -215,6 +209,8 @@ func (m *Manager) EditContainer(ctx context.Context, p *v1.Pod, c *v1.Container)
 		edits.NoCPUQuota = !m.opts.KeepQuota
 	case Exclusive(p, c) > 0:
 		return edits, fmt.Errorf("container %s of pod %s has no exclusive CPUs: it was not admitted", c.Name, runtime.RefOf(p))
+	case m.shared.IsEmpty() && runtime.ForResize(ctx): // it keeps what it has
+		return edits, nil
 	case m.shared.IsEmpty():
 		return edits, errors.New("no CPU is left for containers without exclusive CPUs: end pods with exclusive CPUs, or leave out the option " + OptionStrictReservation)
 	default:
@@ -254,6 +250,9 @@ func (m *Manager) Running(_ context.Context, p *v1.Pod, observed *runtime.PodSta
 	m.wake.Notify()
 	return nil
 }
+
+// Refused gives back the CPUs of a pod that was refused. It implements [lifecycle.RefusalHandler].
+func (m *Manager) Refused(pod *v1.Pod) { m.forget(pod.UID) }
 
 // Ended gives back the CPUs of the pod. It implements [lifecycle.EndedHandler].
 func (m *Manager) Ended(_ context.Context, req lifecycle.EndedRequest) error {

@@ -246,7 +246,7 @@ func TestSharedPoolOfRunningContainers(t *testing.T) {
 		done := make(chan error, 1)
 		go func() { done <- m.Run(ctx) }()
 		synctest.Wait()
-		require.ErrorIs(t, m.Run(ctx), cpus.ErrAlreadyRunning)
+		require.ErrorIs(t, m.Run(ctx), runtime.ErrAlreadyRunning)
 
 		shared, exclusive := burstable("shared"), guaranteed("exclusive", 4)
 		edit(t, m, shared)
@@ -328,24 +328,24 @@ func TestRelease(t *testing.T) {
 	assert.True(t, m.HasExclusive("b"), "a container may run")
 }
 
-// Pods that are not active leave their CPUs if nothing was started with them, or if they are gone.
+// Pods of the checkpoint leave their CPUs if they are gone, or refused.
 func TestReclaim(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "state")
+	first := newManager(t, "xeon-2n", path, &setter{}, cpus.Options{})
+	lost, refused, kept := guaranteed("lost", 4), guaranteed("refused", 4), guaranteed("kept", 4)
+	allocate(t, first, lost, refused, kept)
+	require.NoError(t, prepare(t, first, kept))
+
 	gone := map[types.UID]bool{}
-	m := newManager(t, "xeon-2n", "unused", &setter{}, cpus.Options{Gone: func(uid types.UID) bool { return gone[uid] }})
-	refused, used, active := guaranteed("refused", 5), guaranteed("used", 5), guaranteed("active", 5)
-	allocate(t, m, refused, used, active)
-	edit(t, m, used)
-	admit := func(p *v1.Pod) error {
-		_, err := m.Admit(lifecycle.AdmitRequest{Pod: p, Active: []*v1.Pod{active}})
-		require.NoError(t, err)
-		return m.Allocate(p, &p.Spec.Containers[0], numa.Hint{})
-	}
-	require.NoError(t, admit(guaranteed("next", 5)))
-	assert.False(t, m.HasExclusive("refused"))
-	end(t, m, guaranteed("next", 5))
-	require.ErrorContains(t, admit(guaranteed("big", 10)), "available=5")
-	gone["used"] = true
-	require.NoError(t, admit(guaranteed("big", 10)))
+	m := newManager(t, "xeon-2n", path, &setter{}, cpus.Options{Gone: func(uid types.UID) bool { return gone[uid] }})
+	allocate(t, m, kept, refused)
+	big := guaranteed("big", 8)
+	require.ErrorContains(t, m.Allocate(big, &big.Spec.Containers[0], numa.Hint{}), "available=3")
+	m.Refused(refused)
+	require.ErrorContains(t, m.Allocate(big, &big.Spec.Containers[0], numa.Hint{}), "available=7")
+	gone["lost"], gone["kept"] = true, true // a pod that was admitted has an end
+	require.NoError(t, m.Allocate(big, &big.Spec.Containers[0], numa.Hint{}))
+	assert.True(t, m.HasExclusive("kept"))
 }
 
 // If the disk is full, only pods with exclusive CPUs wait.

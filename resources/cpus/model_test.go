@@ -105,8 +105,19 @@ func (n *node) try(p *v1.Pod) error {
 		}
 	}
 	_, err := n.admit.Admit(req)
+	if err != nil {
+		n.refused(p)
+	}
 	n.admitted[p.UID], n.known[p.UID] = err == nil, p
 	return err
+}
+
+// refused has nothing of the pod run before.
+func (n *node) refused(p *v1.Pod) {
+	if known := n.pods[p.UID]; known == nil || len(known.had) == 0 { // what runs has an end
+		require.NoError(n.t, n.admit.Refused(p))
+		require.False(n.t, n.m.HasExclusive(p.UID), "a pod that is refused has no CPUs")
+	}
 }
 
 func (n *node) end(uid types.UID) {
@@ -188,7 +199,11 @@ func TestModel(t *testing.T) {
 					p.Spec.InitContainers = []v1.Container{requesting("init", cpu.Draw(t, "init"))}
 				}
 				if err := n.try(p); err != nil {
-					require.False(t, n.m.HasExclusive(p.UID), "a pod that is refused has no CPUs")
+					return
+				}
+				if rapid.IntRange(0, 4).Draw(t, "refused by another component") == 0 {
+					n.admitted[p.UID] = false
+					n.refused(p)
 					return
 				}
 				n.pods[p.UID] = &nodePod{p, map[string]cpuset.CPUSet{}}
@@ -208,6 +223,13 @@ func TestModel(t *testing.T) {
 					}
 					require.NotEmpty(t, edits.CPUSet)
 					p.had[c.Name] = n.m.Exclusive(p.pod.UID, c.Name)
+				}
+			},
+			"again": func(t *rapid.T) {
+				p := some("pod").pod
+				n.end(p.UID)
+				if err := n.try(p); err == nil {
+					n.pods[p.UID] = &nodePod{p, map[string]cpuset.CPUSet{}}
 				}
 			},
 			"end":     func(t *rapid.T) { n.end(some("pod").pod.UID) },

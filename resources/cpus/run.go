@@ -17,9 +17,6 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
-// ErrAlreadyRunning means that Run was called twice.
-var ErrAlreadyRunning = errors.New("cpus: the manager runs already")
-
 const (
 	// updates is the number of running containers whose CPUs are changed at a time, and updateTimeout the time that one may take.
 	updates       = 8
@@ -63,13 +60,14 @@ func (m *Manager) Restore() error {
 	m.restored = true
 	for uid, containers := range kept {
 		p := m.pod(types.UID(uid))
+		p.restored = true
 		for name, set := range containers {
 			p.exclusive[name], p.used[name] = set, true
 		}
 	}
 	m.share()
 	// What the checkpoint has must be what is assigned, and kubelet must not find CPUs in it that are not online.
-	if len(problems) > 0 || len(kept) > 0 && !c.Shared.Equals(m.shared) {
+	if len(problems) > 0 || err == nil && !c.Shared.Equals(m.shared) {
 		m.changes++
 	}
 	return nil
@@ -154,32 +152,40 @@ func (m *Manager) Run(ctx context.Context) error {
 	m.running = true
 	m.mu.Unlock()
 	if again {
-		return ErrAlreadyRunning
+		return fmt.Errorf("cpus: %w", runtime.ErrAlreadyRunning)
 	}
-	failed := false
 	m.wake.Notify() // the numbers are reported
-	for ctx.Err() == nil {
+	for failures := 0; ; {
+		timer := time.NewTimer(retries.After(failures))
+		if failures == 0 {
+			timer.Stop()
+		}
 		select {
 		case <-ctx.Done():
+			timer.Stop()
 			return nil
 		case <-m.wake:
+		case <-timer.C:
 		}
+		timer.Stop()
 		if m.Restore() != nil { // it is the error of each container
 			continue
 		}
 		m.report()
-		retries.Repeat(ctx, func() error { return errors.Join(m.save(), m.update(ctx)) }, func(err error, retryIn time.Duration) {
-			if !failed {
-				m.opts.Logger.Error(err, "Running containers do not have their CPUs, or the assignments are not written; trying again", "after", retryIn)
+		err := errors.Join(m.save(), m.update(ctx))
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case err != nil:
+			failures++
+			if failures == 1 {
+				m.opts.Logger.Error(err, "Running containers do not have their CPUs, or the assignments are not written; trying again")
 			}
-			failed = true
-		})
-		if failed && ctx.Err() == nil {
+		case failures > 0:
 			m.opts.Logger.Info("Running containers have their CPUs, and the assignments are written")
-			failed = false
+			failures = 0
 		}
 	}
-	return nil
 }
 
 // report reports the numbers of CPUs, if they have changed.

@@ -199,13 +199,13 @@ func (m *Manager) Prepare(_ context.Context, req lifecycle.PrepareRequest) (life
 }
 
 // EditContainer returns the memory nodes of the container, and gives back what earlier init containers have. It implements [lifecycle.ContainerEditor].
-func (m *Manager) EditContainer(_ context.Context, pod *v1.Pod, container *v1.Container) (runtime.ContainerEdits, error) {
-	if !counts(pod) {
-		return runtime.ContainerEdits{}, nil
+func (m *Manager) EditContainer(ctx context.Context, pod *v1.Pod, container *v1.Container) (runtime.ContainerEdits, error) {
+	if _, kind := podspec.FindContainer(&pod.Spec, container.Name); !counts(pod) || kind == podspec.EphemeralContainer || runtime.ForResize(ctx) {
+		return runtime.ContainerEdits{}, nil // ephemeral containers run beside init containers, and request nothing
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.books == nil {
+	if m.books == nil || len(m.books.entries[string(pod.UID)]) == 0 {
 		return runtime.ContainerEdits{}, fmt.Errorf("container %q of pod %s has no memory: the pod was not admitted", container.Name, runtime.RefOf(pod))
 	}
 	for _, init := range before(pod, container.Name) {
