@@ -45,9 +45,10 @@ func (m *Manager) Admit(req lifecycle.AdmitRequest) (lifecycle.AdmitResponse, er
 // Refused releases the devices of a pod that was refused, and of which nothing runs. It implements [lifecycle.RefusalHandler].
 func (m *Manager) Refused(pod *v1.Pod) {
 	m.lock()
-	defer m.mu.Unlock()
-	if m.release(pod.UID, true) {
-		m.version++ // the next write has it
+	saved := m.releaseEnded(pod.UID)
+	m.mu.Unlock()
+	if saved {
+		m.unsaved.Notify() // Run writes the checkpoint: this must not block
 	}
 }
 

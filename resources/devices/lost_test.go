@@ -34,9 +34,10 @@ func allocations(p *fake.Provider) (out []string) {
 // A checkpoint that cannot be read now is not lost: pods wait, and what ends meanwhile is released.
 func TestCheckpointNotRead(t *testing.T) {
 	bubble(t, list("a", "b", "c"), func(t *testing.T, r *rig, p *fake.Provider, stop func() error) {
-		pod, ends, next := podOf("pod", 1), podOf("ends", 1), podOf("next", 1)
+		pod, ends, next, refused := podOf("pod", 1), podOf("ends", 1), podOf("next", 1), podOf("refused", 1)
 		r.start(pod)
 		r.start(ends)
+		r.start(refused)
 		_ = stop()
 		away := r.path + ".away"
 		require.NoError(t, os.Rename(r.path, away))
@@ -52,6 +53,7 @@ func TestCheckpointNotRead(t *testing.T) {
 			assert.Empty(t, r.ids(pod))
 		}
 		r.end(ends)
+		r.Refused(refused)
 		info, err := os.Stat(r.path)
 		require.NoError(t, err)
 		assert.True(t, info.IsDir(), "it is neither renamed nor written")
@@ -63,7 +65,8 @@ func TestCheckpointNotRead(t *testing.T) {
 		assert.Equal(t, map[string][]string{"main": {"a"}}, r.ids(pod))
 		assert.Equal(t, map[string][]string{"main": {"b"}}, r.ids(next))
 		assert.Empty(t, r.ids(ends))
-		assert.Equal(t, []string{"main[a]", "main[b]", "main[b]"}, allocations(p))
+		assert.Empty(t, r.ids(refused))
+		assert.Equal(t, []string{"main[a]", "main[b]", "main[c]", "main[b]"}, allocations(p))
 	})
 }
 
@@ -196,6 +199,27 @@ func TestCheckpointIsWrittenAgain(t *testing.T) {
 		require.NoError(t, os.RemoveAll(r.path))
 		time.Sleep(time.Minute)
 		synctest.Wait()
+		content, err := os.ReadFile(r.path)
+		require.NoError(t, err)
+		assert.NotContains(t, string(content), "uid-pod")
+		cancel()
+		require.NoError(t, <-done)
+	})
+}
+
+// What an earlier agent gave a pod that is refused is not in the checkpoint any more.
+func TestRefusedIsWritten(t *testing.T) {
+	bubble(t, list("a"), func(t *testing.T, r *rig, _ *fake.Provider, stop func() error) {
+		pod := podOf("pod", 1)
+		r.start(pod)
+		_ = stop()
+		r.restart()
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error)
+		go func() { done <- r.Run(ctx) }()
+		r.Refused(pod)
+		synctest.Wait()
+		assert.Empty(t, r.ids(pod))
 		content, err := os.ReadFile(r.path)
 		require.NoError(t, err)
 		assert.NotContains(t, string(content), "uid-pod")

@@ -68,7 +68,7 @@ type Manager struct {
 	loading sync.Mutex
 	loaded  atomic.Bool
 	unread  error
-	// unsaved is notified when the checkpoint is not up to date, and nothing else writes it.
+	// unsaved is notified when the checkpoint is to be written by Run.
 	unsaved flow.Signal
 	// saving is held while the checkpoint is written. saved is the version that it has.
 	saving sync.Mutex

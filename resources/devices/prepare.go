@@ -376,15 +376,20 @@ func (m *Manager) Gone(_ context.Context, req lifecycle.GoneRequest) error {
 
 func (m *Manager) releaseAll(uid types.UID) {
 	m.lock()
-	if m.endedUnread != nil {
-		m.endedUnread[uid] = struct{}{}
-	}
-	saved := m.release(uid, true)
-	if saved {
-		m.version++
-	}
+	saved := m.releaseEnded(uid)
 	m.mu.Unlock()
 	if saved {
 		m.saveLater()
 	}
+}
+
+// releaseEnded releases all devices of the pod, also of a checkpoint that is not read yet, and reports whether the checkpoint changes. mu is held.
+func (m *Manager) releaseEnded(uid types.UID) (saved bool) {
+	if m.endedUnread != nil {
+		m.endedUnread[uid] = struct{}{}
+	}
+	if saved = m.release(uid, true); saved {
+		m.version++
+	}
+	return saved
 }
