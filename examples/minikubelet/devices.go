@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"maps"
+	"os"
 	"path/filepath"
 	"slices"
 	"time"
@@ -19,6 +20,7 @@ import (
 	"github.com/kubeletkit/kubeletkit/resources/numa"
 	"github.com/kubeletkit/kubeletkit/resources/plugins"
 	"github.com/kubeletkit/kubeletkit/resources/podresources"
+	"github.com/kubeletkit/kubeletkit/resources/topology"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
@@ -39,10 +41,14 @@ func newDevices(s *config.Settings, m *metrics, log logr.Logger) (d *nodeDevices
 	if dir, err = filepath.Abs(dir); err != nil {
 		return nil, err
 	}
+	nodes, err := nodesOf(s)
+	if err != nil {
+		return nil, err
+	}
 	d.Manager, err = devices.New(filepath.Join(dir, devices.CheckpointName), devices.Options{
-		FailWithoutProvider: s.FailWithoutDevicePlugin,
-		Resync:              func(pod types.UID) { _ = d.agent.Sync(pod) }, // one that the agent does not run needs no sync
-		StatusChanged:       func(pod types.UID) { d.agent.Parts().PodSyncer.RefreshStatus(pod) },
+		FailWithoutProvider: s.FailWithoutDevicePlugin, Nodes: nodes,
+		Resync:        func(pod types.UID) { _ = d.agent.Sync(pod) }, // one that the agent does not run needs no sync
+		StatusChanged: func(pod types.UID) { d.agent.Parts().PodSyncer.RefreshStatus(pod) },
 		NodeChanged: func() {
 			if d.joins != nil {
 				d.joins.Update()
@@ -57,6 +63,18 @@ func newDevices(s *config.Settings, m *metrics, log logr.Logger) (d *nodeDevices
 	}
 	d.plugins, err = plugin.New(dir, d.Manager, plugin.Options{Registered: func(name v1.ResourceName) { m.resources.PluginRegistered(string(name)) }, Logger: log.WithName("devices")})
 	return d, err
+}
+
+// nodesOf returns the memory nodes of the machine, if the settings place containers on them.
+func nodesOf(s *config.Settings) (nodes numa.Nodes, err error) {
+	if s.TopologyManagerPolicy == topology.PolicyNone {
+		return 0, nil
+	}
+	machine, err := numa.Read(os.DirFS("/"))
+	for _, n := range machine.Nodes {
+		nodes |= numa.Of(n.ID)
+	}
+	return nodes, err
 }
 
 // place has the devices placed near the memory of containers, if the settings place containers.
