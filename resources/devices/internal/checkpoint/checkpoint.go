@@ -7,10 +7,7 @@ package checkpoint
 import (
 	"encoding/json"
 	"errors"
-	"fmt"
 	"hash/fnv"
-
-	"k8s.io/utils/dump"
 )
 
 // ErrChecksum means that the content of the file does not have its checksum.
@@ -63,6 +60,6 @@ func Unmarshal(content []byte) (entries []PodDevicesEntry, registered map[string
 // checksum is that of kubelet's package checkpointmanager/checksum.
 func checksum(data checkpointData) uint64 {
 	h := fnv.New32a()
-	_, _ = fmt.Fprintf(h, "%v", dump.ForHash(data))
+	_, _ = h.Write(appendDump(nil, data))
 	return uint64(h.Sum32())
 }
