@@ -17,6 +17,7 @@ func appendDump(b []byte, data checkpointData) []byte {
 		b = append(b, " DeviceIDs:(checkpoint.DevicesPerNUMA)"...)
 		b = appendMap(b, e.DeviceIDs, func(b []byte, node int64) []byte { return strconv.AppendInt(b, node, 10) })
 		b = append(b, " AllocResp:([]uint8)"...)
+		b = slices.Grow(b, 4*len(e.AllocResp)) // the rest is small
 		b = appendList(b, e.AllocResp, func(b []byte, v byte) []byte { return strconv.AppendUint(b, uint64(v), 10) })
 		return append(b, '}')
 	})
