@@ -84,7 +84,7 @@ disabled_plugins = [
   restrict_oom_score_adj = true
   disable_apparmor = true
   netns_mounts_under_state_dir = true
-  cdi_spec_dirs = ['%[1]s/cdi']
+  cdi_spec_dirs = ['%[1]s/cdi', '/var/run/cdi']
 [plugins.'io.containerd.cri.v1.runtime'.cni]
   bin_dirs = ['%[4]s']
   conf_dir = '%[1]s/cni'
