@@ -119,6 +119,7 @@ func TestSockets(t *testing.T) {
 	gpu, die = serve(t, nested, "Test", "gpu")
 	assert.Equal(t, "true ", <-gpu.statuses)
 	assert.Equal(t, []string{"register gpu", "deregister gpu", "register gpu"}, handler.took())
+	require.Eventually(t, func() bool { return len(m.Plugins()) == 2 }, 10*time.Second, time.Millisecond, "the answer of the plugin arrives")
 
 	unknown, _ := serve(t, filepath.Join(registry, "unknown.sock"), "Other", "other")
 	assert.Equal(t, `false no handler registered for plugin type "Other"`, <-unknown.statuses)

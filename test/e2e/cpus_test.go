@@ -7,7 +7,6 @@ import (
 	"runtime"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -71,7 +70,7 @@ func allowed(t *testing.T, c *Cluster, pod *v1.Pod) (cpus string, limited bool) 
 }
 
 // awaitCPUs waits until the container of the pod has CPUs that the condition accepts.
-func awaitCPUs(t *testing.T, c *Cluster, pod *v1.Pod, within time.Duration, what string, ok func(set cpuset.CPUSet) bool) cpuset.CPUSet {
+func awaitCPUs(t *testing.T, c *Cluster, pod *v1.Pod, what string, ok func(set cpuset.CPUSet) bool) cpuset.CPUSet {
 	t.Helper()
 	var set cpuset.CPUSet
 	Eventually(t, within, fmt.Sprintf("pod %s has CPUs %s", pod.Name, what), func() error {
@@ -85,7 +84,8 @@ func awaitCPUs(t *testing.T, c *Cluster, pod *v1.Pod, within time.Duration, what
 	return set
 }
 
-func testExclusiveCPUs(t *testing.T, within time.Duration) {
+func TestExclusiveCPUs(t *testing.T) {
+	Need(t)
 	needCPUs(t)
 	c := NewCluster(t)
 	c.MakeCgroup(t)
@@ -94,14 +94,14 @@ func testExclusiveCPUs(t *testing.T, within time.Duration) {
 	shared, own := MakePod("shared", Main(Sh("c", Forever))), exclusive("own")
 	s.agent.Put(t, shared)
 	s.agent.Await(t, shared, within, Running)
-	awaitCPUs(t, c, shared, within, "all", all)
+	awaitCPUs(t, c, shared, "all", all)
 
 	s.agent.Put(t, own)
 	s.agent.Await(t, own, within, Running)
-	set := awaitCPUs(t, c, own, within, "of its own", func(set cpuset.CPUSet) bool { return set.Size() == 1 && !set.Contains(0) })
+	set := awaitCPUs(t, c, own, "of its own", func(set cpuset.CPUSet) bool { return set.Size() == 1 && !set.Contains(0) })
 	_, limited := allowed(t, c, own)
 	assert.False(t, limited, "no limit of CPU time holds")
-	awaitCPUs(t, c, shared, within, "of others", func(s cpuset.CPUSet) bool { return s.Intersection(set).IsEmpty() })
+	awaitCPUs(t, c, shared, "of others", func(s cpuset.CPUSet) bool { return s.Intersection(set).IsEmpty() })
 	refused := exclusive("refused")
 	refused.Spec.Containers[0].Resources.Requests[v1.ResourceCPU] = *resource.NewQuantity(int64(runtime.NumCPU()), resource.DecimalSI)
 	s.agent.Put(t, refused)
@@ -114,23 +114,12 @@ func testExclusiveCPUs(t *testing.T, within time.Duration) {
 	s.agent.WaitHealthy(t)
 	s.agent.Await(t, own, within, Running)
 	assert.Equal(t, id, c.Newest(t, FullName(own), "c").Id)
-	awaitCPUs(t, c, own, within, "as before", set.Equals)
-	awaitCPUs(t, c, shared, within, "of others", func(s cpuset.CPUSet) bool { return s.Intersection(set).IsEmpty() })
+	awaitCPUs(t, c, own, "as before", set.Equals)
+	awaitCPUs(t, c, shared, "of others", func(s cpuset.CPUSet) bool { return s.Intersection(set).IsEmpty() })
 
 	s.agent.Remove(t, own)
 	s.agent.AwaitGone(t, within, own)
-	awaitCPUs(t, c, shared, within, "all again", all)
-}
-
-func TestExclusiveCPUs(t *testing.T) {
-	Need(t)
-	testExclusiveCPUs(t, within)
-}
-
-// With cgroup v2.
-func TestGuestExclusiveCPUs(t *testing.T) {
-	inGuest(t)
-	testExclusiveCPUs(t, guestWithin)
+	awaitCPUs(t, c, shared, "all again", all)
 }
 
 // A kubelet gives a pod exclusive CPUs, this agent takes it over, ends it and starts another one, which the kubelet takes over.
@@ -157,8 +146,8 @@ func TestKubeletWithExclusiveCPUs(t *testing.T) {
 		return containers
 	}
 	apart := func(pod *v1.Pod) cpuset.CPUSet {
-		set := awaitCPUs(t, c, pod, within, "of its own", func(set cpuset.CPUSet) bool { return set.Size() == 1 && !set.Contains(0) })
-		awaitCPUs(t, c, shared, within, "of others", func(s cpuset.CPUSet) bool { return s.Intersection(set).IsEmpty() })
+		set := awaitCPUs(t, c, pod, "of its own", func(set cpuset.CPUSet) bool { return set.Size() == 1 && !set.Contains(0) })
+		awaitCPUs(t, c, shared, "of others", func(s cpuset.CPUSet) bool { return s.Intersection(set).IsEmpty() })
 		return set
 	}
 	containers := start(kubelet, shared, first)
