@@ -19,7 +19,7 @@ import (
 const CheckpointName = "cpu_manager_state"
 
 // maxCheckpoint is the size of the largest checkpoint that is read, in bytes.
-const maxCheckpoint = 16 << 20
+const maxCheckpoint = 1 << 20
 
 // Assignments are the exclusive CPUs of containers, by the UIDs of their pods and their names.
 type Assignments map[string]map[string]cpuset.CPUSet
@@ -150,7 +150,7 @@ func ParseCheckpoint(data []byte) (Checkpoint, error) {
 
 // parseSet parses a list of CPUs. A range of it is not larger than a machine.
 func parseSet(text string) (cpuset.CPUSet, error) {
-	const digits = 6
+	const digits = 4 // Linux has at most 8192
 	for number := range strings.FieldsFuncSeq(text, func(r rune) bool { return r == ',' || r == '-' }) {
 		if len(number) > digits {
 			return cpuset.New(), fmt.Errorf("%.64q: a CPU has no ID as long as that", text)

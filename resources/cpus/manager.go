@@ -252,18 +252,24 @@ func (m *Manager) Running(_ context.Context, p *v1.Pod, observed *runtime.PodSta
 }
 
 // Refused gives back the CPUs of a pod that was refused. It implements [lifecycle.RefusalHandler].
-func (m *Manager) Refused(pod *v1.Pod) { m.forget(pod.UID) }
+func (m *Manager) Refused(pod *v1.Pod) { m.giveBack(pod.UID) }
 
 // Ended gives back the CPUs of the pod. It implements [lifecycle.EndedHandler].
 func (m *Manager) Ended(_ context.Context, req lifecycle.EndedRequest) error {
-	m.forget(req.Pod.UID)
+	m.giveBack(req.Pod.UID)
 	return nil
 }
 
 // Gone gives back the CPUs of the pod, if it still has some. It implements [lifecycle.GoneHandler].
 func (m *Manager) Gone(_ context.Context, req lifecycle.GoneRequest) error {
-	m.forget(req.Pod.UID)
+	m.giveBack(req.Pod.UID)
 	return nil
+}
+
+// giveBack gives back all that the pod has, also what the checkpoint has that is not read yet.
+func (m *Manager) giveBack(uid types.UID) {
+	_ = m.Restore() // its error is that of each container
+	m.forget(uid)
 }
 
 // forget gives back all that the pod has.

@@ -216,6 +216,9 @@ func TestStrictReservation(t *testing.T) {
 	allocate(t, m, all)
 	_, err := m.EditContainer(t.Context(), burstable("b"), &burstable("b").Spec.Containers[0])
 	require.ErrorContains(t, err, "no CPU is left for containers without exclusive CPUs")
+	resized, err := m.EditContainer(runtime.WithResize(t.Context()), burstable("b"), &burstable("b").Spec.Containers[0])
+	require.NoError(t, err, "one that runs keeps its CPUs")
+	assert.Empty(t, resized.CPUSet)
 	end(t, m, all)
 	assert.Equal(t, "2-15", edit(t, m, burstable("b")).CPUSet)
 }
@@ -277,6 +280,21 @@ func TestSharedPoolOfRunningContainers(t *testing.T) {
 		assert.Equal(t, "0-15", rt.of("s1"))
 		rt.fail(nil)
 		time.Sleep(time.Minute)
+		synctest.Wait()
+		assert.Equal(t, "0,5-15", rt.of("s1"))
+
+		// A change does not wait for the next attempt.
+		rt.fail(errors.New("out of order"))
+		allocate(t, m, guaranteed("second", 2))
+		synctest.Wait()
+		rt.fail(nil)
+		began := time.Now()
+		allocate(t, m, guaranteed("third", 2))
+		synctest.Wait()
+		assert.Equal(t, m.Shared().String(), rt.of("s1"))
+		assert.Zero(t, time.Since(began))
+		end(t, m, guaranteed("second", 2))
+		end(t, m, guaranteed("third", 2))
 		synctest.Wait()
 		assert.Equal(t, "0,5-15", rt.of("s1"))
 
@@ -346,6 +364,11 @@ func TestReclaim(t *testing.T) {
 	gone["lost"], gone["kept"] = true, true // a pod that was admitted has an end
 	require.NoError(t, m.Allocate(big, &big.Spec.Containers[0], numa.Hint{}))
 	assert.True(t, m.HasExclusive("kept"))
+
+	m = newManager(t, "xeon-2n", path, &setter{}, cpus.Options{})
+	m.Refused(kept)
+	require.NoError(t, m.Restore())
+	assert.False(t, m.HasExclusive("kept"), "refused before the checkpoint was needed")
 }
 
 // If the disk is full, only pods with exclusive CPUs wait.

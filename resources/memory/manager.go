@@ -236,6 +236,7 @@ func (m *Manager) Gone(_ context.Context, req lifecycle.GoneRequest) error {
 
 // end gives back the memory of a pod. A state that cannot be written does not keep the pod: it is written with the next change.
 func (m *Manager) end(uid types.UID) {
+	_ = m.Restore() // otherwise the pod is back when the state is read; the error is that of each container
 	m.mu.Lock()
 	m.drop(uid)
 	m.mu.Unlock()
@@ -246,6 +247,7 @@ func (m *Manager) end(uid types.UID) {
 
 // Refused gives back the memory of a pod that was refused. The state is written with the next change. It implements [lifecycle.RefusalHandler].
 func (m *Manager) Refused(pod *v1.Pod) {
+	_ = m.Restore() // see end
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.drop(pod.UID)

@@ -191,6 +191,12 @@ func TestReuse(t *testing.T) {
 	for _, c := range []string{"one", "side", "two"} {
 		assert.Equal(t, "0", start(t, m, p, c), c)
 	}
+	debugged := p.DeepCopy()
+	debugged.Spec.EphemeralContainers = []v1.EphemeralContainer{{EphemeralContainerCommon: v1.EphemeralContainerCommon{Name: "debug"}}}
+	assert.Empty(t, start(t, m, debugged, "debug"))
+	_, err := m.EditContainer(runtime.WithResize(t.Context()), p, &p.Spec.Containers[0])
+	require.NoError(t, err)
+	assert.Equal(t, []uint64{0, 1024, 512, 2048, 512}, sizes(m), "init containers may run yet")
 	start(t, m, p, "a")
 	assert.Equal(t, []uint64{0, 1024, 0, 2048, 512}, sizes(m), "the init containers have ended")
 	write(t, m, p)
@@ -223,6 +229,20 @@ func TestReleaseOfAPodThatWasAdmittedBefore(t *testing.T) {
 	write(t, m, p)
 	m.Refused(p)
 	assert.Empty(t, m.Of("p", "c"), "nothing of it runs")
+	_, err := m.EditContainer(t.Context(), p, &p.Spec.Containers[0])
+	require.ErrorContains(t, err, "was not admitted")
+}
+
+// What the state has that is not read yet is given back, too.
+func TestRefusedBeforeTheStateIsRead(t *testing.T) {
+	path, p := filepath.Join(t.TempDir(), FileName), pod("p", nil, container("c", "memory", "1Gi"))
+	m := newManager(t, path, 1, reserving(1))
+	require.NoError(t, admit(m, p, numa.Hint{}))
+	write(t, m, p)
+	m = newManager(t, path, 1, reserving(1))
+	m.Refused(p)
+	require.NoError(t, m.Restore())
+	assert.Empty(t, m.Of("p", "c"))
 }
 
 func TestRequestOfThePod(t *testing.T) {
