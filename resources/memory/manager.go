@@ -5,13 +5,17 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"path/filepath"
 	"slices"
 	"sync"
+	"sync/atomic"
+	"time"
 
 	"github.com/go-logr/logr"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/kubeletkit/kubeletkit/internal/flow"
 	"github.com/kubeletkit/kubeletkit/internal/safefile"
 	"github.com/kubeletkit/kubeletkit/lifecycle"
 	"github.com/kubeletkit/kubeletkit/podspec"
@@ -46,6 +50,8 @@ type Manager struct {
 	write func(path string, data []byte) error // that of tests does not sync
 
 	restoring, saving sync.Mutex // held while the state is read or written
+	running           atomic.Bool
+	wake              flow.Signal // wakes Run: the state may have to be written
 
 	// mu guards the fields below. Nothing is read or written under it.
 	mu sync.Mutex
@@ -87,23 +93,48 @@ func New(path string, machine numa.Machine, opts Options) (*Manager, error) {
 		b, _ := machineBooks(machine, opts.Reserved, opts.NodeReserved)
 		return b
 	}
-	return &Manager{path: path, opts: opts, empty: empty, write: safefile.WriteSync, admitted: map[types.UID]bool{}}, nil
+	return &Manager{path: path, opts: opts, empty: empty, write: writeState, wake: flow.NewSignal(), admitted: map[types.UID]bool{}}, nil
 }
 
 // Name implements [lifecycle.Component].
 func (m *Manager) Name() string { return "memory" }
 
-// Run writes the state, as kubelet does when it starts, and returns. A state that cannot be written is written before the next container with
-// memory starts. It implements [lifecycle.Runner].
-func (m *Manager) Run(context.Context) error {
-	err := m.Restore()
-	if err == nil {
-		err = m.save()
+// retries are the delays after a write that has failed.
+var retries = flow.Backoff{Min: time.Second, Max: time.Minute}
+
+// Run writes the state, as kubelet does when it starts, and later what could not be written. It implements [lifecycle.Runner].
+func (m *Manager) Run(ctx context.Context) error {
+	if !m.running.CompareAndSwap(false, true) {
+		return fmt.Errorf("memory: %w", runtime.ErrAlreadyRunning)
 	}
-	if err != nil {
-		m.opts.Logger.Error(err, "The state of memory is not written")
+	m.wake.Notify()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-m.wake:
+		}
+		logged := false
+		retries.Repeat(ctx, func() error {
+			if err := m.Restore(); err != nil {
+				return err
+			}
+			return m.save()
+		}, func(err error, _ time.Duration) {
+			if !logged {
+				m.opts.Logger.Error(err, "The state of memory is not written; trying again")
+			}
+			logged = true
+		})
 	}
-	return nil
+}
+
+// writeState writes the file so that it survives a power loss.
+func writeState(path string, data []byte) error {
+	if err := safefile.WriteSync(path, data); err != nil {
+		return err
+	}
+	return safefile.SyncDir(filepath.Dir(path))
 }
 
 // Hints returns the sets of nodes on which the container or, if it is nil, the pod can have its memory, by the resources that it
@@ -234,7 +265,7 @@ func (m *Manager) Gone(_ context.Context, req lifecycle.GoneRequest) error {
 	return nil
 }
 
-// end gives back the memory of a pod. A state that cannot be written does not keep the pod: it is written with the next change.
+// end gives back the memory of a pod. A state that cannot be written does not keep the pod: Run writes it again.
 func (m *Manager) end(uid types.UID) {
 	_ = m.Restore() // otherwise the pod is back when the state is read; the error is that of each container
 	m.mu.Lock()
@@ -242,15 +273,17 @@ func (m *Manager) end(uid types.UID) {
 	m.mu.Unlock()
 	if err := m.save(); err != nil {
 		m.opts.Logger.Error(err, "The state of memory still has a pod that has ended", "pod", uid)
+		m.wake.Notify()
 	}
 }
 
-// Refused gives back the memory of a pod that was refused. The state is written with the next change. It implements [lifecycle.RefusalHandler].
+// Refused gives back the memory of a pod that was refused. Run writes the state. It implements [lifecycle.RefusalHandler].
 func (m *Manager) Refused(pod *v1.Pod) {
 	_ = m.Restore() // see end
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.drop(pod.UID)
+	m.wake.Notify()
 }
 
 // Of returns what the container has.

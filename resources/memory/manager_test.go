@@ -1,12 +1,16 @@
 package memory
 
 import (
+	"context"
 	"errors"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -394,15 +398,48 @@ func TestStates(t *testing.T) {
 
 // The state is there as soon as the agent runs.
 func TestRun(t *testing.T) {
-	m := newManager(t, filepath.Join(t.TempDir(), FileName), 2, reserving(2))
-	require.NoError(t, m.Run(t.Context()))
-	data, err := os.ReadFile(m.path)
-	require.NoError(t, err)
-	f, err := state.Parse(data)
-	require.NoError(t, err)
-	assert.Len(t, f.MachineState, 2)
-	require.NoError(t, os.WriteFile(m.path, []byte("x"), 0o600))
-	require.NoError(t, newManager(t, m.path, 2, reserving(2)).Run(t.Context()), "pods with memory are refused, others run")
+	path := filepath.Join(t.TempDir(), FileName)
+	synctest.Test(t, func(t *testing.T) {
+		ctx, stop := context.WithCancel(t.Context())
+		defer stop()
+		m, full := newManager(t, path, 2, reserving(2)), atomic.Bool{}
+		m.write = func(path string, data []byte) error {
+			if full.Load() {
+				return errors.New("no space left on device")
+			}
+			return safefile.Write(path, data)
+		}
+		go func() { assert.NoError(t, m.Run(ctx)) }()
+		entries := func() map[string]map[string][]state.Block {
+			synctest.Wait()
+			data, err := os.ReadFile(path)
+			require.NoError(t, err)
+			f, err := state.Parse(data)
+			require.NoError(t, err)
+			assert.Len(t, f.MachineState, 2)
+			return f.Entries
+		}
+		assert.Empty(t, entries(), "it is written at the start")
+		require.ErrorIs(t, m.Run(ctx), runtime.ErrAlreadyRunning)
+
+		p, q := pod("p", nil, container("c", "memory", "1Gi")), pod("q", nil, container("c", "memory", "1Gi"))
+		require.NoError(t, errors.Join(admit(m, p, numa.Hint{}), admit(m, q, numa.Hint{})))
+		write(t, m, p)
+		assert.Len(t, entries(), 2)
+		m.Refused(q)
+		assert.Len(t, entries(), 1, "a pod that was refused")
+		full.Store(true)
+		require.NoError(t, m.Ended(ctx, lifecycle.EndedRequest{Pod: p}))
+		assert.Len(t, entries(), 1)
+		full.Store(false)
+		time.Sleep(2 * time.Minute)
+		assert.Empty(t, entries(), "it is written again")
+
+		require.NoError(t, os.WriteFile(path, []byte("x"), 0o600))
+		bad := newManager(t, path, 2, reserving(2))
+		go func() { assert.NoError(t, bad.Run(ctx), "pods with memory are refused, others run") }()
+		time.Sleep(time.Hour)
+	})
 }
 
 func TestLeaveStatic(t *testing.T) {
