@@ -38,7 +38,7 @@ func newPlacement(ctx context.Context, s *config.Settings, rt runtime.CPUSetter,
 	p := &placement{scope: topology.Scope(s.TopologyManagerScope), metrics: m, log: log.WithName("topology")}
 	checkpoint := filepath.Join(s.RootDir, cpus.CheckpointName)
 	if !s.StaticCPUs() && !s.Embedded {
-		if err := cpus.LeaveStatic(checkpoint, s.ResetCPUs); err != nil {
+		if err := cpus.LeaveStatic(checkpoint, hasNoDir(s), s.ResetCPUs); err != nil {
 			return nil, resetHint(err)
 		}
 	}

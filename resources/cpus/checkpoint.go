@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/cpuset"
 	"k8s.io/utils/dump"
 
@@ -197,9 +198,9 @@ func (e *StateError) Error() string {
 }
 
 // LeaveStatic is for an agent whose containers have no exclusive CPUs: kubelet's policy none. It removes a checkpoint of the policy static
-// without such containers, so that kubelet can be started with that policy, too. If the checkpoint has some, or cannot be read, it fails with a [*StateError], or with reset it
-// removes the checkpoint: containers that run keep their CPUs until they end, while others may use these, too.
-func LeaveStatic(path string, reset bool) error {
+// without such containers but those of pods of which gone reports that nothing is left, so that kubelet can be started with that policy, too. If the checkpoint has some, or cannot be read,
+// it fails with a [*StateError], or with reset it removes the checkpoint: containers that run keep their CPUs until they end, while others may use these, too.
+func LeaveStatic(path string, gone func(types.UID) bool, reset bool) error {
 	c, err := readCheckpoint(path)
 	stateErr := (*StateError)(nil)
 	switch {
@@ -207,8 +208,16 @@ func LeaveStatic(path string, reset bool) error {
 		return nil
 	case err != nil && !errors.As(err, &stateErr):
 		return fmt.Errorf("reading the assignments of CPUs: %w", err)
-	case err == nil && len(c.Exclusive) > 0:
-		stateErr = &StateError{Path: path, Problems: []string{fmt.Sprintf("containers of %d pods have exclusive CPUs by the policy %s, and the policy is none", len(c.Exclusive), c.Policy)}}
+	case err == nil:
+		left := 0
+		for uid := range c.Exclusive {
+			if !gone(types.UID(uid)) {
+				left++
+			}
+		}
+		if left > 0 {
+			stateErr = &StateError{Path: path, Problems: []string{fmt.Sprintf("containers of %d pods have exclusive CPUs by the policy %s, and the policy is none", left, c.Policy)}}
+		}
 	}
 	if stateErr != nil && !reset {
 		return stateErr

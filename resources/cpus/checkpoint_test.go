@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/cpuset"
 
 	"github.com/kubeletkit/kubeletkit/resources/cpus"
@@ -141,21 +142,26 @@ func TestOtherCPUs(t *testing.T) {
 }
 
 func TestLeaveStatic(t *testing.T) {
-	require.NoError(t, cpus.LeaveStatic(filepath.Join(t.TempDir(), "none"), false))
+	gone := func(uid types.UID) bool { return uid == "gone" }
+	require.NoError(t, cpus.LeaveStatic(filepath.Join(t.TempDir(), "none"), gone, false))
 	path := checkpoint(t, cpus.Checkpoint{Policy: "static", Shared: set(t, "0-15")})
-	require.NoError(t, cpus.LeaveStatic(path, false))
+	require.NoError(t, cpus.LeaveStatic(path, gone, false))
 	assert.NoFileExists(t, path, "nothing is assigned")
 
-	path = checkpoint(t, cpus.Checkpoint{Policy: "static", Shared: set(t, "0"), Exclusive: cpus.Assignments{"a": {"main": cpuset.New(1)}}})
-	err := cpus.LeaveStatic(path, false)
+	path = checkpoint(t, cpus.Checkpoint{Policy: "static", Shared: set(t, "0"), Exclusive: cpus.Assignments{"a": {"main": cpuset.New(1)}, "gone": {"main": cpuset.New(2)}}})
+	err := cpus.LeaveStatic(path, gone, false)
 	require.ErrorContains(t, err, "containers of 1 pods have exclusive CPUs by the policy static, and the policy is none")
 	assert.FileExists(t, path)
-	require.NoError(t, cpus.LeaveStatic(path, true))
+	require.NoError(t, cpus.LeaveStatic(path, gone, true))
 	assert.NoFileExists(t, path)
 
+	path = checkpoint(t, cpus.Checkpoint{Policy: "static", Shared: set(t, "0"), Exclusive: cpus.Assignments{"gone": {"main": cpuset.New(2)}}})
+	require.NoError(t, cpus.LeaveStatic(path, gone, false))
+	assert.NoFileExists(t, path, "nothing of the pod is left")
+
 	path = checkpoint(t, cpus.Checkpoint{Policy: "none"})
-	require.NoError(t, cpus.LeaveStatic(path, false))
+	require.NoError(t, cpus.LeaveStatic(path, gone, false))
 	assert.FileExists(t, path, "kubelet's own")
-	err = cpus.LeaveStatic(t.TempDir(), false)
+	err = cpus.LeaveStatic(t.TempDir(), gone, false)
 	assert.True(t, errors.As(err, new(*cpus.StateError)), err)
 }
