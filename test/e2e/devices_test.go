@@ -18,6 +18,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 	api "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
 	. "github.com/kubeletkit/kubeletkit/test/e2e/harness"
@@ -205,6 +206,12 @@ func TestDevicePlugin(t *testing.T) {
 	stop()
 	s.agent.Kill(t)
 	s.KillProcess(t, name, "main")
+	Eventually(t, within, "the container has exited", func() error { // else it runs when the agent starts, and needs no plugin
+		if state := s.Newest(t, name, "main").State; state != cri.ContainerState_CONTAINER_EXITED {
+			return fmt.Errorf("it is %s", state)
+		}
+		return nil
+	})
 	s.agent.Start(t)
 	s.agent.WaitHealthy(t)
 	s.awaitSaid(t, "waiting for the provider of example.com/null", 1)

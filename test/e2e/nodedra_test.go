@@ -298,7 +298,7 @@ func TestNodeDynamicResources(t *testing.T) {
 
 	// A container that is started again has its devices.
 	before := s.Newest(t, "one", "a").Id
-	s.Exec(t, "one", "a", "sh", "-c", "kill 1")
+	s.KillProcess(t, "one", "a")
 	Eventually(t, eventually, "restart", func() error {
 		if c := s.Newest(t, "one", "a"); c.Id == before || c.State.String() != "CONTAINER_RUNNING" {
 			return errors.New("not yet")
