@@ -50,7 +50,7 @@ func Connect(ctx context.Context, resource v1.ResourceName, socket string) (*Plu
 	defer cancel()
 	if p.options, err = p.client.GetDevicePluginOptions(ctx, &api.Empty{}, grpc.WaitForReady(true)); err != nil {
 		_ = conn.Close()
-		return nil, fmt.Errorf("device plugin of %s at %s: asking it for its options: %w", resource, socket, err)
+		return nil, fmt.Errorf("device plugin of %s at %s: failed to get device plugin options: %w", resource, socket, err)
 	}
 	return p, nil
 }
