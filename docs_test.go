@@ -22,8 +22,9 @@ func documents(t *testing.T) map[string]string {
 		require.NoError(t, err)
 		texts[path] = string(text)
 	}
-	read("README.md")
-	read("CHANGELOG.md")
+	for _, path := range []string{"README.md", "CHANGELOG.md", "CONTRIBUTING.md", "MAINTAINERS.md", "SECURITY.md", "SUPPORT.md"} {
+		read(path)
+	}
 	require.NoError(t, filepath.WalkDir("docs", func(path string, _ fs.DirEntry, err error) error {
 		if err == nil && strings.HasSuffix(path, ".md") {
 			read(path)
