@@ -51,8 +51,9 @@ var mayImport = map[string][]string{
 	"podsync":    {"runtime", "lifecycle", "podworkers", "status", "volume", "images", "prober"},
 	"syncloop":   {"runtime", "lifecycle", "podconfig", "pleg", "podworkers", "podmanager", "status", "prober", "gc", "podsync"},
 	"":           {"runtime", "lifecycle", "podconfig", "podmanager", "pleg", "podworkers", "status", "prober", "gc", "volume", "images", "history", "resources", "podsync", "syncloop"},
+	"agenttest":  {"", "runtime", "podconfig", "status"},
 	"cluster":    {"", "runtime", "lifecycle", "podconfig", "podmanager", "podworkers", "status", "syncloop", "volume", "resources", "history"},
-	"examples":   {"", "cluster", "runtime", "lifecycle", "podconfig", "podmanager", "pleg", "podworkers", "status", "prober", "gc", "volume", "history", "resources", "podsync", "syncloop", "server", "metrics", "stats", "logs", "images"},
+	"examples":   {"", "agenttest", "cluster", "runtime", "lifecycle", "podconfig", "podmanager", "pleg", "podworkers", "status", "prober", "gc", "volume", "history", "resources", "podsync", "syncloop", "server", "metrics", "stats", "logs", "images"},
 }
 
 type goPackage struct {

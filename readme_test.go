@@ -8,7 +8,6 @@ import (
 	"regexp"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -18,6 +17,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/kubeletkit/kubeletkit"
+	"github.com/kubeletkit/kubeletkit/agenttest"
 	"github.com/kubeletkit/kubeletkit/cluster"
 	"github.com/kubeletkit/kubeletkit/gc"
 	"github.com/kubeletkit/kubeletkit/lifecycle"
@@ -138,27 +138,13 @@ type counting struct{ runtime.Runtime }
 func (c counting) Unwrap() any { return c.Runtime }
 
 func TestRestart(t *testing.T) {
-	root := t.TempDir()
-	synctest.Test(t, func(t *testing.T) {
-		rt := fake.New(fake.Options{})
-		rt.Script(fake.Target{Pod: "pod-0"}, fake.Times(1, fake.Exits(time.Hour, 1))...) // fails after an hour, once
-		agent, err := kubeletkit.New(kubeletkit.Options{
-			NodeName: "node", RootDir: root, Runtime: rt, Host: rt.Host(),
-			Sources: []podconfig.Source{podconfig.NewStatic("test", fake.Pods(1, 1)...)},
-		})
-		require.NoError(t, err)
-		ctx, cancel := context.WithCancel(t.Context())
-		ended := make(chan error)
-		go func() { ended <- agent.Run(ctx) }()
-
-		time.Sleep(61 * time.Minute)
-		synctest.Wait()
-		status := agent.Pods()[0].Status.ContainerStatuses[0]
+	agenttest.Run(t, agenttest.Options{}, func(t *testing.T, n *agenttest.Node) {
+		n.Runtime.Script(fake.Target{Pod: "pod-0"}, fake.Times(1, fake.Exits(time.Hour, 1))...) // fails after an hour, once
+		n.Source.Set(fake.Pods(1, 1)...)
+		n.Sleep(61 * time.Minute)
+		status := n.Pods()[0].Status.ContainerStatuses[0]
 		assert.True(t, status.Ready)
 		assert.EqualValues(t, 1, status.RestartCount)
-
-		cancel()
-		require.NoError(t, <-ended) // the bubble waits for all its goroutines
 	})
 }
 

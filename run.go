@@ -13,6 +13,15 @@ import (
 	"github.com/kubeletkit/kubeletkit/volume"
 )
 
+// Run makes an agent with [New], and runs it with [Agent.Run].
+func Run(ctx context.Context, opts Options) error {
+	agent, err := New(opts)
+	if err != nil {
+		return err
+	}
+	return agent.Run(ctx)
+}
+
 // Run runs the agent until ctx ends, waits for everything that it started, and returns
 // nil; the pods continue to run. It returns an error early if a part fails for good, or if
 // another agent uses the root or the logs directory, or if another user can write to the

@@ -119,3 +119,21 @@ func ExampleEvented() {
 	// default/shop(1) web ContainerDied
 	// exit code 3
 }
+
+// A tap on the events of a generator that an agent reads.
+func ExampleTap() {
+	rt := &oneContainer{state: runtime.ContainerRunning}
+	var events pleg.Generator = pleg.NewGeneric(rt, runtime.NewCache(rt, runtime.CacheOptions{}), pleg.Options{})
+	events = pleg.Tap(events, func(change pleg.PodEvents) { fmt.Println("tap:", change.Pod, change.Events[0].Type) })
+
+	ctx, stop := context.WithCancel(context.Background())
+	defer stop()
+	go func() { _ = events.Run(ctx) }()
+	for change := range events.Watch() { // the reader, in an agent the sync loop
+		fmt.Println("reader:", change.Pod, change.Events[0].Type)
+		stop()
+	}
+	// Output:
+	// tap: default/shop(1) ContainerStarted
+	// reader: default/shop(1) ContainerStarted
+}

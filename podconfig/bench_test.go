@@ -8,37 +8,51 @@ import (
 	"testing"
 	"time"
 
-	"github.com/kubeletkit/kubeletkit/podconfig/manifest"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/yaml"
 )
 
 // manyPods are pods of common size.
 func manyPods(b *testing.B, n int) []*v1.Pod {
 	b.Helper()
-	loaded, err := manifest.Load([]byte(commonManifest), manifest.Options{NodeName: "node"})
-	if err != nil {
+	var loaded v1.Pod
+	if err := yaml.Unmarshal([]byte(commonManifest), &loaded); err != nil {
 		b.Fatal(err)
 	}
 	pods := make([]*v1.Pod, n)
 	for i := range pods {
-		pods[i] = loaded[0].DeepCopy()
+		pods[i] = loaded.DeepCopy()
 		pods[i].Name, pods[i].UID = fmt.Sprint("pod-", i), types.UID(fmt.Sprint("uid-", i))
 	}
 	return pods
 }
 
+// commonManifest has the defaults, and what a source of manifests adds.
 const commonManifest = `apiVersion: v1
 kind: Pod
 metadata:
-  name: web
+  name: web-node
+  namespace: default
+  annotations: {kubernetes.io/config.hash: 0123456789abcdef0123456789abcdef, kubernetes.io/config.source: file}
 spec:
+  nodeName: node
+  restartPolicy: Always
+  dnsPolicy: ClusterFirst
+  schedulerName: default-scheduler
+  enableServiceLinks: true
+  terminationGracePeriodSeconds: 30
+  securityContext: {}
+  tolerations: [{operator: Exists, effect: NoExecute}]
   containers:
   - name: main
     image: busybox
-    ports: [{containerPort: 80}]
-    resources: {limits: {cpu: 1, memory: 1Gi}}
-    livenessProbe: {httpGet: {port: 80}}
+    imagePullPolicy: Always
+    terminationMessagePath: /dev/termination-log
+    terminationMessagePolicy: File
+    ports: [{containerPort: 80, protocol: TCP}]
+    resources: {limits: {cpu: 1, memory: 1Gi}, requests: {cpu: 1, memory: 1Gi}}
+    livenessProbe: {httpGet: {path: /, port: 80, scheme: HTTP}, timeoutSeconds: 1, periodSeconds: 10, successThreshold: 1, failureThreshold: 3}
     env: [{name: A, value: b}, {name: C, value: d}]
     volumeMounts: [{name: e, mountPath: /e}]
   volumes: [{name: e, emptyDir: {}}]

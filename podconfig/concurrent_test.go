@@ -63,17 +63,17 @@ func TestMuxConcurrently(t *testing.T) {
 			return pods
 		}
 		if i%2 == 0 {
-			sources = append(sources, sourceFunc{name, func(_ context.Context, sink Sink) error {
+			sources = append(sources, SourceFunc(name, func(_ context.Context, sink Sink) error {
 				defer all.Done()
 				for n := range rounds {
 					last[i] = next(n)
 					sink.Set(last[i])
 				}
 				return nil
-			}})
+			}))
 			continue
 		}
-		sources = append(sources, sourceFunc{name, func(_ context.Context, sink Sink) error {
+		sources = append(sources, SourceFunc(name, func(_ context.Context, sink Sink) error {
 			defer all.Done()
 			sink.Set(nil)
 			for n := range rounds {
@@ -85,7 +85,7 @@ func TestMuxConcurrently(t *testing.T) {
 				sink.Apply(d)
 			}
 			return nil
-		}})
+		}))
 	}
 	m, err := New(Options{Sources: sources})
 	require.NoError(t, err)
@@ -149,12 +149,12 @@ func TestMuxSourcesComeAndGo(t *testing.T) {
 		wg.Go(func() {
 			for i := range 50 {
 				name := fmt.Sprintf("s%d", w)
-				if err := m.Add(sourceFunc{name, func(ctx context.Context, sink Sink) error {
+				if err := m.Add(SourceFunc(name, func(ctx context.Context, sink Sink) error {
 					sink.Set([]*v1.Pod{
 						testpod.New(fmt.Sprint("p", i%2), testpod.UID(types.UID(fmt.Sprint(i%3)))), testpod.New(name)})
 					<-ctx.Done()
 					return nil
-				}}); err != nil {
+				})); err != nil {
 					t.Error(err)
 				}
 				if !m.Remove(name) {
@@ -170,12 +170,3 @@ func TestMuxSourcesComeAndGo(t *testing.T) {
 	<-read
 	assert.Empty(t, r.pods)
 }
-
-// sourceFunc is a source of one function.
-type sourceFunc struct {
-	name string
-	run  func(ctx context.Context, sink Sink) error
-}
-
-func (s sourceFunc) Name() string                             { return s.name }
-func (s sourceFunc) Run(ctx context.Context, sink Sink) error { return s.run(ctx, sink) }

@@ -1,11 +1,9 @@
 package unittest_test
 
 import (
-	"context"
 	"errors"
 	"slices"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -16,12 +14,11 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kubeletkit/kubeletkit"
+	"github.com/kubeletkit/kubeletkit/agenttest"
 	"github.com/kubeletkit/kubeletkit/examples/unittest"
 	"github.com/kubeletkit/kubeletkit/podconfig"
-	podconfigfake "github.com/kubeletkit/kubeletkit/podconfig/fake"
 	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/runtime/fake"
-	statusfake "github.com/kubeletkit/kubeletkit/status/fake"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -33,60 +30,36 @@ func makePod(name string) *v1.Pod {
 	}
 }
 
-// node is an agent on a fake runtime, with the breaker in front of it.
-type node struct {
-	*kubeletkit.Agent
-	runtime *fake.Runtime
-	source  *podconfigfake.Source
-	sink    *statusfake.Sink
-}
-
-// onNode runs a test in virtual time: minutes take milliseconds.
-func onNode(t *testing.T, test func(t *testing.T, n *node)) {
-	dir := t.TempDir()
-	synctest.Test(t, func(t *testing.T) {
-		n := &node{runtime: fake.New(fake.Options{Dir: dir}), source: podconfigfake.NewSource("api"), sink: statusfake.NewSink()}
-		breaker := unittest.NewBreaker(n.source, n.sink, 3, 2*time.Minute)
-		var err error
-		n.Agent, err = kubeletkit.New(kubeletkit.Options{
-			NodeName: "node", RootDir: dir, Host: n.runtime.Host(),
-			Runtime: n.runtime, Sources: []podconfig.Source{breaker}, StatusSink: breaker,
-		})
-		require.NoError(t, err)
-		ctx, cancel := context.WithCancel(t.Context())
-		done := make(chan error, 1)
-		go func() { done <- n.Run(ctx) }()
-		defer func() {
-			cancel()
-			require.NoError(t, <-done)
-			require.NoError(t, n.runtime.Close())
-		}()
-		test(t, n)
-	})
+// onNode runs a test in virtual time, on an agent with the breaker in front of it.
+func onNode(t *testing.T, test func(t *testing.T, n *agenttest.Node)) {
+	agenttest.Run(t, agenttest.Options{Configure: func(n *agenttest.Node, opts *kubeletkit.Options) {
+		breaker := unittest.NewBreaker(n.Source, n.Sink, 3, 2*time.Minute)
+		opts.Sources, opts.StatusSink = []podconfig.Source{breaker}, breaker
+	}}, test)
 }
 
 var bad, good = fake.Target{Pod: "bad"}, fake.Target{Pod: "good"}
 
 func TestACrashingPodIsTakenAwayAndComesBack(t *testing.T) {
-	onNode(t, func(t *testing.T, n *node) {
-		n.runtime.Script(bad, fake.Times(4, fake.Exits(time.Second, 1))...) // and then it runs
-		n.source.Set(makePod("bad"), makePod("good"))
-		_, err := n.runtime.UntilRunning(t.Context(), bad, 1)
+	onNode(t, func(t *testing.T, n *agenttest.Node) {
+		n.Runtime.Script(bad, fake.Times(4, fake.Exits(time.Second, 1))...) // and then it runs
+		n.Source.Set(makePod("bad"), makePod("good"))
+		_, err := n.Runtime.UntilRunning(t.Context(), bad, 1)
 		require.NoError(t, err)
-		require.NoError(t, n.runtime.Until(t.Context(), func() bool {
-			return len(n.runtime.Instances(good)) == 1 && slices.ContainsFunc(n.runtime.Instances(bad), func(i fake.Instance) bool { return i.Attempt == 3 })
+		require.NoError(t, n.Runtime.Until(t.Context(), func() bool {
+			return len(n.Runtime.Instances(good)) == 1 && slices.ContainsFunc(n.Runtime.Instances(bad), func(i fake.Instance) bool { return i.Attempt == 3 })
 		}))
 		began := time.Now()
 		time.Sleep(time.Minute)
-		require.Empty(t, n.runtime.Instances(bad), "it was taken away, and nothing is left of it")
-		assert.Len(t, n.runtime.Running(good), 1, "the other is not touched")
+		require.Empty(t, n.Runtime.Instances(bad), "it was taken away, and nothing is left of it")
+		assert.Len(t, n.Runtime.Running(good), 1, "the other is not touched")
 
-		_, err = n.runtime.UntilRunning(t.Context(), bad, 1)
+		_, err = n.Runtime.UntilRunning(t.Context(), bad, 1)
 		require.NoError(t, err)
 		assert.InDelta(t, 2*time.Minute, time.Since(began), float64(5*time.Second))
 		time.Sleep(time.Minute)
-		assert.Equal(t, "default/bad/main#0 running", first(n.runtime.Running(bad)))
-		assert.Equal(t, "default/good/main#0 running", first(n.runtime.Running(good)))
+		assert.Equal(t, "default/bad/main#0 running", first(n.Runtime.Running(bad)))
+		assert.Equal(t, "default/good/main#0 running", first(n.Runtime.Running(good)))
 	})
 }
 
@@ -98,36 +71,37 @@ func first(list []fake.Instance) string {
 }
 
 func TestFaults(t *testing.T) {
-	for name, strike := range map[string]func(n *node){
-		"the runtime cannot stop it at first": func(n *node) {
-			n.runtime.Inject(fake.Fault{Call: "StopPodSandbox", Target: bad, Times: 3, Err: runtime.ErrUnavailable})
+	for name, strike := range map[string]func(n *agenttest.Node){
+		"the runtime cannot stop it at first": func(n *agenttest.Node) {
+			n.Runtime.Inject(fake.Fault{Call: "StopPodSandbox", Target: bad, Times: 3, Err: runtime.ErrUnavailable})
 		},
-		"the runtime hangs for a minute": func(n *node) {
-			remove := n.runtime.Inject(fake.Fault{Call: "StopPodSandbox", Target: bad, Hang: true})
+		"the runtime hangs for a minute": func(n *agenttest.Node) {
+			remove := n.Runtime.Inject(fake.Fault{Call: "StopPodSandbox", Target: bad, Hang: true})
 			time.AfterFunc(time.Minute, remove)
 		},
-		"the answer to a start is lost": func(n *node) {
-			n.runtime.Inject(fake.Fault{Call: "StartContainer", Target: bad, Late: true, Times: 1, Err: runtime.ErrUnavailable})
+		"the answer to a start is lost": func(n *agenttest.Node) {
+			n.Runtime.Inject(fake.Fault{Call: "StartContainer", Target: bad, Late: true, Times: 1, Err: runtime.ErrUnavailable})
 		},
-		"the runtime is restarted": func(n *node) {
-			time.AfterFunc(30*time.Second, func() { n.runtime.Restart(fake.Keep) })
+		"the runtime is restarted": func(n *agenttest.Node) {
+			time.AfterFunc(30*time.Second, func() { n.Runtime.Restart(fake.Keep) })
 		},
-		"statuses are not taken at first": func(n *node) { n.sink.Fail(5, errors.New("conflict")) },
-		"the source fails":                func(n *node) { time.AfterFunc(time.Minute, func() { n.source.Fail(errors.New("connection lost")) }) },
+		"statuses are not taken at first": func(n *agenttest.Node) { n.Sink.Fail(5, errors.New("conflict")) },
+		"the source fails": func(n *agenttest.Node) {
+			time.AfterFunc(time.Minute, func() { n.Source.Fail(errors.New("connection lost")) })
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			onNode(t, func(t *testing.T, n *node) {
-				n.runtime.Script(bad, fake.Exits(time.Second, 1))
+			onNode(t, func(t *testing.T, n *agenttest.Node) {
+				n.Runtime.Script(bad, fake.Exits(time.Second, 1))
 				strike(n)
-				n.source.Set(makePod("bad"), makePod("good"))
-				time.Sleep(90 * time.Second)
-				synctest.Wait()
-				assert.Empty(t, n.runtime.Running(bad))
-				assert.Len(t, n.runtime.Running(good), 1)
-				_, err := n.sink.UntilPhase(t.Context(), "uid-good", v1.PodRunning)
+				n.Source.Set(makePod("bad"), makePod("good"))
+				n.Sleep(90 * time.Second)
+				assert.Empty(t, n.Runtime.Running(bad))
+				assert.Len(t, n.Runtime.Running(good), 1)
+				_, err := n.Sink.UntilPhase(t.Context(), "uid-good", v1.PodRunning)
 				require.NoError(t, err)
 				assert.Len(t, n.Pods(), 1, "only the good one is wanted")
-				assert.Zero(t, n.sink.Overlaps())
+				assert.Zero(t, n.Sink.Overlaps())
 			})
 		})
 	}

@@ -4,11 +4,13 @@
 //	func main() {
 //		process.Init() // first: the server executes this program again for each container
 //		...
-//		server, err := process.Open(ctx, process.Options{Dir: "/var/lib/agent/process", Logger: log})
+//		rt, err := process.Start(ctx, process.Options{Dir: "/var/lib/agent/process", Logger: log})
 //		...
-//		defer server.Close() // containers keep running
-//		rt, err := cri.Dial(ctx, server.Endpoint(), cri.Options{Logger: log})
+//		defer rt.Close() // containers keep running
+//		agent, err := kubeletkit.New(kubeletkit.Options{Runtime: rt, NodeName: "edge-7"})
 //	}
+//
+// [Start] returns a runtime that can be used at once. [Open] opens the server alone, for clients of your own.
 //
 // The server offers RuntimeService and ImageService on a unix socket with mode 0600. An
 // agent uses it like containerd, and crictl works with it. It needs Linux, but neither

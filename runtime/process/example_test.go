@@ -11,8 +11,27 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime/process"
 )
 
-// A server in the agent's own process, and the client that any CRI runtime has.
+// The runtime of an agent. The program calls process.Init first in main.
 func Example() {
+	dir, err := os.MkdirTemp("", "process")
+	if err != nil {
+		panic(err)
+	}
+	defer os.RemoveAll(dir)
+	ctx := context.Background()
+	rt, err := process.Start(ctx, process.Options{Dir: dir})
+	if err != nil {
+		panic(err)
+	}
+	fmt.Println("check:", rt.Check(ctx))
+	fmt.Println("close:", rt.Close()) // containers would go on running
+	// Output:
+	// check: <nil>
+	// close: <nil>
+}
+
+// A server for a client of one's own, as any CRI runtime has.
+func ExampleOpen() {
 	dir, err := os.MkdirTemp("", "process")
 	if err != nil {
 		panic(err)
@@ -29,7 +48,7 @@ func Example() {
 	}
 	fmt.Println("check:", rt.Check(ctx))
 	_ = rt.Close()
-	fmt.Println("close:", server.Close()) // containers would go on running
+	fmt.Println("close:", server.Close())
 	// Output:
 	// check: <nil>
 	// close: <nil>

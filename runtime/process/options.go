@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 
 	"github.com/go-logr/logr"
+
+	"github.com/kubeletkit/kubeletkit/runtime/cri"
 )
 
 // Name is the name of the runtime and the type of its container IDs: "process://<id>".
@@ -52,6 +54,9 @@ type Options struct {
 	// HostIPs are the addresses of every sandbox. Default: the source address of the
 	// host's default route.
 	HostIPs []string
+	// CRI are the settings of the client that [Start] makes, such as back-offs. Its Logger is by default that of the
+	// server. [Open] makes no client.
+	CRI cri.Options
 }
 
 func (o *Options) validate() error {
