@@ -51,7 +51,7 @@ func (s *state) list() (map[string]os.FileInfo, error) {
 		return !there
 	})
 	for _, e := range entries {
-		if !isManifest(e.Name()) {
+		if !IsManifest(e.Name()) {
 			s.logIgnored(e.Name())
 			continue
 		}
@@ -69,9 +69,9 @@ func (s *state) list() (map[string]os.FileInfo, error) {
 	return infos, nil
 }
 
-// isManifest reports whether a file of that name is read: it ends in .yaml, .yml or
+// IsManifest reports whether a [Source] reads a file of that name in its directory: it ends in .yaml, .yml or
 // .json, and is neither hidden nor a file of an editor.
-func isManifest(name string) bool {
+func IsManifest(name string) bool {
 	if strings.HasPrefix(name, ".") || strings.HasPrefix(name, "#") {
 		return false
 	}

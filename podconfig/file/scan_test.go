@@ -56,7 +56,7 @@ func TestIsManifest(t *testing.T) {
 		"a.yaml": true, "a.yml": true, "a.json": true, "a.b.yaml": true,
 		"a": false, "a.yaml~": false, ".a.yaml": false, "a.yaml.swp": false, "#a.yaml#": false, "a.txt": false, ".yaml": false,
 	} {
-		assert.Equal(t, want, isManifest(name), name)
+		assert.Equal(t, want, IsManifest(name), name)
 	}
 }
 

@@ -48,8 +48,9 @@ func newRoot(e Env) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "minikubelet",
 		Short: "Minikubelet is a node agent: it runs the pods of manifests on this machine.",
-		Example: `  minikubelet --pod-manifest-path manifests   # run the agent
-  minikubelet pods                            # in another terminal`,
+		Example: `  minikubelet validate manifests
+  minikubelet run --pod-manifest-path manifests
+  minikubelet pods                          # in another terminal`,
 		SilenceErrors: true, SilenceUsage: true,
 	}
 	root.Flags().AddFlagSet(config.Flags())
@@ -57,11 +58,11 @@ func newRoot(e Env) *cobra.Command {
 		&cobra.Group{ID: groupPods, Title: "Pods:"}, &cobra.Group{ID: groupContainers, Title: "Containers:"},
 		&cobra.Group{ID: GroupNode, Title: "Node:"}, &cobra.Group{ID: groupOther, Title: "Other commands:"},
 	)
-	root.AddCommand(podsCommand(e), getCommand(e), describeCommand(e), historyCommand(e), topCommand(e))
+	root.AddCommand(podsCommand(e), getCommand(e), describeCommand(e), historyCommand(e), topCommand(e), validateCommand(e))
 	root.AddCommand(logsCommand(e), execCommand(e), attachCommand(e), portForwardCommand(e), cpCommand(e))
-	root.AddCommand(imagesCommand(e), gcCommand(e), stopCommand(e))
+	root.AddCommand(runCommand(), imagesCommand(e), gcCommand(e), stopCommand(e))
 	root.AddCommand(e.More...)
-	root.AddCommand(versionCommand(e))
+	root.AddCommand(versionCommand(e), manCommand(e))
 	root.SetOut(e.Out)
 	root.SetErr(e.Err)
 	root.SetHelpCommand(helpCommand())
@@ -94,6 +95,22 @@ func hideHelpFlag(cmd *cobra.Command) {
 	}
 }
 
+// runName is the name of the command that runs the agent.
+const runName = "run"
+
+// runCommand is the command run, for the help and for completion: [Run] calls [Env].Agent for it.
+func runCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use: runName, Short: "run the agent", GroupID: GroupNode,
+		Long: "The flags are kubelet's, so run may be left out: minikubelet --pod-manifest-path manifests runs the agent too.",
+		Example: `  minikubelet run --pod-manifest-path manifests
+  minikubelet run --config kubelet.yaml --kubeconfig kubelet.conf`,
+		Run: func(*cobra.Command, []string) {},
+	}
+	cmd.Flags().AddFlagSet(config.Flags())
+	return cmd
+}
+
 // Run runs the command that the arguments of the program name, the agent if they name none, and
 // prints the help if there are none. The error is a [config.UsageError] if the arguments are wrong,
 // and an [ExitCode] if a command was executed that has failed.
@@ -102,23 +119,27 @@ func Run(ctx context.Context, args []string, e Env) error {
 	if len(args) == 0 {
 		return root.Help()
 	}
-	args, agent, err := split(root, args)
+	rest, agent, err := split(root, args)
 	if err != nil {
 		return err
 	}
 	if agent {
-		err := e.Agent(ctx, args)
+		err := e.Agent(ctx, rest)
 		if errors.Is(err, pflag.ErrHelp) {
-			_, err = io.WriteString(e.Out, help(root, widthOf(e.Out))+"\n"+agentHelp(widthOf(e.Out)))
+			text := help(root, widthOf(e.Out)) + "\n" + agentHelp(widthOf(e.Out))
+			if len(rest) < len(args) { // without the word run
+				text = help(commandNamed(root, runName), widthOf(e.Out))
+			}
+			_, err = io.WriteString(e.Out, text)
 		}
 		return err
 	}
-	root.SetArgs(args)
+	root.SetArgs(rest)
 	return root.ExecuteContext(ctx)
 }
 
 // split finds the command in the arguments of the program. The flags of the command may be before
-// its name; they are moved behind it. If there is no command, the arguments are flags of the agent.
+// its name; they are moved behind it. If there is no command, or it is run, the rest is flags of the agent.
 func split(root *cobra.Command, args []string) (out []string, agent bool, err error) {
 	if args[0] == cobra.ShellCompRequestCmd || args[0] == cobra.ShellCompNoDescRequestCmd {
 		return args, false, nil
@@ -145,6 +166,9 @@ func split(root *cobra.Command, args []string) (out []string, agent bool, err er
 		return args, true, nil
 	}
 	name := all.Arg(0)
+	if name == runName {
+		return slices.Concat(before, all.Args()[1:]), true, nil
+	}
 	if commandNamed(root, name) == nil {
 		return nil, false, unknown(root, name)
 	}

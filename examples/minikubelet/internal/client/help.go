@@ -63,22 +63,22 @@ func help(cmd *cobra.Command, width int) string {
 	}
 	b.WriteString("\nUsage:\n")
 	if !cmd.HasParent() {
-		b.WriteString("  minikubelet FLAGS            run the agent; minikubelet --help lists its flags\n" +
-			"  minikubelet COMMAND [FLAGS]  talk to the agent that runs\n")
+		b.WriteString(entry("minikubelet run FLAGS", "run the agent; minikubelet --help lists its flags", 31, width) +
+			entry("minikubelet COMMAND [FLAGS]", "talk to the agent that runs", 31, width))
 	} else {
-		b.WriteString(usage(cmd))
+		b.WriteString(synopsis(cmd))
 	}
-	if strings.Contains(cmd.Use, "POD") {
-		b.WriteString("\n" + wrap(podHelp, width, 0))
+	if text := aboutPods(cmd); text != "" {
+		b.WriteString("\n" + wrap(text, width, 0))
 	}
 	if cmd.Example != "" {
 		b.WriteString("\nExamples:\n" + strings.TrimRight(cmd.Example, "\n") + "\n")
 	}
 	for _, g := range cmd.Groups() {
-		b.WriteString("\n" + g.Title + "\n" + list(cmd, g.ID))
+		b.WriteString("\n" + g.Title + "\n" + list(cmd, g.ID, width))
 	}
 	if len(cmd.Groups()) == 0 && cmd.HasAvailableSubCommands() {
-		b.WriteString("\nCommands:\n" + list(cmd, ""))
+		b.WriteString("\nCommands:\n" + list(cmd, "", width))
 	}
 	if !cmd.HasParent() {
 		b.WriteString("\n" + wrap("minikubelet help COMMAND explains a command.", width, 0))
@@ -93,26 +93,42 @@ func agentHelp(width int) string {
 	return "Flags of the agent:\n" + flagUsages(config.Flags(), width)
 }
 
-// usage returns how a command is called.
-func usage(cmd *cobra.Command) string {
-	_, synopsis, _ := strings.Cut(cmd.Use, " ")
+// aboutPods explains POD, if the command has one.
+func aboutPods(cmd *cobra.Command) string {
+	if strings.Contains(cmd.Use, "POD") {
+		return podHelp
+	}
+	return ""
+}
+
+// synopsis returns how a command is called.
+func synopsis(cmd *cobra.Command) string {
+	if !cmd.HasParent() {
+		return "  minikubelet run FLAGS\n  minikubelet COMMAND [FLAGS]\n"
+	}
+	_, arguments, _ := strings.Cut(cmd.Use, " ")
 	var b strings.Builder
 	for _, name := range append([]string{cmd.Name()}, cmd.Aliases...) {
 		line := cmd.Parent().CommandPath() + " " + name
 		if cmd.HasAvailableSubCommands() {
 			line += " COMMAND"
 		}
-		b.WriteString("  " + strings.TrimSpace(line+" [FLAGS] "+synopsis) + "\n")
+		b.WriteString("  " + strings.TrimSpace(line+" [FLAGS] "+arguments) + "\n")
 	}
 	return b.String()
 }
 
+// entry returns a name and a text that begins in a column of its own.
+func entry(name, text string, column, width int) string {
+	return fmt.Sprintf("%-*s%s", column, "  "+name, strings.TrimLeft(wrap(text, width, column), " "))
+}
+
 // list returns the commands of a group, one on a line.
-func list(parent *cobra.Command, group string) string {
+func list(parent *cobra.Command, group string, width int) string {
 	var b strings.Builder
 	for _, cmd := range parent.Commands() {
 		if cmd.GroupID == group && (cmd.IsAvailableCommand() || cmd.Name() == "help") {
-			fmt.Fprintf(&b, "  %-14s %s\n", cmd.Name(), cmd.Short)
+			b.WriteString(entry(cmd.Name(), cmd.Short, 17, width))
 		}
 	}
 	return b.String()
@@ -128,17 +144,7 @@ func flagUsages(fs *pflag.FlagSet, width int) string {
 		if f.Hidden {
 			return
 		}
-		name := "      --" + f.Name
-		if f.Shorthand != "" {
-			name = "  -" + f.Shorthand + ", --" + f.Name
-		}
-		kind, text := pflag.UnquoteUsage(f)
-		if kind != "" {
-			name += " " + kind
-		}
-		if !slices.Contains([]string{"", "false", "0", "0s", "[]", "-1"}, f.DefValue) {
-			text += " (default " + f.DefValue + ")"
-		}
+		name, text := flagUsage(f)
 		text = strings.TrimLeft(wrap(text, width, flagColumn), " ")
 		if len(name)+2 > flagColumn {
 			b.WriteString(name + "\n" + strings.Repeat(" ", flagColumn) + text)
@@ -147,6 +153,22 @@ func flagUsages(fs *pflag.FlagSet, width int) string {
 		}
 	})
 	return b.String()
+}
+
+// flagUsage returns the names of a flag and what it does.
+func flagUsage(f *pflag.Flag) (name, text string) {
+	name = "      --" + f.Name
+	if f.Shorthand != "" {
+		name = "  -" + f.Shorthand + ", --" + f.Name
+	}
+	kind, text := pflag.UnquoteUsage(f)
+	if kind != "" {
+		name += " " + kind
+	}
+	if !slices.Contains([]string{"", "false", "0", "0s", "[]", "-1"}, f.DefValue) {
+		text += " (default " + f.DefValue + ")"
+	}
+	return name, text
 }
 
 // sentence returns the text with a capital letter and a full stop.

@@ -1,6 +1,8 @@
 package client
 
 import (
+	"context"
+	"slices"
 	"strings"
 	"testing"
 
@@ -34,6 +36,7 @@ func TestFlagsMayBeBeforeTheCommand(t *testing.T) {
 		{"--root-dir x drain", "drain --root-dir=x"},
 		{"help logs", "help logs"},
 		{"__complete logs w", "__complete logs w"},
+		{"run", ""},
 	} {
 		args, agent, err := split(newRoot(Env{}), strings.Fields(tt.args))
 		require.NoError(t, err, tt.args)
@@ -41,7 +44,7 @@ func TestFlagsMayBeBeforeTheCommand(t *testing.T) {
 		if !agent {
 			assert.Equal(t, tt.want, strings.Join(args, " "), tt.args)
 		} else {
-			assert.Equal(t, strings.Fields(tt.args), args)
+			assert.Equal(t, strings.Fields(strings.TrimPrefix(tt.args, "run")), slices.Concat([]string{}, args))
 		}
 	}
 	for args, want := range map[string]string{
@@ -60,6 +63,32 @@ func TestFlagsMayBeBeforeTheCommand(t *testing.T) {
 	}
 }
 
+// Without arguments there is help, and no agent. With flags alone or with run there is an agent.
+func TestOnlyFlagsAndRunStartAnAgent(t *testing.T) {
+	for args, want := range map[string]string{
+		"": "no agent", "help": "no agent", "run": "", "run --v=2": "--v=2", "--v=2": "--v=2", "--v 2 run --root-dir x": "--v=2 --root-dir x",
+		"--root-dir run": "--root-dir run",
+	} {
+		got := "no agent"
+		var out strings.Builder
+		require.NoError(t, Run(t.Context(), strings.Fields(args), Env{Out: &out, Err: &out, Agent: func(_ context.Context, args []string) error {
+			got = strings.Join(args, " ")
+			return nil
+		}}))
+		assert.Equal(t, want, got, args)
+		assert.Equal(t, want == "no agent", strings.Contains(out.String(), "Usage:"), args)
+	}
+	for args, want := range map[string]string{"--help": "Flags of the agent:", "run --help": "minikubelet run [FLAGS]"} {
+		var out strings.Builder
+		require.NoError(t, Run(t.Context(), strings.Fields(args), Env{Out: &out, Err: &out, Agent: func(_ context.Context, args []string) error {
+			_, err := config.Parse(args)
+			return err
+		}}))
+		assert.Contains(t, out.String(), want, args)
+		assert.Contains(t, out.String(), "--pod-manifest-path", args)
+	}
+}
+
 func TestHelp(t *testing.T) {
 	help := func(args ...string) string {
 		var out strings.Builder
@@ -69,14 +98,14 @@ func TestHelp(t *testing.T) {
 	all := help("help")
 	assert.Equal(t, all, help(), "without arguments")
 	for _, c := range newRoot(Env{}).Commands() {
-		if c.Name() == "help" {
+		if c.Name() == "help" || c.Hidden {
 			continue
 		}
 		name := c.Name()
 		assert.Contains(t, all, "\n  "+name)
 		text := help("help", name)
 		assert.Contains(t, text, "minikubelet "+name)
-		if name != "version" && name != "completion" && name != "get" {
+		if name != "version" && name != "completion" && name != "get" && name != "validate" {
 			assert.Contains(t, text, "--root-dir")
 		}
 		for _, flag := range []string{"-h", "--help"} {
@@ -84,6 +113,7 @@ func TestHelp(t *testing.T) {
 			assert.Equal(t, text, help(flag, name))
 		}
 	}
+	assert.NotContains(t, all, "\n  man ")
 	assert.Contains(t, help("logs", "--help"), "--previous")
 	assert.Contains(t, help("help", "drain"), "End all pods, and then the agent.")
 	err := runCommand(t.Context(), []string{"help", "pod"}, &strings.Builder{}, &strings.Builder{})

@@ -59,7 +59,7 @@ func (s *Settings) flags() *pflag.FlagSet {
 	fs.Int32Var(&s.PodsPerCore, "pods-per-core", s.PodsPerCore, "pods that may run on the node for each of its CPUs, at most --max-pods; 0 for no limit")
 	fs.Var(optionalInt{&s.PodPidsLimit}, "pod-max-pids", "processes and threads of a pod; 0 or less for no limit")
 	fs.Var(cliflag.NewMapStringString(&s.SystemReserved), "system-reserved", "resources that pods cannot request, as in cpu=200m,memory=500Mi,ephemeral-storage=1Gi: those for the system")
-	fs.Var(cliflag.NewMapStringString(&s.KubeReserved), "kube-reserved", "resources that pods cannot request, as for --system-reserved: those for the agent and the container runtime")
+	fs.Var(cliflag.NewMapStringString(&s.KubeReserved), "kube-reserved", "resources that pods cannot request, as in cpu=100m,memory=200Mi: those for the agent and the container runtime")
 	fs.StringVar(&s.ReservedSystemCPUs, "reserved-cpus", s.ReservedSystemCPUs, "CPUs that pods cannot request, as in 0-1,4: their number replaces the CPU of --system-reserved and --kube-reserved; containers are kept off them by the option strict-cpu-reservation of the static CPU policy")
 	fs.StringSliceVar(&s.ClusterDNS, "cluster-dns", s.ClusterDNS, "name servers of pods with DNS policy ClusterFirst")
 	fs.StringVar(&s.PodCIDR, "pod-cidr", s.PodCIDR, "addresses of pods, for the runtime; in a cluster they are in the node object")

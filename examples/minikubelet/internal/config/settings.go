@@ -70,7 +70,7 @@ func Parse(args []string) (*Settings, error) {
 	if err := fs.Parse(args); errors.Is(err, pflag.ErrHelp) {
 		return nil, err
 	} else if err != nil {
-		return nil, &UsageError{fmt.Errorf("%w; %s", err, flagHint(fs, args))}
+		return nil, &UsageError{flagError(err, fs, args)}
 	}
 	var fields []string // of the files
 	if s.ConfigFile != "" || s.ConfigDir != "" {

@@ -259,7 +259,7 @@ func TestSettingsThatAreWrong(t *testing.T) {
 		want   []string // parts of the error
 	}{
 		{"unknown flag", "", []string{"--no-such-flag"}, []string{"unknown flag: --no-such-flag; minikubelet --help lists the flags"}},
-		{"one dash", "", []string{"-version"}, []string{"did you mean --version?"}},
+		{"one dash", "", []string{"-version"}, []string{"there is no flag -version; did you mean --version?"}},
 		{"one dash and a value", "", []string{"--v=2", "-root-dir=/x"}, []string{"did you mean --root-dir?"}},
 		{"argument", "", []string{"manifests"}, []string{`unexpected argument "manifests"`}},
 		{"wrong type in a flag", "", []string{"--max-pods=many"}, []string{"--max-pods", `"many"`}},

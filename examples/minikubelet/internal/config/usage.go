@@ -1,6 +1,7 @@
 package config
 
 import (
+	"fmt"
 	"strings"
 
 	"github.com/spf13/pflag"
@@ -14,14 +15,14 @@ func (e *UsageError) Error() string { return e.Err.Error() }
 // Unwrap returns the cause.
 func (e *UsageError) Unwrap() error { return e.Err }
 
-// flagHint returns what helps after an error of the flags: that a flag of several letters has two
+// flagError returns the error of the flags with what helps: that a flag of several letters has two
 // dashes, or where the flags are explained.
-func flagHint(fs *pflag.FlagSet, args []string) string {
+func flagError(err error, fs *pflag.FlagSet, args []string) error {
 	for _, arg := range args {
 		name, _, _ := strings.Cut(strings.TrimPrefix(arg, "-"), "=")
 		if len(name) > 1 && name[0] != '-' && arg[0] == '-' && fs.Lookup(name) != nil {
-			return "did you mean --" + name + "?"
+			return fmt.Errorf("there is no flag -%s; did you mean --%s?", name, name)
 		}
 	}
-	return "minikubelet --help lists the flags"
+	return fmt.Errorf("%w; minikubelet --help lists the flags", err)
 }
