@@ -48,6 +48,9 @@ type node struct {
 // Events implements [control.Node].
 func (n node) Events(uid types.UID) []runtime.Event { return n.recent.Events(uid) }
 
+// AllEvents implements [control.Node].
+func (n node) AllEvents() []runtime.Event { return n.recent.AllEvents() }
+
 // Holdings implements [control.Node].
 func (n node) Holdings() []control.Holding { return control.Holdings(n.held.List()) }
 

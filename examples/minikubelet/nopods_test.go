@@ -67,6 +67,8 @@ func TestBrokenManifestsAreListed(t *testing.T) {
 	b.start()
 	b.await("web-n 1/1 Running", "pods")
 	b.await("Manifests that cannot be used: "+filepath.Join(b.manifests, "broken.yaml")+": yaml:", "pods")
+	b.await("Not running: its manifest cannot be used: yaml:", "describe", "broken")
+	b.await(filepath.Join(b.manifests, "broken.yaml")+" cannot be used: yaml:", "history", "broken")
 	require.NoError(t, os.Remove(filepath.Join(b.manifests, "broken.yaml")))
 	require.Eventually(t, func() bool { return !strings.Contains(b.command("pods"), "cannot be used") }, time.Minute, 20*time.Millisecond)
 	b.stop()

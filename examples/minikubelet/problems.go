@@ -6,14 +6,22 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/control"
+	"github.com/kubeletkit/kubeletkit/podconfig/manifest"
 )
 
 // problems are the current problems of manifests, by path. The zero value has none.
 type problems struct {
 	mu     sync.Mutex
-	byPath map[string]error
+	byPath map[string]problem
+}
+
+// problem is an error of a manifest, and when it was found.
+type problem struct {
+	err   error
+	since time.Time
 }
 
 // note sets the problem of a manifest; nil means that it has none any more.
@@ -25,9 +33,9 @@ func (p *problems) note(path string, err error) {
 		return
 	}
 	if p.byPath == nil {
-		p.byPath = map[string]error{}
+		p.byPath = map[string]problem{}
 	}
-	p.byPath[path] = err
+	p.byPath[path] = problem{err, time.Now()}
 }
 
 // err returns all problems, each with its path, and nil if there is none.
@@ -36,7 +44,7 @@ func (p *problems) err() error {
 	defer p.mu.Unlock()
 	var errs []error
 	for _, path := range slices.Sorted(maps.Keys(p.byPath)) {
-		errs = append(errs, fmt.Errorf("manifest %s: %w", path, p.byPath[path]))
+		errs = append(errs, fmt.Errorf("manifest %s: %w", path, p.byPath[path].err))
 	}
 	return errors.Join(errs...)
 }
@@ -47,7 +55,11 @@ func (p *problems) list() []control.Problem {
 	defer p.mu.Unlock()
 	all := []control.Problem{}
 	for _, path := range slices.Sorted(maps.Keys(p.byPath)) {
-		all = append(all, control.Problem{Path: path, Error: p.byPath[path].Error()})
+		found := control.Problem{Path: path, Error: p.byPath[path].err.Error(), Since: p.byPath[path].since}
+		if invalid := (*manifest.InvalidError)(nil); errors.As(p.byPath[path].err, &invalid) {
+			found.Pod = invalid.Pod.Namespace + "/" + invalid.Pod.Name
+		}
+		all = append(all, found)
 	}
 	return all
 }

@@ -74,6 +74,8 @@ func choosePod(pods []*v1.Pod, namespace, name string) (*v1.Pod, error) {
 		return nil, fmt.Errorf("%q in namespace %q means more than one pod: %s", name, namespace, strings.Join(which, ", "))
 	case len(all) == 0:
 		return nil, fmt.Errorf("%w %q in namespace %q: the agent has no pods", errNoPod, name, namespace)
+	case len(elsewhere) == 1:
+		return nil, fmt.Errorf("%w %q in namespace %q; use -n %s", errNoPod, name, namespace, strings.SplitN(elsewhere[0], "/", 2)[0])
 	case len(elsewhere) > 0:
 		return nil, fmt.Errorf("%w %q in namespace %q; did you mean %s?", errNoPod, name, namespace, Some(elsewhere))
 	default:

@@ -88,7 +88,7 @@ func TestDescribe(t *testing.T) {
 		{ResourceID: "line-1", Health: v1.ResourceHealthStatusHealthy}, {ResourceID: "line-2", Health: v1.ResourceHealthStatusUnhealthy},
 	}}}
 	p.Spec.Volumes = []v1.Volume{{Name: "v", VolumeSource: v1.VolumeSource{HostPath: &v1.HostPathVolumeSource{Path: "/x"}}}}
-	text := strings.Join(strings.Fields(describe(p, nil, nil, nil, nil, podtest.Noon)), " ")
+	text := strings.Join(strings.Fields(describe(&known{pod: p}, podtest.Noon, 0)), " ")
 	for _, want := range []string{
 		"Name: web-n1", "Status: CrashLoopBackOff", "Init Containers: setup:", "State: Waiting Reason: CrashLoopBackOff Message: back-off 10s Last State: Terminated",
 		"Finished: 2026-01-02T11:59:00Z (60s ago)", "Restart Count: 2", "v: hostPath /x", "Devices of example.com/port: line-1, line-2 (Unhealthy) State:",
@@ -104,15 +104,15 @@ func TestDescribeEvents(t *testing.T) {
 		{Type: "Normal", Reason: "Pulled", Message: "Image is there", FieldPath: "spec.containers{a}", Count: 1, First: at(time.Minute), Last: at(time.Minute)},
 		{Type: "Warning", Reason: "FailedCreatePodSandBox", Message: "no\nroute", Count: 4, First: at(time.Hour), Last: at(2 * time.Second)},
 	}
-	_, table, _ := strings.Cut(describe(p, nil, nil, events, nil, podtest.Noon), "\nEvents:\n")
+	_, table, _ := strings.Cut(describe(&known{pod: p, events: events}, podtest.Noon, 0), "\nEvents:\n")
 	assert.Equal(t, strings.Join([]string{
-		"  Type     Reason                  Age               Container  Message",
-		"  Normal   Pulled                  60s               a          Image is there",
-		"  Warning  FailedCreatePodSandBox  2s (x4 over 60m)  -          no route",
+		"  Type      Reason                   Age                Container   Message",
+		"  Warning   FailedCreatePodSandBox   2s (x4 over 60m)   -           no route",
+		"  Normal    Pulled                   60s                a           Image is there",
 		"",
 	}, "\n"), table)
-	assert.Contains(t, describe(p, nil, nil, nil, nil, podtest.Noon), "\nEvents:")
-	assert.Contains(t, strings.Join(strings.Fields(describe(p, nil, nil, nil, nil, podtest.Noon)), " "), " Events: <none>")
+	assert.Contains(t, describe(&known{pod: p}, podtest.Noon, 0), "\nEvents:")
+	assert.Contains(t, strings.Join(strings.Fields(describe(&known{pod: p}, podtest.Noon, 0)), " "), " Events: <none>")
 }
 
 func TestDescribeHistory(t *testing.T) {
@@ -123,23 +123,22 @@ func TestDescribeHistory(t *testing.T) {
 		past[i] = history.Entry{Record: exited, Count: 1, First: at(time.Hour), Last: at(time.Hour)}
 	}
 	past = append(past, history.Entry{Record: exited, Count: 35, First: at(time.Hour), Last: at(2 * time.Second)})
-	_, lines, _ := strings.Cut(describe(podtest.Pod(v1.PodRunning), nil, nil, nil, past, podtest.Noon), "\nHistory:")
+	_, lines, _ := strings.Cut(describe(&known{pod: podtest.Pod(v1.PodRunning), past: past}, podtest.Noon, 0), "\nHistory:")
 	assert.True(t, strings.HasPrefix(lines, " (1 earlier lines with minikubelet history)\n"+
-		"  Time                  Age                 Stage               What\n"+
-		"  2026-01-02T11:00:00Z  60m                 seen by list        Container a exited with code 1 after 3s\n"), lines)
-	assert.True(t, strings.HasSuffix(lines, "\n"+
-		"  2026-01-02T11:59:58Z  2s (x35 over 59m)   seen by list        Container a exited with code 1 after 3s\n"), lines)
+		"  TIME       STAGE          WHAT\n"+
+		"  11:59:58   seen by list   Container a exited with code 1 after 3s (35 times in 59m)\n"+
+		"  11:00:00   seen by list   Container a exited with code 1 after 3s\n"), lines)
 }
 
 func TestDescribeAPodThatEnds(t *testing.T) {
 	p := podtest.Pod(v1.PodRunning)
 	p.DeletionTimestamp, p.DeletionGracePeriodSeconds = new(podtest.Ago(-20*time.Second)), new(int64(30))
-	text := strings.Join(strings.Fields(describe(p, nil, nil, nil, nil, podtest.Noon)), " ")
+	text := strings.Join(strings.Fields(describe(&known{pod: p}, podtest.Noon, 0)), " ")
 	assert.Contains(t, text, "Grace Period: 30s, ends 2026-01-02T12:00:20Z")
 	assert.Contains(t, text, "Status: Terminating")
 
 	p = podtest.Pod(v1.PodSucceeded)
-	text = strings.Join(strings.Fields(describe(p, &recent.Gone{Pod: p, At: podtest.Ago(time.Hour).Time}, nil, nil, nil, podtest.Noon)), " ")
+	text = strings.Join(strings.Fields(describe(&known{pod: p, gone: &recent.Gone{Pod: p, At: podtest.Ago(time.Hour).Time}}, podtest.Noon, 0)), " ")
 	assert.Contains(t, text, "Gone Since: 2026-01-02T11:00:00Z (60m ago)")
 	assert.Contains(t, text, "Status: Succeeded")
 }

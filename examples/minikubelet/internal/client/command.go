@@ -31,7 +31,11 @@ type Env struct {
 	// More are further commands.
 	More []*cobra.Command
 
-	now func() time.Time // for tests; nil is time.Now
+	// For tests: nil is time.Now, 0 the width of the terminal, false colors only on a terminal, and 0 watchPeriod.
+	now     func() time.Time
+	width   int
+	colored bool
+	period  time.Duration
 }
 
 // The groups of commands in the help.
@@ -58,9 +62,9 @@ func newRoot(e Env) *cobra.Command {
 		&cobra.Group{ID: groupPods, Title: "Pods:"}, &cobra.Group{ID: groupContainers, Title: "Containers:"},
 		&cobra.Group{ID: GroupNode, Title: "Node:"}, &cobra.Group{ID: groupOther, Title: "Other commands:"},
 	)
-	root.AddCommand(podsCommand(e), getCommand(e), describeCommand(e), historyCommand(e), topCommand(e), validateCommand(e))
+	root.AddCommand(podsCommand(e), getCommand(e), describeCommand(e), historyCommand(e), eventsCommand(e), inspectCommand(e), topCommand(e), validateCommand(e))
 	root.AddCommand(logsCommand(e), execCommand(e), attachCommand(e), portForwardCommand(e), cpCommand(e))
-	root.AddCommand(runCommand(), imagesCommand(e), gcCommand(e), stopCommand(e))
+	root.AddCommand(agentCommand(), imagesCommand(e), gcCommand(e), stopCommand(e))
 	root.AddCommand(e.More...)
 	root.AddCommand(versionCommand(e), manCommand(e))
 	root.SetOut(e.Out)
@@ -78,7 +82,7 @@ func newRoot(e Env) *cobra.Command {
 	}
 	completion.Short, completion.Long = "print a script that completes commands in a shell", "The help of each shell says how the script is loaded."
 	hideHelpFlag(root)
-	root.SetHelpFunc(func(cmd *cobra.Command, _ []string) { _, _ = io.WriteString(e.Out, help(cmd, widthOf(e.Out))) })
+	root.SetHelpFunc(func(cmd *cobra.Command, _ []string) { _, _ = io.WriteString(e.Out, help(cmd, e.helpWidth())) })
 	root.SetUsageFunc(func(*cobra.Command) error { return nil })
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return &config.UsageError{Err: fmt.Errorf("%w; see %s --help", err, cmd.CommandPath())}
@@ -98,8 +102,8 @@ func hideHelpFlag(cmd *cobra.Command) {
 // runName is the name of the command that runs the agent.
 const runName = "run"
 
-// runCommand is the command run, for the help and for completion: [Run] calls [Env].Agent for it.
-func runCommand() *cobra.Command {
+// agentCommand is the command run, for the help and for completion: [Run] calls [Env].Agent for it.
+func agentCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: runName, Short: "run the agent", GroupID: GroupNode,
 		Long: "The flags are kubelet's, so run may be left out: minikubelet --pod-manifest-path manifests runs the agent too.",
@@ -126,9 +130,9 @@ func Run(ctx context.Context, args []string, e Env) error {
 	if agent {
 		err := e.Agent(ctx, rest)
 		if errors.Is(err, pflag.ErrHelp) {
-			text := help(root, widthOf(e.Out)) + "\n" + agentHelp(widthOf(e.Out))
+			text := help(root, e.helpWidth()) + "\n" + agentHelp(e.helpWidth())
 			if len(rest) < len(args) { // without the word run
-				text = help(commandNamed(root, runName), widthOf(e.Out))
+				text = help(commandNamed(root, runName), e.helpWidth())
 			}
 			_, err = io.WriteString(e.Out, text)
 		}
@@ -241,8 +245,11 @@ type call struct {
 	output                           output
 	follow                           bool
 	logFlags                         logFlags
+	listFlags                        listFlags
+	types                            []string
 	dryRun, all, containers, devices bool
 	stdin, tty, quiet                bool
+	since                            time.Duration
 	addresses                        []string
 	noPreserve                       bool
 }
@@ -267,14 +274,18 @@ func (e Env) command(cmd *cobra.Command, run func(*call, context.Context) error,
 	return cmd
 }
 
-// take sets the arguments. The first one may be pod/POD, or NAMESPACE/POD.
+// take sets the arguments. The first one may be pod/POD, or NAMESPACE/POD, or the path of a manifest.
 func (c *call) take(args []string) {
 	c.args = slices.Clone(args)
 	if len(args) == 0 || !strings.Contains(c.cmd.Use, " POD") {
 		return
 	}
+	if c.cmd.Name() == "describe" && len(args) > 1 && slices.Contains([]string{"pod", "pods", "po"}, args[0]) { // as kubectl
+		args = args[1:]
+		c.args = c.args[1:]
+	}
 	name := strings.TrimPrefix(strings.TrimPrefix(args[0], "pod/"), "pods/")
-	if namespace, pod, ok := strings.Cut(name, "/"); ok {
+	if namespace, pod, ok := strings.Cut(name, "/"); ok && namespace != "" {
 		c.namespace, name = namespace, pod
 	}
 	c.args[0] = name

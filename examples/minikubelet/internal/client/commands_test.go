@@ -50,6 +50,7 @@ func (n *node) Holdings() []control.Holding          { return n.held }
 func (n *node) NodeName() string                     { return "n1" }
 func (n *node) Gone() []recent.Gone                  { return n.gone }
 func (n *node) Events(uid types.UID) []runtime.Event { return n.events[uid] }
+func (n *node) AllEvents() []runtime.Event           { return append(n.events["u1"], n.events["later"]...) }
 func (n *node) History() history.Store               { return &n.past }
 func (n *node) Ending(context.Context) []string      { return n.ending() }
 
@@ -138,7 +139,9 @@ func TestCommands(t *testing.T) {
 	}{
 		{"pods", []string{"pods"}, "web-n1", "", ""},
 		{"pods of a namespace", []string{"pods", "-n", "other"}, "", "No pods found.\n", ""},
-		{"pods with an argument", []string{"pods", "x"}, "", "", `pods: unexpected argument "x"; see minikubelet pods --help`},
+		{"one of the pods", []string{"pods", "pod/web", "-o", "name"}, "default/web-n1\n", "", ""},
+		{"pods with an unknown name", []string{"pods", "x"}, "", "", `there is no pod "x" in namespace "default"`},
+		{"describe as kubectl", []string{"describe", "pod", "web", "-n", "x"}, "", "", `there is no pod "web" in namespace "x"; use -n default`},
 		{"describe", []string{"describe", "web"}, "QoS", "", ""},
 		{"describe nothing", []string{"describe"}, "", "", "want the name of one pod"},
 		{"history", []string{"history", "web"}, "Container a is to be started again, restart 1: it exited with code 7", "", ""},
@@ -161,7 +164,7 @@ func TestCommands(t *testing.T) {
 		{"logs of all containers and of one", []string{"logs", "web", "--all-containers", "-c", "a"}, "", "", "at most one of --container and --all-containers"},
 		{"logs by a qualified name", []string{"logs", "default/web", "-c", "a", "--tail=1"}, "two\n", "", ""},
 		{"exec by a type and a name", []string{"exec", "pod/web", "-c", "a", "--", "echo", "a"}, "echo|a", "", ""},
-		{"describe in another namespace", []string{"describe", "web", "-n", "team-a"}, "", "", `there is no pod "web" in namespace "team-a"; did you mean default/web-n1?`},
+		{"describe in another namespace", []string{"describe", "web", "-n", "team-a"}, "", "", `there is no pod "web" in namespace "team-a"; use -n default`},
 		{"exec without a dash", []string{"exec", "web", "ls"}, "", "", "want the name of one pod, --, and a command"},
 		{"images of an agent without", []string{"images"}, "", "", "error from the agent: this agent does not collect images"},
 		{"images with an argument", []string{"images", "x"}, "", "", `images: unexpected argument "x"`},
@@ -220,7 +223,7 @@ func TestCommands(t *testing.T) {
 	var described strings.Builder
 	require.NoError(t, runCommand(t.Context(), []string{"--root-dir", root, "describe", "web"}, &described, &strings.Builder{}))
 	assert.Contains(t, described.String(), "\nHistory:\n")
-	assert.Contains(t, described.String(), "seen by event       Container a runs\n")
+	assert.Contains(t, described.String(), "seen by event   Container a runs\n")
 
 	// A history that is followed has what comes later.
 	hctx, end := context.WithCancel(t.Context())
@@ -232,7 +235,7 @@ func TestCommands(t *testing.T) {
 		}
 	}()
 	require.NoError(t, runCommand(hctx, []string{"history", "--root-dir", root, "-f", "web"}, followed, &strings.Builder{}))
-	assert.Contains(t, followed.String(), "done                Container a is stopped\n")
+	assert.Contains(t, followed.String(), "done            Container a is stopped\n")
 
 	// What is followed ends with a signal, and that is no error.
 	lctx, stop := context.WithCancel(t.Context())

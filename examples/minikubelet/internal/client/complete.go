@@ -54,7 +54,7 @@ func (c *call) arguments(toComplete string) ([]string, cobra.ShellCompDirective)
 		return places, cobra.ShellCompDirectiveNoSpace // and files
 	case name == "exec" && len(c.args) > 0:
 		return nil, cobra.ShellCompDirectiveDefault // files
-	case strings.Contains(c.cmd.Use, " POD") && len(c.args) == 0:
+	case strings.Contains(c.cmd.Use, " POD") && len(c.args) == 0, name == "pods", name == "events" && len(c.args) == 0:
 		return c.podNames(toComplete), cobra.ShellCompDirectiveNoFileComp
 	case name == "logs" && len(c.args) == 1:
 		return c.containersOf(), cobra.ShellCompDirectiveNoFileComp

@@ -27,7 +27,7 @@ func TestCompletion(t *testing.T) {
 		return complete(slices.Concat(words[:1], []string{"--root-dir", root}, words[1:], args)...)
 	}
 	assert.Equal(t, "logs", complete("lo"))
-	assert.Equal(t, "images pods", complete("get", ""))
+	assert.Equal(t, "events images pods", complete("get", ""))
 	assert.Equal(t, "bash fish zsh", complete("completion", ""))
 	assert.Equal(t, "describe", complete("help", "des"))
 	assert.Contains(t, complete("--pod-man"), "--pod-manifest-path")
@@ -48,7 +48,10 @@ func TestCompletion(t *testing.T) {
 	assert.Equal(t, "web-n1:", with("cp", "we"))
 	assert.Equal(t, "default team-a", with("pods -n", ""))
 	assert.Equal(t, "node", with("top", "no"))
-	assert.Empty(t, with("pods", ""))
+	assert.Equal(t, "web-n1", with("pods", ""))
+	assert.Equal(t, "web-n1", with("inspect", ""))
+	assert.Equal(t, "team-a/db", with("get pods", "team-a/"))
+	assert.Equal(t, "web-n1", with("events", ""))
 	assert.Empty(t, with("exec web --", ""), "commands of the container are not known")
 	assert.Empty(t, complete("logs", "--root-dir", t.TempDir(), ""), "there is no agent")
 	for _, shell := range []string{"bash", "zsh", "fish"} {

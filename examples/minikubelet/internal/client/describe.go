@@ -13,7 +13,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/duration"
 
 	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/control"
-	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/recent"
 	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/terminal"
 	"github.com/kubeletkit/kubeletkit/history"
 	"github.com/kubeletkit/kubeletkit/runtime"
@@ -21,10 +20,40 @@ import (
 
 // description writes names and values, indented by level.
 type description struct {
-	w   *tabwriter.Writer
-	now time.Time
+	text *strings.Builder
+	w    *tabwriter.Writer
+	now  time.Time
+	// width is that of the terminal, 0 if there is none.
+	width int
 	// held is what containers hold for themselves.
 	held map[string][]string
+	said said
+}
+
+func newDescription(now time.Time, width int) *description {
+	d := &description{text: &strings.Builder{}, now: now, width: width, held: map[string][]string{}}
+	d.w = tabwriter.NewWriter(d.text, 0, 8, 2, ' ', 0)
+	return d
+}
+
+// page returns what was written.
+func (d *description) page() string {
+	_ = d.w.Flush()
+	return d.text.String()
+}
+
+// headline writes the line that says why a pod is not running, and what follows is about it.
+func (d *description) headline(text string) {
+	d.said.add(text)
+	// The lines after it are not to be aligned with it.
+	fmt.Fprintf(d.text, "%s\n", wrapped(terminal.Escape(oneLine(text)), d.width))
+}
+
+// message writes a line with what the page does not have yet of an error.
+func (d *description) message(level int, name, text string) {
+	if text = d.said.rest(text); text != again {
+		d.optional(level, name, text)
+	}
 }
 
 func (d *description) line(level int, name, format string, args ...any) {
@@ -39,23 +68,39 @@ func (d *description) optional(level int, name, value string) {
 }
 
 // describeAbsent returns what is known of a pod that is not on the node.
-func describeAbsent(pod history.Pod, past []history.Entry, now time.Time) string {
-	var b strings.Builder
-	d := &description{w: tabwriter.NewWriter(&b, 0, 8, 2, ' ', 0), now: now}
+func describeAbsent(k *known, now time.Time, width int) string {
+	d := newDescription(now, width)
+	pod := k.old
+	latest := newestProblem(k.past)
+	switch {
+	case len(k.broken) > 0:
+		d.headline("Not running: its manifest cannot be used: " + k.broken[0].Error)
+	case latest != nil:
+		d.headline("Not running, not on the node: " + history.Sentence(latest.Record))
+	default:
+		d.headline("Not running: it is not on the node")
+	}
 	d.line(0, "Name", "%s", pod.Name)
 	d.line(0, "Namespace", "%s", pod.Namespace)
 	d.line(0, "UID", "%s", pod.UID)
 	d.line(0, "Status", "not on the node")
-	_ = d.w.Flush()
-	return b.String() + describeHistory(past, now)
+	d.manifests(k.broken)
+	return d.page() + d.history(k.past)
 }
 
-// describe returns what helps to find out why a pod is in its state. gone is not nil if
-// the pod is gone from the node. held is what containers of all pods hold.
-func describe(pod *v1.Pod, gone *recent.Gone, held []control.Holding, events []runtime.Event, past []history.Entry, now time.Time) string {
-	var b strings.Builder
-	d := &description{w: tabwriter.NewWriter(&b, 0, 8, 2, ' ', 0), now: now, held: map[string][]string{}}
-	for _, h := range held {
+// manifests writes the manifests that cannot be used.
+func (d *description) manifests(broken []control.Problem) {
+	for _, p := range broken {
+		d.line(0, "Manifest", "%s", p.Path)
+		d.message(0, "Manifest Error", p.Error)
+	}
+}
+
+// describe returns what helps to find out why a pod is in its state.
+func describe(k *known, now time.Time, width int) string {
+	d := newDescription(now, width)
+	pod, gone := k.pod, k.gone
+	for _, h := range k.held {
 		if gone != nil || h.Namespace != pod.Namespace || h.Pod != pod.Name {
 			continue
 		}
@@ -66,6 +111,15 @@ func describe(pod *v1.Pod, gone *recent.Gone, held []control.Holding, events []r
 		d.held[h.Container] = append(d.held[h.Container], text)
 	}
 	st := &pod.Status
+	if gone != nil {
+		text := "Not running: it has been gone from the node for " + duration.HumanDuration(now.Sub(gone.At))
+		if latest := newestProblem(k.past); latest != nil {
+			text += "; the newest problem: " + history.Sentence(latest.Record)
+		}
+		d.headline(text)
+	} else {
+		d.headline(why(pod, k.events, now))
+	}
 	d.line(0, "Name", "%s", pod.Name)
 	d.line(0, "Namespace", "%s", pod.Namespace)
 	d.line(0, "UID", "%s", pod.UID)
@@ -76,14 +130,15 @@ func describe(pod *v1.Pod, gone *recent.Gone, held []control.Holding, events []r
 	if gone != nil {
 		d.line(0, "Gone Since", "%s", d.at(metav1.NewTime(gone.At)))
 	} else if pod.DeletionTimestamp != nil && pod.DeletionGracePeriodSeconds != nil {
-		d.line(0, "Grace Period", "%ds, ends %s", *pod.DeletionGracePeriodSeconds, pod.DeletionTimestamp.Format(time.RFC3339))
+		d.line(0, "Grace Period", "%ds, ends %s", *pod.DeletionGracePeriodSeconds, pod.DeletionTimestamp.In(now.Location()).Format(time.RFC3339))
 	}
 	d.pairs("Labels", pod.Labels)
 	d.pairs("Annotations", pod.Annotations)
 	d.line(0, "Status", "%s", terminal.Summarize(pod).Status)
 	d.optional(0, "Phase", string(st.Phase))
 	d.optional(0, "Reason", st.Reason)
-	d.optional(0, "Message", st.Message)
+	d.message(0, "Message", st.Message)
+	d.manifests(k.broken)
 	var ips []string
 	for _, ip := range st.PodIPs {
 		ips = append(ips, ip.IP)
@@ -96,7 +151,7 @@ func describe(pod *v1.Pod, gone *recent.Gone, held []control.Holding, events []r
 	if len(st.Conditions) > 0 {
 		fmt.Fprintln(d.w, "Conditions:")
 		for _, c := range st.Conditions {
-			d.line(1, string(c.Type), "%s", strings.TrimRight(fmt.Sprintf("%s %s", c.Status, c.Message), " "))
+			d.line(1, string(c.Type), "%s", strings.TrimRight(fmt.Sprintf("%s %s", c.Status, strings.TrimSuffix(d.said.rest(c.Message), again)), " "))
 		}
 	}
 	if len(pod.Spec.Volumes) > 0 {
@@ -105,12 +160,11 @@ func describe(pod *v1.Pod, gone *recent.Gone, held []control.Holding, events []r
 			d.line(1, pod.Spec.Volumes[i].Name, "%s", volumeKind(&pod.Spec.Volumes[i]))
 		}
 	}
-	d.events(events)
-	_ = d.w.Flush()
-	return b.String() + describeHistory(past, now)
+	d.events(k.events)
+	return d.page() + d.history(k.past)
 }
 
-// events writes a table of the events, the oldest first.
+// events writes a table of the events, the newest first.
 func (d *description) events(events []runtime.Event) {
 	if len(events) == 0 {
 		d.line(0, "Events", "<none>")
@@ -118,15 +172,20 @@ func (d *description) events(events []runtime.Event) {
 	}
 	// The lines before are not to be aligned with the table.
 	_ = d.w.Flush()
-	fmt.Fprintln(d.w, "Events:\n  Type\tReason\tAge\tContainer\tMessage")
-	for _, e := range events {
+	p := &printer{out: d.text, columns: []column{{name: "  Type"}, {name: "Reason"}, {name: "Age"}, {name: "Container", spare: true}, {name: "Message"}}, width: d.width}
+	fmt.Fprintln(d.text, "Events:")
+	for _, e := range slices.Backward(events) {
 		age := duration.HumanDuration(d.now.Sub(e.Last))
 		if e.Count > 1 {
 			age += fmt.Sprintf(" (x%d over %s)", e.Count, duration.HumanDuration(d.now.Sub(e.First)))
 		}
-		fmt.Fprintf(d.w, "  %s\t%s\t%s\t%s\t%s\n", terminal.Escape(e.Type), terminal.Escape(e.Reason), age,
-			terminal.Escape(containerOf(e.FieldPath)), terminal.Escape(strings.Join(strings.Fields(e.Message), " ")))
+		message := oneLine(e.Message)
+		if e.Type == v1.EventTypeWarning {
+			message = d.said.rest(message)
+		}
+		_ = p.row("", "  "+terminal.Escape(e.Type), terminal.Escape(e.Reason), age, terminal.Escape(containerOf(e.FieldPath)), terminal.Escape(message))
 	}
+	_ = p.flush()
 }
 
 // containerOf returns the name of the container in a path such as
@@ -150,7 +209,7 @@ func (d *description) pairs(name string, pairs map[string]string) {
 }
 
 func (d *description) at(t metav1.Time) string {
-	return fmt.Sprintf("%s (%s ago)", t.Format(time.RFC3339), duration.HumanDuration(d.now.Sub(t.Time)))
+	return fmt.Sprintf("%s (%s ago)", t.In(d.now.Location()).Format(time.RFC3339), duration.HumanDuration(d.now.Sub(t.Time)))
 }
 
 func (d *description) containers(title string, specs []v1.Container, statuses []v1.ContainerStatus) {
@@ -210,7 +269,7 @@ func (d *description) state(name string, s *v1.ContainerState) {
 	case s.Terminated != nil:
 		d.line(2, name, "Terminated")
 		d.optional(3, "Reason", s.Terminated.Reason)
-		d.optional(3, "Message", s.Terminated.Message)
+		d.message(3, "Message", s.Terminated.Message)
 		d.line(3, "Exit Code", "%d", s.Terminated.ExitCode)
 		if !s.Terminated.FinishedAt.IsZero() {
 			d.line(3, "Finished", "%s", d.at(s.Terminated.FinishedAt))
@@ -218,7 +277,7 @@ func (d *description) state(name string, s *v1.ContainerState) {
 	case s.Waiting != nil:
 		d.line(2, name, "Waiting")
 		d.optional(3, "Reason", s.Waiting.Reason)
-		d.optional(3, "Message", s.Waiting.Message)
+		d.message(3, "Message", s.Waiting.Message)
 	}
 }
 

@@ -25,8 +25,8 @@ func TestDescribeDoesNotActOnTheTerminal(t *testing.T) {
 		Conditions:        []v1.PodCondition{{Type: v1.PodReady, Message: attack}},
 		ContainerStatuses: []v1.ContainerStatus{{Name: "c", State: v1.ContainerState{Terminated: &v1.ContainerStateTerminated{Reason: attack, Message: attack}}}},
 	}
-	text := describe(pod, nil, nil, []runtime.Event{{Type: attack, Reason: attack, Message: attack, FieldPath: "spec.containers{" + attack + "}"}}, []history.Entry{{Record: runtime.Record{
-		Stage: attack, Kind: attack, Source: attack, Container: attack, Reason: attack, Message: attack, Error: attack}}}, time.Now())
+	text := describe(&known{pod: pod, events: []runtime.Event{{Type: attack, Reason: attack, Message: attack, FieldPath: "spec.containers{" + attack + "}"}}, past: []history.Entry{{Record: runtime.Record{
+		Stage: attack, Kind: attack, Source: attack, Container: attack, Reason: attack, Message: attack, Error: attack}}}}, time.Now(), 0)
 	assert.Contains(t, text, `\x1b]52`)
 	assert.NotContains(t, text, "\x1b")
 	assert.Zero(t, strings.Count(text, "\nStatus:  Running"))

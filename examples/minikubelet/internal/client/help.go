@@ -2,14 +2,11 @@ package client
 
 import (
 	"fmt"
-	"io"
-	"os"
 	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
-	"golang.org/x/term"
 
 	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/config"
 )
@@ -44,12 +41,10 @@ func helpCommand() *cobra.Command {
 	}
 }
 
-// widthOf returns the number of columns that help may take.
-func widthOf(out io.Writer) int {
-	if file, ok := out.(*os.File); ok {
-		if width, _, err := term.GetSize(int(file.Fd())); err == nil {
-			return min(max(width, 40), 100)
-		}
+// helpWidth returns the number of columns that help may take.
+func (e *Env) helpWidth() int {
+	if width := e.lineWidth(); width > 0 {
+		return min(width, 120)
 	}
 	return 80
 }
@@ -205,6 +200,14 @@ func wrap(text string, width, indent int) string {
 		b.WriteString("\n")
 	}
 	return b.String()
+}
+
+// wrapped returns a line that ends with a line break, and that is wrapped at the width unless that is 0.
+func wrapped(line string, width int) string {
+	if width == 0 {
+		return line + "\n"
+	}
+	return wrap(line, width, 0)
 }
 
 // parts returns the word, or if it is longer than most, its parts that end with commas.

@@ -3,6 +3,7 @@ package client
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -13,13 +14,9 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
-// historyColumns returns the columns of a history. Their widths are fixed, because lines are also
-// printed one by one.
+// historyColumns returns the columns of a history.
 func historyColumns() []column {
-	return []column{
-		{name: "Time", width: 20}, {name: "Age", width: 18}, {name: "Stage", width: 18},
-		{name: "Container", width: 16, wide: true}, {name: "Kind", width: 20, wide: true}, {name: "What"},
-	}
+	return []column{{name: "TIME"}, {name: "STAGE", spare: true}, {name: "CONTAINER", wide: true}, {name: "KIND", wide: true}, {name: "WHAT"}}
 }
 
 // historyValue is an entry as it is printed in JSON.
@@ -31,16 +28,53 @@ type historyValue struct {
 // described is the number of entries that describe prints.
 const described = 20
 
-// historyCells returns the row of an entry.
-func historyCells(e history.Entry, now time.Time) []string {
-	age := duration.HumanDuration(now.Sub(e.Last))
+// historyCells returns the row of an entry. sentence is its text.
+func historyCells(e history.Entry, sentence string, now time.Time) []string {
+	what := oneLine(sentence)
 	if e.Count > 1 {
-		age += fmt.Sprintf(" (x%d over %s)", e.Count, duration.HumanDuration(e.Last.Sub(e.First)))
+		what += fmt.Sprintf(" (%d times in %s)", e.Count, duration.HumanDuration(e.Last.Sub(e.First)))
 	}
 	return []string{
-		e.Last.Format(time.RFC3339), age, terminal.Escape(stageOf(e)), terminal.Escape(cmp.Or(e.Container, "-")), terminal.Escape(string(e.Kind)),
-		terminal.Escape(strings.Join(strings.Fields(history.Sentence(e.Record)), " ")),
+		localTime(e.Last, now), terminal.Escape(stageOf(e)), terminal.Escape(cmp.Or(e.Container, "-")), terminal.Escape(string(e.Kind)),
+		terminal.Escape(what),
 	}
+}
+
+// localTime returns a time in the zone of now, with the date if it is not that of now.
+func localTime(t, now time.Time) string {
+	t = t.In(now.Location())
+	switch {
+	case t.Format(time.DateOnly) == now.Format(time.DateOnly):
+		return t.Format(time.TimeOnly)
+	case t.Year() == now.Year():
+		return t.Format("Jan 02 15:04:05")
+	default:
+		return t.Format("2006-01-02 15:04")
+	}
+}
+
+// isProblem reports whether a record is about something that is not as it should be.
+func isProblem(r *runtime.Record) bool {
+	switch r.Kind {
+	case runtime.KindContainerExited:
+		return r.ExitCode != 0
+	case runtime.KindContainerUnknown, runtime.KindSandboxDied, runtime.KindOOMKill, runtime.KindRefuse, runtime.KindReject, runtime.KindFail, runtime.KindEvict:
+		return true
+	case runtime.KindUpdate: // the error has the fields that do not act
+		return false
+	default:
+		return r.Error != ""
+	}
+}
+
+// newestProblem returns the latest entry that is a problem, nil if there is none.
+func newestProblem(past []history.Entry) *history.Entry {
+	for i := len(past) - 1; i >= 0; i-- {
+		if isProblem(&past[i].Record) {
+			return &past[i]
+		}
+	}
+	return nil
 }
 
 // stageOf returns the stage of an entry in words.
@@ -61,8 +95,8 @@ func stageOf(e history.Entry) string {
 	}
 }
 
-// describeHistory returns the latest entries, indented, with a title.
-func describeHistory(past []history.Entry, now time.Time) string {
+// history returns the latest entries, the newest first, indented, with a title.
+func (d *description) history(past []history.Entry) string {
 	if len(past) == 0 {
 		return ""
 	}
@@ -73,8 +107,16 @@ func describeHistory(past []history.Entry, now time.Time) string {
 	}
 	var lines strings.Builder
 	p := &printer{out: &lines, columns: historyColumns()}
-	for _, e := range past {
-		_ = p.row("", historyCells(e, now)...)
+	if d.width > 0 {
+		p.width = d.width - 2
 	}
+	for _, e := range slices.Backward(past) {
+		sentence := history.Sentence(e.Record)
+		if isProblem(&e.Record) && (e.Error != "" || e.Message != "") {
+			sentence = d.said.rest(sentence)
+		}
+		_ = p.row("", historyCells(e, sentence, d.now)...)
+	}
+	_ = p.flush()
 	return title + "  " + strings.ReplaceAll(strings.TrimSuffix(lines.String(), "\n"), "\n", "\n  ") + "\n"
 }

@@ -11,7 +11,6 @@ import (
 	"net/url"
 	"slices"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -28,7 +27,7 @@ func imagesCommand(e Env) *cobra.Command {
 	return e.command(&cobra.Command{
 		Use: "images", Short: "list the images, and what keeps them", GroupID: GroupNode,
 		Example: "  minikubelet images -o wide",
-	}, (*call).images, (*call).outputFlag)
+	}, (*call).images, sortFlag("age, name, size, used (the latest first), or a field"), (*call).outputFlag)
 }
 
 // gcCommand is the command gc.
@@ -68,6 +67,9 @@ func (c *call) images(ctx context.Context) error {
 	}
 	images, now := slices.Clone(p.Input.Images), p.Input.Now
 	slices.SortFunc(images, func(a, b gc.Image) int { return strings.Compare(a.Name(), b.Name()) })
+	if err := sortItems(c, images, imageOrders()); err != nil {
+		return err
+	}
 	list := c.printer(columns("IMAGE", "SIZE", "AGE", "LAST USED", "KEPT BY", "|", "ID"))
 	values := items[imageValue]{Items: []imageValue{}}
 	for i := range images {
@@ -88,6 +90,16 @@ func (c *call) images(ctx context.Context) error {
 		fmt.Fprintln(c.Err, "No images found.")
 	}
 	return list.end(values)
+}
+
+// imageOrders are what images are sorted by.
+func imageOrders() map[string]func(gc.Image) order {
+	return map[string]func(gc.Image) order{
+		"name": func(i gc.Image) order { return order{text: i.Name()} },
+		"size": func(i gc.Image) order { return order{number: float64(i.Size)} },
+		"age":  func(i gc.Image) order { return order{number: -float64(i.FirstSeen.Unix())} },
+		"used": func(i gc.Image) order { return order{number: -float64(i.LastUsed.Unix())} },
+	}
 }
 
 // gc prints what a collection of images would remove, or has removed.
@@ -168,25 +180,18 @@ func planTable(p gc.ImagePreview) string {
 	if len(p.Plan.Remove) == 0 {
 		return text + "No image would be removed.\n"
 	}
-	return text + table(func(w io.Writer) {
-		fmt.Fprintln(w, "IMAGE\tSIZE\tLAST USED\tWHY")
-		for i := range p.Plan.Remove {
-			r := &p.Plan.Remove[i]
-			fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", terminal.Escape(r.Name()), bytes(r.Size), lastUse(&r.Image, in.Now), why(r, in))
-		}
-	})
-}
-
-func table(write func(w io.Writer)) string {
 	var b strings.Builder
-	w := tabwriter.NewWriter(&b, 0, 8, 3, ' ', 0)
-	write(w)
-	_ = w.Flush()
-	return b.String()
+	list := &printer{out: &b, columns: columns("IMAGE", "SIZE", "LAST USED", "WHY")}
+	for i := range p.Plan.Remove {
+		r := &p.Plan.Remove[i]
+		_ = list.row("", terminal.Escape(r.Name()), bytes(r.Size), lastUse(&r.Image, in.Now), whyRemoved(r, in))
+	}
+	_ = list.flush()
+	return text + b.String()
 }
 
-// why returns the reason of a removal in words.
-func why(r *gc.ImageRemoval, in *gc.ImageInput) string {
+// whyRemoved returns the reason of a removal in words.
+func whyRemoved(r *gc.ImageRemoval, in *gc.ImageInput) string {
 	switch {
 	case r.Reason == gc.ImageForAge:
 		return fmt.Sprintf("not used for longer than %s", in.Policy.MaxAge)

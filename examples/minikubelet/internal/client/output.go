@@ -4,12 +4,16 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"os"
 	"slices"
 	"strings"
-	"text/tabwriter"
+	"unicode/utf8"
 
 	"github.com/spf13/pflag"
+	"golang.org/x/term"
 	"sigs.k8s.io/yaml"
+
+	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/terminal"
 )
 
 // output is the value of the flag --output.
@@ -54,8 +58,10 @@ type column struct {
 	name string
 	// wide means that the column is printed only with --output wide.
 	wide bool
-	// width is that of a table whose rows are printed one by one; 0 in other tables.
-	width int
+	// spare means that the column is left out if a terminal is too narrow for the table.
+	spare bool
+	// color returns the color of a cell, as a parameter of the escape sequence SGR; nil, or "" for none.
+	color func(cell string) string
 }
 
 // columns returns columns from their names. Those after "|" are wide.
@@ -76,20 +82,47 @@ type printer struct {
 	out     io.Writer
 	form    output
 	columns []column
-	table   *tabwriter.Writer // nil if rows are printed one by one
-	begun   bool
+	// width is that of the terminal; 0 if there is none, so that lines are as long as they get.
+	width int
+	// colors means that cells may have colors.
+	colors bool
+
+	rows   [][]string // not printed yet
+	widths []int      // of the columns, of all rows until now
+	begun  bool
 }
+
+// gap is between columns.
+const gap = 3
 
 // printer returns a printer for the form that was requested.
 func (c *call) printer(columns []column) *printer {
-	p := &printer{out: c.Out, form: c.output, columns: columns}
-	if columns[0].width == 0 {
-		p.table = tabwriter.NewWriter(c.Out, 0, 8, 3, ' ', 0)
-	}
-	return p
+	return &printer{out: c.Out, form: c.output, columns: columns, width: c.lineWidth(), colors: c.colors()}
 }
 
-// row prints an item. It has a cell for each column, without control characters.
+// lineWidth returns the width of the terminal, 0 if the output is none.
+func (e *Env) lineWidth() int {
+	if e.width > 0 {
+		return e.width
+	}
+	if file, ok := e.Out.(*os.File); ok {
+		if width, _, err := term.GetSize(int(file.Fd())); err == nil {
+			return max(width, 40)
+		}
+	}
+	return 0
+}
+
+// colors reports whether the output is a terminal that may have colors.
+func (e *Env) colors() bool {
+	if e.colored {
+		return true
+	}
+	file, ok := e.Out.(*os.File)
+	return ok && term.IsTerminal(int(file.Fd())) && terminal.WantsColor(os.Getenv)
+}
+
+// row adds an item. It has a cell for each column, without control characters.
 func (p *printer) row(name string, cells ...string) error {
 	switch {
 	case p.form.structured():
@@ -98,32 +131,97 @@ func (p *printer) row(name string, cells ...string) error {
 		_, err := fmt.Fprintln(p.out, name)
 		return err
 	}
+	p.rows = append(p.rows, cells)
+	return nil
+}
+
+// flush prints the rows that are not printed yet, and the header before the first one.
+func (p *printer) flush() error {
+	if len(p.rows) == 0 {
+		return nil
+	}
 	if !p.begun {
-		p.begun = true
 		var names []string
 		for _, column := range p.columns {
 			names = append(names, column.name)
 		}
-		if err := p.line(names); err != nil {
-			return err
+		p.widths = make([]int, len(names))
+		p.rows = slices.Insert(p.rows, 0, names)
+	}
+	for _, cells := range p.rows {
+		for i, cell := range cells {
+			p.widths[i] = max(p.widths[i], utf8.RuneCountInString(cell))
 		}
 	}
-	return p.line(cells)
+	shown := p.shown()
+	var b strings.Builder
+	for i, cells := range p.rows {
+		p.line(&b, shown, cells, i == 0 && !p.begun)
+	}
+	p.rows, p.begun = nil, true
+	_, err := io.WriteString(p.out, b.String())
+	return err
 }
 
-func (p *printer) line(cells []string) error {
-	var shown []string
+// shown returns the indexes of the columns that are printed.
+func (p *printer) shown() (shown []int) {
+	total := -gap
 	for i, column := range p.columns {
 		if !column.wide || p.form == asWide {
-			shown = append(shown, fmt.Sprintf("%-*s", column.width, cells[i]))
+			shown = append(shown, i)
+			total += p.widths[i] + gap
 		}
 	}
-	if p.table != nil {
-		_, err := fmt.Fprintln(p.table, strings.Join(shown, "\t"))
-		return err
+	if p.form == asWide || p.width == 0 {
+		return shown
 	}
-	_, err := fmt.Fprintln(p.out, strings.TrimRight(strings.Join(shown, "  "), " "))
-	return err
+	for at := len(shown) - 1; at >= 0 && total > p.width; at-- {
+		if i := shown[at]; p.columns[i].spare {
+			total -= p.widths[i] + gap
+			shown = slices.Delete(shown, at, at+1)
+		}
+	}
+	return shown
+}
+
+// narrowest is the least number of columns in which the last cell of a row is wrapped.
+const narrowest = 20
+
+// line writes a row. Its last cell is wrapped on a terminal.
+func (p *printer) line(b *strings.Builder, shown []int, cells []string, header bool) {
+	at := 0
+	var line strings.Builder
+	for n, i := range shown {
+		cell, color := cells[i], ""
+		if p.colors && !header && p.columns[i].color != nil {
+			color = p.columns[i].color(cell)
+		}
+		width := utf8.RuneCountInString(cell)
+		if n == len(shown)-1 {
+			switch room := p.width - at; {
+			case p.width == 0 || width <= room:
+			case room >= narrowest || n == 0:
+				cell = strings.TrimSpace(wrap(cell, p.width, at))
+			default: // on lines of its own
+				cell = "\n" + strings.TrimRight(wrap(cell, p.width, 4), "\n")
+			}
+			width = p.widths[i]
+		}
+		if color != "" {
+			line.WriteString("\x1b[" + color + "m" + cell + "\x1b[0m")
+		} else {
+			line.WriteString(cell)
+		}
+		if n < len(shown)-1 {
+			line.WriteString(strings.Repeat(" ", p.widths[i]-width+gap))
+			at += p.widths[i] + gap
+		}
+	}
+	text := strings.TrimRight(line.String(), " ")
+	if before, after, found := strings.Cut(text, "\n"); found {
+		text = strings.TrimRight(before, " ") + "\n" + after
+	}
+	b.WriteString(text + "\n")
 }
 
 // end prints what is left, or the values of all items.
@@ -131,10 +229,7 @@ func (p *printer) end(values any) error {
 	if p.form.structured() {
 		return p.value(values)
 	}
-	if p.table == nil {
-		return nil
-	}
-	return p.table.Flush()
+	return p.flush()
 }
 
 // document prints one of several values.

@@ -5,12 +5,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -20,71 +21,8 @@ import (
 	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/recent"
 	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/terminal"
 	"github.com/kubeletkit/kubeletkit/history"
-	"github.com/kubeletkit/kubeletkit/podspec"
+	"github.com/kubeletkit/kubeletkit/runtime"
 )
-
-// podsCommand is the command pods.
-func podsCommand(e Env) *cobra.Command {
-	return e.command(&cobra.Command{
-		Use: "pods", Aliases: []string{"ps"}, Short: "list the pods", GroupID: groupPods,
-		Example: `  minikubelet pods -n kube-system
-  minikubelet pods -o wide
-  minikubelet pods -o name`,
-	}, (*call).pods, (*call).namespacesFlag, (*call).outputFlag)
-}
-
-// getCommand is the command get, by which people who know kubectl find pods and images.
-func getCommand(e Env) *cobra.Command {
-	get := &cobra.Command{
-		Use: "get", Short: "list pods or images, as kubectl", GroupID: groupPods, Example: "  minikubelet get pods -A", RunE: onlyBelow,
-	}
-	pods := podsCommand(e)
-	pods.Aliases = []string{"pod", "po"}
-	get.AddCommand(pods, imagesCommand(e))
-	for _, cmd := range get.Commands() {
-		cmd.GroupID = ""
-	}
-	return get
-}
-
-// pods prints the list of the pods.
-func (c *call) pods(ctx context.Context) error {
-	if err := c.noArgs(); err != nil {
-		return err
-	}
-	pods, err := c.client.pods(ctx)
-	if err != nil {
-		return err
-	}
-	list := v1.PodList{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "PodList"}, Items: []v1.Pod{}}
-	p := c.printer(columns(append(terminal.PodColumns(), "|", "NODE", "SOURCE", "UID", "IMAGES")...))
-	for _, pod := range terminal.SortPods(pods) {
-		if !c.inNamespace(pod.Namespace) {
-			continue
-		}
-		pod.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}
-		list.Items = append(list.Items, *pod)
-		var images []string
-		for i := range pod.Spec.Containers {
-			images = append(images, pod.Spec.Containers[i].Image)
-		}
-		cells := terminal.PodCells(pod, c.client.now())
-		for _, text := range []string{pod.Spec.NodeName, pod.Annotations[podspec.AnnotationConfigSource], string(pod.UID), strings.Join(images, ",")} {
-			cells = append(cells, cmp.Or(terminal.Escape(text), "<none>"))
-		}
-		if err := p.row(qualifiedName(pod.Namespace, pod.Name), cells...); err != nil {
-			return err
-		}
-	}
-	if len(list.Items) == 0 && !c.output.structured() {
-		fmt.Fprintln(c.Err, "No pods found.")
-	}
-	if err := p.end(list); err != nil || c.output.structured() || c.output == asName {
-		return err
-	}
-	c.problems(ctx)
-	return nil
-}
 
 // problems prints the manifests that cannot be used, of which no pod can be listed.
 func (c *call) problems(ctx context.Context) {
@@ -97,7 +35,8 @@ func (c *call) problems(ctx context.Context) {
 	}
 	fmt.Fprintln(c.Err, "\nManifests that cannot be used:")
 	for _, problem := range all[:min(most, len(all))] {
-		fmt.Fprintf(c.Err, "  %s: %s\n", terminal.Escape(problem.Path), terminal.Escape(strings.Join(strings.Fields(problem.Error), " ")))
+		text := wrapped(terminal.Escape(problem.Path)+": "+terminal.Escape(oneLine(problem.Error)), max(0, c.lineWidth()-4))
+		fmt.Fprintf(c.Err, "  %s\n", strings.ReplaceAll(strings.TrimSuffix(text, "\n"), "\n", "\n    "))
 	}
 	if more := len(all) - most; more > 0 {
 		fmt.Fprintf(c.Err, "  and %d more\n", more)
@@ -118,42 +57,65 @@ func describeCommand(e Env) *cobra.Command {
 	}, (*call).describe, (*call).namespaceFlag)
 }
 
-// describe prints the state of a pod and its events.
-func (c *call) describe(ctx context.Context) error {
-	if len(c.args) != 1 {
-		return c.misused("want the name of one pod")
-	}
-	pod, gone, err := c.pod(ctx, c.args[0])
+// known is what is known of a pod.
+type known struct {
+	name string
+	// pod is nil if only its history, or only a manifest that cannot be used, is known.
+	pod *v1.Pod
+	// gone is set if the pod is gone from the node.
+	gone *recent.Gone
+	// old is set if only the history is known.
+	old    *history.Pod
+	held   []control.Holding // of all pods
+	broken []control.Problem // manifests that may be its own
+	events []runtime.Event   // the oldest first
+	past   []history.Entry   // the oldest first
+}
+
+// known returns what is known of the pod of that name. The error wraps errNoPod if that is nothing.
+func (c *call) known(ctx context.Context, name string) (k known, err error) {
+	k.name, k.broken = name, c.brokenOf(ctx, name)
+	var id types.UID
+	k.pod, k.gone, err = c.pod(ctx, name)
 	switch {
 	case errors.Is(err, errNoPod):
-		known, err := c.onlyHistory(ctx, c.args[0], err)
+		old, err := c.onlyHistory(ctx, name, err)
+		if err != nil && len(k.broken) > 0 {
+			k.past = historyOfBroken(k.broken, c.client.now())
+			return k, nil
+		}
 		if err != nil {
-			return err
+			return k, err
 		}
-		past, err := c.past(ctx, known.UID)
-		if err == nil {
-			_, err = io.WriteString(c.Out, describeAbsent(known, past, c.client.now()))
-		}
-		return err
+		k.old, id = &old, old.UID
 	case err != nil:
-		return err
-	case gone != nil:
-		pod = gone.Pod
+		return k, err
+	case k.gone != nil:
+		k.pod = k.gone.Pod
 	}
-	events, err := c.client.events(ctx, pod.UID)
-	if err != nil {
-		return err
+	if k.pod != nil {
+		id = k.pod.UID
+		if k.events, err = c.client.events(ctx, id); err != nil {
+			return k, err
+		}
+		if k.held, err = c.client.holdings(ctx); err != nil { // the agent may be older
+			k.held = nil
+		}
 	}
-	past, err := c.past(ctx, pod.UID)
-	if err != nil {
-		return err
+	k.past, err = c.past(ctx, id)
+	return k, err
+}
+
+// describe returns the page of the pod. width is that of the terminal, 0 if there is none.
+func (k *known) describe(now time.Time, width int) string {
+	switch {
+	case k.pod != nil:
+		return describe(k, now, width)
+	case k.old != nil:
+		return describeAbsent(k, now, width)
+	default:
+		return describeBroken(k, now, width)
 	}
-	held, err := c.client.holdings(ctx)
-	if err != nil { // the agent may be older
-		held = nil
-	}
-	_, err = io.WriteString(c.Out, describe(pod, gone, held, events, past, c.client.now()))
-	return err
 }
 
 // past returns the history of a pod.
@@ -166,51 +128,90 @@ func (c *call) past(ctx context.Context, uid types.UID) (past []history.Entry, e
 func historyCommand(e Env) *cobra.Command {
 	return e.command(&cobra.Command{
 		Use: "history POD", Short: "show what happened to a pod, and why", GroupID: groupPods,
-		Long: "Each line has the time, the age, the stage and a sentence. The stages: something was seen, by an event of the runtime, in a list of all " +
-			"pods or when the agent inspected the pod; something was decided; or it was done. Repeats are counted in one line.\n" +
-			"The history of a pod that is gone from the node is kept for an hour.",
-		Example: `  minikubelet history web -f
+		Long: "The newest problem is above the table, and the newest line of the table is the first; with --follow it is the last. Times are local. " +
+			"Something was seen, by an event of the runtime, in a list of all pods or when the agent inspected the pod; or it was decided; or it was done. Repeats are counted in one line.\n" +
+			"The history of a pod that is gone from the node is kept for an hour. JSON and YAML have the oldest entry first.",
+		Example: `  minikubelet history web --since 10m
+  minikubelet history web -f
   minikubelet history web -o json`,
-	}, (*call).history, (*call).namespaceFlag, (*call).followFlag, (*call).outputFlag)
+	}, (*call).history, (*call).namespaceFlag, (*call).followFlag, (*call).historyFlags, (*call).outputFlag)
+}
+
+func (c *call) historyFlags(fs *pflag.FlagSet) {
+	fs.DurationVar(&c.since, "since", 0, "print what is not older, such as 5s, 2m or 3h")
 }
 
 // history prints what happened to a pod.
 func (c *call) history(ctx context.Context) error {
-	if len(c.args) != 1 {
+	switch {
+	case len(c.args) != 1:
 		return c.misused("want the name of one pod")
-	}
-	if c.output == asName {
+	case c.output == asName:
 		return c.misused("--output name: a history has no names")
+	case c.since < 0:
+		return c.misused("--since must not be negative")
 	}
+	var past []history.Entry
 	uid, err := c.historyUID(ctx, c.args[0])
-	if err != nil {
+	if errors.Is(err, errNoPod) {
+		past = historyOfBroken(c.brokenOf(ctx, c.args[0]), c.client.now())
+	}
+	if err != nil && len(past) == 0 {
 		return err
 	}
 	p := c.printer(historyColumns())
-	all := items[historyValue]{Items: []historyValue{}}
-	some := false
-	err = c.client.history(ctx, uid, c.follow, func(e history.Entry) error {
-		some = true
-		value := historyValue{e, history.Sentence(e.Record)}
-		switch {
-		case !p.form.structured():
-			return p.row("", historyCells(e, c.client.now())...)
-		case c.follow:
-			return p.document(value)
-		}
-		all.Items = append(all.Items, value)
-		return nil
-	})
-	if err != nil || c.follow {
+	recent := func(e history.Entry) bool { return c.since == 0 || c.client.now().Sub(e.Last) <= c.since }
+	if c.follow && err == nil {
+		err = c.client.history(ctx, uid, true, func(e history.Entry) error {
+			switch {
+			case !recent(e):
+				return nil
+			case p.form.structured():
+				return p.document(historyValue{e, history.Sentence(e.Record)})
+			}
+			if err := p.row("", historyCells(e, history.Sentence(e.Record), c.client.now())...); err != nil {
+				return err
+			}
+			return p.flush()
+		})
 		if ctx.Err() != nil {
 			return nil // a signal
 		}
 		return err
 	}
-	if !some && !p.form.structured() {
-		fmt.Fprintln(c.Err, "Nothing is known of the pod.")
+	if err == nil {
+		if past, err = c.past(ctx, uid); err != nil {
+			return err
+		}
 	}
-	return p.end(all)
+	past = slices.DeleteFunc(past, func(e history.Entry) bool { return !recent(e) })
+	return c.printHistory(p, past)
+}
+
+// printHistory prints entries, which have the oldest first.
+func (c *call) printHistory(p *printer, past []history.Entry) error {
+	if p.form.structured() {
+		all := items[historyValue]{Items: []historyValue{}}
+		for _, e := range past {
+			all.Items = append(all.Items, historyValue{e, history.Sentence(e.Record)})
+		}
+		return p.end(all)
+	}
+	now := c.client.now()
+	switch latest := newestProblem(past); {
+	case len(past) == 0 && c.since > 0:
+		fmt.Fprintf(c.Err, "Nothing happened to the pod in the last %s.\n", duration.HumanDuration(c.since))
+	case len(past) == 0:
+		fmt.Fprintln(c.Err, "Nothing is known of the pod.")
+	case latest != nil:
+		fmt.Fprintln(c.Out, wrapped(fmt.Sprintf("The newest problem, %s ago: %s", duration.HumanDuration(now.Sub(latest.Last)), terminal.Escape(oneLine(history.Sentence(latest.Record)))), c.lineWidth()))
+	}
+	for _, e := range slices.Backward(past) {
+		if err := p.row("", historyCells(e, history.Sentence(e.Record), now)...); err != nil {
+			return err
+		}
+	}
+	return p.flush()
 }
 
 // historyUID finds the pod whose history is meant.

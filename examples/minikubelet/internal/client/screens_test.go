@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"flag"
+	"fmt"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -19,6 +20,7 @@ import (
 	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/config"
 	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/control"
 	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/podtest"
+	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/recent"
 	"github.com/kubeletkit/kubeletkit/gc"
 	"github.com/kubeletkit/kubeletkit/history"
 	"github.com/kubeletkit/kubeletkit/podspec"
@@ -33,8 +35,14 @@ var updateScreens = flag.Bool("update-screens", false, "write what commands prin
 //	go test -run TestScreens ./examples/minikubelet/internal/client -update-screens
 func screen(t *testing.T, name, root string, commands ...string) {
 	t.Helper()
+	screenOf(t, name, root, 0, commands...)
+}
+
+// screenOf is screen on a terminal of that width.
+func screenOf(t *testing.T, name, root string, width int, commands ...string) {
+	t.Helper()
 	var all strings.Builder
-	e := Env{Out: &all, Err: &all, now: func() time.Time { return podtest.Noon }}
+	e := Env{Out: &all, Err: &all, now: func() time.Time { return podtest.Noon }, width: width}
 	for _, command := range commands {
 		if all.Len() > 0 {
 			all.WriteString("\n")
@@ -78,7 +86,8 @@ func TestScreensOfHelp(t *testing.T) {
 			text += help(cmd, width)
 		}
 		for line := range strings.Lines(text) {
-			if width >= 80 || !strings.Contains(line, "minikubelet ") { // examples and usage stay as they are
+			// Examples, usage and long words stay as they are.
+			if words := len(strings.Fields(line)); width >= 80 || words > 2 && !strings.Contains(line, "minikubelet ") {
 				assert.LessOrEqual(t, len(strings.TrimRight(line, "\n")), width, line)
 			}
 		}
@@ -116,22 +125,47 @@ func TestScreensOfLists(t *testing.T) {
 		{Record: started, Seq: 2, Count: 3, First: podtest.Ago(70 * time.Second).Time, Last: podtest.Ago(10 * time.Second).Time},
 	}
 
+	pull := "Failed to pull image \"app:3\": rpc error: code = NotFound desc = failed to resolve reference \"registry.example.com/app:3\": not found"
+	refused := runtime.Record{Pod: seen.Pod, Stage: runtime.StageDone, Kind: runtime.KindPullImage, Container: "b", Message: "app:3", Error: strings.SplitN(pull, ": ", 2)[1], Duration: time.Second}
+	failed := podtest.Pod(v1.PodRunning, podtest.Ended("setup", "Completed", 0, 0), podtest.Running("proxy", true), running, podtest.Waiting("b", "ImagePullBackOff", "Back-off pulling image \"app:3\": ErrImagePull: "+pull))
+	failed.Name, failed.UID, failed.Labels = "api-n1", "u3", map[string]string{"app": "api"}
+	events := []runtime.Event{
+		{Pod: runtime.RefOf(web), FieldPath: "spec.containers{a}", Type: "Normal", Reason: "Started", Message: "Container started", Count: 1, First: podtest.Ago(80 * time.Second).Time, Last: podtest.Ago(80 * time.Second).Time},
+		{Pod: runtime.RefOf(failed), FieldPath: "spec.containers{b}", Type: "Warning", Reason: "Failed", Message: pull, Count: 4, First: podtest.Ago(time.Hour).Time, Last: podtest.Ago(9 * time.Second).Time},
+	}
+	failures := []history.Entry{{Record: refused, Seq: 1, Count: 4, First: podtest.Ago(time.Hour).Time, Last: podtest.Ago(9 * time.Second).Time}}
+
 	root := answering(t, map[string]any{
-		"/pods": v1.PodList{Items: []v1.Pod{*dns, *web}}, "/stats/summary": summary, control.HistoryPath + "u1": past,
+		control.EventsPath: events, control.EventsPath + "u3": events[1:], control.HistoryPath + "u3": failures, control.HistoryPath: control.Histories{NodeName: "N1"},
+		"/pods": v1.PodList{Items: []v1.Pod{*dns, *web, *failed}}, "/stats/summary": summary, control.HistoryPath + "u1": past,
 		control.ImagesPath: gc.ImagePreview{Input: gc.ImageInput{Images: []gc.Image{pause, app}, Now: podtest.Noon}},
 	})
 	var broken []control.Problem
 	for _, name := range []string{"a", "b", "c", "d", "e", "f", "g"} {
-		broken = append(broken, control.Problem{Path: "/m/" + name + ".yaml", Error: "yaml: line 1:\n did not find expected node content\x1b"})
+		broken = append(broken, control.Problem{Path: "/m/" + name + ".yaml", Error: "yaml: line 1:\n did not find expected node content\x1b", Since: podtest.Ago(time.Hour).Time})
 	}
-	bad := answering(t, map[string]any{"/pods": v1.PodList{Items: []v1.Pod{*web}}, control.ProblemsPath: broken})
+	broken[1].Pod, broken[1].Error = "team-a/bad-n1", "pod team-a/bad-n1 is invalid: spec.containers[0].image: Required value"
+	bad := answering(t, map[string]any{
+		"/pods": v1.PodList{Items: []v1.Pod{*web}}, control.ProblemsPath: broken, control.HistoryPath: control.Histories{NodeName: "N1"}, control.GonePath: []recent.Gone{},
+		control.EventsPath + "u1": events[:1], control.HistoryPath + "u1": past,
+	})
 	none := answering(t, map[string]any{"/pods": v1.PodList{}, "/stats/summary": statsv1alpha1.Summary{}, control.ImagesPath: gc.ImagePreview{}})
+	for _, width := range []int{60, 80, 120} {
+		t.Run(fmt.Sprint(width), func(t *testing.T) {
+			screenOf(t, fmt.Sprintf("width-%d", width), root, width, "pods", "describe api", "history api", "events", "images", "top")
+			screenOf(t, fmt.Sprintf("width-%d-help", width), "", width, "", "help logs", "help gc", "help get", "help pods", "help exec")
+			screenOf(t, fmt.Sprintf("width-%d-broken", width), bad, width, "pods", "describe a", "history a", "describe -n team-a bad")
+		})
+	}
 	for name, commands := range map[string][]string{
+		"events":  {"events", "events -o wide", "events api", "events --types Warning -o name", "events --types Warning -o json", "events --types x", "events -n kube-system", "get events"},
+		"sorted":  {"pods --sort-by restarts", "pods --sort-by .metadata.name -o name", "pods --sort-by {.status.podIP} -o name", "pods --sort-by x", "pods -l app=api", "pods api -o name", "pods -l app=api web", "pods -l =", "images --sort-by size -o name", "top --sort-by cpu -o name", "top --sort-by x", "top -l app=api"},
+		"inspect": {"inspect api", "inspect api -o wide"},
 		"pods":    {"pods", "ps -o wide", "get pods -A -o name", "pods -n kube-system", "pods -n kube-system -o json", "pods -n kube-system -o yaml", "pods -o xml", "pods -n x -A"},
 		"images":  {"images", "images -o wide", "get images -o name", "images -o json", "images -o yaml"},
 		"top":     {"top", "top -o wide", "top --containers", "top -o name", "top -o json", "top -o yaml", "top node", "top node -o wide", "top node -o name", "top node -o json"},
-		"history": {"history u1", "history u1 -o wide", "history u1 -o json", "history u1 -o yaml", "history u1 -o name", "history -f u1 -o yaml"},
-		"broken":  {"pods", "pods -o name"},
+		"history": {"history u1", "history u1 --since 30s", "history u1 --since 1s", "history u1 --since=-1s", "history u1 -o wide", "history u1 -o json", "history u1 -o yaml", "history u1 -o name", "history -f u1 -o yaml"},
+		"broken":  {"pods", "pods -o name", "describe a", "describe /m/a.yaml", "describe -n team-a bad", "describe web", "history a", "history a -o json", "describe nothing"},
 		"none":    {"pods", "pods -o name", "pods -o json", "top", "top -o yaml", "images", "images -o json"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -157,6 +191,8 @@ func answering(t *testing.T, answers map[string]any) (root string) {
 	go func() {
 		served <- server.Serve(ctx, l, http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 			switch answer := answers[req.URL.Path].(type) {
+			case nil:
+				http.NotFound(w, req)
 			case []history.Entry: // one after the other
 				for _, e := range answer {
 					_ = json.NewEncoder(w).Encode(e)

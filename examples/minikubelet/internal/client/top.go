@@ -7,6 +7,7 @@ import (
 	goruntime "runtime"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -31,7 +32,7 @@ func topCommand(e Env) *cobra.Command {
   minikubelet top --devices
   minikubelet top node -o json`,
 		ValidArgs: []string{"node", "pods"},
-	}, (*call).top, (*call).namespacesFlag, (*call).topFlags, (*call).outputFlag)
+	}, (*call).top, (*call).namespacesFlag, (*call).selectorFlag, sortFlag("cpu, memory (the most first), name, namespace"), (*call).topFlags, (*call).outputFlag)
 }
 
 func (c *call) topFlags(fs *pflag.FlagSet) {
@@ -48,8 +49,18 @@ func (c *call) top(ctx context.Context) error {
 	if c.devices && (ofNode || c.containers) {
 		return c.misused("--devices shows containers, and stands alone")
 	}
+	if by := c.listFlags.sortBy; by != "" && (c.devices || ofNode || usageOrders()[by] == nil) {
+		return c.misused(fmt.Sprintf("--sort-by %q: want %s, of pods", by, strings.Join(sortedKeys(usageOrders()), ", ")))
+	}
+	if c.listFlags.selector != "" && (c.devices || ofNode) {
+		return c.misused("--selector selects pods of a list of usage")
+	}
 	if c.devices {
 		return c.topDevices(ctx)
+	}
+	labelled, err := c.labelled(ctx)
+	if err != nil {
+		return err
 	}
 	s, err := c.usage(ctx, ofNode)
 	if err != nil {
@@ -60,14 +71,63 @@ func (c *call) top(ctx context.Context) error {
 	}
 	pods := items[statsv1alpha1.PodStats]{Items: []statsv1alpha1.PodStats{}}
 	for i := range s.Pods {
-		if c.inNamespace(s.Pods[i].PodRef.Namespace) {
+		if ref := s.Pods[i].PodRef; c.inNamespace(ref.Namespace) && (labelled == nil || labelled[ref.UID]) {
 			pods.Items = append(pods.Items, s.Pods[i])
 		}
+	}
+	if err := sortItems(c, pods.Items, usageOrders()); err != nil {
+		return err
 	}
 	if len(pods.Items) == 0 && !c.output.structured() {
 		fmt.Fprintln(c.Err, "No pods run.")
 	}
 	return c.podUsage(pods)
+}
+
+// labelled returns the UIDs of the pods that --selector selects, nil without it.
+func (c *call) labelled(ctx context.Context) (map[string]bool, error) {
+	if c.listFlags.selector == "" {
+		return nil, nil
+	}
+	selector, err := c.selected()
+	if err != nil {
+		return nil, err
+	}
+	pods, err := c.client.pods(ctx)
+	if err != nil {
+		return nil, err
+	}
+	uids := map[string]bool{}
+	for _, pod := range pods {
+		uids[string(pod.UID)] = selector.Matches(labelsOf(pod))
+	}
+	return uids, nil
+}
+
+// usageOrders are what the usage of pods is sorted by.
+func usageOrders() map[string]func(statsv1alpha1.PodStats) order {
+	most := func(n *uint64) order {
+		if n == nil {
+			return order{}
+		}
+		return order{number: -float64(*n)}
+	}
+	return map[string]func(statsv1alpha1.PodStats) order{
+		"name":      func(p statsv1alpha1.PodStats) order { return order{text: p.PodRef.Name} },
+		"namespace": func(p statsv1alpha1.PodStats) order { return order{text: p.PodRef.Namespace} },
+		"cpu": func(p statsv1alpha1.PodStats) order {
+			if p.CPU == nil {
+				return order{}
+			}
+			return most(p.CPU.UsageNanoCores)
+		},
+		"memory": func(p statsv1alpha1.PodStats) order {
+			if p.Memory == nil {
+				return order{}
+			}
+			return most(p.Memory.WorkingSetBytes)
+		},
+	}
 }
 
 // topDevices prints what containers hold.

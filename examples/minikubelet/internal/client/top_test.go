@@ -67,7 +67,7 @@ func TestDevices(t *testing.T) {
 
 	pod := podtest.Pod("")
 	pod.Namespace, pod.Name, pod.Spec.Containers = "default", "web", []v1.Container{{Name: "main"}, {Name: "other"}}
-	text := strings.Join(strings.Fields(describe(pod, nil, held.Items, nil, nil, podtest.Noon)), " ")
+	text := strings.Join(strings.Fields(describe(&known{pod: pod, held: held.Items}, podtest.Noon, 0)), " ")
 	assert.Contains(t, text, "Holds: cpu 2-3, example.com/gpu a,b\\x1b[2J (NUMA 0-1)")
 	assert.Equal(t, 1, strings.Count(text, "Holds:"))
 }

@@ -42,7 +42,7 @@ func TestValidate(t *testing.T) {
 	require.NoError(t, os.Mkdir(at("sub"), 0o700))
 	require.NoError(t, os.Mkdir(at("dir.yaml"), 0o700))
 	out, errOut, err = validateIn(t, dir, "", dir, at("absent.yaml"))
-	require.EqualError(t, err, "manifests that cannot be used: 6 of 8")
+	require.EqualError(t, err, "manifests that cannot be used: 7 of 8")
 	lines := strings.Split(out, "\n")
 	for i, want := range []string{
 		"DIR/a.yaml: pod default/web, secret default/s", "DIR/b.yml: error: yaml: ", "DIR/c.json: error: ", "DIR/d.yaml: 2 errors", "  pod default/D_: metadata.name: ",

@@ -25,8 +25,8 @@ import (
 const (
 	// GonePath answers GET with the pods that are gone, a JSON list of [recent.Gone].
 	GonePath = "/gone"
-	// EventsPath followed by a UID answers GET with the latest events of that pod, a JSON
-	// list of [runtime.Event].
+	// EventsPath followed by a UID answers GET with the latest events of that pod, without one with those of all pods, a JSON
+	// list of [runtime.Event], the oldest first.
 	EventsPath = "/events/"
 	// ImagesPath answers GET with the images, and with what a collection would remove, as a
 	// [gc.ImagePreview] in JSON. With the parameter goal=all it is [gc.AllUnusedImages].
@@ -65,6 +65,10 @@ type Problem struct {
 	// Path is that of the file, or the URL.
 	Path  string `json:"path"`
 	Error string `json:"error"`
+	// Pod is the pod that the error names, as "namespace/name". It may be empty.
+	Pod string `json:"pod,omitempty"`
+	// Since is when the agent found the problem. It may be zero.
+	Since time.Time `json:"since,omitzero"`
 }
 
 // Histories are the pods that have a history.
@@ -114,6 +118,8 @@ type Node interface {
 	Gone() []recent.Gone
 	// Events returns the latest events of the pod, the oldest first.
 	Events(uid types.UID) []runtime.Event
+	// AllEvents returns the latest events of all pods, the oldest first.
+	AllEvents() []runtime.Event
 	// Problems returns the manifests that cannot be used, sorted by path.
 	Problems() []Problem
 	// Holdings returns the CPUs, memory, devices and claims that containers hold.
@@ -147,6 +153,7 @@ func Handler(node Node, stop *Stop, opts server.Options) http.Handler {
 	mux.HandleFunc("GET "+GonePath, func(w http.ResponseWriter, _ *http.Request) { answer(w, node.Gone()) })
 	mux.HandleFunc("GET "+ProblemsPath, func(w http.ResponseWriter, _ *http.Request) { answer(w, node.Problems()) })
 	mux.HandleFunc("GET "+ResourcesPath, func(w http.ResponseWriter, _ *http.Request) { answer(w, node.Holdings()) })
+	mux.HandleFunc("GET "+EventsPath+"{$}", func(w http.ResponseWriter, _ *http.Request) { answer(w, node.AllEvents()) })
 	mux.HandleFunc("GET "+EventsPath+"{uid}", func(w http.ResponseWriter, req *http.Request) {
 		answer(w, node.Events(types.UID(req.PathValue("uid"))))
 	})

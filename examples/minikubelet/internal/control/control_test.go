@@ -48,6 +48,8 @@ func (node) Events(uid types.UID) []runtime.Event {
 	return []runtime.Event{{Pod: runtime.PodRef{UID: uid}, Reason: "Killing", Count: 2, First: time.Unix(1, 0).UTC()}}
 }
 
+func (n node) AllEvents() []runtime.Event { return n.Events("all") }
+
 func (node) Images(_ context.Context, goal gc.ImageGoal) (gc.ImagePreview, error) {
 	return gc.ImagePreview{Input: gc.ImageInput{Goal: goal}}, nil
 }

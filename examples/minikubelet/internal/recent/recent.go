@@ -152,6 +152,17 @@ func (p *Pods) Events(uid types.UID) []runtime.Event {
 	return nil
 }
 
+// AllEvents returns the latest events of all pods, the oldest first.
+func (p *Pods) AllEvents() (all []runtime.Event) {
+	p.mu.Lock()
+	for _, r := range p.pods {
+		all = append(all, r.events...)
+	}
+	p.mu.Unlock()
+	slices.SortStableFunc(all, func(a, b runtime.Event) int { return a.Last.Compare(b.Last) })
+	return all
+}
+
 // OnNode returns copies of the pods that are on the node and that match, with the latest
 // statuses, in no order. All but the struct is shared.
 func (p *Pods) OnNode(match func(runtime.PodRef) bool) (pods []*v1.Pod) {

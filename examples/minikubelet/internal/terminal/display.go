@@ -71,7 +71,7 @@ type Names map[types.NamespacedName]bool
 func New(mode string, out, errOut *os.File) *Display {
 	d := &Display{logs: &logWriter{out: errOut}, period: linesPeriod, delay: linesDelay, changed: make(chan struct{}, 1), names: Names{}}
 	_, _, d.short = size(errOut)
-	d.color = d.short && wantsColor(os.Getenv)
+	d.color = d.short && WantsColor(os.Getenv)
 	if mode == Auto {
 		mode = Lines
 		if _, _, isTerminal := size(out); isTerminal && os.Getenv("TERM") != "dumb" {
@@ -98,8 +98,8 @@ func New(mode string, out, errOut *os.File) *Display {
 	return d
 }
 
-// wantsColor reports whether the environment allows colors (https://no-color.org).
-func wantsColor(getenv func(string) string) bool {
+// WantsColor reports whether the environment allows colors (https://no-color.org).
+func WantsColor(getenv func(string) string) bool {
 	return getenv("TERM") != "dumb" && getenv("NO_COLOR") == ""
 }
 

@@ -64,7 +64,7 @@ func TestWantsColor(t *testing.T) {
 		want          bool
 	}{{"xterm", "", true}, {"xterm", "1", false}, {"dumb", "", false}} {
 		env := map[string]string{"TERM": tt.term, "NO_COLOR": tt.noColor}
-		assert.Equal(t, tt.want, wantsColor(func(name string) string { return env[name] }), env)
+		assert.Equal(t, tt.want, WantsColor(func(name string) string { return env[name] }), env)
 	}
 }
 

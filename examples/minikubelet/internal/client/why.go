@@ -1,0 +1,156 @@
+package client
+
+import (
+	"cmp"
+	"fmt"
+	"strings"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/duration"
+
+	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/terminal"
+	"github.com/kubeletkit/kubeletkit/podspec"
+	"github.com/kubeletkit/kubeletkit/runtime"
+)
+
+// why returns in one line why a pod of the node is not running, or that it is. events are its latest
+// ones, the oldest first.
+func why(pod *v1.Pod, events []runtime.Event, now time.Time) string {
+	s := terminal.Summarize(pod)
+	st := &pod.Status
+	switch {
+	case pod.DeletionTimestamp != nil && !podspec.IsPhaseTerminal(st.Phase):
+		text := "Terminating"
+		if left := pod.DeletionTimestamp.Sub(now); left > 0 {
+			text += ": its grace period ends in " + duration.HumanDuration(left)
+		} else {
+			text += fmt.Sprintf(": its grace period ended %s ago", duration.HumanDuration(-left))
+		}
+		return join(text, "", warning(events, "FailedKillPod"))
+	case st.Phase == v1.PodSucceeded:
+		return "Succeeded: all containers have ended with exit code 0"
+	case st.Phase == v1.PodFailed:
+		text := join("Failed", st.Reason, st.Message)
+		if text == "Failed" {
+			text = cmp.Or(failure("Failed", pod), text)
+		}
+		return text
+	case st.Reason != "" || st.Message != "": // refused, or it waits for another pod
+		return join("Not running", st.Reason, st.Message)
+	}
+	if text := failure("Not running", pod); text != "" {
+		return text
+	}
+	if s.Ready < s.Total || st.Phase == v1.PodPending || st.Phase == "" {
+		return notReady(pod, s, events)
+	}
+	return fmt.Sprintf("Running: %d of %d containers are ready", s.Ready, s.Total)
+}
+
+// failure returns the state of the first container that waits or has failed, "" if there is none. what
+// is the state of the pod.
+func failure(what string, pod *v1.Pod) string {
+	for _, list := range [][]v1.ContainerStatus{pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses} {
+		for i := range list {
+			c := &list[i]
+			text := what + ": container " + c.Name
+			switch w, t := c.State.Waiting, c.State.Terminated; {
+			case w != nil && w.Reason != "PodInitializing" && w.Reason != "ContainerCreating" && w.Reason != "":
+				if last := c.LastTerminationState.Terminated; last != nil {
+					text += " " + exit(last) + ", and"
+				}
+				return join(text+" waits", w.Reason, w.Message)
+			case t != nil && t.ExitCode != 0:
+				return join(text+" "+exit(t), "", t.Message)
+			}
+		}
+	}
+	return ""
+}
+
+// exit returns how a container ended.
+func exit(t *v1.ContainerStateTerminated) string {
+	text := fmt.Sprintf("has ended with exit code %d", t.ExitCode)
+	if t.Reason != "" && t.Reason != "Error" && t.Reason != "Completed" {
+		text += ", " + t.Reason
+	}
+	return text
+}
+
+// notReady returns what the pod waits for while no container has failed.
+func notReady(pod *v1.Pod, s terminal.Summary, events []runtime.Event) string {
+	started := 0
+	for i := range pod.Status.ContainerStatuses {
+		if pod.Status.ContainerStatuses[i].State.Running != nil {
+			started++
+		}
+	}
+	if started == 0 {
+		return join("Not running: it is starting ("+s.Status+")", "", cmp.Or(s.Message, warning(events, "")))
+	}
+	var unready []string
+	for i := range pod.Status.ContainerStatuses {
+		if c := &pod.Status.ContainerStatuses[i]; !c.Ready {
+			unready = append(unready, c.Name)
+		}
+	}
+	return join("Running, but not ready: "+strings.Join(unready, ", "), "", warning(events, "Unhealthy"))
+}
+
+// warning returns the message of the latest warning of that reason, of any if it is "".
+func warning(events []runtime.Event, reason string) string {
+	for i := len(events) - 1; i >= 0; i-- {
+		if events[i].Type == v1.EventTypeWarning && (reason == "" || events[i].Reason == reason) {
+			return events[i].Message
+		}
+	}
+	return ""
+}
+
+// join returns the text with a reason and a message behind it, if there are any.
+func join(text, reason, message string) string {
+	for _, more := range []string{reason, oneLine(message)} {
+		if more != "" {
+			text += ": " + more
+		}
+	}
+	return text
+}
+
+// shortest is the number of bytes of an error from which on a repeat is left out.
+const shortest = 24
+
+// said remembers errors, so that a page has each of them once. The zero value has none.
+type said struct{ texts []string }
+
+// add remembers a text that the page has.
+func (s *said) add(text string) {
+	if text = oneLine(text); len(text) >= shortest {
+		s.texts = append(s.texts, text)
+	}
+}
+
+// again is in the place of an error that the page has already.
+const again = "as above"
+
+// rest remembers the text, and returns it without the error at its end if the page has that already.
+// Causes are at the end of errors, after a colon.
+func (s *said) rest(text string) string {
+	text = oneLine(text)
+	defer s.add(text)
+	for at := 0; at >= 0 && len(text)-at >= shortest; {
+		for _, t := range s.texts {
+			if !strings.Contains(t, text[at:]) {
+				continue
+			}
+			return text[:at] + again
+		}
+		next := strings.Index(text[at:], ": ")
+		if next < 0 {
+			break
+		}
+		at += next + len(": ")
+	}
+	return text
+}
