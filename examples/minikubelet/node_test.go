@@ -153,13 +153,14 @@ func TestAPodThatEndsAndItsSuccessor(t *testing.T) {
 	b.put("web", "old")
 	b.start()
 	b.await("web-n 1/1 Running", "pods")
-	first := strings.Fields(b.command("describe", "web"))[5] // Name: N Namespace: N UID: U
+	_, first, _ := strings.Cut(b.command("describe", "web"), "UID: ")
+	first, _, _ = strings.Cut(first, " ")
 
 	b.put("web", "new")
 	b.await("web-n 0/1 WaitingForPredecessor", "pods")
 	assert.Contains(t, b.command("pods"), "web-n 1/1 Terminating")
 	successor := b.command("describe", "web")
-	assert.Contains(t, successor, "Message: starts when its predecessor of UID "+first+" has ended, which has been terminating for")
+	assert.Contains(t, successor, "Not running: WaitingForPredecessor: starts when its predecessor of UID "+first+" has ended, which has been terminating for")
 	assert.Contains(t, b.command("logs", "web"), `container "c" in pod "web-n" is not available: WaitingForPredecessor: starts when`)
 	assert.Equal(t, "old words", b.command("logs", first))
 	b.await("Killing", "describe", first) // it is to be stopped before that begins
@@ -207,7 +208,7 @@ func TestAPodThatStartsAgain(t *testing.T) {
 	b.stop()
 	b.put("web", "new")
 	b.start()
-	b.await("Message: starts when its predecessor of UID ", "describe", "web")
+	b.await("Not running: WaitingForPredecessor: starts when its predecessor of UID ", "describe", "web")
 	b.rt.Exit(fake.Target{}, 0)
 	b.await("web-n 1/1 Running", "pods")
 }

@@ -42,6 +42,38 @@ func TestChoosePod(t *testing.T) {
 	}
 }
 
+// Each command that takes a pod takes its namespace with it.
+func TestEveryCommandTakesTheNamespaceWithThePod(t *testing.T) {
+	pod := podtest.Pod(v1.PodRunning, podtest.Running("a", true))
+	pod.Namespace, pod.UID = "team-a", "u1"
+	root := answering(t, map[string]any{"/pods": v1.PodList{Items: []v1.Pod{*pod}}})
+	some := 0
+	for _, cmd := range newRoot(Env{}).Commands() {
+		args := []string{"team-a/web"}
+		switch name := cmd.Name(); {
+		case name == "cp":
+			args = []string{"team-a/web:/x", t.TempDir()}
+		case name == "exec":
+			args = []string{"team-a/web", "--", "ls"}
+		case name == "port-forward":
+			args = []string{"team-a/web", ":80"}
+		case name != "pods" && name != "events" && !strings.Contains(cmd.Use, " POD"):
+			continue
+		}
+		some++
+		command := append([]string{cmd.Name(), "--root-dir", root}, args...)
+		if err := runCommand(t.Context(), command, &strings.Builder{}, &strings.Builder{}); err != nil {
+			assert.NotErrorIs(t, err, errNoPod, command)
+			assert.NotContains(t, err.Error(), "want ", command)
+		}
+		for i, arg := range command {
+			command[i] = strings.TrimPrefix(arg, "team-a/")
+		}
+		assert.ErrorContains(t, runCommand(t.Context(), command, &strings.Builder{}, &strings.Builder{}), `there is no pod "web" in namespace "default"`, command)
+	}
+	assert.Equal(t, 10, some)
+}
+
 func TestChooseContainer(t *testing.T) {
 	p := podtest.Pod("")
 	c, note, err := chooseContainer(p, "")

@@ -36,6 +36,17 @@ func (c *call) complete() {
 	}
 	flag("output", outputs)
 	flag("namespace", c.namespaces)
+	flag("types", func() []string { return []string{v1.EventTypeNormal, v1.EventTypeWarning} })
+	flag("sort-by", func() []string {
+		switch c.cmd.Name() {
+		case "images":
+			return sortedKeys(imageOrders())
+		case "top":
+			return sortedKeys(usageOrders())
+		default:
+			return sortedKeys(podOrders())
+		}
+	})
 	flag("container", c.containersOf)
 	_ = c.cmd.MarkFlagDirname("root-dir") // unless there is none
 	if c.cmd.ValidArgs == nil {

@@ -33,6 +33,10 @@ func TestCompletion(t *testing.T) {
 	assert.Contains(t, complete("--pod-man"), "--pod-manifest-path")
 	assert.Equal(t, "json yaml wide name", complete("pods", "-o", ""))
 	assert.Equal(t, "json yaml wide name", complete("version", "-o", ""))
+	assert.Equal(t, "age name namespace restarts status", complete("get", "pods", "--sort-by", ""))
+	assert.Equal(t, "cpu memory name namespace", complete("top", "--sort-by", ""))
+	assert.Equal(t, "age name size used", complete("images", "--sort-by", ""))
+	assert.Equal(t, "Warning", complete("events", "--types", "W"))
 	assert.Contains(t, complete("logs", "--si"), "--since")
 	for _, command := range []string{"describe", "history", "logs", "exec", "attach", "port-forward"} {
 		assert.Equal(t, "web-n1", with(command, ""), command)

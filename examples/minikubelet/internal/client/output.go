@@ -175,6 +175,8 @@ func (p *printer) shown() (shown []int) {
 	if p.form == asWide || p.width == 0 {
 		return shown
 	}
+	last := p.widths[shown[len(shown)-1]]
+	total -= last - min(last, 2*narrowest) // it is wrapped
 	for at := len(shown) - 1; at >= 0 && total > p.width; at-- {
 		if i := shown[at]; p.columns[i].spare {
 			total -= p.widths[i] + gap

@@ -39,7 +39,7 @@ func (c *call) problems(ctx context.Context) {
 		fmt.Fprintf(c.Err, "  %s\n", strings.ReplaceAll(strings.TrimSuffix(text, "\n"), "\n", "\n    "))
 	}
 	if more := len(all) - most; more > 0 {
-		fmt.Fprintf(c.Err, "  and %d more\n", more)
+		fmt.Fprintf(c.Err, "  and %d more; minikubelet validate names all of a directory\n", more)
 	}
 }
 

@@ -163,10 +163,13 @@ func (c *call) holdings(list items[control.Holding]) error {
 
 // usage returns the usage when its rates are known, or the last one after some time.
 func (c *call) usage(ctx context.Context, ofNode bool) (*statsv1alpha1.Summary, error) {
-	for end := time.Now().Add(ratesWithin); ; {
+	for end, first := time.Now().Add(ratesWithin), true; ; first = false {
 		s, err := get[statsv1alpha1.Summary](ctx, c.client, "/stats/summary", "usage")
 		if err != nil || hasRates(&s, ofNode) || time.Now().After(end) {
 			return &s, err
+		}
+		if first && !c.output.structured() {
+			fmt.Fprintln(c.Err, "Measuring the usage of CPU, which takes some seconds.")
 		}
 		select {
 		case <-ctx.Done():
