@@ -110,6 +110,11 @@ func TestImportRules(t *testing.T) {
 				}
 			}
 		}
+		for _, dep := range p.Deps {
+			if strings.HasPrefix(dep, "go.opentelemetry.io/") {
+				t.Errorf("%s depends on %s; only the module tracing may", p.ImportPath, dep)
+			}
+		}
 		if top == "examples" || top == "cluster" || p.ImportPath == apitest {
 			continue
 		}

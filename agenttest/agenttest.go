@@ -22,6 +22,9 @@ type Options struct {
 	// Configure changes the options of the agent before it is made, for example to wrap a part. It is called in the
 	// bubble; the Agent of the node is nil then. nil: nothing is changed.
 	Configure func(n *Node, opts *kubeletkit.Options)
+	// BeforeRun is called when the agent is made and does not run yet, for example for [kubeletkit.Agent.Add]. nil: nothing
+	// is called.
+	BeforeRun func(t *testing.T, n *Node)
 }
 
 // Node is an agent in a test.
@@ -48,7 +51,15 @@ func Run(t *testing.T, opts Options, test func(t *testing.T, n *Node)) {
 				t.Errorf("agenttest: closing the runtime: %v", err)
 			}
 		}()
-		defer n.run(t, n.options(t, dir, opts.Configure))()
+		agent, err := kubeletkit.New(n.options(t, dir, opts.Configure))
+		if err != nil {
+			t.Fatalf("agenttest: %v", err)
+		}
+		n.Agent = agent
+		if opts.BeforeRun != nil {
+			opts.BeforeRun(t, n)
+		}
+		defer n.run(t)()
 		test(t, n)
 	})
 }
@@ -66,17 +77,11 @@ func (n *Node) options(t *testing.T, dir string, configure func(*Node, *kubeletk
 	return opts
 }
 
-// run makes the agent and runs it until the function that it returns is called.
-func (n *Node) run(t *testing.T, opts kubeletkit.Options) (stop func()) {
-	t.Helper()
-	agent, err := kubeletkit.New(opts)
-	if err != nil {
-		t.Fatalf("agenttest: %v", err)
-	}
-	n.Agent = agent
+// run runs the agent until the function that it returns is called.
+func (n *Node) run(t *testing.T) (stop func()) {
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error)
-	go func() { ended <- agent.Run(ctx) }()
+	go func() { ended <- n.Run(ctx) }()
 	return func() {
 		cancel()
 		if err := <-ended; err != nil {

@@ -1,6 +1,7 @@
 package agenttest_test
 
 import (
+	"context"
 	"testing"
 	"time"
 
@@ -18,7 +19,7 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func TestRun(t *testing.T) {
-	taps := 0
+	taps, added := 0, false
 	opts := agenttest.Options{
 		Runtime: fake.Options{Behavior: func(fake.Container) fake.Behavior { return fake.Exits(time.Hour, 3) }},
 		Configure: func(n *agenttest.Node, o *kubeletkit.Options) {
@@ -27,6 +28,9 @@ func TestRun(t *testing.T) {
 			o.Override.PLEG = kubeletkit.Wrap(func(g pleg.Generator) pleg.Generator {
 				return pleg.Tap(g, func(pleg.PodEvents) { taps++ })
 			})
+		},
+		BeforeRun: func(t *testing.T, n *agenttest.Node) {
+			require.NoError(t, n.Add("component", func(context.Context) error { added = true; return nil }))
 		},
 	}
 	var node *agenttest.Node
@@ -44,6 +48,7 @@ func TestRun(t *testing.T) {
 		assert.Equal(t, v1.PodFailed, n.Pods()[0].Status.Phase)
 		assert.InDelta(t, 61*time.Minute, time.Since(began), float64(time.Second))
 		assert.NotZero(t, taps)
+		assert.True(t, added)
 	})
 	assert.ErrorContains(t, node.Run(t.Context()), "already", "the agent has run, and is stopped")
 }
