@@ -142,34 +142,6 @@ func (m *Manager) assign(p *v1.Pod, c *v1.Container, n int, nodes numa.Nodes) (n
 	return set, nil
 }
 
-// Release takes back the CPUs that were assigned to the pod and that no container was created with.
-func (m *Manager) Release(p *v1.Pod) {
-	m.mu.Lock()
-	released := m.release(p.UID)
-	m.mu.Unlock()
-	if released {
-		m.wake.Notify()
-	}
-}
-
-// release takes back the CPUs of the pod that no container was created with. mu is held.
-func (m *Manager) release(uid types.UID) (released bool) {
-	p := m.pods[uid]
-	if p == nil {
-		return false
-	}
-	for name := range p.exclusive {
-		if !p.used[name] {
-			delete(p.exclusive, name)
-			released = true
-		}
-	}
-	if released {
-		m.assignmentsChanged()
-	}
-	return released
-}
-
 // reclaim takes back the CPUs of pods of the checkpoint that are gone.
 func (m *Manager) reclaim() {
 	if m.opts.Gone == nil {

@@ -4,16 +4,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"hash/fnv"
 	"os"
-	"path/filepath"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/cpuset"
-	"k8s.io/utils/dump"
 
-	"github.com/kubeletkit/kubeletkit/internal/safefile"
+	"github.com/kubeletkit/kubeletkit/resources/internal/checkpoint"
 )
 
 // CheckpointName is the name of kubelet's checkpoint in its root directory.
@@ -35,61 +32,39 @@ type Checkpoint struct {
 	Exclusive Assignments
 }
 
-// checkpoint is kubelet's CPUManagerCheckpointV2, which kubelet 1.36 writes and reads without the feature gate PodLevelResourceManagers. Names,
+// content is kubelet's CPUManagerCheckpointV2, which kubelet 1.36 writes and reads without the feature gate PodLevelResourceManagers. Names,
 // types and order of its fields are part of the checksum.
-type checkpoint struct {
+type content struct {
 	PolicyName    string                       `json:"policyName"`
 	DefaultCPUSet string                       `json:"defaultCpuSet"`
 	Entries       map[string]map[string]string `json:"entries,omitempty"`
-	Checksum      checksum                     `json:"checksum"`
+	Checksum      checkpoint.Checksum          `json:"checksum"`
 }
 
-// checkpointV3 is kubelet's CPUManagerCheckpoint with that feature gate. Pods with CPUs as a whole are not supported.
-type checkpointV3 struct {
-	PolicyName    string
-	DefaultCPUSet string
-	Entries       map[string]map[string]string
-	PodEntries    podEntries
-	Checksum      checksum
-}
-
-// checkpointV1 is that of kubelet up to 1.17: its entries are by container IDs.
-type checkpointV1 struct {
+// contentV1 is that of kubelet up to 1.17: its entries are by container IDs.
+type contentV1 struct {
 	PolicyName    string
 	DefaultCPUSet string
 	Entries       map[string]string
-	Checksum      checksum
+	Checksum      checkpoint.Checksum
 }
 
-type (
-	checksum   uint64
-	podEntries map[string]struct{}
+const (
+	kind = "state.CPUManagerCheckpoint"
+	// noPods is what kubelet has besides with that feature gate, for pods with CPUs as a whole. These are not supported.
+	noPods = "PodEntries:(state.PodCPUAssignments)map[] "
 )
-
-// sum returns kubelet's checksum of a checkpoint whose checksum is 0: the hash of its dump, with the names of types that kubelet has.
-func sum(c any) checksum {
-	text := dump.ForHash(c)
-	name := text[:strings.IndexByte(text, '{')]
-	text = strings.Replace(text, name, "(*state.CPUManagerCheckpoint)", 1)
-	text = strings.Replace(text, "PodEntries:(cpus.podEntries)", "PodEntries:(state.PodCPUAssignments)", 1)
-	if i := strings.LastIndex(text, "Checksum:(cpus.checksum)"); i >= 0 {
-		text = text[:i] + "Checksum:(checksum.Checksum)" + text[i+len("Checksum:(cpus.checksum)"):]
-	}
-	h := fnv.New32a()
-	_, _ = h.Write([]byte(text)) // never fails
-	return checksum(h.Sum32())
-}
 
 // FormatCheckpoint returns the checkpoint in the format of kubelet.
 func FormatCheckpoint(c Checkpoint) []byte {
-	out := &checkpoint{PolicyName: c.Policy, DefaultCPUSet: c.Shared.String(), Entries: map[string]map[string]string{}}
+	out := &content{PolicyName: c.Policy, DefaultCPUSet: c.Shared.String(), Entries: map[string]map[string]string{}}
 	for pod, containers := range c.Exclusive {
 		out.Entries[pod] = map[string]string{}
 		for name, set := range containers {
 			out.Entries[pod][name] = set.String()
 		}
 	}
-	out.Checksum = sum(out)
+	out.Checksum = checkpoint.Sum(out, kind, "")
 	data, _ := json.Marshal(out) // it has texts and a number, which have no error
 	return data
 }
@@ -105,7 +80,7 @@ func ParseCheckpoint(data []byte) (Checkpoint, error) {
 		DefaultCPUSet string                     `json:"defaultCpuSet"`
 		Entries       map[string]json.RawMessage `json:"entries"`
 		PodEntries    map[string]json.RawMessage `json:"podEntries"`
-		Checksum      checksum                   `json:"checksum"`
+		Checksum      checkpoint.Checksum        `json:"checksum"`
 	}
 	if err := json.Unmarshal(data, &raw); err != nil {
 		return none, err
@@ -124,13 +99,13 @@ func ParseCheckpoint(data []byte) (Checkpoint, error) {
 		entries[key] = containers
 	}
 	if len(old) > 0 {
-		if v1 := (&checkpointV1{raw.PolicyName, raw.DefaultCPUSet, old, 0}); raw.Checksum != 0 && raw.Checksum != sum(v1) {
+		if v1 := (&contentV1{raw.PolicyName, raw.DefaultCPUSet, old, 0}); raw.Checksum != 0 && raw.Checksum != checkpoint.Sum(v1, kind, "") {
 			return none, errChecksum
 		}
 		return none, errors.New("it is of a kubelet before 1.18, and has no names of containers")
 	}
-	v2, v3 := &checkpoint{raw.PolicyName, raw.DefaultCPUSet, entries, 0}, &checkpointV3{raw.PolicyName, raw.DefaultCPUSet, entries, podEntries{}, 0}
-	if raw.Checksum != 0 && raw.Checksum != sum(v2) && raw.Checksum != sum(v3) {
+	v2 := &content{raw.PolicyName, raw.DefaultCPUSet, entries, 0}
+	if raw.Checksum != 0 && raw.Checksum != checkpoint.Sum(v2, kind, "") && raw.Checksum != checkpoint.Sum(v2, kind, noPods) {
 		return none, errChecksum
 	}
 	c := Checkpoint{Policy: raw.PolicyName, Exclusive: Assignments{}}
@@ -160,28 +135,16 @@ func parseSet(text string) (cpuset.CPUSet, error) {
 	return cpuset.Parse(text)
 }
 
-// readCheckpoint returns the content of the file. It fails with [os.ErrNotExist] if there is none.
-func readCheckpoint(path string) (Checkpoint, error) {
-	data, err := safefile.ReadFile(path, maxCheckpoint)
-	switch {
-	case errors.Is(err, safefile.ErrTooLarge) || errors.Is(err, safefile.ErrType):
-		return Checkpoint{}, &StateError{Path: path, Problems: []string{err.Error()}}
-	case err != nil:
-		return Checkpoint{}, err
-	}
-	c, err := ParseCheckpoint(data)
-	if err != nil {
-		return Checkpoint{}, &StateError{Path: path, Problems: []string{"it cannot be read: " + err.Error()}}
-	}
-	return c, nil
-}
-
-// writeCheckpoint writes the file so that it survives a power loss.
-func writeCheckpoint(path string, data []byte) error {
-	if err := safefile.WriteSync(path, data); err != nil {
+// readCheckpoint returns the content of the file. It fails with [os.ErrNotExist] if there is none, and with a [*StateError].
+func readCheckpoint(path string) (c Checkpoint, err error) {
+	err = checkpoint.Read(path, maxCheckpoint, func(data []byte) (err error) {
+		c, err = ParseCheckpoint(data)
 		return err
+	})
+	if damaged := (*checkpoint.DamagedError)(nil); errors.As(err, &damaged) {
+		err = &StateError{Path: path, Problems: []string{"it cannot be read: " + err.Error()}}
 	}
-	return safefile.SyncDir(filepath.Dir(path))
+	return c, err
 }
 
 // StateError means that a checkpoint does not go with the policy or the machine. What to do is in its text.
@@ -222,8 +185,5 @@ func LeaveStatic(path string, gone func(types.UID) bool, reset bool) error {
 	if stateErr != nil && !reset {
 		return stateErr
 	}
-	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return fmt.Errorf("removing the assignments of CPUs: %w", err)
-	}
-	return nil
+	return checkpoint.Remove(path)
 }

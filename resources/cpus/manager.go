@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 
 	"github.com/go-logr/logr"
 	v1 "k8s.io/api/core/v1"
@@ -14,6 +15,7 @@ import (
 	"github.com/kubeletkit/kubeletkit/internal/flow"
 	"github.com/kubeletkit/kubeletkit/lifecycle"
 	"github.com/kubeletkit/kubeletkit/podspec"
+	"github.com/kubeletkit/kubeletkit/resources/internal/checkpoint"
 	"github.com/kubeletkit/kubeletkit/resources/numa"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
@@ -51,26 +53,23 @@ type Manager struct {
 	layout   *layout
 	setter   runtime.CPUSetter
 	path     string
+	file     *checkpoint.File
 	opts     Options
 	reserved cpuset.CPUSet
-	write    func(path string, data []byte) error // that of tests does not sync
-	// wake wakes Run: sets of running containers, or the checkpoint, may be out of date.
+	running  atomic.Bool
+	// wake wakes Run: the CPUs of running containers may be out of date.
 	wake flow.Signal
 
-	// restoring and saving are held while the checkpoint is read and written.
-	restoring, saving sync.Mutex
-
 	// mu guards the fields below. Nothing is read or written under it.
-	mu       sync.Mutex
-	restored bool
-	pods     map[types.UID]*pod
+	mu   sync.Mutex
+	pods map[types.UID]*pod
 	// shared are the CPUs without the exclusive ones.
-	shared cpuset.CPUSet
-	// changes counts the changes of assignments; saved is the count that the checkpoint has.
-	changes, saved int
+	shared     cpuset.CPUSet
+	sharedText string
+	// changes counts the changes of assignments.
+	changes uint64
 	// reported is the count, and 1, whose numbers were reported; 0 before.
-	reported int
-	running  bool
+	reported uint64
 }
 
 // pod is what the manager knows of a pod. A pod without CPUs of its own has running containers only.
@@ -86,7 +85,13 @@ type pod struct {
 	instances map[runtime.ContainerID]*instance
 }
 
-type instance struct{ name, set string }
+type instance struct {
+	pod       types.UID
+	id        runtime.ContainerID
+	name, set string
+	// updating means that the runtime is to set other CPUs.
+	updating bool
+}
 
 var (
 	_ lifecycle.Admitter          = (*Manager)(nil) // resizes of exclusive CPUs are infeasible
@@ -128,7 +133,8 @@ func New(machine numa.Machine, path string, setter runtime.CPUSetter, opts Optio
 	if err := errors.Join(errs...); err != nil {
 		return nil, fmt.Errorf("cpus: %w", err)
 	}
-	m := &Manager{layout: l, setter: setter, path: path, opts: opts, reserved: reserved, write: writeCheckpoint, wake: flow.NewSignal(), pods: map[types.UID]*pod{}}
+	m := &Manager{layout: l, setter: setter, path: path, opts: opts, reserved: reserved, wake: flow.NewSignal(), pods: map[types.UID]*pod{}}
+	m.file = checkpoint.New(path, m.restore, m.content)
 	m.share()
 	return m, nil
 }
@@ -188,7 +194,7 @@ func (m *Manager) Prepare(_ context.Context, req lifecycle.PrepareRequest) (none
 	if !m.HasExclusive(req.Pod.UID) {
 		return none, nil
 	}
-	if err := m.save(); err != nil {
+	if err := m.file.Save(); err != nil {
 		return none, fmt.Errorf("exclusive CPUs of pod %s: %w", runtime.RefOf(req.Pod), err)
 	}
 	return none, nil
@@ -240,7 +246,7 @@ func (m *Manager) Running(_ context.Context, p *v1.Pod, observed *runtime.PodSta
 		}
 		in := known.instances[c.ID]
 		if in == nil {
-			in = &instance{c.Name, known.created[c.Name]}
+			in = &instance{pod: p.UID, id: c.ID, name: c.Name, set: known.created[c.Name]}
 			delete(known.created, c.Name)
 		}
 		instances[c.ID] = in
@@ -283,6 +289,7 @@ func (m *Manager) forget(uid types.UID) {
 	}
 	m.mu.Unlock()
 	if released {
+		m.file.SaveLater()
 		m.wake.Notify()
 	}
 }
@@ -314,4 +321,5 @@ func (m *Manager) share() {
 			m.shared = m.shared.Difference(set)
 		}
 	}
+	m.sharedText = m.shared.String()
 }

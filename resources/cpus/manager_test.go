@@ -29,11 +29,26 @@ type setter struct {
 	mu   sync.Mutex
 	sets map[string]string
 	err  error
+	// hangs is the container for which it does not return.
+	hangs string
 	// calls counts.
 	calls int
 }
 
-func (s *setter) SetCPUSet(_ context.Context, id runtime.ContainerID, list string) error {
+func (s *setter) hang(id string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.hangs = id
+}
+
+func (s *setter) SetCPUSet(ctx context.Context, id runtime.ContainerID, list string) error {
+	s.mu.Lock()
+	hangs := s.hangs == id.ID
+	s.mu.Unlock()
+	if hangs {
+		<-ctx.Done()
+		return ctx.Err()
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.calls++
@@ -283,18 +298,27 @@ func TestSharedPoolOfRunningContainers(t *testing.T) {
 		synctest.Wait()
 		assert.Equal(t, "0,5-15", rt.of("s1"))
 
-		// A change does not wait for the next attempt.
+		// One container whose runtime fails or hangs does not delay the others, and has its CPUs when the runtime is back.
 		rt.fail(errors.New("out of order"))
 		allocate(t, m, guaranteed("second", 2))
 		synctest.Wait()
 		rt.fail(nil)
 		began := time.Now()
+		rt.hang("l1")
 		allocate(t, m, guaranteed("third", 2))
+		end(t, m, guaranteed("third", 2))
+		time.Sleep(time.Second)
+		assert.Equal(t, m.Shared().String(), rt.of("s1"))
+		allocate(t, m, guaranteed("fourth", 2))
 		synctest.Wait()
 		assert.Equal(t, m.Shared().String(), rt.of("s1"))
-		assert.Zero(t, time.Since(began))
+		assert.Equal(t, time.Second, time.Since(began))
+		assert.NotEqual(t, m.Shared().String(), rt.of("l1"))
+		rt.hang("")
+		time.Sleep(time.Minute)
+		assert.Equal(t, m.Shared().String(), rt.of("l1"))
 		end(t, m, guaranteed("second", 2))
-		end(t, m, guaranteed("third", 2))
+		end(t, m, guaranteed("fourth", 2))
 		synctest.Wait()
 		assert.Equal(t, "0,5-15", rt.of("s1"))
 
@@ -333,17 +357,6 @@ func TestInspector(t *testing.T) {
 	got, err = m.Inspector(inspector{seen}).InspectPod(t.Context(), runtime.RefOf(burstable("b")))
 	require.NoError(t, err)
 	assert.Same(t, seen, got)
-}
-
-func TestRelease(t *testing.T) {
-	m := newManager(t, "xeon-2n", "unused", &setter{}, cpus.Options{})
-	a, b := guaranteed("a", 2), guaranteed("b", 2)
-	allocate(t, m, a, b)
-	edit(t, m, b)
-	m.Release(a)
-	m.Release(b)
-	assert.False(t, m.HasExclusive("a"))
-	assert.True(t, m.HasExclusive("b"), "a container may run")
 }
 
 // Pods of the checkpoint leave their CPUs if they are gone, or refused.

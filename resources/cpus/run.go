@@ -1,6 +1,7 @@
 package cpus
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -23,20 +24,14 @@ const (
 	updateTimeout = 10 * time.Second
 )
 
-// retries are the delays after a failure.
+// retries are the delays after a failure of one container.
 var retries = flow.Backoff{Min: time.Second, Max: 10 * time.Second}
 
 // Restore reads the checkpoint, unless it is read already. An agent calls it before it admits pods; otherwise the first container needs it. It fails with
 // a [*StateError].
-func (m *Manager) Restore() error {
-	m.mu.Lock()
-	restored := m.restored
-	m.mu.Unlock()
-	if restored {
-		return nil
-	}
-	m.restoring.Lock()
-	defer m.restoring.Unlock()
+func (m *Manager) Restore() error { return m.file.Load() }
+
+func (m *Manager) restore() error {
 	c, err := readCheckpoint(m.path)
 	switch stateErr := (*StateError)(nil); {
 	case errors.Is(err, os.ErrNotExist):
@@ -54,10 +49,6 @@ func (m *Manager) Restore() error {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.restored {
-		return nil
-	}
-	m.restored = true
 	for uid, containers := range kept {
 		p := m.pod(types.UID(uid))
 		p.restored = true
@@ -67,9 +58,10 @@ func (m *Manager) Restore() error {
 	}
 	m.share()
 	// What the checkpoint has must be what is assigned, and kubelet must not find CPUs in it that are not online.
-	if len(problems) > 0 || err == nil && !c.Shared.Equals(m.shared) {
+	if len(problems) > 0 || !c.Shared.Equals(m.shared) {
 		m.changes++
 	}
+	m.wake.Notify()
 	return nil
 }
 
@@ -111,79 +103,42 @@ func (m *Manager) usable(all Assignments) (kept Assignments, problems []string) 
 	return kept, problems
 }
 
-// save writes the checkpoint, if an assignment has changed since it was written.
-func (m *Manager) save() error {
-	m.saving.Lock()
-	defer m.saving.Unlock()
+// content returns the content of the checkpoint, if an assignment has changed since it was written.
+func (m *Manager) content(saved uint64) (uint64, []byte, error) {
 	m.mu.Lock()
-	changes, due := m.changes, m.changes != m.saved
-	var c Checkpoint
-	if due {
-		c = m.checkpoint()
+	defer m.mu.Unlock()
+	if m.changes == saved {
+		return saved, nil, nil
 	}
-	m.mu.Unlock()
-	if !due {
-		return nil
-	}
-	if err := m.write(m.path, FormatCheckpoint(c)); err != nil {
-		return fmt.Errorf("writing the assignments of CPUs: %w", err)
-	}
-	m.mu.Lock()
-	m.saved = changes
-	m.mu.Unlock()
-	return nil
-}
-
-// checkpoint returns the content of the checkpoint. mu is held.
-func (m *Manager) checkpoint() Checkpoint {
 	c := Checkpoint{Policy: policyStatic, Shared: m.shared, Exclusive: Assignments{}}
 	for uid, p := range m.pods {
 		if len(p.exclusive) > 0 {
-			c.Exclusive[string(uid)] = maps.Clone(p.exclusive)
+			c.Exclusive[string(uid)] = p.exclusive
 		}
 	}
-	return c
+	return m.changes, FormatCheckpoint(c), nil
 }
 
 // Run gives running containers the CPUs that they are to have, when these change, and writes the checkpoint. It implements [lifecycle.Runner].
 func (m *Manager) Run(ctx context.Context) error {
-	m.mu.Lock()
-	again := m.running
-	m.running = true
-	m.mu.Unlock()
-	if again {
+	if !m.running.CompareAndSwap(false, true) {
 		return fmt.Errorf("cpus: %w", runtime.ErrAlreadyRunning)
 	}
-	m.wake.Notify() // the numbers are reported
-	for failures := 0; ; {
-		timer := time.NewTimer(retries.After(failures))
-		if failures == 0 {
-			timer.Stop()
+	var joined sync.WaitGroup
+	defer joined.Wait()
+	joined.Go(func() { m.file.Run(ctx, m.opts.Logger) })
+	slots := make(chan struct{}, updates)
+	for {
+		if m.file.Load() == nil { // otherwise it is the error of each container
+			m.report()
+			for _, in := range m.due() {
+				joined.Go(func() { m.update(ctx, slots, in) })
+			}
 		}
 		select {
 		case <-ctx.Done():
-			timer.Stop()
 			return nil
 		case <-m.wake:
-		case <-timer.C:
-		}
-		timer.Stop()
-		if m.Restore() != nil { // it is the error of each container
-			continue
-		}
-		m.report()
-		err := errors.Join(m.save(), m.update(ctx))
-		switch {
-		case ctx.Err() != nil:
-			return nil
-		case err != nil:
-			failures++
-			if failures == 1 {
-				m.opts.Logger.Error(err, "Running containers do not have their CPUs, or the assignments are not written; trying again")
-			}
-		case failures > 0:
-			m.opts.Logger.Info("Running containers have their CPUs, and the assignments are written")
-			failures = 0
 		}
 	}
 }
@@ -213,78 +168,82 @@ func (m *Manager) report() {
 	}
 }
 
-// due is a container whose CPUs change.
-type due struct {
-	uid types.UID
-	id  runtime.ContainerID
-	in  *instance
-	set string
-}
-
-// update gives the running containers the CPUs that they are to have.
-func (m *Manager) update(ctx context.Context) error {
-	var (
-		wg    sync.WaitGroup
-		slots = make(chan struct{}, updates)
-		mu    sync.Mutex
-		errs  []error
-	)
-	for _, d := range m.due() {
-		select {
-		case slots <- struct{}{}:
-		case <-ctx.Done():
-			continue
-		}
-		wg.Add(1)
-		go func() {
-			defer func() { <-slots; wg.Done() }()
-			err := m.set(ctx, d)
-			mu.Lock()
-			defer mu.Unlock()
-			errs = append(errs, err)
-		}()
-	}
-	wg.Wait()
-	return errors.Join(errs...)
-}
-
-// due returns the containers whose set is not the one that they are to have.
-func (m *Manager) due() (out []due) {
+// due returns the containers whose CPUs are not those that they are to have, and has them be updated.
+func (m *Manager) due() (out []*instance) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	shared := m.shared.String()
-	for uid, p := range m.pods {
-		for id, in := range p.instances {
-			set := shared
-			if own, ok := p.exclusive[in.name]; ok {
-				set = own.String()
-			}
-			if set != "" && set != in.set { // without a shared pool containers keep what they have
-				out = append(out, due{uid, id, in, set})
+	for _, p := range m.pods {
+		for _, in := range p.instances {
+			if !in.updating && m.wanted(p, in) != in.set {
+				in.updating = true
+				out = append(out, in)
 			}
 		}
 	}
 	return out
 }
 
-// set changes the CPUs of one container.
-func (m *Manager) set(ctx context.Context, d due) error {
-	ctx, cancel := context.WithTimeout(ctx, updateTimeout)
-	defer cancel()
-	err := runtime.Recover(func() error { return m.setter.SetCPUSet(ctx, d.id, d.set) })
+// wanted returns the CPUs that the container is to have. Without a shared pool it keeps what it has. mu is held.
+func (m *Manager) wanted(p *pod, in *instance) string {
+	if own, ok := p.exclusive[in.name]; ok {
+		return own.String()
+	}
+	return cmp.Or(m.sharedText, in.set)
+}
+
+// update gives one container its CPUs, until it has them or has ended. Others do not wait for it, unless [updates] runtimes hang.
+func (m *Manager) update(ctx context.Context, slots chan struct{}, in *instance) {
+	failed := false
+	retries.Repeat(ctx, func() error {
+		for {
+			set, due := m.next(in)
+			if !due {
+				return nil
+			}
+			select {
+			case slots <- struct{}{}:
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+			err := m.set(ctx, in, set)
+			<-slots
+			if err != nil {
+				return err
+			}
+		}
+	}, func(err error, _ time.Duration) {
+		if !failed {
+			m.opts.Logger.Error(err, "A running container does not have its CPUs; trying again", "pod", in.pod, "container", in.name)
+		}
+		failed = true
+	})
+}
+
+// next returns the CPUs that the container is to be given; if none, its update is over.
+func (m *Manager) next(in *instance) (set string, due bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	switch p := m.pods[d.uid]; {
-	case err == nil:
-		d.in.set = d.set
-	case p == nil || p.instances[d.id] != d.in: // it has ended meanwhile
-		return nil
-	case errors.Is(err, runtime.ErrNotFound):
-		delete(p.instances, d.id)
-		return nil
+	if p := m.pods[in.pod]; p != nil && p.instances[in.id] == in {
+		set = m.wanted(p, in)
+		due = set != in.set
 	}
-	if err != nil {
-		return fmt.Errorf("setting the CPUs of container %s of pod %s: %w", d.in.name, d.uid, err)
+	in.updating = due
+	return set, due
+}
+
+// set changes the CPUs of one container. A container that has ended meanwhile is forgotten.
+func (m *Manager) set(ctx context.Context, in *instance, set string) error {
+	ctx, cancel := context.WithTimeout(ctx, updateTimeout)
+	defer cancel()
+	err := runtime.Recover(func() error { return m.setter.SetCPUSet(ctx, in.id, set) })
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if err == nil {
+		in.set = set
 	}
-	return nil
+	if p := m.pods[in.pod]; errors.Is(err, runtime.ErrNotFound) && p != nil && p.instances[in.id] == in {
+		delete(p.instances, in.id)
+		err = nil
+	}
+	return err
 }

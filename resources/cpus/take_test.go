@@ -169,7 +169,7 @@ func BenchmarkAllocate(b *testing.B) {
 		if err := manager.Allocate(p, c, best); err != nil || !admit {
 			b.Fatal(err, admit)
 		}
-		manager.Release(p)
+		manager.Refused(p)
 	}
 }
 

@@ -35,7 +35,6 @@ func (m *Manager) Admit(req lifecycle.AdmitRequest) (lifecycle.AdmitResponse, er
 			continue
 		}
 		if err := m.Allocate(req.Pod, c, numa.Hint{}); err != nil {
-			m.Release(req.Pod)
 			return none, err
 		}
 	}
@@ -43,14 +42,7 @@ func (m *Manager) Admit(req lifecycle.AdmitRequest) (lifecycle.AdmitResponse, er
 }
 
 // Refused releases the devices of a pod that was refused, and of which nothing runs. It implements [lifecycle.RefusalHandler].
-func (m *Manager) Refused(pod *v1.Pod) {
-	m.lock()
-	saved := m.releaseEnded(pod.UID)
-	m.mu.Unlock()
-	if saved {
-		m.unsaved.Notify() // Run writes the checkpoint: this must not block
-	}
-}
+func (m *Manager) Refused(pod *v1.Pod) { m.releaseAll(pod.UID) }
 
 // releaseGone releases the devices of pods in the checkpoint that have ended while no agent ran.
 func (m *Manager) releaseGone() {
@@ -74,7 +66,7 @@ func (m *Manager) releaseGone() {
 	}
 	m.mu.Lock()
 	for _, uid := range restored {
-		if p := m.pods[uid]; p != nil && p.restored && m.release(uid, true) {
+		if p := m.pods[uid]; p != nil && p.restored && m.release(uid) {
 			m.version++
 		}
 	}
@@ -88,7 +80,7 @@ func (m *Manager) Allocate(pod *v1.Pod, container *v1.Container, hint numa.Hint)
 	if len(container.Resources.Limits) == 0 {
 		return nil
 	}
-	if m.read(true) != nil {
+	if m.file.Load() != nil {
 		return nil // Prepare waits
 	}
 	m.mu.Lock()
@@ -130,18 +122,10 @@ func (m *Manager) allocateNow(pod *v1.Pod, container string, r request, near num
 	return m.allocate(pod, container, r.name, r.count, near)
 }
 
-// Release takes back the devices of a pod whose admission has failed after all. A pod that an earlier agent has started keeps them until it
-// has ended.
-func (m *Manager) Release(pod *v1.Pod) {
-	m.lock()
-	defer m.mu.Unlock()
-	m.release(pod.UID, false)
-}
-
 // Hints returns, for each resource that the container requests, or the pod as a whole if it is nil, the sets of memory nodes with devices
 // that it can have. A resource without a provider, or whose devices have no nodes, has a nil list: there is no preference.
 func (m *Manager) Hints(pod *v1.Pod, container *v1.Container) map[string][]numa.Hint {
-	if m.read(true) != nil {
+	if m.file.Load() != nil {
 		return nil
 	}
 	m.releaseGone()

@@ -61,7 +61,7 @@ func BenchmarkAllocate(b *testing.B) {
 				if _, err := m.Admit(lifecycle.AdmitRequest{Pod: pod}); err != nil {
 					b.Fatal(err)
 				}
-				m.Release(pod)
+				m.Refused(pod)
 			}
 		})
 	}

@@ -2,13 +2,11 @@ package devices
 
 import (
 	"cmp"
-	"context"
 	"encoding/base64"
 	"errors"
 	"fmt"
 	"maps"
 	"os"
-	"path/filepath"
 	"slices"
 	"time"
 
@@ -16,7 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kubeletkit/kubeletkit/internal/safefile"
-	"github.com/kubeletkit/kubeletkit/resources/devices/internal/checkpoint"
+	kubelet "github.com/kubeletkit/kubeletkit/resources/devices/internal/checkpoint"
+	"github.com/kubeletkit/kubeletkit/resources/internal/checkpoint"
 	"github.com/kubeletkit/kubeletkit/resources/numa"
 )
 
@@ -35,54 +34,29 @@ const maxRegistered = 1 << 12
 // noNode is the node of devices that are near to none, in the checkpoint.
 const noNode = -1
 
-// read reads the checkpoint, unless it was read. After an error it is read again only if again is true. Until then nobody gets devices, and nothing
-// is written.
-func (m *Manager) read(again bool) error {
-	if m.loaded.Load() {
-		return nil
-	}
-	m.loading.Lock()
-	defer m.loading.Unlock()
-	if m.loaded.Load() || m.unread != nil && !again {
-		return m.unread
-	}
-	first := m.unread == nil
-	if m.unread = m.load(); m.unread == nil {
-		m.loaded.Store(true)
-	} else if first {
-		m.opts.Logger.Error(m.unread, "Pods that request extended resources wait until the checkpoint can be read", "path", m.path)
-	}
-	return m.unread
-}
-
-// load reads the checkpoint. The error is that of the disk. Of one whose checksum is wrong, the pods keep their devices, and the answers of the providers are
-// not used. One that cannot be decoded is kept aside.
+// load takes over the checkpoint. The error is that of the disk: until there is none, nobody gets devices, and nothing is written. Of one whose
+// checksum is wrong, the pods keep their devices, and the answers of the providers are not used. One that cannot be decoded is kept aside.
 func (m *Manager) load() error {
-	var content []byte
-	err := os.ErrNotExist
-	if m.path != "" {
-		content, err = safefile.ReadFile(m.path, maxRead)
-	}
-	var entries []checkpoint.PodDevicesEntry
+	var entries []kubelet.PodDevicesEntry
 	var registered map[string][]string
 	wrong := false
-	switch {
-	case errors.Is(err, os.ErrNotExist):
-	case err != nil:
-		return fmt.Errorf("reading the checkpoint of devices: %w", err)
-	default:
-		entries, registered, err = checkpoint.Unmarshal(content)
-		wrong = errors.Is(err, checkpoint.ErrChecksum)
-		aside := m.path + ".damaged"
-		switch {
+	parse := func(content []byte) (err error) {
+		entries, registered, err = kubelet.Unmarshal(content)
+		switch wrong = errors.Is(err, kubelet.ErrChecksum); {
 		case wrong:
-			err = errors.Join(err, safefile.Write(aside, content))
-			m.opts.Logger.Error(err, "The checkpoint of the devices is damaged, or from a later kubelet. Pods keep their devices, and their providers are asked again before containers are started",
+			aside := m.path + ".damaged"
+			m.opts.Logger.Error(errors.Join(err, safefile.Write(aside, content)), "The checkpoint of the devices is damaged, or from a later kubelet. Pods keep their devices, and their providers are asked again before containers are started",
 				"path", m.path, "copiedTo", aside)
 		case err != nil:
-			err = errors.Join(err, os.Rename(m.path, aside))
-			m.opts.Logger.Error(err, "The checkpoint of the devices cannot be used. Containers that run keep their devices, and other pods may get the same ones: restart pods with devices",
+			aside, renameErr := checkpoint.SetAside(m.path)
+			m.opts.Logger.Error(errors.Join(err, renameErr), "The checkpoint of the devices cannot be used. Containers that run keep their devices, and other pods may get the same ones: restart pods with devices",
 				"path", m.path, "keptAt", aside)
+		}
+		return nil
+	}
+	if m.path != "" {
+		if err := checkpoint.Read(m.path, maxRead, parse); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return fmt.Errorf("pods that request extended resources wait until the checkpoint of devices can be read: %w", err)
 		}
 	}
 	m.mu.Lock()
@@ -115,7 +89,7 @@ func (m *Manager) restorePool(name v1.ResourceName) {
 
 // restore adds an entry of the checkpoint to the state. Without its answer, or if that is wrong, the container keeps the devices, and the provider is
 // asked again.
-func (m *Manager) restore(e checkpoint.PodDevicesEntry, wrong bool) error {
+func (m *Manager) restore(e kubelet.PodDevicesEntry, wrong bool) error {
 	if e.PodUID == "" || e.ContainerName == "" || e.ResourceName == "" {
 		return errors.New("it has no pod, container or resource")
 	}
@@ -126,7 +100,7 @@ func (m *Manager) restore(e checkpoint.PodDevicesEntry, wrong bool) error {
 	g := &grant{nodes: map[string]numa.Nodes{}, held: true}
 	var err error
 	if e.AllocResp != nil && !wrong {
-		if g.edits, err = checkpoint.Decode(e.AllocResp); err == nil {
+		if g.edits, err = kubelet.Decode(e.AllocResp); err == nil {
 			g.allocated, g.message = true, e.AllocResp
 		}
 	}
@@ -147,14 +121,14 @@ func (m *Manager) restore(e checkpoint.PodDevicesEntry, wrong bool) error {
 }
 
 // entries returns what the checkpoint has. mu is held.
-func (m *Manager) entries() (entries []checkpoint.PodDevicesEntry, registered map[string][]string) {
+func (m *Manager) entries() (entries []kubelet.PodDevicesEntry, registered map[string][]string) {
 	for uid, pod := range m.pods {
 		for container, grants := range pod.grants {
 			for name, g := range grants {
 				if !g.allocated && !g.held {
 					continue
 				}
-				devices := checkpoint.DevicesPerNUMA{}
+				devices := kubelet.DevicesPerNUMA{}
 				for _, id := range g.ids {
 					if g.nodes[id] == 0 {
 						devices[noNode] = append(devices[noNode], id)
@@ -163,13 +137,13 @@ func (m *Manager) entries() (entries []checkpoint.PodDevicesEntry, registered ma
 						devices[int64(node)] = append(devices[int64(node)], id)
 					}
 				}
-				entries = append(entries, checkpoint.PodDevicesEntry{
+				entries = append(entries, kubelet.PodDevicesEntry{
 					PodUID: string(uid), ContainerName: container, ResourceName: string(name), DeviceIDs: devices, AllocResp: g.message,
 				})
 			}
 		}
 	}
-	slices.SortFunc(entries, func(a, b checkpoint.PodDevicesEntry) int {
+	slices.SortFunc(entries, func(a, b kubelet.PodDevicesEntry) int {
 		return cmp.Or(cmp.Compare(a.PodUID, b.PodUID), cmp.Compare(a.ContainerName, b.ContainerName), cmp.Compare(a.ResourceName, b.ResourceName))
 	})
 	registered = map[string][]string{}
@@ -184,66 +158,21 @@ func (m *Manager) entries() (entries []checkpoint.PodDevicesEntry, registered ma
 	return entries, registered
 }
 
-// save writes the checkpoint, unless it has the latest version. Callers that come meanwhile share one write.
-func (m *Manager) save() error {
-	if m.path == "" {
-		return nil
-	}
-	if err := m.read(false); err != nil {
-		return err
-	}
-	m.mu.Lock()
-	wanted := m.version
-	m.mu.Unlock()
-	m.saving.Lock()
-	defer m.saving.Unlock()
-	if m.saved >= wanted {
-		return nil
-	}
+// content returns the content of the checkpoint, if it has changed.
+func (m *Manager) content(saved uint64) (uint64, []byte, error) {
 	m.mu.Lock()
 	version := m.version
+	if m.path == "" || version == saved {
+		m.mu.Unlock()
+		return saved, nil, nil
+	}
 	entries, registered := m.entries()
 	m.mu.Unlock()
-	content, err := checkpoint.Marshal(entries, registered)
+	content, err := kubelet.Marshal(entries, registered)
 	if err == nil && len(content) > maxCheckpoint {
 		err = errTooLarge
 	}
-	if err == nil {
-		err = os.MkdirAll(filepath.Dir(m.path), 0o750)
-	}
-	if err == nil {
-		err = safefile.WriteSync(m.path, content)
-	}
-	if err == nil {
-		err = safefile.SyncDir(filepath.Dir(m.path))
-	}
-	if err != nil {
-		return fmt.Errorf("writing the checkpoint of devices: %w", err)
-	}
-	m.saved = version
-	return nil
-}
-
-// saveLater writes the checkpoint. If that fails, Run does: what frees a device does not need a disk.
-func (m *Manager) saveLater() {
-	if err := m.save(); err != nil {
-		m.opts.Logger.Error(err, "The checkpoint of the devices is not up to date; it is written again later")
-		m.unsaved.Notify()
-	}
-}
-
-// saveUnsaved writes the checkpoint again when that has failed, until ctx ends.
-func (m *Manager) saveUnsaved(ctx context.Context) {
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-m.unsaved:
-		}
-		restart.Repeat(ctx, m.save, func(err error, retryIn time.Duration) {
-			m.opts.Logger.Error(err, "The checkpoint of the devices is not up to date", "retryIn", retryIn)
-		})
-	}
+	return version, content, err
 }
 
 var errTooLarge = fmt.Errorf("the checkpoint of devices would have more than %d MiB: end pods with devices, or have the provider return less for a container", maxCheckpoint>>20)

@@ -49,7 +49,7 @@ func TestCheckpointNotRead(t *testing.T) {
 		for _, pod := range []*v1.Pod{pod, ends, next} {
 			require.NoError(t, r.admit(pod))
 			assert.Empty(t, r.Hints(pod, nil))
-			require.ErrorContains(t, r.prepare(pod), "reading the checkpoint of devices: ")
+			require.ErrorContains(t, r.prepare(pod), "until the checkpoint of devices can be read: ")
 			assert.Empty(t, r.ids(pod))
 		}
 		r.end(ends)

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -15,6 +14,7 @@ import (
 
 	"github.com/kubeletkit/kubeletkit/internal/flow"
 	"github.com/kubeletkit/kubeletkit/lifecycle"
+	"github.com/kubeletkit/kubeletkit/resources/internal/checkpoint"
 	"github.com/kubeletkit/kubeletkit/resources/numa"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
@@ -64,15 +64,7 @@ type Manager struct {
 	opts Options
 
 	running sync.Once
-	// loading is held while the checkpoint is read. loaded means that it was; unread is why it could not be.
-	loading sync.Mutex
-	loaded  atomic.Bool
-	unread  error
-	// unsaved is notified when the checkpoint is to be written by Run.
-	unsaved flow.Signal
-	// saving is held while the checkpoint is written. saved is the version that it has.
-	saving sync.Mutex
-	saved  uint64
+	file    *checkpoint.File
 
 	// mu guards the fields below. Nobody is called, and nothing is read or written under it.
 	mu sync.Mutex
@@ -122,7 +114,8 @@ func New(path string, opts Options) (*Manager, error) {
 		return nil, fmt.Errorf("devices: %w", errors.Join(errs...))
 	}
 	opts.CallTimeout = cmp.Or(max(opts.CallTimeout, 0), 2*time.Minute)
-	m := &Manager{path: path, opts: opts, state: newState(), unsaved: flow.NewSignal(), endedUnread: map[types.UID]struct{}{}}
+	m := &Manager{path: path, opts: opts, state: newState(), endedUnread: map[types.UID]struct{}{}}
+	m.file = checkpoint.New(path, m.load, m.content)
 	for _, p := range opts.Providers {
 		m.pool(p.Resource()) // pods that come before Run wait for it
 	}
@@ -134,11 +127,11 @@ func (m *Manager) Name() string { return "devices" }
 
 // lock reads the checkpoint, the first time, and takes mu.
 func (m *Manager) lock() {
-	_ = m.read(false)
+	_ = m.file.Load()
 	m.mu.Lock()
 }
 
-// restart is the back-off of providers of the node itself that end, and of writes.
+// restart is the back-off of providers of the node itself that end.
 var restart = flow.Backoff{Min: time.Second, Max: time.Minute}
 
 // Run serves the providers of the options, and writes the checkpoint again when that has failed, until ctx ends. It implements [lifecycle.Runner].
@@ -151,7 +144,7 @@ func (m *Manager) Run(ctx context.Context) error {
 	var all sync.WaitGroup
 	defer all.Wait()
 	if m.path != "" {
-		all.Go(func() { m.saveUnsaved(ctx) })
+		all.Go(func() { m.file.Run(ctx, m.opts.Logger) })
 	}
 	for _, p := range m.opts.Providers {
 		all.Go(func() {

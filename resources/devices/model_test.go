@@ -133,7 +133,7 @@ func (m *model) admit(t *rapid.T) {
 			require.NotZero(t, hint.Nodes)
 		}
 		if err := m.r.Allocate(pod, c, numa.Hint{Nodes: near}); err != nil {
-			m.r.Release(pod)
+			m.r.Refused(pod)
 			require.Empty(t, m.r.ids(pod))
 			return
 		}

@@ -13,7 +13,7 @@ import (
 	"github.com/kubeletkit/kubeletkit/internal/text"
 	"github.com/kubeletkit/kubeletkit/lifecycle"
 	"github.com/kubeletkit/kubeletkit/podspec"
-	"github.com/kubeletkit/kubeletkit/resources/devices/internal/checkpoint"
+	kubelet "github.com/kubeletkit/kubeletkit/resources/devices/internal/checkpoint"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
@@ -31,7 +31,7 @@ func (m *Manager) Prepare(ctx context.Context, req lifecycle.PrepareRequest) (li
 	if !extended(req.Pod) {
 		return none, nil
 	}
-	if err := m.read(true); err != nil {
+	if err := m.file.Load(); err != nil {
 		return none, err
 	}
 	m.mu.Lock()
@@ -50,7 +50,7 @@ func (m *Manager) Prepare(ctx context.Context, req lifecycle.PrepareRequest) (li
 	}
 	err := m.complete(ctx, req)
 	if err == nil {
-		err = m.save()
+		err = m.file.Save()
 	}
 	if err != nil && ctx.Err() == nil { // the status does not have it if containers have ended before, as after a reboot
 		m.opts.Event.Emit(runtime.Event{Pod: runtime.RefOf(req.Pod), Type: v1.EventTypeWarning, Reason: reasonPrepare, Message: err.Error()})
@@ -149,14 +149,14 @@ func (m *Manager) ready(ctx context.Context, pod *v1.Pod, c *v1.Container, r req
 	if g == nil {
 		return errReleased
 	}
-	message := checkpoint.Encode(edits)
+	message := kubelet.Encode(edits)
 	if len(message) > maxAnswer {
 		return fmt.Errorf("the provider of %s has returned %d bytes of environment variables, mounts, devices and annotations; at most %d can be kept", r.name, len(message), maxAnswer)
 	}
 	if m.size()+2*len(message) > maxCheckpoint-maxCheckpoint/8 {
 		return errTooLarge
 	}
-	if g.edits, err = checkpoint.Decode(message); err != nil { // the container is created as after a restart of the agent
+	if g.edits, err = kubelet.Decode(message); err != nil { // the container is created as after a restart of the agent
 		return err
 	}
 	g.allocated, g.message = true, message
@@ -374,22 +374,15 @@ func (m *Manager) Gone(_ context.Context, req lifecycle.GoneRequest) error {
 	return nil
 }
 
+// releaseAll releases all devices of the pod, also of a checkpoint that is not read yet.
 func (m *Manager) releaseAll(uid types.UID) {
 	m.lock()
-	saved := m.releaseEnded(uid)
-	m.mu.Unlock()
-	if saved {
-		m.saveLater()
-	}
-}
-
-// releaseEnded releases all devices of the pod, also of a checkpoint that is not read yet, and reports whether the checkpoint changes. mu is held.
-func (m *Manager) releaseEnded(uid types.UID) (saved bool) {
+	defer m.mu.Unlock()
 	if m.endedUnread != nil {
 		m.endedUnread[uid] = struct{}{}
 	}
-	if saved = m.release(uid, true); saved {
+	if m.release(uid) {
 		m.version++
+		m.file.SaveLater()
 	}
-	return saved
 }

@@ -94,6 +94,9 @@ func newRig(t testing.TB) *rig {
 
 // restart makes a new manager, which has what the checkpoint has.
 func (r *rig) restart() {
+	if r.Manager != nil {
+		_ = r.SaveForTest() // as Run does
+	}
 	var err error
 	r.Manager, err = devices.New(r.path, r.opts)
 	require.NoError(r.t, err)
@@ -113,6 +116,9 @@ func (r *rig) serve(p devices.Provider) (stop func() error) {
 
 func (r *rig) admit(pod *v1.Pod) error {
 	_, err := r.Admit(lifecycle.AdmitRequest{Pod: pod})
+	if err != nil {
+		r.Refused(pod)
+	}
 	return err
 }
 

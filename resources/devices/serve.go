@@ -82,7 +82,7 @@ func (m *Manager) update(pool *pool, own *server, list []Device) {
 			"resource", own.Resource(), "count", now.bad)
 	}
 	if first {
-		m.saveLater()
+		m.file.SaveLater()
 	}
 	m.notify(affected, waiting, counted)
 }

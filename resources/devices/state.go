@@ -138,28 +138,21 @@ func (p *pool) disown(id string, uid types.UID) {
 	}
 }
 
-// release takes back what the pod has, also what was made ready if all is true, and reports whether the checkpoint changes.
-func (s *state) release(uid types.UID, all bool) (saved bool) {
+// release takes back what the pod has, and reports whether the checkpoint changes.
+func (s *state) release(uid types.UID) (saved bool) {
 	pod := s.pods[uid]
 	if pod == nil {
 		return false
 	}
-	kept := false
 	for container, grants := range pod.grants {
 		for name, g := range grants {
-			if (g.allocated || g.held) && !all {
-				kept = true
-				continue
-			}
 			saved = saved || g.allocated || g.held
 			s.take(uid, container, name)
 		}
 	}
-	if !kept {
-		delete(s.pods, uid)
-		for _, p := range s.pools {
-			delete(p.waiting, uid)
-		}
+	delete(s.pods, uid)
+	for _, p := range s.pools {
+		delete(p.waiting, uid)
 	}
 	return saved
 }

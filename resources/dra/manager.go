@@ -15,8 +15,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kubeletkit/kubeletkit/internal/flow"
-	"github.com/kubeletkit/kubeletkit/internal/safefile"
 	"github.com/kubeletkit/kubeletkit/lifecycle"
+	"github.com/kubeletkit/kubeletkit/resources/internal/checkpoint"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
@@ -59,9 +59,7 @@ type Manager struct {
 	opts    Options
 	started atomic.Bool
 
-	write func(path string, data []byte) error // that of tests fails
-	// loading is held while the state is read, writing while it is written.
-	loading, writing sync.Mutex
+	file *checkpoint.File
 	// measuring is held while Options.InUse is called.
 	measuring sync.Mutex
 	locks     locks
@@ -72,10 +70,6 @@ type Manager struct {
 	mu sync.Mutex
 	// state is nil until the file is read.
 	state *state
-	// written is the version of the state that the file has.
-	written uint64
-	// unsaved means that the file has more claims than the state, because it could not be written.
-	unsaved bool
 	// ready are the pods whose claims are prepared. Their later syncs need nothing.
 	ready map[types.UID]bool
 	// drivers has the parts of each driver in the order in which they were added.
@@ -115,45 +109,34 @@ func New(stateDir string, claims Claims, opts Options) (*Manager, error) {
 		opts.CallTimeout = 45 * time.Second
 	}
 	m := &Manager{
-		path: filepath.Join(stateDir, stateName), claims: claims, opts: opts, write: writeFile, wake: flow.NewSignal(),
+		path: filepath.Join(stateDir, stateName), claims: claims, opts: opts, wake: flow.NewSignal(),
 		ready: map[types.UID]bool{}, drivers: map[string][]*Endpoint{}, removals: map[string]removal{},
 	}
+	m.file = checkpoint.New(m.path, m.restore, m.content)
 	if opts.Slices != nil {
 		m.removals[""] = removal{} // of all drivers, at once
 	}
 	return m, nil
 }
 
-func writeFile(path string, data []byte) error {
-	if err := safefile.WriteSync(path, data); err != nil {
-		return err
-	}
-	return safefile.SyncDir(filepath.Dir(path))
-}
-
 // Name implements [lifecycle.Component].
 func (m *Manager) Name() string { return "dynamic resources" }
 
 // load reads the state, unless it was read. A state that is damaged is set aside.
-func (m *Manager) load() error {
-	m.loading.Lock()
-	defer m.loading.Unlock()
-	m.mu.Lock()
-	loaded := m.state != nil
-	m.mu.Unlock()
-	if loaded {
-		return nil
-	}
-	data, err := safefile.ReadFile(m.path, maxState)
+func (m *Manager) load() error { return m.file.Load() }
+
+func (m *Manager) restore() error {
 	var list []ClaimState
-	switch {
-	case errors.Is(err, os.ErrNotExist):
-	case errors.Is(err, safefile.ErrTooLarge) || errors.Is(err, safefile.ErrType):
-		err = m.setAside(err)
-	case err == nil:
-		if list, err = ParseState(data); err != nil {
-			err = m.setAside(err)
+	err := checkpoint.Read(m.path, maxState, func(data []byte) (err error) {
+		list, err = ParseState(data)
+		return err
+	})
+	if damaged := (*checkpoint.DamagedError)(nil); errors.As(err, &damaged) {
+		aside, renameErr := checkpoint.SetAside(m.path)
+		if renameErr == nil {
+			m.opts.Logger.Error(err, "The state of dynamic resources is damaged and was set aside; claims of pods that run are prepared again, and drivers may keep those of pods that are gone", "path", aside)
 		}
+		err = renameErr
 	}
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("the state of dynamic resources: %w", err)
@@ -172,37 +155,15 @@ func (m *Manager) load() error {
 	return nil
 }
 
-func (m *Manager) setAside(why error) error {
-	damaged := m.path + ".damaged"
-	if err := os.Rename(m.path, damaged); err != nil {
-		return errors.Join(why, err)
-	}
-	m.opts.Logger.Error(why, "The state of dynamic resources is damaged and was set aside; claims of pods that run are prepared again, and drivers may keep those of pods that are gone", "path", damaged)
-	return nil
-}
-
-// save writes the state if it has changed. A write covers all changes before it.
-func (m *Manager) save() error {
+// content returns the content of the file, if it has changed.
+func (m *Manager) content(saved uint64) (uint64, []byte, error) {
 	m.mu.Lock()
-	want := m.state.version
-	m.mu.Unlock()
-	m.writing.Lock()
-	defer m.writing.Unlock()
-	m.mu.Lock()
-	if m.written >= want && !m.unsaved {
-		m.mu.Unlock()
-		return nil
-	}
 	version, list := m.state.version, m.state.list()
 	m.mu.Unlock()
-	err := m.write(m.path, FormatState(list))
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if err != nil {
-		return fmt.Errorf("writing the state of dynamic resources: %w", err)
+	if version == saved {
+		return saved, nil, nil
 	}
-	m.written, m.unsaved = version, false
-	return nil
+	return version, FormatState(list), nil
 }
 
 // EditContainer returns the CDI names of the devices that the container may use. It implements [lifecycle.ContainerEditor].

@@ -322,19 +322,19 @@ func (hangs) Unprepare(ctx context.Context, _ []Claim) (map[types.UID]error, err
 // On a full disk no pod starts, and no driver is called for one. A pod that ends does.
 func TestFullDisk(t *testing.T) {
 	m, api, d := withDriver(t, Options{})
-	write := m.write
+	write := m.file.Write
 	a, b := podWith("a", "x"), podWith("b", "y")
 	api.set("x", []string{"gpu.example.com"}, a)
 	api.set("y", []string{"gpu.example.com"}, b)
 	require.NoError(t, prepare(m, a, false))
-	m.write = func(string, []byte) error { return errors.New("no space left on device") }
-	assert.EqualError(t, prepare(m, b, false), "prepare dynamic resources: writing the state of dynamic resources: no space left on device")
+	m.file.Write = func(string, []byte) error { return errors.New("no space left on device") }
+	assert.EqualError(t, prepare(m, b, false), "prepare dynamic resources: writing the checkpoint "+m.path+": no space left on device")
 	assert.NoError(t, end(m, b))
 	assert.NoError(t, end(m, a))
 	assert.Equal(t, []string{"prepare x", "unprepare x"}, d.took())
 	assert.Len(t, onDisk(t, filepath.Dir(m.path)), 1)
-	m.write = write
-	m.sweepOnce(t.Context())
+	m.file.Write = write
+	require.NoError(t, m.file.Save())
 	assert.Empty(t, onDisk(t, filepath.Dir(m.path)))
 }
 

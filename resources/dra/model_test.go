@@ -48,7 +48,7 @@ func TestModel(t *testing.T) {
 		endpoints := map[string]*Endpoint{}
 		start := func() {
 			m = newManager(t, dir, api, Options{})
-			m.write = func(path string, data []byte) error {
+			m.file.Write = func(path string, data []byte) error {
 				if err := maybe("write"); err != nil {
 					return err
 				}

@@ -205,7 +205,7 @@ func (m *Manager) claim(pod types.UID, tasks []task) (due map[string][]Claim, er
 		}
 	}
 	m.mu.Unlock()
-	if err := m.save(); err != nil {
+	if err := m.file.Save(); err != nil {
 		m.mu.Lock()
 		defer m.mu.Unlock()
 		for _, k := range added { // no driver was called
@@ -248,7 +248,7 @@ func (m *Manager) callPrepare(ctx context.Context, due map[string][]Claim) error
 	}
 	m.state.version++
 	m.mu.Unlock()
-	if err := m.save(); err != nil {
+	if err := m.file.Save(); err != nil {
 		return err
 	}
 	m.mu.Lock()

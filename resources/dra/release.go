@@ -50,15 +50,8 @@ func (m *Manager) releaseClaims(ctx context.Context, pod types.UID, keys []key) 
 	}
 	defer unlock()
 	err = m.callUnprepare(ctx, pod, keys)
-	if saveErr := m.save(); saveErr != nil {
-		m.mu.Lock()
-		again := m.unsaved
-		m.unsaved = true
-		m.mu.Unlock()
-		if !again { // a full disk must not keep the pod from ending; Run tries again
-			m.opts.Logger.Error(saveErr, "Claims are unprepared, and still in the state of dynamic resources; it is written again")
-		}
-		m.wake.Notify()
+	if m.file.Save() != nil { // a full disk must not keep the pod from ending
+		m.file.SaveLater()
 	}
 	if err != nil {
 		return fmt.Errorf("unprepare dynamic resources: %w", err)

@@ -17,8 +17,6 @@ import (
 const (
 	// sweepPeriod is how often pods are looked for that are gone and still use claims. It is kubelet's.
 	sweepPeriod = time.Minute
-	// saveRetry is the time after which a state that could not be written is written again.
-	saveRetry = 30 * time.Second
 	// removeTimeout bounds one removal of slices.
 	removeTimeout = time.Minute
 )
@@ -42,10 +40,8 @@ func (m *Manager) Run(ctx context.Context) error {
 	defer flow.Wait(&joined, flow.Late, func() { m.opts.Logger.Info("A removal of ResourceSlices or a call of a driver does not end") })
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
-	if err := m.load(); err != nil {
-		m.opts.Logger.Error(err, "The state of dynamic resources cannot be read; pods with claims wait")
-	}
 	var sweeping, removing flow.Signal = flow.NewSignal(), flow.NewSignal()
+	joined.Go(func() { m.file.Run(ctx, m.opts.Logger) })
 	joined.Go(func() { m.sweep(ctx, sweeping) })
 	joined.Go(func() { m.removeSlices(ctx, removing) })
 	for {
@@ -72,10 +68,7 @@ func (m *Manager) sweep(ctx context.Context, changed <-chan struct{}) {
 	for {
 		m.mu.Lock()
 		var wait time.Duration
-		switch {
-		case m.unsaved:
-			wait = saveRetry
-		case m.opts.Gone != nil && m.state != nil && len(m.state.claims) > 0:
+		if m.opts.Gone != nil && m.state != nil && len(m.state.claims) > 0 {
 			wait = sweepPeriod
 		}
 		m.mu.Unlock()
@@ -96,15 +89,8 @@ func (m *Manager) sweep(ctx context.Context, changed <-chan struct{}) {
 
 func (m *Manager) sweepOnce(ctx context.Context) {
 	m.mu.Lock()
-	unsaved := m.unsaved
 	pods := slices.Sorted(maps.Keys(m.state.byPod))
 	m.mu.Unlock()
-	if unsaved && m.save() == nil {
-		m.opts.Logger.Info("The state of dynamic resources is written again")
-	}
-	if m.opts.Gone == nil {
-		return
-	}
 	for _, pod := range slices.DeleteFunc(pods, func(pod types.UID) bool { return !m.opts.Gone(pod) }) {
 		if err := m.release(ctx, pod); err != nil && ctx.Err() == nil {
 			m.opts.Logger.Error(err, "The claims of a pod that is gone cannot be unprepared; trying again", "uid", pod)

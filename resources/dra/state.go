@@ -108,7 +108,7 @@ func (s *state) list() []ClaimState {
 
 // The types below are the file of kubelet 1.36.
 
-type checkpoint struct {
+type stateFile struct {
 	Data     string
 	Checksum uint32
 }
@@ -160,13 +160,13 @@ func FormatState(claims []ClaimState) []byte {
 		data.ClaimInfoStateList = append(data.ClaimInfoStateList, out)
 	}
 	text, _ := json.Marshal(data) // it has strings only, which have no error
-	file, _ := json.Marshal(checkpoint{Data: string(text), Checksum: crc32.ChecksumIEEE(text)})
+	file, _ := json.Marshal(stateFile{Data: string(text), Checksum: crc32.ChecksumIEEE(text)})
 	return file
 }
 
 // ParseState returns the claims in a file dra_manager_state, of kubelet or of this package.
 func ParseState(file []byte) ([]ClaimState, error) {
-	var c checkpoint
+	var c stateFile
 	if err := json.Unmarshal(file, &c); err != nil {
 		return nil, err
 	}

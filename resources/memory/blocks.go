@@ -33,26 +33,26 @@ func exported(list []state.Block) []Block {
 // amounts are bytes by resource.
 type amounts map[v1.ResourceName]uint64
 
-// books are the nodes, and the blocks on them. They are the content of the state.
-type books struct {
+// machineState is the nodes, and the blocks on them: the content of the state.
+type machineState struct {
 	nodes   state.NUMANodeMap
 	entries state.ContainerMemoryAssignments
 }
 
 // table returns the amounts of a resource on a node: zeros if the node has none of it.
-func (b *books) table(node int, name v1.ResourceName) state.MemoryTable {
-	if n := b.nodes[node]; n != nil && n.MemoryMap[name] != nil {
+func (s *machineState) table(node int, name v1.ResourceName) state.MemoryTable {
+	if n := s.nodes[node]; n != nil && n.MemoryMap[name] != nil {
 		return *n.MemoryMap[name]
 	}
 	return state.MemoryTable{}
 }
 
 // has reports whether the nodes have each amount together, by the field of the tables.
-func (b *books) has(nodes numa.Nodes, request amounts, field func(state.MemoryTable) uint64) bool {
+func (s *machineState) has(nodes numa.Nodes, request amounts, field func(state.MemoryTable) uint64) bool {
 	for name, size := range request {
 		var sum uint64
 		for id := range nodes.All() {
-			sum += field(b.table(id, name))
+			sum += field(s.table(id, name))
 		}
 		if sum < size {
 			return false
@@ -65,9 +65,9 @@ func free(t state.MemoryTable) uint64        { return t.Free }
 func allocatable(t state.MemoryTable) uint64 { return t.Allocatable }
 
 // exist reports whether all nodes do.
-func (b *books) exist(nodes numa.Nodes) bool {
+func (s *machineState) exist(nodes numa.Nodes) bool {
 	for id := range nodes.All() {
-		if b.nodes[id] == nil {
+		if s.nodes[id] == nil {
 			return false
 		}
 	}
@@ -75,9 +75,9 @@ func (b *books) exist(nodes numa.Nodes) bool {
 }
 
 // mixes reports whether a block on the nodes would mix groups: a node with blocks is in the same group or, as a single one, in none.
-func (b *books) mixes(nodes numa.Nodes) bool {
+func (s *machineState) mixes(nodes numa.Nodes) bool {
 	for id := range nodes.All() {
-		n := b.nodes[id]
+		n := s.nodes[id]
 		group := numa.Of(n.Cells...)
 		switch {
 		case nodes.Len() == 1 && group.Len() > 1:
@@ -91,8 +91,8 @@ func (b *books) mixes(nodes numa.Nodes) bool {
 
 // hints returns the sets of nodes that have the request, in the order of [numa.Nodes.Compare]. The smallest that could have it on an empty machine
 // are preferred. reusable is what the container may take beside what is free.
-func (b *books) hints(request amounts, reusable func(numa.Nodes, v1.ResourceName) uint64) []numa.Hint {
-	ids := slices.Sorted(maps.Keys(b.nodes))
+func (s *machineState) hints(request amounts, reusable func(numa.Nodes, v1.ResourceName) uint64) []numa.Hint {
+	ids := slices.Sorted(maps.Keys(s.nodes))
 	smallest := len(ids)
 	var hints []numa.Hint
 	for subset := 1; subset < 1<<len(ids); subset++ {
@@ -100,7 +100,7 @@ func (b *books) hints(request amounts, reusable func(numa.Nodes, v1.ResourceName
 		for i := range numa.Nodes(subset).All() {
 			nodes |= numa.Of(ids[i])
 		}
-		if !b.has(nodes, request, allocatable) {
+		if !s.has(nodes, request, allocatable) {
 			continue
 		}
 		smallest = min(smallest, nodes.Len())
@@ -108,7 +108,7 @@ func (b *books) hints(request amounts, reusable func(numa.Nodes, v1.ResourceName
 		for name, size := range rest {
 			rest[name] = size - min(size, reusable(nodes, name))
 		}
-		if !b.mixes(nodes) && b.has(nodes, rest, free) {
+		if !s.mixes(nodes) && s.has(nodes, rest, free) {
 			hints = append(hints, numa.Hint{Nodes: nodes})
 		}
 	}
@@ -120,25 +120,25 @@ func (b *books) hints(request amounts, reusable func(numa.Nodes, v1.ResourceName
 }
 
 // choose returns the nodes for the request: those of the hint or, if they do not have it or would mix groups, the best ones that contain them.
-func (b *books) choose(request amounts, reusable func(numa.Nodes, v1.ResourceName) uint64, hint numa.Hint) (numa.Nodes, error) {
+func (s *machineState) choose(request amounts, reusable func(numa.Nodes, v1.ResourceName) uint64, hint numa.Hint) (numa.Nodes, error) {
 	nodes := hint.Nodes
-	if !b.exist(nodes) {
+	if !s.exist(nodes) {
 		return 0, fmt.Errorf("the NUMA nodes %s do not exist", nodes)
 	}
-	if nodes == 0 || b.mixes(nodes) || !b.has(nodes, request, free) {
-		hints := b.hints(request, reusable)
+	if nodes == 0 || s.mixes(nodes) || !s.has(nodes, request, free) {
+		hints := s.hints(request, reusable)
 		hints = slices.DeleteFunc(hints, func(h numa.Hint) bool { return !h.Nodes.Contains(nodes) })
 		if len(hints) == 0 && nodes == 0 {
-			return 0, fmt.Errorf("no NUMA nodes have enough free memory: %s", b.describe(request))
+			return 0, fmt.Errorf("no NUMA nodes have enough free memory: %s", s.describe(request))
 		}
 		if len(hints) == 0 {
-			return 0, fmt.Errorf("no NUMA nodes with %s have enough free memory: %s", nodes, b.describe(request))
+			return 0, fmt.Errorf("no NUMA nodes with %s have enough free memory: %s", nodes, s.describe(request))
 		}
 		best := slices.MinFunc(hints, func(a, b numa.Hint) int {
 			return cmp.Or(-compare(a.Preferred, b.Preferred), a.Nodes.Compare(b.Nodes))
 		})
 		if hint.Preferred && !best.Preferred {
-			return 0, fmt.Errorf("the preferred number of NUMA nodes does not have enough free memory: %s", b.describe(request))
+			return 0, fmt.Errorf("the preferred number of NUMA nodes does not have enough free memory: %s", s.describe(request))
 		}
 		nodes = best.Nodes
 	}
@@ -158,27 +158,27 @@ func compare(a, b bool) int {
 }
 
 // describe names what is requested, and what is free of it.
-func (b *books) describe(request amounts) string {
+func (s *machineState) describe(request amounts) string {
 	text := ""
 	for _, name := range slices.Sorted(maps.Keys(request)) {
 		if text != "" {
 			text += "; "
 		}
 		text += fmt.Sprintf("%d bytes of %s requested, free are", request[name], name)
-		for i, id := range slices.Sorted(maps.Keys(b.nodes)) {
+		for i, id := range slices.Sorted(maps.Keys(s.nodes)) {
 			if i > 0 {
 				text += ","
 			}
-			text += fmt.Sprintf(" %d on node %d", b.table(id, name).Free, id)
+			text += fmt.Sprintf(" %d on node %d", s.table(id, name).Free, id)
 		}
 	}
 	return text
 }
 
 // take counts the block on its nodes, and takes the amount from what is free on them, in their order.
-func (b *books) take(block state.Block, size uint64) {
+func (s *machineState) take(block state.Block, size uint64) {
 	for _, id := range block.NUMAAffinity {
-		n := b.nodes[id]
+		n := s.nodes[id]
 		n.NumberOfAssignments++
 		n.Cells = slices.Clone(block.NUMAAffinity)
 		if t := n.MemoryMap[block.Type]; t != nil {
@@ -191,10 +191,10 @@ func (b *books) take(block state.Block, size uint64) {
 }
 
 // give returns the block to what is free.
-func (b *books) give(block state.Block) {
+func (s *machineState) give(block state.Block) {
 	size := block.Size
 	for _, id := range block.NUMAAffinity {
-		n := b.nodes[id]
+		n := s.nodes[id]
 		n.NumberOfAssignments--
 		if n.NumberOfAssignments == 0 {
 			n.Cells = []int{id}
@@ -209,23 +209,23 @@ func (b *books) give(block state.Block) {
 }
 
 // drop gives back all blocks of a container. It reports whether there were any.
-func (b *books) drop(pod, container string) bool {
-	blocks, ok := b.entries[pod][container]
+func (s *machineState) drop(pod, container string) bool {
+	blocks, ok := s.entries[pod][container]
 	for _, block := range blocks {
-		b.give(block)
+		s.give(block)
 	}
-	delete(b.entries[pod], container)
-	if len(b.entries[pod]) == 0 {
-		delete(b.entries, pod)
+	delete(s.entries[pod], container)
+	if len(s.entries[pod]) == 0 {
+		delete(s.entries, pod)
 	}
 	return ok
 }
 
 // dropPod is drop for all containers of a pod.
-func (b *books) dropPod(pod string) bool {
-	containers := slices.Sorted(maps.Keys(b.entries[pod]))
+func (s *machineState) dropPod(pod string) bool {
+	containers := slices.Sorted(maps.Keys(s.entries[pod]))
 	for _, c := range containers {
-		b.drop(pod, c)
+		s.drop(pod, c)
 	}
 	return len(containers) > 0
 }

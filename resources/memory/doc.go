@@ -1,5 +1,5 @@
 // Package memory gives containers of Guaranteed pods memory and huge pages on memory nodes (NUMA nodes) of their own choice: kubelet's memory
-// manager with the policy Static. It keeps the books of each node, and has the runtime set cpuset.mems of the containers.
+// manager with the policy Static. It keeps what is free on each node (kubelet: the machine state), and has the runtime set cpuset.mems of the containers.
 //
 // # Vocabulary
 //
@@ -23,7 +23,7 @@
 //     starts, and in Prepare, before a container of the pod starts. Admission writes nothing.
 //   - Containers reuse what init containers before them have, on the same nodes. When a container is created, what is left of init
 //     containers before it is free, and is not taken again after a restart of the agent (kubelet takes it again).
-//   - Memory is not exclusive: containers without blocks may use every node. The books only keep the sum of all blocks below what there is.
+//   - Memory is not exclusive: containers without blocks may use every node. The machine state only keeps the sum of all blocks below what there is.
 //   - A state that does not fit the machine or the reservations is a [StateError] of Restore, unless no pod holds memory. With Options.Reset it is replaced.
 //   - A resize of the memory of a Guaranteed pod is infeasible, as in kubelet.
 package memory

@@ -5,20 +5,17 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"path/filepath"
 	"slices"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/go-logr/logr"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/kubeletkit/kubeletkit/internal/flow"
-	"github.com/kubeletkit/kubeletkit/internal/safefile"
 	"github.com/kubeletkit/kubeletkit/lifecycle"
 	"github.com/kubeletkit/kubeletkit/podspec"
+	"github.com/kubeletkit/kubeletkit/resources/internal/checkpoint"
 	"github.com/kubeletkit/kubeletkit/resources/numa"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
@@ -44,23 +41,18 @@ type Options struct {
 // Manager gives containers memory. It is a provider of hints for a topology manager, and joins the life of pods, see package
 // lifecycle. Make one with [New]. It is safe for concurrent use.
 type Manager struct {
-	path  string
-	opts  Options
-	empty func() *books
-	write func(path string, data []byte) error // that of tests does not sync
-
-	restoring, saving sync.Mutex // held while the state is read or written
-	running           atomic.Bool
-	wake              flow.Signal // wakes Run: the state may have to be written
+	path    string
+	file    *checkpoint.File
+	opts    Options
+	empty   func() *machineState
+	running atomic.Bool
 
 	// mu guards the fields below. Nothing is read or written under it.
 	mu sync.Mutex
-	// books are nil until the state is read.
-	books *books
-	// changes is the number of changes of the books, and saved that which the state has.
-	changes, saved int
-	// admitted are the pods that were given memory and are not prepared yet.
-	admitted map[types.UID]bool
+	// machine is nil until the state is read.
+	machine *machineState
+	// changes is the number of changes of the machine state.
+	changes uint64
 }
 
 var (
@@ -76,7 +68,7 @@ var (
 // New returns a manager of the memory of the machine with its state in the file, which kubelet has in its root directory under
 // [FileName]. It reads nothing. Its error names all that is wrong with the reservations.
 func New(path string, machine numa.Machine, opts Options) (*Manager, error) {
-	_, err := machineBooks(machine, opts.Reserved, opts.NodeReserved)
+	_, err := newMachineState(machine, opts.Reserved, opts.NodeReserved)
 	if path == "" {
 		err = errors.Join(errors.New("the path of the state is empty"), err)
 	}
@@ -89,52 +81,25 @@ func New(path string, machine numa.Machine, opts Options) (*Manager, error) {
 	if opts.Pinned == nil {
 		opts.Pinned = func(error) {}
 	}
-	empty := func() *books {
-		b, _ := machineBooks(machine, opts.Reserved, opts.NodeReserved)
-		return b
+	empty := func() *machineState {
+		s, _ := newMachineState(machine, opts.Reserved, opts.NodeReserved)
+		return s
 	}
-	return &Manager{path: path, opts: opts, empty: empty, write: writeState, wake: flow.NewSignal(), admitted: map[types.UID]bool{}}, nil
+	m := &Manager{path: path, opts: opts, empty: empty}
+	m.file = checkpoint.New(path, m.restore, m.content)
+	return m, nil
 }
 
 // Name implements [lifecycle.Component].
 func (m *Manager) Name() string { return "memory" }
-
-// retries are the delays after a write that has failed.
-var retries = flow.Backoff{Min: time.Second, Max: time.Minute}
 
 // Run writes the state, as kubelet does when it starts, and later what could not be written. It implements [lifecycle.Runner].
 func (m *Manager) Run(ctx context.Context) error {
 	if !m.running.CompareAndSwap(false, true) {
 		return fmt.Errorf("memory: %w", runtime.ErrAlreadyRunning)
 	}
-	m.wake.Notify()
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-m.wake:
-		}
-		logged := false
-		retries.Repeat(ctx, func() error {
-			if err := m.Restore(); err != nil {
-				return err
-			}
-			return m.save()
-		}, func(err error, _ time.Duration) {
-			if !logged {
-				m.opts.Logger.Error(err, "The state of memory is not written; trying again")
-			}
-			logged = true
-		})
-	}
-}
-
-// writeState writes the file so that it survives a power loss.
-func writeState(path string, data []byte) error {
-	if err := safefile.WriteSync(path, data); err != nil {
-		return err
-	}
-	return safefile.SyncDir(filepath.Dir(path))
+	m.file.Run(ctx, m.opts.Logger)
+	return nil
 }
 
 // Hints returns the sets of nodes on which the container or, if it is nil, the pod can have its memory, by the resources that it
@@ -145,7 +110,7 @@ func (m *Manager) Hints(pod *v1.Pod, container *v1.Container) map[string][]numa.
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.books.podHints(pod, container)
+	return m.machine.podHints(pod, container)
 }
 
 // Allocate gives the container memory on the nodes of the hint, or on more nodes if these do not suffice. A container that has memory keeps it.
@@ -169,32 +134,11 @@ func (m *Manager) Allocate(pod *v1.Pod, container *v1.Container, hint numa.Hint)
 func (m *Manager) allocate(pod *v1.Pod, container *v1.Container, hint numa.Hint) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	had := len(m.books.entries[string(pod.UID)]) > 0
-	changed, err := m.books.allocate(pod, container, hint)
+	changed, err := m.machine.allocate(pod, container, hint)
 	if changed {
 		m.changes++
-		if !had {
-			m.admitted[pod.UID] = true
-		}
 	}
 	return err
-}
-
-// Release gives back the memory of a pod that is not admitted after all. A pod that was admitted before keeps it until it has ended.
-func (m *Manager) Release(pod *v1.Pod) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.admitted[pod.UID] {
-		m.drop(pod.UID)
-	}
-}
-
-// drop gives back the memory of a pod. mu is held.
-func (m *Manager) drop(uid types.UID) {
-	delete(m.admitted, uid)
-	if m.books != nil && m.books.dropPod(string(uid)) {
-		m.changes++
-	}
 }
 
 // Admit refuses resizes of the memory of Guaranteed pods, as in kubelet. It implements [lifecycle.Admitter].
@@ -220,10 +164,7 @@ func (m *Manager) Prepare(_ context.Context, req lifecycle.PrepareRequest) (life
 	if !counts(req.Pod) {
 		return lifecycle.PrepareResponse{}, nil
 	}
-	m.mu.Lock()
-	delete(m.admitted, req.Pod.UID)
-	m.mu.Unlock()
-	if err := m.save(); err != nil {
+	if err := m.file.Save(); err != nil {
 		return lifecycle.PrepareResponse{}, fmt.Errorf("pod %s: %w", runtime.RefOf(req.Pod), err)
 	}
 	return lifecycle.PrepareResponse{}, nil
@@ -236,16 +177,16 @@ func (m *Manager) EditContainer(ctx context.Context, pod *v1.Pod, container *v1.
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.books == nil || len(m.books.entries[string(pod.UID)]) == 0 {
+	if m.machine == nil || len(m.machine.entries[string(pod.UID)]) == 0 {
 		return runtime.ContainerEdits{}, fmt.Errorf("container %q of pod %s has no memory: the pod was not admitted", container.Name, runtime.RefOf(pod))
 	}
 	for _, init := range before(pod, container.Name) {
-		if m.books.drop(string(pod.UID), init) {
+		if m.machine.drop(string(pod.UID), init) {
 			m.changes++
 		}
 	}
 	var nodes numa.Nodes
-	for _, b := range m.books.entries[string(pod.UID)][container.Name] {
+	for _, b := range m.machine.entries[string(pod.UID)][container.Name] {
 		nodes |= numa.Of(b.NUMAAffinity...)
 	}
 	return runtime.ContainerEdits{MemorySet: nodes.String()}, nil
@@ -265,43 +206,36 @@ func (m *Manager) Gone(_ context.Context, req lifecycle.GoneRequest) error {
 	return nil
 }
 
-// end gives back the memory of a pod. A state that cannot be written does not keep the pod: Run writes it again.
+// Refused gives back the memory of a pod that was refused. It implements [lifecycle.RefusalHandler].
+func (m *Manager) Refused(pod *v1.Pod) { m.end(pod.UID) }
+
+// end gives back the memory of a pod. Run writes the state: one that cannot be written does not keep the pod.
 func (m *Manager) end(uid types.UID) {
 	_ = m.Restore() // otherwise the pod is back when the state is read; the error is that of each container
 	m.mu.Lock()
-	m.drop(uid)
-	m.mu.Unlock()
-	if err := m.save(); err != nil {
-		m.opts.Logger.Error(err, "The state of memory still has a pod that has ended", "pod", uid)
-		m.wake.Notify()
-	}
-}
-
-// Refused gives back the memory of a pod that was refused. Run writes the state. It implements [lifecycle.RefusalHandler].
-func (m *Manager) Refused(pod *v1.Pod) {
-	_ = m.Restore() // see end
-	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.drop(pod.UID)
-	m.wake.Notify()
+	if m.machine != nil && m.machine.dropPod(string(uid)) {
+		m.changes++
+		m.file.SaveLater()
+	}
 }
 
 // Of returns what the container has.
 func (m *Manager) Of(pod types.UID, container string) []Block {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.books == nil {
+	if m.machine == nil {
 		return nil
 	}
-	return exported(m.books.entries[string(pod)][container])
+	return exported(m.machine.entries[string(pod)][container])
 }
 
 // Allocatable returns what containers can have of each node, in the order of nodes and resources.
 func (m *Manager) Allocatable() (list []Block) {
-	b := m.empty()
-	for _, id := range slices.Sorted(maps.Keys(b.nodes)) {
-		for _, name := range slices.Sorted(maps.Keys(b.nodes[id].MemoryMap)) {
-			if size := b.table(id, name).Allocatable; size > 0 {
+	s := m.empty()
+	for _, id := range slices.Sorted(maps.Keys(s.nodes)) {
+		for _, name := range slices.Sorted(maps.Keys(s.nodes[id].MemoryMap)) {
+			if size := s.table(id, name).Allocatable; size > 0 {
 				list = append(list, Block{Nodes: numa.Of(id), Resource: name, Size: size})
 			}
 		}

@@ -63,7 +63,7 @@ func reserving(nodes int) (opts Options) {
 func newManager(t require.TestingT, path string, nodes int, opts Options) *Manager {
 	m, err := New(path, machine(nodes), opts)
 	require.NoError(t, err)
-	m.write = safefile.Write
+	m.file.Write = safefile.Write
 	return m
 }
 
@@ -89,7 +89,7 @@ func pod(uid string, init []v1.Container, main ...v1.Container) *v1.Pod {
 func admit(m *Manager, p *v1.Pod, hint numa.Hint) error {
 	for _, c := range podspec.Containers(&p.Spec) {
 		if err := m.Allocate(p, c, hint); err != nil {
-			m.Release(p)
+			m.Refused(p)
 			return err
 		}
 	}
@@ -204,7 +204,7 @@ func TestReuse(t *testing.T) {
 	start(t, m, p, "a")
 	assert.Equal(t, []uint64{0, 1024, 0, 2048, 512}, sizes(m), "the init containers have ended")
 	write(t, m, p)
-	free := func(m *Manager) uint64 { return m.books.table(0, "memory").Free }
+	free := func(m *Manager) uint64 { return m.machine.table(0, "memory").Free }
 	assert.EqualValues(t, 3*gi, free(m))
 
 	m = newManager(t, path, 1, reserving(1))
@@ -216,19 +216,9 @@ func TestReuse(t *testing.T) {
 	assert.EqualValues(t, 13*gi/2, free(m))
 }
 
-// A provider after this one may refuse a pod that an earlier agent has admitted.
-func TestReleaseOfAPodThatWasAdmittedBefore(t *testing.T) {
+func TestRefused(t *testing.T) {
 	m := newManager(t, filepath.Join(t.TempDir(), FileName), 1, reserving(1))
 	p := pod("p", nil, container("c", "memory", "1Gi"))
-	require.NoError(t, admit(m, p, numa.Hint{}))
-	m.Release(p)
-	assert.Empty(t, m.Of("p", "c"))
-	require.NoError(t, admit(m, p, numa.Hint{}))
-	write(t, m, p)
-	m.Release(p)
-	assert.Len(t, m.Of("p", "c"), 1)
-	require.NoError(t, m.Ended(t.Context(), lifecycle.EndedRequest{Pod: p}))
-	assert.Empty(t, m.Of("p", "c"))
 	require.NoError(t, admit(m, p, numa.Hint{}))
 	write(t, m, p)
 	m.Refused(p)
@@ -403,7 +393,7 @@ func TestRun(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
 		defer stop()
 		m, full := newManager(t, path, 2, reserving(2)), atomic.Bool{}
-		m.write = func(path string, data []byte) error {
+		m.file.Write = func(path string, data []byte) error {
 			if full.Load() {
 				return errors.New("no space left on device")
 			}
@@ -463,7 +453,7 @@ func TestLeaveStatic(t *testing.T) {
 	require.NoError(t, os.WriteFile(path, []byte("x"), 0o600))
 	require.Error(t, LeaveStatic(path, gone, false))
 	require.NoError(t, LeaveStatic(path, gone, true))
-	require.Error(t, LeaveStatic(t.TempDir(), gone, true), "it is a directory")
+	require.Error(t, LeaveStatic(t.TempDir(), gone, false), "it is a directory")
 }
 
 // A disk that is full keeps a pod from starting, and none from ending.
@@ -478,6 +468,7 @@ func TestFullDisk(t *testing.T) {
 	assert.Empty(t, m.Of("p", "c"))
 	require.NoError(t, os.Mkdir(dir, 0o700))
 	require.NoError(t, m.Gone(t.Context(), lifecycle.GoneRequest{Pod: runtime.RefOf(p)}))
+	require.NoError(t, m.file.Save())
 	data, err := os.ReadFile(m.path)
 	require.NoError(t, err)
 	f, err := state.Parse(data)
@@ -522,7 +513,7 @@ func TestAsKubelet(t *testing.T) {
 	for _, p := range pods {
 		require.NoError(t, admit(m, p, numa.Hint{}), "again")
 	}
-	assert.Equal(t, want.MachineState, m.books.nodes)
+	assert.Equal(t, want.MachineState, m.machine.nodes)
 }
 
 // A pod of four containers on a machine of eight nodes.
@@ -534,6 +525,6 @@ func BenchmarkAllocate(b *testing.B) {
 			hints := m.Hints(p, &p.Spec.Containers[i])["memory"]
 			require.NoError(b, m.Allocate(p, &p.Spec.Containers[i], hints[0]))
 		}
-		m.Release(p)
+		m.Refused(p)
 	}
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"pgregory.net/rapid"
 
 	"github.com/kubeletkit/kubeletkit/lifecycle"
@@ -52,11 +53,18 @@ func drawPod(t *rapid.T, uid string) *v1.Pod {
 	return pod(uid, init, main...)
 }
 
-// check compares the books with the sum of all blocks.
+func blocksOf(m *Manager, p *v1.Pod) (all []Block) {
+	for _, c := range podspec.Containers(&p.Spec) {
+		all = append(all, m.Of(p.UID, c.Name)...)
+	}
+	return all
+}
+
+// check compares the machine state with the sum of all blocks.
 func check(t *rapid.T, m *Manager) {
 	held := map[v1.ResourceName]uint64{}
 	groups := map[int]numa.Nodes{}
-	for _, containers := range m.books.entries {
+	for _, containers := range m.machine.entries {
 		for _, blocks := range containers {
 			for _, b := range exported(blocks) {
 				held[b.Resource] += b.Size
@@ -70,8 +78,8 @@ func check(t *rapid.T, m *Manager) {
 		}
 	}
 	reserved := map[v1.ResourceName]uint64{}
-	for id := range m.books.nodes {
-		for name, table := range m.books.nodes[id].MemoryMap {
+	for id := range m.machine.nodes {
+		for name, table := range m.machine.nodes[id].MemoryMap {
 			require.Equal(t, table.Allocatable, table.Free+table.Reserved)
 			reserved[name] += table.Reserved
 		}
@@ -81,7 +89,7 @@ func check(t *rapid.T, m *Manager) {
 	}
 }
 
-// Whatever pods come, start, end and are admitted again by later agents: what is given is what the books say, no node is in two groups, a container
+// Whatever pods come, start, end and are admitted again by later agents: what is given is what the machine state says, no node is in two groups, a container
 // keeps what it has, and everything comes back.
 func TestModel(t *testing.T) {
 	dirs := t.TempDir()
@@ -93,9 +101,11 @@ func TestModel(t *testing.T) {
 		defer func() { _ = os.RemoveAll(dir) }()
 		nodes := rapid.IntRange(1, 4).Draw(t, "nodes")
 		path := filepath.Join(dir, FileName)
-		m := newManager(t, path, nodes, reserving(nodes))
-		require.NoError(t, m.Restore())
 		lives := map[string]*life{}
+		opts := reserving(nodes)
+		opts.Gone = func(uid types.UID) bool { return lives[string(uid)] == nil } // its end may not have been written
+		m := newManager(t, path, nodes, opts)
+		require.NoError(t, m.Restore())
 		count := 0
 		some := func(t *rapid.T) *life {
 			if len(lives) == 0 {
@@ -124,7 +134,7 @@ func TestModel(t *testing.T) {
 				}
 				if err := m.Allocate(l.pod, c, hint); err != nil {
 					require.False(t, hint.Preferred && len(hints) > 0, "a hint was not true: %v", err)
-					m.Release(l.pod)
+					m.Refused(l.pod)
 					return err
 				}
 			}
@@ -162,8 +172,36 @@ func TestModel(t *testing.T) {
 				}
 			},
 			"end": func(t *rapid.T) { end(some(t)) },
+			"refused by another component": func(t *rapid.T) {
+				p := drawPod(t, fmt.Sprint(count))
+				if count++; place(t, &life{pod: p}) == nil {
+					m.Refused(p)
+				}
+				require.Empty(t, blocksOf(m, p))
+			},
+			"again": func(t *rapid.T) { // a static pod has the same UID
+				l := some(t)
+				end(l)
+				l.nodes, l.started = map[string]numa.Nodes{}, 0
+				if place(t, l) == nil {
+					lives[string(l.pod.UID)] = l
+					write(t, m, l.pod)
+				}
+			},
 			"restart": func(t *rapid.T) {
-				m = newManager(t, path, nodes, reserving(nodes))
+				m = newManager(t, path, nodes, opts)
+				for uid := range count {
+					l := lives[fmt.Sprint(uid)]
+					if l == nil || l.started > 0 || rapid.IntRange(0, 3).Draw(t, "refused") > 0 {
+						continue
+					}
+					if rapid.Bool().Draw(t, "admitted") {
+						require.NoError(t, place(t, l))
+					}
+					m.Refused(l.pod)
+					require.Empty(t, blocksOf(m, l.pod))
+					delete(lives, string(l.pod.UID))
+				}
 				require.NoError(t, m.Restore())
 				for uid := range count {
 					l := lives[fmt.Sprint(uid)]
@@ -183,6 +221,6 @@ func TestModel(t *testing.T) {
 			end(l)
 		}
 		check(t, m)
-		require.Equal(t, m.empty().nodes, m.books.nodes)
+		require.Equal(t, m.empty().nodes, m.machine.nodes)
 	})
 }

@@ -90,8 +90,8 @@ func before(pod *v1.Pod, container string) (names []string) {
 }
 
 // passed reports whether the container is an init container without blocks, although a later one has some: what it had was given back.
-func (b *books) passed(pod *v1.Pod, container string) bool {
-	entries := b.entries[string(pod.UID)]
+func (s *machineState) passed(pod *v1.Pod, container string) bool {
+	entries := s.entries[string(pod.UID)]
 	if _, ok := entries[container]; ok {
 		return false
 	}
@@ -103,11 +103,11 @@ func (b *books) passed(pod *v1.Pod, container string) bool {
 	return false
 }
 
-// reusable returns a function for [books.hints]: what init containers before the container have on the very nodes.
-func (b *books) reusable(pod *v1.Pod, container string) func(numa.Nodes, v1.ResourceName) uint64 {
+// reusable returns a function for [machineState.hints]: what init containers before the container have on the very nodes.
+func (s *machineState) reusable(pod *v1.Pod, container string) func(numa.Nodes, v1.ResourceName) uint64 {
 	var blocks []state.Block
 	for _, name := range before(pod, container) {
-		blocks = append(blocks, b.entries[string(pod.UID)][name]...)
+		blocks = append(blocks, s.entries[string(pod.UID)][name]...)
 	}
 	return func(nodes numa.Nodes, name v1.ResourceName) (size uint64) {
 		for _, block := range blocks {
@@ -120,17 +120,17 @@ func (b *books) reusable(pod *v1.Pod, container string) func(numa.Nodes, v1.Reso
 }
 
 // allocate gives the container its blocks, unless it has them. Nothing changes if it fails.
-func (b *books) allocate(pod *v1.Pod, c *v1.Container, hint numa.Hint) (changed bool, err error) {
+func (s *machineState) allocate(pod *v1.Pod, c *v1.Container, hint numa.Hint) (changed bool, err error) {
 	uid := string(pod.UID)
-	if _, ok := b.entries[uid][c.Name]; ok || b.passed(pod, c.Name) {
+	if _, ok := s.entries[uid][c.Name]; ok || s.passed(pod, c.Name) {
 		return false, nil
 	}
 	request, err := requestOf(c)
 	if err != nil || len(request) == 0 {
 		return false, err
 	}
-	reusable := b.reusable(pod, c.Name)
-	nodes, err := b.choose(request, reusable, hint)
+	reusable := s.reusable(pod, c.Name)
+	nodes, err := s.choose(request, reusable, hint)
 	if err != nil {
 		return false, err
 	}
@@ -138,21 +138,21 @@ func (b *books) allocate(pod *v1.Pod, c *v1.Container, hint numa.Hint) (changed 
 	for _, name := range slices.Sorted(maps.Keys(request)) {
 		block := state.Block{NUMAAffinity: slices.Collect(nodes.All()), Type: name, Size: request[name]}
 		reused := min(block.Size, reusable(nodes, name))
-		b.take(block, block.Size-reused)
-		b.reuse(pod, c.Name, nodes, name, reused)
+		s.take(block, block.Size-reused)
+		s.reuse(pod, c.Name, nodes, name, reused)
 		blocks = append(blocks, block)
 	}
-	if b.entries[uid] == nil {
-		b.entries[uid] = map[string][]state.Block{}
+	if s.entries[uid] == nil {
+		s.entries[uid] = map[string][]state.Block{}
 	}
-	b.entries[uid][c.Name] = blocks
+	s.entries[uid][c.Name] = blocks
 	return true, nil
 }
 
 // reuse takes the amount from the blocks of earlier init containers.
-func (b *books) reuse(pod *v1.Pod, container string, nodes numa.Nodes, resource v1.ResourceName, size uint64) {
+func (s *machineState) reuse(pod *v1.Pod, container string, nodes numa.Nodes, resource v1.ResourceName, size uint64) {
 	for _, name := range before(pod, container) {
-		blocks := b.entries[string(pod.UID)][name]
+		blocks := s.entries[string(pod.UID)][name]
 		for i := range blocks {
 			if blocks[i].Type == resource && numa.Of(blocks[i].NUMAAffinity...) == nodes {
 				part := min(size, blocks[i].Size)
@@ -164,7 +164,7 @@ func (b *books) reuse(pod *v1.Pod, container string, nodes numa.Nodes, resource 
 }
 
 // podHints returns the hints of the container or, if it is nil, of the pod.
-func (b *books) podHints(pod *v1.Pod, c *v1.Container) map[string][]numa.Hint {
+func (s *machineState) podHints(pod *v1.Pod, c *v1.Container) map[string][]numa.Hint {
 	container := ""
 	request, err := requestOfPod(pod)
 	if c != nil {
@@ -174,9 +174,9 @@ func (b *books) podHints(pod *v1.Pod, c *v1.Container) map[string][]numa.Hint {
 	if err != nil || len(request) == 0 {
 		return nil // Allocate has the error
 	}
-	hints := b.held(pod, container)
-	if hints == nil && !b.passed(pod, container) {
-		hints = b.hints(request, b.reusable(pod, container))
+	hints := s.held(pod, container)
+	if hints == nil && !s.passed(pod, container) {
+		hints = s.hints(request, s.reusable(pod, container))
 	}
 	if len(hints) == 0 {
 		return nil // kubelet: Allocate refuses the pod
@@ -189,9 +189,9 @@ func (b *books) podHints(pod *v1.Pod, c *v1.Container) map[string][]numa.Hint {
 }
 
 // held returns the nodes of what the container, or the pod if its name is empty, holds already.
-func (b *books) held(pod *v1.Pod, container string) []numa.Hint {
+func (s *machineState) held(pod *v1.Pod, container string) []numa.Hint {
 	var nodes numa.Nodes
-	for name, blocks := range b.entries[string(pod.UID)] {
+	for name, blocks := range s.entries[string(pod.UID)] {
 		for _, block := range blocks {
 			if container == "" || container == name {
 				nodes |= numa.Of(block.NUMAAffinity...)

@@ -23,12 +23,12 @@ type Reservation struct {
 	Limits v1.ResourceList
 }
 
-// machineBooks returns the books of a machine on which no container has memory, or all that is wrong.
-func machineBooks(machine numa.Machine, reserved []Reservation, ofNode v1.ResourceList) (*books, error) {
+// newMachineState returns the state of a machine on which no container has memory, or all that is wrong.
+func newMachineState(machine numa.Machine, reserved []Reservation, ofNode v1.ResourceList) (*machineState, error) {
 	if n := len(machine.Nodes); n == 0 || n > maxNodes {
 		return nil, fmt.Errorf("the machine has %d NUMA nodes; 1 to %d are possible", n, maxNodes)
 	}
-	b := &books{nodes: state.NUMANodeMap{}, entries: state.ContainerMemoryAssignments{}}
+	s := &machineState{nodes: state.NUMANodeMap{}, entries: state.ContainerMemoryAssignments{}}
 	for _, n := range machine.Nodes {
 		tables := map[v1.ResourceName]*state.MemoryTable{}
 		left := n.Memory
@@ -38,28 +38,28 @@ func machineBooks(machine numa.Machine, reserved []Reservation, ofNode v1.Resour
 			left -= min(left, size*count)
 		}
 		tables[v1.ResourceMemory] = &state.MemoryTable{TotalMemSize: n.Memory, Allocatable: left}
-		b.nodes[n.ID] = &state.NUMANodeState{MemoryMap: tables, Cells: []int{n.ID}}
+		s.nodes[n.ID] = &state.NUMANodeState{MemoryMap: tables, Cells: []int{n.ID}}
 	}
-	err := errors.Join(append(b.reserve(reserved), sums(reserved, ofNode)...)...)
-	for _, n := range b.nodes {
+	err := errors.Join(append(s.reserve(reserved), sums(reserved, ofNode)...)...)
+	for _, n := range s.nodes {
 		for _, t := range n.MemoryMap {
 			t.Free = t.Allocatable
 		}
 	}
-	return b, err
+	return s, err
 }
 
 // reserve takes the reservations from what is allocatable.
-func (b *books) reserve(reserved []Reservation) (errs []error) {
+func (s *machineState) reserve(reserved []Reservation) (errs []error) {
 	for _, r := range reserved {
-		if b.nodes[r.Node] == nil {
+		if s.nodes[r.Node] == nil {
 			errs = append(errs, fmt.Errorf("memory is reserved of the NUMA node %d, which the machine does not have", r.Node))
 			continue
 		}
 		for _, name := range slices.Sorted(maps.Keys(r.Limits)) {
 			q := r.Limits[name]
 			size, ok := q.AsInt64()
-			t := b.nodes[r.Node].MemoryMap[name]
+			t := s.nodes[r.Node].MemoryMap[name]
 			switch {
 			case !isMemory(name):
 				errs = append(errs, fmt.Errorf("%q is reserved of NUMA node %d, and is neither memory nor huge pages of a size", name, r.Node))

@@ -9,7 +9,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/kubeletkit/kubeletkit/internal/safefile"
+	"github.com/kubeletkit/kubeletkit/resources/internal/checkpoint"
 	"github.com/kubeletkit/kubeletkit/resources/memory/internal/state"
 	"github.com/kubeletkit/kubeletkit/resources/numa"
 )
@@ -37,26 +37,20 @@ func (e *StateError) Unwrap() error { return e.Err }
 
 // Restore reads the state. It is called before the agent runs; otherwise the first allocation does it. It does nothing after it has succeeded
 // once. It fails with a [*StateError], and with errors of the file.
-func (m *Manager) Restore() error {
-	m.restoring.Lock()
-	defer m.restoring.Unlock()
-	m.mu.Lock()
-	done := m.books != nil
-	m.mu.Unlock()
-	if done {
-		return nil
-	}
-	b, err := m.read()
+func (m *Manager) Restore() error { return m.file.Load() }
+
+func (m *Manager) restore() error {
+	s, err := m.read()
 	if err != nil && !m.opts.Reset {
 		return err
 	}
 	if err != nil {
 		m.opts.Logger.Error(err, "The state of memory is reset: containers that run keep their memory nodes until they are created again")
-		b = m.empty()
+		s = m.empty()
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.books = b
+	m.machine = s
 	m.changes++
 	return nil
 }
@@ -82,30 +76,27 @@ func LeaveStatic(path string, gone func(types.UID) bool, reset bool) error {
 	if stateErr != nil && !reset {
 		return stateErr
 	}
-	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return fmt.Errorf("memory: removing the state: %w", err)
-	}
-	return nil
+	return checkpoint.Remove(path)
 }
 
 // readState returns the content of the file. It fails with [os.ErrNotExist] and a [*StateError].
 func readState(path string) (*state.File, error) {
-	data, err := safefile.ReadFile(path, maxState)
-	if errors.Is(err, safefile.ErrTooLarge) {
-		return nil, &StateError{path, err}
-	}
-	if err != nil {
+	var f *state.File
+	err := checkpoint.Read(path, maxState, func(data []byte) (err error) {
+		f, err = state.Parse(data)
+		return err
+	})
+	switch damaged := (*checkpoint.DamagedError)(nil); {
+	case errors.As(err, &damaged):
+		return nil, &StateError{path, damaged.Err}
+	case err != nil:
 		return nil, fmt.Errorf("memory: reading the state: %w", err)
-	}
-	f, err := state.Parse(data)
-	if err != nil {
-		return nil, &StateError{path, err}
 	}
 	return f, nil
 }
 
-// read returns the books in the file, or empty ones if there is none or no pod holds memory.
-func (m *Manager) read() (*books, error) {
+// read returns the machine state of the file, or an empty one if there is none or no pod holds memory.
+func (m *Manager) read() (*machineState, error) {
 	f, err := readState(m.path)
 	if errors.Is(err, os.ErrNotExist) {
 		return m.empty(), nil
@@ -125,63 +116,63 @@ func (m *Manager) read() (*books, error) {
 	if f.PolicyName != policy {
 		return nil, &StateError{m.path, fmt.Errorf("it is of the policy %q, not %q", f.PolicyName, policy)}
 	}
-	b, err := m.recount(f)
+	s, err := m.recount(f)
 	if err != nil {
 		return nil, &StateError{m.path, err}
 	}
 	for _, uid := range stale {
 		m.opts.Logger.Info("A pod that is gone held memory", "pod", uid)
-		b.dropPod(uid)
+		s.dropPod(uid)
 	}
-	return b, nil
+	return s, nil
 }
 
-// recount returns books with the entries of the file, if they give the nodes of the file on this machine.
-func (m *Manager) recount(f *state.File) (*books, error) {
-	b := m.empty()
+// recount returns the machine state of the entries of the file, if it gives the nodes of the file on this machine.
+func (m *Manager) recount(f *state.File) (*machineState, error) {
+	s := m.empty()
 	for _, uid := range slices.Sorted(maps.Keys(f.Entries)) {
 		for _, c := range slices.Sorted(maps.Keys(f.Entries[uid])) {
 			for _, block := range f.Entries[uid][c] {
-				if err := b.check(block); err != nil {
+				if err := s.check(block); err != nil {
 					return nil, fmt.Errorf("container %q of pod %s: %w", c, uid, err)
 				}
 				slices.Sort(block.NUMAAffinity)
-				b.take(block, block.Size)
+				s.take(block, block.Size)
 			}
 		}
 	}
-	b.entries = f.Entries
-	if len(f.MachineState) != len(b.nodes) {
-		return nil, fmt.Errorf("it has %d NUMA nodes, the machine %d", len(f.MachineState), len(b.nodes))
+	s.entries = f.Entries
+	if len(f.MachineState) != len(s.nodes) {
+		return nil, fmt.Errorf("it has %d NUMA nodes, the machine %d", len(f.MachineState), len(s.nodes))
 	}
-	other := &books{nodes: f.MachineState}
-	for _, id := range slices.Sorted(maps.Keys(b.nodes)) {
-		if err := b.same(id, other); err != nil {
+	other := &machineState{nodes: f.MachineState}
+	for _, id := range slices.Sorted(maps.Keys(s.nodes)) {
+		if err := s.same(id, other); err != nil {
 			return nil, err
 		}
 	}
-	return b, nil
+	return s, nil
 }
 
 // check reports a node or a resource of a block that the machine does not have.
-func (b *books) check(block state.Block) error {
+func (s *machineState) check(block state.Block) error {
 	if len(block.NUMAAffinity) == 0 || numa.Of(block.NUMAAffinity...).Len() != len(block.NUMAAffinity) {
 		return fmt.Errorf("it has memory on the NUMA nodes %v", block.NUMAAffinity)
 	}
 	for _, id := range block.NUMAAffinity {
-		if b.nodes[id] == nil {
+		if s.nodes[id] == nil {
 			return fmt.Errorf("it has memory on NUMA node %d, which the machine does not have", id)
 		}
-		if b.nodes[id].MemoryMap[block.Type] == nil {
+		if s.nodes[id].MemoryMap[block.Type] == nil {
 			return fmt.Errorf("it has %s on NUMA node %d, which has none", block.Type, id)
 		}
 	}
 	return nil
 }
 
-// same compares a node with that of the books of a file, as kubelet does: how the blocks of a group lie on its nodes does not count.
-func (b *books) same(id int, file *books) error {
-	n, other := b.nodes[id], file.nodes[id]
+// same compares a node with that of a file, as kubelet does: how the blocks of a group lie on its nodes does not count.
+func (s *machineState) same(id int, file *machineState) error {
+	n, other := s.nodes[id], file.nodes[id]
 	switch group := numa.Of(n.Cells...); {
 	case other == nil:
 		return fmt.Errorf("it has no NUMA node %d", id)
@@ -206,7 +197,7 @@ func (b *books) same(id int, file *books) error {
 		}
 		var free, otherFree uint64
 		for _, member := range n.Cells {
-			free += b.table(member, name).Free
+			free += s.table(member, name).Free
 			otherFree += file.table(member, name).Free
 		}
 		if free != otherFree {
@@ -216,23 +207,12 @@ func (b *books) same(id int, file *books) error {
 	return nil
 }
 
-// save writes the state, if it has changed since it was written.
-func (m *Manager) save() error {
-	m.saving.Lock()
-	defer m.saving.Unlock()
+// content returns the content of the file, if it has changed since it was written.
+func (m *Manager) content(saved uint64) (uint64, []byte, error) {
 	m.mu.Lock()
-	if m.books == nil || m.saved == m.changes {
-		m.mu.Unlock()
-		return nil
+	defer m.mu.Unlock()
+	if m.changes == saved {
+		return saved, nil, nil
 	}
-	changes := m.changes
-	data := state.Format(&state.File{PolicyName: policy, MachineState: m.books.nodes, Entries: m.books.entries})
-	m.mu.Unlock()
-	if err := m.write(m.path, data); err != nil {
-		return fmt.Errorf("writing the state of memory: %w", err)
-	}
-	m.mu.Lock()
-	m.saved = changes
-	m.mu.Unlock()
-	return nil
+	return m.changes, state.Format(&state.File{PolicyName: policy, MachineState: m.machine.nodes, Entries: m.machine.entries}), nil
 }

@@ -33,7 +33,8 @@ const (
 	ScopePod       Scope = "pod"
 )
 
-// Provider allocates resources to containers. Its methods are called from one goroutine and must not block. Objects are read-only.
+// Provider allocates resources to containers. Its methods are called from one goroutine and must not block. Objects are read-only. A provider is also a
+// component of the agent: what it has given to a pod that is not admitted after all, it takes back as a [lifecycle.RefusalHandler].
 type Provider interface {
 	// Name is the name of the provider in errors and logs.
 	Name() string
@@ -44,9 +45,6 @@ type Provider interface {
 	// Allocate gives the container what it requests, near the nodes of the hint; no nodes means anywhere. It is idempotent: a container that has
 	// its resources keeps them. An error that wraps a [*runtime.TerminalError] refuses the pod with that reason.
 	Allocate(pod *v1.Pod, container *v1.Container, hint numa.Hint) error
-	// Release takes back what was allocated to the pod in an admission that failed after all. What containers of an earlier admission
-	// may use stays allocated.
-	Release(pod *v1.Pod)
 }
 
 // Options are the settings of a [Manager]. The zero value is kubelet's default.
@@ -101,16 +99,8 @@ func (m *Manager) Admit(req lifecycle.AdmitRequest) (none lifecycle.AdmitRespons
 	if req.Held != nil {
 		return none, nil
 	}
-	admitted, began := false, time.Now()
-	defer func() { // also if a provider panics, which the agent handles
-		if !admitted {
-			for _, p := range m.providers {
-				p.Release(req.Pod)
-			}
-		}
-	}()
+	began := time.Now()
 	err = m.admit(req.Pod)
-	admitted = err == nil
 	if m.opts.Admitted != nil {
 		m.opts.Admitted(time.Since(began), err)
 	}

@@ -102,8 +102,8 @@ func (p *Provider) Allocate(pod *v1.Pod, container *v1.Container, hint numa.Hint
 	return nil
 }
 
-// Release takes back the units of all containers of the pod.
-func (p *Provider) Release(pod *v1.Pod) {
+// Refused takes back the units of all containers of the pod.
+func (p *Provider) Refused(pod *v1.Pod) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	delete(p.given, pod.UID)

@@ -7,7 +7,8 @@ package checkpoint
 import (
 	"encoding/json"
 	"errors"
-	"hash/fnv"
+
+	"github.com/kubeletkit/kubeletkit/resources/internal/checkpoint"
 )
 
 // ErrChecksum means that the content of the file does not have its checksum.
@@ -41,7 +42,7 @@ type file struct {
 // Marshal returns the content of the file with the entries, and the healthy devices of each resource.
 func Marshal(entries []PodDevicesEntry, registered map[string][]string) ([]byte, error) {
 	data := checkpointData{PodDeviceEntries: entries, RegisteredDevices: registered}
-	return json.Marshal(file{Data: data, Checksum: checksum(data)})
+	return json.Marshal(file{Data: data, Checksum: checkpoint.Hash(appendDump(nil, data))})
 }
 
 // Unmarshal is the inverse of [Marshal]. Its error is that of the decoder, or [ErrChecksum], with what the content has: it may be damaged, or a later
@@ -51,15 +52,8 @@ func Unmarshal(content []byte) (entries []PodDevicesEntry, registered map[string
 	if err := json.Unmarshal(content, &f); err != nil {
 		return nil, nil, err
 	}
-	if f.Checksum != checksum(f.Data) {
+	if f.Checksum != checkpoint.Hash(appendDump(nil, f.Data)) {
 		err = ErrChecksum
 	}
 	return f.Data.PodDeviceEntries, f.Data.RegisteredDevices, err
-}
-
-// checksum is that of kubelet's package checkpointmanager/checksum.
-func checksum(data checkpointData) uint64 {
-	h := fnv.New32a()
-	_, _ = h.Write(appendDump(nil, data))
-	return uint64(h.Sum32())
 }

@@ -6,6 +6,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"k8s.io/utils/dump"
 	"pgregory.net/rapid"
+
+	"github.com/kubeletkit/kubeletkit/resources/internal/checkpoint"
 )
 
 func TestDump(t *testing.T) {
@@ -39,6 +41,6 @@ func TestDump(t *testing.T) {
 func BenchmarkChecksum(b *testing.B) {
 	data := checkpointData{PodDeviceEntries: []PodDevicesEntry{{AllocResp: make([]byte, 1<<20)}}}
 	for b.Loop() {
-		checksum(data)
+		checkpoint.Hash(appendDump(nil, data))
 	}
 }

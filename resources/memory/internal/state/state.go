@@ -6,11 +6,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"hash/fnv"
-	"strings"
 
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/utils/dump"
+
+	"github.com/kubeletkit/kubeletkit/resources/internal/checkpoint"
 )
 
 // MemoryTable has the amounts of one resource on one node, in bytes.
@@ -46,36 +45,19 @@ type Block struct {
 // ContainerMemoryAssignments has the blocks of containers, by the UID of the pod and the name of the container.
 type ContainerMemoryAssignments map[string]map[string][]Block
 
-// PodEntry has the blocks of a pod as a whole.
-type PodEntry struct {
-	MemoryBlocks []Block `json:"memoryBlocks,omitempty"`
-}
-
-// PodMemoryAssignments has those of pods by their UIDs.
-type PodMemoryAssignments map[string]PodEntry
-
-// Checksum is kubelet's, 0 in files of kubelets before they had one.
-type Checksum uint64
-
-// MemoryManagerCheckpointV1 is the file as kubelet writes it by default.
-type MemoryManagerCheckpointV1 struct {
+// File is the content of a file, as kubelet writes it by default. Its checksum is 0 in files of kubelets before they had one.
+type File struct {
 	PolicyName   string                     `json:"policyName"`
 	MachineState NUMANodeMap                `json:"machineState"`
 	Entries      ContainerMemoryAssignments `json:"entries,omitempty"`
-	Checksum     Checksum                   `json:"checksum"`
+	Checksum     checkpoint.Checksum        `json:"checksum"`
 }
 
-// MemoryManagerCheckpoint is the file as kubelet writes it with the feature gate PodLevelResourceManagers.
-type MemoryManagerCheckpoint struct {
-	PolicyName   string                     `json:"policyName"`
-	MachineState NUMANodeMap                `json:"machineState"`
-	Entries      ContainerMemoryAssignments `json:"entries,omitempty"`
-	PodEntries   PodMemoryAssignments       `json:"podEntries,omitempty"`
-	Checksum     Checksum                   `json:"checksum"`
-}
-
-// File is the content of a file.
-type File = MemoryManagerCheckpointV1
+const (
+	kind = "state.MemoryManagerCheckpoint"
+	// noPods is what kubelet has besides with the feature gate PodLevelResourceManagers, for pods with memory as a whole.
+	noPods = "PodEntries:(state.PodMemoryAssignments)map[] "
+)
 
 var (
 	errChecksum = errors.New("its checksum is wrong: the file was changed or not written to its end")
@@ -84,37 +66,27 @@ var (
 
 // Parse returns the content of a file.
 func Parse(data []byte) (*File, error) {
-	f := &File{MachineState: NUMANodeMap{}, Entries: ContainerMemoryAssignments{}}
-	if err := json.Unmarshal(data, f); err != nil {
+	var in struct {
+		File
+		PodEntries map[string]json.RawMessage `json:"podEntries"`
+	}
+	in.File = File{MachineState: NUMANodeMap{}, Entries: ContainerMemoryAssignments{}}
+	if err := json.Unmarshal(data, &in); err != nil {
 		return nil, err
 	}
+	if len(in.PodEntries) > 0 {
+		return nil, errPods
+	}
+	f := &in.File
 	sum := f.Checksum
 	f.Checksum = 0
-	if sum != 0 && sum != sumOf(f) {
-		pods, err := ofPods(data, sum)
-		if err != nil {
-			return nil, err
-		}
-		if len(pods.PodEntries) > 0 {
-			return nil, errPods
-		}
+	if sum != 0 && sum != checkpoint.Sum(f, kind, "") && sum != checkpoint.Sum(f, kind, noPods) {
+		return nil, errChecksum
 	}
 	if f.Entries == nil {
 		f.Entries = ContainerMemoryAssignments{}
 	}
 	return f, check(f)
-}
-
-// ofPods returns the content of a file with memory of pods, if it has the checksum of one.
-func ofPods(data []byte, sum Checksum) (*MemoryManagerCheckpoint, error) {
-	f := &MemoryManagerCheckpoint{MachineState: NUMANodeMap{}, Entries: ContainerMemoryAssignments{}, PodEntries: PodMemoryAssignments{}}
-	if err := json.Unmarshal(data, f); err != nil {
-		return nil, err
-	}
-	if f.Checksum = 0; sum != sumOf(f) {
-		return nil, errChecksum
-	}
-	return f, nil
 }
 
 // check reports values that are missing.
@@ -135,19 +107,7 @@ func check(f *File) error {
 // Format returns the file with the content.
 func Format(f *File) []byte {
 	f.Checksum = 0
-	f.Checksum = sumOf(f)
+	f.Checksum = checkpoint.Sum(f, kind, "")
 	data, _ := json.Marshal(f) // maps, slices, numbers and strings have no error
 	return data
-}
-
-// sumOf returns kubelet's checksum: FNV of what k8s.io/utils/dump prints of its types.
-func sumOf(f any) Checksum {
-	text := dump.ForHash(f)
-	text = strings.Replace(text, "MemoryManagerCheckpointV1", "MemoryManagerCheckpoint", 1)
-	if before, ok := strings.CutSuffix(text, "(state.Checksum)0}"); ok {
-		text = before + "(checksum.Checksum)0}"
-	}
-	h := fnv.New32a()
-	_, _ = h.Write([]byte(text))
-	return Checksum(h.Sum32())
 }

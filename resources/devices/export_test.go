@@ -1,0 +1,4 @@
+package devices
+
+// SaveForTest writes the checkpoint, as Run does.
+func (m *Manager) SaveForTest() error { return m.file.Save() }

@@ -1,0 +1,160 @@
+// Package checkpoint reads and writes the files in which managers of resources keep what pods have, in kubelet's formats.
+package checkpoint
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/go-logr/logr"
+
+	"github.com/kubeletkit/kubeletkit/internal/flow"
+	"github.com/kubeletkit/kubeletkit/internal/safefile"
+)
+
+// DamagedError means that a file has no content that can be used. Other errors are those of the disk.
+type DamagedError struct{ Err error }
+
+func (e *DamagedError) Error() string { return e.Err.Error() }
+func (e *DamagedError) Unwrap() error { return e.Err }
+
+// Read calls parse with the content of the file, of at most limit bytes. It fails with [os.ErrNotExist], with a [*DamagedError], which has the error
+// of parse, too, and with errors of the disk.
+func Read(path string, limit int64, parse func(data []byte) error) error {
+	data, err := safefile.ReadFile(path, limit)
+	switch {
+	case errors.Is(err, safefile.ErrTooLarge) || errors.Is(err, safefile.ErrType):
+		return &DamagedError{err}
+	case err != nil:
+		return err
+	}
+	if err := parse(data); err != nil {
+		return &DamagedError{err}
+	}
+	return nil
+}
+
+// SetAside renames a damaged file and returns its new name.
+func SetAside(path string) (string, error) {
+	aside := path + ".damaged"
+	return aside, os.Rename(path, aside)
+}
+
+// Remove removes the file, if there is one.
+func Remove(path string) error {
+	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("removing the checkpoint: %w", err)
+	}
+	return nil
+}
+
+// write writes the file so that it survives a power loss.
+func write(path string, data []byte) error {
+	dir := filepath.Dir(path)
+	if err := os.MkdirAll(dir, 0o750); err != nil {
+		return err
+	}
+	if err := safefile.WriteSync(path, data); err != nil {
+		return err
+	}
+	return safefile.SyncDir(dir)
+}
+
+// Content returns the content of a file and its version, which grows with each change. If the version is the saved one, it may return no data.
+type Content func(saved uint64) (version uint64, data []byte, err error)
+
+// File is a file of a manager: it is read once, and written when its content has changed. Make one with [New]. It is safe for concurrent use.
+type File struct {
+	// Write writes the file. Tests replace it.
+	Write func(path string, data []byte) error
+
+	path    string
+	read    func() error
+	content Content
+	unsaved flow.Signal
+
+	reading sync.Mutex // held while the file is read
+	done    atomic.Bool
+
+	saving sync.Mutex // held while the file is written
+	saved  uint64     // the version that the file has
+}
+
+// New returns a file. read takes over its content, see [Read]; it is called until it has succeeded once, before content is called.
+func New(path string, read func() error, content Content) *File {
+	return &File{Write: write, path: path, read: read, content: content, unsaved: flow.NewSignal()}
+}
+
+// Load reads the file, unless it was read.
+func (f *File) Load() error {
+	if f.done.Load() {
+		return nil
+	}
+	f.reading.Lock()
+	defer f.reading.Unlock()
+	if f.done.Load() {
+		return nil
+	}
+	err := f.read()
+	f.done.Store(err == nil)
+	return err
+}
+
+// Save writes the file, unless it has the latest version. One write has all changes before it. The error names the file.
+func (f *File) Save() error {
+	if err := f.Load(); err != nil {
+		return err
+	}
+	f.saving.Lock()
+	defer f.saving.Unlock()
+	version, data, err := f.content(f.saved)
+	if err == nil && version == f.saved {
+		return nil
+	}
+	if err == nil {
+		err = f.Write(f.path, data)
+	}
+	if err != nil {
+		return fmt.Errorf("writing the checkpoint %s: %w", f.path, err)
+	}
+	f.saved = version
+	return nil
+}
+
+// SaveLater has [File.Run] write the file: what frees a resource does not need a disk.
+func (f *File) SaveLater() { f.unsaved.Notify() }
+
+// Run reads the file, and writes it after each [File.SaveLater], also after failures, until ctx ends. Then it writes it a last time, if that is due.
+func (f *File) Run(ctx context.Context, log logr.Logger) {
+	f.SaveLater()
+	backoff := flow.Backoff{Min: time.Second, Max: time.Minute}
+	for {
+		select {
+		case <-ctx.Done():
+			select {
+			case <-f.unsaved:
+				if err := f.Save(); err != nil {
+					log.Error(err, "A checkpoint is not up to date", "path", f.path)
+				}
+			default:
+			}
+			return
+		case <-f.unsaved:
+		}
+		failed := false
+		backoff.Repeat(ctx, f.Save, func(err error, _ time.Duration) {
+			if !failed {
+				log.Error(err, "A checkpoint is not up to date; trying again", "path", f.path)
+			}
+			failed = true
+		})
+		if failed && ctx.Err() == nil {
+			log.Info("The checkpoint is up to date again", "path", f.path)
+		}
+	}
+}

@@ -1,0 +1,27 @@
+package checkpoint
+
+import (
+	"hash/fnv"
+	"strings"
+
+	"k8s.io/utils/dump"
+)
+
+// Checksum is kubelet's checksum of a checkpoint. It is the last field of the checkpoint.
+type Checksum uint64
+
+// Sum returns kubelet's checksum of a checkpoint whose checksum is 0: a hash of its dump, which has the names of types. kind is kubelet's name of its
+// type, and pods that of the field that kubelet has before the checksum with the feature gate PodLevelResourceManagers: empty, with its type. "" is
+// without the gate.
+func Sum(checkpoint any, kind, pods string) Checksum {
+	_, fields, _ := strings.Cut(dump.ForHash(checkpoint), "{")
+	fields = strings.TrimSuffix(fields, "Checksum:(checkpoint.Checksum)0}")
+	return Checksum(Hash("(*" + kind + "){" + fields + pods + "Checksum:(checksum.Checksum)0}"))
+}
+
+// Hash returns kubelet's hash of a dump.
+func Hash[T string | []byte](text T) uint64 {
+	h := fnv.New32a()
+	_, _ = h.Write([]byte(text)) // never fails
+	return uint64(h.Sum32())
+}
