@@ -9,6 +9,7 @@ import (
 
 	"github.com/kubeletkit/kubeletkit/lifecycle"
 	"github.com/kubeletkit/kubeletkit/podspec"
+	"github.com/kubeletkit/kubeletkit/resources/internal/reuse"
 	"github.com/kubeletkit/kubeletkit/resources/numa"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
@@ -64,22 +65,12 @@ func (m *Manager) assigned(p *v1.Pod, only *v1.Container) (all cpuset.CPUSet, ri
 
 // reusable returns the CPUs of init containers that have ended when the container starts, and that no container has which runs beside
 // it. mu is held.
-func (m *Manager) reusable(p *v1.Pod, container *v1.Container) (set cpuset.CPUSet) {
-	if m.pods[p.UID] == nil || container == nil {
-		return set
+func (m *Manager) reusable(p *v1.Pod, container *v1.Container) (none cpuset.CPUSet) {
+	known := m.pods[p.UID]
+	if known == nil || container == nil {
+		return none
 	}
-	for kind, c := range podspec.Containers(&p.Spec) {
-		if c.Name == container.Name {
-			break
-		}
-		own := m.pods[p.UID].exclusive[c.Name]
-		if kind == podspec.InitContainer && !podspec.IsSidecar(c) {
-			set = set.Union(own)
-		} else {
-			set = set.Difference(own)
-		}
-	}
-	return set
+	return cpuset.New(reuse.Units(&p.Spec, container.Name, func(name string) []int { return known.exclusive[name].UnsortedList() })...)
 }
 
 // free returns the CPUs that can be assigned, with the reusable ones. With full-pcpus-only they are whole cores. mu is held.

@@ -59,24 +59,21 @@ func (l *layout) hints(free, reusable cpuset.CPUSet, n int, opts PolicyOptions) 
 			}
 		}
 	}
-	hints, fewest := []numa.Hint{}, all.Len()
-	for set := all; set != 0; set = (set - 1) & all {
-		capacity, has := 0, 0
+	cpus := func(set numa.Nodes) (capacity, has int) {
 		for _, g := range l.groups[node] {
 			if set.Has(g.id) {
 				capacity += len(g.cpus)
 				has += available[g.id]
 			}
 		}
-		if capacity >= n {
-			fewest = min(fewest, set.Len())
-		}
-		if has >= n && set.Contains(required) {
-			hints = append(hints, numa.Hint{Nodes: set})
-		}
+		return capacity, has
 	}
-	for i := range hints {
-		hints[i].Preferred = hints[i].Nodes.Len() == fewest || opts.AlignBySocket && l.socketAligned(hints[i].Nodes, fewest)
+	could := func(set numa.Nodes) bool { capacity, _ := cpus(set); return capacity >= n }
+	can := func(set numa.Nodes) bool { _, has := cpus(set); return has >= n && set.Contains(required) }
+	hints := []numa.Hint{}
+	for h, fewest := range numa.Hints(all, could, can) {
+		h.Preferred = h.Preferred || opts.AlignBySocket && l.socketAligned(h.Nodes, fewest)
+		hints = append(hints, h)
 	}
 	return hints
 }

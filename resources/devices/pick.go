@@ -101,30 +101,23 @@ func hints(count int, all, available map[numa.Nodes]int, reuse []numa.Nodes) []n
 		}
 		return sum
 	}
-	smallest := nodes.Len()
-	out := []numa.Hint{}
-masks:
-	for mask := nodes; mask != 0; mask = (mask - 1) & nodes { // all subsets
-		if within(all, mask) >= count {
-			smallest = min(smallest, mask.Len())
-		}
-		matching := within(available, mask)
+	could := func(set numa.Nodes) bool { return within(all, set) >= count }
+	can := func(set numa.Nodes) bool {
+		matching := within(available, set)
 		for _, n := range reuse {
-			if n == 0 {
-				continue
+			switch {
+			case n == 0:
+			case n&set == 0:
+				return false
+			default:
+				matching++
 			}
-			if n&mask == 0 {
-				continue masks
-			}
-			matching++
 		}
-		if matching >= count {
-			out = append(out, numa.Hint{Nodes: mask})
-		}
+		return matching >= count
 	}
-	for i := range out {
-		out[i].Preferred = out[i].Nodes.Len() == smallest
+	out := []numa.Hint{}
+	for h := range numa.Hints(nodes, could, can) {
+		out = append(out, h)
 	}
-	slices.SortFunc(out, func(a, b numa.Hint) int { return a.Nodes.Compare(b.Nodes) })
 	return out
 }

@@ -3,7 +3,6 @@ package devices
 import (
 	"cmp"
 	"fmt"
-	"maps"
 	"slices"
 	"time"
 	"unicode/utf8"
@@ -12,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kubeletkit/kubeletkit/podspec"
+	"github.com/kubeletkit/kubeletkit/resources/internal/reuse"
 	"github.com/kubeletkit/kubeletkit/resources/numa"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
@@ -182,24 +182,12 @@ func (p *pool) nodes() func(id string) numa.Nodes {
 // reusable returns the devices of the resource that init containers before the container have had and it can have, too. As with kubelet,
 // the devices of init containers are used again, those of sidecars and of main containers are not.
 func (s *state) reusable(pod *v1.Pod, container string, name v1.ResourceName) []string {
-	had := map[string]bool{}
-	for kind, c := range podspec.Containers(&pod.Spec) {
-		if c.Name == container || kind == podspec.EphemeralContainer {
-			break
+	return reuse.Units(&pod.Spec, container, func(other string) []string {
+		if g := s.grant(pod.UID, other, name); g != nil {
+			return g.ids
 		}
-		g := s.grant(pod.UID, c.Name, name)
-		if g == nil {
-			continue
-		}
-		for _, id := range g.ids {
-			if kind == podspec.InitContainer && !podspec.IsSidecar(c) {
-				had[id] = true
-			} else {
-				delete(had, id)
-			}
-		}
-	}
-	return slices.Sorted(maps.Keys(had))
+		return nil
+	})
 }
 
 // shortage is why a container cannot have devices. The text is that of kubelet.

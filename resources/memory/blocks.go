@@ -1,8 +1,8 @@
 package memory
 
 import (
-	"cmp"
 	"fmt"
+	"iter"
 	"maps"
 	"slices"
 
@@ -47,23 +47,6 @@ func (s *machineState) table(node int, name v1.ResourceName) state.MemoryTable {
 	return state.MemoryTable{}
 }
 
-// has reports whether the nodes have each amount together, by the field of the tables.
-func (s *machineState) has(nodes numa.Nodes, request amounts, field func(state.MemoryTable) uint64) bool {
-	for name, size := range request {
-		var sum uint64
-		for id := range nodes.All() {
-			sum += field(s.table(id, name))
-		}
-		if sum < size {
-			return false
-		}
-	}
-	return true
-}
-
-func free(t state.MemoryTable) uint64        { return t.Free }
-func allocatable(t state.MemoryTable) uint64 { return t.Allocatable }
-
 // exist reports whether all nodes do.
 func (s *machineState) exist(nodes numa.Nodes) bool {
 	for id := range nodes.All() {
@@ -74,49 +57,87 @@ func (s *machineState) exist(nodes numa.Nodes) bool {
 	return true
 }
 
-// mixes reports whether a block on the nodes would mix groups: a node with blocks is in the same group or, as a single one, in none.
-func (s *machineState) mixes(nodes numa.Nodes) bool {
+// view is what of a machine counts for a request, so that many sets of nodes are compared fast.
+type view struct {
+	// groups are those of nodes with blocks, by the IDs of the nodes.
+	groups [numa.MaxNodes]numa.Nodes
+	rows   []row
+}
+
+// row is a requested resource, with its amounts by the IDs of nodes.
+type row struct {
+	name              v1.ResourceName
+	size              uint64
+	free, allocatable [numa.MaxNodes]uint64
+}
+
+func (s *machineState) view(request amounts) *view {
+	v := &view{}
+	for id, n := range s.nodes {
+		if n.NumberOfAssignments > 0 {
+			v.groups[id] = numa.Of(n.Cells...)
+		}
+	}
+	for name, size := range request {
+		r := row{name: name, size: size}
+		for id := range s.nodes {
+			t := s.table(id, name)
+			r.free[id], r.allocatable[id] = t.Free, t.Allocatable
+		}
+		v.rows = append(v.rows, r)
+	}
+	return v
+}
+
+func sum(nodes numa.Nodes, of *[numa.MaxNodes]uint64) (sum uint64) {
 	for id := range nodes.All() {
-		n := s.nodes[id]
-		group := numa.Of(n.Cells...)
-		switch {
-		case nodes.Len() == 1 && group.Len() > 1:
-			return true
-		case nodes.Len() > 1 && n.NumberOfAssignments > 0 && group != nodes:
+		sum += of[id]
+	}
+	return sum
+}
+
+// mixes reports whether a block on the nodes would mix groups: a node with blocks is in the same group.
+func (v *view) mixes(nodes numa.Nodes) bool {
+	for id := range nodes.All() {
+		if g := v.groups[id]; g != 0 && g != nodes {
 			return true
 		}
 	}
 	return false
 }
 
-// hints returns the sets of nodes that have the request, in the order of [numa.Nodes.Compare]. The smallest that could have it on an empty machine
-// are preferred. reusable is what the container may take beside what is free.
-func (s *machineState) hints(request amounts, reusable func(numa.Nodes, v1.ResourceName) uint64) []numa.Hint {
-	ids := slices.Sorted(maps.Keys(s.nodes))
-	smallest := len(ids)
-	var hints []numa.Hint
-	for subset := 1; subset < 1<<len(ids); subset++ {
-		var nodes numa.Nodes
-		for i := range numa.Nodes(subset).All() {
-			nodes |= numa.Of(ids[i])
-		}
-		if !s.has(nodes, request, allocatable) {
-			continue
-		}
-		smallest = min(smallest, nodes.Len())
-		rest := maps.Clone(request)
-		for name, size := range rest {
-			rest[name] = size - min(size, reusable(nodes, name))
-		}
-		if !s.mixes(nodes) && s.has(nodes, rest, free) {
-			hints = append(hints, numa.Hint{Nodes: nodes})
+// could reports whether the nodes have the request on an empty machine.
+func (v *view) could(nodes numa.Nodes) bool {
+	for i := range v.rows {
+		if sum(nodes, &v.rows[i].allocatable) < v.rows[i].size {
+			return false
 		}
 	}
-	slices.SortFunc(hints, func(a, b numa.Hint) int { return a.Nodes.Compare(b.Nodes) })
-	for i, h := range hints {
-		hints[i].Preferred = h.Nodes.Len() == smallest
+	return true
+}
+
+// can reports whether the nodes have the request without what is reusable on them, nil for nothing.
+func (v *view) can(nodes numa.Nodes, reusable func(numa.Nodes, v1.ResourceName) uint64) bool {
+	if v.mixes(nodes) || !v.could(nodes) {
+		return false
 	}
-	return hints
+	for i := range v.rows {
+		r := &v.rows[i]
+		has := sum(nodes, &r.free)
+		if has < r.size && reusable != nil {
+			has += reusable(nodes, r.name)
+		}
+		if has < r.size {
+			return false
+		}
+	}
+	return true
+}
+
+// hints returns the sets of nodes that have the request, see [numa.Hints]. reusable is what the container may take beside what is free.
+func (s *machineState) hints(request amounts, reusable func(numa.Nodes, v1.ResourceName) uint64) iter.Seq2[numa.Hint, int] {
+	v := s.view(request)
+	return numa.Hints(numa.Of(slices.Collect(maps.Keys(s.nodes))...), v.could, func(nodes numa.Nodes) bool { return v.can(nodes, reusable) })
 }
 
 // choose returns the nodes for the request: those of the hint or, if they do not have it or would mix groups, the best ones that contain them.
@@ -125,36 +146,25 @@ func (s *machineState) choose(request amounts, reusable func(numa.Nodes, v1.Reso
 	if !s.exist(nodes) {
 		return 0, fmt.Errorf("the NUMA nodes %s do not exist", nodes)
 	}
-	if nodes == 0 || s.mixes(nodes) || !s.has(nodes, request, free) {
-		hints := s.hints(request, reusable)
-		hints = slices.DeleteFunc(hints, func(h numa.Hint) bool { return !h.Nodes.Contains(nodes) })
-		if len(hints) == 0 && nodes == 0 {
+	if nodes == 0 || !s.view(request).can(nodes, nil) {
+		var best numa.Hint
+		for h := range s.hints(request, reusable) {
+			if h.Nodes.Contains(nodes) {
+				best = h
+				break
+			}
+		}
+		switch {
+		case best.Nodes == 0 && nodes == 0:
 			return 0, fmt.Errorf("no NUMA nodes have enough free memory: %s", s.describe(request))
-		}
-		if len(hints) == 0 {
+		case best.Nodes == 0:
 			return 0, fmt.Errorf("no NUMA nodes with %s have enough free memory: %s", nodes, s.describe(request))
-		}
-		best := slices.MinFunc(hints, func(a, b numa.Hint) int {
-			return cmp.Or(-compare(a.Preferred, b.Preferred), a.Nodes.Compare(b.Nodes))
-		})
-		if hint.Preferred && !best.Preferred {
+		case hint.Preferred && !best.Preferred:
 			return 0, fmt.Errorf("the preferred number of NUMA nodes does not have enough free memory: %s", s.describe(request))
 		}
 		nodes = best.Nodes
 	}
 	return nodes, nil
-}
-
-// compare orders false before true.
-func compare(a, b bool) int {
-	switch {
-	case a == b:
-		return 0
-	case b:
-		return -1
-	default:
-		return 1
-	}
 }
 
 // describe names what is requested, and what is free of it.

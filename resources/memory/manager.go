@@ -16,6 +16,7 @@ import (
 	"github.com/kubeletkit/kubeletkit/lifecycle"
 	"github.com/kubeletkit/kubeletkit/podspec"
 	"github.com/kubeletkit/kubeletkit/resources/internal/checkpoint"
+	"github.com/kubeletkit/kubeletkit/resources/internal/reuse"
 	"github.com/kubeletkit/kubeletkit/resources/numa"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
@@ -180,7 +181,7 @@ func (m *Manager) EditContainer(ctx context.Context, pod *v1.Pod, container *v1.
 	if m.machine == nil || len(m.machine.entries[string(pod.UID)]) == 0 {
 		return runtime.ContainerEdits{}, fmt.Errorf("container %q of pod %s has no memory: the pod was not admitted", container.Name, runtime.RefOf(pod))
 	}
-	for _, init := range before(pod, container.Name) {
+	for _, init := range reuse.Ended(&pod.Spec, container.Name) {
 		if m.machine.drop(string(pod.UID), init) {
 			m.changes++
 		}

@@ -239,15 +239,17 @@ func TestRefusedBeforeTheStateIsRead(t *testing.T) {
 	assert.Empty(t, m.Of("p", "c"))
 }
 
-func TestRequestOfThePod(t *testing.T) {
+func TestRequests(t *testing.T) {
 	p := pod("p", []v1.Container{container("one", "memory", "2Gi"), sidecar("side", "memory", "1Gi"), container("two", "memory", "5Gi")},
 		container("a", "memory", "2Gi"), container("b", "memory", "1Gi", huge, "2Mi"))
-	request, err := requestOfPod(p)
-	require.NoError(t, err)
-	assert.Equal(t, amounts{"memory": 6 * gi, huge: 2 * mi}, request)
-	p.Spec.InitContainers[2] = container("two", "memory", "100m")
-	_, err = requestOfPod(p)
+	m := newManager(t, filepath.Join(t.TempDir(), FileName), 4, reserving(4))
+	for resource, want := range map[string]int{"memory": 1, huge: 1} {
+		assert.Equal(t, want, m.Hints(p, nil)[resource][0].Nodes.Len(), "6 GiB of 6.5, while two runs")
+	}
+	_, err := requestOf(list("memory", "100m"))
 	assert.ErrorContains(t, err, "no number of bytes")
+	p.Spec.Resources = &v1.ResourceRequirements{Limits: list("memory", "8Gi", "cpu", "8")}
+	assert.Nil(t, m.Hints(p, nil), "the pod as a whole has the resources")
 }
 
 func TestResizes(t *testing.T) {
@@ -526,5 +528,28 @@ func BenchmarkAllocate(b *testing.B) {
 			require.NoError(b, m.Allocate(p, &p.Spec.Containers[i], hints[0]))
 		}
 		m.Refused(p)
+	}
+}
+
+// Without a hint on a machine of 30 nodes, of which no single one has enough: not all sets of nodes are considered.
+func BenchmarkAllocateWithoutHint(b *testing.B) {
+	for _, amount := range []string{"20Gi", "1000Gi"} {
+		b.Run(amount, func(b *testing.B) {
+			m := newManager(b, filepath.Join(b.TempDir(), FileName), 30, reserving(30))
+			p := pod("p", nil, container("a", "memory", amount))
+			for b.Loop() {
+				_ = m.Allocate(p, &p.Spec.Containers[0], numa.Hint{})
+				m.Refused(p)
+			}
+		})
+	}
+}
+
+// The hints on a machine of 16 nodes, the largest for which there are policies.
+func BenchmarkHintsOf16Nodes(b *testing.B) {
+	m := newManager(b, filepath.Join(b.TempDir(), FileName), 16, reserving(16))
+	p := pod("p", nil, container("a", "memory", "20Gi"))
+	for b.Loop() {
+		m.Hints(p, &p.Spec.Containers[0])
 	}
 }

@@ -6,21 +6,17 @@ import (
 	"slices"
 
 	v1 "k8s.io/api/core/v1"
+	resourcehelper "k8s.io/component-helpers/resource"
 
 	"github.com/kubeletkit/kubeletkit/podspec"
+	"github.com/kubeletkit/kubeletkit/resources/internal/reuse"
 	"github.com/kubeletkit/kubeletkit/resources/memory/internal/state"
 	"github.com/kubeletkit/kubeletkit/resources/numa"
 )
 
 // counts reports whether containers of the pod are given memory.
 func counts(pod *v1.Pod) bool {
-	return podspec.QOSClass(pod) == v1.PodQOSGuaranteed && !podLevel(pod)
-}
-
-// podLevel reports whether the pod has requests or limits as a whole (KEP-2837).
-func podLevel(pod *v1.Pod) bool {
-	r := pod.Spec.Resources
-	return r != nil && len(r.Requests)+len(r.Limits) > 0
+	return podspec.QOSClass(pod) == v1.PodQOSGuaranteed && !resourcehelper.IsPodLevelResourcesSet(pod)
 }
 
 func isMemory(name v1.ResourceName) bool {
@@ -28,65 +24,22 @@ func isMemory(name v1.ResourceName) bool {
 	return huge || name == v1.ResourceMemory
 }
 
-// requestOf returns what the container requests.
-func requestOf(c *v1.Container) (amounts, error) {
+// requestOf returns the memory and huge pages in a list of requests.
+func requestOf(list v1.ResourceList) (amounts, error) {
 	request := amounts{}
-	for name, q := range c.Resources.Requests {
+	for name, q := range list {
 		if !isMemory(name) {
 			continue
 		}
 		size, ok := q.AsInt64()
 		if !ok {
-			return nil, fmt.Errorf("the request of %s by container %q, %s, is no number of bytes", name, c.Name, q.String())
+			return nil, fmt.Errorf("the request of %s, %s, is no number of bytes", name, q.String())
 		}
 		if size > 0 {
 			request[name] = uint64(size)
 		}
 	}
 	return request, nil
-}
-
-// requestOfPod returns the most that containers of the pod request at one time.
-func requestOfPod(pod *v1.Pod) (amounts, error) {
-	starting, running := amounts{}, amounts{} // while the init containers run; what the sidecars and then all containers have
-	for kind, c := range podspec.Containers(&pod.Spec) {
-		if kind == podspec.EphemeralContainer {
-			continue
-		}
-		request, err := requestOf(c)
-		if err != nil {
-			return nil, err
-		}
-		for name, size := range request {
-			if isDone(kind, c) {
-				starting[name] = max(starting[name], running[name]+size)
-			} else {
-				running[name] += size
-			}
-		}
-	}
-	for name, size := range starting {
-		running[name] = max(running[name], size)
-	}
-	return running, nil
-}
-
-// isDone reports whether the container ends before the ones after it start.
-func isDone(kind podspec.ContainerKind, c *v1.Container) bool {
-	return kind == podspec.InitContainer && !podspec.IsSidecar(c)
-}
-
-// before returns the init containers that have ended when the container starts.
-func before(pod *v1.Pod, container string) (names []string) {
-	for kind, c := range podspec.Containers(&pod.Spec) {
-		if c.Name == container {
-			break
-		}
-		if isDone(kind, c) {
-			names = append(names, c.Name)
-		}
-	}
-	return names
 }
 
 // passed reports whether the container is an init container without blocks, although a later one has some: what it had was given back.
@@ -96,7 +49,7 @@ func (s *machineState) passed(pod *v1.Pod, container string) bool {
 		return false
 	}
 	for other := range entries {
-		if slices.Contains(before(pod, other), container) {
+		if slices.Contains(reuse.Ended(&pod.Spec, other), container) {
 			return true
 		}
 	}
@@ -106,7 +59,7 @@ func (s *machineState) passed(pod *v1.Pod, container string) bool {
 // reusable returns a function for [machineState.hints]: what init containers before the container have on the very nodes.
 func (s *machineState) reusable(pod *v1.Pod, container string) func(numa.Nodes, v1.ResourceName) uint64 {
 	var blocks []state.Block
-	for _, name := range before(pod, container) {
+	for _, name := range reuse.Ended(&pod.Spec, container) {
 		blocks = append(blocks, s.entries[string(pod.UID)][name]...)
 	}
 	return func(nodes numa.Nodes, name v1.ResourceName) (size uint64) {
@@ -125,7 +78,7 @@ func (s *machineState) allocate(pod *v1.Pod, c *v1.Container, hint numa.Hint) (c
 	if _, ok := s.entries[uid][c.Name]; ok || s.passed(pod, c.Name) {
 		return false, nil
 	}
-	request, err := requestOf(c)
+	request, err := requestOf(c.Resources.Requests)
 	if err != nil || len(request) == 0 {
 		return false, err
 	}
@@ -151,7 +104,7 @@ func (s *machineState) allocate(pod *v1.Pod, c *v1.Container, hint numa.Hint) (c
 
 // reuse takes the amount from the blocks of earlier init containers.
 func (s *machineState) reuse(pod *v1.Pod, container string, nodes numa.Nodes, resource v1.ResourceName, size uint64) {
-	for _, name := range before(pod, container) {
+	for _, name := range reuse.Ended(&pod.Spec, container) {
 		blocks := s.entries[string(pod.UID)][name]
 		for i := range blocks {
 			if blocks[i].Type == resource && numa.Of(blocks[i].NUMAAffinity...) == nodes {
@@ -166,17 +119,19 @@ func (s *machineState) reuse(pod *v1.Pod, container string, nodes numa.Nodes, re
 // podHints returns the hints of the container or, if it is nil, of the pod.
 func (s *machineState) podHints(pod *v1.Pod, c *v1.Container) map[string][]numa.Hint {
 	container := ""
-	request, err := requestOfPod(pod)
+	request, err := requestOf(resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{ExcludeOverhead: true}))
 	if c != nil {
 		container = c.Name
-		request, err = requestOf(c)
+		request, err = requestOf(c.Resources.Requests)
 	}
 	if err != nil || len(request) == 0 {
 		return nil // Allocate has the error
 	}
 	hints := s.held(pod, container)
 	if hints == nil && !s.passed(pod, container) {
-		hints = s.hints(request, s.reusable(pod, container))
+		for h := range s.hints(request, s.reusable(pod, container)) {
+			hints = append(hints, h)
+		}
 	}
 	if len(hints) == 0 {
 		return nil // kubelet: Allocate refuses the pod

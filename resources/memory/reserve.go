@@ -13,9 +13,6 @@ import (
 	"github.com/kubeletkit/kubeletkit/resources/numa"
 )
 
-// maxNodes is the largest number of nodes: there are two hints for one node, and twice as many for each one more.
-const maxNodes = 16
-
 // Reservation is memory of a node that no container is given (kubelet's reservedMemory).
 type Reservation struct {
 	Node int
@@ -25,8 +22,8 @@ type Reservation struct {
 
 // newMachineState returns the state of a machine on which no container has memory, or all that is wrong.
 func newMachineState(machine numa.Machine, reserved []Reservation, ofNode v1.ResourceList) (*machineState, error) {
-	if n := len(machine.Nodes); n == 0 || n > maxNodes {
-		return nil, fmt.Errorf("the machine has %d NUMA nodes; 1 to %d are possible", n, maxNodes)
+	if n := len(machine.Nodes); n == 0 || n > numa.MaxNodes || machine.Nodes[n-1].ID >= numa.MaxNodes {
+		return nil, fmt.Errorf("the machine has %d NUMA nodes; 1 to %d are possible", n, numa.MaxNodes)
 	}
 	s := &machineState{nodes: state.NUMANodeMap{}, entries: state.ContainerMemoryAssignments{}}
 	for _, n := range machine.Nodes {

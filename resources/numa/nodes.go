@@ -58,11 +58,3 @@ func (n Nodes) String() string {
 	}
 	return cpuset.New(ids...).String()
 }
-
-// Hint is a set of nodes on which a container can have a resource.
-type Hint struct {
-	// Nodes is the set. The empty set means that no node is better than another one.
-	Nodes Nodes
-	// Preferred means that the provider of the resource knows no better set: for CPUs, one with as few nodes as possible.
-	Preferred bool
-}

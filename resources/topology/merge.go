@@ -43,27 +43,27 @@ func merge(all numa.Nodes, resources [][]numa.Hint, o order) numa.Hint {
 		return numa.Hint{Nodes: best, Preferred: true}
 	}
 	ids := slices.Collect(all.All())
-	reached, seen := []numa.Nodes{pack(all, ids)}, make([]bool, 1<<len(ids))
+	whole := 1<<len(ids) - 1
+	reached, own := make([]uint64, whole+1), make([]uint64, whole+1) // by sets: 1 for those that are reached, and those of the hints
+	reached[whole] = 1
 	for _, hints := range resources {
-		var next []numa.Nodes
-		clear(seen)
+		clear(own)
 		for _, h := range hints {
-			own := pack(h.Nodes, ids)
 			if h.Nodes == 0 {
-				own = pack(all, ids)
-			}
-			for _, n := range reached {
-				if n &= own; n != 0 && !seen[n] {
-					seen[n] = true
-					next = append(next, n)
-				}
+				own[whole] = 1
+			} else {
+				own[pack(h.Nodes, ids)] = 1
 			}
 		}
-		reached = next
+		intersect(reached, own)
+		reached[0] = 0
 	}
 	best, needed := numa.Nodes(0), needed(resources)
-	for _, n := range reached {
-		if n = unpack(n, ids); best == 0 || o.compareOthers(n, best, needed) < 0 {
+	for packed, is := range reached {
+		if is == 0 {
+			continue
+		}
+		if n := unpack(numa.Nodes(packed), ids); best == 0 || o.compareOthers(n, best, needed) < 0 {
 			best = n
 		}
 	}
@@ -73,12 +73,35 @@ func merge(all numa.Nodes, resources [][]numa.Hint, o order) numa.Hint {
 	return numa.Hint{Nodes: best}
 }
 
+// intersect makes a the intersections of each set of a with each one of b. Both have 1 for each of their sets; b is lost. The sets of a and b that contain a
+// set are counted; the product counts the pairs whose intersection contains it. So the cost grows with the number of sets, and not with its square.
+func intersect(a, b []uint64) {
+	addSupersets(a, 1)
+	addSupersets(b, 1)
+	for i := range a {
+		a[i] *= b[i]
+	}
+	addSupersets(a, ^uint64(0)) // -1: the inverse
+	for i := range a {
+		a[i] = min(a[i], 1)
+	}
+}
+
+// addSupersets adds to the value of each set those of the sets that contain it, times sign.
+func addSupersets(values []uint64, sign uint64) {
+	for node := 1; node < len(values); node *= 2 {
+		for i := range values {
+			if i&node == 0 {
+				values[i] += sign * values[i|node]
+			}
+		}
+	}
+}
+
 // pack returns the set with the positions of the nodes in the list instead of their IDs, so that it is an index.
 func pack(n numa.Nodes, ids []int) (packed numa.Nodes) {
 	for i, id := range ids {
-		if n.Has(id) {
-			packed |= numa.Of(i)
-		}
+		packed |= n >> id & 1 << i
 	}
 	return packed
 }
@@ -86,7 +109,7 @@ func pack(n numa.Nodes, ids []int) (packed numa.Nodes) {
 // unpack is the inverse of pack.
 func unpack(packed numa.Nodes, ids []int) (n numa.Nodes) {
 	for i := range packed.All() {
-		n |= numa.Of(ids[i])
+		n |= 1 << ids[i]
 	}
 	return n
 }

@@ -273,3 +273,20 @@ func BenchmarkMergeEightNodes(b *testing.B) {
 		p.Merge(hints)
 	}
 }
+
+// Each of 4 resources has a hint for each set of 16 nodes, the most that a machine may have.
+func BenchmarkMergeSixteenNodes(b *testing.B) {
+	p := policy(b, topology.PolicyBestEffort, machine(16), topology.PolicyOptions{MaxAllowable: 16})
+	var hints []map[string][]numa.Hint
+	for i := range 4 {
+		var list []numa.Hint
+		for set := numa.Nodes(1); set < 1<<16; set++ {
+			list = append(list, numa.Hint{Nodes: set})
+		}
+		hints = append(hints, map[string][]numa.Hint{fmt.Sprint(i): list})
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		p.Merge(hints)
+	}
+}

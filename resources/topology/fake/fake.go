@@ -60,17 +60,11 @@ func (p *Provider) Hints(pod *v1.Pod, container *v1.Container) map[string][]numa
 	for node := range p.capacity {
 		all |= numa.Of(node)
 	}
-	fewest, hints := numa.MaxNodes, []numa.Hint{}
-	for set := all; set != 0; set = (set - 1) & all {
-		if sum(p.capacity, set) >= want {
-			fewest = min(fewest, set.Len())
-		}
-		if sum(free, set) >= want {
-			hints = append(hints, numa.Hint{Nodes: set})
-		}
-	}
-	for i := range hints {
-		hints[i].Preferred = hints[i].Nodes.Len() == fewest
+	could := func(set numa.Nodes) bool { return sum(p.capacity, set) >= want }
+	can := func(set numa.Nodes) bool { return sum(free, set) >= want }
+	hints := []numa.Hint{}
+	for h := range numa.Hints(all, could, can) {
+		hints = append(hints, h)
 	}
 	return map[string][]numa.Hint{string(p.resource): hints}
 }

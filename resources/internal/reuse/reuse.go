@@ -1,0 +1,44 @@
+// Package reuse tells which resources of init containers a later container of the pod uses again.
+package reuse
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/kubeletkit/kubeletkit/podspec"
+)
+
+// Ended returns the init containers that have ended when the container starts, which are all before it but sidecars.
+func Ended(spec *v1.PodSpec, container string) (names []string) {
+	for kind, c := range podspec.Containers(spec) {
+		if c.Name == container {
+			break
+		}
+		if kind == podspec.InitContainer && !podspec.IsSidecar(c) {
+			names = append(names, c.Name)
+		}
+	}
+	return names
+}
+
+// Units returns what containers that have ended when the container starts were given, and none that runs beside it, sorted. given has what a container
+// was given.
+func Units[T cmp.Ordered](spec *v1.PodSpec, container string, given func(name string) []T) []T {
+	ended, all := Ended(spec, container), map[T]struct{}{}
+	for _, c := range podspec.Containers(spec) {
+		if c.Name == container {
+			break
+		}
+		for _, unit := range given(c.Name) {
+			if slices.Contains(ended, c.Name) {
+				all[unit] = struct{}{}
+			} else {
+				delete(all, unit)
+			}
+		}
+	}
+	return slices.Sorted(maps.Keys(all))
+}
