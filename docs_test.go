@@ -22,7 +22,7 @@ func documents(t *testing.T) map[string]string {
 		require.NoError(t, err)
 		texts[path] = string(text)
 	}
-	for _, path := range []string{"README.md", "CHANGELOG.md", "CONTRIBUTING.md", "MAINTAINERS.md", "SECURITY.md", "SUPPORT.md"} {
+	for _, path := range []string{"README.md", "CHANGELOG.md", "CONTRIBUTING.md", "MAINTAINERS.md", "SECURITY.md", "SUPPORT.md", "release/README.md"} {
 		read(path)
 	}
 	require.NoError(t, filepath.WalkDir("docs", func(path string, _ fs.DirEntry, err error) error {
