@@ -2,6 +2,7 @@ package kubeletkit_test
 
 import (
 	"context"
+	"log/slog"
 	"net"
 	"path/filepath"
 	goruntime "runtime"
@@ -28,7 +29,10 @@ import (
 	"github.com/kubeletkit/kubeletkit/volume"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	slog.SetDefault(slog.New(slog.DiscardHandler)) // that of agents without a logger, thousands of lines
+	goleak.VerifyTestMain(m)
+}
 
 func makePod(name string) *v1.Pod {
 	return testpod.New(name, testpod.Restart(v1.RestartPolicyAlways), testpod.Containers("main"))

@@ -15,6 +15,7 @@ import (
 	"github.com/kubeletkit/kubeletkit/gc"
 	"github.com/kubeletkit/kubeletkit/history"
 	"github.com/kubeletkit/kubeletkit/images"
+	"github.com/kubeletkit/kubeletkit/internal/logging"
 	"github.com/kubeletkit/kubeletkit/lifecycle"
 	"github.com/kubeletkit/kubeletkit/pleg"
 	"github.com/kubeletkit/kubeletkit/podconfig"
@@ -41,6 +42,7 @@ func New(opts Options) (*Agent, error) {
 	if err != nil {
 		return nil, fmt.Errorf("kubeletkit: detecting the host: %w", err)
 	}
+	opts.Observe.Logger = logging.OrDefault(opts.Observe.Logger)
 	a := &Agent{opts: opts, log: opts.Observe.Logger}
 	if err := a.compose(host, hostIPs(opts)); err != nil {
 		return nil, fmt.Errorf("kubeletkit: %w", err)
@@ -73,9 +75,7 @@ func (a *Agent) compose(host *runtime.Host, hostIPs func() []string) error {
 func (a *Agent) eventHook() runtime.EventFunc {
 	event := a.opts.Observe.Event
 	if event == nil {
-		event = func(e runtime.Event) {
-			a.log.Info("Event", "pod", e.Pod, "path", e.FieldPath, "type", e.Type, "reason", e.Reason, "message", e.Message, "count", e.Count)
-		}
+		event = logEvents(a.log)
 	}
 	every := a.guardEvents("Options.Observe.EveryEvent", a.opts.Observe.EveryEvent)
 	merged := runtime.MergeEvents(a.guardEvents("Options.Observe.Event", event))

@@ -119,8 +119,8 @@ type Sync struct {
 // Observe receives what the agent does.
 type Observe struct {
 	// Event receives the events of pods: refusals, pulls, kills, probes, volumes. Those of
-	// the node have no pod. Repeats are merged, see [runtime.MergeEvents]. nil: events are
-	// logged.
+	// the node have no pod. Repeats are merged, see [runtime.MergeEvents]. nil: they are
+	// logged, warnings at level 0 and others at level 2.
 	Event runtime.EventFunc
 	// EveryEvent receives the same events, each as often as it happens, for receivers that
 	// merge by themselves. The Event method of a *events.Recorder of cluster/events is one.
@@ -132,7 +132,9 @@ type Observe struct {
 	History history.Options
 	// Metrics receive what the parts do; nil fields receive nothing.
 	Metrics Metrics
-	// Logger of the agent; each part gets it under a name of its own.
+	// Logger of the agent; each part gets it under a name of its own. Default, here and in the options of all packages: that of
+	// package slog. The logger logr.FromSlogHandler(slog.DiscardHandler) discards; logr.Discard returns the zero value, which is
+	// the default.
 	Logger logr.Logger
 }
 

@@ -101,7 +101,7 @@ func (a *Agent) Run(ctx context.Context) error {
 
 // setupFailed returns the error of an agent that cannot start, with kubelet's event about it.
 func (a *Agent) setupFailed(err error) error {
-	a.warnNode("KubeletSetupFailed", err.Error())
+	a.parts.Event.Emit(runtime.Event{Type: v1.EventTypeWarning, Reason: "KubeletSetupFailed", Message: err.Error(), Logged: true}) // it is the error of Run
 	return fmt.Errorf("kubeletkit: %w", err)
 }
 

@@ -26,6 +26,7 @@ import (
 	"github.com/kubeletkit/kubeletkit/cluster/services"
 	"github.com/kubeletkit/kubeletkit/cluster/tokens"
 	"github.com/kubeletkit/kubeletkit/cluster/trustbundles"
+	"github.com/kubeletkit/kubeletkit/internal/logging"
 	"github.com/kubeletkit/kubeletkit/podspec"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
@@ -62,8 +63,7 @@ type Config struct {
 	// ResourceClaims admits pods with resource claims, which a component of the agent prepares: a dra.Manager, with
 	// [Node.ResourceClaims]. Otherwise such pods are refused.
 	ResourceClaims bool
-	// Logger receives logs; each part gets it under a name of its own. The zero value discards
-	// them.
+	// Logger receives logs; each part gets it under a name of its own. Default: that of package slog.
 	Logger logr.Logger
 }
 
@@ -113,6 +113,7 @@ type Node struct {
 // New returns a node. It makes no request. Its error joins what is wrong with the
 // configuration.
 func New(config Config) (*Node, error) {
+	config.Logger = logging.OrDefault(config.Logger)
 	var errs []error
 	if config.NodeName == "" {
 		errs = append(errs, errors.New("Config.NodeName is required"))

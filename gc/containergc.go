@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kubeletkit/kubeletkit/internal/flow"
+	"github.com/kubeletkit/kubeletkit/internal/logging"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
@@ -60,7 +61,7 @@ type Options struct {
 	Parallel int
 	// Metrics receives measurements. nil: none.
 	Metrics Metrics
-	// Logger. The zero value discards.
+	// Logger. Default: that of package slog.
 	Logger logr.Logger
 }
 
@@ -99,6 +100,7 @@ type ContainerGC struct {
 
 // New returns a collector for the runtime, or an error if an argument is nil.
 func New(rt listRemover, gone Gone, opts Options) (*ContainerGC, error) {
+	opts.Logger = logging.OrDefault(opts.Logger)
 	if rt == nil || gone == nil {
 		return nil, errors.New("gc: a Runtime and a Gone function are required")
 	}
@@ -177,7 +179,7 @@ func (c *ContainerGC) Run(ctx context.Context) error {
 			failures++
 			wait = retry.After(failures)
 			c.log.Error(err, "Garbage collection has failed in part; it will be repeated", "after", wait)
-			c.opts.Event.Emit(runtime.Event{Type: v1.EventTypeWarning, Reason: "ContainerGCFailed", Message: err.Error()})
+			c.opts.Event.Emit(runtime.Event{Type: v1.EventTypeWarning, Reason: "ContainerGCFailed", Message: err.Error(), Logged: true})
 		}
 		next.Reset(wait)
 	}

@@ -12,6 +12,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/kubeletkit/kubeletkit/internal/flow"
+	"github.com/kubeletkit/kubeletkit/internal/logging"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
@@ -57,7 +58,7 @@ type ImageOptions struct {
 	Event runtime.EventFunc
 	// Metrics receives measurements. nil: none.
 	Metrics Metrics
-	// Logger. The zero value discards.
+	// Logger. Default: that of package slog.
 	Logger logr.Logger
 }
 
@@ -79,6 +80,7 @@ type ImageGC struct {
 // NewImageGC returns a collector for the images of the runtime, or an error with
 // all that is wrong with the options. It does no I/O.
 func NewImageGC(rt runtime.ImageService, opts ImageOptions) (*ImageGC, error) {
+	opts.Logger = logging.OrDefault(opts.Logger)
 	if rt == nil {
 		return nil, errors.New("gc: an ImageService is required")
 	}
@@ -406,7 +408,7 @@ func (r *imageRun) remove(ctx context.Context, removal ImageRemoval) bool {
 // event emits a warning about the node.
 func (c *ImageGC) event(reason, message string) {
 	err := runtime.Recover(func() error {
-		c.opts.Event.Emit(runtime.Event{Type: v1.EventTypeWarning, Reason: reason, Message: message})
+		c.opts.Event.Emit(runtime.Event{Type: v1.EventTypeWarning, Reason: reason, Message: message, Logged: reason == reasonImageGCFailed})
 		return nil
 	})
 	if err != nil {

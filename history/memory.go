@@ -14,6 +14,7 @@ import (
 	"github.com/go-logr/logr"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/kubeletkit/kubeletkit/internal/logging"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
@@ -35,7 +36,7 @@ type Options struct {
 	// File is the path of the file in which the history survives the agent. It belongs to
 	// one Memory. If empty, there is no file.
 	File string
-	// Logger receives failures to read or to write the file. The zero value discards.
+	// Logger receives failures to read or to write the file. Default: that of package slog.
 	Logger logr.Logger
 }
 
@@ -98,6 +99,7 @@ var _ Store = (*Memory)(nil)
 
 // New returns a Memory, or an error that names all invalid options. It does no I/O.
 func New(opts Options) (*Memory, error) {
+	opts.Logger = logging.OrDefault(opts.Logger)
 	var errs []error
 	if opts.MaxBytes == 0 {
 		opts.MaxBytes = 2000

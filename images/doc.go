@@ -22,6 +22,9 @@
 // pulled; an image that the pod may not use counts as absent. With Always the registry is asked each time, by a pull that
 // transfers only what is missing.
 //
+// If containers are processes of the machine ([runtime.ImageRequest].HostProcesses), an image is a name only: there are no events,
+// records and back-off of pulls.
+//
 // # Guarantees
 //
 //   - A [Puller] starts no goroutine. A pull ends with the request that began it; if others wait for it, one of them begins it again.

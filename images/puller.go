@@ -13,6 +13,7 @@ import (
 	"github.com/kubeletkit/kubeletkit/images/credentials"
 	"github.com/kubeletkit/kubeletkit/images/records"
 	"github.com/kubeletkit/kubeletkit/internal/flow"
+	"github.com/kubeletkit/kubeletkit/internal/logging"
 	"github.com/kubeletkit/kubeletkit/podspec"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
@@ -43,7 +44,7 @@ type Options struct {
 	Record runtime.RecordFunc
 	// Metrics receives measurements. nil: they are discarded.
 	Metrics Metrics
-	// Logger receives what no request returns as an error. The zero value discards.
+	// Logger receives what no request returns as an error. Default: that of package slog.
 	Logger logr.Logger
 }
 
@@ -61,6 +62,7 @@ var _ Manager = (*Puller)(nil)
 
 // New returns a Puller. It makes no call.
 func New(opts Options) (*Puller, error) {
+	opts.Logger = logging.OrDefault(opts.Logger)
 	if opts.MaxParallel < 0 || opts.QPS < 0 || opts.Burst < 0 {
 		return nil, fmt.Errorf("images: MaxParallel %d, QPS %v and Burst %d: must not be negative", opts.MaxParallel, opts.QPS, opts.Burst)
 	}
@@ -92,6 +94,9 @@ type pulled struct {
 func (p *Puller) Ensure(ctx context.Context, req Request) (*runtime.Image, error) {
 	if req.Pod == nil || req.Store == nil {
 		return nil, errors.New("images: a request needs a pod and a store")
+	}
+	if req.HostProcesses { // there is nothing to pull, to wait for or to report
+		return runtime.EnsureImage(ctx, req.ImageRequest)
 	}
 	a := &attempt{p: p, Request: req, ref: runtime.RefOf(req.Pod), policy: podspec.PullPolicy(req.Image, req.Policy)}
 	image, err := a.ensure(ctx)

@@ -173,6 +173,20 @@ func secret(name, host string, users ...string) v1.Secret {
 	return s
 }
 
+// The image of a process of the machine is a name: nothing is said of a pull.
+func TestHostProcesses(t *testing.T) {
+	for _, policy := range []v1.PullPolicy{v1.PullAlways, v1.PullIfNotPresent} {
+		r, o := newRegistry(), &observer{}
+		req := request(r, "web", "app", policy)
+		req.HostProcesses = true
+		image, err := newPuller(t, o, images.Options{}).Ensure(t.Context(), req)
+		require.NoError(t, err)
+		assert.NotNil(t, image)
+		assert.Empty(t, o.events)
+		assert.Empty(t, o.records)
+	}
+}
+
 func TestPolicies(t *testing.T) {
 	failed := func(text string) func(string, string) error {
 		return func(string, string) error { return errors.New(text) }

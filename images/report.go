@@ -11,7 +11,8 @@ import (
 
 // event emits an event about the container, or about the pod if a volume needs the image.
 func (a *attempt) event(eventType, reason, message string) {
-	e := runtime.Event{Pod: a.ref, Type: eventType, Reason: reason, Message: message}
+	// A warning is also the error of the request, which fails the sync.
+	e := runtime.Event{Pod: a.ref, Type: eventType, Reason: reason, Message: message, Logged: eventType == v1.EventTypeWarning}
 	if a.Container != "" {
 		e.FieldPath = runtime.FieldPath(a.Pod, a.Container)
 	}

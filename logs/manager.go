@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kubeletkit/kubeletkit/internal/flow"
+	"github.com/kubeletkit/kubeletkit/internal/logging"
 	"github.com/kubeletkit/kubeletkit/lifecycle"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
@@ -37,7 +38,8 @@ type Options struct {
 	Record runtime.RecordFunc
 	// Metrics receives measurements. If nil, they are discarded.
 	Metrics Metrics
-	Logger  logr.Logger
+	// Logger. Default: that of package slog.
+	Logger logr.Logger
 
 	watch func() (watcher, error) // of a test
 }
@@ -69,6 +71,7 @@ type Manager struct {
 
 // New returns a manager. It does nothing before [Manager.Run].
 func New(rt runtime.LogReopener, opts Options) (*Manager, error) {
+	opts.Logger = logging.OrDefault(opts.Logger)
 	var errs []error
 	check := func(ok bool, what string) {
 		if !ok {

@@ -5,13 +5,13 @@ import (
 
 	"github.com/go-logr/logr"
 
+	"github.com/kubeletkit/kubeletkit/internal/logging"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
 // Options are the settings of a generator. The zero value is valid.
 type Options struct {
-	// Logger receives failures of the runtime and the state of the event stream. The zero
-	// value discards.
+	// Logger receives failures of the runtime and the state of the event stream. Default: that of package slog.
 	Logger logr.Logger
 	// Record receives the changes of the states of containers and sandboxes, with the source
 	// that showed them. It must not block. nil: records are discarded.
@@ -40,6 +40,7 @@ type Options struct {
 }
 
 func (o *Options) setDefaults() {
+	o.Logger = logging.OrDefault(o.Logger)
 	for _, d := range []struct {
 		value *time.Duration
 		std   time.Duration

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kubeletkit/kubeletkit/internal/flow"
+	"github.com/kubeletkit/kubeletkit/internal/logging"
 	"github.com/kubeletkit/kubeletkit/podspec"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
@@ -50,7 +51,7 @@ type Options struct {
 	Record runtime.RecordFunc
 	// Metrics receives measurements. nil: none.
 	Metrics Metrics
-	// Logger receives failures of sources and rejected pods. The zero value discards.
+	// Logger receives failures of sources and rejected pods. Default: that of package slog.
 	Logger logr.Logger
 }
 
@@ -88,6 +89,7 @@ var _ Config = (*Mux)(nil)
 // New returns a mux with the sources. It does nothing until Run is called. The error names
 // all sources that [Mux.Add] would refuse.
 func New(opts Options) (*Mux, error) {
+	opts.Logger = logging.OrDefault(opts.Logger)
 	if opts.StaticUID == nil {
 		opts.StaticUID = SinkBase{}.StaticUID
 	}
@@ -387,7 +389,7 @@ func (m *Mux) reject(source string, pod runtime.PodRef, err error) {
 	}
 	logger.Error(err, "Pod rejected", "pod", pod)
 	m.metrics.Call("PodRejected", func(m Metrics) { m.PodRejected(source) })
-	m.event.Emit(runtime.Event{Pod: pod, Type: v1.EventTypeWarning, Reason: "FailedValidation", Message: err.Error()})
+	m.event.Emit(runtime.Event{Pod: pod, Type: v1.EventTypeWarning, Reason: "FailedValidation", Message: err.Error(), Logged: true})
 	m.record.Emit(runtime.Record{
 		Pod: pod, Stage: runtime.StageDecided, Kind: runtime.KindReject, Source: runtime.RecordSource(source), Message: err.Error(),
 	})

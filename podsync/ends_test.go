@@ -49,8 +49,8 @@ func TestAKillThatFailsCausesAnEvent(t *testing.T) {
 	require.Error(t, s.SyncTerminatingPod(t.Context(), makePod(), nothing(), podworkers.Termination{}))
 	require.Error(t, s.SyncTerminatingOrphan(t.Context(), &runtime.Pod{PodRef: ref}, nothing(), nil))
 	assert.Equal(t, []runtime.Event{
-		{Pod: runtime.RefOf(makePod()), Type: v1.EventTypeWarning, Reason: "FailedKillPod", Message: "error killing pod: no answer"},
-		{Pod: ref, Type: v1.EventTypeWarning, Reason: "FailedKillPod", Message: "error killing pod: no answer"},
+		{Pod: runtime.RefOf(makePod()), Type: v1.EventTypeWarning, Reason: "FailedKillPod", Message: "error killing pod: no answer", Logged: true},
+		{Pod: ref, Type: v1.EventTypeWarning, Reason: "FailedKillPod", Message: "error killing pod: no answer", Logged: true},
 	}, events)
 
 	ctx, cancel := context.WithCancel(t.Context())

@@ -63,7 +63,7 @@ func (s *Syncer) refreshVolumes(ctx context.Context, uid types.UID) {
 		return
 	}
 	if err != nil {
-		s.warnMounts(pod, ready, err)
+		s.warnMounts(pod, ready, err, false)
 	}
 	st.countOutdated(err)
 }

@@ -21,6 +21,7 @@ import (
 
 	"github.com/kubeletkit/kubeletkit/images"
 	"github.com/kubeletkit/kubeletkit/internal/flow"
+	"github.com/kubeletkit/kubeletkit/internal/logging"
 	"github.com/kubeletkit/kubeletkit/lifecycle"
 	"github.com/kubeletkit/kubeletkit/podspec"
 	"github.com/kubeletkit/kubeletkit/podworkers"
@@ -87,7 +88,7 @@ type Options struct {
 	// Record receives the failure of pods that exceed a limit or a deadline. The runtime gets
 	// it with each call. nil: records are discarded.
 	Record runtime.RecordFunc
-	// Logger receives failures to measure volumes. The zero value discards.
+	// Logger receives failures to measure volumes. Default: that of package slog.
 	Logger logr.Logger
 }
 
@@ -118,6 +119,7 @@ var _ podworkers.Syncer = (*Syncer)(nil)
 
 // New returns a Syncer, or an error that names everything that is missing.
 func New(deps Deps, opts Options) (*Syncer, error) {
+	opts.Logger = logging.OrDefault(opts.Logger)
 	var errs []error
 	require := func(ok bool, name string) {
 		if !ok {
@@ -269,7 +271,7 @@ func (s *Syncer) startContainers(ctx context.Context, st *podState, pod *v1.Pod,
 	}
 	dir := st.dir
 	if err := os.MkdirAll(dir, 0o750); err != nil {
-		s.warn(pod, "Failed", "error making pod data directories: "+err.Error())
+		s.failed(ref, "Failed", "error making pod data directories: "+err.Error())
 		return waitingAll(pod, observed, err), fmt.Errorf("pod %s: making its directory: %w", ref, err)
 	}
 	// Also if they cannot be prepared: containers of an earlier agent run already.
@@ -349,7 +351,7 @@ func (s *Syncer) networkReady(pod *v1.Pod) error {
 	}
 	err := s.opts.NetworkReady()
 	if err != nil {
-		s.warn(pod, "NetworkNotReady", "network is not ready: "+err.Error())
+		s.failed(runtime.RefOf(pod), "NetworkNotReady", "network is not ready: "+err.Error())
 	}
 	return err
 }
@@ -362,12 +364,17 @@ func (s *Syncer) emit(ref runtime.PodRef, eventType, reason, message string) {
 	s.opts.Event.Emit(runtime.Event{Pod: ref, Type: eventType, Reason: reason, Message: message})
 }
 
+// failed emits a warning about the error of a call, which the pod workers log.
+func (s *Syncer) failed(ref runtime.PodRef, reason, message string) {
+	s.opts.Event.Emit(runtime.Event{Pod: ref, Type: v1.EventTypeWarning, Reason: reason, Message: message, Logged: true})
+}
+
 // kill stops the pod in the runtime. A kill that was cut off is no failure: it follows
 // again.
 func (s *Syncer) kill(ctx context.Context, ref runtime.PodRef, kill runtime.PodKill) error {
 	err := s.deps.Runtime.KillPod(ctx, kill)
 	if err != nil && ctx.Err() == nil {
-		s.emit(ref, v1.EventTypeWarning, "FailedKillPod", "error killing pod: "+err.Error())
+		s.failed(ref, "FailedKillPod", "error killing pod: "+err.Error())
 	}
 	return err
 }

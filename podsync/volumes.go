@@ -58,7 +58,7 @@ func (s *Syncer) setUpVolumes(ctx context.Context, st *podState, pod *v1.Pod) (m
 	if err != nil && ctx.Err() != nil {
 		return nil, err // it was cut off: no volume is at fault
 	}
-	if err != nil && (!s.warnMounts(pod, ready, err) || !hasAll(ready, pod)) {
+	if err != nil && (!s.warnMounts(pod, ready, err, !hasAll(ready, pod)) || !hasAll(ready, pod)) {
 		return nil, err
 	}
 	st.countOutdated(err)
@@ -80,17 +80,20 @@ func (st *podState) started() (retryAfter time.Duration) {
 const maxMountEvents = 20
 
 // warnMounts reports events for the volumes that are not ready or out of date. It returns
-// false if the error is not one of single volumes.
-func (s *Syncer) warnMounts(pod *v1.Pod, volumes map[string]runtime.Volume, err error) bool {
+// false if the error is not one of single volumes. returned means that the sync returns the error.
+func (s *Syncer) warnMounts(pod *v1.Pod, volumes map[string]runtime.Volume, err error, returned bool) bool {
+	warn := func(message string) {
+		s.opts.Event.Emit(runtime.Event{Pod: runtime.RefOf(pod), Type: v1.EventTypeWarning, Reason: "FailedMount", Message: message, Logged: returned})
+	}
 	failed := volume.FailedMounts(pod, volumes, err)
 	for _, message := range failed[:min(len(failed), maxMountEvents)] {
-		s.warn(pod, "FailedMount", message)
+		warn(message)
 	}
 	if n := len(failed) - maxMountEvents; n > 0 {
-		s.warn(pod, "FailedMount", fmt.Sprintf("%d more volumes have failed", n))
+		warn(fmt.Sprintf("%d more volumes have failed", n))
 	}
 	if len(failed) == 0 {
-		s.warn(pod, "FailedMount", err.Error())
+		warn(err.Error())
 	}
 	return len(failed) > 0
 }

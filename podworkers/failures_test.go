@@ -118,7 +118,7 @@ func TestFailureForGood(t *testing.T) {
 		s := w.SyncKnownPods([]*v1.Pod{bad, good})["bad"]
 		assert.Equal(t, &runtime.TerminalError{Reason: "Denied", Message: "privileged"}, s.Failure)
 		assert.True(t, s.Finished)
-		assert.Equal(t, []runtime.Event{{Pod: runtime.RefOf(bad), Type: v1.EventTypeWarning, Reason: "Denied", Message: "privileged"}}, events)
+		assert.Equal(t, []runtime.Event{{Pod: runtime.RefOf(bad), Type: v1.EventTypeWarning, Reason: "Denied", Message: "privileged", Logged: true}}, events)
 		var history []string
 		for _, e := range past.Entries("bad") {
 			history = append(history, strings.Join(strings.Fields(fmt.Sprint(e.Stage, " ", e.Kind, " ", e.Reason, " ", e.Message, " ", e.Duration)), " "))

@@ -9,8 +9,6 @@ import (
 
 	"github.com/go-logr/logr"
 
-	v1 "k8s.io/api/core/v1"
-
 	"github.com/kubeletkit/kubeletkit/internal/text"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
@@ -94,7 +92,7 @@ func (p *Pool) readAndSync(ctx context.Context, c call, unread *bool) (Result, e
 	status, err := p.cache.Newer(ctx, c.ref, c.after)
 	if err != nil {
 		if ctx.Err() == nil {
-			p.emit(c.ref, v1.EventTypeWarning, "FailedSync", "error determining status: "+err.Error()) // kubelet's message
+			p.warn(c.ref, "FailedSync", "error determining status: "+err.Error()) // kubelet's message
 		}
 		return Result{}, err // names the pod already
 	}

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kubeletkit/kubeletkit/internal/flow"
+	"github.com/kubeletkit/kubeletkit/internal/logging"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
@@ -54,7 +55,7 @@ type Options struct {
 	Record runtime.RecordFunc
 	// Metrics receives measurements. nil: none.
 	Metrics Metrics
-	// Logger. The zero value discards.
+	// Logger. Default: that of package slog.
 	Logger logr.Logger
 }
 
@@ -94,6 +95,7 @@ type worker struct {
 // New returns a Pool that calls the syncer with statuses from the cache. The error names
 // everything that is missing or invalid.
 func New(syncer Syncer, cache runtime.StatusCache, opts Options) (*Pool, error) {
+	opts.Logger = logging.OrDefault(opts.Logger)
 	var errs []error
 	if syncer == nil {
 		errs = append(errs, errors.New("podworkers: a Syncer is required"))
@@ -213,7 +215,7 @@ func (p *Pool) UpdatePod(u Update) {
 		p.callback("Updated", ref, func() { p.syncer.Updated(u.Pod) })
 	}
 	if waits {
-		p.emit(ref, v1.EventTypeNormal, "WaitingForPredecessor", fmt.Sprintf("Pod starts when pod %s, which has the same name, has ended", before))
+		p.emit(runtime.Event{Pod: ref, Type: v1.EventTypeNormal, Reason: "WaitingForPredecessor", Message: fmt.Sprintf("Pod starts when pod %s, which has the same name, has ended", before)})
 	}
 }
 
@@ -413,7 +415,7 @@ func (p *Pool) finish(c call, r returned, report Call) (ctx context.Context, nex
 	p.effects.Run()
 	p.callDone(c.ref, fx.done)
 	if fx.failure != nil {
-		p.emit(c.ref, v1.EventTypeWarning, fx.failure.Reason, fx.failure.Message)
+		p.warn(c.ref, fx.failure.Reason, fx.failure.Message)
 	}
 	if fx.finished && p.opts.OnFinished != nil {
 		p.callback("OnFinished", c.ref, func() { p.opts.OnFinished(c.ref) })
@@ -430,11 +432,14 @@ func (p *Pool) callDone(ref runtime.PodRef, done []func()) {
 	}
 }
 
-// emit emits an event about the pod.
-func (p *Pool) emit(pod runtime.PodRef, eventType, reason, message string) {
-	p.callback("Event", pod, func() {
-		p.opts.Event.Emit(runtime.Event{Pod: pod, Type: eventType, Reason: reason, Message: message})
-	})
+// emit emits an event.
+func (p *Pool) emit(e runtime.Event) {
+	p.callback("Event", e.Pod, func() { p.opts.Event.Emit(e) })
+}
+
+// warn emits a warning about the pod whose cause is logged.
+func (p *Pool) warn(pod runtime.PodRef, reason, message string) {
+	p.emit(runtime.Event{Pod: pod, Type: v1.EventTypeWarning, Reason: reason, Message: message, Logged: true})
 }
 
 // callback calls a function of the embedder. It logs a panic.

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kubeletkit/kubeletkit/internal/flow"
+	"github.com/kubeletkit/kubeletkit/internal/logging"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
@@ -45,7 +46,7 @@ type Options struct {
 	Record runtime.RecordFunc
 	// Metrics receives measurements. Default: none.
 	Metrics Metrics
-	// Logger; the zero value discards.
+	// Logger. Default: that of package slog.
 	Logger logr.Logger
 }
 
@@ -105,6 +106,7 @@ type resultKey struct {
 // status of the pods, as a [runtime.Cache] has it: which instances run, and the pods' addresses. The error names
 // everything that is missing.
 func New(rt runtime.Execer, pods statusReader, opts Options) (*Prober, error) {
+	opts.Logger = logging.OrDefault(opts.Logger)
 	var errs []error
 	if rt == nil {
 		errs = append(errs, errors.New("prober: no runtime to run exec probes"))

@@ -25,6 +25,9 @@ type Event struct {
 	// Annotations are those of the Event object, for programs, such as kubelet's starved_resource of an eviction. They do
 	// not change.
 	Annotations map[string]string
+	// Logged means that the log has the same failure already, in the words of the part that emits the event or of the pod
+	// workers, which log each failed sync. A log of events leaves such an event out.
+	Logged bool `json:"-"`
 	// Count is the number of times that the event has happened. First and Last are the
 	// times of the first and of the last one. [MergeEvents] sets these fields; before,
 	// they are zero.

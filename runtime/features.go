@@ -14,10 +14,16 @@ type Features struct {
 	// CgroupDriver is how the runtime manages cgroups, "cgroupfs" or "systemd"; "" if it does
 	// not say.
 	CgroupDriver string
+	// HostProcesses means that containers are processes of the machine, with its files and its network, as those of
+	// runtime/process: an image is a name only, of which nothing is pulled, and a pod has no DNS configuration.
+	HostProcesses bool
 	// Handlers are the handlers that runtime classes can name, in the order of their names.
 	// The slice must not be changed.
 	Handlers []Handler
 }
+
+// ConditionHostProcesses is the type of the condition by which a CRI runtime reports [Features].HostProcesses.
+const ConditionHostProcesses = "HostProcesses"
 
 // Handler is a handler of a runtime, such as an OCI runtime.
 type Handler struct {

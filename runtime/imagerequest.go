@@ -18,6 +18,8 @@ type ImageRequest struct {
 	Policy v1.PullPolicy
 	// Container is the name of the container. It is empty for an image of a volume.
 	Container string
+	// HostProcesses is [Features].HostProcesses: the image is a name only.
+	HostProcesses bool
 	// Store has the images of the runtime. It is used by one goroutine at a time, and not after the request has been
 	// answered, except for a pull that others share.
 	Store ImageStore

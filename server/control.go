@@ -11,6 +11,7 @@ import (
 	"github.com/go-logr/logr"
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/kubeletkit/kubeletkit/internal/logging"
 	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/server/internal/lookup"
 )
@@ -24,6 +25,7 @@ const ExitCodeHeader = "X-Exit-Code"
 // can run commands in all containers. Serve it where only the agent's own user can reach it, such
 // as on a socket of [ListenUnix].
 func Control(agent Agent, opts Options) http.Handler {
+	opts.Logger = logging.OrDefault(opts.Logger)
 	mux := &routes{}
 	addHealthz(mux, agent, opts)
 	addPods(mux, agent, opts)

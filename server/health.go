@@ -5,6 +5,8 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+
+	"github.com/kubeletkit/kubeletkit/internal/logging"
 )
 
 // healthCheck is one check of /healthz.
@@ -27,6 +29,7 @@ func healthChecks(agent Agent, log func() error) []healthCheck {
 // query parameters are those of kubelet: verbose lists the checks, exclude leaves one out. Of opts it
 // uses HealthChecked and LogHealthy.
 func Healthz(agent Agent, opts Options) http.Handler {
+	opts.Logger = logging.OrDefault(opts.Logger)
 	mux := &routes{}
 	addHealthz(mux, agent, opts)
 	return mux

@@ -7,13 +7,14 @@ import (
 
 	"github.com/go-logr/logr"
 
+	"github.com/kubeletkit/kubeletkit/internal/logging"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
 // Options are the settings of the handlers. The zero value is valid: a handler that needs
 // something that is nil does not exist, so that its paths have status 404.
 type Options struct {
-	// Logger receives errors of connections. Default: none.
+	// Logger receives errors of connections. Default: that of package slog.
 	Logger logr.Logger
 	// Metrics handles GET /metrics of [Handler], for example a handler of promhttp. If nil,
 	// the path does not exist.
@@ -72,6 +73,7 @@ type Options struct {
 
 // Handler returns a handler of the read-only API: /healthz, /pods and /metrics.
 func Handler(agent Agent, opts Options) http.Handler {
+	opts.Logger = logging.OrDefault(opts.Logger)
 	mux := &routes{}
 	addReadOnly(mux, agent, opts)
 	addNoDebugging(mux)
@@ -85,6 +87,7 @@ func Handler(agent Agent, opts Options) http.Handler {
 // With Options.NoDebugging it is the read-only API. As in [Handler], the paths of kubelet's
 // debugging handlers have status 405 then.
 func Kubelet(agent Agent, opts Options) http.Handler {
+	opts.Logger = logging.OrDefault(opts.Logger)
 	mux := &routes{}
 	addReadOnly(mux, agent, opts)
 	if opts.NoDebugging {

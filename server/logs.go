@@ -10,6 +10,7 @@ import (
 	"github.com/go-logr/logr"
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/kubeletkit/kubeletkit/internal/logging"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
@@ -17,6 +18,7 @@ import (
 // and {container}, and it may have {uid}. The handler is safe for concurrent use; it runs a
 // goroutine while at least one client follows a log.
 func ContainerLogs(agent Agent, opts Options) http.Handler {
+	opts.Logger = logging.OrDefault(opts.Logger)
 	return &containerLogs{agent: agent, watch: newLogWatch(opts.Logger), log: opts.Logger}
 }
 

@@ -9,6 +9,8 @@ import (
 	"syscall"
 
 	"github.com/go-logr/logr"
+
+	"github.com/kubeletkit/kubeletkit/internal/logging"
 )
 
 // NodeLogsOptions are the settings of [NodeLogs]. The zero value is valid.
@@ -20,7 +22,7 @@ type NodeLogsOptions struct {
 	// Journal runs journalctl with the arguments and writes its output. Default: the program
 	// of that name. It is called for queries only.
 	Journal JournalFunc
-	// Logger receives errors. Default: none.
+	// Logger receives errors. Default: that of package slog.
 	Logger logr.Logger
 }
 
@@ -33,6 +35,7 @@ type NodeLogsOptions struct {
 // /var/log/containers have, is followed if it is the last element of the path. Only regular files
 // and directories are opened.
 func NodeLogs(opts NodeLogsOptions) http.Handler {
+	opts.Logger = logging.OrDefault(opts.Logger)
 	if opts.Dir == "" {
 		opts.Dir = "/var/log"
 	}

@@ -8,13 +8,16 @@ import (
 
 	"github.com/go-logr/logr"
 
+	"github.com/kubeletkit/kubeletkit/internal/logging"
 	"github.com/kubeletkit/kubeletkit/internal/nodenet"
 )
 
 // Summary returns a handler of /stats/summary. stats is [Options].Stats. As with kubelet, the parameter
 // only_cpu_and_memory=true leaves out all but CPU, memory and swap, and a usage that cannot be
 // read is status 500.
+// A zero log is that of package slog.
 func Summary(stats func(ctx context.Context, onlyCPUAndMemory bool) ([]byte, error), log logr.Logger) http.Handler {
+	log = logging.OrDefault(log)
 	var full, cpuAndMemory lastBody
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		last := &full

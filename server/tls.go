@@ -9,6 +9,8 @@ import (
 	"net/http"
 
 	"github.com/go-logr/logr"
+
+	"github.com/kubeletkit/kubeletkit/internal/logging"
 )
 
 // TLSOptions are the options of [ServeTLS]. GetCertificate is required.
@@ -23,8 +25,7 @@ type TLSOptions struct {
 	CipherSuites []uint16
 	// Curves are the mechanisms of key exchange. Default: those of package tls.
 	Curves []tls.CurveID
-	// Logger receives errors of connections, such as handshakes that fail. The zero value
-	// discards them.
+	// Logger receives errors of connections, such as handshakes that fail. Default: that of package slog.
 	Logger logr.Logger
 }
 
@@ -35,6 +36,7 @@ type TLSOptions struct {
 // HTTP/2 is not offered. A client of it could stop to read one of the streams of a connection
 // forever without being noticed, and logs would be slower.
 func ServeTLS(ctx context.Context, l net.Listener, h http.Handler, opts TLSOptions) error {
+	opts.Logger = logging.OrDefault(opts.Logger)
 	if opts.GetCertificate == nil {
 		return errors.New("server: TLSOptions.GetCertificate is required")
 	}

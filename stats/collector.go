@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	statsv1alpha1 "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
+	"github.com/kubeletkit/kubeletkit/internal/logging"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
@@ -60,7 +61,7 @@ type Options struct {
 	// NodeCgroups returns the cgroups to measure beside those of pods: of all pods, of the agent, of the runtime. It must not
 	// block. nil: none.
 	NodeCgroups func() []NodeCgroup
-	// Logger receives what is missing in a reading. Default: discards.
+	// Logger receives what is missing in a reading. Default: that of package slog.
 	Logger logr.Logger
 
 	// proc and cgroup are /proc and /sys/fs/cgroup in tests.
@@ -99,6 +100,7 @@ type Collector struct {
 
 // New returns a Collector over the pods and their runtime. It reads nothing.
 func New(rt runtime.Runtime, pods podsOfNode, opts Options) (*Collector, error) {
+	opts.Logger = logging.OrDefault(opts.Logger)
 	var errs []error
 	if rt == nil {
 		errs = append(errs, errors.New("stats: a runtime is required"))

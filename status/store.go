@@ -13,12 +13,13 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kubeletkit/kubeletkit/internal/flow"
+	"github.com/kubeletkit/kubeletkit/internal/logging"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
 // Options are the settings of a [Store]. The zero value is valid.
 type Options struct {
-	// Logger. The zero value discards.
+	// Logger. Default: that of package slog.
 	Logger logr.Logger
 	// Sink receives the statuses and the ends of pods. If nil, statuses are only kept.
 	Sink Sink
@@ -92,6 +93,7 @@ func New(opts Options) (*Store, error) {
 
 // complete sets the defaults and returns an error for each invalid option.
 func (o *Options) complete() error {
+	o.Logger = logging.OrDefault(o.Logger)
 	var errs []error
 	if o.Concurrency < 0 {
 		errs = append(errs, fmt.Errorf("status: Concurrency is %d, want at least 1 or 0 for the default", o.Concurrency))

@@ -37,7 +37,7 @@ func TestAdmissionIsAChain(t *testing.T) {
 	assert.Equal(t, []string{"first", "second"}, asked, "in order, up to the first refusal")
 	assert.Equal(t, "Denied", b.status.m[web.UID].Reason)
 	assert.Equal(t, "Pod was rejected: not here", b.status.m[web.UID].Message)
-	assert.Equal(t, []runtime.Event{{Pod: runtime.RefOf(web), Type: "Warning", Reason: "Denied", Message: "not here"}}, seen)
+	assert.Equal(t, []runtime.Event{{Pod: runtime.RefOf(web), Type: "Warning", Reason: "Denied", Message: "not here", Logged: true}}, seen)
 	assert.Empty(t, b.workers.take())
 }
 

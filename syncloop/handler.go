@@ -13,6 +13,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/kubeletkit/kubeletkit/internal/logging"
 	"github.com/kubeletkit/kubeletkit/lifecycle"
 	"github.com/kubeletkit/kubeletkit/podconfig/checkpoint"
 	"github.com/kubeletkit/kubeletkit/podmanager"
@@ -73,7 +74,7 @@ type HandlerOptions struct {
 	// Record receives the decisions about desired pods, changes of them, and the end of pods.
 	// nil: records are discarded.
 	Record runtime.RecordFunc
-	// Logger receives refusals and orphans. The zero value discards.
+	// Logger receives refusals and orphans. Default: that of package slog.
 	Logger logr.Logger
 }
 
@@ -117,6 +118,7 @@ var _ Handler = (*PodHandler)(nil)
 
 // NewHandler returns a handler, or an error that names what is missing.
 func NewHandler(deps HandlerDeps, opts HandlerOptions) (*PodHandler, error) {
+	opts.Logger = logging.OrDefault(opts.Logger)
 	var errs []error
 	require := func(ok bool, name string) {
 		if !ok {
@@ -323,6 +325,11 @@ func mayRecreate(pod *v1.Pod) bool {
 
 func (h *PodHandler) emit(pod *v1.Pod, eventType, reason, message string) {
 	h.opts.Event.Emit(runtime.Event{Pod: runtime.RefOf(pod), Type: eventType, Reason: reason, Message: message})
+}
+
+// logged emits a warning about something that is logged.
+func (h *PodHandler) logged(pod *v1.Pod, reason, message string) {
+	h.opts.Event.Emit(runtime.Event{Pod: runtime.RefOf(pod), Type: v1.EventTypeWarning, Reason: reason, Message: message, Logged: true})
 }
 
 // HandlePodRemoves implements [Handler]. It requests the end of the pods.

@@ -15,6 +15,7 @@ import (
 
 	"github.com/kubeletkit/kubeletkit/gc"
 	"github.com/kubeletkit/kubeletkit/internal/flow"
+	"github.com/kubeletkit/kubeletkit/internal/logging"
 	"github.com/kubeletkit/kubeletkit/pleg"
 	"github.com/kubeletkit/kubeletkit/podconfig"
 	"github.com/kubeletkit/kubeletkit/podconfig/objects"
@@ -142,8 +143,7 @@ type Options struct {
 	CheckPeriod time.Duration
 	// CheckTimeout bounds one check of the runtime. Default 10 s.
 	CheckTimeout time.Duration
-	// Logger receives failures and, at V(2), the inputs that the loop handles. The zero
-	// value discards.
+	// Logger receives failures and, at V(2), the inputs that the loop handles. Default: that of package slog.
 	Logger logr.Logger
 }
 
@@ -180,6 +180,7 @@ type Loop struct {
 
 // New returns a loop, or an error that names what is missing.
 func New(deps Deps, opts Options) (*Loop, error) {
+	opts.Logger = logging.OrDefault(opts.Logger)
 	var errs []error
 	require := func(ok bool, name string) {
 		if !ok {

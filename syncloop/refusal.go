@@ -23,7 +23,7 @@ import (
 func (h *PodHandler) refuse(pod *v1.Pod, refusal *runtime.TerminalError) {
 	h.log.Info("Pod refused", "pod", runtime.RefOf(pod), "reason", refusal.Reason, "message", refusal.Message)
 	h.drop(pod)
-	h.emit(pod, v1.EventTypeWarning, refusal.Reason, refusal.Message)
+	h.logged(pod, refusal.Reason, refusal.Message)
 	h.record(pod, runtime.Record{Kind: runtime.KindRefuse, Reason: refusal.Reason, Message: refusal.Message})
 	reject := func(s *v1.PodStatus) {
 		s.Phase, s.Reason, s.Message = v1.PodFailed, refusal.Reason, "Pod was rejected: "+refusal.Message
@@ -73,7 +73,7 @@ func (h *PodHandler) evict(list []lifecycle.Eviction, by *v1.Pod) {
 		kill := &podworkers.KillOptions{Done: ended}
 		if !h.deps.Workers.State(e.Pod.UID).TerminationRequested() {
 			h.log.Info("Evicting a pod so that another one can run", "pod", runtime.RefOf(e.Pod), "by", runtime.RefOf(by), "reason", e.Reason, "message", e.Message)
-			h.emit(e.Pod, v1.EventTypeWarning, e.Reason, e.Message)
+			h.logged(e.Pod, e.Reason, e.Message)
 			kill.Evict, kill.GracePeriod, kill.Status = true, e.GracePeriod, status.Evicted(e.Pod, e.Reason, e.Message)
 		}
 		h.deps.Workers.UpdatePod(podworkers.Update{Type: podworkers.Kill, Pod: e.Pod, OnlyKnown: true, Kill: kill, Received: time.Now()})

@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/kubeletkit/kubeletkit/internal/flow"
+	"github.com/kubeletkit/kubeletkit/internal/logging"
 	"github.com/kubeletkit/kubeletkit/podspec"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
@@ -39,7 +40,7 @@ type Options struct {
 	Event runtime.EventFunc
 	// Metrics receives measurements. Default: none.
 	Metrics Metrics
-	// Logger; the zero value discards.
+	// Logger. Default: that of package slog.
 	Logger logr.Logger
 }
 
@@ -64,6 +65,7 @@ var _ Manager = (*Reconciler)(nil)
 // New returns a manager. It fails if a plugin is nil, has a name that is no
 // qualified name, or has the name of another.
 func New(opts Options) (*Reconciler, error) {
+	opts.Logger = logging.OrDefault(opts.Logger)
 	plugins, stateless := slices.Clone(opts.Plugins), map[string]bool{}
 	if !opts.NoDefaultPlugins {
 		src := opts.Sources

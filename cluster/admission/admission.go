@@ -10,6 +10,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/kubeletkit/kubeletkit/internal/logging"
 	"github.com/kubeletkit/kubeletkit/lifecycle"
 	"github.com/kubeletkit/kubeletkit/podspec"
 )
@@ -40,7 +41,7 @@ type Options struct {
 	// ResourceClaims means that a component of the agent prepares the claims of pods, such as a dra.Manager. Otherwise pods with
 	// resource claims are refused.
 	ResourceClaims bool
-	// Logger. The zero value discards.
+	// Logger. Default: that of package slog.
 	Logger logr.Logger
 }
 
@@ -64,6 +65,7 @@ var _ lifecycle.Admitter = (*Admitter)(nil)
 
 // New returns an Admitter.
 func New(opts Options) (*Admitter, error) {
+	opts.Logger = logging.OrDefault(opts.Logger)
 	if opts.Node == nil {
 		return nil, errors.New("admission: Options.Node is required")
 	}

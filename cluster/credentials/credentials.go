@@ -18,6 +18,7 @@ import (
 	"k8s.io/client-go/util/connrotation"
 
 	"github.com/kubeletkit/kubeletkit/cluster/internal/redirects"
+	"github.com/kubeletkit/kubeletkit/internal/logging"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
@@ -37,7 +38,7 @@ type Options struct {
 	// Metrics receives measurements of the client certificate, if it is requested. If nil, they are
 	// discarded.
 	Metrics Metrics
-	// Logger receives logs. The zero value discards them.
+	// Logger receives logs. Default: that of package slog.
 	Logger logr.Logger
 }
 
@@ -60,6 +61,7 @@ type Client struct {
 // Load reads the kubeconfig, the bootstrap kubeconfig if it is needed, and the certificates.
 // It makes no connection and writes nothing. Errors name the file that is wrong.
 func Load(nodeName string, opts Options) (*Client, error) {
+	opts.Logger = logging.OrDefault(opts.Logger)
 	var errs []error
 	if nodeName == "" {
 		errs = append(errs, errors.New("credentials: no node name"))

@@ -22,6 +22,7 @@ import (
 	certutil "k8s.io/client-go/util/cert"
 	"k8s.io/client-go/util/certificate"
 
+	"github.com/kubeletkit/kubeletkit/internal/logging"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
@@ -39,7 +40,7 @@ type ServingOptions struct {
 	Addresses func() []v1.NodeAddress
 	// Metrics receives measurements of the certificate. If nil, they are discarded.
 	Metrics Metrics
-	// Logger receives logs. The zero value discards them.
+	// Logger receives logs. Default: that of package slog.
 	Logger logr.Logger
 }
 
@@ -65,6 +66,7 @@ var ErrNoCertificate = errors.New("there is no serving certificate yet; its sign
 // if there is none that is valid: kubelet.crt and kubelet.key, as kubelet names them. Errors
 // name the file that is wrong.
 func LoadServing(nodeName string, opts ServingOptions) (*Serving, error) {
+	opts.Logger = logging.OrDefault(opts.Logger)
 	if opts.Metrics == nil {
 		opts.Metrics = noMetrics{}
 	}

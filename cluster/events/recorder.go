@@ -18,6 +18,7 @@ import (
 	"k8s.io/client-go/tools/record"
 	"k8s.io/client-go/tools/record/util"
 
+	"github.com/kubeletkit/kubeletkit/internal/logging"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
@@ -37,7 +38,7 @@ type Options struct {
 	// Pod returns the pod of the API server with the UID. The Recorder takes its resource
 	// version. Pod must not block. nil: events have no resource version.
 	Pod func(uid types.UID) (*v1.Pod, bool)
-	// Logger. The zero value discards.
+	// Logger. Default: that of package slog.
 	Logger logr.Logger
 }
 
@@ -60,6 +61,7 @@ type Recorder struct {
 
 // New returns a Recorder for the events of the node. It does no I/O.
 func New(client kubernetes.Interface, nodeName string, opts Options) (*Recorder, error) {
+	opts.Logger = logging.OrDefault(opts.Logger)
 	var errs []error
 	if client == nil {
 		errs = append(errs, errors.New("the client is nil"))

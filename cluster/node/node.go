@@ -22,6 +22,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/kubeletkit/kubeletkit/internal/flow"
+	"github.com/kubeletkit/kubeletkit/internal/logging"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
@@ -129,7 +130,7 @@ type Options struct {
 	HeartbeatFailed func()
 	// Event receives kubelet's events about the node, such as NodeReady. It must not block.
 	Event runtime.EventFunc
-	// Logger receives logs. The zero value discards them.
+	// Logger receives logs. Default: that of package slog.
 	Logger logr.Logger
 }
 
@@ -181,6 +182,7 @@ type Node struct {
 // New returns the node with the name. It does nothing before [Node.Run]. The error joins what
 // is wrong with the options.
 func New(client kubernetes.Interface, nodeName string, opts Options) (*Node, error) {
+	opts.Logger = logging.OrDefault(opts.Logger)
 	var errs []error
 	if client == nil {
 		errs = append(errs, errors.New("no client"))

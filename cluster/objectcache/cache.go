@@ -18,6 +18,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/kubeletkit/kubeletkit/internal/flow"
+	"github.com/kubeletkit/kubeletkit/internal/logging"
 	"github.com/kubeletkit/kubeletkit/podconfig/objects"
 	"github.com/kubeletkit/kubeletkit/podspec"
 	"github.com/kubeletkit/kubeletkit/runtime"
@@ -38,7 +39,7 @@ const firstReadTimeout = time.Second
 
 // Options are the settings of a [Cache]. The zero value is valid.
 type Options struct {
-	// Logger. The zero value discards.
+	// Logger. Default: that of package slog.
 	Logger logr.Logger
 }
 
@@ -70,6 +71,7 @@ var _ objects.Source = (*Cache)(nil)
 
 // New returns a Cache without objects. It does no I/O.
 func New(client kubernetes.Interface, nodeName string, opts Options) (*Cache, error) {
+	opts.Logger = logging.OrDefault(opts.Logger)
 	var errs []error
 	if client == nil {
 		errs = append(errs, errors.New("the client is nil"))

@@ -16,6 +16,7 @@ import (
 
 	"github.com/kubeletkit/kubeletkit/cluster/internal/podsets"
 	"github.com/kubeletkit/kubeletkit/internal/flow"
+	"github.com/kubeletkit/kubeletkit/internal/logging"
 	"github.com/kubeletkit/kubeletkit/podspec"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
@@ -48,7 +49,7 @@ type Options struct {
 	// Event receives requests that were denied or have failed, and certificates that were not
 	// refreshed in time. nil: events are discarded.
 	Event runtime.EventFunc
-	// Logger. The zero value discards.
+	// Logger. Default: that of package slog.
 	Logger logr.Logger
 }
 
@@ -78,6 +79,7 @@ type Certificates struct {
 
 // New returns the certificates of the pods of a node. It does no I/O.
 func New(client kubernetes.Interface, nodeName string, opts Options) (*Certificates, error) {
+	opts.Logger = logging.OrDefault(opts.Logger)
 	var errs []error
 	if client == nil {
 		errs = append(errs, errors.New("podcertificates: the client is nil"))

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 
+	"github.com/kubeletkit/kubeletkit/internal/logging"
 	"github.com/kubeletkit/kubeletkit/podconfig"
 	"github.com/kubeletkit/kubeletkit/podspec"
 	"github.com/kubeletkit/kubeletkit/runtime"
@@ -37,7 +38,7 @@ type Options struct {
 	// the source have it, and before the agent receives it. They must not block, and must not
 	// change the pods.
 	Observers []func(Change)
-	// Logger. The zero value discards.
+	// Logger. Default: that of package slog.
 	Logger logr.Logger
 }
 
@@ -58,6 +59,7 @@ var _ podconfig.Source = (*Source)(nil)
 // New returns a source of the pods of the node. Requests are made with the client in Run
 // only.
 func New(client kubernetes.Interface, nodeName string, opts Options) (*Source, error) {
+	opts.Logger = logging.OrDefault(opts.Logger)
 	var errs []error
 	if client == nil {
 		errs = append(errs, errors.New("podsource: a client is required"))

@@ -16,6 +16,7 @@ import (
 
 	"github.com/kubeletkit/kubeletkit/cluster/podsource"
 	"github.com/kubeletkit/kubeletkit/internal/flow"
+	"github.com/kubeletkit/kubeletkit/internal/logging"
 	"github.com/kubeletkit/kubeletkit/podspec"
 	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/status"
@@ -51,7 +52,7 @@ type Options struct {
 	// kubelet's for all its calls.
 	QPS   float32
 	Burst int
-	// Logger. The zero value discards.
+	// Logger. Default: that of package slog.
 	Logger logr.Logger
 }
 
@@ -117,6 +118,7 @@ var _ status.Sink = (*Sink)(nil)
 
 // New returns a sink. pods has the pods of the API server, a [*podsource.Source]. It makes no calls before a method is called.
 func New(client kubernetes.Interface, pods podLookup, opts Options) (*Sink, error) {
+	opts.Logger = logging.OrDefault(opts.Logger)
 	var errs []error
 	require := func(ok bool, what string) {
 		if !ok {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/kubeletkit/kubeletkit/cluster/internal/listwatch"
 	"github.com/kubeletkit/kubeletkit/cluster/internal/table"
+	"github.com/kubeletkit/kubeletkit/internal/logging"
 	"github.com/kubeletkit/kubeletkit/podconfig/checkpoint"
 )
 
@@ -27,7 +28,7 @@ type Options struct {
 	// It must not block. Have the pods of the class synced, so that they start at once. nil:
 	// nothing is called; the pods start with their next try.
 	Appeared func(class string)
-	// Logger. The zero value discards.
+	// Logger. Default: that of package slog.
 	Logger logr.Logger
 }
 
@@ -38,6 +39,7 @@ type Classes struct {
 
 // New returns the runtime classes of the cluster. It does no I/O.
 func New(client kubernetes.Interface, opts Options) (*Classes, error) {
+	opts.Logger = logging.OrDefault(opts.Logger)
 	if client == nil {
 		return nil, errors.New("runtimeclass: the client is nil")
 	}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/kubeletkit/kubeletkit/cluster/internal/listwatch"
 	"github.com/kubeletkit/kubeletkit/cluster/internal/table"
+	"github.com/kubeletkit/kubeletkit/internal/logging"
 	"github.com/kubeletkit/kubeletkit/podconfig/checkpoint"
 	"github.com/kubeletkit/kubeletkit/podspec"
 )
@@ -29,7 +30,7 @@ type Options struct {
 	// Sync is called for each pod for which Env has failed, when the services are known. It
 	// must not block. Agent.Sync starts the containers of the pod. If nil, nothing is called.
 	Sync func(uid types.UID)
-	// Logger. The zero value discards.
+	// Logger. Default: that of package slog.
 	Logger logr.Logger
 }
 
@@ -41,6 +42,7 @@ type Services struct {
 
 // New returns the services of the cluster. It does no I/O.
 func New(client kubernetes.Interface, opts Options) (*Services, error) {
+	opts.Logger = logging.OrDefault(opts.Logger)
 	if client == nil {
 		return nil, errors.New("services: the client is nil")
 	}

@@ -21,6 +21,7 @@ import (
 	"github.com/kubeletkit/kubeletkit/cluster/internal/outage"
 	"github.com/kubeletkit/kubeletkit/cluster/internal/podsets"
 	"github.com/kubeletkit/kubeletkit/internal/flow"
+	"github.com/kubeletkit/kubeletkit/internal/logging"
 	"github.com/kubeletkit/kubeletkit/podconfig/checkpoint"
 )
 
@@ -35,7 +36,7 @@ type Options struct {
 	// it is also called for pods whose request for a token has failed. It must not block. Agent.Sync
 	// brings the token to the volume of the pod. If nil, the next sync of the pod brings it.
 	Refreshed func(pod types.UID)
-	// Logger. The zero value discards.
+	// Logger. Default: that of package slog.
 	Logger logr.Logger
 }
 
@@ -61,6 +62,7 @@ type Tokens struct {
 
 // New returns Tokens that have none yet. It does no I/O.
 func New(client kubernetes.Interface, opts Options) (*Tokens, error) {
+	opts.Logger = logging.OrDefault(opts.Logger)
 	if client == nil {
 		return nil, errors.New("tokens: the client is nil")
 	}

@@ -18,6 +18,7 @@ import (
 
 	"github.com/kubeletkit/kubeletkit/cluster/internal/listwatch"
 	"github.com/kubeletkit/kubeletkit/cluster/internal/table"
+	"github.com/kubeletkit/kubeletkit/internal/logging"
 	"github.com/kubeletkit/kubeletkit/podconfig/checkpoint"
 	"github.com/kubeletkit/kubeletkit/podspec"
 )
@@ -32,7 +33,7 @@ type Options struct {
 	// Changed is called when bundles were read or have changed. It must not block. Have the pods
 	// synced for which [Uses] is true. nil: nothing is called.
 	Changed func()
-	// Logger. The zero value discards.
+	// Logger. Default: that of package slog.
 	Logger logr.Logger
 }
 
@@ -48,6 +49,7 @@ type bundle struct {
 
 // New returns the bundles of the cluster. It does no I/O.
 func New(client kubernetes.Interface, opts Options) (*Bundles, error) {
+	opts.Logger = logging.OrDefault(opts.Logger)
 	if client == nil {
 		return nil, errors.New("trustbundles: the client is nil")
 	}

@@ -14,6 +14,7 @@ import (
 	providerv1 "k8s.io/kubelet/pkg/apis/credentialprovider/v1"
 
 	"github.com/kubeletkit/kubeletkit/internal/flow"
+	"github.com/kubeletkit/kubeletkit/internal/logging"
 )
 
 // Options are the settings of [Plugins].
@@ -24,7 +25,7 @@ type Options struct {
 	BinDir string
 	// ServiceAccounts are for plugins with tokenAttributes. If nil, these have no credentials for pods with a service account.
 	ServiceAccounts ServiceAccounts
-	// Logger. The zero value discards.
+	// Logger. Default: that of package slog.
 	Logger logr.Logger
 	// Metrics is called after each execution of a plugin, also concurrently. It must not block. nil: nothing is measured.
 	Metrics func(PluginExecution)
@@ -72,6 +73,7 @@ type answer map[string]*dockerEntry
 
 // NewPlugins returns the source. It validates the configuration, and does not check whether the executables exist, see [Config.FindPlugins].
 func NewPlugins(opts Options) (*Plugins, error) {
+	opts.Logger = logging.OrDefault(opts.Logger)
 	errs := []error{opts.Config.Validate()}
 	if opts.BinDir == "" {
 		errs = append(errs, errors.New("the directory of the executables is empty"))

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+
+	"github.com/kubeletkit/kubeletkit/internal/logging"
 )
 
 // Options are the settings of [Records]. The zero value is kubelet's default.
@@ -19,7 +21,7 @@ type Options struct {
 	// names as pods have them, without tag and digest, such as "registry.example/team/app", or beginnings of names, such as
 	// "registry.example/team/*".
 	Allowlist []string
-	// Logger is for problems that no method returns. Default: none.
+	// Logger is for problems that no method returns. Default: that of package slog.
 	Logger logr.Logger
 }
 
@@ -78,6 +80,7 @@ type intent struct {
 // New returns the records in the directory "image_manager" of a root directory; that of kubelet is /var/lib/kubelet. It reads nothing. Its
 // error names the options that are wrong.
 func New(rootDir string, opts Options) (*Records, error) {
+	opts.Logger = logging.OrDefault(opts.Logger)
 	opts.Policy = cmp.Or(opts.Policy, NeverVerifyPreloadedImages)
 	r, err := newRule(opts.Policy, opts.Allowlist)
 	if rootDir == "" {

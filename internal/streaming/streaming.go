@@ -38,7 +38,7 @@ type Size = struct{ Width, Height uint16 }
 
 // Options are the settings of a [Server]. The zero value is valid.
 type Options struct {
-	// Logger receives, at level 1, why a session did not begin. Default: none.
+	// Logger receives, at level 1, why a session did not begin.
 	Logger logr.Logger
 	// IdleTimeout is the time after which a session ends in which nothing is sent. Default: 4 h, as in
 	// kubelet. Negative means never.

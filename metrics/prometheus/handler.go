@@ -8,6 +8,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/common/expfmt"
 
+	"github.com/kubeletkit/kubeletkit/internal/logging"
 	"github.com/kubeletkit/kubeletkit/internal/nodenet"
 )
 
@@ -15,7 +16,9 @@ import (
 // time share what was gathered and encoded, and a client that is slow holds nothing but that, of
 // which there are 4 at most. As with kubelet, a metric that cannot be gathered does not keep the
 // others from the page; it is logged.
+// A zero log is that of package slog.
 func Handler(gatherer prometheus.Gatherer, log logr.Logger) http.Handler {
+	log = logging.OrDefault(log)
 	return nodenet.NewSharedPage(string(expfmt.NewFormat(expfmt.TypeTextPlain)), func(buf []byte) ([]byte, error) {
 		families, err := gatherer.Gather()
 		if err != nil {

@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kubeletkit/kubeletkit/internal/flow"
+	"github.com/kubeletkit/kubeletkit/internal/logging"
 	"github.com/kubeletkit/kubeletkit/podconfig/objects"
 	"github.com/kubeletkit/kubeletkit/podspec"
 	"github.com/kubeletkit/kubeletkit/runtime"
@@ -29,7 +30,7 @@ var retries = flow.Backoff{Min: time.Second, Max: time.Minute}
 
 // Options are the settings of a [Dir]. The zero value is valid.
 type Options struct {
-	// Logger. The zero value discards.
+	// Logger. Default: that of package slog.
 	Logger logr.Logger
 	// Key encrypts secrets, config maps and the state of components. It has 16, 24 or 32
 	// bytes, for AES-128, -192 or -256. Without it, only the file mode protects them. Records
@@ -96,6 +97,7 @@ type failure struct {
 // New returns a store in the directory of that path. The directory need not exist, and must not be
 // used by anything else. New does no I/O. The error is about the key.
 func New(dir string, opts Options) (*Dir, error) {
+	opts.Logger = logging.OrDefault(opts.Logger)
 	key, err := newKey(opts.Key)
 	if err != nil {
 		return nil, fmt.Errorf("checkpoint: %w", err)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/go-logr/logr"
 
+	"github.com/kubeletkit/kubeletkit/internal/logging"
 	"github.com/kubeletkit/kubeletkit/podconfig"
 	"github.com/kubeletkit/kubeletkit/podconfig/manifest"
 	"github.com/kubeletkit/kubeletkit/podconfig/objects"
@@ -17,7 +18,7 @@ import (
 
 // Options are the settings of a [Source]. The zero value is valid.
 type Options struct {
-	// Logger. Problems are logged by the Mux. It is used from several goroutines. The zero value discards.
+	// Logger. Problems are logged by the Mux. It is used from several goroutines. Default: that of package slog.
 	Logger logr.Logger
 	// Name of the source. Default: "file".
 	Name string
@@ -63,6 +64,7 @@ var _ podconfig.Source = (*Source)(nil)
 // New returns a source of the pods at the path, which need not exist yet. It does no
 // I/O.
 func New(path string, opts Options) *Source {
+	opts.Logger = logging.OrDefault(opts.Logger)
 	if opts.Name == "" {
 		opts.Name = "file"
 	}

@@ -357,7 +357,7 @@ func TestRejectedPodsAreReported(t *testing.T) {
 		}, r)
 		e := <-events
 		r = got[e.Pod.Name]
-		assert.Equal(t, runtime.Event{Pod: r.Pod, Type: v1.EventTypeWarning, Reason: "FailedValidation", Message: r.Message}, e)
+		assert.Equal(t, runtime.Event{Pod: r.Pod, Type: v1.EventTypeWarning, Reason: "FailedValidation", Message: r.Message, Logged: true}, e)
 	}
 	lines := []string{<-logged, <-logged, <-logged}
 	slices.Sort(lines)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/go-logr/logr"
 
+	"github.com/kubeletkit/kubeletkit/internal/logging"
 	"github.com/kubeletkit/kubeletkit/podconfig"
 	"github.com/kubeletkit/kubeletkit/podconfig/manifest"
 	"github.com/kubeletkit/kubeletkit/runtime"
@@ -18,7 +19,7 @@ import (
 
 // Options are the settings of a [Source]. The zero value is valid.
 type Options struct {
-	// Logger. The zero value discards.
+	// Logger. Default: that of package slog.
 	Logger logr.Logger
 	// Name of the source. Default: "http".
 	Name string
@@ -65,6 +66,7 @@ type Source struct {
 // New returns a source of the pods at the URL, whose scheme is http or https. It does
 // no I/O. The error joins all problems with the arguments.
 func New(rawURL string, opts Options) (*Source, error) {
+	opts.Logger = logging.OrDefault(opts.Logger)
 	var errs []error
 	u, err := url.Parse(rawURL)
 	switch {

@@ -12,12 +12,13 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/kubeletkit/kubeletkit/internal/flow"
+	"github.com/kubeletkit/kubeletkit/internal/logging"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
 // DependentsOptions are the settings of [Dependents].
 type DependentsOptions struct {
-	// Logger. The zero value discards.
+	// Logger. Default: that of package slog.
 	Logger logr.Logger
 }
 
@@ -43,6 +44,7 @@ type Dependents struct {
 // NewDependents returns the Dependents of the source's objects among the
 // desired pods, which pods returns. If source is nil, no pod depends on anything.
 func NewDependents(source Source, pods func() []*v1.Pod, opts DependentsOptions) *Dependents {
+	opts.Logger = logging.OrDefault(opts.Logger)
 	return &Dependents{source: source, pods: pods, log: opts.Logger, changed: map[Ref]struct{}{}, wake: flow.NewSignal()}
 }
 

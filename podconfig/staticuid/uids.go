@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kubeletkit/kubeletkit/internal/flow"
+	"github.com/kubeletkit/kubeletkit/internal/logging"
 	"github.com/kubeletkit/kubeletkit/podconfig"
 	"github.com/kubeletkit/kubeletkit/podconfig/checkpoint"
 	"github.com/kubeletkit/kubeletkit/podspec"
@@ -22,7 +23,7 @@ import (
 type Options struct {
 	// States keeps the UIDs for the next agent. If nil, they are not kept.
 	States checkpoint.States
-	// Logger. The zero value discards.
+	// Logger. Default: that of package slog.
 	Logger logr.Logger
 }
 
@@ -81,6 +82,7 @@ var retries = flow.Backoff{Min: 100 * time.Millisecond, Max: time.Second}
 // New returns the UIDs of the static pods of a node with the runtime, which is a [runtime.Lister] and a
 // [runtime.Inspector]. It does no I/O.
 func New(rt podReader, opts Options) *UIDs {
+	opts.Logger = logging.OrDefault(opts.Logger)
 	return &UIDs{runtime: rt, states: opts.States, log: opts.Logger, reading: make(chan struct{}, 1)}
 }
 

@@ -13,6 +13,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/kubeletkit/kubeletkit/internal/logging"
 	"github.com/kubeletkit/kubeletkit/lifecycle"
 	"github.com/kubeletkit/kubeletkit/podspec"
 	"github.com/kubeletkit/kubeletkit/runtime"
@@ -61,7 +62,7 @@ type ManagerOptions struct {
 
 	// Event receives what concerns the node, with the reasons of kubelet. nil: events are dropped.
 	Event runtime.EventFunc
-	// Logger receives what does not work, once for each cause. Default: discards.
+	// Logger receives what does not work, once for each cause. Default: that of package slog.
 	Logger logr.Logger
 
 	tree tree // of tests
@@ -103,6 +104,7 @@ type written struct {
 
 // NewManager returns a Manager of the pods' cgroups. It reads and changes nothing. The error names the options that are wrong.
 func NewManager(pods *Pods, opts ManagerOptions) (*Manager, error) {
+	opts.Logger = logging.OrDefault(opts.Logger)
 	var errs []error
 	if pods == nil {
 		errs = append(errs, errors.New("cgroup: the cgroups of pods are required"))

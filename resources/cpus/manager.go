@@ -13,6 +13,7 @@ import (
 	"k8s.io/utils/cpuset"
 
 	"github.com/kubeletkit/kubeletkit/internal/flow"
+	"github.com/kubeletkit/kubeletkit/internal/logging"
 	"github.com/kubeletkit/kubeletkit/lifecycle"
 	"github.com/kubeletkit/kubeletkit/podspec"
 	"github.com/kubeletkit/kubeletkit/resources/internal/checkpoint"
@@ -42,7 +43,7 @@ type Options struct {
 	// ones by their memory nodes, when these change. They must not block. If nil, they are not called.
 	Pinned  func(err error)
 	Changed func(shared int, exclusive map[int]int)
-	// Logger is for problems that concern no single sync, and for assignments at level 2. Default: none.
+	// Logger is for problems that concern no single sync, and for assignments at level 2. Default: that of package slog.
 	Logger logr.Logger
 }
 
@@ -108,6 +109,7 @@ var (
 // New returns a manager of the CPUs of the machine. The checkpoint has the path, that of kubelet is /var/lib/kubelet/cpu_manager_state. The
 // setter changes the sets of running containers, see [runtime.Optional]. It reads nothing. Its error names the options that are wrong.
 func New(machine numa.Machine, path string, setter runtime.CPUSetter, opts Options) (*Manager, error) {
+	opts.Logger = logging.OrDefault(opts.Logger)
 	var errs []error
 	check := func(ok bool, format string, args ...any) {
 		if !ok {

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kubeletkit/kubeletkit/internal/flow"
+	"github.com/kubeletkit/kubeletkit/internal/logging"
 	"github.com/kubeletkit/kubeletkit/lifecycle"
 	"github.com/kubeletkit/kubeletkit/resources/internal/checkpoint"
 	"github.com/kubeletkit/kubeletkit/resources/numa"
@@ -54,7 +55,7 @@ type Options struct {
 	Event runtime.EventFunc
 	// Allocated is called after each call Allocate of a provider, with its duration. It must not block. If nil, it is not called.
 	Allocated func(resource v1.ResourceName, d time.Duration)
-	// Logger is for problems that concern no single sync. Default: none.
+	// Logger is for problems that concern no single sync. Default: that of package slog.
 	Logger logr.Logger
 }
 
@@ -94,6 +95,7 @@ var ErrReplaced = errors.New("another provider of the resource has taken its pla
 // New returns a manager of devices, which keeps the devices of pods in the file at path; "" keeps nothing, so that pods have other devices
 // after a restart of the agent. It reads nothing. Its error names the options that are wrong.
 func New(path string, opts Options) (*Manager, error) {
+	opts.Logger = logging.OrDefault(opts.Logger)
 	var errs []error
 	names := map[string]bool{}
 	for i, p := range opts.Providers {

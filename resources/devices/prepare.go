@@ -53,7 +53,7 @@ func (m *Manager) Prepare(ctx context.Context, req lifecycle.PrepareRequest) (li
 		err = m.file.Save()
 	}
 	if err != nil && ctx.Err() == nil { // the status does not have it if containers have ended before, as after a reboot
-		m.opts.Event.Emit(runtime.Event{Pod: runtime.RefOf(req.Pod), Type: v1.EventTypeWarning, Reason: reasonPrepare, Message: err.Error()})
+		m.opts.Event.Emit(runtime.Event{Pod: runtime.RefOf(req.Pod), Type: v1.EventTypeWarning, Reason: reasonPrepare, Message: err.Error(), Logged: true})
 	}
 	return none, err
 }

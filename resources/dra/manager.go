@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kubeletkit/kubeletkit/internal/flow"
+	"github.com/kubeletkit/kubeletkit/internal/logging"
 	"github.com/kubeletkit/kubeletkit/lifecycle"
 	"github.com/kubeletkit/kubeletkit/resources/internal/checkpoint"
 	"github.com/kubeletkit/kubeletkit/runtime"
@@ -47,7 +48,7 @@ type Options struct {
 	InUse func(byDriver map[string]int, all int)
 	// Event receives kubelet's event FailedPrepareDynamicResources. Default: none.
 	Event runtime.EventFunc
-	// Logger receives problems that concern no single sync. Default: none.
+	// Logger receives problems that concern no single sync. Default: that of package slog.
 	Logger logr.Logger
 }
 
@@ -89,6 +90,7 @@ var (
 
 // New returns a manager with its state in stateDir, which exists; that of kubelet is /var/lib/kubelet. It reads nothing.
 func New(stateDir string, claims Claims, opts Options) (*Manager, error) {
+	opts.Logger = logging.OrDefault(opts.Logger)
 	var errs []error
 	if stateDir == "" {
 		errs = append(errs, errors.New("the directory of the state is empty"))

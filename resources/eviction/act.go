@@ -33,7 +33,7 @@ func (r *run) job(ctx context.Context, d Decision, timeout time.Duration, f func
 // attempt reports the beginning of an attempt to free a resource.
 func (r *run) attempt(d Decision) {
 	r.log.Info("A threshold of eviction is met", "threshold", d.Threshold.String(), "available", amountText(d.Threshold.Signal.Resource(), d.Reading.Available), "gracePeriod", d.Threshold.GracePeriod)
-	r.event(runtime.Event{Type: v1.EventTypeWarning, Reason: reasonThresholdMet, Message: "Attempting to reclaim " + string(d.Threshold.Signal.Resource())})
+	r.event(runtime.Event{Type: v1.EventTypeWarning, Reason: reasonThresholdMet, Message: "Attempting to reclaim " + string(d.Threshold.Signal.Resource()), Logged: true})
 }
 
 // reclaim begins to remove what no pod uses.

@@ -14,6 +14,7 @@ import (
 
 	"github.com/go-logr/logr"
 
+	"github.com/kubeletkit/kubeletkit/internal/logging"
 	"github.com/kubeletkit/kubeletkit/internal/safefile"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
@@ -28,7 +29,7 @@ type MachineOptions struct {
 	// PodsCgroup returns the cgroup of all pods, as in "/kubepods"; "" as long as it is not known. Its limit of memory is the capacity of
 	// allocatableMemory.available. Without a limit, the signal is not read. nil: it is not read.
 	PodsCgroup func() string
-	// Logger. The zero value discards.
+	// Logger. Default: that of package slog.
 	Logger logr.Logger
 
 	// proc and cgroup are /proc and /sys/fs/cgroup in tests.
@@ -49,6 +50,7 @@ var _ Sensor = (*Machine)(nil)
 
 // NewMachine returns a sensor for this machine. It reads nothing.
 func NewMachine(opts MachineOptions) (*Machine, error) {
+	opts.Logger = logging.OrDefault(opts.Logger)
 	if opts.RootDir != "" && !filepath.IsAbs(opts.RootDir) {
 		return nil, fmt.Errorf("eviction: MachineOptions.RootDir %q must be an absolute path", opts.RootDir)
 	}

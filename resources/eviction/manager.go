@@ -14,6 +14,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/kubeletkit/kubeletkit/internal/flow"
+	"github.com/kubeletkit/kubeletkit/internal/logging"
 	"github.com/kubeletkit/kubeletkit/lifecycle"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
@@ -38,7 +39,7 @@ type Options struct {
 	Record runtime.RecordFunc
 	// Metrics receives measurements. nil: none.
 	Metrics Metrics
-	// Logger. The zero value discards.
+	// Logger. Default: that of package slog.
 	Logger logr.Logger
 }
 
@@ -63,6 +64,7 @@ var (
 
 // New returns a manager. The arguments are used only while Run runs, so they can be complete later than the manager.
 func New(agent Agent, sensor Sensor, meter Meter, opts Options) (*Manager, error) {
+	opts.Logger = logging.OrDefault(opts.Logger)
 	var errs []error
 	if agent == nil || sensor == nil || meter == nil {
 		errs = append(errs, errors.New("eviction: an Agent, a Sensor and a Meter are required"))

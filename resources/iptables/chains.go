@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+
+	"github.com/kubeletkit/kubeletkit/internal/logging"
 )
 
 // The names are kubelet's (pkg/kubelet/kubelet_network_linux.go).
@@ -28,7 +30,7 @@ const (
 type Options struct {
 	// Interval is the time between two looks for the canary. Default: a minute, as in kubelet.
 	Interval time.Duration
-	// Logger receives what cannot be made, once, and that the tables were flushed.
+	// Logger receives what cannot be made, once, and that the tables were flushed. Default: that of package slog.
 	Logger logr.Logger
 
 	// run executes a program. nil: exec.
@@ -44,6 +46,7 @@ type Chains struct {
 
 // New returns chains. It makes none.
 func New(opts Options) *Chains {
+	opts.Logger = logging.OrDefault(opts.Logger)
 	if opts.Interval <= 0 {
 		opts.Interval = defaultInterval
 	}

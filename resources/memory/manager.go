@@ -13,6 +13,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/kubeletkit/kubeletkit/internal/logging"
 	"github.com/kubeletkit/kubeletkit/lifecycle"
 	"github.com/kubeletkit/kubeletkit/podspec"
 	"github.com/kubeletkit/kubeletkit/resources/internal/checkpoint"
@@ -35,7 +36,7 @@ type Options struct {
 	Reset bool
 	// Pinned is called after each allocation for a container of a Guaranteed pod, with its error. It must not block. Default: nothing.
 	Pinned func(err error)
-	// Logger is for problems that concern no single pod. Default: none.
+	// Logger is for problems that concern no single pod. Default: that of package slog.
 	Logger logr.Logger
 }
 
@@ -69,6 +70,7 @@ var (
 // New returns a manager of the memory of the machine with its state in the file, which kubelet has in its root directory under
 // [FileName]. It reads nothing. Its error names all that is wrong with the reservations.
 func New(path string, machine numa.Machine, opts Options) (*Manager, error) {
+	opts.Logger = logging.OrDefault(opts.Logger)
 	_, err := newMachineState(machine, opts.Reserved, opts.NodeReserved)
 	if path == "" {
 		err = errors.Join(errors.New("the path of the state is empty"), err)

@@ -12,6 +12,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/kubeletkit/kubeletkit/internal/logging"
 	"github.com/kubeletkit/kubeletkit/lifecycle"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
@@ -32,7 +33,8 @@ type Options struct {
 	Record runtime.RecordFunc
 	// Metrics receives what is measured. nil: nobody does.
 	Metrics Metrics
-	Logger  logr.Logger
+	// Logger. Default: that of package slog.
+	Logger logr.Logger
 
 	cgroupOf func(pid int, process string) string // of a test
 }
@@ -96,6 +98,7 @@ type podState struct {
 
 // New returns a watcher. It reads nothing before [Watcher.Run].
 func New(opts Options) (*Watcher, error) {
+	opts.Logger = logging.OrDefault(opts.Logger)
 	if opts.Open == nil {
 		opts.Open = OpenKmsg
 	}

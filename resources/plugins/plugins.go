@@ -14,6 +14,7 @@ import (
 	"github.com/go-logr/logr"
 
 	"github.com/kubeletkit/kubeletkit/internal/flow"
+	"github.com/kubeletkit/kubeletkit/internal/logging"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
@@ -56,7 +57,7 @@ type Handler interface {
 type Options struct {
 	// CallTimeout is how long each call of a plugin may take. Default 10 s.
 	CallTimeout time.Duration
-	// Logger receives problems. Default: none.
+	// Logger receives problems. Default: that of package slog.
 	Logger logr.Logger
 }
 
@@ -84,6 +85,7 @@ type Manager struct {
 
 // New returns a manager of the plugins in dir, with a handler for each type. It reads nothing.
 func New(dir string, handlers map[string]Handler, opts Options) (*Manager, error) {
+	opts.Logger = logging.OrDefault(opts.Logger)
 	var errs []error
 	if dir == "" {
 		errs = append(errs, errors.New("the directory is empty"))

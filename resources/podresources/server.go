@@ -18,6 +18,7 @@ import (
 	apiv1 "k8s.io/kubelet/pkg/apis/podresources/v1"
 	apiv1alpha1 "k8s.io/kubelet/pkg/apis/podresources/v1alpha1"
 
+	"github.com/kubeletkit/kubeletkit/internal/logging"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
@@ -43,7 +44,7 @@ type Options struct {
 	// Request is called after each request that was not refused, with the version of the API, the method, and its error. It must not block.
 	// Default: nothing.
 	Request func(version, method string, err error)
-	// Logger is for problems of the server. Default: none.
+	// Logger is for problems of the server. Default: that of package slog.
 	Logger logr.Logger
 }
 
@@ -59,6 +60,7 @@ type Server struct {
 // New returns a server on the socket with the path, that of kubelet is pod-resources/kubelet.sock in its root directory. pods returns the pods that hold
 // resources. It is called concurrently, for each request, and must not block.
 func New(path string, pods func() []*v1.Pod, sources []Source, opts Options) (*Server, error) {
+	opts.Logger = logging.OrDefault(opts.Logger)
 	var errs []error
 	if path == "" {
 		errs = append(errs, errors.New("the path of the socket is empty"))

@@ -9,6 +9,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/kubeletkit/kubeletkit/internal/logging"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
@@ -28,7 +29,9 @@ const lookPeriod = 100 * time.Millisecond
 
 // End ends the pods of the node, group by group, and returns those that have not ended in their period. If ctx
 // ends first, the pods of later groups go on, and the error is the cause.
+// A zero log is that of package slog.
 func End(ctx context.Context, node Node, periods Periods, log logr.Logger) (left []*v1.Pod, err error) {
+	log = logging.OrDefault(log)
 	var told []*v1.Pod
 	known := map[types.UID]bool{} // those of told
 	for i := range periods {

@@ -14,6 +14,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/kubeletkit/kubeletkit/internal/flow"
+	"github.com/kubeletkit/kubeletkit/internal/logging"
 	"github.com/kubeletkit/kubeletkit/lifecycle"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
@@ -67,7 +68,7 @@ type Options struct {
 	Event runtime.EventFunc
 	// Metrics receives measurements; nil: none.
 	Metrics Metrics
-	// Logger receives logs. The zero value discards them.
+	// Logger receives logs. Default: that of package slog.
 	Logger logr.Logger
 }
 
@@ -107,6 +108,7 @@ var (
 // New returns a manager. The periods are limited, and not empty. endPods is EndPods of an agent: since the agent
 // needs the manager in Options.Join, it is called only when Run runs. The error joins what is wrong.
 func New(periods Periods, logind Logind, endPods EndPodsFunc, opts Options) (*Manager, error) {
+	opts.Logger = logging.OrDefault(opts.Logger)
 	var errs []error
 	if err := periods.Validate(); err != nil {
 		errs = append(errs, err)

@@ -8,6 +8,7 @@ import (
 	"github.com/go-logr/logr"
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/kubeletkit/kubeletkit/internal/logging"
 	"github.com/kubeletkit/kubeletkit/lifecycle"
 	"github.com/kubeletkit/kubeletkit/podspec"
 	"github.com/kubeletkit/kubeletkit/runtime"
@@ -19,7 +20,8 @@ type Options struct {
 	Behavior Behavior
 	// Machine returns the sizes of the machine. Default: [ReadMachine].
 	Machine func() (Machine, error)
-	Logger  logr.Logger
+	// Logger. Default: that of package slog.
+	Logger logr.Logger
 }
 
 var (
@@ -35,6 +37,7 @@ type Limiter struct {
 
 // New returns a limiter. The error is about the behavior.
 func New(opts Options) (*Limiter, error) {
+	opts.Logger = logging.OrDefault(opts.Logger)
 	switch opts.Behavior {
 	case "":
 		opts.Behavior = NoSwap

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+
+	"github.com/kubeletkit/kubeletkit/internal/logging"
 )
 
 // ErrAlreadyRunning is the error of a second call of [Reserve.Run].
@@ -18,7 +20,7 @@ var ErrAlreadyRunning = errors.New("threads: Run was called before")
 type Options struct {
 	// Threads is the number of threads that the process is to have. Default: [DefaultThreads] and one for each CPU that Go uses.
 	Threads int
-	// Logger receives limits that are too small. The zero value discards.
+	// Logger receives limits that are too small. Default: that of package slog.
 	Logger logr.Logger
 
 	proc, cgroup string // /proc and /sys/fs/cgroup, in tests others
@@ -59,6 +61,7 @@ type limit struct {
 
 // New returns a reserve without threads. It reads nothing.
 func New(opts Options) (*Reserve, error) {
+	opts.Logger = logging.OrDefault(opts.Logger)
 	if opts.Threads < 0 {
 		return nil, fmt.Errorf("threads: Options.Threads is %d, and must not be below 0", opts.Threads)
 	}

@@ -8,6 +8,7 @@ import (
 	"github.com/go-logr/logr"
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/kubeletkit/kubeletkit/internal/logging"
 	"github.com/kubeletkit/kubeletkit/lifecycle"
 	"github.com/kubeletkit/kubeletkit/podspec"
 	"github.com/kubeletkit/kubeletkit/resources/numa"
@@ -57,7 +58,7 @@ type Options struct {
 	// single-numa-node, for each scope whose hints were merged. They must not block. If nil, they are not called.
 	Admitted func(took time.Duration, err error)
 	Aligned  func(scope Scope, err error)
-	// Logger is for the decisions, at level 4. Default: none.
+	// Logger is for the decisions, at level 4. Default: that of package slog.
 	Logger logr.Logger
 }
 
@@ -72,6 +73,7 @@ var _ lifecycle.Admitter = (*Manager)(nil)
 
 // New returns a manager. The providers allocate in the given order; that of kubelet is CPUs, memory, devices. Its error names the options that are wrong.
 func New(providers []Provider, opts Options) (*Manager, error) {
+	opts.Logger = logging.OrDefault(opts.Logger)
 	var errs []error
 	for i, p := range providers {
 		if p == nil {

@@ -12,6 +12,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/kubeletkit/kubeletkit/internal/logging"
 	"github.com/kubeletkit/kubeletkit/lifecycle"
 	"github.com/kubeletkit/kubeletkit/podspec"
 	"github.com/kubeletkit/kubeletkit/runtime"
@@ -36,7 +37,7 @@ type Options struct {
 	// InUse returns the ranges of host IDs that processes of the machine have in user namespaces, also of others. It is called
 	// once, before the first range is assigned. Default: those in /proc, on Linux.
 	InUse func() ([]Range, error)
-	// Logger is for problems that concern no single sync. Default: none.
+	// Logger is for problems that concern no single sync. Default: that of package slog.
 	Logger logr.Logger
 }
 
@@ -73,6 +74,7 @@ var (
 // New returns a manager of the users of pods, whose directories are in podsDir; that of kubelet is
 // /var/lib/kubelet/pods. It reads nothing. Its error names the options that are wrong.
 func New(podsDir string, opts Options) (*Manager, error) {
+	opts.Logger = logging.OrDefault(opts.Logger)
 	var errs []error
 	if podsDir == "" {
 		errs = append(errs, errors.New("the directory of the pods is empty"))

@@ -83,6 +83,7 @@ func (r *Runtime) learn(resp *criv1.StatusResponse) {
 	}
 	slices.SortFunc(handlers, func(a, b runtime.Handler) int { return strings.Compare(a.Name, b.Name) })
 	r.handlers.Store(&handlers)
+	r.hostProcesses.Store(condition(resp.GetStatus(), runtime.ConditionHostProcesses).GetStatus())
 	r.groupsPolicy.Store(resp.GetFeatures().GetSupplementalGroupsPolicy())
 }
 
@@ -112,7 +113,7 @@ func (r *Runtime) learnDriver(ctx context.Context) error {
 // Features implements [runtime.FeatureReporter]. The name, the version and the cgroup driver
 // are those of the first successful Check.
 func (r *Runtime) Features() runtime.Features {
-	f := runtime.Features{SupplementalGroupsPolicy: r.groupsPolicy.Load()}
+	f := runtime.Features{SupplementalGroupsPolicy: r.groupsPolicy.Load(), HostProcesses: r.hostProcesses.Load()}
 	if driver := r.cgroupDriver.Load(); driver != nil {
 		f.CgroupDriver = *driver
 	}

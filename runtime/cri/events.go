@@ -41,14 +41,19 @@ func (e emitter) event(eventType, reason, message string) {
 	e.emit.Emit(runtime.Event{Pod: e.pod, FieldPath: e.path, Type: eventType, Reason: reason, Message: message})
 }
 
+// logged emits a warning about something that is logged, or is the error of the sync.
+func (e emitter) logged(reason, message string) {
+	e.emit.Emit(runtime.Event{Pod: e.pod, FieldPath: e.path, Type: v1.EventTypeWarning, Reason: reason, Message: message, Logged: true})
+}
+
 func (e emitter) normal(reason, message string)  { e.event(v1.EventTypeNormal, reason, message) }
 func (e emitter) warning(reason, message string) { e.event(v1.EventTypeWarning, reason, message) }
 
-// failure emits a warning unless ctx has ended: a call that was cancelled, because
+// failure emits a warning about the error of the sync, unless ctx has ended: a call that was cancelled, because
 // the pod was removed for example, is no failure of the pod.
 func (e emitter) failure(ctx context.Context, reason, message string) {
 	if ctx.Err() == nil {
-		e.warning(reason, message)
+		e.logged(reason, message)
 	}
 }
 

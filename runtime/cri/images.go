@@ -54,8 +54,21 @@ func (r *Runtime) ListImages(ctx context.Context) (runtime.ImageList, error) {
 		return runtime.ImageList{}, err
 	}
 	list.Images = assembleImages(found, containers, sandbox)
+	if r.hostProcesses.Load() {
+		for i := range list.Images {
+			list.Images[i].Size = 0
+		}
+	}
 	r.uses.listed(&list)
 	return list, nil
+}
+
+// sizeOf returns the size of an image. In CRI none is 0, also if it takes no space.
+func (r *Runtime) sizeOf(image *criv1.Image) int64 {
+	if r.hostProcesses.Load() {
+		return 0
+	}
+	return int64(image.GetSize())
 }
 
 // assembleImages returns each image once, with its containers. A container and the image

@@ -275,7 +275,7 @@ func (r *Runtime) preStop(ctx, grace context.Context, stop *containerStop, about
 	case err != nil:
 		// The output of the hook may be secret: it is in the log, but not in the event.
 		r.opts.Logger.Error(err, "PreStop hook failed", "pod", stop.ref, "container", stop.container.Name)
-		stop.events.warning("FailedPreStopHook", "PreStopHook failed")
+		stop.events.logged("FailedPreStopHook", "PreStopHook failed")
 	}
 	return cut
 }

@@ -155,7 +155,7 @@ func (s *imageStore) Find(ctx context.Context, name string) (*runtime.Image, err
 	}
 	s.found = found
 	return &runtime.Image{
-		ID: found.GetId(), Tags: found.GetRepoTags(), Digests: found.GetRepoDigests(), Size: int64(found.GetSize()), Pinned: found.GetPinned(),
+		ID: found.GetId(), Tags: found.GetRepoTags(), Digests: found.GetRepoDigests(), Size: s.r.sizeOf(found), Pinned: found.GetPinned(),
 	}, nil
 }
 

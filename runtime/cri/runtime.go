@@ -14,6 +14,7 @@ import (
 	criv1 "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/kubeletkit/kubeletkit/internal/flow"
+	"github.com/kubeletkit/kubeletkit/internal/logging"
 	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/runtime/cri/internal/translate"
 	"github.com/kubeletkit/kubeletkit/runtime/plan"
@@ -21,7 +22,7 @@ import (
 
 // Options are the settings of a [Runtime]. The zero value is valid.
 type Options struct {
-	// Logger receives what no method returns as an error. Default: discards.
+	// Logger receives what no method returns as an error. Default: that of package slog.
 	Logger logr.Logger
 	// Metrics receives measurements. Default: discards.
 	Metrics Metrics
@@ -92,6 +93,7 @@ type Options struct {
 }
 
 func (o *Options) setDefaults() {
+	o.Logger = logging.OrDefault(o.Logger)
 	if o.CallTimeout <= 0 {
 		o.CallTimeout = 2 * time.Minute
 	}
@@ -127,10 +129,10 @@ type Runtime struct {
 	version atomic.Pointer[criv1.VersionResponse]
 	// handlers are the runtime handlers, sorted by name; nil until they are known.
 	handlers atomic.Pointer[[]runtime.Handler]
-	// groupsPolicy and cgroupDriver are the features of the runtime; cgroupDriver is nil
+	// groupsPolicy, hostProcesses and cgroupDriver are the features of the runtime; cgroupDriver is nil
 	// until it is known.
-	groupsPolicy atomic.Bool
-	cgroupDriver atomic.Pointer[string]
+	groupsPolicy, hostProcesses atomic.Bool
+	cgroupDriver                atomic.Pointer[string]
 	// unstreamed is true if the runtime does not implement the streaming list calls.
 	unstreamed atomic.Bool
 	// unlinked is true if the latest link to a log could not be made.

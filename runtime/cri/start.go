@@ -127,7 +127,7 @@ func (s *podSync) postStart(ctx context.Context, c *v1.Container, about, id stri
 	message := hookMessage(c.Lifecycle.PostStart, s.ref, c.Name, err)
 	err = fmt.Errorf("postStart hook: %w", err)
 	// The output of the hook may be secret: it is in the status, but not in the event.
-	events.warning("FailedPostStartHook", "PostStartHook failed")
+	events.logged("FailedPostStartHook", "PostStartHook failed")
 	events.decided(runtime.Record{Kind: runtime.KindStopContainer, Reason: reasonPostStartHook, Duration: podspec.Seconds(podspec.GracePeriod(s.Pod))})
 	stopErr := s.r.stopContainer(ctx, &containerStop{
 		ref: s.ref, pod: s.Pod, status: s.Status, dir: s.Dir, events: events,

@@ -218,7 +218,7 @@ func (s *podSync) start(ctx context.Context, acts plan.Actions) (err error) {
 	}
 	if err := s.prepare(ctx, acts); err != nil {
 		err = fmt.Errorf("%s: CreatePodSandboxError: failed to generate sandbox config: %w", s.about, err)
-		s.events().warning("FailedCreatePodSandBox", "Failed to create pod sandbox: "+errors.Unwrap(err).Error())
+		s.events().logged("FailedCreatePodSandBox", "Failed to create pod sandbox: "+errors.Unwrap(err).Error())
 		s.waitForSandbox(ctx, errors.Unwrap(err))
 		return err
 	}
@@ -281,7 +281,7 @@ func volumeGroups(volumes map[string]runtime.Volume) []int64 {
 
 // prepare computes the inputs of the configurations of sandbox and containers.
 func (s *podSync) prepare(ctx context.Context, acts plan.Actions) (err error) {
-	s.pod = &translate.Pod{Spec: s.Pod, Host: s.Host, Node: s.r.node(), Dir: s.Dir, Groups: volumeGroups(s.Volumes)}
+	s.pod = &translate.Pod{Spec: s.Pod, Host: s.Host, Node: s.r.node(), Dir: s.Dir, Groups: volumeGroups(s.Volumes), HostProcesses: s.r.hostProcesses.Load()}
 	if s.r.opts.CgroupParent != nil {
 		s.pod.CgroupParent = s.r.opts.CgroupParent(s.Pod)
 	}
@@ -404,7 +404,7 @@ func (s *podSync) fetchImages(ctx context.Context, starts []plan.Start) {
 		s.images.jobs[key] = res
 		store := &imageStore{r: s.r, about: s.about, want: key.image, sandbox: s.config}
 		job := &imageJob{
-			request: runtime.ImageRequest{Image: key.image, Policy: key.policy, Container: container, Store: store},
+			request: runtime.ImageRequest{Image: key.image, Policy: key.policy, Container: container, HostProcesses: s.r.hostProcesses.Load(), Store: store},
 			store:   store, ensure: ensure, lease: s.r.uses.lease(s.ref),
 		}
 		s.images.leases = append(s.images.leases, job.lease)

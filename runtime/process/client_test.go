@@ -34,6 +34,7 @@ func TestClient(t *testing.T) {
 	require.NoError(t, err)
 	defer rt.Close()
 	require.NoError(t, rt.Check(ctx))
+	assert.True(t, rt.Features().HostProcesses)
 
 	signaled, answer := filepath.Join(n.opts.Dir, "signaled"), filepath.Join(n.opts.Dir, "answer")
 	sh := func(format string, args ...any) []string { return []string{"sh", "-c", fmt.Sprintf(format, args...)} }
@@ -72,6 +73,10 @@ func TestClient(t *testing.T) {
 		return main != nil && main.State == runtime.ContainerRunning
 	}, "the pod does not run")
 	assert.NotEmpty(t, status.IPs)
+	images, err := rt.ListImages(ctx)
+	require.NoError(t, err)
+	require.Len(t, images.Images, 1)
+	assert.Equal(t, "host:latest 0", fmt.Sprint(images.Images[0].Name(), " ", images.Images[0].Size), "it takes no space")
 	main := status.Newest("main")
 	eventually(t, func() bool {
 		data, _ := os.ReadFile(main.LogPath)

@@ -107,6 +107,10 @@
 // not exist until it is pulled again. The user of an image is that of the server. So a
 // client refuses runAsNonRoot without runAsUser if the server runs as root.
 //
+// The status of the server has the condition of [runtime.Features].HostProcesses. So an agent emits
+// no events of pulls and none of a missing cluster DNS, and its images have the size 0. In CRI the
+// size is 1, because other clients refuse 0.
+//
 // # Guarantees
 //
 //   - When a container has ended, none of its processes is left. That includes processes that

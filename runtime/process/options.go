@@ -8,6 +8,7 @@ import (
 
 	"github.com/go-logr/logr"
 
+	"github.com/kubeletkit/kubeletkit/internal/logging"
 	"github.com/kubeletkit/kubeletkit/runtime/cri"
 )
 
@@ -39,7 +40,7 @@ type Options struct {
 	// as runtime/process/supervisor, which has nothing else and so starts fast. The path must be absolute. Default: this
 	// program, whose packages are initialised again for each container.
 	Supervisor string
-	// Logger receives errors that no caller gets. Default: none.
+	// Logger receives errors that no caller gets. Default: that of package slog.
 	Logger logr.Logger
 	// CgroupRoot is the cgroup in which each pod gets its own. An absolute path
 	// starts at the root of the hierarchies, a relative one at the server's own cgroup. If
@@ -92,6 +93,7 @@ func (o *Options) validate() error {
 const maxDir = 90
 
 func (o *Options) setDefaults() {
+	o.Logger = logging.OrDefault(o.Logger)
 	o.Dir = filepath.Clean(o.Dir)
 	if o.AgentDir != "" {
 		o.AgentDir = filepath.Clean(o.AgentDir)

@@ -8,6 +8,8 @@ import (
 
 	"golang.org/x/sys/unix"
 	criv1 "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
 // version is the reported version of this runtime. Nothing depends on it.
@@ -24,6 +26,7 @@ func (s *runtimeService) Status(_ context.Context, req *criv1.StatusRequest) (*c
 		Status: &criv1.RuntimeStatus{Conditions: []*criv1.RuntimeCondition{
 			{Type: criv1.RuntimeReady, Status: true},
 			{Type: criv1.NetworkReady, Status: true, Reason: "HostNetwork", Message: "every pod has the host's network"},
+			{Type: runtime.ConditionHostProcesses, Status: true, Reason: runtime.ConditionHostProcesses, Message: "containers are processes of the host; an image is a name only"},
 		}},
 		RuntimeHandlers: []*criv1.RuntimeHandler{
 			{Name: "", Features: &criv1.RuntimeHandlerFeatures{}},

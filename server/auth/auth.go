@@ -12,6 +12,7 @@ import (
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
 
+	"github.com/kubeletkit/kubeletkit/internal/logging"
 	"github.com/kubeletkit/kubeletkit/internal/nodenet"
 )
 
@@ -85,7 +86,7 @@ type Options struct {
 	Anonymous bool
 	// Authorizer decides what a user may do.
 	Authorizer Authorizer
-	// Logger receives why requests were refused. The zero value discards it.
+	// Logger receives why requests were refused. Default: that of package slog.
 	Logger logr.Logger
 }
 
@@ -94,6 +95,7 @@ type Guard struct{ opts Options }
 
 // New returns a guard. Its error joins what is wrong with the options.
 func New(opts Options) (*Guard, error) {
+	opts.Logger = logging.OrDefault(opts.Logger)
 	var errs []error
 	if opts.NodeName == "" {
 		errs = append(errs, errors.New("auth: Options.NodeName is required"))

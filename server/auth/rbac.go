@@ -15,6 +15,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 	"sigs.k8s.io/yaml"
+
+	"github.com/kubeletkit/kubeletkit/internal/logging"
 )
 
 // RBAC is an [Authorizer] with rules of its own, for nodes without an API server. It decides as
@@ -40,7 +42,9 @@ func NewRBAC(roles []rbacv1.ClusterRole, bindings []rbacv1.ClusterRoleBinding) (
 // NewRBACFile returns an authorizer for the manifests of ClusterRoles and ClusterRoleBindings
 // (rbac.authorization.k8s.io/v1) in a file, in YAML or JSON. The file is read again when it changes,
 // within 10 seconds; while it cannot be used, the rules are those of before.
+// A zero log is that of package slog.
 func NewRBACFile(path string, log logr.Logger) (*RBAC, error) {
+	log = logging.OrDefault(log)
 	policy, err := newFile(path, "permissions of clients", log, parsePolicy)
 	if err != nil {
 		return nil, err

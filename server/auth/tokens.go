@@ -13,6 +13,7 @@ import (
 	"github.com/go-logr/logr"
 	authenticationv1 "k8s.io/api/authentication/v1"
 
+	"github.com/kubeletkit/kubeletkit/internal/logging"
 	"github.com/kubeletkit/kubeletkit/internal/nodenet"
 )
 
@@ -37,7 +38,9 @@ type TokenFile struct {
 //
 // The file is read again when it changes, within 10 seconds; while it cannot be used, the tokens are
 // those of before.
+// A zero log is that of package slog.
 func NewTokenFile(path string, log logr.Logger) (*TokenFile, error) {
+	log = logging.OrDefault(log)
 	users, err := newFile(path, "tokens of clients", log, parseTokens)
 	if err != nil {
 		return nil, err

@@ -11,6 +11,8 @@ import (
 	"github.com/go-logr/logr"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	"k8s.io/apimachinery/pkg/apis/asn1"
+
+	"github.com/kubeletkit/kubeletkit/internal/logging"
 )
 
 // credentialID is the key of the extra value that names the certificate of a user, as in kubelet.
@@ -24,7 +26,9 @@ type ClientCA struct{ roots *file[*x509.CertPool] }
 // NewClientCA returns an authenticator of clients whose certificates are signed by an authority
 // in the file, which has certificates in PEM. The file is read again when it changes, within 10
 // seconds; while it cannot be used, the authorities are those of before.
+// A zero log is that of package slog.
 func NewClientCA(path string, log logr.Logger) (*ClientCA, error) {
+	log = logging.OrDefault(log)
 	roots, err := newFile(path, "certificate authorities of clients", log, func(content []byte) (*x509.CertPool, error) {
 		pool := x509.NewCertPool()
 		if !pool.AppendCertsFromPEM(content) {

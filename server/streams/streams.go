@@ -14,6 +14,7 @@ import (
 	"k8s.io/streaming/pkg/httpstream"
 	"k8s.io/streaming/pkg/httpstream/wsstream"
 
+	"github.com/kubeletkit/kubeletkit/internal/logging"
 	"github.com/kubeletkit/kubeletkit/internal/streaming"
 	"github.com/kubeletkit/kubeletkit/internal/subprotocol"
 	"github.com/kubeletkit/kubeletkit/runtime"
@@ -23,7 +24,7 @@ import (
 
 // Options are the settings of [Handlers]. The zero value is valid.
 type Options struct {
-	// Logger receives, at level 1, why a session did not begin. Default: none.
+	// Logger receives, at level 1, why a session did not begin. Default: that of package slog.
 	Logger logr.Logger
 	// IdleTimeout is the time after which a session ends in which nothing is sent, not even a
 	// ping; kubectl sends one every 5 s. It is kubelet's streamingConnectionIdleTimeout.
@@ -54,6 +55,7 @@ type Handlers struct {
 // [runtime.StreamLocator], itself or through Unwrap; with another one, requests are answered
 // with status 501.
 func New(agent server.Agent, rt any, opts Options) *Handlers {
+	opts.Logger = logging.OrDefault(opts.Logger)
 	sessions := streaming.New(streaming.Options{Logger: opts.Logger, IdleTimeout: opts.IdleTimeout, SetupTimeout: opts.SetupTimeout, MaxSessions: opts.MaxSessions})
 	h := &Handlers{agent: agent, sessions: sessions, transport: newTransport(sessions.SetupTimeout), mux: http.NewServeMux()}
 	if local, ok := runtime.Optional[runtime.Streamer](rt); ok {

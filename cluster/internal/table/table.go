@@ -46,7 +46,8 @@ type Options[T any] struct {
 	// Ready is called once for each reader whose Read came too early, when the values contain
 	// what it needs. It must not block. If nil, nothing is called. If 10,000 readers wait, a further
 	// reader takes the place of another one, for which Ready is not called.
-	Ready  func(reader string)
+	Ready func(reader string)
+	// Logger receives failures of reads.
 	Logger logr.Logger
 }
 

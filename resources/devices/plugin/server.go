@@ -20,6 +20,7 @@ import (
 	api "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
 	"github.com/kubeletkit/kubeletkit/internal/flow"
+	"github.com/kubeletkit/kubeletkit/internal/logging"
 	"github.com/kubeletkit/kubeletkit/resources/devices"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
@@ -37,7 +38,7 @@ type Manager interface {
 type Options struct {
 	// Registered is called when a plugin registers by the socket, with its resource, before it is served. It must not block. If nil, it is not called.
 	Registered func(resource v1.ResourceName)
-	// Logger is for registrations and ends of plugins. Default: none.
+	// Logger is for registrations and ends of plugins. Default: that of package slog.
 	Logger logr.Logger
 }
 
@@ -61,6 +62,7 @@ type Server struct {
 
 // New returns a server of plugins, with the socket in the directory.
 func New(dir string, manager Manager, opts Options) (*Server, error) {
+	opts.Logger = logging.OrDefault(opts.Logger)
 	if !filepath.IsAbs(dir) {
 		return nil, fmt.Errorf("device plugins: the directory %q is no absolute path", dir)
 	}

@@ -16,6 +16,7 @@ import (
 	drapbv1beta1 "k8s.io/kubelet/pkg/apis/dra/v1beta1"
 
 	"github.com/kubeletkit/kubeletkit/internal/flow"
+	"github.com/kubeletkit/kubeletkit/internal/logging"
 	"github.com/kubeletkit/kubeletkit/resources/dra"
 	"github.com/kubeletkit/kubeletkit/resources/plugins"
 	"github.com/kubeletkit/kubeletkit/runtime"
@@ -25,7 +26,7 @@ import (
 type Options struct {
 	// Call is called after each call of a driver, with the gRPC method and the name of its status code. It must not block.
 	Call func(driver, method, code string, took time.Duration)
-	// Logger receives problems. Default: none.
+	// Logger receives problems. Default: that of package slog.
 	Logger logr.Logger
 }
 
@@ -52,6 +53,7 @@ var _ plugins.Handler = (*Drivers)(nil)
 
 // New returns drivers that are added to the manager. It connects to nothing.
 func New(manager *dra.Manager, opts Options) (*Drivers, error) {
+	opts.Logger = logging.OrDefault(opts.Logger)
 	if manager == nil {
 		return nil, errors.New("dra/plugin: the manager is nil")
 	}

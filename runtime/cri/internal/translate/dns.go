@@ -41,9 +41,11 @@ func dns(in *Pod) (*criv1.DNSConfig, []Warning) {
 		base = dnsCluster
 	}
 	if base == dnsCluster && len(in.Host.ClusterDNS) == 0 {
-		warnings = append(warnings, Warning{reasonNoCluster, fmt.Sprintf(
-			"pod: %q. kubelet does not have ClusterDNS IP configured and cannot create Pod using %q policy. Falling back to %q policy.",
-			podDescription(in.Spec), v1.DNSClusterFirst, v1.DNSDefault)})
+		if !in.HostProcesses { // which have the resolver of the machine in any case
+			warnings = append(warnings, Warning{reasonNoCluster, fmt.Sprintf(
+				"pod: %q. kubelet does not have ClusterDNS IP configured and cannot create Pod using %q policy. Falling back to %q policy.",
+				podDescription(in.Spec), v1.DNSClusterFirst, v1.DNSDefault)})
+		}
 		base = dnsHost
 	}
 	switch base {

@@ -70,6 +70,8 @@ type Pod struct {
 	// Groups are supplemental groups of all containers beside those of the spec, such as those of
 	// persistent volumes.
 	Groups []int64
+	// HostProcesses is [runtime.Features].HostProcesses.
+	HostProcesses bool
 }
 
 // Container is a container to convert, with its environment.

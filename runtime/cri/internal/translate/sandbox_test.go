@@ -99,6 +99,11 @@ func TestDNSWarnings(t *testing.T) {
 		{"MissingClusterDNS", `pod: "web_shop(1234)". kubelet does not have ClusterDNS IP configured and cannot create Pod using "ClusterFirst" policy. Falling back to "Default" policy.`},
 	}, warnings)
 
+	in.HostProcesses = true
+	_, warnings = dns(in)
+	assert.Len(t, warnings, 1, "processes of the machine have its resolver in any case")
+
+	in.HostProcesses = false
 	in.Spec.Spec.DNSPolicy, in.Host.IPs = v1.DNSDefault, nil
 	config, warnings = dns(in)
 	assert.Equal(t, []string{"127.0.0.1"}, config.Servers)
