@@ -12,7 +12,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/go-logr/logr"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	v1 "k8s.io/api/core/v1"
@@ -208,7 +207,7 @@ func stateFiles(root string) (files []check.File) {
 
 // checkPods compares the manifests with the pods in the container runtime.
 func checkPods(ctx context.Context, s *config.Settings) ([]check.Finding, error) {
-	rt, err := cri.Dial(ctx, s.ContainerRuntimeEndpoint, runtimeOptions(s, nil, logr.Discard()))
+	rt, err := cri.Dial(ctx, s.ContainerRuntimeEndpoint, runtimeOptions(s, nil, silent()))
 	if err != nil {
 		return nil, err
 	}
@@ -217,7 +216,7 @@ func checkPods(ctx context.Context, s *config.Settings) ([]check.Finding, error)
 	if err != nil {
 		return nil, err
 	}
-	static, findings, err := staticPods(ctx, s, staticuid.New(rt, staticuid.Options{}))
+	static, findings, err := staticPods(ctx, s, staticuid.New(rt, staticuid.Options{Logger: silent()}))
 	if err != nil {
 		return findings, err
 	}
@@ -257,7 +256,7 @@ func staticPods(ctx context.Context, s *config.Settings, uids *staticuid.UIDs) (
 		if err != nil {
 			findings = append(findings, check.Finding{Area: check.AreaPods, Setting: path, Verdict: check.Refused, Why: err.Error(), Blocks: true})
 		}
-	}, logr.Discard())
+	}, silent())
 	sink := &snapshot{node: node, source: source.Name(), uids: uids, set: cancel}
 	if err := source.Run(ctx, sink); err != nil && ctx.Err() == nil {
 		return nil, findings, err

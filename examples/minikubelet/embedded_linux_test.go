@@ -60,6 +60,10 @@ func TestEmbeddedRuntime(t *testing.T) {
 	eventually("both pods are ready", allRun)
 	assert.ErrorContains(t, run(t.Context(), args, nil), "in use by another agent; stop it, or give this one a directory of its own with --root-dir")
 	assert.Equal(t, "hello-node\n", command("exec", "hello", "--", "sh", "-c", "echo $POD_NAME"))
+	// An image is a name, and no pod has a network of its own: nothing else is said of them.
+	for _, fiction := range []string{"Pulling", "Pulled", "present on machine", "MissingClusterDNS", "Image size"} {
+		assert.NotContains(t, command("describe", "hello")+command("history", "hello"), fiction)
+	}
 	eventually("it says hello", func() bool { return strings.Contains(command("logs", "hello"), "hello from hello-node at ") })
 	eventually("the reader reads", func() bool {
 		return strings.HasPrefix(command("logs", "shared-volume"), "written before anything else ran\n")

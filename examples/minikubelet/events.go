@@ -13,7 +13,7 @@ import (
 // levelChange is the level of log lines about changes that are no problem: -v=2.
 const levelChange = slog.Level(-2)
 
-// logEvents returns an EventFunc that logs events: warnings always, others with -v=2.
+// logEvents returns an EventFunc that logs each event under its message: warnings always, others and those that are logged already with -v=2.
 func logEvents(log *slog.Logger) runtime.EventFunc {
 	var noDNS sync.Once
 	return func(e runtime.Event) {
@@ -24,7 +24,7 @@ func logEvents(log *slog.Logger) runtime.EventFunc {
 			return
 		}
 		level := levelChange
-		if e.Type == v1.EventTypeWarning {
+		if e.Type == v1.EventTypeWarning && !e.Logged {
 			level = slog.LevelWarn
 		}
 		var attrs []any
@@ -34,10 +34,10 @@ func logEvents(log *slog.Logger) runtime.EventFunc {
 		if e.FieldPath != "" {
 			attrs = append(attrs, "path", e.FieldPath)
 		}
-		attrs = append(attrs, "type", e.Type, "reason", e.Reason, "message", e.Message)
+		attrs = append(attrs, "reason", e.Reason)
 		if e.Count > 1 {
 			attrs = append(attrs, "count", e.Count)
 		}
-		log.Log(context.Background(), level, "Event", attrs...)
+		log.Log(context.Background(), level, e.Message, attrs...)
 	}
 }

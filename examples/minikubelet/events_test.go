@@ -27,14 +27,18 @@ func TestEventsInTheLog(t *testing.T) {
 			event(runtime.Event{Pod: pod, Type: v1.EventTypeNormal, Reason: "Started", FieldPath: "spec.containers{c}", Message: "m", Count: 1})
 			event(runtime.Event{Pod: pod, Type: v1.EventTypeWarning, Reason: "BackOff", Message: "m", Count: 4})
 		}
-		event(runtime.Event{Type: v1.EventTypeWarning, Reason: "FreeDiskSpaceFailed", Message: "m", Count: 1})
+		event(runtime.Event{Type: v1.EventTypeWarning, Reason: "FreeDiskSpaceFailed", Message: "the disk is full", Count: 1})
+		event(runtime.Event{Type: v1.EventTypeWarning, Reason: "FailedSync", Message: "m", Count: 1, Logged: true})
 		return out.String()
 	}
 	text := logged(slog.LevelInfo)
 	assert.Equal(t, 1, strings.Count(text, "no cluster DNS"), "it cannot be helped, so once is enough")
 	assert.Equal(t, 3, strings.Count(text, "level=WARN")-1)
-	assert.Contains(t, text, "level=WARN msg=Event type=Warning reason=FreeDiskSpaceFailed message=m\n", "about the node")
-	assert.Contains(t, text, "level=WARN msg=Event pod=default/b(u) type=Warning reason=BackOff message=m count=4\n")
+	assert.Contains(t, text, "level=WARN msg=\"the disk is full\" reason=FreeDiskSpaceFailed\n", "about the node")
+	assert.Contains(t, text, "level=WARN msg=m pod=default/b(u) reason=BackOff count=4\n")
 	assert.NotContains(t, text, "Started")
-	assert.Contains(t, logged(slog.Level(-2)), "level=DEBUG+2 msg=Event pod=default/a(u) path=spec.containers{c} type=Normal reason=Started message=m\n")
+	assert.NotContains(t, text, "FailedSync", "the log has it already")
+	all := logged(slog.Level(-2))
+	assert.Contains(t, all, "level=DEBUG+2 msg=m pod=default/a(u) path=spec.containers{c} reason=Started\n")
+	assert.Contains(t, all, "level=DEBUG+2 msg=m reason=FailedSync\n")
 }

@@ -90,6 +90,7 @@ func run(ctx context.Context, args []string, libraries func(logr.Logger)) error 
 	}
 	display := terminal.New(settings.Show, os.Stdout, os.Stderr)
 	display.SetVerbosity(settings.Verbosity)
+	display.SetFormat(settings.LogsJSON(), logModules(settings))
 	log := logr.FromSlogHandler(display.Handler())
 	if libraries != nil {
 		libraries(log.WithName("library"))
@@ -152,6 +153,9 @@ func shellWord(text string) string {
 	}
 	return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'"
 }
+
+// silent returns a logger that discards. The zero value, which logr.Discard returns, would log by package slog.
+func silent() logr.Logger { return logr.FromSlogHandler(slog.DiscardHandler) }
 
 // warn logs a warning, a level that logr does not have.
 func warn(log logr.Logger, text string) { slog.New(logr.ToSlogHandler(log)).Warn(text) }

@@ -5,10 +5,12 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
 	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/control"
+	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/terminal"
 	"github.com/kubeletkit/kubeletkit/podconfig/manifest"
 )
 
@@ -62,4 +64,23 @@ func (p *problems) list() []control.Problem {
 		all = append(all, found)
 	}
 	return all
+}
+
+// maxProblemLines is the number of problems below the table of a terminal.
+const maxProblemLines = 5
+
+// problemLines returns a heading and a line for each problem, for a terminal.
+func problemLines(list []control.Problem) []string {
+	if len(list) == 0 {
+		return nil
+	}
+	lines := []string{"", "Manifests that cannot be used:"}
+	for i, p := range list {
+		if i == maxProblemLines {
+			lines = append(lines, fmt.Sprintf("  and %d more; see minikubelet pods", len(list)-i))
+			break
+		}
+		lines = append(lines, "  "+terminal.Escape(p.Path)+": "+terminal.Escape(strings.Join(strings.Fields(p.Error), " ")))
+	}
+	return lines
 }

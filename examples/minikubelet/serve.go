@@ -210,6 +210,7 @@ func serve(ctx, signals context.Context, s *config.Settings, log logr.Logger, di
 	}); err != nil {
 		return left, err
 	}
+	display.SetNotes(func() []string { return problemLines(n.Problems()) })
 	g.Go(func() error {
 		display.Run(ctx, n.shownPods, agent.Synced)
 		return nil

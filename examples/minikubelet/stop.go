@@ -8,7 +8,6 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/go-logr/logr"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/client"
@@ -30,12 +29,12 @@ func stopPods(ctx context.Context, rootDir, endpoint string, out io.Writer) erro
 			"For the pods of a container runtime start the agent again, or give its --container-runtime-endpoint",
 			filepath.Join(rootDir, config.SocketName), rootDir)
 	}
-	return withEmbedded(ctx, s, logr.Discard(), func(ctx context.Context) error { return killPods(ctx, s.ContainerRuntimeEndpoint, out) })
+	return withEmbedded(ctx, s, silent(), func(ctx context.Context) error { return killPods(ctx, s.ContainerRuntimeEndpoint, out) })
 }
 
 // killPods ends all pods of a container runtime, each in its grace period.
 func killPods(ctx context.Context, endpoint string, out io.Writer) error {
-	rt, err := cri.Dial(ctx, endpoint, cri.Options{})
+	rt, err := cri.Dial(ctx, endpoint, cri.Options{Logger: silent()})
 	if err != nil {
 		return err
 	}

@@ -52,7 +52,7 @@ func camel(flag string) string {
 func flagFields() map[string]string {
 	return map[string]string{
 		"log-flush-frequency": "logging", "log-json-info-buffer-size": "logging", "log-text-info-buffer-size": "logging", "log-json-split-stream": "logging",
-		"log-text-split-stream": "logging", "logging-format": "logging", "vmodule": "logging", "feature-gates": "featureGates", "system-cgroups": "systemCgroups",
+		"log-text-split-stream": "logging", "feature-gates": "featureGates", "system-cgroups": "systemCgroups",
 	}
 }
 
@@ -68,7 +68,7 @@ func explanations() map[string]explanation {
 		"volumeStatsAggPeriod":                      {matters: "the usage of volumes is measured when it is asked for"},
 		"volumePluginDir":                           {matters: "flex volumes are not supported: pods with them cannot start", do: "use other volumes"},
 		"configMapAndSecretChangeDetectionStrategy": {matters: "changes are always found by watches"},
-		"logging":                     {matters: "the log is text; json, modules and buffers have no effect"},
+		"logging":                     {matters: "the log is not buffered, and has one stream"},
 		"tracing":                     {matters: "no traces are sent"},
 		"showHiddenMetricsForVersion": {matters: "there are no hidden metrics"},
 		"hairpinMode":                 plain, "iptablesMasqueradeBit": plain, "iptablesDropBit": plain, // nor in a kubelet

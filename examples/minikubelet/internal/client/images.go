@@ -81,7 +81,7 @@ func (c *call) images(ctx context.Context) error {
 		}
 		values.Items = append(values.Items, value)
 		name := terminal.Escape(image.Name())
-		if err := list.row(name, name, bytes(image.Size), duration.HumanDuration(now.Sub(image.FirstSeen)), lastUse(image, now),
+		if err := list.row(name, name, sizeOf(image), duration.HumanDuration(now.Sub(image.FirstSeen)), lastUse(image, now),
 			terminal.Escape(cmp.Or(kept, "-")), terminal.Escape(image.ID)); err != nil {
 			return err
 		}
@@ -212,6 +212,14 @@ func lastUse(i *gc.Image, now time.Time) string {
 	default:
 		return duration.HumanDuration(now.Sub(i.LastUsed)) + " ago"
 	}
+}
+
+// sizeOf returns the size of an image; "-" if it takes no space, because containers are processes of the machine.
+func sizeOf(image *gc.Image) string {
+	if image.Size == 0 {
+		return "-"
+	}
+	return bytes(image.Size)
 }
 
 // bytes returns a size for people.

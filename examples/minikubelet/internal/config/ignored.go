@@ -14,8 +14,8 @@ func (ignored) Type() string     { return "ignored" }
 const (
 	ignoredFlags = `experimental-mounter-path hairpin-mode
 		lock-file
-		log-flush-frequency log-json-info-buffer-size log-text-info-buffer-size logging-format maximum-dead-containers
-		vmodule volume-plugin-dir
+		log-flush-frequency log-json-info-buffer-size log-text-info-buffer-size maximum-dead-containers
+		volume-plugin-dir
 		volume-stats-agg-period windows-priorityclass`
 	ignoredSwitches = `exit-on-lock-contention
 		experimental-allocatable-ignore-eviction kernel-memcg-notification

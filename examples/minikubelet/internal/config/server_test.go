@@ -119,7 +119,7 @@ func TestEffective(t *testing.T) {
 	assert.EqualValues(t, 8, fields["maxPods"])
 	assert.EqualValues(t, 10250, fields["port"])
 	assert.Equal(t, true, fields["enableServer"])
-	assert.Equal(t, map[string]any{"verbosity": 4.0}, fields["logging"])
+	assert.Equal(t, map[string]any{"format": "json", "verbosity": 4.0}, fields["logging"])
 	assert.Equal(t, map[string]any{"Authorization": []any{masked}}, fields["staticPodURLHeader"])
 	assert.Equal(t, masked, s.FlagValues["manifest-url-header"])
 	assert.Equal(t, "8", s.FlagValues["max-pods"])

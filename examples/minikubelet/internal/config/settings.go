@@ -131,6 +131,7 @@ func (s *Settings) warn() {
 // defaults fills in kubelet's defaults for the fields that are implemented.
 func defaults(c *KubeletConfiguration) {
 	def(&c.SyncFrequency.Duration, time.Minute)
+	def(&c.Logging.Format, formatText)
 	def(&c.FileCheckFrequency.Duration, 20*time.Second)
 	def(&c.HTTPCheckFrequency.Duration, 20*time.Second)
 	def(&c.RuntimeRequestTimeout.Duration, 2*time.Minute)

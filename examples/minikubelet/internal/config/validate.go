@@ -53,6 +53,7 @@ func (s *Settings) validate() error {
 	errs = append(errs, s.validateUsers())
 	errs = append(errs, s.validateMemory()...)
 	errs = append(errs, s.validateLogs()...)
+	errs = append(errs, s.validateLogging()...)
 	errs = append(errs, s.validateProviders())
 	errs = append(errs, s.validateServer()...)
 	errs = append(errs, s.validateCluster()...)

@@ -47,11 +47,16 @@ type Display struct {
 	logs         *logWriter
 	short, color bool
 	level        slog.LevelVar
+	// asJSON and modules are those of SetFormat.
+	asJSON  bool
+	modules []Module
 	// draw shows the pods; nil shows nothing. If names is not nil, pods are those of these names,
 	// and the others have not changed.
 	draw func(names Names, pods []*v1.Pod)
 	// whole means that draw needs all pods.
 	whole bool
+	// notes returns the lines below the table.
+	notes func() []string
 	// period is how often the pods are read although nothing has changed, delay the time
 	// from a change until they are read.
 	period, delay time.Duration
@@ -69,7 +74,7 @@ type Names map[types.NamespacedName]bool
 // New returns a display in one of the modes, which shows the pods on out. If out and
 // errOut are the same terminal, the log is written above the table of the pods.
 func New(mode string, out, errOut *os.File) *Display {
-	d := &Display{logs: &logWriter{out: errOut}, period: linesPeriod, delay: linesDelay, changed: make(chan struct{}, 1), names: Names{}}
+	d := &Display{logs: &logWriter{out: errOut}, period: linesPeriod, delay: linesDelay, changed: make(chan struct{}, 1), names: Names{}, notes: func() []string { return nil }}
 	_, _, d.short = size(errOut)
 	d.color = d.short && WantsColor(os.Getenv)
 	if mode == Auto {
@@ -91,7 +96,7 @@ func New(mode string, out, errOut *os.File) *Display {
 		}
 		d.period, d.delay = tablePeriod, tableDelay
 		d.whole = true
-		d.draw = func(_ Names, pods []*v1.Pod) { s.show(PodTable(pods, time.Now())) }
+		d.draw = func(_ Names, pods []*v1.Pod) { s.show(PodTable(pods, time.Now()), d.notes()) }
 	case Lines:
 		d.draw = lines(out)
 	}
@@ -103,13 +108,29 @@ func WantsColor(getenv func(string) string) bool {
 	return getenv("TERM") != "dumb" && getenv("NO_COLOR") == ""
 }
 
+// SetFormat makes JSON the format of the log, and sets how much is logged from some source files. It is for the next Handler.
+func (d *Display) SetFormat(asJSON bool, more []Module) {
+	d.asJSON, d.modules = asJSON, more
+	d.short = d.short && !asJSON
+}
+
+// SetNotes sets what returns the lines below the table. It is called about once a second.
+func (d *Display) SetNotes(notes func() []string) { d.notes = notes }
+
 // Handler returns the handler of the agent's log: short lines on a terminal, otherwise
-// the text format of package slog. Records above the verbosity are dropped.
+// the text format of package slog, or JSON. Records above the verbosity are dropped.
 func (d *Display) Handler() slog.Handler {
-	if d.short {
-		return newHandler(d.logs, &d.level, d.color)
+	var handler slog.Handler = slog.NewTextHandler(d.logs, &slog.HandlerOptions{Level: &d.level})
+	switch {
+	case d.asJSON:
+		handler = newJSONHandler(d.logs, &d.level)
+	case d.short:
+		handler = newHandler(d.logs, &d.level, d.color)
 	}
-	return slog.NewTextHandler(d.logs, &slog.HandlerOptions{Level: &d.level})
+	if len(d.modules) > 0 {
+		handler = newModular(handler, &d.level, d.modules)
+	}
+	return handler
 }
 
 // SetVerbosity sets how much is logged: the value of the flag -v. The default is 0.

@@ -3,6 +3,7 @@ package terminal
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"sync"
 	"unicode/utf8"
@@ -17,20 +18,22 @@ type screen struct {
 
 	mu    sync.Mutex
 	table string
+	// notes are the lines below the table.
+	notes []string
 	// shown is the table as it is on the terminal, cut to its size.
 	shown []string
 	// failed is the error of the first write that failed. Nothing is written after it.
 	failed error
 }
 
-// show replaces the table.
-func (s *screen) show(table string) {
+// show replaces the table and the lines below it.
+func (s *screen) show(table string, notes []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if table == s.table {
+	if table == s.table && slices.Equal(notes, s.notes) {
 		return
 	}
-	s.table = table
+	s.table, s.notes = table, notes
 	_ = s.draw(nil)
 }
 
@@ -58,7 +61,7 @@ func (s *screen) draw(above []byte) error {
 	if len(above) > 0 && above[len(above)-1] != '\n' {
 		b.WriteByte('\n')
 	}
-	s.shown = fit(s.table, width, height)
+	s.shown = fit(s.table, s.notes, width, height)
 	for _, line := range s.shown {
 		b.WriteString(line)
 		b.WriteByte('\n')
@@ -77,16 +80,18 @@ func rowsOnScreen(lines []string, width int) int {
 	return n
 }
 
-// fit cuts a table so that it fits on the terminal with one row to spare.
-func fit(table string, width, height int) []string {
+// fit cuts a table and the lines below it so that they fit on the terminal with one row to spare.
+func fit(table string, notes []string, width, height int) []string {
 	if table == "" {
 		return nil
 	}
 	lines := strings.Split(strings.TrimSuffix(table, "\n"), "\n")
-	if room := max(2, height-1); len(lines) > room {
+	notes = notes[:max(0, min(len(notes), height/2, height-3))]
+	if room := max(2, height-1-len(notes)); len(lines) > room {
 		left := len(lines) - room + 1
 		lines = append(lines[:room-1:room-1], fmt.Sprintf("… and %d more; see minikubelet pods", left))
 	}
+	lines = append(lines, notes...)
 	for i, line := range lines {
 		if runes := []rune(line); len(runes) > width {
 			lines[i] = string(runes[:max(0, width)])

@@ -57,24 +57,37 @@ func TestScreen(t *testing.T) {
 		require.Len(t, text, n)
 	}
 	logged("log 1\n")
-	s.show("head\nrow 1\n")
+	s.show("head\nrow 1\n", nil)
 	logged("log 2 is long\n")
 	assert.Equal(t, []string{"log 1", "log 2 is long", "head", "row 1"}, term.rows)
 	before := term.writes
-	s.show("head\nrow 1\n")
+	s.show("head\nrow 1\n", nil)
 	assert.Equal(t, before, term.writes, "nothing has changed")
-	s.show("head\nrow 1 is too long\nrow 2\nrow 3\nrow 4\n")
+	s.show("head\nrow 1 is too long\nrow 2\nrow 3\nrow 4\n", nil)
 	assert.Equal(t, []string{"log 1", "log 2 is long", "head", "row 1 is t", "row 2", "… and 2 mo"}, term.rows)
 	logged("no end")
-	s.show("one\n")
+	s.show("one\n", nil)
 	assert.Equal(t, []string{"log 1", "log 2 is long", "no end", "one"}, term.rows)
 
 	// A terminal that gets narrower breaks what is there into more rows.
-	s.show("row 1 long\n")
+	s.show("row 1 long\n", nil)
 	width = 4
 	term.rows = append(term.rows[:3], "row ", "1 lo", "ng")
-	s.show("one\n")
+	s.show("one\n", nil)
 	assert.Equal(t, []string{"log 1", "log 2 is long", "no end", "one"}, term.rows)
+}
+
+func TestLinesBelowTheTable(t *testing.T) {
+	term := &terminal{}
+	s := &screen{out: term, size: func() (int, int) { return 20, 7 }}
+	s.show("head\nrow 1\n", []string{"", "Broken:", "  a.yaml", "  b.yaml"})
+	assert.Equal(t, []string{"head", "row 1", "", "Broken:", "  a.yaml"}, term.rows, "they take half of the rows at most")
+	s.show("head\nrow 1\nrow 2\nrow 3\nrow 4\n", []string{"", "Broken"})
+	assert.Equal(t, []string{"head", "row 1", "row 2", "… and 2 more; see mi", "", "Broken"}, term.rows)
+	s.show("head\nrow 1\n", []string{"Changed"})
+	assert.Equal(t, []string{"head", "row 1", "Changed"}, term.rows)
+	s.show("head\nrow 1\n", nil)
+	assert.Equal(t, []string{"head", "row 1"}, term.rows)
 }
 
 type broken struct{}
@@ -83,7 +96,7 @@ func (broken) Write([]byte) (int, error) { return 0, errors.New("hung up") }
 
 func TestAScreenThatIsGone(t *testing.T) {
 	s := &screen{out: broken{}, size: func() (int, int) { return 80, 24 }}
-	s.show("x\n")
+	s.show("x\n", nil)
 	_, err := s.Write([]byte("log\n"))
 	require.ErrorContains(t, err, "hung up")
 }

@@ -1,0 +1,15 @@
+package main
+
+import (
+	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/config"
+	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/terminal"
+)
+
+// logModules returns how much is logged from some source files.
+func logModules(s *config.Settings) []terminal.Module {
+	var list []terminal.Module
+	for _, m := range s.Logging.VModule {
+		list = append(list, terminal.Module{Pattern: m.FilePattern, Verbosity: int(m.Verbosity)})
+	}
+	return list
+}
