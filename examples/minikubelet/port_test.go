@@ -99,12 +99,12 @@ func TestVerbosityOfARunningAgent(t *testing.T) {
 	}
 	b.put("before", "i")
 	b.await("before-n 1/1 Running", "pods")
-	assert.Equal(t, map[string]any{"verbosity": 2.0}, configz(t, port)["logging"])
+	assert.Equal(t, map[string]any{"format": "text", "verbosity": 2.0}, configz(t, port)["logging"])
 
 	code, body := ask(t, port, http.MethodPut, "/debug/flags/v", "4")
 	assert.Equal(t, http.StatusOK, code, body)
 	assert.Equal(t, "successfully set klog.logging.verbosity to 4", body)
-	assert.Equal(t, map[string]any{"verbosity": 4.0}, configz(t, port)["logging"])
+	assert.Equal(t, map[string]any{"format": "text", "verbosity": 4.0}, configz(t, port)["logging"])
 	_, body = ask(t, port, http.MethodGet, "/flagz", "")
 	assert.Contains(t, body, "\nv=2\n", "the flag that was given")
 	b.put("after", "i")
