@@ -428,7 +428,7 @@ func (a *Agent) logParts() {
 	o := reflect.ValueOf(a.opts.Override)
 	for i := range o.NumField() {
 		if !o.Field(i).IsNil() {
-			a.log.Info("Part is replaced or wrapped", "part", o.Type().Field(i).Name)
+			a.log.V(1).Info("Part is replaced or wrapped", "part", o.Type().Field(i).Name)
 		}
 	}
 	missing := func(have bool, ability, effect string) {

@@ -200,7 +200,7 @@ func (m *recorder) now() (r recorded) {
 
 // options returns the options with the recorder in place.
 func (m *recorder) options(opts pleg.Options) pleg.Options {
-	opts.Metrics, opts.Logger = m, funcr.New(m.log, funcr.Options{})
+	opts.Metrics, opts.Logger = m, funcr.New(m.log, funcr.Options{Verbosity: 1})
 	return opts
 }
 

@@ -106,9 +106,13 @@ func (g *generator) takeStreamState(state streamState, broken error) {
 		g.schedule.streamOpened()
 	}
 	if state.phase == established && g.schedule.phase != established {
+		log := g.opts.Logger
+		if !g.loggedBroken {
+			log = log.V(1) // as it should be
+		}
 		g.loggedBroken = false
 		g.schedule.streamEstablished(time.Now())
-		g.opts.Logger.Info("The runtime's event stream is established; relists are a safety net from now on", "period", g.opts.SafetyPeriod)
+		log.Info("The runtime's event stream is established; relists are a safety net from now on", "period", g.opts.SafetyPeriod)
 	}
 }
 

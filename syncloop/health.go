@@ -68,7 +68,7 @@ func (h *runtimeHealth) set(err error, answered bool) bool {
 // ready, and with the back-off of retries while it is not. It wakes up the loop while the
 // PLEG is unhealthy, because the loop checks that only when it is awake.
 func (l *Loop) watchRuntime(ctx context.Context) {
-	failures := 0
+	failures, failed := 0, false
 	t := time.NewTimer(0)
 	defer t.Stop()
 	for {
@@ -86,14 +86,17 @@ func (l *Loop) watchRuntime(ctx context.Context) {
 		}
 		if l.health.set(err, answered) {
 			switch {
+			case err == nil && !failed: // as it should be
+				l.log.V(1).Info("Container runtime is ready")
 			case err == nil:
-				l.log.Info("Container runtime is ready")
+				l.log.Info("Container runtime is ready again")
 			case errors.Is(err, runtime.ErrNetworkNotReady):
 				l.log.Error(err, "Container runtime has no pod network; only pods with the host's network are started")
 			default:
 				l.log.Error(err, "Container runtime is not ready; what runs is left alone until it is")
 			}
 		}
+		failed = failed || err != nil
 		if err != nil && !errors.Is(err, runtime.ErrNetworkNotReady) {
 			l.deps.PLEG.Relist()
 		}

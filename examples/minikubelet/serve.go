@@ -199,6 +199,10 @@ func serve(ctx, signals context.Context, s *config.Settings, log logr.Logger, di
 			return left, err
 		}
 		if err := agent.Add("port "+l.Addr().String(), func(ctx context.Context) error {
+			log := log
+			if l.api == apiHealthz { // there is one by default
+				log = log.V(1)
+			}
 			log.Info("Serving", "address", l.Addr().String(), "api", l.api)
 			return run(ctx)
 		}); err != nil {
@@ -305,7 +309,7 @@ func listenSocket(ctx context.Context, rootDir string, log logr.Logger) (net.Lis
 	l, err := server.ListenUnix(ctx, path)
 	switch {
 	case err == nil:
-		log.Info("Serving", "address", path, "commands", true)
+		log.V(1).Info("Serving", "address", path, "commands", true)
 		return l, nil
 	case ctx.Err() != nil: // the agent stops
 		return nil, nil

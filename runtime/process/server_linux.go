@@ -200,7 +200,7 @@ func (s *Server) run(ctx context.Context) (err error) {
 	failed := make(chan error, 2) // one value of each server
 	s.tasks.Go(func() { failed <- s.streams.serve() })
 	s.tasks.Go(func() { failed <- server.Serve(listener) })
-	s.opts.Logger.Info("Serving containers that are host processes", "endpoint", s.Endpoint())
+	s.opts.Logger.V(1).Info("Serving containers that are host processes", "endpoint", s.Endpoint())
 	close(s.ready)
 	select {
 	case <-ctx.Done():

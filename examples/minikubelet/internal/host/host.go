@@ -84,7 +84,7 @@ func Decide(s *config.Settings, f Facts) (p Plan) {
 	if f.CgroupV1 && s.SingleProcessOOMKill != nil && !*s.SingleProcessOOMKill {
 		p.Refused = append(p.Refused, errors.New("singleProcessOOMKill: false needs cgroup v2, and the machine has cgroup v1; remove it"))
 	}
-	if len(accepted) > 0 {
+	if len(accepted) > 0 && !s.Embedded {
 		p.Warnings = append(p.Warnings, "A kubelet would not start on this machine: "+strings.Join(accepted, ", "))
 	}
 	if f.Swap && !ptr.Deref(s.FailSwapOn, false) && !f.Noswap {
