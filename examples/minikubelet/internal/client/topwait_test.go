@@ -41,7 +41,7 @@ func TestTopSaysThatItMeasures(t *testing.T) {
 		return out.String(), errOut.String()
 	}
 	out, said := top()
-	assert.Equal(t, "Measuring; CPU is an average of some seconds.\n", said)
+	assert.Equal(t, "Measuring the usage of CPU, which takes some seconds.\n", said)
 	assert.Contains(t, out, "5m")
 	_, said = top()
 	assert.Empty(t, said, "the rate is known")
