@@ -43,6 +43,7 @@ var nodeSpecs = []string{
 	`Downward API tests for pod level resources`,
 	`AlwaysVerify IfNotPresent pod without PullSecret`,
 	`NeverVerifyPreloadedImages IfNotPresent pod with the same credentials in a different secret`,
+	`Device Plugin Failures: .*(lower allocatable|GetDevicePluginOptions fails|back to 1 if it got healthy)`,
 }
 
 // nodeTestsConfig are the settings of an agent that is the node of the node tests.
@@ -73,7 +74,7 @@ func TestNodeConformance(t *testing.T) {
 func TestNodeSpecs(t *testing.T) {
 	t.Parallel()
 	Need(t)
-	testNodeSpecs(t, ClusterOptions{BuiltRunc: true}, nil, 23, nodeSpecs...)
+	testNodeSpecs(t, ClusterOptions{BuiltRunc: true}, nil, 26, nodeSpecs...)
 }
 
 // testNodeSpecs runs the specs, which may stop and start the agent. The cgroups of pods are below the
