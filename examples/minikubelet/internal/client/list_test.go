@@ -27,10 +27,14 @@ func TestWatch(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	served := make(chan error, 1)
 	var calls atomic.Int32
+	var names atomic.Bool // the pod stays
 	go func() {
 		served <- server.Serve(ctx, l, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			list := v1.PodList{Items: []v1.Pod{*podtest.Pod(v1.PodPending)}}
-			if calls.Add(1) > 3 {
+			switch n := calls.Add(1); {
+			case n > 5 && !names.Load():
+				list.Items = nil
+			case n > 3:
 				list.Items[0].Status.PodIP = "10.0.0.1"
 			}
 			_ = json.NewEncoder(w).Encode(list)
@@ -38,15 +42,17 @@ func TestWatch(t *testing.T) {
 	}()
 	defer func() { stop(); require.NoError(t, <-served) }()
 	for form, want := range map[string]string{
-		"":     "NAMESPACE   NAME     READY   STATUS    RESTARTS   AGE   IP\ndefault     web-n1   0/3     Pending   0          90s   <none>\ndefault     web-n1   0/3     Pending   0          90s   10.0.0.1\n",
+		"": "NAMESPACE   NAME     READY   STATUS    RESTARTS   AGE   IP\ndefault     web-n1   0/3     Pending   0          90s   <none>\n" +
+			"default     web-n1   0/3     Pending   0          90s   10.0.0.1\ndefault     web-n1   0/3     Gone      0          90s   10.0.0.1\n",
 		"name": "default/web-n1\ndefault/web-n1\n",
 	} {
 		calls.Store(0)
+		names.Store(form == "name")
 		wctx, end := context.WithCancel(t.Context())
 		out := &stopper{stop: end}
 		seen := 0
 		out.stop = func() {
-			if seen++; seen == 2 {
+			if seen++; seen == strings.Count(want, "web-n1") {
 				end()
 			}
 		}

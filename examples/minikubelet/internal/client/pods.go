@@ -89,7 +89,7 @@ func statusColor(status string) string {
 	switch {
 	case status == "Running" || status == "Completed" || status == "Succeeded":
 		return green
-	case slices.Contains([]string{"Pending", "ContainerCreating", "PodInitializing", "Terminating", "NotReady", "Gone", reasonWaits}, status) ||
+	case slices.Contains([]string{"Pending", "ContainerCreating", "PodInitializing", "Terminating", "NotReady", statusGone, reasonWaits}, status) ||
 		isInit && strings.Contains(inner, "/"):
 		return yellow
 	default:
@@ -110,7 +110,7 @@ func (c *call) pods(ctx context.Context) error {
 		fmt.Fprintln(c.Err, "No pods found.")
 	}
 	p := c.printer(podColumns())
-	shown := map[types.UID]string{}
+	shown := map[types.UID]watched{}
 	if c.listFlags.watch {
 		if err := c.changedPods(p, shown, list); err != nil {
 			return err
@@ -181,17 +181,26 @@ func (c *call) qualified(arg string) (namespace, name string) {
 	return c.podNamespace(), name
 }
 
-// changedPods prints the pods that are not as they were shown.
-func (c *call) changedPods(p *printer, shown map[types.UID]string, list []*v1.Pod) error {
+// watched is a pod as a list that is watched has shown it.
+type watched struct {
+	pod *v1.Pod
+	is  string // what makes another line
+}
+
+// statusGone is the status of a pod that is not in a list any more that is watched.
+const statusGone = "Gone"
+
+// changedPods prints the pods that are not as they were shown, and those that are gone.
+func (c *call) changedPods(p *printer, shown map[types.UID]watched, list []*v1.Pod) error {
 	there := map[types.UID]bool{}
 	for _, pod := range list {
 		there[pod.UID] = true
 		s := terminal.Summarize(pod)
 		is := fmt.Sprint(s.Ready, s.Total, s.Restarts, s.Status, pod.Status.PodIP)
-		if shown[pod.UID] == is {
+		if shown[pod.UID].is == is {
 			continue
 		}
-		shown[pod.UID] = is
+		shown[pod.UID] = watched{pod, is}
 		if c.output.structured() {
 			if err := p.document(pod); err != nil {
 				return err
@@ -201,9 +210,20 @@ func (c *call) changedPods(p *printer, shown map[types.UID]string, list []*v1.Po
 			return err
 		}
 	}
-	for uid := range shown {
+	var gone []*v1.Pod
+	for uid, was := range shown {
 		if !there[uid] {
+			gone = append(gone, was.pod)
 			delete(shown, uid)
+		}
+	}
+	if p.form != asName && !p.form.structured() {
+		for _, pod := range terminal.SortPods(gone) {
+			// The status is that of the reason, if there are no containers.
+			pod.Status, pod.DeletionTimestamp = v1.PodStatus{Reason: statusGone, StartTime: pod.Status.StartTime, PodIP: pod.Status.PodIP}, nil
+			if err := c.podRow(p, pod); err != nil {
+				return err
+			}
 		}
 	}
 	return p.flush()
