@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -154,15 +155,21 @@ func withNulls(n int64) Option {
 	}
 }
 
-// health is the condition that the devices of the main container are these, with this health.
+// health is the condition that the devices of the main container are these, with this health. The order of a kubelet is that of a map.
 func health(of v1.ResourceHealthStatus, ids ...string) Condition {
-	want := []v1.ResourceStatus{{Name: nulls}}
-	for _, id := range ids {
-		want[0].Resources = append(want[0].Resources, v1.ResourceHealth{ResourceID: v1.ResourceID(id), Health: of})
-	}
 	return func(pod *v1.Pod) error {
-		if len(pod.Status.ContainerStatuses) == 0 || fmt.Sprint(pod.Status.ContainerStatuses[0].AllocatedResourcesStatus) != fmt.Sprint(want) {
-			return fmt.Errorf("its devices are not %v with health %s", ids, of)
+		var got []string
+		for _, c := range pod.Status.ContainerStatuses[:min(1, len(pod.Status.ContainerStatuses))] {
+			for _, r := range c.AllocatedResourcesStatus {
+				for _, d := range r.Resources {
+					if r.Name == nulls && d.Health == of {
+						got = append(got, string(d.ResourceID))
+					}
+				}
+			}
+		}
+		if slices.Sort(got); !slices.Equal(got, ids) {
+			return fmt.Errorf("its devices with health %s are %v, not %v", of, got, ids)
 		}
 		return nil
 	}
