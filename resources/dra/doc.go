@@ -33,8 +33,8 @@
 // # Guarantees
 //
 // A claim is written down before a driver is called to prepare it, and removed after the driver has unprepared it. So an agent that is killed at any
-// moment, or a kubelet after it, finds each claim that may be prepared. Calls of drivers are repeated after a restart; drivers have to be
-// idempotent, as the API requires.
+// moment, or a kubelet after it, finds each claim that may be prepared. After a restart of the agent, drivers are called
+// again for claims of pods that start, and not for pods that run; drivers have to be idempotent, as the API requires.
 //
 // Operations on one claim never overlap: a claim is not unprepared while a second pod begins to use it. A driver that hangs holds up only
 // pods with its claims. A call that fails is repeated with the back-off of the pod.
