@@ -67,15 +67,6 @@ func usage(rt runtime.Runtime, agent *kubeletkit.Agent, rootDir, logsDir string)
 	return handler, agent.Add("stats", collector.Run) // for volumes, logs, and what the runtime has beyond its usage
 }
 
-func requireLabel(key string) lifecycle.Admitter {
-	return lifecycle.AdmitterFunc("test", func(req lifecycle.AdmitRequest) error {
-		if req.Pod.Labels[key] == "" {
-			return lifecycle.Refuse("MissingLabel", "pods on this node need the label "+key)
-		}
-		return nil
-	})
-}
-
 func onePart(ctx context.Context, rt *cri.Runtime, errs chan<- error) {
 	cache := runtime.NewCache(rt, runtime.CacheOptions{})
 	changes := pleg.NewEvented(rt, cache, pleg.EventedOptions{}) // relists every second if rt has no events
