@@ -125,3 +125,28 @@ func TestDocsNameTests(t *testing.T) {
 	}
 	require.Greater(t, named, 200)
 }
+
+// TestTroubleHasRealLines asserts that the lines that docs/operate/trouble.md has as symptoms are in the program: "…" stands for what differs.
+func TestTroubleHasRealLines(t *testing.T) {
+	var source strings.Builder
+	require.NoError(t, filepath.WalkDir(".", func(path string, _ fs.DirEntry, err error) error {
+		if err == nil && strings.HasSuffix(path, ".go") && !strings.HasSuffix(path, "_test.go") {
+			text, err := os.ReadFile(path)
+			source.Write(text)
+			return err
+		}
+		return err
+	}))
+	text := source.String()
+	rows := regexp.MustCompile(`(?m)^\| (.*?) \| `).FindAllStringSubmatch(documents(t)["docs/operate/trouble.md"], -1)
+	require.Greater(t, len(rows), 25)
+	for _, row := range rows {
+		for _, m := range regexp.MustCompile("`([^`]+)`").FindAllStringSubmatch(row[1], -1) {
+			parts := strings.Split(m[1], "…")
+			for i := range parts {
+				parts[i] = regexp.QuoteMeta(parts[i])
+			}
+			assert.Regexp(t, strings.Join(parts, `.{1,60}`), text, "%s is not in the program", m[1])
+		}
+	}
+}
