@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"sync/atomic"
 	"time"
 
@@ -26,7 +27,7 @@ type Options struct {
 	// MaxPods is the number of pods that have open spans at a time. Further pods have no spans, which is logged once.
 	// Default: 1000.
 	MaxPods int
-	// Logger receives what no method returns. Default: discards.
+	// Logger receives what no method returns. Default: that of package slog.
 	Logger logr.Logger
 }
 
@@ -48,6 +49,9 @@ type Tracer struct {
 
 // New returns a Tracer of the history, whose spans are made by the provider. It starts nothing.
 func New(store history.Store, provider trace.TracerProvider, opts Options) (*Tracer, error) {
+	if opts.Logger.GetSink() == nil {
+		opts.Logger = logr.FromSlogHandler(slog.Default().Handler())
+	}
 	var errs []error
 	if store == nil {
 		errs = append(errs, errors.New("tracing: there is no history.Store"))
