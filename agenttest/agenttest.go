@@ -80,13 +80,16 @@ func (n *Node) options(t *testing.T, dir string, configure func(*Node, *kubeletk
 // run runs the agent until the function that it returns is called.
 func (n *Node) run(t *testing.T) (stop func()) {
 	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan error)
-	go func() { ended <- n.Run(ctx) }()
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		if err := n.Run(ctx); err != nil {
+			t.Errorf("agenttest: the agent has ended: %v", err) // at once: the test may wait for the agent in vain
+		}
+	}()
 	return func() {
 		cancel()
-		if err := <-ended; err != nil {
-			t.Errorf("agenttest: %v", err)
-		}
+		<-ended
 	}
 }
 
