@@ -7,6 +7,7 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -70,7 +71,7 @@ func allowed(t *testing.T, c *Cluster, pod *v1.Pod) (cpus string, limited bool) 
 }
 
 // awaitCPUs waits until the container of the pod has CPUs that the condition accepts.
-func awaitCPUs(t *testing.T, c *Cluster, pod *v1.Pod, what string, ok func(set cpuset.CPUSet) bool) cpuset.CPUSet {
+func awaitCPUs(t *testing.T, c *Cluster, within time.Duration, pod *v1.Pod, what string, ok func(set cpuset.CPUSet) bool) cpuset.CPUSet {
 	t.Helper()
 	var set cpuset.CPUSet
 	Eventually(t, within, fmt.Sprintf("pod %s has CPUs %s", pod.Name, what), func() error {
@@ -87,6 +88,11 @@ func awaitCPUs(t *testing.T, c *Cluster, pod *v1.Pod, what string, ok func(set c
 func TestExclusiveCPUs(t *testing.T) {
 	Need(t)
 	needCPUs(t)
+	testExclusiveCPUs(t, within)
+}
+
+// testExclusiveCPUs asserts which CPUs containers have while exclusive ones are given, kept and given back.
+func testExclusiveCPUs(t *testing.T, within time.Duration) {
 	c := NewCluster(t)
 	c.MakeCgroup(t)
 	s := &suite{Cluster: c, agent: c.StartAgent(t, AgentOptions{Config: staticCPUs()})}
@@ -94,14 +100,14 @@ func TestExclusiveCPUs(t *testing.T) {
 	shared, own := MakePod("shared", Main(Sh("c", Forever))), exclusive("own")
 	s.agent.Put(t, shared)
 	s.agent.Await(t, shared, within, Running)
-	awaitCPUs(t, c, shared, "all", all)
+	awaitCPUs(t, c, within, shared, "all", all)
 
 	s.agent.Put(t, own)
 	s.agent.Await(t, own, within, Running)
-	set := awaitCPUs(t, c, own, "of its own", func(set cpuset.CPUSet) bool { return set.Size() == 1 && !set.Contains(0) })
+	set := awaitCPUs(t, c, within, own, "of its own", func(set cpuset.CPUSet) bool { return set.Size() == 1 && !set.Contains(0) })
 	_, limited := allowed(t, c, own)
 	assert.False(t, limited, "no limit of CPU time holds")
-	awaitCPUs(t, c, shared, "of others", func(s cpuset.CPUSet) bool { return s.Intersection(set).IsEmpty() })
+	awaitCPUs(t, c, within, shared, "of others", func(s cpuset.CPUSet) bool { return s.Intersection(set).IsEmpty() })
 	refused := exclusive("refused")
 	refused.Spec.Containers[0].Resources.Requests[v1.ResourceCPU] = *resource.NewQuantity(int64(runtime.NumCPU()), resource.DecimalSI)
 	s.agent.Put(t, refused)
@@ -114,12 +120,12 @@ func TestExclusiveCPUs(t *testing.T) {
 	s.agent.WaitHealthy(t)
 	s.agent.Await(t, own, within, Running)
 	assert.Equal(t, id, c.Newest(t, FullName(own), "c").Id)
-	awaitCPUs(t, c, own, "as before", set.Equals)
-	awaitCPUs(t, c, shared, "of others", func(s cpuset.CPUSet) bool { return s.Intersection(set).IsEmpty() })
+	awaitCPUs(t, c, within, own, "as before", set.Equals)
+	awaitCPUs(t, c, within, shared, "of others", func(s cpuset.CPUSet) bool { return s.Intersection(set).IsEmpty() })
 
 	s.agent.Remove(t, own)
 	s.agent.AwaitGone(t, within, own)
-	awaitCPUs(t, c, shared, "all again", all)
+	awaitCPUs(t, c, within, shared, "all again", all)
 }
 
 // A kubelet gives a pod exclusive CPUs, this agent takes it over, ends it and starts another one, which the kubelet takes over.
@@ -146,8 +152,8 @@ func TestKubeletWithExclusiveCPUs(t *testing.T) {
 		return containers
 	}
 	apart := func(pod *v1.Pod) cpuset.CPUSet {
-		set := awaitCPUs(t, c, pod, "of its own", func(set cpuset.CPUSet) bool { return set.Size() == 1 && !set.Contains(0) })
-		awaitCPUs(t, c, shared, "of others", func(s cpuset.CPUSet) bool { return s.Intersection(set).IsEmpty() })
+		set := awaitCPUs(t, c, within, pod, "of its own", func(set cpuset.CPUSet) bool { return set.Size() == 1 && !set.Contains(0) })
+		awaitCPUs(t, c, within, shared, "of others", func(s cpuset.CPUSet) bool { return s.Intersection(set).IsEmpty() })
 		return set
 	}
 	containers := start(kubelet, shared, first)

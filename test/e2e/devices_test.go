@@ -27,10 +27,10 @@ import (
 
 const nulls = "example.com/null"
 
-// nullPlugin is a device plugin whose devices are all /dev/null. As plugins do, it serves and registers again when an agent that has started has removed its
+// nullPlugin is a device plugin whose devices are all the same one, /dev/null. As plugins do, it serves and registers again when an agent that has started has removed its
 // socket.
 type nullPlugin struct {
-	dir string
+	dir, path string
 	api.UnimplementedDevicePluginServer
 
 	mu       sync.Mutex
@@ -41,10 +41,15 @@ type nullPlugin struct {
 
 // startNullPlugin serves the plugin until the test ends, or the function is called that it returns.
 func startNullPlugin(t *testing.T, dir string, ids ...string) (p *nullPlugin, stop func()) {
-	p = &nullPlugin{dir: dir, changed: make(chan struct{})}
+	p = &nullPlugin{dir: dir, path: "/dev/null"}
 	for _, id := range ids {
 		p.list = append(p.list, &api.Device{ID: id, Health: api.Healthy})
 	}
+	return p, p.start(t)
+}
+
+func (p *nullPlugin) start(t *testing.T) (stop func()) {
+	p.changed = make(chan struct{})
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() {
@@ -55,7 +60,7 @@ func startNullPlugin(t *testing.T, dir string, ids ...string) (p *nullPlugin, st
 	}()
 	stop = sync.OnceFunc(func() { cancel(); <-done })
 	t.Cleanup(stop)
-	return p, stop
+	return stop
 }
 
 func (p *nullPlugin) serve(ctx context.Context) error {
@@ -102,7 +107,7 @@ func (p *nullPlugin) set(health string) {
 	list := p.list
 	p.list = nil
 	for _, d := range list {
-		p.list = append(p.list, &api.Device{ID: d.ID, Health: health})
+		p.list = append(p.list, &api.Device{ID: d.ID, Health: health, Topology: d.Topology})
 	}
 	close(p.changed)
 	p.changed = make(chan struct{})
@@ -136,7 +141,7 @@ func (p *nullPlugin) Allocate(_ context.Context, req *api.AllocateRequest) (*api
 		p.allocate++
 		answer.ContainerResponses = append(answer.ContainerResponses, &api.ContainerAllocateResponse{
 			Envs:    map[string]string{"NULLS": strings.Join(r.DevicesIds, ",")},
-			Devices: []*api.DeviceSpec{{HostPath: "/dev/null", ContainerPath: "/dev/null-" + r.DevicesIds[0], Permissions: "rw"}},
+			Devices: []*api.DeviceSpec{{HostPath: p.path, ContainerPath: "/dev/null-" + r.DevicesIds[0], Permissions: "rw"}},
 		})
 	}
 	return answer, nil

@@ -59,7 +59,7 @@ func TestCpio(t *testing.T) {
 func TestFind(t *testing.T) {
 	root := t.TempDir()
 	for path, content := range map[string]string{
-		"a/a_test.go":          "package a\n\nfunc TestGuestOne(t *testing.T) {}\n\nfunc TestGuestSystemdTwo(t *testing.T) {}\n\nfunc TestThree(t *testing.T) {}\n",
+		"a/a_test.go":          "package a\n\nfunc TestGuestOne(t *testing.T) {}\n\nfunc TestGuestSystemdTwo(t *testing.T) {}\n\nfunc TestGuestNUMA(t *testing.T) {}\n\nfunc TestThree(t *testing.T) {}\n",
 		"a/b/b_test.go":        "package b\n\nfunc TestFour(t *testing.T) {}\n",
 		"a/testdata/c_test.go": "package c\n\nfunc TestGuestFive(t *testing.T) {}\n",
 		"d/d.go":               "package d\n\nfunc TestGuestSix(t *testing.T) {}\n",
@@ -71,15 +71,15 @@ func TestFind(t *testing.T) {
 	}
 	list, err := find(root, regexp.MustCompile("."))
 	require.NoError(t, err)
-	var plain, systemd []string
-	for _, r := range runs(list, false) {
-		plain = append(plain, r.tests...)
+	found := map[string][]string{}
+	for _, kind := range guestKinds {
+		for _, r := range runs(list, kind.name) {
+			found[kind.name] = append(found[kind.name], r.tests...)
+		}
 	}
-	for _, r := range runs(list, true) {
-		systemd = append(systemd, r.tests...)
-	}
-	assert.Equal(t, []string{"TestGuestOne", "TestGuestSeven"}, plain)
-	assert.Equal(t, []string{"TestGuestSystemdTwo"}, systemd)
+	assert.Equal(t, map[string][]string{
+		"plain": {"TestGuestOne", "TestGuestSeven"}, "systemd": {"TestGuestSystemdTwo"}, "numa": {"TestGuestNUMA"},
+	}, found)
 	list, err = find(root, regexp.MustCompile("Seven$"))
 	require.NoError(t, err)
 	require.Len(t, list, 1)

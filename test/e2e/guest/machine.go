@@ -26,8 +26,9 @@ type machine struct {
 	// linux is the directory of the kernel and its modules, inside the program of that name.
 	linux, inside string
 	// dir is a directory for files of the guest.
-	dir       string
-	cpus, mem int
+	dir string
+	// The memory is in MiB. Each of the memory nodes (NUMA nodes) has as many processors and as much memory.
+	cpus, mem, nodes int
 	// kvm takes the processors of this machine. By default they are emulated: /dev/kvm may be there and
 	// not work, as in a virtual machine.
 	kvm bool
@@ -127,9 +128,9 @@ func (m machine) accel() string {
 // args are the arguments of QEMU. The messages of the guest are its output.
 func (m machine) args(dir string) []string {
 	const share = "local,security_model=none,readonly=on,multidevs=remap,"
-	return []string{
+	args := []string{
 		"-accel", m.accel(), "-cpu", "max",
-		"-smp", strconv.Itoa(m.cpus), "-m", strconv.Itoa(m.mem),
+		"-smp", fmt.Sprintf("%d,sockets=%d", m.cpus, m.nodes), "-m", strconv.Itoa(m.mem / m.nodes * m.nodes),
 		"-display", "none", "-monitor", "none", "-nic", "none", "-no-reboot",
 		"-kernel", filepath.Join(m.linux, "vmlinuz"), "-initrd", filepath.Join(dir, "initrd"),
 		"-append", "console=ttyS0 panic=-1 quiet loglevel=2 psi=1 apparmor=1 security=apparmor " + m.kernel,
@@ -139,4 +140,10 @@ func (m machine) args(dir string) []string {
 		"-virtfs", share + "mount_tag=modules,path=" + filepath.Join(m.linux, "lib/modules"),
 		"-drive", "if=virtio,format=raw,cache=unsafe,file=" + m.disk(dir),
 	}
+	for n := 0; n < m.nodes && m.nodes > 1; n++ {
+		args = append(args,
+			"-object", fmt.Sprintf("memory-backend-ram,id=node%d,size=%dM", n, m.mem/m.nodes),
+			"-numa", fmt.Sprintf("node,nodeid=%d,memdev=node%d,cpus=%d-%d", n, n, n*m.cpus/m.nodes, (n+1)*m.cpus/m.nodes-1))
+	}
+	return args
 }

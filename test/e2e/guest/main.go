@@ -7,8 +7,9 @@
 //
 // The first form, in the directory test/e2e, builds and runs the tests of which the names begin with
 // TestGuest, of the packages in and below the directories, or in all of the repository. Those with the
-// word Systemd in their names run in a guest with systemd, the others in one where nothing else runs; the
-// two guests run at the same time. All tests have to run and to pass: one that skips is a failure.
+// word Systemd in their names run in a guest with systemd, the others in guests where nothing else runs:
+// those with the word NUMA in one with two memory nodes of two processors. The guests run at the same
+// time. All tests have to run and to pass: one that skips is a failure.
 //
 // The second form runs a command in one guest. Its exit status is that of the command. With -image, the
 // disk outlives the guest. SIGTERM switches the guest off as a power cut does: what the guest has not
@@ -28,6 +29,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -76,7 +78,8 @@ func main() {
 func parse(args []string) options {
 	var o options
 	flags := flag.NewFlagSet("guest", flag.ExitOnError)
-	flags.IntVar(&o.cpus, "cpus", 2, "the number of processors")
+	flags.IntVar(&o.cpus, "cpus", 0, "the number of processors (default 2 for each memory node)")
+	flags.IntVar(&o.nodes, "numa", 0, "the number of memory nodes (default 1, of tests that need them 2)")
 	flags.IntVar(&o.mem, "memory", 2048, "the memory, in MiB")
 	flags.IntVar(&o.swapMiB, "swap", 512, "the size of the device for swap, in MiB")
 	flags.IntVar(&o.diskMiB, "disk", 2048, "the size of the disk, in MiB")
@@ -154,6 +157,8 @@ func (o options) runCommand(ctx context.Context) (int, error) {
 		return exitGuest, err
 	}
 	var exit job.Exit
+	o.nodes = cmp.Or(o.nodes, 1)
+	o.cpus = cmp.Or(o.cpus, 2*o.nodes)
 	j := job.Job{Systemd: o.systemd, SwapMiB: o.swapMiB, Commands: []job.Command{{Args: o.command, Dir: dir, Env: o.environment()}}}
 	err = o.run(ctx, j, func(m job.Message) {
 		os.Stdout.Write(m.Output)
@@ -219,12 +224,15 @@ func (o options) runTests(ctx context.Context, root string) (int, error) {
 		defer mu.Unlock()
 		fmt.Printf(format+"\n", args...)
 	}
-	for name, systemd := range map[string]bool{"plain": false, "systemd": true} {
-		list := runs(packages, systemd)
+	for _, kind := range guestKinds {
+		name, list := kind.name, runs(packages, kind.name)
 		if len(list) == 0 {
 			continue
 		}
-		j := job.Job{Systemd: systemd, SwapMiB: o.swapMiB}
+		o := o
+		o.nodes = cmp.Or(o.nodes, kind.nodes)
+		o.cpus = cmp.Or(o.cpus, 2*o.nodes)
+		j := job.Job{Systemd: kind.systemd, SwapMiB: o.swapMiB}
 		for _, r := range list {
 			j.Commands = append(j.Commands, r.command(env, o.timeout))
 		}

@@ -16,14 +16,30 @@ import (
 	"github.com/kubeletkit/kubeletkit/test/e2e/guest/job"
 )
 
-// Tests with names that begin with TestGuest run in a guest only; those that also have the word
-// Systemd in it run below systemd.
+// Tests with names that begin with TestGuest run in a guest only.
 var (
 	declared = regexp.MustCompile(`(?m)^func (TestGuest\w*)\(`)
 	outcome  = regexp.MustCompile(`^ *--- (PASS|FAIL|SKIP): (\S+) \(`)
 )
 
-func belowSystemd(test string) bool { return strings.Contains(test, "Systemd") }
+// guestKind is a guest of tests whose names have a word.
+type guestKind struct {
+	name, word string
+	systemd    bool
+	nodes      int
+}
+
+// guestKinds are all of them. A test without one of the words runs in the last one.
+var guestKinds = []guestKind{
+	{name: "systemd", word: "Systemd", systemd: true, nodes: 1},
+	{name: "numa", word: "NUMA", nodes: 2},
+	{name: "plain", nodes: 1},
+}
+
+// kindOf returns the name of the guest in which the test runs.
+func kindOf(test string) string {
+	return guestKinds[slices.IndexFunc(guestKinds, func(k guestKind) bool { return strings.Contains(test, k.word) })].name
+}
 
 // testPackage is a package with tests for guests.
 type testPackage struct {
@@ -97,13 +113,13 @@ type testRun struct {
 	bad    []string
 }
 
-// runs returns the runs of the tests below systemd, or of the others.
-func runs(packages []*testPackage, systemd bool) []*testRun {
+// runs returns the runs of the tests in the guest of that name.
+func runs(packages []*testPackage, kind string) []*testRun {
 	var list []*testRun
 	for _, p := range packages {
 		r := &testRun{testPackage: p}
 		for _, test := range p.tests {
-			if belowSystemd(test) == systemd {
+			if kindOf(test) == kind {
 				r.tests = append(r.tests, test)
 			}
 		}
