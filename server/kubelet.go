@@ -25,6 +25,8 @@ type Options struct {
 	// LogHealthy is the check /healthz/log: it returns an error while logs cannot be written. It
 	// must not block, and is called concurrently. If nil, the check is "ok".
 	LogHealthy func() error
+	// HealthChecks are further checks of /healthz, such as kubelet's "device-plugin": the method Healthy of the server of device plugins. Default: none.
+	HealthChecks []HealthCheck
 	// HealthChecked is called for each check, such as "syncloop", that a request for all checks of
 	// /healthz has run, with its result: the method of a *prommetrics.SLIs. It must not block, and
 	// is called concurrently. If nil, results are discarded. SLIMetrics handles GET /metrics/slis,

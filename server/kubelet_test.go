@@ -70,6 +70,15 @@ func TestHealthChecks(t *testing.T) {
 	}
 }
 
+func TestFurtherHealthChecks(t *testing.T) {
+	h := server.Healthz(agent{}, server.Options{HealthChecks: []server.HealthCheck{{Name: "device-plugin", Run: func() error { return errors.New("no socket") }}}})
+	code, body := get(t, h, "/healthz")
+	assert.Equal(t, 500, code)
+	assert.Equal(t, "[+]ping ok\n[+]log ok\n[+]syncloop ok\n[-]device-plugin failed: no socket\nhealthz check failed\n", body)
+	code, _ = get(t, h, "/healthz/device-plugin")
+	assert.Equal(t, 500, code)
+}
+
 func TestHealthOfTheLog(t *testing.T) {
 	for err, want := range map[error]int{nil: 200, errors.New("logging blocked"): 500} {
 		h := server.Healthz(agent{}, server.Options{LogHealthy: func() error { return err }})

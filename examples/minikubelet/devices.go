@@ -22,6 +22,7 @@ import (
 	"github.com/kubeletkit/kubeletkit/resources/podresources"
 	"github.com/kubeletkit/kubeletkit/resources/topology"
 	"github.com/kubeletkit/kubeletkit/runtime"
+	"github.com/kubeletkit/kubeletkit/server"
 )
 
 // nodeDevices gives pods the devices of device plugins. agent and joins are set by join. It is nil with the embedded runtime, which has no devices.
@@ -94,6 +95,14 @@ func (d *nodeDevices) join(opts *kubeletkit.Options, joins *member) {
 		d.agent = agent
 		return d.Manager, agent.Add("device plugins", d.plugins.Run)
 	}))
+}
+
+// healthChecks returns kubelet's check of device plugins.
+func (d *nodeDevices) healthChecks() []server.HealthCheck {
+	if d == nil {
+		return nil
+	}
+	return []server.HealthCheck{{Name: "device-plugin", Run: d.plugins.Healthy}}
 }
 
 // Validate implements [plugins.Handler].

@@ -30,6 +30,7 @@ func registered(t *testing.T) map[string]string {
 	require.NoError(t, err)
 	_, err = statsmetrics.NewDisk(m.registry, func() []stats.DiskUsage { return nil })
 	require.NoError(t, err)
+	require.NoError(t, prommetrics.RegisterPlugins(m.registry, nil, nil))
 	described := make(chan *prometheus.Desc)
 	go func() {
 		m.registry.(*prometheus.Registry).Describe(described)

@@ -114,7 +114,7 @@ func serve(ctx, signals context.Context, s *config.Settings, log logr.Logger, di
 	if devs != nil {
 		handlers[plugins.TypeDevice] = devs
 	}
-	if err := addPlugins(agent, s, handlers, log); err != nil {
+	if err := addPlugins(agent, s, handlers, m, log); err != nil {
 		return left, err
 	}
 	if err := addPodCIDR(agent, s, rt, log); err != nil {
@@ -148,6 +148,7 @@ func serve(ctx, signals context.Context, s *config.Settings, log logr.Logger, di
 	defer cancel()
 	g, ctx := errgroup.WithContext(ctx)
 	sopts := serverOptions(s, rt, opts.Host, m, display, log)
+	sopts.HealthChecks = devs.healthChecks()
 	if err := addStats(s, agent, cgroups, killed, m, &sopts, log); err != nil {
 		return left, err
 	}

@@ -28,14 +28,17 @@ type checked struct {
 
 func (c *checked) Healthy() error { return c.err }
 
-// The page is that of a kubelet 1.36 on which /healthz was requested, but for the check "device-plugin".
+// The page is that of a kubelet 1.36 on which /healthz was requested.
 func TestSLIs(t *testing.T) {
 	reg := prometheus.NewPedanticRegistry()
 	slis, err := prommetrics.NewSLIs(reg)
 	require.NoError(t, err)
 	require.NoError(t, prommetrics.RegisterStartTime(reg))
 	agent := &checked{}
-	h := server.Handler(agent, server.Options{HealthChecked: slis.HealthChecked, SLIMetrics: prommetrics.Handler(reg, logr.Discard())})
+	h := server.Handler(agent, server.Options{
+		HealthChecked: slis.HealthChecked, SLIMetrics: prommetrics.Handler(reg, logr.Discard()),
+		HealthChecks: []server.HealthCheck{{Name: "device-plugin", Run: func() error { return nil }}},
+	})
 	get := func(path string) string {
 		rec := httptest.NewRecorder()
 		h.ServeHTTP(rec, httptest.NewRequest(http.MethodGet, path, nil))
@@ -58,11 +61,13 @@ func TestSLIs(t *testing.T) {
 	assert.Empty(t, problems)
 	assert.Equal(t, `# HELP kubernetes_healthcheck [STABLE] This metric records the result of a single healthcheck.
 # TYPE kubernetes_healthcheck gauge
+kubernetes_healthcheck{name="device-plugin",type="healthz"} 1
 kubernetes_healthcheck{name="log",type="healthz"} 1
 kubernetes_healthcheck{name="ping",type="healthz"} 1
 kubernetes_healthcheck{name="syncloop",type="healthz"} 0
 # HELP kubernetes_healthchecks_total [STABLE] This metric records the results of all healthcheck.
 # TYPE kubernetes_healthchecks_total counter
+kubernetes_healthchecks_total{name="device-plugin",status="success",type="healthz"} 3
 kubernetes_healthchecks_total{name="log",status="success",type="healthz"} 3
 kubernetes_healthchecks_total{name="ping",status="success",type="healthz"} 4
 kubernetes_healthchecks_total{name="syncloop",status="error",type="healthz"} 2

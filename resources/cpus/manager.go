@@ -80,16 +80,16 @@ type pod struct {
 	exclusive map[string]cpuset.CPUSet // by the names of containers
 	// used are the containers that may run with their CPUs: one was created, or an earlier agent assigned them.
 	used map[string]bool
-	// created has the set that the last instance of a container was created with, until it is seen to run; "" if this is not sure.
+	// created has the cpuset that the last instance of a container was created with, until it is seen to run; "" if this is not sure.
 	created map[string]string
-	// instances are the containers that run, and the sets that they have; "" if this is not known.
+	// instances are the containers that run, and the cpusets that they have; "" if this is not known.
 	instances map[runtime.ContainerID]*instance
 }
 
 type instance struct {
-	pod       types.UID
-	id        runtime.ContainerID
-	name, set string
+	pod          types.UID
+	id           runtime.ContainerID
+	name, cpuset string
 	// updating means that the runtime is to set other CPUs.
 	updating bool
 }
@@ -98,8 +98,8 @@ var (
 	_ lifecycle.Admitter          = (*Manager)(nil) // resizes of exclusive CPUs are infeasible
 	_ lifecycle.RefusalHandler    = (*Manager)(nil)
 	_ lifecycle.Preparer          = (*Manager)(nil) // the checkpoint is written before containers start
-	_ lifecycle.ContainerEditor   = (*Manager)(nil) // the set of each container
-	_ lifecycle.RunningHandler    = (*Manager)(nil) // containers whose set changes with the shared pool
+	_ lifecycle.ContainerEditor   = (*Manager)(nil) // the cpuset of each container
+	_ lifecycle.RunningHandler    = (*Manager)(nil) // containers whose cpuset changes with the shared pool
 	_ lifecycle.EndedHandler      = (*Manager)(nil)
 	_ lifecycle.GoneHandler       = (*Manager)(nil)
 	_ lifecycle.InspectionWrapper = (*Manager)(nil) // limits that are not enforced are not taken for a resize
@@ -107,7 +107,7 @@ var (
 )
 
 // New returns a manager of the CPUs of the machine. The checkpoint has the path, that of kubelet is /var/lib/kubelet/cpu_manager_state. The
-// setter changes the sets of running containers, see [runtime.Optional]. It reads nothing. Its error names the options that are wrong.
+// setter changes the cpusets of running containers, see [runtime.Optional]. It reads nothing. Its error names the options that are wrong.
 func New(machine numa.Machine, path string, setter runtime.CPUSetter, opts Options) (*Manager, error) {
 	opts.Logger = logging.OrDefault(opts.Logger)
 	var errs []error
@@ -248,7 +248,7 @@ func (m *Manager) Running(_ context.Context, p *v1.Pod, observed *runtime.PodSta
 		}
 		in := known.instances[c.ID]
 		if in == nil {
-			in = &instance{pod: p.UID, id: c.ID, name: c.Name, set: known.created[c.Name]}
+			in = &instance{pod: p.UID, id: c.ID, name: c.Name, cpuset: known.created[c.Name]}
 			delete(known.created, c.Name)
 		}
 		instances[c.ID] = in

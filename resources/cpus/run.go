@@ -174,7 +174,7 @@ func (m *Manager) due() (out []*instance) {
 	defer m.mu.Unlock()
 	for _, p := range m.pods {
 		for _, in := range p.instances {
-			if !in.updating && m.wanted(p, in) != in.set {
+			if !in.updating && m.wanted(p, in) != in.cpuset {
 				in.updating = true
 				out = append(out, in)
 			}
@@ -188,7 +188,7 @@ func (m *Manager) wanted(p *pod, in *instance) string {
 	if own, ok := p.exclusive[in.name]; ok {
 		return own.String()
 	}
-	return cmp.Or(m.sharedText, in.set)
+	return cmp.Or(m.sharedText, in.cpuset)
 }
 
 // update gives one container its CPUs, until it has them or has ended. Others do not wait for it, unless [updates] runtimes hang.
@@ -225,7 +225,7 @@ func (m *Manager) next(in *instance) (set string, due bool) {
 	defer m.mu.Unlock()
 	if p := m.pods[in.pod]; p != nil && p.instances[in.id] == in {
 		set = m.wanted(p, in)
-		due = set != in.set
+		due = set != in.cpuset
 	}
 	in.updating = due
 	return set, due
@@ -239,7 +239,7 @@ func (m *Manager) set(ctx context.Context, in *instance, set string) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if err == nil {
-		in.set = set
+		in.cpuset = set
 	}
 	if p := m.pods[in.pod]; errors.Is(err, runtime.ErrNotFound) && p != nil && p.instances[in.id] == in {
 		delete(p.instances, in.id)

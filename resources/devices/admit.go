@@ -105,7 +105,7 @@ func (m *Manager) Allocate(pod *v1.Pod, container *v1.Container, hint numa.Hint)
 
 // allocateNow gives the container its devices, or leaves it waiting for a provider. mu is held.
 func (m *Manager) allocateNow(pod *v1.Pod, container string, r request, near numa.Nodes) error {
-	if g := m.grant(pod.UID, container, r.name); g != nil {
+	if g := m.allocation(pod.UID, container, r.name); g != nil {
 		if int64(len(g.ids)) != r.count {
 			return fmt.Errorf("pod %q container %q changed request for resource %q from %d to %d", pod.UID, container, r.name, len(g.ids), r.count)
 		}
@@ -156,8 +156,8 @@ func (m *Manager) hints(pod *v1.Pod, container string, whole bool, r request) []
 	}
 	has := map[string]bool{}
 	if entry := m.pods[pod.UID]; entry != nil {
-		for name, grants := range entry.grants {
-			if g := grants[r.name]; g != nil && (whole || name == container) {
+		for name, allocations := range entry.allocations {
+			if g := allocations[r.name]; g != nil && (whole || name == container) {
 				for _, id := range g.ids {
 					has[id] = true
 				}

@@ -94,10 +94,10 @@ func (m *Manager) restore(e kubelet.PodDevicesEntry, wrong bool) error {
 		return errors.New("it has no pod, container or resource")
 	}
 	uid, name := types.UID(e.PodUID), v1.ResourceName(e.ResourceName)
-	if m.grant(uid, e.ContainerName, name) != nil {
+	if m.allocation(uid, e.ContainerName, name) != nil {
 		return errors.New("there is another one for the same container and resource")
 	}
-	g := &grant{nodes: map[string]numa.Nodes{}, held: true}
+	g := &allocation{nodes: map[string]numa.Nodes{}, held: true}
 	var err error
 	if e.AllocResp != nil && !wrong {
 		if g.edits, err = kubelet.Decode(e.AllocResp); err == nil {
@@ -123,8 +123,8 @@ func (m *Manager) restore(e kubelet.PodDevicesEntry, wrong bool) error {
 // entries returns what the checkpoint has. mu is held.
 func (m *Manager) entries() (entries []kubelet.PodDevicesEntry, registered map[string][]string) {
 	for uid, pod := range m.pods {
-		for container, grants := range pod.grants {
-			for name, g := range grants {
+		for container, allocations := range pod.allocations {
+			for name, g := range allocations {
 				if !g.allocated && !g.held {
 					continue
 				}
@@ -177,11 +177,11 @@ func (m *Manager) content(saved uint64) (uint64, []byte, error) {
 
 var errTooLarge = fmt.Errorf("the checkpoint of devices would have more than %d MiB: end pods with devices, or have the provider return less for a container", maxCheckpoint>>20)
 
-// size is the size of what the checkpoint has of the grants, about. mu is held.
+// size is the size of what the checkpoint has of the allocations, about. mu is held.
 func (m *Manager) size() (sum int) {
 	for _, pod := range m.pods {
-		for _, grants := range pod.grants {
-			for _, g := range grants {
+		for _, allocations := range pod.allocations {
+			for _, g := range allocations {
 				if g.allocated || g.held {
 					sum += 512 + base64.StdEncoding.EncodedLen(len(g.message))
 					for _, id := range g.ids {

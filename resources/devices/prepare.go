@@ -131,7 +131,7 @@ func runs(observed *runtime.PodStatus, container string) bool {
 
 // ready gives the container its devices of one resource, if it has none yet, and has the provider make them ready.
 func (m *Manager) ready(ctx context.Context, pod *v1.Pod, c *v1.Container, r request, running bool) error {
-	server, done, err := m.granted(pod, c.Name, r, running)
+	server, done, err := m.allocateIfNone(pod, c.Name, r, running)
 	if err != nil || done {
 		return err
 	}
@@ -145,7 +145,7 @@ func (m *Manager) ready(ctx context.Context, pod *v1.Pod, c *v1.Container, r req
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	g := m.grant(pod.UID, c.Name, r.name)
+	g := m.allocation(pod.UID, c.Name, r.name)
 	if g == nil {
 		return errReleased
 	}
@@ -164,9 +164,9 @@ func (m *Manager) ready(ctx context.Context, pod *v1.Pod, c *v1.Container, r req
 	return nil
 }
 
-// granted gives the container its devices, if it has none, and returns their provider. done means that they are ready, or that the container
+// allocateIfNone gives the container its devices, if it has none, and returns their provider. done means that they are ready, or that the container
 // runs: it was started before there was a provider, or by an earlier agent whose checkpoint is lost.
-func (m *Manager) granted(pod *v1.Pod, container string, r request, running bool) (by *server, done bool, err error) {
+func (m *Manager) allocateIfNone(pod *v1.Pod, container string, r request, running bool) (by *server, done bool, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	p, entry := m.pools[r.name], m.pod(pod.UID)
@@ -174,7 +174,7 @@ func (m *Manager) granted(pod *v1.Pod, container string, r request, running bool
 		p.waiting[pod.UID] = struct{}{}
 		return nil, false, waitFor(format, args...)
 	}
-	g := m.grant(pod.UID, container, r.name)
+	g := m.allocation(pod.UID, container, r.name)
 	switch {
 	case g != nil && g.allocated && entry.checked, running && (g == nil || !g.allocated):
 		return nil, true, nil
@@ -192,7 +192,7 @@ func (m *Manager) granted(pod *v1.Pod, container string, r request, running bool
 			}
 			return nil, false, err
 		}
-		g = m.grant(pod.UID, container, r.name)
+		g = m.allocation(pod.UID, container, r.name)
 	}
 	for _, id := range g.ids {
 		switch p.health(id) {
@@ -235,7 +235,7 @@ func (m *Manager) preferred(ctx context.Context, by *server, pod *v1.Pod, contai
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	g := m.grant(pod.UID, container, name)
+	g := m.allocation(pod.UID, container, name)
 	if g == nil {
 		return nil, errReleased
 	}
@@ -281,7 +281,7 @@ func (m *Manager) EditContainer(ctx context.Context, pod *v1.Pod, container *v1.
 	var calls []func() error
 	var answers []runtime.ContainerEdits
 	for _, r := range m.requests(pod, container) {
-		g := m.grant(pod.UID, container.Name, r.name)
+		g := m.allocation(pod.UID, container.Name, r.name)
 		if g == nil || !g.allocated {
 			if resize {
 				continue // it runs

@@ -26,8 +26,8 @@ func (m *Manager) Devices(pod types.UID) (out []Allocation) {
 	if entry == nil {
 		return nil
 	}
-	for container, grants := range entry.grants {
-		for name, g := range grants {
+	for container, allocations := range entry.allocations {
+		for name, g := range allocations {
 			a := Allocation{Container: container, Resource: name}
 			for _, id := range g.ids {
 				a.Devices = append(a.Devices, Device{ID: id, Nodes: g.nodes[id], Unhealthy: m.pools[name].health(id) == v1.ResourceHealthStatusUnhealthy})
@@ -85,11 +85,11 @@ func (m *Manager) EditStatus(pod *v1.Pod, status *v1.PodStatus) {
 	}
 	for i := range status.ContainerStatuses {
 		s := &status.ContainerStatuses[i]
-		grants := entry.grants[s.Name]
-		s.AllocatedResourcesStatus = slices.DeleteFunc(s.AllocatedResourcesStatus, func(r v1.ResourceStatus) bool { return grants[r.Name] != nil })
-		for _, name := range slices.Sorted(maps.Keys(grants)) {
+		allocations := entry.allocations[s.Name]
+		s.AllocatedResourcesStatus = slices.DeleteFunc(s.AllocatedResourcesStatus, func(r v1.ResourceStatus) bool { return allocations[r.Name] != nil })
+		for _, name := range slices.Sorted(maps.Keys(allocations)) {
 			r := v1.ResourceStatus{Name: name}
-			for _, id := range grants[name].ids {
+			for _, id := range allocations[name].ids {
 				r.Resources = append(r.Resources, v1.ResourceHealth{ResourceID: v1.ResourceID(id), Health: m.pools[name].health(id)})
 			}
 			s.AllocatedResourcesStatus = append(s.AllocatedResourcesStatus, r)

@@ -43,8 +43,8 @@ type pool struct {
 
 // podDevices is what a pod has.
 type podDevices struct {
-	// grants are the devices of the containers by their names.
-	grants map[string]map[v1.ResourceName]*grant
+	// allocations are the devices of the containers by their names.
+	allocations map[string]map[v1.ResourceName]*allocation
 	// near are the nodes of the hints of containers that wait for devices.
 	near map[string]numa.Nodes
 	// again are the containers that were to be started without having been made ready.
@@ -55,12 +55,12 @@ type podDevices struct {
 	checked bool
 }
 
-// grant is the devices of one resource that a container has.
-type grant struct {
+// allocation is the devices of one resource that a container has.
+type allocation struct {
 	// ids is sorted. nodes are those of the devices when they were given.
 	ids   []string
 	nodes map[string]numa.Nodes
-	// allocated means that the provider has made the devices ready, with these edits. Such grants are in the checkpoint. message
+	// allocated means that the provider has made the devices ready, with these edits. Such allocations are in the checkpoint. message
 	// is the answer of the provider as the checkpoint has it.
 	allocated bool
 	// held means that an earlier agent gave the devices. They are in the checkpoint, and are not exchanged, also if its answer is not known.
@@ -87,35 +87,35 @@ func (s *state) pool(name v1.ResourceName) *pool {
 func (s *state) pod(uid types.UID) *podDevices {
 	p := s.pods[uid]
 	if p == nil {
-		p = &podDevices{grants: map[string]map[v1.ResourceName]*grant{}, near: map[string]numa.Nodes{}, again: map[string]bool{}}
+		p = &podDevices{allocations: map[string]map[v1.ResourceName]*allocation{}, near: map[string]numa.Nodes{}, again: map[string]bool{}}
 		s.pods[uid] = p
 	}
 	return p
 }
 
-// grant returns what the container has of the resource, or nil.
-func (s *state) grant(uid types.UID, container string, name v1.ResourceName) *grant {
+// allocation returns what the container has of the resource, or nil.
+func (s *state) allocation(uid types.UID, container string, name v1.ResourceName) *allocation {
 	if p := s.pods[uid]; p != nil {
-		return p.grants[container][name]
+		return p.allocations[container][name]
 	}
 	return nil
 }
 
 // give adds devices to those of a container, which has none of the resource.
-func (s *state) give(uid types.UID, container string, name v1.ResourceName, g *grant) {
+func (s *state) give(uid types.UID, container string, name v1.ResourceName, g *allocation) {
 	pod, pool := s.pod(uid), s.pool(name)
-	if pod.grants[container] == nil {
-		pod.grants[container] = map[v1.ResourceName]*grant{}
+	if pod.allocations[container] == nil {
+		pod.allocations[container] = map[v1.ResourceName]*allocation{}
 	}
-	pod.grants[container][name] = g
+	pod.allocations[container][name] = g
 	for _, id := range g.ids {
 		pool.owners[id] = append(pool.owners[id], uid)
 	}
 }
 
-// take takes the devices of a grant of the pod back.
+// take takes the devices of an allocation of the pod back.
 func (s *state) take(uid types.UID, container string, name v1.ResourceName) {
-	g := s.grant(uid, container, name)
+	g := s.allocation(uid, container, name)
 	if g == nil {
 		return
 	}
@@ -123,7 +123,7 @@ func (s *state) take(uid types.UID, container string, name v1.ResourceName) {
 	for _, id := range g.ids {
 		pool.disown(id, uid)
 	}
-	delete(s.pods[uid].grants[container], name)
+	delete(s.pods[uid].allocations[container], name)
 }
 
 func (p *pool) disown(id string, uid types.UID) {
@@ -144,8 +144,8 @@ func (s *state) release(uid types.UID) (saved bool) {
 	if pod == nil {
 		return false
 	}
-	for container, grants := range pod.grants {
-		for name, g := range grants {
+	for container, allocations := range pod.allocations {
+		for name, g := range allocations {
 			saved = saved || g.allocated || g.held
 			s.take(uid, container, name)
 		}
@@ -160,7 +160,7 @@ func (s *state) release(uid types.UID) (saved bool) {
 // serving reports whether the pool can give devices.
 func (p *pool) serving() bool { return p != nil && p.server != nil && p.listed }
 
-// free returns the healthy devices that nobody has, and of those of a grant that can be exchanged. It is sorted.
+// free returns the healthy devices that nobody has, and of those of an allocation that can be exchanged. It is sorted.
 func (p *pool) free(own []string) []string {
 	out := make([]string, 0, min(len(p.healthy), 64))
 	for _, id := range p.healthy {
@@ -183,7 +183,7 @@ func (p *pool) nodes() func(id string) numa.Nodes {
 // the devices of init containers are used again, those of sidecars and of main containers are not.
 func (s *state) reusable(pod *v1.Pod, container string, name v1.ResourceName) []string {
 	return reuse.Units(&pod.Spec, container, func(other string) []string {
-		if g := s.grant(pod.UID, other, name); g != nil {
+		if g := s.allocation(pod.UID, other, name); g != nil {
 			return g.ids
 		}
 		return nil
@@ -208,21 +208,21 @@ func (s *state) allocate(pod *v1.Pod, container string, name v1.ResourceName, co
 		return &shortage{fmt.Sprintf("requested number of devices unavailable for %s. Requested: %d, Available: %d", name, missing, len(free))}
 	}
 	ids, _ := choice{count: int(count), reuse: reuse, free: free, near: near, nodes: p.nodes()}.pick(nil)
-	s.give(pod.UID, container, name, p.newGrant(ids))
+	s.give(pod.UID, container, name, p.newAllocation(ids))
 	return nil
 }
 
-func (p *pool) newGrant(ids []string) *grant {
-	g := &grant{ids: ids, nodes: make(map[string]numa.Nodes, len(ids))}
+func (p *pool) newAllocation(ids []string) *allocation {
+	g := &allocation{ids: ids, nodes: make(map[string]numa.Nodes, len(ids))}
 	for _, id := range ids {
 		g.nodes[id] = p.nodesOf(id)
 	}
 	return g
 }
 
-// choice returns the choice of devices for a grant that was not made ready yet.
+// choice returns the choice of devices for an allocation that was not made ready yet.
 func (s *state) choice(pod *v1.Pod, container string, name v1.ResourceName) choice {
-	p, g := s.pool(name), s.grant(pod.UID, container, name)
+	p, g := s.pool(name), s.allocation(pod.UID, container, name)
 	if g == nil || g.held {
 		return choice{}
 	}
@@ -232,10 +232,10 @@ func (s *state) choice(pod *v1.Pod, container string, name v1.ResourceName) choi
 	return choice{count: len(g.ids), reuse: reuse, free: p.free(own), near: s.pods[pod.UID].near[container], nodes: p.nodes()}
 }
 
-// exchange replaces devices of a grant that was not made ready by others that nobody has. Later containers of the pod that use the replaced ones
+// exchange replaces devices of an allocation that was not made ready by others that nobody has. Later containers of the pod that use the replaced ones
 // again get the others, too.
 func (s *state) exchange(pod *v1.Pod, container string, name v1.ResourceName, ids []string) {
-	p, g := s.pool(name), s.grant(pod.UID, container, name)
+	p, g := s.pool(name), s.allocation(pod.UID, container, name)
 	if g == nil {
 		return
 	}
@@ -257,8 +257,8 @@ func (s *state) exchange(pod *v1.Pod, container string, name v1.ResourceName, id
 	for i := range from {
 		renamed[from[i]] = to[i]
 	}
-	for _, grants := range s.pods[pod.UID].grants {
-		g := grants[name]
+	for _, allocations := range s.pods[pod.UID].allocations {
+		g := allocations[name]
 		if g == nil || g.allocated || g.held {
 			continue
 		}

@@ -53,17 +53,22 @@ func (e *Endpoint) SetHealth(devices []DeviceHealth) {
 		if d.Timeout <= 0 {
 			d.Timeout = defaultHealthTimeout
 		}
-		if len(d.Message) > v1.ResourceHealthMessageMaxLength {
-			d.Message = strings.ToValidUTF8(d.Message[:v1.ResourceHealthMessageMaxLength-3], "") + "..."
-		}
+		d.Message = clip(d.Message)
 		if d.Health != v1.ResourceHealthStatusHealthy && d.Health != v1.ResourceHealthStatusUnhealthy {
 			d.Health = v1.ResourceHealthStatusUnknown
 		}
-		old := e.health[id]
+		old, ok := e.health[id]
+		if !ok {
+			old = e.m.earlier[e.name][id]
+		}
 		if old.Health != d.Health || old.Message != d.Message {
 			changed[id] = true
 		}
 		e.health[id] = reported{d, now.Add(d.Timeout)}
+		delete(e.m.earlier[e.name], id)
+	}
+	if len(changed) > 0 {
+		e.m.healthChanged()
 	}
 	pods := e.m.usersOf(e.name, changed)
 	e.m.mu.Unlock()
@@ -75,10 +80,16 @@ func (e *Endpoint) SetHealth(devices []DeviceHealth) {
 func (e *Endpoint) ClearHealth() {
 	e.m.mu.Lock()
 	changed := map[deviceID]bool{}
-	for id, r := range e.health {
-		changed[id] = r.Health != v1.ResourceHealthStatusUnknown
+	for _, health := range []map[deviceID]reported{e.health, e.m.earlier[e.name]} {
+		for id, r := range health {
+			changed[id] = r.Health != v1.ResourceHealthStatusUnknown
+		}
 	}
 	e.health = nil
+	delete(e.m.earlier, e.name)
+	if len(changed) > 0 {
+		e.m.healthChanged()
+	}
 	pods := e.m.usersOf(e.name, changed)
 	e.m.mu.Unlock()
 	e.m.tell(pods)
@@ -88,20 +99,26 @@ func (e *Endpoint) ClearHealth() {
 func (m *Manager) expire(now time.Time) (next time.Duration) {
 	var pods []types.UID
 	m.mu.Lock()
-	for name, list := range m.drivers {
+	expire := func(driver string, health map[deviceID]reported) {
 		changed := map[deviceID]bool{}
-		for _, e := range list {
-			for id, r := range e.health {
-				switch left := r.until.Sub(now); {
-				case left <= 0:
-					changed[id] = r.Health != v1.ResourceHealthStatusUnknown
-					delete(e.health, id)
-				case next == 0 || left < next:
-					next = left
-				}
+		for id, r := range health {
+			switch left := r.until.Sub(now); {
+			case left <= 0:
+				changed[id] = r.Health != v1.ResourceHealthStatusUnknown
+				delete(health, id)
+			case next == 0 || left < next:
+				next = left
 			}
 		}
-		pods = append(pods, m.usersOf(name, changed)...)
+		pods = append(pods, m.usersOf(driver, changed)...)
+	}
+	for name, list := range m.drivers {
+		for _, e := range list {
+			expire(name, e.health)
+		}
+	}
+	for name, health := range m.earlier {
+		expire(name, health)
 	}
 	m.mu.Unlock()
 	m.tell(pods)
@@ -137,6 +154,9 @@ func (m *Manager) healthOf(driver string, d Device, now time.Time) DeviceHealth 
 		if r, ok := e.health[deviceID{d.Pool, d.Name}]; ok && now.Before(r.until) {
 			return r.DeviceHealth
 		}
+	}
+	if r, ok := m.earlier[driver][deviceID{d.Pool, d.Name}]; ok && now.Before(r.until) {
+		return r.DeviceHealth
 	}
 	return DeviceHealth{Pool: d.Pool, Name: d.Name, Health: v1.ResourceHealthStatusUnknown}
 }

@@ -55,12 +55,13 @@ type Options struct {
 // Manager has the claims of pods prepared. It joins the life of pods, see package lifecycle. Make one with [New]. It is safe for concurrent
 // use.
 type Manager struct {
-	path    string
+	dir     string // of the state
 	claims  Claims
 	opts    Options
 	started atomic.Bool
 
-	file *checkpoint.File
+	// file is the state, health the file with the health of devices.
+	file, health *checkpoint.File
 	// measuring is held while Options.InUse is called.
 	measuring sync.Mutex
 	locks     locks
@@ -75,6 +76,9 @@ type Manager struct {
 	ready map[types.UID]bool
 	// drivers has the parts of each driver in the order in which they were added.
 	drivers map[string][]*Endpoint
+	// earlier has the health of devices by driver that an earlier agent was told. healthVersion counts the changes of the health.
+	earlier       map[string]map[deviceID]reported
+	healthVersion uint64
 	// removals are the drivers whose slices are to be removed.
 	removals map[string]removal
 }
@@ -111,10 +115,12 @@ func New(stateDir string, claims Claims, opts Options) (*Manager, error) {
 		opts.CallTimeout = 45 * time.Second
 	}
 	m := &Manager{
-		path: filepath.Join(stateDir, stateName), claims: claims, opts: opts, wake: flow.NewSignal(),
+		dir: stateDir, claims: claims, opts: opts, wake: flow.NewSignal(),
 		ready: map[types.UID]bool{}, drivers: map[string][]*Endpoint{}, removals: map[string]removal{},
+		earlier: map[string]map[deviceID]reported{},
 	}
-	m.file = checkpoint.New(m.path, m.restore, m.content)
+	m.file = checkpoint.New(m.path(stateName), m.restore, m.content)
+	m.health = checkpoint.New(m.path(healthName), m.restoreHealth, m.healthContent)
 	if opts.Slices != nil {
 		m.removals[""] = removal{} // of all drivers, at once
 	}
@@ -124,17 +130,19 @@ func New(stateDir string, claims Claims, opts Options) (*Manager, error) {
 // Name implements [lifecycle.Component].
 func (m *Manager) Name() string { return "dynamic resources" }
 
+func (m *Manager) path(name string) string { return filepath.Join(m.dir, name) }
+
 // load reads the state, unless it was read. A state that is damaged is set aside.
 func (m *Manager) load() error { return m.file.Load() }
 
 func (m *Manager) restore() error {
 	var list []ClaimState
-	err := checkpoint.Read(m.path, maxState, func(data []byte) (err error) {
+	err := checkpoint.Read(m.path(stateName), maxState, func(data []byte) (err error) {
 		list, err = ParseState(data)
 		return err
 	})
 	if damaged := (*checkpoint.DamagedError)(nil); errors.As(err, &damaged) {
-		aside, renameErr := checkpoint.SetAside(m.path)
+		aside, renameErr := checkpoint.SetAside(m.path(stateName))
 		if renameErr == nil {
 			m.opts.Logger.Error(err, "The state of dynamic resources is damaged and was set aside; claims of pods that run are prepared again, and drivers may keep those of pods that are gone", "path", aside)
 		}
@@ -142,6 +150,9 @@ func (m *Manager) restore() error {
 	}
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("the state of dynamic resources: %w", err)
+	}
+	if err := m.health.Load(); err != nil {
+		m.opts.Logger.Error(err, "The health of devices is Unknown until their drivers report it")
 	}
 	s := newState()
 	for _, c := range list {

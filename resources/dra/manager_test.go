@@ -58,7 +58,7 @@ func TestRestart(t *testing.T) {
 	a := podWith("a", "gpu")
 	api.set("gpu", []string{"gpu.example.com"}, a)
 	require.NoError(t, prepare(m, a, false))
-	dir := filepath.Dir(m.path)
+	dir := filepath.Dir(m.path(stateName))
 
 	next := newManager(t, dir, api, Options{})
 	require.EqualError(t, prepare(next, a, false), "prepare dynamic resources: DRA driver gpu.example.com is not registered")
@@ -160,7 +160,7 @@ func TestNonsenseOfDrivers(t *testing.T) {
 	assert.EqualError(t, prepare(m, a, false), of+`: the driver has returned a result for an unknown claim, UID "x"`)
 	d.prepared = map[types.UID]Prepared{"uid-gpu": {Err: errTest}}
 	assert.EqualError(t, prepare(m, a, false), of+" failed for ResourceClaim gpu: it fails")
-	assert.Empty(t, onDisk(t, filepath.Dir(m.path))["gpu"].Drivers["odd.example.com"])
+	assert.Empty(t, onDisk(t, filepath.Dir(m.path(stateName)))["gpu"].Drivers["odd.example.com"])
 
 	assert.EqualError(t, end(m, a), "unprepare dynamic resources: NodeUnprepareResources of driver odd.example.com: the driver has skipped ResourceClaim gpu")
 	d.released = map[types.UID]error{"uid-gpu": errTest}
@@ -248,7 +248,7 @@ func TestConcurrentPods(t *testing.T) {
 	wg.Wait()
 	assert.Zero(t, d.overlaps)
 	assert.Empty(t, d.prepared)
-	assert.Empty(t, onDisk(t, filepath.Dir(m.path)))
+	assert.Empty(t, onDisk(t, filepath.Dir(m.path(stateName))))
 	assert.Empty(t, m.locks.held)
 }
 
@@ -328,24 +328,24 @@ func TestFullDisk(t *testing.T) {
 	api.set("y", []string{"gpu.example.com"}, b)
 	require.NoError(t, prepare(m, a, false))
 	m.file.Write = func(string, []byte) error { return errors.New("no space left on device") }
-	assert.EqualError(t, prepare(m, b, false), "prepare dynamic resources: writing the checkpoint "+m.path+": no space left on device")
+	assert.EqualError(t, prepare(m, b, false), "prepare dynamic resources: writing the checkpoint "+m.path(stateName)+": no space left on device")
 	assert.NoError(t, end(m, b))
 	assert.NoError(t, end(m, a))
 	assert.Equal(t, []string{"prepare x", "unprepare x"}, d.took())
-	assert.Len(t, onDisk(t, filepath.Dir(m.path)), 1)
+	assert.Len(t, onDisk(t, filepath.Dir(m.path(stateName))), 1)
 	m.file.Write = write
 	require.NoError(t, m.file.Save())
-	assert.Empty(t, onDisk(t, filepath.Dir(m.path)))
+	assert.Empty(t, onDisk(t, filepath.Dir(m.path(stateName))))
 }
 
 func TestDamagedState(t *testing.T) {
 	m, api, d := withDriver(t, Options{})
 	a := podWith("a", "gpu")
 	api.set("gpu", []string{"gpu.example.com"}, a)
-	require.NoError(t, os.WriteFile(m.path, []byte(`{"Data":"{}","Checksum":1}`), 0o600))
+	require.NoError(t, os.WriteFile(m.path(stateName), []byte(`{"Data":"{}","Checksum":1}`), 0o600))
 	require.NoError(t, prepare(m, a, true), "the claim of a pod that runs is prepared again")
 	assert.Equal(t, []string{"prepare gpu"}, d.took())
-	kept, err := os.ReadFile(m.path + ".damaged")
+	kept, err := os.ReadFile(m.path(stateName) + ".damaged")
 	require.NoError(t, err)
 	assert.JSONEq(t, `{"Data":"{}","Checksum":1}`, string(kept))
 	require.NoError(t, end(m, a))
@@ -356,11 +356,11 @@ func TestStateThatCannotBeRead(t *testing.T) {
 	m, api, _ := withDriver(t, Options{})
 	a := podWith("a", "gpu")
 	api.set("gpu", []string{"gpu.example.com"}, a)
-	require.NoError(t, os.Symlink(m.path, m.path)) // a loop
+	require.NoError(t, os.Symlink(m.path(stateName), m.path(stateName))) // a loop
 	assert.ErrorContains(t, prepare(m, a, true), "the state of dynamic resources")
 	assert.Error(t, end(m, a))
 	assert.NoError(t, end(m, podWith("b")))
-	require.NoError(t, os.Remove(m.path))
+	require.NoError(t, os.Remove(m.path(stateName)))
 	assert.NoError(t, prepare(m, a, true))
 }
 

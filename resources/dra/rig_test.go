@@ -170,6 +170,7 @@ func sandboxOf(ready bool) *runtime.PodStatus {
 func newManager(t require.TestingT, dir string, api *apiServer, opts Options) *Manager {
 	m, err := New(dir, api, opts)
 	require.NoError(t, err)
+	m.health.Write = func(path string, data []byte) error { return os.WriteFile(path, data, 0o600) }
 	m.file.Write = func(path string, data []byte) error { return os.WriteFile(path, data, 0o600) }
 	return m
 }

@@ -42,6 +42,7 @@ func (m *Manager) Run(ctx context.Context) error {
 	defer stop()
 	var sweeping, removing flow.Signal = flow.NewSignal(), flow.NewSignal()
 	joined.Go(func() { m.file.Run(ctx, m.opts.Logger) })
+	joined.Go(func() { m.health.Run(ctx, m.opts.Logger) })
 	joined.Go(func() { m.sweep(ctx, sweeping) })
 	joined.Go(func() { m.removeSlices(ctx, removing) })
 	for {

@@ -121,7 +121,7 @@ func TestPodsThatAreGone(t *testing.T) {
 		after(time.Minute)
 		assert.False(t, d.has("x"))
 		assert.True(t, d.has("y"))
-		assert.Len(t, onDisk(t, filepath.Dir(m.path)), 1)
+		assert.Len(t, onDisk(t, filepath.Dir(m.path(stateName))), 1)
 	})
 }
 

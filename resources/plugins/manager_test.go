@@ -123,6 +123,7 @@ func TestSockets(t *testing.T) {
 
 	unknown, _ := serve(t, filepath.Join(registry, "unknown.sock"), "Other", "other")
 	assert.Equal(t, `false no handler registered for plugin type "Other"`, <-unknown.statuses)
+	assert.Equal(t, []string{filepath.Join(registry, "early.sock"), filepath.Join(registry, "unknown.sock"), nested}, m.Sockets())
 	_, _ = serve(t, filepath.Join(registry, ".hidden.sock"), "Test", "hidden")
 	require.NoError(t, os.WriteFile(filepath.Join(registry, "file.sock"), nil, 0o644))
 

@@ -121,6 +121,19 @@ func (m *Manager) Plugins() []Plugin {
 	return list
 }
 
+// Sockets returns the sockets in the registry, sorted, also of plugins that are not registered.
+func (m *Manager) Sockets() (paths []string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for path, s := range m.sockets.byPath {
+		if s.there != 0 {
+			paths = append(paths, path)
+		}
+	}
+	slices.Sort(paths)
+	return paths
+}
+
 // Run registers plugins until ctx ends. It makes the registry if it does not exist, and returns nil. A second call returns
 // [runtime.ErrAlreadyRunning].
 func (m *Manager) Run(ctx context.Context) error {

@@ -55,6 +55,7 @@ type Server struct {
 	// mu guards the fields below. ctx is that of Run, nil before and after. serving are the goroutines of plugins, and connected ends those of a
 	// plugin.
 	mu        sync.Mutex
+	failed    error // of the socket
 	ctx       context.Context
 	serving   sync.WaitGroup
 	connected map[*Plugin]context.CancelFunc
@@ -91,11 +92,28 @@ func (s *Server) Run(ctx context.Context) error {
 	s.mu.Unlock()
 	listening.Repeat(ctx, func() error { return s.listen(ctx) }, func(err error, retryIn time.Duration) {
 		s.log.Error(err, "Device plugins cannot register; trying again", "retryIn", retryIn)
+		s.setFailed(err)
 	})
 	s.mu.Lock()
 	s.ctx = nil // no goroutine is added after this
 	s.mu.Unlock()
 	return nil
+}
+
+// Healthy returns an error while the socket cannot be served: it is kubelet's check "device-plugin" of /healthz.
+func (s *Server) Healthy() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.failed != nil {
+		return fmt.Errorf("no device plugins can register: %w", s.failed)
+	}
+	return nil
+}
+
+func (s *Server) setFailed(err error) {
+	s.mu.Lock()
+	s.failed = err
+	s.mu.Unlock()
 }
 
 // listen serves the socket until ctx ends.
@@ -112,6 +130,7 @@ func (s *Server) listen(ctx context.Context) error {
 	}
 	server := grpc.NewServer()
 	api.RegisterRegistrationServer(server, s)
+	s.setFailed(nil)
 	stopped := context.AfterFunc(ctx, server.Stop)
 	defer stopped()
 	defer server.Stop()

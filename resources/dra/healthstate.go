@@ -1,0 +1,106 @@
+package dra
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/kubeletkit/kubeletkit/resources/internal/checkpoint"
+)
+
+const (
+	// healthName is the name of the file in which kubelet keeps the health of devices, in the directory of the state.
+	healthName = "dra_health_state"
+	// maxHealth is the size of the largest file that is read, in bytes.
+	maxHealth = 64 << 20
+)
+
+// healthFile is the file of kubelet 1.36: the devices of each driver, by pool and name.
+type healthFile map[string]healthOfDriver
+
+type healthOfDriver struct {
+	Devices map[string]healthOfDevice
+}
+
+type healthOfDevice struct {
+	PoolName, DeviceName string
+	Health               v1.ResourceHealthStatus
+	LastUpdated          time.Time
+	HealthCheckTimeout   time.Duration
+	Message              string
+}
+
+// restoreHealth reads the reports that an earlier agent has received. They hold until they expire or the driver reports again. Without
+// them the health is Unknown, so a file that is damaged is not an error.
+func (m *Manager) restoreHealth() error {
+	var f healthFile
+	err := checkpoint.Read(m.path(healthName), maxHealth, func(data []byte) error { return json.Unmarshal(data, &f) })
+	if damaged := (*checkpoint.DamagedError)(nil); errors.As(err, &damaged) {
+		m.opts.Logger.Error(err, "The health of devices that an earlier agent has kept cannot be used", "path", m.path(healthName))
+	} else if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("the health of devices of dynamic resources: %w", err)
+	}
+	m.mu.Lock()
+	for driver, devices := range f {
+		m.earlier[driver] = map[deviceID]reported{}
+		for _, d := range devices.Devices {
+			if d.HealthCheckTimeout <= 0 {
+				d.HealthCheckTimeout = defaultHealthTimeout
+			}
+			m.earlier[driver][deviceID{d.PoolName, d.DeviceName}] = reported{
+				DeviceHealth{Pool: d.PoolName, Name: d.DeviceName, Health: d.Health, Timeout: d.HealthCheckTimeout, Message: clip(d.Message)}, d.LastUpdated.Add(d.HealthCheckTimeout),
+			}
+		}
+	}
+	m.mu.Unlock()
+	m.wake.Notify()
+	return nil
+}
+
+// healthContent returns the content of the file, if it has changed.
+func (m *Manager) healthContent(saved uint64) (uint64, []byte, error) {
+	m.mu.Lock()
+	version, f := m.healthVersion, healthFile{}
+	if version == saved {
+		m.mu.Unlock()
+		return saved, nil, nil
+	}
+	add := func(driver string, health map[deviceID]reported) {
+		for id, r := range health {
+			if f[driver].Devices == nil {
+				f[driver] = healthOfDriver{map[string]healthOfDevice{}}
+			}
+			f[driver].Devices[id.pool+"/"+id.name] = healthOfDevice{r.Pool, r.Name, r.Health, r.until.Add(-r.Timeout), r.Timeout, r.Message}
+		}
+	}
+	for driver, health := range m.earlier {
+		add(driver, health)
+	}
+	for driver, list := range m.drivers {
+		for _, e := range list {
+			add(driver, e.health)
+		}
+	}
+	m.mu.Unlock()
+	data, err := json.Marshal(f)
+	return version, data, err
+}
+
+// healthChanged has the file written. mu is held.
+func (m *Manager) healthChanged() {
+	m.healthVersion++
+	m.health.SaveLater()
+}
+
+// clip cuts a message for people as the API does.
+func clip(message string) string {
+	if len(message) > v1.ResourceHealthMessageMaxLength {
+		return strings.ToValidUTF8(message[:v1.ResourceHealthMessageMaxLength-3], "") + "..."
+	}
+	return message
+}
