@@ -26,6 +26,7 @@ import (
 	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/client"
 	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/config"
 	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/terminal"
+	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/ui"
 	"github.com/kubeletkit/kubeletkit/runtime/process"
 	_ "github.com/kubeletkit/kubeletkit/runtime/process/early" // supervisors do without client-go
 )
@@ -44,7 +45,7 @@ func main() {
 		StopPods: func(ctx context.Context, rootDir, endpoint string) error {
 			return stopPods(ctx, rootDir, endpoint, os.Stdout)
 		},
-		More: []*cobra.Command{checkCommand(os.Stdout)},
+		More: []*cobra.Command{checkCommand(os.Stdout), ui.Command(os.Stdout)},
 	})
 	interrupted := !isAgent && ctx.Err() != nil // an agent is stopped by a signal
 	stop()
