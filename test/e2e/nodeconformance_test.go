@@ -44,6 +44,8 @@ var nodeSpecs = []string{
 	`AlwaysVerify IfNotPresent pod without PullSecret`,
 	`NeverVerifyPreloadedImages IfNotPresent pod with the same credentials in a different secret`,
 	`Device Plugin Failures: .*(lower allocatable|GetDevicePluginOptions fails|back to 1 if it got healthy)`,
+	`can make a CDI device accessible`,
+	`must retry Node(P|Unp)repareResources after Kubelet restart`,
 }
 
 // nodeTestsConfig are the settings of an agent that is the node of the node tests.
@@ -74,12 +76,13 @@ func TestNodeConformance(t *testing.T) {
 func TestNodeSpecs(t *testing.T) {
 	t.Parallel()
 	Need(t)
-	testNodeSpecs(t, ClusterOptions{BuiltRunc: true}, nil, 26, nodeSpecs...)
+	testNodeSpecs(t, ClusterOptions{BuiltRunc: true}, nil, 29, nodeSpecs...)
 }
 
 // testNodeSpecs runs the specs, which may stop and start the agent. The cgroups of pods are below the
-// root, where the specs look for them. KUBELETKIT_E2E_SPECS has regular expressions, one a line, of other
-// specs to run, and KUBELETKIT_E2E_SPECS_LOG is a file for their output.
+// root, where the specs look for them, and pods fail without their device plugin, as with kubelet.
+// KUBELETKIT_E2E_SPECS has regular expressions, one a line, of other specs to run, and
+// KUBELETKIT_E2E_SPECS_LOG is a file for their output.
 func testNodeSpecs(t *testing.T, options ClusterOptions, config map[string]any, passing int, specs ...string) {
 	t.Helper()
 	if text := os.Getenv("KUBELETKIT_E2E_SPECS"); text != "" {
@@ -123,7 +126,7 @@ func testNodeSpecs(t *testing.T, options ClusterOptions, config map[string]any, 
 	settings["cgroupRoot"] = "/"
 	maps.Copy(settings, config)
 	agent := c.NewAgent(t, AgentOptions{
-		Binary: binary, Kubeconfig: tests.Kubeconfig, Args: []string{"--root-dir", "/var/lib/kubelet"}, Config: settings, ConfigFile: tests.ConfigFile(), Env: env,
+		Binary: binary, Kubeconfig: tests.Kubeconfig, Args: []string{"--root-dir", "/var/lib/kubelet", "--fail-without-device-plugin"}, Config: settings, ConfigFile: tests.ConfigFile(), Env: env,
 	})
 	agent.Start(t)
 	tests.Control(t, agent)

@@ -104,6 +104,7 @@ func (c *Cluster) StartNodeTests(t testing.TB, options NodeTestsOptions) *NodeTe
 	if err := c.Registry.addStandIns(strings.Fields(string(out))); err != nil {
 		t.Fatal(err)
 	}
+	c.Registry.AddProgram(t, devicePluginImage, KubernetesBinary(t, "sample-device-plugin"))
 	n.args = []string{
 		"--start-services=false", "--prepull-images=false", "--node-name=" + NodeName, "--system-spec-file=" + system,
 		"--container-runtime-endpoint=" + c.Endpoint(), "--ginkgo.v", "--ginkgo.no-color", "--ginkgo.focus=" + strings.Join(options.Focus, "|"),
@@ -212,6 +213,9 @@ func (n *NodeTests) Run(t testing.TB, timeout time.Duration) string {
 
 // mirroredImage is one that specs name with the registry registry.k8s.io; see [ClusterOptions].
 const mirroredImage = "e2e-test-images/busybox:1.36.1-1"
+
+// devicePluginImage is the device plugin of specs, which manifests in the node tests name with the registry registry.k8s.io.
+const devicePluginImage = "e2e-test-images/sample-device-plugin:1.7"
 
 // guardedImage is one that specs pull with credentials, from a registry of the port of ours. They start it as a pod, of which the stand-in
 // does nothing.
