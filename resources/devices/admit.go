@@ -114,7 +114,7 @@ func (m *Manager) allocateNow(pod *v1.Pod, container string, r request, near num
 	p := m.pools[r.name]
 	if !p.serving() {
 		if m.opts.FailWithoutProvider {
-			return fmt.Errorf("no healthy devices present; cannot allocate unhealthy devices %s", r.name)
+			return errors.New(noneHealthy(r.name))
 		}
 		p.waiting[pod.UID] = struct{}{}
 		return nil
@@ -190,8 +190,15 @@ func (m *Manager) hints(pod *v1.Pod, container string, whole bool, r request) []
 }
 
 // unavailable is the error of a pod that waits.
-type unavailable struct{ error }
+type unavailable struct {
+	error
+	// refusal is what kubelet says of the pod, which it fails.
+	refusal string
+}
 
-func waitFor(format string, args ...any) error { return unavailable{fmt.Errorf(format, args...)} }
+// noneHealthy is what kubelet says of a resource without healthy devices.
+func noneHealthy(name v1.ResourceName) string {
+	return fmt.Sprintf("no healthy devices present; cannot allocate unhealthy devices %s", name)
+}
 
 func isWaiting(err error) bool { return errors.As(err, &unavailable{}) }

@@ -351,7 +351,7 @@ func TestTooManyWait(t *testing.T) {
 }
 
 func TestFailWithoutProvider(t *testing.T) {
-	bubble(t, list("a", "b"), func(t *testing.T, r *rig, _ *fake.Provider, stop func() error) {
+	bubble(t, list("a", "b"), func(t *testing.T, r *rig, p *fake.Provider, stop func() error) {
 		pod := podOf("pod", 1)
 		r.start(pod)
 		_ = stop()
@@ -362,7 +362,13 @@ func TestFailWithoutProvider(t *testing.T) {
 		assert.Equal(t, "Allocate failed due to no healthy devices present; cannot allocate unhealthy devices example.com/port, which is unexpected", refusal.Message)
 		require.NoError(t, r.admit(pod))
 		require.ErrorAs(t, r.prepare(pod), &refusal)
-		assert.Equal(t, "UnexpectedAdmissionError", refusal.Reason)
+		assert.Equal(t, runtime.TerminalError{Reason: "UnexpectedAdmissionError",
+			Message: "Allocate failed due to no healthy devices present; cannot allocate unhealthy devices example.com/port, which is unexpected"}, *refusal)
+		p.Set(list("b")...)
+		stop = r.serve(p)
+		require.ErrorAs(t, r.prepare(pod), &refusal)
+		assert.Equal(t, "Allocate failed due to previously allocated devices are no longer healthy; cannot allocate unhealthy devices example.com/port, which is unexpected", refusal.Message)
+		_ = stop()
 		require.NoError(t, r.prepare(pod, "main"), "it runs")
 	})
 }

@@ -111,6 +111,9 @@ func (m *Manager) explain(ctx context.Context, req lifecycle.PrepareRequest, c *
 	var lacks *shortage
 	refused := errors.As(err, &lacks) && !anyStarted(req.Observed) || isWaiting(err) && m.opts.FailWithoutProvider
 	if refused && ctx.Err() == nil && !anyRuns(req.Observed) {
+		if waits := (unavailable{}); errors.As(err, &waits) {
+			err = errors.New(waits.refusal)
+		}
 		return refuse(err)
 	}
 	return fmt.Errorf("devices of container %q of pod %s: %w", c.Name, runtime.RefOf(req.Pod), err)
@@ -170,9 +173,13 @@ func (m *Manager) allocateIfNone(pod *v1.Pod, container string, r request, runni
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	p, entry := m.pools[r.name], m.pod(pod.UID)
+	refusal := noneHealthy(r.name)
+	if p.serving() && len(p.healthy) > 0 {
+		refusal = fmt.Sprintf("previously allocated devices are no longer healthy; cannot allocate unhealthy devices %s", r.name)
+	}
 	wait := func(format string, args ...any) (*server, bool, error) {
 		p.waiting[pod.UID] = struct{}{}
-		return nil, false, waitFor(format, args...)
+		return nil, false, unavailable{fmt.Errorf(format, args...), refusal}
 	}
 	g := m.allocation(pod.UID, container, r.name)
 	switch {
@@ -188,6 +195,7 @@ func (m *Manager) allocateIfNone(pod *v1.Pod, container string, r request, runni
 		if err := m.allocateNow(pod, container, r, entry.near[container]); err != nil {
 			p.waiting[pod.UID] = struct{}{} // unless it is refused
 			if p.unowned() >= r.count {
+				refusal = err.Error()
 				return wait("waiting for healthy devices of %s: %v", r.name, err)
 			}
 			return nil, false, err
