@@ -119,7 +119,7 @@ func Replace[T any](part T) Override[T] {
 	return func(T, Parts) (T, error) { return part, nil }
 }
 
-// Overrides replace or wrap parts of an agent; nil fields leave the defaults. [Agent.Run] logs which parts are replaced or
+// Overrides replace or wrap parts of an agent; nil fields leave the defaults. [Agent.Run] logs at level 1 which parts are replaced or
 // wrapped.
 type Overrides struct {
 	// Objects wraps [Options].API.Objects, or the checkpoint's view of it.

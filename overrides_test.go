@@ -193,7 +193,7 @@ func TestEveryPartCanBeWrapped(t *testing.T) {
 				mu.Lock()
 				defer mu.Unlock()
 				logged = append(logged, args)
-			}, funcr.Options{})},
+			}, funcr.Options{Verbosity: 2})},
 			Override: kubeletkit.Overrides{
 				Objects:    kubeletkit.Wrap(func(s objects.Source) objects.Source { return wrappedObjects{s, called.add} }),
 				Checkpoint: kubeletkit.Wrap(func(c checkpoint.Store) checkpoint.Store { return wrappedCheckpoint{c, called.add} }),
