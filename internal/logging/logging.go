@@ -1,8 +1,11 @@
-// Package logging has the default of the loggers in options.
+// Package logging has the default of the loggers in options, and the level of what a user may not do.
 package logging
 
 import (
+	"errors"
+	"io/fs"
 	"log/slog"
+	"os"
 
 	"github.com/go-logr/logr"
 )
@@ -15,4 +18,12 @@ func OrDefault(log logr.Logger) logr.Logger {
 		return log
 	}
 	return logr.FromSlogHandler(slog.Default().Handler())
+}
+
+// Denied returns the logger for err: that of level 1 if err is a refusal that a user other than root expects.
+func Denied(log logr.Logger, err error) logr.Logger {
+	if errors.Is(err, fs.ErrPermission) && os.Geteuid() != 0 {
+		return log.V(1)
+	}
+	return log
 }

@@ -3,7 +3,10 @@ package logging_test
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"log/slog"
+	"os"
+	"syscall"
 	"testing"
 
 	"github.com/go-logr/logr"
@@ -34,4 +37,15 @@ func TestOrDefault(t *testing.T) {
 	logging.OrDefault(funcr.New(func(_, args string) { own.WriteString(args) }, funcr.Options{})).Info("It works")
 	assert.Contains(t, own.String(), "It works")
 	assert.Empty(t, standard.String())
+}
+
+func TestDenied(t *testing.T) {
+	var b bytes.Buffer
+	log := funcr.New(func(_, args string) { b.WriteString(args) }, funcr.Options{})
+	logging.Denied(log, errors.New("broken")).Info("It fails")
+	assert.NotEmpty(t, b.String())
+
+	b.Reset()
+	logging.Denied(log, fmt.Errorf("opening the log: %w", syscall.EPERM)).Info("It fails")
+	assert.Equal(t, os.Geteuid() != 0, b.Len() == 0)
 }

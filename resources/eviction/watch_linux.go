@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/kubeletkit/kubeletkit/internal/logging"
 	"github.com/kubeletkit/kubeletkit/resources/internal/cgroupfs"
 )
 
@@ -48,8 +49,8 @@ func (m *Machine) Watch(ctx context.Context, thresholds []Threshold, wake func()
 	if w.signals.Len() == 0 && m.opts.PodsCgroup == nil {
 		return errors.Join(missing...)
 	}
-	if len(missing) > 0 {
-		m.opts.Logger.Info("Some of the kernel's signals about memory are missing", "reason", errors.Join(missing...).Error())
+	if err := errors.Join(missing...); err != nil {
+		logging.Denied(m.opts.Logger, err).Info("Some of the kernel's signals about memory are missing", "reason", err.Error())
 	}
 	for {
 		names, err := w.signals.Wait(ctx, time.Now().Add(rearmPeriod))

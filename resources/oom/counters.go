@@ -7,6 +7,8 @@ import (
 	"io/fs"
 	"slices"
 	"time"
+
+	"github.com/kubeletkit/kubeletkit/internal/logging"
 )
 
 // Counters are the numbers of kills that the kernel keeps for each cgroup. A [Watcher] uses them if the log cannot be read. Its methods are
@@ -40,7 +42,7 @@ type counted struct {
 // followCounts watches the counts of the containers until ctx ends. cause is why there is no log.
 func (w *Watcher) followCounts(ctx context.Context, cause error) {
 	if w.opts.PodCgroup == nil {
-		w.opts.Logger.Info("Kills for lack of memory are not watched, since the log of the kernel cannot be read; reasons of containers are those of the runtime", "error", cause.Error())
+		logging.Denied(w.opts.Logger, cause).Info("Kills for lack of memory are not watched, since the log of the kernel cannot be read; reasons of containers are those of the runtime", "error", cause.Error())
 		return
 	}
 	c, err := w.opts.Counters()
