@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"sync"
 	"testing"
 	"time"
 
@@ -35,10 +36,15 @@ func TestVolumesThatAControllerAttaches(t *testing.T) {
 			ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "claim", UID: "uid-claim"},
 			Spec:       v1.PersistentVolumeClaimSpec{VolumeName: "pv"}, Status: v1.PersistentVolumeClaimStatus{Phase: v1.ClaimBound},
 		})
-		var events []runtime.Event
+		var (
+			mu     sync.Mutex
+			events []runtime.Event
+		)
 		r.stop()
 		r.change = func(_ *Config, o *kubeletkit.Options) {
 			o.Observe.Event = func(e runtime.Event) {
+				mu.Lock()
+				defer mu.Unlock()
 				if e.Pod.Name != "" { // else it is about the node
 					events = append(events, e)
 				}
@@ -63,9 +69,11 @@ func TestVolumesThatAControllerAttaches(t *testing.T) {
 			assert.Contains(r, waiting.Message, "csi", name)
 		}
 		told := map[string]bool{}
+		mu.Lock()
 		for _, e := range events {
 			told[e.Pod.Name] = told[e.Pod.Name] || e.Reason == "FailedMount"
 		}
+		mu.Unlock()
 		assert.Equal(r, map[string]bool{"claim": true, "inline": true}, told)
 
 		// The node of a kubelet, which has an attached volume.

@@ -153,7 +153,10 @@ func (f *File) Run(ctx context.Context, log logr.Logger) {
 			}
 			failed = true
 		})
-		if failed && ctx.Err() == nil {
+		switch {
+		case ctx.Err() != nil:
+			f.SaveLater() // the last attempt, unless it is saved
+		case failed:
 			log.Info("The checkpoint is up to date again", "path", f.path)
 		}
 	}
