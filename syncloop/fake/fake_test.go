@@ -157,6 +157,7 @@ func TestWorkersAndStatusesWithTheHandler(t *testing.T) {
 			n.config.SetAllSeen(true)
 			call, err := w.UntilCalled(ctx, workersfake.UpdatePod, old.UID)
 			require.NoError(t, err)
+			synctest.Wait() // orphans come before the pods that are known
 			assert.Equal(t, "UpdatePod default/pod-0 kill orphan", call.String())
 			assert.Equal(t, podworkers.PhaseTerminating, w.State(old.UID).Phase)
 			assert.True(t, w.State("uid-web").Synced)
