@@ -182,7 +182,7 @@ func TestProcessVolumesRefused(t *testing.T) {
 				return err
 			}
 			for _, line := range lines {
-				if strings.Contains(line, "msg=Event") && strings.Contains(line, r.message) {
+				if strings.Contains(line, "reason=") && strings.Contains(line, r.message) {
 					return nil
 				}
 			}
