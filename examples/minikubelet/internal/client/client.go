@@ -10,7 +10,6 @@ import (
 	"net/http"
 	"net/url"
 	"path/filepath"
-	"strings"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -23,49 +22,25 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
-// errNoAgent means that no agent listens on the socket.
-var errNoAgent = errors.New("no agent answers")
-
 // client sends requests to a running agent.
 type client struct {
+	*control.Client
 	rootDir, socket string
-	http            http.Client
 	now             func() time.Time
 }
 
 func newClient(rootDir string) *client {
-	c := &client{rootDir: rootDir, socket: filepath.Join(rootDir, config.SocketName), now: time.Now}
-	c.http.Transport = &http.Transport{
-		DisableKeepAlives: true,
-		DialContext:       func(ctx context.Context, _, _ string) (net.Conn, error) { return dial(ctx, c.socket) },
-	}
-	return c
+	socket := filepath.Join(rootDir, config.SocketName)
+	return &client{Client: control.NewClient(socket, &net.Dialer{}), rootDir: rootDir, socket: socket, now: time.Now}
 }
 
-func dial(ctx context.Context, socket string) (net.Conn, error) {
-	return (&net.Dialer{}).DialContext(ctx, "unix", socket)
-}
-
-// do makes a request. The error wraps errNoAgent if there is no connection. An answer
-// other than 200 is an error with the text of the answer.
+// do makes a request, see [control.Client.Do]. An answer other than 200 is an error with the text of the answer.
 func (c *client) do(ctx context.Context, method, path string, query url.Values) (*http.Response, error) {
-	req, err := http.NewRequestWithContext(ctx, method, "http://agent"+path+"?"+query.Encode(), nil)
-	if err != nil {
-		return nil, err
+	resp, err := c.Do(ctx, method, path, query)
+	if answer := (*control.AnswerError)(nil); errors.As(err, &answer) {
+		return nil, fmt.Errorf("error from the agent: %w", answer)
 	}
-	resp, err := c.http.Do(req)
-	if err != nil {
-		if unwrapped := (*url.Error)(nil); errors.As(err, &unwrapped) {
-			err = unwrapped.Err
-		}
-		return nil, fmt.Errorf("%w on %s: %w; is it running, as this user and with this --root-dir?", errNoAgent, c.socket, err)
-	}
-	if resp.StatusCode != http.StatusOK {
-		defer resp.Body.Close()
-		text, _ := io.ReadAll(io.LimitReader(resp.Body, 64<<10))
-		return nil, fmt.Errorf("error from the agent: %s", strings.TrimSpace(string(text)))
-	}
-	return resp, nil
+	return resp, err
 }
 
 // get decodes the answer to a GET request. what is its content.

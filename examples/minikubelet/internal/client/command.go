@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -293,12 +292,9 @@ func (c *call) take(args []string) {
 
 // connect sets the client of the agent.
 func (c *call) connect() error {
-	if c.rootDir == "" {
-		c.rootDir = config.RunningRootDir()
-	}
-	dir, err := filepath.Abs(c.rootDir)
+	dir, err := config.AgentRootDir(c.rootDir)
 	if err != nil {
-		return fmt.Errorf("--root-dir %s: %w", c.rootDir, err)
+		return err
 	}
 	c.rootDir, c.client = dir, newClient(dir)
 	if c.now != nil {

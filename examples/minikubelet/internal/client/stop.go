@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/url"
 	"path/filepath"
@@ -54,9 +55,9 @@ func (c *call) stop(ctx context.Context) error {
 	switch {
 	case ctx.Err() != nil:
 		return errInterrupted
-	case errors.Is(err, errNoAgent) && c.byPriority:
+	case errors.Is(err, control.ErrNoAgent) && c.byPriority:
 		return fmt.Errorf("%w; only a running agent knows the priorities of the pods: start it, or leave --by-priority out", err)
-	case errors.Is(err, errNoAgent):
+	case errors.Is(err, control.ErrNoAgent):
 		return c.StopPods(ctx, c.rootDir, c.endpoint)
 	case err != nil:
 		return err
@@ -118,7 +119,7 @@ func Some(names []string) string {
 func (c *call) awaitExit(ctx context.Context) error {
 	for _, socket := range []string{c.client.socket, filepath.Join(c.rootDir, "process", "cri.sock")} {
 		for {
-			conn, err := dial(ctx, socket)
+			conn, err := (&net.Dialer{}).DialContext(ctx, "unix", socket)
 			if err != nil {
 				break
 			}

@@ -42,7 +42,7 @@ type streams struct {
 
 // upgrader returns the client of SPDY on the socket.
 func (c *client) upgrader() (*spdy.SpdyRoundTripper, clientspdy.Upgrader, error) {
-	rt, err := spdy.NewRoundTripperWithConfig(spdy.RoundTripperConfig{UpgradeTransport: c.http.Transport, PingPeriod: pingPeriod})
+	rt, err := spdy.NewRoundTripperWithConfig(spdy.RoundTripperConfig{UpgradeTransport: c.Transport, PingPeriod: pingPeriod})
 	if err != nil {
 		return nil, nil, err
 	}

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 )
@@ -26,6 +27,19 @@ func rootDirOf(uid int, getenv func(string) string, embedded bool) string {
 		return filepath.Join(home, ".local", "state", "minikubelet")
 	}
 	return ""
+}
+
+// AgentRootDir returns the root directory of the agent that a command means: that of the flag --root-dir or, if that is empty, the one of
+// [RunningRootDir].
+func AgentRootDir(flag string) (string, error) {
+	if flag == "" {
+		flag = RunningRootDir()
+	}
+	dir, err := filepath.Abs(flag)
+	if err != nil {
+		return "", fmt.Errorf("--root-dir %s: %w", flag, err)
+	}
+	return dir, nil
 }
 
 // RunningRootDir returns the default root directory in which an agent has its socket. If

@@ -1,6 +1,6 @@
 // Package control serves the socket by which the commands of minikubelet reach the agent:
 // the API of package server, and beside it the pods that are gone, the events and the
-// history of a pod, and the end of all pods.
+// history of a pod, and the end of all pods. Commands send requests with a [Client].
 package control
 
 import (

@@ -3,6 +3,7 @@ package ui
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/client"
 	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/config"
+	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/control"
 )
 
 // Command returns the command ui. It writes the address of the page to out.
@@ -34,12 +36,9 @@ func Command(out io.Writer) *cobra.Command {
 		if len(args) > 0 {
 			return &config.UsageError{Err: fmt.Errorf("ui: unexpected argument %q; see minikubelet ui --help", args[0])}
 		}
-		if rootDir == "" {
-			rootDir = config.RunningRootDir()
-		}
-		dir, err := filepath.Abs(rootDir)
+		dir, err := config.AgentRootDir(rootDir)
 		if err != nil {
-			return fmt.Errorf("--root-dir %s: %w", rootDir, err)
+			return err
 		}
 		return serve(cmd.Context(), filepath.Join(dir, config.SocketName), port, out)
 	}
@@ -49,7 +48,10 @@ func Command(out io.Writer) *cobra.Command {
 // serve serves the page until ctx ends.
 func serve(ctx context.Context, socket string, port uint16, out io.Writer) error {
 	agent := newAgent(socket)
-	if _, err := agent.get(ctx, "/healthz", nil); err != nil && isNoAgent(err) {
+	switch answer, err := agent.get(ctx, "/healthz", nil); {
+	case err == nil:
+		_ = answer.Close()
+	case errors.Is(err, control.ErrNoAgent):
 		return err
 	}
 	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp4", net.JoinHostPort("127.0.0.1", strconv.Itoa(int(port))))

@@ -123,7 +123,7 @@ func (h *handler) data(path string, answer func(http.ResponseWriter, *http.Reque
 		case err == nil || req.Context().Err() != nil:
 		case errors.Is(err, errNoPod):
 			http.Error(w, err.Error(), http.StatusNotFound)
-		case isNoAgent(err):
+		case errors.Is(err, control.ErrNoAgent):
 			http.Error(w, err.Error(), http.StatusServiceUnavailable)
 		default:
 			http.Error(w, err.Error(), http.StatusBadGateway)

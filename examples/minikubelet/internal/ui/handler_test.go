@@ -233,7 +233,7 @@ func TestCommand(t *testing.T) {
 
 	cmd := Command(io.Discard)
 	cmd.SetArgs([]string{"--root-dir", t.TempDir()})
-	require.ErrorIs(t, cmd.ExecuteContext(t.Context()), errNoAgent)
+	require.ErrorIs(t, cmd.ExecuteContext(t.Context()), control.ErrNoAgent)
 	cmd.SetArgs([]string{"web"})
 	require.ErrorContains(t, cmd.ExecuteContext(t.Context()), "unexpected argument")
 }
