@@ -10,7 +10,6 @@ import (
 	"golang.org/x/sync/errgroup"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/kubeletkit/kubeletkit/internal/logging"
 	"github.com/kubeletkit/kubeletkit/podconfig"
 	"github.com/kubeletkit/kubeletkit/podconfig/manifest"
 	"github.com/kubeletkit/kubeletkit/podconfig/objects"
@@ -41,7 +40,6 @@ var _ objects.Source = (*Objects)(nil)
 // not exist yet. It does no I/O until [Objects.Watch] is called. Name and the options
 // about pods have no effect.
 func NewObjects(path string, opts Options) *Objects {
-	opts.Logger = logging.OrDefault(opts.Logger)
 	opts.Objects = true
 	s := New(path, opts)
 	s.onlyObjects = true

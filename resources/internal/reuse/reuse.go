@@ -17,23 +17,28 @@ func Ended(spec *v1.PodSpec, container string) (names []string) {
 		if c.Name == container {
 			break
 		}
-		if kind == podspec.InitContainer && !podspec.IsSidecar(c) {
+		if ends(kind, c) {
 			names = append(names, c.Name)
 		}
 	}
 	return names
 }
 
+// ends reports whether the container has ended before later ones start.
+func ends(kind podspec.ContainerKind, c *v1.Container) bool {
+	return kind == podspec.InitContainer && !podspec.IsSidecar(c)
+}
+
 // Units returns what containers that have ended when the container starts were given, and none that runs beside it, sorted. given has what a container
 // was given.
 func Units[T cmp.Ordered](spec *v1.PodSpec, container string, given func(name string) []T) []T {
-	ended, all := Ended(spec, container), map[T]struct{}{}
-	for _, c := range podspec.Containers(spec) {
+	all := map[T]struct{}{}
+	for kind, c := range podspec.Containers(spec) {
 		if c.Name == container {
 			break
 		}
 		for _, unit := range given(c.Name) {
-			if slices.Contains(ended, c.Name) {
+			if ends(kind, c) {
 				all[unit] = struct{}{}
 			} else {
 				delete(all, unit)

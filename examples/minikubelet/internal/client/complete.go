@@ -40,11 +40,11 @@ func (c *call) complete() {
 	flag("sort-by", func() []string {
 		switch c.cmd.Name() {
 		case "images":
-			return sortedKeys(imageOrders())
+			return slices.Sorted(maps.Keys(imageOrders()))
 		case "top":
-			return sortedKeys(usageOrders())
+			return slices.Sorted(maps.Keys(usageOrders()))
 		default:
-			return sortedKeys(podOrders())
+			return slices.Sorted(maps.Keys(podOrders()))
 		}
 	})
 	flag("container", c.containersOf)

@@ -63,7 +63,7 @@ func (d *description) line(level int, name, format string, args ...any) {
 // optional writes a line unless the value is empty.
 func (d *description) optional(level int, name, value string) {
 	if value != "" {
-		d.line(level, name, "%s", strings.Join(strings.Fields(value), " "))
+		d.line(level, name, "%s", oneLine(value))
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -88,21 +89,12 @@ func sortItems[T any](c *call, list []T, columns map[string]func(T) order) error
 	if key == nil {
 		path, ok := fieldPath(by)
 		if !ok {
-			return c.misused(fmt.Sprintf("--sort-by %q: want a path such as .metadata.name, or %s", by, strings.Join(sortedKeys(columns), ", ")))
+			return c.misused(fmt.Sprintf("--sort-by %q: want a path such as .metadata.name, or %s", by, strings.Join(slices.Sorted(maps.Keys(columns)), ", ")))
 		}
 		key = func(item T) order { return orderOf(fieldOf(item, path)) }
 	}
 	slices.SortStableFunc(list, func(a, b T) int { return key(a).compare(key(b)) })
 	return nil
-}
-
-func sortedKeys[V any](m map[string]V) []string {
-	keys := make([]string, 0, len(m))
-	for key := range m {
-		keys = append(keys, key)
-	}
-	slices.Sort(keys)
-	return keys
 }
 
 // fieldPath returns the names and indexes of a path.

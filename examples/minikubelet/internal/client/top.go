@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	goruntime "runtime"
 	"slices"
 	"strconv"
@@ -50,7 +51,7 @@ func (c *call) top(ctx context.Context) error {
 		return c.misused("--devices shows containers, and stands alone")
 	}
 	if by := c.listFlags.sortBy; by != "" && (c.devices || ofNode || usageOrders()[by] == nil) {
-		return c.misused(fmt.Sprintf("--sort-by %q: want %s, of pods", by, strings.Join(sortedKeys(usageOrders()), ", ")))
+		return c.misused(fmt.Sprintf("--sort-by %q: want %s, of pods", by, strings.Join(slices.Sorted(maps.Keys(usageOrders())), ", ")))
 	}
 	if c.listFlags.selector != "" && (c.devices || ofNode) {
 		return c.misused("--selector selects pods of a list of usage")
