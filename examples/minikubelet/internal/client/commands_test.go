@@ -24,8 +24,6 @@ import (
 	"github.com/kubeletkit/kubeletkit/history"
 	"github.com/kubeletkit/kubeletkit/history/fake"
 	"github.com/kubeletkit/kubeletkit/runtime"
-	"github.com/kubeletkit/kubeletkit/server"
-	streamserver "github.com/kubeletkit/kubeletkit/server/streams"
 )
 
 // node is an agent with the pod web-n1, of which container "a" runs.
@@ -96,8 +94,7 @@ func (n *node) Exec(_ context.Context, _ runtime.ContainerID, cmd []string, _ ti
 }
 
 func TestCommands(t *testing.T) {
-	root := t.TempDir()
-	n := &node{log: filepath.Join(root, "0.log"), exec: func(cmd []string) (runtime.ExecResult, error) {
+	n := &node{log: filepath.Join(t.TempDir(), "0.log"), exec: func(cmd []string) (runtime.ExecResult, error) {
 		switch cmd[0] {
 		case "fail":
 			return runtime.ExecResult{Output: []byte("failed\n"), ExitCode: 3}, nil
@@ -121,14 +118,7 @@ func TestCommands(t *testing.T) {
 	n.past.Record(runtime.Record{Pod: web, Stage: runtime.StageSeen, Source: runtime.SourceEvent, Kind: runtime.KindContainerRunning, Container: "a"})
 	n.past.Record(runtime.Record{Pod: runtime.PodRef{UID: "u9", Namespace: "default", Name: "old-n1"}, Stage: runtime.StageDone, Kind: runtime.KindRemovePod})
 	writeFile(t, n.log, "2026-01-02T03:04:05Z stdout F one\n2026-01-02T03:04:06Z stderr F two\n")
-	l, err := server.ListenUnix(t.Context(), filepath.Join(root, config.SocketName))
-	require.NoError(t, err)
-	ctx, cancel := context.WithCancel(t.Context())
-	served := make(chan error, 1)
-	go func() {
-		served <- server.Serve(ctx, l, control.Handler(n, control.NewStop(), server.Options{Streams: streamserver.New(n, n, streamserver.Options{})}))
-	}()
-	defer func() { cancel(); require.NoError(t, <-served) }()
+	root := serveNode(t, n)
 
 	const note = "Container \"a\" is taken out of a, b, setup, proxy; name another with -c.\n"
 	for _, tt := range []struct {

@@ -1,8 +1,6 @@
 package client
 
 import (
-	"context"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -10,7 +8,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/config"
 	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/control"
 	"github.com/kubeletkit/kubeletkit/gc"
 	"github.com/kubeletkit/kubeletkit/runtime"
@@ -35,13 +32,7 @@ func TestImages(t *testing.T) {
 		Fs:     runtime.FsUsage{Mountpoint: "/var/lib/images", CapacityBytes: 10 << 30, AvailableBytes: 1 << 30},
 	}
 	n := &node{images: &gc.ImagePreview{Input: in, Plan: gc.PlanImages(in)}}
-	root := t.TempDir()
-	l, err := server.ListenUnix(t.Context(), filepath.Join(root, config.SocketName))
-	require.NoError(t, err)
-	ctx, cancel := context.WithCancel(t.Context())
-	served := make(chan error, 1)
-	go func() { served <- server.Serve(ctx, l, control.Handler(n, control.NewStop(), server.Options{})) }()
-	defer func() { cancel(); require.NoError(t, <-served) }()
+	root := serving(t, control.Handler(n, control.NewStop(), server.Options{}))
 	run := func(args ...string) (string, error) {
 		var out strings.Builder
 		err := runCommand(t.Context(), append(args, "--root-dir", root), &out, &strings.Builder{})

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"net/http"
-	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -14,33 +13,23 @@ import (
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/config"
 	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/podtest"
-	"github.com/kubeletkit/kubeletkit/server"
 )
 
 // A list that is watched has a line for each change, and ends with a signal.
 func TestWatch(t *testing.T) {
-	root := t.TempDir()
-	l, err := server.ListenUnix(t.Context(), filepath.Join(root, config.SocketName))
-	require.NoError(t, err)
-	ctx, stop := context.WithCancel(t.Context())
-	served := make(chan error, 1)
 	var calls atomic.Int32
 	var names atomic.Bool // the pod stays
-	go func() {
-		served <- server.Serve(ctx, l, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-			list := v1.PodList{Items: []v1.Pod{*podtest.Pod(v1.PodPending)}}
-			switch n := calls.Add(1); {
-			case n > 5 && !names.Load():
-				list.Items = nil
-			case n > 3:
-				list.Items[0].Status.PodIP = "10.0.0.1"
-			}
-			_ = json.NewEncoder(w).Encode(list)
-		}))
-	}()
-	defer func() { stop(); require.NoError(t, <-served) }()
+	root := serving(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		list := v1.PodList{Items: []v1.Pod{*podtest.Pod(v1.PodPending)}}
+		switch n := calls.Add(1); {
+		case n > 5 && !names.Load():
+			list.Items = nil
+		case n > 3:
+			list.Items[0].Status.PodIP = "10.0.0.1"
+		}
+		_ = json.NewEncoder(w).Encode(list)
+	}))
 	for form, want := range map[string]string{
 		"": "NAMESPACE   NAME     READY   STATUS    RESTARTS   AGE   IP\ndefault     web-n1   0/3     Pending   0          90s   <none>\n" +
 			"default     web-n1   0/3     Pending   0          90s   10.0.0.1\ndefault     web-n1   0/3     Gone      0          90s   10.0.0.1\n",

@@ -1,7 +1,6 @@
 package client
 
 import (
-	"context"
 	"encoding/json"
 	"flag"
 	"fmt"
@@ -17,7 +16,6 @@ import (
 	v1 "k8s.io/api/core/v1"
 	statsv1alpha1 "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
-	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/config"
 	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/control"
 	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/podtest"
 	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/recent"
@@ -25,7 +23,6 @@ import (
 	"github.com/kubeletkit/kubeletkit/history"
 	"github.com/kubeletkit/kubeletkit/podspec"
 	"github.com/kubeletkit/kubeletkit/runtime"
-	"github.com/kubeletkit/kubeletkit/server"
 )
 
 var updateScreens = flag.Bool("update-screens", false, "write what commands print to testdata/screens")
@@ -183,25 +180,16 @@ func TestScreensOfLists(t *testing.T) {
 
 // answering serves the answers by their paths as an agent does, and returns its root directory.
 func answering(t *testing.T, answers map[string]any) (root string) {
-	root = t.TempDir()
-	l, err := server.ListenUnix(t.Context(), filepath.Join(root, config.SocketName))
-	require.NoError(t, err)
-	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
-	served := make(chan error, 1)
-	go func() {
-		served <- server.Serve(ctx, l, http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-			switch answer := answers[req.URL.Path].(type) {
-			case nil:
-				http.NotFound(w, req)
-			case []history.Entry: // one after the other
-				for _, e := range answer {
-					_ = json.NewEncoder(w).Encode(e)
-				}
-			default:
-				_ = json.NewEncoder(w).Encode(answer)
+	return serving(t, http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		switch answer := answers[req.URL.Path].(type) {
+		case nil:
+			http.NotFound(w, req)
+		case []history.Entry: // one after the other
+			for _, e := range answer {
+				_ = json.NewEncoder(w).Encode(e)
 			}
-		}))
-	}()
-	t.Cleanup(func() { cancel(); require.NoError(t, <-served) })
-	return root
+		default:
+			_ = json.NewEncoder(w).Encode(answer)
+		}
+	}))
 }

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -76,12 +77,16 @@ func serveStreams(t *testing.T) (root string) {
 }
 
 func serveNode(t *testing.T, n *node) (root string) {
+	return serving(t, control.Handler(n, control.NewStop(), server.Options{Streams: streamserver.New(n, n, streamserver.Options{})}))
+}
+
+// serving serves the socket of an agent until the test has ended, and returns the root directory of the agent.
+func serving(t *testing.T, h http.Handler) (root string) {
 	root = t.TempDir()
 	l, err := server.ListenUnix(t.Context(), filepath.Join(root, config.SocketName))
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	served := make(chan error, 1)
-	h := control.Handler(n, control.NewStop(), server.Options{Streams: streamserver.New(n, n, streamserver.Options{})})
 	go func() { served <- server.Serve(ctx, l, h) }()
 	t.Cleanup(func() { cancel(); require.NoError(t, <-served) })
 	return root

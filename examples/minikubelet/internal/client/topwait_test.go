@@ -1,9 +1,7 @@
 package client
 
 import (
-	"context"
 	"net/http"
-	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -11,30 +9,20 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/config"
 	"github.com/kubeletkit/kubeletkit/gc"
 	"github.com/kubeletkit/kubeletkit/runtime"
-	"github.com/kubeletkit/kubeletkit/server"
 )
 
 // A rate takes two readings, some seconds apart. The command says so while it waits.
 func TestTopSaysThatItMeasures(t *testing.T) {
-	root := t.TempDir()
-	l, err := server.ListenUnix(t.Context(), filepath.Join(root, config.SocketName))
-	require.NoError(t, err)
-	ctx, cancel := context.WithCancel(t.Context())
-	served := make(chan error, 1)
 	var reads atomic.Int32
-	go func() {
-		served <- server.Serve(ctx, l, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-			rate := ""
-			if reads.Add(1) > 1 {
-				rate = `"usageNanoCores": 5000000,`
-			}
-			_, _ = w.Write([]byte(`{"pods": [{"podRef": {"name": "web", "namespace": "default"}, "cpu": {` + rate + `"usageCoreNanoSeconds": 1}}]}`))
-		}))
-	}()
-	defer func() { cancel(); require.NoError(t, <-served) }()
+	root := serving(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		rate := ""
+		if reads.Add(1) > 1 {
+			rate = `"usageNanoCores": 5000000,`
+		}
+		_, _ = w.Write([]byte(`{"pods": [{"podRef": {"name": "web", "namespace": "default"}, "cpu": {` + rate + `"usageCoreNanoSeconds": 1}}]}`))
+	}))
 	top := func() (string, string) {
 		var out, errOut strings.Builder
 		require.NoError(t, runCommand(t.Context(), []string{"top", "--root-dir", root}, &out, &errOut))
