@@ -23,7 +23,7 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime/fake"
 )
 
-// lockedBuffer is a buffer for a log.
+// lockedBuffer is a buffer that several goroutines write to.
 type lockedBuffer struct {
 	mu  sync.Mutex
 	buf bytes.Buffer
@@ -33,6 +33,12 @@ func (b *lockedBuffer) Write(p []byte) (int, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.buf.Write(p)
+}
+
+func (b *lockedBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.String()
 }
 
 // take returns the lines that were written since the last call.

@@ -1,7 +1,6 @@
 package kubeletkit_test
 
 import (
-	"bytes"
 	"fmt"
 	"net"
 	"os"
@@ -9,7 +8,6 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -32,7 +30,7 @@ func TestTutorial(t *testing.T) {
 			for line := range strings.Lines(text) {
 				p.output.wait(t, strings.TrimSpace(line))
 			}
-			p.output.forget()
+			p.output.take()
 		default:
 			t.Fatalf("a block of %s", kind)
 		}
@@ -80,7 +78,7 @@ type typist struct {
 	dir, bin string
 	env      []string
 	port     string
-	output   screen
+	output   lockedBuffer
 	agent    *exec.Cmd
 }
 
@@ -194,31 +192,7 @@ func (p *typist) interrupt() {
 	p.agent = nil
 }
 
-// screen is what was printed.
-type screen struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (s *screen) Write(b []byte) (int, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.text.Write(b)
-}
-
-func (s *screen) String() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.text.String()
-}
-
-// forget empties the screen.
-func (s *screen) forget() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.text.Reset()
-}
-
-func (s *screen) wait(t *testing.T, text string) {
-	require.Eventuallyf(t, func() bool { return strings.Contains(s.String(), text) }, time.Minute, 20*time.Millisecond, "%q is not in:\n%s", text, s)
+// wait waits until the text was printed.
+func (b *lockedBuffer) wait(t *testing.T, text string) {
+	require.Eventuallyf(t, func() bool { return strings.Contains(b.String(), text) }, time.Minute, 20*time.Millisecond, "%q is not in:\n%s", text, b)
 }

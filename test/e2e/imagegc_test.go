@@ -49,15 +49,7 @@ func TestImageGC(t *testing.T) {
 	}
 
 	// The images that nobody uses are in a registry of their own.
-	listener, err := c.Net.Listen(images)
-	require.NoError(t, err)
-	server := &http.Server{Handler: registry.New(registry.Logger(log.New(io.Discard, "", 0)))}
-	go func() {
-		if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
-			t.Error(err)
-		}
-	}()
-	t.Cleanup(func() { _ = server.Close() })
+	serveRegistry(t, c, images)
 	transport := &http.Transport{DialContext: c.Net.DialContext}
 	t.Cleanup(transport.CloseIdleConnections)
 	pull := func(n int) string {
@@ -133,4 +125,18 @@ func TestImageGC(t *testing.T) {
 	assert.NotContains(t, table, "spare")
 	assert.Contains(t, table, c.Registry.Image("pause:1"))
 	a.Await(t, web, time.Second, Running)
+}
+
+// serveRegistry serves an empty registry in the network of the cluster until the test has ended.
+func serveRegistry(t *testing.T, c *Cluster, address string) {
+	t.Helper()
+	listener, err := c.Net.Listen(address)
+	require.NoError(t, err)
+	server := &http.Server{Handler: registry.New(registry.Logger(log.New(io.Discard, "", 0)))}
+	go func() {
+		if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+			t.Error(err)
+		}
+	}()
+	t.Cleanup(func() { _ = server.Close() })
 }

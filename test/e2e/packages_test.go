@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log"
 	"net/http"
 	"os"
 	"os/exec"
@@ -16,7 +15,6 @@ import (
 	"time"
 
 	"github.com/google/go-containerregistry/pkg/name"
-	"github.com/google/go-containerregistry/pkg/registry"
 	"github.com/google/go-containerregistry/pkg/v1/layout"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 	"github.com/stretchr/testify/assert"
@@ -74,15 +72,7 @@ func TestImage(t *testing.T) {
 	archive, manifest := releaseFile(t, "minikubelet_*_image.tar"), releaseFile(t, "minikubelet_*_pod.yaml")
 	node, outer := NewCluster(t), NewCluster(t)
 	const at = "127.0.0.1:5002"
-	listener, err := outer.Net.Listen(at)
-	require.NoError(t, err)
-	server := &http.Server{Handler: registry.New(registry.Logger(log.New(io.Discard, "", 0)))}
-	go func() {
-		if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
-			t.Error(err)
-		}
-	}()
-	t.Cleanup(func() { _ = server.Close() })
+	serveRegistry(t, outer, at)
 	image := push(t, archive, at, outer)
 
 	// The paths of the node are in the directory of its cluster. What is mounted there has to propagate.
