@@ -107,7 +107,7 @@ func TestAFailureIsLoggedOnce(t *testing.T) {
 	})
 }
 
-// Each Logger of the options of a package has a default. Its comment says so.
+// Each field Logger in the options of a package has a default, which its comment states.
 func TestEachLoggerHasADefault(t *testing.T) {
 	field := regexp.MustCompile(`(?m)^\tLogger +logr\.Logger$`)
 	require.NoError(t, filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {

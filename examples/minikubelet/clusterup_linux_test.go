@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Without root, a cluster could never start. That is said at once.
+// A cluster cannot start without root, so the script refuses at once.
 func TestClusterUpNeedsRoot(t *testing.T) {
 	script, err := os.Open(filepath.Join("cluster", "up"))
 	require.NoError(t, err)
