@@ -293,7 +293,7 @@ func (p *pod) exited(c *container, e *history.Entry) {
 }
 
 // probed makes an event of the result of a probe. A readiness probe begins or ends the time in which the container is not
-// ready.
+// ready. A result that comes before the container was seen to run is dropped.
 func (p *pod) probed(c *container, e *history.Entry) {
 	if c.run.Span == nil {
 		return

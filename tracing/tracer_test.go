@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"os/exec"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -76,20 +77,25 @@ func lines(t *testing.T, spans tracetest.SpanStubs) (out []string) {
 func TestTheLifeOfAPod(t *testing.T) {
 	exporter := tracetest.NewInMemoryExporter()
 	agenttest.Run(t, traced(exporter), func(t *testing.T, n *agenttest.Node) {
-		ready := false
+		var ready atomic.Bool
 		n.Runtime.Script(fake.Target{Pod: "pod-0"}, fake.Times(2, fake.Exits(time.Minute, 3), fake.Behavior{
 			Exec: func(context.Context, []string) (runtime.ExecResult, error) {
-				if ready {
+				if ready.Load() {
 					return runtime.ExecResult{}, nil
 				}
 				return runtime.ExecResult{ExitCode: 1}, nil
 			},
 		})...)
 		pod := fake.Pods(1, 1)[0]
-		pod.Spec.Containers[0].ReadinessProbe = &v1.Probe{ProbeHandler: v1.ProbeHandler{Exec: &v1.ExecAction{Command: []string{"check"}}}, PeriodSeconds: 10}
+		pod.Spec.Containers[0].ReadinessProbe = &v1.Probe{
+			ProbeHandler:        v1.ProbeHandler{Exec: &v1.ExecAction{Command: []string{"check"}}},
+			InitialDelaySeconds: 5, // never at the time of a start or an exit
+			PeriodSeconds:       10,
+		}
+		n.Sleep(time.Second) // the agent has started
 		n.Source.Set(pod)
 		n.Sleep(5 * time.Minute)
-		ready = true
+		ready.Store(true)
 		n.Sleep(5 * time.Minute)
 		n.Source.Set()
 		n.Sleep(time.Minute)
@@ -110,8 +116,8 @@ func TestTheLifeOfAPod(t *testing.T) {
 		}
 		last := got[len(got)-1]
 		assert.Regexp(t, `^ > pod 0s \+10m.* !Withdraw !SandboxDied$`, last)
-		assert.Regexp(t, `(?m)^container > container.unready 2m10s \+2m50s k8s.container.name=c0$`, strings.Join(got, "\n"))
-		assert.Regexp(t, `(?m)^pod > pod.stop 9m59s \+.* kubeletkit.reason=Requested$`, strings.Join(got, "\n"))
+		assert.Regexp(t, `(?m)^container > container.unready 2m10s \+2m55s k8s.container.name=c0$`, strings.Join(got, "\n"))
+		assert.Regexp(t, `(?m)^pod > pod.stop 10m0s \+.* kubeletkit.reason=Requested$`, strings.Join(got, "\n"))
 		for _, a := range []string{"k8s.pod.uid=" + string(pod.UID), "k8s.pod.name=pod-0", "k8s.namespace.name=default", "k8s.node.name=edge-7"} {
 			assert.Contains(t, attributes(spans[len(spans)-1]), a)
 		}
