@@ -46,7 +46,7 @@ func (d *description) page() string {
 func (d *description) headline(text string) {
 	d.said.add(text)
 	// The lines after it are not to be aligned with it.
-	fmt.Fprintf(d.text, "%s\n", wrapped(terminal.Escape(oneLine(text)), d.width))
+	fmt.Fprintf(d.text, "%s\n", wrapped(terminal.Escape(terminal.OneLine(text)), d.width))
 }
 
 // message writes a line with what the page does not have yet of an error.
@@ -63,7 +63,7 @@ func (d *description) line(level int, name, format string, args ...any) {
 // optional writes a line unless the value is empty.
 func (d *description) optional(level int, name, value string) {
 	if value != "" {
-		d.line(level, name, "%s", oneLine(value))
+		d.line(level, name, "%s", terminal.OneLine(value))
 	}
 }
 
@@ -118,7 +118,7 @@ func describe(k *known, now time.Time, width int) string {
 		}
 		d.headline(text)
 	} else {
-		d.headline(why(pod, k.events, now))
+		d.headline(terminal.Why(pod, k.events, now))
 	}
 	d.line(0, "Name", "%s", pod.Name)
 	d.line(0, "Namespace", "%s", pod.Namespace)
@@ -179,7 +179,7 @@ func (d *description) events(events []runtime.Event) {
 		if e.Count > 1 {
 			age += fmt.Sprintf(" (x%d over %s)", e.Count, duration.HumanDuration(d.now.Sub(e.First)))
 		}
-		message := oneLine(e.Message)
+		message := terminal.OneLine(e.Message)
 		if e.Type == v1.EventTypeWarning {
 			message = d.said.rest(message)
 		}

@@ -84,7 +84,7 @@ func (c *call) eventList(ctx context.Context) error {
 			}
 			pod := qualifiedName(e.Pod.Namespace, e.Pod.Name)
 			if err := p.row(pod, age, terminal.Escape(e.Type), terminal.Escape(e.Reason), pod, terminal.Escape(containerOf(e.FieldPath)),
-				terminal.Escape(oneLine(e.Message))); err != nil {
+				terminal.Escape(terminal.OneLine(e.Message))); err != nil {
 				return err
 			}
 		}

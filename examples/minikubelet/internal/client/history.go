@@ -30,7 +30,7 @@ const described = 20
 
 // historyCells returns the row of an entry. sentence is its text.
 func historyCells(e history.Entry, sentence string, now time.Time) []string {
-	what := oneLine(sentence)
+	what := terminal.OneLine(sentence)
 	if e.Count > 1 {
 		what += fmt.Sprintf(" (%d times in %s)", e.Count, duration.HumanDuration(e.Last.Sub(e.First)))
 	}
@@ -53,24 +53,10 @@ func localTime(t, now time.Time) string {
 	}
 }
 
-// isProblem reports whether a record is about something that is not as it should be.
-func isProblem(r *runtime.Record) bool {
-	switch r.Kind {
-	case runtime.KindContainerExited:
-		return r.ExitCode != 0
-	case runtime.KindContainerUnknown, runtime.KindSandboxDied, runtime.KindOOMKill, runtime.KindRefuse, runtime.KindReject, runtime.KindFail, runtime.KindEvict:
-		return true
-	case runtime.KindUpdate: // the error has the fields that do not act
-		return false
-	default:
-		return r.Error != ""
-	}
-}
-
 // newestProblem returns the latest entry that is a problem, nil if there is none.
 func newestProblem(past []history.Entry) *history.Entry {
 	for i := len(past) - 1; i >= 0; i-- {
-		if isProblem(&past[i].Record) {
+		if terminal.IsProblem(&past[i].Record) {
 			return &past[i]
 		}
 	}
@@ -112,7 +98,7 @@ func (d *description) history(past []history.Entry) string {
 	}
 	for _, e := range slices.Backward(past) {
 		sentence := history.Sentence(e.Record)
-		if isProblem(&e.Record) && (e.Error != "" || e.Message != "") {
+		if terminal.IsProblem(&e.Record) && (e.Error != "" || e.Message != "") {
 			sentence = d.said.rest(sentence)
 		}
 		_ = p.row("", historyCells(e, sentence, d.now)...)

@@ -35,7 +35,7 @@ func (c *call) problems(ctx context.Context) {
 	}
 	fmt.Fprintln(c.Err, "\nManifests that cannot be used:")
 	for _, problem := range all[:min(most, len(all))] {
-		text := wrapped(terminal.Escape(problem.Path)+": "+terminal.Escape(oneLine(problem.Error)), max(0, c.lineWidth()-4))
+		text := wrapped(terminal.Escape(problem.Path)+": "+terminal.Escape(terminal.OneLine(problem.Error)), max(0, c.lineWidth()-4))
 		fmt.Fprintf(c.Err, "  %s\n", strings.ReplaceAll(strings.TrimSuffix(text, "\n"), "\n", "\n    "))
 	}
 	if more := len(all) - most; more > 0 {
@@ -204,7 +204,7 @@ func (c *call) printHistory(p *printer, past []history.Entry) error {
 	case len(past) == 0:
 		fmt.Fprintln(c.Err, "Nothing is known of the pod.")
 	case latest != nil:
-		fmt.Fprintln(c.Out, wrapped(fmt.Sprintf("The newest problem, %s ago: %s", duration.HumanDuration(now.Sub(latest.Last)), terminal.Escape(oneLine(history.Sentence(latest.Record)))), c.lineWidth()))
+		fmt.Fprintln(c.Out, wrapped(fmt.Sprintf("The newest problem, %s ago: %s", duration.HumanDuration(now.Sub(latest.Last)), terminal.Escape(terminal.OneLine(history.Sentence(latest.Record)))), c.lineWidth()))
 	}
 	for _, e := range slices.Backward(past) {
 		if err := p.row("", historyCells(e, history.Sentence(e.Record), now)...); err != nil {

@@ -111,11 +111,11 @@ func (c *call) printValidated(v *validator) error {
 		case len(f.Errors) == 0:
 			fmt.Fprintf(c.Out, "%s: %s\n", path, terminal.Escape(strings.Join(has, ", ")))
 		case len(f.Errors) == 1:
-			fmt.Fprintf(c.Out, "%s: error: %s\n", path, terminal.Escape(oneLine(f.Errors[0])))
+			fmt.Fprintf(c.Out, "%s: error: %s\n", path, terminal.Escape(terminal.OneLine(f.Errors[0])))
 		default:
 			fmt.Fprintf(c.Out, "%s: %d errors\n", path, len(f.Errors))
 			for _, text := range f.Errors {
-				fmt.Fprintf(c.Out, "  %s\n", terminal.Escape(oneLine(text)))
+				fmt.Fprintf(c.Out, "  %s\n", terminal.Escape(terminal.OneLine(text)))
 			}
 		}
 	}
@@ -124,9 +124,6 @@ func (c *call) printValidated(v *validator) error {
 	}
 	return nil
 }
-
-// oneLine returns the text with spaces in place of line breaks.
-func oneLine(text string) string { return strings.Join(strings.Fields(text), " ") }
 
 // validator reads manifests as the agent does. Each path is a source of its own.
 type validator struct {

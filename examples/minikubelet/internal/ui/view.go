@@ -3,14 +3,12 @@ package ui
 import (
 	"cmp"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/duration"
 	statsv1alpha1 "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
 	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/control"
@@ -71,7 +69,7 @@ func listOf(pods []v1.Pod, gone []recent.Gone, broken []control.Problem, now tim
 		l.Node = cmp.Or(l.Node, pod.Spec.NodeName)
 		v := viewOf(pod, now)
 		if v.Tone != good {
-			v.Why = why(pod, nil, now)
+			v.Why = terminal.Why(pod, nil, now)
 		}
 		l.Pods = append(l.Pods, v)
 	}
@@ -176,7 +174,7 @@ type details struct {
 // detailsOf returns the details of a pod. goneAt is nil if it is on the node.
 func detailsOf(pod *v1.Pod, goneAt *time.Time, events []runtime.Event, now time.Time) details {
 	d := details{podView: viewOf(pod, now), Containers: []containerView{}}
-	d.Why = why(pod, events, now)
+	d.Why = terminal.Why(pod, events, now)
 	if goneAt != nil {
 		d.Gone, d.Tone = goneAt, ended
 		d.Why = "Not running: it is gone from the node since " + goneAt.Format(time.RFC3339)
@@ -253,60 +251,6 @@ func timeOf(t metav1.Time) *time.Time {
 	return &t.Time
 }
 
-// why returns in one sentence why a pod is not running, or that it is. events are its latest ones,
-// the oldest first.
-func why(pod *v1.Pod, events []runtime.Event, now time.Time) string {
-	s := terminal.Summarize(pod)
-	say := func(parts ...string) string {
-		parts = slices.DeleteFunc(parts, func(p string) bool { return p == "" })
-		return strings.Join(strings.Fields(strings.Join(parts, ": ")), " ")
-	}
-	warning := ""
-	for _, e := range events {
-		if e.Type == v1.EventTypeWarning {
-			warning = e.Message
-		}
-	}
-	switch st := &pod.Status; {
-	case pod.DeletionTimestamp != nil && !podspec.IsPhaseTerminal(st.Phase):
-		if left := pod.DeletionTimestamp.Sub(now); left > 0 {
-			return "Terminating: its grace period ends in " + duration.HumanDuration(left)
-		}
-		return say("Terminating: its grace period is over", warning)
-	case st.Phase == v1.PodSucceeded:
-		return "Succeeded: all containers have ended with exit code 0"
-	case st.Reason != "" || st.Message != "": // refused, failed for good, or it waits for another pod
-		return say("Not running", st.Reason, st.Message)
-	}
-	for _, c := range statuses(pod) {
-		if toneOfContainer(c) != bad {
-			continue
-		}
-		text := "Not running: container " + c.Name
-		if t := c.State.Terminated; t != nil {
-			return say(text+" has ended: "+endOf(t), t.Message)
-		}
-		if t := c.LastTerminationState.Terminated; t != nil {
-			text += fmt.Sprintf(" has ended with exit code %d", t.ExitCode)
-			if last := strings.TrimSpace(t.Message); last != "" {
-				text += " (" + last[strings.LastIndexByte(last, '\n')+1:] + ")" // the last line of a log says most
-			}
-			text += ", and"
-		}
-		// Kubelet's message of a back-off goes on with the names of the container and the pod.
-		message, _, _ := strings.Cut(c.State.Waiting.Message, " restarting failed container=")
-		return say(text+" waits", c.State.Waiting.Reason, message)
-	}
-	switch {
-	case s.Ready == s.Total && s.Status == "Running":
-		return fmt.Sprintf("Running: %d of %d containers are ready", s.Ready, s.Total)
-	case s.Status == "Running" || s.Status == "NotReady":
-		return say(fmt.Sprintf("Running, but not ready: %d of %d containers are ready", s.Ready, s.Total), warning)
-	default:
-		return say("Not running: it is starting ("+s.Status+")", cmp.Or(s.Message, warning))
-	}
-}
-
 // entryView is an entry of a history.
 type entryView struct {
 	// Key is the same for an entry that replaces another.
@@ -326,15 +270,11 @@ type entryView struct {
 func entryOf(e history.Entry) entryView {
 	v := entryView{
 		Seq: e.Seq, Kind: string(e.Kind), Stage: strings.ToLower(string(e.Stage)), Container: e.Container, Count: e.Count,
-		First: e.First, Last: e.Last, Tone: normal, Text: strings.Join(strings.Fields(history.Sentence(e.Record)), " "),
+		First: e.First, Last: e.Last, Tone: normal, Text: terminal.OneLine(history.Sentence(e.Record)),
 	}
 	v.Key = fmt.Sprintf("%s %s %s %s %d", e.Stage, e.Kind, e.Container, e.Reason, e.First.UnixMicro())
 	switch {
-	case e.Error != "" && e.Kind != runtime.KindUpdate, e.ExitCode != 0 && e.Kind == runtime.KindContainerExited:
-		v.Tone = bad
-	case slices.Contains([]runtime.RecordKind{
-		runtime.KindOOMKill, runtime.KindRefuse, runtime.KindReject, runtime.KindFail, runtime.KindEvict, runtime.KindSandboxDied,
-	}, e.Kind):
+	case terminal.IsProblem(&e.Record):
 		v.Tone = bad
 	case e.Kind == runtime.KindBackOff, e.Kind == runtime.KindWait:
 		v.Tone = waits

@@ -1,7 +1,6 @@
-package client
+package terminal
 
 import (
-	"strings"
 	"testing"
 	"time"
 
@@ -9,7 +8,6 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/podtest"
-	"github.com/kubeletkit/kubeletkit/history"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
@@ -18,6 +16,8 @@ func TestWhy(t *testing.T) {
 	a, b := podtest.Running("a", true), podtest.Running("b", true)
 	crash := podtest.Restarted(podtest.Waiting("b", "CrashLoopBackOff", "back-off 10s"), 3, time.Minute)
 	crash.LastTerminationState.Terminated.ExitCode = 7
+	talks := podtest.Waiting("b", "CrashLoopBackOff", "back-off 10s restarting failed container=b pod=web_default(u1)")
+	talks.LastTerminationState.Terminated = &v1.ContainerStateTerminated{ExitCode: 3, Message: "connecting\nno password\n"}
 	unhealthy := []runtime.Event{
 		{Type: "Warning", Reason: "Unhealthy", Message: "Readiness probe failed: 503"}, {Type: "Normal", Reason: "Pulled", Message: "there"},
 	}
@@ -28,6 +28,7 @@ func TestWhy(t *testing.T) {
 	}{
 		{podtest.Pod(v1.PodRunning, setup, proxy, a, b), nil, "Running: 3 of 3 containers are ready"},
 		{podtest.Pod(v1.PodRunning, setup, proxy, a, crash), nil, "Not running: container b has ended with exit code 7, and waits: CrashLoopBackOff: back-off 10s"},
+		{podtest.Pod(v1.PodRunning, setup, proxy, a, talks), nil, "Not running: container b has ended with exit code 3 (no password), and waits: CrashLoopBackOff: back-off 10s"},
 		{podtest.Pod(v1.PodPending, podtest.Waiting("setup", "ErrImagePull", "no\nroute")), nil, "Not running: container setup waits: ErrImagePull: no route"},
 		{podtest.Pod(v1.PodPending, podtest.Waiting("a", "ContainerCreating", "")), []runtime.Event{{Type: "Warning", Message: "no network"}}, "Not running: it is starting (ContainerCreating): no network"},
 		{podtest.Pod(""), nil, "Not running: it is starting (Pending)"},
@@ -41,38 +42,6 @@ func TestWhy(t *testing.T) {
 		{podtest.With(podtest.Pod(v1.PodRunning, a), func(p *v1.Pod) { p.DeletionTimestamp = new(podtest.Ago(20 * time.Second)) }),
 			[]runtime.Event{{Type: "Warning", Reason: "FailedKillPod", Message: "it hangs"}}, "Terminating: its grace period ended 20s ago: it hangs"},
 	} {
-		assert.Equal(t, tt.want, why(tt.pod, tt.events, podtest.Noon))
+		assert.Equal(t, tt.want, Why(tt.pod, tt.events, podtest.Noon))
 	}
-}
-
-// An error that is in several places of a page is printed in the first of them.
-func TestDescribeHasEachErrorOnce(t *testing.T) {
-	const cause = "failed to resolve reference registry.example.com/app:3"
-	pull := "Failed to pull image app:3: rpc error: " + cause
-	p := podtest.Pod(v1.PodPending, podtest.Waiting("a", "ErrImagePull", pull))
-	text := describe(&known{
-		pod:    p,
-		events: []runtime.Event{{Type: "Warning", Reason: "Failed", Message: pull}, {Type: "Warning", Reason: "Failed", Message: "Error: " + pull}},
-		past: []history.Entry{{Record: runtime.Record{
-			Stage: runtime.StageDone, Kind: runtime.KindPullImage, Message: "app:3", Container: "a", Error: "rpc error: " + cause,
-		}, Count: 1}},
-	}, podtest.Noon, 0)
-	assert.True(t, strings.HasPrefix(text, "Not running: it is starting") || strings.HasPrefix(text, "Not running: container a waits: ErrImagePull: "+pull+"\n\n"), text)
-	assert.Equal(t, 1, strings.Count(text, cause), text)
-	assert.Contains(t, text, "Pulling image app:3 failed: as above")
-
-	var s said
-	assert.Equal(t, "short", s.rest("short"))
-	assert.Equal(t, "short", s.rest("short"))
-	assert.Equal(t, "a: a cause that is long enough", s.rest("a: a cause that is long enough"))
-	assert.Equal(t, "b: as above", s.rest("b: a cause that is long enough"))
-	assert.Equal(t, "as above", s.rest("a cause\nthat is long enough"))
-}
-
-func TestLocalTimes(t *testing.T) {
-	zone := time.FixedZone("", 5*3600)
-	now := podtest.Noon.In(zone)
-	assert.Equal(t, "16:59:00", localTime(podtest.Ago(time.Minute).Time, now))
-	assert.Equal(t, "Jan 01 17:00:00", localTime(podtest.Ago(24*time.Hour).Time, now))
-	assert.Equal(t, "2025-12-31 17:00", localTime(podtest.Ago(48*time.Hour).Time, now))
 }

@@ -1,4 +1,4 @@
-package client
+package terminal
 
 import (
 	"cmp"
@@ -9,15 +9,14 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/duration"
 
-	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/terminal"
 	"github.com/kubeletkit/kubeletkit/podspec"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
-// why returns in one line why a pod of the node is not running, or that it is. events are its latest
+// Why returns in one line why a pod of the node is not running, or that it is. events are its latest
 // ones, the oldest first.
-func why(pod *v1.Pod, events []runtime.Event, now time.Time) string {
-	s := terminal.Summarize(pod)
+func Why(pod *v1.Pod, events []runtime.Event, now time.Time) string {
+	s := Summarize(pod)
 	st := &pod.Status
 	switch {
 	case pod.DeletionTimestamp != nil && !podspec.IsPhaseTerminal(st.Phase):
@@ -58,9 +57,15 @@ func failure(what string, pod *v1.Pod) string {
 			switch w, t := c.State.Waiting, c.State.Terminated; {
 			case w != nil && w.Reason != "PodInitializing" && w.Reason != "ContainerCreating" && w.Reason != "":
 				if last := c.LastTerminationState.Terminated; last != nil {
-					text += " " + exit(last) + ", and"
+					text += " " + exit(last)
+					if message := strings.TrimSpace(last.Message); message != "" {
+						text += " (" + OneLine(message[strings.LastIndexByte(message, '\n')+1:]) + ")" // the last line of a log says most
+					}
+					text += ", and"
 				}
-				return join(text+" waits", w.Reason, w.Message)
+				// Kubelet's message of a back-off goes on with the names of the container and the pod.
+				message, _, _ := strings.Cut(w.Message, " restarting failed container=")
+				return join(text+" waits", w.Reason, message)
 			case t != nil && t.ExitCode != 0:
 				return join(text+" "+exit(t), "", t.Message)
 			}
@@ -79,7 +84,7 @@ func exit(t *v1.ContainerStateTerminated) string {
 }
 
 // notReady returns what the pod waits for while no container has failed.
-func notReady(pod *v1.Pod, s terminal.Summary, events []runtime.Event) string {
+func notReady(pod *v1.Pod, s Summary, events []runtime.Event) string {
 	started := 0
 	for i := range pod.Status.ContainerStatuses {
 		if pod.Status.ContainerStatuses[i].State.Running != nil {
@@ -110,7 +115,7 @@ func warning(events []runtime.Event, reason string) string {
 
 // join returns the text with a reason and a message behind it, if there are any.
 func join(text, reason, message string) string {
-	for _, more := range []string{reason, oneLine(message)} {
+	for _, more := range []string{reason, OneLine(message)} {
 		if more != "" {
 			text += ": " + more
 		}
@@ -118,39 +123,19 @@ func join(text, reason, message string) string {
 	return text
 }
 
-// shortest is the number of bytes of an error from which on a repeat is left out.
-const shortest = 24
+// OneLine returns the text with a single space in place of each run of white space.
+func OneLine(text string) string { return strings.Join(strings.Fields(text), " ") }
 
-// said remembers errors, so that a page has each of them once. The zero value has none.
-type said struct{ texts []string }
-
-// add remembers a text that the page has.
-func (s *said) add(text string) {
-	if text = oneLine(text); len(text) >= shortest {
-		s.texts = append(s.texts, text)
+// IsProblem reports whether a record is about something that is not as it should be.
+func IsProblem(r *runtime.Record) bool {
+	switch r.Kind {
+	case runtime.KindContainerExited:
+		return r.ExitCode != 0
+	case runtime.KindContainerUnknown, runtime.KindSandboxDied, runtime.KindOOMKill, runtime.KindRefuse, runtime.KindReject, runtime.KindFail, runtime.KindEvict:
+		return true
+	case runtime.KindUpdate: // the error has the fields that do not act
+		return false
+	default:
+		return r.Error != ""
 	}
-}
-
-// again is in the place of an error that the page has already.
-const again = "as above"
-
-// rest remembers the text, and returns it without the error at its end if the page has that already.
-// Causes are at the end of errors, after a colon.
-func (s *said) rest(text string) string {
-	text = oneLine(text)
-	defer s.add(text)
-	for at := 0; at >= 0 && len(text)-at >= shortest; {
-		for _, t := range s.texts {
-			if !strings.Contains(t, text[at:]) {
-				continue
-			}
-			return text[:at] + again
-		}
-		next := strings.Index(text[at:], ": ")
-		if next < 0 {
-			break
-		}
-		at += next + len(": ")
-	}
-	return text
 }
