@@ -2,6 +2,7 @@ package kubeletkit_test
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
@@ -83,11 +84,12 @@ type typist struct {
 }
 
 func newTypist(t *testing.T, dir string) *typist {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	port := fmt.Sprint(10_000 + rand.IntN(20_000)) // the kernel gives none of these to others
+	listener, err := net.Listen("tcp", "127.0.0.1:"+port)
 	require.NoError(t, err)
 	defer func() { _ = listener.Close() }()
 	home := t.TempDir()
-	p := &typist{T: t, dir: dir, bin: t.TempDir(), port: fmt.Sprint(listener.Addr().(*net.TCPAddr).Port)}
+	p := &typist{T: t, dir: dir, bin: t.TempDir(), port: port}
 	p.env = append(os.Environ(), "HOME="+home, "XDG_STATE_HOME=", "GOPROXY=off", "GOWORK=off", "GOSUMDB=off")
 	for _, name := range []string{"GOCACHE", "GOMODCACHE"} {
 		value, err := exec.CommandContext(t.Context(), "go", "env", name).Output()
@@ -134,8 +136,9 @@ func (p *typist) execute(line string) {
 		p.dir = filepath.Join(p.dir, "fieldagent")
 	case strings.HasPrefix(line, "curl "):
 		p.eventually(line) // the agent is about to listen
-	case strings.HasPrefix(line, "cat "):
-		p.eventually(line + " | grep .") // the pod is about to print
+	case strings.HasPrefix(line, "cat "), strings.Contains(line, "minikubelet logs "):
+		command, _, _ := strings.Cut(line, "#")
+		p.eventually(command + " | grep .") // the pod is about to print
 	default:
 		p.run(line)
 	}

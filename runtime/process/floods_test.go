@@ -88,6 +88,6 @@ func TestClientsThatOpenNoStreams(t *testing.T) {
 		_ = conn.Close()
 		_ = client.Close()
 	}
-	// The server may open some for the container after it has started it.
-	eventually(t, func() bool { return files(t) <= before+3 }, "descriptors stay")
+	// The server may open some for the container after it has started it; a session that leaves one would leave 20.
+	eventually(t, func() bool { return files(t) <= before+10 }, "descriptors stay")
 }

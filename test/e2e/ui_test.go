@@ -72,7 +72,7 @@ func openBrowser(t *testing.T, address string) *browser {
 		Skip(t, "needs Chromium: apt install chromium-headless-shell")
 	}
 	ctx, cancel := chromedp.NewExecAllocator(t.Context(), append(chromedp.DefaultExecAllocatorOptions[:],
-		chromedp.ExecPath(program), chromedp.NoSandbox, chromedp.WindowSize(1100, 800), chromedp.Flag("font-render-hinting", "none"))...)
+		chromedp.ExecPath(program), chromedp.NoSandbox, chromedp.WindowSize(1100, 800), chromedp.WSURLReadTimeout(time.Minute), chromedp.Flag("font-render-hinting", "none"))...)
 	t.Cleanup(cancel)
 	ctx, cancel = chromedp.NewContext(ctx)
 	t.Cleanup(cancel)
