@@ -24,6 +24,9 @@ var allowed = []string{"0BSD", "Apache-2.0", "BSD-2-Clause", "BSD-3-Clause", "CC
 // standard stands for the standard library.
 const standard = "std"
 
+// library is the module of this repository. Its nested modules replace it by the directory above them.
+const library = "github.com/kubeletkit/kubeletkit"
+
 // goPackage is a package as go list shows it.
 type goPackage struct {
 	ImportPath, Name, Dir string
@@ -101,7 +104,7 @@ func collect(packages []goPackage) ([]*module, error) {
 		default:
 			if m = modules[p.Module.Path]; m == nil {
 				m = &module{path: p.Module.Path, version: p.Module.Version, main: p.Module.Main, dir: p.Module.Dir}
-				if r := p.Module.Replace; r != nil {
+				if r := p.Module.Replace; r != nil && m.path != library {
 					return nil, fmt.Errorf("module %s is replaced by %s %s", m.path, r.Path, r.Version)
 				}
 			}
