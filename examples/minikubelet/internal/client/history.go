@@ -53,14 +53,26 @@ func localTime(t, now time.Time) string {
 	}
 }
 
-// newestProblem returns the latest entry that is a problem, nil if there is none.
-func newestProblem(past []history.Entry) *history.Entry {
-	for i := len(past) - 1; i >= 0; i-- {
-		if terminal.IsProblem(&past[i].Record) {
-			return &past[i]
+// newestProblem returns the latest entry that is a problem, nil if there is none. That a pod ends which was told to stop is none.
+func newestProblem(past []history.Entry) (latest *history.Entry) {
+	stops := false
+	for i := range past {
+		e := &past[i]
+		switch e.Kind {
+		case runtime.KindStopPod:
+			stops = true
+		case runtime.KindCreateSandbox:
+			stops = false
+		case runtime.KindSandboxDied, runtime.KindContainerExited:
+			if stops {
+				continue
+			}
+		}
+		if terminal.IsProblem(&e.Record) {
+			latest = e
 		}
 	}
-	return nil
+	return latest
 }
 
 // stageOf returns the stage of an entry in words.

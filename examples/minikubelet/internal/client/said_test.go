@@ -44,3 +44,21 @@ func TestLocalTimes(t *testing.T) {
 	assert.Equal(t, "Jan 01 17:00:00", localTime(podtest.Ago(24*time.Hour).Time, now))
 	assert.Equal(t, "2025-12-31 17:00", localTime(podtest.Ago(48*time.Hour).Time, now))
 }
+
+// What ends because the pod was told to stop is no problem.
+func TestNewestProblem(t *testing.T) {
+	of := func(records ...runtime.Record) (past []history.Entry) {
+		for _, r := range records {
+			past = append(past, history.Entry{Record: r})
+		}
+		return past
+	}
+	failed := runtime.Record{Kind: runtime.KindContainerExited, ExitCode: 3}
+	stop := runtime.Record{Stage: runtime.StageDecided, Kind: runtime.KindStopPod}
+	killed := runtime.Record{Kind: runtime.KindContainerExited, ExitCode: 143}
+	died := runtime.Record{Kind: runtime.KindSandboxDied}
+	sandbox := runtime.Record{Stage: runtime.StageDone, Kind: runtime.KindCreateSandbox}
+	assert.Nil(t, newestProblem(of(sandbox, stop, killed, died)))
+	assert.Equal(t, failed, newestProblem(of(sandbox, failed, stop, killed, died)).Record)
+	assert.Equal(t, died, newestProblem(of(sandbox, stop, killed, died, sandbox, died)).Record)
+}
