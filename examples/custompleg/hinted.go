@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/kubeletkit/kubeletkit/pleg"
@@ -15,10 +16,15 @@ import (
 type Hinted struct {
 	*pleg.Generic
 	Events runtime.EventSource
+
+	ran atomic.Bool
 }
 
 // Run implements [pleg.Generator].
 func (h *Hinted) Run(ctx context.Context) error {
+	if h.ran.Swap(true) {
+		return runtime.ErrAlreadyRunning // before a second stream takes the events of the first
+	}
 	watching, stop := context.WithCancel(ctx)
 	var watch sync.WaitGroup
 	watch.Go(func() { h.watch(watching) })

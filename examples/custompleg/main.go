@@ -50,7 +50,7 @@ func run(ctx context.Context, out io.Writer, length time.Duration) error {
 		NodeName: "node", RootDir: dir, Host: rt.Host(), Runtime: rt, Sources: []podconfig.Source{source},
 		GC: kubeletkit.GC{Containers: gc.Policy{MaxPerContainer: 100}},
 		Override: kubeletkit.Overrides{PLEG: func(_ pleg.Generator, p kubeletkit.Parts) (pleg.Generator, error) {
-			return &Hinted{pleg.NewGeneric(rt, p.Cache, pleg.Options{RelistPeriod: 10 * time.Minute}), rt}, nil
+			return &Hinted{Generic: pleg.NewGeneric(rt, p.Cache, pleg.Options{RelistPeriod: 10 * time.Minute}), Events: rt}, nil
 		}},
 	})
 	if err != nil {

@@ -30,6 +30,6 @@ func TestRestartsFollowEvents(t *testing.T) {
 // TestHintedConforms runs the conformance suite of generators.
 func TestHintedConforms(t *testing.T) {
 	plegtest.Suite(t, plegtest.Factory{New: func(_ *testing.T, rt *plegtest.Runtime, cache *runtime.Cache) pleg.Generator {
-		return &Hinted{pleg.NewGeneric(rt, cache, pleg.Options{RelistPeriod: 10 * time.Minute}), rt}
+		return &Hinted{Generic: pleg.NewGeneric(rt, cache, pleg.Options{RelistPeriod: 10 * time.Minute}), Events: rt}
 	}})
 }
