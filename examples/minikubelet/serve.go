@@ -98,6 +98,9 @@ func serve(ctx, signals context.Context, s *config.Settings, log logr.Logger, di
 	devs.place(place)
 	place.join(&opts)
 	devs.join(&opts, joins)
+	if !s.PodLevelResources() {
+		withoutPodLevelResources(&opts)
+	}
 	sources := append(place.sources(), claims.held())
 	sources = append(sources, devs.held()...)
 	agent, err := kubeletkit.New(opts)

@@ -3,9 +3,12 @@ package main
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/go-logr/logr"
+	v1 "k8s.io/api/core/v1"
 
+	"github.com/kubeletkit/kubeletkit"
 	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/client"
 	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/config"
 	"github.com/kubeletkit/kubeletkit/podconfig"
@@ -36,6 +39,22 @@ func podSources(s *config.Settings, problem func(path string, err error), log lo
 		sources = append(sources, source)
 	}
 	return sources, objects, nil
+}
+
+// withoutPodLevelResources takes the resources out of the specs of pods, as kubelet ignores them while the feature gate is off.
+func withoutPodLevelResources(opts *kubeletkit.Options) {
+	sources := slices.Clone(opts.Sources)
+	for i := range sources {
+		sources[i] = podconfig.MapPods(sources[i], func(pod *v1.Pod) *v1.Pod {
+			if pod.Spec.Resources == nil {
+				return pod
+			}
+			pod = pod.DeepCopy()
+			pod.Spec.Resources = nil
+			return pod
+		})
+	}
+	opts.Sources = sources
 }
 
 // noSources is what a user has forgotten.

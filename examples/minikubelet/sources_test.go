@@ -10,11 +10,33 @@ import (
 	"github.com/go-logr/logr"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 
+	"github.com/kubeletkit/kubeletkit"
+	"github.com/kubeletkit/kubeletkit/agenttest"
 	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/config"
 	"github.com/kubeletkit/kubeletkit/podconfig"
 	"github.com/kubeletkit/kubeletkit/podconfig/objects"
+	"github.com/kubeletkit/kubeletkit/runtime/fake"
 )
+
+func TestWithoutPodLevelResources(t *testing.T) {
+	without := agenttest.Options{Configure: func(_ *agenttest.Node, opts *kubeletkit.Options) { withoutPodLevelResources(opts) }}
+	agenttest.Run(t, without, func(t *testing.T, n *agenttest.Node) {
+		pods := fake.Pods(2, 1)
+		given := &v1.ResourceRequirements{Limits: v1.ResourceList{v1.ResourceCPU: resource.MustParse("1")}}
+		pods[0].Spec.Resources = given
+		n.Source.Set(pods...)
+		n.Sleep(time.Minute)
+		require.Len(t, n.Pods(), 2)
+		for _, pod := range n.Pods() {
+			assert.Equal(t, v1.PodRunning, pod.Status.Phase)
+			assert.Nil(t, pod.Spec.Resources)
+		}
+		assert.Same(t, given, pods[0].Spec.Resources, "the pod of the source is not changed")
+	})
+}
 
 // Secrets stand among the manifests of pods, or in a directory of their own, and
 // then only there.

@@ -141,7 +141,8 @@ const implemented = `apiVersion kind staticPodPath staticPodURL staticPodURLHead
 	shutdownGracePeriod shutdownGracePeriodCriticalPods shutdownGracePeriodByPodPriority
 	healthzPort healthzBindAddress enableServer fileCheckFrequency syncFrequency runtimeRequestTimeout maxPods podsPerCore clusterDNS
 	clusterDomain resolvConf serializeImagePulls maxParallelImagePulls registryPullQPS registryBurst crashLoopBackOff
-	systemReserved kubeReserved reservedSystemCPUs runOnce featureGates.EventedPLEG podPidsLimit podCIDR
+	systemReserved kubeReserved reservedSystemCPUs runOnce featureGates.EventedPLEG featureGates.PodLevelResources featureGates.InPlacePodLevelResourcesVerticalScaling featureGates.CustomCPUCFSQuotaPeriod
+	 podPidsLimit podCIDR
 	imageGCHighThresholdPercent imageGCLowThresholdPercent imageMinimumGCAge imageMaximumGCAge
 	seccompDefault cpuCFSQuota cpuCFSQuotaPeriod singleProcessOOMKill allowedUnsafeSysctls protectKernelDefaults failSwapOn memorySwap failCgroupV1 oomScoreAdj maxOpenFiles
 	userNamespaces.idsPerPod ` + verificationFields + ` ` + logFields + ` ` + loggingFields + ` ` + evictionFields + ` ` + topologyFields + ` ` + memoryFields + ` ` + cgroupFields + ` ` + clusterFields

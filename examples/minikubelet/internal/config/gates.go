@@ -8,12 +8,22 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // eventedPLEG is the feature gate that has an effect here: whether the PLEG uses the
 // events of the runtime. Unlike kubelet's it is on by default; a runtime without events is
 // relisted every second.
 const eventedPLEG = "EventedPLEG"
+
+// The feature gates of pod-level resources, of their resize, and of another period than the default of cpuCFSQuotaPeriod.
+const (
+	podLevelGate  = "PodLevelResources"
+	podResizeGate = "InPlacePodLevelResourcesVerticalScaling"
+	cpuPeriodGate = "CustomCPUCFSQuotaPeriod"
+)
+
+const defaultCPUPeriod = 100 * time.Millisecond
 
 // knownGates has a line for each gate that kubelet accepts.
 //
@@ -69,6 +79,12 @@ func (s *Settings) validateGates() error {
 		_, err := judgeGate(name, s.FeatureGates[name])
 		errs = append(errs, err)
 	}
+	if on, period := s.gateOn(cpuPeriodGate), s.CPUCFSQuotaPeriod.Duration; !on && period != defaultCPUPeriod {
+		errs = append(errs, fmt.Errorf("cpuCFSQuotaPeriod %s: another period than %s needs the feature gate %s", period, defaultCPUPeriod, cpuPeriodGate))
+	}
+	if s.PodLevelResources() && !s.gateOn(podResizeGate) {
+		errs = append(errs, fmt.Errorf("feature gate %s: cannot be switched off here while %s is on; switch off both, or run a kubelet", podResizeGate, podLevelGate))
+	}
 	return errors.Join(errs...)
 }
 
@@ -116,6 +132,9 @@ func (g gates) Set(text string) error {
 }
 
 func (gates) Type() string { return "name=bool,..." }
+
+// PodLevelResources reports whether the field resources of the spec of a pod has an effect.
+func (s *Settings) PodLevelResources() bool { return s.gateOn(podLevelGate) }
 
 // Evented reports whether the event stream of the runtime is to be used.
 func (s *Settings) Evented() bool {

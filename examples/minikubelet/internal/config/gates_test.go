@@ -22,6 +22,10 @@ func TestFeatureGates(t *testing.T) {
 		{given: "CRIListStreaming=true"},
 		{given: "CRIListStreaming=false", warning: "feature gate CRIListStreaming: the feature is always on here"},
 		{given: "GracefulNodeShutdown=false"},
+		{given: "CustomCPUCFSQuotaPeriod=false"},
+		{given: "PodLevelResources=false"},
+		{given: "PodLevelResources=false,InPlacePodLevelResourcesVerticalScaling=false"},
+		{given: "InPlacePodLevelResourcesVerticalScaling=false", err: "cannot be switched off here while PodLevelResources is on"},
 		{given: "GracefulNodeShutdown=true"},
 		{given: "PodLevelResourceManagers=true", warning: "feature gate PodLevelResourceManagers is not implemented and has no effect"},
 		{given: "WatchListClient=true"},
@@ -49,6 +53,11 @@ func TestFeatureGates(t *testing.T) {
 			})
 		}
 	}
+}
+
+func TestTheGateOfThePeriod(t *testing.T) {
+	_, err := parsed(t, header+"cpuCFSQuotaPeriod: 50ms\nfeatureGates: {CustomCPUCFSQuotaPeriod: false}\n")
+	require.ErrorContains(t, err, "cpuCFSQuotaPeriod 50ms: another period than 100ms needs the feature gate CustomCPUCFSQuotaPeriod")
 }
 
 // The table says something of each gate, and knows no other verdict than those in its head.

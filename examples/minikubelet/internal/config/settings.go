@@ -146,7 +146,7 @@ func defaults(c *KubeletConfiguration) {
 	def(&c.RegistryBurst, 10)
 	def(&c.SeccompDefault, ptr.To(false))
 	def(&c.CPUCFSQuota, ptr.To(true))
-	def(&c.CPUCFSQuotaPeriod, &metav1.Duration{Duration: 100 * time.Millisecond})
+	def(&c.CPUCFSQuotaPeriod, &metav1.Duration{Duration: defaultCPUPeriod})
 	def(&c.CrashLoopBackOff.MaxContainerRestartPeriod, &metav1.Duration{Duration: 300 * time.Second})
 	cgroupDefaults(c)
 	topologyDefaults(c)
