@@ -91,24 +91,37 @@ func withoutCode(text string) string {
 	return regexp.MustCompile("(?ms)^```.*?^```$").ReplaceAllString(text, "")
 }
 
+// eachGoFile calls use with each source file of the repository. Git's own directory changes under the hands of a walk.
+func eachGoFile(t *testing.T, use func(path string, source []byte)) {
+	t.Helper()
+	require.NoError(t, filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case d.Name() == ".git":
+			return fs.SkipDir
+		case !strings.HasSuffix(path, ".go"):
+			return nil
+		}
+		source, err := os.ReadFile(path)
+		use(path, source)
+		return err
+	}))
+}
+
 // TestDocsNameTests asserts that the tests, benchmarks and examples that documents name exist: anywhere in the
 // module, and in the package if it follows, as in "`TestA`, `TestB` in volume".
 func TestDocsNameTests(t *testing.T) {
 	exist := map[string][]string{} // the directories of each name
 	declaration := regexp.MustCompile(`(?m)^func ((?:Test|Fuzz|Benchmark|Example)\w+)\(`)
-	require.NoError(t, filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {
-		if err == nil && d.Name() == ".git" { // changes under git's hands
-			return fs.SkipDir
+	eachGoFile(t, func(path string, source []byte) {
+		if !strings.HasSuffix(path, "_test.go") {
+			return
 		}
-		if err != nil || !strings.HasSuffix(path, "_test.go") {
-			return err
-		}
-		source, err := os.ReadFile(path)
 		for _, m := range declaration.FindAllStringSubmatch(string(source), -1) {
 			exist[m[1]] = append(exist[m[1]], filepath.ToSlash(filepath.Dir(path)))
 		}
-		return err
-	}))
+	})
 	name := regexp.MustCompile("`((?:Test|Fuzz|Benchmark|Example)[A-Z]\\w*)`")
 	inPackage := regexp.MustCompile("((?:`[A-Z]\\w+`(?:, | and )?)+) in ([a-z][\\w/]*)")
 	named := 0
@@ -132,17 +145,11 @@ func TestDocsNameTests(t *testing.T) {
 // TestTroubleHasRealLines asserts that the lines that docs/operate/trouble.md has as symptoms are in the program: "…" stands for what differs.
 func TestTroubleHasRealLines(t *testing.T) {
 	var source strings.Builder
-	require.NoError(t, filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {
-		if err == nil && d.Name() == ".git" {
-			return fs.SkipDir
-		}
-		if err == nil && strings.HasSuffix(path, ".go") && !strings.HasSuffix(path, "_test.go") {
-			text, err := os.ReadFile(path)
+	eachGoFile(t, func(path string, text []byte) {
+		if !strings.HasSuffix(path, "_test.go") {
 			source.Write(text)
-			return err
 		}
-		return err
-	}))
+	})
 	text := source.String()
 	rows := regexp.MustCompile(`(?m)^\| (.*?) \| `).FindAllStringSubmatch(documents(t)["docs/operate/trouble.md"], -1)
 	require.Greater(t, len(rows), 25)

@@ -53,7 +53,7 @@ func localTime(t, now time.Time) string {
 	}
 }
 
-// newestProblem returns the latest entry that is a problem, nil if there is none. That a pod ends which was told to stop is none.
+// newestProblem returns the latest entry that is a problem, nil if there is none. The end of a pod that was told to stop is none.
 func newestProblem(past []history.Entry) (latest *history.Entry) {
 	stops := false
 	for i := range past {

@@ -45,7 +45,7 @@ func TestLocalTimes(t *testing.T) {
 	assert.Equal(t, "2025-12-31 17:00", localTime(podtest.Ago(48*time.Hour).Time, now))
 }
 
-// What ends because the pod was told to stop is no problem.
+// The end of a pod that was told to stop is no problem.
 func TestNewestProblem(t *testing.T) {
 	of := func(records ...runtime.Record) (past []history.Entry) {
 		for _, r := range records {

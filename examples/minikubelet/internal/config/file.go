@@ -141,11 +141,10 @@ const implemented = `apiVersion kind staticPodPath staticPodURL staticPodURLHead
 	shutdownGracePeriod shutdownGracePeriodCriticalPods shutdownGracePeriodByPodPriority
 	healthzPort healthzBindAddress enableServer fileCheckFrequency syncFrequency runtimeRequestTimeout maxPods podsPerCore clusterDNS
 	clusterDomain resolvConf serializeImagePulls maxParallelImagePulls registryPullQPS registryBurst crashLoopBackOff
-	systemReserved kubeReserved reservedSystemCPUs runOnce featureGates.EventedPLEG featureGates.PodLevelResources featureGates.InPlacePodLevelResourcesVerticalScaling featureGates.CustomCPUCFSQuotaPeriod
-	 podPidsLimit podCIDR
+	systemReserved kubeReserved reservedSystemCPUs runOnce podPidsLimit podCIDR
 	imageGCHighThresholdPercent imageGCLowThresholdPercent imageMinimumGCAge imageMaximumGCAge
 	seccompDefault cpuCFSQuota cpuCFSQuotaPeriod singleProcessOOMKill allowedUnsafeSysctls protectKernelDefaults failSwapOn memorySwap failCgroupV1 oomScoreAdj maxOpenFiles
-	userNamespaces.idsPerPod ` + verificationFields + ` ` + logFields + ` ` + loggingFields + ` ` + evictionFields + ` ` + topologyFields + ` ` + memoryFields + ` ` + cgroupFields + ` ` + clusterFields
+	userNamespaces.idsPerPod ` + gateFields + ` ` + verificationFields + ` ` + logFields + ` ` + loggingFields + ` ` + evictionFields + ` ` + topologyFields + ` ` + memoryFields + ` ` + cgroupFields + ` ` + clusterFields
 
 // notImplemented returns the dotted paths of the fields that have no effect, sorted.
 func notImplemented(prefix string, fields map[string]any) []string {

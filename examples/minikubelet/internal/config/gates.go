@@ -23,6 +23,9 @@ const (
 	cpuPeriodGate = "CustomCPUCFSQuotaPeriod"
 )
 
+// gateFields are the gates that belong to no other group of fields.
+const gateFields = gatesField + eventedPLEG + " " + gatesField + podLevelGate + " " + gatesField + podResizeGate + " " + gatesField + cpuPeriodGate
+
 const defaultCPUPeriod = 100 * time.Millisecond
 
 // knownGates has a line for each gate that kubelet accepts.

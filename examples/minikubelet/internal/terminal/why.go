@@ -59,7 +59,7 @@ func failure(what string, pod *v1.Pod) string {
 				if last := c.LastTerminationState.Terminated; last != nil {
 					text += " " + exit(last)
 					if message := strings.TrimSpace(last.Message); message != "" {
-						text += " (" + OneLine(message[strings.LastIndexByte(message, '\n')+1:]) + ")" // the last line of a log says most
+						text += " (" + OneLine(message[strings.LastIndexByte(message, '\n')+1:]) + ")" // the last line, which says most if the message is a log
 					}
 					text += ", and"
 				}
