@@ -17,7 +17,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kruntime "k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
-	clientfake "k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/kubeletkit/kubeletkit"
@@ -25,6 +24,7 @@ import (
 	"github.com/kubeletkit/kubeletkit/cluster/runtimeclass"
 	"github.com/kubeletkit/kubeletkit/cluster/services"
 	"github.com/kubeletkit/kubeletkit/cluster/tokens"
+	"github.com/kubeletkit/kubeletkit/internal/apitest"
 	"github.com/kubeletkit/kubeletkit/internal/testpod"
 	"github.com/kubeletkit/kubeletkit/podconfig"
 	"github.com/kubeletkit/kubeletkit/podconfig/checkpoint"
@@ -37,11 +37,11 @@ import (
 )
 
 // apiOfObjects is an API server with what one pod needs. If it is away, each request fails.
-func apiOfObjects(away bool) *clientfake.Clientset {
+func apiOfObjects(away bool) *apitest.Clientset {
 	in := func(namespace, name string) metav1.ObjectMeta {
 		return metav1.ObjectMeta{Namespace: namespace, Name: name}
 	}
-	client := clientfake.NewClientset(
+	client := apitest.NewClientset(
 		&v1.Secret{ObjectMeta: in("default", "db"), Data: map[string][]byte{"user": []byte("admin")}},
 		&v1.Service{ObjectMeta: in("default", "kubernetes"), Spec: v1.ServiceSpec{ClusterIP: "10.0.0.1", Ports: []v1.ServicePort{{Port: 443}}}},
 		&nodev1.RuntimeClass{ObjectMeta: metav1.ObjectMeta{Name: "sandboxed"}, Handler: "kata"},

@@ -20,9 +20,10 @@ import (
 	kruntime "k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
-	clientfake "k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/util/certificate"
+
+	"github.com/kubeletkit/kubeletkit/internal/apitest"
 )
 
 // certificateOf returns a certificate for the addresses, for an hour from now.
@@ -104,7 +105,7 @@ func TestRequestBackoff(t *testing.T) {
 func signedBy(t *testing.T, signer *apiServer, dir string, requested func(n int)) (r *requester, m *kept) {
 	requests := 0
 	var latest certificatesv1.CertificateSigningRequest
-	api := clientfake.NewClientset()
+	api := apitest.NewClientset()
 	api.PrependReactor("create", "certificatesigningrequests", func(a clienttesting.Action) (bool, kruntime.Object, error) {
 		csr := a.(clienttesting.CreateAction).GetObject().(*certificatesv1.CertificateSigningRequest)
 		requests++

@@ -6,15 +6,15 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/kubernetes/fake"
 
 	"github.com/kubeletkit/kubeletkit/cluster/events"
+	"github.com/kubeletkit/kubeletkit/internal/apitest"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
 // A container cannot be started three times. The API server has one Event object.
 func Example() {
-	client := fake.NewClientset() // of a kubeconfig: kubernetes.NewForConfig
+	client := apitest.NewClientset() // of a kubeconfig: kubernetes.NewForConfig
 	recorder, err := events.New(client, "edge-7", events.Options{})
 	if err != nil {
 		panic(err)

@@ -18,9 +18,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	apiruntime "k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 
+	"github.com/kubeletkit/kubeletkit/internal/apitest"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
@@ -34,7 +34,7 @@ func warning(reason, message string) runtime.Event {
 type world struct {
 	*Recorder
 	t      *testing.T
-	client *fake.Clientset
+	client *apitest.Clientset
 
 	mu sync.Mutex
 	// fail returns the error of the n-th write. nil: none fails.
@@ -56,7 +56,7 @@ func (w *world) countTries() int {
 
 func run(t *testing.T, opts Options, test func(w *world)) {
 	synctest.Test(t, func(t *testing.T) {
-		w := &world{t: t, client: fake.NewClientset()}
+		w := &world{t: t, client: apitest.NewClientset()}
 		w.client.PrependReactor("*", "events", func(a clienttesting.Action) (bool, apiruntime.Object, error) {
 			if a.GetVerb() == "list" {
 				return false, nil, nil

@@ -5,9 +5,9 @@ import (
 	"fmt"
 
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/client-go/kubernetes/fake"
 
 	"github.com/kubeletkit/kubeletkit/cluster/node"
+	"github.com/kubeletkit/kubeletkit/internal/apitest"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
@@ -16,7 +16,7 @@ func Example() {
 	door := func(context.Context) []v1.NodeCondition {
 		return []v1.NodeCondition{{Type: "example.com/DoorOpen", Status: v1.ConditionFalse, Reason: "Shut", Message: "the door is shut"}}
 	}
-	n, err := node.New(fake.NewClientset(), "edge-7", node.Options{
+	n, err := node.New(apitest.NewClientset(), "edge-7", node.Options{
 		Labels:     map[string]string{"site": "north"},
 		Conditions: []func(context.Context) []v1.NodeCondition{door},
 		Runtime:    func() runtime.Features { return runtime.Features{Name: "containerd", Version: "v2.1.4"} },

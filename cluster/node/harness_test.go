@@ -18,9 +18,9 @@ import (
 	apiruntime "k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
-	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 
+	"github.com/kubeletkit/kubeletkit/internal/apitest"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
@@ -63,7 +63,7 @@ func (h *health) get() error    { h.mu.Lock(); defer h.mu.Unlock(); return h.err
 // scene is a node and an API server.
 type scene struct {
 	t       *testing.T
-	api     *fake.Clientset
+	api     *apitest.Clientset
 	machine *machine
 	health  *health
 	opts    Options
@@ -85,7 +85,7 @@ var errDown = errors.New("connection refused")
 
 // newScene returns a scene with the objects. It is called in a bubble.
 func newScene(t *testing.T, objects ...apiruntime.Object) *scene {
-	s := &scene{t: t, api: fake.NewClientset(objects...), machine: testMachine(), health: &health{}}
+	s := &scene{t: t, api: apitest.NewClientset(objects...), machine: testMachine(), health: &health{}}
 	version, react := 1000, clienttesting.ObjectReaction(s.api.Tracker())
 	s.api.PrependReactor("*", "*", func(a clienttesting.Action) (bool, apiruntime.Object, error) {
 		s.mu.Lock()

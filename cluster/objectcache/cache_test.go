@@ -19,10 +19,10 @@ import (
 	kruntime "k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
-	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/kubeletkit/kubeletkit/cluster/objectcache"
+	"github.com/kubeletkit/kubeletkit/internal/apitest"
 	"github.com/kubeletkit/kubeletkit/internal/testpod"
 	"github.com/kubeletkit/kubeletkit/podconfig/objects"
 	"github.com/kubeletkit/kubeletkit/podspec"
@@ -33,7 +33,7 @@ import (
 type world struct {
 	*objectcache.Cache
 	t      *testing.T
-	client *fake.Clientset
+	client *apitest.Clientset
 
 	mu       sync.Mutex
 	fail     error // of each request
@@ -46,7 +46,7 @@ type world struct {
 
 func run(t *testing.T, test func(w *world)) {
 	synctest.Test(t, func(t *testing.T) {
-		w := &world{t: t, client: fake.NewClientset(), watches: map[string]int{}}
+		w := &world{t: t, client: apitest.NewClientset(), watches: map[string]int{}}
 		w.client.PrependReactor("list", "*", func(a clienttesting.Action) (bool, kruntime.Object, error) {
 			w.request("list", a.GetResource().Resource, a.(clienttesting.ListAction).GetListRestrictions().Fields.String())
 			if err := w.failure(); err != nil {

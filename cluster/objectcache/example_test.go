@@ -6,14 +6,14 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/kubernetes/fake"
 
 	"github.com/kubeletkit/kubeletkit/cluster/objectcache"
+	"github.com/kubeletkit/kubeletkit/internal/apitest"
 )
 
 // A pod of the API server refers to a secret.
 func Example() {
-	client := fake.NewClientset(&v1.Secret{
+	client := apitest.NewClientset(&v1.Secret{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "db"},
 		Data:       map[string][]byte{"user": []byte("admin")},
 	})

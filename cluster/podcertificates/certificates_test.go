@@ -27,12 +27,12 @@ import (
 	kruntime "k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
-	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/kubeletkit/kubeletkit/cluster/internal/outage"
 	"github.com/kubeletkit/kubeletkit/cluster/internal/outage/outagetest"
 	"github.com/kubeletkit/kubeletkit/cluster/podcertificates"
+	"github.com/kubeletkit/kubeletkit/internal/apitest"
 	"github.com/kubeletkit/kubeletkit/internal/testpod"
 	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/volume"
@@ -44,7 +44,7 @@ var _ volume.PodCertificateSource = (*podcertificates.Certificates)(nil)
 type world struct {
 	*podcertificates.Certificates
 	t      *testing.T
-	client *fake.Clientset
+	client *apitest.Clientset
 	signal outage.Signal
 
 	mu      sync.Mutex
@@ -66,7 +66,7 @@ var spec = &v1.PodCertificateProjection{
 
 func run(t *testing.T, test func(w *world)) {
 	synctest.Test(t, func(t *testing.T) {
-		w := &world{t: t, pod: web, client: fake.NewClientset(&v1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "robot", Namespace: "default", UID: "robot-uid"}})}
+		w := &world{t: t, pod: web, client: apitest.NewClientset(&v1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "robot", Namespace: "default", UID: "robot-uid"}})}
 		w.client.PrependReactor("create", "podcertificaterequests", w.create)
 		var err error
 		w.Certificates, err = podcertificates.New(w.signal.Client(w.client), "node-1", podcertificates.Options{
@@ -438,7 +438,7 @@ func TestPodGone(t *testing.T) {
 // A server without v1 is asked for v1beta1; one without both fails the volume.
 func TestVersionsOfTheAPI(t *testing.T) {
 	t.Parallel()
-	refuse := func(client *fake.Clientset, version string) {
+	refuse := func(client *apitest.Clientset, version string) {
 		gone := func(a clienttesting.Action) error {
 			return apierrors.NewGenericServerResponse(404, a.GetVerb(), a.GetResource().GroupResource(), "", "", 0, true)
 		}

@@ -10,8 +10,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/kubernetes/fake"
 
+	"github.com/kubeletkit/kubeletkit/internal/apitest"
 	"github.com/kubeletkit/kubeletkit/internal/testpod"
 )
 
@@ -20,7 +20,7 @@ import (
 func TestNotDueAnyMore(t *testing.T) {
 	t.Parallel()
 	web := testpod.New("web", testpod.UID("u1"), func(pod *v1.Pod) { pod.Spec.ServiceAccountName = "robot" })
-	client := fake.NewClientset(&v1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "robot", Namespace: web.Namespace}})
+	client := apitest.NewClientset(&v1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "robot", Namespace: web.Namespace}})
 	c, err := New(client, "node-1", Options{NodeUID: func() types.UID { return "node-uid" }})
 	require.NoError(t, err)
 	api := client.CertificatesV1().PodCertificateRequests(web.Namespace)

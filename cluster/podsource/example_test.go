@@ -7,9 +7,9 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/kubernetes/fake"
 
 	"github.com/kubeletkit/kubeletkit/cluster/podsource"
+	"github.com/kubeletkit/kubeletkit/internal/apitest"
 	"github.com/kubeletkit/kubeletkit/podconfig"
 )
 
@@ -41,7 +41,7 @@ func Example() {
 			Spec:       v1.PodSpec{NodeName: "edge-7"},
 		}
 	}
-	client := fake.NewClientset(pod("web"))
+	client := apitest.NewClientset(pod("web"))
 	src, err := podsource.New(client, "edge-7", podsource.Options{
 		Observers: []func(podsource.Change){func(c podsource.Change) {
 			if c.Complete { // from here on the pods are watched

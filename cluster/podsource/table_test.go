@@ -10,9 +10,9 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/kubernetes/fake"
 	"pgregory.net/rapid"
 
+	"github.com/kubeletkit/kubeletkit/internal/apitest"
 	"github.com/kubeletkit/kubeletkit/podconfig"
 )
 
@@ -143,7 +143,7 @@ func (k *sink) Apply(d podconfig.Delta) { k.delivered += len(d.Update) + len(d.R
 
 // filled returns a store with n pods, and a function that changes one of them.
 func filled(t testing.TB, n int) (*sink, func()) {
-	src, err := New(fake.NewClientset(), "node", Options{Observers: []func(Change){func(Change) {}}})
+	src, err := New(apitest.NewClientset(), "node", Options{Observers: []func(Change){func(Change) {}}})
 	require.NoError(t, err)
 	k := &sink{}
 	s := &store{src, k}

@@ -7,9 +7,9 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/kubernetes/fake"
 
 	"github.com/kubeletkit/kubeletkit/cluster/podstatus"
+	"github.com/kubeletkit/kubeletkit/internal/apitest"
 )
 
 // known is what a podsource.Source is for the sink.
@@ -27,7 +27,7 @@ func Example() {
 			{Type: "example.com/gate", Status: v1.ConditionTrue}, // of a controller
 		}},
 	}
-	client := fake.NewClientset(pod)
+	client := apitest.NewClientset(pod)
 	sink, err := podstatus.New(client, known{pod}, podstatus.Options{
 		NodeName: "edge-7",
 		Ended:    func(types.UID) bool { return false },

@@ -10,15 +10,15 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/kubeletkit/kubeletkit/cluster/resourceclaims"
+	"github.com/kubeletkit/kubeletkit/internal/apitest"
 )
 
 func TestClaim(t *testing.T) {
 	claim := &resourceapi.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "gpu", UID: "1"}}
-	c, err := resourceclaims.New(fake.NewClientset(claim), "node")
+	c, err := resourceclaims.New(apitest.NewClientset(claim), "node")
 	require.NoError(t, err)
 	got, err := c.Claim(t.Context(), "default", "gpu")
 	require.NoError(t, err)
@@ -28,7 +28,7 @@ func TestClaim(t *testing.T) {
 }
 
 func TestRemoveSlices(t *testing.T) {
-	client := fake.NewClientset()
+	client := apitest.NewClientset()
 	var selectors []string
 	var answer error
 	client.PrependReactor("delete-collection", "resourceslices", func(action clienttesting.Action) (bool, runtime.Object, error) {

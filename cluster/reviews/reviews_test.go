@@ -22,25 +22,25 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/client-go/rest"
 	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/kubeletkit/kubeletkit/cluster/reviews"
+	"github.com/kubeletkit/kubeletkit/internal/apitest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // apiServer reviews tokens and accesses.
 type apiServer struct {
-	*fake.Clientset
+	*apitest.Clientset
 	calls atomic.Int64
 }
 
 // newAPIServer returns an API server that answers with review, a *TokenReview or a
 // *SubjectAccessReview.
 func newAPIServer(review func(object runtime.Object) error) *apiServer {
-	s := &apiServer{Clientset: fake.NewClientset()}
+	s := &apiServer{Clientset: apitest.NewClientset()}
 	s.PrependReactor("create", "*", func(action clienttesting.Action) (bool, runtime.Object, error) {
 		s.calls.Add(1)
 		object := action.(clienttesting.CreateAction).GetObject().DeepCopyObject()

@@ -15,10 +15,10 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kruntime "k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/kubeletkit/kubeletkit/cluster/runtimeclass"
+	"github.com/kubeletkit/kubeletkit/internal/apitest"
 )
 
 func class(name, handler string) *nodev1.RuntimeClass {
@@ -27,7 +27,7 @@ func class(name, handler string) *nodev1.RuntimeClass {
 
 // A pod has the runtime class "sandboxed".
 func Example() {
-	classes, err := runtimeclass.New(fake.NewClientset(class("sandboxed", "kata")), runtimeclass.Options{})
+	classes, err := runtimeclass.New(apitest.NewClientset(class("sandboxed", "kata")), runtimeclass.Options{})
 	if err != nil {
 		panic(err)
 	}
@@ -43,7 +43,7 @@ func Example() {
 	//  runtimeclass.node.k8s.io "unknown" not found
 }
 
-func run(t *testing.T, client *fake.Clientset, test func(t *testing.T, c *runtimeclass.Classes, appeared func() []string)) {
+func run(t *testing.T, client *apitest.Clientset, test func(t *testing.T, c *runtimeclass.Classes, appeared func() []string)) {
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex
 		var names []string
@@ -69,7 +69,7 @@ func run(t *testing.T, client *fake.Clientset, test func(t *testing.T, c *runtim
 
 func TestHandler(t *testing.T) {
 	t.Parallel()
-	client := fake.NewClientset(class("a", "runc"))
+	client := apitest.NewClientset(class("a", "runc"))
 	run(t, client, func(t *testing.T, c *runtimeclass.Classes, appeared func() []string) {
 		synctest.Wait()
 		assert.Empty(t, client.Actions(), "no pod has a class")
@@ -94,7 +94,7 @@ func TestHandler(t *testing.T) {
 
 func TestServerAway(t *testing.T) {
 	t.Parallel()
-	client := fake.NewClientset(class("a", "runc"))
+	client := apitest.NewClientset(class("a", "runc"))
 	var mu sync.Mutex
 	away := true
 	client.PrependReactor("list", "*", func(clienttesting.Action) (bool, kruntime.Object, error) {

@@ -17,7 +17,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kruntime "k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/kubeletkit/kubeletkit/cluster/services"
@@ -30,7 +29,7 @@ import (
 type world struct {
 	*services.Services
 	t      *testing.T
-	client *fake.Clientset
+	client *apitest.Clientset
 
 	mu       sync.Mutex
 	fail     error
@@ -40,7 +39,7 @@ type world struct {
 
 func run(t *testing.T, d *apitest.Disk, test func(w *world)) {
 	synctest.Test(t, func(t *testing.T) {
-		w := &world{t: t, client: fake.NewClientset()}
+		w := &world{t: t, client: apitest.NewClientset()}
 		request := func(a clienttesting.Action) error {
 			w.mu.Lock()
 			defer w.mu.Unlock()

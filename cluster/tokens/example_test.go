@@ -6,15 +6,15 @@ import (
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	kruntime "k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/kubeletkit/kubeletkit/cluster/tokens"
+	"github.com/kubeletkit/kubeletkit/internal/apitest"
 )
 
 // The token of a pod is requested once.
 func Example() {
-	client := fake.NewClientset()
+	client := apitest.NewClientset()
 	client.PrependReactor("create", "serviceaccounts", func(a clienttesting.Action) (bool, kruntime.Object, error) {
 		request := a.(clienttesting.CreateActionImpl).GetObject().(*authenticationv1.TokenRequest).DeepCopy()
 		fmt.Println("the API server makes a token")

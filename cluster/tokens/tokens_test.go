@@ -20,7 +20,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kruntime "k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/kubeletkit/kubeletkit/cluster/internal/outage"
@@ -50,7 +49,7 @@ type world struct {
 func run(t *testing.T, d *apitest.Disk, test func(w *world)) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &world{t: t, start: time.Now()}
-		client := fake.NewClientset()
+		client := apitest.NewClientset()
 		client.PrependReactor("create", "serviceaccounts", func(a clienttesting.Action) (bool, kruntime.Object, error) {
 			w.mu.Lock()
 			defer w.mu.Unlock()

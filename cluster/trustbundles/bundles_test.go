@@ -20,11 +20,11 @@ import (
 	kruntime "k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
-	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/utils/ptr"
 
 	"github.com/kubeletkit/kubeletkit/cluster/trustbundles"
+	"github.com/kubeletkit/kubeletkit/internal/apitest"
 	"github.com/kubeletkit/kubeletkit/internal/testpod"
 	"github.com/kubeletkit/kubeletkit/volume"
 )
@@ -62,7 +62,7 @@ func bundle(name, signer, label string, of ...string) *certificatesv1.ClusterTru
 	}
 }
 
-func run(t *testing.T, client *fake.Clientset, test func(t *testing.T, b *trustbundles.Bundles, changes func() int)) {
+func run(t *testing.T, client *apitest.Clientset, test func(t *testing.T, b *trustbundles.Bundles, changes func() int)) {
 	synctest.Test(t, func(t *testing.T) {
 		var changed atomic.Int64
 		b, err := trustbundles.New(client, trustbundles.Options{Changed: func() { changed.Add(1) }})
@@ -83,7 +83,7 @@ var pod = testpod.New("web", testpod.UID("u1"))
 
 func TestTrustBundle(t *testing.T) {
 	t.Parallel()
-	client := fake.NewClientset(
+	client := apitest.NewClientset(
 		bundle("plain", "", "", "a", "b", "a"), bundle("example.com:s:live", "example.com/s", "live", "b", "c"),
 		bundle("example.com:s:test", "example.com/s", "test", "c", "d"), bundle("example.com:other:x", "example.com/other", "live", "e"),
 	)
@@ -128,7 +128,7 @@ func TestTrustBundle(t *testing.T) {
 // The order of certificates is the same each time for a pod, and differs between pods.
 func TestOrder(t *testing.T) {
 	t.Parallel()
-	client := fake.NewClientset(bundle("many", "", "", strings.Split("abcdefghijklmnop", "")...))
+	client := apitest.NewClientset(bundle("many", "", "", strings.Split("abcdefghijklmnop", "")...))
 	run(t, client, func(t *testing.T, b *trustbundles.Bundles, _ func() int) {
 		orders := map[string]bool{}
 		for i := range 5 {
@@ -152,7 +152,7 @@ func TestVersionsOfTheAPI(t *testing.T) {
 	gone := func(a clienttesting.Action) error {
 		return apierrors.NewGenericServerResponse(404, a.GetVerb(), a.GetResource().GroupResource(), "", "", 0, true)
 	}
-	refuse := func(client *fake.Clientset, version string) {
+	refuse := func(client *apitest.Clientset, version string) {
 		client.PrependReactor("list", "clustertrustbundles", func(a clienttesting.Action) (bool, kruntime.Object, error) {
 			return a.GetResource().Version == version, nil, gone(a)
 		})
@@ -160,7 +160,7 @@ func TestVersionsOfTheAPI(t *testing.T) {
 			return a.GetResource().Version == version, nil, gone(a)
 		})
 	}
-	client := fake.NewClientset(&certificatesv1beta1.ClusterTrustBundle{
+	client := apitest.NewClientset(&certificatesv1beta1.ClusterTrustBundle{
 		ObjectMeta: metav1.ObjectMeta{Name: "plain"}, Spec: certificatesv1beta1.ClusterTrustBundleSpec{TrustBundle: certificates("a")},
 	})
 	refuse(client, "v1")
@@ -186,7 +186,7 @@ func TestVersionsOfTheAPI(t *testing.T) {
 
 func TestServerAway(t *testing.T) {
 	t.Parallel()
-	client := fake.NewClientset()
+	client := apitest.NewClientset()
 	client.PrependReactor("list", "*", func(clienttesting.Action) (bool, kruntime.Object, error) {
 		return true, nil, errors.New("connection refused")
 	})

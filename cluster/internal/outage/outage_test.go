@@ -14,8 +14,9 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/client-go/util/watchlist"
+
+	"github.com/kubeletkit/kubeletkit/internal/apitest"
 )
 
 // answer is a transport that answers with its code, or fails if that is 0.
@@ -163,7 +164,7 @@ func TestAnswered(t *testing.T) {
 
 func TestClient(t *testing.T) {
 	t.Parallel()
-	plain := fake.NewClientset()
+	plain := apitest.NewClientset()
 	assert.Nil(t, Ended(plain))
 	var s Signal
 	client := s.Client(plain)

@@ -28,7 +28,8 @@ type machine struct {
 	// dir is a directory for files of the guest.
 	dir string
 	// The memory is in MiB. Each of the memory nodes (NUMA nodes) has as many processors and as much memory.
-	cpus, mem, nodes int
+	// A core has as many processors as threads.
+	cpus, mem, nodes, threads int
 	// kvm takes the processors of this machine. By default they are emulated: /dev/kvm may be there and
 	// not work, as in a virtual machine.
 	kvm bool
@@ -129,8 +130,8 @@ func (m machine) accel() string {
 func (m machine) args(dir string) []string {
 	const share = "local,security_model=none,readonly=on,multidevs=remap,"
 	args := []string{
-		"-accel", m.accel(), "-cpu", "max",
-		"-smp", fmt.Sprintf("%d,sockets=%d", m.cpus, m.nodes), "-m", strconv.Itoa(m.mem / m.nodes * m.nodes),
+		"-accel", m.accel(), "-cpu", "max,vendor=GenuineIntel",
+		"-smp", fmt.Sprintf("%d,sockets=%d,threads=%d", m.cpus, m.nodes, m.threads), "-m", strconv.Itoa(m.mem / m.nodes * m.nodes),
 		"-display", "none", "-monitor", "none", "-nic", "none", "-no-reboot",
 		"-kernel", filepath.Join(m.linux, "vmlinuz"), "-initrd", filepath.Join(dir, "initrd"),
 		"-append", "console=ttyS0 panic=-1 quiet loglevel=2 psi=1 apparmor=1 security=apparmor " + m.kernel,

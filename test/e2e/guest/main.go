@@ -80,6 +80,7 @@ func parse(args []string) options {
 	flags := flag.NewFlagSet("guest", flag.ExitOnError)
 	flags.IntVar(&o.cpus, "cpus", 0, "the number of processors (default 2 for each memory node)")
 	flags.IntVar(&o.nodes, "numa", 0, "the number of memory nodes (default 1, of tests that need them 2)")
+	flags.IntVar(&o.threads, "threads", 1, "the number of processors of each core")
 	flags.IntVar(&o.mem, "memory", 2048, "the memory, in MiB")
 	flags.IntVar(&o.swapMiB, "swap", 512, "the size of the device for swap, in MiB")
 	flags.IntVar(&o.diskMiB, "disk", 2048, "the size of the disk, in MiB")
