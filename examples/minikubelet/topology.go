@@ -85,6 +85,7 @@ func (p *placement) addCPUs(s *config.Settings, rt runtime.CPUSetter, machine nu
 		return err
 	}
 	copts.Logger, copts.Pinned, copts.Changed = p.log, p.metrics.resources.CPUsPinned, p.metrics.resources.CPUs
+	copts.Aligned = func(b cpus.Boundary, err error) { p.metrics.resources.Aligned("container", string(b), err) }
 	copts.Gone = func(uid types.UID) bool { return p.agent.Synced() && p.agent.Parts().Gone(uid) }
 	if p.cpus, err = cpus.New(machine, checkpoint, rt, copts); err != nil {
 		return err

@@ -7,6 +7,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/kubeletkit/kubeletkit/metrics/prometheus/internal/collector"
+	"github.com/kubeletkit/kubeletkit/resources/cpus"
 )
 
 // Resources are the metrics of what places containers on CPUs, memory and devices, with kubelet's names. Its methods are for the options of
@@ -71,6 +72,7 @@ func NewResources(reg prometheus.Registerer) (*Resources, error) {
 	}
 	for _, scope := range []string{"container", "pod"} { // kubelet's are there from the start
 		m.aligned.WithLabelValues(scope, "numa_node")
+		m.failedAligned.WithLabelValues(scope, "numa_node")
 	}
 	if err := collector.Register(reg, "resources", collector.Group{
 		m.requests, m.lists, m.gets, m.allocatables, m.failedLists, m.failedGets, m.failedAllocatable, m.memory, m.failedMemory,
@@ -114,8 +116,11 @@ func pinned(count, failed prometheus.Counter, err error) {
 	}
 }
 
-// CPUs sets the number of CPUs in the shared pool, and of exclusive ones by their memory nodes.
+// CPUs sets the number of CPUs in the shared pool that are not reserved, and of exclusive ones by their memory nodes.
 func (m *Resources) CPUs(shared int, exclusive map[int]int) {
+	m.aligned.WithLabelValues("container", string(cpus.BoundaryPhysicalCPU)) // kubelet's are there from then on
+	m.failedAligned.WithLabelValues("container", string(cpus.BoundaryPhysicalCPU))
+	m.aligned.WithLabelValues("container", string(cpus.BoundaryUncoreCache))
 	m.shared.Set(float64(shared * 1000))
 	sum := 0
 	for node, n := range exclusive {

@@ -92,6 +92,15 @@ func (l *layout) within(set cpuset.CPUSet, lv level, accept func(id int) bool) c
 	return cpuset.New(ids...)
 }
 
+// together reports whether all CPUs of the set are in one group.
+func (l *layout) together(set cpuset.CPUSet, lv level) bool {
+	groups := map[int]bool{}
+	for _, id := range set.UnsortedList() {
+		groups[l.of[lv][l.index[id]]] = true
+	}
+	return len(groups) == 1
+}
+
 // wholeCores returns the CPUs of all cores with a CPU in the set.
 func (l *layout) wholeCores(set cpuset.CPUSet) cpuset.CPUSet {
 	cores := map[int]bool{}

@@ -39,9 +39,11 @@ type Options struct {
 	// Gone reports whether nothing of the pod is left, so that it needs no CPUs. It must not block. It is called when CPUs are assigned, for pods
 	// of the checkpoint that were not admitted yet: a pod of an earlier agent may be missing without an end. If nil, such a pod keeps its CPUs.
 	Gone func(uid types.UID) bool
-	// Pinned is called with each assignment of exclusive CPUs, or its error; Changed with the number of CPUs of the shared pool and of exclusive
-	// ones by their memory nodes, when these change. They must not block. If nil, they are not called.
+	// Pinned is called with each assignment of exclusive CPUs, or its error, and Aligned beside it for each boundary that the CPUs keep to, or
+	// had to keep to. Changed is called with the number of CPUs of the shared pool that are not reserved, and of exclusive ones by their memory
+	// nodes, when these change. They must not block. If nil, they are not called.
 	Pinned  func(err error)
+	Aligned func(b Boundary, err error)
 	Changed func(shared int, exclusive map[int]int)
 	// Logger is for problems that concern no single sync, and for assignments at level 2. Default: that of package slog.
 	Logger logr.Logger

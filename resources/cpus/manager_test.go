@@ -3,6 +3,7 @@ package cpus_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"sync"
@@ -409,3 +410,35 @@ func TestBadOptions(t *testing.T) {
 }
 
 var noHint = numa.Hint{}
+
+func TestMeasurements(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var got []string
+		var shared int
+		var exclusive map[int]int
+		m := newManager(t, "xeon-smt-2n", filepath.Join(t.TempDir(), "state"), &setter{}, cpus.Options{
+			ReservedCount: 2, PolicyOptions: cpus.PolicyOptions{FullPCPUsOnly: true},
+			Pinned:  func(err error) { got = append(got, fmt.Sprintf("pinned %t", err == nil)) },
+			Aligned: func(b cpus.Boundary, err error) { got = append(got, fmt.Sprintf("%s %t", b, err == nil)) },
+			Changed: func(n int, of map[int]int) { shared, exclusive = n, of },
+		})
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		go m.Run(ctx)
+		synctest.Wait()
+		free := m.Allocatable().Size()
+		assert.Equal(t, free, shared, "without the reserved ones")
+		allocate(t, m, guaranteed("a", 2), guaranteed("a", 2))
+		synctest.Wait()
+		assert.Equal(t, []string{"pinned true", "physical_cpu true", "uncore_cache true"}, got, "once")
+		assert.Equal(t, free-2, shared)
+		assert.Equal(t, map[int]int{0: 2, 1: 0}, exclusive)
+		got = nil
+		odd := guaranteed("odd", 3)
+		require.Error(t, m.Allocate(odd, &odd.Spec.Containers[0], numa.Hint{}))
+		assert.Equal(t, []string{"pinned false", "physical_cpu false"}, got)
+		got = nil
+		allocate(t, m, guaranteed("large", int64(free-4)))
+		assert.Equal(t, []string{"pinned true", "physical_cpu true"}, got, "in several caches")
+	})
+}

@@ -149,7 +149,7 @@ func (m *Manager) report() {
 		return
 	}
 	m.mu.Lock()
-	shared, changes, due := m.shared.Size(), m.changes, m.reported != m.changes+1
+	shared, changes, due := m.shared.Difference(m.reserved).Size(), m.changes, m.reported != m.changes+1
 	exclusive := map[int]int{}
 	for _, c := range m.layout.cpus {
 		exclusive[c.Node] += 0 // a node without exclusive CPUs any more
