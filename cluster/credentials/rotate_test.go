@@ -185,7 +185,7 @@ func TestExpiresWhileNobodySigns(t *testing.T) {
 	s.set(func() { s.hold = true })
 	opts := s.options(true)
 	// Its life is over soon, but not before the node has sent a request.
-	const left = 10 * time.Second
+	const left = 5 * time.Second
 	old := s.ca.issue(subject("n"), time.Now().Add(-10*left), 11*left)
 	cert, key := write(t, s.path("c.pem"), string(old.cert)), write(t, s.path("k.pem"), string(old.key))
 	s.kubeconfig("kubelet.conf", "client-certificate: "+cert+", client-key: "+key)
