@@ -106,7 +106,7 @@ func TestCallbacksCallEveryMethod(t *testing.T) {
 		go func() { done <- m.Run(ctx) }()
 		synctest.Wait()
 		e.store = m
-		const pods = 60
+		const pods = 30
 		var wg sync.WaitGroup
 		for i := range pods {
 			wg.Go(func() {
