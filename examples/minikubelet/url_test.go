@@ -15,7 +15,6 @@ import (
 
 // The runtime is away, which does not keep the agent from asking what to run.
 func TestManifestURL(t *testing.T) {
-	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	tokens := make(chan string, 1000)
