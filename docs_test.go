@@ -98,7 +98,7 @@ func eachGoFile(t *testing.T, use func(path string, source []byte)) {
 		switch {
 		case err != nil:
 			return err
-		case d.Name() == ".git":
+		case d.IsDir() && d.Name() == ".git": // in a work tree it is a file
 			return fs.SkipDir
 		case !strings.HasSuffix(path, ".go"):
 			return nil

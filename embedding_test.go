@@ -179,7 +179,7 @@ func ExampleOverrides_cache() {
 func ExampleOverrides_pLEG() {
 	runPod(func(o *kubeletkit.Options) {
 		o.Override.PLEG = func(_ pleg.Generator, p kubeletkit.Parts) (pleg.Generator, error) {
-			return pleg.NewGeneric(p.Runtime, p.Cache, pleg.Options{RelistPeriod: 2 * time.Second}), nil
+			return pleg.NewGeneric(p.Runtime, p.Cache, pleg.Options{RelistPeriod: 100 * time.Millisecond}), nil
 		}
 	})
 	// Output: default/web: Running

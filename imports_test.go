@@ -1,12 +1,15 @@
 package kubeletkit_test
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"os/exec"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -64,7 +67,7 @@ type goPackage struct {
 
 // TestImportRules asserts mayImport, and which packages may depend on which modules.
 func TestImportRules(t *testing.T) {
-	for _, p := range listPackages(t, "./...") {
+	for _, p := range listPackages(t) {
 		top := topLevel(p.ImportPath)
 		allowed, ok := mayImport[top]
 		require.Truef(t, ok, "%s: no rule for this package; add its top-level package to mayImport", p.ImportPath)
@@ -136,26 +139,31 @@ func topLevel(path string) string {
 	return top
 }
 
-func listPackages(t *testing.T, pattern string) []goPackage {
+// listPackages lists the packages of the module.
+func listPackages(t *testing.T) []goPackage {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), "go", "list", "-json=ImportPath,Imports,Deps", pattern)
-	out, err := cmd.Output()
-	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) {
-		t.Fatalf("go list: %v\n%s", err, exit.Stderr)
-	}
+	list, err := listOnce()
 	require.NoError(t, err)
-	var list []goPackage
-	dec := json.NewDecoder(strings.NewReader(string(out)))
-	for {
+	return list
+}
+
+var listOnce = sync.OnceValues(func() (list []goPackage, err error) {
+	out, err := exec.Command("go", "list", "-json=ImportPath,Imports,Deps", "./...").Output()
+	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) {
+		return nil, fmt.Errorf("go list: %w\n%s", err, exit.Stderr)
+	} else if err != nil {
+		return nil, err
+	}
+	for dec := json.NewDecoder(bytes.NewReader(out)); ; {
 		var p goPackage
 		if err := dec.Decode(&p); errors.Is(err, io.EOF) {
-			return list
+			return list, nil
 		} else if err != nil {
-			t.Fatal(err)
+			return nil, err
 		}
 		list = append(list, p)
 	}
-}
+})
 
 // TestDependencies asserts what a program that imports one package does not link: none
 // of the packages that match a pattern depends on the listed modules. The first pattern
@@ -166,7 +174,7 @@ func TestDependencies(t *testing.T) {
 	except := []string{
 		"/runtime/fake/criserver", "/metrics/prometheus/crimetrics", "/resources/plugins", "/resources/devices/plugin", "/resources/podresources", "/resources/dra/plugin",
 	}
-	all := listPackages(t, "./...")
+	all := listPackages(t)
 	for pattern, forbidden := range map[string][]string{
 		".":                  {grpc},
 		"./runtime/fake/...": libraries,

@@ -231,7 +231,7 @@ func (e *reentry) argument(ctx context.Context, t reflect.Type) reflect.Value {
 // No lock is held during a call of an embedder: each callback, hook, metric and wrapper of this agent calls
 // every method of the agent and of its parts, while many pods are replaced, and the agent comes to rest.
 func TestEverythingCallsEverything(t *testing.T) {
-	const pods, generations = 60, 3
+	const pods, generations = 24, 3
 	dir := t.TempDir()
 	deadlock := time.AfterFunc(2*time.Minute, func() { // outside the bubble: a lock stops its time
 		_ = pprof.Lookup("goroutine").WriteTo(os.Stderr, 2)

@@ -91,7 +91,7 @@ func newTypist(t *testing.T, dir string) *typist {
 	home := t.TempDir()
 	p := &typist{T: t, dir: dir, bin: t.TempDir(), port: port}
 	p.env = append(os.Environ(), "HOME="+home, "XDG_STATE_HOME=", "GOPROXY=off", "GOWORK=off", "GOSUMDB=off")
-	for _, name := range []string{"GOCACHE", "GOMODCACHE"} {
+	for _, name := range []string{"GOCACHE", "GOMODCACHE", "GOFLAGS"} {
 		value, err := exec.CommandContext(t.Context(), "go", "env", name).Output()
 		require.NoError(t, err)
 		p.env = append(p.env, name+"="+strings.TrimSpace(string(value)))
@@ -148,7 +148,7 @@ func (p *typist) execute(line string) {
 func (p *typist) start(program string) {
 	path := filepath.Join(p.bin, "program")
 	build, args, _ := strings.Cut(program, " --")
-	p.run("go build -o " + path + " " + build)
+	p.run("go build -ldflags=-w -o " + path + " " + build) // debug information takes time
 	var arguments []string
 	if args != "" {
 		arguments = strings.Fields("--" + args)
@@ -158,15 +158,13 @@ func (p *typist) start(program string) {
 	require.NoError(p, p.agent.Start())
 }
 
-// useThisModule is "go get" of this tree.
+// useThisModule is "go get" of this tree. In a workspace its packages are those that tests have compiled already; as a
+// replacement it would be another module, which is compiled again with -trimpath.
 func (p *typist) useThisModule() {
 	tree, err := os.Getwd()
 	require.NoError(p, err)
-	sum, err := os.ReadFile("go.sum")
-	require.NoError(p, err)
-	require.NoError(p, os.WriteFile(filepath.Join(p.dir, "go.sum"), sum, 0o600))
-	p.env = append(p.env, "GOFLAGS=-mod=mod")
-	p.run("go mod edit -replace github.com/kubeletkit/kubeletkit=" + tree + " -require github.com/kubeletkit/kubeletkit@v0.0.0")
+	p.env = append(p.env, "GOWORK="+filepath.Join(p.dir, "go.work"))
+	p.run("go work init . " + tree)
 }
 
 func (p *typist) run(line string) {

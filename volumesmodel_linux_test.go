@@ -423,6 +423,17 @@ func mountsBelow(t *testing.T, dir string) (points []string) {
 	return points
 }
 
+// memoryDir returns a directory that is in memory if the machine has such a file system: on a disk, the model takes several times
+// as long.
+func memoryDir(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("/dev/shm", "kubeletkit")
+	if err != nil {
+		dir = t.TempDir()
+	}
+	return dir
+}
+
 // Whatever happens, in the end disk and mounts are what the pods desire, no volume was taken
 // down under a container, and a kubelet's leftovers are gone.
 func TestVolumesOfANodeInRandomOrder(t *testing.T) {
@@ -445,7 +456,11 @@ func TestVolumesOfANodeInRandomOrder(t *testing.T) {
 		list := ops.Draw(rt, "ops")
 		pauses := rapid.SliceOfN(rapid.IntRange(0, 4000), len(list), len(list)).Draw(rt, "pauses")
 		var m *volumeModel
-		root, disks := t.TempDir(), t.TempDir()
+		dir := memoryDir(t)
+		defer func() { assert.NoError(t, os.RemoveAll(dir)) }()
+		root, disks := filepath.Join(dir, "root"), filepath.Join(dir, "disks")
+		require.NoError(t, os.Mkdir(root, 0o700))
+		require.NoError(t, os.Mkdir(disks, 0o700))
 		for _, name := range []string{"x", "y"} {
 			require.NoError(t, os.Mkdir(filepath.Join(disks, name), 0o700))
 			require.NoError(t, os.WriteFile(filepath.Join(disks, name, "of-the-disk"), nil, 0o600))

@@ -360,25 +360,27 @@ func TestDeleteUnusedImages(t *testing.T) {
 // A plan of somebody else cannot have an image removed that is in use, and its panics and
 // repetitions end.
 func TestImagePlansOfOthers(t *testing.T) {
-	used, pin := spare("used", 50), spare("pinned", 50)
-	used.UsedBy, pin.Pinned = []runtime.ImageUse{running1("1")}, true
-	service := fake.NewImages(1000, used, pin, spare("a", 1))
-	g := newImageGC(t, service, gc.ImageOptions{Plan: func(in gc.ImageInput) gc.ImagePlan {
-		p := gc.ImagePlan{Free: 1 << 40}
-		for _, id := range []string{"used", "pinned", "a", "a", "nothing"} {
-			p.Remove = append(p.Remove, gc.ImageRemoval{Image: gc.Image{Image: runtime.Image{ID: id}}, Reason: gc.ImageForSpace})
-		}
-		return p
-	}})
-	err := g.GarbageCollect(t.Context())
-	require.ErrorContains(t, err, "image used:1 is used by running container main")
-	require.ErrorContains(t, err, "image pinned:1 is pinned; a plan must not remove it")
-	assert.Equal(t, []string{"pinned", "used"}, service.IDs())
+	synctest.Test(t, func(t *testing.T) { // what is there is read again after a pause
+		used, pin := spare("used", 50), spare("pinned", 50)
+		used.UsedBy, pin.Pinned = []runtime.ImageUse{running1("1")}, true
+		service := fake.NewImages(1000, used, pin, spare("a", 1))
+		g := newImageGC(t, service, gc.ImageOptions{Plan: func(in gc.ImageInput) gc.ImagePlan {
+			p := gc.ImagePlan{Free: 1 << 40}
+			for _, id := range []string{"used", "pinned", "a", "a", "nothing"} {
+				p.Remove = append(p.Remove, gc.ImageRemoval{Image: gc.Image{Image: runtime.Image{ID: id}}, Reason: gc.ImageForSpace})
+			}
+			return p
+		}})
+		err := g.GarbageCollect(t.Context())
+		require.ErrorContains(t, err, "image used:1 is used by running container main")
+		require.ErrorContains(t, err, "image pinned:1 is pinned; a plan must not remove it")
+		assert.Equal(t, []string{"pinned", "used"}, service.IDs())
 
-	g = newImageGC(t, service, gc.ImageOptions{Plan: func(gc.ImageInput) gc.ImagePlan { panic("plan") }})
-	var crash *runtime.PanicError
-	require.ErrorAs(t, g.GarbageCollect(t.Context()), &crash)
-	require.ErrorAs(t, g.DeleteUnusedImages(t.Context()), &crash, "it works on")
+		g = newImageGC(t, service, gc.ImageOptions{Plan: func(gc.ImageInput) gc.ImagePlan { panic("plan") }})
+		var crash *runtime.PanicError
+		require.ErrorAs(t, g.GarbageCollect(t.Context()), &crash)
+		require.ErrorAs(t, g.DeleteUnusedImages(t.Context()), &crash, "it works on")
+	})
 }
 
 func TestImageCollectionIsCancelled(t *testing.T) {

@@ -20,7 +20,7 @@ import (
 	"github.com/kubeletkit/kubeletkit/status"
 )
 
-// everything calls all methods of the store from each callback, up to 100 times a second:
+// everything calls all methods of the store from each callback, up to 40 times a second:
 // callbacks cause callbacks.
 type everything struct {
 	store                   *status.Store
@@ -34,7 +34,7 @@ func (e *everything) all() {
 	if now := time.Now().Unix(); e.second.Swap(now) != now {
 		e.inSecond.Store(0)
 	}
-	if e.inSecond.Add(1) > 100 {
+	if e.inSecond.Add(1) > 40 {
 		return
 	}
 	n := e.calls.Add(1)
@@ -106,7 +106,7 @@ func TestCallbacksCallEveryMethod(t *testing.T) {
 		go func() { done <- m.Run(ctx) }()
 		synctest.Wait()
 		e.store = m
-		const pods = 60
+		const pods = 30
 		var wg sync.WaitGroup
 		for i := range pods {
 			wg.Go(func() {

@@ -252,7 +252,9 @@ func (l *Loop) Run(ctx context.Context) error {
 			failures++
 			delay := retries.After(failures)
 			l.log.V(2).Info("Skipping pod synchronization", "reason", err.Error(), "retryAfter", delay)
-			l.pause(ctx, delay)
+			if l.pause(ctx, delay) {
+				failures = 0 // what is missing now is another thing
+			}
 			continue
 		}
 		failures = 0
@@ -283,14 +285,17 @@ func (l *Loop) followNetwork() {
 	l.deps.Handler.HandlePodSyncs(l.deps.Pods.Pods())
 }
 
-// pause returns after d, when the health of the runtime changes, or when ctx ends.
-func (l *Loop) pause(ctx context.Context, d time.Duration) {
+// pause returns after d, when ctx ends, or when the health of the runtime changes, which it reports.
+func (l *Loop) pause(ctx context.Context, d time.Duration) (changed bool) {
 	t := time.NewTimer(d)
 	defer t.Stop()
 	select {
 	case <-ctx.Done():
+		return false
 	case <-l.health.changed:
+		return true
 	case <-t.C:
+		return false
 	}
 }
 

@@ -128,7 +128,7 @@ func TestWriteKilledAtEachStep(t *testing.T) {
 		for to := range versions {
 			for _, then := range []int{from, to} {
 				for kill := 1; ; kill++ {
-					dir := t.TempDir()
+					dir := MemoryDir(t)
 					w := newWriter(t, dir)
 					_, err := w.write(versions[from])
 					require.NoError(t, err)
@@ -166,7 +166,7 @@ func TestWriteKilledAtEachStep(t *testing.T) {
 // The first write leaves nothing that counts as written until it has all files.
 func TestFirstWriteKilledAtEachStep(t *testing.T) {
 	for kill := 1; ; kill++ {
-		dir := t.TempDir()
+		dir := MemoryDir(t)
 		w := newWriter(t, dir)
 		steps := 0
 		w.before = func(string) error {
@@ -296,7 +296,7 @@ func TestPlantedFiles(t *testing.T) {
 
 // A reader that opens ..data sees all files of one version.
 func TestReadersSeeNoMixture(t *testing.T) {
-	dir := t.TempDir()
+	dir := MemoryDir(t)
 	w := newWriter(t, dir)
 	version := func(i int) payload { return files("a", fmt.Sprint(i), "b", fmt.Sprint(i), "c/d", fmt.Sprint(i)) }
 	_, err := w.write(version(0))

@@ -67,7 +67,7 @@ func TestDirectoriesThatForbidTheirRemoval(t *testing.T) {
 
 // Such a directory can also be deeper than a walk goes.
 func TestDeepDirectoriesThatForbidTheirRemoval(t *testing.T) {
-	dir := t.TempDir()
+	dir := MemoryDir(t)
 	asNobody(t, dir, func() {
 		vol := filepath.Join(dir, "v")
 		require.NoError(t, os.Mkdir(vol, 0o700))

@@ -86,7 +86,7 @@ func TestKilled(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("mounting needs root")
 	}
-	root := t.TempDir()
+	root := MemoryDir(t)
 	v, other := newVictim(root, "victim", true), newVictim(root, "other", true)
 	v.plant(t)
 	other.plant(t)

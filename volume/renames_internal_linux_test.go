@@ -89,7 +89,7 @@ func TestSubPathUnderRenames(t *testing.T) {
 	podDir, opened, mounted := t.TempDir(), 0, 0
 	defer func() { assert.NoError(t, m.Remove(context.WithoutCancel(t.Context()), runtime.PodRef{}, podDir)) }()
 	paths := []string{"a/b/c", "in/b/c", "d/e/f/g", "up/b/c", "out/b/c", "a/b/new", "out/new/x", "abs/b"}
-	for end, i := time.Now().Add(time.Second), 0; time.Now().Before(end); i++ {
+	for end, i := time.Now().Add(500*time.Millisecond), 0; time.Now().Before(end); i++ {
 		path := paths[i%len(paths)]
 		for _, open := range []func(*os.File, string) (*os.File, error){openBeneath, walkBeneath} {
 			root, err := os.OpenFile(vol, unix.O_PATH|unix.O_DIRECTORY, 0)

@@ -246,7 +246,7 @@ func TestSharedVolume(t *testing.T) {
 func TestSharedVolumeKilledAtEachStep(t *testing.T) {
 	killed := errors.New("killed")
 	forEachPublication(t, func(t *testing.T, bind bool) {
-		dir, pods := t.TempDir(), t.TempDir()
+		dir, pods := volume.MemoryDir(t), volume.MemoryDir(t)
 		for _, complete := range []bool{false, true} {
 			for n := 1; ; n++ {
 				left, last := n, ""

@@ -32,7 +32,7 @@ func newPlugin(dir string, lines []string) *devicePlugin {
 const (
 	socketName = "modbus.sock"
 	// lookAgain is the time between two looks for a kubelet that was restarted: it has removed the socket of the plugin.
-	lookAgain = 2 * time.Second
+	lookAgain = time.Second
 )
 
 // run serves the plugin until ctx ends.

@@ -72,6 +72,7 @@ func TestLinksToLogs(t *testing.T) {
 
 // Without a cluster the runtime gets the addresses of pods from the configuration.
 func TestPodCIDRWithoutACluster(t *testing.T) {
+	t.Parallel()
 	b := newBench(t)
 	refuse := b.rt.Inject(fake.Fault{Call: "UpdateRuntimeConfig", Err: errors.New("not yet")})
 	handed := func() (n int) {

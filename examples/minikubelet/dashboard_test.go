@@ -144,6 +144,7 @@ func emptyPanels(t *testing.T) (always, standalone map[string]bool) {
 // The panels of the dashboard "Kubelet" show an agent, except for those that docs/operate/metrics.md names:
 // each series that their queries read is on /metrics, with its labels.
 func TestDashboard(t *testing.T) {
+	t.Parallel()
 	always, standalone := emptyPanels(t)
 	// It has no event stream, so it is listed each second; one of its calls fails.
 	b := newBenchOn(t, fake.Options{Without: []string{"GetContainerEvents"}})

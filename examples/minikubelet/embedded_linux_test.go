@@ -22,6 +22,7 @@ import (
 // The example manifests run as they are, with nothing installed, and commands find
 // the agent that runs them.
 func TestEmbeddedRuntime(t *testing.T) {
+	t.Parallel()
 	root, err := os.MkdirTemp("", "mk") // short, for the sockets in it
 	require.NoError(t, err)
 	defer func() { assert.NoError(t, os.RemoveAll(root)) }()
@@ -108,6 +109,7 @@ func TestRootDirectoryThatCannotBeWrittenTo(t *testing.T) {
 // A container with runAsUser can use its emptyDir and its termination message, although only
 // root may enter the root directory.
 func TestEmbeddedRuntimeRunAsUser(t *testing.T) {
+	t.Parallel()
 	if os.Geteuid() != 0 {
 		t.Skip("needs root: a container of another user")
 	}

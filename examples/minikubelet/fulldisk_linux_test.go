@@ -106,76 +106,89 @@ func (d *smallDisk) eventually(what string, ok func() bool) {
 	}
 }
 
-// A pod that has filled the disk can be removed and stopped, with an agent, with another one that
-// begins on the full disk, and without one. Other pods are removed meanwhile.
-func TestFullDisk(t *testing.T) {
-	d := newSmallDisk(t, "4m", "")
-	isFull := func() bool {
-		var st syscall.Statfs_t
-		require.NoError(t, syscall.Statfs(d.root, &st))
-		return st.Bfree < 4
-	}
-	wanted := func(pods ...string) {
-		for name, pod := range map[string]string{"hog": hog, "neighbour": neighbour} {
-			path := filepath.Join(d.manifests, name+".yaml")
-			if slices.Contains(pods, pod) {
-				write(t, path, pod)
-			} else {
-				_ = os.Remove(path)
-			}
+// isFull reports whether the disk has no space.
+func (d *smallDisk) isFull() bool {
+	var st syscall.Statfs_t
+	require.NoError(d, syscall.Statfs(d.root, &st))
+	return st.Bfree < 4
+}
+
+// wanted makes these the pods of the node.
+func (d *smallDisk) wanted(pods ...string) {
+	for name, pod := range map[string]string{"hog": hog, "neighbour": neighbour} {
+		path := filepath.Join(d.manifests, name+".yaml")
+		if slices.Contains(pods, pod) {
+			write(d.T, path, pod)
+		} else {
+			_ = os.Remove(path)
 		}
 	}
-	fills := func() {
-		t.Helper()
-		wanted(neighbour)
-		d.eventually("the neighbour runs", func() bool { return strings.Contains(d.command("pods"), "1/1") })
-		wanted(neighbour, hog)
-		d.eventually("the disk is full", isFull)
-	}
-	nothingIsLeft := func() {
-		t.Helper()
-		d.eventually("nothing is left", func() bool {
-			containers, err := os.ReadDir(filepath.Join(d.root, "process", "containers"))
-			require.NoError(t, err)
-			pods, err := os.ReadDir(filepath.Join(d.root, "pods"))
-			require.NoError(t, err)
-			return len(containers) == 0 && len(pods) == 0 && !isFull() && d.command("pods") == "No pods found.\n"
+}
+
+// fill runs two pods, the second of which fills the disk.
+func (d *smallDisk) fill() {
+	d.Helper()
+	d.wanted(neighbour)
+	d.eventually("the neighbour runs", func() bool { return strings.Contains(d.command("pods"), "1/1") })
+	d.wanted(neighbour, hog)
+	d.eventually("the disk is full", d.isFull)
+}
+
+func (d *smallDisk) nothingIsLeft() {
+	d.Helper()
+	d.eventually("nothing is left", func() bool {
+		containers, err := os.ReadDir(filepath.Join(d.root, "process", "containers"))
+		require.NoError(d, err)
+		pods, err := os.ReadDir(filepath.Join(d.root, "pods"))
+		require.NoError(d, err)
+		return len(containers) == 0 && len(pods) == 0 && !d.isFull() && d.command("pods") == "No pods found.\n"
+	})
+}
+
+// A pod that has filled the disk can be removed and stopped, with an agent, with another one that
+// begins on the full disk, and without one. Other pods are removed meanwhile, and the next pods run.
+func TestFullDisk(t *testing.T) {
+	t.Parallel()
+	// Each returns with an agent that runs and the pods that are gone, or are to go.
+	for name, end := range map[string]func(d *smallDisk, stop func()) (again func()){
+		"with the agent": func(d *smallDisk, stop func()) func() {
+			d.wanted(hog)
+			d.eventually("the neighbour is gone, while the disk is full", func() bool { return !strings.Contains(d.command("pods"), "neighbour") })
+			d.wanted()
+			return stop
+		},
+		"with another agent": func(d *smallDisk, stop func()) func() {
+			stop()
+			require.True(d, d.isFull())
+			stop = d.start() // while the pods are desired
+			d.eventually("both pods are known", func() bool { return strings.Count(d.command("pods"), "1/1") == 2 })
+			stop()
+			d.wanted()
+			return d.start()
+		},
+		"drained": func(d *smallDisk, stop func()) func() {
+			assert.Contains(d, d.command("stop"), "All pods have ended.\nThe agent has exited.\n")
+			stop()
+			d.wanted()
+			return d.start()
+		},
+		"without an agent": func(d *smallDisk, stop func()) func() {
+			stop()
+			assert.Equal(d, "No agent runs. 2 pods are ending: default/hog-node, default/neighbour-node\nAll pods have ended.\n", d.command("stop"))
+			d.wanted()
+			return d.start()
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			d := newSmallDisk(t, "4m", "")
+			stop := d.start()
+			d.fill()
+			stop = end(d, stop)
+			d.nothingIsLeft()
+			d.fill()
+			assert.Contains(t, d.command("stop"), "All pods have ended.\n")
+			stop()
 		})
 	}
-
-	// With the agent.
-	stop := d.start()
-	fills()
-	wanted(hog)
-	d.eventually("the neighbour is gone, while the disk is full", func() bool { return !strings.Contains(d.command("pods"), "neighbour") })
-	wanted()
-	nothingIsLeft()
-
-	// With another one, while the pods are desired and while they are not.
-	fills()
-	stop()
-	require.True(t, isFull())
-	stop = d.start()
-	d.eventually("both pods are known", func() bool { return strings.Count(d.command("pods"), "1/1") == 2 })
-	stop()
-	wanted()
-	stop = d.start()
-	nothingIsLeft()
-
-	// Drained.
-	fills()
-	assert.Contains(t, d.command("stop"), "All pods have ended.\nThe agent has exited.\n")
-	stop()
-
-	// Without an agent.
-	wanted()
-	stop = d.start()
-	nothingIsLeft()
-	fills()
-	stop()
-	assert.Equal(t, "No agent runs. 2 pods are ending: default/hog-node, default/neighbour-node\nAll pods have ended.\n", d.command("stop"))
-	wanted()
-	stop = d.start()
-	nothingIsLeft()
-	stop()
 }

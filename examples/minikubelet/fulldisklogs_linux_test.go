@@ -28,6 +28,7 @@ spec:
 // An agent that begins on a full disk rotates a log there. A new pod waits with a message that says why. When there is space, rotated
 // logs are compressed, and the new pod starts.
 func TestLogsOnAFullDisk(t *testing.T) {
+	t.Parallel()
 	const limit = 64 << 10
 	d := newSmallDisk(t, "8m", fmt.Sprintf("containerLogMaxSize: \"%d\"\ncontainerLogMaxFiles: 4\n", limit))
 	size := func() int64 {

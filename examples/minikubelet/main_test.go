@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -10,7 +11,9 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	goruntime "runtime"
 	"runtime/debug"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -31,6 +34,11 @@ import (
 
 func TestMain(m *testing.M) {
 	process.Init() // tests run containers that are processes of this machine
+	flag.Parse()
+	// Parallel tests wait for processes and for the periods of agents.
+	if err := flag.Set("test.parallel", strconv.Itoa(max(8, goruntime.GOMAXPROCS(0)))); err != nil {
+		panic(err)
+	}
 	goleak.VerifyTestMain(m)
 }
 

@@ -58,8 +58,8 @@ func newBenchOn(t *testing.T, opts fake.Options) *bench {
 		cancel()
 		require.NoError(t, <-served)
 		require.NoError(t, b.rt.Close())
-		unmount(root)
-		require.NoError(t, os.RemoveAll(root))
+		// A process that another test starts at the same moment has the files of the agent until it executes its program.
+		require.Eventually(t, func() bool { unmount(root); return os.RemoveAll(root) == nil }, time.Minute, 10*time.Millisecond, root)
 	})
 	return b
 }
@@ -133,6 +133,7 @@ func (b *bench) await(text string, args ...string) {
 
 // A sandbox that cannot be made is explained.
 func TestDescribeShowsWhyAPodDoesNotStart(t *testing.T) {
+	t.Parallel()
 	b := newBench(t)
 	remove := b.rt.Inject(fake.Fault{Call: "RunPodSandbox", Err: errors.New("no CNI configuration")})
 	b.put("web", "i")
@@ -147,6 +148,7 @@ func TestDescribeShowsWhyAPodDoesNotStart(t *testing.T) {
 // Until it is forgotten, a pod that is removed can be seen, and its log read. Its
 // status of its successor says what the successor waits for.
 func TestAPodThatEndsAndItsSuccessor(t *testing.T) {
+	t.Parallel()
 	b := newBench(t)
 	old := fake.Target{Pod: "web-n", Image: "old"}
 	b.rt.Script(old, fake.Behavior{Output: "old words", IgnoresStop: true})
@@ -193,6 +195,7 @@ func TestAPodThatEndsAndItsSuccessor(t *testing.T) {
 // If the manifest of a pod comes back while the pod ends, its status says that it starts again. So
 // does the status of the successor of a pod that an earlier agent has started.
 func TestAPodThatStartsAgain(t *testing.T) {
+	t.Parallel()
 	b := newBench(t)
 	b.rt.Script(fake.Target{Image: "old"}, fake.Behavior{IgnoresStop: true}, fake.Behavior{IgnoresStop: true}, fake.Behavior{})
 	b.put("web", "old")
@@ -252,6 +255,7 @@ func TestStopEndsThePodsAndTheAgent(t *testing.T) {
 // A pod that the runtime cannot stop has not ended, and stop says why. The same holds for a pod that only an
 // earlier agent has known.
 func TestStopOfAPodThatCannotBeStopped(t *testing.T) {
+	t.Parallel()
 	for name, orphan := range map[string]bool{"desired": false, "orphan": true} {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(t)

@@ -18,6 +18,7 @@ import (
 
 // An agent that is given no pods stops all that run. That is refused, unless it is intended.
 func TestAnAgentWithoutPodsRefusesToStopThoseThatRun(t *testing.T) {
+	t.Parallel()
 	b := newBench(t)
 	b.put("web", "i")
 	b.start()

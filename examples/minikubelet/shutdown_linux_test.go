@@ -134,6 +134,7 @@ func TestDrainOnTerm(t *testing.T) {
 }
 
 func TestDrainCommandByPriority(t *testing.T) {
+	t.Parallel()
 	n := newEmbeddedNode(t, "")
 	_, err := n.command("drain", "--by-priority")
 	assert.ErrorContains(t, err, "only a running agent knows the priorities")

@@ -27,6 +27,7 @@ import (
 // The commands with streams work on the embedded runtime, as root and as another user, with a
 // real terminal.
 func TestEmbeddedStreams(t *testing.T) {
+	t.Parallel()
 	root, err := os.MkdirTemp("", "mk")
 	require.NoError(t, err)
 	defer func() { assert.NoError(t, os.RemoveAll(root)) }()

@@ -297,7 +297,7 @@ func TestRealCPUTime(t *testing.T) {
 				assert.NoError(t, unix.SchedSetaffinity(pid, &set))
 			}
 			before := []int64{usage(pods[0]), usage(pods[1])}
-			time.Sleep(2 * time.Second)
+			time.Sleep(time.Second)
 			ratio = float64(usage(pods[1])-before[1]) / float64(max(1, usage(pods[0])-before[0]))
 			return ratio > 8.1 && ratio < 9.9
 		}, 30*time.Second, 10*time.Millisecond, "the ratio is near 9")

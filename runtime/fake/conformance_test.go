@@ -3,8 +3,10 @@ package fake_test
 import (
 	"context"
 	"errors"
+	"flag"
 	"net"
 	"path/filepath"
+	goruntime "runtime"
 	"strconv"
 	"testing"
 	"time"
@@ -23,7 +25,14 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime/runtimetest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	flag.Parse()
+	// Parallel tests wait for the times of the suite.
+	if err := flag.Set("test.parallel", strconv.Itoa(max(16, goruntime.GOMAXPROCS(0)))); err != nil {
+		panic(err)
+	}
+	goleak.VerifyTestMain(m)
+}
 
 // program makes behaviors of commands, for the suite.
 func program(c fake.Container) fake.Behavior {

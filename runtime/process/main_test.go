@@ -4,10 +4,13 @@ package process
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"os"
 	"os/signal"
 	"path/filepath"
+	goruntime "runtime"
+	"strconv"
 	"testing"
 
 	"go.uber.org/goleak"
@@ -47,6 +50,11 @@ func TestMain(m *testing.M) {
 			os.Exit(1)
 		}
 		os.Exit(0)
+	}
+	flag.Parse()
+	// Parallel tests wait for processes most of the time.
+	if err := flag.Set("test.parallel", strconv.Itoa(max(8, goruntime.GOMAXPROCS(0)))); err != nil {
+		panic(err)
 	}
 	goleak.VerifyTestMain(m)
 }

@@ -58,6 +58,7 @@ type mixed struct {
 
 func newMixed(t testing.TB) *mixed {
 	n := startNode(t, Options{})
+	n.server.streams.sessions.CheckPeriod = 50 * time.Millisecond // of clients that have gone
 	p := n.pod()
 	config := shell("c", "echo up; while read x; do echo got $x; done; sleep 1000")
 	config.Stdin = true
@@ -100,7 +101,8 @@ func newMixed(t testing.TB) *mixed {
 func (m *mixed) begin(t testing.TB) {
 	m.run(kinds)
 	m.settle(t)
-	m.goroutines, m.files, m.heap = goruntime.NumGoroutine(), files(t), memory()
+	m.heap = memory() // and the pipes of the pool of package net are closed
+	m.goroutines, m.files = goruntime.NumGoroutine(), files(t)
 }
 
 // settle waits until all sessions have ended.
@@ -111,7 +113,7 @@ func (m *mixed) settle(t testing.TB) {
 // end asserts that there is no more than at the beginning.
 func (m *mixed) end(t testing.TB) {
 	m.settle(t)
-	eventually(t, func() bool { return goruntime.NumGoroutine() <= m.goroutines && files(t) <= m.files }, "goroutines or descriptors stay")
+	eventually(t, func() bool { memory(); return goruntime.NumGoroutine() <= m.goroutines && files(t) <= m.files }, "goroutines or descriptors stay")
 	eventually(t, func() bool { return memory()-m.heap < 2<<20 }, "memory stays")
 	t.Logf("goroutines %d, then %d; descriptors %d, then %d; heap %d KiB, then %d KiB", m.goroutines, goruntime.NumGoroutine(), m.files, files(t), m.heap>>10, memory()>>10)
 }

@@ -22,12 +22,17 @@ import (
 // TestSuite runs the conformance suite of runtimes with the server behind runtime/cri.
 func TestSuite(t *testing.T) {
 	t.Parallel()
+	runtimetest.Suite(t, runtimetest.Factory{New: newSubject, Parallel: true})
+}
+
+// newSubject starts a server for one test of the suite.
+func newSubject(t *testing.T) *runtimetest.Subject {
 	n := startNode(t, Options{})
 	rt, err := cri.Dial(t.Context(), n.server.Endpoint(), cri.Options{})
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = rt.Close() })
 	sh := func(format string, args ...any) []string { return []string{"sh", "-c", fmt.Sprintf(format, args...)} }
-	subject := &runtimetest.Subject{
+	return &runtimetest.Subject{
 		Runtime:     rt,
 		Host:        &runtime.Host{NodeName: "node", Hostname: "node", IPs: []string{"127.0.0.1"}, PodLogsDir: filepath.Join(n.opts.Dir, "logs")},
 		Dir:         filepath.Join(n.opts.Dir, "pod-dirs"),
@@ -51,7 +56,6 @@ func TestSuite(t *testing.T) {
 		},
 		Watch: n.watch,
 	}
-	runtimetest.Suite(t, runtimetest.Factory{New: func(*testing.T) *runtimetest.Subject { return subject }})
 }
 
 // watch reads the event stream until the context ends.
