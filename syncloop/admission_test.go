@@ -84,7 +84,7 @@ func TestTheEndOfEachPodIsReported(t *testing.T) {
 	orphan := runs("o", "orphan", runtime.ContainerRunning)
 	b.runtime.pods = []*runtime.Pod{dead, orphan}
 	h.HandlePodAdditions([]*v1.Pod{web})
-	assert.Equal(t, []string{"ended ns/dead d", "recheck"}, clean(), "what an earlier agent left, which may not have reported it")
+	assert.Equal(t, []string{"recheck", "ended ns/dead d"}, clean(), "what an earlier agent left, which may not have reported it")
 	assert.Equal(t, []string{"recheck"}, clean(), "once")
 
 	// It is added and removed between two cleanups, and never starts.

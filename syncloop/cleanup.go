@@ -29,9 +29,16 @@ func (h *PodHandler) Observe(ev pleg.PodEvents) {
 // if there may be an orphan, and every 5 minutes, or once a minute if it has received no
 // event of the runtime.
 func (h *PodHandler) HandlePodCleanups(ctx context.Context) error {
+	// What a sweep finds is reported after SyncKnownPods: no pod counts as gone before.
+	var swept bool
+	var found []runtime.PodRef
+	sweep := func(alive func(types.UID) bool) (err error) {
+		swept = true
+		found, err = h.sweepOrphans(ctx, alive)
+		return err
+	}
 	if h.lastSweep.IsZero() { // before SyncKnownPods, after which a pod that is not known counts as gone, also an orphan that runs
-		alive := func(uid types.UID) bool { return h.deps.Workers.State(uid).Known() || h.desired(uid) }
-		if err := h.sweepOrphans(ctx, alive); err != nil {
+		if err := sweep(func(uid types.UID) bool { return h.deps.Workers.State(uid).Known() || h.desired(uid) }); err != nil {
 			return err
 		}
 	}
@@ -65,10 +72,16 @@ func (h *PodHandler) HandlePodCleanups(ctx context.Context) error {
 		period = observedSweepPeriod
 	}
 	if h.sweep || time.Since(h.lastSweep) >= period {
-		if err := h.sweepOrphans(ctx, alive); err != nil {
+		if err := sweep(alive); err != nil {
 			h.sweep = true
 			return err
 		}
+	}
+	for _, ref := range found {
+		h.reportEnd(ref)
+	}
+	if swept && len(h.remains) > 0 {
+		h.opts.Gone()
 	}
 	h.reportDue(due, alive)
 	if !h.leftovers {
@@ -170,14 +183,15 @@ func (h *PodHandler) reportDue(due []runtime.PodRef, alive func(types.UID) bool)
 	}
 }
 
-// sweepOrphans stops running pods that have no worker, including refused ones, and reports
-// what pods that are gone have left in the runtime.
-func (h *PodHandler) sweepOrphans(ctx context.Context, alive func(types.UID) bool) error {
+// sweepOrphans stops running pods that have no worker, including refused ones. It returns the pods that are gone and have
+// left something in the runtime, except those whose end was reported already: an earlier agent may have ended before it
+// reported that of these.
+func (h *PodHandler) sweepOrphans(ctx context.Context, alive func(types.UID) bool) (found []runtime.PodRef, _ error) {
 	lctx, cancel := context.WithTimeout(ctx, listTimeout)
 	defer cancel()
 	listed, err := h.deps.Runtime.ListPods(lctx)
 	if err != nil {
-		return fmt.Errorf("looking for orphaned pods: %w", err)
+		return nil, fmt.Errorf("looking for orphaned pods: %w", err)
 	}
 	remains := map[types.UID]bool{}
 	for _, pod := range listed {
@@ -193,17 +207,14 @@ func (h *PodHandler) sweepOrphans(ctx context.Context, alive func(types.UID) boo
 			h.update(podworkers.Update{Type: podworkers.Kill, Orphan: pod})
 		case !alive(pod.UID):
 			remains[pod.UID] = true
-			if !h.remains[pod.UID] { // an earlier agent may have ended before it reported this
-				h.reportEnd(pod.PodRef)
+			if !h.remains[pod.UID] {
+				found = append(found, pod.PodRef)
 			}
 		}
 	}
 	h.before, h.remains = nil, remains
 	h.sweep, h.leftovers, h.lastSweep = false, true, time.Now()
-	if len(remains) > 0 {
-		h.opts.Gone()
-	}
-	return nil
+	return found, nil
 }
 
 // refOf returns the reference of the pod with this state.
