@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -19,6 +20,7 @@ import (
 	"github.com/kubeletkit/kubeletkit/lifecycle"
 	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/runtime/fake"
+	"github.com/kubeletkit/kubeletkit/status"
 )
 
 // joined is a component that joins all steps of the pod web, and writes down which of them follow each other.
@@ -84,6 +86,9 @@ func (j *joined) Running(_ context.Context, pod *v1.Pod, observed *runtime.PodSt
 	}
 	return j.add(pod.Name, "running")
 }
+func (j *joined) Stopped(_ context.Context, req lifecycle.EndedRequest) error {
+	return j.add(req.Pod.Name, "stopped")
+}
 func (j *joined) Ended(_ context.Context, req lifecycle.EndedRequest) error {
 	return j.add(req.Pod.Name, "ended")
 }
@@ -117,7 +122,7 @@ func TestAComponentJoinsThePodsLife(t *testing.T) {
 
 		// The next agent finds the pod running.
 		n.stop(t)
-		j = &joined{fails: map[string]error{"running": errors.New("no such device"), "ended": errors.New("busy"), "gone uid-web": errors.New("busy")}}
+		j = &joined{fails: map[string]error{"running": errors.New("no such device"), "stopped": errors.New("busy"), "ended": errors.New("busy"), "gone uid-web": errors.New("busy")}}
 		n = startNodeWith(t, dir, rt, func(o *kubeletkit.Options) { o.Join = []lifecycle.Component{j} })
 		defer n.stop(t)
 		n.source.Set(web, makePod("other"))
@@ -127,9 +132,50 @@ func TestAComponentJoinsThePodsLife(t *testing.T) {
 
 		n.source.Set(makePod("other"))
 		n.after(time.Minute)
-		assert.Equal(t, []string{"ended", "ended", "gone uid-web", "gone uid-web"}, j.take(), "each is repeated until it succeeds")
+		assert.Equal(t, []string{"stopped", "stopped", "ended", "ended", "gone uid-web", "gone uid-web"}, j.take(), "each is repeated until it succeeds")
 		assert.Empty(t, j.fails)
 		assert.NoDirExists(t, filepath.Join(dir, "pods", "uid-web"))
+	})
+}
+
+// busy is a component that does not let pods stop.
+type busy struct{ atomic.Bool }
+
+func (*busy) Name() string { return "busy" }
+
+func (b *busy) Stopped(context.Context, lifecycle.EndedRequest) error {
+	if b.Load() {
+		return errors.New("busy")
+	}
+	return nil
+}
+
+// Others take back what a pod has as soon as they see that it has ended.
+func TestThePhaseWaitsForStopped(t *testing.T) {
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		rt, b := fake.New(fake.Options{}), &busy{}
+		b.Store(true)
+		var sent atomic.Pointer[v1.PodStatus]
+		n := startNodeWith(t, dir, rt, func(o *kubeletkit.Options) {
+			o.Join = []lifecycle.Component{b}
+			o.StatusSink = status.SinkFunc(func(_ context.Context, _ *v1.Pod, s v1.PodStatus) error {
+				sent.Store(&s)
+				return nil
+			})
+		})
+		defer n.stop(t)
+		job := makePod("job")
+		job.Spec.RestartPolicy = v1.RestartPolicyNever
+		n.source.Set(job)
+		n.after(5 * time.Second)
+		rt.Exit(fake.Target{Pod: "job"}, 0)
+		n.after(time.Minute)
+		assert.Equal(t, v1.PodRunning, sent.Load().Phase)
+		assert.NotNil(t, sent.Load().ContainerStatuses[0].State.Terminated)
+		b.Store(false)
+		n.after(time.Minute)
+		assert.Equal(t, v1.PodSucceeded, sent.Load().Phase)
 	})
 }
 
@@ -156,7 +202,7 @@ func TestAnErrorThatIsTerminalFailsThePod(t *testing.T) {
 		n.source.Set(makePod("web"))
 		status := n.after(time.Minute)["web"].Status
 		assert.Equal(t, []string{"Failed", "NoDevice", "the device is broken"}, []string{string(status.Phase), status.Reason, status.Message})
-		assert.Equal(t, []string{"admit", "prepare", "ended"}, j.take())
+		assert.Equal(t, []string{"admit", "prepare", "stopped", "ended"}, j.take())
 	})
 }
 

@@ -9,7 +9,7 @@
 // # Steps
 //
 // The life of a pod is Admit, then Prepare, EditSandbox, EditContainer and Running as often as the pod is
-// synced, then Ended, then Gone.
+// synced, then Stopped, then Ended, then Gone.
 //
 //   - [Admitter]: a new pod, before it has a worker, and a pod that is to be resized. All pods are
 //     admitted one after the other.
@@ -18,12 +18,13 @@
 //   - [SandboxEditor]: when the configuration of a sandbox is made.
 //   - [ContainerEditor]: when the configuration of a container is made.
 //   - [RunningHandler]: when the IDs of containers that run are known.
+//   - [StoppedHandler]: when nothing of the pod runs any more, before its phase shows that.
 //   - [EndedHandler]: when nothing of the pod runs any more.
 //   - [GoneHandler]: when the pod is not desired, and has no worker.
 //
 // # Guarantees
 //
-// Order: components are called in the order in which they are listed, those of the agent first; at Ended and
+// Order: components are called in the order in which they are listed, those of the agent first; at Stopped, Ended and
 // Gone in the reverse order. The steps of one pod never overlap, except that Gone of an earlier pod may
 // come late. Steps of different pods run concurrently, except Admit.
 //

@@ -10,7 +10,7 @@ import (
 )
 
 // Component joins the life of pods. It implements at least one of the interfaces of the steps:
-// [Admitter], [Preparer], [SandboxEditor], [ContainerEditor], [RunningHandler], [EndedHandler],
+// [Admitter], [Preparer], [SandboxEditor], [ContainerEditor], [RunningHandler], [StoppedHandler], [EndedHandler],
 // [RefusalHandler], [GoneHandler], [StatusEditor] and [InspectionWrapper]. A component that wraps another one embeds its concrete type, because a value
 // in an interface hides the steps that the interface does not have.
 type Component interface {
@@ -158,6 +158,15 @@ type RunningHandler interface {
 	Running(ctx context.Context, pod *v1.Pod, observed *runtime.PodStatus) error
 }
 
+// StoppedHandler receives pods that have stopped, before anybody sees it in their status.
+type StoppedHandler interface {
+	Component
+	// Stopped is called when nothing of the pod runs any more and nothing will be started, before the phase of the pod shows that. It is for
+	// what others take back as soon as they see the phase, as Kubernetes does with resource claims. It is repeated after a back-off until it returns nil; the
+	// phase waits for it. Ended follows, and may be the only call.
+	Stopped(ctx context.Context, req EndedRequest) error
+}
+
 // EndedHandler receives the ends of pods.
 type EndedHandler interface {
 	Component
@@ -167,7 +176,7 @@ type EndedHandler interface {
 	Ended(ctx context.Context, req EndedRequest) error
 }
 
-// EndedRequest is the input of an [EndedHandler].
+// EndedRequest is the input of an [EndedHandler] and of a [StoppedHandler].
 type EndedRequest struct {
 	Pod *v1.Pod
 	// Observed is the state of the pod in the runtime.

@@ -23,8 +23,9 @@ type Steps struct {
 	sandbox   []SandboxEditor
 	container []ContainerEditor
 	running   []RunningHandler
-	ended     []EndedHandler // in the reverse order
-	gone      []GoneHandler  // in the reverse order
+	stopped   []StoppedHandler // in the reverse order
+	ended     []EndedHandler   // in the reverse order
+	gone      []GoneHandler    // in the reverse order
 	status    []StatusEditor
 	runners   []Runner
 	holds     holds
@@ -53,6 +54,7 @@ func New(components ...Component) (*Steps, error) {
 		names[name] = true
 	}
 	slices.Reverse(s.refused)
+	slices.Reverse(s.stopped)
 	slices.Reverse(s.ended)
 	slices.Reverse(s.gone)
 	return s, errors.Join(errs...)
@@ -78,6 +80,8 @@ func (s *Steps) join(c Component) (joined bool) {
 	add(ok, func() { s.container = append(s.container, container) })
 	running, ok := c.(RunningHandler)
 	add(ok, func() { s.running = append(s.running, running) })
+	stopped, ok := c.(StoppedHandler)
+	add(ok, func() { s.stopped = append(s.stopped, stopped) })
 	ended, ok := c.(EndedHandler)
 	add(ok, func() { s.ended = append(s.ended, ended) })
 	gone, ok := c.(GoneHandler)
@@ -278,6 +282,19 @@ func (s *Steps) Running(ctx context.Context, pod *v1.Pod, observed *runtime.PodS
 		errs = append(errs, call(c, func() error { return c.Running(ctx, pod, observed) }))
 	}
 	return errors.Join(errs...)
+}
+
+// Stopped calls each [StoppedHandler], the last component first, until one fails.
+func (s *Steps) Stopped(ctx context.Context, req EndedRequest) error {
+	if s == nil {
+		return nil
+	}
+	for _, c := range s.stopped {
+		if err := call(c, func() error { return c.Stopped(ctx, req) }); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // Ended calls each [EndedHandler], the last component first, until one fails: what a component has made may depend on

@@ -56,6 +56,7 @@ func (a all) EditContainer(_ context.Context, _ *v1.Pod, c *v1.Container) (runti
 }
 func (a all) Running(context.Context, *v1.Pod, *runtime.PodStatus) error { return a.call("running") }
 func (a all) Refused(*v1.Pod)                                            { _ = a.call("refused") }
+func (a all) Stopped(context.Context, lifecycle.EndedRequest) error      { return a.call("stopped") }
 func (a all) Ended(context.Context, lifecycle.EndedRequest) error        { return a.call("ended") }
 func (a all) Gone(context.Context, lifecycle.GoneRequest) error          { return a.call("gone") }
 
@@ -93,9 +94,10 @@ func TestOrderOfComponents(t *testing.T) {
 	}, take())
 
 	require.NoError(t, s.Refused(pod))
+	require.NoError(t, s.Stopped(t.Context(), lifecycle.EndedRequest{}))
 	require.NoError(t, s.Ended(t.Context(), lifecycle.EndedRequest{}))
 	require.NoError(t, s.Gone(t.Context(), lifecycle.GoneRequest{}))
-	assert.Equal(t, []string{"refused b", "refused a", "ended b", "ended a", "gone b", "gone a"}, take(), "in the reverse order")
+	assert.Equal(t, []string{"refused b", "refused a", "stopped b", "stopped a", "ended b", "ended a", "gone b", "gone a"}, take(), "in the reverse order")
 	assert.Len(t, s.Runners(), 2)
 }
 
@@ -113,6 +115,7 @@ func TestErrorsOfComponents(t *testing.T) {
 				"sandbox":   func() error { _, err := s.SandboxEdits(pod)(t.Context()); return err },
 				"container": func() error { _, err := s.ContainerEdits(pod)(t.Context(), &v1.Container{}); return err },
 				"running":   func() error { return s.Running(t.Context(), pod, nil) },
+				"stopped":   func() error { return s.Stopped(t.Context(), lifecycle.EndedRequest{}) },
 				"ended":     func() error { return s.Ended(t.Context(), lifecycle.EndedRequest{}) },
 				"gone":      func() error { return s.Gone(t.Context(), lifecycle.GoneRequest{}) },
 			} {

@@ -416,6 +416,9 @@ func (s *Syncer) SyncTerminatingPod(ctx context.Context, pod *v1.Pod, observed *
 		s.setStatus(st, inputs{pod, after, phaseTerminating}, t.Status)
 		return fmt.Errorf("pod %s: containers still run after it was stopped; it will be stopped again", ref)
 	}
+	if err := s.steps.Stopped(ctx, lifecycle.EndedRequest{Pod: pod, Observed: after, Dir: s.PodDir(pod.UID)}); err != nil {
+		return fmt.Errorf("pod %s: taking it down: %w", ref, err)
+	}
 	s.setStatus(st, inputs{pod, after, phaseTerminated}, t.Status)
 	return nil
 }

@@ -86,6 +86,7 @@ type Manager struct {
 var (
 	_ lifecycle.Preparer        = (*Manager)(nil)
 	_ lifecycle.ContainerEditor = (*Manager)(nil)
+	_ lifecycle.StoppedHandler  = (*Manager)(nil) // Kubernetes gives claims to others when it sees the phase
 	_ lifecycle.EndedHandler    = (*Manager)(nil)
 	_ lifecycle.GoneHandler     = (*Manager)(nil)
 	_ lifecycle.StatusEditor    = (*Manager)(nil)

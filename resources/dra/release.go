@@ -12,7 +12,12 @@ import (
 	"github.com/kubeletkit/kubeletkit/lifecycle"
 )
 
-// Ended has the claims unprepared that only this pod uses. It implements [lifecycle.EndedHandler].
+// Stopped has the claims unprepared that only this pod uses. It implements [lifecycle.StoppedHandler].
+func (m *Manager) Stopped(ctx context.Context, req lifecycle.EndedRequest) error {
+	return m.Ended(ctx, req)
+}
+
+// Ended is like Stopped, for a pod that the agent has not seen stop. It implements [lifecycle.EndedHandler].
 func (m *Manager) Ended(ctx context.Context, req lifecycle.EndedRequest) error {
 	if err := m.load(); err != nil && !hasClaims(req.Pod) {
 		return nil // Gone asks again
