@@ -289,12 +289,7 @@ func (s *Steps) Stopped(ctx context.Context, req EndedRequest) error {
 	if s == nil {
 		return nil
 	}
-	for _, c := range s.stopped {
-		if err := call(c, func() error { return c.Stopped(ctx, req) }); err != nil {
-			return err
-		}
-	}
-	return nil
+	return untilOneFails(s.stopped, func(c StoppedHandler) error { return c.Stopped(ctx, req) })
 }
 
 // Ended calls each [EndedHandler], the last component first, until one fails: what a component has made may depend on
@@ -303,12 +298,7 @@ func (s *Steps) Ended(ctx context.Context, req EndedRequest) error {
 	if s == nil {
 		return nil
 	}
-	for _, c := range s.ended {
-		if err := call(c, func() error { return c.Ended(ctx, req) }); err != nil {
-			return err
-		}
-	}
-	return nil
+	return untilOneFails(s.ended, func(c EndedHandler) error { return c.Ended(ctx, req) })
 }
 
 // Gone calls each [GoneHandler], the last component first, until one fails.
@@ -316,8 +306,13 @@ func (s *Steps) Gone(ctx context.Context, req GoneRequest) error {
 	if s == nil {
 		return nil
 	}
-	for _, c := range s.gone {
-		if err := call(c, func() error { return c.Gone(ctx, req) }); err != nil {
+	return untilOneFails(s.gone, func(c GoneHandler) error { return c.Gone(ctx, req) })
+}
+
+// untilOneFails calls the step of each component in order until one fails.
+func untilOneFails[C Component](components []C, step func(c C) error) error {
+	for _, c := range components {
+		if err := call(c, func() error { return step(c) }); err != nil {
 			return err
 		}
 	}
