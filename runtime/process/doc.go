@@ -118,6 +118,10 @@
 //     The supervisor is a child subreaper. It kills its descendants until the kernel reports
 //     that it has no child, and only then records the exit. A container ends when its command
 //     ends; daemons that the command has started are killed.
+//   - What a container, or a command of exec, has written before its end reaches its log and its
+//     clients, however busy the machine and however slow a client of exec is. An attached client that
+//     reads nothing for 2 s is detached. Processes that a command of exec leaves behind may write for
+//     200 ms more.
 //   - StopContainer sends the stop signal to the process group of the command, and SIGKILL
 //     to everything after the timeout. If the call is cancelled before, the container
 //     keeps running.

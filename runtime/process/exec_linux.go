@@ -21,8 +21,8 @@ const (
 	// may run at the same time, and their output is chosen by containers. Attach and exec
 	// have no limit.
 	maxExecOutput = 1 << 20
-	// drainTimeout is the time to wait for output after a command has ended. A process that
-	// the command has left may hold the other end for ever.
+	// drainTimeout is the time to wait for new output after a command has ended. A process that
+	// the command has left may hold the other end for ever. What was written is read, whenever that is.
 	drainTimeout = 200 * time.Millisecond
 )
 
@@ -133,6 +133,7 @@ func run(ctx context.Context, c *container, args []string, in io.Reader, out, er
 // pipes connects readers and writers with the streams of a process.
 type pipes struct {
 	theirs, ours []*os.File
+	reads        []*supervise.Output // of files in ours
 	outputs      sync.WaitGroup
 	copies       []func()
 }
@@ -174,9 +175,10 @@ func (p *pipes) to(w io.Writer) (*os.File, error) {
 		return nil, err
 	}
 	their.Fd() // makes the file blocking, as programs expect
-	p.theirs, p.ours = append(p.theirs, their), append(p.ours, our)
+	output := supervise.NewOutput(our, drainTimeout)
+	p.theirs, p.ours, p.reads = append(p.theirs, their), append(p.ours, our), append(p.reads, output)
 	p.copies = append(p.copies, func() {
-		p.outputs.Go(func() { _, _ = io.Copy(w, our) })
+		p.outputs.Go(func() { _, _ = io.Copy(w, output) })
 	})
 	return their, nil
 }
@@ -190,11 +192,16 @@ func (p *pipes) started() {
 	}
 }
 
-// drain waits for output until drainTimeout.
-func (p *pipes) drain() {
-	for _, f := range p.ours {
-		_ = f.SetReadDeadline(time.Now().Add(drainTimeout))
+// ended tells that the process has ended: new output is waited for until drainTimeout.
+func (p *pipes) ended() {
+	for _, o := range p.reads {
+		o.End()
 	}
+}
+
+// drain returns when the writers have all that the process has written. A slow one is waited for.
+func (p *pipes) drain() {
+	p.ended()
 	p.outputs.Wait()
 }
 

@@ -44,9 +44,10 @@ func runTTY(ctx context.Context, c *container, cmd []string, streams runtime.Str
 	if err != nil {
 		return 0, err
 	}
+	screen := supervise.NewOutput(master, drainTimeout)
 	var output sync.WaitGroup
 	if streams.Stdout != nil {
-		output.Go(func() { _, _ = io.Copy(streams.Stdout, master) })
+		output.Go(func() { _, _ = io.Copy(streams.Stdout, screen) })
 	}
 	if streams.Stdin != nil {
 		go func() { _, _ = io.Copy(master, streams.Stdin) }() // ends with the stream
@@ -54,7 +55,7 @@ func runTTY(ctx context.Context, c *container, cmd []string, streams runtime.Str
 	resized := follow(ctx, master, streams.Sizes)
 	defer resized()
 	code, err := e.wait(ctx)
-	_ = master.SetReadDeadline(time.Now().Add(drainTimeout))
+	screen.End()
 	output.Wait()
 	return code, err
 }
@@ -149,11 +150,7 @@ func (s *Server) attachStream(ctx context.Context, id string, streams runtime.St
 			defer resized()
 		}
 	}
-	cut := context.AfterFunc(ctx, func() {
-		for _, f := range p.ours { // a supervisor that is stopped does not close the other ends
-			_ = f.SetReadDeadline(time.Now().Add(drainTimeout))
-		}
-	})
+	cut := context.AfterFunc(ctx, p.ended) // a supervisor that is stopped does not close the other ends
 	defer cut()
 	p.outputs.Wait() // until the container ends or the connection is closed
 	return nil

@@ -27,7 +27,7 @@ const (
 	// killEvery is the time between two kills of the tree. After many, it is killSlowly.
 	killEvery  = 2 * time.Millisecond
 	killSlowly = 200 * time.Millisecond
-	// drainTimeout is the time to wait for output when the tree has ended. Only a process
+	// drainTimeout is the time to wait for new output when the tree has ended. Only a process
 	// outside of the tree can then hold the other end.
 	drainTimeout = time.Second
 )
@@ -39,8 +39,8 @@ type supervisor struct {
 	spec    Spec
 	log     logFile
 	streams sync.WaitGroup
-	// reads are the ends of pipes from which streams read.
-	reads []*os.File
+	// reads are the outputs from which streams read.
+	reads []*Output
 	tty   *os.File // the master of the terminal
 	// calls run in the goroutine of loop. It has no buffer; a sender also selects on done.
 	calls chan func()
@@ -212,14 +212,23 @@ func (s *supervisor) openPipes() ([]*os.File, error) {
 			return files, err
 		}
 		files = append(files, w)
-		s.read(name, r)
+		s.read(name, r, drainTimeout)
 	}
 	return files, nil
 }
 
-func (s *supervisor) read(name string, r *os.File) {
-	s.reads = append(s.reads, r)
-	s.streams.Go(func() { s.log.pump(name, r) })
+// read copies a stream to the log. wait is that of its [Output].
+func (s *supervisor) read(name string, r *os.File, wait time.Duration) {
+	o := NewOutput(r, wait)
+	s.reads = append(s.reads, o)
+	s.streams.Go(func() { s.log.pump(name, o) })
+}
+
+// endOutput tells the streams that nothing of the tree writes to them any more.
+func (s *supervisor) endOutput() {
+	for _, o := range s.reads {
+		o.End()
+	}
 }
 
 // openTTY returns the terminal as each of the three streams.
@@ -229,7 +238,7 @@ func (s *supervisor) openTTY() ([]*os.File, error) {
 		return nil, err
 	}
 	s.tty = master
-	s.read("stdout", master)
+	s.read("stdout", master, drainTimeout)
 	return []*os.File{slave, slave, slave}, nil
 }
 
@@ -421,9 +430,7 @@ func (s *supervisor) finish(listener *net.UnixListener, state State) {
 	if s.status.Signaled() {
 		exit.Signal = int(s.status.Signal())
 	}
-	for _, r := range s.reads {
-		_ = r.SetReadDeadline(time.Now().Add(drainTimeout))
-	}
+	s.endOutput()
 	s.streams.Wait()
 	s.log.close()
 	// The record is the last thing before the end of the process, which ends the lock: when
