@@ -12,11 +12,12 @@
 //
 // [UIDs.UID] is the StaticUID of podconfig.Options. It returns, the first that there is,
 //
-//   - the UID of the pod that runs, if it is the pod of the manifest: exactly one pod of the name runs, its
-//     sandbox has the annotation kubernetes.io/config.source with that source, and the labels and
-//     annotations of the manifest; each container that runs has the [podspec.ContainerHash] of the
-//     container in the manifest; and the manifest has not been changed since the annotation
-//     kubernetes.io/config.seen. If no pod of the name runs, one that has ended counts.
+//   - the UID of the pod that runs, if it is the pod of the manifest: its sandbox has the annotation
+//     kubernetes.io/config.source with that source, and the labels and annotations of the manifest; each
+//     container that runs has the [podspec.ContainerHash] of the container in the manifest; and the manifest
+//     has not been changed since the annotation kubernetes.io/config.seen. If several pods of the name run,
+//     the one with the newest sandbox counts: an agent that is stopped while it replaces a pod leaves
+//     both. If none runs, the newest that has ended counts.
 //   - the UID that was kept for this content of the manifest.
 //   - the UID that was derived.
 //

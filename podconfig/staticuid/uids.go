@@ -1,6 +1,7 @@
 package staticuid
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"slices"
@@ -52,6 +53,19 @@ type UIDs struct {
 type found struct {
 	ref     runtime.PodRef
 	running bool
+	created time.Time // its newest sandbox; zero if it has none
+}
+
+// preferred sorts the pods of a name: those that run before those that have ended, and then the newest
+// first. An agent may be stopped while it still ends an older pod of the name.
+func preferred(a, b found) int {
+	if a.running != b.running {
+		if a.running {
+			return -1
+		}
+		return 1
+	}
+	return cmp.Or(b.created.Compare(a.created), cmp.Compare(a.ref.UID, b.ref.UID))
 }
 
 // record is the UID of a static pod.
@@ -178,25 +192,26 @@ func (u *UIDs) list(ctx context.Context) ([]*runtime.Pod, error) {
 func byName(pods []*runtime.Pod) map[string][]found {
 	out := make(map[string][]found, len(pods))
 	for _, pod := range pods {
-		name := pod.FullName()
-		out[name] = append(out[name], found{pod.PodRef, pod.Running()})
+		name, f := pod.FullName(), found{ref: pod.PodRef, running: pod.Running()}
+		if len(pod.Sandboxes) > 0 {
+			f.created = pod.Sandboxes[0].CreatedAt
+		}
+		out[name] = append(out[name], f)
 	}
 	return out
 }
 
-// adoptable returns the pod of the name in the runtime whose UID the pod may have in place of the known one: the only
-// one that runs, or the only one if none runs.
+// adoptable returns the pod of the name in the runtime whose UID the pod may have in place of the known one: the
+// newest that runs, or the newest if none runs.
 func (u *UIDs) adoptable(pod runtime.PodRef, known types.UID) (_ found, ok bool) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	pods := u.found[pod.FullName()]
-	if running := slices.DeleteFunc(slices.Clone(pods), func(p found) bool { return !p.running }); len(running) > 0 {
-		pods = running
-	}
-	if len(pods) != 1 || pods[0].ref.UID == known {
+	if len(pods) == 0 {
 		return found{}, false
 	}
-	return pods[0], true
+	newest := slices.MinFunc(pods, preferred)
+	return newest, newest.ref.UID != known
 }
 
 // keptFor returns the UID that was kept for this content of the manifest.

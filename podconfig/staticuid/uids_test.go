@@ -83,6 +83,10 @@ func TestAdoption(t *testing.T) {
 	image := func(image string) testpod.Option {
 		return func(pod *v1.Pod) { pod.Spec.Containers[1].Image = image }
 	}
+	later := func(rt *fake.Runtime, pod *v1.Pod) {
+		time.Sleep(time.Second)
+		require.NoError(t, rt.Seed(pod))
+	}
 	for name, test := range map[string]struct {
 		running func() []*v1.Pod
 		in      func() podconfig.StaticPod
@@ -117,7 +121,50 @@ func TestAdoption(t *testing.T) {
 			in.Modified = time.Time{}
 			return in
 		}, want: adopted},
-		"two that run": {running: func() []*v1.Pod { return []*v1.Pod{kubelets("web"), kubelets("web", testpod.UID("kubelet-2"))} }, want: derived},
+		"two that run, the newer one": {
+			running: func() []*v1.Pod { return []*v1.Pod{kubelets("web", testpod.UID("a")), kubelets("other")} },
+			then:    func(rt *fake.Runtime) { later(rt, kubelets("web")) },
+			want:    adopted,
+		},
+		"two that run, and the UID does not matter": {
+			running: func() []*v1.Pod { return []*v1.Pod{kubelets("web", testpod.UID("z"))} },
+			then:    func(rt *fake.Runtime) { later(rt, kubelets("web")) },
+			want:    adopted,
+		},
+		"three that run": {
+			running: func() []*v1.Pod { return []*v1.Pod{kubelets("web", testpod.UID("z"))} },
+			then: func(rt *fake.Runtime) {
+				later(rt, kubelets("web", testpod.UID("a")))
+				later(rt, kubelets("web"))
+			},
+			want: adopted,
+		},
+		"two that run, the newer one is another pod": {
+			then: func(rt *fake.Runtime) { later(rt, kubelets("web", testpod.UID("a"), image("image:2"))) },
+			want: derived,
+		},
+		"two that run, made at the same time": {
+			running: func() []*v1.Pod {
+				return []*v1.Pod{kubelets("web", testpod.UID("z")), kubelets("web"), kubelets("web", testpod.UID("y"))}
+			},
+			want: adopted,
+		},
+		"a newer one has ended": {
+			then: func(rt *fake.Runtime) {
+				later(rt, kubelets("web", testpod.UID("kubelet-2")))
+				rt.Exit(fake.Target{UID: "kubelet-2"}, 0)
+				rt.KillSandbox(fake.Target{UID: "kubelet-2"})
+			},
+			want: adopted,
+		},
+		"two that have ended": {
+			running: func() []*v1.Pod { return []*v1.Pod{kubelets("web", testpod.UID("a"))} },
+			then: func(rt *fake.Runtime) {
+				later(rt, kubelets("web"))
+				rt.Restart(fake.Reboot)
+			},
+			want: adopted,
+		},
 		"the other one has ended": {
 			running: func() []*v1.Pod { return []*v1.Pod{kubelets("web"), kubelets("web", testpod.UID("kubelet-2"))} },
 			then: func(rt *fake.Runtime) {
@@ -179,8 +226,12 @@ func TestUIDIsKept(t *testing.T) {
 		// A kubelet has started it anew meanwhile.
 		rt = seeded(t, kubelets("web", testpod.UID("kubelet-again")))
 		assert.Equal(t, types.UID("kubelet-again"), next().UID(t.Context(), one))
+		// Another one has done so, and was stopped while it was still ending that one.
+		time.Sleep(time.Second)
+		require.NoError(t, rt.Seed(kubelets("web", testpod.UID("kubelet-newer"))))
+		assert.Equal(t, types.UID("kubelet-newer"), next().UID(t.Context(), one))
 		rt = fake.New(fake.Options{})
-		assert.Equal(t, types.UID("kubelet-again"), next().UID(t.Context(), one), "nothing of it is left")
+		assert.Equal(t, types.UID("kubelet-newer"), next().UID(t.Context(), one), "nothing of it is left")
 	})
 }
 
@@ -280,5 +331,12 @@ func TestRestored(t *testing.T) {
 		}
 		assert.Equal(t, []types.UID{"kubelet-again", "derived-stays-1", "derived-gone-1", "uid-again"}, got)
 		assert.Equal(t, types.UID("derived-again-1"), pods[0].UID, "not changed in place")
+
+		// The one of the checkpoint still ends.
+		time.Sleep(time.Second)
+		require.NoError(t, rt.Seed(kubelets("stays", testpod.UID("kubelet-stays"))))
+		newer := staticuid.New(rt, staticuid.Options{}).Restored(t.Context(), pods[2:3])
+		require.Len(t, newer, 1)
+		assert.Equal(t, types.UID("kubelet-stays"), newer[0].UID)
 	})
 }
