@@ -84,9 +84,10 @@ func TestImage(t *testing.T) {
 	require.NoError(t, os.Mkdir(manifests, 0o755))
 	text, err := os.ReadFile(manifest)
 	require.NoError(t, err)
+	modules := filepath.Join(node.Dir, "modules") // as on a node whose kernel has none
 	content := strings.NewReplacer(
 		"/etc/minikubelet/manifests", manifests, "path: /run/containerd,", "path: "+node.Dir+",", "/var/lib/kubelet", filepath.Join(node.Dir, "kubelet"),
-		"/var/log/pods", filepath.Join(node.Dir, "logs"),
+		"/var/log/pods", filepath.Join(node.Dir, "logs"), "path: /lib/modules,", "path: "+modules+",",
 		"- --show=none", "- --show=none\n    - --hostname-override="+NodeName+"\n    - --healthz-port=0\n    - --cgroups-per-qos=false",
 	).Replace(string(text))
 	content = regexp.MustCompile(`image: .*`).ReplaceAllString(content, "image: "+image)
@@ -96,6 +97,7 @@ func TestImage(t *testing.T) {
 	agent := MakePod("minikubelet")
 	a.PutFile(t, "minikubelet.yaml", content)
 	a.Await(t, agent, time.Minute, Running)
+	assert.DirExists(t, modules)
 
 	node.Preload(t, "pause:1", "busybox:1")
 	web := MakePod("web", Main(Sh("main", Forever)), Mounted("memory", v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{Medium: v1.StorageMediumMemory}}))
