@@ -232,13 +232,34 @@ func (u *use) comparePods(before, after *v1.Pod) {
 	for i := range after.Status.ContainerStatuses {
 		c := &after.Status.ContainerStatuses[i]
 		was := Status(before, c.Name)
-		if end := was.State.Terminated; end != nil && end.Reason == "StartError" {
-			continue // it has never run: a kubelet that ends cuts off the starts under way
-		}
-		if c.RestartCount > was.RestartCount || was.ContainerID != "" && c.ContainerID != was.ContainerID {
+		if restarted(was, c) {
 			u.fail("pod %s: container %s, restart %d, was %s", after.Name, c.ContainerID, c.RestartCount, was.ContainerID)
 		}
 	}
+}
+
+// restarted reports whether a container that has run was restarted between two statuses. A kubelet that ends cuts
+// off the starts under way; each start after that counts as a restart, of a container that has never run.
+func restarted(was, is *v1.ContainerStatus) bool {
+	if is.RestartCount <= was.RestartCount && (was.ContainerID == "" || is.ContainerID == was.ContainerID) {
+		return false
+	}
+	if neverRan(&was.State) {
+		return false
+	}
+	// The status of the first start may not have been reported before the kubelet ended.
+	first := was.RestartCount == 0 && was.State.Running == nil && was.State.Terminated == nil && was.LastTerminationState.Terminated == nil
+	cutOff := is.RestartCount == 1 && neverRan(&is.LastTerminationState) &&
+		(was.ContainerID == "" || was.ContainerID == is.LastTerminationState.Terminated.ContainerID)
+	return !first || !cutOff
+}
+
+// neverRan reports whether a container has ended without having been started: containerd then reports
+// StartError, no time of a start, and as the end the time at which the start failed.
+func neverRan(state *v1.ContainerState) bool {
+	end := state.Terminated
+	return end != nil && (end.Reason == "StartError" || end.Reason == "ContainerCannotRun") &&
+		end.ExitCode == 128 && end.StartedAt.Unix() <= 0 // zero, or 1970
 }
 
 // roll rolls the Deployment out, again when that is done. The API server may be away.
