@@ -217,6 +217,24 @@ func TestDependencies(t *testing.T) {
 	}
 }
 
+// TestDependenciesWithoutDevices asserts that a program with an agent in a cluster links nothing for devices, unless it uses it.
+func TestDependenciesWithoutDevices(t *testing.T) {
+	found := false
+	for _, p := range listPackages(t) {
+		if p.ImportPath != module && !matches("./cluster/...", p.ImportPath) {
+			continue
+		}
+		found = true
+		for _, name := range []string{"devices", "dra", "plugins", "podresources", "numa", "topology", "cpus", "memory"} {
+			pattern := "./resources/" + name + "/..."
+			if i := slices.IndexFunc(p.Deps, func(dep string) bool { return matches(pattern, dep) }); i >= 0 {
+				t.Errorf("%s depends on %s", p.ImportPath, p.Deps[i])
+			}
+		}
+	}
+	require.True(t, found)
+}
+
 // matches reports whether a pattern of [TestDependencies] has the package.
 func matches(pattern, path string) bool {
 	path = "." + strings.TrimPrefix(path, module)

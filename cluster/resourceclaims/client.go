@@ -10,23 +10,16 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/client-go/kubernetes"
-
-	"github.com/kubeletkit/kubeletkit/resources/dra"
 )
 
 // timeout is the deadline of a request.
 const timeout = 10 * time.Second
 
-// Client reads claims and removes slices. Make one with [New]. It is safe for concurrent use.
+// Client reads claims and removes slices: it is Claims and Slices of package resources/dra. Make one with [New]. It is safe for concurrent use.
 type Client struct {
 	client   kubernetes.Interface
 	nodeName string
 }
-
-var (
-	_ dra.Claims = (*Client)(nil)
-	_ dra.Slices = (*Client)(nil)
-)
 
 // New returns a client for a node. It makes no request.
 func New(client kubernetes.Interface, nodeName string) (*Client, error) {
@@ -36,14 +29,15 @@ func New(client kubernetes.Interface, nodeName string) (*Client, error) {
 	return &Client{client, nodeName}, nil
 }
 
-// Claim implements [dra.Claims].
+// Claim returns the claim as the API server has it now. It implements Claims of package resources/dra.
 func (c *Client) Claim(ctx context.Context, namespace, name string) (*resourceapi.ResourceClaim, error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	return c.client.ResourceV1().ResourceClaims(namespace).Get(ctx, name, metav1.GetOptions{})
 }
 
-// RemoveSlices implements [dra.Slices].
+// RemoveSlices removes the slices of the node that the driver has published, or all of the node if the name is empty. It implements Slices of package
+// resources/dra.
 func (c *Client) RemoveSlices(ctx context.Context, driver string) error {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()

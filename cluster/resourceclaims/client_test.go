@@ -14,6 +14,12 @@ import (
 
 	"github.com/kubeletkit/kubeletkit/cluster/resourceclaims"
 	"github.com/kubeletkit/kubeletkit/internal/apitest"
+	"github.com/kubeletkit/kubeletkit/resources/dra"
+)
+
+var (
+	_ dra.Claims = (*resourceclaims.Client)(nil)
+	_ dra.Slices = (*resourceclaims.Client)(nil)
 )
 
 func TestClaim(t *testing.T) {

@@ -26,8 +26,8 @@
 // A registration that fails is repeated with a back-off from 0.5 s to 2 min, as in kubelet, until the socket is removed. A panic of a handler is
 // an error. A file that is no socket, and a name that begins with a dot, are ignored.
 //
-// Without a plugin there is one goroutine that waits for the kernel. A plugin that is registered has no goroutine and no
-// connection here. If the kernel reports no changes, the registry is read every 10 s.
+// Without a plugin there are two goroutines: Run waits for changes, and package fsnotify for the kernel. A plugin that is registered has no goroutine
+// and no connection here. If the kernel reports no changes, the registry is read every 10 s.
 //
 // When Run returns, no plugin is deregistered and Deregister is not called: an agent that is restarted finds the plugins where they are, and a handler ends
 // what it keeps of them with the agent.

@@ -12,12 +12,14 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/fsnotify/fsnotify"
 	"github.com/go-logr/logr"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc"
 	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 
+	"github.com/kubeletkit/kubeletkit/resources/internal/goroutines"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
@@ -170,20 +172,13 @@ func (s *script) NotifyRegistrationStatus(ctx context.Context, st *registerapi.R
 
 func (s *script) Close() error { return nil }
 
-// hand is a watcher by hand.
-type hand struct{ changed chan struct{} }
-
-func (h hand) Add(string) error         { return nil }
-func (h hand) Changed() <-chan struct{} { return h.changed }
-func (h hand) Close()                   {}
-
 // rig is a manager in virtual time. Its sockets are files that serve nothing.
 type rig struct {
 	*testing.T
 	dir     string
 	handler *recorder
 	script  *script
-	watch   hand
+	changed chan fsnotify.Event
 	m       *Manager
 }
 
@@ -193,10 +188,12 @@ func inVirtualTime(t *testing.T, prepare, test func(r *rig)) {
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	synctest.Test(t, func(t *testing.T) {
-		r := &rig{T: t, dir: dir, handler: &recorder{}, script: &script{kind: "Test"}, watch: hand{make(chan struct{}, 1)}}
+		r := &rig{T: t, dir: dir, handler: &recorder{}, script: &script{kind: "Test"}, changed: make(chan fsnotify.Event, 1)}
 		r.m, err = New(dir, map[string]Handler{"Test": r.handler}, Options{Logger: logr.Discard()})
 		require.NoError(t, err)
-		r.m.watch = func() (watcher, error) { return r.watch, nil }
+		r.m.watch = func() (watcher, error) {
+			return watcher{add: func(string) error { return nil }, close: func() error { return nil }, events: r.changed}, nil
+		}
 		r.m.dial = func(string) (registration, error) { return r.script, nil }
 		prepare(r)
 		r.create()
@@ -222,7 +219,7 @@ func (r *rig) remove() { require.NoError(r, os.Remove(filepath.Join(r.dir, "a.so
 // after lets time pass after a change of the registry.
 func (r *rig) after(d time.Duration) {
 	select {
-	case r.watch.changed <- struct{}{}:
+	case r.changed <- fsnotify.Event{Op: fsnotify.Create}:
 	default:
 	}
 	time.Sleep(d)
@@ -292,7 +289,7 @@ func TestSocketIsRemovedMeanwhile(t *testing.T) {
 // Without inotify the registry is read every 10 s.
 func TestKernelThatRefuses(t *testing.T) {
 	inVirtualTime(t, func(r *rig) {
-		r.m.watch = func() (watcher, error) { return nil, errors.New("no instance is left") }
+		r.m.watch = func() (watcher, error) { return watcher{}, errors.New("no instance is left") }
 	}, func(r *rig) {
 		assert.Equal(r, []string{"register name"}, r.handler.took())
 		r.remove()
@@ -301,6 +298,61 @@ func TestKernelThatRefuses(t *testing.T) {
 		synctest.Wait()
 		assert.Equal(r, []string{"deregister name", "register name"}, r.handler.took())
 	})
+}
+
+// Without a plugin there is one goroutine, beside that of package fsnotify.
+func TestGoroutines(t *testing.T) {
+	inVirtualTime(t, func(*rig) {}, func(r *rig) {
+		assert.Len(r, r.m.Plugins(), 1)
+		assert.Len(r, goroutines.In("resources/plugins"), 1, "a plugin that is registered has none")
+		r.remove()
+		r.after(time.Second)
+		assert.Len(r, goroutines.In("resources/plugins"), 1)
+	})
+	m, err := New(filepath.Join(t.TempDir(), "registry"), nil, Options{Logger: logr.Discard()})
+	require.NoError(t, err)
+	scanned := make(chan struct{})
+	m.watch = func() (watcher, error) {
+		w, err := newWatcher()
+		add := w.add
+		w.add = func(dir string) error { defer close(scanned); return add(dir) }
+		return w, err
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- m.Run(ctx) }()
+	<-scanned
+	assert.Eventually(t, func() bool {
+		return len(goroutines.In("resources/plugins")) == 1 && len(goroutines.In("fsnotify/fsnotify@")) == 1
+	}, time.Minute, time.Millisecond)
+	stop()
+	require.NoError(t, <-ended)
+}
+
+// A directory of plugins that is moved away and back.
+func TestDirectoryThatIsMoved(t *testing.T) {
+	dir, err := os.MkdirTemp("", "plugins")
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	handler := &recorder{}
+	m, err := New(filepath.Join(dir, "registry"), map[string]Handler{"Test": handler}, Options{Logger: logr.Discard()})
+	require.NoError(t, err)
+	inside, outside := filepath.Join(dir, "registry", "vendor"), filepath.Join(dir, "outside")
+	p, _ := serve(t, filepath.Join(inside, "gpu.sock"), "Test", "gpu")
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- m.Run(ctx) }()
+	for range 3 {
+		assert.Equal(t, "true ", <-p.statuses)
+		require.Eventually(t, func() bool { return len(m.Plugins()) == 1 }, time.Minute, time.Millisecond, "the answer of the plugin arrives")
+		require.NoError(t, os.Rename(inside, outside))
+		require.Eventually(t, func() bool { return len(m.Plugins()) == 0 }, time.Minute, time.Millisecond)
+		require.NoError(t, os.Rename(outside, inside))
+	}
+	assert.Equal(t, "true ", <-p.statuses)
+	stop()
+	require.NoError(t, <-ended)
+	assert.Equal(t, []string{"register gpu", "deregister gpu", "register gpu", "deregister gpu", "register gpu", "deregister gpu", "register gpu"}, handler.took())
 }
 
 func TestNew(t *testing.T) {

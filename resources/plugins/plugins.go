@@ -141,7 +141,7 @@ func (m *Manager) Run(ctx context.Context) error {
 		return fmt.Errorf("plugins: %w", runtime.ErrAlreadyRunning)
 	}
 	r := &run{
-		Manager: m, scan: newScan(m.dir), results: make(chan result), cancels: map[string]context.CancelFunc{},
+		Manager: m, scan: newScan(m.dir), scanned: make(chan scanned), results: make(chan result), cancels: map[string]context.CancelFunc{},
 	}
 	return r.loop(ctx)
 }

@@ -21,15 +21,26 @@ const (
 	unwatched = 10 * time.Second
 )
 
-// run is one call of [Manager.Run].
+// run is one call of [Manager.Run]. Its loop does nothing that may block; the registry is read in a goroutine of its own.
 type run struct {
 	*Manager
-	scan    *scan
-	watcher watcher // nil while there is none
-	problem string  // was logged last
+	watcher watcher
+	// scan belongs to the goroutine that reads the registry while scanning is true.
+	scan     *scan
+	scanning bool
+	scanned  chan scanned
+	// scanAt is when the registry is read next; zero for not before a change.
+	scanAt  time.Time
+	problem string // was logged last
 	results chan result
 	cancels map[string]context.CancelFunc
 	joined  sync.WaitGroup
+}
+
+// scanned is what was found in the registry.
+type scanned struct {
+	found map[string]uint64
+	err   error
 }
 
 // result is that of a register or deregister.
@@ -44,74 +55,98 @@ type result struct {
 func (r *run) loop(ctx context.Context) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer flow.Wait(&r.joined, flow.Late, func() { r.opts.Logger.Info("Registrations of plugins do not end") })
+	defer func() { r.watcher.stop() }()
 	defer stop()
-	defer func() {
-		if r.watcher != nil {
-			r.watcher.Close()
-		}
-	}()
-	scanAgain := r.read(ctx)
+	r.scanSoon(0)
 	for {
-		r.mu.Lock()
-		wait := r.sockets.wait(time.Now())
-		r.mu.Unlock()
-		var changed <-chan struct{}
-		if r.watcher != nil {
-			changed = r.watcher.Changed()
-		}
-		timer := time.NewTimer(flow.Soonest(wait, scanAgain))
-		if wait == 0 && scanAgain == 0 {
-			timer.Stop()
-		}
+		timer := time.NewTimer(r.next(ctx))
 		select {
 		case <-ctx.Done():
 			timer.Stop()
 			return nil
-		case <-changed:
-			if !flow.Sleep(ctx, gather) {
-				return nil
+		case e := <-r.watcher.events:
+			if matters(e) {
+				r.scanSoon(gather)
 			}
-			scanAgain = r.read(ctx)
+		case <-r.watcher.errors:
+			r.scanSoon(gather)
+		case s := <-r.scanned:
+			r.took(ctx, s)
 		case res := <-r.results:
 			r.finished(ctx, res)
 		case <-timer.C:
-			if scanAgain > 0 {
-				scanAgain = r.read(ctx)
-			}
 			r.apply(ctx, func(now time.Time) []action { return r.sockets.due(now) })
 		}
 		timer.Stop()
 	}
 }
 
-// read reads the registry. It returns the time after which it is read again without a change, 0 for never.
-func (r *run) read(ctx context.Context) time.Duration {
-	var problems []error
-	if r.watcher == nil {
+// next starts to read the registry if that is due, and returns the time until there is something to do without a change.
+func (r *run) next(ctx context.Context) time.Duration {
+	const never = 1<<63 - 1
+	now := time.Now()
+	r.mu.Lock()
+	wait := r.sockets.wait(now)
+	r.mu.Unlock()
+	switch {
+	case r.scanning || r.scanAt.IsZero():
+	case r.scanAt.After(now):
+		wait = flow.Soonest(wait, r.scanAt.Sub(now))
+	default:
+		r.startScan(ctx)
+	}
+	if wait == 0 {
+		return never
+	}
+	return wait
+}
+
+// scanSoon has the registry read after the delay, unless it is read before.
+func (r *run) scanSoon(delay time.Duration) {
+	if at := time.Now().Add(delay); r.scanAt.IsZero() || at.Before(r.scanAt) {
+		r.scanAt = at
+	}
+}
+
+// startScan reads the registry.
+func (r *run) startScan(ctx context.Context) {
+	r.scanning, r.scanAt = true, time.Time{}
+	var unwatched error
+	if r.watcher.add == nil {
 		w, err := r.watch()
 		if err != nil {
-			problems = append(problems, fmt.Errorf("watching: %w", err))
-		} else {
-			r.watcher = w
+			unwatched = fmt.Errorf("watching: %w", err)
 		}
+		r.watcher = w
 	}
-	found, err := r.scan.read(func(dir string) error {
-		if r.watcher == nil {
-			return nil
+	add := r.watcher.add
+	r.joined.Go(func() {
+		found, err := r.scan.read(func(dir string) error {
+			if add == nil {
+				return nil
+			}
+			return add(dir)
+		})
+		select {
+		case r.scanned <- scanned{found, errors.Join(unwatched, err)}:
+		case <-ctx.Done():
 		}
-		return r.watcher.Add(dir)
 	})
-	if err := errors.Join(append(problems, err)...); err == nil {
+}
+
+// took takes over what was found in the registry.
+func (r *run) took(ctx context.Context, s scanned) {
+	r.scanning = false
+	if s.err == nil {
 		r.problem = ""
-	} else if err.Error() != r.problem {
-		r.problem = err.Error()
-		r.opts.Logger.Error(err, "The registry of plugins cannot be read or watched as a whole; it is read again periodically", "directory", r.dir, "every", unwatched)
+	} else {
+		r.scanSoon(unwatched)
+		if s.err.Error() != r.problem {
+			r.problem = s.err.Error()
+			r.opts.Logger.Error(s.err, "The registry of plugins cannot be read or watched as a whole; it is read again periodically", "directory", r.dir, "every", unwatched)
+		}
 	}
-	r.apply(ctx, func(now time.Time) []action { return r.sockets.found(now, found) })
-	if r.problem != "" {
-		return unwatched
-	}
-	return 0
+	r.apply(ctx, func(now time.Time) []action { return r.sockets.found(now, s.found) })
 }
 
 // finished takes over a result.

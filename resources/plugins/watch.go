@@ -1,61 +1,45 @@
 package plugins
 
-import (
-	"sync"
+import "github.com/fsnotify/fsnotify"
 
-	"github.com/fsnotify/fsnotify"
-
-	"github.com/kubeletkit/kubeletkit/internal/flow"
-)
-
-// watcher reports that something in one of the directories has changed.
-type watcher interface {
-	Add(dir string) error
-	Changed() <-chan struct{}
-	Close()
+// watcher reports that something in one of the directories has changed. While one of its functions is called, another goroutine receives from both
+// channels: fsnotify may send an error under the lock that the functions take. The zero value reports nothing.
+type watcher struct {
+	add    func(dir string) error
+	close  func() error
+	events <-chan fsnotify.Event
+	// errors means that events were lost.
+	errors <-chan error
 }
 
-// kernel is the watcher that asks the kernel.
-type kernel struct {
-	w       *fsnotify.Watcher
-	changed flow.Signal
-	joined  sync.WaitGroup
-}
-
+// newWatcher returns the watcher that asks the kernel.
 func newWatcher() (watcher, error) {
 	w, err := fsnotify.NewWatcher()
 	if err != nil {
-		return nil, err
+		return watcher{}, err
 	}
-	k := &kernel{w: w, changed: flow.NewSignal()}
-	k.joined.Go(k.run)
-	return k, nil
+	return watcher{w.Add, w.Close, w.Events, w.Errors}, nil
 }
 
-// run merges events: a scan finds out what they were about. An error means that events were lost.
-func (k *kernel) run() {
+// matters reports whether the event can be about a socket that comes or goes.
+func matters(e fsnotify.Event) bool { return e.Op != fsnotify.Chmod && e.Op != fsnotify.Write }
+
+// stop closes the watcher.
+func (w watcher) stop() {
+	if w.close == nil {
+		return
+	}
+	closed := make(chan struct{})
+	go func() {
+		defer close(closed)
+		_ = w.close()
+	}()
 	for {
 		select {
-		case e, ok := <-k.w.Events:
-			if !ok {
-				return
-			}
-			if e.Op == fsnotify.Chmod || e.Op == fsnotify.Write {
-				continue
-			}
-		case _, ok := <-k.w.Errors:
-			if !ok {
-				return
-			}
+		case <-closed:
+			return
+		case <-w.events: // of no use any more
+		case <-w.errors:
 		}
-		k.changed.Notify()
 	}
-}
-
-func (k *kernel) Add(dir string) error     { return k.w.Add(dir) }
-func (k *kernel) Changed() <-chan struct{} { return k.changed }
-
-func (k *kernel) Close() {
-	_ = k.w.Close()
-	k.joined.Wait()
 }
