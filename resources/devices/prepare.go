@@ -23,8 +23,9 @@ const preStartTimeout = 30 * time.Second
 // reasonPrepare is the reason of events of pods whose devices are not ready.
 const reasonPrepare = "FailedPrepareDevices"
 
-// Prepare has the providers make the devices of the pod ready, once, and writes the checkpoint. The pod waits with an error while a provider
-// is missing, and if none of its containers runs, while one of its devices is missing or unhealthy, as after a reboot. The error is an event of the pod, too. It implements
+// Prepare has the providers make the devices of the pod ready, once, and writes the checkpoint. Devices that were not made ready yet, and are missing or
+// unhealthy, are exchanged for free ones. The pod waits with an error while a provider is missing, and if none of its containers runs, while one of its
+// devices is missing or unhealthy, as after a reboot. The error is an event of the pod, too. It implements
 // [lifecycle.Preparer].
 func (m *Manager) Prepare(ctx context.Context, req lifecycle.PrepareRequest) (lifecycle.PrepareResponse, error) {
 	none := lifecycle.PrepareResponse{}
@@ -173,13 +174,8 @@ func (m *Manager) allocateIfNone(pod *v1.Pod, container string, r request, runni
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	p, entry := m.pools[r.name], m.pod(pod.UID)
-	refusal := noneHealthy(r.name)
-	if p.serving() && len(p.healthy) > 0 {
-		refusal = fmt.Sprintf("previously allocated devices are no longer healthy; cannot allocate unhealthy devices %s", r.name)
-	}
 	wait := func(format string, args ...any) (*server, bool, error) {
-		p.waiting[pod.UID] = struct{}{}
-		return nil, false, unavailable{fmt.Errorf(format, args...), refusal}
+		return nil, false, p.wait(pod.UID, noLonger(p, r.name), format, args...)
 	}
 	g := m.allocation(pod.UID, container, r.name)
 	switch {
@@ -193,24 +189,44 @@ func (m *Manager) allocateIfNone(pod *v1.Pod, container string, r request, runni
 		return wait("waiting for the list of the devices of %s", r.name)
 	case g == nil:
 		if err := m.allocateNow(pod, container, r, entry.near[container]); err != nil {
-			p.waiting[pod.UID] = struct{}{} // unless it is refused
 			if p.unowned() >= r.count {
-				refusal = err.Error()
-				return wait("waiting for healthy devices of %s: %v", r.name, err)
+				return nil, false, p.wait(pod.UID, err.Error(), "waiting for healthy devices of %s: %v", r.name, err)
 			}
+			p.waiting[pod.UID] = struct{}{} // unless it is refused
 			return nil, false, err
 		}
 		g = m.allocation(pod.UID, container, r.name)
 	}
-	for _, id := range g.ids {
+	m.rechoose(pod, container, r.name, nil)
+	return p.server, g.allocated, m.fit(pod, container, r.name)
+}
+
+// wait has the pod wait for a change of the devices, and returns the error. refusal is what kubelet says of the pod. mu is held.
+func (p *pool) wait(pod types.UID, refusal, format string, args ...any) error {
+	p.waiting[pod] = struct{}{}
+	return unavailable{fmt.Errorf(format, args...), refusal}
+}
+
+// noLonger is what kubelet says of a container whose devices are not healthy any more.
+func noLonger(p *pool, name v1.ResourceName) string {
+	if !p.serving() || len(p.healthy) == 0 {
+		return noneHealthy(name)
+	}
+	return fmt.Sprintf("previously allocated devices are no longer healthy; cannot allocate unhealthy devices %s", name)
+}
+
+// fit has the pod wait, with an error, unless all devices of the container can be used. mu is held.
+func (m *Manager) fit(pod *v1.Pod, container string, name v1.ResourceName) error {
+	p := m.pools[name]
+	for _, id := range m.allocation(pod.UID, container, name).ids {
 		switch p.health(id) {
 		case v1.ResourceHealthStatusUnknown:
-			return wait("waiting for the device %s of %s: its provider does not have it now", quote(id), r.name)
+			return p.wait(pod.UID, noLonger(p, name), "waiting for the device %s of %s: its provider does not have it now", quote(id), name)
 		case v1.ResourceHealthStatusUnhealthy:
-			return wait("waiting for the device %s of %s: it is unhealthy", quote(id), r.name)
+			return p.wait(pod.UID, noLonger(p, name), "waiting for the device %s of %s: it is unhealthy", quote(id), name)
 		}
 	}
-	return p.server, g.allocated, nil
+	return nil
 }
 
 // unowned returns the number of devices that nobody has, also of unhealthy ones.
@@ -247,13 +263,8 @@ func (m *Manager) preferred(ctx context.Context, by *server, pod *v1.Pod, contai
 	if g == nil {
 		return nil, errReleased
 	}
-	if len(liked) > 0 {
-		liked = append(slices.Clone(liked), g.ids...)
-		if ids, ok := m.choice(pod, container, name).pick(liked); ok { // of those that are free now
-			m.exchange(pod, container, name, ids)
-		}
-	}
-	return slices.Clone(g.ids), nil
+	m.rechoose(pod, container, name, liked) // the devices may have changed meanwhile
+	return slices.Clone(g.ids), m.fit(pod, container, name)
 }
 
 var errReleased = errors.New("the devices were released meanwhile")

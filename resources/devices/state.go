@@ -220,63 +220,6 @@ func (p *pool) newAllocation(ids []string) *allocation {
 	return g
 }
 
-// choice returns the choice of devices for an allocation that was not made ready yet.
-func (s *state) choice(pod *v1.Pod, container string, name v1.ResourceName) choice {
-	p, g := s.pool(name), s.allocation(pod.UID, container, name)
-	if g == nil || g.held {
-		return choice{}
-	}
-	reuse := s.reusable(pod, container, name)
-	reuse = slices.DeleteFunc(reuse, func(id string) bool { return !slices.Contains(g.ids, id) })
-	own := slices.DeleteFunc(slices.Clone(g.ids), func(id string) bool { return slices.Contains(reuse, id) })
-	return choice{count: len(g.ids), reuse: reuse, free: p.free(own), near: s.pods[pod.UID].near[container], nodes: p.nodes()}
-}
-
-// exchange replaces devices of an allocation that was not made ready by others that nobody has. Later containers of the pod that use the replaced ones
-// again get the others, too.
-func (s *state) exchange(pod *v1.Pod, container string, name v1.ResourceName, ids []string) {
-	p, g := s.pool(name), s.allocation(pod.UID, container, name)
-	if g == nil {
-		return
-	}
-	var from, to []string
-	for _, id := range g.ids {
-		if !slices.Contains(ids, id) {
-			from = append(from, id)
-		}
-	}
-	for _, id := range ids {
-		if !slices.Contains(g.ids, id) {
-			to = append(to, id)
-		}
-	}
-	if len(from) == 0 {
-		return
-	}
-	renamed := make(map[string]string, len(from))
-	for i := range from {
-		renamed[from[i]] = to[i]
-	}
-	for _, allocations := range s.pods[pod.UID].allocations {
-		g := allocations[name]
-		if g == nil || g.allocated || g.held {
-			continue
-		}
-		for i, id := range g.ids {
-			other, ok := renamed[id]
-			if !ok {
-				continue
-			}
-			g.ids[i] = other
-			delete(g.nodes, id)
-			g.nodes[other] = p.nodesOf(other)
-			p.disown(id, pod.UID)
-			p.owners[other] = append(p.owners[other], pod.UID)
-		}
-		slices.Sort(g.ids)
-	}
-}
-
 // inventory is the devices of a provider.
 type inventory struct {
 	devices map[string]Device
