@@ -113,7 +113,7 @@ func (m *Manager) allocateNow(pod *v1.Pod, container string, r request, near num
 	}
 	p := m.pools[r.name]
 	if !p.serving() {
-		if m.opts.FailWithoutProvider {
+		if m.opts.FailWithoutProvider && !p.stale {
 			return errors.New(noneHealthy(r.name))
 		}
 		p.waiting[pod.UID] = struct{}{}
@@ -192,7 +192,7 @@ func (m *Manager) hints(pod *v1.Pod, container string, whole bool, r request) []
 // unavailable is the error of a pod that waits.
 type unavailable struct {
 	error
-	// refusal is what kubelet says of the pod, which it fails.
+	// refusal is what kubelet says of the pod, which it fails; "" if it does not fail it.
 	refusal string
 }
 
@@ -200,5 +200,3 @@ type unavailable struct {
 func noneHealthy(name v1.ResourceName) string {
 	return fmt.Sprintf("no healthy devices present; cannot allocate unhealthy devices %s", name)
 }
-
-func isWaiting(err error) bool { return errors.As(err, &unavailable{}) }

@@ -3,11 +3,13 @@ package devices_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 	"testing/synctest"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kubeletkit/kubeletkit/internal/testpod"
@@ -160,5 +162,104 @@ func TestUnhealthyWhileTheProviderChooses(t *testing.T) {
 		assert.Equal(t, []string{"main[b d]"}, allocations(p))
 		last := podOf("last", 1)
 		require.ErrorContains(t, r.admit(last), "Requested: 1, Available: 0")
+	})
+}
+
+// late is a provider that delivers nothing before its list is due.
+type late struct {
+	*fake.Provider
+	due chan struct{}
+}
+
+func newLate(resource v1.ResourceName, list ...devices.Device) late {
+	return late{fake.New(resource, list...), make(chan struct{})}
+}
+
+func (l late) Watch(ctx context.Context, update func([]devices.Device)) error {
+	select {
+	case <-l.due:
+		return l.Provider.Watch(ctx, update)
+	case <-ctx.Done():
+		return nil
+	}
+}
+
+// What a provider has listed is not made ready by the one that has taken its place, and not given, before that one has delivered its list.
+func TestReplacedBeforeTheList(t *testing.T) {
+	for _, fail := range []bool{false, true} {
+		t.Run(fmt.Sprint("fail without provider ", fail), func(t *testing.T) {
+			bubble(t, list("a", "b", "c"), func(t *testing.T, r *rig, p *fake.Provider, stop func() error) {
+				_ = stop()
+				r.opts.FailWithoutProvider = fail
+				r.restart()
+				stop = r.serve(p)
+				runs, admitted, comes := podOf("runs", 1), podOf("admitted", 1), podOf("comes", 1)
+				r.start(runs)
+				require.NoError(t, r.admit(admitted))
+				changes := r.nodeChanges
+				next := newLate(port, list("a", "c", "d", "e")...)
+				stopNext := r.serve(next)
+				defer func() { _ = stopNext() }()
+				require.ErrorIs(t, stop(), devices.ErrReplaced)
+
+				require.NoError(t, r.admit(comes))
+				assert.Empty(t, r.ids(comes))
+				assert.Equal(t, map[string][]numa.Hint{port: nil}, r.Hints(comes, nil))
+				for _, pod := range []*v1.Pod{admitted, comes} {
+					err := r.prepare(pod)
+					require.ErrorContains(t, err, "waiting for the list of the devices of example.com/port")
+					require.NotErrorAs(t, err, new(*runtime.TerminalError))
+				}
+				assert.Empty(t, next.Calls())
+				require.NoError(t, r.prepare(runs), "it was prepared")
+				assert.Equal(t, map[string][]string{"main": {"b"}}, r.ids(admitted))
+				assert.Equal(t, [2]int64{3, 3}, r.counts(), "the node has them until the list comes")
+				assert.Equal(t, changes, r.nodeChanges)
+				assert.Empty(t, r.resynced)
+
+				close(next.due)
+				synctest.Wait()
+				assert.Equal(t, []types.UID{admitted.UID, comes.UID}, r.resynced)
+				require.NoError(t, r.prepare(admitted))
+				require.NoError(t, r.prepare(comes))
+				assert.Equal(t, []string{"main[c]", "main[d]"}, allocations(next.Provider), "b is gone")
+			})
+		})
+	}
+}
+
+// A provider that takes the place of another one, and ends before its list, leaves nothing to give.
+func TestReplacedAndEndedBeforeTheList(t *testing.T) {
+	bubble(t, list("a"), func(t *testing.T, r *rig, p *fake.Provider, _ func() error) {
+		pod := podOf("pod", 1)
+		require.NoError(t, r.admit(pod))
+		_ = r.serve(newLate(port))()
+		assert.Equal(t, [2]int64{1, 0}, r.counts())
+		require.ErrorContains(t, r.prepare(pod), "waiting for the provider of example.com/port, which is not there since")
+		stop := r.serve(p)
+		defer func() { _ = stop() }()
+		require.NoError(t, r.prepare(pod))
+	})
+}
+
+// A provider that is replaced while it chooses has made nothing ready.
+func TestReplacedWhileItChooses(t *testing.T) {
+	bubble(t, list("a", "b"), func(t *testing.T, r *rig, p *fake.Provider, _ func() error) {
+		next := newLate(port, list("b")...)
+		var stopNext func() error
+		defer func() { _ = stopNext() }()
+		p.OnPrefer = func(context.Context, devices.PreferRequest) ([]string, error) {
+			stopNext = r.serve(next)
+			return []string{"a"}, nil
+		}
+		pod := podOf("pod", 1)
+		require.NoError(t, r.admit(pod))
+		require.ErrorContains(t, r.prepare(pod), "waiting for the list of the devices of example.com/port")
+		close(next.due)
+		synctest.Wait()
+		assert.Equal(t, []types.UID{pod.UID}, r.resynced)
+		require.NoError(t, r.prepare(pod))
+		assert.Empty(t, allocations(p))
+		assert.Equal(t, []string{"main[b]"}, allocations(next.Provider))
 	})
 }

@@ -45,6 +45,8 @@
 // near to the same nodes if that is possible. If too few are free, the pod waits. So it does for a device that an init container was made ready with
 // and a later container uses again: that one is not exchanged.
 //
+// If another provider takes the place of one, nothing is given or made ready until the later one has delivered its devices.
+//
 // A pod whose provider is missing waits, with a message in its status and an event: after a reboot, or if the provider was there before and ends. kubelet fails it with
 // UnexpectedAdmissionError, and so does [Options].FailWithoutProvider. A pod that requests a resource of which there was never a provider runs
 // without devices, as with kubelet. If a provider comes later, its containers get devices when they are started again, and wait if there are too

@@ -110,9 +110,10 @@ func (m *Manager) over(req lifecycle.PrepareRequest, c *v1.Container) bool {
 // fail.
 func (m *Manager) explain(ctx context.Context, req lifecycle.PrepareRequest, c *v1.Container, err error) error {
 	var lacks *shortage
-	refused := errors.As(err, &lacks) && !anyStarted(req.Observed) || isWaiting(err) && m.opts.FailWithoutProvider
-	if refused && ctx.Err() == nil && !anyRuns(req.Observed) {
-		if waits := (unavailable{}); errors.As(err, &waits) {
+	var waits unavailable
+	fails := errors.As(err, &waits) && waits.refusal != "" && m.opts.FailWithoutProvider
+	if refused := fails || errors.As(err, &lacks) && !anyStarted(req.Observed); refused && ctx.Err() == nil && !anyRuns(req.Observed) {
+		if fails {
 			err = errors.New(waits.refusal)
 		}
 		return refuse(err)
@@ -174,20 +175,14 @@ func (m *Manager) allocateIfNone(pod *v1.Pod, container string, r request, runni
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	p, entry := m.pools[r.name], m.pod(pod.UID)
-	wait := func(format string, args ...any) (*server, bool, error) {
-		return nil, false, p.wait(pod.UID, noLonger(p, r.name), format, args...)
-	}
 	g := m.allocation(pod.UID, container, r.name)
-	switch {
-	case g != nil && g.allocated && entry.checked, running && (g == nil || !g.allocated):
+	if ready := g != nil && g.allocated; ready && entry.checked || running && !ready {
 		return nil, true, nil
-	case p.server == nil && p.lost.IsZero():
-		return wait("waiting for the provider of %s, which is not there yet", r.name)
-	case p.server == nil:
-		return wait("waiting for the provider of %s, which is not there since %s", r.name, p.lost.Format(time.RFC3339))
-	case !p.listed:
-		return wait("waiting for the list of the devices of %s", r.name)
-	case g == nil:
+	}
+	if err := p.present(pod.UID, r.name); err != nil {
+		return nil, false, err
+	}
+	if g == nil {
 		if err := m.allocateNow(pod, container, r, entry.near[container]); err != nil {
 			if p.unowned() >= r.count {
 				return nil, false, p.wait(pod.UID, err.Error(), "waiting for healthy devices of %s: %v", r.name, err)
@@ -199,6 +194,21 @@ func (m *Manager) allocateIfNone(pod *v1.Pod, container string, r request, runni
 	}
 	m.rechoose(pod, container, r.name, nil)
 	return p.server, g.allocated, m.fit(pod, container, r.name)
+}
+
+// present has the pod wait, with an error, unless the provider has delivered its devices. mu is held.
+func (p *pool) present(pod types.UID, name v1.ResourceName) error {
+	switch {
+	case p.server == nil && p.lost.IsZero():
+		return p.wait(pod, noneHealthy(name), "waiting for the provider of %s, which is not there yet", name)
+	case p.server == nil:
+		return p.wait(pod, noneHealthy(name), "waiting for the provider of %s, which is not there since %s", name, p.lost.Format(time.RFC3339))
+	case p.stale: // kubelet gives the devices of the earlier one
+		return p.wait(pod, "", "waiting for the list of the devices of %s: another provider has taken the place of the one that had them", name)
+	case !p.listed:
+		return p.wait(pod, noneHealthy(name), "waiting for the list of the devices of %s", name)
+	}
+	return nil
 }
 
 // wait has the pod wait for a change of the devices, and returns the error. refusal is what kubelet says of the pod. mu is held.
@@ -263,7 +273,13 @@ func (m *Manager) preferred(ctx context.Context, by *server, pod *v1.Pod, contai
 	if g == nil {
 		return nil, errReleased
 	}
-	m.rechoose(pod, container, name, liked) // the devices may have changed meanwhile
+	if err := m.pools[name].present(pod.UID, name); err != nil { // all may have changed meanwhile
+		return nil, err
+	}
+	if m.pools[name].server != by {
+		return nil, fmt.Errorf("another provider of %s has taken the place of the one that was asked", name)
+	}
+	m.rechoose(pod, container, name, liked)
 	return slices.Clone(g.ids), m.fit(pod, container, name)
 }
 

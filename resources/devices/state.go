@@ -27,6 +27,9 @@ type pool struct {
 	// server is the provider, nil while there is none. listed means that it has delivered its devices.
 	server *server
 	listed bool
+	// stale means that the server has taken the place of the provider that has delivered the devices, and has delivered none itself. They are known, and
+	// are not given or made ready.
+	stale bool
 	// last is the provider, or the one that was the last. It prepares the starts of containers, or returns the error that it is gone.
 	last *server
 	// lost is when the last provider ended; zero if there was none.
@@ -158,7 +161,7 @@ func (s *state) release(uid types.UID) (saved bool) {
 }
 
 // serving reports whether the pool can give devices.
-func (p *pool) serving() bool { return p != nil && p.server != nil && p.listed }
+func (p *pool) serving() bool { return p != nil && p.server != nil && p.listed && !p.stale }
 
 // free returns the healthy devices that nobody has, and of those of an allocation that can be exchanged. It is sorted.
 func (p *pool) free(own []string) []string {
@@ -270,7 +273,7 @@ func (p *pool) update(now inventory) (affected map[types.UID]struct{}, counted b
 		}
 	}
 	counted = !p.listed || len(p.devices) != len(now.devices) || len(p.healthy) != len(now.healthy)
-	p.devices, p.healthy, p.listed = now.devices, now.healthy, true
+	p.devices, p.healthy, p.listed, p.stale = now.devices, now.healthy, true, false
 	return affected, counted
 }
 
