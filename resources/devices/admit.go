@@ -75,7 +75,7 @@ func (m *Manager) releaseGone() {
 
 // Allocate decides which devices the container gets, near the nodes of the hint if that is possible. It calls no provider. If there is no
 // provider of a resource now, but was one, the devices are chosen when it is back; so they are if the checkpoint cannot be read now. The error is that of [lifecycle.Refuse]. It is
-// idempotent, and called for the containers of a pod in their order.
+// idempotent, and called for the containers of a pod in their order. Nodes of an earlier call stay those of the container if the hint has none.
 func (m *Manager) Allocate(pod *v1.Pod, container *v1.Container, hint numa.Hint) error {
 	if len(container.Resources.Limits) == 0 {
 		return nil
@@ -94,9 +94,11 @@ func (m *Manager) Allocate(pod *v1.Pod, container *v1.Container, hint numa.Hint)
 	defer m.mu.Unlock()
 	entry := m.pod(pod.UID)
 	entry.restored = false
-	entry.near[container.Name] = hint.Nodes
+	if _, placed := entry.near[container.Name]; !placed || hint.Nodes != 0 { // Admit comes after a component that has placed the container
+		entry.near[container.Name] = hint.Nodes
+	}
 	for _, r := range asked {
-		if err := m.allocateNow(pod, container.Name, r, hint.Nodes); err != nil {
+		if err := m.allocateNow(pod, container.Name, r, entry.near[container.Name]); err != nil {
 			return refuse(err)
 		}
 	}

@@ -48,7 +48,7 @@ type pool struct {
 type podDevices struct {
 	// allocations are the devices of the containers by their names.
 	allocations map[string]map[v1.ResourceName]*allocation
-	// near are the nodes of the hints of containers that wait for devices.
+	// near are the nodes of the hints of containers, near to which devices are chosen that are not made ready yet.
 	near map[string]numa.Nodes
 	// again are the containers that were to be started without having been made ready.
 	again map[string]bool
