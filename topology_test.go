@@ -92,3 +92,47 @@ func TestPreferredDevicesAreOnTheNode(t *testing.T) {
 		}, ports.Calls())
 	})
 }
+
+// A pod that runs goes on when the agent is started again with a policy that would not have placed it so. New pods are refused.
+func TestChangeOfTheTopologyPolicy(t *testing.T) {
+	const port = "example.com/port"
+	for _, scope := range []topology.Scope{topology.ScopeContainer, topology.ScopePod} {
+		t.Run(string(scope), func(t *testing.T) {
+			dir := t.TempDir()
+			synctest.Test(t, func(t *testing.T) {
+				rt, ports := fake.New(fake.Options{}), devicesfake.New(port, append(onNode(0, "a0", "a1"), onNode(1, "b0", "b1", "b2")...)...)
+				n := startPlaced(t, dir, rt, topology.PolicyNone, topology.Options{Scope: scope}, ports)
+				web := guaranteed("web", "5", "9Gi", map[v1.ResourceName]string{port: "3"})
+				init, side := *web.Spec.Containers[0].DeepCopy(), *web.Spec.Containers[0].DeepCopy()
+				init.Name, side.Name, side.RestartPolicy = "init", "side", new(v1.ContainerRestartPolicyAlways)
+				side.Resources = v1.ResourceRequirements{}
+				web.Spec.InitContainers = []v1.Container{init, side}
+				n.after(time.Second)
+				n.source.Set(web)
+				n.after(time.Second)
+				rt.Exit(fake.Target{Pod: "web", Container: "init"}, 0)
+				got := n.after(10 * time.Second)["web"].Status
+				require.Equal(t, v1.PodRunning, got.Phase)
+				require.NotNil(t, got.ContainerStatuses[0].State.Running)
+				id := got.ContainerStatuses[0].ContainerID
+
+				for _, policy := range []string{topology.PolicySingleNUMANode, topology.PolicyRestricted} {
+					n.stop(t)
+					n = startPlaced(t, dir, rt, policy, topology.Options{Scope: scope}, ports)
+					n.source.Set(web)
+					got = n.after(time.Minute)["web"].Status
+					assert.Equal(t, v1.PodRunning, got.Phase, "%s: %s", got.Reason, got.Message)
+					assert.Equal(t, id, got.ContainerStatuses[0].ContainerID)
+				}
+				n.stop(t)
+				n = startPlaced(t, dir, rt, topology.PolicySingleNUMANode, topology.Options{Scope: scope}, ports)
+				defer n.stop(t)
+				n.source.Set(web, guaranteed("more", "1", "1Gi", map[v1.ResourceName]string{port: "4"}))
+				pods := n.after(time.Minute)
+				assert.Equal(t, v1.PodRunning, pods["web"].Status.Phase)
+				assert.Equal(t, v1.PodFailed, pods["more"].Status.Phase)
+				assert.Equal(t, topology.ReasonAffinity, pods["more"].Status.Reason)
+			})
+		})
+	}
+}

@@ -105,6 +105,20 @@ func (m *Manager) Allocate(pod *v1.Pod, container *v1.Container, hint numa.Hint)
 	return nil
 }
 
+// Holds reports whether the container has all devices that it requests; true if it requests none, or while the checkpoint cannot be read, since Prepare
+// waits for it.
+func (m *Manager) Holds(pod *v1.Pod, container *v1.Container) bool {
+	if len(container.Resources.Limits) == 0 || m.file.Load() != nil {
+		return true
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return !slices.ContainsFunc(m.requests(pod, container), func(r request) bool {
+		g := m.allocation(pod.UID, container.Name, r.name)
+		return g == nil || int64(len(g.ids)) != r.count
+	})
+}
+
 // allocateNow gives the container its devices, or leaves it waiting for a provider. mu is held.
 func (m *Manager) allocateNow(pod *v1.Pod, container string, r request, near numa.Nodes) error {
 	if g := m.allocation(pod.UID, container, r.name); g != nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"testing"
 	"testing/synctest"
 
@@ -261,5 +262,27 @@ func TestReplacedWhileItChooses(t *testing.T) {
 		require.NoError(t, r.prepare(pod))
 		assert.Empty(t, allocations(p))
 		assert.Equal(t, []string{"main[b]"}, allocations(next.Provider))
+	})
+}
+
+func TestHolds(t *testing.T) {
+	bubble(t, list("a", "b"), func(t *testing.T, r *rig, p *fake.Provider, stop func() error) {
+		pod, none := podOf("pod", 1), podOf("none", 0)
+		holds := func(pod *v1.Pod) bool { return r.Holds(pod, &pod.Spec.Containers[0]) }
+		assert.False(t, holds(pod))
+		assert.True(t, holds(none))
+		r.start(pod)
+		assert.True(t, holds(pod))
+		_ = stop()
+		r.restart()
+		assert.True(t, holds(pod), "of an earlier agent, without the provider")
+		assert.False(t, holds(podOf("pod", 2)))
+		r.end(pod)
+		assert.False(t, holds(pod))
+		away := r.path + ".away"
+		require.NoError(t, os.Rename(r.path, away))
+		require.NoError(t, os.Mkdir(r.path, 0o700))
+		r.restart()
+		assert.True(t, holds(podOf("other", 1)), "it waits for the checkpoint")
 	})
 }
