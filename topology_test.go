@@ -132,6 +132,7 @@ func TestChangeOfTheTopologyPolicy(t *testing.T) {
 				assert.Equal(t, v1.PodRunning, pods["web"].Status.Phase)
 				assert.Equal(t, v1.PodFailed, pods["more"].Status.Phase)
 				assert.Equal(t, topology.ReasonAffinity, pods["more"].Status.Reason)
+				assert.Contains(t, pods["more"].Status.Message, "Resources cannot be allocated with Topology locality: ")
 			})
 		})
 	}

@@ -25,7 +25,7 @@
 //
 // A [Manager] is a [lifecycle.Admitter]. Admit asks for hints, merges them and calls Provider.Allocate, one container after the other, first
 // the init containers. If a provider refuses, all providers take back what they gave the pod in this call. A pod is refused with
-// [ReasonAffinity], or with the reason of the provider.
+// [ReasonAffinity] and the nodes on which it can have each resource, or with the reason of the provider.
 //
 // # Guarantees
 //

@@ -16,7 +16,7 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
-// The reasons and texts of pods that are refused. They are kubelet's.
+// The reasons and texts of pods that are refused. They are kubelet's; the message of ReasonAffinity goes on with the nodes of each resource.
 const (
 	// ReasonAffinity is that of a pod whose resources are not on nodes that the policy accepts.
 	ReasonAffinity = "TopologyAffinityError"
@@ -162,11 +162,11 @@ func (m *Manager) merge(pod *v1.Pod, c *v1.Container, held bool) (numa.Hint, err
 		hints[i] = p.Hints(pod, c)
 	}
 	best, admit := m.opts.Policy.Merge(hints)
+	name := ""
+	if c != nil {
+		name = c.Name
+	}
 	if log := m.opts.Logger.V(4); log.Enabled() {
-		name := ""
-		if c != nil {
-			name = c.Name
-		}
 		log.Info("Hints were merged", "pod", runtime.RefOf(pod), "container", name, "policy", m.opts.Policy.Name(), "hints", hints,
 			"nodes", best.Nodes.String(), "preferred", best.Preferred, "admit", admit, "held", held)
 	}
@@ -175,7 +175,11 @@ func (m *Manager) merge(pod *v1.Pod, c *v1.Container, held bool) (numa.Hint, err
 	case !admit && held:
 		return numa.Hint{}, nil
 	case !admit:
-		err = lifecycle.Refuse(ReasonAffinity, messageAffinity)
+		message := messageAffinity
+		if why := conflict(name, hints); why != "" {
+			message += ": " + why
+		}
+		err = lifecycle.Refuse(ReasonAffinity, message)
 	}
 	if m.opts.Aligned != nil && m.opts.Policy.Name() == PolicySingleNUMANode {
 		m.opts.Aligned(m.opts.Scope, err)

@@ -70,7 +70,7 @@ func TestScopes(t *testing.T) {
 			if refusal := (*runtime.TerminalError)(nil); tc.err != "" {
 				require.ErrorAs(t, err, &refusal)
 				assert.Equal(t, tc.err, refusal.Reason)
-				assert.Equal(t, "Resources cannot be allocated with Topology locality", refusal.Message)
+				assert.Equal(t, "Resources cannot be allocated with Topology locality: the pod can have example.com/port on NUMA nodes 0-1", refusal.Message)
 			} else {
 				require.NoError(t, err)
 				require.NoError(t, admit(t, m, p), "again, as after a restart")
