@@ -66,5 +66,5 @@ func Example() {
 	fmt.Println(err)
 	// Output:
 	// 4-7 0-3 <nil>
-	// TopologyAffinityError: Resources cannot be allocated with Topology locality
+	// TopologyAffinityError: Resources cannot be allocated with Topology locality: container "main" can have cpu on no NUMA node
 }

@@ -75,7 +75,7 @@ func (m *Manager) releaseGone() {
 
 // Allocate decides which devices the container gets, near the nodes of the hint if that is possible. It calls no provider. If there is no
 // provider of a resource now, but was one, the devices are chosen when it is back; so they are if the checkpoint cannot be read now. The error is that of [lifecycle.Refuse]. It is
-// idempotent, and called for the containers of a pod in their order.
+// idempotent, and called for the containers of a pod in their order. Nodes of an earlier call stay those of the container if the hint has none.
 func (m *Manager) Allocate(pod *v1.Pod, container *v1.Container, hint numa.Hint) error {
 	if len(container.Resources.Limits) == 0 {
 		return nil
@@ -94,13 +94,29 @@ func (m *Manager) Allocate(pod *v1.Pod, container *v1.Container, hint numa.Hint)
 	defer m.mu.Unlock()
 	entry := m.pod(pod.UID)
 	entry.restored = false
-	entry.near[container.Name] = hint.Nodes
+	if _, placed := entry.near[container.Name]; !placed || hint.Nodes != 0 { // Admit comes after a component that has placed the container
+		entry.near[container.Name] = hint.Nodes
+	}
 	for _, r := range asked {
-		if err := m.allocateNow(pod, container.Name, r, hint.Nodes); err != nil {
+		if err := m.allocateNow(pod, container.Name, r, entry.near[container.Name]); err != nil {
 			return refuse(err)
 		}
 	}
 	return nil
+}
+
+// Holds reports whether the container has all devices that it requests; true if it requests none, or while the checkpoint cannot be read, since Prepare
+// waits for it.
+func (m *Manager) Holds(pod *v1.Pod, container *v1.Container) bool {
+	if len(container.Resources.Limits) == 0 || m.file.Load() != nil {
+		return true
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return !slices.ContainsFunc(m.requests(pod, container), func(r request) bool {
+		g := m.allocation(pod.UID, container.Name, r.name)
+		return g == nil || int64(len(g.ids)) != r.count
+	})
 }
 
 // allocateNow gives the container its devices, or leaves it waiting for a provider. mu is held.
@@ -113,7 +129,7 @@ func (m *Manager) allocateNow(pod *v1.Pod, container string, r request, near num
 	}
 	p := m.pools[r.name]
 	if !p.serving() {
-		if m.opts.FailWithoutProvider {
+		if m.opts.FailWithoutProvider && !p.stale {
 			return errors.New(noneHealthy(r.name))
 		}
 		p.waiting[pod.UID] = struct{}{}
@@ -192,7 +208,7 @@ func (m *Manager) hints(pod *v1.Pod, container string, whole bool, r request) []
 // unavailable is the error of a pod that waits.
 type unavailable struct {
 	error
-	// refusal is what kubelet says of the pod, which it fails.
+	// refusal is what kubelet says of the pod, which it fails; "" if it does not fail it.
 	refusal string
 }
 
@@ -200,5 +216,3 @@ type unavailable struct {
 func noneHealthy(name v1.ResourceName) string {
 	return fmt.Sprintf("no healthy devices present; cannot allocate unhealthy devices %s", name)
 }
-
-func isWaiting(err error) bool { return errors.As(err, &unavailable{}) }

@@ -41,6 +41,12 @@
 // unhealthy. What the provider has answered is kept in the checkpoint, too. A kubelet can take the file over, and the agent that of a
 // kubelet.
 //
+// A device that becomes unhealthy or is gone after the admission of a pod, and before its container is made ready, is exchanged for a free one,
+// near to the same nodes if that is possible. If too few are free, the pod waits. So it does for a device that an init container was made ready with
+// and a later container uses again: that one is not exchanged.
+//
+// If another provider takes the place of one, nothing is given or made ready until the later one has delivered its devices.
+//
 // A pod whose provider is missing waits, with a message in its status and an event: after a reboot, or if the provider was there before and ends. kubelet fails it with
 // UnexpectedAdmissionError, and so does [Options].FailWithoutProvider. A pod that requests a resource of which there was never a provider runs
 // without devices, as with kubelet. If a provider comes later, its containers get devices when they are started again, and wait if there are too

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"regexp"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -16,12 +17,12 @@ import (
 	"github.com/kubeletkit/kubeletkit/internal/testpod"
 	"github.com/kubeletkit/kubeletkit/podspec"
 	"github.com/kubeletkit/kubeletkit/resources/devices"
-	"github.com/kubeletkit/kubeletkit/resources/devices/fake"
 	"github.com/kubeletkit/kubeletkit/resources/numa"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
-// Random pods, providers that change, fail and end, and restarts: no device is given twice, no pod loses a device, and none is lost.
+// Random pods of two resources, providers that change, fail, end and are replaced, and restarts: no device is given twice, no pod loses a device, none is
+// lost, no container is made ready with an unhealthy device or one that its provider has not listed, and no pod waits for one while others are free.
 func TestModel(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) { synctest.Test(t, func(t *testing.T) { runModel(t, rt) }) })
 }
@@ -31,47 +32,129 @@ type tracked struct {
 	pod *v1.Pod
 	// ready is what it had when it was prepared.
 	ready map[string][]string
+	// made are the devices that containers were made ready with.
+	made map[string]bool
 }
 
 type model struct {
 	*rapid.T
-	r    *rig
-	p    *fake.Provider
-	stop func() error
-	pods map[string]*tracked
-	next int
+	r         *rig
+	resources []*modelResource
+	pods      map[string]*tracked
+	next      int
 }
 
+// modelResource is a resource, whose devices have IDs with the prefix.
+type modelResource struct {
+	name   v1.ResourceName
+	prefix string
+	p      late // the provider that is served, or the last one
+	stop   func() error
+	listed bool
+	list   []devices.Device
+}
+
+const disk = "example.com/disk"
+
 func runModel(t *testing.T, rt *rapid.T) {
-	m := &model{T: rt, r: newRig(t), p: fake.New(port), pods: map[string]*tracked{}}
-	m.p.OnPrefer = func(_ context.Context, req devices.PreferRequest) ([]string, error) {
-		if len(req.Available) <= req.Count || len(req.Required) > req.Count || !contains(req.Available, req.Required) {
-			rt.Fatalf("no choice: %+v", req)
-		}
-		liked := rapid.SliceOf(rapid.SampledFrom(append(req.Available, "nonsense"))).Draw(rt, "liked")
-		return liked, draw(rt, "prefer fails", 8)
+	m := &model{T: rt, r: newRig(t), resources: []*modelResource{{name: disk, prefix: "c"}, {name: port, prefix: "d"}}, pods: map[string]*tracked{}}
+	for _, res := range m.resources {
+		m.serve(res, true)
 	}
-	m.p.OnAllocate = func(context.Context, devices.Request) (runtime.ContainerEdits, error) {
-		return runtime.ContainerEdits{}, draw(rt, "allocate fails", 8)
-	}
-	m.serve()
 	rt.Repeat(map[string]func(*rapid.T){
-		"":             m.check,
-		"devices":      func(*rapid.T) { m.p.Set(m.devices()...); synctest.Wait() },
-		"serve":        func(*rapid.T) { m.endProvider(); m.serve() },
-		"end provider": func(*rapid.T) { m.endProvider() },
+		"": m.check,
+		"devices": func(*rapid.T) {
+			res := m.resource()
+			res.list = m.devices(res)
+			res.p.Set(res.list...)
+			synctest.Wait()
+		},
+		"serve":        func(t *rapid.T) { res := m.resource(); m.endProvider(res); m.serve(res, rapid.Bool().Draw(t, "lists")) },
+		"replace":      func(*rapid.T) { m.serve(m.resource(), false) },
+		"list":         func(*rapid.T) { m.deliver(m.resource()) },
+		"end provider": func(*rapid.T) { m.endProvider(m.resource()) },
 		"admit":        m.admit, "prepare": m.prepare, "end": m.end, "restart": m.restart,
 	})
 	for name := range m.pods {
 		m.r.end(m.pods[name].pod)
 	}
-	all := list("d0", "d1", "d2", "d3", "d4", "d5", "d6", "d7")
-	m.p.Set(all...)
-	m.endProvider()
-	m.serve()
-	pod := podOf("all", int64(len(all)))
+	for _, res := range m.resources {
+		res.list = nil
+		for i := range 8 {
+			res.list = append(res.list, devices.Device{ID: fmt.Sprint(res.prefix, i)})
+		}
+		m.endProvider(res)
+		m.serve(res, true)
+		res.p.Set(res.list...)
+		synctest.Wait()
+	}
+	pod := testpod.New("all", testpod.Container(wants("main", map[v1.ResourceName]int64{port: 8, disk: 8})))
 	require.NoError(rt, m.r.admit(pod), "nothing is lost")
-	m.endProvider()
+	for _, res := range m.resources {
+		m.endProvider(res)
+	}
+}
+
+func (m *model) resource() *modelResource {
+	return rapid.SampledFrom(m.resources).Draw(m.T, "resource")
+}
+
+// serve serves a new provider of the resource, in the place of the one that is served.
+func (m *model) serve(res *modelResource, lists bool) {
+	p := newLate(res.name, res.list...)
+	usable := func(ids []string) {
+		if !res.listed || res.p != p {
+			m.Fatalf("a provider of %s is called that is replaced, or has not delivered its devices", res.name)
+		}
+		for _, id := range ids {
+			if !slices.ContainsFunc(res.list, func(d devices.Device) bool { return d.ID == id && !d.Unhealthy }) {
+				m.Fatalf("device %s is missing or unhealthy: %v", id, res.list)
+			}
+		}
+	}
+	p.OnPrefer = func(_ context.Context, req devices.PreferRequest) ([]string, error) {
+		if len(req.Available) <= req.Count || len(req.Required) > req.Count || !contains(req.Available, req.Required) {
+			m.Fatalf("no choice: %+v", req)
+		}
+		usable(req.Available)
+		liked := rapid.SliceOf(rapid.SampledFrom(append(req.Available, "nonsense"))).Draw(m.T, "liked")
+		return liked, draw(m.T, "prefer fails", 8)
+	}
+	p.OnAllocate = func(_ context.Context, req devices.Request) (runtime.ContainerEdits, error) {
+		usable(req.IDs)
+		err := draw(m.T, "allocate fails", 8)
+		if err == nil {
+			for _, id := range req.IDs {
+				m.pods[req.Pod.Name].made[id] = true
+			}
+		}
+		return runtime.ContainerEdits{}, err
+	}
+	before := res.stop
+	res.p, res.listed = p, false
+	res.stop = m.r.serve(p)
+	if before != nil {
+		require.ErrorIs(m.T, before(), devices.ErrReplaced)
+	}
+	if lists {
+		m.deliver(res)
+	}
+}
+
+// deliver has the provider deliver its devices.
+func (m *model) deliver(res *modelResource) {
+	if res.stop != nil && !res.listed {
+		res.listed = true
+		close(res.p.due)
+		synctest.Wait()
+	}
+}
+
+func (m *model) endProvider(res *modelResource) {
+	if res.stop != nil {
+		_ = res.stop()
+	}
+	res.stop, res.listed = nil, false
 }
 
 func draw(t *rapid.T, what string, oneIn int) error {
@@ -85,28 +168,21 @@ func contains(all, some []string) bool {
 	return !slices.ContainsFunc(some, func(s string) bool { return !slices.Contains(all, s) })
 }
 
-func (m *model) devices() (out []devices.Device) {
+func (m *model) devices(res *modelResource) (out []devices.Device) {
 	for i := range rapid.IntRange(0, 8).Draw(m.T, "number") {
 		out = append(out, devices.Device{
-			ID: fmt.Sprintf("d%d", i), Unhealthy: rapid.IntRange(0, 4).Draw(m.T, "health") == 0,
+			ID: fmt.Sprint(res.prefix, i), Unhealthy: rapid.IntRange(0, 4).Draw(m.T, "health") == 0,
 			Nodes: rapid.SampledFrom([]numa.Nodes{0, numa.Of(0), numa.Of(1), numa.Of(0, 1)}).Draw(m.T, "nodes"),
 		})
 	}
 	return out
 }
 
-func (m *model) serve() { m.stop = m.r.serve(m.p) }
-
-func (m *model) endProvider() {
-	if m.stop != nil {
-		_ = m.stop()
-	}
-	m.stop = nil
-}
-
 // restart is one of the agent.
 func (m *model) restart(*rapid.T) {
-	m.endProvider()
+	for _, res := range m.resources {
+		m.endProvider(res)
+	}
 	m.r.restart()
 	for _, name := range slices.Sorted(maps.Keys(m.pods)) {
 		tr := m.pods[name]
@@ -116,14 +192,18 @@ func (m *model) restart(*rapid.T) {
 			delete(m.pods, name)
 		}
 	}
-	m.serve()
+	for _, res := range m.resources {
+		m.serve(res, rapid.Bool().Draw(m.T, "lists"))
+	}
 }
 
 func (m *model) admit(t *rapid.T) {
 	m.next++
 	var options []testpod.Option
 	for i := range rapid.IntRange(1, 4).Draw(t, "containers") {
-		c := wants(fmt.Sprintf("c%d", i), ports(rapid.Int64Range(0, 4).Draw(t, "count")))
+		c := wants(fmt.Sprintf("c%d", i), map[v1.ResourceName]int64{
+			port: rapid.Int64Range(0, 4).Draw(t, "ports"), disk: rapid.Int64Range(0, 2).Draw(t, "disks"),
+		})
 		options = append(options, rapid.SampledFrom([]testpod.Option{testpod.Init(c), testpod.Sidecar(c), testpod.Container(c)}).Draw(t, "kind"))
 	}
 	pod := testpod.New(fmt.Sprintf("p%d", m.next), options...)
@@ -143,7 +223,7 @@ func (m *model) admit(t *rapid.T) {
 		m.r.Refused(pod)
 		return
 	}
-	m.pods[pod.Name] = &tracked{pod: pod}
+	m.pods[pod.Name] = &tracked{pod: pod, made: map[string]bool{}}
 }
 
 func (m *model) pick(t *rapid.T) *tracked {
@@ -165,12 +245,50 @@ func (m *model) prepare(t *rapid.T) {
 	err := m.r.prepare(tr.pod, running...)
 	if err == nil {
 		tr.ready = m.r.ids(tr.pod)
+	} else {
+		m.waits(t, tr, err.Error())
 	}
 	if errors.As(err, new(*runtime.TerminalError)) {
 		require.Nil(t, tr.ready, "%v", err)
 		m.r.end(tr.pod)
 		delete(m.pods, tr.pod.Name)
 	}
+}
+
+// waits asserts that a pod does not wait for a device while others are free, unless a container was made ready with that device.
+func (m *model) waits(t *rapid.T, tr *tracked, message string) {
+	match := regexp.MustCompile(`devices of container "(c\d)" .*: waiting for the device "(.\d)" `).FindStringSubmatch(message)
+	if match == nil || tr.made[match[2]] {
+		return
+	}
+	bad, free := 0, 0
+	for _, res := range m.resources {
+		if res.prefix != match[2][:1] {
+			continue
+		}
+		require.True(t, res.listed)
+		owned := map[string]bool{}
+		for _, other := range m.pods {
+			for _, ids := range m.r.ids(other.pod) {
+				for _, id := range ids {
+					owned[id] = true
+				}
+			}
+		}
+		healthy := map[string]bool{}
+		for _, d := range res.list {
+			healthy[d.ID] = !d.Unhealthy
+			if !owned[d.ID] && !d.Unhealthy {
+				free++
+			}
+		}
+		for _, id := range m.r.ids(tr.pod)[match[1]] {
+			if id[:1] == res.prefix && !healthy[id] && !tr.made[id] {
+				bad++
+			}
+		}
+	}
+	require.Less(t, free, bad, message)
 }
 
 func (m *model) end(t *rapid.T) {
@@ -197,8 +315,8 @@ func (m *model) check(t *rapid.T) {
 		if tr.ready != nil {
 			require.Equal(t, tr.ready, has)
 			for _, c := range podspec.Containers(&tr.pod.Spec) {
-				q := c.Resources.Limits[port]
-				require.Len(t, has[c.Name], int(q.Value()))
+				ports, disks := c.Resources.Limits[port], c.Resources.Limits[disk]
+				require.Len(t, has[c.Name], int(ports.Value()+disks.Value()))
 			}
 			exclusive(t, tr.pod, has)
 		}

@@ -23,8 +23,9 @@ const preStartTimeout = 30 * time.Second
 // reasonPrepare is the reason of events of pods whose devices are not ready.
 const reasonPrepare = "FailedPrepareDevices"
 
-// Prepare has the providers make the devices of the pod ready, once, and writes the checkpoint. The pod waits with an error while a provider
-// is missing, and if none of its containers runs, while one of its devices is missing or unhealthy, as after a reboot. The error is an event of the pod, too. It implements
+// Prepare has the providers make the devices of the pod ready, once, and writes the checkpoint. Devices that were not made ready yet, and are missing or
+// unhealthy, are exchanged for free ones. The pod waits with an error while a provider is missing, and if none of its containers runs, while one of its
+// devices is missing or unhealthy, as after a reboot. The error is an event of the pod, too. It implements
 // [lifecycle.Preparer].
 func (m *Manager) Prepare(ctx context.Context, req lifecycle.PrepareRequest) (lifecycle.PrepareResponse, error) {
 	none := lifecycle.PrepareResponse{}
@@ -109,9 +110,10 @@ func (m *Manager) over(req lifecycle.PrepareRequest, c *v1.Container) bool {
 // fail.
 func (m *Manager) explain(ctx context.Context, req lifecycle.PrepareRequest, c *v1.Container, err error) error {
 	var lacks *shortage
-	refused := errors.As(err, &lacks) && !anyStarted(req.Observed) || isWaiting(err) && m.opts.FailWithoutProvider
-	if refused && ctx.Err() == nil && !anyRuns(req.Observed) {
-		if waits := (unavailable{}); errors.As(err, &waits) {
+	var waits unavailable
+	fails := errors.As(err, &waits) && waits.refusal != "" && m.opts.FailWithoutProvider
+	if refused := fails || errors.As(err, &lacks) && !anyStarted(req.Observed); refused && ctx.Err() == nil && !anyRuns(req.Observed) {
+		if fails {
 			err = errors.New(waits.refusal)
 		}
 		return refuse(err)
@@ -173,44 +175,68 @@ func (m *Manager) allocateIfNone(pod *v1.Pod, container string, r request, runni
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	p, entry := m.pools[r.name], m.pod(pod.UID)
-	refusal := noneHealthy(r.name)
-	if p.serving() && len(p.healthy) > 0 {
-		refusal = fmt.Sprintf("previously allocated devices are no longer healthy; cannot allocate unhealthy devices %s", r.name)
-	}
-	wait := func(format string, args ...any) (*server, bool, error) {
-		p.waiting[pod.UID] = struct{}{}
-		return nil, false, unavailable{fmt.Errorf(format, args...), refusal}
-	}
 	g := m.allocation(pod.UID, container, r.name)
-	switch {
-	case g != nil && g.allocated && entry.checked, running && (g == nil || !g.allocated):
+	if ready := g != nil && g.allocated; ready && entry.checked || running && !ready {
 		return nil, true, nil
-	case p.server == nil && p.lost.IsZero():
-		return wait("waiting for the provider of %s, which is not there yet", r.name)
-	case p.server == nil:
-		return wait("waiting for the provider of %s, which is not there since %s", r.name, p.lost.Format(time.RFC3339))
-	case !p.listed:
-		return wait("waiting for the list of the devices of %s", r.name)
-	case g == nil:
+	}
+	if err := p.present(pod.UID, r.name); err != nil {
+		return nil, false, err
+	}
+	if g == nil {
 		if err := m.allocateNow(pod, container, r, entry.near[container]); err != nil {
-			p.waiting[pod.UID] = struct{}{} // unless it is refused
 			if p.unowned() >= r.count {
-				refusal = err.Error()
-				return wait("waiting for healthy devices of %s: %v", r.name, err)
+				return nil, false, p.wait(pod.UID, err.Error(), "waiting for healthy devices of %s: %v", r.name, err)
 			}
+			p.waiting[pod.UID] = struct{}{} // unless it is refused
 			return nil, false, err
 		}
 		g = m.allocation(pod.UID, container, r.name)
 	}
-	for _, id := range g.ids {
+	m.rechoose(pod, container, r.name, nil)
+	return p.server, g.allocated, m.fit(pod, container, r.name)
+}
+
+// present has the pod wait, with an error, unless the provider has delivered its devices. mu is held.
+func (p *pool) present(pod types.UID, name v1.ResourceName) error {
+	switch {
+	case p.server == nil && p.lost.IsZero():
+		return p.wait(pod, noneHealthy(name), "waiting for the provider of %s, which is not there yet", name)
+	case p.server == nil:
+		return p.wait(pod, noneHealthy(name), "waiting for the provider of %s, which is not there since %s", name, p.lost.Format(time.RFC3339))
+	case p.stale: // kubelet gives the devices of the earlier one
+		return p.wait(pod, "", "waiting for the list of the devices of %s: another provider has taken the place of the one that had them", name)
+	case !p.listed:
+		return p.wait(pod, noneHealthy(name), "waiting for the list of the devices of %s", name)
+	}
+	return nil
+}
+
+// wait has the pod wait for a change of the devices, and returns the error. refusal is what kubelet says of the pod. mu is held.
+func (p *pool) wait(pod types.UID, refusal, format string, args ...any) error {
+	p.waiting[pod] = struct{}{}
+	return unavailable{fmt.Errorf(format, args...), refusal}
+}
+
+// noLonger is what kubelet says of a container whose devices are not healthy any more.
+func noLonger(p *pool, name v1.ResourceName) string {
+	if !p.serving() || len(p.healthy) == 0 {
+		return noneHealthy(name)
+	}
+	return fmt.Sprintf("previously allocated devices are no longer healthy; cannot allocate unhealthy devices %s", name)
+}
+
+// fit has the pod wait, with an error, unless all devices of the container can be used. mu is held.
+func (m *Manager) fit(pod *v1.Pod, container string, name v1.ResourceName) error {
+	p := m.pools[name]
+	for _, id := range m.allocation(pod.UID, container, name).ids {
 		switch p.health(id) {
 		case v1.ResourceHealthStatusUnknown:
-			return wait("waiting for the device %s of %s: its provider does not have it now", quote(id), r.name)
+			return p.wait(pod.UID, noLonger(p, name), "waiting for the device %s of %s: its provider does not have it now", quote(id), name)
 		case v1.ResourceHealthStatusUnhealthy:
-			return wait("waiting for the device %s of %s: it is unhealthy", quote(id), r.name)
+			return p.wait(pod.UID, noLonger(p, name), "waiting for the device %s of %s: it is unhealthy", quote(id), name)
 		}
 	}
-	return p.server, g.allocated, nil
+	return nil
 }
 
 // unowned returns the number of devices that nobody has, also of unhealthy ones.
@@ -247,13 +273,14 @@ func (m *Manager) preferred(ctx context.Context, by *server, pod *v1.Pod, contai
 	if g == nil {
 		return nil, errReleased
 	}
-	if len(liked) > 0 {
-		liked = append(slices.Clone(liked), g.ids...)
-		if ids, ok := m.choice(pod, container, name).pick(liked); ok { // of those that are free now
-			m.exchange(pod, container, name, ids)
-		}
+	if err := m.pools[name].present(pod.UID, name); err != nil { // all may have changed meanwhile
+		return nil, err
 	}
-	return slices.Clone(g.ids), nil
+	if m.pools[name].server != by {
+		return nil, fmt.Errorf("another provider of %s has taken the place of the one that was asked", name)
+	}
+	m.rechoose(pod, container, name, liked)
+	return slices.Clone(g.ids), m.fit(pod, container, name)
 }
 
 var errReleased = errors.New("the devices were released meanwhile")

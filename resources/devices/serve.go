@@ -36,7 +36,8 @@ func CheckResource(name v1.ResourceName) error {
 
 // Serve offers the devices of the provider until its Watch returns or ctx ends. Then its devices are not given any more, containers that have
 // some keep them, and the capacity of the node has them for [LostGrace]. A provider that is served later takes the place of an earlier one of
-// the same resource, and Serve of that one returns [ErrReplaced].
+// the same resource, and Serve of that one returns [ErrReplaced]. Until the later one has delivered its devices, the node has those of the earlier
+// one, and no container is given some or has them made ready.
 func (m *Manager) Serve(ctx context.Context, p Provider) error {
 	name := p.Resource()
 	if err := CheckResource(name); err != nil {
@@ -48,7 +49,7 @@ func (m *Manager) Serve(ctx context.Context, p Provider) error {
 	m.lock()
 	pool := m.pool(name)
 	before := pool.server
-	pool.server, pool.last = own, own
+	pool.server, pool.last, pool.stale = own, own, pool.listed
 	m.mu.Unlock()
 	if before != nil {
 		before.stop(ErrReplaced)
@@ -94,7 +95,7 @@ func (m *Manager) ended(pool *pool, own *server) {
 		m.mu.Unlock()
 		return
 	}
-	pool.server, pool.listed, pool.healthy, pool.lost = nil, false, nil, time.Now()
+	pool.server, pool.listed, pool.stale, pool.healthy, pool.lost = nil, false, false, nil, time.Now()
 	m.mu.Unlock()
 	m.notify(nil, nil, true)
 }

@@ -27,6 +27,9 @@ type pool struct {
 	// server is the provider, nil while there is none. listed means that it has delivered its devices.
 	server *server
 	listed bool
+	// stale means that the server has taken the place of the provider that has delivered the devices, and has delivered none itself. They are known, and
+	// are not given or made ready.
+	stale bool
 	// last is the provider, or the one that was the last. It prepares the starts of containers, or returns the error that it is gone.
 	last *server
 	// lost is when the last provider ended; zero if there was none.
@@ -45,7 +48,7 @@ type pool struct {
 type podDevices struct {
 	// allocations are the devices of the containers by their names.
 	allocations map[string]map[v1.ResourceName]*allocation
-	// near are the nodes of the hints of containers that wait for devices.
+	// near are the nodes of the hints of containers, near to which devices are chosen that are not made ready yet.
 	near map[string]numa.Nodes
 	// again are the containers that were to be started without having been made ready.
 	again map[string]bool
@@ -158,7 +161,7 @@ func (s *state) release(uid types.UID) (saved bool) {
 }
 
 // serving reports whether the pool can give devices.
-func (p *pool) serving() bool { return p != nil && p.server != nil && p.listed }
+func (p *pool) serving() bool { return p != nil && p.server != nil && p.listed && !p.stale }
 
 // free returns the healthy devices that nobody has, and of those of an allocation that can be exchanged. It is sorted.
 func (p *pool) free(own []string) []string {
@@ -220,63 +223,6 @@ func (p *pool) newAllocation(ids []string) *allocation {
 	return g
 }
 
-// choice returns the choice of devices for an allocation that was not made ready yet.
-func (s *state) choice(pod *v1.Pod, container string, name v1.ResourceName) choice {
-	p, g := s.pool(name), s.allocation(pod.UID, container, name)
-	if g == nil || g.held {
-		return choice{}
-	}
-	reuse := s.reusable(pod, container, name)
-	reuse = slices.DeleteFunc(reuse, func(id string) bool { return !slices.Contains(g.ids, id) })
-	own := slices.DeleteFunc(slices.Clone(g.ids), func(id string) bool { return slices.Contains(reuse, id) })
-	return choice{count: len(g.ids), reuse: reuse, free: p.free(own), near: s.pods[pod.UID].near[container], nodes: p.nodes()}
-}
-
-// exchange replaces devices of an allocation that was not made ready by others that nobody has. Later containers of the pod that use the replaced ones
-// again get the others, too.
-func (s *state) exchange(pod *v1.Pod, container string, name v1.ResourceName, ids []string) {
-	p, g := s.pool(name), s.allocation(pod.UID, container, name)
-	if g == nil {
-		return
-	}
-	var from, to []string
-	for _, id := range g.ids {
-		if !slices.Contains(ids, id) {
-			from = append(from, id)
-		}
-	}
-	for _, id := range ids {
-		if !slices.Contains(g.ids, id) {
-			to = append(to, id)
-		}
-	}
-	if len(from) == 0 {
-		return
-	}
-	renamed := make(map[string]string, len(from))
-	for i := range from {
-		renamed[from[i]] = to[i]
-	}
-	for _, allocations := range s.pods[pod.UID].allocations {
-		g := allocations[name]
-		if g == nil || g.allocated || g.held {
-			continue
-		}
-		for i, id := range g.ids {
-			other, ok := renamed[id]
-			if !ok {
-				continue
-			}
-			g.ids[i] = other
-			delete(g.nodes, id)
-			g.nodes[other] = p.nodesOf(other)
-			p.disown(id, pod.UID)
-			p.owners[other] = append(p.owners[other], pod.UID)
-		}
-		slices.Sort(g.ids)
-	}
-}
-
 // inventory is the devices of a provider.
 type inventory struct {
 	devices map[string]Device
@@ -327,7 +273,7 @@ func (p *pool) update(now inventory) (affected map[types.UID]struct{}, counted b
 		}
 	}
 	counted = !p.listed || len(p.devices) != len(now.devices) || len(p.healthy) != len(now.healthy)
-	p.devices, p.healthy, p.listed = now.devices, now.healthy, true
+	p.devices, p.healthy, p.listed, p.stale = now.devices, now.healthy, true, false
 	return affected, counted
 }
 

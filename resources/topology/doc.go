@@ -4,7 +4,7 @@
 //
 // # Vocabulary
 //
-//   - A [Provider] allocates one or more resources. It offers hints: sets of nodes, see [numa.Hint].
+//   - A [Provider] allocates one or more resources. It offers hints: sets of nodes, see [numa.Hint]. A container holds what a provider has allocated to it.
 //   - A [Policy] merges the hints of all providers into one, and decides whether the pod may run with it.
 //   - The scope is that for which hints are merged: each container by itself, or the pod as a whole.
 //   - An option of a policy changes its order of sets of nodes, see [PolicyOptions].
@@ -25,11 +25,12 @@
 //
 // A [Manager] is a [lifecycle.Admitter]. Admit asks for hints, merges them and calls Provider.Allocate, one container after the other, first
 // the init containers. If a provider refuses, all providers take back what they gave the pod in this call. A pod is refused with
-// [ReasonAffinity], or with the reason of the provider.
+// [ReasonAffinity] and the nodes on which it can have each resource, or with the reason of the provider.
 //
 // # Guarantees
 //
 // Merging is a pure function of the hints. Its result does not depend on their order, and it costs at most the product of the numbers of
 // nodes' sets of two resources, not of all. An agent that is restarted admits its pods again: providers keep what a container has, and their
-// hints are those of it. A policy or a provider of one's own is tested without an agent, see the example and package fake.
+// hints are those of it. A pod whose containers hold all that they request is admitted with any policy, so that a change of the policy, its options or its
+// scope ends no pod; kubelet refuses such a pod. A policy or a provider of one's own is tested without an agent, see the example and package fake.
 package topology

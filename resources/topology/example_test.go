@@ -53,5 +53,5 @@ func Example() {
 	// a [1 1] <nil>
 	// b [0 0] <nil>
 	// c [0 0] <nil>
-	// d [] TopologyAffinityError: Resources cannot be allocated with Topology locality
+	// d [] TopologyAffinityError: Resources cannot be allocated with Topology locality: container "main" can have example.com/port on no NUMA node
 }

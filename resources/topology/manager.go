@@ -3,6 +3,7 @@ package topology
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -15,7 +16,7 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
-// The reasons and texts of pods that are refused. They are kubelet's.
+// The reasons and texts of pods that are refused. They are kubelet's; the message of ReasonAffinity goes on with the nodes of each resource.
 const (
 	// ReasonAffinity is that of a pod whose resources are not on nodes that the policy accepts.
 	ReasonAffinity = "TopologyAffinityError"
@@ -46,6 +47,9 @@ type Provider interface {
 	// Allocate gives the container what it requests, near the nodes of the hint; no nodes means anywhere. It is idempotent: a container that has
 	// its resources keeps them. An error that wraps a [*runtime.TerminalError] refuses the pod with that reason.
 	Allocate(pod *v1.Pod, container *v1.Container, hint numa.Hint) error
+	// Holds reports whether the container has all that it requests of the provider already, such as in the checkpoint of an earlier agent; true if it
+	// requests nothing.
+	Holds(pod *v1.Pod, container *v1.Container) bool
 }
 
 // Options are the settings of a [Manager]. The zero value is kubelet's default.
@@ -111,9 +115,10 @@ func (m *Manager) Admit(req lifecycle.AdmitRequest) (none lifecycle.AdmitRespons
 
 func (m *Manager) admit(pod *v1.Pod) error {
 	var hint numa.Hint
+	held := m.held(pod) // before anything is allocated
 	if m.opts.Policy != nil && m.opts.Scope == ScopePod {
 		var err error
-		if hint, err = m.merge(pod, nil); err != nil {
+		if hint, err = m.merge(pod, nil, held); err != nil {
 			return err
 		}
 	}
@@ -123,7 +128,7 @@ func (m *Manager) admit(pod *v1.Pod) error {
 		}
 		if m.opts.Policy != nil && m.opts.Scope == ScopeContainer {
 			var err error
-			if hint, err = m.merge(pod, c); err != nil {
+			if hint, err = m.merge(pod, c, held); err != nil {
 				return err
 			}
 		}
@@ -136,24 +141,45 @@ func (m *Manager) admit(pod *v1.Pod) error {
 	return nil
 }
 
-// merge returns the hint of a container, or of the pod if c is nil.
-func (m *Manager) merge(pod *v1.Pod, c *v1.Container) (numa.Hint, error) {
+// held reports whether all containers of the pod hold all that they request, so that no policy can place them elsewhere.
+func (m *Manager) held(pod *v1.Pod) bool {
+	if m.opts.Policy == nil {
+		return false // nothing is refused
+	}
+	for kind, c := range podspec.Containers(&pod.Spec) {
+		if kind != podspec.EphemeralContainer && slices.ContainsFunc(m.providers, func(p Provider) bool { return !p.Holds(pod, c) }) {
+			return false
+		}
+	}
+	return true
+}
+
+// merge returns the hint of a container, or of the pod if c is nil. A pod that holds all that it requests is not refused: it was admitted by an earlier
+// agent, with another policy, and may run. kubelet ends it.
+func (m *Manager) merge(pod *v1.Pod, c *v1.Container, held bool) (numa.Hint, error) {
 	hints := make([]map[string][]numa.Hint, len(m.providers))
 	for i, p := range m.providers {
 		hints[i] = p.Hints(pod, c)
 	}
 	best, admit := m.opts.Policy.Merge(hints)
+	name := ""
+	if c != nil {
+		name = c.Name
+	}
 	if log := m.opts.Logger.V(4); log.Enabled() {
-		name := ""
-		if c != nil {
-			name = c.Name
-		}
 		log.Info("Hints were merged", "pod", runtime.RefOf(pod), "container", name, "policy", m.opts.Policy.Name(), "hints", hints,
-			"nodes", best.Nodes.String(), "preferred", best.Preferred, "admit", admit)
+			"nodes", best.Nodes.String(), "preferred", best.Preferred, "admit", admit, "held", held)
 	}
 	var err error
-	if !admit {
-		err = lifecycle.Refuse(ReasonAffinity, messageAffinity)
+	switch {
+	case !admit && held:
+		return numa.Hint{}, nil
+	case !admit:
+		message := messageAffinity
+		if why := conflict(name, hints); why != "" {
+			message += ": " + why
+		}
+		err = lifecycle.Refuse(ReasonAffinity, message)
 	}
 	if m.opts.Aligned != nil && m.opts.Policy.Name() == PolicySingleNUMANode {
 		m.opts.Aligned(m.opts.Scope, err)

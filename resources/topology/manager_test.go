@@ -70,7 +70,7 @@ func TestScopes(t *testing.T) {
 			if refusal := (*runtime.TerminalError)(nil); tc.err != "" {
 				require.ErrorAs(t, err, &refusal)
 				assert.Equal(t, tc.err, refusal.Reason)
-				assert.Equal(t, "Resources cannot be allocated with Topology locality", refusal.Message)
+				assert.Equal(t, "Resources cannot be allocated with Topology locality: the pod can have example.com/port on NUMA nodes 0-1", refusal.Message)
 			} else {
 				require.NoError(t, err)
 				require.NoError(t, admit(t, m, p), "again, as after a restart")
@@ -99,6 +99,38 @@ func TestAlignment(t *testing.T) {
 
 	_, err = m.Admit(lifecycle.AdmitRequest{Pod: pod("d", requesting("c", 9, 9)), Held: pod("d", requesting("c", 1, 1))})
 	assert.NoError(t, err, "a resize")
+}
+
+// A pod that holds all that it requests is admitted with a policy that would not place it there, and no other pod is.
+func TestChangeOfThePolicy(t *testing.T) {
+	for _, scope := range []topology.Scope{topology.ScopeContainer, topology.ScopePod} {
+		t.Run(string(scope), func(t *testing.T) {
+			ports, gpus := fake.New(port, map[int]int{0: 4, 1: 4}), fake.New(gpu, map[int]int{1: 4})
+			var aligned []error
+			with := func(name string) *topology.Manager {
+				m, err := topology.New([]topology.Provider{ports, gpus}, topology.Options{
+					Policy: policy(t, name, machine(2), topology.PolicyOptions{}), Scope: scope, Logger: logr.Discard(),
+					Aligned: func(_ topology.Scope, err error) { aligned = append(aligned, err) },
+				})
+				require.NoError(t, err)
+				return m
+			}
+			far := pod("far", requesting("a", 3, 1), requesting("b", 3, 0), requesting("c", 0, 0)) // ports of node 0, and gpus of node 1
+			require.NoError(t, admit(t, with(topology.PolicyNone), far))
+			for _, name := range []string{topology.PolicySingleNUMANode, topology.PolicyRestricted, topology.PolicyBestEffort} {
+				require.NoError(t, admit(t, with(name), far))
+				assert.Equal(t, []int{0, 0, 0}, ports.Given("far", "a"))
+				assert.Equal(t, []int{0, 1, 1}, ports.Given("far", "b"))
+			}
+			for _, err := range aligned {
+				require.NoError(t, err, "nothing is decided for what is held")
+			}
+			grown := far.DeepCopy()
+			grown.Spec.Containers = append(grown.Spec.Containers, requesting("d", 0, 1), requesting("e", 2, 0))
+			require.ErrorContains(t, admit(t, with(topology.PolicySingleNUMANode), grown), topology.ReasonAffinity, "a container holds nothing yet")
+			require.ErrorContains(t, admit(t, with(topology.PolicySingleNUMANode), pod("new", requesting("c", 2, 0), requesting("d", 2, 1))), topology.ReasonAffinity)
+		})
+	}
 }
 
 // broken fails in Allocate.
