@@ -34,10 +34,13 @@ func (m *Manager) Hints(p *v1.Pod, c *v1.Container) map[string][]numa.Hint {
 	if c != nil {
 		n = Exclusive(p, c)
 	}
-	if n == 0 || m.Restore() != nil { // Allocate returns the error
+	if n == 0 || m.opts.Leave || m.file.Load() != nil { // Allocate returns the error
 		return nil
 	}
 	m.reclaim()
+	if m.heldBy() != nil {
+		return nil
+	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	has, right := m.assigned(p, c)
@@ -93,17 +96,24 @@ func (m *Manager) free(reusable cpuset.CPUSet) cpuset.CPUSet {
 	return free
 }
 
-// Allocate assigns exclusive CPUs to a container that requests them, near the nodes of the hint. A container that has some keeps them.
+// Allocate assigns exclusive CPUs to a container that requests them, near the nodes of the hint. A container that has some keeps them. While the
+// manager is held, it fails with the [*StateError] for pods of which nothing runs yet.
 func (m *Manager) Allocate(p *v1.Pod, c *v1.Container, hint numa.Hint) error {
 	n := Exclusive(p, c)
-	if n == 0 {
+	if n == 0 || m.opts.Leave {
 		return nil
 	}
-	if err := m.Restore(); err != nil {
+	if err := m.file.Load(); err != nil {
 		return err
 	}
 	m.reclaim()
-	set, err := m.assign(p, c, n, hint.Nodes)
+	var set cpuset.CPUSet
+	var err error
+	if held := m.heldBy(); held != nil {
+		err = m.admitHeld(p, held)
+	} else {
+		set, err = m.assign(p, c, n, hint.Nodes)
+	}
 	if err == nil && set.IsEmpty() {
 		return nil
 	}

@@ -4,7 +4,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
+	"slices"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -21,6 +23,13 @@ const maxCheckpoint = 1 << 20
 
 // Assignments are the exclusive CPUs of containers, by the UIDs of their pods and their names.
 type Assignments map[string]map[string]cpuset.CPUSet
+
+func (a Assignments) add(uid, container string, set cpuset.CPUSet) {
+	if a[uid] == nil {
+		a[uid] = map[string]cpuset.CPUSet{}
+	}
+	a[uid][container] = set
+}
 
 // Checkpoint is the content of a checkpoint.
 type Checkpoint struct {
@@ -153,37 +162,59 @@ type StateError struct {
 	Path string
 	// Problems are what is wrong.
 	Problems []string
+	// Pods are those whose assignments cannot be used. There is none if the file cannot be read: then it is not known which pods have exclusive CPUs.
+	Pods []types.UID
+	// Hint is [Options.ResetHint].
+	Hint string
 }
 
 func (e *StateError) Error() string {
-	return fmt.Sprintf("the CPUs in the checkpoint %s cannot be used: %s. Drain the node and remove the file, or start with a reset, which keeps what is right of it and gives running containers CPUs anew",
+	text := fmt.Sprintf("the CPUs in the checkpoint %s cannot be used: %s. Drain the node and remove the file, or start with a reset, which keeps what is right of it and gives running containers CPUs anew",
 		e.Path, strings.Join(e.Problems, "; "))
+	if e.Hint != "" {
+		text += "; " + e.Hint
+	}
+	return text
 }
 
-// LeaveStatic is for an agent whose containers have no exclusive CPUs: kubelet's policy none. It removes a checkpoint of the policy static
-// without such containers but those of pods of which gone reports that nothing is left, so that kubelet can be started with that policy, too. If the checkpoint has some, or cannot be read,
-// it fails with a [*StateError], or with reset it removes the checkpoint: containers that run keep their CPUs until they end, while others may use these, too.
-func LeaveStatic(path string, gone func(types.UID) bool, reset bool) error {
+// StaticLeft reports whether a checkpoint of the policy static is left, for an agent whose containers have no exclusive CPUs: kubelet's policy none.
+// If it has containers with exclusive CPUs, but for those of pods of which gone reports that nothing is left, it fails with a [*StateError] that has
+// these pods. If it cannot be read, it fails with one that has none. It changes nothing.
+func StaticLeft(path string, gone func(types.UID) bool) (bool, error) {
 	c, err := readCheckpoint(path)
 	stateErr := (*StateError)(nil)
 	switch {
 	case errors.Is(err, os.ErrNotExist), err == nil && c.Policy == policyNone:
-		return nil
-	case err != nil && !errors.As(err, &stateErr):
-		return fmt.Errorf("reading the assignments of CPUs: %w", err)
-	case err == nil:
-		left := 0
-		for uid := range c.Exclusive {
-			if !gone(types.UID(uid)) {
-				left++
-			}
-		}
-		if left > 0 {
-			stateErr = &StateError{Path: path, Problems: []string{fmt.Sprintf("containers of %d pods have exclusive CPUs by the policy %s, and the policy is none", left, c.Policy)}}
+		return false, nil
+	case errors.As(err, &stateErr):
+		return true, stateErr
+	case err != nil:
+		return false, fmt.Errorf("reading the assignments of CPUs: %w", err)
+	}
+	var left []types.UID
+	for _, uid := range slices.Sorted(maps.Keys(c.Exclusive)) {
+		if !gone(types.UID(uid)) {
+			left = append(left, types.UID(uid))
 		}
 	}
-	if stateErr != nil && !reset {
-		return stateErr
+	if len(left) > 0 {
+		return true, &StateError{Path: path, Pods: left, Problems: []string{
+			fmt.Sprintf("containers of %d pods have exclusive CPUs by the policy %s, and the policy is none", len(left), c.Policy),
+		}}
+	}
+	return true, nil
+}
+
+// LeaveStatic removes what [StaticLeft] reports, so that kubelet can be started with the policy none, too. It fails as StaticLeft does, or with reset
+// it removes the checkpoint also after a [*StateError]: containers that run keep their CPUs until they end, while others may use these, too. Instead,
+// a manager with [Options.Leave] keeps others off these.
+func LeaveStatic(path string, gone func(types.UID) bool, reset bool) error {
+	left, err := StaticLeft(path, gone)
+	if err != nil && (!reset || !errors.As(err, new(*StateError))) {
+		return err
+	}
+	if !left {
+		return nil
 	}
 	return checkpoint.Remove(path)
 }

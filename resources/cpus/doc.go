@@ -1,5 +1,5 @@
 // Package cpus gives containers CPUs of their own, and keeps all other containers off these. It is kubelet's CPU manager with the policy static
-// (KEP-3570); an agent with the policy none does without this package, except for [LeaveStatic].
+// (KEP-3570); an agent with the policy none does without this package, except for [LeaveStatic] and [Options.Leave].
 //
 // # Vocabulary
 //
@@ -23,8 +23,14 @@
 //   - Assignments of a pod are given back when it was refused or has ended; never while a container runs.
 //   - A container with exclusive CPUs starts only after the checkpoint is written. The next agent, or kubelet, keeps the assignments. If a
 //     full disk prevents that, only pods with exclusive CPUs wait.
-//   - A checkpoint with CPUs that are not online, are reserved or belong to two pods is a [*StateError] of Manager.Restore. With Options.Reset what is
-//     right of it is kept; other containers get CPUs anew, while they run. A change of the CPUs of the machine that concerns no assignment is none.
+//   - A checkpoint with CPUs that are not online, are reserved or belong to two pods, or that cannot be read, is a [*StateError] of Manager.Restore.
+//     With Options.Reset, or after Manager.Reset, what is right of it is kept; other containers get CPUs anew, while they run. A change of the CPUs of
+//     the machine that concerns no assignment is none.
+//   - After a StateError the manager is held. Containers of the checkpoint keep what they have, and get it again when they are created again. Others
+//     are kept off these CPUs. Nothing is assigned: Allocate fails for a pod of which nothing runs yet. The checkpoint stays as it is. The hold ends
+//     when the pods have ended whose CPUs do not go with the machine.
+//   - If the checkpoint cannot be read, it is not known which CPUs are exclusive. Then the manager sets the CPUs of no container, and the hold lasts
+//     until Reset, or a start with a checkpoint that can be read.
 //   - Containers without exclusive CPUs are not created while the shared pool is empty, which happens with strict-cpu-reservation only.
 //   - A runtime that hangs delays the sets of running containers only, not pods. They are set again until it succeeds.
 //   - The machine is that at the time of [New]. With cgroup v2, the kernel takes CPUs that go offline later out of all sets; with v1 no container

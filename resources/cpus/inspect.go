@@ -37,7 +37,7 @@ func (i *inspector) InspectPod(ctx context.Context, ref runtime.PodRef) (*runtim
 	with, copied := status, false
 	for at := range status.Containers {
 		c := &status.Containers[at]
-		n := i.m.Exclusive(ref.UID, c.Name).Size()
+		n := i.m.size(ref.UID, c.Name)
 		if n == 0 || c.Resources == nil || !c.Resources.Limits.Cpu().IsZero() {
 			continue
 		}

@@ -34,10 +34,19 @@ type Options struct {
 	// false). It slows them down as soon as they use all of their CPUs.
 	KeepQuota bool
 	// Reset starts without what a checkpoint has that does not go with the machine, or without a checkpoint that cannot be read. Otherwise these
-	// are a [*StateError]. Containers whose assignment is dropped get other CPUs while they run, when their pod is admitted again.
+	// are a [*StateError], and the manager is held. Containers whose assignment is dropped get other CPUs while they run, when their pod is
+	// admitted again.
 	Reset bool
+	// ResetHint ends the text of a [*StateError]: how a user resets the checkpoint, such as the name of a flag.
+	ResetHint string
+	// Leave is for an agent with the policy none, if a checkpoint of the policy static is left, see [StaticLeft]: containers of the checkpoint keep
+	// their CPUs until their pods have ended, the others share the rest, and none is given exclusive ones or refused. Then the checkpoint is
+	// removed. No CPU has to be reserved.
+	Leave bool
 	// Gone reports whether nothing of the pod is left, so that it needs no CPUs. It must not block. It is called when CPUs are assigned, for pods
-	// of the checkpoint that were not admitted yet: a pod of an earlier agent may be missing without an end. If nil, such a pod keeps its CPUs.
+	// of the checkpoint that were not admitted yet: a pod of an earlier agent may be missing without an end. While the manager is held, it is called
+	// for each pod that requests exclusive CPUs: one that is not gone runs already, and is not refused. If nil, a pod of the checkpoint keeps its
+	// CPUs, and a manager that is held refuses all others.
 	Gone func(uid types.UID) bool
 	// Pinned is called with each assignment of exclusive CPUs, or its error, and Aligned beside it for each boundary that the CPUs keep to, or
 	// had to keep to. Changed is called with the number of CPUs of the shared pool that are not reserved, and of exclusive ones by their memory
@@ -73,6 +82,10 @@ type Manager struct {
 	changes uint64
 	// reported is the count, and 1, whose numbers were reported; 0 before.
 	reported uint64
+	// held is why nothing is assigned; nil if the checkpoint goes with the machine. Then the checkpoint stays as it is.
+	held *StateError
+	// unknown means that the checkpoint cannot be read: the manager sets the CPUs of no container.
+	unknown bool
 }
 
 // pod is what the manager knows of a pod. A pod without CPUs of its own has running containers only.
@@ -80,6 +93,10 @@ type pod struct {
 	// restored means that the pod is in the checkpoint, and was not admitted by this agent yet.
 	restored  bool
 	exclusive map[string]cpuset.CPUSet // by the names of containers
+	// unfit are the assignments of the checkpoint that do not go with the machine. Their containers keep them, and others do not get these CPUs.
+	unfit map[string]cpuset.CPUSet
+	// asIs means that the pod was admitted while the manager was held: its containers need no exclusive CPUs.
+	asIs bool
 	// used are the containers that may run with their CPUs: one was created, or an earlier agent assigned them.
 	used map[string]bool
 	// created has the cpuset that the last instance of a container was created with, until it is seen to run; "" if this is not sure.
@@ -125,6 +142,8 @@ func New(machine numa.Machine, path string, setter runtime.CPUSetter, opts Optio
 	errs = append(errs, opts.PolicyOptions.check())
 	reserved := opts.Reserved
 	switch missing := reserved.Difference(l.all); {
+	case opts.Leave:
+		reserved = cpuset.New()
 	case !missing.IsEmpty():
 		check(false, "reserved CPUs %s are not online: the machine has %s", missing, l.all)
 	case reserved.IsEmpty() && opts.ReservedCount <= 0:
@@ -139,6 +158,9 @@ func New(machine numa.Machine, path string, setter runtime.CPUSetter, opts Optio
 	}
 	m := &Manager{layout: l, setter: setter, path: path, opts: opts, reserved: reserved, wake: flow.NewSignal(), pods: map[types.UID]*pod{}}
 	m.file = checkpoint.New(path, m.restore, m.content)
+	if opts.Leave {
+		m.file.Write = func(path string, _ []byte) error { return checkpoint.Remove(path) }
+	}
 	m.share()
 	return m, nil
 }
@@ -172,13 +194,25 @@ func (m *Manager) Exclusive(uid types.UID, container string) cpuset.CPUSet {
 func (m *Manager) HasExclusive(uid types.UID) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.pods[uid] != nil && len(m.pods[uid].exclusive) > 0
+	p := m.pods[uid]
+	return p != nil && len(p.exclusive)+len(p.unfit) > 0
+}
+
+// size returns the number of CPUs that the container has, also of those that do not go with the machine.
+func (m *Manager) size(uid types.UID, container string) int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	p := m.pods[uid]
+	if p == nil {
+		return 0
+	}
+	return p.exclusive[container].Size() + p.unfit[container].Size()
 }
 
 // Admit refuses resizes of the CPU of Guaranteed pods, as infeasible (kubelet: without the feature gate
 // InPlacePodVerticalScalingExclusiveCPUs). New pods are admitted by package topology. It implements [lifecycle.Admitter].
 func (m *Manager) Admit(req lifecycle.AdmitRequest) (none lifecycle.AdmitResponse, _ error) {
-	if req.Held == nil || podspec.QOSClass(req.Pod) != v1.PodQOSGuaranteed {
+	if req.Held == nil || podspec.QOSClass(req.Pod) != v1.PodQOSGuaranteed || m.opts.Leave && !m.HasExclusive(req.Pod.UID) {
 		return none, nil
 	}
 	for kind, c := range podspec.Containers(&req.Pod.Spec) {
@@ -206,18 +240,27 @@ func (m *Manager) Prepare(_ context.Context, req lifecycle.PrepareRequest) (none
 
 // EditContainer returns the CPUs of the container. It implements [lifecycle.ContainerEditor].
 func (m *Manager) EditContainer(ctx context.Context, p *v1.Pod, c *v1.Container) (edits runtime.ContainerEdits, _ error) {
-	if err := m.Restore(); err != nil {
+	if err := m.file.Load(); err != nil {
 		return edits, err
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	if m.unknown {
+		return edits, nil
+	}
 	known := m.pod(p.UID)
 	set, exclusive := known.exclusive[c.Name]
+	if unfit, ok := known.unfit[c.Name]; ok {
+		set, exclusive = unfit.Intersection(m.layout.all), true
+	}
 	switch {
+	case exclusive && set.IsEmpty():
+		return edits, fmt.Errorf("container %s of pod %s has no CPUs that are online by the checkpoint %s: drain the node and remove the file, or have it reset; %s",
+			c.Name, runtime.RefOf(p), m.path, m.opts.ResetHint)
 	case exclusive:
 		known.used[c.Name] = true
 		edits.NoCPUQuota = !m.opts.KeepQuota
-	case Exclusive(p, c) > 0:
+	case Exclusive(p, c) > 0 && !known.asIs && !m.opts.Leave:
 		return edits, fmt.Errorf("container %s of pod %s has no exclusive CPUs: it was not admitted", c.Name, runtime.RefOf(p))
 	case m.shared.IsEmpty() && runtime.ForResize(ctx): // it keeps what it has
 		return edits, nil
@@ -278,7 +321,7 @@ func (m *Manager) Gone(_ context.Context, req lifecycle.GoneRequest) error {
 
 // giveBack gives back all that the pod has, also what the checkpoint has that is not read yet.
 func (m *Manager) giveBack(uid types.UID) {
-	_ = m.Restore() // its error is that of each container
+	_ = m.file.Load() // its error is that of each container
 	m.forget(uid)
 }
 
@@ -287,11 +330,16 @@ func (m *Manager) forget(uid types.UID) {
 	m.mu.Lock()
 	p := m.pods[uid]
 	delete(m.pods, uid)
-	released := p != nil && len(p.exclusive) > 0
+	released := p != nil && len(p.exclusive)+len(p.unfit) > 0
+	fits := false
 	if released {
+		fits = m.releaseHold()
 		m.assignmentsChanged()
 	}
 	m.mu.Unlock()
+	if fits {
+		m.opts.Logger.Info("The assignments of CPUs go with the machine again: the pods that have others have ended", "path", m.path)
+	}
 	if released {
 		m.file.SaveLater()
 		m.wake.Notify()
@@ -302,7 +350,7 @@ func (m *Manager) forget(uid types.UID) {
 func (m *Manager) pod(uid types.UID) *pod {
 	p := m.pods[uid]
 	if p == nil {
-		p = &pod{exclusive: map[string]cpuset.CPUSet{}, used: map[string]bool{}, created: map[string]string{}, instances: map[runtime.ContainerID]*instance{}}
+		p = &pod{exclusive: map[string]cpuset.CPUSet{}, unfit: map[string]cpuset.CPUSet{}, used: map[string]bool{}, created: map[string]string{}, instances: map[runtime.ContainerID]*instance{}}
 		m.pods[uid] = p
 	}
 	return p
@@ -321,8 +369,10 @@ func (m *Manager) share() {
 		m.shared = m.shared.Difference(m.reserved)
 	}
 	for _, p := range m.pods {
-		for _, set := range p.exclusive {
-			m.shared = m.shared.Difference(set)
+		for _, of := range []map[string]cpuset.CPUSet{p.exclusive, p.unfit} {
+			for _, set := range of {
+				m.shared = m.shared.Difference(set)
+			}
 		}
 	}
 	m.sharedText = m.shared.String()

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/utils/cpuset"
 
 	"github.com/kubeletkit/kubeletkit/internal/flow"
 	"github.com/kubeletkit/kubeletkit/runtime"
@@ -27,25 +26,41 @@ const (
 // retries are the delays after a failure of one container.
 var retries = flow.Backoff{Min: time.Second, Max: 10 * time.Second}
 
-// Restore reads the checkpoint, unless it is read already. An agent calls it before it admits pods; otherwise the first container needs it. It fails with
-// a [*StateError].
-func (m *Manager) Restore() error { return m.file.Load() }
+// Restore reads the checkpoint, unless it is read already. An agent calls it before it admits pods; otherwise the first container needs it.
+//
+// With a [*StateError] the manager is held, until [Manager.Reset] or the end of the pods of StateError.Pods: it can be used, and does what package
+// documentation says. With another error, of the disk, no container can be created until Restore succeeds.
+func (m *Manager) Restore() error {
+	if err := m.file.Load(); err != nil {
+		return err
+	}
+	if held := m.heldBy(); held != nil {
+		return fmt.Errorf("reading the assignments of CPUs: %w", held)
+	}
+	return nil
+}
 
 func (m *Manager) restore() error {
 	c, err := readCheckpoint(m.path)
-	switch stateErr := (*StateError)(nil); {
-	case errors.Is(err, os.ErrNotExist):
-	case errors.As(err, &stateErr) && m.opts.Reset:
-		m.opts.Logger.Info("The assignments of CPUs are dropped", "reason", stateErr.Error())
-	case err != nil:
+	held := (*StateError)(nil)
+	if err != nil && !errors.Is(err, os.ErrNotExist) && !errors.As(err, &held) {
 		return fmt.Errorf("reading the assignments of CPUs: %w", err)
 	}
-	kept, problems := m.usable(c.Exclusive)
-	if len(problems) > 0 {
-		if !m.opts.Reset {
-			return fmt.Errorf("reading the assignments of CPUs: %w", &StateError{Path: m.path, Problems: problems})
+	kept, unfit, problems := m.usable(c.Exclusive)
+	unknown := held != nil
+	if len(problems) > 0 && !m.opts.Leave {
+		held = &StateError{Path: m.path, Problems: problems}
+		for _, uid := range slices.Sorted(maps.Keys(unfit)) {
+			held.Pods = append(held.Pods, types.UID(uid))
 		}
-		m.opts.Logger.Info("Assignments of CPUs are dropped", "reasons", problems)
+	}
+	if held != nil && m.opts.Reset {
+		m.logReset(held)
+		held, unknown, unfit = nil, false, nil
+		problems = append(problems, "reset")
+	}
+	if held != nil {
+		held.Hint = m.opts.ResetHint
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -56,6 +71,12 @@ func (m *Manager) restore() error {
 			p.exclusive[name], p.used[name] = set, true
 		}
 	}
+	for uid, containers := range unfit {
+		p := m.pod(types.UID(uid))
+		p.restored = true
+		maps.Copy(p.unfit, containers)
+	}
+	m.held, m.unknown = held, unknown
 	m.share()
 	// What the checkpoint has must be what is assigned, and kubelet must not find CPUs in it that are not online.
 	if len(problems) > 0 || !c.Shared.Equals(m.shared) {
@@ -66,8 +87,8 @@ func (m *Manager) restore() error {
 }
 
 // usable returns the assignments that go with the machine, and what is wrong with the others.
-func (m *Manager) usable(all Assignments) (kept Assignments, problems []string) {
-	kept = Assignments{}
+func (m *Manager) usable(all Assignments) (kept, unfit Assignments, problems []string) {
+	kept, unfit = Assignments{}, Assignments{}
 	owner := map[int]string{}
 	for _, uid := range slices.Sorted(maps.Keys(all)) {
 		for _, name := range slices.Sorted(maps.Keys(all[uid])) {
@@ -89,26 +110,32 @@ func (m *Manager) usable(all Assignments) (kept Assignments, problems []string) 
 			}
 			if problem != "" {
 				problems = append(problems, about+", "+problem)
+				unfit.add(uid, name, set)
 				continue
 			}
 			for _, id := range set.UnsortedList() {
 				owner[id] = uid
 			}
-			if kept[uid] == nil {
-				kept[uid] = map[string]cpuset.CPUSet{}
-			}
-			kept[uid][name] = set
+			kept.add(uid, name, set)
 		}
 	}
-	return kept, problems
+	return kept, unfit, problems
 }
 
 // content returns the content of the checkpoint, if an assignment has changed since it was written.
 func (m *Manager) content(saved uint64) (uint64, []byte, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.changes == saved {
+	if m.changes == saved || m.held != nil {
 		return saved, nil, nil
+	}
+	if m.opts.Leave { // then Write removes the file
+		for _, p := range m.pods {
+			if len(p.exclusive)+len(p.unfit) > 0 {
+				return saved, nil, nil
+			}
+		}
+		return m.changes, nil, nil
 	}
 	c := Checkpoint{Policy: policyStatic, Shared: m.shared, Exclusive: Assignments{}}
 	for uid, p := range m.pods {
@@ -183,8 +210,12 @@ func (m *Manager) due() (out []*instance) {
 	return out
 }
 
-// wanted returns the CPUs that the container is to have. Without a shared pool it keeps what it has. mu is held.
+// wanted returns the CPUs that the container is to have. Without a shared pool, or if the checkpoint has others that do not go with the machine, it keeps
+// what it has. mu is held.
 func (m *Manager) wanted(p *pod, in *instance) string {
+	if _, unfit := p.unfit[in.name]; unfit || m.unknown {
+		return in.cpuset
+	}
 	if own, ok := p.exclusive[in.name]; ok {
 		return own.String()
 	}

@@ -24,6 +24,10 @@
 //   - Containers reuse what init containers before them have, on the same nodes. When a container is created, what is left of init
 //     containers before it is free, and is not taken again after a restart of the agent (kubelet takes it again).
 //   - Memory is not exclusive: containers without blocks may use every node. The machine state only keeps the sum of all blocks below what there is.
-//   - A state that does not fit the machine or the reservations is a [StateError] of Restore, unless no pod holds memory. With Options.Reset it is replaced.
+//   - A state that does not fit the machine or the reservations is a [StateError] of Restore, unless no pod holds memory. With Options.Reset, or by
+//     Manager.Reset, it is replaced by an empty one.
+//   - After a StateError the manager is held: nothing is given, and pods with memory of which nothing runs yet are refused. Pods that run go on; their
+//     containers get all nodes when they are created again. The state stays as it is until the pods in it have ended, or, if it cannot be read, until
+//     Reset. A file that the disk does not return is another error, and is never replaced.
 //   - A resize of the memory of a Guaranteed pod is infeasible, as in kubelet.
 package memory

@@ -30,10 +30,13 @@ type Options struct {
 	// of Reserved must be equal for memory and huge pages of each size.
 	NodeReserved v1.ResourceList
 	// Gone reports whether nothing of the pod is left, so that Restore gives back what it holds: its end was reported to an earlier agent, if at
-	// all. It is called in Restore only. If nil, such a pod keeps its memory.
+	// all. It must not block. It is called in Restore and, while the manager is held, for each pod that requests memory: one that is not gone runs
+	// already, and is not refused. If nil, a pod of the state keeps its memory, and a manager that is held refuses all others.
 	Gone func(uid types.UID) bool
-	// Reset replaces a state that cannot be used by an empty one. Default: Restore fails.
+	// Reset replaces a state that cannot be used by an empty one. Default: Restore fails with a [*StateError].
 	Reset bool
+	// ResetHint ends the text of a [*StateError]: how a user resets the state, such as the name of a flag.
+	ResetHint string
 	// Pinned is called after each allocation for a container of a Guaranteed pod, with its error. It must not block. Default: nothing.
 	Pinned func(err error)
 	// Logger is for problems that concern no single pod. Default: that of package slog.
@@ -55,6 +58,12 @@ type Manager struct {
 	machine *machineState
 	// changes is the number of changes of the machine state.
 	changes uint64
+	// held is why nothing is given; nil if the state fits. Then the file stays as it is.
+	held *StateError
+	// holding are the pods of the state that have not ended, while the manager is held; nil if the file cannot be read.
+	holding map[types.UID]bool
+	// asIs are the pods that were admitted while the manager was held: they have no memory of chosen nodes.
+	asIs map[types.UID]bool
 }
 
 var (
@@ -78,9 +87,6 @@ func New(path string, machine numa.Machine, opts Options) (*Manager, error) {
 	if err != nil {
 		return nil, fmt.Errorf("memory: %w", err)
 	}
-	if opts.Gone == nil {
-		opts.Gone = func(types.UID) bool { return false }
-	}
 	if opts.Pinned == nil {
 		opts.Pinned = func(error) {}
 	}
@@ -88,7 +94,7 @@ func New(path string, machine numa.Machine, opts Options) (*Manager, error) {
 		s, _ := newMachineState(machine, opts.Reserved, opts.NodeReserved)
 		return s
 	}
-	m := &Manager{path: path, opts: opts, empty: empty}
+	m := &Manager{path: path, opts: opts, empty: empty, asIs: map[types.UID]bool{}}
 	m.file = checkpoint.New(path, m.restore, m.content)
 	return m, nil
 }
@@ -108,23 +114,29 @@ func (m *Manager) Run(ctx context.Context) error {
 // Hints returns the sets of nodes on which the container or, if it is nil, the pod can have its memory, by the resources that it
 // requests: nil if it needs none, or has no choice. If no nodes have the memory, Allocate refuses the pod, as in kubelet.
 func (m *Manager) Hints(pod *v1.Pod, container *v1.Container) map[string][]numa.Hint {
-	if !counts(pod) || m.Restore() != nil {
+	if !counts(pod) || m.file.Load() != nil {
 		return nil
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	if m.held != nil {
+		return nil
+	}
 	return m.machine.podHints(pod, container)
 }
 
 // Allocate gives the container memory on the nodes of the hint, or on more nodes if these do not suffice. A container that has memory keeps it.
-// The error refuses the pod with the reason UnexpectedAdmissionError, as in kubelet.
+// The error refuses the pod with the reason UnexpectedAdmissionError, as in kubelet. While the manager is held, it refuses pods of which nothing runs yet.
 func (m *Manager) Allocate(pod *v1.Pod, container *v1.Container, hint numa.Hint) error {
 	if !counts(pod) {
 		return nil
 	}
 	err := m.Restore()
-	if err == nil {
+	switch held := (*StateError)(nil); {
+	case err == nil:
 		err = m.allocate(pod, container, hint)
+	case errors.As(err, &held) && m.admitHeld(pod.UID):
+		return nil
 	}
 	m.opts.Pinned(err)
 	if err != nil {
@@ -180,6 +192,9 @@ func (m *Manager) EditContainer(ctx context.Context, pod *v1.Pod, container *v1.
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	if m.asIs[pod.UID] {
+		return runtime.ContainerEdits{}, nil
+	}
 	if m.machine == nil || len(m.machine.entries[string(pod.UID)]) == 0 {
 		return runtime.ContainerEdits{}, fmt.Errorf("container %q of pod %s has no memory: the pod was not admitted", container.Name, runtime.RefOf(pod))
 	}
@@ -214,12 +229,17 @@ func (m *Manager) Refused(pod *v1.Pod) { m.end(pod.UID) }
 
 // end gives back the memory of a pod. Run writes the state: one that cannot be written does not keep the pod.
 func (m *Manager) end(uid types.UID) {
-	_ = m.Restore() // otherwise the pod is back when the state is read; the error is that of each container
+	_ = m.file.Load() // otherwise the pod is back when the state is read; the error is that of each container
 	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.machine != nil && m.machine.dropPod(string(uid)) {
+	delete(m.asIs, uid)
+	fits := m.releaseHold(uid)
+	if fits || m.machine != nil && m.machine.dropPod(string(uid)) {
 		m.changes++
 		m.file.SaveLater()
+	}
+	m.mu.Unlock()
+	if fits {
+		m.opts.Logger.Info("The state of memory is given up: the pods in it have ended", "path", m.path)
 	}
 }
 

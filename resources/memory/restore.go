@@ -27,56 +27,103 @@ const (
 type StateError struct {
 	Path string
 	Err  error
+	// Pods are those that hold memory by the state. There is none if the file cannot be read: then it is not known which pods do.
+	Pods []types.UID
+	// Hint is [Options.ResetHint].
+	Hint string
 }
 
 func (e *StateError) Error() string {
-	return fmt.Sprintf("memory: the state %s cannot be used: %v: drain the node and remove the file, or have it reset", e.Path, e.Err)
+	text := fmt.Sprintf("memory: the state %s cannot be used: %v: drain the node and remove the file, or have it reset", e.Path, e.Err)
+	if e.Hint != "" {
+		text += "; " + e.Hint
+	}
+	return text
 }
 
 func (e *StateError) Unwrap() error { return e.Err }
 
-// Restore reads the state. It is called before the agent runs; otherwise the first allocation does it. It does nothing after it has succeeded
-// once. It fails with a [*StateError], and with errors of the file.
-func (m *Manager) Restore() error { return m.file.Load() }
-
-func (m *Manager) restore() error {
-	s, err := m.read()
-	if err != nil && !m.opts.Reset {
+// Restore reads the state, unless it is read already. It is called before the agent runs; otherwise the first allocation does it.
+//
+// With a [*StateError] the manager is held, until [Manager.Reset] or the end of the pods of StateError.Pods: it can be used, and does what the package
+// documentation says. With another error, of the disk, no container with memory can be created until Restore succeeds.
+func (m *Manager) Restore() error {
+	if err := m.file.Load(); err != nil {
 		return err
-	}
-	if err != nil {
-		m.opts.Logger.Error(err, "The state of memory is reset: containers that run keep their memory nodes until they are created again")
-		s = m.empty()
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.machine = s
+	if m.held != nil {
+		return m.held
+	}
+	return nil
+}
+
+func (m *Manager) restore() error {
+	s, err := m.read()
+	held := (*StateError)(nil)
+	if err != nil && !errors.As(err, &held) {
+		return err
+	}
+	if held != nil && m.opts.Reset {
+		m.logReset(held)
+		s, held = m.empty(), nil
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if held != nil {
+		held.Hint = m.opts.ResetHint
+		s = m.empty()
+		for _, uid := range held.Pods {
+			if m.holding == nil {
+				m.holding = map[types.UID]bool{}
+			}
+			m.holding[uid] = true
+		}
+	}
+	m.machine, m.held = s, held
 	m.changes++
 	return nil
 }
 
-// LeaveStatic is for an agent that gives containers no memory: kubelet's policy None. It removes a state of the policy Static in which no
-// pod holds memory but those of which gone reports that nothing is left, so that kubelet can be started with that policy, too. If pods hold memory, or the state cannot be
-// read, it fails with a [*StateError], or with reset it removes the state: containers that run keep their memory nodes until they end.
-func LeaveStatic(path string, gone func(types.UID) bool, reset bool) error {
+// StaticLeft reports whether a state of the policy Static is left, for an agent that gives containers no memory: kubelet's policy None. If pods hold
+// memory by it, but for those of which gone reports that nothing is left, it fails with a [*StateError] that has these pods. If it cannot be read, it
+// fails with one that has none. It changes nothing.
+func StaticLeft(path string, gone func(types.UID) bool) (bool, error) {
 	f, err := readState(path)
-	stateErr := (*StateError)(nil)
 	switch {
 	case errors.Is(err, os.ErrNotExist), err == nil && f.PolicyName == "None":
-		return nil
-	case err != nil && !errors.As(err, &stateErr):
-		return err
-	case err == nil:
-		for uid := range f.Entries {
-			if !gone(types.UID(uid)) {
-				stateErr = &StateError{path, errors.New("pods hold memory by the policy Static, and the policy is None")}
-			}
-		}
+		return false, nil
+	case err != nil:
+		return errors.As(err, new(*StateError)), err
 	}
-	if stateErr != nil && !reset {
-		return stateErr
+	if left := holders(f, gone); len(left) > 0 {
+		return true, &StateError{Path: path, Err: errors.New("pods hold memory by the policy Static, and the policy is None"), Pods: left}
+	}
+	return true, nil
+}
+
+// LeaveStatic removes what [StaticLeft] reports, so that kubelet can be started with the policy None, too. It fails as StaticLeft does, or with reset
+// it removes the state also after a [*StateError]: containers that run keep their memory nodes until they end.
+func LeaveStatic(path string, gone func(types.UID) bool, reset bool) error {
+	left, err := StaticLeft(path, gone)
+	if err != nil && (!reset || !errors.As(err, new(*StateError))) {
+		return err
+	}
+	if !left {
+		return nil
 	}
 	return checkpoint.Remove(path)
+}
+
+// holders returns the pods of the file that are not gone.
+func holders(f *state.File, gone func(types.UID) bool) (pods []types.UID) {
+	for _, uid := range slices.Sorted(maps.Keys(f.Entries)) {
+		if gone == nil || !gone(types.UID(uid)) {
+			pods = append(pods, types.UID(uid))
+		}
+	}
+	return pods
 }
 
 // readState returns the content of the file. It fails with [os.ErrNotExist] and a [*StateError].
@@ -88,7 +135,7 @@ func readState(path string) (*state.File, error) {
 	})
 	switch damaged := (*checkpoint.DamagedError)(nil); {
 	case errors.As(err, &damaged):
-		return nil, &StateError{path, damaged.Err}
+		return nil, &StateError{Path: path, Err: damaged.Err}
 	case err != nil:
 		return nil, fmt.Errorf("memory: reading the state: %w", err)
 	}
@@ -104,25 +151,22 @@ func (m *Manager) read() (*machineState, error) {
 	if err != nil {
 		return nil, err
 	}
-	var stale []string
-	for _, uid := range slices.Sorted(maps.Keys(f.Entries)) {
-		if m.opts.Gone(types.UID(uid)) {
-			stale = append(stale, uid)
-		}
-	}
-	if len(stale) == len(f.Entries) {
+	left := holders(f, m.opts.Gone)
+	if len(left) == 0 {
 		return m.empty(), nil
 	}
 	if f.PolicyName != policy {
-		return nil, &StateError{m.path, fmt.Errorf("it is of the policy %q, not %q", f.PolicyName, policy)}
+		return nil, &StateError{Path: m.path, Err: fmt.Errorf("it is of the policy %q, not %q", f.PolicyName, policy), Pods: left}
 	}
 	s, err := m.recount(f)
 	if err != nil {
-		return nil, &StateError{m.path, err}
+		return nil, &StateError{Path: m.path, Err: err, Pods: left}
 	}
-	for _, uid := range stale {
-		m.opts.Logger.Info("A pod that is gone held memory", "pod", uid)
-		s.dropPod(uid)
+	for _, uid := range slices.Sorted(maps.Keys(s.entries)) {
+		if !slices.Contains(left, types.UID(uid)) {
+			m.opts.Logger.Info("A pod that is gone held memory", "pod", uid)
+			s.dropPod(uid)
+		}
 	}
 	return s, nil
 }
@@ -211,7 +255,7 @@ func (s *machineState) same(id int, file *machineState) error {
 func (m *Manager) content(saved uint64) (uint64, []byte, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.changes == saved {
+	if m.changes == saved || m.held != nil {
 		return saved, nil, nil
 	}
 	return m.changes, state.Format(&state.File{PolicyName: policy, MachineState: m.machine.nodes, Entries: m.machine.entries}), nil
