@@ -16,8 +16,9 @@ import (
 )
 
 const (
-	module  = "github.com/kubeletkit/kubeletkit"
-	apitest = module + "/internal/apitest" // the API server of tests
+	module     = "github.com/kubeletkit/kubeletkit"
+	apitest    = module + "/internal/apitest" // the API server of tests
+	envOfTests = module + "/internal/testenv" // the machine of tests
 )
 
 // mayImport is the rule of imports inside the module: which top-level packages each
@@ -30,7 +31,7 @@ const (
 //
 // Packages below "internal" have code that several packages would repeat otherwise. They
 // import nothing else of the module, and every package but the examples may import them. Only
-// tests import internal/apitest, those of the examples, too.
+// tests import internal/apitest and internal/testenv, those of the examples, too.
 var mayImport = map[string][]string{
 	"podspec":    {},
 	"internal":   {},
@@ -75,7 +76,7 @@ func TestImportRules(t *testing.T) {
 			if !ours(imp) {
 				continue
 			}
-			if imp == apitest {
+			if imp == apitest || imp == envOfTests {
 				t.Errorf("%s imports %s; only tests may", p.ImportPath, imp)
 			}
 			to := topLevel(imp)

@@ -24,6 +24,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/kubeletkit/kubeletkit"
+	"github.com/kubeletkit/kubeletkit/internal/testenv"
 	"github.com/kubeletkit/kubeletkit/internal/testpod"
 	"github.com/kubeletkit/kubeletkit/podconfig/objects"
 	"github.com/kubeletkit/kubeletkit/runtime"
@@ -423,17 +424,6 @@ func mountsBelow(t *testing.T, dir string) (points []string) {
 	return points
 }
 
-// memoryDir returns a directory that is in memory if the machine has such a file system: on a disk, the model takes several times
-// as long.
-func memoryDir(t *testing.T) string {
-	t.Helper()
-	dir, err := os.MkdirTemp("/dev/shm", "kubeletkit")
-	if err != nil {
-		dir = t.TempDir()
-	}
-	return dir
-}
-
 // Whatever happens, in the end disk and mounts are what the pods desire, no volume was taken
 // down under a container, and a kubelet's leftovers are gone.
 func TestVolumesOfANodeInRandomOrder(t *testing.T) {
@@ -456,7 +446,7 @@ func TestVolumesOfANodeInRandomOrder(t *testing.T) {
 		list := ops.Draw(rt, "ops")
 		pauses := rapid.SliceOfN(rapid.IntRange(0, 4000), len(list), len(list)).Draw(rt, "pauses")
 		var m *volumeModel
-		dir := memoryDir(t)
+		dir := testenv.MemoryDir(t)
 		defer func() { assert.NoError(t, os.RemoveAll(dir)) }()
 		root, disks := filepath.Join(dir, "root"), filepath.Join(dir, "disks")
 		require.NoError(t, os.Mkdir(root, 0o700))

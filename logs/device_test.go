@@ -26,6 +26,7 @@ import (
 	"github.com/kubeletkit/kubeletkit/gc"
 	"github.com/kubeletkit/kubeletkit/images"
 	"github.com/kubeletkit/kubeletkit/images/records"
+	"github.com/kubeletkit/kubeletkit/internal/testenv"
 	"github.com/kubeletkit/kubeletkit/internal/testpod"
 	"github.com/kubeletkit/kubeletkit/lifecycle"
 	"github.com/kubeletkit/kubeletkit/podconfig"
@@ -110,7 +111,7 @@ type gcMetrics struct{ gc.NopMetrics }
 
 func newDevice(t *testing.T, seed uint64) *device {
 	d := &device{
-		t: t, random: rand.New(rand.NewPCG(seed, 0)), root: memoryDir(t), source: podconfigfake.NewSource("test"),
+		t: t, random: rand.New(rand.NewPCG(seed, 0)), root: testenv.MemoryDir(t), source: podconfigfake.NewSource("test"),
 		loads: map[types.UID]*load{}, absent: map[string]time.Time{},
 	}
 	d.Runtime = fake.New(fake.Options{Calls: -1, Behavior: func(c fake.Container) fake.Behavior {
@@ -120,16 +121,6 @@ func newDevice(t *testing.T, seed uint64) *device {
 		return fake.Behavior{RunFor: l.runs, ExitCode: 1, Output: "began\n"}
 	}})
 	return d
-}
-
-// memoryDir returns a directory that is removed after the test, in memory if the machine has such a file system: a week has thousands of syncs.
-func memoryDir(t *testing.T) string {
-	dir, err := os.MkdirTemp("/dev/shm", "week")
-	if err != nil {
-		return t.TempDir()
-	}
-	t.Cleanup(func() { assert.NoError(t, os.RemoveAll(dir)) })
-	return dir
 }
 
 func (d *device) logsDir() string { return filepath.Join(d.root, "logs") }

@@ -17,6 +17,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"k8s.io/utils/ptr"
+
+	"github.com/kubeletkit/kubeletkit/internal/testenv"
 )
 
 func files(pairs ...string) payload {
@@ -128,7 +130,7 @@ func TestWriteKilledAtEachStep(t *testing.T) {
 		for to := range versions {
 			for _, then := range []int{from, to} {
 				for kill := 1; ; kill++ {
-					dir := MemoryDir(t)
+					dir := testenv.MemoryDir(t)
 					w := newWriter(t, dir)
 					_, err := w.write(versions[from])
 					require.NoError(t, err)
@@ -166,7 +168,7 @@ func TestWriteKilledAtEachStep(t *testing.T) {
 // The first write leaves nothing that counts as written until it has all files.
 func TestFirstWriteKilledAtEachStep(t *testing.T) {
 	for kill := 1; ; kill++ {
-		dir := MemoryDir(t)
+		dir := testenv.MemoryDir(t)
 		w := newWriter(t, dir)
 		steps := 0
 		w.before = func(string) error {
@@ -296,7 +298,7 @@ func TestPlantedFiles(t *testing.T) {
 
 // A reader that opens ..data sees all files of one version.
 func TestReadersSeeNoMixture(t *testing.T) {
-	dir := MemoryDir(t)
+	dir := testenv.MemoryDir(t)
 	w := newWriter(t, dir)
 	version := func(i int) payload { return files("a", fmt.Sprint(i), "b", fmt.Sprint(i), "c/d", fmt.Sprint(i)) }
 	_, err := w.write(version(0))

@@ -13,6 +13,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+
+	"github.com/kubeletkit/kubeletkit/internal/testenv"
 )
 
 // outside is a directory of the host that a container must not reach.
@@ -110,7 +112,7 @@ func TestSwappedDirectories(t *testing.T) {
 	t.Run("removal", func(t *testing.T) {
 		target, untouched := outside(t)
 		for range 50 {
-			volume := filepath.Join(MemoryDir(t), "v")
+			volume := filepath.Join(testenv.MemoryDir(t), "v")
 			require.NoError(t, os.MkdirAll(volume, 0o777))
 			stop := swap(t, volume, target)
 			_ = removeAll(t.Context(), volume) // the last round of the swap may be in its way
@@ -151,7 +153,7 @@ func TestSpecialFiles(t *testing.T) {
 // 10^5 files, and directories beside them, are measured and removed, and a walk through them
 // can be ended at any time.
 func TestManyFiles(t *testing.T) {
-	volume := filepath.Join(MemoryDir(t), "v")
+	volume := filepath.Join(testenv.MemoryDir(t), "v")
 	require.NoError(t, os.Mkdir(volume, 0o777))
 	root, err := os.OpenRoot(volume)
 	require.NoError(t, err)

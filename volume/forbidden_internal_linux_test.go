@@ -10,6 +10,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+
+	"github.com/kubeletkit/kubeletkit/internal/testenv"
 )
 
 // asNobody calls f as a user without capabilities for files, who owns the directory.
@@ -67,7 +69,7 @@ func TestDirectoriesThatForbidTheirRemoval(t *testing.T) {
 
 // Such a directory can also be deeper than a walk goes.
 func TestDeepDirectoriesThatForbidTheirRemoval(t *testing.T) {
-	dir := MemoryDir(t)
+	dir := testenv.MemoryDir(t)
 	asNobody(t, dir, func() {
 		vol := filepath.Join(dir, "v")
 		require.NoError(t, os.Mkdir(vol, 0o700))

@@ -19,6 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
+	"github.com/kubeletkit/kubeletkit/internal/testenv"
 	kruntime "github.com/kubeletkit/kubeletkit/runtime"
 )
 
@@ -86,7 +87,7 @@ func TestKilled(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("mounting needs root")
 	}
-	root := MemoryDir(t)
+	root := testenv.MemoryDir(t)
 	v, other := newVictim(root, "victim", true), newVictim(root, "other", true)
 	v.plant(t)
 	other.plant(t)

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/kubeletkit/kubeletkit/internal/testenv"
 	kruntime "github.com/kubeletkit/kubeletkit/runtime"
 )
 
@@ -58,7 +59,7 @@ func listed(t *testing.T, dir string) map[string]any {
 // step. The next one finds from disk what is there, completes or removes it, loses nothing that the
 // pod has written, and touches nothing of another pod. TestKilled does the same with mounts.
 func TestKilledAtEachStep(t *testing.T) {
-	root := MemoryDir(t)
+	root := testenv.MemoryDir(t)
 	other := newVictim(root, "other", false)
 	other.plant(t)
 	require.NoError(t, withoutMounts(func() error {

@@ -21,6 +21,7 @@ import (
 	"k8s.io/utils/ptr"
 	"pgregory.net/rapid"
 
+	"github.com/kubeletkit/kubeletkit/internal/testenv"
 	"github.com/kubeletkit/kubeletkit/internal/testpod"
 	kruntime "github.com/kubeletkit/kubeletkit/runtime"
 )
@@ -277,7 +278,7 @@ func (m *model) put(name string) {
 // killed before any step of a set-up or a tear-down. When all have been synced, disk and
 // mounts are exactly what they are to be.
 func TestModel(t *testing.T) {
-	probe := MemoryDir(t)
+	probe := testenv.MemoryDir(t)
 	mounts := mountTmpfs(probe, 0, access{0o777, -1}) == nil
 	require.NoError(t, unmountBelow(probe))
 	keys := rapid.SampledFrom([]string{"a", "b", "c.txt"})
@@ -287,7 +288,7 @@ func TestModel(t *testing.T) {
 	states := rapid.SampledFrom([]claimState{claimFails, claimPending, claimNoVolume, claimBound, claimBound})
 	rapid.Check(t, func(rt *rapid.T) {
 		m := &model{
-			t: t, pods: MemoryDir(t), host: MemoryDir(t), disks: MemoryDir(t), objects: map[string]map[string]string{}, desired: map[string]*v1.Pod{},
+			t: t, pods: testenv.MemoryDir(t), host: testenv.MemoryDir(t), disks: testenv.MemoryDir(t), objects: map[string]map[string]string{}, desired: map[string]*v1.Pod{},
 			ready: map[string]map[string]map[string]string{}, mounts: mounts, claims: map[string]claimState{}, away: map[string]bool{},
 			volumes: map[string]map[string]kruntime.Volume{}, bound: map[string]map[string]bool{}, subPaths: map[string]map[string]string{},
 		}

@@ -14,6 +14,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/kubeletkit/kubeletkit/internal/testenv"
 	"github.com/kubeletkit/kubeletkit/internal/testpod"
 	kruntime "github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/volume"
@@ -246,7 +247,7 @@ func TestSharedVolume(t *testing.T) {
 func TestSharedVolumeKilledAtEachStep(t *testing.T) {
 	killed := errors.New("killed")
 	forEachPublication(t, func(t *testing.T, bind bool) {
-		dir, pods := volume.MemoryDir(t), volume.MemoryDir(t)
+		dir, pods := testenv.MemoryDir(t), testenv.MemoryDir(t)
 		for _, complete := range []bool{false, true} {
 			for n := 1; ; n++ {
 				left, last := n, ""

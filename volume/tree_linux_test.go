@@ -16,8 +16,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/utils/ptr"
 
+	"github.com/kubeletkit/kubeletkit/internal/testenv"
 	kruntime "github.com/kubeletkit/kubeletkit/runtime"
-	"github.com/kubeletkit/kubeletkit/volume"
 )
 
 // deep makes a chain of directories below dir, with a file of a MiB in the last.
@@ -64,7 +64,7 @@ func TestADeepTree(t *testing.T) {
 		{"the tree cannot be measured", 4096 + 100, "64Mi", `EmptyDir volume "v" with the limit "64Mi" cannot be measured: a directory is more than 4096 levels deep. `, true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			m, dir := newManager(t), volume.MemoryDir(t)
+			m, dir := newManager(t), testenv.MemoryDir(t)
 			p := pod(emptyDir("v", v1.EmptyDirVolumeSource{SizeLimit: ptr.To(resource.MustParse(tt.limit))}))
 			got, err := m.SetUp(t.Context(), p, dir)
 			require.NoError(t, err)
@@ -83,7 +83,7 @@ func TestADeepTree(t *testing.T) {
 }
 
 func TestMeasuringManyFilesTakesLittleMemory(t *testing.T) {
-	m, dir := newManager(t), volume.MemoryDir(t)
+	m, dir := newManager(t), testenv.MemoryDir(t)
 	p := pod(emptyDir("v", v1.EmptyDirVolumeSource{SizeLimit: ptr.To(resource.MustParse("1Gi"))}))
 	got, err := m.SetUp(t.Context(), p, dir)
 	require.NoError(t, err)

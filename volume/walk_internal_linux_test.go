@@ -13,6 +13,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+
+	"github.com/kubeletkit/kubeletkit/internal/testenv"
 )
 
 // A container moves what was measured to where it is measured again, as long as that is done.
@@ -77,7 +79,7 @@ func TestAWalkFindsEnough(t *testing.T) {
 // A container knows the inodes of its directories. It plants the name that a directory gets that is
 // too deep to be removed where it is, so that this name is listed after the directory.
 func TestPlantedNamesOfDeepDirectories(t *testing.T) {
-	vol := filepath.Join(MemoryDir(t), "v")
+	vol := filepath.Join(testenv.MemoryDir(t), "v")
 	require.NoError(t, os.Mkdir(vol, 0o700))
 	top, err := unix.Open(vol, unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	require.NoError(t, err)

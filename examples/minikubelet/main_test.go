@@ -11,9 +11,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
-	goruntime "runtime"
 	"runtime/debug"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -28,6 +26,7 @@ import (
 
 	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/config"
 	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/terminal"
+	"github.com/kubeletkit/kubeletkit/internal/testenv"
 	"github.com/kubeletkit/kubeletkit/podconfig/manifest"
 	"github.com/kubeletkit/kubeletkit/runtime/process"
 )
@@ -36,9 +35,7 @@ func TestMain(m *testing.M) {
 	process.Init() // tests run containers that are processes of this machine
 	flag.Parse()
 	// Parallel tests wait for processes and for the periods of agents.
-	if err := flag.Set("test.parallel", strconv.Itoa(max(8, goruntime.GOMAXPROCS(0)))); err != nil {
-		panic(err)
-	}
+	testenv.Parallel(8)
 	goleak.VerifyTestMain(m)
 }
 

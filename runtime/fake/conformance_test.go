@@ -6,7 +6,6 @@ import (
 	"flag"
 	"net"
 	"path/filepath"
-	goruntime "runtime"
 	"strconv"
 	"testing"
 	"time"
@@ -18,6 +17,7 @@ import (
 	"google.golang.org/grpc/test/bufconn"
 	criv1 "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/kubeletkit/kubeletkit/internal/testenv"
 	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/runtime/cri"
 	"github.com/kubeletkit/kubeletkit/runtime/fake"
@@ -28,9 +28,7 @@ import (
 func TestMain(m *testing.M) {
 	flag.Parse()
 	// Parallel tests wait for the times of the suite.
-	if err := flag.Set("test.parallel", strconv.Itoa(max(16, goruntime.GOMAXPROCS(0)))); err != nil {
-		panic(err)
-	}
+	testenv.Parallel(16)
 	goleak.VerifyTestMain(m)
 }
 

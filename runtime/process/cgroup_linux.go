@@ -140,7 +140,12 @@ func enableControllers(dir string) {
 }
 
 func enable(dir, controller string) error {
-	return os.WriteFile(filepath.Join(dir, "cgroup.subtree_control"), []byte(controller), 0)
+	f, err := os.OpenFile(filepath.Join(dir, "cgroup.subtree_control"), os.O_WRONLY|os.O_TRUNC, 0) // not made in a directory that is no cgroup
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteString(controller)
+	return errors.Join(err, f.Close())
 }
 
 // makeCgroup makes a cgroup and reports whether processes can be added to it.

@@ -177,7 +177,6 @@ func TestPodLimits(t *testing.T) {
 				assert.EqualValues(t, tc.updated.GetMemoryLimitInBytes(), rec.Updated.GetMemoryLimitInBytes())
 			}
 			got := contents(t, pod)
-			delete(got, "cgroup.subtree_control")
 			want := map[string]string{"cpu.max": tc.quota, "memory.max": tc.memory, "pids.max": "9"}
 			if tc.shares != "" {
 				want["cpu.weight"] = tc.shares

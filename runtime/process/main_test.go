@@ -9,13 +9,12 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
-	goruntime "runtime"
-	"strconv"
 	"testing"
 
 	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
 
+	"github.com/kubeletkit/kubeletkit/internal/testenv"
 	"github.com/kubeletkit/kubeletkit/runtime/process/internal/supervise"
 )
 
@@ -53,9 +52,7 @@ func TestMain(m *testing.M) {
 	}
 	flag.Parse()
 	// Parallel tests wait for processes most of the time.
-	if err := flag.Set("test.parallel", strconv.Itoa(max(8, goruntime.GOMAXPROCS(0)))); err != nil {
-		panic(err)
-	}
+	testenv.Parallel(8)
 	goleak.VerifyTestMain(m)
 }
 
