@@ -67,28 +67,6 @@ func BenchmarkAllocate(b *testing.B) {
 	}
 }
 
-// BenchmarkHealth is a change of the health of 1000 devices, of which 100 pods have some. Once a second it is less than 1 % of a CPU if it takes less than
-// 10 ms.
-func BenchmarkHealth(b *testing.B) {
-	m, err := devices.New("", devices.Options{})
-	require.NoError(b, err)
-	update := servePushed(b, m)
-	list := numbered(1000)
-	update(list)
-	for i := range 100 {
-		_, err := m.Admit(lifecycle.AdmitRequest{Pod: podOf(fmt.Sprint(i), 4)})
-		require.NoError(b, err)
-		_, err = m.Prepare(b.Context(), lifecycle.PrepareRequest{Pod: podOf(fmt.Sprint(i), 4)})
-		require.NoError(b, err)
-	}
-	for b.Loop() {
-		for i := range list {
-			list[i].Unhealthy = !list[i].Unhealthy
-		}
-		update(list)
-	}
-}
-
 // BenchmarkWithout is what a pod without devices costs.
 func BenchmarkWithout(b *testing.B) {
 	m, err := devices.New("", devices.Options{})

@@ -2,7 +2,9 @@ package topology_test
 
 import (
 	"fmt"
+	"math"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -11,6 +13,7 @@ import (
 	"github.com/kubeletkit/kubeletkit/resources/internal/machines"
 	"github.com/kubeletkit/kubeletkit/resources/numa"
 	"github.com/kubeletkit/kubeletkit/resources/topology"
+	"github.com/kubeletkit/kubeletkit/resources/topology/fake"
 )
 
 // machine has so many nodes, whose distances are not all the same.
@@ -288,5 +291,109 @@ func BenchmarkMergeSixteenNodes(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		p.Merge(hints)
+	}
+}
+
+// assignments calls f with the nodes that are used by each way to take so many units of those on the nodes.
+func assignments(units []int, want int, used numa.Nodes, f func(used numa.Nodes)) {
+	node := len(units) - 1
+	if node < 0 {
+		if want == 0 {
+			f(used)
+		}
+		return
+	}
+	for n := 0; n <= min(units[node], want); n++ {
+		if n > 0 {
+			used |= numa.Of(node)
+		}
+		assignments(units[:node], want-n, used, f)
+	}
+}
+
+// situation is what a resource can be given. fewest is the number of nodes that are needed on an idle machine.
+type situation struct {
+	hints  []numa.Hint
+	used   []numa.Nodes
+	fewest int
+}
+
+// situations are those of a resource with up to two units on each node, of which some are in use, and of which a container requests some: each list of hints
+// once. It asserts that the hints of the provider are the sets of nodes on which there is an assignment.
+func situations(t *testing.T, nodes int) (out []situation) {
+	seen := map[string]bool{}
+	for code := range int(math.Pow(6, float64(nodes))) {
+		all, free, capacity := make([]int, nodes), make([]int, nodes), map[int]int{}
+		for node := range nodes {
+			of := [][2]int{{0, 0}, {1, 0}, {1, 1}, {2, 0}, {2, 1}, {2, 2}}[code%6]
+			all[node], free[node], capacity[node] = of[0], of[1], of[0]
+			code /= 6
+		}
+		provider := fake.New(port, capacity)
+		for node := range nodes {
+			c := requesting("c", int64(all[node]-free[node]), 0)
+			require.NoError(t, provider.Allocate(pod(fmt.Sprint("other", node), c), &c, numa.Hint{Nodes: numa.Of(node)}))
+		}
+		for want := 1; want <= 2*nodes; want++ {
+			s := situation{fewest: nodes + 1}
+			c := requesting("c", int64(want), 0)
+			s.hints = provider.Hints(pod("pod", c), &c)[string(port)]
+			key := fmt.Sprint(s.hints)
+			assignments(all, want, 0, func(used numa.Nodes) { s.fewest = min(s.fewest, used.Len()) })
+			assignments(free, want, 0, func(used numa.Nodes) { s.used = append(s.used, used) })
+			possible := []numa.Hint{}
+			for set := range numa.Nodes(1<<nodes - 1).Subsets() {
+				if slices.ContainsFunc(s.used, set.Contains) {
+					possible = append(possible, numa.Hint{Nodes: set, Preferred: set.Len() == s.fewest})
+				}
+			}
+			if !slices.Equal(possible, s.hints) {
+				t.Fatalf("%d of %v, free %v: hints %v, want %v", want, all, free, s.hints, possible)
+			}
+			if !seen[key] {
+				seen[key] = true
+				out = append(out, s)
+			}
+		}
+	}
+	return out
+}
+
+// Two resources with up to two units on each node, of which any are in use. All ways to take units of both are tried: restricted admits a pod if one has both
+// resources on the same nodes and no more of them than each needs, and single-numa-node if one has all on one node. The nodes that are chosen are the best ones
+// in the policy's order, see oracle, and suffice.
+func TestMergeOfAllAssignments(t *testing.T) {
+	for nodes := 2; nodes <= 4; nodes++ {
+		m := machine(nodes)
+		all := situations(t, nodes)
+		restricted, single := policy(t, topology.PolicyRestricted, m, topology.PolicyOptions{}), policy(t, topology.PolicySingleNUMANode, m, topology.PolicyOptions{})
+		for i, a := range all {
+			for _, b := range all[i:] {
+				aligned, onOne := false, false
+				for _, x := range a.used {
+					for _, y := range b.used {
+						n := (x | y).Len()
+						aligned = aligned || a.fewest == b.fewest && n == a.fewest
+						onOne = onOne || n == 1
+					}
+				}
+				hints := []map[string][]numa.Hint{{"a": a.hints}, {"b": b.hints}}
+				for _, p := range []struct {
+					topology.Policy
+					want bool
+				}{{restricted, aligned}, {single, onOne}} {
+					best, admit := p.Merge(hints)
+					if admit != p.want {
+						t.Fatalf("%s of %v: %v, want %v", p.Name(), hints, admit, p.want)
+					}
+					if admit && (best.Nodes.Len() != a.fewest || !slices.ContainsFunc(a.used, best.Nodes.Contains) || !slices.ContainsFunc(b.used, best.Nodes.Contains)) {
+						t.Fatalf("%s of %v: %v has too few units, or more nodes than are needed", p.Name(), hints, best.Nodes)
+					}
+				}
+				for _, closest := range []bool{false, true} {
+					check(t, m, closest, [][]numa.Hint{a.hints, b.hints})
+				}
+			}
+		}
 	}
 }

@@ -2,7 +2,6 @@ package plugin_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -106,8 +105,10 @@ func (n *node) counts(capacity, allocatable int64) {
 	})
 }
 
-func podOf(name string, n int64) *v1.Pod {
-	return testpod.New(name, testpod.Container(v1.Container{Name: "main", Resources: v1.ResourceRequirements{Limits: v1.ResourceList{gpu: *resource.NewQuantity(n, resource.DecimalSI)}}}))
+func podOf(name string, n int64) *v1.Pod { return podWith(name, gpu, n) }
+
+func podWith(name string, of v1.ResourceName, n int64) *v1.Pod {
+	return testpod.New(name, testpod.Container(v1.Container{Name: "main", Resources: v1.ResourceRequirements{Limits: v1.ResourceList{of: *resource.NewQuantity(n, resource.DecimalSI)}}}))
 }
 
 func (n *node) prepare(pod *v1.Pod) error {
@@ -116,14 +117,16 @@ func (n *node) prepare(pod *v1.Pod) error {
 }
 
 // run admits and prepares the pod, and returns the edits of its container.
-func (n *node) run(pod *v1.Pod) (runtime.ContainerEdits, error) {
+func (n *node) run(pod *v1.Pod) (runtime.ContainerEdits, error) { return n.runWith(n.t.Context(), pod) }
+
+func (n *node) runWith(ctx context.Context, pod *v1.Pod) (runtime.ContainerEdits, error) {
 	if _, err := n.Admit(lifecycle.AdmitRequest{Pod: pod}); err != nil {
 		return runtime.ContainerEdits{}, err
 	}
-	if err := n.prepare(pod); err != nil {
+	if _, err := n.Prepare(ctx, lifecycle.PrepareRequest{Pod: pod}); err != nil {
 		return runtime.ContainerEdits{}, err
 	}
-	return n.EditContainer(n.t.Context(), pod, &pod.Spec.Containers[0])
+	return n.EditContainer(ctx, pod, &pod.Spec.Containers[0])
 }
 
 func TestNew(t *testing.T) {
@@ -262,8 +265,8 @@ func TestTwice(t *testing.T) {
 	n.counts(2, 0)
 }
 
-// A plugin that fails, hangs or answers nonsense holds its own pods.
-func TestFaults(t *testing.T) {
+// Preferences that are nonsense are ignored, and an answer without a container is an error.
+func TestNonsense(t *testing.T) {
 	n := newNode(t)
 	p := newSample(t, n.dir, gpu, "a", "b", "c", "d")
 	p.options.GetPreferredAllocationAvailable = true
@@ -271,50 +274,12 @@ func TestFaults(t *testing.T) {
 	require.NoError(t, p.register())
 	n.counts(4, 4)
 	p.prefer = func(*api.ContainerPreferredAllocationRequest) []string { return []string{"x", "x", "", "d"} }
-	entered, leave := make(chan struct{}), make(chan struct{})
-	answers := map[string]func(context.Context) (*api.ContainerAllocateResponse, error){
-		"error": func(context.Context) (*api.ContainerAllocateResponse, error) { return nil, errors.New("broken") },
-		"empty": func(context.Context) (*api.ContainerAllocateResponse, error) { return nil, nil },
-		"hangs": func(ctx context.Context) (*api.ContainerAllocateResponse, error) {
-			close(entered)
-			select {
-			case <-ctx.Done():
-			case <-leave:
-			}
-			return nil, ctx.Err()
-		},
-		"ok": func(context.Context) (*api.ContainerAllocateResponse, error) {
-			return &api.ContainerAllocateResponse{}, nil
-		},
+	p.allocate = func(_ context.Context, ids []string) (*api.ContainerAllocateResponse, error) {
+		assert.Equal(t, []string{"d"}, ids)
+		return nil, nil
 	}
-	answer := answers["error"]
-	p.allocate = func(ctx context.Context, _ []string) (*api.ContainerAllocateResponse, error) {
-		p.mu.Lock()
-		f := answer
-		p.mu.Unlock()
-		return f(ctx)
-	}
-	set := func(name string) { p.mu.Lock(); answer = answers[name]; p.mu.Unlock() }
-	pod := podOf("pod", 1)
-	_, err := n.run(pod)
-	require.ErrorContains(t, err, `the provider of example.com/gpu cannot allocate the devices ["d"]: rpc error: code = Unknown desc = broken`)
-	set("empty")
-	require.ErrorContains(t, n.prepare(pod), "its answer has no container")
-	set("hangs")
-	hung := make(chan error)
-	go func() { hung <- n.prepare(pod) }()
-	<-entered
-	_, err = n.Admit(lifecycle.AdmitRequest{Pod: podOf("another", 1)})
-	require.NoError(t, err)
-	p.stop() // it dies in the call
-	close(leave)
-	require.ErrorContains(t, <-hung, "cannot allocate")
-	n.counts(4, 0)
-	set("ok")
-	p.start()
-	require.NoError(t, p.register())
-	n.counts(4, 4)
-	require.NoError(t, n.prepare(pod))
+	_, err := n.run(podOf("pod", 1))
+	require.ErrorContains(t, err, `the provider of example.com/gpu cannot allocate the devices ["d"]: its answer has no container`)
 }
 
 // A list that is too long for a message ends the stream, and not the agent.

@@ -29,6 +29,8 @@ type sample struct {
 	allocate func(ctx context.Context, ids []string) (*api.ContainerAllocateResponse, error)
 	prefer   func(req *api.ContainerPreferredAllocationRequest) []string
 	preStart func(ctx context.Context, ids []string) error
+	// entered is called at the begin of each call, which returns its error. If nil, it is not called. mu guards it.
+	entered func(ctx context.Context, call string) error
 
 	api.UnimplementedDevicePluginServer
 
@@ -96,11 +98,30 @@ func (p *sample) set(list ...*api.Device) {
 	p.changed = make(chan struct{})
 }
 
-func (p *sample) GetDevicePluginOptions(context.Context, *api.Empty) (*api.DevicePluginOptions, error) {
-	return p.options, nil
+func (p *sample) enter(ctx context.Context, call string) error {
+	p.mu.Lock()
+	entered := p.entered
+	p.mu.Unlock()
+	if entered == nil {
+		return nil
+	}
+	return entered(ctx, call)
+}
+
+func (p *sample) setEntered(f func(ctx context.Context, call string) error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.entered = f
+}
+
+func (p *sample) GetDevicePluginOptions(ctx context.Context, _ *api.Empty) (*api.DevicePluginOptions, error) {
+	return p.options, p.enter(ctx, "GetDevicePluginOptions")
 }
 
 func (p *sample) ListAndWatch(_ *api.Empty, stream grpc.ServerStreamingServer[api.ListAndWatchResponse]) error {
+	if err := p.enter(stream.Context(), "ListAndWatch"); err != nil {
+		return err
+	}
 	for {
 		p.mu.Lock()
 		list, changed := p.list, p.changed
@@ -116,7 +137,10 @@ func (p *sample) ListAndWatch(_ *api.Empty, stream grpc.ServerStreamingServer[ap
 	}
 }
 
-func (p *sample) GetPreferredAllocation(_ context.Context, req *api.PreferredAllocationRequest) (*api.PreferredAllocationResponse, error) {
+func (p *sample) GetPreferredAllocation(ctx context.Context, req *api.PreferredAllocationRequest) (*api.PreferredAllocationResponse, error) {
+	if err := p.enter(ctx, "GetPreferredAllocation"); err != nil {
+		return nil, err
+	}
 	answer := &api.PreferredAllocationResponse{}
 	for _, r := range req.ContainerRequests {
 		answer.ContainerResponses = append(answer.ContainerResponses, &api.ContainerPreferredAllocationResponse{DeviceIDs: p.prefer(r)})
@@ -125,6 +149,9 @@ func (p *sample) GetPreferredAllocation(_ context.Context, req *api.PreferredAll
 }
 
 func (p *sample) Allocate(ctx context.Context, req *api.AllocateRequest) (*api.AllocateResponse, error) {
+	if err := p.enter(ctx, "Allocate"); err != nil {
+		return nil, err
+	}
 	answer := &api.AllocateResponse{}
 	for _, r := range req.ContainerRequests {
 		one, err := p.allocate(ctx, r.DevicesIds)
@@ -139,5 +166,8 @@ func (p *sample) Allocate(ctx context.Context, req *api.AllocateRequest) (*api.A
 }
 
 func (p *sample) PreStartContainer(ctx context.Context, req *api.PreStartContainerRequest) (*api.PreStartContainerResponse, error) {
+	if err := p.enter(ctx, "PreStartContainer"); err != nil {
+		return nil, err
+	}
 	return &api.PreStartContainerResponse{}, p.preStart(ctx, req.DevicesIds)
 }
