@@ -9,6 +9,7 @@ import (
 	"github.com/go-logr/logr"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/cpuset"
 
 	"github.com/kubeletkit/kubeletkit"
 	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/config"
@@ -75,7 +76,7 @@ func openPlacement(ctx context.Context, s *config.Settings, host fs.FS, rt place
 		return nil, err
 	}
 	if s.StaticCPUs() || p.leaves {
-		if err := p.addCPUs(ctx, s, rt, machine); err != nil {
+		if err := p.addCPUs(ctx, s, host, rt, machine); err != nil {
 			return nil, err
 		}
 	}
@@ -110,7 +111,7 @@ func cpuState() fate { return fate{file: cpus.CheckpointName, flag: resetCPUsFla
 const resetCPUsFlag = "--reset-cpu-manager-state"
 
 // addCPUs adds the manager of exclusive CPUs, and reads its assignments.
-func (p *placement) addCPUs(ctx context.Context, s *config.Settings, rt placementRuntime, machine numa.Machine) error {
+func (p *placement) addCPUs(ctx context.Context, s *config.Settings, host fs.FS, rt placementRuntime, machine numa.Machine) error {
 	copts, err := s.CPUOptions()
 	if err != nil {
 		return err
@@ -121,6 +122,7 @@ func (p *placement) addCPUs(ctx context.Context, s *config.Settings, rt placemen
 	copts.Logger, copts.Pinned, copts.Changed = p.log, p.metrics.resources.CPUsPinned, p.metrics.resources.CPUs
 	copts.Aligned = func(b cpus.Boundary, err error) { p.metrics.resources.Aligned("container", string(b), err) }
 	copts.Leave, copts.Reset, copts.ResetHint = p.leaves, false, "the flag is "+resetCPUsFlag
+	copts.Online = func() (cpuset.CPUSet, error) { return numa.Online(host) }
 	noDir := hasNoDir(s)
 	copts.Gone = func(uid types.UID) bool {
 		return noDir(uid) || p.agent != nil && p.agent.Synced() && p.agent.Parts().Gone(uid)
