@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -23,25 +22,24 @@ import (
 // resetMemoryFlag is the flag that replaces the state.
 const resetMemoryFlag = "--reset-memory-manager-state"
 
-// newMemoryManager returns the manager of memory nodes, and reads its state.
-func newMemoryManager(ctx context.Context, s *config.Settings, machine numa.Machine, m *metrics, log logr.Logger) (*memory.Manager, error) {
-	path := filepath.Join(s.RootDir, memory.FileName)
+func memoryState() fate { return fate{file: memory.FileName, flag: resetMemoryFlag} }
+
+// addMemory adds the manager of memory nodes, and reads its state.
+func (p *placement) addMemory(ctx context.Context, s *config.Settings, rt lister, machine numa.Machine, log logr.Logger) error {
 	reserved, err := nodeReserved(ctx, s)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	manager, err := memory.New(path, machine, memory.Options{
+	p.memory, err = memory.New(filepath.Join(s.RootDir, memory.FileName), machine, memory.Options{
 		Reserved: s.MemoryReservations(), NodeReserved: reserved,
-		Gone: hasNoDir(s), Reset: s.ResetMemoryState,
-		Pinned: m.resources.MemoryPinned, Logger: log.WithName("memory"),
+		Gone: hasNoDir(s), ResetHint: "the flag is " + resetMemoryFlag,
+		Pinned: p.metrics.resources.MemoryPinned, Logger: log.WithName("memory"),
 	})
 	if err != nil {
-		return nil, err
+		return err
 	}
-	if err := manager.Restore(); err != nil {
-		return nil, fmt.Errorf("%w; the flag is %s", err, resetMemoryFlag)
-	}
-	return manager, nil
+	p.providers = append(p.providers, p.memory)
+	return p.restore(ctx, s, rt, p.memory, memoryState(), s.ResetMemoryState)
 }
 
 // nodeReserved returns what pods cannot request of the machine's memory: kube-reserved, system-reserved and the hard eviction threshold.

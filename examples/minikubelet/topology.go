@@ -2,13 +2,14 @@ package main
 
 import (
 	"context"
-	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 
 	"github.com/go-logr/logr"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/cpuset"
 
 	"github.com/kubeletkit/kubeletkit"
 	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/config"
@@ -28,29 +29,42 @@ type placement struct {
 	cpus      *cpus.Manager   // nil: no container has exclusive CPUs
 	memory    *memory.Manager // nil: no container has memory of chosen nodes
 	providers []topology.Provider
-	agent     *kubeletkit.Agent
-	metrics   *metrics
-	log       logr.Logger
+	// leaves means that cpus only keeps containers off the CPUs that an earlier policy static has given.
+	leaves  bool
+	fates   []fate
+	agent   *kubeletkit.Agent
+	metrics *metrics
+	log     logr.Logger
+}
+
+// placementRuntime is what placement needs of a container runtime.
+type placementRuntime interface {
+	runtime.CPUSetter
+	lister
 }
 
 // newPlacement reads the machine, if the settings place containers on it, and the assignments of an earlier agent.
-func newPlacement(ctx context.Context, s *config.Settings, rt runtime.CPUSetter, m *metrics, log logr.Logger) (*placement, error) {
+func newPlacement(ctx context.Context, s *config.Settings, rt placementRuntime, m *metrics, log logr.Logger) (*placement, error) {
+	p, err := openPlacement(ctx, s, os.DirFS("/"), rt, m, log)
+	if err != nil {
+		return nil, err
+	}
+	return p, p.settle(s.RootDir)
+}
+
+// openPlacement makes the managers of the settings for the machine that the files describe, and has them read their states. It changes nothing.
+func openPlacement(ctx context.Context, s *config.Settings, host fs.FS, rt placementRuntime, m *metrics, log logr.Logger) (*placement, error) {
 	p := &placement{scope: topology.Scope(s.TopologyManagerScope), metrics: m, log: log.WithName("topology")}
-	checkpoint := filepath.Join(s.RootDir, cpus.CheckpointName)
-	if !s.StaticCPUs() && !s.Embedded {
-		if err := cpus.LeaveStatic(checkpoint, hasNoDir(s), s.ResetCPUs); err != nil {
-			return nil, resetHint(err)
-		}
-	}
-	if !s.StaticMemory() && !s.Embedded {
-		if err := memory.LeaveStatic(filepath.Join(s.RootDir, memory.FileName), hasNoDir(s), s.ResetMemoryState); err != nil {
-			return nil, fmt.Errorf("%w; the flag is %s", err, resetMemoryFlag)
-		}
-	}
-	if s.Embedded || !s.StaticCPUs() && !s.StaticMemory() && s.TopologyManagerPolicy == topology.PolicyNone {
+	if s.Embedded {
 		return p, nil
 	}
-	machine, err := numa.Read(os.DirFS("/"))
+	if err := p.leavePolicies(ctx, s, rt); err != nil {
+		return nil, err
+	}
+	if !s.StaticCPUs() && !p.leaves && !s.StaticMemory() && s.TopologyManagerPolicy == topology.PolicyNone {
+		return p, nil
+	}
+	machine, err := numa.Read(host)
 	if err != nil {
 		return nil, err
 	}
@@ -61,22 +75,43 @@ func newPlacement(ctx context.Context, s *config.Settings, rt runtime.CPUSetter,
 	if p.policy, err = topology.NewPolicy(s.TopologyManagerPolicy, machine, topts); err != nil {
 		return nil, err
 	}
-	if s.StaticCPUs() {
-		if err := p.addCPUs(s, rt, machine, checkpoint); err != nil {
+	if s.StaticCPUs() || p.leaves {
+		if err := p.addCPUs(ctx, s, host, rt, machine); err != nil {
 			return nil, err
 		}
 	}
 	if s.StaticMemory() {
-		if p.memory, err = newMemoryManager(ctx, s, machine, m, log); err != nil {
+		if err := p.addMemory(ctx, s, rt, machine, log); err != nil {
 			return nil, err
 		}
-		p.providers = append(p.providers, p.memory)
 	}
 	return p, nil
 }
 
+// leavePolicies reads what the policies static have left, if the settings have others.
+func (p *placement) leavePolicies(ctx context.Context, s *config.Settings, rt lister) (err error) {
+	if !s.StaticCPUs() {
+		static, err := cpus.StaticLeft(filepath.Join(s.RootDir, cpus.CheckpointName), hasNoDir(s))
+		if p.leaves, err = p.left(ctx, s, rt, cpuState(), static, err, s.ResetCPUs); err != nil {
+			return err
+		}
+	}
+	if !s.StaticMemory() {
+		static, err := memory.StaticLeft(filepath.Join(s.RootDir, memory.FileName), hasNoDir(s))
+		if _, err = p.left(ctx, s, rt, memoryState(), static, err, s.ResetMemoryState); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func cpuState() fate { return fate{file: cpus.CheckpointName, flag: resetCPUsFlag} }
+
+// resetCPUsFlag is the flag that drops assignments.
+const resetCPUsFlag = "--reset-cpu-manager-state"
+
 // addCPUs adds the manager of exclusive CPUs, and reads its assignments.
-func (p *placement) addCPUs(s *config.Settings, rt runtime.CPUSetter, machine numa.Machine, checkpoint string) error {
+func (p *placement) addCPUs(ctx context.Context, s *config.Settings, host fs.FS, rt placementRuntime, machine numa.Machine) error {
 	copts, err := s.CPUOptions()
 	if err != nil {
 		return err
@@ -86,20 +121,20 @@ func (p *placement) addCPUs(s *config.Settings, rt runtime.CPUSetter, machine nu
 	}
 	copts.Logger, copts.Pinned, copts.Changed = p.log, p.metrics.resources.CPUsPinned, p.metrics.resources.CPUs
 	copts.Aligned = func(b cpus.Boundary, err error) { p.metrics.resources.Aligned("container", string(b), err) }
-	copts.Gone = func(uid types.UID) bool { return p.agent.Synced() && p.agent.Parts().Gone(uid) }
-	if p.cpus, err = cpus.New(machine, checkpoint, rt, copts); err != nil {
+	copts.Leave, copts.Reset, copts.ResetHint = p.leaves, false, "the flag is "+resetCPUsFlag
+	copts.Online = func() (cpuset.CPUSet, error) { return numa.Online(host) }
+	noDir := hasNoDir(s)
+	copts.Gone = func(uid types.UID) bool {
+		return noDir(uid) || p.agent != nil && p.agent.Synced() && p.agent.Parts().Gone(uid)
+	}
+	if p.cpus, err = cpus.New(machine, filepath.Join(s.RootDir, cpus.CheckpointName), rt, copts); err != nil {
 		return err
 	}
 	p.providers = append(p.providers, p.cpus)
-	return resetHint(p.cpus.Restore())
-}
-
-// resetHint adds the flag that drops assignments.
-func resetHint(err error) error {
-	if err == nil {
-		return nil
+	if p.leaves {
+		return p.cpus.Restore()
 	}
-	return fmt.Errorf("%w; the flag is --reset-cpu-manager-state", err)
+	return p.restore(ctx, s, rt, p.cpus, cpuState(), s.ResetCPUs)
 }
 
 // noCPUQuota reports whether no limit of CPU is enforced for the pod; nil if it always is.
@@ -135,7 +170,7 @@ func (p *placement) join(opts *kubeletkit.Options) {
 
 // sources report what the components hold to the API of pod resources.
 func (p *placement) sources() (out []podresources.Source) {
-	if p.cpus != nil {
+	if p.cpus != nil && !p.leaves {
 		out = append(out, podresources.Source{
 			Of: func(pod *v1.Pod, c *v1.Container) podresources.Resources {
 				return podresources.Resources{CPUs: p.cpus.Exclusive(pod.UID, c.Name)}

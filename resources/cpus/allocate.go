@@ -38,6 +38,7 @@ func (m *Manager) Hints(p *v1.Pod, c *v1.Container) map[string][]numa.Hint {
 		return nil
 	}
 	m.reclaim()
+	m.readOnline()
 	if m.heldBy() != nil {
 		return nil
 	}
@@ -89,7 +90,7 @@ func (m *Manager) reusable(p *v1.Pod, container *v1.Container) (none cpuset.CPUS
 
 // free returns the CPUs that can be assigned, with the reusable ones. With full-pcpus-only they are whole cores. mu is held.
 func (m *Manager) free(reusable cpuset.CPUSet) cpuset.CPUSet {
-	free := m.shared.Difference(m.reserved).Union(reusable)
+	free := m.shared.Difference(m.reserved).Difference(m.offline).Union(reusable)
 	if m.opts.PolicyOptions.FullPCPUsOnly {
 		free = free.Difference(m.layout.wholeCores(m.layout.all.Difference(free)))
 	}
@@ -107,6 +108,7 @@ func (m *Manager) Allocate(p *v1.Pod, c *v1.Container, hint numa.Hint) error {
 		return err
 	}
 	m.reclaim()
+	m.readOnline()
 	var set cpuset.CPUSet
 	var err error
 	if held := m.heldBy(); held != nil {

@@ -33,8 +33,9 @@
 //     until Reset, or a start with a checkpoint that can be read.
 //   - Containers without exclusive CPUs are not created while the shared pool is empty, which happens with strict-cpu-reservation only.
 //   - A runtime that hangs delays the sets of running containers only, not pods. They are set again until it succeeds.
-//   - The machine is that at the time of [New]. With cgroup v2, the kernel takes CPUs that go offline later out of all sets; with v1 no container
-//     starts in the shared pool until the next agent.
+//   - The machine is that at the time of [New]. CPUs that go offline later are left out of the shared pool, and are not assigned, until the next agent
+//     starts, with [Options.Online]: with cgroup v1 a container with one of them does not start. What has them exclusively keeps them. CPUs that come
+//     later are not used.
 //   - With exclusive CPUs no limit of CPU is enforced, if the cgroups of pods leave it out, too: [Manager.HasExclusive] says for which.
 //
 // CPUs of pods with resources as a whole are never exclusive, as in kubelet without the feature gate PodLevelResourceManagers.

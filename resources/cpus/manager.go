@@ -48,6 +48,10 @@ type Options struct {
 	// for each pod that requests exclusive CPUs: one that is not gone runs already, and is not refused. If nil, a pod of the checkpoint keeps its
 	// CPUs, and a manager that is held refuses all others.
 	Gone func(uid types.UID) bool
+	// Online returns the CPUs that are online now, such as [numa.Online]. It is called when CPUs are assigned, when a container of the shared pool is
+	// created, and when Run changes the sets of containers. CPUs that have gone offline are left out of the pool, and are not assigned, by this
+	// manager: with cgroup v1 they do not come back to the cgroups of pods. If nil, or with an error, which is logged, the CPUs are as before.
+	Online func() (cpuset.CPUSet, error)
 	// Pinned is called with each assignment of exclusive CPUs, or its error, and Aligned beside it for each boundary that the CPUs keep to, or
 	// had to keep to. Changed is called with the number of CPUs of the shared pool that are not reserved, and of exclusive ones by their memory
 	// nodes, when these change. They must not block. If nil, they are not called.
@@ -76,8 +80,13 @@ type Manager struct {
 	mu   sync.Mutex
 	pods map[types.UID]*pod
 	// shared are the CPUs without the exclusive ones.
+	// sharedText has those that were always online; it is empty if there are none.
 	shared     cpuset.CPUSet
 	sharedText string
+	// offline are the CPUs that have gone offline.
+	offline cpuset.CPUSet
+	// onlineFailed means that the last call of Options.Online has failed.
+	onlineFailed bool
 	// changes counts the changes of assignments.
 	changes uint64
 	// reported is the count, and 1, whose numbers were reported; 0 before.
@@ -171,11 +180,11 @@ func (m *Manager) Name() string { return "CPUs" }
 // Allocatable returns the CPUs that containers can have exclusively, given or not.
 func (m *Manager) Allocatable() cpuset.CPUSet { return m.layout.all.Difference(m.reserved) }
 
-// Shared returns the CPUs of containers without exclusive ones.
+// Shared returns the CPUs of containers without exclusive ones, but those that have gone offline.
 func (m *Manager) Shared() cpuset.CPUSet {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.shared
+	return m.shared.Difference(m.offline)
 }
 
 // Exclusive returns the exclusive CPUs of the container; none if it uses the shared ones.
@@ -243,6 +252,7 @@ func (m *Manager) EditContainer(ctx context.Context, p *v1.Pod, c *v1.Container)
 	if err := m.file.Load(); err != nil {
 		return edits, err
 	}
+	m.readOnline()
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.unknown {
@@ -262,12 +272,12 @@ func (m *Manager) EditContainer(ctx context.Context, p *v1.Pod, c *v1.Container)
 		edits.NoCPUQuota = !m.opts.KeepQuota
 	case Exclusive(p, c) > 0 && !known.asIs && !m.opts.Leave:
 		return edits, fmt.Errorf("container %s of pod %s has no exclusive CPUs: it was not admitted", c.Name, runtime.RefOf(p))
-	case m.shared.IsEmpty() && runtime.ForResize(ctx): // it keeps what it has
+	case m.sharedText == "" && runtime.ForResize(ctx): // it keeps what it has
 		return edits, nil
-	case m.shared.IsEmpty():
+	case m.sharedText == "":
 		return edits, errors.New("no CPU is left for containers without exclusive CPUs: end pods with exclusive CPUs, or leave out the option " + OptionStrictReservation)
 	default:
-		set = m.shared
+		set = m.shared.Difference(m.offline)
 	}
 	edits.CPUSet = set.String()
 	if runtime.ForResize(ctx) {
@@ -375,5 +385,5 @@ func (m *Manager) share() {
 			}
 		}
 	}
-	m.sharedText = m.shared.String()
+	m.sharedText = m.shared.Difference(m.offline).String()
 }

@@ -157,6 +157,7 @@ func (m *Manager) Run(ctx context.Context) error {
 	slots := make(chan struct{}, updates)
 	for {
 		if m.file.Load() == nil { // otherwise it is the error of each container
+			m.readOnline()
 			m.report()
 			for _, in := range m.due() {
 				joined.Go(func() { m.update(ctx, slots, in) })
@@ -176,7 +177,7 @@ func (m *Manager) report() {
 		return
 	}
 	m.mu.Lock()
-	shared, changes, due := m.shared.Difference(m.reserved).Size(), m.changes, m.reported != m.changes+1
+	shared, changes, due := m.shared.Difference(m.offline).Difference(m.reserved).Size(), m.changes, m.reported != m.changes+1
 	exclusive := map[int]int{}
 	for _, c := range m.layout.cpus {
 		exclusive[c.Node] += 0 // a node without exclusive CPUs any more

@@ -34,6 +34,15 @@ func Read(root fs.FS) (Machine, error) {
 	return m, nil
 }
 
+// Online returns the CPUs that are online now, by the files such as os.DirFS("/").
+func Online(root fs.FS) (cpuset.CPUSet, error) {
+	online, err := readList(root, cpuDir+"/online")
+	if err != nil {
+		return online, fmt.Errorf("numa: reading which CPUs are online: %w", err)
+	}
+	return online, nil
+}
+
 func readCPUs(root fs.FS) (m Machine, err error) {
 	online, err := readList(root, cpuDir+"/online")
 	if err != nil {

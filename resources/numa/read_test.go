@@ -2,6 +2,7 @@ package numa_test
 
 import (
 	"fmt"
+	"io/fs"
 	"os"
 	"runtime"
 	"slices"
@@ -30,6 +31,14 @@ func groups(m numa.Machine, of func(numa.CPU) int) (out []string) {
 		out = append(out, cpuset.New(sets[id]...).String())
 	}
 	return out
+}
+
+func TestOnline(t *testing.T) {
+	online, err := numa.Online(fstest.MapFS{"sys/devices/system/cpu/online": &fstest.MapFile{Data: []byte("0-3,6\n")}})
+	require.NoError(t, err)
+	assert.Equal(t, "0-3,6", online.String())
+	_, err = numa.Online(fstest.MapFS{})
+	require.ErrorIs(t, err, fs.ErrNotExist)
 }
 
 func TestReadMachines(t *testing.T) {

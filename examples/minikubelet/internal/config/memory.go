@@ -28,7 +28,7 @@ const (
 func (s *Settings) addMemoryFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&s.MemoryManagerPolicy, "memory-manager-policy", s.MemoryManagerPolicy, "None, or Static to give containers of Guaranteed pods memory of chosen NUMA nodes; it needs --reserved-memory")
 	fs.Var(&reservations{list: &s.ReservedMemory}, "reserved-memory", "memory of NUMA nodes that no container is given, as in 0:memory=1Gi,hugepages-1Gi=2Gi;1:memory=1Gi; in sum --system-reserved, --kube-reserved and the hard eviction threshold; can be repeated")
-	fs.BoolVar(&s.ResetMemoryState, "reset-memory-manager-state", false, "replace a state of the memory manager that does not fit the machine or the settings by an empty one; kubelet has no such flag (its file is removed by hand)")
+	fs.BoolVar(&s.ResetMemoryState, "reset-memory-manager-state", false, "replace a state of the memory manager that does not fit the machine or the settings by an empty one, also while pods of it run; kubelet has no such flag (its file is removed by hand)")
 }
 
 // MemoryReservations returns reservedMemory; nil if the policy is None.

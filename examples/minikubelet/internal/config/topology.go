@@ -33,7 +33,7 @@ func (s *Settings) addTopologyFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&s.CPUManagerPolicy, "cpu-manager-policy", s.CPUManagerPolicy, "static gives containers of Guaranteed pods that request whole CPUs CPUs of their own; none does not")
 	fs.Var(cliflag.NewMapStringStringNoSplit(&s.CPUManagerPolicyOptions), "cpu-manager-policy-options", "an option of the static policy, as in full-pcpus-only=true; can be repeated")
 	fs.DurationVar(&s.CPUManagerReconcilePeriod.Duration, "cpu-manager-reconcile-period", s.CPUManagerReconcilePeriod.Duration, "accepted as kubelet's; the CPUs of running containers are changed at once")
-	fs.BoolVar(&s.ResetCPUs, "reset-cpu-manager-state", false, "start also if the assignments of CPUs in cpu_manager_state do not go with the policy or the machine: those that do are kept; kubelet has no such flag")
+	fs.BoolVar(&s.ResetCPUs, "reset-cpu-manager-state", false, "drop the assignments of CPUs in cpu_manager_state that do not go with the policy or the machine, also while their pods run: those that do are kept; kubelet has no such flag")
 	fs.StringVar(&s.TopologyManagerPolicy, "topology-manager-policy", s.TopologyManagerPolicy, "how close the resources of a container have to be: none, best-effort, restricted or single-numa-node")
 	fs.StringVar(&s.TopologyManagerScope, "topology-manager-scope", s.TopologyManagerScope, "what has to be close: the resources of each container, or those of the pod")
 	fs.Var(cliflag.NewMapStringString(&s.TopologyManagerPolicyOptions), "topology-manager-policy-options", "options of the topology policy, as in prefer-closest-numa-nodes=true,max-allowable-numa-nodes=10")

@@ -1,0 +1,137 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/config"
+	"github.com/kubeletkit/kubeletkit/resources/cpus"
+	"github.com/kubeletkit/kubeletkit/resources/memory"
+	"github.com/kubeletkit/kubeletkit/runtime"
+)
+
+// outcome is what becomes of the state of a manager that an earlier agent, or a kubelet, has left.
+type outcome int
+
+const (
+	// stateKept is that of a state that fits.
+	stateKept outcome = iota
+	// stateDropped is that of a state, or the part of it that does not fit, of which nothing runs, or that a flag resets.
+	stateDropped
+	// stateHeld is that of a state that does not fit while pods of it run: nothing is given until they have ended.
+	stateHeld
+	// stateLeft is that of a state of the policy static while the policy is none: containers keep what they have.
+	stateLeft
+)
+
+// fate is what becomes of one state.
+type fate struct {
+	// file is the name in the root directory, and flag resets it.
+	file, flag string
+	outcome    outcome
+	// err is why it does not fit; nil if it does, or nothing is in it.
+	err error
+	// remove means that no manager writes the file any more.
+	remove bool
+}
+
+// unfit returns the pods of a state that does not fit, and whether the error is that of such a state. There are no pods if it cannot be read.
+func unfit(err error) (pods []types.UID, ok bool) {
+	ofCPUs, ofMemory := (*cpus.StateError)(nil), (*memory.StateError)(nil)
+	switch {
+	case errors.As(err, &ofCPUs):
+		return ofCPUs.Pods, true
+	case errors.As(err, &ofMemory):
+		return ofMemory.Pods, true
+	default:
+		return nil, false
+	}
+}
+
+// lister lists the pods of a container runtime.
+type lister interface {
+	ListPods(ctx context.Context) ([]*runtime.Pod, error)
+}
+
+// runs reports whether one of the pods runs, or any pod if there are none. If the runtime does not answer, a pod runs that has a directory.
+func runs(ctx context.Context, s *config.Settings, rt lister, pods []types.UID) bool {
+	listed, err := rt.ListPods(ctx)
+	if err == nil {
+		return slices.ContainsFunc(listed, func(p *runtime.Pod) bool { return p.Running() && (len(pods) == 0 || slices.Contains(pods, p.UID)) })
+	}
+	if len(pods) == 0 {
+		entries, err := os.ReadDir(filepath.Join(s.RootDir, "pods"))
+		return len(entries) > 0 || err != nil && !errors.Is(err, os.ErrNotExist)
+	}
+	gone := hasNoDir(s)
+	return slices.ContainsFunc(pods, func(uid types.UID) bool { return !gone(uid) })
+}
+
+// restore reads the state of a manager. If it does not fit, it is dropped in the manager, or the manager is held. Other errors keep the agent from
+// starting.
+func (p *placement) restore(ctx context.Context, s *config.Settings, rt lister, manager interface {
+	Restore() error
+	Reset() error
+}, f fate, reset bool) error {
+	err := manager.Restore()
+	pods, isUnfit := unfit(err)
+	switch {
+	case err != nil && !isUnfit:
+		return err
+	case err != nil && (reset || !runs(ctx, s, rt, pods)):
+		f.outcome, f.err = stateDropped, err
+		if err := manager.Reset(); err != nil {
+			return err
+		}
+	case err != nil:
+		f.outcome, f.err = stateHeld, err
+	}
+	p.fates = append(p.fates, f)
+	return nil
+}
+
+// left decides about a state of the policy static while the policy is none. It reports whether containers of pods that run have resources by it, and it
+// is known which.
+func (p *placement) left(ctx context.Context, s *config.Settings, rt lister, f fate, static bool, err error, reset bool) (bool, error) {
+	pods, isUnfit := unfit(err)
+	switch {
+	case err != nil && !isUnfit:
+		return false, err
+	case !static:
+		return false, nil
+	case err == nil || reset || !runs(ctx, s, rt, pods):
+		f.outcome, f.err, f.remove = stateDropped, err, true
+	default:
+		f.outcome, f.err = stateLeft, err
+	}
+	p.fates = append(p.fates, f)
+	return f.outcome == stateLeft && len(pods) > 0, nil
+}
+
+// settle logs what becomes of the states, and removes those that are not needed any more.
+func (p *placement) settle(root string) error {
+	for _, f := range p.fates {
+		switch {
+		case f.err == nil:
+		case f.outcome == stateDropped:
+			p.log.Info("A state that does not fit is dropped: no pod of it runs, or "+f.flag+" is given", "file", f.file, "reason", f.err.Error())
+		case f.outcome == stateHeld:
+			p.log.Error(f.err, "A state does not fit, and pods of it run: they go on with what they have, and new pods with such resources are refused until they have ended; "+f.flag+" drops it", "file", f.file)
+		default:
+			p.log.Info("Containers keep what the policy that was left has given them, until their pods have ended; "+f.flag+" drops it", "file", f.file, "reason", f.err.Error())
+		}
+		if !f.remove {
+			continue
+		}
+		if err := os.Remove(filepath.Join(root, f.file)); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return fmt.Errorf("removing the state of a policy that was left: %w", err)
+		}
+	}
+	return nil
+}
