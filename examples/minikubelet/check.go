@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	v1 "k8s.io/api/core/v1"
@@ -22,9 +23,11 @@ import (
 	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/client"
 	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/config"
 	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/host"
+	prommetrics "github.com/kubeletkit/kubeletkit/metrics/prometheus"
 	"github.com/kubeletkit/kubeletkit/podconfig"
 	"github.com/kubeletkit/kubeletkit/podconfig/staticuid"
 	"github.com/kubeletkit/kubeletkit/podspec"
+	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/runtime/cri"
 )
 
@@ -139,7 +142,7 @@ func inspect(ctx context.Context, args []string) (r check.Report) {
 	}
 	r.Findings = append(r.Findings, check.Machine(host.Decide(s, host.Read()))...)
 	r.Findings = append(r.Findings, checkKubeconfig(s)...)
-	r.Findings = append(r.Findings, check.State(stateFiles(s.RootDir))...)
+	r.Findings = append(r.Findings, check.State(stateFiles(s.RootDir), preparesClaims(s))...)
 	if s.StaticPodURL != "" {
 		r.NotChecked = append(r.NotChecked, "the pods of the URL of manifests: it is not read")
 	}
@@ -149,12 +152,51 @@ func inspect(ctx context.Context, args []string) (r check.Report) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()
-	findings, err := checkPods(ctx, s)
+	rt, dialErr := cri.Dial(ctx, s.ContainerRuntimeEndpoint, runtimeOptions(s, nil, silent()))
+	if dialErr == nil {
+		defer func() { _ = rt.Close() }()
+	}
+	if err == nil { // otherwise the settings are refused
+		var of placementRuntime = rt
+		if dialErr != nil {
+			of = noRuntime{dialErr}
+		}
+		r.Findings = append(r.Findings, checkManagers(ctx, s, os.DirFS("/"), of)...)
+	}
+	if dialErr != nil {
+		r.NotChecked = append(r.NotChecked, "the pods that run: "+dialErr.Error())
+		return r
+	}
+	findings, err := checkPods(ctx, s, rt)
 	if err != nil {
 		r.NotChecked = append(r.NotChecked, "the pods that run: "+err.Error())
 	}
 	r.Findings = append(r.Findings, findings...)
 	return r
+}
+
+// noRuntime is a runtime that does not answer.
+type noRuntime struct{ err error }
+
+func (n noRuntime) SetCPUSet(context.Context, runtime.ContainerID, string) error { return n.err }
+func (n noRuntime) ListPods(context.Context) ([]*runtime.Pod, error)             { return nil, n.err }
+
+// checkManagers opens the managers of CPUs and memory as the agent does, and returns what becomes of their states.
+func checkManagers(ctx context.Context, s *config.Settings, host fs.FS, rt placementRuntime) (findings []check.Finding) {
+	resources, err := prommetrics.NewResources(prometheus.NewRegistry())
+	var p *placement
+	if err == nil {
+		p, err = openPlacement(ctx, s, host, rt, &metrics{resources: resources}, silent())
+	}
+	if err != nil {
+		return []check.Finding{{Area: check.AreaState, Setting: "CPUs and memory", Verdict: check.Refused, Why: err.Error(), Blocks: true}}
+	}
+	for _, f := range p.fates {
+		if _, err := os.Lstat(filepath.Join(s.RootDir, f.file)); err == nil {
+			findings = append(findings, f.finding())
+		}
+	}
+	return findings
 }
 
 // checkKubeconfig reads the kubeconfig. The agent needs it, or one with which it can request it.
@@ -206,12 +248,7 @@ func stateFiles(root string) (files []check.File) {
 }
 
 // checkPods compares the manifests with the pods in the container runtime.
-func checkPods(ctx context.Context, s *config.Settings) ([]check.Finding, error) {
-	rt, err := cri.Dial(ctx, s.ContainerRuntimeEndpoint, runtimeOptions(s, nil, silent()))
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = rt.Close() }()
+func checkPods(ctx context.Context, s *config.Settings, rt *cri.Runtime) ([]check.Finding, error) {
 	listed, err := rt.ListPods(ctx)
 	if err != nil {
 		return nil, err

@@ -10,6 +10,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/check"
 	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/config"
 	"github.com/kubeletkit/kubeletkit/resources/cpus"
 	"github.com/kubeletkit/kubeletkit/resources/memory"
@@ -39,6 +40,33 @@ type fate struct {
 	err error
 	// remove means that no manager writes the file any more.
 	remove bool
+}
+
+// finding returns what a check reports. The file exists.
+func (f fate) finding() check.Finding {
+	out := check.Finding{Area: check.AreaState, Setting: f.file, Verdict: check.Kept}
+	if f.err != nil {
+		out.Why = f.err.Error()
+	}
+	pods, _ := unfit(f.err)
+	switch {
+	case f.outcome == stateKept:
+		out.Why = "what containers have of CPUs or memory nodes fits the machine and the settings"
+	case f.outcome == stateLeft && f.file == cpus.CheckpointName && len(pods) > 0:
+		out.Why += ": they keep them until they have ended"
+	case f.outcome == stateDropped && f.err == nil:
+		out.Verdict, out.Why = check.Lost, "the policy is none, and nothing runs that has something by it"
+	case f.outcome == stateDropped:
+		out.Verdict, out.Why = check.Lost, out.Why+"; no pod of it runs, or the flag is given: it is dropped"
+	default:
+		out.Verdict, out.Blocks = check.Lost, true
+		out.Why += "; pods of it go on, and new ones that need the same are refused"
+		if f.outcome == stateLeft {
+			out.Why = f.err.Error() + "; containers that start again have none"
+		}
+		out.Do = "move these pods to another node first, or start with " + f.flag
+	}
+	return out
 }
 
 // unfit returns the pods of a state that does not fit, and whether the error is that of such a state. There are no pods if it cannot be read.

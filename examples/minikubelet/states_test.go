@@ -20,6 +20,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/check"
 	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/config"
 	"github.com/kubeletkit/kubeletkit/lifecycle"
 	prommetrics "github.com/kubeletkit/kubeletkit/metrics/prometheus"
@@ -269,4 +270,51 @@ func TestAnAgentStartsWithBadStates(t *testing.T) {
 	data, err := os.ReadFile(filepath.Join(b.root, cpus.CheckpointName))
 	require.NoError(t, err)
 	assert.Equal(t, "{", string(data))
+}
+
+// The check asks the managers, as the agent does, and changes nothing.
+func TestCheckOfManagers(t *testing.T) {
+	none := []string{"--cpu-manager-policy=none", "--memory-manager-policy=None"}
+	for name, tc := range map[string]struct {
+		flags         []string
+		host          fs.FS
+		damage        bool
+		running       []types.UID
+		ofCPUs, ofMem check.Verdict
+		blocks        int
+	}{
+		"all fits":                 {nil, hostOf(8, 16), false, []types.UID{"old"}, check.Kept, check.Kept, 0},
+		"another machine":          {nil, hostOf(2, 8), false, []types.UID{"old"}, check.Lost, check.Lost, 2},
+		"after a reboot":           {nil, hostOf(2, 8), false, nil, check.Lost, check.Lost, 0},
+		"no policy":                {none, hostOf(8, 16), false, []types.UID{"old"}, check.Kept, check.Lost, 1},
+		"no policy, nothing runs":  {none, hostOf(8, 16), false, nil, check.Lost, check.Lost, 0},
+		"damaged":                  {nil, hostOf(8, 16), true, []types.UID{"any"}, check.Lost, check.Lost, 2},
+		"damaged, and no policies": {none, hostOf(8, 16), true, []types.UID{"any"}, check.Lost, check.Lost, 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			root := t.TempDir()
+			leaveStates(t, staticSettings(t, root))
+			if tc.damage {
+				corrupt(t, filepath.Join(root, cpus.CheckpointName))
+				corrupt(t, filepath.Join(root, memory.FileName))
+			}
+			before := tree(t, root)
+			findings := checkManagers(t.Context(), staticSettings(t, root, tc.flags...), tc.host, &listing{tc.running})
+			assert.Equal(t, before, tree(t, root))
+			verdicts := map[string]check.Verdict{}
+			for _, f := range findings {
+				assert.NotEmpty(t, f.Why)
+				assert.Equal(t, f.Blocks, f.Do != "")
+				verdicts[f.Setting] = f.Verdict
+			}
+			assert.Equal(t, map[string]check.Verdict{cpus.CheckpointName: tc.ofCPUs, memory.FileName: tc.ofMem}, verdicts)
+			assert.Len(t, check.Report{Findings: findings}.Blocking(), tc.blocks)
+		})
+	}
+	root := t.TempDir()
+	assert.Empty(t, checkManagers(t.Context(), staticSettings(t, root), hostOf(8, 16), noRuntime{errors.New("no")}), "there is no state")
+	require.NoError(t, os.Symlink(filepath.Join(root, cpus.CheckpointName), filepath.Join(root, cpus.CheckpointName)))
+	findings := checkManagers(t.Context(), staticSettings(t, root), hostOf(8, 16), &listing{})
+	require.Len(t, findings, 1)
+	assert.Equal(t, check.Refused, findings[0].Verdict)
 }

@@ -101,13 +101,16 @@ func (m *Manager) free(reusable cpuset.CPUSet) cpuset.CPUSet {
 // manager is held, it fails with the [*StateError] for pods of which nothing runs yet.
 func (m *Manager) Allocate(p *v1.Pod, c *v1.Container, hint numa.Hint) error {
 	n := Exclusive(p, c)
-	if n == 0 || m.opts.Leave {
+	if n == 0 {
 		return nil
 	}
 	if err := m.file.Load(); err != nil {
 		return err
 	}
 	m.reclaim()
+	if m.opts.Leave {
+		return nil
+	}
 	m.readOnline()
 	var set cpuset.CPUSet
 	var err error

@@ -136,6 +136,14 @@ func TestUnreadableDisk(t *testing.T) {
 	require.NoError(t, err)
 }
 
+// With the policy none, too, the CPUs of a pod that is gone without an end are given back.
+func TestLeaveReclaims(t *testing.T) {
+	m := newManager(t, "xeon-2n", checkpoint(t, foreign()), &setter{}, cpus.Options{Leave: true, Gone: func(uid types.UID) bool { return uid == "larger" }})
+	require.NoError(t, m.Restore())
+	allocate(t, m, guaranteed("young", 2))
+	assert.Equal(t, "0,3-15", m.Shared().String())
+}
+
 // An agent with the policy none keeps containers off the CPUs of the checkpoint, until it is not needed any more.
 func TestLeave(t *testing.T) {
 	path := checkpoint(t, foreign())

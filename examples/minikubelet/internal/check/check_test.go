@@ -18,6 +18,7 @@ import (
 
 	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/config"
 	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/host"
+	"github.com/kubeletkit/kubeletkit/resources/dra"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -191,21 +192,15 @@ func TestState(t *testing.T) {
 		{"image_manager/pulled", "", Kept, false},
 		{"image_manager/pulling", "", Kept, false},
 		{"config.json", `{}`, Kept, false},
-		{"cpu_manager_state", `{"policyName":"none","defaultCpuSet":"","checksum":1}`, Lost, false},
-		{"cpu_manager_state", `{"policyName":"static","defaultCpuSet":"0,3","entries":{"u":{"main":"1-2"}},"checksum":1}`, Lost, true},
-		{"memory_manager_state", `{"policyName":"None","machineState":{},"checksum":1}`, Lost, false},
-		{"cpu_manager_state", `{`, Lost, false},
 		{"device-plugins/kubelet_internal_checkpoint", `{"Data":{"PodDeviceEntries":null,"RegisteredDevices":{}},"Checksum":1}`, Lost, false},
 		{"device-plugins/kubelet_internal_checkpoint", `{"Data":{"PodDeviceEntries":[{"PodUID":"u","ContainerName":"c","ResourceName":"gpu","DeviceIDs":{"-1":["0"]}}]},"Checksum":1}`, Kept, false},
-		{"dra_manager_state", `{"version":"v1","data":"{\"kind\":\"DRACheckpoint\"}","checksum":1}`, Lost, false},
-		{"dra_manager_state", `{"version":"v1","data":"{\"kind\":\"DRACheckpoint\",\"entries\":[{\"ClaimUID\":\"u\"}]}","checksum":1}`, Stopped, true},
 		{"pods/u/userns", `{"uidMappings":[{"hostId":65536,"containerId":0,"length":65536}],"gidMappings":[{"hostId":65536,"containerId":0,"length":65536}]}`, Kept, false},
 		{"pods/u/userns", ``, Kept, false},
 		{"pods/u/userns", `{}`, Lost, false},
 		{"pods/u/volumes/kubernetes.io~csi", "", Lost, true},
 		{"pods/u/volumes/kubernetes.io~nfs", "", Lost, true},
 	} {
-		findings := State([]File{{tc.path, []byte(tc.content)}})
+		findings := State([]File{{tc.path, []byte(tc.content)}}, false)
 		require.Len(t, findings, 1, tc)
 		f := findings[0]
 		assert.Equal(t, tc.verdict, f.Verdict, tc)
@@ -214,7 +209,26 @@ func TestState(t *testing.T) {
 		assert.NotEmpty(t, f.Why)
 		assert.Equal(t, tc.path, f.Setting)
 	}
-	assert.Empty(t, State([]File{{Path: "pods/u/volumes/kubernetes.io~projected"}, {Path: "pods/u/volumes/kubernetes.io~empty-dir"}, {Path: "something/else"}}))
+	assert.Empty(t, State([]File{{Path: "pods/u/volumes/kubernetes.io~projected"}, {Path: "pods/u/volumes/kubernetes.io~empty-dir"}, {Path: "something/else"}}, true))
+}
+
+// Claims are judged as their manager reads them: it keeps them in a cluster.
+func TestClaims(t *testing.T) {
+	some := string(dra.FormatState([]dra.ClaimState{{Claim: dra.Claim{Namespace: "ns", Name: "c", UID: "u"}, Pods: []types.UID{"p"}}}))
+	for _, tc := range []struct {
+		content  string
+		prepares bool
+		verdict  Verdict
+		blocks   bool
+	}{
+		{some, true, Kept, false}, {some, false, Stopped, true}, {string(dra.FormatState(nil)), true, Lost, false}, {string(dra.FormatState(nil)), false, Lost, false},
+		{"{", true, Lost, false}, {strings.Replace(some, `ns`, `sn`, 1), false, Lost, false},
+	} {
+		findings := State([]File{{"dra_manager_state", []byte(tc.content)}}, tc.prepares)
+		require.Len(t, findings, 1)
+		assert.Equal(t, tc.verdict, findings[0].Verdict, tc)
+		assert.Equal(t, tc.blocks, findings[0].Blocks, tc)
+	}
 }
 
 func TestPods(t *testing.T) {

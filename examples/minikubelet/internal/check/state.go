@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/kubeletkit/kubeletkit/resources/dra"
 	"github.com/kubeletkit/kubeletkit/resources/users"
 )
 
@@ -21,7 +22,7 @@ type File struct {
 // StatePaths are the patterns, of [path.Match], of the files in a root directory that [State] judges.
 func StatePaths() []string {
 	var all []string
-	for _, r := range rules() {
+	for _, r := range rules(false) {
 		all = append(all, r.pattern)
 	}
 	return all
@@ -39,16 +40,14 @@ func lost(why string) func(File) Finding {
 	return func(File) Finding { return Finding{Verdict: Lost, Why: why} }
 }
 
-// rules are what becomes of kubelet's files. The files stay on the disk in any case, for the way back.
-func rules() []rule {
+// rules are what becomes of kubelet's files, but those of the managers of CPUs and memory, which judge themselves. The files stay on the disk in any case, for the way back.
+func rules(prepares bool) []rule {
 	return []rule{
 		{"allocated_pods_state", lost("resizes that were deferred are decided again; containers run on with the resources that they have")},
 		{"actuated_pods_state", lost("the first resize of a container that a kubelet has started needs no restart, whatever its resize policy says")},
 		{"image_manager/pulled", kept("the credentials with which images were pulled")},
 		{"image_manager/pulling", kept("an image whose pull was cut off counts as pulled by the agent")},
-		{"cpu_manager_state", policyState("exclusive processors")},
-		{"memory_manager_state", policyState("exclusive memory")},
-		{"dra_manager_state", claimState},
+		{"dra_manager_state", claimState(prepares)},
 		{"device-plugins/kubelet_internal_checkpoint", deviceState},
 		{"checkpoints", kept("checkpoints of containers; new ones are written to the same directory")},
 		{"config.json", kept("credentials for pulls")},
@@ -67,10 +66,10 @@ func rules() []rule {
 	}
 }
 
-// State returns what becomes of the files.
-func State(files []File) (out []Finding) {
+// State returns what becomes of the files. prepares means that the agent prepares resource claims.
+func State(files []File, prepares bool) (out []Finding) {
 	for _, file := range files {
-		for _, r := range rules() {
+		for _, r := range rules(prepares) {
 			if ok, err := path.Match(r.pattern, file.Path); err != nil || !ok {
 				continue
 			}
@@ -83,27 +82,6 @@ func State(files []File) (out []Finding) {
 		}
 	}
 	return out
-}
-
-// policyState judges the state of the manager of processors or of memory.
-func policyState(what string) func(File) Finding {
-	return func(f File) Finding {
-		var state struct {
-			PolicyName string                     `json:"policyName"`
-			Entries    map[string]json.RawMessage `json:"entries"`
-		}
-		switch err := json.Unmarshal(f.Content, &state); {
-		case err != nil:
-			return unreadable(err)
-		case len(state.Entries) == 0:
-			return Finding{Verdict: Lost, Why: "no pod has " + what}
-		default:
-			return Finding{
-				Verdict: Lost, Why: fmt.Sprintf("%d pods have %s: others can get the same, and a container that starts again has none", len(state.Entries), what),
-				Do: "move these pods to another node first", Blocks: true,
-			}
-		}
-	}
 }
 
 // deviceState judges the checkpoint of devices.
@@ -126,15 +104,25 @@ func deviceState(f File) Finding {
 	return Finding{Verdict: Kept, Why: fmt.Sprintf("the devices of %d pods", len(pods))}
 }
 
-// claimState judges the checkpoint of resource claims, which is a checkpoint with its data as text.
-func claimState(f File) Finding {
-	text := string(f.Content)
-	if !strings.Contains(text, "ClaimInfoState") && !strings.Contains(text, "ClaimUID") {
-		return Finding{Verdict: Lost, Why: "no pod has resource claims"}
-	}
-	return Finding{
-		Verdict: Stopped, Blocks: true, Why: "pods have resource claims, which the agent does not prepare: they are refused when they are admitted again",
-		Do: "move these pods to another node first",
+// claimState judges the checkpoint of resource claims, as its manager reads it.
+func claimState(prepares bool) func(File) Finding {
+	return func(f File) Finding {
+		claims, err := dra.ParseState(f.Content)
+		switch {
+		case err != nil && prepares:
+			return Finding{Verdict: Lost, Why: "it cannot be read: " + err.Error() + "; the claims of pods are prepared again"}
+		case err != nil:
+			return unreadable(err)
+		case len(claims) == 0:
+			return Finding{Verdict: Lost, Why: "no pod has resource claims"}
+		case prepares:
+			return Finding{Verdict: Kept, Why: fmt.Sprintf("%d resource claims, which stay prepared", len(claims))}
+		default:
+			return Finding{
+				Verdict: Stopped, Blocks: true, Why: "pods have resource claims, which the agent prepares only in a cluster, with a container runtime: they are refused when they are admitted again",
+				Do: "move these pods to another node first",
+			}
+		}
 	}
 }
 
