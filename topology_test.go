@@ -127,6 +127,8 @@ func TestChangeOfTheTopologyPolicy(t *testing.T) {
 				n.stop(t)
 				n = startPlaced(t, dir, rt, topology.PolicySingleNUMANode, topology.Options{Scope: scope}, ports)
 				defer n.stop(t)
+				n.source.Set(web)
+				n.after(time.Second) // the provider has delivered its devices
 				n.source.Set(web, guaranteed("more", "1", "1Gi", map[v1.ResourceName]string{port: "4"}))
 				pods := n.after(time.Minute)
 				assert.Equal(t, v1.PodRunning, pods["web"].Status.Phase)
