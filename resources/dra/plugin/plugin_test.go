@@ -23,8 +23,8 @@ import (
 	"github.com/kubeletkit/kubeletkit/lifecycle"
 	"github.com/kubeletkit/kubeletkit/resources/dra"
 	"github.com/kubeletkit/kubeletkit/resources/dra/plugin"
+	"github.com/kubeletkit/kubeletkit/resources/internal/goroutines"
 	"github.com/kubeletkit/kubeletkit/resources/plugins"
-	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
 // gpu is a plugin with one device.
@@ -102,22 +102,22 @@ func podWith(claim string) *v1.Pod {
 	return pod
 }
 
-// start runs drivers with a manager.
-func start(t *testing.T, changed func(types.UID)) (*dra.Manager, *plugin.Drivers) {
+// start runs drivers with a manager until the function is called or the test ends.
+func start(t *testing.T, changed func(types.UID)) (*dra.Manager, *plugin.Drivers, func()) {
 	m, err := dra.New(t.TempDir(), api{}, dra.Options{Changed: changed})
 	require.NoError(t, err)
 	d, err := plugin.New(m, plugin.Options{})
 	require.NoError(t, err)
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
-	go func() { ended <- d.Run(ctx) }()
-	t.Cleanup(func() {
+	go func() { ended <- m.Run(ctx) }()
+	stopped := sync.OnceFunc(func() {
 		stop()
 		assert.NoError(t, <-ended)
-		assert.ErrorIs(t, d.Run(context.Background()), runtime.ErrAlreadyRunning)
 		assert.ErrorContains(t, d.Register(context.Background(), plugins.Plugin{Name: "late", Versions: []string{"v1.DRAPlugin"}}), "the agent stops")
 	})
-	return m, d
+	t.Cleanup(stopped)
+	return m, d, stopped
 }
 
 func socketIn(t *testing.T) string {
@@ -137,7 +137,7 @@ func TestVersions(t *testing.T) {
 		t.Run(version, func(t *testing.T) {
 			socket := socketIn(t)
 			stop := serve(t, socket, register)
-			m, d := start(t, nil)
+			m, d, _ := start(t, nil)
 			p := plugins.Plugin{Type: plugins.TypeDRA, Name: "gpu.example.com", Endpoint: socket, Versions: []string{"v7.DRAPlugin", version}}
 			require.NoError(t, d.Validate(p))
 			require.NoError(t, d.Register(t.Context(), p))
@@ -176,7 +176,7 @@ func TestHealthStream(t *testing.T) {
 		drahealthv1alpha1.RegisterDRAResourceHealthServer(s, server)
 	})
 	changed := make(chan types.UID, 10)
-	m, d := start(t, func(pod types.UID) { changed <- pod })
+	m, d, stop := start(t, func(pod types.UID) { changed <- pod })
 	require.NoError(t, d.Register(t.Context(), plugins.Plugin{
 		Type: plugins.TypeDRA, Name: "gpu.example.com", Endpoint: socket, Versions: []string{drapbv1.DRAPluginService, drahealthv1alpha1.DRAResourceHealthService},
 	}))
@@ -189,13 +189,39 @@ func TestHealthStream(t *testing.T) {
 	assert.Equal(t, []v1.ResourceStatus{{Name: "claim:c", Resources: []v1.ResourceHealth{
 		{ResourceID: "example.com/gpu=default-gpu", Health: v1.ResourceHealthStatusUnhealthy, Message: new("hot")},
 	}}}, m.AllocatedResources(pod, &pod.Spec.Containers[0]))
+	health := func() v1.ResourceHealthStatus {
+		return m.AllocatedResources(pod, &pod.Spec.Containers[0])[0].Resources[0].Health
+	}
 	server.health <- nil // the stream ends
 	assert.Equal(t, types.UID("pod"), <-changed)
-	assert.Equal(t, v1.ResourceHealthStatusUnknown, m.AllocatedResources(pod, &pod.Spec.Containers[0])[0].Resources[0].Health)
+	assert.Equal(t, v1.ResourceHealthStatusUnknown, health())
+
+	// What was reported holds when the agent stops, for the next one.
+	server.health <- &drahealthv1alpha1.DeviceHealth{Device: id, Health: drahealthv1alpha1.HealthStatus_UNHEALTHY, HealthCheckTimeoutSeconds: 3600}
+	assert.Equal(t, types.UID("pod"), <-changed)
+	stop()
+	assert.Equal(t, v1.ResourceHealthStatusUnhealthy, health())
+}
+
+// Without a plugin there is no goroutine, and one that is gone has left none.
+func TestGoroutines(t *testing.T) {
+	socket := socketIn(t)
+	server := &gpu{health: make(chan *drahealthv1alpha1.DeviceHealth)}
+	serve(t, socket, func(s *grpc.Server) {
+		drapbv1.RegisterDRAPluginServer(s, server)
+		drahealthv1alpha1.RegisterDRAResourceHealthServer(s, server)
+	})
+	_, d, _ := start(t, nil)
+	assert.Empty(t, goroutines.In("resources/dra/plugin"))
+	p := plugins.Plugin{Type: plugins.TypeDRA, Name: "gpu.example.com", Endpoint: socket, Versions: []string{drapbv1.DRAPluginService, drahealthv1alpha1.DRAResourceHealthService}}
+	require.NoError(t, d.Register(t.Context(), p))
+	assert.Eventually(t, func() bool { return len(goroutines.In("resources/dra/plugin")) == 2 }, time.Minute, time.Millisecond)
+	d.Deregister(p)
+	assert.Eventually(t, func() bool { return len(goroutines.In("resources/dra/plugin")) == 0 }, time.Minute, time.Millisecond)
 }
 
 func TestPluginThatIsRefused(t *testing.T) {
-	_, d := start(t, nil)
+	_, d, _ := start(t, nil)
 	assert.EqualError(t, d.Validate(plugins.Plugin{}), "the DRA driver has no name")
 	p := plugins.Plugin{Name: "gpu.example.com", Versions: []string{"v1alpha4.DRAPlugin"}}
 	assert.EqualError(t, d.Validate(p), `none of the gRPC services of DRA driver gpu.example.com, ["v1alpha4.DRAPlugin"], is supported: "v1.DRAPlugin", "v1beta1.DRAPlugin"`)
