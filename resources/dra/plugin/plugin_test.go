@@ -16,6 +16,7 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	drahealthv1 "k8s.io/kubelet/pkg/apis/dra-health/v1"
 	drahealthv1alpha1 "k8s.io/kubelet/pkg/apis/dra-health/v1alpha1"
 	drapbv1 "k8s.io/kubelet/pkg/apis/dra/v1"
 	drapbv1beta1 "k8s.io/kubelet/pkg/apis/dra/v1beta1"
@@ -201,6 +202,43 @@ func TestHealthStream(t *testing.T) {
 	assert.Equal(t, types.UID("pod"), <-changed)
 	stop()
 	assert.Equal(t, v1.ResourceHealthStatusUnhealthy, health())
+}
+
+// steady is a plugin with the service of version v1, which reports one health.
+type steady struct {
+	drahealthv1.UnimplementedDRAResourceHealthServer
+}
+
+func (steady) NodeWatchResources(_ *drahealthv1.NodeWatchResourcesRequest, stream grpc.ServerStreamingServer[drahealthv1.NodeWatchResourcesResponse]) error {
+	id := &drahealthv1.DeviceIdentifier{PoolName: "node", DeviceName: "gpu-0"}
+	err := stream.Send(&drahealthv1.NodeWatchResourcesResponse{Devices: []*drahealthv1.DeviceHealth{
+		{Device: id, Health: drahealthv1.HealthStatus_HEALTHY, Message: "cool", HealthCheckTimeoutSeconds: 3600},
+	}})
+	<-stream.Context().Done()
+	return err
+}
+
+// Of a plugin with both versions of the service of health, v1 is used.
+func TestHealthStreamOfV1(t *testing.T) {
+	socket := socketIn(t)
+	serve(t, socket, func(s *grpc.Server) {
+		drapbv1.RegisterDRAPluginServer(s, &gpu{})
+		drahealthv1.RegisterDRAResourceHealthServer(s, steady{})
+	})
+	m, d, _ := start(t, nil)
+	require.NoError(t, d.Register(t.Context(), plugins.Plugin{
+		Type: plugins.TypeDRA, Name: "gpu.example.com", Endpoint: socket,
+		Versions: []string{drahealthv1alpha1.DRAResourceHealthService, drapbv1.DRAPluginService, drahealthv1.DRAResourceHealthService},
+	}))
+	pod := podWith("gpu")
+	_, err := m.Prepare(t.Context(), lifecycle.PrepareRequest{Pod: pod})
+	require.NoError(t, err)
+	want := []v1.ResourceStatus{{Name: "claim:c", Resources: []v1.ResourceHealth{
+		{ResourceID: "example.com/gpu=default-gpu", Health: v1.ResourceHealthStatusHealthy, Message: new("cool")},
+	}}}
+	assert.EventuallyWithT(t, func(c *assert.CollectT) {
+		assert.Equal(c, want, m.AllocatedResources(pod, &pod.Spec.Containers[0]))
+	}, time.Minute, time.Millisecond)
 }
 
 // Without a plugin there is no goroutine, and one that is gone has left none.
