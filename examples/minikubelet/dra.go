@@ -44,10 +44,8 @@ func (d *dynamicResources) join(opts *kubeletkit.Options, s *config.Settings, jo
 			return nil, err
 		}
 		d.manager = manager
-		if d.drivers, err = draplugin.New(manager, draplugin.Options{Call: m.claims.Call, Logger: log}); err != nil {
-			return nil, err
-		}
-		return manager, agent.Add("DRA drivers", d.drivers.Run)
+		d.drivers, err = draplugin.New(manager, draplugin.Options{Call: m.claims.Call, Logger: log})
+		return manager, err
 	}))
 }
 

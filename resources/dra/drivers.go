@@ -1,8 +1,10 @@
 package dra
 
 import (
+	"context"
 	"fmt"
 	"slices"
+	"sync"
 	"time"
 )
 
@@ -17,6 +19,8 @@ type Endpoint struct {
 	connected bool
 	removed   bool
 	health    map[deviceID]reported
+	// stop ends what Go was called with.
+	stop []context.CancelFunc
 }
 
 // Add adds a part of a driver. It is not connected. Of the parts of a driver, calls go to the one that was added last among those that are
@@ -32,16 +36,80 @@ func (e *Endpoint) SetConnected(connected bool) {
 	e.m.change(e.name, func() { e.connected = connected && !e.removed })
 }
 
-// Remove removes the part of the driver.
+// Remove removes the part of the driver. It does not wait for what Go was called with.
 func (e *Endpoint) Remove() {
-	e.ClearHealth()
+	var stop []context.CancelFunc
 	e.m.change(e.name, func() {
 		e.removed, e.connected = true, false
+		stop, e.stop = e.stop, nil
 		list := slices.DeleteFunc(slices.Clone(e.m.drivers[e.name]), func(o *Endpoint) bool { return o == e })
 		if e.m.drivers[e.name] = list; len(list) == 0 {
 			delete(e.m.drivers, e.name)
 		}
 	})
+	for _, f := range stop {
+		f()
+	}
+	e.ClearHealth()
+}
+
+// Go calls f in a goroutine for which [Manager.Run] waits, such as one that watches the connection to the driver. ctx ends when the part is removed or the
+// manager stops. Before Run is called, f waits for it. f is also called if the part was removed before. Go reports false, and f is never called, when the manager has stopped.
+func (e *Endpoint) Go(f func(ctx context.Context)) bool {
+	return e.m.parts.run(func(ctx context.Context) {
+		ctx, stop := context.WithCancel(ctx)
+		defer stop()
+		e.m.mu.Lock()
+		removed := e.removed
+		if !removed {
+			e.stop = append(e.stop, stop)
+		}
+		e.m.mu.Unlock()
+		if removed {
+			stop()
+		}
+		f(ctx)
+	})
+}
+
+// parts runs functions as long as Run runs.
+type parts struct {
+	mu      sync.Mutex
+	waiting []func(ctx context.Context) // for begin
+	start   func(f func(ctx context.Context))
+	ended   bool
+}
+
+// begin has functions run, in goroutines of the group.
+func (p *parts) begin(ctx context.Context, joined *sync.WaitGroup) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.start = func(f func(context.Context)) { joined.Go(func() { f(ctx) }) }
+	for _, f := range p.waiting {
+		p.start(f)
+	}
+	p.waiting = nil
+}
+
+// end has no more functions run. Those that run are not ended.
+func (p *parts) end() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.ended = true
+}
+
+func (p *parts) run(f func(ctx context.Context)) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch {
+	case p.ended:
+		return false
+	case p.start == nil:
+		p.waiting = append(p.waiting, f)
+	default:
+		p.start(f)
+	}
+	return true
 }
 
 // change changes the parts of a driver. If none is connected, the slices of the driver are removed after a delay, which begins

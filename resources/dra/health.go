@@ -73,7 +73,7 @@ func (e *Endpoint) SetHealth(devices []DeviceHealth) {
 	pods := e.m.usersOf(e.name, changed)
 	e.m.mu.Unlock()
 	e.m.tell(pods)
-	e.m.wake.Notify()
+	e.m.wake.Notify() // reports expire
 }
 
 // ClearHealth forgets what the driver has reported: it reports no more.

@@ -95,6 +95,7 @@ func (m *Manager) healthContent(saved uint64) (uint64, []byte, error) {
 func (m *Manager) healthChanged() {
 	m.healthVersion++
 	m.health.SaveLater()
+	m.wake.Notify()
 }
 
 // clip cuts a message for people as the API does.

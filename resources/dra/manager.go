@@ -81,6 +81,11 @@ type Manager struct {
 	healthVersion uint64
 	// removals are the drivers whose slices are to be removed.
 	removals map[string]removal
+	// sweepAt is when pods are looked for that are gone; zero if there are no claims.
+	sweepAt time.Time
+
+	// parts runs what parts of drivers do.
+	parts parts
 }
 
 var (
@@ -123,7 +128,7 @@ func New(stateDir string, claims Claims, opts Options) (*Manager, error) {
 	m.file = checkpoint.New(m.path(stateName), m.restore, m.content)
 	m.health = checkpoint.New(m.path(healthName), m.restoreHealth, m.healthContent)
 	if opts.Slices != nil {
-		m.removals[""] = removal{} // of all drivers, at once
+		m.removals[""] = removal{due: time.Unix(0, 0)} // of all drivers, at once
 	}
 	return m, nil
 }

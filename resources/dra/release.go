@@ -57,6 +57,7 @@ func (m *Manager) releaseClaims(ctx context.Context, pod types.UID, keys []key) 
 	err = m.callUnprepare(ctx, pod, keys)
 	if m.file.Save() != nil { // a full disk must not keep the pod from ending
 		m.file.SaveLater()
+		m.wake.Notify()
 	}
 	if err != nil {
 		return fmt.Errorf("unprepare dynamic resources: %w", err)

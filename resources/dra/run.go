@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kubeletkit/kubeletkit/internal/flow"
+	"github.com/kubeletkit/kubeletkit/resources/internal/checkpoint"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
@@ -30,8 +31,16 @@ type removal struct {
 // removalBackoff is kubelet's.
 func removalBackoff() flow.Backoff { return flow.Backoff{Min: time.Second, Max: 5 * time.Minute} }
 
-// Run removes the slices of drivers that are gone, has claims unprepared of pods that are gone, and has the health of devices expire. It
-// implements [lifecycle.Runner]. It returns nil when ctx ends, and [runtime.ErrAlreadyRunning] if it was called before.
+// job is work of Run that may take long: it has a goroutine while it is done.
+type job struct {
+	// due returns when it is to be done; the zero time if there is nothing to do. It is not called while the job is done.
+	due  func(now time.Time) time.Time
+	do   func(ctx context.Context)
+	busy bool
+}
+
+// Run removes the slices of drivers that are gone, has claims unprepared of pods that are gone, has the health of devices expire, and runs what
+// [Endpoint.Go] was called with. It implements [lifecycle.Runner]. It returns nil when ctx ends, and [runtime.ErrAlreadyRunning] if it was called before.
 func (m *Manager) Run(ctx context.Context) error {
 	if !m.started.CompareAndSwap(false, true) {
 		return fmt.Errorf("dra: %w", runtime.ErrAlreadyRunning)
@@ -40,13 +49,34 @@ func (m *Manager) Run(ctx context.Context) error {
 	defer flow.Wait(&joined, flow.Late, func() { m.opts.Logger.Info("A removal of ResourceSlices or a call of a driver does not end") })
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
-	var sweeping, removing flow.Signal = flow.NewSignal(), flow.NewSignal()
-	joined.Go(func() { m.file.Run(ctx, m.opts.Logger) })
-	joined.Go(func() { m.health.Run(ctx, m.opts.Logger) })
-	joined.Go(func() { m.sweep(ctx, sweeping) })
-	joined.Go(func() { m.removeSlices(ctx, removing) })
+	m.parts.begin(ctx, &joined)
+	m.file.SaveLater() // it is read
+	jobs := []*job{
+		m.writing(m.file), m.writing(m.health), {due: m.sweepDue, do: m.sweep}, {due: m.removalDue, do: m.removeSlices},
+	}
+	ended := make(chan *job)
 	for {
-		next := m.expire(time.Now())
+		now := time.Now()
+		next := m.expire(now)
+		for _, j := range jobs {
+			if j.busy {
+				continue
+			}
+			switch at := j.due(now); {
+			case at.IsZero():
+			case at.After(now):
+				next = flow.Soonest(next, at.Sub(now))
+			default:
+				j.busy = true
+				joined.Go(func() {
+					j.do(ctx)
+					select {
+					case ended <- j:
+					case <-ctx.Done():
+					}
+				})
+			}
+		}
 		timer := time.NewTimer(next)
 		if next == 0 {
 			timer.Stop()
@@ -54,44 +84,56 @@ func (m *Manager) Run(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			timer.Stop()
+			m.parts.end()
+			for _, f := range []*checkpoint.File{m.file, m.health} {
+				joined.Go(func() { f.Flush(ctx, m.opts.Logger) }) // a last time
+			}
 			return nil
 		case <-m.wake:
-			sweeping.Notify()
-			removing.Notify()
+		case j := <-ended:
+			j.busy = false
 		case <-timer.C:
 		}
 		timer.Stop()
 	}
 }
 
-// sweep has claims unprepared of pods that are gone, once a minute while there are claims.
-func (m *Manager) sweep(ctx context.Context, changed <-chan struct{}) {
-	for {
-		m.mu.Lock()
-		var wait time.Duration
-		if m.opts.Gone != nil && m.state != nil && len(m.state.claims) > 0 {
-			wait = sweepPeriod
-		}
-		m.mu.Unlock()
-		if wait == 0 {
-			select {
-			case <-ctx.Done():
-				return
-			case <-changed:
-				continue
+// writing is the job of writing a file that was not written at once.
+func (m *Manager) writing(f *checkpoint.File) *job {
+	return &job{
+		due: func(now time.Time) time.Time {
+			if f.Unsaved() {
+				return now
 			}
-		}
-		if !flow.Sleep(ctx, wait) {
-			return
-		}
-		m.sweepOnce(ctx)
+			return time.Time{}
+		},
+		do: func(ctx context.Context) { f.Flush(ctx, m.opts.Logger) },
 	}
 }
 
-func (m *Manager) sweepOnce(ctx context.Context) {
+// sweepDue returns when pods are looked for that are gone: once a minute while there are claims.
+func (m *Manager) sweepDue(now time.Time) time.Time {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	switch {
+	case m.opts.Gone == nil || m.state == nil || len(m.state.claims) == 0:
+		m.sweepAt = time.Time{}
+	case m.sweepAt.IsZero():
+		m.sweepAt = now.Add(sweepPeriod)
+	}
+	return m.sweepAt
+}
+
+// sweep has claims unprepared of pods that are gone.
+func (m *Manager) sweep(ctx context.Context) {
 	m.mu.Lock()
 	pods := slices.Sorted(maps.Keys(m.state.byPod))
 	m.mu.Unlock()
+	defer func() {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		m.sweepAt = time.Time{}
+	}()
 	for _, pod := range slices.DeleteFunc(pods, func(pod types.UID) bool { return !m.opts.Gone(pod) }) {
 		if err := m.release(ctx, pod); err != nil && ctx.Err() == nil {
 			m.opts.Logger.Error(err, "The claims of a pod that is gone cannot be unprepared; trying again", "uid", pod)
@@ -99,63 +141,54 @@ func (m *Manager) sweepOnce(ctx context.Context) {
 	}
 }
 
-// removeSlices removes the slices of drivers that are gone.
-func (m *Manager) removeSlices(ctx context.Context, changed <-chan struct{}) {
-	for {
-		name, wait, due := m.nextRemoval(time.Now())
-		if !due {
-			var timer <-chan time.Time
-			if wait > 0 {
-				timer = time.After(wait)
-			}
-			select {
-			case <-ctx.Done():
-				return
-			case <-changed:
-			case <-timer: // it may have been cancelled meanwhile
-			}
-			continue
-		}
-		call, cancel := context.WithTimeout(ctx, removeTimeout)
-		err := runtime.Recover(func() error { return m.opts.Slices.RemoveSlices(call, name) })
-		cancel()
-		if ctx.Err() != nil {
-			return
-		}
-		m.removedSlices(name, err)
+// removalDue returns when slices are to be removed.
+func (m *Manager) removalDue(time.Time) time.Time {
+	_, r := m.nextRemoval()
+	return r.due
+}
+
+// removeSlices removes the slices of the driver that is gone the longest.
+func (m *Manager) removeSlices(ctx context.Context) {
+	name, r := m.nextRemoval()
+	if r.due.IsZero() || r.due.After(time.Now()) { // it was cancelled meanwhile
+		return
+	}
+	call, cancel := context.WithTimeout(ctx, removeTimeout)
+	defer cancel()
+	err := runtime.Recover(func() error { return m.opts.Slices.RemoveSlices(call, name) })
+	if ctx.Err() == nil {
+		m.removedSlices(name, r, err)
 	}
 }
 
-// nextRemoval returns a removal that is due. If none is, it returns the time until one is, 0 for never.
-func (m *Manager) nextRemoval(now time.Time) (name string, wait time.Duration, due bool) {
+// nextRemoval returns the removal that is due first; the zero value if there is none.
+func (m *Manager) nextRemoval() (name string, first removal) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	for _, name := range slices.Sorted(maps.Keys(m.removals)) {
-		left := m.removals[name].due.Sub(now)
-		if left <= 0 {
-			return name, 0, true
+	for _, other := range slices.Sorted(maps.Keys(m.removals)) {
+		if r := m.removals[other]; first.due.IsZero() || r.due.Before(first.due) {
+			name, first = other, r
 		}
-		wait = flow.Soonest(wait, left)
 	}
-	return "", wait, false
+	return name, first
 }
 
-// removedSlices takes over the result of a removal.
-func (m *Manager) removedSlices(name string, err error) {
+// removedSlices takes over the result of a removal. If the driver was there meanwhile and is gone again, its slices are removed once more.
+func (m *Manager) removedSlices(name string, r removal, err error) {
 	m.mu.Lock()
-	r, still := m.removals[name]
-	if err == nil {
+	still := m.removals[name] == r
+	switch {
+	case !still:
+	case err == nil:
 		delete(m.removals, name)
-	} else if still {
-		r.failures++
-		r.due = time.Now().Add(removalBackoff().After(r.failures))
-		m.removals[name] = r
+	default:
+		m.removals[name] = removal{due: time.Now().Add(removalBackoff().After(r.failures + 1)), failures: r.failures + 1}
 	}
 	m.mu.Unlock()
 	switch {
 	case err == nil:
 		m.opts.Logger.V(1).Info("ResourceSlices removed", "driver", name)
-	case still && r.failures == 1:
+	case still && r.failures == 0:
 		m.opts.Logger.Error(err, "ResourceSlices cannot be removed; trying again", "driver", name)
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/kubeletkit/kubeletkit/resources/internal/goroutines"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
@@ -26,12 +27,20 @@ type removed struct {
 	start time.Time
 	fails int
 	calls []string
+	// during is called in each removal, if it is not nil.
+	during func()
 }
 
 func (r *removed) RemoveSlices(_ context.Context, driver string) error {
 	r.mu.Lock()
-	defer r.mu.Unlock()
 	r.calls = append(r.calls, driver+" "+time.Since(r.start).String())
+	during := r.during
+	r.mu.Unlock()
+	if during != nil {
+		during()
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	if r.fails > 0 {
 		r.fails--
 		return errTest
@@ -99,6 +108,71 @@ func TestSlices(t *testing.T) {
 		after(time.Hour)
 		assert.Equal(t, []string{"never 30s"}, slices.took())
 	})
+}
+
+// A driver that comes back and is gone again while its slices are removed has published others: these are removed, too.
+func TestSlicesOfADriverThatComesBack(t *testing.T) {
+	slices := &removed{}
+	running(t, Options{Slices: slices}, func(t *testing.T, m *Manager, _ *apiServer) {
+		after(time.Second)
+		e := m.Add("d", hangs{})
+		slices.took()
+		slow := make(chan struct{})
+		slices.mu.Lock()
+		slices.during = func() { <-slow }
+		slices.mu.Unlock()
+		after(time.Minute) // the removal has begun, and waits
+		e.SetConnected(true)
+		e.SetConnected(false)
+		slices.took()
+		close(slow)
+		after(time.Hour)
+		assert.Equal(t, []string{"d 30s"}, slices.took())
+	})
+}
+
+// Without drivers and claims there is one goroutine; also when they are gone. What parts of drivers do ends with them, and with the manager.
+func TestGoroutines(t *testing.T) {
+	ended := []string{}
+	part := func(e *Endpoint, name string) {
+		assert.True(t, e.Go(func(ctx context.Context) {
+			<-ctx.Done()
+			ended = append(ended, name)
+		}))
+	}
+	running(t, Options{Slices: &removed{}, Gone: func(types.UID) bool { return false }}, func(t *testing.T, m *Manager, api *apiServer) {
+		after(time.Second)
+		count := func() int { return len(goroutines.In("resources/dra")) }
+		assert.Equal(t, 1, count())
+		d := newDriverOf("d")
+		e, other := m.Add("d", d), m.Add("other", d)
+		e.SetConnected(true)
+		part(e, "d")
+		part(other, "other")
+		a := podWith("a", "x")
+		api.set("x", []string{"d"}, a)
+		require.NoError(t, prepare(m, a, false))
+		e.SetHealth([]DeviceHealth{{Pool: "pool", Name: "dev-x", Health: v1.ResourceHealthStatusHealthy}})
+		after(time.Hour)
+		assert.Equal(t, 3, count(), "those of the parts")
+		require.NoError(t, end(m, a))
+		e.Remove()
+		after(time.Hour)
+		assert.Equal(t, []string{"d"}, ended)
+		assert.Equal(t, 2, count())
+		part(e, "late")
+		after(0)
+		assert.Equal(t, []string{"d", "late"}, ended)
+	})
+	assert.Equal(t, []string{"d", "late", "other"}, ended)
+
+	early, _, _ := withDriver(t, Options{})
+	part(early.drivers["gpu.example.com"][0], "early")
+	ctx, stop := context.WithCancel(t.Context())
+	stop()
+	require.NoError(t, early.Run(ctx))
+	assert.Equal(t, "early", ended[3], "it waits for Run")
+	assert.False(t, early.Add("d", hangs{}).Go(func(context.Context) { t.Error("the manager has stopped") }))
 }
 
 // Claims of a pod that is gone and has left nothing but the state are unprepared.

@@ -126,6 +126,10 @@ type Instance struct {
 	CreatedAt, StartedAt, FinishedAt time.Time
 	ExitCode                         int32
 	Reason                           string
+	// CPUSet and MemorySet are the CPUs and memory nodes that it may use now, such as "0-3,7"; empty for all.
+	CPUSet, MemorySet string
+	// CDIDevices are the qualified names of its devices, such as "vendor.com/gpu=0".
+	CDIDevices []string
 }
 
 // String returns "namespace/pod/container#attempt state", and the exit code if the
@@ -149,12 +153,17 @@ func (r *Runtime) Instances(t Target) []Instance {
 		if !t.matches(c.sandbox.pod, c.name(), c.image()) {
 			continue
 		}
-		out = append(out, Instance{
+		i := Instance{
 			Pod: c.sandbox.pod, Container: c.name(), ID: runtime.ContainerID{Type: s.opts.Name, ID: c.id},
 			SandboxID: c.sandbox.id, Attempt: c.config.GetMetadata().GetAttempt(), State: stateWord(c.state),
 			CreatedAt: unixTime(c.created), StartedAt: unixTime(c.started), FinishedAt: unixTime(c.finished),
 			ExitCode: c.exitCode, Reason: c.reason,
-		})
+			CPUSet: c.resources.GetCpusetCpus(), MemorySet: c.resources.GetCpusetMems(),
+		}
+		for _, d := range c.config.GetCDIDevices() {
+			i.CDIDevices = append(i.CDIDevices, d.GetName())
+		}
+		out = append(out, i)
 	}
 	return out
 }

@@ -18,7 +18,10 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/dynamic-resource-allocation/api/metadata"
+	metadatav1beta1 "k8s.io/dynamic-resource-allocation/api/metadata/v1beta1"
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 	"k8s.io/dynamic-resource-allocation/resourceslice"
 
@@ -37,6 +40,14 @@ type gpus struct {
 	prepared map[types.UID]string
 	calls    []string
 	health   kubeletplugin.HealthStatus
+	// admin has the names of claims that were prepared with admin access, and their devices.
+	admin map[string][]string
+}
+
+func newGPUs(t *testing.T, s *nodeSuite) *gpus {
+	g := &gpus{cdi: filepath.Join(s.Dir, "cdi"), prepared: map[types.UID]string{}, admin: map[string][]string{}, health: kubeletplugin.HealthStatusHealthy}
+	require.NoError(t, os.MkdirAll(g.cdi, 0o755))
+	return g
 }
 
 func (g *gpus) done(what string, claim types.NamespacedName) {
@@ -92,7 +103,13 @@ func (g *gpus) PrepareResourceClaims(_ context.Context, claims []*resourceapi.Re
 			}}})
 			result.Devices = append(result.Devices, kubeletplugin.Device{
 				Requests: []string{r.Request}, PoolName: r.Pool, DeviceName: r.Device, CDIDeviceIDs: []string{"example.com/gpu=" + name},
+				Metadata: &kubeletplugin.DeviceMetadata{Attributes: map[string]resourceapi.DeviceAttribute{"model": {StringValue: new("model of " + r.Device)}}},
 			})
+			if r.AdminAccess != nil && *r.AdminAccess {
+				g.mu.Lock()
+				g.admin[claim.Name] = append(g.admin[claim.Name], r.Device)
+				g.mu.Unlock()
+			}
 		}
 		data, err := json.Marshal(map[string]any{"cdiVersion": "0.5.0", "kind": "example.com/gpu", "devices": devices})
 		if err == nil {
@@ -146,14 +163,14 @@ func (g *gpus) WatchHealthStatus(ctx context.Context, reports chan<- kubeletplug
 }
 
 // startDriver runs the driver until the function is called or the test ends.
-func (g *gpus) start(t *testing.T, s *nodeSuite) (stop func()) {
+func (g *gpus) start(t *testing.T, s *nodeSuite, options ...kubeletplugin.Option) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	data, registry := filepath.Join(s.agent.Root, "plugins", gpuDriver), filepath.Join(s.agent.Root, "plugins_registry")
 	require.NoError(t, os.MkdirAll(data, 0o750))
 	require.NoError(t, os.MkdirAll(registry, 0o750))
-	helper, err := kubeletplugin.Start(ctx, g, kubeletplugin.DriverName(gpuDriver), kubeletplugin.NodeName(NodeName), kubeletplugin.KubeClient(s.plane.Client),
-		kubeletplugin.PluginDataDirectoryPath(data), kubeletplugin.RegistrarDirectoryPath(registry))
+	helper, err := kubeletplugin.Start(ctx, g, append(options, kubeletplugin.DriverName(gpuDriver), kubeletplugin.NodeName(NodeName), kubeletplugin.KubeClient(s.plane.Client),
+		kubeletplugin.PluginDataDirectoryPath(data), kubeletplugin.RegistrarDirectoryPath(registry))...)
 	require.NoError(t, err)
 	var devices []resourceapi.Device
 	for i := range 8 {
@@ -164,6 +181,12 @@ func (g *gpus) start(t *testing.T, s *nodeSuite) (stop func()) {
 	}}))
 	stop = sync.OnceFunc(func() { cancel(); helper.Stop() })
 	t.Cleanup(stop)
+	Eventually(t, eventually, "slices", func() error {
+		if s.slices(t) == 0 {
+			return errors.New("there are none")
+		}
+		return nil
+	})
 	return stop
 }
 
@@ -224,17 +247,9 @@ func (s *nodeSuite) variables(t *testing.T, pod string) string {
 func TestNodeDynamicResources(t *testing.T) {
 	t.Parallel()
 	s := newNodeSuite(t, AgentOptions{})
-	cdi := filepath.Join(s.Dir, "cdi")
-	require.NoError(t, os.MkdirAll(cdi, 0o755))
-	g := &gpus{cdi: cdi, prepared: map[types.UID]string{}, health: kubeletplugin.HealthStatusHealthy}
+	g := newGPUs(t, s)
 	s.start(t)
 	stop := g.start(t, s)
-	Eventually(t, eventually, "slices", func() error {
-		if s.slices(t) == 0 {
-			return errors.New("there are none")
-		}
-		return nil
-	})
 	ns := s.plane.Namespace(t, "dra")
 	s.plane.Apply(t, gpuClass+"---"+fmt.Sprintf(gpuClaims, ns))
 
@@ -336,4 +351,85 @@ func TestNodeDynamicResources(t *testing.T) {
 		}
 		return nil
 	})
+}
+
+// adminClaim is a claim for all devices of the node, also those that are in use (KEP-5018).
+const adminClaim = `
+apiVersion: resource.k8s.io/v1
+kind: ResourceClaim
+metadata: {name: admin, namespace: %[1]s}
+spec: {devices: {requests: [{name: all, exactly: {deviceClassName: gpu, allocationMode: All, adminAccess: true}}]}}
+`
+
+// A pod whose claim has admin access gets a device that another pod holds. Both run, the driver is shown the access, and the end of one leaves the
+// claim of the other prepared.
+func TestNodeAdminAccess(t *testing.T) {
+	t.Parallel()
+	s := newNodeSuite(t, AgentOptions{})
+	g := newGPUs(t, s)
+	s.start(t)
+	g.start(t, s)
+	ns := s.plane.Namespace(t, "admin")
+	s.plane.Kubectl(t, "label", "namespace", ns, resourceapi.DRAAdminNamespaceLabelKey+"=true")
+	s.plane.Apply(t, gpuClass+"---"+fmt.Sprintf(gpuClaims, ns)+"---"+fmt.Sprintf(adminClaim, ns))
+
+	s.create(t, ns, withGPU("user", v1.PodResourceClaim{Name: "gpu", ResourceClaimName: new("shared")}, v1.ResourceClaim{Name: "gpu"}))
+	s.await(t, ns, "user", Running)
+	claim, err := s.plane.Client.ResourceV1().ResourceClaims(ns).Get(t.Context(), "shared", metav1.GetOptions{})
+	require.NoError(t, err)
+	held := claim.Status.Allocation.Devices.Results[0].Device
+
+	s.create(t, ns, withGPU("admin", v1.PodResourceClaim{Name: "gpu", ResourceClaimName: new("admin")}, v1.ResourceClaim{Name: "gpu"}))
+	s.await(t, ns, "admin", Running)
+	assert.Equal(t, "GPU_ALL", s.variables(t, "admin"))
+	g.mu.Lock()
+	assert.Len(t, g.admin["admin"], 8)
+	assert.Contains(t, g.admin["admin"], held)
+	assert.NotContains(t, g.admin, "shared")
+	g.mu.Unlock()
+
+	s.plane.Kubectl(t, "delete", "-n", ns, "pod", "admin")
+	s.awaitGone(t, ns, "admin")
+	assert.Equal(t, 1, g.count("unprepare admin"))
+	assert.Zero(t, g.count("unprepare shared"))
+	assert.Zero(t, Status(s.await(t, ns, "user", Running), "a").RestartCount)
+	assert.Equal(t, "GPU_ONE", s.variables(t, "user"))
+}
+
+// A container reads the attributes of its devices in a file that the library of the driver mounts (KEP-5304), by CDI; the files of a pod are removed
+// when its claim is unprepared.
+func TestNodeDeviceMetadata(t *testing.T) {
+	t.Parallel()
+	s := newNodeSuite(t, AgentOptions{})
+	g := newGPUs(t, s)
+	s.start(t)
+	g.start(t, s, kubeletplugin.EnableDeviceMetadata(true, []schema.GroupVersion{metadatav1beta1.SchemeGroupVersion}), kubeletplugin.CDIDirectory(g.cdi))
+	ns := s.plane.Namespace(t, "metadata")
+	s.plane.Apply(t, gpuClass+"---"+fmt.Sprintf(gpuClaims, ns))
+	s.create(t, ns, withGPU("direct", v1.PodResourceClaim{Name: "gpu", ResourceClaimName: new("shared")}, v1.ResourceClaim{Name: "gpu"}),
+		withGPU("template", v1.PodResourceClaim{Name: "gpu", ResourceClaimTemplateName: new("two")}, v1.ResourceClaim{Name: "gpu", Request: "second"}))
+	for pod, path := range map[string]string{
+		"direct":   metadata.ResourceClaimFilePath(gpuDriver, "shared", "one"),
+		"template": metadata.ResourceClaimTemplateFilePath(gpuDriver, "gpu", "second"),
+	} {
+		s.await(t, ns, pod, Running)
+		var found metadatav1beta1.DeviceMetadata
+		require.NoError(t, json.Unmarshal([]byte(s.Exec(t, pod, "a", "cat", path)), &found), pod)
+		require.Len(t, found.Requests, 1, pod)
+		require.Len(t, found.Requests[0].Devices, 1, pod)
+		device := found.Requests[0].Devices[0]
+		assert.Equal(t, filepath.Base(filepath.Dir(path)), found.Requests[0].Name)
+		assert.Equal(t, gpuDriver, device.Driver)
+		assert.Equal(t, "model of "+device.Name, *device.Attributes["model"].StringValue)
+	}
+	files := func() []string {
+		list, err := filepath.Glob(filepath.Join(g.cdi, "*_metadata_*"))
+		require.NoError(t, err)
+		return list
+	}
+	assert.Len(t, files(), 3)
+	s.plane.Kubectl(t, "delete", "-n", ns, "pod", "direct", "template")
+	s.awaitGone(t, ns, "direct", "template")
+	assert.Empty(t, files())
+	assert.NoError(t, g.nothing())
 }

@@ -6,13 +6,13 @@
 //	…
 //	registry, err := plugins.New(dir, map[string]plugins.Handler{plugins.TypeDRA: drivers}, plugins.Options{Logger: log})
 //	…
-//	err = errors.Join(agent.Add("DRA drivers", drivers.Run), agent.Add("plugins", registry.Run))
+//	err = agent.Add("plugins", registry.Run)
 //
 // # Guarantees
 //
 // The services that a plugin serves are its versions: the first one of the list that is known here is used, as in kubelet. A driver may have several plugins at
 // different endpoints, for updates without interruption; a second plugin at the same endpoint is refused.
 //
-// The connection to a plugin is kept, and made again when it is lost. A plugin costs one goroutine, and one for its health. There is none
-// without a plugin.
+// The connection to a plugin is kept while the manager runs, and made again when it is lost. A plugin costs one goroutine, one for its health, and those of
+// its connection. Without a plugin there is none. The manager waits for them when it stops.
 package plugin

@@ -22,8 +22,6 @@ import (
 
 // driver is a plugin. It implements [dra.Driver].
 type driver struct {
-	ctx      context.Context
-	stop     context.CancelFunc
 	name     string
 	conn     *grpc.ClientConn
 	client   client
@@ -36,7 +34,7 @@ type client interface {
 	NodeUnprepareResources(ctx context.Context, in *drapbv1.NodeUnprepareResourcesRequest, opts ...grpc.CallOption) (*drapbv1.NodeUnprepareResourcesResponse, error)
 }
 
-func newDriver(ctx context.Context, p plugins.Plugin, service string, called func(driver, method, code string, took time.Duration)) (*driver, error) {
+func newDriver(p plugins.Plugin, service string, called func(driver, method, code string, took time.Duration)) (*driver, error) {
 	conn, err := grpc.NewClient("passthrough:///localhost",
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithUnaryInterceptor(func(ctx context.Context, method string, in, out any, conn *grpc.ClientConn, call grpc.UnaryInvoker, opts ...grpc.CallOption) error {
@@ -59,15 +57,14 @@ func newDriver(ctx context.Context, p plugins.Plugin, service string, called fun
 		return nil, fmt.Errorf("connecting to DRA driver %s at %s: %w", p.Name, p.Endpoint, err)
 	}
 	d := &driver{name: p.Name, conn: conn}
-	d.ctx, d.stop = context.WithCancel(ctx)
 	if d.client = drapbv1.NewDRAPluginClient(conn); service == drapbv1beta1.DRAPluginService {
 		d.client = drapbv1beta1.V1Beta1ClientWrapper{DRAPluginClient: drapbv1beta1.NewDRAPluginClient(conn)}
 	}
 	return d, nil
 }
 
-// watch keeps the connection, and closes it at the end.
-func (d *driver) watch() {
+// watch keeps the connection until ctx ends, and closes it.
+func (d *driver) watch(ctx context.Context) {
 	defer func() { _ = d.conn.Close() }()
 	for {
 		s := d.conn.GetState()
@@ -75,7 +72,7 @@ func (d *driver) watch() {
 			d.conn.Connect()
 		}
 		d.endpoint.SetConnected(s == connectivity.Ready)
-		if !d.conn.WaitForStateChange(d.ctx, s) {
+		if !d.conn.WaitForStateChange(ctx, s) {
 			return
 		}
 	}

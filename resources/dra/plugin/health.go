@@ -19,30 +19,33 @@ import (
 // healthRetry is the time until a stream that has ended is opened again. It is kubelet's.
 const healthRetry = 5 * time.Second
 
-// followHealth passes on what the plugin reports of its devices.
-func (d *driver) followHealth(service string, log logr.Logger) {
+// followHealth passes on what the plugin reports of its devices until ctx ends.
+func (d *driver) followHealth(ctx context.Context, service string, log logr.Logger) {
 	failed := false
 	for {
-		err := d.streamHealth(service)
+		err := d.streamHealth(ctx, service)
+		if ctx.Err() != nil { // the reports hold for the next agent
+			return
+		}
 		d.endpoint.ClearHealth()
 		if status.Code(err) == codes.Unimplemented { // the plugin has no health to report
 			return
 		}
-		if d.ctx.Err() == nil && err != nil && !failed {
+		if err != nil && !failed {
 			failed = true
 			log.Error(err, "The health of devices is not known; opening the stream again", "driver", d.name, "every", healthRetry)
 		} else if err == nil {
 			failed = false
 		}
-		if !flow.Sleep(d.ctx, healthRetry) {
+		if !flow.Sleep(ctx, healthRetry) {
 			return
 		}
 	}
 }
 
 // streamHealth reads one stream until it ends. An error means that it has delivered nothing.
-func (d *driver) streamHealth(service string) error {
-	ctx, cancel := context.WithCancel(d.ctx)
+func (d *driver) streamHealth(ctx context.Context, service string) error {
+	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	if service == drahealthv1alpha1.DRAResourceHealthService {
 		stream, err := drahealthv1alpha1.NewDRAResourceHealthClient(d.conn).NodeWatchResources(ctx, &drahealthv1alpha1.NodeWatchResourcesRequest{}, grpc.WaitForReady(true))

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -15,11 +14,9 @@ import (
 	drapbv1 "k8s.io/kubelet/pkg/apis/dra/v1"
 	drapbv1beta1 "k8s.io/kubelet/pkg/apis/dra/v1beta1"
 
-	"github.com/kubeletkit/kubeletkit/internal/flow"
 	"github.com/kubeletkit/kubeletkit/internal/logging"
 	"github.com/kubeletkit/kubeletkit/resources/dra"
 	"github.com/kubeletkit/kubeletkit/resources/plugins"
-	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
 // Options are the settings of [Drivers].
@@ -30,20 +27,14 @@ type Options struct {
 	Logger logr.Logger
 }
 
-// Drivers are the drivers that are plugins. Make them with [New]. They are safe for concurrent use.
+// Drivers are the drivers that are plugins. They run while the [dra.Manager] does. Make them with [New]. They are safe for concurrent use.
 type Drivers struct {
 	manager *dra.Manager
 	opts    Options
-	started atomic.Bool
-	// running is closed when Run has set ctx.
-	running chan struct{}
-	ctx     context.Context
-	joined  sync.WaitGroup
 
 	// mu guards the fields below.
-	mu      sync.Mutex
-	byName  map[id]*driver
-	stopped bool
+	mu     sync.Mutex
+	byName map[id]*driver
 }
 
 // id identifies a plugin.
@@ -57,25 +48,7 @@ func New(manager *dra.Manager, opts Options) (*Drivers, error) {
 	if manager == nil {
 		return nil, errors.New("dra/plugin: the manager is nil")
 	}
-	return &Drivers{manager: manager, opts: opts, running: make(chan struct{}), byName: map[id]*driver{}}, nil
-}
-
-// Run keeps the connections to the plugins until ctx ends, and returns nil. A second call returns [runtime.ErrAlreadyRunning].
-func (d *Drivers) Run(ctx context.Context) error {
-	if !d.started.CompareAndSwap(false, true) {
-		return fmt.Errorf("dra/plugin: %w", runtime.ErrAlreadyRunning)
-	}
-	d.ctx = ctx
-	close(d.running)
-	<-ctx.Done()
-	d.mu.Lock()
-	d.stopped = true
-	for _, p := range d.byName {
-		p.stop()
-	}
-	d.mu.Unlock()
-	flow.Wait(&d.joined, flow.Late, func() { d.opts.Logger.Info("Connections to DRA drivers do not end") })
-	return nil
+	return &Drivers{manager: manager, opts: opts, byName: map[id]*driver{}}, nil
 }
 
 // services returns the services that are used of a plugin; that of the health is empty if it has none.
@@ -108,37 +81,40 @@ func (d *Drivers) Validate(p plugins.Plugin) error {
 	return err
 }
 
-// Register implements [plugins.Handler]. It waits until Run was called.
-func (d *Drivers) Register(ctx context.Context, p plugins.Plugin) error {
+// Register implements [plugins.Handler]. The connection is kept while the manager runs.
+func (d *Drivers) Register(_ context.Context, p plugins.Plugin) error {
 	prepare, health, err := services(p)
 	if err != nil {
 		return err
 	}
-	select {
-	case <-d.running:
-	case <-ctx.Done():
-		return flow.Ended(ctx)
-	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	key := id{p.Name, p.Endpoint}
-	switch {
-	case d.stopped:
-		return errors.New("the agent stops")
-	case d.byName[key] != nil:
-		return fmt.Errorf("endpoint %s is already registered for DRA driver %s", p.Endpoint, p.Name)
-	}
-	driver, err := newDriver(d.ctx, p, prepare, d.opts.Call)
+	driver, err := newDriver(p, prepare, d.opts.Call)
 	if err != nil {
 		return err
 	}
-	d.byName[key] = driver
+	key := id{p.Name, p.Endpoint}
+	if !d.add(key, driver) {
+		return errors.Join(fmt.Errorf("endpoint %s is already registered for DRA driver %s", p.Endpoint, p.Name), driver.conn.Close())
+	}
 	driver.endpoint = d.manager.Add(p.Name, driver)
-	d.joined.Go(driver.watch)
+	if !driver.endpoint.Go(driver.watch) {
+		d.Deregister(p)
+		return errors.Join(fmt.Errorf("DRA driver %s cannot be registered: the agent stops", p.Name), driver.conn.Close())
+	}
 	if health != "" {
-		d.joined.Go(func() { driver.followHealth(health, d.opts.Logger) })
+		driver.endpoint.Go(func(ctx context.Context) { driver.followHealth(ctx, health, d.opts.Logger) })
 	}
 	return nil
+}
+
+// add adds the driver, unless there is one.
+func (d *Drivers) add(key id, driver *driver) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.byName[key] != nil {
+		return false
+	}
+	d.byName[key] = driver
+	return true
 }
 
 // Deregister implements [plugins.Handler].
@@ -149,7 +125,6 @@ func (d *Drivers) Deregister(p plugins.Plugin) {
 	delete(d.byName, key)
 	d.mu.Unlock()
 	if driver != nil {
-		driver.stop()
 		driver.endpoint.Remove()
 	}
 }

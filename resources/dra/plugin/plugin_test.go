@@ -16,6 +16,7 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	drahealthv1 "k8s.io/kubelet/pkg/apis/dra-health/v1"
 	drahealthv1alpha1 "k8s.io/kubelet/pkg/apis/dra-health/v1alpha1"
 	drapbv1 "k8s.io/kubelet/pkg/apis/dra/v1"
 	drapbv1beta1 "k8s.io/kubelet/pkg/apis/dra/v1beta1"
@@ -23,8 +24,8 @@ import (
 	"github.com/kubeletkit/kubeletkit/lifecycle"
 	"github.com/kubeletkit/kubeletkit/resources/dra"
 	"github.com/kubeletkit/kubeletkit/resources/dra/plugin"
+	"github.com/kubeletkit/kubeletkit/resources/internal/goroutines"
 	"github.com/kubeletkit/kubeletkit/resources/plugins"
-	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
 // gpu is a plugin with one device.
@@ -102,22 +103,22 @@ func podWith(claim string) *v1.Pod {
 	return pod
 }
 
-// start runs drivers with a manager.
-func start(t *testing.T, changed func(types.UID)) (*dra.Manager, *plugin.Drivers) {
+// start runs drivers with a manager until the function is called or the test ends.
+func start(t *testing.T, changed func(types.UID)) (*dra.Manager, *plugin.Drivers, func()) {
 	m, err := dra.New(t.TempDir(), api{}, dra.Options{Changed: changed})
 	require.NoError(t, err)
 	d, err := plugin.New(m, plugin.Options{})
 	require.NoError(t, err)
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
-	go func() { ended <- d.Run(ctx) }()
-	t.Cleanup(func() {
+	go func() { ended <- m.Run(ctx) }()
+	stopped := sync.OnceFunc(func() {
 		stop()
 		assert.NoError(t, <-ended)
-		assert.ErrorIs(t, d.Run(context.Background()), runtime.ErrAlreadyRunning)
 		assert.ErrorContains(t, d.Register(context.Background(), plugins.Plugin{Name: "late", Versions: []string{"v1.DRAPlugin"}}), "the agent stops")
 	})
-	return m, d
+	t.Cleanup(stopped)
+	return m, d, stopped
 }
 
 func socketIn(t *testing.T) string {
@@ -137,7 +138,7 @@ func TestVersions(t *testing.T) {
 		t.Run(version, func(t *testing.T) {
 			socket := socketIn(t)
 			stop := serve(t, socket, register)
-			m, d := start(t, nil)
+			m, d, _ := start(t, nil)
 			p := plugins.Plugin{Type: plugins.TypeDRA, Name: "gpu.example.com", Endpoint: socket, Versions: []string{"v7.DRAPlugin", version}}
 			require.NoError(t, d.Validate(p))
 			require.NoError(t, d.Register(t.Context(), p))
@@ -176,7 +177,7 @@ func TestHealthStream(t *testing.T) {
 		drahealthv1alpha1.RegisterDRAResourceHealthServer(s, server)
 	})
 	changed := make(chan types.UID, 10)
-	m, d := start(t, func(pod types.UID) { changed <- pod })
+	m, d, stop := start(t, func(pod types.UID) { changed <- pod })
 	require.NoError(t, d.Register(t.Context(), plugins.Plugin{
 		Type: plugins.TypeDRA, Name: "gpu.example.com", Endpoint: socket, Versions: []string{drapbv1.DRAPluginService, drahealthv1alpha1.DRAResourceHealthService},
 	}))
@@ -189,13 +190,76 @@ func TestHealthStream(t *testing.T) {
 	assert.Equal(t, []v1.ResourceStatus{{Name: "claim:c", Resources: []v1.ResourceHealth{
 		{ResourceID: "example.com/gpu=default-gpu", Health: v1.ResourceHealthStatusUnhealthy, Message: new("hot")},
 	}}}, m.AllocatedResources(pod, &pod.Spec.Containers[0]))
+	health := func() v1.ResourceHealthStatus {
+		return m.AllocatedResources(pod, &pod.Spec.Containers[0])[0].Resources[0].Health
+	}
 	server.health <- nil // the stream ends
 	assert.Equal(t, types.UID("pod"), <-changed)
-	assert.Equal(t, v1.ResourceHealthStatusUnknown, m.AllocatedResources(pod, &pod.Spec.Containers[0])[0].Resources[0].Health)
+	assert.Equal(t, v1.ResourceHealthStatusUnknown, health())
+
+	// What was reported holds when the agent stops, for the next one.
+	server.health <- &drahealthv1alpha1.DeviceHealth{Device: id, Health: drahealthv1alpha1.HealthStatus_UNHEALTHY, HealthCheckTimeoutSeconds: 3600}
+	assert.Equal(t, types.UID("pod"), <-changed)
+	stop()
+	assert.Equal(t, v1.ResourceHealthStatusUnhealthy, health())
+}
+
+// steady is a plugin with the service of version v1, which reports one health.
+type steady struct {
+	drahealthv1.UnimplementedDRAResourceHealthServer
+}
+
+func (steady) NodeWatchResources(_ *drahealthv1.NodeWatchResourcesRequest, stream grpc.ServerStreamingServer[drahealthv1.NodeWatchResourcesResponse]) error {
+	id := &drahealthv1.DeviceIdentifier{PoolName: "node", DeviceName: "gpu-0"}
+	err := stream.Send(&drahealthv1.NodeWatchResourcesResponse{Devices: []*drahealthv1.DeviceHealth{
+		{Device: id, Health: drahealthv1.HealthStatus_HEALTHY, Message: "cool", HealthCheckTimeoutSeconds: 3600},
+	}})
+	<-stream.Context().Done()
+	return err
+}
+
+// Of a plugin with both versions of the service of health, v1 is used.
+func TestHealthStreamOfV1(t *testing.T) {
+	socket := socketIn(t)
+	serve(t, socket, func(s *grpc.Server) {
+		drapbv1.RegisterDRAPluginServer(s, &gpu{})
+		drahealthv1.RegisterDRAResourceHealthServer(s, steady{})
+	})
+	m, d, _ := start(t, nil)
+	require.NoError(t, d.Register(t.Context(), plugins.Plugin{
+		Type: plugins.TypeDRA, Name: "gpu.example.com", Endpoint: socket,
+		Versions: []string{drahealthv1alpha1.DRAResourceHealthService, drapbv1.DRAPluginService, drahealthv1.DRAResourceHealthService},
+	}))
+	pod := podWith("gpu")
+	_, err := m.Prepare(t.Context(), lifecycle.PrepareRequest{Pod: pod})
+	require.NoError(t, err)
+	want := []v1.ResourceStatus{{Name: "claim:c", Resources: []v1.ResourceHealth{
+		{ResourceID: "example.com/gpu=default-gpu", Health: v1.ResourceHealthStatusHealthy, Message: new("cool")},
+	}}}
+	assert.EventuallyWithT(t, func(c *assert.CollectT) {
+		assert.Equal(c, want, m.AllocatedResources(pod, &pod.Spec.Containers[0]))
+	}, time.Minute, time.Millisecond)
+}
+
+// Without a plugin there is no goroutine, and one that is gone has left none.
+func TestGoroutines(t *testing.T) {
+	socket := socketIn(t)
+	server := &gpu{health: make(chan *drahealthv1alpha1.DeviceHealth)}
+	serve(t, socket, func(s *grpc.Server) {
+		drapbv1.RegisterDRAPluginServer(s, server)
+		drahealthv1alpha1.RegisterDRAResourceHealthServer(s, server)
+	})
+	_, d, _ := start(t, nil)
+	assert.Empty(t, goroutines.In("resources/dra/plugin"))
+	p := plugins.Plugin{Type: plugins.TypeDRA, Name: "gpu.example.com", Endpoint: socket, Versions: []string{drapbv1.DRAPluginService, drahealthv1alpha1.DRAResourceHealthService}}
+	require.NoError(t, d.Register(t.Context(), p))
+	assert.Eventually(t, func() bool { return len(goroutines.In("resources/dra/plugin")) == 2 }, time.Minute, time.Millisecond)
+	d.Deregister(p)
+	assert.Eventually(t, func() bool { return len(goroutines.In("resources/dra/plugin")) == 0 }, time.Minute, time.Millisecond)
 }
 
 func TestPluginThatIsRefused(t *testing.T) {
-	_, d := start(t, nil)
+	_, d, _ := start(t, nil)
 	assert.EqualError(t, d.Validate(plugins.Plugin{}), "the DRA driver has no name")
 	p := plugins.Plugin{Name: "gpu.example.com", Versions: []string{"v1alpha4.DRAPlugin"}}
 	assert.EqualError(t, d.Validate(p), `none of the gRPC services of DRA driver gpu.example.com, ["v1alpha4.DRAPlugin"], is supported: "v1.DRAPlugin", "v1beta1.DRAPlugin"`)

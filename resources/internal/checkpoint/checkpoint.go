@@ -126,38 +126,50 @@ func (f *File) Save() error {
 	return nil
 }
 
-// SaveLater has [File.Run] write the file: what frees a resource does not need a disk.
+// SaveLater has [File.Run] or [File.Flush] write the file: what frees a resource does not need a disk.
 func (f *File) SaveLater() { f.unsaved.Notify() }
+
+// Unsaved reports whether SaveLater was called since the last Flush.
+func (f *File) Unsaved() bool { return len(f.unsaved) > 0 }
 
 // Run reads the file, and writes it after each [File.SaveLater], also after failures, until ctx ends. Then it writes it a last time, if that is due.
 func (f *File) Run(ctx context.Context, log logr.Logger) {
 	f.SaveLater()
-	backoff := flow.Backoff{Min: time.Second, Max: time.Minute}
 	for {
+		f.Flush(ctx, log)
 		select {
 		case <-ctx.Done():
-			select {
-			case <-f.unsaved:
-				if err := f.Save(); err != nil {
-					log.Error(err, "A checkpoint is not up to date", "path", f.path)
-				}
-			default:
-			}
+			f.Flush(ctx, log)
 			return
 		case <-f.unsaved:
+			f.SaveLater() // Flush takes it
 		}
-		failed := false
+	}
+}
+
+// Flush does what Run does, once: it reads the file, and writes it if SaveLater was called, also after failures, until ctx ends. Then it writes it a last
+// time.
+func (f *File) Flush(ctx context.Context, log logr.Logger) {
+	select {
+	case <-f.unsaved:
+	default:
+		return
+	}
+	backoff := flow.Backoff{Min: time.Second, Max: time.Minute}
+	failed := false
+	if ctx.Err() == nil {
 		backoff.Repeat(ctx, f.Save, func(err error, _ time.Duration) {
 			if !failed {
 				log.Error(err, "A checkpoint is not up to date; trying again", "path", f.path)
 			}
 			failed = true
 		})
-		switch {
-		case ctx.Err() != nil:
-			f.SaveLater() // the last attempt, unless it is saved
-		case failed:
-			log.Info("The checkpoint is up to date again", "path", f.path)
+	}
+	if ctx.Err() != nil {
+		if err := f.Save(); err != nil {
+			log.Error(err, "A checkpoint is not up to date", "path", f.path)
 		}
+	} else if failed {
+		log.Info("The checkpoint is up to date again", "path", f.path)
 	}
 }
