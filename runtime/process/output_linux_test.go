@@ -21,18 +21,18 @@ import (
 type slowClient struct {
 	out
 
-	once       sync.Once
-	began, go4 chan struct{}
+	once           sync.Once
+	began, release chan struct{}
 }
 
 func newSlowClient() *slowClient {
-	return &slowClient{began: make(chan struct{}), go4: make(chan struct{})}
+	return &slowClient{began: make(chan struct{}), release: make(chan struct{})}
 }
 
 func (c *slowClient) Write(b []byte) (int, error) {
 	c.once.Do(func() {
 		close(c.began)
-		<-c.go4
+		<-c.release
 	})
 	return c.out.Write(b)
 }
@@ -80,7 +80,7 @@ func TestExecWithASlowClient(t *testing.T) {
 			require.NoError(t, err)
 			eventually(t, func() bool { return !alive(pid) }, "the command waits for its client")
 			time.Sleep(2 * drainTimeout) // that of a slow client; the test does not depend on it
-			close(client.go4)
+			close(client.release)
 			r := <-done
 			require.NoError(t, r.err)
 			assert.EqualValues(t, 6, r.code)
