@@ -160,7 +160,7 @@ func TestVersions(t *testing.T) {
 			stop()
 			assert.ErrorContains(t, m.Ended(t.Context(), lifecycle.EndedRequest{Pod: podWith("broken")}), "Unavailable")
 			serve(t, socket, register)
-			require.Eventually(t, func() bool { return m.Ended(t.Context(), lifecycle.EndedRequest{Pod: podWith("broken")}) == nil }, 20*time.Second, 10*time.Millisecond)
+			require.Eventually(t, func() bool { return m.Ended(t.Context(), lifecycle.EndedRequest{Pod: podWith("broken")}) == nil }, time.Minute, 10*time.Millisecond)
 			d.Deregister(p)
 			d.Deregister(p)
 			_, err = m.Prepare(t.Context(), lifecycle.PrepareRequest{Pod: pod})
