@@ -50,7 +50,8 @@ func (m *Manager) Run(ctx context.Context) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	m.parts.begin(ctx, &joined)
-	m.file.SaveLater() // it is read
+	m.file.SaveLater() // both are read
+	m.health.SaveLater()
 	jobs := []*job{
 		m.writing(m.file), m.writing(m.health), {due: m.sweepDue, do: m.sweep}, {due: m.removalDue, do: m.removeSlices},
 	}

@@ -114,14 +114,14 @@ func TestSockets(t *testing.T) {
 	nested := filepath.Join(registry, "vendor.com", "v1", "gpu.sock")
 	gpu, die := serve(t, nested, "Test", "gpu")
 	assert.Equal(t, "true ", <-gpu.statuses)
-	require.Eventually(t, func() bool { return len(m.Plugins()) == 2 }, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return len(m.Plugins()) == 2 }, time.Minute, time.Millisecond)
 	assert.Equal(t, Plugin{Type: "Test", Name: "gpu", Endpoint: nested, Versions: []string{"v1"}, Socket: nested}, m.Plugins()[1])
 
 	die()
 	gpu, die = serve(t, nested, "Test", "gpu")
 	assert.Equal(t, "true ", <-gpu.statuses)
 	assert.Equal(t, []string{"register gpu", "deregister gpu", "register gpu"}, handler.took())
-	require.Eventually(t, func() bool { return len(m.Plugins()) == 2 }, 10*time.Second, time.Millisecond, "the answer of the plugin arrives")
+	require.Eventually(t, func() bool { return len(m.Plugins()) == 2 }, time.Minute, time.Millisecond, "the answer of the plugin arrives")
 
 	unknown, _ := serve(t, filepath.Join(registry, "unknown.sock"), "Other", "other")
 	assert.Equal(t, `false no handler registered for plugin type "Other"`, <-unknown.statuses)
@@ -130,13 +130,13 @@ func TestSockets(t *testing.T) {
 	require.NoError(t, os.WriteFile(filepath.Join(registry, "file.sock"), nil, 0o644))
 
 	die()
-	require.Eventually(t, func() bool { return len(m.Plugins()) == 1 }, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return len(m.Plugins()) == 1 }, time.Minute, time.Millisecond)
 	assert.Equal(t, []string{"deregister gpu"}, handler.took())
 
 	// The registry itself is made again.
 	require.NoError(t, os.RemoveAll(registry))
-	require.Eventually(t, func() bool { return len(m.Plugins()) == 0 }, 10*time.Second, time.Millisecond)
-	require.Eventually(t, func() bool { _, err := os.Stat(registry); return err == nil }, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return len(m.Plugins()) == 0 }, time.Minute, time.Millisecond)
+	require.Eventually(t, func() bool { _, err := os.Stat(registry); return err == nil }, time.Minute, time.Millisecond)
 	late, _ := serve(t, filepath.Join(registry, "late.sock"), "Test", "late")
 	assert.Equal(t, "true ", <-late.statuses)
 	stop()
@@ -311,17 +311,17 @@ func TestGoroutines(t *testing.T) {
 	})
 	m, err := New(filepath.Join(t.TempDir(), "registry"), nil, Options{Logger: logr.Discard()})
 	require.NoError(t, err)
-	scanned := make(chan struct{})
+	watched := make(chan struct{})
 	m.watch = func() (watcher, error) {
 		w, err := newWatcher()
-		add := w.add
-		w.add = func(dir string) error { defer close(scanned); return add(dir) }
+		add, once := w.add, sync.OnceFunc(func() { close(watched) })
+		w.add = func(dir string) error { defer once(); return add(dir) }
 		return w, err
 	}
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- m.Run(ctx) }()
-	<-scanned
+	<-watched
 	assert.Eventually(t, func() bool {
 		return len(goroutines.In("resources/plugins")) == 1 && len(goroutines.In("fsnotify/fsnotify@")) == 1
 	}, time.Minute, time.Millisecond)
