@@ -191,7 +191,7 @@ func checkManagers(ctx context.Context, s *config.Settings, host fs.FS, rt place
 	if err != nil {
 		return []check.Finding{{Area: check.AreaState, Setting: "CPUs and memory", Verdict: check.Refused, Why: err.Error(), Blocks: true}}
 	}
-	for _, f := range p.fates {
+	for _, f := range p.states {
 		if _, err := os.Lstat(filepath.Join(s.RootDir, f.file)); err == nil {
 			findings = append(findings, f.finding())
 		}

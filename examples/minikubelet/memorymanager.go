@@ -22,7 +22,7 @@ import (
 // resetMemoryFlag is the flag that replaces the state.
 const resetMemoryFlag = "--reset-memory-manager-state"
 
-func memoryState() fate { return fate{file: memory.FileName, flag: resetMemoryFlag} }
+func memoryState() stateFile { return stateFile{file: memory.FileName, flag: resetMemoryFlag} }
 
 // addMemory adds the manager of memory nodes, and reads its state.
 func (p *placement) addMemory(ctx context.Context, s *config.Settings, rt lister, machine numa.Machine, log logr.Logger) error {

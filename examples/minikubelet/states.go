@@ -31,19 +31,19 @@ const (
 	stateLeft
 )
 
-// fate is what becomes of one state.
-type fate struct {
+// stateFile is a state, and what becomes of it.
+type stateFile struct {
 	// file is the name in the root directory, and flag resets it.
 	file, flag string
 	outcome    outcome
 	// err is why it does not fit; nil if it does, or nothing is in it.
 	err error
-	// remove means that no manager writes the file any more.
-	remove bool
+	// leave removes the file, since no manager writes it: that of a policy static when the policy is none. Otherwise nil.
+	leave func() error
 }
 
 // finding returns what a check reports. The file exists.
-func (f fate) finding() check.Finding {
+func (f stateFile) finding() check.Finding {
 	out := check.Finding{Area: check.AreaState, Setting: f.file, Verdict: check.Kept}
 	if f.err != nil {
 		out.Why = f.err.Error()
@@ -106,7 +106,7 @@ func runs(ctx context.Context, s *config.Settings, rt lister, pods []types.UID) 
 func (p *placement) restore(ctx context.Context, s *config.Settings, rt lister, manager interface {
 	Restore() error
 	Reset() error
-}, f fate, reset bool) error {
+}, f stateFile, reset bool) error {
 	err := manager.Restore()
 	pods, isUnfit := unfit(err)
 	switch {
@@ -120,13 +120,13 @@ func (p *placement) restore(ctx context.Context, s *config.Settings, rt lister, 
 	case err != nil:
 		f.outcome, f.err = stateHeld, err
 	}
-	p.fates = append(p.fates, f)
+	p.states = append(p.states, f)
 	return nil
 }
 
 // left decides about a state of the policy static while the policy is none. It reports whether containers of pods that run have resources by it, and it
 // is known which.
-func (p *placement) left(ctx context.Context, s *config.Settings, rt lister, f fate, static bool, err error, reset bool) (bool, error) {
+func (p *placement) left(ctx context.Context, s *config.Settings, rt lister, f stateFile, static bool, err error, reset bool) (bool, error) {
 	pods, isUnfit := unfit(err)
 	switch {
 	case err != nil && !isUnfit:
@@ -134,31 +134,32 @@ func (p *placement) left(ctx context.Context, s *config.Settings, rt lister, f f
 	case !static:
 		return false, nil
 	case err == nil || reset || !runs(ctx, s, rt, pods):
-		f.outcome, f.err, f.remove = stateDropped, err, true
+		f.outcome, f.err = stateDropped, err
 	default:
 		f.outcome, f.err = stateLeft, err
 	}
-	p.fates = append(p.fates, f)
+	p.states = append(p.states, f)
 	return f.outcome == stateLeft && len(pods) > 0, nil
 }
 
 // settle logs what becomes of the states, and removes those that are not needed any more.
-func (p *placement) settle(root string) error {
-	for _, f := range p.fates {
+func (p *placement) settle() error {
+	for _, f := range p.states {
+		log := p.log.WithValues("file", f.file, "flag", f.flag)
 		switch {
 		case f.err == nil:
 		case f.outcome == stateDropped:
-			p.log.Info("A state that does not fit is dropped: no pod of it runs, or "+f.flag+" is given", "file", f.file, "reason", f.err.Error())
+			log.Info("A state that does not fit is dropped: no pod of it runs, or the flag is given", "reason", f.err.Error())
 		case f.outcome == stateHeld:
-			p.log.Error(f.err, "A state does not fit, and pods of it run: they go on with what they have, and new pods with such resources are refused until they have ended; "+f.flag+" drops it", "file", f.file)
+			log.Error(f.err, "A state does not fit, and pods of it run: they go on, and new pods that need the same resources are refused. The flag drops the state")
 		default:
-			p.log.Info("Containers keep what the policy that was left has given them, until their pods have ended; "+f.flag+" drops it", "file", f.file, "reason", f.err.Error())
+			log.Info("The state of a policy that is not used any more stays while pods of it run. The flag drops it", "reason", f.err.Error())
 		}
-		if !f.remove {
+		if f.outcome != stateDropped || f.leave == nil {
 			continue
 		}
-		if err := os.Remove(filepath.Join(root, f.file)); err != nil && !errors.Is(err, os.ErrNotExist) {
-			return fmt.Errorf("removing the state of a policy that was left: %w", err)
+		if err := f.leave(); err != nil {
+			return fmt.Errorf("removing the state of a policy that is not used any more: %w", err)
 		}
 	}
 	return nil

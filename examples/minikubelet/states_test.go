@@ -87,7 +87,7 @@ func opened(t *testing.T, s *config.Settings, host fs.FS, rt placementRuntime) (
 	var log strings.Builder
 	p, err := openPlacement(t.Context(), s, host, rt, &metrics{resources: resources}, funcr.New(func(_, args string) { log.WriteString(args + "\n") }, funcr.Options{}))
 	if err == nil {
-		err = p.settle(s.RootDir)
+		err = p.settle()
 	}
 	return p, &log, err
 }
@@ -169,7 +169,7 @@ func TestStatesThatDoNotFit(t *testing.T) {
 				assert.Contains(t, log.String(), flag)
 				if !running {
 					assert.Contains(t, log.String(), "A state that does not fit is dropped")
-					if tc.host != fs.FS(nil) && tc.name != "CPUs, other machine" {
+					if tc.name != "CPUs, other machine" {
 						require.NoError(t, admitted(t, p, wholePod("new")))
 					}
 					return

@@ -31,7 +31,7 @@ type placement struct {
 	providers []topology.Provider
 	// leaves means that cpus only keeps containers off the CPUs that an earlier policy static has given.
 	leaves  bool
-	fates   []fate
+	states  []stateFile
 	agent   *kubeletkit.Agent
 	metrics *metrics
 	log     logr.Logger
@@ -49,7 +49,7 @@ func newPlacement(ctx context.Context, s *config.Settings, rt placementRuntime, 
 	if err != nil {
 		return nil, err
 	}
-	return p, p.settle(s.RootDir)
+	return p, p.settle()
 }
 
 // openPlacement makes the managers of the settings for the machine that the files describe, and has them read their states. It changes nothing.
@@ -91,21 +91,25 @@ func openPlacement(ctx context.Context, s *config.Settings, host fs.FS, rt place
 // leavePolicies reads what the policies static have left, if the settings have others.
 func (p *placement) leavePolicies(ctx context.Context, s *config.Settings, rt lister) (err error) {
 	if !s.StaticCPUs() {
-		static, err := cpus.StaticLeft(filepath.Join(s.RootDir, cpus.CheckpointName), hasNoDir(s))
-		if p.leaves, err = p.left(ctx, s, rt, cpuState(), static, err, s.ResetCPUs); err != nil {
+		path, gone, f := filepath.Join(s.RootDir, cpus.CheckpointName), hasNoDir(s), cpuState()
+		f.leave = func() error { return cpus.LeaveStatic(path, gone, true) }
+		static, err := cpus.StaticLeft(path, gone)
+		if p.leaves, err = p.left(ctx, s, rt, f, static, err, s.ResetCPUs); err != nil {
 			return err
 		}
 	}
 	if !s.StaticMemory() {
-		static, err := memory.StaticLeft(filepath.Join(s.RootDir, memory.FileName), hasNoDir(s))
-		if _, err = p.left(ctx, s, rt, memoryState(), static, err, s.ResetMemoryState); err != nil {
+		path, gone, f := filepath.Join(s.RootDir, memory.FileName), hasNoDir(s), memoryState()
+		f.leave = func() error { return memory.LeaveStatic(path, gone, true) }
+		static, err := memory.StaticLeft(path, gone)
+		if _, err = p.left(ctx, s, rt, f, static, err, s.ResetMemoryState); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func cpuState() fate { return fate{file: cpus.CheckpointName, flag: resetCPUsFlag} }
+func cpuState() stateFile { return stateFile{file: cpus.CheckpointName, flag: resetCPUsFlag} }
 
 // resetCPUsFlag is the flag that drops assignments.
 const resetCPUsFlag = "--reset-cpu-manager-state"

@@ -109,6 +109,11 @@ func (m *Manager) Allocate(p *v1.Pod, c *v1.Container, hint numa.Hint) error {
 	}
 	m.reclaim()
 	if m.opts.Leave {
+		m.mu.Lock()
+		if known := m.pods[p.UID]; known != nil {
+			known.restored = false
+		}
+		m.mu.Unlock()
 		return nil
 	}
 	m.readOnline()
@@ -194,5 +199,21 @@ func (m *Manager) reclaim() {
 			m.opts.Logger.Info("The exclusive CPUs of a pod that is gone are taken back", "pod", uid)
 			m.forget(uid)
 		}
+	}
+}
+
+// Holds reports whether the container has as many exclusive CPUs as it requests; true if it requests none, or goes on with what it has while the manager
+// is held.
+func (m *Manager) Holds(p *v1.Pod, c *v1.Container) bool {
+	n := Exclusive(p, c)
+	switch {
+	case n == 0 || m.opts.Leave:
+		return true
+	case m.file.Load() != nil:
+		return false
+	case m.heldBy() != nil:
+		return m.goesOn(p.UID)
+	default:
+		return m.Exclusive(p.UID, c.Name).Size() == n
 	}
 }

@@ -193,7 +193,7 @@ func StaticLeft(path string, gone func(types.UID) bool) (bool, error) {
 	}
 	var left []types.UID
 	for _, uid := range slices.Sorted(maps.Keys(c.Exclusive)) {
-		if !gone(types.UID(uid)) {
+		if gone == nil || !gone(types.UID(uid)) {
 			left = append(left, types.UID(uid))
 		}
 	}

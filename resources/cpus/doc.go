@@ -31,7 +31,8 @@
 //     when the pods have ended whose CPUs do not go with the machine.
 //   - If the checkpoint cannot be read, it is not known which CPUs are exclusive. Then the manager sets the CPUs of no container, and the hold lasts
 //     until Reset, or a start with a checkpoint that can be read. A limit of CPU is enforced again for all containers.
-//   - Containers without exclusive CPUs are not created while the shared pool is empty, which happens with strict-cpu-reservation only.
+//   - Containers without exclusive CPUs are not created while the shared pool is empty, which happens with strict-cpu-reservation, or when its CPUs
+//     have gone offline.
 //   - A runtime that hangs delays the sets of running containers only, not pods. They are set again until it succeeds.
 //   - The machine is that at the time of [New]. CPUs that go offline later are left out of the shared pool, and are not assigned, until the next agent
 //     starts, with [Options.Online]: with cgroup v1 a container with one of them does not start. What has them exclusively keeps them. CPUs that come

@@ -45,10 +45,11 @@ type Options struct {
 	Leave bool
 	// Gone reports whether nothing of the pod is left, so that it needs no CPUs. It must not block. It is called when CPUs are assigned, for pods
 	// of the checkpoint that were not admitted yet: a pod of an earlier agent may be missing without an end. While the manager is held, it is called
-	// for each pod that requests exclusive CPUs: one that is not gone runs already, and is not refused. If nil, a pod of the checkpoint keeps its
-	// CPUs, and a manager that is held refuses all others.
+	// for each pod that requests exclusive CPUs: one that is not gone runs already, and is not refused. So it must be true for a pod of which
+	// nothing was started yet, for which Parts.Gone of an agent alone is false. If nil, a pod of the checkpoint keeps its CPUs, and a manager that
+	// is held refuses all others.
 	Gone func(uid types.UID) bool
-	// Online returns the CPUs that are online now, such as [numa.Online]. It is called when CPUs are assigned, when a container of the shared pool is
+	// Online returns the CPUs that are online now, such as [numa.Online]. It must not block. It is called when CPUs are assigned, when a container is
 	// created, and when Run changes the sets of containers. CPUs that have gone offline are left out of the pool, and are not assigned, by this
 	// manager: with cgroup v1 they do not come back to the cgroups of pods. If nil, or with an error, which is logged, the CPUs are as before.
 	Online func() (cpuset.CPUSet, error)
@@ -63,7 +64,7 @@ type Options struct {
 }
 
 // Manager assigns exclusive CPUs to containers of Guaranteed pods that request whole CPUs, and the shared pool to all others. It joins the life
-// of pods, see package lifecycle, and is a provider of package topology, which calls Hints, Allocate and Release. Make one with [New]. It is
+// of pods, see package lifecycle, and is a provider of package topology, which calls Hints, Allocate and Holds. Make one with [New]. It is
 // safe for concurrent use.
 type Manager struct {
 	layout   *layout
@@ -106,8 +107,6 @@ type pod struct {
 	unfit map[string]cpuset.CPUSet
 	// asIs means that the pod was admitted while the manager was held: its containers need no exclusive CPUs.
 	asIs bool
-	// used are the containers that may run with their CPUs: one was created, or an earlier agent assigned them.
-	used map[string]bool
 	// created has the cpuset that the last instance of a container was created with, until it is seen to run; "" if this is not sure.
 	created map[string]string
 	// instances are the containers that run, and the cpusets that they have; "" if this is not known.
@@ -261,21 +260,21 @@ func (m *Manager) EditContainer(ctx context.Context, p *v1.Pod, c *v1.Container)
 	known := m.pod(p.UID)
 	set, exclusive := known.exclusive[c.Name]
 	if unfit, ok := known.unfit[c.Name]; ok {
-		set, exclusive = unfit.Intersection(m.layout.all), true
+		set = unfit.Intersection(m.layout.all)
+		exclusive = !m.opts.Leave || !set.IsEmpty() // otherwise it gets the shared pool
 	}
 	switch {
 	case exclusive && set.IsEmpty():
 		return edits, fmt.Errorf("container %s of pod %s has no CPUs that are online by the checkpoint %s: drain the node and remove the file, or have it reset; %s",
 			c.Name, runtime.RefOf(p), m.path, m.opts.ResetHint)
 	case exclusive:
-		known.used[c.Name] = true
 		edits.NoCPUQuota = !m.opts.KeepQuota
 	case Exclusive(p, c) > 0 && !known.asIs && !m.opts.Leave:
 		return edits, fmt.Errorf("container %s of pod %s has no exclusive CPUs: it was not admitted", c.Name, runtime.RefOf(p))
 	case m.sharedText == "" && runtime.ForResize(ctx): // it keeps what it has
 		return edits, nil
 	case m.sharedText == "":
-		return edits, errors.New("no CPU is left for containers without exclusive CPUs: end pods with exclusive CPUs, or leave out the option " + OptionStrictReservation)
+		return edits, errors.New("no CPU is left for containers without exclusive CPUs: end pods with exclusive CPUs, bring CPUs online again, or leave out the option " + OptionStrictReservation)
 	default:
 		set = m.shared.Difference(m.offline)
 	}
@@ -333,6 +332,9 @@ func (m *Manager) Gone(_ context.Context, req lifecycle.GoneRequest) error {
 func (m *Manager) giveBack(uid types.UID) {
 	_ = m.file.Load() // its error is that of each container
 	m.forget(uid)
+	if m.opts.Leave {
+		m.reclaim()
+	}
 }
 
 // forget gives back all that the pod has.
@@ -360,7 +362,7 @@ func (m *Manager) forget(uid types.UID) {
 func (m *Manager) pod(uid types.UID) *pod {
 	p := m.pods[uid]
 	if p == nil {
-		p = &pod{exclusive: map[string]cpuset.CPUSet{}, unfit: map[string]cpuset.CPUSet{}, used: map[string]bool{}, created: map[string]string{}, instances: map[runtime.ContainerID]*instance{}}
+		p = &pod{exclusive: map[string]cpuset.CPUSet{}, unfit: map[string]cpuset.CPUSet{}, created: map[string]string{}, instances: map[runtime.ContainerID]*instance{}}
 		m.pods[uid] = p
 	}
 	return p

@@ -28,7 +28,7 @@ var retries = flow.Backoff{Min: time.Second, Max: 10 * time.Second}
 
 // Restore reads the checkpoint, unless it is read already. An agent calls it before it admits pods; otherwise the first container needs it.
 //
-// With a [*StateError] the manager is held, until [Manager.Reset] or the end of the pods of StateError.Pods: it can be used, and does what package
+// With a [*StateError] the manager is held, until [Manager.Reset] or the end of the pods of StateError.Pods: it can be used, and does what the package
 // documentation says. With another error, of the disk, no container can be created until Restore succeeds.
 func (m *Manager) Restore() error {
 	if err := m.file.Load(); err != nil {
@@ -57,7 +57,6 @@ func (m *Manager) restore() error {
 	if held != nil && m.opts.Reset {
 		m.logReset(held)
 		held, unknown, unfit = nil, false, nil
-		problems = append(problems, "reset")
 	}
 	if held != nil {
 		held.Hint = m.opts.ResetHint
@@ -68,7 +67,7 @@ func (m *Manager) restore() error {
 		p := m.pod(types.UID(uid))
 		p.restored = true
 		for name, set := range containers {
-			p.exclusive[name], p.used[name] = set, true
+			p.exclusive[name] = set
 		}
 	}
 	for uid, containers := range unfit {
@@ -79,7 +78,7 @@ func (m *Manager) restore() error {
 	m.held, m.unknown = held, unknown
 	m.share()
 	// What the checkpoint has must be what is assigned, and kubelet must not find CPUs in it that are not online.
-	if len(problems) > 0 || !c.Shared.Equals(m.shared) {
+	if len(problems) > 0 || err != nil || !c.Shared.Equals(m.shared) {
 		m.changes++
 	}
 	m.wake.Notify()

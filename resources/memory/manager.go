@@ -31,7 +31,8 @@ type Options struct {
 	NodeReserved v1.ResourceList
 	// Gone reports whether nothing of the pod is left, so that Restore gives back what it holds: its end was reported to an earlier agent, if at
 	// all. It must not block. It is called in Restore and, while the manager is held, for each pod that requests memory: one that is not gone runs
-	// already, and is not refused. If nil, a pod of the state keeps its memory, and a manager that is held refuses all others.
+	// already, and is not refused. So it must be true for a pod of which nothing was started yet, for which Parts.Gone of an agent alone is false. If nil, a
+	// pod of the state keeps its memory, and a manager that is held refuses all others.
 	Gone func(uid types.UID) bool
 	// Reset replaces a state that cannot be used by an empty one. Default: Restore fails with a [*StateError].
 	Reset bool
@@ -264,4 +265,26 @@ func (m *Manager) Allocatable() (list []Block) {
 		}
 	}
 	return list
+}
+
+// Holds reports whether the container has the memory that it requests, or was an init container that has given it back; true if it requests none, or
+// goes on with what it has while the manager is held.
+func (m *Manager) Holds(pod *v1.Pod, container *v1.Container) bool {
+	if !counts(pod) {
+		return true
+	}
+	request, err := requestOf(container.Resources.Requests)
+	if err != nil { // Allocate has the error
+		return false
+	}
+	if len(request) == 0 {
+		return true
+	}
+	if err := m.Restore(); err != nil {
+		return errors.As(err, new(*StateError)) && m.goesOn(pod.UID)
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	_, held := m.machine.entries[string(pod.UID)][container.Name]
+	return held || m.machine.passed(pod, container.Name)
 }

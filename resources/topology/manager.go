@@ -172,7 +172,7 @@ func (m *Manager) merge(pod *v1.Pod, c *v1.Container, held bool) (numa.Hint, err
 	}
 	var err error
 	switch {
-	case !admit && held:
+	case !admit && held && slices.ContainsFunc(hints, func(h map[string][]numa.Hint) bool { return len(h) > 0 }):
 		return numa.Hint{}, nil
 	case !admit:
 		message := messageAffinity

@@ -25,7 +25,12 @@ func BenchmarkHealth(b *testing.B) {
 	n := newNode(b)
 	n.stop()
 	changed, pods := make(chan struct{}, 1), 0
-	n.opts.NodeChanged = func() { changed <- struct{}{} }
+	n.opts.NodeChanged = func() {
+		select {
+		case changed <- struct{}{}:
+		default:
+		}
+	}
 	n.opts.StatusChanged = func(types.UID) { pods++ }
 	n.start()
 	defer n.stop()

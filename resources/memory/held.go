@@ -4,12 +4,17 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// admitHeld reports whether a pod is admitted while the manager is held: one that runs already goes on with what it has.
-func (m *Manager) admitHeld(uid types.UID) bool {
+// goesOn reports whether the pod runs already while the manager is held: it goes on with what it has.
+func (m *Manager) goesOn(uid types.UID) bool {
 	m.mu.Lock()
 	known := m.holding[uid] || m.asIs[uid]
 	m.mu.Unlock()
-	if !known && (m.opts.Gone == nil || m.opts.Gone(uid)) {
+	return known || m.opts.Gone != nil && !m.opts.Gone(uid)
+}
+
+// admitHeld reports whether a pod is admitted while the manager is held.
+func (m *Manager) admitHeld(uid types.UID) bool {
+	if !m.goesOn(uid) {
 		return false
 	}
 	m.mu.Lock()

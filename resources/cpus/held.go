@@ -2,6 +2,7 @@ package cpus
 
 import (
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 )
 
 // heldBy returns why the manager is held; nil if it is not.
@@ -11,11 +12,14 @@ func (m *Manager) heldBy() *StateError {
 	return m.held
 }
 
-// admitHeld returns the error for a pod that requests exclusive CPUs while the manager is held, unless it runs already: then it goes on with what it
-// has.
+// goesOn reports whether the pod runs already while the manager is held: it goes on with what it has.
+func (m *Manager) goesOn(uid types.UID) bool {
+	return m.HasExclusive(uid) || m.opts.Gone != nil && !m.opts.Gone(uid)
+}
+
+// admitHeld returns the error for a pod that requests exclusive CPUs while the manager is held, unless it runs already.
 func (m *Manager) admitHeld(p *v1.Pod, held *StateError) error {
-	runs := m.HasExclusive(p.UID) || m.opts.Gone != nil && !m.opts.Gone(p.UID)
-	if !runs {
+	if !m.goesOn(p.UID) {
 		return held
 	}
 	m.mu.Lock()

@@ -144,6 +144,33 @@ func TestLeaveReclaims(t *testing.T) {
 	assert.Equal(t, "0,3-15", m.Shared().String())
 }
 
+// With the policy none no pod is refused, an assignment without a CPU that is online keeps no container from starting, and the end of any pod takes back
+// what is gone.
+func TestLeaveRefusesNothing(t *testing.T) {
+	gone := map[types.UID]bool{}
+	m := newManager(t, "xeon-2n", checkpoint(t, foreign()), &setter{}, cpus.Options{Leave: true, Gone: func(uid types.UID) bool { return gone[uid] }})
+	require.NoError(t, m.Restore())
+	young, away := guaranteed("young", 2), guaranteed("away", 2)
+	assert.True(t, m.Holds(young, &young.Spec.Containers[0]))
+	allocate(t, m, away)
+	assert.Equal(t, runtime.ContainerEdits{CPUSet: "0,3-13"}, edit(t, m, away))
+	gone["away"] = true // this agent has admitted it, and takes its CPUs back at its end
+	gone["fits"] = true
+	end(t, m, guaranteed("larger", 3))
+	assert.Equal(t, "0-15", m.Shared().String())
+	assert.True(t, m.HasExclusive("away"))
+}
+
+// While the manager is held, a pod that runs counts as one that has its CPUs: no policy of package topology ends it.
+func TestHeldPodsHold(t *testing.T) {
+	m := newManager(t, "xeon-2n", checkpoint(t, foreign()), &setter{}, cpus.Options{Gone: func(uid types.UID) bool { return uid == "young" }})
+	require.ErrorAs(t, m.Restore(), new(*cpus.StateError))
+	for uid, want := range map[string]bool{"fits": true, "larger": true, "runs": true, "young": false} {
+		p := guaranteed(uid, 2)
+		assert.Equal(t, want, m.Holds(p, &p.Spec.Containers[0]), uid)
+	}
+}
+
 // An agent with the policy none keeps containers off the CPUs of the checkpoint, until it is not needed any more.
 func TestLeave(t *testing.T) {
 	path := checkpoint(t, foreign())
