@@ -133,6 +133,20 @@ func TestChangeOfThePolicy(t *testing.T) {
 	}
 }
 
+// never accepts nothing.
+type never struct{ topology.Policy }
+
+func (never) Merge([]map[string][]numa.Hint) (numa.Hint, bool) { return numa.Hint{}, false }
+
+// A policy of one's own can refuse a pod that requests nothing.
+func TestPolicyThatRefusesAll(t *testing.T) {
+	m, err := topology.New([]topology.Provider{fake.New(port, nil)}, topology.Options{
+		Policy: never{policy(t, topology.PolicyRestricted, machine(2), topology.PolicyOptions{})}, Logger: logr.Discard(),
+	})
+	require.NoError(t, err)
+	require.ErrorContains(t, admit(t, m, pod("new", requesting("c", 0, 0))), topology.ReasonAffinity)
+}
+
 // broken fails in Allocate.
 type broken struct {
 	*fake.Provider
