@@ -122,8 +122,8 @@ func (u *UIDs) UID(ctx context.Context, pod podconfig.StaticPod) types.UID {
 	return uid
 }
 
-// Restored returns the pods with the UIDs under which they run now. A static pod is left out if another pod of its name
-// runs that is not the same: its source will deliver that. If the runtime cannot be listed at once, all pods are
+// Restored returns the pods with the UIDs under which they run now. A static pod is left out if a newer pod of its name
+// runs: its source will deliver that. If the runtime cannot be listed at once, all pods are
 // returned as they are.
 func (u *UIDs) Restored(ctx context.Context, pods []*v1.Pod) []*v1.Pod {
 	if !slices.ContainsFunc(pods, podspec.IsStatic) || !u.read(ctx, false) {

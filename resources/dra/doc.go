@@ -39,8 +39,8 @@
 // Operations on one claim never overlap: a claim is not unprepared while a second pod begins to use it. A driver that hangs holds up only
 // pods with its claims. A call that fails is repeated with the back-off of the pod.
 //
-// Without drivers and claims there is one goroutine, Run, which waits. Work of its own, such as a removal of slices, has a goroutine while it is done; what
-// a driver needs has one by [Endpoint.Go]. Run waits for all of them.
+// Without drivers and claims there is one goroutine, Run, which waits. Work of its own, such as a removal of slices, has a goroutine while it runs, and
+// each function of [Endpoint.Go] has one. Run waits for all of them.
 //
 // A container that is restarted needs neither the driver nor the API server.
 //

@@ -53,8 +53,9 @@ func (e *Endpoint) Remove() {
 	e.ClearHealth()
 }
 
-// Go calls f in a goroutine for which [Manager.Run] waits, such as one that watches the connection to the driver. ctx ends when the part is removed or the
-// manager stops. Before Run is called, f waits for it. f is also called if the part was removed before. Go reports false, and f is never called, when the manager has stopped.
+// Go calls f in a goroutine, for as long as the part is there. [Manager.Run] waits for it. ctx ends when the part is removed or the manager stops; if the
+// part is removed already, f is called with a ctx that has ended. If Run was not called yet, f is called when it is. If the manager has stopped, Go
+// returns false and does not call f. A panic of f is logged.
 func (e *Endpoint) Go(f func(ctx context.Context)) bool {
 	return e.m.parts.run(func(ctx context.Context) {
 		ctx, stop := context.WithCancel(ctx)
@@ -68,7 +69,7 @@ func (e *Endpoint) Go(f func(ctx context.Context)) bool {
 		if removed {
 			stop()
 		}
-		f(ctx)
+		e.m.guard(func() { f(ctx) })
 	})
 }
 
@@ -80,7 +81,7 @@ type parts struct {
 	ended   bool
 }
 
-// begin has functions run, in goroutines of the group.
+// begin starts the functions that wait, and those that come later, in goroutines of the group.
 func (p *parts) begin(ctx context.Context, joined *sync.WaitGroup) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -91,7 +92,7 @@ func (p *parts) begin(ctx context.Context, joined *sync.WaitGroup) {
 	p.waiting = nil
 }
 
-// end has no more functions run. Those that run are not ended.
+// end refuses further functions. It does not stop those that run.
 func (p *parts) end() {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -47,6 +48,9 @@ func (m *Manager) restoreHealth() error {
 	}
 	m.mu.Lock()
 	for driver, devices := range f {
+		if slices.ContainsFunc(m.drivers[driver], func(e *Endpoint) bool { return e.health != nil }) {
+			continue // it has reported meanwhile
+		}
 		m.earlier[driver] = map[deviceID]reported{}
 		for _, d := range devices.Devices {
 			if d.HealthCheckTimeout <= 0 {

@@ -81,7 +81,7 @@ type Manager struct {
 	healthVersion uint64
 	// removals are the drivers whose slices are to be removed.
 	removals map[string]removal
-	// sweepAt is when pods are looked for that are gone; zero if there are no claims.
+	// sweepAt is when pods that are gone are looked for next; zero if that is not decided.
 	sweepAt time.Time
 
 	// parts runs what parts of drivers do.

@@ -205,6 +205,7 @@ func (m *Manager) claim(pod types.UID, tasks []task) (due map[string][]Claim, er
 		}
 	}
 	m.mu.Unlock()
+	m.wake.Notify() // pods that have claims are looked after
 	if err := m.file.Save(); err != nil {
 		m.mu.Lock()
 		defer m.mu.Unlock()

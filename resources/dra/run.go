@@ -31,9 +31,9 @@ type removal struct {
 // removalBackoff is kubelet's.
 func removalBackoff() flow.Backoff { return flow.Backoff{Min: time.Second, Max: 5 * time.Minute} }
 
-// job is work of Run that may take long: it has a goroutine while it is done.
+// job is work of Run that may take long: it has a goroutine while it runs.
 type job struct {
-	// due returns when it is to be done; the zero time if there is nothing to do. It is not called while the job is done.
+	// due returns when the job is to run; the zero time if there is nothing to do. It is not called while the job runs.
 	due  func(now time.Time) time.Time
 	do   func(ctx context.Context)
 	busy bool
@@ -46,10 +46,13 @@ func (m *Manager) Run(ctx context.Context) error {
 		return fmt.Errorf("dra: %w", runtime.ErrAlreadyRunning)
 	}
 	var joined sync.WaitGroup
-	defer flow.Wait(&joined, flow.Late, func() { m.opts.Logger.Info("A removal of ResourceSlices or a call of a driver does not end") })
+	defer flow.Wait(&joined, flow.Late, func() {
+		m.opts.Logger.Info("A removal of ResourceSlices, a call of a driver, a write of the state or a function of Endpoint.Go does not end")
+	})
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	m.parts.begin(ctx, &joined)
+	defer m.parts.end()
 	m.file.SaveLater() // both are read
 	m.health.SaveLater()
 	jobs := []*job{
@@ -70,7 +73,7 @@ func (m *Manager) Run(ctx context.Context) error {
 			default:
 				j.busy = true
 				joined.Go(func() {
-					j.do(ctx)
+					m.guard(func() { j.do(ctx) })
 					select {
 					case ended <- j:
 					case <-ctx.Done():
@@ -85,7 +88,6 @@ func (m *Manager) Run(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			timer.Stop()
-			m.parts.end()
 			for _, f := range []*checkpoint.File{m.file, m.health} {
 				joined.Go(func() { f.Flush(ctx, m.opts.Logger) }) // a last time
 			}
@@ -96,6 +98,13 @@ func (m *Manager) Run(ctx context.Context) error {
 		case <-timer.C:
 		}
 		timer.Stop()
+	}
+}
+
+// guard calls f. A panic is logged.
+func (m *Manager) guard(f func()) {
+	if err := runtime.Recover(func() error { f(); return nil }); err != nil {
+		m.opts.Logger.Error(err, "Work for dynamic resources has panicked")
 	}
 }
 
@@ -148,7 +157,7 @@ func (m *Manager) removalDue(time.Time) time.Time {
 	return r.due
 }
 
-// removeSlices removes the slices of the driver that is gone the longest.
+// removeSlices does the removal that is due first.
 func (m *Manager) removeSlices(ctx context.Context) {
 	name, r := m.nextRemoval()
 	if r.due.IsZero() || r.due.After(time.Now()) { // it was cancelled meanwhile

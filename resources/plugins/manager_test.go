@@ -314,7 +314,12 @@ func TestGoroutines(t *testing.T) {
 	watched := make(chan struct{})
 	m.watch = func() (watcher, error) {
 		w, err := newWatcher()
-		add, once := w.add, sync.OnceFunc(func() { close(watched) })
+		once := sync.OnceFunc(func() { close(watched) })
+		if err != nil {
+			once()
+			return w, err
+		}
+		add := w.add
 		w.add = func(dir string) error { defer once(); return add(dir) }
 		return w, err
 	}

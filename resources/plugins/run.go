@@ -54,8 +54,8 @@ type result struct {
 
 func (r *run) loop(ctx context.Context) error {
 	ctx, stop := context.WithCancel(ctx)
-	defer flow.Wait(&r.joined, flow.Late, func() { r.opts.Logger.Info("Registrations of plugins do not end") })
-	defer func() { r.watcher.stop() }()
+	defer flow.Wait(&r.joined, flow.Late, func() { r.opts.Logger.Info("Registrations of plugins, or a read of their registry, do not end") })
+	defer func() { r.joined.Go(r.watcher.stop) }()
 	defer stop()
 	r.scanSoon(0)
 	for {

@@ -120,8 +120,8 @@
 //     ends; daemons that the command has started are killed.
 //   - What a container, or a command of exec, has written before its end reaches its log and its
 //     clients, however busy the machine and however slow a client of exec is. An attached client that
-//     reads nothing for 2 s is detached. Processes that a command of exec leaves behind may write for
-//     200 ms more.
+//     reads nothing for 2 s is detached. Of what processes write that a command of exec leaves
+//     behind, clients get that of 200 ms, or at most 1 MiB.
 //   - StopContainer sends the stop signal to the process group of the command, and SIGKILL
 //     to everything after the timeout. If the call is cancelled before, the container
 //     keeps running.

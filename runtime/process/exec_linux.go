@@ -22,7 +22,7 @@ const (
 	// have no limit.
 	maxExecOutput = 1 << 20
 	// drainTimeout is the time to wait for new output after a command has ended. A process that
-	// the command has left may hold the other end for ever. What was written is read, whenever that is.
+	// the command has left may hold the other end for ever. Output that was written before is read in any case.
 	drainTimeout = 200 * time.Millisecond
 )
 

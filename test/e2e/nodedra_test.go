@@ -96,6 +96,9 @@ func (g *gpus) PrepareResourceClaims(_ context.Context, claims []*resourceapi.Re
 	for _, claim := range claims {
 		var result kubeletplugin.PrepareResult
 		var devices []any
+		g.mu.Lock()
+		delete(g.admin, claim.Name) // of a call before
+		g.mu.Unlock()
 		for _, r := range claim.Status.Allocation.Devices.Results {
 			name := string(claim.UID) + "-" + r.Device
 			devices = append(devices, map[string]any{"name": name, "containerEdits": map[string]any{"env": []string{

@@ -14,5 +14,5 @@
 // different endpoints, for updates without interruption; a second plugin at the same endpoint is refused.
 //
 // The connection to a plugin is kept while the manager runs, and made again when it is lost. A plugin costs one goroutine, one for its health, and those of
-// its connection. Without a plugin there is none. The manager waits for them when it stops.
+// its connection. Without a plugin there is none. The manager waits for the first two when it stops.
 package plugin

@@ -27,7 +27,8 @@ type Options struct {
 	Logger logr.Logger
 }
 
-// Drivers are the drivers that are plugins. They run while the [dra.Manager] does. Make them with [New]. They are safe for concurrent use.
+// Drivers are the drivers that are plugins. They run while the [dra.Manager] does. Make them with [New]. They are safe for
+// concurrent use, but calls about one plugin must not overlap, as package plugins sees to it.
 type Drivers struct {
 	manager *dra.Manager
 	opts    Options
@@ -96,8 +97,10 @@ func (d *Drivers) Register(_ context.Context, p plugins.Plugin) error {
 		return errors.Join(fmt.Errorf("endpoint %s is already registered for DRA driver %s", p.Endpoint, p.Name), driver.conn.Close())
 	}
 	driver.endpoint = d.manager.Add(p.Name, driver)
-	if !driver.endpoint.Go(driver.watch) {
-		d.Deregister(p)
+	if !driver.endpoint.Go(driver.watch) { // the manager has stopped, and keeps what it knows for the next one
+		d.mu.Lock()
+		delete(d.byName, key)
+		d.mu.Unlock()
 		return errors.Join(fmt.Errorf("DRA driver %s cannot be registered: the agent stops", p.Name), driver.conn.Close())
 	}
 	if health != "" {

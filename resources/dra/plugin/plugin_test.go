@@ -243,7 +243,7 @@ func TestGoroutines(t *testing.T) {
 		drahealthv1alpha1.RegisterDRAResourceHealthServer(s, server)
 	})
 	_, d, _ := start(t, nil)
-	assert.Empty(t, goroutines.In("resources/dra/plugin"))
+	assert.Eventually(t, func() bool { return len(goroutines.In("resources/dra/plugin")) == 0 }, time.Minute, time.Millisecond, "connections of other tests end")
 	p := plugins.Plugin{Type: plugins.TypeDRA, Name: "gpu.example.com", Endpoint: socket, Versions: []string{drapbv1.DRAPluginService, drahealthv1alpha1.DRAResourceHealthService}}
 	require.NoError(t, d.Register(t.Context(), p))
 	assert.Eventually(t, func() bool { return len(goroutines.In("resources/dra/plugin")) == 2 }, time.Minute, time.Millisecond)

@@ -129,7 +129,7 @@ func (f *File) Save() error {
 // SaveLater has [File.Run] or [File.Flush] write the file: what frees a resource does not need a disk.
 func (f *File) SaveLater() { f.unsaved.Notify() }
 
-// Unsaved reports whether SaveLater was called since the last Flush.
+// Unsaved reports whether SaveLater was called since the last Flush began.
 func (f *File) Unsaved() bool { return len(f.unsaved) > 0 }
 
 // Run reads the file, and writes it after each [File.SaveLater], also after failures, until ctx ends. Then it writes it a last time, if that is due.
@@ -147,8 +147,8 @@ func (f *File) Run(ctx context.Context, log logr.Logger) {
 	}
 }
 
-// Flush does what Run does, once: it reads the file, and writes it if SaveLater was called, also after failures, until ctx ends. Then it writes it a last
-// time.
+// Flush returns at once unless SaveLater was called. Otherwise it reads the file if that was not done, and writes it, again after failures, until ctx
+// ends. Then it tries a last time.
 func (f *File) Flush(ctx context.Context, log logr.Logger) {
 	select {
 	case <-f.unsaved:

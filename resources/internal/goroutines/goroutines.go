@@ -1,4 +1,4 @@
-// Package goroutines counts goroutines in tests of "without a user: no cost, no goroutine".
+// Package goroutines finds goroutines, for tests of "without a user: no cost, no goroutine".
 package goroutines
 
 import (
@@ -8,7 +8,7 @@ import (
 )
 
 // In returns the stacks of the goroutines that run code in the directory, such as "resources/dra" or "fsnotify/fsnotify@", or were started by it. Test files
-// and directories below do not count.
+// and directories below do not count. A test that calls it must not run in parallel with others of its package.
 func In(dir string) (stacks []string) {
 	frame := regexp.MustCompile(`/` + regexp.QuoteMeta(dir) + `[^/\n]*/[^/\n]+\.go:\d+`)
 	for _, stack := range strings.Split(string(all()), "\n\n") {

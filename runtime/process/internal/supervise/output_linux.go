@@ -10,10 +10,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxLate is the number of bytes that an [Output] returns after End beyond the content of its pipe,
-// before it refuses those of a process that writes without an end. It is the largest pipe of a
-// process without privileges, which is what a filter such as tee still has to write.
-const maxLate = 1 << 20
+// After End and its wait, an [Output] returns what its file has, and at most so many bytes, in so many
+// reads, of what comes later: a process that was left behind may write without an end, and the reader
+// may be slow. maxLate is the largest pipe of a process without privileges, which is what a filter such
+// as tee still has to write. Reads of a slow reader have large pieces of it.
+const (
+	maxLate      = 1 << 20
+	maxLateReads = 256
+)
 
 // Output reads what a process writes to a pipe or to a terminal. The process may leave behind others,
 // which have the file open for ever, so that it has no end of its own. After End, Output therefore ends
@@ -31,9 +35,11 @@ type Output struct {
 
 	// Owned by the reader, after End:
 
-	waited time.Duration
-	late   int // bytes
-	most   int // of late; 0 means not determined yet
+	waited  time.Duration
+	late    bool // a read has begun after End, when the file had content bytes
+	content int
+	read    int // bytes since then
+	reads   int // beyond content
 }
 
 // NewOutput returns an output of a file that does not block, as those of [os.Pipe] and [OpenTTY].
@@ -67,14 +73,17 @@ func (o *Output) Read(b []byte) (int, error) {
 		o.waited = o.wait
 		until, _ = o.ended()
 	}
-	if o.most == 0 {
-		o.most = o.capacity() + maxLate
+	if !o.late {
+		o.late, o.content = true, o.available()
 	}
-	if o.late >= o.most && !time.Now().Before(until) {
+	if (o.read >= o.content+maxLate || o.reads >= maxLateReads) && !time.Now().Before(until) {
 		return 0, io.EOF
 	}
+	if o.read >= o.content {
+		o.reads++
+	}
 	n, err := o.readLate(b)
-	o.late += n
+	o.read += n
 	return n, err
 }
 
@@ -126,14 +135,15 @@ func (o *Output) readNow(b []byte) (n int, err error) {
 	return n, nil
 }
 
-// capacity returns the size of the pipe. A terminal has less than maxLate.
-func (o *Output) capacity() (size int) {
+// available returns the number of bytes that can be read now. A terminal may have more, but less than
+// maxLate.
+func (o *Output) available() (n int) {
 	if raw, err := o.f.SyscallConn(); err == nil {
 		_ = raw.Control(func(fd uintptr) {
-			if n, err := unix.FcntlInt(fd, unix.F_GETPIPE_SZ, 0); err == nil {
-				size = n
+			if got, err := unix.IoctlGetInt(int(fd), unix.TIOCINQ); err == nil {
+				n = got
 			}
 		})
 	}
-	return size
+	return n
 }

@@ -115,8 +115,28 @@ func TestOutputWhileAReadWaits(t *testing.T) {
 	}
 }
 
-// A process that was left behind and writes without an end does not hold the end, at whatever pace
-// the reader takes it.
+// A process that was left behind and writes a little between two reads of a slow reader does not hold
+// the end.
+func TestOutputThatTrickles(t *testing.T) {
+	r, w := pipeOf(t, "content")
+	o := NewOutput(r, -1)
+	o.End()
+	b, reads, got := make([]byte, 1), 0, 0
+	for ; reads < 4*maxLateReads; reads++ {
+		_, err := w.WriteString("x")
+		require.NoError(t, err)
+		n, err := o.Read(b)
+		got += n
+		if err != nil {
+			require.ErrorIs(t, err, io.EOF)
+			break
+		}
+	}
+	assert.GreaterOrEqual(t, got, len("content"))
+	assert.LessOrEqual(t, reads, len("content")+1+maxLateReads, "the first byte is there before the first read")
+}
+
+// A process that was left behind and writes without an end does not hold the end.
 func TestEndlessOutput(t *testing.T) {
 	r, w := pipeOf(t, "")
 	size, err := unix.FcntlInt(w.Fd(), unix.F_GETPIPE_SZ, 0)
