@@ -63,7 +63,9 @@ func TestEndOfAPod(t *testing.T) {
 
 func TestEndIsRepeatedUntilItIsAccepted(t *testing.T) {
 	managedEnds(t, status.Options{RetryMin: time.Second, RetryMax: 4 * time.Second}, func(m *status.Store, k *sink) {
+		ended := make(chan struct{})
 		k.answer = func(_ context.Context, uid types.UID, _ v1.PodStatus) error {
+			<-ended // the first call returns after the end of the pod, whose status it delivers for the last time
 			if time.Since(k.start) < 10*time.Second {
 				return errors.New("no connection")
 			}
@@ -75,6 +77,7 @@ func TestEndIsRepeatedUntilItIsAccepted(t *testing.T) {
 		m.Set(named("a"), phased(v1.PodFailed, ""))
 		m.Forget("a")
 		m.PodEnded(ref("a"))
+		close(ended)
 		time.Sleep(time.Hour)
 		assert.Equal(t, "0 a Failed\n1 a gone after Failed\n3 a gone after Failed\n7 a gone after Failed\n11 a gone after Failed", k.deliveries())
 		m.PodEnded(ref("b"))
