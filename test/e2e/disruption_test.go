@@ -361,7 +361,8 @@ func adoptionPods() []*v1.Pod {
 		{Name: "NODE", ValueFrom: &v1.EnvVarSource{FieldRef: &v1.ObjectFieldSelector{FieldPath: "spec.nodeName"}}},
 	}
 	rich.Ports = []v1.ContainerPort{{ContainerPort: 80}}
-	rich.LivenessProbe = &v1.Probe{ProbeHandler: v1.ProbeHandler{Exec: &v1.ExecAction{Command: []string{"true"}}}}
+	// A guest may need more than the default of a second.
+	rich.LivenessProbe = &v1.Probe{ProbeHandler: v1.ProbeHandler{Exec: &v1.ExecAction{Command: []string{"true"}}}, TimeoutSeconds: 60}
 	rich.SecurityContext = &v1.SecurityContext{RunAsUser: ptr(int64(1000))}
 	rich.VolumeMounts = []v1.VolumeMount{{Name: "v", MountPath: "/v"}}
 	pods := []*v1.Pod{
