@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 
 	"github.com/kubeletkit/kubeletkit/internal/testpod"
 	"github.com/kubeletkit/kubeletkit/runtime"
@@ -88,6 +90,9 @@ func TestGuestKills(t *testing.T) {
 		if test.limit != "" || test.podLimit != "" {
 			set(dir, "memory.swap.max", "0")
 		}
+		if test.limit == "" && test.podLimit == "" {
+			defer reserveMemory(t)()
+		}
 		c := runtime.ContainerStatus{Container: runtime.Container{ID: runtime.ContainerID{Type: "guest", ID: id}, Name: "main", State: runtime.ContainerRunning}}
 		status := &runtime.PodStatus{PodRef: runtime.RefOf(web), Containers: []runtime.ContainerStatus{c}}
 		require.NoError(t, w.Running(ctx, web, status))
@@ -124,6 +129,25 @@ func TestGuestKills(t *testing.T) {
 	got, err := w.Inspector(fixed{&runtime.PodStatus{PodRef: runtime.RefOf(web), Containers: []runtime.ContainerStatus{c}}}).InspectPod(ctx, runtime.RefOf(web))
 	require.NoError(t, err)
 	assert.Equal(t, "Error", got.Containers[0].Reason)
+}
+
+// reserveMemory leaves 256 MiB to the machine. Huge pages that nothing uses are not cleared, which an emulated processor needs minutes for. The program, which the
+// process that is to be killed runs, too, stays in memory: otherwise the kernel reads it again and again before it kills. It returns a function that gives the
+// memory back.
+func reserveMemory(t *testing.T) (restore func()) {
+	data, err := os.ReadFile("/proc/meminfo")
+	require.NoError(t, err)
+	_, rest, _ := strings.Cut(string(data), "MemAvailable:")
+	var kib int
+	_, err = fmt.Sscan(rest, &kib)
+	require.NoError(t, err)
+	require.NoError(t, unix.Mlockall(unix.MCL_CURRENT))
+	const file = "/proc/sys/vm/nr_hugepages" // of 2 MiB
+	require.NoError(t, os.WriteFile(file, []byte(strconv.Itoa(max(0, kib/1024-256)/2)), 0))
+	return func() {
+		assert.NoError(t, os.WriteFile(file, []byte("0"), 0))
+		assert.NoError(t, unix.Munlockall())
+	}
 }
 
 type fixed struct{ status *runtime.PodStatus }

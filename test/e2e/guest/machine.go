@@ -134,7 +134,7 @@ func (m machine) args(dir string) []string {
 		"-smp", fmt.Sprintf("%d,sockets=%d,threads=%d", m.cpus, m.nodes, m.threads), "-m", strconv.Itoa(m.mem / m.nodes * m.nodes),
 		"-display", "none", "-monitor", "none", "-nic", "none", "-no-reboot",
 		"-kernel", filepath.Join(m.linux, "vmlinuz"), "-initrd", filepath.Join(dir, "initrd"),
-		"-append", "console=ttyS0 panic=-1 quiet loglevel=2 psi=1 apparmor=1 security=apparmor " + m.kernel,
+		"-append", "console=ttyS0 init_on_alloc=0 panic=-1 quiet loglevel=2 psi=1 apparmor=1 security=apparmor " + m.kernel,
 		"-serial", "file:" + filepath.Join(dir, "console"),
 		"-device", "virtio-serial-pci", "-chardev", "file,id=messages,path=/dev/stdout", "-device", "virtserialport,chardev=messages",
 		"-virtfs", share + "mount_tag=machine,path=/",
