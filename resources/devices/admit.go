@@ -64,13 +64,20 @@ func (m *Manager) releaseGone() {
 	if len(restored) == 0 {
 		return
 	}
+	waiting := map[types.UID]struct{}{}
 	m.mu.Lock()
 	for _, uid := range restored {
-		if p := m.pods[uid]; p != nil && p.restored && m.release(uid) {
+		if p := m.pods[uid]; p == nil || !p.restored {
+			continue
+		}
+		saved, waited := m.release(uid)
+		if saved {
 			m.version++
 		}
+		maps.Copy(waiting, waited)
 	}
 	m.mu.Unlock()
+	m.notify(nil, waiting, false)
 }
 
 // Allocate decides which devices the container gets, near the nodes of the hint if that is possible. It calls no provider. If there is no

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kubeletkit/kubeletkit/internal/testpod"
+	"github.com/kubeletkit/kubeletkit/lifecycle"
 	"github.com/kubeletkit/kubeletkit/podspec"
 	"github.com/kubeletkit/kubeletkit/resources/devices"
 	"github.com/kubeletkit/kubeletkit/resources/devices/fake"
@@ -119,6 +120,56 @@ func TestUnhealthyBeforeTheStart(t *testing.T) {
 			})
 		}
 	}
+}
+
+// A pod that waits since no device is free is synced when another pod releases one: also one that was in the checkpoint, and ended while no agent ran.
+func TestWaitingPodIsSyncedAfterARelease(t *testing.T) {
+	for name, release := range map[string]func(t *testing.T, r *rig, other *v1.Pod){
+		"ended":   func(_ *testing.T, r *rig, other *v1.Pod) { r.end(other) },
+		"refused": func(_ *testing.T, r *rig, other *v1.Pod) { r.Refused(other) },
+		"gone": func(t *testing.T, r *rig, other *v1.Pod) {
+			require.NoError(t, r.Gone(t.Context(), lifecycle.GoneRequest{Pod: runtime.RefOf(other)}))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, list("a", "b"), func(t *testing.T, r *rig, p *fake.Provider, _ func() error) {
+				pod, other := podOf("pod", 1), podOf("other", 1)
+				require.NoError(t, r.admit(pod))
+				r.start(other)
+				p.Set(append(sick("a"), list("b")...)...)
+				synctest.Wait()
+				require.ErrorContains(t, r.prepare(pod), `waiting for the device "a" of example.com/port`)
+				require.Empty(t, r.resynced)
+				release(t, r, other)
+				assert.Equal(t, []types.UID{pod.UID}, r.resynced)
+				require.NoError(t, r.prepare(pod))
+				assert.Equal(t, map[string][]string{"main": {"b"}}, r.ids(pod))
+				r.end(pod)
+				assert.Equal(t, []types.UID{pod.UID}, r.resynced, "nobody waits")
+			})
+		})
+	}
+	t.Run("ended while no agent ran", func(t *testing.T) {
+		bubble(t, list("a", "b", "c"), func(t *testing.T, r *rig, p *fake.Provider, stop func() error) {
+			pod, other := podOf("pod", 1), podOf("other", 1)
+			r.start(other)
+			_ = stop()
+			gone := map[types.UID]bool{}
+			r.opts.Gone = func(uid types.UID) bool { return gone[uid] }
+			r.restart()
+			stop = r.serve(p)
+			defer func() { _ = stop() }()
+			require.NoError(t, r.admit(pod))
+			p.Set(append(sick("b", "c"), list("a")...)...)
+			synctest.Wait()
+			require.ErrorContains(t, r.prepare(pod), `waiting for the device "b" of example.com/port`)
+			gone[other.UID] = true
+			require.Error(t, r.admit(podOf("another", 3)))
+			assert.Equal(t, []types.UID{pod.UID}, r.resynced)
+			require.NoError(t, r.prepare(pod))
+			assert.Equal(t, map[string][]string{"main": {"a"}}, r.ids(pod))
+		})
+	})
 }
 
 // Containers that were made ready keep their devices. A later container that uses one of them again waits for it.

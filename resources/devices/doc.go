@@ -43,7 +43,7 @@
 //
 // A device that becomes unhealthy or is gone after the admission of a pod, and before its container is made ready, is exchanged for a free one,
 // near to the same nodes if that is possible: the policies restricted and single-numa-node do not hold for it. If too few are free, the pod waits
-// for a change of the devices, or its back-off. It waits also for a device that an init container was made ready with and a later container uses
+// until the devices change or another pod releases some. It waits also for a device that an init container was made ready with and a later container uses
 // again, since that one is not exchanged.
 //
 // If another provider takes the place of one, nothing is given or made ready until the later one has delivered its devices.

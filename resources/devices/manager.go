@@ -40,8 +40,8 @@ type Options struct {
 	// CallTimeout is the timeout of Prefer and Allocate. Default 2 minutes. That of PreStart is 30 s, as with kubelet.
 	CallTimeout time.Duration
 
-	// Resync has a pod synced that waits for devices which have changed, such as kubeletkit.Agent.Sync. If nil, such a pod continues
-	// after its back-off.
+	// Resync has a pod synced that waits for devices, when they have changed or another pod has released some, such as
+	// kubeletkit.Agent.Sync. If nil, such a pod continues after its back-off.
 	Resync func(pod types.UID)
 	// StatusChanged has the status of a pod generated again, because the health of its devices has changed.
 	StatusChanged func(pod types.UID)

@@ -22,7 +22,7 @@ import (
 )
 
 // Random pods of two resources, providers that change, fail, end and are replaced, and restarts: no device is given twice, no pod loses a device, none is
-// lost, no container is made ready with an unhealthy device or one that its provider has not listed, and no pod waits for one while others are free.
+// lost, no container is made ready with an unhealthy device or one that its provider has not listed, and no pod waits for one while others are free and it was not to be synced again.
 func TestModel(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) { synctest.Test(t, func(t *testing.T) { runModel(t, rt) }) })
 }
@@ -34,6 +34,8 @@ type tracked struct {
 	ready map[string][]string
 	// made are the devices that containers were made ready with.
 	made map[string]bool
+	// waits is the error of Prepare that it waits with, unless it was synced again since.
+	waits string
 }
 
 type model struct {
@@ -59,39 +61,63 @@ const disk = "example.com/disk"
 func runModel(t *testing.T, rt *rapid.T) {
 	m := &model{T: rt, r: newRig(t), resources: []*modelResource{{name: disk, prefix: "c"}, {name: port, prefix: "d"}}, pods: map[string]*tracked{}}
 	for _, res := range m.resources {
+		res.list = m.devices(res)
 		m.serve(res, true)
 	}
 	rt.Repeat(map[string]func(*rapid.T){
 		"": m.check,
 		"devices": func(*rapid.T) {
 			res := m.resource()
-			res.list = m.devices(res)
-			res.p.Set(res.list...)
-			synctest.Wait()
+			m.set(res, m.devices(res))
 		},
+		"health":       m.health,
 		"serve":        func(t *rapid.T) { res := m.resource(); m.endProvider(res); m.serve(res, rapid.Bool().Draw(t, "lists")) },
 		"replace":      func(*rapid.T) { m.serve(m.resource(), false) },
 		"list":         func(*rapid.T) { m.deliver(m.resource()) },
 		"end provider": func(*rapid.T) { m.endProvider(m.resource()) },
-		"admit":        m.admit, "prepare": m.prepare, "end": m.end, "restart": m.restart,
+		"admit":        m.admit, "admit another": m.admit, "prepare": m.prepare, "prepare another": m.prepare, "end": m.end, "restart": m.restart,
 	})
 	for name := range m.pods {
 		m.r.end(m.pods[name].pod)
 	}
 	for _, res := range m.resources {
-		res.list = nil
+		var all []devices.Device
 		for i := range 8 {
-			res.list = append(res.list, devices.Device{ID: fmt.Sprint(res.prefix, i)})
+			all = append(all, devices.Device{ID: fmt.Sprint(res.prefix, i)})
 		}
 		m.endProvider(res)
 		m.serve(res, true)
-		res.p.Set(res.list...)
-		synctest.Wait()
+		m.set(res, all)
 	}
 	pod := testpod.New("all", testpod.Container(wants("main", map[v1.ResourceName]int64{port: 8, disk: 8})))
 	require.NoError(rt, m.r.admit(pod), "nothing is lost")
 	for _, res := range m.resources {
 		m.endProvider(res)
+	}
+}
+
+// set has the provider deliver the devices.
+func (m *model) set(res *modelResource, list []devices.Device) {
+	res.list = list
+	res.p.Set(list...)
+	synctest.Wait()
+}
+
+// health changes the health of the devices of a pod.
+func (m *model) health(t *rapid.T) {
+	tr := m.pick(t)
+	if tr == nil {
+		return
+	}
+	has := slices.Concat(slices.Collect(maps.Values(m.r.ids(tr.pod)))...)
+	for _, res := range m.resources {
+		list := slices.Clone(res.list)
+		for i := range list {
+			if contains(has, []string{list[i].ID}) {
+				list[i].Unhealthy = !list[i].Unhealthy
+			}
+		}
+		m.set(res, list)
 	}
 }
 
@@ -169,7 +195,7 @@ func contains(all, some []string) bool {
 }
 
 func (m *model) devices(res *modelResource) (out []devices.Device) {
-	for i := range rapid.IntRange(0, 8).Draw(m.T, "number") {
+	for i := range rapid.SampledFrom([]int{8, 4, 2, 0}).Draw(m.T, "number") {
 		out = append(out, devices.Device{
 			ID: fmt.Sprint(res.prefix, i), Unhealthy: rapid.IntRange(0, 4).Draw(m.T, "health") == 0,
 			Nodes: rapid.SampledFrom([]numa.Nodes{0, numa.Of(0), numa.Of(1), numa.Of(0, 1)}).Draw(m.T, "nodes"),
@@ -186,6 +212,7 @@ func (m *model) restart(*rapid.T) {
 	m.r.restart()
 	for _, name := range slices.Sorted(maps.Keys(m.pods)) {
 		tr := m.pods[name]
+		tr.waits = "" // all pods are synced
 		if err := m.r.admit(tr.pod); err != nil {
 			require.Nil(m.T, tr.ready, "%v", err)
 			m.r.end(tr.pod)
@@ -200,9 +227,9 @@ func (m *model) restart(*rapid.T) {
 func (m *model) admit(t *rapid.T) {
 	m.next++
 	var options []testpod.Option
-	for i := range rapid.IntRange(1, 4).Draw(t, "containers") {
+	for i := range rapid.SampledFrom([]int{1, 1, 2, 4}).Draw(t, "containers") {
 		c := wants(fmt.Sprintf("c%d", i), map[v1.ResourceName]int64{
-			port: rapid.Int64Range(0, 4).Draw(t, "ports"), disk: rapid.Int64Range(0, 2).Draw(t, "disks"),
+			port: rapid.SampledFrom([]int64{0, 1, 1, 2, 4}).Draw(t, "ports"), disk: rapid.SampledFrom([]int64{0, 0, 1, 2}).Draw(t, "disks"),
 		})
 		options = append(options, rapid.SampledFrom([]testpod.Option{testpod.Init(c), testpod.Sidecar(c), testpod.Container(c)}).Draw(t, "kind"))
 	}
@@ -242,11 +269,12 @@ func (m *model) prepare(t *rapid.T) {
 	if tr.ready != nil && rapid.Bool().Draw(t, "runs") {
 		running = []string{"c0"}
 	}
+	tr.waits, m.r.resynced = "", nil
 	err := m.r.prepare(tr.pod, running...)
 	if err == nil {
 		tr.ready = m.r.ids(tr.pod)
 	} else {
-		m.waits(t, tr, err.Error())
+		tr.waits = err.Error()
 	}
 	if errors.As(err, new(*runtime.TerminalError)) {
 		require.Nil(t, tr.ready, "%v", err)
@@ -255,9 +283,9 @@ func (m *model) prepare(t *rapid.T) {
 	}
 }
 
-// waits asserts that a pod does not wait for a device while others are free, unless a container was made ready with that device.
-func (m *model) waits(t *rapid.T, tr *tracked, message string) {
-	match := regexp.MustCompile(`devices of container "(c\d)" .*: waiting for the device "(.\d)" `).FindStringSubmatch(message)
+// waits asserts that a pod does not wait for a device while others are free, unless a container was made ready with that device, or the pod was to be synced.
+func (m *model) waits(t *rapid.T, tr *tracked) {
+	match := regexp.MustCompile(`devices of container "(c\d)" .*: waiting for the device "(.\d)" `).FindStringSubmatch(tr.waits)
 	if match == nil || tr.made[match[2]] {
 		return
 	}
@@ -266,7 +294,9 @@ func (m *model) waits(t *rapid.T, tr *tracked, message string) {
 		if res.prefix != match[2][:1] {
 			continue
 		}
-		require.True(t, res.listed)
+		if !res.listed {
+			return
+		}
 		owned := map[string]bool{}
 		for _, other := range m.pods {
 			for _, ids := range m.r.ids(other.pod) {
@@ -288,7 +318,7 @@ func (m *model) waits(t *rapid.T, tr *tracked, message string) {
 			}
 		}
 	}
-	require.Less(t, free, bad, message)
+	require.Less(t, free, bad, tr.waits)
 }
 
 func (m *model) end(t *rapid.T) {
@@ -301,6 +331,10 @@ func (m *model) end(t *rapid.T) {
 func (m *model) check(t *rapid.T) {
 	owner := map[string]string{}
 	for name, tr := range m.pods {
+		if slices.Contains(m.r.resynced, tr.pod.UID) {
+			tr.waits = ""
+		}
+		m.waits(t, tr)
 		has := m.r.ids(tr.pod)
 		for container, ids := range has {
 			for _, id := range ids {

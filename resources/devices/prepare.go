@@ -211,7 +211,7 @@ func (p *pool) present(pod types.UID, name v1.ResourceName) error {
 	return nil
 }
 
-// wait has the pod wait for a change of the devices, and returns the error. refusal is what kubelet says of the pod. mu is held.
+// wait has the pod wait for a change of the devices, or for one that another pod has, and returns the error. refusal is what kubelet says of the pod. mu is held.
 func (p *pool) wait(pod types.UID, refusal, format string, args ...any) error {
 	p.waiting[pod] = struct{}{}
 	return unavailable{fmt.Errorf(format, args...), refusal}
@@ -412,12 +412,16 @@ func (m *Manager) Gone(_ context.Context, req lifecycle.GoneRequest) error {
 // releaseAll releases all devices of the pod, also of a checkpoint that is not read yet.
 func (m *Manager) releaseAll(uid types.UID) {
 	m.lock()
-	defer m.mu.Unlock()
 	if m.endedUnread != nil {
 		m.endedUnread[uid] = struct{}{}
 	}
-	if m.release(uid) {
+	saved, waited := m.release(uid)
+	if saved {
 		m.version++
+	}
+	m.mu.Unlock()
+	if saved {
 		m.file.SaveLater()
 	}
+	m.notify(nil, waited, false)
 }

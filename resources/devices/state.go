@@ -3,6 +3,7 @@ package devices
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 	"unicode/utf8"
@@ -40,7 +41,7 @@ type pool struct {
 	healthy []string
 	// owners are the pods that have devices, one entry for each container.
 	owners map[string][]types.UID
-	// waiting are the pods that wait for a change of the devices.
+	// waiting are the pods that wait for a change of the devices, or for one that another pod has.
 	waiting map[types.UID]struct{}
 }
 
@@ -141,23 +142,29 @@ func (p *pool) disown(id string, uid types.UID) {
 	}
 }
 
-// release takes back what the pod has, and reports whether the checkpoint changes.
-func (s *state) release(uid types.UID) (saved bool) {
+// release takes back what the pod has. It reports whether the checkpoint changes, and returns the pods that wait for devices such as this one had: they
+// wait no longer.
+func (s *state) release(uid types.UID) (saved bool, waited map[types.UID]struct{}) {
 	pod := s.pods[uid]
 	if pod == nil {
-		return false
+		return false, nil
 	}
+	for _, p := range s.pools {
+		delete(p.waiting, uid)
+	}
+	waited = map[types.UID]struct{}{}
 	for container, allocations := range pod.allocations {
 		for name, g := range allocations {
 			saved = saved || g.allocated || g.held
 			s.take(uid, container, name)
+			if p := s.pools[name]; p.serving() && slices.ContainsFunc(g.ids, p.usable) {
+				maps.Copy(waited, p.waiting)
+				clear(p.waiting)
+			}
 		}
 	}
 	delete(s.pods, uid)
-	for _, p := range s.pools {
-		delete(p.waiting, uid)
-	}
-	return saved
+	return saved, waited
 }
 
 // serving reports whether the pool can give devices.
