@@ -19,27 +19,19 @@ import (
 	devicesfake "github.com/kubeletkit/kubeletkit/resources/devices/fake"
 	"github.com/kubeletkit/kubeletkit/resources/memory"
 	"github.com/kubeletkit/kubeletkit/resources/numa"
+	numafake "github.com/kubeletkit/kubeletkit/resources/numa/fake"
 	"github.com/kubeletkit/kubeletkit/resources/topology"
-	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/runtime/fake"
 )
-
-// cpuSetter sets the CPUs of no container.
-type cpuSetter struct{}
-
-func (cpuSetter) SetCPUSet(context.Context, runtime.ContainerID, string) error { return nil }
 
 // startPlaced starts an agent that places containers on a machine of two memory nodes with four CPUs and 8 GiB each, and devices.
 func startPlaced(t *testing.T, dir string, rt *fake.Runtime, policy string, opts topology.Options, providers ...devices.Provider) *node {
 	t.Helper()
-	machine := numa.Machine{Nodes: []numa.Node{{ID: 0, Memory: 8 << 30}, {ID: 1, Memory: 8 << 30}}}
-	for id := range 8 {
-		machine.CPUs = append(machine.CPUs, numa.CPU{ID: id, Core: id, Socket: id / 4 * 4, UncoreCache: id / 4 * 4, Node: id / 4})
-	}
+	machine := numafake.Machine{Nodes: 2, Cores: 4, Memory: 8 << 30}.Numa()
 	var err error
 	opts.Policy, err = topology.NewPolicy(policy, machine, topology.PolicyOptions{})
 	require.NoError(t, err)
-	exclusive, err := cpus.New(machine, filepath.Join(dir, cpus.CheckpointName), cpuSetter{}, cpus.Options{ReservedCount: 1})
+	exclusive, err := cpus.New(machine, filepath.Join(dir, cpus.CheckpointName), rt, cpus.Options{ReservedCount: 1})
 	require.NoError(t, err)
 	reserved := v1.ResourceList{v1.ResourceMemory: resource.MustParse("1Gi")}
 	mem, err := memory.New(filepath.Join(dir, memory.FileName), machine, memory.Options{

@@ -3,13 +3,11 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
-	"testing/fstest"
 
 	"github.com/go-logr/logr/funcr"
 	"github.com/prometheus/client_golang/prometheus"
@@ -27,26 +25,14 @@ import (
 	"github.com/kubeletkit/kubeletkit/resources/cpus"
 	"github.com/kubeletkit/kubeletkit/resources/memory"
 	"github.com/kubeletkit/kubeletkit/resources/numa"
+	numafake "github.com/kubeletkit/kubeletkit/resources/numa/fake"
 	"github.com/kubeletkit/kubeletkit/resources/topology"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
-// hostOf has the files of a machine with so many CPUs and bytes of memory, half of them on each of two nodes.
-func hostOf(cpus int, gi uint64) fstest.MapFS {
-	files := fstest.MapFS{}
-	put := func(path, content string, args ...any) {
-		files["sys/devices/system/"+path] = &fstest.MapFile{Data: fmt.Appendf(nil, content+"\n", args...)}
-	}
-	put("cpu/online", "0-%d", cpus-1)
-	for id := range cpus {
-		put(fmt.Sprintf("cpu/cpu%d/topology/physical_package_id", id), "%d", id*2/cpus)
-		put(fmt.Sprintf("cpu/cpu%d/topology/thread_siblings_list", id), "%d", id)
-	}
-	for node := range 2 {
-		put(fmt.Sprintf("node/node%d/cpulist", node), "%d-%d", node*cpus/2, (node+1)*cpus/2-1)
-		put(fmt.Sprintf("node/node%d/meminfo", node), "Node %d MemTotal: %d kB", node, gi<<20/2)
-	}
-	return files
+// hostOf has the files of a machine with so many CPUs and GiB of memory, half of them on each of two nodes.
+func hostOf(cpus int, gi uint64) fs.FS {
+	return numafake.Machine{Nodes: 2, Cores: cpus / 2, Memory: gi << 30 / 2}.FS()
 }
 
 // listing is a runtime in which pods run; nil: it does not answer.
