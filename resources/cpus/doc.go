@@ -25,7 +25,7 @@
 //     full disk prevents that, only pods with exclusive CPUs wait.
 //   - A checkpoint with CPUs that are not online, are reserved or belong to two pods, or that cannot be read, is a [*StateError] of Manager.Restore.
 //     With Options.Reset, or after Manager.Reset, what is right of it is kept; other containers get CPUs anew, while they run. A change of the CPUs of
-//     the machine that concerns no assignment is none.
+//     the machine that concerns no assignment is no error.
 //   - After a StateError the manager is held. Containers of the checkpoint keep what they have, and get it again when they are created again. Others
 //     are kept off these CPUs. Nothing is assigned: Allocate fails for a pod of which nothing runs yet. The checkpoint stays as it is. The hold ends
 //     when the pods have ended whose CPUs do not go with the machine.
