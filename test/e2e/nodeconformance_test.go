@@ -149,7 +149,7 @@ func assertSpecs(t *testing.T, out string, passing int) {
 		passed = fmt.Sprintf(" %d%s", passing, passed)
 	}
 	var lines []string
-	name := ""
+	name, detail := "", 0 // lines that are still to be shown of a failure
 	for line := range strings.Lines(out) {
 		switch {
 		case strings.HasPrefix(line, "[sig-"):
@@ -157,7 +157,9 @@ func assertSpecs(t *testing.T, out string, passing int) {
 		case strings.HasPrefix(line, "•"), strings.HasPrefix(line, "S [SKIPPED]"):
 			lines = append(lines, strings.TrimSpace(line)+" "+name)
 		case strings.Contains(line, "[FAILED]"), strings.Contains(line, " Passed | "):
-			lines = append(lines, line)
+			lines, detail = append(lines, line), 12
+		case detail > 0:
+			lines, detail = append(lines, line), detail-1
 		}
 	}
 	assert.True(t, strings.Contains(out, passed), "want%s\n%s\n%s", passed, out[max(0, len(out)-6000):], strings.Join(lines, ""))
