@@ -142,7 +142,8 @@ func mirrorsRight(t *testing.T, n *KubeadmNode, conditions ...Condition) error {
 func awaitMirrors(t *testing.T, n *KubeadmNode) time.Duration {
 	t.Helper()
 	from, since := time.Now(), time.Time{}
-	Eventually(t, 2*time.Minute, "mirror pods right", func() error {
+	// A kubelet that has restarted the control plane may write the status of its pods two minutes later, on a busy machine.
+	Eventually(t, 5*time.Minute, "mirror pods right", func() error {
 		if err := n.Plane.Client.CoreV1().RESTClient().Get().AbsPath("/readyz").Timeout(5 * time.Second).Do(t.Context()).Error(); err != nil {
 			from, since = time.Now(), time.Time{}
 			return err
