@@ -22,7 +22,8 @@ import (
 )
 
 // Random pods of two resources, providers that change, fail, end and are replaced, and restarts: no device is given twice, no pod loses a device, none is
-// lost, no container is made ready with an unhealthy device or one that its provider has not listed, and no pod waits for one while others are free and it was not to be synced again.
+// lost, and no container is made ready with an unhealthy device or one that its provider has not listed. A pod that waits for a device while others are
+// free was to be synced again.
 func TestModel(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) { synctest.Test(t, func(t *testing.T) { runModel(t, rt) }) })
 }
@@ -275,6 +276,11 @@ func (m *model) prepare(t *rapid.T) {
 		tr.ready = m.r.ids(tr.pod)
 	} else {
 		tr.waits = err.Error()
+		if _, id := waitsFor(tr.waits); id != "" && !tr.made[id] {
+			for _, res := range m.resources {
+				require.True(t, res.listed || res.prefix != id[:1], tr.waits)
+			}
+		}
 	}
 	if errors.As(err, new(*runtime.TerminalError)) {
 		require.Nil(t, tr.ready, "%v", err)
@@ -283,18 +289,27 @@ func (m *model) prepare(t *rapid.T) {
 	}
 }
 
+// waitsFor returns the container and the device that the error of Prepare is about, if the pod waits for a device.
+func waitsFor(message string) (container, id string) {
+	match := regexp.MustCompile(`devices of container "(c\d)" .*: waiting for the device "(.\d)" `).FindStringSubmatch(message)
+	if match == nil {
+		return "", ""
+	}
+	return match[1], match[2]
+}
+
 // waits asserts that a pod does not wait for a device while others are free, unless a container was made ready with that device, or the pod was to be synced.
 func (m *model) waits(t *rapid.T, tr *tracked) {
-	match := regexp.MustCompile(`devices of container "(c\d)" .*: waiting for the device "(.\d)" `).FindStringSubmatch(tr.waits)
-	if match == nil || tr.made[match[2]] {
+	container, id := waitsFor(tr.waits)
+	if id == "" || tr.made[id] {
 		return
 	}
 	bad, free := 0, 0
 	for _, res := range m.resources {
-		if res.prefix != match[2][:1] {
+		if res.prefix != id[:1] {
 			continue
 		}
-		if !res.listed {
+		if !res.listed { // its provider has ended since, or was replaced
 			return
 		}
 		owned := map[string]bool{}
@@ -312,7 +327,7 @@ func (m *model) waits(t *rapid.T, tr *tracked) {
 				free++
 			}
 		}
-		for _, id := range m.r.ids(tr.pod)[match[1]] {
+		for _, id := range m.r.ids(tr.pod)[container] {
 			if id[:1] == res.prefix && !healthy[id] && !tr.made[id] {
 				bad++
 			}

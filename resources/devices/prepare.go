@@ -211,7 +211,8 @@ func (p *pool) present(pod types.UID, name v1.ResourceName) error {
 	return nil
 }
 
-// wait has the pod wait for a change of the devices, or for one that another pod has, and returns the error. refusal is what kubelet says of the pod. mu is held.
+// wait has the pod wait until the devices change or another pod releases one, and returns the error. refusal is what kubelet says of the pod. mu is
+// held.
 func (p *pool) wait(pod types.UID, refusal, format string, args ...any) error {
 	p.waiting[pod] = struct{}{}
 	return unavailable{fmt.Errorf(format, args...), refusal}

@@ -41,7 +41,7 @@ type pool struct {
 	healthy []string
 	// owners are the pods that have devices, one entry for each container.
 	owners map[string][]types.UID
-	// waiting are the pods that wait for a change of the devices, or for one that another pod has.
+	// waiting are the pods that wait until the devices change or another pod releases one.
 	waiting map[types.UID]struct{}
 }
 
