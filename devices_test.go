@@ -16,17 +16,15 @@ import (
 	"github.com/kubeletkit/kubeletkit/lifecycle"
 	"github.com/kubeletkit/kubeletkit/resources/devices"
 	devicesfake "github.com/kubeletkit/kubeletkit/resources/devices/fake"
-	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/runtime/fake"
 )
 
-// A pod waits for the provider of its devices, has them in its status, and keeps them when the agent is restarted.
+// A pod waits for its devices, has them in its status, and keeps them when the agent is restarted.
 func TestDevicesOfAPod(t *testing.T) {
 	const port = "example.com/port"
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
 		rt, p := fake.New(fake.Options{}), devicesfake.New(port)
-		var events []runtime.Event
 		start := func() *node {
 			return startNodeWith(t, dir, rt, func(o *kubeletkit.Options) {
 				o.Join = []lifecycle.Component{kubeletkit.WithAgent(func(agent *kubeletkit.Agent) (lifecycle.Component, error) {
@@ -34,7 +32,6 @@ func TestDevicesOfAPod(t *testing.T) {
 						Providers:     []devices.Provider{p},
 						Resync:        func(pod types.UID) { _ = agent.Sync(pod) },
 						StatusChanged: func(pod types.UID) { agent.Parts().PodSyncer.RefreshStatus(pod) },
-						Event:         func(e runtime.Event) { events = append(events, e) },
 						Gone:          func(pod types.UID) bool { return agent.Synced() && agent.Parts().Gone(pod) },
 					})
 				})}
@@ -73,10 +70,12 @@ func TestDevicesOfAPod(t *testing.T) {
 		got = n.after(time.Minute)["web"].Status
 		require.Equal(t, v1.PodRunning, got.Phase)
 		require.Nil(t, got.ContainerStatuses[0].State.Running)
-		require.NotEmpty(t, events)
-		last := events[len(events)-1] // the first one may say that the provider is not there yet
-		assert.Equal(t, "FailedPrepareDevices", last.Reason)
-		assert.Contains(t, last.Message, `waiting for the device "a" of example.com/port: it is unhealthy`)
+		waits := got.ContainerStatuses[0].State.Waiting
+		require.NotNil(t, waits)
+		assert.Equal(t, v1.ContainerStateWaiting{
+			Reason: "WaitingForDevices", Message: `container "main": waiting for the device "a" of example.com/port: it is unhealthy`,
+		}, *waits)
+		assert.NotNil(t, got.ContainerStatuses[0].LastTerminationState.Terminated)
 		p.Set(devices.Device{ID: "a"})
 		assert.NotNil(t, n.after(time.Second)["web"].Status.ContainerStatuses[0].State.Running, "it is synced at once")
 	})

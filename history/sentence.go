@@ -102,6 +102,13 @@ func decided(r *runtime.Record) string {
 	case runtime.KindFail:
 		return with("The pod fails for good, "+r.Reason, ": ", r.Message)
 	case runtime.KindWait:
+		if r.Reason != "" {
+			what := "The pod"
+			if r.Container != "" {
+				what = "Container " + r.Container
+			}
+			return with(what+" waits, "+r.Reason, ": ", r.Message)
+		}
 		return "The pod waits until another pod of its name has ended"
 	case runtime.KindProbe:
 		s := r.Reason + " probe of container " + r.Container

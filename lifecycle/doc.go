@@ -36,6 +36,10 @@
 // Errors: the interface of each step says what an error does. An error concerns one pod only. A
 // panic is an error.
 //
+// Waits: a step that cannot be done yet, and has not failed, returns the error of [Wait]: Prepare, EditSandbox, EditContainer, and
+// SyncPod of a runtime. Its reason and message are in the status of the containers that wait, and in one event. The log has no
+// error, and the step is not polled: the component requests a sync of the pod when it need not wait any more. Resyncs go on.
+//
 // Resizes: a pod is resized while it runs. A component that holds resources of the pod as a whole gives it more in Prepare, before the
 // runtime resizes its containers, and less in the Prepare of the next sync, in which PrepareRequest.Observed shows that the containers
 // have less. See PrepareResponse.Changed and PrepareResponse.ResizeError.

@@ -18,9 +18,9 @@ type hold struct {
 	until  time.Time
 }
 
-// Hold keeps the containers of the pod that do not run from starting: Prepare fails with the reason, before any component
-// is called, until release is called or the limit has passed. A second Hold of a pod replaces the first. A sync that
-// has failed is repeated after its back-off; who calls release requests one, if it is to be sooner.
+// Hold keeps the containers of the pod that do not run from starting: Prepare returns the reason, such as that of [Wait], before
+// any component is called, until release is called or the limit has passed. A second Hold of a pod replaces the first. The pod is
+// synced again at the limit; who calls release requests a sync.
 func (s *Steps) Hold(uid types.UID, reason error, limit time.Duration) (release func()) {
 	if s == nil {
 		return func() {}
@@ -35,19 +35,19 @@ func (s *Steps) Hold(uid types.UID, reason error, limit time.Duration) (release 
 	return func() { s.holds.remove(uid, h) }
 }
 
-// reason returns why the pod must not start, or nil.
-func (h *holds) reason(uid types.UID) error {
+// reason returns why the pod must not start, and for how long, or nil.
+func (h *holds) reason(uid types.UID) (err error, left time.Duration) {
 	h.mu.Lock()
 	held := h.byUID[uid]
 	h.mu.Unlock()
 	if held == nil {
-		return nil
+		return nil, 0
 	}
-	if !time.Now().Before(held.until) {
+	if left = time.Until(held.until); left <= 0 {
 		h.remove(uid, held)
-		return nil
+		return nil, 0
 	}
-	return held.reason
+	return held.reason, left
 }
 
 func (h *holds) remove(uid types.UID, held *hold) {

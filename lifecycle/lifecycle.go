@@ -89,6 +89,14 @@ func Refuse(reason, message string) error {
 	return &runtime.TerminalError{Reason: reason, Message: message}
 }
 
+// Wait returns the error of a step that must wait, a [*runtime.WaitError], which may be wrapped: [Preparer], [SandboxEditor]
+// and [ContainerEditor] can return it. The reason is one word in CamelCase, the message is for people; both are in the status of
+// the containers that wait, and in one event. The step is called again when the pod is synced: the component requests that, such
+// as by kubeletkit.Agent.Sync, when it need not wait any more. The usual resync calls it again, too.
+func Wait(reason, message string) error {
+	return &runtime.WaitError{Reason: reason, Message: message}
+}
+
 // Preparer makes ready what a pod needs before its sandbox is made.
 type Preparer interface {
 	Component
@@ -98,7 +106,8 @@ type Preparer interface {
 	//
 	// An error keeps containers that do not run from starting: they wait with the reason ContainerCreating or PodInitializing, as in
 	// kubelet, and the text of the error is their message. Containers that run continue to run. Prepare is repeated after a back-off. An error that wraps a
-	// [*runtime.TerminalError] fails the pod for good. Components after this one are not called in this sync.
+	// [*runtime.TerminalError] fails the pod for good, and the error of [Wait] has the pod wait without a failure; then RetryAfter of
+	// the response counts. Components after this one are not called in this sync.
 	Prepare(ctx context.Context, req PrepareRequest) (PrepareResponse, error)
 }
 
@@ -135,7 +144,7 @@ type PrepareResponse struct {
 type SandboxEditor interface {
 	Component
 	// EditSandbox is called before a sandbox of the pod is made. An error keeps the sandbox from
-	// being made, and is handled like that of Prepare.
+	// being made, and is handled like that of Prepare, also that of [Wait].
 	EditSandbox(ctx context.Context, pod *v1.Pod) (runtime.SandboxEdits, error)
 }
 
@@ -145,7 +154,8 @@ type ContainerEditor interface {
 	// EditContainer is called before an instance of a container is created. An error keeps it from being
 	// created: it waits with the reason CreateContainerConfigError, and the call is repeated after a back-off.
 	// Containers of one pod may be created concurrently. It is also called before a running container is resized: of its edits
-	// only Unified and NoCPUQuota count then, an error postpones the resize, and [runtime.ForResize] of ctx is true.
+	// only Unified and NoCPUQuota count then, an error postpones the resize, and [runtime.ForResize] of ctx is true. The error of [Wait]
+	// has the container wait without a failure.
 	EditContainer(ctx context.Context, pod *v1.Pod, container *v1.Container) (runtime.ContainerEdits, error)
 }
 

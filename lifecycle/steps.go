@@ -171,14 +171,14 @@ func (s *Steps) Refused(pod *v1.Pod) error {
 }
 
 // Prepare calls each [Preparer] until one fails, unless [Steps.Hold] holds the pod. The response merges theirs: of volumes with one name, that of
-// the last; the shortest RetryAfter; all of ResizeError.
+// the last; the shortest RetryAfter; all of ResizeError. It is empty after an error, except that it has RetryAfter after that of [Wait].
 func (s *Steps) Prepare(ctx context.Context, req PrepareRequest) (PrepareResponse, error) {
 	var all PrepareResponse
 	if s == nil {
 		return all, nil
 	}
-	if err := s.holds.reason(req.Pod.UID); err != nil {
-		return all, err
+	if err, left := s.holds.reason(req.Pod.UID); err != nil {
+		return PrepareResponse{RetryAfter: left}, err
 	}
 	for _, c := range s.prepare {
 		err := call(c, func() error {
@@ -186,9 +186,13 @@ func (s *Steps) Prepare(ctx context.Context, req PrepareRequest) (PrepareRespons
 			all.merge(r)
 			return err
 		})
-		if err != nil {
+		if err == nil {
+			continue
+		}
+		if failure, _ := runtime.WithoutWaits(err); failure != nil {
 			return PrepareResponse{}, err
 		}
+		return PrepareResponse{RetryAfter: all.RetryAfter}, err
 	}
 	return all, nil
 }

@@ -215,6 +215,28 @@ func Example() {
 	// OutOfSerialPorts: pod meter has the only one
 }
 
+// patient is a component that waits.
+type patient struct{ after time.Duration }
+
+func (patient) Name() string { return "patient" }
+
+func (p patient) Prepare(context.Context, lifecycle.PrepareRequest) (lifecycle.PrepareResponse, error) {
+	return lifecycle.PrepareResponse{RetryAfter: p.after, Changed: true}, fmt.Errorf("ports: %w", lifecycle.Wait("WaitingForPort", "not plugged in"))
+}
+
+// A wait survives the wrapping, and keeps the time after which the step has something to do. Later components are not called.
+func TestWait(t *testing.T) {
+	var calls []string
+	s, err := lifecycle.New(patient{time.Minute}, all{name: "later", calls: &calls})
+	require.NoError(t, err)
+	r, err := s.Prepare(t.Context(), lifecycle.PrepareRequest{Pod: &v1.Pod{}})
+	var wait *runtime.WaitError
+	require.ErrorAs(t, err, &wait)
+	assert.Equal(t, runtime.WaitError{Reason: "WaitingForPort", Message: "not plugged in"}, *wait)
+	assert.Equal(t, lifecycle.PrepareResponse{RetryAfter: time.Minute}, r)
+	assert.Empty(t, calls)
+}
+
 func TestHold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var calls []string

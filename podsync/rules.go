@@ -45,14 +45,19 @@ func hasProbes(probes runtime.ProbeResults, pod *v1.Pod) bool {
 	return false
 }
 
+// reasonCreating is kubelet's reason of containers that were not created yet.
+func reasonCreating(pod *v1.Pod) string {
+	if len(pod.Spec.InitContainers) > 0 {
+		return "PodInitializing"
+	}
+	return "ContainerCreating"
+}
+
 // waitingAll returns the result of a sync that failed before the runtime was called: the
 // containers that were not created yet wait. The reason is kubelet's, whatever the failure
 // is; kubelet has no message.
 func waitingAll(pod *v1.Pod, observed *runtime.PodStatus, err error) runtime.SyncResult {
-	reason := "ContainerCreating"
-	if len(pod.Spec.InitContainers) > 0 {
-		reason = "PodInitializing"
-	}
+	reason := reasonCreating(pod)
 	w := map[string]v1.ContainerStateWaiting{}
 	for _, c := range podspec.Containers(&pod.Spec) {
 		if observed.Newest(c.Name) == nil {

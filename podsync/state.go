@@ -47,6 +47,11 @@ type podState struct {
 	updated atomic.Pointer[v1.Pod]
 	// running are the IDs of the containers for which the step Running was called; only SyncPod uses it.
 	running map[string]struct{}
+	// waits are those of the last SyncPod, each of which has an event; only SyncPod uses them.
+	waits map[string]runtime.WaitError
+	// event is the hook of the calls of the runtime. warned is set by a warning.
+	event  runtime.EventFunc
+	warned atomic.Bool
 	// start is the start time of the status, and began the same time with a monotonic reading; both are zero
 	// if the pod never had a deadline. Only SyncPod uses them.
 	start, began time.Time
@@ -78,6 +83,12 @@ func (s *Syncer) state(uid types.UID) *podState {
 	if st == nil {
 		st = &podState{dir: s.PodDir(uid)}
 		st.sandboxReady = func(sandbox runtime.SandboxStatus) { s.sandboxReady(st, sandbox) }
+		st.event = func(e runtime.Event) {
+			if e.Type == v1.EventTypeWarning {
+				st.warned.Store(true)
+			}
+			s.opts.Event.Emit(e)
+		}
 		s.pods[uid] = st
 	}
 	return st

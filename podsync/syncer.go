@@ -226,7 +226,10 @@ func (s *Syncer) SyncPod(ctx context.Context, typ podworkers.UpdateType, pod *v1
 		return podworkers.Result{Terminal: true}, nil
 	}
 
-	res, err := s.startContainers(ctx, st, pod, observed)
+	var w waits
+	res, err := s.startContainers(ctx, st, pod, observed, &w)
+	w.apply(pod, observed, &res)
+	s.announce(st, pod, w.by)
 	s.setWaiting(st, res.Waiting, res.Changed)
 	s.setResized(st, pod, res, err)
 	return podworkers.Result{Changed: res.Changed, RetryAfter: flow.Soonest(res.RetryAfter, recheck)}, err
@@ -263,7 +266,9 @@ func (s *Syncer) mustFail(st *podState, pod *v1.Pod, observed *runtime.PodStatus
 }
 
 // startContainers calls the step Prepare, and the runtime.
-func (s *Syncer) startContainers(ctx context.Context, st *podState, pod *v1.Pod, observed *runtime.PodStatus) (res runtime.SyncResult, err error) {
+func (s *Syncer) startContainers(
+	ctx context.Context, st *podState, pod *v1.Pod, observed *runtime.PodStatus, w *waits,
+) (res runtime.SyncResult, err error) {
 	ref := runtime.RefOf(pod)
 	network := s.networkReady(pod)
 	if network != nil && !observed.ContainersRunning() {
@@ -280,6 +285,9 @@ func (s *Syncer) startContainers(ctx context.Context, st *podState, pod *v1.Pod,
 	ready, err := s.steps.Prepare(ctx, lifecycle.PrepareRequest{Pod: pod, Observed: observed, Dir: dir})
 	// A failure of a later component leaves the volumes set up.
 	defer func() { res.RetryAfter = flow.Soonest(flow.Soonest(res.RetryAfter, ready.RetryAfter), st.started()) }()
+	if w.failed(err) == nil && err != nil {
+		return res, nil
+	}
 	if err != nil {
 		cause := err
 		if component := (*lifecycle.ComponentError)(nil); errors.As(err, &component) && !errors.As(err, new(*runtime.PanicError)) {
@@ -290,7 +298,7 @@ func (s *Syncer) startContainers(ctx context.Context, st *podState, pod *v1.Pod,
 	if network != nil { // the containers that run go on, and read their files
 		return waitingAll(pod, observed, network), fmt.Errorf("pod %s: %w", ref, network)
 	}
-	res, err = s.deps.Runtime.SyncPod(ctx, runtime.PodSync{
+	res, err = s.callRuntime(ctx, st, runtime.PodSync{
 		Pod:    pod,
 		Status: observed,
 		Probes: s.probes(),
@@ -298,17 +306,17 @@ func (s *Syncer) startContainers(ctx context.Context, st *podState, pod *v1.Pod,
 			return s.deps.Images.Ensure(ctx, images.Request{Pod: pod, Secrets: ready.PullSecrets, ImageRequest: req})
 		},
 		Objects:       s.opts.Objects,
-		EditSandbox:   s.steps.SandboxEdits(pod),
-		EditContainer: s.steps.ContainerEdits(pod),
+		EditSandbox:   w.editSandbox(s.steps.SandboxEdits(pod)),
+		EditContainer: w.editContainer(s.steps.ContainerEdits(pod)),
 		Volumes:       ready.Volumes,
 		SubPath:       s.subPath,
 		HoldResize:    ready.ResizeError != "",
 		Dir:           dir,
 		Host:          s.currentHost(),
-		Event:         s.opts.Event,
+		Event:         st.event,
 		Record:        s.opts.Record,
 		SandboxReady:  st.sandboxReady,
-	})
+	}, w)
 	res.Changed = res.Changed || ready.Changed
 	if ready.ResizeError != "" {
 		res.ResizeError = ready.ResizeError

@@ -23,8 +23,9 @@ type Runtime interface {
 	//
 	// A container that fails does not keep SyncPod from the others. The error joins
 	// the errors of all containers, and [SyncResult.Waiting] has the reason of each. An
-	// error that wraps a [*TerminalError] fails the pod for good. The result is valid
-	// also if the error is not nil.
+	// error that wraps a [*TerminalError] fails the pod for good, and one that wraps a [*WaitError]
+	// has it wait without a failure. The result is valid also if the error is not nil. If it has no
+	// Waiting then, all containers that do not run wait with the text of the error.
 	//
 	// SyncPod is not called twice at the same time for one UID. When ctx ends, an
 	// operation that has begun may take a few seconds to end cleanly.
@@ -111,12 +112,12 @@ type PodSync struct {
 	// If nil, a reference that is not optional is an error.
 	Objects Objects
 	// EditSandbox returns changes of what a sandbox is made with. It is called before a sandbox is made, and for a pod
-	// with hostUsers: false also before containers are created in one; if it fails, nothing is made, and the sync fails. If
-	// nil, there are none.
+	// with hostUsers: false also before containers are created in one; if it fails, nothing is made, and the sync fails. An error that
+	// wraps a [*WaitError] is returned wrapped, and there is no event. If nil, there are none.
 	EditSandbox func(ctx context.Context) (SandboxEdits, error)
 	// EditContainer returns changes of what a container is created with. It is called before an instance of
-	// the container is created; if it fails, the container waits. It is called concurrently for different containers. If nil,
-	// there are none.
+	// the container is created; if it fails, the container waits. An error that wraps a [*WaitError] is returned wrapped, and there
+	// is no event. It is called concurrently for different containers. If nil, there are none.
 	EditContainer func(ctx context.Context, c *v1.Container) (ContainerEdits, error)
 	// Volumes are the volumes that are set up, by their name in the spec.
 	Volumes map[string]Volume

@@ -37,6 +37,56 @@ type TerminalError struct {
 // Error implements error.
 func (e *TerminalError) Error() string { return e.Reason + ": " + e.Message }
 
+// WaitError means that a pod, or one of its containers, cannot start yet, and that this is no failure: something is to
+// happen first, and its cause is for users to see. The containers that do not run wait with this reason and message, and one
+// event has them when the wait begins and when one of them changes. The pod is synced again when it is requested, and at each
+// resync; there is no back-off. An error that joins a WaitError and a failure is a failure.
+type WaitError struct {
+	// Reason is one word in CamelCase, such as "WaitingForDevice".
+	Reason string
+	// Message is a sentence for people. It is the same as long as the cause is the same.
+	Message string
+}
+
+// Error implements error.
+func (e *WaitError) Error() string { return e.Reason + ": " + e.Message }
+
+// WithoutWaits returns the error without the parts of joined errors that are waits, and one of these; nil if there is none. An error that
+// wraps nothing but waits is one.
+func WithoutWaits(err error) (failure error, wait *WaitError) {
+	switch e := err.(type) {
+	case nil:
+		return nil, nil
+	case *WaitError:
+		return nil, e
+	case *PanicError:
+		return err, nil
+	case interface{ Unwrap() []error }:
+		var failures []error
+		for _, part := range e.Unwrap() {
+			failed, waiting := WithoutWaits(part)
+			if failed != nil {
+				failures = append(failures, failed)
+			}
+			if waiting != nil {
+				wait = waiting
+			}
+		}
+		if wait == nil {
+			return err, nil
+		}
+		return errors.Join(failures...), wait
+	case interface{ Unwrap() error }:
+		if failure, wait = WithoutWaits(e.Unwrap()); failure != nil {
+			return err, wait
+		}
+		if wait != nil {
+			return nil, wait
+		}
+	}
+	return err, nil
+}
+
 // PanicError is the error of a call that panicked.
 type PanicError struct {
 	// Value is the argument of panic.

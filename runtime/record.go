@@ -103,7 +103,8 @@ const (
 	KindProbe RecordKind = "Probe"
 	// KindFail: the pod fails for good, with the reason and the message of its status.
 	KindFail RecordKind = "Fail"
-	// KindWait: the pod does not start before another pod of its full name has ended.
+	// KindWait: the pod does not start before another pod of its full name has ended, or waits, as a whole or with a container, for
+	// the reason and the message of a [WaitError].
 	KindWait RecordKind = "Wait"
 	// KindBackOff: a container, or the pull of its image, waits for the duration. The reason
 	// is the waiting reason of the API.

@@ -1,7 +1,6 @@
 package syncloop
 
 import (
-	"fmt"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -60,7 +59,8 @@ func (h *PodHandler) evict(list []lifecycle.Eviction, by *v1.Pod) {
 		grace := podspec.Seconds(ptr.Deref(e.GracePeriod, podspec.GracePeriod(e.Pod)))
 		limit = max(limit, grace+grace/2)
 	}
-	release := h.deps.Steps.Hold(by.UID, fmt.Errorf("waiting for the end of pods so that this one can run: %s", strings.Join(names, ", ")), limit)
+	release := h.deps.Steps.Hold(by.UID, lifecycle.Wait("WaitingForPreemption",
+		"waiting for the end of pods so that this one can run: "+strings.Join(names, ", ")), limit)
 	var left atomic.Int64
 	left.Store(int64(len(list)))
 	ended := func() {

@@ -81,7 +81,8 @@ func (m *Manager) releaseGone() {
 }
 
 // Allocate decides which devices the container gets, near the nodes of the hint if that is possible. It calls no provider. If there is no
-// provider of a resource now, but was one, the devices are chosen when it is back; so they are if the checkpoint cannot be read now. The error is that of [lifecycle.Refuse]. It is
+// provider of a resource now, but was one, the devices are chosen when it is back; so they are if the checkpoint cannot be read now, and with
+// [Options].WaitForDevices if there are too few. The error is that of [lifecycle.Refuse]. It is
 // idempotent, and called for the containers of a pod in their order. Nodes of an earlier call stay those of the container if the hint has none.
 func (m *Manager) Allocate(pod *v1.Pod, container *v1.Container, hint numa.Hint) error {
 	if len(container.Resources.Limits) == 0 {
@@ -105,7 +106,12 @@ func (m *Manager) Allocate(pod *v1.Pod, container *v1.Container, hint numa.Hint)
 		entry.near[container.Name] = hint.Nodes
 	}
 	for _, r := range asked {
-		if err := m.allocateNow(pod, container.Name, r, entry.near[container.Name]); err != nil {
+		err := m.allocateNow(pod, container.Name, r, entry.near[container.Name])
+		if m.opts.WaitForDevices && errors.As(err, new(*shortage)) {
+			m.pools[r.name].waiting[pod.UID] = struct{}{} // Prepare waits
+			continue
+		}
+		if err != nil {
 			return refuse(err)
 		}
 	}
@@ -198,6 +204,9 @@ func (m *Manager) hints(pod *v1.Pod, container string, whole bool, r request) []
 			reuse = m.reusable(pod, container, r.name)
 		}
 		if int64(len(available)+len(reuse)) < r.count {
+			if m.opts.WaitForDevices {
+				return nil
+			}
 			return []numa.Hint{}
 		}
 	}

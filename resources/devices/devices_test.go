@@ -304,14 +304,14 @@ func TestRestart(t *testing.T) {
 		r.restart() // of the machine
 		require.NoError(t, r.admit(pod))
 		require.NoError(t, r.admit(other))
-		require.ErrorContains(t, r.prepare(pod), `devices of container "main" of pod default/pod(uid-pod): waiting for the provider of example.com/port, which is not there since `)
+		require.ErrorContains(t, r.prepare(pod), `WaitingForDevices: container "main": waiting for the provider of example.com/port, which is not there since `)
 		require.ErrorContains(t, r.prepare(other), "waiting for the provider of example.com/port")
 		assert.Empty(t, r.resynced)
 		p.Set(append(sick("a"), list("b")...)...)
 		stop = r.serve(p)
 		defer func() { _ = stop() }()
 		assert.Equal(t, []types.UID{other.UID, pod.UID}, r.resynced)
-		require.EqualError(t, r.prepare(pod), `devices of container "main" of pod default/pod(uid-pod): waiting for the device "a" of example.com/port: it is unhealthy`)
+		require.EqualError(t, r.prepare(pod), `WaitingForDevices: container "main": waiting for the device "a" of example.com/port: it is unhealthy`)
 		require.NoError(t, r.prepare(other))
 		assert.Equal(t, map[string][]string{"main": {"b"}}, r.ids(other))
 		p.Set(list("b")...)
@@ -557,5 +557,40 @@ func TestResize(t *testing.T) {
 		pod := podOf("pod", 1)
 		_, err := r.Admit(lifecycle.AdmitRequest{Pod: pod, Held: pod})
 		require.NoError(t, err)
+	})
+}
+
+// With WaitForDevices a pod waits for a device that is not there yet, or that another pod has. Without, it is refused.
+func TestWaitForDevices(t *testing.T) {
+	bubble(t, nil, func(t *testing.T, r *rig, p *fake.Provider, stop func() error) {
+		require.ErrorContains(t, r.admit(podOf("refused", 1)), "no healthy devices present")
+		_ = stop()
+
+		r.opts.WaitForDevices = true
+		r.restart()
+		defer r.serve(p)()
+		one, two := podOf("one", 1), podOf("two", 1)
+		waits := func(pod *v1.Pod, message string) {
+			t.Helper()
+			failure, wait := runtime.WithoutWaits(r.prepare(pod))
+			require.NoError(t, failure)
+			require.NotNil(t, wait)
+			assert.Equal(t, runtime.WaitError{Reason: "WaitingForDevices", Message: `container "main": ` + message}, *wait)
+		}
+		require.NoError(t, r.admit(one))
+		require.NoError(t, r.admit(two))
+		waits(one, "no healthy devices present; cannot allocate unhealthy devices example.com/port")
+		waits(two, "no healthy devices present; cannot allocate unhealthy devices example.com/port")
+		r.resynced = nil
+		p.Set(list("a")...)
+		synctest.Wait()
+		assert.Equal(t, []types.UID{one.UID, two.UID}, r.resynced)
+		require.NoError(t, r.prepare(one))
+		waits(two, "requested number of devices unavailable for example.com/port. Requested: 1, Available: 0")
+		assert.Nil(t, r.Hints(two, &two.Spec.Containers[0])[port], "no preference: no policy refuses it")
+		r.resynced = nil
+		r.end(one)
+		assert.Equal(t, []types.UID{two.UID}, r.resynced)
+		require.NoError(t, r.prepare(two))
 	})
 }

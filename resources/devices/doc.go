@@ -23,7 +23,7 @@
 // The [Manager] joins the life of pods:
 //
 //   - Admit decides which devices the containers get. It calls no provider, so that one that hangs holds up no other pod. A pod that
-//     requests more than there are is refused. With a component that places containers by memory nodes, [Manager.Hints] and
+//     requests more than there are is refused, or waits with [Options].WaitForDevices. With a component that places containers by memory nodes, [Manager.Hints] and
 //     [Manager.Allocate] do this.
 //   - Prepare asks the provider for better devices among those that are free, has it make the devices ready, and writes the checkpoint.
 //   - EditContainer has the provider prepare the start, and returns what the container is created with.
@@ -48,10 +48,11 @@
 //
 // If another provider takes the place of one, nothing is given or made ready until the later one has delivered its devices.
 //
-// A pod whose provider is missing waits, with a message in its status and an event: after a reboot, or if the provider was there before and ends. kubelet fails it with
-// UnexpectedAdmissionError, and so does [Options].FailWithoutProvider. A pod that requests a resource of which there was never a provider runs
-// without devices, as with kubelet. If a provider comes later, its containers get devices when they are started again, and wait if there are too
-// few.
+// A pod whose provider is missing waits: after a reboot, or if the provider was there before and ends. Its containers have the reason
+// WaitingForDevices and a message, and there is an event. kubelet fails such a pod with UnexpectedAdmissionError, and so does
+// [Options].FailWithoutProvider. With [Options].WaitForDevices a pod waits also if there are too few devices, such as one that is not plugged in
+// yet. A pod that requests a resource of which there was never a provider runs without devices, as with kubelet. If a provider comes later, its
+// containers get devices when they are started again, and wait if there are too few.
 //
 // Devices that are chosen after the admission, because the provider was missing, are near to the nodes of the other resources if that is
 // possible. The policies restricted and single-numa-node of the topology manager do not hold for them; with FailWithoutProvider such a pod is

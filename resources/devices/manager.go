@@ -35,13 +35,17 @@ type Options struct {
 	// FailWithoutProvider fails pods whose provider is missing, as kubelet does, with the reason UnexpectedAdmissionError: pods that are
 	// admitted, and after a reboot those that were admitted before. Otherwise they wait until it is back.
 	FailWithoutProvider bool
+	// WaitForDevices has a pod that requests more devices than are free wait until there are enough, such as one that is not plugged in yet.
+	// Otherwise the pod fails, as with kubelet, with the reason UnexpectedAdmissionError. The policies restricted and single-numa-node do not
+	// hold for devices that are chosen later.
+	WaitForDevices bool
 	// Nodes are the memory nodes of the machine: others that a provider names are ignored. Default: all of them are used.
 	Nodes numa.Nodes
 	// CallTimeout is the timeout of Prefer and Allocate. Default 2 minutes. That of PreStart is 30 s, as with kubelet.
 	CallTimeout time.Duration
 
 	// Resync has a pod synced that waits for devices, when they have changed or another pod has released some, such as
-	// kubeletkit.Agent.Sync. If nil, such a pod continues after its back-off.
+	// kubeletkit.Agent.Sync. If nil, such a pod looks again each 10 s.
 	Resync func(pod types.UID)
 	// StatusChanged has the status of a pod generated again, because the health of its devices has changed.
 	StatusChanged func(pod types.UID)
@@ -51,7 +55,7 @@ type Options struct {
 	// checkpoint only, when pods are admitted; it must be false until all sources have delivered. If nil, the devices of such a
 	// pod are released by the steps Ended and Gone.
 	Gone func(pod types.UID) bool
-	// Event receives an event FailedPrepareDevices each time that the devices of a pod are not ready.
+	// Event receives an event FailedPrepareDevices each time that a provider fails to make the devices of a pod ready.
 	Event runtime.EventFunc
 	// Allocated is called after each call Allocate of a provider, with its duration. It must not block. If nil, it is not called.
 	Allocated func(resource v1.ResourceName, d time.Duration)

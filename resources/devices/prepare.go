@@ -20,13 +20,19 @@ import (
 // preStartTimeout is that of kubelet.
 const preStartTimeout = 30 * time.Second
 
+// reasonWait is the reason of pods that wait for devices, and retryWait the time after which these look again without [Options].Resync.
+const (
+	reasonWait = "WaitingForDevices"
+	retryWait  = 10 * time.Second
+)
+
 // reasonPrepare is the reason of events of pods whose devices are not ready.
 const reasonPrepare = "FailedPrepareDevices"
 
 // Prepare has the providers make the devices of the pod ready, once, and writes the checkpoint. Devices that were not made ready yet, and are missing or
-// unhealthy, are exchanged for free ones. The pod waits with an error while a provider is missing, and if none of its containers runs, while one of its
-// devices is missing or unhealthy, as after a reboot. The error is an event of the pod, too. It implements
-// [lifecycle.Preparer].
+// unhealthy, are exchanged for free ones. The pod waits while a provider is missing, and if none of its containers runs, while one of its
+// devices is missing or unhealthy, as after a reboot, or with [Options].WaitForDevices while there are too few. An error of a provider is an event
+// of the pod, too. It implements [lifecycle.Preparer].
 func (m *Manager) Prepare(ctx context.Context, req lifecycle.PrepareRequest) (lifecycle.PrepareResponse, error) {
 	none := lifecycle.PrepareResponse{}
 	if !extended(req.Pod) {
@@ -52,6 +58,12 @@ func (m *Manager) Prepare(ctx context.Context, req lifecycle.PrepareRequest) (li
 	err := m.complete(ctx, req)
 	if err == nil {
 		err = m.file.Save()
+	}
+	if failure, wait := runtime.WithoutWaits(err); failure == nil && wait != nil {
+		if m.opts.Resync == nil {
+			none.RetryAfter = retryWait
+		}
+		return none, err
 	}
 	if err != nil && ctx.Err() == nil { // the status does not have it if containers have ended before, as after a reboot
 		m.opts.Event.Emit(runtime.Event{Pod: runtime.RefOf(req.Pod), Type: v1.EventTypeWarning, Reason: reasonPrepare, Message: err.Error(), Logged: true})
@@ -111,12 +123,16 @@ func (m *Manager) over(req lifecycle.PrepareRequest, c *v1.Container) bool {
 func (m *Manager) explain(ctx context.Context, req lifecycle.PrepareRequest, c *v1.Container, err error) error {
 	var lacks *shortage
 	var waits unavailable
-	fails := errors.As(err, &waits) && waits.refusal != "" && m.opts.FailWithoutProvider
-	if refused := fails || errors.As(err, &lacks) && !anyStarted(req.Observed); refused && ctx.Err() == nil && !anyRuns(req.Observed) {
+	missing, few := errors.As(err, &waits), errors.As(err, &lacks)
+	fails := missing && waits.refusal != "" && m.opts.FailWithoutProvider
+	if refused := fails || few && !m.opts.WaitForDevices && !anyStarted(req.Observed); refused && ctx.Err() == nil && !anyRuns(req.Observed) {
 		if fails {
 			err = errors.New(waits.refusal)
 		}
 		return refuse(err)
+	}
+	if missing || few {
+		return lifecycle.Wait(reasonWait, fmt.Sprintf("container %q: %v", c.Name, err))
 	}
 	return fmt.Errorf("devices of container %q of pod %s: %w", c.Name, runtime.RefOf(req.Pod), err)
 }

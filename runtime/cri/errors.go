@@ -124,6 +124,14 @@ func reason(err error) string {
 // sandboxID matches the ID of a sandbox or a container, and the digest of an image.
 var sandboxID = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`(sha256:)?\b[0-9a-f]{64}\b`) })
 
+// waits returns the error of a step that waits, which is no failure, or nil.
+func waits(err error) *runtime.WaitError {
+	if failure, wait := runtime.WithoutWaits(err); failure == nil {
+		return wait
+	}
+	return nil
+}
+
 // withoutIDs returns the message without IDs of sandboxes. Each failed attempt to create a sandbox has
 // a new ID, which containerd and CRI-O put into the message: the status of the pod would change, and
 // be written, with each attempt.

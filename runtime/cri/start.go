@@ -38,6 +38,9 @@ func (s *podSync) startContainer(ctx context.Context, st *plan.Start) error {
 	c := st.Container
 	events := s.containerEvents(c.Name)
 	fail := func(why string, err error) error {
+		if wait := waits(err); wait != nil {
+			return &waitError{reason: wait.Reason, message: wait.Message, err: err}
+		}
 		events.failure(ctx, "Failed", "Error: "+reason(err))
 		return waitFor(why, err)
 	}

@@ -211,12 +211,17 @@ func (s *podSync) remove(ctx context.Context, list []runtime.ContainerStatus, fa
 func (s *podSync) start(ctx context.Context, acts plan.Actions) (err error) {
 	if acts.CreateSandbox {
 		defer func() {
+			if waits(err) != nil {
+				return
+			}
 			s.r.metrics.Call("PodStarted", func(m Metrics) {
 				m.PodStarted(PodStart{Pod: s.ref, UserNamespace: podspec.HasUserNamespace(s.Pod), Err: err})
 			})
 		}()
 	}
-	if err := s.prepare(ctx, acts); err != nil {
+	if err := s.prepare(ctx, acts); waits(err) != nil {
+		return err
+	} else if err != nil {
 		err = fmt.Errorf("%s: CreatePodSandboxError: failed to generate sandbox config: %w", s.about, err)
 		s.events().logged("FailedCreatePodSandBox", "Failed to create pod sandbox: "+errors.Unwrap(err).Error())
 		s.waitForSandbox(ctx, errors.Unwrap(err))
@@ -248,7 +253,12 @@ func (s *podSync) start(ctx context.Context, acts plan.Actions) (err error) {
 		err := s.startContainer(ctx, st)
 		started := ContainerStart{Pod: s.ref, Container: st.Container.Name, Kind: st.Kind}
 		var w *waitError
-		if errors.As(err, &w) {
+		if errors.As(err, &w) && waits(err) != nil {
+			s.wait(st.Container.Name, v1.ContainerStateWaiting{Reason: w.reason, Message: w.message}, 0)
+			errs = append(errs, err)
+			continue
+		}
+		if w != nil {
 			started.Reason = w.reason
 		}
 		s.r.metrics.Call("ContainerStarted", func(m Metrics) { m.ContainerStarted(started) })
