@@ -181,3 +181,53 @@ func TestEndPodsThatEndAlready(t *testing.T) {
 		assert.Equal(t, "Evicted", ended["evicted"].Status.Reason)
 	})
 }
+
+// changed returns the pod with another environment, which a container has only when it is created.
+func changed(pod *v1.Pod) *v1.Pod {
+	return testpod.With(pod, func(p *v1.Pod) { p.Spec.Containers[0].Env = []v1.EnvVar{{Name: "CHANGED", Value: "yes"}} })
+}
+
+// No container of a pod is created after the drain has begun, whatever was requested of it before and meanwhile.
+func TestNoPodStartsAfterADrain(t *testing.T) {
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		rt := fake.New(fake.Options{})
+		rt.Script(fake.Target{Pod: "batch"}, fake.Behavior{StopDelay: 5 * time.Minute})
+		rt.Script(fake.Target{}, fake.Behavior{StopDelay: 20 * time.Second})
+		n := startNodeWith(t, dir, rt, func(o *kubeletkit.Options) { o.Sync.RecreateUpdated = true })
+		defer n.stop(t)
+		slow := func(p *v1.Pod) { p.Spec.TerminationGracePeriodSeconds = new(int64(600)) }
+		batch, web, dns, left := testpod.With(makePod("batch"), slow), prioritized("web", 1000), prioritized("dns", 2000), prioritized("left", 2000)
+		former := testpod.With(prioritized("former", 2000), testpod.UID("uid-former"))
+		successor := testpod.With(prioritized("former", 2000), testpod.UID("uid-successor"))
+		n.source.Set(batch, web, dns, left, former)
+		n.after(5 * time.Second)
+		n.source.Set(batch, changed(web), dns, left, successor)
+		n.after(5 * time.Second)
+		require.Len(t, rt.Running(fake.Target{}), 5, "former and web are ending")
+
+		rt.ForgetCalls()
+		time.AfterFunc(10*time.Second, func() { n.source.Set(batch, changed(web), changed(dns), successor) })
+		time.AfterFunc(time.Minute, func() { n.source.Set(batch, changed(web), changed(dns), left, successor, makePod("late")) })
+		periods := shutdown.ByPriority(shutdown.Period{GracePeriod: 10 * time.Minute}, shutdown.Period{Priority: 1000, GracePeriod: time.Minute},
+			shutdown.Period{Priority: 2000, GracePeriod: time.Minute})
+		require.NoError(t, n.DrainByPriority(t.Context(), periods))
+		for _, call := range rt.Calls(fake.Target{}) {
+			assert.NotContains(t, []string{"RunPodSandbox", "CreateContainer", "StartContainer"}, call.Method, "%s %s", call.Pod, call.Method)
+		}
+		assert.Empty(t, rt.Running(fake.Target{}))
+		pods := n.after(time.Minute)
+		assert.Len(t, pods, 6)
+		for name, pod := range pods {
+			assert.Equal(t, v1.PodFailed, pod.Status.Phase, name)
+			want := "Terminated"
+			switch name {
+			case "late", "left": // added again
+				want = "NodeShutdown"
+			case "web": // it had ended before the drain reached it
+				want = ""
+			}
+			assert.Equal(t, want, pod.Status.Reason, name)
+		}
+	})
+}

@@ -16,7 +16,7 @@ type machines struct {
 	pods   map[types.UID]machine // known ones only
 	names  fullNames
 	synced bool // see State.Synced
-	// drained means that no incarnation begins any more with an update.
+	// drained means that no incarnation is started any more: none begins with an update, and none has its first SyncPod.
 	drained bool
 	// forgotten is the number of pods that were forgotten so far.
 	forgotten int
@@ -67,8 +67,20 @@ func (s *machines) apply(now time.Time, uid types.UID, ev any) (effects, []types
 	return fx, touched
 }
 
+// due returns when the pod's next call may be taken, see [machine.due].
+func (s *machines) due(uid types.UID) (time.Time, bool) {
+	m := s.pods[uid]
+	if s.drained && m.phase == PhaseSync && m.startedAt.IsZero() {
+		return time.Time{}, false
+	}
+	return m.due()
+}
+
 // take begins the pod's call that is due, if any.
 func (s *machines) take(now time.Time, uid types.UID) (call, bool) {
+	if _, ok := s.due(uid); !ok {
+		return call{}, false
+	}
 	m, c, ok := s.pods[uid].take(now)
 	if ok {
 		s.pods[uid] = m

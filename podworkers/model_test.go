@@ -123,6 +123,7 @@ func (m *model) take(uid types.UID) {
 	case callSync:
 		require.Equal(m, !p.told, c.typ == Create)
 		first := !p.synced
+		require.False(m, first && m.machines.drained, "%s was started although the workers are drained", uid)
 		p.synced, p.told = true, true
 		require.False(m, p.mustEnd, "%s is to end, but was synced", uid)
 		require.True(m, p.run, "%s is not wanted, but was synced", uid)
@@ -278,7 +279,7 @@ func TestMachinesAgainstModel(t *testing.T) {
 				m.update(uid, Update{Type: Kill, Orphan: orphan(uid, spec[uid].Name), Kill: kill(t)})
 			},
 			"drain": func(t *rapid.T) {
-				m.machines.drained = rapid.IntRange(0, 9).Draw(t, "drained") == 0
+				m.machines.drained = m.machines.drained || rapid.IntRange(0, 9).Draw(t, "drained") == 0
 			},
 			"list": func(t *rapid.T) {
 				desired := map[types.UID]bool{}
@@ -342,7 +343,7 @@ func TestMachinesAgainstModel(t *testing.T) {
 			}
 		}
 		for _, uid := range m.uids {
-			if p, s := m.pods[uid], m.machines.state(uid); p.run && s.StartedAt.IsZero() {
+			if p, s := m.pods[uid], m.machines.state(uid); p.run && s.StartedAt.IsZero() && !m.machines.drained {
 				require.True(t, s.Waiting, "%s does not start", uid)
 				require.NotEmpty(t, running[p.fullName], "%s waits for nobody", uid)
 			}

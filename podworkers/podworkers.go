@@ -35,8 +35,9 @@ type Workers interface {
 	// Drain has the workers start no pod any more. From its return on, an update that would
 	// begin an incarnation has no effect, unless it is a kill, or the pod has ended in its
 	// source or is to be deleted there: then it is only taken down. Incarnations that have
-	// begun, or that were requested before, go on until they are killed. States show it as
-	// [State].Drained. It cannot be undone.
+	// started go on until they are killed. An incarnation that was requested before and has
+	// not started, because it waits for the end of another one, is not synced: it waits for
+	// a kill. States show it as [State].Drained. It cannot be undone.
 	Drain()
 	// State returns the state of the pod. It has Phase 0 if the pod is not known.
 	State(uid types.UID) State

@@ -203,6 +203,10 @@ func (p *Pool) UpdatePod(u Update) {
 	}
 	syncing := (u.Type == Change || u.Type == Sync) && p.machines.pods[ref.UID].call.kind == callSync
 	done := p.apply(ref.UID, ev)
+	if m := p.machines.pods[ref.UID]; syncing && !m.end.requested() {
+		// In the order of the updates, and with the spec of the machine, which may be later than that of the update.
+		p.effects.Add(func() { p.callback("Updated", ref, func() { p.syncer.Updated(m.pod) }) })
+	}
 	var before runtime.PodRef
 	waits := false
 	if u.Type == Create {
@@ -211,9 +215,6 @@ func (p *Pool) UpdatePod(u Update) {
 	p.mu.Unlock()
 	p.effects.Run()
 	p.callDone(ref, done)
-	if syncing {
-		p.callback("Updated", ref, func() { p.syncer.Updated(u.Pod) })
-	}
 	if waits {
 		p.emit(runtime.Event{Pod: ref, Type: v1.EventTypeNormal, Reason: "WaitingForPredecessor", Message: fmt.Sprintf("Pod starts when pod %s, which has the same name, has ended", before)})
 	}
@@ -341,7 +342,7 @@ func (p *Pool) schedule(uid types.UID) {
 		})
 		return
 	}
-	at, ok := p.machines.pods[uid].due()
+	at, ok := p.machines.due(uid)
 	if !ok { // the pod waits for an update, or is not known any more
 		if wk != nil && wk.timer != nil {
 			wk.timer.Stop()

@@ -233,7 +233,7 @@ func (s *stage) returns(w *words) {
 		}
 	}
 	s.apply(uid, r)
-	if at, due := s.machines.pods[uid].due(); due {
+	if at, due := s.machines.due(uid); due {
 		s.print("next call of %s in %v", uid, at.Sub(s.now))
 	}
 }

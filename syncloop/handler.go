@@ -295,7 +295,8 @@ func (h *PodHandler) apply(old, pod *v1.Pod) {
 // [HandlerOptions].RecreateUpdated. It reports whether it has requested the end and a new
 // start of the pod.
 func (h *PodHandler) recreate(old, pod *v1.Pod) bool {
-	if pod.DeletionTimestamp != nil || h.deps.Workers.State(pod.UID).TerminationRequested() {
+	st := h.deps.Workers.State(pod.UID)
+	if pod.DeletionTimestamp != nil || st.TerminationRequested() {
 		return false
 	}
 	fields := notApplied(old, pod)
@@ -303,7 +304,7 @@ func (h *PodHandler) recreate(old, pod *v1.Pod) bool {
 		return false
 	}
 	changed := strings.Join(fields, ", ")
-	if h.opts.RecreateUpdated && mayRecreate(pod) {
+	if h.opts.RecreateUpdated && mayRecreate(pod) && !st.Drained { // drained workers would not start it again
 		h.emit(pod, v1.EventTypeNormal, "RecreatingPod", "Stopping the pod to start it anew, since these fields changed: "+changed)
 		h.record(pod, runtime.Record{Kind: runtime.KindRecreate, Message: changed})
 		h.update(podworkers.Update{Type: podworkers.Kill, Pod: old})

@@ -22,8 +22,9 @@ type checker struct {
 	podworkers.Syncer
 	t *testing.T
 
-	mu    sync.Mutex
-	lives map[types.UID]*life
+	mu      sync.Mutex
+	lives   map[types.UID]*life
+	updated []*v1.Pod // the pods of Updated
 }
 
 // life is what was called in the present incarnation of a UID.
@@ -115,4 +116,21 @@ func (c *checker) SyncTerminatedPod(ctx context.Context, pod *v1.Pod, status *ru
 	err = c.Syncer.SyncTerminatedPod(ctx, pod, status)
 	done = err == nil
 	return err
+}
+
+// Updated implements [podworkers.Syncer].
+func (c *checker) Updated(pod *v1.Pod) {
+	c.mu.Lock()
+	c.updated = append(c.updated, pod)
+	c.mu.Unlock()
+	c.Syncer.Updated(pod)
+}
+
+// tookUpdated returns the pods of the calls of Updated since the last call.
+func (c *checker) tookUpdated() []*v1.Pod {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	took := c.updated
+	c.updated = nil
+	return took
 }

@@ -98,6 +98,32 @@ func testOnlyKnown(e *env) {
 	assert.Equal(e, 2, done)
 }
 
+// testUpdated gives updates during a SyncPod. Updated gets the latest spec, also if an update with OnlyKnown has an older one.
+func testUpdated(e *env) {
+	e.start()
+	first, second := apiPod("a"), apiPod("a")
+	e.update(podworkers.Create, first)
+	e.pass()
+	e.update(podworkers.Sync, first)
+	e.pass()
+	assert.Empty(e, e.check.tookUpdated(), "no SyncPod is under way")
+	defer e.Hold(fake.SyncPod, "a")()
+	e.update(podworkers.Sync, first)
+	e.pass()
+	e.update(podworkers.Change, second)
+	e.w.UpdatePod(podworkers.Update{Type: podworkers.Sync, Pod: first, OnlyKnown: true})
+	e.w.UpdatePod(podworkers.Update{Type: podworkers.Change, Pod: first, OnlyKnown: true})
+	e.pass()
+	updated := e.check.tookUpdated()
+	assert.Len(e, updated, 3)
+	for _, pod := range updated {
+		assert.True(e, pod == second, "Updated gets the latest spec")
+	}
+	e.update(podworkers.Change, testpod.With(second, testpod.Deleted(30)))
+	e.pass()
+	assert.Zero(e, len(e.check.tookUpdated()), "no SyncPod follows")
+}
+
 // testDrain gives updates after Drain. None begins an incarnation that is to run.
 func testDrain(e *env) {
 	e.start()
@@ -129,6 +155,51 @@ func testDrain(e *env) {
 	e.kill(apiPod("runs"))
 	assert.Equal(e, []string{"create", "change", "terminating 30", "terminated"}, e.called("runs"))
 	assert.True(e, e.w.State("restarts").Finished, "it has finished, and is not started again")
+}
+
+// testDrainOfPodsToStart drains workers with pods whose start was requested and waits for the end of another one. None starts. Each is ended
+// by a kill.
+func testDrainOfPodsToStart(e *env) {
+	again, former, successor := apiPod("again"), staticPod("former", "web"), staticPod("successor", "web")
+	afterOrphan := apiPod("after-orphan")
+	e.start()
+	e.update(podworkers.Create, again)
+	e.update(podworkers.Create, former)
+	e.pass()
+	release := e.Hold(fake.SyncTerminatingPod, "")
+	releaseOrphan := e.Hold(fake.SyncTerminatingOrphan, "")
+	e.kill(again)
+	e.update(podworkers.Create, again)
+	e.kill(former)
+	e.update(podworkers.Create, successor)
+	e.w.UpdatePod(orphan("after-orphan", nil))
+	e.update(podworkers.Create, afterOrphan)
+	e.pass()
+	e.w.Drain()
+	release()
+	releaseOrphan()
+	e.recover()
+	assert.Equal(e, []string{"create", "terminating 30", "terminated"}, e.called("again"), "a restart that was requested")
+	assert.Empty(e, e.called("successor"), "a pod that waits for another one of its name")
+	assert.Equal(e, []string{"orphan"}, e.called("after-orphan"), "a pod that waits for an orphan of its UID")
+	e.update(podworkers.Change, again)
+	e.update(podworkers.Sync, successor)
+	e.recover()
+	assert.Len(e, e.called("again"), 3)
+	assert.Empty(e, e.called("successor"))
+
+	done := 0
+	for _, pod := range []*v1.Pod{again, successor, afterOrphan} {
+		e.kill(pod, evicting, counting(&done))
+	}
+	e.recover()
+	assert.Equal(e, 3, done)
+	for _, pod := range []*v1.Pod{again, successor, afterOrphan} {
+		last := e.last(fake.SyncTerminatingPod, pod.UID)
+		assert.Equal(e, "Evicted", reason(last), "%s has the status of the kill", pod.UID)
+		assert.True(e, e.w.State(pod.UID).Finished, pod.UID)
+	}
+	assert.Empty(e, e.w.SyncKnownPods(nil))
 }
 
 // testInvalidUpdate gives updates that the documentation of Update excludes.
