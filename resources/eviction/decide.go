@@ -378,18 +378,19 @@ func (d *decider) choose(r *room, do func(Action), t Threshold, reading Reading)
 		d.next(r.retry)
 		return
 	}
-	missing := t.need(reading.Capacity, true) - reading.Available
-	order := slices.DeleteFunc(Rank(t.Signal, d.rules, d.pods), func(p Pod) bool {
-		n, known := p.Usage.of(t.Signal, d.rules.Layout)
-		return known && n < missing/negligible
-	})
+	order := Rank(t.Signal, d.rules, d.pods)
 	if len(order) == 0 {
 		d.out.NoVictim, d.out.Condition, d.out.Threshold, d.out.Reading = true, t.Signal.Condition(), t, reading
 		r.retry = d.in.Now.Add(retryPeriod)
 		d.next(r.retry)
 		return
 	}
-	v := order[0]
+	missing := t.need(reading.Capacity, true) - reading.Available
+	counts := slices.IndexFunc(order, func(p Pod) bool {
+		n, known := p.Usage.of(t.Signal, d.rules.Layout)
+		return !known || n >= missing/negligible
+	})
+	v := order[max(0, counts)] // if the usage of none counts, the first one
 	do(Evict)
 	grace := int64(hardGrace)
 	if !t.Hard() {
@@ -402,7 +403,8 @@ func (d *decider) choose(r *room, do func(Action), t Threshold, reading Reading)
 	d.next(d.victim.until)
 }
 
-// negligible is the part of what is missing below which the usage of a pod does not count: its end would change nothing.
+// negligible is the part of what is missing below which the usage of a pod does not count as long as others can be evicted: its
+// end changes little.
 const negligible = 1000
 
 // grace returns the grace period of a pod that is evicted for a soft threshold.

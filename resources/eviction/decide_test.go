@@ -244,14 +244,29 @@ func TestAVictimThatDoesNotEnd(t *testing.T) {
 	assert.Equal(t, "next", d.Victim.Pod.Name)
 }
 
-func TestPodsThatWouldFreeNothingStay(t *testing.T) {
+// A pod that uses less than a thousandth of what is missing is evicted only when no other one can be.
+func TestPodsThatFreeLittle(t *testing.T) {
 	r := newRig(t, eviction.Config{Hard: map[string]string{"memory.available": "500Mi"}})
 	r.available[eviction.MemoryAvailable] = 100 * mi
-	r.pods = []eviction.Pod{using(pod("tiny", 0, "0", "0"), 400<<10)}
+	r.pods = []eviction.Pod{using(pod("nothing", 0, "0", "0"), 0)}
 	assert.True(t, r.want(eviction.Measure, eviction.Nothing).NoVictim)
-	r.now = r.now.Add(10 * time.Second)
-	r.pods = append(r.pods, using(pod("small", 100, "0", "0"), mi))
-	assert.Equal(t, "small", r.want(eviction.Measure, eviction.Evict).Victim.Pod.Name)
+
+	next := func() string {
+		r.now = r.now.Add(10 * time.Second)
+		d := r.want(eviction.Measure, eviction.Evict)
+		r.state = eviction.State{}
+		return d.Victim.Pod.Name
+	}
+	tiny, least := using(pod("tiny", 0, "0", "0"), 400<<10), using(pod("least", 0, "0", "0"), 300<<10)
+	small, unknown := using(pod("small", 100, "0", "0"), mi), eviction.Pod{Pod: pod("unknown", 0, "0", "0")}
+	r.pods = append(r.pods, least, tiny, unknown, small)
+	assert.Equal(t, "small", next(), "of a higher priority")
+	r.pods = r.pods[:4]
+	assert.Equal(t, "unknown", next())
+	r.pods = r.pods[:3]
+	assert.Equal(t, "tiny", next(), "the first one by rank")
+	r.pods = r.pods[:2]
+	assert.Equal(t, "least", next())
 }
 
 func TestGracePeriodOfThePod(t *testing.T) {

@@ -41,14 +41,18 @@
 //   - There is one victim at a time. The next one needs a reading that was made after the end of the last one, or after its
 //     time to end: one and a half of its grace period, at least 10 s, and 30 s for the clean-up.
 //   - No pod is evicted while the end of pods that end anyway is enough, for at most 10 s.
-//   - Static pods (see [Rules].EvictStatic), mirror pods, pods of the priority of system-cluster-critical or higher, and pods that use less than a
-//     thousandth of what is missing are not evicted.
+//   - Static pods (see [Rules].EvictStatic), mirror pods, pods of the priority of system-cluster-critical or higher, and pods that use
+//     nothing of the resource are not evicted.
+//   - A pod that uses less than a thousandth of what is missing is evicted only when all pods that may be evicted use so little. Then
+//     the first one by rank is.
 //   - Times are differences of the monotonic clock.
 //
 // # Differences from kubelet
 //
 //   - kubelet decides by one reading, which is up to 10 s old for memory and 70 s for disks.
 //   - A pod whose usage is unknown comes last. kubelet evicts it first.
+//   - Pods that use nothing of the resource stay, and pods that use less than a thousandth of what is missing come last. kubelet evicts
+//     them by rank: before others if they exceed their requests or have a lower priority.
 //   - Inodes have no request. kubelet subtracts the request of ephemeral-storage in bytes from their number.
 //   - If no pod can be evicted for one resource, others are still defended.
 package eviction

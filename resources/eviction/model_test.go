@@ -152,6 +152,10 @@ func (w *world) evict(t *rapid.T, d eviction.Decision, in eviction.Input, ends i
 		}
 		return fmt.Sprintf("%d %010d %020d", exceeds, *p.Pod.Spec.Priority+1000, (1<<60)-over)
 	}
+	// The usage of a pod counts if it is a thousandth of what is missing. Of the pods that may be evicted, one whose usage counts
+	// comes first.
+	least := (w.need(i, true) - in.Readings[eviction.MemoryAvailable].Available) / 1000
+	counts := *d.Victim.Usage.Memory >= least
 	best := key(d.Victim)
 	for j := range in.Result.Pods {
 		p := &in.Result.Pods[j]
@@ -159,7 +163,10 @@ func (w *world) evict(t *rapid.T, d eviction.Decision, in eviction.Input, ends i
 		if p.Pod.Name == name && (wp == nil && p.Ending || wp != nil && wp.fixed || p.Ending || *p.Usage.Memory == 0) {
 			t.Fatalf("%s must not be evicted", name)
 		}
-		if wp != nil && !wp.fixed && !p.Ending && *p.Usage.Memory > 0 && key(p) < best {
+		if wp == nil || wp.fixed || p.Ending || *p.Usage.Memory == 0 {
+			continue
+		}
+		if other := *p.Usage.Memory >= least; other && !counts || other == counts && key(p) < best {
 			t.Fatalf("evicted %s, but %s comes before it", name, p.Pod.Name)
 		}
 	}
@@ -175,14 +182,15 @@ func (w *world) evict(t *rapid.T, d eviction.Decision, in eviction.Input, ends i
 func TestModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		number := func(name string, lo, hi int64) int64 { return rapid.Int64Range(lo, hi).Draw(t, name) }
-		w := &world{capacity: 1000, pods: map[string]*worldPod{}, now: time.Now()}
-		c := eviction.Config{Hard: map[string]string{"memory.available": fmt.Sprint(number("hard", 1, 300))}}
+		const unit = 10_000 // so that a pod can use less than a thousandth of what is missing
+		w := &world{capacity: 400 * unit, pods: map[string]*worldPod{}, now: time.Now()}
+		c := eviction.Config{Hard: map[string]string{"memory.available": fmt.Sprint(unit * number("hard", 1, 300))}}
 		if rapid.Bool().Draw(t, "soft") {
-			c.Soft = map[string]string{"memory.available": fmt.Sprint(number("softvalue", 1, 400))}
+			c.Soft = map[string]string{"memory.available": fmt.Sprint(unit * number("softvalue", 1, 400))}
 			c.SoftGracePeriod = map[string]string{"memory.available": fmt.Sprint(number("grace", 1, 20)) + "s"}
 		}
 		if rapid.Bool().Draw(t, "reclaim") {
-			c.MinimumReclaim = map[string]string{"memory.available": fmt.Sprint(number("reclaimed", 0, 200))}
+			c.MinimumReclaim = map[string]string{"memory.available": fmt.Sprint(unit * number("reclaimed", 0, 200))}
 		}
 		thresholds, err := eviction.Parse(c)
 		if err != nil {
@@ -198,10 +206,14 @@ func TestModel(t *testing.T) {
 			if fixed {
 				prio = 2_000_000_000
 			}
-			p := pod(name, prio, fmt.Sprint(number("request", 0, 200)), "0")
-			w.pods[name] = &worldPod{pod: eviction.Pod{Pod: p, Usage: eviction.Usage{Memory: new(number("usage", 0, 250))}}, fixed: fixed}
+			p := pod(name, prio, fmt.Sprint(unit*number("request", 0, 200)), "0")
+			usage := unit * number("usage", 0, 250)
+			if number("little", 0, 3) == 0 {
+				usage /= unit
+			}
+			w.pods[name] = &worldPod{pod: eviction.Pod{Pod: p, Usage: eviction.Usage{Memory: &usage}}, fixed: fixed}
 		}
-		for range number("pods", 0, 8) {
+		for range number("pods", 0, 8) + 2 {
 			add()
 		}
 		some := func() *worldPod {
@@ -217,13 +229,13 @@ func TestModel(t *testing.T) {
 		}
 		t.Repeat(map[string]func(*rapid.T){
 			"add": func(*rapid.T) {
-				if len(w.pods) < 8 {
+				if len(w.pods) < 10 {
 					add()
 				}
 			},
 			"use": func(*rapid.T) {
 				if p := some(); p != nil {
-					p.pod.Usage.Memory = new(max(0, p.memory()+number("more", -200, 200)))
+					p.pod.Usage.Memory = new(max(0, p.memory()+unit*number("more", -200, 200)))
 				}
 			},
 			"delete": func(*rapid.T) {
@@ -231,7 +243,7 @@ func TestModel(t *testing.T) {
 					p.ends = w.now.Add(time.Duration(number("end", 0, 40)) * time.Second)
 				}
 			},
-			"system": func(*rapid.T) { w.system = number("system use", 0, 300) },
+			"system": func(*rapid.T) { w.system = unit * number("system use", 0, 300) },
 			"pass":   func(*rapid.T) { w.pass(time.Duration(number("ms", 1, 15000)) * time.Millisecond) },
 			"restart": func(*rapid.T) {
 				w.state, w.result, w.victim = eviction.State{}, nil, ""
