@@ -163,13 +163,15 @@ func isTerminal(in io.Reader) bool {
 	return ok && term.IsTerminal(int(file.Fd()))
 }
 
-// streamsOf returns the streams that the flags request.
+// streamsOf returns the streams that the flags request. As with kubectl there is a terminal only
+// with both flags and an input that is one: of a terminal whose input ends at once, a runtime
+// closes the output too.
 func (c *call) streamsOf(tty bool) streams {
-	s := streams{out: c.Out, err: c.Err, tty: tty}
+	s := streams{out: c.Out, err: c.Err}
 	if c.stdin {
 		s.in = c.In
 	}
-	if tty && !(c.stdin && isTerminal(c.In)) && !c.quiet {
+	if s.tty = tty && c.stdin && isTerminal(c.In); tty && c.stdin && !s.tty && !c.quiet {
 		fmt.Fprintln(c.Err, "Unable to use a TTY - input is not a terminal or the right kind of file") // kubectl's words
 	}
 	return s
@@ -253,7 +255,9 @@ func (c *call) attach(ctx context.Context) error {
 	if c.stdin && spec.TTY && !c.quiet {
 		fmt.Fprintln(c.Err, "If you don't see a command prompt, try pressing enter.") // kubectl's words
 	}
-	return c.client.stream(ctx, pathOf("attach", pod, container), url.Values{}, c.streamsOf(spec.TTY))
+	s := c.streamsOf(spec.TTY)
+	s.tty = spec.TTY // whatever the input is, the process has a terminal
+	return c.client.stream(ctx, pathOf("attach", pod, container), url.Values{}, s)
 }
 
 // run executes a command in a container for another purpose, such as a copy.
