@@ -1,13 +1,13 @@
 package kubeletkit
 
 import (
+	"context"
 	"fmt"
-	"io"
-	"os"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/util/validation"
 
+	"github.com/kubeletkit/kubeletkit/internal/safefile"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
@@ -22,16 +22,11 @@ const (
 
 // checkResolvConf returns the message of kubelet's event CheckLimitsForResolvConf if the host's file has more search domains than
 // pods can have, and "" otherwise. What exceeds the limits is left out in the files of pods.
-func checkResolvConf(host *runtime.Host) string {
+func checkResolvConf(ctx context.Context, host *runtime.Host) string {
 	if host.ResolvConf == "" {
 		return ""
 	}
-	f, err := os.Open(host.ResolvConf)
-	if err != nil {
-		return err.Error()
-	}
-	defer func() { _ = f.Close() }()
-	content, err := io.ReadAll(io.LimitReader(f, maxResolvConf))
+	content, err := new(safefile.Reader).ReadFile(ctx, host.ResolvConf, maxResolvConf)
 	if err != nil {
 		return err.Error()
 	}

@@ -51,7 +51,7 @@ func (a *Agent) Run(ctx context.Context) error {
 		}
 	}
 	a.logParts()
-	if message := checkResolvConf(a.parts.Host); message != "" {
+	if message := checkResolvConf(ctx, a.parts.Host); message != "" {
 		a.warnNode("CheckLimitsForResolvConf", message)
 	}
 	stopHistory := a.runHistory(ctx)

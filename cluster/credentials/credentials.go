@@ -19,6 +19,7 @@ import (
 
 	"github.com/kubeletkit/kubeletkit/cluster/internal/redirects"
 	"github.com/kubeletkit/kubeletkit/internal/logging"
+	"github.com/kubeletkit/kubeletkit/internal/safefile"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
@@ -49,6 +50,7 @@ type Client struct {
 	config   *rest.Config // of Config
 	dialer   *connrotation.Dialer
 	running  atomic.Bool
+	reader   safefile.Reader // of files that a user names
 
 	// The following are for certificates that are requested; store is nil if none are.
 	store     certificate.FileStore
@@ -98,7 +100,7 @@ func Load(nodeName string, opts Options) (*Client, error) {
 
 // load decides which credentials to use, as kubelet does.
 func (c *Client) load() error {
-	config, err := loadKubeconfig(c.opts.Kubeconfig)
+	config, err := loadKubeconfig(&c.reader, c.opts.Kubeconfig)
 	if c.opts.BootstrapKubeconfig == "" {
 		if err != nil {
 			return err
@@ -111,9 +113,9 @@ func (c *Client) load() error {
 		return nil
 	}
 	if err == nil {
-		err = validCertificate(config, time.Now())
+		err = validCertificate(&c.reader, config, time.Now())
 	}
-	bootstrap, bootstrapErr := loadKubeconfig(c.opts.BootstrapKubeconfig)
+	bootstrap, bootstrapErr := loadKubeconfig(&c.reader, c.opts.BootstrapKubeconfig)
 	switch {
 	case err == nil && !c.opts.Rotate:
 		config.Dial = c.dialer.DialContext

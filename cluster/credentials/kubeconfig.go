@@ -15,14 +15,29 @@ import (
 	"github.com/kubeletkit/kubeletkit/internal/safefile"
 )
 
+// maxFile is the limit for a kubeconfig or a file of certificates, in bytes.
+const maxFile = 16 << 20
+
 // loadKubeconfig reads the current context of a kubeconfig.
-func loadKubeconfig(path string) (*rest.Config, error) {
-	loader := &clientcmd.ClientConfigLoadingRules{ExplicitPath: path}
-	content, err := loader.Load()
+func loadKubeconfig(r *safefile.Reader, path string) (*rest.Config, error) {
+	data, err := r.Read(path, maxFile)
 	if err != nil {
 		return nil, fmt.Errorf("kubeconfig %s: %w", path, err)
 	}
-	config, err := clientcmd.NewNonInteractiveClientConfig(*content, content.CurrentContext, &clientcmd.ConfigOverrides{}, loader).ClientConfig()
+	content, err := clientcmd.Load(data)
+	if err == nil {
+		for _, c := range content.Clusters {
+			c.LocationOfOrigin = path // relative paths begin there
+		}
+		for _, u := range content.AuthInfos {
+			u.LocationOfOrigin = path
+		}
+		err = clientcmd.ResolveLocalPaths(content)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("kubeconfig %s: %w", path, err)
+	}
+	config, err := clientcmd.NewNonInteractiveClientConfig(*content, content.CurrentContext, &clientcmd.ConfigOverrides{}, nil).ClientConfig()
 	if err != nil {
 		return nil, fmt.Errorf("kubeconfig %s: %w", path, err)
 	}
@@ -35,11 +50,11 @@ func hasCertificate(config *rest.Config) bool {
 
 // validCertificate returns an error if the configuration has no client certificate, or one
 // that has expired.
-func validCertificate(config *rest.Config, now time.Time) error {
+func validCertificate(r *safefile.Reader, config *rest.Config, now time.Time) error {
 	data, from := config.CertData, "the certificate in the kubeconfig"
 	if len(data) == 0 && config.CertFile != "" {
 		var err error
-		if data, err = os.ReadFile(config.CertFile); err != nil {
+		if data, err = r.Read(config.CertFile, maxFile); err != nil {
 			return fmt.Errorf("client certificate: %w", err)
 		}
 		from = "the certificate " + config.CertFile

@@ -50,7 +50,7 @@ func (c *Client) use(cert *tls.Certificate) {
 	if c.bootstrap == nil {
 		return
 	}
-	if config, err := loadKubeconfig(c.opts.Kubeconfig); err == nil && validCertificate(config, time.Now()) == nil {
+	if config, err := loadKubeconfig(&c.reader, c.opts.Kubeconfig); err == nil && validCertificate(&c.reader, config, time.Now()) == nil {
 		return // an administrator has written it, or it refers to the store already
 	}
 	if err := writeKubeconfig(c.opts.Kubeconfig, c.bootstrap, c.store.CurrentPath()); err != nil {

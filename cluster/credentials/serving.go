@@ -23,6 +23,7 @@ import (
 	"k8s.io/client-go/util/certificate"
 
 	"github.com/kubeletkit/kubeletkit/internal/logging"
+	"github.com/kubeletkit/kubeletkit/internal/safefile"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
@@ -51,6 +52,7 @@ type Serving struct {
 	nodeName string
 	store    certificate.FileStore // of requested certificates; nil: none are
 	current  atomic.Pointer[tls.Certificate]
+	reader   safefile.Reader
 	running  atomic.Bool
 
 	files   sync.Mutex
@@ -210,12 +212,24 @@ func (s *Serving) selfSigned() error {
 
 // readFiles uses the certificate in the files.
 func (s *Serving) readFiles(certFile, keyFile string) error {
-	cert, err := tls.LoadX509KeyPair(certFile, keyFile)
+	cert, err := s.keyPair(certFile, keyFile)
 	if err != nil {
 		return fmt.Errorf("serving certificate %s with key %s: %w", certFile, keyFile, err)
 	}
 	s.use(&cert)
 	return nil
+}
+
+func (s *Serving) keyPair(certFile, keyFile string) (tls.Certificate, error) {
+	cert, err := s.reader.Read(certFile, maxFile)
+	if err != nil {
+		return tls.Certificate{}, err
+	}
+	key, err := s.reader.Read(keyFile, maxFile)
+	if err != nil {
+		return tls.Certificate{}, err
+	}
+	return tls.X509KeyPair(cert, key)
 }
 
 // use has new connections use the certificate.
@@ -238,7 +252,7 @@ func (s *Serving) reread() {
 	s.checked = now
 	version := ""
 	for _, file := range []string{s.opts.CertFile, s.opts.KeyFile} {
-		if info, err := os.Stat(file); err == nil {
+		if info, err := safefile.Do(&s.reader, file, func() (os.FileInfo, error) { return os.Stat(file) }); err == nil {
 			version += info.ModTime().String()
 		}
 	}

@@ -115,7 +115,7 @@ func kubeletArgs(fsRoot string, args, flagFiles []string) (all []string, err err
 			all = append(all, name+"="+filepath.Join(fsRoot, path))
 		}
 		for _, path := range check.KubeadmFlagFiles() {
-			data, err := os.ReadFile(filepath.Join(fsRoot, path))
+			data, err := config.ReadFile(filepath.Join(fsRoot, path))
 			if err != nil && !errors.Is(err, fs.ErrNotExist) {
 				return nil, fmt.Errorf("reading the flags of the kubelet: %w", err)
 			}
@@ -123,7 +123,7 @@ func kubeletArgs(fsRoot string, args, flagFiles []string) (all []string, err err
 		}
 	}
 	for _, path := range flagFiles {
-		data, err := os.ReadFile(path)
+		data, err := config.ReadFile(path)
 		if err != nil {
 			return nil, fmt.Errorf("reading the flags of the kubelet: %w", err)
 		}
@@ -209,10 +209,7 @@ func checkKubeconfig(s *config.Settings) []check.Finding {
 		if path == "" {
 			continue
 		}
-		c, err := clientcmd.LoadFromFile(path)
-		if err == nil {
-			_, err = clientcmd.NewDefaultClientConfig(*c, nil).ClientConfig()
-		}
+		err := usableKubeconfig(path)
 		if err == nil {
 			return nil
 		}
@@ -222,6 +219,19 @@ func checkKubeconfig(s *config.Settings) []check.Finding {
 		Area: check.AreaSettings, Setting: "--kubeconfig", Verdict: check.Refused, Blocks: true,
 		Why: "no kubeconfig can be used: " + errors.Join(errs...).Error(), Do: "give the kubeconfig of the kubelet",
 	}}
+}
+
+func usableKubeconfig(path string) error {
+	data, err := config.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	c, err := clientcmd.Load(data)
+	if err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	_, err = clientcmd.NewDefaultClientConfig(*c, nil).ClientConfig()
+	return err
 }
 
 // maxStateFile is the number of bytes of a state file that are read. Those that are judged by their
@@ -239,7 +249,7 @@ func stateFiles(root string) (files []check.File) {
 			}
 			file := check.File{Path: filepath.ToSlash(rel)}
 			if info, err := os.Stat(path); err == nil && info.Mode().IsRegular() && info.Size() <= maxStateFile {
-				file.Content, _ = os.ReadFile(path) // an empty content is reported as unreadable
+				file.Content, _ = config.ReadFile(path) // an empty content is reported as unreadable
 			}
 			files = append(files, file)
 		}

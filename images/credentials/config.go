@@ -42,7 +42,8 @@ const (
 // ".json", ".yaml" or ".yml", in the order of their names. Subdirectories are not read. The fields are strict. The
 // configuration is not validated, see [Config.Validate].
 func ReadConfig(path string) (Config, error) {
-	files, err := configFiles(path)
+	r := &safefile.Reader{}
+	files, err := configFiles(r, path)
 	if err != nil {
 		return Config{}, err
 	}
@@ -50,7 +51,7 @@ func ReadConfig(path string) (Config, error) {
 	hash := sha256.New()
 	names := map[string]string{}
 	for _, file := range files {
-		data, err := safefile.ReadFile(file, maxConfig)
+		data, err := r.Read(file, maxConfig)
 		if err != nil {
 			return Config{}, err
 		}
@@ -74,15 +75,15 @@ func ReadConfig(path string) (Config, error) {
 }
 
 // configFiles returns the files of a configuration.
-func configFiles(path string) ([]string, error) {
-	info, err := os.Stat(path)
+func configFiles(r *safefile.Reader, path string) ([]string, error) {
+	info, err := safefile.Do(r, path, func() (fs.FileInfo, error) { return os.Stat(path) })
 	if err != nil {
 		return nil, err
 	}
 	if !info.IsDir() {
 		return []string{path}, nil
 	}
-	entries, err := os.ReadDir(path) // sorted
+	entries, err := safefile.Do(r, path, func() ([]fs.DirEntry, error) { return os.ReadDir(path) }) // sorted
 	if err != nil {
 		return nil, err
 	}
@@ -238,7 +239,8 @@ func validateAnnotationKeys(at *field.Path, keys []string) (errs field.ErrorList
 
 // FindPlugins returns an error that names each provider whose executable is not in the directory or cannot be executed.
 func (c Config) FindPlugins(binDir string) error {
-	info, err := os.Stat(binDir)
+	r := &safefile.Reader{}
+	info, err := safefile.Do(r, binDir, func() (fs.FileInfo, error) { return os.Stat(binDir) })
 	if err == nil && !info.IsDir() {
 		err = &fs.PathError{Op: "stat", Path: binDir, Err: errors.New("not a directory")}
 	}
@@ -247,7 +249,7 @@ func (c Config) FindPlugins(binDir string) error {
 	}
 	var errs []error
 	for i := range c.Providers {
-		if _, err := findPlugin(binDir, c.Providers[i].Name); err != nil {
+		if _, err := findPlugin(r, binDir, c.Providers[i].Name); err != nil {
 			errs = append(errs, fmt.Errorf("credential provider %q: %w", c.Providers[i].Name, err))
 		}
 	}
@@ -255,17 +257,18 @@ func (c Config) FindPlugins(binDir string) error {
 }
 
 // findPlugin returns the path of the executable, on Windows with its extension.
-func findPlugin(binDir, name string) (string, error) {
+func findPlugin(r *safefile.Reader, binDir, name string) (string, error) {
 	dir, err := filepath.Abs(binDir) // a path without a directory is looked up in PATH
 	if err != nil {
 		return "", err
 	}
-	path, err := exec.LookPath(filepath.Join(dir, name))
+	file := filepath.Join(dir, name)
+	path, err := safefile.Do(r, file, func() (string, error) { return exec.LookPath(file) })
 	if e := (*exec.Error)(nil); errors.As(err, &e) { // its text repeats the path
 		err = e.Err
 	}
 	if err != nil && !errors.As(err, new(*fs.PathError)) {
-		err = &fs.PathError{Op: "exec", Path: filepath.Join(dir, name), Err: err}
+		err = &fs.PathError{Op: "exec", Path: file, Err: err}
 	}
 	return path, err
 }

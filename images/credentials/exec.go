@@ -19,6 +19,7 @@ import (
 	strictjson "sigs.k8s.io/json"
 
 	"github.com/kubeletkit/kubeletkit/internal/flow"
+	"github.com/kubeletkit/kubeletkit/internal/safefile"
 	"github.com/kubeletkit/kubeletkit/internal/text"
 )
 
@@ -35,6 +36,7 @@ const (
 
 // execution is one execution of a plugin.
 type execution struct {
+	reader   *safefile.Reader
 	binDir   string
 	provider *configv1.CredentialProvider
 	input    []byte
@@ -48,7 +50,7 @@ var errTooMuchOutput = fmt.Errorf("its output has more than %d bytes", maxAnswer
 func (e execution) run(ctx context.Context) (stdout []byte, stderr string, err error) {
 	limited, cancel := context.WithTimeout(ctx, e.timeout)
 	defer cancel()
-	path, err := findPlugin(e.binDir, e.provider.Name)
+	path, err := findPlugin(e.reader, e.binDir, e.provider.Name)
 	if err != nil {
 		return nil, "", notStarted(err)
 	}

@@ -18,6 +18,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	configv1 "k8s.io/kubelet/config/v1"
+
+	"github.com/kubeletkit/kubeletkit/internal/safefile"
 )
 
 const response = `{"apiVersion":"credentialprovider.kubelet.k8s.io/v1","kind":"CredentialProviderResponse","cacheKeyType":"Image","auth":{"*.example.com":{"username":"u","password":"hush"}}}`
@@ -28,7 +30,7 @@ func script(t *testing.T, text string) execution {
 	dir := t.TempDir()
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "test"), []byte("#!/bin/sh\n"+text+"\n"), 0o755))
 	p := validProvider()
-	return execution{binDir: dir, provider: &p, timeout: time.Minute}
+	return execution{reader: &safefile.Reader{}, binDir: dir, provider: &p, timeout: time.Minute}
 }
 
 func TestExecution(t *testing.T) {

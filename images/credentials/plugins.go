@@ -15,6 +15,7 @@ import (
 
 	"github.com/kubeletkit/kubeletkit/internal/flow"
 	"github.com/kubeletkit/kubeletkit/internal/logging"
+	"github.com/kubeletkit/kubeletkit/internal/safefile"
 )
 
 // Options are the settings of [Plugins].
@@ -51,6 +52,7 @@ type Plugins struct {
 	metrics *flow.Guarded[func(PluginExecution)]
 	execute func(context.Context, execution) (stdout []byte, stderr string, err error)
 
+	reader        safefile.Reader // of the directory of the executables
 	tokens        cache[string]
 	tokenRequests flow.Shares[string]
 }
@@ -166,7 +168,7 @@ func (p *Plugins) executeFor(ctx context.Context, pl *plugin, image string, id i
 		return nil, err
 	}
 	began := time.Now()
-	output, stderr, err := p.execute(ctx, execution{binDir: p.opts.BinDir, provider: pl.config, input: input, timeout: runTimeout})
+	output, stderr, err := p.execute(ctx, execution{reader: &p.reader, binDir: p.opts.BinDir, provider: pl.config, input: input, timeout: runTimeout})
 	took := time.Since(began)
 	p.metrics.Call("PluginExecuted", func(executed func(PluginExecution)) {
 		executed(PluginExecution{Provider: pl.config.Name, Took: took, Err: err})

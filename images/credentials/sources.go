@@ -56,8 +56,9 @@ const maxDockerConfig = 1 << 20
 // (credsStore, credHelpers) are not called. A file that does not exist has no credentials, and neither does an empty path.
 // An error is a [NodeError].
 func NodeConfig(path string) Source {
-	return SourceFunc(func(_ context.Context, req Request) ([]Credential, error) {
-		ring, err := nodeKeyring(path)
+	reader := &safefile.Reader{}
+	return SourceFunc(func(ctx context.Context, req Request) ([]Credential, error) {
+		ring, err := nodeKeyring(ctx, reader, path)
 		if err != nil {
 			err = &NodeError{fmt.Errorf("credentials of the node in %s: %w", path, err)}
 		}
@@ -65,11 +66,11 @@ func NodeConfig(path string) Source {
 	})
 }
 
-func nodeKeyring(path string) (keyring, error) {
+func nodeKeyring(ctx context.Context, r *safefile.Reader, path string) (keyring, error) {
 	if path == "" {
 		return nil, nil
 	}
-	data, err := safefile.ReadFile(path, maxDockerConfig)
+	data, err := r.ReadFile(ctx, path, maxDockerConfig)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}

@@ -1,6 +1,7 @@
 package safefile
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -31,15 +32,22 @@ func OpenAppend(path string) (*os.File, error) { return open(path, os.O_WRONLY|o
 // ReadFile returns the content of a regular file of the host, to which the path may be a
 // symbolic link. It fails with [ErrTooLarge] if the file has more than limit bytes.
 func ReadFile(path string, limit int64) ([]byte, error) {
-	f, err := open(path, os.O_RDONLY, true)
-	if errors.Is(err, ErrType) {
-		return nil, fmt.Errorf("%s: %w", path, err)
-	}
+	f, err := openHost(path)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { _ = f.Close() }()
-	return readAll(f, path, limit)
+	data, _, err := readAll(f, path, limit)
+	return data, err
+}
+
+// openHost opens a regular file of the host, to which the path may be a symbolic link.
+func openHost(path string) (*os.File, error) {
+	f, err := open(path, os.O_RDONLY, true)
+	if errors.Is(err, ErrType) {
+		err = &fs.PathError{Op: "open", Path: path, Err: err}
+	}
+	return f, err
 }
 
 // ReadFileIn returns the content of a regular file below the directory, to which the name,
@@ -57,19 +65,28 @@ func ReadFileIn(dir, name string, limit int64) ([]byte, error) {
 		return nil, err
 	}
 	defer func() { _ = f.Close() }()
-	return readAll(f, name, limit)
+	data, _, err := readAll(f, name, limit)
+	return data, err
 }
 
-// readAll reads the file, of which path is the name in errors.
-func readAll(f *os.File, path string, limit int64) ([]byte, error) {
-	data, err := io.ReadAll(io.LimitReader(f, limit+1)) // one more shows that it is too large
+// readAll reads the file, of which path is the name in errors. Of one that is too large it reads nothing, or what grows meanwhile.
+func readAll(f *os.File, path string, limit int64) ([]byte, fs.FileInfo, error) {
+	info, err := f.Stat()
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	if int64(len(data)) > limit {
-		return nil, fmt.Errorf("%s: %w of %d bytes", path, ErrTooLarge, limit)
+	var buf bytes.Buffer
+	if info.Size() <= limit {
+		buf.Grow(int(info.Size()) + bytes.MinRead)
+		_, err = buf.ReadFrom(io.LimitReader(f, limit+1)) // one more shows that it is too large
 	}
-	return data, nil
+	if err != nil {
+		return nil, nil, err
+	}
+	if info.Size() > limit || int64(buf.Len()) > limit {
+		return nil, nil, fmt.Errorf("%s: %w of %d bytes", path, ErrTooLarge, limit)
+	}
+	return buf.Bytes(), info, nil
 }
 
 // checkType returns the error for a file that is not to be opened.

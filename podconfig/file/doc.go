@@ -31,6 +31,9 @@
 //     broken file has no valid pods of it. Then restored pods that are in no other file
 //     stay until every file has been valid once, because they may be from the broken
 //     file.
+//   - A read that has no answer within 5 seconds, such as one of a file system that hangs, is a
+//     problem of its file. It is not repeated while it has no answer. The other files are read,
+//     and Run returns without it.
 //   - A file is reported as broken only if it has not been written to for a quarter of
 //     a second. It may be half written.
 //   - Each problem is reported once while it lasts, and so is its end. A file without a

@@ -1,6 +1,10 @@
 package file
 
-import "github.com/fsnotify/fsnotify"
+import (
+	"time"
+
+	"github.com/fsnotify/fsnotify"
+)
 
 // SetKernel replaces the calls of inotify. A nil function keeps the real one.
 func (s *Source) SetKernel(open func() (*fsnotify.Watcher, error), add func(w *fsnotify.Watcher, path string) error) {
@@ -12,3 +16,6 @@ func (s *Source) SetKernel(open func() (*fsnotify.Watcher, error), add func(w *f
 		s.kernel.add = add
 	}
 }
+
+// SetReadTimeout replaces the time limit of reads.
+func (s *Source) SetReadTimeout(d time.Duration) { s.reader.Timeout = d }

@@ -10,6 +10,7 @@ import (
 	"github.com/go-logr/logr"
 
 	"github.com/kubeletkit/kubeletkit/internal/logging"
+	"github.com/kubeletkit/kubeletkit/internal/safefile"
 	"github.com/kubeletkit/kubeletkit/podconfig"
 	"github.com/kubeletkit/kubeletkit/podconfig/manifest"
 	"github.com/kubeletkit/kubeletkit/podconfig/objects"
@@ -57,6 +58,7 @@ type Source struct {
 	// state outlives a run, so that the last valid pods do. It is nil until the first.
 	state  *state
 	kernel kernel
+	reader *safefile.Reader
 }
 
 var _ podconfig.Source = (*Source)(nil)
@@ -74,7 +76,7 @@ func New(path string, opts Options) *Source {
 	if opts.Objects {
 		opts.Allow.Env, opts.Allow.PullSecrets = true, true
 	}
-	s := &Source{path: filepath.Clean(path), opts: opts, kernel: inotify()}
+	s := &Source{path: filepath.Clean(path), opts: opts, kernel: inotify(), reader: newReader()}
 	if opts.Objects {
 		s.store = objects.New()
 	}
@@ -96,6 +98,8 @@ const (
 	// again within gatherTime. The reader of the stream receives two changes only if it has
 	// received the first one before the second one is delivered.
 	awayTime = 100 * time.Millisecond
+	// readTimeout is the time limit of a read: of the directory, of a file, and of the calls that watch them.
+	readTimeout = 5 * time.Second
 	// maxFirstDelay is how long the first pods wait for files that may be half written.
 	maxFirstDelay = time.Second
 )
@@ -119,11 +123,11 @@ func (s *Source) Run(ctx context.Context, sink podconfig.Sink) error {
 			return fmt.Errorf("file source %s: no node name given; set podconfig.Options.NodeName", s.path)
 		}
 		s.state = newState(s.path, node, s.opts)
-		s.state.store, s.state.onlyObjects = s.store, s.onlyObjects
+		s.state.store, s.state.onlyObjects, s.state.reader = s.store, s.onlyObjects, s.reader
 		s.state.restored = sink.Restored()
 	}
 	s.state.sink = sink
-	w := &watch{path: s.path, logger: s.opts.Logger, kernel: s.kernel}
+	w := &watch{path: s.path, logger: s.opts.Logger, kernel: s.kernel, reader: s.reader}
 	defer w.close()
 
 	delivered, began := false, time.Now()
@@ -153,7 +157,7 @@ func (s *Source) Run(ctx context.Context, sink podconfig.Sink) error {
 			s.state.suspectAll()
 		}
 		// The watch comes before the scan, so that no change falls between the two.
-		w.ensure()
+		w.ensure(ctx)
 		changed, again := s.state.scan(ctx, time.Now())
 		if ctx.Err() != nil {
 			return nil

@@ -1,6 +1,7 @@
 package file
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -9,15 +10,19 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/kubeletkit/kubeletkit/internal/safefile"
 )
 
 // errAwaited means that the path has not existed yet, see [Options.Await].
 var errAwaited = errors.New("the path does not exist yet")
 
 // list returns the manifest files at the path.
-func (s *state) list() (map[string]os.FileInfo, error) {
+func (s *state) list(ctx context.Context) (map[string]os.FileInfo, error) {
 	infos := map[string]os.FileInfo{}
-	info, err := os.Stat(s.path)
+	info, err := s.reader.Stat(ctx, s.path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		if s.opts.Await && !s.known {
@@ -38,7 +43,7 @@ func (s *state) list() (map[string]os.FileInfo, error) {
 		infos[s.path] = info
 		return infos, nil
 	}
-	entries, err := os.ReadDir(s.path)
+	entries, err := s.reader.ReadDir(ctx, s.path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return infos, nil
 	}
@@ -50,23 +55,57 @@ func (s *state) list() (map[string]os.FileInfo, error) {
 		_, there := slices.BinarySearchFunc(entries, name, func(e os.DirEntry, name string) int { return strings.Compare(e.Name(), name) })
 		return !there
 	})
+	manifests := make([]os.DirEntry, 0, len(entries))
 	for _, e := range entries {
-		if !IsManifest(e.Name()) {
+		if IsManifest(e.Name()) {
+			manifests = append(manifests, e)
+		} else {
 			s.logIgnored(e.Name())
-			continue
 		}
-		path := filepath.Join(s.path, e.Name())
-		info, err := os.Stat(path)
-		if errors.Is(err, fs.ErrNotExist) { // a dangling link, or a file that was just removed
+	}
+	for i, found := range s.stat(ctx, manifests) {
+		e := manifests[i]
+		if errors.Is(found.err, fs.ErrNotExist) { // a dangling link, or a file that was just removed
 			if e.Type()&fs.ModeSymlink != 0 {
 				s.logOnce(e.Name(), "File is ignored: it is a symbolic link to a file that does not exist")
 			}
 			continue
 		}
 		delete(s.ignored, e.Name())
-		infos[path] = info // nil after another error; reading the file shows it again
+		infos[filepath.Join(s.path, e.Name())] = found.info // nil after another error; reading the file shows it again
 	}
 	return infos, nil
+}
+
+// look is the result of a look at a file.
+type look struct {
+	info os.FileInfo
+	err  error
+}
+
+// stat looks at the files: at all of them in one call, and if that has no answer, at each of them.
+func (s *state) stat(ctx context.Context, files []os.DirEntry) []look {
+	all, err := safefile.Call(ctx, s.reader, filepath.Join(s.path, "*"), func() ([]look, error) {
+		looks := make([]look, len(files))
+		for i, f := range files {
+			looks[i].info, looks[i].err = os.Stat(filepath.Join(s.path, f.Name()))
+		}
+		return looks, nil
+	})
+	if err == nil {
+		return all
+	}
+	looks := make([]look, len(files))
+	var g errgroup.Group
+	g.SetLimit(maxReads)
+	for i, f := range files {
+		g.Go(func() error {
+			looks[i].info, looks[i].err = s.reader.Stat(ctx, filepath.Join(s.path, f.Name()))
+			return nil
+		})
+	}
+	_ = g.Wait() // the errors are in looks
+	return looks
 }
 
 // IsManifest reports whether a [Source] reads a file of that name in its directory: it ends in .yaml, .yml or

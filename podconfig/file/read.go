@@ -1,19 +1,17 @@
 package file
 
 import (
-	"bytes"
 	"context"
 	"crypto/sha256"
-	"fmt"
-	"io"
+	"errors"
 	"os"
-	"syscall"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/kubeletkit/kubeletkit/internal/safefile"
 	"github.com/kubeletkit/kubeletkit/podconfig"
 	"github.com/kubeletkit/kubeletkit/podconfig/manifest"
 	"github.com/kubeletkit/kubeletkit/podconfig/objects"
@@ -46,12 +44,14 @@ type manifestFile struct {
 }
 
 // read reads the file, and parses it if its content has changed. After an error the
-// manifestFile is as it was. read only reads the state.
-func (m *manifestFile) read(ctx context.Context, s *state, path string) error {
-	data, info, err := readFile(path)
+// manifestFile is as it was. read only reads the state. parsing limits how many files are parsed at a time.
+func (m *manifestFile) read(ctx context.Context, s *state, path string, parsing chan struct{}) error {
+	data, info, err := readFile(ctx, s.reader, path)
 	if err != nil {
 		return err
 	}
+	parsing <- struct{}{}
+	defer func() { <-parsing }()
 	if sum := sha256.Sum256(data); !m.parsed || sum != m.sum {
 		m.parse(ctx, s, path, data, info)
 		m.sum, m.parsed = sum, ctx.Err() == nil
@@ -101,27 +101,25 @@ func (s *state) kinds() []string {
 	}
 }
 
-func unchanged(a, b os.FileInfo) bool {
-	return a != nil && b != nil && os.SameFile(a, b) && a.Size() == b.Size() && a.ModTime().Equal(b.ModTime()) && a.Mode() == b.Mode()
+// ReadFile returns the content of a manifest file as a [Source] reads it: from a regular file, to which the path may be a symbolic link,
+// of at most [manifest.MaxSize] bytes, within 5 seconds. A file system that does not answer is an error.
+func ReadFile(ctx context.Context, path string) ([]byte, error) {
+	data, _, err := readFile(ctx, newReader(), path)
+	return data, err
 }
 
+// ReadDir is [os.ReadDir] within 5 seconds.
+func ReadDir(ctx context.Context, path string) ([]os.DirEntry, error) {
+	return newReader().ReadDir(ctx, path)
+}
+
+func newReader() *safefile.Reader { return &safefile.Reader{Timeout: readTimeout} }
+
 // readFile returns the content of a regular file, and the file as it was opened.
-func readFile(path string) ([]byte, os.FileInfo, error) {
-	// Without O_NONBLOCK, opening a named pipe waits for a writer.
-	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
-	if err != nil {
-		return nil, nil, err
+func readFile(ctx context.Context, r *safefile.Reader, path string) ([]byte, os.FileInfo, error) {
+	data, info, err := r.ReadFileInfo(ctx, path, manifest.MaxSize)
+	if errors.Is(err, safefile.ErrTooLarge) {
+		err = manifest.ErrTooLarge
 	}
-	defer f.Close()
-	info, err := f.Stat()
-	if err != nil {
-		return nil, nil, err
-	}
-	if !info.Mode().IsRegular() {
-		return nil, nil, fmt.Errorf("not a regular file but of mode %s", info.Mode())
-	}
-	// One byte above the limit shows that the file is too large.
-	buf := bytes.NewBuffer(make([]byte, 0, min(info.Size(), manifest.MaxSize)+bytes.MinRead))
-	_, err = buf.ReadFrom(io.LimitReader(f, manifest.MaxSize+1))
-	return buf.Bytes(), info, err
+	return data, info, err
 }

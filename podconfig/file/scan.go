@@ -17,6 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kubeletkit/kubeletkit/internal/flow"
+	"github.com/kubeletkit/kubeletkit/internal/safefile"
 	"github.com/kubeletkit/kubeletkit/podconfig"
 	"github.com/kubeletkit/kubeletkit/podconfig/objects"
 	"github.com/kubeletkit/kubeletkit/runtime"
@@ -49,6 +50,8 @@ type state struct {
 	// restored are the restored pods that may be from a file that has not been valid
 	// yet.
 	restored []*v1.Pod
+	// reader reads what is at the path.
+	reader *safefile.Reader
 	// sink is that of the present run of the source.
 	sink podconfig.Sink
 	// problems are the texts of the problems that last, by subject.
@@ -60,7 +63,7 @@ type state struct {
 
 func newState(path, node string, opts Options) *state {
 	return &state{
-		path: path, node: node, opts: opts, sink: podconfig.SinkBase{},
+		path: path, node: node, opts: opts, reader: newReader(), sink: podconfig.SinkBase{},
 		union: newPodUnion(), objects: newObjectUnion(),
 		files: map[string]*manifestFile{}, suspects: map[string]bool{}, deleted: map[string]bool{},
 		problems: map[string]string{}, ignored: map[string]bool{},
@@ -98,7 +101,10 @@ func (s *state) pods() []*v1.Pod {
 // returns whether the pods have changed, and the time until the next scan; 0 means the
 // usual period.
 func (s *state) scan(ctx context.Context, now time.Time) (changed bool, again time.Duration) {
-	infos, err := s.list()
+	infos, err := s.list(ctx)
+	if ctx.Err() != nil {
+		return false, 0
+	}
 	if errors.Is(err, errAwaited) {
 		return false, 0
 	}
@@ -116,7 +122,7 @@ func (s *state) scan(ctx context.Context, now time.Time) (changed bool, again ti
 	for path := range infos {
 		if m := s.files[path]; m == nil {
 			s.files[path] = &manifestFile{}
-		} else if m.trusted && !s.suspects[path] && unchanged(m.info, infos[path]) {
+		} else if m.trusted && !s.suspects[path] && safefile.Unchanged(m.info, infos[path]) {
 			delete(infos, path)
 		}
 	}
@@ -166,18 +172,22 @@ func (s *state) withdraw(now time.Time) (returned bool, again time.Duration) {
 	return returned, again
 }
 
+// maxReads is the number of files that are read at a time. A read that has no answer waits for its time limit, once.
+const maxReads = 16
+
 // readAll reads the files in parallel, and returns the error of each.
 func (s *state) readAll(ctx context.Context, paths []string) []error {
 	errs := make([]error, len(paths))
 	var g errgroup.Group
-	g.SetLimit(goruntime.GOMAXPROCS(0))
+	g.SetLimit(maxReads)
+	parsing := make(chan struct{}, goruntime.GOMAXPROCS(0))
 	for i, path := range paths {
 		if ctx.Err() != nil {
 			break
 		}
 		m := s.files[path]
 		g.Go(func() error {
-			errs[i] = runtime.Recover(func() error { return m.read(ctx, s, path) })
+			errs[i] = runtime.Recover(func() error { return m.read(ctx, s, path, parsing) })
 			return nil
 		})
 	}

@@ -8,11 +8,14 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"sync/atomic"
 	"syscall"
 	"time"
 
 	"github.com/fsnotify/fsnotify"
 	"github.com/go-logr/logr"
+
+	"github.com/kubeletkit/kubeletkit/internal/safefile"
 )
 
 // watch receives changes at a path from the kernel. It is best effort: if the kernel
@@ -22,6 +25,7 @@ type watch struct {
 	path   string
 	logger logr.Logger
 	kernel kernel
+	reader *safefile.Reader
 
 	watcher *fsnotify.Watcher // nil while there is none
 	// target is the directory that was at the path when it was watched.
@@ -39,8 +43,8 @@ type kernel struct {
 func inotify() kernel { return kernel{fsnotify.NewWatcher, (*fsnotify.Watcher).Add} }
 
 // ensure watches what is at the path now.
-func (w *watch) ensure() {
-	err := w.cover()
+func (w *watch) ensure(ctx context.Context) {
+	err := w.cover(ctx)
 	switch {
 	case err == nil && w.refusal != "":
 		w.refusal = ""
@@ -51,40 +55,70 @@ func (w *watch) ensure() {
 	}
 }
 
-// cover watches the path and its parent as far as they exist.
-func (w *watch) cover() error {
-	if w.watcher == nil {
+// covered is a watcher of the kernel, and the directory at the path that it watches.
+type covered struct {
+	watcher *fsnotify.Watcher
+	target  os.FileInfo
+}
+
+// cover watches the path and its parent as far as they exist. If a call to the kernel has no answer, it has the watcher, and the next call has
+// another one.
+func (w *watch) cover(ctx context.Context) error {
+	had, began := covered{w.watcher, w.target}, atomic.Bool{}
+	type result struct {
+		covered
+		err error
+	}
+	now, err := safefile.CallLate(ctx, w.reader, w.path+" (watch)", func() (result, error) {
+		began.Store(true)
+		c, err := w.coverFrom(had)
+		return result{c, err}, nil
+	}, func(late result) {
+		if late.watcher != nil {
+			_ = late.watcher.Close()
+		}
+	})
+	if err != nil && !began.Load() {
+		return err
+	}
+	w.watcher, w.target = now.watcher, now.target
+	return errors.Join(err, now.err)
+}
+
+// coverFrom returns what is watched afterwards. It only reads the fields of w that never change.
+func (w *watch) coverFrom(c covered) (covered, error) {
+	if c.watcher == nil {
 		watcher, err := w.kernel.open()
 		if err != nil {
-			return refused(err)
+			return c, refused(err)
 		}
-		w.watcher = watcher
+		c = covered{watcher: watcher}
 	}
-	watched := w.watcher.WatchList()
+	watched := c.watcher.WatchList()
 	var parentErr error
 	if parent := filepath.Dir(w.path); parent != w.path && !slices.Contains(watched, parent) {
-		parentErr = w.add(parent)
+		parentErr = w.add(c.watcher, parent)
 	}
 	info, err := os.Stat(w.path)
 	if err != nil || !info.IsDir() {
-		return parentErr
+		return c, parentErr
 	}
 	if slices.Contains(watched, w.path) {
-		if w.target != nil && os.SameFile(w.target, info) {
-			return parentErr
+		if c.target != nil && os.SameFile(c.target, info) {
+			return c, parentErr
 		}
-		_ = w.watcher.Remove(w.path) // the path is another directory now
+		_ = c.watcher.Remove(w.path) // the path is another directory now
 	}
-	if err := w.add(w.path); err != nil {
-		return err
+	if err := w.add(c.watcher, w.path); err != nil {
+		return c, err
 	}
-	w.target = info
-	return parentErr
+	c.target = info
+	return c, parentErr
 }
 
 // add watches a path. A path that does not exist is no error.
-func (w *watch) add(path string) error {
-	if err := w.kernel.add(w.watcher, path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+func (w *watch) add(watcher *fsnotify.Watcher, path string) error {
+	if err := w.kernel.add(watcher, path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return refused(err)
 	}
 	return nil

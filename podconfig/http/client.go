@@ -2,19 +2,25 @@ package http
 
 import (
 	"bytes"
+	"context"
 	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
 	"fmt"
 	"net/http"
-	"os"
 	"time"
+
+	"github.com/kubeletkit/kubeletkit/internal/safefile"
 )
+
+// maxFile is the limit for a file of certificates or a key, in bytes.
+const maxFile = 16 << 20
 
 // client holds the transport of the requests. One goroutine owns it.
 type client struct {
 	given                     http.RoundTripper
 	caFile, certFile, keyFile string
+	reader                    safefile.Reader
 
 	// own is the transport made from files with that checksum. It is nil until the first
 	// request.
@@ -28,19 +34,19 @@ func newClient(opts Options) *client {
 
 // transport returns the transport for the next request. After a change of the files it
 // is a new one, with new connections.
-func (c *client) transport() (http.RoundTripper, error) {
+func (c *client) transport(ctx context.Context) (http.RoundTripper, error) {
 	if c.given != nil {
 		return c.given, nil
 	}
-	ca, err := readOptional(c.caFile)
+	ca, err := c.readOptional(ctx, c.caFile)
 	if err != nil {
 		return nil, fmt.Errorf("reading the CA file: %w", err)
 	}
-	cert, err := readOptional(c.certFile)
+	cert, err := c.readOptional(ctx, c.certFile)
 	if err != nil {
 		return nil, fmt.Errorf("reading the certificate file: %w", err)
 	}
-	key, err := readOptional(c.keyFile)
+	key, err := c.readOptional(ctx, c.keyFile)
 	if err != nil {
 		return nil, fmt.Errorf("reading the key file: %w", err)
 	}
@@ -76,11 +82,11 @@ func (c *client) transport() (http.RoundTripper, error) {
 }
 
 // readOptional reads the file. It returns nil for an empty name.
-func readOptional(name string) ([]byte, error) {
+func (c *client) readOptional(ctx context.Context, name string) ([]byte, error) {
 	if name == "" {
 		return nil, nil
 	}
-	return os.ReadFile(name)
+	return c.reader.ReadFile(ctx, name, maxFile)
 }
 
 // close closes idle connections.

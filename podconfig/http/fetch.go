@@ -20,7 +20,7 @@ func (s *Source) fetch(ctx context.Context) (*answer, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, s.opts.Timeout,
 		fmt.Errorf("no complete answer within %s", s.opts.Timeout))
 	defer cancel()
-	transport, err := s.client.transport()
+	transport, err := s.client.transport(ctx)
 	if err != nil {
 		return nil, err
 	}

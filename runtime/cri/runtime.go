@@ -15,6 +15,7 @@ import (
 
 	"github.com/kubeletkit/kubeletkit/internal/flow"
 	"github.com/kubeletkit/kubeletkit/internal/logging"
+	"github.com/kubeletkit/kubeletkit/internal/safefile"
 	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/runtime/cri/internal/translate"
 	"github.com/kubeletkit/kubeletkit/runtime/plan"
@@ -137,6 +138,8 @@ type Runtime struct {
 	unstreamed atomic.Bool
 	// unlinked is true if the latest link to a log could not be made.
 	unlinked atomic.Bool
+	// hostFiles reads the host's resolver configuration.
+	hostFiles safefile.Reader
 	// node returns the facts of the machine, which are read once.
 	node   func() *translate.Node
 	starts *gate

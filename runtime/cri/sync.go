@@ -14,7 +14,6 @@ import (
 	criv1 "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/kubeletkit/kubeletkit/internal/flow"
-	"github.com/kubeletkit/kubeletkit/internal/safefile"
 	"github.com/kubeletkit/kubeletkit/podspec"
 	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/runtime/cri/internal/translate"
@@ -296,7 +295,7 @@ func (s *podSync) prepare(ctx context.Context, acts plan.Actions) (err error) {
 		s.pod.CgroupParent = s.r.opts.CgroupParent(s.Pod)
 	}
 	if path := s.Host.ResolvConf; path != "" {
-		data, err := safefile.ReadFile(path, translate.MaxResolvConf)
+		data, err := s.r.hostFiles.ReadFile(ctx, path, translate.MaxResolvConf)
 		if err != nil {
 			return fmt.Errorf("reading the host's resolver configuration: %w", err)
 		}

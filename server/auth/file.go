@@ -24,6 +24,7 @@ type file[T any] struct {
 	path, what string // if path is empty, the value never changes
 	parse      func(content []byte) (T, error)
 	log        logr.Logger
+	reader     safefile.Reader
 
 	// content belongs to the goroutine that reads the file.
 	content []byte
@@ -41,7 +42,7 @@ func newFile[T any](path, what string, log logr.Logger, parse func([]byte) (T, e
 }
 
 func (f *file[T]) reread() error {
-	content, err := safefile.ReadFile(f.path, maxFile)
+	content, err := f.reader.Read(f.path, maxFile)
 	if err != nil {
 		return fmt.Errorf("%s: %w", f.what, err)
 	}

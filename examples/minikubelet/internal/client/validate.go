@@ -6,10 +6,10 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 
 	"github.com/spf13/cobra"
 	v1 "k8s.io/api/core/v1"
@@ -72,7 +72,7 @@ func (c *call) validate(ctx context.Context) error {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		v.path(path)
+		v.path(ctx, path)
 	}
 	if err := c.printValidated(&v); err != nil {
 		return err
@@ -135,25 +135,26 @@ type validator struct {
 }
 
 // path reads a file, a directory or the input.
-func (v *validator) path(path string) {
+func (v *validator) path(ctx context.Context, path string) {
 	if path == standardInput {
 		in := v.in
 		if in == nil {
 			in = strings.NewReader("")
 		}
-		v.read(path, in, map[string]string{})
+		// One byte above the limit shows that the manifest is too large.
+		data, err := io.ReadAll(io.LimitReader(in, manifest.MaxSize+1))
+		if err != nil {
+			v.failed(path, err)
+			return
+		}
+		v.check(path, data, map[string]string{})
 		return
 	}
-	info, err := os.Stat(path)
-	if err != nil {
-		v.failed(path, err)
+	entries, err := file.ReadDir(ctx, path)
+	if errors.Is(err, syscall.ENOTDIR) {
+		v.file(ctx, path, map[string]string{})
 		return
 	}
-	if !info.IsDir() {
-		v.file(path, map[string]string{})
-		return
-	}
-	entries, err := os.ReadDir(path)
 	if err != nil {
 		v.failed(path, err)
 		return
@@ -163,7 +164,7 @@ func (v *validator) path(path string) {
 		switch name := entry.Name(); {
 		case file.IsManifest(name):
 			some = true
-			v.file(filepath.Join(path, name), taken)
+			v.file(ctx, filepath.Join(path, name), taken)
 		case entry.IsDir():
 			v.notes = append(v.notes, filepath.Join(path, name)+" is ignored: the agent does not read directories in a directory.")
 		case !strings.HasPrefix(name, ".") && !strings.HasPrefix(name, "#") && !strings.HasSuffix(name, "~"):
@@ -176,20 +177,13 @@ func (v *validator) path(path string) {
 }
 
 // file reads a file. taken are the names and UIDs of the files before it, with their paths.
-func (v *validator) file(path string, taken map[string]string) {
-	info, err := os.Stat(path)
-	switch {
-	case err == nil && !info.Mode().IsRegular():
-		err = fmt.Errorf("not a regular file but of mode %s", info.Mode())
-	case err == nil:
-		var f *os.File
-		if f, err = os.Open(path); err == nil {
-			defer f.Close()
-			v.read(path, f, taken)
-			return
-		}
+func (v *validator) file(ctx context.Context, path string, taken map[string]string) {
+	data, err := file.ReadFile(ctx, path)
+	if err != nil {
+		v.failed(path, err)
+		return
 	}
-	v.failed(path, err)
+	v.check(path, data, taken)
 }
 
 // failed adds a path that cannot be read.
@@ -200,16 +194,10 @@ func (v *validator) failed(path string, err error) {
 	v.found = append(v.found, validated{Path: path, Errors: []string{err.Error()}})
 }
 
-// read reads a manifest.
-func (v *validator) read(path string, in io.Reader, taken map[string]string) {
+// check checks a manifest.
+func (v *validator) check(path string, data []byte, taken map[string]string) {
 	result := validated{Path: path}
 	defer func() { v.found = append(v.found, result) }()
-	// One byte above the limit shows that the manifest is too large.
-	data, err := io.ReadAll(io.LimitReader(in, manifest.MaxSize+1))
-	if err != nil {
-		result.Errors = []string{err.Error()}
-		return
-	}
 	derived := map[types.UID]bool{} // they differ by file
 	pods, found, err := manifest.LoadAll(data, manifest.Options{
 		NodeName: v.node, Source: manifest.SourceFile, Origin: path,

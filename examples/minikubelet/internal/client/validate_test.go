@@ -23,6 +23,21 @@ func validateIn(t *testing.T, dir, in string, args ...string) (out, errOut strin
 	return strings.ReplaceAll(o.String(), dir, "DIR"), strings.ReplaceAll(e.String(), dir, "DIR"), err
 }
 
+// A manifest whose read does not end is one error.
+func TestValidateAFileThatHangs(t *testing.T) {
+	if f, err := os.Open("/proc/kmsg"); err != nil {
+		t.Skip("it needs a file of which no read ends: ", err)
+	} else {
+		require.NoError(t, f.Close())
+	}
+	dir := t.TempDir()
+	writeFile(t, filepath.Join(dir, "a.yaml"), goodPod)
+	require.NoError(t, os.Symlink("/proc/kmsg", filepath.Join(dir, "b.yaml")))
+	out, _, err := validateIn(t, dir, "", dir)
+	require.EqualError(t, err, "manifests that cannot be used: 1 of 2")
+	assert.Equal(t, "DIR/a.yaml: pod default/web\nDIR/b.yaml: error: no answer from the file system within 5s\n", out)
+}
+
 func TestValidate(t *testing.T) {
 	dir := t.TempDir()
 	at := func(name string) string { return filepath.Join(dir, name) }

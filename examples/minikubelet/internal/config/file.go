@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io/fs"
 	"maps"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -40,24 +39,35 @@ func loadAll(file, dir string, into *KubeletConfiguration) (given []Given, field
 	if dir == "" {
 		return given, fields, nil
 	}
-	err = filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
-		if err != nil {
-			return fmt.Errorf("reading the directory of configurations: %w", err)
-		}
-		if entry.IsDir() || filepath.Ext(path) != dropIn {
-			return nil
-		}
+	files, err := soon(dir, readTimeout, func() ([]string, error) { return dropIns(dir) })
+	if err != nil {
+		return given, fields, fmt.Errorf("reading the directory of configurations: %w", err)
+	}
+	for _, path := range files {
 		more, names, err := load(path, into)
 		given, fields = append(given, more...), append(fields, names...)
+		if err != nil {
+			return given, fields, err
+		}
+	}
+	return given, fields, nil
+}
+
+// dropIns returns the files of a directory of configurations, in the order of their paths.
+func dropIns(dir string) (files []string, err error) {
+	err = filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
+		if err == nil && !entry.IsDir() && filepath.Ext(path) == dropIn {
+			files = append(files, path)
+		}
 		return err
 	})
-	return given, fields, err
+	return files, err
 }
 
 // load reads a KubeletConfiguration. An unknown field is an error. given are the fields that
 // request something; fields are all of the first level.
 func load(path string, into *KubeletConfiguration) (given []Given, fields []string, err error) {
-	data, err := os.ReadFile(path)
+	data, err := ReadFile(path)
 	if err != nil {
 		return nil, nil, fmt.Errorf("reading the configuration: %w", err)
 	}

@@ -3,7 +3,6 @@ package config
 import (
 	"encoding/base64"
 	"fmt"
-	"os"
 	"strings"
 )
 
@@ -17,7 +16,7 @@ func (s *Settings) Key() ([]byte, error) {
 
 // readKey reads a key that is stored as it is or in base64.
 func readKey(path string) ([]byte, error) {
-	data, err := os.ReadFile(path)
+	data, err := ReadFile(path)
 	if err != nil {
 		return nil, fmt.Errorf("reading the key of the checkpoint: %w", err)
 	}
