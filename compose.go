@@ -169,11 +169,12 @@ func (a *Agent) buildComponents(p *Parts) error {
 // buildRuntimeView builds the parts that hold the state of the runtime.
 func (a *Agent) buildRuntimeView(p *Parts) (err error) {
 	o := a.opts.Override
-	if p.Cache, err = choose[runtime.StatusCache]("Cache", o.Cache, runtime.NewCache(p.Inspector, runtime.CacheOptions{}), p); err != nil {
+	p.CacheOptions, p.PLEGOptions = a.opts.Cache, a.opts.PLEG
+	if p.Cache, err = choose[runtime.StatusCache]("Cache", o.Cache, runtime.NewCache(p.Inspector, p.CacheOptions), p); err != nil {
 		return err
 	}
-	opts := pleg.EventedOptions{Options: pleg.Options{Record: p.Record, Metrics: a.opts.Observe.Metrics.PLEG, Logger: a.named("pleg")}}
-	p.PLEG, err = choose[pleg.Generator]("PLEG", o.PLEG, pleg.NewEvented(p.Runtime, p.Cache, opts), p)
+	p.PLEGOptions.Record, p.PLEGOptions.Metrics, p.PLEGOptions.Logger = p.Record, a.opts.Observe.Metrics.PLEG, a.named("pleg")
+	p.PLEG, err = choose[pleg.Generator]("PLEG", o.PLEG, pleg.NewEvented(p.Runtime, p.Cache, p.PLEGOptions), p)
 	return err
 }
 

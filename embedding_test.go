@@ -168,7 +168,9 @@ func (j journal) Record(r runtime.Record) {
 func ExampleOverrides_cache() {
 	runPod(func(o *kubeletkit.Options) {
 		o.Override.Cache = func(_ runtime.StatusCache, p kubeletkit.Parts) (runtime.StatusCache, error) {
-			return runtime.NewCache(p.Inspector, runtime.CacheOptions{InspectTimeout: 10 * time.Second}), nil
+			opts := p.CacheOptions
+			opts.InspectTimeout = 10 * time.Second
+			return runtime.NewCache(p.Inspector, opts), nil
 		}
 	})
 	// Output: default/web: Running
@@ -179,7 +181,9 @@ func ExampleOverrides_cache() {
 func ExampleOverrides_pLEG() {
 	runPod(func(o *kubeletkit.Options) {
 		o.Override.PLEG = func(_ pleg.Generator, p kubeletkit.Parts) (pleg.Generator, error) {
-			return pleg.NewGeneric(p.Runtime, p.Cache, pleg.Options{RelistPeriod: 100 * time.Millisecond}), nil
+			opts := p.PLEGOptions.Options // with Record, Metrics and Logger
+			opts.RelistPeriod = 100 * time.Millisecond
+			return pleg.NewGeneric(p.Runtime, p.Cache, opts), nil
 		}
 	})
 	// Output: default/web: Running

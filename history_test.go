@@ -5,6 +5,7 @@ import (
 	"errors"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -18,6 +19,7 @@ import (
 	"github.com/kubeletkit/kubeletkit/history"
 	"github.com/kubeletkit/kubeletkit/internal/testpod"
 	"github.com/kubeletkit/kubeletkit/lifecycle"
+	"github.com/kubeletkit/kubeletkit/pleg"
 	"github.com/kubeletkit/kubeletkit/podconfig/checkpoint"
 	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/runtime/fake"
@@ -33,6 +35,52 @@ func (n *node) sentences(name string) []string {
 	}
 	return out
 }
+
+// Whatever generator is chosen or made in place of the default, the history has what it sees, and metrics have its relists.
+func TestHistoryOfEachPLEG(t *testing.T) {
+	for name, change := range map[string]func(*kubeletkit.Options){
+		"events":         func(*kubeletkit.Options) {},
+		"without events": func(o *kubeletkit.Options) { o.PLEG.WithoutEvents = true },
+		"override": func(o *kubeletkit.Options) {
+			o.PLEG.RelistPeriod = 2 * time.Second
+			o.Override.PLEG = func(_ pleg.Generator, p kubeletkit.Parts) (pleg.Generator, error) {
+				return pleg.NewGeneric(p.Runtime, p.Cache, p.PLEGOptions.Options), nil
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			synctest.Test(t, func(t *testing.T) {
+				rt, relists := fake.New(fake.Options{}), &relistCounter{}
+				n := startNodeWith(t, dir, rt, func(o *kubeletkit.Options) {
+					o.Observe.Metrics.PLEG = relists
+					change(o)
+				})
+				defer n.stop(t)
+				n.source.Set(makePod("web"))
+				n.after(time.Minute)
+				streams, _ := rt.Listeners()
+				assert.Equal(t, name == "events", streams > 0, "the event stream is open")
+				rt.Exit(fake.Target{Pod: "web"}, 1)
+				n.after(time.Minute)
+				n.source.Set()
+				n.after(time.Minute)
+				for _, want := range []string{"The sandbox is ready", "Container main runs", "Container main exited with code 1 (Error)", "The sandbox has died"} {
+					assert.Contains(t, n.sentences("web"), want)
+				}
+				assert.Positive(t, relists.n.Load())
+			})
+		})
+	}
+}
+
+// relistCounter counts relists.
+type relistCounter struct {
+	pleg.NopMetrics
+	n atomic.Int32
+}
+
+func (c *relistCounter) Relisted(pleg.Relisted) { c.n.Add(1) }
 
 // The history has what was seen, what was decided and why, and what came of it.
 func TestHistoryOfALife(t *testing.T) {

@@ -77,6 +77,11 @@ type Options struct {
 	Plugins Plugins
 	// Sync has how pods are synced.
 	Sync Sync
+	// Cache has the limits of the reads of pods from the runtime.
+	Cache runtime.CacheOptions
+	// PLEG has how the agent sees what changes in the runtime: how often it lists, and whether it uses the event stream. Record,
+	// Metrics and Logger in it are replaced by those of the agent.
+	PLEG pleg.EventedOptions
 	// Images has how images are pulled. Event, Record, Metrics and Logger in it are replaced by those of the agent.
 	Images images.Options
 	// GC has what is removed from the runtime.
@@ -128,10 +133,10 @@ type Overrides struct {
 	Checkpoint Override[checkpoint.Store]
 	// History: default a [*history.Memory] with [Options].Observe.History.
 	History Override[history.Store]
-	// Cache: default a [*runtime.Cache] over [Parts].Inspector.
+	// Cache: default a [*runtime.Cache] over [Parts].Inspector with [Options].Cache, which is also [Parts].CacheOptions.
 	Cache Override[runtime.StatusCache]
-	// PLEG: default a [*pleg.Evented], which relists like a [*pleg.Generic] if the runtime is
-	// no [runtime.EventSource]. It must read changed pods into [Parts].Cache.
+	// PLEG: default a [*pleg.Evented] with [Parts].PLEGOptions, which relists like a [*pleg.Generic] if the
+	// runtime is no [runtime.EventSource]. It must read changed pods into [Parts].Cache.
 	PLEG Override[pleg.Generator]
 	// PodConfig: default a [*podconfig.Mux].
 	PodConfig Override[podconfig.Config]

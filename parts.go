@@ -54,6 +54,11 @@ type Parts struct {
 	// Inspector reads the status of a pod from the runtime, with what components add that are a [lifecycle.InspectionWrapper].
 	// Cache reads by it.
 	Inspector runtime.Inspector
+	// CacheOptions are the options of the default Cache, and PLEGOptions those of the default PLEG. A Cache or a PLEG that
+	// is made in its place takes them from here: Record, Metrics and Logger are set in them. A [pleg.Generic] takes
+	// PLEGOptions.Options.
+	CacheOptions runtime.CacheOptions
+	PLEGOptions  pleg.EventedOptions
 	// Cache has the last known status of each pod.
 	Cache runtime.StatusCache
 	// PLEG reports what changed in the runtime, and reads changed pods into Cache.

@@ -15,6 +15,8 @@ type EventedOptions struct {
 	// SafetyPeriod is the time between relists while the event stream is reliable. It is
 	// at least RelistPeriod. Default: 300 s, the period of kubelet's evented PLEG.
 	SafetyPeriod time.Duration
+	// WithoutEvents leaves the event stream of the runtime unused: the generator relists every RelistPeriod, as a [Generic].
+	WithoutEvents bool
 }
 
 func (o *EventedOptions) setDefaults() {
@@ -40,6 +42,9 @@ var _ Generator = (*Evented)(nil)
 // RelistPeriod, and logs that once.
 func NewEvented(rt runtime.Lister, cache runtime.StatusCache, opts EventedOptions) *Evented {
 	opts.setDefaults()
+	if opts.WithoutEvents {
+		return &Evented{newGenerator(rt, nil, cache, opts)}
+	}
 	events, ok := runtime.Optional[runtime.EventSource](rt)
 	if !ok {
 		events = noEvents{}

@@ -3,8 +3,8 @@
 //
 //	go run ./examples/custompleg
 //
-// It runs one crashing pod on a runtime in memory. It prints the number of list calls
-// and the delay of each restart.
+// It runs one crashing pod on a runtime in memory. It prints the number of list calls, the
+// number of exits in the history of the pod, and the delay of each restart.
 package main
 
 import (
@@ -22,6 +22,7 @@ import (
 	"github.com/kubeletkit/kubeletkit/pleg"
 	"github.com/kubeletkit/kubeletkit/podconfig"
 	podconfigfake "github.com/kubeletkit/kubeletkit/podconfig/fake"
+	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/runtime/cri"
 	"github.com/kubeletkit/kubeletkit/runtime/fake"
 	"github.com/kubeletkit/kubeletkit/runtime/plan"
@@ -50,7 +51,9 @@ func run(ctx context.Context, out io.Writer, length time.Duration) error {
 		NodeName: "node", RootDir: dir, Host: rt.Host(), Runtime: rt, Sources: []podconfig.Source{source},
 		GC: kubeletkit.GC{Containers: gc.Policy{MaxPerContainer: 100}},
 		Override: kubeletkit.Overrides{PLEG: func(_ pleg.Generator, p kubeletkit.Parts) (pleg.Generator, error) {
-			return &Hinted{Generic: pleg.NewGeneric(rt, p.Cache, pleg.Options{RelistPeriod: 10 * time.Minute}), Events: rt}, nil
+			opts := p.PLEGOptions.Options // with the history, metrics and logger of the agent
+			opts.RelistPeriod = 10 * time.Minute
+			return &Hinted{Generic: pleg.NewGeneric(p.Runtime, p.Cache, opts), Events: rt}, nil
 		}},
 	})
 	if err != nil {
@@ -66,6 +69,13 @@ func run(ctx context.Context, out io.Writer, length time.Duration) error {
 		}
 	}
 	fmt.Fprintf(out, "%d lists in %s\n", lists, length)
+	seen := 0
+	for _, e := range agent.Parts().History.Entries("1") {
+		if e.Kind == runtime.KindContainerExited {
+			seen++
+		}
+	}
+	fmt.Fprintf(out, "the history has %d exits\n", seen)
 	for i := 1; i < len(instances); i++ {
 		late := instances[i].StartedAt.Sub(instances[i-1].FinishedAt).Round(time.Millisecond)
 		fmt.Fprintf(out, "instance %d started %s after the end of the one before\n", instances[i].Attempt, late)

@@ -22,6 +22,7 @@ func TestRestartsFollowEvents(t *testing.T) {
 		var out bytes.Buffer
 		require.NoError(t, run(t.Context(), &out, 4*time.Second))
 		assert.Regexp(t, `^[1-9]\d* lists in 4s`, out.String())
+		assert.Regexp(t, `the history has [23] exits`, out.String(), "the PLEG has the options of the default")
 		assert.Contains(t, out.String(), "instance 1 started 0s after the end of the one before\n")
 		assert.Contains(t, out.String(), "instance 2 started 1ms after the end of the one before\n", "that is the back-off")
 	})

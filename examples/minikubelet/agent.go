@@ -114,6 +114,8 @@ func agentOptions(s *config.Settings, rt *cri.Runtime, h hooks, log logr.Logger)
 		HostIPs:      ips,
 		Admission:    kubeletkit.Admission{Limits: syncloop.Limits{MaxPods: s.PodLimit(goruntime.NumCPU())}, AllowedUnsafeSysctls: s.AllowedUnsafeSysctls},
 		Sync:         kubeletkit.Sync{Frequency: s.SyncFrequency.Duration},
+		Cache:        runtime.CacheOptions{InspectTimeout: s.RuntimeRequestTimeout.Duration},
+		PLEG:         pleg.EventedOptions{WithoutEvents: !s.Evented()},
 		Images:       pulls,
 		GC:           kubeletkit.GC{Images: imagePolicy(s), LogLinksDir: s.LogLinksDir, Containers: gc.Policy{MinAge: s.MinContainerTTL, MaxPerContainer: deadToKeep(s.MaxDeadPerName), KeepLogs: keepLogs}},
 	}
@@ -123,14 +125,6 @@ func agentOptions(s *config.Settings, rt *cri.Runtime, h hooks, log logr.Logger)
 	}
 	if kept != nil { // nil in an interface would not be nil
 		opts.Checkpoint = kept
-	}
-	opts.Override.Cache = func(_ runtime.StatusCache, p kubeletkit.Parts) (runtime.StatusCache, error) {
-		return runtime.NewCache(p.Inspector, runtime.CacheOptions{InspectTimeout: s.RuntimeRequestTimeout.Duration}), nil
-	}
-	if !s.Evented() {
-		opts.Override.PLEG = func(_ pleg.Generator, p kubeletkit.Parts) (pleg.Generator, error) {
-			return pleg.NewGeneric(rt, p.Cache, pleg.Options{Logger: log.WithName("pleg"), Metrics: h.metrics.PLEG}), nil
-		}
 	}
 	return opts, nil
 }

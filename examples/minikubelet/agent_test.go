@@ -108,6 +108,19 @@ func TestDeadContainersToKeep(t *testing.T) {
 	}
 }
 
+// Settings are no overrides: an override that makes a part anew has to pass on its history, metrics and logger.
+func TestNoPartIsReplaced(t *testing.T) {
+	for _, gate := range []string{"EventedPLEG=true", "EventedPLEG=false"} {
+		s, err := config.Parse([]string{"--container-runtime-endpoint", "unix:///none", "--root-dir", t.TempDir(), "--feature-gates", gate})
+		require.NoError(t, err)
+		opts, err := agentOptions(s, nil, hooks{}, logr.Discard())
+		require.NoError(t, err)
+		assert.Zero(t, opts.Override)
+		assert.Equal(t, gate == "EventedPLEG=false", opts.PLEG.WithoutEvents)
+		assert.Equal(t, s.RuntimeRequestTimeout.Duration, opts.Cache.InspectTimeout)
+	}
+}
+
 // The agent asks the runtime for its cgroup driver, and gives each pod the cgroup that
 // kubelet would. What is left of a pod that is gone is removed.
 func TestCgroups(t *testing.T) {
