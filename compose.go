@@ -248,9 +248,13 @@ func (s endingSink) PodGone(ctx context.Context, pod runtime.PodRef, last *v1.Po
 // buildPodSync builds what does the work on one pod.
 func (a *Agent) buildPodSync(p *Parts) error {
 	o := a.opts.Override
-	probes, err := prober.New(p.Runtime, p.Cache, prober.Options{
+	opts := prober.Options{
 		HostIPs: p.HostIPs, Handlers: a.opts.Plugins.Probes, Event: p.Event, Record: p.Record, Metrics: a.opts.Observe.Metrics.Prober, Logger: a.named("prober"),
-	})
+	}
+	if p.Checkpoint != nil {
+		opts.States = p.Checkpoint
+	}
+	probes, err := prober.New(p.Runtime, p.Cache, opts)
 	if err != nil {
 		return err
 	}

@@ -51,7 +51,9 @@ type Options struct {
 	StatusSink status.Sink
 	// Checkpoint keeps the pods that were admitted, and the secrets and config maps that
 	// they refer to, so that they run again after a reboot though no source can be
-	// reached. It belongs to this agent alone. nil: nothing is kept.
+	// reached. It keeps the results of probes too: containers that run while the agent is
+	// restarted stay started and ready. It belongs to this agent alone. nil: nothing is kept, and after a restart
+	// of the agent, containers have the results in the status that their source delivers.
 	Checkpoint checkpoint.Store
 
 	// Host describes the machine to pods. nil: the result of [DetectHost].

@@ -40,8 +40,10 @@
 //     is not attempted again until there is a new instance.
 //   - No result is lost: a slow reader receives the latest of each instance and
 //     kind.
-//   - After a restart of the agent, an instance has the state in pod.Status until a probe
-//     has another result, and the first attempts are spread over their period.
+//   - After a restart of the agent, an instance that runs on has the results that [Options.States] has kept, or else
+//     those in pod.Status, until a probe has another result. It stays started, and stays ready until its readiness
+//     probe has failed failureThreshold times. The first attempts are spread over their period. Without both, it has
+//     not started and is not ready until its probes succeed again.
 //   - A panic of a handler is an attempt that could not be made.
 //
 // # Differences from kubelet 1.36

@@ -68,7 +68,9 @@ func (m *Prober) AddPod(spec *v1.Pod) {
 	if m.notify(spec.UID, spec) {
 		return
 	}
+	m.loadOnce.Do(m.load)
 	wanted := m.probesOf(spec)
+	observed, _ := m.status.Get(spec.UID)
 
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -77,6 +79,7 @@ func (m *Prober) AddPod(spec *v1.Pod) {
 		p = &pod{workers: map[workerKey]*worker{}}
 		m.pods[spec.UID] = p
 		m.seed(spec)
+		m.restore(spec.UID, observed)
 	}
 	moved := p.spec != nil && podspec.HasHostNetwork(p.spec) != podspec.HasHostNetwork(spec)
 	p.spec = spec
@@ -95,20 +98,6 @@ func (m *Prober) AddPod(spec *v1.Pod) {
 		w := newWorker(m, spec, key, probe)
 		p.workers[key] = w
 		m.launch(w)
-	}
-}
-
-// seed takes over results from the pod's status. It is called with the lock held.
-func (m *Prober) seed(spec *v1.Pod) {
-	for _, list := range [][]v1.ContainerStatus{spec.Status.InitContainerStatuses, spec.Status.ContainerStatuses} {
-		for i := range list {
-			cs := &list[i]
-			id, err := runtime.ParseContainerID(cs.ContainerID)
-			if err != nil || cs.State.Running == nil {
-				continue
-			}
-			m.states[id] = &state{uid: spec.UID, started: cs.Started != nil && *cs.Started, ready: cs.Ready}
-		}
 	}
 }
 
@@ -138,13 +127,14 @@ func (m *Prober) RemovePod(spec *v1.Pod) {
 // Cleanup implements [Manager].
 func (m *Prober) Cleanup(keep func(uid types.UID) bool) {
 	m.mu.Lock()
-	uids := slices.Collect(maps.Keys(m.pods))
+	uids := slices.AppendSeq(slices.Collect(maps.Keys(m.pods)), maps.Keys(m.kept))
 	m.mu.Unlock()
 	uids = slices.DeleteFunc(uids, keep)
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, uid := range uids {
 		m.removePod(uid)
+		delete(m.kept, uid)
 	}
 }
 

@@ -33,6 +33,10 @@ type Options struct {
 	// UserAgent of HTTP and gRPC checks. Default: "kube-probe/1.36", since
 	// applications recognize probes by that prefix.
 	UserAgent string
+	// States keeps the results of startup and readiness probes for the next run of the agent. They are kept when one
+	// changes, all together, with about 130 bytes for each container that is probed. If nil, the results after a
+	// restart of the agent are those in the status that a pod is added with.
+	States States
 	// Jitter returns a number in [0,1): the fraction of its period by which the first
 	// attempt is delayed on an instance that ran before the manager did, so that the
 	// probes of a node do not all begin at once when its agent is restarted.
@@ -61,6 +65,8 @@ type Prober struct {
 	event    runtime.EventFunc
 	record   runtime.RecordFunc
 	metrics  *flow.Guarded[Metrics]
+	keep     States // or nil
+	loadOnce sync.Once
 
 	results chan runtime.ProbeResult
 	// wake holds a token if there is a new result to send. A second token would mean
@@ -81,6 +87,8 @@ type Prober struct {
 	since  time.Time
 	pods   map[types.UID]*pod
 	states map[runtime.ContainerID]*state
+	// kept are the results that an earlier run has kept, of pods that were not added yet.
+	kept keptResults
 	// unsent has the results that the reader has not received, one for each instance
 	// and kind, and order has their keys, the oldest first.
 	unsent map[resultKey]runtime.ProbeResult
@@ -137,6 +145,7 @@ func New(rt runtime.Execer, pods statusReader, opts Options) (*Prober, error) {
 		event:    opts.Event,
 		record:   opts.Record,
 		metrics:  flow.Guard(opts.Metrics, opts.Logger),
+		keep:     opts.States,
 		results:  make(chan runtime.ProbeResult),
 		wake:     flow.NewSignal(),
 		pods:     map[types.UID]*pod{},

@@ -95,6 +95,9 @@ func (m *Prober) set(w *worker, id runtime.ContainerID, healthy bool, message st
 		log = w.log
 	}
 	m.effects.Add(func() { // the record first, then what follows from the result
+		if m.keep != nil && (healthy || w.ref.Kind == runtime.ReadinessProbe) { // whether it is unhealthy is not kept
+			m.keep.KeepState(stateName, results{m})
+		}
 		log.Info("Probe result changed", "containerID", id, "healthy", healthy, "message", message)
 		m.recordResult(w.ref, healthy, message)
 		m.enqueue(runtime.ProbeResult{

@@ -52,8 +52,8 @@ type Store interface {
 // of a cluster. It is the part of a [Store] that such a component needs.
 type States interface {
 	// KeepState keeps the state under the name, in place of what was kept under it before. It
-	// does not block. The state is kept as JSON, and must not be changed afterwards. Nil
-	// removes it.
+	// does not block. The state is kept as JSON, and must not be changed afterwards, unless it
+	// is a [encoding/json.Marshaler] that may be called at any time. Nil removes it.
 	KeepState(name string, state any)
 	// LoadState reads what an earlier agent has kept under the name into the value that the
 	// pointer refers to, and reports whether there is anything.
