@@ -51,9 +51,7 @@ func (h *PodHandler) HandlePodCleanups(ctx context.Context) error {
 			return !refused && h.desired(uid) || h.resumes(uid)
 		})
 	}
-	if h.endRemovals() {
-		h.leftovers = true
-	}
+	h.endRemovals()
 	states := h.syncWorkers(admitted)
 	alive := func(uid types.UID) bool {
 		_, known := states[uid]
@@ -84,11 +82,11 @@ func (h *PodHandler) HandlePodCleanups(ctx context.Context) error {
 		h.opts.Gone()
 	}
 	h.reportDue(due, alive)
-	if !h.leftovers {
+	if !h.leftovers && len(h.removals.failed) == 0 {
 		return nil
 	}
-	more, err := h.leave(ctx, alive)
-	h.leftovers = more || err != nil
+	err := h.leave(ctx, alive)
+	h.leftovers = err != nil
 	return err
 }
 

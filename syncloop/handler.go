@@ -110,7 +110,7 @@ type PodHandler struct {
 	leaving map[types.UID]runtime.PodRef
 	// resizes has the pods that wait for other resources.
 	resizes pendingResizes
-	// removals are the removals of directories that are under way.
+	// removals are the calls of the step Gone that are under way or have failed.
 	removals removals
 }
 
@@ -144,7 +144,7 @@ func NewHandler(deps HandlerDeps, opts HandlerOptions) (*PodHandler, error) {
 		deps: deps, opts: opts, log: opts.Logger,
 		refused: map[types.UID]struct{}{}, stopping: map[types.UID]struct{}{}, sweep: true,
 		known: map[types.UID]runtime.PodRef{}, remains: map[types.UID]bool{}, reported: map[types.UID]bool{},
-		leaving: map[types.UID]runtime.PodRef{},
+		leaving: map[types.UID]runtime.PodRef{}, removals: newRemovals(),
 	}, nil
 }
 
@@ -164,8 +164,13 @@ func (h *PodHandler) update(u podworkers.Update) {
 // starts reports whether a pod with the UID may have a worker now. Otherwise an earlier one is being removed, and the cleanup after that
 // starts the pod if it is desired then.
 func (h *PodHandler) starts(uid types.UID) bool {
+	r := h.removals.byUID[uid]
+	if r != nil && r.ended() {
+		h.endRemoval(uid, r)
+		r = nil
+	}
 	_, leaving := h.leaving[uid]
-	return !leaving && !h.removals.underWay(uid)
+	return !leaving && r == nil
 }
 
 // Prepare implements [Handler]. It lists the pods that an earlier agent left running, so

@@ -21,7 +21,6 @@ import (
 	"github.com/kubeletkit/kubeletkit/internal/testpod"
 	"github.com/kubeletkit/kubeletkit/lifecycle"
 	"github.com/kubeletkit/kubeletkit/pleg"
-	"github.com/kubeletkit/kubeletkit/podconfig"
 	"github.com/kubeletkit/kubeletkit/podspec"
 	"github.com/kubeletkit/kubeletkit/podworkers"
 	"github.com/kubeletkit/kubeletkit/runtime"
@@ -233,25 +232,28 @@ func TestAPodThatArrivesEndedIsNotAdmitted(t *testing.T) {
 }
 
 func TestCleanupStopsOrphansAndCollectsRemains(t *testing.T) {
-	b := newHandler(t, syncloop.HandlerOptions{})
-	wanted := makePod("wanted")
-	b.HandlePodAdditions([]*v1.Pod{wanted})
-	b.workers.take()
-	running := []runtime.Container{{Name: "c", State: runtime.ContainerRunning}}
-	b.runtime.pods = []*runtime.Pod{
-		{PodRef: runtime.RefOf(wanted), Containers: running},
-		{PodRef: runtime.PodRef{UID: "o", Name: "orphan"}, Containers: running},
-		{PodRef: runtime.PodRef{UID: "d", Name: "dead"}, Containers: []runtime.Container{{Name: "c", State: runtime.ContainerExited}}},
-	}
-	b.status.m["gone"] = v1.PodStatus{}
-	for _, d := range []string{string(wanted.UID), "o", "d"} {
-		require.NoError(t, os.Mkdir(filepath.Join(b.podsDir, d), 0o750))
-	}
-	require.NoError(t, b.HandlePodCleanups(t.Context()))
-	assert.Equal(t, []string{"kill orphan orphan"}, b.workers.take())
-	assert.Equal(t, []string{"remove d"}, b.dirs.take(), "not while the orphan runs")
-	assert.Equal(t, 1, b.gone)
-	assert.NotContains(t, b.status.m, types.UID("gone"))
+	synctest.Test(t, func(t *testing.T) {
+		b := newHandler(t, syncloop.HandlerOptions{})
+		wanted := makePod("wanted")
+		b.HandlePodAdditions([]*v1.Pod{wanted})
+		b.workers.take()
+		running := []runtime.Container{{Name: "c", State: runtime.ContainerRunning}}
+		b.runtime.pods = []*runtime.Pod{
+			{PodRef: runtime.RefOf(wanted), Containers: running},
+			{PodRef: runtime.PodRef{UID: "o", Name: "orphan"}, Containers: running},
+			{PodRef: runtime.PodRef{UID: "d", Name: "dead"}, Containers: []runtime.Container{{Name: "c", State: runtime.ContainerExited}}},
+		}
+		b.status.m["gone"] = v1.PodStatus{}
+		for _, d := range []string{string(wanted.UID), "o", "d"} {
+			require.NoError(t, os.Mkdir(filepath.Join(b.podsDir, d), 0o750))
+		}
+		require.NoError(t, b.HandlePodCleanups(t.Context()))
+		synctest.Wait() // for removals
+		assert.Equal(t, []string{"kill orphan orphan"}, b.workers.take())
+		assert.Equal(t, []string{"remove d"}, b.dirs.take(), "not while the orphan runs")
+		assert.Equal(t, 1, b.gone)
+		assert.NotContains(t, b.status.m, types.UID("gone"))
+	})
 }
 
 func TestCleanupAsksTheRuntimeOnlyWhenSomethingHintsAtIt(t *testing.T) {
@@ -261,6 +263,7 @@ func TestCleanupAsksTheRuntimeOnlyWhenSomethingHintsAtIt(t *testing.T) {
 		b.HandlePodAdditions([]*v1.Pod{pod})
 		cleanup := func() (lists int) {
 			require.NoError(t, b.HandlePodCleanups(t.Context()))
+			synctest.Wait() // for removals
 			return len(b.runtime.take())
 		}
 		started := []pleg.Event{{Type: pleg.ContainerStarted}}
@@ -394,136 +397,4 @@ func ExampleChain() {
 	// Output:
 	// NoTeam: pods on this node need a label team
 	// OutOfpods: Node didn't have enough resource: pods, requested: 1, used: 1, capacity: 1
-}
-
-// slowDirs take their time for a pod.
-type slowDirs struct {
-	dirs
-	slow types.UID
-	end  chan error
-}
-
-func (d *slowDirs) Remove(ctx context.Context, ref runtime.PodRef, dir string) error {
-	d.add("begin %s", ref.UID)
-	if ref.UID == d.slow {
-		select {
-		case err := <-d.end:
-			if err != nil {
-				return err
-			}
-		case <-ctx.Done():
-			d.add("cancelled %s", ref.UID)
-			return ctx.Err()
-		}
-	}
-	return os.RemoveAll(dir)
-}
-
-// newSlowHandler returns a handler with the directories of these pods, of which the removal
-// of the one of uid-a lasts until a value is sent to end.
-func newSlowHandler(t *testing.T, podsDir string, uids ...string) (*syncloop.PodHandler, *handlerBench, *slowDirs) {
-	t.Helper()
-	b := newHandler(t, syncloop.HandlerOptions{})
-	d := &slowDirs{slow: "uid-a", end: make(chan error)}
-	for _, uid := range uids {
-		require.NoError(t, os.Mkdir(filepath.Join(podsDir, uid), 0o750))
-	}
-	h, err := syncloop.NewHandler(syncloop.HandlerDeps{Pods: b.pods, Workers: b.workers, Status: b.status, Runtime: b.runtime, Steps: stepsOf(t, d)}, syncloop.HandlerOptions{PodsDir: podsDir})
-	require.NoError(t, err)
-	return h, b, d
-}
-
-// A volume that hangs when it is torn down does not stop the loop.
-func TestARemovalThatHangsDelaysItsPodOnly(t *testing.T) {
-	podsDir := t.TempDir()
-	synctest.Test(t, func(t *testing.T) {
-		h, b, d := newSlowHandler(t, podsDir, "uid-a", "uid-b", "uid-c")
-		clean := func() []string {
-			t.Helper()
-			began := time.Now()
-			require.NoError(t, h.HandlePodCleanups(t.Context()))
-			assert.Less(t, time.Since(began), time.Second)
-			return d.take()
-		}
-		assert.Equal(t, []string{"begin uid-a"}, clean())
-		assert.Equal(t, []string{"begin uid-b", "begin uid-c"}, clean(), "others go on")
-		assert.Empty(t, clean())
-
-		// The pod comes back. Its volumes must not be set up while they are torn down.
-		pod := makePod("a")
-		h.HandlePodAdditions([]*v1.Pod{pod})
-		h.HandlePodUpdates([]*v1.Pod{pod})
-		h.HandlePodSyncs([]*v1.Pod{pod})
-		assert.Empty(t, clean())
-		assert.Empty(t, b.workers.take())
-		d.end <- nil
-		synctest.Wait()
-		assert.Empty(t, clean())
-		assert.Equal(t, []string{"create a"}, b.workers.take())
-	})
-}
-
-func TestARemovalThatFailsLaterIsRepeated(t *testing.T) {
-	podsDir := t.TempDir()
-	synctest.Test(t, func(t *testing.T) {
-		h, _, d := newSlowHandler(t, podsDir, "uid-a")
-		for _, outcome := range []error{errAway, nil} {
-			require.NoError(t, h.HandlePodCleanups(t.Context()))
-			assert.Equal(t, []string{"begin uid-a"}, d.take())
-			d.end <- outcome
-			synctest.Wait()
-		}
-		require.NoError(t, h.HandlePodCleanups(t.Context()))
-		assert.Empty(t, d.take())
-		assert.NoDirExists(t, filepath.Join(podsDir, "uid-a"))
-	})
-}
-
-// The directory lost+found of a file system is not that of a gone pod.
-func TestLostAndFoundStays(t *testing.T) {
-	podsDir := t.TempDir()
-	h, _, d := newSlowHandler(t, podsDir, "lost+found", "uid-b")
-	require.NoError(t, h.HandlePodCleanups(t.Context()))
-	h.Stop()
-	assert.Equal(t, []string{"begin uid-b"}, d.take())
-	assert.DirExists(t, filepath.Join(podsDir, "lost+found"))
-}
-
-// The loop ends what its handler has started, also when it ends because of an error.
-func TestTheLoopWaitsForRemovals(t *testing.T) {
-	podsDir := t.TempDir()
-	synctest.Test(t, func(t *testing.T) {
-		h, b, d := newSlowHandler(t, podsDir, "uid-a")
-		cfg := &config{changes: make(chan podconfig.Change), seen: true}
-		l, err := syncloop.New(syncloop.Deps{Handler: h, Config: cfg, PLEG: &events{}, Runtime: &checker{}, Pods: b.pods}, syncloop.Options{})
-		require.NoError(t, err)
-		time.AfterFunc(10*time.Second, func() { close(cfg.changes) })
-		require.ErrorContains(t, l.Run(t.Context()), "desired state")
-		assert.Equal(t, []string{"begin uid-a", "cancelled uid-a"}, d.take())
-	})
-}
-
-// A pod comes back while its directory is removed, which takes long. It starts soon after
-// the removal, although the loop has had no other input for a long time.
-func TestAPodStartsSoonAfterASlowRemoval(t *testing.T) {
-	podsDir := t.TempDir()
-	synctest.Test(t, func(t *testing.T) {
-		h, b, d := newSlowHandler(t, podsDir, "uid-a")
-		cfg := &config{changes: make(chan podconfig.Change), seen: true}
-		l, err := syncloop.New(syncloop.Deps{Handler: h, Config: cfg, PLEG: &events{}, Runtime: &checker{}, Pods: b.pods}, syncloop.Options{})
-		require.NoError(t, err)
-		ctx, cancel := context.WithCancel(t.Context())
-		done := make(chan error, 1)
-		go func() { done <- l.Run(ctx) }()
-		time.Sleep(5 * time.Second)
-		cfg.changes <- podconfig.Change{Op: podconfig.Add, Pods: []*v1.Pod{makePod("a")}}
-		time.Sleep(10*time.Minute + 3*time.Second)
-		assert.Empty(t, b.workers.take())
-		d.end <- nil
-		time.Sleep(3 * time.Second)
-		synctest.Wait()
-		assert.Equal(t, []string{"create a"}, b.workers.take())
-		cancel()
-		require.NoError(t, <-done)
-	})
 }

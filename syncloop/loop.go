@@ -176,6 +176,8 @@ type Loop struct {
 	// lastInput is the time of the last input other than a tick. cleaned is the time of the
 	// last cleanup that succeeded, zero if one has failed or was left out since.
 	lastInput, cleaned time.Time
+	// cleanupError is the text of the error of the last cleanup, which was logged; "" if it has succeeded.
+	cleanupError string
 }
 
 // New returns a loop, or an error that names what is missing.
@@ -453,12 +455,17 @@ func (l *Loop) cleanup(ctx context.Context) {
 	}
 	err := l.deps.Handler.HandlePodCleanups(ctx)
 	if err == nil {
-		l.cleaned = time.Now()
+		l.cleaned, l.cleanupError = time.Now(), ""
 		return
 	}
 	l.cleaned = time.Time{}
-	if ctx.Err() == nil {
-		l.log.Error(err, "Housekeeping failed; it is tried again at the next tick")
+	switch text := err.Error(); {
+	case ctx.Err() != nil:
+	case text != l.cleanupError:
+		l.cleanupError = text
+		l.log.Error(err, "Housekeeping failed; it is tried again at each tick")
+	default:
+		l.log.V(2).Info("Housekeeping failed again", "err", text)
 	}
 }
 

@@ -176,17 +176,20 @@ func TestComponentsTakeBackWhatARefusedPodWasGiven(t *testing.T) {
 }
 
 func TestTheCleanupAfterAnOrphansEndRemovesItsDirectory(t *testing.T) {
-	b := newHandler(t, syncloop.HandlerOptions{})
-	b.runtime.pods = []*runtime.Pod{runs("o", "orphan", runtime.ContainerRunning)}
-	require.NoError(t, os.Mkdir(filepath.Join(b.podsDir, "o"), 0o750))
-	require.NoError(t, b.HandlePodCleanups(t.Context()))
-	assert.Empty(t, b.dirs.take())
+	synctest.Test(t, func(t *testing.T) {
+		b := newHandler(t, syncloop.HandlerOptions{})
+		b.runtime.pods = []*runtime.Pod{runs("o", "orphan", runtime.ContainerRunning)}
+		require.NoError(t, os.Mkdir(filepath.Join(b.podsDir, "o"), 0o750))
+		require.NoError(t, b.HandlePodCleanups(t.Context()))
+		assert.Empty(t, b.dirs.take())
 
-	b.runtime.pods[0].Containers[0].State = runtime.ContainerExited
-	delete(b.workers.states, "o") // it ended between two cleanups and was forgotten at once
-	require.NoError(t, b.HandlePodCleanups(t.Context()))
-	assert.Equal(t, []string{"remove o"}, b.dirs.take())
-	assert.Equal(t, 1, b.gone)
+		b.runtime.pods[0].Containers[0].State = runtime.ContainerExited
+		delete(b.workers.states, "o") // it ended between two cleanups and was forgotten at once
+		require.NoError(t, b.HandlePodCleanups(t.Context()))
+		synctest.Wait()
+		assert.Equal(t, []string{"remove o"}, b.dirs.take())
+		assert.Equal(t, 1, b.gone)
+	})
 }
 
 func TestAUIDThatIsNoNameOfADirectoryIsRefused(t *testing.T) {
