@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/cpuset"
 
+	"github.com/kubeletkit/kubeletkit/internal/safefile"
 	"github.com/kubeletkit/kubeletkit/resources/internal/checkpoint"
 )
 
@@ -145,8 +146,8 @@ func parseSet(text string) (cpuset.CPUSet, error) {
 }
 
 // readCheckpoint returns the content of the file. It fails with [os.ErrNotExist] if there is none, and with a [*StateError].
-func readCheckpoint(path string) (c Checkpoint, err error) {
-	err = checkpoint.Read(path, maxCheckpoint, func(data []byte) (err error) {
+func readCheckpoint(r *safefile.Reader, path string) (c Checkpoint, err error) {
+	err = checkpoint.Read(r, path, maxCheckpoint, func(data []byte) (err error) {
 		c, err = ParseCheckpoint(data)
 		return err
 	})
@@ -181,7 +182,7 @@ func (e *StateError) Error() string {
 // If it has containers with exclusive CPUs, but for those of pods of which gone reports that nothing is left, it fails with a [*StateError] that has
 // these pods. If it cannot be read, it fails with one that has none. It changes nothing.
 func StaticLeft(path string, gone func(types.UID) bool) (bool, error) {
-	c, err := readCheckpoint(path)
+	c, err := readCheckpoint(&safefile.Reader{}, path)
 	stateErr := (*StateError)(nil)
 	switch {
 	case errors.Is(err, os.ErrNotExist), err == nil && c.Policy == policyNone:

@@ -41,7 +41,7 @@ func (m *Manager) Restore() error {
 }
 
 func (m *Manager) restore() error {
-	c, err := readCheckpoint(m.path)
+	c, err := readCheckpoint(&m.file.Reader, m.path)
 	held := (*StateError)(nil)
 	if err != nil && !errors.Is(err, os.ErrNotExist) && !errors.As(err, &held) {
 		return fmt.Errorf("reading the assignments of CPUs: %w", err)

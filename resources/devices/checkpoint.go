@@ -20,10 +20,8 @@ import (
 )
 
 const (
-	// maxCheckpoint is the size of the largest checkpoint that is written, in bytes: that of some 10^5 devices with their answers.
-	maxCheckpoint = 64 << 20
-	// maxRead is that of the largest one that is read. kubelet has no limit.
-	maxRead = 4 * maxCheckpoint
+	// maxCheckpoint is the size of the largest checkpoint, in bytes: that of some 10^4 containers with their answers. kubelet has no limit.
+	maxCheckpoint = checkpoint.MaxSize
 	// maxAnswer is the size of the largest answer of a provider for one container. A message of gRPC has 4 MiB.
 	maxAnswer = 256 << 10
 )
@@ -55,7 +53,7 @@ func (m *Manager) load() error {
 		return nil
 	}
 	if m.path != "" {
-		if err := checkpoint.Read(m.path, maxRead, parse); err != nil && !errors.Is(err, os.ErrNotExist) {
+		if err := checkpoint.Read(&m.file.Reader, m.path, maxCheckpoint, parse); err != nil && !errors.Is(err, os.ErrNotExist) {
 			return fmt.Errorf("pods that request extended resources wait until the checkpoint of devices can be read: %w", err)
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	goruntime "runtime"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -158,12 +159,12 @@ func TestLargeAnswer(t *testing.T) {
 // All answers together do not exceed what is read again.
 func TestManyLargeAnswers(t *testing.T) {
 	var all []devices.Device
-	for i := range 300 {
+	for i := range 100 {
 		all = append(all, devices.Device{ID: fmt.Sprintf("%03d", i)})
 	}
 	bubble(t, all, func(t *testing.T, r *rig, p *fake.Provider, _ func() error) {
 		r.opts, r.path = devices.Options{Logger: r.opts.Logger}, ""
-		r.restart() // in memory: 300 writes of 64 MiB are slow
+		r.restart() // in memory: many writes of 16 MiB are slow
 		p.OnAllocate = func(context.Context, devices.Request) (runtime.ContainerEdits, error) {
 			return runtime.ContainerEdits{Env: []v1.EnvVar{{Name: "A", Value: strings.Repeat("x", 255<<10)}}}, nil
 		}
@@ -179,8 +180,31 @@ func TestManyLargeAnswers(t *testing.T) {
 			}
 			started++
 		}
-		require.ErrorContains(t, err, "the checkpoint of devices would have more than 64 MiB")
-		assert.Greater(t, started, 100)
+		require.ErrorContains(t, err, "the checkpoint of devices would have more than 16 MiB")
+		assert.Greater(t, started, 25)
+	})
+}
+
+// A checkpoint that is too large is not read, however many pods wait for it. They go on when it is gone.
+func TestHugeCheckpoint(t *testing.T) {
+	bubble(t, list("a"), func(t *testing.T, r *rig, _ *fake.Provider, _ func() error) {
+		pod := podOf("pod", 1)
+		r.start(pod)
+		kept := r.path + ".kept"
+		require.NoError(t, os.Rename(r.path, kept))
+		require.NoError(t, os.WriteFile(r.path, nil, 0o600))
+		require.NoError(t, os.Truncate(r.path, 8<<30))
+		r.restart()
+		var before, after goruntime.MemStats
+		goruntime.ReadMemStats(&before)
+		for range 100 {
+			require.ErrorContains(t, r.prepare(pod), "wait until the checkpoint of devices can be read")
+		}
+		goruntime.ReadMemStats(&after)
+		assert.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(4<<20))
+		require.NoError(t, os.Rename(kept, r.path))
+		assert.NotContains(t, fmt.Sprint(r.prepare(pod)), "checkpoint")
+		assert.NotEmpty(t, r.ids(pod))
 	})
 }
 

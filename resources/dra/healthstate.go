@@ -14,12 +14,8 @@ import (
 	"github.com/kubeletkit/kubeletkit/resources/internal/checkpoint"
 )
 
-const (
-	// healthName is the name of the file in which kubelet keeps the health of devices, in the directory of the state.
-	healthName = "dra_health_state"
-	// maxHealth is the size of the largest file that is read, in bytes.
-	maxHealth = 64 << 20
-)
+// healthName is the name of the file in which kubelet keeps the health of devices, in the directory of the state.
+const healthName = "dra_health_state"
 
 // healthFile is the file of kubelet 1.36: the devices of each driver, by pool and name.
 type healthFile map[string]healthOfDriver
@@ -40,7 +36,7 @@ type healthOfDevice struct {
 // them the health is Unknown, so a file that is damaged is not an error.
 func (m *Manager) restoreHealth() error {
 	var f healthFile
-	err := checkpoint.Read(m.path(healthName), maxHealth, func(data []byte) error { return json.Unmarshal(data, &f) })
+	err := checkpoint.Read(&m.health.Reader, m.path(healthName), checkpoint.MaxSize, func(data []byte) error { return json.Unmarshal(data, &f) })
 	if damaged := (*checkpoint.DamagedError)(nil); errors.As(err, &damaged) {
 		m.opts.Logger.Error(err, "The health of devices that an earlier agent has kept cannot be used", "path", m.path(healthName))
 	} else if err != nil && !errors.Is(err, os.ErrNotExist) {

@@ -21,12 +21,8 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
-const (
-	// stateName is the name of the state in its directory. It is kubelet's.
-	stateName = "dra_manager_state"
-	// maxState is the size of the largest state that is read, in bytes.
-	maxState = 64 << 20
-)
+// stateName is the name of the state in its directory. It is kubelet's.
+const stateName = "dra_manager_state"
 
 // Options are the settings of a [Manager].
 type Options struct {
@@ -143,7 +139,7 @@ func (m *Manager) load() error { return m.file.Load() }
 
 func (m *Manager) restore() error {
 	var list []ClaimState
-	err := checkpoint.Read(m.path(stateName), maxState, func(data []byte) (err error) {
+	err := checkpoint.Read(&m.file.Reader, m.path(stateName), checkpoint.MaxSize, func(data []byte) (err error) {
 		list, err = ParseState(data)
 		return err
 	})

@@ -9,6 +9,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/kubeletkit/kubeletkit/internal/safefile"
 	"github.com/kubeletkit/kubeletkit/resources/internal/checkpoint"
 	"github.com/kubeletkit/kubeletkit/resources/memory/internal/state"
 	"github.com/kubeletkit/kubeletkit/resources/numa"
@@ -19,8 +20,6 @@ const (
 	FileName = "memory_manager_state"
 	// policy is the name of the policy in the state.
 	policy = "Static"
-	// maxState is the size of the largest state that is read, in bytes.
-	maxState = 16 << 20
 )
 
 // StateError means that the state cannot be used: the file is corrupt, of another policy, or of other amounts of memory or reservations.
@@ -90,7 +89,7 @@ func (m *Manager) restore() error {
 // memory by it, but for those of which gone reports that nothing is left, it fails with a [*StateError] that has these pods. If it cannot be read, it
 // fails with one that has none. It changes nothing.
 func StaticLeft(path string, gone func(types.UID) bool) (bool, error) {
-	f, err := readState(path)
+	f, err := readState(&safefile.Reader{}, path)
 	switch {
 	case errors.Is(err, os.ErrNotExist), err == nil && f.PolicyName == "None":
 		return false, nil
@@ -127,9 +126,9 @@ func holders(f *state.File, gone func(types.UID) bool) (pods []types.UID) {
 }
 
 // readState returns the content of the file. It fails with [os.ErrNotExist] and a [*StateError].
-func readState(path string) (*state.File, error) {
+func readState(r *safefile.Reader, path string) (*state.File, error) {
 	var f *state.File
-	err := checkpoint.Read(path, maxState, func(data []byte) (err error) {
+	err := checkpoint.Read(r, path, checkpoint.MaxSize, func(data []byte) (err error) {
 		f, err = state.Parse(data)
 		return err
 	})
@@ -144,7 +143,7 @@ func readState(path string) (*state.File, error) {
 
 // read returns the machine state of the file, or an empty one if there is none or no pod holds memory.
 func (m *Manager) read() (*machineState, error) {
-	f, err := readState(m.path)
+	f, err := readState(&m.file.Reader, m.path)
 	if errors.Is(err, os.ErrNotExist) {
 		return m.empty(), nil
 	}

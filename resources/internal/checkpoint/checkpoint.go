@@ -23,10 +23,13 @@ type DamagedError struct{ Err error }
 func (e *DamagedError) Error() string { return e.Err.Error() }
 func (e *DamagedError) Unwrap() error { return e.Err }
 
+// MaxSize is the size of the largest file that a manager writes and reads, in bytes.
+const MaxSize = 16 << 20
+
 // Read calls parse with the content of the file, of at most limit bytes. It fails with [os.ErrNotExist], with a [*DamagedError], which has the error
 // of parse, too, and with errors of the disk.
-func Read(path string, limit int64, parse func(data []byte) error) error {
-	data, err := safefile.ReadFile(path, limit)
+func Read(r *safefile.Reader, path string, limit int64, parse func(data []byte) error) error {
+	data, err := r.Read(path, limit)
 	switch {
 	case errors.Is(err, safefile.ErrTooLarge) || errors.Is(err, safefile.ErrType):
 		return &DamagedError{err}
@@ -73,6 +76,9 @@ type File struct {
 	// Write writes the file. Tests replace it.
 	Write func(path string, data []byte) error
 
+	// Reader reads the file.
+	Reader safefile.Reader
+
 	path    string
 	read    func() error
 	content Content
@@ -80,6 +86,10 @@ type File struct {
 
 	reading sync.Mutex // held while the file is read
 	done    atomic.Bool
+	// failure is the error of the last read, which was at the time failed and of the file seen. It is guarded by reading.
+	failure error
+	failed  time.Time
+	seen    look
 
 	saving sync.Mutex // held while the file is written
 	saved  uint64     // the version that the file has
@@ -90,7 +100,11 @@ func New(path string, read func() error, content Content) *File {
 	return &File{Write: write, path: path, read: read, content: content, unsaved: flow.NewSignal()}
 }
 
-// Load reads the file, unless it was read.
+// retryUnread is the time after which a file is read again that the disk has not returned.
+const retryUnread = time.Second
+
+// Load reads the file, unless it was read. Managers call it for each container: a file that is damaged is not read again until it has changed, and one
+// that the disk does not return is read once a second at most. Meanwhile the error is that of the last read.
 func (f *File) Load() error {
 	if f.done.Load() {
 		return nil
@@ -100,9 +114,33 @@ func (f *File) Load() error {
 	if f.done.Load() {
 		return nil
 	}
-	err := f.read()
-	f.done.Store(err == nil)
-	return err
+	seen := f.look()
+	damaged := errors.As(f.failure, new(*DamagedError))
+	if f.failure != nil && seen.same(f.seen) && (damaged || time.Since(f.failed) < retryUnread) {
+		return f.failure
+	}
+	f.failure = f.read()
+	f.failed, f.seen = time.Now(), seen
+	f.done.Store(f.failure == nil)
+	return f.failure
+}
+
+// look is the result of a look at a file, without reading it.
+type look struct {
+	info os.FileInfo
+	err  error
+}
+
+func (f *File) look() (l look) {
+	l.info, l.err = safefile.Do(&f.Reader, f.path, func() (os.FileInfo, error) { return os.Stat(f.path) })
+	return l
+}
+
+func (l look) same(other look) bool {
+	if l.err != nil && other.err != nil {
+		return l.err.Error() == other.err.Error()
+	}
+	return safefile.Unchanged(l.info, other.info)
 }
 
 // Save writes the file, unless it has the latest version. One write has all changes before it. The error names the file.
@@ -115,6 +153,9 @@ func (f *File) Save() error {
 	version, data, err := f.content(f.saved)
 	if err == nil && version == f.saved {
 		return nil
+	}
+	if err == nil && len(data) > MaxSize {
+		err = fmt.Errorf("it would have more than %d MiB, and could not be read again", MaxSize>>20)
 	}
 	if err == nil {
 		err = f.Write(f.path, data)

@@ -21,14 +21,14 @@ import (
 func TestRead(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "file")
 	none := func([]byte) error { return nil }
-	require.ErrorIs(t, checkpoint.Read(path, 4, none), os.ErrNotExist)
+	require.ErrorIs(t, checkpoint.Read(&safefile.Reader{}, path, 4, none), os.ErrNotExist)
 	require.NoError(t, os.WriteFile(path, []byte("four"), 0o600))
-	require.NoError(t, checkpoint.Read(path, 4, none))
+	require.NoError(t, checkpoint.Read(&safefile.Reader{}, path, 4, none))
 	damaged := (*checkpoint.DamagedError)(nil)
-	require.ErrorAs(t, checkpoint.Read(path, 3, none), &damaged)
+	require.ErrorAs(t, checkpoint.Read(&safefile.Reader{}, path, 3, none), &damaged)
 	require.ErrorIs(t, damaged, safefile.ErrTooLarge)
 	bad := errors.New("bad")
-	err := checkpoint.Read(path, 4, func([]byte) error { return bad })
+	err := checkpoint.Read(&safefile.Reader{}, path, 4, func([]byte) error { return bad })
 	require.ErrorAs(t, err, &damaged)
 	require.ErrorIs(t, err, bad)
 	aside, err := checkpoint.SetAside(path)
@@ -111,4 +111,52 @@ func TestFile(t *testing.T) {
 		<-done
 		assert.Equal(t, []string{"1", "2", "3"}, s.written, "also what changes at the end")
 	})
+}
+
+// A file of which nothing can be used is not read again until it has changed, and one that the disk does not return is read once a second, however
+// many pods ask for it.
+func TestUnreadableFilesAreNotReadAgain(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "file")
+	require.NoError(t, os.WriteFile(path, nil, 0o600))
+	require.NoError(t, os.Truncate(path, 8<<30))
+	synctest.Test(t, func(t *testing.T) {
+		reads := 0
+		var fails error // of the disk
+		var f *checkpoint.File
+		f = checkpoint.New(path, func() error {
+			reads++
+			if fails != nil {
+				return fails
+			}
+			return checkpoint.Read(&f.Reader, path, checkpoint.MaxSize, func([]byte) error { return nil })
+		}, nil)
+		load := func(times int) (err error) {
+			for range times {
+				err = f.Load()
+				time.Sleep(100 * time.Millisecond)
+			}
+			return err
+		}
+		require.ErrorIs(t, load(100), safefile.ErrTooLarge)
+		assert.Equal(t, 1, reads)
+		fails = errors.New("input/output error")
+		require.NoError(t, os.Truncate(path, 4<<30))
+		require.ErrorIs(t, load(100), fails)
+		assert.Equal(t, 1+10, reads)
+		fails = nil
+		time.Sleep(time.Second)
+		require.ErrorIs(t, load(100), safefile.ErrTooLarge)
+		assert.Equal(t, 1+10+1, reads)
+		require.NoError(t, os.WriteFile(path, []byte("text"), 0o600))
+		require.NoError(t, load(10))
+		assert.Equal(t, 1+10+1+1, reads)
+	})
+}
+
+// What could not be read again is not written.
+func TestTooLargeFilesAreNotWritten(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "file")
+	f := checkpoint.New(path, func() error { return nil }, func(uint64) (uint64, []byte, error) { return 1, make([]byte, checkpoint.MaxSize+1), nil })
+	require.ErrorContains(t, f.Save(), "more than 16 MiB")
+	assert.NoFileExists(t, path)
 }
