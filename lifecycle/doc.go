@@ -33,6 +33,13 @@
 // that runs, Ended also for a pod of which it has seen nothing else, and Gone with the UID alone. Each
 // method is idempotent.
 //
+// A component that gives pods something sees what runs before it decides: Prepare of a pod that did not run when the agent started
+// comes after the first Prepare of each pod that did, or after its end. That first Prepare is called for all components, also if one
+// before has failed. PrepareRequest.Observed shows whether the pod runs. The order holds for all sources and for pods of the checkpoint. It
+// has a limit: a pod that runs and hangs in a step, or that no source delivers, delays others by 10 s, and is not seen before. Admit has no
+// such order. A component that decides in Admit, or whose decisions cannot be derived from what is observed, keeps its state itself, such as
+// with checkpoint.States of package podconfig/checkpoint.
+//
 // Errors: the interface of each step says what an error does. An error concerns one pod only. A
 // panic is an error.
 //

@@ -1,6 +1,8 @@
 package lifecycle
 
 import (
+	"context"
+	"fmt"
 	"sync"
 	"time"
 
@@ -55,5 +57,73 @@ func (h *holds) remove(uid types.UID, held *hold) {
 	defer h.mu.Unlock()
 	if h.byUID[uid] == held {
 		delete(h.byUID, uid)
+	}
+}
+
+// first are the pods that run when the agent starts. Components see them before they prepare other pods.
+type first struct {
+	until time.Time
+	done  chan struct{} // closed when left is empty
+
+	mu   sync.Mutex
+	left map[types.UID]struct{}
+}
+
+// PrepareFirst has Prepare of all other pods wait until these pods are known to the components: until Prepare, Stopped, Ended, Gone
+// or Refused was called for each of them, or the limit has passed. They are those that run when the agent starts. If the first Prepare of
+// one fails in a component, it is called for the components after it, too. The function that is returned ends the wait for a pod for
+// which no step will be called soon, such as one that is not desired. PrepareFirst is called once, before the first pod is added.
+func (s *Steps) PrepareFirst(pods []types.UID, limit time.Duration) (forget func(types.UID)) {
+	if s == nil || len(s.prepare) == 0 || len(pods) == 0 {
+		return func(types.UID) {}
+	}
+	f := &first{until: time.Now().Add(limit), done: make(chan struct{}), left: make(map[types.UID]struct{}, len(pods))}
+	for _, uid := range pods {
+		f.left[uid] = struct{}{}
+	}
+	s.first.Store(f)
+	return s.seen
+}
+
+// awaitFirst waits until the components may prepare the pod. It reports whether the pod is one that runs and is prepared for the
+// first time.
+func (s *Steps) awaitFirst(ctx context.Context, uid types.UID) (isFirst bool, err error) {
+	f := s.first.Load()
+	if f == nil {
+		return false, nil
+	}
+	f.mu.Lock()
+	_, isFirst = f.left[uid]
+	f.mu.Unlock()
+	if isFirst {
+		return true, nil
+	}
+	limit := time.NewTimer(time.Until(f.until))
+	defer limit.Stop()
+	select {
+	case <-f.done:
+		return false, nil
+	case <-limit.C:
+		s.first.CompareAndSwap(f, nil)
+		return false, nil
+	case <-ctx.Done():
+		return false, fmt.Errorf("waiting until the pods that run already are prepared: %w", context.Cause(ctx))
+	}
+}
+
+// seen notes that the components know the pod, or will not.
+func (s *Steps) seen(uid types.UID) {
+	f := s.first.Load()
+	if f == nil {
+		return
+	}
+	f.mu.Lock()
+	_, was := f.left[uid]
+	delete(f.left, uid)
+	ended := was && len(f.left) == 0
+	f.mu.Unlock()
+	if ended {
+		s.first.CompareAndSwap(f, nil)
+		close(f.done)
 	}
 }

@@ -107,7 +107,8 @@ type Preparer interface {
 	// An error keeps containers that do not run from starting: they wait with the reason ContainerCreating or PodInitializing, as in
 	// kubelet, and the text of the error is their message. Containers that run continue to run. Prepare is repeated after a back-off. An error that wraps a
 	// [*runtime.TerminalError] fails the pod for good, and the error of [Wait] has the pod wait without a failure; then RetryAfter of
-	// the response counts. Components after this one are not called in this sync.
+	// the response counts. Components after this one are not called in this sync, except in the first Prepare of a pod that runs
+	// when the agent starts.
 	Prepare(ctx context.Context, req PrepareRequest) (PrepareResponse, error)
 }
 

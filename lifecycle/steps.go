@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"sync/atomic"
 
 	v1 "k8s.io/api/core/v1"
 
@@ -29,6 +30,7 @@ type Steps struct {
 	status    []StatusEditor
 	runners   []Runner
 	holds     holds
+	first     atomic.Pointer[first] // nil if no pod is to be prepared first
 }
 
 // New returns the steps that the components join. Its error names each component that is nil, has no name or the name
@@ -167,6 +169,9 @@ func (s *Steps) Refused(pod *v1.Pod) error {
 	for _, c := range s.refused {
 		errs = append(errs, call(c, func() error { c.Refused(pod); return nil }))
 	}
+	if pod != nil {
+		s.seen(pod.UID)
+	}
 	return errors.Join(errs...)
 }
 
@@ -180,18 +185,30 @@ func (s *Steps) Prepare(ctx context.Context, req PrepareRequest) (PrepareRespons
 	if err, left := s.holds.reason(req.Pod.UID); err != nil {
 		return PrepareResponse{RetryAfter: left}, err
 	}
+	isFirst, err := s.awaitFirst(ctx, req.Pod.UID)
+	if err != nil {
+		return all, err
+	}
+	if isFirst {
+		defer s.seen(req.Pod.UID)
+	}
 	for _, c := range s.prepare {
-		err := call(c, func() error {
+		failed := call(c, func() error {
 			r, err := c.Prepare(ctx, req)
 			all.merge(r)
 			return err
 		})
 		if err == nil {
-			continue
+			err = failed
 		}
-		if failure, _ := runtime.WithoutWaits(err); failure != nil {
-			return PrepareResponse{}, err
+		if err != nil && !isFirst {
+			break
 		}
+	}
+	switch failure, _ := runtime.WithoutWaits(err); {
+	case failure != nil:
+		return PrepareResponse{}, err
+	case err != nil:
 		return PrepareResponse{RetryAfter: all.RetryAfter}, err
 	}
 	return all, nil
@@ -293,7 +310,11 @@ func (s *Steps) Stopped(ctx context.Context, req EndedRequest) error {
 	if s == nil {
 		return nil
 	}
-	return untilOneFails(s.stopped, func(c StoppedHandler) error { return c.Stopped(ctx, req) })
+	err := untilOneFails(s.stopped, func(c StoppedHandler) error { return c.Stopped(ctx, req) })
+	if err == nil && req.Pod != nil {
+		s.seen(req.Pod.UID)
+	}
+	return err
 }
 
 // Ended calls each [EndedHandler], the last component first, until one fails: what a component has made may depend on
@@ -302,7 +323,11 @@ func (s *Steps) Ended(ctx context.Context, req EndedRequest) error {
 	if s == nil {
 		return nil
 	}
-	return untilOneFails(s.ended, func(c EndedHandler) error { return c.Ended(ctx, req) })
+	err := untilOneFails(s.ended, func(c EndedHandler) error { return c.Ended(ctx, req) })
+	if err == nil && req.Pod != nil {
+		s.seen(req.Pod.UID)
+	}
+	return err
 }
 
 // Gone calls each [GoneHandler], the last component first, until one fails.
@@ -310,6 +335,7 @@ func (s *Steps) Gone(ctx context.Context, req GoneRequest) error {
 	if s == nil {
 		return nil
 	}
+	s.seen(req.Pod.UID)
 	return untilOneFails(s.gone, func(c GoneHandler) error { return c.Gone(ctx, req) })
 }
 

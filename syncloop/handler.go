@@ -93,6 +93,8 @@ type PodHandler struct {
 	// before has the running pods of an earlier agent that have no worker yet; nil after
 	// the first sweep.
 	before []*runtime.Pod
+	// notPrepared is called with a pod of before for which the step Prepare will not be called.
+	notPrepared func(types.UID)
 	// sweep is true if the runtime may have orphans, leftovers if there may be directories
 	// of pods that are gone. observed is true when Observe has been called.
 	sweep, leftovers, observed bool
@@ -144,7 +146,7 @@ func NewHandler(deps HandlerDeps, opts HandlerOptions) (*PodHandler, error) {
 		deps: deps, opts: opts, log: opts.Logger,
 		refused: map[types.UID]struct{}{}, stopping: map[types.UID]struct{}{}, sweep: true,
 		known: map[types.UID]runtime.PodRef{}, remains: map[types.UID]bool{}, reported: map[types.UID]bool{},
-		leaving: map[types.UID]runtime.PodRef{}, removals: newRemovals(),
+		leaving: map[types.UID]runtime.PodRef{}, removals: newRemovals(), notPrepared: func(types.UID) {},
 	}, nil
 }
 
@@ -157,6 +159,7 @@ func (h *PodHandler) update(u podworkers.Update) {
 		}
 	} else {
 		h.known[u.Orphan.UID] = u.Orphan.PodRef
+		h.notPrepared(u.Orphan.UID)
 	}
 	h.deps.Workers.UpdatePod(u)
 }
@@ -173,8 +176,12 @@ func (h *PodHandler) starts(uid types.UID) bool {
 	return !leaving && r == nil
 }
 
+// prepareFirstLimit is the time for which other pods wait until those are prepared that run when the agent starts. It is many times
+// what a sync takes, and short enough that one pod that hangs, or a source that does not deliver, does not keep others from starting.
+const prepareFirstLimit = 10 * time.Second
+
 // Prepare implements [Handler]. It lists the pods that an earlier agent left running, so
-// that HandlePodAdditions finds the predecessors of pods.
+// that HandlePodAdditions finds the predecessors of pods, and components see them before others.
 func (h *PodHandler) Prepare(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, listTimeout)
 	defer cancel()
@@ -183,6 +190,11 @@ func (h *PodHandler) Prepare(ctx context.Context) error {
 		return fmt.Errorf("looking for pods that run already: %w", err)
 	}
 	h.before = slices.DeleteFunc(slices.Clone(listed), func(pod *runtime.Pod) bool { return !pod.Running() })
+	uids := make([]types.UID, len(h.before))
+	for i, pod := range h.before {
+		uids[i] = pod.UID
+	}
+	h.notPrepared = h.deps.Steps.PrepareFirst(uids, prepareFirstLimit)
 	return nil
 }
 
