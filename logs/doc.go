@@ -43,7 +43,7 @@
 //   - The order of rotated files is that of their names, also if the clock is set back.
 //   - Files with other names are neither counted nor removed. A log that is not a regular file below [Options.Dir] is left alone, which is logged once. No
 //     link leads out of Options.Dir.
-//   - Logs of containers that do not run are not rotated.
+//   - Logs of containers that do not run are not rotated. It is no error that a container ends while its log is rotated.
 //   - Each rotation, and the first of rotations that fail one after the other, is in the history of the pod ([runtime.KindRotateLog]) and in
 //     [Metrics].
 //   - A fault of one log delays no other.

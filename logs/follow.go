@@ -80,7 +80,7 @@ func (m *Manager) follow(ctx context.Context, w watcher, l *log, workers *sync.W
 		l.known, _ = l.size()
 		m.compress(ctx, l, workers, logger) // what an earlier agent has left
 	}
-	last, failed := l.known, 0
+	last, failed, reported := l.known, 0, false
 	for ctx.Err() == nil && !l.hasEnded() {
 		size, err := l.size()
 		if errors.Is(err, errNotRegular) {
@@ -95,11 +95,14 @@ func (m *Manager) follow(ctx context.Context, w watcher, l *log, workers *sync.W
 			case err == nil:
 				m.report(l, nil)
 				m.compress(ctx, l, workers, logger)
-				last, grown, failed, wait = 0, true, 0, checkAfter(0, m.opts.MaxSize)
+				last, grown, failed, reported, wait = 0, true, 0, false, checkAfter(0, m.opts.MaxSize)
 			case ctx.Err() == nil && !l.hasEnded():
 				failed++
 				wait = failures.After(failed)
-				if failed == 1 {
+				if errors.Is(err, runtime.ErrNotFound) {
+					logger.V(1).Info("A log is not rotated, since its container has ended")
+				} else if !reported {
+					reported = true
 					m.report(l, err)
 					logger.Error(err, "A log cannot be rotated, trying again while the container writes to it", "after", wait)
 				}

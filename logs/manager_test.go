@@ -1,6 +1,7 @@
 package logs
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -166,6 +167,33 @@ func TestRotationFails(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A container ends before the runtime opens a new log, which is no failure. The log has its name, and all lines.
+func TestContainerEndsDuringRotation(t *testing.T) {
+	run(t, func(r *rig) {
+		c := r.start("a")
+		r.mu.Lock()
+		r.reopen = func(*container) error { return fmt.Errorf("opening a new log: it has ended: %w", runtime.ErrNotFound) }
+		r.mu.Unlock()
+		c.write(11 << 10)
+		time.Sleep(time.Hour)
+		assert.Empty(t, r.records)
+		assert.Zero(t, r.unrotated)
+		names, _ := c.files()
+		assert.Equal(t, []string{"0.log"}, names)
+		assert.Zero(t, c.check())
+		for _, message := range r.logged() {
+			assert.Contains(t, message, "its container has ended")
+		}
+
+		r.mu.Lock()
+		r.reopen = func(*container) error { return errReopen } // it runs after all
+		r.mu.Unlock()
+		c.write(1 << 10)
+		time.Sleep(time.Hour)
+		assert.Len(t, r.records, 1)
+	})
 }
 
 // The agent is killed at each step of a rotation.

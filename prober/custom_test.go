@@ -331,9 +331,9 @@ func TestEvents(t *testing.T) {
 		s.pass(20 * time.Second)
 		const app, side = "default/web(u1) spec.containers{app} Warning Unhealthy: ", "default/web(u1) spec.initContainers{side} Warning Unhealthy: "
 		assert.Equal(t, []string{
-			app + "Liveness probe failed: ", app + "Liveness probe failed: ",
+			app + "Liveness probe failed: the command exited with code 1 and no output", app + "Liveness probe failed: the command exited with code 1 and no output",
 			app + "Readiness probe errored and resulted in unknown state: no connection",
-			side + "Startup probe failed: ",
+			side + "Startup probe failed: the command exited with code 1 and no output",
 		}, s.events)
 	})
 }

@@ -43,6 +43,9 @@ func (h execHandler) Check(ctx context.Context, t Target) (Outcome, string, erro
 	}
 	output := string(res.Output[:min(len(res.Output), maxOutput)])
 	if res.ExitCode != 0 {
+		if strings.TrimSpace(output) == "" {
+			output = fmt.Sprintf("the command exited with code %d and no output", res.ExitCode)
+		}
 		return Failure, output, nil
 	}
 	return Success, output, nil

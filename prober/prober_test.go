@@ -32,7 +32,7 @@ func TestUnhealthyIsRecordedOnce(t *testing.T) {
 		h.on("live", 1)
 		h.pass(10 * time.Second)
 		unhealthy := ready
-		unhealthy.Reason, unhealthy.Error = "Liveness", "no output"
+		unhealthy.Reason, unhealthy.Error = "Liveness", "the command exited with code 1 and no output"
 		assert.Equal(t, []runtime.Record{ready, unhealthy}, h.past.Records("web"))
 	})
 }

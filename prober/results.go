@@ -1,7 +1,6 @@
 package prober
 
 import (
-	"cmp"
 	"context"
 	"strings"
 
@@ -119,7 +118,7 @@ func (m *Prober) recordResult(ref ProbeRef, healthy bool, message string) {
 		Reason: strings.ToUpper(kind[:1]) + kind[1:],
 	}
 	if !healthy {
-		r.Error = cmp.Or(message, "no output")
+		r.Error = message
 	}
 	m.record(r)
 }

@@ -193,6 +193,9 @@ func (w *worker) attempt(ctx context.Context) {
 	if ctx.Err() != nil {
 		return
 	}
+	if outcome != Success && strings.TrimSpace(message) == "" { // of a handler of one's own
+		message = "no output"
+	}
 	w.report(t, outcome, message, err)
 	took := time.Since(began)
 	w.m.effects.Add(func() {

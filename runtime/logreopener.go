@@ -6,6 +6,6 @@ import "context"
 type LogReopener interface {
 	// ReopenContainerLog makes the running container write its output to a new file with the path of its log, which was renamed. If a file
 	// with the path exists, the container appends to it. What was written before the call is in the old file soon after it returns, and no output is lost. The error wraps [ErrNotFound]
-	// if there is no such container.
+	// if no such container runs.
 	ReopenContainerLog(ctx context.Context, id ContainerID) error
 }

@@ -2,6 +2,7 @@ package process
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -373,6 +374,13 @@ func (s *runtimeService) ReopenContainerLog(ctx context.Context, req *criv1.Reop
 		return nil, err
 	}
 	if err := supervise.Call(ctx, c.dir, supervise.Request{Op: supervise.OpReopen}, supervisorPatience); err != nil {
+		if !errors.As(err, new(supervise.AnswerError)) { // the supervisor ends with its container, which is noticed soon
+			if ended, err := c.await(ctx, supervisorPatience); err != nil {
+				return nil, err
+			} else if ended {
+				return nil, status.Errorf(codes.FailedPrecondition, "%s: it has ended", c.about())
+			}
+		}
 		return nil, status.Errorf(codes.Internal, "%s: reopening its log: %v", c.about(), err)
 	}
 	return &criv1.ReopenContainerLogResponse{}, nil

@@ -273,6 +273,23 @@ func TestReopenLog(t *testing.T) {
 	assert.Equal(t, codes.FailedPrecondition, status.Code(err))
 }
 
+// A log that is opened again while its container ends: the error is that it has ended.
+func TestReopenLogOfAContainerThatEnds(t *testing.T) {
+	t.Parallel()
+	n := startNode(t, Options{})
+	p := n.pod()
+	for i := range 20 {
+		id := p.run(shell(fmt.Sprint("c", i), "sleep 0.05"))
+		for {
+			_, err := n.rs.ReopenContainerLog(context.Background(), &criv1.ReopenContainerLogRequest{ContainerId: id})
+			if err != nil {
+				require.Equal(t, codes.FailedPrecondition, status.Code(err), err)
+				break
+			}
+		}
+	}
+}
+
 func TestEvents(t *testing.T) {
 	t.Parallel()
 	n := startNode(t, Options{})

@@ -171,13 +171,18 @@ func parseRights(oob []byte) ([]*os.File, error) {
 	return files, nil
 }
 
-// Receive1 receives a response without files. The error includes that of the response.
+// AnswerError is the error of a request that a supervisor has answered.
+type AnswerError string
+
+func (e AnswerError) Error() string { return string(e) }
+
+// Receive1 receives a response without files. The error includes that of the response, which is an [AnswerError].
 func (c *Conn) Receive1() (Response, error) {
 	var r Response
 	files, err := c.Receive(&r)
 	CloseFiles(files)
 	if err == nil && r.Error != "" {
-		err = errors.New(r.Error)
+		err = AnswerError(r.Error)
 	}
 	return r, err
 }
