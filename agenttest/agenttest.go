@@ -39,11 +39,15 @@ type Node struct {
 	Sink *statusfake.Sink
 }
 
-// Run runs the test function in a bubble, with an agent that runs.
+// Run runs the test function in a bubble, with an agent that runs. If time in the bubble cannot pass, since a goroutine waits
+// on a channel that was made outside of it, Run panics after a minute of real time at most, and names the goroutine.
 func Run(t *testing.T, opts Options, test func(t *testing.T, n *Node)) {
 	t.Helper()
 	dir := t.TempDir() // not in the bubble, which is not in the time of files
+	watchdog := startWatchdog(stuck, func(message string) { panic(message) })
+	defer watchdog.close()
 	synctest.Test(t, func(t *testing.T) {
+		watchdog.enter()
 		opts.Runtime.Dir = dir
 		n := &Node{Runtime: fake.New(opts.Runtime), Source: podconfigfake.NewSource("test"), Sink: statusfake.NewSink()}
 		defer func() {
