@@ -10,9 +10,9 @@ import (
 	"github.com/kubeletkit/kubeletkit/internal/flow"
 )
 
-// ErrLocked means that the file is locked by another process, or by another open
+// ErrLocked means that the file is locked, by another process or by another open
 // file of this one.
-var ErrLocked = errors.New("locked by another process")
+var ErrLocked = errors.New("locked already, by this process or another one")
 
 // Lock locks the file, which is made with mode 0600 if it does not exist. It does
 // not wait: the error wraps [ErrLocked] if the file is locked already. The caller

@@ -47,7 +47,7 @@ func TestLock(t *testing.T) {
 
 	_, err = safefile.Lock(path)
 	require.ErrorIs(t, err, safefile.ErrLocked)
-	assert.EqualError(t, err, path+": locked by another process")
+	assert.EqualError(t, err, path+": locked already, by this process or another one")
 
 	safefile.Unlock(f)
 	f, err = safefile.Lock(path)
