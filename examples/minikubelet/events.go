@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"log/slog"
-	"sync"
 
 	v1 "k8s.io/api/core/v1"
 
@@ -15,14 +14,7 @@ const levelChange = slog.Level(-2)
 
 // logEvents returns an EventFunc that logs each event under its message: warnings always, others and those that are logged already with -v=2.
 func logEvents(log *slog.Logger) runtime.EventFunc {
-	var noDNS sync.Once
 	return func(e runtime.Event) {
-		if e.Reason == "MissingClusterDNS" { // of each pod, since the node is in no cluster
-			noDNS.Do(func() {
-				log.Warn("The node has no cluster DNS (--cluster-dns): pods of DNS policy ClusterFirst use that of the host; logged once")
-			})
-			return
-		}
 		level := levelChange
 		if e.Type == v1.EventTypeWarning && !e.Logged {
 			level = slog.LevelWarn

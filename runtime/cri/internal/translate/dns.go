@@ -41,7 +41,9 @@ func dns(in *Pod) (*criv1.DNSConfig, []Warning) {
 		base = dnsCluster
 	}
 	if base == dnsCluster && len(in.Host.ClusterDNS) == 0 {
-		if !in.HostProcesses { // which have the resolver of the machine in any case
+		// Processes of the machine have its resolver in any case, and a pod that is not from an API server has the policy
+		// only because it is the default.
+		if !in.HostProcesses && !podspec.IsStatic(in.Spec) {
 			warnings = append(warnings, Warning{reasonNoCluster, fmt.Sprintf(
 				"pod: %q. kubelet does not have ClusterDNS IP configured and cannot create Pod using %q policy. Falling back to %q policy.",
 				podDescription(in.Spec), v1.DNSClusterFirst, v1.DNSDefault)})

@@ -136,7 +136,7 @@ func TestAsKubelet(t *testing.T) {
 			pod := g.pod(t)
 			config, err := SandboxConfig(pod, 3)
 			sameResult(t, g.Sandbox, config, err)
-			assert.Equal(t, g.warnings(), Warnings(pod))
+			assert.Equal(t, g.warnings(podspec.IsStatic(pod.Spec)), Warnings(pod))
 			for kind, c := range podspec.Containers(&g.Pod.Spec) {
 				if g.Sandbox.Error != "" {
 					break // a pod without a sandbox has no containers
@@ -158,12 +158,12 @@ func TestAsKubelet(t *testing.T) {
 }
 
 // warnings are kubelet's events about the pod.
-func (g *goldenCase) warnings() []Warning {
+func (g *goldenCase) warnings(static bool) []Warning {
 	var out []Warning
 	for _, e := range g.Events {
 		_, e, _ = strings.Cut(e, " ")
 		reason, message, _ := strings.Cut(e, " ")
-		if reason == reasonNoCluster && strings.HasPrefix(message, "kubelet") { // about the node
+		if reason == reasonNoCluster && (static || strings.HasPrefix(message, "kubelet")) { // the latter is about the node
 			continue
 		}
 		out = append(out, Warning{reason, message})

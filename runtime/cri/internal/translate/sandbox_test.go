@@ -13,6 +13,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	criv1 "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/kubeletkit/kubeletkit/podspec"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
@@ -104,6 +105,10 @@ func TestDNSWarnings(t *testing.T) {
 	assert.Len(t, warnings, 1, "processes of the machine have its resolver in any case")
 
 	in.HostProcesses = false
+	in.Spec.Annotations = map[string]string{podspec.AnnotationConfigSource: "file"}
+	_, warnings = dns(in)
+	assert.Len(t, warnings, 1, "the policy is the default, and no wish for a cluster")
+
 	in.Spec.Spec.DNSPolicy, in.Host.IPs = v1.DNSDefault, nil
 	config, warnings = dns(in)
 	assert.Equal(t, []string{"127.0.0.1"}, config.Servers)
