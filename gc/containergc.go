@@ -67,7 +67,7 @@ type Options struct {
 
 // ContainerGC is the default [Collector]. Make one with [New].
 type ContainerGC struct {
-	rt      listRemover
+	rt      ListRemover
 	gone    Gone
 	opts    Options
 	log     logr.Logger
@@ -99,7 +99,7 @@ type ContainerGC struct {
 }
 
 // New returns a collector for the runtime, or an error if an argument is nil.
-func New(rt listRemover, gone Gone, opts Options) (*ContainerGC, error) {
+func New(rt ListRemover, gone Gone, opts Options) (*ContainerGC, error) {
 	opts.Logger = logging.OrDefault(opts.Logger)
 	if rt == nil || gone == nil {
 		return nil, errors.New("gc: a Runtime and a Gone function are required")

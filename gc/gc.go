@@ -44,8 +44,8 @@ type Preview struct {
 
 var _ Collector = (*ContainerGC)(nil)
 
-// listRemover is the part of a [runtime.Runtime] that a [ContainerGC] uses.
-type listRemover interface {
+// ListRemover is the part of a [runtime.Runtime] that a [ContainerGC] uses.
+type ListRemover interface {
 	runtime.Lister
 	runtime.Remover
 }

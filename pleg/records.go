@@ -65,7 +65,7 @@ func (rs *records) beginRelist(known []*runtime.PodStatus) {
 // relistFailed records the failure of the list call.
 func (rs *records) relistFailed() { rs.listing = false }
 
-// relisted compares the result of the list call. forget is [Cache.ForgetUntil]. unreported
+// relisted compares the result of the list call. forget is [runtime.StatusCache].ForgetUntil. unreported
 // are the pods that have changed while no hint about them was being handled.
 //
 // It allocates nothing for pods that have not changed.

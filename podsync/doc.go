@@ -31,12 +31,12 @@
 //     calls one method at a time.
 //   - All methods can be repeated after any failure.
 //   - The status follows probe results and a new sandbox while a call is under way, see
-//     [StatusRefresher].
+//     [podworkers.Syncer].RefreshStatus.
 //   - The content of volumes follows its sources while SyncPod is under way, see
-//     [VolumeRefresher].
+//     [podworkers.Syncer].Updated.
 //   - The grace period of a pod that is being stopped continues when the agent is restarted:
 //     a file in the pod's directory has its end.
-//   - Storage is measured beside the syncs, see [StorageEvicter]. A sync never waits for
+//   - Storage is measured beside the syncs, see [podworkers.Syncer].Run. A sync never waits for
 //     it, however many files a container has made.
 //   - Between calls the Syncer keeps only the last waiting reasons of a pod, its latest resize,
 //     the measurements of its storage, and the inputs of its last status. It drops them when the pod has

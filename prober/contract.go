@@ -49,9 +49,9 @@ type Manager interface {
 	Results() <-chan runtime.ProbeResult
 }
 
-// statusReader returns the last known status of a pod without a call of the
+// StatusReader returns the last known status of a pod without a call of the
 // runtime.
-type statusReader interface {
+type StatusReader interface {
 	// Get returns the status, or false if none is known. The status must not be
 	// changed.
 	Get(uid types.UID) (*runtime.PodStatus, bool)

@@ -58,7 +58,7 @@ type Options struct {
 // own.
 type Prober struct {
 	log      logr.Logger
-	status   statusReader
+	status   StatusReader
 	handlers chain
 	hostIPs  func() []string
 	jitter   func() float64
@@ -113,7 +113,7 @@ type resultKey struct {
 // New returns a Prober. rt runs the commands of exec probes, and pods has the
 // status of the pods, as a [runtime.Cache] has it: which instances run, and the pods' addresses. The error names
 // everything that is missing.
-func New(rt runtime.Execer, pods statusReader, opts Options) (*Prober, error) {
+func New(rt runtime.Execer, pods StatusReader, opts Options) (*Prober, error) {
 	opts.Logger = logging.OrDefault(opts.Logger)
 	var errs []error
 	if rt == nil {

@@ -53,7 +53,7 @@ type Container struct {
 	SandboxID string
 	State     ContainerState
 	CreatedAt time.Time
-	// Hash is the [ContainerHash] of the spec that the instance was created from. It is 0
+	// Hash is the podspec.ContainerHash of the spec that the instance was created from. It is 0
 	// if the runtime has not kept it.
 	Hash uint64
 }
@@ -160,7 +160,7 @@ type ContainerStatus struct {
 	User       *v1.ContainerUser
 	StopSignal *v1.Signal
 	Resources  *v1.ResourceRequirements
-	// ResizeHash is the [ResizeHash] that the instance was created with; 0 if it had none.
+	// ResizeHash is the podspec.ResizeHash that the instance was created with; 0 if it had none.
 	ResizeHash uint64
 	// Mounts are the mounts of the container, in the runtime's order.
 	Mounts []Mount

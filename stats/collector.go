@@ -17,9 +17,9 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
-// podsOfNode has the pods of the node. A *kubeletkit.Agent implements it. It is safe for concurrent
+// PodsOfNode has the pods of the node. A *kubeletkit.Agent implements it. It is safe for concurrent
 // use.
-type podsOfNode interface {
+type PodsOfNode interface {
 	// Pods returns the pods that are desired. They are not changed.
 	Pods() []*v1.Pod
 	// RuntimeStatus returns the last known status of the pod in the runtime. ok is false if
@@ -88,7 +88,7 @@ func (o *Options) setDefaults() {
 type Collector struct {
 	opts    Options
 	rt      runtime.Runtime
-	pods    podsOfNode
+	pods    PodsOfNode
 	machine machine
 	usage   *shared[*Reading]
 	disk    *disk
@@ -99,7 +99,7 @@ type Collector struct {
 }
 
 // New returns a Collector over the pods and their runtime. It reads nothing.
-func New(rt runtime.Runtime, pods podsOfNode, opts Options) (*Collector, error) {
+func New(rt runtime.Runtime, pods PodsOfNode, opts Options) (*Collector, error) {
 	opts.Logger = logging.OrDefault(opts.Logger)
 	var errs []error
 	if rt == nil {

@@ -7,8 +7,8 @@
 //   - An input is a channel that the loop selects on: changes of the desired pods
 //     (podconfig), changes in the runtime (pleg), results of probes, and timers.
 //   - A handler handles the inputs. [PodHandler] is the default.
-//   - Admission is the decision whether a new pod may run. An [Admitter] makes it. [Chain]
-//     calls several in order, and [Limits] has kubelet's checks.
+//   - Admission is the decision whether a new pod may run. A [lifecycle.Admitter] makes it.
+//     [lifecycle.Steps] calls several in order, and [Limits] has kubelet's checks.
 //   - A resize is a change of CPU or memory of the containers of a pod of an API server
 //     (KEP-1287). It is allocated if it is admitted. It is pending until then: the pod runs
 //     with the resources that it holds.
@@ -50,12 +50,12 @@
 // the new pod waits for its end.
 //
 // Restored pods are admitted and run like new ones. Their source has not delivered yet,
-// so nothing is cleaned up because of them. A [Checkpoint] keeps the pods to restore.
+// so nothing is cleaned up because of them. A [checkpoint.Store] keeps the pods to restore.
 //
 // # Guarantees
 //
 //   - The methods of the handler are called from one goroutine, so they need no locks
-//     against each other. Those of [ResizeReporter] are called from any.
+//     against each other. ResizePending is called from any.
 //   - A change of the desired pods is handled completely before the next input.
 //   - An update of an admitted pod is not admitted again, unless it is a resize.
 //   - [Loop.LastIteration] shows that the loop makes progress, for health checks.

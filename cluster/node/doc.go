@@ -21,7 +21,7 @@
 // # Sources of the status
 //
 // Each part of the status comes from a small interface, so that embedders can add to it:
-// [Conditions], [Resources], [Images], [Info] and [Addresses]. The defaults read the machine
+// [Resources], [Images], [Info] and [Addresses], and the functions in Options.Conditions. The defaults read the machine
 // ([Machine], [HostAddresses]); the runtime and the checks of readiness are functions. All
 // of them except Images are called from one goroutine, each time the status is computed.
 // They return their present values and must not block.

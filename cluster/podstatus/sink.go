@@ -22,9 +22,9 @@ import (
 	"github.com/kubeletkit/kubeletkit/status"
 )
 
-// podLookup has the pods of the API server that are bound to the node, with mirror pods, as the
+// PodLookup has the pods of the API server that are bound to the node, with mirror pods, as the
 // watch delivers them.
-type podLookup interface {
+type PodLookup interface {
 	ByUID(uid types.UID) (*v1.Pod, bool)
 	ByName(namespace, name string) (*v1.Pod, bool)
 	// Synced reports whether there was a complete list.
@@ -92,7 +92,7 @@ const enoughRefusals = 30 * time.Second
 // use.
 type Sink struct {
 	client kubernetes.Interface
-	pods   podLookup
+	pods   PodLookup
 	opts   Options
 	log    logr.Logger
 	limit  *rate.Limiter
@@ -117,7 +117,7 @@ type Sink struct {
 var _ status.Sink = (*Sink)(nil)
 
 // New returns a sink. pods has the pods of the API server, a [*podsource.Source]. It makes no calls before a method is called.
-func New(client kubernetes.Interface, pods podLookup, opts Options) (*Sink, error) {
+func New(client kubernetes.Interface, pods PodLookup, opts Options) (*Sink, error) {
 	opts.Logger = logging.OrDefault(opts.Logger)
 	var errs []error
 	require := func(ok bool, what string) {

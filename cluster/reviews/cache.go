@@ -32,7 +32,7 @@ type question [sha256.Size]byte
 // cache keeps answers of the API server.
 type cache[V any] struct {
 	secret []byte
-	kept   *lru.Cache // question -> answer[V]
+	kept   *lru.Cache // question -> an answer
 
 	mu   sync.Mutex
 	asks map[question]*ask[V]

@@ -28,15 +28,15 @@ type Options struct {
 	Logger logr.Logger
 }
 
-// podReader is what is needed of a runtime.
-type podReader interface {
+// PodReader is the part of a [runtime.Runtime] that [UIDs] use.
+type PodReader interface {
 	runtime.Lister
 	runtime.Inspector
 }
 
 // UIDs decides the UIDs of static pods. It is safe for concurrent use.
 type UIDs struct {
-	runtime podReader
+	runtime PodReader
 	states  checkpoint.States
 	log     logr.Logger
 	// reading holds a token while a goroutine reads the runtime and the kept UIDs for the first time.
@@ -95,7 +95,7 @@ var retries = flow.Backoff{Min: 100 * time.Millisecond, Max: time.Second}
 
 // New returns the UIDs of the static pods of a node with the runtime, which is a [runtime.Lister] and a
 // [runtime.Inspector]. It does no I/O.
-func New(rt podReader, opts Options) *UIDs {
+func New(rt PodReader, opts Options) *UIDs {
 	opts.Logger = logging.OrDefault(opts.Logger)
 	return &UIDs{runtime: rt, states: opts.States, log: opts.Logger, reading: make(chan struct{}, 1)}
 }

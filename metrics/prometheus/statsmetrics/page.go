@@ -10,14 +10,14 @@ import (
 	"github.com/kubeletkit/kubeletkit/stats"
 )
 
-// reader reads the usage. A *stats.Collector implements it.
-type reader interface {
+// Reader reads the usage. A *stats.Collector implements it.
+type Reader interface {
 	Read(ctx context.Context) (*stats.Reading, error)
 	Extra() []runtime.MetricFamily
 }
 
 // Resource returns a handler of /metrics/resource, with the usage of a [stats.Collector].
-func Resource(collector reader) http.Handler {
+func Resource(collector Reader) http.Handler {
 	return &readingPage{reader: collector, encode: func(r *stats.Reading, _ []runtime.MetricFamily) []byte { return resource(r) }}
 }
 
@@ -32,13 +32,13 @@ type CadvisorOptions struct {
 // Cadvisor returns a handler of /metrics/cadvisor. CPU, memory, network and pressure are those
 // of the reading. The metrics that a runtime has beyond these (KEP-2371) are the last ones that
 // were read, with their time: some runtimes take seconds for them.
-func Cadvisor(collector reader, opts CadvisorOptions) http.Handler {
+func Cadvisor(collector Reader, opts CadvisorOptions) http.Handler {
 	return &readingPage{reader: collector, extra: collector.Extra, encode: newCadvisorPage(opts).encode}
 }
 
 // readingPage is a page that is encoded once for a reading.
 type readingPage struct {
-	reader reader
+	reader Reader
 	extra  func() []runtime.MetricFamily // nil if the page has no further metrics
 	encode func(*stats.Reading, []runtime.MetricFamily) []byte
 	bodies nodenet.Bodies
