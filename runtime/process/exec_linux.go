@@ -57,20 +57,24 @@ func execute(ctx context.Context, c *container, args []string, tty bool, files .
 	return &execution{conn}, nil
 }
 
-// wait returns the exit code of the command. If ctx ends first, the process group of the
-// command is killed.
-func (e *execution) wait(ctx context.Context) (int, error) {
+// oomMessage is written to the error output of a command that the kernel has killed because of its memory: its
+// exit code alone does not say why.
+const oomMessage = "OOMKilled: the container is at its memory limit, and the kernel has killed the command\n"
+
+// wait returns the exit code of the command, and whether the kernel has killed it because of its memory. If
+// ctx ends first, the process group of the command is killed.
+func (e *execution) wait(ctx context.Context) (code int, oom bool, err error) {
 	defer e.conn.Close()
 	stop := context.AfterFunc(ctx, func() { _ = e.conn.Close() })
 	defer stop()
 	r, err := e.conn.Receive1()
 	switch {
 	case err == nil && r.Code != nil:
-		return *r.Code, nil
+		return *r.Code, r.OOM, nil
 	case ctx.Err() != nil:
-		return 0, ctx.Err()
+		return 0, false, ctx.Err()
 	default:
-		return 0, errEnded
+		return 0, false, errEnded
 	}
 }
 
@@ -125,8 +129,11 @@ func run(ctx context.Context, c *container, args []string, in io.Reader, out, er
 		return 0, err
 	}
 	p.started()
-	code, err := e.wait(ctx)
+	code, oom, err := e.wait(ctx)
 	p.drain()
+	if oom && errOut != nil {
+		_, _ = io.WriteString(errOut, oomMessage)
+	}
 	return code, err
 }
 

@@ -65,3 +65,12 @@ func read(t *testing.T, file string) string {
 	require.NoError(t, err)
 	return string(data)
 }
+
+// With version 2 too, the kernel never kills the supervisor, whether it kills one process or all of the
+// container.
+func TestGuestExecsAtTheMemoryLimit(t *testing.T) {
+	inGuest(t)
+	n := startNode(t, Options{})
+	execsAtTheMemoryLimit(t, n, nil)
+	execsAtTheMemoryLimit(t, n, map[string]string{"memory.oom.group": "1"})
+}

@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -54,9 +55,12 @@ func runTTY(ctx context.Context, c *container, cmd []string, streams runtime.Str
 	}
 	resized := follow(ctx, master, streams.Sizes)
 	defer resized()
-	code, err := e.wait(ctx)
+	code, oom, err := e.wait(ctx)
 	screen.End()
 	output.Wait()
+	if oom && streams.Stdout != nil {
+		_, _ = io.WriteString(streams.Stdout, strings.ReplaceAll(oomMessage, "\n", "\r\n"))
+	}
 	return code, err
 }
 

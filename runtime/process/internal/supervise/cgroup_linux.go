@@ -15,14 +15,14 @@ import (
 	"github.com/kubeletkit/kubeletkit/internal/flow"
 )
 
-// enter moves the calling thread into the cgroups of version 1. Its children start there.
-// leave moves it back. The goroutine must be locked to the thread. mounts has the
+// enter moves the calling thread into the cgroups of version 1, that of memory only if withMemory is true. Its
+// children start there. leave moves it back. The goroutine must be locked to the thread. mounts has the
 // hierarchies.
-func (c Cgroup) enter(mounts map[string]CgroupMount) (leave func(), err error) {
+func (c Cgroup) enter(mounts map[string]CgroupMount, withMemory bool) (leave func(), err error) {
 	if len(c.V1) == 0 {
 		return func() {}, nil
 	}
-	tid := []byte(strconv.Itoa(unix.Gettid()))
+	self := []byte("0") // the calling thread; with its number, the kernel would stop all forks of the machine for it
 	own, err := os.ReadFile("/proc/thread-self/cgroup")
 	if err != nil {
 		return func() {}, err
@@ -30,18 +30,31 @@ func (c Cgroup) enter(mounts map[string]CgroupMount) (leave func(), err error) {
 	var back []string
 	leave = func() {
 		for _, dir := range back {
-			_ = os.WriteFile(filepath.Join(dir, "tasks"), tid, 0)
+			_ = os.WriteFile(filepath.Join(dir, "tasks"), self, 0)
 		}
 	}
 	for controller, dir := range c.V1 {
 		mount := mounts[controller]
-		if err := os.WriteFile(filepath.Join(dir, "tasks"), tid, 0); err != nil {
+		// Other controllers may be in the hierarchy of memory.
+		if !withMemory && c.V1["memory"] != "" && mount == mounts["memory"] {
+			continue
+		}
+		if err := os.WriteFile(filepath.Join(dir, "tasks"), self, 0); err != nil {
 			leave()
 			return func() {}, err
 		}
 		back = append(back, mount.Path(cgroupPath(own, controller)))
 	}
 	return leave, nil
+}
+
+// enterMemory moves a process into the cgroup of memory of version 1, if there is one.
+func (c Cgroup) enterMemory(pid int) error {
+	dir := c.V1["memory"]
+	if dir == "" {
+		return nil
+	}
+	return os.WriteFile(filepath.Join(dir, "cgroup.procs"), []byte(strconv.Itoa(pid)), 0)
 }
 
 // open opens the directory of version 2. It returns nil if there is none.

@@ -39,8 +39,8 @@ func TestCgroupThatIsNone(t *testing.T) {
 
 // A supervisor reads no list of mounts: without cgroups of version 1 it enters nothing.
 func TestEnterNothing(t *testing.T) {
-	leave, err := Cgroup{V2: t.TempDir()}.enter(nil)
+	leave, err := Cgroup{V2: t.TempDir()}.enter(nil, true)
 	require.NoError(t, err)
-	assert.Zero(t, testing.AllocsPerRun(100, func() { leave, _ = Cgroup{}.enter(nil) }))
+	assert.Zero(t, testing.AllocsPerRun(100, func() { leave, _ = Cgroup{}.enter(nil, true) }))
 	leave()
 }

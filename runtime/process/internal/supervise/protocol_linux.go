@@ -52,6 +52,9 @@ type Response struct {
 	PID   int    `json:"pid,omitempty"`
 	// Code is set in the second answer to OpExec.
 	Code *int `json:"code,omitempty"`
+	// OOM is set beside a Code if the kernel has killed the command, or the child whose exit code it has
+	// returned, because of the container's memory.
+	OOM bool `json:"oom,omitempty"`
 }
 
 // maxMessage is the maximum size of a message. The arguments of a command have at most

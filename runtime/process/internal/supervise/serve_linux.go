@@ -92,18 +92,19 @@ func (s *supervisor) exec(c *Conn, req *Request, files []*os.File) {
 	if req.TTY {
 		files = []*os.File{files[0], files[0], files[0]}
 	}
-	result := make(chan int, 1)
+	result := make(chan Response, 1)
 	pid, message := 0, "the container has ended"
 	s.do(func() {
 		if s.status != nil || s.killing {
 			return
 		}
+		kills := s.spec.Cgroup.OOMKills()
 		p, err := s.fork(req.Args, files, req.TTY)
 		if err != nil {
 			message = err.Error()
 			return
 		}
-		pid, s.execs[p] = p, result
+		pid, s.execs[p] = p, executed{result, kills}
 	})
 	// The command has copies. As long as these are open, readers of its output wait.
 	CloseFiles(uniqueFiles(files))
@@ -121,8 +122,8 @@ func (s *supervisor) exec(c *Conn, req *Request, files []*os.File) {
 		}()
 	}
 	select {
-	case code := <-result:
-		_ = c.Send(Response{Code: &code})
+	case ended := <-result:
+		_ = c.Send(ended)
 	case <-gone:
 		s.do(func() {
 			if _, ok := s.execs[pid]; ok { // not reaped yet, so the pid is not reused

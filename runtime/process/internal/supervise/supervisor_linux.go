@@ -52,12 +52,22 @@ type supervisor struct {
 	command int // pid
 	status  *unix.WaitStatus
 	ended   time.Time
-	execs   map[int]chan<- int // exit codes by pid; each channel has room for one
+	execs   map[int]executed // by pid
 	killing bool
 	cpu     time.Duration
 
 	stdin stdinPipe
 }
+
+// executed is a command of OpExec.
+type executed struct {
+	result chan<- Response // it has room for one
+	kills  uint64          // the OOM kills of the container before the command
+}
+
+// oomCode is the exit code of a process that the kernel has killed because of its memory, and of a shell that
+// returns the code of such a child.
+const oomCode = 128 + int(unix.SIGKILL)
 
 // run runs the supervisor until its container has ended. The working directory is that of
 // the container.
@@ -82,7 +92,7 @@ func run(say *os.File) error {
 	runtime.LockOSThread()
 
 	s := &supervisor{
-		calls: make(chan func()), done: make(chan struct{}), execs: map[int]chan<- int{},
+		calls: make(chan func()), done: make(chan struct{}), execs: map[int]executed{},
 	}
 	var err error
 	if s.spec, err = readSpec(RecordFile); err != nil {
@@ -277,33 +287,7 @@ func (s *supervisor) fork(args []string, files []*os.File, tty bool) (int, error
 			return 0, fmt.Errorf("PR_SET_NO_NEW_PRIVS: %w", err)
 		}
 	}
-	if cg, err := s.spec.Cgroup.open(); err != nil {
-		return 0, fmt.Errorf("opening its cgroup: %w", err)
-	} else if cg != nil {
-		defer cg.Close()
-		attr.Sys.UseCgroupFD, attr.Sys.CgroupFD = true, int(cg.Fd())
-	}
-	leave, err := s.spec.Cgroup.enter(s.spec.CgroupMounts)
-	if err != nil {
-		return 0, fmt.Errorf("entering its cgroup: %w", err)
-	}
-	defer leave()
-	if s.spec.OOMScoreAdj != nil {
-		const file = "/proc/self/oom_score_adj"
-		if own, err := os.ReadFile(file); err == nil {
-			// If it must not be set, the server has given a warning.
-			if os.WriteFile(file, fmt.Append(nil, *s.spec.OOMScoreAdj), 0) == nil {
-				defer func() { _ = os.WriteFile(file, own, 0) }()
-			}
-		}
-	}
-	old := unix.Umask(0o022)
-	defer unix.Umask(old)
-	pid, err := syscall.ForkExec(path, args, attr)
-	if err != nil {
-		return 0, fmt.Errorf("executing %s: %w", path, err)
-	}
-	return pid, nil
+	return s.forkIn(path, args, attr)
 }
 
 // lookPath finds a command in PATH, as a shell with the environment does.
@@ -386,9 +370,10 @@ func (s *supervisor) reap() bool {
 		if pid == s.command {
 			s.status, s.ended = &ws, time.Now()
 		}
-		if result, ok := s.execs[pid]; ok {
+		if e, ok := s.execs[pid]; ok {
 			delete(s.execs, pid)
-			result <- exitCode(ws)
+			code := exitCode(ws)
+			e.result <- Response{Code: &code, OOM: code == oomCode && !s.killing && s.spec.Cgroup.OOMKills() > e.kills}
 		}
 	}
 }
