@@ -31,8 +31,18 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime/process"
 )
 
+// agentEnv makes this binary an agent with the arguments in it, for tests that kill it.
+const agentEnv = "MINIKUBELET_TEST_AGENT"
+
+func runAgent() error {
+	return run(context.Background(), strings.Split(os.Getenv(agentEnv), "\n"), nil)
+}
+
 func TestMain(m *testing.M) {
 	process.Init() // tests run containers that are processes of this machine
+	if os.Getenv(agentEnv) != "" {
+		os.Exit(exitCode(runAgent(), false, os.Stderr))
+	}
 	flag.Parse()
 	// Parallel tests wait for processes and for the periods of agents.
 	testenv.Parallel(8)

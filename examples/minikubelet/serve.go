@@ -159,7 +159,7 @@ func serve(ctx, signals context.Context, s *config.Settings, log logr.Logger, di
 		Logger: sopts.Logger, IdleTimeout: cmp.Or(s.StreamingConnectionIdleTimeout.Duration, -1), // 0 is no limit
 	})
 	addLogs(s, n, &sopts)
-	stop := control.NewStop()
+	stop, stopped := control.NewStop(), false
 	// The socket and the ports are components, because the agent checks and locks its directory
 	// before it runs them: nothing answers for an agent that does not start.
 	started := newReadiness(len(listeners) + 1)
@@ -182,6 +182,7 @@ func serve(ctx, signals context.Context, s *config.Settings, log logr.Logger, di
 		}
 		if stop.Run(ctx, drain) {
 			log.Info("All pods have ended, as a client has requested")
+			stopped = true
 			cancel()
 		}
 		return nil
@@ -225,6 +226,10 @@ func serve(ctx, signals context.Context, s *config.Settings, log logr.Logger, di
 	})
 	g.Go(func() error { return agent.Run(ctx) })
 	err = g.Wait()
+	if stopped && cgroups != nil {
+		uids, failed := podDirs(s.RootDir)
+		err = errors.Join(err, failed, removeCgroups(cgroups, uids))
+	}
 	return n.running(), err
 }
 

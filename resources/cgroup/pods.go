@@ -116,3 +116,12 @@ func (p *Pods) RemoveGone(gone func(uid types.UID) bool) (map[types.UID]error, e
 	}
 	return found, err
 }
+
+// RemoveAbove removes the cgroups above those of pods, as far as nothing is in them: for a node whose pods have
+// all ended for good. A [Manager] makes them again. It is no error that one stays.
+func (p *Pods) RemoveAbove() error {
+	if err := removeAbove(p.mount, p.root, p.current()); err != nil {
+		return fmt.Errorf("cgroup: %w", err)
+	}
+	return nil
+}

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -182,6 +183,42 @@ func removeGone(mount string, root []string, driver Driver, gone func(types.UID)
 		return errors.Join(errs...)
 	})
 	return found, looking(err)
+}
+
+// removeAbove removes the cgroups of classes and that of all pods, if they are empty. The order is that of what is in
+// what.
+func removeAbove(mount string, root []string, driver Driver) error {
+	hierarchies, err := hierarchies(mount)
+	errs := []error{err}
+	for _, h := range hierarchies {
+		for _, name := range slices.Backward(classes()) {
+			cgroup := driver.path(classCgroup(root, name))
+			errs = append(errs, within(h, path.Join(".", strings.TrimPrefix(path.Dir(cgroup), "/")), func(dir *os.File) error {
+				if driver == Systemd {
+					if busy, err := hasAny(filepath.Join(h, cgroup)); busy || err != nil {
+						return ignore(err)
+					}
+					if err := stopUnit(cgroup); err != nil {
+						return err
+					}
+				}
+				return ignore(rmdir(int(dir.Fd()), path.Base(cgroup)))
+			}))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// hasAny reports whether a cgroup or a process is in the cgroup.
+func hasAny(dir string) (bool, error) {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return false, err
+	}
+	if slices.ContainsFunc(entries, os.DirEntry.IsDir) {
+		return true, nil
+	}
+	return hasProcesses(dir)
 }
 
 // stopSlice stops the slice of a pod, unless a process is in it: systemd would kill it.

@@ -49,6 +49,22 @@ func TestRemove(t *testing.T) {
 	}
 }
 
+// What is above pods goes with the last one.
+func TestRemoveAbove(t *testing.T) {
+	for _, root := range []string{"/", "/kubelet"} {
+		pods, mount := newTree(t, root, "kubepods/burstable/podb", "kubepods/besteffort")
+		require.NoError(t, pods.RemoveAbove())
+		assert.NoDirExists(t, filepath.Join(mount, "memory", root, "kubepods/besteffort"))
+		assert.DirExists(t, filepath.Join(mount, "memory", root, "kubepods/burstable/podb"))
+		require.NoError(t, pods.Remove("b"))
+		require.NoError(t, pods.RemoveAbove())
+		require.NoError(t, pods.RemoveAbove(), "again")
+		for _, controller := range []string{"cpu,cpuacct", "memory"} {
+			assert.NoDirExists(t, filepath.Join(mount, controller, root, "kubepods"))
+		}
+	}
+}
+
 // One pass removes what Remove removes for each of the pods.
 func TestRemoveGone(t *testing.T) {
 	for _, root := range []string{"/", "/kubelet"} {

@@ -1,6 +1,8 @@
 package process
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -21,12 +23,16 @@ type cgroupRoot struct {
 	mounts map[string]supervise.CgroupMount
 	// root is the cgroup of [Options].CgroupRoot, and root2 its directory of version 2 if the option is not set.
 	root, root2 string
-	off         bool
+	// owner is the beginning of the names of the cgroups of this directory's pods: nothing else says whose they
+	// are when the directory is gone.
+	owner string
+	off   bool
 }
 
 func findCgroups(opts *Options) *cgroupRoot {
 	mounts, err := supervise.CgroupMounts()
-	r := &cgroupRoot{mounts: mounts, root: opts.CgroupRoot, off: opts.NoCgroups || err != nil}
+	owner := sha256.Sum256([]byte(opts.Dir))
+	r := &cgroupRoot{mounts: mounts, root: opts.CgroupRoot, owner: hex.EncodeToString(owner[:6]) + "-", off: opts.NoCgroups || err != nil}
 	if r.root == "" {
 		r.root = defaultRoot
 		if !r.off {
@@ -102,6 +108,9 @@ func within(pod supervise.Cgroup, name string) supervise.Cgroup {
 	return c
 }
 
+// ofPod returns the cgroups of a pod, without making them.
+func (r *cgroupRoot) ofPod(sandbox string) supervise.Cgroup { return r.of("", r.owner+sandbox) }
+
 // makeCgroups makes cgroups, in each hierarchy where that is possible, and returns these.
 func makeCgroups(c supervise.Cgroup) supervise.Cgroup {
 	var made supervise.Cgroup
@@ -113,17 +122,29 @@ func makeCgroups(c supervise.Cgroup) supervise.Cgroup {
 			made.V1[controller] = dir
 		}
 	}
-	if c.V2 != "" {
-		up := filepath.Dir(c.V2)
-		if os.MkdirAll(up, 0o755) == nil {
-			enableControllers(filepath.Dir(up))
-			enableControllers(up)
-			if makeCgroup(c.V2) {
-				made.V2 = c.V2
-			}
-		}
+	if c.V2 != "" && makeCgroup2(c.V2) {
+		made.V2 = c.V2
 	}
 	return made
+}
+
+// makeTries is how often a cgroup is made: another server may remove the one above, which is empty.
+const makeTries = 3
+
+// makeCgroup2 is makeCgroup for version 2. It enables the controllers above.
+func makeCgroup2(dir string) bool {
+	up := filepath.Dir(dir)
+	for range makeTries {
+		if os.MkdirAll(up, 0o755) != nil {
+			continue
+		}
+		enableControllers(filepath.Dir(up))
+		enableControllers(up)
+		if err := os.Mkdir(dir, 0o755); err == nil || errors.Is(err, fs.ErrExist) {
+			return makeCgroup(dir)
+		}
+	}
+	return false
 }
 
 // enableControllers enables the controllers for the cgroups in a cgroup of version 2, as far as they
@@ -150,8 +171,10 @@ func enable(dir, controller string) error {
 
 // makeCgroup makes a cgroup and reports whether processes can be added to it.
 func makeCgroup(dir string) bool {
-	if os.MkdirAll(dir, 0o755) != nil {
-		return false
+	for tries := 1; os.MkdirAll(dir, 0o755) != nil; tries++ {
+		if tries == makeTries {
+			return false
+		}
 	}
 	f, err := os.OpenFile(filepath.Join(dir, "cgroup.procs"), os.O_WRONLY, 0)
 	if err != nil {

@@ -150,6 +150,9 @@
 //     recorded, that is logged, and the sandbox is ready to the next server, without containers
 //     that run. A file system that does not write in place, such as btrfs with copy on write, may
 //     have no room for the end of a container: its processes have ended, and a stop takes up to 20 s.
+//   - The cgroups of a pod are removed when its sandbox is stopped, and the cgroup above them when the server is
+//     closed and it is empty. Their names begin with a hash of Options.Dir, so that [CleanUp], and the next server, find
+//     those that are left when the directory was deleted, and end what runs in them.
 //   - State files are replaced atomically. A file that is damaged is removed and logged, one
 //     that does not belong there is ignored and logged. A container whose record is lost is
 //     killed.

@@ -20,6 +20,9 @@ func (s *Server) limit(b *sandbox, rec *containerRecord) []shortfall {
 	}
 	b.limiting.Lock()
 	defer b.limiting.Unlock()
+	if b.state() != criv1.PodSandboxState_SANDBOX_READY {
+		return nil // its cgroups are removed, and no container is created in it
+	}
 	all := []*criv1.LinuxContainerResources{resources}
 	for _, c := range s.containersOf(b) {
 		all = append(all, c.rec.Config.GetLinux().GetResources())

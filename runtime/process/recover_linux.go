@@ -10,6 +10,8 @@ import (
 	"strings"
 	"time"
 
+	criv1 "k8s.io/cri-api/pkg/apis/runtime/v1"
+
 	"github.com/kubeletkit/kubeletkit/internal/flow"
 	"github.com/kubeletkit/kubeletkit/internal/safefile"
 	"github.com/kubeletkit/kubeletkit/runtime/process/internal/supervise"
@@ -46,7 +48,17 @@ func (s *Server) recover() error {
 	if err := s.recoverLinks(); err != nil {
 		return err
 	}
-	return s.recoverContainers()
+	if err := s.recoverContainers(); err != nil {
+		return err
+	}
+	ready := map[string]bool{}
+	for id, b := range s.sandboxes {
+		ready[id] = b.state() == criv1.PodSandboxState_SANDBOX_READY
+	}
+	if _, err := s.cgroups.removeLeft(s.life, func(sandbox string) bool { return ready[sandbox] }); err != nil {
+		s.opts.Logger.Error(err, "Cannot remove cgroups of pods that are gone")
+	}
+	return nil
 }
 
 // removeUnfinished removes the files of interrupted writes of the images.

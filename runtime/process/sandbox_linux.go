@@ -101,7 +101,7 @@ func (s *runtimeService) RunPodSandbox(_ context.Context, req *criv1.RunPodSandb
 		CreatedAt: time.Now().UnixNano(), Boot: s.boot, Warnings: found.warnings,
 	})
 	if config.GetLinux().GetCgroupParent() == "" {
-		b.rec.Cgroup = s.cgroups.of("", b.rec.ID)
+		b.rec.Cgroup = s.cgroups.ofPod(b.rec.ID)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -145,6 +145,11 @@ func (s *Server) stopSandbox(ctx context.Context, b *sandbox, record bool) error
 	if reported {
 		return nil
 	}
+	b.limiting.Lock()
+	if err := b.rec.Cgroup.Remove(ctx); err != nil {
+		s.opts.Logger.Error(err, "Cannot remove a pod's cgroup", "sandbox", rec.ID)
+	}
+	b.limiting.Unlock()
 	if record { // not synced: after a power loss every sandbox is stopped
 		if err := supervise.WriteFile(s.sandboxFile(rec.ID), &rec); err != nil {
 			// The stop is no failure: on a full disk, the removal that follows it gives space back.
@@ -187,9 +192,6 @@ func (s *runtimeService) removeSandbox(ctx context.Context, b *sandbox) error {
 	}
 	if err := errors.Join(errs...); err != nil {
 		return err
-	}
-	if err := b.rec.Cgroup.Remove(ctx); err != nil {
-		s.opts.Logger.Error(err, "Cannot remove a pod's cgroup", "sandbox", b.rec.ID)
 	}
 	if err := s.removeLinks(b.rec.ID); err != nil {
 		return status.Errorf(codes.Internal, "sandbox %s: %v", b.rec.ID, err)

@@ -76,6 +76,32 @@ type Server struct {
 // each container. A program with many packages has a small one as [Options].Supervisor.
 func Init() { supervise.Init() }
 
+// CleanUp ends the containers whose directory was deleted while they ran, and removes the cgroups that are left
+// of them. It returns the number of pods. Where no cgroups can be made, nothing is found. The error is
+// [ErrInUse] if a server runs. It does not make the directory.
+func CleanUp(ctx context.Context, opts Options) (pods int, err error) {
+	if err := opts.validate(); err != nil {
+		return 0, err
+	}
+	opts.setDefaults()
+	if _, err := os.Stat(opts.Dir); err == nil {
+		lock, err := safefile.LockSoon(ctx, filepath.Join(opts.Dir, supervise.LockFile))
+		if errors.Is(err, safefile.ErrLocked) {
+			return 0, fmt.Errorf("%w %s", ErrInUse, opts.Dir)
+		}
+		if err != nil {
+			return 0, fmt.Errorf("process: %w", err)
+		}
+		defer safefile.Unlock(lock)
+	}
+	cgroups := findCgroups(&opts)
+	defer cgroups.removeRoot()
+	if pods, err = cgroups.removeLeft(ctx, func(string) bool { return false }); err != nil {
+		return pods, fmt.Errorf("process: %w", err)
+	}
+	return pods, nil
+}
+
 // Open finds the containers in the directory and starts a server, which accepts calls when Open
 // returns. The server runs until [Server.Close]; ctx is for Open only. So a program opens the server before its agent
 // runs, and closes it after the agent has stopped.
@@ -172,6 +198,9 @@ func (s *Server) run(ctx context.Context) (err error) {
 	defer func() {
 		cancel()
 		s.tasks.Wait()
+		if s.cgroups != nil {
+			s.cgroups.removeRoot()
+		}
 	}()
 
 	s.findHost()

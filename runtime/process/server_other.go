@@ -21,3 +21,6 @@ func (*Server) Endpoint() string { return "" }
 
 // Done returns nil on this operating system.
 func (*Server) Done() <-chan struct{} { return nil }
+
+// CleanUp returns [ErrNotSupported] on this operating system.
+func CleanUp(context.Context, Options) (int, error) { return 0, ErrNotSupported }
