@@ -12,6 +12,7 @@ import (
 
 	"github.com/kubeletkit/kubeletkit/podworkers"
 	"github.com/kubeletkit/kubeletkit/resources/shutdown"
+	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/status"
 )
 
@@ -21,8 +22,12 @@ const (
 	messageDrained = "Pod was terminated in response to imminent node shutdown."
 )
 
+// finishPatience is how long a drain waits for the volumes of pods of which nothing runs: one may never go, such as
+// that of a server that does not answer.
+const finishPatience = 10 * time.Second
+
 // Drain ends all pods of the runtime, each in its own grace period, and returns nil when
-// nothing runs; from its call on no pod is started, as long as the agent runs. The pods
+// nothing runs and the volumes of the pods are taken down; if one cannot be taken down in ten seconds, it is logged. From its call on no pod is started, as long as the agent runs. The pods
 // become Failed. They stay desired, and a checkpoint keeps them: they run
 // again when the next agent starts. The agent must run meanwhile. If ctx ends first, the
 // error has the number of pods that are left, and wraps its cause.
@@ -30,21 +35,45 @@ func (a *Agent) Drain(ctx context.Context) error {
 	a.parts.PodWorkers.Drain()
 	tick := time.NewTicker(lookPeriod)
 	defer tick.Stop()
-	left := 0 // as of the last list
+	left := 0           // as of the last list
+	var ended time.Time // when nothing was left
 	for {
 		now, err := a.endPods(ctx)
 		if err == nil {
 			left = now
 		}
 		if left == 0 && err == nil {
-			return nil
+			if ended.IsZero() {
+				ended = time.Now()
+			}
+			unfinished := a.unfinished()
+			if len(unfinished) == 0 {
+				return nil
+			}
+			if ctx.Err() != nil || time.Since(ended) >= finishPatience {
+				a.log.Info("Pods have ended, and not all of their volumes are taken down; the next agent does that", "pods", unfinished)
+				return nil
+			}
 		}
 		select {
 		case <-ctx.Done():
+			if left == 0 && err == nil {
+				continue
+			}
 			return errors.Join(fmt.Errorf("kubeletkit: draining: %d pods still run: %w", left, context.Cause(ctx)), err)
 		case <-tick.C:
 		}
 	}
+}
+
+// unfinished returns the pods of which nothing runs, and whose volumes may not be taken down yet.
+func (a *Agent) unfinished() (pods []string) {
+	for _, pod := range a.parts.PodManager.Pods() {
+		if st := a.parts.PodWorkers.State(pod.UID); st.Known() && st.Terminated() && !st.Finished && !st.RestartRequested {
+			pods = append(pods, runtime.RefOf(pod).String())
+		}
+	}
+	return pods
 }
 
 // DrainByPriority is like [Agent.Drain], except that pods end in the order of their priorities, each in the shorter
