@@ -8,6 +8,7 @@ import (
 
 	"github.com/go-logr/logr"
 
+	"github.com/kubeletkit/kubeletkit/internal/flow"
 	"github.com/kubeletkit/kubeletkit/lifecycle"
 	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/syncloop"
@@ -20,6 +21,8 @@ type Agent struct {
 	parts Parts
 	loop  *syncloop.Loop
 	join  []lifecycle.Component // those of the options, built
+	// observers are the hooks of the options; Run waits for what they are to receive.
+	observers []flow.Waiter
 
 	mu      sync.Mutex
 	started time.Time // when Run was called; zero before

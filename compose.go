@@ -15,6 +15,7 @@ import (
 	"github.com/kubeletkit/kubeletkit/gc"
 	"github.com/kubeletkit/kubeletkit/history"
 	"github.com/kubeletkit/kubeletkit/images"
+	"github.com/kubeletkit/kubeletkit/internal/flow"
 	"github.com/kubeletkit/kubeletkit/internal/logging"
 	"github.com/kubeletkit/kubeletkit/lifecycle"
 	"github.com/kubeletkit/kubeletkit/pleg"
@@ -73,28 +74,22 @@ func (a *Agent) compose(host *runtime.Host, hostIPs func() []string) error {
 // eventHook passes events on to the options: each one to EveryEvent, and with repeats merged
 // to Event, or by default to the log.
 func (a *Agent) eventHook() runtime.EventFunc {
-	event := a.opts.Observe.Event
-	if event == nil {
-		event = logEvents(a.log)
+	event := logEvents(a.log)
+	if hook := a.opts.Observe.Event; hook != nil {
+		event = observe(a, "Options.Observe.Event", hook)
 	}
-	every := a.guardEvents("Options.Observe.EveryEvent", a.opts.Observe.EveryEvent)
-	merged := runtime.MergeEvents(a.guardEvents("Options.Observe.Event", event))
+	every, merged := observe(a, "Options.Observe.EveryEvent", a.opts.Observe.EveryEvent), runtime.MergeEvents(event)
 	return func(e runtime.Event) {
 		every.Emit(e)
 		merged(e)
 	}
 }
 
-// guardEvents logs panics of the hook: events come from all goroutines of the agent.
-func (a *Agent) guardEvents(name string, hook runtime.EventFunc) runtime.EventFunc {
-	if hook == nil {
-		return nil
-	}
-	return func(e runtime.Event) {
-		if err := runtime.Recover(func() error { hook(e); return nil }); err != nil {
-			a.log.Error(err, "Callback has panicked", "callback", name, "pod", e.Pod, "reason", e.Reason)
-		}
-	}
+// observe returns a function that never blocks, and queues calls of the hook.
+func observe[F ~func(T), T any](a *Agent, name string, hook F) F {
+	f, observer := flow.ObserveFunc(name, hook, a.log)
+	a.observers = append(a.observers, observer)
+	return f
 }
 
 func (a *Agent) buildStores(p *Parts) (err error) {
@@ -126,8 +121,7 @@ func (a *Agent) buildHistory(p *Parts) error {
 	return err
 }
 
-// recordHook returns the method Record of the history. A panic of it is logged: records come
-// from all goroutines of the agent, some with a lock held.
+// recordHook returns the method Record of the history. That of a Memory never blocks; any other is called like a hook.
 func (a *Agent) recordHook(h history.Store) runtime.RecordFunc {
 	switch h := h.(type) {
 	case history.None:
@@ -135,11 +129,7 @@ func (a *Agent) recordHook(h history.Store) runtime.RecordFunc {
 	case *history.Memory:
 		return h.Record
 	}
-	return func(r runtime.Record) {
-		if err := runtime.Recover(func() error { h.Record(r); return nil }); err != nil {
-			a.log.Error(err, "Callback has panicked", "callback", "History.Record", "pod", r.Pod, "kind", r.Kind)
-		}
-	}
+	return observe(a, "History.Record", runtime.RecordFunc(h.Record))
 }
 
 // buildComponents builds the components of the options that need the agent.
@@ -249,7 +239,7 @@ func (s endingSink) PodGone(ctx context.Context, pod runtime.PodRef, last *v1.Po
 func (a *Agent) buildPodSync(p *Parts) error {
 	o := a.opts.Override
 	opts := prober.Options{
-		HostIPs: p.HostIPs, Handlers: a.opts.Plugins.Probes, Event: p.Event, Record: p.Record, Metrics: a.opts.Observe.Metrics.Prober, Logger: a.named("prober"),
+		HostIPs: p.HostIPs, Handlers: a.opts.Plugins.Probes, Event: p.Event, Record: p.Record, NonBlocking: true, Metrics: a.opts.Observe.Metrics.Prober, Logger: a.named("prober"),
 	}
 	if p.Checkpoint != nil {
 		opts.States = p.Checkpoint
@@ -338,7 +328,7 @@ func (a *Agent) buildWorkers(p *Parts) error {
 				a.parts.GC.Kick()
 			}
 		},
-		Event: p.Event, Record: p.Record, Metrics: a.opts.Observe.Metrics.PodWorkers, Logger: a.named("workers"),
+		Event: p.Event, Record: p.Record, NonBlocking: true, Metrics: a.opts.Observe.Metrics.PodWorkers, Logger: a.named("workers"),
 	}
 	workers, err := podworkers.New(p.PodSyncer, p.Cache, p.WorkersOptions)
 	if err != nil {

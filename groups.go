@@ -116,7 +116,10 @@ type Sync struct {
 	RecreateUpdated bool
 }
 
-// Observe receives what the agent does.
+// Observe receives what the agent does. The agent does not wait for the receivers: each has a queue of 4096, and a goroutine
+// while it is not empty, which calls the receiver one at a time and in order. A receiver that blocks loses what does not
+// fit; the number is logged. A panic is logged, the first one of each method. At its end, [Agent.Run] waits 3 s at most for receivers that
+// have not returned. The Logger is called directly, and must not block.
 type Observe struct {
 	// Event receives the events of pods: refusals, pulls, kills, probes, volumes. Those of
 	// the node have no pod. Repeats are merged, see [runtime.MergeEvents]. nil: they are

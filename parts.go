@@ -31,7 +31,8 @@ type Parts struct {
 	HostIPs func() []string
 	// PodsDir is the directory that has a directory for each pod.
 	PodsDir string
-	// Event merges repeats and passes events on to the hooks of the options. It is not nil.
+	// Event merges repeats and passes events on to the hooks of the options. It is not nil. It does not wait for the hooks, so that
+	// parts have it as an Event that never blocks, such as with prober.Options.NonBlocking.
 	Event runtime.EventFunc
 	// NetworkReady returns an error while only pods with the host's network can start.
 	NetworkReady func() error
@@ -47,7 +48,7 @@ type Parts struct {
 	// Checkpoint keeps pods on disk, after [Agent.Drain] also those that are refused only
 	// because of it; nil: nothing is kept.
 	Checkpoint checkpoint.Store
-	// History keeps what happened to each pod and why. Record is its method of that name; it
+	// History keeps what happened to each pod and why. Record has its method of that name called, and does not wait for it; it
 	// is nil if History is [history.None].
 	History history.Store
 	Record  runtime.RecordFunc

@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sync/errgroup"
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/kubeletkit/kubeletkit/internal/flow"
 	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/volume"
 )
@@ -92,6 +93,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	}
 	err = a.wait(gctx, running, func() error {
 		err := g.Wait()
+		flow.WaitForObservers(a.observers...)
 		running.add("checkpoint or history") // these are the last to be stopped
 		return errors.Join(err, stopCheckpoint(), stopHistory())
 	})
@@ -102,6 +104,7 @@ func (a *Agent) Run(ctx context.Context) error {
 // setupFailed returns the error of an agent that cannot start, with kubelet's event about it.
 func (a *Agent) setupFailed(err error) error {
 	a.parts.Event.Emit(runtime.Event{Type: v1.EventTypeWarning, Reason: "KubeletSetupFailed", Message: err.Error(), Logged: true}) // it is the error of Run
+	flow.WaitForObservers(a.observers...)
 	return fmt.Errorf("kubeletkit: %w", err)
 }
 

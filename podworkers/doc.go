@@ -65,6 +65,8 @@
 //     something each time is repeated after a delay that doubles from 100 ms to
 //     BackoffPeriod.
 //   - A panic of the Syncer is a failed call of one pod.
+//   - No call waits for Event, Record and Metrics, see [Options].NonBlocking. An observer that blocks loses what it
+//     would receive. If it still does at the end of Run, Run waits 3 s for it and returns.
 //   - UpdatePod never blocks. When Run returns, no call is under way; pods go on
 //     running. Done functions of kills that were not completed are not called.
 //

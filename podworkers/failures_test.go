@@ -141,7 +141,7 @@ func TestTheStatusOfAKillMayCallTheWorkers(t *testing.T) {
 	var past fake.History
 	n := &fakeNode{start: time.Now(), running: map[types.UID]bool{}, busy: map[types.UID]bool{}}
 	n.cache = runtime.NewCache(n, runtime.CacheOptions{})
-	w, err := podworkers.New(n, n.cache, podworkers.Options{Record: past.Record})
+	w, err := podworkers.New(n, n.cache, podworkers.Options{Record: past.Record, NonBlocking: true})
 	require.NoError(t, err)
 	pod := apiPod("u", "p")
 	w.UpdatePod(podworkers.Update{Type: podworkers.Create, Pod: pod})

@@ -8,8 +8,8 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
-// Metrics receives the measurements of [Pool]. Its methods must not block and must be
-// safe for concurrent use. Implementations embed [NopMetrics], so that methods added
+// Metrics receives the measurements of [Pool]. Its methods are called one at a time, and nothing
+// waits for them. Implementations embed [NopMetrics], so that methods added
 // later do not break them. metrics/prometheus has one with the names of kubelet.
 type Metrics interface {
 	// Called reports a call of the [Syncer] that has returned.

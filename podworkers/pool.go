@@ -50,10 +50,14 @@ type Options struct {
 	// Event receives the reason and message of each pod that has failed for good, and
 	// "FailedSync" when the status of a pod cannot be read. nil: events are discarded.
 	Event runtime.EventFunc
-	// Record receives why pods end and fail, that they wait for others, and calls that fail.
-	// It must not block: calls that follow from what it receives begin after it. nil: records are discarded.
+	// Record receives why pods end and fail, that they wait for others, and calls that fail. nil: records are discarded.
 	Record runtime.RecordFunc
-	// Metrics receives measurements. nil: none.
+	// NonBlocking means that Event and Record neither block nor panic, such as those of the parts of an agent and the Record of a
+	// history.Memory. They are called directly then: a call of the Syncer begins after the records of what it follows from, so
+	// that what several parts record is in order. Default: each has a queue of 4096, and a goroutine while it is not
+	// empty. No call waits for it. What does not fit is dropped, and the number is logged.
+	NonBlocking bool
+	// Metrics receives measurements; it has such a queue, too. nil: none.
 	Metrics Metrics
 	// Logger. Default: that of package slog.
 	Logger logr.Logger
@@ -61,11 +65,14 @@ type Options struct {
 
 // Pool is the default [Workers]. Make one with [New].
 type Pool struct {
-	syncer  Syncer
-	cache   runtime.StatusCache
-	opts    Options
-	log     logr.Logger
-	metrics *flow.Guarded[Metrics]
+	syncer Syncer
+	cache  runtime.StatusCache
+	opts   Options
+	log    logr.Logger
+	// event and record queue what opts.Event and opts.Record receive, unless these never block.
+	event   *flow.Observer[runtime.EventFunc]
+	record  *flow.Observer[runtime.RecordFunc]
+	metrics *flow.Observer[Metrics]
 
 	// calls has the goroutines with calls under way; see work.
 	calls sync.WaitGroup
@@ -117,10 +124,17 @@ func New(syncer Syncer, cache runtime.StatusCache, opts Options) (*Pool, error) 
 	if len(errs) > 0 {
 		return nil, errors.Join(errs...)
 	}
-	return &Pool{
-		syncer: syncer, cache: cache, opts: opts, log: opts.Logger, metrics: flow.Guard(opts.Metrics, opts.Logger),
+	pool := &Pool{
+		syncer: syncer, cache: cache, opts: opts, log: opts.Logger,
+		event: new(flow.Observer[runtime.EventFunc]), record: new(flow.Observer[runtime.RecordFunc]),
+		metrics:  flow.Observe("Metrics", opts.Metrics, opts.Logger),
 		machines: newMachines(p), workers: map[types.UID]*worker{},
-	}, nil
+	}
+	if !opts.NonBlocking {
+		pool.opts.Event, pool.event = flow.ObserveFunc("Event", opts.Event, opts.Logger)
+		pool.opts.Record, pool.record = flow.ObserveFunc("Record", opts.Record, opts.Logger)
+	}
+	return pool, nil
 }
 
 func orDefault(d, def time.Duration) time.Duration {
@@ -155,6 +169,7 @@ func (p *Pool) Run(ctx context.Context) error {
 	}
 	p.mu.Unlock()
 	flow.Wait(&p.calls, flow.Late, p.logLate)
+	flow.WaitForObservers(p.event, p.record, p.metrics)
 	return nil
 }
 
@@ -216,7 +231,7 @@ func (p *Pool) UpdatePod(u Update) {
 	p.effects.Run()
 	p.callDone(ref, done)
 	if waits {
-		p.emit(runtime.Event{Pod: ref, Type: v1.EventTypeNormal, Reason: "WaitingForPredecessor", Message: fmt.Sprintf("Pod starts when pod %s, which has the same name, has ended", before)})
+		p.opts.Event.Emit(runtime.Event{Pod: ref, Type: v1.EventTypeNormal, Reason: "WaitingForPredecessor", Message: fmt.Sprintf("Pod starts when pod %s, which has the same name, has ended", before)})
 	}
 }
 
@@ -236,7 +251,10 @@ func (p *Pool) SyncKnownPods(desired []*v1.Pod) map[types.UID]State {
 	}
 	states := p.syncKnown(uids)
 	p.effects.Run()
-	p.metrics.Call("Counted", func(m Metrics) { m.Counted(count(states)) })
+	if p.opts.Metrics != nil {
+		counts := count(states)
+		p.metrics.Call("Counted", func(m Metrics) { m.Counted(counts) })
+	}
 	return states
 }
 
@@ -314,7 +332,7 @@ func (p *Pool) transit(uid types.UID, ev any, took time.Duration) (effects, []ty
 				}
 				r.Duration = took
 			}
-			p.effects.Add(func() { p.callback("Record", r.Pod, func() { p.opts.Record(r) }) })
+			p.effects.Add(func() { p.opts.Record(r) })
 		}
 	}
 	return fx, touched
@@ -433,14 +451,9 @@ func (p *Pool) callDone(ref runtime.PodRef, done []func()) {
 	}
 }
 
-// emit emits an event.
-func (p *Pool) emit(e runtime.Event) {
-	p.callback("Event", e.Pod, func() { p.opts.Event.Emit(e) })
-}
-
 // warn emits a warning about the pod whose cause is logged.
 func (p *Pool) warn(pod runtime.PodRef, reason, message string) {
-	p.emit(runtime.Event{Pod: pod, Type: v1.EventTypeWarning, Reason: reason, Message: message, Logged: true})
+	p.opts.Event.Emit(runtime.Event{Pod: pod, Type: v1.EventTypeWarning, Reason: reason, Message: message, Logged: true})
 }
 
 // callback calls a function of the embedder. It logs a panic.

@@ -279,6 +279,7 @@ func TestMetrics(t *testing.T) {
 		w.UpdatePod(podworkers.Update{Type: podworkers.Change, Pod: web})
 		time.Sleep(time.Minute)
 		assert.Len(t, w.SyncKnownPods([]*v1.Pod{web}), 2)
+		synctest.Wait()
 		require.Len(t, m.calls, 2)
 		c := m.calls[0]
 		assert.Equal(t, podworkers.Call{

@@ -13,9 +13,8 @@ type ProbeRef struct {
 	Kind      runtime.ProbeKind
 }
 
-// Metrics receives measurements of a [Prober]. The methods must not block or call
-// the manager, and are safe for concurrent use. Embed [NopMetrics] in
-// implementations, so that methods added later do not break them.
+// Metrics receives measurements of a [Prober]. The methods are called one at a time, and
+// nothing waits for them. Embed [NopMetrics] in implementations, so that methods added later do not break them.
 type Metrics interface {
 	// Attempted is called after each attempt that was not interrupted, with the time
 	// that it took, repetitions included (prober_probe_total,

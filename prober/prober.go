@@ -45,10 +45,14 @@ type Options struct {
 	// Event receives an event for each attempt that fails, that cannot be made, or
 	// that succeeds with a warning. If nil, events are discarded.
 	Event runtime.EventFunc
-	// Record receives each change of the result of a probe. It must not block, and must not
-	// call the manager. If nil, records are discarded.
+	// Record receives each change of the result of a probe. If nil, records are discarded.
 	Record runtime.RecordFunc
-	// Metrics receives measurements. Default: none.
+	// NonBlocking means that Event and Record neither block nor panic, such as those of the parts of an agent and the
+	// Record of a history.Memory. They are called directly then: a result is delivered after its record, so that what
+	// several parts record is in order. Default: each has a queue of 4096, and a goroutine while it is not empty. No probe
+	// and no result waits for it. What does not fit is dropped, and the number is logged.
+	NonBlocking bool
+	// Metrics receives measurements; it has such a queue, too. Default: none.
 	Metrics Metrics
 	// Logger. Default: that of package slog.
 	Logger logr.Logger
@@ -64,7 +68,10 @@ type Prober struct {
 	jitter   func() float64
 	event    runtime.EventFunc
 	record   runtime.RecordFunc
-	metrics  *flow.Guarded[Metrics]
+	metrics  *flow.Observer[Metrics]
+	// events and records queue what event and record receive, unless these never block.
+	events   *flow.Observer[runtime.EventFunc]
+	records  *flow.Observer[runtime.RecordFunc]
 	keep     States // or nil
 	loadOnce sync.Once
 
@@ -73,7 +80,7 @@ type Prober struct {
 	// the same.
 	wake flow.Signal
 
-	// effects has metrics, records and log lines, in the order of what they report.
+	// effects has records, log lines and results, in the order of what they report.
 	effects flow.Queue
 
 	mu sync.Mutex
@@ -136,7 +143,7 @@ func New(rt runtime.Execer, pods StatusReader, opts Options) (*Prober, error) {
 	if opts.Jitter == nil {
 		opts.Jitter = rand.Float64
 	}
-	return &Prober{
+	m := &Prober{
 		log:      opts.Logger,
 		status:   pods,
 		handlers: newChain(opts.Handlers, DefaultHandlers(rt, opts.UserAgent)),
@@ -144,7 +151,9 @@ func New(rt runtime.Execer, pods StatusReader, opts Options) (*Prober, error) {
 		jitter:   opts.Jitter,
 		event:    opts.Event,
 		record:   opts.Record,
-		metrics:  flow.Guard(opts.Metrics, opts.Logger),
+		metrics:  flow.Observe("Metrics", opts.Metrics, opts.Logger),
+		events:   new(flow.Observer[runtime.EventFunc]),
+		records:  new(flow.Observer[runtime.RecordFunc]),
 		keep:     opts.States,
 		results:  make(chan runtime.ProbeResult),
 		wake:     flow.NewSignal(),
@@ -152,7 +161,12 @@ func New(rt runtime.Execer, pods StatusReader, opts Options) (*Prober, error) {
 		running:  map[*worker]struct{}{},
 		states:   map[runtime.ContainerID]*state{},
 		unsent:   map[resultKey]runtime.ProbeResult{},
-	}, nil
+	}
+	if !opts.NonBlocking {
+		m.event, m.events = flow.ObserveFunc("Event", opts.Event, opts.Logger)
+		m.record, m.records = flow.ObserveFunc("Record", opts.Record, opts.Logger)
+	}
+	return m, nil
 }
 
 // hostAddress returns the address of the node as it is now.
@@ -186,6 +200,7 @@ func (m *Prober) Run(ctx context.Context) error {
 	m.ctx = nil
 	m.mu.Unlock()
 	flow.Wait(&m.workers, flow.Late, m.logLate)
+	flow.WaitForObservers(m.events, m.records, m.metrics)
 	return nil
 }
 

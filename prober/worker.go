@@ -68,12 +68,9 @@ func (m *Prober) ended(w *worker) {
 	m.mu.Lock()
 	delete(m.running, w)
 	if p := m.pods[w.ref.Pod.UID]; p == nil || p.workers[w.key()] == nil {
-		m.effects.Add(func() { // before what a worker reports that is added from now on
-			m.metrics.Call("Removed", func(m Metrics) { m.Removed(w.ref) })
-		})
+		m.metrics.Call("Removed", func(m Metrics) { m.Removed(w.ref) }) // before what a worker reports that is added from now on
 	}
 	m.mu.Unlock()
-	m.effects.Run()
 }
 
 func (w *worker) run(ctx context.Context) {
@@ -198,10 +195,7 @@ func (w *worker) attempt(ctx context.Context) {
 	}
 	w.report(t, outcome, message, err)
 	took := time.Since(began)
-	w.m.effects.Add(func() {
-		w.m.metrics.Call("Attempted", func(m Metrics) { m.Attempted(w.ref, outcome, took) })
-	})
-	w.m.effects.Run()
+	w.m.metrics.Call("Attempted", func(m Metrics) { m.Attempted(w.ref, outcome, took) })
 	if err != nil {
 		return
 	}

@@ -38,8 +38,8 @@ type Options struct {
 	Runtime  runtime.Runtime
 	Sources  []podconfig.Source
 	Host     *runtime.Host
-	Objects  objects.Source // the secrets and config maps of pods; nil: there are none
-	Event    runtime.EventFunc
+	Objects  objects.Source    // the secrets and config maps of pods; nil: there are none
+	Event    runtime.EventFunc // must not block or panic
 	Log      logr.Logger
 }
 
@@ -93,7 +93,7 @@ func New(o Options) (_ *Node, err error) {
 	if err != nil {
 		return nil, err
 	}
-	n.prober, err = prober.New(rt, cache, prober.Options{HostIPs: hostIPs, Event: o.Event, Record: n.history.Record, Logger: log.WithName("prober")})
+	n.prober, err = prober.New(rt, cache, prober.Options{HostIPs: hostIPs, Event: o.Event, Record: n.history.Record, NonBlocking: true, Logger: log.WithName("prober")})
 	if err != nil {
 		return nil, err
 	}
@@ -141,7 +141,7 @@ func New(o Options) (_ *Node, err error) {
 			}
 			n.status.PodFinished(pod)
 		},
-		Event: o.Event, Record: n.history.Record, Logger: log.WithName("workers"),
+		Event: o.Event, Record: n.history.Record, NonBlocking: true, Logger: log.WithName("workers"),
 	})
 	if err != nil {
 		return nil, err

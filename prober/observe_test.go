@@ -1,0 +1,80 @@
+package prober_test
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/kubeletkit/kubeletkit/prober"
+	"github.com/kubeletkit/kubeletkit/runtime"
+)
+
+// observed calls a function in each method of Metrics.
+type observed struct {
+	prober.NopMetrics
+	call func()
+}
+
+func (o observed) Attempted(prober.ProbeRef, prober.Outcome, time.Duration) { o.call() }
+func (o observed) Removed(prober.ProbeRef)                                  { o.call() }
+
+// Observers that block for ever, or panic, hold up no attempt, no result, and not the end of Run.
+func TestObserversHoldUpNothing(t *testing.T) {
+	for _, fault := range []string{"block", "panic"} {
+		for _, observer := range []string{"Event", "Record", "Metrics"} {
+			t.Run(observer+" "+fault, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					release := make(chan struct{})
+					defer close(release)
+					broken := func() {
+						if fault == "panic" {
+							panic("broken")
+						}
+						<-release
+					}
+					opts := prober.Options{}
+					switch observer {
+					case "Event":
+						opts.Event = func(runtime.Event) { broken() }
+					case "Record":
+						opts.Record = func(runtime.Record) { broken() }
+					case "Metrics":
+						opts.Metrics = observed{call: broken}
+					}
+					n := newNode()
+					m, err := prober.New(n, n, opts)
+					require.NoError(t, err)
+					ctx, cancel := context.WithCancel(t.Context())
+					var run sync.WaitGroup
+					run.Go(func() { assert.NoError(t, m.Run(ctx)) })
+					n.on("fails", 1)
+					pod := podWith(v1.Container{
+						ReadinessProbe: exec("ready", v1.Probe{PeriodSeconds: 1}),
+						LivenessProbe:  exec("fails", v1.Probe{PeriodSeconds: 1, FailureThreshold: 3}),
+					})
+					m.AddPod(pod)
+					n.set("u1", "1", runtime.ContainerRunning, time.Now())
+					m.Notify("u1")
+					time.Sleep(3 * time.Second)
+					kinds := map[runtime.ProbeKind]bool{}
+					for range 2 {
+						r := <-m.Results()
+						kinds[r.Kind] = r.Healthy
+					}
+					assert.Equal(t, map[runtime.ProbeKind]bool{runtime.ReadinessProbe: true, runtime.LivenessProbe: false}, kinds)
+					assert.Equal(t, 3*time.Second, time.Since(n.start))
+					m.RemovePod(pod)
+					cancel()
+					run.Wait()
+					assert.LessOrEqual(t, time.Since(n.start), 6*time.Second)
+				})
+			})
+		}
+	}
+}
