@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -46,7 +47,8 @@ func checkCommand(out io.Writer) *cobra.Command {
 		Use: "check [FLAGS OF A KUBELET]", Short: "show what would change if the agent took the place of a kubelet", GroupID: client.GroupNode,
 		Long: "It reads the configuration, the kubeconfig, the root directory, the manifests and the pods that run, and changes and starts nothing. " +
 			"Without --config it takes the files of kubeadm, if there are any.\n" +
-			"The exit code is 1 if the agent would not start, if a pod would be restarted or stopped or could not start again, or if a setting about security would not hold.",
+			"The exit code is 1 if the agent would not start, if a pod would be restarted or stopped or could not start again, or if a setting about security would not hold. " +
+			"Otherwise it is 3 if there is no kubelet to compare with, or if something could not be compared.",
 		Example: `  minikubelet check                                          # on a node of kubeadm
   minikubelet check --config kubelet.yaml --kubeconfig kubelet.conf`,
 		DisableFlagParsing: true,
@@ -84,23 +86,35 @@ func checkCommand(out io.Writer) *cobra.Command {
 	return cmd
 }
 
-// runCheck prints a report, and returns an error if something stands against a start of the agent. The
-// files of kubeadm and of the kubelet are below the directory fsRoot.
+// notCompared is the exit code of a check that found nothing against a start of the agent, but has not compared all.
+const notCompared = 3
+
+// runCheck prints a report, and returns an error if something stands against a start of the agent, or if it has not
+// compared all. The files of kubeadm and of the kubelet, and the processes, are below the directory fsRoot.
 func runCheck(ctx context.Context, fsRoot string, args, flagFiles []string, form string, out io.Writer) error {
 	args, err := kubeletArgs(fsRoot, args, flagFiles)
 	if err != nil {
 		return err
 	}
-	report := inspect(ctx, args)
+	report := inspect(ctx, fsRoot, args)
 	if form == "" {
 		err = check.Print(out, report)
 	} else {
 		err = client.PrintValue(out, form, report)
 	}
-	if blocking := len(report.Blocking()); err == nil && blocking > 0 {
-		err = fmt.Errorf("%d findings stand against a start of the agent", blocking)
+	if err != nil {
+		return err
 	}
-	return err
+	switch blocking := len(report.Blocking()); {
+	case blocking > 0:
+		return fmt.Errorf("%d findings stand against a start of the agent", blocking)
+	case !report.HasKubelet():
+		return &client.Failure{Code: notCompared, Err: errors.New("there is no kubelet to compare with: nothing is known of a change to this agent")}
+	case len(report.NotChecked) > 0:
+		return &client.Failure{Code: notCompared, Err: fmt.Errorf("no finding stands against a start of the agent, but not all was checked: %s", strings.Join(report.NotChecked, "; "))}
+	default:
+		return nil
+	}
 }
 
 // kubeletArgs returns the flags of the kubelet: those that were given after those of the files. Without a
@@ -133,9 +147,13 @@ func kubeletArgs(fsRoot string, args, flagFiles []string) (all []string, err err
 }
 
 // inspect returns the report about an agent with these flags. It changes nothing.
-func inspect(ctx context.Context, args []string) (r check.Report) {
+func inspect(ctx context.Context, fsRoot string, args []string) (r check.Report) {
 	s, err := config.Parse(args)
 	r.Findings = check.Settings(s, err)
+	r.LookedFor = lookForKubelet(fsRoot, args, s)
+	if len(args) == 0 && r.HasKubelet() {
+		r.NotChecked = append(r.NotChecked, "the settings of the kubelet: give its flags")
+	}
 	if s == nil {
 		r.NotChecked = append(r.NotChecked, "machine, state and pods: the settings cannot be read")
 		return r
@@ -147,7 +165,7 @@ func inspect(ctx context.Context, args []string) (r check.Report) {
 		r.NotChecked = append(r.NotChecked, "the pods of the URL of manifests: it is not read")
 	}
 	if s.Embedded {
-		r.NotChecked = append(r.NotChecked, "the pods that run: the embedded runtime is not started")
+		r.NotChecked = append(r.NotChecked, "the pods that run: no --container-runtime-endpoint is given, and the embedded runtime is not started")
 		return r
 	}
 	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
@@ -167,12 +185,42 @@ func inspect(ctx context.Context, args []string) (r check.Report) {
 		r.NotChecked = append(r.NotChecked, "the pods that run: "+dialErr.Error())
 		return r
 	}
-	findings, err := checkPods(ctx, s, rt)
+	findings, running, err := checkPods(ctx, s, rt)
 	if err != nil {
 		r.NotChecked = append(r.NotChecked, "the pods that run: "+err.Error())
 	}
+	r.LookedFor = append(r.LookedFor, check.Place{What: "pods that run in " + s.ContainerRuntimeEndpoint, Found: running > 0})
 	r.Findings = append(r.Findings, findings...)
 	return r
+}
+
+// lookForKubelet looks for a kubelet, or an earlier agent, in the flags, in the files and among the processes. s is nil if
+// the flags cannot be read.
+func lookForKubelet(fsRoot string, args []string, s *config.Settings) (places []check.Place) {
+	flags := check.FlagsOfAKubelet()
+	places = append(places, check.Place{
+		What: "flags of a kubelet: " + strings.Join(flags, ", "),
+		Found: slices.ContainsFunc(args, func(arg string) bool {
+			name, _, _ := strings.Cut(arg, "=")
+			return slices.Contains(flags, name)
+		}),
+	})
+	_, err := os.Stat(filepath.Join(fsRoot, check.KubeadmConfig))
+	places = append(places, check.Place{What: check.KubeadmConfig + ", which kubeadm writes", Found: err == nil})
+	dirs := map[string]string{filepath.Dir(check.KubeadmConfig): filepath.Join(fsRoot, filepath.Dir(check.KubeadmConfig))}
+	if s != nil && s.RootDir != "" {
+		dirs[s.RootDir] = s.RootDir
+	}
+	for _, name := range slices.Sorted(maps.Keys(dirs)) {
+		entries, _ := os.ReadDir(dirs[name])
+		places = append(places, check.Place{What: "files in the root directory " + name, Found: len(entries) > 0})
+	}
+	processes, _ := filepath.Glob(filepath.Join(fsRoot, "proc", "[0-9]*", "comm")) // the pattern is good
+	runs := slices.ContainsFunc(processes, func(path string) bool {
+		name, _ := os.ReadFile(path)
+		return strings.TrimSpace(string(name)) == "kubelet"
+	})
+	return append(places, check.Place{What: "a process with the name kubelet", Found: runs})
 }
 
 // noRuntime is a runtime that does not answer.
@@ -257,15 +305,15 @@ func stateFiles(root string) (files []check.File) {
 	return files
 }
 
-// checkPods compares the manifests with the pods in the container runtime.
-func checkPods(ctx context.Context, s *config.Settings, rt *cri.Runtime) ([]check.Finding, error) {
+// checkPods compares the manifests with the pods in the container runtime. It returns also how many pods run.
+func checkPods(ctx context.Context, s *config.Settings, rt *cri.Runtime) (findings []check.Finding, runs int, err error) {
 	listed, err := rt.ListPods(ctx)
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	static, findings, err := staticPods(ctx, s, staticuid.New(rt, staticuid.Options{Logger: silent()}))
 	if err != nil {
-		return findings, err
+		return findings, 0, err
 	}
 	var running []check.Pod
 	for _, pod := range listed {
@@ -274,7 +322,7 @@ func checkPods(ctx context.Context, s *config.Settings, rt *cri.Runtime) ([]chec
 		}
 		status, err := rt.InspectPod(ctx, pod.PodRef)
 		if err != nil {
-			return findings, err
+			return findings, len(running), err
 		}
 		source := ""
 		if len(status.Sandboxes) > 0 {
@@ -282,7 +330,7 @@ func checkPods(ctx context.Context, s *config.Settings, rt *cri.Runtime) ([]chec
 		}
 		running = append(running, check.Pod{NamespacedName: types.NamespacedName{Namespace: pod.Namespace, Name: pod.Name}, UID: pod.UID, Source: source})
 	}
-	return append(findings, check.Pods(static, running, s.Kubeconfig != "")...), nil
+	return append(findings, check.Pods(static, running, s.Kubeconfig != "")...), len(running), nil
 }
 
 // staticPods reads the manifests as the agent does, and returns findings about those that it would not

@@ -128,7 +128,8 @@ func TestCheckOfWrongSettings(t *testing.T) {
 	assert.Equal(t, check.Refused, found["oomScoreAdj"].Verdict)
 	assert.Equal(t, check.Refused, found["--kubeconfig"].Verdict, report)
 	assert.Equal(t, check.Acts, found["--root-dir"].Verdict)
-	assert.Equal(t, []string{"the pods that run: the embedded runtime is not started"}, report.NotChecked)
+	assert.Equal(t, []string{"the pods that run: no --container-runtime-endpoint is given, and the embedded runtime is not started"}, report.NotChecked)
+	assert.True(t, report.HasKubelet(), "--kubeconfig is given")
 
 	usage := (*config.UsageError)(nil)
 	for _, args := range [][]string{{"--no-such-flag"}, {"-o", "wide"}, {"word"}} {
@@ -136,5 +137,39 @@ func TestCheckOfWrongSettings(t *testing.T) {
 		cmd.SetArgs(args)
 		cmd.SilenceErrors, cmd.SilenceUsage = true, true
 		require.ErrorAs(t, cmd.ExecuteContext(t.Context()), &usage, args)
+	}
+}
+
+// Where there is no kubelet the check says so, and what it has looked for. Neither then nor where something was not compared is the exit
+// code 0.
+func TestCheckWithoutKubelet(t *testing.T) {
+	run := func(fsRoot string, args ...string) (string, error) {
+		var out bytes.Buffer
+		err := runCheck(t.Context(), fsRoot, append(args, "--fail-swap-on=false", "--fail-cgroupv1=false"), nil, "", &out)
+		return out.String(), err
+	}
+	fsRoot, rootDir := t.TempDir(), t.TempDir()
+	shown, err := run(fsRoot, "--root-dir="+rootDir)
+	require.ErrorContains(t, err, "there is no kubelet to compare with")
+	assert.Equal(t, 3, exitCode(err, false, io.Discard))
+	for _, what := range []string{
+		"NO KUBELET to compare with", "--config-dir", "/var/lib/kubelet/config.yaml", "root directory /var/lib/kubelet", "root directory " + rootDir, "a process with the name kubelet",
+	} {
+		assert.Contains(t, shown, what)
+	}
+
+	for name, path := range map[string]string{"files": "var/lib/kubelet/cpu_manager_state", "process": "proc/7/comm"} {
+		t.Run(name, func(t *testing.T) {
+			fsRoot := t.TempDir()
+			require.NoError(t, os.MkdirAll(filepath.Join(fsRoot, filepath.Dir(path)), 0o700))
+			write(t, filepath.Join(fsRoot, path), "kubelet\n")
+			shown, err := run(fsRoot, "--root-dir="+rootDir)
+			require.ErrorContains(t, err, "not all was checked: the pods that run")
+			assert.Equal(t, 3, exitCode(err, false, io.Discard))
+			assert.NotContains(t, shown, "NO KUBELET")
+			assert.Contains(t, shown, "not checked: the pods that run")
+			report := inspect(t.Context(), fsRoot, nil)
+			assert.Contains(t, report.NotChecked, "the settings of the kubelet: give its flags")
+		})
 	}
 }

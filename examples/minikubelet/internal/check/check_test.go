@@ -268,4 +268,13 @@ PODS
 ! a/c: restarted: another UID
 not checked: the URL of manifests
 `, b.String())
+
+	b.Reset()
+	places := []Place{{What: "flags"}, {What: "files"}}
+	require.NoError(t, Print(&b, Report{LookedFor: places}))
+	assert.Equal(t, "NO KUBELET to compare with. There is none of these:\n  flags\n  files\n", b.String())
+	b.Reset()
+	places[1].Found = true
+	require.NoError(t, Print(&b, Report{LookedFor: places}))
+	assert.Empty(t, b.String())
 }

@@ -8,9 +8,16 @@ import (
 )
 
 // Print writes the report for a person: in each area first what is as it was, in one line, and then
-// the rest with the reasons. What stands against a start of the agent has a mark.
+// the rest with the reasons. What stands against a start of the agent has a mark. Without a kubelet it begins with
+// the places that have none.
 func Print(out io.Writer, r Report) error {
 	var b strings.Builder
+	if !r.HasKubelet() && len(r.LookedFor) > 0 {
+		b.WriteString("NO KUBELET to compare with. There is none of these:\n")
+		for _, p := range r.LookedFor {
+			fmt.Fprintf(&b, "  %s\n", p.What)
+		}
+	}
 	for _, area := range []string{AreaSettings, AreaMachine, AreaState, AreaPods} {
 		var same []string
 		var rest []Finding

@@ -47,7 +47,9 @@ type Finding struct {
 
 // Report is the result of a check.
 type Report struct {
-	Findings []Finding `json:"findings"`
+	// LookedFor are the places of a kubelet. If it is in none of them, the findings are about the agent alone.
+	LookedFor []Place   `json:"lookedFor,omitempty"`
+	Findings  []Finding `json:"findings"`
 	// NotChecked are the things that were not looked at, with the reason.
 	NotChecked []string `json:"notChecked,omitempty"`
 }
