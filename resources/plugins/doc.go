@@ -24,7 +24,11 @@
 // different sockets run concurrently: a plugin that hangs holds up nothing but itself.
 //
 // A registration that fails is repeated with a back-off from 0.5 s to 2 min, as in kubelet, until the socket is removed. A panic of a handler is
-// an error. A file that is no socket, and a name that begins with a dot, are ignored.
+// an error. After five repetitions the back-off is 100 ms for each socket, if that is longer, so that there are ten a second at most. At most 100
+// registrations are under way at a time.
+//
+// A failure of a socket is logged once: that nobody answers at it, and that its plugin is refused. Many failures at a time are one line. A file that is
+// no socket, and a name that begins with a dot, are ignored.
 //
 // Without a plugin there are two goroutines: Run waits for changes, and package fsnotify for the kernel. A plugin that is registered has no goroutine
 // and no connection here. If the kernel reports no changes, the registry is read every 10 s.

@@ -194,7 +194,7 @@ func inVirtualTime(t *testing.T, prepare, test func(r *rig)) {
 		r.m.watch = func() (watcher, error) {
 			return watcher{add: func(string) error { return nil }, close: func() error { return nil }, events: r.changed}, nil
 		}
-		r.m.dial = func(string) (registration, error) { return r.script, nil }
+		r.m.dial = func(context.Context, string) (registration, error) { return r.script, nil }
 		prepare(r)
 		r.create()
 		ctx, stop := context.WithCancel(t.Context())
@@ -208,10 +208,7 @@ func inVirtualTime(t *testing.T, prepare, test func(r *rig)) {
 }
 
 func (r *rig) create() {
-	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: filepath.Join(r.dir, "a.sock"), Net: "unix"})
-	require.NoError(r, err)
-	l.SetUnlinkOnClose(false)
-	require.NoError(r, l.Close())
+	deadSocket(r, filepath.Join(r.dir, "a.sock"))
 }
 
 func (r *rig) remove() { require.NoError(r, os.Remove(filepath.Join(r.dir, "a.sock"))) }

@@ -76,7 +76,7 @@ type Manager struct {
 
 	// Tests replace these.
 	watch func() (watcher, error)
-	dial  func(socket string) (registration, error)
+	dial  func(ctx context.Context, socket string) (registration, error)
 
 	// mu guards sockets, which Run alone changes.
 	mu      sync.Mutex

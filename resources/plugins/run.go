@@ -34,7 +34,10 @@ type run struct {
 	problem string // was logged last
 	results chan result
 	cancels map[string]context.CancelFunc
-	joined  sync.WaitGroup
+	// failed are registrations that have failed and are not logged yet, until logAt. loggedAt is when others were logged.
+	failed          failures
+	logAt, loggedAt time.Time
+	joined          sync.WaitGroup
 }
 
 // scanned is what was found in the registry.
@@ -57,6 +60,7 @@ func (r *run) loop(ctx context.Context) error {
 	defer flow.Wait(&r.joined, flow.Late, func() { r.opts.Logger.Info("Registrations of plugins, or a read of their registry, do not end") })
 	defer func() { r.joined.Go(r.watcher.stop) }()
 	defer stop()
+	defer r.logFailed()
 	r.scanSoon(0)
 	for {
 		timer := time.NewTimer(r.next(ctx))
@@ -75,7 +79,12 @@ func (r *run) loop(ctx context.Context) error {
 		case res := <-r.results:
 			r.finished(ctx, res)
 		case <-timer.C:
-			r.apply(ctx, func(now time.Time) []action { return r.sockets.due(now) })
+			if now := time.Now(); !r.logAt.IsZero() && !now.Before(r.logAt) {
+				r.logFailed()
+			}
+			if r.isDue() {
+				r.apply(ctx, func(now time.Time) []action { return r.sockets.due(now) })
+			}
 		}
 		timer.Stop()
 	}
@@ -88,6 +97,9 @@ func (r *run) next(ctx context.Context) time.Duration {
 	r.mu.Lock()
 	wait := r.sockets.wait(now)
 	r.mu.Unlock()
+	if !r.logAt.IsZero() {
+		wait = flow.Soonest(wait, max(r.logAt.Sub(now), 1))
+	}
 	switch {
 	case r.scanning || r.scanAt.IsZero():
 	case r.scanAt.After(now):
@@ -154,9 +166,16 @@ func (r *run) finished(ctx context.Context, res result) {
 	r.cancels[res.path]()
 	delete(r.cancels, res.path)
 	if res.err != nil && !res.cut {
-		r.opts.Logger.Error(res.err, "A plugin cannot be registered", "socket", res.path)
+		r.note(res.path, res.err)
 	}
 	r.apply(ctx, func(now time.Time) []action { return r.sockets.done(now, res.path, res.plugin, res.err) })
+}
+
+// isDue reports whether a back-off is over.
+func (r *run) isDue() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return !r.sockets.dueAt.IsZero() && !time.Now().Before(r.sockets.dueAt)
 }
 
 // apply carries out what a transition returns.
@@ -189,14 +208,14 @@ func (r *run) apply(ctx context.Context, transition func(now time.Time) []action
 
 // register registers the plugin at a socket. ctx ends before running if the socket is removed.
 func (r *run) register(running, ctx context.Context, path string) (*Plugin, error) {
-	conn, err := r.dial(path)
+	conn, err := r.connect(ctx, path)
 	if err != nil {
-		return nil, fmt.Errorf("connecting to it: %w", err)
+		return nil, &failure{noAnswer, fmt.Errorf("connecting to it: %w", err)}
 	}
 	defer conn.Close()
 	info, err := r.info(ctx, conn)
 	if err != nil {
-		return nil, fmt.Errorf("asking it for its type and name: %w", err)
+		return nil, &failure{noAnswer, fmt.Errorf("asking it for its type and name: %w", err)}
 	}
 	p := Plugin{Type: info.GetType(), Name: info.GetName(), Endpoint: info.GetEndpoint(), Versions: info.GetSupportedVersions(), Socket: path}
 	if p.Endpoint == "" {
@@ -238,6 +257,12 @@ func (r *run) refuse(ctx context.Context, conn registration, why error) error {
 		return fmt.Errorf("%w; and the plugin cannot be told: %w", why, err)
 	}
 	return why
+}
+
+func (r *run) connect(ctx context.Context, path string) (registration, error) {
+	ctx, cancel := context.WithTimeout(ctx, r.opts.CallTimeout)
+	defer cancel()
+	return r.dial(ctx, path)
 }
 
 func (r *run) info(ctx context.Context, conn registration) (*registerapi.PluginInfo, error) {

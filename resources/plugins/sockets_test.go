@@ -18,6 +18,7 @@ func TestModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		now := time.Unix(0, 0)
 		s := newSockets(flow.Backoff{Min: time.Second, Max: 8 * time.Second})
+		s.limit = rapid.IntRange(1, 3).Draw(t, "limit")
 		there := map[string]uint64{}      // the sockets
 		known := map[string]uint64{}      // those of the last scan
 		busy := map[string]actionKind{}   // what is under way
@@ -48,6 +49,15 @@ func TestModel(t *testing.T) {
 					t.Fatalf("%s: two actions at once", a.path)
 				}
 				busy[a.path] = a.kind
+			}
+			registering := 0
+			for _, kind := range busy {
+				if kind == register {
+					registering++
+				}
+			}
+			if registering > s.limit {
+				t.Fatalf("%d registrations at once", registering)
 			}
 		}
 		scan := func() {
