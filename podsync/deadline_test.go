@@ -1,6 +1,7 @@
 package podsync_test
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"testing"
@@ -22,7 +23,7 @@ import (
 func TestTheGracePeriodGoesOnAcrossRestarts(t *testing.T) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
-		w := &world{statuses: map[types.UID]v1.PodStatus{}, after: observed(runtime.ContainerRunning, 0)}
+		w := &world{statuses: map[types.UID]v1.PodStatus{}}
 		agent := func() *podsync.Syncer {
 			s, err := podsync.New(w.deps(), podsync.Options{PodsDir: dir, Host: &runtime.Host{}})
 			require.NoError(t, err)
@@ -30,9 +31,10 @@ func TestTheGracePeriodGoesOnAcrossRestarts(t *testing.T) {
 		}
 		kills := func(s *podsync.Syncer, grace int64, want string) {
 			t.Helper()
-			w.calls = nil
+			w.calls, w.killErr = nil, errors.New("cut off") // so that it takes no time
 			_ = s.SyncTerminatingPod(t.Context(), makePod(), observed(runtime.ContainerRunning, 0), podworkers.Termination{GracePeriod: ptr.To(grace)})
 			assert.Equal(t, "kill grace="+want+" spec=true", w.calls[0])
+			w.killErr = nil
 		}
 		orphan := func(s *podsync.Syncer, grace *int64, want string) {
 			t.Helper()

@@ -416,7 +416,7 @@ func (s *Syncer) SyncTerminatingPod(ctx context.Context, pod *v1.Pod, observed *
 	if s.deps.Prober != nil {
 		s.deps.Prober.RemovePod(pod)
 	}
-	after, err := s.deps.Cache.Newer(ctx, ref, s.deps.Cache.Now())
+	after, err := s.inspectStopped(ctx, ref)
 	if err != nil {
 		return fmt.Errorf("pod %s: checking that it has stopped: %w", ref, err)
 	}
@@ -429,6 +429,20 @@ func (s *Syncer) SyncTerminatingPod(ctx context.Context, pod *v1.Pod, observed *
 	}
 	s.setStatus(st, inputs{pod, after, phaseTerminated}, t.Status)
 	return nil
+}
+
+// settleTime bounds the time for which a runtime may report that a container runs which has ended.
+const settleTime = time.Second
+
+// inspectStopped returns the status of a pod that was stopped. If a container ends by itself as it is stopped, containerd
+// returns at once, and reports for some milliseconds that the container runs.
+func (s *Syncer) inspectStopped(ctx context.Context, ref runtime.PodRef) (after *runtime.PodStatus, err error) {
+	for wait := 10 * time.Millisecond; ; wait *= 2 {
+		after, err = s.deps.Cache.Newer(ctx, ref, s.deps.Cache.Now())
+		if err != nil || !after.ContainersRunning() || wait > settleTime || !flow.Sleep(ctx, wait) {
+			return after, err
+		}
+	}
 }
 
 // SyncTerminatingOrphan stops a pod that has no spec. If gracePeriod is nil, the

@@ -277,18 +277,33 @@ func TestWhatIsMissingKeepsThePodPendingWithAReason(t *testing.T) {
 }
 
 func TestTerminatingEndsOnlyWhenNothingRuns(t *testing.T) {
-	w := &world{after: observed(runtime.ContainerRunning, 0)}
-	s := newSyncer(t, w, podsync.Options{})
-	grace := podworkers.Termination{GracePeriod: ptr.To[int64](3)}
-	err := s.SyncTerminatingPod(t.Context(), makePod(), observed(runtime.ContainerRunning, 0), grace)
-	require.ErrorContains(t, err, "still run")
-	w.after = observed(runtime.ContainerExited, 143)
-	require.NoError(t, s.SyncTerminatingPod(t.Context(), makePod(), observed(runtime.ContainerRunning, 0), grace))
-	assert.Equal(t, []string{"kill grace=3 spec=true", "read after 7", "kill grace=3 spec=true", "read after 7"}, w.calls)
-	assert.Equal(t, int32(143), w.last().ContainerStatuses[0].State.Terminated.ExitCode)
+	synctest.Test(t, func(t *testing.T) {
+		w := &world{after: observed(runtime.ContainerRunning, 0)}
+		s := newSyncer(t, w, podsync.Options{})
+		grace := podworkers.Termination{GracePeriod: ptr.To[int64](3)}
+		err := s.SyncTerminatingPod(t.Context(), makePod(), observed(runtime.ContainerRunning, 0), grace)
+		require.ErrorContains(t, err, "still run")
+		assert.Less(t, len(w.calls), 12, "it is read again, but not for long")
+		w.calls, w.after = nil, observed(runtime.ContainerExited, 143)
+		require.NoError(t, s.SyncTerminatingPod(t.Context(), makePod(), observed(runtime.ContainerRunning, 0), grace))
+		assert.Equal(t, []string{"kill grace=3 spec=true", "read after 7"}, w.calls)
+		assert.Equal(t, int32(143), w.last().ContainerStatuses[0].State.Terminated.ExitCode)
 
-	w.killErr = errors.New("runtime is away")
-	require.ErrorContains(t, s.SyncTerminatingPod(t.Context(), makePod(), nothing(), grace), "runtime is away")
+		w.killErr = errors.New("runtime is away")
+		require.ErrorContains(t, s.SyncTerminatingPod(t.Context(), makePod(), nothing(), grace), "runtime is away")
+	})
+}
+
+// A runtime that reports for a moment that a container runs which has ended is no failure.
+func TestAContainerThatEndsAsItIsStopped(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := &world{after: observed(runtime.ContainerRunning, 0)}
+		s := newSyncer(t, w, podsync.Options{})
+		settles := time.AfterFunc(300*time.Millisecond, func() { w.after = observed(runtime.ContainerExited, 1) })
+		defer settles.Stop()
+		require.NoError(t, s.SyncTerminatingPod(t.Context(), makePod(), observed(runtime.ContainerRunning, 0), podworkers.Termination{}))
+		assert.Equal(t, int32(1), w.last().ContainerStatuses[0].State.Terminated.ExitCode)
+	})
 }
 
 func TestTerminatedTakesDownAndSettles(t *testing.T) {

@@ -464,3 +464,15 @@ func TestNilHandler(t *testing.T) {
 	_, err := prober.New(newNode(), newNode(), prober.Options{Handlers: []prober.Handler{nil}})
 	assert.ErrorContains(t, err, "Options.Handlers[0] is nil")
 }
+
+// An attempt in a container that has ended meanwhile is no event.
+func TestAContainerThatEndsDuringAnAttempt(t *testing.T) {
+	scenario(t, func(h *harness) {
+		h.onCall("ready", func(context.Context) (int32, error) { return 0, fmt.Errorf("it has ended: %w", runtime.ErrNotFound) })
+		h.AddPod(podWith(v1.Container{ReadinessProbe: exec("ready", v1.Probe{})}))
+		h.run("1")
+		h.pass(time.Minute)
+		assert.Empty(t, h.events)
+		assert.Empty(t, h.results())
+	})
+}

@@ -2,6 +2,7 @@ package prober
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -215,6 +216,9 @@ func (w *worker) report(t Target, outcome Outcome, message string, err error) {
 	}
 	kind := strings.ToUpper(string(t.Kind[:1])) + string(t.Kind[1:])
 	switch log := w.log.V(1); {
+	case errors.Is(err, runtime.ErrNotFound):
+		log.Info("Probe was not made, since its container has ended", "err", err.Error())
+		return
 	case err != nil:
 		log.Info("Probe could not be made", "err", err.Error())
 		event.Message = fmt.Sprintf("%s probe errored and resulted in %s state: %s", kind, outcome, err)

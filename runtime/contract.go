@@ -64,7 +64,7 @@ type Execer interface {
 	// Exec runs the command in the container, without a shell, and returns when it has
 	// ended. An exit code other than 0 is not an error. If timeout is greater than 0,
 	// the command is killed after it, and the error wraps [context.DeadlineExceeded].
-	// The error wraps [ErrNotFound] if there is no such container.
+	// The error wraps [ErrNotFound] if no such container runs.
 	Exec(ctx context.Context, id ContainerID, cmd []string, timeout time.Duration) (ExecResult, error)
 }
 

@@ -46,6 +46,7 @@ func inotify() kernel { return kernel{fsnotify.NewWatcher, (*fsnotify.Watcher).A
 func (w *watch) ensure(ctx context.Context) {
 	err := w.cover(ctx)
 	switch {
+	case ctx.Err() != nil: // the source ends
 	case err == nil && w.refusal != "":
 		w.refusal = ""
 		w.logger.Info("The kernel reports changes of the manifests again", "path", w.path)

@@ -23,7 +23,8 @@ func (r *Runtime) execSync(ctx context.Context, req *criv1.ExecSyncRequest, opts
 }
 
 // Exec implements [runtime.Execer] with ExecSync. Without a timeout the command may run
-// until ctx ends. More than 4 MiB of output is an error.
+// until ctx ends. More than 4 MiB of output is an error. After a failure the status of the container is read, as runtimes have no code for
+// a container that has ended.
 func (r *Runtime) Exec(ctx context.Context, id runtime.ContainerID, cmd []string, timeout time.Duration) (runtime.ExecResult, error) {
 	about := "container " + id.String()
 	req := &criv1.ExecSyncRequest{ContainerId: id.ID, Cmd: cmd}
@@ -40,6 +41,9 @@ func (r *Runtime) Exec(ctx context.Context, id runtime.ContainerID, cmd []string
 	if err != nil {
 		if ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded) {
 			return runtime.ExecResult{}, fmt.Errorf("command %q did not end within %s: %w", cmd, timeout, err)
+		}
+		if ctx.Err() == nil && !errors.Is(err, runtime.ErrNotFound) && r.hasEnded(ctx, id) {
+			return runtime.ExecResult{}, fmt.Errorf("command %q: it has ended: %w: %w", cmd, runtime.ErrNotFound, err)
 		}
 		return runtime.ExecResult{}, fmt.Errorf("command %q: %w", cmd, err)
 	}

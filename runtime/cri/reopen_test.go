@@ -33,3 +33,18 @@ func TestReopenLogOfAContainerThatHasEnded(t *testing.T) {
 
 	require.ErrorIs(t, rt.ReopenContainerLog(t.Context(), runtime.ContainerID{Type: "fake", ID: "none"}), runtime.ErrNotFound)
 }
+
+// So it is with a command.
+func TestExecInAContainerThatHasEnded(t *testing.T) {
+	svc := newService(t)
+	pod := podOf("a")
+	id := running(t, svc, pod).status().Newest("a").ID
+	rt := svc.client(cri.Options{})
+	svc.Inject(fake.Fault{Call: "ExecSync", Err: errors.New("container is in state X")})
+	_, err := rt.Exec(t.Context(), id, []string{"true"}, 0)
+	assert.NotErrorIs(t, err, runtime.ErrNotFound)
+	svc.exit("a", 1)
+	_, err = rt.Exec(t.Context(), id, []string{"true"}, 0)
+	require.ErrorIs(t, err, runtime.ErrNotFound)
+	require.ErrorContains(t, err, "container is in state X")
+}
