@@ -17,6 +17,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/go-logr/logr"
 	"github.com/go-logr/logr/funcr"
@@ -129,6 +130,62 @@ func TestAttachCommand(t *testing.T) {
 	assert.Contains(t, errOut.String(), "Container a has no input")
 	require.ErrorContains(t, with(t, nil, &out, &errOut, "attach", "--root-dir", root, "web", "-c", "b"), `container not found ("b")`)
 	require.ErrorContains(t, with(t, nil, &out, &errOut, "attach", "--root-dir", root), "want the name of one pod")
+}
+
+// The error of one connection is printed, and the next one is forwarded. A local port that is taken on one address of localhost
+// is named.
+func TestPortForwardErrors(t *testing.T) {
+	root := serveStreams(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	taken, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp4", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer taken.Close()
+	if l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp6", "[::1]:0"); err != nil {
+		t.Skipf("this machine has no IPv6: %v", err)
+	} else {
+		require.NoError(t, l.Close())
+	}
+	port := taken.Addr().(*net.TCPAddr).Port
+	var text gobytes.Buffer
+	shown := &sharedWriter{w: &text}
+	shows := func(want string) {
+		t.Helper()
+		require.Eventually(t, func() bool {
+			shown.mu.Lock()
+			defer shown.mu.Unlock()
+			return strings.Contains(text.String(), want)
+		}, 30*time.Second, 10*time.Millisecond, want)
+	}
+	ended := make(chan error, 1)
+	go func() {
+		ended <- Run(ctx, []string{"port-forward", "--root-dir", root, "web", fmt.Sprintf("%d:81", port), ":80"}, Env{Out: shown, Err: shown})
+	}()
+	shows(fmt.Sprintf("Unable to listen on 127.0.0.1:%d: the address is in use by another program.", port))
+	shows("-> 80\n")
+	shown.mu.Lock()
+	good := regexp.MustCompile(`127\.0\.0\.1:(\d+) -> 80`).FindSubmatch(text.Bytes())
+	shown.mu.Unlock()
+	require.NotNil(t, good)
+	send := func(address string) string {
+		conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", address)
+		require.NoError(t, err)
+		defer conn.Close()
+		_, err = io.WriteString(conn, "hello")
+		require.NoError(t, err)
+		require.NoError(t, conn.(*net.TCPConn).CloseWrite())
+		got, _ := io.ReadAll(conn)
+		return string(got)
+	}
+	for range 3 {
+		assert.Empty(t, send(fmt.Sprintf("[::1]:%d", port)))
+		shows("An error occurred forwarding to port 81: ")
+		shows("connection to port 81 refused\n")
+		assert.Equal(t, "hello", send("127.0.0.1:"+string(good[1])))
+	}
+	cancel()
+	require.NoError(t, <-ended)
+	assert.NotContains(t, text.String(), "lost connection")
 }
 
 func TestPortForwardCommand(t *testing.T) {
