@@ -34,6 +34,19 @@ func (a *Agent) Pods() []*v1.Pod {
 	return out
 }
 
+// Pod returns the desired pod of the UID as [Agent.Pods] does, without the cost of the others. ok is false if it is not desired.
+func (a *Agent) Pod(uid types.UID) (pod *v1.Pod, ok bool) {
+	desired, ok := a.parts.PodManager.ByUID(uid)
+	if !ok {
+		return nil, false
+	}
+	withStatus := *desired
+	if s, ok := a.parts.Status.Get(uid); ok {
+		withStatus.Status = *s.DeepCopy()
+	}
+	return &withStatus, true
+}
+
 // Terminating returns the pods that are not desired any more, with their current status:
 // those that are being stopped, and those that have stopped, until housekeeping forgets
 // them. As with [Agent.Pods], all but the statuses is shared. Orphans are not among them: the

@@ -31,6 +31,11 @@ func TestContainersOfAnAgent(t *testing.T) {
 		require.NoError(t, err)
 		_, ok = n.RuntimeStatus("unknown")
 		assert.False(t, ok)
+		one, ok := n.Pod(pod.UID)
+		require.True(t, ok)
+		assert.Equal(t, pod, one)
+		_, ok = n.Pod("unknown")
+		assert.False(t, ok)
 	})
 }
 

@@ -41,7 +41,7 @@ func bothSinks(api, other status.Sink) status.Sink {
 	if other == nil {
 		return api
 	}
-	return &sinks{api: api, other: other, accepted: map[types.UID]*v1.PodStatus{}, requested: map[types.UID]struct{}{}}
+	return &sinks{api: api, other: other, pods: map[types.UID]delivered{}}
 }
 
 // sinks are two sinks. Each receives everything, also if the other one fails. A status is delivered
@@ -51,10 +51,16 @@ type sinks struct {
 	api, other status.Sink
 
 	mu sync.Mutex
-	// accepted has the last status of each pod that other has accepted.
-	accepted map[types.UID]*v1.PodStatus
-	// requested has the pods that other has requested since their last delivery.
-	requested map[types.UID]struct{}
+	// pods has the pods that were delivered and are not gone.
+	pods map[types.UID]delivered
+}
+
+// delivered is what other has of a pod.
+type delivered struct {
+	// accepted is the last status that it has accepted; nil if there is none.
+	accepted *v1.PodStatus
+	// requested means that it has requested the pod since the last delivery.
+	requested bool
 }
 
 // Deliver implements [status.Sink]. That a pod is gone in the API is not passed on while the
@@ -66,7 +72,10 @@ func (s *sinks) Deliver(ctx context.Context, pod *v1.Pod, st v1.PodStatus) (stat
 		first, other = s.other.Deliver(ctx, pod, st)
 		if first.Later == 0 && (other == nil || errors.Is(other, status.ErrGone)) {
 			s.mu.Lock()
-			s.accepted[pod.UID] = &st
+			if d, ok := s.pods[pod.UID]; ok {
+				d.accepted = &st
+				s.pods[pod.UID] = d
+			}
 			s.mu.Unlock()
 		}
 	}
@@ -79,11 +88,10 @@ func (s *sinks) Deliver(ctx context.Context, pod *v1.Pod, st v1.PodStatus) (stat
 func (s *sinks) has(uid types.UID, st *v1.PodStatus) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	_, requested := s.requested[uid]
-	has := !requested && s.accepted[uid] != nil && equality.Semantic.DeepEqual(s.accepted[uid], st)
+	d := s.pods[uid]
+	has := !d.requested && d.accepted != nil && equality.Semantic.DeepEqual(d.accepted, st)
 	if !has {
-		delete(s.accepted, uid)
-		delete(s.requested, uid)
+		s.pods[uid] = delivered{}
 	}
 	return has
 }
@@ -101,7 +109,10 @@ func (s *sinks) WatchReceiver(ctx context.Context, changed func(uid types.UID)) 
 		panicked = runtime.Recover(func() error {
 			s.other.WatchReceiver(ctx, func(uid types.UID) {
 				s.mu.Lock()
-				s.requested[uid] = struct{}{}
+				if d, ok := s.pods[uid]; ok { // otherwise it has nothing that it could request again
+					d.requested = true
+					s.pods[uid] = d
+				}
 				s.mu.Unlock()
 				changed(uid)
 			})
@@ -120,8 +131,7 @@ func (s *sinks) PodFinished(pod runtime.PodRef) {
 // PodGone implements [status.Sink].
 func (s *sinks) PodGone(ctx context.Context, pod runtime.PodRef, last *v1.PodStatus) error {
 	s.mu.Lock()
-	delete(s.accepted, pod.UID)
-	delete(s.requested, pod.UID)
+	delete(s.pods, pod.UID)
 	s.mu.Unlock()
 	other := s.other.PodGone(ctx, pod, last)
 	return firstUnlessGone(other, s.api.PodGone(ctx, pod, last))

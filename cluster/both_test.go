@@ -3,6 +3,7 @@ package cluster
 import (
 	"context"
 	"errors"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -13,6 +14,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kubeletkit/kubeletkit/cluster/objectcache"
 	"github.com/kubeletkit/kubeletkit/internal/testpod"
@@ -88,7 +90,7 @@ func TestBothSinksWait(t *testing.T) {
 	deliver("3", time.Minute)
 	assert.Equal(t, []int{6, 4}, []int{a.delivered, b.delivered})
 	require.NoError(t, sink.PodGone(t.Context(), runtime.PodRef{}, nil))
-	assert.Empty(t, sink.(*sinks).accepted)
+	assert.Empty(t, sink.(*sinks).pods)
 }
 
 // A status that one of the sinks requests again is delivered again to that one only; the sink of the API makes no
@@ -111,6 +113,29 @@ func TestBothSinksRequest(t *testing.T) {
 		assert.Equal(t, []int{3, 2}, []int{len(a.Calls("a")), len(b.Calls("a"))})
 		cancel()
 		require.NoError(t, <-done)
+	})
+}
+
+// A sink may request a pod that is gone. Nothing is kept of it.
+func TestBothSinksRequestOfAPodThatIsGone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, b := fake.NewSink(), fake.NewSink()
+		sink := bothSinks(a, b)
+		ctx, cancel := context.WithCancel(t.Context())
+		var requested []types.UID
+		var watch sync.WaitGroup
+		watch.Go(func() { sink.WatchReceiver(ctx, func(uid types.UID) { requested = append(requested, uid) }) })
+		_, err := sink.Deliver(ctx, &v1.Pod{ObjectMeta: metav1.ObjectMeta{UID: "a"}}, v1.PodStatus{})
+		require.NoError(t, err)
+		require.NoError(t, sink.PodGone(ctx, runtime.PodRef{UID: "a"}, nil))
+		synctest.Wait()
+		b.Request("a")
+		b.Request("unknown")
+		synctest.Wait()
+		assert.Equal(t, []types.UID{"a", "unknown"}, requested)
+		assert.Empty(t, sink.(*sinks).pods)
+		cancel()
+		watch.Wait()
 	})
 }
 

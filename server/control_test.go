@@ -64,6 +64,16 @@ func (n *node) Pods() []*v1.Pod {
 	return []*v1.Pod{n.pod.DeepCopy()}
 }
 
+func (n *node) Pod(uid types.UID) (*v1.Pod, bool) { return podOf(n.Pods(), uid) }
+
+// podOf returns the pod of the UID.
+func podOf(pods []*v1.Pod, uid types.UID) (*v1.Pod, bool) {
+	if i := slices.IndexFunc(pods, func(pod *v1.Pod) bool { return pod.UID == uid }); i >= 0 {
+		return pods[i], true
+	}
+	return nil, false
+}
+
 func (n *node) RuntimeStatus(uid types.UID) (*runtime.PodStatus, bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

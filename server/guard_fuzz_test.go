@@ -43,6 +43,11 @@ func (r *reached) Pods() []*v1.Pod {
 	return nil
 }
 
+func (r *reached) Pod(types.UID) (*v1.Pod, bool) {
+	r.note("pods")
+	return nil, false
+}
+
 func (r *reached) Healthy() error {
 	r.note("healthz")
 	return nil

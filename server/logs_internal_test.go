@@ -35,6 +35,8 @@ func (p *onePod) Pods() []*v1.Pod {
 	return []*v1.Pod{p.pod.DeepCopy()}
 }
 
+func (p *onePod) Pod(types.UID) (*v1.Pod, bool) { return p.Pods()[0], true }
+
 func (p *onePod) RuntimeStatus(types.UID) (*runtime.PodStatus, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/server"
@@ -32,6 +33,8 @@ type terminating struct{ *node }
 
 func (terminating) Pods() []*v1.Pod          { return nil }
 func (n terminating) Terminating() []*v1.Pod { return n.node.Pods() }
+
+func (terminating) Pod(types.UID) (*v1.Pod, bool) { return nil, false }
 
 func TestLogsOfAPodThatIsBeingRemoved(t *testing.T) {
 	n := newNode(t)
@@ -323,6 +326,8 @@ func (n replaced) Pods() []*v1.Pod {
 	old.DeletionTimestamp = new(metav1.Now())
 	return []*v1.Pod{fresh, old}
 }
+
+func (n replaced) Pod(uid types.UID) (*v1.Pod, bool) { return podOf(n.Pods(), uid) }
 
 func TestTheUIDDistinguishesPodsOfOneName(t *testing.T) {
 	n := replaced{newNode(t)}

@@ -245,10 +245,6 @@ func mayRestart(pod *v1.Pod, container string, exitCode int32) bool {
 
 // lives reports whether the pod still exists, and has not ended and is not to end.
 func (s *logStream) lives() bool {
-	for _, p := range s.agent.Pods() {
-		if p.UID == s.pod.UID {
-			return p.DeletionTimestamp == nil && !podspec.IsPhaseTerminal(p.Status.Phase)
-		}
-	}
-	return false
+	p, ok := s.agent.Pod(s.pod.UID)
+	return ok && p.DeletionTimestamp == nil && !podspec.IsPhaseTerminal(p.Status.Phase)
 }

@@ -31,6 +31,8 @@ type Agent interface {
 	runtime.Execer
 	// Pods returns the node's pods with their status. The handlers do not change them.
 	Pods() []*v1.Pod
+	// Pod returns one of Pods; ok is false if none has the UID.
+	Pod(uid types.UID) (pod *v1.Pod, ok bool)
 	// Terminating returns the pods that are not desired any more, with their status. [Control] serves
 	// their logs, and runs commands in them. The handlers do not change them.
 	Terminating() []*v1.Pod
@@ -71,6 +73,8 @@ func Serve(ctx context.Context, l net.Listener, h http.Handler) error {
 // serve is Serve, by TLS if config is not nil. Errors of connections go to errorLog; if it is nil,
 // to the log of package log.
 func serve(ctx context.Context, l net.Listener, h http.Handler, config *tls.Config, errorLog *log.Logger) error {
+	ctx, cancel := context.WithCancel(ctx) // that of the requests, which end with the listener
+	defer cancel()
 	srv := &http.Server{
 		Handler: h, TLSConfig: config, ErrorLog: errorLog, Protocols: new(http.Protocols),
 		ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 90 * time.Second,
@@ -96,7 +100,7 @@ func serve(ctx context.Context, l net.Listener, h http.Handler, config *tls.Conf
 	}
 	var handlers handlerGroup
 	srv.Handler = handlers.track(srv.Handler)
-	done := make(chan error, 1) // one value, of the one goroutine
+	done := make(chan error, 1) // one value, of the one goroutine, or in its place
 	go func() {
 		if config != nil {
 			done <- srv.ServeTLS(l, "", "")
@@ -104,13 +108,16 @@ func serve(ctx context.Context, l net.Listener, h http.Handler, config *tls.Conf
 			done <- srv.Serve(l)
 		}
 	}()
+	var failed error
 	select {
 	case err := <-done:
-		return fmt.Errorf("serving on %s: %w", l.Addr(), err)
+		failed = fmt.Errorf("serving on %s: %w", l.Addr(), err)
+		done <- http.ErrServerClosed
+		cancel()
 	case <-ctx.Done():
 	}
-	sctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopGrace)
-	defer cancel()
+	sctx, stopped := context.WithTimeout(context.WithoutCancel(ctx), stopGrace)
+	defer stopped()
 	if err := srv.Shutdown(sctx); err != nil {
 		_ = srv.Close()
 	}
@@ -123,10 +130,10 @@ func serve(ctx context.Context, l net.Listener, h http.Handler, config *tls.Conf
 	case <-ended:
 	case <-time.After(stopGrace):
 	}
-	if err := <-done; !errors.Is(err, http.ErrServerClosed) {
+	if err := <-done; failed == nil && !errors.Is(err, http.ErrServerClosed) {
 		return err
 	}
-	return nil
+	return failed
 }
 
 // handlerGroup is the handlers that run, also those that have taken over their connection, for which

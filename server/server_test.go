@@ -145,3 +145,52 @@ func ExampleHandler() {
 	fmt.Println(rec.Code, rec.Body)
 	// Output: 200 ok
 }
+
+// brokenListener fails when the function is called.
+type brokenListener struct {
+	net.Listener
+	broken chan struct{}
+}
+
+func (l brokenListener) Accept() (net.Conn, error) {
+	conn, err := l.Listener.Accept()
+	if err != nil {
+		<-l.broken
+		return nil, errors.New("too many open files")
+	}
+	return conn, nil
+}
+
+// When its listener fails, the server ends its requests and waits for their handlers before it returns.
+func TestServeWaitsForHandlersWhenTheListenerFails(t *testing.T) {
+	inner, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	l := brokenListener{inner, make(chan struct{})}
+	begun, ended := make(chan struct{}), make(chan struct{})
+	h := http.HandlerFunc(func(_ http.ResponseWriter, req *http.Request) {
+		close(begun)
+		<-req.Context().Done()
+		close(ended)
+	})
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(t.Context(), l, h) }()
+	client := &http.Client{Transport: &http.Transport{}}
+	defer client.CloseIdleConnections()
+	answered := make(chan struct{})
+	go func() {
+		defer close(answered)
+		if resp, err := client.Get("http://" + inner.Addr().String()); err == nil { //nolint:noctx // it ends with the server
+			_ = resp.Body.Close()
+		}
+	}()
+	<-begun
+	close(l.broken)
+	require.NoError(t, inner.Close())
+	require.ErrorContains(t, <-served, "too many open files")
+	select {
+	case <-ended:
+	default:
+		t.Error("a handler still runs")
+	}
+	<-answered
+}

@@ -66,7 +66,8 @@ func (c *cache[V]) question(data []byte) (q question) {
 }
 
 // get returns the answer to a question. If it is not kept, call asks the API server: it returns
-// the answer and for how long it is kept. Callers of the same question share one call.
+// the answer and for how long it is kept, and returns soon after its context ends. Callers of the same question share one call. The
+// last caller that gives up returns when the call has.
 func (c *cache[V]) get(ctx context.Context, q question, call func(context.Context) (V, time.Duration, error)) (V, error) {
 	c.mu.Lock()
 	if kept, ok := c.kept.Get(q); ok {
@@ -92,12 +93,15 @@ func (c *cache[V]) get(ctx context.Context, q question, call func(context.Contex
 	case <-ctx.Done():
 	}
 	c.mu.Lock()
-	defer c.mu.Unlock()
-	if a.waiting--; a.waiting == 0 {
+	a.waiting--
+	last := a.waiting == 0
+	if last && c.asks[q] == a {
+		delete(c.asks, q) // the next one asks anew
+	}
+	c.mu.Unlock()
+	if last { // nobody else waits for the goroutine
 		a.cancel()
-		if c.asks[q] == a {
-			delete(c.asks, q) // the next one asks anew
-		}
+		<-a.done
 	}
 	var none V
 	return none, ctx.Err()

@@ -221,6 +221,7 @@ func TestSharedReviews(t *testing.T) {
 		synctest.Wait()
 		leave()
 		require.ErrorIs(t, <-gone, context.Canceled)
+		assert.Len(t, cancelled, 1, "the last caller returns when the call has")
 		<-cancelled
 
 		begin := time.Now()

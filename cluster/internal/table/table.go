@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -40,8 +41,7 @@ type Options[T any] struct {
 	// Changed is called after each answer of the API server. It must not block. If nil, nothing is
 	// called.
 	Changed func()
-	// Has reports whether the values contain what the reader needs. If nil, any values do. It
-	// must not call the table.
+	// Has reports whether the values contain what the reader needs. If nil, any values do.
 	Has func(reader string, values map[string]T) bool
 	// Ready is called once for each reader whose Read came too early, when the values contain
 	// what it needs. It must not block. If nil, nothing is called. If 10,000 readers wait, a further
@@ -63,8 +63,11 @@ type Table[T any] struct {
 
 	mu sync.Mutex
 	// values are from the API server, or before its first answer from the checkpoint. They are nil
-	// if neither has any.
+	// if neither has any. They are not changed while shared is true: then a reader may have them.
 	values map[string]T
+	shared bool
+	// version grows with each change of values.
+	version uint64
 	// waiting are the readers for which Ready will be called.
 	waiting map[string]struct{}
 	// err is the error of the latest request. An answer resets it.
@@ -79,7 +82,7 @@ func New[T any](opts Options[T]) *Table[T] {
 // ErrNotRead is returned by Read if there are no values.
 var ErrNotRead = errors.New("the API server has not answered yet")
 
-// Read calls f with the values by their keys. If they do not contain what the reader needs,
+// Read calls f with the values by their keys, which f must not change. It may keep them. If they do not contain what the reader needs,
 // Options.Ready is called for it later, unless the reader is empty. Read waits for the first answer
 // of the API server, for a second at most and until done is closed. It does not wait after a request
 // has failed. Without an answer, f gets the values of the checkpoint. If there are none, Read
@@ -95,16 +98,25 @@ func (t *Table[T]) Read(done <-chan struct{}, reader string, f func(values map[s
 		case <-timer.C:
 		}
 	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if reader != "" && !t.has(reader) {
-		t.wait(reader)
+	for {
+		values, version, err := t.snapshot()
+		if reader != "" && !t.has(reader, values) && !t.wait(reader, version) {
+			continue
+		}
+		if err == nil {
+			f(values)
+		}
+		return err
 	}
-	return t.call(f)
 }
 
-// wait has Ready called for the reader. mu is held.
-func (t *Table[T]) wait(reader string) {
+// wait has Ready called for the reader. It returns false if the values are not those of the version any more.
+func (t *Table[T]) wait(reader string, version uint64) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.version != version {
+		return false
+	}
 	if _, waits := t.waiting[reader]; !waits && len(t.waiting) >= maxWaiting {
 		for other := range t.waiting {
 			delete(t.waiting, other)
@@ -112,31 +124,36 @@ func (t *Table[T]) wait(reader string) {
 		}
 	}
 	t.waiting[reader] = struct{}{}
+	return true
 }
 
 // ReadNow is Read without waiting, and without a reader.
 func (t *Table[T]) ReadNow(f func(values map[string]T)) error {
 	t.require()
+	values, _, err := t.snapshot()
+	if err == nil {
+		f(values)
+	}
+	return err
+}
+
+// has reports whether the values contain what the reader needs.
+func (t *Table[T]) has(reader string, values map[string]T) bool {
+	return values != nil && (t.opts.Has == nil || t.opts.Has(reader, values))
+}
+
+// snapshot returns the values, which are not changed any more, and their version; or the error of Read if there are none.
+func (t *Table[T]) snapshot() (values map[string]T, version uint64, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.call(f)
-}
-
-// has reports whether the values contain what the reader needs. mu is held.
-func (t *Table[T]) has(reader string) bool {
-	return t.values != nil && (t.opts.Has == nil || t.opts.Has(reader, t.values))
-}
-
-// call calls f with the values. mu is held.
-func (t *Table[T]) call(f func(values map[string]T)) error {
 	switch {
 	case t.values != nil:
-		f(t.values)
-		return nil
+		t.shared = true
+		return t.values, t.version, nil
 	case t.err != nil:
-		return fmt.Errorf("%w: %w", ErrNotRead, t.err)
+		return nil, t.version, fmt.Errorf("%w: %w", ErrNotRead, t.err)
 	default:
-		return ErrNotRead
+		return nil, t.version, ErrNotRead
 	}
 }
 
@@ -146,7 +163,7 @@ func (t *Table[T]) require() {
 		var kept map[string]T
 		if t.opts.Checkpoint != nil && t.opts.Checkpoint.LoadState(t.opts.State, &kept) {
 			t.mu.Lock()
-			t.values = kept
+			t.values, t.version = kept, t.version+1
 			t.mu.Unlock()
 		}
 		close(t.needed)
@@ -207,9 +224,7 @@ func (t *Table[T]) keep(ctx context.Context) {
 }
 
 func (t *Table[T]) save() {
-	t.mu.Lock()
-	values := maps.Clone(t.values)
-	t.mu.Unlock()
+	values, _, _ := t.snapshot()
 	t.opts.Checkpoint.KeepState(t.opts.State, values)
 }
 
@@ -222,28 +237,47 @@ func (t *Table[T]) failed(err error, first bool) {
 	}
 }
 
-// change applies a change that the API server has reported.
-func (t *Table[T]) change(f func(values map[string]T)) {
+// set sets or removes one value, as the API server has reported it.
+func (t *Table[T]) set(key string, value T, ok bool) {
 	t.mu.Lock()
-	f(t.values)
-	t.err = nil
-	var ready []string
-	for reader := range t.waiting {
-		if t.has(reader) {
-			ready = append(ready, reader)
-			delete(t.waiting, reader)
-		}
+	if t.shared {
+		t.values, t.shared = maps.Clone(t.values), false
 	}
+	if ok {
+		t.values[key] = value
+	} else {
+		delete(t.values, key)
+	}
+	t.mu.Unlock()
+	t.changed()
+}
+
+// changed notes that the API server has answered, and reports it.
+func (t *Table[T]) changed() {
+	t.mu.Lock()
+	t.version++
+	t.err = nil
+	waiting := slices.Collect(maps.Keys(t.waiting))
 	t.mu.Unlock()
 	t.dirty.Notify()
 	if t.opts.Changed != nil {
 		t.opts.Changed()
 	}
-	if t.opts.Ready == nil {
+	if len(waiting) == 0 {
 		return
 	}
-	for _, reader := range ready {
-		t.opts.Ready(reader)
+	values, _, _ := t.snapshot()
+	for _, reader := range waiting {
+		if !t.has(reader, values) {
+			continue
+		}
+		t.mu.Lock()
+		_, waits := t.waiting[reader]
+		delete(t.waiting, reader)
+		t.mu.Unlock()
+		if waits && t.opts.Ready != nil {
+			t.opts.Ready(reader)
+		}
 	}
 }
 
@@ -255,13 +289,7 @@ type store[T any] Table[T]
 func (s *store[T]) Add(object any) error {
 	t := (*Table[T])(s)
 	key, value, ok := t.opts.Reduce(object)
-	t.change(func(values map[string]T) {
-		if ok {
-			values[key] = value
-		} else {
-			delete(values, key)
-		}
-	})
+	t.set(key, value, ok)
 	return nil
 }
 
@@ -271,8 +299,8 @@ func (s *store[T]) Update(object any) error { return s.Add(object) }
 // Delete implements cache.ReflectorStore.
 func (s *store[T]) Delete(object any) error {
 	t := (*Table[T])(s)
-	key, _, _ := t.opts.Reduce(object)
-	t.change(func(values map[string]T) { delete(values, key) })
+	key, value, _ := t.opts.Reduce(object)
+	t.set(key, value, false)
 	return nil
 }
 
@@ -285,7 +313,10 @@ func (s *store[T]) Replace(list []any, _ string) error {
 			values[key] = value
 		}
 	}
-	t.change(func(map[string]T) { t.values = values })
+	t.mu.Lock()
+	t.values, t.shared = values, false
+	t.mu.Unlock()
+	t.changed()
 	select {
 	case <-t.read:
 	default:

@@ -60,6 +60,41 @@ func TestChanges(t *testing.T) {
 	assert.Empty(t, read(t, table, ""))
 }
 
+// The functions of readers are called without a lock: they may use the table. What a reader has does not change.
+func TestReadersUseTheTable(t *testing.T) {
+	opts := options()
+	var table *Table[string]
+	var s *store[string]
+	opts.Has = func(reader string, values map[string]string) bool {
+		require.NoError(t, table.ReadNow(func(map[string]string) {}))
+		return values[reader] != ""
+	}
+	ready := make(chan string, 100)
+	opts.Ready = func(reader string) { ready <- reader }
+	table = New(opts)
+	s = (*store[string])(table)
+	require.NoError(t, s.Replace([]any{"ant"}, ""))
+	var had map[string]string
+	require.NoError(t, table.Read(t.Context().Done(), "a", func(values map[string]string) {
+		had = values
+		require.NoError(t, s.Add("auk"))
+		assert.Equal(t, []string{"auk"}, read(t, table, ""))
+	}))
+	assert.Equal(t, map[string]string{"a": "ant"}, had)
+
+	var readers sync.WaitGroup
+	for i := range 20 {
+		readers.Go(func() { read(t, table, string(rune('b'+i))) })
+	}
+	for i := range 20 {
+		require.NoError(t, s.Add(string(rune('b'+i))+" word"))
+	}
+	readers.Wait()
+	for range len(table.waiting) {
+		t.Error("a reader waits for what is there")
+	}
+}
+
 // A reader that came too early is called once, when there is what it needs, and not before.
 func TestReady(t *testing.T) {
 	opts := options()

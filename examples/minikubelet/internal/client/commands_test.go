@@ -67,6 +67,7 @@ func (*node) WatchRuntimeStatus(types.UID) (<-chan struct{}, func()) { return ni
 func (*node) Terminating() []*v1.Pod                                 { return nil }
 func (*node) TranslateUID(uid types.UID) types.UID                   { return uid }
 func (*node) Pods() []*v1.Pod                                        { return []*v1.Pod{web()} }
+func (*node) Pod(uid types.UID) (*v1.Pod, bool)                      { return web(), uid == web().UID }
 
 func web() *v1.Pod {
 	running := podtest.Running("a", true)
