@@ -34,7 +34,7 @@ func (m *Manager) Hints(p *v1.Pod, c *v1.Container) map[string][]numa.Hint {
 	if c != nil {
 		n = Exclusive(p, c)
 	}
-	if n == 0 || m.opts.Leave || m.file.Load() != nil { // Allocate returns the error
+	if n == 0 || m.opts.Leave || m.file.Loaded() != nil { // Allocate returns the error
 		return nil
 	}
 	m.reclaim()
@@ -104,7 +104,7 @@ func (m *Manager) Allocate(p *v1.Pod, c *v1.Container, hint numa.Hint) error {
 	if n == 0 {
 		return nil
 	}
-	if err := m.file.Load(); err != nil {
+	if err := m.file.Loaded(); err != nil {
 		return err
 	}
 	m.reclaim()
@@ -209,7 +209,7 @@ func (m *Manager) Holds(p *v1.Pod, c *v1.Container) bool {
 	switch {
 	case n == 0 || m.opts.Leave:
 		return true
-	case m.file.Load() != nil:
+	case m.file.Loaded() != nil:
 		return false
 	case m.heldBy() != nil:
 		return m.goesOn(p.UID)

@@ -314,23 +314,27 @@ func (m *Manager) Running(_ context.Context, p *v1.Pod, observed *runtime.PodSta
 }
 
 // Refused gives back the CPUs of a pod that was refused. It implements [lifecycle.RefusalHandler].
-func (m *Manager) Refused(pod *v1.Pod) { m.giveBack(pod.UID) }
+func (m *Manager) Refused(pod *v1.Pod) {
+	_ = m.file.Loaded()
+	m.giveBack(pod.UID)
+}
 
 // Ended gives back the CPUs of the pod. It implements [lifecycle.EndedHandler].
 func (m *Manager) Ended(_ context.Context, req lifecycle.EndedRequest) error {
+	_ = m.file.Load()
 	m.giveBack(req.Pod.UID)
 	return nil
 }
 
 // Gone gives back the CPUs of the pod, if it still has some. It implements [lifecycle.GoneHandler].
 func (m *Manager) Gone(_ context.Context, req lifecycle.GoneRequest) error {
+	_ = m.file.Load()
 	m.giveBack(req.Pod.UID)
 	return nil
 }
 
-// giveBack gives back all that the pod has, also what the checkpoint has that is not read yet.
+// giveBack gives back all that the pod has. If the checkpoint could not be read, that is the error of each container.
 func (m *Manager) giveBack(uid types.UID) {
-	_ = m.file.Load() // its error is that of each container
 	m.forget(uid)
 	if m.opts.Leave {
 		m.reclaim()

@@ -42,14 +42,17 @@ func (m *Manager) Admit(req lifecycle.AdmitRequest) (lifecycle.AdmitResponse, er
 }
 
 // Refused releases the devices of a pod that was refused, and of which nothing runs. It implements [lifecycle.RefusalHandler].
-func (m *Manager) Refused(pod *v1.Pod) { m.releaseAll(pod.UID) }
+func (m *Manager) Refused(pod *v1.Pod) {
+	_ = m.file.Loaded() // what is not read yet is released when it is
+	m.releaseAll(pod.UID)
+}
 
-// releaseGone releases the devices of pods in the checkpoint that have ended while no agent ran.
+// releaseGone releases the devices of pods in the checkpoint, which is read, that have ended while no agent ran.
 func (m *Manager) releaseGone() {
 	if m.opts.Gone == nil {
 		return
 	}
-	m.lock()
+	m.mu.Lock()
 	var restored []types.UID
 	if m.restored > 0 {
 		for uid, p := range m.pods {
@@ -88,7 +91,7 @@ func (m *Manager) Allocate(pod *v1.Pod, container *v1.Container, hint numa.Hint)
 	if len(container.Resources.Limits) == 0 {
 		return nil
 	}
-	if m.file.Load() != nil {
+	if m.file.Loaded() != nil {
 		return nil // Prepare waits
 	}
 	m.mu.Lock()
@@ -121,7 +124,7 @@ func (m *Manager) Allocate(pod *v1.Pod, container *v1.Container, hint numa.Hint)
 // Holds reports whether the container has all devices that it requests; true if it requests none, or while the checkpoint cannot be read, since Prepare
 // waits for it.
 func (m *Manager) Holds(pod *v1.Pod, container *v1.Container) bool {
-	if len(container.Resources.Limits) == 0 || m.file.Load() != nil {
+	if len(container.Resources.Limits) == 0 || m.file.Loaded() != nil {
 		return true
 	}
 	m.mu.Lock()
@@ -154,7 +157,7 @@ func (m *Manager) allocateNow(pod *v1.Pod, container string, r request, near num
 // Hints returns, for each resource that the container requests, or the pod as a whole if it is nil, the sets of memory nodes with devices
 // that it can have. A resource without a provider, or whose devices have no nodes, has a nil list: there is no preference.
 func (m *Manager) Hints(pod *v1.Pod, container *v1.Container) map[string][]numa.Hint {
-	if m.file.Load() != nil {
+	if m.file.Loaded() != nil {
 		return nil
 	}
 	m.releaseGone()

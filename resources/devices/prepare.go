@@ -416,19 +416,21 @@ func merge(answers []runtime.ContainerEdits) (all runtime.ContainerEdits) {
 
 // Ended releases the devices of the pod. It implements [lifecycle.EndedHandler].
 func (m *Manager) Ended(_ context.Context, req lifecycle.EndedRequest) error {
+	_ = m.file.Load()
 	m.releaseAll(req.Pod.UID)
 	return nil
 }
 
 // Gone releases the devices of the pod. It implements [lifecycle.GoneHandler].
 func (m *Manager) Gone(_ context.Context, req lifecycle.GoneRequest) error {
+	_ = m.file.Load()
 	m.releaseAll(req.Pod.UID)
 	return nil
 }
 
 // releaseAll releases all devices of the pod, also of a checkpoint that is not read yet.
 func (m *Manager) releaseAll(uid types.UID) {
-	m.lock()
+	m.mu.Lock()
 	if m.endedUnread != nil {
 		m.endedUnread[uid] = struct{}{}
 	}

@@ -115,7 +115,7 @@ func (m *Manager) Run(ctx context.Context) error {
 // Hints returns the sets of nodes on which the container or, if it is nil, the pod can have its memory, by the resources that it
 // requests: nil if it needs none, or has no choice. If no nodes have the memory, Allocate refuses the pod, as in kubelet.
 func (m *Manager) Hints(pod *v1.Pod, container *v1.Container) map[string][]numa.Hint {
-	if !counts(pod) || m.file.Load() != nil {
+	if !counts(pod) || m.file.Loaded() != nil {
 		return nil
 	}
 	m.mu.Lock()
@@ -132,7 +132,7 @@ func (m *Manager) Allocate(pod *v1.Pod, container *v1.Container, hint numa.Hint)
 	if !counts(pod) {
 		return nil
 	}
-	err := m.Restore()
+	err := m.stateError(m.file.Loaded())
 	switch held := (*StateError)(nil); {
 	case err == nil:
 		err = m.allocate(pod, container, hint)
@@ -214,6 +214,7 @@ func (m *Manager) EditContainer(ctx context.Context, pod *v1.Pod, container *v1.
 // Ended gives back the memory of the pod. It implements [lifecycle.EndedHandler].
 func (m *Manager) Ended(_ context.Context, req lifecycle.EndedRequest) error {
 	if counts(req.Pod) {
+		_ = m.file.Load()
 		m.end(req.Pod.UID)
 	}
 	return nil
@@ -221,16 +222,20 @@ func (m *Manager) Ended(_ context.Context, req lifecycle.EndedRequest) error {
 
 // Gone gives back the memory of the pod, if it still has some. It implements [lifecycle.GoneHandler].
 func (m *Manager) Gone(_ context.Context, req lifecycle.GoneRequest) error {
+	_ = m.file.Load()
 	m.end(req.Pod.UID)
 	return nil
 }
 
 // Refused gives back the memory of a pod that was refused. It implements [lifecycle.RefusalHandler].
-func (m *Manager) Refused(pod *v1.Pod) { m.end(pod.UID) }
+func (m *Manager) Refused(pod *v1.Pod) {
+	_ = m.file.Loaded()
+	m.end(pod.UID)
+}
 
-// end gives back the memory of a pod. Run writes the state: one that cannot be written does not keep the pod.
+// end gives back the memory of a pod. Run writes the state: one that cannot be written does not keep the pod. If the state could not be read, the pod is back
+// when it is read; the error is that of each container.
 func (m *Manager) end(uid types.UID) {
-	_ = m.file.Load() // otherwise the pod is back when the state is read; the error is that of each container
 	m.mu.Lock()
 	delete(m.asIs, uid)
 	fits := m.releaseHold(uid)
@@ -280,7 +285,7 @@ func (m *Manager) Holds(pod *v1.Pod, container *v1.Container) bool {
 	if len(request) == 0 {
 		return true
 	}
-	if err := m.Restore(); err != nil {
+	if err := m.stateError(m.file.Loaded()); err != nil {
 		return errors.As(err, new(*StateError)) && m.goesOn(pod.UID)
 	}
 	m.mu.Lock()

@@ -46,9 +46,12 @@ func (e *StateError) Unwrap() error { return e.Err }
 //
 // With a [*StateError] the manager is held, until [Manager.Reset] or the end of the pods of StateError.Pods: it can be used, and does what the package
 // documentation says. With another error, of the disk, no container with memory can be created until Restore succeeds.
-func (m *Manager) Restore() error {
-	if err := m.file.Load(); err != nil {
-		return err
+func (m *Manager) Restore() error { return m.stateError(m.file.Load()) }
+
+// stateError returns the error of the read of the state, or why the state that was read cannot be used.
+func (m *Manager) stateError(read error) error {
+	if read != nil {
+		return read
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -90,6 +90,8 @@ type File struct {
 	failure error
 	failed  time.Time
 	seen    look
+	// last is failure, for readers without reading.
+	last atomic.Pointer[error]
 
 	saving sync.Mutex // held while the file is written
 	saved  uint64     // the version that the file has
@@ -121,8 +123,23 @@ func (f *File) Load() error {
 	}
 	f.failure = f.read()
 	f.failed, f.seen = time.Now(), seen
+	if err := f.failure; err != nil {
+		f.last.Store(&err)
+	}
 	f.done.Store(f.failure == nil)
 	return f.failure
+}
+
+// Loaded is Load for callers that others wait for, such as the admission of pods in the sync loop. After a read that has failed, it returns the error of
+// the last read, and neither reads nor looks at the file: [File.Run] and Prepare do. It reads only if nobody has tried that yet.
+func (f *File) Loaded() error {
+	if f.done.Load() {
+		return nil
+	}
+	if err := f.last.Load(); err != nil {
+		return *err
+	}
+	return f.Load()
 }
 
 // look is the result of a look at a file, without reading it.

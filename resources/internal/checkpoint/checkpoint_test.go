@@ -160,3 +160,25 @@ func TestTooLargeFilesAreNotWritten(t *testing.T) {
 	require.ErrorContains(t, f.Save(), "more than 16 MiB")
 	assert.NoFileExists(t, path)
 }
+
+// Loaded reads once. After a failure it returns the error without a read, until a Load has succeeded.
+func TestLoaded(t *testing.T) {
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		fails := errors.New("input/output error")
+		reads := 0
+		f := checkpoint.New(filepath.Join(dir, "state"), func() error { reads++; return fails }, nil)
+		for range 3 {
+			require.ErrorIs(t, f.Loaded(), fails)
+			time.Sleep(time.Minute)
+		}
+		assert.Equal(t, 1, reads)
+		require.Error(t, f.Load())
+		fails = nil
+		require.Error(t, f.Loaded(), "it is not read again")
+		time.Sleep(time.Minute)
+		require.NoError(t, f.Load())
+		require.NoError(t, f.Loaded())
+		assert.Equal(t, 3, reads)
+	})
+}
