@@ -272,6 +272,46 @@ func TestAPodOfTheSameUIDWaitsForGone(t *testing.T) {
 	})
 }
 
+// slowGone is a component whose step Gone takes its time.
+type slowGone struct{ left atomic.Int32 }
+
+func (*slowGone) Name() string { return "slow" }
+
+func (g *slowGone) Gone(ctx context.Context, _ lifecycle.GoneRequest) error {
+	select {
+	case <-time.After(250 * time.Millisecond):
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	g.left.Add(1)
+	return nil
+}
+
+// Many pods that leave slowly delay neither each other nor new pods.
+func TestManyPodsLeaveSlowly(t *testing.T) {
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		rt, slow := fake.New(fake.Options{}), &slowGone{}
+		n := startNodeWith(t, dir, rt, func(o *kubeletkit.Options) { o.Join = []lifecycle.Component{slow} })
+		defer n.stop(t)
+		var pods []*v1.Pod
+		for i := range 100 {
+			pods = append(pods, makePod(fmt.Sprintf("pod-%02d", i)))
+		}
+		n.source.Set(pods...)
+		n.after(time.Minute)
+		require.Len(t, rt.Running(fake.Target{}), 100)
+		n.source.Set()
+		n.after(time.Second) // they have ended, and leave
+		n.source.Set(pods[99], makePod("new"))
+		n.after(time.Second)
+		assert.Len(t, rt.Running(fake.Target{Pod: "new"}), 1)
+		n.after(5 * time.Second)
+		assert.Len(t, rt.Running(fake.Target{Pod: "pod-99"}), 1, "it has waited for its own removal")
+		assert.EqualValues(t, 100, slow.left.Load())
+	})
+}
+
 func count(list []string, of string) (n int) {
 	for _, s := range list {
 		if s == of {

@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/go-logr/logr/funcr"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
@@ -133,6 +135,25 @@ func TestNoHousekeepingBeforeAllSourcesAreSeen(t *testing.T) {
 		time.Sleep(4 * time.Second)
 		synctest.Wait()
 		assert.Len(t, b.handler.take(), 2, "a failure is tried again")
+	})
+}
+
+// A cleanup that fails again and again is one line in the log for each error.
+func TestAFailureOfHousekeepingIsLoggedOnce(t *testing.T) {
+	var lines []string
+	log := funcr.New(func(_, args string) {
+		if strings.Contains(args, "Housekeeping") {
+			lines = append(lines, args)
+		}
+	}, funcr.Options{})
+	inLoop(t, syncloop.Options{Logger: log}, func(t *testing.T, b *bench) {
+		b.config.see()
+		for i, err := range []error{errors.New("disk full"), errors.New("read-only"), nil, errors.New("read-only")} {
+			b.handler.failCleanups(err)
+			time.Sleep(10 * time.Minute)
+			synctest.Wait()
+			assert.Len(t, lines, []int{1, 2, 2, 3}[i], "%v", err)
+		}
 	})
 }
 
