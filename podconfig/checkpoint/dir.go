@@ -20,6 +20,7 @@ import (
 
 	"github.com/kubeletkit/kubeletkit/internal/flow"
 	"github.com/kubeletkit/kubeletkit/internal/logging"
+	"github.com/kubeletkit/kubeletkit/internal/safefile"
 	"github.com/kubeletkit/kubeletkit/podconfig/objects"
 	"github.com/kubeletkit/kubeletkit/podspec"
 	"github.com/kubeletkit/kubeletkit/runtime"
@@ -102,15 +103,15 @@ func New(dir string, opts Options) (*Dir, error) {
 	if err != nil {
 		return nil, fmt.Errorf("checkpoint: %w", err)
 	}
-	aside := filepath.Join(dir, "aside")
+	aside, reader := filepath.Join(dir, "aside"), &safefile.Reader{}
 	return &Dir{
 		log:        opts.Logger,
 		key:        key,
 		dir:        dir,
-		pods:       folder{path: filepath.Join(dir, "pods"), aside: aside},
-		objects:    folder{path: filepath.Join(dir, "objects"), aside: aside},
-		endings:    folder{path: filepath.Join(dir, "ends"), aside: aside},
-		states:     folder{path: filepath.Join(dir, "state"), aside: aside},
+		pods:       folder{path: filepath.Join(dir, "pods"), aside: aside, reader: reader},
+		objects:    folder{path: filepath.Join(dir, "objects"), aside: aside, reader: reader},
+		endings:    folder{path: filepath.Join(dir, "ends"), aside: aside, reader: reader},
+		states:     folder{path: filepath.Join(dir, "state"), aside: aside, reader: reader},
 		dirty:      flow.NewSignal(),
 		kept:       map[types.UID]*v1.Pod{},
 		references: map[objects.Ref]int{},

@@ -36,6 +36,8 @@
 //   - Damaged files, foreign files, records of a newer format and files of other users
 //     never stop the agent. They are set aside. A file that cannot be read now, or not
 //     without its key, stays where it is.
+//   - The file system of the directory has 10 seconds for each read. If it does not answer, Load returns without
+//     what it has not read.
 //   - An interruption can leave two records of one full name. Then the record that was
 //     written last counts.
 //   - A pod that has not changed is not written again. So an agent that is restarted

@@ -2,6 +2,7 @@ package checkpoint
 
 import (
 	"cmp"
+	"context"
 	"crypto/sha256"
 	"errors"
 	"fmt"
@@ -46,6 +47,8 @@ type folder struct {
 	path string
 	// aside is the directory of unusable files.
 	aside string
+	// reader reads the directory. It has a time limit, since a user names the directory.
+	reader *safefile.Reader
 }
 
 // write writes a record atomically. The directory must exist. The record survives a
@@ -84,8 +87,8 @@ func (f folder) file(name string) string { return filepath.Join(f.path, name+suf
 // written. It sets aside files that are no records and records for which use returns an
 // error. It leaves files that cannot be read now or not without their key. problem
 // receives both. Files of interrupted writes are removed.
-func (f folder) read(use func(name string, record []byte, written time.Time) error, problem func(path string, aside bool, err error)) error {
-	entries, err := os.ReadDir(f.path)
+func (f folder) read(ctx context.Context, use func(name string, record []byte, written time.Time) error, problem func(path string, aside bool, err error)) error {
+	entries, err := f.reader.ReadDir(ctx, f.path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
@@ -105,7 +108,7 @@ func (f folder) read(use func(name string, record []byte, written time.Time) err
 				record  []byte
 				written time.Time
 			)
-			if record, written, err = readRecord(path); err == nil {
+			if record, written, err = f.readRecord(ctx, path); err == nil {
 				err = use(name, record, written)
 			}
 		}
@@ -205,6 +208,23 @@ func (f folder) pruneAside() error {
 	return errors.Join(errs...)
 }
 
+// readRecord is the function readRecord with a time limit.
+func (f folder) readRecord(ctx context.Context, path string) ([]byte, time.Time, error) {
+	type result struct {
+		record  []byte
+		written time.Time
+		err     error
+	}
+	r, err := safefile.Call(ctx, f.reader, path, func() (r result, _ error) {
+		r.record, r.written, r.err = readRecord(path)
+		return r, nil
+	})
+	if err != nil {
+		return nil, time.Time{}, fmt.Errorf("%w: %w", errUnread, err)
+	}
+	return r.record, r.written, r.err
+}
+
 // readRecord reads a file that only the agent's user can have written. It returns the
 // time of the last write too.
 func readRecord(path string) ([]byte, time.Time, error) {
@@ -219,7 +239,7 @@ func readRecord(path string) ([]byte, time.Time, error) {
 	if err := checkOwner(info); err != nil {
 		return nil, never, err
 	}
-	file, err := os.Open(path)
+	file, err := safefile.Open(path)
 	if err != nil {
 		return nil, never, fmt.Errorf("%w: %w", errUnread, err)
 	}
@@ -231,6 +251,9 @@ func readRecord(path string) ([]byte, time.Time, error) {
 	}
 	if !os.SameFile(info, opened) {
 		return nil, never, errForeign
+	}
+	if opened.Size() > maxRecord {
+		return nil, never, errTooLarge
 	}
 	record, err := io.ReadAll(io.LimitReader(file, maxRecord+1))
 	if err != nil {

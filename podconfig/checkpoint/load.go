@@ -23,7 +23,7 @@ import (
 // they were kept with. These pods are kept from then on. Call Load before Keep. A record
 // that cannot be used is set aside and logged. If the directory cannot be read, that is
 // logged and there are no pods.
-func (s *Dir) Load(context.Context) []*v1.Pod {
+func (s *Dir) Load(ctx context.Context) []*v1.Pod {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	problem := func(path string, aside bool, err error) {
@@ -41,7 +41,7 @@ func (s *Dir) Load(context.Context) []*v1.Pod {
 		written time.Time
 	}
 	var found []dated
-	err := s.pods.read(func(name string, record []byte, written time.Time) error {
+	err := s.pods.read(ctx, func(name string, record []byte, written time.Time) error {
 		pod, err := s.podOf(name, record)
 		if err == nil {
 			found = append(found, dated{pod, written})
@@ -61,7 +61,7 @@ func (s *Dir) Load(context.Context) []*v1.Pod {
 	if err != nil {
 		s.log.Error(err, "Checkpoints of pods cannot be read; pods come back when their sources deliver them", "path", s.pods.path)
 	}
-	err = s.endings.read(func(name string, record []byte, _ time.Time) error {
+	err = s.endings.read(ctx, func(name string, record []byte, _ time.Time) error {
 		return s.loadEnd(name, record)
 	}, problem)
 	if err != nil {
@@ -76,7 +76,7 @@ func (s *Dir) Load(context.Context) []*v1.Pod {
 			s.log.Error(err, "Checkpoints that were set aside may have secrets that can be read", "path", s.objects.aside)
 		}
 	}
-	err = s.objects.read(func(name string, record []byte, _ time.Time) error {
+	err = s.objects.read(ctx, func(name string, record []byte, _ time.Time) error {
 		return s.loadObject(name, record)
 	}, problem)
 	if err != nil {

@@ -8,6 +8,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/kubeletkit/kubeletkit/internal/safefile"
 	"github.com/kubeletkit/kubeletkit/podspec"
 )
 
@@ -30,10 +31,13 @@ func (s *Dir) KeepState(name string, state any) {
 func (s *Dir) LoadState(name string, into any) bool {
 	f := fileOfState(name)
 	in := s.folderOf(f)
-	if _, err := os.Lstat(in.file(f.name)); errors.Is(err, os.ErrNotExist) {
+	record, err := safefile.Do(in.reader, in.file(f.name), func() ([]byte, error) {
+		record, _, err := readRecord(in.file(f.name))
+		return record, err
+	})
+	if errors.Is(err, os.ErrNotExist) {
 		return false
 	}
-	record, _, err := readRecord(in.file(f.name))
 	var data []byte
 	if err == nil {
 		data, err = unpack(f.name, record, s.key)
@@ -46,7 +50,7 @@ func (s *Dir) LoadState(name string, into any) bool {
 	switch {
 	case err == nil:
 		return true
-	case errors.Is(err, errUnread), errors.Is(err, errLocked), errors.Is(err, errNewer):
+	case errors.Is(err, errUnread), errors.Is(err, safefile.ErrNoAnswer), errors.Is(err, errLocked), errors.Is(err, errNewer):
 		s.log.Error(err, "Checkpoint cannot be used now; it stays where it is", "path", in.file(f.name))
 	default:
 		s.log.Error(errors.Join(err, in.remove(f.name)), "Checkpoint cannot be used; it was removed", "path", in.file(f.name))
