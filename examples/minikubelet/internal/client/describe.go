@@ -118,7 +118,7 @@ func describe(k *known, now time.Time, width int) string {
 		}
 		d.headline(text)
 	} else {
-		d.headline(terminal.Why(pod, k.events, now))
+		d.headline(terminal.Why(pod, k.events, k.past, now))
 	}
 	d.line(0, "Name", "%s", pod.Name)
 	d.line(0, "Namespace", "%s", pod.Namespace)

@@ -9,13 +9,14 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/duration"
 
+	"github.com/kubeletkit/kubeletkit/history"
 	"github.com/kubeletkit/kubeletkit/podspec"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
 // Why returns in one line why a pod of the node is not running, or that it is. events are its latest
-// ones, the oldest first.
-func Why(pod *v1.Pod, events []runtime.Event, now time.Time) string {
+// ones and past the entries of its history, the oldest first.
+func Why(pod *v1.Pod, events []runtime.Event, past []history.Entry, now time.Time) string {
 	s := Summarize(pod)
 	st := &pod.Status
 	switch {
@@ -32,13 +33,13 @@ func Why(pod *v1.Pod, events []runtime.Event, now time.Time) string {
 	case st.Phase == v1.PodFailed:
 		text := join("Failed", st.Reason, st.Message)
 		if text == "Failed" {
-			text = cmp.Or(failure("Failed", pod), text)
+			text = cmp.Or(failure("Failed", pod, past), text)
 		}
 		return text
 	case st.Reason != "" || st.Message != "": // refused, or it waits for another pod
 		return join("Not running", st.Reason, st.Message)
 	}
-	if text := failure("Not running", pod); text != "" {
+	if text := failure("Not running", pod, past); text != "" {
 		return text
 	}
 	if s.Ready < s.Total || st.Phase == v1.PodPending || st.Phase == "" {
@@ -49,7 +50,7 @@ func Why(pod *v1.Pod, events []runtime.Event, now time.Time) string {
 
 // failure returns the state of the first container that waits or has failed, "" if there is none. what
 // is the state of the pod.
-func failure(what string, pod *v1.Pod) string {
+func failure(what string, pod *v1.Pod, past []history.Entry) string {
 	for _, list := range [][]v1.ContainerStatus{pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses} {
 		for i := range list {
 			c := &list[i]
@@ -57,7 +58,7 @@ func failure(what string, pod *v1.Pod) string {
 			switch w, t := c.State.Waiting, c.State.Terminated; {
 			case w != nil && w.Reason != "PodInitializing" && w.Reason != "ContainerCreating" && w.Reason != "":
 				if last := c.LastTerminationState.Terminated; last != nil {
-					text += " " + exit(last)
+					text += " " + exit(last, causeOf(c.Name, last, past))
 					if message := strings.TrimSpace(last.Message); message != "" {
 						text += " (" + OneLine(message[strings.LastIndexByte(message, '\n')+1:]) + ")" // the last line, which says most if the message is a log
 					}
@@ -67,18 +68,21 @@ func failure(what string, pod *v1.Pod) string {
 				message, _, _ := strings.Cut(w.Message, " restarting failed container=")
 				return join(text+" waits", w.Reason, message)
 			case t != nil && t.ExitCode != 0:
-				return join(text+" "+exit(t), "", t.Message)
+				return join(text+" "+exit(t, causeOf(c.Name, t, past)), "", t.Message)
 			}
 		}
 	}
 	return ""
 }
 
-// exit returns how a container ended.
-func exit(t *v1.ContainerStateTerminated) string {
+// exit returns how a container ended. cause is why, if it did not end by itself.
+func exit(t *v1.ContainerStateTerminated, cause string) string {
 	text := fmt.Sprintf("has ended with exit code %d", t.ExitCode)
 	if t.Reason != "" && t.Reason != "Error" && t.Reason != "Completed" {
 		text += ", " + t.Reason
+	}
+	if cause != "" {
+		text += ": " + cause
 	}
 	return text
 }

@@ -8,6 +8,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/podtest"
+	"github.com/kubeletkit/kubeletkit/history"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
@@ -45,6 +46,52 @@ func TestWhy(t *testing.T) {
 		{podtest.With(podtest.Pod(v1.PodRunning, a), func(p *v1.Pod) { p.DeletionTimestamp = new(podtest.Ago(20 * time.Second)) }),
 			[]runtime.Event{{Type: "Warning", Reason: "FailedKillPod", Message: "it hangs"}}, "Terminating: its grace period ended 20s ago: it hangs"},
 	} {
-		assert.Equal(t, tt.want, Why(tt.pod, tt.events, podtest.Noon))
+		assert.Equal(t, tt.want, Why(tt.pod, tt.events, nil, podtest.Noon))
 	}
+}
+
+// The line names the cause of an end that was not the container's own.
+func TestWhyOfAStoppedContainer(t *testing.T) {
+	record := func(stage runtime.RecordStage, kind runtime.RecordKind, reason, failure string) history.Entry {
+		return history.Entry{Record: runtime.Record{Stage: stage, Kind: kind, Container: "b", Reason: reason, Error: failure}}
+	}
+	started := record(runtime.StageDone, runtime.KindStartContainer, "", "")
+	stop := func(reason string) history.Entry {
+		return record(runtime.StageDecided, runtime.KindStopContainer, reason, "")
+	}
+	stopped, exited := record(runtime.StageDone, runtime.KindStopContainer, "", ""), record(runtime.StageSeen, runtime.KindContainerExited, "Error", "")
+	again := record(runtime.StageDecided, runtime.KindStartContainer, "Exited", "")
+	hook := record(runtime.StageDone, runtime.KindPostStart, "", "exit code 127")
+	liveness := record(runtime.StageDecided, runtime.KindProbe, "Liveness", "HTTP probe failed with\nstatuscode: 503")
+	readiness := record(runtime.StageDecided, runtime.KindProbe, "Readiness", "refused")
+	oom := record(runtime.StageSeen, runtime.KindOOMKill, "", "")
+	other := stop("StartupProbe")
+	other.Container = "a"
+
+	crash := podtest.Restarted(podtest.Waiting("b", "CrashLoopBackOff", "back-off 10s"), 1, time.Minute)
+	crash.LastTerminationState.Terminated.ExitCode = 143
+	const begin, end = "Not running: container b has ended with exit code 143", ", and waits: CrashLoopBackOff: back-off 10s"
+	for _, tt := range []struct {
+		past []history.Entry
+		want string
+	}{
+		{nil, ""},
+		{[]history.Entry{started, hook, stop("PostStartHookError"), stopped, exited, again}, ": it was stopped: its postStart hook has failed (exit code 127)"},
+		{[]history.Entry{started, stop("PostStartHookError"), exited}, ": it was stopped: its postStart hook has failed"},
+		{[]history.Entry{started, liveness, readiness, stop("LivenessProbe"), exited, other}, ": it was stopped: its liveness probe has failed (HTTP probe failed with statuscode: 503)"},
+		{[]history.Entry{started, readiness, stop("StartupProbe"), exited}, ": it was stopped: its startup probe has failed"},
+		{[]history.Entry{started, liveness, readiness, exited}, ": it was stopped: its liveness probe has failed (HTTP probe failed with statuscode: 503)"},
+		{[]history.Entry{started, readiness, exited}, ""},
+		{[]history.Entry{started, stop("DefinitionChanged"), exited}, ": it was stopped: its definition has changed"},
+		{[]history.Entry{started, oom, exited}, ": the kernel has killed a process of it for lack of memory"},
+		{[]history.Entry{started, stop("Requested"), exited}, ""},
+		{[]history.Entry{started, stop("LivenessProbe"), exited, again, started, exited}, ""},
+	} {
+		pod := podtest.Pod(v1.PodRunning, podtest.Ended("setup", "Completed", 0, 0), podtest.Running("proxy", true), podtest.Running("a", true), crash)
+		assert.Equal(t, begin+tt.want+end, Why(pod, nil, tt.past, podtest.Noon))
+		pod = podtest.Pod(v1.PodFailed, podtest.Ended("b", "Error", 143, 0))
+		assert.Equal(t, "Failed: container b has ended with exit code 143"+tt.want, Why(pod, nil, tt.past, podtest.Noon))
+	}
+	killed := podtest.Pod(v1.PodFailed, podtest.Ended("b", "OOMKilled", 137, 0))
+	assert.Equal(t, "Failed: container b has ended with exit code 137, OOMKilled", Why(killed, nil, []history.Entry{started, oom, exited}, podtest.Noon))
 }

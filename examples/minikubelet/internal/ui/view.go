@@ -69,7 +69,7 @@ func listOf(pods []v1.Pod, gone []recent.Gone, broken []control.Problem, now tim
 		l.Node = cmp.Or(l.Node, pod.Spec.NodeName)
 		v := viewOf(pod, now)
 		if v.Tone != good {
-			v.Why = terminal.Why(pod, nil, now)
+			v.Why = terminal.Why(pod, nil, nil, now)
 		}
 		l.Pods = append(l.Pods, v)
 	}
@@ -174,7 +174,7 @@ type details struct {
 // detailsOf returns the details of a pod. goneAt is nil if it is on the node.
 func detailsOf(pod *v1.Pod, goneAt *time.Time, events []runtime.Event, now time.Time) details {
 	d := details{podView: viewOf(pod, now), Containers: []containerView{}}
-	d.Why = terminal.Why(pod, events, now)
+	d.Why = terminal.Why(pod, events, nil, now)
 	if goneAt != nil {
 		d.Gone, d.Tone = goneAt, ended
 		d.Why = "Not running: it is gone from the node since " + goneAt.Format(time.RFC3339)

@@ -36,7 +36,7 @@ func TestTones(t *testing.T) {
 		{podtest.With(pod(v1.PodFailed), func(p *v1.Pod) { p.Status.Reason, p.Status.Message = "Evicted", "low on memory" }), bad},
 		{podtest.With(pod(v1.PodRunning), func(p *v1.Pod) { p.DeletionTimestamp = new(metav1.NewTime(podtest.Noon.Add(20 * time.Second))) }), waits},
 	} {
-		assert.Equal(t, tt.tone, toneOf(tt.pod, terminal.Summarize(tt.pod)), terminal.Why(tt.pod, nil, podtest.Noon))
+		assert.Equal(t, tt.tone, toneOf(tt.pod, terminal.Summarize(tt.pod)), terminal.Why(tt.pod, nil, nil, podtest.Noon))
 	}
 }
 
