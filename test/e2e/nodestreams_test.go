@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"bytes"
+	"context"
 	"crypto/rand"
 	"errors"
 	"fmt"
@@ -121,6 +122,16 @@ func (s *kubectlStreams) test(t *testing.T, image, nc, dir string) {
 		require.NoError(t, err)
 		assert.Truef(t, out == string(data), "%d bytes have returned", len(out))
 	})
+	if os.Getenv(roundsVariable) != "" {
+		t.Run("inputs", func(t *testing.T) {
+			testInputsOf(t, s.net, func(ctx context.Context, flags ...string) *exec.Cmd {
+				cmd := s.plane.KubectlCommand(t, nil, append([]string{"exec", "-n", ns}, flags...)...)
+				limited := exec.CommandContext(ctx, cmd.Path, cmd.Args[1:]...)
+				limited.Env = cmd.Env
+				return limited
+			}, "web")
+		})
+	}
 	t.Run("terminal", func(t *testing.T) {
 		out := InTerminal(t, s.net, s.plane.KubectlCommand(t, nil, "exec", "-n", ns, "-it", "web", "--", "sh"), 111, 33,
 			"while [ \"$(stty size)\" != '33 111' ]; do sleep 0.1; done; echo $((6*7)) $(stty size); exit 3\n")
