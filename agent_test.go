@@ -22,7 +22,9 @@ import (
 	"github.com/kubeletkit/kubeletkit/lifecycle"
 	"github.com/kubeletkit/kubeletkit/podconfig"
 	podconfigfake "github.com/kubeletkit/kubeletkit/podconfig/fake"
+	"github.com/kubeletkit/kubeletkit/podmanager"
 	"github.com/kubeletkit/kubeletkit/prober"
+	"github.com/kubeletkit/kubeletkit/resources/eviction"
 	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/runtime/fake"
 	"github.com/kubeletkit/kubeletkit/syncloop"
@@ -311,6 +313,21 @@ func TestNewNamesAllThatIsWrong(t *testing.T) {
 	for _, part := range []string{"Options.Sources[0] is nil", "Options.Join[0] is nil", "Options.Plugins.Volumes[1] is nil", "Options.Plugins.Probes[0] is nil"} {
 		require.ErrorContains(t, err, part)
 	}
+	_, err = kubeletkit.New(kubeletkit.Options{
+		NodeName: "node", Runtime: (*fake.Runtime)(nil), Host: &runtime.Host{},
+		Sources: []podconfig.Source{(*podconfigfake.Source)(nil)}, Join: []lifecycle.Component{(*eviction.Manager)(nil)},
+		Observe: kubeletkit.Observe{Metrics: kubeletkit.Metrics{PLEG: (*disconnects)(nil)}},
+	})
+	for _, part := range []string{
+		"Options.Runtime holds a nil *fake.Runtime", "Options.Sources[0] holds a nil *fake.Source", "Options.Join[0] holds a nil *eviction.Manager", "Options.Observe.Metrics.PLEG holds a nil",
+	} {
+		require.ErrorContains(t, err, part)
+	}
+	_, err = kubeletkit.New(kubeletkit.Options{
+		NodeName: "node", Runtime: fake.New(fake.Options{}), Host: &runtime.Host{},
+		Override: kubeletkit.Overrides{PodManager: kubeletkit.Replace[podmanager.Manager]((*podmanager.Store)(nil))},
+	})
+	require.ErrorContains(t, err, "Options.Override.PodManager returned nil")
 }
 
 func TestDetectHost(t *testing.T) {

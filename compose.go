@@ -147,7 +147,7 @@ func (a *Agent) buildComponents(p *Parts) error {
 		if err != nil {
 			return fmt.Errorf("Options.Join[%d]: %w", i, err)
 		}
-		if built == nil {
+		if built == nil || isNilPointer(built) {
 			return fmt.Errorf("Options.Join[%d]: the function of WithAgent returned nil", i)
 		}
 		a.join = append(a.join, built)
@@ -163,6 +163,7 @@ func (a *Agent) buildRuntimeView(p *Parts) (err error) {
 	if p.Cache, err = choose[runtime.StatusCache]("Cache", o.Cache, runtime.NewCache(p.Inspector, p.CacheOptions), p); err != nil {
 		return err
 	}
+	p.PLEGOptions.NonBlocking = true
 	p.PLEGOptions.Record, p.PLEGOptions.Metrics, p.PLEGOptions.Logger = p.Record, a.opts.Observe.Metrics.PLEG, a.named("pleg")
 	p.PLEG, err = choose[pleg.Generator]("PLEG", o.PLEG, pleg.NewEvented(p.Runtime, p.Cache, p.PLEGOptions), p)
 	return err
@@ -182,7 +183,7 @@ func (a *Agent) buildDesired(p *Parts) error {
 	}
 	mux, err := podconfig.New(podconfig.Options{
 		NodeName: a.opts.NodeName, Sources: a.opts.Sources, Restore: restore, StaticUID: uids.UID,
-		Event: p.Event, Record: p.Record, Metrics: a.opts.Observe.Metrics.PodConfig, Logger: a.named("config"),
+		Event: p.Event, Record: p.Record, NonBlocking: true, Metrics: a.opts.Observe.Metrics.PodConfig, Logger: a.named("config"),
 	})
 	if err != nil {
 		return err
@@ -453,7 +454,7 @@ func choose[T any](name string, override Override[T], def T, parts *Parts) (T, e
 	if err != nil {
 		return part, fmt.Errorf("Options.Override.%s: %w", name, err)
 	}
-	if any(part) == nil {
+	if any(part) == nil || isNilPointer(part) {
 		return part, fmt.Errorf("Options.Override.%s returned nil", name)
 	}
 	return part, nil

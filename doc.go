@@ -25,9 +25,10 @@
 // # Guarantees
 //
 //   - Run blocks until its context ends, and then joins every goroutine that it started. There
-//     is one exception: a read of a file that a user names, such as a manifest, on a file system
+//     are two exceptions. One is a read of a file that a user names, such as a manifest, on a file system
 //     that does not answer. Nothing can end such a call of the kernel. Its goroutine, at most one
 //     for each path, ends when the kernel answers.
+//     The other is the call of a receiver of [Observe] that has not returned after 3 s.
 //     The pods continue to run, and the next agent on the same runtime adopts them without a
 //     restart. [Agent.Drain] ends them.
 //   - There is no global state. Many agents may run in one process, each with a root

@@ -157,7 +157,7 @@ func (a *Agent) endPods(ctx context.Context) (left int, err error) {
 	if left > 0 {
 		return left, nil
 	}
-	listed, err := a.parts.Runtime.ListPods(ctx)
+	listed, err := runtime.ListPods(ctx, a.parts.Runtime)
 	if err != nil {
 		return 0, err
 	}

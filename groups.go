@@ -142,8 +142,8 @@ type Observe struct {
 }
 
 // Metrics receive what the parts of an agent do. Nil fields receive nothing.
-// metrics/prometheus implements all of them under kubelet's names. A panic of a method is
-// logged, the first time, and does not end the agent.
+// metrics/prometheus implements all of them under kubelet's names. Like all receivers of [Observe], they
+// hold up nothing.
 type Metrics struct {
 	PodConfig  podconfig.Metrics
 	PLEG       pleg.Metrics

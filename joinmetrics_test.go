@@ -4,21 +4,16 @@ import (
 	"errors"
 	"reflect"
 	"testing"
-	"testing/synctest"
-	"time"
 
 	"github.com/stretchr/testify/assert"
-	v1 "k8s.io/api/core/v1"
 
 	"github.com/kubeletkit/kubeletkit"
 	"github.com/kubeletkit/kubeletkit/gc"
 	"github.com/kubeletkit/kubeletkit/images"
-	"github.com/kubeletkit/kubeletkit/internal/testpod"
 	"github.com/kubeletkit/kubeletkit/pleg"
 	"github.com/kubeletkit/kubeletkit/podconfig"
 	"github.com/kubeletkit/kubeletkit/podworkers"
 	"github.com/kubeletkit/kubeletkit/prober"
-	"github.com/kubeletkit/kubeletkit/runtime/fake"
 	"github.com/kubeletkit/kubeletkit/status"
 	"github.com/kubeletkit/kubeletkit/volume"
 )
@@ -61,28 +56,6 @@ func TestJoinMetrics(t *testing.T) {
 		assert.NotEqual(t, reflect.ValueOf(nop).Field(i).Elem().Type(), field.Elem().Type(), joined.Type().Field(i).Name)
 	}
 	assert.Equal(t, kubeletkit.Metrics{}, kubeletkit.JoinMetrics(kubeletkit.Metrics{}, kubeletkit.Metrics{}))
-}
-
-// Metrics of which each method panics harm no pod.
-func TestMetricsThatPanic(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		n := startNodeWith(t, t.TempDir(), fake.New(fake.Options{}), func(o *kubeletkit.Options) {
-			o.Observe.Metrics = kubeletkit.Metrics{
-				PodConfig: struct{ podconfig.Metrics }{}, PLEG: struct{ pleg.Metrics }{}, PodWorkers: struct{ podworkers.Metrics }{},
-				Status: struct{ status.Metrics }{}, Prober: struct{ prober.Metrics }{}, Volumes: struct{ volume.Metrics }{}, Images: struct{ images.Metrics }{}, GC: struct{ gc.Metrics }{},
-			}
-		})
-		defer n.stop(t)
-		web := testpod.With(makePod("web"), testpod.Volumes(v1.Volume{Name: "scratch", VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{}}}))
-		web.Spec.Containers[0].ReadinessProbe = &v1.Probe{ProbeHandler: v1.ProbeHandler{Exec: &v1.ExecAction{Command: []string{"check"}}}}
-		n.source.Set(web)
-		status := n.after(time.Minute)["web"].Status
-		assert.Equal(t, v1.PodRunning, status.Phase)
-		assert.True(t, status.ContainerStatuses[0].Ready)
-		n.source.Set()
-		assert.Empty(t, n.after(2*time.Minute))
-		assert.Empty(t, held(t, n.runtime))
-	})
 }
 
 // A program counts something by itself, beside the metrics of another package.

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"time"
 
@@ -201,6 +202,7 @@ func (o *Options) complete() error {
 	if o.Runtime == nil {
 		errs = append(errs, errors.New("Options.Runtime is required; runtime/cri.Dial makes one from a CRI socket"))
 	}
+	errs = append(errs, nilPointers("Options", reflect.ValueOf(*o))...)
 	if problems := validation.IsDNS1123Subdomain(strings.ToLower(o.NodeName)); len(problems) > 0 {
 		errs = append(errs, fmt.Errorf("Options.NodeName %q: %s", o.NodeName, strings.Join(problems, "; ")))
 	}
@@ -218,6 +220,33 @@ func (o *Options) complete() error {
 		o.Sync.Frequency = time.Minute
 	}
 	return errors.Join(errs...)
+}
+
+// nilPointers returns an error for each interface that holds a nil pointer: in the value, in fields of structs and in elements of lists.
+func nilPointers(name string, v reflect.Value) (errs []error) {
+	switch v.Kind() {
+	case reflect.Interface:
+		if isNilPointer(v.Interface()) {
+			errs = append(errs, fmt.Errorf("field %s holds a nil %s", name, v.Elem().Type()))
+		}
+	case reflect.Struct:
+		for i := range v.NumField() {
+			if f := v.Type().Field(i); f.IsExported() {
+				errs = append(errs, nilPointers(name+"."+f.Name, v.Field(i))...)
+			}
+		}
+	case reflect.Slice:
+		for i := range v.Len() {
+			errs = append(errs, nilPointers(fmt.Sprintf("%s[%d]", name, i), v.Index(i))...)
+		}
+	}
+	return errs
+}
+
+// isNilPointer reports whether the value of an interface is a nil pointer: it is not nil, and its methods panic.
+func isNilPointer(part any) bool {
+	v := reflect.ValueOf(part)
+	return v.Kind() == reflect.Pointer && v.IsNil()
 }
 
 // noNil returns an error that names the nil elements of a list in the options.

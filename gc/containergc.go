@@ -52,8 +52,7 @@ type Options struct {
 	Ended func(uid types.UID) bool
 	// Cgroups has the cgroups of pods. Those of gone pods are removed. nil: they are left alone.
 	Cgroups Cgroups
-	// Record receives what came of the removal of cgroups. It must not block. nil: records are
-	// discarded.
+	// Record receives what came of the removal of cgroups. nil: records are discarded.
 	Record runtime.RecordFunc
 	// Event receives kubelet's event ContainerGCFailed about the node after a collection in Run that failed. nil: none.
 	Event runtime.EventFunc
@@ -71,7 +70,7 @@ type ContainerGC struct {
 	gone    Gone
 	opts    Options
 	log     logr.Logger
-	metrics *flow.Guarded[Metrics]
+	metrics *flow.Observer[Metrics]
 
 	started atomic.Bool
 	// busy holds a value while something is removed; it guards what belongs to Collect.
@@ -115,7 +114,7 @@ func New(rt ListRemover, gone Gone, opts Options) (*ContainerGC, error) {
 		opts.Parallel = 8
 	}
 	c := &ContainerGC{
-		rt: rt, gone: gone, opts: opts, log: opts.Logger, metrics: flow.Guard(opts.Metrics, opts.Logger),
+		rt: rt, gone: gone, opts: opts, log: opts.Logger, metrics: flow.Observe("Metrics", opts.Metrics, opts.Logger),
 		kick:    make(chan struct{}, 1),
 		busy:    make(chan struct{}, 1),
 		ownPlan: ownPlan, deaths: make(chan struct{}, 1), died: map[types.UID]*runtime.PodStatus{},
@@ -150,6 +149,7 @@ func (c *ContainerGC) Run(ctx context.Context) error {
 	if !c.started.CompareAndSwap(false, true) {
 		return fmt.Errorf("gc: %w", runtime.ErrAlreadyRunning)
 	}
+	defer flow.WaitForObservers(c.metrics)
 	retry := flow.Backoff{Min: min(firstRetry, c.opts.Period), Max: c.opts.Period}
 	failures, idle := 0, 0
 	next := time.NewTimer(c.opts.Period)
@@ -273,7 +273,7 @@ func remembered(f Gone) Gone {
 
 // look returns the input of a plan. noLogs is why log directories are missing in it.
 func (c *ContainerGC) look(ctx context.Context, policy Policy, gone, ended Gone) (in Input, noLogs, err error) {
-	pods, err := c.rt.ListPods(ctx)
+	pods, err := runtime.ListPods(ctx, c.rt)
 	if err != nil {
 		return in, nil, fmt.Errorf("listing pods: %w", err)
 	}

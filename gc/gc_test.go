@@ -241,19 +241,22 @@ func TestIdlePeriodsAreSkipped(t *testing.T) {
 
 // The runtime removes a sandbox with its containers, in one call. Their logs must go too.
 func TestContainersGoWithTheirSandbox(t *testing.T) {
-	logs := t.TempDir()
-	for _, d := range []string{"ns_pod-u1_u1", "ns_pod-u2_u2"} {
-		require.NoError(t, os.MkdirAll(filepath.Join(logs, d), 0o755))
-	}
-	another := gonePod("u2")
-	another.Containers = append(another.Containers, container("old", "c", "of another sandbox", exited, 2))
-	h := &holder{pods: []*runtime.Pod{gonePod("u1"), another, gonePod("without logs")}}
-	var m measured
-	c, err := gc.New(h, func(types.UID) bool { return true }, gc.Options{LogsDir: logs, Metrics: &m})
-	require.NoError(t, err)
-	require.NoError(t, c.Collect(t.Context()))
-	assert.ElementsMatch(t, []string{"old", "c-without logs", "s-u1", "s-u2", "s-without logs"}, h.removed)
-	assert.Equal(t, 4, m.collections[0].Containers)
+	synctest.Test(t, func(t *testing.T) {
+		logs := t.TempDir()
+		for _, d := range []string{"ns_pod-u1_u1", "ns_pod-u2_u2"} {
+			require.NoError(t, os.MkdirAll(filepath.Join(logs, d), 0o755))
+		}
+		another := gonePod("u2")
+		another.Containers = append(another.Containers, container("old", "c", "of another sandbox", exited, 2))
+		h := &holder{pods: []*runtime.Pod{gonePod("u1"), another, gonePod("without logs")}}
+		var m measured
+		c, err := gc.New(h, func(types.UID) bool { return true }, gc.Options{LogsDir: logs, Metrics: &m})
+		require.NoError(t, err)
+		require.NoError(t, c.Collect(t.Context()))
+		assert.ElementsMatch(t, []string{"old", "c-without logs", "s-u1", "s-u2", "s-without logs"}, h.removed)
+		synctest.Wait()
+		assert.Equal(t, 4, m.collections[0].Containers)
+	})
 }
 
 // A pod may be desired again while a collection is planned: its logs stay, and the plan has it
@@ -358,19 +361,22 @@ type measured struct {
 func (m *measured) Collected(c gc.Collection) { m.collections = append(m.collections, c) }
 
 func TestMetrics(t *testing.T) {
-	logs := t.TempDir()
-	require.NoError(t, os.MkdirAll(filepath.Join(logs, "ns_x_u9", "main"), 0o755))
-	h := &holder{pods: []*runtime.Pod{gonePod("u1"), gonePod("u2")}, failing: map[string]error{"c-u1": errors.New("busy")}}
-	var m measured
-	c, err := gc.New(h, func(types.UID) bool { return true }, gc.Options{Metrics: &m, LogsDir: logs})
-	require.NoError(t, err)
-	err = c.Collect(t.Context())
-	require.Len(t, m.collections, 1)
-	got := m.collections[0]
-	assert.Equal(t, err, got.Err)
-	assert.False(t, got.Ended.Before(got.Began))
-	got.Began, got.Ended, got.Err = time.Time{}, time.Time{}, nil
-	assert.Equal(t, gc.Collection{Containers: 1, Sandboxes: 2, LogDirs: 1, Failed: 1}, got)
+	synctest.Test(t, func(t *testing.T) {
+		logs := t.TempDir()
+		require.NoError(t, os.MkdirAll(filepath.Join(logs, "ns_x_u9", "main"), 0o755))
+		h := &holder{pods: []*runtime.Pod{gonePod("u1"), gonePod("u2")}, failing: map[string]error{"c-u1": errors.New("busy")}}
+		var m measured
+		c, err := gc.New(h, func(types.UID) bool { return true }, gc.Options{Metrics: &m, LogsDir: logs})
+		require.NoError(t, err)
+		err = c.Collect(t.Context())
+		synctest.Wait()
+		require.Len(t, m.collections, 1)
+		got := m.collections[0]
+		assert.Equal(t, err, got.Err)
+		assert.False(t, got.Ended.Before(got.Began))
+		got.Began, got.Ended, got.Err = time.Time{}, time.Time{}, nil
+		assert.Equal(t, gc.Collection{Containers: 1, Sandboxes: 2, LogDirs: 1, Failed: 1}, got)
+	})
 }
 
 // Exactly what a plan has is removed, except sandboxes that are ready.

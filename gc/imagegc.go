@@ -67,7 +67,7 @@ type ImageGC struct {
 	rt      runtime.ImageService
 	opts    ImageOptions
 	log     logr.Logger
-	metrics *flow.Guarded[Metrics]
+	metrics *flow.Observer[Metrics]
 
 	started atomic.Bool
 	// busy holds a value while one of the methods works; it guards records.
@@ -99,7 +99,7 @@ func NewImageGC(rt runtime.ImageService, opts ImageOptions) (*ImageGC, error) {
 	if opts.Period <= 0 {
 		opts.Period = 5 * time.Minute
 	}
-	return &ImageGC{rt: rt, opts: opts, log: opts.Logger, metrics: flow.Guard(opts.Metrics, opts.Logger), busy: make(chan struct{}, 1), kept: keep}, nil
+	return &ImageGC{rt: rt, opts: opts, log: opts.Logger, metrics: flow.Observe("Metrics", opts.Metrics, opts.Logger), busy: make(chan struct{}, 1), kept: keep}, nil
 }
 
 // Run implements [ImageCollector]. The first collection comes after a minute, or after the
@@ -110,6 +110,7 @@ func (c *ImageGC) Run(ctx context.Context) error {
 	if !c.started.CompareAndSwap(false, true) {
 		return fmt.Errorf("gc: images: %w", runtime.ErrAlreadyRunning)
 	}
+	defer flow.WaitForObservers(c.metrics)
 	if c.opts.Disabled() && c.opts.Listed == nil {
 		c.log.V(2).Info("Garbage collection of images is disabled")
 		<-ctx.Done()

@@ -4,8 +4,8 @@ import (
 	"time"
 )
 
-// Metrics receives the measurements of a [ContainerGC] and an [ImageGC]. Its methods
-// must not block. Embed [NopMetrics] in an implementation, so that a method which is added
+// Metrics receives the measurements of a [ContainerGC] and an [ImageGC]. Its methods are
+// called one at a time by each, and nothing waits for them. Embed [NopMetrics] in an implementation, so that a method which is added
 // later does not break it. kubelet has no metrics for its collector of dead containers.
 type Metrics interface {
 	// Collected reports a collection of containers that has ended.

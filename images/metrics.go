@@ -9,7 +9,7 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
-// Metrics receives the measurements of a [Puller]. Its methods must not block and must be safe for concurrent use. Embed [NopMetrics] in
+// Metrics receives the measurements of a [Puller]. Its methods are called one at a time, and nothing waits for them. Embed [NopMetrics] in
 // an implementation, so that a method which is added later does not break it.
 type Metrics interface {
 	// Pulled reports an image that was pulled. kubelet_image_pull_duration_seconds is Took by Size.

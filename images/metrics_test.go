@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"sync"
 	"testing"
+	"testing/synctest"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -33,25 +34,28 @@ func (r *rights) Recorded(intents, records int) {
 }
 
 func TestRightsAreMeasured(t *testing.T) {
-	r := newRegistry("preloaded:1")
-	kept, _ := newRecords(t)
-	m := &rights{}
-	p, err := images.New(images.Options{Records: kept, Metrics: m})
-	require.NoError(t, err)
-	ensure := func(pod, image string, secrets ...v1.Secret) error {
-		_, err := p.Ensure(t.Context(), request(r, pod, image, v1.PullIfNotPresent, secrets...))
-		return err
-	}
-	own := secret("s", "r.io", "me")
-	p.Listed(runtime.ImageList{})
-	require.NoError(t, ensure("web", "preloaded:1"))
-	require.NoError(t, ensure("owner", "r.io/app:1", own)) // absent, so that there is nothing to verify
-	require.NoError(t, ensure("owner", "r.io/app:1", own))
-	r.fails = func(string, string) error { return assert.AnError }
-	require.Error(t, ensure("other", "r.io/app:1"))
-	assert.Equal(t, []string{
-		"0 intents, 0 records", "credentialPolicyAllowed",
-		"1 intents, 0 records", "0 intents, 1 records", "credentialRecordFound",
-		"mustAuthenticate", "1 intents, 1 records", "0 intents, 1 records",
-	}, m.seen)
+	synctest.Test(t, func(t *testing.T) {
+		r := newRegistry("preloaded:1")
+		kept, _ := newRecords(t)
+		m := &rights{}
+		p, err := images.New(images.Options{Records: kept, Metrics: m})
+		require.NoError(t, err)
+		ensure := func(pod, image string, secrets ...v1.Secret) error {
+			_, err := p.Ensure(t.Context(), request(r, pod, image, v1.PullIfNotPresent, secrets...))
+			return err
+		}
+		own := secret("s", "r.io", "me")
+		p.Listed(runtime.ImageList{})
+		require.NoError(t, ensure("web", "preloaded:1"))
+		require.NoError(t, ensure("owner", "r.io/app:1", own)) // absent, so that there is nothing to verify
+		require.NoError(t, ensure("owner", "r.io/app:1", own))
+		r.fails = func(string, string) error { return assert.AnError }
+		require.Error(t, ensure("other", "r.io/app:1"))
+		synctest.Wait()
+		assert.Equal(t, []string{
+			"0 intents, 0 records", "credentialPolicyAllowed",
+			"1 intents, 0 records", "0 intents, 1 records", "credentialRecordFound",
+			"mustAuthenticate", "1 intents, 1 records", "0 intents, 1 records",
+		}, m.seen)
+	})
 }

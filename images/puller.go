@@ -51,7 +51,7 @@ type Options struct {
 // Puller is the default [Manager]. Make one with [New]. It is safe for concurrent use.
 type Puller struct {
 	opts    Options
-	metrics *flow.Guarded[Metrics]
+	metrics *flow.Observer[Metrics]
 	limit   limit
 	// pulls are those in progress, by the name of the image.
 	pulls    flow.Shares[pulled]
@@ -77,7 +77,7 @@ func New(opts Options) (*Puller, error) {
 	}
 	opts.BackoffInitial = min(opts.BackoffInitial, opts.BackoffMax)
 	return &Puller{
-		opts: opts, metrics: flow.Guard(opts.Metrics, opts.Logger), limit: newLimit(&opts),
+		opts: opts, metrics: flow.Observe("Metrics", opts.Metrics, opts.Logger), limit: newLimit(&opts),
 		failures: failures{backoff: flow.Backoff{Min: opts.BackoffInitial, Max: opts.BackoffMax}},
 	}, nil
 }
@@ -100,7 +100,8 @@ func (p *Puller) Ensure(ctx context.Context, req Request) (*runtime.Image, error
 	}
 	a := &attempt{p: p, Request: req, ref: runtime.RefOf(req.Pod), policy: podspec.PullPolicy(req.Image, req.Policy)}
 	image, err := a.ensure(ctx)
-	p.metrics.Call("Ensured", func(m Metrics) { m.Ensured(Ensured{Policy: a.policy, Present: a.present, Pulled: a.required}) })
+	ensured := Ensured{Policy: a.policy, Present: a.present, Pulled: a.required}
+	p.metrics.Call("Ensured", func(m Metrics) { m.Ensured(ensured) })
 	return image, err
 }
 
@@ -303,9 +304,8 @@ func (a *attempt) ended(ctx context.Context, why runtime.Record, result pulled, 
 	a.p.failures.forget(a.ref.UID, a.Image)
 	whole := time.Since(queued)
 	took := min(result.took, whole) // a shared one may have begun before
-	a.p.metrics.Call("Pulled", func(m Metrics) {
-		m.Pulled(Pull{Pod: a.ref, Image: a.Image, Size: result.image.Size, Took: took, Waited: whole - took, Shared: shared})
-	})
+	pull := Pull{Pod: a.ref, Image: a.Image, Size: result.image.Size, Took: took, Waited: whole - took, Shared: shared}
+	a.p.metrics.Call("Pulled", func(m Metrics) { m.Pulled(pull) })
 	a.event(v1.EventTypeNormal, "Pulled", fmt.Sprintf("Successfully pulled image %q in %v (%v including waiting). Image size: %v bytes.",
 		a.Image, took.Truncate(time.Millisecond), whole.Truncate(time.Millisecond), result.image.Size))
 	return result.image, nil

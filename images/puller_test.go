@@ -238,6 +238,7 @@ func TestPolicies(t *testing.T) {
 				r, o := newRegistry(tt.present...), &observer{}
 				r.fails = tt.fails
 				image, err := newPuller(t, o, images.Options{}).Ensure(t.Context(), request(r, "web", tt.image, tt.policy))
+				synctest.Wait()
 				assert.Equal(t, tt.want, r.take())
 				assert.Equal(t, []string{tt.ensured}, o.ensured)
 				assert.Equal(t, "spec.containers{a} "+tt.event, o.events[len(o.events)-1])
@@ -404,6 +405,7 @@ func TestOnePullForAll(t *testing.T) {
 					})
 				}
 				wg.Wait()
+				synctest.Wait()
 				assert.Equal(t, time.Minute, time.Since(began))
 				assert.Equal(t, 1, strings.Count(strings.Join(r.take(), "\n"), "pull"))
 				assert.Len(t, o.pulls, 50)

@@ -55,7 +55,7 @@ var (
 type Manager struct {
 	rt      runtime.LogReopener
 	opts    Options
-	metrics *flow.Guarded[Metrics]
+	metrics *flow.Observer[Metrics]
 	workers *semaphore.Weighted
 
 	mu  sync.Mutex
@@ -96,7 +96,7 @@ func New(rt runtime.LogReopener, opts Options) (*Manager, error) {
 	}
 	opts.Dir = filepath.Clean(opts.Dir)
 	return &Manager{
-		rt: rt, opts: opts, metrics: flow.Guard(opts.Metrics, opts.Logger), workers: semaphore.NewWeighted(int64(opts.MaxWorkers)), logs: map[string]*log{}, byPod: map[types.UID][]string{},
+		rt: rt, opts: opts, metrics: flow.Observe("Metrics", opts.Metrics, opts.Logger), workers: semaphore.NewWeighted(int64(opts.MaxWorkers)), logs: map[string]*log{}, byPod: map[types.UID][]string{},
 	}, nil
 }
 
@@ -118,6 +118,7 @@ func (m *Manager) Run(ctx context.Context) error {
 		return fmt.Errorf("logs: %w", runtime.ErrAlreadyRunning)
 	}
 	m.ran = true
+	defer flow.WaitForObservers(m.metrics)
 	m.start = func(l *log) { following.Go(func() { m.follow(ctx, w, l, &following) }) }
 	for _, l := range m.logs {
 		m.begin(l)

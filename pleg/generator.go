@@ -34,7 +34,8 @@ type generator struct {
 	source  runtime.EventSource // nil: relists only
 	cache   runtime.StatusCache
 	opts    EventedOptions
-	metrics *flow.Guarded[Metrics]
+	metrics *flow.Observer[Metrics]
+	record  *flow.Observer[runtime.RecordFunc] // without an observer if opts.Record never blocks
 
 	started atomic.Bool
 	health  health
@@ -69,12 +70,17 @@ type generator struct {
 // newGenerator expects options with defaults. If source is nil, the options of the event
 // stream are not used.
 func newGenerator(lister runtime.Lister, source runtime.EventSource, cache runtime.StatusCache, opts EventedOptions) *generator {
+	record := new(flow.Observer[runtime.RecordFunc])
+	if !opts.NonBlocking {
+		opts.Record, record = flow.ObserveFunc("Record", opts.Record, opts.Logger)
+	}
 	return &generator{
 		lister:    lister,
 		source:    source,
 		cache:     cache,
 		opts:      opts,
-		metrics:   flow.Guard(opts.Metrics, opts.Logger),
+		metrics:   flow.Observe("Metrics", opts.Metrics, opts.Logger),
+		record:    record,
 		requests:  flow.NewSignal(),
 		out:       make(chan PodEvents),
 		listed:    make(chan *listCall),
@@ -113,6 +119,7 @@ func (g *generator) Run(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	g.health.begin()
+	defer flow.WaitForObservers(g.metrics, g.record)
 	defer func() {
 		cancel()
 		g.tasks.Wait()

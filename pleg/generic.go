@@ -14,9 +14,14 @@ type Options struct {
 	// Logger receives failures of the runtime and the state of the event stream. Default: that of package slog.
 	Logger logr.Logger
 	// Record receives the changes of the states of containers and sandboxes, with the source
-	// that showed them. It must not block. nil: records are discarded.
+	// that showed them. nil: records are discarded.
 	Record runtime.RecordFunc
-	// Metrics receives measurements. nil: none.
+	// NonBlocking means that Record neither blocks nor panics, such as that of the parts of an agent and of a
+	// history.Memory. It is called directly then, before the reader receives the events, so that what several parts
+	// record is in order. Default: it has a queue of 4096, and a goroutine while it is not empty; no event waits for it.
+	// What does not fit is dropped, and the number is logged.
+	NonBlocking bool
+	// Metrics receives measurements; it has such a queue, too. nil: none.
 	Metrics Metrics
 	// RelistPeriod is the time from the end of one list call to the beginning of the next
 	// while there is no reliable event stream. It is also the longest time until a failed

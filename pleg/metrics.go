@@ -7,8 +7,8 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
-// Metrics receives the measurements of a generator. Its methods must not block and must be
-// safe for concurrent use. Implementations embed [NopMetrics]. metrics/prometheus has one
+// Metrics receives the measurements of a generator. Its methods are called one at a
+// time, and nothing waits for them. Implementations embed [NopMetrics]. metrics/prometheus has one
 // with the names of kubelet.
 type Metrics interface {
 	// Relisted reports a relist, after its list was compared:

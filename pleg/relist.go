@@ -30,7 +30,7 @@ func (g *generator) startRelist(ctx context.Context, now time.Time) {
 	g.tasks.Go(func() {
 		lctx, cancel := context.WithTimeout(ctx, g.opts.ListTimeout)
 		defer cancel()
-		call.pods, call.err = g.lister.ListPods(lctx)
+		call.pods, call.err = runtime.ListPods(lctx, g.lister)
 		call.window.ended = g.cache.Now()
 		call.report.Took, call.report.Err = time.Since(now), call.err
 		if call.err != nil && endsSoon(ctx) {
@@ -71,5 +71,6 @@ func (g *generator) finishRelist(call *listCall) {
 		}
 	}
 	call.report.Due = g.schedule.relistAt
-	g.metrics.Call("Relisted", func(m Metrics) { m.Relisted(call.report) })
+	report := call.report
+	g.metrics.Call("Relisted", func(m Metrics) { m.Relisted(report) })
 }

@@ -84,7 +84,7 @@ func (g *generator) watchOnce(ctx context.Context) error {
 		}
 		g.metrics.Call("Hinted", func(m Metrics) { m.Hinted(h.Age) })
 	}
-	err := g.source.WatchEvents(ctx, established, hint)
+	err := runtime.Recover(func() error { return g.source.WatchEvents(ctx, established, hint) })
 	if cause := context.Cause(ctx); cause != nil {
 		return cause
 	}

@@ -30,6 +30,7 @@ func (r *recorder) add(format string, args ...any) {
 }
 
 func (r *recorder) take() []string {
+	synctest.Wait()
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	calls := r.calls

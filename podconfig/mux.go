@@ -46,10 +46,13 @@ type Options struct {
 	// rejected, by the Mux or by its source, see [Sink]. The next snapshots with the same rejected pod cause no further event. nil:
 	// events are discarded.
 	Event runtime.EventFunc
-	// Record receives which pods are rejected and why. It must not block. nil: records are
-	// discarded.
+	// Record receives which pods are rejected and why. nil: records are discarded.
 	Record runtime.RecordFunc
-	// Metrics receives measurements. nil: none.
+	// NonBlocking means that Event and Record neither block nor panic, such as those of the parts of an agent and the Record of a
+	// history.Memory: they are called directly. Default: each has a queue of 4096, and a goroutine while it is not empty; no
+	// change waits for it. What does not fit is dropped, and the number is logged.
+	NonBlocking bool
+	// Metrics receives measurements; it has such a queue, too. nil: none.
 	Metrics Metrics
 	// Logger receives failures of sources and rejected pods. Default: that of package slog.
 	Logger logr.Logger
@@ -63,8 +66,10 @@ type Mux struct {
 	uid      func(ctx context.Context, pod StaticPod) types.UID
 	event    runtime.EventFunc
 	record   runtime.RecordFunc
-	metrics  *flow.Guarded[Metrics]
-	logger   logr.Logger
+	metrics  *flow.Observer[Metrics]
+	// observers are what Run waits for.
+	observers []flow.Waiter
+	logger    logr.Logger
 
 	started atomic.Bool
 	changes chan Change
@@ -80,8 +85,6 @@ type Mux struct {
 	start  func(r *registration)
 	ended  bool         // Run has ended, or is about to
 	counts sourceCounts // as last reported to Metrics
-	// effects are the reports to Metrics that follow from changes under mu.
-	effects flow.Queue
 }
 
 var _ Config = (*Mux)(nil)
@@ -99,11 +102,19 @@ func New(opts Options) (*Mux, error) {
 		uid:      opts.StaticUID,
 		event:    opts.Event,
 		record:   opts.Record,
-		metrics:  flow.Guard(opts.Metrics, opts.Logger),
+		metrics:  flow.Observe("Metrics", opts.Metrics, opts.Logger),
 		logger:   opts.Logger,
 		changes:  make(chan Change),
 		wake:     flow.NewSignal(),
 		merger:   newMerger(),
+	}
+	m.observers = []flow.Waiter{m.metrics}
+	if !opts.NonBlocking {
+		var events *flow.Observer[runtime.EventFunc]
+		var records *flow.Observer[runtime.RecordFunc]
+		m.event, events = flow.ObserveFunc("Event", opts.Event, opts.Logger)
+		m.record, records = flow.ObserveFunc("Record", opts.Record, opts.Logger)
+		m.observers = append(m.observers, events, records)
 	}
 	var errs []error
 	for i, s := range opts.Sources {
@@ -131,7 +142,6 @@ func (m *Mux) Add(source Source) error {
 	if name == "" {
 		return errors.New("the source has no name")
 	}
-	defer m.effects.Run()
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	switch {
@@ -165,7 +175,6 @@ func (m *Mux) Remove(name string) bool {
 	rejections := append(m.merge(), m.merger.remove(r)...)
 	m.countSources()
 	m.mu.Unlock()
-	m.effects.Run()
 	m.report(rejections)
 	m.wake.Notify()
 	if r.cancel != nil { // does not change any more: Run starts registered sources only
@@ -215,6 +224,7 @@ func (m *Mux) Run(ctx context.Context) error {
 	if !m.started.CompareAndSwap(false, true) {
 		return fmt.Errorf("podconfig: %w", runtime.ErrAlreadyRunning)
 	}
+	defer flow.WaitForObservers(m.observers...)
 	defer close(m.changes)
 	var delayed []*registration
 	if m.restore != nil {
@@ -353,7 +363,8 @@ func (m *Mux) deliver(ctx context.Context) {
 			m.mu.Lock()
 			m.merger.received()
 			m.mu.Unlock()
-			m.metrics.Call("ChangeDelivered", func(m Metrics) { m.ChangeDelivered(change.Source, change.Op, len(change.Pods)) })
+			source, op, pods := change.Source, change.Op, len(change.Pods)
+			m.metrics.Call("ChangeDelivered", func(m Metrics) { m.ChangeDelivered(source, op, pods) })
 		}
 	}
 }
@@ -365,7 +376,6 @@ func (m *Mux) next() *batchedChange {
 	next := m.merger.next()
 	m.countSources()
 	m.mu.Unlock()
-	m.effects.Run()
 	m.report(rejections)
 	return next
 }
@@ -395,13 +405,10 @@ func (m *Mux) reject(source string, pod runtime.PodRef, err error) {
 	})
 }
 
-// countSources adds a report of the numbers of sources to m.effects if they have changed.
-// The caller holds m.mu, and runs the effects when it has released it.
+// countSources reports the numbers of sources to Metrics if they have changed. The caller holds m.mu.
 func (m *Mux) countSources() {
 	if counts := m.merger.counts(); counts != m.counts {
 		m.counts = counts
-		m.effects.Add(func() {
-			m.metrics.Call("Sources", func(m Metrics) { m.Sources(counts.registered, counts.seen) })
-		})
+		m.metrics.Call("Sources", func(m Metrics) { m.Sources(counts.registered, counts.seen) })
 	}
 }

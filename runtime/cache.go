@@ -209,7 +209,7 @@ func (c *Cache) takeSeen(to []*PodStatus, uid types.UID, e *entry) []*PodStatus 
 // no sandboxes and no containers.
 //
 // Errors are wrapped with the pod. They are the cause of the context's end, or the error of
-// the inspector. An error does not replace the last known status.
+// the inspector, which is a [*PanicError] if it panicked. An error does not replace the last known status.
 func (c *Cache) Newer(ctx context.Context, ref PodRef, after Mark) (*PodStatus, error) {
 	for {
 		c.mu.Lock()
@@ -253,10 +253,9 @@ func (c *Cache) Newer(ctx context.Context, ref PodRef, after Mark) (*PodStatus, 
 
 // inspect makes an inspection and publishes its result.
 func (c *Cache) inspect(ctx context.Context, ref PodRef, e *entry, i *inspection) {
-	finished := false
 	defer func() {
-		if !finished { // the inspector has panicked: callers that wait must go on
-			i.err, i.abandoned = fmt.Errorf("pod %s: inspection panicked", ref), true
+		if i.err == nil && i.status == nil { // the inspector has ended its goroutine
+			i.err, i.abandoned = fmt.Errorf("pod %s: the inspection has not returned", ref), true
 		}
 		c.mu.Lock()
 		e.inspection = nil
@@ -278,7 +277,11 @@ func (c *Cache) inspect(ctx context.Context, ref PodRef, e *entry, i *inspection
 
 	ictx, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
-	status, err := c.inspector.InspectPod(ictx, ref)
+	var status *PodStatus
+	err := Recover(func() (err error) {
+		status, err = c.inspector.InspectPod(ictx, ref)
+		return err
+	})
 	switch {
 	case err == nil && status == nil:
 		i.err = fmt.Errorf("pod %s: reading its status from the runtime: the inspector returned neither a status nor an error", ref)
@@ -291,7 +294,6 @@ func (c *Cache) inspect(ctx context.Context, ref PodRef, e *entry, i *inspection
 	default:
 		i.err = fmt.Errorf("pod %s: reading its status from the runtime: %w", ref, err)
 	}
-	finished = true
 }
 
 // ForgetUntil drops what reads that began no later than the mark have returned about the

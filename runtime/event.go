@@ -45,8 +45,9 @@ type Eviction struct {
 	Annotations map[string]string
 }
 
-// EventFunc receives events. It must not block, and it must be safe for concurrent
-// use. A nil EventFunc discards events if it is called through [EventFunc.Emit].
+// EventFunc receives events. It must be safe for concurrent use. An agent queues the events for the hooks of the embedder, and
+// waits for none of them. So do the packages podconfig, podworkers and prober. A function that is given to another part directly must not
+// block: the part calls it in the goroutine that does the work. A nil EventFunc discards events if it is called through [EventFunc.Emit].
 type EventFunc func(Event)
 
 // Emit calls f with the event. If f is nil, Emit does nothing.

@@ -163,7 +163,9 @@ const (
 // instance any more, so that its exit code is not known.
 const ReasonGone = "Gone"
 
-// RecordFunc receives records. It must not block, and it must be safe for concurrent use.
+// RecordFunc receives records. It must be safe for concurrent use. An agent queues the records for a history of the
+// embedder, and does not wait for it. Neither do the packages pleg, podconfig, podworkers and prober. A function that is given to another
+// part directly must not block: the part calls it in the goroutine that does the work.
 // A nil RecordFunc discards records if it is called through [RecordFunc.Emit].
 type RecordFunc func(Record)
 

@@ -36,6 +36,7 @@ func (m *Store) Run(ctx context.Context) error {
 	if again {
 		return fmt.Errorf("status: %w", runtime.ErrAlreadyRunning)
 	}
+	defer flow.WaitForObservers(m.metrics)
 	if m.sink == nil {
 		<-ctx.Done()
 		return nil
@@ -129,7 +130,7 @@ func (m *Store) step(now time.Time) (due []*delivery, next time.Time) {
 					"pod", r.ref, "since", since, "timeout", m.timeout, "hanging", hanging)
 			})
 		}
-		m.effects.Add(func() { m.reportHanging(hanging) })
+		m.reportHanging(hanging)
 	}
 	for r := m.calls.next(now, now.Add(m.timeout+hangGrace)); r != nil; r = m.calls.next(now, now.Add(m.timeout+hangGrace)) {
 		i := r.due()
@@ -154,10 +155,8 @@ func (m *Store) done(d *delivery, result Result, err error, now time.Time) {
 	hung := r.stage == hanging
 	m.calls.returned(r)
 	if hanging := len(m.calls.hung); hung {
-		m.effects.Add(func() {
-			m.log.Info("Delivery that hung has returned", "pod", r.ref, "after", took)
-			m.reportHanging(hanging)
-		})
+		m.effects.Add(func() { m.log.Info("Delivery that hung has returned", "pod", r.ref, "after", took) })
+		m.reportHanging(hanging)
 	}
 	r.slow = took >= m.timeout
 	if err != nil && !errors.Is(err, ErrGone) {
@@ -186,9 +185,8 @@ func (m *Store) done(d *delivery, result Result, err error, now time.Time) {
 	default:
 		d.i.delivered = d.version
 		if !d.changed.IsZero() {
-			m.effects.Add(func() {
-				m.metrics.Call("StatusDelivered", func(m Metrics) { m.StatusDelivered(now.Sub(d.changed)) })
-			})
+			latency := now.Sub(d.changed)
+			m.metrics.Call("StatusDelivered", func(m Metrics) { m.StatusDelivered(latency) })
 		}
 	}
 	r.urgent = r.urgent && d.i.undelivered()
@@ -206,7 +204,7 @@ func (d *delivery) undelivered() {
 // failed handles a failed call, or one that the sink refuses. The last status of a pod that is gone is
 // given up, any other call is repeated.
 func (m *Store) failed(d *delivery, err error, now time.Time) {
-	m.effects.Add(func() { m.metrics.Call("DeliveryFailed", Metrics.DeliveryFailed) })
+	m.metrics.Call("DeliveryFailed", Metrics.DeliveryFailed)
 	r, refused := d.r, errors.Is(err, ErrRefused)
 	if r.refused != refused {
 		r.failures, r.refused = 0, refused

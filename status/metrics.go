@@ -4,7 +4,7 @@ import (
 	"time"
 )
 
-// Metrics receives measurements of a [Store]. The methods must not block, and are safe for concurrent use. Embed [NopMetrics] in implementations, so that methods
+// Metrics receives measurements of a [Store]. The methods are called one at a time, and nothing waits for them. Embed [NopMetrics] in implementations, so that methods
 // added later do not break them.
 type Metrics interface {
 	// StatusDelivered is called when the sink has accepted a status. latency is the

@@ -51,13 +51,13 @@ type Store struct {
 	sink    Sink
 	timeout time.Duration
 	mayRun  func(types.UID) bool
-	metrics *flow.Guarded[Metrics]
+	metrics *flow.Observer[Metrics]
 
 	// wake holds a token when there may be a call to make. Further tokens are dropped:
 	// the loop makes all calls that are due.
 	wake flow.Signal
 
-	// effects has the log lines and measurements that follow from changes under mu.
+	// effects has the log lines that follow from changes under mu.
 	effects flow.Queue
 
 	mu      sync.Mutex
@@ -83,7 +83,7 @@ func New(opts Options) (*Store, error) {
 		sink:    opts.Sink,
 		timeout: opts.DeliveryTimeout,
 		mayRun:  opts.MayRun,
-		metrics: flow.Guard(opts.Metrics, opts.Logger),
+		metrics: flow.Observe("Metrics", opts.Metrics, opts.Logger),
 		wake:    flow.NewSignal(),
 		pods:    map[types.UID]*record{},
 		held:    map[types.UID]*record{},
@@ -209,9 +209,7 @@ func (m *Store) set(pod *v1.Pod, finish bool, next func(last *v1.PodStatus) v1.P
 	}
 	if r.live.status != nil && r.live.status.Phase == v1.PodPending && s.Phase == v1.PodRunning {
 		took := now.Sub(r.live.since)
-		m.effects.Add(func() {
-			m.metrics.Call("PodStarted", func(m Metrics) { m.PodStarted(took) })
-		})
+		m.metrics.Call("PodStarted", func(m Metrics) { m.PodStarted(took) })
 	}
 	r.live.finished = r.live.finished || finish
 	r.live.pod, r.live.status = pod, &s

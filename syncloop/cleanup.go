@@ -187,7 +187,7 @@ func (h *PodHandler) reportDue(due []runtime.PodRef, alive func(types.UID) bool)
 func (h *PodHandler) sweepOrphans(ctx context.Context, alive func(types.UID) bool) (found []runtime.PodRef, _ error) {
 	lctx, cancel := context.WithTimeout(ctx, listTimeout)
 	defer cancel()
-	listed, err := h.deps.Runtime.ListPods(lctx)
+	listed, err := runtime.ListPods(lctx, h.deps.Runtime)
 	if err != nil {
 		return nil, fmt.Errorf("looking for orphaned pods: %w", err)
 	}

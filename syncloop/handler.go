@@ -185,7 +185,7 @@ const prepareFirstLimit = 10 * time.Second
 func (h *PodHandler) Prepare(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, listTimeout)
 	defer cancel()
-	listed, err := h.deps.Runtime.ListPods(ctx)
+	listed, err := runtime.ListPods(ctx, h.deps.Runtime)
 	if err != nil {
 		return fmt.Errorf("looking for pods that run already: %w", err)
 	}

@@ -78,7 +78,7 @@ func (l *Loop) watchRuntime(ctx context.Context) {
 		case <-t.C:
 		}
 		cctx, cancel := context.WithTimeout(ctx, l.opts.CheckTimeout)
-		err := l.deps.Runtime.Check(cctx)
+		err := runtime.Recover(func() error { return l.deps.Runtime.Check(cctx) })
 		answered := err == nil || cctx.Err() == nil && !errors.Is(err, runtime.ErrUnavailable)
 		cancel()
 		if ctx.Err() != nil {

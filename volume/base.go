@@ -17,7 +17,7 @@ type Base struct{}
 var _ Manager = Base{}
 
 // none has no plugins.
-func none() *Reconciler { return &Reconciler{metrics: new(flow.Guarded[Metrics])} }
+func none() *Reconciler { return &Reconciler{metrics: new(flow.Observer[Metrics])} }
 
 // SetUp implements [Manager]. Each volume that is used has an error that wraps
 // [ErrUnsupported].

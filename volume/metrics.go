@@ -4,8 +4,8 @@ import (
 	"time"
 )
 
-// Metrics receives measurements of a [Reconciler]. The methods must not block and are
-// safe for concurrent use. Embed [NopMetrics] in implementations, so that methods
+// Metrics receives measurements of a [Reconciler]. The methods are called one at a
+// time, and nothing waits for them. Embed [NopMetrics] in implementations, so that methods
 // added later do not break them.
 type Metrics interface {
 	// SetUp is called after each call of a plugin's SetUp, also those that found the

@@ -51,7 +51,7 @@ type Reconciler struct {
 	// stateless has the names of the default plugins whose TearDown need not be called for
 	// volumes that have left no directory.
 	stateless map[string]bool
-	metrics   *flow.Guarded[Metrics]
+	metrics   *flow.Observer[Metrics]
 	event     runtime.EventFunc
 	log       logr.Logger
 	before    steps
@@ -105,7 +105,7 @@ func New(opts Options) (*Reconciler, error) {
 		return nil, errors.Join(errs...)
 	}
 	return &Reconciler{
-		plugins: plugins, stateless: stateless, metrics: flow.Guard(opts.Metrics, opts.Logger), event: opts.Event, log: opts.Logger, before: opts.before, maySwap: memoryMaySwap,
+		plugins: plugins, stateless: stateless, metrics: flow.Observe("Metrics", opts.Metrics, opts.Logger), event: opts.Event, log: opts.Logger, before: opts.before, maySwap: memoryMaySwap,
 	}, nil
 }
 
@@ -162,8 +162,8 @@ func (m *Reconciler) setUp(ctx context.Context, pod *v1.Pod, v *v1.Volume, podDi
 		ready, err = p.SetUp(ctx, SetUpRequest{Pod: pod, Volume: v, Place: place})
 		return err
 	})
-	took := time.Since(began)
-	m.metrics.Call("SetUp", func(m Metrics) { m.SetUp(p.Name(), took, err) })
+	name, took, result := p.Name(), time.Since(began), err
+	m.metrics.Call("SetUp", func(m Metrics) { m.SetUp(name, took, result) })
 	return ready, err
 }
 

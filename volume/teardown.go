@@ -75,8 +75,8 @@ func (m *Reconciler) tearDown(ctx context.Context, ref runtime.PodRef, v foundVo
 	err := runtime.Recover(func() error {
 		return p.TearDown(ctx, TearDownRequest{Pod: ref, Volume: v.name, Place: v.Place})
 	})
-	took := time.Since(began)
-	m.metrics.Call("TearDown", func(m Metrics) { m.TearDown(p.Name(), took, err) })
+	name, took := p.Name(), time.Since(began)
+	m.metrics.Call("TearDown", func(m Metrics) { m.TearDown(name, took, err) })
 	return err
 }
 

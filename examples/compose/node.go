@@ -74,12 +74,12 @@ func New(o Options) (_ *Node, err error) {
 
 	// What is seen of the runtime.
 	cache := runtime.NewCache(rt, runtime.CacheOptions{})
-	n.pleg = pleg.NewEvented(rt, cache, pleg.EventedOptions{Options: pleg.Options{Record: n.history.Record, Logger: log.WithName("pleg")}})
+	n.pleg = pleg.NewEvented(rt, cache, pleg.EventedOptions{Options: pleg.Options{Record: n.history.Record, NonBlocking: true, Logger: log.WithName("pleg")}})
 
 	// What is to run.
 	n.config, err = podconfig.New(podconfig.Options{
 		NodeName: o.NodeName, Sources: o.Sources, StaticUID: staticuid.New(rt, staticuid.Options{Logger: log.WithName("config")}).UID,
-		Event: o.Event, Record: n.history.Record, Logger: log.WithName("config"),
+		Event: o.Event, Record: n.history.Record, NonBlocking: true, Logger: log.WithName("config"),
 	})
 	if err != nil {
 		return nil, err

@@ -18,7 +18,7 @@ func TestMetricsThatPanic(t *testing.T) {
 	r.answer = func(context.Context, string, providerv1.CredentialProviderRequest) (any, error) {
 		return answerOf(providerv1.ImagePluginCacheKeyType, &metav1.Duration{}, login1("u")), nil
 	}
-	r.metrics = flow.Guard(func(PluginExecution) { panic("broken") }, r.opts.Logger)
+	r.metrics = flow.Observe("Metrics", func(PluginExecution) { panic("broken") }, r.opts.Logger)
 	for range 2 {
 		assert.Equal(t, []string{"u"}, r.users(t, "a.example.com/x", nil))
 	}

@@ -28,7 +28,7 @@ type Options struct {
 	ServiceAccounts ServiceAccounts
 	// Logger. Default: that of package slog.
 	Logger logr.Logger
-	// Metrics is called after each execution of a plugin, also concurrently. It must not block. nil: nothing is measured.
+	// Metrics is called for each execution of a plugin, one at a time, and nothing waits for it. nil: nothing is measured.
 	Metrics func(PluginExecution)
 }
 
@@ -49,7 +49,7 @@ const maxExecutions = 10
 type Plugins struct {
 	opts    Options
 	plugins []*plugin
-	metrics *flow.Guarded[func(PluginExecution)]
+	metrics *flow.Observer[func(PluginExecution)]
 	execute func(context.Context, execution) (stdout []byte, stderr string, err error)
 
 	reader        safefile.Reader // of the directory of the executables
@@ -86,7 +86,7 @@ func NewPlugins(opts Options) (*Plugins, error) {
 	if opts.Metrics == nil {
 		opts.Metrics = func(PluginExecution) {}
 	}
-	p := &Plugins{opts: opts, metrics: flow.Guard(opts.Metrics, opts.Logger), execute: func(ctx context.Context, e execution) ([]byte, string, error) { return e.run(ctx) }}
+	p := &Plugins{opts: opts, metrics: flow.Observe("Metrics", opts.Metrics, opts.Logger), execute: func(ctx context.Context, e execution) ([]byte, string, error) { return e.run(ctx) }}
 	for i := range opts.Config.Providers {
 		pl := &plugin{config: opts.Config.Providers[i].DeepCopy(), slots: make(chan struct{}, maxExecutions)}
 		for _, glob := range pl.config.MatchImages {
@@ -170,9 +170,8 @@ func (p *Plugins) executeFor(ctx context.Context, pl *plugin, image string, id i
 	began := time.Now()
 	output, stderr, err := p.execute(ctx, execution{reader: &p.reader, binDir: p.opts.BinDir, provider: pl.config, input: input, timeout: runTimeout})
 	took := time.Since(began)
-	p.metrics.Call("PluginExecuted", func(executed func(PluginExecution)) {
-		executed(PluginExecution{Provider: pl.config.Name, Took: took, Err: err})
-	})
+	executed := PluginExecution{Provider: pl.config.Name, Took: took, Err: err}
+	p.metrics.Call("", func(f func(PluginExecution)) { f(executed) })
 	var response *providerv1.CredentialProviderResponse
 	if err == nil {
 		response, err = decodeResponse(output, pl.config.APIVersion)

@@ -16,6 +16,16 @@ import (
 	"github.com/kubeletkit/kubeletkit/internal/flow"
 )
 
+type metrics interface {
+	Counted(n int)
+	Failed(err error)
+}
+
+type counter struct{ n int }
+
+func (c *counter) Counted(n int)    { c.n += n }
+func (c *counter) Failed(err error) { panic(err) }
+
 // lines is a log.
 type lines struct {
 	mu   sync.Mutex

@@ -2,6 +2,7 @@ package staticuid
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/kubeletkit/kubeletkit/internal/flow"
@@ -31,7 +32,15 @@ func (u *UIDs) same(ctx context.Context, pod podconfig.StaticPod, ref runtime.Po
 func (u *UIDs) inspect(ctx context.Context, ref runtime.PodRef) (*runtime.PodStatus, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	return u.runtime.InspectPod(ctx, ref)
+	var status *runtime.PodStatus
+	err := runtime.Recover(func() (err error) {
+		status, err = u.runtime.InspectPod(ctx, ref)
+		return err
+	})
+	if err == nil && status == nil {
+		err = errors.New("the runtime returned neither a status nor an error")
+	}
+	return status, err
 }
 
 // difference returns why the pod in the runtime is not that of the manifest, or "".

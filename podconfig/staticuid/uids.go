@@ -186,7 +186,7 @@ func (u *UIDs) read(ctx context.Context, wait bool) bool {
 func (u *UIDs) list(ctx context.Context) ([]*runtime.Pod, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	return u.runtime.ListPods(ctx)
+	return runtime.ListPods(ctx, u.runtime)
 }
 
 func byName(pods []*runtime.Pod) map[string][]found {

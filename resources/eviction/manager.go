@@ -51,7 +51,7 @@ type Manager struct {
 	meter   Meter
 	opts    Options
 	log     logr.Logger
-	metrics *flow.Guarded[Metrics]
+	metrics *flow.Observer[Metrics]
 	started atomic.Bool
 	// pressure has the conditions of the node, a []v1.NodeConditionType that does not change.
 	pressure atomic.Pointer[[]v1.NodeConditionType]
@@ -81,7 +81,7 @@ func New(agent Agent, sensor Sensor, meter Meter, opts Options) (*Manager, error
 	if opts.PressureTransitionPeriod <= 0 {
 		opts.PressureTransitionPeriod = 5 * time.Minute
 	}
-	m := &Manager{agent: agent, sensor: sensor, meter: meter, opts: opts, log: opts.Logger, metrics: flow.Guard(opts.Metrics, opts.Logger)}
+	m := &Manager{agent: agent, sensor: sensor, meter: meter, opts: opts, log: opts.Logger, metrics: flow.Observe("Metrics", opts.Metrics, opts.Logger)}
 	m.pressure.Store(&[]v1.NodeConditionType{})
 	return m, nil
 }
@@ -100,6 +100,7 @@ func (m *Manager) Run(ctx context.Context) error {
 	if !m.started.CompareAndSwap(false, true) {
 		return fmt.Errorf("eviction: %w", runtime.ErrAlreadyRunning)
 	}
+	defer flow.WaitForObservers(m.metrics)
 	if len(m.opts.Thresholds) == 0 {
 		<-ctx.Done()
 		return nil

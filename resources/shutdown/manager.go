@@ -46,7 +46,7 @@ var (
 // their periods, and when ctx ends, it returns soon and leaves the other pods alone.
 type EndPodsFunc func(ctx context.Context, periods Periods) (left []*v1.Pod, err error)
 
-// Metrics receives measurements. It must not block.
+// Metrics receives measurements. Its methods are called one at a time, and nothing waits for them.
 type Metrics interface {
 	// NodeShutdown receives the times of the latest shutdown, when they change and when the manager starts. The end
 	// is zero while the shutdown is under way.
@@ -64,7 +64,7 @@ type Options struct {
 	// Changed is called when the result of [Manager.ShuttingDown] changes, so that the node reports
 	// it at once. It must not block.
 	Changed func()
-	// Event receives kubelet's events about the node. It must not block.
+	// Event receives kubelet's events about the node.
 	Event runtime.EventFunc
 	// Metrics receives measurements; nil: none.
 	Metrics Metrics
@@ -80,7 +80,7 @@ type Manager struct {
 	endPods EndPodsFunc
 	opts    Options
 	log     logr.Logger
-	metrics *flow.Guarded[Metrics]
+	metrics *flow.Observer[Metrics]
 	running atomic.Bool
 	closed  atomic.Bool // whether a shutdown is under way, for Admit and ShuttingDown
 
@@ -133,7 +133,7 @@ func New(periods Periods, logind Logind, endPods EndPodsFunc, opts Options) (*Ma
 	}
 	return &Manager{
 		periods: periods, logind: logind, endPods: endPods, opts: opts, log: opts.Logger,
-		metrics: flow.Guard(opts.Metrics, opts.Logger), said: map[int]string{},
+		metrics: flow.Observe("Metrics", opts.Metrics, opts.Logger), said: map[int]string{},
 	}, nil
 }
 
@@ -163,6 +163,7 @@ func (m *Manager) Run(ctx context.Context) error {
 	if !m.running.CompareAndSwap(false, true) {
 		return fmt.Errorf("shutdown: %w", runtime.ErrAlreadyRunning)
 	}
+	defer flow.WaitForObservers(m.metrics)
 	m.loadState()
 	defer m.release()
 	defer func() { m.stop(context.Cause(ctx)) }()

@@ -161,6 +161,12 @@ func call[Q, R any](
 		var none R
 		resp, err = none, wrapCall(name, about, err, errOf(ctx))
 	}
-	r.metrics.Call("Called", func(m Metrics) { m.Called(Call{Method: name, Took: time.Since(began), Err: err}) })
+	r.called(name, began, err)
 	return resp, err
+}
+
+// called measures a call.
+func (r *Runtime) called(method string, began time.Time, err error) {
+	c := Call{Method: method, Took: time.Since(began), Err: err}
+	r.metrics.Call("Called", func(m Metrics) { m.Called(c) })
 }

@@ -7,8 +7,8 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
-// Metrics receives the measurements of a [Runtime]. Its methods must not block and
-// must be safe for concurrent use. Embed [NopMetrics] in an implementation, so that a
+// Metrics receives the measurements of a [Runtime]. Its methods are called one
+// at a time, and nothing waits for them but Close, 3 s at most. Embed [NopMetrics] in an implementation, so that a
 // method which is added later does not break it.
 type Metrics interface {
 	// Called reports a CRI call that has returned: all but GetContainerEvents, which

@@ -40,6 +40,7 @@ func (m *measured) ContainerStarted(c cri.ContainerStart) { m.containers = appen
 // operations returns and forgets the operations so far, in the order of their names,
 // a failed one with an exclamation mark.
 func (m *measured) operations() []string {
+	synctest.Wait()
 	var names []string
 	for _, c := range m.calls {
 		name := c.Operation()
@@ -69,6 +70,7 @@ func TestMetrics(t *testing.T) {
 
 		_, err := s.sync()
 		require.Error(t, err)
+		synctest.Wait()
 		require.Len(t, m.sandboxes, 1)
 		assert.ErrorContains(t, m.sandboxes[0].Err, "no CNI")
 		m.operations()
@@ -80,6 +82,7 @@ func TestMetrics(t *testing.T) {
 		svc.Inject(fake.Fault{Call: "RunPodSandbox", Delay: time.Second})
 		_, err = s.sync()
 		require.ErrorContains(t, err, "no such file")
+		synctest.Wait()
 		assert.Equal(t, []cri.SandboxStart{{Pod: ref, RuntimeHandler: "kata", Took: time.Second}}, m.sandboxes)
 		require.Len(t, m.pods, 2)
 		assert.ErrorContains(t, m.pods[1].Err, "no such file", "of a container")
@@ -114,6 +117,7 @@ func TestMetricsOfUserNamespaces(t *testing.T) {
 		pod.Spec.HostUsers = new(false)
 		_, err := newSyncer(t, newService(t).client(cri.Options{Metrics: m}), pod).sync()
 		require.Error(t, err)
+		synctest.Wait()
 		require.Len(t, m.pods, 1)
 		assert.True(t, m.pods[0].UserNamespace)
 		assert.EqualError(t, err, m.pods[0].Err.Error())

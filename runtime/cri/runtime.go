@@ -122,7 +122,7 @@ type Runtime struct {
 	rs       criv1.RuntimeServiceClient
 	is       criv1.ImageServiceClient
 	opts     Options
-	metrics  *flow.Guarded[Metrics]
+	metrics  *flow.Observer[Metrics]
 	endpoint string
 	closers  []io.Closer
 
@@ -173,7 +173,7 @@ var (
 // makes no call.
 func New(rs criv1.RuntimeServiceClient, is criv1.ImageServiceClient, opts Options) *Runtime {
 	opts.setDefaults()
-	r := &Runtime{rs: rs, is: is, opts: opts, metrics: flow.Guard(opts.Metrics, opts.Logger), endpoint: "the given client"}
+	r := &Runtime{rs: rs, is: is, opts: opts, metrics: flow.Observe("Metrics", opts.Metrics, opts.Logger), endpoint: "the given client"}
 	r.lists = newSeries[podLists]()
 	r.starts = newGate(opts.MaxParallelStarts)
 	stops := stopsPerCall * min(opts.MaxParallelEnds, unbounded)
@@ -189,6 +189,7 @@ func (r *Runtime) Close() error {
 	for _, c := range r.closers {
 		errs = append(errs, c.Close())
 	}
+	flow.WaitForObservers(r.metrics)
 	return errors.Join(errs...)
 }
 

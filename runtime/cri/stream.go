@@ -44,9 +44,7 @@ func streamed[Q, P, T any](
 	ctx, cancel := context.WithTimeout(ctx, r.opts.CallTimeout)
 	defer cancel()
 	began := time.Now()
-	defer func() {
-		r.metrics.Call("Called", func(m Metrics) { m.Called(Call{Method: name, Took: time.Since(began), Err: err}) })
-	}()
+	defer func() { r.called(name, began, err) }()
 	stream, err := method(ctx, req)
 	if err != nil {
 		return nil, wrapCall(name, "", err, ctx.Err())

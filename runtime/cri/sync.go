@@ -213,9 +213,8 @@ func (s *podSync) start(ctx context.Context, acts plan.Actions) (err error) {
 			if waits(err) != nil {
 				return
 			}
-			s.r.metrics.Call("PodStarted", func(m Metrics) {
-				m.PodStarted(PodStart{Pod: s.ref, UserNamespace: podspec.HasUserNamespace(s.Pod), Err: err})
-			})
+			started := PodStart{Pod: s.ref, UserNamespace: podspec.HasUserNamespace(s.Pod), Err: err}
+			s.r.metrics.Call("PodStarted", func(m Metrics) { m.PodStarted(started) })
 		}()
 	}
 	if err := s.prepare(ctx, acts); waits(err) != nil {
@@ -343,9 +342,8 @@ func (s *podSync) makeSandbox(ctx context.Context) error {
 		&criv1.RunPodSandboxRequest{Config: s.config, RuntimeHandler: s.handler})
 	err = checkID("RunPodSandbox", s.about, resp.GetPodSandboxId(), err)
 	s.events().done(ctx, runtime.Record{Kind: runtime.KindCreateSandbox, Attempt: s.config.GetMetadata().GetAttempt()}, began, err)
-	s.r.metrics.Call("SandboxStarted", func(m Metrics) {
-		m.SandboxStarted(SandboxStart{Pod: s.ref, RuntimeHandler: s.handler, Took: time.Since(began), Err: err})
-	})
+	started := SandboxStart{Pod: s.ref, RuntimeHandler: s.handler, Took: time.Since(began), Err: err}
+	s.r.metrics.Call("SandboxStarted", func(m Metrics) { m.SandboxStarted(started) })
 	if err != nil {
 		s.r.index.doubt(s.ref.UID)
 		return fail(err)
