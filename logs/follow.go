@@ -31,6 +31,8 @@ type log struct {
 	// The goroutine that follows the log has the fields up to files.
 	// known is the size when the log was last quiet, or -1.
 	known int64
+	// file is the file when it was last looked at.
+	file os.FileInfo
 	// begun means that the log was followed before, and unwatched that the kernel does not watch it, which was logged.
 	begun, unwatched bool
 
@@ -45,14 +47,20 @@ var errNotRegular = errors.New("it is not a regular file")
 
 // size returns the size of the log.
 func (l *log) size() (int64, error) {
+	size, _, err := l.stat()
+	return size, err
+}
+
+// stat returns the size of the log, and its file.
+func (l *log) stat() (int64, os.FileInfo, error) {
 	info, err := os.Lstat(l.path)
 	switch {
 	case err != nil:
-		return -1, err
+		return -1, nil, err
 	case !info.Mode().IsRegular():
-		return -1, errNotRegular
+		return -1, nil, errNotRegular
 	}
-	return info.Size(), nil
+	return info.Size(), info, nil
 }
 
 func (l *log) hasEnded() bool {
@@ -82,20 +90,32 @@ func (m *Manager) follow(ctx context.Context, w watcher, l *log, workers *sync.W
 	}
 	last, failed, reported := l.known, 0, false
 	for ctx.Err() == nil && !l.hasEnded() {
-		size, err := l.size()
+		size, file, err := l.stat()
+		rotated := m.opts.RuntimeRotates && file != nil && l.file != nil && (!os.SameFile(l.file, file) || size < last)
+		if rotated {
+			m.report(l, nil)
+			m.compress(ctx, l, workers, logger)
+		}
+		l.file = file
 		if errors.Is(err, errNotRegular) {
 			logger.Error(err, "A log is not rotated")
 			return // as above
 		}
-		grown := size != last
+		grown := rotated || size != last
 		last = size
-		wait := checkAfter(size, m.opts.MaxSize)
-		if err != nil || size >= m.opts.MaxSize && (grown || failed == 0) {
-			switch err = m.rotate(ctx, l); {
+		wait := m.checkAfter(size)
+		if err != nil || m.exceeds(size) && (grown || failed == 0) {
+			if err != nil && m.opts.RuntimeRotates {
+				err = m.rt.ReopenContainerLog(ctx, l.id) // it may be about to make a new file
+			} else {
+				err = m.rotate(ctx, l)
+			}
+			switch {
 			case err == nil:
 				m.report(l, nil)
 				m.compress(ctx, l, workers, logger)
-				last, grown, failed, reported, wait = 0, true, 0, false, checkAfter(0, m.opts.MaxSize)
+				last, grown, failed, reported, wait = 0, true, 0, false, m.checkAfter(0)
+				l.file = nil
 			case ctx.Err() == nil && !l.hasEnded():
 				failed++
 				wait = failures.After(failed)
@@ -124,6 +144,19 @@ func (m *Manager) follow(ctx context.Context, w watcher, l *log, workers *sync.W
 			return
 		}
 	}
+}
+
+// checkAfter returns the time until the size of an active log is read again. If the runtime rotates, only compression waits for that.
+func (m *Manager) checkAfter(size int64) time.Duration {
+	if m.opts.RuntimeRotates {
+		return maxCheck
+	}
+	return checkAfter(size, m.opts.MaxSize)
+}
+
+// exceeds reports whether a log of that size is to be rotated.
+func (m *Manager) exceeds(size int64) bool {
+	return size > m.opts.MaxSize || size == m.opts.MaxSize && !m.opts.RuntimeRotates
 }
 
 // report reports that the log was rotated, or could not be.

@@ -29,6 +29,9 @@ type Options struct {
 	MaxSize int64
 	// MaxFiles is the number of files that a container has at most: the log and rotated ones. At least 2. Default: 5.
 	MaxFiles int
+	// RuntimeRotates means that the runtime rotates its logs itself before they exceed MaxSize, such as runtime/process with its option
+	// LogMaxSize. A manager then compresses rotated files, and rotates only a log that has become larger.
+	RuntimeRotates bool
 	// MaxWorkers is the number of files that are compressed at a time. Default: 1.
 	MaxWorkers int
 	// Interval is the time between two reads of the size of a log that the kernel cannot watch. Default: 10 s.

@@ -374,3 +374,34 @@ func TestModel(t *testing.T) {
 		})
 	})
 }
+
+// A runtime that rotates its logs has them compressed, and nothing else is renamed. A log that it does not limit is
+// rotated all the same.
+func TestRuntimeRotates(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		r.opts.RuntimeRotates = true
+		r.restart()
+		c := r.start("web")
+		for i := range 3 {
+			c.write(int(r.opts.MaxSize) - 1000)
+			time.Sleep(2 * time.Second)
+			require.NoError(t, os.Rename(c.path, fmt.Sprintf("%s.20000101-00000%d", c.path, i+1)))
+			require.NoError(t, c.open())
+			c.write(100)
+			time.Sleep(2 * time.Second)
+		}
+		synctest.Wait()
+		assert.Equal(t, 3, r.rotated)
+		for _, name := range []string{"", ".20000101-000001.gz", ".20000101-000002.gz", ".20000101-000003"} {
+			assert.FileExists(t, c.path+name)
+		}
+		c.write(int(r.opts.MaxSize))
+		time.Sleep(2 * time.Second)
+		assert.Equal(t, 4, r.rotated)
+		size, err := os.Stat(c.path)
+		require.NoError(t, err)
+		assert.Zero(t, size.Size())
+		assert.Zero(t, r.unrotated)
+	})
+}

@@ -237,7 +237,10 @@ func (d *dir) compress(ctx context.Context, l *log, name string) (err error) {
 	if err := d.Rename(tmp, d.at(name+crilog.Compressed)); err != nil {
 		return err
 	}
-	return d.Remove(d.at(name))
+	if err := d.Remove(d.at(name)); !errors.Is(err, fs.ErrNotExist) { // a runtime that rotates removes the oldest one
+		return err
+	}
+	return nil
 }
 
 // interruptible is a reader that fails when ctx has ended.

@@ -22,9 +22,15 @@ func embeddedDir(s *config.Settings) string { return filepath.Join(s.RootDir, "p
 // while f runs, and sets the endpoint of the settings to its socket. The runtime is ready
 // before f begins and ends after f. If the runtime fails, the context of f ends.
 func withEmbedded(ctx context.Context, s *config.Settings, log logr.Logger, f func(context.Context) error) error {
-	rt, err := process.Open(ctx, process.Options{
+	popts := process.Options{
 		Dir: embeddedDir(s), AgentDir: s.RootDir, PIDLimit: max(0, ptr.Deref(s.PodPidsLimit, 0)), Logger: log.WithName("process"),
-	})
+	}
+	if s.ContainerLogMaxFiles != nil { // else it is stop, without settings
+		if logs, ok := s.LogOptions(); ok {
+			popts.LogMaxSize, popts.LogMaxFiles = logs.MaxSize, logs.MaxFiles
+		}
+	}
+	rt, err := process.Open(ctx, popts)
 	switch {
 	case errors.Is(err, process.ErrInUse):
 		return fmt.Errorf("root directory %s is in use by another agent; stop it, or give this one a directory of its own with --root-dir: %w", s.RootDir, err)

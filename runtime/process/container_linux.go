@@ -209,7 +209,7 @@ func (s *Server) specOf(rec *containerRecord, pod *criv1.PodSandboxConfig, home 
 	env.set(supervise.KeyEnv, newID())
 	spec := &supervise.Spec{
 		ID: rec.ID, Args: slices.Concat(config.GetCommand(), config.GetArgs()), Env: env.list,
-		Dir: config.GetWorkingDir(), LogPath: rec.LogPath, Cgroup: rec.Cgroup, CgroupMounts: s.cgroups.mountsOf(rec.Cgroup),
+		Dir: config.GetWorkingDir(), LogPath: rec.LogPath, LogLimit: s.logLimit(), Cgroup: rec.Cgroup, CgroupMounts: s.cgroups.mountsOf(rec.Cgroup),
 		NoNewPrivs: config.GetLinux().GetSecurityContext().GetNoNewPrivs(),
 		Stdin:      config.GetStdin(), StdinOnce: config.GetStdinOnce(), TTY: config.GetTty(),
 	}
@@ -384,6 +384,26 @@ func (s *runtimeService) ReopenContainerLog(ctx context.Context, req *criv1.Reop
 		return nil, status.Errorf(codes.Internal, "%s: reopening its log: %v", c.about(), err)
 	}
 	return &criv1.ReopenContainerLogResponse{}, nil
+}
+
+// logLimit is that of a container that is created.
+func (s *Server) logLimit() supervise.LogLimit {
+	if s.opts.LogMaxSize == 0 {
+		return supervise.LogLimit{}
+	}
+	return supervise.LogLimit{MaxSize: s.opts.LogMaxSize, MaxFiles: s.opts.LogMaxFiles}
+}
+
+// limitLog gives a container of an earlier server the limit of this one, if there is one. A supervisor of an earlier
+// version refuses; package logs then rotates the log.
+func (s *Server) limitLog(c *container) {
+	if s.opts.LogMaxSize == 0 {
+		return
+	}
+	req := supervise.Request{Op: supervise.OpLimitLog, LogLimit: s.logLimit()}
+	if err := supervise.Call(s.life, c.dir, req, supervisorPatience); err != nil {
+		s.opts.Logger.V(1).Info("A supervisor has no limit of the log", "container", c.rec.Title, "err", err.Error())
+	}
 }
 
 // running returns the container if it runs.

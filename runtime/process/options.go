@@ -1,6 +1,7 @@
 package process
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -52,6 +53,12 @@ type Options struct {
 	// PIDLimit is the maximum number of processes and threads of a pod, where cgroups
 	// can be made. 0 means no limit. It is kubelet's podPidsLimit.
 	PIDLimit int64
+	// LogMaxSize is the size in bytes at which the log of a container is rotated, and LogMaxFiles the number of files
+	// that a container has at most: the log and rotated ones. The supervisor, which writes the log, rotates it, so no
+	// file is larger, except for a line that is. It also does so while no server runs. Package logs compresses rotated
+	// files; its Options.RuntimeRotates must be true then. Default: the log is not rotated, and LogMaxFiles 5.
+	LogMaxSize  int64
+	LogMaxFiles int
 	// HostIPs are the addresses of every sandbox. Default: the source address of the
 	// host's default route.
 	HostIPs []string
@@ -78,6 +85,12 @@ func (o *Options) validate() error {
 	if o.PIDLimit < 0 {
 		errs = append(errs, fmt.Errorf("PIDLimit %d is negative", o.PIDLimit))
 	}
+	if o.LogMaxSize < 0 {
+		errs = append(errs, fmt.Errorf("LogMaxSize %d is negative", o.LogMaxSize))
+	}
+	if o.LogMaxFiles != 0 && o.LogMaxFiles < 2 {
+		errs = append(errs, fmt.Errorf("LogMaxFiles %d is less than 2", o.LogMaxFiles))
+	}
 	for _, ip := range o.HostIPs {
 		if _, err := netip.ParseAddr(ip); err != nil {
 			errs = append(errs, fmt.Errorf("HostIPs: %w", err))
@@ -95,6 +108,7 @@ const maxDir = 90
 func (o *Options) setDefaults() {
 	o.Logger = logging.OrDefault(o.Logger)
 	o.Dir = filepath.Clean(o.Dir)
+	o.LogMaxFiles = cmp.Or(o.LogMaxFiles, 5)
 	if o.AgentDir != "" {
 		o.AgentDir = filepath.Clean(o.AgentDir)
 	}

@@ -227,7 +227,10 @@ func (s *Server) adopt(c *container) {
 				s.opts.Logger.Info("The lock of a container is held by another process than its supervisor", "container", c.rec.Title)
 			}
 			s.started(c, state)
-			s.tasks.Go(func() { s.watch(c) })
+			s.tasks.Go(func() {
+				s.limitLog(c)
+				s.watch(c)
+			})
 			return
 		}
 		damaged := !errors.Is(stateErr, fs.ErrNotExist)

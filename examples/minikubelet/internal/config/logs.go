@@ -35,7 +35,8 @@ func (s *Settings) LogOptions() (logs.Options, bool) {
 	size, _ := logSize(s.ContainerLogMaxSize)
 	return logs.Options{
 		Dir: s.PodLogsDir, MaxSize: size, MaxFiles: int(*s.ContainerLogMaxFiles),
-		MaxWorkers: int(*s.ContainerLogMaxWorkers), Interval: s.ContainerLogMonitorInterval.Duration,
+		RuntimeRotates: s.Embedded,
+		MaxWorkers:     int(*s.ContainerLogMaxWorkers), Interval: s.ContainerLogMonitorInterval.Duration,
 	}, size >= 0
 }
 

@@ -58,6 +58,10 @@ type logFile struct {
 
 	mu sync.Mutex
 	f  *os.File
+	// size is that of f. limit is when it is rotated. Until retry, a rotation that has failed is not tried again.
+	size  int64
+	limit LogLimit
+	retry time.Time
 	// lost is the number of bytes since the last write that could not be written, and why is
 	// the reason. torn means that the file ends within a line.
 	lost     int
@@ -82,6 +86,11 @@ func (l *logFile) open() error {
 	}
 	l.mu.Lock() // when the new file exists, nothing more is written to the old one
 	defer l.mu.Unlock()
+	return l.openLocked()
+}
+
+// openLocked is open for a caller that holds the lock.
+func (l *logFile) openLocked() error {
 	f, err := openLog(l.path)
 	if err != nil {
 		return err
@@ -89,8 +98,17 @@ func (l *logFile) open() error {
 	if l.f != nil {
 		_ = l.f.Close()
 	}
-	l.f, l.torn = f, false
+	l.f, l.torn, l.size = f, false, 0
+	if st, err := f.Stat(); err == nil {
+		l.size = st.Size()
+	}
 	return nil
+}
+
+func (l *logFile) setLimit(limit LogLimit) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.limit = limit
 }
 
 // openLog opens a log for writing, and makes it if it does not exist. A container may have put
@@ -160,7 +178,7 @@ func (l *logFile) write(stream string, lines, raw []byte) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.f != nil && len(lines) > 0 {
-		l.append(l.f, lines, time.Now())
+		l.store(lines, time.Now())
 	}
 	for a := range l.attached {
 		f := a.out
@@ -200,6 +218,7 @@ func (l *logFile) append(w io.Writer, lines []byte, now time.Time) {
 func (l *logFile) put(w io.Writer, lines []byte) (n int, err error) {
 	if n, err = w.Write(lines); n > 0 {
 		l.torn = lines[n-1] != '\n'
+		l.size += int64(n)
 	}
 	return n, err
 }

@@ -27,6 +27,8 @@ const (
 	OpKill Op = "kill"
 	// OpReopen opens the log again, after a rotation.
 	OpReopen Op = "reopen"
+	// OpLimitLog sets LogLimit. A server sends it for containers of an earlier one, which may have had others.
+	OpLimitLog Op = "limitLog"
 	// OpExec runs Args in the tree. The files of the message are its standard streams, or
 	// its terminal. It is answered twice: with the PID, and with the exit code. If the
 	// connection ends before that, the process group of Args is killed.
@@ -43,7 +45,8 @@ type Request struct {
 	Args   []string `json:"args,omitempty"`
 	TTY    bool     `json:"tty,omitempty"`
 	// Stdin requests the input of an attach.
-	Stdin bool `json:"stdin,omitempty"`
+	Stdin    bool     `json:"stdin,omitempty"`
+	LogLimit LogLimit `json:"logLimit,omitzero"`
 }
 
 // Response answers a [Request].

@@ -58,6 +58,8 @@ func (s *supervisor) answer(c *Conn) {
 		if err := s.log.open(); err != nil {
 			resp.Error = err.Error()
 		}
+	case OpLimitLog:
+		s.log.setLimit(req.LogLimit)
 	case OpExec:
 		s.exec(c, &req, files)
 		return

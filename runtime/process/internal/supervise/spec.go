@@ -81,11 +81,22 @@ type Spec struct {
 	TTY bool `json:"tty,omitempty"`
 	// LogPath is the file of the log in CRI's format. If empty, there is no log.
 	LogPath string `json:"logPath,omitempty"`
+	// LogLimit is how large the log becomes.
+	LogLimit LogLimit `json:"logLimit,omitzero"`
 	// Cgroup is the cgroup of the tree.
 	Cgroup Cgroup `json:"cgroup"`
 	// CgroupMounts has the hierarchies of version 1 in which the cgroup is, by controller. The
 	// server reads them once: the list of mounts is long on a node with many pods.
 	CgroupMounts map[string]CgroupMount `json:"cgroupMounts,omitempty"`
+}
+
+// LogLimit is how large a log becomes. The supervisor holds it itself, since whoever looks at the size of a file
+// looks too late: a container can write 100 MB in a second.
+type LogLimit struct {
+	// MaxSize is the size of a file in bytes. Only a line that is longer exceeds it. 0 is no limit.
+	MaxSize int64 `json:"maxSize,omitempty"`
+	// MaxFiles is the number of files of the log: the one that is written to, and rotated ones.
+	MaxFiles int `json:"maxFiles,omitempty"`
 }
 
 // User is the user of a command.

@@ -98,7 +98,7 @@ func run(say *os.File) error {
 	if s.spec, err = readSpec(RecordFile); err != nil {
 		return err
 	}
-	s.log.path = s.spec.LogPath
+	s.log.path, s.log.limit = s.spec.LogPath, s.spec.LogLimit
 	_ = os.Remove(SocketFile)
 	listener, err := net.ListenUnix("unix", &net.UnixAddr{Name: SocketFile})
 	if err != nil {
