@@ -39,7 +39,8 @@
 //     secret by which the server finds the processes of the container. It has nothing else of
 //     the server's environment.
 //   - A log in CRI's format. Lines longer than 16 KiB are split into parts.
-//     ReopenContainerLog loses no line. If the log cannot be written, as on a full disk,
+//     ReopenContainerLog loses no line. With [Options].LogMaxSize, the supervisor, which writes the log,
+//     rotates it before it exceeds the limit, also while no server runs. If the log cannot be written, as on a full disk,
 //     lines are lost and the container does not wait.
 //   - With root: runAsUser, runAsGroup and supplemental groups. Without runAsGroup, a user
 //     that does not exist on the host has group 65534, not 0 as in container runtimes: group 0
