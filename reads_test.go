@@ -23,6 +23,7 @@ var unlimitedReads = map[string]string{
 	"examples/minikubelet/internal/config/": "in a call with a time limit of its own",
 	"examples/minikubelet/internal/host/":   "files of the kernel",
 	"examples/minikubelet/states.go":        "directories of the agent",
+	"examples/minikubelet/stop.go":          "directories of the agent",
 	"examples/vendor/main.go":               "a device, with a deadline",
 	"gc/":                                   "logs, links to them and a record, all of the agent",
 	"history/":                              "a file of the agent",
