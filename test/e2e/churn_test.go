@@ -23,7 +23,7 @@ import (
 	. "github.com/kubeletkit/kubeletkit/test/e2e/harness"
 )
 
-// TestChurn runs the lives of pods of many kinds, ten at a time, while the agent is restarted. Nothing is at fault, so the log of the
+// TestChurn runs the lives of pods of many kinds, up to ten at a time, while the agent is restarted. Nothing is at fault, so the log of the
 // agent has no error, no warning but those about what a pod does on purpose, and nothing without a reason.
 //
 // KUBELETKIT_E2E_CHURN is the number of lives on each runtime; 2,000 take about half an hour on two cores:
@@ -239,7 +239,7 @@ var churnKinds = []churnKind{
 func (c *churn) run(lives int) {
 	var next, done atomic.Int64
 	var all sync.WaitGroup
-	for range min(lives, 10) {
+	for range min(max(lives/50, 4), 10) {
 		all.Go(func() {
 			for n := int(next.Add(1)) - 1; n < lives && !c.Failed(); n = int(next.Add(1)) - 1 {
 				kind := c.kinds[n%len(c.kinds)]
