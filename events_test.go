@@ -51,8 +51,8 @@ func TestEventsOfAllPartsGoToOneHook(t *testing.T) {
 		}
 
 		web, clash, volumes := makePod("web"), makePod("clash"), makePod("volumes")
-		web.Spec.Containers[0].Ports = []v1.ContainerPort{{HostPort: 80}}
-		clash.Spec.Containers[0].Ports = []v1.ContainerPort{{HostPort: 80}}
+		web.Spec.Containers[0].Ports = []v1.ContainerPort{{HostPort: 80, ContainerPort: 80}}
+		clash.Spec.Containers[0].Ports = []v1.ContainerPort{{HostPort: 80, ContainerPort: 80}}
 		testpod.Volumes(v1.Volume{Name: "v", VolumeSource: v1.VolumeSource{NFS: &v1.NFSVolumeSource{}}})(volumes)
 		twin := makePod("web")
 		twin.UID = "uid-twin"

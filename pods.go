@@ -20,7 +20,7 @@ import (
 var ErrUnknownPod = errors.New("no such pod runs on this node")
 
 // Pods returns the desired pods with their current status. The statuses are copies; the
-// rest of each pod is shared and must not be changed.
+// rest of each pod is shared and must not be changed. [Agent.Sources] has the pods that are rejected.
 func (a *Agent) Pods() []*v1.Pod {
 	desired := a.parts.PodManager.Pods()
 	out := make([]*v1.Pod, len(desired))
@@ -95,6 +95,9 @@ func (a *Agent) AddSource(s podconfig.Source) error { return a.parts.PodConfig.A
 // RemoveSource removes the source of that name and its pods, and reports whether there
 // was one. It returns when the source has ended; the pods end in their own time.
 func (a *Agent) RemoveSource(name string) bool { return a.parts.PodConfig.Remove(name) }
+
+// Sources returns the sources of pods, and which pods of them are rejected, see [podconfig.SourceState].
+func (a *Agent) Sources() []podconfig.SourceState { return a.parts.PodConfig.Sources() }
 
 // Sync has the pod synced now, as if something had happened to it. The error is
 // [ErrUnknownPod].

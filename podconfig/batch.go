@@ -141,7 +141,7 @@ func (m *merger) comparePending() {
 	slices.SortFunc(fresh, func(a, b *uidState) int { return a.version().offer.compareOrder(b.version().offer) })
 	for _, s := range fresh {
 		from, to := s.delivered, s.desired.current()
-		if s.op = m.comparer.compare(from, to); s.op == 0 {
+		if s.op = m.entry.comparer.compare(from, to); s.op == 0 {
 			s.delivered = to // the same pod, so that only one version is kept
 			m.settled(s)
 		}

@@ -200,3 +200,21 @@ func BenchmarkSlowReader(b *testing.B) {
 		b.Fatal(err)
 	}
 }
+
+// BenchmarkNewPods delivers a snapshot of 1000 pods that the mux has not had before. One of them costs a thousandth of it.
+func BenchmarkNewPods(b *testing.B) {
+	pods := manyPods(b, 1000)
+	for name, source := range map[string]string{"api": "api", "others": "broker"} {
+		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				m, err := New(Options{Sources: []Source{NewStatic(source)}})
+				if err != nil {
+					b.Fatal(err)
+				}
+				(&sink{mux: m, registration: m.merger.sources[0]}).Set(pods)
+				receive(b, m, 1)
+			}
+		})
+	}
+}

@@ -9,8 +9,7 @@ import (
 
 // Channel is a [Source] of pods that another part of the program sends, such as an
 // embedder's own control plane. Each value on the channel is a snapshot. The pods need a
-// name, a namespace, a UID and defaults. Pods from manifest.Load have all of these;
-// manifest.SetDefaults sets the defaults of others.
+// name, a namespace, a UID, and a container with an image. The [Mux] sets the defaults.
 type Channel struct {
 	name string
 	pods <-chan []*v1.Pod

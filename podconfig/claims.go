@@ -2,9 +2,12 @@ package podconfig
 
 import (
 	"slices"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
 // claims decides which of the offered pods are desired. An offer claims its UID and its
@@ -37,8 +40,14 @@ type claim struct {
 	granted *uidState
 	// waiting is true while the offer is in claims.waiting.
 	waiting bool
-	// lostTo is the UID of the pod that was last reported to have its UID or name.
-	lostTo types.UID
+	// lost is the last report that another pod has its UID or name. It is nil if there was none.
+	lost *loss
+}
+
+// loss is the report that the pod of the UID holder has the UID or name of an offer.
+type loss struct {
+	holder types.UID
+	Rejection
 }
 
 func newClaims() *claims {
@@ -49,7 +58,7 @@ func newClaims() *claims {
 func (c *claims) offer(o *offer, pod *v1.Pod) {
 	if name := fullNameOf(pod); name != o.name {
 		c.release(o)
-		o.claim.lostTo = ""
+		o.claim.lost = nil
 		o.name = name
 	}
 	compared := o.compared()
@@ -71,7 +80,7 @@ func (c *claims) withdraw(o *offer) {
 		o.withdrawn = o.current()
 	}
 	c.release(o)
-	o.pod, o.version = nil, nil
+	o.given, o.pod, o.version = nil, nil, nil
 }
 
 // named returns the offers of the source that have the full name.
@@ -169,9 +178,20 @@ func (c *claims) lost(o *offer) []rejection {
 	if holder == nil {
 		holder, what = c.byUID[o.pod.UID].desired, "UID"
 	}
-	if o.claim.lostTo == holder.pod.UID {
+	if l := o.claim.lost; l != nil && l.holder == holder.pod.UID {
 		return nil
 	}
-	o.claim.lostTo = holder.pod.UID
-	return []rejection{{o.source, o.pod, o.source.duplicate(o.pod, holder, what)}}
+	err := o.source.duplicate(o.pod, holder, what)
+	o.claim.lost = &loss{holder.pod.UID, Rejection{Pod: runtime.RefOf(o.pod), Err: err, Since: time.Now()}}
+	return []rejection{{o.source, o.pod, err}}
+}
+
+// losers returns the offers of the source that wait for another pod.
+func (c *claims) losers(source *registration) (all []Rejection) {
+	for _, o := range c.waiting {
+		if o.source == source && o.pod != nil && o.claim.granted == nil && o.claim.lost != nil {
+			all = append(all, o.claim.lost.Rejection)
+		}
+	}
+	return all
 }

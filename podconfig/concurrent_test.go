@@ -151,7 +151,7 @@ func TestMuxSourcesComeAndGo(t *testing.T) {
 				name := fmt.Sprintf("s%d", w)
 				if err := m.Add(SourceFunc(name, func(ctx context.Context, sink Sink) error {
 					sink.Set([]*v1.Pod{
-						testpod.New(fmt.Sprint("p", i%2), testpod.UID(types.UID(fmt.Sprint(i%3)))), testpod.New(name)})
+						testpod.New(fmt.Sprint("p", i%2), testpod.UID(types.UID(fmt.Sprint(i%3))), testpod.Containers("c")), testpod.New(name, testpod.Containers("c"))})
 					<-ctx.Done()
 					return nil
 				})); err != nil {

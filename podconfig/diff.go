@@ -34,7 +34,7 @@ func (c *comparer) compare(from, to *version) Op {
 	case to == nil || fullNameOf(from.pod) != fullNameOf(to.pod):
 		return Remove
 	}
-	op := c.difference(from.pod, to.pod)
+	op := c.difference(from.pod, to.pod, from.spec == to.spec)
 	if op != Update && op != Delete && from.offer.source.name != to.offer.source.name {
 		op = specOp(to.pod)
 	}
@@ -42,10 +42,10 @@ func (c *comparer) compare(from, to *version) Op {
 }
 
 // difference returns the operation that leads from one pod to another of the same UID
-// and full name; 0 if they are the same.
-func (c *comparer) difference(from, to *v1.Pod) Op {
+// and full name; 0 if they are the same. same means that their specs are known to be equal.
+func (c *comparer) difference(from, to *v1.Pod, same bool) Op {
 	switch {
-	case !c.sameSpec(from, to):
+	case !sameMetadata(from, to) || !same && !c.sameMessage(&from.Spec, &to.Spec):
 		return specOp(to)
 	case !c.sameMessage(&from.Status, &to.Status):
 		return Reconcile
@@ -62,14 +62,16 @@ func specOp(pod *v1.Pod) Op {
 	return Update
 }
 
-// sameSpec reports whether two pods are equal in their spec, labels, deletion and
+// sameMetadata reports whether two pods are equal in their labels, deletion and
 // annotations, except for the annotations that are set on the node.
-func (c *comparer) sameSpec(a, b *v1.Pod) bool {
+func sameMetadata(a, b *v1.Pod) bool {
 	return sameAnnotations(a.Annotations, b.Annotations) &&
 		maps.Equal(a.Labels, b.Labels) &&
-		a.DeletionTimestamp.Equal(b.DeletionTimestamp) &&
-		ptr.Equal(a.DeletionGracePeriodSeconds, b.DeletionGracePeriodSeconds) &&
-		c.sameMessage(&a.Spec, &b.Spec)
+		sameDeletion(a, b)
+}
+
+func sameDeletion(a, b *v1.Pod) bool {
+	return a.DeletionTimestamp.Equal(b.DeletionTimestamp) && ptr.Equal(a.DeletionGracePeriodSeconds, b.DeletionGracePeriodSeconds)
 }
 
 // sameMessage reports whether two values are semantically equal. It compares their

@@ -11,8 +11,8 @@
 //   - A pod is desired if it is offered and the Mux puts it into the stream. The stream
 //     has at most one pod of each UID and of each full name (namespace and name).
 //   - A pod is rejected if a source delivers it and it is not desired, or if the source itself
-//     cannot deliver it. If another pod has its UID or full name, it waits until that pod is
-//     removed.
+//     cannot deliver it. It is not valid, or another pod has its UID or full name: then it waits
+//     until that pod is removed.
 //   - The reader receives the stream. A pod is delivered when the reader has received it.
 //   - A [Change] is one element of the stream: an operation ([Op]) and its pods.
 //   - A batch is a sequence of changes, ordered by operation, that leads from the
@@ -39,12 +39,30 @@
 // implements [Source] in a few lines and calls Sink.Apply for changes of single pods.
 // [MapPods] changes or drops the pods of another source.
 // [NewStatic] is a source of pods that never change. Package podconfig/manifest makes pods
-// from manifests; other pods need at least a name, a namespace, a UID and the defaults of
-// manifest.SetDefaults. [Mux.Add] and [Mux.Remove] add and remove sources while the Mux runs.
+// from manifests; other pods need at least a name, a namespace, a UID, a container and its image.
+// [Mux.Add] and [Mux.Remove] add and remove sources while the Mux runs.
 //
 // After a reboot the sources may be unreachable. [Options].Restore returns the pods of
 // the earlier run of the agent, for example from package podconfig/checkpoint. The Mux
 // delivers them before it runs any source, except those of a [RestoreDelayer].
+//
+// # Validation
+//
+// The Mux sets the defaults of each pod on a copy, and validates it, whatever its source is. It does
+// this when the pod is new or has changed, not for each delivery. A pod that is not valid is
+// rejected: it has an event, it is logged, and it is in [SourceState].Rejected until its source delivers it valid
+// or removes it. The other pods of the source are not affected. If the pod was valid before, that
+// version stays; a deletion in a version that is not valid counts all the same.
+//
+//   - A pod of a static source is validated as an API server does it on creation, like manifest.Validate with
+//     all references: names, duplicates, images, volumes and so on. A pod without a node gets [Options].NodeName.
+//     All its text must be UTF-8, and it must not have more than 15 MiB as JSON. So each pod of the stream can be kept
+//     by package podconfig/checkpoint and is accepted again.
+//   - A pod of an API server (source "api") was validated there. A newer API server may know more values, so the Mux
+//     checks only what the node relies on: names of the pod, its namespace, containers and volumes that can be
+//     names of files, a UID that can be one, no container or volume of the same name, and paths of volumes, of subPath
+//     and of profiles that do not lead out of their directories. A volume of an unknown type stays as it is.
+//   - A restored pod is validated as a pod of its source.
 //
 // # Guarantees of the stream
 //
@@ -75,5 +93,5 @@
 //
 // Pods in changes carry two annotations: kubernetes.io/config.source is the name of the
 // source, and kubernetes.io/config.seen the time when the source first delivered the UID.
-// The pods are shared and must not be changed.
+// Their creation and deletion have whole seconds. The pods are shared and must not be changed.
 package podconfig

@@ -10,7 +10,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kubeletkit/kubeletkit/podconfig"
 )
@@ -32,7 +31,7 @@ func TestMuxAddAndRemove(t *testing.T) {
 			require.True(r.t, r.mux.AllSeen())
 			http := r.add("http")
 			assert.False(r.t, r.mux.AllSeen())
-			assert.Equal(r.t, []podconfig.SourceState{{"file", true}, {"http", false}}, r.mux.Sources())
+			assert.Equal(r.t, []podconfig.SourceState{{Name: "file", Seen: true}, {Name: "http", Seen: false}}, r.mux.Sources())
 			assert.Empty(r.t, r.read())
 			r.set(http, testPod("2", "b"))
 			assert.False(r.t, r.mux.AllSeen(), "the reader has not received it yet")
@@ -45,7 +44,7 @@ func TestMuxAddAndRemove(t *testing.T) {
 			r.set(http, testPod("2", "b"), testPod("3", "c"))
 			r.read()
 			assert.True(r.t, r.mux.Remove("http"))
-			assert.Equal(r.t, []podconfig.SourceState{{"file", true}}, r.mux.Sources())
+			assert.Equal(r.t, []podconfig.SourceState{{Name: "file", Seen: true}}, r.mux.Sources())
 			synctest.Wait()
 			assert.False(r.t, r.mux.AllSeen(), "the reader has not received it yet")
 			assert.Equal(r.t, []string{"REMOVE http b/2 c/3"}, r.read())
@@ -191,7 +190,7 @@ func TestAFrozenMuxKeepsWhatItHas(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error, 1)
 		go func() { done <- m.Run(ctx) }()
-		sets <- []*v1.Pod{{ObjectMeta: metav1.ObjectMeta{Name: "a", Namespace: "default", UID: "a"}}}
+		sets <- []*v1.Pod{testPod("a", "a")}
 		change := <-m.Changes()
 		assert.Equal(t, podconfig.Add, change.Op)
 		m.Freeze()

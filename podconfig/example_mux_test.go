@@ -12,7 +12,10 @@ import (
 )
 
 func pod(name string) *v1.Pod {
-	return &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: types.UID("uid-" + name)}}
+	return &v1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: types.UID("uid-" + name)},
+		Spec:       v1.PodSpec{Containers: []v1.Container{{Name: "main", Image: "busybox"}}}, // the mux sets defaults
+	}
 }
 
 func show(c podconfig.Change) {
@@ -119,7 +122,7 @@ func ExampleMux_Add() {
 	if err := mux.Add(broker{first: []*v1.Pod{pod("web")}}); err != nil {
 		fmt.Println(err)
 	}
-	fmt.Println("all seen:", mux.AllSeen(), mux.Sources())
+	fmt.Println("all seen:", mux.AllSeen(), mux.Sources()[0].Name, mux.Sources()[0].Seen)
 	show(<-mux.Changes())
 
 	mux.Remove("broker") // returns when its Run has returned
@@ -129,7 +132,7 @@ func ExampleMux_Add() {
 	fmt.Println(<-done)
 	// Output:
 	// all seen: true
-	// all seen: false [{broker false}]
+	// all seen: false broker false
 	// ADD broker web
 	// REMOVE broker web
 	// <nil>

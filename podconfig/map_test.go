@@ -126,7 +126,7 @@ func TestMapPods(t *testing.T) {
 func TestMapPodsOfACompleteSource(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		m := &mapping{away: map[string]bool{"a": true}}
+		m := &mapping{image: "x", away: map[string]bool{"a": true}}
 		mapped := podconfig.MapPods(podconfig.NewStatic("static", testPod("1", "a")), m.do)
 		r := newRigWith(t, podconfig.Options{Sources: []podconfig.Source{mapped}})
 		assert.Equal(t, []string{"ADD static"}, r.read())

@@ -1,6 +1,8 @@
 package podconfig
 
 import (
+	"cmp"
+	"maps"
 	"slices"
 
 	v1 "k8s.io/api/core/v1"
@@ -19,19 +21,19 @@ type merger struct {
 	registered uint64
 	// claims has the states of the UIDs that are desired or delivered.
 	claims *claims
+	entry  *entry
 
 	// pending are the UIDs whose desired version is not the delivered one, in no order. It
 	// is never longer than the desired and the delivered pods together, however slow the
 	// reader is.
-	pending  []*uidState
-	comparer comparer
-	batch    batch
+	pending []*uidState
+	batch   batch
 	// removed counts the removed sources of which the reader has not received all changes.
 	removed int
 }
 
-func newMerger() *merger {
-	return &merger{claims: newClaims()}
+func newMerger(nodeName string) *merger {
+	return &merger{claims: newClaims(), entry: &entry{nodeName: nodeName}}
 }
 
 // find returns the registered source of that name, or nil.
@@ -44,7 +46,7 @@ func (m *merger) find(name string) *registration {
 
 func (m *merger) add(name string, source Source) *registration {
 	m.registered++
-	r := &registration{name: name, source: source, order: m.registered, offers: map[types.UID]*offer{}}
+	r := &registration{name: name, source: source, order: m.registered, entry: m.entry, offers: map[types.UID]*offer{}}
 	m.sources = append(m.sources, r)
 	return r
 }
@@ -164,6 +166,15 @@ func (s *uidState) version() *version {
 		return s.delivered
 	}
 	return s.desired.current()
+}
+
+// rejected returns [SourceState].Rejected.
+func (m *merger) rejected(r *registration) []Rejection {
+	all := append(slices.Collect(maps.Values(r.rejected)), m.claims.losers(r)...)
+	slices.SortFunc(all, func(a, b Rejection) int {
+		return cmp.Or(cmp.Compare(a.Pod.FullName(), b.Pod.FullName()), cmp.Compare(a.Pod.UID, b.Pod.UID))
+	})
+	return all
 }
 
 // allSeen is [Mux.AllSeen].

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"pgregory.net/rapid"
 
+	"github.com/kubeletkit/kubeletkit/internal/podvalidation"
 	"github.com/kubeletkit/kubeletkit/internal/testpod"
 	"github.com/kubeletkit/kubeletkit/podspec"
 	"github.com/kubeletkit/kubeletkit/runtime"
@@ -57,7 +58,7 @@ func (r *replay) check(t require.TestingT, last [][]*v1.Pod) {
 		_, err := fmt.Sscanf(source, "s%d", &index)
 		require.NoError(t, err)
 		require.True(t, slices.ContainsFunc(last[index], func(q *v1.Pod) bool {
-			return q.UID == p.UID && q.Name == p.Name && new(comparer).difference(p, q) == 0
+			return q.UID == p.UID && q.Name == p.Name && new(comparer).difference(p, withDefaults(q), false) == 0
 		}), "pod %s/%s is not what source %s wants", p.Name, p.UID, source)
 	}
 	for i, pods := range last {
@@ -76,9 +77,10 @@ type model struct {
 }
 
 type modelSource struct {
-	name   string
-	seen   bool
-	offers []*v1.Pod // one of each UID, in the order in which the UIDs came
+	name    string
+	seen    bool
+	offers  []*v1.Pod             // one of each UID, in the order in which the UIDs came
+	refused map[types.UID]*v1.Pod // those that are not valid
 }
 
 // modelClaim is a UID and a name that a source's pod holds.
@@ -92,7 +94,29 @@ func (s *modelSource) find(uid types.UID) int {
 	return slices.IndexFunc(s.offers, func(p *v1.Pod) bool { return p.UID == uid })
 }
 
+// withDefaults returns the pod as the mux delivers it, nil if it is not valid.
+func withDefaults(p *v1.Pod) *v1.Pod {
+	q, _ := podvalidation.Accept(p, "", false)
+	return q
+}
+
+// refuse reports whether the pod is not valid. Then an earlier version of it stays, and only takes its deletion.
+func (s *modelSource) refuse(p *v1.Pod) (refused, offered bool) {
+	i := s.find(p.UID)
+	if withDefaults(p) != nil {
+		return false, i >= 0
+	}
+	if i >= 0 && p.DeletionTimestamp != nil {
+		q := *s.offers[i]
+		q.DeletionTimestamp, q.DeletionGracePeriodSeconds = p.DeletionTimestamp, p.DeletionGracePeriodSeconds
+		s.offers[i] = &q
+	}
+	s.refused[p.UID] = p
+	return true, i >= 0
+}
+
 func (s *modelSource) put(p *v1.Pod) {
+	p = withDefaults(p)
 	if i := s.find(p.UID); i >= 0 {
 		s.offers[i] = p
 	} else {
@@ -102,9 +126,13 @@ func (s *modelSource) put(p *v1.Pod) {
 
 func (m *model) set(s *modelSource, pods []*v1.Pod) {
 	s.seen = true
-	var snapshot []*v1.Pod // the first of each UID
+	s.refused = map[types.UID]*v1.Pod{}
+	var snapshot []*v1.Pod // the first of each UID that is offered
 	for _, p := range pods {
-		if !slices.ContainsFunc(snapshot, func(q *v1.Pod) bool { return q.UID == p.UID }) {
+		if slices.ContainsFunc(snapshot, func(q *v1.Pod) bool { return q.UID == p.UID }) {
+			continue
+		}
+		if refused, offered := s.refuse(p); !refused || offered {
 			snapshot = append(snapshot, p)
 		}
 	}
@@ -112,7 +140,9 @@ func (m *model) set(s *modelSource, pods []*v1.Pod) {
 		return !slices.ContainsFunc(snapshot, func(q *v1.Pod) bool { return q.UID == p.UID })
 	})
 	for _, p := range snapshot {
-		s.put(p)
+		if withDefaults(p) != nil {
+			s.put(p)
+		}
 	}
 	m.settle()
 }
@@ -121,15 +151,28 @@ func (m *model) apply(s *modelSource, d Delta) {
 	updated := func(pods []*v1.Pod, uid types.UID) bool {
 		return slices.ContainsFunc(pods, func(p *v1.Pod) bool { return p.UID == uid })
 	}
+	var updates []*v1.Pod // the last of each UID, if it is valid
+	for i, p := range d.Update {
+		if !updated(d.Update[i+1:], p.UID) {
+			if refused, _ := s.refuse(p); !refused {
+				updates = append(updates, p)
+				delete(s.refused, p.UID)
+			}
+		}
+	}
 	for _, uid := range d.Remove {
-		if at := s.find(uid); at >= 0 && !updated(d.Update, uid) {
+		if updated(d.Update, uid) {
+			continue
+		}
+		delete(s.refused, uid)
+		if at := s.find(uid); at >= 0 {
 			s.offers = slices.Delete(s.offers, at, at+1)
 		}
 	}
-	for i, p := range d.Update { // the last of each UID
-		if !updated(d.Update[i+1:], p.UID) {
+	for i, p := range updates {
+		if !updated(updates[i+1:], p.UID) {
 			s.offers = slices.DeleteFunc(s.offers, func(q *v1.Pod) bool { // it takes the name
-				for _, u := range slices.Backward(d.Update) {
+				for _, u := range updates {
 					if u.UID == q.UID {
 						return q.Name == p.Name && u.Name == p.Name && q.UID != p.UID
 					}
@@ -185,7 +228,7 @@ func (w *world) add(t *rapid.T, name string) {
 	known := slices.ContainsFunc(w.model.sources, func(s *modelSource) bool { return s.name == name })
 	require.Equal(t, known, err != nil)
 	if !known {
-		w.model.sources = append(w.model.sources, &modelSource{name: name})
+		w.model.sources = append(w.model.sources, &modelSource{name: name, refused: map[types.UID]*v1.Pod{}})
 	}
 }
 
@@ -210,7 +253,9 @@ func (w *world) read(t *rapid.T) bool {
 	}
 	w.lastOp = c.Op
 	if c.Op == Restore {
-		require.NotContains(t, w.mux.Sources(), SourceState{c.Source, true}, "restored after its source was seen")
+		for _, s := range w.mux.Sources() {
+			require.False(t, s.Name == c.Source && s.Seen, "restored after its source was seen")
+		}
 	}
 	w.reader.apply(t, c)
 	w.mux.merger.received()
@@ -226,16 +271,27 @@ func (w *world) check(t *rapid.T) {
 		require.NotNil(t, p, "%s of %s is missing", c.uid, c.source.name)
 		require.Equal(t, c.name, p.Name)
 		require.Equal(t, c.source.name, p.Annotations[podspec.AnnotationConfigSource])
-		require.Zero(t, new(comparer).difference(p, c.source.offers[c.source.find(c.uid)]), "%s is not as it was delivered last", c.uid)
+		require.Zero(t, new(comparer).difference(p, c.source.offers[c.source.find(c.uid)], false), "%s is not as it was delivered last", c.uid)
 	}
 	all := true
 	states := w.mux.Sources()
 	require.Len(t, states, len(w.model.sources))
 	for i, s := range w.model.sources {
-		require.Equal(t, SourceState{s.name, s.seen}, states[i])
+		require.Equal(t, s.name, states[i].Name)
+		require.Equal(t, s.seen, states[i].Seen)
+		rejected := func(p *v1.Pod) bool {
+			return slices.ContainsFunc(states[i].Rejected, func(r Rejection) bool { return r.Pod == runtime.RefOf(p) })
+		}
+		for _, p := range s.refused {
+			require.True(t, rejected(p), "%s of %s is not valid", p.UID, s.name)
+		}
+		for uid, f := range w.mux.merger.sources[i].refused {
+			require.NotNil(t, s.refused[uid], "%s of %s: %v", uid, s.name, f.err)
+		}
 		all = all && s.seen
 		for _, p := range s.offers {
 			if !slices.Contains(w.model.granted, modelClaim{s, p.UID, p.Name}) {
+				require.True(t, rejected(p))
 				begin := fmt.Sprintf("pod %s of source %q waits: ", runtime.RefOf(p), s.name)
 				require.True(t, slices.ContainsFunc(w.rejected, func(message string) bool { return strings.HasPrefix(message, begin) }),
 					"%s of %s waits, and there was no event", p.UID, s.name)
@@ -250,11 +306,16 @@ func drawUID(t *rapid.T) types.UID { return types.UID(rapid.StringMatching("[1-5
 func drawPod(t *rapid.T) *v1.Pod {
 	p := testpod.New(rapid.StringMatching("[a-d]").Draw(t, "name"), testpod.UID(drawUID(t)),
 		testpod.Container(v1.Container{Name: "c", Image: rapid.StringMatching("[x-y]").Draw(t, "image")}))
-	switch rapid.IntRange(0, 5).Draw(t, "kind") {
+	switch rapid.IntRange(0, 8).Draw(t, "kind") {
 	case 0:
 		testpod.Deleted(0)(p)
 	case 1:
 		testpod.Phase(v1.PodRunning)(p)
+	case 2:
+		p.Spec.Containers[0].Name = "../c"
+	case 3:
+		p.Spec.Containers[0].Name = "../c"
+		testpod.Deleted(1)(p)
 	}
 	return p
 }
@@ -281,8 +342,10 @@ func muxProperty(t *rapid.T) {
 		source := rapid.SampledFrom([]string{"s0", "s1", "s2"}).Draw(t, "from")
 		testpod.Source(source)(p)
 		for _, s := range w.model.sources {
-			if s.name == source && s.find(p.UID) < 0 {
-				s.offers = append(s.offers, p)
+			if s.name == source && s.find(p.UID) < 0 && withDefaults(p) != nil {
+				s.put(p)
+			} else if s.name == source && s.find(p.UID) < 0 {
+				s.refused[p.UID] = p
 			}
 		}
 	}

@@ -24,7 +24,7 @@ var ErrMuxEnded = errors.New("the pod config mux has ended")
 // Options are the settings of a [Mux]. The zero value is valid.
 type Options struct {
 	// NodeName is the name of the node that the pods run on. Sources that make pods of
-	// manifests require it, see [Sink].
+	// manifests require it, see [Sink]. Static pods without a node get it.
 	NodeName string
 	// Sources are the first sources; [Mux.Add] adds more. Their names must differ.
 	Sources []Source
@@ -106,7 +106,7 @@ func New(opts Options) (*Mux, error) {
 		logger:   opts.Logger,
 		changes:  make(chan Change),
 		wake:     flow.NewSignal(),
-		merger:   newMerger(),
+		merger:   newMerger(opts.NodeName),
 	}
 	m.observers = []flow.Waiter{m.metrics}
 	if !opts.NonBlocking {
@@ -193,7 +193,7 @@ func (m *Mux) Sources() []SourceState {
 	defer m.mu.Unlock()
 	states := make([]SourceState, len(m.merger.sources))
 	for i, r := range m.merger.sources {
-		states[i] = SourceState{Name: r.name, Seen: r.seen}
+		states[i] = SourceState{Name: r.name, Seen: r.seen, Rejected: m.merger.rejected(r)}
 	}
 	return states
 }

@@ -58,7 +58,7 @@ func (s sourceFunc) Name() string                                       { return
 func (s sourceFunc) Run(ctx context.Context, sink podconfig.Sink) error { return s.run(ctx, sink) }
 
 func testPod(uid, name string, change ...func(*v1.Pod)) *v1.Pod {
-	return testpod.With(testpod.New(name, testpod.UID(types.UID(uid))), change...)
+	return testpod.With(testpod.New(name, testpod.UID(types.UID(uid)), testpod.Containers("c")), change...)
 }
 
 func image(name string) func(*v1.Pod) {

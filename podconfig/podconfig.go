@@ -4,6 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
+
+	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
 // Config is the stream of the pods that should run on the node. [Mux] is the default.
@@ -40,6 +43,17 @@ type SourceState struct {
 	// Seen is true when the source has delivered a snapshot and the reader has received
 	// all changes that followed from it.
 	Seen bool
+	// Rejected are the pods that the source has delivered and that are not desired, sorted by name: those that are not
+	// valid, and those that wait for another pod of their UID or full name. Those of [Sink].Reject are not among them.
+	Rejected []Rejection
+}
+
+// Rejection is a pod that a source has delivered and that is not desired.
+type Rejection struct {
+	Pod runtime.PodRef
+	Err error
+	// Since is when the pod was first rejected for this reason.
+	Since time.Time
 }
 
 // Base is a [Config] without sources and without pods, to be embedded.

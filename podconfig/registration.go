@@ -18,6 +18,8 @@ import (
 type registration struct {
 	name   string
 	source Source
+	// entry checks the pods of all sources.
+	entry *entry
 	// order is the place of the source among all that were ever registered.
 	order uint64
 	// seen is [SourceState].Seen.
@@ -35,9 +37,11 @@ type registration struct {
 	// costs one comparison of pointers for each pod, and no memory.
 	snapshots uint64
 	last      []*offer
-	// rejected has the errors of the last snapshot. They are not reported again if the
-	// next snapshot has them too.
-	rejected map[string]bool
+	// rejected are the rejections of the last snapshot and of the deltas since then, by their
+	// messages. They are not reported again if the next snapshot has them too.
+	rejected map[string]Rejection
+	// refused are the pods among them that were not accepted, by UID.
+	refused map[types.UID]refusal
 	// restored are the restored pods, until the source delivers its first snapshot. They are offered when restoreAfter
 	// is closed, or at once if it is nil.
 	restored     []*v1.Pod
@@ -54,9 +58,11 @@ func (r *registration) compareOrder(s *registration) int { return cmp.Compare(r.
 
 // offer is a pod that a source offers. It stays the same offer while the pod changes.
 type offer struct {
-	// pod is the pod as the source passed it last. It is nil after the offer was
-	// withdrawn.
-	pod *v1.Pod
+	// given is the pod as the source passed it last, unless that was not accepted. pod is the
+	// same pod with its defaults. Both are nil after the offer was withdrawn.
+	given, pod *v1.Pod
+	// spec is the same for two versions of the offer whose specs are equal.
+	spec *acceptedSpec
 	// name is the full name of pod.
 	name fullName
 	// version is the version that current has returned last.
@@ -103,7 +109,7 @@ func (o *offer) current() *version {
 		return nil
 	}
 	if !o.compared() {
-		o.version = &version{offer: o, pod: o.pod}
+		o.version = &version{offer: o, pod: o.pod, spec: o.spec}
 	}
 	return o.version
 }
@@ -114,8 +120,9 @@ func (o *offer) compared() bool { return o.version != nil && o.version.pod == o.
 // version is an offered pod at one time.
 type version struct {
 	offer *offer
-	// pod is the pod as the source passed it. It is never changed.
-	pod *v1.Pod
+	// pod and spec are those of the offer. They are never changed.
+	pod  *v1.Pod
+	spec *acceptedSpec
 	// annotated is the pod that forReader returns. It is nil until the first call.
 	annotated *v1.Pod
 }
@@ -151,35 +158,38 @@ func fullNameOf(pod *v1.Pod) fullName { return fullName{pod.Namespace, pod.Name}
 func (r *registration) set(c *claims, pods []*v1.Pod) []rejection {
 	r.snapshots++
 	r.restored = nil
-	reported := r.rejected
-	r.rejected = nil
+	reported, refused := r.rejected, r.refused
+	r.rejected, r.refused = nil, nil
 	var rejections []rejection
 	if len(r.last) != len(pods) {
 		last := make([]*offer, len(pods))
 		copy(last, r.last)
 		r.last = last
 	}
-	accepted := 0
+	offered := 0
 	for i, pod := range pods {
 		if o := r.last[i]; r.unchanged(o, pod) {
 			o.snapshot = r.snapshots
-			accepted++
+			offered++
 			continue
 		}
 		r.last[i] = nil
 		if pod == nil {
 			continue
 		}
-		if err := r.check(pod); err != nil {
-			if r.isNew(err, reported) {
+		o, err := r.enter(c, pod, refused)
+		if o != nil {
+			offered++
+		}
+		if err != nil {
+			if r.isNew(pod, err, reported) {
 				rejections = append(rejections, rejection{r, pod, err})
 			}
 			continue
 		}
-		r.last[i] = r.put(c, pod, "")
-		accepted++
+		r.last[i] = o
 	}
-	if accepted < len(r.offers) {
+	if offered < len(r.offers) {
 		for _, o := range r.offers {
 			if o.snapshot != r.snapshots {
 				r.withdraw(c, o)
@@ -189,39 +199,45 @@ func (r *registration) set(c *claims, pods []*v1.Pod) []rejection {
 	return rejections
 }
 
+// enter offers a pod of the current snapshot. If it is not accepted, the offer of its UID stays, and is returned beside the error.
+func (r *registration) enter(c *claims, pod *v1.Pod, refused map[types.UID]refusal) (*offer, error) {
+	o := r.offers[pod.UID]
+	if o != nil && o.snapshot == r.snapshots {
+		return nil, r.duplicate(pod, o, "UID")
+	}
+	accepted, err := r.accept(o, pod, refused)
+	if err == nil {
+		return r.put(c, o, pod, accepted), nil
+	}
+	if o != nil {
+		o.snapshot = r.snapshots
+		r.end(c, o, pod)
+	}
+	return o, err
+}
+
 // isNew records an error of the current snapshot. It reports whether neither this nor the
 // last snapshot has had it before.
-func (r *registration) isNew(err error, reported map[string]bool) bool {
+func (r *registration) isNew(pod *v1.Pod, err error, reported map[string]Rejection) bool {
 	message := err.Error()
-	if r.rejected[message] {
+	if _, there := r.rejected[message]; there {
 		return false
 	}
-	if r.rejected == nil {
-		r.rejected = map[string]bool{}
+	before, known := reported[message]
+	if !known {
+		before = Rejection{Pod: runtime.RefOf(pod), Err: err, Since: time.Now()}
 	}
-	r.rejected[message] = true
-	return !reported[message]
+	if r.rejected == nil {
+		r.rejected = map[string]Rejection{}
+	}
+	r.rejected[message] = before
+	return !known
 }
 
 // unchanged reports whether o, the offer at the position of pod in the last snapshot, has
 // the same pod by pointer, and the current snapshot has not had it at an earlier position.
 func (r *registration) unchanged(o *offer, pod *v1.Pod) bool {
-	return o != nil && pod != nil && o.pod == pod && o.snapshot != r.snapshots
-}
-
-// check returns an error if a pod of the current snapshot cannot be offered.
-func (r *registration) check(pod *v1.Pod) error {
-	if o := r.offers[pod.UID]; o != nil && o.snapshot == r.snapshots {
-		return r.duplicate(pod, o, "UID")
-	}
-	return r.checkIdentity(pod)
-}
-
-func (r *registration) checkIdentity(pod *v1.Pod) error {
-	if pod.UID == "" || pod.Name == "" || pod.Namespace == "" {
-		return fmt.Errorf("pod %s of source %q has no name, no namespace or no UID", runtime.RefOf(pod), r.name)
-	}
-	return nil
+	return o != nil && pod != nil && o.given == pod && o.snapshot != r.snapshots
 }
 
 // duplicate returns the error of a pod whose UID or full name another pod has.
@@ -238,61 +254,96 @@ func (r *registration) duplicate(pod *v1.Pod, holder *offer, what string) error 
 // apply changes the offers by a delta. It returns the pods that are rejected.
 func (r *registration) apply(c *claims, d Delta) []rejection {
 	var rejections []rejection
-	updates := map[types.UID]*v1.Pod{} // without a size: a small one needs no memory on the heap
+	latest, updates := map[types.UID]*v1.Pod{}, map[types.UID]accepted{} // without a size: a small one needs no memory on the heap
 	for _, pod := range d.Update {
-		if pod == nil {
+		if pod != nil {
+			latest[pod.UID] = pod
+		}
+	}
+	for _, pod := range d.Update {
+		if pod == nil || latest[pod.UID] != pod {
 			continue
 		}
-		if err := r.checkIdentity(pod); err != nil {
+		before, known := r.refused[pod.UID]
+		o := r.offers[pod.UID]
+		a, err := r.accept(o, pod, r.refused)
+		if err == nil {
+			updates[pod.UID] = a
+			if known {
+				r.forget(pod.UID, before)
+			}
+			continue
+		}
+		if known && before.err.Error() != err.Error() {
+			delete(r.rejected, before.err.Error())
+		}
+		if r.isNew(pod, err, r.rejected) {
 			rejections = append(rejections, rejection{r, pod, err})
-			continue
 		}
-		updates[pod.UID] = pod
+		if o != nil {
+			r.end(c, o, pod)
+		}
 	}
 	for _, uid := range d.Remove {
-		if o := r.offers[uid]; o != nil && updates[uid] == nil {
+		if latest[uid] != nil {
+			continue
+		}
+		if o := r.offers[uid]; o != nil {
 			r.withdraw(c, o)
+		}
+		if before, known := r.refused[uid]; known {
+			r.forget(uid, before)
 		}
 	}
 	for _, pod := range d.Update {
-		if pod == nil || updates[pod.UID] != pod {
+		if pod == nil || latest[pod.UID] != pod {
+			continue
+		}
+		a, ok := updates[pod.UID]
+		if !ok {
 			continue
 		}
 		for _, o := range c.named(r, fullNameOf(pod)) {
-			if uid := o.pod.UID; uid != pod.UID && !renamed(updates[uid], pod) {
+			if uid := o.pod.UID; uid != pod.UID && !renamed(updates[uid].pod, pod) {
 				r.withdraw(c, o)
 			}
 		}
-		r.put(c, pod, "")
+		r.put(c, r.offers[pod.UID], pod, a)
 	}
 	return rejections
+}
+
+// forget removes the refusal of a pod that was accepted or removed since.
+func (r *registration) forget(uid types.UID, f refusal) {
+	delete(r.refused, uid)
+	delete(r.rejected, f.err.Error())
 }
 
 // restore offers the restored pods. It returns the pods that are rejected.
 func (r *registration) restore(c *claims) []rejection {
 	var rejections []rejection
 	for _, pod := range r.restored {
-		if err := r.check(pod); err != nil {
+		if o, err := r.enter(c, pod, nil); err != nil {
+			r.isNew(pod, err, nil)
 			rejections = append(rejections, rejection{r, pod, err})
-			continue
+		} else {
+			o.seen, o.restored = pod.Annotations[podspec.AnnotationConfigSeen], true
 		}
-		r.put(c, pod, pod.Annotations[podspec.AnnotationConfigSeen]).restored = true
 	}
 	return rejections
 }
 
-// put offers the pod, in place of the pod of the same UID. seen is when the source first
-// delivered a new UID, as in [podspec.AnnotationConfigSeen]; empty means now.
-func (r *registration) put(c *claims, pod *v1.Pod, seen string) *offer {
-	o := r.offers[pod.UID]
+// put offers the pod, in place of o, the offer of its UID, which may be nil.
+func (r *registration) put(c *claims, o *offer, given *v1.Pod, a accepted) *offer {
 	if o == nil {
 		r.offered++
-		o = &offer{source: r, number: r.offered, made: time.Now(), seen: seen}
-		r.offers[pod.UID] = o
+		o = &offer{source: r, number: r.offered, made: time.Now()}
+		r.offers[given.UID] = o
 	}
 	o.snapshot, o.restored = r.snapshots, false
-	if o.pod != pod {
-		c.offer(o, pod)
+	o.given, o.spec = given, a.spec
+	if o.pod != a.pod {
+		c.offer(o, a.pod)
 	}
 	return o
 }
@@ -307,5 +358,5 @@ func (r *registration) withdrawAll(c *claims) {
 	for _, o := range r.offers {
 		r.withdraw(c, o)
 	}
-	r.last = nil
+	r.last, r.rejected, r.refused = nil, nil, nil
 }

@@ -55,7 +55,7 @@ func TestMuxRestore(t *testing.T) {
 				assert.Equal(r.t, []string{"RESTORE file a/1"}, r.read())
 				r.set(0)
 				assert.Equal(r.t, []string{"REMOVE file a/1"}, r.read())
-				assert.Equal(r.t, []podconfig.SourceState{{"file", true}, {"http", false}}, r.mux.Sources())
+				assert.Equal(r.t, []podconfig.SourceState{{Name: "file", Seen: true}, {Name: "http", Seen: false}}, r.mux.Sources())
 			},
 		},
 		"the source is faster than the reader": {
@@ -63,7 +63,7 @@ func TestMuxRestore(t *testing.T) {
 			func(r *rig) {
 				r.set(0, testPod("1", "a"))
 				assert.Equal(r.t, []string{"RESTORE http c/3", "ADD file a/1"}, r.read())
-				assert.Equal(r.t, []podconfig.SourceState{{"file", true}, {"http", false}}, r.mux.Sources())
+				assert.Equal(r.t, []podconfig.SourceState{{Name: "file", Seen: true}, {Name: "http", Seen: false}}, r.mux.Sources())
 			},
 		},
 		"restored pods hold their names until their source answers": {

@@ -44,6 +44,7 @@ type RestoreDelayer interface {
 type Sink interface {
 	// Set delivers a snapshot: the full list of the pods of the source. An empty list
 	// means that the source has no pods. Before the first Set its pods are not known.
+	// The [Mux] sets the defaults of the pods on copies, and rejects a pod that is not valid.
 	//
 	// A pod that has not changed is best passed by the same pointer as before, because
 	// it is not compared then.

@@ -57,9 +57,13 @@ func (n node) Holdings() []control.Holding { return control.Holdings(n.held.List
 // History implements [control.Node].
 func (n node) History() history.Store { return n.Parts().History }
 
-// Problems implements [control.Node]. It names the path of the manifests if that does not exist.
+// Problems implements [control.Node]: the manifests that cannot be used, and the pods that the agent rejects. It names the path of
+// the manifests if that does not exist.
 func (n node) Problems() []control.Problem {
 	all := n.broken.list()
+	if n.Agent != nil { // in tests
+		all = append(all, rejected(n.Agent.Sources())...)
+	}
 	if missing(n.manifests) {
 		all = slices.Insert(all, 0, control.Problem{Path: n.manifests, Error: errNoManifests.Error()})
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/control"
 	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/terminal"
+	"github.com/kubeletkit/kubeletkit/podconfig"
 	"github.com/kubeletkit/kubeletkit/podconfig/manifest"
 )
 
@@ -62,6 +63,16 @@ func (p *problems) list() []control.Problem {
 			found.Pod = invalid.Pod.Namespace + "/" + invalid.Pod.Name
 		}
 		all = append(all, found)
+	}
+	return all
+}
+
+// rejected returns the pods of sources that the agent rejects. Their manifests can be read.
+func rejected(sources []podconfig.SourceState) (all []control.Problem) {
+	for _, s := range sources {
+		for _, r := range s.Rejected {
+			all = append(all, control.Problem{Path: "source " + s.Name, Error: r.Err.Error(), Pod: r.Pod.Namespace + "/" + r.Pod.Name, Since: r.Since})
+		}
 	}
 	return all
 }

@@ -1,3 +1,3 @@
 // Package text checks and shortens texts that come from elsewhere: references of images ([ParseImageRef]), and texts
-// of any length ([Clip]).
+// and errors of any length ([Clip], [JoinErrors]).
 package text

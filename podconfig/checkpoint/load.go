@@ -14,7 +14,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/kubeletkit/kubeletkit/podconfig/manifest"
+	"github.com/kubeletkit/kubeletkit/internal/podvalidation"
+	"github.com/kubeletkit/kubeletkit/internal/text"
 	"github.com/kubeletkit/kubeletkit/podspec"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
@@ -107,8 +108,9 @@ func (s *Dir) podOf(name string, record []byte) (*v1.Pod, error) {
 	if !podspec.IsFileName(pod.UID) || string(pod.UID) != name && fileOfPod(pod.UID).name != name {
 		return nil, fmt.Errorf("%w of that name: the pod in it has UID %q", errForeign, pod.UID)
 	}
-	if errs := manifest.Validate(pod, manifest.Options{Allow: manifest.AllowedRefs{All: true}, Updated: true}); len(errs) > 0 {
-		return nil, fmt.Errorf("pod %s in it is not valid: %w", runtime.RefOf(pod), errs.ToAggregate())
+	// The same as in podconfig, so that what ran is restored.
+	if _, errs := podvalidation.Accept(pod, "", pod.Annotations[podspec.AnnotationConfigSource] == podspec.SourceAPI); len(errs) > 0 {
+		return nil, fmt.Errorf("pod %s in it is not valid: %w", runtime.RefOf(pod), text.JoinErrors(errs))
 	}
 	f := fileOfPod(pod.UID)
 	if f.name != name { // an older version has written it

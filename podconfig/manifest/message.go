@@ -2,9 +2,6 @@ package manifest
 
 import (
 	"encoding/json"
-	"errors"
-	"fmt"
-	"strings"
 
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
@@ -30,24 +27,8 @@ func brief(value any) any {
 	}
 }
 
-// Limits of error messages.
-const (
-	maxMessage  = 500 // bytes of one message
-	maxMessages = 10  // messages in one error
-)
-
-// short shortens a text to maxMessage bytes.
-func short(s string) string { return text.Clip(s, maxMessage) }
+// short shortens a text to the length of one message.
+func short(s string) string { return text.Clip(s, text.MaxMessage) }
 
 // joinShort joins errors into one error of bounded length.
-func joinShort[E error](errs []E) error {
-	parts := make([]string, 0, min(len(errs), maxMessages+1))
-	for i, err := range errs {
-		if i == maxMessages {
-			parts = append(parts, fmt.Sprintf("and %d more", len(errs)-i))
-			break
-		}
-		parts = append(parts, short(err.Error()))
-	}
-	return errors.New(strings.Join(parts, "; "))
-}
+func joinShort[E error](errs []E) error { return text.JoinErrors(errs) }

@@ -1,4 +1,4 @@
-package manifest
+package podvalidation
 
 import (
 	"fmt"

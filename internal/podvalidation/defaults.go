@@ -1,4 +1,4 @@
-package manifest
+package podvalidation
 
 import (
 	"strings"
@@ -15,6 +15,16 @@ import (
 // a pod from a manifest is as it would be in a cluster. It ignores volume types that need
 // an API server or are no longer served.
 func SetDefaults(pod *v1.Pod) {
+	for i := range pod.Spec.Volumes {
+		if v := &pod.Spec.Volumes[i]; v.VolumeSource == (v1.VolumeSource{}) {
+			v.EmptyDir = &v1.EmptyDirVolumeSource{}
+		}
+	}
+	setDefaults(pod)
+}
+
+// setDefaults is SetDefaults for a pod whose volumes have a type, or one that is not known here.
+func setDefaults(pod *v1.Pod) {
 	spec := &pod.Spec
 	defaultTo(&spec.DNSPolicy, v1.DNSClusterFirst)
 	defaultTo(&spec.RestartPolicy, v1.RestartPolicyAlways)
@@ -133,9 +143,6 @@ func defaultHTTPGet(h *v1.HTTPGetAction) {
 }
 
 func defaultVolume(v *v1.Volume) {
-	if v.VolumeSource == (v1.VolumeSource{}) {
-		v.EmptyDir = &v1.EmptyDirVolumeSource{}
-	}
 	switch {
 	case v.HostPath != nil:
 		defaultPtr(&v.HostPath.Type, v1.HostPathUnset)

@@ -1,4 +1,4 @@
-package manifest
+package podvalidation
 
 import (
 	"slices"
@@ -107,8 +107,8 @@ func (c *checker) keys(path *field.Path, items []v1.KeyToPath) {
 }
 
 // projected checks the sources of a projected volume, and that no two of them have the
-// same file. Of the sources that need an API server, it checks only service account
-// tokens.
+// same file. Of the sources that need an API server, it checks only the paths, and service
+// account tokens.
 func (c *checker) projected(path *field.Path, p *v1.ProjectedVolumeSource) {
 	c.fileMode(path.Child("defaultMode"), p.DefaultMode)
 	files := unique[string]{}
@@ -136,6 +136,20 @@ func (c *checker) projected(path *field.Path, p *v1.ProjectedVolumeSource) {
 		}
 		if t := s.ServiceAccountToken; t != nil {
 			c.token(path, source.Child("serviceAccountToken"), t)
+		}
+		if b := s.ClusterTrustBundle; b != nil {
+			c.volumeFile(path.Child("path"), b.Path)
+			add(b.Path)
+		}
+		if p := s.PodCertificate; p != nil {
+			for _, f := range [...]struct{ name, path string }{
+				{"credentialBundlePath", p.CredentialBundlePath}, {"keyPath", p.KeyPath}, {"certificateChainPath", p.CertificateChainPath},
+			} {
+				if f.path != "" {
+					c.volumeFile(path.Child(f.name), f.path)
+					add(f.path)
+				}
+			}
 		}
 	}
 }
