@@ -9,6 +9,7 @@ import (
 	"github.com/go-logr/logr/testr"
 
 	"github.com/kubeletkit/kubeletkit"
+	"github.com/kubeletkit/kubeletkit/internal/bubble"
 	"github.com/kubeletkit/kubeletkit/podconfig"
 	podconfigfake "github.com/kubeletkit/kubeletkit/podconfig/fake"
 	"github.com/kubeletkit/kubeletkit/runtime/fake"
@@ -46,7 +47,7 @@ func Run(t *testing.T, opts Options, test func(t *testing.T, n *Node)) {
 	dir := t.TempDir() // not in the bubble, which is not in the time of files
 	watchdog := startWatchdog(stuck, func(message string) { panic(message) })
 	defer watchdog.close()
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		watchdog.enter()
 		opts.Runtime.Dir = dir
 		n := &Node{Runtime: fake.New(opts.Runtime), Source: podconfigfake.NewSource("test"), Sink: statusfake.NewSink()}

@@ -3,11 +3,11 @@ package runtimetest
 import (
 	"context"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/kubeletkit/kubeletkit/internal/bubble"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
@@ -76,7 +76,7 @@ type Factory struct {
 	// time, since each test looks at its own pods only. New closes what it opened with
 	// t.Cleanup.
 	New func(t *testing.T) *Subject
-	// VirtualTime runs each test in a bubble of testing/synctest. New is called in the
+	// VirtualTime runs each test in a bubble of [testing/synctest]. New is called in the
 	// bubble, so the goroutines that it starts must have ended after the cleanups.
 	VirtualTime bool
 	// Timeout is the time that the runtime may take for an operation without a time of its
@@ -101,7 +101,7 @@ func Suite(t *testing.T, f Factory) {
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
 			if f.VirtualTime {
-				synctest.Test(t, func(t *testing.T) { run(t, &f, c) })
+				bubble.Test(t, func(t *testing.T) { run(t, &f, c) })
 				return
 			}
 			if f.Parallel {

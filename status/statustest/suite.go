@@ -24,6 +24,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/kubeletkit/kubeletkit/internal/bubble"
 	"github.com/kubeletkit/kubeletkit/internal/testpod"
 	"github.com/kubeletkit/kubeletkit/status"
 	"github.com/kubeletkit/kubeletkit/status/fake"
@@ -53,7 +54,7 @@ func Suite(t *testing.T, f Factory) {
 			if c.delivers && f.KeepsOnly {
 				t.Skip("the manager delivers no statuses")
 			}
-			synctest.Test(t, func(t *testing.T) { run(t, &f, c) })
+			bubble.Test(t, func(t *testing.T) { run(t, &f, c) })
 		})
 	}
 }
