@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/kubeletkit/kubeletkit/internal/underway"
 )
 
 // holds are the pods that [Steps.Hold] keeps from starting.
@@ -98,6 +100,7 @@ func (s *Steps) awaitFirst(ctx context.Context, uid types.UID) (isFirst bool, er
 	if isFirst {
 		return true, nil
 	}
+	defer underway.Begin(ctx, "", "the step Prepare of the pods that run already", "").End()
 	limit := time.NewTimer(time.Until(f.until))
 	defer limit.Stop()
 	select {

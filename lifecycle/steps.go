@@ -11,6 +11,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/kubeletkit/kubeletkit/internal/flow"
+	"github.com/kubeletkit/kubeletkit/internal/underway"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
@@ -20,18 +21,31 @@ import (
 type Steps struct {
 	admit     []Admitter
 	refused   []RefusalHandler // in the reverse order
-	prepare   []Preparer
+	prepare   []joined[Preparer]
 	sandbox   []SandboxEditor
 	container []ContainerEditor
-	running   []RunningHandler
-	stopped   []StoppedHandler // in the reverse order
-	ended     []EndedHandler   // in the reverse order
-	gone      []GoneHandler    // in the reverse order
+	running   []joined[RunningHandler]
+	stopped   []joined[StoppedHandler] // in the reverse order
+	ended     []joined[EndedHandler]   // in the reverse order
+	gone      []GoneHandler            // in the reverse order
 	status    []StatusEditor
 	runners   []Runner
 	holds     holds
 	first     atomic.Pointer[first] // nil if no pod is to be prepared first
 }
+
+// joined is a component in a step, and the name of the step while it is under way.
+type joined[C Component] struct {
+	component C
+	step      *underway.Step
+}
+
+func join[C Component](c C, step string) joined[C] {
+	return joined[C]{c, &underway.Step{Name: nameOf(c, step)}}
+}
+
+// nameOf is the name of the step of a component while it is under way.
+func nameOf(c Component, step string) string { return "component " + c.Name() + ", step " + step }
 
 // New returns the steps that the components join. Its error names each component that is nil, has no name or the name
 // of another one, or joins no step.
@@ -75,17 +89,17 @@ func (s *Steps) join(c Component) (joined bool) {
 	refusals, ok := c.(RefusalHandler)
 	add(ok, func() { s.refused = append(s.refused, refusals) })
 	preparer, ok := c.(Preparer)
-	add(ok, func() { s.prepare = append(s.prepare, preparer) })
+	add(ok, func() { s.prepare = append(s.prepare, join(preparer, "Prepare")) })
 	sandbox, ok := c.(SandboxEditor)
 	add(ok, func() { s.sandbox = append(s.sandbox, sandbox) })
 	container, ok := c.(ContainerEditor)
 	add(ok, func() { s.container = append(s.container, container) })
 	running, ok := c.(RunningHandler)
-	add(ok, func() { s.running = append(s.running, running) })
+	add(ok, func() { s.running = append(s.running, join(running, "Running")) })
 	stopped, ok := c.(StoppedHandler)
-	add(ok, func() { s.stopped = append(s.stopped, stopped) })
+	add(ok, func() { s.stopped = append(s.stopped, join(stopped, "Stopped")) })
 	ended, ok := c.(EndedHandler)
-	add(ok, func() { s.ended = append(s.ended, ended) })
+	add(ok, func() { s.ended = append(s.ended, join(ended, "Ended")) })
 	gone, ok := c.(GoneHandler)
 	add(ok, func() { s.gone = append(s.gone, gone) })
 	editor, ok := c.(StatusEditor)
@@ -192,9 +206,11 @@ func (s *Steps) Prepare(ctx context.Context, req PrepareRequest) (PrepareRespons
 	if isFirst {
 		defer s.seen(req.Pod.UID)
 	}
-	for _, c := range s.prepare {
-		failed := call(c, func() error {
-			r, err := c.Prepare(ctx, req)
+	track := underway.From(ctx)
+	for _, j := range s.prepare {
+		track.Set(j.step)
+		failed := call(j.component, func() error {
+			r, err := j.component.Prepare(ctx, req)
 			all.merge(r)
 			return err
 		})
@@ -243,11 +259,13 @@ func (s *Steps) SandboxEdits(pod *v1.Pod) func(ctx context.Context) (runtime.San
 	return func(ctx context.Context) (runtime.SandboxEdits, error) {
 		var all runtime.SandboxEdits
 		for _, c := range s.sandbox {
+			in := underway.Begin(ctx, "", nameOf(c, "EditSandbox"), "")
 			err := call(c, func() error {
-				e, err := c.EditSandbox(ctx, pod)
+				e, err := c.EditSandbox(in, pod)
 				all.Merge(e)
 				return err
 			})
+			in.End()
 			if err != nil {
 				return runtime.SandboxEdits{}, err
 			}
@@ -265,11 +283,13 @@ func (s *Steps) ContainerEdits(pod *v1.Pod) func(ctx context.Context, container 
 	return func(ctx context.Context, container *v1.Container) (runtime.ContainerEdits, error) {
 		var all runtime.ContainerEdits
 		for _, c := range s.container {
+			in := underway.Begin(ctx, container.Name, nameOf(c, "EditContainer"), "")
 			err := call(c, func() error {
-				e, err := c.EditContainer(ctx, pod, container)
+				e, err := c.EditContainer(in, pod, container)
 				all.Merge(e)
 				return err
 			})
+			in.End()
 			if err != nil {
 				return runtime.ContainerEdits{}, err
 			}
@@ -299,8 +319,10 @@ func (s *Steps) Running(ctx context.Context, pod *v1.Pod, observed *runtime.PodS
 		return nil
 	}
 	var errs []error
-	for _, c := range s.running {
-		errs = append(errs, call(c, func() error { return c.Running(ctx, pod, observed) }))
+	track := underway.From(ctx)
+	for _, j := range s.running {
+		track.Set(j.step)
+		errs = append(errs, call(j.component, func() error { return j.component.Running(ctx, pod, observed) }))
 	}
 	return errors.Join(errs...)
 }
@@ -310,7 +332,7 @@ func (s *Steps) Stopped(ctx context.Context, req EndedRequest) error {
 	if s == nil {
 		return nil
 	}
-	err := untilOneFails(s.stopped, func(c StoppedHandler) error { return c.Stopped(ctx, req) })
+	err := untilOneFails(ctx, s.stopped, func(c StoppedHandler) error { return c.Stopped(ctx, req) })
 	if err == nil && req.Pod != nil {
 		s.seen(req.Pod.UID)
 	}
@@ -323,7 +345,7 @@ func (s *Steps) Ended(ctx context.Context, req EndedRequest) error {
 	if s == nil {
 		return nil
 	}
-	err := untilOneFails(s.ended, func(c EndedHandler) error { return c.Ended(ctx, req) })
+	err := untilOneFails(ctx, s.ended, func(c EndedHandler) error { return c.Ended(ctx, req) })
 	if err == nil && req.Pod != nil {
 		s.seen(req.Pod.UID)
 	}
@@ -336,13 +358,20 @@ func (s *Steps) Gone(ctx context.Context, req GoneRequest) error {
 		return nil
 	}
 	s.seen(req.Pod.UID)
-	return untilOneFails(s.gone, func(c GoneHandler) error { return c.Gone(ctx, req) })
+	for _, c := range s.gone {
+		if err := call(c, func() error { return c.Gone(ctx, req) }); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // untilOneFails calls the step of each component in order until one fails.
-func untilOneFails[C Component](components []C, step func(c C) error) error {
-	for _, c := range components {
-		if err := call(c, func() error { return step(c) }); err != nil {
+func untilOneFails[C Component](ctx context.Context, components []joined[C], step func(c C) error) error {
+	track := underway.From(ctx)
+	for _, j := range components {
+		track.Set(j.step)
+		if err := call(j.component, func() error { return step(j.component) }); err != nil {
 			return err
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/kubeletkit/kubeletkit/internal/underway"
 	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/status"
 )
@@ -56,6 +57,9 @@ type podState struct {
 	// if the pod never had a deadline. Only SyncPod uses them.
 	start, began time.Time
 
+	// watch names steps that take long.
+	watch watch
+
 	// mu guards the following. It is not held while other parts are called.
 	mu sync.Mutex
 	// generating is closed when the generation of the status under way has ended; nil if there is none. again means that
@@ -72,7 +76,9 @@ type podState struct {
 	override func(*v1.PodStatus)
 	// waiting has the waiting reasons that the last SyncPod returned.
 	waiting map[string]v1.ContainerStateWaiting
-	resize  resizeState
+	// slow is the step under way that takes long, zero if none does.
+	slow   underway.Slow
+	resize resizeState
 }
 
 // state returns the state of the pod, a new one if there is none.
@@ -204,7 +210,7 @@ func (s *Syncer) input(st *podState) (in status.Input, completed string) {
 	in = status.Input{
 		Pod:         st.last.pod,
 		Runtime:     st.last.observed,
-		Waiting:     st.waiting,
+		Waiting:     st.waitingNow(st.last.pod),
 		HostIPs:     host.IPs,
 		Now:         time.Now(),
 		Terminating: st.last.phase >= phaseTerminating,

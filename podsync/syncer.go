@@ -22,6 +22,7 @@ import (
 	"github.com/kubeletkit/kubeletkit/images"
 	"github.com/kubeletkit/kubeletkit/internal/flow"
 	"github.com/kubeletkit/kubeletkit/internal/logging"
+	"github.com/kubeletkit/kubeletkit/internal/underway"
 	"github.com/kubeletkit/kubeletkit/lifecycle"
 	"github.com/kubeletkit/kubeletkit/podspec"
 	"github.com/kubeletkit/kubeletkit/podworkers"
@@ -138,6 +139,9 @@ func New(deps Deps, opts Options) (*Syncer, error) {
 	if deps.Images == nil {
 		deps.Images = images.Base{}
 	}
+	if opts.Objects != nil {
+		opts.Objects = namedObjects{opts.Objects}
+	}
 	if opts.PullSecrets == nil {
 		opts.PullSecrets = pullSecrets(opts.Objects, opts.Event)
 	}
@@ -206,6 +210,8 @@ func (s *Syncer) SyncPod(ctx context.Context, typ podworkers.UpdateType, pod *v1
 		s.deps.Prober.AddPod(pod)
 	}
 	st := s.state(pod.UID)
+	ctx = s.begin(ctx, st, pod)
+	defer s.end(st)
 	in := inputs{pod: pod, observed: observed}
 	api, same := s.unchangedStatus(st, in)
 	if !same {
@@ -303,7 +309,9 @@ func (s *Syncer) startContainers(
 		Status: observed,
 		Probes: s.probes(),
 		EnsureImage: func(ctx context.Context, req runtime.ImageRequest) (*runtime.Image, error) {
-			return s.deps.Images.Ensure(ctx, images.Request{Pod: pod, Secrets: ready.PullSecrets, ImageRequest: req})
+			call := underway.Begin(ctx, req.Container, "image", req.Image)
+			defer call.End()
+			return s.deps.Images.Ensure(call, images.Request{Pod: pod, Secrets: ready.PullSecrets, ImageRequest: req})
 		},
 		Objects:       s.opts.Objects,
 		EditSandbox:   w.editSandbox(s.steps.SandboxEdits(pod)),
@@ -380,6 +388,7 @@ func (s *Syncer) failed(ref runtime.PodRef, reason, message string) {
 // kill stops the pod in the runtime. A kill that was cut off is no failure: it follows
 // again.
 func (s *Syncer) kill(ctx context.Context, ref runtime.PodRef, kill runtime.PodKill) error {
+	underway.From(ctx).Set(stepKill)
 	err := s.deps.Runtime.KillPod(ctx, kill)
 	if err != nil && ctx.Err() == nil {
 		s.failed(ref, "FailedKillPod", "error killing pod: "+err.Error())
@@ -390,6 +399,8 @@ func (s *Syncer) kill(ctx context.Context, ref runtime.PodRef, kill runtime.PodK
 // SyncTerminatingPod implements [podworkers.Syncer].
 func (s *Syncer) SyncTerminatingPod(ctx context.Context, pod *v1.Pod, observed *runtime.PodStatus, t podworkers.Termination) error {
 	ref, st := runtime.RefOf(pod), s.state(pod.UID)
+	ctx = s.begin(ctx, st, pod)
+	defer s.end(st)
 	if s.deps.Prober != nil && observed.ContainersRunning() {
 		// After a restart of the agent no SyncPod has added it: its containers would not be
 		// ready any more, and get no traffic for the rest of their grace period.
@@ -416,6 +427,7 @@ func (s *Syncer) SyncTerminatingPod(ctx context.Context, pod *v1.Pod, observed *
 	if s.deps.Prober != nil {
 		s.deps.Prober.RemovePod(pod)
 	}
+	underway.From(ctx).Set(stepInspect)
 	after, err := s.inspectStopped(ctx, ref)
 	if err != nil {
 		return fmt.Errorf("pod %s: checking that it has stopped: %w", ref, err)
@@ -467,8 +479,11 @@ func (s *Syncer) SyncTerminatingOrphan(ctx context.Context, orphan *runtime.Pod,
 // SyncTerminatedPod calls the step Ended for a pod that has stopped, and makes its status
 // final.
 func (s *Syncer) SyncTerminatedPod(ctx context.Context, pod *v1.Pod, observed *runtime.PodStatus) error {
-	ref := runtime.RefOf(pod)
-	s.setStatus(s.state(pod.UID), inputs{pod, observed, phaseTerminated}, nil)
+	ref, st := runtime.RefOf(pod), s.state(pod.UID)
+	ctx = s.begin(ctx, st, pod)
+	defer s.end(st)
+	s.setStatus(st, inputs{pod, observed, phaseTerminated}, nil)
+	underway.From(ctx).Set(stepMeasure)
 	if err := s.measured.forget(ctx, pod.UID); err != nil {
 		return fmt.Errorf("pod %s: %w", ref, err)
 	}

@@ -127,6 +127,7 @@ func (s *Syncer) announce(st *podState, pod *v1.Pod, now map[string]runtime.Wait
 // if it has reported no event, there is one.
 func (s *Syncer) callRuntime(ctx context.Context, st *podState, req runtime.PodSync, w *waits) (res runtime.SyncResult, err error) {
 	st.warned.Store(false)
+	st.watch.track.Set(stepSync)
 	err = runtime.Recover(func() (err error) {
 		res, err = s.deps.Runtime.SyncPod(ctx, req)
 		return err

@@ -19,6 +19,7 @@ import (
 
 	"github.com/kubeletkit/kubeletkit/internal/flow"
 	"github.com/kubeletkit/kubeletkit/internal/logging"
+	"github.com/kubeletkit/kubeletkit/internal/underway"
 	"github.com/kubeletkit/kubeletkit/podspec"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
@@ -157,9 +158,11 @@ func (m *Reconciler) setUp(ctx context.Context, pod *v1.Pod, v *v1.Volume, podDi
 			return ready, err
 		}
 	}
+	call := underway.Begin(ctx, "", "volume", v.Name)
+	defer call.End()
 	began := time.Now()
 	err = runtime.Recover(func() (err error) {
-		ready, err = p.SetUp(ctx, SetUpRequest{Pod: pod, Volume: v, Place: place})
+		ready, err = p.SetUp(call, SetUpRequest{Pod: pod, Volume: v, Place: place})
 		return err
 	})
 	name, took, result := p.Name(), time.Since(began), err

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/kubeletkit/kubeletkit/internal/underway"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
@@ -71,9 +72,11 @@ func (m *Reconciler) tearDown(ctx context.Context, ref runtime.PodRef, v foundVo
 		m.log.Info("A volume's plugin is not configured; the volume is only unmounted and removed", "pod", ref, "volume", v.name, "plugin", v.plugin)
 		return v.Unmount()
 	}
+	call := underway.Begin(ctx, "", "volume", v.name)
+	defer call.End()
 	p, began := m.plugins[i], time.Now()
 	err := runtime.Recover(func() error {
-		return p.TearDown(ctx, TearDownRequest{Pod: ref, Volume: v.name, Place: v.Place})
+		return p.TearDown(call, TearDownRequest{Pod: ref, Volume: v.name, Place: v.Place})
 	})
 	name, took := p.Name(), time.Since(began)
 	m.metrics.Call("TearDown", func(m Metrics) { m.TearDown(name, took, err) })

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kubeletkit/kubeletkit/internal/text"
+	"github.com/kubeletkit/kubeletkit/internal/underway"
 	"github.com/kubeletkit/kubeletkit/lifecycle"
 	"github.com/kubeletkit/kubeletkit/podspec"
 	kubelet "github.com/kubeletkit/kubeletkit/resources/devices/internal/checkpoint"
@@ -274,7 +275,9 @@ func (m *Manager) preferred(ctx context.Context, by *server, pod *v1.Pod, contai
 	question, ask := c.question()
 	var liked []string
 	if ask {
-		ctx, cancel := context.WithTimeout(ctx, m.opts.CallTimeout)
+		call := underway.Begin(ctx, container, "GetPreferredAllocation of the provider of", string(name))
+		defer call.End()
+		ctx, cancel := context.WithTimeout(call, m.opts.CallTimeout)
 		defer cancel()
 		err := runtime.Recover(func() (err error) {
 			liked, err = by.Prefer(ctx, question)
@@ -304,7 +307,9 @@ var errReleased = errors.New("the devices were released meanwhile")
 
 // allocateBy calls Allocate.
 func (m *Manager) allocateBy(ctx context.Context, by *server, req Request) (edits runtime.ContainerEdits, err error) {
-	ctx, cancel := context.WithTimeout(ctx, m.opts.CallTimeout)
+	call := underway.Begin(ctx, req.Container.Name, "Allocate of the provider of", string(by.Resource()))
+	defer call.End()
+	ctx, cancel := context.WithTimeout(call, m.opts.CallTimeout)
 	defer cancel()
 	begin := time.Now()
 	err = runtime.Recover(func() (err error) {
@@ -365,7 +370,9 @@ func (m *Manager) EditContainer(ctx context.Context, pod *v1.Pod, container *v1.
 }
 
 func preStart(ctx context.Context, by *server, req Request) error {
-	ctx, cancel := context.WithTimeout(ctx, preStartTimeout)
+	call := underway.Begin(ctx, req.Container.Name, "PreStartContainer of the provider of", string(by.Resource()))
+	defer call.End()
+	ctx, cancel := context.WithTimeout(call, preStartTimeout)
 	defer cancel()
 	if err := runtime.Recover(func() error { return by.PreStart(ctx, req) }); err != nil {
 		return fmt.Errorf("the provider of %s cannot prepare the start with the devices %s: %w", by.Resource(), quote(req.IDs), err)

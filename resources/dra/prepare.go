@@ -12,6 +12,7 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/kubeletkit/kubeletkit/internal/underway"
 	"github.com/kubeletkit/kubeletkit/lifecycle"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
@@ -283,7 +284,9 @@ func callDriver[T any](ctx context.Context, m *Manager, name string, call func(c
 	if err != nil {
 		return result, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, m.opts.CallTimeout)
+	under := underway.Begin(ctx, "", "driver", name)
+	defer under.End()
+	ctx, cancel := context.WithTimeout(under, m.opts.CallTimeout)
 	defer cancel()
 	err = runtime.Recover(func() (err error) {
 		result, err = call(ctx, driver)

@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/kubeletkit/kubeletkit/internal/text"
+	"github.com/kubeletkit/kubeletkit/internal/underway"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
@@ -155,8 +156,11 @@ func call[Q, R any](
 		ctx, cancel = context.WithTimeout(ctx, r.opts.CallTimeout+extra)
 		defer cancel()
 	}
+	_, container, _ := strings.Cut(about, ", container ")
+	under := underway.Begin(ctx, container, "CRI call", name)
+	defer under.End()
 	began := time.Now()
-	resp, err := method(ctx, req)
+	resp, err := method(under, req)
 	if err != nil {
 		var none R
 		resp, err = none, wrapCall(name, about, err, errOf(ctx))

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/kubeletkit/kubeletkit/internal/flow"
+	"github.com/kubeletkit/kubeletkit/internal/underway"
 )
 
 // maxHold is how long a call keeps its place in a gate, and maxStop how long a stop has its
@@ -104,6 +105,7 @@ func (g *gate) enter(ctx context.Context, p priority, steps ...step) (leave func
 	g.waiting[p] = append(g.waiting[p], e)
 	g.admit()
 	g.mu.Unlock()
+	defer underway.Begin(ctx, "", "other pods: few start or end at the same time", "").End()
 	select {
 	case <-e.pass:
 	case <-ctx.Done():

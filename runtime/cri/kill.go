@@ -13,6 +13,7 @@ import (
 	criv1 "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/kubeletkit/kubeletkit/internal/flow"
+	"github.com/kubeletkit/kubeletkit/internal/underway"
 	"github.com/kubeletkit/kubeletkit/podspec"
 	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/runtime/plan"
@@ -248,7 +249,9 @@ func (r *Runtime) preStop(ctx, grace context.Context, stop *containerStop, about
 		return cut
 	}
 	began := time.Now()
-	hctx, cancel := context.WithCancel(ctx)
+	call := underway.Begin(ctx, stop.container.Name, "preStop hook of container", stop.container.Name)
+	defer call.End()
+	hctx, cancel := context.WithCancel(call)
 	ended := make(chan error, 1) // the hook's error, once
 	go func() {
 		ended <- r.runHook(hctx, &hook{

@@ -18,6 +18,7 @@ import (
 	criv1 "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/kubeletkit/kubeletkit/internal/safefile"
+	"github.com/kubeletkit/kubeletkit/internal/underway"
 	"github.com/kubeletkit/kubeletkit/podspec"
 	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/runtime/cri/internal/translate"
@@ -114,7 +115,9 @@ func (s *podSync) postStart(ctx context.Context, c *v1.Container, about, id stri
 	// or the agent stops.
 	s.r.pods.with(s.ref.UID, func(p *podMemory) { p.postStarted[id] = true })
 	events, began := s.containerEvents(c.Name), time.Now()
-	err := s.r.runHook(ctx, &hook{
+	call := underway.Begin(ctx, c.Name, "postStart hook of container", c.Name)
+	defer call.End()
+	err := s.r.runHook(call, &hook{
 		about: about, container: id, handler: c.Lifecycle.PostStart, ports: c.Ports,
 		host: hookHost(s.Pod, s.ips, s.Host), events: s.events(),
 	})

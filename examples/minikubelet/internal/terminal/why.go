@@ -27,7 +27,7 @@ func Why(pod *v1.Pod, events []runtime.Event, past []history.Entry, now time.Tim
 		} else {
 			text += fmt.Sprintf(": its grace period ended %s ago", duration.HumanDuration(-left))
 		}
-		return join(text, "", warning(events, "FailedKillPod"))
+		return join(text, "", cmp.Or(warning(events, "FailedKillPod"), last(events, "WaitingForStep")))
 	case st.Phase == v1.PodSucceeded:
 		return "Succeeded: all containers have ended with exit code 0"
 	case st.Phase == v1.PodFailed:
@@ -113,6 +113,14 @@ func warning(events []runtime.Event, reason string) string {
 		if events[i].Type == v1.EventTypeWarning && (reason == "" || events[i].Reason == reason) {
 			return events[i].Message
 		}
+	}
+	return ""
+}
+
+// last returns the message of the latest event if that has the reason: what it says holds now.
+func last(events []runtime.Event, reason string) string {
+	if n := len(events); n > 0 && events[n-1].Reason == reason {
+		return events[n-1].Message
 	}
 	return ""
 }
