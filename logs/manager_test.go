@@ -387,17 +387,21 @@ func TestRuntimeRotates(t *testing.T) {
 			c.write(int(r.opts.MaxSize) - 1000)
 			time.Sleep(2 * time.Second)
 			require.NoError(t, os.Rename(c.path, fmt.Sprintf("%s.20000101-00000%d", c.path, i+1)))
-			require.NoError(t, c.open())
+			r.mu.Lock()
+			err := c.open()
+			r.mu.Unlock()
+			require.NoError(t, err)
 			c.write(100)
 			time.Sleep(2 * time.Second)
+			synctest.Wait()
 		}
-		synctest.Wait()
 		assert.Equal(t, 3, r.rotated)
 		for _, name := range []string{"", ".20000101-000001.gz", ".20000101-000002.gz", ".20000101-000003"} {
 			assert.FileExists(t, c.path+name)
 		}
 		c.write(int(r.opts.MaxSize))
 		time.Sleep(2 * time.Second)
+		synctest.Wait()
 		assert.Equal(t, 4, r.rotated)
 		size, err := os.Stat(c.path)
 		require.NoError(t, err)
