@@ -116,7 +116,7 @@ func (s slowTokens) Token(ctx context.Context, _, _ string, req *authenticationv
 // slowPod needs all that can be slow.
 func slowPod() *v1.Pod {
 	pod := fake.Pods(1, 2)[0]
-	pod.Spec.TerminationGracePeriodSeconds = new(int64(100))
+	pod.Spec.TerminationGracePeriodSeconds, pod.Spec.ServiceAccountName = new(int64(100)), "default"
 	pod.Spec.Volumes = []v1.Volume{
 		{Name: "flex", VolumeSource: v1.VolumeSource{FlexVolume: &v1.FlexVolumeSource{Driver: "example.com/slow"}}},
 		{Name: "token", VolumeSource: v1.VolumeSource{Projected: &v1.ProjectedVolumeSource{Sources: []v1.VolumeProjection{
