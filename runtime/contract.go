@@ -19,7 +19,9 @@ type Runtime interface {
 	// SyncPod compares the spec of the pod with the observed status, does what can be
 	// done now, and returns: it makes the sandbox, pulls images, stops, resizes and starts
 	// containers. It does not wait until a container exits or becomes ready; the caller
-	// calls again with a newer status.
+	// calls again with a newer status. The postStart hook of a container runs when the
+	// container has started, and before SyncPod returns. If the hook fails, SyncPod stops
+	// the container and returns an error.
 	//
 	// A container that fails does not keep SyncPod from the others. The error joins
 	// the errors of all containers, and [SyncResult.Waiting] has the reason of each. An
@@ -100,7 +102,9 @@ type PodSync struct {
 	// Pod is the desired state, with the API's defaults, validated.
 	Pod *v1.Pod
 	// Status is the observed state. It was read after the last SyncPod or KillPod of
-	// this pod returned.
+	// this pod returned, but may be older than an exit, or than a removal by a [Remover]. If
+	// it has a sandbox or a container that does not exist any more, SyncPod may fail, or
+	// make a new one. The next sync has a newer status.
 	Status *PodStatus
 	// Probes are the results of the pod's probes. If nil, the pod has no probes: every
 	// running container counts as started, ready and healthy.
@@ -108,8 +112,10 @@ type PodSync struct {
 	// EnsureImage makes the image of a container, or of a volume, present, and returns it. It is called concurrently. If it
 	// fails, the container waits; see [ImageError]. If nil, it is the function [EnsureImage].
 	EnsureImage func(ctx context.Context, req ImageRequest) (*Image, error)
-	// Objects returns the secrets and config maps that environment variables refer to.
-	// If nil, a reference that is not optional is an error.
+	// Objects returns the secrets and config maps that environment variables refer to. If
+	// one that is needed is missing, the container waits with the reason
+	// CreateContainerConfigError, and SyncPod returns an error. If nil, a reference that is
+	// not optional is an error.
 	Objects Objects
 	// EditSandbox returns changes of what a sandbox is made with. It is called before a sandbox is made, and for a pod
 	// with hostUsers: false also before containers are created in one; if it fails, nothing is made, and the sync fails. An error that
@@ -177,7 +183,8 @@ type PodKill struct {
 	// Pod is the spec. If nil, the runtime uses the grace period and the hooks that it
 	// recorded when it created the containers.
 	Pod *v1.Pod
-	// Status is the observed state.
+	// Status is the observed state. Its sandboxes and containers may have ended or been
+	// removed since. That is no error.
 	Status *PodStatus
 	// GracePeriod, in seconds, replaces the pod's own if it is not nil. 0 kills at once.
 	GracePeriod *int64

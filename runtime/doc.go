@@ -38,10 +38,13 @@
 //
 //   - Methods are safe for concurrent use. There is one exception: for one pod,
 //     SyncPod and KillPod are not called at the same time.
-//   - A method returns soon after its context has ended, with an error that wraps the
-//     context's. It does not panic.
+//   - A method returns soon after its context has ended, with an error that wraps
+//     ctx.Err(): [context.Canceled] or [context.DeadlineExceeded]. It may wrap the
+//     context's cause as well, but not instead of it. The method does not panic.
 //   - Arguments are read-only. Results are shared between callers, so they are
-//     read-only as well, and the implementation does not change them later.
+//     read-only as well, and the implementation does not change them later. A status is
+//     used after the sandbox in it was removed: it stays as it was read, and calls
+//     with it are no misuse.
 //   - Pods are identified by UID. Two pods with one name and different UIDs are
 //     different pods.
 //   - Calls can be repeated: KillPod of a pod that does not run returns nil, and so does the

@@ -18,15 +18,21 @@
 //   - Replacement of one changed container while the others keep running.
 //   - Lists and events.
 //   - Logs in CRI's format, environment variables, commands.
-//   - The end of the context in every method.
+//   - The functions of a [runtime.PodSync]: EditSandbox, EditContainer, EnsureImage,
+//     SandboxReady and Objects (env and envFrom with secrets and config maps).
+//   - Restarts of containers whose probes fail, and starts that wait for a startup probe.
+//   - Lifecycle hooks: postStart and preStop, with the actions exec and sleep.
+//   - The end of the context in every method. The error wraps ctx.Err(), and not only the
+//     context's cause.
+//   - Calls with a status that is older than an exit or a removal.
 //   - Many pods at the same time.
 //   - A restart of the runtime: afterwards it reports what happened in between.
 //
 // # What it does not test
 //
-// Isolation, resources, security, networks and volumes differ between runtimes. If a
+// Mounts and devices of edits, isolation, resources, security, networks and volumes differ between runtimes. If a
 // runtime does not have a feature such as logs, its [Subject] leaves the field nil, and
-// the tests of the feature are skipped with a message.
+// the tests of the feature are skipped with a message. go test -v lists them.
 //
 // # Time
 //

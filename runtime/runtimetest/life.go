@@ -128,12 +128,14 @@ func testKill(e *env) {
 func testKillTwice(e *env) {
 	pod := e.pod(v1.RestartPolicyAlways, e.container("main", e.Sleep))
 	running := e.start(pod)
+	was := describe(running)
 	first := e.kill(pod)
 	second := e.kill(pod)
 	assert.Equal(e, first.Containers, second.Containers, "the second kill changes nothing")
 	// Also with the status before the first kill.
 	require.NoError(e, e.Runtime.KillPod(e.ctx, runtime.PodKill{Pod: pod, Status: running}))
 	assert.Equal(e, first.Containers, e.status(pod).Containers)
+	assert.Equal(e, was, describe(running), "a status that was returned does not change")
 }
 
 func testKillWithoutSpec(e *env) {
@@ -208,8 +210,9 @@ func testStaleStatus(e *env) {
 	pod := e.pod(v1.RestartPolicyAlways, e.container("main", e.Exit(0, 1)))
 	stale := e.drive(pod, "main has exited", func(s *runtime.PodStatus) bool { return exited(s, "main") })
 	require.NoError(e, e.Runtime.RemoveSandbox(e.ctx, stale.Sandboxes[0].ID))
-	// The status has a sandbox that is gone. SyncPod may fail or make a new one, but it must
+	// The status has a sandbox that is gone. KillPod has nothing to do. SyncPod may fail or make a new one, but it must
 	// not break the syncs that follow.
+	require.NoError(e, e.Runtime.KillPod(e.ctx, runtime.PodKill{Pod: pod, Status: stale}))
 	_, _ = e.syncWith(e.ctx, pod, stale)
 	pod.Spec.Containers[0].Command = e.Sleep
 	s := e.start(pod)
