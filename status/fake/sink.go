@@ -87,12 +87,14 @@ func (s *Sink) WatchReceiver(ctx context.Context, changed func(types.UID)) {
 	<-ctx.Done()
 }
 
-// Request makes the manager deliver the latest status of the pod again. The manager must run.
+// Request makes the manager deliver the latest status of the pod again. It does nothing before the manager calls WatchReceiver.
 func (s *Sink) Request(uid types.UID) {
 	s.mu.Lock()
 	changed := s.changed
 	s.mu.Unlock()
-	changed(uid)
+	if changed != nil {
+		changed(uid)
+	}
 }
 
 // PodFinished implements [status.Sink].

@@ -134,7 +134,7 @@ func testDeliversAgain(e *env) {
 	e.settle()
 	e.sink.Request("a")
 	e.settle()
-	assert.Equal(e, []string{"Running 1", "Running 1"}, e.calls("a"))
+	require.Equal(e, []string{"Running 1", "Running 1"}, e.calls("a"))
 	e.sink.SetDelay(time.Second)
 	e.m.Set(pod("a"), phase(v1.PodRunning, "2"))
 	synctest.Wait()
@@ -201,6 +201,7 @@ func testHang(e *env) {
 	require.ErrorContains(e, e.m.Healthy(), "default/")
 	close(release)
 	e.settle()
+	require.NotEmpty(e, e.calls("0"))
 	assert.Equal(e, "Running latest", e.calls("0")[len(e.calls("0"))-1])
 	require.NoError(e, e.m.Healthy())
 }

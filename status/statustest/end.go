@@ -39,7 +39,7 @@ func testEnd(e *env) {
 func testEndOfUnknownPod(e *env) {
 	e.m.PodEnded(runtime.RefOf(pod("a")))
 	e.settle()
-	assert.Equal(e, []string{"gone  "}, e.calls("a"))
+	require.Equal(e, []string{"gone  "}, e.calls("a"))
 	assert.Equal(e, runtime.RefOf(pod("a")), e.sink.Calls("a")[0].Pod)
 }
 
@@ -78,7 +78,7 @@ func testEndBeforeNextPod(e *env) {
 	e.m.Set(pod("a"), phase(v1.PodPending, "2"))
 	assert.Equal(e, v1.PodPending, e.get("a").Phase)
 	e.settle()
-	assert.Equal(e, []string{"Running 1", "Failed 1", "gone Failed 1", "Pending 2"}, e.calls("a"))
+	require.Equal(e, []string{"Running 1", "Failed 1", "gone Failed 1", "Pending 2"}, e.calls("a"))
 
 	e.sink.Fail(3, errBroken)
 	e.m.Set(pod("a"), phase(v1.PodFailed, "2"))

@@ -88,6 +88,39 @@ func testTerminate(e *env) {
 	assert.Equal(e, v1.PodSucceeded, e.get("b").Phase)
 }
 
+func testPods(e *env) {
+	p := pod("a")
+	e.m.Set(p, phase(v1.PodPending, "1"))
+	e.m.Set(p, phase(v1.PodRunning, "2"))
+	e.m.Set(pod("b"), phase(v1.PodPending, "3"))
+	e.m.Set(pod("c"), phase(v1.PodPending, ""))
+	e.m.Forget("c")
+	messages := map[types.UID]string{}
+	for _, got := range e.m.Pods() {
+		messages[got.UID] = got.Status.Message
+		got.Status.Message = "changed"
+	}
+	assert.Equal(e, map[types.UID]string{"a": "2", "b": "3"}, messages, "each pod that has a status, with the latest one")
+	assert.Equal(e, "2", e.get("a").Message, "a copy")
+	assert.Empty(e, p.Status.Message, "the pod of Set is not changed")
+}
+
+// testEndedContainerStaysEnded sets a status in which a container runs again that must not be restarted.
+func testEndedContainerStaysEnded(e *env) {
+	p := pod("a")
+	p.Spec.RestartPolicy = v1.RestartPolicyNever
+	status := func(state v1.ContainerState) v1.PodStatus {
+		s := phase(v1.PodRunning, "")
+		s.ContainerStatuses = []v1.ContainerStatus{{Name: "app", State: state}}
+		return s
+	}
+	e.m.Set(p, status(v1.ContainerState{Terminated: &v1.ContainerStateTerminated{ExitCode: 1}}))
+	for _, again := range []v1.ContainerState{{Running: &v1.ContainerStateRunning{}}, {Waiting: &v1.ContainerStateWaiting{}}} {
+		e.m.Set(p, status(again))
+		assert.NotNil(e, e.get("a").ContainerStatuses[0].State.Terminated, "the status is refused")
+	}
+}
+
 func testForgetAndPrune(e *env) {
 	for _, uid := range []types.UID{"a", "b", "c"} {
 		e.m.Set(pod(uid), phase(v1.PodRunning, ""))

@@ -73,6 +73,8 @@ var cases = []testCase{
 	{"CopiesStatuses", false, testCopiesStatuses},
 	{"PhaseDoesNotGoBack", false, testPhaseDoesNotGoBack},
 	{"Terminate", false, testTerminate},
+	{"Pods", false, testPods},
+	{"EndedContainerStaysEnded", true, testEndedContainerStaysEnded},
 	{"ForgetAndPrune", false, testForgetAndPrune},
 	{"RunOnce", false, testRunOnce},
 
