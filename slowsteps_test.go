@@ -197,6 +197,7 @@ func TestWhatAPodWaitsForIsNamed(t *testing.T) {
 					}
 				}
 			}}, func(t *testing.T, n *agenttest.Node) {
+				n.Sleep(time.Millisecond) // the provider has listed its devices
 				pod := slowPod()
 				if ends {
 					n.Source.Set(pod)

@@ -22,6 +22,7 @@ func TestMetricsThatPanic(t *testing.T) {
 	for range 2 {
 		assert.Equal(t, []string{"u"}, r.users(t, "a.example.com/x", nil))
 	}
+	flow.WaitForObservers(r.metrics)
 	require.Len(t, r.lines, 1)
 	assert.Contains(t, r.lines[0], "panic: broken")
 }

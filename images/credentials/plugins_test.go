@@ -21,6 +21,8 @@ import (
 	configv1 "k8s.io/kubelet/config/v1"
 	providerv1 "k8s.io/kubelet/pkg/apis/credentialprovider/v1"
 	"k8s.io/utils/ptr"
+
+	"github.com/kubeletkit/kubeletkit/internal/flow"
 )
 
 // rig is Plugins whose plugins are functions.
@@ -218,6 +220,7 @@ func TestOrderOfPlugins(t *testing.T) {
 		users = append(users, c.Username)
 	}
 	assert.Equal(t, []string{"longest", "one", "two", "wild"}, users)
+	flow.WaitForObservers(r.metrics)
 	require.Len(t, r.done, 3)
 	assert.Equal(t, "bad", r.done[2].Provider)
 	require.EqualError(t, r.done[2].Err, "exit status 1")
