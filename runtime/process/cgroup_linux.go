@@ -26,13 +26,16 @@ type cgroupRoot struct {
 	// owner is the beginning of the names of the cgroups of this directory's pods: nothing else says whose they
 	// are when the directory is gone.
 	owner string
-	off   bool
+	// lock is the lock file of the server.
+	lock string
+	off  bool
 }
 
 func findCgroups(opts *Options) *cgroupRoot {
 	mounts, err := supervise.CgroupMounts()
 	owner := sha256.Sum256([]byte(opts.Dir))
-	r := &cgroupRoot{mounts: mounts, root: opts.CgroupRoot, owner: hex.EncodeToString(owner[:6]) + "-", off: opts.NoCgroups || err != nil}
+	r := &cgroupRoot{mounts: mounts, root: opts.CgroupRoot, owner: hex.EncodeToString(owner[:6]) + "-",
+		lock: filepath.Join(opts.Dir, supervise.LockFile), off: opts.NoCgroups || err != nil}
 	if r.root == "" {
 		r.root = defaultRoot
 		if !r.off {

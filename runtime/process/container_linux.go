@@ -233,6 +233,7 @@ func (s *Server) specOf(rec *containerRecord, pod *criv1.PodSandboxConfig, home 
 // the container inherits that of the server. lower is true if it would have to be lowered, which only
 // root may. A container without a score inherits one above 0, but not the protection of the agent.
 func oomScoreOf(adj, own int, root bool) (set *int, lower bool) {
+	adj = max(-1000, min(adj, 1000)) // the range of proc_pid_oom_score_adj(5)
 	switch {
 	case adj == 0 && own >= 0:
 		return nil, false

@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"maps"
 	"os"
+	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -32,12 +34,23 @@ func (r *cgroupRoot) removeLeft(ctx context.Context, stays func(sandbox string) 
 			}
 		}
 	}
+	if len(left) == 0 {
+		return 0, nil
+	}
+	if pid := lockedBy(r.lock); pid != 0 {
+		return 0, fmt.Errorf("%w %s: process %d has its lock, as the server of a directory that was deleted, or of one of that name in another mount namespace", ErrInUse, filepath.Dir(r.lock), pid)
+	}
 	ctx, cancel := context.WithTimeout(ctx, leftPatience)
 	defer cancel()
 	var errs []error
 	for id := range left {
 		pod := r.ofPod(id)
-		for _, c := range append(containersIn(pod), pod) {
+		all := append(containersIn(pod), pod)
+		if slices.ContainsFunc(all, supervise.Cgroup.Foreign) {
+			errs = append(errs, fmt.Errorf("the cgroups of sandbox %s have processes of another PID namespace, and stay", id))
+			continue
+		}
+		for _, c := range all {
 			for c.Kill() > 0 && flow.Sleep(ctx, lookAgain) {
 			}
 		}
@@ -46,6 +59,22 @@ func (r *cgroupRoot) removeLeft(ctx context.Context, stays func(sandbox string) 
 		}
 	}
 	return len(left), errors.Join(errs...)
+}
+
+// lockedBy returns another process that has the lock file of that path open, also if the file was deleted; 0 if there is none.
+func lockedBy(path string) int {
+	links, _ := filepath.Glob("/proc/[0-9]*/fd/*")
+	for _, link := range links {
+		to, err := os.Readlink(link)
+		if err != nil || to != path && to != path+" (deleted)" {
+			continue
+		}
+		pid, err := strconv.Atoi(strings.Split(link, "/")[2])
+		if err == nil && pid != os.Getpid() {
+			return pid
+		}
+	}
+	return 0
 }
 
 // containersIn returns the cgroups in those of a pod.

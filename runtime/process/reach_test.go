@@ -128,3 +128,21 @@ func TestReachOfManyUsers(t *testing.T) {
 	require.NoError(t, err)
 	assert.EqualValues(t, 0o710, info.Mode().Perm())
 }
+
+// A container of another user whose program is set-user-ID has the privileges of its owner: a tracer would take them.
+func TestSetUserIDProgram(t *testing.T) {
+	dir, _ := agentDir(t, 0o755)
+	program := filepath.Join(dir, "id")
+	data, err := os.ReadFile("/usr/bin/id")
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(program, data, 0o755))
+	require.NoError(t, os.Chmod(program, os.ModeSetuid|0o755))
+	n := startNode(t, Options{Dir: filepath.Join(dir, "process"), AgentDir: dir + "/"})
+	p := n.pod()
+	config := shell("c", "")
+	config.Command, config.Args = []string{program}, nil
+	config.Linux.SecurityContext = &criv1.LinuxContainerSecurityContext{RunAsUser: &criv1.Int64Value{Value: 65533}, RunAsGroup: &criv1.Int64Value{Value: 65533}}
+	id := p.run(config)
+	n.exited(id)
+	assert.Contains(t, p.log("c"), "uid=65533 gid=65533 euid=0(root)")
+}

@@ -78,13 +78,16 @@ func Init() { supervise.Init() }
 
 // CleanUp ends the containers whose directory was deleted while they ran, and removes the cgroups that are left
 // of them. It returns the number of pods. Where no cgroups can be made, nothing is found. The error is
-// [ErrInUse] if a server runs. It does not make the directory.
+// [ErrInUse] if a server runs, also one whose directory was deleted. It does not make the directory. Containers that the next
+// server adopts stay.
 func CleanUp(ctx context.Context, opts Options) (pods int, err error) {
 	if err := opts.validate(); err != nil {
 		return 0, err
 	}
 	opts.setDefaults()
-	if _, err := os.Stat(opts.Dir); err == nil {
+	stays := func(string) bool { return false }
+	switch _, err := os.Stat(opts.Dir); {
+	case err == nil:
 		lock, err := safefile.LockSoon(ctx, filepath.Join(opts.Dir, supervise.LockFile))
 		if errors.Is(err, safefile.ErrLocked) {
 			return 0, fmt.Errorf("%w %s", ErrInUse, opts.Dir)
@@ -93,10 +96,17 @@ func CleanUp(ctx context.Context, opts Options) (pods int, err error) {
 			return 0, fmt.Errorf("process: %w", err)
 		}
 		defer safefile.Unlock(lock)
+		s := &Server{opts: opts}
+		stays = func(sandbox string) bool { // the next server adopts it
+			_, err := os.Stat(s.sandboxFile(sandbox))
+			return !errors.Is(err, fs.ErrNotExist)
+		}
+	case !errors.Is(err, fs.ErrNotExist):
+		return 0, fmt.Errorf("process: %w", err)
 	}
 	cgroups := findCgroups(&opts)
 	defer cgroups.removeRoot()
-	if pods, err = cgroups.removeLeft(ctx, func(string) bool { return false }); err != nil {
+	if pods, err = cgroups.removeLeft(ctx, stays); err != nil {
 		return pods, fmt.Errorf("process: %w", err)
 	}
 	return pods, nil

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"time"
 
@@ -87,6 +88,17 @@ func (c Cgroup) Kill() int {
 		}
 	}
 	return n
+}
+
+// Foreign reports whether a process of another PID namespace is in the cgroups, without those in cgroups below them.
+func (c Cgroup) Foreign() bool {
+	for _, dir := range c.dirs() {
+		data, _ := os.ReadFile(filepath.Join(dir, "cgroup.procs"))
+		if slices.ContainsFunc(bytes.Fields(data), func(pid []byte) bool { return string(pid) == "0" }) {
+			return true
+		}
+	}
+	return false
 }
 
 // Processes returns the processes in the cgroups, without those in cgroups below them.

@@ -27,6 +27,9 @@ const noOOM = -1000
 //     instruction. Without this score, which needs root, the kernel spares a child before exec unless
 //     memory.oom.group is set.
 //
+// A program that runs as another user is not traced, and enters the memory cgroup with the thread that forks: a
+// set-user-ID program that is traced gets no privileges, and neither does one with file capabilities (execve(2)).
+//
 // It must be called in the goroutine of loop: only the thread that has forked can trace the child.
 func (s *supervisor) forkIn(path string, args []string, attr *syscall.ProcAttr) (int, error) {
 	cg, err := s.spec.Cgroup.open()
@@ -37,11 +40,10 @@ func (s *supervisor) forkIn(path string, args []string, attr *syscall.ProcAttr) 
 		defer cg.Close()
 		attr.Sys.UseCgroupFD, attr.Sys.CgroupFD = true, int(cg.Fd())
 	}
-	// A tracer without privileges would take those of a set-user-ID program.
-	attr.Sys.Ptrace = os.Geteuid() == 0 || s.spec.Cgroup.V1["memory"] != ""
+	attr.Sys.Ptrace = os.Geteuid() == 0 && (attr.Sys.Credential == nil || attr.Sys.Credential.Uid == 0)
 	pid, err := s.forkTraced(path, args, attr)
-	if attr.Sys.Ptrace && errors.Is(err, unix.EPERM) {
-		// Nothing may be traced here: seccomp(2), or ptrace_scope of Yama. Limits matter more.
+	if attr.Sys.Ptrace && (errors.Is(err, unix.EPERM) || errors.Is(err, unix.EACCES) || errors.Is(err, unix.ENOSYS)) {
+		// Nothing may be traced here: seccomp(2), ptrace_scope of Yama, SELinux, an emulator. Limits matter more.
 		attr.Sys.Ptrace = false
 		pid, err = s.forkTraced(path, args, attr)
 	}
@@ -73,7 +75,11 @@ func (s *supervisor) forkTraced(path string, args []string, attr *syscall.ProcAt
 		score = &own
 	}
 	if score != nil {
-		_ = setOOMScoreAdj(strconv.Itoa(pid), *score) // if it must not be set, the server has given a warning
+		// If it must not be set, the server has given a warning. A child must not keep noOOM.
+		scoreErr := setOOMScoreAdj(strconv.Itoa(pid), *score)
+		if attr.Sys.Ptrace && err == nil && scoreErr != nil && !errors.Is(scoreErr, unix.ENOENT) {
+			err = scoreErr
+		}
 	}
 	if attr.Sys.Ptrace {
 		if err == nil {
