@@ -12,10 +12,10 @@ import (
 	"github.com/kubeletkit/kubeletkit/internal/safefile"
 )
 
-// lockRoot makes the root directory and locks it for this agent. It refuses a directory to
+// LockRoot makes the root directory and locks it, as [Agent.Run] does. It refuses a directory to
 // which other users can write: they could plant records of pods and processes. The lock ends with
-// the process, however it ends.
-func lockRoot(ctx context.Context, dir string) (unlock func(), err error) {
+// unlock, or with the process, however it ends. It is for programs that change the directory while no agent runs.
+func LockRoot(ctx context.Context, dir string) (unlock func(), err error) {
 	if err := safefile.MakeDir(dir, 0o750); err != nil {
 		return nil, fmt.Errorf("making the root directory: %w", err)
 	}

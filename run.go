@@ -34,7 +34,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	if !first {
 		return fmt.Errorf("kubeletkit: %w", runtime.ErrAlreadyRunning)
 	}
-	unlock, err := lockRoot(ctx, a.opts.RootDir)
+	unlock, err := LockRoot(ctx, a.opts.RootDir)
 	if err != nil {
 		return a.setupFailed(err)
 	}

@@ -7,11 +7,13 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"golang.org/x/sync/errgroup"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/kubeletkit/kubeletkit"
 	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/client"
 	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/config"
 	"github.com/kubeletkit/kubeletkit/resources/cgroup"
@@ -26,6 +28,14 @@ import (
 func stopPods(ctx context.Context, rootDir, endpoint string, out io.Writer) error {
 	s := &config.Settings{RootDir: rootDir}
 	s.ContainerRuntimeEndpoint = endpoint
+	if _, err := os.Stat(rootDir); err == nil {
+		// An agent that starts meanwhile would lose the volumes of its pods.
+		unlock, err := kubeletkit.LockRoot(ctx, rootDir)
+		if err != nil {
+			return err
+		}
+		defer unlock()
+	}
 	if endpoint != "" {
 		return killPods(ctx, s, out)
 	}
@@ -89,6 +99,9 @@ func killPods(ctx context.Context, s *config.Settings, out io.Writer) error {
 	}
 	uids, err := podDirs(s.RootDir)
 	if err == nil {
+		uids, err = notRunning(ctx, rt, uids)
+	}
+	if err == nil {
 		err = takeDown(ctx, s.RootDir, uids, refs)
 	}
 	if !strings.HasPrefix(s.ContainerRuntimeEndpoint, "unix://"+embeddedDir(s)+"/") {
@@ -102,6 +115,17 @@ func killPods(ctx context.Context, s *config.Settings, out io.Writer) error {
 		return fmt.Errorf("the pods have left something on the machine; run stop again when its cause is mended, or start the agent: %w", err)
 	}
 	return nil
+}
+
+// notRunning returns the pods of which nothing runs: another agent may have started one.
+func notRunning(ctx context.Context, rt runtime.Lister, uids []types.UID) ([]types.UID, error) {
+	pods, err := runtime.ListPods(ctx, rt)
+	if err != nil {
+		return nil, err
+	}
+	return slices.DeleteFunc(uids, func(uid types.UID) bool {
+		return slices.ContainsFunc(pods, func(pod *runtime.Pod) bool { return pod.UID == uid && pod.Running() })
+	}), nil
 }
 
 // podDirs returns the pods that have a directory.
