@@ -93,6 +93,12 @@ func (m *Manager) rotate(ctx context.Context, l *log) error {
 		last = all[len(all)-1].Name
 	}
 	next := crilog.NextRotated(d.base, last, time.Now())
+	for {
+		if _, err := d.Lstat(d.at(next)); err != nil {
+			break
+		}
+		next = crilog.NextRotated(d.base, next, time.Now()) // the runtime has rotated it as well
+	}
 	err = d.Rename(d.at(d.base), d.at(next))
 	l.files.Unlock()
 	renamed := err == nil
