@@ -50,20 +50,25 @@ func (a *Agent) Drain(ctx context.Context) error {
 			if len(unfinished) == 0 {
 				return nil
 			}
-			if ctx.Err() != nil || time.Since(ended) >= finishPatience {
-				a.log.Info("Pods have ended, and not all of their volumes are taken down; the next agent does that", "pods", unfinished)
+			if time.Since(ended) >= finishPatience {
+				a.logUnfinished(unfinished)
 				return nil
 			}
 		}
 		select {
 		case <-ctx.Done():
 			if left == 0 && err == nil {
-				continue
+				a.logUnfinished(a.unfinished())
+				return nil
 			}
 			return errors.Join(fmt.Errorf("kubeletkit: draining: %d pods still run: %w", left, context.Cause(ctx)), err)
 		case <-tick.C:
 		}
 	}
+}
+
+func (a *Agent) logUnfinished(pods []string) {
+	a.log.Info("Pods have ended, and not all of their volumes are taken down; the next agent does that", "pods", pods)
 }
 
 // unfinished returns the pods of which nothing runs, and whose volumes may not be taken down yet.

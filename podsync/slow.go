@@ -97,12 +97,26 @@ func (s *Syncer) look(st *podState) {
 			w.timer.Reset(lookPeriod)
 		}
 	}()
+	if err := runtime.Recover(func() error { s.name(st, pod); return nil }); err != nil {
+		s.log.Error(err, "A step of a pod that takes long cannot be named", "pod", runtime.RefOf(pod))
+	}
+}
+
+// name brings the status up to date with the step that takes long, and emits the event.
+func (s *Syncer) name(st *podState, pod *v1.Pod) {
+	w := &st.watch
 	if slow := w.track.Slow(time.Now(), slowAfter); slow != w.slow {
 		w.slow = slow
 		s.setSlow(st, slow)
 	}
 	if w.slow.Name == "" || w.slow == w.announced {
 		return
+	}
+	st.mu.Lock()
+	ends := st.last.phase != phaseSync
+	st.mu.Unlock()
+	if ends && w.announced.Name != "" {
+		return // each container of a pod may take its grace period
 	}
 	w.announced = w.slow
 	e := runtime.Event{Pod: runtime.RefOf(pod), Type: v1.EventTypeNormal, Reason: reasonSlow, Message: slowMessage(w.slow), Logged: true}
@@ -127,7 +141,7 @@ func (s *Syncer) setSlow(st *podState, slow underway.Slow) {
 }
 
 // waitingNow returns the waiting reasons of the last SyncPod, with the step that takes long as the message of the containers that wait for it:
-// the container of the step, or all for a step of the pod, and others that have no reason. st.mu is held.
+// the container of the step, or all for a step of the pod. st.mu is held.
 func (st *podState) waitingNow(pod *v1.Pod) map[string]v1.ContainerStateWaiting {
 	if st.slow.Name == "" {
 		return st.waiting
@@ -139,7 +153,7 @@ func (st *podState) waitingNow(pod *v1.Pod) map[string]v1.ContainerStateWaiting 
 	message := slowMessage(st.slow)
 	for _, c := range podspec.Containers(&pod.Spec) {
 		w, waits := now[c.Name]
-		if waits && st.slow.Container != "" && st.slow.Container != c.Name {
+		if st.slow.Container != "" && st.slow.Container != c.Name {
 			continue
 		}
 		if w.Message = message; !waits {

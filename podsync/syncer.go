@@ -237,7 +237,9 @@ func (s *Syncer) SyncPod(ctx context.Context, typ podworkers.UpdateType, pod *v1
 	w.apply(pod, observed, &res)
 	s.announce(st, pod, w.by)
 	s.setWaiting(st, res.Waiting, res.Changed)
-	s.setResized(st, pod, res, err)
+	if len(w.by) == 0 || res.ResizeError != "" { // the resize of a pod that waits is not done
+		s.setResized(st, pod, res, err)
+	}
 	return podworkers.Result{Changed: res.Changed, RetryAfter: flow.Soonest(res.RetryAfter, recheck)}, err
 }
 

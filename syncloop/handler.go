@@ -167,13 +167,8 @@ func (h *PodHandler) update(u podworkers.Update) {
 // starts reports whether a pod with the UID may have a worker now. Otherwise an earlier one is being removed, and the cleanup after that
 // starts the pod if it is desired then.
 func (h *PodHandler) starts(uid types.UID) bool {
-	r := h.removals.byUID[uid]
-	if r != nil && r.ended() {
-		h.endRemoval(uid, r)
-		r = nil
-	}
 	_, leaving := h.leaving[uid]
-	return !leaving && r == nil
+	return !leaving && h.removals.byUID[uid] == nil
 }
 
 // prepareFirstLimit is the time for which other pods wait until those are prepared that run when the agent starts. It is many times
@@ -216,6 +211,10 @@ func (h *PodHandler) HandlePodAdditions(pods []*v1.Pod) {
 			continue
 		}
 		h.endPredecessors(pod)
+		// Before the pod is admitted: what components have given it by then must not be taken back by the removal of an earlier one.
+		if r := h.removals.byUID[pod.UID]; r != nil && r.ended() {
+			h.endRemoval(pod.UID, r)
+		}
 		// Of a pod whose end was requested, this is the next incarnation, which is admitted when that one has ended. An orphan of the
 		// UID is no incarnation: it was not admitted here.
 		switch st := h.deps.Workers.State(pod.UID); {

@@ -113,6 +113,9 @@ func (f folder) read(ctx context.Context, use func(name string, record []byte, w
 			}
 		}
 		switch {
+		case errors.Is(err, safefile.ErrNoAnswer), err != nil && ctx.Err() != nil: // neither do the others have an answer
+			problem(path, false, err)
+			return nil
 		case errors.Is(err, errUnread), errors.Is(err, errLocked):
 			problem(path, false, err)
 		case errors.Is(err, errPlain):
