@@ -158,13 +158,17 @@ func (p *typist) start(program string) {
 	require.NoError(p, p.agent.Start())
 }
 
-// useThisModule is "go get" of this tree. In a workspace its packages are those that tests have compiled already; as a
-// replacement it would be another module, which is compiled again with -trimpath.
+// useThisModule is "go get" of this tree, which a replacement stands for. The module requires what this one requires, so that
+// it needs nothing that was not fetched for the tests. (A workspace would: it has no pruned graph of modules.)
 func (p *typist) useThisModule() {
 	tree, err := os.Getwd()
 	require.NoError(p, err)
-	p.env = append(p.env, "GOWORK="+filepath.Join(p.dir, "go.work"))
-	p.run("go work init . " + tree)
+	for _, name := range []string{"go.mod", "go.sum"} {
+		data, err := os.ReadFile(filepath.Join(tree, name))
+		require.NoError(p, err)
+		require.NoError(p, os.WriteFile(filepath.Join(p.dir, name), data, 0o600))
+	}
+	p.run("go mod edit -module example.com/fieldagent -require github.com/kubeletkit/kubeletkit@v0.0.0 -replace github.com/kubeletkit/kubeletkit=" + tree)
 }
 
 func (p *typist) run(line string) {
