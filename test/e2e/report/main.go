@@ -3,8 +3,8 @@
 //
 //	go test -json ./... | report [-v] [-slowest 10] [-skipped FILE] [-noskip]
 //
-// With -v it prints a line for each test that has ended. With -skipped it writes the tests that have skipped to a file: first an
-// expression for the flag -run, then a line for each package. With -noskip a test that skips is a failure. Its exit status is 1
+// With -v it prints a line for each test that has ended. With -skipped it writes an expression for the flag -run to a file,
+// which matches the tests that have skipped. With -noskip a test that skips is a failure. Its exit status is 1
 // if something has failed.
 package main
 
@@ -188,14 +188,12 @@ func (r *report) summary(slowest int) {
 	fmt.Fprintf(r.to, "%d passed, %d failed, %d skipped\n", passed, len(failed), len(r.skips))
 }
 
-// skippedTests returns an expression for the tests that have skipped, as a whole or in a part, and on further lines their
-// packages.
+// skippedTests returns an expression for the tests that have skipped, as a whole or in a part.
 func (r *report) skippedTests() string {
-	packages, tops := map[string]bool{}, map[string]bool{}
+	tops := map[string]bool{}
 	for t := range r.skips {
 		top, _, _ := strings.Cut(t.Test, "/")
-		packages[t.Package], tops[top] = true, true
+		tops[top] = true
 	}
-	return "^(" + strings.Join(slices.Sorted(maps.Keys(tops)), "|") + ")$\n" +
-		strings.Join(slices.Sorted(maps.Keys(packages)), "\n") + "\n"
+	return "^(" + strings.Join(slices.Sorted(maps.Keys(tops)), "|") + ")$\n"
 }

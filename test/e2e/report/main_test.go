@@ -45,7 +45,7 @@ func TestReport(t *testing.T) {
 	if b.String() != printed {
 		t.Errorf("printed:\n%s", &b)
 	}
-	if got := r.skippedTests(); got != "^(TestA)$\np\n" {
+	if got := r.skippedTests(); got != "^(TestA)$\n" {
 		t.Error(got)
 	}
 }
