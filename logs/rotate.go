@@ -153,7 +153,11 @@ func (m *Manager) compress(ctx context.Context, l *log, workers *sync.WaitGroup,
 	l.compressing = true
 	workers.Go(func() {
 		for l.hasMore() {
-			if err := m.compressAll(ctx, l); err != nil && ctx.Err() == nil {
+			err := m.compressAll(ctx, l)
+			if errors.Is(err, fs.ErrNotExist) { // the logs of the container were removed meanwhile
+				continue
+			}
+			if err != nil && ctx.Err() == nil {
 				m.metrics.Call("Compressed", func(r Metrics) { r.Compressed(err) })
 				logger.Error(err, "A rotated log cannot be compressed; it is tried again with the next rotation")
 			}
