@@ -178,6 +178,7 @@ func TestContainerEndsDuringRotation(t *testing.T) {
 		r.mu.Unlock()
 		c.write(11 << 10)
 		time.Sleep(time.Hour)
+		synctest.Wait()
 		assert.Empty(t, r.records)
 		assert.Zero(t, r.unrotated)
 		names, _ := c.files()
@@ -192,6 +193,7 @@ func TestContainerEndsDuringRotation(t *testing.T) {
 		r.mu.Unlock()
 		c.write(1 << 10)
 		time.Sleep(time.Hour)
+		synctest.Wait()
 		assert.Len(t, r.records, 1)
 	})
 }
