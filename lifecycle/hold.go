@@ -40,6 +40,7 @@ func (s *Steps) Hold(uid types.UID, reason error, limit time.Duration) (release 
 }
 
 // reason returns why the pod must not start, and for how long, or nil.
+//
 //lint:ignore ST1008 it is intended
 func (h *holds) reason(uid types.UID) (err error, left time.Duration) {
 	h.mu.Lock()

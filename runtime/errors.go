@@ -53,6 +53,7 @@ func (e *WaitError) Error() string { return e.Reason + ": " + e.Message }
 
 // WithoutWaits returns the error without the parts of joined errors that are waits, and one of these; nil if there is none. An error that
 // wraps nothing but waits is one.
+//
 //lint:ignore ST1008 it is intended
 func WithoutWaits(err error) (failure error, wait *WaitError) {
 	switch e := err.(type) {
