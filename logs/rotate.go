@@ -154,10 +154,7 @@ func (m *Manager) compress(ctx context.Context, l *log, workers *sync.WaitGroup,
 	workers.Go(func() {
 		for l.hasMore() {
 			err := m.compressAll(ctx, l)
-			if errors.Is(err, fs.ErrNotExist) { // the logs of the container were removed meanwhile
-				continue
-			}
-			if err != nil && ctx.Err() == nil {
+			if err != nil && ctx.Err() == nil && !errors.Is(err, fs.ErrNotExist) { // the directory of the logs was removed meanwhile
 				m.metrics.Call("Compressed", func(r Metrics) { r.Compressed(err) })
 				logger.Error(err, "A rotated log cannot be compressed; it is tried again with the next rotation")
 			}
@@ -198,6 +195,9 @@ func (m *Manager) compressAll(ctx context.Context, l *log) error {
 		}
 		err := d.compress(ctx, l, r.Name)
 		m.workers.Release(1)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // its directory was removed meanwhile; the other files say so, too
+		}
 		if err != nil {
 			return fmt.Errorf("compressing %s: %w", r.Name, err)
 		}

@@ -133,11 +133,12 @@
 //     not. A process group is signalled only while a process of it matches. From Linux 6.9
 //     on, that is certain for a group whose leader lives; otherwise it is checked right
 //     before the signal.
-//   - A supervisor is not in the memory cgroup of its container, not even while it executes a command. A container
+//   - A supervisor is not in the memory cgroup of its container, not even while it executes a command of root. A container
 //     at its memory limit ends as OOMKilled, or the kernel kills a command of exec in it: that has exit code 137,
 //     and its error output ends with a line that begins with OOMKilled. The supervisor traces a command until its
-//     first instruction for that (ptrace(2)). Where nothing may be traced (ptrace_scope 3 of Yama), its thread enters
-//     a cgroup of version 1 for a moment, as limits matter more.
+//     first instruction for that (ptrace(2)). A command of another user than root is not traced, since a set-user-ID
+//     program would lose its privileges, and where nothing may be traced (ptrace_scope 3 of Yama) none is: the thread of
+//     the supervisor then enters a cgroup of version 1 for a moment, as limits matter more.
 //   - If a supervisor is killed, its container is reported as exited with code 255 and
 //     reason Unknown, and its processes are killed. They are found by cgroup, by session,
 //     and by the variable in their environment; they are stopped first, and killed when
