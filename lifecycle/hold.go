@@ -39,21 +39,19 @@ func (s *Steps) Hold(uid types.UID, reason error, limit time.Duration) (release 
 	return func() { s.holds.remove(uid, h) }
 }
 
-// reason returns why the pod must not start, and for how long, or nil.
-//
-//lint:ignore ST1008 it is intended
-func (h *holds) reason(uid types.UID) (err error, left time.Duration) {
+// reason returns for how long the pod must not start, and why, or nil.
+func (h *holds) reason(uid types.UID) (left time.Duration, err error) {
 	h.mu.Lock()
 	held := h.byUID[uid]
 	h.mu.Unlock()
 	if held == nil {
-		return nil, 0
+		return 0, nil
 	}
 	if left = time.Until(held.until); left <= 0 {
 		h.remove(uid, held)
-		return nil, 0
+		return 0, nil
 	}
-	return held.reason, left
+	return left, held.reason
 }
 
 func (h *holds) remove(uid types.UID, held *hold) {

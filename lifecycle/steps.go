@@ -196,7 +196,7 @@ func (s *Steps) Prepare(ctx context.Context, req PrepareRequest) (PrepareRespons
 	if s == nil {
 		return all, nil
 	}
-	if err, left := s.holds.reason(req.Pod.UID); err != nil {
+	if left, err := s.holds.reason(req.Pod.UID); err != nil {
 		return PrepareResponse{RetryAfter: left}, err
 	}
 	isFirst, err := s.awaitFirst(ctx, req.Pod.UID)
@@ -221,7 +221,7 @@ func (s *Steps) Prepare(ctx context.Context, req PrepareRequest) (PrepareRespons
 			break
 		}
 	}
-	switch failure, _ := runtime.WithoutWaits(err); {
+	switch _, failure := runtime.WithoutWaits(err); {
 	case failure != nil:
 		return PrepareResponse{}, err
 	case err != nil:

@@ -125,7 +125,7 @@ func sameObjectMeta(a, b *metav1.ObjectMeta) bool {
 		return equality.Semantic.DeepEqual(a, b)
 	}
 	return a.Name == b.Name && a.Namespace == b.Namespace && a.GenerateName == b.GenerateName && a.Generation == b.Generation &&
-		//lint:ignore SA1019 it is intended
+		//lint:ignore SA1019 a field that a source may set is compared
 		a.ResourceVersion == b.ResourceVersion && a.SelfLink == b.SelfLink &&
 		maps.Equal(a.Labels, b.Labels) && maps.Equal(a.Annotations, b.Annotations)
 }

@@ -20,7 +20,7 @@ type waits struct {
 
 // note adds the wait in the error, if there is one.
 func (w *waits) note(container string, err error) {
-	failure, wait := runtime.WithoutWaits(err)
+	wait, failure := runtime.WithoutWaits(err)
 	if failure != nil || wait == nil {
 		return
 	}
@@ -65,7 +65,7 @@ func (w *waits) editContainer(
 // failed returns the error without its waits, nil if it has nothing else. The error of a pod that only waits is noted as that of the
 // pod if it was not noted before: it is that of a runtime.
 func (w *waits) failed(err error) error {
-	failure, waiting := runtime.WithoutWaits(err)
+	waiting, failure := runtime.WithoutWaits(err)
 	if failure == nil && waiting != nil && len(w.by) == 0 {
 		w.note("", waiting)
 	}

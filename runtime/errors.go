@@ -51,22 +51,20 @@ type WaitError struct {
 // Error implements error.
 func (e *WaitError) Error() string { return e.Reason + ": " + e.Message }
 
-// WithoutWaits returns the error without the parts of joined errors that are waits, and one of these; nil if there is none. An error that
-// wraps nothing but waits is one.
-//
-//lint:ignore ST1008 it is intended
-func WithoutWaits(err error) (failure error, wait *WaitError) {
+// WithoutWaits returns one of the waits among joined errors, nil if there is none, and the error without them. An error
+// that wraps nothing but waits is one.
+func WithoutWaits(err error) (wait *WaitError, failure error) {
 	switch e := err.(type) {
 	case nil:
 		return nil, nil
 	case *WaitError:
-		return nil, e
+		return e, nil
 	case *PanicError:
-		return err, nil
+		return nil, err
 	case interface{ Unwrap() []error }:
 		var failures []error
 		for _, part := range e.Unwrap() {
-			failed, waiting := WithoutWaits(part)
+			waiting, failed := WithoutWaits(part)
 			if failed != nil {
 				failures = append(failures, failed)
 			}
@@ -75,18 +73,18 @@ func WithoutWaits(err error) (failure error, wait *WaitError) {
 			}
 		}
 		if wait == nil {
-			return err, nil
+			return nil, err
 		}
-		return errors.Join(failures...), wait
+		return wait, errors.Join(failures...)
 	case interface{ Unwrap() error }:
-		if failure, wait = WithoutWaits(e.Unwrap()); failure != nil {
-			return err, wait
+		if wait, failure = WithoutWaits(e.Unwrap()); failure != nil {
+			return wait, err
 		}
 		if wait != nil {
-			return nil, wait
+			return wait, nil
 		}
 	}
-	return err, nil
+	return nil, err
 }
 
 // PanicError is the error of a call that panicked.

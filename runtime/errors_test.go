@@ -27,12 +27,12 @@ func TestWithoutWaits(t *testing.T) {
 		"terminal":              {err: errors.Join(terminal, wait), failure: errors.Join(terminal), waits: true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			gotFailure, gotWait := runtime.WithoutWaits(test.err)
+			gotWait, gotFailure := runtime.WithoutWaits(test.err)
 			assert.Equal(t, test.failure, gotFailure)
 			assert.Equal(t, test.waits, gotWait != nil)
 		})
 	}
 	wrapped := fmt.Errorf("pod: %w", errors.Join(wait, failure))
-	got, _ := runtime.WithoutWaits(wrapped)
+	_, got := runtime.WithoutWaits(wrapped)
 	assert.Equal(t, wrapped, got, "the context of a failure stays")
 }

@@ -572,7 +572,7 @@ func TestWaitForDevices(t *testing.T) {
 		one, two := podOf("one", 1), podOf("two", 1)
 		waits := func(pod *v1.Pod, message string) {
 			t.Helper()
-			failure, wait := runtime.WithoutWaits(r.prepare(pod))
+			wait, failure := runtime.WithoutWaits(r.prepare(pod))
 			require.NoError(t, failure)
 			require.NotNil(t, wait)
 			assert.Equal(t, runtime.WaitError{Reason: "WaitingForDevices", Message: `container "main": ` + message}, *wait)

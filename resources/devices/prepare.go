@@ -60,7 +60,7 @@ func (m *Manager) Prepare(ctx context.Context, req lifecycle.PrepareRequest) (li
 	if err == nil {
 		err = m.file.Save()
 	}
-	if failure, wait := runtime.WithoutWaits(err); failure == nil && wait != nil {
+	if wait, failure := runtime.WithoutWaits(err); failure == nil && wait != nil {
 		if m.opts.Resync == nil {
 			none.RetryAfter = retryWait
 		}

@@ -127,7 +127,7 @@ var sandboxID = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile
 
 // waits returns the error of a step that waits, which is no failure, or nil.
 func waits(err error) *runtime.WaitError {
-	if failure, wait := runtime.WithoutWaits(err); failure == nil {
+	if wait, failure := runtime.WithoutWaits(err); failure == nil {
 		return wait
 	}
 	return nil
