@@ -152,10 +152,10 @@ func (st *podState) waitingNow(pod *v1.Pod) map[string]v1.ContainerStateWaiting 
 	}
 	message := slowMessage(st.slow)
 	for _, c := range podspec.Containers(&pod.Spec) {
-		w, waits := now[c.Name]
 		if st.slow.Container != "" && st.slow.Container != c.Name {
 			continue
 		}
+		w, waits := now[c.Name]
 		if w.Message = message; !waits {
 			w.Reason = reasonCreating(pod)
 		}

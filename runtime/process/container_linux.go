@@ -3,7 +3,6 @@ package process
 import (
 	"context"
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -219,7 +218,7 @@ func (s *Server) specOf(rec *containerRecord, pod *criv1.PodSandboxConfig, home 
 	if s.host.root() {
 		spec.User = &rec.User // without root it is the server's own and may not be set
 	}
-	if own, err := oomScoreAdj(); err == nil {
+	if own, err := supervise.OOMScoreAdj("self"); err == nil {
 		var lower bool
 		adj := int(config.GetLinux().GetResources().GetOomScoreAdj())
 		if spec.OOMScoreAdj, lower = oomScoreOf(adj, own, s.host.root()); lower {
@@ -241,16 +240,6 @@ func oomScoreOf(adj, own int, root bool) (set *int, lower bool) {
 		return nil, true
 	}
 	return &adj, false
-}
-
-func oomScoreAdj() (int, error) {
-	data, err := os.ReadFile("/proc/self/oom_score_adj")
-	if err != nil {
-		return 0, err
-	}
-	var n int
-	_, err = fmt.Sscan(string(data), &n)
-	return n, err
 }
 
 // environment is a list of "name=value". Each name is in it once.

@@ -75,9 +75,9 @@ func newID() string {
 	return hex.EncodeToString(b[:])
 }
 
-func (s *Server) sandboxFile(id string) string {
-	return filepath.Join(s.opts.Dir, "sandboxes", id+".json")
-}
+func (s *Server) sandboxFile(id string) string { return sandboxFile(s.opts.Dir, id) }
+
+func sandboxFile(dir, id string) string { return filepath.Join(dir, "sandboxes", id+".json") }
 
 // RunPodSandbox implements CRI. It makes a record and no process.
 func (s *runtimeService) RunPodSandbox(_ context.Context, req *criv1.RunPodSandboxRequest) (*criv1.RunPodSandboxResponse, error) {

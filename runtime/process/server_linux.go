@@ -96,9 +96,8 @@ func CleanUp(ctx context.Context, opts Options) (pods int, err error) {
 			return 0, fmt.Errorf("process: %w", err)
 		}
 		defer safefile.Unlock(lock)
-		s := &Server{opts: opts}
 		stays = func(sandbox string) bool { // the next server adopts it
-			_, err := os.Stat(s.sandboxFile(sandbox))
+			_, err := os.Stat(sandboxFile(opts.Dir, sandbox))
 			return !errors.Is(err, fs.ErrNotExist)
 		}
 	case !errors.Is(err, fs.ErrNotExist):

@@ -57,7 +57,7 @@ func (s *supervisor) forkTraced(path string, args []string, attr *syscall.ProcAt
 		return 0, fmt.Errorf("entering its cgroup: %w", err)
 	}
 	defer leave()
-	own, ownErr := oomScoreAdj("self")
+	own, ownErr := OOMScoreAdj("self")
 	if attr.Sys.Ptrace && attr.Sys.UseCgroupFD && ownErr == nil && setOOMScoreAdj("self", noOOM) == nil {
 		defer func() { _ = setOOMScoreAdj("self", own) }()
 	}
@@ -130,7 +130,8 @@ func untilExec(pid int) error {
 // cldTrapped is CLD_TRAPPED: a traced child has stopped (sigaction(2)).
 const cldTrapped = 4
 
-func oomScoreAdj(process string) (int, error) {
+// OOMScoreAdj returns the OOM score of a process, which is "self" or a PID.
+func OOMScoreAdj(process string) (int, error) {
 	data, err := os.ReadFile("/proc/" + process + "/oom_score_adj")
 	if err != nil {
 		return 0, err
