@@ -14,6 +14,7 @@ import (
 
 	"github.com/kubeletkit/kubeletkit"
 	"github.com/kubeletkit/kubeletkit/history"
+	"github.com/kubeletkit/kubeletkit/internal/testenv"
 	"github.com/kubeletkit/kubeletkit/internal/testpod"
 	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/runtime/fake"
@@ -65,14 +66,10 @@ func TestObserversHoldUpNothing(t *testing.T) {
 				dir := t.TempDir()
 				synctest.Test(t, func(t *testing.T) {
 					var calls atomic.Int64
-					release := make(chan struct{})
-					defer close(release)
+					breaks := testenv.BrokenObserver(t, fault == "panics")
 					broken := func() {
 						calls.Add(1)
-						if fault == "panics" {
-							panic("broken")
-						}
-						<-release
+						breaks()
 					}
 					n := startNodeWith(t, dir, fake.New(fake.Options{}), observers(t, broken)[name])
 					web := testpod.With(makePod("web"), testpod.Volumes(v1.Volume{Name: "scratch", VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{}}}))

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/kubeletkit/kubeletkit/internal/testenv"
 	"github.com/kubeletkit/kubeletkit/prober"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
@@ -30,14 +31,7 @@ func TestObserversHoldUpNothing(t *testing.T) {
 		for _, observer := range []string{"Event", "Record", "Metrics"} {
 			t.Run(observer+" "+fault, func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
-					release := make(chan struct{})
-					defer close(release)
-					broken := func() {
-						if fault == "panic" {
-							panic("broken")
-						}
-						<-release
-					}
+					broken := testenv.BrokenObserver(t, fault == "panic")
 					opts := prober.Options{}
 					switch observer {
 					case "Event":
