@@ -70,10 +70,8 @@ type generator struct {
 // newGenerator expects options with defaults. If source is nil, the options of the event
 // stream are not used.
 func newGenerator(lister runtime.Lister, source runtime.EventSource, cache runtime.StatusCache, opts EventedOptions) *generator {
-	record := new(flow.Observer[runtime.RecordFunc])
-	if !opts.NonBlocking {
-		opts.Record, record = flow.ObserveFunc("Record", opts.Record, opts.Logger)
-	}
+	var record *flow.Observer[runtime.RecordFunc]
+	opts.Record, record = flow.ObserveUnless(opts.NonBlocking, "Record", opts.Record, opts.Logger)
 	return &generator{
 		lister:    lister,
 		source:    source,

@@ -100,22 +100,17 @@ func New(opts Options) (*Mux, error) {
 		nodeName: opts.NodeName,
 		restore:  opts.Restore,
 		uid:      opts.StaticUID,
-		event:    opts.Event,
-		record:   opts.Record,
 		metrics:  flow.Observe("Metrics", opts.Metrics, opts.Logger),
 		logger:   opts.Logger,
 		changes:  make(chan Change),
 		wake:     flow.NewSignal(),
 		merger:   newMerger(opts.NodeName),
 	}
-	m.observers = []flow.Waiter{m.metrics}
-	if !opts.NonBlocking {
-		var events *flow.Observer[runtime.EventFunc]
-		var records *flow.Observer[runtime.RecordFunc]
-		m.event, events = flow.ObserveFunc("Event", opts.Event, opts.Logger)
-		m.record, records = flow.ObserveFunc("Record", opts.Record, opts.Logger)
-		m.observers = append(m.observers, events, records)
-	}
+	var events *flow.Observer[runtime.EventFunc]
+	var records *flow.Observer[runtime.RecordFunc]
+	m.event, events = flow.ObserveUnless(opts.NonBlocking, "Event", opts.Event, opts.Logger)
+	m.record, records = flow.ObserveUnless(opts.NonBlocking, "Record", opts.Record, opts.Logger)
+	m.observers = []flow.Waiter{m.metrics, events, records}
 	var errs []error
 	for i, s := range opts.Sources {
 		if err := m.Add(s); err != nil {

@@ -126,14 +126,11 @@ func New(syncer Syncer, cache runtime.StatusCache, opts Options) (*Pool, error) 
 	}
 	pool := &Pool{
 		syncer: syncer, cache: cache, opts: opts, log: opts.Logger,
-		event: new(flow.Observer[runtime.EventFunc]), record: new(flow.Observer[runtime.RecordFunc]),
 		metrics:  flow.Observe("Metrics", opts.Metrics, opts.Logger),
 		machines: newMachines(p), workers: map[types.UID]*worker{},
 	}
-	if !opts.NonBlocking {
-		pool.opts.Event, pool.event = flow.ObserveFunc("Event", opts.Event, opts.Logger)
-		pool.opts.Record, pool.record = flow.ObserveFunc("Record", opts.Record, opts.Logger)
-	}
+	pool.opts.Event, pool.event = flow.ObserveUnless(opts.NonBlocking, "Event", opts.Event, opts.Logger)
+	pool.opts.Record, pool.record = flow.ObserveUnless(opts.NonBlocking, "Record", opts.Record, opts.Logger)
 	return pool, nil
 }
 

@@ -149,11 +149,7 @@ func New(rt runtime.Execer, pods StatusReader, opts Options) (*Prober, error) {
 		handlers: newChain(opts.Handlers, DefaultHandlers(rt, opts.UserAgent)),
 		hostIPs:  opts.HostIPs,
 		jitter:   opts.Jitter,
-		event:    opts.Event,
-		record:   opts.Record,
 		metrics:  flow.Observe("Metrics", opts.Metrics, opts.Logger),
-		events:   new(flow.Observer[runtime.EventFunc]),
-		records:  new(flow.Observer[runtime.RecordFunc]),
 		keep:     opts.States,
 		results:  make(chan runtime.ProbeResult),
 		wake:     flow.NewSignal(),
@@ -162,10 +158,8 @@ func New(rt runtime.Execer, pods StatusReader, opts Options) (*Prober, error) {
 		states:   map[runtime.ContainerID]*state{},
 		unsent:   map[resultKey]runtime.ProbeResult{},
 	}
-	if !opts.NonBlocking {
-		m.event, m.events = flow.ObserveFunc("Event", opts.Event, opts.Logger)
-		m.record, m.records = flow.ObserveFunc("Record", opts.Record, opts.Logger)
-	}
+	m.event, m.events = flow.ObserveUnless(opts.NonBlocking, "Event", opts.Event, opts.Logger)
+	m.record, m.records = flow.ObserveUnless(opts.NonBlocking, "Record", opts.Record, opts.Logger)
 	return m, nil
 }
 

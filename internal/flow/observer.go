@@ -58,6 +58,15 @@ func ObserveFunc[F ~func(T), T any](name string, f F, log logr.Logger) (F, *Obse
 	return func(value T) { o.Call("", func(f F) { f(value) }) }, o
 }
 
+// ObserveUnless is [ObserveFunc], except that a function which neither blocks nor panics is called directly: it returns f,
+// and an Observer that makes no calls.
+func ObserveUnless[F ~func(T), T any](nonBlocking bool, name string, f F, log logr.Logger) (F, *Observer[F]) {
+	if nonBlocking {
+		return f, new(Observer[F])
+	}
+	return ObserveFunc(name, f, log)
+}
+
 // Call queues f, which calls the method. It never blocks and calls nothing, so that it may be called under a lock. f is
 // called later, so that what it reads must not change:
 //
