@@ -11,6 +11,7 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -298,17 +299,21 @@ func (m *tally) TearDown(plugin string, _ time.Duration, err error) {
 }
 
 func TestMetrics(t *testing.T) {
-	counts, dir := &tally{}, t.TempDir()
-	d := &disk{pool: &pool{}, name: "disk"}
-	m, err := volume.New(volume.Options{Plugins: []volume.Plugin{d}, Metrics: counts})
-	require.NoError(t, err)
-	web := pod(iscsi("a"), emptyDir("b", v1.EmptyDirVolumeSource{}))
-	_, err = m.SetUp(t.Context(), web, dir)
-	require.NoError(t, err)
-	d.fail = func(step string) error { return errors.New(step) }
-	require.Error(t, m.TearDown(t.Context(), kruntime.RefOf(web), dir))
-	assert.Equal(t, []string{
-		"set up disk: <nil>", "set up kubernetes.io/empty-dir: <nil>",
-		"tear down disk: detach a", "tear down kubernetes.io/empty-dir: <nil>",
-	}, counts.lines)
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		counts := &tally{}
+		d := &disk{pool: &pool{}, name: "disk"}
+		m, err := volume.New(volume.Options{Plugins: []volume.Plugin{d}, Metrics: counts})
+		require.NoError(t, err)
+		web := pod(iscsi("a"), emptyDir("b", v1.EmptyDirVolumeSource{}))
+		_, err = m.SetUp(t.Context(), web, dir)
+		require.NoError(t, err)
+		d.fail = func(step string) error { return errors.New(step) }
+		require.Error(t, m.TearDown(t.Context(), kruntime.RefOf(web), dir))
+		synctest.Wait() // the metrics have received all
+		assert.Equal(t, []string{
+			"set up disk: <nil>", "set up kubernetes.io/empty-dir: <nil>",
+			"tear down disk: detach a", "tear down kubernetes.io/empty-dir: <nil>",
+		}, counts.lines)
+	})
 }

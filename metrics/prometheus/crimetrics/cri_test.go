@@ -29,6 +29,7 @@ func TestMetricsOfAStart(t *testing.T) {
 		require.NoError(t, err)
 		_, err = rt.SyncPod(t.Context(), runtime.PodSync{Pod: pod, Status: status, Dir: dir, Host: rt.Host()})
 		require.NoError(t, err)
+		synctest.Wait() // the metrics have received all
 
 		value := func(name string, labels ...string) float64 {
 			t.Helper()
