@@ -24,7 +24,8 @@
 //   - SyncKnownPods forgets finished pods and ends pods that are not desired.
 //   - UpdatePod never blocks. Run returns nil when its context has ended and no call is
 //     under way. A second Run returns [runtime.ErrAlreadyRunning].
-//   - TerminatingByFullName finds the static pods that are to end.
+//   - TerminatingByFullName finds the static pods that are to end, and Predecessor the one
+//     that another of its full name waits for.
 //
 // Each test runs in virtual time, see [testing/synctest], so workers must not start
 // goroutines outside of Run or leave any behind.

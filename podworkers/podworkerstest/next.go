@@ -97,6 +97,10 @@ func testFullName(e *env) {
 	assert.Empty(e, e.called("b"))
 	assert.True(e, e.w.State("b").Waiting)
 	assert.False(e, e.w.State("a").Waiting)
+	assert.Equal(e, types.UID("a"), e.predecessor("b"))
+	assert.Empty(e, e.predecessor("a"))
+	assert.Empty(e, e.predecessor("api"))
+	assert.Empty(e, e.predecessor("unknown"))
 
 	e.Fail(fake.SyncTerminatedPod, "a", 1, errBroken)
 	e.kill(staticPod("a", "web"))
@@ -105,9 +109,12 @@ func testFullName(e *env) {
 	e.recover()
 	assert.Equal(e, []string{"create"}, e.called("b"))
 	assert.False(e, e.w.State("b").Waiting)
+	assert.Empty(e, e.predecessor("b"))
 	assert.Empty(e, e.called("c"), "one after the other")
+	assert.Equal(e, types.UID("b"), e.predecessor("c"))
 	e.kill(staticPod("b", "web"))
 	assert.Equal(e, []string{"create"}, e.called("c"))
+	assert.Empty(e, e.predecessor("c"))
 }
 
 func testKillWhileWaiting(e *env) {

@@ -263,6 +263,13 @@ func (e *env) count(m fake.Method, uid types.UID) (n int) {
 	return n
 }
 
+// predecessor returns the UID of the pod whose end the pod waits for, or nothing.
+func (e *env) predecessor(uid types.UID) types.UID {
+	before, ok := e.w.Predecessor(uid)
+	assert.Equal(e, ok, before.UID != "")
+	return before.UID
+}
+
 func (e *env) update(typ podworkers.UpdateType, pod *v1.Pod) {
 	e.w.UpdatePod(podworkers.Update{Type: typ, Pod: pod})
 }

@@ -195,6 +195,7 @@ func testHungCall(e *env) {
 	e.start()
 	release := e.Hold(fake.SyncPod, "a")
 	e.update(podworkers.Create, apiPod("a"))
+	e.pass()
 	e.update(podworkers.Create, apiPod("b"))
 	assert.Equal(e, []string{"create…"}, e.called("a"))
 	e.kill(apiPod("b"))

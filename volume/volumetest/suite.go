@@ -38,10 +38,25 @@ type Factory struct {
 // Suite runs all tests, each as a subtest with directories of its own. The plugin is
 // called through a [volume.Reconciler].
 func Suite(t *testing.T, f Factory) {
-	for _, c := range []struct {
-		name string
-		run  func(e *env)
-	}{
+	for _, c := range cases() {
+		t.Run(c.name, func(t *testing.T) {
+			e := &env{T: t, factory: f, dir: t.TempDir()}
+			e.restart()
+			c.run(e)
+			for _, name := range []string{"web", "db"} { // so that nothing is left mounted
+				assert.NoError(t, e.manager.Remove(context.WithoutCancel(t.Context()), ref(name), e.podDir(name)))
+			}
+		})
+	}
+}
+
+type testCase struct {
+	name string
+	run  func(e *env)
+}
+
+func cases() []testCase {
+	return []testCase{
 		{"Name", (*env).name},
 		{"SetUpTwice", (*env).setUpTwice},
 		{"SetUpAfterRestart", (*env).setUpAfterRestart},
@@ -54,15 +69,6 @@ func Suite(t *testing.T, f Factory) {
 		{"TearDownCancelledAtEachStep", (*env).tearDownCancelledAtEachStep},
 		{"TearDownOfNothing", (*env).tearDownOfNothing},
 		{"PodsAtTheSameTime", (*env).podsAtTheSameTime},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			e := &env{T: t, factory: f, dir: t.TempDir()}
-			e.restart()
-			c.run(e)
-			for _, name := range []string{"web", "db"} { // so that nothing is left mounted
-				assert.NoError(t, e.manager.Remove(context.WithoutCancel(t.Context()), ref(name), e.podDir(name)))
-			}
-		})
 	}
 }
 
@@ -194,12 +200,13 @@ const maxSteps = 100
 // the second and so on. What SetUp has done until then must be completed, or taken down, by an
 // agent that knows nothing of it.
 func (e *env) setUpCancelledAtEachStep() {
-	for left := range maxSteps {
+	for steps := range 2 * maxSteps {
+		left, complete := int64(steps/2), steps%2 == 0
 		ctx := &countdown{Context: e.Context(), done: make(chan struct{})}
-		ctx.left.Store(int64(left))
+		ctx.left.Store(left)
 		_, err := e.manager.SetUp(ctx, e.pod("web"), e.podDir("web"))
 		e.restart()
-		if left%2 == 0 {
+		if complete {
 			e.setUp("web")
 		}
 		e.tearDown("web")
@@ -219,7 +226,8 @@ func (e *env) diskFullAtEachStep() {
 		_ = unmountSmall(filepath.Join(top, "small")) // if a test has failed
 		e.dir = top
 	}()
-	for files := range enoughFiles {
+	for steps := range 2 * enoughFiles {
+		files, complete := steps/2, steps%2 == 0
 		e.dir = filepath.Join(top, "small")
 		require.NoError(e, os.MkdirAll(e.dir, 0o755))
 		if err := mountSmall(e.dir, files); err != nil {
@@ -228,7 +236,7 @@ func (e *env) diskFullAtEachStep() {
 		_, err := e.manager.SetUp(e.Context(), e.pod("web"), e.podDir("web"))
 		assert.NoError(e, enlarge(e.dir))
 		e.restart()
-		if files%2 == 0 {
+		if complete {
 			e.setUp("web")
 		}
 		e.tearDown("web")
@@ -290,13 +298,14 @@ func (e *env) tearDownTwice() {
 // the second and so on. The rest is taken down by an agent that knows nothing of it, after a
 // SetUp or at once.
 func (e *env) tearDownCancelledAtEachStep() {
-	for left := range maxSteps {
+	for steps := range 2 * maxSteps {
+		left, again := int64(steps/2), steps%2 == 0
 		e.put(e.setUp("web"))
 		ctx := &countdown{Context: e.Context(), done: make(chan struct{})}
-		ctx.left.Store(int64(left))
+		ctx.left.Store(left)
 		err := e.manager.TearDown(ctx, ref("web"), e.podDir("web"))
 		e.restart()
-		if left%2 == 0 {
+		if again {
 			e.setUp("web")
 		}
 		e.tearDown("web")
@@ -325,7 +334,9 @@ func (e *env) podsAtTheSameTime() {
 	}
 	wg.Wait()
 	v := e.setUp("db")
+	file := e.put(v)
 	e.tearDown("web")
+	e.isKept(file)
 	assert.Equal(e, v, e.setUp("db"), "the end of one pod does not affect another")
 	e.tearDown("db")
 }
