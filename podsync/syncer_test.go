@@ -37,7 +37,8 @@ type world struct {
 	setUpErr error
 	setUp    func(ctx context.Context) // called in SetUp
 	measure  func(ctx context.Context, pod *v1.Pod) (string, error)
-	after    *runtime.PodStatus // what a read after a kill shows
+	after    *runtime.PodStatus        // what a read after a kill shows
+	later    func() *runtime.PodStatus // in place of after, if it is not nil
 	statuses map[types.UID]v1.PodStatus
 	history  []v1.PodStatus
 	// sandbox is reported by SyncPod; during is called in SyncPod and KillPod.
@@ -98,6 +99,9 @@ func (w worldRuntime) KillPod(_ context.Context, req runtime.PodKill) error {
 func (w worldCache) Now() runtime.Mark { return 7 }
 func (w worldCache) Newer(_ context.Context, ref runtime.PodRef, after runtime.Mark) (*runtime.PodStatus, error) {
 	w.note("read after %d", after)
+	if w.later != nil {
+		return w.later(), nil
+	}
 	if w.after == nil {
 		return &runtime.PodStatus{PodRef: ref}, nil
 	}
@@ -297,10 +301,14 @@ func TestTerminatingEndsOnlyWhenNothingRuns(t *testing.T) {
 // A runtime that reports for a moment that a container runs which has ended is no failure.
 func TestAContainerThatEndsAsItIsStopped(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := &world{after: observed(runtime.ContainerRunning, 0)}
+		began := time.Now()
+		w := &world{later: func() *runtime.PodStatus {
+			if time.Since(began) < 300*time.Millisecond {
+				return observed(runtime.ContainerRunning, 0)
+			}
+			return observed(runtime.ContainerExited, 1)
+		}}
 		s := newSyncer(t, w, podsync.Options{})
-		settles := time.AfterFunc(300*time.Millisecond, func() { w.after = observed(runtime.ContainerExited, 1) })
-		defer settles.Stop()
 		require.NoError(t, s.SyncTerminatingPod(t.Context(), makePod(), observed(runtime.ContainerRunning, 0), podworkers.Termination{}))
 		assert.Equal(t, int32(1), w.last().ContainerStatuses[0].State.Terminated.ExitCode)
 	})
