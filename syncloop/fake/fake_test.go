@@ -20,7 +20,7 @@ import (
 	plegfake "github.com/kubeletkit/kubeletkit/pleg/fake"
 	"github.com/kubeletkit/kubeletkit/podconfig"
 	podconfigfake "github.com/kubeletkit/kubeletkit/podconfig/fake"
-	"github.com/kubeletkit/kubeletkit/podmanager"
+	"github.com/kubeletkit/kubeletkit/podconfig/podmanager"
 	"github.com/kubeletkit/kubeletkit/podworkers"
 	workersfake "github.com/kubeletkit/kubeletkit/podworkers/fake"
 	proberfake "github.com/kubeletkit/kubeletkit/prober/fake"
