@@ -14,10 +14,10 @@ import (
 
 	"github.com/kubeletkit/kubeletkit"
 	"github.com/kubeletkit/kubeletkit/internal/testpod"
-	"github.com/kubeletkit/kubeletkit/podspec"
 	"github.com/kubeletkit/kubeletkit/resources/shutdown"
 	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/runtime/fake"
+	"github.com/kubeletkit/kubeletkit/runtime/podspec"
 	"github.com/kubeletkit/kubeletkit/volume"
 	volumefake "github.com/kubeletkit/kubeletkit/volume/fake"
 )

@@ -27,8 +27,8 @@ import (
 	"github.com/kubeletkit/kubeletkit/cluster/tokens"
 	"github.com/kubeletkit/kubeletkit/cluster/trustbundles"
 	"github.com/kubeletkit/kubeletkit/internal/logging"
-	"github.com/kubeletkit/kubeletkit/podspec"
 	"github.com/kubeletkit/kubeletkit/runtime"
+	"github.com/kubeletkit/kubeletkit/runtime/podspec"
 )
 
 // Config is the configuration of a [Node]. NodeName and REST are required.

@@ -6,8 +6,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/kubeletkit/kubeletkit/podspec"
 	"github.com/kubeletkit/kubeletkit/runtime"
+	"github.com/kubeletkit/kubeletkit/runtime/podspec"
 )
 
 // kept are the names of [ImagePolicy].Keep.

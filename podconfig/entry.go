@@ -11,8 +11,8 @@ import (
 
 	"github.com/kubeletkit/kubeletkit/internal/podvalidation"
 	"github.com/kubeletkit/kubeletkit/internal/text"
-	"github.com/kubeletkit/kubeletkit/podspec"
 	"github.com/kubeletkit/kubeletkit/runtime"
+	"github.com/kubeletkit/kubeletkit/runtime/podspec"
 )
 
 // entry sets the defaults of the pods of all sources and validates them. It is not safe for

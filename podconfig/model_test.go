@@ -13,8 +13,8 @@ import (
 
 	"github.com/kubeletkit/kubeletkit/internal/podvalidation"
 	"github.com/kubeletkit/kubeletkit/internal/testpod"
-	"github.com/kubeletkit/kubeletkit/podspec"
 	"github.com/kubeletkit/kubeletkit/runtime"
+	"github.com/kubeletkit/kubeletkit/runtime/podspec"
 )
 
 // replay applies changes as a reader does, and checks that each is legal.

@@ -3,8 +3,8 @@ package podworkers
 import (
 	"time"
 
-	"github.com/kubeletkit/kubeletkit/podspec"
 	"github.com/kubeletkit/kubeletkit/runtime"
+	"github.com/kubeletkit/kubeletkit/runtime/podspec"
 )
 
 // begin returns the machine of a new incarnation.

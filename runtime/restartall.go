@@ -3,7 +3,7 @@ package runtime
 import (
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/kubeletkit/kubeletkit/podspec"
+	"github.com/kubeletkit/kubeletkit/runtime/podspec"
 )
 
 // RestartingAll returns the names of the containers because of which all containers of the pod are being restarted (KEP-5532): the

@@ -12,9 +12,9 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/kubeletkit/kubeletkit/internal/flow"
-	"github.com/kubeletkit/kubeletkit/podspec"
 	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/runtime/crilog"
+	"github.com/kubeletkit/kubeletkit/runtime/podspec"
 )
 
 // checkPeriod is the time after which a reader looks again where nothing reports changes.

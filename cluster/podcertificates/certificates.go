@@ -17,8 +17,8 @@ import (
 	"github.com/kubeletkit/kubeletkit/cluster/internal/podsets"
 	"github.com/kubeletkit/kubeletkit/internal/flow"
 	"github.com/kubeletkit/kubeletkit/internal/logging"
-	"github.com/kubeletkit/kubeletkit/podspec"
 	"github.com/kubeletkit/kubeletkit/runtime"
+	"github.com/kubeletkit/kubeletkit/runtime/podspec"
 )
 
 // patience is how long PodCertificate waits for the first certificate.

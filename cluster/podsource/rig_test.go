@@ -18,7 +18,7 @@ import (
 	"github.com/kubeletkit/kubeletkit/cluster/podsource"
 	"github.com/kubeletkit/kubeletkit/internal/apitest"
 	"github.com/kubeletkit/kubeletkit/podconfig"
-	"github.com/kubeletkit/kubeletkit/podspec"
+	"github.com/kubeletkit/kubeletkit/runtime/podspec"
 )
 
 const node = "node"

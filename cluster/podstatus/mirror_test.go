@@ -16,7 +16,7 @@ import (
 
 	"github.com/kubeletkit/kubeletkit/cluster/internal/outage/outagetest"
 	"github.com/kubeletkit/kubeletkit/internal/apitest"
-	"github.com/kubeletkit/kubeletkit/podspec"
+	"github.com/kubeletkit/kubeletkit/runtime/podspec"
 )
 
 func TestMirrorPods(t *testing.T) {

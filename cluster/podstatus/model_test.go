@@ -20,8 +20,8 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/kubeletkit/kubeletkit/internal/apitest"
-	"github.com/kubeletkit/kubeletkit/podspec"
 	"github.com/kubeletkit/kubeletkit/runtime"
+	"github.com/kubeletkit/kubeletkit/runtime/podspec"
 )
 
 // foreign is the type of a condition of another writer.

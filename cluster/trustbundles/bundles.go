@@ -20,7 +20,7 @@ import (
 	"github.com/kubeletkit/kubeletkit/cluster/internal/table"
 	"github.com/kubeletkit/kubeletkit/internal/logging"
 	"github.com/kubeletkit/kubeletkit/podconfig/checkpoint"
-	"github.com/kubeletkit/kubeletkit/podspec"
+	"github.com/kubeletkit/kubeletkit/runtime/podspec"
 )
 
 // ErrNotRead is returned by [Bundles.TrustBundle] while the bundles are not known.

@@ -6,7 +6,7 @@ import (
 	"strings"
 
 	"github.com/kubeletkit/kubeletkit/internal/text"
-	"github.com/kubeletkit/kubeletkit/podspec"
+	"github.com/kubeletkit/kubeletkit/runtime/podspec"
 )
 
 // Policy says for which images that are present the credentials of a pod are verified (kubelet's imagePullCredentialsVerificationPolicy).

@@ -8,7 +8,7 @@ import (
 	resourcehelper "k8s.io/component-helpers/resource"
 
 	"github.com/kubeletkit/kubeletkit/internal/text"
-	"github.com/kubeletkit/kubeletkit/podspec"
+	"github.com/kubeletkit/kubeletkit/runtime/podspec"
 )
 
 // SetDefaults sets the defaults of a pod in place, as the API server (1.36) does, so that

@@ -16,8 +16,8 @@ import (
 
 	"github.com/kubeletkit/kubeletkit/internal/podvalidation"
 	"github.com/kubeletkit/kubeletkit/internal/text"
-	"github.com/kubeletkit/kubeletkit/podspec"
 	"github.com/kubeletkit/kubeletkit/runtime"
+	"github.com/kubeletkit/kubeletkit/runtime/podspec"
 )
 
 // Load reads the records and returns the pods, sorted by UID, with the annotations that

@@ -15,8 +15,8 @@ import (
 
 	"github.com/kubeletkit/kubeletkit/internal/logging"
 	"github.com/kubeletkit/kubeletkit/lifecycle"
-	"github.com/kubeletkit/kubeletkit/podspec"
 	"github.com/kubeletkit/kubeletkit/runtime"
+	"github.com/kubeletkit/kubeletkit/runtime/podspec"
 )
 
 // Enforcement is what is enforced of the amounts of a node, in the words of kubelet's enforceNodeAllocatable.

@@ -9,8 +9,8 @@ import (
 	resourcehelper "k8s.io/component-helpers/resource"
 
 	"github.com/kubeletkit/kubeletkit/lifecycle"
-	"github.com/kubeletkit/kubeletkit/podspec"
 	"github.com/kubeletkit/kubeletkit/runtime"
+	"github.com/kubeletkit/kubeletkit/runtime/podspec"
 )
 
 // reasonUnsupported is the reason of a refusal of a pod; a resize is refused as infeasible.

@@ -7,8 +7,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
-	"github.com/kubeletkit/kubeletkit/podspec"
 	"github.com/kubeletkit/kubeletkit/resources/cgroup"
+	"github.com/kubeletkit/kubeletkit/runtime/podspec"
 )
 
 // The numbers follow from UpdateCgroups in pkg/kubelet/cm/qos_container_manager_linux.go of kubelet 1.36.

@@ -5,8 +5,8 @@ import (
 	resourcehelper "k8s.io/component-helpers/resource"
 	"k8s.io/utils/cpuset"
 
-	"github.com/kubeletkit/kubeletkit/podspec"
 	"github.com/kubeletkit/kubeletkit/resources/numa"
+	"github.com/kubeletkit/kubeletkit/runtime/podspec"
 )
 
 // Exclusive returns how many exclusive CPUs a container of the pod gets: what it requests, if the pod is Guaranteed and the request is

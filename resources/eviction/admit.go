@@ -8,7 +8,7 @@ import (
 	corev1helpers "k8s.io/component-helpers/scheduling/corev1"
 
 	"github.com/kubeletkit/kubeletkit/lifecycle"
-	"github.com/kubeletkit/kubeletkit/podspec"
+	"github.com/kubeletkit/kubeletkit/runtime/podspec"
 )
 
 // Admit implements [lifecycle.Admitter] by kubelet's rule. Under memory pressure alone it refuses pods of the class BestEffort that do

@@ -3,7 +3,7 @@ package swap
 import (
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/kubeletkit/kubeletkit/podspec"
+	"github.com/kubeletkit/kubeletkit/runtime/podspec"
 )
 
 // Behavior is how containers may use swap (kubelet's memorySwap.swapBehavior).

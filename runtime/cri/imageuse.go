@@ -8,8 +8,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/kubeletkit/kubeletkit/podspec"
 	"github.com/kubeletkit/kubeletkit/runtime"
+	"github.com/kubeletkit/kubeletkit/runtime/podspec"
 )
 
 // imageUses keeps images from being removed while containers are made from them. The zero

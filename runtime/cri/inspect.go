@@ -14,10 +14,10 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	criv1 "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/kubeletkit/kubeletkit/podspec"
 	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/runtime/cri/internal/translate"
 	"github.com/kubeletkit/kubeletkit/runtime/internal/crimeta"
+	"github.com/kubeletkit/kubeletkit/runtime/podspec"
 )
 
 // inspectAtOnce is the number of parallel status calls of one inspection: a pod that

@@ -14,9 +14,9 @@ import (
 
 	"github.com/kubeletkit/kubeletkit/internal/flow"
 	"github.com/kubeletkit/kubeletkit/internal/underway"
-	"github.com/kubeletkit/kubeletkit/podspec"
 	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/runtime/plan"
+	"github.com/kubeletkit/kubeletkit/runtime/podspec"
 )
 
 // minGrace is the time between stop signal and kill in seconds, at least, however much

@@ -3,8 +3,8 @@ package cri
 import (
 	"time"
 
-	"github.com/kubeletkit/kubeletkit/podspec"
 	"github.com/kubeletkit/kubeletkit/runtime"
+	"github.com/kubeletkit/kubeletkit/runtime/podspec"
 )
 
 // Metrics receives the measurements of a [Runtime]. Its methods are called one

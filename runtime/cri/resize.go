@@ -13,10 +13,10 @@ import (
 	v1 "k8s.io/api/core/v1"
 	criv1 "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/kubeletkit/kubeletkit/podspec"
 	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/runtime/cri/internal/translate"
 	"github.com/kubeletkit/kubeletkit/runtime/plan"
+	"github.com/kubeletkit/kubeletkit/runtime/podspec"
 )
 
 // dropResized removes the resizes that were carried out and that the runtime does not report

@@ -10,7 +10,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	criv1 "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/kubeletkit/kubeletkit/podspec"
+	"github.com/kubeletkit/kubeletkit/runtime/podspec"
 )
 
 // stopSandbox stops a sandbox, once: for each stop containerd takes the network down, also

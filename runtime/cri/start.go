@@ -19,11 +19,11 @@ import (
 
 	"github.com/kubeletkit/kubeletkit/internal/safefile"
 	"github.com/kubeletkit/kubeletkit/internal/underway"
-	"github.com/kubeletkit/kubeletkit/podspec"
 	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/runtime/cri/internal/translate"
 	"github.com/kubeletkit/kubeletkit/runtime/internal/crimeta"
 	"github.com/kubeletkit/kubeletkit/runtime/plan"
+	"github.com/kubeletkit/kubeletkit/runtime/podspec"
 )
 
 // Waiting reasons of containers with an image.

@@ -11,9 +11,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	criv1 "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/kubeletkit/kubeletkit/podspec"
 	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/runtime/internal/crimeta"
+	"github.com/kubeletkit/kubeletkit/runtime/podspec"
 )
 
 // errStreamEnded is the error of an event stream that the runtime has ended without one.

@@ -10,7 +10,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	criv1 "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/kubeletkit/kubeletkit/podspec"
+	"github.com/kubeletkit/kubeletkit/runtime/podspec"
 )
 
 // CreateContainer creates an instance in a ready sandbox from an image that the runtime

@@ -12,9 +12,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	criv1 "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/kubeletkit/kubeletkit/podspec"
 	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/runtime/internal/crimeta"
+	"github.com/kubeletkit/kubeletkit/runtime/podspec"
 )
 
 // Pods returns n pods "pod-0", "pod-1" and so on in namespace "default", with the given

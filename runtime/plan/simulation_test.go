@@ -10,9 +10,9 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"pgregory.net/rapid"
 
-	"github.com/kubeletkit/kubeletkit/podspec"
 	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/runtime/plan"
+	"github.com/kubeletkit/kubeletkit/runtime/podspec"
 )
 
 // TestSimulation lets Compute rule a pod in a tiny runtime in which containers

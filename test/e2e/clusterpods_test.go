@@ -22,8 +22,8 @@ import (
 	"github.com/kubeletkit/kubeletkit/cluster/podsource"
 	"github.com/kubeletkit/kubeletkit/cluster/podstatus"
 	"github.com/kubeletkit/kubeletkit/podconfig"
-	"github.com/kubeletkit/kubeletkit/podspec"
 	kit "github.com/kubeletkit/kubeletkit/runtime"
+	"github.com/kubeletkit/kubeletkit/runtime/podspec"
 	"github.com/kubeletkit/kubeletkit/status"
 	"github.com/kubeletkit/kubeletkit/test/e2e/harness"
 )

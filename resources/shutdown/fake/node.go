@@ -14,8 +14,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/kubeletkit/kubeletkit/podspec"
 	"github.com/kubeletkit/kubeletkit/resources/shutdown"
+	"github.com/kubeletkit/kubeletkit/runtime/podspec"
 )
 
 // Node is a [shutdown.Node]. A pod ends as soon as it is told to, unless [Node.SetStopDelay] says

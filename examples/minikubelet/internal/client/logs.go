@@ -19,7 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/terminal"
-	"github.com/kubeletkit/kubeletkit/podspec"
+	"github.com/kubeletkit/kubeletkit/runtime/podspec"
 )
 
 // logFlags are the flags of the command logs: kubectl's.

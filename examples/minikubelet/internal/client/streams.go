@@ -23,7 +23,7 @@ import (
 	"k8s.io/streaming/pkg/httpstream/spdy"
 
 	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/terminal"
-	"github.com/kubeletkit/kubeletkit/podspec"
+	"github.com/kubeletkit/kubeletkit/runtime/podspec"
 )
 
 // pingPeriod is the time between two pings of a session, as in kubectl: a session whose pings

@@ -11,8 +11,8 @@ import (
 	"github.com/spf13/pflag"
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/kubeletkit/kubeletkit/podspec"
 	"github.com/kubeletkit/kubeletkit/resources/memory"
+	"github.com/kubeletkit/kubeletkit/runtime/podspec"
 )
 
 // memoryFields are the fields of the memory manager.

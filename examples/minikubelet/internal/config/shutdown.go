@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/kubeletkit/kubeletkit/podspec"
 	"github.com/kubeletkit/kubeletkit/resources/shutdown"
+	"github.com/kubeletkit/kubeletkit/runtime/podspec"
 )
 
 // The feature gates of graceful shutdown; both are on by default.

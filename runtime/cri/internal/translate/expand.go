@@ -3,7 +3,7 @@ package translate
 import (
 	"fmt"
 
-	"github.com/kubeletkit/kubeletkit/podspec"
+	"github.com/kubeletkit/kubeletkit/runtime/podspec"
 )
 
 // maxPath is the length of a path in bytes: PATH_MAX of Linux.

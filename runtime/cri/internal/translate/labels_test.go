@@ -7,9 +7,9 @@ import (
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/kubeletkit/kubeletkit/podspec"
 	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/runtime/internal/crimeta"
+	"github.com/kubeletkit/kubeletkit/runtime/podspec"
 )
 
 func TestRecordRoundTrip(t *testing.T) {

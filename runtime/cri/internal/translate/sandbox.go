@@ -9,9 +9,9 @@ import (
 	"k8s.io/component-helpers/node/util/sysctl"
 	criv1 "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/kubeletkit/kubeletkit/podspec"
 	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/runtime/internal/crimeta"
+	"github.com/kubeletkit/kubeletkit/runtime/podspec"
 )
 
 // SandboxConfig returns the configuration of the pod's sandbox. attempt is the number of

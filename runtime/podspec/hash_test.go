@@ -11,7 +11,7 @@ import (
 	"k8s.io/utils/dump"
 	"pgregory.net/rapid"
 
-	"github.com/kubeletkit/kubeletkit/podspec"
+	"github.com/kubeletkit/kubeletkit/runtime/podspec"
 )
 
 // The hashes are those of HashContainer in k8s.io/kubernetes v1.36.3,
