@@ -12,9 +12,9 @@ import (
 	"github.com/kubeletkit/kubeletkit"
 	"github.com/kubeletkit/kubeletkit/cluster"
 	"github.com/kubeletkit/kubeletkit/cluster/credentials"
+	"github.com/kubeletkit/kubeletkit/cluster/iptables"
 	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/config"
 	prommetrics "github.com/kubeletkit/kubeletkit/metrics/prometheus"
-	"github.com/kubeletkit/kubeletkit/resources/iptables"
 )
 
 // member is the agent's membership of a cluster; nil without --kubeconfig.
