@@ -14,13 +14,13 @@ import (
 
 	"github.com/kubeletkit/kubeletkit"
 	"github.com/kubeletkit/kubeletkit/lifecycle"
+	"github.com/kubeletkit/kubeletkit/node/placement/topology"
 	"github.com/kubeletkit/kubeletkit/resources/cpus"
 	"github.com/kubeletkit/kubeletkit/resources/devices"
 	devicesfake "github.com/kubeletkit/kubeletkit/resources/devices/fake"
 	"github.com/kubeletkit/kubeletkit/resources/memory"
 	"github.com/kubeletkit/kubeletkit/resources/numa"
 	numafake "github.com/kubeletkit/kubeletkit/resources/numa/fake"
-	"github.com/kubeletkit/kubeletkit/resources/topology"
 	"github.com/kubeletkit/kubeletkit/runtime/fake"
 )
 

@@ -15,12 +15,12 @@ import (
 	"github.com/kubeletkit/kubeletkit"
 	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/config"
 	"github.com/kubeletkit/kubeletkit/lifecycle"
+	"github.com/kubeletkit/kubeletkit/node/placement/topology"
 	"github.com/kubeletkit/kubeletkit/resources/devices"
 	"github.com/kubeletkit/kubeletkit/resources/devices/plugin"
 	"github.com/kubeletkit/kubeletkit/resources/numa"
 	"github.com/kubeletkit/kubeletkit/resources/plugins"
 	"github.com/kubeletkit/kubeletkit/resources/podresources"
-	"github.com/kubeletkit/kubeletkit/resources/topology"
 	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/server"
 )

@@ -22,11 +22,11 @@ import (
 	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/config"
 	"github.com/kubeletkit/kubeletkit/lifecycle"
 	prommetrics "github.com/kubeletkit/kubeletkit/metrics/prometheus"
+	"github.com/kubeletkit/kubeletkit/node/placement/topology"
 	"github.com/kubeletkit/kubeletkit/resources/cpus"
 	"github.com/kubeletkit/kubeletkit/resources/memory"
 	"github.com/kubeletkit/kubeletkit/resources/numa"
 	numafake "github.com/kubeletkit/kubeletkit/resources/numa/fake"
-	"github.com/kubeletkit/kubeletkit/resources/topology"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 

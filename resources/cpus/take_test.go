@@ -12,10 +12,10 @@ import (
 	"github.com/stretchr/testify/require"
 	"k8s.io/utils/cpuset"
 
+	"github.com/kubeletkit/kubeletkit/node/placement/topology"
 	"github.com/kubeletkit/kubeletkit/resources/cpus"
 	"github.com/kubeletkit/kubeletkit/resources/internal/machines"
 	"github.com/kubeletkit/kubeletkit/resources/numa"
-	"github.com/kubeletkit/kubeletkit/resources/topology"
 )
 
 func set(t testing.TB, list string) cpuset.CPUSet {
