@@ -7,7 +7,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/kubeletkit/kubeletkit/metrics/prometheus/internal/collector"
-	"github.com/kubeletkit/kubeletkit/resources/cpus"
+	"github.com/kubeletkit/kubeletkit/node/placement/cpus"
 )
 
 // Resources are the metrics of what places containers on CPUs, memory and devices, with kubelet's names. Its methods are for the options of

@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/kubeletkit/kubeletkit/resources/cpus"
+	"github.com/kubeletkit/kubeletkit/node/placement/cpus"
 )
 
 func TestHolds(t *testing.T) {

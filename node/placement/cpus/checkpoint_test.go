@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/cpuset"
 
-	"github.com/kubeletkit/kubeletkit/resources/cpus"
+	"github.com/kubeletkit/kubeletkit/node/placement/cpus"
 )
 
 // Written by kubelet 1.36.3: without and with the feature gate PodLevelResourceManagers.
