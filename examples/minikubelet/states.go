@@ -13,7 +13,7 @@ import (
 	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/check"
 	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/config"
 	"github.com/kubeletkit/kubeletkit/node/placement/cpus"
-	"github.com/kubeletkit/kubeletkit/resources/memory"
+	"github.com/kubeletkit/kubeletkit/node/placement/memory"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 

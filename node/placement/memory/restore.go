@@ -10,8 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kubeletkit/kubeletkit/internal/safefile"
+	"github.com/kubeletkit/kubeletkit/node/placement/memory/internal/state"
 	"github.com/kubeletkit/kubeletkit/resources/internal/checkpoint"
-	"github.com/kubeletkit/kubeletkit/resources/memory/internal/state"
 	"github.com/kubeletkit/kubeletkit/resources/numa"
 )
 
