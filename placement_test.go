@@ -17,10 +17,10 @@ import (
 	"github.com/kubeletkit/kubeletkit/lifecycle"
 	"github.com/kubeletkit/kubeletkit/node/placement/cpus"
 	"github.com/kubeletkit/kubeletkit/node/placement/memory"
+	numafake "github.com/kubeletkit/kubeletkit/node/placement/numa/fake"
 	"github.com/kubeletkit/kubeletkit/node/placement/topology"
 	"github.com/kubeletkit/kubeletkit/resources/dra"
 	drafake "github.com/kubeletkit/kubeletkit/resources/dra/fake"
-	numafake "github.com/kubeletkit/kubeletkit/resources/numa/fake"
 	"github.com/kubeletkit/kubeletkit/runtime/fake"
 )
 

@@ -16,11 +16,11 @@ import (
 	"github.com/kubeletkit/kubeletkit/lifecycle"
 	"github.com/kubeletkit/kubeletkit/node/placement/cpus"
 	"github.com/kubeletkit/kubeletkit/node/placement/memory"
+	"github.com/kubeletkit/kubeletkit/node/placement/numa"
+	numafake "github.com/kubeletkit/kubeletkit/node/placement/numa/fake"
 	"github.com/kubeletkit/kubeletkit/node/placement/topology"
 	"github.com/kubeletkit/kubeletkit/resources/devices"
 	devicesfake "github.com/kubeletkit/kubeletkit/resources/devices/fake"
-	"github.com/kubeletkit/kubeletkit/resources/numa"
-	numafake "github.com/kubeletkit/kubeletkit/resources/numa/fake"
 	"github.com/kubeletkit/kubeletkit/runtime/fake"
 )
 

@@ -24,9 +24,9 @@ import (
 	prommetrics "github.com/kubeletkit/kubeletkit/metrics/prometheus"
 	"github.com/kubeletkit/kubeletkit/node/placement/cpus"
 	"github.com/kubeletkit/kubeletkit/node/placement/memory"
+	"github.com/kubeletkit/kubeletkit/node/placement/numa"
+	numafake "github.com/kubeletkit/kubeletkit/node/placement/numa/fake"
 	"github.com/kubeletkit/kubeletkit/node/placement/topology"
-	"github.com/kubeletkit/kubeletkit/resources/numa"
-	numafake "github.com/kubeletkit/kubeletkit/resources/numa/fake"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 

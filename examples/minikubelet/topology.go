@@ -16,8 +16,8 @@ import (
 	"github.com/kubeletkit/kubeletkit/lifecycle"
 	"github.com/kubeletkit/kubeletkit/node/placement/cpus"
 	"github.com/kubeletkit/kubeletkit/node/placement/memory"
+	"github.com/kubeletkit/kubeletkit/node/placement/numa"
 	"github.com/kubeletkit/kubeletkit/node/placement/topology"
-	"github.com/kubeletkit/kubeletkit/resources/numa"
 	"github.com/kubeletkit/kubeletkit/resources/podresources"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )

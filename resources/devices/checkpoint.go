@@ -14,9 +14,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kubeletkit/kubeletkit/internal/safefile"
+	"github.com/kubeletkit/kubeletkit/node/placement/numa"
 	kubelet "github.com/kubeletkit/kubeletkit/resources/devices/internal/checkpoint"
 	"github.com/kubeletkit/kubeletkit/resources/internal/checkpoint"
-	"github.com/kubeletkit/kubeletkit/resources/numa"
 )
 
 const (

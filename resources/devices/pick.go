@@ -3,7 +3,7 @@ package devices
 import (
 	"slices"
 
-	"github.com/kubeletkit/kubeletkit/resources/numa"
+	"github.com/kubeletkit/kubeletkit/node/placement/numa"
 )
 
 // choice is a choice of devices of one resource for one container. All lists are sorted.

@@ -3,7 +3,7 @@ package cpus
 import (
 	"k8s.io/utils/cpuset"
 
-	"github.com/kubeletkit/kubeletkit/resources/numa"
+	"github.com/kubeletkit/kubeletkit/node/placement/numa"
 )
 
 // TakeNearForTest takes CPUs as Allocate does.

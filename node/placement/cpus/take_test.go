@@ -13,9 +13,9 @@ import (
 	"k8s.io/utils/cpuset"
 
 	"github.com/kubeletkit/kubeletkit/node/placement/cpus"
+	"github.com/kubeletkit/kubeletkit/node/placement/numa"
 	"github.com/kubeletkit/kubeletkit/node/placement/topology"
 	"github.com/kubeletkit/kubeletkit/resources/internal/machines"
-	"github.com/kubeletkit/kubeletkit/resources/numa"
 )
 
 func set(t testing.TB, list string) cpuset.CPUSet {

@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/kubeletkit/kubeletkit/node/placement/memory/internal/state"
-	"github.com/kubeletkit/kubeletkit/resources/numa"
+	"github.com/kubeletkit/kubeletkit/node/placement/numa"
 )
 
 // Reservation is memory of a node that no container is given (kubelet's reservedMemory).

@@ -11,8 +11,8 @@ import (
 
 	"github.com/kubeletkit/kubeletkit/internal/safefile"
 	"github.com/kubeletkit/kubeletkit/node/placement/memory/internal/state"
+	"github.com/kubeletkit/kubeletkit/node/placement/numa"
 	"github.com/kubeletkit/kubeletkit/resources/internal/checkpoint"
-	"github.com/kubeletkit/kubeletkit/resources/numa"
 )
 
 const (

@@ -8,9 +8,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kubeletkit/kubeletkit/lifecycle"
+	"github.com/kubeletkit/kubeletkit/node/placement/numa"
 	"github.com/kubeletkit/kubeletkit/node/placement/topology"
 	"github.com/kubeletkit/kubeletkit/node/placement/topology/fake"
-	"github.com/kubeletkit/kubeletkit/resources/numa"
 )
 
 // lastNode is a vendor's policy: what a container needs is on the last node that suits it, because the first ones have the interrupts.

@@ -8,7 +8,7 @@ import (
 	"slices"
 	"strconv"
 
-	"github.com/kubeletkit/kubeletkit/resources/numa"
+	"github.com/kubeletkit/kubeletkit/node/placement/numa"
 )
 
 // The names of the policies. PolicyNone stands for no policy.

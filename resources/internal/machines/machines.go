@@ -13,7 +13,7 @@ import (
 
 	"k8s.io/utils/cpuset"
 
-	"github.com/kubeletkit/kubeletkit/resources/numa"
+	"github.com/kubeletkit/kubeletkit/node/placement/numa"
 )
 
 //go:embed testdata/*.txt

@@ -8,8 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
-	"github.com/kubeletkit/kubeletkit/resources/numa"
-	"github.com/kubeletkit/kubeletkit/resources/numa/fake"
+	"github.com/kubeletkit/kubeletkit/node/placement/numa"
+	"github.com/kubeletkit/kubeletkit/node/placement/numa/fake"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

@@ -9,7 +9,7 @@ import (
 
 	"k8s.io/utils/cpuset"
 
-	"github.com/kubeletkit/kubeletkit/resources/numa"
+	"github.com/kubeletkit/kubeletkit/node/placement/numa"
 )
 
 // Machine is the shape of a machine: all of its memory nodes are alike. Each node is a socket, whose CPUs share the last-level cache. As Linux does on most
