@@ -87,7 +87,7 @@ type GC struct {
 	// with the policy Containers. If it is set, dead containers of crash loops stay until the next
 	// collection.
 	ContainerPlan gc.PlanFunc
-	// Cgroups removes the cgroups of pods that are gone; a *cgroup.Pods of resources/cgroup
+	// Cgroups removes the cgroups of pods that are gone; a *cgroup.Pods of node/cgroup
 	// does. The cgroups below its root must belong to this agent alone. nil: the first component of Join that is
 	// a [gc.Cgroups], such as a *cgroup.Manager; without one they are left alone.
 	Cgroups gc.Cgroups

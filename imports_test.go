@@ -107,7 +107,7 @@ func TestImportRules(t *testing.T) {
 		if p.ImportPath != module+"/resources/cgroup" && top != "examples" {
 			for _, dep := range p.Deps {
 				if strings.HasPrefix(dep, "github.com/opencontainers/cgroups") {
-					t.Errorf("%s depends on %s; only resources/cgroup may", p.ImportPath, dep)
+					t.Errorf("%s depends on %s; only node/cgroup may", p.ImportPath, dep)
 				}
 				if dep == "github.com/godbus/dbus/v5" && p.ImportPath != module+"/resources/shutdown/logind" {
 					t.Errorf("%s depends on %s; only resources/shutdown/logind may", p.ImportPath, dep)

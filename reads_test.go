@@ -35,7 +35,7 @@ var unlimitedReads = map[string]string{
 	"metrics/prometheus/":                   "files of the kernel",
 	"podconfig/checkpoint/":                 "in a call of a safefile.Reader",
 	"podsync/":                              "files of the agent",
-	"resources/cgroup/":                     "files of the kernel",
+	"node/cgroup/":                          "files of the kernel",
 	"resources/devices/plugin/":             "the directory of sockets of the agent",
 	"resources/eviction/":                   "files of the kernel",
 	"resources/internal/":                   "files of the kernel",

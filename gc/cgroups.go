@@ -8,7 +8,7 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
-// Cgroups are the cgroups of pods. A *cgroup.Pods of resources/cgroup is one.
+// Cgroups are the cgroups of pods. A *cgroup.Pods of node/cgroup is one.
 type Cgroups interface {
 	// RemoveGone removes the cgroups of all pods for which gone returns true. It returns the pods
 	// that had a cgroup, each with the reason why it stays, or nil. If a process is in a cgroup, it

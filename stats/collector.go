@@ -54,7 +54,7 @@ type Options struct {
 	VolumeStats func(ctx context.Context, pod *v1.Pod, podDir string) ([]statsv1alpha1.VolumeStats, error)
 	// PodCgroup returns the cgroup of a pod, as in "/kubepods/besteffort/pod1234", for pods of
 	// a runtime that does not report their usage. The method Parent of a *cgroup.Pods of
-	// resources/cgroup does. nil: the usage of such pods is unknown.
+	// node/cgroup does. nil: the usage of such pods is unknown.
 	//
 	// It is also where the paths of the cgroups of pods and containers are looked up. If nil, they are not known.
 	PodCgroup func(pod *v1.Pod) string

@@ -11,7 +11,7 @@ import (
 	clusternode "github.com/kubeletkit/kubeletkit/cluster/node"
 	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/config"
 	"github.com/kubeletkit/kubeletkit/lifecycle"
-	"github.com/kubeletkit/kubeletkit/resources/cgroup"
+	"github.com/kubeletkit/kubeletkit/node/cgroup"
 )
 
 // joinCgroups adds what makes the cgroups of pods, and removes those of pods that are gone. cgroups is nil if pods have

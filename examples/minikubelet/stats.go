@@ -14,7 +14,7 @@ import (
 	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/config"
 	prommetrics "github.com/kubeletkit/kubeletkit/metrics/prometheus"
 	"github.com/kubeletkit/kubeletkit/metrics/prometheus/statsmetrics"
-	"github.com/kubeletkit/kubeletkit/resources/cgroup"
+	"github.com/kubeletkit/kubeletkit/node/cgroup"
 	"github.com/kubeletkit/kubeletkit/server"
 	"github.com/kubeletkit/kubeletkit/stats"
 )

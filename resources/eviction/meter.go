@@ -20,7 +20,7 @@ import (
 type UsagesOptions struct {
 	// Status returns the last known status of the pod in the runtime. A *kubeletkit.Agent has it as RuntimeStatus.
 	Status func(uid types.UID) (*runtime.PodStatus, bool)
-	// PodCgroup returns the cgroup of a pod, as the method Parent of a *cgroup.Pods of resources/cgroup.
+	// PodCgroup returns the cgroup of a pod, as the method Parent of a *cgroup.Pods of node/cgroup.
 	PodCgroup func(pod *v1.Pod) string
 	// RootDir is the root directory of the agent. The directory of a pod is pods/<UID> in it.
 	RootDir string

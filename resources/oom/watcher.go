@@ -22,7 +22,7 @@ type Options struct {
 	// Open opens the log of the kernel, after its last record. Default: [OpenKmsg].
 	Open func() (Log, error)
 	// PodCgroup returns the cgroup of a pod, as in "/kubepods/burstable/pod1234", below which its containers have theirs; "" if it has none.
-	// The method Parent of a *cgroup.Pods of resources/cgroup does. If the log cannot be opened, kills are found by the counts in these
+	// The method Parent of a *cgroup.Pods of node/cgroup does. If the log cannot be opened, kills are found by the counts in these
 	// cgroups. nil: then they are not found.
 	PodCgroup func(pod *v1.Pod) string
 	// Counters opens the counts of kills in cgroups. It is not called if the log can be opened. Default: [OpenCounters].

@@ -65,7 +65,7 @@ type Options struct {
 	RuntimeHandler func(class string) (handler string, err error)
 	// CgroupParent returns the parent cgroup of a pod, in the form of the runtime's cgroup
 	// driver, which [Runtime.Features] returns after the first [Runtime.Check]. A runtime
-	// makes the cgroup if it does not exist; see package resources/cgroup, which has
+	// makes the cgroup if it does not exist; see package node/cgroup, which has
 	// kubelet's names. Default: the runtime chooses, and one with the driver systemd may
 	// start no pod.
 	CgroupParent func(pod *v1.Pod) string

@@ -12,7 +12,7 @@ import (
 	cliflag "k8s.io/component-base/cli/flag"
 	"k8s.io/utils/ptr"
 
-	"github.com/kubeletkit/kubeletkit/resources/cgroup"
+	"github.com/kubeletkit/kubeletkit/node/cgroup"
 )
 
 // cgroupFields are the fields of cgroups.

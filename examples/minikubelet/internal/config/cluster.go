@@ -198,7 +198,7 @@ func (s *Settings) NodeOptions() (node.Options, error) {
 		"RestartAllContainersOnContainerExits",    // see TestRestartAllContainers of runtime/cri
 	}
 	if *s.CgroupsPerQOS || s.Embedded {
-		opts.DeclaredFeatures = append(opts.DeclaredFeatures, "InPlacePodLevelResourcesVerticalScaling") // see TestResizeOfThePodAsAWhole of resources/cgroup
+		opts.DeclaredFeatures = append(opts.DeclaredFeatures, "InPlacePodLevelResourcesVerticalScaling") // see TestResizeOfThePodAsAWhole of node/cgroup
 	}
 	if *s.EnableServer {
 		opts.Port = s.Port

@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/kubeletkit/kubeletkit/resources/cgroup"
+	"github.com/kubeletkit/kubeletkit/node/cgroup"
 )
 
 // newTree makes directories as of cgroup v1, in two hierarchies.

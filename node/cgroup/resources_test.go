@@ -8,7 +8,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
-	"github.com/kubeletkit/kubeletkit/resources/cgroup"
+	"github.com/kubeletkit/kubeletkit/node/cgroup"
 )
 
 // list returns amounts of CPU and memory; "" is none.
