@@ -37,7 +37,7 @@ var unlimitedReads = map[string]string{
 	"podsync/":                              "files of the agent",
 	"node/cgroup/":                          "files of the kernel",
 	"resources/devices/plugin/":             "the directory of sockets of the agent",
-	"resources/eviction/":                   "files of the kernel",
+	"node/eviction/":                        "files of the kernel",
 	"resources/internal/":                   "files of the kernel",
 	"resources/oom/":                        "files of the kernel",
 	"resources/plugins/":                    "the directory of sockets of the agent",

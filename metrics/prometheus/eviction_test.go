@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	prommetrics "github.com/kubeletkit/kubeletkit/metrics/prometheus"
-	"github.com/kubeletkit/kubeletkit/resources/eviction"
+	"github.com/kubeletkit/kubeletkit/node/eviction"
 )
 
 func TestEviction(t *testing.T) {

@@ -11,7 +11,7 @@ import (
 	cliflag "k8s.io/component-base/cli/flag"
 	"k8s.io/utils/ptr"
 
-	"github.com/kubeletkit/kubeletkit/resources/eviction"
+	"github.com/kubeletkit/kubeletkit/node/eviction"
 )
 
 // evictionFields are the fields of evictions.

@@ -8,7 +8,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/kubeletkit/kubeletkit/resources/eviction"
+	"github.com/kubeletkit/kubeletkit/node/eviction"
 )
 
 // world is a node with random pods. All memory is that of pods, or of the system.

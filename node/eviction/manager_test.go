@@ -19,7 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kubeletkit/kubeletkit/lifecycle"
-	"github.com/kubeletkit/kubeletkit/resources/eviction"
+	"github.com/kubeletkit/kubeletkit/node/eviction"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 

@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"k8s.io/apimachinery/pkg/api/resource"
 
-	"github.com/kubeletkit/kubeletkit/resources/eviction"
+	"github.com/kubeletkit/kubeletkit/node/eviction"
 )
 
 func TestParse(t *testing.T) {

@@ -10,7 +10,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
-	"github.com/kubeletkit/kubeletkit/resources/eviction"
+	"github.com/kubeletkit/kubeletkit/node/eviction"
 )
 
 const mi = int64(1 << 20)
