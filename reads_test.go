@@ -39,7 +39,7 @@ var unlimitedReads = map[string]string{
 	"resources/devices/plugin/":             "the directory of sockets of the agent",
 	"node/eviction/":                        "files of the kernel",
 	"resources/internal/":                   "files of the kernel",
-	"resources/oom/":                        "files of the kernel",
+	"node/oom/":                             "files of the kernel",
 	"resources/plugins/":                    "the directory of sockets of the agent",
 	"resources/shutdown/":                   "files of the agent, and of a fake",
 	"resources/threads/":                    "files of the kernel",

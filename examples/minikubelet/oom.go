@@ -7,7 +7,7 @@ import (
 	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/config"
 	"github.com/kubeletkit/kubeletkit/lifecycle"
 	"github.com/kubeletkit/kubeletkit/node/cgroup"
-	"github.com/kubeletkit/kubeletkit/resources/oom"
+	"github.com/kubeletkit/kubeletkit/node/oom"
 	"github.com/kubeletkit/kubeletkit/resources/swap"
 )
 

@@ -24,7 +24,7 @@ func Resource(collector Reader) http.Handler {
 // CadvisorOptions are the options of [Cadvisor]. The zero value is valid.
 type CadvisorOptions struct {
 	// OOMEvents returns how often the memory limit of a cgroup was reached so that a process was killed; of "/", how often the machine was
-	// out of memory. The method Events of an *oom.Watcher of resources/oom does. If nil, container_oom_events_total is that of the runtime, if
+	// out of memory. The method Events of an *oom.Watcher of node/oom does. If nil, container_oom_events_total is that of the runtime, if
 	// it has one.
 	OOMEvents func(cgroup string) uint64
 }

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/kubeletkit/kubeletkit/resources/oom"
+	"github.com/kubeletkit/kubeletkit/node/oom"
 )
 
 // Counters are [oom.Counters] in memory. The zero value has no containers and is ready. A container is there from Set to End.

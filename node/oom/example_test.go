@@ -7,8 +7,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/kubeletkit/kubeletkit/resources/oom"
-	"github.com/kubeletkit/kubeletkit/resources/oom/fake"
+	"github.com/kubeletkit/kubeletkit/node/oom"
+	"github.com/kubeletkit/kubeletkit/node/oom/fake"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 

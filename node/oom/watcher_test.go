@@ -18,8 +18,8 @@ import (
 
 	"github.com/kubeletkit/kubeletkit/internal/testpod"
 	"github.com/kubeletkit/kubeletkit/lifecycle"
-	"github.com/kubeletkit/kubeletkit/resources/oom"
-	"github.com/kubeletkit/kubeletkit/resources/oom/fake"
+	"github.com/kubeletkit/kubeletkit/node/oom"
+	"github.com/kubeletkit/kubeletkit/node/oom/fake"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 

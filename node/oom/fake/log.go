@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"sync"
 
-	"github.com/kubeletkit/kubeletkit/resources/oom"
+	"github.com/kubeletkit/kubeletkit/node/oom"
 )
 
 // Log is an [oom.Log] in memory. The zero value is empty and ready.
