@@ -8,7 +8,7 @@ import (
 	"github.com/kubeletkit/kubeletkit/lifecycle"
 	"github.com/kubeletkit/kubeletkit/node/cgroup"
 	"github.com/kubeletkit/kubeletkit/node/oom"
-	"github.com/kubeletkit/kubeletkit/resources/swap"
+	"github.com/kubeletkit/kubeletkit/node/swap"
 )
 
 // addMemory adds what pods may use of the node's swap, and what is reported if the kernel kills their processes for lack of memory.

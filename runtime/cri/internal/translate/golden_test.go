@@ -30,7 +30,7 @@ type goldenCase struct {
 		ClusterDNS    []string
 		ClusterDomain string
 		HugepageSizes []string
-		// SwapCapacity is the swap of the machine, if containers may use some. The limits are those of resources/swap.
+		// SwapCapacity is the swap of the machine, if containers may use some. The limits are those of node/swap.
 		SwapCapacity int64
 	}
 	ResolvConf   string

@@ -7,7 +7,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
-	"github.com/kubeletkit/kubeletkit/resources/swap"
+	"github.com/kubeletkit/kubeletkit/node/swap"
 )
 
 func Example() {
