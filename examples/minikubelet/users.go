@@ -7,7 +7,7 @@ import (
 
 	"github.com/kubeletkit/kubeletkit"
 	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/config"
-	"github.com/kubeletkit/kubeletkit/resources/users"
+	"github.com/kubeletkit/kubeletkit/node/users"
 	"github.com/kubeletkit/kubeletkit/runtime/cri"
 )
 

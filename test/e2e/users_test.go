@@ -13,7 +13,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/kubeletkit/kubeletkit/resources/users"
+	"github.com/kubeletkit/kubeletkit/node/users"
 	. "github.com/kubeletkit/kubeletkit/test/e2e/harness"
 )
 

@@ -5,7 +5,7 @@ import (
 
 	"k8s.io/utils/ptr"
 
-	"github.com/kubeletkit/kubeletkit/resources/users"
+	"github.com/kubeletkit/kubeletkit/node/users"
 )
 
 // IDsPerPod returns the number of user IDs of a pod with hostUsers: false.
