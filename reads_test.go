@@ -42,7 +42,7 @@ var unlimitedReads = map[string]string{
 	"node/oom/":                             "files of the kernel",
 	"resources/plugins/":                    "the directory of sockets of the agent",
 	"resources/shutdown/":                   "files of the agent, and of a fake",
-	"resources/threads/":                    "files of the kernel",
+	"node/threads/":                         "files of the kernel",
 	"node/users/":                           "files of the agent and of the kernel",
 	"runtime/cri/":                          "/etc/hosts, files of the kernel, and of the agent",
 	"runtime/crilog/":                       "logs",

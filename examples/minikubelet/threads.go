@@ -3,7 +3,7 @@ package main
 import (
 	"github.com/go-logr/logr"
 
-	"github.com/kubeletkit/kubeletkit/resources/threads"
+	"github.com/kubeletkit/kubeletkit/node/threads"
 )
 
 // fillThreads makes idle threads while there is room for them, if the agent has a limit of processes: at the limit it would end when it needs one more

@@ -3,7 +3,7 @@ package threads_test
 import (
 	"fmt"
 
-	"github.com/kubeletkit/kubeletkit/resources/threads"
+	"github.com/kubeletkit/kubeletkit/node/threads"
 )
 
 func Example() {
