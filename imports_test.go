@@ -110,7 +110,7 @@ func TestImportRules(t *testing.T) {
 					t.Errorf("%s depends on %s; only node/cgroup may", p.ImportPath, dep)
 				}
 				if dep == "github.com/godbus/dbus/v5" && p.ImportPath != module+"/resources/shutdown/logind" {
-					t.Errorf("%s depends on %s; only resources/shutdown/logind may", p.ImportPath, dep)
+					t.Errorf("%s depends on %s; only node/shutdown/logind may", p.ImportPath, dep)
 				}
 			}
 		}

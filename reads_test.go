@@ -41,7 +41,7 @@ var unlimitedReads = map[string]string{
 	"resources/internal/":                   "files of the kernel",
 	"node/oom/":                             "files of the kernel",
 	"resources/plugins/":                    "the directory of sockets of the agent",
-	"resources/shutdown/":                   "files of the agent, and of a fake",
+	"node/shutdown/":                        "files of the agent, and of a fake",
 	"node/threads/":                         "files of the kernel",
 	"node/users/":                           "files of the agent and of the kernel",
 	"runtime/cri/":                          "/etc/hosts, files of the kernel, and of the agent",

@@ -11,8 +11,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/kubeletkit/kubeletkit"
-	"github.com/kubeletkit/kubeletkit/resources/shutdown"
-	shutdownfake "github.com/kubeletkit/kubeletkit/resources/shutdown/fake"
+	"github.com/kubeletkit/kubeletkit/node/shutdown"
+	shutdownfake "github.com/kubeletkit/kubeletkit/node/shutdown/fake"
 	"github.com/kubeletkit/kubeletkit/runtime/fake"
 )
 

@@ -13,8 +13,8 @@ import (
 	"github.com/kubeletkit/kubeletkit"
 	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/config"
 	"github.com/kubeletkit/kubeletkit/lifecycle"
-	"github.com/kubeletkit/kubeletkit/resources/shutdown"
-	"github.com/kubeletkit/kubeletkit/resources/shutdown/logind"
+	"github.com/kubeletkit/kubeletkit/node/shutdown"
+	"github.com/kubeletkit/kubeletkit/node/shutdown/logind"
 )
 
 // gracefulShutdown has the machine wait until the pods have ended. It is nil if the settings do not ask for it.

@@ -8,7 +8,7 @@ import (
 	"github.com/kubeletkit/kubeletkit/metrics/prometheus/internal/collector"
 )
 
-// Shutdown has the metrics of the graceful shutdown of the node. It is a Metrics of package resources/shutdown.
+// Shutdown has the metrics of the graceful shutdown of the node. It is a Metrics of package node/shutdown.
 type Shutdown struct{ start, end prometheus.Gauge }
 
 // NewShutdown registers the metrics of the shutdowns of one node. The error names the metric that the registry
@@ -24,7 +24,7 @@ func NewShutdown(reg prometheus.Registerer) (*Shutdown, error) {
 	return m, nil
 }
 
-// NodeShutdown implements Metrics of package resources/shutdown.
+// NodeShutdown implements Metrics of package node/shutdown.
 func (m *Shutdown) NodeShutdown(start, end time.Time) {
 	m.start.Set(unixSeconds(start))
 	m.end.Set(unixSeconds(end))

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/kubeletkit/kubeletkit/resources/shutdown"
+	"github.com/kubeletkit/kubeletkit/node/shutdown"
 	"github.com/kubeletkit/kubeletkit/runtime/podspec"
 )
 

@@ -6,7 +6,7 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/kubeletkit/kubeletkit/resources/shutdown/logind"
+	"github.com/kubeletkit/kubeletkit/node/shutdown/logind"
 )
 
 // A machine without D-Bus.

@@ -7,7 +7,7 @@ import (
 )
 
 // Logind is the service of a machine that shuts it down: systemd-logind, or what answers in its place on the
-// system bus. Package resources/shutdown/logind has the real one, package resources/shutdown/fake one in memory.
+// system bus. Package node/shutdown/logind has the real one, package node/shutdown/fake one in memory.
 type Logind interface {
 	// Connect connects to the service. It returns soon after ctx ends; the session outlives ctx.
 	Connect(ctx context.Context) (Session, error)

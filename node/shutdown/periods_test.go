@@ -9,7 +9,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/kubeletkit/kubeletkit/internal/testpod"
-	"github.com/kubeletkit/kubeletkit/resources/shutdown"
+	"github.com/kubeletkit/kubeletkit/node/shutdown"
 )
 
 // The priorities of the tables are those of kubelet 1.36 (pkg/apis/scheduling).

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/kubeletkit/kubeletkit/resources/shutdown/logind"
+	"github.com/kubeletkit/kubeletkit/node/shutdown/logind"
 )
 
 // A lock does not pass to processes that the agent starts: those of pods outlive it.

@@ -12,7 +12,7 @@ import (
 
 	"github.com/godbus/dbus/v5"
 
-	"github.com/kubeletkit/kubeletkit/resources/shutdown"
+	"github.com/kubeletkit/kubeletkit/node/shutdown"
 )
 
 // The names on the bus, see org.freedesktop.login1(5) and org.freedesktop.systemd1(5).

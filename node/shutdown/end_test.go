@@ -14,8 +14,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/kubeletkit/kubeletkit/resources/shutdown"
-	"github.com/kubeletkit/kubeletkit/resources/shutdown/fake"
+	"github.com/kubeletkit/kubeletkit/node/shutdown"
+	"github.com/kubeletkit/kubeletkit/node/shutdown/fake"
 )
 
 // transcript returns the ends as "name with N s at M s".

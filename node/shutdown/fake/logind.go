@@ -12,7 +12,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/kubeletkit/kubeletkit/resources/shutdown"
+	"github.com/kubeletkit/kubeletkit/node/shutdown"
 )
 
 // ErrLost is the error of calls of a session whose connection was lost.

@@ -9,8 +9,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/kubeletkit/kubeletkit/resources/shutdown"
-	"github.com/kubeletkit/kubeletkit/resources/shutdown/fake"
+	"github.com/kubeletkit/kubeletkit/node/shutdown"
+	"github.com/kubeletkit/kubeletkit/node/shutdown/fake"
 )
 
 func podOf(name string, priority int32) *v1.Pod {

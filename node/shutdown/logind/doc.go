@@ -1,4 +1,4 @@
-// Package logind connects to systemd-logind over D-Bus, for package resources/shutdown.
+// Package logind connects to systemd-logind over D-Bus, for package node/shutdown.
 //
 //	manager, err := shutdown.New(periods, logind.New(logind.Options{}), endPods, shutdown.Options{})
 //

@@ -19,8 +19,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/kubeletkit/kubeletkit/lifecycle"
-	"github.com/kubeletkit/kubeletkit/resources/shutdown"
-	"github.com/kubeletkit/kubeletkit/resources/shutdown/fake"
+	"github.com/kubeletkit/kubeletkit/node/shutdown"
+	"github.com/kubeletkit/kubeletkit/node/shutdown/fake"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
