@@ -14,8 +14,8 @@ import (
 
 	"github.com/kubeletkit/kubeletkit"
 	"github.com/kubeletkit/kubeletkit/lifecycle"
-	"github.com/kubeletkit/kubeletkit/resources/devices"
-	devicesfake "github.com/kubeletkit/kubeletkit/resources/devices/fake"
+	"github.com/kubeletkit/kubeletkit/node/devices"
+	devicesfake "github.com/kubeletkit/kubeletkit/node/devices/fake"
 	"github.com/kubeletkit/kubeletkit/runtime/fake"
 )
 

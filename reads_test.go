@@ -36,7 +36,7 @@ var unlimitedReads = map[string]string{
 	"podconfig/checkpoint/":                 "in a call of a safefile.Reader",
 	"podsync/":                              "files of the agent",
 	"node/cgroup/":                          "files of the kernel",
-	"resources/devices/plugin/":             "the directory of sockets of the agent",
+	"node/devices/plugin/":                  "the directory of sockets of the agent",
 	"node/eviction/":                        "files of the kernel",
 	"resources/internal/":                   "files of the kernel",
 	"node/oom/":                             "files of the kernel",

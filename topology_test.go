@@ -14,13 +14,13 @@ import (
 
 	"github.com/kubeletkit/kubeletkit"
 	"github.com/kubeletkit/kubeletkit/lifecycle"
+	"github.com/kubeletkit/kubeletkit/node/devices"
+	devicesfake "github.com/kubeletkit/kubeletkit/node/devices/fake"
 	"github.com/kubeletkit/kubeletkit/node/placement/cpus"
 	"github.com/kubeletkit/kubeletkit/node/placement/memory"
 	"github.com/kubeletkit/kubeletkit/node/placement/numa"
 	numafake "github.com/kubeletkit/kubeletkit/node/placement/numa/fake"
 	"github.com/kubeletkit/kubeletkit/node/placement/topology"
-	"github.com/kubeletkit/kubeletkit/resources/devices"
-	devicesfake "github.com/kubeletkit/kubeletkit/resources/devices/fake"
 	"github.com/kubeletkit/kubeletkit/runtime/fake"
 )
 

@@ -1,5 +1,5 @@
 // Package numa describes the memory nodes (NUMA nodes) of a machine and its CPUs, and which nodes a resource prefers. It is what the packages that
-// place containers near their memory have in common: node/placement/topology, node/placement/cpus, node/placement/memory and resources/devices.
+// place containers near their memory have in common: node/placement/topology, node/placement/cpus, node/placement/memory and node/devices.
 //
 // # Vocabulary
 //

@@ -13,7 +13,7 @@ import (
 	"github.com/kubeletkit/kubeletkit/internal/text"
 	"github.com/kubeletkit/kubeletkit/internal/underway"
 	"github.com/kubeletkit/kubeletkit/lifecycle"
-	kubelet "github.com/kubeletkit/kubeletkit/resources/devices/internal/checkpoint"
+	kubelet "github.com/kubeletkit/kubeletkit/node/devices/internal/checkpoint"
 	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/runtime/podspec"
 )

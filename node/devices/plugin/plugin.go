@@ -16,8 +16,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	api "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
+	"github.com/kubeletkit/kubeletkit/node/devices"
 	"github.com/kubeletkit/kubeletkit/node/placement/numa"
-	"github.com/kubeletkit/kubeletkit/resources/devices"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 

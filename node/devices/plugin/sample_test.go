@@ -14,7 +14,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	api "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
-	"github.com/kubeletkit/kubeletkit/resources/devices/plugin"
+	"github.com/kubeletkit/kubeletkit/node/devices/plugin"
 )
 
 // sample behaves as Kubernetes' sample device plugin: it serves its socket in the directory, registers, and when its socket or that of

@@ -14,8 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kubeletkit/kubeletkit/internal/safefile"
+	kubelet "github.com/kubeletkit/kubeletkit/node/devices/internal/checkpoint"
 	"github.com/kubeletkit/kubeletkit/node/placement/numa"
-	kubelet "github.com/kubeletkit/kubeletkit/resources/devices/internal/checkpoint"
 	"github.com/kubeletkit/kubeletkit/resources/internal/checkpoint"
 )
 

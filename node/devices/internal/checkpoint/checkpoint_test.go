@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/kubeletkit/kubeletkit/resources/devices/internal/checkpoint"
+	"github.com/kubeletkit/kubeletkit/node/devices/internal/checkpoint"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 

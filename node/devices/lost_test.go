@@ -17,9 +17,9 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/kubeletkit/kubeletkit/internal/testpod"
+	"github.com/kubeletkit/kubeletkit/node/devices"
+	"github.com/kubeletkit/kubeletkit/node/devices/fake"
 	"github.com/kubeletkit/kubeletkit/node/placement/numa"
-	"github.com/kubeletkit/kubeletkit/resources/devices"
-	"github.com/kubeletkit/kubeletkit/resources/devices/fake"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 

@@ -1,7 +1,7 @@
 // Package devices gives containers the devices that they request as extended resources.
 //
 // A container requests devices in its limits, such as "example.com/modbus: 1". The devices are those of a provider: a part of the program,
-// for a serial port, a licence or a slot of the node itself, or a device plugin of a vendor, see package resources/devices/plugin.
+// for a serial port, a licence or a slot of the node itself, or a device plugin of a vendor, see package node/devices/plugin.
 //
 // # Vocabulary
 //
