@@ -15,12 +15,12 @@ import (
 	"github.com/kubeletkit/kubeletkit"
 	"github.com/kubeletkit/kubeletkit/agenttest"
 	"github.com/kubeletkit/kubeletkit/lifecycle"
+	"github.com/kubeletkit/kubeletkit/node/dra"
+	drafake "github.com/kubeletkit/kubeletkit/node/dra/fake"
 	"github.com/kubeletkit/kubeletkit/node/placement/cpus"
 	"github.com/kubeletkit/kubeletkit/node/placement/memory"
 	numafake "github.com/kubeletkit/kubeletkit/node/placement/numa/fake"
 	"github.com/kubeletkit/kubeletkit/node/placement/topology"
-	"github.com/kubeletkit/kubeletkit/resources/dra"
-	drafake "github.com/kubeletkit/kubeletkit/resources/dra/fake"
 	"github.com/kubeletkit/kubeletkit/runtime/fake"
 )
 

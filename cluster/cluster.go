@@ -221,7 +221,7 @@ func (n *Node) Object() *v1.Node {
 	return n.node.Current()
 }
 
-// ResourceClaims reads the claims of pods and removes the slices of the node, for package resources/dra.
+// ResourceClaims reads the claims of pods and removes the slices of the node, for package node/dra.
 func (n *Node) ResourceClaims() *resourceclaims.Client { return n.resourceClaims }
 
 // OnChange has f called with each new version of the node object. It is called after

@@ -14,7 +14,7 @@ import (
 
 	"github.com/kubeletkit/kubeletkit"
 	"github.com/kubeletkit/kubeletkit/lifecycle"
-	"github.com/kubeletkit/kubeletkit/resources/dra"
+	"github.com/kubeletkit/kubeletkit/node/dra"
 )
 
 // gpus is a driver whose claims have one device each.

@@ -15,7 +15,7 @@ import (
 // timeout is the deadline of a request.
 const timeout = 10 * time.Second
 
-// Client reads claims and removes slices: it is Claims and Slices of package resources/dra. Make one with [New]. It is safe for concurrent use.
+// Client reads claims and removes slices: it is Claims and Slices of package node/dra. Make one with [New]. It is safe for concurrent use.
 type Client struct {
 	client   kubernetes.Interface
 	nodeName string
@@ -29,7 +29,7 @@ func New(client kubernetes.Interface, nodeName string) (*Client, error) {
 	return &Client{client, nodeName}, nil
 }
 
-// Claim returns the claim as the API server has it now. It implements Claims of package resources/dra.
+// Claim returns the claim as the API server has it now. It implements Claims of package node/dra.
 func (c *Client) Claim(ctx context.Context, namespace, name string) (*resourceapi.ResourceClaim, error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
@@ -37,7 +37,7 @@ func (c *Client) Claim(ctx context.Context, namespace, name string) (*resourceap
 }
 
 // RemoveSlices removes the slices of the node that the driver has published, or all of the node if the name is empty. It implements Slices of package
-// resources/dra.
+// node/dra.
 func (c *Client) RemoveSlices(ctx context.Context, driver string) error {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()

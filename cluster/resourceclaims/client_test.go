@@ -14,7 +14,7 @@ import (
 
 	"github.com/kubeletkit/kubeletkit/cluster/resourceclaims"
 	"github.com/kubeletkit/kubeletkit/internal/apitest"
-	"github.com/kubeletkit/kubeletkit/resources/dra"
+	"github.com/kubeletkit/kubeletkit/node/dra"
 )
 
 var (

@@ -9,8 +9,8 @@ import (
 	"github.com/kubeletkit/kubeletkit"
 	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/config"
 	"github.com/kubeletkit/kubeletkit/lifecycle"
-	"github.com/kubeletkit/kubeletkit/resources/dra"
-	draplugin "github.com/kubeletkit/kubeletkit/resources/dra/plugin"
+	"github.com/kubeletkit/kubeletkit/node/dra"
+	draplugin "github.com/kubeletkit/kubeletkit/node/dra/plugin"
 	"github.com/kubeletkit/kubeletkit/resources/plugins"
 	"github.com/kubeletkit/kubeletkit/resources/podresources"
 )

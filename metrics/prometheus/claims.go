@@ -10,8 +10,8 @@ import (
 	"github.com/kubeletkit/kubeletkit/metrics/prometheus/internal/collector"
 )
 
-// ResourceClaims are the metrics of resource claims, with kubelet's names. Its methods are for the options of packages resources/dra and
-// resources/dra/plugin.
+// ResourceClaims are the metrics of resource claims, with kubelet's names. Its methods are for the options of packages node/dra and
+// node/dra/plugin.
 type ResourceClaims struct {
 	operations, calls *prometheus.HistogramVec
 	inUse             *claimsInUse

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// In returns the stacks of the goroutines that run code in the directory, such as "resources/dra" or "fsnotify/fsnotify@", or were started by it. Test files
+// In returns the stacks of the goroutines that run code in the directory, such as "node/dra" or "fsnotify/fsnotify@", or were started by it. Test files
 // and directories below do not count. A test that calls it must not run in parallel with others of its package.
 func In(dir string) (stacks []string) {
 	frame := regexp.MustCompile(`/` + regexp.QuoteMeta(dir) + `[^/\n]*/[^/\n]+\.go:\d+`)

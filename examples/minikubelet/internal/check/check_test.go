@@ -18,7 +18,7 @@ import (
 
 	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/config"
 	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/host"
-	"github.com/kubeletkit/kubeletkit/resources/dra"
+	"github.com/kubeletkit/kubeletkit/node/dra"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

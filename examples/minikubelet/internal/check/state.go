@@ -7,8 +7,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/kubeletkit/kubeletkit/node/dra"
 	"github.com/kubeletkit/kubeletkit/node/users"
-	"github.com/kubeletkit/kubeletkit/resources/dra"
 )
 
 // File is a file or directory in the root directory of a kubelet.

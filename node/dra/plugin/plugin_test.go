@@ -22,8 +22,8 @@ import (
 	drapbv1beta1 "k8s.io/kubelet/pkg/apis/dra/v1beta1"
 
 	"github.com/kubeletkit/kubeletkit/lifecycle"
-	"github.com/kubeletkit/kubeletkit/resources/dra"
-	"github.com/kubeletkit/kubeletkit/resources/dra/plugin"
+	"github.com/kubeletkit/kubeletkit/node/dra"
+	"github.com/kubeletkit/kubeletkit/node/dra/plugin"
 	"github.com/kubeletkit/kubeletkit/resources/internal/goroutines"
 	"github.com/kubeletkit/kubeletkit/resources/plugins"
 )
@@ -243,12 +243,12 @@ func TestGoroutines(t *testing.T) {
 		drahealthv1alpha1.RegisterDRAResourceHealthServer(s, server)
 	})
 	_, d, _ := start(t, nil)
-	assert.Eventually(t, func() bool { return len(goroutines.In("resources/dra/plugin")) == 0 }, time.Minute, time.Millisecond, "connections of other tests end")
+	assert.Eventually(t, func() bool { return len(goroutines.In("node/dra/plugin")) == 0 }, time.Minute, time.Millisecond, "connections of other tests end")
 	p := plugins.Plugin{Type: plugins.TypeDRA, Name: "gpu.example.com", Endpoint: socket, Versions: []string{drapbv1.DRAPluginService, drahealthv1alpha1.DRAResourceHealthService}}
 	require.NoError(t, d.Register(t.Context(), p))
-	assert.Eventually(t, func() bool { return len(goroutines.In("resources/dra/plugin")) == 2 }, time.Minute, time.Millisecond)
+	assert.Eventually(t, func() bool { return len(goroutines.In("node/dra/plugin")) == 2 }, time.Minute, time.Millisecond)
 	d.Deregister(p)
-	assert.Eventually(t, func() bool { return len(goroutines.In("resources/dra/plugin")) == 0 }, time.Minute, time.Millisecond)
+	assert.Eventually(t, func() bool { return len(goroutines.In("node/dra/plugin")) == 0 }, time.Minute, time.Millisecond)
 }
 
 func TestPluginThatIsRefused(t *testing.T) {

@@ -11,7 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/kubeletkit/kubeletkit/resources/dra"
+	"github.com/kubeletkit/kubeletkit/node/dra"
 )
 
 // Claims are ResourceClaims in memory, and record removals of ResourceSlices. Make them with [NewClaims]. They are safe for concurrent use.

@@ -16,8 +16,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kubeletkit/kubeletkit/lifecycle"
-	"github.com/kubeletkit/kubeletkit/resources/dra"
-	"github.com/kubeletkit/kubeletkit/resources/dra/fake"
+	"github.com/kubeletkit/kubeletkit/node/dra"
+	"github.com/kubeletkit/kubeletkit/node/dra/fake"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

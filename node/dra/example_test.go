@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kubeletkit/kubeletkit/lifecycle"
-	"github.com/kubeletkit/kubeletkit/resources/dra"
+	"github.com/kubeletkit/kubeletkit/node/dra"
 )
 
 // ports is a driver in this process.

@@ -142,7 +142,7 @@ func TestGoroutines(t *testing.T) {
 	}
 	running(t, Options{Slices: &removed{}, Gone: func(types.UID) bool { return false }}, func(t *testing.T, m *Manager, api *apiServer) {
 		after(time.Second)
-		count := func() int { return len(goroutines.In("resources/dra")) }
+		count := func() int { return len(goroutines.In("node/dra")) }
 		assert.Equal(t, 1, count())
 		d := newDriverOf("d")
 		e, other := m.Add("d", d), m.Add("other", d)
