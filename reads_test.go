@@ -40,7 +40,7 @@ var unlimitedReads = map[string]string{
 	"node/eviction/":                        "files of the kernel",
 	"resources/internal/":                   "files of the kernel",
 	"node/oom/":                             "files of the kernel",
-	"resources/plugins/":                    "the directory of sockets of the agent",
+	"node/plugins/":                         "the directory of sockets of the agent",
 	"node/shutdown/":                        "files of the agent, and of a fake",
 	"node/threads/":                         "files of the kernel",
 	"node/users/":                           "files of the agent and of the kernel",

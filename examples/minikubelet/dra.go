@@ -11,7 +11,7 @@ import (
 	"github.com/kubeletkit/kubeletkit/lifecycle"
 	"github.com/kubeletkit/kubeletkit/node/dra"
 	draplugin "github.com/kubeletkit/kubeletkit/node/dra/plugin"
-	"github.com/kubeletkit/kubeletkit/resources/plugins"
+	"github.com/kubeletkit/kubeletkit/node/plugins"
 	"github.com/kubeletkit/kubeletkit/resources/podresources"
 )
 

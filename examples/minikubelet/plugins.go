@@ -8,7 +8,7 @@ import (
 	"github.com/kubeletkit/kubeletkit"
 	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/config"
 	prommetrics "github.com/kubeletkit/kubeletkit/metrics/prometheus"
-	"github.com/kubeletkit/kubeletkit/resources/plugins"
+	"github.com/kubeletkit/kubeletkit/node/plugins"
 )
 
 // addPlugins adds the registration of plugins, by the handlers of their types, to the agent.

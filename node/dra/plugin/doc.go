@@ -1,4 +1,4 @@
-// Package plugin has the DRA drivers that are plugins of the node: it is the handler of [plugins.TypeDRA] for package resources/plugins, and adds each
+// Package plugin has the DRA drivers that are plugins of the node: it is the handler of [plugins.TypeDRA] for package node/plugins, and adds each
 // plugin to a [dra.Manager]. It calls the gRPC services v1.DRAPlugin and v1beta1.DRAPlugin, and follows the health of devices by
 // v1alpha1.DRAResourceHealth or v1.DRAResourceHealth if the plugin serves it (KEP-4680).
 //

@@ -17,7 +17,7 @@ import (
 	drapbv1beta1 "k8s.io/kubelet/pkg/apis/dra/v1beta1"
 
 	"github.com/kubeletkit/kubeletkit/node/dra"
-	"github.com/kubeletkit/kubeletkit/resources/plugins"
+	"github.com/kubeletkit/kubeletkit/node/plugins"
 )
 
 // driver is a plugin. It implements [dra.Driver].

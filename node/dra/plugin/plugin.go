@@ -16,7 +16,7 @@ import (
 
 	"github.com/kubeletkit/kubeletkit/internal/logging"
 	"github.com/kubeletkit/kubeletkit/node/dra"
-	"github.com/kubeletkit/kubeletkit/resources/plugins"
+	"github.com/kubeletkit/kubeletkit/node/plugins"
 )
 
 // Options are the settings of [Drivers].

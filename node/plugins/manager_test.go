@@ -301,10 +301,10 @@ func TestKernelThatRefuses(t *testing.T) {
 func TestGoroutines(t *testing.T) {
 	inVirtualTime(t, func(*rig) {}, func(r *rig) {
 		assert.Len(r, r.m.Plugins(), 1)
-		assert.Len(r, goroutines.In("resources/plugins"), 1, "a plugin that is registered has none")
+		assert.Len(r, goroutines.In("node/plugins"), 1, "a plugin that is registered has none")
 		r.remove()
 		r.after(time.Second)
-		assert.Len(r, goroutines.In("resources/plugins"), 1)
+		assert.Len(r, goroutines.In("node/plugins"), 1)
 	})
 	m, err := New(filepath.Join(t.TempDir(), "registry"), nil, Options{Logger: logr.Discard()})
 	require.NoError(t, err)
@@ -325,7 +325,7 @@ func TestGoroutines(t *testing.T) {
 	go func() { ended <- m.Run(ctx) }()
 	<-watched
 	assert.Eventually(t, func() bool {
-		return len(goroutines.In("resources/plugins")) == 1 && len(goroutines.In("fsnotify/fsnotify@")) == 1
+		return len(goroutines.In("node/plugins")) == 1 && len(goroutines.In("fsnotify/fsnotify@")) == 1
 	}, time.Minute, time.Millisecond)
 	stop()
 	require.NoError(t, <-ended)
