@@ -12,7 +12,7 @@ import (
 	"github.com/kubeletkit/kubeletkit/node/dra"
 	draplugin "github.com/kubeletkit/kubeletkit/node/dra/plugin"
 	"github.com/kubeletkit/kubeletkit/node/plugins"
-	"github.com/kubeletkit/kubeletkit/resources/podresources"
+	"github.com/kubeletkit/kubeletkit/node/podresources"
 )
 
 // preparesClaims reports whether resource claims of pods are prepared: they are objects of a cluster, and the embedded runtime has no

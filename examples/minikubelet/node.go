@@ -20,8 +20,8 @@ import (
 	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/terminal"
 	"github.com/kubeletkit/kubeletkit/gc"
 	"github.com/kubeletkit/kubeletkit/history"
+	"github.com/kubeletkit/kubeletkit/node/podresources"
 	"github.com/kubeletkit/kubeletkit/podworkers"
-	"github.com/kubeletkit/kubeletkit/resources/podresources"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 

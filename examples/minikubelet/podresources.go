@@ -10,7 +10,7 @@ import (
 
 	"github.com/kubeletkit/kubeletkit"
 	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/config"
-	"github.com/kubeletkit/kubeletkit/resources/podresources"
+	"github.com/kubeletkit/kubeletkit/node/podresources"
 )
 
 // addPodResources adds kubelet's API of what containers hold, for monitors of devices. An agent whose root directory is too deep for a socket

@@ -18,7 +18,7 @@ import (
 	"github.com/kubeletkit/kubeletkit/node/placement/memory"
 	"github.com/kubeletkit/kubeletkit/node/placement/numa"
 	"github.com/kubeletkit/kubeletkit/node/placement/topology"
-	"github.com/kubeletkit/kubeletkit/resources/podresources"
+	"github.com/kubeletkit/kubeletkit/node/podresources"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 

@@ -13,7 +13,7 @@ import (
 	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/control"
 	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/podtest"
 	"github.com/kubeletkit/kubeletkit/node/placement/numa"
-	"github.com/kubeletkit/kubeletkit/resources/podresources"
+	"github.com/kubeletkit/kubeletkit/node/podresources"
 )
 
 func usageOfTest(cores, memory uint64) (*statsv1alpha1.CPUStats, *statsv1alpha1.MemoryStats) {

@@ -6,7 +6,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
-	"github.com/kubeletkit/kubeletkit/resources/podresources"
+	"github.com/kubeletkit/kubeletkit/node/podresources"
 )
 
 // Holding is something that a container holds of the node, for itself.
