@@ -38,7 +38,7 @@ var unlimitedReads = map[string]string{
 	"node/cgroup/":                          "files of the kernel",
 	"node/devices/plugin/":                  "the directory of sockets of the agent",
 	"node/eviction/":                        "files of the kernel",
-	"resources/internal/":                   "files of the kernel",
+	"node/internal/":                        "files of the kernel",
 	"node/oom/":                             "files of the kernel",
 	"node/plugins/":                         "the directory of sockets of the agent",
 	"node/shutdown/":                        "files of the agent, and of a fake",

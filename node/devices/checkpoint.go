@@ -15,8 +15,8 @@ import (
 
 	"github.com/kubeletkit/kubeletkit/internal/safefile"
 	kubelet "github.com/kubeletkit/kubeletkit/node/devices/internal/checkpoint"
+	"github.com/kubeletkit/kubeletkit/node/internal/checkpoint"
 	"github.com/kubeletkit/kubeletkit/node/placement/numa"
-	"github.com/kubeletkit/kubeletkit/resources/internal/checkpoint"
 )
 
 const (

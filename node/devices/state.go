@@ -11,8 +11,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/kubeletkit/kubeletkit/node/internal/reuse"
 	"github.com/kubeletkit/kubeletkit/node/placement/numa"
-	"github.com/kubeletkit/kubeletkit/resources/internal/reuse"
 	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/runtime/podspec"
 )

@@ -17,7 +17,7 @@ import (
 	"github.com/kubeletkit/kubeletkit/internal/flow"
 	"github.com/kubeletkit/kubeletkit/internal/logging"
 	"github.com/kubeletkit/kubeletkit/lifecycle"
-	"github.com/kubeletkit/kubeletkit/resources/internal/checkpoint"
+	"github.com/kubeletkit/kubeletkit/node/internal/checkpoint"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 

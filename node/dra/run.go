@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kubeletkit/kubeletkit/internal/flow"
-	"github.com/kubeletkit/kubeletkit/resources/internal/checkpoint"
+	"github.com/kubeletkit/kubeletkit/node/internal/checkpoint"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 

@@ -15,7 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/kubeletkit/kubeletkit/resources/internal/goroutines"
+	"github.com/kubeletkit/kubeletkit/node/internal/goroutines"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 

@@ -8,7 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 
-	"github.com/kubeletkit/kubeletkit/resources/internal/cgroupfs"
+	"github.com/kubeletkit/kubeletkit/node/internal/cgroupfs"
 )
 
 // memoryOf returns the limit and the working set of a cgroup: what it uses without inactive files.

@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/kubeletkit/kubeletkit/internal/logging"
-	"github.com/kubeletkit/kubeletkit/resources/internal/cgroupfs"
+	"github.com/kubeletkit/kubeletkit/node/internal/cgroupfs"
 )
 
 // The triggers of pressure stall information (Documentation/accounting/psi.rst): tasks that wait for memory for that many

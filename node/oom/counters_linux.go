@@ -13,7 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/kubeletkit/kubeletkit/resources/internal/cgroupfs"
+	"github.com/kubeletkit/kubeletkit/node/internal/cgroupfs"
 )
 
 // OpenCounters opens the counts of kills in the cgroups below /sys/fs/cgroup: memory.events of cgroup v2, or memory.oom_control of v1.

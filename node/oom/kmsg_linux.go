@@ -12,7 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/kubeletkit/kubeletkit/resources/internal/cgroupfs"
+	"github.com/kubeletkit/kubeletkit/node/internal/cgroupfs"
 )
 
 // OpenKmsg opens /dev/kmsg after its last record. It needs CAP_SYSLOG if the sysctl kernel.dmesg_restrict is set.

@@ -5,7 +5,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/kubeletkit/kubeletkit/resources/internal/cgroupfs"
+	"github.com/kubeletkit/kubeletkit/node/internal/cgroupfs"
 )
 
 // Place returns the pod and the container that a cgroup belongs to, by the names that kubelet and the runtimes give to

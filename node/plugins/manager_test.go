@@ -19,7 +19,7 @@ import (
 	"google.golang.org/grpc"
 	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 
-	"github.com/kubeletkit/kubeletkit/resources/internal/goroutines"
+	"github.com/kubeletkit/kubeletkit/node/internal/goroutines"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 

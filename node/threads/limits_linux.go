@@ -13,7 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/kubeletkit/kubeletkit/resources/internal/cgroupfs"
+	"github.com/kubeletkit/kubeletkit/node/internal/cgroupfs"
 )
 
 // findLimits returns the limits of this process. What cannot be read has none.

@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/kubeletkit/kubeletkit/resources/internal/cgroupfs"
+	"github.com/kubeletkit/kubeletkit/node/internal/cgroupfs"
 )
 
 // tree writes files below a new directory.

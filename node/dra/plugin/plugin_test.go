@@ -24,8 +24,8 @@ import (
 	"github.com/kubeletkit/kubeletkit/lifecycle"
 	"github.com/kubeletkit/kubeletkit/node/dra"
 	"github.com/kubeletkit/kubeletkit/node/dra/plugin"
+	"github.com/kubeletkit/kubeletkit/node/internal/goroutines"
 	"github.com/kubeletkit/kubeletkit/node/plugins"
-	"github.com/kubeletkit/kubeletkit/resources/internal/goroutines"
 )
 
 // gpu is a plugin with one device.

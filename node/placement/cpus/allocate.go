@@ -8,8 +8,8 @@ import (
 	"k8s.io/utils/cpuset"
 
 	"github.com/kubeletkit/kubeletkit/lifecycle"
+	"github.com/kubeletkit/kubeletkit/node/internal/reuse"
 	"github.com/kubeletkit/kubeletkit/node/placement/numa"
-	"github.com/kubeletkit/kubeletkit/resources/internal/reuse"
 	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/runtime/podspec"
 )

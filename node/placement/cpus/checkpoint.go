@@ -13,7 +13,7 @@ import (
 	"k8s.io/utils/cpuset"
 
 	"github.com/kubeletkit/kubeletkit/internal/safefile"
-	"github.com/kubeletkit/kubeletkit/resources/internal/checkpoint"
+	"github.com/kubeletkit/kubeletkit/node/internal/checkpoint"
 )
 
 // CheckpointName is the name of kubelet's checkpoint in its root directory.

@@ -13,8 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/cpuset"
 
+	"github.com/kubeletkit/kubeletkit/node/internal/machines"
 	"github.com/kubeletkit/kubeletkit/node/placement/cpus"
-	"github.com/kubeletkit/kubeletkit/resources/internal/machines"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 

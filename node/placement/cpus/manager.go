@@ -15,8 +15,8 @@ import (
 	"github.com/kubeletkit/kubeletkit/internal/flow"
 	"github.com/kubeletkit/kubeletkit/internal/logging"
 	"github.com/kubeletkit/kubeletkit/lifecycle"
+	"github.com/kubeletkit/kubeletkit/node/internal/checkpoint"
 	"github.com/kubeletkit/kubeletkit/node/placement/numa"
-	"github.com/kubeletkit/kubeletkit/resources/internal/checkpoint"
 	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/runtime/podspec"
 )

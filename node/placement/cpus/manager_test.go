@@ -19,9 +19,9 @@ import (
 
 	"github.com/kubeletkit/kubeletkit/internal/testpod"
 	"github.com/kubeletkit/kubeletkit/lifecycle"
+	"github.com/kubeletkit/kubeletkit/node/internal/machines"
 	"github.com/kubeletkit/kubeletkit/node/placement/cpus"
 	"github.com/kubeletkit/kubeletkit/node/placement/numa"
-	"github.com/kubeletkit/kubeletkit/resources/internal/machines"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 

@@ -19,10 +19,10 @@ import (
 
 	"github.com/kubeletkit/kubeletkit/internal/testpod"
 	"github.com/kubeletkit/kubeletkit/lifecycle"
+	"github.com/kubeletkit/kubeletkit/node/internal/machines"
 	"github.com/kubeletkit/kubeletkit/node/placement/cpus"
 	"github.com/kubeletkit/kubeletkit/node/placement/numa"
 	"github.com/kubeletkit/kubeletkit/node/placement/topology"
-	"github.com/kubeletkit/kubeletkit/resources/internal/machines"
 )
 
 // node is a node whose pods come, run and go, while its agent is restarted and CPUs go offline.

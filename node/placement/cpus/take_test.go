@@ -12,10 +12,10 @@ import (
 	"github.com/stretchr/testify/require"
 	"k8s.io/utils/cpuset"
 
+	"github.com/kubeletkit/kubeletkit/node/internal/machines"
 	"github.com/kubeletkit/kubeletkit/node/placement/cpus"
 	"github.com/kubeletkit/kubeletkit/node/placement/numa"
 	"github.com/kubeletkit/kubeletkit/node/placement/topology"
-	"github.com/kubeletkit/kubeletkit/resources/internal/machines"
 )
 
 func set(t testing.TB, list string) cpuset.CPUSet {

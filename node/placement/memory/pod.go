@@ -8,9 +8,9 @@ import (
 	v1 "k8s.io/api/core/v1"
 	resourcehelper "k8s.io/component-helpers/resource"
 
+	"github.com/kubeletkit/kubeletkit/node/internal/reuse"
 	"github.com/kubeletkit/kubeletkit/node/placement/memory/internal/state"
 	"github.com/kubeletkit/kubeletkit/node/placement/numa"
-	"github.com/kubeletkit/kubeletkit/resources/internal/reuse"
 	"github.com/kubeletkit/kubeletkit/runtime/podspec"
 )
 

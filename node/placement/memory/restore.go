@@ -10,9 +10,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kubeletkit/kubeletkit/internal/safefile"
+	"github.com/kubeletkit/kubeletkit/node/internal/checkpoint"
 	"github.com/kubeletkit/kubeletkit/node/placement/memory/internal/state"
 	"github.com/kubeletkit/kubeletkit/node/placement/numa"
-	"github.com/kubeletkit/kubeletkit/resources/internal/checkpoint"
 )
 
 const (

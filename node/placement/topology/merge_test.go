@@ -10,10 +10,10 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/kubeletkit/kubeletkit/node/internal/machines"
 	"github.com/kubeletkit/kubeletkit/node/placement/numa"
 	"github.com/kubeletkit/kubeletkit/node/placement/topology"
 	"github.com/kubeletkit/kubeletkit/node/placement/topology/fake"
-	"github.com/kubeletkit/kubeletkit/resources/internal/machines"
 )
 
 // machine has so many nodes, whose distances are not all the same.

@@ -8,7 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 
-	"github.com/kubeletkit/kubeletkit/resources/internal/checkpoint"
+	"github.com/kubeletkit/kubeletkit/node/internal/checkpoint"
 )
 
 // ErrChecksum means that the content of the file does not have its checksum.

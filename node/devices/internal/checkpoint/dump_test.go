@@ -7,7 +7,7 @@ import (
 	"k8s.io/utils/dump"
 	"pgregory.net/rapid"
 
-	"github.com/kubeletkit/kubeletkit/resources/internal/checkpoint"
+	"github.com/kubeletkit/kubeletkit/node/internal/checkpoint"
 )
 
 func TestDump(t *testing.T) {

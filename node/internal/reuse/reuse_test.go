@@ -7,7 +7,7 @@ import (
 	"go.uber.org/goleak"
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/kubeletkit/kubeletkit/resources/internal/reuse"
+	"github.com/kubeletkit/kubeletkit/node/internal/reuse"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/kubeletkit/kubeletkit/internal/safefile"
-	"github.com/kubeletkit/kubeletkit/resources/internal/checkpoint"
+	"github.com/kubeletkit/kubeletkit/node/internal/checkpoint"
 )
 
 func TestRead(t *testing.T) {
