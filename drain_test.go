@@ -15,11 +15,11 @@ import (
 	"github.com/kubeletkit/kubeletkit"
 	"github.com/kubeletkit/kubeletkit/internal/testpod"
 	"github.com/kubeletkit/kubeletkit/node/shutdown"
+	"github.com/kubeletkit/kubeletkit/node/volume"
+	volumefake "github.com/kubeletkit/kubeletkit/node/volume/fake"
 	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/runtime/fake"
 	"github.com/kubeletkit/kubeletkit/runtime/podspec"
-	"github.com/kubeletkit/kubeletkit/volume"
-	volumefake "github.com/kubeletkit/kubeletkit/volume/fake"
 )
 
 func prioritized(name string, priority int32) *v1.Pod {

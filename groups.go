@@ -11,6 +11,7 @@ import (
 	"github.com/kubeletkit/kubeletkit/gc"
 	"github.com/kubeletkit/kubeletkit/history"
 	"github.com/kubeletkit/kubeletkit/images"
+	"github.com/kubeletkit/kubeletkit/node/volume"
 	"github.com/kubeletkit/kubeletkit/pleg"
 	"github.com/kubeletkit/kubeletkit/podconfig"
 	"github.com/kubeletkit/kubeletkit/podconfig/objects"
@@ -19,7 +20,6 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/status"
 	"github.com/kubeletkit/kubeletkit/syncloop"
-	"github.com/kubeletkit/kubeletkit/volume"
 )
 
 // API has what an API server knows and pods refer to. The zero value is a node without one: pods that

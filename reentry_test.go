@@ -27,6 +27,7 @@ import (
 	"github.com/kubeletkit/kubeletkit/images"
 	"github.com/kubeletkit/kubeletkit/internal/testpod"
 	"github.com/kubeletkit/kubeletkit/lifecycle"
+	"github.com/kubeletkit/kubeletkit/node/volume"
 	"github.com/kubeletkit/kubeletkit/pleg"
 	"github.com/kubeletkit/kubeletkit/podconfig"
 	"github.com/kubeletkit/kubeletkit/podconfig/checkpoint"
@@ -40,7 +41,6 @@ import (
 	"github.com/kubeletkit/kubeletkit/status"
 	statusfake "github.com/kubeletkit/kubeletkit/status/fake"
 	"github.com/kubeletkit/kubeletkit/syncloop"
-	"github.com/kubeletkit/kubeletkit/volume"
 )
 
 // notCalled are the methods that reentry does not call, with the rule of their contracts.

@@ -34,8 +34,8 @@ import (
 	"github.com/kubeletkit/kubeletkit/cluster/podcertificates"
 	"github.com/kubeletkit/kubeletkit/internal/apitest"
 	"github.com/kubeletkit/kubeletkit/internal/testpod"
+	"github.com/kubeletkit/kubeletkit/node/volume"
 	"github.com/kubeletkit/kubeletkit/runtime"
-	"github.com/kubeletkit/kubeletkit/volume"
 )
 
 var _ volume.PodCertificateSource = (*podcertificates.Certificates)(nil)

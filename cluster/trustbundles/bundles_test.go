@@ -26,7 +26,7 @@ import (
 	"github.com/kubeletkit/kubeletkit/cluster/trustbundles"
 	"github.com/kubeletkit/kubeletkit/internal/apitest"
 	"github.com/kubeletkit/kubeletkit/internal/testpod"
-	"github.com/kubeletkit/kubeletkit/volume"
+	"github.com/kubeletkit/kubeletkit/node/volume"
 )
 
 var _ volume.TrustBundleSource = (*trustbundles.Bundles)(nil)

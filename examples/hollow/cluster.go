@@ -13,9 +13,9 @@ import (
 	"github.com/kubeletkit/kubeletkit"
 	"github.com/kubeletkit/kubeletkit/cluster"
 	"github.com/kubeletkit/kubeletkit/cluster/node"
+	"github.com/kubeletkit/kubeletkit/node/volume"
 	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/runtime/fake"
-	"github.com/kubeletkit/kubeletkit/volume"
 )
 
 // fleet is a number of agents that are nodes of one cluster.

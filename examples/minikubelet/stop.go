@@ -17,10 +17,10 @@ import (
 	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/client"
 	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/config"
 	"github.com/kubeletkit/kubeletkit/node/cgroup"
+	"github.com/kubeletkit/kubeletkit/node/volume"
 	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/runtime/cri"
 	"github.com/kubeletkit/kubeletkit/runtime/process"
-	"github.com/kubeletkit/kubeletkit/volume"
 )
 
 // stopPods ends the pods that an agent has left in a container runtime, takes down their volumes and removes

@@ -40,6 +40,7 @@ import (
 	"github.com/kubeletkit/kubeletkit"
 	"github.com/kubeletkit/kubeletkit/lifecycle"
 	prommetrics "github.com/kubeletkit/kubeletkit/metrics/prometheus"
+	"github.com/kubeletkit/kubeletkit/node/volume"
 	"github.com/kubeletkit/kubeletkit/podconfig"
 	"github.com/kubeletkit/kubeletkit/podconfig/file"
 	"github.com/kubeletkit/kubeletkit/prober"
@@ -48,7 +49,6 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime/podspec"
 	"github.com/kubeletkit/kubeletkit/runtime/process"
 	"github.com/kubeletkit/kubeletkit/server"
-	"github.com/kubeletkit/kubeletkit/volume"
 )
 
 func main() {

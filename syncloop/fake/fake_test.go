@@ -16,6 +16,7 @@ import (
 
 	"github.com/kubeletkit/kubeletkit/internal/testpod"
 	"github.com/kubeletkit/kubeletkit/lifecycle"
+	volumefake "github.com/kubeletkit/kubeletkit/node/volume/fake"
 	"github.com/kubeletkit/kubeletkit/pleg"
 	plegfake "github.com/kubeletkit/kubeletkit/pleg/fake"
 	"github.com/kubeletkit/kubeletkit/podconfig"
@@ -29,7 +30,6 @@ import (
 	statusfake "github.com/kubeletkit/kubeletkit/status/fake"
 	"github.com/kubeletkit/kubeletkit/syncloop"
 	"github.com/kubeletkit/kubeletkit/syncloop/fake"
-	volumefake "github.com/kubeletkit/kubeletkit/volume/fake"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

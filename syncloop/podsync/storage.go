@@ -13,9 +13,9 @@ import (
 	resourcehelper "k8s.io/component-helpers/resource"
 
 	"github.com/kubeletkit/kubeletkit/internal/safefile"
+	"github.com/kubeletkit/kubeletkit/node/volume"
 	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/runtime/podspec"
-	"github.com/kubeletkit/kubeletkit/volume"
 )
 
 // storage is what a pod uses of the node's ephemeral storage, in bytes.

@@ -9,9 +9,9 @@ import (
 
 	"github.com/kubeletkit/kubeletkit/internal/flow"
 	"github.com/kubeletkit/kubeletkit/lifecycle"
+	"github.com/kubeletkit/kubeletkit/node/volume"
 	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/runtime/podspec"
-	"github.com/kubeletkit/kubeletkit/volume"
 )
 
 // volumes is the component that sets up the volumes of pods, and takes them down.

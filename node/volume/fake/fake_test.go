@@ -16,10 +16,10 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kubeletkit/kubeletkit/internal/testpod"
+	"github.com/kubeletkit/kubeletkit/node/volume"
+	"github.com/kubeletkit/kubeletkit/node/volume/fake"
+	"github.com/kubeletkit/kubeletkit/node/volume/volumetest"
 	"github.com/kubeletkit/kubeletkit/runtime"
-	"github.com/kubeletkit/kubeletkit/volume"
-	"github.com/kubeletkit/kubeletkit/volume/fake"
-	"github.com/kubeletkit/kubeletkit/volume/volumetest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

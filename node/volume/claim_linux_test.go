@@ -9,8 +9,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/kubeletkit/kubeletkit/node/volume"
 	kruntime "github.com/kubeletkit/kubeletkit/runtime"
-	"github.com/kubeletkit/kubeletkit/volume"
 )
 
 const (

@@ -19,9 +19,9 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/kubeletkit/kubeletkit/node/volume"
 	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/runtime/fake/calls"
-	"github.com/kubeletkit/kubeletkit/volume"
 )
 
 // The methods, for Fail, Hold and UntilCalled. A plugin has SetUp and TearDown.

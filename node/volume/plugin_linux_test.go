@@ -15,9 +15,9 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/kubeletkit/kubeletkit/node/volume"
+	"github.com/kubeletkit/kubeletkit/node/volume/volumetest"
 	kruntime "github.com/kubeletkit/kubeletkit/runtime"
-	"github.com/kubeletkit/kubeletkit/volume"
-	"github.com/kubeletkit/kubeletkit/volume/volumetest"
 )
 
 func tmpfs(dir string) error { return syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=1m") }

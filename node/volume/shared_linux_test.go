@@ -16,9 +16,9 @@ import (
 
 	"github.com/kubeletkit/kubeletkit/internal/testenv"
 	"github.com/kubeletkit/kubeletkit/internal/testpod"
+	"github.com/kubeletkit/kubeletkit/node/volume"
+	"github.com/kubeletkit/kubeletkit/node/volume/volumetest"
 	kruntime "github.com/kubeletkit/kubeletkit/runtime"
-	"github.com/kubeletkit/kubeletkit/volume"
-	"github.com/kubeletkit/kubeletkit/volume/volumetest"
 )
 
 // shared is a plugin for volumes that are staged once for the node and published to each pod, as

@@ -19,8 +19,8 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/kubeletkit/kubeletkit/internal/testpod"
+	"github.com/kubeletkit/kubeletkit/node/volume"
 	kruntime "github.com/kubeletkit/kubeletkit/runtime"
-	"github.com/kubeletkit/kubeletkit/volume"
 )
 
 // held are the secrets and config maps of a test, by name.

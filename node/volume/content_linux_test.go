@@ -13,8 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/kubeletkit/kubeletkit/node/volume"
 	kruntime "github.com/kubeletkit/kubeletkit/runtime"
-	"github.com/kubeletkit/kubeletkit/volume"
 )
 
 // A sub-path shows the files of the time when it was mounted, until it is mounted again.
