@@ -4,8 +4,8 @@ import (
 	"time"
 
 	"github.com/kubeletkit/kubeletkit/gc"
-	"github.com/kubeletkit/kubeletkit/images"
-	"github.com/kubeletkit/kubeletkit/images/records"
+	"github.com/kubeletkit/kubeletkit/node/images"
+	"github.com/kubeletkit/kubeletkit/node/images/records"
 	"github.com/kubeletkit/kubeletkit/node/volume"
 	"github.com/kubeletkit/kubeletkit/pleg"
 	"github.com/kubeletkit/kubeletkit/podconfig"

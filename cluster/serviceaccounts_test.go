@@ -10,7 +10,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/kubeletkit/kubeletkit/images/credentials"
+	"github.com/kubeletkit/kubeletkit/node/images/credentials"
 )
 
 // Plugins get service accounts and tokens of the API server, and without a pull there is no request.

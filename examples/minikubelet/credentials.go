@@ -5,8 +5,8 @@ import (
 
 	"github.com/kubeletkit/kubeletkit"
 	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/config"
-	"github.com/kubeletkit/kubeletkit/images/credentials"
 	prommetrics "github.com/kubeletkit/kubeletkit/metrics/prometheus"
+	"github.com/kubeletkit/kubeletkit/node/images/credentials"
 )
 
 // addProviders adds the credential provider plugins of the settings to the credentials of images, as the last ones. The membership of

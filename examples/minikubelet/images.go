@@ -7,9 +7,9 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/config"
-	"github.com/kubeletkit/kubeletkit/images"
-	"github.com/kubeletkit/kubeletkit/images/credentials"
-	"github.com/kubeletkit/kubeletkit/images/records"
+	"github.com/kubeletkit/kubeletkit/node/images"
+	"github.com/kubeletkit/kubeletkit/node/images/credentials"
+	"github.com/kubeletkit/kubeletkit/node/images/records"
 )
 
 // imageOptions returns the options of image pulls.

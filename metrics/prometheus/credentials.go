@@ -3,8 +3,8 @@ package prommetrics
 import (
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/kubeletkit/kubeletkit/images/credentials"
 	"github.com/kubeletkit/kubeletkit/metrics/prometheus/internal/collector"
+	"github.com/kubeletkit/kubeletkit/node/images/credentials"
 )
 
 // CredentialProviders measures credential provider plugins under kubelet's names.

@@ -6,9 +6,9 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/kubeletkit/kubeletkit/images"
-	"github.com/kubeletkit/kubeletkit/images/records"
 	"github.com/kubeletkit/kubeletkit/metrics/prometheus/internal/collector"
+	"github.com/kubeletkit/kubeletkit/node/images"
+	"github.com/kubeletkit/kubeletkit/node/images/records"
 )
 
 // Images is an [images.Metrics]. Names, types, buckets and help are kubelet's (pkg/kubelet/metrics/metrics.go and

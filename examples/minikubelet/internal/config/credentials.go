@@ -6,7 +6,7 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"github.com/kubeletkit/kubeletkit/images/credentials"
+	"github.com/kubeletkit/kubeletkit/node/images/credentials"
 )
 
 // The flags of credential provider plugins.

@@ -3,7 +3,7 @@ package config
 import (
 	"fmt"
 
-	"github.com/kubeletkit/kubeletkit/images/records"
+	"github.com/kubeletkit/kubeletkit/node/images/records"
 )
 
 const (

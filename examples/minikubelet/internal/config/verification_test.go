@@ -6,7 +6,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/kubeletkit/kubeletkit/images/records"
+	"github.com/kubeletkit/kubeletkit/node/images/records"
 )
 
 func TestVerificationOfImages(t *testing.T) {

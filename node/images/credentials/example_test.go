@@ -9,7 +9,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/kubeletkit/kubeletkit/images/credentials"
+	"github.com/kubeletkit/kubeletkit/node/images/credentials"
 )
 
 // A pull secret comes before the credentials of the node.

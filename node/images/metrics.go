@@ -5,7 +5,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/kubeletkit/kubeletkit/images/records"
+	"github.com/kubeletkit/kubeletkit/node/images/records"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
