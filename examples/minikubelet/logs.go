@@ -6,7 +6,7 @@ import (
 	"github.com/kubeletkit/kubeletkit"
 	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/config"
 	"github.com/kubeletkit/kubeletkit/lifecycle"
-	"github.com/kubeletkit/kubeletkit/logs"
+	"github.com/kubeletkit/kubeletkit/node/logs"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 

@@ -3,8 +3,8 @@ package prommetrics
 import (
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/kubeletkit/kubeletkit/logs"
 	"github.com/kubeletkit/kubeletkit/metrics/prometheus/internal/collector"
+	"github.com/kubeletkit/kubeletkit/node/logs"
 )
 
 // Logs is a [logs.Metrics]. kubelet has no metrics for the rotation of logs.

@@ -10,7 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
-	"github.com/kubeletkit/kubeletkit/logs"
+	"github.com/kubeletkit/kubeletkit/node/logs"
 )
 
 // logFields are the settings of the rotation of logs.
