@@ -20,10 +20,10 @@ import (
 
 	"github.com/kubeletkit/kubeletkit"
 	"github.com/kubeletkit/kubeletkit/metrics/prometheus/statsmetrics"
+	"github.com/kubeletkit/kubeletkit/node/stats"
 	"github.com/kubeletkit/kubeletkit/podconfig"
 	podconfigfake "github.com/kubeletkit/kubeletkit/podconfig/fake"
 	"github.com/kubeletkit/kubeletkit/runtime/fake"
-	"github.com/kubeletkit/kubeletkit/stats"
 )
 
 // BenchmarkMetrics reads /metrics of an agent with 100 pods on a fake runtime, as Prometheus does.

@@ -13,7 +13,7 @@ import (
 
 	prommetrics "github.com/kubeletkit/kubeletkit/metrics/prometheus"
 	"github.com/kubeletkit/kubeletkit/metrics/prometheus/statsmetrics"
-	"github.com/kubeletkit/kubeletkit/stats"
+	"github.com/kubeletkit/kubeletkit/node/stats"
 )
 
 // registered returns the metrics that are registered, with their labels.

@@ -15,8 +15,8 @@ import (
 	prommetrics "github.com/kubeletkit/kubeletkit/metrics/prometheus"
 	"github.com/kubeletkit/kubeletkit/metrics/prometheus/statsmetrics"
 	"github.com/kubeletkit/kubeletkit/node/cgroup"
+	"github.com/kubeletkit/kubeletkit/node/stats"
 	"github.com/kubeletkit/kubeletkit/server"
-	"github.com/kubeletkit/kubeletkit/stats"
 )
 
 // addStats adds the usage of the node and its pods to the agent and to its ports.

@@ -7,8 +7,8 @@ import (
 
 	statsv1alpha1 "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
+	"github.com/kubeletkit/kubeletkit/node/stats"
 	"github.com/kubeletkit/kubeletkit/runtime"
-	"github.com/kubeletkit/kubeletkit/stats"
 )
 
 // subject is what a series of /metrics/cadvisor is about: the machine with the ID "/", a cgroup of the node, a pod

@@ -7,7 +7,7 @@ import (
 	statsv1alpha1 "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
 	"github.com/kubeletkit/kubeletkit/metrics/prometheus/internal/collector"
-	"github.com/kubeletkit/kubeletkit/stats"
+	"github.com/kubeletkit/kubeletkit/node/stats"
 )
 
 // Disk has the metrics of claims and of logs in kubelet's /metrics

@@ -6,8 +6,8 @@ import (
 	"sync"
 
 	"github.com/kubeletkit/kubeletkit/internal/nodenet"
+	"github.com/kubeletkit/kubeletkit/node/stats"
 	"github.com/kubeletkit/kubeletkit/runtime"
-	"github.com/kubeletkit/kubeletkit/stats"
 )
 
 // Reader reads the usage. A *stats.Collector implements it.

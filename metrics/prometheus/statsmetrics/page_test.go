@@ -24,8 +24,8 @@ import (
 	statsv1alpha1 "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
 	"github.com/kubeletkit/kubeletkit/metrics/prometheus/statsmetrics"
+	"github.com/kubeletkit/kubeletkit/node/stats"
 	"github.com/kubeletkit/kubeletkit/runtime"
-	"github.com/kubeletkit/kubeletkit/stats"
 )
 
 var update = flag.Bool("update", false, "write the golden files")

@@ -5,7 +5,7 @@ import (
 
 	statsv1alpha1 "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
-	"github.com/kubeletkit/kubeletkit/stats"
+	"github.com/kubeletkit/kubeletkit/node/stats"
 )
 
 // resource encodes /metrics/resource. Names, labels, help and order are kubelet's
