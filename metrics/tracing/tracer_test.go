@@ -22,9 +22,9 @@ import (
 
 	"github.com/kubeletkit/kubeletkit/agenttest"
 	"github.com/kubeletkit/kubeletkit/history"
+	"github.com/kubeletkit/kubeletkit/metrics/tracing"
 	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/runtime/fake"
-	"github.com/kubeletkit/kubeletkit/tracing"
 )
 
 func providerOf(exporter sdktrace.SpanExporter) *sdktrace.TracerProvider {

@@ -18,7 +18,7 @@ import (
 )
 
 // scope is the instrumentation scope of the spans.
-const scope = "github.com/kubeletkit/kubeletkit/tracing"
+const scope = "github.com/kubeletkit/kubeletkit/metrics/tracing"
 
 // Options are the settings of a [Tracer]. The zero value is valid.
 type Options struct {

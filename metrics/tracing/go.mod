@@ -1,4 +1,4 @@
-module github.com/kubeletkit/kubeletkit/tracing
+module github.com/kubeletkit/kubeletkit/metrics/tracing
 
 go 1.26.0
 
