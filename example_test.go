@@ -5,9 +5,14 @@ import (
 	"fmt"
 	"os"
 
+	v1 "k8s.io/api/core/v1"
+
 	"github.com/kubeletkit/kubeletkit"
+	"github.com/kubeletkit/kubeletkit/lifecycle"
+	"github.com/kubeletkit/kubeletkit/pleg"
 	"github.com/kubeletkit/kubeletkit/podconfig"
 	"github.com/kubeletkit/kubeletkit/podconfig/manifest"
+	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/runtime/fake"
 )
 
@@ -48,4 +53,56 @@ func Example() {
 	// Output:
 	// default/web-edge-7: Running
 	// <nil>
+}
+
+// ports is a component that gives pods a serial port. It reports which one a pod has, in the history and by an event.
+type ports struct {
+	event  runtime.EventFunc
+	record runtime.RecordFunc
+}
+
+func (p *ports) Name() string { return "serial ports" }
+
+func (p *ports) EditContainer(_ context.Context, pod *v1.Pod, c *v1.Container) (runtime.ContainerEdits, error) {
+	p.record.Emit(runtime.Record{Pod: runtime.RefOf(pod), Stage: runtime.StageDone, Kind: "serial port", Container: c.Name, Message: "/dev/ttyS1"})
+	p.event.Emit(runtime.Event{Pod: runtime.RefOf(pod), Type: v1.EventTypeNormal, Reason: "SerialPort", Message: "Container " + c.Name + " has /dev/ttyS1"})
+	return runtime.ContainerEdits{Env: []v1.EnvVar{{Name: "PORT", Value: "/dev/ttyS1"}}}, nil
+}
+
+// A component that needs the events, the history and the ready checks of its agent.
+func ExampleWithAgent() {
+	runPod(func(o *kubeletkit.Options) {
+		o.Observe.Event = func(e runtime.Event) {
+			if e.Reason == "SerialPort" {
+				fmt.Println(e.Message)
+			}
+		}
+		o.Join = []lifecycle.Component{kubeletkit.WithAgent(func(agent *kubeletkit.Agent) (lifecycle.Component, error) {
+			agent.AddReadyCheck("serial ports", func() error { return nil })
+			return &ports{event: agent.Parts().Event, record: agent.Parts().Record}, nil
+		})}
+	})
+	// Output:
+	// Container main has /dev/ttyS1
+	// default/web: Running
+}
+
+// disconnects counts the ends of the event stream, and nothing else.
+type disconnects struct {
+	pleg.NopMetrics
+	n int
+}
+
+func (d *disconnects) Connected(err error) {
+	if err != nil {
+		d.n++
+	}
+}
+
+// A program counts something by itself, beside the metrics of another package.
+func ExampleJoinMetrics() {
+	var opts kubeletkit.Options
+	others := kubeletkit.Metrics{PLEG: pleg.NopMetrics{}} // such as those of metrics/prometheus
+	opts.Observe.Metrics = kubeletkit.JoinMetrics(others, kubeletkit.Metrics{PLEG: &disconnects{}})
+	// Output:
 }

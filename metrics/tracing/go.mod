@@ -49,4 +49,4 @@ require (
 )
 
 // For work in this repository; programs that use the module get the released version above.
-replace github.com/kubeletkit/kubeletkit => ../
+replace github.com/kubeletkit/kubeletkit => ../..
