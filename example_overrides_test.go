@@ -202,11 +202,11 @@ func ExampleOverrides_podConfig() {
 
 type logging struct {
 	podconfig.Config
-	seen bool // AllSeen is called from one goroutine
+	seen bool // SourcesReady is called from one goroutine
 }
 
-func (l *logging) AllSeen() bool {
-	if l.Config.AllSeen() && !l.seen {
+func (l *logging) SourcesReady() bool {
+	if l.Config.SourcesReady() && !l.seen {
 		l.seen = true
 		fmt.Println("the sources have delivered")
 	}

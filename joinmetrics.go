@@ -18,27 +18,27 @@ import (
 // to those of metrics/prometheus.
 func JoinMetrics(a, b Metrics) Metrics {
 	return Metrics{
-		PodConfig:  both(a.PodConfig, b.PodConfig, func(p pair[podconfig.Metrics]) podconfig.Metrics { return podConfigMetrics{p} }),
-		PLEG:       both(a.PLEG, b.PLEG, func(p pair[pleg.Metrics]) pleg.Metrics { return plegMetrics{p} }),
-		PodWorkers: both(a.PodWorkers, b.PodWorkers, func(p pair[podworkers.Metrics]) podworkers.Metrics { return podWorkersMetrics{p} }),
-		Status:     both(a.Status, b.Status, func(p pair[status.Metrics]) status.Metrics { return statusMetrics{p} }),
-		Prober:     both(a.Prober, b.Prober, func(p pair[prober.Metrics]) prober.Metrics { return proberMetrics{p} }),
-		Volumes:    both(a.Volumes, b.Volumes, func(p pair[volume.Metrics]) volume.Metrics { return volumeMetrics{p} }),
-		Images:     both(a.Images, b.Images, func(p pair[images.Metrics]) images.Metrics { return imagesMetrics{p} }),
-		GC:         both(a.GC, b.GC, func(p pair[gc.Metrics]) gc.Metrics { return gcMetrics{p} }),
+		PodConfig:  joinMetrics(a.PodConfig, b.PodConfig, func(p joined[podconfig.Metrics]) podconfig.Metrics { return podConfigMetrics{p} }),
+		PLEG:       joinMetrics(a.PLEG, b.PLEG, func(p joined[pleg.Metrics]) pleg.Metrics { return plegMetrics{p} }),
+		PodWorkers: joinMetrics(a.PodWorkers, b.PodWorkers, func(p joined[podworkers.Metrics]) podworkers.Metrics { return podWorkersMetrics{p} }),
+		Status:     joinMetrics(a.Status, b.Status, func(p joined[status.Metrics]) status.Metrics { return statusMetrics{p} }),
+		Prober:     joinMetrics(a.Prober, b.Prober, func(p joined[prober.Metrics]) prober.Metrics { return proberMetrics{p} }),
+		Volumes:    joinMetrics(a.Volumes, b.Volumes, func(p joined[volume.Metrics]) volume.Metrics { return volumeMetrics{p} }),
+		Images:     joinMetrics(a.Images, b.Images, func(p joined[images.Metrics]) images.Metrics { return imagesMetrics{p} }),
+		GC:         joinMetrics(a.GC, b.GC, func(p joined[gc.Metrics]) gc.Metrics { return gcMetrics{p} }),
 	}
 }
 
-// pair are two receivers.
-type pair[T any] [2]T
+// joined are two receivers.
+type joined[T any] [2]T
 
-func (p pair[T]) each(f func(T)) {
+func (p joined[T]) each(f func(T)) {
 	f(p[0])
 	f(p[1])
 }
 
 // both returns the receiver that is not nil, or joins them.
-func both[T comparable](a, b T, join func(pair[T]) T) T {
+func joinMetrics[T comparable](a, b T, join func(joined[T]) T) T {
 	var none T
 	switch {
 	case a == none:
@@ -46,11 +46,11 @@ func both[T comparable](a, b T, join func(pair[T]) T) T {
 	case b == none:
 		return a
 	default:
-		return join(pair[T]{a, b})
+		return join(joined[T]{a, b})
 	}
 }
 
-type podConfigMetrics struct{ pair[podconfig.Metrics] }
+type podConfigMetrics struct{ joined[podconfig.Metrics] }
 
 func (m podConfigMetrics) Sources(registered, seen int) {
 	m.each(func(r podconfig.Metrics) { r.Sources(registered, seen) })
@@ -68,7 +68,7 @@ func (m podConfigMetrics) PodRejected(source string) {
 	m.each(func(r podconfig.Metrics) { r.PodRejected(source) })
 }
 
-type plegMetrics struct{ pair[pleg.Metrics] }
+type plegMetrics struct{ joined[pleg.Metrics] }
 
 func (m plegMetrics) Relisted(relist pleg.Relisted) {
 	m.each(func(r pleg.Metrics) { r.Relisted(relist) })
@@ -90,7 +90,7 @@ func (m plegMetrics) Missed(pods int) {
 	m.each(func(r pleg.Metrics) { r.Missed(pods) })
 }
 
-type podWorkersMetrics struct{ pair[podworkers.Metrics] }
+type podWorkersMetrics struct{ joined[podworkers.Metrics] }
 
 func (m podWorkersMetrics) Called(call podworkers.Call) {
 	m.each(func(r podworkers.Metrics) { r.Called(call) })
@@ -100,7 +100,7 @@ func (m podWorkersMetrics) Counted(pods map[podworkers.PodKind]int) {
 	m.each(func(r podworkers.Metrics) { r.Counted(pods) })
 }
 
-type statusMetrics struct{ pair[status.Metrics] }
+type statusMetrics struct{ joined[status.Metrics] }
 
 func (m statusMetrics) StatusDelivered(latency time.Duration) {
 	m.each(func(r status.Metrics) { r.StatusDelivered(latency) })
@@ -118,7 +118,7 @@ func (m statusMetrics) PodStarted(took time.Duration) {
 	m.each(func(r status.Metrics) { r.PodStarted(took) })
 }
 
-type proberMetrics struct{ pair[prober.Metrics] }
+type proberMetrics struct{ joined[prober.Metrics] }
 
 func (m proberMetrics) Attempted(probe prober.ProbeRef, outcome prober.Outcome, took time.Duration) {
 	m.each(func(r prober.Metrics) { r.Attempted(probe, outcome, took) })
@@ -128,7 +128,7 @@ func (m proberMetrics) Removed(probe prober.ProbeRef) {
 	m.each(func(r prober.Metrics) { r.Removed(probe) })
 }
 
-type volumeMetrics struct{ pair[volume.Metrics] }
+type volumeMetrics struct{ joined[volume.Metrics] }
 
 func (m volumeMetrics) SetUp(plugin string, took time.Duration, err error) {
 	m.each(func(r volume.Metrics) { r.SetUp(plugin, took, err) })
@@ -138,7 +138,7 @@ func (m volumeMetrics) TearDown(plugin string, took time.Duration, err error) {
 	m.each(func(r volume.Metrics) { r.TearDown(plugin, took, err) })
 }
 
-type gcMetrics struct{ pair[gc.Metrics] }
+type gcMetrics struct{ joined[gc.Metrics] }
 
 func (m gcMetrics) Collected(c gc.Collection) {
 	m.each(func(r gc.Metrics) { r.Collected(c) })
@@ -148,7 +148,7 @@ func (m gcMetrics) ImagesCollected(c gc.ImageCollection) {
 	m.each(func(r gc.Metrics) { r.ImagesCollected(c) })
 }
 
-type imagesMetrics struct{ pair[images.Metrics] }
+type imagesMetrics struct{ joined[images.Metrics] }
 
 func (m imagesMetrics) Pulled(p images.Pull) { m.each(func(r images.Metrics) { r.Pulled(p) }) }
 

@@ -36,8 +36,8 @@ func bothEvents(first, second runtime.EventFunc) runtime.EventFunc {
 	}
 }
 
-// bothSinks returns a sink that delivers to both; other may be nil.
-func bothSinks(api, other status.Sink) status.Sink {
+// joinSinks returns a sink that delivers to both; other may be nil.
+func joinSinks(api, other status.Sink) status.Sink {
 	if other == nil {
 		return api
 	}

@@ -56,7 +56,7 @@ func TestBothSinks(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			a, b := &scriptedSink{err: tc.api}, &scriptedSink{err: tc.other}
-			sink := bothSinks(a, b)
+			sink := joinSinks(a, b)
 			_, err := sink.Deliver(t.Context(), &v1.Pod{}, v1.PodStatus{})
 			assert.Equal(t, tc.want, err)
 			assert.Equal(t, tc.want, sink.PodGone(t.Context(), runtime.PodRef{}, nil))
@@ -64,13 +64,13 @@ func TestBothSinks(t *testing.T) {
 		})
 	}
 	a := &scriptedSink{}
-	assert.Same(t, a, bothSinks(a, nil))
+	assert.Same(t, a, joinSinks(a, nil))
 }
 
 // A status with which one sink waits is not delivered to the other one again.
 func TestBothSinksWait(t *testing.T) {
 	a, b := &scriptedSink{later: time.Second}, &scriptedSink{}
-	sink := bothSinks(a, b)
+	sink := joinSinks(a, b)
 	deliver := func(message string, want time.Duration) {
 		t.Helper()
 		result, err := sink.Deliver(t.Context(), &v1.Pod{}, v1.PodStatus{Message: message})
@@ -98,7 +98,7 @@ func TestBothSinksWait(t *testing.T) {
 func TestBothSinksRequest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, b := fake.NewSink(), fake.NewSink()
-		store, err := status.New(status.Options{Sink: bothSinks(a, b)})
+		store, err := status.New(status.Options{Sink: joinSinks(a, b)})
 		require.NoError(t, err)
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error)
@@ -120,7 +120,7 @@ func TestBothSinksRequest(t *testing.T) {
 func TestBothSinksRequestOfAPodThatIsGone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, b := fake.NewSink(), fake.NewSink()
-		sink := bothSinks(a, b)
+		sink := joinSinks(a, b)
 		ctx, cancel := context.WithCancel(t.Context())
 		var requested []types.UID
 		var watch sync.WaitGroup

@@ -80,7 +80,7 @@ func (n *Node) Configure(opts *kubeletkit.Options) error {
 	opts.Sources = append(slices.Clone(opts.Sources), source)
 	opts.Join = append(slices.Clone(opts.Join), n.admit)
 	opts.Admission.Limits.MaxPods, opts.Admission.Limits.Allocatable = 0, nil
-	opts.StatusSink = bothSinks(n.sink, opts.StatusSink)
+	opts.StatusSink = joinSinks(n.sink, opts.StatusSink)
 	if opts.Checkpoint == nil {
 		n.early.setRestored(nil)
 	} else if opts.API.Objects != nil {

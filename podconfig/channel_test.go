@@ -24,10 +24,10 @@ func TestChannelAndStatic(t *testing.T) {
 		done := make(chan error)
 		go func() { done <- mux.Run(ctx) }()
 		assert.Equal(t, []string{"ADD fixed a/1"}, r.read())
-		assert.False(t, mux.AllSeen())
+		assert.False(t, mux.SourcesReady())
 		sent <- nil
 		assert.Equal(t, []string{"ADD mine"}, r.read())
-		assert.True(t, mux.AllSeen())
+		assert.True(t, mux.SourcesReady())
 		sent <- []*v1.Pod{testPod("2", "b"), testPod("3", "c")}
 		assert.Equal(t, []string{"ADD mine b/2 c/3"}, r.read())
 		sent <- []*v1.Pod{testPod("3", "c", image("x"))}

@@ -105,7 +105,7 @@ func TestMuxConcurrently(t *testing.T) {
 	r := newReplay()
 	look := time.NewTicker(10 * time.Millisecond)
 	defer look.Stop()
-	for finished != nil || !idle() || !m.AllSeen() {
+	for finished != nil || !idle() || !m.SourcesReady() {
 		select {
 		case c := <-m.Changes():
 			r.apply(t, c)
@@ -114,7 +114,7 @@ func TestMuxConcurrently(t *testing.T) {
 		case <-look.C:
 		}
 	}
-	require.True(t, m.AllSeen())
+	require.True(t, m.SourcesReady())
 	r.check(t, last)
 	cancel()
 	require.NoError(t, <-done)
@@ -136,7 +136,7 @@ func TestMuxSourcesComeAndGo(t *testing.T) {
 		defer close(read)
 		for c := range m.Changes() {
 			r.apply(t, c)
-			if m.AllSeen() && len(r.pods) == 0 && len(m.Sources()) == 0 {
+			if m.SourcesReady() && len(r.pods) == 0 && len(m.Sources()) == 0 {
 				select {
 				case quiet <- struct{}{}:
 				default:
@@ -164,7 +164,7 @@ func TestMuxSourcesComeAndGo(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	require.Eventually(t, m.AllSeen, time.Minute, time.Millisecond)
+	require.Eventually(t, m.SourcesReady, time.Minute, time.Millisecond)
 	cancel()
 	require.NoError(t, <-done)
 	<-read

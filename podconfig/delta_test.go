@@ -68,10 +68,10 @@ func TestDeltas(t *testing.T) {
 		"only Set makes it seen": func(r *rig, s *driven) {
 			s.do(func(sink podconfig.Sink) { update(sink, testPod("1", "a"), testPod("2", "b")) })
 			assert.Equal(r.t, []string{"ADD broker a/1 b/2"}, r.read())
-			assert.False(r.t, r.mux.AllSeen())
+			assert.False(r.t, r.mux.SourcesReady())
 			s.do(func(sink podconfig.Sink) { sink.Set([]*v1.Pod{testPod("1", "a")}); update(sink, testPod("3", "c")) })
 			assert.Equal(r.t, []string{"REMOVE broker b/2", "ADD broker c/3"}, r.read())
-			assert.True(r.t, r.mux.AllSeen())
+			assert.True(r.t, r.mux.SourcesReady())
 		},
 		"they coalesce": func(r *rig, s *driven) {
 			s.do(func(sink podconfig.Sink) {
@@ -266,10 +266,10 @@ func TestDeltasAfterRestore(t *testing.T) {
 		assert.Equal(t, []string{"RESTORE broker a/1 b/2 c/3"}, r.read())
 		s.do(func(sink podconfig.Sink) { remove(sink, "1"); update(sink, testPod("2", "b", image("x"))) })
 		assert.Equal(t, []string{"REMOVE broker a/1", "UPDATE broker b/2"}, r.read())
-		assert.False(t, r.mux.AllSeen(), "there was no snapshot")
+		assert.False(t, r.mux.SourcesReady(), "there was no snapshot")
 		s.do(func(sink podconfig.Sink) { sink.Set([]*v1.Pod{testPod("2", "b", image("x"))}) })
 		assert.Equal(t, []string{"REMOVE broker c/3"}, r.read())
-		assert.True(t, r.mux.AllSeen())
+		assert.True(t, r.mux.SourcesReady())
 		r.stop()
 	})
 }

@@ -82,7 +82,7 @@
 //     and as an event. When the UID or name becomes free, the next desired pod is a waiting pod of
 //     the source that has released it. If there is none, it is a pod of the source that
 //     was registered first; within a source, the pod that was offered first.
-//   - [Mux.AllSeen] is true when all sources have been seen. Until then a pod that is not
+//   - [Mux.SourcesReady] is true when all sources have been seen. Until then a pod that is not
 //     in the stream may still come, so nothing may be cleaned up because it is missing.
 //     Restored pods and deltas without a snapshot do not make a source seen.
 //   - A restored pod keeps its UID and full name until its source delivers a snapshot, or a

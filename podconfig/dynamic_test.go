@@ -28,15 +28,15 @@ func TestMuxAddAndRemove(t *testing.T) {
 		"a source is added": func(r *rig) {
 			r.set(0, testPod("1", "a"))
 			r.read()
-			require.True(r.t, r.mux.AllSeen())
+			require.True(r.t, r.mux.SourcesReady())
 			http := r.add("http")
-			assert.False(r.t, r.mux.AllSeen())
+			assert.False(r.t, r.mux.SourcesReady())
 			assert.Equal(r.t, []podconfig.SourceState{{Name: "file", Seen: true}, {Name: "http", Seen: false}}, r.mux.Sources())
 			assert.Empty(r.t, r.read())
 			r.set(http, testPod("2", "b"))
-			assert.False(r.t, r.mux.AllSeen(), "the reader has not received it yet")
+			assert.False(r.t, r.mux.SourcesReady(), "the reader has not received it yet")
 			assert.Equal(r.t, []string{"ADD http b/2"}, r.read())
-			assert.True(r.t, r.mux.AllSeen())
+			assert.True(r.t, r.mux.SourcesReady())
 		},
 		"a source is removed": func(r *rig) {
 			http := r.add("http")
@@ -46,19 +46,19 @@ func TestMuxAddAndRemove(t *testing.T) {
 			assert.True(r.t, r.mux.Remove("http"))
 			assert.Equal(r.t, []podconfig.SourceState{{Name: "file", Seen: true}}, r.mux.Sources())
 			synctest.Wait()
-			assert.False(r.t, r.mux.AllSeen(), "the reader has not received it yet")
+			assert.False(r.t, r.mux.SourcesReady(), "the reader has not received it yet")
 			assert.Equal(r.t, []string{"REMOVE http b/2 c/3"}, r.read())
-			assert.True(r.t, r.mux.AllSeen())
+			assert.True(r.t, r.mux.SourcesReady())
 			assert.False(r.t, r.mux.Remove("http"))
 		},
 		"a source without pods is removed": func(r *rig) {
 			r.add("http")
 			r.set(0)
 			r.read()
-			assert.False(r.t, r.mux.AllSeen())
+			assert.False(r.t, r.mux.SourcesReady())
 			r.mux.Remove("http")
 			assert.Empty(r.t, r.read())
-			assert.True(r.t, r.mux.AllSeen(), "a removed source is not waited for")
+			assert.True(r.t, r.mux.SourcesReady(), "a removed source is not waited for")
 		},
 		"another source takes over": func(r *rig) {
 			http := r.add("http")
@@ -75,7 +75,7 @@ func TestMuxAddAndRemove(t *testing.T) {
 			r.mux.Remove("file")
 			again := r.add("file")
 			assert.Equal(r.t, []string{"REMOVE file a/1 b/2"}, r.read())
-			assert.False(r.t, r.mux.AllSeen())
+			assert.False(r.t, r.mux.SourcesReady())
 			r.set(again, testPod("1", "a"))
 			assert.Equal(r.t, []string{"ADD file a/1"}, r.read())
 		},
@@ -86,7 +86,7 @@ func TestMuxAddAndRemove(t *testing.T) {
 			again := r.add("file")
 			r.set(again, testPod("1", "a"), testPod("2", "b", image("x")))
 			assert.Equal(r.t, []string{"REMOVE file c/3", "UPDATE file b/2"}, r.read())
-			assert.True(r.t, r.mux.AllSeen())
+			assert.True(r.t, r.mux.SourcesReady())
 		},
 		"removal in the middle of a batch": func(r *rig) {
 			http := r.add("http")
@@ -96,15 +96,15 @@ func TestMuxAddAndRemove(t *testing.T) {
 			synctest.Wait()
 			r.mux.Remove("http")
 			synctest.Wait()
-			assert.False(r.t, r.mux.AllSeen())
+			assert.False(r.t, r.mux.SourcesReady())
 			assert.Equal(r.t, []string{"ADD http b/2", "REMOVE http b/2"}, r.read())
-			assert.True(r.t, r.mux.AllSeen())
+			assert.True(r.t, r.mux.SourcesReady())
 		},
 		"before anything was delivered": func(r *rig) {
 			r.set(0, testPod("1", "a"))
 			r.mux.Remove("file")
 			assert.Empty(r.t, r.read())
-			assert.True(r.t, r.mux.AllSeen())
+			assert.True(r.t, r.mux.SourcesReady())
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -149,7 +149,7 @@ func TestMuxRemoveBeforeRun(t *testing.T) {
 			}
 		}()
 		require.NoError(t, m.Run(ctx))
-		assert.True(t, m.AllSeen())
+		assert.True(t, m.SourcesReady())
 	})
 }
 

@@ -117,12 +117,12 @@ func ExampleMux_Add() {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error)
 	go func() { done <- mux.Run(ctx) }()
-	fmt.Println("all seen:", mux.AllSeen())
+	fmt.Println("all seen:", mux.SourcesReady())
 
 	if err := mux.Add(broker{first: []*v1.Pod{pod("web")}}); err != nil {
 		fmt.Println(err)
 	}
-	fmt.Println("all seen:", mux.AllSeen(), mux.Sources()[0].Name, mux.Sources()[0].Seen)
+	fmt.Println("all seen:", mux.SourcesReady(), mux.Sources()[0].Name, mux.Sources()[0].Seen)
 	show(<-mux.Changes())
 
 	mux.Remove("broker") // returns when its Run has returned

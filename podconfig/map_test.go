@@ -43,7 +43,7 @@ func TestMapPods(t *testing.T) {
 			s.do(func(sink podconfig.Sink) { sink.Set([]*v1.Pod{b, a}) })
 			assert.Equal(r.t, []string{"REMOVE broker c/3"}, r.read())
 			assert.Equal(r.t, 3, m.calls, "once for each pod")
-			assert.True(r.t, r.mux.AllSeen())
+			assert.True(r.t, r.mux.SourcesReady())
 		},
 		"deltas": func(r *rig, s *driven, m *mapping, mapped *podconfig.Mapped) {
 			s.do(func(sink podconfig.Sink) { sink.Set([]*v1.Pod{testPod("1", "a"), testPod("2", "b")}) })

@@ -177,8 +177,8 @@ func (m *merger) rejected(r *registration) []Rejection {
 	return all
 }
 
-// allSeen is [Mux.AllSeen].
-func (m *merger) allSeen() bool {
+// sourcesReady is [Mux.SourcesReady].
+func (m *merger) sourcesReady() bool {
 	c := m.counts()
 	return c.seen == c.registered && m.removed == 0
 }

@@ -298,7 +298,7 @@ func (w *world) check(t *rapid.T) {
 			}
 		}
 	}
-	require.Equal(t, all, w.mux.AllSeen())
+	require.Equal(t, all, w.mux.SourcesReady())
 }
 
 func drawUID(t *rapid.T) types.UID { return types.UID(rapid.StringMatching("[1-5]").Draw(t, "uid")) }
@@ -400,7 +400,7 @@ func muxProperty(t *rapid.T) {
 		},
 		"read": func(t *rapid.T) { w.read(t) },
 		"": func(t *rapid.T) {
-			if w.mux.AllSeen() {
+			if w.mux.SourcesReady() {
 				for _, s := range w.model.sources {
 					require.True(t, s.seen, "%s has not delivered", s.name)
 				}

@@ -123,7 +123,7 @@ func New(opts Options) (*Mux, error) {
 	return m, nil
 }
 
-// Add registers a source, and runs it if the mux runs. AllSeen is false then until the
+// Add registers a source, and runs it if the mux runs. SourcesReady is false then until the
 // source has been seen. An agent that must wait for a source at its start adds it before
 // it calls [Mux.Run].
 //
@@ -155,7 +155,7 @@ func (m *Mux) Add(source Source) error {
 
 // Remove removes the source of that name with its pods, and reports whether there was
 // one. It cancels the source's Run and returns after that has returned, so the source
-// itself must not call Remove. AllSeen is false then until the reader has received the
+// itself must not call Remove. SourcesReady is false then until the reader has received the
 // changes.
 //
 // Another source of the same name may be added afterwards. If it delivers the same pods
@@ -199,16 +199,16 @@ func (m *Mux) Sources() []SourceState {
 // completed before a new one is made. The channel is closed when [Mux.Run] returns.
 func (m *Mux) Changes() <-chan Change { return m.changes }
 
-// AllSeen reports whether every registered source has been seen, and the reader has also
+// SourcesReady reports whether every registered source has been seen, and the reader has also
 // received all changes that followed from the removal of sources. While it is true, a pod
 // that is not in the stream is not desired.
 //
-// AllSeen becomes true some time after the reader has received the last change, never
+// SourcesReady becomes true some time after the reader has received the last change, never
 // before. It becomes false again when a source is added or removed.
-func (m *Mux) AllSeen() bool {
+func (m *Mux) SourcesReady() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.merger.allSeen()
+	return m.merger.sourcesReady()
 }
 
 // Run runs the sources and delivers their changes until ctx ends. Then it waits for the

@@ -158,13 +158,13 @@ func TestMuxScenarios(t *testing.T) {
 		},
 		"an empty first snapshot": func(r *rig) {
 			r.set(0)
-			assert.False(r.t, r.mux.AllSeen())
+			assert.False(r.t, r.mux.SourcesReady())
 			assert.Equal(r.t, []string{"ADD file"}, r.read())
-			assert.False(r.t, r.mux.AllSeen(), "http was not seen")
+			assert.False(r.t, r.mux.SourcesReady(), "http was not seen")
 			r.set(1)
-			assert.False(r.t, r.mux.AllSeen(), "the reader has not received it yet")
+			assert.False(r.t, r.mux.SourcesReady(), "the reader has not received it yet")
 			assert.Equal(r.t, []string{"ADD http"}, r.read())
-			assert.True(r.t, r.mux.AllSeen())
+			assert.True(r.t, r.mux.SourcesReady())
 			r.set(1)
 			assert.Empty(r.t, r.read())
 		},
@@ -173,10 +173,10 @@ func TestMuxScenarios(t *testing.T) {
 			r.set(1, testPod("2", "b"))
 			<-r.mux.Changes()
 			synctest.Wait()
-			assert.False(r.t, r.mux.AllSeen())
+			assert.False(r.t, r.mux.SourcesReady())
 			<-r.mux.Changes()
 			synctest.Wait()
-			assert.True(r.t, r.mux.AllSeen())
+			assert.True(r.t, r.mux.SourcesReady())
 		},
 		"a slow reader sees the last state": func(r *rig) {
 			for i := range 100 {
@@ -377,7 +377,7 @@ func TestNewMuxErrors(t *testing.T) {
 		`source 3: there is another source of the same name "a"`)
 	m, err := podconfig.New(podconfig.Options{})
 	require.NoError(t, err)
-	assert.True(t, m.AllSeen())
+	assert.True(t, m.SourcesReady())
 }
 
 func TestOpString(t *testing.T) {

@@ -20,10 +20,10 @@ type Config interface {
 	// Changes returns the stream of changes, which has one reader. The package
 	// documentation lists its guarantees.
 	Changes() <-chan Change
-	// AllSeen reports whether the reader has received the pods of all sources. While it
+	// SourcesReady reports whether the reader has received the pods of all sources. While it
 	// is true, a pod that is not in the stream is not desired. It may become false again
 	// when a source is added or removed.
-	AllSeen() bool
+	SourcesReady() bool
 	// Add registers a source, and runs it if the Config runs. The error wraps
 	// [errors.ErrUnsupported] if the sources cannot change.
 	Add(source Source) error
@@ -70,8 +70,8 @@ func (Base) Run(ctx context.Context) error {
 // Changes implements [Config]: there are none. The channel is nil.
 func (Base) Changes() <-chan Change { return nil }
 
-// AllSeen implements [Config]: it returns true.
-func (Base) AllSeen() bool { return true }
+// SourcesReady implements [Config]: it returns true.
+func (Base) SourcesReady() bool { return true }
 
 // Add implements [Config]: it returns an error that wraps [errors.ErrUnsupported].
 func (Base) Add(Source) error {

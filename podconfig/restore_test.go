@@ -40,13 +40,13 @@ func TestMuxRestore(t *testing.T) {
 			[]*v1.Pod{testPod("1", "a", from("file")), testPod("2", "b", from("file")), testPod("3", "c", from("file")), testPod("4", "d", from("http"))},
 			func(r *rig) {
 				assert.Equal(r.t, []string{"RESTORE file a/1 b/2 c/3", "RESTORE http d/4"}, r.read())
-				assert.False(r.t, r.mux.AllSeen())
+				assert.False(r.t, r.mux.SourcesReady())
 				r.set(0, testPod("1", "a"), testPod("2", "b", image("x")), testPod("5", "e"))
 				assert.Equal(r.t, []string{"REMOVE file c/3", "ADD file e/5", "UPDATE file b/2"}, r.read(), "no change for the same pod")
-				assert.False(r.t, r.mux.AllSeen(), "http has delivered nothing")
+				assert.False(r.t, r.mux.SourcesReady(), "http has delivered nothing")
 				r.set(1, testPod("4", "d"))
 				assert.Equal(r.t, []string{"ADD http"}, r.read())
-				assert.True(r.t, r.mux.AllSeen())
+				assert.True(r.t, r.mux.SourcesReady())
 			},
 		},
 		"a source that wants none": {

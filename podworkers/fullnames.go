@@ -6,33 +6,33 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// claim is the relation of a pod to its full name. Static pods of one full name must
+// nameUse is the relation of a pod to its full name. Static pods of one full name must
 // not run side by side: for their author they are the same pod, and they bind the same
 // ports and write the same directories.
-type claim int
+type nameUse int
 
 const (
-	claimNone  claim = iota
-	claimWaits       // is to start
-	claimHolds       // may run something; no other pod of the name may start
+	nameUnused nameUse = iota
+	nameWanted         // is to start
+	nameHeld           // may run something; no other pod of the name may start
 )
 
-// claim returns the machine's claim. Pods of an API server have none, because the server
+// nameUse returns what the machine has of its full name. Pods of an API server have none, because the server
 // does not have two of one name. A pod that is to end never waits. A pod that ends before
 // its start may have containers that an earlier agent has started, so it holds the name
 // until it is terminated.
-func (m machine) claim() claim {
+func (m machine) nameUse() nameUse {
 	switch {
 	case !m.known() || m.finished || m.orphan == nil && !m.static:
-		return claimNone
-	case m.mayStart:
-		return claimHolds
+		return nameUnused
+	case m.startAllowed:
+		return nameHeld
 	case !m.end.requested():
-		return claimWaits
+		return nameWanted
 	case m.phase < PhaseTerminated:
-		return claimHolds
+		return nameHeld
 	default:
-		return claimNone
+		return nameUnused
 	}
 }
 
@@ -44,12 +44,12 @@ type fullName struct{ holders, waiting []types.UID }
 
 // move applies the transition of a machine from one state to another.
 func (n fullNames) move(old, new machine) {
-	from, to := old.claim(), new.claim()
+	from, to := old.nameUse(), new.nameUse()
 	if from == to && old.ref == new.ref {
 		return
 	}
 	n.drop(old, from)
-	if to == claimNone {
+	if to == nameUnused {
 		return
 	}
 	at := n[new.fullName]
@@ -57,16 +57,16 @@ func (n fullNames) move(old, new machine) {
 		at = &fullName{}
 		n[new.fullName] = at
 	}
-	if to == claimHolds {
+	if to == nameHeld {
 		at.holders = append(at.holders, new.ref.UID)
 	} else {
 		at.waiting = append(at.waiting, new.ref.UID)
 	}
 }
 
-func (n fullNames) drop(m machine, c claim) {
+func (n fullNames) drop(m machine, c nameUse) {
 	at := n[m.fullName]
-	if c == claimNone || at == nil {
+	if c == nameUnused || at == nil {
 		return
 	}
 	same := func(uid types.UID) bool { return uid == m.ref.UID }

@@ -16,7 +16,7 @@ func begin(u Update, mark runtime.Mark) machine {
 		return m
 	}
 	m.static = podspec.IsStatic(u.Pod)
-	m.mayStart = !m.static
+	m.startAllowed = !m.static
 	m.end.inAPI = podspec.IsPhaseTerminal(u.Pod.Status.Phase)
 	return m
 }

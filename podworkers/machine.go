@@ -22,9 +22,9 @@ type machine struct {
 	undesired bool
 
 	phase Phase // never goes back within an incarnation
-	// mayStart means that no other pod of its full name prevents the start of this one.
+	// startAllowed means that no other pod of its full name prevents the start of this one.
 	// It is never reset within an incarnation.
-	mayStart     bool
+	startAllowed bool
 	startedAt    time.Time // when the first SyncPod of this incarnation was taken
 	terminatedAt time.Time
 	finished     bool // no call follows; phase is PhaseTerminated
@@ -60,8 +60,8 @@ type (
 	}
 	// compared is a SyncKnownPods with or without the pod.
 	compared struct{ desired bool }
-	// mayStart means that no other pod of the full name prevents the start any more.
-	mayStart struct{}
+	// allowStart means that no other pod of the full name prevents the start any more.
+	allowStart struct{}
 	// returned is the end of the call under way. mark was drawn after the call.
 	returned struct {
 		Result
@@ -104,8 +104,8 @@ func (m machine) on(p policy, now time.Time, ev any) (machine, effects) {
 		return m.onUpdated(now, ev)
 	case compared:
 		return m.onCompared(now, ev.desired)
-	case mayStart:
-		m.mayStart = true
+	case allowStart:
+		m.startAllowed = true
 	case returned:
 		return m.onReturned(p, now, ev)
 	}
@@ -285,7 +285,7 @@ func (m machine) snapshot() State {
 		Orphan:           m.undesired || m.orphan != nil,
 		HasConfig:        m.pod != nil,
 		Static:           m.static,
-		Waiting:          m.claim() == claimWaits,
+		Waiting:          m.nameUse() == nameWanted,
 		GracePeriod:      m.end.grace,
 		StartedAt:        m.startedAt,
 		TerminatingAt:    m.end.requestedAt,

@@ -60,7 +60,7 @@ func (s *machines) apply(now time.Time, uid types.UID, ev any) (effects, []types
 	// names differ if the next incarnation has begun with this event.
 	for _, name := range [...]string{old.fullName, m.fullName} {
 		if next, ok := s.names.first(name); ok {
-			_, more := s.apply(now, next, mayStart{})
+			_, more := s.apply(now, next, allowStart{})
 			touched = append(touched, more...)
 		}
 	}
@@ -98,7 +98,7 @@ func (s *machines) state(uid types.UID) State {
 // predecessor is [Workers].Predecessor.
 func (s *machines) predecessor(uid types.UID) (runtime.PodRef, bool) {
 	m := s.pods[uid]
-	if m.claim() != claimWaits {
+	if m.nameUse() != nameWanted {
 		return runtime.PodRef{}, false
 	}
 	at := s.names[m.ref.FullName()]

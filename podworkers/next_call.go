@@ -70,7 +70,7 @@ func (r skipRule) applies(status *runtime.PodStatus) bool {
 // due returns when the next call may be taken; the zero time is at once. It returns
 // false if only an event makes a call due.
 func (m machine) due() (time.Time, bool) {
-	if !m.known() || m.finished || m.call.kind != noCall || m.phase == PhaseSync && !m.mayStart {
+	if !m.known() || m.finished || m.call.kind != noCall || m.phase == PhaseSync && !m.startAllowed {
 		return time.Time{}, false
 	}
 	return m.schedule.due()

@@ -59,7 +59,7 @@ func recordsOf(before, after machine, ev any, fx effects, now time.Time) []runti
 	if stoppedBy(before, after, ev) {
 		add(runtime.StageDone, runtime.Record{Kind: runtime.KindStopPod, Duration: now.Sub(before.end.requestedAt)})
 	}
-	if before.claim() != claimWaits && after.claim() == claimWaits {
+	if before.nameUse() != nameWanted && after.nameUse() == nameWanted {
 		add(runtime.StageDecided, runtime.Record{Kind: runtime.KindWait})
 	}
 	return out

@@ -266,7 +266,7 @@ func (s *stage) apply(uid types.UID, ev any) {
 	if before.known() && !after.known() {
 		s.print("%s is forgotten", uid)
 	}
-	if first, waits := s.machines.predecessor(uid); waits && before.claim() != claimWaits {
+	if first, waits := s.machines.predecessor(uid); waits && before.nameUse() != nameWanted {
 		s.print("%s waits for %s", uid, first.UID)
 	}
 	for _, uid := range touched {

@@ -78,15 +78,15 @@ func (h *PodHandler) HandlePodCleanups(ctx context.Context) error {
 	for _, ref := range found {
 		h.reportEnd(ref)
 	}
-	if swept && len(h.remains) > 0 {
+	if swept && len(h.inRuntime) > 0 {
 		h.opts.Gone()
 	}
 	h.reportDue(due, alive)
-	if !h.leftovers && len(h.removals.failed) == 0 {
+	if !h.hasDirs && len(h.removals.failed) == 0 {
 		return nil
 	}
 	err := h.leave(ctx, alive)
-	h.leftovers = err != nil
+	h.hasDirs = err != nil
 	return err
 }
 
@@ -115,7 +115,7 @@ func (h *PodHandler) syncWorkers(admitted []*v1.Pod) map[types.UID]podworkers.St
 	states := h.deps.Workers.SyncKnownPods(admitted)
 	for _, pod := range admitted {
 		if _, known := states[pod.UID]; !known {
-			if h.starts(pod.UID) && (!mayStart(pod) || h.admit(pod, h.active([]*v1.Pod{pod}))) {
+			if h.starts(pod.UID) && (!isPodActive(pod) || h.admit(pod, h.active([]*v1.Pod{pod}))) {
 				h.update(podworkers.Update{Type: podworkers.Create, Pod: pod})
 			}
 			states[pod.UID] = h.deps.Workers.State(pod.UID)
@@ -137,11 +137,11 @@ func (h *PodHandler) reportEnds(states map[types.UID]podworkers.State, alive fun
 		if !alive(uid) {
 			ended = true
 			h.reportEnd(ref)
-			h.remains[uid] = true
+			h.inRuntime[uid] = true
 		}
 	}
 	if ended {
-		h.leftovers = true
+		h.hasDirs = true
 		h.opts.Gone()
 	}
 	for uid, state := range states {
@@ -154,7 +154,7 @@ func (h *PodHandler) reportEnds(states map[types.UID]podworkers.State, alive fun
 // reportEnd reports that a pod is gone. The step Gone follows.
 func (h *PodHandler) reportEnd(ref runtime.PodRef) {
 	if podspec.IsFileName(ref.UID) { // otherwise it was refused, and nothing was made for it
-		h.leaving[ref.UID] = ref
+		h.goneDue[ref.UID] = ref
 	}
 	h.recordEnd(ref)
 	h.deps.Status.PodEnded(ref)
@@ -191,7 +191,7 @@ func (h *PodHandler) sweepOrphans(ctx context.Context, alive func(types.UID) boo
 	if err != nil {
 		return nil, fmt.Errorf("looking for orphaned pods: %w", err)
 	}
-	remains := map[types.UID]bool{}
+	inRuntime := map[types.UID]bool{}
 	for _, pod := range listed {
 		_, working := h.known[pod.UID]
 		switch {
@@ -204,14 +204,14 @@ func (h *PodHandler) sweepOrphans(ctx context.Context, alive func(types.UID) boo
 			h.log.Info("Stopping a pod that is not to run on this node", "pod", pod.PodRef, "why", why)
 			h.update(podworkers.Update{Type: podworkers.Kill, Orphan: pod})
 		case !alive(pod.UID):
-			remains[pod.UID] = true
-			if !h.remains[pod.UID] {
+			inRuntime[pod.UID] = true
+			if !h.inRuntime[pod.UID] {
 				found = append(found, pod.PodRef)
 			}
 		}
 	}
-	h.before, h.remains = nil, remains
-	h.sweep, h.leftovers, h.lastSweep = false, true, time.Now()
+	h.before, h.inRuntime = nil, inRuntime
+	h.sweep, h.hasDirs, h.lastSweep = false, true, time.Now()
 	return found, nil
 }
 

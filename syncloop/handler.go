@@ -95,21 +95,21 @@ type PodHandler struct {
 	before []*runtime.Pod
 	// notPrepared is called with a pod of before for which the step Prepare will not be called.
 	notPrepared func(types.UID)
-	// sweep is true if the runtime may have orphans, leftovers if there may be directories
+	// sweep is true if the runtime may have orphans, hasDirs if there may be directories
 	// of pods that are gone. observed is true when Observe has been called.
-	sweep, leftovers, observed bool
-	lastSweep                  time.Time
+	sweep, hasDirs, observed bool
+	lastSweep                time.Time
 	// known has the pods of which the workers have a record: those after the last cleanup
 	// and those that were given to a worker since. It also has the refused pods that were
 	// removed since, so that their end is reported, too.
 	known map[types.UID]runtime.PodRef
-	// remains has the pods whose end was reported and of which the runtime may have dead
+	// inRuntime has the pods whose end was reported and of which the runtime may have dead
 	// containers or sandboxes: those of the last sweep, and those that ended since.
-	remains map[types.UID]bool
+	inRuntime map[types.UID]bool
 	// reported has the pods whose end was reported, and is kept until it is delivered.
 	reported map[types.UID]bool
-	// leaving has the pods whose end was reported and for which the step Gone is due or under way.
-	leaving map[types.UID]runtime.PodRef
+	// goneDue has the pods whose end was reported and for which the step Gone is due or under way.
+	goneDue map[types.UID]runtime.PodRef
 	// resizes has the pods that wait for other resources.
 	resizes pendingResizes
 	// removals are the calls of the step Gone that are under way or have failed.
@@ -145,8 +145,8 @@ func NewHandler(deps HandlerDeps, opts HandlerOptions) (*PodHandler, error) {
 	return &PodHandler{
 		deps: deps, opts: opts, log: opts.Logger,
 		refused: map[types.UID]struct{}{}, stopping: map[types.UID]struct{}{}, sweep: true,
-		known: map[types.UID]runtime.PodRef{}, remains: map[types.UID]bool{}, reported: map[types.UID]bool{},
-		leaving: map[types.UID]runtime.PodRef{}, removals: newRemovals(), notPrepared: func(types.UID) {},
+		known: map[types.UID]runtime.PodRef{}, inRuntime: map[types.UID]bool{}, reported: map[types.UID]bool{},
+		goneDue: map[types.UID]runtime.PodRef{}, removals: newRemovals(), notPrepared: func(types.UID) {},
 	}, nil
 }
 
@@ -167,7 +167,7 @@ func (h *PodHandler) update(u podworkers.Update) {
 // starts reports whether a pod with the UID may have a worker now. Otherwise an earlier one is being removed, and the cleanup after that
 // starts the pod if it is desired then.
 func (h *PodHandler) starts(uid types.UID) bool {
-	_, leaving := h.leaving[uid]
+	_, leaving := h.goneDue[uid]
 	return !leaving && h.removals.byUID[uid] == nil
 }
 
@@ -220,7 +220,7 @@ func (h *PodHandler) HandlePodAdditions(pods []*v1.Pod) {
 		switch st := h.deps.Workers.State(pod.UID); {
 		case st.TerminationRequested() && st.HasConfig:
 			active = append(active, pod)
-		case !mayStart(pod):
+		case !isPodActive(pod):
 		case !h.admit(pod, active):
 			continue
 		default:
@@ -240,8 +240,8 @@ func (h *PodHandler) HandlePodAdditions(pods []*v1.Pod) {
 	}
 }
 
-// mayStart reports whether the pod is neither Succeeded, Failed nor to be deleted.
-func mayStart(pod *v1.Pod) bool {
+// isPodActive reports whether the pod is neither Succeeded, Failed nor to be deleted.
+func isPodActive(pod *v1.Pod) bool {
 	return !podspec.IsPhaseTerminal(pod.Status.Phase) && pod.DeletionTimestamp == nil
 }
 

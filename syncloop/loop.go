@@ -261,7 +261,7 @@ func (l *Loop) Run(ctx context.Context) error {
 		}
 		failures = 0
 		l.followNetwork()
-		if err := l.handleNext(ctx, liveness.C, changed); err != nil {
+		if err := l.syncLoopIteration(ctx, liveness.C, changed); err != nil {
 			return err
 		}
 	}
@@ -319,11 +319,11 @@ const endsDelay = 250 * time.Millisecond
 // removals of directories.
 const quiet = 30 * time.Second
 
-// handleNext waits for one input and handles it. changed receives a value after objects have changed.
-func (l *Loop) handleNext(ctx context.Context, liveness <-chan time.Time, changed <-chan struct{}) error {
+// syncLoopIteration waits for one input and handles it. changed receives a value after objects have changed.
+func (l *Loop) syncLoopIteration(ctx context.Context, liveness <-chan time.Time, changed <-chan struct{}) error {
 	now := time.Now()
 	l.last.Store(now.UnixNano())
-	if synced := l.deps.Config.AllSeen(); l.synced.Swap(synced) != synced {
+	if synced := l.deps.Config.SourcesReady(); l.synced.Swap(synced) != synced {
 		l.received(now) // the removal of a source that was not seen comes without a change
 	}
 	ended := l.ended
@@ -449,7 +449,7 @@ func (l *Loop) sync(uid types.UID) {
 
 // cleanup does the housekeeping, if all sources have been seen.
 func (l *Loop) cleanup(ctx context.Context) {
-	if !l.deps.Config.AllSeen() { // not l.synced: a source may have been added since
+	if !l.deps.Config.SourcesReady() { // not l.synced: a source may have been added since
 		l.cleaned = time.Time{}
 		return
 	}
@@ -478,7 +478,7 @@ func (l *Loop) handleChange(change podconfig.Change) {
 	l.log.V(2).Info("Desired state changed", "op", change.Op, "source", change.Source, "pods", len(change.Pods))
 	switch change.Op {
 	case podconfig.Add, podconfig.Restore:
-		// The handler does not distinguish them: AllSeen is false until the source of a
+		// The handler does not distinguish them: SourcesReady is false until the source of a
 		// restored pod has been seen.
 		h.HandlePodAdditions(change.Pods)
 	case podconfig.Update, podconfig.Delete:
@@ -516,7 +516,7 @@ func (l *Loop) LastIteration() time.Time {
 
 // Synced reports whether all sources have been seen and the handler has received their
 // pods. It becomes false again only when a source is added or removed.
-func (l *Loop) Synced() bool { return l.synced.Load() && l.deps.Config.AllSeen() }
+func (l *Loop) Synced() bool { return l.synced.Load() && l.deps.Config.SourcesReady() }
 
 // RuntimeError returns the error of the last check of the runtime; nil if the runtime is
 // ready. Before the first check it is an error too.

@@ -87,11 +87,11 @@ type config struct {
 	changes chan podconfig.Change
 	mu      sync.Mutex
 	seen    bool
-	asked   int // calls of AllSeen
+	asked   int // calls of SourcesReady
 }
 
 func (c *config) Changes() <-chan podconfig.Change { return c.changes }
-func (c *config) AllSeen() bool {
+func (c *config) SourcesReady() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.asked++

@@ -130,7 +130,7 @@ func (h *PodHandler) leave(ctx context.Context, alive func(types.UID) bool) erro
 // dueToLeave returns the pods for which the step Gone can begin.
 func (h *PodHandler) dueToLeave(alive func(types.UID) bool) (due []runtime.PodRef, err error) {
 	now := time.Now()
-	for uid, ref := range h.leaving { // a pod that is desired again waits for it, see update
+	for uid, ref := range h.goneDue { // a pod that is desired again waits for it, see update
 		if h.removals.due(uid, now) {
 			due = append(due, ref)
 		}
@@ -142,7 +142,7 @@ func (h *PodHandler) dueToLeave(alive func(types.UID) bool) (due []runtime.PodRe
 	left := map[types.UID]bool{} // pods of which only a directory is left
 	for _, e := range entries {
 		uid := types.UID(e.Name())
-		_, leaving := h.leaving[uid]
+		_, leaving := h.goneDue[uid]
 		_, ending := h.known[uid]
 		if leaving || ending || alive(uid) || !e.IsDir() || e.Name() == lostAndFound {
 			continue
@@ -153,7 +153,7 @@ func (h *PodHandler) dueToLeave(alive func(types.UID) bool) (due []runtime.PodRe
 		}
 	}
 	maps.DeleteFunc(h.removals.failed, func(uid types.UID, _ failedRemoval) bool { // its directory is gone, or that of a pod again
-		_, leaving := h.leaving[uid]
+		_, leaving := h.goneDue[uid]
 		return !leaving && !left[uid]
 	})
 	return due, nil
@@ -173,7 +173,7 @@ func (h *PodHandler) endRemoval(uid types.UID, r *removal) {
 	r.cancel()
 	delete(h.removals.byUID, uid)
 	if r.err == nil {
-		delete(h.leaving, uid)
+		delete(h.goneDue, uid)
 		delete(h.removals.failed, uid)
 		h.log.V(2).Info("Removed what a gone pod has left", "podUID", uid)
 		return
@@ -194,7 +194,7 @@ func (h *PodHandler) endRemoval(uid types.UID, r *removal) {
 // CleanupUnderWay implements [Handler]. It reports whether a removal is under way, is to be repeated, or has ended since the
 // last cleanup. A pod may wait for its end.
 func (h *PodHandler) CleanupUnderWay() bool {
-	return len(h.removals.byUID)+len(h.removals.failed)+len(h.leaving) > 0
+	return len(h.removals.byUID)+len(h.removals.failed)+len(h.goneDue) > 0
 }
 
 // Stop implements [Handler].

@@ -19,9 +19,9 @@ var ErrEnded = errors.New("the stream of changes has ended")
 type Config struct {
 	podconfig.Base
 
-	changes chan podconfig.Change // unbuffered: Push waits for the reader
-	started atomic.Bool
-	allSeen atomic.Bool
+	changes      chan podconfig.Change // unbuffered: Push waits for the reader
+	started      atomic.Bool
+	sourcesReady atomic.Bool
 
 	ended chan struct{} // closed when Run ends
 	// pushes waits for the calls of Push, so that changes is closed after them.
@@ -55,8 +55,8 @@ func (c *Config) Push(ctx context.Context, change podconfig.Change) error {
 	}
 }
 
-// SetAllSeen sets what AllSeen returns.
-func (c *Config) SetAllSeen(seen bool) { c.allSeen.Store(seen) }
+// SetSourcesReady sets what SourcesReady returns.
+func (c *Config) SetSourcesReady(seen bool) { c.sourcesReady.Store(seen) }
 
 // Run implements [podconfig.Config].
 func (c *Config) Run(ctx context.Context) error {
@@ -74,5 +74,5 @@ func (c *Config) Run(ctx context.Context) error {
 // Changes implements [podconfig.Config].
 func (c *Config) Changes() <-chan podconfig.Change { return c.changes }
 
-// AllSeen implements [podconfig.Config].
-func (c *Config) AllSeen() bool { return c.allSeen.Load() }
+// SourcesReady implements [podconfig.Config].
+func (c *Config) SourcesReady() bool { return c.sourcesReady.Load() }

@@ -21,9 +21,9 @@ func TestConfig(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error, 2)
 		go func() { done <- c.Run(ctx) }()
-		assert.False(t, c.AllSeen())
-		c.SetAllSeen(true)
-		assert.True(t, c.AllSeen())
+		assert.False(t, c.SourcesReady())
+		c.SetSourcesReady(true)
+		assert.True(t, c.SourcesReady())
 
 		change := podconfig.Change{Op: podconfig.Add, Source: "api", Pods: []*v1.Pod{makePod("a")}}
 		go func() { done <- c.Push(ctx, change) }()

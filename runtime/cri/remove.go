@@ -192,7 +192,7 @@ func (r *Runtime) removeSandbox(ctx context.Context, id string) error {
 		return fmt.Errorf("removing %s: %w", about, err)
 	}
 	defer leave()
-	if !r.isLeft(id) || !r.removal.suffices(id) {
+	if !r.isLeft(id) || !r.removal.mayRemoveRunning(id) {
 		// CRI requires that it is stopped.
 		if err := r.stopSandboxNow(ctx, about, id); err != nil {
 			return err
@@ -204,7 +204,7 @@ func (r *Runtime) removeSandbox(ctx context.Context, id string) error {
 		r.index.removed(id)
 		r.stopped.remove(id)
 	} else {
-		r.removal.notObserved(id)
+		r.removal.forget(id)
 	}
 	r.left.remove(id) // what could not be removed is stopped the next time
 	return err

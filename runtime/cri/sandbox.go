@@ -37,7 +37,7 @@ func (r *Runtime) stopSandboxNow(ctx context.Context, about, id string) error {
 		if r.stopped.has(id) {
 			return nil
 		}
-		r.removal.notObserved(id)
+		r.removal.forget(id)
 		_, err := call(ctx, r, "StopPodSandbox", about, 0, r.rs.StopPodSandbox, &criv1.StopPodSandboxRequest{PodSandboxId: id})
 		if err == nil {
 			r.stopped.add(id)
@@ -63,8 +63,8 @@ type removal struct {
 	stops bool
 }
 
-// suffices reports whether a sandbox that was left can be removed without a stop.
-func (o *removal) suffices(id string) bool {
+// mayRemoveRunning reports whether a sandbox that was left can be removed without a stop.
+func (o *removal) mayRemoveRunning(id string) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.tried == "" {
@@ -74,8 +74,8 @@ func (o *removal) suffices(id string) bool {
 	return o.stops
 }
 
-// notObserved means that the sandbox was not removed, or that it is stopped before.
-func (o *removal) notObserved(id string) {
+// forget means that the sandbox was not removed, or that it is stopped before.
+func (o *removal) forget(id string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.tried == id {

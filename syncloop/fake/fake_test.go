@@ -89,7 +89,7 @@ func TestHandlerAndConfigWithTheLoop(t *testing.T) {
 			h.Forget()
 			time.Sleep(time.Minute)
 			assert.Empty(t, h.Transcript(""))
-			n.config.SetAllSeen(true)
+			n.config.SetSourcesReady(true)
 			require.NoError(t, h.Until(ctx, func() bool { return len(h.Calls("")) == 3 }), "one that fails is tried again")
 
 			release := h.Hold(fake.HandlePodUpdates, "uid-db")
@@ -154,7 +154,7 @@ func TestWorkersAndStatusesWithTheHandler(t *testing.T) {
 			assert.False(t, w.State("uid-web").Synced)
 			assert.False(t, w.State("uid-big").Known())
 
-			n.config.SetAllSeen(true)
+			n.config.SetSourcesReady(true)
 			call, err := w.UntilCalled(ctx, workersfake.UpdatePod, old.UID)
 			require.NoError(t, err)
 			synctest.Wait() // orphans come before the pods that are known

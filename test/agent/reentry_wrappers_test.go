@@ -176,7 +176,7 @@ func (w reConfig) Changes() <-chan podconfig.Change {
 	w.enter("PodConfig.Changes")
 	return w.Config.Changes()
 }
-func (w reConfig) AllSeen() bool { w.enter("PodConfig.AllSeen"); return w.Config.AllSeen() }
+func (w reConfig) SourcesReady() bool { w.enter("PodConfig.SourcesReady"); return w.Config.SourcesReady() }
 func (w reConfig) Sources() []podconfig.SourceState {
 	w.enter("PodConfig.Sources")
 	return w.Config.Sources()

@@ -212,7 +212,7 @@ func (m *Manager) Holds(p *v1.Pod, c *v1.Container) bool {
 	case m.file.Loaded() != nil:
 		return false
 	case m.heldBy() != nil:
-		return m.goesOn(p.UID)
+		return m.isRunning(p.UID)
 	default:
 		return m.Exclusive(p.UID, c.Name).Size() == n
 	}

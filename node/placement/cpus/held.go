@@ -12,20 +12,20 @@ func (m *Manager) heldBy() *StateError {
 	return m.held
 }
 
-// goesOn reports whether the pod runs already while the manager is held: it goes on with what it has.
-func (m *Manager) goesOn(uid types.UID) bool {
+// isRunning reports whether the pod runs already while the manager is held: it goes on with what it has.
+func (m *Manager) isRunning(uid types.UID) bool {
 	return m.HasExclusive(uid) || m.opts.Gone != nil && !m.opts.Gone(uid)
 }
 
 // admitHeld returns the error for a pod that requests exclusive CPUs while the manager is held, unless it runs already.
 func (m *Manager) admitHeld(p *v1.Pod, held *StateError) error {
-	if !m.goesOn(p.UID) {
+	if !m.isRunning(p.UID) {
 		return held
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	known := m.pod(p.UID)
-	known.restored, known.asIs = false, true
+	known.restored, known.admittedWhileHeld = false, true
 	return nil
 }
 
@@ -36,7 +36,7 @@ func (m *Manager) releaseHold() bool {
 		return false
 	}
 	for _, p := range m.pods {
-		if len(p.unfit) > 0 {
+		if len(p.invalid) > 0 {
 			return false
 		}
 	}
@@ -55,7 +55,7 @@ func (m *Manager) Reset() error {
 	m.held, m.unknown = nil, false
 	if held != nil {
 		for _, p := range m.pods {
-			clear(p.unfit)
+			clear(p.invalid)
 		}
 		m.assignmentsChanged()
 	}

@@ -103,10 +103,10 @@ type pod struct {
 	// restored means that the pod is in the checkpoint, and was not admitted by this agent yet.
 	restored  bool
 	exclusive map[string]cpuset.CPUSet // by the names of containers
-	// unfit are the assignments of the checkpoint that do not go with the machine. Their containers keep them, and others do not get these CPUs.
-	unfit map[string]cpuset.CPUSet
-	// asIs means that the pod was admitted while the manager was held: its containers need no exclusive CPUs.
-	asIs bool
+	// invalid are the assignments of the checkpoint that do not go with the machine. Their containers keep them, and others do not get these CPUs.
+	invalid map[string]cpuset.CPUSet
+	// admittedWhileHeld means that the pod was admitted while the manager was held: its containers need no exclusive CPUs.
+	admittedWhileHeld bool
 	// created has the cpuset that the last instance of a container was created with, until it is seen to run; "" if this is not sure.
 	created map[string]string
 	// instances are the containers that run, and the cpusets that they have; "" if this is not known.
@@ -203,7 +203,7 @@ func (m *Manager) HasExclusive(uid types.UID) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	p := m.pods[uid]
-	return p != nil && len(p.exclusive)+len(p.unfit) > 0
+	return p != nil && len(p.exclusive)+len(p.invalid) > 0
 }
 
 // size returns the number of CPUs that the container has, also of those that do not go with the machine.
@@ -214,7 +214,7 @@ func (m *Manager) size(uid types.UID, container string) int {
 	if p == nil {
 		return 0
 	}
-	return p.exclusive[container].Size() + p.unfit[container].Size()
+	return p.exclusive[container].Size() + p.invalid[container].Size()
 }
 
 // Admit refuses resizes of the CPU of Guaranteed pods, as infeasible (kubelet: without the feature gate
@@ -259,8 +259,8 @@ func (m *Manager) EditContainer(ctx context.Context, p *v1.Pod, c *v1.Container)
 	}
 	known := m.pod(p.UID)
 	set, exclusive := known.exclusive[c.Name]
-	if unfit, ok := known.unfit[c.Name]; ok {
-		set = unfit.Intersection(m.layout.all)
+	if invalid, ok := known.invalid[c.Name]; ok {
+		set = invalid.Intersection(m.layout.all)
 		exclusive = !m.opts.Leave || !set.IsEmpty() // otherwise it gets the shared pool
 	}
 	switch {
@@ -269,7 +269,7 @@ func (m *Manager) EditContainer(ctx context.Context, p *v1.Pod, c *v1.Container)
 			c.Name, runtime.RefOf(p), m.path, m.opts.ResetHint)
 	case exclusive:
 		edits.NoCPUQuota = !m.opts.KeepQuota
-	case Exclusive(p, c) > 0 && !known.asIs && !m.opts.Leave:
+	case Exclusive(p, c) > 0 && !known.admittedWhileHeld && !m.opts.Leave:
 		return edits, fmt.Errorf("container %s of pod %s has no exclusive CPUs: it was not admitted", c.Name, runtime.RefOf(p))
 	case m.sharedText == "" && runtime.ForResize(ctx): // it keeps what it has
 		return edits, nil
@@ -346,7 +346,7 @@ func (m *Manager) forget(uid types.UID) {
 	m.mu.Lock()
 	p := m.pods[uid]
 	delete(m.pods, uid)
-	released := p != nil && len(p.exclusive)+len(p.unfit) > 0
+	released := p != nil && len(p.exclusive)+len(p.invalid) > 0
 	fits := false
 	if released {
 		fits = m.releaseHold()
@@ -366,7 +366,7 @@ func (m *Manager) forget(uid types.UID) {
 func (m *Manager) pod(uid types.UID) *pod {
 	p := m.pods[uid]
 	if p == nil {
-		p = &pod{exclusive: map[string]cpuset.CPUSet{}, unfit: map[string]cpuset.CPUSet{}, created: map[string]string{}, instances: map[runtime.ContainerID]*instance{}}
+		p = &pod{exclusive: map[string]cpuset.CPUSet{}, invalid: map[string]cpuset.CPUSet{}, created: map[string]string{}, instances: map[runtime.ContainerID]*instance{}}
 		m.pods[uid] = p
 	}
 	return p
@@ -385,7 +385,7 @@ func (m *Manager) share() {
 		m.shared = m.shared.Difference(m.reserved)
 	}
 	for _, p := range m.pods {
-		for _, of := range []map[string]cpuset.CPUSet{p.exclusive, p.unfit} {
+		for _, of := range []map[string]cpuset.CPUSet{p.exclusive, p.invalid} {
 			for _, set := range of {
 				m.shared = m.shared.Difference(set)
 			}

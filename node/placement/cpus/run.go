@@ -46,17 +46,17 @@ func (m *Manager) restore() error {
 	if err != nil && !errors.Is(err, os.ErrNotExist) && !errors.As(err, &held) {
 		return fmt.Errorf("reading the assignments of CPUs: %w", err)
 	}
-	kept, unfit, problems := m.usable(c.Exclusive)
+	kept, invalid, problems := m.usable(c.Exclusive)
 	unknown := held != nil
 	if len(problems) > 0 && !m.opts.Leave {
 		held = &StateError{Path: m.path, Problems: problems}
-		for _, uid := range slices.Sorted(maps.Keys(unfit)) {
+		for _, uid := range slices.Sorted(maps.Keys(invalid)) {
 			held.Pods = append(held.Pods, types.UID(uid))
 		}
 	}
 	if held != nil && m.opts.Reset {
 		m.logReset(held)
-		held, unknown, unfit = nil, false, nil
+		held, unknown, invalid = nil, false, nil
 	}
 	if held != nil {
 		held.Hint = m.opts.ResetHint
@@ -70,10 +70,10 @@ func (m *Manager) restore() error {
 			p.exclusive[name] = set
 		}
 	}
-	for uid, containers := range unfit {
+	for uid, containers := range invalid {
 		p := m.pod(types.UID(uid))
 		p.restored = true
-		maps.Copy(p.unfit, containers)
+		maps.Copy(p.invalid, containers)
 	}
 	m.held, m.unknown = held, unknown
 	m.share()
@@ -86,8 +86,8 @@ func (m *Manager) restore() error {
 }
 
 // usable returns the assignments that go with the machine, and what is wrong with the others.
-func (m *Manager) usable(all Assignments) (kept, unfit Assignments, problems []string) {
-	kept, unfit = Assignments{}, Assignments{}
+func (m *Manager) usable(all Assignments) (kept, invalid Assignments, problems []string) {
+	kept, invalid = Assignments{}, Assignments{}
 	owner := map[int]string{}
 	for _, uid := range slices.Sorted(maps.Keys(all)) {
 		for _, name := range slices.Sorted(maps.Keys(all[uid])) {
@@ -109,7 +109,7 @@ func (m *Manager) usable(all Assignments) (kept, unfit Assignments, problems []s
 			}
 			if problem != "" {
 				problems = append(problems, about+", "+problem)
-				unfit.add(uid, name, set)
+				invalid.add(uid, name, set)
 				continue
 			}
 			for _, id := range set.UnsortedList() {
@@ -118,7 +118,7 @@ func (m *Manager) usable(all Assignments) (kept, unfit Assignments, problems []s
 			kept.add(uid, name, set)
 		}
 	}
-	return kept, unfit, problems
+	return kept, invalid, problems
 }
 
 // content returns the content of the checkpoint, if an assignment has changed since it was written.
@@ -130,7 +130,7 @@ func (m *Manager) content(saved uint64) (uint64, []byte, error) {
 	}
 	if m.opts.Leave { // then Write removes the file
 		for _, p := range m.pods {
-			if len(p.exclusive)+len(p.unfit) > 0 {
+			if len(p.exclusive)+len(p.invalid) > 0 {
 				return saved, nil, nil
 			}
 		}
@@ -213,7 +213,7 @@ func (m *Manager) due() (out []*instance) {
 // wanted returns the CPUs that the container is to have. Without a shared pool, or if the checkpoint has others that do not go with the machine, it keeps
 // what it has. mu is held.
 func (m *Manager) wanted(p *pod, in *instance) string {
-	if _, unfit := p.unfit[in.name]; unfit || m.unknown {
+	if _, invalid := p.invalid[in.name]; invalid || m.unknown {
 		return in.cpuset
 	}
 	if own, ok := p.exclusive[in.name]; ok {

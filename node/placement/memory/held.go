@@ -4,22 +4,22 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// goesOn reports whether the pod runs already while the manager is held: it goes on with what it has.
-func (m *Manager) goesOn(uid types.UID) bool {
+// isRunning reports whether the pod runs already while the manager is held: it goes on with what it has.
+func (m *Manager) isRunning(uid types.UID) bool {
 	m.mu.Lock()
-	known := m.holding[uid] || m.asIs[uid]
+	known := m.holding[uid] || m.admittedWhileHeld[uid]
 	m.mu.Unlock()
 	return known || m.opts.Gone != nil && !m.opts.Gone(uid)
 }
 
 // admitHeld reports whether a pod is admitted while the manager is held.
 func (m *Manager) admitHeld(uid types.UID) bool {
-	if !m.goesOn(uid) {
+	if !m.isRunning(uid) {
 		return false
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.asIs[uid] = true
+	m.admittedWhileHeld[uid] = true
 	return true
 }
 

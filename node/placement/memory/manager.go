@@ -63,8 +63,8 @@ type Manager struct {
 	held *StateError
 	// holding are the pods of the state that have not ended, while the manager is held; nil if the file cannot be read.
 	holding map[types.UID]bool
-	// asIs are the pods that were admitted while the manager was held: they have no memory of chosen nodes.
-	asIs map[types.UID]bool
+	// admittedWhileHeld are the pods that were admitted while the manager was held: they have no memory of chosen nodes.
+	admittedWhileHeld map[types.UID]bool
 }
 
 var (
@@ -95,7 +95,7 @@ func New(path string, machine numa.Machine, opts Options) (*Manager, error) {
 		s, _ := newMachineState(machine, opts.Reserved, opts.NodeReserved)
 		return s
 	}
-	m := &Manager{path: path, opts: opts, empty: empty, asIs: map[types.UID]bool{}}
+	m := &Manager{path: path, opts: opts, empty: empty, admittedWhileHeld: map[types.UID]bool{}}
 	m.file = checkpoint.New(path, m.restore, m.content)
 	return m, nil
 }
@@ -193,7 +193,7 @@ func (m *Manager) EditContainer(ctx context.Context, pod *v1.Pod, container *v1.
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.asIs[pod.UID] {
+	if m.admittedWhileHeld[pod.UID] {
 		return runtime.ContainerEdits{}, nil
 	}
 	if m.machine == nil || len(m.machine.entries[string(pod.UID)]) == 0 {
@@ -237,7 +237,7 @@ func (m *Manager) Refused(pod *v1.Pod) {
 // when it is read; the error is that of each container.
 func (m *Manager) end(uid types.UID) {
 	m.mu.Lock()
-	delete(m.asIs, uid)
+	delete(m.admittedWhileHeld, uid)
 	fits := m.releaseHold(uid)
 	if fits || m.machine != nil && m.machine.dropPod(string(uid)) {
 		m.changes++
@@ -286,7 +286,7 @@ func (m *Manager) Holds(pod *v1.Pod, container *v1.Container) bool {
 		return true
 	}
 	if err := m.stateError(m.file.Loaded()); err != nil {
-		return errors.As(err, new(*StateError)) && m.goesOn(pod.UID)
+		return errors.As(err, new(*StateError)) && m.isRunning(pod.UID)
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
