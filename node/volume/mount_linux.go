@@ -14,6 +14,8 @@ import (
 
 	"golang.org/x/sys/unix"
 	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/kubeletkit/kubeletkit/internal/machine"
 )
 
 // bindOpened mounts the opened file or directory at target and returns target. It
@@ -142,12 +144,8 @@ func (a access) mountOptions() string {
 // all its options (kubelet: IsTmpfsNoswapOptionSupported). An older kernel would log the
 // option that it does not know each time.
 func hasNoswap() bool {
-	var u unix.Utsname
-	if unix.Uname(&u) != nil {
-		return false
-	}
 	var major, minor int
-	_, err := fmt.Sscanf(unix.ByteSliceToString(u.Release[:]), "%d.%d", &major, &minor)
+	_, err := fmt.Sscanf(machine.KernelRelease(), "%d.%d", &major, &minor)
 	return err == nil && (major > 6 || major == 6 && minor >= 4)
 }
 

@@ -1,4 +1,5 @@
-package kubeletkit
+// Package machine has facts of the machine and its kernel.
+package machine
 
 import (
 	"bytes"
@@ -7,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// totalMemory is the memory of the machine, in bytes.
-func totalMemory() (int64, error) {
+// TotalMemory is the memory of the machine, in bytes.
+func TotalMemory() (int64, error) {
 	var info unix.Sysinfo_t
 	if err := unix.Sysinfo(&info); err != nil {
 		return 0, err
@@ -16,8 +17,8 @@ func totalMemory() (int64, error) {
 	return int64(info.Totalram) * int64(info.Unit), nil
 }
 
-// kernelRelease is the release of the running kernel; "" if it cannot be read.
-func kernelRelease() string {
+// KernelRelease is the release of the running kernel; "" if it cannot be read.
+func KernelRelease() string {
 	var name unix.Utsname
 	if err := unix.Uname(&name); err != nil {
 		return ""
@@ -25,8 +26,8 @@ func kernelRelease() string {
 	return unix.ByteSliceToString(name.Release[:])
 }
 
-// hasAppArmor looks at the two files that kubelet looks at.
-func hasAppArmor() bool {
+// HasAppArmor looks at the two files that kubelet looks at.
+func HasAppArmor() bool {
 	if _, err := os.Stat("/sys/kernel/security/apparmor"); err != nil {
 		return false
 	}

@@ -1,0 +1,14 @@
+//go:build !linux
+
+package machine
+
+import "errors"
+
+// TotalMemory is not supported.
+func TotalMemory() (int64, error) { return 0, errors.ErrUnsupported }
+
+// KernelRelease returns "".
+func KernelRelease() string { return "" }
+
+// HasAppArmor returns false.
+func HasAppArmor() bool { return false }
