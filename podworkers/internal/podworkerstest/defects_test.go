@@ -10,7 +10,7 @@ import (
 
 	"github.com/kubeletkit/kubeletkit/internal/testenv"
 	"github.com/kubeletkit/kubeletkit/podworkers"
-	"github.com/kubeletkit/kubeletkit/podworkers/podworkerstest"
+	"github.com/kubeletkit/kubeletkit/podworkers/internal/podworkerstest"
 	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/runtime/podspec"
 )

@@ -8,7 +8,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/kubeletkit/kubeletkit/podworkers"
-	"github.com/kubeletkit/kubeletkit/podworkers/podworkerstest"
+	"github.com/kubeletkit/kubeletkit/podworkers/internal/podworkerstest"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
