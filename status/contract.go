@@ -23,7 +23,7 @@ var ErrRefused = errors.New("the status is refused")
 
 // Manager keeps the latest status of each pod and delivers it to a [Sink].
 // All methods are safe for concurrent use, before, during and after Run. Package
-// status/statustest tests implementations. Embed [Base] in an implementation of your own, and
+// status/internal/statustest tests implementations. Embed [Base] in an implementation of your own, and
 // Manager in a wrapper.
 type Manager interface {
 	// Run delivers statuses until ctx ends. It returns nil after all calls of the sink

@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"github.com/kubeletkit/kubeletkit/status"
-	"github.com/kubeletkit/kubeletkit/status/statustest"
+	"github.com/kubeletkit/kubeletkit/status/internal/statustest"
 )
 
 // The suite is called in a test of the package that has the implementation.

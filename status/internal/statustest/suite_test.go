@@ -9,7 +9,7 @@ import (
 	"github.com/kubeletkit/kubeletkit/internal/testenv"
 	"github.com/kubeletkit/kubeletkit/status"
 	"github.com/kubeletkit/kubeletkit/status/fake"
-	"github.com/kubeletkit/kubeletkit/status/statustest"
+	"github.com/kubeletkit/kubeletkit/status/internal/statustest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
