@@ -29,7 +29,7 @@ import (
 	runtimefake "github.com/kubeletkit/kubeletkit/runtime/fake"
 	statusfake "github.com/kubeletkit/kubeletkit/status/fake"
 	"github.com/kubeletkit/kubeletkit/syncloop"
-	"github.com/kubeletkit/kubeletkit/syncloop/fake"
+	"github.com/kubeletkit/kubeletkit/syncloop/internal/fake"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
