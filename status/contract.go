@@ -22,9 +22,8 @@ var ErrGone = errors.New("the pod is gone")
 var ErrRefused = errors.New("the status is refused")
 
 // Manager keeps the latest status of each pod and delivers it to a [Sink].
-// All methods are safe for concurrent use, before, during and after Run. Package
-// status/internal/statustest tests implementations. Embed [Base] in an implementation of your own, and
-// Manager in a wrapper.
+// All methods are safe for concurrent use, before, during and after Run. Embed [Base] in an
+// implementation of your own, and Manager in a wrapper.
 type Manager interface {
 	// Run delivers statuses until ctx ends. It returns nil after all calls of the sink
 	// have returned. A second call returns an error that wraps
