@@ -12,8 +12,8 @@ import (
 // Workers drives pods through their lives: it decides when a pod is synced,
 // terminated and taken down, and calls a [Syncer] for it. [Pool] is the
 // default. The guarantees in the package documentation are part of the contract.
-// All methods are safe for
-// concurrent use, except that SyncKnownPods has a rule of its own.
+// All methods are safe for concurrent use, except
+// that SyncKnownPods has a rule of its own.
 type Workers interface {
 	// Run makes the calls of the Syncer until ctx ends. Then it cancels the calls
 	// under way, waits until they have returned, and returns nil; pods go on running.
