@@ -123,8 +123,8 @@ type Parts struct {
 	HostIPs func() []string
 	// PodsDir is the directory that has a directory for each pod.
 	PodsDir string
-	// Event merges repeats and passes events on to the hooks of the options. It is not nil. It does not wait for the hooks, so that
-	// parts have it as an Event that never blocks, such as with prober.Options.NonBlocking.
+	// Event merges repeats and passes events on to the hooks of the options. It is not nil. It does not wait for the
+	// hooks, so that parts have it as an Event that never blocks, such as with prober.Options.NonBlocking.
 	Event runtime.EventFunc
 	// NetworkReady returns an error while only pods with the host's network can start.
 	NetworkReady func() error
@@ -140,16 +140,16 @@ type Parts struct {
 	// Checkpoint keeps pods on disk, after [Agent.Drain] also those that are refused only
 	// because of it; nil: nothing is kept.
 	Checkpoint checkpoint.Store
-	// History keeps what happened to each pod and why. Record has its method of that name called, and does not wait for it; it
-	// is nil if History is [history.None].
+	// History keeps what happened to each pod and why. Record has its method of that name called, and does not wait for
+	// it; it is nil if History is [history.None].
 	History history.Store
 	Record  runtime.RecordFunc
-	// Inspector reads the status of a pod from the runtime, with what components add that are a [lifecycle.InspectionWrapper].
-	// Cache reads by it.
+	// Inspector reads the status of a pod from the runtime, with what components add that are a
+	// [lifecycle.InspectionWrapper]. Cache reads by it.
 	Inspector runtime.Inspector
-	// CacheOptions are the options of the default Cache, and PLEGOptions those of the default PLEG. A Cache or a PLEG that
-	// is made in its place takes them from here: Record, Metrics and Logger are set in them. A [pleg.Generic] takes
-	// PLEGOptions.Options.
+	// CacheOptions are the options of the default Cache, and PLEGOptions those of the default PLEG. A Cache or a PLEG
+	// that is made in its place takes them from here: Record, Metrics and Logger are set in them. A [pleg.Generic]
+	// takes PLEGOptions.Options.
 	CacheOptions runtime.CacheOptions
 	PLEGOptions  pleg.EventedOptions
 	// Cache has the last known status of each pod.
@@ -193,12 +193,13 @@ type Parts struct {
 	SyncHandler syncloop.Handler
 }
 
-// WithAgent returns a component for [Options].Join that [New] builds with the function, in its place of the list. It is for components that
-// need the parts of the agent, such as [Parts].Event and [Parts].Record, or the agent itself, such as [Agent.EndPods].
+// WithAgent returns a component for [Options].Join that [New] builds with the function, in its place of the list. It is
+// for components that need the parts of the agent, such as [Parts].Event and [Parts].Record, or the agent itself, such
+// as [Agent.EndPods].
 //
-// When New calls the function, [Agent.Parts] has those parts that are listed above Inspector; the others are there when the agent
-// runs. The function may call [Agent.Parts], [Agent.Add], [Agent.AddHealthCheck] and [Agent.AddReadyCheck], and may keep the agent. It starts
-// nothing. Its error, or a component that is nil, fails New.
+// When New calls the function, [Agent.Parts] has those parts that are listed above Inspector; the others are there when
+// the agent runs. The function may call [Agent.Parts], [Agent.Add], [Agent.AddHealthCheck] and [Agent.AddReadyCheck],
+// and may keep the agent. It starts nothing. Its error, or a component that is nil, fails New.
 func WithAgent(build func(agent *Agent) (lifecycle.Component, error)) lifecycle.Component {
 	return withAgent{build}
 }
@@ -213,8 +214,8 @@ func (withAgent) Name() string {
 	return "a component of kubeletkit.WithAgent, which only kubeletkit.New builds"
 }
 
-// logEvents returns an EventFunc that logs each event under its message: warnings at level 0, others and those that are logged already at
-// level 2.
+// logEvents returns an EventFunc that logs each event under its message: warnings at level 0, others and those that are
+// logged already at level 2.
 func logEvents(log logr.Logger) runtime.EventFunc {
 	return func(e runtime.Event) {
 		l := log

@@ -56,13 +56,15 @@ func New(opts Options) (*Agent, error) {
 func (a *Agent) compose(host *runtime.Host, hostIPs func() []string) error {
 	p := &a.parts
 	*p = Parts{
-		Runtime: a.opts.Runtime, Host: host, HostIPs: hostIPs, PodsDir: filepath.Join(a.opts.RootDir, "pods"), Event: a.eventHook(),
+		Runtime: a.opts.Runtime, Host: host, HostIPs: hostIPs, PodsDir: filepath.Join(a.opts.RootDir, "pods"),
+		Event:        a.eventHook(),
 		NetworkReady: a.networkReady, Gone: a.removable,
 		// The workers are built after the parts that call this, and none calls it before Run.
 		MayRun: func(uid types.UID) bool { return p.PodWorkers.State(uid).CouldHaveRunningContainers() },
 	}
 	for _, build := range []func(p *Parts) error{
-		a.buildStores, a.buildHistory, a.buildComponents, a.buildRuntimeView, a.buildDesired, a.buildStatus, a.buildPodSync, a.buildWorkers, a.buildGC, a.buildImageGC, a.buildLoop,
+		a.buildStores, a.buildHistory, a.buildComponents, a.buildRuntimeView, a.buildDesired, a.buildStatus,
+		a.buildPodSync, a.buildWorkers, a.buildGC, a.buildImageGC, a.buildLoop,
 	} {
 		if err := build(p); err != nil {
 			return err
@@ -160,11 +162,13 @@ func (a *Agent) buildComponents(p *Parts) error {
 func (a *Agent) buildRuntimeView(p *Parts) (err error) {
 	o := a.opts.Override
 	p.CacheOptions, p.PLEGOptions = a.opts.Cache, a.opts.PLEG
-	if p.Cache, err = choose[runtime.StatusCache]("Cache", o.Cache, runtime.NewCache(p.Inspector, p.CacheOptions), p); err != nil {
+	if p.Cache, err = choose[runtime.StatusCache]("Cache", o.Cache, runtime.NewCache(p.Inspector, p.CacheOptions),
+		p); err != nil {
 		return err
 	}
 	p.PLEGOptions.NonBlocking = true
-	p.PLEGOptions.Record, p.PLEGOptions.Metrics, p.PLEGOptions.Logger = p.Record, a.opts.Observe.Metrics.PLEG, a.named("pleg")
+	p.PLEGOptions.Record, p.PLEGOptions.Metrics, p.PLEGOptions.Logger = p.Record, a.opts.Observe.Metrics.PLEG,
+		a.named("pleg")
 	p.PLEG, err = choose[pleg.Generator]("PLEG", o.PLEG, pleg.NewEvented(p.Runtime, p.Cache, p.PLEGOptions), p)
 	return err
 }
@@ -183,7 +187,8 @@ func (a *Agent) buildDesired(p *Parts) error {
 	}
 	mux, err := podconfig.New(podconfig.Options{
 		NodeName: a.opts.NodeName, Sources: a.opts.Sources, Restore: restore, StaticUID: uids.UID,
-		Event: p.Event, Record: p.Record, NonBlocking: true, Metrics: a.opts.Observe.Metrics.PodConfig, Logger: a.named("config"),
+		Event: p.Event, Record: p.Record, NonBlocking: true, Metrics: a.opts.Observe.Metrics.PodConfig,
+		Logger: a.named("config"),
 	})
 	if err != nil {
 		return err
@@ -240,7 +245,8 @@ func (s endingSink) PodGone(ctx context.Context, pod runtime.PodRef, last *v1.Po
 func (a *Agent) buildPodSync(p *Parts) error {
 	o := a.opts.Override
 	opts := prober.Options{
-		HostIPs: p.HostIPs, Handlers: a.opts.Plugins.Probes, Event: p.Event, Record: p.Record, NonBlocking: true, Metrics: a.opts.Observe.Metrics.Prober, Logger: a.named("prober"),
+		HostIPs: p.HostIPs, Handlers: a.opts.Plugins.Probes, Event: p.Event, Record: p.Record, NonBlocking: true,
+		Metrics: a.opts.Observe.Metrics.Prober, Logger: a.named("prober"),
 	}
 	if p.Checkpoint != nil {
 		opts.States = p.Checkpoint
@@ -253,8 +259,11 @@ func (a *Agent) buildPodSync(p *Parts) error {
 		return err
 	}
 	volumes, err := volume.New(volume.Options{
-		Sources: volume.Sources{Objects: p.Objects, Tokens: a.opts.API.Tokens, TrustBundles: a.opts.API.TrustBundles, PodCertificates: a.opts.API.PodCertificates, Claims: a.opts.API.Claims, NodeLabels: a.opts.API.NodeLabels, Allocatable: p.Host.Allocatable, NodeAllocatable: a.opts.API.NodeAllocatable},
-		Plugins: a.opts.Plugins.Volumes, Event: p.Event, Metrics: a.opts.Observe.Metrics.Volumes, Logger: a.named("volume"),
+		Sources: volume.Sources{Objects: p.Objects, Tokens: a.opts.API.Tokens, TrustBundles: a.opts.API.TrustBundles,
+			PodCertificates: a.opts.API.PodCertificates, Claims: a.opts.API.Claims, NodeLabels: a.opts.API.NodeLabels,
+			Allocatable: p.Host.Allocatable, NodeAllocatable: a.opts.API.NodeAllocatable},
+		Plugins: a.opts.Plugins.Volumes, Event: p.Event, Metrics: a.opts.Observe.Metrics.Volumes,
+		Logger: a.named("volume"),
 	})
 	if err != nil {
 		return err
@@ -270,9 +279,11 @@ func (a *Agent) buildPodSync(p *Parts) error {
 		return err
 	}
 	syncer, err := podsync.New(
-		podsync.Deps{Runtime: p.Runtime, Cache: p.Cache, Status: p.Status, Volumes: p.Volumes, Images: p.Images, Prober: p.Prober, Join: join},
+		podsync.Deps{Runtime: p.Runtime, Cache: p.Cache, Status: p.Status, Volumes: p.Volumes, Images: p.Images,
+			Prober: p.Prober, Join: join},
 		podsync.Options{
-			PodsDir: p.PodsDir, Host: p.Host, HostIPs: p.HostIPs, Allocatable: a.opts.API.NodeAllocatable, Objects: p.Objects, PullSecrets: a.opts.API.PullSecrets, ServiceEnv: a.opts.API.ServiceEnv,
+			PodsDir: p.PodsDir, Host: p.Host, HostIPs: p.HostIPs, Allocatable: a.opts.API.NodeAllocatable,
+			Objects: p.Objects, PullSecrets: a.opts.API.PullSecrets, ServiceEnv: a.opts.API.ServiceEnv,
 			Removed: func(uid types.UID) bool {
 				// The sandboxes of a pod that is deleted in the API are removed when it has finished,
 				// see removable.
@@ -281,8 +292,9 @@ func (a *Agent) buildPodSync(p *Parts) error {
 			},
 			// The handler is built after the parts that call this.
 			ResizePending: func(uid types.UID) (v1.PodCondition, bool) { return p.SyncHandler.ResizePending(uid) },
-			SpareStatic:   slices.ContainsFunc(a.opts.Sources, func(s podconfig.Source) bool { return s.Name() == podspec.SourceAPI }),
-			NetworkReady:  p.NetworkReady, Event: p.Event, Record: p.Record, Logger: a.named("podsync"),
+			SpareStatic: slices.ContainsFunc(a.opts.Sources,
+				func(s podconfig.Source) bool { return s.Name() == podspec.SourceAPI }),
+			NetworkReady: p.NetworkReady, Event: p.Event, Record: p.Record, Logger: a.named("podsync"),
 		})
 	if err != nil {
 		return err
@@ -294,7 +306,8 @@ func (a *Agent) buildPodSync(p *Parts) error {
 
 func (a *Agent) buildImages(p *Parts) error {
 	opts := a.opts.Images
-	opts.Event, opts.Record, opts.Metrics, opts.Logger = p.Event, p.Record, a.opts.Observe.Metrics.Images, a.named("images")
+	opts.Event, opts.Record, opts.Metrics, opts.Logger = p.Event, p.Record, a.opts.Observe.Metrics.Images,
+		a.named("images")
 	puller, err := images.New(opts)
 	if err != nil {
 		return err
@@ -329,13 +342,15 @@ func (a *Agent) buildWorkers(p *Parts) error {
 				a.parts.GC.Kick()
 			}
 		},
-		Event: p.Event, Record: p.Record, NonBlocking: true, Metrics: a.opts.Observe.Metrics.PodWorkers, Logger: a.named("workers"),
+		Event: p.Event, Record: p.Record, NonBlocking: true, Metrics: a.opts.Observe.Metrics.PodWorkers,
+		Logger: a.named("workers"),
 	}
 	workers, err := podworkers.New(p.PodSyncer, p.Cache, p.WorkersOptions)
 	if err != nil {
 		return err
 	}
-	if p.PodWorkers, err = choose[podworkers.Workers]("PodWorkers", a.opts.Override.PodWorkers, workers, p); err != nil {
+	if p.PodWorkers, err = choose[podworkers.Workers]("PodWorkers", a.opts.Override.PodWorkers,
+		workers, p); err != nil {
 		return err
 	}
 	return nil
@@ -343,8 +358,11 @@ func (a *Agent) buildWorkers(p *Parts) error {
 
 func (a *Agent) buildGC(p *Parts) error {
 	collector, err := gc.New(p.Runtime, p.Gone, gc.Options{
-		Policy: a.opts.GC.Containers, Plan: a.opts.GC.ContainerPlan, LogsDir: p.Host.PodLogsDir, LogLinksDir: cmp.Or(a.opts.GC.LogLinksDir, logLinksDir(p.Host.PodLogsDir)),
-		Ended: a.ended, Cgroups: a.cgroups(), Event: p.Event, Record: p.Record, Metrics: a.opts.Observe.Metrics.GC, Logger: a.named("gc"),
+		Policy: a.opts.GC.Containers, Plan: a.opts.GC.ContainerPlan, LogsDir: p.Host.PodLogsDir,
+		LogLinksDir: cmp.Or(a.opts.GC.LogLinksDir, logLinksDir(p.Host.PodLogsDir)),
+		Ended:       a.ended, Cgroups: a.cgroups(), Event: p.Event, Record: p.Record,
+		Metrics: a.opts.Observe.Metrics.GC,
+		Logger:  a.named("gc"),
 	})
 	if err != nil {
 		return err
@@ -372,7 +390,8 @@ func (a *Agent) buildImageGC(p *Parts) (err error) {
 	var def gc.ImageCollector
 	if service, ok := runtime.Optional[runtime.ImageService](p.Runtime); ok {
 		if def, err = gc.NewImageGC(service, gc.ImageOptions{
-			ImagePolicy: a.opts.GC.Images, Plan: a.opts.GC.ImagePlan, StateFile: filepath.Join(a.opts.RootDir, imageGCState), Listed: p.Images.Listed,
+			ImagePolicy: a.opts.GC.Images, Plan: a.opts.GC.ImagePlan, StateFile: filepath.Join(a.opts.RootDir,
+				imageGCState), Listed: p.Images.Listed,
 			Event: p.Event, Metrics: a.opts.Observe.Metrics.GC, Logger: a.named("imagegc"),
 		}); err != nil {
 			return err
@@ -401,7 +420,8 @@ func (a *Agent) buildLoop(p *Parts) (err error) {
 		},
 		syncloop.HandlerOptions{
 			PodsDir: p.PodsDir, Admit: p.Admission, Host: p.Host,
-			RecreateUpdated: a.opts.Sync.RecreateUpdated, Gone: p.GC.Kick, Event: p.Event, Record: p.Record, Logger: a.named("handler"),
+			RecreateUpdated: a.opts.Sync.RecreateUpdated, Gone: p.GC.Kick, Event: p.Event, Record: p.Record,
+			Logger: a.named("handler"),
 		})
 	if err != nil {
 		return err
@@ -429,15 +449,19 @@ func (a *Agent) logParts() {
 	}
 	missing := func(have bool, ability, effect string) {
 		if !have {
-			a.log.Info("Runtime lacks an ability; if it wraps a runtime that has it, give it the method Unwrap() any", "interface", ability, "effect", effect)
+			a.log.Info("Runtime lacks an ability; if it wraps a runtime that has it, give it the method Unwrap() any",
+				"interface", ability, "effect", effect)
 		}
 	}
 	rt := a.parts.Runtime
 	missing(implements[runtime.EventSource](rt), "runtime.EventSource", "the runtime is relisted every second")
 	missing(implements[runtime.ImageService](rt), "runtime.ImageService", "images are not collected")
-	missing(implements[runtime.DiskUsageReporter](rt), "runtime.DiskUsageReporter", "writable layers do not count for limits of ephemeral storage")
-	missing(implements[runtime.FeatureReporter](rt), "runtime.FeatureReporter", "pods with the supplementalGroupsPolicy Strict are refused")
-	missing(implements[runtime.Streamer](rt) || implements[runtime.StreamLocator](rt), "runtime.Streamer or runtime.StreamLocator", "exec with input, attach and port-forward are not served")
+	missing(implements[runtime.DiskUsageReporter](rt), "runtime.DiskUsageReporter",
+		"writable layers do not count for limits of ephemeral storage")
+	missing(implements[runtime.FeatureReporter](rt), "runtime.FeatureReporter",
+		"pods with the supplementalGroupsPolicy Strict are refused")
+	missing(implements[runtime.Streamer](rt) || implements[runtime.StreamLocator](rt),
+		"runtime.Streamer or runtime.StreamLocator", "exec with input, attach and port-forward are not served")
 }
 
 func implements[T any](part any) bool {

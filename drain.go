@@ -27,10 +27,10 @@ const (
 const finishPatience = 10 * time.Second
 
 // Drain ends all pods of the runtime, each in its own grace period, and returns nil when
-// nothing runs and the volumes of the pods are taken down; if one cannot be taken down in ten seconds, it is logged. From its call on no pod is started, as long as the agent runs. The pods
-// become Failed. They stay desired, and a checkpoint keeps them: they run
-// again when the next agent starts. The agent must run meanwhile. If ctx ends first, the
-// error has the number of pods that are left, and wraps its cause.
+// nothing runs and the volumes of the pods are taken down; if one cannot be taken down in ten seconds, it is logged.
+// From its call on no pod is started, as long as the agent runs. The pods become Failed. They stay desired, and a
+// checkpoint keeps them: they run again when the next agent starts. The agent must run meanwhile. If ctx ends first,
+// the error has the number of pods that are left, and wraps its cause.
 func (a *Agent) Drain(ctx context.Context) error {
 	a.parts.PodWorkers.Drain()
 	tick := time.NewTicker(lookPeriod)
@@ -74,7 +74,8 @@ func (a *Agent) logUnfinished(pods []string) {
 // unfinished returns the pods of which nothing runs, and whose volumes may not be taken down yet.
 func (a *Agent) unfinished() (pods []string) {
 	for _, pod := range a.parts.PodManager.Pods() {
-		if st := a.parts.PodWorkers.State(pod.UID); st.Known() && st.Terminated() && !st.Finished && !st.RestartRequested {
+		if st := a.parts.PodWorkers.State(pod.UID); st.Known() && st.Terminated() && !st.Finished &&
+			!st.RestartRequested {
 			pods = append(pods, runtime.RefOf(pod).String())
 		}
 	}
@@ -94,8 +95,8 @@ func (a *Agent) DrainByPriority(ctx context.Context, periods shutdown.Periods) e
 
 // EndPods ends the pods in the order of their priorities, see [shutdown.End]: the pods of a group in the time of
 // their period, with their volumes, before the next group. It returns the pods that were too late. The pods become
-// Failed. They stay desired, and run again when the next agent starts. If ctx ends first, the other pods go on, and the error
-// wraps its cause. The error of wrong periods is that of [shutdown.Periods.Validate].
+// Failed. They stay desired, and run again when the next agent starts. If ctx ends first, the other pods go on, and the
+// error wraps its cause. The error of wrong periods is that of [shutdown.Periods.Validate].
 //
 // Unlike [Agent.Drain], it can be taken back, and does not keep new pods from starting: a component in
 // Options.Join does.
@@ -104,7 +105,8 @@ func (a *Agent) EndPods(ctx context.Context, periods shutdown.Periods) (left []*
 		return nil, fmt.Errorf("kubeletkit: ending pods by priority: %w", err)
 	}
 	if left, err = shutdown.End(ctx, endingNode{a}, periods, a.named("shutdown")); err != nil {
-		return left, fmt.Errorf("kubeletkit: ending pods by priority: %d pods that were to end still run: %w", len(left), err)
+		return left, fmt.Errorf("kubeletkit: ending pods by priority: %d pods that were to end still run: %w",
+			len(left), err)
 	}
 	return left, nil
 }

@@ -64,7 +64,8 @@ var embedding = []struct {
 // TestTheTableOfParts makes the table in docs/embed/replace.md from the types, so that it is
 // true as long as this passes.
 func TestTheTableOfParts(t *testing.T) {
-	agent, err := kubeletkit.New(kubeletkit.Options{NodeName: "node", RootDir: t.TempDir(), Runtime: fake.New(fake.Options{}), Host: &runtime.Host{}})
+	agent, err := kubeletkit.New(kubeletkit.Options{NodeName: "node", RootDir: t.TempDir(),
+		Runtime: fake.New(fake.Options{}), Host: &runtime.Host{}})
 	require.NoError(t, err)
 	overrides, parts := reflect.TypeFor[kubeletkit.Overrides](), reflect.ValueOf(agent.Parts())
 	require.Len(t, embedding, overrides.NumField())
@@ -85,7 +86,8 @@ func TestTheTableOfParts(t *testing.T) {
 	}
 	doc, err := os.ReadFile("docs/embed/replace.md")
 	require.NoError(t, err)
-	assert.True(t, strings.Contains(string(doc), strings.Join(table, "\n")), "docs/embed/replace.md: the table is to be this one:\n%s", strings.Join(table, "\n"))
+	assert.True(t, strings.Contains(string(doc), strings.Join(table, "\n")),
+		"docs/embed/replace.md: the table is to be this one:\n%s", strings.Join(table, "\n"))
 }
 
 // runPod runs an agent with one pod on a runtime in memory until the pod runs.
@@ -99,7 +101,8 @@ func runPod(change func(o *kubeletkit.Options)) {
 	source.Set(testpod.New("web", testpod.Containers("main")))
 	rt := fake.New(fake.Options{})
 	defer rt.Close()
-	opts := kubeletkit.Options{NodeName: "edge-7", RootDir: root, Runtime: rt, Host: rt.Host(), Sources: []podconfig.Source{source}, Observe: kubeletkit.Observe{Event: func(runtime.Event) {}}}
+	opts := kubeletkit.Options{NodeName: "edge-7", RootDir: root, Runtime: rt, Host: rt.Host(),
+		Sources: []podconfig.Source{source}, Observe: kubeletkit.Observe{Event: func(runtime.Event) {}}}
 	change(&opts)
 	agent, err := kubeletkit.New(opts)
 	if err != nil {
@@ -159,7 +162,8 @@ func ExampleOverrides_history() {
 type journal struct{ history.Store }
 
 func (j journal) Record(r runtime.Record) {
-	if r.Stage == runtime.StageDecided && (r.Kind == runtime.KindCreateSandbox || r.Kind == runtime.KindStartContainer) {
+	if r.Stage == runtime.StageDecided && (r.Kind == runtime.KindCreateSandbox ||
+		r.Kind == runtime.KindStartContainer) {
 		fmt.Println(history.Sentence(r))
 	}
 	j.Store.Record(r)
@@ -238,7 +242,8 @@ func ExampleOverrides_status() {
 type conditions struct{ status.Manager }
 
 func (c conditions) Set(pod *v1.Pod, s v1.PodStatus) {
-	s.Conditions = append(slices.Clip(s.Conditions), v1.PodCondition{Type: "example.com/Seen", Status: v1.ConditionTrue})
+	s.Conditions = append(slices.Clip(s.Conditions), v1.PodCondition{Type: "example.com/Seen",
+		Status: v1.ConditionTrue})
 	c.Manager.Set(pod, s)
 }
 
@@ -311,7 +316,8 @@ func ExampleOverrides_podSyncer() {
 
 type preparing struct{ podworkers.Syncer }
 
-func (p preparing) SyncPod(ctx context.Context, typ podworkers.UpdateType, pod *v1.Pod, s *runtime.PodStatus) (podworkers.Result, error) {
+func (p preparing) SyncPod(ctx context.Context, typ podworkers.UpdateType, pod *v1.Pod,
+	s *runtime.PodStatus) (podworkers.Result, error) {
 	if typ == podworkers.Create {
 		fmt.Println("preparing", pod.Name)
 	}

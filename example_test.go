@@ -64,8 +64,10 @@ type ports struct {
 func (p *ports) Name() string { return "serial ports" }
 
 func (p *ports) EditContainer(_ context.Context, pod *v1.Pod, c *v1.Container) (runtime.ContainerEdits, error) {
-	p.record.Emit(runtime.Record{Pod: runtime.RefOf(pod), Stage: runtime.StageDone, Kind: "serial port", Container: c.Name, Message: "/dev/ttyS1"})
-	p.event.Emit(runtime.Event{Pod: runtime.RefOf(pod), Type: v1.EventTypeNormal, Reason: "SerialPort", Message: "Container " + c.Name + " has /dev/ttyS1"})
+	p.record.Emit(runtime.Record{Pod: runtime.RefOf(pod), Stage: runtime.StageDone, Kind: "serial port",
+		Container: c.Name, Message: "/dev/ttyS1"})
+	p.event.Emit(runtime.Event{Pod: runtime.RefOf(pod), Type: v1.EventTypeNormal, Reason: "SerialPort",
+		Message: "Container " + c.Name + " has /dev/ttyS1"})
 	return runtime.ContainerEdits{Env: []v1.EnvVar{{Name: "PORT", Value: "/dev/ttyS1"}}}, nil
 }
 

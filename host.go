@@ -28,15 +28,17 @@ func DetectHost(rootDir string) (*runtime.Host, error) {
 	if err != nil {
 		return nil, err
 	}
-	h := &runtime.Host{Hostname: name, KernelRelease: machine.KernelRelease(), AppArmor: machine.HasAppArmor(), Allocatable: v1.ResourceList{
-		v1.ResourceCPU: *resource.NewQuantity(int64(goruntime.NumCPU()), resource.DecimalSI),
-	}}
+	h := &runtime.Host{Hostname: name, KernelRelease: machine.KernelRelease(), AppArmor: machine.HasAppArmor(),
+		Allocatable: v1.ResourceList{
+			v1.ResourceCPU: *resource.NewQuantity(int64(goruntime.NumCPU()), resource.DecimalSI),
+		}}
 	h.IPs = nodenet.DetectIPs(nil)() // unknown while there is no route
 	if total, err := machine.TotalMemory(); err == nil {
 		h.Allocatable[v1.ResourceMemory] = *resource.NewQuantity(total, resource.BinarySI)
 	}
 	if disk, err := safefile.DiskSizeAt(rootDir); err == nil {
-		h.Allocatable[v1.ResourceEphemeralStorage] = *resource.NewQuantity(int64(min(disk.Capacity, math.MaxInt64)), resource.BinarySI)
+		h.Allocatable[v1.ResourceEphemeralStorage] = *resource.NewQuantity(int64(min(disk.Capacity, math.MaxInt64)),
+			resource.BinarySI)
 	}
 	const resolvConf = "/etc/resolv.conf"
 	if _, err := os.Stat(resolvConf); err == nil {
@@ -93,8 +95,8 @@ const (
 	maxResolvConf  = 10 << 20 // bytes, as in kubelet
 )
 
-// checkResolvConf returns the message of kubelet's event CheckLimitsForResolvConf if the host's file has more search domains than
-// pods can have, and "" otherwise. What exceeds the limits is left out in the files of pods.
+// checkResolvConf returns the message of kubelet's event CheckLimitsForResolvConf if the host's file has more search
+// domains than pods can have, and "" otherwise. What exceeds the limits is left out in the files of pods.
 func checkResolvConf(ctx context.Context, host *runtime.Host) string {
 	if host.ResolvConf == "" {
 		return ""
@@ -108,15 +110,18 @@ func checkResolvConf(ctx context.Context, host *runtime.Host) string {
 		limit -= ownSearches
 	}
 	if len(searches) > limit {
-		return fmt.Sprintf("Resolv.conf file '%s' contains search line consisting of more than %d domains!", host.ResolvConf, limit)
+		return fmt.Sprintf("Resolv.conf file '%s' contains search line consisting of more than %d domains!",
+			host.ResolvConf, limit)
 	}
 	for _, search := range searches {
 		if len(search) > validation.DNS1123SubdomainMaxLength {
-			return fmt.Sprintf("Resolv.conf file %q contains a search path which length is more than allowed %d chars!", host.ResolvConf, validation.DNS1123SubdomainMaxLength)
+			return fmt.Sprintf("Resolv.conf file %q contains a search path which length is more than allowed %d chars!",
+				host.ResolvConf, validation.DNS1123SubdomainMaxLength)
 		}
 	}
 	if len(strings.Join(searches, " ")) > maxSearchChars {
-		return fmt.Sprintf("Resolv.conf file '%s' contains search line which length is more than allowed %d chars!", host.ResolvConf, maxSearchChars)
+		return fmt.Sprintf("Resolv.conf file '%s' contains search line which length is more than allowed %d chars!",
+			host.ResolvConf, maxSearchChars)
 	}
 	return ""
 }

@@ -40,9 +40,9 @@ type Options struct {
 	// can write to or replace: it and its parents belong to this user or to root.
 	RootDir string
 
-	// ShareRootDir makes RootDir a shared mount when the agent starts, as kubelet does: containers with the mount propagation
-	// HostToContainer or Bidirectional of a path in it need one. If that is not possible, as without CAP_SYS_ADMIN, it is
-	// logged, and the agent goes on. The mount stays when the agent has ended.
+	// ShareRootDir makes RootDir a shared mount when the agent starts, as kubelet does: containers with the mount
+	// propagation HostToContainer or Bidirectional of a path in it need one. If that is not possible, as without
+	// CAP_SYS_ADMIN, it is logged, and the agent goes on. The mount stays when the agent has ended.
 	ShareRootDir bool
 
 	// Runtime runs the pods, as runtime/cri.Dial returns it. The agent does not close it. Its abilities, such as
@@ -86,8 +86,8 @@ type Options struct {
 	Sync Sync
 	// Cache has the limits of the reads of pods from the runtime.
 	Cache runtime.CacheOptions
-	// PLEG has how the agent sees what changes in the runtime: how often it lists, and whether it uses the event stream. Record,
-	// Metrics and Logger in it are replaced by those of the agent.
+	// PLEG has how the agent sees what changes in the runtime: how often it lists, and whether it uses the event
+	// stream. Record, Metrics and Logger in it are replaced by those of the agent.
 	PLEG pleg.EventedOptions
 	// Images has how images are pulled. Event, Record, Metrics and Logger in it are replaced by those of the agent.
 	Images images.Options
@@ -96,9 +96,10 @@ type Options struct {
 	// Observe has the receivers of what the agent does.
 	Observe Observe
 
-	// Join are components that join the lives of pods: they admit pods, prepare what pods need, edit what containers are created
-	// with, and clean up; see package lifecycle. They are called after the components of the agent, at the end of a pod before them. A
-	// [lifecycle.Runner] runs as long as the agent. [WithAgent] makes a component that needs the agent or its parts.
+	// Join are components that join the lives of pods: they admit pods, prepare what pods need, edit what containers
+	// are created with, and clean up; see package lifecycle. They are called after the components of the agent, at the
+	// end of a pod before them. A [lifecycle.Runner] runs as long as the agent. [WithAgent] makes a component that
+	// needs the agent or its parts.
 	Join []lifecycle.Component
 	// Override replaces or wraps any of the parts.
 	Override Overrides
@@ -117,8 +118,8 @@ type Options struct {
 //		return podworkers.New(p.PodSyncer, p.Cache, opts)
 //	}
 //
-// A part that wraps another one embeds its interface and overrides methods of it. A part that is written anew embeds the base
-// of its package, if there is one, so that methods that are added later do not break it.
+// A part that wraps another one embeds its interface and overrides methods of it. A part that is written anew embeds
+// the base of its package, if there is one, so that methods that are added later do not break it.
 type Override[T any] func(def T, parts Parts) (T, error)
 
 // Wrap returns an Override that puts a part around the default.
@@ -131,8 +132,8 @@ func Replace[T any](part T) Override[T] {
 	return func(T, Parts) (T, error) { return part, nil }
 }
 
-// Overrides replace or wrap parts of an agent; nil fields leave the defaults. [Agent.Run] logs at level 1 which parts are replaced or
-// wrapped.
+// Overrides replace or wrap parts of an agent; nil fields leave the defaults. [Agent.Run] logs at level 1 which parts
+// are replaced or wrapped.
 type Overrides struct {
 	// Objects wraps [Options].API.Objects, or the checkpoint's view of it.
 	Objects Override[objects.Source]
@@ -140,7 +141,8 @@ type Overrides struct {
 	Checkpoint Override[checkpoint.Store]
 	// History: default a [*history.Memory] with [Options].Observe.History.
 	History Override[history.Store]
-	// Cache: default a [*runtime.Cache] over [Parts].Inspector with [Options].Cache, which is also [Parts].CacheOptions.
+	// Cache: default a [*runtime.Cache] over [Parts].Inspector with [Options].Cache, which is also
+	// [Parts].CacheOptions.
 	Cache Override[runtime.StatusCache]
 	// PLEG: default a [*pleg.Evented] with [Parts].PLEGOptions, which relists like a [*pleg.Generic] if the
 	// runtime is no [runtime.EventSource]. It must read changed pods into [Parts].Cache.
@@ -166,8 +168,8 @@ type Overrides struct {
 	// ImageGC: default a [*gc.ImageGC], or nil if the runtime is no
 	// [runtime.ImageService].
 	ImageGC Override[gc.ImageCollector]
-	// Admission: default all components that are a [lifecycle.Admitter]: a [syncloop.Security], [Options].Admission.Limits and those of
-	// [Options].Join.
+	// Admission: default all components that are a [lifecycle.Admitter]: a [syncloop.Security],
+	// [Options].Admission.Limits and those of [Options].Join.
 	Admission Override[lifecycle.Admitter]
 	// SyncHandler: default a [*syncloop.PodHandler].
 	SyncHandler Override[syncloop.Handler]
@@ -219,14 +221,16 @@ func (o *Options) complete() error {
 	if h := o.Host; h != nil && h.PodLogsDir != "" && !filepath.IsAbs(h.PodLogsDir) {
 		errs = append(errs, fmt.Errorf("field Options.Host.PodLogsDir %q: must be an absolute path", h.PodLogsDir))
 	}
-	errs = append(errs, noNil("Sources", o.Sources), noNil("Join", o.Join), noNil("Plugins.Volumes", o.Plugins.Volumes), noNil("Plugins.Probes", o.Plugins.Probes))
+	errs = append(errs, noNil("Sources", o.Sources), noNil("Join", o.Join), noNil("Plugins.Volumes", o.Plugins.Volumes),
+		noNil("Plugins.Probes", o.Plugins.Probes))
 	if o.Sync.Frequency <= 0 {
 		o.Sync.Frequency = time.Minute
 	}
 	return errors.Join(errs...)
 }
 
-// nilPointers returns an error for each interface that holds a nil pointer: in the value, in fields of structs and in elements of lists.
+// nilPointers returns an error for each interface that holds a nil pointer: in the value, in fields of structs and in
+// elements of lists.
 func nilPointers(name string, v reflect.Value) (errs []error) {
 	switch v.Kind() {
 	case reflect.Interface:
@@ -286,8 +290,8 @@ type API struct {
 	// volumes. It must not block, and is safe for concurrent use. nil: the node affinity is not
 	// checked.
 	NodeLabels func() map[string]string
-	// NodeAllocatable returns what pods can have of the node as it is now, in place of Host.Allocatable. It must not block,
-	// and is safe for concurrent use; the result is not changed. nil: Host.Allocatable.
+	// NodeAllocatable returns what pods can have of the node as it is now, in place of Host.Allocatable. It must not
+	// block, and is safe for concurrent use; the result is not changed. nil: Host.Allocatable.
 	NodeAllocatable func() v1.ResourceList
 	// TranslateUID returns the UID of the static pod if uid is that of its mirror pod, and otherwise uid, for
 	// [Agent.TranslateUID]. It must not block, and is safe for concurrent use. nil: there are no mirror pods.
@@ -333,8 +337,8 @@ type GC struct {
 	// does. The cgroups below its root must belong to this agent alone. nil: the first component of Join that is
 	// a [gc.Cgroups], such as a *cgroup.Manager; without one they are left alone.
 	Cgroups gc.Cgroups
-	// LogLinksDir is the directory of links to the logs of containers, as runtime/cri makes them: those of pods that are gone
-	// are removed. Default: kubelet's /var/log/containers for logs in /var/log/pods, else there are no links.
+	// LogLinksDir is the directory of links to the logs of containers, as runtime/cri makes them: those of pods that
+	// are gone are removed. Default: kubelet's /var/log/containers for logs in /var/log/pods, else there are no links.
 	LogLinksDir string
 	// Images decides when and which images are removed. Default: kubelet's, from 85 % usage
 	// of their file system down to 80 %. It has no effect if Runtime is no
@@ -358,10 +362,10 @@ type Sync struct {
 	RecreateUpdated bool
 }
 
-// Observe receives what the agent does. The agent does not wait for the receivers: each has a queue of 4096, and a goroutine
-// while it is not empty, which calls the receiver one at a time and in order. A receiver that blocks loses what does not
-// fit; the number is logged. A panic is logged, the first one of each method. At its end, [Agent.Run] waits 3 s at most for receivers that
-// have not returned. The Logger is called directly, and must not block.
+// Observe receives what the agent does. The agent does not wait for the receivers: each has a queue of 4096, and a
+// goroutine while it is not empty, which calls the receiver one at a time and in order. A receiver that blocks loses
+// what does not fit; the number is logged. A panic is logged, the first one of each method. At its end, [Agent.Run]
+// waits 3 s at most for receivers that have not returned. The Logger is called directly, and must not block.
 type Observe struct {
 	// Event receives the events of pods: refusals, pulls, kills, probes, volumes. Those of
 	// the node have no pod. Repeats are merged, see [runtime.MergeEvents]. nil: they are
@@ -377,9 +381,9 @@ type Observe struct {
 	History history.Options
 	// Metrics receive what the parts do; nil fields receive nothing.
 	Metrics Metrics
-	// Logger of the agent; each part gets it under a name of its own. Default, here and in the options of all packages: that of
-	// package slog. The logger logr.FromSlogHandler(slog.DiscardHandler) discards; logr.Discard returns the zero value, which is
-	// the default.
+	// Logger of the agent; each part gets it under a name of its own. Default, here and in the options of all packages:
+	// that of package slog. The logger logr.FromSlogHandler(slog.DiscardHandler) discards; logr.Discard returns the
+	// zero value, which is the default.
 	Logger logr.Logger
 }
 

@@ -35,7 +35,8 @@ func (a *Agent) Pods() []*v1.Pod {
 	return out
 }
 
-// Pod returns the desired pod of the UID as [Agent.Pods] does, without the cost of the others. ok is false if it is not desired.
+// Pod returns the desired pod of the UID as [Agent.Pods] does, without the cost of the others. ok is false if it is not
+// desired.
 func (a *Agent) Pod(uid types.UID) (pod *v1.Pod, ok bool) {
 	desired, ok := a.parts.PodManager.ByUID(uid)
 	if !ok {
@@ -60,8 +61,8 @@ func (a *Agent) Terminating() []*v1.Pod {
 	return pods
 }
 
-// TranslateUID returns the UID of the static pod if uid is that of its mirror pod. Otherwise it returns uid. Users of an
-// API server see the UID of the mirror pod only.
+// TranslateUID returns the UID of the static pod if uid is that of its mirror pod. Otherwise it returns uid. Users of
+// an API server see the UID of the mirror pod only.
 func (a *Agent) TranslateUID(uid types.UID) types.UID {
 	if a.opts.API.TranslateUID == nil {
 		return uid
@@ -84,7 +85,8 @@ func (a *Agent) WatchRuntimeStatus(uid types.UID) (changed <-chan struct{}, stop
 }
 
 // Exec runs the command in a container, see [runtime.Execer].
-func (a *Agent) Exec(ctx context.Context, id runtime.ContainerID, cmd []string, timeout time.Duration) (runtime.ExecResult, error) {
+func (a *Agent) Exec(ctx context.Context, id runtime.ContainerID, cmd []string,
+	timeout time.Duration) (runtime.ExecResult, error) {
 	return a.parts.Runtime.Exec(ctx, id, cmd, timeout)
 }
 
@@ -107,7 +109,8 @@ func (a *Agent) Sync(uid types.UID) error {
 	if err != nil {
 		return fmt.Errorf("kubeletkit: syncing pod %s: %w", uid, err)
 	}
-	a.parts.PodWorkers.UpdatePod(podworkers.Update{Type: podworkers.Sync, Pod: pod, OnlyKnown: true, Received: time.Now()})
+	a.parts.PodWorkers.UpdatePod(podworkers.Update{Type: podworkers.Sync, Pod: pod, OnlyKnown: true,
+		Received: time.Now()})
 	return nil
 }
 
@@ -119,8 +122,10 @@ func (a *Agent) Evict(uid types.UID, e runtime.Eviction) error {
 	if err != nil {
 		return fmt.Errorf("kubeletkit: evicting pod %s: %w", uid, err)
 	}
-	a.parts.Event.Emit(runtime.Event{Pod: runtime.RefOf(pod), Type: v1.EventTypeWarning, Reason: e.Reason, Message: e.Message, Annotations: e.Annotations})
-	a.kill(pod, &podworkers.KillOptions{Evict: true, GracePeriod: e.GracePeriod, Status: status.Evicted(pod, e.Reason, e.Message)})
+	a.parts.Event.Emit(runtime.Event{Pod: runtime.RefOf(pod), Type: v1.EventTypeWarning, Reason: e.Reason,
+		Message: e.Message, Annotations: e.Annotations})
+	a.kill(pod, &podworkers.KillOptions{Evict: true, GracePeriod: e.GracePeriod,
+		Status: status.Evicted(pod, e.Reason, e.Message)})
 	return nil
 }
 
@@ -134,7 +139,8 @@ func (a *Agent) running(uid types.UID) (*v1.Pod, error) {
 }
 
 func (a *Agent) kill(pod *v1.Pod, opts *podworkers.KillOptions) {
-	a.parts.PodWorkers.UpdatePod(podworkers.Update{Type: podworkers.Kill, Pod: pod, OnlyKnown: true, Kill: opts, Received: time.Now()})
+	a.parts.PodWorkers.UpdatePod(podworkers.Update{Type: podworkers.Kill, Pod: pod, OnlyKnown: true, Kill: opts,
+		Received: time.Now()})
 }
 
 // gone reports whether the pod is not desired and has no worker.
@@ -147,15 +153,15 @@ func (a *Agent) gone(uid types.UID) bool {
 	return !a.desired(uid)
 }
 
-// removable reports whether the pod is gone, was deleted in the API and has ended, where it may be kept by finalizers for
-// long, or was evicted and has ended: then the node needs the room.
+// removable reports whether the pod is gone, was deleted in the API and has ended, where it may be kept by finalizers
+// for long, or was evicted and has ended: then the node needs the room.
 func (a *Agent) removable(uid types.UID) bool {
 	st := a.parts.PodWorkers.State(uid)
 	return st.Finished && (st.Deleted || st.Evicted) && !st.RestartRequested || a.gone(uid)
 }
 
-// ended reports whether the pod has ended for good. A pod of another source than an API server is started again by the next
-// agent if its containers do not show that it has ended.
+// ended reports whether the pod has ended for good. A pod of another source than an API server is started again by the
+// next agent if its containers do not show that it has ended.
 func (a *Agent) ended(uid types.UID) bool {
 	st := a.parts.PodWorkers.State(uid)
 	return st.Finished && !st.Static && !st.RestartRequested
@@ -214,7 +220,8 @@ func (a *Agent) loopHealthy() error {
 	case started.IsZero() || stale <= max(2*a.opts.Sync.Frequency, minLoopStale):
 		return nil
 	case last.IsZero():
-		return fmt.Errorf("the agent was started %s ago, and its sync loop has made no round yet", stale.Round(time.Second))
+		return fmt.Errorf("the agent was started %s ago, and its sync loop has made no round yet",
+			stale.Round(time.Second))
 	default:
 		return fmt.Errorf("the sync loop made its last round %s ago", stale.Round(time.Second))
 	}

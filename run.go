@@ -54,10 +54,12 @@ func (a *Agent) Run(ctx context.Context) error {
 	}
 	defer unlockLogs()
 
-	a.log.Info("Agent starts", "node", a.opts.NodeName, "rootDir", a.opts.RootDir, "podLogsDir", a.parts.Host.PodLogsDir)
+	a.log.Info("Agent starts", "node", a.opts.NodeName, "rootDir", a.opts.RootDir,
+		"podLogsDir", a.parts.Host.PodLogsDir)
 	if a.opts.ShareRootDir {
 		if err := volume.Share(a.opts.RootDir); err != nil {
-			a.log.Info("Root directory is not on a shared mount: containers with the mount propagation HostToContainer or Bidirectional of a path in it do not start", "reason", err.Error())
+			a.log.Info("Root directory is not on a shared mount: containers with the mount propagation "+
+				"HostToContainer or Bidirectional of a path in it do not start", "reason", err.Error())
 		}
 	}
 	a.logParts()
@@ -92,8 +94,11 @@ func (a *Agent) Run(ctx context.Context) error {
 	}
 	p := &a.parts
 	for _, c := range []component{
-		{"status manager", p.Status.Run}, {"prober", p.Prober.Run}, {"pod workers", p.PodWorkers.Run}, {"PLEG", p.PLEG.Run},
-		{"garbage collector", p.GC.Run}, {"pod syncer", func(ctx context.Context) error { return p.PodSyncer.Run(ctx, p.PodWorkers) }}, {"pod configuration", p.PodConfig.Run}, {"sync loop", a.loop.Run},
+		{"status manager", p.Status.Run}, {"prober", p.Prober.Run}, {"pod workers", p.PodWorkers.Run},
+		{"PLEG", p.PLEG.Run},
+		{"garbage collector", p.GC.Run}, {"pod syncer",
+			func(ctx context.Context) error { return p.PodSyncer.Run(ctx, p.PodWorkers) }},
+		{"pod configuration", p.PodConfig.Run}, {"sync loop", a.loop.Run},
 	} {
 		run(c, false)
 	}
@@ -112,7 +117,9 @@ func (a *Agent) Run(ctx context.Context) error {
 
 // setupFailed returns the error of an agent that cannot start, with kubelet's event about it.
 func (a *Agent) setupFailed(err error) error {
-	a.parts.Event.Emit(runtime.Event{Type: v1.EventTypeWarning, Reason: "KubeletSetupFailed", Message: err.Error(), Logged: true}) // it is the error of Run
+	// it is the error of Run
+	a.parts.Event.Emit(runtime.Event{Type: v1.EventTypeWarning, Reason: "KubeletSetupFailed", Message: err.Error(),
+		Logged: true})
 	flow.WaitForObservers(a.observers...)
 	return fmt.Errorf("kubeletkit: %w", err)
 }
@@ -219,7 +226,8 @@ func (a *Agent) wait(ctx context.Context, running *runningParts, join func() err
 		case err := <-joined:
 			return err
 		case <-late.C:
-			a.log.Error(nil, "Agent cannot stop: parts have not returned although their context has ended; the log lines of a part name the pods that it waits for",
+			a.log.Error(nil, "Agent cannot stop: parts have not returned although their context has ended; the log "+
+				"lines of a part name the pods that it waits for",
 				"parts", running.list(), "after", time.Since(began))
 			late.Reset(latePeriod)
 		}
@@ -306,7 +314,8 @@ func unsettled(pod *v1.Pod) bool {
 func report(pods []*v1.Pod) Report {
 	r := make(Report, 0, len(pods))
 	for _, pod := range pods {
-		r = append(r, PodReport{Pod: pod.Namespace + "/" + pod.Name, Phase: pod.Status.Phase, Message: why(&pod.Status)})
+		r = append(r, PodReport{Pod: pod.Namespace + "/" + pod.Name, Phase: pod.Status.Phase,
+			Message: why(&pod.Status)})
 	}
 	slices.SortFunc(r, func(x, y PodReport) int { return strings.Compare(x.Pod, y.Pod) })
 	return r
@@ -350,7 +359,8 @@ func LockRoot(ctx context.Context, dir string) (unlock func(), err error) {
 	}
 	f, err := safefile.LockSoon(ctx, filepath.Join(dir, "lock"))
 	if errors.Is(err, safefile.ErrLocked) {
-		return nil, fmt.Errorf("root directory %s is in use by another agent; stop it, or give this one a directory of its own: %w", dir, err)
+		return nil, fmt.Errorf("root directory %s is in use by another agent; stop it, or give this one a directory "+
+			"of its own: %w", dir, err)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("locking the root directory: %w", err)
@@ -374,7 +384,8 @@ func lockLogs(ctx context.Context, dir string) (unlock func(), err error) {
 	f, err := safefile.LockSoon(ctx, filepath.Join(dir, logsLock))
 	switch {
 	case errors.Is(err, safefile.ErrLocked):
-		return nil, fmt.Errorf("pod logs directory %s is in use by another agent, and each would remove the logs of the other's pods; give this one a directory of its own: %w", dir, err)
+		return nil, fmt.Errorf("pod logs directory %s is in use by another agent, and each would remove the logs of "+
+			"the other's pods; give this one a directory of its own: %w", dir, err)
 	case notOurs(err), errors.Is(err, fs.ErrNotExist): // it could not be made
 		return func() {}, nil
 	case err != nil:

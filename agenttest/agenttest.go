@@ -23,8 +23,8 @@ type Options struct {
 	// Configure changes the options of the agent before it is made, for example to wrap a part. It is called in the
 	// bubble; the Agent of the node is nil then. nil: nothing is changed.
 	Configure func(n *Node, opts *kubeletkit.Options)
-	// BeforeRun is called when the agent is made and does not run yet, for example for [kubeletkit.Agent.Add]. nil: nothing
-	// is called.
+	// BeforeRun is called when the agent is made and does not run yet, for example for [kubeletkit.Agent.Add]. nil:
+	// nothing is called.
 	BeforeRun func(t *testing.T, n *Node)
 }
 
@@ -40,8 +40,9 @@ type Node struct {
 	Sink *statusfake.Sink
 }
 
-// Run runs the test function in a bubble, with an agent that runs. If time in the bubble cannot pass, since a goroutine waits
-// on a channel that was made outside of it, Run panics after a minute of real time at most, and names the goroutine.
+// Run runs the test function in a bubble, with an agent that runs. If time in the bubble cannot pass, since a goroutine
+// waits on a channel that was made outside of it, Run panics after a minute of real time at most, and names the
+// goroutine.
 func Run(t *testing.T, opts Options, test func(t *testing.T, n *Node)) {
 	t.Helper()
 	dir := t.TempDir() // not in the bubble, which is not in the time of files

@@ -11,8 +11,8 @@ import (
 // stuck is the real time after which a goroutine is taken for one that waits for ever.
 const stuck = 30 * time.Second
 
-// A watchdog ends the process if time in a bubble cannot pass: a goroutine of the bubble waits for something outside of it,
-// such as a channel that was made before the bubble. It runs in real time, outside of the bubble.
+// A watchdog ends the process if time in a bubble cannot pass: a goroutine of the bubble waits for something outside of
+// it, such as a channel that was made before the bubble. It runs in real time, outside of the bubble.
 type watchdog struct {
 	bubble chan string // receives the name of the bubble; has room for it
 	stop   chan struct{}
@@ -82,10 +82,13 @@ func bubbleOf(stacks string) string {
 	return ""
 }
 
-// outside matches the state of a goroutine that waits on a channel, but not only on those of its bubble: then it is "(durable)".
-var outside = regexp.MustCompile(`^goroutine \d+ \[(?:chan receive|chan send|select)(?:, \d+ minutes)?, synctest bubble \d+\]:`)
+// outside matches the state of a goroutine that waits on a channel, but not only on those of its bubble: then it is
+// "(durable)".
+var outside = regexp.MustCompile(
+	`^goroutine \d+ \[(?:chan receive|chan send|select)(?:, \d+ minutes)?, synctest bubble \d+\]:`)
 
-// waiting returns the stacks of the goroutines in the bubble that wait for something outside of it, without how long they have.
+// waiting returns the stacks of the goroutines in the bubble that wait for something outside of it, without how long
+// they have.
 func waiting(stacks, bubble string) (list []string) {
 	for g := range strings.SplitSeq(stacks, "\n\n") {
 		if outside.MatchString(g) && bubbleOf(g) == bubble {

@@ -19,8 +19,8 @@ type attached struct{ volume.HostPath }
 
 func (attached) Name() string { return "example.com/attached" }
 
-// The default volume plugins use no volume that a controller attaches, so the node leaves none to it, unless a kubelet did
-// and has some. Pods with such volumes say why they wait.
+// The default volume plugins use no volume that a controller attaches, so the node leaves none to it, unless a kubelet
+// did and has some. Pods with such volumes say why they wait.
 func TestVolumesThatAControllerAttaches(t *testing.T) {
 	onNode(t, func(r *rig) {
 		const annotation = "volumes.kubernetes.io/controller-managed-attach-detach"
@@ -28,13 +28,16 @@ func TestVolumesThatAControllerAttaches(t *testing.T) {
 		r.after(time.Minute)
 		assert.NotContains(r, object().Annotations, annotation)
 
-		r.api.Put("persistentvolumes", &v1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "pv"}, Spec: v1.PersistentVolumeSpec{
-			ClaimRef:               &v1.ObjectReference{UID: "uid-claim"},
-			PersistentVolumeSource: v1.PersistentVolumeSource{CSI: &v1.CSIPersistentVolumeSource{Driver: "csi.example.com", VolumeHandle: "1"}},
-		}})
+		r.api.Put("persistentvolumes", &v1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "pv"},
+			Spec: v1.PersistentVolumeSpec{
+				ClaimRef: &v1.ObjectReference{UID: "uid-claim"},
+				PersistentVolumeSource: v1.PersistentVolumeSource{
+					CSI: &v1.CSIPersistentVolumeSource{Driver: "csi.example.com", VolumeHandle: "1"}},
+			}})
 		r.api.Put("persistentvolumeclaims", &v1.PersistentVolumeClaim{
 			ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "claim", UID: "uid-claim"},
-			Spec:       v1.PersistentVolumeClaimSpec{VolumeName: "pv"}, Status: v1.PersistentVolumeClaimStatus{Phase: v1.ClaimBound},
+			Spec:       v1.PersistentVolumeClaimSpec{VolumeName: "pv"},
+			Status:     v1.PersistentVolumeClaimStatus{Phase: v1.ClaimBound},
 		})
 		var (
 			mu     sync.Mutex

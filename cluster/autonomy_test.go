@@ -100,13 +100,15 @@ func testRebootDuringAnOutage(r *rig, o fault) {
 		}
 		for name, code := range map[string]int32{"finishes": 2, "finished": 1} {
 			pod := r.api.Get("default", name)
-			if s := pod.Status.ContainerStatuses[0]; pod.Status.Phase != v1.PodFailed || s.State.Terminated == nil || s.State.Terminated.ExitCode != code {
+			if s := pod.Status.ContainerStatuses[0]; pod.Status.Phase != v1.PodFailed || s.State.Terminated == nil ||
+				s.State.Terminated.ExitCode != code {
 				errs = append(errs, fmt.Errorf("%s is %s: %+v", name, pod.Status.Phase, s.State))
 			}
 		}
 		for _, name := range []string{"stays", "crashes"} {
 			runs := r.rt.Running(fake.Target{Pod: name})
-			if s := r.api.Get("default", name).Status.ContainerStatuses[0]; len(runs) != 1 || s.ContainerID != runs[0].ID.String() || s.State.Running == nil {
+			if s := r.api.Get("default", name).Status.ContainerStatuses[0]; len(runs) != 1 ||
+				s.ContainerID != runs[0].ID.String() || s.State.Running == nil {
 				errs = append(errs, fmt.Errorf("%s has %d containers and the status %+v", name, len(runs), s))
 			}
 		}

@@ -262,15 +262,18 @@ type checkedObjects struct {
 
 // Secret implements [runtime.Objects].
 func (c checkedObjects) Secret(ctx context.Context, namespace, name string) (*v1.Secret, error) {
-	return checkedLookup(ctx, c, objects.Ref{Kind: objects.SecretKind, Namespace: namespace, Name: name}, c.Source.Secret)
+	return checkedLookup(ctx, c, objects.Ref{Kind: objects.SecretKind, Namespace: namespace, Name: name},
+		c.Source.Secret)
 }
 
 // ConfigMap implements [runtime.Objects].
 func (c checkedObjects) ConfigMap(ctx context.Context, namespace, name string) (*v1.ConfigMap, error) {
-	return checkedLookup(ctx, c, objects.Ref{Kind: objects.ConfigMapKind, Namespace: namespace, Name: name}, c.Source.ConfigMap)
+	return checkedLookup(ctx, c, objects.Ref{Kind: objects.ConfigMapKind, Namespace: namespace, Name: name},
+		c.Source.ConfigMap)
 }
 
-func checkedLookup[T object](ctx context.Context, c checkedObjects, ref objects.Ref, find func(ctx context.Context, namespace, name string) (T, error)) (none T, err error) {
+func checkedLookup[T object](ctx context.Context, c checkedObjects, ref objects.Ref,
+	find func(ctx context.Context, namespace, name string) (T, error)) (none T, err error) {
 	found, err := find(ctx, ref.Namespace, ref.Name)
 	if err == nil && found.GetUID() == "" && c.refers(ref) { // asked after it: the pod may be new
 		return none, fmt.Errorf("%s: %w", ref, objectcache.ErrNotRead)
@@ -294,15 +297,18 @@ type split struct {
 
 // Secret implements [runtime.Objects].
 func (s *split) Secret(ctx context.Context, namespace, name string) (*v1.Secret, error) {
-	return splitLookup(ctx, s, objects.Ref{Kind: objects.SecretKind, Namespace: namespace, Name: name}, s.api.Secret, s.local.Secret)
+	return splitLookup(ctx, s, objects.Ref{Kind: objects.SecretKind, Namespace: namespace, Name: name},
+		s.api.Secret, s.local.Secret)
 }
 
 // ConfigMap implements [runtime.Objects].
 func (s *split) ConfigMap(ctx context.Context, namespace, name string) (*v1.ConfigMap, error) {
-	return splitLookup(ctx, s, objects.Ref{Kind: objects.ConfigMapKind, Namespace: namespace, Name: name}, s.api.ConfigMap, s.local.ConfigMap)
+	return splitLookup(ctx, s, objects.Ref{Kind: objects.ConfigMapKind, Namespace: namespace, Name: name},
+		s.api.ConfigMap, s.local.ConfigMap)
 }
 
-func splitLookup[T object](ctx context.Context, s *split, ref objects.Ref, api, local func(ctx context.Context, namespace, name string) (T, error)) (T, error) {
+func splitLookup[T object](ctx context.Context, s *split, ref objects.Ref, api, local func(ctx context.Context,
+	namespace, name string) (T, error)) (T, error) {
 	refers, complete := s.early.mayRefer(ref) // before the lookup: what is not referenced later may be referenced
 	object, err := api(ctx, ref.Namespace, ref.Name)
 	if !errors.Is(err, objectcache.ErrNotReferenced) {

@@ -158,7 +158,8 @@ func (*unreferenced) ConfigMap(_ context.Context, _, name string) (*v1.ConfigMap
 func TestBothObjects(t *testing.T) {
 	local := objects.New()
 	local.Set(&v1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "local"}},
-		&v1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "both"}}, &v1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "api"}})
+		&v1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "both"}},
+		&v1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "api"}})
 	early := &earlyReferences{}
 	both := bothObjects(&unreferenced{}, local, early)
 	_, err := both.Secret(t.Context(), "ns", "local")
@@ -198,7 +199,8 @@ func TestBothObjectsWatch(t *testing.T) {
 		var got [][]objects.Ref
 		done := make(chan error)
 		go func() {
-			done <- bothObjects(api, local, &earlyReferences{}).Watch(ctx, func(refs []objects.Ref) { got = append(got, refs) })
+			done <- bothObjects(api, local, &earlyReferences{}).Watch(ctx,
+				func(refs []objects.Ref) { got = append(got, refs) })
 		}()
 		synctest.Wait()
 		assert.Equal(t, [][]objects.Ref{nil, nil}, got)

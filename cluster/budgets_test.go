@@ -36,12 +36,14 @@ func TestABurstOfOneKindDelaysNoOther(t *testing.T) {
 			return nil, nil
 		})
 		r.start()
-		r.api.Put("configmaps", &v1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "conf"}, Data: map[string]string{"k": "v"}})
+		r.api.Put("configmaps", &v1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "conf"},
+			Data: map[string]string{"k": "v"}})
 		r.after(time.Minute)
 		const pods = 100
 		for i := range pods {
 			pod := bound(fmt.Sprintf("web-%d", i))
-			pod.Spec.Containers[0].EnvFrom = []v1.EnvFromSource{{ConfigMapRef: &v1.ConfigMapEnvSource{LocalObjectReference: v1.LocalObjectReference{Name: "conf"}}}}
+			pod.Spec.Containers[0].EnvFrom = []v1.EnvFromSource{
+				{ConfigMapRef: &v1.ConfigMapEnvSource{LocalObjectReference: v1.LocalObjectReference{Name: "conf"}}}}
 			r.api.Create(pod)
 		}
 		begin := time.Now()

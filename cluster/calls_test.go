@@ -124,7 +124,9 @@ func TestIdleNode(t *testing.T) {
 
 // Objects are protobuf unless the configuration says otherwise; patches are JSON.
 func TestContentType(t *testing.T) {
-	for contentType, want := range map[string]string{"": kruntime.ContentTypeProtobuf, kruntime.ContentTypeProtobuf: kruntime.ContentTypeProtobuf, kruntime.ContentTypeJSON: kruntime.ContentTypeJSON} {
+	for contentType, want := range map[string]string{"": kruntime.ContentTypeProtobuf,
+		kruntime.ContentTypeProtobuf: kruntime.ContentTypeProtobuf,
+		kruntime.ContentTypeJSON:     kruntime.ContentTypeJSON} {
 		t.Run(contentType, func(t *testing.T) {
 			onNode(t, func(r *rig) {
 				r.stop()

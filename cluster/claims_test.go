@@ -24,19 +24,24 @@ func TestClaimsAreReadAgain(t *testing.T) {
 	onNode(t, func(r *rig) {
 		withClaim := func(pod, claim string) *v1.Pod {
 			p := bound(pod)
-			p.Spec.Volumes = []v1.Volume{{Name: "data", VolumeSource: v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: claim}}}}
+			p.Spec.Volumes = []v1.Volume{{Name: "data",
+				VolumeSource: v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{
+					ClaimName: claim}}}}
 			p.Spec.Containers[0].VolumeMounts = []v1.VolumeMount{{Name: "data", MountPath: "/data"}}
 			return r.api.Create(p)
 		}
 		put := func(claim string) {
 			dir := v1.HostPathDirectoryOrCreate
-			r.api.Put("persistentvolumes", &v1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "pv-" + claim}, Spec: v1.PersistentVolumeSpec{
-				ClaimRef:               &v1.ObjectReference{UID: types.UID("uid-" + claim)},
-				PersistentVolumeSource: v1.PersistentVolumeSource{HostPath: &v1.HostPathVolumeSource{Path: filepath.Join(r.root, claim), Type: &dir}},
-			}})
+			r.api.Put("persistentvolumes", &v1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "pv-" + claim},
+				Spec: v1.PersistentVolumeSpec{
+					ClaimRef: &v1.ObjectReference{UID: types.UID("uid-" + claim)},
+					PersistentVolumeSource: v1.PersistentVolumeSource{
+						HostPath: &v1.HostPathVolumeSource{Path: filepath.Join(r.root, claim), Type: &dir}},
+				}})
 			r.api.Put("persistentvolumeclaims", &v1.PersistentVolumeClaim{
 				ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: claim, UID: types.UID("uid-" + claim)},
-				Spec:       v1.PersistentVolumeClaimSpec{VolumeName: "pv-" + claim}, Status: v1.PersistentVolumeClaimStatus{Phase: v1.ClaimBound},
+				Spec:       v1.PersistentVolumeClaimSpec{VolumeName: "pv-" + claim},
+				Status:     v1.PersistentVolumeClaimStatus{Phase: v1.ClaimBound},
 			})
 		}
 		reads := func(claim string) (n int) {
@@ -78,19 +83,24 @@ func TestClaims(t *testing.T) {
 		system := goruntime.GOOS
 		put := func(claim, pv string, owner *v1.Pod) {
 			dir := v1.HostPathDirectoryOrCreate
-			r.api.Put("persistentvolumes", &v1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: pv}, Spec: v1.PersistentVolumeSpec{
-				ClaimRef: &v1.ObjectReference{UID: types.UID("uid-" + claim)},
-				NodeAffinity: &v1.VolumeNodeAffinity{Required: &v1.NodeSelector{NodeSelectorTerms: []v1.NodeSelectorTerm{
-					{MatchExpressions: []v1.NodeSelectorRequirement{{Key: v1.LabelOSStable, Operator: v1.NodeSelectorOpIn, Values: []string{system}}}},
-				}}},
-				PersistentVolumeSource: v1.PersistentVolumeSource{HostPath: &v1.HostPathVolumeSource{Path: filepath.Join(r.root, pv), Type: &dir}},
-			}})
+			r.api.Put("persistentvolumes", &v1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: pv},
+				Spec: v1.PersistentVolumeSpec{
+					ClaimRef: &v1.ObjectReference{UID: types.UID("uid-" + claim)},
+					NodeAffinity: &v1.VolumeNodeAffinity{
+						Required: &v1.NodeSelector{NodeSelectorTerms: []v1.NodeSelectorTerm{
+							{MatchExpressions: []v1.NodeSelectorRequirement{{Key: v1.LabelOSStable, Operator: v1.NodeSelectorOpIn, Values: []string{system}}}},
+						}}},
+					PersistentVolumeSource: v1.PersistentVolumeSource{
+						HostPath: &v1.HostPathVolumeSource{Path: filepath.Join(r.root, pv), Type: &dir}},
+				}})
 			object := &v1.PersistentVolumeClaim{
 				ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: claim, UID: types.UID("uid-" + claim)},
-				Spec:       v1.PersistentVolumeClaimSpec{VolumeName: pv}, Status: v1.PersistentVolumeClaimStatus{Phase: v1.ClaimBound},
+				Spec:       v1.PersistentVolumeClaimSpec{VolumeName: pv},
+				Status:     v1.PersistentVolumeClaimStatus{Phase: v1.ClaimBound},
 			}
 			if owner != nil {
-				object.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", Name: owner.Name, UID: owner.UID, Controller: ptr.To(true)}}
+				object.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", Name: owner.Name,
+					UID: owner.UID, Controller: ptr.To(true)}}
 			}
 			r.api.Put("persistentvolumeclaims", object)
 		}
@@ -99,7 +109,8 @@ func TestClaims(t *testing.T) {
 			{Name: "data", VolumeSource: v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: "data"}}},
 			{Name: "scratch", VolumeSource: v1.VolumeSource{Ephemeral: &v1.EphemeralVolumeSource{}}},
 		}
-		pod.Spec.Containers[0].VolumeMounts = []v1.VolumeMount{{Name: "data", MountPath: "/data"}, {Name: "scratch", MountPath: "/scratch"}}
+		pod.Spec.Containers[0].VolumeMounts = []v1.VolumeMount{{Name: "data", MountPath: "/data"},
+			{Name: "scratch", MountPath: "/scratch"}}
 		pod = r.api.Create(pod)
 		r.after(time.Minute)
 		require.Empty(t, r.rt.Running(fake.Target{}), "there is no claim")
@@ -116,7 +127,8 @@ func TestClaims(t *testing.T) {
 		r.requests()
 		r.after(5 * time.Minute)
 		require.Len(t, r.rt.Running(fake.Target{}), 1)
-		assert.Subset(t, r.requests(), []string{"get default/persistentvolumeclaims/db-scratch", "get persistentvolumes/pv-2"})
+		assert.Subset(t, r.requests(), []string{"get default/persistentvolumeclaims/db-scratch",
+			"get persistentvolumes/pv-2"})
 
 		// The container starts again while the API server is away.
 		r.api.Before(func(*apitest.Request) (*http.Response, error) { return nil, http.ErrHandlerTimeout })

@@ -57,9 +57,12 @@ type clients struct {
 func newClients(config *rest.Config, b Budgets) (c clients, err error) {
 	config = rest.CopyConfig(config)
 	config.RateLimiter = nil
-	config.ContentType = cmp.Or(config.ContentType, runtime.ContentTypeProtobuf) // clients of events have another default
+	// clients of events have another default
+	config.ContentType = cmp.Or(config.ContentType, runtime.ContentTypeProtobuf)
 	if config.ContentType == runtime.ContentTypeProtobuf {
-		config.AcceptContentTypes = cmp.Or(config.AcceptContentTypes, runtime.ContentTypeProtobuf+","+runtime.ContentTypeJSON) // some objects have no protobuf
+		// some objects have no protobuf
+		config.AcceptContentTypes = cmp.Or(config.AcceptContentTypes, runtime.ContentTypeProtobuf+","+
+			runtime.ContentTypeJSON)
 	}
 	var errs []error
 	signal := &outage.Signal{}

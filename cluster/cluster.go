@@ -44,10 +44,12 @@ type Config struct {
 	// Node are the options of the node object. [Node.Configure] sets those that are empty:
 	// Info is the machine, with the limits of the agent's options; Images and Runtime are the
 	// agent's; Instance is its root directory; LeaseClient has a budget of its
-	// own. It adds a ready check, the readiness of the runtime. NoControllerAttach is true if the agent has no volume plugins of its own.
+	// own. It adds a ready check, the readiness of the runtime. NoControllerAttach is true if the agent has no volume
+	// plugins of its own.
 	Node node.Options
-	// Devices are the devices of the node, such as a devices.Manager. They are resources of the node object, and pods are not refused for a
-	// lack of what they manage: the component that gives the devices does that. nil: there are none.
+	// Devices are the devices of the node, such as a devices.Manager. They are resources of the node object, and pods
+	// are not refused for a lack of what they manage: the component that gives the devices does that. nil: there are
+	// none.
 	Devices Devices
 	// RuntimeTimeout is how long the container runtime may give no answer until the node is not ready.
 	// A runtime that answers that it is not ready counts at once. Default 30 s, as in the kubelet;
@@ -55,10 +57,10 @@ type Config struct {
 	RuntimeTimeout time.Duration
 	// MaxImages is the number of images in the status of the node, see node.NewImageList.
 	MaxImages int
-	// RestoreBeforeList starts the pods of the API server that the checkpoint has, without waiting for the first list of pods. By
-	// default they wait for it while the API server can be reached, because a pod that was deleted by force meanwhile
-	// may run elsewhere. If the API server gives no answer within 5 s, or refuses the node's requests, they start
-	// without it. Containers that run already go on in both cases.
+	// RestoreBeforeList starts the pods of the API server that the checkpoint has, without waiting for the first list
+	// of pods. By default they wait for it while the API server can be reached, because a pod that was deleted by force
+	// meanwhile may run elsewhere. If the API server gives no answer within 5 s, or refuses the node's requests, they
+	// start without it. Containers that run already go on in both cases.
 	RestoreBeforeList bool
 	// ResourceClaims admits pods with resource claims, which a component of the agent prepares: a dra.Manager, with
 	// [Node.ResourceClaims]. Otherwise such pods are refused.
@@ -143,7 +145,8 @@ func New(config Config) (*Node, error) {
 func (n *Node) named(part string) logr.Logger { return n.config.Logger.WithName(part) }
 
 func (n *Node) buildObjects() (err error) {
-	n.objects, err = objectcache.New(n.clients.objects, n.config.NodeName, objectcache.Options{Logger: n.named("objectcache")})
+	n.objects, err = objectcache.New(n.clients.objects, n.config.NodeName,
+		objectcache.Options{Logger: n.named("objectcache")})
 	return err
 }
 
@@ -181,7 +184,8 @@ func (n *Node) checkUpdates(c podsource.Change) {
 			continue
 		}
 		if message := n.admit.CheckUpdate(old, pod); message != "" {
-			n.event(runtime.Event{Pod: runtime.RefOf(pod), Type: v1.EventTypeWarning, Reason: admission.ReasonUpdate, Message: message})
+			n.event(runtime.Event{Pod: runtime.RefOf(pod), Type: v1.EventTypeWarning, Reason: admission.ReasonUpdate,
+				Message: message})
 		}
 	}
 }
@@ -208,7 +212,8 @@ func (n *Node) buildSink() (err error) {
 }
 
 func (n *Node) buildEvents() (err error) {
-	n.events, err = events.New(n.clients.events, n.config.NodeName, events.Options{Pod: n.source.ByUID, Logger: n.named("events")})
+	n.events, err = events.New(n.clients.events, n.config.NodeName,
+		events.Options{Pod: n.source.ByUID, Logger: n.named("events")})
 	return err
 }
 
@@ -228,8 +233,8 @@ func (n *Node) ResourceClaims() *resourceclaims.Client { return n.resourceClaims
 // Configure. f must not block and must not change the object.
 func (n *Node) OnChange(f func(*v1.Node)) { n.node.OnChange(f) }
 
-// Update has the status of the node computed at once, and reported if it has changed, as node.Node.Update does. It is called after
-// Configure.
+// Update has the status of the node computed at once, and reported if it has changed, as node.Node.Update does. It is
+// called after Configure.
 func (n *Node) Update() { n.node.Update() }
 
 // uid returns the UID of the node object; "" while there is none, and from its deletion on.

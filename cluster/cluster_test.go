@@ -21,13 +21,15 @@ import (
 func TestConfigure(t *testing.T) {
 	rt := fake.New(fake.Options{Dir: t.TempDir()})
 	defer rt.Close()
-	n, err := New(Config{NodeName: "n", REST: &rest.Config{Host: "https://127.0.0.1:1"}, Budgets: Budgets{Status: Budget{QPS: -1}}})
+	n, err := New(Config{NodeName: "n", REST: &rest.Config{Host: "https://127.0.0.1:1"},
+		Budgets: Budgets{Status: Budget{QPS: -1}}})
 	require.NoError(t, err, "no limit is a limit, too")
 	assert.Nil(t, n.Object())
 	require.ErrorContains(t, n.Join(nil), "Configure was not called")
 	opts := kubeletkit.Options{
 		NodeName: "other", RootDir: filepath.Join(t.TempDir(), "root"), Runtime: rt, Host: rt.Host(),
-		Admission: kubeletkit.Admission{Limits: syncloop.Limits{MaxPods: 7, Allocatable: v1.ResourceList{v1.ResourceCPU: resource.MustParse("3")}}},
+		Admission: kubeletkit.Admission{Limits: syncloop.Limits{MaxPods: 7,
+			Allocatable: v1.ResourceList{v1.ResourceCPU: resource.MustParse("3")}}},
 	}
 	require.ErrorContains(t, n.Configure(&opts), `Options.NodeName is "other", and Config.NodeName is "n"`)
 	opts.NodeName = "n"

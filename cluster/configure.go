@@ -33,21 +33,23 @@ import (
 //     source that was there.
 //   - Tokens are service account tokens, PodCertificates the certificates of pods, TrustBundles
 //     cluster trust bundles, ServiceEnv has the variables of services, EveryEvent also writes
-//     events to the API server. TranslateUID has the mirror pods. Claims, if it is nil, reads claims and persistent volumes there.
-//     NodeLabels and NodeAllocatable, if they are nil, have those of the node object.
+//     events to the API server. TranslateUID has the mirror pods. Claims, if it is nil, reads claims and persistent
+//     volumes there. NodeLabels and NodeAllocatable, if they are nil, have those of the node object.
 //   - Join gets the checks of the node, as the last ones. They replace the limits of resources
 //     and of the number of pods in Limits, which become those of the node object.
 //   - HostIPs has the addresses of the node object, the internal ones before the external ones. While
 //     it has none, they are those of Config.Node.Addresses if that is a node.HostAddresses, the
 //     default, and otherwise those that the options had.
 //
-// After it the caller may wrap what it has set. Host is detected if it is nil, with what Config.Node reserves taken off.
+// After it the caller may wrap what it has set. Host is detected if it is nil, with what Config.Node reserves taken
+// off.
 func (n *Node) Configure(opts *kubeletkit.Options) error {
 	if n.node != nil {
 		return errors.New("cluster: Configure was called before; each Node is for one agent")
 	}
 	if opts.NodeName != n.config.NodeName {
-		return fmt.Errorf("cluster: Options.NodeName is %q, and Config.NodeName is %q", opts.NodeName, n.config.NodeName)
+		return fmt.Errorf("cluster: Options.NodeName is %q, and Config.NodeName is %q",
+			opts.NodeName, n.config.NodeName)
 	}
 	if opts.RootDir == "" {
 		opts.RootDir = kubeletkit.DefaultRootDir
@@ -58,7 +60,8 @@ func (n *Node) Configure(opts *kubeletkit.Options) error {
 		if err != nil {
 			return fmt.Errorf("cluster: detecting the host: %w", err)
 		}
-		if host.Allocatable, err = node.Allocatable(host.Allocatable, n.config.Node.Reserved, n.config.Node.EvictionHard); err != nil {
+		if host.Allocatable, err = node.Allocatable(host.Allocatable, n.config.Node.Reserved,
+			n.config.Node.EvictionHard); err != nil {
 			return fmt.Errorf("cluster: %w", err)
 		}
 		opts.Host = host
@@ -87,7 +90,8 @@ func (n *Node) Configure(opts *kubeletkit.Options) error {
 		opts.Checkpoint = checkedCheckpoint{opts.Checkpoint, n.refers}
 	}
 	opts.API.Objects = bothObjects(n.objects, opts.API.Objects, &n.early)
-	opts.API.Tokens, opts.API.PodCertificates, opts.API.TrustBundles, opts.API.ServiceEnv = n.tokens, n.certificates, n.bundles, n.services.Env
+	opts.API.Tokens, opts.API.PodCertificates, opts.API.TrustBundles, opts.API.ServiceEnv = n.tokens, n.certificates,
+		n.bundles, n.services.Env
 	opts.API.TranslateUID = n.translateUID
 	if opts.API.Claims == nil {
 		opts.API.Claims = claims{n.clients.objects}
@@ -249,7 +253,8 @@ func localNode(opts *kubeletkit.Options, o node.Options) *v1.Node {
 		local.Status.Allocatable[name] = quantity.DeepCopy()
 	}
 	if opts.Admission.Limits.MaxPods > 0 {
-		local.Status.Allocatable[v1.ResourcePods] = *resource.NewQuantity(int64(opts.Admission.Limits.MaxPods), resource.DecimalSI)
+		local.Status.Allocatable[v1.ResourcePods] = *resource.NewQuantity(int64(opts.Admission.Limits.MaxPods),
+			resource.DecimalSI)
 	}
 	return local
 }
@@ -354,8 +359,10 @@ func (n *Node) Join(agent *kubeletkit.Agent) error {
 	}{
 		{"node object", n.node.Run}, {"reads of the node object", n.answerRefreshes},
 		{"cache of API objects", n.objects.Run},
-		{"service account tokens", n.tokens.Run}, {"pod certificates", n.certificates.Run}, {"services", n.services.Run},
-		{"cluster trust bundles", n.bundles.Run}, {"runtime classes", n.classes.Run}, {"recorder of events", n.events.Run},
+		{"service account tokens", n.tokens.Run}, {"pod certificates", n.certificates.Run},
+		{"services", n.services.Run},
+		{"cluster trust bundles", n.bundles.Run}, {"runtime classes", n.classes.Run},
+		{"recorder of events", n.events.Run},
 	} {
 		if err := agent.Add(c.name, c.run); err != nil {
 			return fmt.Errorf("cluster: %w", err)

@@ -29,8 +29,8 @@ func (g *grown) NodeResources(ctx context.Context) (capacity, allocatable v1.Res
 	return capacity, nil, nil
 }
 
-// The default of a limit in the downward API is what is allocatable on the node object when it is used: without huge pages and
-// reserved resources, and not what Host has.
+// The default of a limit in the downward API is what is allocatable on the node object when it is used: without huge
+// pages and reserved resources, and not what Host has.
 func TestDefaultLimitsAreThoseOfTheNodeObject(t *testing.T) {
 	onNode(t, func(r *rig) {
 		machine := &grown{}
@@ -43,23 +43,29 @@ func TestDefaultLimitsAreThoseOfTheNodeObject(t *testing.T) {
 			return fake.Behavior{}
 		}})
 		r.change = func(c *Config, o *kubeletkit.Options) {
-			c.Node.Info, c.Node.Reserved = machine, v1.ResourceList{v1.ResourceCPU: resource.MustParse("1"), v1.ResourceMemory: resource.MustParse("1Gi")}
-			o.Host.Allocatable = v1.ResourceList{v1.ResourceCPU: resource.MustParse("64"), v1.ResourceMemory: resource.MustParse("64Gi")}
+			c.Node.Info, c.Node.Reserved = machine, v1.ResourceList{v1.ResourceCPU: resource.MustParse("1"),
+				v1.ResourceMemory: resource.MustParse("1Gi")}
+			o.Host.Allocatable = v1.ResourceList{v1.ResourceCPU: resource.MustParse("64"),
+				v1.ResourceMemory: resource.MustParse("64Gi")}
 		}
 		r.start()
 		pod := bound("web")
 		c := &pod.Spec.Containers[0]
 		c.Args = []string{"$(CPU) $(MEMORY)"}
 		for name, field := range map[string]string{"CPU": "limits.cpu", "MEMORY": "limits.memory"} {
-			c.Env = append(c.Env, v1.EnvVar{Name: name, ValueFrom: &v1.EnvVarSource{ResourceFieldRef: &v1.ResourceFieldSelector{Resource: field}}})
+			c.Env = append(c.Env,
+				v1.EnvVar{Name: name,
+					ValueFrom: &v1.EnvVarSource{ResourceFieldRef: &v1.ResourceFieldSelector{Resource: field}}})
 		}
-		pod.Spec.Volumes = []v1.Volume{{Name: "info", VolumeSource: v1.VolumeSource{DownwardAPI: &v1.DownwardAPIVolumeSource{Items: []v1.DownwardAPIVolumeFile{
-			{Path: "memory", ResourceFieldRef: &v1.ResourceFieldSelector{ContainerName: "main", Resource: "limits.memory"}},
-		}}}}}
+		pod.Spec.Volumes = []v1.Volume{{Name: "info",
+			VolumeSource: v1.VolumeSource{DownwardAPI: &v1.DownwardAPIVolumeSource{Items: []v1.DownwardAPIVolumeFile{
+				{Path: "memory", ResourceFieldRef: &v1.ResourceFieldSelector{ContainerName: "main", Resource: "limits.memory"}},
+			}}}}}
 		c.VolumeMounts = []v1.VolumeMount{{Name: "info", MountPath: "/info"}}
 		uid := r.api.Create(pod).UID
 		file := func() string {
-			content, err := os.ReadFile(filepath.Join(r.root, "pods", string(uid), "volumes/kubernetes.io~downward-api/info/memory"))
+			content, err := os.ReadFile(filepath.Join(r.root, "pods", string(uid),
+				"volumes/kubernetes.io~downward-api/info/memory"))
 			require.NoError(r, err)
 			return string(content)
 		}
@@ -77,7 +83,8 @@ func TestDefaultLimitsAreThoseOfTheNodeObject(t *testing.T) {
 	})
 }
 
-// The allocatable resources of a machine that is detected are without those that are reserved, also before the node object exists.
+// The allocatable resources of a machine that is detected are without those that are reserved, also before the node
+// object exists.
 func TestReservedResourcesOfADetectedHost(t *testing.T) {
 	onNode(t, func(r *rig) {
 		r.stop()

@@ -23,8 +23,9 @@ func TestPodOfAMissingFeature(t *testing.T) {
 		c := &pod.Spec.Containers[0]
 		c.RestartPolicy = new(v1.ContainerRestartPolicyNever)
 		c.RestartPolicyRules = []v1.ContainerRestartRule{{
-			Action:    v1.ContainerRestartRuleActionRestartAllContainers,
-			ExitCodes: &v1.ContainerRestartRuleOnExitCodes{Operator: v1.ContainerRestartRuleOnExitCodesOpIn, Values: []int32{42}},
+			Action: v1.ContainerRestartRuleActionRestartAllContainers,
+			ExitCodes: &v1.ContainerRestartRuleOnExitCodes{Operator: v1.ContainerRestartRuleOnExitCodesOpIn,
+				Values: []int32{42}},
 		}}
 		return pod
 	}
@@ -63,7 +64,8 @@ func TestUpdateThatNeedsAMissingFeature(t *testing.T) {
 		}
 		r.start()
 		pod := bound("web")
-		pod.Spec.InitContainers = []v1.Container{{Name: "setup", Image: "image", Resources: v1.ResourceRequirements{Requests: v1.ResourceList{v1.ResourceCPU: resource.MustParse("1")}}}}
+		pod.Spec.InitContainers = []v1.Container{{Name: "setup", Image: "image",
+			Resources: v1.ResourceRequirements{Requests: v1.ResourceList{v1.ResourceCPU: resource.MustParse("1")}}}}
 		r.api.Create(pod)
 		r.after(time.Minute)
 		r.api.Update("default", "web", func(p *v1.Pod) { p.Spec.Containers[0].Image = "other" })
@@ -73,6 +75,7 @@ func TestUpdateThatNeedsAMissingFeature(t *testing.T) {
 			p.Spec.InitContainers[0].Resources.Requests = v1.ResourceList{v1.ResourceCPU: resource.MustParse("2")}
 		})
 		r.after(time.Minute)
-		assert.Equal(r, []string{"web FailedNodeDeclaredFeaturesCheck: Pod requires node features that are not available: InPlacePodVerticalScalingInitContainers"}, events)
+		assert.Equal(r, []string{"web FailedNodeDeclaredFeaturesCheck: Pod requires node features that are not " +
+			"available: InPlacePodVerticalScalingInitContainers"}, events)
 	})
 }

@@ -18,9 +18,9 @@ import (
 // answerTime is the time in which an API server that can be reached answers a read of the node object.
 const answerTime = 5 * time.Second
 
-// firstList keeps restored pods from being desired before the first list of pods, while the API server can be reached: the
-// list comes soon then, and a pod that was deleted by force while the node was away may run elsewhere. What runs already goes
-// on.
+// firstList keeps restored pods from being desired before the first list of pods, while the API server can be reached:
+// the list comes soon then, and a pod that was deleted by force while the node was away may run elsewhere. What runs
+// already goes on.
 type firstList struct {
 	node   string
 	client kubernetes.Interface
@@ -32,7 +32,8 @@ type firstList struct {
 }
 
 func newFirstList(node string, client kubernetes.Interface, log logr.Logger) *firstList {
-	return &firstList{node: node, client: client, log: log, listed: make(chan struct{}), unreachable: make(chan struct{})}
+	return &firstList{node: node, client: client, log: log, listed: make(chan struct{}),
+		unreachable: make(chan struct{})}
 }
 
 // PodsChanged is an observer of the source.
@@ -42,8 +43,8 @@ func (f *firstList) PodsChanged(c podsource.Change) {
 	}
 }
 
-// run tests whether the API server can be reached, until it cannot, the first list has come, or ctx ends. It is called again
-// if the source has failed.
+// run tests whether the API server can be reached, until it cannot, the first list has come, or ctx ends. It is called
+// again if the source has failed.
 func (f *firstList) run(ctx context.Context) {
 	select {
 	case <-f.unreachable:
@@ -67,7 +68,8 @@ func (f *firstList) run(ctx context.Context) {
 			return
 		}
 		if err != nil {
-			f.log.Info("The API server cannot be reached; the pods of the checkpoint start without it", "err", err.Error())
+			f.log.Info("The API server cannot be reached; the pods of the checkpoint start without it",
+				"err", err.Error())
 			close(f.unreachable)
 			return
 		}

@@ -155,8 +155,8 @@ func TestRunningPodsDoNotWaitForTheFirstList(t *testing.T) {
 	})
 }
 
-// Another agent, such as a kubelet, has started a container while this one was away. It has no probe results of it, and its
-// checkpoint has an older status than the API server.
+// Another agent, such as a kubelet, has started a container while this one was away. It has no probe results of it, and
+// its checkpoint has an older status than the API server.
 func TestContainersOfAnotherAgentStayReady(t *testing.T) {
 	onNode(t, func(r *rig) {
 		kept := func(_ *Config, opts *kubeletkit.Options) {

@@ -54,7 +54,8 @@ func TestNoMirrorPodsOfANodeThatIsDeleted(t *testing.T) {
 				r.start()
 				r.after(time.Minute)
 				require.NotNil(r, r.api.Get("default", "static"))
-				assert.Equal(r, r.api.Object("nodes", "", "node").(*v1.Node).UID, r.api.Get("default", "static").OwnerReferences[0].UID)
+				assert.Equal(r, r.api.Object("nodes", "", "node").(*v1.Node).UID,
+					r.api.Get("default", "static").OwnerReferences[0].UID)
 			})
 		})
 	}

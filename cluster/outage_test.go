@@ -42,7 +42,8 @@ func answers(code int32, reason metav1.StatusReason, which func(*apitest.Request
 		if !which(r) {
 			return nil, nil
 		}
-		return apitest.Response(nil, &apierrors.StatusError{ErrStatus: metav1.Status{Status: metav1.StatusFailure, Code: code, Reason: reason, Message: "an outage"}}), nil
+		return apitest.Response(nil, &apierrors.StatusError{ErrStatus: metav1.Status{Status: metav1.StatusFailure,
+			Code: code, Reason: reason, Message: "an outage"}}), nil
 	}}
 }
 
@@ -122,7 +123,8 @@ func (r *rig) awaitTruth(back time.Time, differences func() []error) time.Durati
 }
 
 func testOutage(r *rig, o fault) {
-	r.api.Put("secrets", &v1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "db"}, Data: map[string][]byte{"key": []byte("value")}})
+	r.api.Put("secrets", &v1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "db"},
+		Data: map[string][]byte{"key": []byte("value")}})
 	const pods = 10
 	var first []*v1.Pod
 	for i := range pods {
@@ -150,7 +152,9 @@ func testOutage(r *rig, o fault) {
 		r.rt.Exit(fake.Target{Pod: fmt.Sprintf("finishes-%d", i)}, int32(10+i))
 		r.api.Delete("default", fmt.Sprintf("deleted-%d", i), nil)
 		pod := bound(fmt.Sprintf("created-%d", i))
-		pod.Spec.Containers[0].Env = []v1.EnvVar{{Name: "A", ValueFrom: &v1.EnvVarSource{SecretKeyRef: &v1.SecretKeySelector{LocalObjectReference: v1.LocalObjectReference{Name: "db"}, Key: "key"}}}}
+		pod.Spec.Containers[0].Env = []v1.EnvVar{{Name: "A",
+			ValueFrom: &v1.EnvVarSource{SecretKeyRef: &v1.SecretKeySelector{
+				LocalObjectReference: v1.LocalObjectReference{Name: "db"}, Key: "key"}}}}
 		r.api.Create(pod)
 	}
 	deliverFirst := func() {
@@ -199,7 +203,8 @@ func testOutage(r *rig, o fault) {
 			restarts-- // a back-off follows the last crash
 		}
 		if p := r.api.Get("default", "crashes"); int(p.Status.ContainerStatuses[0].RestartCount) != restarts {
-			errs = append(errs, fmt.Errorf("crashes has %d restarts instead of %d", p.Status.ContainerStatuses[0].RestartCount, restarts))
+			errs = append(errs, fmt.Errorf("crashes has %d restarts instead of %d",
+				p.Status.ContainerStatuses[0].RestartCount, restarts))
 		}
 		return errs
 	}
@@ -212,9 +217,11 @@ func testOutage(r *rig, o fault) {
 		}
 		return errs
 	})
-	r.Logf("the truth is there after %v %v; %.2f requests a second before: %v", after, took, float64(len(requests))/540, byKind(requests))
+	r.Logf("the truth is there after %v %v; %.2f requests a second before: %v", after, took, float64(len(requests))/540,
+		byKind(requests))
 	assert.LessOrEqual(r, after, cmp.Or(o.within, 5*time.Second))
-	assert.Less(r, float64(len(requests))/540, 2.0, "requests a second, so that many nodes leave a server alone that comes back")
+	assert.Less(r, float64(len(requests))/540, 2.0, "requests a second, so that many nodes leave a server alone "+
+		"that comes back")
 	assert.Greater(r, crashes, 2, "the pod crashed during the outage, and again after its restarts")
 	for i := range pods {
 		assert.Empty(r, r.rt.Running(fake.Target{Pod: fmt.Sprintf("deleted-%d", i)}))

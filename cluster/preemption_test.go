@@ -59,7 +59,8 @@ func TestACriticalPodStartsWhenThePodsThatItPreemptsHaveEnded(t *testing.T) {
 			require.Len(r, starts, 1, name)
 			assert.Less(r, starts[0], 21*time.Second)
 			for _, v := range victims {
-				assert.False(r, began.Add(starts[0]).Before(v.FinishedAt), "%s started %s, and the victim ended %s", name, starts[0], v.FinishedAt.Sub(began))
+				assert.False(r, began.Add(starts[0]).Before(v.FinishedAt), "%s started %s, and the victim ended %s",
+					name, starts[0], v.FinishedAt.Sub(began))
 			}
 		}
 	})

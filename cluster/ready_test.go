@@ -74,7 +74,8 @@ func TestReadyAcrossARestart(t *testing.T) {
 		for _, object := range versions {
 			i := slices.IndexFunc(object.Status.Conditions, isReady)
 			require.GreaterOrEqual(r, i, 0)
-			assert.Equal(r, v1.ConditionTrue, object.Status.Conditions[i].Status, "%v after the start: %s", object.Status.Conditions[i].LastTransitionTime.Sub(began), object.Status.Conditions[i].Message)
+			assert.Equal(r, v1.ConditionTrue, object.Status.Conditions[i].Status, "%v after the start: %s",
+				object.Status.Conditions[i].LastTransitionTime.Sub(began), object.Status.Conditions[i].Message)
 		}
 	})
 }

@@ -43,7 +43,8 @@ func apiOfObjects(away bool) *apitest.Clientset {
 	}
 	client := apitest.NewClientset(
 		&v1.Secret{ObjectMeta: in("default", "db"), Data: map[string][]byte{"user": []byte("admin")}},
-		&v1.Service{ObjectMeta: in("default", "kubernetes"), Spec: v1.ServiceSpec{ClusterIP: "10.0.0.1", Ports: []v1.ServicePort{{Port: 443}}}},
+		&v1.Service{ObjectMeta: in("default", "kubernetes"), Spec: v1.ServiceSpec{ClusterIP: "10.0.0.1",
+			Ports: []v1.ServicePort{{Port: 443}}}},
 		&nodev1.RuntimeClass{ObjectMeta: metav1.ObjectMeta{Name: "sandboxed"}, Handler: "kata"},
 	)
 	client.PrependReactor("create", "serviceaccounts", func(a clienttesting.Action) (bool, kruntime.Object, error) {
@@ -53,8 +54,14 @@ func apiOfObjects(away bool) *apitest.Clientset {
 	})
 	if away {
 		err := errors.New("connection refused")
-		client.PrependReactor("*", "*", func(clienttesting.Action) (bool, kruntime.Object, error) { return true, nil, err })
-		client.PrependWatchReactor("*", func(clienttesting.Action) (bool, watch.Interface, error) { return true, nil, err })
+		client.PrependReactor("*", "*", func(clienttesting.Action) (bool, kruntime.Object,
+			error) {
+			return true, nil, err
+		})
+		client.PrependWatchReactor("*", func(clienttesting.Action) (bool, watch.Interface,
+			error) {
+			return true, nil, err
+		})
 	}
 	return client
 }
@@ -66,9 +73,10 @@ func TestRebootWithoutTheAPIServer(t *testing.T) {
 		pod := testpod.New("web", testpod.Restart(v1.RestartPolicyAlways), testpod.Containers("main"))
 		pod.Spec.NodeName, pod.Spec.RuntimeClassName = "node", new("sandboxed")
 		pod.Spec.Containers[0].Args = []string{"$(USER)@$(KUBERNETES_SERVICE_HOST)"}
-		pod.Spec.Containers[0].Env = []v1.EnvVar{{Name: "USER", ValueFrom: &v1.EnvVarSource{SecretKeyRef: &v1.SecretKeySelector{
-			LocalObjectReference: v1.LocalObjectReference{Name: "db"}, Key: "user",
-		}}}}
+		pod.Spec.Containers[0].Env = []v1.EnvVar{{Name: "USER",
+			ValueFrom: &v1.EnvVarSource{SecretKeyRef: &v1.SecretKeySelector{
+				LocalObjectReference: v1.LocalObjectReference{Name: "db"}, Key: "user",
+			}}}}
 		manifest.SetDefaults(pod)
 		request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{
 			BoundObjectRef: &authenticationv1.BoundObjectReference{Kind: "Pod", Name: pod.Name, UID: pod.UID},
@@ -103,11 +111,14 @@ func TestRebootWithoutTheAPIServer(t *testing.T) {
 				source.Set(pod)
 			}
 			agent, err := kubeletkit.New(kubeletkit.Options{
-				NodeName: "node", RootDir: root, Runtime: rt, Host: &runtime.Host{PodLogsDir: filepath.Join(root, "logs")},
-				Sources: []podconfig.Source{source}, Checkpoint: store, API: kubeletkit.API{Objects: cache, ServiceEnv: s.Env},
+				NodeName: "node", RootDir: root, Runtime: rt, Host: &runtime.Host{PodLogsDir: filepath.Join(root,
+					"logs")},
+				Sources: []podconfig.Source{source}, Checkpoint: store,
+				API: kubeletkit.API{Objects: cache, ServiceEnv: s.Env},
 			})
 			require.NoError(t, err)
-			for name, run := range map[string]func(context.Context) error{"objects": cache.Run, "services": s.Run, "tokens": tok.Run, "classes": classes.Run} {
+			for name, run := range map[string]func(context.Context) error{"objects": cache.Run, "services": s.Run,
+				"tokens": tok.Run, "classes": classes.Run} {
 				require.NoError(t, agent.Add(name, run))
 			}
 			ctx, cancel := context.WithCancel(t.Context())

@@ -27,7 +27,8 @@ import (
 func (r *rig) projected(file string, source v1.VolumeProjection) (path string, remove func()) {
 	pod := bound("web")
 	pod.Spec.ServiceAccountName = "default"
-	pod.Spec.Volumes = []v1.Volume{{Name: "v", VolumeSource: v1.VolumeSource{Projected: &v1.ProjectedVolumeSource{Sources: []v1.VolumeProjection{source}}}}}
+	pod.Spec.Volumes = []v1.Volume{{Name: "v",
+		VolumeSource: v1.VolumeSource{Projected: &v1.ProjectedVolumeSource{Sources: []v1.VolumeProjection{source}}}}}
 	pod.Spec.Containers[0].VolumeMounts = []v1.VolumeMount{{Name: "v", MountPath: "/v"}}
 	pod = r.api.Create(pod)
 	return filepath.Join(r.root, "pods", string(pod.UID), "volumes/kubernetes.io~projected/v", file), func() {
@@ -57,11 +58,13 @@ func TestARefreshedTokenIsInTheFile(t *testing.T) {
 				TypeMeta: metav1.TypeMeta{APIVersion: "authentication.k8s.io/v1", Kind: "TokenRequest"},
 				Spec:     authenticationv1.TokenRequestSpec{ExpirationSeconds: ptr.To[int64](3600)},
 				Status: authenticationv1.TokenRequestStatus{
-					Token: fmt.Sprint("token ", issued.Add(1)), ExpirationTimestamp: metav1.NewTime(time.Now().Add(time.Hour)),
+					Token: fmt.Sprint("token ",
+						issued.Add(1)), ExpirationTimestamp: metav1.NewTime(time.Now().Add(time.Hour)),
 				},
 			}, nil), nil
 		})
-		file, remove := r.projected("token", v1.VolumeProjection{ServiceAccountToken: &v1.ServiceAccountTokenProjection{Path: "token"}})
+		file, remove := r.projected("token",
+			v1.VolumeProjection{ServiceAccountToken: &v1.ServiceAccountTokenProjection{Path: "token"}})
 		begin := time.Now()
 		r.after(10 * time.Second)
 		r.has(file, "token 1")
@@ -82,15 +85,19 @@ func TestARefreshedTokenIsInTheFile(t *testing.T) {
 func TestAChangedTrustBundleIsInTheFile(t *testing.T) {
 	onNode(t, func(r *rig) {
 		certificate := func(i int) string {
-			return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: []byte(fmt.Sprint("authority ", i))}))
+			return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE",
+				Bytes: []byte(fmt.Sprint("authority ", i))}))
 		}
 		put := func(i int) {
 			r.api.Put("clustertrustbundles", &certificatesv1.ClusterTrustBundle{
-				ObjectMeta: metav1.ObjectMeta{Name: "ca"}, Spec: certificatesv1.ClusterTrustBundleSpec{TrustBundle: certificate(i)},
+				ObjectMeta: metav1.ObjectMeta{Name: "ca"}, Spec: certificatesv1.ClusterTrustBundleSpec{
+					TrustBundle: certificate(i)},
 			})
 		}
 		put(0)
-		file, remove := r.projected("ca.pem", v1.VolumeProjection{ClusterTrustBundle: &v1.ClusterTrustBundleProjection{Name: ptr.To("ca"), Path: "ca.pem"}})
+		file, remove := r.projected("ca.pem",
+			v1.VolumeProjection{ClusterTrustBundle: &v1.ClusterTrustBundleProjection{Name: ptr.To("ca"),
+				Path: "ca.pem"}})
 		r.after(time.Minute)
 		r.has(file, certificate(0))
 		for i := 1; i <= 3; i++ {

@@ -24,7 +24,8 @@ func (g *gpus) Prepare(_ context.Context, claims []dra.Claim) (map[types.UID]dra
 	out := map[types.UID]dra.Prepared{}
 	for _, c := range claims {
 		g.calls = append(g.calls, "prepare "+c.Name)
-		out[c.UID] = dra.Prepared{Devices: []dra.Device{{Pool: "node", Name: "gpu-0", CDIDevices: []string{"example.com/gpu=0"}}}}
+		out[c.UID] = dra.Prepared{Devices: []dra.Device{{Pool: "node", Name: "gpu-0",
+			CDIDevices: []string{"example.com/gpu=0"}}}}
 	}
 	return out, nil
 }
@@ -46,8 +47,8 @@ func claimingGPU(name string) *v1.Pod {
 	return pod
 }
 
-// A pod with a claim is refused, unless a component prepares claims: then it starts when the claim is reserved for it, and its object goes
-// when the claim is unprepared.
+// A pod with a claim is refused, unless a component prepares claims: then it starts when the claim is reserved for it,
+// and its object goes when the claim is unprepared.
 func TestPodWithAClaim(t *testing.T) {
 	onNode(t, func(r *rig) {
 		r.api.Create(claimingGPU("refused"))
@@ -72,11 +73,15 @@ func TestPodWithAClaim(t *testing.T) {
 		assert.Equal(t, v1.PodPending, r.api.Get("default", "web").Status.Phase)
 		assert.Empty(t, driver.calls)
 		pod := r.api.Get("default", "web")
-		assert.Contains(t, pod.Status.ContainerStatuses[0].State.Waiting.Message, "prepare dynamic resources: fetch ResourceClaim gpu")
+		assert.Contains(t, pod.Status.ContainerStatuses[0].State.Waiting.Message,
+			"prepare dynamic resources: fetch ResourceClaim gpu")
 
-		claim := &resourceapi.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "gpu", UID: "claim"}}
-		claim.Status.Allocation = &resourceapi.AllocationResult{Devices: resourceapi.DeviceAllocationResult{Results: []resourceapi.DeviceRequestAllocationResult{{Driver: "gpu.example.com"}}}}
-		claim.Status.ReservedFor = []resourceapi.ResourceClaimConsumerReference{{Resource: "pods", Name: "web", UID: pod.UID}}
+		claim := &resourceapi.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "default",
+			Name: "gpu", UID: "claim"}}
+		claim.Status.Allocation = &resourceapi.AllocationResult{Devices: resourceapi.DeviceAllocationResult{
+			Results: []resourceapi.DeviceRequestAllocationResult{{Driver: "gpu.example.com"}}}}
+		claim.Status.ReservedFor = []resourceapi.ResourceClaimConsumerReference{{Resource: "pods",
+			Name: "web", UID: pod.UID}}
 		r.api.Put("resourceclaims", claim)
 		r.after(5 * time.Minute)
 		require.Equal(t, v1.PodRunning, r.api.Get("default", "web").Status.Phase)

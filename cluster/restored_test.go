@@ -26,13 +26,15 @@ import (
 func TestRestoredPodsAndSecretsOfTheNode(t *testing.T) {
 	onNode(t, func(r *rig) {
 		secret := func(name, value string) *v1.Secret {
-			return &v1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name}, Data: map[string][]byte{"key": []byte(value)}}
+			return &v1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name},
+				Data: map[string][]byte{"key": []byte(value)}}
 		}
 		refers := func(pod *v1.Pod, secret string) *v1.Pod {
 			pod.Spec.Containers[0].Args = []string{"$(KEY)"}
-			pod.Spec.Containers[0].Env = []v1.EnvVar{{Name: "KEY", ValueFrom: &v1.EnvVarSource{SecretKeyRef: &v1.SecretKeySelector{
-				LocalObjectReference: v1.LocalObjectReference{Name: secret}, Key: "key",
-			}}}}
+			pod.Spec.Containers[0].Env = []v1.EnvVar{{Name: "KEY",
+				ValueFrom: &v1.EnvVarSource{SecretKeyRef: &v1.SecretKeySelector{
+					LocalObjectReference: v1.LocalObjectReference{Name: secret}, Key: "key",
+				}}}}
 			manifest.SetDefaults(pod) // as the API server does
 			return pod
 		}
@@ -105,6 +107,7 @@ func TestRestoredPodsAndSecretsOfTheNode(t *testing.T) {
 		r.api.Before(nil)
 		r.after(5 * time.Minute)
 		assert.Empty(r, took())
-		assert.Equal(r, `secret "own" not found`, r.api.Get("default", "curious").Status.ContainerStatuses[0].State.Waiting.Message)
+		assert.Equal(r, `secret "own" not found`, r.api.Get("default",
+			"curious").Status.ContainerStatuses[0].State.Waiting.Message)
 	})
 }

@@ -69,7 +69,8 @@ func (r *rig) closeConnections() {
 func onNode(t *testing.T, test func(r *rig)) {
 	root := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
-		r := &rig{T: t, root: root, api: apitest.New(), rt: fake.New(fake.Options{Name: "containerd", Dir: root}), static: podconfigfake.NewSource("file")}
+		r := &rig{T: t, root: root, api: apitest.New(), rt: fake.New(fake.Options{Name: "containerd", Dir: root}),
+			static: podconfigfake.NewSource("file")}
 		defer func() { r.rt.Close() }()
 		r.static.Set()
 		r.start()
@@ -102,7 +103,8 @@ func (r *rig) start() {
 	}
 	opts := kubeletkit.Options{
 		NodeName: "node", RootDir: r.root, Runtime: r.rt,
-		Sources: []podconfig.Source{r.static}, Host: &runtime.Host{NodeName: "node", Hostname: "host", IPs: []string{"192.0.2.1"}},
+		Sources: []podconfig.Source{r.static}, Host: &runtime.Host{NodeName: "node", Hostname: "host",
+			IPs: []string{"192.0.2.1"}},
 	}
 	if r.change != nil {
 		r.change(&config, &opts)
@@ -141,7 +143,8 @@ func bound(name string) *v1.Pod {
 	return &v1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name},
 		Spec: v1.PodSpec{
-			NodeName: "node", RestartPolicy: v1.RestartPolicyAlways, Containers: []v1.Container{{Name: "main", Image: "image"}},
+			NodeName: "node", RestartPolicy: v1.RestartPolicyAlways, Containers: []v1.Container{{Name: "main",
+				Image: "image"}},
 			TerminationGracePeriodSeconds: ptr.To[int64](30),
 		},
 	}

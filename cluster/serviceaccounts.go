@@ -28,8 +28,10 @@ func (a ServiceAccounts) ServiceAccount(ctx context.Context, namespace, name str
 }
 
 // Token requests a token of the service account, which the request binds to a pod of the node.
-func (a ServiceAccounts) Token(ctx context.Context, namespace, serviceAccount string, request *authenticationv1.TokenRequest) (*authenticationv1.TokenRequest, error) {
+func (a ServiceAccounts) Token(ctx context.Context, namespace, serviceAccount string,
+	request *authenticationv1.TokenRequest) (*authenticationv1.TokenRequest, error) {
 	ctx, cancel := context.WithTimeout(ctx, accountTimeout)
 	defer cancel()
-	return a.client.CoreV1().ServiceAccounts(namespace).CreateToken(ctx, serviceAccount, request, metav1.CreateOptions{})
+	return a.client.CoreV1().ServiceAccounts(namespace).CreateToken(ctx, serviceAccount, request,
+		metav1.CreateOptions{})
 }

@@ -19,11 +19,14 @@ func TestServiceAccounts(t *testing.T) {
 		var accounts credentials.ServiceAccounts = r.node.ServiceAccounts()
 		_, err := accounts.ServiceAccount(r.Context(), "default", "puller")
 		require.True(t, apierrors.IsNotFound(err), err)
-		r.api.Put("serviceaccounts", &v1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "puller", UID: "1", Annotations: map[string]string{"example.com/role": "reader"}}})
+		r.api.Put("serviceaccounts", &v1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "default",
+			Name: "puller", UID: "1", Annotations: map[string]string{"example.com/role": "reader"}}})
 		got, err := accounts.ServiceAccount(r.Context(), "default", "puller")
 		require.NoError(t, err)
 		assert.Equal(t, "reader", got.Annotations["example.com/role"])
-		token, err := accounts.Token(r.Context(), "default", "puller", &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{Audiences: []string{"registry"}}})
+		token, err := accounts.Token(r.Context(), "default",
+			"puller",
+			&authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{Audiences: []string{"registry"}}})
 		require.NoError(t, err)
 		assert.Equal(t, "token of default/puller", token.Status.Token)
 	})

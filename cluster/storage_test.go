@@ -15,7 +15,8 @@ import (
 // On a node of a cluster, a static pod is not evicted for its storage. A pod of the API server is.
 func TestStaticPodsAreNotEvictedForTheirStorage(t *testing.T) {
 	limited := func(pod *v1.Pod) {
-		pod.Spec.Containers[0].Resources.Limits = v1.ResourceList{v1.ResourceEphemeralStorage: resource.MustParse("4Mi")}
+		pod.Spec.Containers[0].Resources.Limits = v1.ResourceList{
+			v1.ResourceEphemeralStorage: resource.MustParse("4Mi")}
 	}
 	onNode(t, func(r *rig) {
 		r.static.Set(testpod.With(bound("static"), testpod.UID("static"), limited))

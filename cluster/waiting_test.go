@@ -45,7 +45,8 @@ func TestDeletionOfAPodThatWaitsForAStaticPod(t *testing.T) {
 				r.api.Delete("default", "web", nil)
 				r.after(time.Minute)
 				if now := r.api.Get("default", "web"); now != nil {
-					assert.True(t, podspec.IsMirror(now), "the pod of the API server is still there: %v", now.DeletionTimestamp)
+					assert.True(t, podspec.IsMirror(now), "the pod of the API server is still there: %v",
+						now.DeletionTimestamp)
 				}
 				assert.Len(t, r.rt.Running(fake.Target{}), 1, "the static pod runs on")
 				mirror := r.api.Get("default", static.Name)

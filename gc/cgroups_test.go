@@ -44,7 +44,8 @@ func TestCgroupsAreRecorded(t *testing.T) {
 	got := map[types.UID]string{}
 	gone := func(uid types.UID) bool { return uid != "runs" }
 	collector, err := gc.New(fake.New(fake.Options{}), gone, gc.Options{Cgroups: cg, Record: func(r runtime.Record) {
-		assert.Equal(t, runtime.Record{Pod: runtime.PodRef{UID: r.Pod.UID}, Stage: runtime.StageDone, Kind: runtime.KindRemoveCgroup, Error: r.Error}, r)
+		assert.Equal(t, runtime.Record{Pod: runtime.PodRef{UID: r.Pod.UID}, Stage: runtime.StageDone,
+			Kind: runtime.KindRemoveCgroup, Error: r.Error}, r)
 		got[r.Pod.UID] = r.Error
 	}})
 	require.NoError(t, err)

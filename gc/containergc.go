@@ -36,10 +36,10 @@ type Options struct {
 	// collection.
 	Plan PlanFunc
 	// Period is the time from the end of a collection to the next one. Default 1
-	// minute, kubelet's ContainerGCPeriod. If Changed is called at all, a collection is left out up to ten times in a row while
-	// it is not called, unless the last one has failed, or there may be more to do as time passes: with a Plan, or
-	// Policy.MinAge. After a collection that failed it is 1
-	// second, and doubles up to Period with each further failure in a row.
+	// minute, kubelet's ContainerGCPeriod. If Changed is called at all, a collection is left out up to ten times in a
+	// row while it is not called, unless the last one has failed, or there may be more to do as time passes: with a
+	// Plan, or Policy.MinAge. After a collection that failed it is 1 second, and doubles up to Period with each further
+	// failure in a row.
 	Period time.Duration
 	// LogsDir is the directory in which the runtime writes logs, a directory for each
 	// pod. "": log directories are left alone.
@@ -179,7 +179,8 @@ func (c *ContainerGC) Run(ctx context.Context) error {
 			failures++
 			wait = retry.After(failures)
 			c.log.Error(err, "Garbage collection has failed in part; it will be repeated", "after", wait)
-			c.opts.Event.Emit(runtime.Event{Type: v1.EventTypeWarning, Reason: "ContainerGCFailed", Message: err.Error(), Logged: true})
+			c.opts.Event.Emit(runtime.Event{Type: v1.EventTypeWarning, Reason: "ContainerGCFailed",
+				Message: err.Error(), Logged: true})
 		}
 		next.Reset(wait)
 	}
@@ -244,7 +245,8 @@ func (c *ContainerGC) begin(ctx context.Context) (end func(), err error) {
 	}
 }
 
-// alone makes one collection when no other one is under way. The containers of pods that have ended are removed, too; nil: there are none.
+// alone makes one collection when no other one is under way. The containers of pods that have ended are removed, too;
+// nil: there are none.
 func (c *ContainerGC) alone(ctx context.Context, policy Policy, ended Gone) error {
 	end, err := c.begin(ctx)
 	if err != nil {
@@ -298,7 +300,8 @@ func (c *ContainerGC) collect(ctx context.Context, done *Collection, policy Poli
 	}
 	containers, withSandbox := split(plan, removed)
 	var errs []error
-	done.Containers, errs = each(c.opts.Parallel, containers, errs, func(r ContainerRemoval) error { return c.removeContainer(ctx, r) })
+	done.Containers, errs = each(c.opts.Parallel, containers, errs,
+		func(r ContainerRemoval) error { return c.removeContainer(ctx, r) })
 	var more atomic.Int64
 	sandboxes := countSandboxes(in.Pods)
 	done.Sandboxes, errs = each(c.opts.Parallel, plan.Sandboxes, errs, func(r SandboxRemoval) error {
@@ -339,7 +342,8 @@ func (c *ContainerGC) collect(ctx context.Context, done *Collection, policy Poli
 func (c *ContainerGC) scheduleLogs(in Input) {
 	var next *time.Time
 	for _, dir := range in.LogDirs {
-		if due := dir.GoneSince.Add(c.opts.KeepLogs); dir.Gone && due.After(in.Now) && (next == nil || due.Before(*next)) {
+		if due := dir.GoneSince.Add(c.opts.KeepLogs); dir.Gone && due.After(in.Now) &&
+			(next == nil || due.Before(*next)) {
 			next = &due
 		}
 	}

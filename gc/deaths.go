@@ -43,7 +43,8 @@ func (c *ContainerGC) collectDead(ctx context.Context) {
 		}
 	}
 	// In parallel, so that one that cannot be removed does not delay those of other pods.
-	_, errs := each(c.opts.Parallel, Plan(in).Containers, nil, func(r ContainerRemoval) error { return c.removeContainer(ctx, r) })
+	_, errs := each(c.opts.Parallel, Plan(in).Containers, nil,
+		func(r ContainerRemoval) error { return c.removeContainer(ctx, r) })
 	for _, err := range errs {
 		if ctx.Err() == nil {
 			c.log.V(1).Info("A dead container is left to the next collection", "err", err.Error())

@@ -27,7 +27,8 @@ func TestDeadContainersAreRemovedAtEachDeath(t *testing.T) {
 		status := &runtime.PodStatus{PodRef: runtime.PodRef{UID: "u", Name: "web", Namespace: "ns"}}
 		add := func(id string, state runtime.ContainerState) {
 			ctr := runtime.ContainerStatus{}
-			ctr.ID, ctr.Name, ctr.State, ctr.CreatedAt = runtime.ContainerID{Type: "t", ID: id}, "main", state, time.Now()
+			ctr.ID, ctr.Name, ctr.State, ctr.CreatedAt = runtime.ContainerID{Type: "t", ID: id},
+				"main", state, time.Now()
 			status.Containers = append([]runtime.ContainerStatus{ctr}, status.Containers...)
 			time.Sleep(time.Second)
 		}
@@ -51,7 +52,8 @@ func TestDeadContainersAreRemovedAtEachDeath(t *testing.T) {
 		assert.Empty(t, removed())
 		assert.Zero(t, h.listed(), "without a list of all pods")
 
-		own, err := gc.New(h, func(types.UID) bool { return false }, gc.Options{Plan: func(gc.Input) gc.Removal { panic("not for one pod") }})
+		own, err := gc.New(h, func(types.UID) bool { return false },
+			gc.Options{Plan: func(gc.Input) gc.Removal { panic("not for one pod") }})
 		require.NoError(t, err)
 		own.CollectPod(status)
 		cancel()

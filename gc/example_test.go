@@ -15,13 +15,15 @@ import (
 // A runtime holds a pod that has crashed twice and one that is gone.
 func Example() {
 	dead := func(id, name, sandbox string) runtime.Container {
-		return runtime.Container{ID: runtime.ContainerID{Type: "fake", ID: id}, Name: name, SandboxID: sandbox, State: runtime.ContainerExited}
+		return runtime.Container{ID: runtime.ContainerID{Type: "fake", ID: id}, Name: name, SandboxID: sandbox,
+			State: runtime.ContainerExited}
 	}
 	rt := fake.NewRuntime(
 		&runtime.Pod{
-			PodRef:     runtime.PodRef{UID: "1", Namespace: "default", Name: "web"},
-			Sandboxes:  []runtime.Sandbox{{ID: "s1", State: runtime.SandboxReady}},
-			Containers: []runtime.Container{dead("main-2", "main", "s1"), dead("main-1", "main", "s1")}, // the newest first
+			PodRef:    runtime.PodRef{UID: "1", Namespace: "default", Name: "web"},
+			Sandboxes: []runtime.Sandbox{{ID: "s1", State: runtime.SandboxReady}},
+			// the newest first
+			Containers: []runtime.Container{dead("main-2", "main", "s1"), dead("main-1", "main", "s1")},
 		},
 		&runtime.Pod{
 			PodRef:     runtime.PodRef{UID: "2", Namespace: "default", Name: "old"},

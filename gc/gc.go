@@ -25,14 +25,14 @@ type Collector interface {
 	// each crash until the next collection. It never blocks; of several requests for a pod
 	// the latest counts.
 	CollectPod(status *runtime.PodStatus)
-	// DeleteUnused removes at once what no pod needs to run: the dead containers and sandboxes of pods that are gone or have ended,
-	// the logs of those that are gone, and dead containers that the policy does not keep. It is for a node that has no
-	// space. It returns when that is done. The error joins what could not be removed.
+	// DeleteUnused removes at once what no pod needs to run: the dead containers and sandboxes of pods that are gone or
+	// have ended, the logs of those that are gone, and dead containers that the policy does not keep. It is for a node
+	// that has no space. It returns when that is done. The error joins what could not be removed.
 	DeleteUnused(ctx context.Context) error
 	// Preview returns what a collection would decide on now. It removes nothing.
 	Preview(ctx context.Context) (Preview, error)
-	// Changed reports that something has happened in the runtime. A collector may leave periodic collections out while it is not
-	// called. It never blocks.
+	// Changed reports that something has happened in the runtime. A collector may leave periodic collections out while
+	// it is not called. It never blocks.
 	Changed()
 }
 

@@ -26,7 +26,8 @@ var now = time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
 
 // container makes an instance that was created the given number of seconds ago.
 func container(id, name, sandbox string, state runtime.ContainerState, age int) runtime.Container {
-	return runtime.Container{ID: runtime.ContainerID{Type: "t", ID: id}, Name: name, SandboxID: sandbox, State: state, CreatedAt: now.Add(-time.Duration(age) * time.Second)}
+	return runtime.Container{ID: runtime.ContainerID{Type: "t", ID: id}, Name: name, SandboxID: sandbox, State: state,
+		CreatedAt: now.Add(-time.Duration(age) * time.Second)}
 }
 
 func sandbox(id string, state runtime.SandboxState) runtime.Sandbox {
@@ -57,7 +58,8 @@ func TestPlan(t *testing.T) {
 		pod: runtime.Pod{
 			Sandboxes: []runtime.Sandbox{sandbox("s", runtime.SandboxReady)},
 			Containers: []runtime.Container{
-				container("a3", "a", "s", running, 1), container("a2", "a", "s", exited, 2), container("a1", "a", "s", exited, 3),
+				container("a3", "a", "s", running, 1), container("a2", "a", "s", exited, 2),
+				container("a1", "a", "s", exited, 3),
 				container("b1", "b", "s", exited, 3), container("a0", "a", "s", exited, 4),
 			},
 		},
@@ -65,24 +67,28 @@ func TestPlan(t *testing.T) {
 	}, {
 		name: "an old sandbox goes once it holds nothing",
 		pod: runtime.Pod{
-			Sandboxes: []runtime.Sandbox{sandbox("s2", runtime.SandboxReady), sandbox("s1", runtime.SandboxNotReady), sandbox("s0", runtime.SandboxNotReady)},
+			Sandboxes: []runtime.Sandbox{sandbox("s2", runtime.SandboxReady), sandbox("s1", runtime.SandboxNotReady),
+				sandbox("s0", runtime.SandboxNotReady)},
 			Containers: []runtime.Container{
-				container("a1", "a", "s2", running, 1), container("a0", "a", "s1", exited, 2), container("a00", "a", "s0", exited, 3),
+				container("a1", "a", "s2", running, 1), container("a0", "a", "s1", exited, 2),
+				container("a00", "a", "s0", exited, 3),
 			},
 		},
 		containers: []string{"a00"},
 		sandboxes:  []string{"s0"},
 	}, {
 		name: "the newest sandbox stays, dead or not",
-		pod:  runtime.Pod{Sandboxes: []runtime.Sandbox{sandbox("s1", runtime.SandboxNotReady), sandbox("s0", runtime.SandboxNotReady)}},
+		pod: runtime.Pod{Sandboxes: []runtime.Sandbox{sandbox("s1", runtime.SandboxNotReady),
+			sandbox("s0", runtime.SandboxNotReady)}},
 
 		sandboxes: []string{"s0"},
 	}, {
 		name: "of a gone pod everything goes",
 		gone: true,
 		pod: runtime.Pod{
-			Sandboxes:  []runtime.Sandbox{sandbox("s1", runtime.SandboxNotReady)},
-			Containers: []runtime.Container{container("a", "a", "s1", exited, 0), container("b", "b", "s1", created, 0)},
+			Sandboxes: []runtime.Sandbox{sandbox("s1", runtime.SandboxNotReady)},
+			Containers: []runtime.Container{container("a", "a", "s1", exited, 0),
+				container("b", "b", "s1", created, 0)},
 		},
 		containers: []string{"a", "b"},
 		sandboxes:  []string{"s1"},
@@ -90,38 +96,44 @@ func TestPlan(t *testing.T) {
 		name: "unless something of it runs",
 		gone: true,
 		pod: runtime.Pod{
-			Sandboxes:  []runtime.Sandbox{sandbox("s1", runtime.SandboxNotReady)},
-			Containers: []runtime.Container{container("a", "a", "s1", exited, 0), container("b", "b", "s1", unknown, 0)},
+			Sandboxes: []runtime.Sandbox{sandbox("s1", runtime.SandboxNotReady)},
+			Containers: []runtime.Container{container("a", "a", "s1", exited, 0),
+				container("b", "b", "s1", unknown, 0)},
 		},
 	}, {
 		name:   "young ones stay where the policy says so",
 		policy: gc.Policy{MinAge: 10 * time.Second, MaxPerContainer: -1},
 		pod: runtime.Pod{
-			Sandboxes:  []runtime.Sandbox{sandbox("s", runtime.SandboxReady)},
-			Containers: []runtime.Container{container("a1", "a", "s", exited, 9), container("a0", "a", "s", exited, 10)},
+			Sandboxes: []runtime.Sandbox{sandbox("s", runtime.SandboxReady)},
+			Containers: []runtime.Container{container("a1", "a", "s", exited, 9),
+				container("a0", "a", "s", exited, 10)},
 		},
 		containers: []string{"a0"},
 	}, {
 		name: "the clock was set back",
 		pod: runtime.Pod{
-			Sandboxes:  []runtime.Sandbox{sandbox("s", runtime.SandboxReady)},
-			Containers: []runtime.Container{container("a1", "a", "s", exited, -3600), container("a0", "a", "s", exited, -7200)},
+			Sandboxes: []runtime.Sandbox{sandbox("s", runtime.SandboxReady)},
+			Containers: []runtime.Container{container("a1", "a", "s", exited, -3600),
+				container("a0", "a", "s", exited, -7200)},
 		},
 		containers: []string{"a0"},
 	}, {
 		name:   "as many stay as the policy says",
 		policy: gc.Policy{MaxPerContainer: 2},
 		pod: runtime.Pod{
-			Sandboxes:  []runtime.Sandbox{sandbox("s", runtime.SandboxReady)},
-			Containers: []runtime.Container{container("a2", "a", "s", exited, 1), container("a1", "a", "s", exited, 2), container("a0", "a", "s", exited, 3)},
+			Sandboxes: []runtime.Sandbox{sandbox("s", runtime.SandboxReady)},
+			Containers: []runtime.Container{container("a2", "a", "s", exited, 1), container("a1", "a", "s", exited, 2),
+				container("a0", "a", "s", exited, 3)},
 		},
 		containers: []string{"a0"},
 	}, {
 		name: "what was created may still be started",
-		pod:  runtime.Pod{Containers: []runtime.Container{container("a1", "a", "s", created, 1), container("b0", "b", "s", created, 2)}},
+		pod: runtime.Pod{Containers: []runtime.Container{container("a1", "a", "s", created, 1),
+			container("b0", "b", "s", created, 2)}},
 	}, {
-		name:       "unless there is a newer instance: an agent ended before it was started",
-		pod:        runtime.Pod{Containers: []runtime.Container{container("a2", "a", "s", running, 1), container("a1", "a", "s", created, 2), container("a0", "a", "s", exited, 3)}},
+		name: "unless there is a newer instance: an agent ended before it was started",
+		pod: runtime.Pod{Containers: []runtime.Container{container("a2", "a", "s", running, 1),
+			container("a1", "a", "s", created, 2), container("a0", "a", "s", exited, 3)}},
 		containers: []string{"a1"},
 	}} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -178,11 +190,13 @@ func (h *holder) listed() int {
 }
 
 func gonePod(uid string) *runtime.Pod {
-	return &runtime.Pod{PodRef: ref(uid), Sandboxes: []runtime.Sandbox{sandbox("s-"+uid, runtime.SandboxNotReady)}, Containers: []runtime.Container{container("c-"+uid, "c", "s-"+uid, exited, 1)}}
+	return &runtime.Pod{PodRef: ref(uid), Sandboxes: []runtime.Sandbox{sandbox("s-"+uid, runtime.SandboxNotReady)},
+		Containers: []runtime.Container{container("c-"+uid, "c", "s-"+uid, exited, 1)}}
 }
 
 func TestOneFailureDoesNotKeepTheOthers(t *testing.T) {
-	h := &holder{pods: []*runtime.Pod{gonePod("u1"), gonePod("u2")}, failing: map[string]error{"c-u1": errors.New("busy")}}
+	h := &holder{pods: []*runtime.Pod{gonePod("u1"), gonePod("u2")},
+		failing: map[string]error{"c-u1": errors.New("busy")}}
 	c, err := gc.New(h, func(types.UID) bool { return true }, gc.Options{})
 	require.NoError(t, err)
 	err = c.Collect(t.Context())
@@ -282,18 +296,21 @@ func TestDeleteUnused(t *testing.T) {
 	}
 	runs := &runtime.Pod{
 		PodRef: ref("runs"), Sandboxes: []runtime.Sandbox{sandbox("s-runs", runtime.SandboxReady)},
-		Containers: []runtime.Container{container("r3", "c", "s-runs", running, 1), container("r2", "c", "s-runs", exited, 2), container("r1", "c", "s-runs", exited, 3)},
+		Containers: []runtime.Container{container("r3", "c", "s-runs", running, 1),
+			container("r2", "c", "s-runs", exited, 2), container("r1", "c", "s-runs", exited, 3)},
 	}
 	h := &holder{pods: []*runtime.Pod{gonePod("gone"), gonePod("ended"), runs}}
 	is := func(name types.UID) gc.Gone { return func(uid types.UID) bool { return uid == name } }
-	c, err := gc.New(h, is("gone"), gc.Options{LogsDir: logs, Ended: is("ended"), Policy: gc.Policy{KeepLogs: time.Hour}})
+	c, err := gc.New(h, is("gone"), gc.Options{LogsDir: logs, Ended: is("ended"),
+		Policy: gc.Policy{KeepLogs: time.Hour}})
 	require.NoError(t, err)
 	require.NoError(t, c.Collect(t.Context()))
 	assert.NotContains(t, h.removed, "s-ended")
 	assert.DirExists(t, filepath.Join(logs, "ns_pod-gone_gone"))
 
 	h = &holder{pods: []*runtime.Pod{gonePod("gone"), gonePod("ended"), runs}}
-	c, err = gc.New(h, is("gone"), gc.Options{LogsDir: logs, Ended: is("ended"), Policy: gc.Policy{KeepLogs: time.Hour}})
+	c, err = gc.New(h, is("gone"), gc.Options{LogsDir: logs, Ended: is("ended"),
+		Policy: gc.Policy{KeepLogs: time.Hour}})
 	require.NoError(t, err)
 	require.NoError(t, c.DeleteUnused(t.Context()))
 	assert.ElementsMatch(t, []string{"s-gone", "c-ended", "s-ended", "r1"}, h.removed)
@@ -309,7 +326,8 @@ func TestDeleteUnusedWhileRunCollects(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		logs := t.TempDir()
 		h := &holder{}
-		c, err := gc.New(h, func(types.UID) bool { return true }, gc.Options{LogsDir: logs, Period: time.Millisecond, Policy: gc.Policy{KeepLogs: time.Hour}})
+		c, err := gc.New(h, func(types.UID) bool { return true }, gc.Options{LogsDir: logs, Period: time.Millisecond,
+			Policy: gc.Policy{KeepLogs: time.Hour}})
 		require.NoError(t, err)
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error, 1)
@@ -364,7 +382,8 @@ func TestMetrics(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		logs := t.TempDir()
 		require.NoError(t, os.MkdirAll(filepath.Join(logs, "ns_x_u9", "main"), 0o755))
-		h := &holder{pods: []*runtime.Pod{gonePod("u1"), gonePod("u2")}, failing: map[string]error{"c-u1": errors.New("busy")}}
+		h := &holder{pods: []*runtime.Pod{gonePod("u1"), gonePod("u2")},
+			failing: map[string]error{"c-u1": errors.New("busy")}}
 		var m measured
 		c, err := gc.New(h, func(types.UID) bool { return true }, gc.Options{Metrics: &m, LogsDir: logs})
 		require.NoError(t, err)
@@ -390,7 +409,8 @@ func TestAPlanOfOnesOwn(t *testing.T) {
 	h := &holder{pods: []*runtime.Pod{gonePod("u1"), ready}}
 	gone := map[types.UID]bool{"u1": true}
 	everything := func(in gc.Input) (out gc.Removal) {
-		assert.Equal(t, []gc.LogDir{{Path: filepath.Join(logs, "ns_x_u1"), UID: "u1", Gone: true, GoneSince: in.Now}, {Path: filepath.Join(logs, "ns_x_u2"), UID: "u2"}}, in.LogDirs)
+		assert.Equal(t, []gc.LogDir{{Path: filepath.Join(logs, "ns_x_u1"), UID: "u1", Gone: true, GoneSince: in.Now},
+			{Path: filepath.Join(logs, "ns_x_u2"), UID: "u2"}}, in.LogDirs)
 		assert.Equal(t, 7, in.Policy.MaxPerContainer)
 		assert.WithinDuration(t, time.Now(), in.Now, time.Minute)
 		for _, p := range in.Pods {
@@ -400,7 +420,8 @@ func TestAPlanOfOnesOwn(t *testing.T) {
 		out.LogDirs = in.LogDirs
 		return out
 	}
-	c, err := gc.New(h, func(uid types.UID) bool { return gone[uid] }, gc.Options{Plan: everything, LogsDir: logs, Policy: gc.Policy{MaxPerContainer: 7}})
+	c, err := gc.New(h, func(uid types.UID) bool { return gone[uid] }, gc.Options{Plan: everything, LogsDir: logs,
+		Policy: gc.Policy{MaxPerContainer: 7}})
 	require.NoError(t, err)
 	require.ErrorContains(t, c.Collect(t.Context()), "pod ns/pod-u2(u2): sandbox s-u2 is ready")
 	assert.Equal(t, []string{"s-u1"}, h.removed)
@@ -409,7 +430,8 @@ func TestAPlanOfOnesOwn(t *testing.T) {
 }
 
 func TestAPanicIsAFailedCollection(t *testing.T) {
-	c, err := gc.New(&holder{}, func(types.UID) bool { return true }, gc.Options{Plan: func(gc.Input) gc.Removal { panic("boom") }})
+	c, err := gc.New(&holder{}, func(types.UID) bool { return true },
+		gc.Options{Plan: func(gc.Input) gc.Removal { panic("boom") }})
 	require.NoError(t, err)
 	require.ErrorAs(t, c.Collect(t.Context()), new(*runtime.PanicError))
 }
@@ -463,7 +485,8 @@ func TestTheEventOfAFailedCollection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := &holder{pods: []*runtime.Pod{gonePod("u1")}, failing: map[string]error{"c-u1": errors.New("busy")}}
 		var events []runtime.Event
-		c, err := gc.New(h, func(types.UID) bool { return true }, gc.Options{Event: func(e runtime.Event) { events = append(events, e) }})
+		c, err := gc.New(h, func(types.UID) bool { return true },
+			gc.Options{Event: func(e runtime.Event) { events = append(events, e) }})
 		require.NoError(t, err)
 		go func() { assert.NoError(t, c.Run(t.Context())) }()
 		c.Kick()

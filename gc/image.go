@@ -50,9 +50,9 @@ type ImagePolicy struct {
 	// MaxAge is the time without use after which an image is removed, whatever space there
 	// is. It must be more than MinAge. Default 0: images are not removed for their age.
 	MaxAge time.Duration
-	// Keep are names of images that are never removed, such as those that a node without a registry cannot pull again: "nginx:1.29", or
-	// with an asterisk at the end all full names that begin so, with a registry, as in "registry.example/base/*". A name without a tag and a digest is that with the
-	// tag "latest".
+	// Keep are names of images that are never removed, such as those that a node without a registry cannot pull again:
+	// "nginx:1.29", or with an asterisk at the end all full names that begin so, with a registry, as in
+	// "registry.example/base/*". A name without a tag and a digest is that with the tag "latest".
 	Keep []string
 }
 
@@ -85,7 +85,8 @@ func (p ImagePolicy) complete() (ImagePolicy, error) {
 		errs = append(errs, fmt.Errorf("LowThresholdPercent %d: must be between 0 and 100", p.LowThresholdPercent))
 	}
 	if p.LowThresholdPercent >= p.HighThresholdPercent {
-		errs = append(errs, fmt.Errorf("LowThresholdPercent %d: must be less than HighThresholdPercent %d", p.LowThresholdPercent, p.HighThresholdPercent))
+		errs = append(errs, fmt.Errorf("LowThresholdPercent %d: must be less than HighThresholdPercent %d",
+			p.LowThresholdPercent, p.HighThresholdPercent))
 	}
 	if p.MaxAge < 0 {
 		errs = append(errs, fmt.Errorf("MaxAge %s: must not be negative", p.MaxAge))

@@ -54,15 +54,18 @@ func BenchmarkImagePlan(b *testing.B) {
 	})
 }
 
-// BenchmarkPlan measures the plan for 10,000 dead containers of 1,000 pods, half of which are gone, with the log directories of all.
+// BenchmarkPlan measures the plan for 10,000 dead containers of 1,000 pods, half of which are gone, with the log
+// directories of all.
 func BenchmarkPlan(b *testing.B) {
 	const pods, containers = 1000, 10
 	in := gc.Input{Policy: gc.Policy{MaxPerContainer: 1}, Now: time.Now()}
 	for p := range pods {
 		uid := fmt.Sprintf("u%d", p)
-		pod := gc.Pod{Pod: &runtime.Pod{PodRef: ref(uid), Sandboxes: []runtime.Sandbox{sandbox("s-"+uid, runtime.SandboxNotReady)}}, Gone: p%2 == 0}
+		pod := gc.Pod{Pod: &runtime.Pod{PodRef: ref(uid),
+			Sandboxes: []runtime.Sandbox{sandbox("s-"+uid, runtime.SandboxNotReady)}}, Gone: p%2 == 0}
 		for c := range containers {
-			pod.Containers = append(pod.Containers, container(fmt.Sprintf("c-%s-%d", uid, c), fmt.Sprint("c", c%2), "s-"+uid, runtime.ContainerExited, c))
+			pod.Containers = append(pod.Containers, container(fmt.Sprintf("c-%s-%d", uid, c), fmt.Sprint("c", c%2),
+				"s-"+uid, runtime.ContainerExited, c))
 		}
 		in.Pods = append(in.Pods, pod)
 		in.LogDirs = append(in.LogDirs, gc.LogDir{Path: "/var/log/pods/" + uid, UID: pod.UID, Gone: pod.Gone})

@@ -50,8 +50,8 @@ type ImageOptions struct {
 	// belongs to this collector alone, and its directory must exist. "": they are not kept,
 	// and every image counts as new when the agent starts, as in kubelet.
 	StateFile string
-	// Listed receives each list of the images of the runtime. It may keep the list. If it is not nil, images are listed also while the
-	// policy is disabled, and when Run begins. nil: none.
+	// Listed receives each list of the images of the runtime. It may keep the list. If it is not nil, images are listed
+	// also while the policy is disabled, and when Run begins. nil: none.
 	Listed func(list runtime.ImageList)
 	// Event receives events about the node: ImageGCFailed, FreeDiskSpaceFailed,
 	// InvalidDiskCapacity. nil: none.
@@ -99,7 +99,8 @@ func NewImageGC(rt runtime.ImageService, opts ImageOptions) (*ImageGC, error) {
 	if opts.Period <= 0 {
 		opts.Period = 5 * time.Minute
 	}
-	return &ImageGC{rt: rt, opts: opts, log: opts.Logger, metrics: flow.Observe("Metrics", opts.Metrics, opts.Logger), busy: make(chan struct{}, 1), kept: keep}, nil
+	return &ImageGC{rt: rt, opts: opts, log: opts.Logger, metrics: flow.Observe("Metrics", opts.Metrics, opts.Logger),
+		busy: make(chan struct{}, 1), kept: keep}, nil
 }
 
 // Run implements [ImageCollector]. The first collection comes after a minute, or after the
@@ -135,7 +136,8 @@ func (c *ImageGC) Run(ctx context.Context) error {
 		case ctx.Err() != nil:
 			return nil
 		case errors.Is(err, errors.ErrUnsupported):
-			c.log.Info("The runtime has no images that could be removed; garbage collection of images ends", "reason", err.Error())
+			c.log.Info("The runtime has no images that could be removed; garbage collection of images ends",
+				"reason", err.Error())
 			<-ctx.Done()
 			return nil
 		case err != nil && !failed:
@@ -149,7 +151,8 @@ func (c *ImageGC) Run(ctx context.Context) error {
 	}
 }
 
-// listOnly passes a list of the images on. Nothing follows from it for the times of use: after a reboot no containers are there yet.
+// listOnly passes a list of the images on. Nothing follows from it for the times of use: after a reboot no containers
+// are there yet.
 func (c *ImageGC) listOnly(ctx context.Context) error {
 	list, err := c.rt.ListImages(ctx)
 	if err != nil {
@@ -328,8 +331,10 @@ func (r *imageRun) round(ctx context.Context) (another bool) {
 	old := len(plan.Remove) > 0 && plan.Remove[0].Reason == ImageForAge // the space is judged without them
 	if plan.Free > 0 && r.target == 0 && !old {
 		r.target, r.in.Goal = r.in.Fs.AvailableBytes+plan.Free, ImagesToLowThreshold
-		r.log.Info("The file system of images is over the high threshold; images are removed", "usagePercent", r.in.UsagePercent(),
-			"highThreshold", r.in.Policy.HighThresholdPercent, "lowThreshold", r.in.Policy.LowThresholdPercent, "bytesToFree", plan.Free)
+		r.log.Info("The file system of images is over the high threshold; images are removed",
+			"usagePercent", r.in.UsagePercent(),
+			"highThreshold", r.in.Policy.HighThresholdPercent, "lowThreshold", r.in.Policy.LowThresholdPercent,
+			"bytesToFree", plan.Free)
 	}
 	var aged, removed bool
 	for _, removal := range plan.Remove {
@@ -379,12 +384,14 @@ func (r *imageRun) settle(ctx context.Context) {
 func (r *imageRun) remove(ctx context.Context, removal ImageRemoval) bool {
 	image := r.left[removal.ID]
 	if image == nil {
-		r.errs = append(r.errs, fmt.Errorf("image %s: the plan has it, but it does not exist or was removed", removal.ID))
+		r.errs = append(r.errs, fmt.Errorf("image %s: the plan has it, but it does not exist or was removed",
+			removal.ID))
 		return false
 	}
 	delete(r.left, removal.ID)
 	if image.Pinned || image.Kept || len(image.UsedBy) > 0 {
-		r.errs = append(r.errs, fmt.Errorf("image %s is %s; a plan must not remove it", image.Name(), image.KeptBy(r.in.Policy, r.in.Now)))
+		r.errs = append(r.errs, fmt.Errorf("image %s is %s; a plan must not remove it", image.Name(),
+			image.KeptBy(r.in.Policy, r.in.Now)))
 		return false
 	}
 	err := r.rt.RemoveImage(ctx, image.ID, r.listed)
@@ -396,7 +403,8 @@ func (r *imageRun) remove(ctx context.Context, removal ImageRemoval) bool {
 		r.errs = append(r.errs, fmt.Errorf("removing image %s (%s): %w", image.Name(), image.ID, err))
 		return false
 	}
-	r.log.Info("Removed an image", "image", image.Name(), "imageID", image.ID, "size", image.Size, "reason", removal.Reason, "lastUsed", image.LastUsed)
+	r.log.Info("Removed an image", "image", image.Name(), "imageID", image.ID, "size", image.Size,
+		"reason", removal.Reason, "lastUsed", image.LastUsed)
 	r.records.drop(image.ID)
 	if removal.Reason == ImageForAge {
 		r.done.ForAge++
@@ -409,7 +417,8 @@ func (r *imageRun) remove(ctx context.Context, removal ImageRemoval) bool {
 // event emits a warning about the node.
 func (c *ImageGC) event(reason, message string) {
 	err := runtime.Recover(func() error {
-		c.opts.Event.Emit(runtime.Event{Type: v1.EventTypeWarning, Reason: reason, Message: message, Logged: reason == reasonImageGCFailed})
+		c.opts.Event.Emit(runtime.Event{Type: v1.EventTypeWarning, Reason: reason, Message: message,
+			Logged: reason == reasonImageGCFailed})
 		return nil
 	})
 	if err != nil {

@@ -232,7 +232,8 @@ func TestImageGCFailed(t *testing.T) {
 }
 
 func TestImagesOfARuntimeWithoutImages(t *testing.T) {
-	for name, opts := range map[string]gc.ImageOptions{"unsupported": {}, "disabled": {ImagePolicy: gc.ImagePolicy{HighThresholdPercent: 100}}} {
+	for name, opts := range map[string]gc.ImageOptions{"unsupported": {},
+		"disabled": {ImagePolicy: gc.ImagePolicy{HighThresholdPercent: 100}}} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				service := fake.NewImages(1000)
@@ -258,10 +259,11 @@ func TestImagesAreListedAtTheStart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		service := fake.NewImages(1000, spare("a", 1))
 		lists := 0
-		opts := gc.ImageOptions{ImagePolicy: gc.ImagePolicy{HighThresholdPercent: 100}, Listed: func(list runtime.ImageList) {
-			assert.Len(t, list.Images, 1)
-			lists++
-		}}
+		opts := gc.ImageOptions{ImagePolicy: gc.ImagePolicy{HighThresholdPercent: 100},
+			Listed: func(list runtime.ImageList) {
+				assert.Len(t, list.Images, 1)
+				lists++
+			}}
 		for want, failed := range []int{1, 0} {
 			service.Fail(fake.ListImages, "", failed, errors.New("not ready"))
 			g := newImageGC(t, service, opts)
@@ -285,8 +287,10 @@ func TestImagesThatCannotBeRemoved(t *testing.T) {
 		g.known(t)
 		service.Fail(fake.RemoveImage, "", 5, errors.New("read-only file system"))
 		err := g.GarbageCollect(t.Context())
-		require.EqualError(t, err, "wanted to free 100 bytes, but freed 100 bytes space with errors in image deletion: "+
-			"removing image i0:1 (i0): read-only file system\nremoving image i1:1 (i1): read-only file system\nremoving image i2:1 (i2): read-only file system\nand 2 more")
+		require.EqualError(t, err,
+			"wanted to free 100 bytes, but freed 100 bytes space with errors in image deletion: "+
+				"removing image i0:1 (i0): read-only file system\nremoving image i1:1 (i1): read-only file "+
+				"system\nremoving image i2:1 (i2): read-only file system\nand 2 more")
 		synctest.Wait()
 		assert.Equal(t, 5, g.done[0].Failed)
 		assert.Len(t, service.IDs(), 8, "others go in their place")
@@ -372,7 +376,8 @@ func TestImagePlansOfOthers(t *testing.T) {
 		g := newImageGC(t, service, gc.ImageOptions{Plan: func(in gc.ImageInput) gc.ImagePlan {
 			p := gc.ImagePlan{Free: 1 << 40}
 			for _, id := range []string{"used", "pinned", "a", "a", "nothing"} {
-				p.Remove = append(p.Remove, gc.ImageRemoval{Image: gc.Image{Image: runtime.Image{ID: id}}, Reason: gc.ImageForSpace})
+				p.Remove = append(p.Remove, gc.ImageRemoval{Image: gc.Image{Image: runtime.Image{ID: id}},
+					Reason: gc.ImageForSpace})
 			}
 			return p
 		}})
@@ -469,7 +474,10 @@ func TestImageUseAcrossRestarts(t *testing.T) {
 
 		// A clock that was set back leaves nothing in the future.
 		service.Add(spare("d", 1))
-		require.NoError(t, os.WriteFile(file, []byte(`{"version":1,"images":{"d":{"firstSeen":"2999-01-01T00:00:00Z","lastUsed":"2999-01-01T00:00:00Z"}}}`), 0o600))
+		require.NoError(t,
+			os.WriteFile(file,
+				[]byte(
+					`{"version":1,"images":{"d":{"firstSeen":"2999-01-01T00:00:00Z","lastUsed":"2999-01-01T00:00:00Z"}}}`), 0o600))
 		got = preview(newImageGC(t, service, gc.ImageOptions{StateFile: file}))
 		assert.True(t, time.Now().Equal(got["d"].LastUsed))
 		assert.True(t, time.Now().Equal(got["d"].FirstSeen))
@@ -494,7 +502,8 @@ func TestImageRecordsThatCannotBeRead(t *testing.T) {
 		})
 	}
 	// A directory that is missing or full is no error of the collection, either.
-	g := newImageGC(t, fake.NewImages(1000, spare("a", 1)), gc.ImageOptions{StateFile: filepath.Join(t.TempDir(), "missing", "state")})
+	g := newImageGC(t, fake.NewImages(1000, spare("a", 1)),
+		gc.ImageOptions{StateFile: filepath.Join(t.TempDir(), "missing", "state")})
 	require.NoError(t, g.GarbageCollect(t.Context()))
 	assert.Positive(t, g.logged("cannot be written"))
 }
@@ -524,8 +533,10 @@ func TestKeptImages(t *testing.T) {
 		}
 		sum := strings.Repeat("0", 64)
 		service := fake.NewImages(100,
-			tagged("short", []string{"docker.io/library/nginx:1.29"}, nil), tagged("other tag", []string{"docker.io/library/nginx:1.28"}, nil),
-			tagged("latest", []string{"docker.io/library/busybox:latest"}, nil), tagged("prefix", []string{"r.io/other:1", "r.io/base/app:7"}, nil),
+			tagged("short", []string{"docker.io/library/nginx:1.29"}, nil),
+			tagged("other tag", []string{"docker.io/library/nginx:1.28"}, nil),
+			tagged("latest", []string{"docker.io/library/busybox:latest"}, nil),
+			tagged("prefix", []string{"r.io/other:1", "r.io/base/app:7"}, nil),
 			tagged("digest", nil, []string{"r.io/app@sha256:" + sum}), tagged("none", nil, nil))
 		g := newImageGC(t, service, gc.ImageOptions{ImagePolicy: gc.ImagePolicy{
 			MinAge: -1, Keep: []string{"nginx:1.29", "busybox", "r.io/base/*", "r.io/app@sha256:" + sum},
@@ -545,7 +556,8 @@ func TestKeptImages(t *testing.T) {
 		require.NoError(t, err)
 		assert.Len(t, list.Images, 4)
 	})
-	_, err := gc.NewImageGC(fake.NewImages(100), gc.ImageOptions{ImagePolicy: gc.ImagePolicy{Keep: []string{"Bad", "ok", "nginx*", "*"}}})
+	_, err := gc.NewImageGC(fake.NewImages(100),
+		gc.ImageOptions{ImagePolicy: gc.ImagePolicy{Keep: []string{"Bad", "ok", "nginx*", "*"}}})
 	require.ErrorContains(t, err, `image "Bad" that is to be kept`)
 	require.ErrorContains(t, err, `images "nginx*" that are to be kept: must begin with a registry`)
 	require.ErrorContains(t, err, `images "*"`)

@@ -24,7 +24,8 @@ func newKept(list []string) (kept, error) {
 		if prefix, ok := strings.CutSuffix(name, "*"); ok {
 			registry, _, found := strings.Cut(prefix, "/")
 			if !found || registry != "localhost" && !strings.ContainsAny(registry, ".:") {
-				errs = append(errs, fmt.Errorf("images %q that are to be kept: must begin with a registry, as in docker.io/library/nginx*", name))
+				errs = append(errs, fmt.Errorf("images %q that are to be kept: must begin with a registry, as in "+
+					"docker.io/library/nginx*", name))
 				continue
 			}
 			k.prefixes = append(k.prefixes, prefix)
@@ -46,7 +47,8 @@ func (k *kept) has(image *runtime.Image) bool {
 		return false
 	}
 	is := func(name string) bool {
-		return k.names[name] || slices.ContainsFunc(k.prefixes, func(p string) bool { return strings.HasPrefix(name, p) })
+		return k.names[name] ||
+			slices.ContainsFunc(k.prefixes, func(p string) bool { return strings.HasPrefix(name, p) })
 	}
 	return slices.ContainsFunc(image.Tags, is) || slices.ContainsFunc(image.Digests, is)
 }

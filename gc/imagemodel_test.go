@@ -108,7 +108,8 @@ func (m *imageModel) start(t *script) {
 	m.agent = disk{cri.New(rs, is, cri.Options{}), m}
 	var err error
 	m.gc, err = gc.NewImageGC(m.agent, gc.ImageOptions{
-		ImagePolicy: gc.ImagePolicy{HighThresholdPercent: modelHigh, LowThresholdPercent: modelLow, MinAge: modelMin}, StateFile: m.file,
+		ImagePolicy: gc.ImagePolicy{HighThresholdPercent: modelHigh, LowThresholdPercent: modelLow, MinAge: modelMin},
+		StateFile:   m.file,
 	})
 	require.NoError(t, err)
 }
@@ -142,7 +143,8 @@ func (m *imageModel) startPod(t *script) {
 		m.rt.AddImage(fake.Image{Name: name, Size: uint64(size)})
 		m.images[name] = &modelImage{size: size}
 	}
-	_, err := m.agent.SyncPod(context.Background(), runtime.PodSync{Pod: pod, Dir: filepath.Join(m.dir, "pod"), Host: m.rt.Host()})
+	_, err := m.agent.SyncPod(context.Background(), runtime.PodSync{Pod: pod, Dir: filepath.Join(m.dir, "pod"),
+		Host: m.rt.Host()})
 	require.NoError(t, err)
 	m.images[name].lastUsed = time.Now()
 	m.pods[pod.Name] = &modelPod{pod, true}

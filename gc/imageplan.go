@@ -169,7 +169,8 @@ func (i *Image) KeptBy(policy ImagePolicy, now time.Time) string {
 // others.
 func describeUses(uses []runtime.ImageUse) string {
 	first := uses[0]
-	if i := slices.IndexFunc(uses, func(u runtime.ImageUse) bool { return u.State == runtime.ContainerRunning }); i >= 0 {
+	if i := slices.IndexFunc(uses,
+		func(u runtime.ImageUse) bool { return u.State == runtime.ContainerRunning }); i >= 0 {
 		first = uses[i]
 	}
 	text := fmt.Sprintf("%s container %s", first.State, first.Container)

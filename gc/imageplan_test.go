@@ -52,13 +52,16 @@ func TestPlanImages(t *testing.T) {
 		{name: "at the low threshold", images: old, policy: policy, fs: full(200), goal: gc.ImagesToLowThreshold},
 		{name: "not enough", images: old, policy: policy, fs: full(0), free: 200, want: []string{"a space", "b space", "c space"}},
 		{name: "one that was never used comes first, and of these the oldest", policy: policy, fs: full(0), free: 200,
-			images: []gc.Image{imageOf("used", 1, 90, 80), imageOf("new", 1, 3, -1), imageOf("old", 1, 60, -1)}, want: []string{"old space", "new space", "used space"}},
+			images: []gc.Image{imageOf("used", 1, 90, 80), imageOf("new", 1, 3, -1), imageOf("old", 1, 60, -1)},
+			want:   []string{"old space", "new space", "used space"}},
 		{name: "what is pinned or used stays", policy: policy, fs: full(0), free: 200,
-			images: []gc.Image{pinned(imageOf("p", 1, 90, -1)), usedBy(imageOf("u", 1, 90, 0), runtime.ImageUse{Container: "c", State: runtime.ContainerExited})}},
+			images: []gc.Image{pinned(imageOf("p", 1, 90, -1)),
+				usedBy(imageOf("u", 1, 90, 0), runtime.ImageUse{Container: "c", State: runtime.ContainerExited})}},
 		{name: "what is young stays", policy: policy, fs: full(0), free: 200, images: []gc.Image{imageOf("young", 1, 1, -1), imageOf("two", 1, 2, -1)}, want: []string{"two space"}},
 		{name: "100 percent disables", policy: gc.ImagePolicy{HighThresholdPercent: 100, LowThresholdPercent: 80}, images: old, fs: full(0)},
 		{name: "what is too old goes without need", policy: aged, fs: full(900), images: []gc.Image{
-			imageOf("used", 1, 300, 59), imageOf("unused", 1, 61, -1), imageOf("old", 1, 300, 61), imageOf("hour", 1, 300, 60), pinned(imageOf("p", 1, 300, 300)),
+			imageOf("used", 1, 300, 59), imageOf("unused", 1, 61, -1), imageOf("old", 1, 300, 61),
+			imageOf("hour", 1, 300, 60), pinned(imageOf("p", 1, 300, 300)),
 		}, want: []string{"unused age", "old age"}},
 		{name: "and may be enough", policy: aged, fs: full(150), images: []gc.Image{imageOf("a", 20, 300, 10), imageOf("old", 20, 300, 61)}, want: []string{"old age"}},
 		{name: "or not", policy: aged, fs: full(130), images: []gc.Image{imageOf("a", 20, 300, 10), imageOf("old", 20, 300, 61)}, free: 70, want: []string{"old age", "a space"}},
@@ -69,7 +72,8 @@ func TestPlanImages(t *testing.T) {
 		{name: "more is available than there is", policy: policy, fs: full(2000), images: old},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			plan := gc.PlanImages(gc.ImageInput{Images: tc.images, Fs: tc.fs, Policy: tc.policy, Now: now, Goal: tc.goal})
+			plan := gc.PlanImages(gc.ImageInput{Images: tc.images, Fs: tc.fs, Policy: tc.policy,
+				Now: now, Goal: tc.goal})
 			var got []string
 			for _, r := range plan.Remove {
 				got = append(got, fmt.Sprintf("%s %s", r.ID, r.Reason))
@@ -88,10 +92,13 @@ func TestKeptBy(t *testing.T) {
 		"":                  imageOf("a", 1, 3, -1),
 		"pinned":            pinned(imageOf("a", 1, 1, -1)),
 		"younger than 2m0s": imageOf("a", 1, 1, -1),
-		"used by exited container init of pod " + ref("1").String():                  usedBy(imageOf("a", 1, 3, 0), dead),
-		"used by running container main of pod " + ref("2").String() + " and 1 more": usedBy(imageOf("a", 1, 3, 0), dead, running),
-		"used by pod " + ref("2").String() + ", which starts":                        usedBy(imageOf("a", 1, 3, 0), runtime.ImageUse{Pod: ref("2")}),
-		"used by running container nerd":                                             usedBy(imageOf("a", 1, 3, 0), runtime.ImageUse{Container: "nerd", State: runtime.ContainerRunning}),
+		"used by exited container init of pod " + ref("1").String(): usedBy(imageOf("a", 1, 3, 0),
+			dead),
+		"used by running container main of pod " + ref("2").String() + " and 1 more": usedBy(imageOf("a", 1, 3, 0),
+			dead, running),
+		"used by pod " + ref("2").String() + ", which starts": usedBy(imageOf("a", 1, 3, 0),
+			runtime.ImageUse{Pod: ref("2")}),
+		"used by running container nerd": usedBy(imageOf("a", 1, 3, 0), runtime.ImageUse{Container: "nerd", State: runtime.ContainerRunning}),
 	} {
 		assert.Equal(t, want, image.KeptBy(policy, now))
 	}
@@ -114,10 +121,11 @@ func TestImagePolicy(t *testing.T) {
 		{policy: gc.ImagePolicy{MaxAge: 2 * time.Minute}, err: "MaxAge 2m0s: must be more than MinAge 2m0s"},
 	} {
 		var got gc.ImagePolicy
-		c, err := gc.NewImageGC(fake.NewImages(1000), gc.ImageOptions{ImagePolicy: tc.policy, Plan: func(in gc.ImageInput) gc.ImagePlan {
-			got = in.Policy
-			return gc.ImagePlan{}
-		}})
+		c, err := gc.NewImageGC(fake.NewImages(1000), gc.ImageOptions{ImagePolicy: tc.policy,
+			Plan: func(in gc.ImageInput) gc.ImagePlan {
+				got = in.Policy
+				return gc.ImagePlan{}
+			}})
 		if tc.err != "" {
 			assert.ErrorContains(t, err, tc.err)
 			continue

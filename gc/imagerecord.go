@@ -63,9 +63,11 @@ func (r *imageRecords) observe(list []runtime.Image, now time.Time) []Image {
 			r.changed = true
 		}
 		before := *rec
-		running := slices.ContainsFunc(image.UsedBy, func(u runtime.ImageUse) bool { return u.State != runtime.ContainerExited })
+		running := slices.ContainsFunc(image.UsedBy,
+			func(u runtime.ImageUse) bool { return u.State != runtime.ContainerExited })
 		rec.update(image.LastUsed, running, now)
-		if rec.FirstSeen != before.FirstSeen || rec.InUse != before.InUse || !rec.InUse && rec.LastUsed != before.LastUsed {
+		if rec.FirstSeen != before.FirstSeen || rec.InUse != before.InUse || !rec.InUse &&
+			rec.LastUsed != before.LastUsed {
 			r.changed = true
 		}
 		images[i] = Image{Image: *image, FirstSeen: rec.FirstSeen}

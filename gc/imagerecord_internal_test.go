@@ -14,7 +14,9 @@ import (
 // The file with the times of use, with any content. No time is in the future, and what
 // was read can be written and read again.
 func FuzzImageRecords(f *testing.F) {
-	f.Add([]byte(`{"version":1,"images":{"a":{"firstSeen":"2026-01-02T03:04:05Z","lastUsed":"9999-01-02T03:04:05Z"},"b":null,"":{"inUse":true}}}`))
+	f.Add(
+		[]byte(
+			`{"version":1,"images":{"a":{"firstSeen":"2026-01-02T03:04:05Z","lastUsed":"9999-01-02T03:04:05Z"},"b":null,"":{"inUse":true}}}`))
 	f.Add([]byte(`{"version":2}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		path := filepath.Join(t.TempDir(), "f")

@@ -19,13 +19,15 @@ import (
 
 func TestLogDirectories(t *testing.T) {
 	logs := t.TempDir()
-	for _, d := range []string{"ns_gone_u1", "ns_alive_u2", "ns_stopping_u3", "ns_underscores_u_4_", "ns_alive_u_5", "lost+found", "a_b"} {
+	for _, d := range []string{"ns_gone_u1", "ns_alive_u2", "ns_stopping_u3", "ns_underscores_u_4_", "ns_alive_u_5",
+		"lost+found", "a_b"} {
 		require.NoError(t, os.MkdirAll(filepath.Join(logs, d, "main"), 0o755))
 	}
 	stopping := gonePod("u3")
 	stopping.Containers[0].State = running
 	gone := map[types.UID]bool{"u1": true, "u3": true, "u_4_": true, "4_": true, "5": true}
-	c, err := gc.New(&holder{pods: []*runtime.Pod{stopping}}, func(uid types.UID) bool { return gone[uid] }, gc.Options{LogsDir: logs})
+	c, err := gc.New(&holder{pods: []*runtime.Pod{stopping}}, func(uid types.UID) bool { return gone[uid] },
+		gc.Options{LogsDir: logs})
 	require.NoError(t, err)
 	require.NoError(t, c.Collect(t.Context()))
 	entries, err := os.ReadDir(logs)
@@ -96,7 +98,8 @@ func TestLogsAreKeptForAWhile(t *testing.T) {
 func TestLinksToLogsOfGonePods(t *testing.T) {
 	logs, links := t.TempDir(), filepath.Join(t.TempDir(), "containers")
 	gone := map[types.UID]bool{"u1": true}
-	c, err := gc.New(&holder{}, func(uid types.UID) bool { return gone[uid] }, gc.Options{LogsDir: logs, LogLinksDir: links})
+	c, err := gc.New(&holder{}, func(uid types.UID) bool { return gone[uid] },
+		gc.Options{LogsDir: logs, LogLinksDir: links})
 	require.NoError(t, err)
 	require.NoError(t, c.Collect(t.Context()), "there are no links yet")
 	require.NoError(t, os.Mkdir(links, 0o755))
@@ -126,7 +129,8 @@ func TestLinksToLogsOfGonePods(t *testing.T) {
 	// What an earlier agent has left behind is removed by the first collection.
 	require.NoError(t, os.Symlink(logs+"/ns_gone_u1/main/0.log", filepath.Join(links, "gone")))
 	assert.Contains(t, left(c), "gone", "nothing is looked for when nothing has gone")
-	c, err = gc.New(&holder{}, func(uid types.UID) bool { return gone[uid] }, gc.Options{LogsDir: logs, LogLinksDir: links})
+	c, err = gc.New(&holder{}, func(uid types.UID) bool { return gone[uid] },
+		gc.Options{LogsDir: logs, LogLinksDir: links})
 	require.NoError(t, err)
 	assert.NotContains(t, left(c), "gone")
 }

@@ -5,8 +5,8 @@ import (
 )
 
 // Metrics receives the measurements of a [ContainerGC] and an [ImageGC]. Its methods are
-// called one at a time by each, and nothing waits for them. Embed [NopMetrics] in an implementation, so that a method which is added
-// later does not break it. kubelet has no metrics for its collector of dead containers.
+// called one at a time by each, and nothing waits for them. Embed [NopMetrics] in an implementation, so that a method
+// which is added later does not break it. kubelet has no metrics for its collector of dead containers.
 type Metrics interface {
 	// Collected reports a collection of containers that has ended.
 	Collected(Collection)

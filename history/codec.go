@@ -24,14 +24,17 @@ var (
 	stages = [...]runtime.RecordStage{runtime.StageSeen, runtime.StageDecided, runtime.StageDone}
 	kinds  = [...]runtime.RecordKind{
 		runtime.KindSandboxReady, runtime.KindSandboxDied, runtime.KindContainerRunning, runtime.KindContainerExited,
-		runtime.KindContainerUnknown, runtime.KindAgentStarted, runtime.KindAdmit, runtime.KindRefuse, runtime.KindUpdate,
+		runtime.KindContainerUnknown, runtime.KindAgentStarted, runtime.KindAdmit, runtime.KindRefuse,
+		runtime.KindUpdate,
 		runtime.KindRecreate, runtime.KindProbe, runtime.KindBackOff, runtime.KindCreateSandbox, runtime.KindPullImage,
-		runtime.KindStartContainer, runtime.KindStopContainer, runtime.KindPostStart, runtime.KindPreStop, runtime.KindSync,
+		runtime.KindStartContainer, runtime.KindStopContainer, runtime.KindPostStart, runtime.KindPreStop,
+		runtime.KindSync,
 		runtime.KindStopPod, runtime.KindRemovePod, runtime.KindFail, runtime.KindWait, runtime.KindWithdraw,
 		runtime.KindReject, runtime.KindRemoveCgroup, runtime.KindResizeContainer,
 		runtime.KindOOMKill, runtime.KindRotateLog,
 	}
-	sources = [...]runtime.RecordSource{"", runtime.SourceEvent, runtime.SourceRelist, runtime.SourceInspection, "file", "http", "api"}
+	sources = [...]runtime.RecordSource{"", runtime.SourceEvent, runtime.SourceRelist, runtime.SourceInspection,
+		"file", "http", "api"}
 )
 
 // errShort means that the bytes are not an encoded entry.
@@ -182,7 +185,8 @@ func (h header) entry(epoch int64, r runtime.Record) Entry {
 	if h.exitedAgo != 0 {
 		r.At = time.UnixMicro(last - h.exitedAgo + 1)
 	}
-	return Entry{Record: r, Seq: h.seq, Count: int(h.count), First: time.UnixMicro(last - int64(h.span)), Last: time.UnixMicro(last)}
+	return Entry{Record: r, Seq: h.seq, Count: int(h.count), First: time.UnixMicro(last - int64(h.span)),
+		Last: time.UnixMicro(last)}
 }
 
 // headerOf returns the header of an entry. It is the inverse of header.entry.

@@ -18,14 +18,18 @@ func Example() {
 	web := runtime.PodRef{UID: "123", Namespace: "default", Name: "web"}
 
 	// The parts of an agent record; here, what they record when a probe fails.
-	h.Record(runtime.Record{Pod: web, Stage: runtime.StageDecided, Kind: runtime.KindProbe, Container: "main", Reason: "Liveness",
-		Error: "HTTP probe failed with statuscode: 500"})
-	h.Record(runtime.Record{Pod: web, Stage: runtime.StageDecided, Kind: runtime.KindStopContainer, Container: "main", Reason: "LivenessProbe",
+	h.Record(runtime.Record{Pod: web, Stage: runtime.StageDecided, Kind: runtime.KindProbe, Container: "main",
+		Reason: "Liveness",
+		Error:  "HTTP probe failed with statuscode: 500"})
+	h.Record(runtime.Record{Pod: web, Stage: runtime.StageDecided, Kind: runtime.KindStopContainer, Container: "main",
+		Reason:   "LivenessProbe",
 		Duration: 30 * time.Second})
-	h.Record(runtime.Record{Pod: web, Stage: runtime.StageSeen, Kind: runtime.KindContainerExited, Source: runtime.SourceEvent, Container: "main",
+	h.Record(runtime.Record{Pod: web, Stage: runtime.StageSeen, Kind: runtime.KindContainerExited,
+		Source: runtime.SourceEvent, Container: "main",
 		ExitCode: 143})
-	h.Record(runtime.Record{Pod: web, Stage: runtime.StageDecided, Kind: runtime.KindStartContainer, Container: "main", Attempt: 1,
-		Reason: "LivenessProbe"})
+	h.Record(runtime.Record{Pod: web, Stage: runtime.StageDecided, Kind: runtime.KindStartContainer, Container: "main",
+		Attempt: 1,
+		Reason:  "LivenessProbe"})
 
 	for _, e := range h.Entries(web.UID) {
 		fmt.Println(history.Sentence(e.Record))

@@ -159,7 +159,8 @@ func (m *Memory) Run(ctx context.Context) error {
 		}
 		err := m.write(w, news)
 		if err != nil && !failing {
-			m.opts.Logger.Error(err, "The history cannot be written; it does not survive the agent until that succeeds", "file", m.opts.File)
+			m.opts.Logger.Error(err, "The history cannot be written; it does not survive the agent until that succeeds",
+				"file", m.opts.File)
 		}
 		failing = err != nil
 	}

@@ -53,13 +53,15 @@ func TestRestart(t *testing.T) {
 		s = runStore(t, Options{File: file})
 		s.Record(started(web, 1))
 		agent := runtime.Record{Pod: web, Stage: runtime.StageSeen, Kind: runtime.KindAgentStarted}
-		assert.Equal(t, []runtime.Record{started(web, 0), exited(web, 1), agent, started(web, 1)}, records(s.Entries(web.UID)))
+		assert.Equal(t, []runtime.Record{started(web, 0), exited(web, 1), agent, started(web, 1)},
+			records(s.Entries(web.UID)))
 		assert.Equal(t, []runtime.Record{started(db, 0)}, records(s.Entries(db.UID)))
 		gone := map[string]bool{}
 		for _, p := range s.Pods() {
 			gone[p.Name] = !p.GoneAt.IsZero()
 		}
-		assert.Equal(t, map[string]bool{"web": false, "db": true, "old": true}, gone, "nothing was recorded of db since")
+		assert.Equal(t, map[string]bool{"web": false, "db": true, "old": true}, gone,
+			"nothing was recorded of db since")
 		time.Sleep(2 * time.Hour)
 		assert.Len(t, s.Pods(), 1)
 		s.stop()

@@ -12,8 +12,8 @@ import (
 
 // Store keeps what happened to pods. Its methods are safe for concurrent use.
 type Store interface {
-	// Record adds a record to the history of its pod. It is a [runtime.RecordFunc]. An agent does not wait for it, except
-	// for that of a [*Memory], which never blocks.
+	// Record adds a record to the history of its pod. It is a [runtime.RecordFunc]. An agent does not wait for it,
+	// except for that of a [*Memory], which never blocks.
 	Record(r runtime.Record)
 	// Pods returns the pods that have a history, sorted by namespace, name and UID.
 	Pods() []Pod

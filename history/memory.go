@@ -306,7 +306,8 @@ func (m *Memory) Pods() []Pod {
 		pods = append(pods, Pod{p.ref, gone})
 	}
 	slices.SortFunc(pods, func(a, b Pod) int {
-		return cmp.Or(strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Name, b.Name), strings.Compare(string(a.UID), string(b.UID)))
+		return cmp.Or(strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Name, b.Name),
+			strings.Compare(string(a.UID), string(b.UID)))
 	})
 	return pods
 }

@@ -29,11 +29,13 @@ func refOf(name string) runtime.PodRef {
 }
 
 func exited(ref runtime.PodRef, code int32) runtime.Record {
-	return runtime.Record{Pod: ref, Stage: runtime.StageSeen, Kind: runtime.KindContainerExited, Container: "main", ExitCode: code}
+	return runtime.Record{Pod: ref, Stage: runtime.StageSeen, Kind: runtime.KindContainerExited, Container: "main",
+		ExitCode: code}
 }
 
 func started(ref runtime.PodRef, attempt uint32) runtime.Record {
-	return runtime.Record{Pod: ref, Stage: runtime.StageDone, Kind: runtime.KindStartContainer, Container: "main", Attempt: attempt}
+	return runtime.Record{Pod: ref, Stage: runtime.StageDone, Kind: runtime.KindStartContainer, Container: "main",
+		Attempt: attempt}
 }
 
 func TestInvalidOptions(t *testing.T) {
@@ -140,7 +142,8 @@ func TestMemory(t *testing.T) {
 	s := newStore(t, Options{})
 	before := heap()
 	for i := range refs {
-		refs[i] = runtime.PodRef{UID: types.UID(fmt.Sprintf("123e4567-e89b-12d3-a456-%012d", i)), Namespace: "monitoring", Name: fmt.Sprintf("collector-%030d", i)}
+		refs[i] = runtime.PodRef{UID: types.UID(fmt.Sprintf("123e4567-e89b-12d3-a456-%012d", i)),
+			Namespace: "monitoring", Name: fmt.Sprintf("collector-%030d", i)}
 		for code := range int32(200) {
 			s.Record(exited(refs[i], code))
 		}
@@ -236,7 +239,8 @@ func BenchmarkRecord(b *testing.B) {
 		b.Run(name, func(b *testing.B) {
 			s, ref := newStore(b, Options{}), refOf("web")
 			r := exited(ref, 0)
-			r.Reason, r.Message, r.Duration = "Error", "Container main failed liveness probe, will be restarted", time.Minute
+			r.Reason, r.Message, r.Duration = "Error", "Container main failed liveness probe, will be restarted",
+				time.Minute
 			b.ReportAllocs()
 			for i := int32(0); b.Loop(); i++ {
 				r.ExitCode = i % kinds
@@ -255,9 +259,11 @@ func TestPodsAreBounded(t *testing.T) {
 	busy := runtime.PodRef{UID: "busy", Namespace: "default", Name: "busy"}
 	for i := range 4 * most {
 		uid := types.UID(fmt.Sprintf("u%d", i))
-		store.Record(runtime.Record{Pod: runtime.PodRef{UID: uid, Namespace: "default", Name: "x"}, Stage: runtime.StageSeen, Kind: runtime.KindSandboxReady})
+		store.Record(runtime.Record{Pod: runtime.PodRef{UID: uid, Namespace: "default", Name: "x"},
+			Stage: runtime.StageSeen, Kind: runtime.KindSandboxReady})
 		if i%100 == 0 {
-			store.Record(runtime.Record{Pod: busy, Stage: runtime.StageSeen, Kind: runtime.KindContainerExited, Container: "c"})
+			store.Record(runtime.Record{Pod: busy, Stage: runtime.StageSeen, Kind: runtime.KindContainerExited,
+				Container: "c"})
 		}
 	}
 	assert.LessOrEqual(t, len(store.Pods()), most)
@@ -276,10 +282,12 @@ func TestRecordsAside(t *testing.T) {
 		edited := web
 		edited.UID = "another"
 		reject := func(ref runtime.PodRef) runtime.Record {
-			return runtime.Record{Pod: ref, Stage: runtime.StageDecided, Kind: runtime.KindReject, Source: "file", Message: "no image"}
+			return runtime.Record{Pod: ref, Stage: runtime.StageDecided, Kind: runtime.KindReject, Source: "file",
+				Message: "no image"}
 		}
 		cgroup := func(uid types.UID) runtime.Record {
-			return runtime.Record{Pod: runtime.PodRef{UID: uid}, Stage: runtime.StageDone, Kind: runtime.KindRemoveCgroup}
+			return runtime.Record{Pod: runtime.PodRef{UID: uid}, Stage: runtime.StageDone,
+				Kind: runtime.KindRemoveCgroup}
 		}
 		kinds := func(s *Memory, uid types.UID) (all []runtime.RecordKind) {
 			for _, e := range s.Entries(uid) {

@@ -24,7 +24,8 @@ type model struct {
 }
 
 func equalButTimes(a, b runtime.Record) bool {
-	a.Source, a.Attempt, a.Duration, a.At, b.Source, b.Attempt, b.Duration, b.At = "", 0, 0, time.Time{}, "", 0, 0, time.Time{}
+	a.Source, a.Attempt, a.Duration, a.At, b.Source, b.Attempt, b.Duration, b.At = "", 0, 0, time.Time{},
+		"", 0, 0, time.Time{}
 	return a == b
 }
 
@@ -61,7 +62,8 @@ func (m *model) entriesOf(t *rapid.T, uid types.UID, got []Entry, l limits) []En
 		for _, e := range want[drop-1:] {
 			size += len(appendKey(nil, &e.Record)) + 40
 		}
-		require.Truef(t, len(want) > l.entries || size > l.bytes, "%d entries of at most %d bytes were kept, and %d dropped", len(got), size, drop)
+		require.Truef(t, len(want) > l.entries || size > l.bytes,
+			"%d entries of at most %d bytes were kept, and %d dropped", len(got), size, drop)
 		want = want[drop:]
 		m.pods[uid] = want
 	}
@@ -77,13 +79,15 @@ func drawRecord(t *rapid.T) runtime.Record {
 		Pod:   runtime.PodRef{UID: uid, Namespace: "default", Name: "pod-" + string(uid)},
 		Stage: rapid.SampledFrom(append(stages[:], "Own")).Draw(t, "stage"),
 		// TestRecordsAside has the kinds that are left out.
-		Kind:      rapid.SampledFrom(append(slices.DeleteFunc(slices.Clone(kinds[:]), aside), "OwnKind")).Draw(t, "kind"),
+		Kind: rapid.SampledFrom(append(slices.DeleteFunc(slices.Clone(kinds[:]), aside), "OwnKind")).Draw(t,
+			"kind"),
 		Source:    rapid.SampledFrom(append(sources[:], "mqtt")).Draw(t, "source"),
 		Container: rapid.SampledFrom([]string{"", "main", "init"}).Draw(t, "container"),
 		Attempt:   rapid.Uint32Range(0, 300).Draw(t, "attempt"),
 		ExitCode:  rapid.Int32Range(-1, 2).Draw(t, "exit code"),
 		Reason:    cut(text.Draw(t, "reason"), maxName), Message: text.Draw(t, "message"), Error: text.Draw(t, "error"),
-		Duration: rapid.SampledFrom([]time.Duration{0, time.Second, 40 * time.Hour, time.Microsecond}).Draw(t, "duration"),
+		Duration: rapid.SampledFrom([]time.Duration{0, time.Second, 40 * time.Hour, time.Microsecond}).Draw(t,
+			"duration"),
 	}
 	if rapid.Bool().Draw(t, "has At") {
 		r.At = time.UnixMicro(time.Now().UnixMicro() - rapid.Int64Range(0, 1e9).Draw(t, "ago"))
@@ -104,7 +108,8 @@ func TestModel(t *testing.T) {
 }
 
 func runModel(t *rapid.T, file string) {
-	opts := Options{MaxBytes: rapid.IntRange(minBytes, 4000).Draw(t, "bytes"), MaxEntries: rapid.IntRange(1, 40).Draw(t, "entries"), File: file}
+	opts := Options{MaxBytes: rapid.IntRange(minBytes, 4000).Draw(t, "bytes"), MaxEntries: rapid.IntRange(1, 40).Draw(t,
+		"entries"), File: file}
 	s, err := New(opts)
 	require.NoError(t, err)
 	m := model{pods: map[types.UID][]Entry{}, gone: map[types.UID]time.Time{}}
@@ -116,7 +121,8 @@ func runModel(t *rapid.T, file string) {
 			want := m.entriesOf(t, uid, got, s.limits)
 			require.Equal(t, len(want), len(got))
 			for i := range want {
-				require.True(t, want[i].First.Equal(got[i].First) && want[i].Last.Equal(got[i].Last), "%v %v", want[i], got[i])
+				require.True(t, want[i].First.Equal(got[i].First) && want[i].Last.Equal(got[i].Last), "%v %v", want[i],
+					got[i])
 				require.True(t, want[i].At.Equal(got[i].At))
 				want[i].First, want[i].Last, want[i].At = got[i].First, got[i].Last, got[i].At
 			}

@@ -45,7 +45,8 @@ func (r *ring) add(l limits, key []byte, now int64, seq uint64, rec *runtime.Rec
 	if r.n == 0 {
 		r.epoch, r.buf = now, r.buf[:0]
 	}
-	h := header{seq: seq, last: now - r.epoch, count: 1, attempt: rec.Attempt, source: rec.Source, took: int64(rec.Duration / time.Microsecond)}
+	h := header{seq: seq, last: now - r.epoch, count: 1, attempt: rec.Attempt, source: rec.Source,
+		took: int64(rec.Duration / time.Microsecond)}
 	if !rec.At.IsZero() {
 		h.exitedAgo = max(now-rec.At.UnixMicro()+1, 1)
 	}
@@ -71,7 +72,8 @@ func (r *ring) restore(l limits, key []byte, e *Entry) {
 		if !bytes.Equal(old.key, key) {
 			continue
 		}
-		if was := (&decoder{b: old.header}).header(); was.last-int64(was.span) == h.last-int64(h.span) && was.count < h.count {
+		if was := (&decoder{b: old.header}).header(); was.last-int64(was.span) == h.last-int64(h.span) &&
+			was.count < h.count {
 			r.remove(old)
 			break
 		}

@@ -235,9 +235,11 @@ func done(r *runtime.Record) string {
 	case runtime.KindResizeContainer:
 		action, success = "Resizing container "+r.Container, "Container "+r.Container+" has other resources"
 	case runtime.KindPostStart:
-		action, success = "The postStart hook of container "+r.Container, "The postStart hook of container "+r.Container+" has ended"
+		action, success = "The postStart hook of container "+r.Container, "The postStart hook of container "+
+			r.Container+" has ended"
 	case runtime.KindPreStop:
-		action, success = "The preStop hook of container "+r.Container, "The preStop hook of container "+r.Container+" has ended"
+		action, success = "The preStop hook of container "+r.Container, "The preStop hook of container "+
+			r.Container+" has ended"
 	case runtime.KindSync:
 		action, success = "The "+r.Reason+" of the pod", "The "+r.Reason+" of the pod succeeds again"
 	case runtime.KindStopPod:
@@ -245,9 +247,11 @@ func done(r *runtime.Record) string {
 	case runtime.KindRemovePod:
 		action, success = "Removing the pod", "The pod is gone"
 	case runtime.KindEvict:
-		action, success = "The eviction for "+r.Reason, with("The eviction for "+r.Reason+" has ended the pod", ", which has freed ", r.Message)
+		action, success = "The eviction for "+r.Reason, with("The eviction for "+r.Reason+" has ended the pod",
+			", which has freed ", r.Message)
 	case runtime.KindRotateLog:
-		action, success = "Rotating the log of container "+r.Container, "The log of container "+r.Container+" is rotated"
+		action, success = "Rotating the log of container "+r.Container, "The log of container "+
+			r.Container+" is rotated"
 	case runtime.KindRemoveCgroup:
 		action, success = "Removing the cgroup of the pod", "The cgroup of the pod is removed"
 	default:

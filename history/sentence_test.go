@@ -16,7 +16,8 @@ func TestSentence(t *testing.T) {
 	for want, r := range map[string]runtime.Record{
 		"The sandbox is ready": {Stage: seen, Kind: runtime.KindSandboxReady},
 		"Container a exited with code 137 (OOMKilled) after 1h2m3s": {
-			Stage: seen, Kind: runtime.KindContainerExited, Container: "a", ExitCode: 137, Reason: "OOMKilled", Duration: 3723*time.Second + time.Millisecond,
+			Stage: seen, Kind: runtime.KindContainerExited, Container: "a", ExitCode: 137, Reason: "OOMKilled",
+			Duration: 3723*time.Second + time.Millisecond,
 		},
 		"Container a is gone from the runtime": {Stage: seen, Kind: runtime.KindContainerExited, Container: "a", Reason: runtime.ReasonGone},
 		"The kernel killed a process of container a for lack of memory: sh (pid 7); the node is out of memory": {
@@ -26,22 +27,26 @@ func TestSentence(t *testing.T) {
 			Stage: decided, Kind: runtime.KindStartContainer, Container: "a", Reason: plan.ReasonNew,
 		},
 		"Container a is to be stopped within 30s: Overheated: 90 C": {
-			Stage: decided, Kind: runtime.KindStopContainer, Container: "a", Reason: "Overheated", Message: "90 C", Duration: 30 * time.Second,
+			Stage: decided, Kind: runtime.KindStopContainer, Container: "a", Reason: "Overheated", Message: "90 C",
+			Duration: 30 * time.Second,
 		},
 		"Readiness probe of container a succeeds": {Stage: decided, Kind: runtime.KindProbe, Container: "a", Reason: "Readiness"},
 		"Starting container a failed after 12.35s: RunContainerError": {
-			Stage: done, Kind: runtime.KindStartContainer, Container: "a", Duration: 12345 * time.Millisecond, Error: "RunContainerError",
+			Stage: done, Kind: runtime.KindStartContainer, Container: "a", Duration: 12345 * time.Millisecond,
+			Error: "RunContainerError",
 		},
 		"The pod was changed in spec.x; these do not act on what runs: spec.x": {
 			Stage: decided, Kind: runtime.KindUpdate, Message: "spec.x", Error: "spec.x",
 		},
 		"Image app:1 is to be pulled for container a: it was removed 1h2m3s ago, when no pod used it": {
-			Stage: decided, Kind: runtime.KindPullImage, Container: "a", Message: "app:1", Reason: runtime.ReasonImageRemoved, Duration: 3723 * time.Second,
+			Stage: decided, Kind: runtime.KindPullImage, Container: "a", Message: "app:1",
+			Reason: runtime.ReasonImageRemoved, Duration: 3723 * time.Second,
 		},
 		"Container a is to get other resources: cpu, memory": {Stage: decided, Kind: runtime.KindResizeContainer, Container: "a", Message: "cpu, memory"},
 		"Resizing container a failed: in use":                {Stage: done, Kind: runtime.KindResizeContainer, Container: "a", Error: "in use"},
 		"Container a is to be stopped within 30s: its resources have changed, which requires a restart": {
-			Stage: decided, Kind: runtime.KindStopContainer, Container: "a", Reason: plan.ReasonResize, Duration: 30 * time.Second,
+			Stage: decided, Kind: runtime.KindStopContainer, Container: "a", Reason: plan.ReasonResize,
+			Duration: 30 * time.Second,
 		},
 		"Container a waits 40s before the next attempt: it keeps ending":                   {Stage: decided, Kind: runtime.KindBackOff, Container: "a", Duration: 40 * time.Second, Reason: "CrashLoopBackOff"},
 		"Container a waits 40s before the next attempt: it keeps ending, last with code 7": {Stage: decided, Kind: runtime.KindBackOff, Container: "a", Duration: 40 * time.Second, Reason: "CrashLoopBackOff", Message: "code 7"},
@@ -57,7 +62,9 @@ func TestSentence(t *testing.T) {
 	for _, kind := range kinds {
 		own := false
 		for _, stage := range stages {
-			own = own || !strings.HasPrefix(Sentence(runtime.Record{Stage: stage, Kind: kind, Container: "a", Reason: "R"}), string(kind))
+			own = own ||
+				!strings.HasPrefix(Sentence(runtime.Record{Stage: stage, Kind: kind, Container: "a", Reason: "R"}),
+					string(kind))
 		}
 		assert.True(t, own, kind)
 	}

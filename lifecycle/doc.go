@@ -33,26 +33,30 @@
 // that runs, Ended also for a pod of which it has seen nothing else, and Gone with the UID alone. Each
 // method is idempotent.
 //
-// A component that gives pods something sees what runs before it decides: Prepare of a pod that did not run when the agent started
-// comes after the first Prepare of each pod that did, or after its end. That first Prepare is called for all components, also if one
-// before has failed. PrepareRequest.Observed shows whether the pod runs. The order holds for all sources and for pods of the checkpoint. It
-// has a limit: a pod that runs and hangs in a step, or that no source delivers, delays others by 10 s, and is not seen before. Admit has no
-// such order. A component that decides in Admit, or whose decisions cannot be derived from what is observed, keeps its state itself, such as
-// with checkpoint.States of package podconfig/checkpoint.
+// A component that gives pods something sees what runs before it decides: Prepare of a pod that did not run when the
+// agent started comes after the first Prepare of each pod that did, or after its end. That first Prepare is called for
+// all components, also if one before has failed. PrepareRequest.Observed shows whether the pod runs. The order holds
+// for all sources and for pods of the checkpoint. It has a limit: a pod that runs and hangs in a step, or that no
+// source delivers, delays others by 10 s, and is not seen before. Admit has no such order. A component that decides in
+// Admit, or whose decisions cannot be derived from what is observed, keeps its state itself, such as with
+// checkpoint.States of package podconfig/checkpoint.
 //
 // Errors: the interface of each step says what an error does. An error concerns one pod only. A
 // panic is an error.
 //
-// Waits: a step that cannot be done yet, and has not failed, returns the error of [Wait]: Prepare, EditSandbox, EditContainer, and
-// SyncPod of a runtime. Its reason and message are in the status of the containers that wait, and in one event. The log has no
-// error, and the step is not polled: the component requests a sync of the pod when it need not wait any more. Resyncs go on.
+// Waits: a step that cannot be done yet, and has not failed, returns the error of [Wait]: Prepare, EditSandbox,
+// EditContainer, and SyncPod of a runtime. Its reason and message are in the status of the containers that wait, and in
+// one event. The log has no error, and the step is not polled: the component requests a sync of the pod when it need
+// not wait any more. Resyncs go on.
 //
-// Resizes: a pod is resized while it runs. A component that holds resources of the pod as a whole gives it more in Prepare, before the
-// runtime resizes its containers, and less in the Prepare of the next sync, in which PrepareRequest.Observed shows that the containers
-// have less. See PrepareResponse.Changed and PrepareResponse.ResizeError.
+// Resizes: a pod is resized while it runs. A component that holds resources of the pod as a whole gives it more in
+// Prepare, before the runtime resizes its containers, and less in the Prepare of the next sync, in which
+// PrepareRequest.Observed shows that the containers have less. See PrepareResponse.Changed and
+// PrepareResponse.ResizeError.
 //
 // Cost: a component is called for all pods, and returns at once for a pod that does not
 // need it. Steps that no component joins cost nothing.
 //
-// A component that changes what is observed of pods is an [InspectionWrapper], and one that adds to their API status is a [StatusEditor]. A component that runs on its own besides, such as a monitor, also implements [Runner].
+// A component that changes what is observed of pods is an [InspectionWrapper], and one that adds to their API status is
+// a [StatusEditor]. A component that runs on its own besides, such as a monitor, also implements [Runner].
 package lifecycle

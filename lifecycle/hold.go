@@ -22,9 +22,9 @@ type hold struct {
 	until  time.Time
 }
 
-// Hold keeps the containers of the pod that do not run from starting: Prepare returns the reason, such as that of [Wait], before
-// any component is called, until release is called or the limit has passed. A second Hold of a pod replaces the first. The pod is
-// synced again at the limit; who calls release requests a sync.
+// Hold keeps the containers of the pod that do not run from starting: Prepare returns the reason, such as that of
+// [Wait], before any component is called, until release is called or the limit has passed. A second Hold of a pod
+// replaces the first. The pod is synced again at the limit; who calls release requests a sync.
 func (s *Steps) Hold(uid types.UID, reason error, limit time.Duration) (release func()) {
 	if s == nil {
 		return func() {}
@@ -71,10 +71,11 @@ type first struct {
 	left map[types.UID]struct{}
 }
 
-// PrepareFirst has Prepare of all other pods wait until these pods are known to the components: until Prepare, Stopped, Ended, Gone
-// or Refused was called for each of them, or the limit has passed. They are those that run when the agent starts. If the first Prepare of
-// one fails in a component, it is called for the components after it, too. The function that is returned ends the wait for a pod for
-// which no step will be called soon, such as one that is not desired. PrepareFirst is called once, before the first pod is added.
+// PrepareFirst has Prepare of all other pods wait until these pods are known to the components: until Prepare, Stopped,
+// Ended, Gone or Refused was called for each of them, or the limit has passed. They are those that run when the agent
+// starts. If the first Prepare of one fails in a component, it is called for the components after it, too. The function
+// that is returned ends the wait for a pod for which no step will be called soon, such as one that is not desired.
+// PrepareFirst is called once, before the first pod is added.
 func (s *Steps) PrepareFirst(pods []types.UID, limit time.Duration) (forget func(types.UID)) {
 	if s == nil || len(s.prepare) == 0 || len(pods) == 0 {
 		return func(types.UID) {}
@@ -87,8 +88,8 @@ func (s *Steps) PrepareFirst(pods []types.UID, limit time.Duration) (forget func
 	return s.seen
 }
 
-// awaitFirst waits until the components may prepare the pod. It reports whether the pod is one that runs and is prepared for the
-// first time.
+// awaitFirst waits until the components may prepare the pod. It reports whether the pod is one that runs and is
+// prepared for the first time.
 func (s *Steps) awaitFirst(ctx context.Context, uid types.UID) (isFirst bool, err error) {
 	f := s.first.Load()
 	if f == nil {

@@ -11,11 +11,12 @@ import (
 
 // Component joins the life of pods. It implements at least one of the interfaces of the steps:
 // [Admitter], [Preparer], [SandboxEditor], [ContainerEditor], [RunningHandler], [StoppedHandler], [EndedHandler],
-// [RefusalHandler], [GoneHandler], [StatusEditor] and [InspectionWrapper]. A component that wraps another one embeds its concrete type, because a value
-// in an interface hides the steps that the interface does not have.
+// [RefusalHandler], [GoneHandler], [StatusEditor] and [InspectionWrapper]. A component that wraps another one embeds
+// its concrete type, because a value in an interface hides the steps that the interface does not have.
 type Component interface {
-	// Name is the name of the component in errors and logs, such as "serial ports". It does not change. No two components have
-	// the same; those of the agent are "volumes", "pull secrets", "service variables", "security" and "limits".
+	// Name is the name of the component in errors and logs, such as "serial ports". It does not change. No two
+	// components have the same; those of the agent are "volumes", "pull secrets", "service variables", "security" and
+	// "limits".
 	Name() string
 }
 
@@ -77,9 +78,10 @@ type Eviction struct {
 // RefusalHandler takes back what pods were given at their admission.
 type RefusalHandler interface {
 	Component
-	// Refused is called when a pod was refused, by any component or by the agent, and nothing of it runs. What Admit has given
-	// the pod is free again, also that of an earlier agent. Ended is not called for such a pod; it follows if the pod runs and has to be stopped.
-	// Refused is idempotent. It is called from the goroutine of Admit, and must not block. A panic is logged.
+	// Refused is called when a pod was refused, by any component or by the agent, and nothing of it runs. What Admit
+	// has given the pod is free again, also that of an earlier agent. Ended is not called for such a pod; it follows if
+	// the pod runs and has to be stopped. Refused is idempotent. It is called from the goroutine of Admit, and must not
+	// block. A panic is logged.
 	Refused(pod *v1.Pod)
 }
 
@@ -89,10 +91,11 @@ func Refuse(reason, message string) error {
 	return &runtime.TerminalError{Reason: reason, Message: message}
 }
 
-// Wait returns the error of a step that must wait, a [*runtime.WaitError], which may be wrapped: [Preparer], [SandboxEditor]
-// and [ContainerEditor] can return it. The reason is one word in CamelCase, the message is for people; both are in the status of
-// the containers that wait, and in one event. The step is called again when the pod is synced: the component requests that, such
-// as by kubeletkit.Agent.Sync, when it need not wait any more. The usual resync calls it again, too.
+// Wait returns the error of a step that must wait, a [*runtime.WaitError], which may be wrapped: [Preparer],
+// [SandboxEditor] and [ContainerEditor] can return it. The reason is one word in CamelCase, the message is for people;
+// both are in the status of the containers that wait, and in one event. The step is called again when the pod is
+// synced: the component requests that, such as by kubeletkit.Agent.Sync, when it need not wait any more. The usual
+// resync calls it again, too.
 func Wait(reason, message string) error {
 	return &runtime.WaitError{Reason: reason, Message: message}
 }
@@ -104,11 +107,11 @@ type Preparer interface {
 	// each change, and after a restart of the agent. It returns soon if everything is ready.
 	// ctx ends when the sync returns or the pod is to end.
 	//
-	// An error keeps containers that do not run from starting: they wait with the reason ContainerCreating or PodInitializing, as in
-	// kubelet, and the text of the error is their message. Containers that run continue to run. Prepare is repeated after a back-off. An error that wraps a
-	// [*runtime.TerminalError] fails the pod for good, and the error of [Wait] has the pod wait without a failure; then RetryAfter of
-	// the response counts. Components after this one are not called in this sync, except in the first Prepare of a pod that runs
-	// when the agent starts.
+	// An error keeps containers that do not run from starting: they wait with the reason ContainerCreating or
+	// PodInitializing, as in kubelet, and the text of the error is their message. Containers that run continue to run.
+	// Prepare is repeated after a back-off. An error that wraps a [*runtime.TerminalError] fails the pod for good, and
+	// the error of [Wait] has the pod wait without a failure; then RetryAfter of the response counts. Components after
+	// this one are not called in this sync, except in the first Prepare of a pod that runs when the agent starts.
 	Prepare(ctx context.Context, req PrepareRequest) (PrepareResponse, error)
 }
 
@@ -123,21 +126,23 @@ type PrepareRequest struct {
 
 // PrepareResponse is the output of a [Preparer]. Those of all components are merged.
 type PrepareResponse struct {
-	// Volumes are volumes that are ready, by their names in the spec. They replace those of earlier components. A volume of
-	// a type that the agent does not know needs a volume.Plugin: the agent's component comes first, and refuses it.
+	// Volumes are volumes that are ready, by their names in the spec. They replace those of earlier components. A
+	// volume of a type that the agent does not know needs a volume.Plugin: the agent's component comes first, and
+	// refuses it.
 	Volumes map[string]runtime.Volume
 	// PullSecrets are image pull secrets.
 	PullSecrets []v1.Secret
 	// RetryAfter is the time after which Prepare has something to do even if nothing
 	// changes; 0 means never.
 	RetryAfter time.Duration
-	// Changed means that the component has changed what is observed of the pod. The pod is inspected and synced again after this
-	// sync. A component that gives the pod more before its containers are resized, and less after them, does the latter in the
-	// next sync: a sync that resizes containers has one.
+	// Changed means that the component has changed what is observed of the pod. The pod is inspected and synced again
+	// after this sync. A component that gives the pod more before its containers are resized, and less after them, does
+	// the latter in the next sync: a sync that resizes containers has one.
 	Changed bool
-	// ResizeError is why the pod cannot be given the resources of its spec, if it is to be resized (KEP-1287, KEP-5419). It is the
-	// message of the condition PodResizeInProgress. Containers that run keep the resources that they have, others start, those that a resize
-	// restarts too, and the sync is repeated after a back-off. "" means that the component is ready for the containers.
+	// ResizeError is why the pod cannot be given the resources of its spec, if it is to be resized (KEP-1287,
+	// KEP-5419). It is the message of the condition PodResizeInProgress. Containers that run keep the resources that
+	// they have, others start, those that a resize restarts too, and the sync is repeated after a back-off. "" means
+	// that the component is ready for the containers.
 	ResizeError string
 }
 
@@ -154,27 +159,28 @@ type ContainerEditor interface {
 	Component
 	// EditContainer is called before an instance of a container is created. An error keeps it from being
 	// created: it waits with the reason CreateContainerConfigError, and the call is repeated after a back-off.
-	// Containers of one pod may be created concurrently. It is also called before a running container is resized: of its edits
-	// only Unified and NoCPUQuota count then, an error postpones the resize, and [runtime.ForResize] of ctx is true. The error of [Wait]
-	// has the container wait without a failure.
+	// Containers of one pod may be created concurrently. It is also called before a running container is resized: of
+	// its edits only Unified and NoCPUQuota count then, an error postpones the resize, and [runtime.ForResize] of ctx
+	// is true. The error of [Wait] has the container wait without a failure.
 	EditContainer(ctx context.Context, pod *v1.Pod, container *v1.Container) (runtime.ContainerEdits, error)
 }
 
 // RunningHandler receives the IDs of containers that run.
 type RunningHandler interface {
 	Component
-	// Running is called in the first sync that observes that a container runs which did not run in the sync before, also after a
-	// restart of the agent. A container that ends soon may be missing. An error is
-	// reported, and the call is repeated after a back-off; the container continues to run.
+	// Running is called in the first sync that observes that a container runs which did not run in the sync before,
+	// also after a restart of the agent. A container that ends soon may be missing. An error is reported, and the call
+	// is repeated after a back-off; the container continues to run.
 	Running(ctx context.Context, pod *v1.Pod, observed *runtime.PodStatus) error
 }
 
 // StoppedHandler receives pods that have stopped, before anybody sees it in their status.
 type StoppedHandler interface {
 	Component
-	// Stopped is called when nothing of the pod runs any more and nothing will be started, before the phase of the pod shows that. It is for
-	// what others take back as soon as they see the phase, as Kubernetes does with resource claims. It is repeated after a back-off until it returns nil; the
-	// phase waits for it. Ended follows, and may be the only call.
+	// Stopped is called when nothing of the pod runs any more and nothing will be started, before the phase of the pod
+	// shows that. It is for what others take back as soon as they see the phase, as Kubernetes does with resource
+	// claims. It is repeated after a back-off until it returns nil; the phase waits for it. Ended follows, and may be
+	// the only call.
 	Stopped(ctx context.Context, req EndedRequest) error
 }
 
@@ -199,10 +205,10 @@ type EndedRequest struct {
 // GoneHandler removes what is left of pods.
 type GoneHandler interface {
 	Component
-	// Gone is called when the pod is not desired and has no worker. After a restart of the agent it is also called for pods
-	// of which only a directory is left; then only the UID of the pod is known. It is repeated with each housekeeping
-	// until it returns nil. Then the directory of the pod is removed. A pod with the same UID may be admitted before that, and does
-	// not start.
+	// Gone is called when the pod is not desired and has no worker. After a restart of the agent it is also called for
+	// pods of which only a directory is left; then only the UID of the pod is known. It is repeated with each
+	// housekeeping until it returns nil. Then the directory of the pod is removed. A pod with the same UID may be
+	// admitted before that, and does not start.
 	Gone(ctx context.Context, req GoneRequest) error
 }
 
@@ -217,16 +223,17 @@ type GoneRequest struct {
 // StatusEditor adds to the API status of pods, such as the health of devices.
 type StatusEditor interface {
 	Component
-	// EditStatus is called each time that the status of the pod is generated, concurrently with other steps of the pod. It adds to the status, which
-	// belongs to the caller. It must not block. podworkers.Syncer.RefreshStatus has the status generated again. A panic is logged.
+	// EditStatus is called each time that the status of the pod is generated, concurrently with other steps of the pod.
+	// It adds to the status, which belongs to the caller. It must not block. podworkers.Syncer.RefreshStatus has the
+	// status generated again. A panic is logged.
 	EditStatus(pod *v1.Pod, status *v1.PodStatus)
 }
 
 // InspectionWrapper adds to what the runtime reports of pods, such as why a container has ended.
 type InspectionWrapper interface {
 	Component
-	// Inspector returns an inspector around the given one. It is called once, when the agent is made. The statuses of the inner one are
-	// shared: an inspector changes copies. It is called for each inspection of each pod, concurrently, and returns soon. It has a
-	// method Unwrap() any that returns the inner one, see [runtime.Optional].
+	// Inspector returns an inspector around the given one. It is called once, when the agent is made. The statuses of
+	// the inner one are shared: an inspector changes copies. It is called for each inspection of each pod,
+	// concurrently, and returns soon. It has a method Unwrap() any that returns the inner one, see [runtime.Optional].
 	Inspector(inner runtime.Inspector) runtime.Inspector
 }

@@ -65,7 +65,9 @@ func New(components ...Component) (*Steps, error) {
 		case names[name]:
 			errs = append(errs, fmt.Errorf("lifecycle: two components have the name %q", name))
 		case !joined:
-			errs = append(errs, fmt.Errorf("lifecycle: component %q, a %T, joins no step: it implements none of the interfaces", name, c))
+			errs = append(errs,
+				fmt.Errorf("lifecycle: component %q, a %T, joins no step: it implements none of the interfaces", name,
+					c))
 		}
 		names[name] = true
 	}
@@ -112,8 +114,8 @@ func (s *Steps) join(c Component) (joined bool) {
 	return joined
 }
 
-// Inspector returns the inspector with what the components add that are an [InspectionWrapper]: the first component is the
-// innermost.
+// Inspector returns the inspector with what the components add that are an [InspectionWrapper]: the first component is
+// the innermost.
 func Inspector(inner runtime.Inspector, components ...Component) runtime.Inspector {
 	for _, c := range components {
 		if w, ok := c.(InspectionWrapper); ok {
@@ -189,8 +191,9 @@ func (s *Steps) Refused(pod *v1.Pod) error {
 	return errors.Join(errs...)
 }
 
-// Prepare calls each [Preparer] until one fails, unless [Steps.Hold] holds the pod. The response merges theirs: of volumes with one name, that of
-// the last; the shortest RetryAfter; all of ResizeError. It is empty after an error, except that it has RetryAfter after that of [Wait].
+// Prepare calls each [Preparer] until one fails, unless [Steps.Hold] holds the pod. The response merges theirs: of
+// volumes with one name, that of the last; the shortest RetryAfter; all of ResizeError. It is empty after an error,
+// except that it has RetryAfter after that of [Wait].
 func (s *Steps) Prepare(ctx context.Context, req PrepareRequest) (PrepareResponse, error) {
 	var all PrepareResponse
 	if s == nil {
@@ -276,7 +279,8 @@ func (s *Steps) SandboxEdits(pod *v1.Pod) func(ctx context.Context) (runtime.San
 
 // ContainerEdits returns a function that calls each [ContainerEditor] for a container of the pod and merges their
 // edits, or nil if no component is one.
-func (s *Steps) ContainerEdits(pod *v1.Pod) func(ctx context.Context, container *v1.Container) (runtime.ContainerEdits, error) {
+func (s *Steps) ContainerEdits(pod *v1.Pod) func(ctx context.Context, container *v1.Container) (runtime.ContainerEdits,
+	error) {
 	if s == nil || len(s.container) == 0 {
 		return nil
 	}
@@ -378,8 +382,8 @@ func untilOneFails[C Component](ctx context.Context, components []joined[C], ste
 	return nil
 }
 
-// Chain returns an [Admitter] that calls the given ones in order until one refuses the pod. It is for wrappers; the agent
-// calls those in Options.Join in the same way.
+// Chain returns an [Admitter] that calls the given ones in order until one refuses the pod. It is for wrappers; the
+// agent calls those in Options.Join in the same way.
 func Chain(admitters ...Admitter) Admitter { return &Steps{admit: admitters} }
 
 // AdmitterFunc returns an [Admitter] that evicts no pods and calls a function.

@@ -90,14 +90,16 @@ func TestOrderOfComponents(t *testing.T) {
 	require.True(t, s.HandleRunning())
 	require.NoError(t, s.Running(t.Context(), pod, nil))
 	assert.Equal(t, []string{
-		"admit a", "admit b", "prepare a", "prepare b", "sandbox a", "sandbox b", "container c a", "container c b", "running a", "running b",
+		"admit a", "admit b", "prepare a", "prepare b", "sandbox a", "sandbox b", "container c a", "container c b",
+		"running a", "running b",
 	}, take())
 
 	require.NoError(t, s.Refused(pod))
 	require.NoError(t, s.Stopped(t.Context(), lifecycle.EndedRequest{}))
 	require.NoError(t, s.Ended(t.Context(), lifecycle.EndedRequest{}))
 	require.NoError(t, s.Gone(t.Context(), lifecycle.GoneRequest{}))
-	assert.Equal(t, []string{"refused b", "refused a", "stopped b", "stopped a", "ended b", "ended a", "gone b", "gone a"}, take(), "in the reverse order")
+	assert.Equal(t, []string{"refused b", "refused a", "stopped b", "stopped a", "ended b", "ended a", "gone b",
+		"gone a"}, take(), "in the reverse order")
 	assert.Len(t, s.Runners(), 2)
 }
 
@@ -132,7 +134,8 @@ func TestErrorsOfComponents(t *testing.T) {
 			}
 		})
 	}
-	refuses := lifecycle.AdmitterFunc("policy", func(lifecycle.AdmitRequest) error { return lifecycle.Refuse("Denied", "not here") })
+	refuses := lifecycle.AdmitterFunc("policy",
+		func(lifecycle.AdmitRequest) error { return lifecycle.Refuse("Denied", "not here") })
 	_, err := lifecycle.Chain(refuses).Admit(lifecycle.AdmitRequest{})
 	assert.EqualError(t, err, "Denied: not here", "a refusal is for users, who do not know the component")
 }
@@ -146,7 +149,8 @@ func TestComponentsThatCannotJoin(t *testing.T) {
 		return lifecycle.AdmitterFunc(name, func(lifecycle.AdmitRequest) error { return nil })
 	}
 	_, err := lifecycle.New(nil, nothing{}, allow("a"), allow("a"), allow(""))
-	for _, want := range []string{"a component is nil", `"nothing"`, "joins no step", `two components have the name "a"`, "has no name"} {
+	for _, want := range []string{"a component is nil", `"nothing"`, "joins no step",
+		`two components have the name "a"`, "has no name"} {
 		assert.ErrorContains(t, err, want)
 	}
 }
@@ -176,7 +180,8 @@ func (serialPorts) Admit(req lifecycle.AdmitRequest) (lifecycle.AdmitResponse, e
 	if wantsPort(req.Pod) {
 		for _, other := range req.Active {
 			if wantsPort(other) {
-				return lifecycle.AdmitResponse{}, lifecycle.Refuse("OutOfSerialPorts", "pod "+other.Name+" has the only one")
+				return lifecycle.AdmitResponse{}, lifecycle.Refuse("OutOfSerialPorts", "pod "+other.Name+
+					" has the only one")
 			}
 		}
 	}
@@ -187,7 +192,8 @@ func (serialPorts) EditContainer(_ context.Context, pod *v1.Pod, _ *v1.Container
 	if !wantsPort(pod) {
 		return runtime.ContainerEdits{}, nil
 	}
-	return runtime.ContainerEdits{Devices: []runtime.Device{{HostPath: "/dev/ttyS0", ContainerPath: "/dev/ttyS0", Permissions: "rw"}}}, nil
+	return runtime.ContainerEdits{Devices: []runtime.Device{{HostPath: "/dev/ttyS0", ContainerPath: "/dev/ttyS0",
+		Permissions: "rw"}}}, nil
 }
 
 func wantsPort(pod *v1.Pod) bool { return pod.Annotations["example.com/serial"] != "" }
@@ -199,7 +205,8 @@ func Example() {
 		fmt.Println(err)
 		return
 	}
-	meter := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "meter", Annotations: map[string]string{"example.com/serial": "yes"}}}
+	meter := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "meter",
+		Annotations: map[string]string{"example.com/serial": "yes"}}}
 	_, err = steps.Admit(lifecycle.AdmitRequest{Pod: meter})
 	fmt.Println("admitted:", err == nil)
 	edits, _ := steps.ContainerEdits(meter)(context.Background(), &v1.Container{Name: "main"})
@@ -221,10 +228,12 @@ type patient struct{ after time.Duration }
 func (patient) Name() string { return "patient" }
 
 func (p patient) Prepare(context.Context, lifecycle.PrepareRequest) (lifecycle.PrepareResponse, error) {
-	return lifecycle.PrepareResponse{RetryAfter: p.after, Changed: true}, fmt.Errorf("ports: %w", lifecycle.Wait("WaitingForPort", "not plugged in"))
+	return lifecycle.PrepareResponse{RetryAfter: p.after, Changed: true},
+		fmt.Errorf("ports: %w", lifecycle.Wait("WaitingForPort", "not plugged in"))
 }
 
-// A wait survives the wrapping, and keeps the time after which the step has something to do. Later components are not called.
+// A wait survives the wrapping, and keeps the time after which the step has something to do. Later components are not
+// called.
 func TestWait(t *testing.T) {
 	var calls []string
 	s, err := lifecycle.New(patient{time.Minute}, all{name: "later", calls: &calls})
@@ -243,7 +252,8 @@ func TestHold(t *testing.T) {
 		s, err := lifecycle.New(all{name: "a", calls: &calls})
 		require.NoError(t, err)
 		prepare := func(uid types.UID) error {
-			_, err := s.Prepare(t.Context(), lifecycle.PrepareRequest{Pod: &v1.Pod{ObjectMeta: metav1.ObjectMeta{UID: uid}}})
+			_, err := s.Prepare(t.Context(),
+				lifecycle.PrepareRequest{Pod: &v1.Pod{ObjectMeta: metav1.ObjectMeta{UID: uid}}})
 			return err
 		}
 		first, second := errors.New("first"), errors.New("second")

@@ -9,9 +9,10 @@ import (
 )
 
 func TestGenericConforms(t *testing.T) {
-	plegtest.Suite(t, plegtest.Factory{New: func(_ *testing.T, rt *plegtest.Runtime, cache *runtime.Cache) pleg.Generator {
-		return pleg.NewGeneric(rt, cache, pleg.Options{})
-	}})
+	plegtest.Suite(t,
+		plegtest.Factory{New: func(_ *testing.T, rt *plegtest.Runtime, cache *runtime.Cache) pleg.Generator {
+			return pleg.NewGeneric(rt, cache, pleg.Options{})
+		}})
 }
 
 func TestEventedConforms(t *testing.T) {
@@ -21,10 +22,11 @@ func TestEventedConforms(t *testing.T) {
 		"no stream":          func(s *plegtest.State) { s.Stream.Refuses = errNoStream },
 	} {
 		t.Run(name, func(t *testing.T) {
-			plegtest.Suite(t, plegtest.Factory{New: func(_ *testing.T, rt *plegtest.Runtime, cache *runtime.Cache) pleg.Generator {
-				rt.Do(set)
-				return pleg.NewEvented(rt, cache, pleg.EventedOptions{})
-			}})
+			plegtest.Suite(t,
+				plegtest.Factory{New: func(_ *testing.T, rt *plegtest.Runtime, cache *runtime.Cache) pleg.Generator {
+					rt.Do(set)
+					return pleg.NewEvented(rt, cache, pleg.EventedOptions{})
+				}})
 		})
 	}
 }

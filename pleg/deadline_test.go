@@ -27,9 +27,10 @@ func (hasty) ListPods(ctx context.Context) ([]*runtime.Pod, error) {
 func TestTheDeadlineOfTheAgentIsNoFailureOfTheRuntime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var logged atomic.Int32
-		g := pleg.NewGeneric(hasty{}, runtime.NewCache(runtime.ListInspector(hasty{}), runtime.CacheOptions{}), pleg.Options{
-			Logger: funcr.New(func(string, string) { logged.Add(1) }, funcr.Options{}),
-		})
+		g := pleg.NewGeneric(hasty{}, runtime.NewCache(runtime.ListInspector(hasty{}), runtime.CacheOptions{}),
+			pleg.Options{
+				Logger: funcr.New(func(string, string) { logged.Add(1) }, funcr.Options{}),
+			})
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 		defer cancel()
 		require.NoError(t, g.Run(ctx))

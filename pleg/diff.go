@@ -70,7 +70,8 @@ func diffContainers(before, after []runtime.Container) (events []Event) {
 
 // diffLists calls changed for the items that are new or not the same as before, and removed
 // for those that are not there any more.
-func diffLists[T any, ID comparable](before, after []T, id func(*T) ID, same func(was, is *T) bool, changed, removed func(*T)) {
+func diffLists[T any, ID comparable](before, after []T, id func(*T) ID, same func(was, is *T) bool,
+	changed, removed func(*T)) {
 	old, now := index(before, id), index(after, id)
 	for i := range after {
 		is := &after[i]

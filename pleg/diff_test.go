@@ -60,7 +60,8 @@ func TestDiffOfSameAllocatesNothing(t *testing.T) {
 // TestDiffAgainstMaps compares diff with
 // the plain definition over maps.
 func TestDiffAgainstMaps(t *testing.T) {
-	states := []runtime.ContainerState{runtime.ContainerCreated, runtime.ContainerRunning, runtime.ContainerExited, runtime.ContainerUnknown}
+	states := []runtime.ContainerState{runtime.ContainerCreated, runtime.ContainerRunning, runtime.ContainerExited,
+		runtime.ContainerUnknown}
 	pods := rapid.Custom(func(t *rapid.T) *runtime.Pod {
 		ids := rapid.SliceOfDistinct(rapid.IntRange(0, 9), rapid.ID[int]).Draw(t, "ids")
 		pod := podOf()

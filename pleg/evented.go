@@ -15,7 +15,8 @@ type EventedOptions struct {
 	// SafetyPeriod is the time between relists while the event stream is reliable. It is
 	// at least RelistPeriod. Default: 300 s, the period of kubelet's evented PLEG.
 	SafetyPeriod time.Duration
-	// WithoutEvents leaves the event stream of the runtime unused: the generator relists every RelistPeriod, as a [Generic].
+	// WithoutEvents leaves the event stream of the runtime unused: the generator relists every RelistPeriod, as a
+	// [Generic].
 	WithoutEvents bool
 }
 

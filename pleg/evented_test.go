@@ -103,7 +103,8 @@ func TestBacklogOfGonePods(t *testing.T) {
 			ref := plegtest.Ref(types.UID(fmt.Sprint("gone", i)))
 			for range 4 {
 				r.Do(func(s *plegtest.State) {
-					s.Stream.Backlog = append(s.Stream.Backlog, runtime.Hint{Pod: ref, ID: fmt.Sprint("c", i)}, runtime.Hint{Pod: plegtest.Ref("p"), ID: "old"})
+					s.Stream.Backlog = append(s.Stream.Backlog, runtime.Hint{Pod: ref, ID: fmt.Sprint("c", i)},
+						runtime.Hint{Pod: plegtest.Ref("p"), ID: "old"})
 				})
 			}
 		}

@@ -29,8 +29,9 @@ func (s *services) ListPods(context.Context) ([]*runtime.Pod, error) {
 	var pods []*runtime.Pod
 	for name, state := range s.states {
 		pods = append(pods, &runtime.Pod{
-			PodRef:     runtime.PodRef{UID: types.UID(name), Namespace: "system", Name: name},
-			Containers: []runtime.Container{{ID: runtime.ContainerID{Type: "service", ID: name}, Name: "main", State: state}},
+			PodRef: runtime.PodRef{UID: types.UID(name), Namespace: "system", Name: name},
+			Containers: []runtime.Container{{ID: runtime.ContainerID{Type: "service", ID: name},
+				Name: "main", State: state}},
 		})
 	}
 	return pods, nil

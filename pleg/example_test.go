@@ -37,7 +37,8 @@ func (o *oneContainer) ListPods(context.Context) ([]*runtime.Pod, error) {
 func (o *oneContainer) InspectPod(context.Context, runtime.PodRef) (*runtime.PodStatus, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return &runtime.PodStatus{PodRef: ref, Containers: []runtime.ContainerStatus{{Container: o.container(), ExitCode: o.code}}}, nil
+	return &runtime.PodStatus{PodRef: ref,
+		Containers: []runtime.ContainerStatus{{Container: o.container(), ExitCode: o.code}}}, nil
 }
 
 func Example() {

@@ -69,7 +69,8 @@ type generator struct {
 
 // newGenerator expects options with defaults. If source is nil, the options of the event
 // stream are not used.
-func newGenerator(lister runtime.Lister, source runtime.EventSource, cache runtime.StatusCache, opts EventedOptions) *generator {
+func newGenerator(lister runtime.Lister, source runtime.EventSource, cache runtime.StatusCache,
+	opts EventedOptions) *generator {
 	var record *flow.Observer[runtime.RecordFunc]
 	opts.Record, record = flow.ObserveUnless(opts.NonBlocking, "Record", opts.Record, opts.Logger)
 	return &generator{
@@ -84,8 +85,9 @@ func newGenerator(lister runtime.Lister, source runtime.EventSource, cache runti
 		listed:    make(chan *listCall),
 		inspected: make(chan *inspection),
 		stream:    mailbox{wake: flow.NewSignal()},
-		records:   records{inspections: inspections{limit: opts.MaxInspections}, log: opts.Logger.V(4), record: opts.Record},
-		schedule:  schedule{short: opts.RelistPeriod, long: opts.SafetyPeriod, period: opts.RelistPeriod},
+		records: records{inspections: inspections{limit: opts.MaxInspections}, log: opts.Logger.V(4),
+			record: opts.Record},
+		schedule: schedule{short: opts.RelistPeriod, long: opts.SafetyPeriod, period: opts.RelistPeriod},
 	}
 }
 
@@ -197,7 +199,8 @@ func (g *generator) startDue(ctx context.Context, now time.Time) {
 // wakeAt returns the first deadline, zero if there is none.
 func (g *generator) wakeAt() (first time.Time) {
 	for _, at := range [...]time.Time{
-		g.schedule.missedAt, g.retryAt, g.records.inspections.stalledAt, g.records.inspections.slotAt(), g.schedule.relistDue(),
+		g.schedule.missedAt, g.retryAt, g.records.inspections.stalledAt, g.records.inspections.slotAt(),
+		g.schedule.relistDue(),
 	} {
 		if !at.IsZero() && (first.IsZero() || at.Before(first)) {
 			first = at

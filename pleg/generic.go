@@ -18,8 +18,8 @@ type Options struct {
 	Record runtime.RecordFunc
 	// NonBlocking means that Record neither blocks nor panics, such as that of the parts of an agent and of a
 	// history.Memory. It is called directly then, before the reader receives the events, so that what several parts
-	// record is in order. Default: it has a queue of 4096, and a goroutine while it is not empty; no event waits for it.
-	// What does not fit is dropped, and the number is logged.
+	// record is in order. Default: it has a queue of 4096, and a goroutine while it is not empty; no event waits for
+	// it. What does not fit is dropped, and the number is logged.
 	NonBlocking bool
 	// Metrics receives measurements; it has such a queue, too. nil: none.
 	Metrics Metrics

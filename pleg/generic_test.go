@@ -31,7 +31,8 @@ func TestFirstRelistReportsEverything(t *testing.T) {
 
 		r.Set("p", sbx("s", "ready"), ctr("d", "running"), ctr("a", "exited"), ctr("b", "exited"))
 		r.pass(time.Second)
-		assert.Equal(t, []string{"p[ContainerStarted d ContainerDied a]"}, r.drain(), "died and started again between two relists")
+		assert.Equal(t, []string{"p[ContainerStarted d ContainerDied a]"}, r.drain(),
+			"died and started again between two relists")
 		assert.Equal(t, "a=exited b=exited d=running s=ready", r.cached("p"))
 
 		r.pass(10 * time.Second)
@@ -161,7 +162,8 @@ func TestFailedInspectionIsTriedAgain(t *testing.T) {
 		r.Do(func(s *plegtest.State) { s.Broken["p"] = false })
 		r.pass(time.Second)
 		assert.Equal(t, []string{
-			"p[ContainerStarted b ContainerDied a ContainerDied b ContainerStarted c ContainerRemoved b ContainerRemoved a]",
+			"p[ContainerStarted b ContainerDied a ContainerDied b ContainerStarted c ContainerRemoved b " +
+				"ContainerRemoved a]",
 		}, r.drain())
 		assert.Equal(t, "c=running", r.cached("p"))
 	})

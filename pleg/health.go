@@ -81,7 +81,8 @@ func (h *health) check(threshold, period time.Duration) error {
 		cause = errNoReply
 	}
 	if h.last.IsZero() {
-		return fmt.Errorf("no list of the runtime's pods has succeeded since the start at %s: %w", h.began.Format(time.RFC3339), cause)
+		return fmt.Errorf("no list of the runtime's pods has succeeded since the start at %s: %w",
+			h.began.Format(time.RFC3339), cause)
 	}
 	threshold += max(0, h.due.Sub(h.last)-period)
 	if time.Since(h.last) > threshold {

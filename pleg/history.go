@@ -5,7 +5,8 @@ import "github.com/kubeletkit/kubeletkit/runtime"
 // recordEvents records the events of a pod. The status has the details; it is nil if the pod
 // is gone. Removals are not recorded: they change nothing of what runs. What has died comes
 // before what runs, since an instance starts after the one before it. f may be nil.
-func recordEvents(f runtime.RecordFunc, pod runtime.PodRef, events []Event, status *runtime.PodStatus, source runtime.RecordSource) {
+func recordEvents(f runtime.RecordFunc, pod runtime.PodRef, events []Event, status *runtime.PodStatus,
+	source runtime.RecordSource) {
 	if f == nil || len(events) == 0 {
 		return
 	}
@@ -30,7 +31,8 @@ func recordEvents(f runtime.RecordFunc, pod runtime.PodRef, events []Event, stat
 
 // recordOf returns the record of an event, if it has one. The details are those of the sandboxes and
 // containers.
-func recordOf(e *Event, sandboxes map[string]*runtime.SandboxStatus, containers map[runtime.ContainerID]*runtime.ContainerStatus) (r runtime.Record, ok bool) {
+func recordOf(e *Event, sandboxes map[string]*runtime.SandboxStatus,
+	containers map[runtime.ContainerID]*runtime.ContainerStatus) (r runtime.Record, ok bool) {
 	switch e.Type {
 	case SandboxStarted:
 		r.Kind = runtime.KindSandboxReady

@@ -15,7 +15,8 @@ func TestRecordsOfEvents(t *testing.T) {
 	end := time.Now()
 	id := func(s string) runtime.ContainerID { return runtime.ContainerID{Type: "t", ID: s} }
 	status := &runtime.PodStatus{
-		Sandboxes: []runtime.SandboxStatus{{Sandbox: runtime.Sandbox{ID: "s1", Attempt: 1, State: runtime.SandboxReady}}},
+		Sandboxes: []runtime.SandboxStatus{{Sandbox: runtime.Sandbox{ID: "s1", Attempt: 1,
+			State: runtime.SandboxReady}}},
 		Containers: []runtime.ContainerStatus{
 			{Container: runtime.Container{ID: id("new"), Name: "main", State: runtime.ContainerRunning}, RestartCount: 2},
 			{Container: runtime.Container{ID: id("made"), Name: "log", State: runtime.ContainerCreated}},
@@ -41,16 +42,19 @@ func TestRecordsOfEvents(t *testing.T) {
 	assert.Equal(t, []runtime.Record{
 		with(runtime.KindSandboxDied, func(*runtime.Record) {}),
 		with(runtime.KindContainerExited, func(r *runtime.Record) {
-			r.Container, r.Attempt, r.ExitCode, r.Reason, r.Duration, r.At = "main", 1, 137, "OOMKilled", time.Minute, end
+			r.Container, r.Attempt, r.ExitCode, r.Reason, r.Duration, r.At = "main", 1, 137, "OOMKilled", time.Minute,
+				end
 		}),
-		with(runtime.KindContainerExited, func(r *runtime.Record) { r.Container, r.Reason = "init", runtime.ReasonGone }),
+		with(runtime.KindContainerExited,
+			func(r *runtime.Record) { r.Container, r.Reason = "init", runtime.ReasonGone }),
 		with(runtime.KindSandboxReady, func(r *runtime.Record) { r.Attempt = 1 }),
 		with(runtime.KindContainerRunning, func(r *runtime.Record) { r.Container, r.Attempt = "main", 2 }),
 		with(runtime.KindContainerUnknown, func(r *runtime.Record) { r.Container = "log" }),
 	}, got)
 
 	got = nil
-	recordEvents(func(r runtime.Record) { got = append(got, r) }, pod, []Event{{Type: ContainerDied, ContainerID: id("x"), Name: "main"}}, nil, runtime.SourceRelist)
+	recordEvents(func(r runtime.Record) { got = append(got, r) }, pod,
+		[]Event{{Type: ContainerDied, ContainerID: id("x"), Name: "main"}}, nil, runtime.SourceRelist)
 	assert.Equal(t, runtime.ReasonGone, got[0].Reason)
 	recordEvents(nil, pod, []Event{{Type: ContainerDied}}, nil, runtime.SourceRelist)
 }

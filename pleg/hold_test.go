@@ -21,7 +21,11 @@ func TestHeldPodIsLookedAtOnce(t *testing.T) {
 		t.Run(fmt.Sprintf("hints come after %s", late), func(t *testing.T) {
 			inEvented(t, pleg.EventedOptions{}, func(r *rig) {
 				r.settled()
-				r.Do(func(s *plegtest.State) { s.Stream.Delays = func() []time.Duration { return []time.Duration{late} } })
+				r.Do(
+					func(
+						s *plegtest.State) {
+						s.Stream.Delays = func() []time.Duration { return []time.Duration{late} }
+					})
 				r.g.Hold("p")
 				r.Set("p", sbx("s", "ready"))
 				r.pass(10 * time.Millisecond)

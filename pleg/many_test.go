@@ -42,7 +42,8 @@ func TestManyContainersInAnotherOrder(t *testing.T) {
 func manyEvents(first, n int, typ Type) []Event {
 	var events []Event
 	for i := range n {
-		events = append(events, Event{Type: typ, ContainerID: runtime.ContainerID{Type: "test", ID: fmt.Sprint("c", first+i)}})
+		events = append(events,
+			Event{Type: typ, ContainerID: runtime.ContainerID{Type: "test", ID: fmt.Sprint("c", first+i)}})
 	}
 	return events
 }

@@ -142,7 +142,8 @@ func (p *player) step(ctx context.Context, b byte) {
 		w.Do(func(s *plegtest.State) {
 			if pod := s.Pods[uid]; pod != nil {
 				pod = plegtest.Clone(pod)
-				pod.Containers = slices.DeleteFunc(pod.Containers, func(c runtime.Container) bool { return c.State == runtime.ContainerExited })
+				pod.Containers = slices.DeleteFunc(pod.Containers,
+					func(c runtime.Container) bool { return c.State == runtime.ContainerExited })
 				s.Pods[uid] = pod
 			}
 		})
@@ -155,7 +156,8 @@ func (p *player) step(ctx context.Context, b byte) {
 			w.Do(func(s *plegtest.State) {
 				if pod := s.Pods[uid]; pod != nil {
 					pod = plegtest.Clone(pod)
-					pod.Containers = slices.DeleteFunc(pod.Containers, func(c runtime.Container) bool { return c.ID.ID == id })
+					pod.Containers = slices.DeleteFunc(pod.Containers,
+						func(c runtime.Container) bool { return c.ID.ID == id })
 					s.Pods[uid] = pod
 				}
 			})
@@ -219,7 +221,9 @@ func (p *player) streamStep(what int) {
 	case 7, 8: // a new listener receives old hints about pods that exist and that do not
 		p.w.Do(func(s *plegtest.State) {
 			for i := range 8 {
-				s.Stream.Backlog = append(s.Stream.Backlog, runtime.Hint{Pod: plegtest.Ref(types.UID(fmt.Sprint("p", i))), ID: "old"}, runtime.Hint{ID: "older"})
+				s.Stream.Backlog = append(s.Stream.Backlog,
+					runtime.Hint{Pod: plegtest.Ref(types.UID(fmt.Sprint("p", i))), ID: "old"},
+					runtime.Hint{ID: "older"})
 			}
 		})
 	case 9: // hints about nothing, or what is not true
@@ -227,7 +231,8 @@ func (p *player) streamStep(what int) {
 			for i := range p.made {
 				s.Stream.Hint(runtime.Hint{Pod: plegtest.Ref("p1"), ID: fmt.Sprint("c", i), Event: runtime.HintStopped})
 			}
-			s.Stream.Hint(runtime.Hint{Pod: plegtest.Ref("p0")}, runtime.Hint{Pod: plegtest.Ref("never")}, runtime.Hint{ID: "never"}, runtime.Hint{})
+			s.Stream.Hint(runtime.Hint{Pod: plegtest.Ref("p0")}, runtime.Hint{Pod: plegtest.Ref("never")},
+				runtime.Hint{ID: "never"}, runtime.Hint{})
 		})
 	case 10, 11:
 		delays(nil)
@@ -261,11 +266,13 @@ func (p *player) make(uid types.UID, state runtime.ContainerState) (id string) {
 		p.made++
 		pod := s.Pods[uid]
 		if pod == nil {
-			pod = &runtime.Pod{PodRef: plegtest.Ref(uid), Sandboxes: []runtime.Sandbox{{ID: fmt.Sprint("s", p.made), State: runtime.SandboxReady}}}
+			pod = &runtime.Pod{PodRef: plegtest.Ref(uid),
+				Sandboxes: []runtime.Sandbox{{ID: fmt.Sprint("s", p.made), State: runtime.SandboxReady}}}
 		}
 		pod = plegtest.Clone(pod)
 		id = fmt.Sprint("c", p.made)
-		pod.Containers = slices.Insert(pod.Containers, 0, runtime.Container{ID: runtime.ContainerID{Type: "test", ID: id}, Name: "n-" + id, State: state})
+		pod.Containers = slices.Insert(pod.Containers, 0,
+			runtime.Container{ID: runtime.ContainerID{Type: "test", ID: id}, Name: "n-" + id, State: state})
 		s.Pods[uid] = pod
 	})
 	return id

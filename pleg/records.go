@@ -69,7 +69,8 @@ func (rs *records) relistFailed() { rs.listing = false }
 // are the pods that have changed while no hint about them was being handled.
 //
 // It allocates nothing for pods that have not changed.
-func (rs *records) relisted(pods []*runtime.Pod, w window, forget func(types.UID, runtime.Mark) bool) (unreported []runtime.PodRef) {
+func (rs *records) relisted(pods []*runtime.Pod, w window,
+	forget func(types.UID, runtime.Mark) bool) (unreported []runtime.PodRef) {
 	rs.relists++
 	rs.listing, rs.listEnd = false, w.ended
 	listed := 0
@@ -136,7 +137,8 @@ func (rs *records) compareListed(r *record, pod *runtime.Pod) (changed bool) {
 
 // compareUnlisted handles a pod that the list does not have. changed reports whether it
 // has changed, drop whether the record is no longer needed.
-func (rs *records) compareUnlisted(r *record, w window, forget func(types.UID, runtime.Mark) bool) (changed, drop bool) {
+func (rs *records) compareUnlisted(r *record, w window,
+	forget func(types.UID, runtime.Mark) bool) (changed, drop bool) {
 	r.listed = nil
 	if rs.overlapped(r) && r.view != nil {
 		rs.want(r, w.ended)

@@ -10,7 +10,8 @@ import (
 
 // TestRecordsOfHintsThatSayNothingNew: what is known need not be read.
 func TestRecordsOfHintsThatSayNothingNew(t *testing.T) {
-	view := podOf(sbx("s", "ready"), sbx("t", "not-ready"), ctr("c", "created"), ctr("r", "running"), ctr("e", "exited"), ctr("u", "unknown"))
+	view := podOf(sbx("s", "ready"), sbx("t", "not-ready"), ctr("c", "created"), ctr("r", "running"),
+		ctr("e", "exited"), ctr("u", "unknown"))
 	inspects := func(id string, event runtime.HintEvent, known ...*runtime.PodStatus) bool {
 		b := newBook(t)
 		_, inspect := b.relist(view)

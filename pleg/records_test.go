@@ -165,12 +165,15 @@ func TestRecordsOfStatusAndListSideBySide(t *testing.T) {
 		{"the list is newer", after, before, after, happened},
 		{"each knows something", podOf(sbx("s", "ready"), ctr("a", "exited"), ctr("b", "exited")),
 			podOf(sbx("s", "not-ready"), ctr("a", "running"), ctr("b", "exited")),
-			podOf(sbx("s", "not-ready"), ctr("a", "exited"), ctr("b", "exited")), []string{"ContainerDied a", "SandboxDied s"}},
+			podOf(sbx("s", "not-ready"), ctr("a", "exited"), ctr("b", "exited")),
+			[]string{"ContainerDied a", "SandboxDied s"}},
 		{"each shows what soon is gone", podOf(sbx("s", "ready"), ctr("c", "exited"), ctr("a", "running"), ctr("b", "exited")),
 			podOf(sbx("s", "ready"), ctr("d", "running"), ctr("a", "running"), ctr("b", "exited")), before,
-			[]string{"ContainerDied c", "ContainerDied d", "ContainerRemoved c", "ContainerRemoved d", "ContainerStarted d"}},
+			[]string{"ContainerDied c", "ContainerDied d", "ContainerRemoved c", "ContainerRemoved d",
+				"ContainerStarted d"}},
 		{"the pod is gone, as the status knows", before, podOf(), podOf(),
-			[]string{"ContainerDied a", "ContainerRemoved a", "ContainerRemoved b", "SandboxDied s", "SandboxRemoved s"}},
+			[]string{"ContainerDied a", "ContainerRemoved a", "ContainerRemoved b", "SandboxDied s",
+				"SandboxRemoved s"}},
 	} {
 		for _, first := range []string{"list", "status"} {
 			t.Run(tc.name+"/first the "+first, func(t *testing.T) {

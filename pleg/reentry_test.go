@@ -109,7 +109,8 @@ func TestCallbacksCallEveryMethod(t *testing.T) {
 				const pods = 60
 				for i := range 5 * pods {
 					uid := types.UID(fmt.Sprint("p", i%pods))
-					rt.Set(uid, plegtest.Sandbox("s"+string(uid), "ready"), plegtest.Container(fmt.Sprint("c", i), "running"))
+					rt.Set(uid, plegtest.Sandbox("s"+string(uid), "ready"),
+						plegtest.Container(fmt.Sprint("c", i), "running"))
 					if i%20 == 0 {
 						rt.BreakStream(runtime.ErrUnavailable)
 						time.Sleep(time.Second)

@@ -44,8 +44,8 @@ func (g *generator) startRelist(ctx context.Context, now time.Time) {
 	})
 }
 
-// endsSoon reports whether the deadline of ctx, if it has one, is a second away or has passed. The runtime has that deadline, too,
-// and may answer that it has passed before it does here: that is no failure of the runtime.
+// endsSoon reports whether the deadline of ctx, if it has one, is a second away or has passed. The runtime has that
+// deadline, too, and may answer that it has passed before it does here: that is no failure of the runtime.
 func endsSoon(ctx context.Context) bool {
 	deadline, ok := ctx.Deadline()
 	return ok && time.Until(deadline) < time.Second
@@ -57,7 +57,8 @@ func (g *generator) finishRelist(call *listCall) {
 		g.records.relistFailed()
 		g.schedule.failed(time.Now())
 		if g.health.failed(call.err) {
-			g.opts.Logger.Error(call.err, "Cannot list the pods of the runtime; trying again", "period", g.opts.RelistPeriod)
+			g.opts.Logger.Error(call.err, "Cannot list the pods of the runtime; trying again",
+				"period", g.opts.RelistPeriod)
 		}
 	} else {
 		unreported := g.records.relisted(call.pods, call.window, g.cache.ForgetUntil)

@@ -65,7 +65,8 @@ func newWire(b *testing.B, n int, latency time.Duration, limit int) *wire {
 	if err != nil {
 		b.Fatal(err)
 	}
-	w.g = pleg.NewGeneric(counting{client, w.listed}, runtime.NewCache(client, runtime.CacheOptions{}), pleg.Options{RelistPeriod: time.Hour, MaxInspections: limit})
+	w.g = pleg.NewGeneric(counting{client, w.listed}, runtime.NewCache(client, runtime.CacheOptions{}),
+		pleg.Options{RelistPeriod: time.Hour, MaxInspections: limit})
 	go func() {
 		defer close(ended)
 		_ = w.g.Run(ctx)

@@ -65,7 +65,8 @@ func inEvented(t *testing.T, opts pleg.EventedOptions, test func(r *rig)) {
 func inRig(t *testing.T, build func(r *rig) pleg.Generator, test func(r *rig)) {
 	synctest.Test(t, func(t *testing.T) {
 		rt := plegtest.NewRuntime()
-		r := &rig{T: t, Runtime: rt, cache: runtime.NewCache(rt, runtime.CacheOptions{}), ended: make(chan struct{}), metrics: &recorder{}}
+		r := &rig{T: t, Runtime: rt, cache: runtime.NewCache(rt, runtime.CacheOptions{}), ended: make(chan struct{}),
+			metrics: &recorder{}}
 		r.g = build(r)
 		test(r)
 		if r.stop != nil {
@@ -193,7 +194,8 @@ func (m *recorder) do(f func(*recorded)) {
 // now returns a copy of what was recorded until now.
 func (m *recorder) now() (r recorded) {
 	m.do(func(m *recorded) {
-		r = recorded{slices.Clone(m.relists), slices.Clone(m.counts), slices.Clone(m.connected), slices.Clone(m.ages), slices.Clone(m.missed), slices.Clone(m.logged)}
+		r = recorded{slices.Clone(m.relists), slices.Clone(m.counts), slices.Clone(m.connected), slices.Clone(m.ages),
+			slices.Clone(m.missed), slices.Clone(m.logged)}
 	})
 	return r
 }

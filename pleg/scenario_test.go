@@ -76,9 +76,10 @@ type scenario struct {
 
 func newScenario(t *testing.T) *scenario {
 	return &scenario{
-		t: t, book: newBook(t), unseen: map[types.UID][]*runtime.PodStatus{}, requested: map[types.UID]*record{}, inspecting: map[types.UID]*record{},
-		early:    map[types.UID]*runtime.PodStatus{},
-		schedule: schedule{short: time.Second, long: 300 * time.Second, period: time.Second}, now: time.Unix(0, 0),
+		t: t, book: newBook(t), unseen: map[types.UID][]*runtime.PodStatus{}, requested: map[types.UID]*record{},
+		inspecting: map[types.UID]*record{},
+		early:      map[types.UID]*runtime.PodStatus{},
+		schedule:   schedule{short: time.Second, long: 300 * time.Second, period: time.Second}, now: time.Unix(0, 0),
 	}
 }
 
@@ -168,7 +169,8 @@ func (s *scenario) recorded(command, args string) (results []string) {
 	case "hint":
 		h := append(strings.Fields(args), "", "")
 		uid = types.UID(h[0])
-		b.rs.hinted(podHints{}.with(runtime.Hint{Pod: runtime.PodRef{UID: uid, Name: h[0]}, ID: h[1], Event: runtime.HintEvent(h[2])}, b.draw()), s.take(uid))
+		b.rs.hinted(podHints{}.with(runtime.Hint{Pod: runtime.PodRef{UID: uid, Name: h[0]}, ID: h[1],
+			Event: runtime.HintEvent(h[2])}, b.draw()), s.take(uid))
 	case "inspect":
 		r := s.requested[uid]
 		require.NotNil(s.t, r, "no inspection of %s is requested, after %v", uid, before)

@@ -112,7 +112,8 @@ func (g *generator) takeStreamState(state streamState, broken error) {
 		}
 		g.loggedBroken = false
 		g.schedule.streamEstablished(time.Now())
-		log.Info("The runtime's event stream is established; relists are a safety net from now on", "period", g.opts.SafetyPeriod)
+		log.Info("The runtime's event stream is established; relists are a safety net from now on",
+			"period", g.opts.SafetyPeriod)
 	}
 }
 
@@ -123,7 +124,8 @@ func (g *generator) streamEnded(err error) {
 		log.Info("The runtime has no event stream; relisting", "period", g.opts.RelistPeriod, "err", err)
 	case !g.loggedBroken:
 		g.loggedBroken = true
-		log.Info("The runtime's event stream is broken; relisting until it is back", "period", g.opts.RelistPeriod, "err", err)
+		log.Info("The runtime's event stream is broken; relisting until it is back", "period", g.opts.RelistPeriod,
+			"err", err)
 	default:
 		log.V(4).Info("Still no event stream", "err", err)
 	}

@@ -143,7 +143,8 @@ func TestSilentStreamIsGivenUp(t *testing.T) {
 		r.pass(301 * time.Second)
 		assert.ElementsMatch(t, []string{"p[ContainerDied a]", "q[ContainerDied b]"}, r.drain())
 		assert.Equal(t, []int{2}, r.metrics.now().missed)
-		assert.Len(t, slices.DeleteFunc(r.metrics.now().logged, func(s string) bool { return !strings.Contains(s, "had not reported") }), 2)
+		assert.Len(t, slices.DeleteFunc(r.metrics.now().logged,
+			func(s string) bool { return !strings.Contains(s, "had not reported") }), 2)
 		require.Len(t, r.Opened(), 1)
 		r.pass(time.Second)
 		require.Len(t, r.Opened(), 2, "opened anew")
@@ -243,7 +244,8 @@ func (faulty) WatchEvents(context.Context, func(), func(runtime.Hint)) error { r
 
 func TestSourceThatEndsWithoutAnError(t *testing.T) {
 	inRig(t, func(r *rig) pleg.Generator {
-		return pleg.NewEvented(faulty{r.Runtime}, r.cache, pleg.EventedOptions{Options: r.metrics.options(pleg.Options{})})
+		return pleg.NewEvented(faulty{r.Runtime}, r.cache,
+			pleg.EventedOptions{Options: r.metrics.options(pleg.Options{})})
 	}, func(r *rig) {
 		r.run()
 		r.pass(time.Second)
@@ -272,7 +274,8 @@ func TestWrappedRuntimeKeepsItsStream(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			inRig(t, func(r *rig) pleg.Generator {
-				return pleg.NewEvented(tc.wrap(lister{r.Runtime}), r.cache, pleg.EventedOptions{Options: r.metrics.options(pleg.Options{})})
+				return pleg.NewEvented(tc.wrap(lister{r.Runtime}), r.cache,
+					pleg.EventedOptions{Options: r.metrics.options(pleg.Options{})})
 			}, func(r *rig) {
 				r.Set("p", ctr("a", "running"))
 				r.run()

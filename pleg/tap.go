@@ -11,8 +11,8 @@ import (
 )
 
 // Tap returns a [Generator] that calls f with the events of g and passes them on to its reader. f receives each event
-// once, as soon as g has it, however slow the reader is: events that wait for the reader are merged as those of g are. When
-// f is called, the cache holds the status of the pod already.
+// once, as soon as g has it, however slow the reader is: events that wait for the reader are merged as those of g are.
+// When f is called, the cache holds the status of the pod already.
 //
 // Calls of f do not overlap. The reader waits while f runs, so f should return soon. It may keep the events.
 //

@@ -16,9 +16,10 @@ import (
 
 // TestATapConforms runs the suite of generators.
 func TestATapConforms(t *testing.T) {
-	plegtest.Suite(t, plegtest.Factory{New: func(_ *testing.T, rt *plegtest.Runtime, cache *runtime.Cache) pleg.Generator {
-		return pleg.Tap(pleg.NewEvented(rt, cache, pleg.EventedOptions{}), func(pleg.PodEvents) {})
-	}})
+	plegtest.Suite(t,
+		plegtest.Factory{New: func(_ *testing.T, rt *plegtest.Runtime, cache *runtime.Cache) pleg.Generator {
+			return pleg.Tap(pleg.NewEvented(rt, cache, pleg.EventedOptions{}), func(pleg.PodEvents) {})
+		}})
 }
 
 // TestATapWithASlowReader asserts that the tap has each event at once, and the reader all of them merged.

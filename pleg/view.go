@@ -82,7 +82,8 @@ func join(view, other *runtime.Pod, removed removals) *runtime.Pod {
 	}
 }
 
-func joinLists[T any, ID comparable](view, other []T, id func(*T) ID, later func(was, is *T) bool, removed func(*T) bool) []T {
+func joinLists[T any, ID comparable](view, other []T, id func(*T) ID, later func(was, is *T) bool,
+	removed func(*T) bool) []T {
 	joint := slices.Clone(view)
 	there := index(joint, id)
 	for i := range other {

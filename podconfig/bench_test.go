@@ -64,7 +64,8 @@ func BenchmarkFewOfMany(b *testing.B) {
 	const n = 5000
 	// prepare puts the changed pods at their positions in pods, and returns how the
 	// source delivers them. Only the latter is measured.
-	run := func(name string, count, changes int, prepare func(pods []*v1.Pod, changed map[int]*v1.Pod) (deliver func(Sink))) {
+	run := func(name string, count, changes int,
+		prepare func(pods []*v1.Pod, changed map[int]*v1.Pod) (deliver func(Sink))) {
 		b.Run(fmt.Sprintf("%s, %d", name, count), func(b *testing.B) {
 			pods := manyPods(b, n)
 			m, err := New(Options{Sources: []Source{NewStatic("api"), NewStatic("file")}})
@@ -201,7 +202,8 @@ func BenchmarkSlowReader(b *testing.B) {
 	}
 }
 
-// BenchmarkNewPods delivers a snapshot of 1000 pods that the mux has not had before. One of them costs a thousandth of it.
+// BenchmarkNewPods delivers a snapshot of 1000 pods that the mux has not had before. One of them costs a thousandth of
+// it.
 func BenchmarkNewPods(b *testing.B) {
 	pods := manyPods(b, 1000)
 	for name, source := range map[string]string{"api": "api", "others": "broker"} {

@@ -17,7 +17,8 @@ func TestChannelAndStatic(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		sent := make(chan []*v1.Pod)
-		mux, err := podconfig.New(podconfig.Options{Sources: []podconfig.Source{podconfig.NewChannel("mine", sent), podconfig.NewStatic("fixed", testPod("1", "a"))}})
+		mux, err := podconfig.New(podconfig.Options{Sources: []podconfig.Source{podconfig.NewChannel("mine", sent),
+			podconfig.NewStatic("fixed", testPod("1", "a"))}})
 		require.NoError(t, err)
 		r := &rig{t: t, mux: mux}
 		ctx, cancel := context.WithCancel(t.Context())

@@ -23,7 +23,8 @@ func TestSlowReaderCostsNoMemory(t *testing.T) {
 	require.NoError(t, err)
 	sinks := []*sink{{mux: m, registration: m.merger.sources[0]}, {mux: m, registration: m.merger.sources[1]}}
 	pod := func(uid, name string, n int) *v1.Pod {
-		return testpod.New(name, testpod.UID(types.UID(uid)), testpod.Container(v1.Container{Name: "c", Image: fmt.Sprint(n)}))
+		return testpod.New(name, testpod.UID(types.UID(uid)),
+			testpod.Container(v1.Container{Name: "c", Image: fmt.Sprint(n)}))
 	}
 	sinks[0].Set([]*v1.Pod{pod("0", "p", 0)})
 	sinks[1].Set([]*v1.Pod{pod("x", "q", 0)})
@@ -57,8 +58,9 @@ func TestMuxConcurrently(t *testing.T) {
 		name := fmt.Sprintf("s%d", i)
 		next := func(n int) (pods []*v1.Pod) {
 			for k := range n % 5 {
-				pods = append(pods, testpod.New(fmt.Sprint("p", k+i), testpod.UID(types.UID(fmt.Sprintf("%d-%d", k, (n+i)%7))),
-					testpod.Container(v1.Container{Name: "c", Image: fmt.Sprint(n % 3)})))
+				pods = append(pods,
+					testpod.New(fmt.Sprint("p", k+i), testpod.UID(types.UID(fmt.Sprintf("%d-%d", k, (n+i)%7))),
+						testpod.Container(v1.Container{Name: "c", Image: fmt.Sprint(n % 3)})))
 			}
 			return pods
 		}
@@ -151,7 +153,8 @@ func TestMuxSourcesComeAndGo(t *testing.T) {
 				name := fmt.Sprintf("s%d", w)
 				if err := m.Add(SourceFunc(name, func(ctx context.Context, sink Sink) error {
 					sink.Set([]*v1.Pod{
-						testpod.New(fmt.Sprint("p", i%2), testpod.UID(types.UID(fmt.Sprint(i%3))), testpod.Containers("c")), testpod.New(name, testpod.Containers("c"))})
+						testpod.New(fmt.Sprint("p", i%2), testpod.UID(types.UID(fmt.Sprint(i%3))),
+							testpod.Containers("c")), testpod.New(name, testpod.Containers("c"))})
 					<-ctx.Done()
 					return nil
 				})); err != nil {

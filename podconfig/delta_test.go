@@ -59,10 +59,13 @@ func TestDeltas(t *testing.T) {
 				update(sink, testPod("4", "d"), testPod("1", "a", image("x")), nil, testPod("2", "b", deleted))
 				remove(sink, "3", "unknown")
 			})
-			assert.Equal(r.t, []string{"REMOVE broker c/3", "ADD broker d/4", "UPDATE broker a/1", "DELETE broker b/2"}, r.read())
-			s.do(func(sink podconfig.Sink) { update(sink, testPod("1", "a", image("x"), testpod.Phase(v1.PodRunning))) })
+			assert.Equal(r.t, []string{"REMOVE broker c/3", "ADD broker d/4", "UPDATE broker a/1", "DELETE broker b/2"},
+				r.read())
+			s.do(
+				func(sink podconfig.Sink) { update(sink, testPod("1", "a", image("x"), testpod.Phase(v1.PodRunning))) })
 			assert.Equal(r.t, []string{"RECONCILE broker a/1"}, r.read())
-			s.do(func(sink podconfig.Sink) { update(sink, testPod("1", "a", image("x"), testpod.Phase(v1.PodRunning))) })
+			s.do(
+				func(sink podconfig.Sink) { update(sink, testPod("1", "a", image("x"), testpod.Phase(v1.PodRunning))) })
 			assert.Empty(r.t, r.read())
 		},
 		"only Set makes it seen": func(r *rig, s *driven) {
@@ -103,9 +106,11 @@ func TestDeltas(t *testing.T) {
 			s.do(func(sink podconfig.Sink) { remove(sink, "1") })
 			assert.Empty(r.t, r.read(), "it is removed already")
 			s.do(func(sink podconfig.Sink) { update(sink, testPod("3", "a")) })
-			assert.Equal(r.t, []string{"REMOVE broker c/3 a/2", "ADD broker a/3"}, r.read(), "also a UID that had another name")
+			assert.Equal(r.t, []string{"REMOVE broker c/3 a/2", "ADD broker a/3"}, r.read(),
+				"also a UID that had another name")
 			s.do(func(sink podconfig.Sink) { update(sink, testPod("4", "a"), testPod("5", "a")) })
-			assert.Equal(r.t, []string{"REMOVE broker a/3", "ADD broker a/5"}, r.read(), "the last one of a delta counts")
+			assert.Equal(r.t, []string{"REMOVE broker a/3", "ADD broker a/5"}, r.read(),
+				"the last one of a delta counts")
 			s.do(func(sink podconfig.Sink) { remove(sink, "5") })
 			assert.Equal(r.t, []string{"REMOVE broker a/5"}, r.read(), "no earlier one waits")
 			assert.Empty(r.t, r.rejected)
@@ -140,9 +145,11 @@ func TestDeltas(t *testing.T) {
 			})
 			assert.Equal(r.t, []string{"REMOVE broker a/1", "ADD broker a/2"}, r.read())
 			s.do(func(sink podconfig.Sink) {
-				sink.Apply(podconfig.Delta{Update: []*v1.Pod{testPod("3", "a"), testPod("2", "c")}, Remove: []types.UID{"3", "2"}})
+				sink.Apply(podconfig.Delta{Update: []*v1.Pod{testPod("3", "a"), testPod("2", "c")},
+					Remove: []types.UID{"3", "2"}})
 			})
-			assert.Equal(r.t, []string{"REMOVE broker c/3 a/2", "ADD broker a/3 c/2"}, r.read(), "a UID that is removed and updated is updated")
+			assert.Equal(r.t, []string{"REMOVE broker c/3 a/2", "ADD broker a/3 c/2"}, r.read(),
+				"a UID that is removed and updated is updated")
 			assert.Empty(r.t, r.rejected)
 		},
 		"a pod gets another name": func(r *rig, s *driven) {
@@ -260,7 +267,8 @@ func TestDeltasAfterRestore(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := &driven{"broker", make(chan func(podconfig.Sink) error)}
-		opts := restoring(testPod("1", "a", from("broker")), testPod("2", "b", from("broker")), testPod("3", "c", from("broker")))
+		opts := restoring(testPod("1", "a", from("broker")), testPod("2", "b", from("broker")),
+			testPod("3", "c", from("broker")))
 		opts.Sources = []podconfig.Source{s}
 		r := newRigWith(t, opts)
 		assert.Equal(t, []string{"RESTORE broker a/1 b/2 c/3"}, r.read())

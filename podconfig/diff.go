@@ -71,7 +71,8 @@ func sameMetadata(a, b *v1.Pod) bool {
 }
 
 func sameDeletion(a, b *v1.Pod) bool {
-	return a.DeletionTimestamp.Equal(b.DeletionTimestamp) && ptr.Equal(a.DeletionGracePeriodSeconds, b.DeletionGracePeriodSeconds)
+	return a.DeletionTimestamp.Equal(b.DeletionTimestamp) && ptr.Equal(a.DeletionGracePeriodSeconds,
+		b.DeletionGracePeriodSeconds)
 }
 
 // sameMessage reports whether two values are semantically equal. It compares their

@@ -31,7 +31,8 @@ func TestMuxAddAndRemove(t *testing.T) {
 			require.True(r.t, r.mux.SourcesReady())
 			http := r.add("http")
 			assert.False(r.t, r.mux.SourcesReady())
-			assert.Equal(r.t, []podconfig.SourceState{{Name: "file", Seen: true}, {Name: "http", Seen: false}}, r.mux.Sources())
+			assert.Equal(r.t, []podconfig.SourceState{{Name: "file", Seen: true}, {Name: "http", Seen: false}},
+				r.mux.Sources())
 			assert.Empty(r.t, r.read())
 			r.set(http, testPod("2", "b"))
 			assert.False(r.t, r.mux.SourcesReady(), "the reader has not received it yet")
@@ -138,7 +139,8 @@ func TestMuxRemoveBeforeRun(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		never := sourceFunc{"never", func(context.Context, podconfig.Sink) error { panic("it was removed") }}
-		m, err := podconfig.New(podconfig.Options{Sources: []podconfig.Source{never}, Restore: restoring(testPod("1", "a", from("never"))).Restore})
+		m, err := podconfig.New(podconfig.Options{Sources: []podconfig.Source{never},
+			Restore: restoring(testPod("1", "a", from("never"))).Restore})
 		require.NoError(t, err)
 		require.True(t, m.Remove("never"))
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)

@@ -50,8 +50,8 @@ type refusal struct {
 	err error
 }
 
-// accept sets the defaults of a pod and validates it, unless it is as it was delivered last. refused are the pods of the source
-// that were not accepted, o is the offer of the UID or nil.
+// accept sets the defaults of a pod and validates it, unless it is as it was delivered last. refused are the pods of
+// the source that were not accepted, o is the offer of the UID or nil.
 func (r *registration) accept(o *offer, pod *v1.Pod, refused map[types.UID]refusal) (accepted, error) {
 	e := r.entry
 	before, known := refused[pod.UID]
@@ -76,7 +76,8 @@ func (r *registration) accept(o *offer, pod *v1.Pod, refused map[types.UID]refus
 		if o != nil {
 			after = "; it stays as it was"
 		}
-		err := fmt.Errorf("pod %s of source %q is not valid: %w%s", text.Clip(runtime.RefOf(pod).String(), text.MaxMessage), r.name, text.JoinErrors(errs), after)
+		err := fmt.Errorf("pod %s of source %q is not valid: %w%s", text.Clip(runtime.RefOf(pod).String(),
+			text.MaxMessage), r.name, text.JoinErrors(errs), after)
 		r.refuse(pod, err)
 		return accepted{}, err
 	}
@@ -107,24 +108,27 @@ func (r *registration) end(c *claims, o *offer, update *v1.Pod) {
 		return
 	}
 	ended := *o.pod
-	ended.DeletionTimestamp, ended.DeletionGracePeriodSeconds = update.DeletionTimestamp, update.DeletionGracePeriodSeconds
+	ended.DeletionTimestamp, ended.DeletionGracePeriodSeconds = update.DeletionTimestamp,
+		update.DeletionGracePeriodSeconds
 	c.offer(o, podvalidation.InSeconds(&ended))
 }
 
-// same reports whether two pods of a source have all in common that is validated. Unless they are of an API server, they have also
-// the same status.
+// same reports whether two pods of a source have all in common that is validated. Unless they are of an API server,
+// they have also the same status.
 func (e *entry) same(a, b *v1.Pod, api bool) bool {
 	if api {
 		return fullNameOf(a) == fullNameOf(b) && e.comparer.sameMessage(&a.Spec, &b.Spec)
 	}
-	return sameObjectMeta(&a.ObjectMeta, &b.ObjectMeta) && e.comparer.sameMessage(&a.Spec, &b.Spec) && e.comparer.sameMessage(&a.Status, &b.Status)
+	return sameObjectMeta(&a.ObjectMeta, &b.ObjectMeta) && e.comparer.sameMessage(&a.Spec, &b.Spec) &&
+		e.comparer.sameMessage(&a.Status, &b.Status)
 }
 
 func sameObjectMeta(a, b *metav1.ObjectMeta) bool {
 	if lists(a)+lists(b) > 0 {
 		return equality.Semantic.DeepEqual(a, b)
 	}
-	return a.Name == b.Name && a.Namespace == b.Namespace && a.GenerateName == b.GenerateName && a.Generation == b.Generation &&
+	return a.Name == b.Name && a.Namespace == b.Namespace && a.GenerateName == b.GenerateName &&
+		a.Generation == b.Generation &&
 		//lint:ignore SA1019 a field that a source may set is compared
 		a.ResourceVersion == b.ResourceVersion && a.SelfLink == b.SelfLink &&
 		maps.Equal(a.Labels, b.Labels) && maps.Equal(a.Annotations, b.Annotations)

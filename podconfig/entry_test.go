@@ -30,12 +30,15 @@ func TestMuxChecksPods(t *testing.T) {
 		}
 	}
 	secret := func(path string) func(*v1.Pod) {
-		return volume(v1.Volume{Name: "v", VolumeSource: v1.VolumeSource{Secret: &v1.SecretVolumeSource{SecretName: "s", Items: []v1.KeyToPath{{Key: "k", Path: path}}}}})
+		return volume(v1.Volume{Name: "v", VolumeSource: v1.VolumeSource{Secret: &v1.SecretVolumeSource{SecretName: "s",
+			Items: []v1.KeyToPath{{Key: "k", Path: path}}}}})
 	}
 	projected := func(s v1.VolumeProjection) func(*v1.Pod) {
 		return func(p *v1.Pod) {
 			p.Spec.ServiceAccountName = "sa"
-			volume(v1.Volume{Name: "v", VolumeSource: v1.VolumeSource{Projected: &v1.ProjectedVolumeSource{Sources: []v1.VolumeProjection{s}}}})(p)
+			volume(v1.Volume{Name: "v",
+				VolumeSource: v1.VolumeSource{Projected: &v1.ProjectedVolumeSource{
+					Sources: []v1.VolumeProjection{s}}}})(p)
 		}
 	}
 	subPath := func(m v1.VolumeMount) func(*v1.Pod) {
@@ -58,7 +61,8 @@ func TestMuxChecksPods(t *testing.T) {
 		"no defaults":                 {func(*v1.Pod) {}, nobody, ""},
 		"references to other objects": {secret("a/b"), nobody, ""},
 		"an update's container": {func(p *v1.Pod) {
-			p.Spec.EphemeralContainers = []v1.EphemeralContainer{{EphemeralContainerCommon: v1.EphemeralContainerCommon{Name: "debug", Image: "i"}}}
+			p.Spec.EphemeralContainers = []v1.EphemeralContainer{
+				{EphemeralContainerCommon: v1.EphemeralContainerCommon{Name: "debug", Image: "i"}}}
 		}, nobody, ""},
 
 		"name":            {func(p *v1.Pod) { p.Name = "../evil" }, all, "metadata.name: Invalid value"},
@@ -71,7 +75,8 @@ func TestMuxChecksPods(t *testing.T) {
 			p.Spec.InitContainers = []v1.Container{{Name: "a/b", Image: "i"}}
 		}, all, "spec.initContainers[0].name: Invalid value"},
 		"ephemeral container": {func(p *v1.Pod) {
-			p.Spec.EphemeralContainers = []v1.EphemeralContainer{{EphemeralContainerCommon: v1.EphemeralContainerCommon{Name: "..", Image: "i"}}}
+			p.Spec.EphemeralContainers = []v1.EphemeralContainer{
+				{EphemeralContainerCommon: v1.EphemeralContainerCommon{Name: "..", Image: "i"}}}
 		}, all, "spec.ephemeralContainers[0].name: Invalid value"},
 		"twice": {func(p *v1.Pod) {
 			p.Spec.InitContainers = []v1.Container{{Name: "c", Image: "i"}}
@@ -87,7 +92,8 @@ func TestMuxChecksPods(t *testing.T) {
 		"trust bundle": {projected(v1.VolumeProjection{ClusterTrustBundle: &v1.ClusterTrustBundleProjection{Path: "../b"}}), all, "must not contain '..'"},
 		"certificate":  {projected(v1.VolumeProjection{PodCertificate: &v1.PodCertificateProjection{KeyPath: "../b"}}), all, "must not contain '..'"},
 		"profile": {main(func(c *v1.Container) {
-			c.SecurityContext = &v1.SecurityContext{SeccompProfile: &v1.SeccompProfile{Type: v1.SeccompProfileTypeLocalhost, LocalhostProfile: ptr.To("../p")}}
+			c.SecurityContext = &v1.SecurityContext{SeccompProfile: &v1.SeccompProfile{
+				Type: v1.SeccompProfileTypeLocalhost, LocalhostProfile: ptr.To("../p")}}
 		}), all, "must not contain '..'"},
 
 		"no containers": {func(p *v1.Pod) { p.Spec.Containers = nil }, static, "spec.containers: Required value"},
@@ -134,7 +140,8 @@ func TestMuxSetsDefaults(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			pod := testPod("1", "a", func(p *v1.Pod) { p.Spec.Volumes = []v1.Volume{{Name: "newer"}} })
 			before := pod.DeepCopy()
-			mux, err := podconfig.New(podconfig.Options{NodeName: "edge-7", Sources: []podconfig.Source{podconfig.NewStatic(source, pod)}})
+			mux, err := podconfig.New(podconfig.Options{NodeName: "edge-7",
+				Sources: []podconfig.Source{podconfig.NewStatic(source, pod)}})
 			require.NoError(t, err)
 			done := make(chan error, 1)
 			ctx, cancel := context.WithCancel(t.Context())

@@ -31,7 +31,8 @@ func Example() {
 	snapshots := make(chan []*v1.Pod)
 	mux, err := podconfig.New(podconfig.Options{
 		NodeName: "edge-7",
-		Sources:  []podconfig.Source{podconfig.NewStatic("builtin", pod("dns")), podconfig.NewChannel("broker", snapshots)},
+		Sources: []podconfig.Source{podconfig.NewStatic("builtin", pod("dns")),
+			podconfig.NewChannel("broker", snapshots)},
 	})
 	if err != nil {
 		fmt.Println(err)

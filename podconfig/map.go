@@ -21,10 +21,11 @@ import (
 // f is called for each new or changed pod, one call at a time. It must not change the pod,
 // but may return a changed copy of the same UID, and must not wait for the source or for
 // [Mapped.Refresh]. Pods that are the same by pointer are not mapped again, except by
-// Refresh. What f returns is not validated. If f panics, or returns a pod with another UID, that pod is rejected, and what f
-// has returned for it last stays.
+// Refresh. What f returns is not validated. If f panics, or returns a pod with another UID, that pod is rejected, and
+// what f has returned for it last stays.
 func MapPods(source Source, f func(pod *v1.Pod) *v1.Pod) *Mapped {
-	return &Mapped{source: source, f: f, refresh: flow.NewSignal(), pods: map[types.UID]mappedPod{}, names: map[fullName]types.UID{}}
+	return &Mapped{source: source, f: f, refresh: flow.NewSignal(), pods: map[types.UID]mappedPod{},
+		names: map[fullName]types.UID{}}
 }
 
 // Mapped is the [Source] that [MapPods] returns.
@@ -204,8 +205,8 @@ func (s *mappedSink) mapped(pod *v1.Pod) mappedPod {
 	return mappedPod{in: pod, out: s.call(pod, p.out)}
 }
 
-// call returns what f returns for the pod. If f panics, or returns a pod with another UID, the pod is rejected, and before
-// stays, which f has returned for it last. source.mu is held.
+// call returns what f returns for the pod. If f panics, or returns a pod with another UID, the pod is rejected, and
+// before stays, which f has returned for it last. source.mu is held.
 func (s *mappedSink) call(pod, before *v1.Pod) *v1.Pod {
 	out := before
 	err := runtime.Recover(func() error {

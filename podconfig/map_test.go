@@ -49,7 +49,8 @@ func TestMapPods(t *testing.T) {
 			s.do(func(sink podconfig.Sink) { sink.Set([]*v1.Pod{testPod("1", "a"), testPod("2", "b")}) })
 			r.read()
 			s.do(func(sink podconfig.Sink) {
-				sink.Apply(podconfig.Delta{Update: []*v1.Pod{testPod("3", "c"), testPod("2", "away"), testPod("2", "b"), testPod("2", "away"), nil}})
+				sink.Apply(podconfig.Delta{Update: []*v1.Pod{testPod("3", "c"), testPod("2", "away"), testPod("2", "b"),
+					testPod("2", "away"), nil}})
 				remove(sink, "1", "9")
 			})
 			assert.Equal(r.t, []string{"REMOVE broker a/1 b/2", "ADD broker c/3"}, r.read())

@@ -1,7 +1,7 @@
 package podconfig
 
-// Metrics receives the measurements of a [Mux]. Its methods are called one at a time, and nothing waits for them. Implementations embed [NopMetrics], so
-// that methods added later do not break them. Kubelet has no metrics of its pod
+// Metrics receives the measurements of a [Mux]. Its methods are called one at a time, and nothing waits for them.
+// Implementations embed [NopMetrics], so that methods added later do not break them. Kubelet has no metrics of its pod
 // configuration, so the names in metrics/prometheus begin with kubeletkit_podconfig_.
 type Metrics interface {
 	// Sources is called when one of the numbers has changed: the registered sources, and

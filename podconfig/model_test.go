@@ -205,7 +205,8 @@ func (m *model) settle() {
 				heir := slices.ContainsFunc(released, func(c modelClaim) bool {
 					return c.source == s && (c.uid == p.UID || c.name == p.Name)
 				})
-				taken := slices.ContainsFunc(m.granted, func(c modelClaim) bool { return c.uid == p.UID || c.name == p.Name })
+				taken := slices.ContainsFunc(m.granted,
+					func(c modelClaim) bool { return c.uid == p.UID || c.name == p.Name })
 				if !taken && (heir || !heirs) {
 					m.granted = append(m.granted, modelClaim{s, p.UID, p.Name})
 				}
@@ -271,7 +272,8 @@ func (w *world) check(t *rapid.T) {
 		require.NotNil(t, p, "%s of %s is missing", c.uid, c.source.name)
 		require.Equal(t, c.name, p.Name)
 		require.Equal(t, c.source.name, p.Annotations[podspec.AnnotationConfigSource])
-		require.Zero(t, new(comparer).difference(p, c.source.offers[c.source.find(c.uid)], false), "%s is not as it was delivered last", c.uid)
+		require.Zero(t, new(comparer).difference(p, c.source.offers[c.source.find(c.uid)], false),
+			"%s is not as it was delivered last", c.uid)
 	}
 	all := true
 	states := w.mux.Sources()
@@ -293,7 +295,8 @@ func (w *world) check(t *rapid.T) {
 			if !slices.Contains(w.model.granted, modelClaim{s, p.UID, p.Name}) {
 				require.True(t, rejected(p))
 				begin := fmt.Sprintf("pod %s of source %q waits: ", runtime.RefOf(p), s.name)
-				require.True(t, slices.ContainsFunc(w.rejected, func(message string) bool { return strings.HasPrefix(message, begin) }),
+				require.True(t, slices.ContainsFunc(w.rejected,
+					func(message string) bool { return strings.HasPrefix(message, begin) }),
 					"%s of %s waits, and there was no event", p.UID, s.name)
 			}
 		}
@@ -333,7 +336,8 @@ func drawUIDs(t *rapid.T) []types.UID {
 func muxProperty(t *rapid.T) {
 	w := &world{reader: newReplay()}
 	var err error
-	w.mux, err = New(Options{NonBlocking: true, Event: func(e runtime.Event) { w.rejected = append(w.rejected, e.Message) }})
+	w.mux, err = New(Options{NonBlocking: true,
+		Event: func(e runtime.Event) { w.rejected = append(w.rejected, e.Message) }})
 	require.NoError(t, err)
 	w.add(t, "s0")
 	w.add(t, "s1")

@@ -43,14 +43,14 @@ type Options struct {
 	// podconfig/staticuid has one. It may wait until ctx ends. It is called by several goroutines.
 	StaticUID func(ctx context.Context, pod StaticPod) types.UID
 	// Event receives a warning with kubelet's reason FailedValidation when a pod is
-	// rejected, by the Mux or by its source, see [Sink]. The next snapshots with the same rejected pod cause no further event. nil:
-	// events are discarded.
+	// rejected, by the Mux or by its source, see [Sink]. The next snapshots with the same rejected pod cause no further
+	// event. nil: events are discarded.
 	Event runtime.EventFunc
 	// Record receives which pods are rejected and why. nil: records are discarded.
 	Record runtime.RecordFunc
-	// NonBlocking means that Event and Record neither block nor panic, such as those of the parts of an agent and the Record of a
-	// history.Memory: they are called directly. Default: each has a queue of 4096, and a goroutine while it is not empty; no
-	// change waits for it. What does not fit is dropped, and the number is logged.
+	// NonBlocking means that Event and Record neither block nor panic, such as those of the parts of an agent and the
+	// Record of a history.Memory: they are called directly. Default: each has a queue of 4096, and a goroutine while it
+	// is not empty; no change waits for it. What does not fit is dropped, and the number is logged.
 	NonBlocking bool
 	// Metrics receives measurements; it has such a queue, too. nil: none.
 	Metrics Metrics
@@ -269,7 +269,8 @@ func (m *Mux) logLate() {
 	}
 	m.mu.Unlock()
 	for _, name := range late {
-		m.logger.Error(nil, "The mux cannot stop: a source has not returned although its context has ended", "source", name)
+		m.logger.Error(nil, "The mux cannot stop: a source has not returned although its context has ended",
+			"source", name)
 	}
 }
 
@@ -394,9 +395,11 @@ func (m *Mux) reject(source string, pod runtime.PodRef, err error) {
 	}
 	logger.Error(err, "Pod rejected", "pod", pod)
 	m.metrics.Call("PodRejected", func(m Metrics) { m.PodRejected(source) })
-	m.event.Emit(runtime.Event{Pod: pod, Type: v1.EventTypeWarning, Reason: "FailedValidation", Message: err.Error(), Logged: true})
+	m.event.Emit(runtime.Event{Pod: pod, Type: v1.EventTypeWarning, Reason: "FailedValidation", Message: err.Error(),
+		Logged: true})
 	m.record.Emit(runtime.Record{
-		Pod: pod, Stage: runtime.StageDecided, Kind: runtime.KindReject, Source: runtime.RecordSource(source), Message: err.Error(),
+		Pod: pod, Stage: runtime.StageDecided, Kind: runtime.KindReject, Source: runtime.RecordSource(source),
+		Message: err.Error(),
 	})
 }
 

@@ -146,8 +146,10 @@ func TestMuxScenarios(t *testing.T) {
 		"all operations in one batch": func(r *rig) {
 			r.set(0, testPod("1", "a"), testPod("2", "b"), testPod("3", "c"), testPod("4", "d"))
 			assert.Equal(r.t, []string{"ADD file a/1 b/2 c/3 d/4"}, r.read())
-			r.set(0, testPod("5", "e"), testPod("1", "a", image("x")), testPod("2", "b", deleted), testPod("4", "d", testpod.Phase(v1.PodRunning)))
-			assert.Equal(r.t, []string{"REMOVE file c/3", "ADD file e/5", "UPDATE file a/1", "DELETE file b/2", "RECONCILE file d/4"}, r.read())
+			r.set(0, testPod("5", "e"), testPod("1", "a", image("x")), testPod("2", "b", deleted),
+				testPod("4", "d", testpod.Phase(v1.PodRunning)))
+			assert.Equal(r.t, []string{"REMOVE file c/3", "ADD file e/5", "UPDATE file a/1", "DELETE file b/2",
+				"RECONCILE file d/4"}, r.read())
 			assert.Empty(r.t, r.read())
 		},
 		"nothing changes": func(r *rig) {
@@ -210,14 +212,17 @@ func TestMuxScenarios(t *testing.T) {
 			r.set(0, testPod("1", "a"), testPod("3", "c"))
 			assert.Equal(r.t, []string{"ADD file c/3"}, r.read(), "the first one keeps it")
 			r.set(0, testPod("1", "a"), testPod("3", "c"))
-			assert.Equal(r.t, []string{`pod default/a(1) of source "file" waits: pod default/a(2) of source "http" has the same name, and keeps it until it is removed`},
+			assert.Equal(r.t,
+				[]string{
+					`pod default/a(1) of source "file" waits: pod default/a(2) of source "http" has the same name, and keeps it until it is removed`},
 				r.rejected, "reported once")
 			r.set(1)
 			assert.Equal(r.t, []string{"REMOVE http a/2", "ADD file a/1"}, r.read())
 			r.set(1, testPod("2", "a"))
 			assert.Empty(r.t, r.read())
 			require.Len(r.t, r.rejected, 2)
-			assert.Equal(r.t, `pod default/a(2) of source "http" waits: pod default/a(1) of source "file" has the same name, and keeps it until it is removed`, r.rejected[1])
+			assert.Equal(r.t,
+				`pod default/a(2) of source "http" waits: pod default/a(1) of source "file" has the same name, and keeps it until it is removed`, r.rejected[1])
 		},
 		"a pod passes from one source to another": func(r *rig) {
 			r.set(0, testPod("1", "a"))
@@ -239,9 +244,11 @@ func TestMuxScenarios(t *testing.T) {
 			r.set(0, testPod("1", "a"), testPod("2", "a"), testPod("1", "c"), testPod("", "d"), nil)
 			assert.Equal(r.t, []string{"ADD file a/1"}, r.read())
 			require.Len(r.t, r.rejected, 3)
-			assert.Equal(r.t, `pod default/c(1) of source "file" waits: pod default/a(1) of the same source has the same UID; remove one of them, or give it another UID`, r.rejected[0])
+			assert.Equal(r.t,
+				`pod default/c(1) of source "file" waits: pod default/a(1) of the same source has the same UID; remove one of them, or give it another UID`, r.rejected[0])
 			assert.Equal(r.t, `pod default/d() of source "file" has no name, no namespace or no UID`, r.rejected[1])
-			assert.Equal(r.t, `pod default/a(2) of source "file" waits: pod default/a(1) of the same source has the same name; remove one of them, or give it another name`, r.rejected[2])
+			assert.Equal(r.t,
+				`pod default/a(2) of source "file" waits: pod default/a(1) of the same source has the same name; remove one of them, or give it another name`, r.rejected[2])
 			r.set(0, testPod("2", "a"), testPod("1", "a"), testPod("1", "c"), testPod("", "d"))
 			assert.Empty(r.t, r.read(), "the first one keeps it")
 			assert.Len(r.t, r.rejected, 3, "reported once")
@@ -289,13 +296,15 @@ func TestMuxAnnotations(t *testing.T) {
 		first := time.Now().Format(time.RFC3339Nano)
 		r.set(0, given)
 		pod := (<-r.mux.Changes()).Pods[0]
-		assert.Equal(t, map[string]string{"k": "v", podspec.AnnotationConfigSource: "file", podspec.AnnotationConfigSeen: first}, pod.Annotations)
+		assert.Equal(t, map[string]string{"k": "v", podspec.AnnotationConfigSource: "file",
+			podspec.AnnotationConfigSeen: first}, pod.Annotations)
 		assert.Equal(t, map[string]string{"k": "v"}, given.Annotations, "the source's pod is not touched")
 
 		time.Sleep(time.Hour)
 		r.set(0, testPod("1", "a", image("x")))
 		pod = (<-r.mux.Changes()).Pods[0]
-		assert.Equal(t, map[string]string{podspec.AnnotationConfigSource: "file", podspec.AnnotationConfigSeen: first}, pod.Annotations)
+		assert.Equal(t, map[string]string{podspec.AnnotationConfigSource: "file", podspec.AnnotationConfigSeen: first},
+			pod.Annotations)
 		r.stop()
 	})
 }
@@ -342,11 +351,12 @@ func TestMuxSourceEnds(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				runs := 0
 				var late podconfig.Sink
-				m, err := podconfig.New(podconfig.Options{Sources: []podconfig.Source{sourceFunc{"func", func(ctx context.Context, sink podconfig.Sink) error {
-					runs++
-					late = sink
-					return tc.run(ctx, sink)
-				}}}})
+				m, err := podconfig.New(podconfig.Options{Sources: []podconfig.Source{sourceFunc{"func",
+					func(ctx context.Context, sink podconfig.Sink) error {
+						runs++
+						late = sink
+						return tc.run(ctx, sink)
+					}}}})
 				require.NoError(t, err)
 				ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 				defer cancel()
@@ -372,7 +382,8 @@ func TestMuxSourceEnds(t *testing.T) {
 
 func TestNewMuxErrors(t *testing.T) {
 	t.Parallel()
-	_, err := podconfig.New(podconfig.Options{Sources: []podconfig.Source{nil, newScripted(""), newScripted("a"), newScripted("a")}})
+	_, err := podconfig.New(podconfig.Options{Sources: []podconfig.Source{nil, newScripted(""), newScripted("a"),
+		newScripted("a")}})
 	require.EqualError(t, err, "podconfig: source 0: the source is nil\nsource 1: the source has no name\n"+
 		`source 3: there is another source of the same name "a"`)
 	m, err := podconfig.New(podconfig.Options{})
@@ -418,6 +429,7 @@ func TestMuxStaticUID(t *testing.T) {
 		}
 		assert.Equal(t, map[string]types.UID{"pod-a": "a hash", "pod-b": "b hash"},
 			first(podconfig.Options{Sources: []podconfig.Source{source("a"), source("b")}, StaticUID: decide}))
-		assert.Equal(t, map[string]types.UID{"pod-a": "derived"}, first(podconfig.Options{Sources: []podconfig.Source{source("a")}}))
+		assert.Equal(t, map[string]types.UID{"pod-a": "derived"},
+			first(podconfig.Options{Sources: []podconfig.Source{source("a")}}))
 	})
 }

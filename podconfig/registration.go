@@ -199,7 +199,8 @@ func (r *registration) set(c *claims, pods []*v1.Pod) []rejection {
 	return rejections
 }
 
-// enter offers a pod of the current snapshot. If it is not accepted, the offer of its UID stays, and is returned beside the error.
+// enter offers a pod of the current snapshot. If it is not accepted, the offer of its UID stays, and is returned beside
+// the error.
 func (r *registration) enter(c *claims, pod *v1.Pod, refused map[types.UID]refusal) (*offer, error) {
 	o := r.offers[pod.UID]
 	if o != nil && o.snapshot == r.snapshots {
@@ -244,17 +245,20 @@ func (r *registration) unchanged(o *offer, pod *v1.Pod) bool {
 func (r *registration) duplicate(pod *v1.Pod, holder *offer, what string) error {
 	other := runtime.RefOf(holder.pod)
 	if holder.source == r {
-		return fmt.Errorf("pod %s of source %q waits: pod %s of the same source has the same %s; remove one of them, or give it another %[4]s",
+		return fmt.Errorf("pod %s of source %q waits: pod %s of the same source has the same %s; remove one of "+
+			"them, or give it another %[4]s",
 			runtime.RefOf(pod), r.name, other, what)
 	}
-	return fmt.Errorf("pod %s of source %q waits: pod %s of source %q has the same %s, and keeps it until it is removed",
+	return fmt.Errorf(
+		"pod %s of source %q waits: pod %s of source %q has the same %s, and keeps it until it is removed",
 		runtime.RefOf(pod), r.name, other, holder.source.name, what)
 }
 
 // apply changes the offers by a delta. It returns the pods that are rejected.
 func (r *registration) apply(c *claims, d Delta) []rejection {
 	var rejections []rejection
-	latest, updates := map[types.UID]*v1.Pod{}, map[types.UID]accepted{} // without a size: a small one needs no memory on the heap
+	// without a size: a small one needs no memory on the heap
+	latest, updates := map[types.UID]*v1.Pod{}, map[types.UID]accepted{}
 	for _, pod := range d.Update {
 		if pod != nil {
 			latest[pod.UID] = pod

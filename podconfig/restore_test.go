@@ -22,7 +22,8 @@ import (
 // from makes a pod one that came through the stream in an earlier life.
 func from(source string) func(*v1.Pod) {
 	return func(p *v1.Pod) {
-		p.Annotations = map[string]string{podspec.AnnotationConfigSource: source, podspec.AnnotationConfigSeen: "2020-01-01T00:00:00Z"}
+		p.Annotations = map[string]string{podspec.AnnotationConfigSource: source,
+			podspec.AnnotationConfigSeen: "2020-01-01T00:00:00Z"}
 	}
 }
 
@@ -37,12 +38,14 @@ func TestMuxRestore(t *testing.T) {
 		play     func(r *rig)
 	}{
 		"then the source answers": {
-			[]*v1.Pod{testPod("1", "a", from("file")), testPod("2", "b", from("file")), testPod("3", "c", from("file")), testPod("4", "d", from("http"))},
+			[]*v1.Pod{testPod("1", "a", from("file")), testPod("2", "b", from("file")), testPod("3", "c", from("file")),
+				testPod("4", "d", from("http"))},
 			func(r *rig) {
 				assert.Equal(r.t, []string{"RESTORE file a/1 b/2 c/3", "RESTORE http d/4"}, r.read())
 				assert.False(r.t, r.mux.SourcesReady())
 				r.set(0, testPod("1", "a"), testPod("2", "b", image("x")), testPod("5", "e"))
-				assert.Equal(r.t, []string{"REMOVE file c/3", "ADD file e/5", "UPDATE file b/2"}, r.read(), "no change for the same pod")
+				assert.Equal(r.t, []string{"REMOVE file c/3", "ADD file e/5", "UPDATE file b/2"}, r.read(),
+					"no change for the same pod")
 				assert.False(r.t, r.mux.SourcesReady(), "http has delivered nothing")
 				r.set(1, testPod("4", "d"))
 				assert.Equal(r.t, []string{"ADD http"}, r.read())
@@ -55,15 +58,18 @@ func TestMuxRestore(t *testing.T) {
 				assert.Equal(r.t, []string{"RESTORE file a/1"}, r.read())
 				r.set(0)
 				assert.Equal(r.t, []string{"REMOVE file a/1"}, r.read())
-				assert.Equal(r.t, []podconfig.SourceState{{Name: "file", Seen: true}, {Name: "http", Seen: false}}, r.mux.Sources())
+				assert.Equal(r.t, []podconfig.SourceState{{Name: "file", Seen: true}, {Name: "http", Seen: false}},
+					r.mux.Sources())
 			},
 		},
 		"the source is faster than the reader": {
-			[]*v1.Pod{testPod("1", "a", from("file")), testPod("2", "b", from("file")), testPod("3", "c", from("http"))},
+			[]*v1.Pod{testPod("1", "a", from("file")), testPod("2", "b", from("file")),
+				testPod("3", "c", from("http"))},
 			func(r *rig) {
 				r.set(0, testPod("1", "a"))
 				assert.Equal(r.t, []string{"RESTORE http c/3", "ADD file a/1"}, r.read())
-				assert.Equal(r.t, []podconfig.SourceState{{Name: "file", Seen: true}, {Name: "http", Seen: false}}, r.mux.Sources())
+				assert.Equal(r.t, []podconfig.SourceState{{Name: "file", Seen: true}, {Name: "http", Seen: false}},
+					r.mux.Sources())
 			},
 		},
 		"restored pods hold their names until their source answers": {
@@ -72,7 +78,8 @@ func TestMuxRestore(t *testing.T) {
 				r.set(0, testPod("2", "a"))
 				assert.Equal(r.t, []string{"RESTORE http a/1", "ADD file"}, r.read())
 				require.Len(r.t, r.rejected, 1)
-				assert.Equal(r.t, `pod default/a(2) of source "file" waits: pod default/a(1) of source "http" has the same name, and keeps it until it is removed`, r.rejected[0])
+				assert.Equal(r.t,
+					`pod default/a(2) of source "file" waits: pod default/a(1) of source "http" has the same name, and keeps it until it is removed`, r.rejected[0])
 				r.set(1)
 				assert.Equal(r.t, []string{"REMOVE http a/1", "ADD file a/2"}, r.read())
 			},
@@ -94,7 +101,8 @@ func TestMuxRestore(t *testing.T) {
 			},
 		},
 		"what is no pod": {
-			[]*v1.Pod{nil, testPod("", "a", from("file")), testPod("1", "b", from("file")), testPod("1", "c", from("file"))},
+			[]*v1.Pod{nil, testPod("", "a", from("file")), testPod("1", "b", from("file")),
+				testPod("1", "c", from("file"))},
 			func(r *rig) {
 				assert.Equal(r.t, []string{"RESTORE file b/1"}, r.read())
 				assert.Len(r.t, r.rejected, 2)
@@ -141,7 +149,8 @@ func TestRestoreOfWhatWasEncoded(t *testing.T) {
 				p.Annotations = map[string]string{"k": "v", podspec.AnnotationConfigHash: "1"}
 				p.Spec.NodeSelector = map[string]string{}
 				p.Spec.Tolerations = []v1.Toleration{}
-				p.Spec.Containers[0].Resources.Limits = v1.ResourceList{"cpu": resource.MustParse("1000m"), "memory": resource.MustParse("1024Mi")}
+				p.Spec.Containers[0].Resources.Limits = v1.ResourceList{"cpu": resource.MustParse("1000m"),
+					"memory": resource.MustParse("1024Mi")}
 			})
 		}
 		life := func(opts podconfig.Options) []podconfig.Change {
@@ -171,7 +180,8 @@ func TestRestoreOfWhatWasEncoded(t *testing.T) {
 		second := life(restoring(kept))
 		require.NotEmpty(t, second)
 		assert.Equal(t, podconfig.Restore, second[0].Op)
-		assert.Equal(t, first[0].Pods[0].Annotations, second[0].Pods[0].Annotations, "it was first seen in the life before")
+		assert.Equal(t, first[0].Pods[0].Annotations, second[0].Pods[0].Annotations,
+			"it was first seen in the life before")
 		for _, c := range second[1:] {
 			assert.Empty(t, c.Pods, "the source delivers the same")
 		}
@@ -299,7 +309,8 @@ func TestDelayedRestore(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				d := &delayer{newScripted("api"), make(chan struct{})}
-				opts := restoring(testPod("1", "a", from("api")), testPod("2", "b", from("api")), testPod("3", "c", from("file")))
+				opts := restoring(testPod("1", "a", from("api")), testPod("2", "b", from("api")),
+					testPod("3", "c", from("file")))
 				opts.Sources = []podconfig.Source{tc.wrap(d)}
 				r := newRigWith(t, opts, "file")
 				assert.Equal(t, []string{"RESTORE file c/3"}, r.read(), "another source delays nothing")

@@ -32,9 +32,9 @@ type Source interface {
 // while the agent is away. Most sources are none.
 type RestoreDelayer interface {
 	Source
-	// RestoreAfter returns a channel that is closed when the restored pods are to be desired. If the source delivers its
-	// first snapshot before, they are not. nil: they are desired at once. [Sink].Restored returns them in any case. It is
-	// called once, before Run.
+	// RestoreAfter returns a channel that is closed when the restored pods are to be desired. If the source delivers
+	// its first snapshot before, they are not. nil: they are desired at once. [Sink].Restored returns them in any case.
+	// It is called once, before Run.
 	RestoreAfter() <-chan struct{}
 }
 

@@ -18,13 +18,15 @@ type printer struct {
 	synced chan struct{}
 }
 
-func (p printer) SyncPod(_ context.Context, typ podworkers.UpdateType, pod *v1.Pod, _ *runtime.PodStatus) (podworkers.Result, error) {
+func (p printer) SyncPod(_ context.Context, typ podworkers.UpdateType, pod *v1.Pod,
+	_ *runtime.PodStatus) (podworkers.Result, error) {
 	fmt.Println(typ, pod.Name)
 	p.synced <- struct{}{}
 	return podworkers.Result{}, nil
 }
 
-func (printer) SyncTerminatingPod(_ context.Context, pod *v1.Pod, _ *runtime.PodStatus, t podworkers.Termination) error {
+func (printer) SyncTerminatingPod(_ context.Context, pod *v1.Pod, _ *runtime.PodStatus,
+	t podworkers.Termination) error {
 	fmt.Println("stop", pod.Name, "within", *t.GracePeriod, "s")
 	return nil
 }

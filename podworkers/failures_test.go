@@ -31,7 +31,8 @@ func TestPanicIsAFailedCall(t *testing.T) {
 	}
 	var measured recorder
 	var past fake.History
-	inBubble(t, podworkers.Options{Logger: log, Record: past.Record, OnBegin: add(&begun), OnEnd: add(&ended), OnFinished: add(&finished), Metrics: &measured}, func(t *testing.T, n *fakeNode, w *podworkers.Pool) {
+	inBubble(t, podworkers.Options{Logger: log, Record: past.Record, OnBegin: add(&begun), OnEnd: add(&ended),
+		OnFinished: add(&finished), Metrics: &measured}, func(t *testing.T, n *fakeNode, w *podworkers.Pool) {
 		bad := true
 		n.sync = func(_ context.Context, _ podworkers.UpdateType, pod *v1.Pod) (podworkers.Result, error) {
 			if pod.UID == "bad" && bad {
@@ -48,11 +49,13 @@ func TestPanicIsAFailedCall(t *testing.T) {
 		again := n.took()
 		require.Len(t, again, 1)
 		assert.Regexp(t, `^1\.\d+s sync bad$`, again[0])
-		w.UpdatePod(podworkers.Update{Type: podworkers.Kill, Pod: apiPod("bad", "bad"), Kill: &podworkers.KillOptions{Done: func() { panic("boom") }}})
+		w.UpdatePod(podworkers.Update{Type: podworkers.Kill, Pod: apiPod("bad", "bad"),
+			Kill: &podworkers.KillOptions{Done: func() { panic("boom") }}})
 		assert.Len(t, n.took(), 2)
 	})
 	failed := past.Records("bad", runtime.KindSync)
-	assert.Equal(t, []runtime.Record{{Stage: runtime.StageDone, Kind: runtime.KindSync, Reason: "sync", Error: "panic: boom"}}, failed)
+	assert.Equal(t, []runtime.Record{{Stage: runtime.StageDone, Kind: runtime.KindSync, Reason: "sync",
+		Error: "panic: boom"}}, failed)
 	require.Len(t, logs, 2)
 	assert.Contains(t, logs[0], "default/bad(bad)")
 	assert.Contains(t, logs[0], "failures_test.go")
@@ -83,9 +86,11 @@ type denying struct {
 	denied map[types.UID]bool
 }
 
-func (d denying) SyncPod(ctx context.Context, typ podworkers.UpdateType, pod *v1.Pod, status *runtime.PodStatus) (podworkers.Result, error) {
+func (d denying) SyncPod(ctx context.Context, typ podworkers.UpdateType, pod *v1.Pod,
+	status *runtime.PodStatus) (podworkers.Result, error) {
 	if d.denied[pod.UID] {
-		return podworkers.Result{}, fmt.Errorf("pod %s: %w", pod.Name, &runtime.TerminalError{Reason: "Denied", Message: "privileged"})
+		return podworkers.Result{}, fmt.Errorf("pod %s: %w", pod.Name, &runtime.TerminalError{Reason: "Denied",
+			Message: "privileged"})
 	}
 	return d.Syncer.SyncPod(ctx, typ, pod, status)
 }
@@ -118,12 +123,16 @@ func TestFailureForGood(t *testing.T) {
 		s := w.SyncKnownPods([]*v1.Pod{bad, good})["bad"]
 		assert.Equal(t, &runtime.TerminalError{Reason: "Denied", Message: "privileged"}, s.Failure)
 		assert.True(t, s.Finished)
-		assert.Equal(t, []runtime.Event{{Pod: runtime.RefOf(bad), Type: v1.EventTypeWarning, Reason: "Denied", Message: "privileged", Logged: true}}, events)
+		assert.Equal(t, []runtime.Event{{Pod: runtime.RefOf(bad), Type: v1.EventTypeWarning, Reason: "Denied",
+			Message: "privileged", Logged: true}}, events)
 		var history []string
 		for _, e := range past.Entries("bad") {
-			history = append(history, strings.Join(strings.Fields(fmt.Sprint(e.Stage, " ", e.Kind, " ", e.Reason, " ", e.Message, " ", e.Duration)), " "))
+			history = append(history,
+				strings.Join(strings.Fields(fmt.Sprint(e.Stage, " ", e.Kind, " ", e.Reason, " ", e.Message,
+					" ", e.Duration)), " "))
 		}
-		assert.Equal(t, []string{"Decided Fail Denied privileged 0s", "Decided StopPod Failed 30s", "Done StopPod 0s"}, history)
+		assert.Equal(t, []string{"Decided Fail Denied privileged 0s", "Decided StopPod Failed 30s", "Done StopPod 0s"},
+			history)
 		var failures []*runtime.TerminalError
 		for _, c := range m.calls {
 			if c.Failure != nil {
@@ -148,9 +157,10 @@ func TestTheStatusOfAKillMayCallTheWorkers(t *testing.T) {
 	updated := make(chan struct{})
 	go func() {
 		defer close(updated)
-		w.UpdatePod(podworkers.Update{Type: podworkers.Kill, Pod: pod, Kill: &podworkers.KillOptions{Status: func(s *v1.PodStatus) {
-			s.Reason, s.Message = "Shutdown", fmt.Sprint(w.State("u").Known())
-		}}})
+		w.UpdatePod(podworkers.Update{Type: podworkers.Kill, Pod: pod,
+			Kill: &podworkers.KillOptions{Status: func(s *v1.PodStatus) {
+				s.Reason, s.Message = "Shutdown", fmt.Sprint(w.State("u").Known())
+			}}})
 	}()
 	select {
 	case <-updated:
@@ -171,7 +181,8 @@ func TestAFailedCallNamesThePodOnce(t *testing.T) {
 		pod := apiPod("u", "web")
 		ref := runtime.RefOf(pod).String()
 		n.sync = func(context.Context, podworkers.UpdateType, *v1.Pod) (podworkers.Result, error) {
-			return podworkers.Result{}, fmt.Errorf("pod %s: setting up its volumes: volume %q of pod %s: no space", ref, "data", ref)
+			return podworkers.Result{}, fmt.Errorf("pod %s: setting up its volumes: volume %q of pod %s: no space", ref,
+				"data", ref)
 		}
 		w.UpdatePod(podworkers.Update{Type: podworkers.Create, Pod: pod})
 		time.Sleep(time.Millisecond)

@@ -27,7 +27,9 @@ func TestHammer(t *testing.T) {
 		began.Add(1)
 		return podworkers.Result{Changed: rand.IntN(3) == 0, Terminal: rand.IntN(20) == 0}, nil
 	}
-	w, err := podworkers.New(n, runtime.NewCache(n, runtime.CacheOptions{}), podworkers.Options{ResyncInterval: time.Millisecond, BackoffBase: time.Microsecond, BackoffPeriod: time.Millisecond})
+	w, err := podworkers.New(n, runtime.NewCache(n, runtime.CacheOptions{}),
+		podworkers.Options{ResyncInterval: time.Millisecond, BackoffBase: time.Microsecond,
+			BackoffPeriod: time.Millisecond})
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	var run, users sync.WaitGroup
@@ -43,10 +45,12 @@ func TestHammer(t *testing.T) {
 				switch rand.IntN(6) {
 				case 0:
 					asked.Add(1)
-					w.UpdatePod(podworkers.Update{Type: podworkers.Kill, Pod: pod, Kill: &podworkers.KillOptions{Done: func() { done.Add(1) }}})
+					w.UpdatePod(podworkers.Update{Type: podworkers.Kill, Pod: pod,
+						Kill: &podworkers.KillOptions{Done: func() { done.Add(1) }}})
 				case 1:
 					asked.Add(1)
-					w.UpdatePod(podworkers.Update{Type: podworkers.Kill, Orphan: orphan(uid, pod.Name), Kill: &podworkers.KillOptions{Done: func() { done.Add(1) }}})
+					w.UpdatePod(podworkers.Update{Type: podworkers.Kill, Orphan: orphan(uid, pod.Name),
+						Kill: &podworkers.KillOptions{Done: func() { done.Add(1) }}})
 				case 2:
 					w.SyncKnownPods([]*v1.Pod{pod})
 				case 3:
@@ -79,7 +83,10 @@ func TestHousekeepingLeavesDesiredPodsAlone(t *testing.T) {
 		time.Sleep(time.Second)
 		assert.Len(t, n.took(), 2, "create, and one resync")
 
-		n.terminating = func(ctx context.Context, _ *v1.Pod, _ podworkers.Termination) error { return after(time.Hour)(ctx) }
+		n.terminating = func(ctx context.Context, _ *v1.Pod,
+			_ podworkers.Termination) error {
+			return after(time.Hour)(ctx)
+		}
 		assert.True(t, w.SyncKnownPods(nil)["u"].Orphan)
 		synctest.Wait()
 		assert.False(t, w.SyncKnownPods(desired)["u"].Orphan, "it is named again, and still has to end")
@@ -95,7 +102,8 @@ func BenchmarkSyncKnownPods(b *testing.B) {
 	n := &fakeNode{start: time.Now(), running: map[types.UID]bool{}, busy: map[types.UID]bool{}}
 	var synced sync.WaitGroup
 	synced.Add(pods)
-	w, err := podworkers.New(n, runtime.NewCache(n, runtime.CacheOptions{}), podworkers.Options{ResyncInterval: -1, OnEnd: func(runtime.PodRef) { synced.Done() }})
+	w, err := podworkers.New(n, runtime.NewCache(n, runtime.CacheOptions{}), podworkers.Options{ResyncInterval: -1,
+		OnEnd: func(runtime.PodRef) { synced.Done() }})
 	require.NoError(b, err)
 	ctx, cancel := context.WithCancel(b.Context())
 	var run sync.WaitGroup

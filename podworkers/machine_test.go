@@ -17,7 +17,8 @@ import (
 var testPolicy = policy{resyncInterval: time.Minute, base: time.Second, limit: 10 * time.Second}
 
 // errRefused fails a pod for good.
-var errRefused = fmt.Errorf("pod p: %w", errors.Join(errors.New("no"), &runtime.TerminalError{Reason: "Denied", Message: "privileged"}))
+var errRefused = fmt.Errorf("pod p: %w",
+	errors.Join(errors.New("no"), &runtime.TerminalError{Reason: "Denied", Message: "privileged"}))
 
 // status returns the status that a termination sets.
 func status(c call) (s v1.PodStatus) {

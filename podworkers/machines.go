@@ -16,7 +16,8 @@ type machines struct {
 	pods   map[types.UID]machine // known ones only
 	names  fullNames
 	synced bool // see State.Synced
-	// drained means that no incarnation is started any more: none begins with an update, and none has its first SyncPod.
+	// drained means that no incarnation is started any more: none begins with an update, and none has its first
+	// SyncPod.
 	drained bool
 	// forgotten is the number of pods that were forgotten so far.
 	forgotten int

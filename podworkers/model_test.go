@@ -63,7 +63,8 @@ func (m *model) update(uid types.UID, u Update) {
 		require.Equal(m, before, m.machines.state(uid), "%s is not to begin", uid)
 		return
 	}
-	if u.Kill != nil && u.Kill.Status != nil && !p.failed && (u.Pod == nil || !p.orphan) && before.Phase < PhaseTerminated {
+	if u.Kill != nil && u.Kill.Status != nil && !p.failed && (u.Pod == nil || !p.orphan) &&
+		before.Phase < PhaseTerminated {
 		p.status = true
 	}
 
@@ -140,7 +141,8 @@ func (m *model) take(uid types.UID) {
 		}
 		if g := c.term.GracePeriod; g != nil {
 			require.Positive(m, *g)
-			require.True(m, p.grace == 0 || *g <= p.grace, "the grace period of %s grew from %d to %d", uid, p.grace, *g)
+			require.True(m, p.grace == 0 || *g <= p.grace, "the grace period of %s grew from %d to %d", uid, p.grace,
+				*g)
 			p.grace = *g
 		} else {
 			require.True(m, p.orphan && p.grace == 0)
@@ -268,7 +270,8 @@ func TestMachinesAgainstModel(t *testing.T) {
 			},
 			"update": func(t *rapid.T) {
 				uid := anyUID.Draw(t, "uid")
-				m.update(uid, Update{Type: rapid.SampledFrom([]UpdateType{Change, Sync}).Draw(t, "type"), Pod: specOf(t, uid, m.pods[uid])})
+				m.update(uid, Update{Type: rapid.SampledFrom([]UpdateType{Change, Sync}).Draw(t, "type"),
+					Pod: specOf(t, uid, m.pods[uid])})
 			},
 			"kill": func(t *rapid.T) {
 				uid := anyUID.Draw(t, "uid")

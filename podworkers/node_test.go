@@ -43,7 +43,8 @@ func (n *fakeNode) InspectPod(_ context.Context, ref runtime.PodRef) (*runtime.P
 	n.reads++
 	s := &runtime.PodStatus{PodRef: ref}
 	if n.running[ref.UID] {
-		s.Containers = []runtime.ContainerStatus{{Container: runtime.Container{Name: "c", State: runtime.ContainerRunning}}}
+		s.Containers = []runtime.ContainerStatus{{Container: runtime.Container{Name: "c",
+			State: runtime.ContainerRunning}}}
 	}
 	return s, nil
 }
@@ -73,7 +74,8 @@ func (n *fakeNode) call(uid types.UID, what string, runs bool, f func() error) e
 	return err
 }
 
-func (n *fakeNode) SyncPod(ctx context.Context, typ podworkers.UpdateType, pod *v1.Pod, _ *runtime.PodStatus) (r podworkers.Result, err error) {
+func (n *fakeNode) SyncPod(ctx context.Context, typ podworkers.UpdateType, pod *v1.Pod,
+	_ *runtime.PodStatus) (r podworkers.Result, err error) {
 	err = n.call(pod.UID, typ.String(), true, func() error {
 		if n.sync != nil {
 			r, err = n.sync(ctx, typ, pod)
@@ -83,7 +85,8 @@ func (n *fakeNode) SyncPod(ctx context.Context, typ podworkers.UpdateType, pod *
 	return r, err
 }
 
-func (n *fakeNode) SyncTerminatingPod(ctx context.Context, pod *v1.Pod, _ *runtime.PodStatus, t podworkers.Termination) error {
+func (n *fakeNode) SyncTerminatingPod(ctx context.Context, pod *v1.Pod, _ *runtime.PodStatus,
+	t podworkers.Termination) error {
 	return n.call(pod.UID, fmt.Sprintf("terminating(%d)", *t.GracePeriod), false, func() error {
 		if n.terminating == nil {
 			return nil
@@ -165,7 +168,8 @@ func inBubble(t *testing.T, opts podworkers.Options, test func(t *testing.T, n *
 }
 
 // wrapped is inBubble with a Syncer and a cache that the test makes.
-func wrapped(t *testing.T, opts podworkers.Options, wrap func(n *fakeNode) (podworkers.Syncer, runtime.StatusCache), test func(t *testing.T, n *fakeNode, w *podworkers.Pool)) {
+func wrapped(t *testing.T, opts podworkers.Options, wrap func(n *fakeNode) (podworkers.Syncer, runtime.StatusCache),
+	test func(t *testing.T, n *fakeNode, w *podworkers.Pool)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		n := &fakeNode{start: time.Now(), running: map[types.UID]bool{}, busy: map[types.UID]bool{}}

@@ -55,10 +55,12 @@ func TestObserversHoldUpNothing(t *testing.T) {
 					done := make(chan error, 1)
 					go func() { done <- w.Run(ctx) }()
 					w.UpdatePod(podworkers.Update{Type: podworkers.Create, Pod: staticPod("bad", "bad")})
-					w.UpdatePod(podworkers.Update{Type: podworkers.Create, Pod: staticPod("waits", "bad")}) // with an event
+					// with an event
+					w.UpdatePod(podworkers.Update{Type: podworkers.Create, Pod: staticPod("waits", "bad")})
 					synctest.Wait()
 					for i := range 50 {
-						w.UpdatePod(podworkers.Update{Type: podworkers.Create, Pod: apiPod(types.UID(fmt.Sprint(i)), fmt.Sprint(i))})
+						w.UpdatePod(podworkers.Update{Type: podworkers.Create,
+							Pod: apiPod(types.UID(fmt.Sprint(i)), fmt.Sprint(i))})
 					}
 					synctest.Wait()
 					for i := range 50 {

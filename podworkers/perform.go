@@ -55,9 +55,11 @@ func (p *Pool) logReturned(ctx context.Context, c call, r returned, took time.Du
 			p.logger(c).V(4).Info("Call has returned", "took", took)
 		}
 	case c.kind == callSync && r.failure() != nil:
-		p.logger(c).Info("Pod has failed for good; it will be terminated", "reason", r.failure().Reason, "message", r.failure().Message, "cause", withoutPod(r.err, c.ref).Error())
+		p.logger(c).Info("Pod has failed for good; it will be terminated", "reason", r.failure().Reason,
+			"message", r.failure().Message, "cause", withoutPod(r.err, c.ref).Error())
 	case errors.As(r.err, &crash):
-		p.logger(c).Error(withoutPod(r.err, c.ref), "Pod worker has recovered from a panic; the call will be repeated", "stack", string(crash.Stack))
+		p.logger(c).Error(withoutPod(r.err, c.ref), "Pod worker has recovered from a panic; the call will be repeated",
+			"stack", string(crash.Stack))
 	case ctx.Err() != nil:
 		p.logger(c).V(2).Info("Call was cancelled", "cause", context.Cause(ctx).Error(), "took", took)
 	default:
@@ -73,7 +75,8 @@ const maxLogged = 16 << 10
 // pod, as do most of those that they wrap, so that the line would name it several times.
 func withoutPod(err error, ref runtime.PodRef) error {
 	name, text := "pod "+ref.String(), text.Clip(err.Error(), maxLogged)
-	return loggedError{err, strings.NewReplacer("orphaned "+name+": ", "", name+": ", "", " of "+name, "").Replace(text)}
+	return loggedError{err, strings.NewReplacer("orphaned "+name+": ", "", name+": ", "",
+		" of "+name, "").Replace(text)}
 }
 
 // loggedError is an error with another text.

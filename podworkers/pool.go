@@ -50,12 +50,13 @@ type Options struct {
 	// Event receives the reason and message of each pod that has failed for good, and
 	// "FailedSync" when the status of a pod cannot be read. nil: events are discarded.
 	Event runtime.EventFunc
-	// Record receives why pods end and fail, that they wait for others, and calls that fail. nil: records are discarded.
+	// Record receives why pods end and fail, that they wait for others, and calls that fail. nil: records are
+	// discarded.
 	Record runtime.RecordFunc
-	// NonBlocking means that Event and Record neither block nor panic, such as those of the parts of an agent and the Record of a
-	// history.Memory. They are called directly then: a call of the Syncer begins after the records of what it follows from, so
-	// that what several parts record is in order. Default: each has a queue of 4096, and a goroutine while it is not
-	// empty. No call waits for it. What does not fit is dropped, and the number is logged.
+	// NonBlocking means that Event and Record neither block nor panic, such as those of the parts of an agent and the
+	// Record of a history.Memory. They are called directly then: a call of the Syncer begins after the records of what
+	// it follows from, so that what several parts record is in order. Default: each has a queue of 4096, and a
+	// goroutine while it is not empty. No call waits for it. What does not fit is dropped, and the number is logged.
 	NonBlocking bool
 	// Metrics receives measurements; it has such a queue, too. nil: none.
 	Metrics Metrics
@@ -119,7 +120,8 @@ func New(syncer Syncer, cache runtime.StatusCache, opts Options) (*Pool, error) 
 		p.resyncInterval = forever
 	}
 	if p.base < 0 || p.limit < p.base {
-		errs = append(errs, fmt.Errorf("podworkers: BackoffBase %v and BackoffPeriod %v: the period must not be shorter than the base, and neither may be negative", p.base, p.limit))
+		errs = append(errs, fmt.Errorf("podworkers: BackoffBase %v and BackoffPeriod %v: the period must not be "+
+			"shorter than the base, and neither may be negative", p.base, p.limit))
 	}
 	if len(errs) > 0 {
 		return nil, errors.Join(errs...)
@@ -181,7 +183,8 @@ func (p *Pool) logLate() {
 	}
 	p.mu.Unlock()
 	for _, m := range late {
-		p.log.Error(nil, "The pod workers cannot stop: a call has not returned although its context has ended", "pod", m.ref, "phase", m.phase)
+		p.log.Error(nil, "The pod workers cannot stop: a call has not returned although its context has ended",
+			"pod", m.ref, "phase", m.phase)
 	}
 }
 
@@ -228,7 +231,8 @@ func (p *Pool) UpdatePod(u Update) {
 	p.effects.Run()
 	p.callDone(ref, done)
 	if waits {
-		p.opts.Event.Emit(runtime.Event{Pod: ref, Type: v1.EventTypeNormal, Reason: "WaitingForPredecessor", Message: fmt.Sprintf("Pod starts when pod %s, which has the same name, has ended", before)})
+		p.opts.Event.Emit(runtime.Event{Pod: ref, Type: v1.EventTypeNormal, Reason: "WaitingForPredecessor",
+			Message: fmt.Sprintf("Pod starts when pod %s, which has the same name, has ended", before)})
 	}
 }
 
@@ -450,7 +454,8 @@ func (p *Pool) callDone(ref runtime.PodRef, done []func()) {
 
 // warn emits a warning about the pod whose cause is logged.
 func (p *Pool) warn(pod runtime.PodRef, reason, message string) {
-	p.opts.Event.Emit(runtime.Event{Pod: pod, Type: v1.EventTypeWarning, Reason: reason, Message: message, Logged: true})
+	p.opts.Event.Emit(runtime.Event{Pod: pod, Type: v1.EventTypeWarning, Reason: reason, Message: message,
+		Logged: true})
 }
 
 // callback calls a function of the embedder. It logs a panic.

@@ -33,7 +33,8 @@ func TestLifeOfAPod(t *testing.T) {
 			return after(3 * time.Second)(ctx)
 		}
 		var done time.Time
-		w.UpdatePod(podworkers.Update{Type: podworkers.Kill, Pod: pod, Kill: &podworkers.KillOptions{Done: func() { done = time.Now() }}})
+		w.UpdatePod(podworkers.Update{Type: podworkers.Kill, Pod: pod,
+			Kill: &podworkers.KillOptions{Done: func() { done = time.Now() }}})
 		synctest.Wait()
 		assert.Equal(t, podworkers.PhaseTerminating, w.State("u").Phase)
 		time.Sleep(time.Minute)
@@ -63,7 +64,8 @@ func TestResync(t *testing.T) {
 
 func TestRetries(t *testing.T) {
 	inBubble(t, podworkers.Options{}, func(t *testing.T, n *fakeNode, w *podworkers.Pool) {
-		results := []any{podworkers.Result{Changed: true}, podworkers.Result{RetryAfter: 5 * time.Second}, errors.New("no"), podworkers.Result{}}
+		results := []any{podworkers.Result{Changed: true}, podworkers.Result{RetryAfter: 5 * time.Second},
+			errors.New("no"), podworkers.Result{}}
 		n.sync = func(context.Context, podworkers.UpdateType, *v1.Pod) (podworkers.Result, error) {
 			next := results[0]
 			results = results[1:]
@@ -93,7 +95,8 @@ func TestKillCancelsSync(t *testing.T) {
 		w.UpdatePod(podworkers.Update{Type: podworkers.Change, Pod: pod})
 		assert.Equal(t, []string{"0s create u"}, n.took(), "an update cancels nothing")
 		w.UpdatePod(podworkers.Update{Type: podworkers.Kill, Pod: pod})
-		assert.Equal(t, []string{"1s " + podworkers.ErrTerminating.Error(), "1s terminating(30) u", "1s terminated u"}, n.took())
+		assert.Equal(t, []string{"1s " + podworkers.ErrTerminating.Error(), "1s terminating(30) u", "1s terminated u"},
+			n.took())
 	})
 }
 
@@ -106,7 +109,8 @@ func TestUndesiredCancelsSync(t *testing.T) {
 		n.took()
 		states := w.SyncKnownPods(nil)
 		assert.True(t, states["u"].Orphan)
-		assert.Equal(t, []string{"0s " + podworkers.ErrTerminating.Error(), "0s terminating(30) u", "0s terminated u"}, n.took())
+		assert.Equal(t, []string{"0s " + podworkers.ErrTerminating.Error(), "0s terminating(30) u", "0s terminated u"},
+			n.took())
 		assert.Empty(t, w.SyncKnownPods(nil))
 	})
 }
@@ -161,7 +165,8 @@ func TestSameUIDAgain(t *testing.T) {
 
 func TestSameFullName(t *testing.T) {
 	var events []string
-	opts := podworkers.Options{Event: func(e runtime.Event) { events = append(events, string(e.Pod.UID)+" "+e.Reason+": "+e.Message) }}
+	opts := podworkers.Options{
+		Event: func(e runtime.Event) { events = append(events, string(e.Pod.UID)+" "+e.Reason+": "+e.Message) }}
 	inBubble(t, opts, func(t *testing.T, n *fakeNode, w *podworkers.Pool) {
 		n.terminating = func(ctx context.Context, _ *v1.Pod, _ podworkers.Termination) error {
 			return after(5 * time.Second)(ctx)
@@ -193,7 +198,8 @@ func TestSameFullName(t *testing.T) {
 		assert.True(t, w.TerminatingByFullName("p_default"))
 		assert.True(t, w.State("b").Finished, "nothing of it was there")
 		time.Sleep(time.Hour)
-		assert.Equal(t, []string{"0s terminating(30) a", "0s terminated b", "5s terminated a", "5s create c"}, sorted(n.took()))
+		assert.Equal(t, []string{"0s terminating(30) a", "0s terminated b", "5s terminated a", "5s create c"},
+			sorted(n.took()))
 		assert.True(t, w.State("d").Waiting)
 		assert.False(t, w.TerminatingByFullName("p_default"))
 		w.UpdatePod(podworkers.Update{Type: podworkers.Kill, Pod: c})
@@ -214,7 +220,8 @@ func TestOrphan(t *testing.T) {
 	inBubble(t, podworkers.Options{}, func(t *testing.T, n *fakeNode, w *podworkers.Pool) {
 		n.orphan = after(3 * time.Second)
 		done := 0
-		w.UpdatePod(podworkers.Update{Type: podworkers.Kill, Orphan: orphan("u", "p"), Kill: &podworkers.KillOptions{Done: func() { done++ }}})
+		w.UpdatePod(podworkers.Update{Type: podworkers.Kill, Orphan: orphan("u", "p"),
+			Kill: &podworkers.KillOptions{Done: func() { done++ }}})
 		synctest.Wait()
 		assert.True(t, w.State("u").Orphan)
 		w.UpdatePod(podworkers.Update{Type: podworkers.Create, Pod: apiPod("u", "p")})
@@ -318,7 +325,8 @@ func TestBeforeAndAfterRun(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error)
 		go func() { ended <- w.Run(ctx) }()
-		assert.ElementsMatch(t, []string{"0s create a", "0s terminating(30) b", "0s terminated b", "0s terminated c"}, n.took())
+		assert.ElementsMatch(t, []string{"0s create a", "0s terminating(30) b", "0s terminated b", "0s terminated c"},
+			n.took())
 		assert.ErrorIs(t, w.Run(ctx), runtime.ErrAlreadyRunning)
 
 		cancel()
@@ -351,7 +359,8 @@ func TestUpdatePodNeverBlocks(t *testing.T) {
 func TestInvalidUpdate(t *testing.T) {
 	inBubble(t, podworkers.Options{}, func(t *testing.T, n *fakeNode, w *podworkers.Pool) {
 		done := false
-		w.UpdatePod(podworkers.Update{Type: podworkers.Kill, Kill: &podworkers.KillOptions{Done: func() { done = true }}})
+		w.UpdatePod(podworkers.Update{Type: podworkers.Kill,
+			Kill: &podworkers.KillOptions{Done: func() { done = true }}})
 		assert.True(t, done)
 		assert.Empty(t, n.took())
 	})

@@ -43,12 +43,15 @@ func recordsOf(before, after machine, ev any, fx effects, now time.Time) []runti
 	if r, ok := ev.(returned); ok && r.err != nil && !before.call.cancelled && fx.failure == nil {
 		ref := before.ref.String()
 		add(runtime.StageDone, runtime.Record{
-			Kind: runtime.KindSync, Reason: before.call.kind.phase().String(), Error: strings.ReplaceAll(r.err.Error(), "pod "+ref+": ", ""),
+			Kind: runtime.KindSync, Reason: before.call.kind.phase().String(), Error: strings.ReplaceAll(r.err.Error(),
+				"pod "+ref+": ", ""),
 		})
 	}
 	if fx.failure != nil {
-		add(runtime.StageDecided, runtime.Record{Kind: runtime.KindFail, Reason: fx.failure.Reason, Message: fx.failure.Message})
-	} else if u, ok := ev.(updated); ok && u.reason != "" && before.known() && before.phase < PhaseTerminated && before.end.failure == nil {
+		add(runtime.StageDecided, runtime.Record{Kind: runtime.KindFail, Reason: fx.failure.Reason,
+			Message: fx.failure.Message})
+	} else if u, ok := ev.(updated); ok && u.reason != "" && before.known() && before.phase < PhaseTerminated &&
+		before.end.failure == nil {
 		add(runtime.StageDecided, runtime.Record{Kind: runtime.KindFail, Reason: u.reason, Message: u.message})
 	}
 	if !before.end.requested() && after.end.requested() {
@@ -71,7 +74,8 @@ func withReason(u Update) updated {
 	ev := updated{Update: u}
 	if u.Kill != nil && u.Kill.Status != nil {
 		var s v1.PodStatus
-		_ = runtime.Recover(func() error { u.Kill.Status(&s); return nil }) // the syncer calls it again, and reports a panic
+		// the syncer calls it again, and reports a panic
+		_ = runtime.Recover(func() error { u.Kill.Status(&s); return nil })
 		ev.reason, ev.message = s.Reason, s.Message
 	}
 	return ev

@@ -54,7 +54,8 @@ func (e *everything) First(uid types.UID) runtime.Mark        { e.all(); return 
 func (e *everything) Called(podworkers.Call)                  { e.all() }
 func (e *everything) Counted(pods map[podworkers.PodKind]int) { e.all() }
 
-func (e *everything) SyncPod(_ context.Context, typ podworkers.UpdateType, _ *v1.Pod, _ *runtime.PodStatus) (podworkers.Result, error) {
+func (e *everything) SyncPod(_ context.Context, typ podworkers.UpdateType, _ *v1.Pod,
+	_ *runtime.PodStatus) (podworkers.Result, error) {
 	e.all()
 	return podworkers.Result{Changed: typ == podworkers.Create}, nil
 }
@@ -82,8 +83,9 @@ func TestCallbacksCallEveryMethod(t *testing.T) {
 		e := &everything{}
 		e.Cache = runtime.NewCache(e, runtime.CacheOptions{})
 		w, err := podworkers.New(e, e, podworkers.Options{
-			OnBegin: func(runtime.PodRef) { e.all() }, OnEnd: func(runtime.PodRef) { e.all() }, OnFinished: func(runtime.PodRef) { e.all() },
-			Event: func(runtime.Event) { e.all() }, Record: func(runtime.Record) { e.all() }, Metrics: e,
+			OnBegin: func(runtime.PodRef) { e.all() }, OnEnd: func(runtime.PodRef) { e.all() },
+			OnFinished: func(runtime.PodRef) { e.all() },
+			Event:      func(runtime.Event) { e.all() }, Record: func(runtime.Record) { e.all() }, Metrics: e,
 			Logger: funcr.New(func(string, string) { e.all() }, funcr.Options{Verbosity: 10}),
 		})
 		require.NoError(t, err)

@@ -160,7 +160,8 @@ func (s *stage) pod(w *words) {
 
 func (s *stage) update(w *words) {
 	uid := types.UID(w.next())
-	u := Update{Type: map[string]UpdateType{"create": Create, "change": Change, "sync": Sync}[w.next()], Pod: testpod.With(s.spec(uid))}
+	u := Update{Type: map[string]UpdateType{"create": Create, "change": Change, "sync": Sync}[w.next()],
+		Pod: testpod.With(s.spec(uid))}
 	for len(w.left) > 0 {
 		switch word := w.next(); word {
 		case "deleted":
@@ -284,7 +285,8 @@ func (s *stage) take(uid types.UID, when string) {
 
 // line describes a call.
 func line(c call) string {
-	method := map[callKind]string{callSync: "SyncPod", callTerminating: "SyncTerminatingPod", callOrphan: "SyncTerminatingOrphan", callTerminated: "SyncTerminatedPod"}[c.kind]
+	method := map[callKind]string{callSync: "SyncPod", callTerminating: "SyncTerminatingPod",
+		callOrphan: "SyncTerminatingOrphan", callTerminated: "SyncTerminatedPod"}[c.kind]
 	text := fmt.Sprintf("%s %s", method, c.ref.UID)
 	if c.kind == callSync {
 		text += " " + c.typ.String()
@@ -298,7 +300,8 @@ func line(c call) string {
 	if reason := status(c).Reason; reason != "" {
 		text += " status " + reason
 	}
-	return text + [...]string{neverSkip: "", skipIfAbsent: ", unless nothing of it exists", skipIfNoneRuns: ", unless nothing of it runs"}[c.skip]
+	return text + [...]string{neverSkip: "", skipIfAbsent: ", unless nothing of it exists",
+		skipIfNoneRuns: ", unless nothing of it runs"}[c.skip]
 }
 
 // pass lets time pass, and begins the calls that become due.

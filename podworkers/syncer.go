@@ -39,12 +39,12 @@ type Syncer interface {
 	// pod may take minutes. It does nothing for an unknown pod. It is safe for concurrent
 	// use and waits for no call.
 	RefreshStatus(uid types.UID)
-	// Updated is called when the pod was updated, or something has happened to it, while SyncPod for it is under way. Another
-	// SyncPod follows that one. pod is the latest one, and the calls for a pod are in the order of the updates. It must not
-	// block.
+	// Updated is called when the pod was updated, or something has happened to it, while SyncPod for it is under way.
+	// Another SyncPod follows that one. pod is the latest one, and the calls for a pod are in the order of the updates.
+	// It must not block.
 	Updated(pod *v1.Pod)
-	// Run does the work of the syncer that belongs to no call, until ctx ends, and then returns nil. It may give the workers
-	// updates, such as evictions. It is called once.
+	// Run does the work of the syncer that belongs to no call, until ctx ends, and then returns nil. It may give the
+	// workers updates, such as evictions. It is called once.
 	Run(ctx context.Context, workers Workers) error
 }
 

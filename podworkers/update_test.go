@@ -67,14 +67,17 @@ func TestUpdateValidate(t *testing.T) {
 }
 
 func TestSkipRule(t *testing.T) {
-	dead := &runtime.PodStatus{Containers: []runtime.ContainerStatus{{Container: runtime.Container{State: runtime.ContainerExited}}}}
-	alive := &runtime.PodStatus{Sandboxes: []runtime.SandboxStatus{{Sandbox: runtime.Sandbox{State: runtime.SandboxReady}}}}
+	dead := &runtime.PodStatus{Containers: []runtime.ContainerStatus{
+		{Container: runtime.Container{State: runtime.ContainerExited}}}}
+	alive := &runtime.PodStatus{
+		Sandboxes: []runtime.SandboxStatus{{Sandbox: runtime.Sandbox{State: runtime.SandboxReady}}}}
 	for rule, want := range map[skipRule][3]bool{
 		neverSkip:      {false, false, false},
 		skipIfAbsent:   {true, false, false},
 		skipIfNoneRuns: {true, true, false},
 	} {
-		assert.Equal(t, want, [3]bool{rule.applies(&runtime.PodStatus{}), rule.applies(dead), rule.applies(alive)}, "rule %d", rule)
+		assert.Equal(t, want, [3]bool{rule.applies(&runtime.PodStatus{}), rule.applies(dead), rule.applies(alive)},
+			"rule %d", rule)
 	}
 }
 

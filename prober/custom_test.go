@@ -93,7 +93,8 @@ func TestAHandlerOfOnesOwn(t *testing.T) {
 
 		s.AddPod(pod)
 		s.setStatus("u1", runtime.PodStatus{
-			IPs: []string{"10.0.0.7"}, Containers: []runtime.ContainerStatus{*instance("1", runtime.ContainerRunning, time.Now())},
+			IPs: []string{"10.0.0.7"}, Containers: []runtime.ContainerStatus{*instance("1", runtime.ContainerRunning,
+				time.Now())},
 		})
 		s.Notify("u1")
 		s.pass(6 * time.Second)
@@ -147,7 +148,8 @@ func TestHandlersAreTriedForContainersThatKeepRunning(t *testing.T) {
 		pod := annotated("1", v1.Container{})
 		testpod.Sidecar(v1.Container{Name: "side"})(pod)
 		testpod.Init(v1.Container{Name: "setup"})(pod)
-		pod.Spec.EphemeralContainers = []v1.EphemeralContainer{{EphemeralContainerCommon: v1.EphemeralContainerCommon{Name: "debug"}}}
+		pod.Spec.EphemeralContainers = []v1.EphemeralContainer{
+			{EphemeralContainerCommon: v1.EphemeralContainerCommon{Name: "debug"}}}
 		var probed []string
 		for _, c := range podspec.Containers(&pod.Spec) {
 			if s.HasProbe(pod, c, runtime.ReadinessProbe) {
@@ -158,7 +160,8 @@ func TestHandlersAreTriedForContainersThatKeepRunning(t *testing.T) {
 		var status runtime.PodStatus
 		for _, c := range podspec.Containers(&pod.Spec) {
 			status.Containers = append(status.Containers, runtime.ContainerStatus{
-				Container: runtime.Container{ID: id(c.Name), Name: c.Name, State: runtime.ContainerRunning}, StartedAt: time.Now(),
+				Container: runtime.Container{ID: id(c.Name), Name: c.Name, State: runtime.ContainerRunning},
+				StartedAt: time.Now(),
 			})
 		}
 		s.setStatus("u1", status)
@@ -229,15 +232,18 @@ func TestChecksOfAHandler(t *testing.T) {
 			check: func(context.Context, prober.Target) (prober.Outcome, string, error) {
 				return prober.Unknown, "no bus", nil
 			},
-			calls: 3, event: `Unhealthy: Readiness probe errored and resulted in unknown state: handler modbus: outcome "unknown": no bus`,
+			calls: 3,
+			event: `Unhealthy: Readiness probe errored and resulted in unknown state: handler modbus: outcome "unknown": no bus`,
 		},
 		"no outcome": {
 			check: func(context.Context, prober.Target) (prober.Outcome, string, error) { return "", "", nil },
-			calls: 3, event: `Unhealthy: Readiness probe errored and resulted in unknown state: handler modbus: outcome "": `,
+			calls: 3,
+			event: `Unhealthy: Readiness probe errored and resulted in unknown state: handler modbus: outcome "": `,
 		},
 		"panic": {
 			check: func(context.Context, prober.Target) (prober.Outcome, string, error) { panic("off by one") },
-			calls: 3, event: "Unhealthy: Readiness probe errored and resulted in unknown state: handler modbus: panic: off by one",
+			calls: 3, event: "Unhealthy: Readiness probe errored and resulted in unknown state: handler modbus: " +
+				"panic: off by one",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -286,7 +292,8 @@ func (*broken) Probe(*v1.Pod, *v1.Container, runtime.ProbeKind) *v1.Probe { pani
 func TestAHandlerThatPanics(t *testing.T) {
 	scenarioWith(t, prober.Options{Handlers: []prober.Handler{&broken{}}}, func(s *harness) {
 		pod := podWith(v1.Container{})
-		assert.True(t, s.HasProbe(pod, &pod.Spec.Containers[0], runtime.ReadinessProbe), "so that the pod does not become ready")
+		assert.True(t, s.HasProbe(pod, &pod.Spec.Containers[0], runtime.ReadinessProbe),
+			"so that the pod does not become ready")
 		s.AddPod(pod)
 		s.run("1")
 		s.pass(time.Second)
@@ -303,7 +310,8 @@ func TestAProbeWithoutHandler(t *testing.T) {
 		s.AddPod(pod)
 		s.run("1")
 		s.pass(time.Second)
-		assert.Equal(t, []string{"default/web(u1) spec.containers{app} Warning Unhealthy: Readiness probe errored and resulted in unknown state: " +
+		assert.Equal(t, []string{"default/web(u1) spec.containers{app} Warning Unhealthy: Readiness probe errored " +
+			"and resulted in unknown state: " +
 			`no handler makes the readinessProbe of container "app"; there are handlers for modbus, exec, httpGet, tcpSocket, grpc`}, s.events)
 		assert.False(t, s.Ready(id("1")))
 		assert.Empty(t, s.results())
@@ -329,9 +337,11 @@ func TestEvents(t *testing.T) {
 		}})
 		s.Notify("u1")
 		s.pass(20 * time.Second)
-		const app, side = "default/web(u1) spec.containers{app} Warning Unhealthy: ", "default/web(u1) spec.initContainers{side} Warning Unhealthy: "
+		const app, side = "default/web(u1) spec.containers{app} Warning Unhealthy: ",
+			"default/web(u1) spec.initContainers{side} Warning Unhealthy: "
 		assert.Equal(t, []string{
-			app + "Liveness probe failed: the command exited with code 1 and no output", app + "Liveness probe failed: the command exited with code 1 and no output",
+			app + "Liveness probe failed: the command exited with code 1 and no output",
+			app + "Liveness probe failed: the command exited with code 1 and no output",
 			app + "Readiness probe errored and resulted in unknown state: no connection",
 			side + "Startup probe failed: the command exited with code 1 and no output",
 		}, s.events)
@@ -420,19 +430,21 @@ func TestTargetAddress(t *testing.T) {
 		{true, both, nil, "127.0.0.1"},
 	} {
 		h := &modbus{}
-		scenarioWith(t, prober.Options{Handlers: []prober.Handler{h}, HostIPs: func() []string { return tc.hostIPs }}, func(s *harness) {
-			pod := annotated("1", v1.Container{})
-			pod.Spec.HostNetwork = tc.hostNetwork
-			s.AddPod(pod)
-			s.setStatus("u1", runtime.PodStatus{
-				IPs: tc.ips, Containers: []runtime.ContainerStatus{*instance("1", runtime.ContainerRunning, time.Now())},
+		scenarioWith(t, prober.Options{Handlers: []prober.Handler{h}, HostIPs: func() []string { return tc.hostIPs }},
+			func(s *harness) {
+				pod := annotated("1", v1.Container{})
+				pod.Spec.HostNetwork = tc.hostNetwork
+				s.AddPod(pod)
+				s.setStatus("u1", runtime.PodStatus{
+					IPs: tc.ips, Containers: []runtime.ContainerStatus{*instance("1", runtime.ContainerRunning,
+						time.Now())},
+				})
+				s.Notify("u1")
+				s.pass(time.Second)
+				seen := h.targets()
+				require.Len(t, seen, 1)
+				assert.Equal(t, tc.want, seen[0].Address, "%+v", tc)
 			})
-			s.Notify("u1")
-			s.pass(time.Second)
-			seen := h.targets()
-			require.Len(t, seen, 1)
-			assert.Equal(t, tc.want, seen[0].Address, "%+v", tc)
-		})
 	}
 }
 
@@ -441,23 +453,26 @@ func TestTargetAddressOfAHostThatGetsAnAddress(t *testing.T) {
 	var ips atomic.Pointer[[]string]
 	ips.Store(new([]string))
 	h := &modbus{}
-	scenarioWith(t, prober.Options{Handlers: []prober.Handler{h}, HostIPs: func() []string { return *ips.Load() }}, func(s *harness) {
-		pod := annotated("1", v1.Container{})
-		pod.Spec.HostNetwork = true
-		s.AddPod(pod)
-		s.setStatus("u1", runtime.PodStatus{Containers: []runtime.ContainerStatus{*instance("1", runtime.ContainerRunning, time.Now())}})
-		s.Notify("u1")
-		s.pass(time.Second)
-		seen := h.targets()
-		require.NotEmpty(t, seen)
-		assert.Equal(t, "127.0.0.1", seen[len(seen)-1].Address, "no address is known")
-		for _, ip := range []string{"192.0.2.1", "192.0.2.2"} {
-			ips.Store(&[]string{ip})
-			s.pass(time.Minute)
-			seen = h.targets()
-			assert.Equal(t, ip, seen[len(seen)-1].Address)
-		}
-	})
+	scenarioWith(t, prober.Options{Handlers: []prober.Handler{h}, HostIPs: func() []string { return *ips.Load() }},
+		func(s *harness) {
+			pod := annotated("1", v1.Container{})
+			pod.Spec.HostNetwork = true
+			s.AddPod(pod)
+			s.setStatus("u1",
+				runtime.PodStatus{Containers: []runtime.ContainerStatus{*instance("1", runtime.ContainerRunning,
+					time.Now())}})
+			s.Notify("u1")
+			s.pass(time.Second)
+			seen := h.targets()
+			require.NotEmpty(t, seen)
+			assert.Equal(t, "127.0.0.1", seen[len(seen)-1].Address, "no address is known")
+			for _, ip := range []string{"192.0.2.1", "192.0.2.2"} {
+				ips.Store(&[]string{ip})
+				s.pass(time.Minute)
+				seen = h.targets()
+				assert.Equal(t, ip, seen[len(seen)-1].Address)
+			}
+		})
 }
 
 func TestNilHandler(t *testing.T) {
@@ -468,7 +483,8 @@ func TestNilHandler(t *testing.T) {
 // An attempt in a container that has ended meanwhile is no event.
 func TestAContainerThatEndsDuringAnAttempt(t *testing.T) {
 	scenario(t, func(h *harness) {
-		h.onCall("ready", func(context.Context) (int32, error) { return 0, fmt.Errorf("it has ended: %w", runtime.ErrNotFound) })
+		h.onCall("ready",
+			func(context.Context) (int32, error) { return 0, fmt.Errorf("it has ended: %w", runtime.ErrNotFound) })
 		h.AddPod(podWith(v1.Container{ReadinessProbe: exec("ready", v1.Probe{})}))
 		h.run("1")
 		h.pass(time.Minute)

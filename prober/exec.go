@@ -37,7 +37,8 @@ func (h execHandler) Check(ctx context.Context, t Target) (Outcome, string, erro
 	case errors.Is(err, context.DeadlineExceeded):
 		// kubelet's text (cri-client, ErrCommandTimedOut).
 		text := strings.Join(command, " ")
-		return Failure, fmt.Sprintf("command timed out: %q timed out after %s", text[:min(len(text), maxOutput)], t.Timeout), nil
+		return Failure, fmt.Sprintf("command timed out: %q timed out after %s", text[:min(len(text), maxOutput)],
+			t.Timeout), nil
 	case err != nil:
 		return Unknown, "", err
 	}

@@ -170,7 +170,8 @@ func (missingHandler) Probe(_ *v1.Pod, c *v1.Container, kind runtime.ProbeKind) 
 }
 
 func (h missingHandler) Check(_ context.Context, t Target) (Outcome, string, error) {
-	return Unknown, "", fmt.Errorf("no handler makes the %sProbe of container %q; there are handlers for %s", t.Kind, t.Container.Name, h.known)
+	return Unknown, "", fmt.Errorf("no handler makes the %sProbe of container %q; there are handlers for %s", t.Kind,
+		t.Container.Name, h.known)
 }
 
 // brokenHandler stands for a handler whose Probe panicked.

@@ -34,9 +34,11 @@ import (
 const maxOutput = 10 << 10
 
 // execFunc is an Execer.
-type execFunc func(ctx context.Context, id runtime.ContainerID, cmd []string, timeout time.Duration) (runtime.ExecResult, error)
+type execFunc func(ctx context.Context, id runtime.ContainerID, cmd []string,
+	timeout time.Duration) (runtime.ExecResult, error)
 
-func (f execFunc) Exec(ctx context.Context, id runtime.ContainerID, cmd []string, timeout time.Duration) (runtime.ExecResult, error) {
+func (f execFunc) Exec(ctx context.Context, id runtime.ContainerID, cmd []string,
+	timeout time.Duration) (runtime.ExecResult, error) {
 	return f(ctx, id, cmd, timeout)
 }
 
@@ -75,7 +77,8 @@ func TestExecHandler(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			calls := 0
-			rt := execFunc(func(_ context.Context, id runtime.ContainerID, cmd []string, timeout time.Duration) (runtime.ExecResult, error) {
+			rt := execFunc(func(_ context.Context, id runtime.ContainerID, cmd []string,
+				timeout time.Duration) (runtime.ExecResult, error) {
 				calls++
 				assert.Equal(t, "fake://1", id.String())
 				assert.Equal(t, []string{"check", "one"}, cmd)
@@ -83,8 +86,9 @@ func TestExecHandler(t *testing.T) {
 				return tc.result, tc.err
 			})
 			outcome, output, err := check(t.Context(), t, rt, prober.Target{
-				Container:   &v1.Container{Env: []v1.EnvVar{{Name: "A", Value: "one"}}},
-				Probe:       &v1.Probe{ProbeHandler: v1.ProbeHandler{Exec: &v1.ExecAction{Command: []string{"check", "$(A)"}}}},
+				Container: &v1.Container{Env: []v1.EnvVar{{Name: "A", Value: "one"}}},
+				Probe: &v1.Probe{
+					ProbeHandler: v1.ProbeHandler{Exec: &v1.ExecAction{Command: []string{"check", "$(A)"}}}},
 				ContainerID: runtime.ContainerID{Type: "fake", ID: "1"}, Timeout: time.Second,
 			})
 			assert.Equal(t, tc.outcome, outcome)
@@ -97,7 +101,8 @@ func TestExecHandler(t *testing.T) {
 
 func TestExecIsInterrupted(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
-	rt := execFunc(func(ctx context.Context, _ runtime.ContainerID, _ []string, _ time.Duration) (runtime.ExecResult, error) {
+	rt := execFunc(func(ctx context.Context, _ runtime.ContainerID, _ []string, _ time.Duration) (runtime.ExecResult,
+		error) {
 		cancel()
 		return runtime.ExecResult{}, context.DeadlineExceeded
 	})
@@ -116,7 +121,8 @@ func execTarget(arg string, env ...v1.EnvVar) prober.Target {
 // expand returns a command of one word as the runtime receives it.
 func expand(t *testing.T, word string, env ...v1.EnvVar) (got string) {
 	t.Helper()
-	rt := execFunc(func(_ context.Context, _ runtime.ContainerID, cmd []string, _ time.Duration) (runtime.ExecResult, error) {
+	rt := execFunc(func(_ context.Context, _ runtime.ContainerID, cmd []string, _ time.Duration) (runtime.ExecResult,
+		error) {
 		require.Len(t, cmd, 1)
 		got = cmd[0]
 		return runtime.ExecResult{}, nil
@@ -127,7 +133,8 @@ func expand(t *testing.T, word string, env ...v1.EnvVar) (got string) {
 }
 
 func TestExecExpands(t *testing.T) {
-	env := []v1.EnvVar{{Name: "A", Value: "one"}, {Name: "B", Value: "$(A)"}, {Name: "F", ValueFrom: &v1.EnvVarSource{}}}
+	env := []v1.EnvVar{{Name: "A", Value: "one"}, {Name: "B", Value: "$(A)"},
+		{Name: "F", ValueFrom: &v1.EnvVarSource{}}}
 	for in, want := range map[string]string{
 		"plain":       "plain",
 		"$(A)":        "one",
@@ -195,7 +202,8 @@ func httpTarget(t *testing.T, server *httptest.Server, path string, headers ...v
 	return prober.Target{
 		Container: &v1.Container{Ports: []v1.ContainerPort{{Name: "web", ContainerPort: int32(port)}}},
 		Probe: &v1.Probe{ProbeHandler: v1.ProbeHandler{HTTPGet: &v1.HTTPGetAction{
-			Scheme: v1.URIScheme(strings.ToUpper(u.Scheme)), Path: path, Port: intstr.FromString("web"), HTTPHeaders: headers,
+			Scheme: v1.URIScheme(strings.ToUpper(u.Scheme)), Path: path, Port: intstr.FromString("web"),
+			HTTPHeaders: headers,
 		}}},
 		Address: u.Hostname(),
 		Timeout: 5 * time.Second,
@@ -234,7 +242,10 @@ func TestHTTPHeadersAreBounded(t *testing.T) {
 
 // A container that speaks HTTP/2 sends frames without end that are no part of an answer.
 func TestHTTPFramesAreBounded(t *testing.T) {
-	long := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(make([]byte, 2<<20)) }))
+	long := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter,
+		_ *http.Request) {
+		_, _ = w.Write(make([]byte, 2<<20))
+	}))
 	long.EnableHTTP2 = true
 	long.StartTLS()
 	defer long.Close()
@@ -244,7 +255,8 @@ func TestHTTPFramesAreBounded(t *testing.T) {
 		require.Equal(t, prober.Success, outcome, output)
 		require.Len(t, output, maxOutput)
 	}
-	lis, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{Certificates: long.TLS.Certificates, NextProtos: []string{"h2"}})
+	lis, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{Certificates: long.TLS.Certificates,
+		NextProtos: []string{"h2"}})
 	require.NoError(t, err)
 	served := make(chan struct{})
 	go func() {
@@ -260,7 +272,8 @@ func TestHTTPFramesAreBounded(t *testing.T) {
 			_, err = conn.Write(bytes.Repeat([]byte("\x00\x00\x08\x06\x00\x00\x00\x00\x0012345678"), 100)) // PING
 		}
 	}()
-	outcome, output, err := check(t.Context(), t, nil, httpTarget(t, &httptest.Server{URL: "https://" + lis.Addr().String()}, "/"))
+	outcome, output, err := check(t.Context(), t, nil,
+		httpTarget(t, &httptest.Server{URL: "https://" + lis.Addr().String()}, "/"))
 	require.NoError(t, err)
 	assert.Equal(t, prober.Failure, outcome)
 	assert.Contains(t, output, "the server sends more than 262144 bytes")
@@ -278,11 +291,14 @@ func TestHTTPHandler(t *testing.T) {
 	mux.HandleFunc("/to", func(w http.ResponseWriter, r *http.Request) {
 		http.Redirect(w, r, r.URL.Query().Get("u"), http.StatusFound)
 	})
-	mux.HandleFunc("/loop", func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/loop", http.StatusFound) })
+	mux.HandleFunc("/loop",
+		func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/loop", http.StatusFound) })
 	mux.HandleFunc("/seen", func(w http.ResponseWriter, r *http.Request) {
-		fmt.Fprintf(w, "%s|%s|%s|%s|%s|%s", r.Host, r.UserAgent(), r.Header.Get("Accept"), r.Header.Get("Accept-Encoding"), r.Header.Get("X-A"), r.URL.RawQuery)
+		fmt.Fprintf(w, "%s|%s|%s|%s|%s|%s", r.Host, r.UserAgent(), r.Header.Get("Accept"),
+			r.Header.Get("Accept-Encoding"), r.Header.Get("X-A"), r.URL.RawQuery)
 	})
-	mux.HandleFunc("/long", func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, strings.Repeat("x", 2*maxOutput)) })
+	mux.HandleFunc("/long",
+		func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, strings.Repeat("x", 2*maxOutput)) })
 	server := httptest.NewServer(mux)
 	defer server.Close()
 	secure := httptest.NewTLSServer(mux)
@@ -402,8 +418,9 @@ func TestGRPCHandler(t *testing.T) {
 	target := func(service *string) prober.Target {
 		return prober.Target{
 			Container: &v1.Container{},
-			Probe:     &v1.Probe{ProbeHandler: v1.ProbeHandler{GRPC: &v1.GRPCAction{Port: int32(l.Addr().(*net.TCPAddr).Port), Service: service}}},
-			Address:   "127.0.0.1", Timeout: 5 * time.Second,
+			Probe: &v1.Probe{ProbeHandler: v1.ProbeHandler{
+				GRPC: &v1.GRPCAction{Port: int32(l.Addr().(*net.TCPAddr).Port), Service: service}}},
+			Address: "127.0.0.1", Timeout: 5 * time.Second,
 		}
 	}
 	for _, tc := range []struct {

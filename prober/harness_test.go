@@ -33,7 +33,8 @@ type node struct {
 }
 
 func newNode() *node {
-	return &node{start: time.Now(), status: map[types.UID]*runtime.PodStatus{}, answer: map[string]func(context.Context) (int32, error){}}
+	return &node{start: time.Now(), status: map[types.UID]*runtime.PodStatus{},
+		answer: map[string]func(context.Context) (int32, error){}}
 }
 
 func (n *node) Get(uid types.UID) (*runtime.PodStatus, bool) {
@@ -43,7 +44,8 @@ func (n *node) Get(uid types.UID) (*runtime.PodStatus, bool) {
 	return s, ok
 }
 
-func (n *node) Exec(ctx context.Context, id runtime.ContainerID, cmd []string, _ time.Duration) (runtime.ExecResult, error) {
+func (n *node) Exec(ctx context.Context, id runtime.ContainerID, cmd []string,
+	_ time.Duration) (runtime.ExecResult, error) {
 	n.mu.Lock()
 	n.log = append(n.log, fmt.Sprintf("%v %s %s", time.Since(n.start), cmd[0], id.ID))
 	f := n.answer[cmd[0]]
@@ -147,7 +149,8 @@ func scenarioWith(t *testing.T, opts prober.Options, f func(h *harness)) {
 					return
 				case r := <-m.Results():
 					h.mu.Lock()
-					h.got = append(h.got, fmt.Sprintf("%v %s %s %v", time.Since(n.start), r.Kind, r.ContainerID.ID, r.Healthy))
+					h.got = append(h.got, fmt.Sprintf("%v %s %s %v", time.Since(n.start), r.Kind, r.ContainerID.ID,
+						r.Healthy))
 					h.mu.Unlock()
 				}
 			}

@@ -40,9 +40,9 @@ func newHTTPHandler(userAgent string) *httpHandler {
 	}}
 }
 
-// maxReceived is how much is read of a connection, in bytes: a header, the part of the body that counts, the certificates,
-// and what HTTP/2 reads ahead. Without it, a server that sends pings, settings or unknown frames without end is read for as long as
-// the probe lasts.
+// maxReceived is how much is read of a connection, in bytes: a header, the part of the body that counts, the
+// certificates, and what HTTP/2 reads ahead. Without it, a server that sends pings, settings or unknown frames without
+// end is read for as long as the probe lasts.
 const maxReceived = 256 << 10
 
 var errReceived = fmt.Errorf("the server sends more than %d bytes", maxReceived)

@@ -90,7 +90,8 @@ func TestAServerThatDoesNotRead(t *testing.T) {
 	for range 2 { // whether the write is one that net/http waits for is a matter of scheduling
 		_, _, err := h.Check(t.Context(), Target{
 			Container: &v1.Container{}, Address: address.IP.String(), Timeout: 100 * time.Millisecond,
-			Probe: &v1.Probe{ProbeHandler: v1.ProbeHandler{HTTPGet: &v1.HTTPGetAction{Scheme: v1.URISchemeHTTPS, Port: intstr.FromInt(address.Port)}}},
+			Probe: &v1.Probe{ProbeHandler: v1.ProbeHandler{HTTPGet: &v1.HTTPGetAction{Scheme: v1.URISchemeHTTPS,
+				Port: intstr.FromInt(address.Port)}}},
 		})
 		require.NoError(t, err)
 	}

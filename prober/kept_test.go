@@ -65,7 +65,8 @@ func newStates(probes string) *states {
 	return s
 }
 
-var probed = podWith(v1.Container{StartupProbe: exec("startup", v1.Probe{}), LivenessProbe: exec("liveness", v1.Probe{}), ReadinessProbe: exec("readiness", v1.Probe{})})
+var probed = podWith(v1.Container{StartupProbe: exec("startup", v1.Probe{}),
+	LivenessProbe: exec("liveness", v1.Probe{}), ReadinessProbe: exec("readiness", v1.Probe{})})
 
 func TestResultsAreKeptWhenTheyChange(t *testing.T) {
 	kept := newStates("")
@@ -81,7 +82,8 @@ func TestResultsAreKeptWhenTheyChange(t *testing.T) {
 		assert.JSONEq(t, `{"u1":[{"id":"fake://a","started":true}]}`, kept.kept())
 		h.run("b")
 		h.pass(time.Minute)
-		assert.JSONEq(t, `{"u1":[{"id":"fake://b","started":true}]}`, kept.kept(), "the results of an instance end with it")
+		assert.JSONEq(t, `{"u1":[{"id":"fake://b","started":true}]}`, kept.kept(),
+			"the results of an instance end with it")
 	})
 }
 
@@ -90,7 +92,8 @@ func TestResultsAreRestored(t *testing.T) {
 	both := `{"u1":[{"id":"fake://a","started":true,"ready":true}]}`
 	of := func(id string, started, ready bool) v1.PodStatus {
 		return v1.PodStatus{ContainerStatuses: []v1.ContainerStatus{{
-			Name: "app", ContainerID: "fake://" + id, Started: &started, Ready: ready, State: v1.ContainerState{Running: &v1.ContainerStateRunning{}},
+			Name: "app", ContainerID: "fake://" + id, Started: &started, Ready: ready,
+			State: v1.ContainerState{Running: &v1.ContainerStateRunning{}},
 		}}}
 	}
 	for name, test := range map[string]struct {
@@ -133,14 +136,19 @@ func TestKeptResultsOfPodsThatWereNotAddedYet(t *testing.T) {
 		h.Cleanup(func(uid types.UID) bool { return uid != "gone" })
 		h.run("a")
 		h.pass(time.Minute)
-		assert.JSONEq(t, `{"u1":[{"id":"fake://a","started":true,"ready":true}],"late":[{"id":"fake://l","started":true}]}`, kept.kept())
-		h.node.setStatus("late", runtime.PodStatus{Containers: []runtime.ContainerStatus{*instance("l", runtime.ContainerRunning, time.Now())}})
+		assert.JSONEq(t,
+			`{"u1":[{"id":"fake://a","started":true,"ready":true}],"late":[{"id":"fake://l","started":true}]}`,
+			kept.kept())
+		h.node.setStatus("late",
+			runtime.PodStatus{Containers: []runtime.ContainerStatus{*instance("l", runtime.ContainerRunning,
+				time.Now())}})
 		h.AddPod(testpod.With(probed, testpod.UID("late")))
 		assert.True(t, h.Started(id("l")))
 	})
 }
 
-// The restart of an agent does not make a container run its startup probe again, and a readiness probe has to fail as often as before.
+// The restart of an agent does not make a container run its startup probe again, and a readiness probe has to fail as
+// often as before.
 func TestRestoredResultsCount(t *testing.T) {
 	kept := newStates(`{"u1":[{"id":"fake://a","started":true,"ready":true}]}`)
 	scenarioWith(t, prober.Options{States: kept}, func(h *harness) {
@@ -148,7 +156,8 @@ func TestRestoredResultsCount(t *testing.T) {
 		h.on("readiness", 1)
 		h.node.set("u1", "a", runtime.ContainerRunning, h.start.Add(-time.Hour))
 		h.AddPod(podWith(v1.Container{
-			StartupProbe: exec("startup", v1.Probe{}), ReadinessProbe: exec("readiness", v1.Probe{PeriodSeconds: 10, FailureThreshold: 3}),
+			StartupProbe: exec("startup", v1.Probe{}), ReadinessProbe: exec("readiness",
+				v1.Probe{PeriodSeconds: 10, FailureThreshold: 3}),
 		}))
 		h.pass(24 * time.Second)
 		assert.True(t, h.Ready(id("a")))

@@ -61,7 +61,8 @@ func TestObserversHoldUpNothing(t *testing.T) {
 						r := <-m.Results()
 						kinds[r.Kind] = r.Healthy
 					}
-					assert.Equal(t, map[runtime.ProbeKind]bool{runtime.ReadinessProbe: true, runtime.LivenessProbe: false}, kinds)
+					assert.Equal(t, map[runtime.ProbeKind]bool{runtime.ReadinessProbe: true,
+						runtime.LivenessProbe: false}, kinds)
 					assert.Equal(t, 3*time.Second, time.Since(n.start))
 					m.RemovePod(pod)
 					cancel()

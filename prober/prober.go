@@ -49,8 +49,8 @@ type Options struct {
 	Record runtime.RecordFunc
 	// NonBlocking means that Event and Record neither block nor panic, such as those of the parts of an agent and the
 	// Record of a history.Memory. They are called directly then: a result is delivered after its record, so that what
-	// several parts record is in order. Default: each has a queue of 4096, and a goroutine while it is not empty. No probe
-	// and no result waits for it. What does not fit is dropped, and the number is logged.
+	// several parts record is in order. Default: each has a queue of 4096, and a goroutine while it is not empty. No
+	// probe and no result waits for it. What does not fit is dropped, and the number is logged.
 	NonBlocking bool
 	// Metrics receives measurements; it has such a queue, too. Default: none.
 	Metrics Metrics

@@ -27,7 +27,8 @@ func TestUnhealthyIsRecordedOnce(t *testing.T) {
 		}))
 		h.run("1")
 		h.pass(10 * time.Second)
-		ready := runtime.Record{Stage: runtime.StageDecided, Kind: runtime.KindProbe, Container: "app", Reason: "Readiness"}
+		ready := runtime.Record{Stage: runtime.StageDecided, Kind: runtime.KindProbe, Container: "app",
+			Reason: "Readiness"}
 		assert.Equal(t, []runtime.Record{ready}, h.past.Records("web"))
 		h.on("live", 1)
 		h.pass(10 * time.Second)
@@ -39,7 +40,8 @@ func TestUnhealthyIsRecordedOnce(t *testing.T) {
 
 func TestLivenessFailsAfterItsThreshold(t *testing.T) {
 	scenario(t, func(h *harness) {
-		h.AddPod(podWith(v1.Container{LivenessProbe: exec("live", v1.Probe{InitialDelaySeconds: 2, PeriodSeconds: 5, FailureThreshold: 3})}))
+		h.AddPod(podWith(v1.Container{LivenessProbe: exec("live", v1.Probe{InitialDelaySeconds: 2, PeriodSeconds: 5,
+			FailureThreshold: 3})}))
 		h.pass(time.Minute)
 		assert.Empty(t, h.commands(), "nothing runs yet")
 
@@ -75,7 +77,8 @@ func TestLivenessFailsAfterItsThreshold(t *testing.T) {
 func TestReadiness(t *testing.T) {
 	scenario(t, func(h *harness) {
 		h.on("ready", 1)
-		h.AddPod(podWith(v1.Container{ReadinessProbe: exec("ready", v1.Probe{PeriodSeconds: 1, SuccessThreshold: 2, FailureThreshold: 2})}))
+		h.AddPod(podWith(v1.Container{ReadinessProbe: exec("ready", v1.Probe{PeriodSeconds: 1, SuccessThreshold: 2,
+			FailureThreshold: 2})}))
 		h.run("1")
 		h.pass(2500 * time.Millisecond)
 		assert.False(t, h.Ready(id("1")))
@@ -142,7 +145,8 @@ func TestWhatCannotBeCheckedTellsNothing(t *testing.T) {
 		_, bad := h.Unhealthy(id("1"))
 		assert.False(t, bad)
 		assert.Empty(t, h.results())
-		assert.True(t, strings.HasPrefix(h.commands(), "0s live 1, 0s live 1, 0s live 1, 1s live 1, "), "three times at once")
+		assert.True(t, strings.HasPrefix(h.commands(), "0s live 1, 0s live 1, 0s live 1, 1s live 1, "),
+			"three times at once")
 	})
 }
 
@@ -183,7 +187,8 @@ func TestAttemptsAreInterrupted(t *testing.T) {
 					interrupted = true
 					return 0, ctx.Err()
 				})
-				pod := podWith(v1.Container{LivenessProbe: exec("live", v1.Probe{TimeoutSeconds: 3600, FailureThreshold: 1})})
+				pod := podWith(v1.Container{LivenessProbe: exec("live",
+					v1.Probe{TimeoutSeconds: 3600, FailureThreshold: 1})})
 				h.AddPod(pod)
 				h.run("1")
 				h.pass(time.Second)

@@ -62,16 +62,19 @@ func TestTrackerObserve(t *testing.T) {
 }
 
 func TestTrackerBeginsAnewWithANewInstance(t *testing.T) {
-	c := tracker{kind: runtime.LivenessProbe, settings: settingsOf(&v1.Probe{FailureThreshold: 1, InitialDelaySeconds: 3})}
+	c := tracker{kind: runtime.LivenessProbe,
+		settings: settingsOf(&v1.Probe{FailureThreshold: 1, InitialDelaySeconds: 3})}
 	c.observe(observation{instance: instance("1", runtime.ContainerRunning, noon), started: true, now: noon})
 	c.begin(noon.Add(3 * time.Second))
 	verdict, ok := c.record(false)
 	assert.True(t, ok && !verdict)
-	_, ok = c.observe(observation{instance: instance("1", runtime.ContainerRunning, noon), started: true, now: noon.Add(time.Hour)})
+	_, ok = c.observe(observation{instance: instance("1", runtime.ContainerRunning, noon), started: true,
+		now: noon.Add(time.Hour)})
 	assert.False(t, ok, "an unhealthy instance is not probed again")
 
 	again := noon.Add(2 * time.Hour)
-	due, ok := c.observe(observation{instance: instance("2", runtime.ContainerRunning, again), started: true, now: again})
+	due, ok := c.observe(observation{instance: instance("2", runtime.ContainerRunning, again),
+		started: true, now: again})
 	assert.True(t, ok)
 	assert.Equal(t, again.Add(3*time.Second), due)
 }
@@ -115,7 +118,8 @@ func TestTrackerRecord(t *testing.T) {
 // A verdict is what threshold outcomes in a row say, and never anything else.
 func TestTrackerRecordIsTheRunOfOutcomes(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		p := v1.Probe{SuccessThreshold: rapid.Int32Range(1, 4).Draw(t, "success"), FailureThreshold: rapid.Int32Range(1, 4).Draw(t, "failure")}
+		p := v1.Probe{SuccessThreshold: rapid.Int32Range(1, 4).Draw(t, "success"), FailureThreshold: rapid.Int32Range(1,
+			4).Draw(t, "failure")}
 		outcomes := rapid.SliceOfN(rapid.Bool(), 1, 30).Draw(t, "outcomes")
 		c := tracker{kind: runtime.ReadinessProbe, settings: settingsOf(&p)}
 		for i, o := range outcomes {

@@ -69,7 +69,8 @@ func (m *Prober) ended(w *worker) {
 	m.mu.Lock()
 	delete(m.running, w)
 	if p := m.pods[w.ref.Pod.UID]; p == nil || p.workers[w.key()] == nil {
-		m.metrics.Call("Removed", func(m Metrics) { m.Removed(w.ref) }) // before what a worker reports that is added from now on
+		// before what a worker reports that is added from now on
+		m.metrics.Call("Removed", func(m Metrics) { m.Removed(w.ref) })
 	}
 	m.mu.Unlock()
 }

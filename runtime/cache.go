@@ -284,13 +284,15 @@ func (c *Cache) inspect(ctx context.Context, ref PodRef, e *entry, i *inspection
 	})
 	switch {
 	case err == nil && status == nil:
-		i.err = fmt.Errorf("pod %s: reading its status from the runtime: the inspector returned neither a status nor an error", ref)
+		i.err = fmt.Errorf("pod %s: reading its status from the runtime: the inspector returned neither a status "+
+			"nor an error", ref)
 	case err == nil:
 		marked := *status
 		marked.UID, marked.Mark = ref.UID, i.mark
 		i.status = &marked
 	case ctx.Err() != nil:
-		i.err, i.abandoned = fmt.Errorf("pod %s: reading its status from the runtime: %w", ref, errors.Join(context.Cause(ctx), err)), true
+		i.err, i.abandoned = fmt.Errorf("pod %s: reading its status from the runtime: %w", ref,
+			errors.Join(context.Cause(ctx), err)), true
 	default:
 		i.err = fmt.Errorf("pod %s: reading its status from the runtime: %w", ref, err)
 	}
@@ -338,6 +340,8 @@ func (e *entry) saw(status *PodStatus) {
 // showSame reports whether two statuses have the same containers and sandboxes with the
 // same states in the same order.
 func showSame(a, b *PodStatus) bool {
-	return slices.EqualFunc(a.Sandboxes, b.Sandboxes, func(a, b SandboxStatus) bool { return a.ID == b.ID && a.State == b.State }) &&
-		slices.EqualFunc(a.Containers, b.Containers, func(a, b ContainerStatus) bool { return a.ID == b.ID && a.State == b.State })
+	return slices.EqualFunc(a.Sandboxes, b.Sandboxes,
+		func(a, b SandboxStatus) bool { return a.ID == b.ID && a.State == b.State }) &&
+		slices.EqualFunc(a.Containers, b.Containers,
+			func(a, b ContainerStatus) bool { return a.ID == b.ID && a.State == b.State })
 }

@@ -49,7 +49,8 @@ func BenchmarkCacheMemory(b *testing.B) {
 		before := heap()
 		cache := runtime.NewCache(described{}, runtime.CacheOptions{})
 		for i := range pods {
-			ref := runtime.PodRef{UID: types.UID(fmt.Sprintf("0c4b6a3e-%012d", i)), Name: fmt.Sprintf("pod-%d", i), Namespace: "default"}
+			ref := runtime.PodRef{UID: types.UID(fmt.Sprintf("0c4b6a3e-%012d", i)), Name: fmt.Sprintf("pod-%d", i),
+				Namespace: "default"}
 			if _, err := cache.Newer(b.Context(), ref, cache.Now()); err != nil {
 				b.Fatal(err)
 			}

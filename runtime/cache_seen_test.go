@@ -239,7 +239,8 @@ func TestCacheAtOnce(t *testing.T) {
 						t.Error(err)
 					}
 				case status.Mark <= after || int(status.Containers[0].ExitCode) < least:
-					t.Errorf("status %d of mark %d, want at least %d after %d", status.Containers[0].ExitCode, status.Mark, least, after)
+					t.Errorf("status %d of mark %d, want at least %d after %d", status.Containers[0].ExitCode,
+						status.Mark, least, after)
 				}
 				cancel()
 			}

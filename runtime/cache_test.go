@@ -79,7 +79,9 @@ var testRef = runtime.PodRef{UID: "u", Namespace: "ns", Name: "p"}
 
 // seen is a status with one container of that name.
 func seen(name string) *runtime.PodStatus {
-	return &runtime.PodStatus{PodRef: testRef, Containers: []runtime.ContainerStatus{{Container: runtime.Container{ID: runtime.ContainerID{ID: name}, Name: name}}}}
+	return &runtime.PodStatus{PodRef: testRef,
+		Containers: []runtime.ContainerStatus{{Container: runtime.Container{ID: runtime.ContainerID{ID: name},
+			Name: name}}}}
 }
 
 func nameIn(s *runtime.PodStatus) string {

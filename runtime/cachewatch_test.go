@@ -26,7 +26,8 @@ func TestWatchStatus(t *testing.T) {
 		t.Helper()
 		now = runtime.PodStatus{PodRef: testRef}
 		if state != "" {
-			now.Containers = []runtime.ContainerStatus{{Container: runtime.Container{ID: runtime.ContainerID{Type: "t", ID: "1"}, State: state}}}
+			now.Containers = []runtime.ContainerStatus{
+				{Container: runtime.Container{ID: runtime.ContainerID{Type: "t", ID: "1"}, State: state}}}
 		}
 		_, err := cache.Newer(t.Context(), testRef, cache.Now())
 		require.NoError(t, err)

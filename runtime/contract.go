@@ -109,8 +109,8 @@ type PodSync struct {
 	// Probes are the results of the pod's probes. If nil, the pod has no probes: every
 	// running container counts as started, ready and healthy.
 	Probes ProbeResults
-	// EnsureImage makes the image of a container, or of a volume, present, and returns it. It is called concurrently. If it
-	// fails, the container waits; see [ImageError]. If nil, it is the function [EnsureImage].
+	// EnsureImage makes the image of a container, or of a volume, present, and returns it. It is called concurrently.
+	// If it fails, the container waits; see [ImageError]. If nil, it is the function [EnsureImage].
 	EnsureImage func(ctx context.Context, req ImageRequest) (*Image, error)
 	// Objects returns the secrets and config maps that environment variables refer to. If
 	// one that is needed is missing, the container waits with the reason
@@ -118,12 +118,12 @@ type PodSync struct {
 	// not optional is an error.
 	Objects Objects
 	// EditSandbox returns changes of what a sandbox is made with. It is called before a sandbox is made, and for a pod
-	// with hostUsers: false also before containers are created in one; if it fails, nothing is made, and the sync fails. An error that
-	// wraps a [*WaitError] is returned wrapped, and there is no event. If nil, there are none.
+	// with hostUsers: false also before containers are created in one; if it fails, nothing is made, and the sync
+	// fails. An error that wraps a [*WaitError] is returned wrapped, and there is no event. If nil, there are none.
 	EditSandbox func(ctx context.Context) (SandboxEdits, error)
 	// EditContainer returns changes of what a container is created with. It is called before an instance of
-	// the container is created; if it fails, the container waits. An error that wraps a [*WaitError] is returned wrapped, and there
-	// is no event. It is called concurrently for different containers. If nil, there are none.
+	// the container is created; if it fails, the container waits. An error that wraps a [*WaitError] is returned
+	// wrapped, and there is no event. It is called concurrently for different containers. If nil, there are none.
 	EditContainer func(ctx context.Context, c *v1.Container) (ContainerEdits, error)
 	// Volumes are the volumes that are set up, by their name in the spec.
 	Volumes map[string]Volume
@@ -131,9 +131,9 @@ type PodSync struct {
 	// host. A symbolic link cannot lead it out of the volume. If nil, a mount with a
 	// sub-path is an error.
 	SubPath func(ctx context.Context, req SubPath) (string, error)
-	// HoldResize means that containers that run keep the resources that they have, since the pod as a whole cannot be given
-	// those of its spec now. Those that a resize restarts (RestartContainer) are restarted all the same: what they give back may be
-	// what the pod lacks.
+	// HoldResize means that containers that run keep the resources that they have, since the pod as a whole cannot be
+	// given those of its spec now. Those that a resize restarts (RestartContainer) are restarted all the same: what
+	// they give back may be what the pod lacks.
 	HoldResize bool
 	// Dir is the pod's directory on the host. The runtime keeps the pod's hosts file and
 	// termination logs in it.

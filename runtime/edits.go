@@ -14,14 +14,15 @@ type SandboxEdits struct {
 	CgroupParent string
 	// Resources replace the resources of the pod that the runtime is told. If nil, they do not.
 	Resources *v1.ResourceRequirements
-	// UserNamespace is that of a pod with hostUsers: false, which the runtime refuses without one. Other pods do not use it.
+	// UserNamespace is that of a pod with hostUsers: false, which the runtime refuses without one. Other pods do not
+	// use it.
 	UserNamespace *UserNamespace
 }
 
 // ContainerEdits change what a container is created with. The zero value changes nothing.
 type ContainerEdits struct {
-	// Env are environment variables with literal values; ValueFrom is ignored. A variable of the spec with the same name wins, and
-	// may refer to one of these by $(NAME).
+	// Env are environment variables with literal values; ValueFrom is ignored. A variable of the spec with the same
+	// name wins, and may refer to one of these by $(NAME).
 	Env []v1.EnvVar
 	// Annotations are added to those of the container.
 	Annotations map[string]string
@@ -38,13 +39,13 @@ type ContainerEdits struct {
 	NoCPUQuota bool
 	// Resources replace those of the spec. If nil, they do not.
 	Resources *v1.ResourceRequirements
-	// Unified are files of cgroup v2 and what is written to them, such as "memory.high". They are added to those of the container, also when
-	// it is resized.
+	// Unified are files of cgroup v2 and what is written to them, such as "memory.high". They are added to those of the
+	// container, also when it is resized.
 	Unified map[string]string
 	// UserNamespace is that of a pod with hostUsers: false. If nil, it is that of the sandbox.
 	UserNamespace *UserNamespace
-	// MemorySwap is the swap in bytes that the container may use beside its memory. If nil, it may use none. It has an effect only with
-	// cgroup v2, and if the kernel limits swap (KEP-2400).
+	// MemorySwap is the swap in bytes that the container may use beside its memory. If nil, it may use none. It has an
+	// effect only with cgroup v2, and if the kernel limits swap (KEP-2400).
 	MemorySwap *int64
 }
 

@@ -38,9 +38,9 @@ type TerminalError struct {
 func (e *TerminalError) Error() string { return e.Reason + ": " + e.Message }
 
 // WaitError means that a pod, or one of its containers, cannot start yet, and that this is no failure: something is to
-// happen first, and its cause is for users to see. The containers that do not run wait with this reason and message, and one
-// event has them when the wait begins and when one of them changes. The pod is synced again when it is requested, and at each
-// resync; there is no back-off. An error that joins a WaitError and a failure is a failure.
+// happen first, and its cause is for users to see. The containers that do not run wait with this reason and message,
+// and one event has them when the wait begins and when one of them changes. The pod is synced again when it is
+// requested, and at each resync; there is no back-off. An error that joins a WaitError and a failure is a failure.
 type WaitError struct {
 	// Reason is one word in CamelCase, such as "WaitingForDevice".
 	Reason string

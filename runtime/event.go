@@ -22,11 +22,11 @@ type Event struct {
 	// Reason is kubelet's word in CamelCase, such as "FailedMount". Message is a
 	// sentence for people.
 	Reason, Message string
-	// Annotations are those of the Event object, for programs, such as kubelet's starved_resource of an eviction. They do
-	// not change.
+	// Annotations are those of the Event object, for programs, such as kubelet's starved_resource of an eviction. They
+	// do not change.
 	Annotations map[string]string
-	// Logged means that the log has the same failure already, in the words of the part that emits the event or of the pod
-	// workers, which log each failed sync. A log of events leaves such an event out.
+	// Logged means that the log has the same failure already, in the words of the part that emits the event or of the
+	// pod workers, which log each failed sync. A log of events leaves such an event out.
 	Logged bool `json:"-"`
 	// Count is the number of times that the event has happened. First and Last are the
 	// times of the first and of the last one. [MergeEvents] sets these fields; before,
@@ -45,9 +45,10 @@ type Eviction struct {
 	Annotations map[string]string
 }
 
-// EventFunc receives events. It must be safe for concurrent use. An agent queues the events for the hooks of the embedder, and
-// waits for none of them. So do the packages podconfig, podworkers and prober. A function that is given to another part directly must not
-// block: the part calls it in the goroutine that does the work. A nil EventFunc discards events if it is called through [EventFunc.Emit].
+// EventFunc receives events. It must be safe for concurrent use. An agent queues the events for the hooks of the
+// embedder, and waits for none of them. So do the packages podconfig, podworkers and prober. A function that is given
+// to another part directly must not block: the part calls it in the goroutine that does the work. A nil EventFunc
+// discards events if it is called through [EventFunc.Emit].
 type EventFunc func(Event)
 
 // Emit calls f with the event. If f is nil, Emit does nothing.

@@ -20,7 +20,8 @@ func TestMergeEvents(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var got []runtime.Event
 		emit := runtime.MergeEvents(func(e runtime.Event) { got = append(got, e) })
-		pull := runtime.Event{Pod: runtime.PodRef{UID: "u", Name: "web"}, Type: "Warning", Reason: "Failed", Message: "no such image"}
+		pull := runtime.Event{Pod: runtime.PodRef{UID: "u", Name: "web"}, Type: "Warning", Reason: "Failed",
+			Message: "no such image"}
 		other := pull
 		other.Message = "timed out"
 
@@ -75,7 +76,8 @@ func (w wrapper) Unwrap() any    { return w.Stringer }
 func (w wrapper) String() string { return "wrapped " + w.Stringer.String() }
 
 func TestOptional(t *testing.T) {
-	for name, part := range map[string]any{"direct": plain{"a"}, "wrapped": wrapper{plain{"a"}}, "twice": wrapper{wrapper{plain{"a"}}}} {
+	for name, part := range map[string]any{"direct": plain{"a"}, "wrapped": wrapper{plain{"a"}},
+		"twice": wrapper{wrapper{plain{"a"}}}} {
 		l, ok := runtime.Optional[lister](part)
 		require.True(t, ok, name)
 		assert.Equal(t, "a", l.List())
@@ -102,9 +104,10 @@ func TestRecover(t *testing.T) {
 
 func TestFieldPath(t *testing.T) {
 	pod := &v1.Pod{Spec: v1.PodSpec{
-		InitContainers:      []v1.Container{{Name: "init"}},
-		Containers:          []v1.Container{{Name: "main"}},
-		EphemeralContainers: []v1.EphemeralContainer{{EphemeralContainerCommon: v1.EphemeralContainerCommon{Name: "debug"}}},
+		InitContainers: []v1.Container{{Name: "init"}},
+		Containers:     []v1.Container{{Name: "main"}},
+		EphemeralContainers: []v1.EphemeralContainer{
+			{EphemeralContainerCommon: v1.EphemeralContainerCommon{Name: "debug"}}},
 	}}
 	assert.Equal(t, "spec.initContainers{init}", runtime.FieldPath(pod, "init"))
 	assert.Equal(t, "spec.containers{main}", runtime.FieldPath(pod, "main"))

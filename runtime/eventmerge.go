@@ -70,7 +70,8 @@ func (m *merger) merge(e Event, now time.Time) (Event, bool) {
 	key := m.keyOf(e)
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	for oldest := m.order.Back(); oldest != nil && now.Sub(oldest.Value.(*merged).last) > mergeWindow; oldest = m.order.Back() {
+	for oldest := m.order.Back(); oldest != nil &&
+		now.Sub(oldest.Value.(*merged).last) > mergeWindow; oldest = m.order.Back() {
 		m.forget(oldest)
 	}
 	at := m.byKey[key]

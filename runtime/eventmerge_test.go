@@ -31,13 +31,17 @@ func TestMergerForgetsOldEvents(t *testing.T) {
 // All fields of an event are part of its key, but for its count and times.
 func TestKeysOfEvents(t *testing.T) {
 	m := &merger{seed: maphash.MakeSeed()}
-	e := Event{Pod: PodRef{UID: "u", Name: "web", Namespace: "default"}, FieldPath: "spec", Type: "Normal", Reason: "Started", Message: "ok"}
+	e := Event{Pod: PodRef{UID: "u", Name: "web", Namespace: "default"}, FieldPath: "spec", Type: "Normal",
+		Reason: "Started", Message: "ok"}
 	repeat := e
 	repeat.Count, repeat.First, repeat.Last = 3, time.Now(), time.Now()
 	assert.Equal(t, m.keyOf(e), m.keyOf(repeat))
 	for _, change := range []func(*Event){
-		func(e *Event) { e.Pod.UID = "v" }, func(e *Event) { e.Pod.Name = "db" }, func(e *Event) { e.Pod.Namespace = "other" },
-		func(e *Event) { e.FieldPath = "" }, func(e *Event) { e.Type = "Warning" }, func(e *Event) { e.Reason = "Killing" }, func(e *Event) { e.Message = "no" },
+		func(e *Event) { e.Pod.UID = "v" },
+		func(e *Event) { e.Pod.Name = "db" }, func(e *Event) { e.Pod.Namespace = "other" },
+		func(e *Event) { e.FieldPath = "" },
+		func(e *Event) { e.Type = "Warning" },
+		func(e *Event) { e.Reason = "Killing" }, func(e *Event) { e.Message = "no" },
 	} {
 		other := e
 		change(&other)

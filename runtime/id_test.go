@@ -50,7 +50,8 @@ func FuzzParseContainerID(f *testing.F) {
 
 func TestContainerIDSurvivesItsString(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		id := runtime.ContainerID{Type: rapid.StringMatching(`[a-z-]+`).Draw(t, "type"), ID: rapid.StringMatching(`[0-9a-z]+`).Draw(t, "id")}
+		id := runtime.ContainerID{Type: rapid.StringMatching(`[a-z-]+`).Draw(t, "type"),
+			ID: rapid.StringMatching(`[0-9a-z]+`).Draw(t, "id")}
 		got, err := runtime.ParseContainerID(id.String())
 		assert.NoError(t, err)
 		assert.Equal(t, id, got)
@@ -102,10 +103,12 @@ func TestWhatIsLeftToStop(t *testing.T) {
 
 func TestStatusLookups(t *testing.T) {
 	ctr := func(id, name string) runtime.ContainerStatus {
-		return runtime.ContainerStatus{Container: runtime.Container{ID: runtime.ContainerID{Type: "t", ID: id}, Name: name}}
+		return runtime.ContainerStatus{Container: runtime.Container{ID: runtime.ContainerID{Type: "t", ID: id},
+			Name: name}}
 	}
 	s := &runtime.PodStatus{
-		Sandboxes:  []runtime.SandboxStatus{{Sandbox: runtime.Sandbox{ID: "new", State: runtime.SandboxReady}}, {Sandbox: runtime.Sandbox{ID: "old", State: runtime.SandboxReady}}},
+		Sandboxes: []runtime.SandboxStatus{{Sandbox: runtime.Sandbox{ID: "new", State: runtime.SandboxReady}},
+			{Sandbox: runtime.Sandbox{ID: "old", State: runtime.SandboxReady}}},
 		Containers: []runtime.ContainerStatus{ctr("3", "a"), ctr("2", "b"), ctr("1", "a")},
 	}
 	assert.Equal(t, "3", s.Newest("a").ID.ID)

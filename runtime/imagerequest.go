@@ -28,11 +28,11 @@ type ImageRequest struct {
 // ImageStore is the access of a pod to the images of a runtime. The text of an error is the message of the runtime, for
 // users. The errors of Find and Pull wrap those of [Runtime].
 type ImageStore interface {
-	// Find returns the image with the name, tag or digest included, or nil if the runtime does not have it. UsedBy and LastUsed
-	// are not set.
+	// Find returns the image with the name, tag or digest included, or nil if the runtime does not have it. UsedBy and
+	// LastUsed are not set.
 	Find(ctx context.Context, name string) (*Image, error)
-	// Pull pulls the image with the credential, or without one if it is nil, and returns a name by which Find finds it. Only ctx
-	// bounds it.
+	// Pull pulls the image with the credential, or without one if it is nil, and returns a name by which Find finds it.
+	// Only ctx bounds it.
 	Pull(ctx context.Context, name string, auth *ImageAuth) (ref string, err error)
 	// Removed returns when this process has removed the image with the full name. It is the zero time if it has not, or
 	// the image was pulled again.
@@ -61,24 +61,27 @@ func (e *ImageError) Error() string { return e.Reason + ": " + e.Message }
 // Unwrap returns the cause.
 func (e *ImageError) Unwrap() error { return e.Err }
 
-// EnsureImage finds the image in the store, or pulls it without a credential if its policy requires that. It is what a runtime does without
-// a [PodSync].EnsureImage.
+// EnsureImage finds the image in the store, or pulls it without a credential if its policy requires that. It is what a
+// runtime does without a [PodSync].EnsureImage.
 func EnsureImage(ctx context.Context, req ImageRequest) (*Image, error) {
 	name, err := podspec.ParseImageName(req.Image)
 	if err != nil {
-		return nil, &ImageError{Reason: ReasonInvalidImageName, Message: fmt.Sprintf("Failed to apply default image tag %q: %v", req.Image, err)}
+		return nil, &ImageError{Reason: ReasonInvalidImageName,
+			Message: fmt.Sprintf("Failed to apply default image tag %q: %v", req.Image, err)}
 	}
 	policy := podspec.PullPolicy(req.Image, req.Policy)
 	if policy != v1.PullAlways {
 		image, err := req.Store.Find(ctx, name.Name)
 		if err != nil {
-			return nil, &ImageError{Reason: ReasonImageInspect, Message: fmt.Sprintf("Failed to inspect image %q: %v", req.Image, err), Err: err}
+			return nil, &ImageError{Reason: ReasonImageInspect, Message: fmt.Sprintf("Failed to inspect image %q: %v",
+				req.Image, err), Err: err}
 		}
 		if image != nil {
 			return image, nil
 		}
 		if policy == v1.PullNever {
-			return nil, &ImageError{Reason: ReasonImageNeverPull, Message: fmt.Sprintf("Container image %q is not present with pull policy of Never", req.Image)}
+			return nil, &ImageError{Reason: ReasonImageNeverPull, Message: fmt.Sprintf("Container image %q is not "+
+				"present with pull policy of Never", req.Image)}
 		}
 	}
 	ref, err := req.Store.Pull(ctx, name.Name, nil)
@@ -88,8 +91,8 @@ func EnsureImage(ctx context.Context, req ImageRequest) (*Image, error) {
 	return req.FindPulled(ctx, ref)
 }
 
-// FindPulled returns the image that was pulled for the request. The error is an [*ImageError]; it wraps [ErrNotFound] if the image does
-// not exist: it may have been removed already.
+// FindPulled returns the image that was pulled for the request. The error is an [*ImageError]; it wraps [ErrNotFound]
+// if the image does not exist: it may have been removed already.
 func (req ImageRequest) FindPulled(ctx context.Context, ref string) (*Image, error) {
 	image, err := req.Store.Find(ctx, ref)
 	if err == nil && image == nil {

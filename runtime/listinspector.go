@@ -5,8 +5,8 @@ import (
 	"fmt"
 )
 
-// ListPods returns the list of the runtime. If the runtime panics, the error is a [*PanicError]. A list with a nil pod is an
-// error, too.
+// ListPods returns the list of the runtime. If the runtime panics, the error is a [*PanicError]. A list with a nil pod
+// is an error, too.
 func ListPods(ctx context.Context, rt Lister) (pods []*Pod, err error) {
 	err = Recover(func() (err error) {
 		pods, err = rt.ListPods(ctx)

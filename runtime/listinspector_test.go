@@ -16,12 +16,17 @@ func (f listFunc) ListPods(ctx context.Context) ([]*runtime.Pod, error) { return
 
 func TestListInspector(t *testing.T) {
 	shop := &runtime.Pod{
-		PodRef:     runtime.PodRef{UID: "1", Namespace: "default", Name: "shop"},
-		Sandboxes:  []runtime.Sandbox{{ID: "s2", Attempt: 1, State: runtime.SandboxReady}, {ID: "s1", State: runtime.SandboxNotReady}},
-		Containers: []runtime.Container{{ID: runtime.ContainerID{Type: "x", ID: "c1"}, Name: "web", SandboxID: "s2", State: runtime.ContainerRunning, Hash: 7}},
+		PodRef: runtime.PodRef{UID: "1", Namespace: "default", Name: "shop"},
+		Sandboxes: []runtime.Sandbox{{ID: "s2", Attempt: 1, State: runtime.SandboxReady},
+			{ID: "s1", State: runtime.SandboxNotReady}},
+		Containers: []runtime.Container{{ID: runtime.ContainerID{Type: "x", ID: "c1"}, Name: "web", SandboxID: "s2",
+			State: runtime.ContainerRunning, Hash: 7}},
 	}
 	other := &runtime.Pod{PodRef: runtime.PodRef{UID: "2"}, Sandboxes: []runtime.Sandbox{{ID: "s3"}}}
-	list := listFunc(func(ctx context.Context) ([]*runtime.Pod, error) { return []*runtime.Pod{other, shop}, ctx.Err() })
+	list := listFunc(func(ctx context.Context) ([]*runtime.Pod,
+		error) {
+		return []*runtime.Pod{other, shop}, ctx.Err()
+	})
 
 	status, err := runtime.ListInspector(list).InspectPod(t.Context(), runtime.PodRef{UID: "1"})
 	require.NoError(t, err)

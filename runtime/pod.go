@@ -85,8 +85,8 @@ type PodStatus struct {
 	// IPs are the addresses of the newest ready sandbox. They are empty if the pod uses
 	// the host's network.
 	IPs []string
-	// Resources are those in force for the pod as a whole, with its overhead, without requests of memory. It is nil if they are
-	// not known: a component of the agent that holds them adds them, see lifecycle.InspectionWrapper.
+	// Resources are those in force for the pod as a whole, with its overhead, without requests of memory. It is nil if
+	// they are not known: a component of the agent that holds them adds them, see lifecycle.InspectionWrapper.
 	Resources *v1.ResourceRequirements
 	// Sandboxes of the pod, the newest first.
 	Sandboxes []SandboxStatus

@@ -103,8 +103,8 @@ const (
 	KindProbe RecordKind = "Probe"
 	// KindFail: the pod fails for good, with the reason and the message of its status.
 	KindFail RecordKind = "Fail"
-	// KindWait: the pod does not start before another pod of its full name has ended, or waits, as a whole or with a container, for
-	// the reason and the message of a [WaitError].
+	// KindWait: the pod does not start before another pod of its full name has ended, or waits, as a whole or with a
+	// container, for the reason and the message of a [WaitError].
 	KindWait RecordKind = "Wait"
 	// KindBackOff: a container, or the pull of its image, waits for the duration. The reason
 	// is the waiting reason of the API.
@@ -135,8 +135,8 @@ const (
 	// down. It has an outcome only. After it come only records of what the pod has left behind.
 	KindRemovePod RecordKind = "RemovePod"
 	// KindEvict: the pod is evicted since the node has too little of something. The reason is the signal, such as
-	// "memory.available". The message of the decision has the threshold and the reading, that of the outcome how much more is
-	// available.
+	// "memory.available". The message of the decision has the threshold and the reading, that of the outcome how much
+	// more is available.
 	KindEvict RecordKind = "Evict"
 	// KindRotateLog: the log of the container is rotated, or grows beyond its limit because of the error. It has
 	// outcomes only.
@@ -164,9 +164,9 @@ const (
 const ReasonGone = "Gone"
 
 // RecordFunc receives records. It must be safe for concurrent use. An agent queues the records for a history of the
-// embedder, and does not wait for it. Neither do the packages pleg, podconfig, podworkers and prober. A function that is given to another
-// part directly must not block: the part calls it in the goroutine that does the work.
-// A nil RecordFunc discards records if it is called through [RecordFunc.Emit].
+// embedder, and does not wait for it. Neither do the packages pleg, podconfig, podworkers and prober. A function that
+// is given to another part directly must not block: the part calls it in the goroutine that does the work. A nil
+// RecordFunc discards records if it is called through [RecordFunc.Emit].
 type RecordFunc func(Record)
 
 // Emit calls f with the record. If f is nil, Emit does nothing.

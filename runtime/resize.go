@@ -12,7 +12,8 @@ import (
 // does not report its resources, and for pods that are not [podspec.Resizable]. n may be nil. Requests
 // of memory are not compared: no cgroup has them.
 func ResizeDue(pod *v1.Pod, c *v1.Container, kind podspec.ContainerKind, n *ContainerStatus) []v1.ResourceName {
-	if n == nil || n.State != ContainerRunning || n.Resources == nil || kind == podspec.EphemeralContainer || !podspec.Resizable(pod) {
+	if n == nil || n.State != ContainerRunning || n.Resources == nil || kind == podspec.EphemeralContainer ||
+		!podspec.Resizable(pod) {
 		return nil
 	}
 	var due []v1.ResourceName
@@ -31,8 +32,8 @@ func ResizeDue(pod *v1.Pod, c *v1.Container, kind podspec.ContainerKind, n *Cont
 }
 
 // PodResizeDue returns which of CPU and memory the pod as a whole has in another amount than its spec (KEP-5419), by
-// [PodStatus].Resources. Only amounts in spec.resources count. It returns none if the status has no resources of the pod, and for pods that
-// are not [podspec.Resizable]. Requests of memory are not compared: no cgroup has them.
+// [PodStatus].Resources. Only amounts in spec.resources count. It returns none if the status has no resources of the
+// pod, and for pods that are not [podspec.Resizable]. Requests of memory are not compared: no cgroup has them.
 func PodResizeDue(pod *v1.Pod, status *PodStatus) []v1.ResourceName {
 	own := pod.Spec.Resources
 	if own == nil || status == nil || status.Resources == nil || !podspec.Resizable(pod) {

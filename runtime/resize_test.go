@@ -49,7 +49,8 @@ func TestResizeDue(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := v1.Container{Name: "main", Resources: tc.spec}
-			n := &runtime.ContainerStatus{Container: runtime.Container{Name: "main", State: runtime.ContainerRunning}, Resources: &tc.actual}
+			n := &runtime.ContainerStatus{Container: runtime.Container{Name: "main", State: runtime.ContainerRunning},
+				Resources: &tc.actual}
 			pod := resizable(c)
 			assert.Equal(t, tc.want, runtime.ResizeDue(pod, &c, podspec.MainContainer, n))
 			assert.Empty(t, runtime.ResizeDue(pod, &c, podspec.EphemeralContainer, n))
@@ -68,15 +69,18 @@ func TestResizeDueWithLimitsOfThePod(t *testing.T) {
 	c := v1.Container{Name: "main"}
 	pod := resizable(c)
 	pod.Spec.Resources = &v1.ResourceRequirements{Limits: list("cpu", "2", "memory", "64Mi")}
-	n := &runtime.ContainerStatus{Container: runtime.Container{Name: "main", State: runtime.ContainerRunning}, Resources: &v1.ResourceRequirements{
-		Requests: list("cpu", "2"), Limits: list("cpu", "2", "memory", "64Mi"),
-	}}
+	n := &runtime.ContainerStatus{Container: runtime.Container{Name: "main", State: runtime.ContainerRunning},
+		Resources: &v1.ResourceRequirements{
+			Requests: list("cpu", "2"), Limits: list("cpu", "2", "memory", "64Mi"),
+		}}
 	assert.Empty(t, runtime.ResizeDue(pod, &c, podspec.MainContainer, n))
 }
 
 func TestResizeRestarts(t *testing.T) {
-	c := v1.Container{Name: "main", ResizePolicy: []v1.ContainerResizePolicy{{ResourceName: v1.ResourceMemory, RestartPolicy: v1.RestartContainer}}}
-	n := &runtime.ContainerStatus{Container: runtime.Container{Name: "main", State: runtime.ContainerRunning}, ResizeHash: podspec.ResizeHash(&v1.Pod{}, &c)}
+	c := v1.Container{Name: "main", ResizePolicy: []v1.ContainerResizePolicy{{ResourceName: v1.ResourceMemory,
+		RestartPolicy: v1.RestartContainer}}}
+	n := &runtime.ContainerStatus{Container: runtime.Container{Name: "main", State: runtime.ContainerRunning},
+		ResizeHash: podspec.ResizeHash(&v1.Pod{}, &c)}
 	c.Resources.Requests = list("cpu", "1")
 	assert.False(t, runtime.ResizeRestarts(resizable(c), &c, n), "CPU needs no restart")
 	c.Resources.Requests = list("memory", "64Mi")
@@ -97,15 +101,18 @@ func TestResizeRestarts(t *testing.T) {
 }
 
 func TestResizeHash(t *testing.T) {
-	restart := []v1.ContainerResizePolicy{{ResourceName: v1.ResourceCPU, RestartPolicy: v1.NotRequired}, {ResourceName: v1.ResourceMemory, RestartPolicy: v1.RestartContainer}}
+	restart := []v1.ContainerResizePolicy{{ResourceName: v1.ResourceCPU, RestartPolicy: v1.NotRequired},
+		{ResourceName: v1.ResourceMemory, RestartPolicy: v1.RestartContainer}}
 	of := func(cpu, memory string) uint64 {
-		return podspec.ResizeHash(&v1.Pod{}, &v1.Container{ResizePolicy: restart, Resources: v1.ResourceRequirements{Limits: list("cpu", cpu, "memory", memory)}})
+		return podspec.ResizeHash(&v1.Pod{}, &v1.Container{ResizePolicy: restart,
+			Resources: v1.ResourceRequirements{Limits: list("cpu", cpu, "memory", memory)}})
 	}
 	assert.NotZero(t, of("1", "64Mi"))
 	assert.Equal(t, of("1", "64Mi"), of("2", "65536Ki"), "CPU needs no restart, and equal amounts are equal")
 	assert.NotEqual(t, of("1", "64Mi"), of("1", "65Mi"))
 	reported := v1.ResourceList{v1.ResourceMemory: *resource.NewQuantity(1e9, resource.BinarySI)}
-	assert.Equal(t, of("1", "1G"), podspec.ResizeHash(&v1.Pod{}, &v1.Container{ResizePolicy: restart, Resources: v1.ResourceRequirements{Limits: reported}}), "as a runtime reports it")
+	assert.Equal(t, of("1", "1G"), podspec.ResizeHash(&v1.Pod{}, &v1.Container{ResizePolicy: restart,
+		Resources: v1.ResourceRequirements{Limits: reported}}), "as a runtime reports it")
 	assert.Zero(t, podspec.ResizeHash(&v1.Pod{}, &v1.Container{ResizePolicy: restart[:1]}))
 }
 

@@ -36,7 +36,8 @@ func (m *many) Authenticate(req *http.Request) (*authenticationv1.UserInfo, erro
 	return m.byName.Authenticate(req)
 }
 
-func (m *many) Authorize(context.Context, *authenticationv1.UserInfo, *authorizationv1.ResourceAttributes) (bool, error) {
+func (m *many) Authorize(context.Context, *authenticationv1.UserInfo,
+	*authorizationv1.ResourceAttributes) (bool, error) {
 	m.arrive(&m.decided, m.authorize)
 	return true, nil
 }
@@ -82,7 +83,8 @@ func TestManyAtOnce(t *testing.T) {
 func TestKnownClientsStay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		decide := make(chan struct{})
-		guard, err := auth.New(auth.Options{NodeName: "node", Authenticators: []auth.Authenticator{byName{}}, Authorizer: slow{decide}})
+		guard, err := auth.New(auth.Options{NodeName: "node", Authenticators: []auth.Authenticator{byName{}},
+			Authorizer: slow{decide}})
 		require.NoError(t, err)
 		l := newPipes("192.0.2.1")
 		stop := serveTLS(t, l, guard.Protect(server.Trusted(http.NotFoundHandler())), server.TLSOptions{})
@@ -134,7 +136,8 @@ func TestKnownClientsStay(t *testing.T) {
 // slow allows everything to alice, later.
 type slow struct{ decide chan struct{} }
 
-func (s slow) Authorize(_ context.Context, user *authenticationv1.UserInfo, _ *authorizationv1.ResourceAttributes) (bool, error) {
+func (s slow) Authorize(_ context.Context, user *authenticationv1.UserInfo,
+	_ *authorizationv1.ResourceAttributes) (bool, error) {
 	<-s.decide
 	return user.Username == "alice", nil
 }

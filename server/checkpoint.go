@@ -22,7 +22,8 @@ import (
 func Checkpoint(agent Agent, rt runtime.Checkpointer, dir string) http.Handler {
 	under := &checkpoints{of: make(map[runtime.ContainerID]bool)}
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-		pod, container, ok := find(agent, w, req, "pod does not exist", fmt.Sprintf("container %v does not exist", req.PathValue("container")))
+		pod, container, ok := find(agent, w, req, "pod does not exist", fmt.Sprintf("container %v does not exist",
+			req.PathValue("container")))
 		if !ok {
 			return
 		}
@@ -47,7 +48,8 @@ func Checkpoint(agent Agent, rt runtime.Checkpointer, dir string) http.Handler {
 			if err := os.MkdirAll(dir, 0o700); err != nil {
 				return "", err
 			}
-			path, err := under.begin(instance.ID, filepath.Join(dir, fmt.Sprintf("checkpoint-%s_%s-%s-", pod.Name, pod.Namespace, container)))
+			path, err := under.begin(instance.ID,
+				filepath.Join(dir, fmt.Sprintf("checkpoint-%s_%s-%s-", pod.Name, pod.Namespace, container)))
 			if err != nil {
 				return "", err
 			}
@@ -59,7 +61,8 @@ func Checkpoint(agent Agent, rt runtime.Checkpointer, dir string) http.Handler {
 			return path, nil
 		}()
 		if err != nil {
-			writeError(w, http.StatusInternalServerError, fmt.Sprintf("checkpointing of %v/%v/%v failed (%v)", pod.Namespace, req.PathValue("pod"), container, err))
+			writeError(w, http.StatusInternalServerError, fmt.Sprintf("checkpointing of %v/%v/%v failed (%v)",
+				pod.Namespace, req.PathValue("pod"), container, err))
 			return
 		}
 		writeJSON(w, map[string][]string{"items": {path}})

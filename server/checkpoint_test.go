@@ -23,7 +23,8 @@ import (
 
 type checkpointer func(id runtime.ContainerID, path string, timeout time.Duration) error
 
-func (c checkpointer) CheckpointContainer(_ context.Context, id runtime.ContainerID, path string, timeout time.Duration) error {
+func (c checkpointer) CheckpointContainer(_ context.Context, id runtime.ContainerID, path string,
+	timeout time.Duration) error {
 	return c(id, path, timeout)
 }
 
@@ -116,7 +117,8 @@ func TestCheckpointsDoNotShareFiles(t *testing.T) {
 		for range 10 {
 			code, body := post("main")
 			assert.Equal(t, http.StatusInternalServerError, code)
-			assert.Equal(t, "checkpointing of default/web/main failed (another checkpoint of the container is under way)", body)
+			assert.Equal(t,
+				"checkpointing of default/web/main failed (another checkpoint of the container is under way)", body)
 		}
 		finish <- nil
 		finish <- nil
@@ -176,18 +178,23 @@ func TestHistory(t *testing.T) {
 	assert.Equal(t, "one\ntwo\n", body)
 	_, body = get(t, h, "/debug/history/default/web/u1?output=json")
 	assert.JSONEq(t, `["one","two"]`, body)
-	for _, path := range []string{"/debug/history/default/web/u2", "/debug/history/default/old", "/debug/history/other/web"} {
+	for _, path := range []string{"/debug/history/default/web/u2", "/debug/history/default/old",
+		"/debug/history/other/web"} {
 		code, body = get(t, h, path)
 		assert.Equal(t, http.StatusNotFound, code, path)
 		assert.Contains(t, body, "does not exist")
 	}
-	histories.Gone = func(namespace, name string) (types.UID, bool) { return "u0", namespace == "default" && name == "old" }
+	histories.Gone = func(namespace, name string) (types.UID,
+		bool) {
+		return "u0", namespace == "default" && name == "old"
+	}
 	h = server.Kubelet(n, server.Options{History: server.History(n, histories)})
 	_, body = get(t, h, "/debug/history/default/old")
 	assert.Equal(t, "zero\n", body)
 	code, _ = get(t, h, "/debug/history/default/old/u5")
 	assert.Equal(t, http.StatusNotFound, code)
 	histories.Entries = func(types.UID) []line { return nil }
-	_, body = get(t, server.Kubelet(n, server.Options{History: server.History(n, histories)}), "/debug/history/default/web?output=json")
+	_, body = get(t, server.Kubelet(n, server.Options{History: server.History(n, histories)}),
+		"/debug/history/default/web?output=json")
 	assert.Equal(t, "[]\n", body)
 }

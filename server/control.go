@@ -57,7 +57,8 @@ type control struct {
 // find returns the pod and the name of the container in the path of the request. If one of them
 // does not exist, find answers the request with status 404 and a text, and returns false. The texts
 // are kubelet's, which has others for each path.
-func find(agent Agent, w http.ResponseWriter, req *http.Request, noPod, noContainer string) (pod *v1.Pod, container string, ok bool) {
+func find(agent Agent, w http.ResponseWriter, req *http.Request,
+	noPod, noContainer string) (pod *v1.Pod, container string, ok bool) {
 	pod, found := lookup.Request(agent, req)
 	switch {
 	case pod == nil:
@@ -81,7 +82,8 @@ func writeError(w http.ResponseWriter, code int, text string) {
 
 // statusOf returns the API status of a container, or nil.
 func statusOf(s *v1.PodStatus, container string) *v1.ContainerStatus {
-	for _, list := range [][]v1.ContainerStatus{s.InitContainerStatuses, s.ContainerStatuses, s.EphemeralContainerStatuses} {
+	for _, list := range [][]v1.ContainerStatus{s.InitContainerStatuses, s.ContainerStatuses,
+		s.EphemeralContainerStatuses} {
 		for i := range list {
 			if list[i].Name == container {
 				return &list[i]
@@ -93,7 +95,8 @@ func statusOf(s *v1.PodStatus, container string) *v1.ContainerStatus {
 
 // run runs a command and, when it has ended, answers with its output.
 func (c *control) run(w http.ResponseWriter, req *http.Request) {
-	pod, container, ok := find(c.agent, w, req, "pod does not exist", fmt.Sprintf("container not found (%q)", req.PathValue("container")))
+	pod, container, ok := find(c.agent, w, req, "pod does not exist", fmt.Sprintf("container not found (%q)",
+		req.PathValue("container")))
 	if !ok {
 		return
 	}
@@ -109,7 +112,8 @@ func (c *control) run(w http.ResponseWriter, req *http.Request) {
 	seen, _ := c.agent.RuntimeStatus(pod.UID)
 	instance := seen.Newest(container)
 	if instance == nil || instance.State != runtime.ContainerRunning {
-		http.Error(w, fmt.Sprintf("container %q in pod %q does not run: %s", container, pod.Name, stateOf(pod, container)), http.StatusBadRequest)
+		http.Error(w, fmt.Sprintf("container %q in pod %q does not run: %s", container, pod.Name,
+			stateOf(pod, container)), http.StatusBadRequest)
 		return
 	}
 	// The context ends when the client disconnects, and so does the command.

@@ -45,7 +45,8 @@ func newNode(t testing.TB) *node {
 	return &node{dir: t.TempDir(), pod: &v1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: "default", UID: "u1"},
 		Spec: v1.PodSpec{
-			RestartPolicy: v1.RestartPolicyOnFailure, InitContainers: []v1.Container{{Name: "setup"}}, Containers: []v1.Container{{Name: "main"}},
+			RestartPolicy: v1.RestartPolicyOnFailure, InitContainers: []v1.Container{{Name: "setup"}},
+			Containers: []v1.Container{{Name: "main"}},
 		},
 		Status: v1.PodStatus{Phase: v1.PodRunning},
 	}}
@@ -85,7 +86,8 @@ func (n *node) RuntimeStatus(uid types.UID) (*runtime.PodStatus, bool) {
 	return &s, true
 }
 
-func (n *node) Exec(ctx context.Context, id runtime.ContainerID, cmd []string, _ time.Duration) (runtime.ExecResult, error) {
+func (n *node) Exec(ctx context.Context, id runtime.ContainerID, cmd []string,
+	_ time.Duration) (runtime.ExecResult, error) {
 	return n.exec(ctx, id, cmd)
 }
 
@@ -163,7 +165,8 @@ func (n *node) serve(t *testing.T) *http.Client {
 	ctx, cancel := context.WithCancel(context.Background())
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(ctx, l, server.Control(n, server.Options{})) }()
-	tr := &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+	tr := &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn,
+		error) {
 		return (&net.Dialer{}).DialContext(ctx, "unix", path)
 	}}
 	t.Cleanup(func() { cancel(); require.NoError(t, <-served) })
@@ -213,7 +216,8 @@ func TestRun(t *testing.T) {
 	assert.Equal(t, "no such file\n", body)
 
 	rec := httptest.NewRecorder()
-	server.Control(n, server.Options{}).ServeHTTP(rec, httptest.NewRequest(http.MethodGet, "/run/default/web/main?cmd=x", nil))
+	server.Control(n, server.Options{}).ServeHTTP(rec,
+		httptest.NewRequest(http.MethodGet, "/run/default/web/main?cmd=x", nil))
 	assert.Equal(t, http.StatusMethodNotAllowed, rec.Code)
 
 	// A client that goes away takes its command along.

@@ -33,7 +33,8 @@
 //     sinceSeconds, sinceTime, timestamps, limitBytes and stream. With follow, the answer
 //     continues across rotations of the log, and ends with the container as kubelet's. With
 //     restarts=true as well, it continues with later instances as long as the pod lives.
-//     Log files that were rotated before the request are read, too, also compressed ones. kubelet reads the newest file only.
+//     Log files that were rotated before the request are read, too, also compressed ones. kubelet reads the newest file
+//     only.
 //   - POST /run/{namespace}/{pod}/{container} runs a command and returns its output when
 //     it has ended. The parameter cmd is the command, which is split at spaces as kubelet
 //     does; alternatively, the parameter command is given once for each argument. The

@@ -41,10 +41,11 @@ func everything(n *node) server.Options {
 	opts.Profiles = page // those of Go take as long as a request likes
 	opts.ResourceMetrics, opts.CadvisorMetrics, opts.SLIMetrics, opts.Stats = page, page, page, inert{}.Summary
 	opts.Streams = streams.New(n, inert{}, streams.Options{SetupTimeout: time.Second})
-	opts.Logs = server.NodeLogs(server.NodeLogsOptions{Dir: n.dir, Query: true, Journal: func(_ context.Context, args []string, w io.Writer) error {
-		_, err := io.WriteString(w, strings.Join(args, " "))
-		return err
-	}})
+	opts.Logs = server.NodeLogs(server.NodeLogsOptions{Dir: n.dir, Query: true,
+		Journal: func(_ context.Context, args []string, w io.Writer) error {
+			_, err := io.WriteString(w, strings.Join(args, " "))
+			return err
+		}})
 	opts.Checkpoint = server.Checkpoint(n, inert{}, filepath.Join(n.dir, "checkpoints"))
 	opts.History = server.History(n, server.Histories[line]{Entries: func(types.UID) []line { return make([]line, 2) }})
 	opts.SetVerbosity = func(level string) error {
@@ -64,14 +65,18 @@ func FuzzRequest(f *testing.F) {
 		"GET /healthz HTTP/1.0\r\n\r\n",
 		"GET /healthz?exclude=ping&verbose HTTP/1.0\r\n\r\n",
 		"GET /logs/a/../../etc/passwd HTTP/1.1\r\nHost: a\r\n\r\n",
-		"GET /logs/?query=kubelet&sinceTime=2026-01-02T03:04:05Z&tailLines=3&pattern=a HTTP/1.1\r\nHost: a\r\nAccept-Encoding: gzip\r\n\r\n",
+		"GET /logs/?query=kubelet&sinceTime=2026-01-02T03:04:05Z&tailLines=3&pattern=a HTTP/1.1\r\nHost: " +
+			"a\r\nAccept-Encoding: gzip\r\n\r\n",
 		"POST /checkpoint/default/web/main?timeout=9 HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n",
 		"GET /debug/history/default/web/u1?output=json HTTP/1.1\r\nHost: a\r\n\r\n",
 		"GET /stats/summary?only_cpu_and_memory=true HTTP/1.1\r\nHost: a\r\nAccept-Encoding: gzip\r\n\r\n",
 		"PUT /debug/flags/v HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\n\r\n4",
 		"GET /flagz HTTP/1.1\r\nHost: a\r\nAccept: application/json\r\n\r\n",
-		"GET /exec/default/web/main?command=a&output=1&tty=1 HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\nSec-WebSocket-Protocol: v5.channel.k8s.io\r\n\r\n",
-		"POST /portForward/default/web?port=80&port=81 HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\nContent-Length: 0\r\n\r\n",
+		"GET /exec/default/web/main?command=a&output=1&tty=1 HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: " +
+			"websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: " +
+			"AAAAAAAAAAAAAAAAAAAAAA==\r\nSec-WebSocket-Protocol: v5.channel.k8s.io\r\n\r\n",
+		"POST /portForward/default/web?port=80&port=81 HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: " +
+			"SPDY/3.1\r\nContent-Length: 0\r\n\r\n",
 	} {
 		f.Add([]byte(request), []byte("2026-01-02T03:04:05.000000006Z stdout F one\n"))
 	}

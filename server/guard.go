@@ -143,7 +143,8 @@ func refuseRebinding(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		at, _ := req.Context().Value(http.LocalAddrContextKey).(net.Addr)
 		if isLoopback(at) && !isLocal(req.Host) {
-			http.Error(w, "the Host of a request to this machine's loopback address must be localhost or an IP address", http.StatusForbidden)
+			http.Error(w, "the Host of a request to this machine's loopback address must be localhost or an IP address",
+				http.StatusForbidden)
 			return
 		}
 		h.ServeHTTP(w, req)

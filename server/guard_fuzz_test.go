@@ -74,8 +74,10 @@ func (r *reached) Summary(context.Context, bool) ([]byte, error) {
 
 func (r *reached) options() server.Options {
 	return server.Options{
-		Metrics: r.page("metrics"), ProbeMetrics: r.page("metrics"), SLIMetrics: r.page("metrics"), ResourceMetrics: r.page("metrics"), CadvisorMetrics: r.page("metrics"),
-		Profiles: r.page("profiles"), Version: "v1", Stats: r.Summary, Streams: r.page("streams"), Logs: r.page("logs"), Checkpoint: r.page("checkpoint"), History: r.page("history"),
+		Metrics: r.page("metrics"), ProbeMetrics: r.page("metrics"), SLIMetrics: r.page("metrics"),
+		ResourceMetrics: r.page("metrics"), CadvisorMetrics: r.page("metrics"),
+		Profiles: r.page("profiles"), Version: "v1", Stats: r.Summary, Streams: r.page("streams"), Logs: r.page("logs"),
+		Checkpoint: r.page("checkpoint"), History: r.page("history"),
 		RunningPods:  func(context.Context) ([]*runtime.Pod, error) { r.note("runningpods"); return nil, nil },
 		Config:       func() (any, error) { r.note("configz"); return nil, nil },
 		Flags:        func() map[string]string { r.note("flagz"); return nil },
@@ -97,7 +99,8 @@ type only struct {
 	asked       []authorizationv1.ResourceAttributes
 }
 
-func (o *only) Authorize(_ context.Context, _ *authenticationv1.UserInfo, what *authorizationv1.ResourceAttributes) (bool, error) {
+func (o *only) Authorize(_ context.Context, _ *authenticationv1.UserInfo,
+	what *authorizationv1.ResourceAttributes) (bool, error) {
 	o.asked = append(o.asked, *what)
 	return what.Subresource == o.subresource, nil
 }
@@ -131,7 +134,8 @@ func kubeletSubresources(path string) (out []string) {
 	}
 }
 
-var kubeletVerbs = map[string]string{"POST": "create", "GET": "get", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
+var kubeletVerbs = map[string]string{"POST": "create", "GET": "get", "PUT": "update", "PATCH": "patch",
+	"DELETE": "delete"}
 
 // wantVerb is the verb of kubelet, but for sessions in containers, which are always created.
 func wantVerb(method, path string) string {
@@ -147,18 +151,27 @@ func wantVerb(method, path string) string {
 // reaches only what they stand for. Without permission it reaches nothing, and the answer does not depend on what
 // there is.
 func FuzzAuthorization(f *testing.F) {
-	for _, method := range []string{"GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS", "CONNECT", "TRACE", "get", "X"} {
+	for _, method := range []string{"GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS", "CONNECT",
+		"TRACE", "get", "X"} {
 		for _, path := range []string{
-			"/", "/pods", "/pods/", "/pods/../run/default/web/main?cmd=id", "/pods%2f..%2frun/default/web/main", "/healthz/../run/a/b/c", "//run/a/b/c", "/healthz", "/healthz/syncloop",
-			"/metrics", "/metrics/probes", "/metrics/slis", "/metrics/../configz", "/metrics/%2e%2e/configz", "/configz", "/flagz", "/statusz", "/runningpods/", "/runningpods", "/containerLogs/a/b/c", "/run/a/b/c", "/run/a/b/u/c",
-			"/debug/pprof/heap", "/debug/flags/v", "/logs/", "/logs/..%2f..%2fetc/passwd", "/stats/summary", "/exec/a/b/c", "/./pods", "/Pods", "*", "http://other/run/a/b/c", "/run;/a", "/metrics;/../run/a/b/c",
-			"/attach/a/b/c", "/portForward/a/b", "/exec/../logs/x", "/logs/../exec/a/b/c", "/logs/%2e%2e/exec/a/b/c", "/checkpoint/a/b/c", "/checkpoint/../exec/a/b/c", "/metrics/resource", "/metrics/cadvisor", "/stats", "/stats/",
-			"/stats/../debug/history/a/b", "/stats/summary/../../pods", "/debug/history/a/b", "/debug/history/a/b/u", "/debug/pprof/../history/a/b", "/logs", "/logs?query=kubelet", "/checkpoint", "/statusz/../run/a/b/c",
+			"/", "/pods", "/pods/", "/pods/../run/default/web/main?cmd=id", "/pods%2f..%2frun/default/web/main",
+			"/healthz/../run/a/b/c", "//run/a/b/c", "/healthz", "/healthz/syncloop",
+			"/metrics", "/metrics/probes", "/metrics/slis", "/metrics/../configz", "/metrics/%2e%2e/configz",
+			"/configz", "/flagz", "/statusz", "/runningpods/", "/runningpods", "/containerLogs/a/b/c",
+			"/run/a/b/c", "/run/a/b/u/c",
+			"/debug/pprof/heap", "/debug/flags/v", "/logs/", "/logs/..%2f..%2fetc/passwd", "/stats/summary",
+			"/exec/a/b/c", "/./pods", "/Pods", "*", "http://other/run/a/b/c", "/run;/a", "/metrics;/../run/a/b/c",
+			"/attach/a/b/c", "/portForward/a/b", "/exec/../logs/x", "/logs/../exec/a/b/c", "/logs/%2e%2e/exec/a/b/c",
+			"/checkpoint/a/b/c", "/checkpoint/../exec/a/b/c", "/metrics/resource", "/metrics/cadvisor",
+			"/stats", "/stats/",
+			"/stats/../debug/history/a/b", "/stats/summary/../../pods", "/debug/history/a/b", "/debug/history/a/b/u",
+			"/debug/pprof/../history/a/b", "/logs", "/logs?query=kubelet", "/checkpoint", "/statusz/../run/a/b/c",
 		} {
 			f.Add([]byte(method + " " + path + " HTTP/1.1\r\nHost: node\r\nContent-Length: 1\r\n\r\n4"))
 		}
 	}
-	subresources := []string{"", "pods", "healthz", "configz", "stats", "metrics", "log", "checkpoint", "statusz", "proxy"}
+	subresources := []string{"", "pods", "healthz", "configz", "stats", "metrics", "log", "checkpoint", "statusz",
+		"proxy"}
 	f.Fuzz(func(t *testing.T, raw []byte) {
 		r, allowed := &reached{}, &only{}
 		guard, err := auth.New(auth.Options{NodeName: "node", Anonymous: true, Authorizer: allowed})
@@ -176,7 +189,8 @@ func FuzzAuthorization(f *testing.F) {
 
 			want := kubeletSubresources(path)
 			for i, asked := range allowed.asked {
-				assert.Equal(t, authorizationv1.ResourceAttributes{Verb: wantVerb(method, path), Version: "v1", Resource: "nodes", Subresource: want[i], Name: "node"}, asked)
+				assert.Equal(t, authorizationv1.ResourceAttributes{Verb: wantVerb(method, path), Version: "v1",
+					Resource: "nodes", Subresource: want[i], Name: "node"}, asked)
 			}
 			if !slices.Contains(want, subresource) {
 				assert.Len(t, allowed.asked, len(want))

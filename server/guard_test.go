@@ -36,7 +36,8 @@ type pipes struct {
 }
 
 func newPipes(ip string) *pipes {
-	return &pipes{addr: &net.TCPAddr{IP: net.ParseIP(ip), Port: 10255}, accept: make(chan net.Conn), closed: make(chan struct{})}
+	return &pipes{addr: &net.TCPAddr{IP: net.ParseIP(ip), Port: 10255}, accept: make(chan net.Conn),
+		closed: make(chan struct{})}
 }
 
 func (p *pipes) Addr() net.Addr { return p.addr }
@@ -121,7 +122,8 @@ type manyPods struct {
 }
 
 func newManyPods() *manyPods {
-	pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "web", Annotations: map[string]string{"a": strings.Repeat("x", 1<<16)}}}
+	pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "web",
+		Annotations: map[string]string{"a": strings.Repeat("x", 1<<16)}}}
 	return &manyPods{agent: agent{pods: []*v1.Pod{pod}}}
 }
 
@@ -292,7 +294,11 @@ func TestLimitOfHeaders(t *testing.T) {
 func TestBodiesThatDoNotCome(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newPipes("192.0.2.1")
-		stop := serve(t, l, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "Unauthorized", http.StatusUnauthorized) }))
+		stop := serve(t, l,
+			http.HandlerFunc(func(w http.ResponseWriter,
+				_ *http.Request) {
+				http.Error(w, "Unauthorized", http.StatusUnauthorized)
+			}))
 		begin := time.Now()
 		var conns []net.Conn
 		for range 100 {
@@ -317,7 +323,8 @@ func TestDNSRebindingOfAllAddresses(t *testing.T) {
 	defer serve(t, l, server.Handler(agent{}, server.Options{}))()
 	port := l.Addr().(*net.TCPAddr).Port
 	for host, want := range map[string]int{"localhost": http.StatusOK, "evil.example": http.StatusForbidden} {
-		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, fmt.Sprintf("http://127.0.0.1:%d/pods", port), nil)
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet,
+			fmt.Sprintf("http://127.0.0.1:%d/pods", port), nil)
 		require.NoError(t, err)
 		req.Host = host
 		resp, err := (&http.Client{Transport: &http.Transport{DisableKeepAlives: true}}).Do(req)
@@ -329,7 +336,8 @@ func TestDNSRebindingOfAllAddresses(t *testing.T) {
 
 // Serve waits for handlers that have taken over their connections, but not for ever.
 func TestStopWithSessions(t *testing.T) {
-	for last, want := range map[time.Duration]time.Duration{500 * time.Millisecond: 500 * time.Millisecond, time.Hour: time.Second} {
+	for last, want := range map[time.Duration]time.Duration{500 * time.Millisecond: 500 * time.Millisecond,
+		time.Hour: time.Second} {
 		synctest.Test(t, func(t *testing.T) {
 			l := newPipes("192.0.2.1")
 			taken := make(chan struct{})

@@ -27,9 +27,9 @@ func healthChecks(agent Agent, opts Options) []HealthCheck {
 }
 
 // Healthz returns a handler of /healthz and of its single checks /healthz/ping, /healthz/log and
-// /healthz/syncloop, and those of the options, for a separate port. The answer is "ok", or status 500 and what is wrong. The
-// query parameters are those of kubelet: verbose lists the checks, exclude leaves one out. Of opts it
-// uses HealthChecked, HealthChecks and LogHealthy.
+// /healthz/syncloop, and those of the options, for a separate port. The answer is "ok", or status 500 and what is
+// wrong. The query parameters are those of kubelet: verbose lists the checks, exclude leaves one out. Of opts it uses
+// HealthChecked, HealthChecks and LogHealthy.
 func Healthz(agent Agent, opts Options) http.Handler {
 	opts.Logger = logging.OrDefault(opts.Logger)
 	mux := &routes{}
@@ -39,7 +39,11 @@ func Healthz(agent Agent, opts Options) http.Handler {
 
 func addHealthz(mux *routes, agent Agent, opts Options) {
 	checks := healthChecks(agent, opts)
-	mux.handle("GET /healthz", http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) { runChecks(w, req, checks, opts.HealthChecked) }))
+	mux.handle("GET /healthz",
+		http.HandlerFunc(func(w http.ResponseWriter,
+			req *http.Request) {
+			runChecks(w, req, checks, opts.HealthChecked)
+		}))
 	for _, check := range checks {
 		mux.handle("GET /healthz/"+check.Name, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			if err := check.Run(); err != nil {

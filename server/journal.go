@@ -63,7 +63,8 @@ func (h *nodeLogs) serveServices(w http.ResponseWriter, req *http.Request, q *no
 		}
 	}
 	if len(inFiles) > 0 && q.nodeLogOptions != (nodeLogOptions{}) {
-		fmt.Fprintf(out, "\noptions present and query resolved to log files for %v\ntry without specifying options\n", inFiles)
+		fmt.Fprintf(out, "\noptions present and query resolved to log files for %v\ntry without specifying options\n",
+			inFiles)
 		return
 	}
 	for _, s := range inFiles {

@@ -25,7 +25,8 @@ type Options struct {
 	// LogHealthy is the check /healthz/log: it returns an error while logs cannot be written. It
 	// must not block, and is called concurrently. If nil, the check is "ok".
 	LogHealthy func() error
-	// HealthChecks are further checks of /healthz, such as kubelet's "device-plugin": the method Healthy of the server of device plugins. Default: none.
+	// HealthChecks are further checks of /healthz, such as kubelet's "device-plugin": the method Healthy of the server
+	// of device plugins. Default: none.
 	HealthChecks []HealthCheck
 	// HealthChecked is called for each check, such as "syncloop", that a request for all checks of
 	// /healthz has run, with its result: the method of a *prommetrics.SLIs. It must not block, and
@@ -36,8 +37,9 @@ type Options struct {
 	SLIMetrics    http.Handler
 	// Stats returns the usage of the node and its pods for /stats/summary of [Handler] as JSON, a Summary of
 	// k8s.io/kubelet/pkg/apis/stats/v1alpha1, or only its CPU, memory and swap: the method Summary of a
-	// *stats.Collector. It is called concurrently; the handlers do not change the result. ResourceMetrics handles GET /metrics/resource, and CadvisorMetrics GET /metrics/cadvisor,
-	// for example handlers of package statsmetrics. If nil, the paths do not exist.
+	// *stats.Collector. It is called concurrently; the handlers do not change the result. ResourceMetrics handles GET
+	// /metrics/resource, and CadvisorMetrics GET /metrics/cadvisor, for example handlers of package statsmetrics. If
+	// nil, the paths do not exist.
 	Stats                            func(ctx context.Context, onlyCPUAndMemory bool) ([]byte, error)
 	ResourceMetrics, CadvisorMetrics http.Handler
 
@@ -154,14 +156,18 @@ func addReadOnly(mux *routes, agent Agent, opts Options) {
 
 // addNoDebugging answers on the paths of debugging handlers.
 func addNoDebugging(mux *routes) {
-	for _, path := range []string{"/run/", "/exec/", "/attach/", "/portForward/", "/containerLogs/", "/runningpods/", "/debug/pprof/", "/logs/"} {
+	for _, path := range []string{"/run/", "/exec/", "/attach/", "/portForward/", "/containerLogs/", "/runningpods/",
+		"/debug/pprof/", "/logs/"} {
 		mux.handle(path, disabled("Debug endpoints are disabled."))
 	}
 }
 
 // disabled returns a handler of something that is switched off, as in kubelet.
 func disabled(text string) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { http.Error(w, text, http.StatusMethodNotAllowed) })
+	return http.HandlerFunc(func(w http.ResponseWriter,
+		_ *http.Request) {
+		http.Error(w, text, http.StatusMethodNotAllowed)
+	})
 }
 
 // routes is a mux that lists its paths. The zero value is ready.

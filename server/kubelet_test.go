@@ -46,7 +46,8 @@ func allOptions() server.Options {
 }
 
 func TestHealthChecks(t *testing.T) {
-	fine, broken := server.Healthz(agent{}, server.Options{}), server.Healthz(agent{err: errors.New("the loop hangs")}, server.Options{})
+	fine, broken := server.Healthz(agent{}, server.Options{}), server.Healthz(agent{err: errors.New("the loop hangs")},
+		server.Options{})
 	for _, tc := range []struct {
 		h    http.Handler
 		path string
@@ -71,10 +72,13 @@ func TestHealthChecks(t *testing.T) {
 }
 
 func TestFurtherHealthChecks(t *testing.T) {
-	h := server.Healthz(agent{}, server.Options{HealthChecks: []server.HealthCheck{{Name: "device-plugin", Run: func() error { return errors.New("no socket") }}}})
+	h := server.Healthz(agent{},
+		server.Options{HealthChecks: []server.HealthCheck{{Name: "device-plugin",
+			Run: func() error { return errors.New("no socket") }}}})
 	code, body := get(t, h, "/healthz")
 	assert.Equal(t, 500, code)
-	assert.Equal(t, "[+]ping ok\n[+]log ok\n[+]syncloop ok\n[-]device-plugin failed: no socket\nhealthz check failed\n", body)
+	assert.Equal(t, "[+]ping ok\n[+]log ok\n[+]syncloop ok\n[-]device-plugin failed: no socket\nhealthz check failed\n",
+		body)
 	code, _ = get(t, h, "/healthz/device-plugin")
 	assert.Equal(t, 500, code)
 }
@@ -102,11 +106,13 @@ func TestZPages(t *testing.T) {
 	assert.True(t, strings.HasSuffix(body, "\nport=10250\nv=2\n"), body)
 	asJSON := http.Header{"Accept": {"application/json;v=v1beta1;g=config.k8s.io;as=Flagz"}}
 	_, body = request(t, h, "GET", "/flagz", "", asJSON)
-	assert.JSONEq(t, `{"kind":"Flagz","apiVersion":"config.k8s.io/v1beta1","metadata":{"name":"kubelet"},"flags":{"port":"10250","v":"2"}}`, body)
+	assert.JSONEq(t,
+		`{"kind":"Flagz","apiVersion":"config.k8s.io/v1beta1","metadata":{"name":"kubelet"},"flags":{"port":"10250","v":"2"}}`, body)
 
 	_, body = get(t, h, "/statusz")
 	assert.Contains(t, body, "\nBinary version: v1\n")
-	assert.Contains(t, body, "\nPaths: /configz /containerLogs /debug /flagz /healthz /logs /metrics /pods /run /runningpods\n")
+	assert.Contains(t, body, "\nPaths: /configz /containerLogs /debug /flagz /healthz /logs /metrics /pods /run "+
+		"/runningpods\n")
 	_, body = request(t, h, "GET", "/statusz", "", asJSON)
 	var status struct {
 		Kind, BinaryVersion string

@@ -31,7 +31,8 @@ func descriptors() (open []string) {
 	}
 	for _, e := range entries {
 		to, err := os.Readlink("/proc/self/fd/" + e.Name())
-		if err == nil && !strings.HasPrefix(to, "/proc/") && to != "anon_inode:[eventpoll]" && to != "anon_inode:[eventfd]" {
+		if err == nil && !strings.HasPrefix(to, "/proc/") && to != "anon_inode:[eventpoll]" &&
+			to != "anon_inode:[eventfd]" {
 			open = append(open, to)
 		}
 	}

@@ -46,7 +46,8 @@ type lineWriter struct {
 }
 
 func newLineWriter(w io.Writer, flush func(), o logOptions) *lineWriter {
-	out := &lineWriter{w: w, flush: flush, timestamps: o.timestamps, since: o.since, stream: o.stream, left: math.MaxInt64}
+	out := &lineWriter{w: w, flush: flush, timestamps: o.timestamps, since: o.since, stream: o.stream,
+		left: math.MaxInt64}
 	if o.limit >= 0 {
 		out.left = o.limit
 	}

@@ -203,7 +203,8 @@ func (flusher) Flush()              {}
 // log has.
 func FuzzLogQuery(f *testing.F) {
 	for _, query := range []string{
-		"follow=true&tailLines=2&timestamps=1", "sinceSeconds=9223372036854775807", "sinceTime=2026-01-02T03:04:05Z&limitBytes=3", "stream=Stderr&previous=0", "tail=all", "follow&timestamps",
+		"follow=true&tailLines=2&timestamps=1", "sinceSeconds=9223372036854775807",
+		"sinceTime=2026-01-02T03:04:05Z&limitBytes=3", "stream=Stderr&previous=0", "tail=all", "follow&timestamps",
 	} {
 		f.Add(query, []byte("2026-01-02T03:04:05.6Z stdout P one\nx\n2026-01-02T03:04:05.6+01:00 stderr F two"))
 	}

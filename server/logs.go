@@ -39,7 +39,8 @@ func (h *containerLogs) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 		return
 	}
 	name := req.PathValue("pod")
-	pod, container, ok := find(h.agent, w, req, fmt.Sprintf("pod %q does not exist", name), fmt.Sprintf("container %q not found in pod %q", req.PathValue("container"), name))
+	pod, container, ok := find(h.agent, w, req, fmt.Sprintf("pod %q does not exist", name),
+		fmt.Sprintf("container %q not found in pod %q", req.PathValue("container"), name))
 	if !ok {
 		return
 	}
@@ -59,7 +60,8 @@ func (h *containerLogs) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 			writeError(w, http.StatusBadRequest, err.Error())
 			return
 		}
-		h.log.V(1).Info("A log was not sent completely", "pod", runtime.RefOf(pod), "container", container, "reason", err.Error())
+		h.log.V(1).Info("A log was not sent completely", "pod", runtime.RefOf(pod), "container", container,
+			"reason", err.Error())
 		if !errors.Is(err, errReaderGone) && !errors.Is(err, context.Canceled) {
 			_ = out.send()
 			panic(http.ErrAbortHandler) // closes the connection, so that the client sees an error
@@ -69,11 +71,13 @@ func (h *containerLogs) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 
 // chooseInstance returns the instance whose log is sent. The choice and the texts of the
 // errors are kubelet's.
-func chooseInstance(pod *v1.Pod, seen *runtime.PodStatus, container string, previous bool) (*runtime.ContainerStatus, error) {
+func chooseInstance(pod *v1.Pod, seen *runtime.PodStatus, container string,
+	previous bool) (*runtime.ContainerStatus, error) {
 	text, err := loggedInstance(pod, container, previous)
 	if err != nil {
 		// The runtime may have started it a moment before its status shows that.
-		if newest := seen.Newest(container); !previous && newest != nil && newest.State != runtime.ContainerCreated && newest.LogPath != "" {
+		if newest := seen.Newest(container); !previous && newest != nil && newest.State != runtime.ContainerCreated &&
+			newest.LogPath != "" {
 			return newest, nil
 		}
 		return nil, err
@@ -86,7 +90,8 @@ func chooseInstance(pod *v1.Pod, seen *runtime.PodStatus, container string, prev
 	case instance == nil:
 		return nil, fmt.Errorf("unable to retrieve container logs for %s", text)
 	case instance.LogPath == "":
-		return nil, fmt.Errorf("the runtime does not report the log file of container %q in pod %q", container, pod.Name)
+		return nil, fmt.Errorf("the runtime does not report the log file of container %q in pod %q",
+			container, pod.Name)
 	}
 	return instance, nil
 }
@@ -115,7 +120,8 @@ func loggedInstance(pod *v1.Pod, container string, previous bool) (id string, er
 	case now.Terminated != nil, s.LastTerminationState.Terminated != nil:
 		return "", fmt.Errorf("container %q in pod %q is terminated", container, pod.Name)
 	case now.Waiting != nil:
-		return "", fmt.Errorf("container %q in pod %q is waiting to start: %s", container, pod.Name, waitingReason(now.Waiting.Reason))
+		return "", fmt.Errorf("container %q in pod %q is waiting to start: %s", container, pod.Name,
+			waitingReason(now.Waiting.Reason))
 	default:
 		return "", fmt.Errorf("container %q in pod %q is waiting to start - no logs yet", container, pod.Name)
 	}

@@ -43,7 +43,8 @@ func BenchmarkLogThroughTLS(b *testing.B) {
 	require.NoError(b, err)
 	stop := serveTLS(b, l, newGuard(b).Protect(server.Trusted(mux)), server.TLSOptions{})
 	defer stop()
-	client := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true, Certificates: []tls.Certificate{*newCertificate(b, "alice")}}}}
+	client := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true,
+		Certificates: []tls.Certificate{*newCertificate(b, "alice")}}}}
 	defer client.CloseIdleConnections()
 	read := func(path string) time.Duration {
 		began := time.Now()
@@ -79,7 +80,8 @@ func writeLog(tb testing.TB, path string, size int) {
 		if i%10 == 0 {
 			stream = "stderr"
 		}
-		fmt.Fprintf(&block, "2026-01-02T03:04:05.%09dZ %s F I0102 03:04:05.000000       1 controller.go:%d] \"Synced\" key=\"default/web-%d\"\n", i*99991%1000000000, stream, i%1000, i)
+		fmt.Fprintf(&block, "2026-01-02T03:04:05.%09dZ %s F I0102 03:04:05.000000       1 controller.go:%d] "+
+			"\"Synced\" key=\"default/web-%d\"\n", i*99991%1000000000, stream, i%1000, i)
 	}
 	for written := 0; written < size; written += block.Len() {
 		_, err := f.WriteString(block.String())

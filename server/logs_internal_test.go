@@ -72,7 +72,8 @@ func TestFollowOfInstancesThatHaveEnded(t *testing.T) {
 		const stamp = "2026-01-02T03:04:05.000000006Z stdout F "
 		write("a", stamp+"one\n")
 		write("b", "")
-		node := &onePod{pod: &v1.Pod{Spec: v1.PodSpec{RestartPolicy: v1.RestartPolicyAlways, Containers: []v1.Container{{Name: "c"}}}}}
+		node := &onePod{pod: &v1.Pod{Spec: v1.PodSpec{RestartPolicy: v1.RestartPolicyAlways,
+			Containers: []v1.Container{{Name: "c"}}}}}
 		running := *seen[0]
 		running.State = runtime.ContainerRunning
 		node.seen.Containers = []runtime.ContainerStatus{running}
@@ -101,12 +102,14 @@ func TestFollowOfInstancesThatHaveEnded(t *testing.T) {
 // The clock may jump between two instances of a container; the older one may be removed.
 func TestNextInstanceAfterAJumpOfTheClock(t *testing.T) {
 	instance := func(id string, created time.Time) (c runtime.ContainerStatus) {
-		c.ID, c.Name, c.State, c.CreatedAt, c.LogPath = runtime.ContainerID{Type: "t", ID: id}, "c", runtime.ContainerExited, created, "/"+id
+		c.ID, c.Name, c.State, c.CreatedAt, c.LogPath = runtime.ContainerID{Type: "t", ID: id},
+			"c", runtime.ContainerExited, created, "/"+id
 		return c
 	}
 	now := time.Unix(1_000_000, 0)
 	for _, jump := range []time.Duration{-10 * time.Hour, 0, 10 * time.Hour} {
-		first, second, third := instance("first", now), instance("second", now.Add(jump)), instance("third", now.Add(jump))
+		first, second, third := instance("first", now), instance("second", now.Add(jump)),
+			instance("third", now.Add(jump))
 		seen := &runtime.PodStatus{Containers: []runtime.ContainerStatus{third, second, first}}
 		assert.Equal(t, second.ID, nextInstance(seen, &first).ID, "%v", jump)
 		assert.Equal(t, third.ID, nextInstance(seen, &second).ID, "%v", jump)

@@ -179,7 +179,8 @@ func (s *logStream) ended(instance *runtime.ContainerStatus) bool {
 	return now == nil || now.State == runtime.ContainerExited || now.State == runtime.ContainerUnknown
 }
 
-// wait waits until there may be more to send, at most for a time that is greater than 0. It returns false if ctx has ended.
+// wait waits until there may be more to send, at most for a time that is greater than 0. It returns false if ctx has
+// ended.
 func (s *logStream) wait(ctx context.Context, written <-chan struct{}, most time.Duration) bool {
 	var tick <-chan time.Time
 	if written == nil || s.changed == nil {

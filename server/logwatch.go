@@ -43,7 +43,8 @@ func (l *logWatch) add(path string) (written <-chan struct{}, stop func()) {
 	defer l.kernel.Unlock()
 	if err := l.cover(dir); err != nil {
 		if !l.refused {
-			l.log.Error(err, "The kernel does not report what is written to logs: readers that follow a log look once a second. Raise fs.inotify.max_user_instances or fs.inotify.max_user_watches", "directory", dir)
+			l.log.Error(err, "The kernel does not report what is written to logs: readers that follow a log look "+
+				"once a second. Raise fs.inotify.max_user_instances or fs.inotify.max_user_watches", "directory", dir)
 		}
 		l.refused = true
 		l.closeIfUnused()

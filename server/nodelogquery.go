@@ -107,7 +107,8 @@ func (q *nodeLogQuery) validate(dir string) error {
 	case len(q.files) == 0 && len(q.services) == 0:
 		errs = append(errs, field.Required(path, "cannot be empty with options"))
 	case len(q.files) > 0 && len(q.services) > 0:
-		errs = append(errs, field.Invalid(path, fmt.Sprintf("%v, %v", q.files, q.services), "cannot specify a file and service"))
+		errs = append(errs, field.Invalid(path, fmt.Sprintf("%v, %v", q.files, q.services),
+			"cannot specify a file and service"))
 	case len(q.files) > 1:
 		errs = append(errs, field.Invalid(path, q.files, "cannot specify more than one file"))
 	case len(q.files) == 1 && q.nodeLogOptions != (nodeLogOptions{}):

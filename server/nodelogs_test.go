@@ -35,7 +35,8 @@ func logDir(t *testing.T) string {
 	require.NoError(t, os.Symlink(filepath.Join(top, "secret"), filepath.Join(dir, "absolute")))
 	require.NoError(t, os.Symlink("syslog", filepath.Join(dir, "in")))
 	require.NoError(t, os.MkdirAll(filepath.Join(dir, "containers"), 0o755))
-	for name, to := range map[string]string{"main.log": "pods/p/0.log", "out.log": "../secret", "outer.log": "out", "twice.log": "containers/main.log"} {
+	for name, to := range map[string]string{"main.log": "pods/p/0.log", "out.log": "../secret", "outer.log": "out",
+		"twice.log": "containers/main.log"} {
 		require.NoError(t, os.Symlink(dir+"/"+to, filepath.Join(dir, "containers", name)))
 	}
 	require.NoError(t, os.Symlink("..", filepath.Join(dir, "up")))
@@ -81,7 +82,8 @@ func TestNodeLogs(t *testing.T) {
 	assert.Equal(t, "system", rec.Body.String())
 	code, _ := get(t, server.NodeLogs(server.NodeLogsOptions{Dir: filepath.Join(dir, "missing")}), "/logs/syslog")
 	assert.Equal(t, http.StatusNotFound, code)
-	assert.Equal(t, http.StatusMethodNotAllowed, first(get(t, server.Kubelet(agent{}, server.Options{}), "/logs/syslog")))
+	assert.Equal(t, http.StatusMethodNotAllowed,
+		first(get(t, server.Kubelet(agent{}, server.Options{}), "/logs/syslog")))
 }
 
 func first(code int, _ string) int { return code }
@@ -89,7 +91,8 @@ func first(code int, _ string) int { return code }
 func TestNodeLogQuery(t *testing.T) {
 	dir := logDir(t)
 	var args []string
-	h := server.NodeLogs(server.NodeLogsOptions{Dir: dir, Query: true, Journal: func(_ context.Context, a []string, w io.Writer) error {
+	h := server.NodeLogs(server.NodeLogsOptions{Dir: dir, Query: true, Journal: func(_ context.Context, a []string,
+		w io.Writer) error {
 		if a[0] == "--field" {
 			fmt.Fprint(w, "containerd.service\nbroken.service\n")
 			return nil
@@ -150,9 +153,11 @@ func TestNodeLogQuery(t *testing.T) {
 	_, body = get(t, h, "/logs/syslog")
 	assert.Equal(t, "a system log\n", body)
 
-	_, _ = get(t, h, "/logs/?query=containerd&sinceTime=2026-01-02T03:04:05Z&untilTime=2026-01-03T03:04:05%2B02:00&boot=-1&tailLines=7&pattern=x+y")
+	_, _ = get(t, h,
+		"/logs/?query=containerd&sinceTime=2026-01-02T03:04:05Z&untilTime=2026-01-03T03:04:05%2B02:00&boot=-1&tailLines=7&pattern=x+y")
 	assert.Equal(t, []string{
-		"--utc", "--no-pager", "--output=short-precise", "--since=2026-01-02 03:04:05 UTC", "--until=2026-01-03 01:04:05 UTC", "--pager-end", "--lines=7",
+		"--utc", "--no-pager", "--output=short-precise", "--since=2026-01-02 03:04:05 UTC",
+		"--until=2026-01-03 01:04:05 UTC", "--pager-end", "--lines=7",
 		"--unit=containerd", "--grep=x y", "--boot", "-1",
 	}, args)
 }
@@ -173,12 +178,13 @@ func TestJournalOfANodeElsewhere(t *testing.T) {
 	require.NoError(t, err)
 	_, err = io.Copy(journal, data)
 	require.NoError(t, errors.Join(err, journal.Close()))
-	h := server.NodeLogs(server.NodeLogsOptions{Dir: t.TempDir(), Query: true, Journal: func(ctx context.Context, args []string, w io.Writer) error {
-		cmd := exec.CommandContext(ctx, "journalctl", append([]string{"--file=" + file}, args...)...)
-		cmd.Env = append(os.Environ(), "TZ=EST5EDT")
-		cmd.Stdout, cmd.Stderr = w, w
-		return cmd.Run()
-	}})
+	h := server.NodeLogs(server.NodeLogsOptions{Dir: t.TempDir(), Query: true,
+		Journal: func(ctx context.Context, args []string, w io.Writer) error {
+			cmd := exec.CommandContext(ctx, "journalctl", append([]string{"--file=" + file}, args...)...)
+			cmd.Env = append(os.Environ(), "TZ=EST5EDT")
+			cmd.Stdout, cmd.Stderr = w, w
+			return cmd.Run()
+		}})
 	for query, want := range map[string]string{
 		"&sinceTime=2026-01-02T03:00:00Z&untilTime=2026-01-02T05:00:00Z":                 "3 4",
 		"&sinceTime=2026-01-02T03:00:00%2B02:00&untilTime=2026-01-01T22:00:00-05:00":     "1 2",
@@ -212,7 +218,8 @@ func FuzzNodeLogs(f *testing.F) {
 		req := httptest.NewRequest(http.MethodGet, "/", nil)
 		req.URL.Path, req.URL.RawQuery = "/logs/"+path, query
 		rec := httptest.NewRecorder()
-		h := server.NodeLogs(server.NodeLogsOptions{Dir: logDir(t), Query: true, Journal: func(context.Context, []string, io.Writer) error { return nil }})
+		h := server.NodeLogs(server.NodeLogsOptions{Dir: logDir(t), Query: true,
+			Journal: func(context.Context, []string, io.Writer) error { return nil }})
 		h.ServeHTTP(rec, req)
 		if strings.Contains(rec.Body.String(), "hush") {
 			t.Fatalf("%q %q: it leads out of the directory", path, query)

@@ -13,7 +13,8 @@ import (
 )
 
 func encodePods(pods []*v1.Pod) ([]byte, error) {
-	list := v1.PodList{TypeMeta: metav1.TypeMeta{Kind: "PodList", APIVersion: "v1"}, Items: make([]v1.Pod, 0, len(pods))}
+	list := v1.PodList{TypeMeta: metav1.TypeMeta{Kind: "PodList", APIVersion: "v1"},
+		Items: make([]v1.Pod, 0, len(pods))}
 	for _, pod := range pods {
 		list.Items = append(list.Items, *pod)
 	}

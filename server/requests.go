@@ -34,7 +34,8 @@ func Measured(h http.Handler, m RequestMetrics, readOnly bool) http.Handler {
 // measuredMethod returns the method if kubelet has a value for it.
 func measuredMethod(method string) string {
 	switch method {
-	case http.MethodOptions, http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodDelete, http.MethodTrace, http.MethodConnect:
+	case http.MethodOptions, http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodDelete,
+		http.MethodTrace, http.MethodConnect:
 		return method
 	}
 	return other

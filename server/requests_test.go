@@ -34,7 +34,8 @@ func TestMeasured(t *testing.T) {
 			var method, path string
 			_, _ = fmt.Sscan(request, &method, &path)
 			m, begun := &requestLog{}, 0
-			h := server.Measured(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { begun = len(m.lines) }), m, false)
+			h := server.Measured(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { begun = len(m.lines) }), m,
+				false)
 			h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequestWithContext(t.Context(), method, path, nil))
 			assert.Equal(t, 1, begun)
 			long := map[string]bool{"POST exec": true, "GET portForward": true, "GET debug": true}[want]
@@ -42,7 +43,8 @@ func TestMeasured(t *testing.T) {
 		})
 	}
 	m := &requestLog{}
-	h := server.Measured(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }), m, true)
+	h := server.Measured(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }), m,
+		true)
 	assert.Panics(t, func() {
 		h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/pods", nil))
 	})

@@ -41,7 +41,8 @@ func get(t *testing.T, h http.Handler, path string) (int, string) {
 }
 
 func TestPodsIsAPodList(t *testing.T) {
-	pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "web-n1", Namespace: "default"}, Status: v1.PodStatus{Phase: v1.PodRunning}}
+	pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "web-n1", Namespace: "default"},
+		Status: v1.PodStatus{Phase: v1.PodRunning}}
 	code, body := get(t, server.Handler(agent{pods: []*v1.Pod{pod}}, server.Options{}), "/pods")
 	require.Equal(t, http.StatusOK, code)
 	var list v1.PodList
@@ -179,7 +180,8 @@ func TestServeWaitsForHandlersWhenTheListenerFails(t *testing.T) {
 	answered := make(chan struct{})
 	go func() {
 		defer close(answered)
-		if resp, err := client.Get("http://" + inner.Addr().String()); err == nil { //nolint:noctx // it ends with the server
+		if resp, err := client.Get("http://" + inner.Addr().String()); err == nil {
+			//nolint:noctx // it ends with the server
 			_ = resp.Body.Close()
 		}
 	}()

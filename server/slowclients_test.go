@@ -24,8 +24,10 @@ import (
 func TestClientsThatNeverRead(t *testing.T) {
 	const clients = 20
 	for _, path := range []string{
-		"/healthz", "/healthz?verbose", "/pods", "/metrics", "/configz", "/flagz", "/statusz", "/runningpods/", "/logs/", "/stats/summary", "/debug/pprof/",
-		"/containerLogs/default/web/main", "/exec/default/web/main?command=true&output=1", "/debug/history/default/web", "/none",
+		"/healthz", "/healthz?verbose", "/pods", "/metrics", "/configz", "/flagz", "/statusz", "/runningpods/",
+		"/logs/", "/stats/summary", "/debug/pprof/",
+		"/containerLogs/default/web/main", "/exec/default/web/main?command=true&output=1", "/debug/history/default/web",
+		"/none",
 		"POST /run/default/web/main?cmd=yes", "POST /checkpoint/default/web/main",
 	} {
 		request := func(t *testing.T, c net.Conn) {
@@ -45,7 +47,8 @@ func TestClientsThatNeverRead(t *testing.T) {
 					return runtime.ExecResult{Output: make([]byte, 128<<10)}, nil
 				}
 				opts.Checkpoint = server.Checkpoint(n, inert{}, filepath.Join(n.dir, "checkpoints"))
-				opts.History = server.History(n, server.Histories[line]{Entries: func(types.UID) []line { return make([]line, 10_000) }})
+				opts.History = server.History(n,
+					server.Histories[line]{Entries: func(types.UID) []line { return make([]line, 10_000) }})
 				stop := serve(t, l, server.Kubelet(n, opts))
 				before, conns := heap(), []net.Conn{}
 				for range clients {

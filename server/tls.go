@@ -41,8 +41,9 @@ func ServeTLS(ctx context.Context, l net.Listener, h http.Handler, opts TLSOptio
 		return errors.New("server: TLSOptions.GetCertificate is required")
 	}
 	config := &tls.Config{
-		GetCertificate: opts.GetCertificate, MinVersion: opts.MinVersion, CipherSuites: opts.CipherSuites, CurvePreferences: opts.Curves,
-		ClientAuth: tls.RequestClientCert, NextProtos: []string{"http/1.1"},
+		GetCertificate: opts.GetCertificate, MinVersion: opts.MinVersion, CipherSuites: opts.CipherSuites,
+		CurvePreferences: opts.Curves,
+		ClientAuth:       tls.RequestClientCert, NextProtos: []string{"http/1.1"},
 	}
 	if config.MinVersion == 0 {
 		config.MinVersion = tls.VersionTLS12

@@ -88,7 +88,8 @@ func (byName) Authenticate(req *http.Request) (*authenticationv1.UserInfo, error
 
 func newGuard(t testing.TB) *auth.Guard {
 	t.Helper()
-	guard, err := auth.New(auth.Options{NodeName: "node", Authenticators: []auth.Authenticator{byName{}}, Authorizer: auth.AlwaysAllow{}})
+	guard, err := auth.New(auth.Options{NodeName: "node", Authenticators: []auth.Authenticator{byName{}},
+		Authorizer: auth.AlwaysAllow{}})
 	require.NoError(t, err)
 	return guard
 }
@@ -96,7 +97,8 @@ func newGuard(t testing.TB) *auth.Guard {
 func TestServeTLS(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newPipes("192.0.2.1")
-		stop := serveTLS(t, l, newGuard(t).Protect(server.Kubelet(newManyPods(), server.Options{})), server.TLSOptions{})
+		stop := serveTLS(t, l, newGuard(t).Protect(server.Kubelet(newManyPods(), server.Options{})),
+			server.TLSOptions{})
 		for _, tc := range []struct {
 			cert  *tls.Certificate
 			token string
@@ -119,7 +121,8 @@ func TestServeTLS(t *testing.T) {
 }
 
 func TestOptionsOfTLS(t *testing.T) {
-	require.ErrorContains(t, server.ServeTLS(t.Context(), newPipes("192.0.2.1"), http.NotFoundHandler(), server.TLSOptions{}), "GetCertificate")
+	require.ErrorContains(t, server.ServeTLS(t.Context(), newPipes("192.0.2.1"), http.NotFoundHandler(),
+		server.TLSOptions{}), "GetCertificate")
 	synctest.Test(t, func(t *testing.T) {
 		l := newPipes("192.0.2.1")
 		stop := serveTLS(t, l, http.NotFoundHandler(), server.TLSOptions{MinVersion: tls.VersionTLS13})
@@ -128,8 +131,10 @@ func TestOptionsOfTLS(t *testing.T) {
 		stop()
 
 		l = newPipes("192.0.2.1")
-		stop = serveTLS(t, l, http.NotFoundHandler(), server.TLSOptions{CipherSuites: []uint16{tls.TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384}})
-		c = tls.Client(l.dial(), &tls.Config{InsecureSkipVerify: true, MaxVersion: tls.VersionTLS12, CipherSuites: []uint16{tls.TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256}})
+		stop = serveTLS(t, l, http.NotFoundHandler(),
+			server.TLSOptions{CipherSuites: []uint16{tls.TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384}})
+		c = tls.Client(l.dial(), &tls.Config{InsecureSkipVerify: true, MaxVersion: tls.VersionTLS12,
+			CipherSuites: []uint16{tls.TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256}})
 		require.ErrorContains(t, c.Handshake(), "handshake failure")
 		c = tls.Client(l.dial(), &tls.Config{InsecureSkipVerify: true, MaxVersion: tls.VersionTLS11})
 		require.Error(t, c.Handshake())
@@ -137,7 +142,11 @@ func TestOptionsOfTLS(t *testing.T) {
 
 		// A certificate that is not there yet fails the handshake, and nothing else.
 		l = newPipes("192.0.2.1")
-		stop = serveTLS(t, l, http.NotFoundHandler(), server.TLSOptions{GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return nil, errors.New("not yet") }})
+		stop = serveTLS(t, l, http.NotFoundHandler(),
+			server.TLSOptions{GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate,
+				error) {
+				return nil, errors.New("not yet")
+			}})
 		c = dialTLS(l, nil)
 		require.Error(t, c.Handshake())
 		stop()
@@ -149,7 +158,8 @@ func TestSlowAndHugeClients(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newPipes("192.0.2.1")
 		reached := 0
-		stop := serveTLS(t, l, http.HandlerFunc(func(http.ResponseWriter, *http.Request) { reached++ }), server.TLSOptions{})
+		stop := serveTLS(t, l, http.HandlerFunc(func(http.ResponseWriter, *http.Request) { reached++ }),
+			server.TLSOptions{})
 		begin := time.Now()
 		silent := l.dial() // never begins the handshake
 		_, err := silent.Read(make([]byte, 1))
@@ -194,12 +204,13 @@ func TestTrusted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newPipes("192.0.2.1")
 		follow := make(chan struct{})
-		stop := serveTLS(t, l, newGuard(t).Protect(server.Trusted(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-			_, _ = w.Write([]byte("line\n"))
-			_ = http.NewResponseController(w).Flush()
-			<-follow
-			_, _ = w.Write([]byte(strings.Repeat("x", 1<<16)))
-		}))), server.TLSOptions{})
+		stop := serveTLS(t, l,
+			newGuard(t).Protect(server.Trusted(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+				_, _ = w.Write([]byte("line\n"))
+				_ = http.NewResponseController(w).Flush()
+				<-follow
+				_, _ = w.Write([]byte(strings.Repeat("x", 1<<16)))
+			}))), server.TLSOptions{})
 		alice := newCertificate(t, "alice")
 		var followers []*bufio.Reader
 		var conns []net.Conn
@@ -296,7 +307,11 @@ func TestStrangersDoNotKeepOut(t *testing.T) {
 func TestTrustEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newPipes("192.0.2.1")
-		stop := serveTLS(t, l, newGuard(t).Protect(server.Trusted(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("ok")) }))), server.TLSOptions{})
+		stop := serveTLS(t, l,
+			newGuard(t).Protect(server.Trusted(http.HandlerFunc(func(w http.ResponseWriter,
+				_ *http.Request) {
+				_, _ = w.Write([]byte("ok"))
+			}))), server.TLSOptions{})
 		alice := newCertificate(t, "alice")
 		c := dialTLS(l, alice)
 		begin := time.Now()
@@ -310,7 +325,8 @@ func TestTrustEnds(t *testing.T) {
 		for range 550 {
 			c := dialTLS(l, nil)
 			for _, token := range []string{"valid", "wrong"} {
-				_, err := fmt.Fprintf(c, "GET /healthz HTTP/1.1\r\nHost: node\r\nAuthorization: Bearer %s\r\n\r\n", token)
+				_, err := fmt.Fprintf(c, "GET /healthz HTTP/1.1\r\nHost: node\r\nAuthorization: Bearer %s\r\n\r\n",
+					token)
 				require.NoError(t, err)
 				resp := answer(t, c)
 				_, _ = io.ReadAll(resp.Body)

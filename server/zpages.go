@@ -22,7 +22,8 @@ const component = "kubelet"
 const zPagesVersion = "config.k8s.io/v1beta1"
 
 // zPageWarning is the second line of the text form, as in kubelet.
-const zPageWarning = "Warning: This endpoint is not meant to be machine parseable, has no formatting compatibility guarantees and is for debugging purposes only.\n"
+const zPageWarning = "Warning: This endpoint is not meant to be machine parseable, has no formatting compatibility " +
+	"guarantees and is for debugging purposes only.\n"
 
 // Configz returns a handler of /configz. config returns a KubeletConfiguration of
 // kubelet.config.k8s.io/v1beta1, as it is in effect. It is called for each request, and what it
@@ -83,15 +84,18 @@ func Statusz(version string, paths []string) http.Handler {
 			return
 		}
 		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
-		fmt.Fprintf(w, "\n%s statusz\n%s\nStarted: %s\nUp: %d hr %02d min %02d sec\nGo version: %s\nBinary version: %s\n\nPaths: %s\n", component, zPageWarning,
-			started.Format(time.UnixDate), up/3600, up/60%60, up%60, goruntime.Version(), version, strings.Join(paths, " "))
+		fmt.Fprintf(w, "\n%s statusz\n%s\nStarted: %s\nUp: %d hr %02d min %02d sec\nGo version: %s\nBinary version: "+
+			"%s\n\nPaths: %s\n", component, zPageWarning,
+			started.Format(time.UnixDate), up/3600, up/60%60, up%60, goruntime.Version(), version,
+			strings.Join(paths, " "))
 	})
 }
 
 // wantsJSON reports whether a client accepts JSON and no text.
 func wantsJSON(req *http.Request) bool {
 	accept := req.Header.Get("Accept")
-	return strings.Contains(accept, "application/json") && !strings.Contains(accept, "text/") && !strings.Contains(accept, "*/*")
+	return strings.Contains(accept, "application/json") && !strings.Contains(accept, "text/") &&
+		!strings.Contains(accept, "*/*")
 }
 
 func writeJSON(w http.ResponseWriter, value any) {

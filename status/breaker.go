@@ -75,7 +75,8 @@ func (s *schedule) succeeded(r *record, now time.Time) {
 	}
 	b.parked = nil
 	for _, other := range s.timers {
-		if (other.stage == backingOff && wasOpen || other.stage == deferred && other.refused && r.refused) && other.at.After(at) {
+		if (other.stage == backingOff && wasOpen || other.stage == deferred && other.refused && r.refused) &&
+			other.at.After(at) {
 			other.at = at
 		}
 	}

@@ -80,16 +80,17 @@ func TestBreakerOfASinkThatFailsForSome(t *testing.T) {
 // A request of the sink has a failed call repeated, but not sooner than 2 s after it began.
 func TestRequestDuringABackoff(t *testing.T) {
 	ks := &requesting{}
-	managedWith(t, status.Options{RetryMin: time.Hour}, func(k *sink) status.Sink { ks.sink = k; return ks }, func(m *status.Store, k *sink) {
-		k.answer = func(context.Context, types.UID, v1.PodStatus) error { return errors.New("no connection") }
-		m.Set(named("a"), phased(v1.PodRunning, ""))
-		assert.Equal(t, "0 a Running", k.deliveries())
-		for range 50 {
-			ks.changed("a")
-			time.Sleep(100 * time.Millisecond)
-		}
-		assert.Equal(t, []string{"2", "4"}, seconds(k.deliveries()))
-	})
+	managedWith(t, status.Options{RetryMin: time.Hour}, func(k *sink) status.Sink { ks.sink = k; return ks },
+		func(m *status.Store, k *sink) {
+			k.answer = func(context.Context, types.UID, v1.PodStatus) error { return errors.New("no connection") }
+			m.Set(named("a"), phased(v1.PodRunning, ""))
+			assert.Equal(t, "0 a Running", k.deliveries())
+			for range 50 {
+				ks.changed("a")
+				time.Sleep(100 * time.Millisecond)
+			}
+			assert.Equal(t, []string{"2", "4"}, seconds(k.deliveries()))
+		})
 }
 
 // requesting is a sink with the requests of the test.

@@ -132,7 +132,8 @@ func restartCondition(phase v1.PodPhase, restartsAll bool) v1.PodCondition {
 	case phase == v1.PodFailed:
 		c.Reason = reasonPodFailed
 	case restartsAll:
-		c.Status, c.Reason, c.Message = v1.ConditionTrue, reasonRestartAllStarted, "container exited with restart policy rule"
+		c.Status, c.Reason, c.Message = v1.ConditionTrue, reasonRestartAllStarted,
+			"container exited with restart policy rule"
 	}
 	return c
 }
@@ -193,9 +194,11 @@ func ready(pod *v1.Pod, containers v1.PodCondition, conditions []v1.PodCondition
 	for _, gate := range pod.Spec.ReadinessGates {
 		switch g := findCondition(conditions, gate.ConditionType); {
 		case g == nil:
-			closed = append(closed, fmt.Sprintf("corresponding condition of pod readiness gate %q does not exist.", gate.ConditionType))
+			closed = append(closed, fmt.Sprintf("corresponding condition of pod readiness gate %q does not exist.",
+				gate.ConditionType))
 		case g.Status != v1.ConditionTrue:
-			closed = append(closed, fmt.Sprintf("the status of pod readiness gate %q is not \"True\", but %v", gate.ConditionType, g.Status))
+			closed = append(closed, fmt.Sprintf("the status of pod readiness gate %q is not \"True\", but %v",
+				gate.ConditionType, g.Status))
 		}
 	}
 	if len(closed) > 0 {

@@ -23,8 +23,9 @@ const (
 const (
 	messageLost     = "The container could not be located when the pod was terminated"
 	messageVanished = "The container could not be located when the pod was deleted.  The container used to be Running"
-	messageInferred = "Unable to get init container status from container runtime and pod has been initialized, treat it as exited normally"
-	messageRemoved  = "The container is removed because RestartAllContainers in place"
+	messageInferred = "Unable to get init container status from container runtime and pod has been initialized, " +
+		"treat it as exited normally"
+	messageRemoved = "The container is removed because RestartAllContainers in place"
 )
 
 // exitCodeLost is the exit code of an instance whose end was not observed. It is
@@ -47,7 +48,8 @@ func (g *generation) containers(kind podspec.ContainerKind, prev []v1.ContainerS
 }
 
 // container returns the status of one container; prev may be nil.
-func (g *generation) container(c *v1.Container, kind podspec.ContainerKind, prev *v1.ContainerStatus) v1.ContainerStatus {
+func (g *generation) container(c *v1.Container, kind podspec.ContainerKind,
+	prev *v1.ContainerStatus) v1.ContainerStatus {
 	var s v1.ContainerStatus
 	newest, older := instances(g.Runtime, c.Name)
 	switch {
@@ -196,7 +198,8 @@ func removed(prev *v1.ContainerStatus) v1.ContainerStatus {
 		return s
 	}
 	s.ContainerID = ""
-	s.State = v1.ContainerState{Waiting: &v1.ContainerStateWaiting{Reason: reasonRestartingAll, Message: messageRemoved}}
+	s.State = v1.ContainerState{Waiting: &v1.ContainerStateWaiting{Reason: reasonRestartingAll,
+		Message: messageRemoved}}
 	s.LastTerminationState = v1.ContainerState{Terminated: &v1.ContainerStateTerminated{
 		Reason: reasonRestartingAll, Message: messageRemoved, ExitCode: exitCodeLost,
 	}}
@@ -272,7 +275,8 @@ func recursiveReadOnly(m *v1.VolumeMount, inst *runtime.ContainerStatus) bool {
 // values that the runtime reports replace them. A value that the runtime does not
 // report is taken from the previous status of the same instance. If both spec and runtime
 // are below the smallest value that cgroups can express, it is that of the spec.
-func containerResources(c *v1.Container, inst *runtime.ContainerStatus, prev *v1.ContainerStatus, sameInstance bool) *v1.ResourceRequirements {
+func containerResources(c *v1.Container, inst *runtime.ContainerStatus, prev *v1.ContainerStatus,
+	sameInstance bool) *v1.ResourceRequirements {
 	out := c.Resources.DeepCopy()
 	if inst.State != runtime.ContainerRunning {
 		return out

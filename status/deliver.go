@@ -126,15 +126,18 @@ func (m *Store) step(now time.Time) (due []*delivery, next time.Time) {
 		for _, r := range hung {
 			since := r.since
 			m.effects.Add(func() {
-				m.log.Error(nil, "Delivery hangs: the sink has not returned although its deadline has passed; the pod waits, others go on",
+				m.log.Error(nil, "Delivery hangs: the sink has not returned although its deadline has passed; the "+
+					"pod waits, others go on",
 					"pod", r.ref, "since", since, "timeout", m.timeout, "hanging", hanging)
 			})
 		}
 		m.reportHanging(hanging)
 	}
-	for r := m.calls.next(now, now.Add(m.timeout+hangGrace)); r != nil; r = m.calls.next(now, now.Add(m.timeout+hangGrace)) {
+	for r := m.calls.next(now, now.Add(m.timeout+hangGrace)); r != nil; r = m.calls.next(now,
+		now.Add(m.timeout+hangGrace)) {
 		i := r.due()
-		due = append(due, &delivery{r: r, i: i, end: !i.undelivered(), pod: i.pod, status: i.out, version: i.version, changed: i.changed})
+		due = append(due, &delivery{r: r, i: i, end: !i.undelivered(), pod: i.pod, status: i.out, version: i.version,
+			changed: i.changed})
 		i.changed = time.Time{}
 	}
 	return due, m.calls.nextTimer()
@@ -227,7 +230,8 @@ func (m *Store) failed(d *delivery, err error, now time.Time) {
 		log("Last status of a pod that is gone was not delivered")
 		d.i.delivered = d.version
 	}
-	// requested means that the sink has requested a delivery during the call: what it has refused may be possible by now.
+	// requested means that the sink has requested a delivery during the call: what it has refused may be possible by
+	// now.
 	requested := d.version != d.i.version
 	if r.due() == nil || refused && (r.fresh || requested) {
 		r.failures, r.refused = 0, false
@@ -237,7 +241,8 @@ func (m *Store) failed(d *delivery, err error, now time.Time) {
 	if refused {
 		after := flow.Backoff{Min: refusedMin, Max: refusedMax}.After(failures)
 		m.calls.wait(r, deferred, now.Add(after))
-		log("The sink refuses the status of a pod; it is delivered again when it changes, and after a while", "after", after)
+		log("The sink refuses the status of a pod; it is delivered again when it changes, and after a while",
+			"after", after)
 		return
 	}
 	delay, opened := m.calls.failed(r, now)
@@ -276,5 +281,6 @@ func (m *Store) Healthy() error {
 	if n := len(list) - len(text); n > 0 {
 		text = append(text, fmt.Sprintf("%d more", n))
 	}
-	return fmt.Errorf("status: deliveries hang, the sink has not returned within %v: %s", m.timeout, strings.Join(text, ", "))
+	return fmt.Errorf("status: deliveries hang, the sink has not returned within %v: %s", m.timeout,
+		strings.Join(text, ", "))
 }

@@ -251,7 +251,8 @@ func TestBackoff(t *testing.T) {
 		k.answer = func(context.Context, types.UID, v1.PodStatus) error { return errors.New("no connection") }
 		m.Set(named("a"), phased(v1.PodRunning, ""))
 		time.Sleep(20 * time.Second)
-		assert.Equal(t, []string{"0", "1", "3", "7", "12", "17"}, seconds(k.deliveries()), "1, 2, 4, 5 and 5 seconds later")
+		assert.Equal(t, []string{"0", "1", "3", "7", "12", "17"}, seconds(k.deliveries()),
+			"1, 2, 4, 5 and 5 seconds later")
 	})
 }
 
@@ -266,12 +267,13 @@ func seconds(log string) (out []string) {
 func TestRunEndsWithItsDeliveries(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ended := false
-		k := &sink{busy: map[types.UID]bool{}, last: map[types.UID]v1.PodStatus{}, answer: func(ctx context.Context, _ types.UID, _ v1.PodStatus) error {
-			<-ctx.Done()
-			time.Sleep(time.Second)
-			ended = true
-			return ctx.Err()
-		}}
+		k := &sink{busy: map[types.UID]bool{}, last: map[types.UID]v1.PodStatus{},
+			answer: func(ctx context.Context, _ types.UID, _ v1.PodStatus) error {
+				<-ctx.Done()
+				time.Sleep(time.Second)
+				ended = true
+				return ctx.Err()
+			}}
 		m, err := status.New(status.Options{Sink: k})
 		require.NoError(t, err)
 		m.Set(named("a"), phased(v1.PodRunning, ""))
@@ -290,43 +292,44 @@ func TestRunEndsWithItsDeliveries(t *testing.T) {
 // never had two deliveries of one pod at once.
 func TestNoneIsLost(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
-		managed(t, status.Options{Concurrency: rapid.IntRange(1, 3).Draw(rt, "concurrency")}, func(m *status.Store, k *sink) {
-			well := false
-			delays := rapid.SliceOfN(rapid.IntRange(0, 3000), 20, 20).Draw(rt, "delays")
-			fails := rapid.SliceOfN(rapid.Bool(), 20, 20).Draw(rt, "fails")
-			n := 0
-			k.answer = func(context.Context, types.UID, v1.PodStatus) error {
+		managed(t, status.Options{Concurrency: rapid.IntRange(1, 3).Draw(rt, "concurrency")},
+			func(m *status.Store, k *sink) {
+				well := false
+				delays := rapid.SliceOfN(rapid.IntRange(0, 3000), 20, 20).Draw(rt, "delays")
+				fails := rapid.SliceOfN(rapid.Bool(), 20, 20).Draw(rt, "fails")
+				n := 0
+				k.answer = func(context.Context, types.UID, v1.PodStatus) error {
+					k.mu.Lock()
+					i := n % 20
+					n++
+					ok := well
+					k.mu.Unlock()
+					time.Sleep(time.Duration(delays[i]) * time.Millisecond)
+					if fails[i] && !ok {
+						return errors.New("no connection")
+					}
+					return nil
+				}
+				uids := []types.UID{"a", "b", "c", "d"}
+				for i := range rapid.IntRange(1, 20).Draw(rt, "updates") {
+					uid := rapid.SampledFrom(uids).Draw(rt, "pod")
+					m.Set(named(uid), phased(v1.PodRunning, fmt.Sprint(i+1)))
+					time.Sleep(time.Duration(rapid.IntRange(0, 2000).Draw(rt, "pause")) * time.Millisecond)
+				}
 				k.mu.Lock()
-				i := n % 20
-				n++
-				ok := well
+				well = true
 				k.mu.Unlock()
-				time.Sleep(time.Duration(delays[i]) * time.Millisecond)
-				if fails[i] && !ok {
-					return errors.New("no connection")
+				time.Sleep(time.Hour)
+				log := k.deliveries()
+				if strings.Contains(log, "TWICE") {
+					rt.Fatalf("a pod was delivered twice at once:\n%s", log)
 				}
-				return nil
-			}
-			uids := []types.UID{"a", "b", "c", "d"}
-			for i := range rapid.IntRange(1, 20).Draw(rt, "updates") {
-				uid := rapid.SampledFrom(uids).Draw(rt, "pod")
-				m.Set(named(uid), phased(v1.PodRunning, fmt.Sprint(i+1)))
-				time.Sleep(time.Duration(rapid.IntRange(0, 2000).Draw(rt, "pause")) * time.Millisecond)
-			}
-			k.mu.Lock()
-			well = true
-			k.mu.Unlock()
-			time.Sleep(time.Hour)
-			log := k.deliveries()
-			if strings.Contains(log, "TWICE") {
-				rt.Fatalf("a pod was delivered twice at once:\n%s", log)
-			}
-			for _, uid := range uids {
-				want, _ := m.Get(uid)
-				if got := k.last[uid]; got.Message != want.Message {
-					rt.Fatalf("pod %s: the sink has %q, the manager %q:\n%s", uid, got.Message, want.Message, log)
+				for _, uid := range uids {
+					want, _ := m.Get(uid)
+					if got := k.last[uid]; got.Message != want.Message {
+						rt.Fatalf("pod %s: the sink has %q, the manager %q:\n%s", uid, got.Message, want.Message, log)
+					}
 				}
-			}
-		})
+			})
 	})
 }

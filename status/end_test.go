@@ -79,7 +79,8 @@ func TestEndIsRepeatedUntilItIsAccepted(t *testing.T) {
 		m.PodEnded(ref("a"))
 		close(ended)
 		time.Sleep(time.Hour)
-		assert.Equal(t, "0 a Failed\n1 a gone after Failed\n3 a gone after Failed\n7 a gone after Failed\n11 a gone after Failed", k.deliveries())
+		assert.Equal(t, "0 a Failed\n1 a gone after Failed\n3 a gone after Failed\n7 a gone after Failed\n11 a gone "+
+			"after Failed", k.deliveries())
 		m.PodEnded(ref("b"))
 		assert.Equal(t, "3600 b gone after nothing", k.deliveries())
 		assert.Zero(t, m.Records())
@@ -183,7 +184,8 @@ func TestRecheck(t *testing.T) {
 // calls for one pod at once.
 func TestPodsComeAndGo(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
-		opts := status.Options{Concurrency: rapid.IntRange(1, 3).Draw(rt, "concurrency"), DeliveryTimeout: 2 * time.Second}
+		opts := status.Options{Concurrency: rapid.IntRange(1, 3).Draw(rt, "concurrency"),
+			DeliveryTimeout: 2 * time.Second}
 		managedEnds(t, opts, func(m *status.Store, k *sink) {
 			delays := rapid.SliceOfN(rapid.IntRange(0, 8000), 20, 20).Draw(rt, "delays")
 			fails := rapid.SliceOfN(rapid.Bool(), 20, 20).Draw(rt, "fails")

@@ -26,7 +26,8 @@ func Evicted(pod *v1.Pod, reason, message string) func(*v1.PodStatus) {
 		if reason == reasonPreempted {
 			disrupted.Message = conditionPreempted
 		}
-		if i := slices.IndexFunc(s.Conditions, func(c v1.PodCondition) bool { return c.Type == v1.DisruptionTarget }); i >= 0 {
+		if i := slices.IndexFunc(s.Conditions,
+			func(c v1.PodCondition) bool { return c.Type == v1.DisruptionTarget }); i >= 0 {
 			disrupted.LastTransitionTime = s.Conditions[i].LastTransitionTime
 			s.Conditions[i] = disrupted
 			return

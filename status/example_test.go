@@ -45,7 +45,8 @@ func Example() {
 	observed := &runtime.PodStatus{
 		IPs: []string{"10.0.0.7"},
 		Containers: []runtime.ContainerStatus{{
-			Container:    runtime.Container{ID: runtime.ContainerID{Type: "containerd", ID: "4f1c"}, Name: "nginx", State: runtime.ContainerRunning},
+			Container: runtime.Container{ID: runtime.ContainerID{Type: "containerd", ID: "4f1c"}, Name: "nginx",
+				State: runtime.ContainerRunning},
 			RestartCount: 2,
 		}},
 	}

@@ -154,8 +154,8 @@ func firstSeen(annotations map[string]string) time.Time {
 }
 
 // podResources are the resources of the pod as a whole: those that are allocated, and while it runs the
-// CPU and memory that are in force by the inspection. If it has none, they are those that the containers have by their statuses; there
-// is a limit then only if the pod or each container has one.
+// CPU and memory that are in force by the inspection. If it has none, they are those that the containers have by their
+// statuses; there is a limit then only if the pod or each container has one.
 func podResources(pod *v1.Pod, s *v1.PodStatus, inForce *v1.ResourceRequirements) *v1.ResourceRequirements {
 	r := pod.Spec.Resources.DeepCopy()
 	if r == nil {

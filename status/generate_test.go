@@ -23,23 +23,27 @@ func TestGenerateInFull(t *testing.T) {
 	pod := podOf(v1.RestartPolicyAlways, "init:setup", "web", "app")
 	pod.Generation = 7
 	pod.Spec.Containers[1].Resources = v1.ResourceRequirements{
-		Requests: v1.ResourceList{v1.ResourceCPU: resource.MustParse("100m"), v1.ResourceMemory: resource.MustParse("64Mi")},
-		Limits:   v1.ResourceList{v1.ResourceMemory: resource.MustParse("128Mi")},
+		Requests: v1.ResourceList{v1.ResourceCPU: resource.MustParse("100m"),
+			v1.ResourceMemory: resource.MustParse("64Mi")},
+		Limits: v1.ResourceList{v1.ResourceMemory: resource.MustParse("128Mi")},
 	}
 	pod.Spec.Containers[1].VolumeMounts = []v1.VolumeMount{
 		{Name: "data", MountPath: "/data"},
 		{Name: "conf", MountPath: "/conf", ReadOnly: true, RecursiveReadOnly: ptr(v1.RecursiveReadOnlyIfPossible)},
 		{Name: "etc", MountPath: "/etc/app", ReadOnly: true},
 	}
-	pod.Spec.EphemeralContainers = []v1.EphemeralContainer{{EphemeralContainerCommon: v1.EphemeralContainerCommon{Name: "debug", Image: "debug:1"}}}
+	pod.Spec.EphemeralContainers = []v1.EphemeralContainer{
+		{EphemeralContainerCommon: v1.EphemeralContainerCommon{Name: "debug", Image: "debug:1"}}}
 
 	seen := observe("10.0.0.1", "debug/4 running@5", "app/3 running@3.9", "web/2 running@2", "setup/1 exit0@0-1")
 	seen.Containers[1].User = &v1.ContainerUser{Linux: &v1.LinuxContainerUser{UID: 1000, GID: 1000}}
-	seen.Containers[1].Resources = &v1.ResourceRequirements{Limits: v1.ResourceList{v1.ResourceMemory: resource.MustParse("256Mi")}}
+	seen.Containers[1].Resources = &v1.ResourceRequirements{
+		Limits: v1.ResourceList{v1.ResourceMemory: resource.MustParse("256Mi")}}
 	seen.Containers[1].Mounts = []runtime.Mount{{ContainerPath: "/conf", ReadOnly: true, RecursiveReadOnly: true}}
 	seen.IPs = []string{"fd00::1", "10.0.0.1"}
 
-	got, err := yaml.Marshal(status.Generate(status.Input{Pod: pod, Runtime: seen, HostIPs: []string{"192.0.2.1", "2001:db8::1"}, Now: at(6.5)}))
+	got, err := yaml.Marshal(status.Generate(status.Input{Pod: pod, Runtime: seen,
+		HostIPs: []string{"192.0.2.1", "2001:db8::1"}, Now: at(6.5)}))
 	require.NoError(t, err)
 	assert.Equal(t, `allocatedResources:
   cpu: 100m
@@ -252,7 +256,8 @@ func TestAPodStaysInitialized(t *testing.T) {
 	}
 	s := status.Generate(status.Input{Pod: pod, Runtime: observe("10.0.0.1", "setup/1 running@0"), Now: at(1)})
 	assert.Equal(t, v1.ConditionFalse, initialized(s))
-	s = status.Generate(status.Input{Pod: pod, Runtime: observe("10.0.0.1", "app/2 running@2", "setup/1 exit0@0-1"), Previous: &s, Now: at(3)})
+	s = status.Generate(status.Input{Pod: pod, Runtime: observe("10.0.0.1", "app/2 running@2", "setup/1 exit0@0-1"),
+		Previous: &s, Now: at(3)})
 	assert.Equal(t, v1.ConditionTrue, initialized(s))
 	again := observe("10.0.0.2", "setup/3 running@5")
 	s = status.Generate(status.Input{Pod: pod, Runtime: again, Previous: &s, Now: at(5)})
@@ -310,7 +315,8 @@ func TestContainerResources(t *testing.T) {
 				State:     v1.ContainerState{Running: &v1.ContainerStateRunning{}},
 				Resources: &v1.ResourceRequirements{Requests: tc.before},
 			}}}
-			got := status.Generate(status.Input{Pod: pod, Runtime: seen, Previous: prev, Now: noon}).ContainerStatuses[0].Resources
+			got := status.Generate(status.Input{Pod: pod, Runtime: seen, Previous: prev,
+				Now: noon}).ContainerStatuses[0].Resources
 			assert.Equal(t, len(tc.want), len(got.Requests))
 			for name, q := range tc.want {
 				assert.Zero(t, q.Cmp(got.Requests[name]), name)
@@ -334,7 +340,8 @@ func TestPodResources(t *testing.T) {
 	}
 	seen := observe("10.0.0.1", "app/2 running@2", "web/1 running@1")
 	for i := range seen.Containers {
-		seen.Containers[i].Resources = &v1.ResourceRequirements{Requests: v1.ResourceList{v1.ResourceCPU: resource.MustParse("1")}, Limits: list("1", "128Mi")}
+		seen.Containers[i].Resources = &v1.ResourceRequirements{
+			Requests: v1.ResourceList{v1.ResourceCPU: resource.MustParse("1")}, Limits: list("1", "128Mi")}
 	}
 	generate := func(seen *runtime.PodStatus) v1.PodStatus {
 		return status.Generate(status.Input{Pod: pod, Runtime: seen, Now: noon})
@@ -354,22 +361,27 @@ func TestPodResources(t *testing.T) {
 	assert.Equal(t, "8 1Gi", text(generate(seen).Resources.Limits), "it has its own")
 
 	// What is in force for the pod as a whole, as its cgroup has it.
-	inForce := v1.ResourceRequirements{Requests: v1.ResourceList{v1.ResourceCPU: resource.MustParse("3")}, Limits: list("6", "512Mi")}
+	inForce := v1.ResourceRequirements{Requests: v1.ResourceList{v1.ResourceCPU: resource.MustParse("3")},
+		Limits: list("6", "512Mi")}
 	seen.Resources = &inForce
 	assert.Equal(t, "3 256Mi", text(generate(seen).Resources.Requests), "no cgroup has requests of memory")
 	assert.Equal(t, "6 512Mi", text(generate(seen).Resources.Limits))
 	pod.Spec.Resources = nil
 	assert.Equal(t, "6 512Mi", text(generate(seen).Resources.Limits), "also of a pod without resources as a whole")
-	pod.Spec.Resources = &v1.ResourceRequirements{Requests: v1.ResourceList{v1.ResourceCPU: resource.MustParse("1m")}, Limits: list("5m", "500M")}
-	inForce = v1.ResourceRequirements{Requests: v1.ResourceList{v1.ResourceCPU: resource.MustParse("2m")}, Limits: list("10m", "500000000")}
+	pod.Spec.Resources = &v1.ResourceRequirements{Requests: v1.ResourceList{v1.ResourceCPU: resource.MustParse("1m")},
+		Limits: list("5m", "500M")}
+	inForce = v1.ResourceRequirements{Requests: v1.ResourceList{v1.ResourceCPU: resource.MustParse("2m")},
+		Limits: list("10m", "500000000")}
 	assert.Equal(t, "1m 256Mi", text(generate(seen).Resources.Requests), "less than a cgroup can express")
 	assert.Equal(t, "5m 500M", text(generate(seen).Resources.Limits), "in the form of the spec")
 }
 
 // The conditions of a resize are those of the input; the ones before are gone.
 func TestResizeConditions(t *testing.T) {
-	pending := v1.PodCondition{Type: v1.PodResizePending, Status: v1.ConditionTrue, Reason: v1.PodReasonDeferred, ObservedGeneration: 3}
-	in := status.Input{Pod: podOf(v1.RestartPolicyAlways, "app"), Runtime: observe("10.0.0.1", "app/1 running@1"), Now: noon, Resize: []v1.PodCondition{pending}}
+	pending := v1.PodCondition{Type: v1.PodResizePending, Status: v1.ConditionTrue, Reason: v1.PodReasonDeferred,
+		ObservedGeneration: 3}
+	in := status.Input{Pod: podOf(v1.RestartPolicyAlways, "app"), Runtime: observe("10.0.0.1", "app/1 running@1"),
+		Now: noon, Resize: []v1.PodCondition{pending}}
 	found := func(s v1.PodStatus) (out []v1.PodCondition) {
 		for _, c := range s.Conditions {
 			if c.Type == v1.PodResizePending {
@@ -404,7 +416,8 @@ func TestPhaseOfStaticPodsIsFinal(t *testing.T) {
 func TestHistories(t *testing.T) {
 	rank := map[v1.PodPhase]int{v1.PodPending: 0, v1.PodRunning: 1, v1.PodSucceeded: 2, v1.PodFailed: 2}
 	rapid.Check(t, func(t *rapid.T) {
-		policy := rapid.SampledFrom([]v1.RestartPolicy{v1.RestartPolicyAlways, v1.RestartPolicyOnFailure, v1.RestartPolicyNever}).Draw(t, "policy")
+		policy := rapid.SampledFrom([]v1.RestartPolicy{v1.RestartPolicyAlways, v1.RestartPolicyOnFailure,
+			v1.RestartPolicyNever}).Draw(t, "policy")
 		pod := podOf(policy, "init:one", "side:log", "a", "b")
 		names := []string{"one", "log", "a", "b"}
 		var prev *v1.PodStatus
@@ -413,8 +426,10 @@ func TestHistories(t *testing.T) {
 			var instances []string
 			for _, name := range names {
 				for n := range rapid.IntRange(0, 3).Draw(t, "instances of "+name) {
-					st := rapid.SampledFrom([]string{"created", "unknown", "running@1", "exit0@1-2", "exit1@1-2"}).Draw(t, "state")
-					instances = append(instances, name+"/"+name+string(rune('0'+n+rapid.IntRange(0, 3).Draw(t, "id")))+" "+st)
+					st := rapid.SampledFrom([]string{"created", "unknown", "running@1", "exit0@1-2",
+						"exit1@1-2"}).Draw(t, "state")
+					instances = append(instances, name+"/"+name+string(rune('0'+n+rapid.IntRange(0, 3).Draw(t, "id")))+
+						" "+st)
 				}
 			}
 			in := status.Input{Pod: pod, Previous: prev, Now: at(float64(i))}
@@ -442,7 +457,8 @@ func TestHistories(t *testing.T) {
 					t.Fatalf("start time %v after %v", s.StartTime, prev.StartTime)
 				}
 				for _, name := range names {
-					before, after := containerStatus(append(prev.InitContainerStatuses, prev.ContainerStatuses...), name), containerStatus(append(s.InitContainerStatuses, s.ContainerStatuses...), name)
+					before, after := containerStatus(append(prev.InitContainerStatuses, prev.ContainerStatuses...),
+						name), containerStatus(append(s.InitContainerStatuses, s.ContainerStatuses...), name)
 					if after.RestartCount < before.RestartCount {
 						t.Fatalf("%s: restart count %d after %d", name, after.RestartCount, before.RestartCount)
 					}
@@ -450,7 +466,8 @@ func TestHistories(t *testing.T) {
 				for _, c := range prev.Conditions {
 					now := condition(s.Conditions, c.Type)
 					if now.Status == c.Status && !now.LastTransitionTime.Equal(&c.LastTransitionTime) {
-						t.Fatalf("%s: transition time %v after %v", c.Type, now.LastTransitionTime, c.LastTransitionTime)
+						t.Fatalf("%s: transition time %v after %v", c.Type, now.LastTransitionTime,
+							c.LastTransitionTime)
 					}
 				}
 			}

@@ -70,7 +70,8 @@ func TestHangingDeliveriesDoNotStopOthers(t *testing.T) {
 				if tc.calls == 1 {
 					assert.Empty(t, log, "a pod that hangs waits")
 				} else {
-					assert.Greater(t, strings.Count(log, "hang"), 40*tc.calls/2, "a delivery that exceeded its deadline is repeated")
+					assert.Greater(t, strings.Count(log, "hang"), 40*tc.calls/2,
+						"a delivery that exceeded its deadline is repeated")
 				}
 			})
 		})
@@ -110,7 +111,8 @@ func TestHangingDeliveryReturns(t *testing.T) {
 		assert.Zero(t, logged("Delivery hangs"))
 		time.Sleep(time.Second)
 		assert.Equal(t, "0 hangs Running 1\n11 a Running", k.deliveries())
-		require.EqualError(t, m.Healthy(), "status: deliveries hang, the sink has not returned within 10s: pod default/hangs(hangs) since 2000-01-01T00:00:00Z")
+		require.EqualError(t, m.Healthy(), "status: deliveries hang, the sink has not returned within 10s: pod "+
+			"default/hangs(hangs) since 2000-01-01T00:00:00Z")
 		assert.Equal(t, 1, logged("Delivery hangs"))
 		assert.Equal(t, 1, logged("default/hangs"))
 		assert.Equal(t, 1, measured.now().hanging)
@@ -177,7 +179,8 @@ func (m *metrics) now() *metrics {
 	synctest.Wait()
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return &metrics{latencies: slices.Clone(m.latencies), failed: m.failed, hanging: m.hanging, starts: slices.Clone(m.starts)}
+	return &metrics{latencies: slices.Clone(m.latencies), failed: m.failed, hanging: m.hanging,
+		starts: slices.Clone(m.starts)}
 }
 
 func (m *metrics) StatusDelivered(latency time.Duration) {
@@ -202,22 +205,23 @@ func (m *metrics) DeliveriesHanging(n int) {
 
 func TestMetrics(t *testing.T) {
 	measured := &metrics{}
-	managed(t, status.Options{Metrics: measured, RetryMin: time.Second, Logger: logr.Discard()}, func(m *status.Store, k *sink) {
-		k.answer = func(context.Context, types.UID, v1.PodStatus) error {
-			time.Sleep(2 * time.Second)
-			if time.Since(k.start) == 2*time.Second {
-				return errors.New("no connection")
+	managed(t, status.Options{Metrics: measured, RetryMin: time.Second, Logger: logr.Discard()},
+		func(m *status.Store, k *sink) {
+			k.answer = func(context.Context, types.UID, v1.PodStatus) error {
+				time.Sleep(2 * time.Second)
+				if time.Since(k.start) == 2*time.Second {
+					return errors.New("no connection")
+				}
+				return nil
 			}
-			return nil
-		}
-		m.Set(named("a"), phased(v1.PodRunning, "1")) // delivered from 3 s to 5 s
-		time.Sleep(4 * time.Second)
-		m.Set(named("a"), phased(v1.PodRunning, "2")) // delivered from 5 s to 7 s
-		time.Sleep(time.Minute)
-		assert.Equal(t, "0 a Running 1\n3 a Running 1\n5 a Running 2", k.deliveries())
-		assert.Equal(t, []time.Duration{5 * time.Second, 3 * time.Second}, measured.now().latencies)
-		assert.Equal(t, 1, measured.now().failed)
-	})
+			m.Set(named("a"), phased(v1.PodRunning, "1")) // delivered from 3 s to 5 s
+			time.Sleep(4 * time.Second)
+			m.Set(named("a"), phased(v1.PodRunning, "2")) // delivered from 5 s to 7 s
+			time.Sleep(time.Minute)
+			assert.Equal(t, "0 a Running 1\n3 a Running 1\n5 a Running 2", k.deliveries())
+			assert.Equal(t, []time.Duration{5 * time.Second, 3 * time.Second}, measured.now().latencies)
+			assert.Equal(t, 1, measured.now().failed)
+		})
 }
 
 func TestPodStarted(t *testing.T) {

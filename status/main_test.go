@@ -46,7 +46,8 @@ func podOf(policy v1.RestartPolicy, containers ...string) *v1.Pod {
 // not ready.
 func observe(ip string, instances ...string) *runtime.PodStatus {
 	s := &runtime.PodStatus{}
-	sandbox := runtime.SandboxStatus{Sandbox: runtime.Sandbox{ID: "box", State: runtime.SandboxNotReady, CreatedAt: at(-1)}}
+	sandbox := runtime.SandboxStatus{Sandbox: runtime.Sandbox{ID: "box", State: runtime.SandboxNotReady,
+		CreatedAt: at(-1)}}
 	if ip != "" {
 		sandbox.State, sandbox.IPs, s.IPs = runtime.SandboxReady, []string{ip}, []string{ip}
 	}
@@ -97,8 +98,14 @@ type probes struct{ started, ready string }
 func (probes) HasProbe(_ *v1.Pod, c *v1.Container, kind runtime.ProbeKind) bool {
 	return runtime.SpecProbe(c, kind) != nil
 }
-func (p probes) Started(id runtime.ContainerID) bool                              { return strings.Contains(p.started, id.ID) }
-func (p probes) Ready(id runtime.ContainerID) bool                                { return strings.Contains(p.ready, id.ID) }
+func (p probes) Started(
+	id runtime.ContainerID) bool {
+	return strings.Contains(p.started, id.ID)
+}
+func (p probes) Ready(
+	id runtime.ContainerID) bool {
+	return strings.Contains(p.ready, id.ID)
+}
 func (p probes) Unhealthy(runtime.ContainerID) (kind runtime.ProbeKind, yes bool) { return "", false }
 
 // render writes a status in few lines: the phase, the conditions with the second
@@ -120,7 +127,8 @@ func render(s v1.PodStatus) string {
 		}
 		out.WriteString("\n")
 	}
-	for _, list := range [][]v1.ContainerStatus{s.InitContainerStatuses, s.ContainerStatuses, s.EphemeralContainerStatuses} {
+	for _, list := range [][]v1.ContainerStatus{s.InitContainerStatuses, s.ContainerStatuses,
+		s.EphemeralContainerStatuses} {
 		for _, c := range list {
 			fmt.Fprintf(&out, "%s[%s]: %s", c.Name, strings.TrimPrefix(c.ContainerID, "fake://"), state(c.State))
 			if l := state(c.LastTerminationState); l != "" {
@@ -144,7 +152,8 @@ func state(s v1.ContainerState) string {
 	case s.Running != nil:
 		return fmt.Sprintf("running@%v", sec(s.Running.StartedAt.Time))
 	case s.Terminated != nil:
-		return fmt.Sprintf("exit%d@%v-%v %s", s.Terminated.ExitCode, sec(s.Terminated.StartedAt.Time), sec(s.Terminated.FinishedAt.Time), s.Terminated.Reason)
+		return fmt.Sprintf("exit%d@%v-%v %s", s.Terminated.ExitCode, sec(s.Terminated.StartedAt.Time),
+			sec(s.Terminated.FinishedAt.Time), s.Terminated.Reason)
 	case s.Waiting != nil:
 		return "waiting " + s.Waiting.Reason
 	default:

@@ -52,6 +52,7 @@ func TestMessagesAreBounded(t *testing.T) {
 			assert.Less(t, len(data), 1<<20, "an API server accepts it")
 		})
 	}
-	short := status.Generate(status.Input{Pod: testpod.New("web", testpod.Containers("a")), Waiting: map[string]v1.ContainerStateWaiting{"a": {Reason: "R", Message: "short"}}})
+	short := status.Generate(status.Input{Pod: testpod.New("web", testpod.Containers("a")),
+		Waiting: map[string]v1.ContainerStateWaiting{"a": {Reason: "R", Message: "short"}}})
 	assert.Equal(t, "short", short.ContainerStatuses[0].State.Waiting.Message)
 }

@@ -4,8 +4,8 @@ import (
 	"time"
 )
 
-// Metrics receives measurements of a [Store]. The methods are called one at a time, and nothing waits for them. Embed [NopMetrics] in implementations, so that methods
-// added later do not break them.
+// Metrics receives measurements of a [Store]. The methods are called one at a time, and nothing waits for them. Embed
+// [NopMetrics] in implementations, so that methods added later do not break them.
 type Metrics interface {
 	// StatusDelivered is called when the sink has accepted a status. latency is the
 	// time since the first change that the delivery contains

@@ -31,7 +31,8 @@ const (
 // messages of limited size, lists in order. It changes s in place.
 func normalize(pod *v1.Pod, s *v1.PodStatus) {
 	n := max(1, len(pod.Spec.InitContainers)+len(pod.Spec.Containers)+len(pod.Spec.EphemeralContainers))
-	limits := messageLimits{terminated: maxTerminationMessages / n, waiting: max(maxWaitingMessages/n, minWaitingMessage)}
+	limits := messageLimits{terminated: maxTerminationMessages / n,
+		waiting: max(maxWaitingMessages/n, minWaitingMessage)}
 	s.Message = cut(s.Message, maxMessage)
 	if s.StartTime != nil {
 		*s.StartTime = apiTime(s.StartTime.Time)
@@ -41,7 +42,8 @@ func normalize(pod *v1.Pod, s *v1.PodStatus) {
 		c.Message = cut(c.Message, maxMessage)
 		c.LastProbeTime, c.LastTransitionTime = apiTime(c.LastProbeTime.Time), apiTime(c.LastTransitionTime.Time)
 	}
-	for _, list := range [][]v1.ContainerStatus{s.InitContainerStatuses, s.ContainerStatuses, s.EphemeralContainerStatuses} {
+	for _, list := range [][]v1.ContainerStatus{s.InitContainerStatuses, s.ContainerStatuses,
+		s.EphemeralContainerStatuses} {
 		for i := range list {
 			normalizeState(&list[i].State, limits)
 			normalizeState(&list[i].LastTerminationState, limits)
@@ -52,7 +54,8 @@ func normalize(pod *v1.Pod, s *v1.PodStatus) {
 	slices.SortStableFunc(s.EphemeralContainerStatuses, byName)
 	position := make(map[string]int, len(pod.Spec.InitContainers))
 	for i := range pod.Spec.InitContainers {
-		position[pod.Spec.InitContainers[i].Name] = i - len(pod.Spec.InitContainers) // negative, so that those that are not in the spec come last
+		// negative, so that those that are not in the spec come last
+		position[pod.Spec.InitContainers[i].Name] = i - len(pod.Spec.InitContainers)
 	}
 	slices.SortStableFunc(s.InitContainerStatuses, func(a, b v1.ContainerStatus) int {
 		return cmp.Compare(position[a.Name], position[b.Name])

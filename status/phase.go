@@ -17,7 +17,8 @@ const urgentPeriod = 10 * time.Second
 // phase. last is when a change of the pod was urgent last.
 func urgent(from, to *v1.PodStatus, last, now time.Time) bool {
 	return podspec.IsPhaseTerminal(from.Phase) != podspec.IsPhaseTerminal(to.Phase) ||
-		isTrue(from.Conditions, v1.PodReady) != isTrue(to.Conditions, v1.PodReady) && now.Sub(last).Abs() >= urgentPeriod
+		isTrue(from.Conditions, v1.PodReady) != isTrue(to.Conditions, v1.PodReady) &&
+			now.Sub(last).Abs() >= urgentPeriod
 }
 
 // progress is the state of a container as far as the phase of its pod depends on it.

@@ -17,8 +17,9 @@ func restartAllPod(containers ...string) *v1.Pod {
 	w := &pod.Spec.Containers[len(pod.Spec.Containers)-1]
 	w.RestartPolicy = new(v1.ContainerRestartPolicyNever)
 	w.RestartPolicyRules = []v1.ContainerRestartRule{{
-		Action:    v1.ContainerRestartRuleActionRestartAllContainers,
-		ExitCodes: &v1.ContainerRestartRuleOnExitCodes{Operator: v1.ContainerRestartRuleOnExitCodesOpIn, Values: []int32{42}},
+		Action: v1.ContainerRestartRuleActionRestartAllContainers,
+		ExitCodes: &v1.ContainerRestartRuleOnExitCodes{Operator: v1.ContainerRestartRuleOnExitCodesOpIn,
+			Values: []int32{42}},
 	}}
 	return pod
 }
@@ -85,7 +86,8 @@ func TestRestartAllContainers(t *testing.T) {
 	}
 }
 
-// Neither an init container that was killed for the restart nor main containers that have finished make the phase final.
+// Neither an init container that was killed for the restart nor main containers that have finished make the phase
+// final.
 func TestPhaseWhileAllContainersRestart(t *testing.T) {
 	pod := restartAllPod("init:i", "app")
 	for name, tc := range map[string]struct {
@@ -98,11 +100,13 @@ func TestPhaseWhileAllContainersRestart(t *testing.T) {
 		"one has failed":               {observe("10.0.0.1", "i/i exit0@0-1", "app/a exit0@1-2", "w/w exit41@0-1"), v1.PodFailed},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got := status.Generate(status.Input{Pod: pod, Runtime: tc.observed, Previous: &v1.PodStatus{Phase: v1.PodRunning}, Now: at(3)})
+			got := status.Generate(status.Input{Pod: pod, Runtime: tc.observed,
+				Previous: &v1.PodStatus{Phase: v1.PodRunning}, Now: at(3)})
 			assert.Equal(t, tc.want, got.Phase)
 		})
 	}
-	stopped := status.Generate(status.Input{Pod: pod, Runtime: observe("", "app/a exit0@1-2", "w/w exit42@0-1"), Terminated: true, Now: at(3)})
+	stopped := status.Generate(status.Input{Pod: pod, Runtime: observe("", "app/a exit0@1-2", "w/w exit42@0-1"),
+		Terminated: true, Now: at(3)})
 	assert.Equal(t, v1.PodFailed, stopped.Phase)
 	for _, c := range stopped.Conditions {
 		if c.Type == v1.AllContainersRestarting {

@@ -217,7 +217,8 @@ func TestScenarios(t *testing.T) {
 				lb=False@2
 				Ready=False@1 (ReadinessGatesNotReady: the status of pod readiness gate "lb" is not "True", but False)`},
 			{now: 3, runtime: observe("10.0.0.1", "app/a running@1"), change: func(in *status.Input) {
-				in.Pod.Status.Conditions = []v1.PodCondition{{Type: "lb", Status: v1.ConditionTrue}, {Type: v1.PodReady, Status: v1.ConditionFalse}}
+				in.Pod.Status.Conditions = []v1.PodCondition{{Type: "lb", Status: v1.ConditionTrue},
+					{Type: v1.PodReady, Status: v1.ConditionFalse}}
 			}, want: `
 				lb=True@3
 				Ready=True@3`},
@@ -231,7 +232,8 @@ func TestScenarios(t *testing.T) {
 				in.Terminating = true
 				in.Override = func(s *v1.PodStatus) {
 					s.Phase, s.Reason, s.Message = v1.PodFailed, "Evicted", "no memory left"
-					s.Conditions = append(s.Conditions, v1.PodCondition{Type: v1.DisruptionTarget, Status: v1.ConditionTrue, Reason: "TerminationByKubelet"})
+					s.Conditions = append(s.Conditions, v1.PodCondition{Type: v1.DisruptionTarget,
+						Status: v1.ConditionTrue, Reason: "TerminationByKubelet"})
 				}
 			}, want: `
 				Failed (Evicted: no memory left) 10.0.0.1 since -1
@@ -256,7 +258,8 @@ func TestScenarios(t *testing.T) {
 			pod := tc.pod.DeepCopy()
 			var prev *v1.PodStatus
 			for i, s := range tc.steps {
-				in := status.Input{Pod: pod, Runtime: s.runtime, Previous: prev, Probes: s.probes, Waiting: s.waiting, Now: at(s.now)}
+				in := status.Input{Pod: pod, Runtime: s.runtime, Previous: prev, Probes: s.probes, Waiting: s.waiting,
+					Now: at(s.now)}
 				if s.change != nil {
 					in.Pod = pod.DeepCopy()
 					s.change(&in)

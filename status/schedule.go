@@ -112,7 +112,8 @@ func (s *schedule) next(now, hangs time.Time) *record {
 	from := &s.queue
 	if len(s.urgentQueue) > 0 {
 		from = &s.urgentQueue
-	} else if len(s.slowQueue) > 0 && s.slowCalls < s.slowLimit && (len(s.queue) == 0 || s.slowQueue[0].seq < s.queue[0].seq) {
+	} else if len(s.slowQueue) > 0 && s.slowCalls < s.slowLimit &&
+		(len(s.queue) == 0 || s.slowQueue[0].seq < s.queue[0].seq) {
 		from = &s.slowQueue
 	}
 	if len(*from) == 0 {

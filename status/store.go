@@ -96,13 +96,16 @@ func (o *Options) complete() error {
 	o.Logger = logging.OrDefault(o.Logger)
 	var errs []error
 	if o.Concurrency < 0 {
-		errs = append(errs, fmt.Errorf("status: Concurrency is %d, want at least 1 or 0 for the default", o.Concurrency))
+		errs = append(errs, fmt.Errorf("status: Concurrency is %d, want at least 1 or 0 for the default",
+			o.Concurrency))
 	}
 	if o.DeliveryTimeout < 0 {
-		errs = append(errs, fmt.Errorf("status: DeliveryTimeout is %v, want more than 0 or 0 for the default", o.DeliveryTimeout))
+		errs = append(errs, fmt.Errorf("status: DeliveryTimeout is %v, want more than 0 or 0 for the default",
+			o.DeliveryTimeout))
 	}
 	if o.RetryMin < 0 || o.RetryMax < 0 {
-		errs = append(errs, fmt.Errorf("status: RetryMin %v and RetryMax %v must not be below 0", o.RetryMin, o.RetryMax))
+		errs = append(errs, fmt.Errorf("status: RetryMin %v and RetryMax %v must not be below 0",
+			o.RetryMin, o.RetryMax))
 	}
 	if o.Concurrency == 0 {
 		o.Concurrency = 16
@@ -181,7 +184,8 @@ func (m *Store) update(pod *v1.Pod, finish bool, next func(last *v1.PodStatus) v
 }
 
 // set is the part of update with the lock. It reports whether decide has to be called.
-func (m *Store) set(pod *v1.Pod, finish bool, next func(last *v1.PodStatus) v1.PodStatus, now time.Time) (undecided bool) {
+func (m *Store) set(pod *v1.Pod, finish bool, next func(last *v1.PodStatus) v1.PodStatus,
+	now time.Time) (undecided bool) {
 	m.mu.Lock()
 	defer m.unlock()
 

@@ -45,11 +45,13 @@ func TestSetKeepsWhatDoesNotGoBack(t *testing.T) {
 func TestFinalPhaseIsHeldBackWhileSomethingRuns(t *testing.T) {
 	pod := named("a")
 	running := status.Generate(status.Input{Pod: pod, Runtime: observe("10.0.0.1", "app/1 running@1"), Now: at(1)})
-	evicted := status.Generate(status.Input{Pod: pod, Runtime: observe("10.0.0.1", "app/1 running@1"), Previous: &running, Now: at(2), Override: func(s *v1.PodStatus) {
-		s.Phase, s.Reason, s.Message = v1.PodFailed, "Evicted", "evicted"
-		s.Conditions = append(s.Conditions, v1.PodCondition{Type: v1.DisruptionTarget, Status: v1.ConditionTrue})
-	}})
-	stopped := status.Generate(status.Input{Pod: pod, Runtime: observe("", "app/1 exit0@1-3"), Previous: &evicted, Now: at(3), Terminated: true})
+	evicted := status.Generate(status.Input{Pod: pod, Runtime: observe("10.0.0.1", "app/1 running@1"),
+		Previous: &running, Now: at(2), Override: func(s *v1.PodStatus) {
+			s.Phase, s.Reason, s.Message = v1.PodFailed, "Evicted", "evicted"
+			s.Conditions = append(s.Conditions, v1.PodCondition{Type: v1.DisruptionTarget, Status: v1.ConditionTrue})
+		}})
+	stopped := status.Generate(status.Input{Pod: pod, Runtime: observe("", "app/1 exit0@1-3"), Previous: &evicted,
+		Now: at(3), Terminated: true})
 
 	t.Run("by the status", func(t *testing.T) {
 		managed(t, status.Options{}, func(m *status.Store, k *sink) {
@@ -169,8 +171,9 @@ func TestNormalize(t *testing.T) {
 	long := strings.Repeat("ä", 5000)
 	s := v1.PodStatus{
 		InitContainerStatuses: []v1.ContainerStatus{{Name: "gone"}, {Name: "a"}, {Name: "z"}},
-		ContainerStatuses:     []v1.ContainerStatus{{Name: "c", State: v1.ContainerState{Terminated: &v1.ContainerStateTerminated{Message: long}}}, {Name: "b"}},
-		Conditions:            []v1.PodCondition{{LastTransitionTime: whole(at(0.9))}},
+		ContainerStatuses: []v1.ContainerStatus{{Name: "c",
+			State: v1.ContainerState{Terminated: &v1.ContainerStateTerminated{Message: long}}}, {Name: "b"}},
+		Conditions: []v1.PodCondition{{LastTransitionTime: whole(at(0.9))}},
 	}
 	s.Conditions[0].LastTransitionTime.Time = at(0.9)
 	m, err := status.New(status.Options{})

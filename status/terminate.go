@@ -25,7 +25,8 @@ func terminated(pod *v1.Pod, s v1.PodStatus) v1.PodStatus {
 	if !podspec.IsPhaseTerminal(s.Phase) {
 		s.Phase = v1.PodFailed
 	}
-	setConditions(pod, &s, isTrue(s.Conditions, v1.PodReadyToStartContainers), isTrue(s.Conditions, v1.PodInitialized), false)
+	setConditions(pod, &s, isTrue(s.Conditions, v1.PodReadyToStartContainers), isTrue(s.Conditions, v1.PodInitialized),
+		false)
 	return s
 }
 
@@ -128,7 +129,8 @@ func outgoing(pod *v1.Pod, sent *v1.PodStatus, s v1.PodStatus, holdBack bool) v1
 
 // anyRunning reports whether a container runs according to the status.
 func anyRunning(s *v1.PodStatus) bool {
-	for _, list := range [][]v1.ContainerStatus{s.InitContainerStatuses, s.ContainerStatuses, s.EphemeralContainerStatuses} {
+	for _, list := range [][]v1.ContainerStatus{s.InitContainerStatuses, s.ContainerStatuses,
+		s.EphemeralContainerStatuses} {
 		for i := range list {
 			if list[i].State.Running != nil {
 				return true

@@ -32,7 +32,8 @@ func checkTransition(pod *v1.Pod, old, s *v1.PodStatus) error {
 			continue // in a new sandbox all init containers run again
 		}
 		if !podspec.ShouldRestart(pod, c, kind, before.State.Terminated.ExitCode) {
-			return fmt.Errorf("container %q has ended with code %d and must not be restarted, but it has not ended in the new status",
+			return fmt.Errorf("container %q has ended with code %d and must not be restarted, but it has not ended "+
+				"in the new status",
 				c.Name, before.State.Terminated.ExitCode)
 		}
 	}

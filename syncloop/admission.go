@@ -26,7 +26,8 @@ type undrained struct {
 // Admit implements [lifecycle.Admitter].
 func (a undrained) Admit(req lifecycle.AdmitRequest) (lifecycle.AdmitResponse, error) {
 	if a.workers.State(req.Pod.UID).Drained {
-		return lifecycle.AdmitResponse{}, lifecycle.Refuse("NodeShutdown", "Pod was rejected as the node is shutting down.")
+		return lifecycle.AdmitResponse{}, lifecycle.Refuse("NodeShutdown",
+			"Pod was rejected as the node is shutting down.")
 	}
 	return a.Admitter.Admit(req)
 }
@@ -56,13 +57,15 @@ func (l Limits) Admit(req lifecycle.AdmitRequest) (lifecycle.AdmitResponse, erro
 func (l Limits) check(req lifecycle.AdmitRequest) error {
 	pod, active := req.Pod, req.Active
 	if os := pod.Spec.OS; os != nil && string(os.Name) != goruntime.GOOS {
-		return lifecycle.Refuse("PodOSNotSupported", fmt.Sprintf("spec.os.name is %s, and the node runs %s", os.Name, goruntime.GOOS))
+		return lifecycle.Refuse("PodOSNotSupported", fmt.Sprintf("spec.os.name is %s, and the node runs %s",
+			os.Name, goruntime.GOOS))
 	}
 	if s, short := podspec.PodShortage(int64(len(active)), int64(l.MaxPods)); short && l.MaxPods > 0 {
 		return lifecycle.Refuse(s.Reason(), s.Message())
 	}
 	if port, other := portConflict(pod, active); other != nil {
-		return lifecycle.Refuse("NodePorts", fmt.Sprintf("host port %s is used by pod %s/%s", port, other.Namespace, other.Name))
+		return lifecycle.Refuse("NodePorts", fmt.Sprintf("host port %s is used by pod %s/%s", port,
+			other.Namespace, other.Name))
 	}
 	if shortages := podspec.Shortages(pod, active, podspec.Requests, l.capacity); len(shortages) > 0 {
 		return lifecycle.Refuse(shortages[0].Reason(), shortages[0].Message())
@@ -147,10 +150,10 @@ func hostPorts(pod *v1.Pod) iter.Seq[hostPort] {
 	}
 }
 
-// withinLimit returns a version of the pod that has no more than podspec.MaxContainers, and a message if that differs from
-// the pod. Users of an API server add ephemeral containers to a pod that runs, and none is ever
-// removed: those beyond the limit are left out, and the pod is not refused for them. If the pod has too many other
-// containers, and has had fewer in the old version, which may be nil, it keeps those.
+// withinLimit returns a version of the pod that has no more than podspec.MaxContainers, and a message if that differs
+// from the pod. Users of an API server add ephemeral containers to a pod that runs, and none is ever removed: those
+// beyond the limit are left out, and the pod is not refused for them. If the pod has too many other containers, and has
+// had fewer in the old version, which may be nil, it keeps those.
 func withinLimit(old, pod *v1.Pod) (within *v1.Pod, message string) {
 	spec, kept := &pod.Spec, *pod
 	others := len(spec.InitContainers) + len(spec.Containers)
@@ -158,12 +161,14 @@ func withinLimit(old, pod *v1.Pod) (within *v1.Pod, message string) {
 	switch {
 	case others > podspec.MaxContainers && old != nil:
 		kept.Spec = old.Spec
-		return &kept, fmt.Sprintf("The update is not applied: a pod must have at most %d containers", podspec.MaxContainers)
+		return &kept, fmt.Sprintf("The update is not applied: a pod must have at most %d containers",
+			podspec.MaxContainers)
 	case left <= 0:
 		return pod, ""
 	}
 	kept.Spec.EphemeralContainers = spec.EphemeralContainers[:len(spec.EphemeralContainers)-left]
-	return &kept, fmt.Sprintf("The last %d ephemeral containers are not started: a pod must have at most %d containers", left, podspec.MaxContainers)
+	return &kept, fmt.Sprintf("The last %d ephemeral containers are not started: a pod must have at most %d containers",
+		left, podspec.MaxContainers)
 }
 
 // withinLimit returns the pods as the function of that name does, and emits the messages.
@@ -197,18 +202,24 @@ const reasonTooMany = "TooManyContainers"
 func admit(a lifecycle.Admitter, req lifecycle.AdmitRequest) (lifecycle.AdmitResponse, *runtime.TerminalError) {
 	if uid := req.Pod.UID; !podspec.IsFileName(uid) {
 		return lifecycle.AdmitResponse{}, &runtime.TerminalError{Reason: "InvalidUID",
-			Message: fmt.Sprintf("metadata.uid %.64q cannot be the name of a directory; leave it out or use a UUID", string(uid))}
+			Message: fmt.Sprintf("metadata.uid %.64q cannot be the name of a directory; leave it out or use a UUID",
+				string(uid))}
 	}
 	if len(req.Pod.Spec.Containers) == 0 {
 		// The reason and the text of kubelet and of podconfig/manifest for such a manifest.
-		return lifecycle.AdmitResponse{}, &runtime.TerminalError{Reason: "FailedValidation", Message: "spec.containers: Required value"}
+		return lifecycle.AdmitResponse{}, &runtime.TerminalError{Reason: "FailedValidation",
+			Message: "spec.containers: Required value"}
 	}
 	spec := &req.Pod.Spec
 	if n := len(spec.InitContainers) + len(spec.Containers) + len(spec.EphemeralContainers); n > podspec.MaxContainers {
-		return lifecycle.AdmitResponse{}, &runtime.TerminalError{Reason: "FailedValidation", Message: fmt.Sprintf("spec.containers: Too many: %d: must have at most %d items, with init and ephemeral containers", n, podspec.MaxContainers)}
+		return lifecycle.AdmitResponse{}, &runtime.TerminalError{Reason: "FailedValidation",
+			Message: fmt.Sprintf("spec.containers: Too many: %d: must have at most %d items, with init and "+
+				"ephemeral containers", n, podspec.MaxContainers)}
 	}
 	if refs, _, within := podspec.BoundedReferences(req.Pod, objects.References); !within {
-		return lifecycle.AdmitResponse{}, &runtime.TerminalError{Reason: "FailedValidation", Message: fmt.Sprintf("spec: Too many: %d: must refer to at most %d secrets and config maps", len(refs), podspec.MaxReferences)}
+		return lifecycle.AdmitResponse{}, &runtime.TerminalError{Reason: "FailedValidation",
+			Message: fmt.Sprintf("spec: Too many: %d: must refer to at most %d secrets and config maps", len(refs),
+				podspec.MaxReferences)}
 	}
 	var response lifecycle.AdmitResponse
 	err := runtime.Recover(func() (err error) {

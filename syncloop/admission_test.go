@@ -29,7 +29,8 @@ func TestAdmissionIsAChain(t *testing.T) {
 	opts := syncloop.HandlerOptions{
 		Host:  &runtime.Host{NodeName: "node-1"},
 		Event: func(e runtime.Event) { seen = append(seen, e) },
-		Admit: lifecycle.Chain(ask("first", nil), ask("second", fmt.Errorf("policy: %w", lifecycle.Refuse("Denied", "not here"))), ask("third", nil)),
+		Admit: lifecycle.Chain(ask("first", nil),
+			ask("second", fmt.Errorf("policy: %w", lifecycle.Refuse("Denied", "not here"))), ask("third", nil)),
 	}
 	b := newHandler(t, opts)
 	web := makePod("web")
@@ -37,7 +38,8 @@ func TestAdmissionIsAChain(t *testing.T) {
 	assert.Equal(t, []string{"first", "second"}, asked, "in order, up to the first refusal")
 	assert.Equal(t, "Denied", b.status.m[web.UID].Reason)
 	assert.Equal(t, "Pod was rejected: not here", b.status.m[web.UID].Message)
-	assert.Equal(t, []runtime.Event{{Pod: runtime.RefOf(web), Type: "Warning", Reason: "Denied", Message: "not here", Logged: true}}, seen)
+	assert.Equal(t, []runtime.Event{{Pod: runtime.RefOf(web), Type: "Warning", Reason: "Denied", Message: "not here",
+		Logged: true}}, seen)
 	assert.Empty(t, b.workers.take())
 }
 
@@ -71,7 +73,8 @@ func (e endings) Recheck() { e.add("recheck") }
 func TestTheEndOfEachPodIsReported(t *testing.T) {
 	b := newHandler(t, syncloop.HandlerOptions{})
 	e := endings{newStatuses(), &script{}}
-	h, err := syncloop.NewHandler(syncloop.HandlerDeps{Pods: b.pods, Workers: b.workers, Status: e, Runtime: b.runtime, Steps: b.steps(t)},
+	h, err := syncloop.NewHandler(syncloop.HandlerDeps{Pods: b.pods, Workers: b.workers, Status: e, Runtime: b.runtime,
+		Steps: b.steps(t)},
 		syncloop.HandlerOptions{PodsDir: b.podsDir})
 	require.NoError(t, err)
 	clean := func() []string {
@@ -80,11 +83,13 @@ func TestTheEndOfEachPodIsReported(t *testing.T) {
 		return e.take()
 	}
 	web := makePod("web")
-	dead := &runtime.Pod{PodRef: runtime.PodRef{UID: "d", Name: "dead", Namespace: "ns"}, Containers: []runtime.Container{{Name: "c", State: runtime.ContainerExited}}}
+	dead := &runtime.Pod{PodRef: runtime.PodRef{UID: "d", Name: "dead", Namespace: "ns"},
+		Containers: []runtime.Container{{Name: "c", State: runtime.ContainerExited}}}
 	orphan := runs("o", "orphan", runtime.ContainerRunning)
 	b.runtime.pods = []*runtime.Pod{dead, orphan}
 	h.HandlePodAdditions([]*v1.Pod{web})
-	assert.Equal(t, []string{"recheck", "ended ns/dead d"}, clean(), "what an earlier agent left, which may not have reported it")
+	assert.Equal(t, []string{"recheck", "ended ns/dead d"}, clean(),
+		"what an earlier agent left, which may not have reported it")
 	assert.Equal(t, []string{"recheck"}, clean(), "once")
 
 	// It is added and removed between two cleanups, and never starts.
@@ -129,7 +134,8 @@ func TestAnEndThatIsNotDeliveredIsReportedOnce(t *testing.T) {
 	before := runtime.PodRef{UID: "uid-before", Namespace: "ns", Name: "before"} // of an earlier agent
 	kept := &keptEnds{ends: map[types.UID]runtime.PodRef{before.UID: before}}
 	var gone []string
-	h, err := syncloop.NewHandler(syncloop.HandlerDeps{Pods: b.pods, Workers: b.workers, Status: e, Runtime: b.runtime, Steps: b.steps(t), Checkpoint: kept},
+	h, err := syncloop.NewHandler(syncloop.HandlerDeps{Pods: b.pods, Workers: b.workers, Status: e, Runtime: b.runtime,
+		Steps: b.steps(t), Checkpoint: kept},
 		syncloop.HandlerOptions{PodsDir: b.podsDir, Record: func(r runtime.Record) {
 			if r.Kind == runtime.KindRemovePod {
 				gone = append(gone, r.Pod.Name)
@@ -149,7 +155,8 @@ func TestAnEndThatIsNotDeliveredIsReportedOnce(t *testing.T) {
 	}
 	life()
 	assert.Equal(t, []string{"before", "web"}, gone)
-	assert.Equal(t, []string{"recheck", "ended ns/before uid-before", "ended ns/web uid-web", "recheck", "recheck", "recheck"}, e.take())
+	assert.Equal(t, []string{"recheck", "ended ns/before uid-before", "ended ns/web uid-web", "recheck", "recheck",
+		"recheck"}, e.take())
 	life() // the UID comes back, and ends again before the end was delivered
 	assert.Equal(t, []string{"before", "web", "web"}, gone)
 
@@ -162,7 +169,8 @@ func TestAnEndThatIsNotDeliveredIsReportedOnce(t *testing.T) {
 
 // What an earlier agent ran was not admitted by this one, also while it is being stopped.
 func TestAPodIsAdmittedThoughAnOrphanOfItsUIDEnds(t *testing.T) {
-	refuse := lifecycle.AdmitterFunc("test", func(lifecycle.AdmitRequest) error { return lifecycle.Refuse("Denied", "not here") })
+	refuse := lifecycle.AdmitterFunc("test",
+		func(lifecycle.AdmitRequest) error { return lifecycle.Refuse("Denied", "not here") })
 	for name, before := range map[string]string{"renamed": "was", "ended by a drain": "web"} {
 		t.Run(name, func(t *testing.T) {
 			b := newHandler(t, syncloop.HandlerOptions{Admit: refuse})

@@ -37,8 +37,12 @@ func (h *PodHandler) HandlePodCleanups(ctx context.Context) error {
 		found, err = h.sweepOrphans(ctx, alive)
 		return err
 	}
-	if h.lastSweep.IsZero() { // before SyncKnownPods, after which a pod that is not known counts as gone, also an orphan that runs
-		if err := sweep(func(uid types.UID) bool { return h.deps.Workers.State(uid).Known() || h.desired(uid) }); err != nil {
+	if h.lastSweep.IsZero() {
+		// before SyncKnownPods, after which a pod that is not known counts as gone, also an orphan that runs
+		if err := sweep(func(uid types.UID) bool {
+			return h.deps.Workers.State(uid).Known() ||
+				h.desired(uid)
+		}); err != nil {
 			return err
 		}
 	}
@@ -109,8 +113,8 @@ func (h *PodHandler) admitted() []*v1.Pod {
 }
 
 // syncWorkers gives the workers the full list of pods. It admits and starts the pods that the workers
-// have forgotten, because an earlier incarnation of the UID has ended, and components have taken back what it had. It returns the
-// states of all pods that the workers have a record of.
+// have forgotten, because an earlier incarnation of the UID has ended, and components have taken back what it had. It
+// returns the states of all pods that the workers have a record of.
 func (h *PodHandler) syncWorkers(admitted []*v1.Pod) map[types.UID]podworkers.State {
 	states := h.deps.Workers.SyncKnownPods(admitted)
 	for _, pod := range admitted {
@@ -181,9 +185,9 @@ func (h *PodHandler) reportDue(due []runtime.PodRef, alive func(types.UID) bool)
 	}
 }
 
-// sweepOrphans stops running pods that have no worker, including refused ones. It returns the pods that are gone and have
-// left something in the runtime, except those whose end was reported already: an earlier agent may have ended before it
-// reported that of these.
+// sweepOrphans stops running pods that have no worker, including refused ones. It returns the pods that are gone and
+// have left something in the runtime, except those whose end was reported already: an earlier agent may have ended
+// before it reported that of these.
 func (h *PodHandler) sweepOrphans(ctx context.Context, alive func(types.UID) bool) (found []runtime.PodRef, _ error) {
 	lctx, cancel := context.WithTimeout(ctx, listTimeout)
 	defer cancel()

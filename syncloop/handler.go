@@ -164,15 +164,16 @@ func (h *PodHandler) update(u podworkers.Update) {
 	h.deps.Workers.UpdatePod(u)
 }
 
-// starts reports whether a pod with the UID may have a worker now. Otherwise an earlier one is being removed, and the cleanup after that
-// starts the pod if it is desired then.
+// starts reports whether a pod with the UID may have a worker now. Otherwise an earlier one is being removed, and the
+// cleanup after that starts the pod if it is desired then.
 func (h *PodHandler) starts(uid types.UID) bool {
 	_, leaving := h.goneDue[uid]
 	return !leaving && h.removals.byUID[uid] == nil
 }
 
-// prepareFirstLimit is the time for which other pods wait until those are prepared that run when the agent starts. It is many times
-// what a sync takes, and short enough that one pod that hangs, or a source that does not deliver, does not keep others from starting.
+// prepareFirstLimit is the time for which other pods wait until those are prepared that run when the agent starts. It
+// is many times what a sync takes, and short enough that one pod that hangs, or a source that does not deliver, does
+// not keep others from starting.
 const prepareFirstLimit = 10 * time.Second
 
 // Prepare implements [Handler]. It lists the pods that an earlier agent left running, so
@@ -211,12 +212,13 @@ func (h *PodHandler) HandlePodAdditions(pods []*v1.Pod) {
 			continue
 		}
 		h.endPredecessors(pod)
-		// Before the pod is admitted: what components have given it by then must not be taken back by the removal of an earlier one.
+		// Before the pod is admitted: what components have given it by then must not be taken back by the removal of an
+		// earlier one.
 		if r := h.removals.byUID[pod.UID]; r != nil && r.ended() {
 			h.endRemoval(pod.UID, r)
 		}
-		// Of a pod whose end was requested, this is the next incarnation, which is admitted when that one has ended. An orphan of the
-		// UID is no incarnation: it was not admitted here.
+		// Of a pod whose end was requested, this is the next incarnation, which is admitted when that one has ended. An
+		// orphan of the UID is no incarnation: it was not admitted here.
 		switch st := h.deps.Workers.State(pod.UID); {
 		case st.TerminationRequested() && st.HasConfig:
 			active = append(active, pod)
@@ -271,7 +273,8 @@ func (h *PodHandler) endPredecessors(added *v1.Pod) {
 		if sameUID == sameName { // the added pod itself, which runs already, or an unrelated one
 			return false
 		}
-		h.log.Info("Stopping a pod of an earlier agent before its successor starts", "pod", old.PodRef, "successor", ref)
+		h.log.Info("Stopping a pod of an earlier agent before its successor starts", "pod", old.PodRef,
+			"successor", ref)
 		h.update(podworkers.Update{Type: podworkers.Kill, Orphan: old})
 		return true
 	})
@@ -321,7 +324,8 @@ func (h *PodHandler) recreate(old, pod *v1.Pod) bool {
 	}
 	changed := strings.Join(fields, ", ")
 	if h.opts.RecreateUpdated && mayRecreate(pod) && !st.Drained { // drained workers would not start it again
-		h.emit(pod, v1.EventTypeNormal, "RecreatingPod", "Stopping the pod to start it anew, since these fields changed: "+changed)
+		h.emit(pod, v1.EventTypeNormal, "RecreatingPod",
+			"Stopping the pod to start it anew, since these fields changed: "+changed)
 		h.record(pod, runtime.Record{Kind: runtime.KindRecreate, Message: changed})
 		h.update(podworkers.Update{Type: podworkers.Kill, Pod: old})
 		h.update(podworkers.Update{Type: podworkers.Create, Pod: pod})
@@ -337,7 +341,8 @@ func (h *PodHandler) recreate(old, pod *v1.Pod) bool {
 // stopped is Failed for good.
 func mayRecreate(pod *v1.Pod) bool {
 	policy := pod.Spec.RestartPolicy
-	return (policy == v1.RestartPolicyAlways || policy == "") && pod.Annotations[podspec.AnnotationConfigSource] != podspec.SourceAPI
+	return (policy == v1.RestartPolicyAlways || policy == "") &&
+		pod.Annotations[podspec.AnnotationConfigSource] != podspec.SourceAPI
 }
 
 func (h *PodHandler) emit(pod *v1.Pod, eventType, reason, message string) {
@@ -346,7 +351,8 @@ func (h *PodHandler) emit(pod *v1.Pod, eventType, reason, message string) {
 
 // logged emits a warning about something that is logged.
 func (h *PodHandler) logged(pod *v1.Pod, reason, message string) {
-	h.opts.Event.Emit(runtime.Event{Pod: runtime.RefOf(pod), Type: v1.EventTypeWarning, Reason: reason, Message: message, Logged: true})
+	h.opts.Event.Emit(runtime.Event{Pod: runtime.RefOf(pod), Type: v1.EventTypeWarning, Reason: reason,
+		Message: message, Logged: true})
 }
 
 // HandlePodRemoves implements [Handler]. It requests the end of the pods.

@@ -41,10 +41,12 @@ type handlerBench struct {
 
 func newHandler(t *testing.T, opts syncloop.HandlerOptions) *handlerBench {
 	t.Helper()
-	b := &handlerBench{pods: newPodSet(), workers: &workers{states: map[types.UID]podworkers.State{}}, status: newStatuses(), runtime: &lister{}, dirs: &dirs{}, kept: &keeper{}, podsDir: t.TempDir()}
+	b := &handlerBench{pods: newPodSet(), workers: &workers{states: map[types.UID]podworkers.State{}},
+		status: newStatuses(), runtime: &lister{}, dirs: &dirs{}, kept: &keeper{}, podsDir: t.TempDir()}
 	opts.PodsDir, opts.Gone = b.podsDir, func() { b.gone++ }
 	var err error
-	b.PodHandler, err = syncloop.NewHandler(syncloop.HandlerDeps{Pods: b.pods, Workers: b.workers, Status: b.status, Runtime: b.runtime, Steps: b.steps(t), Checkpoint: b.kept}, opts)
+	b.PodHandler, err = syncloop.NewHandler(syncloop.HandlerDeps{Pods: b.pods, Workers: b.workers, Status: b.status,
+		Runtime: b.runtime, Steps: b.steps(t), Checkpoint: b.kept}, opts)
 	require.NoError(t, err)
 	return b
 }
@@ -86,12 +88,13 @@ func TestAdditionsOldestFirst(t *testing.T) {
 }
 
 func TestTheCheckpointHasWhatRunsHere(t *testing.T) {
-	b := newHandler(t, syncloop.HandlerOptions{Admit: lifecycle.AdmitterFunc("test", func(req lifecycle.AdmitRequest) error {
-		if req.Pod.Name == "big" {
-			return lifecycle.Refuse("Full", "")
-		}
-		return nil
-	})})
+	b := newHandler(t,
+		syncloop.HandlerOptions{Admit: lifecycle.AdmitterFunc("test", func(req lifecycle.AdmitRequest) error {
+			if req.Pod.Name == "big" {
+				return lifecycle.Refuse("Full", "")
+			}
+			return nil
+		})})
 	web, big, mirror := makePod("web"), makePod("big"), makePod("mirror")
 	mirror.Annotations = map[string]string{podspec.AnnotationConfigMirror: "hash"}
 	all := []*v1.Pod{web, big, mirror}
@@ -198,10 +201,11 @@ func TestActivePods(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			var active []*v1.Pod
-			b := newHandler(t, syncloop.HandlerOptions{Admit: lifecycle.AdmitterFunc("test", func(req lifecycle.AdmitRequest) error {
-				active = req.Active
-				return nil
-			})})
+			b := newHandler(t,
+				syncloop.HandlerOptions{Admit: lifecycle.AdmitterFunc("test", func(req lifecycle.AdmitRequest) error {
+					active = req.Active
+					return nil
+				})})
 			pod := makePod("pod")
 			pod.Status.Phase = tc.given
 			b.HandlePodAdditions([]*v1.Pod{pod})
@@ -219,15 +223,18 @@ func TestAPodThatArrivesEndedIsNotAdmitted(t *testing.T) {
 	b := newHandler(t, syncloop.HandlerOptions{Admit: syncloop.Limits{MaxPods: 1}})
 	done, stopping := makePod("done"), makePod("stopping")
 	done.Status.Phase = v1.PodSucceeded
-	b.workers.states[stopping.UID] = podworkers.State{Phase: podworkers.PhaseTerminating, HasConfig: true, TerminatingAt: time.Now()}
+	b.workers.states[stopping.UID] = podworkers.State{Phase: podworkers.PhaseTerminating, HasConfig: true,
+		TerminatingAt: time.Now()}
 	b.HandlePodAdditions([]*v1.Pod{makePod("first"), done})
 	assert.Equal(t, []string{"create first", "create done"}, b.workers.take(), "though there is no room for it")
 	assert.Empty(t, b.status.m, "it is not refused")
 
 	b = newHandler(t, syncloop.HandlerOptions{Admit: syncloop.Limits{MaxPods: 1}})
-	b.workers.states[stopping.UID] = podworkers.State{Phase: podworkers.PhaseTerminating, HasConfig: true, TerminatingAt: time.Now()}
+	b.workers.states[stopping.UID] = podworkers.State{Phase: podworkers.PhaseTerminating, HasConfig: true,
+		TerminatingAt: time.Now()}
 	b.HandlePodAdditions([]*v1.Pod{done, stopping, makePod("first")})
-	assert.Equal(t, []string{"create done", "create stopping"}, b.workers.take(), "one that is stopping takes its place")
+	assert.Equal(t, []string{"create done", "create stopping"}, b.workers.take(),
+		"one that is stopping takes its place")
 	assert.Equal(t, "OutOfpods", b.status.m["uid-first"].Reason)
 }
 
@@ -300,12 +307,13 @@ func TestCleanupAsksTheRuntimeOnlyWhenSomethingHintsAtIt(t *testing.T) {
 }
 
 func TestCleanupStartsAnewWhatHasEndedButIsWanted(t *testing.T) {
-	b := newHandler(t, syncloop.HandlerOptions{Admit: lifecycle.AdmitterFunc("test", func(req lifecycle.AdmitRequest) error {
-		if req.Pod.Name == "b" {
-			return lifecycle.Refuse("Full", "")
-		}
-		return nil
-	})})
+	b := newHandler(t,
+		syncloop.HandlerOptions{Admit: lifecycle.AdmitterFunc("test", func(req lifecycle.AdmitRequest) error {
+			if req.Pod.Name == "b" {
+				return lifecycle.Refuse("Full", "")
+			}
+			return nil
+		})})
 	b.pods.Set(makePod("a"))
 	b.pods.Set(makePod("b"))
 	require.NoError(t, b.HandlePodCleanups(t.Context()))
@@ -333,7 +341,8 @@ func TestAdmit(t *testing.T) {
 	}
 	asks := func(name, cpu, mem string) *v1.Pod {
 		return with(name, func(p *v1.Pod) {
-			p.Spec.Containers[0].Resources.Requests = v1.ResourceList{v1.ResourceCPU: resource.MustParse(cpu), v1.ResourceMemory: resource.MustParse(mem)}
+			p.Spec.Containers[0].Resources.Requests = v1.ResourceList{v1.ResourceCPU: resource.MustParse(cpu),
+				v1.ResourceMemory: resource.MustParse(mem)}
 		})
 	}
 	port := func(name, ip string, port int32, proto v1.Protocol) *v1.Pod {
@@ -341,7 +350,8 @@ func TestAdmit(t *testing.T) {
 			p.Spec.Containers[0].Ports = []v1.ContainerPort{{HostPort: port, HostIP: ip, Protocol: proto}}
 		})
 	}
-	node := syncloop.Limits{MaxPods: 3, Allocatable: v1.ResourceList{v1.ResourceCPU: resource.MustParse("2"), v1.ResourceMemory: resource.MustParse("1Gi")}}
+	node := syncloop.Limits{MaxPods: 3, Allocatable: v1.ResourceList{v1.ResourceCPU: resource.MustParse("2"),
+		v1.ResourceMemory: resource.MustParse("1Gi")}}
 	for _, tc := range []struct {
 		name   string
 		limits syncloop.Limits
@@ -375,7 +385,8 @@ func TestAdmit(t *testing.T) {
 		})
 	}
 	// The message has kubelet's units: thousandths of a CPU.
-	_, err := node.Admit(lifecycle.AdmitRequest{Pod: asks("a", "501m", "1Mi"), Active: []*v1.Pod{asks("b", "1500m", "1Mi")}})
+	_, err := node.Admit(lifecycle.AdmitRequest{Pod: asks("a", "501m", "1Mi"),
+		Active: []*v1.Pod{asks("b", "1500m", "1Mi")}})
 	assert.ErrorContains(t, err, "Node didn't have enough resource: cpu, requested: 501, used: 1500, capacity: 2000")
 }
 

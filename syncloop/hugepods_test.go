@@ -46,7 +46,8 @@ func TestPodWithTooManyReferences(t *testing.T) {
 			if i%2 == 0 {
 				pod.Spec.ImagePullSecrets = append(pod.Spec.ImagePullSecrets, name)
 			} else {
-				pod.Spec.Containers[0].EnvFrom = append(pod.Spec.Containers[0].EnvFrom, v1.EnvFromSource{ConfigMapRef: &v1.ConfigMapEnvSource{LocalObjectReference: name}})
+				pod.Spec.Containers[0].EnvFrom = append(pod.Spec.Containers[0].EnvFrom,
+					v1.EnvFromSource{ConfigMapRef: &v1.ConfigMapEnvSource{LocalObjectReference: name}})
 			}
 		}
 		b.HandlePodAdditions([]*v1.Pod{pod})
@@ -55,7 +56,8 @@ func TestPodWithTooManyReferences(t *testing.T) {
 			continue
 		}
 		assert.Empty(t, b.workers.take())
-		assert.Equal(t, "Pod was rejected: spec: Too many: 1001: must refer to at most 1000 secrets and config maps", b.status.m[pod.UID].Message)
+		assert.Equal(t, "Pod was rejected: spec: Too many: 1001: must refer to at most 1000 secrets and config maps",
+			b.status.m[pod.UID].Message)
 	}
 
 	// A pod to which users have added ephemeral containers is not refused for these by the next agent.
@@ -63,7 +65,9 @@ func TestPodWithTooManyReferences(t *testing.T) {
 	pod := makePod("web")
 	debug := v1.EphemeralContainer{EphemeralContainerCommon: v1.EphemeralContainerCommon{Name: "debug"}}
 	for i := range 1001 {
-		debug.EnvFrom = append(debug.EnvFrom, v1.EnvFromSource{ConfigMapRef: &v1.ConfigMapEnvSource{LocalObjectReference: v1.LocalObjectReference{Name: fmt.Sprint(i)}}})
+		debug.EnvFrom = append(debug.EnvFrom,
+			v1.EnvFromSource{ConfigMapRef: &v1.ConfigMapEnvSource{LocalObjectReference: v1.LocalObjectReference{
+				Name: fmt.Sprint(i)}}})
 	}
 	pod.Spec.EphemeralContainers = append(pod.Spec.EphemeralContainers, debug)
 	b.HandlePodAdditions([]*v1.Pod{pod})

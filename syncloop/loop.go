@@ -113,7 +113,8 @@ func (Base) ResizePending(types.UID) (v1.PodCondition, bool) { return v1.PodCond
 // Stop implements [Handler].
 func (Base) Stop() {}
 
-// Deps are the inputs of a [Loop], and the parts that it notifies. Handler, Config, PLEG, Runtime and Pods are required.
+// Deps are the inputs of a [Loop], and the parts that it notifies. Handler, Config, PLEG, Runtime and Pods are
+// required.
 type Deps struct {
 	Handler Handler
 	Config  podconfig.Config
@@ -202,7 +203,8 @@ func New(deps Deps, opts Options) (*Loop, error) {
 	setDefault(&opts.CheckTimeout, 10*time.Second)
 	l := &Loop{deps: deps, opts: opts, log: opts.Logger, health: newRuntimeHealth(), ended: flow.NewSignal()}
 	if deps.Objects != nil {
-		l.dependents = objects.NewDependents(deps.Objects, deps.Pods.Pods, objects.DependentsOptions{Logger: opts.Logger})
+		l.dependents = objects.NewDependents(deps.Objects, deps.Pods.Pods,
+			objects.DependentsOptions{Logger: opts.Logger})
 	}
 	if deps.Prober != nil {
 		l.probes = deps.Prober.Results()
@@ -349,7 +351,8 @@ func (l *Loop) syncLoopIteration(ctx context.Context, liveness <-chan time.Time,
 		if !ok {
 			return l.closed(ctx, "the stream of probe results")
 		}
-		l.log.V(2).Info("Probe result", "pod", res.Pod, "container", res.ContainerID, "probe", res.Kind, "healthy", res.Healthy)
+		l.log.V(2).Info("Probe result", "pod", res.Pod, "container", res.ContainerID, "probe", res.Kind,
+			"healthy", res.Healthy)
 		if l.deps.Syncer != nil {
 			l.deps.Syncer.RefreshStatus(res.Pod.UID)
 		}
@@ -432,7 +435,8 @@ func (l *Loop) notifyCollector(ev pleg.PodEvents) {
 		return
 	}
 	l.deps.GC.Changed()
-	if l.deps.Cache == nil || !slices.ContainsFunc(ev.Events, func(e pleg.Event) bool { return e.Type == pleg.ContainerDied }) {
+	if l.deps.Cache == nil ||
+		!slices.ContainsFunc(ev.Events, func(e pleg.Event) bool { return e.Type == pleg.ContainerDied }) {
 		return
 	}
 	if status, ok := l.deps.Cache.Get(ev.Pod.UID); ok {

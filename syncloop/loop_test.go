@@ -71,11 +71,13 @@ func inLoop(t *testing.T, opts syncloop.Options, test func(t *testing.T, b *benc
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		b := &bench{
-			handler: &recorder{}, config: &config{changes: make(chan podconfig.Change)}, pleg: &events{ch: make(chan pleg.PodEvents)},
+			handler: &recorder{}, config: &config{changes: make(chan podconfig.Change)},
+			pleg:    &events{ch: make(chan pleg.PodEvents)},
 			runtime: &checker{}, probes: make(chan runtime.ProbeResult), pods: newPodSet(),
 		}
 		var err error
-		b.Loop, err = syncloop.New(syncloop.Deps{Handler: b.handler, Config: b.config, PLEG: b.pleg, Runtime: b.runtime, Pods: b.pods, Prober: benchProber{b: b}, Syncer: benchSyncer{b: b}, Objects: b}, opts)
+		b.Loop, err = syncloop.New(syncloop.Deps{Handler: b.handler, Config: b.config, PLEG: b.pleg, Runtime: b.runtime,
+			Pods: b.pods, Prober: benchProber{b: b}, Syncer: benchSyncer{b: b}, Objects: b}, opts)
 		require.NoError(t, err)
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error, 1)
@@ -90,13 +92,15 @@ func inLoop(t *testing.T, opts syncloop.Options, test func(t *testing.T, b *benc
 func TestChangesGoToTheHandler(t *testing.T) {
 	inLoop(t, syncloop.Options{}, func(t *testing.T, b *bench) {
 		pods := []*v1.Pod{makePod("a")}
-		for _, op := range []podconfig.Op{podconfig.Restore, podconfig.Add, podconfig.Update, podconfig.Delete, podconfig.Remove, podconfig.Reconcile} {
+		for _, op := range []podconfig.Op{podconfig.Restore, podconfig.Add, podconfig.Update, podconfig.Delete,
+			podconfig.Remove, podconfig.Reconcile} {
 			b.config.changes <- podconfig.Change{Op: op, Source: "file", Pods: pods}
 		}
 		b.config.changes <- podconfig.Change{Op: podconfig.Add, Source: "file"} // a source without pods was seen
 		b.config.changes <- podconfig.Change{Op: 99, Pods: pods}
 		synctest.Wait()
-		assert.Equal(t, []string{"add [a]", "add [a]", "update [a]", "update [a]", "remove [a]", "reconcile [a]"}, b.handler.take())
+		assert.Equal(t, []string{"add [a]", "add [a]", "update [a]", "update [a]", "remove [a]", "reconcile [a]"},
+			b.handler.take())
 	})
 }
 
@@ -106,11 +110,14 @@ func TestEventsAndProbeResultsSyncDesiredPods(t *testing.T) {
 		b.pods.Set(pod)
 		ref := runtime.RefOf(pod)
 		b.pleg.ch <- pleg.PodEvents{Pod: ref, Events: []pleg.Event{{Type: pleg.ContainerDied}}}
-		b.pleg.ch <- pleg.PodEvents{Pod: ref, Events: []pleg.Event{{Type: pleg.ContainerRemoved}, {Type: pleg.SandboxRemoved}}}
-		b.pleg.ch <- pleg.PodEvents{Pod: runtime.PodRef{UID: "unknown"}, Events: []pleg.Event{{Type: pleg.ContainerDied}}}
+		b.pleg.ch <- pleg.PodEvents{Pod: ref, Events: []pleg.Event{{Type: pleg.ContainerRemoved},
+			{Type: pleg.SandboxRemoved}}}
+		b.pleg.ch <- pleg.PodEvents{Pod: runtime.PodRef{UID: "unknown"},
+			Events: []pleg.Event{{Type: pleg.ContainerDied}}}
 		b.probes <- runtime.ProbeResult{Pod: ref}
 		synctest.Wait()
-		assert.Equal(t, []string{"sync [a]", "sync [a]"}, b.handler.take(), "neither for removals nor for pods that are not desired")
+		assert.Equal(t, []string{"sync [a]", "sync [a]"}, b.handler.take(),
+			"neither for removals nor for pods that are not desired")
 	})
 }
 
@@ -118,7 +125,8 @@ func TestProbeResultsRefreshTheStatus(t *testing.T) {
 	inLoop(t, syncloop.Options{}, func(t *testing.T, b *bench) {
 		b.probes <- runtime.ProbeResult{Pod: runtime.RefOf(makePod("gone")), Kind: runtime.ReadinessProbe}
 		synctest.Wait()
-		assert.Equal(t, []types.UID{makePod("gone").UID}, b.refreshed, "also of a pod that is not desired: it may be stopping")
+		assert.Equal(t, []types.UID{makePod("gone").UID}, b.refreshed,
+			"also of a pod that is not desired: it may be stopping")
 		assert.Empty(t, b.handler.take())
 	})
 }
@@ -184,7 +192,8 @@ func TestAnIdleLoopWakesUpRarely(t *testing.T) {
 		before := b.config.count()
 		time.Sleep(10 * time.Minute)
 		synctest.Wait()
-		assert.LessOrEqual(t, b.config.count()-before, 20+2*20, "a round for each tick, and two calls for each cleanup with its round")
+		assert.LessOrEqual(t, b.config.count()-before, 20+2*20, "a round for each tick, and two calls for each "+
+			"cleanup with its round")
 	})
 }
 
@@ -339,7 +348,8 @@ func TestPodsAreSyncedWhenTheirObjectsChange(t *testing.T) {
 func TestAnInputThatEndsIsAnError(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cfg := &config{changes: make(chan podconfig.Change)}
-		l, err := syncloop.New(syncloop.Deps{Handler: &recorder{}, Config: cfg, PLEG: &events{ch: make(chan pleg.PodEvents)}, Runtime: &checker{}, Pods: newPodSet()}, syncloop.Options{})
+		l, err := syncloop.New(syncloop.Deps{Handler: &recorder{}, Config: cfg,
+			PLEG: &events{ch: make(chan pleg.PodEvents)}, Runtime: &checker{}, Pods: newPodSet()}, syncloop.Options{})
 		require.NoError(t, err)
 		close(cfg.changes)
 		require.ErrorContains(t, l.Run(t.Context()), "desired state ended")
@@ -353,7 +363,9 @@ func TestAnInputClosedAfterTheContextIsNoError(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		ev := &events{ch: make(chan pleg.PodEvents)}
-		l, err := syncloop.New(syncloop.Deps{Handler: &recorder{}, Config: &config{changes: make(chan podconfig.Change)}, PLEG: ev, Runtime: &checker{}, Pods: newPodSet()}, syncloop.Options{})
+		l, err := syncloop.New(syncloop.Deps{Handler: &recorder{},
+			Config: &config{changes: make(chan podconfig.Change)}, PLEG: ev, Runtime: &checker{}, Pods: newPodSet()},
+			syncloop.Options{})
 		require.NoError(t, err)
 		ended := make(chan error, 1)
 		go func() { ended <- l.Run(detached{ctx}) }()

@@ -89,7 +89,8 @@ func TestNothingIsHandledBeforeTheHandlerIsPrepared(t *testing.T) {
 		h := &preparing{}
 		h.failures.Store(2)
 		cfg := &config{changes: make(chan podconfig.Change)}
-		l, err := syncloop.New(syncloop.Deps{Handler: h, Config: cfg, PLEG: &events{}, Runtime: &checker{}, Pods: newPodSet()}, syncloop.Options{})
+		l, err := syncloop.New(syncloop.Deps{Handler: h, Config: cfg, PLEG: &events{}, Runtime: &checker{},
+			Pods: newPodSet()}, syncloop.Options{})
 		require.NoError(t, err)
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error, 1)
@@ -163,9 +164,11 @@ func (c *taker) Refused(pod *v1.Pod) { c.add("take %s", pod.Name) }
 
 func TestComponentsTakeBackWhatARefusedPodWasGiven(t *testing.T) {
 	c, b := &taker{}, newHandler(t, syncloop.HandlerOptions{})
-	steps, err := lifecycle.New(c, lifecycle.AdmitterFunc("test", func(lifecycle.AdmitRequest) error { return lifecycle.Refuse("Full", "") }))
+	steps, err := lifecycle.New(c,
+		lifecycle.AdmitterFunc("test", func(lifecycle.AdmitRequest) error { return lifecycle.Refuse("Full", "") }))
 	require.NoError(t, err)
-	b.PodHandler, err = syncloop.NewHandler(syncloop.HandlerDeps{Pods: b.pods, Workers: b.workers, Status: b.status, Runtime: b.runtime, Steps: steps},
+	b.PodHandler, err = syncloop.NewHandler(syncloop.HandlerDeps{Pods: b.pods, Workers: b.workers, Status: b.status,
+		Runtime: b.runtime, Steps: steps},
 		syncloop.HandlerOptions{PodsDir: b.podsDir})
 	require.NoError(t, err)
 	running := makePod("running")
@@ -227,7 +230,8 @@ func TestPodWithTooManyContainers(t *testing.T) {
 			continue
 		}
 		assert.Empty(t, b.workers.take())
-		assert.Equal(t, "Pod was rejected: spec.containers: Too many: 1001: must have at most 1000 items, with init and ephemeral containers", b.status.m[pod.UID].Message)
+		assert.Equal(t, "Pod was rejected: spec.containers: Too many: 1001: must have at most 1000 items, with init "+
+			"and ephemeral containers", b.status.m[pod.UID].Message)
 	}
 }
 
@@ -238,7 +242,8 @@ func TestPodWithTooManyEphemeralContainers(t *testing.T) {
 		pod := makePod("web")
 		pod.Spec.Containers = slices.Repeat(pod.Spec.Containers[:1], main)
 		for i := range ephemeral {
-			pod.Spec.EphemeralContainers = append(pod.Spec.EphemeralContainers, v1.EphemeralContainer{EphemeralContainerCommon: v1.EphemeralContainerCommon{Name: fmt.Sprint(i)}})
+			pod.Spec.EphemeralContainers = append(pod.Spec.EphemeralContainers,
+				v1.EphemeralContainer{EphemeralContainerCommon: v1.EphemeralContainerCommon{Name: fmt.Sprint(i)}})
 		}
 		return pod
 	}
@@ -259,7 +264,8 @@ func TestPodWithTooManyEphemeralContainers(t *testing.T) {
 		main, ephemeral := count()
 		assert.Equal(t, []int{10, 990}, []int{main, ephemeral})
 	}
-	assert.Equal(t, []string{"The last 4010 ephemeral containers are not started: a pod must have at most 1000 containers"}, events)
+	assert.Equal(t,
+		[]string{"The last 4010 ephemeral containers are not started: a pod must have at most 1000 containers"}, events)
 	for _, change := range []func([]*v1.Pod){b.HandlePodUpdates, b.HandlePodReconcile} {
 		change([]*v1.Pod{with(2000, 0)}) // of a source that does not validate it
 		main, ephemeral := count()
@@ -277,7 +283,8 @@ func TestPortsOfInitContainersDoNotConflictButThoseOfSidecarsDo(t *testing.T) {
 	always := v1.ContainerRestartPolicyAlways
 	with := func(policy *v1.ContainerRestartPolicy) *v1.Pod {
 		pod := makePod("a")
-		pod.Spec.InitContainers = []v1.Container{{Name: "i", RestartPolicy: policy, Ports: []v1.ContainerPort{{HostPort: 80}}}}
+		pod.Spec.InitContainers = []v1.Container{{Name: "i", RestartPolicy: policy,
+			Ports: []v1.ContainerPort{{HostPort: 80}}}}
 		return pod
 	}
 	admit := func(pod, active *v1.Pod) error {

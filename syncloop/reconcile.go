@@ -41,5 +41,6 @@ func probesDiffer(a, b *v1.Pod) bool {
 }
 
 func sameProbes(a, b v1.ContainerStatus) bool {
-	return a.ContainerID == b.ContainerID && a.Ready == b.Ready && ptr.Deref(a.Started, false) == ptr.Deref(b.Started, false)
+	return a.ContainerID == b.ContainerID && a.Ready == b.Ready && ptr.Deref(a.Started, false) == ptr.Deref(b.Started,
+		false)
 }

@@ -40,9 +40,12 @@ func (h *PodHandler) recordEnd(ref runtime.PodRef) {
 // changes returns the paths of the fields in which two versions of a pod differ, as in
 // "spec.containers{main}.image". Of metadata it compares what users set and deletion.
 func changes(old, updated *v1.Pod) []string {
-	paths := differences("metadata", &metadata{old.Labels, old.Annotations, old.DeletionTimestamp, old.DeletionGracePeriodSeconds},
-		&metadata{updated.Labels, updated.Annotations, updated.DeletionTimestamp, updated.DeletionGracePeriodSeconds}, nil)
-	paths = append(paths, differences("spec", &old.Spec, &updated.Spec, []string{"InitContainers", "Containers", "EphemeralContainers"})...)
+	paths := differences("metadata", &metadata{old.Labels, old.Annotations, old.DeletionTimestamp,
+		old.DeletionGracePeriodSeconds},
+		&metadata{updated.Labels, updated.Annotations, updated.DeletionTimestamp, updated.DeletionGracePeriodSeconds},
+		nil)
+	paths = append(paths, differences("spec", &old.Spec, &updated.Spec, []string{"InitContainers", "Containers",
+		"EphemeralContainers"})...)
 	before := map[string]*v1.Container{}
 	for kind, c := range podspec.Containers(&old.Spec) {
 		before[containerPath(kind, c)] = c

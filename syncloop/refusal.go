@@ -27,7 +27,8 @@ func (h *PodHandler) refuse(pod *v1.Pod, refusal *runtime.TerminalError) {
 	reject := func(s *v1.PodStatus) {
 		s.Phase, s.Reason, s.Message = v1.PodFailed, refusal.Reason, "Pod was rejected: "+refusal.Message
 	}
-	if podspec.IsFileName(pod.UID) && slices.ContainsFunc(h.before, func(old *runtime.Pod) bool { return old.UID == pod.UID }) {
+	if podspec.IsFileName(pod.UID) && slices.ContainsFunc(h.before,
+		func(old *runtime.Pod) bool { return old.UID == pod.UID }) {
 		h.stopping[pod.UID] = struct{}{}
 		h.update(podworkers.Update{Type: podworkers.Kill, Pod: pod, Kill: &podworkers.KillOptions{Status: reject}})
 		return
@@ -44,8 +45,8 @@ func (h *PodHandler) refuse(pod *v1.Pod, refusal *runtime.TerminalError) {
 	h.deps.Status.Set(pod, *s)
 }
 
-// evict ends pods for one that was admitted, which starts when they have ended (kubelet: evictPodsToFreeRequests). A pod that
-// is ending already frees what it holds anyway.
+// evict ends pods for one that was admitted, which starts when they have ended (kubelet: evictPodsToFreeRequests). A
+// pod that is ending already frees what it holds anyway.
 func (h *PodHandler) evict(list []lifecycle.Eviction, by *v1.Pod) {
 	list = slices.DeleteFunc(list, func(e lifecycle.Eviction) bool {
 		return e.Pod == nil || h.deps.Workers.State(e.Pod.UID).Terminated()
@@ -66,22 +67,25 @@ func (h *PodHandler) evict(list []lifecycle.Eviction, by *v1.Pod) {
 	ended := func() {
 		if left.Add(-1) == 0 {
 			release()
-			h.deps.Workers.UpdatePod(podworkers.Update{Type: podworkers.Change, Pod: by, OnlyKnown: true}) // it ends the back-off
+			// it ends the back-off
+			h.deps.Workers.UpdatePod(podworkers.Update{Type: podworkers.Change, Pod: by, OnlyKnown: true})
 		}
 	}
 	for _, e := range list {
 		kill := &podworkers.KillOptions{Done: ended}
 		if !h.deps.Workers.State(e.Pod.UID).TerminationRequested() {
-			h.log.Info("Evicting a pod so that another one can run", "pod", runtime.RefOf(e.Pod), "by", runtime.RefOf(by), "reason", e.Reason, "message", e.Message)
+			h.log.Info("Evicting a pod so that another one can run", "pod", runtime.RefOf(e.Pod),
+				"by", runtime.RefOf(by), "reason", e.Reason, "message", e.Message)
 			h.logged(e.Pod, e.Reason, e.Message)
 			kill.Evict, kill.GracePeriod, kill.Status = true, e.GracePeriod, status.Evicted(e.Pod, e.Reason, e.Message)
 		}
-		h.deps.Workers.UpdatePod(podworkers.Update{Type: podworkers.Kill, Pod: e.Pod, OnlyKnown: true, Kill: kill, Received: time.Now()})
+		h.deps.Workers.UpdatePod(podworkers.Update{Type: podworkers.Kill, Pod: e.Pod, OnlyKnown: true, Kill: kill,
+			Received: time.Now()})
 	}
 }
 
-// leastEvictionTime is the least time that a pod waits for the end of others. It is kubelet's (killPodNow), which also waits for one and a
-// half of the grace period.
+// leastEvictionTime is the least time that a pod waits for the end of others. It is kubelet's (killPodNow), which also
+// waits for one and a half of the grace period.
 const leastEvictionTime = 10 * time.Second
 
 // updateRefused handles an update of a refused pod. It has no effect, unless it requests the

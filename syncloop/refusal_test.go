@@ -16,7 +16,8 @@ import (
 	"github.com/kubeletkit/kubeletkit/syncloop"
 )
 
-var refuseAll = lifecycle.AdmitterFunc("test", func(lifecycle.AdmitRequest) error { return lifecycle.Refuse("Full", "") })
+var refuseAll = lifecycle.AdmitterFunc("test",
+	func(lifecycle.AdmitRequest) error { return lifecycle.Refuse("Full", "") })
 
 // Nothing but a worker finishes a pod, and before that its source must not delete it.
 func TestARefusedPodThatIsDeletedGetsAWorker(t *testing.T) {
@@ -29,7 +30,8 @@ func TestARefusedPodThatIsDeletedGetsAWorker(t *testing.T) {
 	deleted := testpod.With(pod, testpod.Deleted(30))
 	b.HandlePodUpdates([]*v1.Pod{deleted})
 	assert.Equal(t, []string{"kill web"}, b.workers.take())
-	b.workers.states[pod.UID] = podworkers.State{Phase: podworkers.PhaseTerminated, Finished: true, HasConfig: true, TerminatingAt: time.Now()}
+	b.workers.states[pod.UID] = podworkers.State{Phase: podworkers.PhaseTerminated, Finished: true, HasConfig: true,
+		TerminatingAt: time.Now()}
 	for range 3 {
 		require.NoError(t, b.HandlePodCleanups(t.Context()))
 	}
@@ -105,7 +107,8 @@ func TestAPhaseThatIsFinalInTheSourceEndsThePod(t *testing.T) {
 	assert.Equal(t, []string{"drop uid-web"}, b.kept.take())
 
 	b.workers.take()
-	b.workers.states[pod.UID] = podworkers.State{Phase: podworkers.PhaseTerminated, HasConfig: true, TerminatingAt: time.Now()}
+	b.workers.states[pod.UID] = podworkers.State{Phase: podworkers.PhaseTerminated, HasConfig: true,
+		TerminatingAt: time.Now()}
 	b.HandlePodReconcile(failed)
 	assert.Empty(t, b.workers.take(), "its worker knows")
 }
@@ -119,7 +122,8 @@ func TestTheCheckpointHasNoPodThatArrivesEnded(t *testing.T) {
 // A pod of an API server that was stopped is Failed there for good.
 func TestAPodOfAnAPIServerIsNotMadeAnew(t *testing.T) {
 	var events []string
-	b := newHandler(t, syncloop.HandlerOptions{RecreateUpdated: true, Event: func(e runtime.Event) { events = append(events, e.Reason) }})
+	b := newHandler(t, syncloop.HandlerOptions{RecreateUpdated: true,
+		Event: func(e runtime.Event) { events = append(events, e.Reason) }})
 	pod := testpod.With(makePod("web"), testpod.Source(podspec.SourceAPI))
 	b.HandlePodAdditions([]*v1.Pod{pod})
 	updated := testpod.With(pod, func(p *v1.Pod) { p.Spec.Containers[0].Command = []string{"sleep"} })

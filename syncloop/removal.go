@@ -24,12 +24,12 @@ const parallelRemovals = 16
 // removalLate is the time after which a removal is logged, and another one begins beside it.
 const removalLate = 5 * time.Second
 
-// removalBackoff is the time from a removal that has failed to the next one of the pod. Kubelet repeats the unmount of a
-// volume as rarely.
+// removalBackoff is the time from a removal that has failed to the next one of the pod. Kubelet repeats the unmount of
+// a volume as rarely.
 var removalBackoff = flow.Backoff{Min: time.Second, Max: 2 * time.Minute}
 
-// removals are the calls of the step Gone. Their pods have no worker. Each call is made in a goroutine of its own, and its outcome is
-// collected by the goroutine of the handler.
+// removals are the calls of the step Gone. Their pods have no worker. Each call is made in a goroutine of its own, and
+// its outcome is collected by the goroutine of the handler.
 type removals struct {
 	byUID map[types.UID]*removal // begun and not collected
 	// failed has the pods whose last removal has failed.
@@ -40,7 +40,8 @@ type removals struct {
 }
 
 func newRemovals() removals {
-	return removals{byUID: map[types.UID]*removal{}, failed: map[types.UID]failedRemoval{}, slots: make(chan struct{}, parallelRemovals)}
+	return removals{byUID: map[types.UID]*removal{}, failed: map[types.UID]failedRemoval{},
+		slots: make(chan struct{}, parallelRemovals)}
 }
 
 // removal removes what one pod has left. done is closed when err is set.
@@ -112,8 +113,8 @@ func (r *removals) due(uid types.UID, now time.Time) bool {
 	return r.byUID[uid] == nil && !now.Before(r.failed[uid].retryAt)
 }
 
-// leave begins the step Gone for the pods whose end was reported, and for those of which only a directory is left. It waits for none:
-// a later cleanup collects the outcomes.
+// leave begins the step Gone for the pods whose end was reported, and for those of which only a directory is left. It
+// waits for none: a later cleanup collects the outcomes.
 func (h *PodHandler) leave(ctx context.Context, alive func(types.UID) bool) error {
 	due, err := h.dueToLeave(alive)
 	for _, ref := range due {
@@ -121,7 +122,8 @@ func (h *PodHandler) leave(ctx context.Context, alive func(types.UID) bool) erro
 		h.removals.begin(ctx, ref.UID,
 			func(ctx context.Context) error { return h.deps.Steps.Gone(ctx, req) },
 			func() {
-				h.log.Info("Removing what a gone pod has left takes long; a pod of its UID waits for it", "podUID", ref.UID, "dir", req.Dir)
+				h.log.Info("Removing what a gone pod has left takes long; a pod of its UID waits for it",
+					"podUID", ref.UID, "dir", req.Dir)
 			})
 	}
 	return err
@@ -152,7 +154,8 @@ func (h *PodHandler) dueToLeave(alive func(types.UID) bool) (due []runtime.PodRe
 			due = append(due, runtime.PodRef{UID: uid})
 		}
 	}
-	maps.DeleteFunc(h.removals.failed, func(uid types.UID, _ failedRemoval) bool { // its directory is gone, or that of a pod again
+	maps.DeleteFunc(h.removals.failed, func(uid types.UID, _ failedRemoval) bool {
+		// its directory is gone, or that of a pod again
 		_, leaving := h.goneDue[uid]
 		return !leaving && !left[uid]
 	})
@@ -184,15 +187,16 @@ func (h *PodHandler) endRemoval(uid types.UID, r *removal) {
 	f.retryAt = time.Now().Add(backoff)
 	if text := r.err.Error(); text != f.text {
 		f.text = text
-		h.log.Error(r.err, "What a gone pod has left cannot be removed; it is tried again, less and less often", "podUID", uid, "retryIn", backoff)
+		h.log.Error(r.err, "What a gone pod has left cannot be removed; it is tried again, less and less often",
+			"podUID", uid, "retryIn", backoff)
 	} else {
 		h.log.V(2).Info("What a gone pod has left cannot be removed", "podUID", uid, "err", text, "retryIn", backoff)
 	}
 	h.removals.failed[uid] = f
 }
 
-// CleanupUnderWay implements [Handler]. It reports whether a removal is under way, is to be repeated, or has ended since the
-// last cleanup. A pod may wait for its end.
+// CleanupUnderWay implements [Handler]. It reports whether a removal is under way, is to be repeated, or has ended
+// since the last cleanup. A pod may wait for its end.
 func (h *PodHandler) CleanupUnderWay() bool {
 	return len(h.removals.byUID)+len(h.removals.failed)+len(h.goneDue) > 0
 }
@@ -205,7 +209,8 @@ func (h *PodHandler) Stop() {
 	flow.Wait(&h.removals.tasks, flow.Late, func() {
 		for uid, r := range h.removals.byUID {
 			if !r.ended() {
-				h.log.Error(nil, "The sync loop cannot stop: the removal of what a pod has left has not returned although its context has ended", "podUID", uid)
+				h.log.Error(nil, "The sync loop cannot stop: the removal of what a pod has left has not returned "+
+					"although its context has ended", "podUID", uid)
 			}
 		}
 	})

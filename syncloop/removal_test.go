@@ -54,7 +54,8 @@ func newSlowHandler(t *testing.T, podsDir string, uids ...string) (*syncloop.Pod
 	for _, uid := range uids {
 		require.NoError(t, os.Mkdir(filepath.Join(podsDir, uid), 0o750))
 	}
-	h, err := syncloop.NewHandler(syncloop.HandlerDeps{Pods: b.pods, Workers: b.workers, Status: b.status, Runtime: b.runtime, Steps: stepsOf(t, d)}, syncloop.HandlerOptions{PodsDir: podsDir})
+	h, err := syncloop.NewHandler(syncloop.HandlerDeps{Pods: b.pods, Workers: b.workers, Status: b.status,
+		Runtime: b.runtime, Steps: stepsOf(t, d)}, syncloop.HandlerOptions{PodsDir: podsDir})
 	require.NoError(t, err)
 	return h, b, d
 }
@@ -119,7 +120,8 @@ func TestARemovalThatFailsIsRepeated(t *testing.T) {
 			return os.RemoveAll(dir)
 		}))
 		require.NoError(t, os.Mkdir(filepath.Join(podsDir, "uid-a"), 0o750))
-		h, err := syncloop.NewHandler(syncloop.HandlerDeps{Pods: b.pods, Workers: b.workers, Status: b.status, Runtime: b.runtime, Steps: steps},
+		h, err := syncloop.NewHandler(syncloop.HandlerDeps{Pods: b.pods, Workers: b.workers, Status: b.status,
+			Runtime: b.runtime, Steps: steps},
 			syncloop.HandlerOptions{PodsDir: podsDir, Logger: log})
 		require.NoError(t, err)
 		pass := func(d time.Duration) {
@@ -148,8 +150,8 @@ type removeFunc func(dir string) error
 
 func (f removeFunc) Remove(_ context.Context, _ runtime.PodRef, dir string) error { return f(dir) }
 
-// Removals that take their time go on beside the loop and beside each other. A pod that uses a UID again waits for its own. Those that hang
-// hold up no others.
+// Removals that take their time go on beside the loop and beside each other. A pod that uses a UID again waits for its
+// own. Those that hang hold up no others.
 func TestManySlowRemovals(t *testing.T) {
 	for _, hang := range []int{0, 40} {
 		podsDir := t.TempDir()
@@ -172,10 +174,12 @@ func TestManySlowRemovals(t *testing.T) {
 				time.Sleep(250 * time.Millisecond)
 				return os.RemoveAll(dir)
 			}))
-			h, err := syncloop.NewHandler(syncloop.HandlerDeps{Pods: b.pods, Workers: b.workers, Status: b.status, Runtime: b.runtime, Steps: steps}, syncloop.HandlerOptions{PodsDir: podsDir})
+			h, err := syncloop.NewHandler(syncloop.HandlerDeps{Pods: b.pods, Workers: b.workers, Status: b.status,
+				Runtime: b.runtime, Steps: steps}, syncloop.HandlerOptions{PodsDir: podsDir})
 			require.NoError(t, err)
 			cfg := &config{changes: make(chan podconfig.Change), seen: true}
-			l, err := syncloop.New(syncloop.Deps{Handler: h, Config: cfg, PLEG: &events{}, Runtime: &checker{}, Pods: b.pods}, syncloop.Options{})
+			l, err := syncloop.New(syncloop.Deps{Handler: h, Config: cfg, PLEG: &events{}, Runtime: &checker{},
+				Pods: b.pods}, syncloop.Options{})
 			require.NoError(t, err)
 			ctx, cancel := context.WithCancel(t.Context())
 			done := make(chan error, 1)
@@ -224,7 +228,8 @@ func TestTheLoopWaitsForRemovals(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h, b, d := newSlowHandler(t, podsDir, "uid-a")
 		cfg := &config{changes: make(chan podconfig.Change), seen: true}
-		l, err := syncloop.New(syncloop.Deps{Handler: h, Config: cfg, PLEG: &events{}, Runtime: &checker{}, Pods: b.pods}, syncloop.Options{})
+		l, err := syncloop.New(syncloop.Deps{Handler: h, Config: cfg, PLEG: &events{}, Runtime: &checker{},
+			Pods: b.pods}, syncloop.Options{})
 		require.NoError(t, err)
 		time.AfterFunc(10*time.Second, func() { close(cfg.changes) })
 		require.ErrorContains(t, l.Run(t.Context()), "desired state")
@@ -239,7 +244,8 @@ func TestAPodStartsSoonAfterASlowRemoval(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h, b, d := newSlowHandler(t, podsDir, "uid-a")
 		cfg := &config{changes: make(chan podconfig.Change), seen: true}
-		l, err := syncloop.New(syncloop.Deps{Handler: h, Config: cfg, PLEG: &events{}, Runtime: &checker{}, Pods: b.pods}, syncloop.Options{})
+		l, err := syncloop.New(syncloop.Deps{Handler: h, Config: cfg, PLEG: &events{}, Runtime: &checker{},
+			Pods: b.pods}, syncloop.Options{})
 		require.NoError(t, err)
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error, 1)

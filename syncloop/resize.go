@@ -82,7 +82,8 @@ func (h *PodHandler) allocate(held, pod *v1.Pod) *v1.Pod {
 	refusal := h.refuseResize(pod, kept)
 	if refusal == nil {
 		h.resizes.remove(pod.UID)
-		h.emit(pod, v1.EventTypeNormal, "ResizeStarted", podspec.ResizeMessage("Pod resize started", pod, pod.Generation, ""))
+		h.emit(pod, v1.EventTypeNormal, "ResizeStarted", podspec.ResizeMessage("Pod resize started", pod,
+			pod.Generation, ""))
 		return pod
 	}
 	p, pending := h.resizes.get(pod.UID)
@@ -98,7 +99,8 @@ func (h *PodHandler) allocate(held, pod *v1.Pod) *v1.Pod {
 	}
 	h.resizes.set(pod.UID, pendingResize{wanted: pod, condition: *refusal, since: since})
 	if refusal.Reason != before.Reason || refusal.ObservedGeneration != before.ObservedGeneration {
-		h.emit(pod, v1.EventTypeWarning, "Resize"+refusal.Reason, podspec.ResizeMessage("Pod resize "+refusal.Reason, pod, pod.Generation, refusal.Message))
+		h.emit(pod, v1.EventTypeWarning, "Resize"+refusal.Reason, podspec.ResizeMessage("Pod resize "+refusal.Reason,
+			pod, pod.Generation, refusal.Message))
 	}
 	return kept
 }
@@ -107,7 +109,8 @@ func (h *PodHandler) allocate(held, pod *v1.Pod) *v1.Pod {
 // it requests. kept is the pod with those that it has.
 func (h *PodHandler) refuseResize(pod, kept *v1.Pod) *v1.PodCondition {
 	c := &v1.PodCondition{Type: v1.PodResizePending, Status: v1.ConditionTrue, ObservedGeneration: pod.Generation}
-	response, refusal := admit(h.opts.Admit, lifecycle.AdmitRequest{Pod: pod, Held: kept, Active: h.active([]*v1.Pod{pod}), Host: h.opts.Host})
+	response, refusal := admit(h.opts.Admit, lifecycle.AdmitRequest{Pod: pod, Held: kept,
+		Active: h.active([]*v1.Pod{pod}), Host: h.opts.Host})
 	if refusal == nil {
 		h.evict(response.Evict, pod)
 		return nil
@@ -162,10 +165,12 @@ func (h *PodHandler) retryResizes() {
 	var due []resize
 	for _, held := range h.deps.Pods.Pods() {
 		p, pending := h.resizes.get(held.UID)
-		if !pending || p.condition.Reason != v1.PodReasonDeferred || h.deps.Workers.State(held.UID).TerminationRequested() {
+		if !pending || p.condition.Reason != v1.PodReasonDeferred ||
+			h.deps.Workers.State(held.UID).TerminationRequested() {
 			continue
 		}
-		due = append(due, resize{held, podspec.WithResources(held, p.wanted), p}) // the rest of p.wanted may be out of date
+		// the rest of p.wanted may be out of date
+		due = append(due, resize{held, podspec.WithResources(held, p.wanted), p})
 	}
 	inOrder(due)
 	for _, r := range due {
@@ -200,14 +205,16 @@ func asAllocated(pod *v1.Pod) *v1.Pod {
 	}
 	kept := *pod
 	kept.Status.ObservedGeneration = pod.Generation
-	kept.Status.Conditions = slices.DeleteFunc(slices.Clone(pod.Status.Conditions), func(c v1.PodCondition) bool { return c.Type == v1.PodResizePending })
+	kept.Status.Conditions = slices.DeleteFunc(slices.Clone(pod.Status.Conditions),
+		func(c v1.PodCondition) bool { return c.Type == v1.PodResizePending })
 	return &kept
 }
 
 // allocated reports whether the pod holds the resources in its spec by its status: an agent that
 // has observed a generation and reports no pending resize has allocated its resources.
 func allocated(pod *v1.Pod) bool {
-	return pod.Status.ObservedGeneration == pod.Generation && podspec.ReportedCondition(pod, v1.PodResizePending).Type == ""
+	return pod.Status.ObservedGeneration == pod.Generation && podspec.ReportedCondition(pod,
+		v1.PodResizePending).Type == ""
 }
 
 // withReported returns the containers with the resources in their statuses. These have requests as

@@ -25,7 +25,8 @@ import (
 // sized returns a pod of the API server in this generation that requests CPU.
 func sized(name string, generation int64, cpu string) *v1.Pod {
 	return testpod.With(makePod(name), func(pod *v1.Pod) {
-		pod.Generation, pod.Annotations = generation, map[string]string{podspec.AnnotationConfigSource: podspec.SourceAPI}
+		pod.Generation, pod.Annotations = generation, map[string]string{
+			podspec.AnnotationConfigSource: podspec.SourceAPI}
 		pod.Spec.Containers[0].Resources.Requests = v1.ResourceList{v1.ResourceCPU: resource.MustParse(cpu)}
 	})
 }
@@ -80,7 +81,9 @@ func TestAResizeNeedsFreeResources(t *testing.T) {
 }
 
 func TestAResizeThatIsTakenBack(t *testing.T) {
-	b := newHandler(t, syncloop.HandlerOptions{Admit: syncloop.Limits{Allocatable: v1.ResourceList{v1.ResourceCPU: resource.MustParse("1")}}})
+	b := newHandler(t,
+		syncloop.HandlerOptions{
+			Admit: syncloop.Limits{Allocatable: v1.ResourceList{v1.ResourceCPU: resource.MustParse("1")}}})
 	b.HandlePodAdditions([]*v1.Pod{sized("web", 1, "500m")})
 	b.HandlePodUpdates([]*v1.Pod{sized("web", 2, "2")})
 	_, pending := b.ResizePending("uid-web")
@@ -106,7 +109,8 @@ func whole(generation int64, request, limit string) *v1.Pod {
 
 // The resources of a pod as a whole are resized like those of its containers (KEP-5419).
 func TestTheResourcesOfThePodAsAWhole(t *testing.T) {
-	limits := syncloop.HandlerOptions{Admit: syncloop.Limits{Allocatable: v1.ResourceList{v1.ResourceCPU: resource.MustParse("2")}}}
+	limits := syncloop.HandlerOptions{
+		Admit: syncloop.Limits{Allocatable: v1.ResourceList{v1.ResourceCPU: resource.MustParse("2")}}}
 	b := newHandler(t, limits)
 	held := func(b *handlerBench) string {
 		r := b.pods.of("uid-web").Spec.Resources
@@ -141,13 +145,15 @@ func TestTheResourcesOfThePodAsAWhole(t *testing.T) {
 
 // A component refuses a resize for now, or as infeasible.
 func TestAResizeThatAComponentRefuses(t *testing.T) {
-	for reason, want := range map[string]string{"OutOfcpu": v1.PodReasonDeferred, v1.PodReasonInfeasible: v1.PodReasonInfeasible} {
-		b := newHandler(t, syncloop.HandlerOptions{Admit: lifecycle.AdmitterFunc("no resizes", func(req lifecycle.AdmitRequest) error {
-			if req.Held != nil {
-				return lifecycle.Refuse(reason, "no resizes")
-			}
-			return nil
-		})})
+	for reason, want := range map[string]string{"OutOfcpu": v1.PodReasonDeferred,
+		v1.PodReasonInfeasible: v1.PodReasonInfeasible} {
+		b := newHandler(t,
+			syncloop.HandlerOptions{Admit: lifecycle.AdmitterFunc("no resizes", func(req lifecycle.AdmitRequest) error {
+				if req.Held != nil {
+					return lifecycle.Refuse(reason, "no resizes")
+				}
+				return nil
+			})})
 		b.HandlePodAdditions([]*v1.Pod{sized("web", 1, "1")})
 		b.HandlePodUpdates([]*v1.Pod{sized("web", 2, "2")})
 		c, _ := b.ResizePending("uid-web")
@@ -159,7 +165,9 @@ func TestAResizeThatAComponentRefuses(t *testing.T) {
 // An agent that starts takes what a pod holds from its status, so that a pod that runs is not
 // refused for a resize that was requested meanwhile.
 func TestAResizeWhileNoAgentRan(t *testing.T) {
-	b := newHandler(t, syncloop.HandlerOptions{Admit: syncloop.Limits{Allocatable: v1.ResourceList{v1.ResourceCPU: resource.MustParse("2")}}})
+	b := newHandler(t,
+		syncloop.HandlerOptions{
+			Admit: syncloop.Limits{Allocatable: v1.ResourceList{v1.ResourceCPU: resource.MustParse("2")}}})
 	running := func(s *v1.PodStatus) { s.Phase = v1.PodRunning }
 	b.HandlePodAdditions([]*v1.Pod{heldPod("big", "3", "1", running), heldPod("web", "1", "500m", running)})
 	assert.Equal(t, "1", cpuOf(b.pods.of("uid-big")))
@@ -172,27 +180,30 @@ func TestAResizeWhileNoAgentRan(t *testing.T) {
 // An admitter sees which pods are resized, and what they hold.
 func TestAdmissionOfAResize(t *testing.T) {
 	var requests []string
-	b := newHandler(t, syncloop.HandlerOptions{Admit: lifecycle.AdmitterFunc("test", func(req lifecycle.AdmitRequest) error {
-		held := "nothing"
-		if req.Held != nil {
-			held = cpuOf(req.Held)
-		}
-		requests = append(requests, cpuOf(req.Pod)+" holds "+held)
-		if cpuOf(req.Pod) == "2" {
-			return errors.New("no")
-		}
-		return nil
-	})})
+	b := newHandler(t,
+		syncloop.HandlerOptions{Admit: lifecycle.AdmitterFunc("test", func(req lifecycle.AdmitRequest) error {
+			held := "nothing"
+			if req.Held != nil {
+				held = cpuOf(req.Held)
+			}
+			requests = append(requests, cpuOf(req.Pod)+" holds "+held)
+			if cpuOf(req.Pod) == "2" {
+				return errors.New("no")
+			}
+			return nil
+		})})
 	b.HandlePodAdditions([]*v1.Pod{sized("web", 1, "500m")})
 	b.HandlePodUpdates([]*v1.Pod{sized("web", 2, "1")})
 	b.HandlePodUpdates([]*v1.Pod{sized("web", 3, "2")})
-	b.HandlePodUpdates([]*v1.Pod{testpod.With(sized("web", 4, "1"), func(p *v1.Pod) { p.Spec.Containers[0].Image = "new" })})
+	b.HandlePodUpdates([]*v1.Pod{testpod.With(sized("web", 4, "1"),
+		func(p *v1.Pod) { p.Spec.Containers[0].Image = "new" })})
 	assert.Equal(t, []string{"500m holds nothing", "1 holds 500m", "2 holds 1"}, requests)
 }
 
 // The checkpoint has what a pod holds, whatever the older status of its source says.
 func TestTheCheckpointHasWhatIsAllocated(t *testing.T) {
-	limits := syncloop.HandlerOptions{Admit: syncloop.Limits{Allocatable: v1.ResourceList{v1.ResourceCPU: resource.MustParse("2")}}}
+	limits := syncloop.HandlerOptions{
+		Admit: syncloop.Limits{Allocatable: v1.ResourceList{v1.ResourceCPU: resource.MustParse("2")}}}
 	older := func(s *v1.PodStatus) {
 		s.ObservedGeneration = 1
 		s.Conditions = []v1.PodCondition{{Type: v1.PodReady}, {Type: v1.PodResizePending, Status: v1.ConditionTrue}}
@@ -214,13 +225,15 @@ func TestTheCheckpointHasWhatIsAllocated(t *testing.T) {
 // inCPU returns resources with this request and this limit of CPU.
 func inCPU(request, limit string) v1.ResourceRequirements {
 	return v1.ResourceRequirements{
-		Requests: v1.ResourceList{v1.ResourceCPU: resource.MustParse(request)}, Limits: v1.ResourceList{v1.ResourceCPU: resource.MustParse(limit)},
+		Requests: v1.ResourceList{v1.ResourceCPU: resource.MustParse(request)},
+		Limits:   v1.ResourceList{v1.ResourceCPU: resource.MustParse(limit)},
 	}
 }
 
 // The status of an earlier agent says what a container holds, whatever it requests now.
 func TestResourcesInTheStatus(t *testing.T) {
-	running, waiting := v1.ContainerState{Running: &v1.ContainerStateRunning{}}, v1.ContainerState{Waiting: &v1.ContainerStateWaiting{}}
+	running, waiting := v1.ContainerState{Running: &v1.ContainerStateRunning{}},
+		v1.ContainerState{Waiting: &v1.ContainerStateWaiting{}}
 	held, wanted, none := inCPU("500m", "1"), inCPU("3", "4"), v1.ResourceRequirements{}
 	for name, tc := range map[string]struct {
 		wanted, want v1.ResourceRequirements
@@ -235,7 +248,9 @@ func TestResourcesInTheStatus(t *testing.T) {
 		"not yet in force":           {wanted, wanted, v1.ContainerStatus{State: running, Resources: &held, AllocatedResources: wanted.Requests}, 2},
 	} {
 		t.Run(name, func(t *testing.T) {
-			b := newHandler(t, syncloop.HandlerOptions{Admit: syncloop.Limits{Allocatable: v1.ResourceList{v1.ResourceCPU: resource.MustParse("2")}}})
+			b := newHandler(t,
+				syncloop.HandlerOptions{
+					Admit: syncloop.Limits{Allocatable: v1.ResourceList{v1.ResourceCPU: resource.MustParse("2")}}})
 			pod := sized("web", 2, "1")
 			pod.Spec.Containers[0].Resources = tc.wanted
 			tc.status.Name = pod.Spec.Containers[0].Name
@@ -253,7 +268,8 @@ func TestResourcesInTheStatus(t *testing.T) {
 func heldPod(name, wanted, held string, change func(*v1.PodStatus)) *v1.Pod {
 	return testpod.With(sized(name, 2, wanted), func(p *v1.Pod) {
 		p.Status.ContainerStatuses = []v1.ContainerStatus{{
-			Name: "main", ContainerID: "fake://1", AllocatedResources: v1.ResourceList{v1.ResourceCPU: resource.MustParse(held)},
+			Name: "main", ContainerID: "fake://1", AllocatedResources: v1.ResourceList{
+				v1.ResourceCPU: resource.MustParse(held)},
 			State: v1.ContainerState{Running: &v1.ContainerStateRunning{}}, Resources: &v1.ResourceRequirements{},
 		}}
 		change(&p.Status)
@@ -270,7 +286,8 @@ func TestEventsAfterARestart(t *testing.T) {
 	pending := func(generation int64) func(*v1.PodStatus) {
 		return func(s *v1.PodStatus) {
 			s.ObservedGeneration = 2
-			s.Conditions = []v1.PodCondition{{Type: v1.PodReady}, {Type: v1.PodResizePending, Status: v1.ConditionTrue, Reason: v1.PodReasonDeferred, ObservedGeneration: generation}}
+			s.Conditions = []v1.PodCondition{{Type: v1.PodReady}, {Type: v1.PodResizePending, Status: v1.ConditionTrue,
+				Reason: v1.PodReasonDeferred, ObservedGeneration: generation}}
 		}
 	}
 	b.HandlePodAdditions([]*v1.Pod{
@@ -337,10 +354,13 @@ func TestADeferredResizeKeepsTheLatestStatus(t *testing.T) {
 // In a pod of the API server CPU and memory act on what runs.
 func TestAResizeIsAnUpdateThatIsApplied(t *testing.T) {
 	var events []string
-	b := newHandler(t, syncloop.HandlerOptions{Event: func(e runtime.Event) { events = append(events, e.Reason+": "+e.Message) }})
+	b := newHandler(t,
+		syncloop.HandlerOptions{Event: func(e runtime.Event) { events = append(events, e.Reason+": "+e.Message) }})
 	b.HandlePodAdditions([]*v1.Pod{sized("web", 1, "500m")})
 	b.HandlePodUpdates([]*v1.Pod{sized("web", 2, "1")})
-	assert.Equal(t, []string{`ResizeStarted: Pod resize started: {"containers":[{"name":"main","resources":{"requests":{"cpu":"1"}}}],"generation":2}`}, events)
+	assert.Equal(t,
+		[]string{
+			`ResizeStarted: Pod resize started: {"containers":[{"name":"main","resources":{"requests":{"cpu":"1"}}}],"generation":2}`}, events)
 }
 
 // Deferred resizes get what becomes free in kubelet's order.
@@ -348,7 +368,8 @@ func TestTheOrderOfDeferredResizes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		priority := func(p *v1.Pod) { p.Spec.Priority = ptr.To[int32](7) }
 		guaranteed := func(p *v1.Pod) { p.Status.QOSClass = v1.PodQOSGuaranteed }
-		all := map[string]func(*v1.Pod){"a-young": func(*v1.Pod) {}, "b-old": func(*v1.Pod) {}, "c-class": guaranteed, "d-priority": priority, "e-less": func(*v1.Pod) {}}
+		all := map[string]func(*v1.Pod){"a-young": func(*v1.Pod) {}, "b-old": func(*v1.Pod) {}, "c-class": guaranteed,
+			"d-priority": priority, "e-less": func(*v1.Pod) {}}
 		refuse := true
 		var asked []string
 		opts := syncloop.HandlerOptions{Admit: lifecycle.AdmitterFunc("test", func(req lifecycle.AdmitRequest) error {
@@ -374,7 +395,8 @@ func TestTheOrderOfDeferredResizes(t *testing.T) {
 			b.HandlePodUpdates([]*v1.Pod{testpod.With(sized(name, 2, cpu), all[name])})
 		}
 		time.Sleep(time.Second)
-		b.HandlePodUpdates([]*v1.Pod{testpod.With(sized("b-old", 3, "2500m"), all["b-old"])}) // it is deferred all the time
+		// it is deferred all the time
+		b.HandlePodUpdates([]*v1.Pod{testpod.With(sized("b-old", 3, "2500m"), all["b-old"])})
 		asked = nil
 		require.NoError(t, b.HandlePodCleanups(t.Context()))
 		want := []string{"e-less", "d-priority", "c-class", "b-old", "a-young"}
@@ -394,7 +416,9 @@ func TestTheOrderOfDeferredResizes(t *testing.T) {
 			}
 			pods = append(pods, testpod.With(heldPod(name, cpu, "1", func(s *v1.PodStatus) {
 				s.ObservedGeneration = 2
-				s.Conditions = []v1.PodCondition{{Type: v1.PodResizePending, Status: v1.ConditionTrue, Reason: v1.PodReasonDeferred, LastTransitionTime: metav1.NewTime(time.Now().Add(time.Duration(i) * time.Second))}}
+				s.Conditions = []v1.PodCondition{{Type: v1.PodResizePending, Status: v1.ConditionTrue,
+					Reason:             v1.PodReasonDeferred,
+					LastTransitionTime: metav1.NewTime(time.Now().Add(time.Duration(i) * time.Second))}}
 			}), all[name]))
 		}
 		slices.Reverse(pods)

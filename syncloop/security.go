@@ -68,7 +68,8 @@ func (s *Security) check(req lifecycle.AdmitRequest) error {
 		return lifecycle.Refuse("SysctlForbidden", fmt.Sprintf("forbidden sysctl: %v", err))
 	}
 	if wantsStrictGroups(req.Pod) && (s.features == nil || !s.features().SupplementalGroupsPolicy) {
-		return lifecycle.Refuse("SupplementalGroupsPolicyNotSupported", "SupplementalGroupsPolicy=Strict is not supported in this node")
+		return lifecycle.Refuse("SupplementalGroupsPolicyNotSupported",
+			"SupplementalGroupsPolicy=Strict is not supported in this node")
 	}
 	if err := appArmor(req.Pod, req.Host); err != nil {
 		return lifecycle.Refuse("AppArmor", fmt.Sprintf("Cannot enforce AppArmor: %v", err))
@@ -78,7 +79,8 @@ func (s *Security) check(req lifecycle.AdmitRequest) error {
 
 func wantsStrictGroups(pod *v1.Pod) bool {
 	sc := pod.Spec.SecurityContext
-	return sc != nil && sc.SupplementalGroupsPolicy != nil && *sc.SupplementalGroupsPolicy == v1.SupplementalGroupsPolicyStrict
+	return sc != nil && sc.SupplementalGroupsPolicy != nil &&
+		*sc.SupplementalGroupsPolicy == v1.SupplementalGroupsPolicyStrict
 }
 
 // appArmor returns an error if the pod requests a profile and the host has no AppArmor. A pod
@@ -95,7 +97,8 @@ func appArmor(pod *v1.Pod, host *runtime.Host) error {
 		if host == nil || !host.AppArmor {
 			return errors.New("AppArmor is not enabled on the host")
 		}
-		if name, local := strings.CutPrefix(p, v1.DeprecatedAppArmorBetaProfileNamePrefix); local && strings.TrimSpace(name) == "" {
+		if name, local := strings.CutPrefix(p, v1.DeprecatedAppArmorBetaProfileNamePrefix); local &&
+			strings.TrimSpace(name) == "" {
 			return fmt.Errorf("invalid empty AppArmor profile name: %q", name)
 		}
 	}

@@ -35,7 +35,8 @@ func TestSysctls(t *testing.T) {
 	if goruntime.GOOS != "linux" {
 		t.Skip("there are no safe sysctls")
 	}
-	security, err := syncloop.NewSecurity(syncloop.SecurityOptions{AllowedUnsafeSysctls: []string{"kernel.msg*", "kernel.sem", "net.b.*"}})
+	security, err := syncloop.NewSecurity(syncloop.SecurityOptions{AllowedUnsafeSysctls: []string{"kernel.msg*",
+		"kernel.sem", "net.b.*"}})
 	require.NoError(t, err)
 	const forbidden = "forbidden sysctl: "
 	for _, tc := range []struct {
@@ -99,7 +100,8 @@ func TestSupplementalGroupsPolicy(t *testing.T) {
 	no := func() runtime.Features { return runtime.Features{} }
 	yes := func() runtime.Features { return runtime.Features{SupplementalGroupsPolicy: true} }
 	strict, merge := ptr.To(v1.SupplementalGroupsPolicyStrict), ptr.To(v1.SupplementalGroupsPolicyMerge)
-	const reason, message = "SupplementalGroupsPolicyNotSupported", "SupplementalGroupsPolicy=Strict is not supported in this node"
+	const reason, message = "SupplementalGroupsPolicyNotSupported", "SupplementalGroupsPolicy=Strict is not " +
+		"supported in this node"
 	assertRefusal(t, with(no, strict), reason, message)
 	assertRefusal(t, with(nil, strict), reason, message)
 	require.NoError(t, with(yes, strict))
@@ -121,7 +123,8 @@ func TestAppArmor(t *testing.T) {
 			pod.Annotations = map[string]string{v1.DeprecatedAppArmorBetaContainerAnnotationKeyPrefix + "c": value}
 		}
 	}
-	const off, empty = "Cannot enforce AppArmor: AppArmor is not enabled on the host", `Cannot enforce AppArmor: invalid empty AppArmor profile name: " "`
+	const off, empty = "Cannot enforce AppArmor: AppArmor is not enabled on the host",
+		`Cannot enforce AppArmor: invalid empty AppArmor profile name: " "`
 	for name, tc := range map[string]struct {
 		set                   func(*v1.Pod)
 		wantWithout, wantWith string // the message of the refusal on a host without and with AppArmor; "": admitted
@@ -135,10 +138,13 @@ func TestAppArmor(t *testing.T) {
 		"annotation, local": {annotation("localhost/ "), off, empty},
 		"annotation, none":  {annotation("unconfined"), "", ""},
 		"container": {func(pod *v1.Pod) {
-			pod.Spec.Containers[0].SecurityContext = &v1.SecurityContext{AppArmorProfile: profile(v1.AppArmorProfileTypeRuntimeDefault, nil)}
+			pod.Spec.Containers[0].SecurityContext = &v1.SecurityContext{
+				AppArmorProfile: profile(v1.AppArmorProfileTypeRuntimeDefault, nil)}
 		}, off, ""},
 		"init container": {func(pod *v1.Pod) {
-			pod.Spec.InitContainers = []v1.Container{{Name: "i", SecurityContext: &v1.SecurityContext{AppArmorProfile: profile(v1.AppArmorProfileTypeRuntimeDefault, nil)}}}
+			pod.Spec.InitContainers = []v1.Container{{Name: "i",
+				SecurityContext: &v1.SecurityContext{AppArmorProfile: profile(v1.AppArmorProfileTypeRuntimeDefault,
+					nil)}}}
 		}, off, ""},
 		"runs already": {func(pod *v1.Pod) {
 			ofPod(profile(v1.AppArmorProfileTypeRuntimeDefault, nil))(pod)
@@ -148,7 +154,8 @@ func TestAppArmor(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			pod := makePod("web")
 			tc.set(pod)
-			for host, want := range map[*runtime.Host]string{nil: tc.wantWithout, {}: tc.wantWithout, {AppArmor: true}: tc.wantWith} {
+			for host, want := range map[*runtime.Host]string{nil: tc.wantWithout, {}: tc.wantWithout,
+				{AppArmor: true}: tc.wantWith} {
 				_, err := security.Admit(lifecycle.AdmitRequest{Pod: pod, Host: host})
 				if want == "" {
 					assert.NoError(t, err)

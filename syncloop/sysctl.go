@@ -67,7 +67,8 @@ const (
 func (l *sysctlList) add(pattern string) error {
 	valid, err := regexp.MatchString("^"+sysctlPattern+"$", pattern)
 	if err != nil || !valid || len(pattern) > sysctlMaxLength {
-		return fmt.Errorf("sysctl %q must have at most %d characters and match regex %s", pattern, sysctlMaxLength, sysctlPattern)
+		return fmt.Errorf("sysctl %q must have at most %d characters and match regex %s", pattern, sysctlMaxLength,
+			sysctlPattern)
 	}
 	namespace, name, prefix := sysctl.GetNamespace(pattern)
 	switch {

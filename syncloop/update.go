@@ -20,9 +20,12 @@ var (
 		"Lifecycle", "RestartPolicy", "RestartPolicyRules", "TerminationMessagePath", "TerminationMessagePolicy"}
 	// appliedToPod are fields of a pod. They are read when they are needed, matter only to
 	// a scheduler, or are compared container by container.
-	appliedToPod = []string{"InitContainers", "Containers", "EphemeralContainers", "RestartPolicy", "TerminationGracePeriodSeconds",
-		"ActiveDeadlineSeconds", "ReadinessGates", "ImagePullSecrets", "NodeName", "NodeSelector", "Affinity", "SchedulerName",
-		"Tolerations", "TopologySpreadConstraints", "SchedulingGates", "Priority", "PriorityClassName", "PreemptionPolicy", "Overhead"}
+	appliedToPod = []string{"InitContainers", "Containers", "EphemeralContainers", "RestartPolicy",
+		"TerminationGracePeriodSeconds",
+		"ActiveDeadlineSeconds", "ReadinessGates", "ImagePullSecrets", "NodeName", "NodeSelector",
+		"Affinity", "SchedulerName",
+		"Tolerations", "TopologySpreadConstraints", "SchedulingGates", "Priority", "PriorityClassName",
+		"PreemptionPolicy", "Overhead"}
 )
 
 // notApplied returns the paths of the fields that differ between two specs of a pod and do
@@ -83,7 +86,8 @@ func differences[T any](path string, a, b *T, skip []string) []string {
 	x, y := reflect.ValueOf(a).Elem(), reflect.ValueOf(b).Elem()
 	for i := range x.NumField() {
 		field := x.Type().Field(i)
-		if slices.Contains(skip, field.Name) || equality.Semantic.DeepEqual(x.Field(i).Interface(), y.Field(i).Interface()) {
+		if slices.Contains(skip, field.Name) || equality.Semantic.DeepEqual(x.Field(i).Interface(),
+			y.Field(i).Interface()) {
 			continue
 		}
 		name, _, _ := strings.Cut(field.Tag.Get("json"), ",")

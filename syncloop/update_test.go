@@ -18,8 +18,10 @@ func TestAnUpdateThatIsNotAppliedCausesAnEvent(t *testing.T) {
 	always := v1.ContainerRestartPolicyAlways
 	base := func() *v1.Pod {
 		pod := makePod("web")
-		pod.Spec.Containers = []v1.Container{{Name: "main", Image: "app:1", Command: []string{"serve"}}, {Name: "log", Image: "log:1"}}
-		pod.Spec.InitContainers = []v1.Container{{Name: "setup", Image: "app:1"}, {Name: "proxy", Image: "proxy:1", RestartPolicy: &always}}
+		pod.Spec.Containers = []v1.Container{{Name: "main", Image: "app:1", Command: []string{"serve"}},
+			{Name: "log", Image: "log:1"}}
+		pod.Spec.InitContainers = []v1.Container{{Name: "setup", Image: "app:1"},
+			{Name: "proxy", Image: "proxy:1", RestartPolicy: &always}}
 		return pod
 	}
 	for name, tc := range map[string]struct {
@@ -68,7 +70,8 @@ func TestAnUpdateThatIsNotAppliedCausesAnEvent(t *testing.T) {
 
 func TestAnUpdatedPodIsMadeAnew(t *testing.T) {
 	var events []string
-	b := newHandler(t, syncloop.HandlerOptions{RecreateUpdated: true, Event: func(e runtime.Event) { events = append(events, e.Reason) }})
+	b := newHandler(t, syncloop.HandlerOptions{RecreateUpdated: true,
+		Event: func(e runtime.Event) { events = append(events, e.Reason) }})
 	old, updated := makePod("web"), makePod("web")
 	updated.Spec.Containers[0].Command = []string{"sleep"}
 	b.HandlePodAdditions([]*v1.Pod{old})
@@ -86,6 +89,7 @@ func TestAnUpdatedPodIsMadeAnew(t *testing.T) {
 		changed.Spec.Containers[0].Command = []string{"sleep"}
 		b.HandlePodAdditions([]*v1.Pod{job})
 		b.HandlePodUpdates([]*v1.Pod{changed})
-		assert.Equal(t, []string{"create " + job.Name, "change " + job.Name}, b.workers.take(), "its containers might not start again")
+		assert.Equal(t, []string{"create " + job.Name, "change " + job.Name}, b.workers.take(),
+			"its containers might not start again")
 	}
 }

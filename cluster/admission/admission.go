@@ -32,14 +32,14 @@ type Options struct {
 	// meanwhile. ok is false if the API server has not answered. If it takes long, it is called
 	// for a tenth of the time only: then the last answer holds for some pods.
 	Refresh func() (node Node, ok bool)
-	// Managed, if not nil, reports whether another component decides which pods get an extended resource. Then it is not compared with
-	// the node's.
+	// Managed, if not nil, reports whether another component decides which pods get an extended resource. Then it is
+	// not compared with the node's.
 	Managed func(name v1.ResourceName) bool
 	// DeclaredFeatures are the names of the features that the node declares (KEP-5328). A pod
 	// that needs another one is refused.
 	DeclaredFeatures []string
-	// ResourceClaims means that a component of the agent prepares the claims of pods, such as a dra.Manager. Otherwise pods with
-	// resource claims are refused.
+	// ResourceClaims means that a component of the agent prepares the claims of pods, such as a dra.Manager. Otherwise
+	// pods with resource claims are refused.
 	ResourceClaims bool
 	// Logger. Default: that of package slog.
 	Logger logr.Logger
@@ -78,7 +78,8 @@ func New(opts Options) (*Admitter, error) {
 // Name implements [lifecycle.Component].
 func (*Admitter) Name() string { return "node" }
 
-// Admit implements [lifecycle.Admitter]. For a critical pod that does not fit, the response has the pods that make room.
+// Admit implements [lifecycle.Admitter]. For a critical pod that does not fit, the response has the pods that make
+// room.
 func (a *Admitter) Admit(req lifecycle.AdmitRequest) (lifecycle.AdmitResponse, error) {
 	evict, err := a.admit(req)
 	return lifecycle.AdmitResponse{Evict: evict}, err
@@ -86,7 +87,8 @@ func (a *Admitter) Admit(req lifecycle.AdmitRequest) (lifecycle.AdmitResponse, e
 
 func (a *Admitter) admit(req lifecycle.AdmitRequest) ([]lifecycle.Eviction, error) {
 	if os, ok := req.Pod.Labels[v1.LabelOSStable]; ok && os != goruntime.GOOS {
-		return nil, lifecycle.Refuse(ReasonOSLabel, "Failed to admit pod as the `kubernetes.io/os` label doesn't match node label")
+		return nil, lifecycle.Refuse(ReasonOSLabel, "Failed to admit pod as the `kubernetes.io/os` label doesn't "+
+			"match node label")
 	}
 	node := a.opts.Node()
 	node.managed = a.opts.Managed
@@ -95,7 +97,8 @@ func (a *Admitter) admit(req lifecycle.AdmitRequest) ([]lifecycle.Eviction, erro
 	}
 	defer a.forget(req.Active)
 	failures := compare(req.Pod, req.Active, node, a.request)
-	if a.opts.Refresh != nil && len(failures) > 0 && !slices.ContainsFunc(failures, func(f Failure) bool { return f.Reason != ReasonNodeAffinity }) {
+	if a.opts.Refresh != nil && len(failures) > 0 && !slices.ContainsFunc(failures,
+		func(f Failure) bool { return f.Reason != ReasonNodeAffinity }) {
 		if fresh := a.refresh(); fresh != nil {
 			node, failures = *fresh, compare(req.Pod, req.Active, *fresh, a.request)
 		}
@@ -155,7 +158,8 @@ func (a *Admitter) preempt(req lifecycle.AdmitRequest, node Node) (evict []lifec
 		return nil, refusal(f)
 	}
 	for _, p := range victims {
-		a.opts.Logger.Info("Pod is preempted", "pod", p.Namespace+"/"+p.Name, "uid", p.UID, "for", req.Pod.Namespace+"/"+req.Pod.Name)
+		a.opts.Logger.Info("Pod is preempted", "pod", p.Namespace+"/"+p.Name, "uid", p.UID,
+			"for", req.Pod.Namespace+"/"+req.Pod.Name)
 		a.preempted[p.UID] = true
 	}
 	for _, p := range req.Active { // also those that are ending for another pod: this one waits for them, too

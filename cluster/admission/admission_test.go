@@ -78,26 +78,33 @@ func TestFailures(t *testing.T) {
 		"storage":    {pod: pod("p", list("ephemeral-storage", "501")), want: []string{"OutOfephemeral-storage: Node didn't have enough resource: ephemeral-storage, requested: 501, used: 0, capacity: 500"}},
 		"huge pages": {pod: pod("p", list("hugepages-2Mi", "6Mi")), want: []string{"OutOfhugepages-2Mi: Node didn't have enough resource: hugepages-2Mi, requested: 6291456, used: 0, capacity: 4194304"}},
 		"huge pages that the node does not have": {pod: pod("p", list("hugepages-1Gi", "1Gi")),
-			want: []string{"OutOfhugepages-1Gi: Node didn't have enough resource: hugepages-1Gi, requested: 1073741824, used: 0, capacity: 0"}},
+			want: []string{"OutOfhugepages-1Gi: Node didn't have enough resource: hugepages-1Gi, requested: " +
+				"1073741824, used: 0, capacity: 0"}},
 		"extended":             {pod: pod("p", list("example.com/gpu", "1"))},
 		"extended, used":       {pod: pod("p", list("example.com/gpu", "1")), active: []*v1.Pod{pod("q", list("example.com/gpu", "1"))}, want: []string{"OutOfexample.com/gpu: Node didn't have enough resource: example.com/gpu, requested: 1, used: 1, capacity: 1"}},
 		"extended, of cluster": {pod: pod("p", list("example.com/license", "7"))},
 		"too many pods":        {pod: pod("p", nil), active: []*v1.Pod{pod("1", nil), pod("2", nil), pod("3", nil)}, want: []string{"OutOfpods: Node didn't have enough resource: pods, requested: 1, used: 3, capacity: 3"}},
 		"overhead": {pod: pod("p", list("cpu", "1900m"), func(p *v1.Pod) { p.Spec.Overhead = list("cpu", "200m") }),
-			want: []string{"OutOfcpu: Node didn't have enough resource: cpu, requested: 2100, used: 0, capacity: 2000"}},
+			want: []string{
+				"OutOfcpu: Node didn't have enough resource: cpu, requested: 2100, used: 0, capacity: 2000"}},
 		"resource that is not known, unsure": {pod: pod("p", list("ephemeral-storage", "1")), unconfirmed: true,
 			node: &v1.Node{Status: v1.NodeStatus{Allocatable: list("cpu", "2")}}},
 		"selector":         {pod: pod("p", nil, func(p *v1.Pod) { p.Spec.NodeSelector = map[string]string{"zone": "a"} })},
 		"selector, other":  {pod: pod("p", nil, func(p *v1.Pod) { p.Spec.NodeSelector = map[string]string{"zone": "b"} }), want: []string{"NodeAffinity: Predicate NodeAffinity failed: node(s) didn't match Pod's node affinity/selector"}},
 		"selector, unsure": {pod: pod("p", nil, func(p *v1.Pod) { p.Spec.NodeSelector = map[string]string{"zone": "b"} }), unconfirmed: true},
 		"affinity": {pod: pod("p", nil, func(p *v1.Pod) {
-			p.Spec.Affinity = &v1.Affinity{NodeAffinity: &v1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &v1.NodeSelector{NodeSelectorTerms: []v1.NodeSelectorTerm{{
-				MatchFields: []v1.NodeSelectorRequirement{{Key: "metadata.name", Operator: v1.NodeSelectorOpIn, Values: []string{"edge-8"}}},
-			}}}}}
-		}), want: []string{"NodeAffinity: Predicate NodeAffinity failed: node(s) didn't match Pod's node affinity/selector"}},
+			p.Spec.Affinity = &v1.Affinity{
+				NodeAffinity: &v1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &v1.NodeSelector{
+					NodeSelectorTerms: []v1.NodeSelectorTerm{{
+						MatchFields: []v1.NodeSelectorRequirement{{Key: "metadata.name", Operator: v1.NodeSelectorOpIn,
+							Values: []string{"edge-8"}}},
+					}}}}}
+		}), want: []string{"NodeAffinity: Predicate NodeAffinity failed: node(s) didn't match Pod's node " +
+			"affinity/selector"}},
 		"other node": {pod: pod("p", nil, func(p *v1.Pod) { p.Spec.NodeName = "edge-8" }), want: []string{"NodeName: Predicate NodeName failed: node(s) didn't match the requested node name"}},
 		"taint": {pod: pod("p", nil), node: taint(node(), v1.TaintEffectNoExecute),
-			want: []string{"TaintToleration: Predicate TaintToleration failed: node(s) had taints that the pod didn't tolerate"}},
+			want: []string{"TaintToleration: Predicate TaintToleration failed: node(s) had taints that the pod " +
+				"didn't tolerate"}},
 		"taint of the scheduler": {pod: pod("p", nil), node: taint(node(), v1.TaintEffectNoSchedule)},
 		"taint, static pod":      {pod: pod("p", nil, testpod.Static), node: taint(node(), v1.TaintEffectNoExecute)},
 		"taint, tolerated": {pod: pod("p", nil, func(p *v1.Pod) {
@@ -109,7 +116,8 @@ func TestFailures(t *testing.T) {
 			n := node()
 			n.Spec.Taints = []v1.Taint{{Key: "age", Value: "5", Effect: v1.TaintEffectNoExecute}}
 			return n
-		}(), want: []string{"TaintToleration: Predicate TaintToleration failed: node(s) had taints that the pod didn't tolerate"}},
+		}(), want: []string{"TaintToleration: Predicate TaintToleration failed: node(s) had taints that the pod " +
+			"didn't tolerate"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			n := tc.node
@@ -117,7 +125,8 @@ func TestFailures(t *testing.T) {
 				n = node()
 			}
 			var got []string
-			for _, f := range admission.Failures(tc.pod, tc.active, admission.Node{Node: n, Confirmed: !tc.unconfirmed}) {
+			for _, f := range admission.Failures(tc.pod, tc.active,
+				admission.Node{Node: n, Confirmed: !tc.unconfirmed}) {
 				got = append(got, f.Reason+": "+f.Message)
 			}
 			assert.Equal(t, tc.want, got)
@@ -177,7 +186,8 @@ func TestPreempt(t *testing.T) {
 func TestPreemptionIsEnoughAndNeverTooMuch(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		amounts := func(label string) v1.ResourceList {
-			return list("cpu", fmt.Sprint(rapid.IntRange(0, 2).Draw(t, label+" cpu")), "memory", fmt.Sprint(rapid.IntRange(0, 600).Draw(t, label+" memory")))
+			return list("cpu", fmt.Sprint(rapid.IntRange(0, 2).Draw(t, label+" cpu")),
+				"memory", fmt.Sprint(rapid.IntRange(0, 600).Draw(t, label+" memory")))
 		}
 		var active []*v1.Pod
 		for i := range rapid.IntRange(0, 6).Draw(t, "active") {
@@ -252,7 +262,10 @@ func TestAdmitter(t *testing.T) {
 	other := pod("other", list("memory", "100"))
 	active := []*v1.Pod{full, other}
 
-	assert.Equal(t, "OutOfmemory", reason(t, admit(a, lifecycle.AdmitRequest{Pod: pod("p", list("memory", "200")), Active: active})), "an ordinary pod preempts none")
+	assert.Equal(t,
+		"OutOfmemory",
+		reason(t, admit(a, lifecycle.AdmitRequest{Pod: pod("p", list("memory", "200")), Active: active})),
+		"an ordinary pod preempts none")
 	assert.Empty(t, ended)
 
 	first := pod("first", list("memory", "800"), priority(critical))
@@ -266,12 +279,19 @@ func TestAdmitter(t *testing.T) {
 	assert.Equal(t, []types.UID{"uid-full", "uid-full", "uid-other"}, ended, "it also waits for the one that is ending")
 
 	third := pod("third", list("memory", "100"), priority(critical))
-	assert.Equal(t, "OutOfmemory", reason(t, admit(a, lifecycle.AdmitRequest{Pod: third, Active: append(active, second)})), "only critical pods are left")
+	assert.Equal(t,
+		"OutOfmemory", reason(t, admit(a, lifecycle.AdmitRequest{Pod: third, Active: append(active, second)})),
+		"only critical pods are left")
 
 	wrong := pod("wrong", list("memory", "1"), priority(critical), func(p *v1.Pod) { p.Spec.NodeName = "edge-8" })
-	assert.Equal(t, "NodeName", reason(t, admit(a, lifecycle.AdmitRequest{Pod: wrong, Active: active})), "no preemption if that does not help")
+	assert.Equal(t, "NodeName", reason(t, admit(a, lifecycle.AdmitRequest{Pod: wrong, Active: active})),
+		"no preemption if that does not help")
 
-	assert.Equal(t, "PodOSSelectorNodeLabelDoesNotMatch", reason(t, admit(a, lifecycle.AdmitRequest{Pod: pod("w", nil, func(p *v1.Pod) { p.Labels = map[string]string{v1.LabelOSStable: "plan9"} })})))
+	assert.Equal(t, "PodOSSelectorNodeLabelDoesNotMatch",
+		reason(t,
+			admit(a,
+				lifecycle.AdmitRequest{Pod: pod("w", nil,
+					func(p *v1.Pod) { p.Labels = map[string]string{v1.LabelOSStable: "plan9"} })})))
 	n = nil
 	assert.Equal(t, "InvalidNodeInfo", reason(t, admit(a, lifecycle.AdmitRequest{Pod: pod("p", nil)})))
 }
@@ -293,7 +313,8 @@ func TestFreshLabels(t *testing.T) {
 	require.NoError(t, admit(a, lifecycle.AdmitRequest{Pod: pod("p", nil, selects)}))
 	require.NoError(t, admit(a, lifecycle.AdmitRequest{Pod: pod("q", nil)}))
 	assert.Equal(t, 1, asked, "only if labels do not match")
-	assert.Equal(t, "OutOfmemory", reason(t, admit(a, lifecycle.AdmitRequest{Pod: pod("r", list("memory", "2000"), selects)})))
+	assert.Equal(t,
+		"OutOfmemory", reason(t, admit(a, lifecycle.AdmitRequest{Pod: pod("r", list("memory", "2000"), selects)})))
 	assert.Equal(t, 1, asked, "not if the pod would be refused anyway")
 	answers = false
 	assert.Equal(t, "NodeAffinity", reason(t, admit(a, lifecycle.AdmitRequest{Pod: pod("s", nil, selects)})))
@@ -307,7 +328,8 @@ func BenchmarkAdmit500Active(b *testing.B) {
 		active = append(active, pod(fmt.Sprint(i), list("cpu", "100m", "memory", "10Mi")))
 	}
 	p := pod("p", list("cpu", "1", "memory", "1Gi"))
-	a, err := admission.New(admission.Options{Node: func() admission.Node { return admission.Node{Node: n, Confirmed: true} }})
+	a, err := admission.New(
+		admission.Options{Node: func() admission.Node { return admission.Node{Node: n, Confirmed: true} }})
 	require.NoError(b, err)
 	b.ReportAllocs()
 	for b.Loop() {
@@ -318,7 +340,8 @@ func BenchmarkAdmit500Active(b *testing.B) {
 // A user who may bind pods to nodes causes a read of the node object for each of them.
 // No other pod is handled meanwhile, so that takes a tenth of the time at most.
 func TestRefreshesHaveAShareOfTheTime(t *testing.T) {
-	for name, took := range map[string]time.Duration{"a server that does not answer": time.Second, "a budget that is used up": 100 * time.Millisecond} {
+	for name, took := range map[string]time.Duration{"a server that does not answer": time.Second,
+		"a budget that is used up": 100 * time.Millisecond} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				fresh := node()
@@ -335,7 +358,8 @@ func TestRefreshesHaveAShareOfTheTime(t *testing.T) {
 				require.NoError(t, err)
 				began := time.Now()
 				for i := range 10_000 {
-					p := pod(fmt.Sprint(i), nil, func(p *v1.Pod) { p.Spec.NodeSelector = map[string]string{"disk": "other"} })
+					p := pod(fmt.Sprint(i), nil,
+						func(p *v1.Pod) { p.Spec.NodeSelector = map[string]string{"disk": "other"} })
 					assert.Equal(t, "NodeAffinity", reason(t, admit(a, lifecycle.AdmitRequest{Pod: p})))
 					time.Sleep(10 * time.Millisecond)
 				}

@@ -31,17 +31,21 @@ func newFeatures(names []string, claims bool) features {
 // missing returns the failure of a pod that needs a feature that is not declared, or that the agent
 // does not have.
 func (f features) missing(pod *v1.Pod) (failure Failure, missing bool) {
-	if !f.claims && (len(pod.Spec.ResourceClaims) > 0 || pod.Status.ExtendedResourceClaimStatus != nil) { // the containers would start without their devices
+	if !f.claims && (len(pod.Spec.ResourceClaims) > 0 || pod.Status.ExtendedResourceClaimStatus != nil) {
+		// the containers would start without their devices
 		return Failure{Reason: ReasonFeature, Message: "The node does not support resource claims"}, true
 	}
 	framework := nodedeclaredfeatures.DefaultFramework
-	needed, err := framework.InferForPodScheduling(&nodedeclaredfeatures.PodInfo{Spec: &pod.Spec, Status: &pod.Status}, kubeletVersion)
+	needed, err := framework.InferForPodScheduling(&nodedeclaredfeatures.PodInfo{Spec: &pod.Spec, Status: &pod.Status},
+		kubeletVersion)
 	if err != nil {
-		return Failure{Reason: ReasonFeature, Message: fmt.Sprintf("Failed to infer pod's feature requirements: %v", err)}, true
+		return Failure{Reason: ReasonFeature, Message: fmt.Sprintf("Failed to infer pod's feature requirements: %v",
+			err)}, true
 	}
 	message, err := f.unsatisfied(needed)
 	if err != nil {
-		return Failure{Reason: ReasonFeature, Message: fmt.Sprintf("Failed to match pod's feature requirements against the node: %v", err)}, true
+		return Failure{Reason: ReasonFeature, Message: fmt.Sprintf("Failed to match pod's feature requirements "+
+			"against the node: %v", err)}, true
 	}
 	return Failure{Reason: ReasonFeature, Message: message}, message != ""
 }
@@ -52,31 +56,37 @@ func (f features) unsatisfied(needed nodedeclaredfeatures.FeatureSet) (string, e
 	if err != nil || match.IsMatch {
 		return "", err
 	}
-	return "Pod requires node features that are not available: " + strings.Join(match.UnsatisfiedRequirements, ", "), nil
+	return "Pod requires node features that are not available: " + strings.Join(match.UnsatisfiedRequirements, ", "),
+		nil
 }
 
-// ReasonUpdate is the reason of events about an update of a pod that needs a feature that the node does not declare. It is kubelet's.
+// ReasonUpdate is the reason of events about an update of a pod that needs a feature that the node does not declare. It
+// is kubelet's.
 const ReasonUpdate = "FailedNodeDeclaredFeaturesCheck"
 
 // CheckUpdate returns the message of an event with ReasonUpdate if the update of a pod needs a feature that the
 // node does not declare, and "" otherwise. It is safe for concurrent use.
 func (a *Admitter) CheckUpdate(old, updated *v1.Pod) (message string) {
 	oldSpec, newSpec := decoded(&old.Spec), decoded(&updated.Spec)
-	if len(oldSpec.InitContainers) != len(newSpec.InitContainers) { // no update of an API server; the framework would panic
+	if len(oldSpec.InitContainers) != len(newSpec.InitContainers) {
+		// no update of an API server; the framework would panic
 		return ""
 	}
 	needed, err := nodedeclaredfeatures.DefaultFramework.InferForPodUpdate(
-		&nodedeclaredfeatures.PodInfo{Spec: oldSpec, Status: &old.Status}, &nodedeclaredfeatures.PodInfo{Spec: newSpec, Status: &updated.Status}, kubeletVersion)
+		&nodedeclaredfeatures.PodInfo{Spec: oldSpec, Status: &old.Status}, &nodedeclaredfeatures.PodInfo{Spec: newSpec,
+			Status: &updated.Status}, kubeletVersion)
 	if err == nil {
 		message, err = a.features.unsatisfied(needed)
 	}
 	if err != nil {
-		a.opts.Logger.Error(err, "The features that an update of a pod needs are not known", "pod", updated.Namespace+"/"+updated.Name)
+		a.opts.Logger.Error(err, "The features that an update of a pod needs are not known",
+			"pod", updated.Namespace+"/"+updated.Name)
 	}
 	return message
 }
 
-// decoded returns a copy of the spec as a decoder makes it: the framework compares quantities with the texts that they cache.
+// decoded returns a copy of the spec as a decoder makes it: the framework compares quantities with the texts that they
+// cache.
 func decoded(spec *v1.PodSpec) *v1.PodSpec {
 	out := &v1.PodSpec{}
 	if data, err := spec.Marshal(); err != nil || out.Unmarshal(data) != nil {

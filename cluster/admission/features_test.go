@@ -81,8 +81,8 @@ func TestDeclaredFeatures(t *testing.T) {
 	}
 }
 
-// On a node with a component that prepares claims, pods with claims run, and extended resources that are backed by a claim are no resources of the
-// node (KEP-5004).
+// On a node with a component that prepares claims, pods with claims run, and extended resources that are backed by a
+// claim are no resources of the node (KEP-5004).
 func TestResourceClaims(t *testing.T) {
 	a, err := admission.New(admission.Options{
 		Node:           func() admission.Node { return admission.Node{Node: node(), Confirmed: true} },
@@ -92,7 +92,8 @@ func TestResourceClaims(t *testing.T) {
 	require.NoError(t, admit(a, lifecycle.AdmitRequest{Pod: pod("p", nil, claiming)}))
 	const class = "deviceclass.resource.kubernetes.io/gpu"
 	extended := pod("p", list(class, "1"), claimed)
-	assert.Equal(t, "OutOf"+class, reason(t, admit(a, lifecycle.AdmitRequest{Pod: extended})), "the claim is not for it")
+	assert.Equal(t, "OutOf"+class, reason(t, admit(a, lifecycle.AdmitRequest{Pod: extended})),
+		"the claim is not for it")
 	extended = extended.DeepCopy()
 	extended.Status.ExtendedResourceClaimStatus.RequestMappings = []v1.ContainerExtendedResourceRequest{
 		{ContainerName: extended.Spec.Containers[0].Name, ResourceName: class, RequestName: "container-0-request-0"},
@@ -117,5 +118,6 @@ func TestNoPreemptionForAMissingFeature(t *testing.T) {
 	})
 	require.NoError(t, err)
 	p := pod("p", list("memory", "800"), priority(critical), hostNetworkOfUsers)
-	assert.Equal(t, "PodFeatureUnsupported", reason(t, admit(a, lifecycle.AdmitRequest{Pod: p, Active: []*v1.Pod{pod("q", list("memory", "900"))}})))
+	assert.Equal(t, "PodFeatureUnsupported",
+		reason(t, admit(a, lifecycle.AdmitRequest{Pod: p, Active: []*v1.Pod{pod("q", list("memory", "900"))}})))
 }

@@ -59,7 +59,8 @@ func compare(pod *v1.Pod, active []*v1.Pod, node Node, request requestFunc) []Fa
 	failures := resourceFailures(pod, active, node, request)
 	if node.Confirmed {
 		if ok, err := nodeaffinity.GetRequiredNodeAffinity(pod).Match(node.Node); !ok || err != nil {
-			failures = append(failures, predicate(ReasonNodeAffinity, "node(s) didn't match Pod's node affinity/selector"))
+			failures = append(failures, predicate(ReasonNodeAffinity, "node(s) didn't match Pod's node "+
+				"affinity/selector"))
 		}
 	}
 	if name := pod.Spec.NodeName; name != "" && name != node.Name {
@@ -67,7 +68,8 @@ func compare(pod *v1.Pod, active []*v1.Pod, node Node, request requestFunc) []Fa
 	}
 	if node.Confirmed && !podspec.IsStatic(pod) {
 		noExecute := func(t *v1.Taint) bool { return t.Effect == v1.TaintEffectNoExecute }
-		if _, untolerated := corev1helpers.FindMatchingUntoleratedTaint(logr.Discard(), node.Spec.Taints, pod.Spec.Tolerations, noExecute, compareTaints); untolerated {
+		if _, untolerated := corev1helpers.FindMatchingUntoleratedTaint(logr.Discard(), node.Spec.Taints,
+			pod.Spec.Tolerations, noExecute, compareTaints); untolerated {
 			failures = append(failures, predicate(ReasonTaint, "node(s) had taints that the pod didn't tolerate"))
 		}
 	}
@@ -81,7 +83,8 @@ func predicate(reason, description string) Failure {
 // resourceFailures compares the request of the pod with what the active pods leave.
 func resourceFailures(pod *v1.Pod, active []*v1.Pod, node Node, request requestFunc) (failures []Failure) {
 	fail := func(s podspec.Shortage) {
-		failures = append(failures, Failure{Reason: s.Reason(), Message: s.Message(), Resource: s.Resource, Missing: s.Missing()})
+		failures = append(failures, Failure{Reason: s.Reason(), Message: s.Message(), Resource: s.Resource,
+			Missing: s.Missing()})
 	}
 	allocatable := node.Status.Allocatable
 	if pods, ok := allocatable[v1.ResourcePods]; ok {
@@ -102,8 +105,8 @@ func resourceFailures(pod *v1.Pod, active []*v1.Pod, node Node, request requestF
 	return failures
 }
 
-// request returns the request of a pod, without its extended resources that are backed by a resource claim (KEP-5004): the node has no
-// number of these.
+// request returns the request of a pod, without its extended resources that are backed by a resource claim (KEP-5004):
+// the node has no number of these.
 func request(pod *v1.Pod) v1.ResourceList {
 	e := pod.Status.ExtendedResourceClaimStatus
 	if e == nil {

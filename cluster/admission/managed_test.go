@@ -11,7 +11,8 @@ import (
 	"github.com/kubeletkit/kubeletkit/lifecycle"
 )
 
-// What a component gives is not compared with the node object, which is behind: after a restart of the agent it has no devices.
+// What a component gives is not compared with the node object, which is behind: after a restart of the agent it has no
+// devices.
 func TestManaged(t *testing.T) {
 	managed := map[v1.ResourceName]bool{"example.com/gpu": true, "memory": true}
 	a, err := admission.New(admission.Options{

@@ -81,7 +81,8 @@ func Preempt(pod *v1.Pod, active []*v1.Pod, missing []Failure) ([]*v1.Pod, error
 	if left := need.without(all...); len(left) > 0 {
 		return nil, fmt.Errorf("the end of all pods that it may preempt would leave missing: %s", left)
 	}
-	bestEffort, burstable, guaranteed := classes[v1.PodQOSBestEffort], classes[v1.PodQOSBurstable], classes[v1.PodQOSGuaranteed]
+	bestEffort, burstable, guaranteed := classes[v1.PodQOSBestEffort], classes[v1.PodQOSBurstable],
+		classes[v1.PodQOSGuaranteed]
 	victims := nearest(guaranteed, need.without(bestEffort...).without(burstable...))
 	victims = append(victims, nearest(burstable, need.without(bestEffort...).without(victims...))...)
 	return append(victims, nearest(bestEffort, need.without(victims...))...), nil

@@ -19,8 +19,10 @@ func FuzzSignedChain(f *testing.F) {
 	der, err := x509.MarshalPKCS8PrivateKey(key)
 	require.NoError(f, err)
 	keyPEM := pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der})
-	for _, from := range []time.Time{time.Unix(1e9, 0), time.Unix(4e9, 0), time.Date(9000, 1, 1, 0, 0, 0, 0, time.UTC)} {
-		template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: subject("n"), NotBefore: from, NotAfter: from.Add(time.Hour)}
+	for _, from := range []time.Time{time.Unix(1e9, 0), time.Unix(4e9, 0),
+		time.Date(9000, 1, 1, 0, 0, 0, 0, time.UTC)} {
+		template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: subject("n"), NotBefore: from,
+			NotAfter: from.Add(time.Hour)}
 		der, err := x509.CreateCertificate(nil, template, template, key.Public(), key)
 		require.NoError(f, err)
 		cert := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
@@ -40,7 +42,8 @@ func FuzzSignedChain(f *testing.F) {
 		cert, err := tls.X509KeyPair(chain, keyPEM)
 		require.NoError(t, err)
 		require.Equal(t, key.Public(), cert.Leaf.PublicKey)
-		r := &requester{current: func() *tls.Certificate { return &cert }, template: func() *x509.CertificateRequest { return templateOf("192.0.2.1") }}
+		r := &requester{current: func() *tls.Certificate { return &cert },
+			template: func() *x509.CertificateRequest { return templateOf("192.0.2.1") }}
 		require.GreaterOrEqual(t, r.untilDue(time.Now()), time.Duration(0))
 		c := &Client{}
 		c.current.Store(&cert)

@@ -81,7 +81,8 @@ func Load(nodeName string, opts Options) (*Client, error) {
 		opts.Metrics = noMetrics{}
 	}
 	c := &Client{opts: opts, nodeName: nodeName,
-		dialer: connrotation.NewDialer((&net.Dialer{Timeout: 30 * time.Second, KeepAlive: 30 * time.Second}).DialContext)}
+		dialer: connrotation.NewDialer((&net.Dialer{Timeout: 30 * time.Second,
+			KeepAlive: 30 * time.Second}).DialContext)}
 	c.available = make(chan struct{})
 	c.announce = sync.OnceFunc(func() { close(c.available) })
 	if err := c.load(); err != nil {
@@ -128,7 +129,8 @@ func (c *Client) load() error {
 	case bootstrapErr != nil:
 		return errors.Join(err, fmt.Errorf("bootstrap %w", bootstrapErr))
 	}
-	c.opts.Logger.Info("There is no valid client certificate; one will be requested", "kubeconfig", c.opts.Kubeconfig, "reason", err.Error())
+	c.opts.Logger.Info("There is no valid client certificate; one will be requested", "kubeconfig", c.opts.Kubeconfig,
+		"reason", err.Error())
 	return c.manage(rest.AnonymousClientConfig(bootstrap), bootstrap)
 }
 
@@ -139,7 +141,8 @@ func (c *Client) manage(config, bootstrap *rest.Config) (err error) {
 	if len(config.CertData) > 0 {
 		certFile, keyFile = "", ""
 	}
-	files, err := certificate.NewFileStoreWithLogger(c.opts.Logger.V(2), "kubelet-client", c.opts.CertDir, c.opts.CertDir, certFile, keyFile)
+	files, err := certificate.NewFileStoreWithLogger(c.opts.Logger.V(2), "kubelet-client", c.opts.CertDir,
+		c.opts.CertDir, certFile, keyFile)
 	if err != nil {
 		return fmt.Errorf("client certificates in %s: %w", c.opts.CertDir, err)
 	}
@@ -177,7 +180,8 @@ func (c *Client) manage(config, bootstrap *rest.Config) (err error) {
 		proxy = http.ProxyFromEnvironment
 	}
 	anonymous.Transport = utilnet.SetTransportDefaults(&http.Transport{
-		Proxy: proxy, TLSHandshakeTimeout: 10 * time.Second, TLSClientConfig: tlsConfig, MaxIdleConnsPerHost: 25, DialContext: c.dialer.DialContext,
+		Proxy: proxy, TLSHandshakeTimeout: 10 * time.Second, TLSClientConfig: tlsConfig, MaxIdleConnsPerHost: 25,
+		DialContext: c.dialer.DialContext,
 	})
 	anonymous.TLSClientConfig = rest.TLSClientConfig{} // the transport has it
 	c.config = anonymous

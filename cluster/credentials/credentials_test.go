@@ -20,7 +20,8 @@ func write(t *testing.T, path, content string) string {
 
 func TestLoad(t *testing.T) {
 	dir := t.TempDir()
-	const head = "apiVersion: v1\nkind: Config\ncurrent-context: c\ncontexts: [{name: c, context: {cluster: k, user: u}}]\nclusters: [{name: k, cluster: {server: 'https://192.0.2.1:6443'}}]\n"
+	const head = "apiVersion: v1\nkind: Config\ncurrent-context: c\ncontexts: [{name: c, context: {cluster: k, " +
+		"user: u}}]\nclusters: [{name: k, cluster: {server: 'https://192.0.2.1:6443'}}]\n"
 	for name, tc := range map[string]struct{ content, err string }{
 		"a token":          {content: head + "users: [{name: u, user: {token: secret}}]\n"},
 		"an exec plugin":   {content: head + "users: [{name: u, user: {exec: {apiVersion: client.authentication.k8s.io/v1, command: aws, interactiveMode: Never}}}]\n"},

@@ -19,7 +19,8 @@ echo $((n+1)) > %[1]q
 echo '{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential","status":{"token":"plugin-'$n'"}}'
 `, count))
 	opts := Options{CertDir: s.path("pki"), Rotate: true}
-	opts.Kubeconfig = s.kubeconfig("kubelet.conf", fmt.Sprintf("exec: {apiVersion: client.authentication.k8s.io/v1, command: /bin/sh, args: [%q], interactiveMode: Never}", script))
+	opts.Kubeconfig = s.kubeconfig("kubelet.conf", fmt.Sprintf("exec: {apiVersion: client.authentication.k8s.io/v1, "+
+		"command: /bin/sh, args: [%q], interactiveMode: Never}", script))
 	r := run(t, opts)
 	for range 3 {
 		assert.Equal(t, "plugin-1", whoami(t, r.c), "it is not run for each request")

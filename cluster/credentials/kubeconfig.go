@@ -37,7 +37,8 @@ func loadKubeconfig(r *safefile.Reader, path string) (*rest.Config, error) {
 	if err != nil {
 		return nil, fmt.Errorf("kubeconfig %s: %w", path, err)
 	}
-	config, err := clientcmd.NewNonInteractiveClientConfig(*content, content.CurrentContext, &clientcmd.ConfigOverrides{}, nil).ClientConfig()
+	config, err := clientcmd.NewNonInteractiveClientConfig(*content, content.CurrentContext,
+		&clientcmd.ConfigOverrides{}, nil).ClientConfig()
 	if err != nil {
 		return nil, fmt.Errorf("kubeconfig %s: %w", path, err)
 	}
@@ -78,15 +79,18 @@ func validCertificate(r *safefile.Reader, config *rest.Config, now time.Time) er
 // server of the bootstrap configuration. The file is replaced in one step.
 func writeKubeconfig(path string, bootstrap *rest.Config, certFile string) error {
 	cluster := &clientcmdapi.Cluster{
-		Server: bootstrap.Host, InsecureSkipTLSVerify: bootstrap.Insecure, TLSServerName: bootstrap.ServerName, CertificateAuthority: bootstrap.CAFile,
+		Server: bootstrap.Host, InsecureSkipTLSVerify: bootstrap.Insecure, TLSServerName: bootstrap.ServerName,
+		CertificateAuthority: bootstrap.CAFile,
 	}
 	if bootstrap.CAFile == "" {
 		cluster.CertificateAuthorityData = bootstrap.CAData
 	}
 	content, err := clientcmd.Write(clientcmdapi.Config{
-		Clusters:       map[string]*clientcmdapi.Cluster{"default-cluster": cluster},
-		AuthInfos:      map[string]*clientcmdapi.AuthInfo{"default-auth": {ClientCertificate: certFile, ClientKey: certFile}},
-		Contexts:       map[string]*clientcmdapi.Context{"default-context": {Cluster: "default-cluster", AuthInfo: "default-auth", Namespace: "default"}},
+		Clusters: map[string]*clientcmdapi.Cluster{"default-cluster": cluster},
+		AuthInfos: map[string]*clientcmdapi.AuthInfo{"default-auth": {ClientCertificate: certFile,
+			ClientKey: certFile}},
+		Contexts: map[string]*clientcmdapi.Context{"default-context": {Cluster: "default-cluster",
+			AuthInfo: "default-auth", Namespace: "default"}},
 		CurrentContext: "default-context",
 	})
 	if err != nil {

@@ -41,7 +41,8 @@ const (
 var retries = flow.Backoff{Min: time.Second, Max: time.Minute}
 
 // errDue means that another certificate is due at once.
-var errDue = errors.New("the new certificate is to be replaced already, or was not signed for what was requested: check the clocks of this node and of the signer, and the duration of certificates")
+var errDue = errors.New("the new certificate is to be replaced already, or was not signed for what was requested: " +
+	"check the clocks of this node and of the signer, and the duration of certificates")
 
 // subject is the subject of a node's certificates, which the authorizer of nodes requires.
 func subject(nodeName string) pkix.Name {
@@ -111,7 +112,8 @@ func (r *requester) run(ctx context.Context) {
 				r.metrics.RenewalFailed()
 			}
 			failures++
-			r.log.Error(err, "Requesting a certificate failed", "signer", r.signer, "retryAfter", retries.After(failures))
+			r.log.Error(err, "Requesting a certificate failed", "signer", r.signer,
+				"retryAfter", retries.After(failures))
 		default:
 			failures = 0
 		}

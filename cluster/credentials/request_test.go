@@ -46,7 +46,8 @@ func templateOf(addresses ...string) *x509.CertificateRequest {
 func TestUntilDue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		current, template := (*tls.Certificate)(nil), (*x509.CertificateRequest)(nil)
-		r := &requester{current: func() *tls.Certificate { return current }, template: func() *x509.CertificateRequest { return template }}
+		r := &requester{current: func() *tls.Certificate { return current },
+			template: func() *x509.CertificateRequest { return template }}
 		assert.Equal(t, lookPeriod, r.untilDue(time.Now()), "nothing to request yet")
 		template = templateOf("192.0.2.1")
 		assert.Zero(t, r.untilDue(time.Now()), "there is none")
@@ -86,7 +87,8 @@ func TestRequestBackoff(t *testing.T) {
 		start := time.Now()
 		m := &kept{}
 		r := &requester{metrics: m,
-			current: func() *tls.Certificate { return nil }, template: func() *x509.CertificateRequest { return templateOf() },
+			current:  func() *tls.Certificate { return nil },
+			template: func() *x509.CertificateRequest { return templateOf() },
 			client: func(context.Context) (kubernetes.Interface, error) {
 				at = append(at, time.Since(start))
 				return nil, errors.New("no")
@@ -106,7 +108,8 @@ func signedBy(t *testing.T, signer *apiServer, dir string, requested func(n int)
 	requests := 0
 	var latest certificatesv1.CertificateSigningRequest
 	api := apitest.NewClientset()
-	api.PrependReactor("create", "certificatesigningrequests", func(a clienttesting.Action) (bool, kruntime.Object, error) {
+	api.PrependReactor("create", "certificatesigningrequests", func(a clienttesting.Action) (bool, kruntime.Object,
+		error) {
 		csr := a.(clienttesting.CreateAction).GetObject().(*certificatesv1.CertificateSigningRequest)
 		requests++
 		requested(requests)
@@ -116,7 +119,8 @@ func signedBy(t *testing.T, signer *apiServer, dir string, requested func(n int)
 		return true, csr, nil
 	})
 	api.PrependReactor("list", "certificatesigningrequests", func(clienttesting.Action) (bool, kruntime.Object, error) {
-		return true, &certificatesv1.CertificateSigningRequestList{Items: []certificatesv1.CertificateSigningRequest{latest}}, nil
+		return true, &certificatesv1.CertificateSigningRequestList{
+			Items: []certificatesv1.CertificateSigningRequest{latest}}, nil
 	})
 	files, err := certificate.NewFileStoreWithLogger(logr.Discard(), "n", dir, dir, "", "")
 	require.NoError(t, err)
@@ -124,8 +128,10 @@ func signedBy(t *testing.T, signer *apiServer, dir string, requested func(n int)
 	m = &kept{}
 	return &requester{metrics: m,
 		signer: certificatesv1.KubeAPIServerClientKubeletSignerName, usage: certificatesv1.UsageClientAuth,
-		store: files, current: func() *tls.Certificate { return current }, template: func() *x509.CertificateRequest { return templateOf() },
-		client: func(context.Context) (kubernetes.Interface, error) { return api, nil }, use: func(c *tls.Certificate) { current = c },
+		store: files, current: func() *tls.Certificate { return current },
+		template: func() *x509.CertificateRequest { return templateOf() },
+		client:   func(context.Context) (kubernetes.Interface, error) { return api, nil },
+		use:      func(c *tls.Certificate) { current = c },
 	}, m
 }
 

@@ -21,7 +21,9 @@ import (
 // rotated.
 func (c *Client) rotate(ctx context.Context) {
 	if len(c.valid().Certificate) == 0 && c.bootstrap == nil {
-		c.opts.Logger.Error(nil, "The client certificate has expired or is missing, and there is no bootstrap kubeconfig: the API server will refuse this node", "kubeconfig", c.opts.Kubeconfig, "certificates", c.opts.CertDir)
+		c.opts.Logger.Error(nil, "The client certificate has expired or is missing, and there is no bootstrap "+
+			"kubeconfig: the API server will refuse this node", "kubeconfig", c.opts.Kubeconfig,
+			"certificates", c.opts.CertDir)
 	}
 	template := &x509.CertificateRequest{Subject: subject(c.nodeName)}
 	(&requester{
@@ -50,11 +52,13 @@ func (c *Client) use(cert *tls.Certificate) {
 	if c.bootstrap == nil {
 		return
 	}
-	if config, err := loadKubeconfig(&c.reader, c.opts.Kubeconfig); err == nil && validCertificate(&c.reader, config, time.Now()) == nil {
+	if config, err := loadKubeconfig(&c.reader, c.opts.Kubeconfig); err == nil && validCertificate(&c.reader, config,
+		time.Now()) == nil {
 		return // an administrator has written it, or it refers to the store already
 	}
 	if err := writeKubeconfig(c.opts.Kubeconfig, c.bootstrap, c.store.CurrentPath()); err != nil {
-		log.Error(err, "The kubeconfig cannot be written: the next start requests a certificate again", "kubeconfig", c.opts.Kubeconfig)
+		log.Error(err, "The kubeconfig cannot be written: the next start requests a certificate again",
+			"kubeconfig", c.opts.Kubeconfig)
 	}
 }
 
@@ -98,7 +102,8 @@ func awaitServer(ctx context.Context, log logr.Logger, config *rest.Config) erro
 		}
 		if text := err.Error(); text != said && !errors.Is(err, context.Canceled) {
 			said = text
-			log.Info("Waiting for the API server, to request a client certificate", "server", config.Host, "reason", text)
+			log.Info("Waiting for the API server, to request a client certificate", "server", config.Host,
+				"reason", text)
 		}
 		if !flow.Sleep(ctx, time.Second) {
 			return ctx.Err()

@@ -82,7 +82,8 @@ func eventually(t *testing.T, what string, ok func() bool) {
 
 func (s *apiServer) options(rotate bool) Options {
 	return Options{
-		Kubeconfig: s.path("kubelet.conf"), BootstrapKubeconfig: s.kubeconfig("bootstrap.conf", "token: bootstrapper"), CertDir: s.path("pki"), Rotate: rotate,
+		Kubeconfig: s.path("kubelet.conf"), BootstrapKubeconfig: s.kubeconfig("bootstrap.conf", "token: bootstrapper"),
+		CertDir: s.path("pki"), Rotate: rotate,
 	}
 }
 
@@ -97,7 +98,8 @@ func TestBootstrap(t *testing.T) {
 	assert.Equal(t, []string{"bootstrapper"}, s.signed())
 	for _, csr := range s.requests {
 		assert.Equal(t, certificatesv1.KubeAPIServerClientKubeletSignerName, csr.Spec.SignerName)
-		assert.Equal(t, []certificatesv1.KeyUsage{certificatesv1.UsageDigitalSignature, certificatesv1.UsageClientAuth}, csr.Spec.Usages)
+		assert.Equal(t, []certificatesv1.KeyUsage{certificatesv1.UsageDigitalSignature, certificatesv1.UsageClientAuth},
+			csr.Spec.Usages)
 	}
 	current := filepath.Join(opts.CertDir, "kubelet-client-current.pem")
 	assert.Equal(t, os.FileMode(0o600), mode(t, current))
@@ -155,7 +157,8 @@ func TestRotation(t *testing.T) {
 	require.NoError(t, os.MkdirAll(opts.CertDir, 0o700))
 	file := write(t, filepath.Join(opts.CertDir, "old.pem"), string(old.cert)+string(old.key))
 	require.NoError(t, os.Symlink(file, filepath.Join(opts.CertDir, "kubelet-client-current.pem")))
-	s.kubeconfig("kubelet.conf", "client-certificate: "+opts.CertDir+"/kubelet-client-current.pem, client-key: "+opts.CertDir+"/kubelet-client-current.pem")
+	s.kubeconfig("kubelet.conf", "client-certificate: "+opts.CertDir+"/kubelet-client-current.pem, client-key: "+
+		opts.CertDir+"/kubelet-client-current.pem")
 
 	c, err := Load("n", opts)
 	require.NoError(t, err)
@@ -250,7 +253,8 @@ func TestBadBootstrap(t *testing.T) {
 func TestInlineCertificate(t *testing.T) {
 	s := newServer(t)
 	admin := s.ca.issue(pkix.Name{CommonName: "admin"}, time.Now().Add(-time.Minute), time.Hour)
-	s.kubeconfig("kubelet.conf", "client-certificate-data: "+base64Of(admin.cert)+", client-key-data: "+base64Of(admin.key))
+	s.kubeconfig("kubelet.conf", "client-certificate-data: "+base64Of(admin.cert)+", client-key-data: "+
+		base64Of(admin.key))
 	opts := s.options(true)
 	opts.BootstrapKubeconfig = ""
 	r := run(t, opts)

@@ -43,8 +43,9 @@ func newAuthority(t *testing.T) *authority {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	require.NoError(t, err)
 	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "ca"}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
-		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "ca"}, NotBefore: time.Now().Add(-time.Hour),
+		NotAfter: time.Now().Add(time.Hour),
+		IsCA:     true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
 	require.NoError(t, err)
@@ -58,10 +59,13 @@ func (a *authority) pem() []byte {
 }
 
 // sign returns a certificate in PEM, that is valid from and for so long.
-func (a *authority) sign(subject pkix.Name, ips []net.IP, names []string, public any, from time.Time, lasts time.Duration) []byte {
+func (a *authority) sign(subject pkix.Name, ips []net.IP, names []string, public any, from time.Time,
+	lasts time.Duration) []byte {
 	template := &x509.Certificate{
-		SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: subject, IPAddresses: ips, DNSNames: names, NotBefore: from, NotAfter: from.Add(lasts),
-		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth, x509.ExtKeyUsageServerAuth},
+		SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: subject, IPAddresses: ips, DNSNames: names,
+		NotBefore: from, NotAfter: from.Add(lasts),
+		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth,
+			x509.ExtKeyUsageServerAuth},
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, a.cert, public, a.key)
 	require.NoError(a.t, err)
@@ -100,7 +104,8 @@ type apiServer struct {
 }
 
 func newServer(t *testing.T) *apiServer {
-	s := &apiServer{ca: newAuthority(t), dir: t.TempDir(), life: time.Hour, requests: map[string]*certificatesv1.CertificateSigningRequest{}, conns: map[string]bool{}}
+	s := &apiServer{ca: newAuthority(t), dir: t.TempDir(), life: time.Hour,
+		requests: map[string]*certificatesv1.CertificateSigningRequest{}, conns: map[string]bool{}}
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok") })
 	mux.HandleFunc("GET /whoami", func(w http.ResponseWriter, r *http.Request) {
@@ -174,7 +179,8 @@ func newServer(t *testing.T) *apiServer {
 	require.NoError(t, err)
 	pool := x509.NewCertPool()
 	pool.AddCert(s.ca.cert)
-	s.TLS = &tls.Config{Certificates: []tls.Certificate{cert}, ClientAuth: tls.VerifyClientCertIfGiven, ClientCAs: pool, MinVersion: tls.VersionTLS12}
+	s.TLS = &tls.Config{Certificates: []tls.Certificate{cert}, ClientAuth: tls.VerifyClientCertIfGiven, ClientCAs: pool,
+		MinVersion: tls.VersionTLS12}
 	s.EnableHTTP2 = true
 	s.StartTLS()
 	t.Cleanup(s.Close)
@@ -193,7 +199,8 @@ func (s *apiServer) sign(csr *certificatesv1.CertificateSigningRequest) {
 	block, _ := pem.Decode(csr.Spec.Request)
 	request, err := x509.ParseCertificateRequest(block.Bytes)
 	require.NoError(s.ca.t, err)
-	csr.Status.Conditions = []certificatesv1.CertificateSigningRequestCondition{{Type: certificatesv1.CertificateApproved, Status: v1.ConditionTrue}}
+	csr.Status.Conditions = []certificatesv1.CertificateSigningRequestCondition{
+		{Type: certificatesv1.CertificateApproved, Status: v1.ConditionTrue}}
 	before := time.Minute
 	if s.fresh {
 		before = 0
@@ -202,7 +209,8 @@ func (s *apiServer) sign(csr *certificatesv1.CertificateSigningRequest) {
 		csr.Status.Certificate = s.wrong
 		return
 	}
-	csr.Status.Certificate = s.ca.sign(request.Subject, request.IPAddresses, request.DNSNames, request.PublicKey, time.Now().Add(-before), s.life+before)
+	csr.Status.Certificate = s.ca.sign(request.Subject, request.IPAddresses, request.DNSNames, request.PublicKey,
+		time.Now().Add(-before), s.life+before)
 }
 
 func reply(w http.ResponseWriter, object any) {
@@ -219,7 +227,8 @@ func reply(w http.ResponseWriter, object any) {
 func status(w http.ResponseWriter, reason metav1.StatusReason, code int32) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(int(code))
-	_ = json.NewEncoder(w).Encode(&metav1.Status{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}, Status: metav1.StatusFailure, Reason: reason, Code: code})
+	_ = json.NewEncoder(w).Encode(&metav1.Status{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"},
+		Status: metav1.StatusFailure, Reason: reason, Code: code})
 }
 
 func (s *apiServer) set(f func()) {
@@ -233,8 +242,10 @@ func (s *apiServer) path(name string) string { return filepath.Join(s.dir, name)
 // kubeconfig writes a kubeconfig with the fields of the user.
 func (s *apiServer) kubeconfig(name, userFields string) string {
 	ca := write(s.ca.t, s.path("ca.crt"), string(s.ca.pem()))
-	return write(s.ca.t, s.path(name), "apiVersion: v1\nkind: Config\ncurrent-context: c\ncontexts: [{name: c, context: {cluster: k, user: u}}]\n"+
-		"clusters: [{name: k, cluster: {server: '"+s.URL+"', certificate-authority: '"+ca+"'}}]\nusers: [{name: u, user: {"+userFields+"}}]\n")
+	return write(s.ca.t, s.path(name), "apiVersion: v1\nkind: Config\ncurrent-context: c\ncontexts: [{name: c, "+
+		"context: {cluster: k, user: u}}]\n"+
+		"clusters: [{name: k, cluster: {server: '"+s.URL+"', certificate-authority: '"+ca+
+		"'}}]\nusers: [{name: u, user: {"+userFields+"}}]\n")
 }
 
 // signed returns who sent the signing requests.

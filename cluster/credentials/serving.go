@@ -87,7 +87,8 @@ func LoadServing(nodeName string, opts ServingOptions) (*Serving, error) {
 	case opts.Addresses == nil:
 		return nil, errors.New("serving certificate: no addresses to request one for")
 	}
-	store, err := certificate.NewFileStoreWithLogger(opts.Logger.V(2), "kubelet-server", opts.CertDir, opts.CertDir, "", "")
+	store, err := certificate.NewFileStoreWithLogger(opts.Logger.V(2), "kubelet-server", opts.CertDir, opts.CertDir, "",
+		"")
 	if err != nil {
 		return nil, fmt.Errorf("serving certificates in %s: %w", opts.CertDir, err)
 	}
@@ -132,7 +133,8 @@ func (s *Serving) Run(ctx context.Context) error {
 		client:   func(context.Context) (kubernetes.Interface, error) { return s.opts.Client, nil },
 		use: func(cert *tls.Certificate) {
 			s.use(cert)
-			s.opts.Logger.Info("The node has a new serving certificate", "expires", cert.Leaf.NotAfter, "file", s.store.CurrentPath())
+			s.opts.Logger.Info("The node has a new serving certificate", "expires", cert.Leaf.NotAfter,
+				"file", s.store.CurrentPath())
 		},
 		metrics: s.opts.Metrics,
 		log:     s.opts.Logger,

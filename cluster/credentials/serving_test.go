@@ -21,7 +21,8 @@ import (
 
 func TestSelfSigned(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "pki")
-	opts := ServingOptions{CertDir: dir, Addresses: func() []v1.NodeAddress { return []v1.NodeAddress{{Type: v1.NodeInternalIP, Address: "192.0.2.1"}} }}
+	opts := ServingOptions{CertDir: dir,
+		Addresses: func() []v1.NodeAddress { return []v1.NodeAddress{{Type: v1.NodeInternalIP, Address: "192.0.2.1"}} }}
 	s, err := LoadServing("n", opts)
 	require.NoError(t, err)
 	cert, err := s.GetCertificate(nil)
@@ -77,7 +78,8 @@ func TestServingFiles(t *testing.T) {
 	s.checked = time.Now().Add(-filesPeriod)
 	assert.Equal(t, "new", name(), "the old one is used until both files fit")
 
-	for _, opts := range []ServingOptions{{}, {CertFile: "x"}, {CertDir: "x", Client: kubernetes.New(nil)}, {CertFile: "/no/cert", KeyFile: "/no/key"}} {
+	for _, opts := range []ServingOptions{{}, {CertFile: "x"}, {CertDir: "x", Client: kubernetes.New(nil)},
+		{CertFile: "/no/cert", KeyFile: "/no/key"}} {
 		_, err := LoadServing("n", opts)
 		require.Error(t, err)
 	}
@@ -85,13 +87,15 @@ func TestServingFiles(t *testing.T) {
 
 func TestServingRequest(t *testing.T) {
 	server := newServer(t)
-	client, err := kubernetes.NewForConfig(&rest.Config{Host: server.URL, BearerToken: "system:node:n", TLSClientConfig: rest.TLSClientConfig{CAData: server.ca.pem()}})
+	client, err := kubernetes.NewForConfig(&rest.Config{Host: server.URL, BearerToken: "system:node:n",
+		TLSClientConfig: rest.TLSClientConfig{CAData: server.ca.pem()}})
 	require.NoError(t, err)
 	addresses := []v1.NodeAddress{
 		{Type: v1.NodeHostName, Address: "n"}, {Type: v1.NodeInternalIP, Address: "192.0.2.2"}, {Type: v1.NodeExternalIP, Address: "192.0.2.1"},
 		{Type: v1.NodeInternalDNS, Address: "n.internal"}, {Type: "Other", Address: "192.0.2.3"},
 	}
-	opts := ServingOptions{CertDir: server.path("pki"), Client: client, Addresses: func() []v1.NodeAddress { return addresses }}
+	opts := ServingOptions{CertDir: server.path("pki"), Client: client,
+		Addresses: func() []v1.NodeAddress { return addresses }}
 	s, err := LoadServing("n", opts)
 	require.NoError(t, err)
 	_, err = s.GetCertificate(nil)
@@ -118,6 +122,7 @@ func TestServingRequest(t *testing.T) {
 	_, err = again.GetCertificate(nil)
 	require.NoError(t, err)
 	assert.Nil(t, servingTemplate("n", []v1.NodeAddress{{Type: v1.NodeHostName, Address: "n"}}), "no address")
-	assert.Equal(t, []net.IP{net.ParseIP("192.0.2.9")}, servingTemplate("n", []v1.NodeAddress{{Type: v1.NodeHostName, Address: "192.0.2.9"}}).IPAddresses)
+	assert.Equal(t, []net.IP{net.ParseIP("192.0.2.9")},
+		servingTemplate("n", []v1.NodeAddress{{Type: v1.NodeHostName, Address: "192.0.2.9"}}).IPAddresses)
 	require.False(t, errors.Is(err, ErrNoCertificate))
 }

@@ -22,7 +22,8 @@ func Example() {
 	for range 3 {
 		recorder.Event(runtime.Event{ // the agent calls this, as its Options.EveryEvent
 			Pod:       runtime.PodRef{UID: "u", Namespace: "shop", Name: "web"},
-			FieldPath: "spec.containers{main}", Type: "Warning", Reason: "BackOff", Message: "Back-off restarting failed container",
+			FieldPath: "spec.containers{main}", Type: "Warning", Reason: "BackOff",
+			Message: "Back-off restarting failed container",
 		})
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)

@@ -105,7 +105,8 @@ func (r *Recorder) Event(e runtime.Event) {
 	case r.queue <- objectOf(e, r.source, version, r.now()):
 	default:
 		if r.dropped.Add(1) == 1 {
-			r.log.Error(nil, "Too many events wait to be written to the API server; some are dropped", "pod", e.Pod, "reason", e.Reason, "waiting", maxQueued)
+			r.log.Error(nil, "Too many events wait to be written to the API server; some are dropped", "pod", e.Pod,
+				"reason", e.Reason, "waiting", maxQueued)
 		}
 	}
 }
@@ -137,7 +138,8 @@ func objectOf(e runtime.Event, source v1.EventSource, resourceVersion string, no
 	}
 	at := metav1.NewTime(now)
 	return &v1.Event{
-		ObjectMeta:     metav1.ObjectMeta{Namespace: namespace, Name: util.GenerateEventName(about.Name, now.UnixNano()), Annotations: maps.Clone(e.Annotations)},
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: util.GenerateEventName(about.Name,
+			now.UnixNano()), Annotations: maps.Clone(e.Annotations)},
 		InvolvedObject: about, Type: e.Type, Reason: e.Reason, Message: cut(e.Message),
 		FirstTimestamp: at, LastTimestamp: at, Count: 1,
 		Source: source, ReportingController: source.Component, ReportingInstance: source.Host,

@@ -110,16 +110,22 @@ func TestObjects(t *testing.T) {
 		return &v1.Pod{ObjectMeta: metav1.ObjectMeta{UID: uid, ResourceVersion: "7"}}, uid == "u"
 	}
 	run(t, Options{Pod: pods}, func(w *world) {
-		w.Event(runtime.Event{Pod: web, FieldPath: "spec.containers{c}", Type: v1.EventTypeNormal, Reason: "Started", Message: "Container started", Count: 9})
-		w.Event(runtime.Event{Pod: runtime.PodRef{UID: "static", Namespace: "shop", Name: "etcd-node"}, Type: v1.EventTypeWarning, Reason: "FailedMount"})
+		w.Event(runtime.Event{Pod: web, FieldPath: "spec.containers{c}", Type: v1.EventTypeNormal, Reason: "Started",
+			Message: "Container started", Count: 9})
+		w.Event(runtime.Event{Pod: runtime.PodRef{UID: "static", Namespace: "shop", Name: "etcd-node"},
+			Type: v1.EventTypeWarning, Reason: "FailedMount"})
 		w.Event(runtime.Event{Type: v1.EventTypeNormal, Reason: "Starting", Message: "Starting kubelet."})
 		got := w.objects()
 		require.Len(t, got, 3)
-		slices.SortFunc(got, func(a, b v1.Event) int { return strings.Compare(a.InvolvedObject.Name, b.InvolvedObject.Name) })
-		assert.Equal(t, v1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: "shop", Name: "etcd-node", UID: "static"}, got[0].InvolvedObject)
-		assert.Equal(t, v1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: "node", UID: "node"}, got[1].InvolvedObject)
+		slices.SortFunc(got,
+			func(a, b v1.Event) int { return strings.Compare(a.InvolvedObject.Name, b.InvolvedObject.Name) })
+		assert.Equal(t, v1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: "shop", Name: "etcd-node",
+			UID: "static"}, got[0].InvolvedObject)
+		assert.Equal(t, v1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: "node", UID: "node"},
+			got[1].InvolvedObject)
 		assert.Equal(t, "default", got[1].Namespace)
-		want := v1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: "shop", Name: "web", UID: "u", ResourceVersion: "7", FieldPath: "spec.containers{c}"}
+		want := v1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: "shop", Name: "web", UID: "u",
+			ResourceVersion: "7", FieldPath: "spec.containers{c}"}
 		assert.Equal(t, want, got[2].InvolvedObject)
 		assert.Equal(t, int32(1), got[2].Count)
 	})
@@ -137,12 +143,17 @@ func TestMessagesAreNotKept(t *testing.T) {
 func TestObjectOf(t *testing.T) {
 	t.Parallel()
 	now := metav1.Unix(100, 11)
-	e := runtime.Event{Pod: web, FieldPath: "spec.containers{c}", Type: v1.EventTypeNormal, Reason: "Started", Message: "Container started", Annotations: map[string]string{"a": "b"}}
+	e := runtime.Event{Pod: web, FieldPath: "spec.containers{c}", Type: v1.EventTypeNormal, Reason: "Started",
+		Message: "Container started", Annotations: map[string]string{"a": "b"}}
 	assert.Equal(t, &v1.Event{
-		ObjectMeta:     metav1.ObjectMeta{Namespace: "shop", Name: "web.174876e80b", Annotations: map[string]string{"a": "b"}},
-		InvolvedObject: v1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: "shop", Name: "web", UID: "u", ResourceVersion: "7", FieldPath: "spec.containers{c}"},
-		Type:           "Normal", Reason: "Started", Message: "Container started", Count: 1, FirstTimestamp: now, LastTimestamp: now,
-		Source: v1.EventSource{Component: "kubelet", Host: "node"}, ReportingController: "kubelet", ReportingInstance: "node",
+		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web.174876e80b",
+			Annotations: map[string]string{"a": "b"}},
+		InvolvedObject: v1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: "shop", Name: "web", UID: "u",
+			ResourceVersion: "7", FieldPath: "spec.containers{c}"},
+		Type: "Normal", Reason: "Started", Message: "Container started", Count: 1, FirstTimestamp: now,
+		LastTimestamp: now,
+		Source:        v1.EventSource{Component: "kubelet", Host: "node"}, ReportingController: "kubelet",
+		ReportingInstance: "node",
 	}, objectOf(e, v1.EventSource{Component: "kubelet", Host: "node"}, "7", now.Time))
 }
 

@@ -45,10 +45,12 @@ func (r *Recorder) deliver(ctx context.Context, event *v1.Event, patch []byte) {
 			return
 		case !mayPass(err, tries, time.Since(event.LastTimestamp.Time)):
 			r.log.Error(err, "Event is not written: the API server does not accept it", "namespace", event.Namespace,
-				"kind", event.InvolvedObject.Kind, "object", event.InvolvedObject.Name, "reason", event.Reason, "tries", tries)
+				"kind", event.InvolvedObject.Kind, "object", event.InvolvedObject.Name, "reason", event.Reason,
+				"tries", tries)
 			return
 		case tries == 1:
-			r.log.Error(err, "Cannot write an event to the API server; events wait, and are tried again", "namespace", event.Namespace,
+			r.log.Error(err, "Cannot write an event to the API server; events wait, and are tried again",
+				"namespace", event.Namespace,
 				"kind", event.InvolvedObject.Kind, "object", event.InvolvedObject.Name, "reason", event.Reason)
 		}
 		delay := retries.After(tries)
@@ -91,7 +93,8 @@ func mayPass(err error, tries int, age time.Duration) bool {
 	switch code := status.Status().Code; {
 	case apierrors.HasStatusCause(err, v1.NamespaceTerminatingCause):
 		return false
-	case code == http.StatusUnauthorized, code == http.StatusRequestTimeout, code == http.StatusTooManyRequests, code >= http.StatusInternalServerError:
+	case code == http.StatusUnauthorized, code == http.StatusRequestTimeout, code == http.StatusTooManyRequests,
+		code >= http.StatusInternalServerError:
 		return tries < maxTries
 	default:
 		return false

@@ -155,7 +155,8 @@ func (f *family) makeFirewall(ctx context.Context) error {
 		}
 	}
 	return f.rule(ctx, "-A", firewall, "-m", "comment", "--comment", "block incoming localnet connections",
-		"--dst", "127.0.0.0/8", "!", "--src", "127.0.0.0/8", "-m", "conntrack", "!", "--ctstate", "RELATED,ESTABLISHED,DNAT", "-j", "DROP")
+		"--dst", "127.0.0.0/8", "!", "--src", "127.0.0.0/8", "-m", "conntrack", "!", "--ctstate",
+		"RELATED,ESTABLISHED,DNAT", "-j", "DROP")
 }
 
 // rule makes a rule of the table filter, unless it exists. op is -I for the first place, or -A for the last.

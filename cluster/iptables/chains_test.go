@@ -91,7 +91,8 @@ func want() map[string][]string {
 		"ip6tables filter": {"KUBE-KUBELET-CANARY"},
 		"iptables filter": {
 			"KUBE-FIREWALL", "OUTPUT -j KUBE-FIREWALL", "INPUT -j KUBE-FIREWALL",
-			"KUBE-FIREWALL -m comment --comment block incoming localnet connections --dst 127.0.0.0/8 ! --src 127.0.0.0/8 -m conntrack ! --ctstate RELATED,ESTABLISHED,DNAT -j DROP",
+			"KUBE-FIREWALL -m comment --comment block incoming localnet connections --dst 127.0.0.0/8 ! --src " +
+				"127.0.0.0/8 -m conntrack ! --ctstate RELATED,ESTABLISHED,DNAT -j DROP",
 			"KUBE-KUBELET-CANARY",
 		},
 	}

@@ -141,7 +141,8 @@ func (h *HostAddresses) fromHosts() (ips []net.IP) {
 			continue
 		}
 		ip := net.ParseIP(fields[0])
-		if ip != nil && slices.ContainsFunc(fields[1:], func(name string) bool { return strings.EqualFold(name, h.Hostname) }) {
+		if ip != nil && slices.ContainsFunc(fields[1:],
+			func(name string) bool { return strings.EqualFold(name, h.Hostname) }) {
 			ips = append(ips, ip)
 		}
 	}

@@ -28,19 +28,23 @@ const (
 // defaultLabels are the labels that kubelet repairs on a node object that exists. It is never
 // changed.
 var defaultLabels = []string{
-	v1.LabelHostname, v1.LabelTopologyZone, v1.LabelTopologyRegion, v1.LabelFailureDomainBetaZone, v1.LabelFailureDomainBetaRegion,
-	v1.LabelInstanceTypeStable, v1.LabelInstanceType, v1.LabelOSStable, v1.LabelArchStable, v1.LabelWindowsBuild, labelOS, labelArch,
+	v1.LabelHostname, v1.LabelTopologyZone, v1.LabelTopologyRegion, v1.LabelFailureDomainBetaZone,
+	v1.LabelFailureDomainBetaRegion,
+	v1.LabelInstanceTypeStable, v1.LabelInstanceType, v1.LabelOSStable, v1.LabelArchStable, v1.LabelWindowsBuild,
+	labelOS, labelArch,
 }
 
 // initial returns the node object to create, without its status.
 func (s *settings) initial() *v1.Node {
 	node := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: s.name, Labels: map[string]string{
-		v1.LabelHostname: s.Hostname, v1.LabelOSStable: goruntime.GOOS, v1.LabelArchStable: goruntime.GOARCH, labelOS: goruntime.GOOS, labelArch: goruntime.GOARCH,
+		v1.LabelHostname: s.Hostname, v1.LabelOSStable: goruntime.GOOS, v1.LabelArchStable: goruntime.GOARCH,
+		labelOS: goruntime.GOOS, labelArch: goruntime.GOARCH,
 	}}}
 	maps.Copy(node.Labels, s.Labels)
 	node.Spec.Taints = slices.Clone(s.Taints)
 	if s.ExternalCloudProvider {
-		node.Spec.Taints = append(node.Spec.Taints, v1.Taint{Key: taintUninitialized, Value: "true", Effect: v1.TaintEffectNoSchedule})
+		node.Spec.Taints = append(node.Spec.Taints, v1.Taint{Key: taintUninitialized, Value: "true",
+			Effect: v1.TaintEffectNoSchedule})
 	}
 	if !s.NoControllerAttach {
 		node.Annotations = map[string]string{attachDetach: "true"}
@@ -64,7 +68,8 @@ func (s *settings) repair(node *v1.Node) {
 	}
 	if want, ok := initial.Annotations[attachDetach]; ok {
 		setIn(&node.Annotations, attachDetach, want)
-	} else if len(node.Status.VolumesAttached) == 0 { // else the controller would detach volumes that pods of a former kubelet use
+	} else if len(node.Status.VolumesAttached) == 0 {
+		// else the controller would detach volumes that pods of a former kubelet use
 		delete(node.Annotations, attachDetach)
 	}
 	for name := range node.Status.Capacity {

@@ -13,34 +13,42 @@ import (
 // MemoryPressure returns the condition with kubelet's reason and message.
 func MemoryPressure(under bool) v1.NodeCondition {
 	if under {
-		return v1.NodeCondition{Type: v1.NodeMemoryPressure, Status: v1.ConditionTrue, Reason: "KubeletHasInsufficientMemory", Message: "kubelet has insufficient memory available"}
+		return v1.NodeCondition{Type: v1.NodeMemoryPressure, Status: v1.ConditionTrue,
+			Reason: "KubeletHasInsufficientMemory", Message: "kubelet has insufficient memory available"}
 	}
-	return v1.NodeCondition{Type: v1.NodeMemoryPressure, Status: v1.ConditionFalse, Reason: "KubeletHasSufficientMemory", Message: "kubelet has sufficient memory available"}
+	return v1.NodeCondition{Type: v1.NodeMemoryPressure, Status: v1.ConditionFalse,
+		Reason: "KubeletHasSufficientMemory", Message: "kubelet has sufficient memory available"}
 }
 
 // DiskPressure returns the condition with kubelet's reason and message.
 func DiskPressure(under bool) v1.NodeCondition {
 	if under {
-		return v1.NodeCondition{Type: v1.NodeDiskPressure, Status: v1.ConditionTrue, Reason: "KubeletHasDiskPressure", Message: "kubelet has disk pressure"}
+		return v1.NodeCondition{Type: v1.NodeDiskPressure, Status: v1.ConditionTrue, Reason: "KubeletHasDiskPressure",
+			Message: "kubelet has disk pressure"}
 	}
-	return v1.NodeCondition{Type: v1.NodeDiskPressure, Status: v1.ConditionFalse, Reason: "KubeletHasNoDiskPressure", Message: "kubelet has no disk pressure"}
+	return v1.NodeCondition{Type: v1.NodeDiskPressure, Status: v1.ConditionFalse, Reason: "KubeletHasNoDiskPressure",
+		Message: "kubelet has no disk pressure"}
 }
 
 // PIDPressure returns the condition with kubelet's reason and message.
 func PIDPressure(under bool) v1.NodeCondition {
 	if under {
-		return v1.NodeCondition{Type: v1.NodePIDPressure, Status: v1.ConditionTrue, Reason: "KubeletHasInsufficientPID", Message: "kubelet has insufficient PID available"}
+		return v1.NodeCondition{Type: v1.NodePIDPressure, Status: v1.ConditionTrue, Reason: "KubeletHasInsufficientPID",
+			Message: "kubelet has insufficient PID available"}
 	}
-	return v1.NodeCondition{Type: v1.NodePIDPressure, Status: v1.ConditionFalse, Reason: "KubeletHasSufficientPID", Message: "kubelet has sufficient PID available"}
+	return v1.NodeCondition{Type: v1.NodePIDPressure, Status: v1.ConditionFalse, Reason: "KubeletHasSufficientPID",
+		Message: "kubelet has sufficient PID available"}
 }
 
 // Ready returns the condition with kubelet's reason and message. The node is ready if all
 // problems are nil.
 func Ready(problems ...error) v1.NodeCondition {
 	if err := utilerrors.NewAggregate(problems); err != nil { // kubelet's text of several errors
-		return v1.NodeCondition{Type: v1.NodeReady, Status: v1.ConditionFalse, Reason: "KubeletNotReady", Message: strings.ReplaceAll(err.Error(), "\n", ", ")}
+		return v1.NodeCondition{Type: v1.NodeReady, Status: v1.ConditionFalse, Reason: "KubeletNotReady",
+			Message: strings.ReplaceAll(err.Error(), "\n", ", ")}
 	}
-	return v1.NodeCondition{Type: v1.NodeReady, Status: v1.ConditionTrue, Reason: "KubeletReady", Message: "kubelet is posting ready status"}
+	return v1.NodeCondition{Type: v1.NodeReady, Status: v1.ConditionTrue, Reason: "KubeletReady",
+		Message: "kubelet is posting ready status"}
 }
 
 // conditionEvents are kubelet's reasons of events about the conditions that become False and
@@ -96,6 +104,7 @@ func setConditions(list, observed []v1.NodeCondition, now time.Time) (_ []v1.Nod
 func sameConditions(a, b []v1.NodeCondition) bool {
 	return len(a) == len(b) && !slices.ContainsFunc(a, func(x v1.NodeCondition) bool {
 		y := condition(b, x.Type)
-		return y == nil || x.Status != y.Status || x.Reason != y.Reason || x.Message != y.Message || !x.LastTransitionTime.Equal(&y.LastTransitionTime)
+		return y == nil || x.Status != y.Status || x.Reason != y.Reason || x.Message != y.Message ||
+			!x.LastTransitionTime.Equal(&y.LastTransitionTime)
 	})
 }

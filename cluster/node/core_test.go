@@ -75,11 +75,14 @@ func TestKubeletVersion(t *testing.T) {
 // changed and keeps what they did.
 func TestPatch(t *testing.T) {
 	old := existingNode()
-	old.Status.Addresses = []v1.NodeAddress{{Type: "InternalIP", Address: "1.1.1.1"}, {Type: "InternalIP", Address: "::1"}, {Type: "Hostname", Address: "n"}}
+	old.Status.Addresses = []v1.NodeAddress{{Type: "InternalIP", Address: "1.1.1.1"},
+		{Type: "InternalIP", Address: "::1"}, {Type: "Hostname", Address: "n"}}
 	desired := old.DeepCopy()
 	desired.Spec.ProviderID = "never"
-	desired.Status.Addresses = []v1.NodeAddress{{Type: "InternalIP", Address: "2.2.2.2"}, {Type: "Hostname", Address: "n"}}
-	desired.Status.Conditions, _ = setConditions(desired.Status.Conditions, []v1.NodeCondition{Ready()}, time.Unix(1000, 0))
+	desired.Status.Addresses = []v1.NodeAddress{{Type: "InternalIP", Address: "2.2.2.2"},
+		{Type: "Hostname", Address: "n"}}
+	desired.Status.Conditions, _ = setConditions(desired.Status.Conditions, []v1.NodeCondition{Ready()},
+		time.Unix(1000, 0))
 	patch, err := patchOf(old, desired)
 	require.NoError(t, err)
 
@@ -139,6 +142,8 @@ func TestReportedImages(t *testing.T) {
 }
 
 func TestValidateLabels(t *testing.T) {
-	assert.Empty(t, ValidateLabels(map[string]string{"a": "b", "node.kubernetes.io/x": "y", "x.kubelet.kubernetes.io/z": "", v1.LabelHostname: "n"}))
-	assert.Len(t, ValidateLabels(map[string]string{"node-role.kubernetes.io/master": "", "k8s.io/x": "y", "a b": "c", "c": "not valid!"}), 4)
+	assert.Empty(t, ValidateLabels(map[string]string{"a": "b", "node.kubernetes.io/x": "y",
+		"x.kubelet.kubernetes.io/z": "", v1.LabelHostname: "n"}))
+	assert.Len(t, ValidateLabels(map[string]string{"node-role.kubernetes.io/master": "", "k8s.io/x": "y", "a b": "c",
+		"c": "not valid!"}), 4)
 }

@@ -14,7 +14,8 @@ import (
 // A node with a condition of its own. A real one has the client of an API server.
 func Example() {
 	door := func(context.Context) []v1.NodeCondition {
-		return []v1.NodeCondition{{Type: "example.com/DoorOpen", Status: v1.ConditionFalse, Reason: "Shut", Message: "the door is shut"}}
+		return []v1.NodeCondition{{Type: "example.com/DoorOpen", Status: v1.ConditionFalse, Reason: "Shut",
+			Message: "the door is shut"}}
 	}
 	n, err := node.New(apitest.NewClientset(), "edge-7", node.Options{
 		Labels:     map[string]string{"site": "north"},

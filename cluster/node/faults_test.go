@@ -61,7 +61,8 @@ func TestLeaseIsTaken(t *testing.T) {
 		leases := coordinationv1.SchemeGroupVersion.WithResource("leases")
 		found, err := s.api.Tracker().Get(leases, v1.NamespaceNodeLease, "n")
 		require.NoError(t, err)
-		taken := s.node.s.renewed(found.(*coordinationv1.Lease), s.object(), identity{"m9", "u9", "/x"}, time.Now().Add(time.Hour))
+		taken := s.node.s.renewed(found.(*coordinationv1.Lease), s.object(), identity{"m9", "u9", "/x"},
+			time.Now().Add(time.Hour))
 		require.NoError(t, s.api.Tracker().Update(leases, taken, v1.NamespaceNodeLease))
 		conflict.Store(true)
 		s.after(11 * time.Second)
@@ -77,8 +78,9 @@ func TestLeaseInTheFuture(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newScene(t)
 		lease := &coordinationv1.Lease{
-			ObjectMeta: metav1.ObjectMeta{Name: "n", Namespace: v1.NamespaceNodeLease, Annotations: map[string]string{IdentityAnnotation: "m9/u9//x"}},
-			Spec:       coordinationv1.LeaseSpec{RenewTime: &metav1.MicroTime{Time: time.Now().Add(5 * time.Hour)}},
+			ObjectMeta: metav1.ObjectMeta{Name: "n", Namespace: v1.NamespaceNodeLease,
+				Annotations: map[string]string{IdentityAnnotation: "m9/u9//x"}},
+			Spec: coordinationv1.LeaseSpec{RenewTime: &metav1.MicroTime{Time: time.Now().Add(5 * time.Hour)}},
 		}
 		leases := s.api.CoordinationV1().Leases(v1.NamespaceNodeLease)
 		_, err := leases.Create(t.Context(), lease, metav1.CreateOptions{})
@@ -126,7 +128,8 @@ func TestKubeletOnAnotherMachine(t *testing.T) {
 		node := existingNode()
 		node.Status.NodeInfo.MachineID = "m2"
 		s := newScene(t, node)
-		lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: "n", Namespace: v1.NamespaceNodeLease}, Spec: coordinationv1.LeaseSpec{RenewTime: &metav1.MicroTime{Time: time.Now()}}}
+		lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: "n", Namespace: v1.NamespaceNodeLease},
+			Spec: coordinationv1.LeaseSpec{RenewTime: &metav1.MicroTime{Time: time.Now()}}}
 		leases := s.api.CoordinationV1().Leases(v1.NamespaceNodeLease)
 		_, err := leases.Create(t.Context(), lease, metav1.CreateOptions{})
 		require.NoError(t, err)

@@ -43,9 +43,11 @@ func (a addresses) NodeAddresses(context.Context) ([]v1.NodeAddress, error) { re
 
 func testMachine() *machine {
 	return &machine{
-		info: v1.NodeSystemInfo{MachineID: "m1", SystemUUID: "u1", BootID: "b1", KernelVersion: "6.1", OSImage: "Debian"},
+		info: v1.NodeSystemInfo{MachineID: "m1", SystemUUID: "u1", BootID: "b1", KernelVersion: "6.1",
+			OSImage: "Debian"},
 		capacity: v1.ResourceList{
-			v1.ResourceCPU: resource.MustParse("4"), v1.ResourceMemory: resource.MustParse("8Gi"), v1.ResourcePods: resource.MustParse("110"),
+			v1.ResourceCPU: resource.MustParse("4"), v1.ResourceMemory: resource.MustParse("8Gi"),
+			v1.ResourcePods:             resource.MustParse("110"),
 			v1.ResourceEphemeralStorage: resource.MustParse("100Gi"), "hugepages-2Mi": resource.MustParse("0"),
 		},
 	}
@@ -128,7 +130,8 @@ func newScene(t *testing.T, objects ...apiruntime.Object) *scene {
 		return true, w, err
 	})
 	s.opts = Options{
-		Info: s.machine, Addresses: addresses{{Type: v1.NodeInternalIP, Address: "192.0.2.1"}, {Type: v1.NodeHostName, Address: "n"}},
+		Info: s.machine, Addresses: addresses{{Type: v1.NodeInternalIP, Address: "192.0.2.1"},
+			{Type: v1.NodeHostName, Address: "n"}},
 		ReadyChecks: []func() error{s.health.get}, Instance: "/var/lib/a",
 		Runtime:         func() runtime.Features { return runtime.Features{Name: "containerd", Version: "v2.1.4"} },
 		HeartbeatFailed: func() { s.mu.Lock(); defer s.mu.Unlock(); s.conns++ },

@@ -17,8 +17,10 @@ func ValidateLabels(labels map[string]string) []error {
 	errs := validLabels(labels)
 	for _, key := range slices.Sorted(maps.Keys(labels)) {
 		if isKubernetesLabel(key) && !kubeletapis.IsKubeletLabel(key) {
-			errs = append(errs, fmt.Errorf("label %s: a node may not give itself this label; of kubernetes.io and k8s.io it may have those with the prefixes %s, and %s",
-				key, strings.Join(kubeletapis.KubeletLabelNamespaces(), ", "), strings.Join(kubeletapis.KubeletLabels(), ", ")))
+			errs = append(errs, fmt.Errorf("label %s: a node may not give itself this label; of kubernetes.io and "+
+				"k8s.io it may have those with the prefixes %s, and %s",
+				key, strings.Join(kubeletapis.KubeletLabelNamespaces(), ", "),
+				strings.Join(kubeletapis.KubeletLabels(), ", ")))
 		}
 	}
 	return errs
@@ -27,7 +29,8 @@ func ValidateLabels(labels map[string]string) []error {
 // validLabels returns an error for each label that the API does not accept.
 func validLabels(labels map[string]string) (errs []error) {
 	for _, key := range slices.Sorted(maps.Keys(labels)) {
-		for _, problem := range slices.Concat(validation.IsQualifiedName(key), validation.IsValidLabelValue(labels[key])) {
+		for _, problem := range slices.Concat(validation.IsQualifiedName(key),
+			validation.IsValidLabelValue(labels[key])) {
 			errs = append(errs, fmt.Errorf("label %s=%s: %s", key, labels[key], problem))
 		}
 	}

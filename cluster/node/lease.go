@@ -143,14 +143,16 @@ func (n *Node) renewLease(ctx context.Context, latest *coordinationv1.Lease) (*c
 	if err != nil {
 		return nil, err
 	}
-	if other, ok := found.Annotations[IdentityAnnotation]; ok && other != n.me.String() && fresh(found, time.Now()) && !found.Spec.RenewTime.Equal(n.expired) {
+	if other, ok := found.Annotations[IdentityAnnotation]; ok && other != n.me.String() && fresh(found, time.Now()) &&
+		!found.Spec.RenewTime.Equal(n.expired) {
 		return nil, n.inUse("the agent " + other)
 	}
 	return leases.Update(ctx, n.s.renewed(found, node, n.me, time.Now()), metav1.UpdateOptions{})
 }
 
 func (n *Node) inUse(other string) error {
-	return fmt.Errorf("node %s: its lease is renewed by %s: %w; stop one of the two, or give this one another name", n.s.name, other, ErrNodeInUse)
+	return fmt.Errorf("node %s: its lease is renewed by %s: %w; stop one of the two, or give this one another name",
+		n.s.name, other, ErrNodeInUse)
 }
 
 // awaitLease returns when no other agent holds the lease: at once if it has expired, or if this agent
@@ -174,10 +176,12 @@ func (n *Node) awaitLease(ctx context.Context) error {
 			return nil
 		case first == nil:
 			first, since = lease, time.Now()
-			n.log.Info("Another agent holds the lease of the node; waiting for it to expire", "holder", other, "renewed", lease.Spec.RenewTime.Time)
+			n.log.Info("Another agent holds the lease of the node; waiting for it to expire", "holder", other,
+				"renewed", lease.Spec.RenewTime.Time)
 		case !lease.Spec.RenewTime.Equal(first.Spec.RenewTime):
 			return n.inUse(other)
-		case time.Since(since) >= time.Duration(ptr.Deref(lease.Spec.LeaseDurationSeconds, defaultLeaseSeconds))*time.Second:
+		case time.Since(since) >= time.Duration(ptr.Deref(lease.Spec.LeaseDurationSeconds,
+			defaultLeaseSeconds))*time.Second:
 			n.log.Info("The lease of the other agent has expired; taking it over", "holder", other)
 			n.expired = lease.Spec.RenewTime
 			return nil

@@ -49,7 +49,8 @@ func NewMachine(opts MachineOptions) *Machine {
 
 // cgroupV1Warning is the message of kubelet's event CgroupV1 (cm.CgroupV1DeprecatedWarning).
 const cgroupV1Warning = "cgroup v1 detected. cgroup v1 support is deprecated and will be removed in a future release. " +
-	"Please migrate to cgroup v2. More information at https://git.k8s.io/enhancements/keps/sig-node/5573-remove-cgroup-v1"
+	"Please migrate to cgroup v2. More information at " +
+	"https://git.k8s.io/enhancements/keps/sig-node/5573-remove-cgroup-v1"
 
 // hasCgroupV1 reports whether the machine has hierarchies of cgroup v1, also beside the one of v2.
 func (m *Machine) hasCgroupV1() bool {

@@ -29,8 +29,9 @@ func readFacts(root string) v1.NodeSystemInfo {
 		return ""
 	}
 	info := v1.NodeSystemInfo{
-		MachineID:     first("/etc/machine-id", "/var/lib/dbus/machine-id"),
-		SystemUUID:    first("/sys/class/dmi/id/product_uuid", "/proc/device-tree/system-id", "/proc/device-tree/vm,uuid", "/etc/machine-id"),
+		MachineID: first("/etc/machine-id", "/var/lib/dbus/machine-id"),
+		SystemUUID: first("/sys/class/dmi/id/product_uuid", "/proc/device-tree/system-id",
+			"/proc/device-tree/vm,uuid", "/etc/machine-id"),
 		BootID:        first("/proc/sys/kernel/random/boot_id"),
 		KernelVersion: first("/proc/sys/kernel/osrelease"),
 		OSImage:       osImage(readText(root, "/etc/os-release")),
@@ -121,7 +122,8 @@ func readCapacity(opts MachineOptions, capacity v1.ResourceList) error {
 			continue
 		}
 		size := resource.NewQuantity(kb*1024, resource.BinarySI)
-		capacity[v1.ResourceName(v1.ResourceHugePagesPrefix+size.String())] = *resource.NewQuantity(n*kb*1024, resource.BinarySI)
+		capacity[v1.ResourceName(v1.ResourceHugePagesPrefix+size.String())] = *resource.NewQuantity(n*kb*1024,
+			resource.BinarySI)
 	}
 	if opts.StorageDir != "" {
 		size, err := safefile.DiskSizeAt(opts.StorageDir)

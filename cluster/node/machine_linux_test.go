@@ -61,7 +61,8 @@ func TestMachine(t *testing.T) {
 	}
 	assert.NotEmpty(t, text[v1.ResourceEphemeralStorage])
 	delete(text, v1.ResourceEphemeralStorage)
-	assert.Equal(t, map[v1.ResourceName]string{"cpu": "4", "memory": "1Mi", "pods": "40", "hugepages-2Mi": "6Mi", "hugepages-1Gi": "0"}, text)
+	assert.Equal(t, map[v1.ResourceName]string{"cpu": "4", "memory": "1Mi", "pods": "40", "hugepages-2Mi": "6Mi",
+		"hugepages-1Gi": "0"}, text)
 }
 
 // A machine that shows little, as some containers, is a machine.
@@ -120,7 +121,8 @@ func TestRealMachine(t *testing.T) {
 
 func TestHostAddresses(t *testing.T) {
 	ip := net.ParseIP
-	hosts := filepath.Join(fakeRoot(t, map[string]string{"hosts": "127.0.1.1 n\n192.0.2.9 other n.example N # comment\n2001:db8::9 n\n192.0.2.77 gone\nbad n\n"}), "hosts")
+	hosts := filepath.Join(fakeRoot(t, map[string]string{"hosts": "127.0.1.1 n\n192.0.2.9 other n.example N # " +
+		"comment\n2001:db8::9 n\n192.0.2.77 gone\nbad n\n"}), "hosts")
 	for name, tc := range map[string]struct {
 		h    *HostAddresses
 		want []string // internal addresses
@@ -147,7 +149,8 @@ func TestHostAddresses(t *testing.T) {
 			}
 			h.hostsFile = hosts
 			h.interfaceAddrs = func() (addrs []net.Addr, _ error) {
-				for _, own := range []string{"127.0.0.1", "127.0.1.1", "192.0.2.1", "192.0.2.9", "2001:db8::9", "fe80::1", "224.0.0.251"} {
+				for _, own := range []string{"127.0.0.1", "127.0.1.1", "192.0.2.1", "192.0.2.9", "2001:db8::9",
+					"fe80::1", "224.0.0.251"} {
 					addrs = append(addrs, &net.IPNet{IP: ip(own)})
 				}
 				return addrs, nil

@@ -59,8 +59,8 @@ type Options struct {
 	ProviderID string
 	// NoRegister leaves it to others to create the node object.
 	NoRegister bool
-	// NoControllerAttach leaves out the annotation with which the controllers attach volumes. On a node object that exists it
-	// stays while volumes are attached.
+	// NoControllerAttach leaves out the annotation with which the controllers attach volumes. On a node object that
+	// exists it stays while volumes are attached.
 	NoControllerAttach bool
 	// ExternalCloudProvider taints a new node until a cloud provider has initialized it, and
 	// leaves the addresses to the provider once it has set them. ProvidedIP is the address that
@@ -373,7 +373,8 @@ func (n *Node) learn(node *v1.Node) {
 	n.notifying.Lock()
 	defer n.notifying.Unlock()
 	n.mu.Lock()
-	if old := n.current; old != nil && old.UID == node.UID && (!n.exists || !newer(node.ResourceVersion, old.ResourceVersion)) {
+	if old := n.current; old != nil && old.UID == node.UID &&
+		(!n.exists || !newer(node.ResourceVersion, old.ResourceVersion)) {
 		n.mu.Unlock() // a deleted object does not come back under its UID
 		return
 	}

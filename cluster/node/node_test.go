@@ -40,7 +40,8 @@ func TestRegisters(t *testing.T) {
 		assert.Equal(t, "true", got.Annotations[attachDetach])
 		assert.Equal(t, s.opts.Taints, got.Spec.Taints)
 		assert.Equal(t, "kind://n", got.Spec.ProviderID)
-		assert.Equal(t, []v1.NodeAddress{{Type: "InternalIP", Address: "192.0.2.1"}, {Type: "Hostname", Address: "n"}}, got.Status.Addresses)
+		assert.Equal(t, []v1.NodeAddress{{Type: "InternalIP", Address: "192.0.2.1"}, {Type: "Hostname", Address: "n"}},
+			got.Status.Addresses)
 		assert.Equal(t, "containerd://v2.1.4", got.Status.NodeInfo.ContainerRuntimeVersion)
 		assert.Equal(t, DefaultKubeletVersion, got.Status.NodeInfo.KubeletVersion)
 		assert.Equal(t, "m1", got.Status.NodeInfo.MachineID)
@@ -48,15 +49,18 @@ func TestRegisters(t *testing.T) {
 		assert.Equal(t, "8Gi", got.Status.Capacity.Memory().String())
 		ready := condition(got.Status.Conditions, v1.NodeReady)
 		assert.Equal(t, "KubeletReady", ready.Reason)
-		assert.Equal(t, v1.NodeReady, got.Status.Conditions[len(got.Status.Conditions)-1].Type, "last, as kubelet has it")
+		assert.Equal(t, v1.NodeReady, got.Status.Conditions[len(got.Status.Conditions)-1].Type,
+			"last, as kubelet has it")
 		assert.Equal(t, got.Name, s.node.Current().Name)
-		assert.Equal(t, []string{"Normal Starting", "Normal NodeHasSufficientMemory", "Normal NodeHasNoDiskPressure", "Normal NodeHasSufficientPID"}, s.takeEvents())
+		assert.Equal(t, []string{"Normal Starting", "Normal NodeHasSufficientMemory", "Normal NodeHasNoDiskPressure",
+			"Normal NodeHasSufficientPID"}, s.takeEvents())
 
 		lease, err := s.api.CoordinationV1().Leases(v1.NamespaceNodeLease).Get(t.Context(), "n", metav1.GetOptions{})
 		require.NoError(t, err)
 		assert.Equal(t, "n", *lease.Spec.HolderIdentity)
 		assert.Equal(t, int32(40), *lease.Spec.LeaseDurationSeconds)
-		assert.Equal(t, []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: "n", UID: got.UID}}, lease.OwnerReferences)
+		assert.Equal(t, []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: "n", UID: got.UID}},
+			lease.OwnerReferences)
 		require.NoError(t, s.stop())
 	})
 }
@@ -76,7 +80,8 @@ func TestIdle(t *testing.T) {
 		assert.InDelta(t, 353, renewals, 10)
 		assert.Len(t, calls, patches+renewals, "nothing else")
 		after := s.object()
-		ready, earlier := condition(after.Status.Conditions, v1.NodeReady), condition(before.Status.Conditions, v1.NodeReady)
+		ready, earlier := condition(after.Status.Conditions, v1.NodeReady),
+			condition(before.Status.Conditions, v1.NodeReady)
 		assert.Equal(t, earlier.LastTransitionTime.UTC(), ready.LastTransitionTime.UTC())
 		assert.Greater(t, ready.LastHeartbeatTime.Sub(earlier.LastHeartbeatTime.Time), 50*time.Minute)
 		require.NoError(t, s.stop())
@@ -97,7 +102,8 @@ func TestReadyIsReportedAtOnce(t *testing.T) {
 
 		s.health.set(nil)
 		s.after(100 * time.Millisecond)
-		assert.Equal(t, v1.ConditionTrue, condition(s.object().Status.Conditions, v1.NodeReady).Status, "without a call")
+		assert.Equal(t, v1.ConditionTrue, condition(s.object().Status.Conditions, v1.NodeReady).Status,
+			"without a call")
 		assert.Equal(t, []string{"Normal NodeReady"}, s.takeEvents())
 
 		s.after(2 * time.Second)
@@ -153,7 +159,8 @@ func TestFieldsThatTheServerDropsAreNotRepeated(t *testing.T) {
 		assert.NotContains(t, s.take(), "patch nodes")
 		s.health.set(errors.New("no runtime"))
 		s.after(15 * time.Second)
-		assert.Equal(t, v1.ConditionFalse, condition(s.object().Status.Conditions, v1.NodeReady).Status, "what has changed is reported")
+		assert.Equal(t, v1.ConditionFalse, condition(s.object().Status.Conditions, v1.NodeReady).Status,
+			"what has changed is reported")
 		s.take()
 		s.after(time.Minute)
 		assert.NotContains(t, s.take(), "patch nodes")
@@ -181,7 +188,8 @@ func TestRebootedIsOneEvent(t *testing.T) {
 
 func existingNode() *v1.Node {
 	return &v1.Node{
-		ObjectMeta: metav1.ObjectMeta{Name: "n", UID: "old", ResourceVersion: "5", Labels: map[string]string{v1.LabelArchStable: "pdp11", "role": "db"}},
+		ObjectMeta: metav1.ObjectMeta{Name: "n", UID: "old", ResourceVersion: "5",
+			Labels: map[string]string{v1.LabelArchStable: "pdp11", "role": "db"}},
 		Spec: v1.NodeSpec{Unschedulable: true, PodCIDR: "10.1.0.0/24", PodCIDRs: []string{"10.1.0.0/24"},
 			Taints: []v1.Taint{{Key: "kept", Effect: v1.TaintEffectNoExecute}}},
 		Status: v1.NodeStatus{
@@ -221,7 +229,8 @@ func TestAdopts(t *testing.T) {
 			require.Contains(t, list, v1.ResourceName("example.com/gpu"))
 			assert.Zero(t, gpus(list), "no source has it, so the devices may be gone")
 		}
-		assert.NotContains(t, got.Status.Capacity, v1.ResourceName("hugepages-1Gi"), "the machine has no such pages any more")
+		assert.NotContains(t, got.Status.Capacity, v1.ResourceName("hugepages-1Gi"),
+			"the machine has no such pages any more")
 		assert.Equal(t, "CalicoIsUp", condition(got.Status.Conditions, v1.NodeNetworkUnavailable).Reason)
 		assert.Equal(t, v1.ConditionTrue, condition(got.Status.Conditions, v1.NodeReady).Status)
 		assert.Equal(t, []string{"get leases", "create nodes", "get nodes", "patch nodes"}, s.take()[:4])
@@ -249,10 +258,12 @@ func TestExtendedResourcesOfAnAdoptedNode(t *testing.T) {
 		amount := func(list v1.ResourceList, name v1.ResourceName) int64 { q := list[name]; return q.Value() }
 		assert.Equal(t, int64(3), amount(got.Status.Capacity, "example.com/fpga"))
 		assert.Equal(t, int64(3), amount(got.Status.Allocatable, "example.com/fpga"))
-		assert.Equal(t, int64(5), amount(got.Status.Capacity, "storage.kubernetes.io/slots"), "not an extended resource")
+		assert.Equal(t, int64(5), amount(got.Status.Capacity, "storage.kubernetes.io/slots"),
+			"not an extended resource")
 		assert.Zero(t, gpus(got.Status.Allocatable))
 
-		_, err := s.api.CoreV1().Nodes().Patch(t.Context(), "n", types.MergePatchType, []byte(`{"status":{"capacity":{"example.com/gpu":"2"}}}`), metav1.PatchOptions{}, "status")
+		_, err := s.api.CoreV1().Nodes().Patch(t.Context(), "n", types.MergePatchType,
+			[]byte(`{"status":{"capacity":{"example.com/gpu":"2"}}}`), metav1.PatchOptions{}, "status")
 		require.NoError(t, err)
 		s.after(10 * time.Minute)
 		got = s.object()
@@ -271,7 +282,8 @@ func TestRepairs(t *testing.T) {
 		s.take()
 		node := s.object().DeepCopy()
 		condition(node.Status.Conditions, v1.NodeReady).Status = v1.ConditionUnknown
-		node.Status.Conditions = append(node.Status.Conditions, v1.NodeCondition{Type: "KernelDeadlock", Status: v1.ConditionFalse})
+		node.Status.Conditions = append(node.Status.Conditions, v1.NodeCondition{Type: "KernelDeadlock",
+			Status: v1.ConditionFalse})
 		node.Labels["role"] = "db"
 		node.ResourceVersion = "2000"
 		_, err := s.api.CoreV1().Nodes().UpdateStatus(t.Context(), node, metav1.UpdateOptions{})
@@ -328,7 +340,8 @@ func TestDeletedNode(t *testing.T) {
 		s.take()
 		s.after(10 * time.Minute)
 		assert.Empty(t, s.take())
-		_, err = nodes.Create(t.Context(), &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", UID: "another", ResourceVersion: "4000"}}, metav1.CreateOptions{})
+		_, err = nodes.Create(t.Context(), &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", UID: "another",
+			ResourceVersion: "4000"}}, metav1.CreateOptions{})
 		require.NoError(t, err)
 		s.after(12 * time.Second)
 		assert.NotEmpty(t, s.object().Status.Conditions)
@@ -400,8 +413,10 @@ func TestNoRegister(t *testing.T) {
 }
 
 func TestNew(t *testing.T) {
-	_, err := New(nil, "Bad_Name", Options{LeaseDuration: 1500 * time.Millisecond, ReportFrequency: -1, Labels: map[string]string{"a b": "c"}, EvictionHard: map[string]string{"memory.available": "x"}})
-	for _, want := range []string{"no client", "Bad_Name", "whole seconds", "ReportFrequency", "label a b", "evictionHard memory.available"} {
+	_, err := New(nil, "Bad_Name", Options{LeaseDuration: 1500 * time.Millisecond, ReportFrequency: -1,
+		Labels: map[string]string{"a b": "c"}, EvictionHard: map[string]string{"memory.available": "x"}})
+	for _, want := range []string{"no client", "Bad_Name", "whole seconds", "ReportFrequency", "label a b",
+		"evictionHard memory.available"} {
 		require.ErrorContains(t, err, want)
 	}
 }

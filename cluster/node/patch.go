@@ -21,7 +21,8 @@ func patchOf(old, desired *v1.Node) ([]byte, error) {
 	}
 	target := *desired
 	target.Spec = old.Spec
-	replace := len(old.Status.Addresses) > 0 && !equality.Semantic.DeepEqual(old.Status.Addresses, desired.Status.Addresses)
+	replace := len(old.Status.Addresses) > 0 && !equality.Semantic.DeepEqual(old.Status.Addresses,
+		desired.Status.Addresses)
 	if replace {
 		target.Status.Addresses = old.Status.Addresses
 	}

@@ -21,13 +21,21 @@ func FuzzPatch(f *testing.F) {
 	existing, err := json.Marshal(existingNode())
 	require.NoError(f, err)
 	f.Add(existing, true)
-	f.Add([]byte(`{"status":{"addresses":[{"type":"InternalIP","address":"a"},{"type":"InternalIP","address":"b"},{"type":"Hostname"}],"conditions":[{"type":"Ready","status":"Unknown"},{}],"capacity":{"cpu":"1500m","a/b":"1e2"}}}`), false)
-	f.Add([]byte(`{"metadata":{"name":"n","labels":{"kubernetes.io/os":"plan9"},"ownerReferences":[{"uid":"a"},{"uid":"a"}]},"spec":{"taints":[{"key":"a"},{"key":"a"}]},"status":{"conditions":[null,{"type":"Ready"},{"type":"Ready"}]}}`), true)
-	f.Add([]byte(`{"status":{"images":[{"names":null}],"nodeInfo":{"bootID":"b0"},"volumesAttached":[{}],"runtimeHandlers":[{"name":"x"}],"config":{}}}`), false)
-	s := settings{name: "n", Options: Options{Hostname: "n", KubeletVersion: DefaultKubeletVersion, DeclaredFeatures: []string{"A"}}}
+	f.Add(
+		[]byte(
+			`{"status":{"addresses":[{"type":"InternalIP","address":"a"},{"type":"InternalIP","address":"b"},{"type":"Hostname"}],"conditions":[{"type":"Ready","status":"Unknown"},{}],"capacity":{"cpu":"1500m","a/b":"1e2"}}}`), false)
+	f.Add(
+		[]byte(
+			`{"metadata":{"name":"n","labels":{"kubernetes.io/os":"plan9"},"ownerReferences":[{"uid":"a"},{"uid":"a"}]},"spec":{"taints":[{"key":"a"},{"key":"a"}]},"status":{"conditions":[null,{"type":"Ready"},{"type":"Ready"}]}}`), true)
+	f.Add(
+		[]byte(
+			`{"status":{"images":[{"names":null}],"nodeInfo":{"bootID":"b0"},"volumesAttached":[{}],"runtimeHandlers":[{"name":"x"}],"config":{}}}`), false)
+	s := settings{name: "n", Options: Options{Hostname: "n", KubeletVersion: DefaultKubeletVersion,
+		DeclaredFeatures: []string{"A"}}}
 	o := &observed{
-		addresses: []v1.NodeAddress{{Type: v1.NodeInternalIP, Address: "192.0.2.1"}, {Type: v1.NodeInternalIP, Address: "2001:db8::1"}, {Type: v1.NodeHostName, Address: "n"}},
-		info:      &testMachine().info, images: &[]v1.ContainerImage{{Names: []string{"a:1"}, SizeBytes: 1}},
+		addresses: []v1.NodeAddress{{Type: v1.NodeInternalIP, Address: "192.0.2.1"},
+			{Type: v1.NodeInternalIP, Address: "2001:db8::1"}, {Type: v1.NodeHostName, Address: "n"}},
+		info: &testMachine().info, images: &[]v1.ContainerImage{{Names: []string{"a:1"}, SizeBytes: 1}},
 		capacity: testMachine().capacity, port: 10250, runtime: runtime.Features{Name: "containerd", Version: "v2.1.4"},
 	}
 	now := time.Unix(1e9, 0)
@@ -59,7 +67,8 @@ func FuzzPatch(f *testing.F) {
 		require.True(t, equality.Semantic.DeepEqual(old.Spec, got.Spec), "%s", patch)
 		for i := range old.Status.Conditions {
 			c := &old.Status.Conditions[i]
-			if !slices.Contains([]v1.NodeConditionType{v1.NodeReady, v1.NodeMemoryPressure, v1.NodeDiskPressure, v1.NodePIDPressure}, c.Type) {
+			if !slices.Contains([]v1.NodeConditionType{v1.NodeReady, v1.NodeMemoryPressure, v1.NodeDiskPressure,
+				v1.NodePIDPressure}, c.Type) {
 				require.True(t, equality.Semantic.DeepEqual(c, condition(got.Status.Conditions, c.Type)), "%s", patch)
 			}
 		}

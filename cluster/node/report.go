@@ -204,11 +204,13 @@ func (n *Node) write(ctx context.Context, current, desired *v1.Node, o *observed
 	if err != nil {
 		return err
 	}
-	updated, err := n.client.CoreV1().Nodes().Patch(ctx, n.s.name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status")
+	updated, err := n.client.CoreV1().Nodes().Patch(ctx, n.s.name, types.StrategicMergePatchType, patch,
+		metav1.PatchOptions{}, "status")
 	if err != nil {
 		return fmt.Errorf("patching the status: %w", err)
 	}
-	if old, id := current.Status.NodeInfo.BootID, desired.Status.NodeInfo.BootID; old != "" && id != "" && old != id && !n.rebooted {
+	if old, id := current.Status.NodeInfo.BootID, desired.Status.NodeInfo.BootID; old != "" && id != "" &&
+		old != id && !n.rebooted {
 		n.rebooted = true
 		n.emit(v1.EventTypeWarning, "Rebooted", fmt.Sprintf("Node %s has been rebooted, boot id: %s", n.s.name, id))
 	}

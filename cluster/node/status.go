@@ -128,7 +128,8 @@ func changed(a, b *v1.Node) bool {
 	}
 	x, y := a.Status, b.Status
 	x.Conditions, y.Conditions = nil, nil
-	return !equality.Semantic.DeepEqual(&x, &y) || !equality.Semantic.DeepEqual(a.Labels, b.Labels) || !equality.Semantic.DeepEqual(a.Annotations, b.Annotations)
+	return !equality.Semantic.DeepEqual(&x, &y) || !equality.Semantic.DeepEqual(a.Labels, b.Labels) ||
+		!equality.Semantic.DeepEqual(a.Annotations, b.Annotations)
 }
 
 // onlyMessages reports whether nothing but heartbeats and messages of conditions differs.

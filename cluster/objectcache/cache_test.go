@@ -48,7 +48,8 @@ func run(t *testing.T, test func(w *world)) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &world{t: t, client: apitest.NewClientset(), watches: map[string]int{}}
 		w.client.PrependReactor("list", "*", func(a clienttesting.Action) (bool, kruntime.Object, error) {
-			w.request("list", a.GetResource().Resource, a.(clienttesting.ListAction).GetListRestrictions().Fields.String())
+			w.request("list", a.GetResource().Resource,
+				a.(clienttesting.ListAction).GetListRestrictions().Fields.String())
 			if err := w.failure(); err != nil {
 				return true, nil, err
 			}
@@ -167,7 +168,8 @@ func (w *world) settle() { synctest.Wait() }
 func (w *world) create(name, value string, immutable bool) {
 	w.t.Helper()
 	w.settle()
-	_, err := w.client.CoreV1().Secrets("ns").Create(w.t.Context(), secret(name, value, immutable), metav1.CreateOptions{})
+	_, err := w.client.CoreV1().Secrets("ns").Create(w.t.Context(), secret(name, value, immutable),
+		metav1.CreateOptions{})
 	require.NoError(w.t, err)
 }
 
@@ -190,8 +192,9 @@ func (w *world) value(name string) string {
 
 func secret(name, value string, immutable bool) *v1.Secret {
 	return &v1.Secret{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, ManagedFields: []metav1.ManagedFieldsEntry{{Manager: "kubectl"}}},
-		Data:       map[string][]byte{"k": []byte(value), "password": []byte("hunter2")}, Immutable: &immutable,
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name,
+			ManagedFields: []metav1.ManagedFieldsEntry{{Manager: "kubectl"}}},
+		Data: map[string][]byte{"k": []byte(value), "password": []byte("hunter2")}, Immutable: &immutable,
 	}
 }
 
@@ -240,7 +243,8 @@ func TestReferencesOfAPodChange(t *testing.T) {
 		require.Equal(t, "1", w.value("s"))
 		w.requested()
 		w.add(pod("a", "t", "s"))
-		assert.Equal(t, []string{"list secrets metadata.name=t", "watch secrets metadata.name=t"}, w.requested(), "the watch of s goes on")
+		assert.Equal(t, []string{"list secrets metadata.name=t", "watch secrets metadata.name=t"}, w.requested(),
+			"the watch of s goes on")
 		w.add(pod("a", "t"))
 		assert.Equal(t, 0, w.open(ofS))
 	})
@@ -306,12 +310,16 @@ func TestChangesAreReported(t *testing.T) {
 func TestConfigMaps(t *testing.T) {
 	t.Parallel()
 	run(t, func(w *world) {
-		p := testpod.With(pod("a"), testpod.Containers("main"), testpod.Volumes(v1.Volume{Name: "v", VolumeSource: v1.VolumeSource{ConfigMap: &v1.ConfigMapVolumeSource{LocalObjectReference: v1.LocalObjectReference{Name: "m"}}}}))
+		p := testpod.With(pod("a"), testpod.Containers("main"),
+			testpod.Volumes(v1.Volume{Name: "v",
+				VolumeSource: v1.VolumeSource{ConfigMap: &v1.ConfigMapVolumeSource{
+					LocalObjectReference: v1.LocalObjectReference{Name: "m"}}}}))
 		w.add(p)
 		_, err := w.ConfigMap(w.t.Context(), "ns", "m")
 		assert.EqualError(t, err, `configmap "m" not found`)
 		synctest.Wait() // until it is watched: the fake server replays nothing
-		m := &v1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "m"}, BinaryData: map[string][]byte{"b": {1}}}
+		m := &v1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "m"},
+			BinaryData: map[string][]byte{"b": {1}}}
 		w.settle()
 		_, err = w.client.CoreV1().ConfigMaps("ns").Create(w.t.Context(), m, metav1.CreateOptions{})
 		require.NoError(t, err)
@@ -385,15 +393,18 @@ func TestForbidden(t *testing.T) {
 	t.Parallel()
 	run(t, func(w *world) {
 		w.create("s", "1", false)
-		w.set(apierrors.NewForbidden(v1.Resource("secrets"), "s", errors.New("no relationship found between node and this object")), false)
+		w.set(apierrors.NewForbidden(v1.Resource("secrets"), "s", errors.New("no relationship found between node "+
+			"and this object")), false)
 		w.add(pod("a", "s"))
 		time.AfterFunc(200*time.Millisecond, func() { w.set(nil, false) })
 		assert.Equal(t, "1", w.value("s"), "the permission comes a moment after the pod")
-		w.set(apierrors.NewForbidden(v1.Resource("secrets"), "t", errors.New("no relationship found between node and this object")), false)
+		w.set(apierrors.NewForbidden(v1.Resource("secrets"), "t", errors.New("no relationship found between node "+
+			"and this object")), false)
 		w.add(pod("b", "t"))
 		_, err := w.Secret(w.t.Context(), "ns", "t")
 		assert.True(t, apierrors.IsForbidden(err))
-		assert.EqualError(t, err, `node node is not permitted to list and watch secret ns/t: secrets "t" is forbidden: no relationship found between node and this object`)
+		assert.EqualError(t, err,
+			`node node is not permitted to list and watch secret ns/t: secrets "t" is forbidden: no relationship found between node and this object`)
 	})
 }
 
@@ -448,7 +459,9 @@ func TestTooManyReferences(t *testing.T) {
 		debugged := pod("huge", "s0")
 		debug := v1.EphemeralContainer{EphemeralContainerCommon: v1.EphemeralContainerCommon{Name: "debug"}}
 		for _, name := range names {
-			debug.EnvFrom = append(debug.EnvFrom, v1.EnvFromSource{SecretRef: &v1.SecretEnvSource{LocalObjectReference: v1.LocalObjectReference{Name: name}}})
+			debug.EnvFrom = append(debug.EnvFrom,
+				v1.EnvFromSource{
+					SecretRef: &v1.SecretEnvSource{LocalObjectReference: v1.LocalObjectReference{Name: name}}})
 		}
 		debugged.Spec.EphemeralContainers = append(debugged.Spec.EphemeralContainers, debug)
 		w.settle()

@@ -87,7 +87,8 @@ func (it *item) unread(node string) error {
 // watch keeps the item up to date until ctx ends.
 func (c *Cache) watch(ctx context.Context, it *item) {
 	r := listwatch.Resource{
-		Name: it.ref.String(), Client: c.client, FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, it.ref.Name).String(),
+		Name: it.ref.String(), Client: c.client, FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField,
+			it.ref.Name).String(),
 		Failed: func(err error, first bool) { c.failed(it, err, first) },
 	}
 	if core := c.client.CoreV1(); it.ref.Kind == objects.SecretKind {
@@ -105,7 +106,8 @@ func (c *Cache) failed(it *item, err error, first bool) {
 	it.err = err
 	c.mu.Unlock()
 	if first && !known {
-		c.log.Error(err, "An object that pods refer to cannot be read from the API server; it is tried again", "object", it.ref)
+		c.log.Error(err, "An object that pods refer to cannot be read from the API server; it is tried again",
+			"object", it.ref)
 	} else {
 		c.log.V(2).Info("Watch of an object failed; it is started again", "object", it.ref, "known", known, "err", err)
 	}
@@ -157,7 +159,8 @@ func sameData(a, b metav1.Object) bool {
 		return ok && a.UID == b.UID && a.Type == b.Type && reflect.DeepEqual(a.Data, b.Data)
 	case *v1.ConfigMap:
 		b, ok := b.(*v1.ConfigMap)
-		return ok && a.UID == b.UID && reflect.DeepEqual(a.Data, b.Data) && reflect.DeepEqual(a.BinaryData, b.BinaryData)
+		return ok && a.UID == b.UID && reflect.DeepEqual(a.Data, b.Data) &&
+			reflect.DeepEqual(a.BinaryData, b.BinaryData)
 	default:
 		return a == nil && b == nil
 	}

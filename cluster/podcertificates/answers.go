@@ -140,7 +140,8 @@ func (c *Certificates) answer(p *projection, r request) (event *runtime.Event, a
 // refuse notes that the signer has refused the request, with kubelet's words.
 func (c *Certificates) refuse(p *projection, r request, cond *metav1.Condition, word, clause string) *runtime.Event {
 	p.refused = fmt.Errorf("%w %s: reason=%q message=%q", ErrRefused, word, cond.Reason, cond.Message)
-	event := p.warning(cond.Type, fmt.Sprintf("PodCertificateRequest %s %s, reason=%q, message=%q", r.id, clause, cond.Reason, cond.Message))
+	event := p.warning(cond.Type, fmt.Sprintf("PodCertificateRequest %s %s, reason=%q, message=%q", r.id, clause,
+		cond.Reason, cond.Message))
 	return &event
 }
 
@@ -154,5 +155,6 @@ func newCertificate(key []byte, status *certificatesv1.PodCertificateRequestStat
 	if least := now.Add(minUse); begin.Before(least) {
 		begin = least
 	}
-	return &certificate{key: key, chain: cleanChain(status.CertificateChain), refreshAt: begin, overdueAt: begin.Add(overdueAfter), expiredAt: end}
+	return &certificate{key: key, chain: cleanChain(status.CertificateChain), refreshAt: begin,
+		overdueAt: begin.Add(overdueAfter), expiredAt: end}
 }

@@ -20,9 +20,15 @@ import (
 // Whatever is in the status of a request, the pod gets certificates without anything else, or an error,
 // and the next request is a minute later at the earliest.
 func FuzzRequestStatus(f *testing.F) {
-	f.Add([]byte(`{"conditions":[{"type":"Issued","status":"True"}],"certificateChain":"# a\n-----BEGIN CERTIFICATE-----\nof: a\n\nAAAA\n-----END CERTIFICATE-----\n","beginRefreshAt":"2026-01-01T00:00:00Z","notAfter":"2126-01-01T00:00:00Z"}`))
-	f.Add([]byte(`{"conditions":[{"type":"Issued","status":"True"}],"beginRefreshAt":"9999-01-01T00:00:00Z","notAfter":"0000-01-01T00:00:00Z"}`))
-	f.Add([]byte(`{"conditions":[{"type":"Issued","status":"True"},{"type":"Denied","status":"True","reason":"x","message":"y"}]}`))
+	f.Add(
+		[]byte(
+			`{"conditions":[{"type":"Issued","status":"True"}],"certificateChain":"# a\n-----BEGIN CERTIFICATE-----\nof: a\n\nAAAA\n-----END CERTIFICATE-----\n","beginRefreshAt":"2026-01-01T00:00:00Z","notAfter":"2126-01-01T00:00:00Z"}`))
+	f.Add(
+		[]byte(
+			`{"conditions":[{"type":"Issued","status":"True"}],"beginRefreshAt":"9999-01-01T00:00:00Z","notAfter":"0000-01-01T00:00:00Z"}`))
+	f.Add(
+		[]byte(
+			`{"conditions":[{"type":"Issued","status":"True"},{"type":"Denied","status":"True","reason":"x","message":"y"}]}`))
 	f.Add([]byte(`{"conditions":[{"type":"Failed","status":"True"},{"type":"Denied","status":"False"}]}`))
 	web := testpod.New("web", testpod.UID("u1"))
 	f.Fuzz(func(t *testing.T, data []byte) {
@@ -31,11 +37,13 @@ func FuzzRequestStatus(f *testing.F) {
 			return
 		}
 		events := 0
-		c, err := New(kubernetes.New(nil), "node-1", Options{NodeUID: func() types.UID { return "node-uid" }, Event: func(runtime.Event) { events++ }})
+		c, err := New(kubernetes.New(nil), "node-1", Options{NodeUID: func() types.UID { return "node-uid" },
+			Event: func(runtime.Event) { events++ }})
 		require.NoError(t, err)
 		p, err := c.projection(key{web.UID, "v", 0}, web, &v1.PodCertificateProjection{})
 		require.NoError(t, err)
-		request := &certificatesv1.PodCertificateRequest{ObjectMeta: metav1.ObjectMeta{Namespace: web.Namespace, Name: "req"}, Status: status}
+		request := &certificatesv1.PodCertificateRequest{ObjectMeta: metav1.ObjectMeta{Namespace: web.Namespace,
+			Name: "req"}, Status: status}
 		p.pending, p.required = &pending{object: request, key: []byte("key")}, time.Now().Add(-patience)
 		c.requests[p.pending.name()] = p
 		now := time.Now()
@@ -51,7 +59,8 @@ func FuzzRequestStatus(f *testing.F) {
 		default:
 			require.Equal(t, "key", string(keyPEM))
 			require.Equal(t, string(chain), string(cleanChain(string(chain))))
-			require.Equal(t, strings.Count(string(chain), "-----BEGIN CERTIFICATE-----\n"), strings.Count(string(chain), "-----BEGIN"))
+			require.Equal(t, strings.Count(string(chain), "-----BEGIN CERTIFICATE-----\n"),
+				strings.Count(string(chain), "-----BEGIN"))
 			require.False(t, p.issued.refreshAt.Before(now.Add(minUse)))
 		}
 		for _, at := range []time.Time{now, now.Add(minUse / 2)} {

@@ -156,7 +156,8 @@ func (p *pending) name() types.NamespacedName {
 // PodCertificate returns the private key and the certificates of a source of a volume, in PEM
 // format, which must not be changed. The first call begins the request, and waits up to a second
 // for the certificate. The error wraps [ErrNotIssued] or [ErrRefused].
-func (c *Certificates) PodCertificate(ctx context.Context, pod *v1.Pod, volume string, source int, spec *v1.PodCertificateProjection) (keyPEM, chain []byte, err error) {
+func (c *Certificates) PodCertificate(ctx context.Context, pod *v1.Pod, volume string, source int,
+	spec *v1.PodCertificateProjection) (keyPEM, chain []byte, err error) {
 	p, err := c.projection(key{pod.UID, volume, source}, pod, spec)
 	if err != nil {
 		return nil, nil, err

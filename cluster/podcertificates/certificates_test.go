@@ -61,12 +61,15 @@ type world struct {
 var web = testpod.New("web", testpod.UID("u1"), func(pod *v1.Pod) { pod.Spec.ServiceAccountName = "robot" })
 
 var spec = &v1.PodCertificateProjection{
-	SignerName: "example.com/s", KeyType: "ED25519", MaxExpirationSeconds: new(int32(7200)), UserAnnotations: map[string]string{"example.com/a": "b"},
+	SignerName: "example.com/s", KeyType: "ED25519", MaxExpirationSeconds: new(int32(7200)),
+	UserAnnotations: map[string]string{"example.com/a": "b"},
 }
 
 func run(t *testing.T, test func(w *world)) {
 	synctest.Test(t, func(t *testing.T) {
-		w := &world{t: t, pod: web, client: apitest.NewClientset(&v1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "robot", Namespace: "default", UID: "robot-uid"}})}
+		w := &world{t: t, pod: web,
+			client: apitest.NewClientset(&v1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "robot",
+				Namespace: "default", UID: "robot-uid"}})}
 		w.client.PrependReactor("create", "podcertificaterequests", w.create)
 		var err error
 		w.Certificates, err = podcertificates.New(w.signal.Client(w.client), "node-1", podcertificates.Options{
@@ -159,13 +162,16 @@ func (w *world) answer(condition, chain string) {
 func (w *world) reply(condition, chain string) {
 	w.t.Helper()
 	r, _ := w.latest()
-	r.Status.Conditions = []metav1.Condition{{Type: condition, Status: metav1.ConditionTrue, Reason: "Why", Message: "so"}}
+	r.Status.Conditions = []metav1.Condition{{Type: condition, Status: metav1.ConditionTrue,
+		Reason: "Why", Message: "so"}}
 	if condition == certificatesv1.PodCertificateRequestConditionTypeIssued {
 		now := time.Now()
 		r.Status.CertificateChain = chain
-		r.Status.NotBefore, r.Status.BeginRefreshAt, r.Status.NotAfter = ptrTime(now), ptrTime(now.Add(30*time.Minute)), ptrTime(now.Add(time.Hour))
+		r.Status.NotBefore, r.Status.BeginRefreshAt, r.Status.NotAfter = ptrTime(now), ptrTime(now.Add(30*time.Minute)),
+			ptrTime(now.Add(time.Hour))
 	}
-	_, err := w.client.CertificatesV1().PodCertificateRequests(r.Namespace).UpdateStatus(w.t.Context(), r, metav1.UpdateOptions{})
+	_, err := w.client.CertificatesV1().PodCertificateRequests(r.Namespace).UpdateStatus(w.t.Context(), r,
+		metav1.UpdateOptions{})
 	require.NoError(w.t, err)
 }
 
@@ -196,7 +202,9 @@ func TestIssue(t *testing.T) {
 		assert.Empty(t, w.client.Actions(), "no pod needs one")
 		go func() {
 			time.Sleep(500 * time.Millisecond)
-			w.reply(issued, "# comment\n"+string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Headers: map[string]string{"a": "b"}, Bytes: []byte("leaf")}))+certificate("ca"))
+			w.reply(issued, "# comment\n"+
+				string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Headers: map[string]string{"a": "b"},
+					Bytes: []byte("leaf")}))+certificate("ca"))
 		}()
 		key, chain, err := w.get()
 		require.NoError(t, err, "the volume waits for a second")
@@ -204,11 +212,13 @@ func TestIssue(t *testing.T) {
 		r, n := w.latest()
 		assert.Equal(t, 1, n)
 		assert.Equal(t, certificatesv1.PodCertificateRequestSpec{
-			SignerName: "example.com/s", PodName: "web", PodUID: "u1", ServiceAccountName: "robot", ServiceAccountUID: "robot-uid",
-			NodeName: "node-1", NodeUID: "node-uid", MaxExpirationSeconds: spec.MaxExpirationSeconds,
+			SignerName: "example.com/s", PodName: "web", PodUID: "u1", ServiceAccountName: "robot",
+			ServiceAccountUID: "robot-uid",
+			NodeName:          "node-1", NodeUID: "node-uid", MaxExpirationSeconds: spec.MaxExpirationSeconds,
 			StubPKCS10Request: r.Spec.StubPKCS10Request, UnverifiedUserAnnotations: spec.UserAnnotations,
 		}, r.Spec)
-		assert.Equal(t, []metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", Name: "web", UID: "u1"}}, r.OwnerReferences)
+		assert.Equal(t, []metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", Name: "web", UID: "u1"}},
+			r.OwnerReferences)
 		csr, err := x509.ParseCertificateRequest(r.Spec.StubPKCS10Request)
 		require.NoError(t, err)
 		require.NoError(t, csr.CheckSignature())
@@ -284,7 +294,9 @@ func TestRefused(t *testing.T) {
 			require.ErrorIs(t, err, podcertificates.ErrRefused)
 			r, _ := w.latest()
 			events, changed := w.reported()
-			assert.Equal(t, []string{fmt.Sprintf(`Warning %s: PodCertificateRequest default/%s %s, reason="Why", message="so"`, condition, r.Name, want.event)}, events)
+			assert.Equal(t,
+				[]string{fmt.Sprintf(`Warning %s: PodCertificateRequest default/%s %s, reason="Why", message="so"`,
+					condition, r.Name, want.event)}, events)
 			assert.Equal(t, 1, changed)
 			time.Sleep(24 * time.Hour)
 			_, n := w.latest()
@@ -344,7 +356,8 @@ func TestClockAhead(t *testing.T) {
 				Conditions:       []metav1.Condition{{Type: issued, Status: metav1.ConditionTrue}},
 				CertificateChain: certificate("old"), NotBefore: past, BeginRefreshAt: past, NotAfter: past,
 			}
-			_, err := w.client.CertificatesV1().PodCertificateRequests(r.Namespace).UpdateStatus(w.t.Context(), r, metav1.UpdateOptions{})
+			_, err := w.client.CertificatesV1().PodCertificateRequests(r.Namespace).UpdateStatus(w.t.Context(), r,
+				metav1.UpdateOptions{})
 			require.NoError(t, err)
 			time.Sleep(59 * time.Second)
 			_, n := w.latest()
@@ -380,7 +393,8 @@ func TestDeletedRequest(t *testing.T) {
 		for i := range 3 {
 			r, n := w.latest()
 			require.Equal(t, i+1, n)
-			require.NoError(t, w.client.CertificatesV1().PodCertificateRequests(r.Namespace).Delete(w.t.Context(), r.Name, metav1.DeleteOptions{}))
+			require.NoError(t, w.client.CertificatesV1().PodCertificateRequests(r.Namespace).Delete(w.t.Context(),
+				r.Name, metav1.DeleteOptions{}))
 			synctest.Wait()
 			_, _, err := w.get()
 			require.ErrorContains(t, err, "appears to have been deleted")
@@ -390,7 +404,8 @@ func TestDeletedRequest(t *testing.T) {
 		_, _, err = w.get()
 		require.NoError(t, err)
 		r, n := w.latest()
-		require.NoError(t, w.client.CertificatesV1().PodCertificateRequests(r.Namespace).Delete(w.t.Context(), r.Name, metav1.DeleteOptions{}))
+		require.NoError(t, w.client.CertificatesV1().PodCertificateRequests(r.Namespace).Delete(w.t.Context(), r.Name,
+			metav1.DeleteOptions{}))
 		time.Sleep(time.Minute)
 		_, after := w.latest()
 		assert.Equal(t, n, after, "the cluster removes answered requests")
@@ -440,12 +455,15 @@ func TestVersionsOfTheAPI(t *testing.T) {
 	t.Parallel()
 	refuse := func(client *apitest.Clientset, version string) {
 		gone := func(a clienttesting.Action) error {
-			return apierrors.NewGenericServerResponse(404, a.GetVerb(), a.GetResource().GroupResource(), "", "", 0, true)
+			return apierrors.NewGenericServerResponse(404, a.GetVerb(), a.GetResource().GroupResource(), "", "", 0,
+				true)
 		}
-		client.PrependReactor("*", "podcertificaterequests", func(a clienttesting.Action) (bool, kruntime.Object, error) {
+		client.PrependReactor("*", "podcertificaterequests", func(a clienttesting.Action) (bool, kruntime.Object,
+			error) {
 			return a.GetResource().Version == version, nil, gone(a)
 		})
-		client.PrependWatchReactor("podcertificaterequests", func(a clienttesting.Action) (bool, watch.Interface, error) {
+		client.PrependWatchReactor("podcertificaterequests", func(a clienttesting.Action) (bool, watch.Interface,
+			error) {
 			return a.GetResource().Version == version, nil, gone(a)
 		})
 	}
@@ -463,7 +481,8 @@ func TestVersionsOfTheAPI(t *testing.T) {
 		now := time.Now()
 		r.Status = certificatesv1beta1.PodCertificateRequestStatus{
 			Conditions:       []metav1.Condition{{Type: issued, Status: metav1.ConditionTrue}},
-			CertificateChain: certificate("1"), NotBefore: ptrTime(now), BeginRefreshAt: ptrTime(now.Add(time.Hour)), NotAfter: ptrTime(now.Add(2 * time.Hour)),
+			CertificateChain: certificate("1"), NotBefore: ptrTime(now), BeginRefreshAt: ptrTime(now.Add(time.Hour)),
+			NotAfter: ptrTime(now.Add(2 * time.Hour)),
 		}
 		_, err = api.UpdateStatus(w.t.Context(), r, metav1.UpdateOptions{})
 		require.NoError(t, err)
@@ -514,7 +533,8 @@ func TestAPodWithManyCertificates(t *testing.T) {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		assert.Len(t, w.created, 101)
-		first := slices.IndexFunc(w.created, func(r *certificatesv1.PodCertificateRequest) bool { return r.Spec.PodUID == web.UID })
+		first := slices.IndexFunc(w.created,
+			func(r *certificatesv1.PodCertificateRequest) bool { return r.Spec.PodUID == web.UID })
 		assert.Less(t, first, 16, "each pod has its turn in each round of 16, whose requests come in any order")
 	})
 }

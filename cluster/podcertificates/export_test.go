@@ -8,7 +8,8 @@ func (c *Certificates) SetClockAhead(jump time.Duration) {
 	defer c.mu.Unlock()
 	for _, p := range c.projections {
 		if i := p.issued; i != nil {
-			i.refreshAt, i.overdueAt, i.expiredAt = i.refreshAt.Add(-jump), i.overdueAt.Add(-jump), i.expiredAt.Add(-jump)
+			i.refreshAt, i.overdueAt, i.expiredAt = i.refreshAt.Add(-jump), i.overdueAt.Add(-jump),
+				i.expiredAt.Add(-jump)
 		}
 	}
 }

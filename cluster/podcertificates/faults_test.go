@@ -25,7 +25,8 @@ func TestErrors(t *testing.T) {
 		w.fail = apierrors.NewForbidden(certificatesv1.Resource("podcertificaterequests"), "", errors.New("no"))
 		_, _, err := w.get()
 		require.ErrorIs(t, err, podcertificates.ErrNotIssued)
-		require.ErrorContains(t, err, "while creating on API: podcertificaterequests.certificates.k8s.io is forbidden: no")
+		require.ErrorContains(t, err, "while creating on API: podcertificaterequests.certificates.k8s.io is "+
+			"forbidden: no")
 		time.Sleep(time.Hour)
 		synctest.Wait()
 		w.set(nil)

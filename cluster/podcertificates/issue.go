@@ -241,7 +241,8 @@ func (c *Certificates) prepare(ctx context.Context, p *projection) (*pending, er
 		return nil, errNoNode
 	}
 	pod, spec := p.pod, p.spec
-	account, err := c.server.client.CoreV1().ServiceAccounts(pod.Namespace).Get(ctx, pod.Spec.ServiceAccountName, metav1.GetOptions{})
+	account, err := c.server.client.CoreV1().ServiceAccounts(pod.Namespace).Get(ctx, pod.Spec.ServiceAccountName,
+		metav1.GetOptions{})
 	if err != nil {
 		return nil, fmt.Errorf("while fetching service account: %w", err)
 	}
@@ -261,7 +262,8 @@ func (c *Certificates) prepare(ctx context.Context, p *projection) (*pending, er
 			SignerName: spec.SignerName, PodName: pod.Name, PodUID: pod.UID,
 			ServiceAccountName: account.Name, ServiceAccountUID: account.UID,
 			NodeName: types.NodeName(c.nodeName), NodeUID: node,
-			MaxExpirationSeconds: spec.MaxExpirationSeconds, StubPKCS10Request: csr, UnverifiedUserAnnotations: spec.UserAnnotations,
+			MaxExpirationSeconds: spec.MaxExpirationSeconds, StubPKCS10Request: csr,
+			UnverifiedUserAnnotations: spec.UserAnnotations,
 		},
 	}}, nil
 }
@@ -290,7 +292,8 @@ func (c *Certificates) retryLater(p *projection, err error) {
 	delay := retries.After(p.failures)
 	p.retryAt = time.Now().Add(delay + rand.N(delay/2))
 	if p.failures == 1 {
-		c.opts.Logger.Error(err, "Certificate of a pod cannot be requested; it is tried again", "pod", runtime.RefOf(p.pod), "volume", p.volume)
+		c.opts.Logger.Error(err, "Certificate of a pod cannot be requested; it is tried again",
+			"pod", runtime.RefOf(p.pod), "volume", p.volume)
 	}
 	c.changed.Notify()
 }

@@ -20,7 +20,8 @@ import (
 func TestNotDueAnyMore(t *testing.T) {
 	t.Parallel()
 	web := testpod.New("web", testpod.UID("u1"), func(pod *v1.Pod) { pod.Spec.ServiceAccountName = "robot" })
-	client := apitest.NewClientset(&v1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "robot", Namespace: web.Namespace}})
+	client := apitest.NewClientset(&v1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "robot",
+		Namespace: web.Namespace}})
 	c, err := New(client, "node-1", Options{NodeUID: func() types.UID { return "node-uid" }})
 	require.NoError(t, err)
 	api := client.CertificatesV1().PodCertificateRequests(web.Namespace)
@@ -37,7 +38,8 @@ func TestNotDueAnyMore(t *testing.T) {
 	r := &requests()[0]
 	now := time.Now()
 	r.Status = certificatesv1.PodCertificateRequestStatus{
-		Conditions:     []metav1.Condition{{Type: certificatesv1.PodCertificateRequestConditionTypeIssued, Status: metav1.ConditionTrue}},
+		Conditions: []metav1.Condition{{Type: certificatesv1.PodCertificateRequestConditionTypeIssued,
+			Status: metav1.ConditionTrue}},
 		BeginRefreshAt: &metav1.Time{Time: now.Add(time.Hour)}, NotAfter: &metav1.Time{Time: now.Add(2 * time.Hour)},
 	}
 	require.NoError(t, (*store)(c).Update(r))

@@ -37,8 +37,9 @@ func (p printer) Apply(d podconfig.Delta) {
 func Example() {
 	pod := func(name string) *v1.Pod {
 		return &v1.Pod{
-			ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: "uid-of-" + "pod", ResourceVersion: "7"},
-			Spec:       v1.PodSpec{NodeName: "edge-7"},
+			ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: "uid-of-" + "pod",
+				ResourceVersion: "7"},
+			Spec: v1.PodSpec{NodeName: "edge-7"},
 		}
 	}
 	client := apitest.NewClientset(pod("web"))

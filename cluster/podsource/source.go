@@ -174,11 +174,13 @@ func (s *store) change(f func(t *table) Change) {
 func (s *store) accept(obj any) *v1.Pod {
 	pod, ok := obj.(*v1.Pod)
 	if !ok || pod.UID == "" {
-		s.opts.Logger.Error(nil, "The API server has delivered something that is no pod", "type", fmt.Sprintf("%T", obj))
+		s.opts.Logger.Error(nil, "The API server has delivered something that is no pod",
+			"type", fmt.Sprintf("%T", obj))
 		return nil
 	}
 	if pod.Spec.NodeName != s.node {
-		s.opts.Logger.Error(nil, "The API server has delivered a pod of another node", "pod", runtime.RefOf(pod), "node", pod.Spec.NodeName)
+		s.opts.Logger.Error(nil, "The API server has delivered a pod of another node", "pod", runtime.RefOf(pod),
+			"node", pod.Spec.NodeName)
 		return nil
 	}
 	pod.ManagedFields = nil

@@ -39,10 +39,12 @@ func TestSnapshotAndDeltas(t *testing.T) {
 		assert.Empty(t, r.received())
 
 		api.Delete("default", "a", nil)
-		assert.Equal(t, []string{"observer +a(api-1) - false", "apply +a(api-1) -[]"}, r.received(), "a graceful deletion is an update")
+		assert.Equal(t, []string{"observer +a(api-1) - false", "apply +a(api-1) -[]"}, r.received(),
+			"a graceful deletion is an update")
 		api.Delete("default", "a", ptr.To[int64](0))
 		api.Delete("default", "m", ptr.To[int64](0))
-		assert.Equal(t, []string{"observer + -a(api-1) false", "apply + -[api-1]", "observer + -m(api-2) false"}, r.received())
+		assert.Equal(t, []string{"observer + -a(api-1) false", "apply + -[api-1]", "observer + -m(api-2) false"},
+			r.received())
 	})
 }
 
@@ -78,7 +80,11 @@ func TestListThatIsCutOff(t *testing.T) {
 		}
 		if r.Verb == "list" {
 			resp := apitest.Response(nil, nil)
-			resp.Body = io.NopCloser(io.MultiReader(strings.NewReader(`{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"9"},"items":[`), brokenReader{}))
+			resp.Body = io.NopCloser(
+				io.MultiReader(
+					strings.NewReader(
+						`{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"9"},"items":[`),
+					brokenReader{}))
 			return resp, nil
 		}
 		return nil, nil
@@ -118,7 +124,10 @@ func TestOutage(t *testing.T) {
 			}
 			run(t, api, podsource.Options{}, func(r *rig) {
 				assert.Len(t, r.received(), 2)
-				api.Before(func(*apitest.Request) (*http.Response, error) { return nil, errors.New("connection refused") })
+				api.Before(func(*apitest.Request) (*http.Response,
+					error) {
+					return nil, errors.New("connection refused")
+				})
 				api.BreakWatches()
 				time.Sleep(time.Minute)
 				api.Delete("default", "a", ptr.To[int64](0))
@@ -241,7 +250,8 @@ func TestRegistered(t *testing.T) {
 		assert.Len(t, r.received(), 2)
 		assert.Equal(t, "api", r.src.Name())
 	})
-	src, err := podsource.New(api.Client(), node, podsource.Options{Registered: func(context.Context) error { return errors.New("refused") }})
+	src, err := podsource.New(api.Client(), node,
+		podsource.Options{Registered: func(context.Context) error { return errors.New("refused") }})
 	require.NoError(t, err)
 	assert.ErrorContains(t, src.Run(t.Context(), nil), "refused")
 }

@@ -17,7 +17,8 @@ import (
 )
 
 func object(name string, uid types.UID, version string) *v1.Pod {
-	return &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: uid, ResourceVersion: version}, Spec: v1.PodSpec{NodeName: "node"}}
+	return &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: uid, ResourceVersion: version},
+		Spec: v1.PodSpec{NodeName: "node"}}
 }
 
 func TestSupersedes(t *testing.T) {
@@ -122,12 +123,14 @@ func TestTableModel(t *testing.T) {
 			}
 			for _, pod := range truth {
 				held := table.byUID[pod.UID]
-				if held == nil || held.ResourceVersion != pod.ResourceVersion || table.byName[nameOf(pod)] != held || received[pod.UID] != held {
+				if held == nil || held.ResourceVersion != pod.ResourceVersion || table.byName[nameOf(pod)] != held ||
+					received[pod.UID] != held {
 					rt.Fatalf("pod %s (%s): the table has %v", pod.Name, pod.UID, held)
 				}
 			}
 			if len(table.byUID) != len(truth) || len(table.byName) != len(truth) || len(received) != len(truth) {
-				rt.Fatalf("the table has %d pods, %d names, %d were received; want %d", len(table.byUID), len(table.byName), len(received), len(truth))
+				rt.Fatalf("the table has %d pods, %d names, %d were received; want %d", len(table.byUID),
+					len(table.byName), len(received), len(truth))
 			}
 		}
 	})

@@ -41,7 +41,8 @@ type machine struct {
 func onMachine(t *testing.T, test func(m *machine)) {
 	root := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
-		m := &machine{T: t, root: root, api: apitest.New(), rt: fake.New(fake.Options{}), static: podconfigfake.NewSource("file")}
+		m := &machine{T: t, root: root, api: apitest.New(), rt: fake.New(fake.Options{}),
+			static: podconfigfake.NewSource("file")}
 		m.static.Set()
 		m.start()
 		defer func() { m.stop() }()

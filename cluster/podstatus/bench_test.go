@@ -32,7 +32,8 @@ func BenchmarkDeliver(b *testing.B) {
 				func(c podsource.Change) { sink.PodsChanged(c) },
 			}})
 			require.NoError(b, err)
-			sink, err = podstatus.New(api.Client(), src, podstatus.Options{NodeName: node, Ended: func(types.UID) bool { return false }, QPS: 1e9, Burst: 1e9})
+			sink, err = podstatus.New(api.Client(), src,
+				podstatus.Options{NodeName: node, Ended: func(types.UID) bool { return false }, QPS: 1e9, Burst: 1e9})
 			require.NoError(b, err)
 			ctx, cancel := context.WithCancel(b.Context())
 			var wg sync.WaitGroup

@@ -122,15 +122,18 @@ func (s *Sink) hold(e *entry, obj *v1.Pod, to *v1.PodStatus) time.Duration {
 // started, and all wait for the reasons that each pod has at first.
 func starts(s *v1.PodStatus) bool {
 	return (s.Phase == v1.PodPending || s.Phase == "") && s.Reason == "" &&
-		!slices.ContainsFunc(slices.Concat(s.InitContainerStatuses, s.ContainerStatuses), func(c v1.ContainerStatus) bool {
-			w := c.State.Waiting
-			return w == nil || c.LastTerminationState != (v1.ContainerState{}) || w.Message != "" || w.Reason != "ContainerCreating" && w.Reason != "PodInitializing"
-		})
+		!slices.ContainsFunc(slices.Concat(s.InitContainerStatuses, s.ContainerStatuses),
+			func(c v1.ContainerStatus) bool {
+				w := c.State.Waiting
+				return w == nil || c.LastTerminationState != (v1.ContainerState{}) || w.Message != "" ||
+					w.Reason != "ContainerCreating" && w.Reason != "PodInitializing"
+			})
 }
 
 // allEnded reports whether there are main containers and all of them have ended.
 func allEnded(s *v1.PodStatus) bool {
-	return len(s.ContainerStatuses) > 0 && !slices.ContainsFunc(s.ContainerStatuses, func(c v1.ContainerStatus) bool { return c.State.Terminated == nil })
+	return len(s.ContainerStatuses) > 0 && !slices.ContainsFunc(s.ContainerStatuses,
+		func(c v1.ContainerStatus) bool { return c.State.Terminated == nil })
 }
 
 // resend returns how long to wait before the own status is written again, because another

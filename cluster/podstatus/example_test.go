@@ -37,7 +37,8 @@ func Example() {
 		return
 	}
 	ctx := context.Background()
-	_, err = sink.Deliver(ctx, pod, v1.PodStatus{Phase: v1.PodRunning, Conditions: []v1.PodCondition{{Type: v1.PodReady, Status: v1.ConditionTrue}}})
+	_, err = sink.Deliver(ctx, pod, v1.PodStatus{Phase: v1.PodRunning,
+		Conditions: []v1.PodCondition{{Type: v1.PodReady, Status: v1.ConditionTrue}}})
 	if err != nil {
 		fmt.Println(err)
 		return

@@ -34,7 +34,8 @@ func TestOverwritten(t *testing.T) {
 			r.api.Update("default", "web", func(pod *v1.Pod) {
 				condition(pod, v1.PodReady).Status = v1.ConditionFalse
 				if condition(pod, foreign) == nil {
-					pod.Status.Conditions = append(pod.Status.Conditions, v1.PodCondition{Type: foreign, Status: v1.ConditionTrue})
+					pod.Status.Conditions = append(pod.Status.Conditions,
+						v1.PodCondition{Type: foreign, Status: v1.ConditionTrue})
 				}
 			})
 		}
@@ -50,7 +51,8 @@ func TestOverwritten(t *testing.T) {
 		}
 		time.Sleep(10 * time.Second)
 		assert.Less(t, len(r.writes()), 15)
-		assert.Equal(t, v1.ConditionTrue, condition(r.api.Get("default", "web"), v1.PodReady).Status, "we have the last word")
+		assert.Equal(t, v1.ConditionTrue, condition(r.api.Get("default", "web"), v1.PodReady).Status,
+			"we have the last word")
 
 		r.api.Update("default", "web", func(pod *v1.Pod) { pod.Labels = map[string]string{"a": "b"} })
 		assert.Empty(t, r.writes(), "not ours")
@@ -66,7 +68,8 @@ func TestConflictOfADeletion(t *testing.T) {
 		conflicts := 1
 		r.api.Before(func(req *apitest.Request) (*http.Response, error) {
 			if conflicts--; req.Verb == "delete" && conflicts >= 0 {
-				return apitest.Response(nil, apierrors.NewConflict(schema.GroupResource{Resource: "pods"}, "web", errors.New("the object has been modified"))), nil
+				return apitest.Response(nil, apierrors.NewConflict(schema.GroupResource{Resource: "pods"},
+					"web", errors.New("the object has been modified"))), nil
 			}
 			return nil, nil
 		})
@@ -77,7 +80,8 @@ func TestConflictOfADeletion(t *testing.T) {
 		conflicts = 2 // the write of the status is the first request
 		require.ErrorContains(t, r.try(pod, ended(v1.PodSucceeded)), "the object has been modified")
 		time.Sleep(time.Second)
-		assert.Equal(t, []string{"patch default/web status", "delete default/web", "get default/web", "delete default/web"}, r.writes())
+		assert.Equal(t, []string{"patch default/web status", "delete default/web", "get default/web",
+			"delete default/web"}, r.writes())
 		assert.Nil(t, r.api.Get("default", "web"))
 	})
 }
@@ -134,9 +138,11 @@ func TestFinalizers(t *testing.T) {
 // taken by the agent, or is found deleted when the node comes back.
 func TestDeletionWithoutATerminationHere(t *testing.T) {
 	run(t, func(r *rig) {
-		done, refused, unknown := r.api.Create(apiPod("done")), r.api.Create(apiPod("refused")), r.api.Create(apiPod("unknown"))
+		done, refused, unknown := r.api.Create(apiPod("done")), r.api.Create(apiPod("refused")),
+			r.api.Create(apiPod("unknown"))
 		for _, name := range []string{"done", "refused", "unknown"} {
-			r.api.Update("default", name, func(pod *v1.Pod) { pod.Finalizers = []string{"example.com/keep"} }) // else a deletion of an ended pod is immediate
+			// else a deletion of an ended pod is immediate
+			r.api.Update("default", name, func(pod *v1.Pod) { pod.Finalizers = []string{"example.com/keep"} })
 		}
 		synctest.Wait()
 		r.deliver(done, running(true))
@@ -274,7 +280,8 @@ func TestServerThatFailsForSome(t *testing.T) {
 			case "a":
 				return apitest.Response(nil, apierrors.NewInternalError(errors.New("a webhook is away"))), nil
 			case "b":
-				return apitest.Response(nil, apierrors.NewForbidden(schema.GroupResource{Resource: "pods"}, "b", errors.New("no"))), nil
+				return apitest.Response(nil, apierrors.NewForbidden(schema.GroupResource{Resource: "pods"},
+					"b", errors.New("no"))), nil
 			}
 			return nil, nil
 		})
@@ -366,7 +373,8 @@ func TestPhaseDoesNotGoBack(t *testing.T) {
 		pod := r.api.Create(apiPod("web"))
 		synctest.Wait()
 		r.deliver(pod, running(true))
-		r.api.Update("default", "web", func(pod *v1.Pod) { pod.Status.Phase, pod.Status.Reason = v1.PodFailed, "NodeLost" })
+		r.api.Update("default",
+			"web", func(pod *v1.Pod) { pod.Status.Phase, pod.Status.Reason = v1.PodFailed, "NodeLost" })
 		time.Sleep(time.Minute)
 		r.deliver(pod, running(false))
 		got := r.api.Get("default", "web")

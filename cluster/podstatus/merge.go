@@ -120,7 +120,8 @@ func sameOwn(a, b *v1.PodStatus) bool {
 	own := func(s *v1.PodStatus) (out v1.PodStatus) {
 		out = *s
 		out.NominatedNodeName, out.Resize = "", ""
-		out.ResourceClaimStatuses, out.ExtendedResourceClaimStatus, out.NodeAllocatableResourceClaimStatuses = nil, nil, nil
+		out.ResourceClaimStatuses, out.ExtendedResourceClaimStatus, out.NodeAllocatableResourceClaimStatuses = nil, nil,
+			nil
 		out.Conditions = nil
 		for _, c := range s.Conditions {
 			if status.Owned(c.Type) {

@@ -21,8 +21,10 @@ func generated(n uint32) v1.PodStatus {
 		n /= of
 		return d
 	}
-	s := v1.PodStatus{Phase: []v1.PodPhase{v1.PodPending, v1.PodRunning, v1.PodSucceeded, v1.PodFailed}[next(4)], ObservedGeneration: int64(next(3))}
-	for _, t := range []v1.PodConditionType{v1.PodReady, v1.ContainersReady, v1.PodScheduled, v1.PodResizePending, v1.DisruptionTarget} {
+	s := v1.PodStatus{Phase: []v1.PodPhase{v1.PodPending, v1.PodRunning, v1.PodSucceeded, v1.PodFailed}[next(4)],
+		ObservedGeneration: int64(next(3))}
+	for _, t := range []v1.PodConditionType{v1.PodReady, v1.ContainersReady, v1.PodScheduled, v1.PodResizePending,
+		v1.DisruptionTarget} {
 		switch next(3) {
 		case 1:
 			s.Conditions = append(s.Conditions, cond(t, v1.ConditionTrue, 1))
@@ -52,10 +54,17 @@ func unique[T any](list []T, key func(T) string) bool {
 // Whatever status a pod has in the API server, it is merged without a panic. If an API server can have it,
 // the patch leads to the merged status, and keeps the conditions of others; and there is only one patch.
 func FuzzMerge(f *testing.F) {
-	f.Add([]byte(`{"phase":"Running","conditions":[{"type":"Ready","status":"True","lastTransitionTime":"2026-01-01T00:00:00Z"},{"type":"a/b","status":"False"}]}`), uint32(1234567))
-	f.Add([]byte(`{"phase":"Failed","reason":"NodeLost","podIPs":[{"ip":"10.0.0.1"},{"ip":"10.0.0.2"}],"resourceClaimStatuses":[{"name":"c"}]}`), uint32(7654321))
-	f.Add([]byte(`{"conditions":[{"type":"Ready"},{"type":"Ready"},null,{}],"podIPs":[{},{}],"hostIPs":[null]}`), uint32(1<<31))
-	f.Add([]byte(`{"containerStatuses":[{"name":"a","allocatedResources":{"cpu":"1.5"},"state":{"running":{"startedAt":null}}}],"qosClass":"Burstable","startTime":"2026-01-01T00:00:00.5Z"}`), uint32(99))
+	f.Add(
+		[]byte(
+			`{"phase":"Running","conditions":[{"type":"Ready","status":"True","lastTransitionTime":"2026-01-01T00:00:00Z"},{"type":"a/b","status":"False"}]}`), uint32(1234567))
+	f.Add(
+		[]byte(
+			`{"phase":"Failed","reason":"NodeLost","podIPs":[{"ip":"10.0.0.1"},{"ip":"10.0.0.2"}],"resourceClaimStatuses":[{"name":"c"}]}`), uint32(7654321))
+	f.Add([]byte(`{"conditions":[{"type":"Ready"},{"type":"Ready"},null,{}],"podIPs":[{},{}],"hostIPs":[null]}`),
+		uint32(1<<31))
+	f.Add(
+		[]byte(
+			`{"containerStatuses":[{"name":"a","allocatedResources":{"cpu":"1.5"},"state":{"running":{"startedAt":null}}}],"qosClass":"Burstable","startTime":"2026-01-01T00:00:00.5Z"}`), uint32(99))
 	f.Fuzz(func(t *testing.T, data []byte, n uint32) {
 		known, canonical, ok := apitest.Decode[v1.PodStatus](t, data)
 		if !ok {
@@ -66,7 +75,8 @@ func FuzzMerge(f *testing.F) {
 		require.False(t, goesBack(known.Phase, to.Phase))
 		p, err := patch("uid", &known, &to)
 		if !unique(known.Conditions, func(c v1.PodCondition) string { return string(c.Type) }) ||
-			!unique(known.PodIPs, func(ip v1.PodIP) string { return ip.IP }) || !unique(known.HostIPs, func(ip v1.HostIP) string { return ip.IP }) ||
+			!unique(known.PodIPs, func(ip v1.PodIP) string { return ip.IP }) ||
+			!unique(known.HostIPs, func(ip v1.HostIP) string { return ip.IP }) ||
 			!unique(known.ResourceClaimStatuses, func(c v1.PodResourceClaimStatus) string { return c.Name }) {
 			return
 		}

@@ -81,7 +81,8 @@ func TestPhases(t *testing.T) {
 
 // The disruption of a pod by the node is sent with the final phase. Those of others stay.
 func TestDisruption(t *testing.T) {
-	ours := v1.PodCondition{Type: v1.DisruptionTarget, Status: v1.ConditionTrue, Reason: v1.PodReasonTerminationByKubelet, Message: "evicted"}
+	ours := v1.PodCondition{Type: v1.DisruptionTarget, Status: v1.ConditionTrue,
+		Reason: v1.PodReasonTerminationByKubelet, Message: "evicted"}
 	theirs := v1.PodCondition{Type: v1.DisruptionTarget, Status: v1.ConditionTrue, Reason: "EvictionByEvictionAPI"}
 	list := func(c ...v1.PodCondition) []v1.PodCondition { return append([]v1.PodCondition{}, c...) }
 	for name, c := range map[string]struct {
@@ -103,8 +104,10 @@ func TestDisruption(t *testing.T) {
 
 // A patch changes nothing that it does not name, also what the server has and we have not seen.
 func TestPatchKeepsWhatIsUnknown(t *testing.T) {
-	known := &v1.PodStatus{Conditions: []v1.PodCondition{cond("a/known", v1.ConditionTrue, 1), cond(v1.PodReady, v1.ConditionFalse, 1), cond(v1.PodResizePending, v1.ConditionTrue, 1)}}
-	own := &v1.PodStatus{Phase: v1.PodRunning, PodIP: "10.0.0.1", PodIPs: []v1.PodIP{{IP: "10.0.0.1"}}, Conditions: []v1.PodCondition{cond(v1.PodReady, v1.ConditionTrue, 2)}}
+	known := &v1.PodStatus{Conditions: []v1.PodCondition{cond("a/known", v1.ConditionTrue, 1),
+		cond(v1.PodReady, v1.ConditionFalse, 1), cond(v1.PodResizePending, v1.ConditionTrue, 1)}}
+	own := &v1.PodStatus{Phase: v1.PodRunning, PodIP: "10.0.0.1", PodIPs: []v1.PodIP{{IP: "10.0.0.1"}},
+		Conditions: []v1.PodCondition{cond(v1.PodReady, v1.ConditionTrue, 2)}}
 	to := merge(known, own)
 	p, err := patch("uid", known, &to)
 	require.NoError(t, err)
@@ -128,8 +131,11 @@ func TestPatchKeepsWhatIsUnknown(t *testing.T) {
 }
 
 func TestSameOwn(t *testing.T) {
-	a := &v1.PodStatus{Phase: v1.PodRunning, Conditions: []v1.PodCondition{cond(v1.PodReady, v1.ConditionTrue, 1), cond("x", v1.ConditionTrue, 1), cond(v1.PodScheduled, v1.ConditionTrue, 1)}}
-	b := &v1.PodStatus{Phase: v1.PodRunning, NominatedNodeName: "n", Conditions: []v1.PodCondition{cond(v1.PodScheduled, v1.ConditionTrue, 1), cond(v1.PodReady, v1.ConditionTrue, 1)}}
+	a := &v1.PodStatus{Phase: v1.PodRunning, Conditions: []v1.PodCondition{cond(v1.PodReady, v1.ConditionTrue, 1),
+		cond("x", v1.ConditionTrue, 1), cond(v1.PodScheduled, v1.ConditionTrue, 1)}}
+	b := &v1.PodStatus{Phase: v1.PodRunning, NominatedNodeName: "n",
+		Conditions: []v1.PodCondition{cond(v1.PodScheduled, v1.ConditionTrue, 1),
+			cond(v1.PodReady, v1.ConditionTrue, 1)}}
 	assert.True(t, sameOwn(a, b))
 	b.Conditions[1].Status = v1.ConditionFalse
 	assert.False(t, sameOwn(a, b))
@@ -138,13 +144,15 @@ func TestSameOwn(t *testing.T) {
 }
 
 func TestUsableMirror(t *testing.T) {
-	static := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: "default", UID: "hash", Labels: map[string]string{"a": "b"}}, Spec: v1.PodSpec{TerminationGracePeriodSeconds: ptr.To[int64](7)}}
+	static := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: "default", UID: "hash",
+		Labels: map[string]string{"a": "b"}}, Spec: v1.PodSpec{TerminationGracePeriodSeconds: ptr.To[int64](7)}}
 	mirror := newMirror(static, "node", "node-uid")
 	assert.Equal(t, int64(7), *mirror.Spec.TerminationGracePeriodSeconds)
 	assert.Equal(t, "node", mirror.Spec.NodeName)
 	assert.Equal(t, "b", mirror.Labels["a"])
 	assert.Empty(t, mirror.UID)
-	assert.Equal(t, metav1.OwnerReference{APIVersion: "v1", Kind: "Node", Name: "node", UID: "node-uid", Controller: ptr.To(true)}, mirror.OwnerReferences[0])
+	assert.Equal(t, metav1.OwnerReference{APIVersion: "v1", Kind: "Node", Name: "node", UID: "node-uid",
+		Controller: ptr.To(true)}, mirror.OwnerReferences[0])
 	own := &v1.PodStatus{Phase: v1.PodRunning}
 	assert.True(t, usable(mirror, static, own))
 	other := static.DeepCopy()

@@ -34,7 +34,8 @@ func newMirror(static *v1.Pod, nodeName string, nodeUID types.UID) *v1.Pod {
 	mirror := &v1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
 			Name: static.Name, Namespace: static.Namespace, Labels: static.Labels, Annotations: annotations,
-			OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: nodeName, UID: nodeUID, Controller: ptr.To(true)}},
+			OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: nodeName, UID: nodeUID,
+				Controller: ptr.To(true)}},
 		},
 		Spec: static.Spec,
 	}
@@ -84,7 +85,8 @@ func (s *Sink) syncMirror(ctx context.Context, e *entry) (wait time.Duration, er
 		}
 	}
 	if !podspec.IsMirror(obj) {
-		return 0, fmt.Errorf("static pod %s: it has no mirror pod, because another pod has its name: rename or delete one of them: %w", e, status.ErrRefused)
+		return 0, fmt.Errorf("static pod %s: it has no mirror pod, because another pod has its name: rename or "+
+			"delete one of them: %w", e, status.ErrRefused)
 	}
 	_, wait, err = s.write(ctx, e, obj)
 	return wait, err
@@ -112,8 +114,10 @@ func (s *Sink) create(ctx context.Context, e *entry, mirror *v1.Pod) (obj *v1.Po
 		}); getErr != nil {
 			return nil, fmt.Errorf("static pod %s: reading the pod that has the name of its mirror pod: %w", e, getErr)
 		}
-		if podspec.IsMirror(obj) && (obj.DeletionTimestamp != nil || obj.Annotations[podspec.AnnotationConfigMirror] != mirror.Annotations[podspec.AnnotationConfigMirror]) {
-			return nil, fmt.Errorf("static pod %s: creating its mirror pod: an earlier one still exists: %w: %w", e, status.ErrRefused, err)
+		if podspec.IsMirror(obj) && (obj.DeletionTimestamp != nil ||
+			obj.Annotations[podspec.AnnotationConfigMirror] != mirror.Annotations[podspec.AnnotationConfigMirror]) {
+			return nil, fmt.Errorf("static pod %s: creating its mirror pod: an earlier one still exists: %w: %w", e,
+				status.ErrRefused, err)
 		}
 		return obj, nil
 	case invalid, denied, gone: // or the node may not have this mirror pod, or there is no such namespace

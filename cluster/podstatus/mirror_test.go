@@ -41,7 +41,8 @@ func TestMirrorPods(t *testing.T) {
 	})
 }
 
-// The end of a pod that an earlier agent has left does not delete the mirror pod of one that a kubelet has started since.
+// The end of a pod that an earlier agent has left does not delete the mirror pod of one that a kubelet has started
+// since.
 func TestMirrorPodOfAnotherAgent(t *testing.T) {
 	run(t, func(r *rig) {
 		theirs, ours := staticPod("web", "theirs"), staticPod("web", "ours")
@@ -64,7 +65,8 @@ func TestGenerationsOfAMirrorPod(t *testing.T) {
 	run(t, func(r *rig) {
 		mirror := apiPod("web")
 		mirror.Generation = 1
-		mirror.Annotations = map[string]string{podspec.AnnotationConfigMirror: "hash", podspec.AnnotationConfigSource: "file"}
+		mirror.Annotations = map[string]string{podspec.AnnotationConfigMirror: "hash",
+			podspec.AnnotationConfigSource: "file"}
 		r.api.Create(mirror)
 		synctest.Wait()
 		r.deliver(staticPod("web", "hash"), running(true))
@@ -161,7 +163,8 @@ func TestMirrorPodOfAStaticPodThatEndsInAnOutage(t *testing.T) {
 		time.Sleep(3 * time.Second)
 		got := r.writes()
 		slices.Sort(got)
-		assert.Equal(t, []string{"create default/two", "delete default/one", "delete default/two", "patch default/two status"}, got)
+		assert.Equal(t, []string{"create default/two", "delete default/one", "delete default/two",
+			"patch default/two status"}, got)
 		assert.Equal(t, v1.PodRunning, r.api.Get("default", "two").Status.Phase)
 		time.Sleep(time.Hour)
 		assert.Empty(t, r.writes())

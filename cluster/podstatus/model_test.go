@@ -128,7 +128,8 @@ func (m *model) after(r *apitest.Request) error {
 // checkDelete: only the pods are deleted that have ended, and only by UID.
 func (m *model) checkDelete(r *apitest.Request) {
 	opts := &metav1.DeleteOptions{}
-	if _, _, err := scheme.Codecs.UniversalDeserializer().Decode(r.Body, nil, opts); err != nil || opts.Preconditions == nil || opts.Preconditions.UID == nil {
+	if _, _, err := scheme.Codecs.UniversalDeserializer().Decode(r.Body, nil, opts); err != nil ||
+		opts.Preconditions == nil || opts.Preconditions.UID == nil {
 		m.violated("deletion without a precondition: %v", err)
 		return
 	}
@@ -235,7 +236,8 @@ func (m *model) play(script []byte) {
 			m.writeForeign(name)
 		case 7:
 			m.api.Update("default", name, func(pod *v1.Pod) { // overwrite what is ours
-				pod.Status.Conditions = slices.DeleteFunc(pod.Status.Conditions, func(c v1.PodCondition) bool { return c.Type == v1.PodReady })
+				pod.Status.Conditions = slices.DeleteFunc(pod.Status.Conditions,
+					func(c v1.PodCondition) bool { return c.Type == v1.PodReady })
 				if arg%8 > 5 && pod.Status.Phase != v1.PodSucceeded {
 					pod.Status.Phase = v1.PodFailed
 				}
@@ -289,7 +291,8 @@ func (m *model) writeForeign(name string) {
 	value := fmt.Sprint(m.counter)
 	m.api.Update("default", name, func(pod *v1.Pod) {
 		c := v1.PodCondition{Type: foreign, Status: v1.ConditionTrue, Message: value}
-		pod.Status.Conditions = append(slices.DeleteFunc(pod.Status.Conditions, func(c v1.PodCondition) bool { return c.Type == foreign }), c)
+		pod.Status.Conditions = append(slices.DeleteFunc(pod.Status.Conditions,
+			func(c v1.PodCondition) bool { return c.Type == foreign }), c)
 		m.mu.Lock()
 		m.conditions[pod.UID] = value
 		m.mu.Unlock()
@@ -329,7 +332,8 @@ func (m *model) settled() error {
 	}
 	settle()
 	for _, p := range m.pods { // what is to be deleted ends
-		if pod := m.api.Get(p.pod.Namespace, p.pod.Name); !p.over && pod != nil && pod.UID == p.pod.UID && pod.DeletionTimestamp != nil {
+		if pod := m.api.Get(p.pod.Namespace, p.pod.Name); !p.over && pod != nil && pod.UID == p.pod.UID &&
+			pod.DeletionTimestamp != nil {
 			m.finish(p)
 		}
 	}
@@ -378,7 +382,8 @@ func (m *model) checkPod(p *modelPod) error {
 		return fmt.Errorf("pod %s (%s) has the status of %q", pod.Name, pod.UID, pod.Status.HostIP)
 	}
 	if c := condition(pod, foreign); m.conditions[pod.UID] != "" && (c == nil || c.Message != m.conditions[pod.UID]) {
-		return fmt.Errorf("pod %s (%s): the foreign condition is %v, want %s", pod.Name, pod.UID, c, m.conditions[pod.UID])
+		return fmt.Errorf("pod %s (%s): the foreign condition is %v, want %s", pod.Name, pod.UID, c,
+			m.conditions[pod.UID])
 	}
 	return nil
 }

@@ -35,7 +35,8 @@ func TestNotFoundIsNoProof(t *testing.T) {
 	t.Run("mirror pod", func(t *testing.T) {
 		run(t, func(r *rig) {
 			stale := apiPod("web") // of the agent before
-			stale.Annotations = map[string]string{podspec.AnnotationConfigMirror: "other hash", podspec.AnnotationConfigSource: "file"}
+			stale.Annotations = map[string]string{podspec.AnnotationConfigMirror: "other hash",
+				podspec.AnnotationConfigSource: "file"}
 			stale = r.api.Create(stale)
 			synctest.Wait()
 			starting := notReady(r)

@@ -21,13 +21,16 @@ func drawStatus(rt *rapid.T, name string, own bool) v1.PodStatus {
 		types = append(types, "a/foreign", "b/foreign", v1.DisruptionTarget)
 	}
 	s := v1.PodStatus{
-		Phase:              rapid.SampledFrom([]v1.PodPhase{"", v1.PodPending, v1.PodRunning, v1.PodSucceeded, v1.PodFailed}).Draw(rt, name+" phase"),
+		Phase: rapid.SampledFrom([]v1.PodPhase{"", v1.PodPending, v1.PodRunning, v1.PodSucceeded,
+			v1.PodFailed}).Draw(rt, name+" phase"),
 		Reason:             rapid.SampledFrom([]string{"", "x", "y"}).Draw(rt, name+" reason"),
 		ObservedGeneration: rapid.Int64Range(0, 3).Draw(rt, name+" generation"),
 	}
 	for _, t := range rapid.Permutation(types).Draw(rt, name+" order") {
 		if rapid.Bool().Draw(rt, fmt.Sprint(name, " ", t)) {
-			s.Conditions = append(s.Conditions, cond(t, rapid.SampledFrom([]v1.ConditionStatus{v1.ConditionTrue, v1.ConditionFalse}).Draw(rt, "status"), rapid.IntRange(1, 9).Draw(rt, "time")))
+			s.Conditions = append(s.Conditions,
+				cond(t, rapid.SampledFrom([]v1.ConditionStatus{v1.ConditionTrue, v1.ConditionFalse}).Draw(rt, "status"),
+					rapid.IntRange(1, 9).Draw(rt, "time")))
 		}
 	}
 	for _, ip := range rapid.SliceOfNDistinct(rapid.IntRange(1, 4), 0, 2, rapid.ID).Draw(rt, name+" IPs") {
@@ -37,7 +40,8 @@ func drawStatus(rt *rapid.T, name string, own bool) v1.PodStatus {
 		s.PodIP = s.PodIPs[0].IP
 	}
 	for i := range rapid.IntRange(0, 3).Draw(rt, name+" containers") {
-		s.ContainerStatuses = append(s.ContainerStatuses, v1.ContainerStatus{Name: fmt.Sprint("c", i), Ready: rapid.Bool().Draw(rt, "ready")})
+		s.ContainerStatuses = append(s.ContainerStatuses, v1.ContainerStatus{Name: fmt.Sprint("c", i),
+			Ready: rapid.Bool().Draw(rt, "ready")})
 	}
 	return s
 }
@@ -81,7 +85,8 @@ func TestPatchModel(t *testing.T) {
 		}
 		for i := range server.Conditions {
 			c := &server.Conditions[i]
-			if now := find(got.Conditions, c.Type); !status.Owned(c.Type) && (now == nil || !equality.Semantic.DeepEqual(now, c)) {
+			if now := find(got.Conditions, c.Type); !status.Owned(c.Type) &&
+				(now == nil || !equality.Semantic.DeepEqual(now, c)) {
 				rt.Fatalf("the patch changes the foreign condition %s to %v:\n%s", c.Type, now, data)
 			}
 		}

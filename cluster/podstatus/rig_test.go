@@ -42,7 +42,8 @@ func apiPod(name string) *v1.Pod {
 func staticPod(name string, uid types.UID) *v1.Pod {
 	pod := apiPod(name)
 	pod.UID = uid
-	pod.Annotations = map[string]string{podspec.AnnotationConfigSource: "file", podspec.AnnotationConfigHash: string(uid)}
+	pod.Annotations = map[string]string{podspec.AnnotationConfigSource: "file",
+		podspec.AnnotationConfigHash: string(uid)}
 	return pod
 }
 
@@ -59,14 +60,16 @@ func running(ready bool) v1.PodStatus {
 			{Type: v1.ContainersReady, Status: state, LastTransitionTime: at},
 			{Type: v1.PodScheduled, Status: v1.ConditionTrue, LastTransitionTime: at},
 		},
-		ContainerStatuses: []v1.ContainerStatus{{Name: "main", Ready: ready, State: v1.ContainerState{Running: &v1.ContainerStateRunning{StartedAt: at}}}},
+		ContainerStatuses: []v1.ContainerStatus{{Name: "main", Ready: ready,
+			State: v1.ContainerState{Running: &v1.ContainerStateRunning{StartedAt: at}}}},
 	}
 }
 
 func ended(phase v1.PodPhase) v1.PodStatus {
 	s := running(false)
 	s.Phase = phase
-	s.ContainerStatuses[0].State = v1.ContainerState{Terminated: &v1.ContainerStateTerminated{Reason: "Completed", StartedAt: at, FinishedAt: at}}
+	s.ContainerStatuses[0].State = v1.ContainerState{Terminated: &v1.ContainerStateTerminated{Reason: "Completed",
+		StartedAt: at, FinishedAt: at}}
 	return s
 }
 
@@ -175,7 +178,8 @@ func run(t *testing.T, test func(r *rig)) {
 }
 
 func newRig(t *testing.T) *rig {
-	r := &rig{T: t, api: apitest.New(), ended: map[types.UID]bool{}, static: map[string]bool{}, nodeUID: "node-uid", errs: map[types.UID][]error{}}
+	r := &rig{T: t, api: apitest.New(), ended: map[types.UID]bool{}, static: map[string]bool{}, nodeUID: "node-uid",
+		errs: map[types.UID][]error{}}
 	r.opts = podstatus.Options{
 		NodeName: node,
 		NodeUID: func() types.UID {

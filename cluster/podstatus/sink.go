@@ -116,7 +116,8 @@ type Sink struct {
 
 var _ status.Sink = (*Sink)(nil)
 
-// New returns a sink. pods has the pods of the API server, a [*podsource.Source]. It makes no calls before a method is called.
+// New returns a sink. pods has the pods of the API server, a [*podsource.Source]. It makes no calls before a method is
+// called.
 func New(client kubernetes.Interface, pods PodLookup, opts Options) (*Sink, error) {
 	opts.Logger = logging.OrDefault(opts.Logger)
 	var errs []error
@@ -146,7 +147,8 @@ func New(client kubernetes.Interface, pods PodLookup, opts Options) (*Sink, erro
 		limit = rate.Inf
 	}
 	return &Sink{
-		client: client, pods: pods, opts: opts, log: opts.Logger, limit: rate.NewLimiter(limit, opts.Burst), wake: flow.NewSignal(),
+		client: client, pods: pods, opts: opts, log: opts.Logger, limit: rate.NewLimiter(limit, opts.Burst),
+		wake:    flow.NewSignal(),
 		entries: map[types.UID]*entry{}, static: map[types.NamespacedName]types.UID{},
 		requests: map[types.UID]struct{}{}, strays: map[types.UID]*stray{}, ended: map[types.NamespacedName]types.UID{},
 	}, nil
@@ -226,7 +228,8 @@ func (s *Sink) PodGone(ctx context.Context, ref runtime.PodRef, _ *v1.PodStatus)
 	if watched, ok := s.pods.ByName(name.Namespace, name.Name); ok {
 		mirror = watched
 	}
-	successor := latest != "" && latest != ref.UID || e == nil && mirror != nil && mirror.Annotations[podspec.AnnotationConfigMirror] != string(ref.UID)
+	successor := latest != "" && latest != ref.UID || e == nil && mirror != nil &&
+		mirror.Annotations[podspec.AnnotationConfigMirror] != string(ref.UID)
 	if !successor && s.pods.Synced() && mirror != nil && podspec.IsMirror(mirror) {
 		if err := s.remove(ctx, mirror); err != nil {
 			return err
@@ -328,7 +331,8 @@ func (s *Sink) objectChanged(obj *v1.Pod) {
 			}
 		}
 	}
-	if e.refusedAt.IsZero() || obj.DeletionTimestamp != nil && podspec.IsPhaseTerminal(obj.Status.Phase) && e.deleted != obj.UID {
+	if e.refusedAt.IsZero() || obj.DeletionTimestamp != nil && podspec.IsPhaseTerminal(obj.Status.Phase) &&
+		e.deleted != obj.UID {
 		s.request(e.uid)
 	}
 }

@@ -115,7 +115,8 @@ func TestEndOfAPodIsTwoWrites(t *testing.T) {
 		r.deliver(pod, ended(v1.PodRunning))
 		assert.Len(r, r.writes(), 1)
 		stopped := ended(v1.PodRunning)
-		stopped.Conditions = append(stopped.Conditions, v1.PodCondition{Type: v1.PodReadyToStartContainers, Status: v1.ConditionFalse})
+		stopped.Conditions = append(stopped.Conditions, v1.PodCondition{Type: v1.PodReadyToStartContainers,
+			Status: v1.ConditionFalse})
 		r.deliver(pod, stopped)
 		assert.Empty(r, r.writes())
 		final := ended(v1.PodFailed)
@@ -129,7 +130,8 @@ func TestEndOfAPodIsTwoWrites(t *testing.T) {
 		r.deliver(pod, ended(v1.PodRunning))
 		r.writes()
 		stopped := ended(v1.PodRunning)
-		stopped.Conditions = append(stopped.Conditions, v1.PodCondition{Type: v1.PodReadyToStartContainers, Status: v1.ConditionFalse})
+		stopped.Conditions = append(stopped.Conditions, v1.PodCondition{Type: v1.PodReadyToStartContainers,
+			Status: v1.ConditionFalse})
 		r.deliver(pod, stopped)
 		time.Sleep(time.Second)
 		assert.Len(r, r.writes(), 1)

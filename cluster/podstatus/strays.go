@@ -34,7 +34,8 @@ type stray struct {
 func (s *Sink) WatchReceiver(ctx context.Context, changed func(uid types.UID)) {
 	var calls sync.WaitGroup
 	defer flow.Wait(&calls, flow.Late, func() {
-		s.log.Error(nil, "The status sink cannot stop: a call of the API server has not returned although its context has ended")
+		s.log.Error(nil, "The status sink cannot stop: a call of the API server has not returned although its "+
+			"context has ended")
 	})
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -131,7 +132,8 @@ func (s *Sink) deleteStray(ctx context.Context, uid types.UID) {
 	ok = ok && s.isStray(obj)
 	s.mu.Unlock()
 	var err error
-	mayDelete := ok && (podspec.IsMirror(obj) && s.opts.Orphaned(obj.Namespace, obj.Name) || !podspec.IsMirror(obj) && s.opts.Ended(uid))
+	mayDelete := ok && (podspec.IsMirror(obj) && s.opts.Orphaned(obj.Namespace, obj.Name) || !podspec.IsMirror(obj) &&
+		s.opts.Ended(uid))
 	if mayDelete {
 		switch err = s.remove(ctx, obj); {
 		case err == nil:

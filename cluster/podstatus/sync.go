@@ -104,11 +104,13 @@ func (s *Sink) write(ctx context.Context, e *entry, obj *v1.Pod) (*v1.Pod, time.
 		return obj, wait, nil
 	}
 	if own.Phase != to.Phase {
-		s.log.Info("The phase in the API server stays, because it would go back", "pod", e.String(), "phase", to.Phase, "refused", own.Phase)
+		s.log.Info("The phase in the API server stays, because it would go back", "pod", e.String(), "phase", to.Phase,
+			"refused", own.Phase)
 	}
 	var answered *v1.Pod
 	err = s.call(ctx, func(ctx context.Context) (err error) {
-		answered, err = s.client.CoreV1().Pods(obj.Namespace).Patch(ctx, obj.Name, types.StrategicMergePatchType, data, metav1.PatchOptions{}, "status")
+		answered, err = s.client.CoreV1().Pods(obj.Namespace).Patch(ctx, obj.Name, types.StrategicMergePatchType, data,
+			metav1.PatchOptions{}, "status")
 		return err
 	})
 	if err == nil {

@@ -15,7 +15,8 @@ import (
 // timeout is the deadline of a request.
 const timeout = 10 * time.Second
 
-// Client reads claims and removes slices: it is Claims and Slices of package node/dra. Make one with [New]. It is safe for concurrent use.
+// Client reads claims and removes slices: it is Claims and Slices of package node/dra. Make one with [New]. It is safe
+// for concurrent use.
 type Client struct {
 	client   kubernetes.Interface
 	nodeName string
@@ -36,8 +37,8 @@ func (c *Client) Claim(ctx context.Context, namespace, name string) (*resourceap
 	return c.client.ResourceV1().ResourceClaims(namespace).Get(ctx, name, metav1.GetOptions{})
 }
 
-// RemoveSlices removes the slices of the node that the driver has published, or all of the node if the name is empty. It implements Slices of package
-// node/dra.
+// RemoveSlices removes the slices of the node that the driver has published, or all of the node if the name is empty.
+// It implements Slices of package node/dra.
 func (c *Client) RemoveSlices(ctx context.Context, driver string) error {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
@@ -45,7 +46,8 @@ func (c *Client) RemoveSlices(ctx context.Context, driver string) error {
 	if driver != "" {
 		selector[resourceapi.ResourceSliceSelectorDriver] = driver
 	}
-	err := c.client.ResourceV1().ResourceSlices().DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{FieldSelector: selector.String()})
+	err := c.client.ResourceV1().ResourceSlices().DeleteCollection(ctx, metav1.DeleteOptions{},
+		metav1.ListOptions{FieldSelector: selector.String()})
 	if apierrors.IsNotFound(err) { // of an API server without the API, too
 		return nil
 	}

@@ -37,8 +37,10 @@ func TestRemoveSlices(t *testing.T) {
 	client := apitest.NewClientset()
 	var selectors []string
 	var answer error
-	client.PrependReactor("delete-collection", "resourceslices", func(action clienttesting.Action) (bool, runtime.Object, error) {
-		selectors = append(selectors, action.(clienttesting.DeleteCollectionAction).GetListRestrictions().Fields.String())
+	client.PrependReactor("delete-collection", "resourceslices", func(action clienttesting.Action) (bool,
+		runtime.Object, error) {
+		selectors = append(selectors,
+			action.(clienttesting.DeleteCollectionAction).GetListRestrictions().Fields.String())
 		return true, nil, answer
 	})
 	c, err := resourceclaims.New(client, "node")

@@ -47,8 +47,10 @@ func NewAccess(client kubernetes.Interface, opts AccessOptions) *Access {
 
 // Authorize reports whether the user may do it. An error means that the API server could not be
 // asked.
-func (a *Access) Authorize(ctx context.Context, user *authenticationv1.UserInfo, what *authorizationv1.ResourceAttributes) (bool, error) {
-	spec := authorizationv1.SubjectAccessReviewSpec{User: user.Username, UID: user.UID, Groups: user.Groups, ResourceAttributes: what}
+func (a *Access) Authorize(ctx context.Context, user *authenticationv1.UserInfo,
+	what *authorizationv1.ResourceAttributes) (bool, error) {
+	spec := authorizationv1.SubjectAccessReviewSpec{User: user.Username, UID: user.UID, Groups: user.Groups,
+		ResourceAttributes: what}
 	for key, values := range user.Extra {
 		if spec.Extra == nil {
 			spec.Extra = make(map[string]authorizationv1.ExtraValue, len(user.Extra))
@@ -59,7 +61,10 @@ func (a *Access) Authorize(ctx context.Context, user *authenticationv1.UserInfo,
 	if err != nil {
 		return false, err
 	}
-	allowed, err := a.cache.get(ctx, a.cache.question(data), func(ctx context.Context) (bool, time.Duration, error) { return a.review(ctx, spec) })
+	allowed, err := a.cache.get(ctx, a.cache.question(data), func(ctx context.Context) (bool, time.Duration,
+		error) {
+		return a.review(ctx, spec)
+	})
 	if err != nil {
 		return false, fmt.Errorf("reviewing the access of %s: %w", user.Username, err)
 	}
@@ -67,8 +72,10 @@ func (a *Access) Authorize(ctx context.Context, user *authenticationv1.UserInfo,
 }
 
 // review asks the API server.
-func (a *Access) review(ctx context.Context, spec authorizationv1.SubjectAccessReviewSpec) (bool, time.Duration, error) {
-	review, err := a.client.AuthorizationV1().SubjectAccessReviews().Create(ctx, &authorizationv1.SubjectAccessReview{Spec: spec}, metav1.CreateOptions{})
+func (a *Access) review(ctx context.Context,
+	spec authorizationv1.SubjectAccessReviewSpec) (bool, time.Duration, error) {
+	review, err := a.client.AuthorizationV1().SubjectAccessReviews().Create(ctx,
+		&authorizationv1.SubjectAccessReview{Spec: spec}, metav1.CreateOptions{})
 	if err != nil {
 		return false, 0, err
 	}

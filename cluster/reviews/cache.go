@@ -66,9 +66,10 @@ func (c *cache[V]) question(data []byte) (q question) {
 }
 
 // get returns the answer to a question. If it is not kept, call asks the API server: it returns
-// the answer and for how long it is kept, and returns soon after its context ends. Callers of the same question share one call. The
-// last caller that gives up returns when the call has.
-func (c *cache[V]) get(ctx context.Context, q question, call func(context.Context) (V, time.Duration, error)) (V, error) {
+// the answer and for how long it is kept, and returns soon after its context ends. Callers of the same question share
+// one call. The last caller that gives up returns when the call has.
+func (c *cache[V]) get(ctx context.Context, q question, call func(context.Context) (V, time.Duration,
+	error)) (V, error) {
 	c.mu.Lock()
 	if kept, ok := c.kept.Get(q); ok {
 		if a := kept.(answer[V]); time.Now().Before(a.expires) {
@@ -108,7 +109,8 @@ func (c *cache[V]) get(ctx context.Context, q question, call func(context.Contex
 }
 
 // run asks the API server.
-func (c *cache[V]) run(ctx context.Context, q question, a *ask[V], call func(context.Context) (V, time.Duration, error)) {
+func (c *cache[V]) run(ctx context.Context, q question, a *ask[V],
+	call func(context.Context) (V, time.Duration, error)) {
 	defer a.cancel()
 	var keep time.Duration
 	err := wait.ExponentialBackoffWithContext(ctx, backoff(), func(ctx context.Context) (bool, error) {

@@ -63,7 +63,8 @@ func TestRevokedToken(t *testing.T) {
 		s := newAPIServer(func(object runtime.Object) error {
 			review := object.(*authenticationv1.TokenReview)
 			if !revoked && review.Spec.Token == "alice's" {
-				review.Status = authenticationv1.TokenReviewStatus{Authenticated: true, User: authenticationv1.UserInfo{Username: "alice", Groups: []string{"a"}}}
+				review.Status = authenticationv1.TokenReviewStatus{Authenticated: true,
+					User: authenticationv1.UserInfo{Username: "alice", Groups: []string{"a"}}}
 			} else {
 				review.Status.Error = "no such token"
 			}
@@ -100,11 +101,13 @@ func TestRevokedToken(t *testing.T) {
 func TestHeaders(t *testing.T) {
 	s := newAPIServer(func(object runtime.Object) error {
 		review := object.(*authenticationv1.TokenReview)
-		review.Status = authenticationv1.TokenReviewStatus{Authenticated: true, User: authenticationv1.UserInfo{Username: review.Spec.Token}}
+		review.Status = authenticationv1.TokenReviewStatus{Authenticated: true,
+			User: authenticationv1.UserInfo{Username: review.Spec.Token}}
 		return nil
 	})
 	tokens := reviews.NewTokens(s, reviews.TokensOptions{})
-	for header, want := range map[string]string{"Bearer a": "a", "bEARER a b": "a", "": "", "Bearer": "", "Basic a": ""} {
+	for header, want := range map[string]string{"Bearer a": "a", "bEARER a b": "a", "": "",
+		"Bearer": "", "Basic a": ""} {
 		req := byToken(t, "")
 		req.Header.Set("Authorization", header)
 		user, err := tokens.Authenticate(req)
@@ -122,7 +125,8 @@ func TestAPIServerThatFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var failure error
 		s := newAPIServer(func(object runtime.Object) error {
-			object.(*authenticationv1.TokenReview).Status = authenticationv1.TokenReviewStatus{Authenticated: true, User: authenticationv1.UserInfo{Username: "alice"}}
+			object.(*authenticationv1.TokenReview).Status = authenticationv1.TokenReviewStatus{Authenticated: true,
+				User: authenticationv1.UserInfo{Username: "alice"}}
 			return failure
 		})
 		tokens := reviews.NewTokens(s, reviews.TokensOptions{TTL: time.Minute})
@@ -155,16 +159,19 @@ func TestAccess(t *testing.T) {
 			return nil
 		})
 		access := reviews.NewAccess(s, reviews.AccessOptions{})
-		alice := &authenticationv1.UserInfo{Username: "alice", UID: "1", Groups: []string{"a"}, Extra: map[string]authenticationv1.ExtraValue{"k": {"v"}}}
+		alice := &authenticationv1.UserInfo{Username: "alice", UID: "1", Groups: []string{"a"},
+			Extra: map[string]authenticationv1.ExtraValue{"k": {"v"}}}
 		ask := func(subresource string) bool {
-			ok, err := access.Authorize(t.Context(), alice, &authorizationv1.ResourceAttributes{Verb: "get", Version: "v1", Resource: "nodes", Subresource: subresource, Name: "n1"})
+			ok, err := access.Authorize(t.Context(), alice, &authorizationv1.ResourceAttributes{Verb: "get",
+				Version: "v1", Resource: "nodes", Subresource: subresource, Name: "n1"})
 			require.NoError(t, err)
 			return ok
 		}
 		assert.True(t, ask("log"))
 		assert.Equal(t, authorizationv1.SubjectAccessReviewSpec{
 			User: "alice", UID: "1", Groups: []string{"a"}, Extra: map[string]authorizationv1.ExtraValue{"k": {"v"}},
-			ResourceAttributes: &authorizationv1.ResourceAttributes{Verb: "get", Version: "v1", Resource: "nodes", Subresource: "log", Name: "n1"},
+			ResourceAttributes: &authorizationv1.ResourceAttributes{Verb: "get", Version: "v1", Resource: "nodes",
+				Subresource: "log", Name: "n1"},
 		}, seen)
 		assert.False(t, ask("proxy"))
 		assert.EqualValues(t, 2, s.calls.Load())
@@ -186,7 +193,8 @@ func TestSharedReviews(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cancelled, answer := make(chan struct{}, 1), make(chan struct{})
 		s := &blocking{cancelled: cancelled, answer: answer}
-		client, err := kubernetes.NewForConfigAndClient(&rest.Config{Host: "http://api", QPS: -1}, &http.Client{Transport: s})
+		client, err := kubernetes.NewForConfigAndClient(&rest.Config{Host: "http://api", QPS: -1},
+			&http.Client{Transport: s})
 		require.NoError(t, err)
 		tokens := reviews.NewTokens(client, reviews.TokensOptions{})
 		var callers sync.WaitGroup
@@ -262,7 +270,9 @@ func (b *blocking) RoundTrip(req *http.Request) (*http.Response, error) {
 	case <-b.answer:
 		return &http.Response{
 			StatusCode: http.StatusCreated, Header: http.Header{"Content-Type": {"application/json"}}, Request: req,
-			Body: io.NopCloser(strings.NewReader(`{"kind":"TokenReview","apiVersion":"authentication.k8s.io/v1","status":{"authenticated":true,"user":{"username":"alice"}}}`)),
+			Body: io.NopCloser(
+				strings.NewReader(
+					`{"kind":"TokenReview","apiVersion":"authentication.k8s.io/v1","status":{"authenticated":true,"user":{"username":"alice"}}}`)),
 		}, nil
 	case <-req.Context().Done():
 		b.cancelled <- struct{}{}

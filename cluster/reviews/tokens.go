@@ -53,9 +53,10 @@ func (t *Tokens) Authenticate(req *http.Request) (*authenticationv1.UserInfo, er
 	if token == "" {
 		return nil, nil
 	}
-	user, err := t.cache.get(req.Context(), t.cache.question([]byte(token)), func(ctx context.Context) (*authenticationv1.UserInfo, time.Duration, error) {
-		return t.review(ctx, token)
-	})
+	user, err := t.cache.get(req.Context(), t.cache.question([]byte(token)),
+		func(ctx context.Context) (*authenticationv1.UserInfo, time.Duration, error) {
+			return t.review(ctx, token)
+		})
 	if err != nil {
 		return nil, fmt.Errorf("reviewing a bearer token: %w", err)
 	}

@@ -43,7 +43,8 @@ func Example() {
 	//  runtimeclass.node.k8s.io "unknown" not found
 }
 
-func run(t *testing.T, client *apitest.Clientset, test func(t *testing.T, c *runtimeclass.Classes, appeared func() []string)) {
+func run(t *testing.T, client *apitest.Clientset, test func(t *testing.T, c *runtimeclass.Classes,
+	appeared func() []string)) {
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex
 		var names []string

@@ -13,7 +13,8 @@ import (
 func ExampleVariables() {
 	kubernetes := &v1.Service{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "kubernetes"},
-		Spec:       v1.ServiceSpec{ClusterIP: "10.96.0.1", Ports: []v1.ServicePort{{Name: "https", Port: 443, Protocol: v1.ProtocolTCP}}},
+		Spec: v1.ServiceSpec{ClusterIP: "10.96.0.1",
+			Ports: []v1.ServicePort{{Name: "https", Port: 443, Protocol: v1.ProtocolTCP}}},
 	}
 	for _, v := range services.Variables(kubernetes) {
 		fmt.Println(v.Name + "=" + v.Value)

@@ -107,7 +107,8 @@ func (s *Services) Env(ctx context.Context, pod *v1.Pod) ([]v1.EnvVar, error) {
 func bounded(pod *v1.Pod, seen []service) ([]v1.EnvVar, error) {
 	env, fit := variables(seen, podspec.MaxArguments)
 	if !fit {
-		return nil, fmt.Errorf("environment variables of the services in namespace %s: %w: no process can have more than %d bytes of variables; set enableServiceLinks of the pod to false",
+		return nil, fmt.Errorf("environment variables of the services in namespace %s: %w: no process can have more "+
+			"than %d bytes of variables; set enableServiceLinks of the pod to false",
 			pod.Namespace, podspec.ErrTooLong, podspec.MaxArguments)
 	}
 	return env, nil

@@ -116,7 +116,8 @@ func makeService(namespace, name, ip string) *v1.Service {
 
 func makePod(namespace string, links bool) *v1.Pod {
 	return &v1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "p", UID: "u"}, Spec: v1.PodSpec{EnableServiceLinks: &links},
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "p", UID: "u"},
+		Spec:       v1.PodSpec{EnableServiceLinks: &links},
 	}
 }
 
@@ -165,7 +166,8 @@ func TestServicesChange(t *testing.T) {
 		w.create(makeService("shop", "web", "10.0.0.3"))
 		hosts, _ = w.hosts(makePod("shop", true))
 		assert.Equal(t, "WEB=10.0.0.3", hosts)
-		_, err = w.client.CoreV1().Services("shop").Update(w.t.Context(), makeService("shop", "web", v1.ClusterIPNone), metav1.UpdateOptions{})
+		_, err = w.client.CoreV1().Services("shop").Update(w.t.Context(), makeService("shop", "web", v1.ClusterIPNone),
+			metav1.UpdateOptions{})
 		require.NoError(t, err)
 		synctest.Wait()
 		hosts, _ = w.hosts(makePod("shop", true))
@@ -193,7 +195,8 @@ func TestServicesAreNotKnown(t *testing.T) {
 		w.setFail(errors.New("connection refused"))
 		_, err := w.hosts(makePod("shop", true))
 		require.ErrorIs(t, err, services.ErrNotRead)
-		assert.EqualError(t, err, "services have not yet been read at least once, cannot construct envvars: the API server has not answered yet: connection refused")
+		assert.EqualError(t, err, "services have not yet been read at least once, cannot construct envvars: the API "+
+			"server has not answered yet: connection refused")
 		start := time.Now()
 		_, err = w.hosts(makePod("shop", true))
 		require.ErrorIs(t, err, services.ErrNotRead)
@@ -244,7 +247,8 @@ func TestServicesOfTheLastRun(t *testing.T) {
 func TestServiceWithoutPortsInTheCheckpoint(t *testing.T) {
 	t.Parallel()
 	var d apitest.Disk
-	d.KeepState("services", map[string]any{"shop/web": map[string]any{"namespace": "shop", "name": "web", "ip": "10.0.0.3"}})
+	d.KeepState("services",
+		map[string]any{"shop/web": map[string]any{"namespace": "shop", "name": "web", "ip": "10.0.0.3"}})
 	run(t, &d, func(w *world) {
 		w.setFail(errors.New("connection refused"))
 		hosts, err := w.hosts(makePod("shop", true))
@@ -264,8 +268,10 @@ func TestVariables(t *testing.T) {
 	assert.Equal(t, []string{
 		"MY_DB_SERVICE_HOST=fd00::1", "MY_DB_SERVICE_PORT=53", "MY_DB_SERVICE_PORT_DNS_UDP=53",
 		"MY_DB_PORT=udp://[fd00::1]:53",
-		"MY_DB_PORT_53_UDP=udp://[fd00::1]:53", "MY_DB_PORT_53_UDP_PROTO=udp", "MY_DB_PORT_53_UDP_PORT=53", "MY_DB_PORT_53_UDP_ADDR=fd00::1",
-		"MY_DB_PORT_80_TCP=tcp://[fd00::1]:80", "MY_DB_PORT_80_TCP_PROTO=tcp", "MY_DB_PORT_80_TCP_PORT=80", "MY_DB_PORT_80_TCP_ADDR=fd00::1",
+		"MY_DB_PORT_53_UDP=udp://[fd00::1]:53", "MY_DB_PORT_53_UDP_PROTO=udp", "MY_DB_PORT_53_UDP_PORT=53",
+		"MY_DB_PORT_53_UDP_ADDR=fd00::1",
+		"MY_DB_PORT_80_TCP=tcp://[fd00::1]:80", "MY_DB_PORT_80_TCP_PROTO=tcp", "MY_DB_PORT_80_TCP_PORT=80",
+		"MY_DB_PORT_80_TCP_ADDR=fd00::1",
 	}, got)
 }
 
@@ -289,7 +295,10 @@ func TestTooManyVariables(t *testing.T) {
 			list.Items = append(list.Items, *s)
 		}
 		// The tracker of the fake client takes seconds for such a service.
-		w.client.PrependReactor("list", "services", func(clienttesting.Action) (bool, kruntime.Object, error) { return true, list, nil })
+		w.client.PrependReactor("list", "services", func(clienttesting.Action) (bool, kruntime.Object,
+			error) {
+			return true, list, nil
+		})
 		_, err := w.Env(w.t.Context(), makePod("other", true))
 		require.NoError(t, err)
 		static := makePod("shop", true)

@@ -194,7 +194,8 @@ func (t *Tokens) refreshOne(ctx context.Context, k key) {
 	e.refreshAt = time.Now().Add(delay + rand.N(delay/2))
 	t.mu.Unlock()
 	if first {
-		t.opts.Logger.Error(err, "Token of a service account cannot be refreshed; the present one is used on, and it is tried again",
+		t.opts.Logger.Error(err, "Token of a service account cannot be refreshed; the present one is used on, and "+
+			"it is tried again",
 			"namespace", k.namespace, "serviceAccount", k.account, "pod", k.bound.Name, "podUID", k.bound.UID)
 	}
 }

@@ -90,7 +90,8 @@ type key struct {
 }
 
 func keyOf(namespace, account string, request *authenticationv1.TokenRequest) key {
-	k := key{namespace: namespace, account: account, audiences: strings.Join(request.Spec.Audiences, "\x00"), uid: request.UID}
+	k := key{namespace: namespace, account: account, audiences: strings.Join(request.Spec.Audiences, "\x00"),
+		uid: request.UID}
 	if s := request.Spec.ExpirationSeconds; s != nil {
 		k.seconds = *s
 	}
@@ -112,7 +113,8 @@ func (k key) pod() types.UID {
 // Token returns a token of the service account for the request, which must not be changed
 // afterwards. The token is in the status of the returned object, which is shared and read-only.
 // If the API server answers with an error, that is the error.
-func (t *Tokens) Token(ctx context.Context, namespace, serviceAccount string, request *authenticationv1.TokenRequest) (*authenticationv1.TokenRequest, error) {
+func (t *Tokens) Token(ctx context.Context, namespace, serviceAccount string,
+	request *authenticationv1.TokenRequest) (*authenticationv1.TokenRequest, error) {
 	t.load.Do(t.restore)
 	k := keyOf(namespace, serviceAccount, request)
 	t.mu.Lock()
@@ -134,12 +136,14 @@ func (t *Tokens) Token(ctx context.Context, namespace, serviceAccount string, re
 
 // request requests a token, and holds it, unless the pod has gone meanwhile. If the API server
 // does not have the pod or the service account any more, the present token is forgotten.
-func (t *Tokens) request(ctx context.Context, k key, request *authenticationv1.TokenRequest) (*authenticationv1.TokenRequest, error) {
+func (t *Tokens) request(ctx context.Context, k key,
+	request *authenticationv1.TokenRequest) (*authenticationv1.TokenRequest, error) {
 	limited, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	ended := t.begin(k.pod())
 	asked := time.Now()
-	token, err := t.client.CoreV1().ServiceAccounts(k.namespace).CreateToken(limited, k.account, request, metav1.CreateOptions{})
+	token, err := t.client.CoreV1().ServiceAccounts(k.namespace).CreateToken(limited, k.account, request,
+		metav1.CreateOptions{})
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	gone := ended()
@@ -188,7 +192,8 @@ func (t *Tokens) begin(pod types.UID) (end func() (gone bool)) {
 // not exist, or not with this UID.
 func missing(err error) bool {
 	// A proxy, and a server that does not have the resource, answer 404 without an object.
-	return apierrors.IsConflict(err) || apierrors.IsNotFound(err) && !apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse)
+	return apierrors.IsConflict(err) || apierrors.IsNotFound(err) && !apierrors.HasStatusCause(err,
+		metav1.CauseTypeUnexpectedServerResponse)
 }
 
 // Update takes changes of the pods of the API server: those that are new or have changed,

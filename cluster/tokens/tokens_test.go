@@ -67,7 +67,8 @@ func run(t *testing.T, d *apitest.Disk, test func(w *world)) {
 				answer.Spec.ExpirationSeconds = new(int64(3600))
 			}
 			answer.Status.Token = fmt.Sprintf("secret-%d", w.made)
-			answer.Status.ExpirationTimestamp = metav1.NewTime(time.Now().Add(w.skew + time.Duration(*answer.Spec.ExpirationSeconds)*time.Second))
+			answer.Status.ExpirationTimestamp = metav1.NewTime(time.Now().Add(w.skew +
+				time.Duration(*answer.Spec.ExpirationSeconds)*time.Second))
 			return true, answer, nil
 		})
 		opts := tokens.Options{
@@ -127,7 +128,8 @@ func (w *world) sleepUntil(sinceStart time.Duration) { time.Sleep(time.Until(w.s
 func request(uid string, seconds int64, audiences ...string) *authenticationv1.TokenRequest {
 	return &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{
 		ExpirationSeconds: &seconds, Audiences: audiences,
-		BoundObjectRef: &authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: "Pod", Name: "p-" + uid, UID: types.UID(uid)},
+		BoundObjectRef: &authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: "Pod", Name: "p-" + uid,
+			UID: types.UID(uid)},
 	}}
 }
 
@@ -306,7 +308,8 @@ func TestTokensOfPodsThatEnd(t *testing.T) {
 		for _, uid := range []string{"removed", "ended", "failed", "runs"} {
 			w.token(request(uid, 600))
 		}
-		w.Update([]*v1.Pod{pod("ended", v1.PodSucceeded), pod("failed", v1.PodFailed), pod("runs", v1.PodRunning)}, []*v1.Pod{pod("removed", v1.PodRunning)})
+		w.Update([]*v1.Pod{pod("ended", v1.PodSucceeded), pod("failed", v1.PodFailed), pod("runs", v1.PodRunning)},
+			[]*v1.Pod{pod("removed", v1.PodRunning)})
 		time.Sleep(490 * time.Second)
 		_, _, refreshed, _ := w.counts()
 		assert.Equal(t, 1, refreshed)

@@ -54,10 +54,12 @@ func New(client kubernetes.Interface, opts Options) (*Bundles, error) {
 		return nil, errors.New("trustbundles: the client is nil")
 	}
 	api := listwatch.NewVersions("ClusterTrustBundles",
-		listwatch.Of(client.CertificatesV1().ClusterTrustBundles()), listwatch.Of(client.CertificatesV1beta1().ClusterTrustBundles()))
+		listwatch.Of(client.CertificatesV1().ClusterTrustBundles()),
+		listwatch.Of(client.CertificatesV1beta1().ClusterTrustBundles()))
 	return &Bundles{table.New(table.Options[bundle]{
 		// There is no Type: it depends on the server.
-		Resource:   listwatch.Resource{Name: "clustertrustbundles", Client: client, API: api.API(), MaxBackoff: 30 * time.Second},
+		Resource: listwatch.Resource{Name: "clustertrustbundles", Client: client, API: api.API(),
+			MaxBackoff: 30 * time.Second},
 		Reduce:     reduce,
 		Checkpoint: opts.Checkpoint, State: "trustbundles", Changed: opts.Changed, Logger: opts.Logger,
 	})}, nil
@@ -75,8 +77,10 @@ func (b *Bundles) Run(ctx context.Context) error {
 // TrustBundle returns the certificates that a projection selects. It waits for the first answer of
 // the API server, a second at most. The error wraps [ErrNotRead], or has kubelet's text if
 // nothing matches.
-func (b *Bundles) TrustBundle(ctx context.Context, pod *v1.Pod, request *v1.ClusterTrustBundleProjection) ([]byte, error) {
-	selector, err := metav1.LabelSelectorAsSelector(request.LabelSelector) // nil matches nothing, an empty one everything
+func (b *Bundles) TrustBundle(ctx context.Context, pod *v1.Pod,
+	request *v1.ClusterTrustBundleProjection) ([]byte, error) {
+	// nil matches nothing, an empty one everything
+	selector, err := metav1.LabelSelectorAsSelector(request.LabelSelector)
 	if err != nil {
 		return nil, fmt.Errorf("while parsing label selector: %w", err)
 	}
@@ -104,7 +108,8 @@ func (b *Bundles) TrustBundle(ctx context.Context, pod *v1.Pod, request *v1.Clus
 	case ptr.Deref(request.Optional, false):
 		return []byte{}, nil
 	case request.Name != nil:
-		return nil, fmt.Errorf("while getting ClusterTrustBundle: %w", apierrors.NewNotFound(certificatesv1.Resource("clustertrustbundle"), *request.Name))
+		return nil, fmt.Errorf("while getting ClusterTrustBundle: %w",
+			apierrors.NewNotFound(certificatesv1.Resource("clustertrustbundle"), *request.Name))
 	default:
 		return nil, errors.New("combination of signerName and labelSelector matched zero ClusterTrustBundles")
 	}

@@ -36,7 +36,8 @@ func certificates(names ...string) string {
 	var out strings.Builder
 	for _, name := range names {
 		fmt.Fprintf(&out, "# %s\n", name)
-		_ = pem.Encode(&out, &pem.Block{Type: "CERTIFICATE", Headers: map[string]string{"of": name}, Bytes: []byte(name)})
+		_ = pem.Encode(&out, &pem.Block{Type: "CERTIFICATE", Headers: map[string]string{"of": name},
+			Bytes: []byte(name)})
 	}
 	return out.String()
 }
@@ -62,7 +63,8 @@ func bundle(name, signer, label string, of ...string) *certificatesv1.ClusterTru
 	}
 }
 
-func run(t *testing.T, client *apitest.Clientset, test func(t *testing.T, b *trustbundles.Bundles, changes func() int)) {
+func run(t *testing.T, client *apitest.Clientset, test func(t *testing.T, b *trustbundles.Bundles,
+	changes func() int)) {
 	synctest.Test(t, func(t *testing.T) {
 		var changed atomic.Int64
 		b, err := trustbundles.New(client, trustbundles.Options{Changed: func() { changed.Add(1) }})
@@ -85,7 +87,8 @@ func TestTrustBundle(t *testing.T) {
 	t.Parallel()
 	client := apitest.NewClientset(
 		bundle("plain", "", "", "a", "b", "a"), bundle("example.com:s:live", "example.com/s", "live", "b", "c"),
-		bundle("example.com:s:test", "example.com/s", "test", "c", "d"), bundle("example.com:other:x", "example.com/other", "live", "e"),
+		bundle("example.com:s:test", "example.com/s", "test", "c", "d"),
+		bundle("example.com:other:x", "example.com/other", "live", "e"),
 	)
 	all, live := &metav1.LabelSelector{}, &metav1.LabelSelector{MatchLabels: map[string]string{"env": "live"}}
 	signer := func(name string, s *metav1.LabelSelector) *v1.ClusterTrustBundleProjection {
@@ -116,7 +119,8 @@ func TestTrustBundle(t *testing.T) {
 			assert.ElementsMatch(t, tc.want, namesIn(t, got), name)
 		}
 		before := changes()
-		_, err := client.CertificatesV1().ClusterTrustBundles().Update(t.Context(), bundle("plain", "", "", "z"), metav1.UpdateOptions{})
+		_, err := client.CertificatesV1().ClusterTrustBundles().Update(t.Context(), bundle("plain", "", "", "z"),
+			metav1.UpdateOptions{})
 		require.NoError(t, err)
 		assert.Greater(t, changes(), before)
 		got, err := b.TrustBundle(t.Context(), pod, &v1.ClusterTrustBundleProjection{Name: ptr.To("plain")})
@@ -153,7 +157,8 @@ func TestVersionsOfTheAPI(t *testing.T) {
 		return apierrors.NewGenericServerResponse(404, a.GetVerb(), a.GetResource().GroupResource(), "", "", 0, true)
 	}
 	refuse := func(client *apitest.Clientset, version string) {
-		client.PrependReactor("list", "clustertrustbundles", func(a clienttesting.Action) (bool, kruntime.Object, error) {
+		client.PrependReactor("list", "clustertrustbundles", func(a clienttesting.Action) (bool, kruntime.Object,
+			error) {
 			return a.GetResource().Version == version, nil, gone(a)
 		})
 		client.PrependWatchReactor("clustertrustbundles", func(a clienttesting.Action) (bool, watch.Interface, error) {
@@ -161,7 +166,8 @@ func TestVersionsOfTheAPI(t *testing.T) {
 		})
 	}
 	client := apitest.NewClientset(&certificatesv1beta1.ClusterTrustBundle{
-		ObjectMeta: metav1.ObjectMeta{Name: "plain"}, Spec: certificatesv1beta1.ClusterTrustBundleSpec{TrustBundle: certificates("a")},
+		ObjectMeta: metav1.ObjectMeta{Name: "plain"}, Spec: certificatesv1beta1.ClusterTrustBundleSpec{
+			TrustBundle: certificates("a")},
 	})
 	refuse(client, "v1")
 	request := &v1.ClusterTrustBundleProjection{Name: ptr.To("plain"), Optional: ptr.To(true)}
@@ -170,9 +176,11 @@ func TestVersionsOfTheAPI(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, []string{"a"}, namesIn(t, got))
 		before := changes()
-		_, err = client.CertificatesV1beta1().ClusterTrustBundles().Update(t.Context(), &certificatesv1beta1.ClusterTrustBundle{
-			ObjectMeta: metav1.ObjectMeta{Name: "plain"}, Spec: certificatesv1beta1.ClusterTrustBundleSpec{TrustBundle: certificates("b")},
-		}, metav1.UpdateOptions{})
+		_, err = client.CertificatesV1beta1().ClusterTrustBundles().Update(t.Context(),
+			&certificatesv1beta1.ClusterTrustBundle{
+				ObjectMeta: metav1.ObjectMeta{Name: "plain"}, Spec: certificatesv1beta1.ClusterTrustBundleSpec{
+					TrustBundle: certificates("b")},
+			}, metav1.UpdateOptions{})
 		require.NoError(t, err)
 		assert.Greater(t, changes(), before, "the watch is one of v1beta1")
 	})
@@ -191,7 +199,8 @@ func TestServerAway(t *testing.T) {
 		return true, nil, errors.New("connection refused")
 	})
 	run(t, client, func(t *testing.T, b *trustbundles.Bundles, _ func() int) {
-		_, err := b.TrustBundle(t.Context(), pod, &v1.ClusterTrustBundleProjection{Name: ptr.To("x"), Optional: ptr.To(true)})
+		_, err := b.TrustBundle(t.Context(), pod, &v1.ClusterTrustBundleProjection{Name: ptr.To("x"),
+			Optional: ptr.To(true)})
 		require.ErrorIs(t, err, trustbundles.ErrNotRead)
 		require.ErrorContains(t, err, "connection refused")
 	})
@@ -202,7 +211,8 @@ func TestServerAway(t *testing.T) {
 func TestUses(t *testing.T) {
 	t.Parallel()
 	source := v1.VolumeProjection{ClusterTrustBundle: &v1.ClusterTrustBundleProjection{}}
-	trust := v1.Volume{Name: "trust", VolumeSource: v1.VolumeSource{Projected: &v1.ProjectedVolumeSource{Sources: []v1.VolumeProjection{{}, source}}}}
+	trust := v1.Volume{Name: "trust",
+		VolumeSource: v1.VolumeSource{Projected: &v1.ProjectedVolumeSource{Sources: []v1.VolumeProjection{{}, source}}}}
 	assert.True(t, trustbundles.Uses(testpod.New("web", testpod.Containers("main"), testpod.Volumes(trust))))
 	assert.False(t, trustbundles.Uses(testpod.New("web", testpod.Containers("main"), testpod.UnusedVolumes(trust))))
 	assert.False(t, trustbundles.Uses(pod))

@@ -10,7 +10,8 @@ import (
 
 // Whatever is in bundles, their certificates are left, each once, without anything else.
 func FuzzNormalize(f *testing.F) {
-	f.Add("# of a\n-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n", "-----BEGIN CERTIFICATE-----\nof: b\n\nAAAA\n-----END CERTIFICATE-----\n")
+	f.Add("# of a\n-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n",
+		"-----BEGIN CERTIFICATE-----\nof: b\n\nAAAA\n-----END CERTIFICATE-----\n")
 	f.Add("-----BEGIN KEY-----\nAAAA\n-----END KEY-----\n-----BEGIN CERTIFICATE-----\n-----END CERTIFICATE-----\n", "")
 	f.Fuzz(func(t *testing.T, a, b string) {
 		out := string(normalize("uid", []string{a, b}))

@@ -1,5 +1,5 @@
-// Airgapped is an agent of a site without a registry. The images of its pods are OCI archives in a directory, as "docker save",
-// "ctr images export" or "skopeo copy … oci-archive:" write them:
+// Airgapped is an agent of a site without a registry. The images of its pods are OCI archives in a directory, as
+// "docker save", "ctr images export" or "skopeo copy … oci-archive:" write them:
 //
 //	archives/docker.io_library_nginx_1.29.tar   the image nginx:1.29
 //
@@ -51,7 +51,8 @@ func run(ctx context.Context, args []string) error {
 	socket := flags.String("socket", "unix:///run/containerd/containerd.sock", "CRI socket")
 	manifests := flags.String("manifests", "manifests", "directory of pod manifests")
 	dir := flags.String("archives", "archives", "directory of OCI archives")
-	command := flags.String("import", "ctr --namespace k8s.io images import", "command that imports the archive whose path is appended")
+	command := flags.String("import", "ctr --namespace k8s.io images import",
+		"command that imports the archive whose path is appended")
 	root := flags.String("root", kubeletkit.DefaultRootDir, "directory of the agent, an absolute path")
 	if err := flags.Parse(args); err != nil {
 		return err
@@ -62,7 +63,8 @@ func run(ctx context.Context, args []string) error {
 		return err
 	}
 	defer rt.Close()
-	agent, err := newAgent(rt, file.New(*manifests, file.Options{}), *root, &archives{dir: *dir, load: loadBy(*command)}, log)
+	agent, err := newAgent(rt, file.New(*manifests, file.Options{}), *root,
+		&archives{dir: *dir, load: loadBy(*command)}, log)
 	if err != nil {
 		return err
 	}
@@ -70,7 +72,8 @@ func run(ctx context.Context, args []string) error {
 }
 
 // newAgent composes the agent.
-func newAgent(rt runtime.Runtime, source podconfig.Source, rootDir string, a *archives, log logr.Logger) (*kubeletkit.Agent, error) {
+func newAgent(rt runtime.Runtime, source podconfig.Source, rootDir string, a *archives,
+	log logr.Logger) (*kubeletkit.Agent, error) {
 	return kubeletkit.New(kubeletkit.Options{
 		NodeName: "airgapped",
 		RootDir:  rootDir,
@@ -102,12 +105,14 @@ func (a *archives) Ensure(ctx context.Context, req images.Request) (*runtime.Ima
 	}
 	image, err := a.ensure(ctx, name, req.Store)
 	if err != nil {
-		return nil, &runtime.ImageError{Reason: runtime.ReasonImagePull, Message: err.Error(), RetryAfter: retryAfter, Err: err}
+		return nil, &runtime.ImageError{Reason: runtime.ReasonImagePull, Message: err.Error(), RetryAfter: retryAfter,
+			Err: err}
 	}
 	return image, nil
 }
 
-func (a *archives) ensure(ctx context.Context, name podspec.ImageName, store runtime.ImageStore) (*runtime.Image, error) {
+func (a *archives) ensure(ctx context.Context, name podspec.ImageName,
+	store runtime.ImageStore) (*runtime.Image, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if image, err := store.Find(ctx, name.Name); image != nil || err != nil {

@@ -56,7 +56,8 @@ func TestCompositionsAreEqual(t *testing.T) {
 		},
 		func(o Options) (composed, error) {
 			a, err := kubeletkit.New(kubeletkit.Options{
-				NodeName: o.NodeName, RootDir: o.RootDir, Runtime: o.Runtime, Sources: o.Sources, Host: o.Host, API: kubeletkit.API{Objects: o.Objects},
+				NodeName: o.NodeName, RootDir: o.RootDir, Runtime: o.Runtime, Sources: o.Sources, Host: o.Host,
+				API: kubeletkit.API{Objects: o.Objects},
 			})
 			return byNew{a}, err
 		},
@@ -73,7 +74,8 @@ func TestCompositionsAreEqual(t *testing.T) {
 			return strings.Join(lines[min(max(0, i-10), len(lines)):min(i+10, len(lines))], "\n")
 		}
 		if i >= len(transcripts[0]) || i >= len(transcripts[1]) || transcripts[0][i] != transcripts[1][i] {
-			require.FailNow(t, "they differ", "by hand:\n%s\n\nby kubeletkit.New:\n%s", around(transcripts[0]), around(transcripts[1]))
+			require.FailNow(t, "they differ", "by hand:\n%s\n\nby kubeletkit.New:\n%s", around(transcripts[0]),
+				around(transcripts[1]))
 		}
 	}
 }
@@ -90,10 +92,12 @@ func (s *script) run(t *testing.T, compose func(o Options) (composed, error)) {
 	s.rt = fake.New(fake.Options{Dir: s.root})
 	defer s.rt.Close()
 	host, source, secrets := *s.rt.Host(), podconfigfake.NewSource(podspec.SourceAPI), objects.New()
-	host.Allocatable = v1.ResourceList{v1.ResourceCPU: resource.MustParse("4"), v1.ResourceMemory: resource.MustParse("1Gi")}
+	host.Allocatable = v1.ResourceList{v1.ResourceCPU: resource.MustParse("4"),
+		v1.ResourceMemory: resource.MustParse("1Gi")}
 	secrets.Set(secret("1"))
 	var err error
-	s.agent, err = compose(Options{NodeName: "node", RootDir: s.root, Runtime: s.rt, Sources: []podconfig.Source{source}, Host: &host, Objects: secrets})
+	s.agent, err = compose(Options{NodeName: "node", RootDir: s.root, Runtime: s.rt,
+		Sources: []podconfig.Source{source}, Host: &host, Objects: secrets})
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
@@ -105,7 +109,8 @@ func (s *script) run(t *testing.T, compose func(o Options) (composed, error)) {
 
 	web, once, sized := makePod("web"), makePod("once"), sizedPod(1, "64Mi")
 	once.Spec.RestartPolicy = v1.RestartPolicyNever
-	web.Spec.Volumes = []v1.Volume{{Name: "key", VolumeSource: v1.VolumeSource{Secret: &v1.SecretVolumeSource{SecretName: "key"}}}}
+	web.Spec.Volumes = []v1.Volume{{Name: "key",
+		VolumeSource: v1.VolumeSource{Secret: &v1.SecretVolumeSource{SecretName: "key"}}}}
 	web.Spec.Containers[0].VolumeMounts = []v1.VolumeMount{{Name: "key", MountPath: "/key"}}
 	source.Set(web, once, sized)
 	s.look(t, "started", 5*time.Second)
@@ -200,13 +205,15 @@ func (s *script) calls() []string {
 }
 
 func secret(value string) *v1.Secret {
-	return &v1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "key", Namespace: "default", ResourceVersion: value}, Data: map[string][]byte{"value": []byte(value)}}
+	return &v1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "key", Namespace: "default", ResourceVersion: value},
+		Data: map[string][]byte{"value": []byte(value)}}
 }
 
 // sizedPod returns a pod of the API with a limit of its memory.
 func sizedPod(generation int64, memory string) *v1.Pod {
 	return testpod.With(makePod("sized"), func(pod *v1.Pod) {
-		pod.Generation, pod.Annotations = generation, map[string]string{podspec.AnnotationConfigSource: podspec.SourceAPI}
+		pod.Generation, pod.Annotations = generation, map[string]string{
+			podspec.AnnotationConfigSource: podspec.SourceAPI}
 		list := v1.ResourceList{v1.ResourceMemory: resource.MustParse(memory)}
 		pod.Spec.Containers[0].Resources = v1.ResourceRequirements{Requests: list, Limits: list}
 	})

@@ -38,7 +38,8 @@ func run(ctx context.Context, out io.Writer) error {
 	defer func() { _ = os.RemoveAll(root) }()
 	rt, source := fake.New(fake.Options{}), podconfigfake.NewSource("demo")
 	defer rt.Close()
-	node, err := New(Options{NodeName: "node", RootDir: root, Runtime: rt, Sources: []podconfig.Source{source}, Host: rt.Host()})
+	node, err := New(Options{NodeName: "node", RootDir: root, Runtime: rt, Sources: []podconfig.Source{source},
+		Host: rt.Host()})
 	if err != nil {
 		return err
 	}

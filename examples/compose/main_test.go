@@ -40,7 +40,8 @@ func TestWithoutARoute(t *testing.T) {
 		defer rt.Close()
 		host := rt.Host()
 		host.IPs = nil
-		n, err := New(Options{NodeName: "node", RootDir: root, Runtime: rt, Sources: []podconfig.Source{source}, Host: host})
+		n, err := New(Options{NodeName: "node", RootDir: root, Runtime: rt, Sources: []podconfig.Source{source},
+			Host: host})
 		require.NoError(t, err)
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error, 1)
@@ -64,7 +65,8 @@ func TestScenario(t *testing.T) {
 	for name, compose := range map[string]func(o Options) (agent, error){
 		"by hand": func(o Options) (agent, error) { return New(o) },
 		"kubeletkit.New": func(o Options) (agent, error) {
-			return kubeletkit.New(kubeletkit.Options{NodeName: o.NodeName, RootDir: o.RootDir, Runtime: o.Runtime, Sources: o.Sources, Host: o.Host})
+			return kubeletkit.New(kubeletkit.Options{NodeName: o.NodeName, RootDir: o.RootDir, Runtime: o.Runtime,
+				Sources: o.Sources, Host: o.Host})
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -80,7 +82,8 @@ func scenario(t *testing.T, root string, compose func(o Options) (agent, error))
 	start := func(source podconfig.Source) (a agent, stop func()) {
 		host := *rt.Host()
 		host.IPs = []string{"192.0.2.1"}
-		a, err := compose(Options{NodeName: "node", RootDir: root, Runtime: rt, Sources: []podconfig.Source{source}, Host: &host})
+		a, err := compose(Options{NodeName: "node", RootDir: root, Runtime: rt, Sources: []podconfig.Source{source},
+			Host: &host})
 		require.NoError(t, err)
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error, 1)
@@ -118,10 +121,12 @@ func scenario(t *testing.T, root string, compose func(o Options) (agent, error))
 
 	// A liveness probe that fails restarts its container.
 	probed := makePod("probed")
-	probed.Spec.Containers[0].LivenessProbe = &v1.Probe{PeriodSeconds: 1, FailureThreshold: 1, ProbeHandler: v1.ProbeHandler{Exec: &v1.ExecAction{Command: []string{"check"}}}}
-	rt.Script(fake.Target{Pod: "probed"}, fake.Behavior{Exec: func(context.Context, []string) (runtime.ExecResult, error) {
-		return runtime.ExecResult{Output: []byte("sick"), ExitCode: 1}, nil
-	}}, fake.Behavior{})
+	probed.Spec.Containers[0].LivenessProbe = &v1.Probe{PeriodSeconds: 1, FailureThreshold: 1,
+		ProbeHandler: v1.ProbeHandler{Exec: &v1.ExecAction{Command: []string{"check"}}}}
+	rt.Script(fake.Target{Pod: "probed"},
+		fake.Behavior{Exec: func(context.Context, []string) (runtime.ExecResult, error) {
+			return runtime.ExecResult{Output: []byte("sick"), ExitCode: 1}, nil
+		}}, fake.Behavior{})
 	source.Set(makePod("web"), makePod("db"), probed)
 	assert.NotZero(t, after(a, 30*time.Second)["probed"].ContainerStatuses[0].RestartCount)
 
@@ -146,6 +151,8 @@ func scenario(t *testing.T, root string, compose func(o Options) (agent, error))
 func makePod(name string) *v1.Pod {
 	return &v1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default", UID: types.UID("uid-" + name)},
-		Spec:       v1.PodSpec{RestartPolicy: v1.RestartPolicyAlways, Containers: []v1.Container{{Name: "main", Image: "busybox-" + name}}}, // of its own: a pull is shared, or not
+		// of its own: a pull is shared, or not
+		Spec: v1.PodSpec{RestartPolicy: v1.RestartPolicyAlways,
+			Containers: []v1.Container{{Name: "main", Image: "busybox-" + name}}},
 	}
 }

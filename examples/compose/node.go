@@ -74,11 +74,13 @@ func New(o Options) (_ *Node, err error) {
 
 	// What is seen of the runtime.
 	cache := runtime.NewCache(rt, runtime.CacheOptions{})
-	n.pleg = pleg.NewEvented(rt, cache, pleg.EventedOptions{Options: pleg.Options{Record: n.history.Record, NonBlocking: true, Logger: log.WithName("pleg")}})
+	n.pleg = pleg.NewEvented(rt, cache, pleg.EventedOptions{Options: pleg.Options{Record: n.history.Record,
+		NonBlocking: true, Logger: log.WithName("pleg")}})
 
 	// What is to run.
 	n.config, err = podconfig.New(podconfig.Options{
-		NodeName: o.NodeName, Sources: o.Sources, StaticUID: staticuid.New(rt, staticuid.Options{Logger: log.WithName("config")}).UID,
+		NodeName: o.NodeName, Sources: o.Sources, StaticUID: staticuid.New(rt,
+			staticuid.Options{Logger: log.WithName("config")}).UID,
 		Event: o.Event, Record: n.history.Record, NonBlocking: true, Logger: log.WithName("config"),
 	})
 	if err != nil {
@@ -93,11 +95,13 @@ func New(o Options) (_ *Node, err error) {
 	if err != nil {
 		return nil, err
 	}
-	n.prober, err = prober.New(rt, cache, prober.Options{HostIPs: hostIPs, Event: o.Event, Record: n.history.Record, NonBlocking: true, Logger: log.WithName("prober")})
+	n.prober, err = prober.New(rt, cache, prober.Options{HostIPs: hostIPs, Event: o.Event, Record: n.history.Record,
+		NonBlocking: true, Logger: log.WithName("prober")})
 	if err != nil {
 		return nil, err
 	}
-	volumes, err := volume.New(volume.Options{Sources: volume.Sources{Objects: o.Objects, Allocatable: o.Host.Allocatable}, Event: o.Event, Logger: log.WithName("volume")})
+	volumes, err := volume.New(volume.Options{Sources: volume.Sources{Objects: o.Objects,
+		Allocatable: o.Host.Allocatable}, Event: o.Event, Logger: log.WithName("volume")})
 	if err != nil {
 		return nil, err
 	}
@@ -115,7 +119,8 @@ func New(o Options) (_ *Node, err error) {
 		return nil, err
 	}
 	n.syncer, err = podsync.New(
-		podsync.Deps{Runtime: rt, Cache: cache, Status: n.status, Volumes: volumes, Images: puller, Prober: n.prober, Join: []lifecycle.Component{secure, syncloop.Limits{MaxPods: 110}}},
+		podsync.Deps{Runtime: rt, Cache: cache, Status: n.status, Volumes: volumes, Images: puller, Prober: n.prober,
+			Join: []lifecycle.Component{secure, syncloop.Limits{MaxPods: 110}}},
 		podsync.Options{
 			PodsDir: podsDir, Host: o.Host, HostIPs: hostIPs, Objects: o.Objects,
 			Removed: func(uid types.UID) bool { // then its sandboxes are removed when it has ended
@@ -123,8 +128,9 @@ func New(o Options) (_ *Node, err error) {
 				return !desired || pod.DeletionTimestamp != nil
 			},
 			ResizePending: func(uid types.UID) (v1.PodCondition, bool) { return n.handler.ResizePending(uid) },
-			SpareStatic:   slices.ContainsFunc(o.Sources, func(s podconfig.Source) bool { return s.Name() == podspec.SourceAPI }),
-			NetworkReady:  n.networkReady, Event: o.Event, Record: n.history.Record, Logger: log.WithName("podsync"),
+			SpareStatic: slices.ContainsFunc(o.Sources,
+				func(s podconfig.Source) bool { return s.Name() == podspec.SourceAPI }),
+			NetworkReady: n.networkReady, Event: o.Event, Record: n.history.Record, Logger: log.WithName("podsync"),
 		})
 	if err != nil {
 		return nil, err
@@ -146,14 +152,16 @@ func New(o Options) (_ *Node, err error) {
 	if err != nil {
 		return nil, err
 	}
-	n.gc, err = gc.New(rt, n.removable, gc.Options{LogsDir: o.Host.PodLogsDir, Record: n.history.Record, Logger: log.WithName("gc")})
+	n.gc, err = gc.New(rt, n.removable, gc.Options{LogsDir: o.Host.PodLogsDir, Record: n.history.Record,
+		Logger: log.WithName("gc")})
 	if err != nil {
 		return nil, err
 	}
 
 	if service, ok := runtime.Optional[runtime.ImageService](rt); ok {
 		n.imageGC, err = gc.NewImageGC(service, gc.ImageOptions{
-			StateFile: filepath.Join(o.RootDir, "image_gc_state"), Listed: puller.Listed, Event: o.Event, Logger: log.WithName("imagegc"),
+			StateFile: filepath.Join(o.RootDir, "image_gc_state"), Listed: puller.Listed, Event: o.Event,
+			Logger: log.WithName("imagegc"),
 		})
 		if err != nil {
 			return nil, err
@@ -162,7 +170,8 @@ func New(o Options) (_ *Node, err error) {
 
 	// The loop that drives all of it.
 	n.handler, err = syncloop.NewHandler(
-		syncloop.HandlerDeps{Pods: n.pods, Workers: n.workers, Status: n.status, Runtime: rt, Prober: n.prober, Steps: n.syncer.Steps()},
+		syncloop.HandlerDeps{Pods: n.pods, Workers: n.workers, Status: n.status, Runtime: rt, Prober: n.prober,
+			Steps: n.syncer.Steps()},
 		syncloop.HandlerOptions{
 			PodsDir: podsDir, Host: o.Host,
 			Gone: n.gc.Kick, Event: o.Event, Record: n.history.Record, Logger: log.WithName("handler"),
@@ -245,9 +254,11 @@ func (n *Node) endPods(ctx context.Context) (left int, err error) {
 		case !st.Known() || st.Terminated() && !st.RestartRequested: // refused, or ended
 			continue
 		case !st.TerminationRequested() || st.RestartRequested:
-			n.workers.UpdatePod(podworkers.Update{Type: podworkers.Kill, Pod: pod, OnlyKnown: true, Kill: &podworkers.KillOptions{
-				Status: status.Evicted(pod, "Terminated", "Pod was terminated in response to imminent node shutdown."),
-			}})
+			n.workers.UpdatePod(podworkers.Update{Type: podworkers.Kill, Pod: pod, OnlyKnown: true,
+				Kill: &podworkers.KillOptions{
+					Status: status.Evicted(pod, "Terminated",
+						"Pod was terminated in response to imminent node shutdown."),
+				}})
 		}
 		left++
 	}

@@ -24,13 +24,16 @@ func TestRestartsFollowEvents(t *testing.T) {
 		assert.Regexp(t, `^[1-9]\d* lists in 4s`, out.String())
 		assert.Regexp(t, `the history has [23] exits`, out.String(), "the PLEG has the options of the default")
 		assert.Contains(t, out.String(), "instance 1 started 0s after the end of the one before\n")
-		assert.Contains(t, out.String(), "instance 2 started 1ms after the end of the one before\n", "that is the back-off")
+		assert.Contains(t, out.String(), "instance 2 started 1ms after the end of the one before\n",
+			"that is the back-off")
 	})
 }
 
 // TestHintedConforms runs the conformance suite of generators.
 func TestHintedConforms(t *testing.T) {
-	plegtest.Suite(t, plegtest.Factory{New: func(_ *testing.T, rt *plegtest.Runtime, cache *runtime.Cache) pleg.Generator {
-		return &Hinted{Generic: pleg.NewGeneric(rt, cache, pleg.Options{RelistPeriod: 10 * time.Minute}), Events: rt}
-	}})
+	plegtest.Suite(t,
+		plegtest.Factory{New: func(_ *testing.T, rt *plegtest.Runtime, cache *runtime.Cache) pleg.Generator {
+			return &Hinted{Generic: pleg.NewGeneric(rt, cache, pleg.Options{RelistPeriod: 10 * time.Minute}),
+				Events: rt}
+		}})
 }

@@ -62,7 +62,8 @@ func (r *Router) SyncPod(ctx context.Context, req runtime.PodSync) (runtime.Sync
 	}
 	rt := r.ByClass[*class]
 	if rt == nil {
-		return runtime.SyncResult{}, fmt.Errorf("pod %s: no runtime for runtime class %q", runtime.RefOf(req.Pod), *class)
+		return runtime.SyncResult{}, fmt.Errorf("pod %s: no runtime for runtime class %q", runtime.RefOf(req.Pod),
+			*class)
 	}
 	return rt.SyncPod(ctx, req)
 }
@@ -74,7 +75,8 @@ func (r *Router) KillPod(ctx context.Context, req runtime.PodKill) error {
 }
 
 // Exec runs the command in the runtime that has the container.
-func (r *Router) Exec(ctx context.Context, id runtime.ContainerID, cmd []string, timeout time.Duration) (runtime.ExecResult, error) {
+func (r *Router) Exec(ctx context.Context, id runtime.ContainerID, cmd []string,
+	timeout time.Duration) (runtime.ExecResult, error) {
 	res, err := r.Default.Exec(ctx, id, cmd, timeout)
 	for _, rt := range r.ByClass {
 		if !errors.Is(err, runtime.ErrNotFound) {

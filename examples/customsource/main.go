@@ -29,7 +29,8 @@ func main() {
 }
 
 func manifestOf(name, image string) string {
-	return fmt.Sprintf("{apiVersion: v1, kind: Pod, metadata: {name: %q}, spec: {terminationGracePeriodSeconds: 0, containers: [{name: main, image: %q}]}}", name, image)
+	return fmt.Sprintf("{apiVersion: v1, kind: Pod, metadata: {name: %q}, spec: {terminationGracePeriodSeconds: 0, "+
+		"containers: [{name: main, image: %q}]}}", name, image)
 }
 
 func run(ctx context.Context, out io.Writer) error {

@@ -51,7 +51,8 @@ func (t *Topics) take(m Message, node string, pods map[string][]*v1.Pod) {
 	case len(m.Payload) == 0:
 		delete(pods, m.Topic)
 	default:
-		loaded, err := manifest.Load(m.Payload, manifest.Options{NodeName: node, Source: manifest.SourceHTTP, Origin: m.Topic})
+		loaded, err := manifest.Load(m.Payload, manifest.Options{NodeName: node, Source: manifest.SourceHTTP,
+			Origin: m.Topic})
 		if err != nil {
 			t.Problem(m.Topic, err)
 			return

@@ -1,4 +1,5 @@
-// Device gives pods the serial lines of a machine, to which Modbus devices are attached, as the resource example.com/modbus. It shows both ways:
+// Device gives pods the serial lines of a machine, to which Modbus devices are attached, as the resource
+// example.com/modbus. It shows both ways:
 //
 // As an agent with the devices of the node itself. This takes a few lines, and no gRPC between two processes:
 //
@@ -49,7 +50,8 @@ func main() {
 
 func run(ctx context.Context, args []string) error {
 	flags := flag.NewFlagSet("device", flag.ContinueOnError)
-	plugins := flags.String("plugin", "", "directory of the device plugins of a kubelet; if empty, the program is an agent itself")
+	plugins := flags.String("plugin", "", "directory of the device plugins of a kubelet; if empty, the program is "+
+		"an agent itself")
 	socket := flags.String("socket", "unix:///run/containerd/containerd.sock", "CRI socket")
 	manifests := flags.String("manifests", "manifests", "directory of pod manifests")
 	root := flags.String("root", kubeletkit.DefaultRootDir, "directory of the agent, an absolute path")
@@ -73,12 +75,15 @@ func run(ctx context.Context, args []string) error {
 }
 
 // newAgent composes the agent.
-func newAgent(rt runtime.Runtime, source podconfig.Source, rootDir string, lines []string, log logr.Logger) (*kubeletkit.Agent, error) {
+func newAgent(rt runtime.Runtime, source podconfig.Source, rootDir string, lines []string,
+	log logr.Logger) (*kubeletkit.Agent, error) {
 	edits := map[string]runtime.ContainerEdits{}
 	for _, path := range lines {
-		edits[filepath.Base(path)] = runtime.ContainerEdits{Devices: []runtime.Device{{HostPath: path, ContainerPath: "/dev/modbus", Permissions: "rw"}}}
+		edits[filepath.Base(path)] = runtime.ContainerEdits{Devices: []runtime.Device{{HostPath: path,
+			ContainerPath: "/dev/modbus", Permissions: "rw"}}}
 	}
-	manager, err := devices.New(filepath.Join(rootDir, "devices"), devices.Options{Providers: []devices.Provider{devices.Fixed(modbus, edits)}, Logger: log})
+	manager, err := devices.New(filepath.Join(rootDir, "devices"),
+		devices.Options{Providers: []devices.Provider{devices.Fixed(modbus, edits)}, Logger: log})
 	if err != nil {
 		return nil, err
 	}

@@ -28,7 +28,8 @@ func pod(name string) *v1.Pod {
 	return &v1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default", UID: "uid-" + types.UID(name)},
 		Spec: v1.PodSpec{Containers: []v1.Container{{
-			Name: "c", Image: "image", Resources: v1.ResourceRequirements{Limits: v1.ResourceList{"example.com/modbus": resource.MustParse("1")}},
+			Name: "c", Image: "image", Resources: v1.ResourceRequirements{
+				Limits: v1.ResourceList{"example.com/modbus": resource.MustParse("1")}},
 		}}},
 	}
 }
@@ -50,7 +51,10 @@ func TestAgent(t *testing.T) {
 			switch p.Name {
 			case "a":
 				assert.Equal(t, v1.PodRunning, p.Status.Phase)
-				assert.Equal(t, []v1.ResourceStatus{{Name: "example.com/modbus", Resources: []v1.ResourceHealth{{ResourceID: "ttyUSB0", Health: v1.ResourceHealthStatusHealthy}}}},
+				assert.Equal(t,
+					[]v1.ResourceStatus{{Name: "example.com/modbus",
+						Resources: []v1.ResourceHealth{{ResourceID: "ttyUSB0",
+							Health: v1.ResourceHealthStatusHealthy}}}},
 					p.Status.ContainerStatuses[0].AllocatedResourcesStatus)
 			case "b":
 				assert.Equal(t, "UnexpectedAdmissionError", p.Status.Reason, "there is one line")
@@ -88,7 +92,8 @@ func TestPlugin(t *testing.T) {
 		require.NoError(t, err)
 		edits, err := manager.EditContainer(ctx, p, &p.Spec.Containers[0])
 		require.NoError(t, err)
-		assert.Equal(t, []runtime.Device{{HostPath: line, ContainerPath: "/dev/modbus", Permissions: "rw"}}, edits.Devices)
+		assert.Equal(t, []runtime.Device{{HostPath: line, ContainerPath: "/dev/modbus", Permissions: "rw"}},
+			edits.Devices)
 		stop()
 		require.NoError(t, <-stopped)
 	}

@@ -31,7 +31,8 @@ func newPlugin(dir string, lines []string) *devicePlugin {
 
 const (
 	socketName = "modbus.sock"
-	// lookAgain is the time between two looks for a kubelet that was restarted: it has removed the socket of the plugin.
+	// lookAgain is the time between two looks for a kubelet that was restarted: it has removed the socket of the
+	// plugin.
 	lookAgain = time.Second
 )
 
@@ -84,14 +85,16 @@ func (p *devicePlugin) serve(ctx context.Context) error {
 
 // register registers the plugin with the kubelet.
 func (p *devicePlugin) register(ctx context.Context) error {
-	conn, err := grpc.NewClient("unix:"+filepath.Join(p.dir, "kubelet.sock"), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	conn, err := grpc.NewClient("unix:"+filepath.Join(p.dir, "kubelet.sock"),
+		grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		return err
 	}
 	defer conn.Close()
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
-	_, err = api.NewRegistrationClient(conn).Register(ctx, &api.RegisterRequest{Version: api.Version, Endpoint: socketName, ResourceName: modbus})
+	_, err = api.NewRegistrationClient(conn).Register(ctx, &api.RegisterRequest{Version: api.Version,
+		Endpoint: socketName, ResourceName: modbus})
 	return err
 }
 
@@ -111,7 +114,8 @@ func (p *devicePlugin) ListAndWatch(_ *api.Empty, stream grpc.ServerStreamingSer
 			}
 			list = append(list, &api.Device{ID: id, Health: health})
 		}
-		if err := stream.Send(&api.ListAndWatchResponse{Devices: list}); err != nil { // also without a change, which costs little
+		if err := stream.Send(&api.ListAndWatchResponse{Devices: list}); err != nil {
+			// also without a change, which costs little
 			return err
 		}
 		select {
@@ -128,7 +132,8 @@ func (p *devicePlugin) Allocate(_ context.Context, req *api.AllocateRequest) (*a
 	for _, r := range req.ContainerRequests {
 		one := &api.ContainerAllocateResponse{}
 		for _, id := range r.DevicesIds {
-			one.Devices = append(one.Devices, &api.DeviceSpec{HostPath: p.lines[id], ContainerPath: "/dev/modbus", Permissions: "rw"})
+			one.Devices = append(one.Devices, &api.DeviceSpec{HostPath: p.lines[id], ContainerPath: "/dev/modbus",
+				Permissions: "rw"})
 		}
 		answer.ContainerResponses = append(answer.ContainerResponses, one)
 	}

@@ -26,14 +26,15 @@ func TestLinks(t *testing.T) {
 	out, err := exec.CommandContext(t.Context(), "go", "list", "-deps", "-tags", "grpcnotrace", ".").Output()
 	require.NoError(t, err)
 	for dep := range strings.FieldsSeq(string(out)) {
-		for _, refused := range []string{"k8s.io/client-go", "k8s.io/component-base", "github.com/prometheus/client_golang", "golang.org/x/net/trace"} {
+		for _, refused := range []string{"k8s.io/client-go", "k8s.io/component-base",
+			"github.com/prometheus/client_golang", "golang.org/x/net/trace"} {
 			assert.False(t, strings.HasPrefix(dep, refused), dep)
 		}
 	}
 }
 
-// BenchmarkMemory measures the resident memory of the agent with pods to which nothing happens, on a runtime in memory behind a
-// socket: "MB" is all of it, "own-MB" that without the mapped program, which the kernel can take back.
+// BenchmarkMemory measures the resident memory of the agent with pods to which nothing happens, on a runtime in memory
+// behind a socket: "MB" is all of it, "own-MB" that without the mapped program, which the kernel can take back.
 //
 //	go test -run '^$' -bench Memory -benchtime 1x ./examples/edge
 func BenchmarkMemory(b *testing.B) {
@@ -57,7 +58,8 @@ func measure(b *testing.B, pods int) (all, own float64) {
 	require.NoError(b, err, string(out))
 	require.NoError(b, os.Mkdir(dir+"/pods", 0o755))
 	for i := range pods {
-		text := fmt.Sprintf("{apiVersion: v1, kind: Pod, metadata: {name: pod-%d}, spec: {containers: [{name: main, image: \"image:1\"}]}}", i)
+		text := fmt.Sprintf("{apiVersion: v1, kind: Pod, metadata: {name: pod-%d}, spec: {containers: [{name: main, "+
+			"image: \"image:1\"}]}}", i)
 		require.NoError(b, os.WriteFile(fmt.Sprintf("%s/pods/%d.yaml", dir, i), []byte(text), 0o600))
 	}
 
@@ -67,7 +69,8 @@ func measure(b *testing.B, pods int) (all, own float64) {
 	rt := fake.New(fake.Options{})
 	served := make(chan error)
 	go func() { served <- criserver.Serve(ctx, rt, listener) }()
-	agent := exec.CommandContext(ctx, dir+"/edge", "-socket", "unix://"+dir+"/cri.sock", "-manifests", dir+"/pods", "-root", dir+"/root")
+	agent := exec.CommandContext(ctx, dir+"/edge", "-socket", "unix://"+dir+"/cri.sock", "-manifests", dir+"/pods",
+		"-root", dir+"/root")
 	require.NoError(b, agent.Start())
 	defer func() {
 		cancel()

@@ -82,7 +82,8 @@ type machine struct{ ip string }
 
 // NodeInfo implements node.Info.
 func (machine) NodeInfo(context.Context) (v1.NodeSystemInfo, error) {
-	return v1.NodeSystemInfo{OperatingSystem: "linux", Architecture: "amd64", OSImage: "hollow", KernelVersion: "hollow"}, nil
+	return v1.NodeSystemInfo{OperatingSystem: "linux", Architecture: "amd64", OSImage: "hollow",
+		KernelVersion: "hollow"}, nil
 }
 
 // NodeResources implements node.Resources.
@@ -105,7 +106,8 @@ type noVolumes struct{ volume.Base }
 func (noVolumes) SetUp(_ context.Context, pod *v1.Pod, podDir string) (map[string]runtime.Volume, error) {
 	volumes := make(map[string]runtime.Volume, len(pod.Spec.Volumes))
 	for i := range pod.Spec.Volumes {
-		volumes[pod.Spec.Volumes[i].Name] = runtime.Volume{HostPath: filepath.Join(podDir, "volumes", pod.Spec.Volumes[i].Name)}
+		volumes[pod.Spec.Volumes[i].Name] = runtime.Volume{HostPath: filepath.Join(podDir,
+			"volumes", pod.Spec.Volumes[i].Name)}
 	}
 	return volumes, nil
 }

@@ -57,9 +57,10 @@ func TestFleet(t *testing.T) {
 		for n := range nodes {
 			name := fmt.Sprintf("hollow-%d", n)
 			node, registered := server.Object("nodes", "", name).(*v1.Node)
-			if registered && node.Labels["hollow"] == "true" && slices.ContainsFunc(node.Status.Conditions, func(c v1.NodeCondition) bool {
-				return c.Type == v1.NodeReady && c.Status == v1.ConditionTrue
-			}) {
+			if registered && node.Labels["hollow"] == "true" && slices.ContainsFunc(node.Status.Conditions,
+				func(c v1.NodeCondition) bool {
+					return c.Type == v1.NodeReady && c.Status == v1.ConditionTrue
+				}) {
 				ready++
 			}
 			for i := range pods {
@@ -70,7 +71,8 @@ func TestFleet(t *testing.T) {
 		}
 		return ready == nodes && running == nodes*pods && strings.Contains(out.String(), "3 nodes are ready after ") &&
 			strings.Contains(out.String(), "3 agents with 2 pods each: all pods running after ")
-	}, 2*time.Minute, 50*time.Millisecond, "the API server has all nodes as ready and all pods as running, and so has the report")
+	}, 2*time.Minute, 50*time.Millisecond, "the API server has all nodes as ready and all pods as running, and so "+
+		"has the report")
 	cancel()
 	require.NoError(t, <-done)
 	for n := range nodes { // so that the next fleet does not wait for the ends of these leases

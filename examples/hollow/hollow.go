@@ -103,9 +103,10 @@ func run(ctx context.Context, out io.Writer, s settings) error {
 
 // newAgent returns an agent with its runtime and its pods.
 func newAgent(name, dir string, s settings, sink *counter) (*kubeletkit.Agent, error) {
-	rt := fake.New(fake.Options{Calls: -1, Images: []string{image}, Dir: filepath.Join(dir, name), Behavior: func(fake.Container) fake.Behavior {
-		return fake.Behavior{RunFor: s.runFor, ExitCode: 1}
-	}})
+	rt := fake.New(fake.Options{Calls: -1, Images: []string{image}, Dir: filepath.Join(dir, name),
+		Behavior: func(fake.Container) fake.Behavior {
+			return fake.Behavior{RunFor: s.runFor, ExitCode: 1}
+		}})
 	host := rt.Host()
 	host.NodeName, host.Hostname = name, name
 	source := podconfigfake.NewSource("hollow")
@@ -124,9 +125,11 @@ func makePod(node string, i int) *v1.Pod {
 	name := fmt.Sprintf("pod-%d", i)
 	return &v1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
-			Name: name, Namespace: "default", UID: types.UID(node + "-" + name), Labels: map[string]string{"app": "hollow"},
+			Name: name, Namespace: "default", UID: types.UID(node + "-" + name),
+			Labels: map[string]string{"app": "hollow"},
 		},
-		Spec: v1.PodSpec{NodeName: node, Containers: []v1.Container{{Name: "main", Image: image, ImagePullPolicy: v1.PullIfNotPresent}}},
+		Spec: v1.PodSpec{NodeName: node,
+			Containers: []v1.Container{{Name: "main", Image: image, ImagePullPolicy: v1.PullIfNotPresent}}},
 	}
 }
 

@@ -22,7 +22,8 @@ func TestAgentsAreSmall(t *testing.T) {
 	var out bytes.Buffer
 	profile := filepath.Join(t.TempDir(), "heap")
 	synctest.Test(t, func(t *testing.T) {
-		require.NoError(t, run(t.Context(), &out, settings{agents: 20, pods: 10, settle: 5 * time.Second, heapProfile: profile}))
+		require.NoError(t, run(t.Context(), &out, settings{agents: 20, pods: 10, settle: 5 * time.Second,
+			heapProfile: profile}))
 	})
 	assert.Contains(t, out.String(), "20 agents with 10 pods each: all pods running after ")
 	m := regexp.MustCompile(`memory for each agent: (\d+) KiB`).FindStringSubmatch(out.String())
@@ -48,5 +49,6 @@ func TestEndsEarly(t *testing.T) {
 
 func TestMistakes(t *testing.T) {
 	require.Error(t, run(t.Context(), nil, settings{agents: 1, listen: "nowhere"}))
-	require.Error(t, run(t.Context(), &bytes.Buffer{}, settings{heapProfile: filepath.Join(t.TempDir(), "no", "where")}))
+	require.Error(t,
+		run(t.Context(), &bytes.Buffer{}, settings{heapProfile: filepath.Join(t.TempDir(), "no", "where")}))
 }

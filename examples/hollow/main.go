@@ -46,7 +46,8 @@ func parse(ctx context.Context, args []string) error {
 	flags.DurationVar(&s.runFor, "run-for", 0, "time after which each container crashes; 0: never")
 	flags.DurationVar(&s.stay, "stay", 0, "time to continue after the report")
 	flags.StringVar(&s.listen, "listen", "", "address to serve the agents' read-only API on")
-	flags.StringVar(&s.kubeconfig, "kubeconfig", "", "credentials for a cluster that the agents are nodes of; they must allow all that nodes do")
+	flags.StringVar(&s.kubeconfig, "kubeconfig", "", "credentials for a cluster that the agents are nodes of; they "+
+		"must allow all that nodes do")
 	flags.StringVar(&s.heapProfile, "heap-profile", "", "file to write a heap profile to, with the report")
 	if err := flags.Parse(args); err != nil {
 		return err

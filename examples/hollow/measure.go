@@ -33,10 +33,13 @@ func report(out io.Writer, s settings, took time.Duration, before, after usage) 
 		return (float64(after) - float64(before)) / float64(max(s.agents, 1)) / 1024
 	}
 	heap, stacks := per(before.heap, after.heap), per(before.stacks, after.stacks)
-	fmt.Fprintf(out, "%d agents with %d pods each: all pods running after %s\n", s.agents, s.pods, took.Round(10*time.Millisecond))
-	fmt.Fprintf(out, "memory for each agent: %.0f KiB (heap %.0f KiB, stacks %.0f KiB), its runtime and %d pods included\n",
+	fmt.Fprintf(out, "%d agents with %d pods each: all pods running after %s\n", s.agents, s.pods,
+		took.Round(10*time.Millisecond))
+	fmt.Fprintf(out,
+		"memory for each agent: %.0f KiB (heap %.0f KiB, stacks %.0f KiB), its runtime and %d pods included\n",
 		heap+stacks, heap, stacks, s.pods)
-	fmt.Fprintf(out, "goroutines for each agent: %.1f\n", float64(after.goroutines-before.goroutines)/float64(max(s.agents, 1)))
+	fmt.Fprintf(out, "goroutines for each agent: %.1f\n",
+		float64(after.goroutines-before.goroutines)/float64(max(s.agents, 1)))
 }
 
 func writeHeapProfile(path string) error {

@@ -39,7 +39,8 @@ type hooks struct {
 
 // dialRuntime connects to the container runtime of the settings, and returns it with the
 // cgroups of its pods; nil if they have none.
-func dialRuntime(ctx context.Context, s *config.Settings, m *member, metrics cri.Metrics, log logr.Logger) (rt *cri.Runtime, cgroups *cgroup.Pods, err error) {
+func dialRuntime(ctx context.Context, s *config.Settings, m *member, metrics cri.Metrics,
+	log logr.Logger) (rt *cri.Runtime, cgroups *cgroup.Pods, err error) {
 	cgroups, err = s.Cgroups(func() string { return rt.Features().CgroupDriver })
 	if err != nil {
 		return nil, nil, err
@@ -112,12 +113,15 @@ func agentOptions(s *config.Settings, rt *cri.Runtime, h hooks, log logr.Logger)
 		Observe:      kubeletkit.Observe{Event: h.event, Metrics: h.metrics, Logger: log},
 		Host:         host,
 		HostIPs:      ips,
-		Admission:    kubeletkit.Admission{Limits: syncloop.Limits{MaxPods: s.PodLimit(goruntime.NumCPU())}, AllowedUnsafeSysctls: s.AllowedUnsafeSysctls},
-		Sync:         kubeletkit.Sync{Frequency: s.SyncFrequency.Duration},
-		Cache:        runtime.CacheOptions{InspectTimeout: s.RuntimeRequestTimeout.Duration},
-		PLEG:         pleg.EventedOptions{WithoutEvents: !s.Evented()},
-		Images:       pulls,
-		GC:           kubeletkit.GC{Images: imagePolicy(s), LogLinksDir: s.LogLinksDir, Containers: gc.Policy{MinAge: s.MinContainerTTL, MaxPerContainer: deadToKeep(s.MaxDeadPerName), KeepLogs: keepLogs}},
+		Admission: kubeletkit.Admission{Limits: syncloop.Limits{MaxPods: s.PodLimit(goruntime.NumCPU())},
+			AllowedUnsafeSysctls: s.AllowedUnsafeSysctls},
+		Sync:   kubeletkit.Sync{Frequency: s.SyncFrequency.Duration},
+		Cache:  runtime.CacheOptions{InspectTimeout: s.RuntimeRequestTimeout.Duration},
+		PLEG:   pleg.EventedOptions{WithoutEvents: !s.Evented()},
+		Images: pulls,
+		GC: kubeletkit.GC{Images: imagePolicy(s), LogLinksDir: s.LogLinksDir,
+			Containers: gc.Policy{MinAge: s.MinContainerTTL, MaxPerContainer: deadToKeep(s.MaxDeadPerName),
+				KeepLogs: keepLogs}},
 	}
 	joinLogs(&opts, s, rt, h.logs, log)
 	if s.Kubeconfig == "" { // the node object of a cluster is computed anew each time

@@ -23,8 +23,10 @@ import (
 // A hardened configuration reaches the runtime.
 func TestRuntimeOptions(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "config.yaml")
-	write(t, file, header+"seccompDefault: true\ncpuCFSQuota: false\ncpuCFSQuotaPeriod: 5ms\nsingleProcessOOMKill: true\n")
-	s, err := config.Parse([]string{"--config", file, "--container-runtime-endpoint=/run/cri.sock", "--root-dir=/var/lib/kubelet"})
+	write(t, file,
+		header+"seccompDefault: true\ncpuCFSQuota: false\ncpuCFSQuotaPeriod: 5ms\nsingleProcessOOMKill: true\n")
+	s, err := config.Parse([]string{"--config", file, "--container-runtime-endpoint=/run/cri.sock",
+		"--root-dir=/var/lib/kubelet"})
 	require.NoError(t, err)
 	opts := runtimeOptions(s, nil, logr.Discard())
 	assert.True(t, opts.SeccompDefault)
@@ -88,7 +90,8 @@ func TestPodCIDRWithoutACluster(t *testing.T) {
 	refuse()
 	require.Eventually(t, func() bool { return handed() == 2 }, time.Minute, 10*time.Millisecond, "it is repeated")
 
-	s, err := config.Parse([]string{"--pod-cidr=10.7.0.0/24", "--kubeconfig=/etc/kubernetes/kubelet.conf", "--container-runtime-endpoint", b.endpoint})
+	s, err := config.Parse([]string{"--pod-cidr=10.7.0.0/24", "--kubeconfig=/etc/kubernetes/kubelet.conf",
+		"--container-runtime-endpoint", b.endpoint})
 	require.NoError(t, err)
 	require.NoError(t, addPodCIDR(nil, s, nil, logr.Discard()), "in a cluster they are in the node object")
 }
@@ -111,7 +114,8 @@ func TestDeadContainersToKeep(t *testing.T) {
 // Settings are no overrides: an override that makes a part anew has to pass on its history, metrics and logger.
 func TestNoPartIsReplaced(t *testing.T) {
 	for _, gate := range []string{"EventedPLEG=true", "EventedPLEG=false"} {
-		s, err := config.Parse([]string{"--container-runtime-endpoint", "unix:///none", "--root-dir", t.TempDir(), "--feature-gates", gate})
+		s, err := config.Parse([]string{"--container-runtime-endpoint", "unix:///none", "--root-dir", t.TempDir(),
+			"--feature-gates", gate})
 		require.NoError(t, err)
 		opts, err := agentOptions(s, nil, hooks{}, logr.Discard())
 		require.NoError(t, err)
@@ -128,7 +132,8 @@ func TestCgroups(t *testing.T) {
 	b.put("web", "i")
 	b.start()
 	b.await("web-n 1/1 Running", "pods")
-	require.True(t, slices.ContainsFunc(b.rt.Calls(fake.Target{}), func(c fake.Call) bool { return c.Method == "RuntimeConfig" }))
+	require.True(t, slices.ContainsFunc(b.rt.Calls(fake.Target{}),
+		func(c fake.Call) bool { return c.Method == "RuntimeConfig" }))
 
 	ctx := t.Context()
 	s, err := config.Parse([]string{"--container-runtime-endpoint", b.endpoint, "--root-dir", b.root})

@@ -31,13 +31,15 @@ import (
 )
 
 // serverOptions returns the options of the ports and of the socket.
-func serverOptions(s *config.Settings, rt *cri.Runtime, host *runtime.Host, m *metrics, display *terminal.Display, log logr.Logger) server.Options {
+func serverOptions(s *config.Settings, rt *cri.Runtime, host *runtime.Host, m *metrics, display *terminal.Display,
+	log logr.Logger) server.Options {
 	opts := server.Options{
 		Logger: log.WithName("server"), Metrics: m.handler, ProbeMetrics: m.probes,
 		LogHealthy: display.LogHealthy, HealthChecked: m.health.HealthChecked, SLIMetrics: m.slis,
 		RunningPods: rt.ListPods,
 		Config: func() (any, error) {
-			return s.Effective(config.Detected{Verbosity: display.Verbosity(), CgroupDriver: rt.Features().CgroupDriver, ResolvConf: host.ResolvConf})
+			return s.Effective(config.Detected{Verbosity: display.Verbosity(), CgroupDriver: rt.Features().CgroupDriver,
+				ResolvConf: host.ResolvConf})
 		},
 		Flags:       func() map[string]string { return s.FlagValues },
 		Version:     client.ProgramVersion().String(),
@@ -111,14 +113,17 @@ func newGuard(s *config.Settings, client kubernetes.Interface, log logr.Logger) 
 		opts.Authenticators = append(opts.Authenticators, tokens)
 	}
 	if *s.Authentication.Webhook.Enabled {
-		opts.Authenticators = append(opts.Authenticators, reviews.NewTokens(client, reviews.TokensOptions{TTL: s.Authentication.Webhook.CacheTTL.Duration}))
+		opts.Authenticators = append(opts.Authenticators,
+			reviews.NewTokens(client, reviews.TokensOptions{TTL: s.Authentication.Webhook.CacheTTL.Duration}))
 	}
 	switch s.Authorization.Mode {
 	case config.AlwaysAllow:
 		opts.Authorizer = auth.AlwaysAllow{}
 	case config.Webhook:
 		ttls := s.Authorization.Webhook
-		opts.Authorizer = reviews.NewAccess(client, reviews.AccessOptions{AuthorizedTTL: ttls.CacheAuthorizedTTL.Duration, UnauthorizedTTL: ttls.CacheUnauthorizedTTL.Duration})
+		opts.Authorizer = reviews.NewAccess(client,
+			reviews.AccessOptions{AuthorizedTTL: ttls.CacheAuthorizedTTL.Duration,
+				UnauthorizedTTL: ttls.CacheUnauthorizedTTL.Duration})
 	default:
 		opts.Authorizer = auth.SystemMasters{}
 	}
@@ -180,7 +185,8 @@ func newKubeletAPI(s *config.Settings, joins *member, m *metrics, log logr.Logge
 		return nil, err
 	}
 	a.tls.Logger = log
-	a.serving = credentials.ServingOptions{CertFile: s.TLSCertFile, KeyFile: s.TLSPrivateKeyFile, CertDir: s.CertDir, Logger: log}
+	a.serving = credentials.ServingOptions{CertFile: s.TLSCertFile, KeyFile: s.TLSPrivateKeyFile, CertDir: s.CertDir,
+		Logger: log}
 	if a.serving.Metrics, err = prommetrics.NewServingCertificate(m.registry); err != nil {
 		return nil, err
 	}

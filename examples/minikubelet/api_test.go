@@ -38,14 +38,18 @@ subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: scraper}]
 	port, done := freePort(t), make(chan error, 1)
 	go func() {
 		done <- run(ctx, []string{
-			"--root-dir", filepath.Join(dir, "root"), "--hostname-override=node", "--container-runtime-endpoint=unix://" + dir + "/cri.sock", "--healthz-port=0", "--allow-no-pods",
-			"--address=127.0.0.1", fmt.Sprintf("--port=%d", port), "--token-auth-file", tokens, "--authorization-rbac-file", roles,
+			"--root-dir", filepath.Join(dir, "root"), "--hostname-override=node",
+			"--container-runtime-endpoint=unix://" + dir + "/cri.sock", "--healthz-port=0", "--allow-no-pods",
+			"--address=127.0.0.1", fmt.Sprintf("--port=%d", port), "--token-auth-file", tokens,
+			"--authorization-rbac-file", roles,
 		}, nil)
 	}()
-	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true,
+		TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}
 	ask := func(token, path string) (code int, body string) {
 		require.Eventually(t, func() bool {
-			req, err := http.NewRequestWithContext(ctx, http.MethodGet, fmt.Sprintf("https://127.0.0.1:%d%s", port, path), nil)
+			req, err := http.NewRequestWithContext(ctx, http.MethodGet,
+				fmt.Sprintf("https://127.0.0.1:%d%s", port, path), nil)
 			require.NoError(t, err)
 			if token != "" {
 				req.Header.Set("Authorization", "Bearer "+token)

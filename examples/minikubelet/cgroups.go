@@ -16,7 +16,8 @@ import (
 
 // joinCgroups adds what makes the cgroups of pods, and removes those of pods that are gone. cgroups is nil if pods have
 // none.
-func joinCgroups(ctx context.Context, opts *kubeletkit.Options, s *config.Settings, cgroups *cgroup.Pods, place *placement, log logr.Logger) error {
+func joinCgroups(ctx context.Context, opts *kubeletkit.Options, s *config.Settings, cgroups *cgroup.Pods,
+	place *placement, log logr.Logger) error {
 	if cgroups == nil {
 		if !s.Embedded {
 			opts.Join = append(opts.Join, cgroup.RefuseLimits("cgroupsPerQOS is false"))

@@ -40,14 +40,18 @@ func checkCommand(out io.Writer) *cobra.Command {
 	own := func(form *string, files *[]string) *pflag.FlagSet {
 		fs := pflag.NewFlagSet("check", pflag.ContinueOnError)
 		fs.StringVarP(form, "output", "o", "", "form of the output: json or yaml")
-		fs.StringArrayVar(files, "flags-file", nil, "file with flags of a kubelet as systemd reads it, such as "+check.KubeadmFlagFiles()[0])
+		fs.StringArrayVar(files, "flags-file", nil, "file with flags of a kubelet as systemd reads it, such as "+
+			check.KubeadmFlagFiles()[0])
 		return fs
 	}
 	cmd := &cobra.Command{
-		Use: "check [FLAGS OF A KUBELET]", Short: "show what would change if the agent took the place of a kubelet", GroupID: client.GroupNode,
-		Long: "It reads the configuration, the kubeconfig, the root directory, the manifests and the pods that run, and changes and starts nothing. " +
+		Use: "check [FLAGS OF A KUBELET]", Short: "show what would change if the agent took the place of a kubelet",
+		GroupID: client.GroupNode,
+		Long: "It reads the configuration, the kubeconfig, the root directory, the manifests and the pods that run, " +
+			"and changes and starts nothing. " +
 			"Without --config it takes the files of kubeadm, if there are any.\n" +
-			"The exit code is 1 if the agent would not start, if a pod would be restarted or stopped or could not start again, or if a setting about security would not hold. " +
+			"The exit code is 1 if the agent would not start, if a pod would be restarted or stopped or could not " +
+			"start again, or if a setting about security would not hold. " +
 			"Otherwise it is 3 if there is no kubelet to compare with, or if something could not be compared.",
 		Example: `  minikubelet check                                          # on a node of kubeadm
   minikubelet check --config kubelet.yaml --kubeconfig kubelet.conf`,
@@ -109,9 +113,11 @@ func runCheck(ctx context.Context, fsRoot string, args, flagFiles []string, form
 	case blocking > 0:
 		return fmt.Errorf("%d findings stand against a start of the agent", blocking)
 	case !report.HasKubelet():
-		return &client.Failure{Code: notCompared, Err: errors.New("there is no kubelet to compare with: nothing is known of a change to this agent")}
+		return &client.Failure{Code: notCompared, Err: errors.New("there is no kubelet to compare with: nothing is " +
+			"known of a change to this agent")}
 	case len(report.NotChecked) > 0:
-		return &client.Failure{Code: notCompared, Err: fmt.Errorf("no finding stands against a start of the agent, but not all was checked: %s", strings.Join(report.NotChecked, "; "))}
+		return &client.Failure{Code: notCompared, Err: fmt.Errorf("no finding stands against a start of the agent, "+
+			"but not all was checked: %s", strings.Join(report.NotChecked, "; "))}
 	default:
 		return nil
 	}
@@ -165,7 +171,8 @@ func inspect(ctx context.Context, fsRoot string, args []string) (r check.Report)
 		r.NotChecked = append(r.NotChecked, "the pods of the URL of manifests: it is not read")
 	}
 	if s.Embedded {
-		r.NotChecked = append(r.NotChecked, "the pods that run: no --container-runtime-endpoint is given, and the embedded runtime is not started")
+		r.NotChecked = append(r.NotChecked, "the pods that run: no --container-runtime-endpoint is given, and the "+
+			"embedded runtime is not started")
 		return r
 	}
 	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
@@ -189,13 +196,14 @@ func inspect(ctx context.Context, fsRoot string, args []string) (r check.Report)
 	if err != nil {
 		r.NotChecked = append(r.NotChecked, "the pods that run: "+err.Error())
 	}
-	r.LookedFor = append(r.LookedFor, check.Place{What: "pods that run in " + s.ContainerRuntimeEndpoint, Found: running > 0})
+	r.LookedFor = append(r.LookedFor, check.Place{What: "pods that run in " + s.ContainerRuntimeEndpoint,
+		Found: running > 0})
 	r.Findings = append(r.Findings, findings...)
 	return r
 }
 
-// lookForKubelet looks for a kubelet, or an earlier agent, in the flags, in the files and among the processes. s is nil if
-// the flags cannot be read.
+// lookForKubelet looks for a kubelet, or an earlier agent, in the flags, in the files and among the processes. s is nil
+// if the flags cannot be read.
 func lookForKubelet(fsRoot string, args []string, s *config.Settings) (places []check.Place) {
 	flags := check.FlagsOfAKubelet()
 	places = append(places, check.Place{
@@ -207,7 +215,8 @@ func lookForKubelet(fsRoot string, args []string, s *config.Settings) (places []
 	})
 	_, err := os.Stat(filepath.Join(fsRoot, check.KubeadmConfig))
 	places = append(places, check.Place{What: check.KubeadmConfig + ", which kubeadm writes", Found: err == nil})
-	dirs := map[string]string{filepath.Dir(check.KubeadmConfig): filepath.Join(fsRoot, filepath.Dir(check.KubeadmConfig))}
+	dirs := map[string]string{filepath.Dir(check.KubeadmConfig): filepath.Join(fsRoot,
+		filepath.Dir(check.KubeadmConfig))}
 	if s != nil && s.RootDir != "" {
 		dirs[s.RootDir] = s.RootDir
 	}
@@ -230,14 +239,16 @@ func (n noRuntime) SetCPUSet(context.Context, runtime.ContainerID, string) error
 func (n noRuntime) ListPods(context.Context) ([]*runtime.Pod, error)             { return nil, n.err }
 
 // checkManagers opens the managers of CPUs and memory as the agent does, and returns what becomes of their states.
-func checkManagers(ctx context.Context, s *config.Settings, host fs.FS, rt placementRuntime) (findings []check.Finding) {
+func checkManagers(ctx context.Context, s *config.Settings, host fs.FS,
+	rt placementRuntime) (findings []check.Finding) {
 	resources, err := prommetrics.NewResources(prometheus.NewRegistry())
 	var p *placement
 	if err == nil {
 		p, err = openPlacement(ctx, s, host, rt, &metrics{resources: resources}, silent())
 	}
 	if err != nil {
-		return []check.Finding{{Area: check.AreaState, Setting: "CPUs and memory", Verdict: check.Refused, Why: err.Error(), Blocks: true}}
+		return []check.Finding{{Area: check.AreaState, Setting: "CPUs and memory", Verdict: check.Refused,
+			Why: err.Error(), Blocks: true}}
 	}
 	for _, f := range p.states {
 		if _, err := os.Lstat(filepath.Join(s.RootDir, f.file)); err == nil {
@@ -306,7 +317,8 @@ func stateFiles(root string) (files []check.File) {
 }
 
 // checkPods compares the manifests with the pods in the container runtime. It returns also how many pods run.
-func checkPods(ctx context.Context, s *config.Settings, rt *cri.Runtime) (findings []check.Finding, runs int, err error) {
+func checkPods(ctx context.Context, s *config.Settings,
+	rt *cri.Runtime) (findings []check.Finding, runs int, err error) {
 	listed, err := rt.ListPods(ctx)
 	if err != nil {
 		return nil, 0, err
@@ -328,14 +340,16 @@ func checkPods(ctx context.Context, s *config.Settings, rt *cri.Runtime) (findin
 		if len(status.Sandboxes) > 0 {
 			source = status.Sandboxes[0].Annotations[podspec.AnnotationConfigSource]
 		}
-		running = append(running, check.Pod{NamespacedName: types.NamespacedName{Namespace: pod.Namespace, Name: pod.Name}, UID: pod.UID, Source: source})
+		running = append(running, check.Pod{NamespacedName: types.NamespacedName{Namespace: pod.Namespace,
+			Name: pod.Name}, UID: pod.UID, Source: source})
 	}
 	return append(findings, check.Pods(static, running, s.Kubeconfig != "")...), len(running), nil
 }
 
 // staticPods reads the manifests as the agent does, and returns findings about those that it would not
 // run. A pod that the agent takes over has the UID under which it runs.
-func staticPods(ctx context.Context, s *config.Settings, uids *staticuid.UIDs) (static []check.Pod, findings []check.Finding, err error) {
+func staticPods(ctx context.Context, s *config.Settings,
+	uids *staticuid.UIDs) (static []check.Pod, findings []check.Finding, err error) {
 	if s.StaticPodPath == "" {
 		return nil, nil, nil
 	}
@@ -349,7 +363,8 @@ func staticPods(ctx context.Context, s *config.Settings, uids *staticuid.UIDs) (
 	settings.RunOnce = true // it does not wait for a directory that is missing
 	source, _ := files(&settings, func(path string, err error) {
 		if err != nil {
-			findings = append(findings, check.Finding{Area: check.AreaPods, Setting: path, Verdict: check.Refused, Why: err.Error(), Blocks: true})
+			findings = append(findings, check.Finding{Area: check.AreaPods, Setting: path, Verdict: check.Refused,
+				Why: err.Error(), Blocks: true})
 		}
 	}, silent())
 	sink := &snapshot{node: node, source: source.Name(), uids: uids, set: cancel}
@@ -357,7 +372,8 @@ func staticPods(ctx context.Context, s *config.Settings, uids *staticuid.UIDs) (
 		return nil, findings, err
 	}
 	for _, pod := range sink.pods {
-		static = append(static, check.Pod{NamespacedName: types.NamespacedName{Namespace: pod.Namespace, Name: pod.Name}, UID: pod.UID})
+		static = append(static,
+			check.Pod{NamespacedName: types.NamespacedName{Namespace: pod.Namespace, Name: pod.Name}, UID: pod.UID})
 	}
 	return static, findings, nil
 }

@@ -55,7 +55,8 @@ func TestCheck(t *testing.T) {
 	b := newBench(t)
 	b.put("web", "i")
 	static := filepath.Join(b.manifests, "static.yaml")
-	const manifest = "apiVersion: v1\nkind: Pod\nmetadata: {name: static%s}\nspec:\n  containers:\n  - {name: c, image: i}\n"
+	const manifest = "apiVersion: v1\nkind: Pod\nmetadata: {name: static%s}\nspec:\n  containers:\n  - {name: c, " +
+		"image: i}\n"
 	write(t, static, fmt.Sprintf(manifest, ", uid: of-a-kubelet"))
 	b.start()
 	b.await("web-n", "pods")
@@ -109,8 +110,10 @@ func TestCheckFindsKubeadmsFiles(t *testing.T) {
 	args, err = kubeletArgs(root, []string{"--v=2"}, nil)
 	require.NoError(t, err)
 	assert.Equal(t, []string{
-		"--bootstrap-kubeconfig=" + root + "/etc/kubernetes/bootstrap-kubelet.conf", "--kubeconfig=" + root + "/etc/kubernetes/kubelet.conf",
-		"--config=" + root + "/var/lib/kubelet/config.yaml", "--hostname-override=a", "--node-ip=192.0.2.7", "--max-pods=7", "--v=2",
+		"--bootstrap-kubeconfig=" + root + "/etc/kubernetes/bootstrap-kubelet.conf", "--kubeconfig=" + root +
+			"/etc/kubernetes/kubelet.conf",
+		"--config=" + root + "/var/lib/kubelet/config.yaml", "--hostname-override=a", "--node-ip=192.0.2.7",
+		"--max-pods=7", "--v=2",
 	}, args)
 	s, err := config.Parse(args)
 	require.NoError(t, err)
@@ -123,12 +126,14 @@ func TestCheckFindsKubeadmsFiles(t *testing.T) {
 
 // Settings that the agent refuses are findings. Only flags that cannot be read are an error.
 func TestCheckOfWrongSettings(t *testing.T) {
-	found, report, err := checked(t, "--oom-score-adj=-2000", "--root-dir", t.TempDir(), "--kubeconfig=/no/such/file", "--fail-swap-on=false", "--fail-cgroupv1=false")
+	found, report, err := checked(t, "--oom-score-adj=-2000", "--root-dir", t.TempDir(), "--kubeconfig=/no/such/file",
+		"--fail-swap-on=false", "--fail-cgroupv1=false")
 	require.ErrorContains(t, err, "2 findings stand against")
 	assert.Equal(t, check.Refused, found["oomScoreAdj"].Verdict)
 	assert.Equal(t, check.Refused, found["--kubeconfig"].Verdict, report)
 	assert.Equal(t, check.Acts, found["--root-dir"].Verdict)
-	assert.Equal(t, []string{"the pods that run: no --container-runtime-endpoint is given, and the embedded runtime is not started"}, report.NotChecked)
+	assert.Equal(t, []string{"the pods that run: no --container-runtime-endpoint is given, and the embedded runtime " +
+		"is not started"}, report.NotChecked)
 	assert.True(t, report.HasKubelet(), "--kubeconfig is given")
 
 	usage := (*config.UsageError)(nil)
@@ -140,12 +145,13 @@ func TestCheckOfWrongSettings(t *testing.T) {
 	}
 }
 
-// Where there is no kubelet the check says so, and what it has looked for. Neither then nor where something was not compared is the exit
-// code 0.
+// Where there is no kubelet the check says so, and what it has looked for. Neither then nor where something was not
+// compared is the exit code 0.
 func TestCheckWithoutKubelet(t *testing.T) {
 	run := func(fsRoot string, args ...string) (string, error) {
 		var out bytes.Buffer
-		err := runCheck(t.Context(), fsRoot, append(args, "--fail-swap-on=false", "--fail-cgroupv1=false"), nil, "", &out)
+		err := runCheck(t.Context(), fsRoot, append(args, "--fail-swap-on=false", "--fail-cgroupv1=false"), nil,
+			"", &out)
 		return out.String(), err
 	}
 	fsRoot, rootDir := t.TempDir(), t.TempDir()
@@ -153,7 +159,8 @@ func TestCheckWithoutKubelet(t *testing.T) {
 	require.ErrorContains(t, err, "there is no kubelet to compare with")
 	assert.Equal(t, 3, exitCode(err, false, io.Discard))
 	for _, what := range []string{
-		"NO KUBELET to compare with", "--config-dir", "/var/lib/kubelet/config.yaml", "root directory /var/lib/kubelet", "root directory " + rootDir, "a process with the name kubelet",
+		"NO KUBELET to compare with", "--config-dir", "/var/lib/kubelet/config.yaml", "root directory /var/lib/kubelet",
+		"root directory " + rootDir, "a process with the name kubelet",
 	} {
 		assert.Contains(t, shown, what)
 	}

@@ -24,8 +24,10 @@ type member struct {
 	metrics     *metrics
 }
 
-// newMember returns the membership that the settings describe, with the devices of the node, if there are any, and further ready checks and conditions of the node. It makes no connection.
-func newMember(s *config.Settings, m *metrics, devs *nodeDevices, checks []func() error, conditions func(context.Context) []v1.NodeCondition, log logr.Logger) (*member, error) {
+// newMember returns the membership that the settings describe, with the devices of the node, if there are any, and
+// further ready checks and conditions of the node. It makes no connection.
+func newMember(s *config.Settings, m *metrics, devs *nodeDevices, checks []func() error,
+	conditions func(context.Context) []v1.NodeCondition, log logr.Logger) (*member, error) {
 	if s.Kubeconfig == "" {
 		return nil, nil
 	}
@@ -50,7 +52,8 @@ func newMember(s *config.Settings, m *metrics, devs *nodeDevices, checks []func(
 	nopts.Conditions = append(nopts.Conditions, conditions)
 	nopts.Available, nopts.HeartbeatFailed = creds.Available, creds.CloseConnections
 	nconfig := cluster.Config{
-		NodeName: name, REST: restConfig(s, m, creds.Config()), Budgets: budgets(s), Node: nopts, MaxImages: int(*s.NodeStatusMaxImages), ResourceClaims: preparesClaims(s), Logger: log.WithName("cluster"),
+		NodeName: name, REST: restConfig(s, m, creds.Config()), Budgets: budgets(s), Node: nopts,
+		MaxImages: int(*s.NodeStatusMaxImages), ResourceClaims: preparesClaims(s), Logger: log.WithName("cluster"),
 	}
 	if devs != nil { // nil in an interface would not be nil
 		nconfig.Devices = devs
@@ -82,7 +85,8 @@ func budgets(s *config.Settings) cluster.Budgets {
 // join makes the agent a node of the cluster.
 func (m *member) join(agent *kubeletkit.Agent, s *config.Settings, log logr.Logger) error {
 	if *s.MakeIPTablesUtilChains && os.Geteuid() == 0 { // for others it could only fail
-		if err := agent.Add("iptables", iptables.New(iptables.Options{Logger: log.WithName("iptables")}).Run); err != nil {
+		if err := agent.Add("iptables",
+			iptables.New(iptables.Options{Logger: log.WithName("iptables")}).Run); err != nil {
 			return err
 		}
 	}

@@ -9,14 +9,15 @@ import (
 	"github.com/kubeletkit/kubeletkit/node/images/credentials"
 )
 
-// addProviders adds the credential provider plugins of the settings to the credentials of images, as the last ones. The membership of
-// a cluster may be nil.
+// addProviders adds the credential provider plugins of the settings to the credentials of images, as the last ones. The
+// membership of a cluster may be nil.
 func addProviders(opts *kubeletkit.Options, s *config.Settings, joins *member, m *metrics, log logr.Logger) error {
 	providers, ok, err := s.CredentialProviders()
 	if err != nil || !ok || s.Embedded {
 		return err
 	}
-	popts := credentials.Options{Config: providers, BinDir: s.ImageCredentialProviderBinDir, Logger: log.WithName("credential-providers")}
+	popts := credentials.Options{Config: providers, BinDir: s.ImageCredentialProviderBinDir,
+		Logger: log.WithName("credential-providers")}
 	if joins != nil {
 		popts.ServiceAccounts = joins.ServiceAccounts()
 	}

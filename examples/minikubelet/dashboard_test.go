@@ -150,7 +150,8 @@ func TestDashboard(t *testing.T) {
 	b := newBenchOn(t, fake.Options{Without: []string{"GetContainerEvents"}})
 	b.rt.Inject(fake.Fault{Call: "ListPodSandbox", Skip: 2, Times: 1, Err: errors.New("busy")})
 	write(t, filepath.Join(b.manifests, "web.yaml"),
-		"apiVersion: v1\nkind: Pod\nmetadata: {name: web}\nspec:\n  containers:\n  - {name: c, image: i, volumeMounts: [{name: data, mountPath: /data}]}\n  volumes: [{name: data, emptyDir: {}}]\n")
+		"apiVersion: v1\nkind: Pod\nmetadata: {name: web}\nspec:\n  containers:\n  - {name: c, image: i, "+
+			"volumeMounts: [{name: data, mountPath: /data}]}\n  volumes: [{name: data, emptyDir: {}}]\n")
 	port := freePort(t)
 	b.start(withPort(t, port)...)
 

@@ -34,13 +34,16 @@ spec:
 `, name, fields))
 	}
 	put("hook", `lifecycle: {postStart: {exec: {command: [sh, -c, exit 127]}}}`)
-	put("probe", `livenessProbe: {exec: {command: [sh, -c, "echo too old; exit 1"]}, periodSeconds: 1, failureThreshold: 1}`)
+	put("probe",
+		`livenessProbe: {exec: {command: [sh, -c, "echo too old; exit 1"]}, periodSeconds: 1, failureThreshold: 1}`)
 	configFile := filepath.Join(root, "config.yaml")
-	write(t, configFile, fmt.Sprintf("%spodLogsDir: %s/logs\nstaticPodPath: %s\nhealthzPort: 0\n", header, root, manifests))
+	write(t, configFile, fmt.Sprintf("%spodLogsDir: %s/logs\nstaticPodPath: %s\nhealthzPort: 0\n",
+		header, root, manifests))
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() {
-		done <- run(ctx, []string{"--config", configFile, "--root-dir", root, "--hostname-override=node", "--show=none", "--enable-server=false"}, nil)
+		done <- run(ctx, []string{"--config", configFile, "--root-dir", root, "--hostname-override=node", "--show=none",
+			"--enable-server=false"}, nil)
 	}()
 	for pod, want := range map[string]string{
 		"hook": ": it was stopped: its postStart hook has failed (exit code 127)", "probe": ": it was stopped: its liveness probe has failed (too old)",
@@ -48,7 +51,8 @@ spec:
 		var first string
 		require.Eventually(t, func() bool {
 			var out strings.Builder
-			_ = client.Run(t.Context(), []string{"--root-dir", root, "describe", pod}, client.Env{Out: &out, Err: &strings.Builder{}})
+			_ = client.Run(t.Context(), []string{"--root-dir", root, "describe", pod},
+				client.Env{Out: &out, Err: &strings.Builder{}})
 			first, _, _ = strings.Cut(out.String(), "\n")
 			return strings.Contains(first, want)
 		}, time.Minute, 50*time.Millisecond, want)

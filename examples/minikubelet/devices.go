@@ -25,7 +25,8 @@ import (
 	"github.com/kubeletkit/kubeletkit/server"
 )
 
-// nodeDevices gives pods the devices of device plugins. agent and joins are set by join. It is nil with the embedded runtime, which has no devices.
+// nodeDevices gives pods the devices of device plugins. agent and joins are set by join. It is nil with the embedded
+// runtime, which has no devices.
 type nodeDevices struct {
 	*devices.Manager
 	plugins *plugin.Server
@@ -57,12 +58,15 @@ func newDevices(s *config.Settings, m *metrics, log logr.Logger) (d *nodeDevices
 		},
 		Event:     func(e runtime.Event) { d.agent.Parts().Event(e) },
 		Gone:      func(pod types.UID) bool { return d.agent.Synced() && d.agent.Parts().Gone(pod) },
-		Allocated: func(name v1.ResourceName, took time.Duration) { m.resources.PluginAllocated(string(name), took) }, Logger: log.WithName("devices"),
+		Allocated: func(name v1.ResourceName, took time.Duration) { m.resources.PluginAllocated(string(name), took) },
+		Logger:    log.WithName("devices"),
 	})
 	if err != nil {
 		return nil, err
 	}
-	d.plugins, err = plugin.New(dir, d.Manager, plugin.Options{Registered: func(name v1.ResourceName) { m.resources.PluginRegistered(string(name)) }, Logger: log.WithName("devices")})
+	d.plugins, err = plugin.New(dir, d.Manager,
+		plugin.Options{Registered: func(name v1.ResourceName) { m.resources.PluginRegistered(string(name)) },
+			Logger: log.WithName("devices")})
 	return d, err
 }
 
@@ -85,7 +89,8 @@ func (d *nodeDevices) place(p *placement) {
 	}
 }
 
-// join adds the manager to the options of the agent, whose membership of a cluster may be nil. It comes after what refuses pods for other reasons.
+// join adds the manager to the options of the agent, whose membership of a cluster may be nil. It comes after what
+// refuses pods for other reasons.
 func (d *nodeDevices) join(opts *kubeletkit.Options, joins *member) {
 	if d == nil {
 		return

@@ -59,7 +59,8 @@ func (d *diskItems) addImages(p *gc.ImagePreview) {
 	}
 	for i := range p.Input.Images {
 		image := &p.Input.Images[i]
-		d.add(control.DiskItem{Kind: "image", Name: image.Name(), Bytes: &image.Size, KeptBy: cmp.Or(image.KeptBy(p.Input.Policy, p.Input.Now), "there is space")}, removed[image.ID])
+		d.add(control.DiskItem{Kind: "image", Name: image.Name(), Bytes: &image.Size,
+			KeptBy: cmp.Or(image.KeptBy(p.Input.Policy, p.Input.Now), "there is space")}, removed[image.ID])
 	}
 }
 
@@ -83,10 +84,12 @@ func (d *diskItems) addPods(ctx context.Context, p *gc.Preview, owners map[types
 			if c.State != runtime.ContainerRunning {
 				kept = "the newest instances stay while the pod is there"
 			}
-			d.add(control.DiskItem{Kind: "container", Name: c.ID.ID, Owner: fmt.Sprintf("container %s of pod %s", c.Name, pod.PodRef), KeptBy: kept}, removed[c.ID.ID])
+			d.add(control.DiskItem{Kind: "container", Name: c.ID.ID, Owner: fmt.Sprintf("container %s of pod %s",
+				c.Name, pod.PodRef), KeptBy: kept}, removed[c.ID.ID])
 		}
 		for _, s := range pod.Sandboxes {
-			d.add(control.DiskItem{Kind: "sandbox", Name: s.ID, Owner: "pod " + pod.PodRef.String(), KeptBy: "its pod is there"}, removed[s.ID])
+			d.add(control.DiskItem{Kind: "sandbox", Name: s.ID, Owner: "pod " + pod.PodRef.String(),
+				KeptBy: "its pod is there"}, removed[s.ID])
 		}
 	}
 	for _, l := range p.Input.LogDirs {
@@ -95,7 +98,8 @@ func (d *diskItems) addPods(ctx context.Context, p *gc.Preview, owners map[types
 		if l.Gone {
 			kept = fmt.Sprintf("logs of pods that are gone stay for %s", p.Input.Policy.KeepLogs)
 		}
-		d.add(control.DiskItem{Kind: "logs", Name: l.Path, Owner: podOwner(owners, l.UID), Bytes: &size, KeptBy: kept}, removed[l.Path])
+		d.add(control.DiskItem{Kind: "logs", Name: l.Path, Owner: podOwner(owners, l.UID), Bytes: &size, KeptBy: kept},
+			removed[l.Path])
 	}
 }
 
@@ -114,7 +118,8 @@ func (d *diskItems) addDirs(dir string, gone gc.Gone, owners map[types.UID]strin
 		if gone(uid) {
 			removal = "its pod is gone: the volumes are taken down, then the directory is removed"
 		}
-		d.add(control.DiskItem{Kind: "pod", Name: filepath.Join(dir, e.Name()), Owner: podOwner(owners, uid), KeptBy: "its pod is there"}, removal)
+		d.add(control.DiskItem{Kind: "pod", Name: filepath.Join(dir, e.Name()), Owner: podOwner(owners, uid),
+			KeptBy: "its pod is there"}, removal)
 	}
 	return err
 }
@@ -126,7 +131,8 @@ func (d *diskItems) addFiles(ctx context.Context, root string) error {
 		if slices.Contains([]string{"pods", "logs"}, e.Name()) {
 			continue
 		}
-		item := control.DiskItem{Kind: "agent", Name: filepath.Join(root, e.Name()), KeptBy: "the agent, see docs/operate/disk.md"}
+		item := control.DiskItem{Kind: "agent", Name: filepath.Join(root, e.Name()),
+			KeptBy: "the agent, see docs/operate/disk.md"}
 		if !strings.HasPrefix(e.Name(), "plugins") { // those of CSI have mounts in their directories
 			size := treeSize(ctx, item.Name)
 			item.Bytes = &size
@@ -136,7 +142,8 @@ func (d *diskItems) addFiles(ctx context.Context, root string) error {
 	return err
 }
 
-// treeSize returns the sizes of the files below a path, as far as it comes before ctx ends. What cannot be read has none.
+// treeSize returns the sizes of the files below a path, as far as it comes before ctx ends. What cannot be read has
+// none.
 func treeSize(ctx context.Context, path string) (bytes int64) {
 	_ = filepath.WalkDir(path, func(_ string, e fs.DirEntry, err error) error {
 		if ctx.Err() != nil {

@@ -17,7 +17,8 @@ func TestDisk(t *testing.T) {
 	b.start()
 	b.await("web-n 1/1 Running", "pods")
 	var list control.Disk
-	require.NoError(t, json.Unmarshal([]byte(b.command("gc", "--dry-run", "--all", "-o", "json")), &list), "%s", b.command("gc", "--dry-run", "--all", "-o", "json"))
+	require.NoError(t, json.Unmarshal([]byte(b.command("gc", "--dry-run", "--all", "-o", "json")), &list),
+		"%s", b.command("gc", "--dry-run", "--all", "-o", "json"))
 	find := func(kind, name string) (found []control.DiskItem) {
 		for _, item := range list.Items {
 			if item.Kind == kind && (name == "" || item.Name == name) {

@@ -15,19 +15,20 @@ import (
 	"github.com/kubeletkit/kubeletkit/node/podresources"
 )
 
-// preparesClaims reports whether resource claims of pods are prepared: they are objects of a cluster, and the embedded runtime has no
-// devices.
+// preparesClaims reports whether resource claims of pods are prepared: they are objects of a cluster, and the embedded
+// runtime has no devices.
 func preparesClaims(s *config.Settings) bool { return s.Kubeconfig != "" && !s.Embedded }
 
-// dynamicResources prepares the resource claims of pods by drivers that are plugins. Both fields are nil before the agent is made, and if no
-// claims are prepared.
+// dynamicResources prepares the resource claims of pods by drivers that are plugins. Both fields are nil before the
+// agent is made, and if no claims are prepared.
 type dynamicResources struct {
 	manager *dra.Manager
 	drivers *draplugin.Drivers
 }
 
 // join adds the component that prepares claims, and its drivers.
-func (d *dynamicResources) join(opts *kubeletkit.Options, s *config.Settings, joins *member, m *metrics, log logr.Logger) {
+func (d *dynamicResources) join(opts *kubeletkit.Options, s *config.Settings, joins *member,
+	m *metrics, log logr.Logger) {
 	if !preparesClaims(s) {
 		return
 	}
@@ -68,7 +69,8 @@ func (d *dynamicResources) held() podresources.Source {
 				claim := podresources.Claim{Namespace: c.Namespace, Name: c.Name}
 				for _, device := range c.Devices {
 					claim.Devices = append(claim.Devices, podresources.ClaimDevice{
-						Driver: device.Driver, Pool: device.Pool, Device: device.Name, ShareID: string(ptr.Deref(device.ShareID, "")), CDIDevices: device.CDIDevices,
+						Driver: device.Driver, Pool: device.Pool, Device: device.Name,
+						ShareID: string(ptr.Deref(device.ShareID, "")), CDIDevices: device.CDIDevices,
 					})
 				}
 				r.Claims = append(r.Claims, claim)

@@ -23,7 +23,8 @@ func embeddedDir(s *config.Settings) string { return filepath.Join(s.RootDir, "p
 // before f begins and ends after f. If the runtime fails, the context of f ends.
 func withEmbedded(ctx context.Context, s *config.Settings, log logr.Logger, f func(context.Context) error) error {
 	popts := process.Options{
-		Dir: embeddedDir(s), AgentDir: s.RootDir, PIDLimit: max(0, ptr.Deref(s.PodPidsLimit, 0)), Logger: log.WithName("process"),
+		Dir: embeddedDir(s), AgentDir: s.RootDir, PIDLimit: max(0, ptr.Deref(s.PodPidsLimit, 0)),
+		Logger: log.WithName("process"),
 	}
 	if s.ContainerLogMaxFiles != nil { // else it is stop, without settings
 		if logs, ok := s.LogOptions(); ok {
@@ -33,9 +34,11 @@ func withEmbedded(ctx context.Context, s *config.Settings, log logr.Logger, f fu
 	rt, err := process.Open(ctx, popts)
 	switch {
 	case errors.Is(err, process.ErrInUse):
-		return fmt.Errorf("root directory %s is in use by another agent; stop it, or give this one a directory of its own with --root-dir: %w", s.RootDir, err)
+		return fmt.Errorf("root directory %s is in use by another agent; stop it, or give this one a directory of "+
+			"its own with --root-dir: %w", s.RootDir, err)
 	case errors.Is(err, fs.ErrPermission), errors.Is(err, syscall.EROFS):
-		return fmt.Errorf("root directory %s cannot be written to by this user; give another one with --root-dir: %w", s.RootDir, err)
+		return fmt.Errorf("root directory %s cannot be written to by this user; give another one with --root-dir: %w",
+			s.RootDir, err)
 	case err != nil && ctx.Err() != nil:
 		return nil // it was stopped while it started
 	case err != nil:

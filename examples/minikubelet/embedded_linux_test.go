@@ -29,7 +29,8 @@ func TestEmbeddedRuntime(t *testing.T) {
 	manifests := filepath.Join(root, "manifests")
 	require.NoError(t, os.CopyFS(manifests, os.DirFS("manifests")))
 	configFile := filepath.Join(root, "config.yaml")
-	write(t, configFile, fmt.Sprintf("%spodLogsDir: %s/logs\nstaticPodPath: %s\nhealthzPort: 0\n", header, root, manifests))
+	write(t, configFile, fmt.Sprintf("%spodLogsDir: %s/logs\nstaticPodPath: %s\nhealthzPort: 0\n",
+		header, root, manifests))
 	args := []string{"--config", configFile, "--root-dir", root, "--hostname-override=node", "--show=none"}
 
 	start := func() (stop func()) {
@@ -41,9 +42,10 @@ func TestEmbeddedRuntime(t *testing.T) {
 	command := func(args ...string) string {
 		var out strings.Builder
 		args = append([]string{"--root-dir", root}, args...)
-		if err := client.Run(t.Context(), args, client.Env{Out: &out, Err: &strings.Builder{}, StopPods: func(ctx context.Context, rootDir, endpoint string) error {
-			return stopPods(ctx, rootDir, endpoint, &out)
-		}}); err != nil {
+		if err := client.Run(t.Context(), args, client.Env{Out: &out, Err: &strings.Builder{},
+			StopPods: func(ctx context.Context, rootDir, endpoint string) error {
+				return stopPods(ctx, rootDir, endpoint, &out)
+			}}); err != nil {
 			return err.Error()
 		}
 		return out.String()
@@ -59,13 +61,15 @@ func TestEmbeddedRuntime(t *testing.T) {
 
 	stop := start()
 	eventually("both pods are ready", allRun)
-	assert.ErrorContains(t, run(t.Context(), args, nil), "in use by another agent; stop it, or give this one a directory of its own with --root-dir")
+	assert.ErrorContains(t, run(t.Context(), args, nil), "in use by another agent; stop it, or give this one a "+
+		"directory of its own with --root-dir")
 	assert.Equal(t, "hello-node\n", command("exec", "hello", "--", "sh", "-c", "echo $POD_NAME"))
 	// An image is a name, and no pod has a network of its own: nothing else is said of them.
 	for _, fiction := range []string{"Pulling", "Pulled", "present on machine", "MissingClusterDNS", "Image size"} {
 		assert.NotContains(t, command("describe", "hello")+command("history", "hello"), fiction)
 	}
-	eventually("it says hello", func() bool { return strings.Contains(command("logs", "hello"), "hello from hello-node at ") })
+	eventually("it says hello",
+		func() bool { return strings.Contains(command("logs", "hello"), "hello from hello-node at ") })
 	eventually("the reader reads", func() bool {
 		return strings.HasPrefix(command("logs", "shared-volume"), "written before anything else ran\n")
 	})
@@ -90,7 +94,8 @@ func TestEmbeddedRuntime(t *testing.T) {
 	require.NoError(t, os.CopyFS(manifests, os.DirFS("manifests")))
 	eventually("both pods are ready for the third time", allRun)
 	stop()
-	assert.Equal(t, "No agent runs. 2 pods are ending: default/hello-node, default/shared-volume-node\nAll pods have ended.\n", command("stop"))
+	assert.Equal(t, "No agent runs. 2 pods are ending: default/hello-node, default/shared-volume-node\nAll pods "+
+		"have ended.\n", command("stop"))
 	assert.Equal(t, "No agent runs, and no pods run.\n", command("stop"))
 }
 
@@ -101,8 +106,10 @@ func TestRootDirectoryThatCannotBeWrittenTo(t *testing.T) {
 	if os.Geteuid() == 0 {
 		root = "/sys/kubeletkit" // where not even root can make a directory
 	}
-	err := withEmbedded(t.Context(), &config.Settings{RootDir: root}, logr.Discard(), func(context.Context) error { return errors.New("not called") })
-	assert.ErrorContains(t, err, "root directory "+root+" cannot be written to by this user; give another one with --root-dir: ")
+	err := withEmbedded(t.Context(), &config.Settings{RootDir: root}, logr.Discard(),
+		func(context.Context) error { return errors.New("not called") })
+	assert.ErrorContains(t, err, "root directory "+root+" cannot be written to by this user; give another one with "+
+		"--root-dir: ")
 	assert.NotContains(t, err.Error(), "not called")
 }
 
@@ -131,14 +138,18 @@ spec:
     volumeMounts: [{name: data, mountPath: /data}, {name: conf, mountPath: /conf}, {name: secret, mountPath: /secret}]
   volumes: [{name: data, emptyDir: {}}, {name: conf, configMap: {name: conf}}, {name: secret, secret: {secretName: secret}}]
 `)
-	write(t, filepath.Join(manifests, "conf.yaml"), "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: conf}\ndata: {key: \"one\\n\"}\n")
-	write(t, filepath.Join(manifests, "secret.yaml"), "apiVersion: v1\nkind: Secret\nmetadata: {name: secret}\nstringData: {key: \"two\\n\"}\n")
+	write(t, filepath.Join(manifests, "conf.yaml"), "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: conf}\ndata: "+
+		"{key: \"one\\n\"}\n")
+	write(t, filepath.Join(manifests, "secret.yaml"), "apiVersion: v1\nkind: Secret\nmetadata: {name: "+
+		"secret}\nstringData: {key: \"two\\n\"}\n")
 	configFile := filepath.Join(root, "config.yaml")
-	write(t, configFile, fmt.Sprintf("%spodLogsDir: %s/logs\nstaticPodPath: %s\nhealthzPort: 0\n", header, root, manifests))
+	write(t, configFile, fmt.Sprintf("%spodLogsDir: %s/logs\nstaticPodPath: %s\nhealthzPort: 0\n",
+		header, root, manifests))
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() {
-		done <- run(ctx, []string{"--config", configFile, "--root-dir", root, "--hostname-override=node", "--show=none"}, nil)
+		done <- run(ctx, []string{"--config", configFile, "--root-dir", root, "--hostname-override=node",
+			"--show=none"}, nil)
 	}()
 	command := func(args ...string) string {
 		var out strings.Builder
@@ -148,7 +159,8 @@ spec:
 		}
 		return out.String()
 	}
-	require.Eventually(t, func() bool { return strings.Contains(command("describe", "user"), "bye-bye") }, time.Minute, 50*time.Millisecond)
+	require.Eventually(t, func() bool { return strings.Contains(command("describe", "user"), "bye-bye") }, time.Minute,
+		50*time.Millisecond)
 	assert.Equal(t, "hello\none\ntwo\n", command("logs", "user"))
 	require.NoError(t, os.Remove(filepath.Join(manifests, "pod.yaml")))
 	require.Eventually(t, func() bool {
@@ -166,7 +178,8 @@ func TestASupervisorDoesNotInitialiseClientGo(t *testing.T) {
 	cmd.Env = []string{"GODEBUG=inittrace=1"}
 	out, err := cmd.CombinedOutput()
 	require.Error(t, err)
-	assert.Contains(t, string(out), "only a server of runtime/process starts a program under the name kubeletkit-supervisor")
+	assert.Contains(t, string(out), "only a server of runtime/process starts a program under the name "+
+		"kubeletkit-supervisor")
 	assert.NotContains(t, string(out), "init k8s.io/client-go/")
 	assert.NotContains(t, string(out), "init k8s.io/api/")
 }

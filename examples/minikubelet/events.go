@@ -12,7 +12,8 @@ import (
 // levelChange is the level of log lines about changes that are no problem: -v=2.
 const levelChange = slog.Level(-2)
 
-// logEvents returns an EventFunc that logs each event under its message: warnings always, others and those that are logged already with -v=2.
+// logEvents returns an EventFunc that logs each event under its message: warnings always, others and those that are
+// logged already with -v=2.
 func logEvents(log *slog.Logger) runtime.EventFunc {
 	return func(e runtime.Event) {
 		level := levelChange

@@ -15,18 +15,21 @@ import (
 func TestEventsInTheLog(t *testing.T) {
 	logged := func(level slog.Level) string {
 		var out bytes.Buffer
-		event := logEvents(slog.New(slog.NewTextHandler(&out, &slog.HandlerOptions{Level: level, ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
-			if a.Key == slog.TimeKey {
-				return slog.Attr{}
-			}
-			return a
-		}})))
+		event := logEvents(slog.New(slog.NewTextHandler(&out,
+			&slog.HandlerOptions{Level: level, ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
+				if a.Key == slog.TimeKey {
+					return slog.Attr{}
+				}
+				return a
+			}})))
 		for _, name := range []string{"a", "b"} {
 			pod := runtime.PodRef{Namespace: "default", Name: name, UID: "u"}
-			event(runtime.Event{Pod: pod, Type: v1.EventTypeNormal, Reason: "Started", FieldPath: "spec.containers{c}", Message: "m", Count: 1})
+			event(runtime.Event{Pod: pod, Type: v1.EventTypeNormal, Reason: "Started", FieldPath: "spec.containers{c}",
+				Message: "m", Count: 1})
 			event(runtime.Event{Pod: pod, Type: v1.EventTypeWarning, Reason: "BackOff", Message: "m", Count: 4})
 		}
-		event(runtime.Event{Type: v1.EventTypeWarning, Reason: "FreeDiskSpaceFailed", Message: "the disk is full", Count: 1})
+		event(runtime.Event{Type: v1.EventTypeWarning, Reason: "FreeDiskSpaceFailed", Message: "the disk is full",
+			Count: 1})
 		event(runtime.Event{Type: v1.EventTypeWarning, Reason: "FailedSync", Message: "m", Count: 1, Logged: true})
 		return out.String()
 	}

@@ -26,7 +26,8 @@ type evictions struct {
 }
 
 // join adds the evictions to the options of the agent. Its membership of a cluster may be nil.
-func (e *evictions) join(opts *kubeletkit.Options, s *config.Settings, rt runtime.Runtime, cgroups *cgroup.Pods, joins *member, m *metrics, log logr.Logger) error {
+func (e *evictions) join(opts *kubeletkit.Options, s *config.Settings, rt runtime.Runtime, cgroups *cgroup.Pods,
+	joins *member, m *metrics, log logr.Logger) error {
 	thresholds, err := s.Thresholds()
 	if err != nil {
 		return err
@@ -56,8 +57,9 @@ func (e *evictions) join(opts *kubeletkit.Options, s *config.Settings, rt runtim
 			return nil, err
 		}
 		e.manager, err = eviction.New(e, sensor, meter, eviction.Options{
-			Thresholds: thresholds, PressureTransitionPeriod: s.EvictionPressureTransitionPeriod.Duration, MaxPodGracePeriod: int64(s.EvictionMaxPodGracePeriod),
-			EvictStatic: s.EvictStatic(),
+			Thresholds: thresholds, PressureTransitionPeriod: s.EvictionPressureTransitionPeriod.Duration,
+			MaxPodGracePeriod: int64(s.EvictionMaxPodGracePeriod),
+			EvictStatic:       s.EvictStatic(),
 			Changed: func() {
 				if joins != nil {
 					joins.Update()

@@ -23,7 +23,8 @@ func TestFirstScreen(t *testing.T) {
 	manifests, log := filepath.Join(root, "manifests"), filepath.Join(root, "log")
 	require.NoError(t, os.CopyFS(manifests, os.DirFS("manifests")))
 	configFile := filepath.Join(root, "config.yaml")
-	write(t, configFile, fmt.Sprintf("%spodLogsDir: %s/logs\nstaticPodPath: %s\nhealthzPort: %d\n", header, root, manifests, freePort(t)))
+	write(t, configFile, fmt.Sprintf("%spodLogsDir: %s/logs\nstaticPodPath: %s\nhealthzPort: %d\n", header, root,
+		manifests, freePort(t)))
 
 	stderr := os.Stderr
 	os.Stderr, err = os.Create(log)
@@ -32,18 +33,23 @@ func TestFirstScreen(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() {
-		done <- run(ctx, []string{"--config", configFile, "--root-dir", root, "--hostname-override=node", "--show=none"}, nil)
+		done <- run(ctx, []string{"--config", configFile, "--root-dir", root, "--hostname-override=node",
+			"--show=none"}, nil)
 	}()
 	require.Eventually(t, func() bool {
 		var out strings.Builder
-		return client.Run(t.Context(), []string{"--root-dir", root, "pods"}, client.Env{Out: &out, Err: &out}) == nil && strings.Count(out.String(), "Running") == 2
+		return client.Run(t.Context(), []string{"--root-dir", root, "pods"}, client.Env{Out: &out, Err: &out}) == nil &&
+			strings.Count(out.String(), "Running") == 2
 	}, time.Minute, 20*time.Millisecond)
 	said, err := os.ReadFile(log)
 	require.NoError(t, err)
 	var lines []string
 	for line := range strings.Lines(string(said)) {
-		ofAPod := strings.Contains(line, "has no effect; logged once") || strings.Contains(line, "reason=Unhealthy")                                  // the probe may come too early
-		ofTheMachine := strings.Contains(line, "lack of memory are not watched, since") || strings.Contains(line, "signals about memory are missing") // it may lack what these watch
+		// the probe may come too early
+		ofAPod := strings.Contains(line, "has no effect; logged once") || strings.Contains(line, "reason=Unhealthy")
+		// it may lack what these watch
+		ofTheMachine := strings.Contains(line, "lack of memory are not watched, since") ||
+			strings.Contains(line, "signals about memory are missing")
 		if !ofAPod && !ofTheMachine {
 			lines = append(lines, line)
 		}

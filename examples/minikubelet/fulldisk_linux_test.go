@@ -55,7 +55,8 @@ type smallDisk struct {
 	configFile      string
 }
 
-// newSmallDisk mounts a file system of the size, as in "4m", until the test ends. settings are lines of the configuration of the agent.
+// newSmallDisk mounts a file system of the size, as in "4m", until the test ends. settings are lines of the
+// configuration of the agent.
 func newSmallDisk(t *testing.T, size, settings string) *smallDisk {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -69,7 +70,8 @@ func newSmallDisk(t *testing.T, size, settings string) *smallDisk {
 	}
 	t.Cleanup(func() { assert.NoError(t, syscall.Unmount(root, syscall.MNT_DETACH)) })
 	d := &smallDisk{T: t, root: root, manifests: t.TempDir(), configFile: filepath.Join(t.TempDir(), "config.yaml")}
-	write(t, d.configFile, fmt.Sprintf("%spodLogsDir: %s/logs\nstaticPodPath: %s\nhealthzPort: 0\nfileCheckFrequency: 100ms\n%s", header, root, d.manifests, settings))
+	write(t, d.configFile, fmt.Sprintf("%spodLogsDir: %s/logs\nstaticPodPath: %s\nhealthzPort: "+
+		"0\nfileCheckFrequency: 100ms\n%s", header, root, d.manifests, settings))
 	return d
 }
 
@@ -78,7 +80,8 @@ func (d *smallDisk) start() (stop func()) {
 	ctx, cancel := context.WithCancel(d.Context())
 	done := make(chan error, 1)
 	go func() {
-		err := run(ctx, []string{"--config", d.configFile, "--root-dir", d.root, "--hostname-override=node", "--show=none"}, nil)
+		err := run(ctx, []string{"--config", d.configFile, "--root-dir", d.root, "--hostname-override=node",
+			"--show=none"}, nil)
 		if ctx.Err() == nil {
 			d.Log("the agent has ended:", err)
 		}
@@ -91,9 +94,10 @@ func (d *smallDisk) start() (stop func()) {
 func (d *smallDisk) command(args ...string) string {
 	var out strings.Builder
 	args = append([]string{"--root-dir", d.root}, args...)
-	if err := client.Run(d.Context(), args, client.Env{Out: &out, Err: &out, StopPods: func(ctx context.Context, rootDir, endpoint string) error {
-		return stopPods(ctx, rootDir, endpoint, &out)
-	}}); err != nil {
+	if err := client.Run(d.Context(), args,
+		client.Env{Out: &out, Err: &out, StopPods: func(ctx context.Context, rootDir, endpoint string) error {
+			return stopPods(ctx, rootDir, endpoint, &out)
+		}}); err != nil {
 		return err.Error()
 	}
 	return out.String()
@@ -153,7 +157,8 @@ func TestFullDisk(t *testing.T) {
 	for name, end := range map[string]func(d *smallDisk, stop func()) (again func()){
 		"with the agent": func(d *smallDisk, stop func()) func() {
 			d.wanted(hog)
-			d.eventually("the neighbour is gone, while the disk is full", func() bool { return !strings.Contains(d.command("pods"), "neighbour") })
+			d.eventually("the neighbour is gone, while the disk is full",
+				func() bool { return !strings.Contains(d.command("pods"), "neighbour") })
 			d.wanted()
 			return stop
 		},
@@ -174,7 +179,8 @@ func TestFullDisk(t *testing.T) {
 		},
 		"without an agent": func(d *smallDisk, stop func()) func() {
 			stop()
-			assert.Equal(d, "No agent runs. 2 pods are ending: default/hog-node, default/neighbour-node\nAll pods have ended.\n", d.command("stop"))
+			assert.Equal(d, "No agent runs. 2 pods are ending: default/hog-node, default/neighbour-node\nAll pods "+
+				"have ended.\n", d.command("stop"))
 			d.wanted()
 			return d.start()
 		},

@@ -28,8 +28,9 @@ spec:
   - {name: c, image: host, command: [sh, -c, "p=$(printf %0400d 0); i=0; while :; do i=$((i+1)); echo $i $p; sleep 0.005; done"]}
 `
 
-// A log does not grow beyond its limit, with an agent or without. On a full disk an agent begins all the same: what runs goes on, and
-// a new pod waits with a message that says why. When there is space, rotated logs are compressed, and the new pod starts.
+// A log does not grow beyond its limit, with an agent or without. On a full disk an agent begins all the same: what
+// runs goes on, and a new pod waits with a message that says why. When there is space, rotated logs are compressed, and
+// the new pod starts.
 func TestLogsOnAFullDisk(t *testing.T) {
 	t.Parallel()
 	const limit = 64 << 10
@@ -49,7 +50,8 @@ func TestLogsOnAFullDisk(t *testing.T) {
 		}
 		assert.LessOrEqual(t, len(logs("")), 1)
 	}
-	// compressed waits until logs that were rotated after the given one are compressed, all but the newest, which kubelet leaves as well.
+	// compressed waits until logs that were rotated after the given one are compressed, all but the newest, which
+	// kubelet leaves as well.
 	compressed := func(after string) {
 		t.Helper()
 		d.eventually("rotated logs are new, and all but one are compressed", func() bool {
@@ -74,7 +76,8 @@ func TestLogsOnAFullDisk(t *testing.T) {
 
 	stop = d.start()
 	write(t, filepath.Join(d.manifests, "neighbour.yaml"), neighbour)
-	d.eventually("the new pod waits for space", func() bool { return strings.Contains(d.command("describe", "neighbour"), "no space left on device") })
+	d.eventually("the new pod waits for space",
+		func() bool { return strings.Contains(d.command("describe", "neighbour"), "no space left on device") })
 	assert.Regexp(t, `writer\S*\s+1/1`, d.command("pods"))
 	inLimit()
 	full()
@@ -115,7 +118,8 @@ func fills(t *testing.T, path string) (end func()) {
 	return func() { cancel(); <-done; _ = f.Close() }
 }
 
-// inOrder asserts that the lines are numbered, and that another line says so if some are missing, since they came while the disk was full.
+// inOrder asserts that the lines are numbered, and that another line says so if some are missing, since they came while
+// the disk was full.
 func inOrder(t *testing.T, logs string) {
 	t.Helper()
 	last, lost := 0, false

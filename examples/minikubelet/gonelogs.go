@@ -78,19 +78,22 @@ func loggedInstances(pod *v1.Pod, dir string) *runtime.PodStatus {
 				continue // a log that was rotated
 			}
 			status.Containers = append(status.Containers, runtime.ContainerStatus{
-				Container:    runtime.Container{ID: idOf(pod, c.Name, int32(count)), Name: c.Name, State: runtime.ContainerExited},
+				Container: runtime.Container{ID: idOf(pod, c.Name, int32(count)), Name: c.Name,
+					State: runtime.ContainerExited},
 				RestartCount: int32(count), LogPath: filepath.Join(dir, c.Name, e.Name()),
 			})
 		}
 	}
-	slices.SortStableFunc(status.Containers, func(a, b runtime.ContainerStatus) int { return int(b.RestartCount) - int(a.RestartCount) })
+	slices.SortStableFunc(status.Containers,
+		func(a, b runtime.ContainerStatus) int { return int(b.RestartCount) - int(a.RestartCount) })
 	return status
 }
 
 // idOf returns the ID of an instance of the container, by which the last status of the pod
 // names its logs. Instances that the status does not have get an ID of their own.
 func idOf(pod *v1.Pod, container string, restarts int32) runtime.ContainerID {
-	for _, list := range [][]v1.ContainerStatus{pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses, pod.Status.EphemeralContainerStatuses} {
+	for _, list := range [][]v1.ContainerStatus{pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses,
+		pod.Status.EphemeralContainerStatuses} {
 		for i := range list {
 			s, text := &list[i], ""
 			switch {

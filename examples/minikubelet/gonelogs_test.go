@@ -12,7 +12,8 @@ import (
 
 func TestLoggedInstances(t *testing.T) {
 	dir := t.TempDir()
-	for _, name := range []string{"a/0.log", "a/9.log", "a/10.log", "a/10.log.20300101-000000", "a/x.log", "b/other", "stranger/0.log"} {
+	for _, name := range []string{"a/0.log", "a/9.log", "a/10.log", "a/10.log.20300101-000000", "a/x.log",
+		"b/other", "stranger/0.log"} {
 		require.NoError(t, os.MkdirAll(filepath.Join(dir, filepath.Dir(name)), 0o755))
 		require.NoError(t, os.WriteFile(filepath.Join(dir, name), nil, 0o600))
 	}
@@ -26,7 +27,8 @@ func TestLoggedInstances(t *testing.T) {
 	for _, c := range status.Containers {
 		logs = append(logs, c.LogPath)
 	}
-	assert.Equal(t, []string{filepath.Join(dir, "a/10.log"), filepath.Join(dir, "a/9.log"), filepath.Join(dir, "a/0.log")}, logs)
+	assert.Equal(t, []string{filepath.Join(dir, "a/10.log"), filepath.Join(dir, "a/9.log"),
+		filepath.Join(dir, "a/0.log")}, logs)
 	for i, id := range []string{"t://ten", "t://nine", "log://a/0"} {
 		assert.Equal(t, id, status.Containers[i].ID.String())
 	}

@@ -42,19 +42,22 @@ func requireGuest(t *testing.T) guest {
 // run runs a program of the machine.
 func (g guest) run(name string, args ...string) string {
 	g.t.Helper()
-	out, err := exec.CommandContext(context.WithoutCancel(g.t.Context()), name, args...).CombinedOutput() // also in a Cleanup
+	// also in a Cleanup
+	out, err := exec.CommandContext(context.WithoutCancel(g.t.Context()), name, args...).CombinedOutput()
 	require.NoError(g.t, err, "%s %v: %s", name, args, out)
 	return string(out)
 }
 
 func (g guest) logind(args ...string) string {
 	g.t.Helper()
-	return g.run("busctl", append([]string{args[0], "org.freedesktop.login1", "/org/freedesktop/login1", "org.freedesktop.login1.Manager"}, args[1:]...)...)
+	return g.run("busctl", append([]string{args[0], "org.freedesktop.login1", "/org/freedesktop/login1",
+		"org.freedesktop.login1.Manager"}, args[1:]...)...)
 }
 
 // locks returns how many locks of the agent logind has.
 func (g guest) locks() int {
-	return strings.Count(g.logind("call", "ListInhibitors"), `"shutdown" "minikubelet" "Kubelet needs time to handle node shutdown" "delay"`)
+	return strings.Count(g.logind("call", "ListInhibitors"),
+		`"shutdown" "minikubelet" "Kubelet needs time to handle node shutdown" "delay"`)
 }
 
 func (g guest) eventually(what string, ok func() bool) {
@@ -95,13 +98,15 @@ func TestGuestSystemdShutdown(t *testing.T) {
 	n.start(ctx)
 	n.waitReady("web", "dns")
 	g.eventually("a lock", func() bool { return g.locks() == 1 })
-	g.eventually("the delay is raised", func() bool { return g.logind("get-property", "InhibitDelayMaxUSec") == "t 40000000\n" })
+	g.eventually("the delay is raised",
+		func() bool { return g.logind("get-property", "InhibitDelayMaxUSec") == "t 40000000\n" })
 	data, err := os.ReadFile("/etc/systemd/logind.conf.d/99-kubelet.conf")
 	require.NoError(t, err)
 	assert.Equal(t, "# Kubelet logind override\n[Login]\nInhibitDelayMaxSec=40\n", string(data))
 
 	// A signal of somebody else is no shutdown.
-	g.run("busctl", "emit", "/org/freedesktop/login1", "org.freedesktop.login1.Manager", "PrepareForShutdown", "b", "true")
+	g.run("busctl", "emit", "/org/freedesktop/login1", "org.freedesktop.login1.Manager", "PrepareForShutdown", "b",
+		"true")
 	// Nor is a restart of logind, after which the lock is there again.
 	g.run("systemctl", "restart", "systemd-logind.service")
 	g.eventually("the lock after a restart of logind", func() bool { return g.locks() == 1 })
@@ -130,8 +135,8 @@ func TestGuestSystemdShutdown(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// logind is restarted while pods end: the shutdown is forgotten, and the other pods go on. So does one that ends since the
-// target of the shutdown cannot be started.
+// logind is restarted while pods end: the shutdown is forgotten, and the other pods go on. So does one that ends since
+// the target of the shutdown cannot be started.
 func TestGuestSystemdShutdownThatIsCancelled(t *testing.T) {
 	g := requireGuest(t)
 	n := newEmbeddedNode(t, "shutdownGracePeriod: 60s\nshutdownGracePeriodCriticalPods: 10s\n")
@@ -141,7 +146,8 @@ func TestGuestSystemdShutdownThatIsCancelled(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	n.start(ctx)
 	n.waitReady("web", "dns")
-	g.eventually("the delay is raised", func() bool { return g.logind("get-property", "InhibitDelayMaxUSec") == "t 60000000\n" })
+	g.eventually("the delay is raised",
+		func() bool { return g.logind("get-property", "InhibitDelayMaxUSec") == "t 60000000\n" })
 
 	g.powerOff()
 	n.waitFor("Killing", "describe", "web")

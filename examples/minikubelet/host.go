@@ -33,7 +33,8 @@ func prepareHost(s *config.Settings, log logr.Logger) error {
 	case s.Embedded: // nobody expects it
 		log.V(1).Info("Not all settings of the machine and of this process were made", "reason", err.Error())
 	default:
-		log.Info("Not all settings of the machine and of this process were made, since the agent does not run as root", "reason", err.Error())
+		log.Info("Not all settings of the machine and of this process were made, since the agent does not run as root",
+			"reason", err.Error())
 	}
 	return nil
 }

@@ -15,7 +15,8 @@ import (
 // imageOptions returns the options of image pulls.
 func imageOptions(s *config.Settings, log logr.Logger) (images.Options, error) {
 	opts := images.Options{
-		Credentials: credentials.Join(credentials.Secrets{}, credentials.NodeConfig(filepath.Join(s.RootDir, "config.json"))),
+		Credentials: credentials.Join(credentials.Secrets{},
+			credentials.NodeConfig(filepath.Join(s.RootDir, "config.json"))),
 		Serial:      *s.SerializeImagePulls,
 		MaxParallel: int(ptr.Deref(s.MaxParallelImagePulls, 0)),
 		QPS:         float64(ptr.Deref(s.RegistryPullQPS, 0)),

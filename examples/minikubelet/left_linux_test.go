@@ -90,7 +90,8 @@ func TestStopAfterTheRootDirectoryIsGone(t *testing.T) {
 	require.NoError(t, os.RemoveAll(n.root))
 	out, err := n.command("stop")
 	require.NoError(t, err)
-	assert.Equal(t, "No agent runs, and its root directory was deleted. The processes and cgroups of its pods are gone (2).\n", out)
+	assert.Equal(t, "No agent runs, and its root directory was deleted. The processes and cgroups of its pods are "+
+		"gone (2).\n", out)
 	assert.Equal(t, before, leftOnMachine(t, n.root))
 	_, err = n.command("stop")
 	require.ErrorContains(t, err, "no agent with the embedded runtime has run in")
@@ -132,7 +133,8 @@ func leftOnMachine(t *testing.T, root string) map[string]string {
 		all, err := filepath.Glob("/proc/[0-9]*/cmdline")
 		require.NoError(t, err)
 		for _, file := range all {
-			if line, err := os.ReadFile(file); err == nil && strings.HasPrefix(string(line), "kubeletkit-supervisor\x00"+root) {
+			if line, err := os.ReadFile(file); err == nil && strings.HasPrefix(string(line),
+				"kubeletkit-supervisor\x00"+root) {
 				left["processes"] += file + "\n"
 			}
 		}

@@ -11,7 +11,8 @@ import (
 )
 
 // joinLogs adds the rotation of the logs of containers. metrics may be nil.
-func joinLogs(opts *kubeletkit.Options, s *config.Settings, rt runtime.LogReopener, metrics logs.Metrics, log logr.Logger) {
+func joinLogs(opts *kubeletkit.Options, s *config.Settings, rt runtime.LogReopener, metrics logs.Metrics,
+	log logr.Logger) {
 	lopts, ok := s.LogOptions()
 	if !ok {
 		return

@@ -144,7 +144,8 @@ func (r running) farewell(s *config.Settings, embedded bool) string {
 	if r.containers == 1 {
 		verb = "goes on running"
 	}
-	return fmt.Sprintf("%s of %s %s; the next agent takes over. To end them: %s", what, count(r.pods, "pod", "pods"), verb, command)
+	return fmt.Sprintf("%s of %s %s; the next agent takes over. To end them: %s", what, count(r.pods, "pod", "pods"),
+		verb, command)
 }
 
 // shellWord returns the text as one word of a POSIX shell.

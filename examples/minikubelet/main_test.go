@@ -154,7 +154,8 @@ func TestRootDirectoryOfOthers(t *testing.T) {
 	root := filepath.Join(t.TempDir(), "root")
 	require.NoError(t, os.Mkdir(root, 0o700))
 	require.NoError(t, os.Chmod(root, 0o777))
-	for _, args := range [][]string{nil, {"--container-runtime-endpoint=unix://" + root + "/cri.sock", "--allow-no-pods"}} {
+	for _, args := range [][]string{nil, {"--container-runtime-endpoint=unix://" + root + "/cri.sock",
+		"--allow-no-pods"}} {
 		err := run(t.Context(), append(args, "--root-dir", root, "--healthz-port=0"), nil)
 		require.ErrorContains(t, err, root+" has mode 0777 and can be written by every user")
 		left, err := os.ReadDir(root)
@@ -196,7 +197,8 @@ func runOnceUntil(t *testing.T, text string, args ...string) error {
 func TestRunOnceReportsWhenItIsCutShort(t *testing.T) {
 	root := t.TempDir()
 	t.Cleanup(func() { unmount(root) })
-	err := runOnceUntil(t, "Container runtime is not ready", "--root-dir", root, "--container-runtime-endpoint", root+"/cri.sock", "--pod-manifest-path", root)
+	err := runOnceUntil(t, "Container runtime is not ready", "--root-dir", root, "--container-runtime-endpoint", root+
+		"/cri.sock", "--pod-manifest-path", root)
 	require.ErrorContains(t, err, "not every pod got to run")
 	require.ErrorIs(t, err, context.DeadlineExceeded)
 }
@@ -211,7 +213,8 @@ func TestRunOnceReportsBrokenManifests(t *testing.T) {
 	require.NoError(t, os.Chtimes(path, old, old))
 	configFile := filepath.Join(root, "config.yml.txt")
 	write(t, configFile, header+"podLogsDir: logs\n")
-	err := runOnceUntil(t, "problem with manifests", "--config", configFile, "--root-dir", root, "--container-runtime-endpoint", root+"/cri.sock", "--pod-manifest-path", path)
+	err := runOnceUntil(t, "problem with manifests", "--config", configFile, "--root-dir", root,
+		"--container-runtime-endpoint", root+"/cri.sock", "--pod-manifest-path", path)
 	require.ErrorContains(t, err, "manifest "+path+": yaml:")
 
 	var p problems
@@ -225,7 +228,8 @@ func TestRunOnceReportsBrokenManifests(t *testing.T) {
 }
 
 // header begins a configuration for any machine, also one on which a kubelet would not start.
-const header = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\nfailSwapOn: false\nfailCgroupV1: false\n"
+const header = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\nfailSwapOn: " +
+	"false\nfailCgroupV1: false\n"
 
 func write(t *testing.T, path, content string) {
 	t.Helper()

@@ -45,7 +45,8 @@ func TestMemoryIsReleasedAfterARush(t *testing.T) {
 // What was garbage or free is returned to the system.
 func TestReleaseMemory(t *testing.T) {
 	held := func() uint64 {
-		samples := []gometrics.Sample{{Name: "/memory/classes/heap/free:bytes"}, {Name: "/memory/classes/heap/objects:bytes"}}
+		samples := []gometrics.Sample{{Name: "/memory/classes/heap/free:bytes"},
+			{Name: "/memory/classes/heap/objects:bytes"}}
 		gometrics.Read(samples)
 		return samples[0].Value.Uint64() + samples[1].Value.Uint64()
 	}

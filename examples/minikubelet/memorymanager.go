@@ -25,7 +25,8 @@ const resetMemoryFlag = "--reset-memory-manager-state"
 func memoryState() stateFile { return stateFile{file: memory.FileName, flag: resetMemoryFlag} }
 
 // addMemory adds the manager of memory nodes, and reads its state.
-func (p *placement) addMemory(ctx context.Context, s *config.Settings, rt lister, machine numa.Machine, log logr.Logger) error {
+func (p *placement) addMemory(ctx context.Context, s *config.Settings, rt lister, machine numa.Machine,
+	log logr.Logger) error {
 	reserved, err := nodeReserved(ctx, s)
 	if err != nil {
 		return err
@@ -42,7 +43,8 @@ func (p *placement) addMemory(ctx context.Context, s *config.Settings, rt lister
 	return p.restore(ctx, s, rt, p.memory, memoryState(), s.ResetMemoryState)
 }
 
-// nodeReserved returns what pods cannot request of the machine's memory: kube-reserved, system-reserved and the hard eviction threshold.
+// nodeReserved returns what pods cannot request of the machine's memory: kube-reserved, system-reserved and the hard
+// eviction threshold.
 func nodeReserved(ctx context.Context, s *config.Settings) (v1.ResourceList, error) {
 	capacity, err := machineCapacity(ctx)
 	if err != nil {
@@ -83,7 +85,8 @@ func memorySource(manager *memory.Manager) podresources.Source {
 	}
 }
 
-// hasNoDir returns a function that reports whether a pod has no directory: nothing of it is left, and nothing reports its end any more.
+// hasNoDir returns a function that reports whether a pod has no directory: nothing of it is left, and nothing reports
+// its end any more.
 func hasNoDir(s *config.Settings) func(types.UID) bool {
 	return func(uid types.UID) bool {
 		if !podspec.IsFileName(uid) {

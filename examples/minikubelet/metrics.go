@@ -38,7 +38,8 @@ func newMetrics(log logr.Logger) (*metrics, error) {
 	if err := prommetrics.RegisterProcess(reg); err != nil {
 		return nil, err
 	}
-	if err := reg.Register(collectors.NewGoCollector(collectors.WithGoCollectorRuntimeMetrics(collectors.MetricsAll))); err != nil {
+	if err := reg.Register(
+		collectors.NewGoCollector(collectors.WithGoCollectorRuntimeMetrics(collectors.MetricsAll))); err != nil {
 		return nil, err
 	}
 	parts, err := prommetrics.ForAgent(reg)
@@ -94,6 +95,7 @@ func newMetrics(log logr.Logger) (*metrics, error) {
 		resources: resources, shutdown: shutdown, evictions: evictions, logs: rotations,
 		rest: rest, requests: requests, health: health,
 		parts: parts, cri: calls, registry: reg,
-		handler: prommetrics.Handler(reg, log), probes: prommetrics.Handler(probes, log), slis: prommetrics.Handler(slis, log),
+		handler: prommetrics.Handler(reg, log), probes: prommetrics.Handler(probes, log),
+		slis: prommetrics.Handler(slis, log),
 	}, nil
 }

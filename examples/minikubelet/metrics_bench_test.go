@@ -34,13 +34,15 @@ func BenchmarkMetrics(b *testing.B) {
 	require.NoError(b, err)
 	rt, source := fake.New(fake.Options{}), podconfigfake.NewSource("bench")
 	defer rt.Close()
-	agent, err := kubeletkit.New(kubeletkit.Options{NodeName: "node", RootDir: dir, Runtime: rt, Host: rt.Host(), Sources: []podconfig.Source{source}, Observe: kubeletkit.Observe{Metrics: m.parts}})
+	agent, err := kubeletkit.New(kubeletkit.Options{NodeName: "node", RootDir: dir, Runtime: rt, Host: rt.Host(),
+		Sources: []podconfig.Source{source}, Observe: kubeletkit.Observe{Metrics: m.parts}})
 	require.NoError(b, err)
 	logs := filepath.Join(dir, "logs")
 	var list []*v1.Pod
 	for i := range pods {
 		name := fmt.Sprintf("pod-%d", i)
-		list = append(list, &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default", UID: types.UID(name)}, Spec: v1.PodSpec{Containers: []v1.Container{{Name: "main", Image: "image:1"}}}})
+		list = append(list, &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default",
+			UID: types.UID(name)}, Spec: v1.PodSpec{Containers: []v1.Container{{Name: "main", Image: "image:1"}}}})
 		of := filepath.Join(logs, "default_"+name+"_"+name, "main")
 		require.NoError(b, os.MkdirAll(of, 0o755))
 		require.NoError(b, os.WriteFile(filepath.Join(of, "0.log"), []byte("line\n"), 0o600))

@@ -28,7 +28,8 @@ func TestPagesOfMetrics(t *testing.T) {
 	b.await("web-n 1/1 Running", "pods")
 	others := kubeletMetrics(t)
 	others["container_fs_inodes_total"] = true
-	for _, path := range []string{"/metrics", "/metrics/resource", "/metrics/cadvisor", "/metrics/probes", "/metrics/slis"} {
+	for _, path := range []string{"/metrics", "/metrics/resource", "/metrics/cadvisor", "/metrics/probes",
+		"/metrics/slis"} {
 		code, page := ask(t, port, http.MethodGet, path, "")
 		assert.Equal(t, http.StatusOK, code, path)
 		parser := expfmt.NewTextParser(model.LegacyValidation)
@@ -52,13 +53,15 @@ func TestMetricsAreKubelets(t *testing.T) {
 	require.NoError(t, err, "of another agent in the same process")
 	rec := httptest.NewRecorder()
 	m.handler.ServeHTTP(rec, httptest.NewRequest("GET", "/metrics", nil))
-	for _, name := range []string{"go_goroutines ", "go_sched_goroutines_goroutines ", "process_cpu_seconds_total ", "kubelet_pleg_relist_duration_seconds_count ", "kubelet_started_pods_total "} {
+	for _, name := range []string{"go_goroutines ", "go_sched_goroutines_goroutines ", "process_cpu_seconds_total ",
+		"kubelet_pleg_relist_duration_seconds_count ", "kubelet_started_pods_total "} {
 		assert.Contains(t, rec.Body.String(), "\n"+name)
 	}
 
 	// Probes have series for each container, and are apart.
 	web := runtime.PodRef{Namespace: "default", Name: "web", UID: "u"}
-	m.parts.Prober.Attempted(prober.ProbeRef{Pod: web, Container: "c", Kind: runtime.LivenessProbe}, prober.Success, time.Second)
+	m.parts.Prober.Attempted(prober.ProbeRef{Pod: web, Container: "c", Kind: runtime.LivenessProbe},
+		prober.Success, time.Second)
 	for handler, has := range map[*http.Handler]bool{&m.handler: false, &m.probes: true} {
 		rec := httptest.NewRecorder()
 		(*handler).ServeHTTP(rec, httptest.NewRequest("GET", "/", nil))

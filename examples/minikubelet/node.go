@@ -57,8 +57,8 @@ func (n node) Holdings() []control.Holding { return control.Holdings(n.held.List
 // History implements [control.Node].
 func (n node) History() history.Store { return n.Parts().History }
 
-// Problems implements [control.Node]: the manifests that cannot be used, and the pods that the agent rejects. It names the path of
-// the manifests if that does not exist.
+// Problems implements [control.Node]: the manifests that cannot be used, and the pods that the agent rejects. It names
+// the path of the manifests if that does not exist.
 func (n node) Problems() []control.Problem {
 	all := n.broken.list()
 	if n.Agent != nil { // in tests
@@ -127,7 +127,8 @@ func (n node) withEnds(pods, terminating []*v1.Pod) []*v1.Pod {
 	}
 	pods = append(pods, terminating...)
 	for _, pod := range pods { // copies
-		if st := n.Parts().PodWorkers.State(pod.UID); !desired[pod.UID] || st.TerminationRequested() && !st.Terminated() {
+		if st := n.Parts().PodWorkers.State(pod.UID); !desired[pod.UID] || st.TerminationRequested() &&
+			!st.Terminated() {
 			markTerminating(pod, st)
 		} else if st.Waiting {
 			pod.Status.Reason, pod.Status.Message = reasonWaiting, n.waitingFor(pod.UID)
@@ -150,7 +151,8 @@ func markTerminating(pod *v1.Pod, st podworkers.State) {
 	grace := min(st.GracePeriod, maxGrace)
 	ends := metav1.NewTime(since.Add(time.Duration(grace) * time.Second))
 	pod.DeletionTimestamp, pod.DeletionGracePeriodSeconds = &ends, &grace
-	if slices.ContainsFunc(pod.Status.ContainerStatuses, func(c v1.ContainerStatus) bool { return c.State.Running != nil }) {
+	if slices.ContainsFunc(pod.Status.ContainerStatuses,
+		func(c v1.ContainerStatus) bool { return c.State.Running != nil }) {
 		pod.Status.Phase = v1.PodRunning
 	}
 	if st.RestartRequested {
@@ -162,7 +164,8 @@ func markTerminating(pod *v1.Pod, st podworkers.State) {
 func (n node) waitingFor(uid types.UID) string {
 	if before, ok := n.Parts().PodWorkers.Predecessor(uid); ok {
 		if st := n.Parts().PodWorkers.State(before.UID); st.TerminationRequested() {
-			return fmt.Sprintf("starts when its predecessor of UID %s has ended, which has been terminating for %s and has %ds of grace",
+			return fmt.Sprintf("starts when its predecessor of UID %s has ended, which has been terminating for %s "+
+				"and has %ds of grace",
 				before.UID, time.Since(st.TerminatingAt).Round(time.Second), st.GracePeriod)
 		}
 	}

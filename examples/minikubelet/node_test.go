@@ -58,8 +58,10 @@ func newBenchOn(t *testing.T, opts fake.Options) *bench {
 		cancel()
 		require.NoError(t, <-served)
 		require.NoError(t, b.rt.Close())
-		// A process that another test starts at the same moment has the files of the agent until it executes its program.
-		require.Eventually(t, func() bool { unmount(root); return os.RemoveAll(root) == nil }, time.Minute, 10*time.Millisecond, root)
+		// A process that another test starts at the same moment has the files of the agent until it executes its
+		// program.
+		require.Eventually(t, func() bool { unmount(root); return os.RemoveAll(root) == nil }, time.Minute,
+			10*time.Millisecond, root)
 	})
 	return b
 }
@@ -71,8 +73,10 @@ func unmount(root string) { _ = exec.Command("umount", root).Run() }
 func (b *bench) args() []string {
 	b.t.Helper()
 	file := filepath.Join(b.root, "config.yaml")
-	write(b.t, file, fmt.Sprintf("%spodLogsDir: %s/logs\nstaticPodPath: %s\nhealthzPort: 0\nfileCheckFrequency: 20ms\ncgroupRoot: /minikubelet-test\n", header, b.root, b.manifests))
-	return []string{"--config", file, "--root-dir", b.root, "--hostname-override=n", "--show=none", "--log-links-dir", b.root + "/links", "--container-runtime-endpoint", b.endpoint}
+	write(b.t, file, fmt.Sprintf("%spodLogsDir: %s/logs\nstaticPodPath: %s\nhealthzPort: 0\nfileCheckFrequency: "+
+		"20ms\ncgroupRoot: /minikubelet-test\n", header, b.root, b.manifests))
+	return []string{"--config", file, "--root-dir", b.root, "--hostname-override=n", "--show=none",
+		"--log-links-dir", b.root + "/links", "--container-runtime-endpoint", b.endpoint}
 }
 
 // start starts the agent, with further flags.
@@ -98,7 +102,8 @@ func (b *bench) stop() {
 func (b *bench) put(name, image string) {
 	b.t.Helper()
 	fresh := filepath.Join(b.root, "fresh")
-	write(b.t, fresh, fmt.Sprintf("apiVersion: v1\nkind: Pod\nmetadata: {name: %s}\nspec:\n  containers:\n  - {name: c, image: %s}\n", name, image))
+	write(b.t, fresh, fmt.Sprintf("apiVersion: v1\nkind: Pod\nmetadata: {name: %s}\nspec:\n  containers:\n  - "+
+		"{name: c, image: %s}\n", name, image))
 	require.NoError(b.t, os.Rename(fresh, filepath.Join(b.manifests, name+".yaml")))
 }
 
@@ -162,8 +167,10 @@ func TestAPodThatEndsAndItsSuccessor(t *testing.T) {
 	b.await("web-n 0/1 WaitingForPredecessor", "pods")
 	assert.Contains(t, b.command("pods"), "web-n 1/1 Terminating")
 	successor := b.command("describe", "web")
-	assert.Contains(t, successor, "Not running: WaitingForPredecessor: starts when its predecessor of UID "+first+" has ended, which has been terminating for")
-	assert.Contains(t, b.command("logs", "web"), `container "c" in pod "web-n" is not available: WaitingForPredecessor: starts when`)
+	assert.Contains(t, successor, "Not running: WaitingForPredecessor: starts when its predecessor of UID "+first+
+		" has ended, which has been terminating for")
+	assert.Contains(t, b.command("logs", "web"),
+		`container "c" in pod "web-n" is not available: WaitingForPredecessor: starts when`)
 	assert.Equal(t, "old words", b.command("logs", first))
 	b.await("Killing", "describe", first) // it is to be stopped before that begins
 	predecessor := b.command("describe", first)
@@ -177,7 +184,8 @@ func TestAPodThatEndsAndItsSuccessor(t *testing.T) {
 	assert.Equal(t, "old words", b.command("logs", first), "for log shippers and for this command")
 	assert.Contains(t, b.command("exec", first, "--", "x"), "its containers were removed")
 	assert.NotContains(t, b.command("describe", "web"), "predecessor")
-	assert.Contains(t, b.command("describe", "web"), "- Pod starts when pod default/web-n("+first+"), which has the same name, has ended")
+	assert.Contains(t, b.command("describe", "web"), "- Pod starts when pod default/web-n("+first+
+		"), which has the same name, has ended")
 
 	// Without a successor the name still means it.
 	b.remove("web")
@@ -197,7 +205,8 @@ func TestAPodThatEndsAndItsSuccessor(t *testing.T) {
 func TestAPodThatStartsAgain(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
-	b.rt.Script(fake.Target{Image: "old"}, fake.Behavior{IgnoresStop: true}, fake.Behavior{IgnoresStop: true}, fake.Behavior{})
+	b.rt.Script(fake.Target{Image: "old"}, fake.Behavior{IgnoresStop: true}, fake.Behavior{IgnoresStop: true},
+		fake.Behavior{})
 	b.put("web", "old")
 	b.start()
 	b.await("web-n 1/1 Running", "pods")
@@ -305,19 +314,23 @@ func TestStopWithoutAnAgent(t *testing.T) {
 	b.await("web-n 1/1 Running", "pods")
 	b.stop()
 	require.Len(t, b.rt.Running(fake.Target{}), 1, "pods go on running")
-	assert.Equal(t, "No agent runs. 1 pod is ending: default/web-n All pods have ended.", b.command("drain", "--container-runtime-endpoint", b.endpoint))
+	assert.Equal(t, "No agent runs. 1 pod is ending: default/web-n All pods have ended.", b.command("drain",
+		"--container-runtime-endpoint", b.endpoint))
 	assert.Empty(t, b.rt.Running(fake.Target{}))
 
 	b.rt.Inject(fake.Fault{Call: "ListPodSandbox", Err: runtime.ErrUnavailable})
-	assert.Contains(t, b.command("drain", "--container-runtime-endpoint", b.endpoint), "its container runtime does not answer either")
+	assert.Contains(t, b.command("drain", "--container-runtime-endpoint", b.endpoint),
+		"its container runtime does not answer either")
 }
 
 func TestFarewell(t *testing.T) {
 	s := &config.Settings{RootDir: "/var/lib/my agent"}
 	assert.Empty(t, running{}.farewell(s, true))
-	assert.Equal(t, "1 process of 1 pod goes on running; the next agent takes over. To end them: minikubelet stop --root-dir '/var/lib/my agent'",
+	assert.Equal(t, "1 process of 1 pod goes on running; the next agent takes over. To end them: minikubelet stop "+
+		"--root-dir '/var/lib/my agent'",
 		running{1, 1}.farewell(s, true))
 	s.ContainerRuntimeEndpoint = "unix:///run/x.sock"
-	assert.Equal(t, "3 containers of 2 pods go on running; the next agent takes over. To end them: minikubelet stop --root-dir '/var/lib/my agent' --container-runtime-endpoint unix:///run/x.sock",
+	assert.Equal(t, "3 containers of 2 pods go on running; the next agent takes over. To end them: minikubelet stop "+
+		"--root-dir '/var/lib/my agent' --container-runtime-endpoint unix:///run/x.sock",
 		running{2, 3}.farewell(s, false))
 }

@@ -27,7 +27,8 @@ func TestAnAgentWithoutPodsRefusesToStopThoseThatRun(t *testing.T) {
 	file := filepath.Join(b.root, "none.yaml")
 	write(t, file, header+"podLogsDir: "+b.root+"/logs\nhealthzPort: 0\ncgroupRoot: /minikubelet-test\n")
 	start := func(ctx context.Context, args ...string) error {
-		return run(ctx, append([]string{"--config", file, "--root-dir", b.root, "--hostname-override=n", "--show=none", "--container-runtime-endpoint", b.endpoint}, args...), nil)
+		return run(ctx, append([]string{"--config", file, "--root-dir", b.root, "--hostname-override=n", "--show=none",
+			"--container-runtime-endpoint", b.endpoint}, args...), nil)
 	}
 	for _, args := range [][]string{nil, {"--runonce"}} {
 		err := start(t.Context(), args...)
@@ -71,9 +72,11 @@ func TestBrokenManifestsAreListed(t *testing.T) {
 	b.await("Not running: its manifest cannot be used: yaml:", "describe", "broken")
 	b.await(filepath.Join(b.manifests, "broken.yaml")+" cannot be used: yaml:", "history", "broken")
 	require.NoError(t, os.Remove(filepath.Join(b.manifests, "broken.yaml")))
-	require.Eventually(t, func() bool { return !strings.Contains(b.command("pods"), "cannot be used") }, time.Minute, 20*time.Millisecond)
+	require.Eventually(t, func() bool { return !strings.Contains(b.command("pods"), "cannot be used") }, time.Minute,
+		20*time.Millisecond)
 	b.stop()
 	b.manifests = filepath.Join(b.root, "manifest")
 	b.start()
-	b.await("Manifests that cannot be used: "+b.manifests+": the path of the manifests (--pod-manifest-path, staticPodPath) does not exist", "pods")
+	b.await("Manifests that cannot be used: "+b.manifests+": the path of the manifests (--pod-manifest-path, "+
+		"staticPodPath) does not exist", "pods")
 }

@@ -12,11 +12,13 @@ import (
 )
 
 // addPlugins adds the registration of plugins, by the handlers of their types, to the agent.
-func addPlugins(agent *kubeletkit.Agent, s *config.Settings, handlers map[string]plugins.Handler, m *metrics, log logr.Logger) error {
+func addPlugins(agent *kubeletkit.Agent, s *config.Settings, handlers map[string]plugins.Handler, m *metrics,
+	log logr.Logger) error {
 	if len(handlers) == 0 {
 		return nil
 	}
-	manager, err := plugins.New(filepath.Join(s.RootDir, "plugins_registry"), handlers, plugins.Options{Logger: log.WithName("plugins")})
+	manager, err := plugins.New(filepath.Join(s.RootDir, "plugins_registry"), handlers,
+		plugins.Options{Logger: log.WithName("plugins")})
 	if err != nil {
 		return err
 	}

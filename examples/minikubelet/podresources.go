@@ -13,9 +13,10 @@ import (
 	"github.com/kubeletkit/kubeletkit/node/podresources"
 )
 
-// addPodResources adds kubelet's API of what containers hold, for monitors of devices. An agent whose root directory is too deep for a socket
-// runs without.
-func addPodResources(agent *kubeletkit.Agent, s *config.Settings, sources []podresources.Source, m *metrics, log logr.Logger) (*podresources.Server, error) {
+// addPodResources adds kubelet's API of what containers hold, for monitors of devices. An agent whose root directory is
+// too deep for a socket runs without.
+func addPodResources(agent *kubeletkit.Agent, s *config.Settings, sources []podresources.Source, m *metrics,
+	log logr.Logger) (*podresources.Server, error) {
 	log = log.WithName("podresources")
 	path := filepath.Join(s.RootDir, "pod-resources", "kubelet.sock")
 	server, err := podresources.New(path, func() []*v1.Pod { return activePods(agent) }, sources, podresources.Options{

@@ -25,9 +25,11 @@ import (
 // is open.
 func ask(t *testing.T, port int, method, path, body string) (code int, answer string) {
 	t.Helper()
-	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true,
+		TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}
 	require.Eventually(t, func() bool {
-		req, err := http.NewRequestWithContext(t.Context(), method, fmt.Sprintf("https://127.0.0.1:%d%s", port, path), strings.NewReader(body))
+		req, err := http.NewRequestWithContext(t.Context(), method, fmt.Sprintf("https://127.0.0.1:%d%s", port, path),
+			strings.NewReader(body))
 		require.NoError(t, err)
 		req.Header.Set("Authorization", "Bearer boss-token")
 		resp, err := client.Do(req)
@@ -66,7 +68,8 @@ func TestConfigzHasTheDriverOfTheRuntime(t *testing.T) {
 	b := newBench(t)
 	port := freePort(t)
 	b.start(append(withPort(t, port), "--cgroup-driver=systemd")...)
-	require.Eventually(t, func() bool { return configz(t, port)["cgroupDriver"] == "cgroupfs" }, time.Minute, 10*time.Millisecond, "the first check of the runtime")
+	require.Eventually(t, func() bool { return configz(t, port)["cgroupDriver"] == "cgroupfs" }, time.Minute,
+		10*time.Millisecond, "the first check of the runtime")
 	assert.Equal(t, true, configz(t, port)["cgroupsPerQOS"])
 }
 
@@ -77,7 +80,9 @@ func TestVerbosityOfARunningAgent(t *testing.T) {
 	require.NoError(t, err)
 	defer func() { _ = logs.Close() }()
 	port := freePort(t)
-	s, err := config.Parse(append(withPort(t, port), "--root-dir", b.root, "--pod-manifest-path", b.manifests, "--file-check-frequency=20ms", "--healthz-port=0", "--hostname-override=n", "--container-runtime-endpoint", b.endpoint, "-v=2"))
+	s, err := config.Parse(append(withPort(t, port), "--root-dir", b.root, "--pod-manifest-path", b.manifests,
+		"--file-check-frequency=20ms", "--healthz-port=0", "--hostname-override=n", "--container-runtime-endpoint",
+		b.endpoint, "-v=2"))
 	require.NoError(t, err)
 	display := terminal.New("none", os.Stdout, logs)
 	display.SetVerbosity(s.Verbosity)

@@ -71,7 +71,8 @@ func (p *problems) list() []control.Problem {
 func rejected(sources []podconfig.SourceState) (all []control.Problem) {
 	for _, s := range sources {
 		for _, r := range s.Rejected {
-			all = append(all, control.Problem{Path: "source " + s.Name, Error: r.Err.Error(), Pod: r.Pod.Namespace + "/" + r.Pod.Name, Since: r.Since})
+			all = append(all, control.Problem{Path: "source " + s.Name, Error: r.Err.Error(), Pod: r.Pod.Namespace +
+				"/" + r.Pod.Name, Since: r.Since})
 		}
 	}
 	return all
@@ -91,7 +92,8 @@ func problemLines(list []control.Problem) []string {
 			lines = append(lines, fmt.Sprintf("  and %d more; see minikubelet pods", len(list)-i))
 			break
 		}
-		lines = append(lines, "  "+terminal.Escape(p.Path)+": "+terminal.Escape(strings.Join(strings.Fields(p.Error), " ")))
+		lines = append(lines, "  "+terminal.Escape(p.Path)+": "+
+			terminal.Escape(strings.Join(strings.Fields(p.Error), " ")))
 	}
 	return lines
 }

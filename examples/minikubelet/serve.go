@@ -28,7 +28,8 @@ import (
 
 // serve runs the agent and its ports until ctx or signals end, or a client has ended all pods. It
 // returns what was running then.
-func serve(ctx, signals context.Context, s *config.Settings, log logr.Logger, display *terminal.Display) (left running, err error) {
+func serve(ctx, signals context.Context, s *config.Settings, log logr.Logger,
+	display *terminal.Display) (left running, err error) {
 	notifier := systemd.FromEnvironment() // before there are child processes
 	if err := prepareHost(s, log); err != nil {
 		return left, err
@@ -146,7 +147,8 @@ func serve(ctx, signals context.Context, s *config.Settings, log logr.Logger, di
 	if err != nil {
 		return left, err
 	}
-	n := node{Agent: agent, recent: pods, broken: &broken, manifests: s.StaticPodPath, root: s.RootDir, joins: joins, held: held}
+	n := node{Agent: agent, recent: pods, broken: &broken, manifests: s.StaticPodPath, root: s.RootDir,
+		joins: joins, held: held}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	g, ctx := errgroup.WithContext(ctx)
@@ -238,7 +240,8 @@ func serve(ctx, signals context.Context, s *config.Settings, log logr.Logger, di
 func runOnce(ctx context.Context, s *config.Settings, agent *kubeletkit.Agent, broken *problems) error {
 	if s.RunOnceTimeout > 0 {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeoutCause(ctx, s.RunOnceTimeout, fmt.Errorf("the %s of --runonce-timeout are over", s.RunOnceTimeout))
+		ctx, cancel = context.WithTimeoutCause(ctx, s.RunOnceTimeout,
+			fmt.Errorf("the %s of --runonce-timeout are over", s.RunOnceTimeout))
 		defer cancel()
 	}
 	report, err := agent.RunOnce(ctx)
@@ -260,7 +263,8 @@ type listener struct {
 }
 
 // port returns the component that serves a port.
-func port(s *config.Settings, l listener, n node, m *metrics, opts server.Options) (func(context.Context) error, error) {
+func port(s *config.Settings, l listener, n node, m *metrics,
+	opts server.Options) (func(context.Context) error, error) {
 	switch l.api {
 	case apiHealthz:
 		return func(ctx context.Context) error {
@@ -287,7 +291,8 @@ func listen(s *config.Settings) ([]listener, error) {
 		}
 		l, err := net.Listen("tcp", net.JoinHostPort(host, strconv.Itoa(int(port))))
 		if errors.Is(err, syscall.EADDRINUSE) {
-			return fmt.Errorf("opening the port of %s: %w, maybe by another agent; choose another with %s", field, err, flag)
+			return fmt.Errorf("opening the port of %s: %w, maybe by another agent; choose another with %s", field, err,
+				flag)
 		}
 		if err != nil {
 			return fmt.Errorf("opening the port of %s: %w", field, err)

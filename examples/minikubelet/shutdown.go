@@ -41,7 +41,8 @@ func (g *gracefulShutdown) changed() {
 
 // configure makes it a component of the agent. It comes before the checks of a cluster: a pod that is
 // refused evicts no others. The membership of a cluster may be nil.
-func (g *gracefulShutdown) configure(opts *kubeletkit.Options, s *config.Settings, joins *member, m *metrics, log logr.Logger) {
+func (g *gracefulShutdown) configure(opts *kubeletkit.Options, s *config.Settings, joins *member,
+	m *metrics, log logr.Logger) {
 	if g == nil {
 		return
 	}
@@ -51,7 +52,8 @@ func (g *gracefulShutdown) configure(opts *kubeletkit.Options, s *config.Setting
 		agent.AddReadyCheck("shutdown", g.shuttingDown)
 		var err error
 		g.manager, err = shutdown.New(g.periods, logind.New(logind.Options{Who: "minikubelet"}), end, shutdown.Options{
-			StateDir: s.ShutdownStateDir(), Changed: g.changed, Metrics: m.shutdown, Logger: log.WithName("shutdown"), Event: agent.Parts().Event,
+			StateDir: s.ShutdownStateDir(), Changed: g.changed, Metrics: m.shutdown, Logger: log.WithName("shutdown"),
+			Event: agent.Parts().Event,
 		})
 		return g.manager, err
 	}))
@@ -74,8 +76,8 @@ var (
 	errTerminated  = errors.New("SIGTERM")
 )
 
-// withSignals returns a context that ends with the first SIGINT or SIGTERM. A second one ends the process at once. The caller
-// calls stop.
+// withSignals returns a context that ends with the first SIGINT or SIGTERM. A second one ends the process at once. The
+// caller calls stop.
 func withSignals(ctx context.Context) (_ context.Context, stop func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	received := make(chan os.Signal, 1) // the first one; others end the process
@@ -114,7 +116,8 @@ func drainOnTerm(ctx, signals context.Context, s *config.Settings, agent *kubele
 	if ctx.Err() != nil || !errors.Is(context.Cause(signals), errTerminated) {
 		return
 	}
-	log.Info("SIGTERM: pods end in the order of their priorities, and then the agent; a second signal ends the agent at once")
+	log.Info("SIGTERM: pods end in the order of their priorities, and then the agent; a second signal ends the " +
+		"agent at once")
 	if err := agent.DrainByPriority(ctx, s.DrainPeriods()); err != nil {
 		log.Error(err, "Not all pods have ended")
 	}

@@ -19,7 +19,8 @@ import (
 )
 
 // embeddedNode is an agent with the embedded runtime in a directory of its own, and two pods: "web", and "dns"
-// with a critical priority. When a pod receives its stop signal, it works for a moment, and then writes its name to the file "ends".
+// with a critical priority. When a pod receives its stop signal, it works for a moment, and then writes its name to the
+// file "ends".
 type embeddedNode struct {
 	t                    *testing.T
 	root, manifests, end string
@@ -38,7 +39,9 @@ func newEmbeddedNode(t *testing.T, settings string, args ...string) *embeddedNod
 	n.put("web", 0, "1")
 	n.put("dns", 2_000_000_000, "0")
 	file := filepath.Join(root, "config.yaml")
-	write(t, file, fmt.Sprintf("%spodLogsDir: %s/logs\nstaticPodPath: %s\nhealthzPort: 0\nfileCheckFrequency: 100ms\n%s", header, root, n.manifests, settings))
+	write(t, file,
+		fmt.Sprintf("%spodLogsDir: %s/logs\nstaticPodPath: %s\nhealthzPort: 0\nfileCheckFrequency: 100ms\n%s", header,
+			root, n.manifests, settings))
 	n.args = append([]string{"--config", file, "--root-dir", root, "--hostname-override=node", "--show=none"}, args...)
 	return n
 }
@@ -69,7 +72,8 @@ func (n *embeddedNode) start(ctx context.Context) {
 // command runs a command against the agent, and returns what it prints.
 func (n *embeddedNode) command(args ...string) (string, error) {
 	var out strings.Builder
-	env := client.Env{Out: &out, Err: &strings.Builder{}, StopPods: func(ctx context.Context, rootDir, endpoint string) error {
+	env := client.Env{Out: &out, Err: &strings.Builder{}, StopPods: func(ctx context.Context, rootDir,
+		endpoint string) error {
 		return stopPods(ctx, rootDir, endpoint, &out)
 	}}
 	err := client.Run(n.t.Context(), append([]string{"--root-dir", n.root}, args...), env)

@@ -22,7 +22,8 @@ import (
 
 // podSources returns the sources of pods, and the source of the secrets and config maps
 // that they refer to, nil if there is none.
-func podSources(s *config.Settings, problem func(path string, err error), log logr.Logger) ([]podconfig.Source, objects.Source, error) {
+func podSources(s *config.Settings, problem func(path string, err error),
+	log logr.Logger) ([]podconfig.Source, objects.Source, error) {
 	var sources []podconfig.Source
 	manifests, objects := files(s, problem, log)
 	if manifests != nil {
@@ -31,7 +32,8 @@ func podSources(s *config.Settings, problem func(path string, err error), log lo
 	if s.StaticPodURL != "" {
 		source, err := podhttp.New(s.StaticPodURL, podhttp.Options{
 			Header: s.StaticPodURLHeader, CheckFrequency: s.HTTPCheckFrequency.Duration,
-			Allow: manifest.AllowedRefs{Env: objects != nil, PullSecrets: objects != nil, Volumes: objects != nil}, Logger: log.WithName("http"), Problem: problem,
+			Allow:  manifest.AllowedRefs{Env: objects != nil, PullSecrets: objects != nil, Volumes: objects != nil},
+			Logger: log.WithName("http"), Problem: problem,
 		})
 		if err != nil {
 			return nil, nil, fmt.Errorf("--manifest-url or staticPodURL: %w", err)
@@ -41,7 +43,8 @@ func podSources(s *config.Settings, problem func(path string, err error), log lo
 	return sources, objects, nil
 }
 
-// withoutPodLevelResources takes the resources out of the specs of pods, as kubelet ignores them while the feature gate is off.
+// withoutPodLevelResources takes the resources out of the specs of pods, as kubelet ignores them while the feature gate
+// is off.
 func withoutPodLevelResources(opts *kubeletkit.Options) {
 	sources := slices.Clone(opts.Sources)
 	for i := range sources {
@@ -58,11 +61,13 @@ func withoutPodLevelResources(opts *kubeletkit.Options) {
 }
 
 // noSources is what a user has forgotten.
-const noSources = "Neither a directory of manifests (--pod-manifest-path, staticPodPath), nor a URL (--manifest-url, staticPodURL), nor a cluster (--kubeconfig) is given"
+const noSources = "Neither a directory of manifests (--pod-manifest-path, staticPodPath), nor a URL " +
+	"(--manifest-url, staticPodURL), nor a cluster (--kubeconfig) is given"
 
 // refuseToStopPods returns an error if pods run, or if that is not known: an agent without
 // sources stops them.
-func refuseToStopPods(ctx context.Context, s *config.Settings, list func(context.Context) ([]*runtime.Pod, error)) error {
+func refuseToStopPods(ctx context.Context, s *config.Settings,
+	list func(context.Context) ([]*runtime.Pod, error)) error {
 	if s.AllowNoPods {
 		return nil
 	}
@@ -76,7 +81,8 @@ func refuseToStopPods(ctx context.Context, s *config.Settings, list func(context
 	case ctx.Err() != nil: // it is stopped while it starts
 		return context.Cause(ctx)
 	case err != nil:
-		return fmt.Errorf("%s. All pods that run on %s would be stopped; %s. It is not known which do: %w", noSources, where, intended, err)
+		return fmt.Errorf("%s. All pods that run on %s would be stopped; %s. It is not known which do: %w", noSources,
+			where, intended, err)
 	}
 	var names []string
 	for _, pod := range pods {
@@ -91,17 +97,20 @@ func refuseToStopPods(ctx context.Context, s *config.Settings, list func(context
 	if len(names) == 1 {
 		runs = "pod runs"
 	}
-	return fmt.Errorf("%s. %d %s on %s and would be stopped: %s; %s", noSources, len(names), runs, where, client.Some(names), intended)
+	return fmt.Errorf("%s. %d %s on %s and would be stopped: %s; %s", noSources, len(names), runs, where,
+		client.Some(names), intended)
 }
 
 // files returns what is read from disk: the pods, and the secrets and config maps. Each
 // is nil if there is no path to read from. Without a directory of their own, secrets and
 // config maps are read among the manifests: a user that can write there can run any
 // program on this machine, and so read any secret anyway.
-func files(s *config.Settings, problem func(path string, err error), log logr.Logger) (podconfig.Source, objects.Source) {
+func files(s *config.Settings, problem func(path string, err error),
+	log logr.Logger) (podconfig.Source, objects.Source) {
 	opts := file.Options{
 		CheckFrequency: s.FileCheckFrequency.Duration, Logger: log.WithName("file"), Problem: problem,
-		Allow: manifest.AllowedRefs{Env: true, PullSecrets: true, Volumes: true}, Objects: s.ObjectsPath == "" || s.ObjectsPath == s.StaticPodPath,
+		Allow: manifest.AllowedRefs{Env: true, PullSecrets: true, Volumes: true}, Objects: s.ObjectsPath == "" ||
+			s.ObjectsPath == s.StaticPodPath,
 		Await: !s.RunOnce, // it could wait without end
 	}
 	var pods *file.Source

@@ -22,7 +22,10 @@ import (
 )
 
 func TestWithoutPodLevelResources(t *testing.T) {
-	without := agenttest.Options{Configure: func(_ *agenttest.Node, opts *kubeletkit.Options) { withoutPodLevelResources(opts) }}
+	without := agenttest.Options{Configure: func(_ *agenttest.Node,
+		opts *kubeletkit.Options) {
+		withoutPodLevelResources(opts)
+	}}
 	agenttest.Run(t, without, func(t *testing.T, n *agenttest.Node) {
 		pods := fake.Pods(2, 1)
 		given := &v1.ResourceRequirements{Limits: v1.ResourceList{v1.ResourceCPU: resource.MustParse("1")}}

@@ -23,7 +23,8 @@ type outcome int
 const (
 	// stateKept is that of a state that fits.
 	stateKept outcome = iota
-	// stateDropped is that of a state, or the part of it that does not fit, of which nothing runs, or that a flag resets.
+	// stateDropped is that of a state, or the part of it that does not fit, of which nothing runs, or that a flag
+	// resets.
 	stateDropped
 	// stateHeld is that of a state that does not fit while pods of it run: nothing is given until they have ended.
 	stateHeld
@@ -38,7 +39,8 @@ type stateFile struct {
 	outcome    outcome
 	// err is why it does not fit; nil if it does, or nothing is in it.
 	err error
-	// leave removes the file, since no manager writes it: that of a policy static when the policy is none. Otherwise nil.
+	// leave removes the file, since no manager writes it: that of a policy static when the policy is none. Otherwise
+	// nil.
 	leave func() error
 }
 
@@ -69,7 +71,8 @@ func (f stateFile) finding() check.Finding {
 	return out
 }
 
-// unfit returns the pods of a state that does not fit, and whether the error is that of such a state. There are no pods if it cannot be read.
+// unfit returns the pods of a state that does not fit, and whether the error is that of such a state. There are no pods
+// if it cannot be read.
 func unfit(err error) (pods []types.UID, ok bool) {
 	ofCPUs, ofMemory := (*cpus.StateError)(nil), (*memory.StateError)(nil)
 	switch {
@@ -87,11 +90,13 @@ type lister interface {
 	ListPods(ctx context.Context) ([]*runtime.Pod, error)
 }
 
-// runs reports whether one of the pods runs, or any pod if there are none. If the runtime does not answer, a pod runs that has a directory.
+// runs reports whether one of the pods runs, or any pod if there are none. If the runtime does not answer, a pod runs
+// that has a directory.
 func runs(ctx context.Context, s *config.Settings, rt lister, pods []types.UID) bool {
 	listed, err := rt.ListPods(ctx)
 	if err == nil {
-		return slices.ContainsFunc(listed, func(p *runtime.Pod) bool { return p.Running() && (len(pods) == 0 || slices.Contains(pods, p.UID)) })
+		return slices.ContainsFunc(listed,
+			func(p *runtime.Pod) bool { return p.Running() && (len(pods) == 0 || slices.Contains(pods, p.UID)) })
 	}
 	if len(pods) == 0 {
 		entries, err := os.ReadDir(filepath.Join(s.RootDir, "pods"))
@@ -101,8 +106,8 @@ func runs(ctx context.Context, s *config.Settings, rt lister, pods []types.UID) 
 	return slices.ContainsFunc(pods, func(uid types.UID) bool { return !gone(uid) })
 }
 
-// restore reads the state of a manager. If it does not fit, it is dropped in the manager, or the manager is held. Other errors keep the agent from
-// starting.
+// restore reads the state of a manager. If it does not fit, it is dropped in the manager, or the manager is held. Other
+// errors keep the agent from starting.
 func (p *placement) restore(ctx context.Context, s *config.Settings, rt lister, manager interface {
 	Restore() error
 	Reset() error
@@ -124,9 +129,10 @@ func (p *placement) restore(ctx context.Context, s *config.Settings, rt lister, 
 	return nil
 }
 
-// left decides about a state of the policy static while the policy is none. It reports whether containers of pods that run have resources by it, and it
-// is known which.
-func (p *placement) left(ctx context.Context, s *config.Settings, rt lister, f stateFile, static bool, err error, reset bool) (bool, error) {
+// left decides about a state of the policy static while the policy is none. It reports whether containers of pods that
+// run have resources by it, and it is known which.
+func (p *placement) left(ctx context.Context, s *config.Settings, rt lister, f stateFile, static bool, err error,
+	reset bool) (bool, error) {
 	pods, isUnfit := unfit(err)
 	switch {
 	case err != nil && !isUnfit:
@@ -149,11 +155,14 @@ func (p *placement) settle() error {
 		switch {
 		case f.err == nil:
 		case f.outcome == stateDropped:
-			log.Info("A state that does not fit is dropped: no pod of it runs, or the flag is given", "reason", f.err.Error())
+			log.Info("A state that does not fit is dropped: no pod of it runs, or the flag is given",
+				"reason", f.err.Error())
 		case f.outcome == stateHeld:
-			log.Error(f.err, "A state does not fit, and pods of it run: they go on, and new pods that need the same resources are refused. The flag drops the state")
+			log.Error(f.err, "A state does not fit, and pods of it run: they go on, and new pods that need the same "+
+				"resources are refused. The flag drops the state")
 		default:
-			log.Info("The state of a policy that is not used any more stays while pods of it run. The flag drops it", "reason", f.err.Error())
+			log.Info("The state of a policy that is not used any more stays while pods of it run. The flag drops it",
+				"reason", f.err.Error())
 		}
 		if f.outcome != stateDropped || f.leave == nil {
 			continue

@@ -45,7 +45,8 @@ func (l *listing) ListPods(context.Context) (pods []*runtime.Pod, _ error) {
 		return nil, errors.New("it does not answer")
 	}
 	for _, uid := range l.running {
-		pods = append(pods, &runtime.Pod{PodRef: runtime.PodRef{UID: uid}, Sandboxes: []runtime.Sandbox{{State: runtime.SandboxReady}}})
+		pods = append(pods, &runtime.Pod{PodRef: runtime.PodRef{UID: uid},
+			Sandboxes: []runtime.Sandbox{{State: runtime.SandboxReady}}})
 	}
 	return pods, nil
 }
@@ -54,7 +55,8 @@ func (l *listing) ListPods(context.Context) (pods []*runtime.Pod, _ error) {
 func staticSettings(t *testing.T, root string, flags ...string) *config.Settings {
 	t.Helper()
 	flags = append([]string{
-		"--root-dir", root, "--container-runtime-endpoint=unix:///nothing.sock", "--cpu-manager-policy=static", "--reserved-cpus=0", "--memory-manager-policy=Static",
+		"--root-dir", root, "--container-runtime-endpoint=unix:///nothing.sock", "--cpu-manager-policy=static",
+		"--reserved-cpus=0", "--memory-manager-policy=Static",
 		"--kube-reserved=memory=100Mi", "--eviction-hard=memory.available<100Mi",
 	}, flags...)
 	if !strings.Contains(strings.Join(flags, " "), "--reserved-memory") {
@@ -71,7 +73,8 @@ func opened(t *testing.T, s *config.Settings, host fs.FS, rt placementRuntime) (
 	resources, err := prommetrics.NewResources(prometheus.NewRegistry())
 	require.NoError(t, err)
 	var log strings.Builder
-	p, err := openPlacement(t.Context(), s, host, rt, &metrics{resources: resources}, funcr.New(func(_, args string) { log.WriteString(args + "\n") }, funcr.Options{}))
+	p, err := openPlacement(t.Context(), s, host, rt, &metrics{resources: resources},
+		funcr.New(func(_, args string) { log.WriteString(args + "\n") }, funcr.Options{}))
 	if err == nil {
 		err = p.settle()
 	}
@@ -83,7 +86,8 @@ func wholePod(uid types.UID) *v1.Pod {
 	list := v1.ResourceList{v1.ResourceCPU: resource.MustParse("2"), v1.ResourceMemory: resource.MustParse("1Gi")}
 	return &v1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: string(uid), UID: uid},
-		Spec:       v1.PodSpec{Containers: []v1.Container{{Name: "c", Resources: v1.ResourceRequirements{Requests: list, Limits: list}}}},
+		Spec: v1.PodSpec{Containers: []v1.Container{{Name: "c",
+			Resources: v1.ResourceRequirements{Requests: list, Limits: list}}}},
 	}
 }
 
@@ -111,8 +115,8 @@ func leaveStates(t *testing.T, s *config.Settings) {
 	require.Equal(t, "1-2", p.cpus.Exclusive("old", "c").String())
 }
 
-// The agent starts with a state that does not fit. If nothing of it runs, the state is dropped. Otherwise what runs goes on, new pods that need the manager are
-// refused, others run, and the file stays.
+// The agent starts with a state that does not fit. If nothing of it runs, the state is dropped. Otherwise what runs
+// goes on, new pods that need the manager are refused, others run, and the file stays.
 func TestStatesThatDoNotFit(t *testing.T) {
 	for _, tc := range []struct {
 		name string
@@ -120,7 +124,8 @@ func TestStatesThatDoNotFit(t *testing.T) {
 		flags  []string
 		host   fs.FS
 		damage func(t *testing.T, path string)
-		// held names the manager that is held if the pod runs; "" for none. shared are the CPUs of others then, "" for none set.
+		// held names the manager that is held if the pod runs; "" for none. shared are the CPUs of others then, "" for
+		// none set.
 		file, held, shared string
 	}{
 		{"CPUs, other machine", nil, hostOf(2, 16), nil, cpus.CheckpointName, "cpus", "0"},
@@ -161,7 +166,8 @@ func TestStatesThatDoNotFit(t *testing.T) {
 					return
 				}
 				require.NoError(t, admitted(t, p, wholePod("old")), "it goes on")
-				shared := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "shared", UID: "shared"}, Spec: v1.PodSpec{Containers: []v1.Container{{Name: "c"}}}}
+				shared := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "shared", UID: "shared"},
+					Spec: v1.PodSpec{Containers: []v1.Container{{Name: "c"}}}}
 				require.NoError(t, admitted(t, p, shared))
 				edits, err := p.cpus.EditContainer(t.Context(), shared, &shared.Spec.Containers[0])
 				require.NoError(t, err)
@@ -293,12 +299,14 @@ func TestCheckOfManagers(t *testing.T) {
 				assert.Equal(t, f.Blocks, f.Do != "")
 				verdicts[f.Setting] = f.Verdict
 			}
-			assert.Equal(t, map[string]check.Verdict{cpus.CheckpointName: tc.ofCPUs, memory.FileName: tc.ofMem}, verdicts)
+			assert.Equal(t, map[string]check.Verdict{cpus.CheckpointName: tc.ofCPUs, memory.FileName: tc.ofMem},
+				verdicts)
 			assert.Len(t, check.Report{Findings: findings}.Blocking(), tc.blocks)
 		})
 	}
 	root := t.TempDir()
-	assert.Empty(t, checkManagers(t.Context(), staticSettings(t, root), hostOf(8, 16), noRuntime{errors.New("no")}), "there is no state")
+	assert.Empty(t, checkManagers(t.Context(), staticSettings(t, root), hostOf(8, 16), noRuntime{errors.New("no")}),
+		"there is no state")
 	require.NoError(t, os.Symlink(filepath.Join(root, cpus.CheckpointName), filepath.Join(root, cpus.CheckpointName)))
 	findings := checkManagers(t.Context(), staticSettings(t, root), hostOf(8, 16), &listing{})
 	require.Len(t, findings, 1)

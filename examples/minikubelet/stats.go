@@ -20,7 +20,8 @@ import (
 )
 
 // addStats adds the usage of the node and its pods to the agent and to its ports.
-func addStats(s *config.Settings, agent *kubeletkit.Agent, cgroups *cgroup.Pods, killed func(cgroup string) uint64, m *metrics, opts *server.Options, log logr.Logger) error {
+func addStats(s *config.Settings, agent *kubeletkit.Agent, cgroups *cgroup.Pods, killed func(cgroup string) uint64,
+	m *metrics, opts *server.Options, log logr.Logger) error {
 	node, err := s.NodeName()
 	if err != nil {
 		return err
@@ -46,13 +47,15 @@ func addStats(s *config.Settings, agent *kubeletkit.Agent, cgroups *cgroup.Pods,
 	return agent.Add("stats", collector.Run)
 }
 
-// nodeCgroups returns the function that has the cgroups of the node: those of system containers, in kubelet's words, and of classes.
+// nodeCgroups returns the function that has the cgroups of the node: those of system containers, in kubelet's words,
+// and of classes.
 func nodeCgroups(s *config.Settings, cgroups *cgroup.Pods) func() []stats.NodeCgroup {
 	started := time.Now()
 	return func() []stats.NodeCgroup {
 		above := cgroups.Above()
 		list := []stats.NodeCgroup{
-			{Name: statsv1alpha1.SystemContainerKubelet, Cgroup: cmp.Or(s.KubeletCgroups, stats.OwnCgroup()), Started: started},
+			{Name: statsv1alpha1.SystemContainerKubelet, Cgroup: cmp.Or(s.KubeletCgroups, stats.OwnCgroup()),
+				Started: started},
 			{Name: statsv1alpha1.SystemContainerRuntime, Cgroup: s.RuntimeCgroups},
 			{Name: statsv1alpha1.SystemContainerMisc, Cgroup: s.SystemCgroups},
 			{Name: statsv1alpha1.SystemContainerPods, Cgroup: above[0]},

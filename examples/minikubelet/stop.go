@@ -45,10 +45,12 @@ func stopPods(ctx context.Context, rootDir, endpoint string, out io.Writer) erro
 		case err != nil && !errors.Is(err, process.ErrNotSupported):
 			return err
 		case n > 0:
-			fmt.Fprintf(out, "No agent runs, and its root directory was deleted. The processes and cgroups of its pods are gone (%d).\n", n)
+			fmt.Fprintf(out, "No agent runs, and its root directory was deleted. The processes and cgroups of its "+
+				"pods are gone (%d).\n", n)
 			return nil
 		}
-		return fmt.Errorf("no agent answers on %s, and no agent with the embedded runtime has run in %s; is this its --root-dir? "+
+		return fmt.Errorf("no agent answers on %s, and no agent with the embedded runtime has run in %s; is this "+
+			"its --root-dir? "+
 			"For the pods of a container runtime start the agent again, or give its --container-runtime-endpoint",
 			filepath.Join(rootDir, config.SocketName), rootDir)
 	}
@@ -112,7 +114,8 @@ func killPods(ctx context.Context, s *config.Settings, out io.Writer) error {
 		err = errors.Join(err, failed)
 	}
 	if err != nil {
-		return fmt.Errorf("the pods have left something on the machine; run stop again when its cause is mended, or start the agent: %w", err)
+		return fmt.Errorf("the pods have left something on the machine; run stop again when its cause is mended, or "+
+			"start the agent: %w", err)
 	}
 	return nil
 }

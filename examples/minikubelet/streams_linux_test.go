@@ -46,11 +46,13 @@ spec:
   - {name: shell, image: host, stdin: true, tty: true, command: [sh]}
 `)
 	configFile := filepath.Join(root, "config.yaml")
-	write(t, configFile, fmt.Sprintf("%spodLogsDir: %s/logs\nstaticPodPath: %s\nhealthzPort: 0\n", header, root, manifests))
+	write(t, configFile, fmt.Sprintf("%spodLogsDir: %s/logs\nstaticPodPath: %s\nhealthzPort: 0\n",
+		header, root, manifests))
 	ctx, stop := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() {
-		done <- run(ctx, []string{"--config", configFile, "--root-dir", root, "--hostname-override=node", "--show=none", "--enable-server=false"}, nil)
+		done <- run(ctx, []string{"--config", configFile, "--root-dir", root, "--hostname-override=node", "--show=none",
+			"--enable-server=false"}, nil)
 	}()
 	command := func(ctx context.Context, in io.Reader, out io.Writer, args ...string) error {
 		args = append([]string{"--root-dir", root}, args...)
@@ -71,10 +73,12 @@ spec:
 			data[i] = byte(i * i >> 3)
 		}
 		var out bytes.Buffer
-		require.NoError(t, command(t.Context(), bytes.NewReader(data), &out, "exec", "-i", "web", "-c", "lines", "--", "cat"))
+		require.NoError(t, command(t.Context(), bytes.NewReader(data), &out, "exec", "-i", "web", "-c",
+			"lines", "--", "cat"))
 		assert.Truef(t, bytes.Equal(data, out.Bytes()), "%d bytes", out.Len())
 		code := client.ExitCode(0)
-		require.ErrorAs(t, command(t.Context(), nil, io.Discard, "exec", "web", "-c", "lines", "--", "sh", "-c", "exit 42"), &code)
+		require.ErrorAs(t, command(t.Context(), nil, io.Discard, "exec", "web", "-c", "lines", "--", "sh",
+			"-c", "exit 42"), &code)
 		assert.Equal(t, client.ExitCode(42), code)
 	})
 	t.Run("terminal", func(t *testing.T) {
@@ -82,7 +86,8 @@ spec:
 		defer master.Close()
 		defer slave.Close()
 		resize := func(cols, rows uint16) {
-			require.NoError(t, unix.IoctlSetWinsize(int(slave.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Col: cols, Row: rows}))
+			require.NoError(t, unix.IoctlSetWinsize(int(slave.Fd()), unix.TIOCSWINSZ,
+				&unix.Winsize{Col: cols, Row: rows}))
 		}
 		resize(111, 33)
 		before, err := term.GetState(int(slave.Fd()))
@@ -129,7 +134,8 @@ spec:
 		require.Error(t, <-ended)
 		_ = w.Close()
 		shown = &screen{}
-		require.NoError(t, command(t.Context(), strings.NewReader("echo $((6*7))\nexit\n"), shown, "attach", "-it", "web", "-c", "shell"))
+		require.NoError(t, command(t.Context(), strings.NewReader("echo $((6*7))\nexit\n"), shown, "attach", "-it",
+			"web", "-c", "shell"))
 		assert.Contains(t, shown.String(), "42")
 		var out bytes.Buffer
 		require.NoError(t, command(t.Context(), nil, &out, "exec", "web", "-c", "lines", "--", "echo", "still here"))
@@ -171,8 +177,10 @@ spec:
 	t.Run("cp", func(t *testing.T) {
 		dir := t.TempDir()
 		write(t, filepath.Join(dir, "a"), "content")
-		require.NoError(t, command(t.Context(), nil, io.Discard, "cp", "-c", "lines", filepath.Join(dir, "a"), "web:"+filepath.Join(dir, "b")))
-		require.NoError(t, command(t.Context(), nil, io.Discard, "cp", "-c", "lines", "web:"+filepath.Join(dir, "b"), filepath.Join(dir, "c")))
+		require.NoError(t, command(t.Context(), nil, io.Discard, "cp", "-c", "lines", filepath.Join(dir, "a"),
+			"web:"+filepath.Join(dir, "b")))
+		require.NoError(t, command(t.Context(), nil, io.Discard, "cp", "-c", "lines", "web:"+filepath.Join(dir, "b"),
+			filepath.Join(dir, "c")))
 		got, err := os.ReadFile(filepath.Join(dir, "c"))
 		require.NoError(t, err)
 		assert.Equal(t, "content", string(got))
@@ -182,15 +190,17 @@ spec:
 	shown := &screen{}
 	ended := make(chan error, 1)
 	go func() {
-		ended <- command(t.Context(), nil, shown, "exec", "web", "-c", "lines", "--", "sh", "-c", "echo begun; sleep 1000")
+		ended <- command(t.Context(), nil, shown, "exec", "web", "-c", "lines", "--", "sh", "-c",
+			"echo begun; sleep 1000")
 	}()
 	shown.shows(t, "begun")
 	stop()
 	require.NoError(t, <-done)
 	<-ended
-	require.NoError(t, client.Run(t.Context(), []string{"stop", "--root-dir", root}, client.Env{Out: io.Discard, Err: io.Discard, StopPods: func(ctx context.Context, rootDir, endpoint string) error {
-		return stopPods(ctx, rootDir, endpoint, io.Discard)
-	}}))
+	require.NoError(t, client.Run(t.Context(), []string{"stop", "--root-dir", root}, client.Env{Out: io.Discard,
+		Err: io.Discard, StopPods: func(ctx context.Context, rootDir, endpoint string) error {
+			return stopPods(ctx, rootDir, endpoint, io.Discard)
+		}}))
 }
 
 // screen collects what a command shows.
@@ -213,7 +223,8 @@ func (s *screen) String() string {
 
 func (s *screen) shows(t *testing.T, text string) {
 	t.Helper()
-	for end := time.Now().Add(30 * time.Second); !strings.Contains(s.String(), text); time.Sleep(10 * time.Millisecond) {
+	for end := time.Now().Add(30 * time.Second); !strings.Contains(s.String(),
+		text); time.Sleep(10 * time.Millisecond) {
 		require.Truef(t, time.Now().Before(end), "after 30 s it does not show %q, but %q", text, s.String())
 	}
 }

@@ -26,14 +26,16 @@ func TestSnippetsOfTheSwap(t *testing.T) {
 	kubeadm := check.KubeadmArgs()
 	variables := strings.NewReplacer( // as in 10-kubeadm.conf of kubeadm's packages
 		"$KUBELET_KUBECONFIG_ARGS", strings.Join(kubeadm[:2], " "), "$KUBELET_CONFIG_ARGS", kubeadm[2],
-		"$KUBELET_KUBEADM_ARGS", strings.Join(check.FlagsOf(`KUBELET_KUBEADM_ARGS="--hostname-override=node-1"`), " "), "$KUBELET_EXTRA_ARGS", "",
+		"$KUBELET_KUBEADM_ARGS", strings.Join(check.FlagsOf(`KUBELET_KUBEADM_ARGS="--hostname-override=node-1"`), " "),
+		"$KUBELET_EXTRA_ARGS", "",
 	)
 	configs := regexp.MustCompile(`(--config[= ])\S+`)
 	dirs := regexp.MustCompile(`(--config-dir[= ])\S+`)
 	agents, checks := 0, 0
 	for line := range strings.Lines(string(text)) {
 		line = variables.Replace(strings.TrimSpace(line))
-		line = dirs.ReplaceAllString(configs.ReplaceAllString(line, "${1}"+filepath.Join(dir, "config.yaml")), "${1}"+parts)
+		line = dirs.ReplaceAllString(configs.ReplaceAllString(line, "${1}"+filepath.Join(dir, "config.yaml")),
+			"${1}"+parts)
 		var args []string
 		if _, after, ok := strings.Cut(line, "/usr/local/bin/minikubelet "); ok {
 			args, agents = strings.Fields(after), agents+1

@@ -106,7 +106,8 @@ func (s *notifySocket) received() map[string]int {
 func TestWatchdog(t *testing.T) {
 	for name, hangs := range map[string]func(*podconfigfake.Source){
 		"loop": func(s *podconfigfake.Source) {
-			s.Set(&v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web", UID: "u"}, Spec: v1.PodSpec{Containers: []v1.Container{{Name: "c", Image: "i"}}}})
+			s.Set(&v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web", UID: "u"},
+				Spec: v1.PodSpec{Containers: []v1.Container{{Name: "c", Image: "i"}}}})
 		},
 		"start": nil,
 	} {
@@ -116,13 +117,16 @@ func TestWatchdog(t *testing.T) {
 			notifier := systemd.FromEnvironment()
 			root := t.TempDir()
 			synctest.Test(t, func(t *testing.T) {
-				rt, source, until := fake.New(fake.Options{Events: fake.Containerd()}), podconfigfake.NewSource("test"), make(chan struct{})
+				rt, source, until := fake.New(fake.Options{Events: fake.Containerd()}), podconfigfake.NewSource("test"),
+					make(chan struct{})
 				defer func() { _ = rt.Close() }()
 				if hangs == nil {
 					rt.Stop()
 				}
 				agent, err := kubeletkit.New(kubeletkit.Options{
-					NodeName: "n", RootDir: root, Runtime: rt, Host: rt.Host(), Sources: []podconfig.Source{source}, Sync: kubeletkit.Sync{Frequency: time.Minute}, Join: []lifecycle.Component{lifecycle.AdmitterFunc("test", func(lifecycle.AdmitRequest) error { <-until; return nil })},
+					NodeName: "n", RootDir: root, Runtime: rt, Host: rt.Host(), Sources: []podconfig.Source{source},
+					Sync: kubeletkit.Sync{Frequency: time.Minute}, Join: []lifecycle.Component{
+						lifecycle.AdmitterFunc("test", func(lifecycle.AdmitRequest) error { <-until; return nil })},
 				})
 				require.NoError(t, err)
 				ready := make(chan struct{})

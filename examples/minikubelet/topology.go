@@ -44,7 +44,8 @@ type placementRuntime interface {
 }
 
 // newPlacement reads the machine, if the settings place containers on it, and the assignments of an earlier agent.
-func newPlacement(ctx context.Context, s *config.Settings, rt placementRuntime, m *metrics, log logr.Logger) (*placement, error) {
+func newPlacement(ctx context.Context, s *config.Settings, rt placementRuntime, m *metrics,
+	log logr.Logger) (*placement, error) {
 	p, err := openPlacement(ctx, s, os.DirFS("/"), rt, m, log)
 	if err != nil {
 		return nil, err
@@ -52,8 +53,10 @@ func newPlacement(ctx context.Context, s *config.Settings, rt placementRuntime, 
 	return p, p.settle()
 }
 
-// openPlacement makes the managers of the settings for the machine that the files describe, and has them read their states. It changes nothing.
-func openPlacement(ctx context.Context, s *config.Settings, host fs.FS, rt placementRuntime, m *metrics, log logr.Logger) (*placement, error) {
+// openPlacement makes the managers of the settings for the machine that the files describe, and has them read their
+// states. It changes nothing.
+func openPlacement(ctx context.Context, s *config.Settings, host fs.FS, rt placementRuntime, m *metrics,
+	log logr.Logger) (*placement, error) {
 	p := &placement{scope: topology.Scope(s.TopologyManagerScope), metrics: m, log: log.WithName("topology")}
 	if s.Embedded {
 		return p, nil
@@ -115,7 +118,8 @@ func cpuState() stateFile { return stateFile{file: cpus.CheckpointName, flag: re
 const resetCPUsFlag = "--reset-cpu-manager-state"
 
 // addCPUs adds the manager of exclusive CPUs, and reads its assignments.
-func (p *placement) addCPUs(ctx context.Context, s *config.Settings, host fs.FS, rt placementRuntime, machine numa.Machine) error {
+func (p *placement) addCPUs(ctx context.Context, s *config.Settings, host fs.FS, rt placementRuntime,
+	machine numa.Machine) error {
 	copts, err := s.CPUOptions()
 	if err != nil {
 		return err
@@ -167,7 +171,10 @@ func (p *placement) join(opts *kubeletkit.Options) {
 		p.agent = agent
 		return topology.New(p.providers, topology.Options{
 			Policy: p.policy, Scope: p.scope, Logger: p.log, Admitted: p.metrics.resources.TopologyAdmitted,
-			Aligned: func(scope topology.Scope, err error) { p.metrics.resources.Aligned(string(scope), "numa_node", err) },
+			Aligned: func(scope topology.Scope,
+				err error) {
+				p.metrics.resources.Aligned(string(scope), "numa_node", err)
+			},
 		})
 	}))
 }

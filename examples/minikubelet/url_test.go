@@ -30,12 +30,14 @@ func TestManifestURL(t *testing.T) {
 	t.Cleanup(func() { unmount(root) })
 	config := filepath.Join(root, "config")
 	write(t, config, header+"podLogsDir: logs\nhttpCheckFrequency: 1s\n")
-	args := []string{"--runonce", "--config", config, "--root-dir", root, "--container-runtime-endpoint", root + "/cri.sock"}
+	args := []string{"--runonce", "--config", config, "--root-dir", root, "--container-runtime-endpoint", root +
+		"/cri.sock"}
 	err := run(ctx, append(args, "--manifest-url", manifests.URL, "--manifest-url-header=x-token:secret"), nil)
 	require.NotEmpty(t, tokens)
 	assert.Equal(t, "secret", <-tokens)
 	require.ErrorContains(t, err, "manifest "+manifests.URL+": GET "+manifests.URL+": yaml: line 1")
 
 	err = run(t.Context(), append(args, "--manifest-url=host/pods"), nil)
-	require.ErrorContains(t, err, `--manifest-url or staticPodURL: http source: URL "host/pods" must begin with http:// or https://`)
+	require.ErrorContains(t, err,
+		`--manifest-url or staticPodURL: http source: URL "host/pods" must begin with http:// or https://`)
 }

@@ -47,7 +47,8 @@ func TestACrashingPodIsTakenAwayAndComesBack(t *testing.T) {
 		_, err := n.Runtime.UntilRunning(t.Context(), bad, 1)
 		require.NoError(t, err)
 		require.NoError(t, n.Runtime.Until(t.Context(), func() bool {
-			return len(n.Runtime.Instances(good)) == 1 && slices.ContainsFunc(n.Runtime.Instances(bad), func(i fake.Instance) bool { return i.Attempt == 3 })
+			return len(n.Runtime.Instances(good)) == 1 && slices.ContainsFunc(n.Runtime.Instances(bad),
+				func(i fake.Instance) bool { return i.Attempt == 3 })
 		}))
 		began := time.Now()
 		time.Sleep(time.Minute)
@@ -80,7 +81,8 @@ func TestFaults(t *testing.T) {
 			time.AfterFunc(time.Minute, remove)
 		},
 		"the answer to a start is lost": func(n *agenttest.Node) {
-			n.Runtime.Inject(fake.Fault{Call: "StartContainer", Target: bad, Late: true, Times: 1, Err: runtime.ErrUnavailable})
+			n.Runtime.Inject(fake.Fault{Call: "StartContainer", Target: bad, Late: true, Times: 1,
+				Err: runtime.ErrUnavailable})
 		},
 		"the runtime is restarted": func(n *agenttest.Node) {
 			time.AfterFunc(30*time.Second, func() { n.Runtime.Restart(fake.Keep) })

@@ -31,7 +31,8 @@ spec:
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() {
-		done <- run(ctx, []string{"-root", filepath.Join(dir, "root"), "-manifests", manifests, "-metrics", freeAddress(t)})
+		done <- run(ctx, []string{"-root", filepath.Join(dir, "root"), "-manifests", manifests,
+			"-metrics", freeAddress(t)})
 	}()
 	assert.Eventually(t, func() bool {
 		data, err := os.ReadFile(out)

@@ -69,14 +69,16 @@ func run(ctx context.Context, args []string) error {
 	flags := flag.NewFlagSet("vendor", flag.ContinueOnError)
 	socket := flags.String("socket", "", "CRI socket; if empty, containers are processes of this machine")
 	manifests := flags.String("manifests", "manifests", "directory of pod manifests")
-	root := flags.String("root", filepath.Join(home, ".local", "state", "vendor"), "directory of the agent, an absolute path")
+	root := flags.String("root", filepath.Join(home, ".local", "state", "vendor"),
+		"directory of the agent, an absolute path")
 	metrics := flags.String("metrics", "127.0.0.1:9100", "address of /metrics")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
 	log := logr.FromSlogHandler(slog.NewTextHandler(os.Stderr, nil))
 	if *socket == "" {
-		processes, err := process.Open(ctx, process.Options{Dir: filepath.Join(*root, "process"), AgentDir: *root, Logger: log})
+		processes, err := process.Open(ctx, process.Options{Dir: filepath.Join(*root, "process"),
+			AgentDir: *root, Logger: log})
 		if err != nil {
 			return err
 		}
@@ -96,7 +98,8 @@ func run(ctx context.Context, args []string) error {
 }
 
 // newAgent composes the agent.
-func newAgent(rt runtime.Runtime, source podconfig.Source, rootDir, metricsAddress string, log logr.Logger) (*kubeletkit.Agent, error) {
+func newAgent(rt runtime.Runtime, source podconfig.Source, rootDir, metricsAddress string,
+	log logr.Logger) (*kubeletkit.Agent, error) {
 	reg := prometheus.NewRegistry()
 	metrics, err := prommetrics.ForAgent(reg)
 	if err != nil {
@@ -145,7 +148,8 @@ func (u unprivileged) Unwrap() any { return u.Runtime }
 func (u unprivileged) SyncPod(ctx context.Context, req runtime.PodSync) (runtime.SyncResult, error) {
 	for _, c := range podspec.Containers(&req.Pod.Spec) {
 		if sc := c.SecurityContext; sc != nil && sc.Privileged != nil && *sc.Privileged {
-			return runtime.SyncResult{}, &runtime.TerminalError{Reason: "Privileged", Message: "container " + c.Name + " is privileged, which this node does not run"}
+			return runtime.SyncResult{}, &runtime.TerminalError{Reason: "Privileged", Message: "container " + c.Name +
+				" is privileged, which this node does not run"}
 		}
 	}
 	return u.Runtime.SyncPod(ctx, req)

@@ -37,8 +37,9 @@ func TestMain(m *testing.M) {
 
 func makePod(name string, change func(*v1.Pod)) *v1.Pod {
 	pod := &v1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default", UID: types.UID(name), Labels: map[string]string{"team": "a"}, Annotations: map[string]string{}},
-		Spec:       v1.PodSpec{Containers: []v1.Container{{Name: "main", Image: "image:1"}}},
+		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default", UID: types.UID(name),
+			Labels: map[string]string{"team": "a"}, Annotations: map[string]string{}},
+		Spec: v1.PodSpec{Containers: []v1.Container{{Name: "main", Image: "image:1"}}},
 	}
 	change(pod)
 	return pod
@@ -65,7 +66,8 @@ func TestTheVendorsAgent(t *testing.T) {
 	source.Set(
 		makePod("plain", func(*v1.Pod) {}),
 		makePod("nobodys", func(p *v1.Pod) { p.Labels = nil }),
-		makePod("root", func(p *v1.Pod) { p.Spec.Containers[0].SecurityContext = &v1.SecurityContext{Privileged: &yes} }),
+		makePod("root",
+			func(p *v1.Pod) { p.Spec.Containers[0].SecurityContext = &v1.SecurityContext{Privileged: &yes} }),
 		makePod("device", func(p *v1.Pod) { p.Annotations[modbusAnnotation+"main"] = "no port" }),
 		makePod("model", func(p *v1.Pod) {
 			p.Spec.Volumes = []v1.Volume{{Name: "m", VolumeSource: v1.VolumeSource{FlexVolume: &v1.FlexVolumeSource{
@@ -95,7 +97,8 @@ func TestTheVendorsAgent(t *testing.T) {
 	data, err := os.ReadFile(filepath.Join(dir, "root/pods/model/volumes/vendor.example~tarball/m/a/weights"))
 	require.NoError(t, err)
 	assert.Equal(t, "42", string(data))
-	eventually("a device that cannot be probed runs and is not ready", func() bool { return status("device").Phase == v1.PodRunning })
+	eventually("a device that cannot be probed runs and is not ready",
+		func() bool { return status("device").Phase == v1.PodRunning })
 	assert.False(t, ready(status("device")), "%+v", status("device"))
 
 	eventually("metrics are served", func() bool {
@@ -159,7 +162,8 @@ func TestModbus(t *testing.T) {
 	require.Nil(t, modbus{}.Probe(pod, container, runtime.LivenessProbe))
 	check := func(answer string) prober.Outcome {
 		answers <- []byte(answer)
-		outcome, _, err := modbus{}.Check(t.Context(), prober.Target{Pod: pod, Container: container, Address: "127.0.0.1"})
+		outcome, _, err := modbus{}.Check(t.Context(), prober.Target{Pod: pod, Container: container,
+			Address: "127.0.0.1"})
 		require.NoError(t, err)
 		return outcome
 	}
@@ -188,7 +192,8 @@ func writeTar(t *testing.T, name string, files map[string]string) {
 	require.NoError(t, err)
 	w := tar.NewWriter(f)
 	for path, text := range files {
-		require.NoError(t, w.WriteHeader(&tar.Header{Name: path, Typeflag: tar.TypeReg, Mode: 0o644, Size: int64(len(text))}))
+		require.NoError(t, w.WriteHeader(&tar.Header{Name: path, Typeflag: tar.TypeReg, Mode: 0o644,
+			Size: int64(len(text))}))
 		_, err := io.WriteString(w, text)
 		require.NoError(t, err)
 	}

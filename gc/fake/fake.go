@@ -62,7 +62,8 @@ func (r *Runtime) Pods() []*runtime.Pod {
 func copies(pods []*runtime.Pod) []*runtime.Pod {
 	out := make([]*runtime.Pod, len(pods))
 	for i, p := range pods {
-		out[i] = &runtime.Pod{PodRef: p.PodRef, Sandboxes: slices.Clone(p.Sandboxes), Containers: slices.Clone(p.Containers)}
+		out[i] = &runtime.Pod{PodRef: p.PodRef, Sandboxes: slices.Clone(p.Sandboxes),
+			Containers: slices.Clone(p.Containers)}
 	}
 	return out
 }
@@ -80,7 +81,8 @@ func (r *Runtime) ListPods(ctx context.Context) ([]*runtime.Pod, error) {
 // RemoveContainer implements [runtime.Remover]. A container that runs is an error.
 func (r *Runtime) RemoveContainer(ctx context.Context, id runtime.ContainerID) error {
 	is := func(c runtime.Container) bool { return c.ID == id }
-	call := calls.Call{Method: RemoveContainer, Detail: id.ID, Pods: r.holding(func(p *runtime.Pod) bool { return slices.ContainsFunc(p.Containers, is) })}
+	call := calls.Call{Method: RemoveContainer, Detail: id.ID,
+		Pods: r.holding(func(p *runtime.Pod) bool { return slices.ContainsFunc(p.Containers, is) })}
 	return r.Do(ctx, call, func() error {
 		return r.remove(func(p *runtime.Pod) error {
 			i := slices.IndexFunc(p.Containers, is)
@@ -96,7 +98,8 @@ func (r *Runtime) RemoveContainer(ctx context.Context, id runtime.ContainerID) e
 // RemoveSandbox implements [runtime.Remover]. It removes the containers in it, too.
 func (r *Runtime) RemoveSandbox(ctx context.Context, id string) error {
 	is := func(s runtime.Sandbox) bool { return s.ID == id }
-	call := calls.Call{Method: RemoveSandbox, Detail: id, Pods: r.holding(func(p *runtime.Pod) bool { return slices.ContainsFunc(p.Sandboxes, is) })}
+	call := calls.Call{Method: RemoveSandbox, Detail: id,
+		Pods: r.holding(func(p *runtime.Pod) bool { return slices.ContainsFunc(p.Sandboxes, is) })}
 	return r.Do(ctx, call, func() error {
 		return r.remove(func(p *runtime.Pod) error {
 			p.Sandboxes = slices.DeleteFunc(p.Sandboxes, is)

@@ -29,10 +29,12 @@ func container(id string, state runtime.ContainerState) runtime.Container {
 // crashed is a pod that runs for the third time.
 func crashed() *runtime.Pod {
 	return &runtime.Pod{
-		PodRef:    web,
-		Sandboxes: []runtime.Sandbox{{ID: "s1", State: runtime.SandboxReady}, {ID: "s0", State: runtime.SandboxNotReady}},
+		PodRef: web,
+		Sandboxes: []runtime.Sandbox{{ID: "s1", State: runtime.SandboxReady},
+			{ID: "s0", State: runtime.SandboxNotReady}},
 		Containers: []runtime.Container{
-			container("c2", runtime.ContainerRunning), container("c1", runtime.ContainerExited), container("c0", runtime.ContainerExited),
+			container("c2", runtime.ContainerRunning), container("c1", runtime.ContainerExited),
+			container("c0", runtime.ContainerExited),
 		},
 	}
 }
@@ -48,7 +50,8 @@ func TestWithTheCollector(t *testing.T) {
 		require.ErrorIs(t, c.Collect(t.Context()), busy)
 		require.NoError(t, c.Collect(t.Context()))
 		assert.Equal(t, []string{
-			"ListPods", "RemoveContainer default/web c0", "RemoveSandbox default/web s0", "ListPods", "RemoveContainer default/web c0",
+			"ListPods", "RemoveContainer default/web c0", "RemoveSandbox default/web s0", "ListPods",
+			"RemoveContainer default/web c0",
 		}, rt.Transcript(""))
 		pods := rt.Pods()
 		require.Len(t, pods, 1)

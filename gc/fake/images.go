@@ -153,7 +153,8 @@ func (s *Images) ImageFsInfo(ctx context.Context) (runtime.ImageFsInfo, error) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		left := s.available()
-		info.Images = runtime.FsUsage{Mountpoint: "/images", CapacityBytes: s.capacity, AvailableBytes: left, UsedBytes: s.capacity - s.others - left}
+		info.Images = runtime.FsUsage{Mountpoint: "/images", CapacityBytes: s.capacity, AvailableBytes: left,
+			UsedBytes: s.capacity - s.others - left}
 		return nil
 	})
 	return info, err

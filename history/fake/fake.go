@@ -33,7 +33,8 @@ func (h *History) Record(r runtime.Record) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	now := time.Now()
-	h.entries = append(h.entries, history.Entry{Record: r, Seq: uint64(len(h.entries) + 1), Count: 1, First: now, Last: now})
+	h.entries = append(h.entries, history.Entry{Record: r, Seq: uint64(len(h.entries) + 1), Count: 1,
+		First: now, Last: now})
 	if h.changed != nil {
 		close(h.changed)
 		h.changed = nil
@@ -60,7 +61,8 @@ func (h *History) Pods() []history.Pod {
 		pods = append(pods, p)
 	}
 	slices.SortFunc(pods, func(a, b history.Pod) int {
-		return cmp.Or(strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Name, b.Name), strings.Compare(string(a.UID), string(b.UID)))
+		return cmp.Or(strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Name, b.Name),
+			strings.Compare(string(a.UID), string(b.UID)))
 	})
 	return pods
 }

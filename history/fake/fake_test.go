@@ -19,7 +19,8 @@ func TestHistory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var h fake.History
 		web, db := runtime.PodRef{UID: "1", Name: "web"}, runtime.PodRef{UID: "2", Name: "db"}
-		start := runtime.Record{Pod: web, Stage: runtime.StageDone, Kind: runtime.KindStartContainer, Duration: time.Second}
+		start := runtime.Record{Pod: web, Stage: runtime.StageDone, Kind: runtime.KindStartContainer,
+			Duration: time.Second}
 		h.Record(start)
 		ctx, cancel := context.WithCancel(t.Context())
 		got := 0

@@ -227,7 +227,8 @@ func token(r *Request) (any, error) {
 	}
 	request.Spec.ExpirationSeconds = &seconds
 	request.Status = authenticationv1.TokenRequestStatus{
-		Token: "token of " + r.Namespace + "/" + r.Name, ExpirationTimestamp: metav1.NewTime(time.Now().Add(time.Duration(seconds) * time.Second)),
+		Token: "token of " + r.Namespace + "/" +
+			r.Name, ExpirationTimestamp: metav1.NewTime(time.Now().Add(time.Duration(seconds) * time.Second)),
 	}
 	return withKind(request), nil
 }

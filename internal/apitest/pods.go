@@ -136,7 +136,8 @@ func (s *Server) delete(namespace, name string, opts metav1.DeleteOptions) (any,
 		return nil, apierrors.NewNotFound(resource, name)
 	}
 	if p := opts.Preconditions; p != nil && p.UID != nil && *p.UID != old.UID {
-		return nil, apierrors.NewConflict(resource, name, fmt.Errorf("the UID in the precondition (%s) does not match the UID in record (%s)", *p.UID, old.UID))
+		return nil, apierrors.NewConflict(resource, name, fmt.Errorf("the UID in the precondition (%s) does not "+
+			"match the UID in record (%s)", *p.UID, old.UID))
 	}
 	grace := ptr.Deref(old.Spec.TerminationGracePeriodSeconds, 30)
 	if opts.GracePeriodSeconds != nil {

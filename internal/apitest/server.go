@@ -211,7 +211,8 @@ func parse(r *http.Request) *Request {
 	if len(parts) > 2 {
 		req.Subresource = parts[2]
 	}
-	req.Verb = map[string]string{"GET": "get", "POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}[r.Method]
+	req.Verb = map[string]string{"GET": "get", "POST": "create", "PUT": "update", "PATCH": "patch",
+		"DELETE": "delete"}[r.Method]
 	if req.Verb == "get" && req.Name == "" {
 		req.Verb = "list"
 		if r.URL.Query().Get("watch") != "" {
@@ -238,7 +239,8 @@ func Response(obj any, err error) *http.Response {
 	body, _ := json.Marshal(obj)
 	return &http.Response{
 		StatusCode: code, Status: strconv.Itoa(code), Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
-		Header: http.Header{"Content-Type": {"application/json"}}, ContentLength: int64(len(body)), Body: io.NopCloser(bytes.NewReader(body)),
+		Header: http.Header{"Content-Type": {"application/json"}}, ContentLength: int64(len(body)),
+		Body: io.NopCloser(bytes.NewReader(body)),
 	}
 }
 
@@ -253,7 +255,8 @@ func (s *Server) handle(r *Request) (any, error) {
 	}
 	switch r.Verb {
 	case "list":
-		list := &v1.PodList{TypeMeta: metav1.TypeMeta{Kind: "PodList", APIVersion: "v1"}, ListMeta: metav1.ListMeta{ResourceVersion: strconv.FormatInt(s.version, 10)}}
+		list := &v1.PodList{TypeMeta: metav1.TypeMeta{Kind: "PodList", APIVersion: "v1"},
+			ListMeta: metav1.ListMeta{ResourceVersion: strconv.FormatInt(s.version, 10)}}
 		for _, key := range slices.Sorted(maps.Keys(s.pods)) {
 			if selected(r, s.pods[key]) {
 				list.Items = append(list.Items, *s.pods[key])

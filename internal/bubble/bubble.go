@@ -6,7 +6,8 @@ import (
 	"testing/synctest"
 )
 
-// Test is [synctest.Test] for tests that may be skipped: if f skips its test, t is skipped. With synctest.Test t passes then.
+// Test is [synctest.Test] for tests that may be skipped: if f skips its test, t is skipped. With synctest.Test t passes
+// then.
 func Test(t *testing.T, f func(t *testing.T)) {
 	t.Helper()
 	skipped := false

@@ -27,7 +27,8 @@ type Observer[O any] struct {
 	mu      sync.Mutex
 	pending []observation[O] // at most observerQueue
 	dropped int              // since the observer has gone on last
-	// goroutines is the number of those that deliver or log. idle is closed when there is none; it is nil if nobody waits.
+	// goroutines is the number of those that deliver or log. idle is closed when there is none; it is nil if nobody
+	// waits.
 	goroutines int
 	delivering bool
 	idle       chan struct{}
@@ -58,8 +59,8 @@ func ObserveFunc[F ~func(T), T any](name string, f F, log logr.Logger) (F, *Obse
 	return func(value T) { o.Call("", func(f F) { f(value) }) }, o
 }
 
-// ObserveUnless is [ObserveFunc], except that a function which neither blocks nor panics is called directly: it returns f,
-// and an Observer that makes no calls.
+// ObserveUnless is [ObserveFunc], except that a function which neither blocks nor panics is called directly: it returns
+// f, and an Observer that makes no calls.
 func ObserveUnless[F ~func(T), T any](nonBlocking bool, name string, f F, log logr.Logger) (F, *Observer[F]) {
 	if nonBlocking {
 		return f, new(Observer[F])
@@ -81,7 +82,8 @@ func (o *Observer[O]) Call(method string, f func(O)) {
 	if len(o.pending) >= observerQueue {
 		if o.dropped++; o.dropped == 1 {
 			o.start(func() {
-				o.log.Error(nil, "Callback has not returned; further calls of it are dropped until it does", "callback", o.name)
+				o.log.Error(nil, "Callback has not returned; further calls of it are dropped until it does",
+					"callback", o.name)
 				o.end()
 			})
 		}
@@ -150,7 +152,8 @@ func (o *Observer[O]) call(c observation[O]) {
 			o.panicked = map[string]bool{}
 		}
 		o.panicked[c.method] = true
-		o.log.Error(fmt.Errorf("panic: %v", v), "Callback has panicked; it is called again, and further panics of it are not logged",
+		o.log.Error(fmt.Errorf("panic: %v", v), "Callback has panicked; it is called again, and further panics of "+
+			"it are not logged",
 			"callback", o.callback(c.method), "stack", string(debug.Stack()))
 	}()
 	c.call(o.observer)

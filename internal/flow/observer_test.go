@@ -46,7 +46,8 @@ func TestObserverThatPanics(t *testing.T) {
 		var log lines
 		c := &counter{}
 		for _, o := range []*flow.Observer[metrics]{
-			flow.Observe[metrics]("Metrics", c, log.logger()), flow.Observe[metrics]("Broken", struct{ metrics }{}, log.logger()),
+			flow.Observe[metrics]("Metrics", c, log.logger()), flow.Observe[metrics]("Broken", struct{ metrics }{},
+				log.logger()),
 		} {
 			for range 2 {
 				o.Call("Counted", func(m metrics) { m.Counted(2) })

@@ -28,7 +28,8 @@ func (q *Queue) Add(f func()) {
 }
 
 // Run calls the functions that were added, and returns when there are none left. If another goroutine is in
-// Run, or the caller is one of the functions, it returns at once: that Run calls them. The owner's lock must not be held.
+// Run, or the caller is one of the functions, it returns at once: that Run calls them. The owner's lock must not be
+// held.
 func (q *Queue) Run() {
 	q.mu.Lock()
 	if q.running || len(q.pending) == 0 {

@@ -28,7 +28,8 @@ type sharedRun[T any] struct {
 // that caller gives up or panics, its result does not apply to the others: one of them runs f
 // again. After f has called begin, no caller joins the run. begin returns
 // the number of callers.
-func (s *Shares[T]) Do(ctx context.Context, about, key string, f func(begin func() (callers int)) (T, error)) (none T, _ error) {
+func (s *Shares[T]) Do(ctx context.Context, about, key string, f func(begin func() (callers int)) (T,
+	error)) (none T, _ error) {
 	for {
 		s.mu.Lock()
 		run, another := s.runs[key]

@@ -10,9 +10,9 @@ import (
 	"github.com/go-logr/logr"
 )
 
-// OrDefault returns log, or a logger that writes to the default of package slog if log is the zero value. What goes wrong is
-// then visible in a program that has no logger yet. logr.Discard returns the zero value too; a logger that discards is
-// logr.FromSlogHandler(slog.DiscardHandler).
+// OrDefault returns log, or a logger that writes to the default of package slog if log is the zero value. What goes
+// wrong is then visible in a program that has no logger yet. logr.Discard returns the zero value too; a logger that
+// discards is logr.FromSlogHandler(slog.DiscardHandler).
 func OrDefault(log logr.Logger) logr.Logger {
 	if log.GetSink() != nil {
 		return log

@@ -24,7 +24,8 @@ func TestOrDefault(t *testing.T) {
 	before := slog.Default()
 	slog.SetDefault(slog.New(slog.NewTextHandler(&standard, nil)))
 	t.Cleanup(func() { slog.SetDefault(before) })
-	for name, log := range map[string]logr.Logger{"zero": {}, "named": logr.Logger{}.WithName("n"), "Discard": logr.Discard()} {
+	for name, log := range map[string]logr.Logger{"zero": {}, "named": logr.Logger{}.WithName("n"),
+		"Discard": logr.Discard()} {
 		standard.Reset()
 		logging.OrDefault(log).Error(errors.New("broken"), "It fails", "pod", "web")
 		assert.Contains(t, standard.String(), `level=ERROR msg="It fails" err=broken pod=web`, name)

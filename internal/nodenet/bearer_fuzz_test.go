@@ -17,7 +17,8 @@ func FuzzBearerToken(f *testing.F) {
 		if token == "" {
 			return
 		}
-		if strings.Contains(token, " ") || !strings.Contains(first, " "+token) || !strings.HasPrefix(strings.ToLower(strings.TrimSpace(first)), "bearer ") {
+		if strings.Contains(token, " ") || !strings.Contains(first, " "+token) ||
+			!strings.HasPrefix(strings.ToLower(strings.TrimSpace(first)), "bearer ") {
 			t.Errorf("the token of %q is %q", first, token)
 		}
 	})

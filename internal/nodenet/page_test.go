@@ -107,7 +107,8 @@ func TestPanicsDoNotCount(t *testing.T) {
 
 func TestAcceptedEncodings(t *testing.T) {
 	b := new(nodenet.Bodies).New("text/plain", make([]byte, 1<<16))
-	for header, zipped := range map[string]bool{"": false, "gzip": true, "deflate, gzip;q=0.5": true, "gzip; q=0": false, "gzip;q=0.000": false, "br": false} {
+	for header, zipped := range map[string]bool{"": false, "gzip": true, "deflate, gzip;q=0.5": true,
+		"gzip; q=0": false, "gzip;q=0.000": false, "br": false} {
 		rec, req := httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/", nil)
 		req.Header.Set("Accept-Encoding", header)
 		b.ServeHTTP(rec, req)

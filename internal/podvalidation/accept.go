@@ -14,12 +14,14 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime/podspec"
 )
 
-// Accept returns a copy of the pod with its defaults, or what keeps it from running. The spec of the copy is its own; the rest
-// is shared with the pod, which is not changed. A pod without a node gets the name of the node, if that is not empty.
+// Accept returns a copy of the pod with its defaults, or what keeps it from running. The spec of the copy is its own;
+// the rest is shared with the pod, which is not changed. A pod without a node gets the name of the node, if that is not
+// empty.
 //
-// The pods of an API server are validated already, and a newer one may know more values than this package. So only that is
-// checked which a node relies on: names and paths that stay where they belong, and names that are unique. Other pods are
-// validated as the API server does it, with every reference; they must have valid text, and be small enough to be kept.
+// The pods of an API server are validated already, and a newer one may know more values than this package. So only that
+// is checked which a node relies on: names and paths that stay where they belong, and names that are unique. Other pods
+// are validated as the API server does it, with every reference; they must have valid text, and be small enough to be
+// kept.
 func Accept(pod *v1.Pod, nodeName string, fromAPI bool) (*v1.Pod, field.ErrorList) {
 	accepted := *pod
 	pod.Spec.DeepCopyInto(&accepted.Spec)
@@ -37,7 +39,8 @@ func Accept(pod *v1.Pod, nodeName string, fromAPI bool) (*v1.Pod, field.ErrorLis
 		errs = append(errs, field.Invalid(field.NewPath(path), field.OmitValueType{}, "must be valid UTF-8"))
 	}
 	if len(errs) == 0 && tooLarge(&accepted) {
-		errs = append(errs, field.Invalid(nil, field.OmitValueType{}, fmt.Sprintf("must not have more than %d MiB as JSON", maxSize>>20)))
+		errs = append(errs, field.Invalid(nil, field.OmitValueType{},
+			fmt.Sprintf("must not have more than %d MiB as JSON", maxSize>>20)))
 	}
 	if len(errs) > 0 {
 		return nil, errs
@@ -45,8 +48,8 @@ func Accept(pod *v1.Pod, nodeName string, fromAPI bool) (*v1.Pod, field.ErrorLis
 	return &accepted, nil
 }
 
-// InSeconds returns the pod, or a copy of it whose creation and deletion have whole seconds, as in the API. The copy shares
-// everything else.
+// InSeconds returns the pod, or a copy of it whose creation and deletion have whole seconds, as in the API. The copy
+// shares everything else.
 func InSeconds(pod *v1.Pod) *v1.Pod {
 	deleted := pod.DeletionTimestamp
 	if pod.CreationTimestamp.Nanosecond() == 0 && (deleted == nil || deleted.Nanosecond() == 0) {
@@ -60,8 +63,8 @@ func InSeconds(pod *v1.Pod) *v1.Pod {
 	return &copied
 }
 
-// maxSize is the maximum size of a pod as JSON, in bytes. It is less than the size of the largest record of a checkpoint, and
-// more than that of the largest manifest.
+// maxSize is the maximum size of a pod as JSON, in bytes. It is less than the size of the largest record of a
+// checkpoint, and more than that of the largest manifest.
 const maxSize = 15 << 20
 
 // tooLarge reports whether the pod has more than maxSize bytes.

@@ -12,7 +12,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// invalidText returns the path of a string of the pod that is not UTF-8, which JSON would change. It is empty if there is none.
+// invalidText returns the path of a string of the pod that is not UTF-8, which JSON would change. It is empty if there
+// is none.
 func invalidText(pod *v1.Pod) string {
 	parts, found := findInvalid(reflect.ValueOf(pod))
 	if !found {

@@ -171,7 +171,8 @@ func (c *checker) metadata(path *field.Path) {
 // uid checks that the UID is a valid file name: it names the pod's directory.
 func (c *checker) uid(path *field.Path) {
 	if uid := c.pod.UID; uid != "" && !podspec.IsFileName(uid) {
-		c.add(field.Invalid(path, string(uid), "names the pod's directory, so it must be the name of a file; leave it out or use a UUID"))
+		c.add(field.Invalid(path, string(uid), "names the pod's directory, so it must be the name of a file; leave "+
+			"it out or use a UUID"))
 	}
 }
 
@@ -184,7 +185,8 @@ func (c *checker) podSpec(path *field.Path) {
 	c.containers(path)
 	c.podResources(path.Child("resources"))
 	c.requirements(path.Child("overhead"), &v1.ResourceRequirements{Limits: s.Overhead}, containerResource)
-	oneOf(c, path.Child("restartPolicy"), s.RestartPolicy, v1.RestartPolicyAlways, v1.RestartPolicyOnFailure, v1.RestartPolicyNever)
+	oneOf(c, path.Child("restartPolicy"), s.RestartPolicy, v1.RestartPolicyAlways, v1.RestartPolicyOnFailure,
+		v1.RestartPolicyNever)
 	c.podSecurity(path)
 	c.network(path)
 	c.hostnames(path)
@@ -211,11 +213,13 @@ func (c *checker) podSpec(path *field.Path) {
 		c.invalid(path.Child("serviceAccountName"), a, apivalidation.ValidateServiceAccountName(a, false)...)
 	}
 	for i, g := range s.ReadinessGates {
-		c.invalid(path.Child("readinessGates").Index(i).Child("conditionType"), g.ConditionType, validation.IsQualifiedName(string(g.ConditionType))...)
+		c.invalid(path.Child("readinessGates").Index(i).Child("conditionType"), g.ConditionType,
+			validation.IsQualifiedName(string(g.ConditionType))...)
 	}
 	c.add(metavalidation.ValidateLabels(s.NodeSelector, path.Child("nodeSelector"))...)
 	if len(s.SchedulingGates) > 0 {
-		c.forbidden(path.Child("nodeName"), "cannot be set until all schedulingGates have been cleared, and a static pod has a node from the start")
+		c.forbidden(path.Child("nodeName"), "cannot be set until all schedulingGates have been cleared, and a "+
+			"static pod has a node from the start")
 	}
 	c.os(path)
 }
@@ -223,7 +227,8 @@ func (c *checker) podSpec(path *field.Path) {
 // network checks DNS settings and host aliases.
 func (c *checker) network(path *field.Path) {
 	s := c.spec
-	oneOf(c, path.Child("dnsPolicy"), s.DNSPolicy, v1.DNSClusterFirstWithHostNet, v1.DNSClusterFirst, v1.DNSDefault, v1.DNSNone)
+	oneOf(c, path.Child("dnsPolicy"), s.DNSPolicy, v1.DNSClusterFirstWithHostNet, v1.DNSClusterFirst,
+		v1.DNSDefault, v1.DNSNone)
 	c.dnsConfig(path.Child("dnsConfig"))
 	for i, alias := range s.HostAliases {
 		path := path.Child("hostAliases").Index(i)
@@ -255,16 +260,19 @@ func (c *checker) dnsConfig(path *field.Path) {
 		return
 	}
 	if len(config.Nameservers) > maxNameservers {
-		c.invalid(path.Child("nameservers"), config.Nameservers, fmt.Sprintf("must not have more than %d nameservers", maxNameservers))
+		c.invalid(path.Child("nameservers"), config.Nameservers, fmt.Sprintf("must not have more than %d nameservers",
+			maxNameservers))
 	}
 	for i, ip := range config.Nameservers {
 		c.add(validation.IsValidIPForLegacyField(path.Child("nameservers").Index(i), ip, true, nil)...)
 	}
 	if len(config.Searches) > maxSearchPaths {
-		c.invalid(path.Child("searches"), config.Searches, fmt.Sprintf("must not have more than %d search paths", maxSearchPaths))
+		c.invalid(path.Child("searches"), config.Searches, fmt.Sprintf("must not have more than %d search paths",
+			maxSearchPaths))
 	}
 	if len(strings.Join(config.Searches, " ")) > maxSearchPathChars {
-		c.invalid(path.Child("searches"), config.Searches, fmt.Sprintf("must not have more than %d characters (including spaces) in the search list", maxSearchPathChars))
+		c.invalid(path.Child("searches"), config.Searches, fmt.Sprintf("must not have more than %d characters "+
+			"(including spaces) in the search list", maxSearchPathChars))
 	}
 	for i, search := range config.Searches {
 		if search != "." {
@@ -310,7 +318,8 @@ func (c *checker) tolerations(path *field.Path) {
 		if t.Key != "" {
 			c.add(metavalidation.ValidateLabelName(t.Key, path.Child("key"))...)
 		} else if t.Operator != v1.TolerationOpExists {
-			c.invalid(path.Child("operator"), t.Operator, "operator must be Exists when `key` is empty, which means \"match all values and all keys\"")
+			c.invalid(path.Child("operator"), t.Operator, "operator must be Exists when `key` is empty, which means "+
+				"\"match all values and all keys\"")
 		}
 		if t.TolerationSeconds != nil && t.Effect != v1.TaintEffectNoExecute {
 			c.invalid(path.Child("effect"), t.Effect, "effect must be 'NoExecute' when `tolerationSeconds` is set")
@@ -323,10 +332,12 @@ func (c *checker) tolerations(path *field.Path) {
 				c.invalid(path.Child("operator"), t.Value, "value must be empty when `operator` is 'Exists'")
 			}
 		default:
-			c.add(field.NotSupported(path.Child("operator"), t.Operator, []v1.TolerationOperator{v1.TolerationOpEqual, v1.TolerationOpExists}))
+			c.add(field.NotSupported(path.Child("operator"), t.Operator, []v1.TolerationOperator{v1.TolerationOpEqual,
+				v1.TolerationOpExists}))
 		}
 		if t.Effect != "" {
-			oneOf(c, path.Child("effect"), t.Effect, v1.TaintEffectNoSchedule, v1.TaintEffectPreferNoSchedule, v1.TaintEffectNoExecute)
+			oneOf(c, path.Child("effect"), t.Effect, v1.TaintEffectNoSchedule, v1.TaintEffectPreferNoSchedule,
+				v1.TaintEffectNoExecute)
 		}
 	}
 }

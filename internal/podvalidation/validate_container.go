@@ -28,7 +28,8 @@ func (c *checker) containers(path *field.Path) {
 		if s.HostNetwork {
 			for j, p := range ctr.Ports {
 				if p.HostPort != p.ContainerPort {
-					c.invalid(path.Child("ports").Index(j).Child("hostPort"), p.HostPort, "must match `containerPort` when `hostNetwork` is true")
+					c.invalid(path.Child("ports").Index(j).Child("hostPort"), p.HostPort,
+						"must match `containerPort` when `hostNetwork` is true")
 				}
 			}
 		}
@@ -47,7 +48,8 @@ func (c *checker) containers(path *field.Path) {
 		}
 		for j, p := range ctr.ResizePolicy {
 			if p.RestartPolicy == v1.RestartContainer {
-				c.invalid(path.Child("resizePolicy").Index(j).Child("restartPolicy"), p.RestartPolicy, "must not be set to 'RestartContainer' for non-sidecar initContainers")
+				c.invalid(path.Child("resizePolicy").Index(j).Child("restartPolicy"), p.RestartPolicy,
+					"must not be set to 'RestartContainer' for non-sidecar initContainers")
 			}
 		}
 		const detail = "may not be set for init containers without restartPolicy=Always"
@@ -90,7 +92,8 @@ func (c *checker) container(path *field.Path, ctr *v1.Container, names unique[st
 		c.invalid(path.Child("image"), ctr.Image, "must not have leading or trailing whitespace")
 	}
 	oneOf(c, path.Child("imagePullPolicy"), ctr.ImagePullPolicy, v1.PullAlways, v1.PullIfNotPresent, v1.PullNever)
-	oneOf(c, path.Child("terminationMessagePolicy"), ctr.TerminationMessagePolicy, v1.TerminationMessageReadFile, v1.TerminationMessageFallbackToLogsOnError)
+	oneOf(c, path.Child("terminationMessagePolicy"), ctr.TerminationMessagePolicy, v1.TerminationMessageReadFile,
+		v1.TerminationMessageFallbackToLogsOnError)
 	c.ports(path.Child("ports"), ctr.Ports)
 	c.env(path, ctr)
 	c.mounts(path, ctr)
@@ -154,7 +157,8 @@ func (c *checker) env(path *field.Path, ctr *v1.Container) {
 		sources := c.envSource(path, v.ValueFrom)
 		switch {
 		case sources == 0:
-			c.invalid(path, "", "must specify one of: `fieldRef`, `resourceFieldRef`, `configMapKeyRef`, `secretKeyRef` or `fileKeyRef`")
+			c.invalid(path, "", "must specify one of: `fieldRef`, `resourceFieldRef`, `configMapKeyRef`, "+
+				"`secretKeyRef` or `fileKeyRef`")
 		case v.Value != "":
 			c.invalid(path, "", "may not be specified when `value` is not empty")
 		case sources > 1:
@@ -250,7 +254,8 @@ func (c *checker) fileKey(path *field.Path, k *v1.FileKeySelector) {
 
 // podFields are all fields that the API accepts as references. Some of them are not
 // permitted anywhere in a pod.
-var podFields = append([]string{"spec.restartPolicy", "spec.schedulerName", "status.phase"}, slices.Concat(envFields, downwardFields)...)
+var podFields = append([]string{"spec.restartPolicy", "spec.schedulerName", "status.phase"},
+	slices.Concat(envFields, downwardFields)...)
 
 // fieldRef checks a reference to a field of the pod, from a place where references to
 // the known fields are permitted.
@@ -278,7 +283,8 @@ func (c *checker) fieldRef(path *field.Path, f *v1.ObjectFieldSelector, known []
 	case slices.Contains(podFields, full):
 		c.add(field.NotSupported(path.Child("fieldPath"), f.FieldPath, known))
 	default:
-		c.invalid(path.Child("fieldPath"), f.FieldPath, "no such field, or not supported in references; supported are "+strings.Join(known, ", "))
+		c.invalid(path.Child("fieldPath"), f.FieldPath, "no such field, or not supported in references; supported are "+
+			strings.Join(known, ", "))
 	}
 }
 
@@ -291,7 +297,8 @@ var resourceFields = []string{
 // resourceFieldRef checks a reference to a resource of a container. needsContainer
 // requires the name of the container.
 func (c *checker) resourceFieldRef(path *field.Path, f *v1.ResourceFieldSelector, needsContainer bool) {
-	hugePages := strings.HasPrefix(f.Resource, "limits.hugepages-") || strings.HasPrefix(f.Resource, "requests.hugepages-")
+	hugePages := strings.HasPrefix(f.Resource, "limits.hugepages-") ||
+		strings.HasPrefix(f.Resource, "requests.hugepages-")
 	switch {
 	case needsContainer && f.ContainerName == "":
 		c.required(path.Child("containerName"), "")
@@ -308,7 +315,8 @@ func (c *checker) resourceFieldRef(path *field.Path, f *v1.ResourceFieldSelector
 		divisors = []string{"1m", "1"}
 	}
 	if !slices.Contains(divisors, f.Divisor.String()) {
-		c.invalid(path.Child("divisor"), f.Divisor.String(), "only "+strings.Join(divisors, ", ")+" are supported with "+f.Resource)
+		c.invalid(path.Child("divisor"), f.Divisor.String(), "only "+strings.Join(divisors, ", ")+
+			" are supported with "+f.Resource)
 	}
 }
 
@@ -334,7 +342,8 @@ const (
 func (c *checker) restartRules(path *field.Path, ctr *v1.Container) {
 	rules := path.Child("restartPolicyRules")
 	if p := ctr.RestartPolicy; p != nil {
-		supported(c, path.Child("restartPolicy"), *p, v1.ContainerRestartPolicyAlways, v1.ContainerRestartPolicyNever, v1.ContainerRestartPolicyOnFailure)
+		supported(c, path.Child("restartPolicy"), *p, v1.ContainerRestartPolicyAlways, v1.ContainerRestartPolicyNever,
+			v1.ContainerRestartPolicyOnFailure)
 	} else if len(ctr.RestartPolicyRules) > 0 {
 		c.required(path.Child("restartPolicy"), "must specify restartPolicy when restart rules are used")
 		return
@@ -344,12 +353,14 @@ func (c *checker) restartRules(path *field.Path, ctr *v1.Container) {
 	}
 	for i, r := range ctr.RestartPolicyRules {
 		path := rules.Index(i)
-		supported(c, path.Child("action"), r.Action, v1.ContainerRestartRuleActionRestart, v1.ContainerRestartRuleActionRestartAllContainers)
+		supported(c, path.Child("action"), r.Action, v1.ContainerRestartRuleActionRestart,
+			v1.ContainerRestartRuleActionRestartAllContainers)
 		if r.ExitCodes == nil {
 			c.required(path.Child("exitCodes"), "must be specified")
 			continue
 		}
-		supported(c, path.Child("exitCodes", "operator"), r.ExitCodes.Operator, v1.ContainerRestartRuleOnExitCodesOpIn, v1.ContainerRestartRuleOnExitCodesOpNotIn)
+		supported(c, path.Child("exitCodes", "operator"), r.ExitCodes.Operator, v1.ContainerRestartRuleOnExitCodesOpIn,
+			v1.ContainerRestartRuleOnExitCodesOpNotIn)
 		if n := len(r.ExitCodes.Values); n > maxExitCodes {
 			c.add(field.TooMany(path.Child("exitCodes", "values"), n, maxExitCodes))
 		}

@@ -89,7 +89,8 @@ func (c *checker) handler(path *field.Path, h handler) {
 	action("sleep", h.sleep != nil, func(path *field.Path) {
 		grace := c.spec.TerminationGracePeriodSeconds
 		if s := h.sleep.Seconds; grace != nil && (s < 0 || s > *grace) {
-			c.invalid(path, s, fmt.Sprintf("must be non-negative and less than terminationGracePeriodSeconds (%d)", *grace))
+			c.invalid(path, s, fmt.Sprintf("must be non-negative and less than terminationGracePeriodSeconds (%d)",
+				*grace))
 		}
 	})
 	if !found {

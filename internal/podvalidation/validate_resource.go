@@ -93,9 +93,11 @@ func (c *checker) requirements(path *field.Path, r *v1.ResourceRequirements, wro
 			c.required(path.Child("limits"), "Limit must be set for non overcommitable resources")
 		case !limited:
 		case !mayOvercommit(name) && request.Cmp(limit) != 0:
-			c.invalid(path.Child("requests"), request.String(), fmt.Sprintf("must be equal to %s limit of %s", name, limit.String()))
+			c.invalid(path.Child("requests"), request.String(), fmt.Sprintf("must be equal to %s limit of %s",
+				name, limit.String()))
 		case request.Cmp(limit) > 0:
-			c.invalid(path.Child("requests"), request.String(), fmt.Sprintf("must be less than or equal to %s limit of %s", name, limit.String()))
+			c.invalid(path.Child("requests"), request.String(),
+				fmt.Sprintf("must be less than or equal to %s limit of %s", name, limit.String()))
 		}
 	}
 	if huge && !compute {

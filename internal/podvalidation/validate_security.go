@@ -44,7 +44,8 @@ func (c *checker) podSecurity(spec *field.Path) {
 		c.invalid(path.Child("supplementalGroups").Index(i), g, validation.IsValidGroupID(g)...)
 	}
 	if p := s.SupplementalGroupsPolicy; p != nil {
-		supported(c, path.Child("supplementalGroupsPolicy"), *p, v1.SupplementalGroupsPolicyMerge, v1.SupplementalGroupsPolicyStrict)
+		supported(c, path.Child("supplementalGroupsPolicy"), *p, v1.SupplementalGroupsPolicyMerge,
+			v1.SupplementalGroupsPolicyStrict)
 	}
 	if p := s.FSGroupChangePolicy; p != nil {
 		supported(c, path.Child("fsGroupChangePolicy"), *p, v1.FSGroupChangeAlways, v1.FSGroupChangeOnRootMismatch)
@@ -75,10 +76,12 @@ func (c *checker) containerSecurity(path *field.Path, s *v1.SecurityContext) {
 		return
 	}
 	if s.Privileged != nil && *s.Privileged {
-		c.invalid(path, field.OmitValueType{}, "cannot set `allowPrivilegeEscalation` to false and `privileged` to true")
+		c.invalid(path, field.OmitValueType{},
+			"cannot set `allowPrivilegeEscalation` to false and `privileged` to true")
 	}
 	if s.Capabilities != nil && slices.Contains(s.Capabilities.Add, "CAP_SYS_ADMIN") {
-		c.invalid(path, field.OmitValueType{}, "cannot set `allowPrivilegeEscalation` to false and `capabilities.Add` CAP_SYS_ADMIN")
+		c.invalid(path, field.OmitValueType{}, "cannot set `allowPrivilegeEscalation` to false and "+
+			"`capabilities.Add` CAP_SYS_ADMIN")
 	}
 }
 
@@ -95,7 +98,8 @@ func (c *checker) seccomp(path *field.Path, p *v1.SeccompProfile) {
 	if p == nil {
 		return
 	}
-	oneOf(c, path.Child("type"), p.Type, v1.SeccompProfileTypeLocalhost, v1.SeccompProfileTypeRuntimeDefault, v1.SeccompProfileTypeUnconfined)
+	oneOf(c, path.Child("type"), p.Type, v1.SeccompProfileTypeLocalhost, v1.SeccompProfileTypeRuntimeDefault,
+		v1.SeccompProfileTypeUnconfined)
 	path = path.Child("localhostProfile")
 	switch local := p.Type == v1.SeccompProfileTypeLocalhost; {
 	case local && p.LocalhostProfile == nil:
@@ -111,7 +115,8 @@ func (c *checker) appArmor(path *field.Path, p *v1.AppArmorProfile) {
 	if p == nil {
 		return
 	}
-	oneOf(c, path.Child("type"), p.Type, v1.AppArmorProfileTypeLocalhost, v1.AppArmorProfileTypeRuntimeDefault, v1.AppArmorProfileTypeUnconfined)
+	oneOf(c, path.Child("type"), p.Type, v1.AppArmorProfileTypeLocalhost, v1.AppArmorProfileTypeRuntimeDefault,
+		v1.AppArmorProfileTypeUnconfined)
 	path = path.Child("localhostProfile")
 	const maxPath = 4095 // PATH_MAX of Linux without the final zero
 	switch local := p.Type == v1.AppArmorProfileTypeLocalhost; {
@@ -121,7 +126,8 @@ func (c *checker) appArmor(path *field.Path, p *v1.AppArmorProfile) {
 		c.invalid(path, *p.LocalhostProfile, "must not be padded with whitespace")
 	case local && len(*p.LocalhostProfile) > maxPath:
 		c.add(field.TooLong(path, "", maxPath))
-	case p.LocalhostProfile != nil && (p.Type == v1.AppArmorProfileTypeRuntimeDefault || p.Type == v1.AppArmorProfileTypeUnconfined):
+	case p.LocalhostProfile != nil && (p.Type == v1.AppArmorProfileTypeRuntimeDefault ||
+		p.Type == v1.AppArmorProfileTypeUnconfined):
 		c.invalid(path, *p.LocalhostProfile, "can only be set when AppArmor type is Localhost")
 	}
 }
@@ -141,7 +147,8 @@ func (c *checker) sysctls(path *field.Path, sysctls []v1.Sysctl) {
 		case s.Name == "":
 			c.required(path, "")
 		case len(s.Name) > maxSysctlName || !sysctlName().MatchString(s.Name):
-			c.invalid(path, s.Name, fmt.Sprintf("must have at most %d characters and match regex %s", maxSysctlName, sysctlName()))
+			c.invalid(path, s.Name, fmt.Sprintf("must have at most %d characters and match regex %s",
+				maxSysctlName, sysctlName()))
 		default:
 			names.add(s.Name, func() { c.duplicate(path, s.Name) })
 		}

@@ -37,7 +37,8 @@ func (c *checker) tokens(volumes *field.Path) {
 		}
 		for j := range p.Sources {
 			c.forbiddenIf(p.Sources[j].ServiceAccountToken != nil,
-				volumes.Index(i).Child("projected", "sources").Index(j).Child("serviceAccountToken"), "must not be specified when serviceAccountName is not set")
+				volumes.Index(i).Child("projected", "sources").Index(j).Child("serviceAccountToken"),
+				"must not be specified when serviceAccountName is not set")
 		}
 	}
 }
@@ -60,7 +61,8 @@ func (c *checker) volumeSource(path *field.Path, s *v1.VolumeSource) {
 	path = path.Child(types[0])
 	switch types[0] {
 	case "emptyDir":
-		c.forbiddenIf(s.EmptyDir.SizeLimit != nil && s.EmptyDir.SizeLimit.Sign() < 0, path.Child("sizeLimit"), "SizeLimit field must be a valid resource quantity")
+		c.forbiddenIf(s.EmptyDir.SizeLimit != nil && s.EmptyDir.SizeLimit.Sign() < 0, path.Child("sizeLimit"),
+			"SizeLimit field must be a valid resource quantity")
 	case "hostPath":
 		c.hostPath(path, s.HostPath)
 	case "secret":
@@ -143,7 +145,8 @@ func (c *checker) projected(path *field.Path, p *v1.ProjectedVolumeSource) {
 		}
 		if p := s.PodCertificate; p != nil {
 			for _, f := range [...]struct{ name, path string }{
-				{"credentialBundlePath", p.CredentialBundlePath}, {"keyPath", p.KeyPath}, {"certificateChainPath", p.CertificateChainPath},
+				{"credentialBundlePath", p.CredentialBundlePath}, {"keyPath", p.KeyPath},
+				{"certificateChainPath", p.CertificateChainPath},
 			} {
 				if f.path != "" {
 					c.volumeFile(path.Child(f.name), f.path)
@@ -206,14 +209,16 @@ func (c *checker) hostPath(path *field.Path, h *v1.HostPathVolumeSource) {
 	c.noBacksteps(path.Child("path"), h.Path)
 	if h.Type != nil {
 		supported(c, path.Child("type"), *h.Type,
-			v1.HostPathUnset, v1.HostPathBlockDev, v1.HostPathCharDev, v1.HostPathDirectory, v1.HostPathDirectoryOrCreate,
+			v1.HostPathUnset, v1.HostPathBlockDev, v1.HostPathCharDev, v1.HostPathDirectory,
+			v1.HostPathDirectoryOrCreate,
 			v1.HostPathFile, v1.HostPathFileOrCreate, v1.HostPathSocket)
 	}
 }
 
 // downwardFields are the fields of a pod that a file may hold, beside single labels and
 // annotations.
-var downwardFields = []string{"metadata.annotations", "metadata.labels", "metadata.name", "metadata.namespace", "metadata.uid"}
+var downwardFields = []string{"metadata.annotations", "metadata.labels", "metadata.name", "metadata.namespace",
+	"metadata.uid"}
 
 // downwardFile checks a file of a downwardAPI volume.
 func (c *checker) downwardFile(path *field.Path, f *v1.DownwardAPIVolumeFile) {
@@ -304,7 +309,8 @@ func (c *checker) devices(list *field.Path, ctr *v1.Container) {
 		if v := c.volumes[d.Name]; v == nil {
 			c.add(field.NotFound(name, d.Name))
 		} else if v.PersistentVolumeClaim == nil && v.Ephemeral == nil {
-			c.invalid(name, d.Name, "can only use volume source type of PersistentVolumeClaim or Ephemeral for block mode")
+			c.invalid(name, d.Name,
+				"can only use volume source type of PersistentVolumeClaim or Ephemeral for block mode")
 		}
 		if d.DevicePath == "" {
 			c.required(path, "")
@@ -325,10 +331,13 @@ func (c *checker) mountMode(list *field.Path, m *v1.VolumeMount, ctr *v1.Contain
 	propagation := v1.MountPropagationNone
 	if m.MountPropagation != nil {
 		propagation = *m.MountPropagation
-		supported(c, list.Child("mountPropagation"), propagation, v1.MountPropagationBidirectional, v1.MountPropagationHostToContainer, v1.MountPropagationNone)
+		supported(c, list.Child("mountPropagation"), propagation, v1.MountPropagationBidirectional,
+			v1.MountPropagationHostToContainer, v1.MountPropagationNone)
 	}
-	if propagation == v1.MountPropagationBidirectional && !isTrue(ctr.SecurityContext, func(s *v1.SecurityContext) *bool { return s.Privileged }) {
-		c.forbidden(list.Child("mountPropagation"), "Bidirectional mount propagation is available only to privileged containers")
+	if propagation == v1.MountPropagationBidirectional &&
+		!isTrue(ctr.SecurityContext, func(s *v1.SecurityContext) *bool { return s.Privileged }) {
+		c.forbidden(list.Child("mountPropagation"), "Bidirectional mount propagation is available only to "+
+			"privileged containers")
 	}
 	if m.RecursiveReadOnly == nil {
 		return
@@ -338,9 +347,11 @@ func (c *checker) mountMode(list *field.Path, m *v1.VolumeMount, ctr *v1.Contain
 	case v1.RecursiveReadOnlyDisabled:
 	case v1.RecursiveReadOnlyEnabled, v1.RecursiveReadOnlyIfPossible:
 		c.forbiddenIf(!m.ReadOnly, path, "may only be specified when readOnly is true")
-		c.forbiddenIf(propagation != v1.MountPropagationNone, path, "may only be specified when mountPropagation is None or not specified")
+		c.forbiddenIf(propagation != v1.MountPropagationNone, path,
+			"may only be specified when mountPropagation is None or not specified")
 	default:
-		c.add(field.NotSupported(path, *m.RecursiveReadOnly, []v1.RecursiveReadOnlyMode{v1.RecursiveReadOnlyDisabled, v1.RecursiveReadOnlyEnabled, v1.RecursiveReadOnlyIfPossible}))
+		c.add(field.NotSupported(path, *m.RecursiveReadOnly, []v1.RecursiveReadOnlyMode{v1.RecursiveReadOnlyDisabled,
+			v1.RecursiveReadOnlyEnabled, v1.RecursiveReadOnlyIfPossible}))
 	}
 }
 

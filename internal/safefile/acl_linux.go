@@ -31,7 +31,8 @@ func checkACL(dir string, own process) error {
 	const write = 2
 	who, mask := "", uint16(write)
 	for data := buf[min(4, n):n]; len(data) >= 8; data = data[8:] { // after the version
-		tag, perm, id := binary.LittleEndian.Uint16(data), binary.LittleEndian.Uint16(data[2:]), int(binary.LittleEndian.Uint32(data[4:]))
+		tag, perm, id := binary.LittleEndian.Uint16(data), binary.LittleEndian.Uint16(data[2:]),
+			int(binary.LittleEndian.Uint32(data[4:]))
 		switch {
 		case tag == aclMask:
 			mask = perm

@@ -84,7 +84,8 @@ func (p process) trusts(path, at string, info fs.FileInfo, parent bool) error {
 	case !trusted && !parent && !link:
 		return fmt.Errorf("%s belongs to %s, and this process runs as %s; "+mend, at, userName(owner), me, me)
 	case !trusted:
-		return fmt.Errorf("%s belongs to %s, who can replace %s, and this process runs as %s; run it as that user, or choose a directory whose parents belong to %[4]s", at, userName(owner), path, me)
+		return fmt.Errorf("%s belongs to %s, who can replace %s, and this process runs as %s; run it as that user, "+
+			"or choose a directory whose parents belong to %[4]s", at, userName(owner), path, me)
 	case link, parent && mode&fs.ModeSticky != 0:
 		return nil // the mode of a link means nothing
 	case mode.Perm()&0o002 != 0:

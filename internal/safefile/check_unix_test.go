@@ -47,7 +47,8 @@ func TestTrusts(t *testing.T) {
 		{about: "a parent that an unknown group can write to", process: inNamespace, uid: 65534, gid: 65534, mode: 0o775, parent: true},
 		{about: "of user 65534, who is not unknown", process: root, uid: 65534, gid: 65534, mode: 0o755, parent: true},
 	} {
-		err := c.process.trusts("/at/path", "/at", info{mode: c.mode, stat: syscall.Stat_t{Uid: c.uid, Gid: c.gid}}, c.parent)
+		err := c.process.trusts("/at/path", "/at", info{mode: c.mode, stat: syscall.Stat_t{Uid: c.uid, Gid: c.gid}},
+			c.parent)
 		assert.Equal(t, c.ok, err == nil, "%s: %v", c.about, err)
 	}
 }

@@ -47,8 +47,8 @@ func reopen(seen *os.File, path string, flag int) (*os.File, error) {
 	return os.NewFile(uintptr(fd), path), nil
 }
 
-// OpenIn is [Open] of a name below a directory, and follows links unless they lead out of it. A descriptor of O_PATH is that of a link itself if
-// the last element is one, so its target is looked up here.
+// OpenIn is [Open] of a name below a directory, and follows links unless they lead out of it. A descriptor of O_PATH is
+// that of a link itself if the last element is one, so its target is looked up here.
 func OpenIn(root *os.Root, name string) (*os.File, error) {
 	at := name
 	for range maxLinks {

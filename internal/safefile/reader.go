@@ -14,20 +14,22 @@ import (
 const (
 	// DefaultTimeout is the default of [Reader].Timeout.
 	DefaultTimeout = 10 * time.Second
-	// endGrace is how long a call may take after its context has ended: nearly all calls return within it, so that their
-	// goroutines have ended when the caller returns.
+	// endGrace is how long a call may take after its context has ended: nearly all calls return within it, so that
+	// their goroutines have ended when the caller returns.
 	endGrace = 100 * time.Millisecond
 	// maxLate is the number of calls that may have no answer. Each of them takes a thread of the process.
 	maxLate = 100
 )
 
-// ErrNoAnswer means that the kernel has not answered in time: a file system hangs, or the file is one whose reads wait, such as /proc/kmsg.
+// ErrNoAnswer means that the kernel has not answered in time: a file system hangs, or the file is one whose reads wait,
+// such as /proc/kmsg.
 var ErrNoAnswer = errors.New("no answer from the file system")
 
-// Reader reads files and directories whose paths a user names. What is there may be a file system that hangs, such as one of the
-// network, or a file of the kernel whose reads wait. Nothing can end such a call. So Reader makes each call in a goroutine of its own, and returns
-// [ErrNoAnswer] after the timeout. The goroutine ends when the kernel answers. Until then, calls for the same path fail at once with
-// ErrNoAnswer, so that a path has one goroutine at most. There are at most 100 of them; then all calls fail.
+// Reader reads files and directories whose paths a user names. What is there may be a file system that hangs, such as
+// one of the network, or a file of the kernel whose reads wait. Nothing can end such a call. So Reader makes each call
+// in a goroutine of its own, and returns [ErrNoAnswer] after the timeout. The goroutine ends when the kernel answers.
+// Until then, calls for the same path fail at once with ErrNoAnswer, so that a path has one goroutine at most. There
+// are at most 100 of them; then all calls fail.
 //
 // If its context ends, a call returns within 100 ms, with the cause.
 //
@@ -90,8 +92,8 @@ func (r *Reader) Stat(ctx context.Context, path string) (fs.FileInfo, error) {
 	return Call(ctx, r, path, func() (fs.FileInfo, error) { return os.Stat(path) })
 }
 
-// Call calls f, which makes calls to the kernel about the path, as [Reader.ReadFile] does. f must not use what others change after Call has
-// returned.
+// Call calls f, which makes calls to the kernel about the path, as [Reader.ReadFile] does. f must not use what others
+// change after Call has returned.
 func Call[T any](ctx context.Context, r *Reader, path string, f func() (T, error)) (T, error) {
 	return CallLate(ctx, r, path, f, func(T) {})
 }
@@ -110,7 +112,8 @@ func Do[T any](r *Reader, path string, f func() (T, error)) (T, error) {
 }
 
 // do makes a call. If done is closed, the error of cause is returned.
-func do[T any](r *Reader, path string, f func() (T, error), late func(T), done <-chan struct{}, cause func() error) (none T, _ error) {
+func do[T any](r *Reader, path string, f func() (T, error), late func(T), done <-chan struct{},
+	cause func() error) (none T, _ error) {
 	timeout := cmp.Or(r.Timeout, DefaultTimeout)
 	timer := time.NewTimer(timeout)
 	defer timer.Stop()
@@ -151,7 +154,8 @@ func do[T any](r *Reader, path string, f func() (T, error), late func(T), done <
 }
 
 // begin begins a call. It waits for one of the same path.
-func (r *Reader) begin(path string, timeout time.Duration, timer <-chan time.Time, done <-chan struct{}, cause func() error) (*call, error) {
+func (r *Reader) begin(path string, timeout time.Duration, timer <-chan time.Time, done <-chan struct{},
+	cause func() error) (*call, error) {
 	for {
 		r.mu.Lock()
 		other, late := r.calls[path], r.late
@@ -166,7 +170,8 @@ func (r *Reader) begin(path string, timeout time.Duration, timer <-chan time.Tim
 		}
 		r.mu.Unlock()
 		if other == nil {
-			return nil, &fs.PathError{Op: "read", Path: path, Err: fmt.Errorf("%w: it is not read, since %d others do not answer", ErrNoAnswer, late)}
+			return nil, &fs.PathError{Op: "read", Path: path, Err: fmt.Errorf("%w: it is not read, since %d others "+
+				"do not answer", ErrNoAnswer, late)}
 		}
 		if time.Since(other.began) >= timeout {
 			return nil, noAnswer(path, timeout)
@@ -210,7 +215,9 @@ func noAnswer(path string, timeout time.Duration) error {
 	return &fs.PathError{Op: "read", Path: path, Err: fmt.Errorf("%w within %v", ErrNoAnswer, timeout)}
 }
 
-// Unchanged reports whether two looks at a path have found the same file, of the same size, time of change and mode. A nil is none.
+// Unchanged reports whether two looks at a path have found the same file, of the same size, time of change and mode. A
+// nil is none.
 func Unchanged(a, b fs.FileInfo) bool {
-	return a != nil && b != nil && os.SameFile(a, b) && a.Size() == b.Size() && a.ModTime().Equal(b.ModTime()) && a.Mode() == b.Mode()
+	return a != nil && b != nil && os.SameFile(a, b) && a.Size() == b.Size() && a.ModTime().Equal(b.ModTime()) &&
+		a.Mode() == b.Mode()
 }

@@ -98,7 +98,8 @@ func TestTheEndOfAContext(t *testing.T) {
 			cancelled := time.AfterFunc(10*time.Millisecond, func() { cancel(assert.AnError) })
 			defer cancelled.Stop()
 			began, late := time.Now(), 0
-			n, err := safefile.CallLate(ctx, &r, fmt.Sprint(takes), func() (int, error) { time.Sleep(takes); return 7, nil }, func(n int) { late = n })
+			n, err := safefile.CallLate(ctx, &r, fmt.Sprint(takes),
+				func() (int, error) { time.Sleep(takes); return 7, nil }, func(n int) { late = n })
 			require.ErrorIs(t, err, want)
 			assert.LessOrEqual(t, time.Since(began), 110*time.Millisecond)
 			time.Sleep(time.Hour)
@@ -117,7 +118,8 @@ func TestManyCallsWithoutAnAnswer(t *testing.T) {
 		var callers sync.WaitGroup
 		for i := range 100 {
 			callers.Go(func() {
-				_, err := safefile.Call(t.Context(), &r, fmt.Sprint(i), func() (int, error) { calls.Add(1); <-answer; return 0, nil })
+				_, err := safefile.Call(t.Context(), &r, fmt.Sprint(i),
+					func() (int, error) { calls.Add(1); <-answer; return 0, nil })
 				assert.ErrorIs(t, err, safefile.ErrNoAnswer)
 			})
 		}

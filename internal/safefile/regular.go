@@ -69,7 +69,8 @@ func ReadFileIn(dir, name string, limit int64) ([]byte, error) {
 	return data, err
 }
 
-// readAll reads the file, of which path is the name in errors. Of one that is too large it reads nothing, or what grows meanwhile.
+// readAll reads the file, of which path is the name in errors. Of one that is too large it reads nothing, or what grows
+// meanwhile.
 func readAll(f *os.File, path string, limit int64) ([]byte, fs.FileInfo, error) {
 	info, err := f.Stat()
 	if err != nil {

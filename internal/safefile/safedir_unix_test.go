@@ -64,11 +64,13 @@ func TestDirectoriesOfOtherUsers(t *testing.T) {
 	theirs := filepath.Join(t.TempDir(), "theirs")
 	require.NoError(t, os.Mkdir(theirs, 0o755))
 	require.NoError(t, os.Chown(theirs, 4012345678, 4012345678))
-	require.EqualError(t, safefile.MakeDir(theirs, 0o700), theirs+" belongs to user 4012345678, and this process runs as root; "+
+	require.EqualError(t, safefile.MakeDir(theirs, 0o700), theirs+" belongs to user 4012345678, and this process "+
+		"runs as root; "+
 		"mend its owner and mode, or choose a directory that only root can write to")
 	// As below the home of a user, where sudo is used.
 	below := filepath.Join(theirs, "a", "b")
-	require.EqualError(t, safefile.MakeDir(below, 0o700), theirs+" belongs to user 4012345678, who can replace "+below+", and this process runs as root; "+
+	require.EqualError(t, safefile.MakeDir(below, 0o700), theirs+" belongs to user 4012345678, who can replace "+below+
+		", and this process runs as root; "+
 		"run it as that user, or choose a directory whose parents belong to root")
 	assert.NoDirExists(t, filepath.Join(theirs, "a"), "nothing is made in it")
 	// What root has made there can be replaced, too.

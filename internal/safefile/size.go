@@ -27,7 +27,8 @@ func size(unit, blocks, free, available, inodes, inodesFree uint64) Disk {
 		return n * unit
 	}
 	return Disk{
-		Capacity: bytes(blocks), Available: bytes(available), Used: bytes(blocks - min(blocks, free)), Inodes: inodes, InodesFree: inodesFree,
+		Capacity: bytes(blocks), Available: bytes(available), Used: bytes(blocks - min(blocks, free)), Inodes: inodes,
+		InodesFree: inodesFree,
 	}
 }
 

@@ -11,7 +11,8 @@ import (
 )
 
 func TestSize(t *testing.T) {
-	assert.Equal(t, Disk{Capacity: 40960, Available: 8192, Used: 28672, Inodes: 100, InodesFree: 40}, size(4096, 10, 3, 2, 100, 40))
+	assert.Equal(t, Disk{Capacity: 40960, Available: 8192, Used: 28672, Inodes: 100, InodesFree: 40},
+		size(4096, 10, 3, 2, 100, 40))
 	assert.Zero(t, size(0, 10, 3, 2, 0, 0))
 	assert.Zero(t, size(4096, 10, 11, 0, 0, 0).Used, "more is free than there is")
 	assert.Zero(t, size(math.MaxUint64, 2, 0, 0, 0, 0).Capacity, "an overflow")

@@ -39,7 +39,8 @@ func TestReadFileIn(t *testing.T) {
 		_, err := safefile.ReadFileIn(vol, name, 4)
 		assert.ErrorIs(t, err, want, name)
 	}
-	for _, name := range []string{"out", "abs", "a/b/out", "dir/out", "through", "../secret", filepath.Join(vol, "a", "f"), ""} {
+	for _, name := range []string{"out", "abs", "a/b/out", "dir/out", "through",
+		"../secret", filepath.Join(vol, "a", "f"), ""} {
 		data, err := safefile.ReadFileIn(vol, name, 4)
 		require.Error(t, err, name)
 		assert.Empty(t, data)

@@ -21,8 +21,8 @@ func Write(path string, data []byte) error { return write(path, path+suffix, fal
 // call of [SyncDir] for its directory.
 func WriteSync(path string, data []byte) error { return write(path, path+suffix, true, of(data)) }
 
-// WriteSyncVia is [WriteSync] by way of the file temp in the same directory, for directories in which another program reads
-// files with the suffix ".new".
+// WriteSyncVia is [WriteSync] by way of the file temp in the same directory, for directories in which another program
+// reads files with the suffix ".new".
 func WriteSyncVia(temp, path string, data []byte) error { return write(path, temp, true, of(data)) }
 
 // WriteFrom is [Write] of what fill writes. A failed write makes all later ones of the writer fail, and is

@@ -69,7 +69,8 @@ func (c *client) streams(s *Session, tty bool) Streams {
 
 // acceptWebSocket answers a WebSocket request with one of the protocols. If it returns an
 // error, the request is answered.
-func (s *Session) acceptWebSocket(w http.ResponseWriter, req *http.Request, opts Requested, protocols ...string) (*client, error) {
+func (s *Session) acceptWebSocket(w http.ResponseWriter, req *http.Request, opts Requested,
+	protocols ...string) (*client, error) {
 	channel := func(requested bool, kind wsstream.ChannelType) wsstream.ChannelType {
 		if requested {
 			return kind
@@ -77,7 +78,8 @@ func (s *Session) acceptWebSocket(w http.ResponseWriter, req *http.Request, opts
 		return wsstream.IgnoreChannel
 	}
 	channels := []wsstream.ChannelType{
-		channel(opts.Stdin, wsstream.ReadChannel), channel(opts.Stdout, wsstream.WriteChannel), channel(opts.Stderr, wsstream.WriteChannel),
+		channel(opts.Stdin, wsstream.ReadChannel), channel(opts.Stdout, wsstream.WriteChannel),
+		channel(opts.Stderr, wsstream.WriteChannel),
 		wsstream.WriteChannel, channel(opts.TTY, wsstream.ReadChannel),
 	}
 	config := map[string]wsstream.ChannelProtocolConfig{}
@@ -89,7 +91,8 @@ func (s *Session) acceptWebSocket(w http.ResponseWriter, req *http.Request, opts
 	if err != nil {
 		return nil, err
 	}
-	c := &client{status: streams[channelError], text: slices.Contains([]string{v0, v1, v1Base64}, protocol), close: func() { _ = conn.Close() }}
+	c := &client{status: streams[channelError], text: slices.Contains([]string{v0, v1, v1Base64}, protocol),
+		close: func() { _ = conn.Close() }}
 	first := c.status
 	if opts.Stdin {
 		c.stdin = streams[0]
@@ -124,7 +127,8 @@ func (s *Session) acceptSPDY(w http.ResponseWriter, req *http.Request, opts Requ
 			expected++
 		}
 	}
-	a := &acceptor{free: map[string]bool{typeError: true, typeStdin: true, typeStdout: true, typeStderr: true, typeResize: true}}
+	a := &acceptor{free: map[string]bool{typeError: true, typeStdin: true, typeStdout: true, typeStderr: true,
+		typeResize: true}}
 	a.arrived = make(chan opened, len(a.free))
 	conn := s.upgradeSPDY(w, req, a.accept)
 	if conn == nil {

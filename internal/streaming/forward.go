@@ -33,12 +33,14 @@ type Forward func(ctx context.Context, port int32, conn io.ReadWriteCloser) erro
 
 // ServeForward forwards connections of a client to ports of a sandbox, until the client has closed its
 // connection and all have ended. ports are those of a client that does not name one with each connection.
-func (s *Session) ServeForward(w http.ResponseWriter, req *http.Request, sandboxID string, ports []int32, forward Forward) {
+func (s *Session) ServeForward(w http.ResponseWriter, req *http.Request, sandboxID string,
+	ports []int32, forward Forward) {
 	if wsstream.IsWebSocketRequest(req) && !subprotocol.IsOffered(req, subprotocol.Tunnel) {
 		s.forwardChannels(w, req, sandboxID, ports, forward)
 		return
 	}
-	f := &forwarder{s: s, sandboxID: sandboxID, connect: forward, upgraded: make(chan struct{}), pairs: map[string]*pair{}}
+	f := &forwarder{s: s, sandboxID: sandboxID, connect: forward, upgraded: make(chan struct{}),
+		pairs: map[string]*pair{}}
 	ping := f.ping
 	s.ping.Store(&ping)
 	defer f.running.Wait()
@@ -66,7 +68,8 @@ const MaxPorts = 127
 
 // forwardChannels forwards one connection to each port for a WebSocket client. On both channels of a port its
 // number comes first.
-func (s *Session) forwardChannels(w http.ResponseWriter, req *http.Request, sandboxID string, ports []int32, forward Forward) {
+func (s *Session) forwardChannels(w http.ResponseWriter, req *http.Request, sandboxID string,
+	ports []int32, forward Forward) {
 	if len(ports) == 0 || len(ports) > MaxPorts {
 		http.Error(w, fmt.Sprintf("%d ports are requested: want 1 to %d", len(ports), MaxPorts), http.StatusBadRequest)
 		return

@@ -63,7 +63,8 @@ func newForwarder(t *testing.T, maximum int) (f *forwarder, opened <-chan int32,
 		return ctx.Err()
 	}
 	server := New(Options{MaxForwards: maximum, SetupTimeout: time.Hour})
-	f = &forwarder{s: &Session{server: server, ctx: ctx, cancel: cancel}, connect: connect, upgraded: make(chan struct{}), pairs: map[string]*pair{}}
+	f = &forwarder{s: &Session{server: server, ctx: ctx, cancel: cancel}, connect: connect,
+		upgraded: make(chan struct{}), pairs: map[string]*pair{}}
 	f.conn = connection{}
 	close(f.upgraded)
 	return f, ports, func() {
@@ -155,7 +156,8 @@ func FuzzForwardHeaders(f *testing.F) {
 			}
 			kind, id, port := string(words[0]), string(words[1]), string(words[2])
 			n, err := strconv.Atoi(port)
-			valid := err == nil && n > 0 && n < 1<<16 && port[0] != '+' && (kind == "data" || kind == "error") && id != "" && len(id) <= maxRequestID
+			valid := err == nil && n > 0 && n < 1<<16 && port[0] != '+' && (kind == "data" || kind == "error") &&
+				id != "" && len(id) <= maxRequestID
 			c := open[id]
 			if c == nil {
 				c = &connection{}

@@ -57,7 +57,8 @@ func TestSPDYFrames(t *testing.T) {
 	last := random(3 * maxData)
 	in.Write(spdyData(9, 1, last))
 	sent[9] = last
-	for name, wrap := range map[string]func(io.Reader) io.Reader{"": func(r io.Reader) io.Reader { return r }, "byte by byte": iotest.OneByteReader, "in parts": iotest.HalfReader} {
+	for name, wrap := range map[string]func(io.Reader) io.Reader{"": func(r io.Reader) io.Reader { return r },
+		"byte by byte": iotest.OneByteReader, "in parts": iotest.HalfReader} {
 		r := wrap(spdyFrames(wrap(bytes.NewReader(in.Bytes()))))
 		got, ends := map[uint32][]byte{}, 0
 		var gotControls [][]byte
@@ -155,7 +156,8 @@ func TestLargeWebSocketFrames(t *testing.T) {
 	assert.Zero(t, all.size.Load())
 
 	var in, want bytes.Buffer
-	for _, frame := range [][]byte{{0x82, 0}, {0x82, 5, 1, 2, 3, 4, 5}, append([]byte{0x82, 0x80 | 3, 9, 9, 9, 9}, 1, 2, 3), append([]byte{0x82, 126, 1, 0}, make([]byte, 256)...), {0x88, 0}} {
+	for _, frame := range [][]byte{{0x82, 0}, {0x82, 5, 1, 2, 3, 4, 5}, append([]byte{0x82, 0x80 | 3, 9, 9, 9, 9}, 1, 2,
+		3), append([]byte{0x82, 126, 1, 0}, make([]byte, 256)...), {0x88, 0}} {
 		in.Write(frame)
 		want.Write(frame)
 	}

@@ -28,7 +28,8 @@ func serve(t *testing.T, opts Options) (address string, server *Server) {
 	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		server.Serve(w, req, func(s *Session, req *http.Request) {
 			if req.URL.Path == "/forward" {
-				s.ServeForward(w, req, "sandbox", nil, func(ctx context.Context, port int32, _ io.ReadWriteCloser) error {
+				s.ServeForward(w, req, "sandbox", nil, func(ctx context.Context, port int32,
+					_ io.ReadWriteCloser) error {
 					if port == 9 {
 						return fmt.Errorf("refused")
 					}
@@ -37,10 +38,11 @@ func serve(t *testing.T, opts Options) (address string, server *Server) {
 				})
 				return
 			}
-			s.ServeProcess(w, req, Requested{Stdin: true, Stdout: true}, false, "failed", func(ctx context.Context, _ Streams) (int32, error) {
-				<-ctx.Done()
-				return 0, ctx.Err()
-			})
+			s.ServeProcess(w, req, Requested{Stdin: true, Stdout: true}, false,
+				"failed", func(ctx context.Context, _ Streams) (int32, error) {
+					<-ctx.Done()
+					return 0, ctx.Err()
+				})
 		})
 	}))
 	t.Cleanup(web.Close)
@@ -59,7 +61,8 @@ func dial(t *testing.T, address, path, protocol string) *hostile {
 	conn, err := net.Dial("tcp", address)
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = conn.Close() })
-	_, err = fmt.Fprintf(conn, "POST %s HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\nX-Stream-Protocol-Version: %s\r\n\r\n", path, protocol)
+	_, err = fmt.Fprintf(conn, "POST %s HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: "+
+		"SPDY/3.1\r\nX-Stream-Protocol-Version: %s\r\n\r\n", path, protocol)
 	require.NoError(t, err)
 	resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
 	require.NoError(t, err)
@@ -167,7 +170,8 @@ func TestFramesThatWouldWaitForEver(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			address, server := serve(t, Options{SetupTimeout: 50 * time.Millisecond})
 			before := goruntime.NumGoroutine()
-			for _, wait := range []time.Duration{0, 0, 0, time.Millisecond, 10 * time.Millisecond, 80 * time.Millisecond} {
+			for _, wait := range []time.Duration{0, 0, 0, time.Millisecond, 10 * time.Millisecond,
+				80 * time.Millisecond} {
 				h := dial(t, address, c.path, c.protocol)
 				c.send(h)
 				_ = h.flush()

@@ -16,7 +16,8 @@ import (
 
 // ServeProcess connects a client with a process. opts are the streams that the client requests, tty is
 // that of the process, run is a method of a runtime.Streamer, which does not panic, and failed begins its errors.
-func (s *Session) ServeProcess(w http.ResponseWriter, req *http.Request, opts Requested, tty bool, failed string, run func(context.Context, Streams) (int32, error)) {
+func (s *Session) ServeProcess(w http.ResponseWriter, req *http.Request, opts Requested, tty bool, failed string,
+	run func(context.Context, Streams) (int32, error)) {
 	var c *client
 	var err error
 	if wsstream.IsWebSocketRequest(req) {
@@ -54,8 +55,10 @@ func statusOf(code int32, err error) metav1.Status {
 	switch {
 	case err != nil:
 		return metav1.Status{
-			Status: metav1.StatusFailure, Reason: metav1.StatusReasonInternalError, Code: http.StatusInternalServerError,
-			Message: "Internal error occurred: " + err.Error(), Details: &metav1.StatusDetails{Causes: []metav1.StatusCause{{Message: err.Error()}}},
+			Status: metav1.StatusFailure, Reason: metav1.StatusReasonInternalError,
+			Code: http.StatusInternalServerError,
+			Message: "Internal error occurred: " +
+				err.Error(), Details: &metav1.StatusDetails{Causes: []metav1.StatusCause{{Message: err.Error()}}},
 		}
 	case code != 0:
 		text := strconv.Itoa(int(code))

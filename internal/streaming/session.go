@@ -179,7 +179,8 @@ func (c *clientConn) check() {
 		c.s.cancel()
 		return
 	}
-	if ping := c.s.ping.Load(); ping != nil && !c.s.over.Load() && !c.reading.Load() && c.pinging.CompareAndSwap(false, true) {
+	if ping := c.s.ping.Load(); ping != nil && !c.s.over.Load() && !c.reading.Load() &&
+		c.pinging.CompareAndSwap(false, true) {
 		go func() { // ends when the client receives it, or the connection is closed
 			(*ping)()
 			c.pinging.Store(false)
@@ -230,7 +231,8 @@ func (c *clientConn) end() {
 	_ = c.Close()
 	for began := time.Now(); ; {
 		// Until the client closes the connection, or the deadline.
-		if _, err := io.Copy(io.Discard, c.Conn); err == nil || !unreceived(c.Conn) || time.Since(began) > receiveTimeout {
+		if _, err := io.Copy(io.Discard, c.Conn); err == nil || !unreceived(c.Conn) ||
+			time.Since(began) > receiveTimeout {
 			break
 		}
 		_ = c.Conn.SetReadDeadline(time.Now().Add(c.s.server.Linger))

@@ -19,7 +19,8 @@ import (
 // by then is lost, whole or in part; after a part, the client understands no further frame and
 // misses the replies to its streams. Without pings the first frame of the server is such a
 // reply. Clients send pings themselves.
-func (s *Session) upgradeSPDY(w http.ResponseWriter, req *http.Request, accept httpstream.NewStreamHandler) httpstream.Connection {
+func (s *Session) upgradeSPDY(w http.ResponseWriter, req *http.Request,
+	accept httpstream.NewStreamHandler) httpstream.Connection {
 	return spdy.NewResponseUpgrader().UpgradeResponse(s.writer(w, s.clientFrames), req, s.begun(accept))
 }
 

@@ -25,7 +25,8 @@ func TestSupports(t *testing.T) {
 		{true, "websocket", []string{"v4.base64.channel.k8s.io"}, true},
 		{true, "websocket", []string{"SPDY/3.1+portforward.k8s.io"}, true},
 	} {
-		r := &http.Request{Header: http.Header{"Connection": {"Upgrade"}, "Upgrade": {c.upgrade}, "Sec-Websocket-Protocol": c.offered}}
+		r := &http.Request{Header: http.Header{"Connection": {"Upgrade"}, "Upgrade": {c.upgrade},
+			"Sec-Websocket-Protocol": c.offered}}
 		assert.Equal(t, c.want, Supports(r, c.forward), "%v", c)
 	}
 }

@@ -53,7 +53,8 @@ func (s *Session) Translate(w http.ResponseWriter, req *http.Request, conn net.C
 	for _, stream := range []struct {
 		kind      string
 		requested bool
-	}{{typeError, true}, {typeStdin, opts.Stdin}, {typeStdout, opts.Stdout}, {typeStderr, opts.Stderr}, {typeResize, opts.TTY}} {
+	}{{typeError, true}, {typeStdin, opts.Stdin}, {typeStdout, opts.Stdout}, {typeStderr, opts.Stderr},
+		{typeResize, opts.TTY}} {
 		if !stream.requested {
 			continue
 		}

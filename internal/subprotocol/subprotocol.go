@@ -38,6 +38,7 @@ func Offered(header http.Header) (protocols []string) {
 // request is decided as in IsWebSocketRequest of k8s.io/streaming.
 func IsOffered(req *http.Request, protocol string) bool {
 	isUpgrade := func(connection string) bool { return strings.Contains(strings.ToLower(connection), "upgrade") }
-	return strings.EqualFold(req.Header.Get("Upgrade"), "websocket") && slices.ContainsFunc(req.Header.Values("Connection"), isUpgrade) &&
+	return strings.EqualFold(req.Header.Get("Upgrade"), "websocket") &&
+		slices.ContainsFunc(req.Header.Values("Connection"), isUpgrade) &&
 		slices.Contains(Offered(req.Header), protocol)
 }

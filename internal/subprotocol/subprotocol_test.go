@@ -27,7 +27,8 @@ func TestIsOffered(t *testing.T) {
 		"no upgrade":           {[]string{"keep-alive"}, []string{"websocket"}, []string{"v5.channel.k8s.io"}, false},
 		"no header Connection": {nil, []string{"websocket"}, []string{"v5.channel.k8s.io"}, false},
 	} {
-		req := &http.Request{Header: http.Header{"Connection": tt.connection, "Upgrade": tt.upgrade, subprotocol.Header: tt.protocols}}
+		req := &http.Request{Header: http.Header{"Connection": tt.connection, "Upgrade": tt.upgrade,
+			subprotocol.Header: tt.protocols}}
 		assert.Equal(t, tt.want, subprotocol.IsOffered(req, subprotocol.V5), name)
 	}
 }

@@ -37,7 +37,8 @@ func FindsDefects(t *testing.T, test string, found map[string]string, subtests [
 	for _, name := range slices.Sorted(maps.Keys(found)) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			cmd := exec.CommandContext(t.Context(), self, "-test.run=^"+test+"$/^"+found[name]+"$", "-test.v", "-test.timeout=2m")
+			cmd := exec.CommandContext(t.Context(), self, "-test.run=^"+test+"$/^"+found[name]+"$",
+				"-test.v", "-test.timeout=2m")
 			cmd.Env = append(os.Environ(), defectVariable+"="+name)
 			out, err := cmd.CombinedOutput()
 			if err == nil {

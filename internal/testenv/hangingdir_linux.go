@@ -8,8 +8,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// HangingDir returns a directory on a file system that does not answer until answer is called: then calls of the kernel end with an error. It
-// skips the test if this process may not mount one. What has the path of a file in the directory hangs, too.
+// HangingDir returns a directory on a file system that does not answer until answer is called: then calls of the kernel
+// end with an error. It skips the test if this process may not mount one. What has the path of a file in the directory
+// hangs, too.
 func HangingDir(t testing.TB) (dir string, answer func()) {
 	t.Helper()
 	dir = t.TempDir()
@@ -18,7 +19,8 @@ func HangingDir(t testing.TB) (dir string, answer func()) {
 		t.Skip("a file system that hangs needs /dev/fuse: ", err)
 	}
 	answer = sync.OnceFunc(func() { _ = unix.Close(fd) })
-	if err := unix.Mount("hanging", dir, "fuse", unix.MS_NOSUID|unix.MS_NODEV, fmt.Sprintf("fd=%d,rootmode=40000,user_id=%d,group_id=%d", fd, unix.Geteuid(), unix.Getegid())); err != nil {
+	if err := unix.Mount("hanging", dir, "fuse", unix.MS_NOSUID|unix.MS_NODEV,
+		fmt.Sprintf("fd=%d,rootmode=40000,user_id=%d,group_id=%d", fd, unix.Geteuid(), unix.Getegid())); err != nil {
 		answer()
 		t.Skip("a file system that hangs cannot be mounted: ", err)
 	}

@@ -95,7 +95,8 @@ func Volumes(volumes ...v1.Volume) Option {
 		all := append(slices.Clone(pod.Spec.Containers), pod.Spec.InitContainers...)
 		for i := range volumes {
 			mounted := slices.ContainsFunc(all, func(c v1.Container) bool {
-				return slices.ContainsFunc(c.VolumeMounts, func(m v1.VolumeMount) bool { return m.Name == volumes[i].Name })
+				return slices.ContainsFunc(c.VolumeMounts,
+					func(m v1.VolumeMount) bool { return m.Name == volumes[i].Name })
 			})
 			mount := v1.VolumeMount{Name: volumes[i].Name, MountPath: "/" + volumes[i].Name}
 			switch {

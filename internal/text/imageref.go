@@ -110,7 +110,8 @@ func isDomain(s string) bool {
 	}
 	if inner, ok := strings.CutPrefix(host, "["); ok { // an IPv6 address
 		inner, ok = strings.CutSuffix(inner, "]")
-		return ok && inner != "" && only(inner, func(c byte) bool { return lowerHex(c) || 'A' <= c && c <= 'F' || c == ':' })
+		return ok && inner != "" &&
+			only(inner, func(c byte) bool { return lowerHex(c) || 'A' <= c && c <= 'F' || c == ':' })
 	}
 	for label := range strings.SplitSeq(host, ".") {
 		if label == "" || label[0] == '-' || label[len(label)-1] == '-' ||

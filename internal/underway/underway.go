@@ -1,8 +1,9 @@
-// Package underway knows which step of a pod's life is under way, and since when, so that a pod that waits can say what for.
+// Package underway knows which step of a pod's life is under way, and since when, so that a pod that waits can say what
+// for.
 //
-// Each pod has a [Track]. The pod syncer resets it with each call of a worker, and asks it now and then for a step that takes long. Steps
-// that follow each other are set by [Track.Set], which costs some nanoseconds. A call of something that may block, such as a plugin, names
-// itself by [Begin], which finds the track in the context.
+// Each pod has a [Track]. The pod syncer resets it with each call of a worker, and asks it now and then for a step that
+// takes long. Steps that follow each other are set by [Track.Set], which costs some nanoseconds. A call of something
+// that may block, such as a plugin, names itself by [Begin], which finds the track in the context.
 package underway
 
 import (
@@ -26,7 +27,8 @@ type Track struct {
 	step atomic.Pointer[Step]
 
 	mu sync.Mutex
-	// seen is the step that was under way when Slow was called last, at the time looked, and since when it was, or somewhat later.
+	// seen is the step that was under way when Slow was called last, at the time looked, and since when it was, or
+	// somewhat later.
 	seen          *Step
 	since, looked time.Time
 	// calls are those that have named themselves, in the order in which they began.
@@ -57,8 +59,8 @@ type Slow struct {
 	Since time.Time
 }
 
-// Slow returns the innermost step that is under way for as long as limit. The time of a step that follows another one is that of the
-// call of Slow before.
+// Slow returns the innermost step that is under way for as long as limit. The time of a step that follows another one
+// is that of the call of Slow before.
 func (t *Track) Slow(now time.Time, limit time.Duration) Slow {
 	step := t.step.Load()
 	t.mu.Lock()
@@ -139,8 +141,8 @@ func From(ctx context.Context) *Track {
 	return nil
 }
 
-// Begin notes that a call is under way until its End. What and name say what is waited for, such as "volume" and "data"; the container is ""
-// if the whole pod waits. Nothing is noted if the context has no track.
+// Begin notes that a call is under way until its End. What and name say what is waited for, such as "volume" and
+// "data"; the container is "" if the whole pod waits. Nothing is noted if the context has no track.
 func Begin(ctx context.Context, container, what, name string) *Call {
 	c := &Call{Context: ctx, container: container, what: what, name: name}
 	outer, ok := ctx.Value(key{}).(*Call)

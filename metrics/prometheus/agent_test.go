@@ -43,25 +43,37 @@ func TestMetricsOfAnAgent(t *testing.T) {
 		require.NoError(t, err)
 		rt, source := fake.New(fake.Options{}), podconfigfake.NewSource("demo")
 		defer rt.Close()
-		agent, err := kubeletkit.New(kubeletkit.Options{NodeName: "node", RootDir: dir, Runtime: rt, Host: rt.Host(), Sources: []podconfig.Source{source}, Observe: kubeletkit.Observe{Metrics: metrics}})
+		agent, err := kubeletkit.New(kubeletkit.Options{NodeName: "node", RootDir: dir, Runtime: rt, Host: rt.Host(),
+			Sources: []podconfig.Source{source}, Observe: kubeletkit.Observe{Metrics: metrics}})
 		require.NoError(t, err)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		source.Set(&v1.Pod{ // with a volume, and a probe
 			ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: "default", UID: "u"},
-			Spec: v1.PodSpec{Volumes: []v1.Volume{{Name: "tmp", VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{}}}}, Containers: []v1.Container{{Name: "main", Image: "image:1", VolumeMounts: []v1.VolumeMount{{Name: "tmp", MountPath: "/tmp"}},
-				ReadinessProbe: &v1.Probe{ProbeHandler: v1.ProbeHandler{Exec: &v1.ExecAction{Command: []string{"true"}}}}}}},
+			Spec: v1.PodSpec{Volumes: []v1.Volume{{Name: "tmp",
+				VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{}}}},
+				Containers: []v1.Container{{Name: "main", Image: "image:1",
+					VolumeMounts: []v1.VolumeMount{{Name: "tmp", MountPath: "/tmp"}},
+					ReadinessProbe: &v1.Probe{
+						ProbeHandler: v1.ProbeHandler{Exec: &v1.ExecAction{Command: []string{"true"}}}}}}},
 		})
 		require.NoError(t, agent.Run(ctx))
 		text := scrape(t, reg)
-		assert.Equal(t, []string{`kubelet_working_pods{config="desired",lifecycle="sync",static="true"} 1`}, lines(text, "kubelet_working_pods"))
-		assert.Equal(t, []string{`kubelet_pod_worker_start_duration_seconds_count 1`}, lines(text, "kubelet_pod_worker_start_duration_seconds_count"))
+		assert.Equal(t, []string{`kubelet_working_pods{config="desired",lifecycle="sync",static="true"} 1`},
+			lines(text, "kubelet_working_pods"))
+		assert.Equal(t, []string{`kubelet_pod_worker_start_duration_seconds_count 1`},
+			lines(text, "kubelet_pod_worker_start_duration_seconds_count"))
 		assert.NotEmpty(t, lines(text, `kubelet_pod_worker_duration_seconds_count{operation_type="create"} 1`))
 		assert.Equal(t, []string{"kubeletkit_podconfig_sources 1"}, lines(text, "kubeletkit_podconfig_sources"))
-		assert.Equal(t, []string{`kubeletkit_podconfig_changed_pods_total{operation="add",source="demo"} 1`}, lines(text, "kubeletkit_podconfig_changed_pods_total"))
-		assert.NotEmpty(t, lines(text, `storage_operation_duration_seconds_count{migrated="false",operation_name="volume_mount",status="success",volume_plugin="kubernetes.io/empty-dir"}`))
+		assert.Equal(t, []string{`kubeletkit_podconfig_changed_pods_total{operation="add",source="demo"} 1`},
+			lines(text, "kubeletkit_podconfig_changed_pods_total"))
+		assert.NotEmpty(t,
+			lines(text,
+				`storage_operation_duration_seconds_count{migrated="false",operation_name="volume_mount",status="success",volume_plugin="kubernetes.io/empty-dir"}`))
 		assert.Equal(t, []string{"kubelet_running_pods 1"}, lines(text, "kubelet_running_pods"))
-		assert.Len(t, lines(text, `prober_probe_total{container="main",namespace="default",pod="web",pod_uid="u",probe_type="Readiness",result="successful"}`), 1)
+		assert.Len(t,
+			lines(text,
+				`prober_probe_total{container="main",namespace="default",pod="web",pod_uid="u",probe_type="Readiness",result="successful"}`), 1)
 
 		_, err = prommetrics.ForAgent(reg)
 		assert.ErrorAs(t, err, &prometheus.AlreadyRegisteredError{})
@@ -84,7 +96,8 @@ func TestWorkingPods(t *testing.T) {
 		`kubelet_working_pods{config="runtime_only",lifecycle="terminating",static="unknown"} 4`,
 	}, lines(scrape(t, reg), "kubelet_working_pods"))
 	m.Counted(map[podworkers.PodKind]int{{Phase: podworkers.PhaseSync, HasConfig: true}: 1})
-	assert.Equal(t, []string{`kubelet_working_pods{config="desired",lifecycle="sync",static="false"} 1`}, lines(scrape(t, reg), "kubelet_working_pods"))
+	assert.Equal(t, []string{`kubelet_working_pods{config="desired",lifecycle="sync",static="false"} 1`},
+		lines(scrape(t, reg), "kubelet_working_pods"))
 }
 
 func TestFailedCalls(t *testing.T) {
@@ -92,9 +105,12 @@ func TestFailedCalls(t *testing.T) {
 	m, err := prommetrics.NewPodWorkers(reg)
 	require.NoError(t, err)
 	now := time.Now()
-	m.Called(podworkers.Call{Phase: podworkers.PhaseSync, Type: podworkers.Sync, Err: errors.New("no"), Backoff: time.Second, Began: now, Ended: now})
-	m.Called(podworkers.Call{Phase: podworkers.PhaseSync, Type: podworkers.Change, Err: fmt.Errorf("pod: %w", &runtime.PanicError{Value: 1}), Backoff: time.Second, Began: now, Ended: now})
-	m.Called(podworkers.Call{Phase: podworkers.PhaseSync, Type: podworkers.Create, Failure: &runtime.TerminalError{Reason: "Denied"}, Began: now, Ended: now})
+	m.Called(podworkers.Call{Phase: podworkers.PhaseSync, Type: podworkers.Sync, Err: errors.New("no"),
+		Backoff: time.Second, Began: now, Ended: now})
+	m.Called(podworkers.Call{Phase: podworkers.PhaseSync, Type: podworkers.Change,
+		Err: fmt.Errorf("pod: %w", &runtime.PanicError{Value: 1}), Backoff: time.Second, Began: now, Ended: now})
+	m.Called(podworkers.Call{Phase: podworkers.PhaseSync, Type: podworkers.Create,
+		Failure: &runtime.TerminalError{Reason: "Denied"}, Began: now, Ended: now})
 	assert.Equal(t, []string{
 		`kubeletkit_podworkers_failed_calls_total{operation_type="sync"} 1`,
 		`kubeletkit_podworkers_failed_calls_total{operation_type="update"} 1`,
@@ -107,7 +123,8 @@ func TestSeriesOfAProbeThatIsGoneAreDeleted(t *testing.T) {
 	reg := prometheus.NewPedanticRegistry()
 	m, err := prommetrics.NewProber(reg)
 	require.NoError(t, err)
-	probe := prober.ProbeRef{Pod: runtime.PodRef{Name: "web", Namespace: "default", UID: "u"}, Container: "main", Kind: runtime.LivenessProbe}
+	probe := prober.ProbeRef{Pod: runtime.PodRef{Name: "web", Namespace: "default", UID: "u"}, Container: "main",
+		Kind: runtime.LivenessProbe}
 	for _, outcome := range []prober.Outcome{prober.Success, prober.Warning, prober.Failure, prober.Unknown} {
 		m.Attempted(probe, outcome, time.Second)
 	}

@@ -21,9 +21,12 @@ type Certificate struct {
 // NewClientCertificate registers the metrics of the client certificate of one node. The error names
 // the metric that the registry refused; then none is registered.
 func NewClientCertificate(reg prometheus.Registerer) (*Certificate, error) {
-	m := &Certificate{failed: collector.Counter(collector.Kubelet("certificate_manager_client_expiration_renew_errors", "Counter of certificate renewal errors."))}
+	m := &Certificate{failed: collector.Counter(collector.Kubelet("certificate_manager_client_expiration_renew_errors",
+		"Counter of certificate renewal errors."))}
 	ttl := m.ttl("certificate_manager_client_ttl_seconds",
-		"Gauge of the TTL (time-to-live) of the Kubelet's client certificate. The value is in seconds until certificate expiry (negative if already expired). If client certificate is invalid or unused, the value will be +INF.")
+		"Gauge of the TTL (time-to-live) of the Kubelet's client certificate. The value is in seconds until "+
+			"certificate expiry (negative if already expired). If client certificate is invalid or unused, the "+
+			"value will be +INF.")
 	if err := collector.Register(reg, "client certificate", collector.Group{ttl, m.failed}); err != nil {
 		return nil, err
 	}
@@ -35,12 +38,18 @@ func NewClientCertificate(reg prometheus.Registerer) (*Certificate, error) {
 func NewServingCertificate(reg prometheus.Registerer) (*Certificate, error) {
 	const minute, hour, day = 60, 3600, 24 * 3600
 	m := &Certificate{
-		failed: collector.Counter(collector.Kubelet("server_expiration_renew_errors", "Counter of certificate renewal errors.")),
-		rotated: prometheus.NewHistogram(collector.HistogramOpts(collector.Kubelet("certificate_manager_server_rotation_seconds", "Histogram of the number of seconds the previous certificate lived before being rotated."),
-			[]float64{minute, hour, 4 * hour, day, 7 * day, 30 * day, 90 * day, 180 * day, 360 * day, 4 * 360 * day})),
+		failed: collector.Counter(collector.Kubelet("server_expiration_renew_errors",
+			"Counter of certificate renewal errors.")),
+		rotated: prometheus.NewHistogram(
+			collector.HistogramOpts(collector.Kubelet("certificate_manager_server_rotation_seconds",
+				"Histogram of the number of seconds the previous certificate lived before being rotated."),
+				[]float64{minute, hour, 4 * hour, day, 7 * day, 30 * day, 90 * day, 180 * day,
+					360 * day, 4 * 360 * day})),
 	}
 	ttl := m.ttl("certificate_manager_server_ttl_seconds",
-		"Gauge of the shortest TTL (time-to-live) of the Kubelet's serving certificate. The value is in seconds until certificate expiry (negative if already expired). If serving certificate is invalid or unused, the value will be +INF.")
+		"Gauge of the shortest TTL (time-to-live) of the Kubelet's serving certificate. The value is in seconds "+
+			"until certificate expiry (negative if already expired). If serving certificate is invalid or unused, "+
+			"the value will be +INF.")
 	if err := collector.Register(reg, "serving certificate", collector.Group{ttl, m.failed, m.rotated}); err != nil {
 		return nil, err
 	}

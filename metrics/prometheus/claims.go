@@ -10,26 +10,33 @@ import (
 	"github.com/kubeletkit/kubeletkit/metrics/prometheus/internal/collector"
 )
 
-// ResourceClaims are the metrics of resource claims, with kubelet's names. Its methods are for the options of packages node/dra and
-// node/dra/plugin.
+// ResourceClaims are the metrics of resource claims, with kubelet's names. Its methods are for the options of packages
+// node/dra and node/dra/plugin.
 type ResourceClaims struct {
 	operations, calls *prometheus.HistogramVec
 	inUse             *claimsInUse
 }
 
-// NewResourceClaims registers the metrics of one agent. The error names the metric that the registry refused; then none is registered.
+// NewResourceClaims registers the metrics of one agent. The error names the metric that the registry refused; then none
+// is registered.
 func NewResourceClaims(reg prometheus.Registerer) (*ResourceClaims, error) {
 	histogram := func(name, help string, labels ...string) *prometheus.HistogramVec {
 		return prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Subsystem: "dra", Name: name, Help: "[ALPHA] " + help, Buckets: prometheus.ExponentialBucketsRange(.1, 40, 15),
+			Subsystem: "dra", Name: name, Help: "[ALPHA] " + help, Buckets: prometheus.ExponentialBucketsRange(.1, 40,
+				15),
 		}, labels)
 	}
 	m := &ResourceClaims{
-		operations: histogram("operations_duration_seconds", "Duration of handling all ResourceClaims of a pod when the pod starts or stops, "+
-			"by the operation (PrepareResources or UnprepareResources) and whether it has failed.", "operation_name", "is_error"),
-		calls: histogram("grpc_operations_duration_seconds", "Duration in seconds of the DRA gRPC operations", "driver_name", "method_name", "grpc_status_code"),
-		inUse: &claimsInUse{desc: prometheus.NewDesc("dra_resource_claims_in_use", "[ALPHA] The number of ResourceClaims that are currently in use on the node, "+
-			"by driver, and of all drivers with the name <any>. A claim may have devices of several drivers.", []string{"driver_name"}, nil)},
+		operations: histogram("operations_duration_seconds", "Duration of handling all ResourceClaims of a pod when "+
+			"the pod starts or stops, "+
+			"by the operation (PrepareResources or UnprepareResources) and whether it has failed.", "operation_name",
+			"is_error"),
+		calls: histogram("grpc_operations_duration_seconds", "Duration in seconds of the DRA gRPC operations",
+			"driver_name", "method_name", "grpc_status_code"),
+		inUse: &claimsInUse{desc: prometheus.NewDesc("dra_resource_claims_in_use",
+			"[ALPHA] The number of ResourceClaims that are currently in use on the node, "+
+				"by driver, and of all drivers with the name <any>. A claim may have devices of several drivers.",
+			[]string{"driver_name"}, nil)},
 	}
 	if err := collector.Register(reg, "resource claims", collector.Group{m.operations, m.calls, m.inUse}); err != nil {
 		return nil, err

@@ -13,15 +13,18 @@ type CredentialProviders struct {
 	errors   *prometheus.CounterVec
 }
 
-// NewCredentialProviders registers the metrics of one agent's credential providers, with the hash of their configuration. The error
-// names the metric that the registry refused; then none is registered.
+// NewCredentialProviders registers the metrics of one agent's credential providers, with the hash of their
+// configuration. The error names the metric that the registry refused; then none is registered.
 func NewCredentialProviders(reg prometheus.Registerer, hash string) (*CredentialProviders, error) {
-	info := collector.Gauges(collector.Kubelet("credential_provider_config_info", "Information about the last applied credential provider configuration with hash as label"), "hash")
+	info := collector.Gauges(collector.Kubelet("credential_provider_config_info", "Information about the last "+
+		"applied credential provider configuration with hash as label"), "hash")
 	info.WithLabelValues(hash).Set(1)
 	m := &CredentialProviders{
-		duration: prometheus.NewHistogramVec(collector.HistogramOpts(collector.Kubelet("credential_provider_plugin_duration",
-			"Duration of execution in seconds for credential provider plugin"), nil), []string{"plugin_name"}),
-		errors: collector.Counters(collector.Kubelet("credential_provider_plugin_errors_total", "Number of errors from credential provider plugin"), "plugin_name"),
+		duration: prometheus.NewHistogramVec(
+			collector.HistogramOpts(collector.Kubelet("credential_provider_plugin_duration",
+				"Duration of execution in seconds for credential provider plugin"), nil), []string{"plugin_name"}),
+		errors: collector.Counters(collector.Kubelet("credential_provider_plugin_errors_total",
+			"Number of errors from credential provider plugin"), "plugin_name"),
 	}
 	if err := collector.Register(reg, "credential providers", collector.Group{info, m.duration, m.errors}); err != nil {
 		return nil, err

@@ -22,7 +22,10 @@ func TestCredentialProviders(t *testing.T) {
 	m.PluginExecuted(credentials.PluginExecution{Provider: "ecr", Took: 2 * time.Second})
 	m.PluginExecuted(credentials.PluginExecution{Provider: "ecr", Took: time.Second, Err: errors.New("exit status 1")})
 	text := scrape(t, reg)
-	assert.Equal(t, []string{`kubelet_credential_provider_config_info{hash="sha256:1"} 1`}, lines(text, "kubelet_credential_provider_config_info"))
-	assert.Equal(t, []string{`kubelet_credential_provider_plugin_errors_total{plugin_name="ecr"} 1`}, lines(text, "kubelet_credential_provider_plugin_errors_total"))
-	assert.Equal(t, []string{`kubelet_credential_provider_plugin_duration_sum{plugin_name="ecr"} 3`}, lines(text, "kubelet_credential_provider_plugin_duration_sum"))
+	assert.Equal(t, []string{`kubelet_credential_provider_config_info{hash="sha256:1"} 1`},
+		lines(text, "kubelet_credential_provider_config_info"))
+	assert.Equal(t, []string{`kubelet_credential_provider_plugin_errors_total{plugin_name="ecr"} 1`},
+		lines(text, "kubelet_credential_provider_plugin_errors_total"))
+	assert.Equal(t, []string{`kubelet_credential_provider_plugin_duration_sum{plugin_name="ecr"} 3`},
+		lines(text, "kubelet_credential_provider_plugin_duration_sum"))
 }

@@ -28,16 +28,25 @@ var _ gc.Metrics = (*GC)(nil)
 // that the registry refused; then none is registered.
 func NewGC(reg prometheus.Registerer) (*GC, error) {
 	m := &GC{
-		removed:  collector.Counters(collector.Own("gc", "removed_total", "What garbage collection removed, by kind: container, sandbox or logs."), "kind"),
-		failed:   collector.Counter(collector.Own("gc", "failed_removals_total", "What garbage collection could not remove; it is tried again.")),
-		duration: prometheus.NewHistogram(collector.HistogramOpts(collector.Own("gc", "duration_seconds", "Duration in seconds of a garbage collection."), nil)),
+		removed: collector.Counters(collector.Own("gc", "removed_total", "What garbage collection removed, by "+
+			"kind: container, sandbox or logs."), "kind"),
+		failed: collector.Counter(collector.Own("gc", "failed_removals_total", "What garbage collection could not "+
+			"remove; it is tried again.")),
+		duration: prometheus.NewHistogram(collector.HistogramOpts(collector.Own("gc", "duration_seconds",
+			"Duration in seconds of a garbage collection."), nil)),
 
-		images:        collector.Counters(collector.Kubelet("image_garbage_collected_total", "Total number of images garbage collected by the kubelet, whether through disk usage or image age."), "reason"),
-		imagesFailed:  collector.Counter(collector.Own("image_gc", "failed_removals_total", "Images that garbage collection could not remove.")),
-		imageBytes:    collector.Counter(collector.Own("image_gc", "freed_bytes_total", "Bytes by which the available space of the image file system has grown during garbage collections of images.")),
-		imageDuration: prometheus.NewHistogram(collector.HistogramOpts(collector.Own("image_gc", "duration_seconds", "Duration in seconds of a garbage collection of images."), nil)),
+		images: collector.Counters(collector.Kubelet("image_garbage_collected_total",
+			"Total number of images garbage collected by the kubelet, whether through disk usage or image age."),
+			"reason"),
+		imagesFailed: collector.Counter(collector.Own("image_gc", "failed_removals_total",
+			"Images that garbage collection could not remove.")),
+		imageBytes: collector.Counter(collector.Own("image_gc", "freed_bytes_total",
+			"Bytes by which the available space of the image file system has grown during garbage collections of images.")),
+		imageDuration: prometheus.NewHistogram(collector.HistogramOpts(collector.Own("image_gc", "duration_seconds",
+			"Duration in seconds of a garbage collection of images."), nil)),
 	}
-	if err := collector.Register(reg, "garbage collector", collector.Group{m.removed, m.failed, m.duration, m.images, m.imagesFailed, m.imageBytes, m.imageDuration}); err != nil {
+	if err := collector.Register(reg, "garbage collector", collector.Group{m.removed, m.failed, m.duration, m.images,
+		m.imagesFailed, m.imageBytes, m.imageDuration}); err != nil {
 		return nil, err
 	}
 	return m, nil

@@ -27,12 +27,14 @@ func (discard) WriteHeader(int)             {}
 func BenchmarkHandler(b *testing.B) {
 	reg := prometheus.NewRegistry()
 	require.NoError(b, prommetrics.RegisterProcess(reg))
-	require.NoError(b, reg.Register(collectors.NewGoCollector(collectors.WithGoCollectorRuntimeMetrics(collectors.MetricsAll))))
+	require.NoError(b,
+		reg.Register(collectors.NewGoCollector(collectors.WithGoCollectorRuntimeMetrics(collectors.MetricsAll))))
 	_, err := prommetrics.ForAgent(reg)
 	require.NoError(b, err)
 	calls, err := crimetrics.New(reg)
 	require.NoError(b, err)
-	for _, method := range []string{"Version", "Status", "RuntimeConfig", "RunPodSandbox", "PodSandboxStatus", "ListPodSandbox", "CreateContainer", "StartContainer", "ContainerStatus", "ListContainers", "ImageStatus"} {
+	for _, method := range []string{"Version", "Status", "RuntimeConfig", "RunPodSandbox", "PodSandboxStatus",
+		"ListPodSandbox", "CreateContainer", "StartContainer", "ContainerStatus", "ListContainers", "ImageStatus"} {
 		calls.Called(cri.Call{Method: method, Took: time.Millisecond})
 	}
 	h := prommetrics.Handler(reg, logr.Discard())

@@ -15,7 +15,8 @@ func TestRecordsOfPulls(t *testing.T) {
 	reg := prometheus.NewPedanticRegistry()
 	m, err := prommetrics.NewImages(reg)
 	require.NoError(t, err)
-	for _, d := range []records.Decision{records.AllowedByPolicy, records.AllowedByRecord, records.AllowedByRecord, records.MustPull, records.Undecided} {
+	for _, d := range []records.Decision{records.AllowedByPolicy, records.AllowedByRecord, records.AllowedByRecord,
+		records.MustPull, records.Undecided} {
 		m.Verified(d)
 	}
 	m.Recorded(2, 30)

@@ -16,13 +16,16 @@ type Logs struct {
 
 var _ logs.Metrics = (*Logs)(nil)
 
-// NewLogs registers the metrics of the rotation of one agent's logs. The error names the metric that the registry refused; then
-// none is registered.
+// NewLogs registers the metrics of the rotation of one agent's logs. The error names the metric that the registry
+// refused; then none is registered.
 func NewLogs(reg prometheus.Registerer) (*Logs, error) {
 	m := &Logs{
-		rotated:      collector.Counter(collector.Own("logs", "rotations_total", "Logs of containers that were rotated.")),
-		failed:       collector.Counter(collector.Own("logs", "failed_rotations_total", "Logs of containers that could not be rotated; it is tried again.")),
-		uncompressed: collector.Counter(collector.Own("logs", "failed_compressions_total", "Rotated logs that could not be compressed; it is tried again.")),
+		rotated: collector.Counter(collector.Own("logs", "rotations_total",
+			"Logs of containers that were rotated.")),
+		failed: collector.Counter(collector.Own("logs", "failed_rotations_total", "Logs of containers that "+
+			"could not be rotated; it is tried again.")),
+		uncompressed: collector.Counter(collector.Own("logs", "failed_compressions_total", "Rotated logs that could "+
+			"not be compressed; it is tried again.")),
 	}
 	if err := collector.Register(reg, "logs", collector.Group{m.rotated, m.failed, m.uncompressed}); err != nil {
 		return nil, err

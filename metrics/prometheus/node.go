@@ -32,9 +32,13 @@ func RegisterNode(reg prometheus.Registerer, node, version string) error {
 	major, minor := majorMinor(version)
 	build := collector.Gauges(prometheus.Opts{
 		Name: "kubernetes_build_info",
-		Help: "[BETA] A metric with a constant '1' value labeled by major, minor, git version, git commit, git tree state, build date, Go version, and compiler from which Kubernetes was built, and platform on which it is running.",
-	}, "major", "minor", "git_version", "git_commit", "git_tree_state", "build_date", "go_version", "compiler", "platform")
-	build.WithLabelValues(major, minor, version, commit, state, date, goruntime.Version(), goruntime.Compiler, goruntime.GOOS+"/"+goruntime.GOARCH).Set(1)
+		Help: "[BETA] A metric with a constant '1' value labeled by major, minor, git version, git commit, git tree " +
+			"state, build date, Go version, and compiler from which Kubernetes was built, and platform on which it " +
+			"is running.",
+	}, "major", "minor", "git_version", "git_commit", "git_tree_state", "build_date", "go_version",
+		"compiler", "platform")
+	build.WithLabelValues(major, minor, version, commit, state, date, goruntime.Version(), goruntime.Compiler,
+		goruntime.GOOS+"/"+goruntime.GOARCH).Set(1)
 	return collector.Register(reg, "node", collector.Group{name, build})
 }
 

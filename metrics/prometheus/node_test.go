@@ -59,7 +59,8 @@ func TestRESTClient(t *testing.T) {
 		`rest_client_requests_total{code="404",host="192.0.2.1:6443",method="GET"} 1`,
 		`rest_client_requests_total{code="<error>",host="192.0.2.1:6443",method="GET"} 1`,
 	}, lines(text, "rest_client_requests_total"))
-	assert.Equal(t, []string{`rest_client_request_duration_seconds_count{host="192.0.2.1:6443",verb="GET"} 3`}, lines(text, "rest_client_request_duration_seconds_count"))
+	assert.Equal(t, []string{`rest_client_request_duration_seconds_count{host="192.0.2.1:6443",verb="GET"} 3`},
+		lines(text, "rest_client_request_duration_seconds_count"))
 }
 
 // broken is a collector with an error beside what it has.

@@ -49,18 +49,27 @@ func NewPLEG(reg prometheus.Registerer) (*PLEG, error) {
 	m := &PLEG{
 		relistDuration: histogram("pleg_relist_duration_seconds", "Duration in seconds for relisting pods in PLEG."),
 		relistInterval: histogram("pleg_relist_interval_seconds", "Interval in seconds between relisting in PLEG."),
-		discarded:      prometheus.NewCounter(prometheus.CounterOpts(collector.Kubelet("pleg_discard_events", "The number of discard events in PLEG."))),
-		connected:      prometheus.NewCounter(prometheus.CounterOpts(collector.Kubelet("evented_pleg_connection_success_count", "The number of times a streaming client was obtained to receive CRI Events."))),
-		connectErrors:  prometheus.NewCounter(prometheus.CounterOpts(collector.Kubelet("evented_pleg_connection_error_count", "The number of errors encountered during the establishment of streaming connection with the CRI runtime."))),
-		eventAge:       histogram("evented_pleg_connection_latency_seconds", "The latency of streaming connection with the CRI runtime, measured in seconds."),
-		runningPods:    prometheus.NewGauge(prometheus.GaugeOpts(collector.Kubelet("running_pods", "Number of pods that have a running pod sandbox"))),
-		containers:     prometheus.NewGaugeVec(prometheus.GaugeOpts(collector.Kubelet("running_containers", "Number of containers currently running")), []string{"container_state"}),
+		discarded: prometheus.NewCounter(prometheus.CounterOpts(collector.Kubelet("pleg_discard_events",
+			"The number of discard events in PLEG."))),
+		connected: prometheus.NewCounter(
+			prometheus.CounterOpts(collector.Kubelet("evented_pleg_connection_success_count",
+				"The number of times a streaming client was obtained to receive CRI Events."))),
+		connectErrors: prometheus.NewCounter(
+			prometheus.CounterOpts(collector.Kubelet("evented_pleg_connection_error_count",
+				"The number of errors encountered during the establishment of streaming connection with the CRI runtime."))),
+		eventAge: histogram("evented_pleg_connection_latency_seconds",
+			"The latency of streaming connection with the CRI runtime, measured in seconds."),
+		runningPods: prometheus.NewGauge(prometheus.GaugeOpts(collector.Kubelet("running_pods",
+			"Number of pods that have a running pod sandbox"))),
+		containers: prometheus.NewGaugeVec(prometheus.GaugeOpts(collector.Kubelet("running_containers",
+			"Number of containers currently running")), []string{"container_state"}),
 		missed: prometheus.NewCounter(prometheus.CounterOpts{
 			Namespace: "kubeletkit", Subsystem: "pleg", Name: "missed_pods_total",
 			Help: "Pods that a relist found changed without a report of the healthy stream of CRI events.",
 		}),
 	}
-	m.lastSeen = prometheus.NewGaugeFunc(prometheus.GaugeOpts(collector.Kubelet("pleg_last_seen_seconds", "Timestamp in seconds when PLEG was last seen active.")), m.lastSeenAt)
+	m.lastSeen = prometheus.NewGaugeFunc(prometheus.GaugeOpts(collector.Kubelet("pleg_last_seen_seconds",
+		"Timestamp in seconds when PLEG was last seen active.")), m.lastSeenAt)
 	if err := collector.Register(reg, "pod lifecycle event generator", collector.Group{
 		m.relistDuration, m.relistInterval, m.lastSeen, m.discarded, m.connected, m.connectErrors, m.eventAge,
 		m.runningPods, m.containers, m.missed,

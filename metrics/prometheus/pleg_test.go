@@ -25,7 +25,8 @@ import (
 func scrape(t *testing.T, reg prometheus.Gatherer) string {
 	t.Helper()
 	rec := httptest.NewRecorder()
-	promhttp.HandlerFor(reg, promhttp.HandlerOpts{}).ServeHTTP(rec, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/metrics", nil))
+	promhttp.HandlerFor(reg, promhttp.HandlerOpts{}).ServeHTTP(rec, httptest.NewRequestWithContext(t.Context(),
+		http.MethodGet, "/metrics", nil))
 	require.Equal(t, http.StatusOK, rec.Code)
 	return rec.Body.String()
 }
@@ -41,7 +42,8 @@ func TestNamesAreKubelets(t *testing.T) {
 	m.Counted(pleg.Counts{Pods: 9, Exited: 4, Unknown: 1})
 	m.Relisted(pleg.Relisted{Took: 40 * time.Millisecond, Began: began, Interval: time.Second})
 	m.Counted(pleg.Counts{Pods: 2, Running: 3, Exited: 1})
-	m.Relisted(pleg.Relisted{Took: 2 * time.Minute, Err: errors.New("hung"), Began: began.Add(time.Second), Interval: 3 * time.Second, Due: began.Add(time.Hour)})
+	m.Relisted(pleg.Relisted{Took: 2 * time.Minute, Err: errors.New("hung"), Began: began.Add(time.Second),
+		Interval: 3 * time.Second, Due: began.Add(time.Hour)})
 	m.Connected(nil)
 	m.Connected(errors.New("reset"))
 	m.Connected(nil)
@@ -56,7 +58,9 @@ func TestNamesAreKubelets(t *testing.T) {
 
 func TestARegistryTakesAllOrNone(t *testing.T) {
 	reg := prometheus.NewPedanticRegistry()
-	require.NoError(t, reg.Register(prometheus.NewGauge(prometheus.GaugeOpts{Name: "kubelet_running_pods", Help: "Number of pods that have a running pod sandbox"})))
+	require.NoError(t,
+		reg.Register(prometheus.NewGauge(prometheus.GaugeOpts{Name: "kubelet_running_pods",
+			Help: "Number of pods that have a running pod sandbox"})))
 	before := scrape(t, reg)
 	m, err := prommetrics.NewPLEG(reg)
 	assert.Nil(t, m)

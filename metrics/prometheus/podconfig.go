@@ -25,14 +25,20 @@ var _ podconfig.Metrics = (*PodConfig)(nil)
 // metric that the registry refused; then none is registered.
 func NewPodConfig(reg prometheus.Registerer) (*PodConfig, error) {
 	m := &PodConfig{
-		sources:  collector.Gauge(collector.Own("podconfig", "sources", "Sources of pods that are registered.")),
-		seen:     collector.Gauge(collector.Own("podconfig", "seen_sources", "Sources of pods that have delivered since they were registered.")),
-		failed:   collector.Counters(collector.Own("podconfig", "source_failures_total", "Runs of a source of pods that failed and are repeated."), "source"),
-		changes:  collector.Counters(collector.Own("podconfig", "changes_total", "Changes of the desired pods, by source and operation."), "source", "operation"),
-		pods:     collector.Counters(collector.Own("podconfig", "changed_pods_total", "Pods in the changes of the desired pods, by source and operation."), "source", "operation"),
-		rejected: collector.Counters(collector.Own("podconfig", "rejected_pods_total", "Pods that a source delivered and that cannot run."), "source"),
+		sources: collector.Gauge(collector.Own("podconfig", "sources", "Sources of pods that are registered.")),
+		seen: collector.Gauge(collector.Own("podconfig", "seen_sources", "Sources of pods that have delivered "+
+			"since they were registered.")),
+		failed: collector.Counters(collector.Own("podconfig", "source_failures_total", "Runs of a source of pods "+
+			"that failed and are repeated."), "source"),
+		changes: collector.Counters(collector.Own("podconfig", "changes_total", "Changes of the desired pods, by "+
+			"source and operation."), "source", "operation"),
+		pods: collector.Counters(collector.Own("podconfig", "changed_pods_total", "Pods in the changes of the "+
+			"desired pods, by source and operation."), "source", "operation"),
+		rejected: collector.Counters(collector.Own("podconfig", "rejected_pods_total",
+			"Pods that a source delivered and that cannot run."), "source"),
 	}
-	if err := collector.Register(reg, "pod configuration", collector.Group{m.sources, m.seen, m.failed, m.changes, m.pods, m.rejected}); err != nil {
+	if err := collector.Register(reg, "pod configuration", collector.Group{m.sources, m.seen, m.failed, m.changes,
+		m.pods, m.rejected}); err != nil {
 		return nil, err
 	}
 	return m, nil

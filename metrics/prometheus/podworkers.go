@@ -36,14 +36,25 @@ var _ podworkers.Metrics = (*PodWorkers)(nil)
 // metric that the registry refused; then none is registered.
 func NewPodWorkers(reg prometheus.Registerer) (*PodWorkers, error) {
 	m := &PodWorkers{
-		duration: prometheus.NewHistogramVec(collector.HistogramOpts(collector.Kubelet("pod_worker_duration_seconds", "Duration in seconds to sync a single pod. Broken down by operation type: create, update, or sync"), nil), []string{"operation_type"}),
-		start:    prometheus.NewHistogram(collector.HistogramOpts(collector.Kubelet("pod_worker_start_duration_seconds", "Duration in seconds from kubelet seeing a pod to starting a worker."), nil)),
-		working:  collector.Gauges(collector.Kubelet("working_pods", "Number of pods the kubelet is actually running, broken down by lifecycle phase, whether the pod is desired, orphaned, or runtime only (also orphaned), and whether the pod is static. An orphaned pod has been removed from local configuration or force deleted in the API and consumes resources that are not otherwise visible."), "lifecycle", "config", "static"),
-		failures: collector.Counters(collector.Own("podworkers", "failed_calls_total", "Calls of the pod syncer that failed and are repeated after a back-off, by operation type."), "operation_type"),
-		panics:   collector.Counter(collector.Own("podworkers", "panics_total", "Calls of the pod syncer that panicked; each concerned one pod.")),
-		refused:  collector.Counter(collector.Own("podworkers", "terminal_errors_total", "Pods that a sync has failed for good.")),
+		duration: prometheus.NewHistogramVec(collector.HistogramOpts(collector.Kubelet("pod_worker_duration_seconds",
+			"Duration in seconds to sync a single pod. Broken down by operation type: create, update, or sync"), nil),
+			[]string{"operation_type"}),
+		start: prometheus.NewHistogram(collector.HistogramOpts(collector.Kubelet("pod_worker_start_duration_seconds",
+			"Duration in seconds from kubelet seeing a pod to starting a worker."), nil)),
+		working: collector.Gauges(collector.Kubelet("working_pods", "Number of pods the kubelet is actually "+
+			"running, broken down by lifecycle phase, whether the pod is desired, orphaned, or runtime only (also "+
+			"orphaned), and whether the pod is static. An orphaned pod has been removed from local configuration or "+
+			"force deleted in the API and consumes resources that are not otherwise visible."), "lifecycle",
+			"config", "static"),
+		failures: collector.Counters(collector.Own("podworkers", "failed_calls_total", "Calls of the pod syncer "+
+			"that failed and are repeated after a back-off, by operation type."), "operation_type"),
+		panics: collector.Counter(collector.Own("podworkers", "panics_total", "Calls of the pod syncer that "+
+			"panicked; each concerned one pod.")),
+		refused: collector.Counter(collector.Own("podworkers", "terminal_errors_total",
+			"Pods that a sync has failed for good.")),
 	}
-	if err := collector.Register(reg, "pod workers", collector.Group{m.duration, m.start, m.working, m.failures, m.panics, m.refused}); err != nil {
+	if err := collector.Register(reg, "pod workers", collector.Group{m.duration, m.start, m.working, m.failures,
+		m.panics, m.refused}); err != nil {
 		return nil, err
 	}
 	return m, nil

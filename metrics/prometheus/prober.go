@@ -71,13 +71,15 @@ func resultLabel(o prober.Outcome) string {
 // Attempted implements prober.Metrics.
 func (m *Prober) Attempted(p prober.ProbeRef, outcome prober.Outcome, took time.Duration) {
 	kind := kindLabel(p.Kind)
-	m.total.WithLabelValues(kind, resultLabel(outcome), p.Container, p.Pod.Name, p.Pod.Namespace, string(p.Pod.UID)).Inc()
+	m.total.WithLabelValues(kind, resultLabel(outcome), p.Container, p.Pod.Name, p.Pod.Namespace,
+		string(p.Pod.UID)).Inc()
 	m.duration.WithLabelValues(kind, p.Container, p.Pod.Name, p.Pod.Namespace).Observe(took.Seconds())
 }
 
 // Removed implements prober.Metrics.
 func (m *Prober) Removed(p prober.ProbeRef) {
 	kind := kindLabel(p.Kind)
-	m.total.DeletePartialMatch(prometheus.Labels{"probe_type": kind, "container": p.Container, "pod_uid": string(p.Pod.UID)})
+	m.total.DeletePartialMatch(prometheus.Labels{"probe_type": kind, "container": p.Container,
+		"pod_uid": string(p.Pod.UID)})
 	m.duration.DeleteLabelValues(kind, p.Container, p.Pod.Name, p.Pod.Namespace)
 }

@@ -41,7 +41,8 @@ func RegisterProcess(reg prometheus.Registerer) error {
 
 // Describe implements [prometheus.Collector].
 func (p *process) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{p.cpu, p.fds, p.maxFDs, p.virtual, p.maxVirtual, p.resident, p.received, p.sent} {
+	for _, d := range []*prometheus.Desc{p.cpu, p.fds, p.maxFDs, p.virtual, p.maxVirtual, p.resident,
+		p.received, p.sent} {
 		ch <- d
 	}
 	if p.start != nil {

@@ -22,12 +22,19 @@ type Requests struct {
 func NewRequests(reg prometheus.Registerer) (*Requests, error) {
 	labels := []string{"method", "path", "server_type", "long_running"}
 	m := &Requests{
-		total:      collector.Counters(collector.Kubelet("http_requests_total", "Number of the http requests received since the server started"), labels...),
-		duration:   prometheus.NewHistogramVec(collector.HistogramOpts(collector.Kubelet("http_requests_duration_seconds", "Duration in seconds to serve http requests"), nil), labels),
-		inflight:   collector.Gauges(collector.Kubelet("http_inflight_requests", "Number of the inflight http requests"), labels...),
-		webSockets: collector.Counters(collector.Kubelet("websocket_streaming_requests_total", "Total number of WebSocket streaming requests (exec/attach/portforward) received by the kubelet."), "subresource"),
+		total: collector.Counters(collector.Kubelet("http_requests_total", "Number of the http requests "+
+			"received since the server started"), labels...),
+		duration: prometheus.NewHistogramVec(
+			collector.HistogramOpts(collector.Kubelet("http_requests_duration_seconds",
+				"Duration in seconds to serve http requests"), nil), labels),
+		inflight: collector.Gauges(collector.Kubelet("http_inflight_requests",
+			"Number of the inflight http requests"), labels...),
+		webSockets: collector.Counters(collector.Kubelet("websocket_streaming_requests_total",
+			"Total number of WebSocket streaming requests (exec/attach/portforward) received by the kubelet."),
+			"subresource"),
 	}
-	if err := collector.Register(reg, "requests", collector.Group{m.total, m.duration, m.inflight, m.webSockets}); err != nil {
+	if err := collector.Register(reg, "requests", collector.Group{m.total, m.duration, m.inflight,
+		m.webSockets}); err != nil {
 		return nil, err
 	}
 	return m, nil

@@ -23,11 +23,14 @@ func TestRequests(t *testing.T) {
 		m.RequestBegan("GET", "pods", true, false)()
 		m.WebSocketSession("exec")
 		time.Sleep(3 * time.Second)
-		exec, pods := `{long_running="true",method="GET",path="exec",server_type="readwrite"}`, `{long_running="false",method="GET",path="pods",server_type="readonly"}`
+		exec, pods := `{long_running="true",method="GET",path="exec",server_type="readwrite"}`,
+			`{long_running="false",method="GET",path="pods",server_type="readonly"}`
 		page := scrape(t, reg)
 		for _, line := range []string{
-			"kubelet_http_requests_total" + exec + " 1", "kubelet_http_requests_total" + pods + " 1", "kubelet_http_inflight_requests" + exec + " 1", "kubelet_http_inflight_requests" + pods + " 0",
-			`kubelet_websocket_streaming_requests_total{subresource="exec"} 1`, "kubelet_http_requests_duration_seconds_count" + pods + " 1",
+			"kubelet_http_requests_total" + exec + " 1", "kubelet_http_requests_total" + pods + " 1",
+			"kubelet_http_inflight_requests" + exec + " 1", "kubelet_http_inflight_requests" + pods + " 0",
+			`kubelet_websocket_streaming_requests_total{subresource="exec"} 1`,
+			"kubelet_http_requests_duration_seconds_count" + pods + " 1",
 		} {
 			assert.Contains(t, page, line+"\n")
 		}

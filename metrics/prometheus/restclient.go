@@ -24,13 +24,17 @@ type RESTClient struct {
 // that the registry refused; then none is registered.
 func NewRESTClient(reg prometheus.Registerer) (*RESTClient, error) {
 	m := &RESTClient{
-		requests: collector.Counters(prometheus.Opts{Name: "rest_client_requests_total", Help: "[ALPHA] Number of HTTP requests, partitioned by status code, method, and host."}, "code", "method", "host"),
+		requests: collector.Counters(prometheus.Opts{Name: "rest_client_requests_total",
+			Help: "[ALPHA] Number of HTTP requests, partitioned by status code, method, and host."}, "code", "method",
+			"host"),
 		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "rest_client_request_duration_seconds", Help: "[ALPHA] Request latency in seconds. Broken down by verb, and host.",
+			Name: "rest_client_request_duration_seconds", Help: "[ALPHA] Request latency in seconds. Broken down by " +
+				"verb, and host.",
 			Buckets: []float64{0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0},
 		}, []string{"verb", "host"}),
 	}
-	if err := collector.Register(reg, "clients of the API server", collector.Group{m.requests, m.duration}); err != nil {
+	if err := collector.Register(reg, "clients of the API server", collector.Group{m.requests,
+		m.duration}); err != nil {
 		return nil, err
 	}
 	return m, nil

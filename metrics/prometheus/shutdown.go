@@ -15,8 +15,10 @@ type Shutdown struct{ start, end prometheus.Gauge }
 // refused; then none is registered.
 func NewShutdown(reg prometheus.Registerer) (*Shutdown, error) {
 	m := &Shutdown{
-		start: collector.Gauge(collector.Kubelet("graceful_shutdown_start_time_seconds", "Last graceful shutdown start time since unix epoch in seconds")),
-		end:   collector.Gauge(collector.Kubelet("graceful_shutdown_end_time_seconds", "Last graceful shutdown end time since unix epoch in seconds")),
+		start: collector.Gauge(collector.Kubelet("graceful_shutdown_start_time_seconds",
+			"Last graceful shutdown start time since unix epoch in seconds")),
+		end: collector.Gauge(collector.Kubelet("graceful_shutdown_end_time_seconds", "Last graceful shutdown end "+
+			"time since unix epoch in seconds")),
 	}
 	if err := collector.Register(reg, "graceful shutdown", collector.Group{m.start, m.end}); err != nil {
 		return nil, err

@@ -19,11 +19,15 @@ func TestShutdown(t *testing.T) {
 	require.ErrorAs(t, err, &prometheus.AlreadyRegisteredError{})
 	values := func() []string {
 		text := scrape(t, reg)
-		return append(lines(text, "kubelet_graceful_shutdown_start_time_seconds"), lines(text, "kubelet_graceful_shutdown_end_time_seconds")...)
+		return append(lines(text, "kubelet_graceful_shutdown_start_time_seconds"),
+			lines(text, "kubelet_graceful_shutdown_end_time_seconds")...)
 	}
-	assert.Equal(t, []string{"kubelet_graceful_shutdown_start_time_seconds 0", "kubelet_graceful_shutdown_end_time_seconds 0"}, values())
+	assert.Equal(t, []string{"kubelet_graceful_shutdown_start_time_seconds 0",
+		"kubelet_graceful_shutdown_end_time_seconds 0"}, values())
 	m.NodeShutdown(time.Unix(1000, 5), time.Time{})
-	assert.Equal(t, []string{"kubelet_graceful_shutdown_start_time_seconds 1000", "kubelet_graceful_shutdown_end_time_seconds 0"}, values())
+	assert.Equal(t, []string{"kubelet_graceful_shutdown_start_time_seconds 1000",
+		"kubelet_graceful_shutdown_end_time_seconds 0"}, values())
 	m.NodeShutdown(time.Unix(1000, 5), time.Unix(1030, 7))
-	assert.Equal(t, []string{"kubelet_graceful_shutdown_start_time_seconds 1000", "kubelet_graceful_shutdown_end_time_seconds 1030"}, values())
+	assert.Equal(t, []string{"kubelet_graceful_shutdown_start_time_seconds 1000",
+		"kubelet_graceful_shutdown_end_time_seconds 1030"}, values())
 }

@@ -18,8 +18,10 @@ type SLIs struct {
 // process_start_time_seconds, see [RegisterStartTime].
 func NewSLIs(reg prometheus.Registerer) (*SLIs, error) {
 	s := &SLIs{
-		last:    collector.Gauges(prometheus.Opts{Name: "kubernetes_healthcheck", Help: "[STABLE] This metric records the result of a single healthcheck."}, "name", "type"),
-		results: collector.Counters(prometheus.Opts{Name: "kubernetes_healthchecks_total", Help: "[STABLE] This metric records the results of all healthcheck."}, "name", "type", "status"),
+		last: collector.Gauges(prometheus.Opts{Name: "kubernetes_healthcheck",
+			Help: "[STABLE] This metric records the result of a single healthcheck."}, "name", "type"),
+		results: collector.Counters(prometheus.Opts{Name: "kubernetes_healthchecks_total",
+			Help: "[STABLE] This metric records the results of all healthcheck."}, "name", "type", "status"),
 	}
 	if err := collector.Register(reg, "health checks", collector.Group{s.last, s.results}); err != nil {
 		return nil, err

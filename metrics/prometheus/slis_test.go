@@ -54,7 +54,8 @@ func TestSLIs(t *testing.T) {
 	get("/healthz/ping") // does not count
 	agent.err = errors.New("the loop hangs")
 	get("/healthz")
-	server.Healthz(agent, server.Options{HealthChecked: slis.HealthChecked}).ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/healthz", nil))
+	server.Healthz(agent, server.Options{HealthChecked: slis.HealthChecked}).ServeHTTP(httptest.NewRecorder(),
+		httptest.NewRequest(http.MethodGet, "/healthz", nil))
 	page := get("/metrics/slis")
 	problems, err := promlint.New(strings.NewReader(page)).Lint()
 	require.NoError(t, err)

@@ -1,5 +1,5 @@
-// Package tracing makes OpenTelemetry spans of the lives of pods, from the history that an agent keeps. It is a module of
-// its own: an agent without it links nothing of OpenTelemetry.
+// Package tracing makes OpenTelemetry spans of the lives of pods, from the history that an agent keeps. It is a module
+// of its own: an agent without it links nothing of OpenTelemetry.
 //
 //	tracer, err := tracing.New(agent.Parts().History, provider, tracing.Options{NodeName: "edge-7"})
 //	...
@@ -27,18 +27,18 @@
 //	├ container.backoff     from the back-off to the next attempt: k8s.container.status.reason
 //	└ pod.stop              the termination, with the reason
 //
-// What has failed has the status Error and its text. Results of probes are events of their run. Changes of the spec, syncs
-// that failed, evictions and kills for lack of memory are events of the pod. The spans of a container have k8s.container.name.
-// Attributes of this package begin with "kubeletkit.".
+// What has failed has the status Error and its text. Results of probes are events of their run. Changes of the spec,
+// syncs that failed, evictions and kills for lack of memory are events of the pod. The spans of a container have
+// k8s.container.name. Attributes of this package begin with "kubeletkit.".
 //
 // # Guarantees
 //
-//   - A Tracer reads the history in its own goroutine, so an exporter that blocks or fails delays no pod. Records that the
-//     history drops meanwhile have no spans.
-//   - It keeps its open spans, and nothing else: of at most [Options].MaxPods pods, and not of containers that wait. A pod to
-//     which nothing happens costs no time.
-//   - A span ends once. When the agent stops, all open spans end with the event "agent.stopped"; pods that go on running have
-//     another trace with the next agent. What happened before [New] has no spans.
+//   - A Tracer reads the history in its own goroutine, so an exporter that blocks or fails delays no pod. Records that
+//     the history drops meanwhile have no spans.
+//   - It keeps its open spans, and nothing else: of at most [Options].MaxPods pods, and not of containers that wait. A
+//     pod to which nothing happens costs no time.
+//   - A span ends once. When the agent stops, all open spans end with the event "agent.stopped"; pods that go on
+//     running have another trace with the next agent. What happened before [New] has no spans.
 //   - Spans are delivered when they end. That of a pod that runs for weeks comes last, long after those below it.
 //
 // Times are those of the history, by the clock of the agent; a run ends at the time of the runtime.

@@ -28,9 +28,12 @@ func Example() {
 
 	web := runtime.PodRef{UID: "123", Namespace: "default", Name: "web"} // the parts of an agent record this
 	store.Record(runtime.Record{Pod: web, Stage: runtime.StageDecided, Kind: runtime.KindAdmit, Source: "file"})
-	store.Record(runtime.Record{Pod: web, Stage: runtime.StageDone, Kind: runtime.KindPullImage, Container: "main", Message: "web:1", Duration: time.Second})
-	store.Record(runtime.Record{Pod: web, Stage: runtime.StageSeen, Kind: runtime.KindContainerRunning, Container: "main"})
-	store.Record(runtime.Record{Pod: web, Stage: runtime.StageSeen, Kind: runtime.KindContainerExited, Container: "main", ExitCode: 2})
+	store.Record(runtime.Record{Pod: web, Stage: runtime.StageDone, Kind: runtime.KindPullImage, Container: "main",
+		Message: "web:1", Duration: time.Second})
+	store.Record(runtime.Record{Pod: web, Stage: runtime.StageSeen, Kind: runtime.KindContainerRunning,
+		Container: "main"})
+	store.Record(runtime.Record{Pod: web, Stage: runtime.StageSeen, Kind: runtime.KindContainerExited,
+		Container: "main", ExitCode: 2})
 	store.Record(runtime.Record{Pod: web, Stage: runtime.StageDone, Kind: runtime.KindRemovePod})
 
 	ctx, stop := context.WithCancel(context.Background())

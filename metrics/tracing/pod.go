@@ -72,12 +72,14 @@ func (o *open) close(at time.Time, err string) {
 
 // begin begins the span of a pod.
 func (t *Tracer) begin(ctx context.Context, e *history.Entry) *pod {
-	attrs := []attribute.KeyValue{semconv.K8SPodUID(string(e.Pod.UID)), semconv.K8SPodName(e.Pod.Name), semconv.K8SNamespaceName(e.Pod.Namespace)}
+	attrs := []attribute.KeyValue{semconv.K8SPodUID(string(e.Pod.UID)), semconv.K8SPodName(e.Pod.Name),
+		semconv.K8SNamespaceName(e.Pod.Namespace)}
 	if t.opts.NodeName != "" {
 		attrs = append(attrs, semconv.K8SNodeName(t.opts.NodeName))
 	}
 	p := &pod{tracer: t.tracer, containers: map[string]*container{}}
-	ctx, span := t.tracer.Start(ctx, "pod", trace.WithNewRoot(), trace.WithTimestamp(e.Last), trace.WithAttributes(attrs...))
+	ctx, span := t.tracer.Start(ctx, "pod", trace.WithNewRoot(), trace.WithTimestamp(e.Last),
+		trace.WithAttributes(attrs...))
 	p.root = open{span, ctx, e.Last}
 	return p
 }
@@ -156,7 +158,8 @@ func (p *pod) take(e *history.Entry) (ended bool) {
 	case runtime.KindWithdraw:
 		p.withdrawn = true
 		p.note(e)
-	case runtime.KindWait, runtime.KindUpdate, runtime.KindRecreate, runtime.KindEvict, runtime.KindOOMKill, runtime.KindSandboxDied:
+	case runtime.KindWait, runtime.KindUpdate, runtime.KindRecreate, runtime.KindEvict, runtime.KindOOMKill,
+		runtime.KindSandboxDied:
 		p.note(e)
 	}
 	return false
@@ -226,7 +229,8 @@ func (p *pod) takeContainer(e *history.Entry) {
 		}
 	case runtime.KindBackOff:
 		if c.backoff.Span == nil {
-			c.backoff = p.start(&p.root, "container.backoff", e.Last, name, semconv.K8SContainerStatusReasonKey.String(e.Reason))
+			c.backoff = p.start(&p.root, "container.backoff", e.Last, name,
+				semconv.K8SContainerStatusReasonKey.String(e.Reason))
 		}
 	case runtime.KindContainerRunning:
 		p.runtimeCalled(e.Last)
@@ -260,7 +264,8 @@ func (p *pod) takeContainer(e *history.Entry) {
 
 func (p *pod) beginRun(c *container, e *history.Entry, at time.Time) {
 	c.stop = ""
-	c.run = p.start(&p.root, "container", at, semconv.K8SContainerName(e.Container), semconv.K8SContainerRestartCount(int(e.Attempt)))
+	c.run = p.start(&p.root, "container", at, semconv.K8SContainerName(e.Container),
+		semconv.K8SContainerRestartCount(int(e.Attempt)))
 }
 
 func (p *pod) endRun(c *container, at time.Time, err string) {
@@ -292,8 +297,8 @@ func (p *pod) exited(c *container, e *history.Entry) {
 	p.endRun(c, end, failure)
 }
 
-// probed makes an event of the result of a probe. A readiness probe begins or ends the time in which the container is not
-// ready. A result that comes before the container was seen to run is dropped.
+// probed makes an event of the result of a probe. A readiness probe begins or ends the time in which the container is
+// not ready. A result that comes before the container was seen to run is dropped.
 func (p *pod) probed(c *container, e *history.Entry) {
 	if c.run.Span == nil {
 		return

@@ -74,8 +74,8 @@ func New(store history.Store, provider trace.TracerProvider, opts Options) (*Tra
 	}, nil
 }
 
-// Run makes spans until ctx ends, and then ends those that are open. It does not shut the provider down. A second call returns
-// an error that wraps [runtime.ErrAlreadyRunning].
+// Run makes spans until ctx ends, and then ends those that are open. It does not shut the provider down. A second call
+// returns an error that wraps [runtime.ErrAlreadyRunning].
 func (t *Tracer) Run(ctx context.Context) error {
 	if !t.ran.CompareAndSwap(false, true) {
 		return fmt.Errorf("tracing: %w", runtime.ErrAlreadyRunning)
@@ -123,8 +123,8 @@ func begins(r *runtime.Record) bool {
 	return false
 }
 
-// room reports whether another pod can have spans. If there is none, it ends those of pods that the history does not have any
-// more, or as gone.
+// room reports whether another pod can have spans. If there is none, it ends those of pods that the history does not
+// have any more, or as gone.
 func (t *Tracer) room(now time.Time) bool {
 	if len(t.pods) < t.opts.MaxPods {
 		return true

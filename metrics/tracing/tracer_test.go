@@ -40,8 +40,9 @@ func traced(exporter sdktrace.SpanExporter) agenttest.Options {
 	}}
 }
 
-// lines describes spans, in the order in which they have ended: the name of the parent, the name, when it began after the first
-// span of all and how long it took, without parts of a second; then its error, its attributes but those of the pod, and its events.
+// lines describes spans, in the order in which they have ended: the name of the parent, the name, when it began after
+// the first span of all and how long it took, without parts of a second; then its error, its attributes but those of
+// the pod, and its events.
 func lines(t *testing.T, spans tracetest.SpanStubs) (out []string) {
 	t.Helper()
 	names := map[string]string{}
@@ -108,17 +109,21 @@ func TestTheLifeOfAPod(t *testing.T) {
 			"pod > image.pull 0s +0s k8s.container.name=c0 container.image.name=image:1",
 			"pod > pod.sandbox 0s +0s kubeletkit.sandbox.attempt=0",
 			"pod > container.start 0s +0s k8s.container.name=c0 k8s.container.restart_count=0",
-			"pod > container 0s +1m0s (exited with code 3) k8s.container.name=c0 k8s.container.restart_count=0 process.exit.code=3 k8s.container.status.reason=Error !probe.succeeded",
-			"pod > container 1m0s +1m0s (exited with code 3) k8s.container.name=c0 k8s.container.restart_count=1 process.exit.code=3 k8s.container.status.reason=Error !probe.succeeded",
+			"pod > container 0s +1m0s (exited with code 3) k8s.container.name=c0 k8s.container.restart_count=0 " +
+				"process.exit.code=3 k8s.container.status.reason=Error !probe.succeeded",
+			"pod > container 1m0s +1m0s (exited with code 3) k8s.container.name=c0 k8s.container.restart_count=1 " +
+				"process.exit.code=3 k8s.container.status.reason=Error !probe.succeeded",
 			"pod > container.backoff 2m0s +10s k8s.container.name=c0 k8s.container.status.reason=CrashLoopBackOff",
 		} {
 			assert.Contains(t, got, want)
 		}
 		last := got[len(got)-1]
 		assert.Regexp(t, `^ > pod 0s \+10m.* !Withdraw !SandboxDied$`, last)
-		assert.Regexp(t, `(?m)^container > container.unready 2m10s \+2m55s k8s.container.name=c0$`, strings.Join(got, "\n"))
+		assert.Regexp(t, `(?m)^container > container.unready 2m10s \+2m55s k8s.container.name=c0$`,
+			strings.Join(got, "\n"))
 		assert.Regexp(t, `(?m)^pod > pod.stop 10m0s \+.* kubeletkit.reason=Requested$`, strings.Join(got, "\n"))
-		for _, a := range []string{"k8s.pod.uid=" + string(pod.UID), "k8s.pod.name=pod-0", "k8s.namespace.name=default", "k8s.node.name=edge-7"} {
+		for _, a := range []string{"k8s.pod.uid=" + string(pod.UID), "k8s.pod.name=pod-0", "k8s.namespace.name=default",
+			"k8s.node.name=edge-7"} {
 			assert.Contains(t, attributes(spans[len(spans)-1]), a)
 		}
 		for _, s := range spans {
@@ -141,8 +146,10 @@ func TestEndsOfPods(t *testing.T) {
 		pods := fake.Pods(4, 1)
 		pods[0].Spec.RestartPolicy = v1.RestartPolicyNever
 		n.Runtime.Script(fake.Target{Pod: "pod-0"}, fake.Exits(time.Minute, 0))
-		pods[1].Spec.SecurityContext = &v1.PodSecurityContext{Sysctls: []v1.Sysctl{{Name: "kernel.shm_rmid_forced2", Value: "1"}}}
-		n.Runtime.Inject(fake.Fault{Call: "PullImage", Target: fake.Target{Image: "absent:1"}, Err: errors.New("no such image")})
+		pods[1].Spec.SecurityContext = &v1.PodSecurityContext{Sysctls: []v1.Sysctl{{Name: "kernel.shm_rmid_forced2",
+			Value: "1"}}}
+		n.Runtime.Inject(fake.Fault{Call: "PullImage", Target: fake.Target{Image: "absent:1"},
+			Err: errors.New("no such image")})
 		pods[2].Spec.Containers[0].Image = "absent:1"
 		n.Source.Set(pods...)
 		n.Sleep(3 * time.Minute)
@@ -200,7 +207,8 @@ func TestMaxPods(t *testing.T) {
 		h.Record(runtime.Record{Pod: refOf(0), Stage: runtime.StageDone, Kind: runtime.KindRemovePod})
 		synctest.Wait()
 		h.Record(runtime.Record{Pod: refOf(3), Stage: runtime.StageDecided, Kind: runtime.KindAdmit})
-		h.Record(runtime.Record{Pod: refOf(0), Stage: runtime.StageDone, Kind: runtime.KindRemoveCgroup}) // it has ended
+		// it has ended
+		h.Record(runtime.Record{Pod: refOf(0), Stage: runtime.StageDone, Kind: runtime.KindRemoveCgroup})
 		synctest.Wait()
 		stop()
 		var names []string
@@ -242,11 +250,16 @@ func TestABlockedExporterDelaysNothing(t *testing.T) {
 // TestAnyOrder gives the tracer records as an agent never writes them: no span is left open, and none ends twice.
 func TestAnyOrder(t *testing.T) {
 	kinds := []runtime.RecordKind{
-		runtime.KindAdmit, runtime.KindRefuse, runtime.KindSandboxReady, runtime.KindSandboxDied, runtime.KindContainerRunning, runtime.KindContainerExited,
-		runtime.KindContainerUnknown, runtime.KindOOMKill, runtime.KindAgentStarted, runtime.KindUpdate, runtime.KindReject, runtime.KindWithdraw,
-		runtime.KindRecreate, runtime.KindProbe, runtime.KindFail, runtime.KindWait, runtime.KindBackOff, runtime.KindCreateSandbox, runtime.KindPullImage,
-		runtime.KindStartContainer, runtime.KindStopContainer, runtime.KindResizeContainer, runtime.KindPostStart, runtime.KindPreStop, runtime.KindSync,
-		runtime.KindStopPod, runtime.KindRemovePod, runtime.KindEvict, runtime.KindRotateLog, runtime.KindRemoveCgroup, "Other",
+		runtime.KindAdmit, runtime.KindRefuse, runtime.KindSandboxReady, runtime.KindSandboxDied,
+		runtime.KindContainerRunning, runtime.KindContainerExited,
+		runtime.KindContainerUnknown, runtime.KindOOMKill, runtime.KindAgentStarted, runtime.KindUpdate,
+		runtime.KindReject, runtime.KindWithdraw,
+		runtime.KindRecreate, runtime.KindProbe, runtime.KindFail, runtime.KindWait, runtime.KindBackOff,
+		runtime.KindCreateSandbox, runtime.KindPullImage,
+		runtime.KindStartContainer, runtime.KindStopContainer, runtime.KindResizeContainer, runtime.KindPostStart,
+		runtime.KindPreStop, runtime.KindSync,
+		runtime.KindStopPod, runtime.KindRemovePod, runtime.KindEvict, runtime.KindRotateLog, runtime.KindRemoveCgroup,
+		"Other",
 	}
 	for seed := range uint64(50) {
 		next := rand.New(rand.NewPCG(seed, 0)).IntN
@@ -254,7 +267,8 @@ func TestAnyOrder(t *testing.T) {
 			exporter := tracetest.NewInMemoryExporter()
 			h, stop := run(t, exporter, tracing.Options{MaxPods: 2})
 			for range 300 {
-				r := runtime.Record{Pod: refOf(next(3)), Kind: kinds[next(len(kinds))], Stage: []runtime.RecordStage{runtime.StageSeen, runtime.StageDecided, runtime.StageDone}[next(3)]}
+				r := runtime.Record{Pod: refOf(next(3)), Kind: kinds[next(len(kinds))],
+					Stage: []runtime.RecordStage{runtime.StageSeen, runtime.StageDecided, runtime.StageDone}[next(3)]}
 				r.Container = []string{"", "a", "b"}[next(3)]
 				r.Reason = []string{"", "Readiness", "NotDesired", runtime.ReasonGone}[next(4)]
 				r.Error = []string{"", "failed"}[next(2)]

@@ -7,7 +7,8 @@ import (
 	"syscall"
 )
 
-// causes are the reasons for which something does not work, so that each is reported once. The zero value is ready to use.
+// causes are the reasons for which something does not work, so that each is reported once. The zero value is ready to
+// use.
 type causes struct {
 	mu   sync.Mutex
 	seen map[string]map[string]bool // by what does not work

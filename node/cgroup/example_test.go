@@ -11,7 +11,8 @@ import (
 )
 
 func ExamplePods_Parent() {
-	pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{UID: "1234-abcd"}, Spec: v1.PodSpec{Containers: []v1.Container{{Name: "c"}}}}
+	pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{UID: "1234-abcd"},
+		Spec: v1.PodSpec{Containers: []v1.Container{{Name: "c"}}}}
 	for _, driver := range []string{"cgroupfs", "systemd"} {
 		cgroups, err := cgroup.New(cgroup.Options{Driver: func() string { return driver }})
 		if err != nil {
@@ -54,8 +55,9 @@ func ExampleNewManager() {
 		return
 	}
 	manager, err := cgroup.NewManager(pods, cgroup.ManagerOptions{
-		Policy:       cgroup.Policy{PodPidsLimit: 4096},
-		Capacity:     v1.ResourceList{v1.ResourceCPU: resource.MustParse("4"), v1.ResourceMemory: resource.MustParse("8Gi")},
+		Policy: cgroup.Policy{PodPidsLimit: 4096},
+		Capacity: v1.ResourceList{v1.ResourceCPU: resource.MustParse("4"),
+			v1.ResourceMemory: resource.MustParse("8Gi")},
 		KubeReserved: v1.ResourceList{v1.ResourceMemory: resource.MustParse("1Gi")},
 		Enforce:      []cgroup.Enforcement{cgroup.EnforcePods},
 	})

@@ -41,7 +41,8 @@ func TestRealRemoval(t *testing.T) {
 	})
 }
 
-// A controller that is read-only, or all of them, as in a container without privileges. The test runs itself in a mount namespace.
+// A controller that is read-only, or all of them, as in a container without privileges. The test runs itself in a mount
+// namespace.
 func TestRealReadOnly(t *testing.T) {
 	const variable = "KUBELETKIT_TEST_READ_ONLY"
 	if os.Geteuid() != 0 {
@@ -62,7 +63,8 @@ func TestRealReadOnly(t *testing.T) {
 	for _, path := range paths {
 		t.Run(filepath.Base(path), func(t *testing.T) {
 			const script = `mount --rbind "$1" "$1"; grep -o " $1[^ ]* " /proc/self/mounts | sort -u | while read -r at; do mount -o remount,ro,bind "$at"; done; shift; exec "$@"`
-			cmd := exec.Command(unshare, "--mount", "--propagation", "private", "sh", "-c", script, "sh", path, os.Args[0], "-test.v", "-test.run", "^TestRealReadOnly$")
+			cmd := exec.Command(unshare, "--mount", "--propagation", "private", "sh", "-c", script, "sh", path,
+				os.Args[0], "-test.v", "-test.run", "^TestRealReadOnly$")
 			cmd.Env = append(os.Environ(), variable+"="+path)
 			out, err := cmd.CombinedOutput()
 			require.NoError(t, err, "%s", out)

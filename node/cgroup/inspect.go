@@ -6,8 +6,8 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
-// Inspector implements [lifecycle.InspectionWrapper]: while a container of a pod runs, its status has the resources in force of the pod as
-// a whole, as the kernel has them.
+// Inspector implements [lifecycle.InspectionWrapper]: while a container of a pod runs, its status has the resources in
+// force of the pod as a whole, as the kernel has them.
 func (m *Manager) Inspector(inner runtime.Inspector) runtime.Inspector { return &inspector{m, inner} }
 
 type inspector struct {

@@ -31,15 +31,16 @@ const (
 	EnforceKubeReservedCompressible   Enforcement = "kube-reserved-compressible"
 )
 
-// ManagerOptions are the settings of a [Manager]. The zero value gives pods their cgroups, and no limit to all pods together.
+// ManagerOptions are the settings of a [Manager]. The zero value gives pods their cgroups, and no limit to all pods
+// together.
 type ManagerOptions struct {
 	// Policy is that of the cgroups of pods.
 	Policy Policy
-	// NoCPUQuota reports whether no limit of CPU is enforced for the pod, as one of its containers has exclusive CPUs. It must not block. If
-	// nil, it is what Policy says.
+	// NoCPUQuota reports whether no limit of CPU is enforced for the pod, as one of its containers has exclusive CPUs.
+	// It must not block. If nil, it is what Policy says.
 	NoCPUQuota func(pod *v1.Pod) bool
-	// MemoryQoS is kubelet's feature gate: with cgroup v2 memory is protected as Policy.MemoryReservation says, and a container
-	// is slowed down when it comes close to its limit of memory.
+	// MemoryQoS is kubelet's feature gate: with cgroup v2 memory is protected as Policy.MemoryReservation says, and a
+	// container is slowed down when it comes close to its limit of memory.
 	MemoryQoS bool
 	// MemoryThrottlingFactor is where that begins between request and limit, above 0 and up to 1. Default: 0.9, as in
 	// kubelet.
@@ -47,17 +48,19 @@ type ManagerOptions struct {
 	// ReservedMemory is that of [QOSPolicy].
 	ReservedMemory *int64
 
-	// Capacity are the amounts of the machine, also of huge pages and [PIDs]. Amounts that are not in it are not limited.
+	// Capacity are the amounts of the machine, also of huge pages and [PIDs]. Amounts that are not in it are not
+	// limited.
 	Capacity v1.ResourceList
 	// SystemReserved and KubeReserved are the amounts that pods do not get (kubelet's settings of these names).
 	SystemReserved, KubeReserved v1.ResourceList
 	// Enforce has which limits hold. Without [EnforcePods] the limit of all pods is the capacity.
 	Enforce []Enforcement
-	// SystemReservedCgroup and KubeReservedCgroup are the cgroups of the system and of the agents of the node, in the form
-	// of the driver. They are not made.
+	// SystemReservedCgroup and KubeReservedCgroup are the cgroups of the system and of the agents of the node, in the
+	// form of the driver. They are not made.
 	SystemReservedCgroup, KubeReservedCgroup string
-	// KubeletCgroup is a cgroup that this process moves to, SystemCgroup one that all processes move to that are in the root
-	// cgroup, both checked once a minute (kubelet's kubeletCgroups and systemCgroups). "" moves none, and checks nothing.
+	// KubeletCgroup is a cgroup that this process moves to, SystemCgroup one that all processes move to that are in the
+	// root cgroup, both checked once a minute (kubelet's kubeletCgroups and systemCgroups). "" moves none, and checks
+	// nothing.
 	KubeletCgroup, SystemCgroup string
 
 	// Event receives what concerns the node, with the reasons of kubelet. nil: events are dropped.
@@ -68,11 +71,12 @@ type ManagerOptions struct {
 	tree tree // of tests
 }
 
-// Manager gives each pod its cgroup, with the pod's limits, before its sandbox is made, and gives the cgroups above it what
-// their pods need. It joins the life of pods as a component of [lifecycle]; all its methods are safe for concurrent use.
+// Manager gives each pod its cgroup, with the pod's limits, before its sandbox is made, and gives the cgroups above it
+// what their pods need. It joins the life of pods as a component of [lifecycle]; all its methods are safe for
+// concurrent use.
 //
-// No pod fails because its cgroup cannot be made: the OCI runtime makes the missing ones, without limits. The exception are
-// pods with limits of their own (KEP-2837), since these are held by nothing else.
+// No pod fails because its cgroup cannot be made: the OCI runtime makes the missing ones, without limits. The exception
+// are pods with limits of their own (KEP-2837), since these are held by nothing else.
 type Manager struct {
 	pods *Pods
 	opts ManagerOptions
@@ -102,7 +106,8 @@ type written struct {
 	requests  Requests
 }
 
-// NewManager returns a Manager of the pods' cgroups. It reads and changes nothing. The error names the options that are wrong.
+// NewManager returns a Manager of the pods' cgroups. It reads and changes nothing. The error names the options that are
+// wrong.
 func NewManager(pods *Pods, opts ManagerOptions) (*Manager, error) {
 	opts.Logger = logging.OrDefault(opts.Logger)
 	var errs []error
@@ -143,7 +148,8 @@ func NewManager(pods *Pods, opts ManagerOptions) (*Manager, error) {
 	if t == nil {
 		t = kernelTree(pods.mount)
 	}
-	return &Manager{pods: pods, opts: opts, tree: t, log: opts.Logger, wake: make(chan struct{}, 1), written: map[types.UID]written{}}, nil
+	return &Manager{pods: pods, opts: opts, tree: t, log: opts.Logger, wake: make(chan struct{}, 1),
+		written: map[types.UID]written{}}, nil
 }
 
 // Name implements [lifecycle.Component].
@@ -213,8 +219,8 @@ func (m *Manager) usable() bool {
 // enforced reports whether the option requests it.
 func (m *Manager) enforced(e Enforcement) bool { return slices.Contains(m.opts.Enforce, e) }
 
-// allocatable returns the amounts of all pods (kubelet: GetNodeAllocatableAbsolute). Unlike what pods can request, it has the
-// thresholds of eviction in it, which are below the limit of the pods together.
+// allocatable returns the amounts of all pods (kubelet: GetNodeAllocatableAbsolute). Unlike what pods can request, it
+// has the thresholds of eviction in it, which are below the limit of the pods together.
 func (m *Manager) allocatable() v1.ResourceList {
 	return podspec.Remaining(m.opts.Capacity, m.opts.SystemReserved, m.opts.KubeReserved)
 }

@@ -79,7 +79,8 @@ func (f *fakeTree) set(_ Driver, cgroup string, r Resources) error {
 	if r.MemoryMax > 0 && r.MemoryMax < f.usage[cgroup] {
 		return syscall.EBUSY
 	}
-	for _, n := range []struct{ to, from *int64 }{{&old.CPUQuota, &r.CPUQuota}, {&old.MemoryMax, &r.MemoryMax}, {&old.PidsMax, &r.PidsMax}} {
+	for _, n := range []struct{ to, from *int64 }{{&old.CPUQuota, &r.CPUQuota}, {&old.MemoryMax, &r.MemoryMax},
+		{&old.PidsMax, &r.PidsMax}} {
 		if *n.from != 0 {
 			*n.to = *n.from
 		}
@@ -147,10 +148,13 @@ func newTestManager(t *testing.T, f *fakeTree, opts ManagerOptions) *Manager {
 
 func burstable(uid, cpu, memory string) *v1.Pod {
 	c := v1.Container{Name: "c", Resources: v1.ResourceRequirements{
-		Requests: v1.ResourceList{v1.ResourceCPU: resource.MustParse(cpu), v1.ResourceMemory: resource.MustParse(memory)},
-		Limits:   v1.ResourceList{v1.ResourceCPU: resource.MustParse(cpu), v1.ResourceMemory: resource.MustParse("4Gi")},
+		Requests: v1.ResourceList{v1.ResourceCPU: resource.MustParse(cpu),
+			v1.ResourceMemory: resource.MustParse(memory)},
+		Limits: v1.ResourceList{v1.ResourceCPU: resource.MustParse(cpu),
+			v1.ResourceMemory: resource.MustParse("4Gi")},
 	}}
-	return &v1.Pod{ObjectMeta: metav1.ObjectMeta{UID: types.UID(uid), Name: uid, Namespace: "n"}, Spec: v1.PodSpec{Containers: []v1.Container{c}}}
+	return &v1.Pod{ObjectMeta: metav1.ObjectMeta{UID: types.UID(uid), Name: uid, Namespace: "n"},
+		Spec: v1.PodSpec{Containers: []v1.Container{c}}}
 }
 
 func prepare(t *testing.T, m *Manager, pod *v1.Pod, observed *runtime.PodStatus) lifecycle.PrepareResponse {
@@ -166,7 +170,8 @@ func TestPrepareIsCheap(t *testing.T) {
 	m := newTestManager(t, f, ManagerOptions{Policy: Policy{PodPidsLimit: 10}})
 	pod := burstable("a", "100m", "1Gi")
 	prepare(t, m, pod, nil)
-	assert.Equal(t, Resources{CPUShares: 102, CPUQuota: 10000, CPUPeriod: defaultPeriod, MemoryMax: 4 << 30, PidsMax: 10}, f.get("/kubepods/burstable/poda"))
+	assert.Equal(t, Resources{CPUShares: 102, CPUQuota: 10000, CPUPeriod: defaultPeriod, MemoryMax: 4 << 30,
+		PidsMax: 10}, f.get("/kubepods/burstable/poda"))
 	writes, lookups := f.writes, f.lookups
 	for range 10 {
 		assert.Zero(t, prepare(t, m, pod, nil))
@@ -181,7 +186,8 @@ func TestPrepareTakesOver(t *testing.T) {
 	f.cgroups["/kubepods/burstable/poda"] = Resources{CPUShares: 7, PidsMax: 3, MemoryMax: 1}
 	m := newTestManager(t, f, ManagerOptions{})
 	prepare(t, m, burstable("a", "100m", "1Gi"), nil)
-	assert.Equal(t, Resources{CPUShares: 102, CPUQuota: 10000, CPUPeriod: defaultPeriod, MemoryMax: 4 << 30, PidsMax: None}, f.get("/kubepods/burstable/poda"))
+	assert.Equal(t, Resources{CPUShares: 102, CPUQuota: 10000, CPUPeriod: defaultPeriod, MemoryMax: 4 << 30,
+		PidsMax: None}, f.get("/kubepods/burstable/poda"))
 }
 
 // Somebody else removes a cgroup: it is made again, and those above it.
@@ -217,7 +223,8 @@ func run(t *testing.T, m *Manager) (stop func()) {
 func TestClassesFollowTheirPods(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFakeTree()
-		m := newTestManager(t, f, ManagerOptions{Capacity: v1.ResourceList{v1.ResourceCPU: resource.MustParse("2"), v1.ResourceMemory: resource.MustParse("8Gi")}})
+		m := newTestManager(t, f, ManagerOptions{Capacity: v1.ResourceList{v1.ResourceCPU: resource.MustParse("2"),
+			v1.ResourceMemory: resource.MustParse("8Gi")}})
 		stop := run(t, m)
 		defer stop()
 		prepare(t, m, burstable("a", "100m", "1Gi"), nil)
@@ -265,10 +272,14 @@ func TestEnforcement(t *testing.T) {
 		f := newFakeTree()
 		var events []runtime.Event
 		m := newTestManager(t, f, ManagerOptions{
-			Capacity:       v1.ResourceList{v1.ResourceCPU: resource.MustParse("2"), v1.ResourceMemory: resource.MustParse("8Gi"), PIDs: resource.MustParse("1000")},
-			SystemReserved: v1.ResourceList{v1.ResourceCPU: resource.MustParse("500m"), v1.ResourceMemory: resource.MustParse("1Gi"), PIDs: resource.MustParse("100")},
-			KubeReserved:   v1.ResourceList{v1.ResourceCPU: resource.MustParse("500m"), v1.ResourceMemory: resource.MustParse("2Gi")},
-			Enforce:        []Enforcement{EnforcePods, EnforceSystemReserved, EnforceKubeReservedCompressible}, SystemReservedCgroup: "/system", KubeReservedCgroup: "/kube",
+			Capacity: v1.ResourceList{v1.ResourceCPU: resource.MustParse("2"),
+				v1.ResourceMemory: resource.MustParse("8Gi"), PIDs: resource.MustParse("1000")},
+			SystemReserved: v1.ResourceList{v1.ResourceCPU: resource.MustParse("500m"),
+				v1.ResourceMemory: resource.MustParse("1Gi"), PIDs: resource.MustParse("100")},
+			KubeReserved: v1.ResourceList{v1.ResourceCPU: resource.MustParse("500m"),
+				v1.ResourceMemory: resource.MustParse("2Gi")},
+			Enforce:              []Enforcement{EnforcePods, EnforceSystemReserved, EnforceKubeReservedCompressible},
+			SystemReservedCgroup: "/system", KubeReservedCgroup: "/kube",
 			KubeletCgroup: "/agent", SystemCgroup: "/rest",
 			Event: func(e runtime.Event) { events = append(events, e) },
 		})
@@ -282,13 +293,15 @@ func TestEnforcement(t *testing.T) {
 		require.Len(t, events, 3, "of the system, of which the cgroup is missing, once")
 		f.mu.Lock()
 		f.cgroups["/system"] = Resources{}
-		assert.Equal(t, []string{"self /agent", "root /rest", "self /agent", "root /rest", "self /agent", "root /rest"}, f.moved)
+		assert.Equal(t, []string{"self /agent", "root /rest", "self /agent", "root /rest", "self /agent", "root /rest"},
+			f.moved)
 		f.mu.Unlock()
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		assert.Equal(t, Resources{CPUShares: 512, MemoryMax: 1 << 30, PidsMax: 100}, f.get("/system"))
 		require.Len(t, events, 4)
-		assert.Equal(t, runtime.Event{Type: "Normal", Reason: "NodeAllocatableEnforced", Message: "Updated limits on system reserved cgroup /system"}, events[3])
+		assert.Equal(t, runtime.Event{Type: "Normal", Reason: "NodeAllocatableEnforced",
+			Message: "Updated limits on system reserved cgroup /system"}, events[3])
 	})
 }
 
@@ -297,7 +310,8 @@ func TestReservedMemoryThatIsInUse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFakeTree()
 		f.usage["/kubepods/besteffort"] = 6 << 30
-		m := newTestManager(t, f, ManagerOptions{ReservedMemory: new(int64(100)), Capacity: v1.ResourceList{v1.ResourceMemory: resource.MustParse("8Gi")}})
+		m := newTestManager(t, f, ManagerOptions{ReservedMemory: new(int64(100)),
+			Capacity: v1.ResourceList{v1.ResourceMemory: resource.MustParse("8Gi")}})
 		stop := run(t, m)
 		defer stop()
 		prepare(t, m, burstable("a", "100m", "3Gi"), nil)
@@ -320,7 +334,8 @@ func TestResize(t *testing.T) {
 	holding := func(pod *v1.Pod) *runtime.PodStatus {
 		r := pod.Spec.Containers[0].Resources.DeepCopy()
 		delete(r.Requests, v1.ResourceMemory)
-		return &runtime.PodStatus{Containers: []runtime.ContainerStatus{{Container: runtime.Container{Name: "c", State: runtime.ContainerRunning}, Resources: r}}}
+		return &runtime.PodStatus{Containers: []runtime.ContainerStatus{{Container: runtime.Container{Name: "c",
+			State: runtime.ContainerRunning}, Resources: r}}}
 	}
 	limits := func() []int64 { r := f.get(at); return []int64{int64(r.CPUShares), r.CPUQuota, r.MemoryMax >> 20} }
 	prepare(t, m, with("100m", "100Mi", 1), nil)
@@ -331,10 +346,12 @@ func TestResize(t *testing.T) {
 	assert.Equal(t, []int64{204, 20000, 50}, limits())
 
 	f.usage[at] = 40 << 20
-	assert.NotZero(t, prepare(t, m, with("200m", "30Mi", 3), holding(with("200m", "30Mi", 3))).ResizeError, "the pod uses more than that")
+	assert.NotZero(t, prepare(t, m, with("200m", "30Mi", 3), holding(with("200m", "30Mi", 3))).ResizeError,
+		"the pod uses more than that")
 	assert.Equal(t, []int64{204, 20000, 50}, limits())
 	f.usage[at] = 0
-	assert.Equal(t, lifecycle.PrepareResponse{Changed: true}, prepare(t, m, with("200m", "30Mi", 3), holding(with("200m", "30Mi", 3))))
+	assert.Equal(t, lifecycle.PrepareResponse{Changed: true}, prepare(t, m, with("200m", "30Mi", 3),
+		holding(with("200m", "30Mi", 3))))
 	assert.Equal(t, []int64{204, 20000, 30}, limits())
 }
 
@@ -347,7 +364,8 @@ func ofAPI(pod *v1.Pod, generation int64) *v1.Pod {
 // whole returns a pod with limits as a whole, and two containers: c has its own, d those of the pod.
 func whole(generation int64, cpu, memory string) *v1.Pod {
 	pod := ofAPI(burstable("a", "100m", "64Mi"), generation)
-	pod.Spec.Containers[0].Resources.Limits = v1.ResourceList{v1.ResourceCPU: resource.MustParse("100m"), v1.ResourceMemory: resource.MustParse("64Mi")}
+	pod.Spec.Containers[0].Resources.Limits = v1.ResourceList{v1.ResourceCPU: resource.MustParse("100m"),
+		v1.ResourceMemory: resource.MustParse("64Mi")}
 	pod.Spec.Containers = append(pod.Spec.Containers, v1.Container{Name: "d"})
 	list := v1.ResourceList{v1.ResourceCPU: resource.MustParse(cpu), v1.ResourceMemory: resource.MustParse(memory)}
 	pod.Spec.Resources = &v1.ResourceRequirements{Requests: list, Limits: list}
@@ -358,16 +376,19 @@ func whole(generation int64, cpu, memory string) *v1.Pod {
 func running(pod *v1.Pod) *runtime.PodStatus {
 	status := &runtime.PodStatus{PodRef: runtime.RefOf(pod)}
 	for _, c := range podspec.Containers(&pod.Spec) {
-		limits := v1.ResourceList{v1.ResourceCPU: podspec.LimitOf(pod, c, v1.ResourceCPU), v1.ResourceMemory: podspec.LimitOf(pod, c, v1.ResourceMemory)}
+		limits := v1.ResourceList{v1.ResourceCPU: podspec.LimitOf(pod, c, v1.ResourceCPU),
+			v1.ResourceMemory: podspec.LimitOf(pod, c, v1.ResourceMemory)}
 		status.Containers = append(status.Containers, runtime.ContainerStatus{
 			Container: runtime.Container{Name: c.Name, State: runtime.ContainerRunning},
-			Resources: &v1.ResourceRequirements{Requests: v1.ResourceList{v1.ResourceCPU: limits[v1.ResourceCPU]}, Limits: limits},
+			Resources: &v1.ResourceRequirements{Requests: v1.ResourceList{v1.ResourceCPU: limits[v1.ResourceCPU]},
+				Limits: limits},
 		})
 	}
 	return status
 }
 
-// A pod grows before its containers and shrinks after them, for CPU and memory each. Its containers may hold the limit of the pod.
+// A pod grows before its containers and shrinks after them, for CPU and memory each. Its containers may hold the limit
+// of the pod.
 func TestResizeOfThePodAsAWhole(t *testing.T) {
 	for name, tc := range map[string]struct {
 		to            *v1.Pod
@@ -438,7 +459,8 @@ func TestResizeBelowTheUsage(t *testing.T) {
 	for range 2 {
 		got := prepare(t, m, to, running(from))
 		assert.Equal(t, lifecycle.PrepareResponse{
-			ResizeError: "cannot decrease memory limits: attempting to set pod memory limit (33554432) below current usage (50331648)",
+			ResizeError: "cannot decrease memory limits: attempting to set pod memory limit (33554432) below " +
+				"current usage (50331648)",
 		}, got)
 		assert.Equal(t, int64(20000), f.get(at).CPUQuota)
 		observed := running(from)
@@ -454,7 +476,8 @@ func TestResizeBelowTheUsage(t *testing.T) {
 	assert.Equal(t, int64(32<<20), f.get(at).MemoryMax)
 
 	f.fails[at] = syscall.EINVAL
-	assert.Contains(t, prepare(t, m, whole(3, "800m", "32Mi"), running(to)).ResizeError, "invalid argument", "the containers wait for it")
+	assert.Contains(t, prepare(t, m, whole(3, "800m", "32Mi"), running(to)).ResizeError, "invalid argument",
+		"the containers wait for it")
 }
 
 // The status of a pod that runs has what its cgroup has.
@@ -471,7 +494,8 @@ func TestInspection(t *testing.T) {
 	assert.Nil(t, inspect(), "not prepared")
 	prepare(t, m, pod, nil)
 	got := inspect()
-	assert.Equal(t, []string{"200m", "200m", "100Mi"}, []string{got.Requests.Cpu().String(), got.Limits.Cpu().String(), got.Limits.Memory().String()})
+	assert.Equal(t, []string{"200m", "200m", "100Mi"}, []string{got.Requests.Cpu().String(), got.Limits.Cpu().String(),
+		got.Limits.Memory().String()})
 	assert.Nil(t, observed.Resources, "the status is shared")
 	f.cgroups["/kubepods/poda"] = Resources{CPUShares: 2}
 	got = inspect()
@@ -492,7 +516,8 @@ func (i inspected) InspectPod(context.Context, runtime.PodRef) (*runtime.PodStat
 // The words of the API are those of the spec: no amount is lost on the way to the kernel and back.
 func TestRequirements(t *testing.T) {
 	for _, milli := range []int64{2, 3, 10, 99, 100, 101, 250, 333, 999, 1000, 1001, 64_000, 255_999} {
-		r := Resources{CPUShares: Shares(milli), CPUQuota: quota(milli, defaultPeriod), CPUPeriod: defaultPeriod}.requirements()
+		r := Resources{CPUShares: Shares(milli), CPUQuota: quota(milli, defaultPeriod),
+			CPUPeriod: defaultPeriod}.requirements()
 		assert.Equal(t, milli, r.Requests.Cpu().MilliValue())
 		assert.Equal(t, max(milli, podspec.MinCPULimitMilli), r.Limits.Cpu().MilliValue())
 		assert.Equal(t, Shares(milli), sharesOf(Weight(Shares(milli)), Shares(milli)))
@@ -543,7 +568,8 @@ func TestWithoutPermission(t *testing.T) {
 		assert.Zero(t, prepare(t, m, pod, nil))
 		_, err := m.Admit(lifecycle.AdmitRequest{Pod: pod})
 		require.NoError(t, err)
-		pod.Spec.Resources = &v1.ResourceRequirements{Limits: v1.ResourceList{v1.ResourceMemory: resource.MustParse("2Gi")}}
+		pod.Spec.Resources = &v1.ResourceRequirements{
+			Limits: v1.ResourceList{v1.ResourceMemory: resource.MustParse("2Gi")}}
 		_, err = m.Admit(lifecycle.AdmitRequest{Pod: pod})
 		var refusal *runtime.TerminalError
 		require.ErrorAs(t, err, &refusal)
@@ -563,10 +589,12 @@ func TestWithoutPermission(t *testing.T) {
 func TestContainerMemoryQoS(t *testing.T) {
 	q := memoryQoS{reserve: true, factor: 0.9, allocatable: 8 << 30, page: 4096}
 	pod := burstable("a", "100m", "1Gi") // and a limit of 4Gi
-	assert.Equal(t, map[string]string{"memory.low": "1073741824", "memory.high": "3972841472"}, containerMemoryQoS(pod, &pod.Spec.Containers[0], q))
+	assert.Equal(t, map[string]string{"memory.low": "1073741824", "memory.high": "3972841472"},
+		containerMemoryQoS(pod, &pod.Spec.Containers[0], q))
 	q.reserve = false
 	delete(pod.Spec.Containers[0].Resources.Limits, v1.ResourceMemory)
-	assert.Equal(t, map[string]string{"memory.min": "0", "memory.low": "0", "memory.high": "7838314496"}, containerMemoryQoS(pod, &pod.Spec.Containers[0], q))
+	assert.Equal(t, map[string]string{"memory.min": "0", "memory.low": "0", "memory.high": "7838314496"},
+		containerMemoryQoS(pod, &pod.Spec.Containers[0], q))
 	q.reserve = true
 	c := &pod.Spec.Containers[0]
 	c.Resources.Limits = maps.Clone(c.Resources.Requests)

@@ -53,7 +53,9 @@ func parseRoot(root string) ([]string, error) {
 		case part == "" || part == "." || part == "..":
 			return nil, fmt.Errorf("cgroup %q: must be a path without empty elements and dots", root)
 		case strings.HasSuffix(part, slice):
-			return nil, fmt.Errorf("cgroup %q: must be a path as of the driver cgroupfs, such as /a/b for the slice a-b.slice", root)
+			return nil,
+				fmt.Errorf("cgroup %q: must be a path as of the driver cgroupfs, such as /a/b for the slice a-b.slice",
+					root)
 		case strings.ContainsAny(part, "\x00\n:"):
 			return nil, fmt.Errorf("cgroup %q: %q cannot be the name of a cgroup", root, part)
 		}
@@ -94,8 +96,8 @@ func podCgroup(root []string, class string, uid types.UID) []string {
 	return append(classCgroup(root, class), podPrefix+string(uid))
 }
 
-// podName returns the name of the directory of a pod's cgroup in that of its class, without its UID: what is before and after
-// it.
+// podName returns the name of the directory of a pod's cgroup in that of its class, without its UID: what is before and
+// after it.
 func (d Driver) podName(root []string, class string) (before, after string) {
 	if d != Systemd {
 		return podPrefix, ""

@@ -32,7 +32,8 @@ func makePod(uid types.UID, class v1.PodQOSClass) *v1.Pod {
 	case v1.PodQOSBurstable:
 		c.Resources = v1.ResourceRequirements{Requests: some}
 	}
-	return &v1.Pod{ObjectMeta: metav1.ObjectMeta{UID: uid, Name: "web"}, Spec: v1.PodSpec{Containers: []v1.Container{c}}}
+	return &v1.Pod{ObjectMeta: metav1.ObjectMeta{UID: uid, Name: "web"},
+		Spec: v1.PodSpec{Containers: []v1.Container{c}}}
 }
 
 // The names that a kubelet 1.36 gives (pkg/kubelet/cm). A line with a source is an example

@@ -13,8 +13,8 @@ import (
 const (
 	// startDelay is how long [Manager.Run] waits for the first pod: by then the driver of the runtime is known.
 	startDelay = 5 * time.Second
-	// settle is the time without changes after which the cgroups of classes are changed; settleMax bounds the wait. All pods of
-	// an agent that starts are prepared in between.
+	// settle is the time without changes after which the cgroups of classes are changed; settleMax bounds the wait. All
+	// pods of an agent that starts are prepared in between.
 	settle, settleMax = time.Second, 10 * time.Second
 )
 
@@ -24,9 +24,9 @@ const (
 	reasonNotEnforced = "FailedNodeAllocatableEnforcement"
 )
 
-// Run implements [lifecycle.Runner]: it makes the cgroups above those of pods, sets their limits and those of what is reserved, moves
-// processes, and changes the cgroups of classes when the requests of pods have changed. What fails is repeated once a
-// minute. While nothing changes, it does nothing.
+// Run implements [lifecycle.Runner]: it makes the cgroups above those of pods, sets their limits and those of what is
+// reserved, moves processes, and changes the cgroups of classes when the requests of pods have changed. What fails is
+// repeated once a minute. While nothing changes, it does nothing.
 func (m *Manager) Run(ctx context.Context) error {
 	select {
 	case <-ctx.Done():
@@ -100,12 +100,14 @@ type duty struct {
 
 // duties returns what is to be done when the agent starts.
 func (m *Manager) duties() []duty {
-	list := []duty{{name: "the limits of all pods", run: m.limitPods, event: "Updated Node Allocatable limit across pods"}}
+	list := []duty{{name: "the limits of all pods", run: m.limitPods,
+		event: "Updated Node Allocatable limit across pods"}}
 	add := func(e Enforcement, what, cgroup string, amounts v1.ResourceList, compressible bool) {
 		if m.enforced(e) {
-			list = append(list, duty{name: string(e), event: "Updated limits on " + what + " cgroup " + cgroup, run: func() error {
-				return m.limitReserved(cgroup, amounts, compressible)
-			}})
+			list = append(list, duty{name: string(e), event: "Updated limits on " + what + " cgroup " + cgroup,
+				run: func() error {
+					return m.limitReserved(cgroup, amounts, compressible)
+				}})
 		}
 	}
 	add(EnforceSystemReserved, "system reserved", m.opts.SystemReservedCgroup, m.opts.SystemReserved, false)
@@ -113,10 +115,12 @@ func (m *Manager) duties() []duty {
 	add(EnforceSystemReservedCompressible, "system reserved", m.opts.SystemReservedCgroup, m.opts.SystemReserved, true)
 	add(EnforceKubeReservedCompressible, "kube reserved", m.opts.KubeReservedCgroup, m.opts.KubeReserved, true)
 	if c := m.opts.KubeletCgroup; c != "" {
-		list = append(list, duty{name: "moving this process to " + c, always: true, run: func() error { return m.tree.moveSelf(c) }})
+		list = append(list, duty{name: "moving this process to " + c, always: true,
+			run: func() error { return m.tree.moveSelf(c) }})
 	}
 	if c := m.opts.SystemCgroup; c != "" {
-		list = append(list, duty{name: "moving processes of the root cgroup to " + c, always: true, run: func() error { return m.tree.moveRoot(c) }})
+		list = append(list, duty{name: "moving processes of the root cgroup to " + c, always: true,
+			run: func() error { return m.tree.moveRoot(c) }})
 	}
 	return list
 }
@@ -126,9 +130,11 @@ func (m *Manager) do(list []duty) (again []duty) {
 	for _, d := range list {
 		err := d.run()
 		if err != nil && m.once.first(d.name, err) {
-			m.log.Error(err, "Not all cgroups of the node could be set up; it is tried again each minute", "what", d.name)
+			m.log.Error(err, "Not all cgroups of the node could be set up; it is tried again each minute",
+				"what", d.name)
 			if d.event != "" {
-				m.opts.Event.Emit(runtime.Event{Type: v1.EventTypeWarning, Reason: reasonNotEnforced, Message: "Failed to enforce " + d.name + ": " + err.Error()})
+				m.opts.Event.Emit(runtime.Event{Type: v1.EventTypeWarning, Reason: reasonNotEnforced,
+					Message: "Failed to enforce " + d.name + ": " + err.Error()})
 			}
 		}
 		if err == nil {
@@ -224,7 +230,8 @@ func (m *Manager) limitReserved(cgroup string, amounts v1.ResourceList, compress
 
 // updateQoS changes the cgroups of classes to what the pods request now.
 func (m *Manager) updateQoS() error {
-	policy := QOSPolicy{ReservedMemory: m.opts.ReservedMemory, AllocatableMemory: amount(m.allocatable(), v1.ResourceMemory), MemoryReservation: m.opts.Policy.MemoryReservation}
+	policy := QOSPolicy{ReservedMemory: m.opts.ReservedMemory, AllocatableMemory: amount(m.allocatable(),
+		v1.ResourceMemory), MemoryReservation: m.opts.Policy.MemoryReservation}
 	policy.MemoryQoS = m.opts.MemoryQoS && m.tree.unified()
 	if err := m.makeNode(); err != nil {
 		return err
@@ -235,7 +242,8 @@ func (m *Manager) updateQoS() error {
 	m.mu.Unlock()
 	m.node.Lock()
 	defer m.node.Unlock()
-	for i, list := range [][2]*Resources{{&want.Guaranteed, &before.Guaranteed}, {&want.Burstable, &before.Burstable}, {&want.BestEffort, &before.BestEffort}} {
+	for i, list := range [][2]*Resources{{&want.Guaranteed, &before.Guaranteed}, {&want.Burstable, &before.Burstable},
+		{&want.BestEffort, &before.BestEffort}} {
 		if list[0].Equal(*list[1]) {
 			continue
 		}
@@ -254,8 +262,8 @@ func (m *Manager) updateQoS() error {
 	return nil
 }
 
-// limitToUsage sets the limit of memory to what a class uses, if it uses more than it is to have, so that it does not grow
-// (kubelet: retrySetMemoryReserve).
+// limitToUsage sets the limit of memory to what a class uses, if it uses more than it is to have, so that it does not
+// grow (kubelet: retrySetMemoryReserve).
 func (m *Manager) limitToUsage(driver Driver, cgroup string, r Resources, cause error) error {
 	usage, err := m.tree.memoryUsage(cgroup)
 	if err != nil || usage <= r.MemoryMax {

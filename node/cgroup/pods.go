@@ -75,8 +75,8 @@ func (p *Pods) above(driver Driver, class string) string {
 	return driver.path(classCgroup(p.root, class))
 }
 
-// Above returns the cgroups above those of pods, in the form that [Pods.Parent] has: first that of all pods, then those of the
-// classes Burstable and BestEffort.
+// Above returns the cgroups above those of pods, in the form that [Pods.Parent] has: first that of all pods, then those
+// of the classes Burstable and BestEffort.
 func (p *Pods) Above() []string {
 	driver := p.current()
 	var out []string
@@ -93,8 +93,8 @@ func (p *Pods) Pods() ([]types.UID, error) {
 }
 
 // Remove removes the cgroup of the pod, and empty cgroups of its containers. A cgroup with processes stays, so
-// that [Pods.Pods] returns it again. That is no error, nor is a cgroup that does not exist, or that this process may not
-// remove. With the driver [Systemd] the slice is stopped.
+// that [Pods.Pods] returns it again. That is no error, nor is a cgroup that does not exist, or that this process may
+// not remove. With the driver [Systemd] the slice is stopped.
 func (p *Pods) Remove(uid types.UID) error {
 	if !podspec.IsFileName(uid) {
 		return fmt.Errorf("cgroup: UID %.64q cannot be part of the name of a cgroup", string(uid))

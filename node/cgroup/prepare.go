@@ -16,8 +16,8 @@ import (
 // reasonUnsupported is the reason of a refusal of a pod; a resize is refused as infeasible.
 const reasonUnsupported = "PodLevelResourcesNotSupported"
 
-// Admit implements [lifecycle.Admitter]. It refuses pods with limits of their own (KEP-2837) if this process may not make
-// cgroups: nothing would hold these limits.
+// Admit implements [lifecycle.Admitter]. It refuses pods with limits of their own (KEP-2837) if this process may not
+// make cgroups: nothing would hold these limits.
 func (m *Manager) Admit(req lifecycle.AdmitRequest) (lifecycle.AdmitResponse, error) {
 	if err := m.tree.usable(m.pods.current()); err != nil {
 		return lifecycle.AdmitResponse{}, refuseLimits(req, err.Error())
@@ -25,10 +25,11 @@ func (m *Manager) Admit(req lifecycle.AdmitRequest) (lifecycle.AdmitResponse, er
 	return lifecycle.AdmitResponse{}, nil
 }
 
-// RefuseLimits returns an admitter for an agent without a [Manager]. It refuses pods with limits of their own (KEP-2837), which
-// nothing would hold. why is the end of its message.
+// RefuseLimits returns an admitter for an agent without a [Manager]. It refuses pods with limits of their own
+// (KEP-2837), which nothing would hold. why is the end of its message.
 func RefuseLimits(why string) lifecycle.Admitter {
-	return lifecycle.AdmitterFunc("limits of pods", func(req lifecycle.AdmitRequest) error { return refuseLimits(req, why) })
+	return lifecycle.AdmitterFunc("limits of pods",
+		func(req lifecycle.AdmitRequest) error { return refuseLimits(req, why) })
 }
 
 func refuseLimits(req lifecycle.AdmitRequest, why string) error {
@@ -39,12 +40,13 @@ func refuseLimits(req lifecycle.AdmitRequest, why string) error {
 	if req.Held != nil {
 		reason = v1.PodReasonInfeasible
 	}
-	return lifecycle.Refuse(reason, "the limits in spec.resources need a cgroup of the pod, and this agent makes none: "+why)
+	return lifecycle.Refuse(reason,
+		"the limits in spec.resources need a cgroup of the pod, and this agent makes none: "+why)
 }
 
-// Prepare implements [lifecycle.Preparer]: it makes the cgroup of the pod, or changes it. While containers hold more than the pod
-// is to have, the cgroup has room for that; it becomes smaller after them. If the cgroup is as it was left, Prepare only looks
-// whether it is there.
+// Prepare implements [lifecycle.Preparer]: it makes the cgroup of the pod, or changes it. While containers hold more
+// than the pod is to have, the cgroup has room for that; it becomes smaller after them. If the cgroup is as it was
+// left, Prepare only looks whether it is there.
 func (m *Manager) Prepare(_ context.Context, req lifecycle.PrepareRequest) (lifecycle.PrepareResponse, error) {
 	var none lifecycle.PrepareResponse
 	if !m.usable() {
@@ -65,7 +67,8 @@ func (m *Manager) Prepare(_ context.Context, req lifecycle.PrepareRequest) (life
 		return none, nil
 	}
 	if same && !exists {
-		m.log.Info("The cgroup of a pod was removed by somebody else; it is made again", "pod", runtime.RefOf(pod), "cgroup", w.cgroup)
+		m.log.Info("The cgroup of a pod was removed by somebody else; it is made again", "pod", runtime.RefOf(pod),
+			"cgroup", w.cgroup)
 		m.lost()
 	}
 	// What a resize changes.
@@ -109,20 +112,24 @@ func (m *Manager) Prepare(_ context.Context, req lifecycle.PrepareRequest) (life
 		return lifecycle.PrepareResponse{Changed: changed}, nil
 	}
 	if m.once.first("pod", err) {
-		m.log.Error(err, "The cgroup of a pod cannot be made or changed; further pods with this problem are not logged", "pod", runtime.RefOf(pod), "cgroup", w.cgroup)
-		m.opts.Event.Emit(runtime.Event{Pod: runtime.RefOf(pod), Type: v1.EventTypeWarning, Reason: "FailedCreatePodContainer", Message: "unable to ensure pod container exists: " + err.Error(), Logged: true})
+		m.log.Error(err, "The cgroup of a pod cannot be made or changed; further pods with this problem are not logged",
+			"pod", runtime.RefOf(pod), "cgroup", w.cgroup)
+		m.opts.Event.Emit(runtime.Event{Pod: runtime.RefOf(pod), Type: v1.EventTypeWarning,
+			Reason: "FailedCreatePodContainer", Message: "unable to ensure pod container exists: " + err.Error(),
+			Logged: true})
 	}
 	switch {
 	case resourcehelper.IsPodLevelLimitsSet(pod) && !exists:
 		return none, fmt.Errorf("making the cgroup %s of the pod, which has limits of its own: %w", w.cgroup, err)
 	case changed && podspec.Resizable(pod):
-		return lifecycle.PrepareResponse{ResizeError: "setting the cgroup " + w.cgroup + " of the pod: " + err.Error()}, nil
+		return lifecycle.PrepareResponse{ResizeError: "setting the cgroup " + w.cgroup + " of the pod: " + err.Error()},
+			nil
 	}
 	return lifecycle.PrepareResponse{RetryAfter: retryAfter}, nil
 }
 
-// belowUsage returns why the limit of memory of a pod that is resized cannot become smaller: the kernel would kill a process of it.
-// It returns "" if it can, or is not to. The texts are kubelet's (validateMemoryResizeAction).
+// belowUsage returns why the limit of memory of a pod that is resized cannot become smaller: the kernel would kill a
+// process of it. It returns "" if it can, or is not to. The texts are kubelet's (validateMemoryResizeAction).
 func (m *Manager) belowUsage(pod *v1.Pod, cgroup string, from, to int64) string {
 	if to == None || from != None && to >= from || !podspec.Resizable(pod) {
 		return ""
@@ -132,7 +139,9 @@ func (m *Manager) belowUsage(pod *v1.Pod, cgroup string, from, to int64) string 
 	case err != nil:
 		return "cannot decrease memory limits: reading the memory usage of the pod: " + err.Error()
 	case usage >= to:
-		return fmt.Sprintf("cannot decrease memory limits: attempting to set pod memory limit (%d) below current usage (%d)", to, usage)
+		return fmt.Sprintf(
+			"cannot decrease memory limits: attempting to set pod memory limit (%d) below current usage (%d)", to,
+			usage)
 	}
 	return ""
 }
@@ -155,7 +164,8 @@ type sizes struct{ cpu, memory bool }
 
 func (s sizes) any() bool { return s.cpu || s.memory }
 
-// resizing returns what containers of the pod are to be given. Where limits of CPU are not enforced, no container has the one of its spec.
+// resizing returns what containers of the pod are to be given. Where limits of CPU are not enforced, no container has
+// the one of its spec.
 func resizing(pod *v1.Pod, observed *runtime.PodStatus, noCPUQuota bool) (due sizes) {
 	if observed == nil || !podspec.Resizable(pod) {
 		return due
@@ -164,7 +174,8 @@ func resizing(pod *v1.Pod, observed *runtime.PodStatus, noCPUQuota bool) (due si
 		n := observed.Newest(c.Name)
 		if noCPUQuota && n != nil && n.Resources != nil {
 			with := *n
-			with.Resources = &v1.ResourceRequirements{Requests: n.Resources.Requests, Limits: maps.Clone(n.Resources.Limits)}
+			with.Resources = &v1.ResourceRequirements{Requests: n.Resources.Requests,
+				Limits: maps.Clone(n.Resources.Limits)}
 			if with.Resources.Limits == nil {
 				with.Resources.Limits = v1.ResourceList{}
 			}
@@ -179,13 +190,14 @@ func resizing(pod *v1.Pod, observed *runtime.PodStatus, noCPUQuota bool) (due si
 	return due
 }
 
-// EditContainer implements [lifecycle.ContainerEditor]: with memory QoS it protects the memory that a container requests, and
-// slows it down close to its limit.
+// EditContainer implements [lifecycle.ContainerEditor]: with memory QoS it protects the memory that a container
+// requests, and slows it down close to its limit.
 func (m *Manager) EditContainer(_ context.Context, pod *v1.Pod, c *v1.Container) (runtime.ContainerEdits, error) {
 	if !m.opts.MemoryQoS || !m.tree.unified() {
 		return runtime.ContainerEdits{}, nil
 	}
 	return runtime.ContainerEdits{Unified: containerMemoryQoS(pod, c, memoryQoS{
-		reserve: m.opts.Policy.MemoryReservation, factor: m.opts.MemoryThrottlingFactor, allocatable: amount(m.allocatable(), v1.ResourceMemory), page: m.tree.pageSize(),
+		reserve: m.opts.Policy.MemoryReservation, factor: m.opts.MemoryThrottlingFactor,
+		allocatable: amount(m.allocatable(), v1.ResourceMemory), page: m.tree.pageSize(),
 	})}, nil
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime/podspec"
 )
 
-// PIDs is the name of the resource of processes in the amounts that are reserved (systemReserved, kubeReserved) and in the
-// capacity of a node. No pod requests it.
+// PIDs is the name of the resource of processes in the amounts that are reserved (systemReserved, kubeReserved) and in
+// the capacity of a node. No pod requests it.
 const PIDs v1.ResourceName = "pid"
 
 // Requests are what the pods of a node request together, by their classes.
@@ -29,13 +29,15 @@ func requestsOf(pod *v1.Pod) Requests {
 	case v1.PodQOSGuaranteed:
 		return Requests{GuaranteedMemory: amount(requests, v1.ResourceMemory)}
 	case v1.PodQOSBurstable:
-		return Requests{BurstableCPU: amount(requests, v1.ResourceCPU), BurstableMemory: amount(requests, v1.ResourceMemory)}
+		return Requests{BurstableCPU: amount(requests, v1.ResourceCPU),
+			BurstableMemory: amount(requests, v1.ResourceMemory)}
 	}
 	return Requests{}
 }
 
 func (r Requests) plus(o Requests) Requests {
-	return Requests{r.BurstableCPU + o.BurstableCPU, r.GuaranteedMemory + o.GuaranteedMemory, r.BurstableMemory + o.BurstableMemory}
+	return Requests{r.BurstableCPU + o.BurstableCPU, r.GuaranteedMemory + o.GuaranteedMemory,
+		r.BurstableMemory + o.BurstableMemory}
 }
 
 func (r Requests) minus(o Requests) Requests {
@@ -44,8 +46,8 @@ func (r Requests) minus(o Requests) Requests {
 
 // QOSPolicy has what the resources of the cgroups of classes depend on besides the pods.
 type QOSPolicy struct {
-	// ReservedMemory is the percentage of the requested memory of a class that the classes below it cannot use (kubelet's
-	// qosReserved, with its feature gate). nil: none.
+	// ReservedMemory is the percentage of the requested memory of a class that the classes below it cannot use
+	// (kubelet's qosReserved, with its feature gate). nil: none.
 	ReservedMemory *int64
 	// AllocatableMemory is the memory of all pods in bytes. With 0, ReservedMemory has no effect.
 	AllocatableMemory int64
@@ -53,14 +55,14 @@ type QOSPolicy struct {
 	MemoryQoS, MemoryReservation bool
 }
 
-// QOSResources are the resources of the cgroups of classes. Guaranteed is the one of all pods, and has only what depends on
-// classes.
+// QOSResources are the resources of the cgroups of classes. Guaranteed is the one of all pods, and has only what
+// depends on classes.
 type QOSResources struct {
 	Guaranteed, Burstable, BestEffort Resources
 }
 
-// QOS returns the resources of the cgroups of classes (kubelet: qosContainerManagerImpl.UpdateCgroups). Huge pages are not limited; the
-// page sizes are those of the machine.
+// QOS returns the resources of the cgroups of classes (kubelet: qosContainerManagerImpl.UpdateCgroups). Huge pages are
+// not limited; the page sizes are those of the machine.
 func QOS(all Requests, p QOSPolicy, pageSizes []string) QOSResources {
 	pages := make(map[string]int64, len(pageSizes))
 	for _, size := range pageSizes {
@@ -84,8 +86,9 @@ func QOS(all Requests, p QOSPolicy, pageSizes []string) QOSResources {
 	return out
 }
 
-// NodeResources returns the resources of a cgroup that gets the amounts: that of all pods, of the system, or of the agent
-// (kubelet: getCgroupConfigInternal). compressible leaves everything out but CPU, of which a lack only slows down.
+// NodeResources returns the resources of a cgroup that gets the amounts: that of all pods, of the system, or of the
+// agent (kubelet: getCgroupConfigInternal). compressible leaves everything out but CPU, of which a lack only slows
+// down.
 func NodeResources(amounts v1.ResourceList, compressible bool) Resources {
 	var r Resources
 	if q, ok := amounts[v1.ResourceCPU]; ok {
@@ -104,8 +107,8 @@ func NodeResources(amounts v1.ResourceList, compressible bool) Resources {
 	return r
 }
 
-// MachinePIDs returns how many processes and threads the machine can have, for [PIDs] in ManagerOptions.Capacity. ok is false if the
-// kernel does not tell.
+// MachinePIDs returns how many processes and threads the machine can have, for [PIDs] in ManagerOptions.Capacity. ok is
+// false if the kernel does not tell.
 func MachinePIDs() (n int64, ok bool) {
 	for _, file := range []string{"/proc/sys/kernel/pid_max", "/proc/sys/kernel/threads-max"} {
 		data, err := os.ReadFile(file)

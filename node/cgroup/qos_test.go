@@ -28,7 +28,8 @@ func TestQOS(t *testing.T) {
 	assert.Equal(t, 8*gi-gi/2, reserved.Burstable.MemoryMax)
 	assert.Equal(t, 8*gi-gi/2-gi, reserved.BestEffort.MemoryMax)
 	assert.Zero(t, reserved.Guaranteed.MemoryMax)
-	assert.Zero(t, cgroup.QOS(all, cgroup.QOSPolicy{ReservedMemory: new(int64(50))}, nil).Burstable.MemoryMax, "the memory of the node is not known")
+	assert.Zero(t, cgroup.QOS(all, cgroup.QOSPolicy{ReservedMemory: new(int64(50))}, nil).Burstable.MemoryMax,
+		"the memory of the node is not known")
 
 	protected := cgroup.QOS(all, cgroup.QOSPolicy{MemoryQoS: true, MemoryReservation: true}, nil)
 	assert.Equal(t, 3*gi, *protected.Guaranteed.MemoryMin)
@@ -46,7 +47,8 @@ func TestNodeResources(t *testing.T) {
 	reserved := list("100m", "1Gi")
 	reserved[cgroup.PIDs] = resource.MustParse("1000")
 	amounts := podspec.Remaining(capacity, reserved)
-	assert.Equal(t, cgroup.Resources{CPUShares: 1945, MemoryMax: 9 << 30, PidsMax: 31768, HugePages: map[string]int64{"2MB": 100 << 20}}, cgroup.NodeResources(amounts, false))
+	assert.Equal(t, cgroup.Resources{CPUShares: 1945, MemoryMax: 9 << 30, PidsMax: 31768,
+		HugePages: map[string]int64{"2MB": 100 << 20}}, cgroup.NodeResources(amounts, false))
 	assert.Equal(t, cgroup.Resources{CPUShares: 102}, cgroup.NodeResources(reserved, true))
 	left := podspec.Remaining(list("1", ""), list("2", ""))[v1.ResourceCPU]
 	assert.Equal(t, "0", left.String(), "never negative")

@@ -144,7 +144,8 @@ func remove(mount string, root []string, driver Driver, uid types.UID) error {
 		return err
 	}
 	return eachClass(mount, root, driver, func(c class) error {
-		if err := removeTree(int(c.dir.Fd()), c.before+string(uid)+c.after); !errors.Is(err, unix.ENOTDIR) { // else not a cgroup
+		if err := removeTree(int(c.dir.Fd()), c.before+string(uid)+c.after); !errors.Is(err, unix.ENOTDIR) {
+			// else not a cgroup
 			return ignore(err)
 		}
 		return nil
@@ -193,17 +194,18 @@ func removeAbove(mount string, root []string, driver Driver) error {
 	for _, h := range hierarchies {
 		for _, name := range slices.Backward(classes()) {
 			cgroup := driver.path(classCgroup(root, name))
-			errs = append(errs, within(h, path.Join(".", strings.TrimPrefix(path.Dir(cgroup), "/")), func(dir *os.File) error {
-				if driver == Systemd {
-					if busy, err := hasAny(filepath.Join(h, cgroup)); busy || err != nil {
-						return ignore(err)
+			errs = append(errs, within(h, path.Join(".", strings.TrimPrefix(path.Dir(cgroup), "/")),
+				func(dir *os.File) error {
+					if driver == Systemd {
+						if busy, err := hasAny(filepath.Join(h, cgroup)); busy || err != nil {
+							return ignore(err)
+						}
+						if err := stopUnit(cgroup); err != nil {
+							return err
+						}
 					}
-					if err := stopUnit(cgroup); err != nil {
-						return err
-					}
-				}
-				return ignore(rmdir(int(dir.Fd()), path.Base(cgroup)))
-			}))
+					return ignore(rmdir(int(dir.Fd()), path.Base(cgroup)))
+				}))
 		}
 	}
 	return errors.Join(errs...)

@@ -30,7 +30,8 @@ func newTree(t *testing.T, root string, dirs ...string) (*cgroup.Pods, string) {
 
 func TestRemove(t *testing.T) {
 	for _, root := range []string{"/", "/kubelet"} {
-		pods, mount := newTree(t, root, "kubepods/podg/c1", "kubepods/burstable/podb/c1", "kubepods/burstable/podb/c2", "kubepods/besteffort/pode",
+		pods, mount := newTree(t, root, "kubepods/podg/c1", "kubepods/burstable/podb/c1", "kubepods/burstable/podb/c2",
+			"kubepods/besteffort/pode",
 			"kubepods/besteffort/other", "podoutside", "kubepods/burstable/podkeep/c")
 		require.NoError(t, os.RemoveAll(filepath.Join(mount, "memory", root, "kubepods/podg"))) // in one hierarchy only
 		uids, err := pods.Pods()
@@ -43,7 +44,8 @@ func TestRemove(t *testing.T) {
 		uids, err = pods.Pods()
 		require.NoError(t, err)
 		assert.Equal(t, []types.UID{"keep"}, uids)
-		for _, dir := range []string{"kubepods/besteffort/other", "kubepods/burstable", "podoutside", "kubepods/burstable/podkeep/c"} {
+		for _, dir := range []string{"kubepods/besteffort/other", "kubepods/burstable", "podoutside",
+			"kubepods/burstable/podkeep/c"} {
 			assert.DirExists(t, filepath.Join(mount, "memory", root, dir))
 		}
 	}
@@ -68,11 +70,13 @@ func TestRemoveAbove(t *testing.T) {
 // One pass removes what Remove removes for each of the pods.
 func TestRemoveGone(t *testing.T) {
 	for _, root := range []string{"/", "/kubelet"} {
-		pods, mount := newTree(t, root, "kubepods/podg/c1", "kubepods/burstable/podb/c1", "kubepods/burstable/podb/c2", "kubepods/besteffort/pode",
+		pods, mount := newTree(t, root, "kubepods/podg/c1", "kubepods/burstable/podb/c1", "kubepods/burstable/podb/c2",
+			"kubepods/besteffort/pode",
 			"kubepods/besteffort/other", "podoutside", "kubepods/burstable/podkeep/c", "kubepods/burstable/podbusy/c")
 		require.NoError(t, os.RemoveAll(filepath.Join(mount, "memory", root, "kubepods/podg")))
 		require.NoError(t, os.Symlink("podkeep", filepath.Join(mount, "memory", root, "kubepods/burstable/podlink")))
-		require.NoError(t, os.WriteFile(filepath.Join(mount, "memory", root, "kubepods/burstable/podbusy/c/cgroup.procs"), nil, 0o600))
+		require.NoError(t,
+			os.WriteFile(filepath.Join(mount, "memory", root, "kubepods/burstable/podbusy/c/cgroup.procs"), nil, 0o600))
 		found, err := pods.RemoveGone(func(uid types.UID) bool { return uid != "keep" })
 		require.NoError(t, err)
 		require.ErrorContains(t, found["busy"], "a process is in it")
@@ -81,12 +85,14 @@ func TestRemoveGone(t *testing.T) {
 		uids, err := pods.Pods()
 		require.NoError(t, err)
 		assert.ElementsMatch(t, []types.UID{"keep", "busy"}, uids)
-		for _, dir := range []string{"kubepods/besteffort/other", "kubepods/burstable", "podoutside", "kubepods/burstable/podkeep/c"} {
+		for _, dir := range []string{"kubepods/besteffort/other", "kubepods/burstable", "podoutside",
+			"kubepods/burstable/podkeep/c"} {
 			assert.DirExists(t, filepath.Join(mount, "memory", root, dir))
 		}
 		_, err = os.Lstat(filepath.Join(mount, "memory", root, "kubepods/burstable/podlink"))
 		require.NoError(t, err)
-		assert.NoDirExists(t, filepath.Join(mount, "cpu,cpuacct", root, "kubepods/burstable/podbusy"), "the other hierarchies go on")
+		assert.NoDirExists(t, filepath.Join(mount, "cpu,cpuacct", root, "kubepods/burstable/podbusy"),
+			"the other hierarchies go on")
 	}
 }
 

@@ -21,13 +21,13 @@ type Resources struct {
 	CPUPeriod uint64
 	// MemoryMax is the limit of memory in bytes. 0 means no change, [None] no limit.
 	MemoryMax int64
-	// MemoryMin is the memory in bytes that the kernel never reclaims, MemoryLow that it reclaims last. nil means no change. Only
-	// cgroup v2 has them.
+	// MemoryMin is the memory in bytes that the kernel never reclaims, MemoryLow that it reclaims last. nil means no
+	// change. Only cgroup v2 has them.
 	MemoryMin, MemoryLow *int64
 	// PidsMax is the limit of processes and threads. 0 means no change, [None] no limit.
 	PidsMax int64
-	// HugePages are the limits of memory in huge pages in bytes, by page size as in "2MB". Pages of sizes that are not in it
-	// are forbidden. nil means no change.
+	// HugePages are the limits of memory in huge pages in bytes, by page size as in "2MB". Pages of sizes that are not
+	// in it are forbidden. nil means no change.
 	HugePages map[string]int64
 	// CPUs is a list of CPUs such as 0-3,7. "" means no change.
 	CPUs string
@@ -42,8 +42,10 @@ const unlimitedPages = 1 << 62
 // Equal reports whether the settings are the same.
 func (r Resources) Equal(o Resources) bool {
 	same := func(a, b *int64) bool { return a == b || a != nil && b != nil && *a == *b }
-	return r.CPUShares == o.CPUShares && r.CPUQuota == o.CPUQuota && r.CPUPeriod == o.CPUPeriod && r.MemoryMax == o.MemoryMax &&
-		r.PidsMax == o.PidsMax && r.CPUs == o.CPUs && same(r.MemoryMin, o.MemoryMin) && same(r.MemoryLow, o.MemoryLow) &&
+	return r.CPUShares == o.CPUShares && r.CPUQuota == o.CPUQuota && r.CPUPeriod == o.CPUPeriod &&
+		r.MemoryMax == o.MemoryMax &&
+		r.PidsMax == o.PidsMax && r.CPUs == o.CPUs && same(r.MemoryMin, o.MemoryMin) &&
+		same(r.MemoryLow, o.MemoryLow) &&
 		(r.HugePages == nil) == (o.HugePages == nil) && maps.Equal(r.HugePages, o.HugePages)
 }
 
@@ -65,14 +67,16 @@ func Shares(milli int64) uint64 {
 	return uint64(max(milli*sharesPerCPU/1000, minShares))
 }
 
-// Weight returns the weight of cgroup v2 for shares of cgroup v1. It is kubelet's linear one, so that the weights of pods have
-// the ratio of their requests. (OCI runtimes convert the shares of containers by another function, which maps 1024 to 100.)
+// Weight returns the weight of cgroup v2 for shares of cgroup v1. It is kubelet's linear one, so that the weights of
+// pods have the ratio of their requests. (OCI runtimes convert the shares of containers by another function, which maps
+// 1024 to 100.)
 func Weight(shares uint64) uint64 {
 	shares = min(max(shares, minShares), maxShares)
 	return 1 + (shares-minShares)*(maxWeight-1)/(maxShares-minShares)
 }
 
-// sharesOf returns shares of cgroup v1 that have the weight of cgroup v2: those given if they do, otherwise the smallest ones.
+// sharesOf returns shares of cgroup v1 that have the weight of cgroup v2: those given if they do, otherwise the
+// smallest ones.
 func sharesOf(weight, given uint64) uint64 {
 	if weight == 0 || Weight(given) == weight {
 		return given
@@ -81,8 +85,8 @@ func sharesOf(weight, given uint64) uint64 {
 	return minShares + ((weight-1)*(maxShares-minShares)+maxWeight-2)/(maxWeight-1)
 }
 
-// quota returns the CPU time of a limit in thousandths of a CPU in each period, both in microseconds; 0 if there is no limit
-// (kubelet: MilliCPUToQuota).
+// quota returns the CPU time of a limit in thousandths of a CPU in each period, both in microseconds; 0 if there is no
+// limit (kubelet: MilliCPUToQuota).
 func quota(milli, period int64) int64 {
 	if milli <= 0 {
 		return 0
@@ -90,12 +94,14 @@ func quota(milli, period int64) int64 {
 	return max(min(milli, math.MaxInt64/period)*period/1000, minQuota)
 }
 
-// amount returns an amount in the list, CPU in thousandths: at most so much that the amounts of all pods of a node have a sum.
+// amount returns an amount in the list, CPU in thousandths: at most so much that the amounts of all pods of a node have
+// a sum.
 func amount(list v1.ResourceList, name v1.ResourceName) int64 {
 	return min(podspec.Amount(name, list[name]), 1<<50)
 }
 
-// Policy has what the resources of all pods depend on. The zero value is kubelet's default, without a limit of processes.
+// Policy has what the resources of all pods depend on. The zero value is kubelet's default, without a limit of
+// processes.
 type Policy struct {
 	// NoCPUQuota means that limits of CPU are not enforced (kubelet's cpuCFSQuota: false).
 	NoCPUQuota bool
@@ -103,14 +109,14 @@ type Policy struct {
 	CPUPeriod int64
 	// PodPidsLimit is the limit of processes and threads of each pod (podPidsLimit). 0 or less means no limit.
 	PodPidsLimit int64
-	// MemoryReservation protects requested memory with cgroup v2: memory.min for Guaranteed pods, memory.low for Burstable ones
-	// (the feature gate MemoryQoS with memoryReservationPolicy: TieredReservation, KEP-2570).
+	// MemoryReservation protects requested memory with cgroup v2: memory.min for Guaranteed pods, memory.low for
+	// Burstable ones (the feature gate MemoryQoS with memoryReservationPolicy: TieredReservation, KEP-2570).
 	MemoryReservation bool
 }
 
-// PodResources returns the resources of the cgroup of the pod (kubelet: ResourceConfigForPod). The overhead of the pod's
-// RuntimeClass is part of them. Limits of the pod as a whole (KEP-2837) win over the sum of those of its containers. Without
-// them there is a limit only if each container has one.
+// PodResources returns the resources of the cgroup of the pod (kubelet: ResourceConfigForPod). The overhead of the
+// pod's RuntimeClass is part of them. Limits of the pod as a whole (KEP-2837) win over the sum of those of its
+// containers. Without them there is a limit only if each container has one.
 func PodResources(pod *v1.Pod, p Policy) Resources {
 	requests := resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{})
 	limits := resourcehelper.PodLimits(pod, resourcehelper.PodResourcesOptions{})
@@ -150,8 +156,8 @@ func PodResources(pod *v1.Pod, p Policy) Resources {
 	return r
 }
 
-// limited reports whether each container of the pod has a limit of the resource. As in kubelet, an init container also counts as
-// limited after a sidecar that has a limit: kubelet looks at the sum of what runs at that time.
+// limited reports whether each container of the pod has a limit of the resource. As in kubelet, an init container also
+// counts as limited after a sidecar that has a limit: kubelet looks at the sum of what runs at that time.
 func limited(pod *v1.Pod, name v1.ResourceName) bool {
 	sidecar := false
 	for kind, c := range podspec.Containers(&pod.Spec) {
@@ -182,8 +188,8 @@ func hugePages(list v1.ResourceList) map[string]int64 {
 	return pages
 }
 
-// complete returns the resources with no limit of CPU time, memory and processes where they have none, for a cgroup that may have one from
-// before.
+// complete returns the resources with no limit of CPU time, memory and processes where they have none, for a cgroup
+// that may have one from before.
 func (r Resources) complete() Resources {
 	if r.CPUQuota == 0 {
 		r.CPUQuota = None
@@ -197,7 +203,8 @@ func (r Resources) complete() Resources {
 	return r
 }
 
-// withRoom returns the complete resources with those of the cgroup as far as these are larger and due: containers still hold them.
+// withRoom returns the complete resources with those of the cgroup as far as these are larger and due: containers still
+// hold them.
 func (r Resources) withRoom(current Resources, due sizes) Resources {
 	larger := func(a, b int64) int64 {
 		if a == None || b == None {
@@ -227,8 +234,9 @@ func (r Resources) sameSize(o Resources) bool {
 	return r.CPUShares == o.CPUShares && r.CPUQuota == o.CPUQuota && r.MemoryMax == o.MemoryMax
 }
 
-// requirements returns the resources in the words of the API, without requests of memory (kubelet: CPURequestsFromConfig,
-// CPULimitsFromConfig, MemoryLimitsFromConfig). It is the inverse of [Shares] and of the conversion of quotas.
+// requirements returns the resources in the words of the API, without requests of memory (kubelet:
+// CPURequestsFromConfig, CPULimitsFromConfig, MemoryLimitsFromConfig). It is the inverse of [Shares] and of the
+// conversion of quotas.
 func (r Resources) requirements() *v1.ResourceRequirements {
 	out := &v1.ResourceRequirements{Requests: v1.ResourceList{}, Limits: v1.ResourceList{}}
 	if r.CPUShares > 0 {

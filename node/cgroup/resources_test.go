@@ -76,7 +76,8 @@ func TestPodResources(t *testing.T) {
 		"guaranteed, no quota":   {podOf(full), cgroup.Policy{NoCPUQuota: true}, cgroup.Resources{CPUShares: 102, CPUQuota: -1, CPUPeriod: 100000, MemoryMax: 100 * mi}},
 		"guaranteed, period":     {podOf(full), tuned, cgroup.Resources{CPUShares: 102, CPUQuota: 1000, CPUPeriod: 5000, MemoryMax: 100 * mi}},
 		"init containers, some limits": {
-			withInit(podOf(needs("100m", "100m", "100m", "100Mi"), needs("100m", "100m", "", "")), needs("100m", "100m", "100m", "100Mi"), needs("100m", "100m", "", "")),
+			withInit(podOf(needs("100m", "100m", "100m", "100Mi"), needs("100m", "100m", "", "")),
+				needs("100m", "100m", "100m", "100Mi"), needs("100m", "100m", "", "")),
 			cgroup.Policy{}, cgroup.Resources{CPUShares: 204},
 		},
 		"an unlimited init container after a limited sidecar": {asSidecar(withInit(podOf(full), full, one)), cgroup.Policy{}, cgroup.Resources{CPUShares: 204, CPUQuota: 20000, CPUPeriod: 100000, MemoryMax: 200 * mi}},
@@ -105,14 +106,16 @@ func TestOverheadAndHugePages(t *testing.T) {
 	pod.Spec.Containers[0].Resources.Limits["hugepages-2Mi"] = resource.MustParse("4Mi")
 	r := cgroup.PodResources(pod, cgroup.Policy{})
 	assert.Equal(t, cgroup.Resources{
-		CPUShares: 153, CPUQuota: 25000, CPUPeriod: 100000, MemoryMax: 210 << 20, HugePages: map[string]int64{"2MB": 4 << 20},
+		CPUShares: 153, CPUQuota: 25000, CPUPeriod: 100000, MemoryMax: 210 << 20,
+		HugePages: map[string]int64{"2MB": 4 << 20},
 	}, r)
 }
 
 // The sources of the numbers: getCPUWeight, MilliCPUToShares and cpuWeightToCPUShares in pkg/kubelet/cm.
 func TestSharesAndWeights(t *testing.T) {
 	for milli, want := range map[int64][2]uint64{
-		-1: {2, 1}, 0: {2, 1}, 1: {2, 1}, 2: {2, 1}, 3: {3, 1}, 100: {102, 4}, 500: {512, 20}, 900: {921, 36}, 1000: {1024, 39}, 2000: {2048, 79}, 100_000: {102400, 3906},
+		-1: {2, 1}, 0: {2, 1}, 1: {2, 1}, 2: {2, 1}, 3: {3, 1}, 100: {102, 4}, 500: {512, 20}, 900: {921, 36},
+		1000: {1024, 39}, 2000: {2048, 79}, 100_000: {102400, 3906},
 		256_000: {262144, 10000}, 300_000: {262144, 10000}, math.MaxInt64: {262144, 10000},
 	} {
 		shares := cgroup.Shares(milli)

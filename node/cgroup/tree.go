@@ -13,8 +13,8 @@ type tree interface {
 	make(driver Driver, cgroup string, r Resources) error
 	// set sets resources of a cgroup that exists.
 	set(driver Driver, cgroup string, r Resources) error
-	// read returns CPU and memory of a cgroup, complete, see [Resources.complete]. What the kernel makes of the settings in set, which it
-	// rounds, is returned as it is there.
+	// read returns CPU and memory of a cgroup, complete, see [Resources.complete]. What the kernel makes of the
+	// settings in set, which it rounds, is returned as it is there.
 	read(cgroup string, set Resources) (Resources, error)
 	memoryUsage(cgroup string) (int64, error)
 	// pageSizes are the sizes of huge pages of the machine, as in "2MB", as far as cgroups can limit them.
@@ -23,8 +23,8 @@ type tree interface {
 	pageSize() int64
 	// cpus is the list of CPUs; "" if it is not known.
 	cpus() string
-	// moveSelf moves this process to a cgroup unless it is in it, moveRoot all processes of the root cgroup but the first one and those of the
-	// kernel. They make the cgroup.
+	// moveSelf moves this process to a cgroup unless it is in it, moveRoot all processes of the root cgroup but the
+	// first one and those of the kernel. They make the cgroup.
 	moveSelf(cgroup string) error
 	moveRoot(cgroup string) error
 }

@@ -97,7 +97,8 @@ func (k *kernel) facts() machineFacts {
 		}
 	}
 	if f.err == nil && len(f.missing) == len(needed) {
-		f.err = errors.New("the kernel has none of the controllers " + strings.Join(needed, ", ") + ", or this process may not change them")
+		f.err = errors.New("the kernel has none of the controllers " + strings.Join(needed, ", ") +
+			", or this process may not change them")
 	}
 	if f.controllers["hugetlb"] {
 		f.hugePages = cgroups.HugePageSizes()
@@ -247,7 +248,8 @@ func (k *kernel) translate(r Resources) *cgroups.Resources {
 	}
 	if r.HugePages != nil {
 		for _, size := range f.hugePages {
-			out.HugetlbLimit = append(out.HugetlbLimit, &cgroups.HugepageLimit{Pagesize: size, Limit: uint64(r.HugePages[size])})
+			out.HugetlbLimit = append(out.HugetlbLimit, &cgroups.HugepageLimit{Pagesize: size,
+				Limit: uint64(r.HugePages[size])})
 		}
 	}
 	return out
@@ -281,7 +283,8 @@ func (k *kernel) read(cgroup string, set Resources) (Resources, error) {
 		out.CPUQuota, out.CPUPeriod = number(quota), uint64(max(0, number(period)))
 	default:
 		out.CPUShares = uint64(max(0, number(read("cpu", "cpu.shares"))))
-		out.CPUQuota, out.CPUPeriod = number(read("cpu", "cpu.cfs_quota_us")), uint64(max(0, number(read("cpu", "cpu.cfs_period_us"))))
+		out.CPUQuota, out.CPUPeriod = number(read("cpu", "cpu.cfs_quota_us")),
+			uint64(max(0, number(read("cpu", "cpu.cfs_period_us"))))
 	}
 	switch {
 	case !f.controllers["memory"]:
@@ -330,14 +333,15 @@ func (k *kernel) memoryUsage(cgroup string) (int64, error) {
 }
 
 func (k *kernel) moveSelf(cgroup string) error {
-	if data, err := os.ReadFile("/proc/self/cgroup"); err == nil && inCgroup(string(data), path.Join("/", cgroup), k.found().v2) {
+	if data, err := os.ReadFile("/proc/self/cgroup"); err == nil && inCgroup(string(data), path.Join("/", cgroup),
+		k.found().v2) {
 		return nil
 	}
 	return k.move(cgroup, []int{os.Getpid()})
 }
 
-// inCgroup reports whether a process with the file /proc/<pid>/cgroup is in the cgroup. With cgroup v1 the hierarchies of CPU and memory
-// decide, as with kubelet.
+// inCgroup reports whether a process with the file /proc/<pid>/cgroup is in the cgroup. With cgroup v1 the hierarchies
+// of CPU and memory decide, as with kubelet.
 func inCgroup(file, cgroup string, v2 bool) bool {
 	found := false
 	for line := range strings.Lines(file) {
@@ -346,7 +350,8 @@ func inCgroup(file, cgroup string, v2 bool) bool {
 			continue
 		}
 		controllers := strings.Split(parts[1], ",")
-		if v2 && parts[1] == "" || !v2 && (slices.Contains(controllers, "cpu") || slices.Contains(controllers, "memory")) {
+		if v2 && parts[1] == "" || !v2 && (slices.Contains(controllers, "cpu") ||
+			slices.Contains(controllers, "memory")) {
 			if parts[2] != cgroup {
 				return false
 			}

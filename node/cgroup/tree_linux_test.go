@@ -105,7 +105,8 @@ func (r *real) limits(t *testing.T, cgroup string) []string {
 	if quota == "-1" {
 		quota = "max"
 	}
-	return []string{r.read(t, cgroup, "cpu", "cpu.shares", "cpu.weight"), quota, memory, r.read(t, cgroup, "pids", "pids.max", "pids.max")}
+	return []string{r.read(t, cgroup, "cpu", "cpu.shares", "cpu.weight"), quota, memory,
+		r.read(t, cgroup, "pids", "pids.max", "pids.max")}
 }
 
 func (r *real) weight(shares uint64) string {
@@ -135,7 +136,8 @@ func (r *real) start(t *testing.T, pod *v1.Pod, command ...string) (pid int) {
 				require.NoError(t, os.WriteFile(filepath.Join(at, file), data, 0))
 			}
 		}
-		require.NoError(t, os.WriteFile(filepath.Join(at, "cgroup.procs"), []byte(strconv.Itoa(cmd.Process.Pid)), 0), name)
+		require.NoError(t, os.WriteFile(filepath.Join(at, "cgroup.procs"), []byte(strconv.Itoa(cmd.Process.Pid)), 0),
+			name)
 	}
 	return cmd.Process.Pid
 }
@@ -143,9 +145,11 @@ func (r *real) start(t *testing.T, pod *v1.Pod, command ...string) (pid int) {
 // The cgroups of a pod, and above it, in the kernel: made, changed, and removed.
 func TestRealCgroups(t *testing.T) {
 	opts := ManagerOptions{
-		Policy:   Policy{PodPidsLimit: 100},
-		Capacity: v1.ResourceList{v1.ResourceCPU: resource.MustParse("2"), v1.ResourceMemory: resource.MustParse("8Gi"), PIDs: resource.MustParse("5000")},
-		Enforce:  []Enforcement{EnforcePods}, KubeReserved: v1.ResourceList{v1.ResourceMemory: resource.MustParse("1Gi")},
+		Policy: Policy{PodPidsLimit: 100},
+		Capacity: v1.ResourceList{v1.ResourceCPU: resource.MustParse("2"), v1.ResourceMemory: resource.MustParse("8Gi"),
+			PIDs: resource.MustParse("5000")},
+		Enforce: []Enforcement{EnforcePods}, KubeReserved: v1.ResourceList{
+			v1.ResourceMemory: resource.MustParse("1Gi")},
 	}
 	onRealCgroups(t, opts, func(t *testing.T, r *real) {
 		ctx, cancel := context.WithCancel(t.Context())
@@ -156,7 +160,8 @@ func TestRealCgroups(t *testing.T) {
 		assert.Zero(t, prepare(t, r.m, pod, nil))
 		at, driver := r.pods.Parent(pod), r.pods.current()
 		assert.Equal(t, []string{r.weight(204), "20000", "1073741824", "100"}, r.limits(t, at))
-		assert.Eventually(t, func() bool { return r.limits(t, r.pods.above(driver, "burstable"))[0] == r.weight(204) }, 20*time.Second, 50*time.Millisecond)
+		assert.Eventually(t, func() bool { return r.limits(t, r.pods.above(driver, "burstable"))[0] == r.weight(204) },
+			20*time.Second, 50*time.Millisecond)
 		assert.Equal(t, []string{r.weight(2048), "max", "7516192768", "5000"}, r.limits(t, r.pods.above(driver, "")))
 		assert.Equal(t, r.weight(2), r.limits(t, r.pods.above(driver, "besteffort"))[0])
 		cancel()
@@ -199,27 +204,29 @@ func TestRealCgroups(t *testing.T) {
 
 // Memory of containers is protected on cgroup v2.
 func TestRealMemoryQoS(t *testing.T) {
-	onRealCgroups(t, ManagerOptions{MemoryQoS: true, Policy: Policy{MemoryReservation: true}}, func(t *testing.T, r *real) {
-		if !r.v2 {
-			t.Skip("needs cgroup v2")
-		}
-		prepare(t, r.m, burstable("b", "100m", "64Mi"), nil)
-		g := burstable("g", "100m", "4Gi")
-		require.Equal(t, v1.PodQOSGuaranteed, podspec.QOSClass(g))
-		prepare(t, r.m, g, nil)
-		require.NoError(t, r.m.updateQoS())
-		driver := r.pods.current()
-		assert.Equal(t, "67108864", r.read(t, r.pods.Parent(burstable("b", "100m", "64Mi")), "", "", "memory.low"))
-		assert.Equal(t, "4294967296", r.read(t, r.pods.Parent(g), "", "", "memory.min"))
-		assert.Equal(t, "67108864", r.read(t, r.pods.above(driver, "burstable"), "", "", "memory.low"))
-		assert.Equal(t, "4362076160", r.read(t, r.pods.above(driver, ""), "", "", "memory.min"))
-	})
+	onRealCgroups(t, ManagerOptions{MemoryQoS: true, Policy: Policy{MemoryReservation: true}},
+		func(t *testing.T, r *real) {
+			if !r.v2 {
+				t.Skip("needs cgroup v2")
+			}
+			prepare(t, r.m, burstable("b", "100m", "64Mi"), nil)
+			g := burstable("g", "100m", "4Gi")
+			require.Equal(t, v1.PodQOSGuaranteed, podspec.QOSClass(g))
+			prepare(t, r.m, g, nil)
+			require.NoError(t, r.m.updateQoS())
+			driver := r.pods.current()
+			assert.Equal(t, "67108864", r.read(t, r.pods.Parent(burstable("b", "100m", "64Mi")), "", "", "memory.low"))
+			assert.Equal(t, "4294967296", r.read(t, r.pods.Parent(g), "", "", "memory.min"))
+			assert.Equal(t, "67108864", r.read(t, r.pods.above(driver, "burstable"), "", "", "memory.low"))
+			assert.Equal(t, "4362076160", r.read(t, r.pods.above(driver, ""), "", "", "memory.min"))
+		})
 }
 
 // A pod with resources as a whole is resized, and its status has what the kernel has.
 func TestRealResize(t *testing.T) {
 	onRealCgroups(t, ManagerOptions{}, func(t *testing.T, r *real) {
-		// The kernel has whole pages of memory, v2 other weights, and systemd hundredths of a CPU: the status has what was requested.
+		// The kernel has whole pages of memory, v2 other weights, and systemd hundredths of a CPU: the status has what
+		// was requested.
 		from, to := whole(1, "200m", "100M"), whole(2, "301m", "80M")
 		assert.Zero(t, prepare(t, r.m, from, nil))
 		at := r.pods.Parent(from)
@@ -236,7 +243,8 @@ func TestRealResize(t *testing.T) {
 		}
 		pid := r.start(t, from, "sleep", "300")
 		assert.True(t, prepare(t, r.m, to, running(from)).Changed)
-		assert.Equal(t, []string{r.weight(308), quota, "99999744", r.limits(t, at)[3]}, r.limits(t, at), "the containers have more memory")
+		assert.Equal(t, []string{r.weight(308), quota, "99999744", r.limits(t, at)[3]}, r.limits(t, at),
+			"the containers have more memory")
 		assert.Equal(t, []int64{301, 301, 100e6}, inForce(r.m, from))
 		next, err := NewManager(r.pods, ManagerOptions{})
 		require.NoError(t, err)
@@ -258,10 +266,12 @@ func TestRealLimitBelowUsage(t *testing.T) {
 		// dd holds its buffer while nothing reads the pipe.
 		pid := r.start(t, pod, "sh", "-c", "sleep 1; dd if=/dev/zero bs=40M count=1 | sleep 300")
 		at := r.pods.Parent(pod)
-		require.Eventually(t, func() bool { n, err := r.memoryUsage(at); return err == nil && n > 38<<20 }, 60*time.Second, 50*time.Millisecond)
+		require.Eventually(t, func() bool { n, err := r.memoryUsage(at); return err == nil && n > 38<<20 },
+			60*time.Second, 50*time.Millisecond)
 		pod.Spec.Containers[0].Resources.Limits[v1.ResourceMemory] = resource.MustParse("8Mi")
 		assert.Equal(t, retryAfter, prepare(t, r.m, pod, nil).RetryAfter)
-		assert.Contains(t, prepare(t, r.m, ofAPI(pod, 2), nil).ResizeError, "attempting to set pod memory limit (8388608) below current usage")
+		assert.Contains(t, prepare(t, r.m, ofAPI(pod, 2), nil).ResizeError,
+			"attempting to set pod memory limit (8388608) below current usage")
 		require.NoError(t, syscall.Kill(pid, 0), "it lives")
 	})
 }
@@ -337,7 +347,8 @@ func BenchmarkRealPrepare(b *testing.B) {
 	})
 	require.NoError(b, pods.Remove(pod.UID))
 	k := m.tree.(*kernel)
-	for _, cgroup := range []string{pods.above(Cgroupfs, "burstable"), pods.above(Cgroupfs, "besteffort"), pods.above(Cgroupfs, ""), "/" + pods.root[0]} {
+	for _, cgroup := range []string{pods.above(Cgroupfs, "burstable"), pods.above(Cgroupfs, "besteffort"),
+		pods.above(Cgroupfs, ""), "/" + pods.root[0]} {
 		mgr, err := k.manager(Cgroupfs, cgroup, k.translate(Resources{}))
 		require.NoError(b, err)
 		require.NoError(b, mgr.Destroy())

@@ -23,8 +23,8 @@ func refuse(err error) error {
 	return lifecycle.Refuse(reasonUnexpected, fmt.Sprintf("Allocate failed due to %s, which is unexpected", err))
 }
 
-// Admit gives each container of a new pod its devices, unless it has them: a component that places containers by memory nodes and calls
-// [Manager.Allocate] comes before. A resize changes no devices. It implements [lifecycle.Admitter].
+// Admit gives each container of a new pod its devices, unless it has them: a component that places containers by memory
+// nodes and calls [Manager.Allocate] comes before. A resize changes no devices. It implements [lifecycle.Admitter].
 func (m *Manager) Admit(req lifecycle.AdmitRequest) (lifecycle.AdmitResponse, error) {
 	none := lifecycle.AdmitResponse{}
 	if req.Held != nil || !extended(req.Pod) {
@@ -41,7 +41,8 @@ func (m *Manager) Admit(req lifecycle.AdmitRequest) (lifecycle.AdmitResponse, er
 	return none, nil
 }
 
-// Refused releases the devices of a pod that was refused, and of which nothing runs. It implements [lifecycle.RefusalHandler].
+// Refused releases the devices of a pod that was refused, and of which nothing runs. It implements
+// [lifecycle.RefusalHandler].
 func (m *Manager) Refused(pod *v1.Pod) {
 	_ = m.file.Loaded() // what is not read yet is released when it is
 	m.releaseAll(pod.UID)
@@ -83,10 +84,11 @@ func (m *Manager) releaseGone() {
 	m.notify(nil, waiting, false)
 }
 
-// Allocate decides which devices the container gets, near the nodes of the hint if that is possible. It calls no provider. If there is no
-// provider of a resource now, but was one, the devices are chosen when it is back; so they are if the checkpoint cannot be read now, and with
-// [Options].WaitForDevices if there are too few. The error is that of [lifecycle.Refuse]. It is
-// idempotent, and called for the containers of a pod in their order. Nodes of an earlier call stay those of the container if the hint has none.
+// Allocate decides which devices the container gets, near the nodes of the hint if that is possible. It calls no
+// provider. If there is no provider of a resource now, but was one, the devices are chosen when it is back; so they are
+// if the checkpoint cannot be read now, and with [Options].WaitForDevices if there are too few. The error is that of
+// [lifecycle.Refuse]. It is idempotent, and called for the containers of a pod in their order. Nodes of an earlier call
+// stay those of the container if the hint has none.
 func (m *Manager) Allocate(pod *v1.Pod, container *v1.Container, hint numa.Hint) error {
 	if len(container.Resources.Limits) == 0 {
 		return nil
@@ -105,7 +107,8 @@ func (m *Manager) Allocate(pod *v1.Pod, container *v1.Container, hint numa.Hint)
 	defer m.mu.Unlock()
 	entry := m.pod(pod.UID)
 	entry.restored = false
-	if _, placed := entry.near[container.Name]; !placed || hint.Nodes != 0 { // Admit comes after a component that has placed the container
+	if _, placed := entry.near[container.Name]; !placed || hint.Nodes != 0 {
+		// Admit comes after a component that has placed the container
 		entry.near[container.Name] = hint.Nodes
 	}
 	for _, r := range asked {
@@ -121,8 +124,8 @@ func (m *Manager) Allocate(pod *v1.Pod, container *v1.Container, hint numa.Hint)
 	return nil
 }
 
-// Holds reports whether the container has all devices that it requests; true if it requests none, or while the checkpoint cannot be read, since Prepare
-// waits for it.
+// Holds reports whether the container has all devices that it requests; true if it requests none, or while the
+// checkpoint cannot be read, since Prepare waits for it.
 func (m *Manager) Holds(pod *v1.Pod, container *v1.Container) bool {
 	if len(container.Resources.Limits) == 0 || m.file.Loaded() != nil {
 		return true
@@ -139,7 +142,8 @@ func (m *Manager) Holds(pod *v1.Pod, container *v1.Container) bool {
 func (m *Manager) allocateNow(pod *v1.Pod, container string, r request, near numa.Nodes) error {
 	if g := m.allocation(pod.UID, container, r.name); g != nil {
 		if int64(len(g.ids)) != r.count {
-			return fmt.Errorf("pod %q container %q changed request for resource %q from %d to %d", pod.UID, container, r.name, len(g.ids), r.count)
+			return fmt.Errorf("pod %q container %q changed request for resource %q from %d to %d", pod.UID, container,
+				r.name, len(g.ids), r.count)
 		}
 		return nil
 	}
@@ -154,8 +158,9 @@ func (m *Manager) allocateNow(pod *v1.Pod, container string, r request, near num
 	return m.allocate(pod, container, r.name, r.count, near)
 }
 
-// Hints returns, for each resource that the container requests, or the pod as a whole if it is nil, the sets of memory nodes with devices
-// that it can have. A resource without a provider, or whose devices have no nodes, has a nil list: there is no preference.
+// Hints returns, for each resource that the container requests, or the pod as a whole if it is nil, the sets of memory
+// nodes with devices that it can have. A resource without a provider, or whose devices have no nodes, has a nil list:
+// there is no preference.
 func (m *Manager) Hints(pod *v1.Pod, container *v1.Container) map[string][]numa.Hint {
 	if m.file.Loaded() != nil {
 		return nil

@@ -22,7 +22,8 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime/podspec"
 )
 
-// A device that becomes unhealthy, or is gone, after the admission of a pod is exchanged before a container is made ready with it.
+// A device that becomes unhealthy, or is gone, after the admission of a pod is exchanged before a container is made
+// ready with it.
 func TestUnhealthyBeforeTheStart(t *testing.T) {
 	without := func(all []devices.Device, ids ...string) (out []devices.Device) {
 		for _, d := range all {
@@ -50,30 +51,36 @@ func TestUnhealthyBeforeTheStart(t *testing.T) {
 		err  string
 	}{
 		"one of two": {
-			all: list("a", "b", "c"), pod: []testpod.Option{testpod.Container(wants("main", ports(2)))}, bad: []string{"a"},
+			all: list("a", "b", "c"), pod: []testpod.Option{testpod.Container(wants("main", ports(2)))},
+			bad: []string{"a"},
 			has: map[string][]string{"main": {"a", "b"}}, want: map[string][]string{"main": {"b", "c"}},
 		},
 		"all": {
-			all: list("a", "b", "c", "d"), pod: []testpod.Option{testpod.Container(wants("main", ports(2)))}, bad: []string{"a", "b"},
+			all: list("a", "b", "c", "d"), pod: []testpod.Option{testpod.Container(wants("main", ports(2)))},
+			bad: []string{"a", "b"},
 			has: map[string][]string{"main": {"a", "b"}}, want: map[string][]string{"main": {"c", "d"}},
 		},
 		"near the nodes of the hint": {
-			all: nodes, pod: []testpod.Option{testpod.Container(wants("main", ports(2)))}, near: numa.Of(1), bad: []string{"d"},
+			all: nodes, pod: []testpod.Option{testpod.Container(wants("main", ports(2)))}, near: numa.Of(1),
+			bad: []string{"d"},
 			has: map[string][]string{"main": {"c", "d"}}, want: map[string][]string{"main": {"c", "e"}},
 		},
 		"none is left on the nodes of the hint": {
-			all: nodes, pod: []testpod.Option{testpod.Container(wants("main", ports(2)))}, near: numa.Of(0), bad: []string{"b"},
+			all: nodes, pod: []testpod.Option{testpod.Container(wants("main", ports(2)))}, near: numa.Of(0),
+			bad: []string{"b"},
 			has: map[string][]string{"main": {"a", "b"}}, want: map[string][]string{"main": {"a", "c"}},
 		},
 		"init container and those that use its devices again": {
 			all: list("a", "b", "c", "d"), bad: []string{"a"},
-			pod:  []testpod.Option{testpod.Init(wants("init", ports(2))), testpod.Container(wants("main", ports(1)), wants("other", ports(2)))},
+			pod: []testpod.Option{testpod.Init(wants("init", ports(2))), testpod.Container(wants("main", ports(1)),
+				wants("other", ports(2)))},
 			has:  map[string][]string{"init": {"a", "b"}, "main": {"a"}, "other": {"b", "c"}},
 			want: map[string][]string{"init": {"b", "d"}, "main": {"d"}, "other": {"b", "c"}},
 		},
 		"a container beside a sidecar": {
 			all: list("a", "b", "c"), bad: []string{"b"},
-			pod:  []testpod.Option{testpod.Sidecar(wants("side", ports(1))), testpod.Container(wants("main", ports(1)))},
+			pod: []testpod.Option{testpod.Sidecar(wants("side", ports(1))),
+				testpod.Container(wants("main", ports(1)))},
 			has:  map[string][]string{"side": {"a"}, "main": {"b"}},
 			want: map[string][]string{"side": {"a"}, "main": {"c"}},
 		},
@@ -82,7 +89,8 @@ func TestUnhealthyBeforeTheStart(t *testing.T) {
 			has: map[string][]string{"main": {"a", "b"}}, err: `waiting for the device "a" of example.com/port`,
 		},
 		"too few are free": {
-			all: list("a", "b", "c"), pod: []testpod.Option{testpod.Container(wants("main", ports(2)))}, bad: []string{"a", "b"},
+			all: list("a", "b", "c"), pod: []testpod.Option{testpod.Container(wants("main", ports(2)))},
+			bad: []string{"a", "b"},
 			has: map[string][]string{"main": {"a", "b"}}, err: `waiting for the device "a" of example.com/port`,
 		},
 	} {
@@ -122,7 +130,8 @@ func TestUnhealthyBeforeTheStart(t *testing.T) {
 	}
 }
 
-// A pod that waits since no device is free is synced when another pod releases one: also one that was in the checkpoint, and ended while no agent ran.
+// A pod that waits since no device is free is synced when another pod releases one: also one that was in the
+// checkpoint, and ended while no agent ran.
 func TestWaitingPodIsSyncedAfterARelease(t *testing.T) {
 	for name, release := range map[string]func(t *testing.T, r *rig, other *v1.Pod){
 		"ended":   func(_ *testing.T, r *rig, other *v1.Pod) { r.end(other) },
@@ -236,7 +245,8 @@ func (l late) Watch(ctx context.Context, update func([]devices.Device)) error {
 	}
 }
 
-// What a provider has listed is not made ready by the one that has taken its place, and not given, before that one has delivered its list.
+// What a provider has listed is not made ready by the one that has taken its place, and not given, before that one has
+// delivered its list.
 func TestReplacedBeforeTheList(t *testing.T) {
 	for _, fail := range []bool{false, true} {
 		t.Run(fmt.Sprint("fail without provider ", fail), func(t *testing.T) {
@@ -287,7 +297,8 @@ func TestReplacedAndEndedBeforeTheList(t *testing.T) {
 		require.NoError(t, r.admit(pod))
 		_ = r.serve(newLate(port))()
 		assert.Equal(t, [2]int64{1, 0}, r.counts())
-		require.ErrorContains(t, r.prepare(pod), "waiting for the provider of example.com/port, which is not there since")
+		require.ErrorContains(t, r.prepare(pod),
+			"waiting for the provider of example.com/port, which is not there since")
 		stop := r.serve(p)
 		defer func() { _ = stop() }()
 		require.NoError(t, r.prepare(pod))

@@ -20,20 +20,23 @@ import (
 )
 
 const (
-	// maxCheckpoint is the size of the largest checkpoint, in bytes: that of some 10^4 containers with their answers. kubelet has no limit.
+	// maxCheckpoint is the size of the largest checkpoint, in bytes: that of some 10^4 containers with their answers.
+	// kubelet has no limit.
 	maxCheckpoint = checkpoint.MaxSize
 	// maxAnswer is the size of the largest answer of a provider for one container. A message of gRPC has 4 MiB.
 	maxAnswer = 256 << 10
 )
 
-// maxRegistered is the number of healthy devices of a resource up to which they are in the checkpoint. kubelet reads the name of the resource only.
+// maxRegistered is the number of healthy devices of a resource up to which they are in the checkpoint. kubelet reads
+// the name of the resource only.
 const maxRegistered = 1 << 12
 
 // noNode is the node of devices that are near to none, in the checkpoint.
 const noNode = -1
 
-// load takes over the checkpoint. The error is that of the disk: until there is none, nobody gets devices, and nothing is written. Of one whose
-// checksum is wrong, the pods keep their devices, and the answers of the providers are not used. One that cannot be decoded is kept aside.
+// load takes over the checkpoint. The error is that of the disk: until there is none, nobody gets devices, and nothing
+// is written. Of one whose checksum is wrong, the pods keep their devices, and the answers of the providers are not
+// used. One that cannot be decoded is kept aside.
 func (m *Manager) load() error {
 	var entries []kubelet.PodDevicesEntry
 	var registered map[string][]string
@@ -43,18 +46,23 @@ func (m *Manager) load() error {
 		switch wrong = errors.Is(err, kubelet.ErrChecksum); {
 		case wrong:
 			aside := m.path + ".damaged"
-			m.opts.Logger.Error(errors.Join(err, safefile.Write(aside, content)), "The checkpoint of the devices is damaged, or from a later kubelet. Pods keep their devices, and their providers are asked again before containers are started",
+			m.opts.Logger.Error(errors.Join(err, safefile.Write(aside, content)), "The checkpoint of the devices is "+
+				"damaged, or from a later kubelet. Pods keep their devices, and their providers are asked again "+
+				"before containers are started",
 				"path", m.path, "copiedTo", aside)
 		case err != nil:
 			aside, renameErr := checkpoint.SetAside(m.path)
-			m.opts.Logger.Error(errors.Join(err, renameErr), "The checkpoint of the devices cannot be used. Containers that run keep their devices, and other pods may get the same ones: restart pods with devices",
+			m.opts.Logger.Error(errors.Join(err, renameErr), "The checkpoint of the devices cannot be used. "+
+				"Containers that run keep their devices, and other pods may get the same ones: restart pods with devices",
 				"path", m.path, "keptAt", aside)
 		}
 		return nil
 	}
 	if m.path != "" {
-		if err := checkpoint.Read(&m.file.Reader, m.path, maxCheckpoint, parse); err != nil && !errors.Is(err, os.ErrNotExist) {
-			return fmt.Errorf("pods that request extended resources wait until the checkpoint of devices can be read: %w", err)
+		if err := checkpoint.Read(&m.file.Reader, m.path, maxCheckpoint, parse); err != nil &&
+			!errors.Is(err, os.ErrNotExist) {
+			return fmt.Errorf(
+				"pods that request extended resources wait until the checkpoint of devices can be read: %w", err)
 		}
 	}
 	m.mu.Lock()
@@ -85,8 +93,8 @@ func (m *Manager) restorePool(name v1.ResourceName) {
 	}
 }
 
-// restore adds an entry of the checkpoint to the state. Without its answer, or if that is wrong, the container keeps the devices, and the provider is
-// asked again.
+// restore adds an entry of the checkpoint to the state. Without its answer, or if that is wrong, the container keeps
+// the devices, and the provider is asked again.
 func (m *Manager) restore(e kubelet.PodDevicesEntry, wrong bool) error {
 	if e.PodUID == "" || e.ContainerName == "" || e.ResourceName == "" {
 		return errors.New("it has no pod, container or resource")
@@ -136,13 +144,15 @@ func (m *Manager) entries() (entries []kubelet.PodDevicesEntry, registered map[s
 					}
 				}
 				entries = append(entries, kubelet.PodDevicesEntry{
-					PodUID: string(uid), ContainerName: container, ResourceName: string(name), DeviceIDs: devices, AllocResp: g.message,
+					PodUID: string(uid), ContainerName: container, ResourceName: string(name), DeviceIDs: devices,
+					AllocResp: g.message,
 				})
 			}
 		}
 	}
 	slices.SortFunc(entries, func(a, b kubelet.PodDevicesEntry) int {
-		return cmp.Or(cmp.Compare(a.PodUID, b.PodUID), cmp.Compare(a.ContainerName, b.ContainerName), cmp.Compare(a.ResourceName, b.ResourceName))
+		return cmp.Or(cmp.Compare(a.PodUID, b.PodUID), cmp.Compare(a.ContainerName, b.ContainerName),
+			cmp.Compare(a.ResourceName, b.ResourceName))
 	})
 	registered = map[string][]string{}
 	for name, p := range m.pools {
@@ -173,7 +183,8 @@ func (m *Manager) content(saved uint64) (uint64, []byte, error) {
 	return version, content, err
 }
 
-var errTooLarge = fmt.Errorf("the checkpoint of devices would have more than %d MiB: end pods with devices, or have the provider return less for a container", maxCheckpoint>>20)
+var errTooLarge = fmt.Errorf("the checkpoint of devices would have more than %d MiB: end pods with devices, or have "+
+	"the provider return less for a container", maxCheckpoint>>20)
 
 // size is the size of what the checkpoint has of the allocations, about. mu is held.
 func (m *Manager) size() (sum int) {

@@ -23,13 +23,15 @@ import (
 )
 
 func TestNew(t *testing.T) {
-	_, err := devices.New("", devices.Options{Providers: []devices.Provider{nil, devices.Fixed("cpu", nil), devices.Fixed("a.b/c", nil), devices.Fixed("a.b/c", nil)}})
+	_, err := devices.New("", devices.Options{Providers: []devices.Provider{nil, devices.Fixed("cpu", nil),
+		devices.Fixed("a.b/c", nil), devices.Fixed("a.b/c", nil)}})
 	require.EqualError(t, err, `devices: Options.Providers[0] is nil
 Options.Providers[1]: "cpu" is no name of an extended resource, such as example.com/device
 Options.Providers[3]: there is another provider of a.b/c`)
 	for name, ok := range map[v1.ResourceName]bool{
 		"example.com/port": true, "cpu": false, "kubernetes.io/x": false, "requests.example.com/x": false, "/x": false, "example.com/": false, "example.com/ä": false,
-		v1.ResourceName("example.com/" + strings.Repeat("x", 64)): false, v1.ResourceName(strings.Repeat("x", 245) + "/x"): false,
+		v1.ResourceName("example.com/" + strings.Repeat("x", 64)): false,
+		v1.ResourceName(strings.Repeat("x", 245) + "/x"):          false,
 	} {
 		assert.Equal(t, ok, devices.CheckResource(name) == nil, "%s", name)
 	}
@@ -49,7 +51,8 @@ func TestLifeOfAPod(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, runtime.ContainerEdits{Env: []v1.EnvVar{{Name: "DEVICES", Value: "a,b"}}}, edits)
 		require.NoError(t, r.prepare(pod, "main"))
-		assert.Equal(t, []fake.Call{{Method: "Prefer", Container: "", IDs: []string{"a", "b", "c"}}, {Method: "Allocate", Container: "main", IDs: []string{"a", "b"}}, {Method: "PreStart", Container: "main", IDs: []string{"a", "b"}}}, p.Calls())
+		assert.Equal(t, []fake.Call{{Method: "Prefer", Container: "", IDs: []string{"a", "b", "c"}},
+			{Method: "Allocate", Container: "main", IDs: []string{"a", "b"}}, {Method: "PreStart", Container: "main", IDs: []string{"a", "b"}}}, p.Calls())
 
 		_, err = r.Manager.EditContainer(runtime.WithResize(t.Context()), pod, &pod.Spec.Containers[0])
 		require.NoError(t, err)
@@ -58,7 +61,8 @@ func TestLifeOfAPod(t *testing.T) {
 		var refusal *runtime.TerminalError
 		require.ErrorAs(t, r.admit(podOf("two", 2)), &refusal)
 		assert.Equal(t, runtime.TerminalError{Reason: "UnexpectedAdmissionError",
-			Message: "Allocate failed due to requested number of devices unavailable for example.com/port. Requested: 2, Available: 1, which is unexpected"}, *refusal)
+			Message: "Allocate failed due to requested number of devices unavailable for example.com/port. " +
+				"Requested: 2, Available: 1, which is unexpected"}, *refusal)
 		assert.Empty(t, r.ids(podOf("two", 2)))
 		huge := podOf("huge", 1<<62)
 		require.Error(t, r.admit(huge))
@@ -67,7 +71,8 @@ func TestLifeOfAPod(t *testing.T) {
 		assert.Empty(t, r.ids(pod))
 		r.start(podOf("two", 3))
 		_, err = r.edits(pod, "main")
-		require.EqualError(t, err, `container "main" of pod default/one(uid-one) does not have its devices of example.com/port: it was not prepared`)
+		require.EqualError(t, err,
+			`container "main" of pod default/one(uid-one) does not have its devices of example.com/port: it was not prepared`)
 	})
 }
 
@@ -76,10 +81,12 @@ func TestOthers(t *testing.T) {
 	bubble(t, list("a"), func(t *testing.T, r *rig, p *fake.Provider, _ func() error) {
 		for _, pod := range []*v1.Pod{
 			testpod.New("none", testpod.Containers("main")),
-			testpod.New("others", testpod.Container(wants("main", map[v1.ResourceName]int64{"example.com/unknown": 3}))),
+			testpod.New("others",
+				testpod.Container(wants("main", map[v1.ResourceName]int64{"example.com/unknown": 3}))),
 			testpod.New("zero", testpod.Container(wants("main", ports(0)))),
 			testpod.New("dra", testpod.Container(wants("main", ports(5))), func(pod *v1.Pod) {
-				pod.Status.ExtendedResourceClaimStatus = &v1.PodExtendedResourceClaimStatus{RequestMappings: []v1.ContainerExtendedResourceRequest{{ContainerName: "main", ResourceName: port}}}
+				pod.Status.ExtendedResourceClaimStatus = &v1.PodExtendedResourceClaimStatus{
+					RequestMappings: []v1.ContainerExtendedResourceRequest{{ContainerName: "main", ResourceName: port}}}
 			}),
 		} {
 			r.start(pod)
@@ -96,7 +103,8 @@ func TestOthers(t *testing.T) {
 	})
 }
 
-// Containers of a pod use the devices of init containers again, and not those of sidecars (kubernetes#120461 and the specs of e2e_node).
+// Containers of a pod use the devices of init containers again, and not those of sidecars (kubernetes#120461 and the
+// specs of e2e_node).
 func TestReuse(t *testing.T) {
 	for name, tc := range map[string]struct {
 		pod  []testpod.Option
@@ -108,19 +116,23 @@ func TestReuse(t *testing.T) {
 			want: map[string][]string{"init": {"a"}, "main": {"a", "b"}},
 		},
 		"larger init container": {
-			pod:  []testpod.Option{testpod.Init(wants("init", ports(3)), wants("next", ports(2))), testpod.Container(wants("main", ports(1)), wants("other", ports(1)))},
+			pod: []testpod.Option{testpod.Init(wants("init", ports(3)), wants("next", ports(2))),
+				testpod.Container(wants("main", ports(1)), wants("other", ports(1)))},
 			want: map[string][]string{"init": {"a", "b", "c"}, "next": {"a", "b"}, "main": {"a"}, "other": {"b"}},
 		},
 		"sidecar": {
-			pod:  []testpod.Option{testpod.Sidecar(wants("side", ports(1))), testpod.Container(wants("main", ports(2)))},
+			pod: []testpod.Option{testpod.Sidecar(wants("side", ports(1))),
+				testpod.Container(wants("main", ports(2)))},
 			want: map[string][]string{"side": {"a"}, "main": {"b", "c"}},
 		},
 		"init container, then sidecar": {
-			pod:  []testpod.Option{testpod.Init(wants("init", ports(2))), testpod.Sidecar(wants("side", ports(1))), testpod.Container(wants("main", ports(2)))},
+			pod: []testpod.Option{testpod.Init(wants("init", ports(2))), testpod.Sidecar(wants("side", ports(1))),
+				testpod.Container(wants("main", ports(2)))},
 			want: map[string][]string{"init": {"a", "b"}, "side": {"a"}, "main": {"b", "c"}},
 		},
 		"too many": {
-			pod: []testpod.Option{testpod.Sidecar(wants("side", ports(2))), testpod.Init(wants("init", ports(1))), testpod.Container(wants("main", ports(2)))},
+			pod: []testpod.Option{testpod.Sidecar(wants("side", ports(2))), testpod.Init(wants("init", ports(1))),
+				testpod.Container(wants("main", ports(2)))},
 			err: "Requested: 1, Available: 0",
 		},
 	} {
@@ -172,7 +184,8 @@ func TestHintsAndPlacement(t *testing.T) {
 			return byContainer[port]
 		}
 		both := numa.Of(0, 1)
-		assert.Equal(t, []numa.Hint{{Nodes: numa.Of(0), Preferred: true}, {Nodes: numa.Of(1), Preferred: true}, {Nodes: both, Preferred: false}}, hints(2))
+		assert.Equal(t, []numa.Hint{{Nodes: numa.Of(0), Preferred: true}, {Nodes: numa.Of(1), Preferred: true},
+			{Nodes: both, Preferred: false}}, hints(2))
 		assert.Equal(t, []numa.Hint{{Nodes: numa.Of(1), Preferred: true}, {Nodes: both, Preferred: false}}, hints(3))
 		assert.Equal(t, []numa.Hint{{Nodes: both, Preferred: true}}, hints(4))
 		assert.Equal(t, []numa.Hint{}, hints(6), "one device has no node")
@@ -182,12 +195,14 @@ func TestHintsAndPlacement(t *testing.T) {
 		require.NoError(t, r.Allocate(pod, &pod.Spec.Containers[0], numa.Hint{Nodes: numa.Of(1)}))
 		assert.Equal(t, map[string][]string{"main": {"b0", "b1"}}, r.ids(pod))
 		p.OnPrefer = func(_ context.Context, req devices.PreferRequest) ([]string, error) {
-			assert.Equal(t, devices.PreferRequest{Available: []string{"b0", "b1", "b2"}, Count: 2}, devices.PreferRequest{Available: req.Available, Count: req.Count})
+			assert.Equal(t, devices.PreferRequest{Available: []string{"b0", "b1", "b2"}, Count: 2},
+				devices.PreferRequest{Available: req.Available, Count: req.Count})
 			return []string{"a0", "b2"}, nil // a0 is far
 		}
 		require.NoError(t, r.prepare(pod))
 		assert.Equal(t, map[string][]string{"main": {"b0", "b2"}}, r.ids(pod))
-		assert.Equal(t, []numa.Hint{{Nodes: numa.Of(1), Preferred: true}, {Nodes: both, Preferred: false}}, r.Hints(pod, &pod.Spec.Containers[0])[port], "it has them")
+		assert.Equal(t, []numa.Hint{{Nodes: numa.Of(1), Preferred: true}, {Nodes: both, Preferred: false}},
+			r.Hints(pod, &pod.Spec.Containers[0])[port], "it has them")
 
 		far := podOf("far", 3) // one near, then others
 		require.NoError(t, r.Allocate(far, &far.Spec.Containers[0], numa.Hint{Nodes: numa.Of(1)}))
@@ -261,21 +276,24 @@ func TestHealthInTheStatus(t *testing.T) {
 		pod := podOf("pod", 2)
 		r.start(pod)
 		status := func() v1.PodStatus {
-			s := v1.PodStatus{ContainerStatuses: []v1.ContainerStatus{{Name: "main", AllocatedResourcesStatus: []v1.ResourceStatus{{Name: "claim:x"}, {Name: port}}}, {Name: "other"}}}
+			s := v1.PodStatus{ContainerStatuses: []v1.ContainerStatus{{Name: "main",
+				AllocatedResourcesStatus: []v1.ResourceStatus{{Name: "claim:x"}, {Name: port}}}, {Name: "other"}}}
 			r.EditStatus(pod, &s)
 			return s
 		}
 		want := func(a, b v1.ResourceHealthStatus) v1.PodStatus {
-			return v1.PodStatus{ContainerStatuses: []v1.ContainerStatus{{Name: "main", AllocatedResourcesStatus: []v1.ResourceStatus{
-				{Name: "claim:x"}, {Name: port, Resources: []v1.ResourceHealth{{ResourceID: "a", Health: a}, {ResourceID: "b", Health: b}}},
-			}}, {Name: "other"}}}
+			return v1.PodStatus{ContainerStatuses: []v1.ContainerStatus{{Name: "main",
+				AllocatedResourcesStatus: []v1.ResourceStatus{
+					{Name: "claim:x"}, {Name: port, Resources: []v1.ResourceHealth{{ResourceID: "a", Health: a}, {ResourceID: "b", Health: b}}},
+				}}, {Name: "other"}}}
 		}
 		assert.Equal(t, want(v1.ResourceHealthStatusHealthy, v1.ResourceHealthStatusHealthy), status())
 		p.Set(append(list("a"), sick("b")...)...)
 		synctest.Wait()
 		assert.Equal(t, []types.UID{pod.UID}, r.changed)
 		assert.Equal(t, want(v1.ResourceHealthStatusHealthy, v1.ResourceHealthStatusUnhealthy), status())
-		require.NoError(t, r.prepare(pod), "a container may start again with a device that has become unhealthy, as with kubelet")
+		require.NoError(t, r.prepare(pod), "a container may start again with a device that has become unhealthy, as "+
+			"with kubelet")
 		p.Set(list("b")...)
 		synctest.Wait()
 		assert.Len(t, r.changed, 2)
@@ -304,14 +322,16 @@ func TestRestart(t *testing.T) {
 		r.restart() // of the machine
 		require.NoError(t, r.admit(pod))
 		require.NoError(t, r.admit(other))
-		require.ErrorContains(t, r.prepare(pod), `WaitingForDevices: container "main": waiting for the provider of example.com/port, which is not there since `)
+		require.ErrorContains(t, r.prepare(pod),
+			`WaitingForDevices: container "main": waiting for the provider of example.com/port, which is not there since `)
 		require.ErrorContains(t, r.prepare(other), "waiting for the provider of example.com/port")
 		assert.Empty(t, r.resynced)
 		p.Set(append(sick("a"), list("b")...)...)
 		stop = r.serve(p)
 		defer func() { _ = stop() }()
 		assert.Equal(t, []types.UID{other.UID, pod.UID}, r.resynced)
-		require.EqualError(t, r.prepare(pod), `WaitingForDevices: container "main": waiting for the device "a" of example.com/port: it is unhealthy`)
+		require.EqualError(t, r.prepare(pod),
+			`WaitingForDevices: container "main": waiting for the device "a" of example.com/port: it is unhealthy`)
 		require.NoError(t, r.prepare(other))
 		assert.Equal(t, map[string][]string{"main": {"b"}}, r.ids(other))
 		p.Set(list("b")...)
@@ -340,13 +360,15 @@ func TestTooManyWait(t *testing.T) {
 		p.Set(sick("a")...)
 		stop = r.serve(p)
 		defer func() { _ = stop() }()
-		require.ErrorContains(t, r.prepare(one), "waiting for healthy devices of example.com/port: no healthy devices present")
+		require.ErrorContains(t, r.prepare(one), "waiting for healthy devices of example.com/port: no healthy "+
+			"devices present")
 		p.Set(list("a")...)
 		synctest.Wait()
 		require.NoError(t, r.prepare(one))
 		var refusal *runtime.TerminalError
 		require.ErrorAs(t, r.prepare(two), &refusal)
-		assert.Equal(t, "Allocate failed due to requested number of devices unavailable for example.com/port. Requested: 1, Available: 0, which is unexpected", refusal.Message)
+		assert.Equal(t, "Allocate failed due to requested number of devices unavailable for example.com/port. "+
+			"Requested: 1, Available: 0, which is unexpected", refusal.Message)
 	})
 }
 
@@ -359,15 +381,18 @@ func TestFailWithoutProvider(t *testing.T) {
 		r.restart()
 		var refusal *runtime.TerminalError
 		require.ErrorAs(t, r.admit(podOf("new", 1)), &refusal)
-		assert.Equal(t, "Allocate failed due to no healthy devices present; cannot allocate unhealthy devices example.com/port, which is unexpected", refusal.Message)
+		assert.Equal(t, "Allocate failed due to no healthy devices present; cannot allocate unhealthy devices "+
+			"example.com/port, which is unexpected", refusal.Message)
 		require.NoError(t, r.admit(pod))
 		require.ErrorAs(t, r.prepare(pod), &refusal)
 		assert.Equal(t, runtime.TerminalError{Reason: "UnexpectedAdmissionError",
-			Message: "Allocate failed due to no healthy devices present; cannot allocate unhealthy devices example.com/port, which is unexpected"}, *refusal)
+			Message: "Allocate failed due to no healthy devices present; cannot allocate unhealthy devices " +
+				"example.com/port, which is unexpected"}, *refusal)
 		p.Set(list("b")...)
 		stop = r.serve(p)
 		require.ErrorAs(t, r.prepare(pod), &refusal)
-		assert.Equal(t, "Allocate failed due to previously allocated devices are no longer healthy; cannot allocate unhealthy devices example.com/port, which is unexpected", refusal.Message)
+		assert.Equal(t, "Allocate failed due to previously allocated devices are no longer healthy; cannot allocate "+
+			"unhealthy devices example.com/port, which is unexpected", refusal.Message)
 		_ = stop()
 		require.NoError(t, r.prepare(pod, "main"), "it runs")
 	})
@@ -412,14 +437,16 @@ func TestProviderFails(t *testing.T) {
 		synctest.Wait()
 		require.NoError(t, r.prepare(second), "the others do not wait")
 		r.start(testpod.New("third", testpod.Containers("main")))
-		require.ErrorContains(t, <-hung, `the provider of example.com/port cannot allocate the devices ["a"]: context deadline exceeded`)
+		require.ErrorContains(t, <-hung,
+			`the provider of example.com/port cannot allocate the devices ["a"]: context deadline exceeded`)
 		assert.Equal(t, 2*time.Minute, time.Since(began))
 		p.OnAllocate = nil
 		require.NoError(t, r.prepare(pod))
 		p.OnPreStart = func(ctx context.Context, _ devices.Request) error { <-ctx.Done(); return ctx.Err() }
 		began = time.Now()
 		_, err := r.edits(pod, "main")
-		require.ErrorContains(t, err, `the provider of example.com/port cannot prepare the start with the devices ["a"]: context deadline exceeded`)
+		require.ErrorContains(t, err,
+			`the provider of example.com/port cannot prepare the start with the devices ["a"]: context deadline exceeded`)
 		assert.Equal(t, 30*time.Second, time.Since(began))
 
 		p.End(boom)
@@ -438,7 +465,8 @@ func TestRun(t *testing.T) {
 		r.restart()
 		waits := podOf("pod", 1)
 		require.NoError(t, r.admit(waits), "it comes before the provider")
-		require.ErrorContains(t, r.prepare(waits), "waiting for the provider of example.com/port, which is not there yet")
+		require.ErrorContains(t, r.prepare(waits),
+			"waiting for the provider of example.com/port, which is not there yet")
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error)
 		go func() { done <- r.Run(ctx) }()
@@ -526,15 +554,19 @@ func TestMerge(t *testing.T) {
 		const other = "example.com/x"
 		p.OnAllocate = func(context.Context, devices.Request) (runtime.ContainerEdits, error) {
 			return runtime.ContainerEdits{
-				Env: []v1.EnvVar{{Name: "A", Value: "1"}}, Annotations: map[string]string{"k": "1"}, CDIDevices: []string{"v/c=1"}, CPUSet: "7",
-				Devices: []runtime.Device{{HostPath: "/dev/1", ContainerPath: "/dev/x", Permissions: "rw"}}, Mounts: []runtime.BindMount{{HostPath: "/1", ContainerPath: "/m", ReadOnly: true}},
+				Env: []v1.EnvVar{{Name: "A", Value: "1"}}, Annotations: map[string]string{"k": "1"},
+				CDIDevices: []string{"v/c=1"}, CPUSet: "7",
+				Devices: []runtime.Device{{HostPath: "/dev/1", ContainerPath: "/dev/x", Permissions: "rw"}},
+				Mounts:  []runtime.BindMount{{HostPath: "/1", ContainerPath: "/m", ReadOnly: true}},
 			}, nil
 		}
 		second := fake.New(other, list("b")...)
 		second.OnAllocate = func(context.Context, devices.Request) (runtime.ContainerEdits, error) {
 			return runtime.ContainerEdits{
-				Env: []v1.EnvVar{{Name: "B", Value: "2"}, {Name: "A", Value: "2"}}, Annotations: map[string]string{"k": "2"}, CDIDevices: []string{"v/c=1", "v/c=2"},
-				Devices: []runtime.Device{{HostPath: "/dev/2", ContainerPath: "/dev/x"}}, Mounts: []runtime.BindMount{{HostPath: "/2", ContainerPath: "/m"}},
+				Env:         []v1.EnvVar{{Name: "B", Value: "2"}, {Name: "A", Value: "2"}},
+				Annotations: map[string]string{"k": "2"}, CDIDevices: []string{"v/c=1", "v/c=2"},
+				Devices: []runtime.Device{{HostPath: "/dev/2", ContainerPath: "/dev/x"}},
+				Mounts:  []runtime.BindMount{{HostPath: "/2", ContainerPath: "/m"}},
 			}, nil
 		}
 		stop := r.serve(second)
@@ -544,10 +576,13 @@ func TestMerge(t *testing.T) {
 		edits, err := r.edits(pod, "main")
 		require.NoError(t, err)
 		assert.Equal(t, runtime.ContainerEdits{
-			Env: []v1.EnvVar{{Name: "A", Value: "1"}, {Name: "B", Value: "2"}}, Annotations: map[string]string{"k": "1"}, CDIDevices: []string{"v/c=1", "v/c=2"},
-			Devices: []runtime.Device{{HostPath: "/dev/1", ContainerPath: "/dev/x", Permissions: "rw"}}, Mounts: []runtime.BindMount{{HostPath: "/1", ContainerPath: "/m", ReadOnly: true}},
+			Env:         []v1.EnvVar{{Name: "A", Value: "1"}, {Name: "B", Value: "2"}},
+			Annotations: map[string]string{"k": "1"}, CDIDevices: []string{"v/c=1", "v/c=2"},
+			Devices: []runtime.Device{{HostPath: "/dev/1", ContainerPath: "/dev/x", Permissions: "rw"}},
+			Mounts:  []runtime.BindMount{{HostPath: "/1", ContainerPath: "/m", ReadOnly: true}},
 		}, edits)
-		assert.Equal(t, []devices.Allocation{{Resource: port, Devices: list("a")}, {Resource: other, Devices: list("b")}}, r.Allocatable())
+		assert.Equal(t, []devices.Allocation{{Resource: port, Devices: list("a")},
+			{Resource: other, Devices: list("b")}}, r.Allocatable())
 	})
 }
 
@@ -575,7 +610,8 @@ func TestWaitForDevices(t *testing.T) {
 			wait, failure := runtime.WithoutWaits(r.prepare(pod))
 			require.NoError(t, failure)
 			require.NotNil(t, wait)
-			assert.Equal(t, runtime.WaitError{Reason: "WaitingForDevices", Message: `container "main": ` + message}, *wait)
+			assert.Equal(t, runtime.WaitError{Reason: "WaitingForDevices", Message: `container "main": ` + message},
+				*wait)
 		}
 		require.NoError(t, r.admit(one))
 		require.NoError(t, r.admit(two))

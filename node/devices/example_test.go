@@ -16,9 +16,11 @@ import (
 
 func Example() {
 	port := func(path string) runtime.ContainerEdits {
-		return runtime.ContainerEdits{Devices: []runtime.Device{{HostPath: path, ContainerPath: "/dev/modbus", Permissions: "rw"}}}
+		return runtime.ContainerEdits{Devices: []runtime.Device{{HostPath: path, ContainerPath: "/dev/modbus",
+			Permissions: "rw"}}}
 	}
-	ports := devices.Fixed("example.com/modbus", map[string]runtime.ContainerEdits{"line-1": port("/dev/ttyUSB0"), "line-2": port("/dev/ttyUSB1")})
+	ports := devices.Fixed("example.com/modbus", map[string]runtime.ContainerEdits{"line-1": port("/dev/ttyUSB0"),
+		"line-2": port("/dev/ttyUSB1")})
 	known := make(chan struct{}, 1)
 	manager, err := devices.New("", devices.Options{Providers: []devices.Provider{ports}, NodeChanged: func() {
 		select {
@@ -37,8 +39,10 @@ func Example() {
 	go func() { done <- manager.Run(ctx) }()
 	<-known
 	for _, name := range []string{"a", "b", "c"} {
-		c := v1.Container{Name: "main", Resources: v1.ResourceRequirements{Limits: v1.ResourceList{"example.com/modbus": resource.MustParse("1")}}}
-		pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name)}, Spec: v1.PodSpec{Containers: []v1.Container{c}}}
+		c := v1.Container{Name: "main",
+			Resources: v1.ResourceRequirements{Limits: v1.ResourceList{"example.com/modbus": resource.MustParse("1")}}}
+		pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name)},
+			Spec: v1.PodSpec{Containers: []v1.Container{c}}}
 		if _, err := manager.Admit(lifecycle.AdmitRequest{Pod: pod}); err != nil {
 			fmt.Printf("pod %s: %v\n", name, err)
 			break
@@ -47,7 +51,8 @@ func Example() {
 			fmt.Println(err)
 		}
 		edits, err := manager.EditContainer(ctx, pod, &pod.Spec.Containers[0])
-		fmt.Printf("pod %s has %s (%s) %v\n", name, manager.Devices(pod.UID)[0].Devices[0].ID, edits.Devices[0].HostPath, err)
+		fmt.Printf("pod %s has %s (%s) %v\n", name, manager.Devices(pod.UID)[0].Devices[0].ID,
+			edits.Devices[0].HostPath, err)
 	}
 	stop()
 	fmt.Println(<-done)

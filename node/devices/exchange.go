@@ -7,8 +7,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// choice returns the choice of devices for an allocation that was not made ready yet. What an earlier container was made ready with, and this one uses
-// again, is fixed.
+// choice returns the choice of devices for an allocation that was not made ready yet. What an earlier container was
+// made ready with, and this one uses again, is fixed.
 func (s *state) choice(pod *v1.Pod, container string, name v1.ResourceName) choice {
 	p, g := s.pool(name), s.allocation(pod.UID, container, name)
 	if g == nil || g.held {
@@ -18,7 +18,8 @@ func (s *state) choice(pod *v1.Pod, container string, name v1.ResourceName) choi
 		return !slices.Contains(g.ids, id) || !p.usable(id) && !s.fixed(pod.UID, name, id)
 	})
 	own := slices.DeleteFunc(slices.Clone(g.ids), func(id string) bool { return slices.Contains(reuse, id) })
-	return choice{count: len(g.ids), reuse: reuse, free: p.free(own), near: s.pods[pod.UID].near[container], nodes: p.nodes()}
+	return choice{count: len(g.ids), reuse: reuse, free: p.free(own), near: s.pods[pod.UID].near[container],
+		nodes: p.nodes()}
 }
 
 // usable reports whether the provider has the device, and it is healthy.
@@ -34,20 +35,22 @@ func (s *state) fixed(uid types.UID, name v1.ResourceName, id string) bool {
 	return false
 }
 
-// rechoose chooses the devices of an allocation that was not made ready yet again, if there are preferred ones, or one of its own has become unhealthy or
-// is gone. Otherwise, and if there are too few, it keeps what it has.
+// rechoose chooses the devices of an allocation that was not made ready yet again, if there are preferred ones, or one
+// of its own has become unhealthy or is gone. Otherwise, and if there are too few, it keeps what it has.
 func (s *state) rechoose(pod *v1.Pod, container string, name v1.ResourceName, preferred []string) {
 	p, g := s.pool(name), s.allocation(pod.UID, container, name)
-	if g.allocated || g.held || len(preferred) == 0 && !slices.ContainsFunc(g.ids, func(id string) bool { return !p.usable(id) }) {
+	if g.allocated || g.held || len(preferred) == 0 &&
+		!slices.ContainsFunc(g.ids, func(id string) bool { return !p.usable(id) }) {
 		return
 	}
-	if ids, ok := s.choice(pod, container, name).pick(slices.Concat(preferred, g.ids)); ok { // of those that are free now
+	if ids, ok := s.choice(pod, container, name).pick(slices.Concat(preferred, g.ids)); ok {
+		// of those that are free now
 		s.exchange(pod, container, name, ids)
 	}
 }
 
-// exchange replaces devices of an allocation that was not made ready by others that nobody has. Later containers of the pod that use the replaced ones
-// again get the others, too.
+// exchange replaces devices of an allocation that was not made ready by others that nobody has. Later containers of the
+// pod that use the replaced ones again get the others, too.
 func (s *state) exchange(pod *v1.Pod, container string, name v1.ResourceName, ids []string) {
 	p, g := s.pool(name), s.allocation(pod.UID, container, name)
 	if g == nil {

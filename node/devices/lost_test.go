@@ -71,8 +71,8 @@ func TestCheckpointNotRead(t *testing.T) {
 	})
 }
 
-// Pods keep the devices of a checkpoint whose checksum is wrong, such as one with a field of a later kubelet, and of an entry whose answer is damaged. The
-// provider is asked again, but not for a container that runs.
+// Pods keep the devices of a checkpoint whose checksum is wrong, such as one with a field of a later kubelet, and of an
+// entry whose answer is damaged. The provider is asked again, but not for a container that runs.
 func TestChecksum(t *testing.T) {
 	for name, damage := range map[string]func([]byte) []byte{
 		"field of a later kubelet": func(b []byte) []byte {
@@ -83,7 +83,10 @@ func TestChecksum(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, list("a", "b", "c"), func(t *testing.T, r *rig, p *fake.Provider, stop func() error) {
 				pod, next := podOf("pod", 2), podOf("next", 1)
-				p.OnPrefer = func(context.Context, devices.PreferRequest) ([]string, error) { return []string{"c", "b"}, nil }
+				p.OnPrefer = func(context.Context, devices.PreferRequest) ([]string,
+					error) {
+					return []string{"c", "b"}, nil
+				}
 				r.start(pod)
 				_ = stop()
 				content, err := os.ReadFile(r.path)
@@ -93,7 +96,10 @@ func TestChecksum(t *testing.T) {
 				require.NoError(t, os.WriteFile(r.path, damaged, 0o600))
 				for range 2 {
 					r.restart()
-					p.OnPrefer = func(context.Context, devices.PreferRequest) ([]string, error) { return []string{"a"}, nil }
+					p.OnPrefer = func(context.Context, devices.PreferRequest) ([]string,
+						error) {
+						return []string{"a"}, nil
+					}
 					stop = r.serve(p)
 					require.NoError(t, r.admit(pod))
 					require.NoError(t, r.prepare(pod, "main"))
@@ -276,11 +282,13 @@ func TestTooFewDevicesAfterThePod(t *testing.T) {
 func TestInitContainerIsOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
-		pod := testpod.New("pod", testpod.Init(wants("init", ports(5))), testpod.Container(wants("main", ports(1)), wants("other", nil)))
+		pod := testpod.New("pod", testpod.Init(wants("init", ports(5))), testpod.Container(wants("main", ports(1)),
+			wants("other", nil)))
 		r.start(pod)
 		stop := r.serve(fake.New(port, list("a")...))
 		defer func() { _ = stop() }()
-		over, crashed, other := in("init", runtime.ContainerExited), in("main", runtime.ContainerExited), in("other", runtime.ContainerRunning)
+		over, crashed, other := in("init", runtime.ContainerExited), in("main", runtime.ContainerExited),
+			in("other", runtime.ContainerRunning)
 		require.NoError(t, r.prepareWith(pod, in("main", runtime.ContainerRunning), over))
 		assert.Empty(t, r.ids(pod))
 		require.NoError(t, r.prepareWith(pod, crashed, over))
@@ -323,6 +331,7 @@ func TestNodesOfTheMachine(t *testing.T) {
 		}
 		stop := r.serve(fake.New(port, all...))
 		defer func() { _ = stop() }()
-		assert.Equal(t, []numa.Hint{{Nodes: numa.Of(0), Preferred: true}, {Nodes: numa.Of(1), Preferred: true}, {Nodes: numa.Of(0, 1)}}, r.Hints(podOf("pod", 1), nil)[port])
+		assert.Equal(t, []numa.Hint{{Nodes: numa.Of(0), Preferred: true}, {Nodes: numa.Of(1), Preferred: true},
+			{Nodes: numa.Of(0, 1)}}, r.Hints(podOf("pod", 1), nil)[port])
 	})
 }

@@ -20,26 +20,29 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
-// CheckpointName is the name of the file in which kubelet keeps the devices of pods. It is in the directory "device-plugins" of the root
-// directory.
+// CheckpointName is the name of the file in which kubelet keeps the devices of pods. It is in the directory
+// "device-plugins" of the root directory.
 const CheckpointName = "kubelet_internal_checkpoint"
 
-// LostGrace is the time for which the capacity of a resource stays when its provider has ended, as with kubelet. During it, and after it,
-// no device is allocatable.
+// LostGrace is the time for which the capacity of a resource stays when its provider has ended, as with kubelet. During
+// it, and after it, no device is allocatable.
 const LostGrace = 5 * time.Minute
 
 // Options are the settings of a [Manager].
 type Options struct {
-	// Providers are those of devices of the node itself. [Manager.Run] serves them. Others are served by [Manager.Serve].
+	// Providers are those of devices of the node itself. [Manager.Run] serves them. Others are served by
+	// [Manager.Serve].
 	Providers []Provider
-	// FailWithoutProvider fails pods whose provider is missing, as kubelet does, with the reason UnexpectedAdmissionError: pods that are
-	// admitted, and after a reboot those that were admitted before. Otherwise they wait until it is back.
+	// FailWithoutProvider fails pods whose provider is missing, as kubelet does, with the reason
+	// UnexpectedAdmissionError: pods that are admitted, and after a reboot those that were admitted before. Otherwise
+	// they wait until it is back.
 	FailWithoutProvider bool
-	// WaitForDevices has a pod that requests more devices than are free wait until there are enough, such as one that is not plugged in yet.
-	// Otherwise the pod fails, as with kubelet, with the reason UnexpectedAdmissionError. The policies restricted and single-numa-node do not
-	// hold for devices that are chosen later.
+	// WaitForDevices has a pod that requests more devices than are free wait until there are enough, such as one that
+	// is not plugged in yet. Otherwise the pod fails, as with kubelet, with the reason UnexpectedAdmissionError. The
+	// policies restricted and single-numa-node do not hold for devices that are chosen later.
 	WaitForDevices bool
-	// Nodes are the memory nodes of the machine: others that a provider names are ignored. Default: all of them are used.
+	// Nodes are the memory nodes of the machine: others that a provider names are ignored. Default: all of them are
+	// used.
 	Nodes numa.Nodes
 	// CallTimeout is the timeout of Prefer and Allocate. Default 2 minutes. That of PreStart is 30 s, as with kubelet.
 	CallTimeout time.Duration
@@ -51,19 +54,21 @@ type Options struct {
 	StatusChanged func(pod types.UID)
 	// NodeChanged has the resources of the node reported again.
 	NodeChanged func()
-	// Gone reports whether a pod has ended, and will not run again, though this agent has not admitted it. It is called for pods of the
-	// checkpoint only, when pods are admitted; it must be false until all sources have delivered. If nil, the devices of such a
-	// pod are released by the steps Ended and Gone.
+	// Gone reports whether a pod has ended, and will not run again, though this agent has not admitted it. It is called
+	// for pods of the checkpoint only, when pods are admitted; it must be false until all sources have delivered. If
+	// nil, the devices of such a pod are released by the steps Ended and Gone.
 	Gone func(pod types.UID) bool
 	// Event receives an event FailedPrepareDevices each time that a provider fails to make the devices of a pod ready.
 	Event runtime.EventFunc
-	// Allocated is called after each call Allocate of a provider, with its duration. It must not block. If nil, it is not called.
+	// Allocated is called after each call Allocate of a provider, with its duration. It must not block. If nil, it is
+	// not called.
 	Allocated func(resource v1.ResourceName, d time.Duration)
 	// Logger is for problems that concern no single sync. Default: that of package slog.
 	Logger logr.Logger
 }
 
-// Manager gives devices to containers. It joins the life of pods, see package lifecycle. Make one with [New]. It is safe for concurrent use.
+// Manager gives devices to containers. It joins the life of pods, see package lifecycle. Make one with [New]. It is
+// safe for concurrent use.
 type Manager struct {
 	path string
 	opts Options
@@ -96,8 +101,8 @@ var (
 // ErrReplaced means that another provider of the same resource is served.
 var ErrReplaced = errors.New("another provider of the resource has taken its place")
 
-// New returns a manager of devices, which keeps the devices of pods in the file at path; "" keeps nothing, so that pods have other devices
-// after a restart of the agent. It reads nothing. Its error names the options that are wrong.
+// New returns a manager of devices, which keeps the devices of pods in the file at path; "" keeps nothing, so that pods
+// have other devices after a restart of the agent. It reads nothing. Its error names the options that are wrong.
 func New(path string, opts Options) (*Manager, error) {
 	opts.Logger = logging.OrDefault(opts.Logger)
 	var errs []error
@@ -140,7 +145,8 @@ func (m *Manager) lock() {
 // restart is the back-off of providers of the node itself that end.
 var restart = flow.Backoff{Min: time.Second, Max: time.Minute}
 
-// Run serves the providers of the options, and writes the checkpoint again when that has failed, until ctx ends. It implements [lifecycle.Runner].
+// Run serves the providers of the options, and writes the checkpoint again when that has failed, until ctx ends. It
+// implements [lifecycle.Runner].
 func (m *Manager) Run(ctx context.Context) error {
 	err := fmt.Errorf("devices: %w", runtime.ErrAlreadyRunning)
 	m.running.Do(func() { err = nil })
@@ -154,9 +160,11 @@ func (m *Manager) Run(ctx context.Context) error {
 	}
 	for _, p := range m.opts.Providers {
 		all.Go(func() {
-			restart.Repeat(ctx, func() error { return cmp.Or(m.Serve(ctx, p), errEnded) }, func(err error, retryIn time.Duration) {
-				m.opts.Logger.Error(err, "A provider of devices has ended; it is started again", "resource", p.Resource(), "retryIn", retryIn)
-			})
+			restart.Repeat(ctx, func() error { return cmp.Or(m.Serve(ctx, p), errEnded) },
+				func(err error, retryIn time.Duration) {
+					m.opts.Logger.Error(err, "A provider of devices has ended; it is started again",
+						"resource", p.Resource(), "retryIn", retryIn)
+				})
 		})
 	}
 	return nil

@@ -21,9 +21,9 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime/podspec"
 )
 
-// Random pods of two resources, providers that change, fail, end and are replaced, and restarts: no device is given twice, no pod loses a device, none is
-// lost, and no container is made ready with an unhealthy device or one that its provider has not listed. A pod that waits for a device while others are
-// free was to be synced again.
+// Random pods of two resources, providers that change, fail, end and are replaced, and restarts: no device is given
+// twice, no pod loses a device, none is lost, and no container is made ready with an unhealthy device or one that its
+// provider has not listed. A pod that waits for a device while others are free was to be synced again.
 func TestModel(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) { synctest.Test(t, func(t *testing.T) { runModel(t, rt) }) })
 }
@@ -60,7 +60,8 @@ type modelResource struct {
 const disk = "example.com/disk"
 
 func runModel(t *testing.T, rt *rapid.T) {
-	m := &model{T: rt, r: newRig(t), resources: []*modelResource{{name: disk, prefix: "c"}, {name: port, prefix: "d"}}, pods: map[string]*tracked{}}
+	m := &model{T: rt, r: newRig(t), resources: []*modelResource{{name: disk, prefix: "c"}, {name: port, prefix: "d"}},
+		pods: map[string]*tracked{}}
 	for _, res := range m.resources {
 		res.list = m.devices(res)
 		m.serve(res, true)
@@ -230,9 +231,11 @@ func (m *model) admit(t *rapid.T) {
 	var options []testpod.Option
 	for i := range rapid.SampledFrom([]int{1, 1, 2, 4}).Draw(t, "containers") {
 		c := wants(fmt.Sprintf("c%d", i), map[v1.ResourceName]int64{
-			port: rapid.SampledFrom([]int64{0, 1, 1, 2, 4}).Draw(t, "ports"), disk: rapid.SampledFrom([]int64{0, 0, 1, 2}).Draw(t, "disks"),
+			port: rapid.SampledFrom([]int64{0, 1, 1, 2, 4}).Draw(t, "ports"),
+			disk: rapid.SampledFrom([]int64{0, 0, 1, 2}).Draw(t, "disks"),
 		})
-		options = append(options, rapid.SampledFrom([]testpod.Option{testpod.Init(c), testpod.Sidecar(c), testpod.Container(c)}).Draw(t, "kind"))
+		options = append(options, rapid.SampledFrom([]testpod.Option{testpod.Init(c), testpod.Sidecar(c),
+			testpod.Container(c)}).Draw(t, "kind"))
 	}
 	pod := testpod.New(fmt.Sprintf("p%d", m.next), options...)
 	near := rapid.SampledFrom([]numa.Nodes{0, numa.Of(0), numa.Of(1), numa.Of(0, 1)}).Draw(t, "near")
@@ -291,14 +294,16 @@ func (m *model) prepare(t *rapid.T) {
 
 // waitsFor returns the container and the device that the error of Prepare is about, if the pod waits for a device.
 func waitsFor(message string) (container, id string) {
-	match := regexp.MustCompile(`devices of container "(c\d)" .*: waiting for the device "(.\d)" `).FindStringSubmatch(message)
+	match := regexp.MustCompile(`devices of container "(c\d)" .*: waiting for the device "(.\d)" `).FindStringSubmatch(
+		message)
 	if match == nil {
 		return "", ""
 	}
 	return match[1], match[2]
 }
 
-// waits asserts that a pod does not wait for a device while others are free, unless a container was made ready with that device, or the pod was to be synced.
+// waits asserts that a pod does not wait for a device while others are free, unless a container was made ready with
+// that device, or the pod was to be synced.
 func (m *model) waits(t *rapid.T, tr *tracked) {
 	container, id := waitsFor(tr.waits)
 	if id == "" || tr.made[id] {

@@ -20,9 +20,9 @@ type choice struct {
 	nodes func(id string) numa.Nodes
 }
 
-// split returns the devices that the container gets in any case, and the others among which there is a choice for the rest, the best
-// first. There are not enough if both together are too few. It is kubelet's order: devices to reuse, those near to the nodes of the
-// hint, those near to other nodes, those near to none.
+// split returns the devices that the container gets in any case, and the others among which there is a choice for the
+// rest, the best first. There are not enough if both together are too few. It is kubelet's order: devices to reuse,
+// those near to the nodes of the hint, those near to other nodes, those near to none.
 func (c choice) split() (fixed, others []string) {
 	fixed = slices.Clone(c.reuse[:min(len(c.reuse), c.count)])
 	missing := c.count - len(fixed)
@@ -58,7 +58,8 @@ func (c choice) question() (q PreferRequest, ok bool) {
 	return q, true
 }
 
-// pick returns the devices, sorted, or false if there are too few. Among those of the choice, the preferred ones come first.
+// pick returns the devices, sorted, or false if there are too few. Among those of the choice, the preferred ones come
+// first.
 func (c choice) pick(preferred []string) (ids []string, ok bool) {
 	ids, others := c.split()
 	if len(ids)+len(others) < c.count {
@@ -78,13 +79,13 @@ func (c choice) pick(preferred []string) (ids []string, ok bool) {
 	return ids, true
 }
 
-// maxHintNodes is the number of memory nodes with devices up to which hints are generated: all sets of them are considered. kubelet's topology
-// manager allows 8 nodes by default, too.
+// maxHintNodes is the number of memory nodes with devices up to which hints are generated: all sets of them are
+// considered. kubelet's topology manager allows 8 nodes by default, too.
 const maxHintNodes = 8
 
-// hints returns the sets of nodes that can serve a request of count devices: the smaller sets first, as in kubelet. all are the devices of the
-// resource by their nodes, available those that the container can have. With reuse, only sets that have all of these devices are
-// returned. It returns nil if no device has nodes.
+// hints returns the sets of nodes that can serve a request of count devices: the smaller sets first, as in kubelet. all
+// are the devices of the resource by their nodes, available those that the container can have. With reuse, only sets
+// that have all of these devices are returned. It returns nil if no device has nodes.
 func hints(count int, all, available map[numa.Nodes]int, reuse []numa.Nodes) []numa.Hint {
 	var nodes numa.Nodes
 	for n := range all {

@@ -21,7 +21,8 @@ import (
 // preStartTimeout is that of kubelet.
 const preStartTimeout = 30 * time.Second
 
-// reasonWait is the reason of pods that wait for devices, and retryWait the time after which these look again without [Options].Resync.
+// reasonWait is the reason of pods that wait for devices, and retryWait the time after which these look again without
+// [Options].Resync.
 const (
 	reasonWait = "WaitingForDevices"
 	retryWait  = 10 * time.Second
@@ -30,10 +31,11 @@ const (
 // reasonPrepare is the reason of events of pods whose devices are not ready.
 const reasonPrepare = "FailedPrepareDevices"
 
-// Prepare has the providers make the devices of the pod ready, once, and writes the checkpoint. Devices that were not made ready yet, and are missing or
-// unhealthy, are exchanged for free ones. The pod waits while a provider is missing, and if none of its containers runs, while one of its
-// devices is missing or unhealthy, as after a reboot, or with [Options].WaitForDevices while there are too few. An error of a provider is an event
-// of the pod, too. It implements [lifecycle.Preparer].
+// Prepare has the providers make the devices of the pod ready, once, and writes the checkpoint. Devices that were not
+// made ready yet, and are missing or unhealthy, are exchanged for free ones. The pod waits while a provider is missing,
+// and if none of its containers runs, while one of its devices is missing or unhealthy, as after a reboot, or with
+// [Options].WaitForDevices while there are too few. An error of a provider is an event of the pod, too. It implements
+// [lifecycle.Preparer].
 func (m *Manager) Prepare(ctx context.Context, req lifecycle.PrepareRequest) (lifecycle.PrepareResponse, error) {
 	none := lifecycle.PrepareResponse{}
 	if !extended(req.Pod) {
@@ -66,8 +68,10 @@ func (m *Manager) Prepare(ctx context.Context, req lifecycle.PrepareRequest) (li
 		}
 		return none, err
 	}
-	if err != nil && ctx.Err() == nil { // the status does not have it if containers have ended before, as after a reboot
-		m.opts.Event.Emit(runtime.Event{Pod: runtime.RefOf(req.Pod), Type: v1.EventTypeWarning, Reason: reasonPrepare, Message: err.Error(), Logged: true})
+	if err != nil && ctx.Err() == nil {
+		// the status does not have it if containers have ended before, as after a reboot
+		m.opts.Event.Emit(runtime.Event{Pod: runtime.RefOf(req.Pod), Type: v1.EventTypeWarning, Reason: reasonPrepare,
+			Message: err.Error(), Logged: true})
 	}
 	return none, err
 }
@@ -96,18 +100,20 @@ func (m *Manager) complete(ctx context.Context, req lifecycle.PrepareRequest) er
 	return nil
 }
 
-// over reports whether the init container has ended for good: it was not made ready for another start, and has succeeded in the sandbox of the
-// pod, or a later container runs.
+// over reports whether the init container has ended for good: it was not made ready for another start, and has
+// succeeded in the sandbox of the pod, or a later container runs.
 func (m *Manager) over(req lifecycle.PrepareRequest, c *v1.Container) bool {
 	observed := req.Observed
-	if podspec.IsSidecar(c) || observed == nil || len(observed.Sandboxes) == 0 || observed.Sandboxes[0].State != runtime.SandboxReady {
+	if podspec.IsSidecar(c) || observed == nil || len(observed.Sandboxes) == 0 ||
+		observed.Sandboxes[0].State != runtime.SandboxReady {
 		return false
 	}
 	m.mu.Lock()
 	again := m.pods[req.Pod.UID] != nil && m.pods[req.Pod.UID].again[c.Name]
 	m.mu.Unlock()
 	if last := observed.Newest(c.Name); again || last != nil {
-		return !again && last.State == runtime.ContainerExited && last.ExitCode == 0 && last.SandboxID == observed.Sandboxes[0].ID
+		return !again && last.State == runtime.ContainerExited && last.ExitCode == 0 &&
+			last.SandboxID == observed.Sandboxes[0].ID
 	}
 	after := false
 	for _, other := range podspec.Containers(&req.Pod.Spec) { // the instance of an init container may have been removed
@@ -119,14 +125,15 @@ func (m *Manager) over(req lifecycle.PrepareRequest, c *v1.Container) bool {
 	return false
 }
 
-// explain returns the error of Prepare. A pod of which something has run does not fail for a shortage, and one of which something runs does not
-// fail.
+// explain returns the error of Prepare. A pod of which something has run does not fail for a shortage, and one of which
+// something runs does not fail.
 func (m *Manager) explain(ctx context.Context, req lifecycle.PrepareRequest, c *v1.Container, err error) error {
 	var lacks *shortage
 	var waits unavailable
 	missing, few := errors.As(err, &waits), errors.As(err, &lacks)
 	fails := missing && waits.refusal != "" && m.opts.FailWithoutProvider
-	if refused := fails || few && !m.opts.WaitForDevices && !anyStarted(req.Observed); refused && ctx.Err() == nil && !anyRuns(req.Observed) {
+	if refused := fails || few && !m.opts.WaitForDevices && !anyStarted(req.Observed); refused && ctx.Err() == nil &&
+		!anyRuns(req.Observed) {
 		if fails {
 			err = errors.New(waits.refusal)
 		}
@@ -139,11 +146,13 @@ func (m *Manager) explain(ctx context.Context, req lifecycle.PrepareRequest, c *
 }
 
 func anyRuns(observed *runtime.PodStatus) bool {
-	return observed != nil && slices.ContainsFunc(observed.Containers, func(c runtime.ContainerStatus) bool { return c.State == runtime.ContainerRunning })
+	return observed != nil && slices.ContainsFunc(observed.Containers,
+		func(c runtime.ContainerStatus) bool { return c.State == runtime.ContainerRunning })
 }
 
 func anyStarted(observed *runtime.PodStatus) bool {
-	return anyRuns(observed) || observed != nil && slices.ContainsFunc(observed.Containers, func(c runtime.ContainerStatus) bool { return !c.StartedAt.IsZero() })
+	return anyRuns(observed) || observed != nil && slices.ContainsFunc(observed.Containers,
+		func(c runtime.ContainerStatus) bool { return !c.StartedAt.IsZero() })
 }
 
 func runs(observed *runtime.PodStatus, container string) bool {
@@ -173,7 +182,8 @@ func (m *Manager) ready(ctx context.Context, pod *v1.Pod, c *v1.Container, r req
 	}
 	message := kubelet.Encode(edits)
 	if len(message) > maxAnswer {
-		return fmt.Errorf("the provider of %s has returned %d bytes of environment variables, mounts, devices and annotations; at most %d can be kept", r.name, len(message), maxAnswer)
+		return fmt.Errorf("the provider of %s has returned %d bytes of environment variables, mounts, devices and "+
+			"annotations; at most %d can be kept", r.name, len(message), maxAnswer)
 	}
 	if m.size()+2*len(message) > maxCheckpoint-maxCheckpoint/8 {
 		return errTooLarge
@@ -186,9 +196,11 @@ func (m *Manager) ready(ctx context.Context, pod *v1.Pod, c *v1.Container, r req
 	return nil
 }
 
-// allocateIfNone gives the container its devices, if it has none, and returns their provider. done means that they are ready, or that the container
-// runs: it was started before there was a provider, or by an earlier agent whose checkpoint is lost.
-func (m *Manager) allocateIfNone(pod *v1.Pod, container string, r request, running bool) (by *server, done bool, err error) {
+// allocateIfNone gives the container its devices, if it has none, and returns their provider. done means that they are
+// ready, or that the container runs: it was started before there was a provider, or by an earlier agent whose
+// checkpoint is lost.
+func (m *Manager) allocateIfNone(pod *v1.Pod, container string, r request,
+	running bool) (by *server, done bool, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	p, entry := m.pools[r.name], m.pod(pod.UID)
@@ -219,17 +231,19 @@ func (p *pool) present(pod types.UID, name v1.ResourceName) error {
 	case p.server == nil && p.lost.IsZero():
 		return p.wait(pod, noneHealthy(name), "waiting for the provider of %s, which is not there yet", name)
 	case p.server == nil:
-		return p.wait(pod, noneHealthy(name), "waiting for the provider of %s, which is not there since %s", name, p.lost.Format(time.RFC3339))
+		return p.wait(pod, noneHealthy(name), "waiting for the provider of %s, which is not there since %s", name,
+			p.lost.Format(time.RFC3339))
 	case p.stale: // kubelet gives the devices of the earlier one
-		return p.wait(pod, "", "waiting for the list of the devices of %s: another provider has taken the place of the one that had them", name)
+		return p.wait(pod, "", "waiting for the list of the devices of %s: another provider has taken the place of "+
+			"the one that had them", name)
 	case !p.listed:
 		return p.wait(pod, noneHealthy(name), "waiting for the list of the devices of %s", name)
 	}
 	return nil
 }
 
-// wait has the pod wait until the devices change or another pod releases one, and returns the error. refusal is what kubelet says of the pod. mu is
-// held.
+// wait has the pod wait until the devices change or another pod releases one, and returns the error. refusal is what
+// kubelet says of the pod. mu is held.
 func (p *pool) wait(pod types.UID, refusal, format string, args ...any) error {
 	p.waiting[pod] = struct{}{}
 	return unavailable{fmt.Errorf(format, args...), refusal}
@@ -249,9 +263,11 @@ func (m *Manager) fit(pod *v1.Pod, container string, name v1.ResourceName) error
 	for _, id := range m.allocation(pod.UID, container, name).ids {
 		switch p.health(id) {
 		case v1.ResourceHealthStatusUnknown:
-			return p.wait(pod.UID, noLonger(p, name), "waiting for the device %s of %s: its provider does not have it now", quote(id), name)
+			return p.wait(pod.UID, noLonger(p, name),
+				"waiting for the device %s of %s: its provider does not have it now", quote(id), name)
 		case v1.ResourceHealthStatusUnhealthy:
-			return p.wait(pod.UID, noLonger(p, name), "waiting for the device %s of %s: it is unhealthy", quote(id), name)
+			return p.wait(pod.UID, noLonger(p, name), "waiting for the device %s of %s: it is unhealthy", quote(id),
+				name)
 		}
 	}
 	return nil
@@ -267,8 +283,10 @@ func (p *pool) unowned() (n int64) {
 	return n
 }
 
-// preferred asks the provider for the devices that it prefers, if there is a choice, and returns those that the container gets.
-func (m *Manager) preferred(ctx context.Context, by *server, pod *v1.Pod, container string, name v1.ResourceName) (ids []string, err error) {
+// preferred asks the provider for the devices that it prefers, if there is a choice, and returns those that the
+// container gets.
+func (m *Manager) preferred(ctx context.Context, by *server, pod *v1.Pod, container string,
+	name v1.ResourceName) (ids []string, err error) {
 	m.mu.Lock()
 	c := m.choice(pod, container, name)
 	m.mu.Unlock()
@@ -328,8 +346,10 @@ func (m *Manager) allocateBy(ctx context.Context, by *server, req Request) (edit
 // quote returns an ID, or a list of them, for a message.
 func quote(ids any) string { return text.Clip(fmt.Sprintf("%q", ids), 500) }
 
-// EditContainer returns what the providers have answered, and has them prepare the start. It implements [lifecycle.ContainerEditor].
-func (m *Manager) EditContainer(ctx context.Context, pod *v1.Pod, container *v1.Container) (all runtime.ContainerEdits, err error) {
+// EditContainer returns what the providers have answered, and has them prepare the start. It implements
+// [lifecycle.ContainerEditor].
+func (m *Manager) EditContainer(ctx context.Context, pod *v1.Pod,
+	container *v1.Container) (all runtime.ContainerEdits, err error) {
 	if len(container.Resources.Limits) == 0 {
 		return all, nil
 	}
@@ -346,7 +366,8 @@ func (m *Manager) EditContainer(ctx context.Context, pod *v1.Pod, container *v1.
 			if entry := m.pods[pod.UID]; entry != nil {
 				entry.again[container.Name] = true
 			}
-			err = fmt.Errorf("container %q of pod %s does not have its devices of %s: it was not prepared", container.Name, runtime.RefOf(pod), r.name)
+			err = fmt.Errorf("container %q of pod %s does not have its devices of %s: it was not prepared",
+				container.Name, runtime.RefOf(pod), r.name)
 			break
 		}
 		answers = append(answers, g.edits)
@@ -375,12 +396,14 @@ func preStart(ctx context.Context, by *server, req Request) error {
 	ctx, cancel := context.WithTimeout(call, preStartTimeout)
 	defer cancel()
 	if err := runtime.Recover(func() error { return by.PreStart(ctx, req) }); err != nil {
-		return fmt.Errorf("the provider of %s cannot prepare the start with the devices %s: %w", by.Resource(), quote(req.IDs), err)
+		return fmt.Errorf("the provider of %s cannot prepare the start with the devices %s: %w", by.Resource(),
+			quote(req.IDs), err)
 	}
 	return nil
 }
 
-// merge returns all edits. As with kubelet, of several with the same name or path in the container the first one counts.
+// merge returns all edits. As with kubelet, of several with the same name or path in the container the first one
+// counts.
 func merge(answers []runtime.ContainerEdits) (all runtime.ContainerEdits) {
 	seen := map[string]bool{}
 	first := func(kind, name string) bool {

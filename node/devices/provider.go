@@ -18,7 +18,8 @@ type Device struct {
 	ID string
 	// Unhealthy means that no further container gets the device. One that has it keeps it.
 	Unhealthy bool
-	// Nodes are the memory nodes that the device is near to. The empty set means that no node is better than another one.
+	// Nodes are the memory nodes that the device is near to. The empty set means that no node is better than another
+	// one.
 	Nodes numa.Nodes
 }
 
@@ -40,23 +41,25 @@ type PreferRequest struct {
 	Count int
 }
 
-// Provider has the devices of one resource. Its methods are called concurrently. A method that hangs or fails holds only the pod that it is
-// called for. The contexts have deadlines, see [Options].
+// Provider has the devices of one resource. Its methods are called concurrently. A method that hangs or fails holds
+// only the pod that it is called for. The contexts have deadlines, see [Options].
 type Provider interface {
-	// Resource is the name of the extended resource that pods request in their limits, such as "example.com/modbus". It does not
-	// change.
+	// Resource is the name of the extended resource that pods request in their limits, such as "example.com/modbus". It
+	// does not change.
 	Resource() v1.ResourceName
-	// Watch calls update with all devices, at once and after each change, until ctx ends. If it returns before, the provider is gone: see
-	// [Manager.Serve]. update does not keep the slice. It may be called by one goroutine at a time.
+	// Watch calls update with all devices, at once and after each change, until ctx ends. If it returns before, the
+	// provider is gone: see [Manager.Serve]. update does not keep the slice. It may be called by one goroutine at a
+	// time.
 	Watch(ctx context.Context, update func([]Device)) error
-	// Prefer returns the IDs of the devices that the provider would give. Those that are not available are ignored, and others are chosen
-	// if there are too few. It is called before Allocate, if there is a choice.
+	// Prefer returns the IDs of the devices that the provider would give. Those that are not available are ignored, and
+	// others are chosen if there are too few. It is called before Allocate, if there is a choice.
 	Prefer(ctx context.Context, req PreferRequest) ([]string, error)
-	// Allocate makes the devices ready for the container, and returns what the container is created with. Of the edits, environment
-	// variables, annotations, mounts, devices and names of CDI are used. It is called once for a container of a pod; the result is kept
-	// for its restarts and for later agents. After an error it is called again.
+	// Allocate makes the devices ready for the container, and returns what the container is created with. Of the edits,
+	// environment variables, annotations, mounts, devices and names of CDI are used. It is called once for a container
+	// of a pod; the result is kept for its restarts and for later agents. After an error it is called again.
 	Allocate(ctx context.Context, req Request) (runtime.ContainerEdits, error)
-	// PreStart is called before each start of the container. An error keeps it from being created, and the call is repeated.
+	// PreStart is called before each start of the container. An error keeps it from being created, and the call is
+	// repeated.
 	PreStart(ctx context.Context, req Request) error
 }
 
@@ -69,8 +72,8 @@ func (Base) Prefer(context.Context, PreferRequest) ([]string, error) { return ni
 // PreStart implements [Provider].
 func (Base) PreStart(context.Context, Request) error { return nil }
 
-// Fixed returns a provider of devices that do not change and are always healthy. The keys are their IDs. A container is created with the
-// edits of all devices that it has.
+// Fixed returns a provider of devices that do not change and are always healthy. The keys are their IDs. A container is
+// created with the edits of all devices that it has.
 func Fixed(resource v1.ResourceName, edits map[string]runtime.ContainerEdits) Provider {
 	return fixed{resource: resource, edits: maps.Clone(edits)}
 }

@@ -18,7 +18,8 @@ type Allocation struct {
 	Devices []Device
 }
 
-// Devices returns the devices that the containers of the pod have, in the order of the containers' and resources' names.
+// Devices returns the devices that the containers of the pod have, in the order of the containers' and resources'
+// names.
 func (m *Manager) Devices(pod types.UID) (out []Allocation) {
 	m.lock()
 	defer m.mu.Unlock()
@@ -30,7 +31,8 @@ func (m *Manager) Devices(pod types.UID) (out []Allocation) {
 		for name, g := range allocations {
 			a := Allocation{Container: container, Resource: name}
 			for _, id := range g.ids {
-				a.Devices = append(a.Devices, Device{ID: id, Nodes: g.nodes[id], Unhealthy: m.pools[name].health(id) == v1.ResourceHealthStatusUnhealthy})
+				a.Devices = append(a.Devices, Device{ID: id, Nodes: g.nodes[id],
+					Unhealthy: m.pools[name].health(id) == v1.ResourceHealthStatusUnhealthy})
 			}
 			out = append(out, a)
 		}
@@ -41,7 +43,8 @@ func (m *Manager) Devices(pod types.UID) (out []Allocation) {
 	return out
 }
 
-// Allocatable returns the healthy devices of the node, in the order of the resources' names, also those that containers have.
+// Allocatable returns the healthy devices of the node, in the order of the resources' names, also those that containers
+// have.
 func (m *Manager) Allocatable() (out []Allocation) {
 	m.lock()
 	defer m.mu.Unlock()
@@ -59,7 +62,8 @@ func (m *Manager) Allocatable() (out []Allocation) {
 	return out
 }
 
-// health returns the health of a device as its provider has reported it last. It is unknown if the provider does not have it.
+// health returns the health of a device as its provider has reported it last. It is unknown if the provider does not
+// have it.
 func (p *pool) health(id string) v1.ResourceHealthStatus {
 	switch d, ok := p.devices[id]; {
 	case !ok:
@@ -86,11 +90,13 @@ func (m *Manager) EditStatus(pod *v1.Pod, status *v1.PodStatus) {
 	for i := range status.ContainerStatuses {
 		s := &status.ContainerStatuses[i]
 		allocations := entry.allocations[s.Name]
-		s.AllocatedResourcesStatus = slices.DeleteFunc(s.AllocatedResourcesStatus, func(r v1.ResourceStatus) bool { return allocations[r.Name] != nil })
+		s.AllocatedResourcesStatus = slices.DeleteFunc(s.AllocatedResourcesStatus,
+			func(r v1.ResourceStatus) bool { return allocations[r.Name] != nil })
 		for _, name := range slices.Sorted(maps.Keys(allocations)) {
 			r := v1.ResourceStatus{Name: name}
 			for _, id := range allocations[name].ids {
-				r.Resources = append(r.Resources, v1.ResourceHealth{ResourceID: v1.ResourceID(id), Health: m.pools[name].health(id)})
+				r.Resources = append(r.Resources, v1.ResourceHealth{ResourceID: v1.ResourceID(id),
+					Health: m.pools[name].health(id)})
 			}
 			s.AllocatedResourcesStatus = append(s.AllocatedResourcesStatus, r)
 		}

@@ -29,7 +29,8 @@ const port = "example.com/port"
 
 // wants returns a container that requests devices.
 func wants(name string, amounts map[v1.ResourceName]int64) v1.Container {
-	c := v1.Container{Name: name, Resources: v1.ResourceRequirements{Limits: v1.ResourceList{v1.ResourceCPU: resource.MustParse("1")}}}
+	c := v1.Container{Name: name,
+		Resources: v1.ResourceRequirements{Limits: v1.ResourceList{v1.ResourceCPU: resource.MustParse("1")}}}
 	for r, n := range amounts {
 		c.Resources.Limits[r] = *resource.NewQuantity(n, resource.DecimalSI)
 	}
@@ -102,7 +103,8 @@ func (r *rig) restart() {
 	require.NoError(r.t, err)
 }
 
-// serve serves a provider until the function that it returns is called, which returns the error of Serve. It is for a synctest bubble.
+// serve serves a provider until the function that it returns is called, which returns the error of Serve. It is for a
+// synctest bubble.
 func (r *rig) serve(p devices.Provider) (stop func() error) {
 	ctx, cancel := context.WithCancel(r.t.Context())
 	done := make(chan error, 1)
@@ -133,7 +135,8 @@ func (r *rig) prepare(pod *v1.Pod, running ...string) error {
 
 // in returns a container of the sandbox of the pod.
 func in(name string, state runtime.ContainerState) runtime.ContainerStatus {
-	return runtime.ContainerStatus{Container: runtime.Container{Name: name, State: state, SandboxID: "s"}, StartedAt: time.Unix(1, 0)}
+	return runtime.ContainerStatus{Container: runtime.Container{Name: name, State: state, SandboxID: "s"},
+		StartedAt: time.Unix(1, 0)}
 }
 
 func (r *rig) prepareWith(pod *v1.Pod, containers ...runtime.ContainerStatus) error {

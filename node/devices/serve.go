@@ -34,10 +34,11 @@ func CheckResource(name v1.ResourceName) error {
 	return nil
 }
 
-// Serve offers the devices of the provider until its Watch returns or ctx ends. Then its devices are not given any more, containers that have
-// some keep them, and the capacity of the node has them for [LostGrace]. A provider that is served later takes the place of an earlier one of
-// the same resource, and Serve of that one returns [ErrReplaced]. Until the later one has delivered its devices, the node has those of the earlier
-// one, and no container is given some or has them made ready.
+// Serve offers the devices of the provider until its Watch returns or ctx ends. Then its devices are not given any
+// more, containers that have some keep them, and the capacity of the node has them for [LostGrace]. A provider that is
+// served later takes the place of an earlier one of the same resource, and Serve of that one returns [ErrReplaced].
+// Until the later one has delivered its devices, the node has those of the earlier one, and no container is given some
+// or has them made ready.
 func (m *Manager) Serve(ctx context.Context, p Provider) error {
 	name := p.Resource()
 	if err := CheckResource(name); err != nil {
@@ -79,7 +80,8 @@ func (m *Manager) update(pool *pool, own *server, list []Device) {
 	}
 	m.mu.Unlock()
 	if now.bad > 0 {
-		m.opts.Logger.Info("A provider has delivered devices whose IDs are empty, longer than 1 KiB, no text, or not unique; of each ID one device is used",
+		m.opts.Logger.Info("A provider has delivered devices whose IDs are empty, longer than 1 KiB, no text, or "+
+			"not unique; of each ID one device is used",
 			"resource", own.Resource(), "count", now.bad)
 	}
 	if first {
@@ -125,8 +127,8 @@ func (p *pool) capacity() (all, allocatable int) {
 	return len(p.devices), len(p.healthy)
 }
 
-// NodeResources returns how many devices there are, and how many healthy ones, for the status of the node. A resource whose provider has ended
-// has no allocatable devices, and after [LostGrace] no capacity. Its error is nil.
+// NodeResources returns how many devices there are, and how many healthy ones, for the status of the node. A resource
+// whose provider has ended has no allocatable devices, and after [LostGrace] no capacity. Its error is nil.
 func (m *Manager) NodeResources(context.Context) (capacity, allocatable v1.ResourceList, _ error) {
 	m.lock()
 	defer m.mu.Unlock()
@@ -139,8 +141,8 @@ func (m *Manager) NodeResources(context.Context) (capacity, allocatable v1.Resou
 	return capacity, allocatable, nil
 }
 
-// Manages reports whether the manager decides who has the resource: there is or was a provider of it. Then no other component has to count
-// it.
+// Manages reports whether the manager decides who has the resource: there is or was a provider of it. Then no other
+// component has to count it.
 func (m *Manager) Manages(name v1.ResourceName) bool {
 	m.lock()
 	defer m.mu.Unlock()

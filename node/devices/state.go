@@ -28,15 +28,16 @@ type pool struct {
 	// server is the provider, nil while there is none. listed means that it has delivered its devices.
 	server *server
 	listed bool
-	// stale means that the server has taken the place of the provider that has delivered the devices, and has delivered none itself. They are known, and
-	// are not given or made ready.
+	// stale means that the server has taken the place of the provider that has delivered the devices, and has delivered
+	// none itself. They are known, and are not given or made ready.
 	stale bool
-	// last is the provider, or the one that was the last. It prepares the starts of containers, or returns the error that it is gone.
+	// last is the provider, or the one that was the last. It prepares the starts of containers, or returns the error
+	// that it is gone.
 	last *server
 	// lost is when the last provider ended; zero if there was none.
 	lost time.Time
-	// devices are those that the last provider delivered last, and healthy the IDs of those that can be given, sorted. healthy is empty
-	// while there is no provider. Both are replaced, and not changed.
+	// devices are those that the last provider delivered last, and healthy the IDs of those that can be given, sorted.
+	// healthy is empty while there is no provider. Both are replaced, and not changed.
 	devices map[string]Device
 	healthy []string
 	// owners are the pods that have devices, one entry for each container.
@@ -64,10 +65,11 @@ type allocation struct {
 	// ids is sorted. nodes are those of the devices when they were given.
 	ids   []string
 	nodes map[string]numa.Nodes
-	// allocated means that the provider has made the devices ready, with these edits. Such allocations are in the checkpoint. message
-	// is the answer of the provider as the checkpoint has it.
+	// allocated means that the provider has made the devices ready, with these edits. Such allocations are in the
+	// checkpoint. message is the answer of the provider as the checkpoint has it.
 	allocated bool
-	// held means that an earlier agent gave the devices. They are in the checkpoint, and are not exchanged, also if its answer is not known.
+	// held means that an earlier agent gave the devices. They are in the checkpoint, and are not exchanged, also if its
+	// answer is not known.
 	held    bool
 	edits   runtime.ContainerEdits
 	message []byte
@@ -91,7 +93,8 @@ func (s *state) pool(name v1.ResourceName) *pool {
 func (s *state) pod(uid types.UID) *podDevices {
 	p := s.pods[uid]
 	if p == nil {
-		p = &podDevices{allocations: map[string]map[v1.ResourceName]*allocation{}, near: map[string]numa.Nodes{}, again: map[string]bool{}}
+		p = &podDevices{allocations: map[string]map[v1.ResourceName]*allocation{}, near: map[string]numa.Nodes{},
+			again: map[string]bool{}}
 		s.pods[uid] = p
 	}
 	return p
@@ -142,8 +145,8 @@ func (p *pool) disown(id string, uid types.UID) {
 	}
 }
 
-// release takes back what the pod has. It reports whether the checkpoint changes, and returns the pods that wait for devices such as this one had: they
-// wait no longer.
+// release takes back what the pod has. It reports whether the checkpoint changes, and returns the pods that wait for
+// devices such as this one had: they wait no longer.
 func (s *state) release(uid types.UID) (saved bool, waited map[types.UID]struct{}) {
 	pod := s.pods[uid]
 	if pod == nil {
@@ -183,14 +186,15 @@ func (p *pool) free(own []string) []string {
 
 func (p *pool) nodesOf(id string) numa.Nodes { return p.devices[id].Nodes }
 
-// nodes returns a function that has the nodes of the devices as they are now. It needs no lock: maps of devices do not change.
+// nodes returns a function that has the nodes of the devices as they are now. It needs no lock: maps of devices do not
+// change.
 func (p *pool) nodes() func(id string) numa.Nodes {
 	devices := p.devices
 	return func(id string) numa.Nodes { return devices[id].Nodes }
 }
 
-// reusable returns the devices of the resource that init containers before the container have had and it can have, too. As with kubelet,
-// the devices of init containers are used again, those of sidecars and of main containers are not.
+// reusable returns the devices of the resource that init containers before the container have had and it can have, too.
+// As with kubelet, the devices of init containers are used again, those of sidecars and of main containers are not.
 func (s *state) reusable(pod *v1.Pod, container string, name v1.ResourceName) []string {
 	return reuse.Units(&pod.Spec, container, func(other string) []string {
 		if g := s.allocation(pod.UID, other, name); g != nil {
@@ -215,7 +219,8 @@ func (s *state) allocate(pod *v1.Pod, container string, name v1.ResourceName, co
 	free := p.free(nil)
 	missing := count - int64(len(reuse))
 	if missing > int64(len(free)) {
-		return &shortage{fmt.Sprintf("requested number of devices unavailable for %s. Requested: %d, Available: %d", name, missing, len(free))}
+		return &shortage{fmt.Sprintf("requested number of devices unavailable for %s. Requested: %d, Available: %d",
+			name, missing, len(free))}
 	}
 	ids, _ := choice{count: int(count), reuse: reuse, free: free, near: near, nodes: p.nodes()}.pick(nil)
 	s.give(pod.UID, container, name, p.newAllocation(ids))
@@ -234,14 +239,16 @@ func (p *pool) newAllocation(ids []string) *allocation {
 type inventory struct {
 	devices map[string]Device
 	healthy []string // sorted
-	// bad is the number of devices that are left out: their IDs are empty, too long or no text, or the same as that of a later one.
+	// bad is the number of devices that are left out: their IDs are empty, too long or no text, or the same as that of
+	// a later one.
 	bad int
 }
 
 // maxID is the length of the longest ID. IDs are in the status of pods.
 const maxID = 1 << 10
 
-// newInventory returns the devices of the list. Nodes that the machine does not have are left out, unless machine is the empty set.
+// newInventory returns the devices of the list. Nodes that the machine does not have are left out, unless machine is
+// the empty set.
 func newInventory(list []Device, machine numa.Nodes) inventory {
 	inv := inventory{devices: make(map[string]Device, len(list))}
 	for _, d := range list {
@@ -266,8 +273,8 @@ func newInventory(list []Device, machine numa.Nodes) inventory {
 	return inv
 }
 
-// update replaces the devices of the pool, and returns the pods whose devices have another health, and whether the numbers of devices have
-// changed.
+// update replaces the devices of the pool, and returns the pods whose devices have another health, and whether the
+// numbers of devices have changed.
 func (p *pool) update(now inventory) (affected map[types.UID]struct{}, counted bool) {
 	affected = map[types.UID]struct{}{}
 	for id, owners := range p.owners {
@@ -290,8 +297,8 @@ type request struct {
 	count int64
 }
 
-// requests returns what the container requests of resources that have a pool, in the order of their names. Resources that the pod has
-// by DRA are left out.
+// requests returns what the container requests of resources that have a pool, in the order of their names. Resources
+// that the pod has by DRA are left out.
 func (s *state) requests(pod *v1.Pod, c *v1.Container) (out []request) {
 	for name, q := range c.Resources.Limits {
 		if s.pools[name] == nil || byDRA(pod, c.Name, name) {

@@ -15,16 +15,17 @@ type Claims interface {
 
 // Slices removes ResourceSlices of the node. Package cluster/resourceclaims implements it.
 type Slices interface {
-	// RemoveSlices removes those that the driver has published for the node, those of all drivers if the name is empty. It is no error if
-	// there are none.
+	// RemoveSlices removes those that the driver has published for the node, those of all drivers if the name is empty.
+	// It is no error if there are none.
 	RemoveSlices(ctx context.Context, driver string) error
 }
 
-// Driver prepares claims on this node. Its methods are called concurrently for different claims, never for the same claim. They return soon
-// after ctx has ended. A panic is an error.
+// Driver prepares claims on this node. Its methods are called concurrently for different claims, never for the same
+// claim. They return soon after ctx has ended. A panic is an error.
 type Driver interface {
-	// Prepare makes the devices of claims usable. It is called again for claims that are prepared, after a restart of the agent
-	// or a failure. The result has each claim, also if it has no devices. The error is one of the call as a whole.
+	// Prepare makes the devices of claims usable. It is called again for claims that are prepared, after a restart of
+	// the agent or a failure. The result has each claim, also if it has no devices. The error is one of the call as a
+	// whole.
 	Prepare(ctx context.Context, claims []Claim) (map[types.UID]Prepared, error)
 	// Unprepare undoes Prepare, also for claims that are not prepared. The result has each claim, with nil for success.
 	Unprepare(ctx context.Context, claims []Claim) (map[types.UID]error, error)

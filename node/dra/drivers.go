@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// Endpoint is one part of a driver that was added to a [Manager]. While a driver is updated, it has two. Its methods are safe for concurrent
-// use.
+// Endpoint is one part of a driver that was added to a [Manager]. While a driver is updated, it has two. Its methods
+// are safe for concurrent use.
 type Endpoint struct {
 	m      *Manager
 	name   string
@@ -23,8 +23,8 @@ type Endpoint struct {
 	stop []context.CancelFunc
 }
 
-// Add adds a part of a driver. It is not connected. Of the parts of a driver, calls go to the one that was added last among those that are
-// connected, or among all if none is.
+// Add adds a part of a driver. It is not connected. Of the parts of a driver, calls go to the one that was added last
+// among those that are connected, or among all if none is.
 func (m *Manager) Add(name string, driver Driver) *Endpoint {
 	e := &Endpoint{m: m, name: name, driver: driver}
 	m.change(name, func() { m.drivers[name] = append(m.drivers[name], e) })
@@ -53,9 +53,10 @@ func (e *Endpoint) Remove() {
 	e.ClearHealth()
 }
 
-// Go calls f in a goroutine, for as long as the part is there. [Manager.Run] waits for it. ctx ends when the part is removed or the manager stops; if the
-// part is removed already, f is called with a ctx that has ended. If Run was not called yet, f is called when it is. If the manager has stopped, Go
-// returns false and does not call f. A panic of f is logged.
+// Go calls f in a goroutine, for as long as the part is there. [Manager.Run] waits for it. ctx ends when the part is
+// removed or the manager stops; if the part is removed already, f is called with a ctx that has ended. If Run was not
+// called yet, f is called when it is. If the manager has stopped, Go returns false and does not call f. A panic of f is
+// logged.
 func (e *Endpoint) Go(f func(ctx context.Context)) bool {
 	return e.m.parts.run(func(ctx context.Context) {
 		ctx, stop := context.WithCancel(ctx)
@@ -113,8 +114,8 @@ func (p *parts) run(f func(ctx context.Context)) bool {
 	return true
 }
 
-// change changes the parts of a driver. If none is connected, the slices of the driver are removed after a delay, which begins
-// with the first such change.
+// change changes the parts of a driver. If none is connected, the slices of the driver are removed after a delay, which
+// begins with the first such change.
 func (m *Manager) change(name string, f func()) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -21,7 +21,8 @@ func (ports) Prepare(_ context.Context, claims []dra.Claim) (map[types.UID]dra.P
 	out := map[types.UID]dra.Prepared{}
 	for _, c := range claims {
 		fmt.Println("prepare", c.Name)
-		out[c.UID] = dra.Prepared{Devices: []dra.Device{{Pool: "edge-7", Name: "port-0", CDIDevices: []string{"example.com/port=0"}}}}
+		out[c.UID] = dra.Prepared{Devices: []dra.Device{{Pool: "edge-7", Name: "port-0",
+			CDIDevices: []string{"example.com/port=0"}}}}
 	}
 	return out, nil
 }
@@ -52,10 +53,13 @@ func Example() {
 	name := "serial"
 	pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "meter", UID: "1"}}
 	pod.Spec.ResourceClaims = []v1.PodResourceClaim{{Name: "port", ResourceClaimName: &name}}
-	pod.Spec.Containers = []v1.Container{{Name: "main", Resources: v1.ResourceRequirements{Claims: []v1.ResourceClaim{{Name: "port"}}}}}
-	claims := &api{claim: resourceapi.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: "2"}, Status: resourceapi.ResourceClaimStatus{
+	pod.Spec.Containers = []v1.Container{{Name: "main",
+		Resources: v1.ResourceRequirements{Claims: []v1.ResourceClaim{{Name: "port"}}}}}
+	claims := &api{claim: resourceapi.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name,
+		UID: "2"}, Status: resourceapi.ResourceClaimStatus{
 		Allocation: &resourceapi.AllocationResult{Devices: resourceapi.DeviceAllocationResult{
-			Results: []resourceapi.DeviceRequestAllocationResult{{Request: "port", Driver: "ports.example.com", Pool: "edge-7", Device: "port-0"}},
+			Results: []resourceapi.DeviceRequestAllocationResult{{Request: "port", Driver: "ports.example.com",
+				Pool: "edge-7", Device: "port-0"}},
 		}},
 		ReservedFor: []resourceapi.ResourceClaimConsumerReference{{Resource: "pods", Name: pod.Name, UID: pod.UID}},
 	}}}

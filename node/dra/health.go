@@ -35,8 +35,8 @@ type reported struct {
 	until time.Time
 }
 
-// SetHealth takes over a report of the driver. Devices that are not in it keep their health until it expires. Options.Changed is called for the pods
-// whose devices have changed.
+// SetHealth takes over a report of the driver. Devices that are not in it keep their health until it expires.
+// Options.Changed is called for the pods whose devices have changed.
 func (e *Endpoint) SetHealth(devices []DeviceHealth) {
 	now := time.Now()
 	changed := map[deviceID]bool{}
@@ -95,7 +95,8 @@ func (e *Endpoint) ClearHealth() {
 	e.m.tell(pods)
 }
 
-// expire makes the health of devices Unknown whose reports have expired. It returns the time until the next one expires, 0 for never.
+// expire makes the health of devices Unknown whose reports have expired. It returns the time until the next one
+// expires, 0 for never.
 func (m *Manager) expire(now time.Time) (next time.Duration) {
 	var pods []types.UID
 	m.mu.Lock()
@@ -174,8 +175,8 @@ type ContainerDevice struct {
 	Device
 }
 
-// ContainerClaims returns the claims that the container uses, with their devices: those of the spec, then those of its extended resources.
-// It fails if a claim is not prepared.
+// ContainerClaims returns the claims that the container uses, with their devices: those of the spec, then those of its
+// extended resources. It fails if a claim is not prepared.
 func (m *Manager) ContainerClaims(pod *v1.Pod, container *v1.Container) ([]ContainerClaim, error) {
 	list, err := uses(pod, container)
 	if err != nil || len(list) == 0 {
@@ -197,8 +198,8 @@ func (m *Manager) ContainerClaims(pod *v1.Pod, container *v1.Container) ([]Conta
 	return out, nil
 }
 
-// AllocatedResources returns the health of the devices of a container, for allocatedResourcesStatus in its status (KEP-4680). Claims that are
-// not prepared are left out.
+// AllocatedResources returns the health of the devices of a container, for allocatedResourcesStatus in its status
+// (KEP-4680). Claims that are not prepared are left out.
 func (m *Manager) AllocatedResources(pod *v1.Pod, container *v1.Container) []v1.ResourceStatus {
 	if len(container.Resources.Claims) == 0 {
 		return nil

@@ -32,13 +32,15 @@ type healthOfDevice struct {
 	Message              string
 }
 
-// restoreHealth reads the reports that an earlier agent has received. They hold until they expire or the driver reports again. Without
-// them the health is Unknown, so a file that is damaged is not an error.
+// restoreHealth reads the reports that an earlier agent has received. They hold until they expire or the driver reports
+// again. Without them the health is Unknown, so a file that is damaged is not an error.
 func (m *Manager) restoreHealth() error {
 	var f healthFile
-	err := checkpoint.Read(&m.health.Reader, m.path(healthName), checkpoint.MaxSize, func(data []byte) error { return json.Unmarshal(data, &f) })
+	err := checkpoint.Read(&m.health.Reader, m.path(healthName), checkpoint.MaxSize,
+		func(data []byte) error { return json.Unmarshal(data, &f) })
 	if damaged := (*checkpoint.DamagedError)(nil); errors.As(err, &damaged) {
-		m.opts.Logger.Error(err, "The health of devices that an earlier agent has kept cannot be used", "path", m.path(healthName))
+		m.opts.Logger.Error(err, "The health of devices that an earlier agent has kept cannot be used",
+			"path", m.path(healthName))
 	} else if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("the health of devices of dynamic resources: %w", err)
 	}
@@ -53,7 +55,8 @@ func (m *Manager) restoreHealth() error {
 				d.HealthCheckTimeout = defaultHealthTimeout
 			}
 			m.earlier[driver][deviceID{d.PoolName, d.DeviceName}] = reported{
-				DeviceHealth{Pool: d.PoolName, Name: d.DeviceName, Health: d.Health, Timeout: d.HealthCheckTimeout, Message: clip(d.Message)}, d.LastUpdated.Add(d.HealthCheckTimeout),
+				DeviceHealth{Pool: d.PoolName, Name: d.DeviceName, Health: d.Health, Timeout: d.HealthCheckTimeout,
+					Message: clip(d.Message)}, d.LastUpdated.Add(d.HealthCheckTimeout),
 			}
 		}
 	}
@@ -75,7 +78,8 @@ func (m *Manager) healthContent(saved uint64) (uint64, []byte, error) {
 			if f[driver].Devices == nil {
 				f[driver] = healthOfDriver{map[string]healthOfDevice{}}
 			}
-			f[driver].Devices[id.pool+"/"+id.name] = healthOfDevice{r.Pool, r.Name, r.Health, r.until.Add(-r.Timeout), r.Timeout, r.Message}
+			f[driver].Devices[id.pool+"/"+id.name] = healthOfDevice{r.Pool, r.Name, r.Health, r.until.Add(-r.Timeout),
+				r.Timeout, r.Message}
 		}
 	}
 	for driver, health := range m.earlier {

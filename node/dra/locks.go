@@ -15,7 +15,8 @@ type locks struct {
 	held map[key]chan struct{} // closed when the lock is released
 }
 
-// lock locks the claims, which are sorted and differ, so that two pods cannot wait for each other. It fails if ctx ends.
+// lock locks the claims, which are sorted and differ, so that two pods cannot wait for each other. It fails if ctx
+// ends.
 func (l *locks) lock(ctx context.Context, keys []key) (unlock func(), err error) {
 	for i, k := range keys {
 		for {

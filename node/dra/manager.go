@@ -32,15 +32,18 @@ type Options struct {
 	SlicesDelay time.Duration
 	// CallTimeout bounds each call of a driver. Default 45 s, as in kubelet.
 	CallTimeout time.Duration
-	// Gone reports whether the pod is not desired and has no worker. It must not block. With it, claims of pods that have left nothing but
-	// the state are unprepared, too. If nil, only those of pods for which Ended or Gone is called.
+	// Gone reports whether the pod is not desired and has no worker. It must not block. With it, claims of pods that
+	// have left nothing but the state are unprepared, too. If nil, only those of pods for which Ended or Gone is
+	// called.
 	Gone func(pod types.UID) bool
-	// Changed is called with pods whose devices have changed their health: podworkers.Syncer.RefreshStatus. It must not block.
+	// Changed is called with pods whose devices have changed their health: podworkers.Syncer.RefreshStatus. It must not
+	// block.
 	Changed func(pod types.UID)
-	// Operation is called after the claims of a pod were prepared, or not, with "PrepareResources", and unprepared, with
-	// "UnprepareResources". It must not block.
+	// Operation is called after the claims of a pod were prepared, or not, with "PrepareResources", and unprepared,
+	// with "UnprepareResources". It must not block.
 	Operation func(name string, took time.Duration, err error)
-	// InUse is called when it has changed with the number of claims that are prepared, by driver and of all. It must not block.
+	// InUse is called when it has changed with the number of claims that are prepared, by driver and of all. It must
+	// not block.
 	InUse func(byDriver map[string]int, all int)
 	// Event receives kubelet's event FailedPrepareDynamicResources. Default: none.
 	Event runtime.EventFunc
@@ -48,8 +51,8 @@ type Options struct {
 	Logger logr.Logger
 }
 
-// Manager has the claims of pods prepared. It joins the life of pods, see package lifecycle. Make one with [New]. It is safe for concurrent
-// use.
+// Manager has the claims of pods prepared. It joins the life of pods, see package lifecycle. Make one with [New]. It is
+// safe for concurrent use.
 type Manager struct {
 	dir     string // of the state
 	claims  Claims
@@ -72,7 +75,8 @@ type Manager struct {
 	ready map[types.UID]bool
 	// drivers has the parts of each driver in the order in which they were added.
 	drivers map[string][]*Endpoint
-	// earlier has the health of devices by driver that an earlier agent was told. healthVersion counts the changes of the health.
+	// earlier has the health of devices by driver that an earlier agent was told. healthVersion counts the changes of
+	// the health.
 	earlier       map[string]map[deviceID]reported
 	healthVersion uint64
 	// removals are the drivers whose slices are to be removed.
@@ -94,7 +98,8 @@ var (
 	_ lifecycle.Runner          = (*Manager)(nil)
 )
 
-// New returns a manager with its state in stateDir, which exists; that of kubelet is /var/lib/kubelet. It reads nothing.
+// New returns a manager with its state in stateDir, which exists; that of kubelet is /var/lib/kubelet. It reads
+// nothing.
 func New(stateDir string, claims Claims, opts Options) (*Manager, error) {
 	opts.Logger = logging.OrDefault(opts.Logger)
 	var errs []error
@@ -146,7 +151,8 @@ func (m *Manager) restore() error {
 	if damaged := (*checkpoint.DamagedError)(nil); errors.As(err, &damaged) {
 		aside, renameErr := checkpoint.SetAside(m.path(stateName))
 		if renameErr == nil {
-			m.opts.Logger.Error(err, "The state of dynamic resources is damaged and was set aside; claims of pods that run are prepared again, and drivers may keep those of pods that are gone", "path", aside)
+			m.opts.Logger.Error(err, "The state of dynamic resources is damaged and was set aside; claims of pods "+
+				"that run are prepared again, and drivers may keep those of pods that are gone", "path", aside)
 		}
 		err = renameErr
 	}
@@ -181,8 +187,10 @@ func (m *Manager) content(saved uint64) (uint64, []byte, error) {
 	return version, FormatState(list), nil
 }
 
-// EditContainer returns the CDI names of the devices that the container may use. It implements [lifecycle.ContainerEditor].
-func (m *Manager) EditContainer(_ context.Context, pod *v1.Pod, container *v1.Container) (runtime.ContainerEdits, error) {
+// EditContainer returns the CDI names of the devices that the container may use. It implements
+// [lifecycle.ContainerEditor].
+func (m *Manager) EditContainer(_ context.Context, pod *v1.Pod,
+	container *v1.Container) (runtime.ContainerEdits, error) {
 	none := runtime.ContainerEdits{}
 	if !hasClaims(pod) {
 		return none, nil

@@ -46,13 +46,14 @@ func TestSharedClaim(t *testing.T) {
 	require.NoError(t, end(m, b))
 	assert.Equal(t, []string{"unprepare gpu"}, d.took())
 	assert.Equal(t, map[string]int{"all": 0}, inUse)
-	assert.Equal(t, []string{"PrepareResources <nil>", "PrepareResources <nil>", "UnprepareResources <nil>", "UnprepareResources <nil>"}, operations)
+	assert.Equal(t, []string{"PrepareResources <nil>", "PrepareResources <nil>", "UnprepareResources <nil>",
+		"UnprepareResources <nil>"}, operations)
 	_, err := m.EditContainer(t.Context(), b, &b.Spec.Containers[0])
 	assert.EqualError(t, err, "ResourceClaim gpu is not prepared for pod b")
 }
 
-// An agent that is killed after a claim was prepared and before the pod starts prepares it again. One that runs needs neither the driver nor
-// the API server.
+// An agent that is killed after a claim was prepared and before the pod starts prepares it again. One that runs needs
+// neither the driver nor the API server.
 func TestRestart(t *testing.T) {
 	m, api, d := withDriver(t, Options{})
 	a := podWith("a", "gpu")
@@ -61,7 +62,8 @@ func TestRestart(t *testing.T) {
 	dir := filepath.Dir(m.path(stateName))
 
 	next := newManager(t, dir, api, Options{})
-	require.EqualError(t, prepare(next, a, false), "prepare dynamic resources: DRA driver gpu.example.com is not registered")
+	require.EqualError(t, prepare(next, a, false),
+		"prepare dynamic resources: DRA driver gpu.example.com is not registered")
 	next.Add("gpu.example.com", d)
 	require.NoError(t, prepare(next, a, false))
 	assert.Equal(t, []string{"prepare gpu", "prepare gpu"}, d.took())
@@ -71,7 +73,8 @@ func TestRestart(t *testing.T) {
 	last := newManager(t, dir, api, Options{})
 	require.NoError(t, prepare(last, a, true))
 	assert.Equal(t, []string{"gpu.example.com=gpu"}, cdi(t, last, a))
-	require.EqualError(t, end(last, a), "unprepare dynamic resources: NodeUnprepareResources of driver gpu.example.com: DRA driver gpu.example.com is not registered")
+	require.EqualError(t, end(last, a), "unprepare dynamic resources: NodeUnprepareResources of driver "+
+		"gpu.example.com: DRA driver gpu.example.com is not registered")
 }
 
 func TestWhatIsRefused(t *testing.T) {
@@ -108,7 +111,8 @@ func TestWhatIsRefused(t *testing.T) {
 			c.change(m, api, pod)
 			require.EqualError(t, prepare(m, pod, false), "prepare dynamic resources: "+c.want)
 			require.Len(t, events, 1)
-			assert.Equal(t, "FailedPrepareDynamicResources: Failed to prepare dynamic resources: "+c.want, events[0].Reason+": "+events[0].Message)
+			assert.Equal(t, "FailedPrepareDynamicResources: Failed to prepare dynamic resources: "+c.want,
+				events[0].Reason+": "+events[0].Message)
 			require.NoError(t, end(m, pod), "the pod ends without the driver")
 			assert.Empty(t, d.took())
 		})
@@ -162,9 +166,11 @@ func TestNonsenseOfDrivers(t *testing.T) {
 	assert.EqualError(t, prepare(m, a, false), of+" failed for ResourceClaim gpu: it fails")
 	assert.Empty(t, onDisk(t, filepath.Dir(m.path(stateName)))["gpu"].Drivers["odd.example.com"])
 
-	assert.EqualError(t, end(m, a), "unprepare dynamic resources: NodeUnprepareResources of driver odd.example.com: the driver has skipped ResourceClaim gpu")
+	assert.EqualError(t, end(m, a), "unprepare dynamic resources: NodeUnprepareResources of driver odd.example.com: "+
+		"the driver has skipped ResourceClaim gpu")
 	d.released = map[types.UID]error{"uid-gpu": errTest}
-	assert.EqualError(t, end(m, a), "unprepare dynamic resources: NodeUnprepareResources of driver odd.example.com failed for ResourceClaim gpu: it fails")
+	assert.EqualError(t, end(m, a), "unprepare dynamic resources: NodeUnprepareResources of driver odd.example.com "+
+		"failed for ResourceClaim gpu: it fails")
 	d.released["uid-gpu"] = nil
 	assert.NoError(t, end(m, a))
 }
@@ -173,11 +179,12 @@ func TestNonsenseOfDrivers(t *testing.T) {
 func TestDevicesOfAContainer(t *testing.T) {
 	m, api, _ := withDriver(t, Options{})
 	pod := podWith("a", "gpu", "net")
-	pod.Status.ExtendedResourceClaimStatus = &v1.PodExtendedResourceClaimStatus{ResourceClaimName: "extended", RequestMappings: []v1.ContainerExtendedResourceRequest{
-		{ContainerName: "main", ResourceName: "example.com/gpu", RequestName: "container-0-request-0"},
-		{ContainerName: "other", ResourceName: "example.com/gpu", RequestName: "container-1-request-0"},
-		{ContainerName: "main", ResourceName: "example.com/not-requested", RequestName: "container-1-request-0"},
-	}}
+	pod.Status.ExtendedResourceClaimStatus = &v1.PodExtendedResourceClaimStatus{ResourceClaimName: "extended",
+		RequestMappings: []v1.ContainerExtendedResourceRequest{
+			{ContainerName: "main", ResourceName: "example.com/gpu", RequestName: "container-0-request-0"},
+			{ContainerName: "other", ResourceName: "example.com/gpu", RequestName: "container-1-request-0"},
+			{ContainerName: "main", ResourceName: "example.com/not-requested", RequestName: "container-1-request-0"},
+		}}
 	devices := map[types.UID]Prepared{
 		"uid-gpu": {Devices: []Device{
 			{Name: "0", Requests: []string{"big"}, CDIDevices: []string{"v/gpu=0"}}, {Name: "1", Requests: []string{"small/one"}, CDIDevices: []string{"v/gpu=1", "v/all=x"}},
@@ -216,10 +223,13 @@ func TestDevicesOfAContainer(t *testing.T) {
 }
 
 func uses2(container, a, requestA, b, requestB string) v1.Container {
-	return v1.Container{Name: container, Resources: v1.ResourceRequirements{Claims: []v1.ResourceClaim{{Name: a, Request: requestA}, {Name: b, Request: requestB}}}}
+	return v1.Container{Name: container,
+		Resources: v1.ResourceRequirements{Claims: []v1.ResourceClaim{{Name: a, Request: requestA},
+			{Name: b, Request: requestB}}}}
 }
 
-// Pods that share claims start and end at the same time: calls for one claim do not overlap, and a claim stays prepared while a pod uses it.
+// Pods that share claims start and end at the same time: calls for one claim do not overlap, and a claim stays prepared
+// while a pod uses it.
 func TestConcurrentPods(t *testing.T) {
 	m, api, d := withDriver(t, Options{})
 	var pods []*v1.Pod
@@ -252,8 +262,8 @@ func TestConcurrentPods(t *testing.T) {
 	assert.Empty(t, m.locks.held)
 }
 
-// A pod is released by its worker and by the sweep at the same time. The later one must not have the claim unprepared of another pod that
-// uses it since.
+// A pod is released by its worker and by the sweep at the same time. The later one must not have the claim unprepared
+// of another pod that uses it since.
 func TestTwoReleasesOfAPod(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m, api, d := withDriver(t, Options{})
@@ -328,7 +338,8 @@ func TestFullDisk(t *testing.T) {
 	api.set("y", []string{"gpu.example.com"}, b)
 	require.NoError(t, prepare(m, a, false))
 	m.file.Write = func(string, []byte) error { return errors.New("no space left on device") }
-	assert.EqualError(t, prepare(m, b, false), "prepare dynamic resources: writing the checkpoint "+m.path(stateName)+": no space left on device")
+	assert.EqualError(t, prepare(m, b, false), "prepare dynamic resources: writing the checkpoint "+m.path(stateName)+
+		": no space left on device")
 	assert.NoError(t, end(m, b))
 	assert.NoError(t, end(m, a))
 	assert.Equal(t, []string{"prepare x", "unprepare x"}, d.took())
@@ -366,5 +377,6 @@ func TestStateThatCannotBeRead(t *testing.T) {
 
 func TestNew(t *testing.T) {
 	_, err := New("", nil, Options{CallTimeout: -1})
-	assert.EqualError(t, err, "dra: the directory of the state is empty\nthe source of claims is nil\na duration is negative")
+	assert.EqualError(t, err,
+		"dra: the directory of the state is empty\nthe source of claims is nil\na duration is negative")
 }

@@ -15,9 +15,10 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
-// Pods share claims of two drivers. Calls of drivers and writes fail at any moment, before and after their effect, drivers come and go, and the agent is
-// restarted. While the claims of a pod are prepared, the drivers have them prepared, and its containers have their devices. What a driver has
-// prepared is in the state. When all pods have ended, nothing is prepared.
+// Pods share claims of two drivers. Calls of drivers and writes fail at any moment, before and after their effect,
+// drivers come and go, and the agent is restarted. While the claims of a pod are prepared, the drivers have them
+// prepared, and its containers have their devices. What a driver has prepared is in the state. When all pods have
+// ended, nothing is prepared.
 func TestModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		dir, err := os.MkdirTemp("", "dra")
@@ -71,7 +72,8 @@ func TestModel(t *testing.T) {
 				var want []string
 				for _, claim := range pods[name].Spec.ResourceClaims {
 					for _, d := range driversOfClaim[claim.Name] {
-						require.Truef(t, drivers[d].has(claim.Name), "claim %s of pod %s is not prepared", claim.Name, name)
+						require.Truef(t, drivers[d].has(claim.Name), "claim %s of pod %s is not prepared", claim.Name,
+							name)
 						want = append(want, d+"="+claim.Name)
 					}
 					require.Contains(t, state[claim.Name].Pods, pods[name].UID)
@@ -91,8 +93,10 @@ func TestModel(t *testing.T) {
 		}
 		names := rapid.SampledFrom([]string{"1", "2", "3", "4", "5"})
 		fails := func(t *rapid.T) {
-			fail = rapid.SampledFrom([]string{"", "", "a prepare false", "a prepare true", "b prepare false", "b prepare true",
-				"a unprepare false", "a unprepare true", "b unprepare false", "b unprepare true", "write"}).Draw(t, "fail")
+			fail = rapid.SampledFrom([]string{"", "", "a prepare false", "a prepare true", "b prepare false",
+				"b prepare true",
+				"a unprepare false", "a unprepare true", "b unprepare false", "b unprepare true", "write"}).Draw(t,
+				"fail")
 			lost = lost || fail == "write"
 		}
 		t.Repeat(map[string]func(*rapid.T){

@@ -37,7 +37,8 @@ func (m *Manager) Prepare(ctx context.Context, req lifecycle.PrepareRequest) (li
 	m.measure("PrepareResources", began, err)
 	if err != nil && ctx.Err() == nil {
 		m.opts.Event.Emit(runtime.Event{
-			Pod: runtime.RefOf(req.Pod), Type: v1.EventTypeWarning, Reason: reasonFailed, Message: "Failed to prepare dynamic resources: " + err.Error(), Logged: true,
+			Pod: runtime.RefOf(req.Pod), Type: v1.EventTypeWarning, Reason: reasonFailed,
+			Message: "Failed to prepare dynamic resources: " + err.Error(), Logged: true,
 		})
 	}
 	if err != nil {
@@ -126,7 +127,8 @@ func (m *Manager) setReady(pod types.UID) {
 
 // runs reports whether the pod has a sandbox that is ready.
 func runs(observed *runtime.PodStatus) bool {
-	return observed != nil && slices.ContainsFunc(observed.Sandboxes, func(s runtime.SandboxStatus) bool { return s.State == runtime.SandboxReady })
+	return observed != nil && slices.ContainsFunc(observed.Sandboxes,
+		func(s runtime.SandboxStatus) bool { return s.State == runtime.SandboxReady })
 }
 
 // restored reports whether the state has all claims of a pod. If the pod runs, an earlier agent has prepared them.
@@ -142,8 +144,8 @@ func (m *Manager) restored(pod *v1.Pod, refs []reference) bool {
 	return true
 }
 
-// read reads the claims of a pod, and checks that they can be prepared. It changes nothing, so that a pod that never starts
-// needs no driver to end.
+// read reads the claims of a pod, and checks that they can be prepared. It changes nothing, so that a pod that never
+// starts needs no driver to end.
 func (m *Manager) read(ctx context.Context, pod *v1.Pod, refs []reference) ([]task, error) {
 	tasks := make([]task, 0, len(refs))
 	for _, r := range refs {
@@ -178,14 +180,17 @@ func driversOf(claim *resourceapi.ResourceClaim) []string {
 	return slices.Compact(names)
 }
 
-// claim writes down that the pod uses the claims, and returns those that are not prepared, by driver. The claims are locked.
+// claim writes down that the pod uses the claims, and returns those that are not prepared, by driver. The claims are
+// locked.
 func (m *Manager) claim(pod types.UID, tasks []task) (due map[string][]Claim, err error) {
 	due = map[string][]Claim{}
 	m.mu.Lock()
 	for _, t := range tasks {
 		if c := m.state.claims[t.claim.key()]; c != nil && c.UID != t.claim.UID {
 			m.mu.Unlock()
-			return nil, fmt.Errorf("old ResourceClaim with same name %s and different UID %s is still prepared, for pods %v", t.claim.Name, c.UID, c.Pods)
+			return nil,
+				fmt.Errorf("old ResourceClaim with same name %s and different UID %s is still prepared, for pods %v",
+					t.claim.Name, c.UID, c.Pods)
 		}
 	}
 	var added []key
@@ -225,7 +230,10 @@ func (m *Manager) callPrepare(ctx context.Context, due map[string][]Claim) error
 	}
 	devices := map[Claim]map[string][]Device{}
 	for _, name := range slices.Sorted(maps.Keys(due)) {
-		results, err := callDriver(ctx, m, name, func(ctx context.Context, d Driver) (map[types.UID]Prepared, error) { return d.Prepare(ctx, due[name]) })
+		results, err := callDriver(ctx, m, name, func(ctx context.Context, d Driver) (map[types.UID]Prepared,
+			error) {
+			return d.Prepare(ctx, due[name])
+		})
 		if err != nil {
 			return fmt.Errorf("NodePrepareResources of driver %s: %w", name, err)
 		}
@@ -235,7 +243,8 @@ func (m *Manager) callPrepare(ctx context.Context, due map[string][]Claim) error
 		for _, claim := range due[name] {
 			r := results[claim.UID]
 			if r.Err != nil {
-				return fmt.Errorf("NodePrepareResources of driver %s failed for ResourceClaim %s: %w", name, claim.Name, r.Err)
+				return fmt.Errorf("NodePrepareResources of driver %s failed for ResourceClaim %s: %w", name, claim.Name,
+					r.Err)
 			}
 			if devices[claim] == nil {
 				devices[claim] = map[string][]Device{}
@@ -279,7 +288,8 @@ func complete[T any](results map[types.UID]T, claims []Claim) error {
 }
 
 // callDriver calls a driver with a deadline.
-func callDriver[T any](ctx context.Context, m *Manager, name string, call func(context.Context, Driver) (T, error)) (result T, err error) {
+func callDriver[T any](ctx context.Context, m *Manager, name string, call func(context.Context, Driver) (T,
+	error)) (result T, err error) {
 	driver, err := m.driver(name)
 	if err != nil {
 		return result, err

@@ -24,8 +24,8 @@ func hasClaims(pod *v1.Pod) bool {
 	return len(pod.Spec.ResourceClaims) > 0 || pod.Status.ExtendedResourceClaimStatus != nil
 }
 
-// references returns the claims that the pod uses, without those that were intentionally not made. It fails if a claim of the spec is
-// not known yet.
+// references returns the claims that the pod uses, without those that were intentionally not made. It fails if a claim
+// of the spec is not known yet.
 func references(pod *v1.Pod) ([]reference, error) {
 	var list []reference
 	for i := range pod.Spec.ResourceClaims {
@@ -49,7 +49,8 @@ func resolve(pod *v1.Pod, claim *v1.PodResourceClaim) (reference, error) {
 	case claim.ResourceClaimName != nil:
 		return reference{name: *claim.ResourceClaimName}, nil
 	case claim.ResourceClaimTemplateName == nil:
-		return reference{}, fmt.Errorf("resource claim %q of the pod names neither a ResourceClaim nor a template", claim.Name)
+		return reference{}, fmt.Errorf("resource claim %q of the pod names neither a ResourceClaim nor a template",
+			claim.Name)
 	}
 	for _, s := range pod.Status.ResourceClaimStatuses {
 		switch {
@@ -60,7 +61,8 @@ func resolve(pod *v1.Pod, claim *v1.PodResourceClaim) (reference, error) {
 			return reference{name: *s.ResourceClaimName, owned: true}, nil
 		}
 	}
-	return reference{}, fmt.Errorf("the ResourceClaim for %q, from template %q, is not created yet", claim.Name, *claim.ResourceClaimTemplateName)
+	return reference{}, fmt.Errorf("the ResourceClaim for %q, from template %q, is not created yet", claim.Name,
+		*claim.ResourceClaimTemplateName)
 }
 
 // check reports why the pod must not use the claim.
@@ -72,8 +74,10 @@ func check(pod *v1.Pod, r reference, claim *resourceapi.ResourceClaim) error {
 		return fmt.Errorf("ResourceClaim %s was not created for this pod: the pod does not own it", claim.Name)
 	case claim.Status.Allocation == nil:
 		return fmt.Errorf("ResourceClaim %s is not allocated", claim.Name)
-	case !slices.ContainsFunc(claim.Status.ReservedFor, func(c resourceapi.ResourceClaimConsumerReference) bool { return c.UID == pod.UID }):
-		return fmt.Errorf("this pod (%s) is not allowed to use ResourceClaim %s (%s): the claim is not reserved for it", pod.UID, claim.Name, claim.UID)
+	case !slices.ContainsFunc(claim.Status.ReservedFor,
+		func(c resourceapi.ResourceClaimConsumerReference) bool { return c.UID == pod.UID }):
+		return fmt.Errorf("this pod (%s) is not allowed to use ResourceClaim %s (%s): the claim is not reserved for it",
+			pod.UID, claim.Name, claim.UID)
 	}
 	for _, result := range claim.Status.Allocation.Devices.Results {
 		if result.Driver == "" {
@@ -99,7 +103,8 @@ func uses(pod *v1.Pod, container *v1.Container) ([]use, error) {
 	for _, c := range container.Resources.Claims {
 		i := slices.IndexFunc(pod.Spec.ResourceClaims, func(p v1.PodResourceClaim) bool { return p.Name == c.Name })
 		if i < 0 {
-			return nil, fmt.Errorf("container %s uses the resource claim %q, which the pod does not have", container.Name, c.Name)
+			return nil, fmt.Errorf("container %s uses the resource claim %q, which the pod does not have",
+				container.Name, c.Name)
 		}
 		r, err := resolve(pod, &pod.Spec.ResourceClaims[i])
 		if err != nil {
@@ -121,7 +126,8 @@ func uses(pod *v1.Pod, container *v1.Container) ([]use, error) {
 				continue
 			}
 			if m.RequestName == "" {
-				return nil, errors.New("an extended resource of container " + container.Name + " names no request of its claim")
+				return nil, errors.New("an extended resource of container " + container.Name +
+					" names no request of its claim")
 			}
 			list = append(list, use{name: e.ResourceClaimName, request: m.RequestName})
 		}

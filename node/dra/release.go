@@ -87,7 +87,10 @@ func (m *Manager) callUnprepare(ctx context.Context, pod types.UID, keys []key) 
 	}
 	m.mu.Unlock()
 	for _, name := range slices.Sorted(maps.Keys(due)) {
-		results, err := callDriver(ctx, m, name, func(ctx context.Context, d Driver) (map[types.UID]error, error) { return d.Unprepare(ctx, due[name]) })
+		results, err := callDriver(ctx, m, name, func(ctx context.Context, d Driver) (map[types.UID]error,
+			error) {
+			return d.Unprepare(ctx, due[name])
+		})
 		if err == nil {
 			err = complete(results, due[name])
 		}
@@ -96,7 +99,8 @@ func (m *Manager) callUnprepare(ctx context.Context, pod types.UID, keys []key) 
 		}
 		for _, claim := range due[name] {
 			if err := results[claim.UID]; err != nil {
-				return fmt.Errorf("NodeUnprepareResources of driver %s failed for ResourceClaim %s: %w", name, claim.Name, err)
+				return fmt.Errorf("NodeUnprepareResources of driver %s failed for ResourceClaim %s: %w",
+					name, claim.Name, err)
 			}
 		}
 	}

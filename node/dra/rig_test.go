@@ -39,14 +39,16 @@ func (a *apiServer) Claim(_ context.Context, namespace, name string) (*resourcea
 
 // set has a claim with a device of each driver, reserved for pods.
 func (a *apiServer) set(name string, drivers []string, pods ...*v1.Pod) *resourceapi.ResourceClaim {
-	c := &resourceapi.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: types.UID("uid-" + name)}}
+	c := &resourceapi.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name,
+		UID: types.UID("uid-" + name)}}
 	c.Status.Allocation = &resourceapi.AllocationResult{}
 	for _, d := range drivers {
 		c.Status.Allocation.Devices.Results = append(c.Status.Allocation.Devices.Results,
 			resourceapi.DeviceRequestAllocationResult{Request: "req", Driver: d, Pool: "pool", Device: "dev-" + name})
 	}
 	for _, p := range pods {
-		c.Status.ReservedFor = append(c.Status.ReservedFor, resourceapi.ResourceClaimConsumerReference{Resource: "pods", Name: p.Name, UID: p.UID})
+		c.Status.ReservedFor = append(c.Status.ReservedFor, resourceapi.ResourceClaimConsumerReference{Resource: "pods",
+			Name: p.Name, UID: p.UID})
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -117,7 +119,8 @@ func (d *driverOf) Prepare(_ context.Context, claims []Claim) (map[types.UID]Pre
 	}
 	out := map[types.UID]Prepared{}
 	for _, c := range claims {
-		out[c.UID] = Prepared{Devices: []Device{{Pool: "pool", Name: "dev-" + c.Name, Requests: []string{"req"}, CDIDevices: []string{d.name + "=" + c.Name}}}}
+		out[c.UID] = Prepared{Devices: []Device{{Pool: "pool", Name: "dev-" + c.Name, Requests: []string{"req"},
+			CDIDevices: []string{d.name + "=" + c.Name}}}}
 	}
 	return out, nil
 }
@@ -154,7 +157,8 @@ func podWith(name string, claims ...string) *v1.Pod {
 	pod.Spec.Containers = []v1.Container{{Name: "main"}}
 	for _, c := range claims {
 		pod.Spec.ResourceClaims = append(pod.Spec.ResourceClaims, v1.PodResourceClaim{Name: c, ResourceClaimName: &c})
-		pod.Spec.Containers[0].Resources.Claims = append(pod.Spec.Containers[0].Resources.Claims, v1.ResourceClaim{Name: c})
+		pod.Spec.Containers[0].Resources.Claims = append(pod.Spec.Containers[0].Resources.Claims,
+			v1.ResourceClaim{Name: c})
 	}
 	return pod
 }
@@ -163,7 +167,8 @@ func sandboxOf(ready bool) *runtime.PodStatus {
 	if !ready {
 		return nil
 	}
-	return &runtime.PodStatus{Sandboxes: []runtime.SandboxStatus{{Sandbox: runtime.Sandbox{State: runtime.SandboxReady}}}}
+	return &runtime.PodStatus{
+		Sandboxes: []runtime.SandboxStatus{{Sandbox: runtime.Sandbox{State: runtime.SandboxReady}}}}
 }
 
 // newManager returns a manager that writes without syncing.

@@ -39,15 +39,17 @@ type job struct {
 	busy bool
 }
 
-// Run removes the slices of drivers that are gone, has claims unprepared of pods that are gone, has the health of devices expire, and runs what
-// [Endpoint.Go] was called with. It implements [lifecycle.Runner]. It returns nil when ctx ends, and [runtime.ErrAlreadyRunning] if it was called before.
+// Run removes the slices of drivers that are gone, has claims unprepared of pods that are gone, has the health of
+// devices expire, and runs what [Endpoint.Go] was called with. It implements [lifecycle.Runner]. It returns nil when
+// ctx ends, and [runtime.ErrAlreadyRunning] if it was called before.
 func (m *Manager) Run(ctx context.Context) error {
 	if !m.started.CompareAndSwap(false, true) {
 		return fmt.Errorf("dra: %w", runtime.ErrAlreadyRunning)
 	}
 	var joined sync.WaitGroup
 	defer flow.Wait(&joined, flow.Late, func() {
-		m.opts.Logger.Info("A removal of ResourceSlices, a call of a driver, a write of the state or a function of Endpoint.Go does not end")
+		m.opts.Logger.Info("A removal of ResourceSlices, a call of a driver, a write of the state or a function of " +
+			"Endpoint.Go does not end")
 	})
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
@@ -183,7 +185,8 @@ func (m *Manager) nextRemoval() (name string, first removal) {
 	return name, first
 }
 
-// removedSlices takes over the result of a removal. If the driver was there meanwhile and is gone again, its slices are removed once more.
+// removedSlices takes over the result of a removal. If the driver was there meanwhile and is gone again, its slices are
+// removed once more.
 func (m *Manager) removedSlices(name string, r removal, err error) {
 	m.mu.Lock()
 	still := m.removals[name] == r
@@ -192,7 +195,8 @@ func (m *Manager) removedSlices(name string, r removal, err error) {
 	case err == nil:
 		delete(m.removals, name)
 	default:
-		m.removals[name] = removal{due: time.Now().Add(removalBackoff().After(r.failures + 1)), failures: r.failures + 1}
+		m.removals[name] = removal{due: time.Now().Add(removalBackoff().After(r.failures + 1)),
+			failures: r.failures + 1}
 	}
 	m.mu.Unlock()
 	switch {

@@ -131,7 +131,8 @@ func TestSlicesOfADriverThatComesBack(t *testing.T) {
 	})
 }
 
-// Without drivers and claims there is one goroutine; also when they are gone. What parts of drivers do ends with them, and with the manager.
+// Without drivers and claims there is one goroutine; also when they are gone. What parts of drivers do ends with them,
+// and with the manager.
 func TestGoroutines(t *testing.T) {
 	ended := []string{}
 	part := func(e *Endpoint, name string) {
@@ -140,30 +141,31 @@ func TestGoroutines(t *testing.T) {
 			ended = append(ended, name)
 		}))
 	}
-	running(t, Options{Slices: &removed{}, Gone: func(types.UID) bool { return false }}, func(t *testing.T, m *Manager, api *apiServer) {
-		after(time.Second)
-		count := func() int { return len(goroutines.In("node/dra")) }
-		assert.Equal(t, 1, count())
-		d := newDriverOf("d")
-		e, other := m.Add("d", d), m.Add("other", d)
-		e.SetConnected(true)
-		part(e, "d")
-		part(other, "other")
-		a := podWith("a", "x")
-		api.set("x", []string{"d"}, a)
-		require.NoError(t, prepare(m, a, false))
-		e.SetHealth([]DeviceHealth{{Pool: "pool", Name: "dev-x", Health: v1.ResourceHealthStatusHealthy}})
-		after(time.Hour)
-		assert.Equal(t, 3, count(), "those of the parts")
-		require.NoError(t, end(m, a))
-		e.Remove()
-		after(time.Hour)
-		assert.Equal(t, []string{"d"}, ended)
-		assert.Equal(t, 2, count())
-		part(e, "late")
-		after(0)
-		assert.Equal(t, []string{"d", "late"}, ended)
-	})
+	running(t, Options{Slices: &removed{}, Gone: func(types.UID) bool { return false }},
+		func(t *testing.T, m *Manager, api *apiServer) {
+			after(time.Second)
+			count := func() int { return len(goroutines.In("node/dra")) }
+			assert.Equal(t, 1, count())
+			d := newDriverOf("d")
+			e, other := m.Add("d", d), m.Add("other", d)
+			e.SetConnected(true)
+			part(e, "d")
+			part(other, "other")
+			a := podWith("a", "x")
+			api.set("x", []string{"d"}, a)
+			require.NoError(t, prepare(m, a, false))
+			e.SetHealth([]DeviceHealth{{Pool: "pool", Name: "dev-x", Health: v1.ResourceHealthStatusHealthy}})
+			after(time.Hour)
+			assert.Equal(t, 3, count(), "those of the parts")
+			require.NoError(t, end(m, a))
+			e.Remove()
+			after(time.Hour)
+			assert.Equal(t, []string{"d"}, ended)
+			assert.Equal(t, 2, count())
+			part(e, "late")
+			after(0)
+			assert.Equal(t, []string{"d", "late"}, ended)
+		})
 	assert.Equal(t, []string{"d", "late", "other"}, ended)
 
 	early, _, _ := withDriver(t, Options{})
@@ -178,73 +180,79 @@ func TestGoroutines(t *testing.T) {
 // Claims of a pod that is gone and has left nothing but the state are unprepared.
 func TestPodsThatAreGone(t *testing.T) {
 	gone := map[types.UID]bool{}
-	running(t, Options{Gone: func(uid types.UID) bool { return gone[uid] }}, func(t *testing.T, m *Manager, api *apiServer) {
-		d := newDriverOf("d")
-		e := m.Add("d", d)
-		e.SetConnected(true)
-		a, b := podWith("a", "x"), podWith("b", "y")
-		api.set("x", []string{"d"}, a)
-		api.set("y", []string{"d"}, b)
-		require.NoError(t, prepare(m, a, false))
-		require.NoError(t, prepare(m, b, false))
-		gone[a.UID] = true
-		e.Remove()
-		after(2 * time.Minute)
-		assert.True(t, d.has("x"))
-		m.Add("d", d)
-		after(time.Minute)
-		assert.False(t, d.has("x"))
-		assert.True(t, d.has("y"))
-		assert.Len(t, onDisk(t, filepath.Dir(m.path(stateName))), 1)
-	})
+	running(t, Options{Gone: func(uid types.UID) bool { return gone[uid] }},
+		func(t *testing.T, m *Manager, api *apiServer) {
+			d := newDriverOf("d")
+			e := m.Add("d", d)
+			e.SetConnected(true)
+			a, b := podWith("a", "x"), podWith("b", "y")
+			api.set("x", []string{"d"}, a)
+			api.set("y", []string{"d"}, b)
+			require.NoError(t, prepare(m, a, false))
+			require.NoError(t, prepare(m, b, false))
+			gone[a.UID] = true
+			e.Remove()
+			after(2 * time.Minute)
+			assert.True(t, d.has("x"))
+			m.Add("d", d)
+			after(time.Minute)
+			assert.False(t, d.has("x"))
+			assert.True(t, d.has("y"))
+			assert.Len(t, onDisk(t, filepath.Dir(m.path(stateName))), 1)
+		})
 }
 
 func TestHealth(t *testing.T) {
 	var changed []types.UID
-	running(t, Options{Changed: func(pod types.UID) { changed = append(changed, pod) }}, func(t *testing.T, m *Manager, api *apiServer) {
-		e := m.Add("d", newDriverOf("d"))
-		a, b := podWith("a", "x"), podWith("b", "x", "y")
-		a.Spec.Containers[0].Resources.Claims[0].Request = "req"
-		api.set("x", []string{"d"}, a, b)
-		api.set("y", []string{"d"}, b)
-		require.NoError(t, prepare(m, a, false))
-		require.NoError(t, prepare(m, b, false))
-		health := func(pod *v1.Pod) (out []string) {
-			for _, s := range m.AllocatedResources(pod, &pod.Spec.Containers[0]) {
-				for _, r := range s.Resources {
-					text := string(s.Name) + " " + string(r.ResourceID) + " " + string(r.Health)
-					if r.Message != nil {
-						text += " " + *r.Message
+	running(t, Options{Changed: func(pod types.UID) { changed = append(changed, pod) }},
+		func(t *testing.T, m *Manager, api *apiServer) {
+			e := m.Add("d", newDriverOf("d"))
+			a, b := podWith("a", "x"), podWith("b", "x", "y")
+			a.Spec.Containers[0].Resources.Claims[0].Request = "req"
+			api.set("x", []string{"d"}, a, b)
+			api.set("y", []string{"d"}, b)
+			require.NoError(t, prepare(m, a, false))
+			require.NoError(t, prepare(m, b, false))
+			health := func(pod *v1.Pod) (out []string) {
+				for _, s := range m.AllocatedResources(pod, &pod.Spec.Containers[0]) {
+					for _, r := range s.Resources {
+						text := string(s.Name) + " " + string(r.ResourceID) + " " + string(r.Health)
+						if r.Message != nil {
+							text += " " + *r.Message
+						}
+						out = append(out, text)
 					}
-					out = append(out, text)
 				}
+				return out
 			}
-			return out
-		}
-		took := func() []types.UID { list := changed; changed = nil; return list }
-		assert.Equal(t, []string{"claim:x/req d=x Unknown"}, health(a))
+			took := func() []types.UID { list := changed; changed = nil; return list }
+			assert.Equal(t, []string{"claim:x/req d=x Unknown"}, health(a))
 
-		e.SetHealth([]DeviceHealth{{Pool: "pool", Name: "dev-x", Health: v1.ResourceHealthStatusHealthy}, {Pool: "pool", Name: "other", Health: v1.ResourceHealthStatusHealthy}})
-		assert.Equal(t, []types.UID{"uid-a", "uid-b"}, took())
-		assert.Equal(t, []string{"claim:x d=x Healthy", "claim:y d=y Unknown"}, health(b))
-		after(20 * time.Second)
-		e.SetHealth([]DeviceHealth{{Pool: "pool", Name: "dev-x", Health: v1.ResourceHealthStatusHealthy}})
-		assert.Empty(t, took(), "nothing has changed")
-		e.SetHealth([]DeviceHealth{{Pool: "pool", Name: "dev-y", Health: v1.ResourceHealthStatusUnhealthy, Message: strings.Repeat("x", 2000), Timeout: time.Hour}})
-		assert.Equal(t, []types.UID{"uid-b"}, took())
-		assert.Equal(t, []string{"claim:x d=x Healthy", "claim:y d=y Unhealthy " + strings.Repeat("x", 1021) + "..."}, health(b))
-		after(30 * time.Second)
-		assert.Equal(t, []types.UID{"uid-a", "uid-b"}, took(), "the report has expired")
-		assert.Equal(t, []string{"claim:x/req d=x Unknown"}, health(a))
+			e.SetHealth([]DeviceHealth{{Pool: "pool", Name: "dev-x", Health: v1.ResourceHealthStatusHealthy},
+				{Pool: "pool", Name: "other", Health: v1.ResourceHealthStatusHealthy}})
+			assert.Equal(t, []types.UID{"uid-a", "uid-b"}, took())
+			assert.Equal(t, []string{"claim:x d=x Healthy", "claim:y d=y Unknown"}, health(b))
+			after(20 * time.Second)
+			e.SetHealth([]DeviceHealth{{Pool: "pool", Name: "dev-x", Health: v1.ResourceHealthStatusHealthy}})
+			assert.Empty(t, took(), "nothing has changed")
+			e.SetHealth([]DeviceHealth{{Pool: "pool", Name: "dev-y", Health: v1.ResourceHealthStatusUnhealthy,
+				Message: strings.Repeat("x", 2000), Timeout: time.Hour}})
+			assert.Equal(t, []types.UID{"uid-b"}, took())
+			assert.Equal(t, []string{"claim:x d=x Healthy", "claim:y d=y Unhealthy " + strings.Repeat("x", 1021) +
+				"..."},
+				health(b))
+			after(30 * time.Second)
+			assert.Equal(t, []types.UID{"uid-a", "uid-b"}, took(), "the report has expired")
+			assert.Equal(t, []string{"claim:x/req d=x Unknown"}, health(a))
 
-		newer := m.Add("d", newDriverOf("d"))
-		newer.SetHealth([]DeviceHealth{{Pool: "pool", Name: "dev-x", Health: v1.ResourceHealthStatusUnhealthy}})
-		assert.Equal(t, []string{"claim:x/req d=x Unhealthy"}, health(a))
-		took()
-		newer.Remove()
-		newer.SetHealth([]DeviceHealth{{Pool: "pool", Name: "dev-x", Health: v1.ResourceHealthStatusUnhealthy}})
-		assert.Equal(t, []types.UID{"uid-a", "uid-b"}, took())
-		assert.Equal(t, []string{"claim:x/req d=x Unknown"}, health(a))
-		assert.Nil(t, health(podWith("c")))
-	})
+			newer := m.Add("d", newDriverOf("d"))
+			newer.SetHealth([]DeviceHealth{{Pool: "pool", Name: "dev-x", Health: v1.ResourceHealthStatusUnhealthy}})
+			assert.Equal(t, []string{"claim:x/req d=x Unhealthy"}, health(a))
+			took()
+			newer.Remove()
+			newer.SetHealth([]DeviceHealth{{Pool: "pool", Name: "dev-x", Health: v1.ResourceHealthStatusUnhealthy}})
+			assert.Equal(t, []types.UID{"uid-a", "uid-b"}, took())
+			assert.Equal(t, []string{"claim:x/req d=x Unknown"}, health(a))
+			assert.Nil(t, health(podWith("c")))
+		})
 }

@@ -144,16 +144,19 @@ const (
 
 // FormatState returns the content of the file dra_manager_state.
 func FormatState(claims []ClaimState) []byte {
-	data := checkpointData{Kind: checkpointKind, APIVersion: checkpointVersion, ClaimInfoStateList: make([]checkpointClaim, 0, len(claims))}
+	data := checkpointData{Kind: checkpointKind, APIVersion: checkpointVersion,
+		ClaimInfoStateList: make([]checkpointClaim, 0, len(claims))}
 	for _, c := range claims {
-		out := checkpointClaim{ClaimUID: c.UID, ClaimName: c.Name, Namespace: c.Namespace, PodUIDs: map[types.UID]struct{}{}, DriverState: map[string]checkpointDriver{}}
+		out := checkpointClaim{ClaimUID: c.UID, ClaimName: c.Name, Namespace: c.Namespace,
+			PodUIDs: map[types.UID]struct{}{}, DriverState: map[string]checkpointDriver{}}
 		for _, pod := range c.Pods {
 			out.PodUIDs[pod] = struct{}{}
 		}
 		for name, devices := range c.Drivers {
 			var d checkpointDriver
 			for _, device := range devices {
-				d.Devices = append(d.Devices, checkpointDevice{device.Pool, device.Name, device.ShareID, device.Requests, device.CDIDevices})
+				d.Devices = append(d.Devices, checkpointDevice{device.Pool, device.Name, device.ShareID,
+					device.Requests, device.CDIDevices})
 			}
 			out.DriverState[name] = d
 		}
@@ -178,13 +181,15 @@ func ParseState(file []byte) ([]ClaimState, error) {
 		return nil, err
 	}
 	if data.Kind != checkpointKind || data.APIVersion != checkpointVersion {
-		return nil, fmt.Errorf("it is a %q of %q, not a %q of %q", data.Kind, data.APIVersion, checkpointKind, checkpointVersion)
+		return nil, fmt.Errorf("it is a %q of %q, not a %q of %q", data.Kind, data.APIVersion,
+			checkpointKind, checkpointVersion)
 	}
 	seen := map[key]bool{}
 	var list []ClaimState
 	for _, in := range data.ClaimInfoStateList {
 		claim := ClaimState{
-			Claim: Claim{in.Namespace, in.ClaimName, in.ClaimUID}, Pods: slices.Sorted(maps.Keys(in.PodUIDs)), Drivers: map[string][]Device{},
+			Claim: Claim{in.Namespace, in.ClaimName, in.ClaimUID}, Pods: slices.Sorted(maps.Keys(in.PodUIDs)),
+			Drivers: map[string][]Device{},
 		}
 		if claim.Namespace == "" || claim.Name == "" || claim.UID == "" {
 			return nil, errors.New("a claim has no namespace, name or UID")
@@ -196,7 +201,8 @@ func ParseState(file []byte) ([]ClaimState, error) {
 		for name, driver := range in.DriverState {
 			claim.Drivers[name] = nil
 			for _, d := range driver.Devices {
-				claim.Drivers[name] = append(claim.Drivers[name], Device{d.PoolName, d.DeviceName, d.ShareID, d.RequestNames, d.CDIDeviceIDs})
+				claim.Drivers[name] = append(claim.Drivers[name], Device{d.PoolName, d.DeviceName, d.ShareID,
+					d.RequestNames, d.CDIDeviceIDs})
 			}
 		}
 		list = append(list, claim)

@@ -32,8 +32,11 @@ func (r *run) job(ctx context.Context, d Decision, timeout time.Duration, f func
 
 // attempt reports the beginning of an attempt to free a resource.
 func (r *run) attempt(d Decision) {
-	r.log.Info("A threshold of eviction is met", "threshold", d.Threshold.String(), "available", amountText(d.Threshold.Signal.Resource(), d.Reading.Available), "gracePeriod", d.Threshold.GracePeriod)
-	r.event(runtime.Event{Type: v1.EventTypeWarning, Reason: reasonThresholdMet, Message: "Attempting to reclaim " + string(d.Threshold.Signal.Resource()), Logged: true})
+	r.log.Info("A threshold of eviction is met", "threshold", d.Threshold.String(),
+		"available", amountText(d.Threshold.Signal.Resource(), d.Reading.Available),
+		"gracePeriod", d.Threshold.GracePeriod)
+	r.event(runtime.Event{Type: v1.EventTypeWarning, Reason: reasonThresholdMet, Message: "Attempting to reclaim " +
+		string(d.Threshold.Signal.Resource()), Logged: true})
 }
 
 // reclaim begins to remove what no pod uses.
@@ -77,19 +80,23 @@ func (r *run) evict(d Decision) {
 	pod := d.Victim.Pod
 	ref := runtime.RefOf(pod)
 	name := d.Threshold.Signal.Resource()
-	detail := fmt.Sprintf("%s, available: %s of %s", d.Threshold, amountText(name, d.Reading.Available), amountText(name, d.Reading.Capacity))
+	detail := fmt.Sprintf("%s, available: %s of %s", d.Threshold, amountText(name, d.Reading.Available),
+		amountText(name, d.Reading.Capacity))
 	if used, ok := d.Victim.Usage.of(d.Threshold.Signal, r.rules.Layout); ok {
 		detail += ", used by the pod: " + amountText(name, used)
 	}
-	r.record(runtime.Record{Pod: ref, Stage: runtime.StageDecided, Kind: runtime.KindEvict, Reason: string(d.Threshold.Signal), Message: detail, Duration: time.Duration(d.GracePeriod) * time.Second})
+	r.record(runtime.Record{Pod: ref, Stage: runtime.StageDecided, Kind: runtime.KindEvict,
+		Reason: string(d.Threshold.Signal), Message: detail, Duration: time.Duration(d.GracePeriod) * time.Second})
 	err := runtime.Recover(func() error {
-		return r.agent.Evict(pod.UID, runtime.Eviction{Reason: Reason, Message: d.Message, GracePeriod: &d.GracePeriod, Annotations: d.Annotations})
+		return r.agent.Evict(pod.UID, runtime.Eviction{Reason: Reason, Message: d.Message, GracePeriod: &d.GracePeriod,
+			Annotations: d.Annotations})
 	})
 	if err != nil { // it is gone, which the next round shows
 		r.log.Info("A pod could not be evicted", "pod", ref, "reason", err.Error())
 		return
 	}
-	r.log.Info("A pod is evicted", "pod", ref, "threshold", d.Threshold.String(), "available", d.Reading.Available, "capacity", d.Reading.Capacity, "gracePeriod", d.GracePeriod, "message", d.Message)
+	r.log.Info("A pod is evicted", "pod", ref, "threshold", d.Threshold.String(), "available", d.Reading.Available,
+		"capacity", d.Reading.Capacity, "gracePeriod", d.GracePeriod, "message", d.Message)
 	signal, age := d.Threshold.Signal, time.Since(d.Reading.At)
 	r.metrics.Call("Evicted", func(m Metrics) { m.Evicted(signal, age) })
 }
@@ -97,7 +104,8 @@ func (r *run) evict(d Decision) {
 // report reports the outcome of the last eviction, and that nothing can be evicted.
 func (r *run) report(d Decision) {
 	if d.NoVictim {
-		r.logOnce("victims", "A threshold of eviction is met, but no pod may be evicted whose end would free something", fmt.Errorf("threshold %s", d.Threshold))
+		r.logOnce("victims", "A threshold of eviction is met, but no pod may be evicted whose end would free something",
+			fmt.Errorf("threshold %s", d.Threshold))
 	} else if len(d.Conditions) == 0 {
 		delete(r.logged, "victims")
 	}
@@ -106,7 +114,8 @@ func (r *run) report(d Decision) {
 		return
 	}
 	ref, name := runtime.RefOf(o.Pod), o.Threshold.Signal.Resource()
-	rec := runtime.Record{Pod: ref, Stage: runtime.StageDone, Kind: runtime.KindEvict, Reason: string(o.Threshold.Signal), Duration: o.Took}
+	rec := runtime.Record{Pod: ref, Stage: runtime.StageDone, Kind: runtime.KindEvict,
+		Reason: string(o.Threshold.Signal), Duration: o.Took}
 	if !o.Ended {
 		rec.Error = "the pod has not ended in time"
 		r.record(rec)
@@ -119,8 +128,10 @@ func (r *run) report(d Decision) {
 		rec.Message = freed
 	}
 	r.record(rec)
-	r.log.Info("An evicted pod has ended", "pod", ref, "after", o.Took, "resource", name, "freed", freed, "available", now)
-	message := fmt.Sprintf("Evicted pod %s/%s has ended after %s", ref.Namespace, ref.Name, o.Took.Round(10*time.Millisecond))
+	r.log.Info("An evicted pod has ended", "pod", ref, "after", o.Took, "resource", name,
+		"freed", freed, "available", now)
+	message := fmt.Sprintf("Evicted pod %s/%s has ended after %s", ref.Namespace, ref.Name,
+		o.Took.Round(10*time.Millisecond))
 	if freed != "" {
 		message += fmt.Sprintf(", freed %s: %s is %s", freed, o.Threshold.Signal, now)
 	}

@@ -11,9 +11,9 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime/podspec"
 )
 
-// Admit implements [lifecycle.Admitter] by kubelet's rule. Under memory pressure alone it refuses pods of the class BestEffort that do
-// not tolerate its taint; under pressure on disk or processes it refuses all. Static pods, mirror pods and pods of a
-// system's priority are always admitted, and so are resizes.
+// Admit implements [lifecycle.Admitter] by kubelet's rule. Under memory pressure alone it refuses pods of the class
+// BestEffort that do not tolerate its taint; under pressure on disk or processes it refuses all. Static pods, mirror
+// pods and pods of a system's priority are always admitted, and so are resizes.
 func (m *Manager) Admit(req lifecycle.AdmitRequest) (lifecycle.AdmitResponse, error) {
 	list := *m.pressure.Load()
 	if len(list) == 0 || req.Held != nil || podspec.IsCritical(req.Pod) {
@@ -21,7 +21,8 @@ func (m *Manager) Admit(req lifecycle.AdmitRequest) (lifecycle.AdmitResponse, er
 	}
 	if len(list) == 1 && list[0] == v1.NodeMemoryPressure {
 		taint := &v1.Taint{Key: v1.TaintNodeMemoryPressure, Effect: v1.TaintEffectNoSchedule}
-		if podspec.QOSClass(req.Pod) != v1.PodQOSBestEffort || corev1helpers.TolerationsTolerateTaint(logr.Discard(), req.Pod.Spec.Tolerations, taint, false) {
+		if podspec.QOSClass(req.Pod) != v1.PodQOSBestEffort || corev1helpers.TolerationsTolerateTaint(logr.Discard(),
+			req.Pod.Spec.Tolerations, taint, false) {
 			return lifecycle.AdmitResponse{}, nil
 		}
 	}

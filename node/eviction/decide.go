@@ -13,8 +13,8 @@ import (
 // Reading is an amount as it was read.
 type Reading struct {
 	Available, Capacity int64
-	// At is when the reading began. Like all times of this package it has Go's monotonic clock, so that a clock that is set does
-	// not shorten a grace period.
+	// At is when the reading began. Like all times of this package it has Go's monotonic clock, so that a clock that is
+	// set does not shorten a grace period.
 	At time.Time
 }
 
@@ -28,8 +28,8 @@ type Rules struct {
 	Layout     Layout
 	// PressureTransitionPeriod is how long a condition of the node stays after the last reading below a threshold.
 	PressureTransitionPeriod time.Duration
-	// EvictStatic means that static pods may be evicted if they have no priority class of the system. It is for a node without an
-	// API server, on which all pods are static. kubelet never evicts static pods.
+	// EvictStatic means that static pods may be evicted if they have no priority class of the system. It is for a node
+	// without an API server, on which all pods are static. kubelet never evicts static pods.
 	EvictStatic bool
 	// MaxPodGracePeriod bounds the grace period of a pod that is evicted for a soft threshold, in seconds. If it is
 	// negative, the pod has its own.
@@ -278,11 +278,13 @@ func (d *decider) awaitVictim() {
 	after, ok := d.in.Readings[v.threshold.Signal]
 	fresh := ok && !after.At.Before(v.since)
 	if d.in.Now.Before(v.until) && !(d.in.VictimEnded && (fresh || !ok)) {
-		d.out.Action, d.out.Condition, d.out.Threshold, d.out.Reading = Wait, v.threshold.Signal.Condition(), v.threshold, v.before
+		d.out.Action, d.out.Condition, d.out.Threshold, d.out.Reading = Wait, v.threshold.Signal.Condition(),
+			v.threshold, v.before
 		d.next(v.until)
 		return
 	}
-	d.out.Outcome = &Outcome{Pod: v.pod, Threshold: v.threshold, Before: v.before, Took: d.in.Now.Sub(v.since), Ended: d.in.VictimEnded}
+	d.out.Outcome = &Outcome{Pod: v.pod, Threshold: v.threshold, Before: v.before, Took: d.in.Now.Sub(v.since),
+		Ended: d.in.VictimEnded}
 	if fresh {
 		d.out.Outcome.After = after
 	}
@@ -360,7 +362,8 @@ func (d *decider) act(kind int) {
 	case d.in.Now.Before(r.retry):
 		d.next(r.retry)
 	default:
-		if d.out.DeadContainers, d.out.UnusedImages = reclaims(t.Signal, d.rules.Layout); d.out.DeadContainers || d.out.UnusedImages {
+		if d.out.DeadContainers, d.out.UnusedImages = reclaims(t.Signal, d.rules.Layout); d.out.DeadContainers ||
+			d.out.UnusedImages {
 			r.step = reclaiming
 			do(Reclaim)
 			return
@@ -399,12 +402,13 @@ func (d *decider) choose(r *room, do func(Action), t Threshold, reading Reading)
 	d.out.Victim, d.out.GracePeriod = &v, grace
 	d.out.Message, d.out.Annotations = message(t, reading, &v)
 	end := max(leastEndTime, time.Duration(min(grace, maxGrace))*time.Second*3/2)
-	d.victim = &victim{pod: v.Pod, threshold: t, before: reading, since: d.in.Now, until: d.in.Now.Add(end + cleanupTime)}
+	d.victim = &victim{pod: v.Pod, threshold: t, before: reading, since: d.in.Now,
+		until: d.in.Now.Add(end + cleanupTime)}
 	d.next(d.victim.until)
 }
 
-// negligible is the part of what is missing below which the usage of a pod does not count as long as others can be evicted: its
-// end changes little.
+// negligible is the part of what is missing below which the usage of a pod does not count as long as others can be
+// evicted: its end changes little.
 const negligible = 1000
 
 // grace returns the grace period of a pod that is evicted for a soft threshold.

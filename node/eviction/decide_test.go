@@ -69,7 +69,8 @@ func (r *rig) want(actions ...eviction.Action) (d eviction.Decision) {
 }
 
 func using(p *v1.Pod, memory int64) eviction.Pod {
-	return eviction.Pod{Pod: p, Usage: eviction.Usage{Memory: &memory, Containers: []eviction.ContainerUsage{{Name: "c", Memory: &memory}}}}
+	return eviction.Pod{Pod: p, Usage: eviction.Usage{Memory: &memory,
+		Containers: []eviction.ContainerUsage{{Name: "c", Memory: &memory}}}}
 }
 
 var memoryHard = eviction.Config{Hard: map[string]string{"memory.available": "100Mi"}}
@@ -85,8 +86,10 @@ func TestHardThreshold(t *testing.T) {
 	assert.Equal(t, "hog", d.Victim.Pod.Name)
 	assert.EqualValues(t, 1, d.GracePeriod)
 	assert.Equal(t, []v1.NodeConditionType{v1.NodeMemoryPressure}, d.Conditions)
-	assert.Equal(t, "The node was low on resource: memory. Threshold quantity: 100Mi, available: 90Mi. Container c was using 500Mi, request is 0, has larger consumption of memory. ", d.Message)
-	assert.Equal(t, map[string]string{"starved_resource": "memory", "offending_containers": "c", "offending_containers_usage": "500Mi"}, d.Annotations)
+	assert.Equal(t, "The node was low on resource: memory. Threshold quantity: 100Mi, available: 90Mi. Container c "+
+		"was using 500Mi, request is 0, has larger consumption of memory. ", d.Message)
+	assert.Equal(t, map[string]string{"starved_resource": "memory", "offending_containers": "c",
+		"offending_containers_usage": "500Mi"}, d.Annotations)
 
 	d = r.want(eviction.Wait, eviction.Wait)
 	assert.InDelta(t, 40*time.Second, d.Next, float64(time.Second))
@@ -121,7 +124,8 @@ func TestNoEvictionWithoutASecondReading(t *testing.T) {
 
 func TestSoftThreshold(t *testing.T) {
 	r := newRig(t, eviction.Config{
-		Soft: map[string]string{"memory.available": "200Mi"}, SoftGracePeriod: map[string]string{"memory.available": "1m"}, Hard: memoryHard.Hard,
+		Soft: map[string]string{"memory.available": "200Mi"}, SoftGracePeriod: map[string]string{
+			"memory.available": "1m"}, Hard: memoryHard.Hard,
 		MinimumReclaim: map[string]string{"memory.available": "300Mi"},
 	})
 	hog := pod("hog", 0, "0", "0")
@@ -174,7 +178,8 @@ func TestDisk(t *testing.T) {
 
 	r.available[eviction.ImageFsAvailable] = 149 * mi
 	d = r.want(eviction.Reclaim, eviction.Measure, eviction.Evict)
-	assert.Equal(t, "The node was low on resource: ephemeral-storage. Threshold quantity: 157286406, available: 149Mi. Container c was using 1Mi, request is 0, has larger consumption of ephemeral-storage. ", d.Message)
+	assert.Equal(t, "The node was low on resource: ephemeral-storage. Threshold quantity: 157286406, available: "+
+		"149Mi. Container c was using 1Mi, request is 0, has larger consumption of ephemeral-storage. ", d.Message)
 	r.ended = true
 	r.pods = nil
 	d = r.want(eviction.Reclaim) // of what the victim has left behind
@@ -192,7 +197,8 @@ func TestDisk(t *testing.T) {
 func TestOneResourceDoesNotBlockOthers(t *testing.T) {
 	r := newRig(t, eviction.Config{Hard: map[string]string{"memory.available": "100Mi", "pid.available": "10"}})
 	r.available = map[eviction.Signal]int64{eviction.MemoryAvailable: 1, eviction.PIDAvailable: 5}
-	p := eviction.Pod{Pod: pod("forks", 0, "0", "0"), Usage: eviction.Usage{Processes: new(int64(1000)), Memory: new(int64(0))}}
+	p := eviction.Pod{Pod: pod("forks", 0, "0", "0"), Usage: eviction.Usage{Processes: new(int64(1000)),
+		Memory: new(int64(0))}}
 	r.pods = []eviction.Pod{p}
 	var d eviction.Decision
 	for range 10 {
@@ -270,7 +276,8 @@ func TestPodsThatFreeLittle(t *testing.T) {
 }
 
 func TestGracePeriodOfThePod(t *testing.T) {
-	r := newRig(t, eviction.Config{Soft: map[string]string{"memory.available": "500Mi"}, SoftGracePeriod: map[string]string{"memory.available": "1s"}})
+	r := newRig(t, eviction.Config{Soft: map[string]string{"memory.available": "500Mi"},
+		SoftGracePeriod: map[string]string{"memory.available": "1s"}})
 	r.rules.MaxPodGracePeriod = -1
 	r.available[eviction.MemoryAvailable] = 100 * mi
 	r.pods = []eviction.Pod{using(pod("a", 0, "0", "0"), 400*mi)}
@@ -287,11 +294,13 @@ func TestNoThresholdsNoAction(t *testing.T) {
 	assert.Empty(t, d.Conditions)
 }
 
-// TestPressureEpisodes asserts that 1,000 episodes of pressure, in which readings come close to a threshold or are below it for one reading, evict no pod.
+// TestPressureEpisodes asserts that 1,000 episodes of pressure, in which readings come close to a threshold or are
+// below it for one reading, evict no pod.
 func TestPressureEpisodes(t *testing.T) {
 	r := newRig(t, eviction.Config{
 		Hard: map[string]string{"memory.available": "100Mi", "nodefs.available": "10%"},
-		Soft: map[string]string{"memory.available": "200Mi"}, SoftGracePeriod: map[string]string{"memory.available": "30s"},
+		Soft: map[string]string{"memory.available": "200Mi"}, SoftGracePeriod: map[string]string{
+			"memory.available": "30s"},
 	})
 	r.pods = []eviction.Pod{using(pod("hog", 0, "0", "0"), 500*mi)}
 	for episode := range 1000 {
@@ -315,7 +324,8 @@ func ExampleDecide() {
 	read := func(available string) eviction.Input {
 		now = now.Add(time.Second)
 		q := resource.MustParse(available)
-		return eviction.Input{Now: now, Readings: eviction.Readings{eviction.MemoryAvailable: {Available: q.Value(), Capacity: 8 << 30, At: now}}}
+		return eviction.Input{Now: now, Readings: eviction.Readings{eviction.MemoryAvailable: {Available: q.Value(),
+			Capacity: 8 << 30, At: now}}}
 	}
 	var state eviction.State
 	state, d := eviction.Decide(state, rules, read("2Gi"))
@@ -325,7 +335,8 @@ func ExampleDecide() {
 	fmt.Println(d.Action == eviction.Measure, d.Conditions)
 
 	in := read("50Mi")
-	in.Result = &eviction.Result{Condition: d.Condition, At: now.Add(-time.Millisecond), Pods: []eviction.Pod{using(pod("web", 0, "64Mi", "0"), 60*mi), using(pod("hog", 0, "64Mi", "0"), 6000*mi)}}
+	in.Result = &eviction.Result{Condition: d.Condition, At: now.Add(-time.Millisecond),
+		Pods: []eviction.Pod{using(pod("web", 0, "64Mi", "0"), 60*mi), using(pod("hog", 0, "64Mi", "0"), 6000*mi)}}
 	_, d = eviction.Decide(state, rules, in)
 	fmt.Println(d.Action == eviction.Evict, d.Victim.Pod.Name)
 	fmt.Println(d.Message)

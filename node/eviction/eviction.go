@@ -14,14 +14,14 @@ import (
 type Agent interface {
 	// Pods returns the pods of which something may run, without their usage.
 	Pods() []Pod
-	// Evict ends the pod through its worker and the runtime: it becomes Failed with the reason and the message. It does not
-	// wait for the end. The error means that the agent has no such pod. A *kubeletkit.Agent has this method.
+	// Evict ends the pod through its worker and the runtime: it becomes Failed with the reason and the message. It does
+	// not wait for the end. The error means that the agent has no such pod. A *kubeletkit.Agent has this method.
 	Evict(uid types.UID, e runtime.Eviction) error
-	// Ended reports whether nothing of the pod runs any more and its volumes are taken down. It is true for a pod that the agent does
-	// not have.
+	// Ended reports whether nothing of the pod runs any more and its volumes are taken down. It is true for a pod that
+	// the agent does not have.
 	Ended(uid types.UID) bool
-	// DeleteUnusedContainers removes dead containers and sandboxes of pods that have ended, and logs of pods that are gone. It returns when
-	// that is done.
+	// DeleteUnusedContainers removes dead containers and sandboxes of pods that have ended, and logs of pods that are
+	// gone. It returns when that is done.
 	DeleteUnusedContainers(ctx context.Context) error
 	// DeleteUnusedImages removes images that no container uses. It returns when that is done.
 	DeleteUnusedImages(ctx context.Context) error
@@ -29,14 +29,15 @@ type Agent interface {
 
 // Sensor reads signals. [Machine] is the default. It is safe for concurrent use.
 type Sensor interface {
-	// Read reads all signals that the thresholds need. One that cannot be read is missing, and the error has the cause. It takes
-	// well below a millisecond as a rule, since it is called each second, and more often while little is available.
+	// Read reads all signals that the thresholds need. One that cannot be read is missing, and the error has the cause.
+	// It takes well below a millisecond as a rule, since it is called each second, and more often while little is
+	// available.
 	Read(ctx context.Context, thresholds []Threshold) (Readings, error)
 	// Layout returns how the file systems are used.
 	Layout(ctx context.Context) (Layout, error)
-	// Watch calls wake when the kernel signals that a signal may have come below its threshold, until ctx ends. wake does not block. An
-	// error before that means that the kernel does not signal something; wake is called for the rest. Without signals the
-	// manager reads by time alone.
+	// Watch calls wake when the kernel signals that a signal may have come below its threshold, until ctx ends. wake
+	// does not block. An error before that means that the kernel does not signal something; wake is called for the
+	// rest. Without signals the manager reads by time alone.
 	Watch(ctx context.Context, thresholds []Threshold, wake func()) error
 }
 

@@ -47,7 +47,8 @@ func (g *guestPods) start(uid types.UID, script string) {
 	go func() { _ = cmd.Wait(); close(ended) }()
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.pods = append(g.pods, Pod{Pod: &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: string(uid), Namespace: "default", UID: uid}}})
+	g.pods = append(g.pods,
+		Pod{Pod: &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: string(uid), Namespace: "default", UID: uid}}})
 	g.running[uid], g.ended[uid] = cmd, ended
 }
 
@@ -82,8 +83,8 @@ func (g *guestPods) victims() []types.UID {
 	return append([]types.UID(nil), g.evicted...)
 }
 
-// TestGuestPressure has a process take memory until the kernel signals pressure: it is evicted, and the other one is not. A clock that
-// is set ahead during the grace period of a soft threshold evicts no pod.
+// TestGuestPressure has a process take memory until the kernel signals pressure: it is evicted, and the other one is
+// not. A clock that is set ahead during the grace period of a soft threshold evicts no pod.
 func TestGuestPressure(t *testing.T) {
 	if os.Getenv("KUBELETKIT_GUEST") == "" {
 		t.Skip("runs in a guest, see test/e2e/guest")
@@ -117,13 +118,15 @@ func TestGuestPressure(t *testing.T) {
 	go func() { done <- m.Run(ctx) }()
 
 	g.start("good", "sleep 1000")
-	require.Eventually(t, func() bool { return m.UnderPressure(v1.NodePIDPressure) }, 30*time.Second, 100*time.Millisecond)
+	require.Eventually(t, func() bool { return m.UnderPressure(v1.NodePIDPressure) }, 30*time.Second,
+		100*time.Millisecond)
 	now := time.Now().Add(time.Hour)
 	require.NoError(t, unix.ClockSettime(unix.CLOCK_REALTIME, &unix.Timespec{Sec: now.Unix()}))
 	time.Sleep(3 * time.Second)
 	assert.Empty(t, g.victims(), "the clock was set")
 
-	g.start("hog", "head -c 220m /dev/zero | tail -c 220m | sleep 1000") // on a busy machine, an emulated processor needs a minute
+	// on a busy machine, an emulated processor needs a minute
+	g.start("hog", "head -c 220m /dev/zero | tail -c 220m | sleep 1000")
 	require.Eventually(t, func() bool { return len(g.victims()) > 0 }, 3*time.Minute, 100*time.Millisecond)
 	require.Eventually(t, func() bool { return g.Ended("hog") }, 30*time.Second, 100*time.Millisecond)
 	assert.NotEmpty(t, woken, "the kernel signals")

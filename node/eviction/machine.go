@@ -23,11 +23,11 @@ import (
 type MachineOptions struct {
 	// RootDir is the root directory of the agent. Its file system is nodefs.
 	RootDir string
-	// Images returns the file systems of images and of writable layers, as a [runtime.ImageService] does. nil: imagefs is not
-	// read.
+	// Images returns the file systems of images and of writable layers, as a [runtime.ImageService] does. nil: imagefs
+	// is not read.
 	Images func(ctx context.Context) (runtime.ImageFsInfo, error)
-	// PodsCgroup returns the cgroup of all pods, as in "/kubepods"; "" as long as it is not known. Its limit of memory is the capacity of
-	// allocatableMemory.available. Without a limit, the signal is not read. nil: it is not read.
+	// PodsCgroup returns the cgroup of all pods, as in "/kubepods"; "" as long as it is not known. Its limit of memory
+	// is the capacity of allocatableMemory.available. Without a limit, the signal is not read. nil: it is not read.
 	PodsCgroup func() string
 	// Logger. Default: that of package slog.
 	Logger logr.Logger
@@ -177,16 +177,18 @@ func (r Readings) disk(dir string, bytes, inodes Signal, now time.Time) error {
 		return err
 	}
 	if size.Capacity > 0 {
-		r[bytes] = Reading{Available: int64(min(size.Available, maxAmount)), Capacity: int64(min(size.Capacity, maxAmount)), At: now}
+		r[bytes] = Reading{Available: int64(min(size.Available, maxAmount)),
+			Capacity: int64(min(size.Capacity, maxAmount)), At: now}
 	}
 	if size.Inodes > 0 {
-		r[inodes] = Reading{Available: int64(min(size.InodesFree, maxAmount)), Capacity: int64(min(size.Inodes, maxAmount)), At: now}
+		r[inodes] = Reading{Available: int64(min(size.InodesFree, maxAmount)),
+			Capacity: int64(min(size.Inodes, maxAmount)), At: now}
 	}
 	return nil
 }
 
-// The times after which the runtime is asked again for the file system of images: if this process sees the directory, only its
-// place is needed, and otherwise the runtime's figures are.
+// The times after which the runtime is asked again for the file system of images: if this process sees the directory,
+// only its place is needed, and otherwise the runtime's figures are.
 const (
 	seenImagesPeriod   = 5 * time.Minute
 	unseenImagesPeriod = 10 * time.Second
@@ -241,7 +243,8 @@ func (m *Machine) imageFs(ctx context.Context, out Readings, now time.Time) erro
 		return out.disk(info.Images.Mountpoint, ImageFsAvailable, ImageFsInodesFree, now)
 	}
 	if info.Images.CapacityBytes > 0 {
-		out[ImageFsAvailable] = Reading{Available: max(0, min(info.Images.AvailableBytes, info.Images.CapacityBytes)), Capacity: info.Images.CapacityBytes, At: at}
+		out[ImageFsAvailable] = Reading{Available: max(0, min(info.Images.AvailableBytes, info.Images.CapacityBytes)),
+			Capacity: info.Images.CapacityBytes, At: at}
 	}
 	return nil
 }

@@ -40,7 +40,8 @@ var proc = map[string]string{
 
 func all() []Threshold {
 	var out []Threshold
-	for _, s := range []Signal{MemoryAvailable, AllocatableMemoryAvailable, NodeFsAvailable, NodeFsInodesFree, ImageFsAvailable, PIDAvailable} {
+	for _, s := range []Signal{MemoryAvailable, AllocatableMemoryAvailable, NodeFsAvailable, NodeFsInodesFree,
+		ImageFsAvailable, PIDAvailable} {
 		out = append(out, Threshold{Signal: s})
 	}
 	return out
@@ -59,32 +60,38 @@ func TestMachine(t *testing.T) {
 	}{
 		{
 			name: "version 1", proc: proc,
-			cgroups: map[string]string{"memory/kubepods/memory.limit_in_bytes": "4000000\n", "memory/kubepods/memory.usage_in_bytes": "3000000\n", "memory/kubepods/memory.stat": stat1},
+			cgroups: map[string]string{"memory/kubepods/memory.limit_in_bytes": "4000000\n",
+				"memory/kubepods/memory.usage_in_bytes": "3000000\n", "memory/kubepods/memory.stat": stat1},
 			want: map[Signal][2]int64{
-				MemoryAvailable: {(312044 + 2909012) << 10, 8148532 << 10}, AllocatableMemoryAvailable: {2000000, 4000000}, PIDAvailable: {63395 - 812, 63395},
+				MemoryAvailable: {(312044 + 2909012) << 10, 8148532 << 10}, AllocatableMemoryAvailable: {2000000,
+					4000000}, PIDAvailable: {63395 - 812, 63395},
 			},
 			missing: []Signal{ImageFsAvailable},
 		},
 		{
 			name: "version 2", proc: proc,
-			cgroups: map[string]string{"cgroup.controllers": "memory pids", "kubepods/memory.max": "4000000\n", "kubepods/memory.current": "5500000\n", "kubepods/memory.stat": stat2},
-			want:    map[Signal][2]int64{AllocatableMemoryAvailable: {0, 4000000}},
+			cgroups: map[string]string{"cgroup.controllers": "memory pids", "kubepods/memory.max": "4000000\n",
+				"kubepods/memory.current": "5500000\n", "kubepods/memory.stat": stat2},
+			want: map[Signal][2]int64{AllocatableMemoryAvailable: {0, 4000000}},
 		},
 		{
 			name: "no limits", proc: proc,
-			cgroups: map[string]string{"cgroup.controllers": "memory", "kubepods/memory.max": "max\n", "kubepods/memory.current": "5500000\n", "kubepods/memory.stat": stat2},
+			cgroups: map[string]string{"cgroup.controllers": "memory", "kubepods/memory.max": "max\n",
+				"kubepods/memory.current": "5500000\n", "kubepods/memory.stat": stat2},
 			missing: []Signal{AllocatableMemoryAvailable},
 		},
 		{
 			name: "no limits, version 1", proc: proc,
-			cgroups: map[string]string{"memory/kubepods/memory.limit_in_bytes": "9223372036854771712\n", "memory/kubepods/memory.usage_in_bytes": "3000000\n", "memory/kubepods/memory.stat": stat1},
+			cgroups: map[string]string{"memory/kubepods/memory.limit_in_bytes": "9223372036854771712\n",
+				"memory/kubepods/memory.usage_in_bytes": "3000000\n", "memory/kubepods/memory.stat": stat1},
 			missing: []Signal{AllocatableMemoryAvailable},
 		},
 		{name: "nothing", missing: []Signal{MemoryAvailable, PIDAvailable, AllocatableMemoryAvailable}, err: "meminfo"},
 		{name: "no numbers", proc: map[string]string{"meminfo": "MemTotal: x kB\nMemFree:\n", "loadavg": "1 2", "sys/kernel/pid_max": "99"}, missing: []Signal{MemoryAvailable, PIDAvailable}, err: "loadavg"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			m, err := NewMachine(MachineOptions{RootDir: t.TempDir(), PodsCgroup: func() string { return "/kubepods" }, proc: tree(t, tc.proc), cgroup: tree(t, tc.cgroups)})
+			m, err := NewMachine(MachineOptions{RootDir: t.TempDir(), PodsCgroup: func() string { return "/kubepods" },
+				proc: tree(t, tc.proc), cgroup: tree(t, tc.cgroups)})
 			require.NoError(t, err)
 			got, err := m.Read(t.Context(), all())
 			if tc.err != "" {
@@ -109,7 +116,11 @@ func TestImageFs(t *testing.T) {
 	here := t.TempDir()
 	info, calls := runtime.ImageFsInfo{Images: runtime.FsUsage{Mountpoint: here}}, 0
 	failure := error(nil)
-	m, err := NewMachine(MachineOptions{RootDir: here, Images: func(context.Context) (runtime.ImageFsInfo, error) { calls++; return info, failure }, proc: tree(t, proc)})
+	m, err := NewMachine(MachineOptions{RootDir: here, Images: func(context.Context) (runtime.ImageFsInfo,
+		error) {
+		calls++
+		return info, failure
+	}, proc: tree(t, proc)})
 	require.NoError(t, err)
 	for range 3 {
 		got, err := m.Read(t.Context(), []Threshold{{Signal: ImageFsAvailable}})
@@ -159,22 +170,27 @@ func TestUsages(t *testing.T) {
 		ObjectMeta: metav1.ObjectMeta{Name: "a", Namespace: "default", UID: "a"},
 		Spec: v1.PodSpec{
 			Containers: []v1.Container{{Name: "c"}},
-			Volumes:    []v1.Volume{{Name: "data", VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{}}}, {Name: "ram", VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{Medium: v1.StorageMediumMemory}}}},
+			Volumes: []v1.Volume{{Name: "data", VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{}}},
+				{Name: "ram", VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{Medium: v1.StorageMediumMemory}}}},
 		},
 	}
 	status := &runtime.PodStatus{
-		Sandboxes:  []runtime.SandboxStatus{{Sandbox: runtime.Sandbox{ID: "s1"}}},
-		Containers: []runtime.ContainerStatus{{Container: runtime.Container{ID: runtime.ContainerID{ID: "c1"}, Name: "c", State: runtime.ContainerRunning}}},
+		Sandboxes: []runtime.SandboxStatus{{Sandbox: runtime.Sandbox{ID: "s1"}}},
+		Containers: []runtime.ContainerStatus{{Container: runtime.Container{ID: runtime.ContainerID{ID: "c1"},
+			Name: "c", State: runtime.ContainerRunning}}},
 	}
 	rt := &reporting{Runtime: fake.New(fake.Options{}), usage: runtime.Usage{
-		Sandboxes: []runtime.SandboxUsage{{ID: "s1", Memory: &statsv1alpha1.MemoryStats{WorkingSetBytes: new(uint64(900))}, Processes: new(uint64(3))}},
+		Sandboxes: []runtime.SandboxUsage{{ID: "s1",
+			Memory: &statsv1alpha1.MemoryStats{WorkingSetBytes: new(uint64(900))}, Processes: new(uint64(3))}},
 		Containers: []runtime.ContainerUsage{{
-			ID: "c1", Memory: &statsv1alpha1.MemoryStats{WorkingSetBytes: new(uint64(800))}, WritableLayer: &statsv1alpha1.FsStats{UsedBytes: new(uint64(5 * mi)), InodesUsed: new(uint64(9))},
+			ID: "c1", Memory: &statsv1alpha1.MemoryStats{WorkingSetBytes: new(uint64(800))},
+			WritableLayer: &statsv1alpha1.FsStats{UsedBytes: new(uint64(5 * mi)), InodesUsed: new(uint64(9))},
 		}},
 	}}
 	u, err := NewUsages(rt, UsagesOptions{
-		Status: func(uid types.UID) (*runtime.PodStatus, bool) { return status, true }, PodCgroup: func(*v1.Pod) string { return "/pods/a" },
-		RootDir: "/root", PodLogsDir: logs, cgroup: cgroups,
+		Status:    func(uid types.UID) (*runtime.PodStatus, bool) { return status, true },
+		PodCgroup: func(*v1.Pod) string { return "/pods/a" },
+		RootDir:   "/root", PodLogsDir: logs, cgroup: cgroups,
 		VolumeStats: func(_ context.Context, _ *v1.Pod, dir string) ([]statsv1alpha1.VolumeStats, error) {
 			assert.Equal(t, "/root/pods/a", dir)
 			return []statsv1alpha1.VolumeStats{

@@ -23,17 +23,18 @@ import (
 type Options struct {
 	// Thresholds are those of [Parse].
 	Thresholds []Threshold
-	// PressureTransitionPeriod is how long a condition of the node stays after the last reading below a threshold. Default:
-	// 5 minutes.
+	// PressureTransitionPeriod is how long a condition of the node stays after the last reading below a threshold.
+	// Default: 5 minutes.
 	PressureTransitionPeriod time.Duration
-	// MaxPodGracePeriod bounds the grace period of a pod that is evicted for a soft threshold, in seconds. If it is negative, the
-	// pod has its own.
+	// MaxPodGracePeriod bounds the grace period of a pod that is evicted for a soft threshold, in seconds. If it is
+	// negative, the pod has its own.
 	MaxPodGracePeriod int64
 	// EvictStatic is for a node without an API server, see [Rules].
 	EvictStatic bool
 	// Changed is called when the conditions of the node have changed. It must not block. nil: not called.
 	Changed func()
-	// Event receives events about the node and the pods, but not kubelet's about an evicted pod, which is the agent's. nil: none.
+	// Event receives events about the node and the pods, but not kubelet's about an evicted pod, which is the agent's.
+	// nil: none.
 	Event runtime.EventFunc
 	// Record receives the history of evictions. nil: records are discarded.
 	Record runtime.RecordFunc
@@ -71,7 +72,8 @@ func New(agent Agent, sensor Sensor, meter Meter, opts Options) (*Manager, error
 	}
 	for _, t := range opts.Thresholds {
 		if !t.Signal.Valid() || t.GracePeriod < 0 {
-			errs = append(errs, fmt.Errorf("eviction: threshold %s: there is no such signal, or its grace period %s is negative", t, t.GracePeriod))
+			errs = append(errs, fmt.Errorf("eviction: threshold %s: there is no such signal, or its grace period %s "+
+				"is negative", t, t.GracePeriod))
 		}
 	}
 	if err := errors.Join(errs...); err != nil {
@@ -81,7 +83,8 @@ func New(agent Agent, sensor Sensor, meter Meter, opts Options) (*Manager, error
 	if opts.PressureTransitionPeriod <= 0 {
 		opts.PressureTransitionPeriod = 5 * time.Minute
 	}
-	m := &Manager{agent: agent, sensor: sensor, meter: meter, opts: opts, log: opts.Logger, metrics: flow.Observe("Metrics", opts.Metrics, opts.Logger)}
+	m := &Manager{agent: agent, sensor: sensor, meter: meter, opts: opts, log: opts.Logger,
+		metrics: flow.Observe("Metrics", opts.Metrics, opts.Logger)}
 	m.pressure.Store(&[]v1.NodeConditionType{})
 	return m, nil
 }
@@ -159,7 +162,8 @@ func (r *run) watch(ctx context.Context) {
 		})
 	})
 	if err != nil && ctx.Err() == nil {
-		r.log.Info("The kernel does not signal all that evictions depend on; what is available is read by time", "reason", err.Error())
+		r.log.Info("The kernel does not signal all that evictions depend on; what is available is read by time",
+			"reason", err.Error())
 	}
 }
 
@@ -245,7 +249,8 @@ func (r *run) readLayout(ctx context.Context) {
 	})
 	if err != nil { // the readings of imagefs fail, too
 		r.layoutAt = r.layoutAt.Add(layoutRetry - layoutPeriod)
-		r.log.V(1).Info("The file systems of the container runtime are not known; evictions go by the last that was known, or by one for all", "reason", err.Error())
+		r.log.V(1).Info("The file systems of the container runtime are not known; evictions go by the last that was "+
+			"known, or by one for all", "reason", err.Error())
 		return
 	}
 	r.rules.Layout = layout

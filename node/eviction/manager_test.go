@@ -195,7 +195,8 @@ func TestManager(t *testing.T) {
 	assert.Equal(t, []int64{1}, m.graces)
 	require.Len(t, m.records, 2)
 	assert.Equal(t, runtime.Record{
-		Pod: runtime.RefOf(pod("hog", 0, "0", "0")), Stage: runtime.StageDecided, Kind: runtime.KindEvict, Reason: "memory.available", Duration: time.Second,
+		Pod: runtime.RefOf(pod("hog", 0, "0", "0")), Stage: runtime.StageDecided, Kind: runtime.KindEvict,
+		Reason: "memory.available", Duration: time.Second,
 		Message: "memory.available<100Mi, available: 50Mi of 1000Mi, used by the pod: 500Mi",
 	}, m.records[0])
 	assert.Equal(t, "500Mi", m.records[1].Message)
@@ -212,7 +213,8 @@ func TestManager(t *testing.T) {
 func TestManagerOfDisks(t *testing.T) {
 	full := pod("full", 0, "0", "0")
 	m := &machine{
-		readings: map[eviction.Signal]int64{eviction.NodeFsAvailable: 50 * mi, eviction.MemoryAvailable: 500 * mi}, slow: 20 * time.Second, layout: -1,
+		readings: map[eviction.Signal]int64{eviction.NodeFsAvailable: 50 * mi, eviction.MemoryAvailable: 500 * mi},
+		slow:     20 * time.Second, layout: -1,
 		pods: []eviction.Pod{{Pod: full, Usage: eviction.Usage{Memory: new(400 * mi), Logs: bytes(100)}}},
 	}
 	c := eviction.Config{Hard: map[string]string{"nodefs.available": "10%", "memory.available": "100Mi"}}
@@ -231,27 +233,29 @@ func TestManagerOfDisks(t *testing.T) {
 // TestIdleCost asserts how often a node that has enough is read: each 10 s, and each second only near a threshold.
 func TestIdleCost(t *testing.T) {
 	m := &machine{readings: map[eviction.Signal]int64{eviction.PIDAvailable: 900 * mi}}
-	start(t, m, m.options(t, eviction.Config{Hard: map[string]string{"pid.available": "100"}}), func(*eviction.Manager) {
-		time.Sleep(10 * time.Minute)
-		assert.InDelta(t, 60, get(m, func() int { return m.reads }), 2)
-		m.set(eviction.PIDAvailable, 5000)
-		time.Sleep(10 * time.Second)
-		before := get(m, func() int { return m.reads })
-		time.Sleep(time.Minute)
-		assert.InDelta(t, 60, get(m, func() int { return m.reads })-before, 2)
-		for n := int64(5000); n > 200; n -= 480 { // 4,800 processes a second
-			m.set(eviction.PIDAvailable, n)
-			time.Sleep(100 * time.Millisecond)
-		}
-		before = get(m, func() int { return m.reads })
-		time.Sleep(time.Second)
-		assert.Greater(t, get(m, func() int { return m.reads })-before, 1, "it grows")
-	})
+	start(t, m, m.options(t, eviction.Config{Hard: map[string]string{"pid.available": "100"}}),
+		func(*eviction.Manager) {
+			time.Sleep(10 * time.Minute)
+			assert.InDelta(t, 60, get(m, func() int { return m.reads }), 2)
+			m.set(eviction.PIDAvailable, 5000)
+			time.Sleep(10 * time.Second)
+			before := get(m, func() int { return m.reads })
+			time.Sleep(time.Minute)
+			assert.InDelta(t, 60, get(m, func() int { return m.reads })-before, 2)
+			for n := int64(5000); n > 200; n -= 480 { // 4,800 processes a second
+				m.set(eviction.PIDAvailable, n)
+				time.Sleep(100 * time.Millisecond)
+			}
+			before = get(m, func() int { return m.reads })
+			time.Sleep(time.Second)
+			assert.Greater(t, get(m, func() int { return m.reads })-before, 1, "it grows")
+		})
 }
 
 // TestWakesWithoutNeed asserts that 1,000 signals of the kernel, with failing readings among them, evict no pod.
 func TestWakesWithoutNeed(t *testing.T) {
-	m := &machine{readings: map[eviction.Signal]int64{eviction.MemoryAvailable: 100 * mi}, pods: []eviction.Pod{using(pod("hog", 0, "0", "0"), 800*mi)}, watch: nil}
+	m := &machine{readings: map[eviction.Signal]int64{eviction.MemoryAvailable: 100 * mi},
+		pods: []eviction.Pod{using(pod("hog", 0, "0", "0"), 800*mi)}, watch: nil}
 	start(t, m, m.options(t, memoryHard), func(*eviction.Manager) {
 		for i := range 1000 {
 			m.mu.Lock()
@@ -271,8 +275,9 @@ func TestWakesWithoutNeed(t *testing.T) {
 
 func TestWithoutSignalsOfTheKernel(t *testing.T) {
 	m := &machine{
-		readings: map[eviction.Signal]int64{eviction.MemoryAvailable: 600 * mi}, endsAfter: time.Second, watch: errors.New("PSI is off"),
-		pods: []eviction.Pod{using(pod("hog", 0, "0", "0"), 500*mi)},
+		readings: map[eviction.Signal]int64{eviction.MemoryAvailable: 600 * mi}, endsAfter: time.Second,
+		watch: errors.New("PSI is off"),
+		pods:  []eviction.Pod{using(pod("hog", 0, "0", "0"), 500*mi)},
 	}
 	start(t, m, m.options(t, memoryHard), func(*eviction.Manager) {
 		time.Sleep(10 * time.Second)
@@ -302,12 +307,14 @@ func TestAdmit(t *testing.T) {
 	} {
 		t.Run(fmt.Sprint(tc.low), func(t *testing.T) {
 			m := &machine{readings: map[eviction.Signal]int64{}}
-			for _, s := range []eviction.Signal{eviction.MemoryAvailable, eviction.NodeFsAvailable, eviction.PIDAvailable} {
+			for _, s := range []eviction.Signal{eviction.MemoryAvailable, eviction.NodeFsAvailable,
+				eviction.PIDAvailable} {
 				if m.readings[s] = 900 * mi; slices.Contains(tc.low, s) {
 					m.readings[s] = 1
 				}
 			}
-			c := eviction.Config{Hard: map[string]string{"memory.available": "100Mi", "nodefs.available": "10%", "pid.available": "10"}}
+			c := eviction.Config{Hard: map[string]string{"memory.available": "100Mi", "nodefs.available": "10%",
+				"pid.available": "10"}}
 			start(t, m, m.options(t, c), func(manager *eviction.Manager) {
 				for _, p := range []*v1.Pod{bestEffort, burstable, tolerates, critical} {
 					_, err := manager.Admit(lifecycle.AdmitRequest{Pod: p})
@@ -344,6 +351,7 @@ func TestNew(t *testing.T) {
 // The end of the agent does not wait for what is removed.
 func TestEndOfTheAgent(t *testing.T) {
 	m := &machine{readings: map[eviction.Signal]int64{eviction.NodeFsAvailable: 1}, slow: time.Hour}
-	start(t, m, m.options(t, eviction.Config{Hard: map[string]string{"nodefs.available": "10%"}}), func(*eviction.Manager) {})
+	start(t, m, m.options(t, eviction.Config{Hard: map[string]string{"nodefs.available": "10%"}}),
+		func(*eviction.Manager) {})
 	assert.Empty(t, m.removed)
 }

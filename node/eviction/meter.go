@@ -34,8 +34,8 @@ type UsagesOptions struct {
 }
 
 // Usages is the default [Meter]. Memory and processes are those of the cgroups of pods: that takes less than a
-// millisecond for a pod, and is what is used now. Without them they are those that the runtime reports, as writable layers are. Logs and
-// volumes are their files.
+// millisecond for a pod, and is what is used now. Without them they are those that the runtime reports, as writable
+// layers are. Logs and volumes are their files.
 type Usages struct {
 	rt   runtime.Runtime
 	opts UsagesOptions
@@ -244,7 +244,8 @@ func (u *Usages) filesOf(ctx context.Context, p *Pod) {
 			if err != nil {
 				continue
 			}
-			p.Usage.Logs.Bytes, p.Usage.Logs.Inodes = plus(p.Usage.Logs.Bytes, &f.Bytes), plus(p.Usage.Logs.Inodes, &f.Inodes)
+			p.Usage.Logs.Bytes, p.Usage.Logs.Inodes = plus(p.Usage.Logs.Bytes, &f.Bytes),
+				plus(p.Usage.Logs.Inodes, &f.Inodes)
 			cu := u.container(p, c.Name)
 			cu.Disk = plus(cu.Disk, &f.Bytes)
 		}
@@ -260,7 +261,8 @@ func (u *Usages) filesOf(ctx context.Context, p *Pod) {
 	volumes := DiskUsage{plus(nil, &none), plus(nil, &none)}
 	for i := range list {
 		if isLocal(pod, list[i].Name) {
-			volumes.Bytes, volumes.Inodes = plus(volumes.Bytes, list[i].UsedBytes), plus(volumes.Inodes, list[i].InodesUsed)
+			volumes.Bytes, volumes.Inodes = plus(volumes.Bytes, list[i].UsedBytes),
+				plus(volumes.Inodes, list[i].InodesUsed)
 		}
 	}
 	if ctx.Err() == nil {
@@ -273,7 +275,8 @@ func isLocal(pod *v1.Pod, name string) bool {
 	for i := range pod.Spec.Volumes {
 		v := &pod.Spec.Volumes[i]
 		if v.Name == name {
-			return v.HostPath != nil || v.ConfigMap != nil || v.EmptyDir != nil && v.EmptyDir.Medium == v1.StorageMediumDefault
+			return v.HostPath != nil || v.ConfigMap != nil || v.EmptyDir != nil &&
+				v.EmptyDir.Medium == v1.StorageMediumDefault
 		}
 	}
 	return false

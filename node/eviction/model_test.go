@@ -152,8 +152,8 @@ func (w *world) evict(t *rapid.T, d eviction.Decision, in eviction.Input, ends i
 		}
 		return fmt.Sprintf("%d %010d %020d", exceeds, *p.Pod.Spec.Priority+1000, (1<<60)-over)
 	}
-	// The usage of a pod counts if it is a thousandth of what is missing. Of the pods that may be evicted, one whose usage counts
-	// comes first.
+	// The usage of a pod counts if it is a thousandth of what is missing. Of the pods that may be evicted, one whose
+	// usage counts comes first.
 	least := (w.need(i, true) - in.Readings[eviction.MemoryAvailable].Available) / 1000
 	counts := *d.Victim.Usage.Memory >= least
 	best := key(d.Victim)
@@ -196,7 +196,8 @@ func TestModel(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		w.rules = eviction.Rules{Thresholds: thresholds, PressureTransitionPeriod: 30 * time.Second, MaxPodGracePeriod: number("max grace", 0, 60)}
+		w.rules = eviction.Rules{Thresholds: thresholds, PressureTransitionPeriod: 30 * time.Second,
+			MaxPodGracePeriod: number("max grace", 0, 60)}
 		w.below, w.low = make([]time.Time, len(thresholds)), make([]bool, len(thresholds))
 		add := func() {
 			w.made++

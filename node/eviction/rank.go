@@ -62,7 +62,8 @@ func (r *Rules) evictable(pod *v1.Pod) bool {
 		return !podspec.IsCritical(pod)
 	}
 	class := pod.Spec.PriorityClassName
-	return !podspec.IsMirror(pod) && !podspec.HasCriticalPriority(pod) && class != "system-node-critical" && class != "system-cluster-critical"
+	return !podspec.IsMirror(pod) && !podspec.HasCriticalPriority(pod) && class != "system-node-critical" &&
+		class != "system-cluster-critical"
 }
 
 type ranked struct {
@@ -96,12 +97,14 @@ func message(t Threshold, r Reading, victim *Pod) (string, map[string]string) {
 	name := t.Signal.Resource()
 	annotations := map[string]string{"starved_resource": string(name)}
 	var b strings.Builder
-	fmt.Fprintf(&b, "The node was low on resource: %s. Threshold quantity: %s, available: %s. ", name, t.Value.text(r.Capacity), amountText(name, r.Available))
+	fmt.Fprintf(&b, "The node was low on resource: %s. Threshold quantity: %s, available: %s. ", name,
+		t.Value.text(r.Capacity), amountText(name, r.Available))
 	spec := &victim.Pod.Spec
 	if name == v1.ResourceMemory && spec.Resources != nil && victim.Usage.Memory != nil {
 		if request, ok := spec.Resources.Requests[name]; ok {
 			used := amountText(name, *victim.Usage.Memory)
-			fmt.Fprintf(&b, "Pod %s was using %s, request is %s, has larger consumption of %s. ", victim.Pod.Name, used, request.String(), name)
+			fmt.Fprintf(&b, "Pod %s was using %s, request is %s, has larger consumption of %s. ", victim.Pod.Name, used,
+				request.String(), name)
 			annotations["offending_pod"], annotations["offending_pod_usage"] = victim.Pod.Name, used
 		}
 	}
@@ -121,10 +124,12 @@ func message(t Threshold, r Reading, victim *Pod) (string, map[string]string) {
 		}
 		request := c.Resources.Requests[name]
 		if q := resource.NewQuantity(*used, resource.BinarySI); q.Cmp(request) > 0 {
-			fmt.Fprintf(&b, "Container %s was using %s, request is %s, has larger consumption of %s. ", c.Name, q.String(), request.String(), name)
+			fmt.Fprintf(&b, "Container %s was using %s, request is %s, has larger consumption of %s. ", c.Name,
+				q.String(), request.String(), name)
 			containers, usages = append(containers, c.Name), append(usages, q.String())
 		}
 	}
-	annotations["offending_containers"], annotations["offending_containers_usage"] = strings.Join(containers, ","), strings.Join(usages, ",")
+	annotations["offending_containers"], annotations["offending_containers_usage"] = strings.Join(containers, ","),
+		strings.Join(usages, ",")
 	return b.String(), annotations
 }

@@ -17,9 +17,10 @@ import (
 func pod(name string, priority int32, memory, storage string) *v1.Pod {
 	return &v1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default", UID: types.UID(name)},
-		Spec: v1.PodSpec{Priority: &priority, Containers: []v1.Container{{Name: "c", Resources: v1.ResourceRequirements{Requests: v1.ResourceList{
-			v1.ResourceMemory: resource.MustParse(memory), v1.ResourceEphemeralStorage: resource.MustParse(storage),
-		}}}}},
+		Spec: v1.PodSpec{Priority: &priority,
+			Containers: []v1.Container{{Name: "c", Resources: v1.ResourceRequirements{Requests: v1.ResourceList{
+				v1.ResourceMemory: resource.MustParse(memory), v1.ResourceEphemeralStorage: resource.MustParse(storage),
+			}}}}},
 	}
 }
 
@@ -72,11 +73,14 @@ func TestRank(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			var got []string
-			for _, p := range eviction.Rank(tc.signal, eviction.Rules{Layout: tc.layout, EvictStatic: tc.static}, tc.pods) {
-				if tc.signal == eviction.ImageFsAvailable && tc.layout == eviction.ImageDisk && p.Usage.Writable.Bytes == nil {
+			for _, p := range eviction.Rank(tc.signal, eviction.Rules{Layout: tc.layout, EvictStatic: tc.static},
+				tc.pods) {
+				if tc.signal == eviction.ImageFsAvailable && tc.layout == eviction.ImageDisk &&
+					p.Usage.Writable.Bytes == nil {
 					continue // unknown
 				}
-				if tc.signal == eviction.NodeFsAvailable && tc.layout == eviction.ImageDisk && p.Usage.Logs.Bytes == nil && p.Usage.Volumes.Bytes == nil {
+				if tc.signal == eviction.NodeFsAvailable && tc.layout == eviction.ImageDisk &&
+					p.Usage.Logs.Bytes == nil && p.Usage.Volumes.Bytes == nil {
 					continue
 				}
 				got = append(got, p.Pod.Name)

@@ -134,7 +134,8 @@ func Parse(c Config) ([]Threshold, error) {
 			if soft {
 				var ok bool
 				if t.GracePeriod, ok = grace[signal]; !ok && c.SoftGracePeriod[string(signal)] == "" {
-					errs = append(errs, fmt.Errorf("evictionSoft %s: evictionSoftGracePeriod must have it, too", signal))
+					errs = append(errs, fmt.Errorf("evictionSoft %s: evictionSoftGracePeriod must have it, too",
+						signal))
 				}
 			}
 			if !signal.onContainerFs() {
@@ -152,7 +153,8 @@ func Parse(c Config) ([]Threshold, error) {
 		return nil, err
 	}
 	slices.SortFunc(out, func(a, b Threshold) int {
-		return cmp.Or(cmp.Compare(a.Signal.kind(), b.Signal.kind()), cmp.Compare(a.GracePeriod, b.GracePeriod), cmp.Compare(a.Signal, b.Signal), b.Value.Quantity.Cmp(a.Value.Quantity))
+		return cmp.Or(cmp.Compare(a.Signal.kind(), b.Signal.kind()), cmp.Compare(a.GracePeriod, b.GracePeriod),
+			cmp.Compare(a.Signal, b.Signal), b.Value.Quantity.Cmp(a.Value.Quantity))
 	})
 	return out, nil
 }
@@ -164,7 +166,9 @@ func parseEach[T any](field string, texts map[string]string, parse func(string) 
 	for _, name := range slices.Sorted(maps.Keys(texts)) {
 		signal := Signal(name)
 		if !signal.Valid() {
-			errs = append(errs, fmt.Errorf("%s %q: there is no such signal; those of kubelet are memory.available, nodefs.available, nodefs.inodesFree, imagefs.available, imagefs.inodesFree, pid.available", field, short(name)))
+			errs = append(errs, fmt.Errorf("%s %q: there is no such signal; those of kubelet are memory.available, "+
+				"nodefs.available, nodefs.inodesFree, imagefs.available, imagefs.inodesFree, pid.available",
+				field, short(name)))
 			continue
 		}
 		v, err := parse(texts[name])

@@ -34,7 +34,8 @@ func TestParse(t *testing.T) {
 		{
 			name: "soft", give: eviction.Config{
 				Hard: map[string]string{"pid.available": "100", "memory.available": "0%", "nodefs.available": "100%"},
-				Soft: map[string]string{"memory.available": "1Gi"}, SoftGracePeriod: map[string]string{"memory.available": "1m30s", "imagefs.available": "1s"},
+				Soft: map[string]string{"memory.available": "1Gi"}, SoftGracePeriod: map[string]string{
+					"memory.available": "1m30s", "imagefs.available": "1s"},
 				MinimumReclaim: map[string]string{"memory.available": "5%", "pid.available": "0"},
 			},
 			want: []eviction.Threshold{
@@ -43,20 +44,27 @@ func TestParse(t *testing.T) {
 			},
 		},
 		{
-			name: "containerfs is that of nodefs or imagefs", give: eviction.Config{Hard: map[string]string{"containerfs.available": "10%"}},
+			name: "containerfs is that of nodefs or imagefs", give: eviction.Config{
+				Hard: map[string]string{"containerfs.available": "10%"}},
 		},
 		{
 			name: "all that is wrong", give: eviction.Config{
-				Hard:            map[string]string{"memory.free": "1Mi", "memory.available": "x", "nodefs.available": "0", "nodefs.inodesFree": "-5%", "imagefs.available": "101%", "imagefs.inodesFree": "NaN%", "pid.available": "-1"},
+				Hard: map[string]string{"memory.free": "1Mi", "memory.available": "x",
+					"nodefs.available": "0", "nodefs.inodesFree": "-5%", "imagefs.available": "101%", "imagefs.inodesFree": "NaN%", "pid.available": "-1"},
 				Soft:            map[string]string{"memory.available": "1Gi", "nodefs.available": "5%"},
 				SoftGracePeriod: map[string]string{"memory.available": "-1s", "disk": "1s"},
-				MinimumReclaim:  map[string]string{"memory.available": "-1", "nodefs.available": "0%", "pid.available": "Inf%"},
+				MinimumReclaim: map[string]string{"memory.available": "-1", "nodefs.available": "0%",
+					"pid.available": "Inf%"},
 			},
 			errs: []string{
-				`evictionHard "memory.free": there is no such signal`, `evictionHard memory.available: "x"`, `evictionHard nodefs.available: "0": must be above 0`,
-				`evictionHard nodefs.inodesFree: "-5%": must be between`, `evictionHard imagefs.available: "101%"`, `evictionHard imagefs.inodesFree: "NaN%"`, `evictionHard pid.available: "-1": must be above 0`,
-				`evictionSoft nodefs.available: evictionSoftGracePeriod must have it`, `evictionSoftGracePeriod memory.available: "-1s"`, `evictionSoftGracePeriod "disk"`,
-				`evictionMinimumReclaim memory.available`, `evictionMinimumReclaim nodefs.available`, `evictionMinimumReclaim pid.available`,
+				`evictionHard "memory.free": there is no such signal`, `evictionHard memory.available: "x"`,
+				`evictionHard nodefs.available: "0": must be above 0`,
+				`evictionHard nodefs.inodesFree: "-5%": must be between`, `evictionHard imagefs.available: "101%"`,
+				`evictionHard imagefs.inodesFree: "NaN%"`, `evictionHard pid.available: "-1": must be above 0`,
+				`evictionSoft nodefs.available: evictionSoftGracePeriod must have it`,
+				`evictionSoftGracePeriod memory.available: "-1s"`, `evictionSoftGracePeriod "disk"`,
+				`evictionMinimumReclaim memory.available`, `evictionMinimumReclaim nodefs.available`,
+				`evictionMinimumReclaim pid.available`,
 			},
 		},
 	} {
@@ -84,7 +92,8 @@ func FuzzParse(f *testing.F) {
 	f.Add("nodefs.inodesFree", "1e3", "0", "1e-9")
 	f.Fuzz(func(t *testing.T, signal, value, grace, reclaim string) {
 		m := func(v string) map[string]string { return map[string]string{signal: v} }
-		list, err := eviction.Parse(eviction.Config{Hard: m(value), Soft: m(value), SoftGracePeriod: m(grace), MinimumReclaim: m(reclaim), Allocatable: true})
+		list, err := eviction.Parse(eviction.Config{Hard: m(value), Soft: m(value), SoftGracePeriod: m(grace),
+			MinimumReclaim: m(reclaim), Allocatable: true})
 		if err != nil {
 			return
 		}

@@ -19,8 +19,8 @@ type Usage struct {
 	Memory *int64
 	// Processes is the number of processes.
 	Processes *int64
-	// Logs are those of containers, Volumes the local ones (emptyDir, hostPath, configMap, secret, downwardAPI, projected),
-	// and Writable the writable layers of containers.
+	// Logs are those of containers, Volumes the local ones (emptyDir, hostPath, configMap, secret, downwardAPI,
+	// projected), and Writable the writable layers of containers.
 	Logs, Volumes, Writable DiskUsage
 	// Containers are those of the pod, for the message.
 	Containers []ContainerUsage

@@ -18,7 +18,8 @@ import (
 
 // On a machine without any of the kernel's signals, the error names those that are missing.
 func TestWatchWithoutSignals(t *testing.T) {
-	m, err := NewMachine(MachineOptions{proc: tree(t, proc), cgroup: tree(t, map[string]string{"cgroup.controllers": "memory"})})
+	m, err := NewMachine(MachineOptions{proc: tree(t, proc),
+		cgroup: tree(t, map[string]string{"cgroup.controllers": "memory"})})
 	require.NoError(t, err)
 	err = m.Watch(t.Context(), []Threshold{{Signal: MemoryAvailable}}, func() {})
 	assert.ErrorContains(t, err, "pressure stall information")
@@ -28,14 +29,15 @@ func TestWatchWithoutSignals(t *testing.T) {
 	assert.NoError(t, m.Watch(ctx, []Threshold{{Signal: NodeFsAvailable}}, func() {}), "disks have none")
 }
 
-// TestLevels asserts that on version 1 of cgroups all file descriptors are there from the beginning, and that the level of the pods is set
-// when their cgroup is made, moves with their usage, and is set again in a cgroup made anew.
+// TestLevels asserts that on version 1 of cgroups all file descriptors are there from the beginning, and that the level
+// of the pods is set when their cgroup is made, moves with their usage, and is set again in a cgroup made anew.
 func TestLevels(t *testing.T) {
 	const mib = 1 << 20
 	cgroup := tree(t, map[string]string{
 		"memory/memory.usage_in_bytes": strconv.Itoa(100 * mib), "memory/cgroup.event_control": "",
 	})
-	m, err := NewMachine(MachineOptions{PodsCgroup: func() string { return "/kubepods" }, proc: tree(t, proc), cgroup: cgroup})
+	m, err := NewMachine(MachineOptions{PodsCgroup: func() string { return "/kubepods" }, proc: tree(t, proc),
+		cgroup: cgroup})
 	require.NoError(t, err)
 	value, err := parseValue("100Mi")
 	require.NoError(t, err)
@@ -81,7 +83,8 @@ func TestLevels(t *testing.T) {
 	write(500 * mib)
 	w.arm()
 	assert.Empty(t, set(), "it is where it was")
-	require.NoError(t, os.WriteFile(filepath.Join(pods, "memory.limit_in_bytes"), []byte(strconv.Itoa(2000*mib)), 0o644))
+	require.NoError(t, os.WriteFile(filepath.Join(pods, "memory.limit_in_bytes"), []byte(strconv.Itoa(2000*mib)),
+		0o644))
 	w.arm()
 	assert.Equal(t, strconv.Itoa(1900*mib+1), set(), "the limit has grown")
 	require.NoError(t, os.Rename(pods, pods+"-old"))

@@ -15,20 +15,21 @@ import (
 	"github.com/kubeletkit/kubeletkit/node/internal/cgroupfs"
 )
 
-// The triggers of pressure stall information (Documentation/accounting/psi.rst): tasks that wait for memory for that many
-// microseconds of a window. Without CAP_SYS_RESOURCE, windows are multiples of 2 s.
+// The triggers of pressure stall information (Documentation/accounting/psi.rst): tasks that wait for memory for that
+// many microseconds of a window. Without CAP_SYS_RESOURCE, windows are multiples of 2 s.
 var pressureTriggers = []string{"some 50000 1000000", "some 100000 2000000"}
 
 const (
-	// rearmPeriod is the time between two looks at the levels of version 1 of cgroups, and at cgroups that were not there.
+	// rearmPeriod is the time between two looks at the levels of version 1 of cgroups, and at cgroups that were not
+	// there.
 	rearmPeriod = 10 * time.Second
 	// leastPause is the time after a signal in which others are one with it.
 	leastPause = 50 * time.Millisecond
 )
 
-// Watch implements [Sensor] for memory. It uses triggers of pressure stall information, for the machine and for the cgroup of all
-// pods, events of that cgroup, and on version 1 of cgroups, notifications about levels of usage. The error
-// means that there is none of them, and none can come with the cgroup of all pods.
+// Watch implements [Sensor] for memory. It uses triggers of pressure stall information, for the machine and for the
+// cgroup of all pods, events of that cgroup, and on version 1 of cgroups, notifications about levels of usage. The
+// error means that there is none of them, and none can come with the cgroup of all pods.
 func (m *Machine) Watch(ctx context.Context, thresholds []Threshold, wake func()) error {
 	w := &watch{Machine: m, levels: map[string]level{}}
 	for _, t := range thresholds {
@@ -50,7 +51,8 @@ func (m *Machine) Watch(ctx context.Context, thresholds []Threshold, wake func()
 		return errors.Join(missing...)
 	}
 	if err := errors.Join(missing...); err != nil {
-		logging.Denied(m.opts.Logger, err).Info("Some of the kernel's signals about memory are missing", "reason", err.Error())
+		logging.Denied(m.opts.Logger, err).Info("Some of the kernel's signals about memory are missing",
+			"reason", err.Error())
 	}
 	for {
 		names, err := w.signals.Wait(ctx, time.Now().Add(rearmPeriod))
@@ -134,8 +136,8 @@ func (w *watch) events(file string) error {
 	return w.signals.AddEvents(file, file)
 }
 
-// usage sets a notification of the usage at which the threshold is met, or moves it. Its file descriptor is there from the beginning,
-// so that the agent does not need one more when the cgroup is made.
+// usage sets a notification of the usage at which the threshold is met, or moves it. Its file descriptor is there from
+// the beginning, so that the agent does not need one more when the cgroup is made.
 func (w *watch) usage(t Threshold, path string) error {
 	name := fmt.Sprintf("%s %s", path, t)
 	if !w.signals.Has(name) {
@@ -157,7 +159,8 @@ func (w *watch) usage(t Threshold, path string) error {
 		if abs(set.usage-usage) <= max(1<<20, abs(left)/20) {
 			return nil
 		}
-		if err := w.signals.AddNotification(name); err != nil { // the kernel forgets a level only with its file descriptor
+		if err := w.signals.AddNotification(name); err != nil {
+			// the kernel forgets a level only with its file descriptor
 			return err
 		}
 		delete(w.levels, name)

@@ -37,7 +37,8 @@ func Example() {
 		Spec:       v1.PodSpec{Containers: []v1.Container{{Name: "nginx", Image: "nginx:1.29"}}},
 	}
 	// A runtime makes such a request when it starts a container.
-	req := images.Request{Pod: pod, ImageRequest: runtime.ImageRequest{Image: "nginx:1.29", Container: "nginx", Store: store{}}}
+	req := images.Request{Pod: pod, ImageRequest: runtime.ImageRequest{Image: "nginx:1.29", Container: "nginx",
+		Store: store{}}}
 	image, err := puller.Ensure(context.Background(), req)
 	if err != nil {
 		panic(err)
@@ -61,7 +62,8 @@ func (a archives) Ensure(ctx context.Context, req images.Request) (*runtime.Imag
 		return image, err
 	}
 	if err := a.load(ctx, req.Image); err != nil {
-		return nil, &runtime.ImageError{Reason: runtime.ReasonImagePull, Message: err.Error(), RetryAfter: time.Minute, Err: err}
+		return nil, &runtime.ImageError{Reason: runtime.ReasonImagePull, Message: err.Error(), RetryAfter: time.Minute,
+			Err: err}
 	}
 	return req.Store.Find(ctx, req.Image)
 }
@@ -77,7 +79,8 @@ func ExampleManager() {
 		return nil
 	}}
 	for _, name := range []string{"nginx:1.29", "redis:8"} {
-		image, err := manager.Ensure(context.Background(), images.Request{ImageRequest: runtime.ImageRequest{Image: name, Store: have}})
+		image, err := manager.Ensure(context.Background(),
+			images.Request{ImageRequest: runtime.ImageRequest{Image: name, Store: have}})
 		if err != nil {
 			fmt.Println(err)
 			continue

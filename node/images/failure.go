@@ -48,8 +48,8 @@ func (f *failures) forget(pod types.UID, image string) {
 	delete(f.last, failureKey{pod, image})
 }
 
-// add records a failure, and returns the time until the next attempt. Twice the longest back-off after the end of a back-off, the
-// count begins anew, and the entry is dropped.
+// add records a failure, and returns the time until the next attempt. Twice the longest back-off after the end of a
+// back-off, the count begins anew, and the entry is dropped.
 func (f *failures) add(pod types.UID, image, message string) time.Duration {
 	now := time.Now()
 	f.mu.Lock()
@@ -85,7 +85,8 @@ func (a *attempt) backingOff() error {
 	}
 	message := fmt.Sprintf("Back-off pulling image %q", a.Image)
 	a.event(v1.EventTypeNormal, "BackOff", message)
-	return &runtime.ImageError{Reason: runtime.ReasonImagePullBackOff, Message: message + ": " + last.message, RetryAfter: wait, BackingOff: true}
+	return &runtime.ImageError{Reason: runtime.ReasonImagePullBackOff, Message: message + ": " + last.message,
+		RetryAfter: wait, BackingOff: true}
 }
 
 // failed starts or extends the back-off of the image.
@@ -97,7 +98,8 @@ func (a *attempt) failed(err error) error {
 	return e
 }
 
-// judge returns the waiting reason of a failed pull. By CRI, two reasons are the prefix of the message (cri-api, pkg/errors).
+// judge returns the waiting reason of a failed pull. By CRI, two reasons are the prefix of the message (cri-api,
+// pkg/errors).
 func judge(image string, err error) *runtime.ImageError {
 	message := err.Error()
 	for reason, words := range map[string]string{
@@ -105,7 +107,8 @@ func judge(image string, err error) *runtime.ImageError {
 		runtime.ReasonSignatureValidation: "the signature validation failed",
 	} {
 		if rest, ok := strings.CutPrefix(message, reason); ok {
-			return &runtime.ImageError{Reason: reason, Message: fmt.Sprintf("image pull failed for %s because %s%s", image, words, rest), Err: err}
+			return &runtime.ImageError{Reason: reason, Message: fmt.Sprintf("image pull failed for %s because %s%s",
+				image, words, rest), Err: err}
 		}
 	}
 	return &runtime.ImageError{Reason: runtime.ReasonImagePull, Message: message, Err: err}

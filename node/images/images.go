@@ -8,14 +8,14 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
-// Manager makes images present. It is safe for concurrent use. An implementation embeds [Base], so that methods that are
-// added later do not break it.
+// Manager makes images present. It is safe for concurrent use. An implementation embeds [Base], so that methods that
+// are added later do not break it.
 type Manager interface {
 	// Ensure returns the image when it is present and the pod may use it, and pulls it if necessary. An error that is a
 	// [*runtime.ImageError] has the reason why the container waits; any other one counts as ErrImagePull.
 	Ensure(ctx context.Context, req Request) (*runtime.Image, error)
-	// Listed receives a complete list of the images of the runtime, soon after it was made. What is kept of images that are in no list is
-	// removed.
+	// Listed receives a complete list of the images of the runtime, soon after it was made. What is kept of images that
+	// are in no list is removed.
 	Listed(list runtime.ImageList)
 }
 

@@ -13,8 +13,8 @@ import (
 type limit struct {
 	// slots has the bound as its capacity; nil means no bound.
 	slots chan struct{}
-	// rate bounds how many begin in a second; nil means no bound. kubelet fails a pull above it, so that its image is in back-off
-	// although its registry is well.
+	// rate bounds how many begin in a second; nil means no bound. kubelet fails a pull above it, so that its image is
+	// in back-off although its registry is well.
 	rate *rate.Limiter
 }
 

@@ -21,7 +21,8 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
-// The images of the model. The registry gives the private ones to some users, the public one to all. The preloaded one is on the node from the beginning.
+// The images of the model. The registry gives the private ones to some users, the public one to all. The preloaded one
+// is on the node from the beginning.
 const (
 	private1, private2, public, preloaded = "r.io/private:1", "r.io/private:2", "r.io/public:1", "r.io/preloaded:1"
 )
@@ -44,7 +45,8 @@ type tenants struct {
 func (n *tenants) restart(t *rapid.T, dir string) {
 	r, err := records.New(dir, records.Options{})
 	require.NoError(t, err)
-	n.puller, err = images.New(images.Options{Records: r, MaxParallel: 2, BackoffInitial: time.Second, BackoffMax: time.Minute})
+	n.puller, err = images.New(images.Options{Records: r, MaxParallel: 2, BackoffInitial: time.Second,
+		BackoffMax: time.Minute})
 	require.NoError(t, err)
 }
 
@@ -85,7 +87,8 @@ func (n *tenants) ensure(t *testing.T, user, image string, policy v1.PullPolicy)
 	case image == preloaded && who == nil:
 	case who[user], who[""]: // a pull without a credential permits all
 	default:
-		n.errs = append(n.errs, fmt.Errorf("%q has %s with the policy %s, which only %v have pulled", user, image, policy, who))
+		n.errs = append(n.errs, fmt.Errorf("%q has %s with the policy %s, which only %v have pulled", user,
+			image, policy, who))
 	}
 	return nil
 }
@@ -107,14 +110,16 @@ func (n *tenants) list() runtime.ImageList {
 	return list
 }
 
-// Tenants request images with secrets that the registry accepts for a while, agents end and begin, images are removed: no tenant
-// has an image that the registry has not given to it, no image is pulled twice at the same time, and who may have an image gets it.
+// Tenants request images with secrets that the registry accepts for a while, agents end and begin, images are removed:
+// no tenant has an image that the registry has not given to it, no image is pulled twice at the same time, and who may
+// have an image gets it.
 func TestTenants(t *testing.T) {
 	root, runs := t.TempDir(), 0
 	synctest.Test(t, func(t *testing.T) {
 		rapid.Check(struct{ testing.TB }{t}, func(rt *rapid.T) { // a bubble has no Deadline
 			runs++
-			n := &tenants{registry: newRegistry(preloaded), accepts: map[string]bool{"ann": true}, pulled: map[string]map[string]bool{}}
+			n := &tenants{registry: newRegistry(preloaded), accepts: map[string]bool{"ann": true},
+				pulled: map[string]map[string]bool{}}
 			n.takes, n.fails = time.Second, n.answer
 			dir := filepath.Join(root, strconv.Itoa(runs))
 			n.restart(rt, dir)
@@ -134,7 +139,8 @@ func TestTenants(t *testing.T) {
 					for range rapid.IntRange(1, 8).Draw(rt, "requests") {
 						user := rapid.SampledFrom(modelUsers).Draw(rt, "user")
 						image := rapid.SampledFrom(names).Draw(rt, "image")
-						policy := rapid.SampledFrom([]v1.PullPolicy{v1.PullAlways, v1.PullIfNotPresent, v1.PullNever}).Draw(rt, "policy")
+						policy := rapid.SampledFrom([]v1.PullPolicy{v1.PullAlways, v1.PullIfNotPresent,
+							v1.PullNever}).Draw(rt, "policy")
 						after := time.Duration(rapid.IntRange(0, 3000).Draw(rt, "ms")) * time.Millisecond
 						wg.Go(func() {
 							time.Sleep(after)
@@ -149,14 +155,16 @@ func TestTenants(t *testing.T) {
 			time.Sleep(time.Hour) // no back-off is left
 			for _, user := range modelUsers {
 				for _, image := range names {
-					if err := n.ensure(t, user, image, v1.PullIfNotPresent); err != nil && (n.accepts[user] || image == public || image == preloaded) {
+					if err := n.ensure(t, user, image, v1.PullIfNotPresent); err != nil &&
+						(n.accepts[user] || image == public || image == preloaded) {
 						rt.Errorf("%q does not get %s: %v", user, image, err)
 					}
 				}
 			}
 			require.Empty(rt, n.errs)
 			calls := n.take()
-			require.False(rt, slices.ContainsFunc(calls, func(c string) bool { return strings.HasPrefix(c, "twice") }), "%v", calls)
+			require.False(rt, slices.ContainsFunc(calls, func(c string) bool { return strings.HasPrefix(c, "twice") }),
+				"%v", calls)
 		})
 	})
 }

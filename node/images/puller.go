@@ -20,22 +20,22 @@ import (
 
 // Options are the settings of a [Puller]. The zero value is valid.
 type Options struct {
-	// Credentials finds the credentials for an image. They are tried in their order. Default: [credentials.Secrets], the pull secrets
-	// of the pod.
+	// Credentials finds the credentials for an image. They are tried in their order. Default: [credentials.Secrets],
+	// the pull secrets of the pod.
 	Credentials credentials.Source
 	// Records has which pods may use an image that is present (KEP-2535). Default: every pod may use every image.
 	Records *records.Records
 
-	// Serial pulls one image at a time (kubelet's serializeImagePulls). Otherwise MaxParallel is the number of concurrent pulls
-	// (maxParallelImagePulls); 0 means no bound.
+	// Serial pulls one image at a time (kubelet's serializeImagePulls). Otherwise MaxParallel is the number of
+	// concurrent pulls (maxParallelImagePulls); 0 means no bound.
 	Serial      bool
 	MaxParallel int
 	// QPS is the number of pulls that may begin in a second, and Burst the number that may begin at once (kubelet's
 	// registryPullQPS and registryBurst). Others wait; in kubelet they fail. Default: no limit.
 	QPS   float64
 	Burst int
-	// BackoffInitial and BackoffMax are the delay after the first failed pull, and the longest delay. It doubles with each failure
-	// of the same image in the same pod. Default: 10 s and 300 s, as in kubelet.
+	// BackoffInitial and BackoffMax are the delay after the first failed pull, and the longest delay. It doubles with
+	// each failure of the same image in the same pod. Default: 10 s and 300 s, as in kubelet.
 	BackoffInitial, BackoffMax time.Duration
 
 	// Event receives the events of pulls. nil: they are discarded.
@@ -64,7 +64,8 @@ var _ Manager = (*Puller)(nil)
 func New(opts Options) (*Puller, error) {
 	opts.Logger = logging.OrDefault(opts.Logger)
 	if opts.MaxParallel < 0 || opts.QPS < 0 || opts.Burst < 0 {
-		return nil, fmt.Errorf("images: MaxParallel %d, QPS %v and Burst %d: must not be negative", opts.MaxParallel, opts.QPS, opts.Burst)
+		return nil, fmt.Errorf("images: MaxParallel %d, QPS %v and Burst %d: must not be negative", opts.MaxParallel,
+			opts.QPS, opts.Burst)
 	}
 	if opts.Credentials == nil {
 		opts.Credentials = credentials.Secrets{}
@@ -152,7 +153,8 @@ func (a *attempt) ensure(ctx context.Context) (*runtime.Image, error) {
 	return a.pull(ctx)
 }
 
-// usePresent returns the image if it is present and the pod may use it. If both results are nil, the image is to be pulled.
+// usePresent returns the image if it is present and the pod may use it. If both results are nil, the image is to be
+// pulled.
 func (a *attempt) usePresent(ctx context.Context) (*runtime.Image, error) {
 	if a.policy == v1.PullAlways {
 		return nil, nil
@@ -215,9 +217,11 @@ func identity(c *credentials.Credential) records.Credential {
 	switch {
 	case c == nil:
 	case c.Secret != nil:
-		id.Secret = &records.Secret{UID: c.Secret.UID, Namespace: c.Secret.Namespace, Name: c.Secret.Name, Hash: c.Hash()}
+		id.Secret = &records.Secret{UID: c.Secret.UID, Namespace: c.Secret.Namespace, Name: c.Secret.Name,
+			Hash: c.Hash()}
 	case c.ServiceAccount != nil:
-		id.ServiceAccount = &records.ServiceAccount{UID: c.ServiceAccount.UID, Namespace: c.ServiceAccount.Namespace, Name: c.ServiceAccount.Name}
+		id.ServiceAccount = &records.ServiceAccount{UID: c.ServiceAccount.UID, Namespace: c.ServiceAccount.Namespace,
+			Name: c.ServiceAccount.Name}
 	}
 	return id
 }
@@ -228,7 +232,8 @@ func (a *attempt) lookUp(ctx context.Context) {
 		return
 	}
 	a.looked = true
-	found, err := a.p.opts.Credentials.Credentials(ctx, credentials.Request{Image: a.name.Repository, Pod: a.Pod, Secrets: a.Secrets})
+	found, err := a.p.opts.Credentials.Credentials(ctx, credentials.Request{Image: a.name.Repository, Pod: a.Pod,
+		Secrets: a.Secrets})
 	a.found = found
 	var node error
 	if a.foundErr, node = credentials.Split(err); node != nil && ctx.Err() == nil {
@@ -257,10 +262,11 @@ func (a *attempt) pull(ctx context.Context) (*runtime.Image, error) {
 	queued := time.Now()
 	for {
 		began := false
-		result, err := a.p.pulls.Do(ctx, "waiting for the pull of image "+a.Image, a.name.Name, func(func() int) (pulled, error) {
-			began = true
-			return a.pullOnce(ctx, key)
-		})
+		result, err := a.p.pulls.Do(ctx, "waiting for the pull of image "+a.Image, a.name.Name,
+			func(func() int) (pulled, error) {
+				began = true
+				return a.pullOnce(ctx, key)
+			})
 		if result.key == key || ctx.Err() != nil {
 			return a.ended(ctx, why, result, queued, !began, err)
 		}
@@ -286,7 +292,8 @@ func (a *attempt) pullReason(r runtime.Record) runtime.Record {
 }
 
 // ended reports the end of a pull.
-func (a *attempt) ended(ctx context.Context, why runtime.Record, result pulled, queued time.Time, shared bool, err error) (*runtime.Image, error) {
+func (a *attempt) ended(ctx context.Context, why runtime.Record, result pulled, queued time.Time, shared bool,
+	err error) (*runtime.Image, error) {
 	if err != nil && a.foundErr != nil { // that of this pod, who has not begun a shared pull
 		err = errors.Join(err, a.foundErr)
 	}
@@ -306,7 +313,8 @@ func (a *attempt) ended(ctx context.Context, why runtime.Record, result pulled, 
 	took := min(result.took, whole) // a shared one may have begun before
 	pull := Pull{Pod: a.ref, Image: a.Image, Size: result.image.Size, Took: took, Waited: whole - took, Shared: shared}
 	a.p.metrics.Call("Pulled", func(m Metrics) { m.Pulled(pull) })
-	a.event(v1.EventTypeNormal, "Pulled", fmt.Sprintf("Successfully pulled image %q in %v (%v including waiting). Image size: %v bytes.",
+	a.event(v1.EventTypeNormal, "Pulled", fmt.Sprintf("Successfully pulled image %q in %v (%v including waiting). "+
+		"Image size: %v bytes.",
 		a.Image, took.Truncate(time.Millisecond), whole.Truncate(time.Millisecond), result.image.Size))
 	return result.image, nil
 }
@@ -355,7 +363,8 @@ func (a *attempt) recordEnd(image *runtime.Image, t *trial) {
 		r.Failed(a.Image)
 	default:
 		if err := r.Pulled(a.Image, image.ID, identity(t.used)); err != nil {
-			a.p.opts.Logger.Error(err, "The record of a pull cannot be written; each pod needs a pull to use the image", "pod", a.ref, "image", a.Image)
+			a.p.opts.Logger.Error(err, "The record of a pull cannot be written; each pod needs a pull to use the image",
+				"pod", a.ref, "image", a.Image)
 		}
 	}
 }
@@ -412,7 +421,8 @@ func (a *attempt) try(ctx context.Context, c *credentials.Credential, t *trial, 
 
 // cutOff reports whether a pull has failed without an answer of the runtime, which may have the image.
 func cutOff(ctx context.Context, err error) bool {
-	return ctx.Err() != nil || errors.Is(err, runtime.ErrUnavailable) || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
+	return ctx.Err() != nil || errors.Is(err, runtime.ErrUnavailable) || errors.Is(err, context.Canceled) ||
+		errors.Is(err, context.DeadlineExceeded)
 }
 
 func authOf(c *credentials.Credential) *runtime.ImageAuth {

@@ -158,17 +158,21 @@ func newPuller(t *testing.T, o *observer, opts images.Options) *images.Puller {
 
 // request is a request of the container "a" of a pod.
 func request(r *registry, pod, image string, policy v1.PullPolicy, secrets ...v1.Secret) images.Request {
-	spec := testpod.New(pod, testpod.UID(types.UID("uid-"+pod)), func(p *v1.Pod) { p.Spec.Containers = []v1.Container{{Name: "a", Image: image}} })
-	return images.Request{Pod: spec, Secrets: secrets, ImageRequest: runtime.ImageRequest{Image: image, Policy: policy, Container: "a", Store: r}}
+	spec := testpod.New(pod, testpod.UID(types.UID("uid-"+pod)),
+		func(p *v1.Pod) { p.Spec.Containers = []v1.Container{{Name: "a", Image: image}} })
+	return images.Request{Pod: spec, Secrets: secrets, ImageRequest: runtime.ImageRequest{Image: image, Policy: policy,
+		Container: "a", Store: r}}
 }
 
 // secret returns a pull secret for the users of a registry.
 func secret(name, host string, users ...string) v1.Secret {
 	var entries []string
 	for i, user := range users {
-		entries = append(entries, fmt.Sprintf(`"%s%s":{"username":%q,"password":"p"}`, host, strings.Repeat("/team", i), user))
+		entries = append(entries, fmt.Sprintf(`"%s%s":{"username":%q,"password":"p"}`, host, strings.Repeat("/team", i),
+			user))
 	}
-	s := v1.Secret{Type: v1.SecretTypeDockerConfigJson, Data: map[string][]byte{v1.DockerConfigJsonKey: []byte(`{"auths":{` + strings.Join(entries, ",") + `}}`)}}
+	s := v1.Secret{Type: v1.SecretTypeDockerConfigJson,
+		Data: map[string][]byte{v1.DockerConfigJsonKey: []byte(`{"auths":{` + strings.Join(entries, ",") + `}}`)}}
 	s.Namespace, s.Name, s.UID = "default", name, types.UID("uid-"+name)
 	return s
 }
@@ -207,12 +211,14 @@ func TestPolicies(t *testing.T) {
 			want: []string{"pull app:1", "find id-app:1"}, ensured: "Always - true",
 			event: `Pulled: Successfully pulled image "app:1" in 0s (0s including waiting). Image size: 1000 bytes.`},
 		{name: "if not present, present", image: "app:1", policy: v1.PullIfNotPresent, present: []string{"app:1"},
-			want: []string{"find app:1"}, ensured: "IfNotPresent true false", event: `Pulled: Container image "app:1" already present on machine`},
+			want: []string{"find app:1"}, ensured: "IfNotPresent true false",
+			event: `Pulled: Container image "app:1" already present on machine`},
 		{name: "if not present, absent", image: "app:1", policy: v1.PullIfNotPresent,
 			want: []string{"find app:1", "pull app:1", "find id-app:1"}, ensured: "IfNotPresent false true",
 			event: `Pulled: Successfully pulled image "app:1" in 0s (0s including waiting). Image size: 1000 bytes.`},
 		{name: "never, present", image: "app:1", policy: v1.PullNever, present: []string{"app:1"},
-			want: []string{"find app:1"}, ensured: "Never true false", event: `Pulled: Container image "app:1" already present on machine`},
+			want: []string{"find app:1"}, ensured: "Never true false",
+			event: `Pulled: Container image "app:1" already present on machine`},
 		{name: "never, absent", image: "app:1", policy: v1.PullNever, want: []string{"find app:1"}, ensured: "Never false false",
 			event:  `ErrImageNeverPull: Container image "app:1" is not present with pull policy of Never`,
 			reason: "ErrImageNeverPull", message: `Container image "app:1" is not present with pull policy of Never`},
@@ -224,20 +230,24 @@ func TestPolicies(t *testing.T) {
 			event:   `InspectFailed: Failed to apply default image tag "App": couldn't parse image name "App": invalid reference format: repository name (library/App) must be lowercase`,
 			message: `Failed to apply default image tag "App": couldn't parse image name "App": invalid reference format: repository name (library/App) must be lowercase`},
 		{name: "failure", image: "app:1", policy: v1.PullAlways, fails: failed("no such manifest"), want: []string{"pull app:1"}, ensured: "Always - true",
-			event: `Failed: Failed to pull image "app:1": no such manifest`, reason: "ErrImagePull", message: "no such manifest"},
+			event: `Failed: Failed to pull image "app:1": no such manifest`, reason: "ErrImagePull",
+			message: "no such manifest"},
 		{name: "registry down", image: "app:1", policy: v1.PullAlways, fails: failed("RegistryUnavailable: dial tcp: refused"), want: []string{"pull app:1"}, ensured: "Always - true",
 			event:  `Failed: Failed to pull image "app:1": RegistryUnavailable: dial tcp: refused`,
-			reason: "RegistryUnavailable", message: "image pull failed for app:1 because the registry is unavailable: dial tcp: refused"},
+			reason: "RegistryUnavailable", message: "image pull failed for app:1 because the registry is " +
+				"unavailable: dial tcp: refused"},
 		{name: "bad signature", image: "app:1", policy: v1.PullAlways, fails: failed("SignatureValidationFailed: no key"), want: []string{"pull app:1"}, ensured: "Always - true",
 			event:  `Failed: Failed to pull image "app:1": SignatureValidationFailed: no key`,
-			reason: "SignatureValidationFailed", message: "image pull failed for app:1 because the signature validation failed: no key"},
+			reason: "SignatureValidationFailed", message: "image pull failed for app:1 because the signature " +
+				"validation failed: no key"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				r, o := newRegistry(tt.present...), &observer{}
 				r.fails = tt.fails
-				image, err := newPuller(t, o, images.Options{}).Ensure(t.Context(), request(r, "web", tt.image, tt.policy))
+				image, err := newPuller(t, o, images.Options{}).Ensure(t.Context(),
+					request(r, "web", tt.image, tt.policy))
 				synctest.Wait()
 				assert.Equal(t, tt.want, r.take())
 				assert.Equal(t, []string{tt.ensured}, o.ensured)
@@ -358,12 +368,15 @@ func TestCredentialsAreTried(t *testing.T) {
 			return nil
 		}
 		p := newPuller(t, &observer{}, images.Options{})
-		secrets := []v1.Secret{secret("one", "reg.example.com", "wrong"), secret("two", "reg.example.com", "right"), secret("three", "other.com", "other")}
+		secrets := []v1.Secret{secret("one", "reg.example.com", "wrong"), secret("two", "reg.example.com", "right"),
+			secret("three", "other.com", "other")}
 		_, err := p.Ensure(t.Context(), request(r, "web", "reg.example.com/team/app:1", v1.PullAlways, secrets...))
 		require.NoError(t, err)
-		assert.Equal(t, []string{"pull reg.example.com/team/app:1 wrong", "pull reg.example.com/team/app:1 right", "find id-reg.example.com/team/app:1"}, r.take())
+		assert.Equal(t, []string{"pull reg.example.com/team/app:1 wrong", "pull reg.example.com/team/app:1 right",
+			"find id-reg.example.com/team/app:1"}, r.take())
 
-		_, err = p.Ensure(t.Context(), request(r, "web", "reg.example.com/team/app:2", v1.PullAlways, secrets[0], secret("broken", "[")))
+		_, err = p.Ensure(t.Context(), request(r, "web", "reg.example.com/team/app:2", v1.PullAlways, secrets[0],
+			secret("broken", "[")))
 		require.ErrorContains(t, err, "denied")
 		assert.NotContains(t, err.Error(), "wrong", "no credential is in an error")
 	})
@@ -399,7 +412,8 @@ func TestOnePullForAll(t *testing.T) {
 				var wg sync.WaitGroup
 				for i := range 50 {
 					wg.Go(func() {
-						image, err := p.Ensure(t.Context(), request(r, fmt.Sprintf("web-%d", i), "app:1", policy, secret("s", "docker.io", "me")))
+						image, err := p.Ensure(t.Context(), request(r, fmt.Sprintf("web-%d", i), "app:1", policy,
+							secret("s", "docker.io", "me")))
 						assert.NoError(t, err)
 						assert.Equal(t, "id-app:1", image.ID)
 					})
@@ -484,7 +498,8 @@ func TestOtherCredentials(t *testing.T) {
 		var wg sync.WaitGroup
 		for _, user := range []string{"bad", "good", "better"} {
 			wg.Go(func() {
-				_, err := p.Ensure(t.Context(), request(r, user, "app:1", v1.PullIfNotPresent, secret(user, "docker.io", user)))
+				_, err := p.Ensure(t.Context(), request(r, user, "app:1", v1.PullIfNotPresent,
+					secret(user, "docker.io", user)))
 				assert.Equal(t, user == "bad", err != nil, "%v", err)
 			})
 			synctest.Wait()
@@ -573,7 +588,8 @@ func TestPullThatHasNotBegun(t *testing.T) {
 	})
 }
 
-// A pod that shares a failed pull has the problems of its own secrets in its message, and not those of the pod that has begun it.
+// A pod that shares a failed pull has the problems of its own secrets in its message, and not those of the pod that has
+// begun it.
 func TestProblemsAreThoseOfThePod(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRegistry()
@@ -586,7 +602,8 @@ func TestProblemsAreThoseOfThePod(t *testing.T) {
 		var wg sync.WaitGroup
 		for i, secrets := range [][]v1.Secret{{broken}, nil, {broken}} {
 			wg.Go(func() {
-				_, err := p.Ensure(t.Context(), request(r, fmt.Sprint("web-", i), "r.io/app:1", v1.PullIfNotPresent, secrets...))
+				_, err := p.Ensure(t.Context(), request(r, fmt.Sprint("web-", i), "r.io/app:1", v1.PullIfNotPresent,
+					secrets...))
 				messages[i] = err.Error()
 			})
 			synctest.Wait()

@@ -12,7 +12,8 @@ import (
 // event emits an event about the container, or about the pod if a volume needs the image.
 func (a *attempt) event(eventType, reason, message string) {
 	// A warning is also the error of the request, which fails the sync.
-	e := runtime.Event{Pod: a.ref, Type: eventType, Reason: reason, Message: message, Logged: eventType == v1.EventTypeWarning}
+	e := runtime.Event{Pod: a.ref, Type: eventType, Reason: reason, Message: message,
+		Logged: eventType == v1.EventTypeWarning}
 	if a.Container != "" {
 		e.FieldPath = runtime.FieldPath(a.Pod, a.Container)
 	}
@@ -32,8 +33,8 @@ func (a *attempt) decided(r runtime.Record) {
 	a.p.opts.Record.Emit(r)
 }
 
-// done records the outcome of a pull that was decided at the time, unless ctx has ended: a pull that was cut off is begun again, or is
-// not to be done any more.
+// done records the outcome of a pull that was decided at the time, unless ctx has ended: a pull that was cut off is
+// begun again, or is not to be done any more.
 func (a *attempt) done(ctx context.Context, r runtime.Record, began time.Time, err error) {
 	if err != nil && ctx.Err() != nil {
 		return

@@ -111,8 +111,9 @@ type gcMetrics struct{ gc.NopMetrics }
 
 func newDevice(t *testing.T, seed uint64) *device {
 	d := &device{
-		t: t, random: rand.New(rand.NewPCG(seed, 0)), root: testenv.MemoryDir(t), source: podconfigfake.NewSource("test"),
-		loads: map[types.UID]*load{}, absent: map[string]time.Time{},
+		t: t, random: rand.New(rand.NewPCG(seed, 0)), root: testenv.MemoryDir(t),
+		source: podconfigfake.NewSource("test"),
+		loads:  map[types.UID]*load{}, absent: map[string]time.Time{},
 	}
 	d.Runtime = fake.New(fake.Options{Calls: -1, Behavior: func(c fake.Container) fake.Behavior {
 		l := d.load(c.Pod.UID)
@@ -137,7 +138,8 @@ func (d *device) start(evicts bool) {
 	require.NoError(d.t, err)
 	w := &watch{paths: map[string]bool{}, written: make(chan string, 100)}
 	manager, err := New(d, Options{
-		Dir: d.logsDir(), MaxSize: logMaxSize, MaxFiles: logFiles, Metrics: rotations{&d.rotations}, watch: func() (watcher, error) { return w, nil },
+		Dir: d.logsDir(), MaxSize: logMaxSize, MaxFiles: logFiles, Metrics: rotations{&d.rotations},
+		watch: func() (watcher, error) { return w, nil },
 	})
 	require.NoError(d.t, err)
 	opts := kubeletkit.Options{
@@ -153,7 +155,8 @@ func (d *device) start(evicts bool) {
 	if d.evicts = evicts; evicts {
 		thresholds, err := eviction.Parse(eviction.Config{Hard: map[string]string{"imagefs.available": "15%"}})
 		require.NoError(d.t, err)
-		evictions, err := eviction.New(defender{d}, defender{d}, defender{d}, eviction.Options{Thresholds: thresholds, EvictStatic: true, Metrics: defender{d}})
+		evictions, err := eviction.New(defender{d}, defender{d}, defender{d}, eviction.Options{Thresholds: thresholds,
+			EvictStatic: true, Metrics: defender{d}})
 		require.NoError(d.t, err)
 		opts.Join = append(opts.Join, evictions)
 	}
@@ -172,7 +175,9 @@ func (d *device) start(evicts bool) {
 
 // add adds a pod.
 func (d *device) add(name, image string, l load, options ...testpod.Option) *load {
-	l.pod = testpod.New(name, append([]testpod.Option{testpod.Grace(1), testpod.Container(v1.Container{Name: "main", Image: image})}, options...)...)
+	l.pod = testpod.New(name,
+		append([]testpod.Option{testpod.Grace(1), testpod.Container(v1.Container{Name: "main", Image: image})},
+			options...)...)
 	l.began = time.Now()
 	d.mu.Lock()
 	d.loads[l.pod.UID] = &l
@@ -226,7 +231,8 @@ func (d *device) used() int64 {
 // ImageFsInfo implements [runtime.ImageService]: images are on the disk with all else.
 func (d *device) ImageFsInfo(context.Context) (runtime.ImageFsInfo, error) {
 	used := d.used()
-	return runtime.ImageFsInfo{Images: runtime.FsUsage{Mountpoint: "/", CapacityBytes: diskSize, AvailableBytes: max(0, diskSize-used), UsedBytes: used}}, nil
+	return runtime.ImageFsInfo{Images: runtime.FsUsage{Mountpoint: "/", CapacityBytes: diskSize,
+		AvailableBytes: max(0, diskSize-used), UsedBytes: used}}, nil
 }
 
 // Check replaces the call each five seconds.
@@ -406,7 +412,8 @@ func (f defender) DeleteUnusedImages(ctx context.Context) error {
 }
 
 func (f defender) Read(context.Context, []eviction.Threshold) (eviction.Readings, error) {
-	return eviction.Readings{eviction.ImageFsAvailable: {Available: max(0, diskSize-f.d.used()), Capacity: diskSize, At: time.Now()}}, nil
+	return eviction.Readings{eviction.ImageFsAvailable: {Available: max(0, diskSize-f.d.used()), Capacity: diskSize,
+		At: time.Now()}}, nil
 }
 
 func (f defender) Layout(context.Context) (eviction.Layout, error) { return eviction.OneDisk, nil }

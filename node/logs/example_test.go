@@ -41,7 +41,8 @@ func Example() {
 	done := make(chan error)
 	go func() { done <- manager.Run(ctx) }()
 	_ = manager.Running(ctx, pod, &runtime.PodStatus{Containers: []runtime.ContainerStatus{{
-		Container: runtime.Container{ID: runtime.ContainerID{Type: "example", ID: "main"}, Name: "main", State: runtime.ContainerRunning}, LogPath: path,
+		Container: runtime.Container{ID: runtime.ContainerID{Type: "example", ID: "main"}, Name: "main",
+			State: runtime.ContainerRunning}, LogPath: path,
 	}}})
 	for {
 		if rotated, _ := filepath.Glob(path + ".*"); len(rotated) == 1 {

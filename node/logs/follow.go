@@ -24,8 +24,8 @@ type log struct {
 	// ended is closed when the log is not followed any more.
 	ended chan struct{}
 
-	// active means that a goroutine follows the log. again means that the log was written to, or may have been, since the
-	// goroutine has last begun to watch it. Manager.mu guards both.
+	// active means that a goroutine follows the log. again means that the log was written to, or may have been, since
+	// the goroutine has last begun to watch it. Manager.mu guards both.
 	active, again bool
 
 	// The goroutine that follows the log has the fields up to files.
@@ -38,7 +38,8 @@ type log struct {
 
 	// files guards the names in the directory of the log, and compressing. It is not held while a file is compressed.
 	files sync.Mutex
-	// compressing means that a goroutine compresses rotated files. more means that there are more files since it has last looked.
+	// compressing means that a goroutine compresses rotated files. more means that there are more files since it has
+	// last looked.
 	compressing, more bool
 }
 
@@ -75,12 +76,14 @@ func (l *log) hasEnded() bool {
 // failures bound the back-off of a rotation that fails.
 var failures = flow.Backoff{Min: time.Second, Max: 5 * time.Minute}
 
-// follow reads the size of the log, and rotates it, until it is quiet. It counts the goroutines that it starts in workers.
+// follow reads the size of the log, and rotates it, until it is quiet. It counts the goroutines that it starts in
+// workers.
 func (m *Manager) follow(ctx context.Context, w watcher, l *log, workers *sync.WaitGroup) {
 	w.Remove(l.path) // no more events
 	logger := m.opts.Logger.WithValues("pod", l.ref, "container", l.container, "log", l.path)
 	if !m.below(l) {
-		logger.Error(nil, "A log is not rotated, since it is not below the directory of the logs of pods", "dir", m.opts.Dir)
+		logger.Error(nil, "A log is not rotated, since it is not below the directory of the logs of pods",
+			"dir", m.opts.Dir)
 		return // it stays active, so that no event starts this again
 	}
 	if !l.begun {
@@ -124,7 +127,8 @@ func (m *Manager) follow(ctx context.Context, w watcher, l *log, workers *sync.W
 				} else if !reported {
 					reported = true
 					m.report(l, err)
-					logger.Error(err, "A log cannot be rotated, trying again while the container writes to it", "after", wait)
+					logger.Error(err, "A log cannot be rotated, trying again while the container writes to it",
+						"after", wait)
 				}
 			}
 		}
@@ -146,7 +150,8 @@ func (m *Manager) follow(ctx context.Context, w watcher, l *log, workers *sync.W
 	}
 }
 
-// checkAfter returns the time until the size of an active log is read again. If the runtime rotates, only compression waits for that.
+// checkAfter returns the time until the size of an active log is read again. If the runtime rotates, only compression
+// waits for that.
 func (m *Manager) checkAfter(size int64) time.Duration {
 	if m.opts.RuntimeRotates {
 		return maxCheck
@@ -174,9 +179,11 @@ func (m *Manager) reportUnwatched(logger logr.Logger, err error) {
 	switch {
 	case errors.Is(err, errNoWatcher): // Run has logged it
 	case !errors.Is(err, syscall.ENOSPC):
-		logger.Error(err, "The kernel does not report writes to a log: its size is read at intervals", "interval", m.opts.Interval)
+		logger.Error(err, "The kernel does not report writes to a log: its size is read at intervals",
+			"interval", m.opts.Interval)
 	case m.firstLimited():
-		logger.Error(err, "The kernel does not report writes to this and further logs: their sizes are read at intervals; raise fs.inotify.max_user_watches", "interval", m.opts.Interval)
+		logger.Error(err, "The kernel does not report writes to this and further logs: their sizes are read at "+
+			"intervals; raise fs.inotify.max_user_watches", "interval", m.opts.Interval)
 	}
 }
 
@@ -189,8 +196,8 @@ func (m *Manager) firstLimited() bool {
 	return first
 }
 
-// watch has the kernel watch the log, and reports whether the log is quiet: it was not written to since it had that size. If the error is not
-// nil, the kernel does not watch it.
+// watch has the kernel watch the log, and reports whether the log is quiet: it was not written to since it had that
+// size. If the error is not nil, the kernel does not watch it.
 func (m *Manager) watch(w watcher, l *log, size int64) (quiet bool, err error) {
 	if err := w.Add(l.path); err != nil {
 		return false, err

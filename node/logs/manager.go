@@ -29,15 +29,16 @@ type Options struct {
 	MaxSize int64
 	// MaxFiles is the number of files that a container has at most: the log and rotated ones. At least 2. Default: 5.
 	MaxFiles int
-	// RuntimeRotates means that the runtime rotates its logs itself before they exceed MaxSize, such as runtime/process with its option
-	// LogMaxSize. A manager then compresses rotated files, and rotates only a log that has become larger.
+	// RuntimeRotates means that the runtime rotates its logs itself before they exceed MaxSize, such as runtime/process
+	// with its option LogMaxSize. A manager then compresses rotated files, and rotates only a log that has become
+	// larger.
 	RuntimeRotates bool
 	// MaxWorkers is the number of files that are compressed at a time. Default: 1.
 	MaxWorkers int
 	// Interval is the time between two reads of the size of a log that the kernel cannot watch. Default: 10 s.
 	Interval time.Duration
-	// Record receives a [runtime.KindRotateLog] for each rotation, and for the first of rotations that fail one after the other. If nil, they
-	// are discarded.
+	// Record receives a [runtime.KindRotateLog] for each rotation, and for the first of rotations that fail one after
+	// the other. If nil, they are discarded.
 	Record runtime.RecordFunc
 	// Metrics receives measurements. If nil, they are discarded.
 	Metrics Metrics
@@ -99,7 +100,9 @@ func New(rt runtime.LogReopener, opts Options) (*Manager, error) {
 	}
 	opts.Dir = filepath.Clean(opts.Dir)
 	return &Manager{
-		rt: rt, opts: opts, metrics: flow.Observe("Metrics", opts.Metrics, opts.Logger), workers: semaphore.NewWeighted(int64(opts.MaxWorkers)), logs: map[string]*log{}, byPod: map[types.UID][]string{},
+		rt: rt, opts: opts, metrics: flow.Observe("Metrics", opts.Metrics, opts.Logger),
+		workers: semaphore.NewWeighted(int64(opts.MaxWorkers)), logs: map[string]*log{},
+		byPod: map[types.UID][]string{},
 	}, nil
 }
 
@@ -110,7 +113,8 @@ func (m *Manager) Name() string { return "container logs" }
 func (m *Manager) Run(ctx context.Context) error {
 	w, err := m.opts.watch()
 	if err != nil {
-		m.opts.Logger.Error(err, "The kernel does not report writes to logs: their sizes are read at intervals; raise fs.inotify.max_user_instances", "interval", m.opts.Interval)
+		m.opts.Logger.Error(err, "The kernel does not report writes to logs: their sizes are read at intervals; "+
+			"raise fs.inotify.max_user_instances", "interval", m.opts.Interval)
 		w = noWatcher{}
 	}
 	defer w.Close()
@@ -166,7 +170,8 @@ func (m *Manager) Running(_ context.Context, pod *v1.Pod, observed *runtime.PodS
 	var found []*log
 	for i := range observed.Containers {
 		if c := &observed.Containers[i]; c.State == runtime.ContainerRunning && c.LogPath != "" {
-			found = append(found, &log{ref: runtime.RefOf(pod), container: c.Name, id: c.ID, path: filepath.Clean(c.LogPath), ended: make(chan struct{})})
+			found = append(found, &log{ref: runtime.RefOf(pod), container: c.Name, id: c.ID,
+				path: filepath.Clean(c.LogPath), ended: make(chan struct{})})
 		}
 	}
 	m.set(pod.UID, found)

@@ -45,7 +45,8 @@ func TestRotates(t *testing.T) {
 		assert.Equal(t, []int{6, 0, 5, 0}, []int{r.rotated, r.unrotated, r.compressed, r.uncompressed})
 		require.Len(t, r.records, 6)
 		for _, rec := range r.records {
-			assert.Equal(t, runtime.Record{Pod: runtime.RefOf(c.pod), Stage: runtime.StageDone, Kind: runtime.KindRotateLog, Container: "main"}, rec, "equal, so that the history counts them")
+			assert.Equal(t, runtime.Record{Pod: runtime.RefOf(c.pod), Stage: runtime.StageDone,
+				Kind: runtime.KindRotateLog, Container: "main"}, rec, "equal, so that the history counts them")
 		}
 		info, err := os.Stat(filepath.Join(filepath.Dir(c.path), names[0]))
 		require.NoError(t, err)
@@ -160,7 +161,8 @@ func TestRotationFails(t *testing.T) {
 				assert.Len(t, names, 2)
 				assert.Zero(t, c.check())
 				assert.Len(t, r.logged(), 1)
-				assert.Equal(t, []int{1, 1}, []int{r.rotated, r.unrotated}, "attempts that repeat a failure are not reported")
+				assert.Equal(t, []int{1, 1}, []int{r.rotated, r.unrotated},
+					"attempts that repeat a failure are not reported")
 				require.Len(t, r.records, 2)
 				assert.Contains(t, r.records[0].Error, tc.message)
 				assert.Empty(t, r.records[1].Error)
@@ -174,7 +176,10 @@ func TestContainerEndsDuringRotation(t *testing.T) {
 	run(t, func(r *rig) {
 		c := r.start("a")
 		r.mu.Lock()
-		r.reopen = func(*container) error { return fmt.Errorf("opening a new log: it has ended: %w", runtime.ErrNotFound) }
+		r.reopen = func(*container) error {
+			return fmt.Errorf("opening a new log: it has ended: %w",
+				runtime.ErrNotFound)
+		}
 		r.mu.Unlock()
 		c.write(11 << 10)
 		time.Sleep(time.Hour)

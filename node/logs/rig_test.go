@@ -136,7 +136,8 @@ func (r *rig) running(pod *v1.Pod) {
 // start starts the only container of a pod.
 func (r *rig) start(name string) *container {
 	pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default", UID: types.UID(name)}}
-	c := &container{rig: r, id: runtime.ContainerID{Type: "test", ID: name}, pod: pod, path: filepath.Join(r.dir, runtime.RefOf(pod).LogDirName(), "main", "0.log")}
+	c := &container{rig: r, id: runtime.ContainerID{Type: "test", ID: name}, pod: pod,
+		path: filepath.Join(r.dir, runtime.RefOf(pod).LogDirName(), "main", "0.log")}
 	require.NoError(r, os.MkdirAll(filepath.Dir(c.path), 0o755))
 	require.NoError(r, c.open())
 	r.mu.Lock()
@@ -255,7 +256,8 @@ func (c *container) files() (names []string, sizes map[string]int64) {
 	return names, sizes
 }
 
-// check asserts that the files have all lines from one on, in order, up to the last one that was written. It returns the first.
+// check asserts that the files have all lines from one on, in order, up to the last one that was written. It returns
+// the first.
 func (c *container) check() (first int) {
 	c.rig.mu.Lock()
 	defer c.rig.mu.Unlock()

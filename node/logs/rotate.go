@@ -74,8 +74,8 @@ func (d *dir) isLog(r crilog.Rotated) bool {
 	return err == nil && logErr == nil && os.SameFile(rotated, log)
 }
 
-// rotate renames the log, has the runtime open a new one, and removes the oldest files. If there is no log, an agent was killed
-// after it had renamed it.
+// rotate renames the log, has the runtime open a new one, and removes the oldest files. If there is no log, an agent
+// was killed after it had renamed it.
 func (m *Manager) rotate(ctx context.Context, l *log) error {
 	d, err := m.open(l)
 	if err != nil {
@@ -109,12 +109,14 @@ func (m *Manager) rotate(ctx context.Context, l *log) error {
 		if !renamed || d.back(next) {
 			return err
 		}
-		m.opts.Logger.V(2).Info("The runtime has failed to open a new log, but has made its file", "pod", l.ref, "container", l.container, "error", err.Error())
+		m.opts.Logger.V(2).Info("The runtime has failed to open a new log, but has made its file", "pod", l.ref,
+			"container", l.container, "error", err.Error())
 	}
 	return m.trim(d, l)
 }
 
-// back gives the log its name back, and reports whether it did: the runtime may have made a new log, although its answer was an error.
+// back gives the log its name back, and reports whether it did: the runtime may have made a new log, although its
+// answer was an error.
 func (d *dir) back(rotated string) bool {
 	// A link replaces no file, as a rename would.
 	if err := d.Link(d.at(rotated), d.at(d.base)); errors.Is(err, fs.ErrExist) {
@@ -154,7 +156,8 @@ func (m *Manager) compress(ctx context.Context, l *log, workers *sync.WaitGroup,
 	workers.Go(func() {
 		for l.hasMore() {
 			err := m.compressAll(ctx, l)
-			if err != nil && ctx.Err() == nil && !errors.Is(err, fs.ErrNotExist) { // the directory of the logs was removed meanwhile
+			if err != nil && ctx.Err() == nil && !errors.Is(err, fs.ErrNotExist) {
+				// the directory of the logs was removed meanwhile
 				m.metrics.Call("Compressed", func(r Metrics) { r.Compressed(err) })
 				logger.Error(err, "A rotated log cannot be compressed; it is tried again with the next rotation")
 			}

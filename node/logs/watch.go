@@ -12,7 +12,8 @@ type watcher interface {
 	// Add has the file watched until Remove, or until it is removed or renamed.
 	Add(path string) error
 	Remove(path string)
-	// Written delivers the path of a watched file that was written to, or that is not watched any more; "" if events were lost.
+	// Written delivers the path of a watched file that was written to, or that is not watched any more; "" if events
+	// were lost.
 	Written() <-chan string
 	Close()
 }

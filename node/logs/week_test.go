@@ -20,7 +20,8 @@ import (
 
 const (
 	keptImage = "registry.example/base/kept:1"
-	// maxPods is the number of pods at a time, and maxImage the size of the largest image: what is in use is less than the low mark.
+	// maxPods is the number of pods at a time, and maxImage the size of the largest image: what is in use is less than
+	// the low mark.
 	maxPods, maxImage = 5, 500 * mb
 	// maxLayer is the size of the largest writable layer of a container, but for one.
 	maxLayer = 50 * mb
@@ -59,15 +60,19 @@ func (d *device) change(n int) {
 	layer := int64(d.random.IntN(maxLayer/mb)) * mb
 	switch d.random.IntN(20) {
 	case 0: // a writer of megabytes a second
-		d.add(name, image, load{until: now.Add(minutes(2, 4)), rate: fastRate / int64(1+d.random.IntN(3)), layer: layer})
+		d.add(name, image, load{until: now.Add(minutes(2, 4)), rate: fastRate / int64(1+d.random.IntN(3)),
+			layer: layer})
 	case 1, 2, 3, 4: // a crash loop
-		d.add(name, image, load{until: now.Add(minutes(20, 120)), rate: 10_000, layer: layer, runs: 20 * time.Second}, testpod.Restart(v1.RestartPolicyAlways))
+		d.add(name, image, load{until: now.Add(minutes(20, 120)), rate: 10_000, layer: layer, runs: 20 * time.Second},
+			testpod.Restart(v1.RestartPolicyAlways))
 	case 5, 6, 7, 8: // a job
 		runs := minutes(1, 30)
-		d.add(name, image, load{until: now.Add(runs + minutes(1, 30)), rate: 10_000, layer: layer, runs: runs}, testpod.Restart(v1.RestartPolicyNever))
+		d.add(name, image, load{until: now.Add(runs + minutes(1, 30)), rate: 10_000, layer: layer, runs: runs},
+			testpod.Restart(v1.RestartPolicyNever))
 	default:
 		rates := []int64{100, 1000, 10_000}
-		d.add(name, image, load{until: now.Add(minutes(10, 600)), rate: rates[d.random.IntN(len(rates))], layer: layer}, testpod.Restart(v1.RestartPolicyAlways))
+		d.add(name, image, load{until: now.Add(minutes(10, 600)), rate: rates[d.random.IntN(len(rates))], layer: layer},
+			testpod.Restart(v1.RestartPolicyAlways))
 	}
 }
 
@@ -104,7 +109,8 @@ func (d *device) check() {
 		logs = d.readLogs()
 	}
 	for dir, byLog := range logs {
-		require.LessOrEqual(d.t, len(byLog), 3, "%s has logs of more than a running container, the one before, and one that is being removed", dir)
+		require.LessOrEqual(d.t, len(byLog), 3, "%s has logs of more than a running container, the one before, and "+
+			"one that is being removed", dir)
 		for attempt, sizes := range byLog {
 			require.LessOrEqual(d.t, len(sizes), logFiles, "%s/%s.log", dir, attempt)
 			for _, size := range sizes { // a log exceeds its limit by one write at most
@@ -112,13 +118,15 @@ func (d *device) check() {
 			}
 		}
 	}
-	// A collection of images ends below the high mark. What is above it was written since then, and the next one comes in time.
+	// A collection of images ends below the high mark. What is above it was written since then, and the next one comes
+	// in time.
 	used, written := d.used(), d.written.Load()
 	d.mu.Lock()
 	collected := d.collected
 	d.mu.Unlock()
 	if d.evicts {
-		require.LessOrEqual(d.t, used, int64(highMark+runawayRate*10+maxLayer), "10 s of the pod that fills the disk, and the start of another one")
+		require.LessOrEqual(d.t, used, int64(highMark+runawayRate*10+maxLayer),
+			"10 s of the pod that fills the disk, and the start of another one")
 	} else {
 		require.LessOrEqual(d.t, used, highMark+written, "%d written since %s", written, now.Sub(collected))
 	}
@@ -161,9 +169,9 @@ func (d *device) checkRecords() {
 	}
 }
 
-// A week on a disk of 8 GB, with pods that come and go, crash loops, images of which not all have room, and logs of up to 4 MB/s.
-// The usage is never above the high mark but by what was written since the last collection of images, which come every five minutes.
-// In the last three hours, a pod fills the disk: it is evicted, and no other one.
+// A week on a disk of 8 GB, with pods that come and go, crash loops, images of which not all have room, and logs of up
+// to 4 MB/s. The usage is never above the high mark but by what was written since the last collection of images, which
+// come every five minutes. In the last three hours, a pod fills the disk: it is evicted, and no other one.
 func TestWeek(t *testing.T) {
 	days := 7
 	if testing.Short() {
@@ -182,7 +190,8 @@ func TestWeek(t *testing.T) {
 		d.collected = time.Now()
 		d.start(false)
 		defer func() { d.stop() }()
-		d.add("kept", keptImage, load{until: time.Now().Add(time.Minute), runs: time.Second}, testpod.Restart(v1.RestartPolicyNever))
+		d.add("kept", keptImage, load{until: time.Now().Add(time.Minute), runs: time.Second},
+			testpod.Restart(v1.RestartPolicyNever))
 		last := days*24*60 - 3*60
 		highest := int64(0)
 		for minute := range days * 24 * 60 {
@@ -190,7 +199,8 @@ func TestWeek(t *testing.T) {
 			case minute == last:
 				d.stop()
 				d.start(true)
-				d.add("runaway", "registry.example/app-0:1", load{until: time.Now().Add(24 * time.Hour), grows: runawayRate, rate: 100}, testpod.Restart(v1.RestartPolicyAlways))
+				d.add("runaway", "registry.example/app-0:1", load{until: time.Now().Add(24 * time.Hour),
+					grows: runawayRate, rate: 100}, testpod.Restart(v1.RestartPolicyAlways))
 			case minute < last && d.random.IntN(8*60) == 0:
 				d.stop()
 				for range d.random.IntN(int(downtime/time.Minute) + 1) {
@@ -206,8 +216,10 @@ func TestWeek(t *testing.T) {
 				d.checkRecords()
 			}
 		}
-		t.Logf("%d containers, %d rotations, %d images removed, at most %d %% used", d.starts.Load(), d.rotations.Load(), d.removals.Load(), highest*100/diskSize)
-		for what, n := range map[string]int64{"containers": d.starts.Load(), "rotations": d.rotations.Load(), "images": d.removals.Load()} {
+		t.Logf("%d containers, %d rotations, %d images removed, at most %d %% used", d.starts.Load(),
+			d.rotations.Load(), d.removals.Load(), highest*100/diskSize)
+		for what, n := range map[string]int64{"containers": d.starts.Load(), "rotations": d.rotations.Load(),
+			"images": d.removals.Load()} {
 			assert.Greater(t, n, int64(10*days), what)
 		}
 		assert.EqualValues(t, 1, d.evicted.Load())

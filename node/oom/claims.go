@@ -2,7 +2,8 @@ package oom
 
 import "time"
 
-// maxClaims is the number of containers whose kills are kept. The oldest ones are dropped: their containers are long gone.
+// maxClaims is the number of containers whose kills are kept. The oldest ones are dropped: their containers are long
+// gone.
 const maxClaims = 1024
 
 // claims are the kills in containers, by the IDs of these.

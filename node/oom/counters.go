@@ -11,8 +11,8 @@ import (
 	"github.com/kubeletkit/kubeletkit/internal/logging"
 )
 
-// Counters are the numbers of kills that the kernel keeps for each cgroup. A [Watcher] uses them if the log cannot be read. Its methods are
-// called concurrently, except Close.
+// Counters are the numbers of kills that the kernel keeps for each cgroup. A [Watcher] uses them if the log cannot be
+// read. Its methods are called concurrently, except Close.
 type Counters interface {
 	// Add begins to watch the container of the ID in the cgroup of a pod. It does nothing if the container is watched.
 	Add(pod, id string) error
@@ -42,23 +42,28 @@ type counted struct {
 // followCounts watches the counts of the containers until ctx ends. cause is why there is no log.
 func (w *Watcher) followCounts(ctx context.Context, cause error) {
 	if w.opts.PodCgroup == nil {
-		logging.Denied(w.opts.Logger, cause).Info("Kills for lack of memory are not watched, since the log of the kernel cannot be read; reasons of containers are those of the runtime", "error", cause.Error())
+		logging.Denied(w.opts.Logger, cause).Info("Kills for lack of memory are not watched, since the log of the "+
+			"kernel cannot be read; reasons of containers are those of the runtime", "error", cause.Error())
 		return
 	}
 	c, err := w.opts.Counters()
 	if err != nil {
-		w.opts.Logger.Info("Kills for lack of memory are not watched, since the log of the kernel cannot be read, and cgroups cannot be watched; reasons of containers are those of the runtime",
+		w.opts.Logger.Info("Kills for lack of memory are not watched, since the log of the kernel cannot be read, "+
+			"and cgroups cannot be watched; reasons of containers are those of the runtime",
 			"error", errors.Join(cause, err).Error())
 		return
 	}
-	w.opts.Logger.Info("The log of the kernel cannot be read; kills for lack of memory are found by the counts in the cgroups of containers, without the names of processes, and others are not reported", "error", cause.Error())
+	w.opts.Logger.Info("The log of the kernel cannot be read; kills for lack of memory are found by the counts in "+
+		"the cgroups of containers, without the names of processes, and others are not reported",
+		"error", cause.Error())
 	for _, p := range w.setCounters(c) {
 		w.watch(c, p.cgroup, p.running)
 	}
 	for ctx.Err() == nil {
 		ids, err := c.Wait(ctx)
 		if err != nil && ctx.Err() == nil {
-			w.opts.Logger.Error(err, "Kills for lack of memory are not watched any more, since cgroups cannot be watched")
+			w.opts.Logger.Error(err,
+				"Kills for lack of memory are not watched any more, since cgroups cannot be watched")
 			break
 		}
 		w.reportAll(w.count(ids))
@@ -81,8 +86,8 @@ func (w *Watcher) setCounters(c Counters) []podState {
 	return pods
 }
 
-// watch watches the counts of containers of a pod. Kills before are those of an earlier agent, except in containers that started after
-// this watcher.
+// watch watches the counts of containers of a pod. Kills before are those of an earlier agent, except in containers
+// that started after this watcher.
 func (w *Watcher) watch(c Counters, pod string, running []runningContainer) {
 	for _, r := range running {
 		w.mu.Lock()
@@ -99,7 +104,8 @@ func (w *Watcher) watch(c Counters, pod string, running []runningContainer) {
 		if err != nil {
 			c.Remove(r.id)
 			if !errors.Is(err, fs.ErrNotExist) && w.sayOnce() {
-				w.opts.Logger.Error(err, "Kills for lack of memory cannot be watched in a container; it is logged once", "container", r.id)
+				w.opts.Logger.Error(err, "Kills for lack of memory cannot be watched in a container; it is logged once",
+					"container", r.id)
 			}
 			continue
 		}

@@ -16,8 +16,8 @@ import (
 	"github.com/kubeletkit/kubeletkit/node/internal/cgroupfs"
 )
 
-// OpenCounters opens the counts of kills in the cgroups below /sys/fs/cgroup: memory.events of cgroup v2, or memory.oom_control of v1.
-// The kernel reports when they change. Each container takes a file descriptor.
+// OpenCounters opens the counts of kills in the cgroups below /sys/fs/cgroup: memory.events of cgroup v2, or
+// memory.oom_control of v1. The kernel reports when they change. Each container takes a file descriptor.
 func OpenCounters() (Counters, error) { return openCounters(cgroupfs.Mount) }
 
 func openCounters(mount string) (Counters, error) {
@@ -49,7 +49,8 @@ type repetition struct {
 	at time.Time
 }
 
-// repeatAfter is the time to the repetition n of a read of late counts: the count grows when the victim has been chosen.
+// repeatAfter is the time to the repetition n of a read of late counts: the count grows when the victim has been
+// chosen.
 func repeatAfter(n int) time.Duration { return time.Millisecond * time.Duration(math.Pow10(n)) }
 
 const repeats = 4 // the last one a second after the one before

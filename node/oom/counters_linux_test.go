@@ -103,8 +103,10 @@ func realCounts(t *testing.T) {
 		if test.podLimit != "" {
 			require.NoError(t, os.WriteFile(filepath.Join(pod, limit), []byte(test.podLimit), 0))
 		}
-		c := runtime.ContainerStatus{Container: runtime.Container{ID: runtime.ContainerID{Type: "real", ID: id}, Name: "main", State: runtime.ContainerRunning}, StartedAt: time.Now()}
-		require.NoError(t, w.Running(ctx, web, &runtime.PodStatus{PodRef: runtime.RefOf(web), Containers: []runtime.ContainerStatus{c}}))
+		c := runtime.ContainerStatus{Container: runtime.Container{ID: runtime.ContainerID{Type: "real", ID: id},
+			Name: "main", State: runtime.ContainerRunning}, StartedAt: time.Now()}
+		require.NoError(t, w.Running(ctx, web, &runtime.PodStatus{PodRef: runtime.RefOf(web),
+			Containers: []runtime.ContainerStatus{c}}))
 		code := inCgroup(t, dir, test.what)
 		assert.Equal(t, test.code, code, test.name)
 
@@ -119,9 +121,11 @@ func realCounts(t *testing.T) {
 		case <-time.After(10 * time.Second):
 			t.Errorf("%s: no event", test.name)
 		}
-		require.Eventually(t, func() bool { return os.Remove(dir) == nil }, 10*time.Second, 10*time.Millisecond, test.name)
+		require.Eventually(t, func() bool { return os.Remove(dir) == nil }, 10*time.Second, 10*time.Millisecond,
+			test.name)
 		c.State, c.ExitCode, c.Reason, c.FinishedAt = runtime.ContainerExited, code, "Error", time.Now()
-		got, err := w.Inspector(fixedStatus{&runtime.PodStatus{PodRef: runtime.RefOf(web), Containers: []runtime.ContainerStatus{c}}}).InspectPod(ctx, runtime.RefOf(web))
+		got, err := w.Inspector(fixedStatus{&runtime.PodStatus{PodRef: runtime.RefOf(web),
+			Containers: []runtime.ContainerStatus{c}}}).InspectPod(ctx, runtime.RefOf(web))
 		require.NoError(t, err)
 		assert.Equal(t, "OOMKilled", got.Containers[0].Reason, test.name)
 	}

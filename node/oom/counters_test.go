@@ -49,15 +49,18 @@ func TestKillsAreCounted(t *testing.T) {
 		c.Set(id("b"), oom.Count{Kills: 1})
 		c.Set(id("c"), oom.Count{})
 		web := testpod.New("web", testpod.Containers("main", "side", "job"))
-		status := observed(web, ran("main", id("a"), before), ran("side", id("b"), time.Now()), ran("job", id("c"), before))
+		status := observed(web, ran("main", id("a"), before), ran("side", id("b"), time.Now()),
+			ran("job", id("c"), before))
 		require.NoError(t, n.Running(t.Context(), web, status))
-		assert.Equal(t, []string{"OOMKilling: The kernel killed a process of container side: a memory limit is reached, or the node is out of memory"}, n.messages())
+		assert.Equal(t, []string{"OOMKilling: The kernel killed a process of container side: a memory limit is " +
+			"reached, or the node is out of memory"}, n.messages())
 		assert.Equal(t, []string{id("a"), id("b"), id("c")}, c.Watched())
 
 		c.Set(id("a"), oom.Count{Kills: 5, Limit: 3})
 		synctest.Wait()
 		require.Len(t, n.events, 2)
-		assert.Equal(t, "The kernel killed 3 processes of container main: the memory limit of the container is reached", n.events[1].Message)
+		assert.Equal(t, "The kernel killed 3 processes of container main: the memory limit of the container is reached",
+			n.events[1].Message)
 		assert.Equal(t, "spec.containers{main}", n.events[1].FieldPath)
 		assert.Equal(t, "3 processes; the memory limit of the container is reached", n.records[1].Message)
 		assert.Equal(t, []string{"web/side false", "web/main false", "web/main false", "web/main false"}, n.killed)
@@ -69,8 +72,10 @@ func TestKillsAreCounted(t *testing.T) {
 		c.End(id("a"))
 		synctest.Wait()
 		assert.Equal(t, []string{id("b"), id("c")}, c.Watched())
-		assert.Equal(t, []string{"OOMKilled", "Error"}, n.reasons(t, observed(web, exited("main", id("a"), 3, "Error"), exited("job", id("c"), 137, "Error"))))
-		require.NoError(t, n.Running(t.Context(), web, observed(web, exited("main", id("a"), 3, "Error"), running("job", id("c")))))
+		assert.Equal(t, []string{"OOMKilled", "Error"},
+			n.reasons(t, observed(web, exited("main", id("a"), 3, "Error"), exited("job", id("c"), 137, "Error"))))
+		require.NoError(t, n.Running(t.Context(), web, observed(web, exited("main", id("a"), 3, "Error"),
+			running("job", id("c")))))
 		assert.Equal(t, []string{id("c")}, c.Watched(), "the other one runs no more")
 		require.NoError(t, n.Gone(t.Context(), lifecycle.GoneRequest{Pod: runtime.RefOf(web)}))
 		assert.Empty(t, c.Watched())
@@ -129,7 +134,9 @@ func TestEvents(t *testing.T) {
 		assert.EqualValues(t, 2, n.Events("/kubepods/burstable/pod"+string(web.UID)+"/"+id("a")))
 		assert.EqualValues(t, 1, n.Events("/"))
 		for range 2000 {
-			n.log.Add("oom-kill:constraint=CONSTRAINT_MEMCG,nodemask=(null),cpuset=x,mems_allowed=0,oom_memcg=/"+time.Now().String()+",task_memcg=/x,task=hog,pid=9,uid=0", "Memory cgroup out of memory: Killed process 9 (hog) total-vm:1kB")
+			n.log.Add("oom-kill:constraint=CONSTRAINT_MEMCG,nodemask=(null),cpuset=x,mems_allowed=0,oom_memcg=/"+
+				time.Now().String()+",task_memcg=/x,task=hog,pid=9,uid=0",
+				"Memory cgroup out of memory: Killed process 9 (hog) total-vm:1kB")
 			time.Sleep(time.Millisecond)
 		}
 		assert.Zero(t, n.Events("/"), "what is kept is bounded")

@@ -37,7 +37,8 @@ func killed(t *testing.T, dir, what, score string) int32 {
 	return int32(cmd.ProcessState.ExitCode())
 }
 
-// TestGuestKills shows the kills of a real kernel. It needs a machine of its own, with cgroup v2, because it uses up the memory.
+// TestGuestKills shows the kills of a real kernel. It needs a machine of its own, with cgroup v2, because it uses up
+// the memory.
 func TestGuestKills(t *testing.T) {
 	if os.Getenv("KUBELETKIT_GUEST") == "" {
 		t.Skip("set KUBELETKIT_GUEST=1 on a machine that may run out of memory")
@@ -50,12 +51,14 @@ func TestGuestKills(t *testing.T) {
 	for dir := pod; dir != "/sys/fs/cgroup"; dir = filepath.Dir(dir) {
 		defer func() { _ = os.Remove(dir) }()
 	}
-	for _, dir := range []string{"/sys/fs/cgroup", "/sys/fs/cgroup/kubepods", "/sys/fs/cgroup/kubepods/burstable", pod} {
+	for _, dir := range []string{"/sys/fs/cgroup", "/sys/fs/cgroup/kubepods",
+		"/sys/fs/cgroup/kubepods/burstable", pod} {
 		require.NoError(t, os.WriteFile(filepath.Join(dir, "cgroup.subtree_control"), []byte("+memory"), 0))
 	}
 
 	events, records := make(chan runtime.Event, 100), make(chan runtime.Record, 100)
-	w, err := New(Options{Event: func(e runtime.Event) { events <- e }, Record: func(r runtime.Record) { records <- r }})
+	w, err := New(Options{Event: func(e runtime.Event) { events <- e },
+		Record: func(r runtime.Record) { records <- r }})
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
@@ -93,7 +96,8 @@ func TestGuestKills(t *testing.T) {
 		if test.limit == "" && test.podLimit == "" {
 			defer reserveMemory(t)()
 		}
-		c := runtime.ContainerStatus{Container: runtime.Container{ID: runtime.ContainerID{Type: "guest", ID: id}, Name: "main", State: runtime.ContainerRunning}}
+		c := runtime.ContainerStatus{Container: runtime.Container{ID: runtime.ContainerID{Type: "guest", ID: id},
+			Name: "main", State: runtime.ContainerRunning}}
 		status := &runtime.PodStatus{PodRef: runtime.RefOf(web), Containers: []runtime.ContainerStatus{c}}
 		require.NoError(t, w.Running(ctx, web, status))
 		code := killed(t, dir, test.what, "1000")
@@ -101,7 +105,8 @@ func TestGuestKills(t *testing.T) {
 
 		// The inspection that follows the end at once has the reason.
 		c.State, c.ExitCode, c.Reason, c.FinishedAt = runtime.ContainerExited, code, "Error", time.Now()
-		got, err := w.Inspector(fixed{&runtime.PodStatus{PodRef: runtime.RefOf(web), Containers: []runtime.ContainerStatus{c}}}).InspectPod(ctx, runtime.RefOf(web))
+		got, err := w.Inspector(fixed{&runtime.PodStatus{PodRef: runtime.RefOf(web),
+			Containers: []runtime.ContainerStatus{c}}}).InspectPod(ctx, runtime.RefOf(web))
 		require.NoError(t, err)
 		assert.Equal(t, "OOMKilled", got.Containers[0].Reason, test.name)
 		for _, want := range test.events {
@@ -121,19 +126,23 @@ func TestGuestKills(t *testing.T) {
 		}
 		assert.Empty(t, events, test.name)
 		set(pod, "memory.max", "max")
-		require.Eventually(t, func() bool { return os.Remove(dir) == nil }, 10*time.Second, 100*time.Millisecond, test.name)
+		require.Eventually(t, func() bool { return os.Remove(dir) == nil }, 10*time.Second, 100*time.Millisecond,
+			test.name)
 	}
 
 	// A container that fails without a kill.
-	c := runtime.ContainerStatus{Container: runtime.Container{ID: runtime.ContainerID{Type: "guest", ID: strings.Repeat("f", 64)}, State: runtime.ContainerExited}, ExitCode: 137, Reason: "Error", FinishedAt: time.Now()}
-	got, err := w.Inspector(fixed{&runtime.PodStatus{PodRef: runtime.RefOf(web), Containers: []runtime.ContainerStatus{c}}}).InspectPod(ctx, runtime.RefOf(web))
+	c := runtime.ContainerStatus{Container: runtime.Container{ID: runtime.ContainerID{Type: "guest",
+		ID: strings.Repeat("f", 64)}, State: runtime.ContainerExited}, ExitCode: 137, Reason: "Error",
+		FinishedAt: time.Now()}
+	got, err := w.Inspector(fixed{&runtime.PodStatus{PodRef: runtime.RefOf(web),
+		Containers: []runtime.ContainerStatus{c}}}).InspectPod(ctx, runtime.RefOf(web))
 	require.NoError(t, err)
 	assert.Equal(t, "Error", got.Containers[0].Reason)
 }
 
-// reserveMemory leaves 256 MiB to the machine. Huge pages that nothing uses are not cleared, which an emulated processor needs minutes for. The program, which the
-// process that is to be killed runs, too, stays in memory: otherwise the kernel reads it again and again before it kills. It returns a function that gives the
-// memory back.
+// reserveMemory leaves 256 MiB to the machine. Huge pages that nothing uses are not cleared, which an emulated
+// processor needs minutes for. The program, which the process that is to be killed runs, too, stays in memory:
+// otherwise the kernel reads it again and again before it kills. It returns a function that gives the memory back.
 func reserveMemory(t *testing.T) (restore func()) {
 	data, err := os.ReadFile("/proc/meminfo")
 	require.NoError(t, err)

@@ -8,8 +8,8 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
-// ClaimWindow is the time after a kill in which the end of the container counts as caused by it. Later ends have other causes: a
-// container goes on if one of its processes is killed (kubelet's singleProcessOOMKill).
+// ClaimWindow is the time after a kill in which the end of the container counts as caused by it. Later ends have other
+// causes: a container goes on if one of its processes is killed (kubelet's singleProcessOOMKill).
 const ClaimWindow = 10 * time.Second
 
 // reasonOOMKilled is the reason that runtimes give.

@@ -19,18 +19,18 @@ type Kill struct {
 	// the kernel did not log it.
 	Global bool
 	Limit  string
-	// Group means that the kernel killed the process because of another one, since all processes of a cgroup are to be killed together
-	// (memory.oom.group).
+	// Group means that the kernel killed the process because of another one, since all processes of a cgroup are to be
+	// killed together (memory.oom.group).
 	Group bool
-	// Counted is the number of processes if the kill is known by the counts of a cgroup alone, and 0 if the log has it. Then PID and Process
-	// are not known, and neither is whether it is global.
+	// Counted is the number of processes if the kill is known by the counts of a cgroup alone, and 0 if the log has it.
+	// Then PID and Process are not known, and neither is whether it is global.
 	Counted int
 	// At is when the kernel logged the kill, by the clock of its log, which begins when the machine starts.
 	At time.Duration
 }
 
-// Parser finds kills in the records of the kernel's log. A kill has several records, and the parser remembers those before
-// the last one. The zero value is ready. It is not safe for concurrent use.
+// Parser finds kills in the records of the kernel's log. A kill has several records, and the parser remembers those
+// before the last one. The zero value is ready. It is not safe for concurrent use.
 //
 // Kernels before 5.0 write
 //
@@ -120,10 +120,11 @@ func (p *Parser) killed(text string, at time.Duration) (Kill, bool) {
 	return k, true
 }
 
-// killedTogether reads the record that names the cgroup whose processes are killed together. It comes after the kill of the first of
-// them. If no record has named the cgroup before, it ends that kill a second time.
+// killedTogether reads the record that names the cgroup whose processes are killed together. It comes after the kill of
+// the first of them. If no record has named the cgroup before, it ends that kill a second time.
 func (p *Parser) killedTogether(text string, at time.Duration) (Kill, bool) {
-	cgroup, ok := strings.CutSuffix(strings.TrimPrefix(text, "Tasks in "), " are going to be killed due to memory.oom.group set")
+	cgroup, ok := strings.CutSuffix(strings.TrimPrefix(text, "Tasks in "),
+		" are going to be killed due to memory.oom.group set")
 	if !ok {
 		return Kill{}, false
 	}
@@ -137,9 +138,9 @@ func (p *Parser) killedTogether(text string, at time.Duration) (Kill, bool) {
 	return k, true
 }
 
-// parseCause reads a record of Linux 5.0 and later. Names of cgroups and of processes can contain anything but a slash, such as
-// ",pid=1". A cgroup that a container has made is below its own, so the beginning of a path is always the kernel's. It is not if
-// the name of a cgroup above the other one could hide the beginning; then no cgroup is known.
+// parseCause reads a record of Linux 5.0 and later. Names of cgroups and of processes can contain anything but a slash,
+// such as ",pid=1". A cgroup that a container has made is below its own, so the beginning of a path is always the
+// kernel's. It is not if the name of a cgroup above the other one could hide the beginning; then no cgroup is known.
 func parseCause(text string) cause {
 	head, tail, ok := cutLast(text, ",pid=")
 	number, _, _ := strings.Cut(tail, ",")
@@ -180,8 +181,9 @@ func parsePID(text string) int {
 	return int(n)
 }
 
-// split returns the text of a record of the kernel and its time. A record is "level,number,microseconds,flags;text", and lines of
-// properties. The level of a record that a process has written is 8 or more (Documentation/ABI/testing/dev-kmsg).
+// split returns the text of a record of the kernel and its time. A record is "level,number,microseconds,flags;text",
+// and lines of properties. The level of a record that a process has written is 8 or more
+// (Documentation/ABI/testing/dev-kmsg).
 func split(record []byte) (text []byte, at time.Duration, ok bool) {
 	head, text, ok := bytes.Cut(record[:min(len(record), maxRecord)], []byte{';'})
 	if !ok {
@@ -220,7 +222,8 @@ func unescape(text []byte) string {
 	return b.String()
 }
 
-// maxName is the length of names that are shown. Those of the kernel have 15 bytes (TASK_COMM_LEN); those of its own threads may have more.
+// maxName is the length of names that are shown. Those of the kernel have 15 bytes (TASK_COMM_LEN); those of its own
+// threads may have more.
 const maxName = 64
 
 // printable returns the name with what cannot be printed replaced.

@@ -20,19 +20,22 @@ const (
 )
 
 func oomKill(limit, cgroup, task string, pid int) string {
-	return fmt.Sprintf("oom-kill:constraint=CONSTRAINT_MEMCG,nodemask=(null),cpuset=%s,mems_allowed=0,oom_memcg=%s,task_memcg=%s,task=%s,pid=%d,uid=0", id1, limit, cgroup, task, pid)
+	return fmt.Sprintf(
+		"oom-kill:constraint=CONSTRAINT_MEMCG,nodemask=(null),cpuset=%s,mems_allowed=0,oom_memcg=%s,task_memcg=%s,task=%s,pid=%d,uid=0", id1, limit, cgroup, task, pid)
 }
 
 // The records of kernels, and what they mean.
 func TestKills(t *testing.T) {
 	const memcg = "Memory cgroup out of memory: "
-	global := "oom-kill:constraint=CONSTRAINT_NONE,nodemask=(null),cpuset=/,mems_allowed=0,global_oom,task_memcg=" + cgroup + ",task=stress,pid=7,uid=0"
+	global := "oom-kill:constraint=CONSTRAINT_NONE,nodemask=(null),cpuset=/,mems_allowed=0,global_oom,task_memcg=" +
+		cgroup + ",task=stress,pid=7,uid=0"
 	for name, test := range map[string]struct {
 		records []string
 		want    []Kill
 	}{
 		"limit of a container": {
-			[]string{invoked, "memory: usage 65536kB, limit 65536kB, failcnt 29", oomKill(cgroup, cgroup, "stress", 7), memcg + "Killed process 7 (stress)" + sizes},
+			[]string{invoked, "memory: usage 65536kB, limit 65536kB, failcnt 29", oomKill(cgroup, cgroup, "stress", 7),
+				memcg + "Killed process 7 (stress)" + sizes},
 			[]Kill{{PID: 7, Process: "stress", Cgroup: cgroup, Limit: cgroup}},
 		},
 		"limit of a pod": {
@@ -44,44 +47,56 @@ func TestKills(t *testing.T) {
 			[]Kill{{PID: 7, Process: "stress", Cgroup: cgroup, Global: true}},
 		},
 		"Linux 4, limit of a container": {
-			[]string{invoked, "Task in " + cgroup + " killed as a result of limit of " + cgroup, memcg + "Kill process 7 (stress) score 1999 or sacrifice child", "Killed process 8 (child) total-vm:1kB, anon-rss:1kB"},
+			[]string{invoked, "Task in " + cgroup + " killed as a result of limit of " + cgroup,
+				memcg + "Kill process 7 (stress) score 1999 or sacrifice child",
+				"Killed process 8 (child) total-vm:1kB, anon-rss:1kB"},
 			[]Kill{{PID: 8, Process: "child", Cgroup: cgroup, Limit: cgroup}},
 		},
 		"Linux 4, the machine": {
-			[]string{invoked, "Out of memory: Kill process 7 (stress) score 9 or sacrifice child", "Killed process 7 (stress), UID 1000, total-vm:1kB"},
+			[]string{invoked, "Out of memory: Kill process 7 (stress) score 9 or sacrifice child",
+				"Killed process 7 (stress), UID 1000, total-vm:1kB"},
 			[]Kill{{PID: 7, Process: "stress", Global: true}},
 		},
 		"all processes of a container": {
-			[]string{invoked, oomKill(cgroup, cgroup, "stress", 7), memcg + "Killed process 7 (stress)" + sizes, "Tasks in " + cgroup + " are going to be killed due to memory.oom.group set",
-				memcg + "Killed process 8 (sh)" + sizes, memcg + "OOM victim 7 (stress) is already exiting. Skip killing the task"},
+			[]string{invoked, oomKill(cgroup, cgroup, "stress", 7), memcg + "Killed process 7 (stress)" + sizes,
+				"Tasks in " + cgroup + " are going to be killed due to memory.oom.group set",
+				memcg + "Killed process 8 (sh)" + sizes, memcg + "OOM victim 7 (stress) is already exiting. Skip " +
+					"killing the task"},
 			[]Kill{{PID: 7, Process: "stress", Cgroup: cgroup, Limit: cgroup}, {PID: 8, Process: "sh", Group: true}},
 		},
 		"the kernel limits the rate of the records with the cgroup": {
-			[]string{memcg + "Killed process 7 (stress)" + sizes, "Tasks in " + cgroup + " are going to be killed due to memory.oom.group set", memcg + "Killed process 8 (sh)" + sizes},
-			[]Kill{{PID: 7, Process: "stress"}, {PID: 7, Process: "stress", Cgroup: cgroup, Group: true}, {PID: 8, Process: "sh", Group: true}},
+			[]string{memcg + "Killed process 7 (stress)" + sizes, "Tasks in " + cgroup +
+				" are going to be killed due to memory.oom.group set", memcg + "Killed process 8 (sh)" + sizes},
+			[]Kill{{PID: 7, Process: "stress"}, {PID: 7, Process: "stress", Cgroup: cgroup, Group: true},
+				{PID: 8, Process: "sh", Group: true}},
 		},
 		"the record with the cgroup is about another process": {
 			[]string{oomKill(cgroup, cgroup, "stress", 7), memcg + "Killed process 9 (other)" + sizes},
 			[]Kill{{PID: 9, Process: "other"}},
 		},
 		"names that look like the kernel's": {
-			[]string{invoked, oomKill(cgroup, cgroup, "a,task=b,pid=9", 7), memcg + "Killed process 7 (a) (b))" + sizes},
+			[]string{invoked, oomKill(cgroup, cgroup, "a,task=b,pid=9", 7), memcg + "Killed process 7 (a) (b))" +
+				sizes},
 			[]Kill{{PID: 7, Process: "a) (b)", Cgroup: cgroup, Limit: cgroup}},
 		},
 		"a cgroup whose name has another one": {
-			[]string{invoked, oomKill(cgroup+"/x,task_memcg=/kubepods/podb/"+id2, cgroup+"/x,task_memcg=/kubepods/podb/"+id2, "stress", 7), memcg + "Killed process 7 (stress)" + sizes},
+			[]string{invoked, oomKill(cgroup+"/x,task_memcg=/kubepods/podb/"+id2,
+				cgroup+"/x,task_memcg=/kubepods/podb/"+id2, "stress", 7), memcg + "Killed process 7 (stress)" + sizes},
 			[]Kill{{PID: 7, Process: "stress"}},
 		},
 		"a cgroup whose name has a process": {
-			[]string{invoked, oomKill(cgroup, cgroup+"/x,task=init,pid=1", "stress", 7), memcg + "Killed process 7 (stress)" + sizes},
+			[]string{invoked, oomKill(cgroup, cgroup+"/x,task=init,pid=1", "stress", 7),
+				memcg + "Killed process 7 (stress)" + sizes},
 			[]Kill{{PID: 7, Process: "stress", Cgroup: cgroup + "/x", Limit: cgroup}},
 		},
 		"escapes": {
-			[]string{invoked, oomKill(`/a\x5cx2d.slice`, `/a\x5cx2d.slice`, `b\x0ac`, 7), memcg + `Killed process 7 (b\x0ac\xff)` + sizes},
+			[]string{invoked, oomKill(`/a\x5cx2d.slice`, `/a\x5cx2d.slice`, `b\x0ac`, 7),
+				memcg + `Killed process 7 (b\x0ac\xff)` + sizes},
 			[]Kill{{PID: 7, Process: "b?c?", Cgroup: `/a\x2d.slice`, Limit: `/a\x2d.slice`}},
 		},
 		"other records": {
-			[]string{"usb 1-1: new device", "foo[1]: Killed process 7 (stress)", "Killed process x (y)", "Killed process 7 (y", "Killed process -7 (y)", "oom-kill:constraint=", "Tasks in / are fine", ""},
+			[]string{"usb 1-1: new device", "foo[1]: Killed process 7 (stress)", "Killed process x (y)",
+				"Killed process 7 (y", "Killed process -7 (y)", "oom-kill:constraint=", "Tasks in / are fine", ""},
 			nil,
 		},
 	} {
@@ -102,7 +117,8 @@ func TestKills(t *testing.T) {
 
 // A process of a privileged container can write records. They have a facility, so that the level is 8 or more.
 func TestRecordsOfProcesses(t *testing.T) {
-	for _, head := range []string{"14,1,1000,-", "8,1,1000,-", "", "6", "6,1", "6,1,x,-", "-1,1,1000,-", "6,1,99999999999999999999,-"} {
+	for _, head := range []string{"14,1,1000,-", "8,1,1000,-", "", "6", "6,1", "6,1,x,-", "-1,1,1000,-",
+		"6,1,99999999999999999999,-"} {
 		var p Parser
 		_, ok := p.Parse([]byte(head + ";Out of memory: Killed process 7 (stress)" + sizes))
 		assert.False(t, ok, head)
@@ -151,7 +167,8 @@ func FuzzParse(f *testing.F) {
 }
 
 func BenchmarkOtherRecord(b *testing.B) {
-	record := []byte("6,339,5140900,-;NET: Registered protocol family 10 and a text of the usual length of a record\n SUBSYSTEM=net\n")
+	record := []byte("6,339,5140900,-;NET: Registered protocol family 10 and a text of the usual length of a " +
+		"record\n SUBSYSTEM=net\n")
 	var p Parser
 	for b.Loop() {
 		p.Parse(record)

@@ -86,8 +86,8 @@ func (k *kmsg) Close() error { return k.file.Close() }
 // initialPIDs is the first namespace of processes (PROC_PID_INIT_INO), whose PIDs are those in the log.
 const initialPIDs = "pid:[4026531836]"
 
-// cgroupOf returns the cgroup of a process in the hierarchy of the memory controller; "" if it is not known. The process
-// may be gone.
+// cgroupOf returns the cgroup of a process in the hierarchy of the memory controller; "" if it is not known. The
+// process may be gone.
 func cgroupOf(pid int, name string) string {
 	if ns, err := os.Readlink("/proc/self/ns/pid"); err != nil || ns != initialPIDs {
 		return ""

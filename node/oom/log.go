@@ -9,8 +9,9 @@ import (
 type Log interface {
 	// Wait blocks until there is a record to read, or ctx ends.
 	Wait(ctx context.Context) error
-	// Next returns the next record in the buffer, and does not block. Its error is [ErrNoRecord] if there is none, and [ErrLost] if the kernel has
-	// overwritten records, or one is larger than the buffer; the next call returns the one after these.
+	// Next returns the next record in the buffer, and does not block. Its error is [ErrNoRecord] if there is none, and
+	// [ErrLost] if the kernel has overwritten records, or one is larger than the buffer; the next call returns the one
+	// after these.
 	Next(buf []byte) (n int, err error)
 	Close() error
 }

@@ -9,8 +9,9 @@ import (
 )
 
 // Place returns the pod and the container that a cgroup belongs to, by the names that kubelet and the runtimes give to
-// cgroups, of both drivers. The UID of the pod is "" if the runtime has given the container no cgroup of a pod, and id is "" if it is the
-// cgroup of the pod itself. id is not known to be that of a container: the sandbox of the pod has one, too.
+// cgroups, of both drivers. The UID of the pod is "" if the runtime has given the container no cgroup of a pod, and id
+// is "" if it is the cgroup of the pod itself. id is not known to be that of a container: the sandbox of the pod has
+// one, too.
 //
 // With the driver systemd, a "_" in a UID cannot be told from a "-", and the UID has "-".
 func Place(cgroup string) (uid types.UID, id string) {
@@ -31,7 +32,8 @@ func Place(cgroup string) (uid types.UID, id string) {
 	return uid, id
 }
 
-// podOf returns the UID in the name of a pod's cgroup: "pod<uid>" below a cgroup "kubepods", or the slice "<root>kubepods-<class>-pod<uid>".
+// podOf returns the UID in the name of a pod's cgroup: "pod<uid>" below a cgroup "kubepods", or the slice
+// "<root>kubepods-<class>-pod<uid>".
 func podOf(name string, slice, kubepods bool) types.UID {
 	if !slice {
 		uid, ok := strings.CutPrefix(name, "pod")

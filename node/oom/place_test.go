@@ -22,7 +22,8 @@ func TestPlace(t *testing.T) {
 		slice + "/crio-" + id1 + ".scope/container":                         {uid, id1},
 		"/kubepods.slice/kubepods-pod" + uid + ".slice/x-" + id1 + ".scope": {uid, id1},
 		"/my.slice/my-pods.slice/my-pods-kubepods.slice/my-pods-kubepods-besteffort.slice/my-pods-kubepods-besteffort-poda_b.slice/" + id1: {"a-b", id1},
-		"/docker/" + id2 + "/kubelet.slice/kubelet-kubepods.slice/kubelet-kubepods-poda.slice/cri-containerd-" + id1 + ".scope":            {"a", id1},
+		"/docker/" + id2 + "/kubelet.slice/kubelet-kubepods.slice/kubelet-kubepods-poda.slice/cri-containerd-" + id1 +
+			".scope": {"a", id1},
 		"/k8s.io/" + id1:                   {"", id1},
 		"/system.slice/containerd.service": {"", ""},
 		"/user.slice/pod" + uid + "/x":     {"", ""},

@@ -36,9 +36,9 @@ func (w *Watcher) tally(k Kill) {
 	}
 }
 
-// Events returns how often the kernel has killed a process because the limit of the cgroup was reached, since the watcher runs; of "/",
-// because the machine was out of memory. It is cAdvisor's container_oom_events_total. Of more than 1024 cgroups with kills, those with the
-// newest first kills count.
+// Events returns how often the kernel has killed a process because the limit of the cgroup was reached, since the
+// watcher runs; of "/", because the machine was out of memory. It is cAdvisor's container_oom_events_total. Of more
+// than 1024 cgroups with kills, those with the newest first kills count.
 func (w *Watcher) Events(cgroup string) uint64 {
 	w.mu.Lock()
 	defer w.mu.Unlock()

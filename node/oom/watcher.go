@@ -21,15 +21,17 @@ import (
 type Options struct {
 	// Open opens the log of the kernel, after its last record. Default: [OpenKmsg].
 	Open func() (Log, error)
-	// PodCgroup returns the cgroup of a pod, as in "/kubepods/burstable/pod1234", below which its containers have theirs; "" if it has none.
-	// The method Parent of a *cgroup.Pods of node/cgroup does. If the log cannot be opened, kills are found by the counts in these
-	// cgroups. nil: then they are not found.
+	// PodCgroup returns the cgroup of a pod, as in "/kubepods/burstable/pod1234", below which its containers have
+	// theirs; "" if it has none. The method Parent of a *cgroup.Pods of node/cgroup does. If the log cannot be opened,
+	// kills are found by the counts in these cgroups. nil: then they are not found.
 	PodCgroup func(pod *v1.Pod) string
-	// Counters opens the counts of kills in cgroups. It is not called if the log can be opened. Default: [OpenCounters].
+	// Counters opens the counts of kills in cgroups. It is not called if the log can be opened. Default:
+	// [OpenCounters].
 	Counters func() (Counters, error)
 	// Event receives the events SystemOOM, about the node, and OOMKilling, about a pod. If nil, they are discarded.
 	Event runtime.EventFunc
-	// Record receives a [runtime.KindOOMKill] for each kill of a process of a pod that has an event. If nil, they are discarded.
+	// Record receives a [runtime.KindOOMKill] for each kill of a process of a pod that has an event. If nil, they are
+	// discarded.
 	Record runtime.RecordFunc
 	// Metrics receives what is measured. nil: nobody does.
 	Metrics Metrics
@@ -41,16 +43,17 @@ type Options struct {
 
 // Metrics receives measurements. Its methods must not block.
 type Metrics interface {
-	// Killed is called for each killed process. Pod is zero if it belonged to no pod of the agent, and global means that the machine was
-	// out of memory.
+	// Killed is called for each killed process. Pod is zero if it belonged to no pod of the agent, and global means
+	// that the machine was out of memory.
 	Killed(pod runtime.PodRef, container string, global bool)
 }
 
 var (
-	_ lifecycle.Runner            = (*Watcher)(nil)
-	_ lifecycle.RunningHandler    = (*Watcher)(nil)
-	_ lifecycle.GoneHandler       = (*Watcher)(nil)
-	_ lifecycle.InspectionWrapper = (*Watcher)(nil) // statuses have the reason OOMKilled for containers that ended because of a kill
+	_ lifecycle.Runner         = (*Watcher)(nil)
+	_ lifecycle.RunningHandler = (*Watcher)(nil)
+	_ lifecycle.GoneHandler    = (*Watcher)(nil)
+	// statuses have the reason OOMKilled for containers that ended because of a kill
+	_ lifecycle.InspectionWrapper = (*Watcher)(nil)
 )
 
 // ErrAlreadyRunning is the error of a second call of [Watcher.Run].
@@ -68,7 +71,8 @@ type Watcher struct {
 	mu  sync.Mutex
 	log Log // nil before Run, after it, and if there is none
 	ran bool
-	// owners are the containers that run or have run, by their IDs, and byPod their IDs by pod. A pod is in them from Running to Gone.
+	// owners are the containers that run or have run, by their IDs, and byPod their IDs by pod. A pod is in them from
+	// Running to Gone.
 	owners  map[string]owner
 	byPod   map[types.UID]podState
 	claims  claims
@@ -91,7 +95,8 @@ type owner struct {
 type podState struct {
 	ref runtime.PodRef
 	ids []string
-	// cgroup is that of the pod, "" if it is not known, and running has the containers that ran when they were last seen.
+	// cgroup is that of the pod, "" if it is not known, and running has the containers that ran when they were last
+	// seen.
 	cgroup  string
 	running []runningContainer
 }
@@ -108,14 +113,15 @@ func New(opts Options) (*Watcher, error) {
 	if opts.cgroupOf == nil {
 		opts.cgroupOf = cgroupOf
 	}
-	return &Watcher{opts: opts, buf: make([]byte, maxRecord), owners: map[string]owner{}, byPod: map[types.UID]podState{}}, nil
+	return &Watcher{opts: opts, buf: make([]byte, maxRecord), owners: map[string]owner{},
+		byPod: map[types.UID]podState{}}, nil
 }
 
 // Name implements [lifecycle.Component].
 func (w *Watcher) Name() string { return "OOM watcher" }
 
-// Run reads the log until ctx ends. If the log cannot be opened or read, it logs that once and watches the counts in cgroups, if
-// [Options.PodCgroup] is set: an agent does not end because of it. Its only error is [ErrAlreadyRunning].
+// Run reads the log until ctx ends. If the log cannot be opened or read, it logs that once and watches the counts in
+// cgroups, if [Options.PodCgroup] is set: an agent does not end because of it. Its only error is [ErrAlreadyRunning].
 func (w *Watcher) Run(ctx context.Context) error {
 	w.mu.Lock()
 	if w.ran {
@@ -214,7 +220,8 @@ func (w *Watcher) take() (victims []victim, err error) {
 	return victims, nil
 }
 
-// claim keeps that the kill happened in its container. If the container is not known yet, its first inspection reports the kill.
+// claim keeps that the kill happened in its container. If the container is not known yet, its first inspection reports
+// the kill.
 func (w *Watcher) claim(k Kill) victim {
 	uid, id := Place(k.Cgroup)
 	w.mu.Lock()
@@ -244,14 +251,16 @@ func (w *Watcher) report(v *victim) {
 		if left, ok := w.allow(""); ok {
 			// The text is kubelet's (oom/oom_watcher_linux.go).
 			w.opts.Event.Emit(runtime.Event{Type: v1.EventTypeWarning, Reason: ReasonSystemOOM,
-				Message: fmt.Sprintf("System OOM encountered, victim process: %s, pid: %d", k.Process, k.PID) + leftOut(left)})
+				Message: fmt.Sprintf("System OOM encountered, victim process: %s, pid: %d", k.Process, k.PID) +
+					leftOut(left)})
 		}
 	}
 	switch {
 	case v.known:
 		w.reportTo(v.owner, k)
 	case !k.Group && k.Counted == 0:
-		w.opts.Logger.V(1).Info("The kernel killed a process for lack of memory, and it belongs to no container that is known", "process", k.Process, "pid", k.PID, "cgroup", k.Cgroup)
+		w.opts.Logger.V(1).Info("The kernel killed a process for lack of memory, and it belongs to no container "+
+			"that is known", "process", k.Process, "pid", k.PID, "cgroup", k.Cgroup)
 	}
 }
 
@@ -268,7 +277,8 @@ func (w *Watcher) reportTo(o owner, k Kill) {
 	process, limit := processText(k), limitText(k)
 	w.opts.Event.Emit(runtime.Event{Pod: o.ref, FieldPath: o.path, Type: v1.EventTypeWarning, Reason: ReasonOOMKilling,
 		Message: "The kernel killed " + process + of + ": " + limit + leftOut(left)})
-	w.opts.Record.Emit(runtime.Record{Pod: o.ref, Stage: runtime.StageSeen, Kind: runtime.KindOOMKill, Container: o.container, Message: strings.TrimPrefix(process, "process ") + "; " + limit + leftOut(left)})
+	w.opts.Record.Emit(runtime.Record{Pod: o.ref, Stage: runtime.StageSeen, Kind: runtime.KindOOMKill,
+		Container: o.container, Message: strings.TrimPrefix(process, "process ") + "; " + limit + leftOut(left)})
 }
 
 // Reasons of events. The first one is kubelet's, the other one that of node-problem-detector.

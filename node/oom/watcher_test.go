@@ -91,7 +91,8 @@ func (n *node) messages() (all []string) {
 func (n *node) kill(pod *v1.Pod, id string, pid int) {
 	cgroup := "/kubepods/burstable/pod" + string(pod.UID) + "/" + id
 	n.log.Add(
-		fmt.Sprintf("oom-kill:constraint=CONSTRAINT_MEMCG,nodemask=(null),cpuset=x,mems_allowed=0,oom_memcg=%s,task_memcg=%s,task=hog,pid=%d,uid=0", cgroup, cgroup, pid),
+		fmt.Sprintf(
+			"oom-kill:constraint=CONSTRAINT_MEMCG,nodemask=(null),cpuset=x,mems_allowed=0,oom_memcg=%s,task_memcg=%s,task=hog,pid=%d,uid=0", cgroup, cgroup, pid),
 		fmt.Sprintf("Memory cgroup out of memory: Killed process %d (hog) total-vm:1kB", pid),
 	)
 }
@@ -110,7 +111,8 @@ func observed(pod *v1.Pod, containers ...runtime.ContainerStatus) *runtime.PodSt
 }
 
 func running(name, id string) runtime.ContainerStatus {
-	return runtime.ContainerStatus{Container: runtime.Container{ID: runtime.ContainerID{Type: "test", ID: id}, Name: name, State: runtime.ContainerRunning}}
+	return runtime.ContainerStatus{Container: runtime.Container{ID: runtime.ContainerID{Type: "test", ID: id},
+		Name: name, State: runtime.ContainerRunning}}
 }
 
 func exited(name, id string, code int32, reason string) runtime.ContainerStatus {
@@ -136,20 +138,24 @@ func TestContainerIsKilled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := start(t, nil)
 		web := testpod.New("web", testpod.Containers("main", "side"))
-		require.NoError(t, n.Running(t.Context(), web, observed(web, running("main", id("a")), running("side", id("b")))))
+		require.NoError(t,
+			n.Running(t.Context(), web, observed(web, running("main", id("a")), running("side", id("b")))))
 		n.kill(web, id("a"), 7)
 		synctest.Wait()
 		assert.Equal(t, []runtime.Event{{
-			Pod: runtime.RefOf(web), FieldPath: "spec.containers{main}", Type: v1.EventTypeWarning, Reason: "OOMKilling",
+			Pod: runtime.RefOf(web), FieldPath: "spec.containers{main}", Type: v1.EventTypeWarning,
+			Reason:  "OOMKilling",
 			Message: "The kernel killed process hog (pid 7) of container main: the memory limit of the container is reached",
 		}}, n.events)
 		assert.Equal(t, []runtime.Record{{
-			Pod: runtime.RefOf(web), Stage: runtime.StageSeen, Kind: runtime.KindOOMKill, Container: "main", Message: "hog (pid 7); the memory limit of the container is reached",
+			Pod: runtime.RefOf(web), Stage: runtime.StageSeen, Kind: runtime.KindOOMKill, Container: "main",
+			Message: "hog (pid 7); the memory limit of the container is reached",
 		}}, n.records)
 		assert.Equal(t, []string{"web/main false"}, n.killed)
 
 		// The first process was killed, or ended because of its child.
-		assert.Equal(t, []string{"OOMKilled", "Error"}, n.reasons(t, observed(web, exited("main", id("a"), 137, "Error"), exited("side", id("b"), 137, "Error"))))
+		assert.Equal(t, []string{"OOMKilled", "Error"},
+			n.reasons(t, observed(web, exited("main", id("a"), 137, "Error"), exited("side", id("b"), 137, "Error"))))
 		assert.Equal(t, []string{"OOMKilled"}, n.reasons(t, observed(web, exited("main", id("a"), 1, "Error"))))
 		assert.Equal(t, []string{"Completed"}, n.reasons(t, observed(web, exited("main", id("a"), 0, "Completed"))))
 		assert.Len(t, n.events, 1)
@@ -179,7 +185,8 @@ func (s stalled) Wait(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// The inspection that shows the end of a container reads the log itself, also if the agent has not seen the container run.
+// The inspection that shows the end of a container reads the log itself, also if the agent has not seen the container
+// run.
 func TestInspectionReadsTheLog(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log fake.Log
@@ -188,11 +195,13 @@ func TestInspectionReadsTheLog(t *testing.T) {
 		status := observed(web, exited("main", id("a"), 137, "Error"))
 		assert.Equal(t, []string{"Error"}, n.reasons(t, status))
 		cgroup := "/kubepods/pod" + string(web.UID) + "/" + id("a")
-		log.Add("oom-kill:constraint=CONSTRAINT_MEMCG,nodemask=(null),cpuset=x,mems_allowed=0,oom_memcg=/kubepods/pod"+string(web.UID)+",task_memcg="+cgroup+",task=hog,pid=7,uid=0",
+		log.Add("oom-kill:constraint=CONSTRAINT_MEMCG,nodemask=(null),cpuset=x,mems_allowed=0,oom_memcg=/kubepods/pod"+
+			string(web.UID)+",task_memcg="+cgroup+",task=hog,pid=7,uid=0",
 			"Memory cgroup out of memory: Killed process 7 (hog) total-vm:1kB")
 		for range 2 {
 			assert.Equal(t, []string{"OOMKilled"}, n.reasons(t, status))
-			assert.Equal(t, []string{"OOMKilling: The kernel killed process hog (pid 7) of container main: the memory limit of the pod is reached"}, n.messages())
+			assert.Equal(t, []string{"OOMKilling: The kernel killed process hog (pid 7) of container main: the " +
+				"memory limit of the pod is reached"}, n.messages())
 		}
 	})
 }
@@ -203,7 +212,8 @@ func TestMachineIsOutOfMemory(t *testing.T) {
 		n := start(t, nil)
 		web := testpod.New("web", testpod.Containers("main"))
 		require.NoError(t, n.Running(t.Context(), web, observed(web, running("main", id("a")))))
-		n.log.Add("oom-kill:constraint=CONSTRAINT_NONE,nodemask=(null),cpuset=/,mems_allowed=0,global_oom,task_memcg=/kubepods/burstable/pod"+string(web.UID)+"/"+id("a")+",task=hog,pid=7,uid=0",
+		n.log.Add(
+			"oom-kill:constraint=CONSTRAINT_NONE,nodemask=(null),cpuset=/,mems_allowed=0,global_oom,task_memcg=/kubepods/burstable/pod"+string(web.UID)+"/"+id("a")+",task=hog,pid=7,uid=0",
 			"Out of memory: Killed process 7 (hog) total-vm:1kB",
 			"oom-kill:constraint=CONSTRAINT_NONE,nodemask=(null),cpuset=/,mems_allowed=0,global_oom,task_memcg=/system.slice/x.service,task=x,pid=8,uid=0",
 			"Out of memory: Killed process 8 (x) total-vm:1kB")
@@ -237,7 +247,8 @@ func TestManyKills(t *testing.T) {
 		n.kill(web, id("a"), 5)
 		synctest.Wait()
 		all := n.messages()
-		assert.True(t, strings.HasSuffix(all[len(all)-1], " (9995 more were killed since the last event)"), all[len(all)-1])
+		assert.True(t, strings.HasSuffix(all[len(all)-1], " (9995 more were killed since the last event)"),
+			all[len(all)-1])
 	})
 }
 
@@ -248,10 +259,12 @@ func TestGroupIsKilled(t *testing.T) {
 		web := testpod.New("web", testpod.Containers("main"))
 		require.NoError(t, n.Running(t.Context(), web, observed(web, running("main", id("a")))))
 		n.log.Add("Memory cgroup out of memory: Killed process 4194305 (hog) total-vm:1kB",
-			"Tasks in /kubepods/burstable/pod"+string(web.UID)+"/"+id("a")+" are going to be killed due to memory.oom.group set",
+			"Tasks in /kubepods/burstable/pod"+string(web.UID)+"/"+id("a")+
+				" are going to be killed due to memory.oom.group set",
 			"Memory cgroup out of memory: Killed process 4194306 (sh) total-vm:1kB")
 		synctest.Wait()
-		assert.Equal(t, []string{"OOMKilling: The kernel killed process hog (pid 4194305) of container main: a memory limit is reached"}, n.messages())
+		assert.Equal(t, []string{"OOMKilling: The kernel killed process hog (pid 4194305) of container main: a " +
+			"memory limit is reached"}, n.messages())
 		assert.Equal(t, []string{"OOMKilled"}, n.reasons(t, observed(web, exited("main", id("a"), 137, "Error"))))
 	})
 }
@@ -260,7 +273,8 @@ func TestGroupIsKilled(t *testing.T) {
 func TestKillsOfOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := start(t, nil)
-		web, foreign := testpod.New("web", testpod.Containers("main")), testpod.New("foreign", testpod.Containers("main"))
+		web, foreign := testpod.New("web", testpod.Containers("main")),
+			testpod.New("foreign", testpod.Containers("main"))
 		require.NoError(t, n.Running(t.Context(), web, observed(web, running("main", id("a")))))
 		n.kill(foreign, id("b"), 7)
 		n.log.Add("Memory cgroup out of memory: Killed process 9 (hog) total-vm:1kB") // no cgroup is known
@@ -322,7 +336,8 @@ func TestConcurrency(t *testing.T) {
 		load.Go(func() {
 			for pid := range 200 {
 				log.Add(fmt.Sprintf("Out of memory: Killed process %d (hog) total-vm:1kB", pid+1))
-				_, _ = w.Inspector(&inspector{observed(web, exited("main", id("a"), 137, "Error"))}).InspectPod(ctx, runtime.RefOf(web))
+				_, _ = w.Inspector(&inspector{observed(web, exited("main", id("a"), 137, "Error"))}).InspectPod(ctx,
+					runtime.RefOf(web))
 				if i == 0 {
 					_ = w.Gone(ctx, lifecycle.GoneRequest{Pod: runtime.RefOf(web)})
 				}

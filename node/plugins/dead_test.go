@@ -69,7 +69,8 @@ func TestDeadSockets(t *testing.T) {
 	var sum, failed int
 	for _, line := range lines {
 		n := 0
-		if _, err := fmt.Sscanf(line, `"msg"="Plugins cannot be registered; they are tried again, which is not logged" "error"="connecting to it: connection refused" "sockets"=%d`, &n); err == nil {
+		if _, err := fmt.Sscanf(line,
+			`"msg"="Plugins cannot be registered; they are tried again, which is not logged" "error"="connecting to it: connection refused" "sockets"=%d`, &n); err == nil {
 			failed++
 			sum += n
 		}

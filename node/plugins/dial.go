@@ -13,7 +13,8 @@ import (
 // registration is a connection to a plugin.
 type registration interface {
 	GetInfo(ctx context.Context, in *registerapi.InfoRequest, opts ...grpc.CallOption) (*registerapi.PluginInfo, error)
-	NotifyRegistrationStatus(ctx context.Context, in *registerapi.RegistrationStatus, opts ...grpc.CallOption) (*registerapi.RegistrationStatusResponse, error)
+	NotifyRegistrationStatus(ctx context.Context, in *registerapi.RegistrationStatus,
+		opts ...grpc.CallOption) (*registerapi.RegistrationStatusResponse, error)
 	Close() error
 }
 

@@ -40,7 +40,8 @@ func (meter) GetInfo(context.Context, *registerapi.InfoRequest) (*registerapi.Pl
 	return &registerapi.PluginInfo{Type: "Meter", Name: "meter.example.com", SupportedVersions: []string{"v1"}}, nil
 }
 
-func (meter) NotifyRegistrationStatus(context.Context, *registerapi.RegistrationStatus) (*registerapi.RegistrationStatusResponse, error) {
+func (meter) NotifyRegistrationStatus(context.Context,
+	*registerapi.RegistrationStatus) (*registerapi.RegistrationStatusResponse, error) {
 	return &registerapi.RegistrationStatusResponse{}, nil
 }
 

@@ -10,8 +10,8 @@ const (
 	noAnswer failureKind = "no answer"
 	refused  failureKind = "refused"
 
-	// logDelay is how long failures are collected before they are logged, longLogDelay the same in the minute after a line. maxFailures is how many
-	// of them have a line of their own.
+	// logDelay is how long failures are collected before they are logged, longLogDelay the same in the minute after a
+	// line. maxFailures is how many of them have a line of their own.
 	logDelay     = time.Second
 	longLogDelay = 10 * time.Second
 	maxFailures  = 3
@@ -66,10 +66,12 @@ func (r *run) logFailed() {
 	f := r.failed
 	r.failed, r.logAt, r.loggedAt = failures{}, time.Time{}, time.Now()
 	if f.count > maxFailures {
-		r.opts.Logger.Error(f.first[0].err, "Plugins cannot be registered; they are tried again, which is not logged", "sockets", f.count, "first", f.first[0].path)
+		r.opts.Logger.Error(f.first[0].err, "Plugins cannot be registered; they are tried again, which is not logged",
+			"sockets", f.count, "first", f.first[0].path)
 		return
 	}
 	for _, s := range f.first {
-		r.opts.Logger.Error(s.err, "A plugin cannot be registered; it is tried again, which is not logged", "socket", s.path)
+		r.opts.Logger.Error(s.err, "A plugin cannot be registered; it is tried again, which is not logged",
+			"socket", s.path)
 	}
 }

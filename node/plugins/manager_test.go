@@ -74,7 +74,8 @@ func (p *plugin) GetInfo(context.Context, *registerapi.InfoRequest) (*registerap
 	return &p.info, nil
 }
 
-func (p *plugin) NotifyRegistrationStatus(_ context.Context, s *registerapi.RegistrationStatus) (*registerapi.RegistrationStatusResponse, error) {
+func (p *plugin) NotifyRegistrationStatus(_ context.Context,
+	s *registerapi.RegistrationStatus) (*registerapi.RegistrationStatusResponse, error) {
 	p.statuses <- fmt.Sprintf("%v %s", s.PluginRegistered, s.Error)
 	return &registerapi.RegistrationStatusResponse{}, nil
 }
@@ -82,7 +83,8 @@ func (p *plugin) NotifyRegistrationStatus(_ context.Context, s *registerapi.Regi
 // serve serves a plugin at a socket, until the function is called or the test ends.
 func serve(t *testing.T, socket, kind, name string) (p *plugin, stop func()) {
 	t.Helper()
-	p = &plugin{info: registerapi.PluginInfo{Type: kind, Name: name, SupportedVersions: []string{"v1"}}, statuses: make(chan string, 10)}
+	p = &plugin{info: registerapi.PluginInfo{Type: kind, Name: name, SupportedVersions: []string{"v1"}},
+		statuses: make(chan string, 10)}
 	require.NoError(t, os.MkdirAll(filepath.Dir(socket), 0o755))
 	listener, err := net.Listen("unix", socket)
 	require.NoError(t, err)
@@ -95,7 +97,8 @@ func serve(t *testing.T, socket, kind, name string) (p *plugin, stop func()) {
 	return p, stop
 }
 
-// Plugins at real sockets: one that was there before, one in a new directory, one that is restarted, one of an unknown type.
+// Plugins at real sockets: one that was there before, one in a new directory, one that is restarted, one of an unknown
+// type.
 func TestSockets(t *testing.T) {
 	dir, err := os.MkdirTemp("", "plugins") // the path of a socket is short
 	require.NoError(t, err)
@@ -115,17 +118,20 @@ func TestSockets(t *testing.T) {
 	gpu, die := serve(t, nested, "Test", "gpu")
 	assert.Equal(t, "true ", <-gpu.statuses)
 	require.Eventually(t, func() bool { return len(m.Plugins()) == 2 }, time.Minute, time.Millisecond)
-	assert.Equal(t, Plugin{Type: "Test", Name: "gpu", Endpoint: nested, Versions: []string{"v1"}, Socket: nested}, m.Plugins()[1])
+	assert.Equal(t, Plugin{Type: "Test", Name: "gpu", Endpoint: nested, Versions: []string{"v1"}, Socket: nested},
+		m.Plugins()[1])
 
 	die()
 	gpu, die = serve(t, nested, "Test", "gpu")
 	assert.Equal(t, "true ", <-gpu.statuses)
 	assert.Equal(t, []string{"register gpu", "deregister gpu", "register gpu"}, handler.took())
-	require.Eventually(t, func() bool { return len(m.Plugins()) == 2 }, time.Minute, time.Millisecond, "the answer of the plugin arrives")
+	require.Eventually(t, func() bool { return len(m.Plugins()) == 2 }, time.Minute, time.Millisecond,
+		"the answer of the plugin arrives")
 
 	unknown, _ := serve(t, filepath.Join(registry, "unknown.sock"), "Other", "other")
 	assert.Equal(t, `false no handler registered for plugin type "Other"`, <-unknown.statuses)
-	assert.Equal(t, []string{filepath.Join(registry, "early.sock"), filepath.Join(registry, "unknown.sock"), nested}, m.Sockets())
+	assert.Equal(t, []string{filepath.Join(registry, "early.sock"), filepath.Join(registry, "unknown.sock"), nested},
+		m.Sockets())
 	_, _ = serve(t, filepath.Join(registry, ".hidden.sock"), "Test", "hidden")
 	require.NoError(t, os.WriteFile(filepath.Join(registry, "file.sock"), nil, 0o644))
 
@@ -142,7 +148,8 @@ func TestSockets(t *testing.T) {
 	stop()
 	require.NoError(t, <-ended)
 	assert.ErrorIs(t, m.Run(t.Context()), runtime.ErrAlreadyRunning)
-	assert.Equal(t, []string{"deregister early", "register late"}, handler.took(), "the end of the manager deregisters nothing")
+	assert.Equal(t, []string{"deregister early", "register late"}, handler.took(),
+		"the end of the manager deregisters nothing")
 }
 
 // script is a plugin without a socket.
@@ -153,7 +160,8 @@ type script struct {
 	told   []string
 }
 
-func (s *script) GetInfo(ctx context.Context, _ *registerapi.InfoRequest, _ ...grpc.CallOption) (*registerapi.PluginInfo, error) {
+func (s *script) GetInfo(ctx context.Context, _ *registerapi.InfoRequest,
+	_ ...grpc.CallOption) (*registerapi.PluginInfo, error) {
 	if s.info != nil {
 		if err := s.info(ctx); err != nil {
 			return nil, err
@@ -162,7 +170,8 @@ func (s *script) GetInfo(ctx context.Context, _ *registerapi.InfoRequest, _ ...g
 	return &registerapi.PluginInfo{Type: s.kind, Name: "name", Endpoint: "/endpoint"}, nil
 }
 
-func (s *script) NotifyRegistrationStatus(ctx context.Context, st *registerapi.RegistrationStatus, _ ...grpc.CallOption) (*registerapi.RegistrationStatusResponse, error) {
+func (s *script) NotifyRegistrationStatus(ctx context.Context, st *registerapi.RegistrationStatus,
+	_ ...grpc.CallOption) (*registerapi.RegistrationStatusResponse, error) {
 	s.told = append(s.told, st.Error)
 	if s.notify != nil {
 		return nil, s.notify(ctx, st)
@@ -188,11 +197,13 @@ func inVirtualTime(t *testing.T, prepare, test func(r *rig)) {
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	synctest.Test(t, func(t *testing.T) {
-		r := &rig{T: t, dir: dir, handler: &recorder{}, script: &script{kind: "Test"}, changed: make(chan fsnotify.Event, 1)}
+		r := &rig{T: t, dir: dir, handler: &recorder{}, script: &script{kind: "Test"},
+			changed: make(chan fsnotify.Event, 1)}
 		r.m, err = New(dir, map[string]Handler{"Test": r.handler}, Options{Logger: logr.Discard()})
 		require.NoError(t, err)
 		r.m.watch = func() (watcher, error) {
-			return watcher{add: func(string) error { return nil }, close: func() error { return nil }, events: r.changed}, nil
+			return watcher{add: func(string) error { return nil }, close: func() error { return nil },
+				events: r.changed}, nil
 		}
 		r.m.dial = func(context.Context, string) (registration, error) { return r.script, nil }
 		prepare(r)
@@ -346,7 +357,8 @@ func TestDirectoryThatIsMoved(t *testing.T) {
 	go func() { ended <- m.Run(ctx) }()
 	for range 3 {
 		assert.Equal(t, "true ", <-p.statuses)
-		require.Eventually(t, func() bool { return len(m.Plugins()) == 1 }, time.Minute, time.Millisecond, "the answer of the plugin arrives")
+		require.Eventually(t, func() bool { return len(m.Plugins()) == 1 }, time.Minute, time.Millisecond,
+			"the answer of the plugin arrives")
 		require.NoError(t, os.Rename(inside, outside))
 		require.Eventually(t, func() bool { return len(m.Plugins()) == 0 }, time.Minute, time.Millisecond)
 		require.NoError(t, os.Rename(outside, inside))
@@ -354,7 +366,8 @@ func TestDirectoryThatIsMoved(t *testing.T) {
 	assert.Equal(t, "true ", <-p.statuses)
 	stop()
 	require.NoError(t, <-ended)
-	assert.Equal(t, []string{"register gpu", "deregister gpu", "register gpu", "deregister gpu", "register gpu", "deregister gpu", "register gpu"}, handler.took())
+	assert.Equal(t, []string{"register gpu", "deregister gpu", "register gpu", "deregister gpu", "register gpu",
+		"deregister gpu", "register gpu"}, handler.took())
 }
 
 func TestNew(t *testing.T) {

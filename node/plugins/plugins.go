@@ -45,11 +45,11 @@ func (p Plugin) String() string { return p.Type + " " + p.Name + " at " + p.Endp
 type Handler interface {
 	// Validate reports why the plugin cannot be used, such as that its versions are unknown. It has no effect.
 	Validate(p Plugin) error
-	// Register makes the plugin known. ctx ends when the socket of the plugin is removed or the manager stops. An error is
-	// sent to the plugin, and the registration is repeated after a back-off.
+	// Register makes the plugin known. ctx ends when the socket of the plugin is removed or the manager stops. An error
+	// is sent to the plugin, and the registration is repeated after a back-off.
 	Register(ctx context.Context, p Plugin) error
-	// Deregister is called after a Register that has succeeded, when the socket is gone or was created again, or when the
-	// plugin did not accept its registration. The plugin may still serve at its endpoint.
+	// Deregister is called after a Register that has succeeded, when the socket is gone or was created again, or when
+	// the plugin did not accept its registration. The plugin may still serve at its endpoint.
 	Deregister(p Plugin)
 }
 
@@ -67,7 +67,8 @@ const (
 	maxBackoff = 2*time.Minute + 2*time.Second
 )
 
-// Manager registers the plugins in a directory with the handlers of their types. Make one with [New]. It is safe for concurrent use.
+// Manager registers the plugins in a directory with the handlers of their types. Make one with [New]. It is safe for
+// concurrent use.
 type Manager struct {
 	dir      string
 	handlers map[string]Handler
@@ -134,14 +135,15 @@ func (m *Manager) Sockets() (paths []string) {
 	return paths
 }
 
-// Run registers plugins until ctx ends. It makes the registry if it does not exist, and returns nil. A second call returns
-// [runtime.ErrAlreadyRunning].
+// Run registers plugins until ctx ends. It makes the registry if it does not exist, and returns nil. A second call
+// returns [runtime.ErrAlreadyRunning].
 func (m *Manager) Run(ctx context.Context) error {
 	if !m.started.CompareAndSwap(false, true) {
 		return fmt.Errorf("plugins: %w", runtime.ErrAlreadyRunning)
 	}
 	r := &run{
-		Manager: m, scan: newScan(m.dir), scanned: make(chan scanned), results: make(chan result), cancels: map[string]context.CancelFunc{},
+		Manager: m, scan: newScan(m.dir), scanned: make(chan scanned), results: make(chan result),
+		cancels: map[string]context.CancelFunc{},
 	}
 	return r.loop(ctx)
 }

@@ -15,13 +15,15 @@ import (
 )
 
 const (
-	// gather is how long changes are collected before the registry is read: a plugin creates its socket before it listens.
+	// gather is how long changes are collected before the registry is read: a plugin creates its socket before it
+	// listens.
 	gather = 50 * time.Millisecond
 	// unwatched is the interval of reads while the kernel does not report changes.
 	unwatched = 10 * time.Second
 )
 
-// run is one call of [Manager.Run]. Its loop does nothing that may block; the registry is read in a goroutine of its own.
+// run is one call of [Manager.Run]. Its loop does nothing that may block; the registry is read in a goroutine of its
+// own.
 type run struct {
 	*Manager
 	watcher watcher
@@ -34,7 +36,8 @@ type run struct {
 	problem string // was logged last
 	results chan result
 	cancels map[string]context.CancelFunc
-	// failed are registrations that have failed and are not logged yet, until logAt. loggedAt is when others were logged.
+	// failed are registrations that have failed and are not logged yet, until logAt. loggedAt is when others were
+	// logged.
 	failed          failures
 	logAt, loggedAt time.Time
 	joined          sync.WaitGroup
@@ -57,7 +60,10 @@ type result struct {
 
 func (r *run) loop(ctx context.Context) error {
 	ctx, stop := context.WithCancel(ctx)
-	defer flow.Wait(&r.joined, flow.Late, func() { r.opts.Logger.Info("Registrations of plugins, or a read of their registry, do not end") })
+	defer flow.Wait(&r.joined, flow.Late, func() {
+		r.opts.Logger.Info("Registrations of plugins, or a read of their " +
+			"registry, do not end")
+	})
 	defer func() { r.joined.Go(r.watcher.stop) }()
 	defer stop()
 	defer r.logFailed()
@@ -90,7 +96,8 @@ func (r *run) loop(ctx context.Context) error {
 	}
 }
 
-// next starts to read the registry if that is due, and returns the time until there is something to do without a change.
+// next starts to read the registry if that is due, and returns the time until there is something to do without a
+// change.
 func (r *run) next(ctx context.Context) time.Duration {
 	const never = 1<<63 - 1
 	now := time.Now()
@@ -155,7 +162,8 @@ func (r *run) took(ctx context.Context, s scanned) {
 		r.scanSoon(unwatched)
 		if s.err.Error() != r.problem {
 			r.problem = s.err.Error()
-			r.opts.Logger.Error(s.err, "The registry of plugins cannot be read or watched as a whole; it is read again periodically", "directory", r.dir, "every", unwatched)
+			r.opts.Logger.Error(s.err, "The registry of plugins cannot be read or watched as a whole; it is read "+
+				"again periodically", "directory", r.dir, "every", unwatched)
 		}
 	}
 	r.apply(ctx, func(now time.Time) []action { return r.sockets.found(now, s.found) })
@@ -217,7 +225,8 @@ func (r *run) register(running, ctx context.Context, path string) (*Plugin, erro
 	if err != nil {
 		return nil, &failure{noAnswer, fmt.Errorf("asking it for its type and name: %w", err)}
 	}
-	p := Plugin{Type: info.GetType(), Name: info.GetName(), Endpoint: info.GetEndpoint(), Versions: info.GetSupportedVersions(), Socket: path}
+	p := Plugin{Type: info.GetType(), Name: info.GetName(), Endpoint: info.GetEndpoint(),
+		Versions: info.GetSupportedVersions(), Socket: path}
 	if p.Endpoint == "" {
 		p.Endpoint = path
 	}

@@ -8,7 +8,8 @@ import (
 	"strings"
 )
 
-// scan finds the sockets in the registry. Each socket has a number: one that is created again at the same path has another one.
+// scan finds the sockets in the registry. Each socket has a number: one that is created again at the same path has
+// another one.
 type scan struct {
 	dir   string
 	known map[string]file
@@ -22,8 +23,8 @@ type file struct {
 
 func newScan(dir string) *scan { return &scan{dir: dir, known: map[string]file{}} }
 
-// read returns the numbers of the sockets by path. It calls each for each directory, before it is read, so that nothing is missed. The error joins
-// what could not be read; sockets that were known there are kept.
+// read returns the numbers of the sockets by path. It calls each for each directory, before it is read, so that nothing
+// is missed. The error joins what could not be read; sockets that were known there are kept.
 func (s *scan) read(each func(dir string) error) (map[string]uint64, error) {
 	var errs []error
 	if err := os.MkdirAll(s.dir, 0o750); err != nil {
@@ -81,7 +82,8 @@ func (s *scan) walk(dir string, each func(string) error, found map[string]uint64
 			continue
 		}
 		known, ok := s.known[path]
-		// The number of an inode is used again, but not with the same time. The mode may be changed after the socket was made.
+		// The number of an inode is used again, but not with the same time. The mode may be changed after the socket
+		// was made.
 		if !ok || !os.SameFile(known.info, info) || !known.info.ModTime().Equal(info.ModTime()) {
 			s.last++
 			known = file{info, s.last}

@@ -6,13 +6,15 @@ import (
 	"github.com/kubeletkit/kubeletkit/internal/flow"
 )
 
-// sockets is the state of all sockets. Its methods are transitions: they return what is to be done, and have no other effect.
+// sockets is the state of all sockets. Its methods are transitions: they return what is to be done, and have no other
+// effect.
 type sockets struct {
 	backoff flow.Backoff
 	byPath  map[string]*socket
 	// limit is the number of registrations that may be under way at a time.
 	limit int
-	// registering is the number of registrations under way. waiting is set if one is due that waits for the end of another.
+	// registering is the number of registrations under way. waiting is set if one is due that waits for the end of
+	// another.
 	registering int
 	waiting     bool
 	// dueAt is when due is to be called; zero for never. looked is when all sockets were looked at last.
@@ -22,11 +24,12 @@ type sockets struct {
 const (
 	// maxRegistering is the number of registrations that are under way at a time.
 	maxRegistering = 100
-	// soonRetries is the number of retries that are not delayed by other sockets. After them, each socket delays the others by
-	// retrySpacing: there are at most ten such retries a second.
+	// soonRetries is the number of retries that are not delayed by other sockets. After them, each socket delays the
+	// others by retrySpacing: there are at most ten such retries a second.
 	soonRetries  = 5
 	retrySpacing = 100 * time.Millisecond
-	// lookSpacing is the time between two looks at all sockets, for each socket: a look costs some nanoseconds for each.
+	// lookSpacing is the time between two looks at all sockets, for each socket: a look costs some nanoseconds for
+	// each.
 	lookSpacing = 20 * time.Microsecond
 )
 
@@ -40,7 +43,8 @@ type socket struct {
 	tried uint64
 	// plugin is registered. nil: none.
 	plugin *Plugin
-	// failures is the number of registrations of the socket tried that have failed in a row, and retry when the next one is due.
+	// failures is the number of registrations of the socket tried that have failed in a row, and retry when the next
+	// one is due.
 	failures int
 	retry    time.Time
 	// logged are the kinds of failures of the socket tried that were logged.
@@ -88,7 +92,8 @@ func (s *sockets) found(now time.Time, found map[string]uint64) (actions []actio
 	return s.due(now)
 }
 
-// done takes over the result of a registration, or of a deregistration: the plugin that is registered now, or the error of a registration.
+// done takes over the result of a registration, or of a deregistration: the plugin that is registered now, or the error
+// of a registration.
 func (s *sockets) done(now time.Time, path string, plugin *Plugin, err error) (actions []action) {
 	k := s.byPath[path]
 	if k.plugin == nil {

@@ -12,8 +12,9 @@ import (
 	"github.com/kubeletkit/kubeletkit/internal/flow"
 )
 
-// Sockets come, go and are created again while registrations succeed and fail: actions of one path never overlap, a plugin is deregistered
-// once, and when nothing happens any more, the plugins of all sockets are registered, and no others.
+// Sockets come, go and are created again while registrations succeed and fail: actions of one path never overlap, a
+// plugin is deregistered once, and when nothing happens any more, the plugins of all sockets are registered, and no
+// others.
 func TestModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		now := time.Unix(0, 0)
@@ -122,7 +123,8 @@ func TestBackoff(t *testing.T) {
 		actions = s.due(now)
 	}
 	assert.Equal(t, []time.Duration{
-		500 * time.Millisecond, time.Second, 2 * time.Second, 4 * time.Second, 8 * time.Second, 16 * time.Second, 32 * time.Second, 64 * time.Second,
+		500 * time.Millisecond, time.Second, 2 * time.Second, 4 * time.Second, 8 * time.Second, 16 * time.Second,
+		32 * time.Second, 64 * time.Second,
 		122 * time.Second, 122 * time.Second, 122 * time.Second,
 	}, waits, "as exponentialbackoff of kubelet")
 	// A socket that was created again does not wait.

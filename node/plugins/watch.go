@@ -2,8 +2,9 @@ package plugins
 
 import "github.com/fsnotify/fsnotify"
 
-// watcher reports that something in one of the directories has changed. While one of its functions is called, another goroutine receives from both
-// channels: fsnotify may send an error under the lock that the functions take. The zero value reports nothing.
+// watcher reports that something in one of the directories has changed. While one of its functions is called, another
+// goroutine receives from both channels: fsnotify may send an error under the lock that the functions take. The zero
+// value reports nothing.
 type watcher struct {
 	add    func(dir string) error
 	close  func() error

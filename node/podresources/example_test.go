@@ -15,12 +15,14 @@ func Example() {
 	pod.Namespace, pod.Name = "default", "web"
 	pod.Spec.Containers = []v1.Container{{Name: "c"}}
 	ports := podresources.Source{Of: func(*v1.Pod, *v1.Container) podresources.Resources {
-		return podresources.Resources{Devices: []podresources.Devices{{Resource: "example.com/port", IDs: []string{"ttyS0"}, Nodes: numa.Of(0)}}}
+		return podresources.Resources{Devices: []podresources.Devices{{Resource: "example.com/port",
+			IDs: []string{"ttyS0"}, Nodes: numa.Of(0)}}}
 	}}
 	cpus := podresources.Source{Of: func(*v1.Pod, *v1.Container) podresources.Resources {
 		return podresources.Resources{CPUs: cpuset.New(2, 3)}
 	}}
-	server, err := podresources.New("/var/lib/kubelet/pod-resources/kubelet.sock", func() []*v1.Pod { return []*v1.Pod{pod} },
+	server, err := podresources.New("/var/lib/kubelet/pod-resources/kubelet.sock",
+		func() []*v1.Pod { return []*v1.Pod{pod} },
 		[]podresources.Source{ports, cpus}, podresources.Options{})
 	if err != nil {
 		fmt.Println(err)
@@ -29,7 +31,8 @@ func Example() {
 	// server.Run serves the socket.
 	for _, p := range server.List() {
 		for _, c := range p.Containers {
-			fmt.Printf("%s/%s, container %s: CPUs %s, %s %v on node %s\n", p.Namespace, p.Name, c.Name, c.CPUs, c.Devices[0].Resource, c.Devices[0].IDs, c.Devices[0].Nodes)
+			fmt.Printf("%s/%s, container %s: CPUs %s, %s %v on node %s\n", p.Namespace, p.Name, c.Name, c.CPUs,
+				c.Devices[0].Resource, c.Devices[0].IDs, c.Devices[0].Nodes)
 		}
 	}
 	// Output: default/web, container c: CPUs 2-3, example.com/port [ttyS0] on node 0

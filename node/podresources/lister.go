@@ -40,7 +40,8 @@ func (s listerV1) Get(_ context.Context, req *apiv1.GetPodResourcesRequest) (*ap
 }
 
 // GetAllocatableResources implements [apiv1.PodResourcesListerServer].
-func (s listerV1) GetAllocatableResources(context.Context, *apiv1.AllocatableResourcesRequest) (*apiv1.AllocatableResourcesResponse, error) {
+func (s listerV1) GetAllocatableResources(context.Context,
+	*apiv1.AllocatableResourcesRequest) (*apiv1.AllocatableResourcesResponse, error) {
 	r := s.allocatable()
 	s.opts.Request("v1", "GetAllocatableResources", nil)
 	return &apiv1.AllocatableResourcesResponse{Devices: r.devicesV1(), CpuIds: r.cpusV1(), Memory: r.memoryV1()}, nil
@@ -51,7 +52,8 @@ func (s listerV1) podV1(pod *v1.Pod) *apiv1.PodResources {
 	out := &apiv1.PodResources{Name: pod.Name, Namespace: pod.Namespace}
 	for _, c := range s.describe(pod).Containers {
 		out.Containers = append(out.Containers, &apiv1.ContainerResources{
-			Name: c.Name, Devices: c.devicesV1(), CpuIds: c.cpusV1(), Memory: c.memoryV1(), DynamicResources: c.claimsV1(),
+			Name: c.Name, Devices: c.devicesV1(), CpuIds: c.cpusV1(), Memory: c.memoryV1(),
+			DynamicResources: c.claimsV1(),
 		})
 	}
 	return out
@@ -64,7 +66,8 @@ type listerV1alpha1 struct {
 }
 
 // List implements [apiv1alpha1.PodResourcesListerServer].
-func (s listerV1alpha1) List(context.Context, *apiv1alpha1.ListPodResourcesRequest) (*apiv1alpha1.ListPodResourcesResponse, error) {
+func (s listerV1alpha1) List(context.Context,
+	*apiv1alpha1.ListPodResourcesRequest) (*apiv1alpha1.ListPodResourcesResponse, error) {
 	answer := &apiv1alpha1.ListPodResourcesResponse{}
 	for _, pod := range s.pods() {
 		out := &apiv1alpha1.PodResources{Name: pod.Name, Namespace: pod.Namespace}
@@ -72,7 +75,8 @@ func (s listerV1alpha1) List(context.Context, *apiv1alpha1.ListPodResourcesReque
 			c := &apiv1alpha1.ContainerResources{Name: pod.Spec.Containers[i].Name}
 			held := s.of(pod, &pod.Spec.Containers[i])
 			for _, d := range held.devicesV1() {
-				c.Devices = append(c.Devices, &apiv1alpha1.ContainerDevices{ResourceName: d.ResourceName, DeviceIds: d.DeviceIds})
+				c.Devices = append(c.Devices, &apiv1alpha1.ContainerDevices{ResourceName: d.ResourceName,
+					DeviceIds: d.DeviceIds})
 			}
 			out.Containers = append(out.Containers, c)
 		}

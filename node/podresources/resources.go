@@ -71,7 +71,8 @@ func (r *Resources) devicesV1() (out []*apiv1.ContainerDevices) {
 	for _, d := range r.Devices {
 		for _, id := range d.IDs {
 			add := func(nodes numa.Nodes) {
-				out = append(out, &apiv1.ContainerDevices{ResourceName: string(d.Resource), DeviceIds: []string{id}, Topology: topologyOf(nodes)})
+				out = append(out, &apiv1.ContainerDevices{ResourceName: string(d.Resource), DeviceIds: []string{id},
+					Topology: topologyOf(nodes)})
 			}
 			if d.Nodes == 0 {
 				add(0)
@@ -93,7 +94,8 @@ func (r *Resources) cpusV1() (out []int64) {
 
 func (r *Resources) memoryV1() (out []*apiv1.ContainerMemory) {
 	for _, m := range r.Memory {
-		out = append(out, &apiv1.ContainerMemory{MemoryType: string(m.Resource), Size: m.Size, Topology: topologyOf(m.Nodes)})
+		out = append(out, &apiv1.ContainerMemory{MemoryType: string(m.Resource), Size: m.Size,
+			Topology: topologyOf(m.Nodes)})
 	}
 	return out
 }

@@ -28,8 +28,8 @@ const (
 	DefaultBurst = 10
 )
 
-// Source reports the resources of one part of the agent. Its functions are called concurrently, for each request, and must not block. A nil
-// function reports nothing.
+// Source reports the resources of one part of the agent. Its functions are called concurrently, for each request, and
+// must not block. A nil function reports nothing.
 type Source struct {
 	// Of returns what a container holds.
 	Of func(pod *v1.Pod, container *v1.Container) Resources
@@ -41,8 +41,8 @@ type Source struct {
 type Options struct {
 	// QPS is the number of requests in a second, and Burst at once. Defaults: [DefaultQPS], [DefaultBurst].
 	QPS, Burst int
-	// Request is called after each request that was not refused, with the version of the API, the method, and its error. It must not block.
-	// Default: nothing.
+	// Request is called after each request that was not refused, with the version of the API, the method, and its
+	// error. It must not block. Default: nothing.
 	Request func(version, method string, err error)
 	// Logger is for problems of the server. Default: that of package slog.
 	Logger logr.Logger
@@ -57,8 +57,9 @@ type Server struct {
 	running atomic.Bool
 }
 
-// New returns a server on the socket with the path, that of kubelet is pod-resources/kubelet.sock in its root directory. pods returns the pods that hold
-// resources. It is called concurrently, for each request, and must not block.
+// New returns a server on the socket with the path, that of kubelet is pod-resources/kubelet.sock in its root
+// directory. pods returns the pods that hold resources. It is called concurrently, for each request, and must not
+// block.
 func New(path string, pods func() []*v1.Pod, sources []Source, opts Options) (*Server, error) {
 	opts.Logger = logging.OrDefault(opts.Logger)
 	var errs []error
@@ -69,7 +70,8 @@ func New(path string, pods func() []*v1.Pod, sources []Source, opts Options) (*S
 		errs = append(errs, errors.New("the function that returns the pods is nil"))
 	}
 	if opts.QPS < 0 || opts.Burst < 0 {
-		errs = append(errs, fmt.Errorf("%d requests in a second and %d at once: must be positive", opts.QPS, opts.Burst))
+		errs = append(errs, fmt.Errorf("%d requests in a second and %d at once: must be positive",
+			opts.QPS, opts.Burst))
 	}
 	if len(errs) > 0 {
 		return nil, fmt.Errorf("podresources: %w", errors.Join(errs...))
@@ -97,16 +99,18 @@ func (s *Server) Run(ctx context.Context) error {
 		return fmt.Errorf("podresources: %w", err)
 	}
 	limit := rate.NewLimiter(rate.Limit(s.opts.QPS), s.opts.Burst)
-	server := grpc.NewServer(grpc.WaitForHandlers(true), grpc.UnaryInterceptor(func(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (answer any, err error) {
-		if !limit.Allow() {
-			return nil, status.Error(codes.ResourceExhausted, "rejected by rate limit")
-		}
-		err = runtime.Recover(func() error {
-			answer, err = handle(ctx, req)
-			return err
-		})
-		return answer, err
-	}))
+	server := grpc.NewServer(grpc.WaitForHandlers(true),
+		grpc.UnaryInterceptor(func(ctx context.Context, req any, _ *grpc.UnaryServerInfo,
+			handle grpc.UnaryHandler) (answer any, err error) {
+			if !limit.Allow() {
+				return nil, status.Error(codes.ResourceExhausted, "rejected by rate limit")
+			}
+			err = runtime.Recover(func() error {
+				answer, err = handle(ctx, req)
+				return err
+			})
+			return answer, err
+		}))
 	apiv1.RegisterPodResourcesListerServer(server, listerV1{Server: s})
 	apiv1alpha1.RegisterPodResourcesListerServer(server, listerV1alpha1{Server: s})
 	stop := context.AfterFunc(ctx, server.Stop)

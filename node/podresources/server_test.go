@@ -62,7 +62,8 @@ func socket(t *testing.T) string {
 func web() *v1.Pod {
 	pod := &v1.Pod{}
 	pod.Namespace, pod.Name, pod.UID = "default", "web", "uid"
-	pod.Spec.InitContainers = []v1.Container{{Name: "init"}, {Name: "side", RestartPolicy: new(v1.ContainerRestartPolicyAlways)}}
+	pod.Spec.InitContainers = []v1.Container{{Name: "init"},
+		{Name: "side", RestartPolicy: new(v1.ContainerRestartPolicyAlways)}}
 	pod.Spec.Containers = []v1.Container{{Name: "main"}}
 	return pod
 }
@@ -73,15 +74,18 @@ var source = podresources.Source{
 			return podresources.Resources{}
 		}
 		return podresources.Resources{
-			Devices: []podresources.Devices{{Resource: "example.com/gpu", IDs: []string{string(pod.UID) + "-0", "1"}, Nodes: numa.Of(0, 1)}, {Resource: "example.com/port", IDs: []string{"a"}}},
-			CPUs:    cpuset.New(3, 2), Memory: []podresources.Memory{{Resource: "memory", Size: 1 << 30, Nodes: numa.Of(1)}},
+			Devices: []podresources.Devices{{Resource: "example.com/gpu", IDs: []string{string(pod.UID) + "-0", "1"},
+				Nodes: numa.Of(0, 1)}, {Resource: "example.com/port", IDs: []string{"a"}}},
+			CPUs: cpuset.New(3, 2), Memory: []podresources.Memory{{Resource: "memory", Size: 1 << 30,
+				Nodes: numa.Of(1)}},
 			Claims: []podresources.Claim{{Namespace: "default", Name: "claim", Devices: []podresources.ClaimDevice{
 				{Driver: "d", Pool: "p", Device: "0", ShareID: "s", CDIDevices: []string{"d.com/x=0"}}, {Driver: "d", Pool: "p", Device: "1"},
 			}}},
 		}
 	},
 	Allocatable: func() podresources.Resources {
-		return podresources.Resources{CPUs: cpuset.New(0, 1, 2, 3), Memory: []podresources.Memory{{Resource: "memory", Size: 4 << 30, Nodes: numa.Of(0)}}}
+		return podresources.Resources{CPUs: cpuset.New(0, 1, 2, 3),
+			Memory: []podresources.Memory{{Resource: "memory", Size: 4 << 30, Nodes: numa.Of(0)}}}
 	},
 }
 
@@ -102,17 +106,18 @@ func TestAPI(t *testing.T) {
 	var mu sync.Mutex
 	var requests []string
 	path := socket(t)
-	server, err := podresources.New(path, func() []*v1.Pod { return []*v1.Pod{web()} }, []podresources.Source{source, {}}, podresources.Options{
-		Request: func(version, method string, err error) {
-			mu.Lock()
-			defer mu.Unlock()
-			text := version + " " + method
-			if err != nil {
-				text += " failed"
-			}
-			requests = append(requests, text)
-		},
-	})
+	server, err := podresources.New(path, func() []*v1.Pod { return []*v1.Pod{web()} },
+		[]podresources.Source{source, {}}, podresources.Options{
+			Request: func(version, method string, err error) {
+				mu.Lock()
+				defer mu.Unlock()
+				text := version + " " + method
+				if err != nil {
+					text += " failed"
+				}
+				requests = append(requests, text)
+			},
+		})
 	require.NoError(t, err)
 	conn := serve(t, path, server)
 	assert.ErrorIs(t, server.Run(t.Context()), runtime.ErrAlreadyRunning)
@@ -131,7 +136,8 @@ func TestAPI(t *testing.T) {
 	assert.Equal(t, codes.NotFound, status.Code(err))
 	assert.ErrorContains(t, err, "pod web in namespace other not found")
 	all, err := client.GetAllocatableResources(ctx, &apiv1.AllocatableResourcesRequest{})
-	equal(`{"cpuIds": [0, 1, 2, 3], "memory": [{"memoryType": "memory", "size": 4294967296, "topology": {"nodes": [{}]}}]}`, &apiv1.AllocatableResourcesResponse{}, all, err)
+	equal(
+		`{"cpuIds": [0, 1, 2, 3], "memory": [{"memoryType": "memory", "size": 4294967296, "topology": {"nodes": [{}]}}]}`, &apiv1.AllocatableResourcesResponse{}, all, err)
 	old, err := apiv1alpha1.NewPodResourcesListerClient(conn).List(ctx, &apiv1alpha1.ListPodResourcesRequest{})
 	equal(`{"podResources": [{"name": "web", "namespace": "default", "containers": [{"name": "main",
 		"devices": [{"resourceName": "example.com/gpu", "deviceIds": ["uid-0"]}, {"resourceName": "example.com/gpu", "deviceIds": ["uid-0"]},
@@ -139,7 +145,8 @@ func TestAPI(t *testing.T) {
 		&apiv1alpha1.ListPodResourcesResponse{}, old, err)
 	mu.Lock()
 	defer mu.Unlock()
-	assert.Equal(t, []string{"v1 List", "v1 Get", "v1 Get failed", "v1 GetAllocatableResources", "v1alpha1 List"}, requests)
+	assert.Equal(t, []string{"v1 List", "v1 Get", "v1 Get failed", "v1 GetAllocatableResources", "v1alpha1 List"},
+		requests)
 }
 
 func TestLimit(t *testing.T) {
@@ -184,7 +191,8 @@ func TestProblems(t *testing.T) {
 	}
 	file := filepath.Join(t.TempDir(), "file")
 	require.NoError(t, os.WriteFile(file, nil, 0o600))
-	server, err := podresources.New(filepath.Join(file, "kubelet.sock"), func() []*v1.Pod { return nil }, nil, podresources.Options{})
+	server, err := podresources.New(filepath.Join(file, "kubelet.sock"), func() []*v1.Pod { return nil }, nil,
+		podresources.Options{})
 	require.NoError(t, err)
 	assert.Error(t, server.Run(t.Context()))
 }

@@ -27,7 +27,8 @@ func (m *Manager) raiseDelay(ctx context.Context) (time.Duration, error) {
 	}
 	path := filepath.Join(m.opts.DropInDir, dropIn)
 	if err := writeDropIn(path, needed); err != nil {
-		m.say(problemDelay, err, "Time that the machine waits for pods at a shutdown cannot be raised; their periods are shortened. Set InhibitDelayMaxSec in logind.conf")
+		m.say(problemDelay, err, "Time that the machine waits for pods at a shutdown cannot be raised; their "+
+			"periods are shortened. Set InhibitDelayMaxSec in logind.conf")
 		return delay, nil
 	}
 	if err := m.reload(ctx); err != nil {
@@ -43,7 +44,8 @@ func (m *Manager) raiseDelay(ctx context.Context) (time.Duration, error) {
 		}
 	}
 	m.say(problemDelay, fmt.Errorf("logind waits %s at most, and not the %s of %s", delay, needed, path),
-		"Time that the machine waits for pods at a shutdown is too short; their periods are shortened. Another file may set InhibitDelayMaxSec: see systemd-analyze cat-config systemd/logind.conf")
+		"Time that the machine waits for pods at a shutdown is too short; their periods are shortened. Another file "+
+			"may set InhibitDelayMaxSec: see systemd-analyze cat-config systemd/logind.conf")
 	return delay, nil
 }
 

@@ -24,10 +24,10 @@
 //
 // A [Manager] holds an inhibitor lock of systemd-logind, so that the machine waits before it shuts down. When a
 // shutdown begins, the node is not ready any more, new pods are refused, and the pods end in their groups; then the
-// lock is released, and the machine goes on. If the machine waits for less time than the periods need, the manager raises
-// InhibitDelayMaxSec in kubelet's file, /etc/systemd/logind.conf.d/99-kubelet.conf. If it cannot, it shortens
-// the periods in proportion. After a shutdown that is cancelled, pods that were not told to end go on, and new
-// ones are admitted.
+// lock is released, and the machine goes on. If the machine waits for less time than the periods need, the manager
+// raises InhibitDelayMaxSec in kubelet's file, /etc/systemd/logind.conf.d/99-kubelet.conf. If it cannot, it shortens
+// the periods in proportion. After a shutdown that is cancelled, pods that were not told to end go on, and new ones are
+// admitted.
 //
 //	join := kubeletkit.WithAgent(func(agent *kubeletkit.Agent) (lifecycle.Component, error) {
 //		return shutdown.New(periods, logind.New(logind.Options{}), func(ctx context.Context, p shutdown.Periods) ([]*v1.Pod, error) {
@@ -36,8 +36,8 @@
 //	})
 //	agent, err := kubeletkit.New(kubeletkit.Options{Join: []lifecycle.Component{join}, …})
 //
-// [Logind] and [Session] are what a manager needs of logind. Package logind below this one has the real one; it is the only
-// one that links D-Bus. Without logind the manager logs that once, and tries again.
+// [Logind] and [Session] are what a manager needs of logind. Package logind below this one has the real one; it is the
+// only one that links D-Bus. Without logind the manager logs that once, and tries again.
 //
 // # Guarantees
 //

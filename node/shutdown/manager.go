@@ -167,9 +167,11 @@ func (m *Manager) Run(ctx context.Context) error {
 	m.loadState()
 	defer m.release()
 	defer func() { m.stop(context.Cause(ctx)) }()
-	flow.Backoff{Min: reconnectMin, Max: reconnectMax}.Repeat(ctx, func() error { return m.runSession(ctx) }, func(err error, _ time.Duration) {
-		m.say(problemLogind, err, "Machine cannot be watched for shutdowns; trying again. Without systemd-logind, pods do not end before a shutdown")
-	})
+	flow.Backoff{Min: reconnectMin, Max: reconnectMax}.Repeat(ctx, func() error { return m.runSession(ctx) },
+		func(err error, _ time.Duration) {
+			m.say(problemLogind, err, "Machine cannot be watched for shutdowns; trying again. Without systemd-logind, "+
+				"pods do not end before a shutdown")
+		})
 	return nil
 }
 
@@ -238,7 +240,8 @@ func (m *Manager) inhibit(ctx context.Context) error {
 		return err
 	}
 	m.said[problemLogind] = ""
-	m.log.Info("Shutdowns of the machine wait until the pods have ended", "needed", m.periods.Total(), "atMost", m.delay)
+	m.log.Info("Shutdowns of the machine wait until the pods have ended", "needed", m.periods.Total(),
+		"atMost", m.delay)
 	return nil
 }
 

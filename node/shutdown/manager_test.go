@@ -211,7 +211,8 @@ func TestShutdownThatIsCancelled(t *testing.T) {
 				assert.Equal(t, 1, r.logind.Locks())
 				assert.Equal(t, 2, r.changed)
 				assert.Len(t, r.node.Ends(), 1)
-				assert.Equal(t, []string{"NodeShutdown: Shutdown manager detected shutdown event", "NodeShutdown: Shutdown manager detected shutdown cancellation"}, r.events)
+				assert.Equal(t, []string{"NodeShutdown: Shutdown manager detected shutdown event",
+					"NodeShutdown: Shutdown manager detected shutdown cancellation"}, r.events)
 
 				assert.True(t, r.logind.Shutdown())
 				assert.Len(t, r.node.Ends(), 2)
@@ -315,7 +316,8 @@ func TestDelayThatCannotBeRaised(t *testing.T) {
 		}, "cannot be raised"},
 		"another drop-in": {func(t *testing.T, dir string) {
 			require.NoError(t, os.Mkdir(filepath.Join(dir, "logind.conf.d"), 0o700))
-			require.NoError(t, os.WriteFile(filepath.Join(dir, "logind.conf.d", "zz.conf"), []byte("[Login]\nInhibitDelayMaxSec=15\n"), 0o600))
+			require.NoError(t, os.WriteFile(filepath.Join(dir, "logind.conf.d", "zz.conf"),
+				[]byte("[Login]\nInhibitDelayMaxSec=15\n"), 0o600))
 		}, "Another file may set InhibitDelayMaxSec"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -352,7 +354,8 @@ func TestDelayThatCannotBeRaised(t *testing.T) {
 func TestPanicOfEndPods(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		logind := fake.NewLogind("")
-		m, err := shutdown.New(shutdown.Classes(5*time.Second, 0), logind, func(context.Context, shutdown.Periods) ([]*v1.Pod, error) { panic("broken") }, shutdown.Options{})
+		m, err := shutdown.New(shutdown.Classes(5*time.Second, 0), logind,
+			func(context.Context, shutdown.Periods) ([]*v1.Pod, error) { panic("broken") }, shutdown.Options{})
 		require.NoError(t, err)
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error, 1)
@@ -368,9 +371,13 @@ func TestPanicOfEndPods(t *testing.T) {
 
 func TestNewManager(t *testing.T) {
 	_, err := shutdown.New(nil, nil, nil, shutdown.Options{DropInDir: "x"})
-	for _, want := range []string{"there must be periods, all of them limited", "no logind", "no function that ends the pods", `DropInDir "x"`} {
+	for _, want := range []string{"there must be periods, all of them limited", "no logind",
+		"no function that ends the pods", `DropInDir "x"`} {
 		assert.ErrorContains(t, err, want)
 	}
-	_, err = shutdown.New(shutdown.Unlimited(), fake.NewLogind(""), func(context.Context, shutdown.Periods) ([]*v1.Pod, error) { return nil, nil }, shutdown.Options{})
+	_, err = shutdown.New(shutdown.Unlimited(), fake.NewLogind(""), func(context.Context, shutdown.Periods) ([]*v1.Pod,
+		error) {
+		return nil, nil
+	}, shutdown.Options{})
 	assert.ErrorContains(t, err, "there must be periods, all of them limited")
 }

@@ -65,10 +65,13 @@ func (p Periods) Validate() error {
 		switch g := period.GracePeriod; {
 		case g == NoLimit:
 		case g < 0 || g%time.Second != 0:
-			errs = append(errs, fmt.Errorf("the grace period of priority %d is %s: it must be whole seconds, and not below 0", period.Priority, g))
+			errs = append(errs, fmt.Errorf("the grace period of priority %d is %s: it must be whole seconds, and "+
+				"not below 0", period.Priority, g))
 		}
 		if i > 0 && p[i-1].Priority > period.Priority {
-			errs = append(errs, fmt.Errorf("priority %d follows %d: the periods must be in the order of their priorities", period.Priority, p[i-1].Priority))
+			errs = append(errs,
+				fmt.Errorf("priority %d follows %d: the periods must be in the order of their priorities",
+					period.Priority, p[i-1].Priority))
 		}
 	}
 	return errors.Join(errs...)
@@ -128,7 +131,8 @@ func (p Periods) index(pod *v1.Pod) int {
 	if pod.Spec.Priority != nil {
 		priority = *pod.Spec.Priority
 	}
-	i, same := slices.BinarySearchFunc(p, priority, func(period Period, priority int32) int { return cmp.Compare(period.Priority, priority) })
+	i, same := slices.BinarySearchFunc(p, priority,
+		func(period Period, priority int32) int { return cmp.Compare(period.Priority, priority) })
 	if same || i == 0 && len(p) > 0 {
 		return i
 	}

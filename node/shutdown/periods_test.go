@@ -20,7 +20,8 @@ const (
 )
 
 func makePod(name string, priority int32) *v1.Pod {
-	return testpod.With(testpod.New(name), func(p *v1.Pod) { p.Spec.Priority, p.Spec.TerminationGracePeriodSeconds = &priority, nil })
+	return testpod.With(testpod.New(name),
+		func(p *v1.Pod) { p.Spec.Priority, p.Spec.TerminationGracePeriodSeconds = &priority, nil })
 }
 
 func seconds(priority int32, n int) shutdown.Period {
@@ -64,13 +65,16 @@ func TestGroups(t *testing.T) {
 	}{
 		"classes": {
 			shutdown.Classes(300*time.Second, 120*time.Second),
-			[]*v1.Pod{makePod("normal", 0), makePod("highest", highestUserDefinable), makePod("critical", systemCritical), makePod("node", nodeCritical)},
+			[]*v1.Pod{makePod("normal", 0), makePod("highest", highestUserDefinable),
+				makePod("critical", systemCritical), makePod("node", nodeCritical)},
 			[]group{{0, 180, []string{"normal", "highest"}}, {systemCritical, 120, []string{"critical", "node"}}},
 		},
 		"priorities": {
 			four,
-			[]*v1.Pod{makePod("0", 0), makePod("1", 1), makePod("2", 2), makePod("3", 3), makePod("4", 4), makePod("5", 5)},
-			[]group{{1, 10, []string{"0", "1"}}, {2, 20, []string{"2"}}, {3, 30, []string{"3"}}, {4, 40, []string{"4", "5"}}},
+			[]*v1.Pod{makePod("0", 0), makePod("1", 1), makePod("2", 2), makePod("3", 3),
+				makePod("4", 4), makePod("5", 5)},
+			[]group{{1, 10, []string{"0", "1"}}, {2, 20, []string{"2"}}, {3, 30, []string{"3"}},
+				{4, 40, []string{"4", "5"}}},
 		},
 		"groups without pods": {four, []*v1.Pod{makePod("3", 3), makePod("low", -5)}, []group{{1, 10, []string{"low"}}, {3, 30, []string{"3"}}}},
 		"no priority":         {shutdown.Classes(time.Minute, time.Second), []*v1.Pod{testpod.New("web")}, []group{{0, 59, []string{"web"}}}},
@@ -119,12 +123,14 @@ func TestTotalAndWithin(t *testing.T) {
 	classes := shutdown.Classes(30*time.Second, 10*time.Second)
 	assert.Equal(t, 30*time.Second, classes.Total())
 	assert.Equal(t, shutdown.NoLimit, shutdown.Unlimited().Total())
-	assert.Equal(t, shutdown.NoLimit, shutdown.Periods{{GracePeriod: time.Second}, {GracePeriod: shutdown.NoLimit}}.Total())
+	assert.Equal(t, shutdown.NoLimit, shutdown.Periods{{GracePeriod: time.Second},
+		{GracePeriod: shutdown.NoLimit}}.Total())
 	assert.Zero(t, shutdown.Periods(nil).Total())
 
 	assert.Equal(t, classes, classes.Within(30*time.Second))
 	assert.Equal(t, shutdown.Periods{seconds(0, 10), seconds(systemCritical, 5)}, classes.Within(15*time.Second))
-	assert.Equal(t, shutdown.Periods{seconds(0, 3), seconds(systemCritical, 1)}, classes.Within(5*time.Second), "the default of logind")
+	assert.Equal(t, shutdown.Periods{seconds(0, 3), seconds(systemCritical, 1)}, classes.Within(5*time.Second),
+		"the default of logind")
 	assert.Equal(t, shutdown.Periods{seconds(0, 0), seconds(systemCritical, 0)}, classes.Within(0))
 	assert.Equal(t, shutdown.Unlimited(), shutdown.Unlimited().Within(time.Second))
 }
@@ -133,7 +139,8 @@ func TestValidate(t *testing.T) {
 	assert.NoError(t, shutdown.Unlimited().Validate())
 	assert.NoError(t, shutdown.Periods(nil).Validate())
 	assert.NoError(t, shutdown.Periods{seconds(1, 0), seconds(1, 5)}.Validate())
-	err := shutdown.Periods{{Priority: 5, GracePeriod: time.Millisecond}, {Priority: 1, GracePeriod: -time.Second}}.Validate()
+	err := shutdown.Periods{{Priority: 5, GracePeriod: time.Millisecond},
+		{Priority: 1, GracePeriod: -time.Second}}.Validate()
 	assert.ErrorContains(t, err, "the grace period of priority 5 is 1ms: it must be whole seconds")
 	assert.ErrorContains(t, err, "the grace period of priority 1 is -1s")
 	assert.ErrorContains(t, err, "priority 1 follows 5")

@@ -46,13 +46,16 @@ func readV1(file readFile) CgroupUsage {
 	var u CgroupUsage
 	u.CPU = numberIn(file("cpuacct", "cpuacct.usage"))
 	split := parseKeyed(file("cpuacct", "cpuacct.stat"))
-	u.UserCPU, u.SystemCPU = times(split, "user", uint64(time.Second)/userHZ), times(split, "system", uint64(time.Second)/userHZ)
+	u.UserCPU, u.SystemCPU = times(split, "user", uint64(time.Second)/userHZ),
+		times(split, "system", uint64(time.Second)/userHZ)
 	throttling := parseKeyed(file("cpu", "cpu.stat"))
-	u.Periods, u.ThrottledPeriods, u.Throttled = keyed(throttling, "nr_periods"), keyed(throttling, "nr_throttled"), keyed(throttling, "throttled_time")
+	u.Periods, u.ThrottledPeriods, u.Throttled = keyed(throttling, "nr_periods"), keyed(throttling, "nr_throttled"),
+		keyed(throttling, "throttled_time")
 	u.Memory = numberIn(file("memory", "memory.usage_in_bytes"))
 	m := parseKeyed(file("memory", "memory.stat"))
 	u.RSS, u.Cache, u.MappedFile = keyed(m, "total_rss"), keyed(m, "total_cache"), keyed(m, "total_mapped_file")
-	u.PageFaults, u.MajorFaults, u.Swap = keyed(m, "total_pgfault"), keyed(m, "total_pgmajfault"), keyed(m, "total_swap")
+	u.PageFaults, u.MajorFaults, u.Swap = keyed(m, "total_pgfault"), keyed(m, "total_pgmajfault"),
+		keyed(m, "total_swap")
 	u.WorkingSet = less(u.Memory, m["total_inactive_file"])
 	// Its own limit, as for cAdvisor and with cgroup v2, and not the one of all pods.
 	if limit := numberIn(file("memory", "memory.limit_in_bytes")); limit != nil && *limit < noLimit {
@@ -70,7 +73,8 @@ func readV2(file readFile) CgroupUsage {
 	c := parseKeyed(file("", "cpu.stat"))
 	const us = uint64(time.Microsecond)
 	u.CPU, u.UserCPU, u.SystemCPU = times(c, "usage_usec", us), times(c, "user_usec", us), times(c, "system_usec", us)
-	u.Periods, u.ThrottledPeriods, u.Throttled = keyed(c, "nr_periods"), keyed(c, "nr_throttled"), times(c, "throttled_usec", us)
+	u.Periods, u.ThrottledPeriods, u.Throttled = keyed(c, "nr_periods"), keyed(c, "nr_throttled"),
+		times(c, "throttled_usec", us)
 	u.Memory = numberIn(file("", "memory.current"))
 	m := parseKeyed(file("", "memory.stat"))
 	u.RSS, u.Cache, u.MappedFile = keyed(m, "anon"), keyed(m, "file"), keyed(m, "file_mapped")
@@ -80,7 +84,8 @@ func readV2(file readFile) CgroupUsage {
 	u.SwapLimit = numberIn(file("", "memory.swap.max"))
 	u.Tasks = numberIn(file("", "pids.current"))
 	u.ReadBytes, u.WrittenBytes, u.Reads, u.Writes = parseIOStat(file("", "io.stat"))
-	u.CPUPressure, u.MemoryPressure, u.IOPressure = parsePressure(file("", "cpu.pressure")), parsePressure(file("", "memory.pressure")), parsePressure(file("", "io.pressure"))
+	u.CPUPressure, u.MemoryPressure, u.IOPressure = parsePressure(file("", "cpu.pressure")),
+		parsePressure(file("", "memory.pressure")), parsePressure(file("", "io.pressure"))
 	return u
 }
 
@@ -176,7 +181,8 @@ func (u *CgroupUsage) memory(now time.Time) *statsv1alpha1.MemoryStats {
 		return nil
 	}
 	m := &statsv1alpha1.MemoryStats{
-		Time: metav1.NewTime(now), UsageBytes: u.Memory, WorkingSetBytes: u.WorkingSet, RSSBytes: u.RSS, PageFaults: u.PageFaults, MajorPageFaults: u.MajorFaults, PSI: u.MemoryPressure,
+		Time: metav1.NewTime(now), UsageBytes: u.Memory, WorkingSetBytes: u.WorkingSet, RSSBytes: u.RSS,
+		PageFaults: u.PageFaults, MajorPageFaults: u.MajorFaults, PSI: u.MemoryPressure,
 	}
 	if u.MemoryLimit != nil {
 		m.AvailableBytes = less(u.MemoryLimit, *u.WorkingSet)

@@ -50,7 +50,8 @@ type Options struct {
 	// PodLogsDir is the directory of the logs of pods. If empty, they are not measured.
 	PodLogsDir string
 	// VolumeStats returns the usage of the volumes of the pod, as a volume.Manager does. The result is valid also
-	// with an error, which is that of the volumes that are missing. It is safe for concurrent use. nil: volumes are not measured.
+	// with an error, which is that of the volumes that are missing. It is safe for concurrent use. nil: volumes are not
+	// measured.
 	VolumeStats func(ctx context.Context, pod *v1.Pod, podDir string) ([]statsv1alpha1.VolumeStats, error)
 	// PodCgroup returns the cgroup of a pod, as in "/kubepods/besteffort/pod1234", for pods of
 	// a runtime that does not report their usage. The method Parent of a *cgroup.Pods of
@@ -58,8 +59,8 @@ type Options struct {
 	//
 	// It is also where the paths of the cgroups of pods and containers are looked up. If nil, they are not known.
 	PodCgroup func(pod *v1.Pod) string
-	// NodeCgroups returns the cgroups to measure beside those of pods: of all pods, of the agent, of the runtime. It must not
-	// block. nil: none.
+	// NodeCgroups returns the cgroups to measure beside those of pods: of all pods, of the agent, of the runtime. It
+	// must not block. nil: none.
 	NodeCgroups func() []NodeCgroup
 	// Logger receives what is missing in a reading. Default: that of package slog.
 	Logger logr.Logger
@@ -240,7 +241,8 @@ func (c *Collector) podUsage(ctx context.Context, known []knownPod, now time.Tim
 		}
 	}
 	if c.opts.PodCgroup == nil {
-		return usageByID{}, fmt.Errorf("the runtime does not report it, and Options.PodCgroup is nil: %w", errors.ErrUnsupported)
+		return usageByID{}, fmt.Errorf("the runtime does not report it, and Options.PodCgroup is nil: %w",
+			errors.ErrUnsupported)
 	}
 	return c.machine.pods(known, c.opts.PodCgroup, now), nil
 }

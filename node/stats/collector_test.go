@@ -66,18 +66,24 @@ func (n *node) report(f func(ctx context.Context) (runtime.Usage, error)) {
 }
 
 func newNode() *node {
-	return &node{statuses: map[types.UID]*runtime.PodStatus{}, usage: func(context.Context) (runtime.Usage, error) { return runtime.Usage{}, nil }}
+	return &node{statuses: map[types.UID]*runtime.PodStatus{}, usage: func(context.Context) (runtime.Usage,
+		error) {
+		return runtime.Usage{}, nil
+	}}
 }
 
 // add adds a pod with containers that run, whose IDs are the UID, a dash and their names.
 func (n *node) add(name string, uid types.UID, containers ...string) *v1.Pod {
 	pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: uid}}
-	status := &runtime.PodStatus{PodRef: runtime.RefOf(pod), Sandboxes: []runtime.SandboxStatus{{Sandbox: runtime.Sandbox{ID: "sandbox-" + string(uid), State: runtime.SandboxReady, CreatedAt: time.Unix(100, 0)}}}}
+	status := &runtime.PodStatus{PodRef: runtime.RefOf(pod),
+		Sandboxes: []runtime.SandboxStatus{{Sandbox: runtime.Sandbox{ID: "sandbox-" + string(uid),
+			State: runtime.SandboxReady, CreatedAt: time.Unix(100, 0)}}}}
 	for _, c := range containers {
 		pod.Spec.Containers = append(pod.Spec.Containers, v1.Container{Name: c})
 		status.Containers = append(status.Containers, runtime.ContainerStatus{
-			Container: runtime.Container{ID: runtime.ContainerID{Type: "fake", ID: string(uid) + "-" + c}, Name: c, State: runtime.ContainerRunning, CreatedAt: time.Unix(101, 0)},
-			Image:     "registry.example/" + c + ":1",
+			Container: runtime.Container{ID: runtime.ContainerID{Type: "fake", ID: string(uid) + "-" + c}, Name: c,
+				State: runtime.ContainerRunning, CreatedAt: time.Unix(101, 0)},
+			Image: "registry.example/" + c + ":1",
 		})
 	}
 	n.pods, n.statuses[uid] = append(n.pods, pod), status
@@ -87,7 +93,8 @@ func (n *node) add(name string, uid types.UID, containers ...string) *v1.Pod {
 func number(n uint64) *uint64 { return &n }
 
 func cpuOf(id string, ns uint64, at time.Time) runtime.ContainerUsage {
-	return runtime.ContainerUsage{ID: id, CPU: &statsv1alpha1.CPUStats{Time: metav1.NewTime(at), UsageCoreNanoSeconds: &ns}}
+	return runtime.ContainerUsage{ID: id, CPU: &statsv1alpha1.CPUStats{Time: metav1.NewTime(at),
+		UsageCoreNanoSeconds: &ns}}
 }
 
 func collect(t *testing.T, n *node, opts Options) *Collector {
@@ -263,7 +270,8 @@ func TestAbsurdReports(t *testing.T) {
 			return runtime.Usage{
 				Sandboxes: []runtime.SandboxUsage{
 					{ID: "sandbox-u", CPU: &statsv1alpha1.CPUStats{Time: metav1.NewTime(now.Add(time.Hour)), UsageCoreNanoSeconds: huge, PSI: &statsv1alpha1.PSIStats{Some: statsv1alpha1.PSIData{Avg10: math.NaN()}}},
-						Network: &statsv1alpha1.NetworkStats{InterfaceStats: many[0], Interfaces: many}, Processes: huge},
+						Network:   &statsv1alpha1.NetworkStats{InterfaceStats: many[0], Interfaces: many},
+						Processes: huge},
 					{ID: "sandbox-other", Processes: number(1)},
 				},
 				Containers: []runtime.ContainerUsage{

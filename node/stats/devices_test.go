@@ -36,7 +36,8 @@ func TestNamesOfDevices(t *testing.T) {
 		assert.Equal(t, "8:0", s.LabelValues[0], "another label")
 		got = append(got, s.LabelValues[1])
 	}
-	assert.Equal(t, []string{"/dev/sda", "/dev/sda", "/dev/mapper/data", "7:0", "9:9", "/dev/sdb", "", "8", "../../..:0", "8:0/../8:0", "-8:0"}, got)
+	assert.Equal(t, []string{"/dev/sda", "/dev/sda", "/dev/mapper/data", "7:0", "9:9", "/dev/sdb", "", "8",
+		"../../..:0", "8:0/../8:0", "-8:0"}, got)
 	assert.Equal(t, "8:0", f.Samples[0].LabelValues[1], "what the runtime has returned is not changed")
 
 	for i := range 2 * maxDevices {

@@ -254,7 +254,8 @@ func (d *disk) add(ps *statsv1alpha1.PodStats, pod *v1.Pod, files fileSystems, n
 			total.plus(c.Rootfs.UsedBytes, c.Rootfs.InodesUsed)
 		}
 		if logs, ok := u.logs[c.Name]; ok {
-			c.Logs = files.share(&statsv1alpha1.FsStats{Time: at, UsedBytes: &logs.bytes, InodesUsed: &logs.inodes}, d.opts.PodLogsDir, now)
+			c.Logs = files.share(&statsv1alpha1.FsStats{Time: at, UsedBytes: &logs.bytes, InodesUsed: &logs.inodes},
+				d.opts.PodLogsDir, now)
 		}
 	}
 	for _, logs := range u.logs { // also of containers that do not run
@@ -267,7 +268,8 @@ func (d *disk) add(ps *statsv1alpha1.PodStats, pod *v1.Pod, files fileSystems, n
 		}
 	}
 	if d.opts.RootDir != "" {
-		ps.EphemeralStorage = files.share(&statsv1alpha1.FsStats{Time: at, UsedBytes: &total.bytes, InodesUsed: &total.inodes}, d.opts.RootDir, now)
+		ps.EphemeralStorage = files.share(&statsv1alpha1.FsStats{Time: at, UsedBytes: &total.bytes,
+			InodesUsed: &total.inodes}, d.opts.RootDir, now)
 	}
 }
 

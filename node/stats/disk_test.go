@@ -43,7 +43,8 @@ func TestVolumesAndLogs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n, v := newNode(), &volumes{}
 		web := n.add("web", "u", "main")
-		web.Spec.Volumes = []v1.Volume{{Name: "scratch", VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{}}}}
+		web.Spec.Volumes = []v1.Volume{{Name: "scratch",
+			VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{}}}}
 		n.add("panics", "p", "main")
 		c := collect(t, n, Options{RootDir: root, PodLogsDir: filepath.Join(root, "logs"), VolumeStats: v.VolumeStats})
 		ctx, cancel := context.WithCancel(t.Context())
@@ -57,11 +58,13 @@ func TestVolumesAndLogs(t *testing.T) {
 		p := read(t, c).Summary.Pods[1]
 		require.Len(t, p.VolumeStats, 2)
 		assert.GreaterOrEqual(t, *p.Containers[0].Logs.UsedBytes, uint64(8192))
-		assert.EqualValues(t, 1<<20+*p.Containers[0].Logs.UsedBytes, *p.EphemeralStorage.UsedBytes, "the claim does not count")
+		assert.EqualValues(t, 1<<20+*p.Containers[0].Logs.UsedBytes, *p.EphemeralStorage.UsedBytes,
+			"the claim does not count")
 		disk := c.Disk()
 		require.Len(t, disk, 2)
 		assert.Same(t, &disk[0], &c.Disk()[0], "nothing was measured in between")
-		assert.Equal(t, []string{"panics", "web"}, []string{disk[0].Pod.Name, disk[1].Pod.Name}, "the latest measurement is the first")
+		assert.Equal(t, []string{"panics", "web"}, []string{disk[0].Pod.Name, disk[1].Pod.Name},
+			"the latest measurement is the first")
 		assert.Len(t, disk[1].Claims, 1)
 		assert.Contains(t, disk[1].Logs, "main")
 		for range 10 {
@@ -88,8 +91,8 @@ func TestVolumesAndLogs(t *testing.T) {
 	})
 }
 
-// Files of earlier rotations count, compressed or not, and so does a compression under way; links and what lies in directories do not, as
-// in kubelet.
+// Files of earlier rotations count, compressed or not, and so does a compression under way; links and what lies in
+// directories do not, as in kubelet.
 func TestRotatedLogs(t *testing.T) {
 	root := t.TempDir()
 	for dir, files := range map[string]map[string]int{
@@ -102,7 +105,8 @@ func TestRotatedLogs(t *testing.T) {
 			require.NoError(t, os.WriteFile(filepath.Join(path, name), []byte(strings.Repeat("x", size)), 0o600))
 		}
 	}
-	require.NoError(t, os.Symlink(filepath.Join(root, "default_web_u", "other", "0.log"), filepath.Join(root, "default_web_u", "main", "2.log")))
+	require.NoError(t, os.Symlink(filepath.Join(root, "default_web_u", "other", "0.log"),
+		filepath.Join(root, "default_web_u", "main", "2.log")))
 	n := newNode()
 	c := collect(t, n, Options{RootDir: t.TempDir(), PodLogsDir: root})
 	usage := c.disk.measure(t.Context(), n.add("web", "u", "main", "side"))
@@ -294,7 +298,8 @@ func TestMetricsOfARuntime(t *testing.T) {
 func TestTimesOfExtraSamples(t *testing.T) {
 	now := time.Unix(1e9, 0)
 	f := runtime.MetricFamily{Name: "container_x"}
-	for _, at := range []time.Time{{}, now.Add(-time.Minute), now.Add(-time.Hour), now.Add(time.Hour), time.Unix(1<<60, 0)} {
+	for _, at := range []time.Time{{}, now.Add(-time.Minute), now.Add(-time.Hour), now.Add(time.Hour),
+		time.Unix(1<<60, 0)} {
 		f.Samples = append(f.Samples, runtime.MetricSample{Time: at})
 	}
 	var got []time.Time

@@ -11,8 +11,8 @@
 //   - Pods and containers: the runtime ([runtime.UsageReporter]; with CRI ListPodSandboxStats, or
 //     ListContainerStats). If the runtime does not report them, the cgroups of version 1 or 2 that
 //     [Options].PodCgroup returns.
-//   - The node: /proc and the root cgroup. The system containers "kubelet", "runtime", "misc" and "pods": the cgroups of
-//     [Options].NodeCgroups.
+//   - The node: /proc and the root cgroup. The system containers "kubelet", "runtime", "misc" and "pods": the cgroups
+//     of [Options].NodeCgroups.
 //   - File systems: statfs(2), and [runtime.ImageService] for those of images and of writable
 //     layers.
 //   - Volumes and logs: their files, once a minute. [Collector.Run] measures them beside the

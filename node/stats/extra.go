@@ -121,7 +121,8 @@ func saneFamilies(list []runtime.MetricFamily, devices *deviceNames, now time.Ti
 	var out []runtime.MetricFamily
 	samples := 0
 	for _, f := range list {
-		if !isMetricName(f.Name) || len(f.Help) > maxLabelValue || !utf8.ValidString(f.Help) || len(f.Labels) > maxExtraLabels || len(out) == maxFamilies || hasTwice(f.Labels) {
+		if !isMetricName(f.Name) || len(f.Help) > maxLabelValue || !utf8.ValidString(f.Help) ||
+			len(f.Labels) > maxExtraLabels || len(out) == maxFamilies || hasTwice(f.Labels) {
 			continue
 		}
 		valid := true

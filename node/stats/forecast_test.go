@@ -48,7 +48,8 @@ func scraped(t *testing.T, f func(get func() (age, took time.Duration), reads fu
 }
 
 func TestAScraperDoesNotWait(t *testing.T) {
-	for _, every := range []time.Duration{5 * time.Second, 5100 * time.Millisecond, 6 * time.Second, 15 * time.Second, time.Minute} {
+	for _, every := range []time.Duration{5 * time.Second, 5100 * time.Millisecond, 6 * time.Second, 15 * time.Second,
+		time.Minute} {
 		t.Run(every.String(), func(t *testing.T) {
 			scraped(t, func(get func() (age, took time.Duration), reads func() int) {
 				for i := range 20 {

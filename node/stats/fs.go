@@ -72,5 +72,6 @@ func (f fileSystems) share(usage *statsv1alpha1.FsStats, dir string, now time.Ti
 }
 
 func sizeStats(s *safefile.Disk, now time.Time) *statsv1alpha1.FsStats {
-	return &statsv1alpha1.FsStats{Time: metav1.NewTime(now), CapacityBytes: &s.Capacity, AvailableBytes: &s.Available, Inodes: &s.Inodes, InodesFree: &s.InodesFree}
+	return &statsv1alpha1.FsStats{Time: metav1.NewTime(now), CapacityBytes: &s.Capacity, AvailableBytes: &s.Available,
+		Inodes: &s.Inodes, InodesFree: &s.InodesFree}
 }

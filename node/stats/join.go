@@ -45,7 +45,8 @@ func describe(pods []*v1.Pod, status func(types.UID) (*runtime.PodStatus, bool))
 		}
 		for i := range st.Containers {
 			c := &st.Containers[i]
-			if c.State == runtime.ContainerRunning && !slices.ContainsFunc(k.containers, func(o *runtime.ContainerStatus) bool { return o.Name == c.Name }) {
+			if c.State == runtime.ContainerRunning && !slices.ContainsFunc(k.containers,
+				func(o *runtime.ContainerStatus) bool { return o.Name == c.Name }) {
 				k.containers = append(k.containers, c)
 			}
 		}
@@ -71,7 +72,8 @@ type usageByID struct {
 }
 
 func usageOf(u *runtime.Usage, now time.Time) usageByID {
-	out := usageByID{sandboxes: make(map[string]*runtime.SandboxUsage, len(u.Sandboxes)), containers: make(map[string]*runtime.ContainerUsage, len(u.Containers)), now: now}
+	out := usageByID{sandboxes: make(map[string]*runtime.SandboxUsage, len(u.Sandboxes)),
+		containers: make(map[string]*runtime.ContainerUsage, len(u.Containers)), now: now}
 	for i := range u.Sandboxes {
 		if s := &u.Sandboxes[i]; out.sandboxes[s.ID] == nil {
 			out.sandboxes[s.ID] = s
@@ -92,7 +94,8 @@ func (r *Reading) join(known []knownPod, usage usageByID, rates rates, files fil
 	for i := range known {
 		k := &known[i]
 		ps := statsv1alpha1.PodStats{
-			PodRef:     statsv1alpha1.PodReference{Name: k.pod.Name, Namespace: k.pod.Namespace, UID: string(k.pod.UID)},
+			PodRef: statsv1alpha1.PodReference{Name: k.pod.Name, Namespace: k.pod.Namespace,
+				UID: string(k.pod.UID)},
 			Containers: make([]statsv1alpha1.ContainerStats, 0, len(k.containers)),
 		}
 		details := PodDetails{Shadowed: k.shadowed, Containers: make([]ContainerDetails, 0, len(k.containers))}
@@ -107,7 +110,8 @@ func (r *Reading) join(known []knownPod, usage usageByID, rates rates, files fil
 				}
 			}
 			ps.Containers = append(ps.Containers, cs)
-			details.Containers = append(details.Containers, ContainerDetails{ID: c.ID.ID, Image: c.Image, Cgroup: usage.cgroups[c.ID.ID]})
+			details.Containers = append(details.Containers, ContainerDetails{ID: c.ID.ID, Image: c.Image,
+				Cgroup: usage.cgroups[c.ID.ID]})
 		}
 		if k.sandbox != nil {
 			details.SandboxID, ps.StartTime = k.sandbox.ID, metav1.NewTime(k.sandbox.CreatedAt)
@@ -142,7 +146,8 @@ func addUp(ps *statsv1alpha1.PodStats) {
 			cpu, cores, at = sum(cpu, c.CPU.UsageCoreNanoSeconds), sum(cores, c.CPU.UsageNanoCores), c.CPU.Time
 		}
 		if c.Memory != nil {
-			working, usage, rss, at = sum(working, c.Memory.WorkingSetBytes), sum(usage, c.Memory.UsageBytes), sum(rss, c.Memory.RSSBytes), c.Memory.Time
+			working, usage, rss, at = sum(working, c.Memory.WorkingSetBytes), sum(usage, c.Memory.UsageBytes),
+				sum(rss, c.Memory.RSSBytes), c.Memory.Time
 		}
 	}
 	if ps.CPU == nil && cpu != nil {
@@ -165,7 +170,8 @@ func sum(a, b *uint64) *uint64 {
 
 // pods reads the usage of the pods from their cgroups.
 func (m machine) pods(known []knownPod, cgroupOf func(*v1.Pod) string, now time.Time) usageByID {
-	out := usageByID{sandboxes: map[string]*runtime.SandboxUsage{}, containers: map[string]*runtime.ContainerUsage{}, cgroups: map[string]*CgroupUsage{}, now: now}
+	out := usageByID{sandboxes: map[string]*runtime.SandboxUsage{}, containers: map[string]*runtime.ContainerUsage{},
+		cgroups: map[string]*CgroupUsage{}, now: now}
 	for i := range known {
 		k := &known[i]
 		cgroup := cgroupOf(k.pod)
@@ -180,14 +186,16 @@ func (m machine) pods(known []knownPod, cgroupOf func(*v1.Pod) string, now time.
 			}
 			if u, ok := m.cgroups.read(path); ok {
 				out.cgroups[c.ID.ID] = &u
-				out.containers[c.ID.ID] = &runtime.ContainerUsage{ID: c.ID.ID, CPU: u.cpu(now), Memory: u.memory(now), Swap: u.swap(now), IO: u.io(now)}
+				out.containers[c.ID.ID] = &runtime.ContainerUsage{ID: c.ID.ID, CPU: u.cpu(now), Memory: u.memory(now),
+					Swap: u.swap(now), IO: u.io(now)}
 			}
 		}
 		if k.sandbox == nil {
 			continue
 		}
 		if u, ok := m.cgroups.read(cgroup); ok {
-			s := &runtime.SandboxUsage{ID: k.sandbox.ID, CPU: u.cpu(now), Memory: u.memory(now), IO: u.io(now), Processes: u.Tasks}
+			s := &runtime.SandboxUsage{ID: k.sandbox.ID, CPU: u.cpu(now), Memory: u.memory(now),
+				IO: u.io(now), Processes: u.Tasks}
 			if path, ok := paths[k.sandbox.ID]; ok && !k.sandbox.HostNetwork {
 				s.Network = m.podNetwork(path, now)
 			}

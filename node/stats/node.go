@@ -67,8 +67,10 @@ func (m machine) read(now time.Time) (Machine, statsv1alpha1.NodeStats) {
 		working := used - min(used, mem["Inactive(file)"])
 		available := total - working
 		node.Memory = &statsv1alpha1.MemoryStats{
-			Time: at, AvailableBytes: &available, UsageBytes: &used, WorkingSetBytes: &working, RSSBytes: keyed(mem, "AnonPages"),
-			PageFaults: keyed(vm, "pgfault"), MajorPageFaults: keyed(vm, "pgmajfault"), PSI: parsePressure(m.file("pressure/memory")),
+			Time: at, AvailableBytes: &available, UsageBytes: &used, WorkingSetBytes: &working,
+			RSSBytes:   keyed(mem, "AnonPages"),
+			PageFaults: keyed(vm, "pgfault"), MajorPageFaults: keyed(vm, "pgmajfault"),
+			PSI: parsePressure(m.file("pressure/memory")),
 		}
 	}
 	if total, ok := mem["SwapTotal"]; ok {
@@ -83,7 +85,8 @@ func (m machine) read(now time.Time) (Machine, statsv1alpha1.NodeStats) {
 	node.Rlimit = m.tasks(at)
 	return Machine{
 		Cores: cores(stat), Memory: mem["MemTotal"], Swap: mem["SwapTotal"],
-		ID: line(m.file("../etc/machine-id")), SystemUUID: line(m.file("../sys/class/dmi/id/product_uuid")), BootID: line(m.file("sys/kernel/random/boot_id")),
+		ID: line(m.file("../etc/machine-id")), SystemUUID: line(m.file("../sys/class/dmi/id/product_uuid")),
+		BootID: line(m.file("sys/kernel/random/boot_id")),
 	}, node
 }
 

@@ -45,7 +45,8 @@ func TestCgroups(t *testing.T) {
 	assert.Equal(t, CgroupUsage{
 		CPU: number(4161234567), UserCPU: number(2_500_000_000), SystemCPU: number(1_600_000_000),
 		Periods: number(40), ThrottledPeriods: number(3), Throttled: number(123456789),
-		Memory: number(10485760), WorkingSet: number(10485760 - 4096), RSS: number(8388608), Cache: number(2097152), MappedFile: number(1048576), Swap: number(0),
+		Memory: number(10485760), WorkingSet: number(10485760 - 4096), RSS: number(8388608), Cache: number(2097152),
+		MappedFile: number(1048576), Swap: number(0),
 		MemoryLimit: number(67108864), PageFaults: number(5000), MajorFaults: number(7), Tasks: number(12),
 		ReadBytes: number(4096 + 512), WrittenBytes: number(8192), Reads: number(2), Writes: number(3),
 	}, v1)
@@ -54,16 +55,20 @@ func TestCgroups(t *testing.T) {
 	assert.Equal(t, CgroupUsage{
 		CPU: number(4161234000), UserCPU: number(2_500_000_000), SystemCPU: number(1_661_234_000),
 		Periods: number(40), ThrottledPeriods: number(3), Throttled: number(123456000),
-		Memory: number(10485760), WorkingSet: number(10485760 - 4096), RSS: number(8388608), Cache: number(2097152), MappedFile: number(1048576), Swap: number(0),
+		Memory: number(10485760), WorkingSet: number(10485760 - 4096), RSS: number(8388608), Cache: number(2097152),
+		MappedFile: number(1048576), Swap: number(0),
 		PageFaults: number(5000), MajorFaults: number(7), Tasks: number(12),
 		ReadBytes: number(4608), WrittenBytes: number(8192), Reads: number(2), Writes: number(3),
-		CPUPressure:    &statsv1alpha1.PSIStats{Some: statsv1alpha1.PSIData{Avg10: 1.5, Avg60: 0.5, Avg300: 0.25, Total: 1000}, Full: statsv1alpha1.PSIData{Total: 2000}},
+		CPUPressure: &statsv1alpha1.PSIStats{Some: statsv1alpha1.PSIData{Avg10: 1.5, Avg60: 0.5, Avg300: 0.25,
+			Total: 1000}, Full: statsv1alpha1.PSIData{Total: 2000}},
 		MemoryPressure: &statsv1alpha1.PSIStats{}, IOPressure: nil,
 	}, v2)
 	_, ok = cgroups{mount: "testdata/v2"}.read("kubepods.slice/gone.slice")
 	assert.False(t, ok, "it vanished")
-	assert.Equal(t, map[string]string{"u-main": "kubepods/besteffort/podu/u-main", "sandbox-u": "kubepods/besteffort/podu/sandbox-u"}, cgroups{mount: "testdata/v1"}.containers("kubepods/besteffort/podu"))
-	assert.Equal(t, map[string]string{"0123abc": "kubepods.slice/kubepods-podu.slice/cri-containerd-0123abc.scope"}, cgroups{mount: "testdata/v2"}.containers("kubepods.slice/kubepods-podu.slice"))
+	assert.Equal(t, map[string]string{"u-main": "kubepods/besteffort/podu/u-main",
+		"sandbox-u": "kubepods/besteffort/podu/sandbox-u"}, cgroups{mount: "testdata/v1"}.containers("kubepods/besteffort/podu"))
+	assert.Equal(t, map[string]string{"0123abc": "kubepods.slice/kubepods-podu.slice/cri-containerd-0123abc.scope"},
+		cgroups{mount: "testdata/v2"}.containers("kubepods.slice/kubepods-podu.slice"))
 }
 
 // A runtime without figures: those of the cgroups, as far as the files are there.
@@ -73,7 +78,9 @@ func TestPodsFromCgroups(t *testing.T) {
 		n.report(unsupported)
 		n.add("web", "u", "main", "vanished")
 		n.add("gone", "gone", "main")
-		c, err := New(n, n, Options{PodCgroup: func(pod *v1.Pod) string { return "/kubepods/besteffort/pod" + string(pod.UID) }, proc: "testdata/proc", cgroup: "testdata/v1"})
+		c, err := New(n, n,
+			Options{PodCgroup: func(pod *v1.Pod) string { return "/kubepods/besteffort/pod" + string(pod.UID) },
+				proc: "testdata/proc", cgroup: "testdata/v1"})
 		require.NoError(t, err)
 		r := read(t, c)
 		require.NoError(t, r.Err)
@@ -97,7 +104,8 @@ func TestPodsFromCgroups(t *testing.T) {
 }
 
 func FuzzParsers(f *testing.F) {
-	for _, pattern := range []string{"testdata/proc/*", "testdata/proc/*/*", "testdata/v*/*/*/*/*/*", "testdata/v2/*/*/*"} {
+	for _, pattern := range []string{"testdata/proc/*", "testdata/proc/*/*", "testdata/v*/*/*/*/*/*",
+		"testdata/v2/*/*/*"} {
 		files, err := filepath.Glob(pattern)
 		if err != nil {
 			f.Fatal(err)
@@ -109,14 +117,16 @@ func FuzzParsers(f *testing.F) {
 		}
 	}
 	f.Add("8:0 Read 18446744073709551615\n8:1 Read 1\n8:0 rbytes=18446744073709551615 rbytes=1\n")
-	f.Add("some avg10=NaN avg60=-1 avg300=1e309 total=18446744073709551615\nMemTotal: 18446744073709551615 kB\ncpu 1 2 3 4 5 6 7 281474976710656\n")
+	f.Add("some avg10=NaN avg60=-1 avg300=1e309 total=18446744073709551615\nMemTotal: 18446744073709551615 kB\ncpu " +
+		"1 2 3 4 5 6 7 281474976710656\n")
 	f.Fuzz(func(t *testing.T, text string) {
 		file := func(string, string) string { return text }
 		for _, u := range []CgroupUsage{readV1(file), readV2(file)} {
 			if u.Memory != nil && *u.WorkingSet > *u.Memory {
 				t.Error("the working set is larger than the memory")
 			}
-			if u.CPUPressure != nil && sanePSI(u.CPUPressure) == nil && u.CPUPressure.Some.Total <= maxAmount && u.CPUPressure.Full.Total <= maxAmount {
+			if u.CPUPressure != nil && sanePSI(u.CPUPressure) == nil && u.CPUPressure.Some.Total <= maxAmount &&
+				u.CPUPressure.Full.Total <= maxAmount {
 				t.Error("a pressure that cannot be true")
 			}
 			now := time.Unix(1, 0)
@@ -139,7 +149,8 @@ func FuzzParsers(f *testing.F) {
 
 // Files that vanish while they are read are missing, each by itself.
 func TestFilesThatVanish(t *testing.T) {
-	for _, gone := range []string{"cpu.stat", "memory.current", "memory.stat", "memory.max", "pids.current", "io.stat"} {
+	for _, gone := range []string{"cpu.stat", "memory.current", "memory.stat", "memory.max",
+		"pids.current", "io.stat"} {
 		u := readV2(func(_, name string) string {
 			if name == gone {
 				return ""

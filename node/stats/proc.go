@@ -72,7 +72,8 @@ func parseProcStat(text string) (procStat, error) {
 				}
 				ticks += n
 			}
-			out.cpu, found = time.Duration(min(ticks, math.MaxInt64/uint64(time.Second/userHZ)))*(time.Second/userHZ), true
+			out.cpu, found = time.Duration(min(ticks, math.MaxInt64/uint64(time.Second/userHZ)))*(time.Second/userHZ),
+				true
 		case len(fields) == 2 && fields[0] == "btime":
 			if n, err := strconv.ParseInt(fields[1], 10, 48); err == nil {
 				out.boot = time.Unix(n, 0)

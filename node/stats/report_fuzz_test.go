@@ -20,13 +20,16 @@ func FuzzReports(f *testing.F) {
 		data := statsv1alpha1.PSIData{Total: n, Avg10: share, Avg60: share, Avg300: share}
 		psi := &statsv1alpha1.PSIStats{Full: data, Some: data}
 		cpu := &statsv1alpha1.CPUStats{Time: when, UsageCoreNanoSeconds: &n, UsageNanoCores: &m, PSI: psi}
-		memory := &statsv1alpha1.MemoryStats{Time: when, WorkingSetBytes: &n, UsageBytes: &m, RSSBytes: &n, PageFaults: &m, PSI: psi}
+		memory := &statsv1alpha1.MemoryStats{Time: when, WorkingSetBytes: &n, UsageBytes: &m, RSSBytes: &n,
+			PageFaults: &m, PSI: psi}
 		io := &statsv1alpha1.IOStats{Time: when, PSI: psi}
 		port := statsv1alpha1.InterfaceStats{Name: name, RxBytes: &n, TxErrors: &m}
-		s := saneSandbox(&runtime.SandboxUsage{ID: "s", CPU: cpu, Memory: memory, IO: io, Processes: &n, Network: &statsv1alpha1.NetworkStats{
-			Time: when, InterfaceStats: port, Interfaces: []statsv1alpha1.InterfaceStats{port, port},
-		}}, now)
-		c := saneContainer(&runtime.ContainerUsage{ID: "c", CPU: cpu, Memory: memory, IO: io, Swap: &statsv1alpha1.SwapStats{Time: when, SwapUsageBytes: &n},
+		s := saneSandbox(&runtime.SandboxUsage{ID: "s", CPU: cpu, Memory: memory, IO: io, Processes: &n,
+			Network: &statsv1alpha1.NetworkStats{
+				Time: when, InterfaceStats: port, Interfaces: []statsv1alpha1.InterfaceStats{port, port},
+			}}, now)
+		c := saneContainer(&runtime.ContainerUsage{ID: "c", CPU: cpu, Memory: memory, IO: io,
+			Swap:          &statsv1alpha1.SwapStats{Time: when, SwapUsageBytes: &n},
 			WritableLayer: &statsv1alpha1.FsStats{Time: when, UsedBytes: &n, InodesUsed: &m}}, now)
 		ps := statsv1alpha1.PodStats{Network: s.Network, Containers: []statsv1alpha1.ContainerStats{
 			{CPU: c.CPU, Memory: c.Memory, Swap: c.Swap, IO: c.IO, Rootfs: c.WritableLayer}, {CPU: c.CPU, Memory: c.Memory, Swap: c.Swap},
@@ -35,7 +38,8 @@ func FuzzReports(f *testing.F) {
 		if _, err := json.Marshal([]any{s, c, ps}); err != nil {
 			t.Error(err)
 		}
-		sums := []*uint64{s.Processes, s.CPU.UsageCoreNanoSeconds, c.Memory.WorkingSetBytes, c.Swap.SwapUsageBytes, c.WritableLayer.UsedBytes}
+		sums := []*uint64{s.Processes, s.CPU.UsageCoreNanoSeconds, c.Memory.WorkingSetBytes, c.Swap.SwapUsageBytes,
+			c.WritableLayer.UsedBytes}
 		if ps.CPU != nil {
 			sums = append(sums, ps.CPU.UsageCoreNanoSeconds)
 		}
@@ -57,11 +61,14 @@ func FuzzReports(f *testing.F) {
 			t.Error("an interface is there twice")
 		}
 
-		family := runtime.MetricFamily{Name: metric, Help: value, Labels: []string{label, "device"}, Samples: []runtime.MetricSample{
-			{LabelValues: []string{value, name}, Value: share, Time: time.Unix(0, at)}, {LabelValues: []string{value}, Value: share},
-		}}
-		for _, kept := range saneFamilies([]runtime.MetricFamily{family}, newDeviceNames(machine{proc: "testdata/none"}), now) {
-			if !isMetricName(kept.Name) || !isLabelName(kept.Labels[0]) || len(kept.Samples) != 1 || !isSample(&kept, &kept.Samples[0]) {
+		family := runtime.MetricFamily{Name: metric, Help: value, Labels: []string{label, "device"},
+			Samples: []runtime.MetricSample{
+				{LabelValues: []string{value, name}, Value: share, Time: time.Unix(0, at)}, {LabelValues: []string{value}, Value: share},
+			}}
+		for _, kept := range saneFamilies([]runtime.MetricFamily{family},
+			newDeviceNames(machine{proc: "testdata/none"}), now) {
+			if !isMetricName(kept.Name) || !isLabelName(kept.Labels[0]) || len(kept.Samples) != 1 ||
+				!isSample(&kept, &kept.Samples[0]) {
 				t.Errorf("%+v is kept", kept)
 			}
 		}

@@ -48,7 +48,8 @@ func saneCPU(c *statsv1alpha1.CPUStats, now time.Time) *statsv1alpha1.CPUStats {
 	if c == nil {
 		return nil
 	}
-	return &statsv1alpha1.CPUStats{Time: moment(c.Time, now), UsageNanoCores: amount(c.UsageNanoCores), UsageCoreNanoSeconds: amount(c.UsageCoreNanoSeconds), PSI: sanePSI(c.PSI)}
+	return &statsv1alpha1.CPUStats{Time: moment(c.Time, now), UsageNanoCores: amount(c.UsageNanoCores),
+		UsageCoreNanoSeconds: amount(c.UsageCoreNanoSeconds), PSI: sanePSI(c.PSI)}
 }
 
 func saneMemory(m *statsv1alpha1.MemoryStats, now time.Time) *statsv1alpha1.MemoryStats {
@@ -56,8 +57,11 @@ func saneMemory(m *statsv1alpha1.MemoryStats, now time.Time) *statsv1alpha1.Memo
 		return nil
 	}
 	return &statsv1alpha1.MemoryStats{
-		Time: moment(m.Time, now), AvailableBytes: amount(m.AvailableBytes), UsageBytes: amount(m.UsageBytes), WorkingSetBytes: amount(m.WorkingSetBytes),
-		RSSBytes: amount(m.RSSBytes), PageFaults: amount(m.PageFaults), MajorPageFaults: amount(m.MajorPageFaults), PSI: sanePSI(m.PSI),
+		Time: moment(m.Time, now), AvailableBytes: amount(m.AvailableBytes), UsageBytes: amount(m.UsageBytes),
+		WorkingSetBytes: amount(m.WorkingSetBytes),
+		RSSBytes:        amount(m.RSSBytes), PageFaults: amount(m.PageFaults),
+		MajorPageFaults: amount(m.MajorPageFaults),
+		PSI:             sanePSI(m.PSI),
 	}
 }
 
@@ -65,7 +69,8 @@ func saneSwap(s *statsv1alpha1.SwapStats, now time.Time) *statsv1alpha1.SwapStat
 	if s == nil {
 		return nil
 	}
-	return &statsv1alpha1.SwapStats{Time: moment(s.Time, now), SwapAvailableBytes: amount(s.SwapAvailableBytes), SwapUsageBytes: amount(s.SwapUsageBytes)}
+	return &statsv1alpha1.SwapStats{Time: moment(s.Time, now), SwapAvailableBytes: amount(s.SwapAvailableBytes),
+		SwapUsageBytes: amount(s.SwapUsageBytes)}
 }
 
 func saneIO(i *statsv1alpha1.IOStats, now time.Time) *statsv1alpha1.IOStats {
@@ -79,7 +84,8 @@ func saneLayer(f *statsv1alpha1.FsStats, now time.Time) *statsv1alpha1.FsStats {
 	if f == nil {
 		return nil
 	}
-	return &statsv1alpha1.FsStats{Time: moment(f.Time, now), UsedBytes: amount(f.UsedBytes), InodesUsed: amount(f.InodesUsed)}
+	return &statsv1alpha1.FsStats{Time: moment(f.Time, now), UsedBytes: amount(f.UsedBytes),
+		InodesUsed: amount(f.InodesUsed)}
 }
 
 // sanePSI returns nil for a share of time above 100 % and for one that is no number.
@@ -115,7 +121,8 @@ func saneNetwork(n *statsv1alpha1.NetworkStats, now time.Time) *statsv1alpha1.Ne
 }
 
 func saneInterface(i statsv1alpha1.InterfaceStats) statsv1alpha1.InterfaceStats {
-	return statsv1alpha1.InterfaceStats{Name: i.Name, RxBytes: amount(i.RxBytes), RxErrors: amount(i.RxErrors), TxBytes: amount(i.TxBytes), TxErrors: amount(i.TxErrors)}
+	return statsv1alpha1.InterfaceStats{Name: i.Name, RxBytes: amount(i.RxBytes), RxErrors: amount(i.RxErrors),
+		TxBytes: amount(i.TxBytes), TxErrors: amount(i.TxErrors)}
 }
 
 func isInterface(name string) bool {
@@ -126,13 +133,15 @@ func isInterface(name string) bool {
 // the agent knows.
 func saneSandbox(s *runtime.SandboxUsage, now time.Time) runtime.SandboxUsage {
 	return runtime.SandboxUsage{
-		ID: s.ID, CPU: saneCPU(s.CPU, now), Memory: saneMemory(s.Memory, now), IO: saneIO(s.IO, now), Network: saneNetwork(s.Network, now), Processes: amount(s.Processes),
+		ID: s.ID, CPU: saneCPU(s.CPU, now), Memory: saneMemory(s.Memory, now), IO: saneIO(s.IO, now),
+		Network: saneNetwork(s.Network, now), Processes: amount(s.Processes),
 	}
 }
 
 func saneContainer(c *runtime.ContainerUsage, now time.Time) runtime.ContainerUsage {
 	return runtime.ContainerUsage{
-		ID: c.ID, CPU: saneCPU(c.CPU, now), Memory: saneMemory(c.Memory, now), Swap: saneSwap(c.Swap, now), IO: saneIO(c.IO, now),
+		ID: c.ID, CPU: saneCPU(c.CPU, now), Memory: saneMemory(c.Memory, now), Swap: saneSwap(c.Swap, now),
+		IO:            saneIO(c.IO, now),
 		WritableLayer: saneLayer(c.WritableLayer, now), Mountpoint: c.Mountpoint,
 	}
 }

@@ -48,21 +48,25 @@ func (c *Collector) Summary(ctx context.Context, onlyCPUAndMemory bool) ([]byte,
 func (r *Reading) cpuAndMemory() *statsv1alpha1.Summary {
 	n := &r.Summary.Node
 	out := &statsv1alpha1.Summary{
-		Node: statsv1alpha1.NodeStats{NodeName: n.NodeName, StartTime: n.StartTime, CPU: n.CPU, Memory: n.Memory, Swap: n.Swap},
+		Node: statsv1alpha1.NodeStats{NodeName: n.NodeName, StartTime: n.StartTime, CPU: n.CPU, Memory: n.Memory,
+			Swap: n.Swap},
 		Pods: make([]statsv1alpha1.PodStats, len(r.Summary.Pods)),
 	}
 	for i := range n.SystemContainers {
 		c := &n.SystemContainers[i]
-		out.Node.SystemContainers = append(out.Node.SystemContainers, statsv1alpha1.ContainerStats{Name: c.Name, StartTime: c.StartTime, CPU: c.CPU, Memory: c.Memory, Swap: c.Swap})
+		out.Node.SystemContainers = append(out.Node.SystemContainers, statsv1alpha1.ContainerStats{Name: c.Name,
+			StartTime: c.StartTime, CPU: c.CPU, Memory: c.Memory, Swap: c.Swap})
 	}
 	for i := range r.Summary.Pods {
 		p := &r.Summary.Pods[i]
 		out.Pods[i] = statsv1alpha1.PodStats{
-			PodRef: p.PodRef, StartTime: p.StartTime, CPU: p.CPU, Memory: p.Memory, Swap: p.Swap, Containers: make([]statsv1alpha1.ContainerStats, len(p.Containers)),
+			PodRef: p.PodRef, StartTime: p.StartTime, CPU: p.CPU, Memory: p.Memory, Swap: p.Swap,
+			Containers: make([]statsv1alpha1.ContainerStats, len(p.Containers)),
 		}
 		for j := range p.Containers {
 			c := &p.Containers[j]
-			out.Pods[i].Containers[j] = statsv1alpha1.ContainerStats{Name: c.Name, StartTime: c.StartTime, CPU: c.CPU, Memory: c.Memory, Swap: c.Swap}
+			out.Pods[i].Containers[j] = statsv1alpha1.ContainerStats{Name: c.Name, StartTime: c.StartTime, CPU: c.CPU,
+				Memory: c.Memory, Swap: c.Swap}
 		}
 	}
 	return out

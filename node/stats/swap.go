@@ -19,12 +19,14 @@ func (u *CgroupUsage) swap(now time.Time) *statsv1alpha1.SwapStats {
 	return s
 }
 
-// sumSwap returns the swap of a pod, the sum of that of its containers, since CRI has none for pods; nil if none is known.
+// sumSwap returns the swap of a pod, the sum of that of its containers, since CRI has none for pods; nil if none is
+// known.
 func sumSwap(containers []statsv1alpha1.ContainerStats) *statsv1alpha1.SwapStats {
 	var out statsv1alpha1.SwapStats
 	for i := range containers {
 		if s := containers[i].Swap; s != nil {
-			out.Time, out.SwapUsageBytes, out.SwapAvailableBytes = s.Time, sum(out.SwapUsageBytes, s.SwapUsageBytes), sum(out.SwapAvailableBytes, s.SwapAvailableBytes)
+			out.Time, out.SwapUsageBytes, out.SwapAvailableBytes = s.Time, sum(out.SwapUsageBytes, s.SwapUsageBytes),
+				sum(out.SwapAvailableBytes, s.SwapAvailableBytes)
 		}
 	}
 	if out.SwapUsageBytes == nil && out.SwapAvailableBytes == nil {

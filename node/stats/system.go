@@ -13,8 +13,8 @@ import (
 
 // NodeCgroup is a cgroup of the node that is measured, beside those of pods.
 type NodeCgroup struct {
-	// Name is that of a system container in the summary, see [statsv1alpha1.SystemContainerKubelet] and the others. A cgroup
-	// without a name is not in the summary.
+	// Name is that of a system container in the summary, see [statsv1alpha1.SystemContainerKubelet] and the others. A
+	// cgroup without a name is not in the summary.
 	Name string
 	// Cgroup is its path, as in "/kubepods".
 	Cgroup string
@@ -46,7 +46,8 @@ func (c *Collector) system(r *Reading) {
 		if n.Started.IsZero() {
 			n.Started = c.machine.cgroups.made(n.Cgroup)
 		}
-		s := statsv1alpha1.ContainerStats{Name: n.Name, StartTime: metav1.NewTime(n.Started), CPU: usage.cpu(r.Time), Memory: usage.memory(r.Time), Swap: usage.swap(r.Time), IO: usage.io(r.Time)}
+		s := statsv1alpha1.ContainerStats{Name: n.Name, StartTime: metav1.NewTime(n.Started), CPU: usage.cpu(r.Time),
+			Memory: usage.memory(r.Time), Swap: usage.swap(r.Time), IO: usage.io(r.Time)}
 		c.rates.of("cgroup "+n.Name+" "+n.Cgroup, s.CPU)
 		r.Cgroups = append(r.Cgroups, NodeCgroupUsage{n, s, usage})
 		if n.Name != "" {
@@ -58,7 +59,8 @@ func (c *Collector) system(r *Reading) {
 // made returns when a cgroup was made, as far as the file system has it.
 func (g cgroups) made(cgroup string) time.Time {
 	dir := filepath.Join(g.mount, g.lister(), cgroup)
-	for _, path := range []string{filepath.Join(dir, "cgroup.clone_children"), dir} { // the first only with version 1, as for cAdvisor
+	for _, path := range []string{filepath.Join(dir, "cgroup.clone_children"), dir} {
+		// the first only with version 1, as for cAdvisor
 		if info, err := os.Stat(path); err == nil {
 			return info.ModTime()
 		}
@@ -66,8 +68,8 @@ func (g cgroups) made(cgroup string) time.Time {
 	return time.Time{}
 }
 
-// OwnCgroup returns the cgroup of this process; "" if it is not known, or with cgroup v1 not the same for CPU and memory, as for
-// kubelet.
+// OwnCgroup returns the cgroup of this process; "" if it is not known, or with cgroup v1 not the same for CPU and
+// memory, as for kubelet.
 func OwnCgroup() string {
 	data, err := os.ReadFile("/proc/self/cgroup")
 	if err != nil {
@@ -98,8 +100,8 @@ func ownCgroup(text string) string {
 	return cpu
 }
 
-// containerPaths are the paths of the cgroups of sandboxes and containers by ID. A path does not change, so the directory of a
-// pod is listed only for IDs that are new. It belongs to the reading in progress.
+// containerPaths are the paths of the cgroups of sandboxes and containers by ID. A path does not change, so the
+// directory of a pod is listed only for IDs that are new. It belongs to the reading in progress.
 type containerPaths struct{ byID map[string]string }
 
 // name sets the cgroups of pods and containers in the reading.

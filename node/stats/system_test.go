@@ -21,7 +21,8 @@ func writeCgroup(t *testing.T, mount, cgroup, cpuUsec, memory string) {
 	t.Helper()
 	dir := filepath.Join(mount, cgroup)
 	require.NoError(t, os.MkdirAll(dir, 0o700))
-	for name, text := range map[string]string{"cpu.stat": "usage_usec " + cpuUsec + "\n", "memory.current": memory + "\n", "memory.stat": "inactive_file 0\n"} {
+	for name, text := range map[string]string{"cpu.stat": "usage_usec " + cpuUsec + "\n", "memory.current": memory +
+		"\n", "memory.stat": "inactive_file 0\n"} {
 		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
 	}
 }
@@ -81,16 +82,21 @@ func TestCgroupPaths(t *testing.T) {
 		status := n.statuses["u"]
 		status.Containers[0].ID.ID, status.Sandboxes[0].ID = "main", "u"
 		n.add("old", "v", "main")
-		c, err := New(n, n, Options{proc: "testdata/proc", cgroup: mount, PodCgroup: func(pod *v1.Pod) string { return "/kubepods.slice/kubepods-pod" + string(pod.UID) + ".slice" }})
+		c, err := New(n, n, Options{proc: "testdata/proc", cgroup: mount,
+			PodCgroup: func(pod *v1.Pod) string { return "/kubepods.slice/kubepods-pod" + string(pod.UID) + ".slice" }})
 		require.NoError(t, err)
 		check := func() {
 			t.Helper()
 			r := read(t, c)
 			require.Len(t, r.Pods, 2)
-			assert.Equal(t, PodDetails{SandboxID: "sandbox-v", Containers: []ContainerDetails{{ID: "v-main", Image: "registry.example/main:1"}}}, r.Pods[0], "of another parent")
+			assert.Equal(t,
+				PodDetails{SandboxID: "sandbox-v",
+					Containers: []ContainerDetails{{ID: "v-main", Image: "registry.example/main:1"}}}, r.Pods[0],
+				"of another parent")
 			assert.Equal(t, "/kubepods.slice/kubepods-podu.slice", r.Pods[1].CgroupPath)
 			assert.Empty(t, r.Pods[1].Containers[0].CgroupPath)
-			assert.Equal(t, "/kubepods.slice/kubepods-podu.slice/cri-containerd-main.scope", r.Pods[1].Containers[1].CgroupPath)
+			assert.Equal(t, "/kubepods.slice/kubepods-podu.slice/cri-containerd-main.scope",
+				r.Pods[1].Containers[1].CgroupPath)
 		}
 		check()
 		time.Sleep(time.Minute)

@@ -1,7 +1,8 @@
-// Package swap gives containers a part of the node's swap, as kubelet does with memorySwap.swapBehavior: LimitedSwap (KEP-2400).
+// Package swap gives containers a part of the node's swap, as kubelet does with memorySwap.swapBehavior: LimitedSwap
+// (KEP-2400).
 //
-// Without it, and with the behavior [NoSwap], no container may use swap. With [LimitedSwap], a container of a Burstable pod
-// may use swap in proportion to the memory that it requests:
+// Without it, and with the behavior [NoSwap], no container may use swap. With [LimitedSwap], a container of a Burstable
+// pod may use swap in proportion to the memory that it requests:
 //
 //	swap limit = requested memory / memory of the machine * swap of the machine
 //
@@ -25,9 +26,10 @@
 // # Guarantees
 //
 //   - The limits are those of kubelet 1.36, to the byte.
-//   - A resize that changes the requested memory of a container with swap is infeasible, as in kubelet, unless the container is restarted
-//     for it: its limit of swap would change.
-//   - The memory and the swap of the machine are read when a container is created. If they cannot be read, the container gets no swap, and the
-//     first time that is logged. A container keeps its limit when swap is turned on or off.
+//   - A resize that changes the requested memory of a container with swap is infeasible, as in kubelet, unless the
+//     container is restarted for it: its limit of swap would change.
+//   - The memory and the swap of the machine are read when a container is created. If they cannot be read, the
+//     container gets no swap, and the first time that is logged. A container keeps its limit when swap is turned on or
+//     off.
 //   - Pods without swap cost nothing.
 package swap

@@ -28,8 +28,8 @@ func May(pod *v1.Pod, c *v1.Container) bool {
 	return request.Cmp(*limit) != 0 && podspec.QOSClass(pod) == v1.PodQOSBurstable && !podspec.IsCritical(pod)
 }
 
-// Limit returns the swap in bytes that the container may use with [LimitedSwap]. It is 0 if the container gets none, and if it
-// requests more memory than the machine has.
+// Limit returns the swap in bytes that the container may use with [LimitedSwap]. It is 0 if the container gets none,
+// and if it requests more memory than the machine has.
 func Limit(pod *v1.Pod, c *v1.Container, m Machine) int64 {
 	request := c.Resources.Requests.Memory().Value()
 	if !May(pod, c) || m.Memory <= 0 || request > m.Memory || request <= 0 || m.Swap <= 0 {

@@ -86,7 +86,8 @@ func (l *Limiter) Admit(req lifecycle.AdmitRequest) (none lifecycle.AdmitRespons
 			continue
 		}
 		held, heldKind := podspec.FindContainer(&req.Held.Spec, c.Name)
-		if held == nil || heldKind != kind || restartsForMemory(held) || c.Resources.Requests.Memory().Cmp(*held.Resources.Requests.Memory()) == 0 {
+		if held == nil || heldKind != kind || restartsForMemory(held) ||
+			c.Resources.Requests.Memory().Cmp(*held.Resources.Requests.Memory()) == 0 {
 			continue
 		}
 		if May(req.Pod, c) || May(req.Held, held) {

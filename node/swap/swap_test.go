@@ -88,7 +88,8 @@ func burstable(request, limit string, policy ...v1.ContainerResizePolicy) *v1.Po
 // Together, containers whose requests fit the machine do not get more swap than it has.
 func TestLimitsFit(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		m := Machine{Memory: rapid.Int64Range(1, 1<<45).Draw(t, "memory"), Swap: rapid.Int64Range(0, 1<<45).Draw(t, "swap")}
+		m := Machine{Memory: rapid.Int64Range(1, 1<<45).Draw(t, "memory"),
+			Swap: rapid.Int64Range(0, 1<<45).Draw(t, "swap")}
 		var sum int64
 		left := m.Memory
 		for range rapid.IntRange(1, 20).Draw(t, "containers") {
@@ -105,7 +106,8 @@ func TestLimitsFit(t *testing.T) {
 
 func TestAbsurdMachines(t *testing.T) {
 	pod := burstable("1Gi", "2Gi")
-	for _, m := range []Machine{{}, {Memory: 1 << 40}, {Memory: -1, Swap: 1}, {Memory: 1, Swap: 1 << 40}, {Memory: 1 << 40, Swap: -1}} {
+	for _, m := range []Machine{{}, {Memory: 1 << 40}, {Memory: -1, Swap: 1}, {Memory: 1, Swap: 1 << 40},
+		{Memory: 1 << 40, Swap: -1}} {
 		assert.Zero(t, Limit(pod, &pod.Spec.Containers[0], m), m)
 	}
 	assert.Equal(t, int64(1<<63-1), Limit(pod, &pod.Spec.Containers[0], Machine{Memory: 1 << 30, Swap: 1<<63 - 1}))

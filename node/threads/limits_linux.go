@@ -34,12 +34,14 @@ func cgroupLimits(proc, mount string) (limits []limit) {
 	}
 	for at := path.Clean("/" + own); ; at = path.Dir(at) {
 		if dir, legacy, err := cgroupfs.Dir(mount, "pids", at); err == nil {
-			l := limit{name: filepath.Join(dir, "pids.max"), events: filepath.Join(dir, "pids.events.local"), silent: legacy}
+			l := limit{name: filepath.Join(dir, "pids.max"), events: filepath.Join(dir, "pids.events.local"),
+				silent: legacy}
 			var uerr error
 			l.max, err = cgroupfs.Number(l.name)
 			l.used, uerr = cgroupfs.Number(filepath.Join(dir, "pids.current"))
 			if err == nil && uerr == nil && l.max < math.MaxInt64 {
-				if _, err := os.Stat(l.events); err != nil { // Linux before 6.11, and version 1, report to the cgroup of the process that fails
+				if _, err := os.Stat(l.events); err != nil {
+					// Linux before 6.11, and version 1, report to the cgroup of the process that fails
 					ownDir, _, _ := cgroupfs.Dir(mount, "pids", own)
 					l.events = filepath.Join(ownDir, "pids.events")
 				}
@@ -55,7 +57,8 @@ func cgroupLimits(proc, mount string) (limits []limit) {
 // userLimit returns the limit of the user. Root has none.
 func userLimit(proc string) []limit {
 	var r unix.Rlimit
-	if os.Getuid() == 0 || unix.Getrlimit(unix.RLIMIT_NPROC, &r) != nil || r.Cur >= math.MaxInt64 { // RLIM_INFINITY is the largest number
+	if os.Getuid() == 0 || unix.Getrlimit(unix.RLIMIT_NPROC, &r) != nil || r.Cur >= math.MaxInt64 {
+		// RLIM_INFINITY is the largest number
 		return nil
 	}
 	return []limit{{name: "RLIMIT_NPROC", max: int64(r.Cur), used: threadsOf(proc, os.Getuid())}}

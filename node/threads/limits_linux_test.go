@@ -55,7 +55,8 @@ func TestCgroupLimits(t *testing.T) {
 		},
 		{
 			"version 2 of an older kernel", "0::/a/b",
-			map[string]string{"cgroup.controllers": "", "a/pids.max": "9", "a/pids.current": "3", "a/b/pids.max": "max", "a/b/pids.current": "3"},
+			map[string]string{"cgroup.controllers": "", "a/pids.max": "9", "a/pids.current": "3", "a/b/pids.max": "max",
+				"a/b/pids.current": "3"},
 			"a/pids.max 3/9 a/b/pids.events\n",
 		},
 		{
@@ -101,7 +102,8 @@ func TestFill(t *testing.T) {
 	mount := tree(t, map[string]string{"cgroup.controllers": "pids", "a/pids.max": "20", "a/pids.current": "8"})
 	log, all := lines()
 	made := 0
-	r, err := New(Options{Threads: 15, Logger: log, proc: tree(t, map[string]string{"self/cgroup": "0::/a"}), cgroup: mount, make: func(n int) { made += n }})
+	r, err := New(Options{Threads: 15, Logger: log, proc: tree(t, map[string]string{"self/cgroup": "0::/a"}),
+		cgroup: mount, make: func(n int) { made += n }})
 	require.NoError(t, err)
 	assert.Equal(t, 9, r.Fill())
 	assert.Equal(t, 9, r.Fill())
@@ -132,7 +134,8 @@ const (
 
 func init() { help = atLimit }
 
-// atLimit runs in a cgroup with a limit, whose room it fills with other processes. Then it makes system calls that block.
+// atLimit runs in a cgroup with a limit, whose room it fills with other processes. Then it makes system calls that
+// block.
 func atLimit(what string) {
 	log := func(text string) { fmt.Println(text) }
 	if what == "reserve" {
@@ -203,7 +206,8 @@ func atTheLimit(t *testing.T) {
 		r, err := New(Options{Logger: log, period: 50 * time.Millisecond})
 		require.NoError(t, err)
 		r.fill.Do(func() {})
-		r.limits = []limit{{name: filepath.Join(dir, "pids.max"), max: allowed, events: filepath.Join(dir, "pids.events"), silent: legacy}}
+		r.limits = []limit{{name: filepath.Join(dir, "pids.max"), max: allowed,
+			events: filepath.Join(dir, "pids.events"), silent: legacy}}
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error)
 		go func() { ended <- r.Run(ctx) }()

@@ -18,7 +18,8 @@ var ErrAlreadyRunning = errors.New("threads: Run was called before")
 
 // Options are the settings of a [Reserve]. The zero value is valid.
 type Options struct {
-	// Threads is the number of threads that the process is to have. Default: [DefaultThreads] and one for each CPU that Go uses.
+	// Threads is the number of threads that the process is to have. Default: [DefaultThreads] and one for each CPU that
+	// Go uses.
 	Threads int
 	// Logger receives limits that are too small. Default: that of package slog.
 	Logger logr.Logger
@@ -28,11 +29,12 @@ type Options struct {
 	period       time.Duration // readPeriod
 }
 
-// DefaultThreads is the number of threads that an agent needs beside those that execute Go code, with some in hand: on containerd, the start of 50 pods at once takes
-// 13 threads in all, and their end 24.
+// DefaultThreads is the number of threads that an agent needs beside those that execute Go code, with some in hand: on
+// containerd, the start of 50 pods at once takes 13 threads in all, and their end 24.
 const DefaultThreads = 32
 
-// spare is the part of the room that a reserve leaves: for the thread that makes threads in Go's runtime, and for what starts meanwhile.
+// spare is the part of the room that a reserve leaves: for the thread that makes threads in Go's runtime, and for what
+// starts meanwhile.
 const spare = 3
 
 // Reserve is a number of idle threads. It is safe for concurrent use.
@@ -74,8 +76,8 @@ func New(opts Options) (*Reserve, error) {
 	return &Reserve{opts: opts}, nil
 }
 
-// Fill makes the threads if the process has a limit, and returns how many there are; 0 without a limit. It is best called early, while there is room. Later calls
-// do nothing.
+// Fill makes the threads if the process has a limit, and returns how many there are; 0 without a limit. It is best
+// called early, while there is room. Later calls do nothing.
 func (r *Reserve) Fill() int {
 	r.fill.Do(func() {
 		r.limits = findLimits(r.opts.proc, r.opts.cgroup)
@@ -83,7 +85,8 @@ func (r *Reserve) Fill() int {
 			r.opts.make(r.made)
 		}
 		if l, ok := tightest(r.limits); ok && r.made < r.opts.Threads {
-			r.opts.Logger.Info("A limit of processes leaves the agent fewer threads than it needs under load; it ends if it needs one more. "+advice,
+			r.opts.Logger.Info("A limit of processes leaves the agent fewer threads than it needs under load; it "+
+				"ends if it needs one more. "+advice,
 				"limit", l.name, "max", l.max, "used", l.used, "threads", r.made, "wanted", r.opts.Threads)
 		}
 	})
@@ -132,7 +135,8 @@ func makeThreads(n int) {
 	ended.Wait()
 }
 
-// Run calls [Reserve.Fill], and logs once when a limit of a cgroup is reached. It blocks until ctx ends. The error is [ErrAlreadyRunning].
+// Run calls [Reserve.Fill], and logs once when a limit of a cgroup is reached. It blocks until ctx ends. The error is
+// [ErrAlreadyRunning].
 func (r *Reserve) Run(ctx context.Context) error {
 	r.mu.Lock()
 	ran := r.ran
@@ -151,10 +155,12 @@ func (r *Reserve) Run(ctx context.Context) error {
 	case ctx.Err() != nil:
 		return nil
 	case err != nil:
-		r.opts.Logger.Info("It will not be logged if the limit of processes of the agent is reached", "error", err.Error())
+		r.opts.Logger.Info("It will not be logged if the limit of processes of the agent is reached",
+			"error", err.Error())
 	default:
 		r.opts.Logger.Error(fmt.Errorf("%s: %d processes and threads", l.name, l.max),
-			"The limit of processes of the agent is reached: no process and no thread can start, and the agent ends if it needs one more thread. It is logged once. "+advice)
+			"The limit of processes of the agent is reached: no process and no thread can start, and the agent ends "+
+				"if it needs one more thread. It is logged once. "+advice)
 	}
 	<-ctx.Done()
 	return nil

@@ -54,8 +54,8 @@ func forbidden(spec *v1.PodSpec) string {
 	return ""
 }
 
-// supports returns whether it is known what the runtime handler of the pod supports, and an error in kubelet's words if it does not
-// support user namespaces.
+// supports returns whether it is known what the runtime handler of the pod supports, and an error in kubelet's words if
+// it does not support user namespaces.
 func (m *Manager) supports(pod *v1.Pod) (known bool, err error) {
 	if m.opts.Features == nil {
 		return false, nil
@@ -79,7 +79,9 @@ func (m *Manager) supports(pod *v1.Pod) (known bool, err error) {
 		}
 	}
 	if handler != "" {
-		return true, fmt.Errorf("can't set `spec.hostUsers: false`, RuntimeClass handler %q does not support user namespaces", handler)
+		return true,
+			fmt.Errorf("can't set `spec.hostUsers: false`, RuntimeClass handler %q does not support user namespaces",
+				handler)
 	}
 	return true, fmt.Errorf("can't set `spec.hostUsers: false`, runtime does not support user namespaces")
 }

@@ -70,7 +70,8 @@ func TestUnsupportedLater(t *testing.T) {
 	n.opts.Features = func() runtime.Features { return runtime.Features{Handlers: []runtime.Handler{{}}} }
 	m := n.manager()
 	_, err := n.prepare(m, "a", nil)
-	require.EqualError(t, err, "user namespace of pod default/pod-a(a): can't set `spec.hostUsers: false`, runtime does not support user namespaces")
+	require.EqualError(t, err, "user namespace of pod default/pod-a(a): can't set `spec.hostUsers: false`, runtime "+
+		"does not support user namespaces")
 	_, err = n.prepare(m, "b", runs(Range{Unit, Unit}))
 	require.NoError(t, err, "it runs")
 }

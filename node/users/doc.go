@@ -1,7 +1,7 @@
 // Package users gives each pod with hostUsers: false users of its own (KEP-127).
 //
-// Such a pod has a user namespace: root in its containers is an ordinary user of the host, and no user of another pod. The
-// package assigns each of these pods a range of host IDs, for users and for groups alike:
+// Such a pod has a user namespace: root in its containers is an ordinary user of the host, and no user of another pod.
+// The package assigns each of these pods a range of host IDs, for users and for groups alike:
 //
 //	pod A    0…65535 in containers    131072…196607 on the host
 //	pod B    0…65535 in containers    196608…262143 on the host
@@ -34,12 +34,12 @@
 // records are lost or damaged. Before the first range is assigned, the Manager reads the records of all pods, and the
 // ranges of all processes of the machine that have a user namespace: a range in use is not assigned, whoever uses it.
 //
-// A pod that runs keeps its range. The sandbox decides if it differs from the record or the record is missing or damaged,
-// and the record is written again. A record that is damaged while the pod runs, in a runtime that does not report user
-// namespaces, is an error of that pod.
+// A pod that runs keeps its range. The sandbox decides if it differs from the record or the record is missing or
+// damaged, and the record is written again. A record that is damaged while the pod runs, in a runtime that does not
+// report user namespaces, is an error of that pod.
 //
 // No range has IDs below 65536: these are users of the host.
 //
-// A pod that shares the users of the host costs a comparison in each step. Nothing is read before the first pod that does
-// not.
+// A pod that shares the users of the host costs a comparison in each step. Nothing is read before the first pod that
+// does not.
 package users

@@ -45,7 +45,8 @@ func Example() {
 			return
 		}
 		for _, m := range edits.UserNamespace.UIDs {
-			fmt.Printf("pod %s: user %d in containers is user %d of the host, and %d more\n", uid, m.ContainerID, m.HostID, m.Length-1)
+			fmt.Printf("pod %s: user %d in containers is user %d of the host, and %d more\n", uid, m.ContainerID,
+				m.HostID, m.Length-1)
 		}
 	}
 	// Output:

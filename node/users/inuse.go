@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// parseIDMap returns the ranges of host IDs in a file such as /proc/self/uid_map. The map of the initial user namespace has
-// none. Lines that are none are left out.
+// parseIDMap returns the ranges of host IDs in a file such as /proc/self/uid_map. The map of the initial user namespace
+// has none. Lines that are none are left out.
 func parseIDMap(text string) (out []Range) {
 	for line := range strings.Lines(text) {
 		fields := strings.Fields(line)

@@ -23,26 +23,26 @@ type Options struct {
 	// IDsPerPod is the number of IDs of each pod, a multiple of [Unit] (kubelet's userNamespaces.idsPerPod). Default
 	// [Unit].
 	IDsPerPod int64
-	// Pool returns the range from which pods have theirs, such as [KubeletIDs]. The zero Range is all IDs from IDsPerPod on. It is
-	// called before the first range is assigned; an error is one of the pod, and the call is repeated. Default: all
-	// IDs.
+	// Pool returns the range from which pods have theirs, such as [KubeletIDs]. The zero Range is all IDs from
+	// IDsPerPod on. It is called before the first range is assigned; an error is one of the pod, and the call is
+	// repeated. Default: all IDs.
 	Pool func(ctx context.Context) (Range, error)
 	// MaxPods is the number of pods for which the pool must have ranges, as in kubelet. Default: 0.
 	MaxPods int
-	// Features returns what the runtime reports, see [runtime.FeatureReporter]. It must not block. If nil, every runtime is
-	// taken to support user namespaces.
+	// Features returns what the runtime reports, see [runtime.FeatureReporter]. It must not block. If nil, every
+	// runtime is taken to support user namespaces.
 	Features func() runtime.Features
 	// RuntimeHandler returns the runtime handler of a runtime class. It must not block. Default: the name of the class.
 	RuntimeHandler func(class string) (handler string, err error)
-	// InUse returns the ranges of host IDs that processes of the machine have in user namespaces, also of others. It is called
-	// once, before the first range is assigned. Default: those in /proc, on Linux.
+	// InUse returns the ranges of host IDs that processes of the machine have in user namespaces, also of others. It is
+	// called once, before the first range is assigned. Default: those in /proc, on Linux.
 	InUse func() ([]Range, error)
 	// Logger is for problems that concern no single sync. Default: that of package slog.
 	Logger logr.Logger
 }
 
-// Manager assigns ranges of host IDs to pods with hostUsers: false. It joins the life of pods, see package lifecycle. Make one
-// with [New]. It is safe for concurrent use.
+// Manager assigns ranges of host IDs to pods with hostUsers: false. It joins the life of pods, see package lifecycle.
+// Make one with [New]. It is safe for concurrent use.
 type Manager struct {
 	podsDir string
 	opts    Options
@@ -57,8 +57,8 @@ type Manager struct {
 	ranges *Ranges
 	// used are the ranges that processes had when the records were read.
 	used []Range
-	// assigned are the pods whose range was decided by this manager, and is not just read from a record. The value is true
-	// if the record has it.
+	// assigned are the pods whose range was decided by this manager, and is not just read from a record. The value is
+	// true if the record has it.
 	assigned map[types.UID]bool
 }
 
@@ -83,7 +83,8 @@ func New(podsDir string, opts Options) (*Manager, error) {
 		opts.IDsPerPod = Unit
 	}
 	if n := opts.IDsPerPod; n < Unit || n > idSpace/2 || n%Unit != 0 {
-		errs = append(errs, fmt.Errorf("%d IDs for each pod are not a multiple of %d up to %d", n, Unit, uint32(idSpace/2)))
+		errs = append(errs, fmt.Errorf("%d IDs for each pod are not a multiple of %d up to %d", n,
+			Unit, uint32(idSpace/2)))
 	}
 	if len(errs) > 0 {
 		return nil, fmt.Errorf("users: %w", errors.Join(errs...))
@@ -130,18 +131,22 @@ func (m *Manager) assign(req lifecycle.PrepareRequest) error {
 	}
 	box := ready(req.Observed)
 	if box.own != (Range{}) && recorded != box.own {
-		m.opts.Logger.Info("The record of the user namespace of a pod is missing or wrong; it is written again, as the sandbox has it",
+		m.opts.Logger.Info("The record of the user namespace of a pod is missing or wrong; it is written again, as "+
+			"the sandbox has it",
 			"pod", runtime.RefOf(req.Pod), "range", box.own.String())
 	}
 	if errors.Is(recordErr, errRecord) && box.exists && box.own == (Range{}) {
-		return fmt.Errorf("%w; the pod runs, and the runtime does not report its range: repair the file, or remove the pod", recordErr)
+		return fmt.Errorf(
+			"%w; the pod runs, and the runtime does not report its range: repair the file, or remove the pod",
+			recordErr)
 	}
 	if recordErr != nil && !box.exists {
 		if known, err := m.supports(req.Pod); known && err != nil {
 			return err
 		}
 	}
-	// A sandbox that does not tell its range may have another one than the record: once it is gone, the record is judged again.
+	// A sandbox that does not tell its range may have another one than the record: once it is gone, the record is
+	// judged again.
 	sure := !box.exists || box.own != (Range{})
 	m.mu.Lock()
 	own, err := m.choose(req.Pod.UID, recorded, box)
@@ -165,7 +170,8 @@ func (m *Manager) assign(req lifecycle.PrepareRequest) error {
 	return nil
 }
 
-// choose returns the range of the pod, which is then its own. recorded is the one in its record, or the zero Range. mu is held.
+// choose returns the range of the pod, which is then its own. recorded is the one in its record, or the zero Range. mu
+// is held.
 func (m *Manager) choose(pod types.UID, recorded Range, box sandbox) (Range, error) {
 	owner, want := string(pod), recorded
 	had, has := m.ranges.Of(owner)
@@ -208,7 +214,8 @@ func explain(err error) error {
 	var conflict *ConflictError
 	switch {
 	case errors.As(err, &conflict):
-		return fmt.Errorf("%w; containers that run continue to run, but none is started: remove one of the two pods", err)
+		return fmt.Errorf("%w; containers that run continue to run, but none is started: remove one of the two pods",
+			err)
 	case errors.Is(err, ErrExhausted):
 		return fmt.Errorf("%w; remove pods with hostUsers: false, or give the pool more IDs", err)
 	default:
@@ -228,7 +235,8 @@ func ready(observed *runtime.PodStatus) (s sandbox) {
 	if observed == nil {
 		return s
 	}
-	i := slices.IndexFunc(observed.Sandboxes, func(s runtime.SandboxStatus) bool { return s.State == runtime.SandboxReady })
+	i := slices.IndexFunc(observed.Sandboxes,
+		func(s runtime.SandboxStatus) bool { return s.State == runtime.SandboxReady })
 	if i < 0 {
 		return s
 	}

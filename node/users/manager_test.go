@@ -114,7 +114,8 @@ func TestNew(t *testing.T) {
 		})
 	}
 	_, err := New("", Options{IDsPerPod: 1})
-	require.EqualError(t, err, "users: the directory of the pods is empty\n1 IDs for each pod are not a multiple of 65536 up to 2147483648")
+	require.EqualError(t, err, "users: the directory of the pods is empty\n1 IDs for each pod are not a multiple of "+
+		"65536 up to 2147483648")
 }
 
 func TestPool(t *testing.T) {
@@ -298,12 +299,15 @@ func TestRestored(t *testing.T) {
 		"damaged, and nothing runs":      {records: map[types.UID]string{"pod": damaged}, want: Range{Unit, Unit}, wantLog: "cannot be used"},
 		"damaged, but reported":          {records: map[types.UID]string{"pod": damaged}, observed: runs(Range{5 * Unit, Unit}), want: Range{5 * Unit, Unit}, wantLog: "cannot be used"},
 		"damaged, and unreported": {records: map[types.UID]string{"pod": damaged}, observed: runs(Range{}), wantLog: "cannot be used",
-			wantErr: "user namespace of pod default/pod-pod(pod): the record of the user namespace cannot be used: PODS/pod/userns: unexpected end of JSON input; the pod runs, and the runtime does not report its range: repair the file, or remove the pod"},
+			wantErr: "user namespace of pod default/pod-pod(pod): the record of the user namespace cannot be used: " +
+				"PODS/pod/userns: unexpected end of JSON input; the pod runs, and the runtime does not report its " +
+				"range: repair the file, or remove the pod"},
 		"damaged, of another pod": {records: map[types.UID]string{"a": damaged}, want: Range{Unit, Unit}, wantLog: "cannot be used"},
 		"a large record":          {records: map[types.UID]string{"pod": strings.Repeat(" ", 5000)}, want: Range{Unit, Unit}, wantLog: "larger than the limit"},
 		"that of another pod":     {records: map[types.UID]string{"a": at(Unit), "pod": at(Unit)}, want: Range{2 * Unit, Unit}, wantLog: "overlaps with 65536-131071 of pod a"},
 		"that of another pod, it runs": {records: map[types.UID]string{"a": at(Unit), "pod": at(Unit)}, observed: runs(Range{}), wantLog: "overlaps",
-			wantErr: "user namespace of pod default/pod-pod(pod): the range 65536-131071 overlaps with 65536-131071 of pod a; containers that run continue to run, but none is started: remove one of the two pods"},
+			wantErr: "user namespace of pod default/pod-pod(pod): the range 65536-131071 overlaps with 65536-131071 " +
+				"of pod a; containers that run continue to run, but none is started: remove one of the two pods"},
 		"a record of another pod, reported": {records: map[types.UID]string{"a": at(Unit), "pod": at(Unit)}, observed: runs(Range{Unit, Unit}), want: Range{Unit, Unit}, wantLog: "overlaps"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -387,7 +391,8 @@ func TestUnremovableRecord(t *testing.T) {
 	path := filepath.Join(n.dir("a"), "userns")
 	require.NoError(t, os.Remove(path))
 	require.NoError(t, os.MkdirAll(filepath.Join(path, "x"), 0o700))
-	require.ErrorContains(t, m.Ended(t.Context(), lifecycle.EndedRequest{Pod: podOf("a"), Dir: n.dir("a")}), "returning the user IDs of pod a")
+	require.ErrorContains(t, m.Ended(t.Context(), lifecycle.EndedRequest{Pod: podOf("a"), Dir: n.dir("a")}),
+		"returning the user IDs of pod a")
 	_, has := m.RangeOf("a")
 	assert.True(t, has)
 }

@@ -94,8 +94,8 @@ func (s *model) sync(t *rapid.T, uid types.UID) {
 	}
 }
 
-// Whatever happens to pods, agents and records: no two sandboxes have overlapping ranges, and none has that of a process that
-// ran before the agent.
+// Whatever happens to pods, agents and records: no two sandboxes have overlapping ranges, and none has that of a
+// process that ran before the agent.
 func TestModel(t *testing.T) {
 	dirs := t.TempDir()
 	runs := 0
@@ -143,7 +143,8 @@ func TestModel(t *testing.T) {
 				if rapid.Bool().Draw(t, "restart") {
 					s.restart()
 				}
-				require.NoError(t, s.m.Gone(t.Context(), lifecycle.GoneRequest{Pod: runtime.PodRef{UID: uid}, Dir: s.dir(uid)}))
+				require.NoError(t,
+					s.m.Gone(t.Context(), lifecycle.GoneRequest{Pod: runtime.PodRef{UID: uid}, Dir: s.dir(uid)}))
 				require.NoError(t, os.RemoveAll(s.dir(uid)))
 				s.pods = slices.DeleteFunc(s.pods, func(p types.UID) bool { return p == uid })
 			},
@@ -160,7 +161,8 @@ func TestModel(t *testing.T) {
 			},
 			"exchange a record": func(t *rapid.T) {
 				s.touched = true
-				own := Range{uint32(rapid.IntRange(1, 14).Draw(t, "half")) * Unit / 2, uint32(rapid.IntRange(1, 4).Draw(t, "length")) * Unit / 2}
+				own := Range{uint32(rapid.IntRange(1, 14).Draw(t, "half")) * Unit / 2,
+					uint32(rapid.IntRange(1, 4).Draw(t, "length")) * Unit / 2}
 				s.record(some(t), string(FormatRecord(own)))
 				s.restart()
 			},

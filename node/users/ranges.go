@@ -55,8 +55,8 @@ func (e *ConflictError) Error() string {
 	return fmt.Sprintf("the range %s overlaps with %s of pod %s", e.Range, e.Other, e.Owner)
 }
 
-// Ranges records which owner has which range of a pool. No two of them overlap. It is not safe for concurrent use. Nobody has
-// one in a nil *Ranges.
+// Ranges records which owner has which range of a pool. No two of them overlap. It is not safe for concurrent use.
+// Nobody has one in a nil *Ranges.
 type Ranges struct {
 	pool   Range
 	length uint32
@@ -73,8 +73,9 @@ type claim struct {
 	owner string
 }
 
-// NewRanges returns an empty record of the ranges of a pool, which has the given number of IDs for each owner. The limits are
-// those of kubelet: length is a multiple of [Unit], and the first ID and the length of the pool are multiples of length.
+// NewRanges returns an empty record of the ranges of a pool, which has the given number of IDs for each owner. The
+// limits are those of kubelet: length is a multiple of [Unit], and the first ID and the length of the pool are
+// multiples of length.
 func NewRanges(pool Range, length uint32) (*Ranges, error) {
 	var errs []error
 	wrong := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
@@ -82,7 +83,8 @@ func NewRanges(pool Range, length uint32) (*Ranges, error) {
 	case length == 0 || length%Unit != 0:
 		wrong("%d IDs for each pod are not a multiple of %d", length, Unit)
 	case pool.First < length:
-		wrong("the first ID of the pool, %d, is less than %d: lower IDs are those of users of the host", pool.First, length)
+		wrong("the first ID of the pool, %d, is less than %d: lower IDs are those of users of the host", pool.First,
+			length)
 	case pool.First%length != 0:
 		wrong("the first ID of the pool, %d, is not a multiple of %d, the IDs for each pod", pool.First, length)
 	}
@@ -189,8 +191,8 @@ func (r *Ranges) Record(owner string, own Range) error {
 	return nil
 }
 
-// Reserve notes that a range is in use, by whoever it is. Parts of it that have an owner stay with that owner. It is not
-// assigned until it is recorded for an owner and released.
+// Reserve notes that a range is in use, by whoever it is. Parts of it that have an owner stay with that owner. It is
+// not assigned until it is recorded for an owner and released.
 func (r *Ranges) Reserve(used Range) {
 	from := uint64(used.First)
 	reserve := func(until uint64) {

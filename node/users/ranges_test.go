@@ -127,8 +127,8 @@ func disjoint(t require.TestingT, r *Ranges) {
 	}
 }
 
-// Whatever is recorded, reserved, assigned and released: no two owners share an ID, nothing reserved is assigned, and a range
-// is found if there is one.
+// Whatever is recorded, reserved, assigned and released: no two owners share an ID, nothing reserved is assigned, and a
+// range is found if there is one.
 func TestRangesModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		const pool = 6
@@ -146,7 +146,8 @@ func TestRangesModel(t *testing.T) {
 		}
 		name := rapid.StringMatching(`[a-h]`)
 		drawn := rapid.Custom(func(t *rapid.T) Range {
-			return Range{uint32(rapid.IntRange(1, 30).Draw(t, "half")) * Unit / 2, uint32(rapid.IntRange(1, 6).Draw(t, "length")) * Unit / 2}
+			return Range{uint32(rapid.IntRange(1, 30).Draw(t, "half")) * Unit / 2,
+				uint32(rapid.IntRange(1, 6).Draw(t, "length")) * Unit / 2}
 		})
 		t.Repeat(map[string]func(*rapid.T){
 			"": func(t *rapid.T) { disjoint(t, r) },

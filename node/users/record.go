@@ -52,12 +52,13 @@ func ParseRecord(data []byte) (Range, error) {
 	return rangeOf(&runtime.UserNamespace{UIDs: ids(r.UIDMappings), GIDs: ids(r.GIDMappings)})
 }
 
-// rangeOf returns the range of a user namespace such as kubelet and this package make them: one mapping from 0 on, the same for
-// users and groups.
+// rangeOf returns the range of a user namespace such as kubelet and this package make them: one mapping from 0 on, the
+// same for users and groups.
 func rangeOf(ns *runtime.UserNamespace) (Range, error) {
 	switch {
 	case len(ns.UIDs) != 1 || len(ns.GIDs) != 1:
-		return Range{}, fmt.Errorf("it has %d mappings of users and %d of groups, not one of each", len(ns.UIDs), len(ns.GIDs))
+		return Range{}, fmt.Errorf("it has %d mappings of users and %d of groups, not one of each",
+			len(ns.UIDs), len(ns.GIDs))
 	case ns.UIDs[0] != ns.GIDs[0]:
 		return Range{}, errors.New("the mappings of users and of groups differ")
 	case ns.UIDs[0].ContainerID != 0:

@@ -55,11 +55,13 @@ func (m *Manager) restore(ctx context.Context) error {
 
 	for _, f := range list {
 		if f.err != nil {
-			m.opts.Logger.Error(f.err, "The record of the user namespace of a pod cannot be used; other pods are not affected", "podUID", f.pod)
+			m.opts.Logger.Error(f.err, "The record of the user namespace of a pod cannot be used; other pods are "+
+				"not affected", "podUID", f.pod)
 		}
 	}
 	if usedErr != nil {
-		m.opts.Logger.Error(usedErr, "The user IDs of processes of the machine are not known; a pod may get the same ones")
+		m.opts.Logger.Error(usedErr,
+			"The user IDs of processes of the machine are not known; a pod may get the same ones")
 	}
 	return nil
 }
@@ -79,7 +81,8 @@ func (m *Manager) pool(ctx context.Context) (*Ranges, error) {
 		return nil, err
 	}
 	if ranges.Size() < m.opts.MaxPods {
-		return nil, fmt.Errorf("the pool %s has ranges for %d pods, but the node may have %d", pool, ranges.Size(), m.opts.MaxPods)
+		return nil, fmt.Errorf("the pool %s has ranges for %d pods, but the node may have %d", pool,
+			ranges.Size(), m.opts.MaxPods)
 	}
 	return ranges, nil
 }

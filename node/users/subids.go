@@ -11,14 +11,14 @@ import (
 	"strings"
 )
 
-// KubeletIDs returns the pool of a kubelet: the subordinate IDs of the user "kubelet", or the zero Range if the machine does not
-// have that user or the program getsubids. It is for [Options].Pool.
+// KubeletIDs returns the pool of a kubelet: the subordinate IDs of the user "kubelet", or the zero Range if the machine
+// does not have that user or the program getsubids. It is for [Options].Pool.
 func KubeletIDs(ctx context.Context) (Range, error) { return SubordinateIDs(ctx, "kubelet") }
 
 // SubordinateIDs returns the subordinate IDs of a user of the host (/etc/subuid and /etc/subgid, or where the host has
 // them), as kubelet finds them: by the program getsubids. The result is the zero Range if the
-// user or the program does not exist. It is an error if the user has no IDs, several ranges, or others for groups than for
-// users.
+// user or the program does not exist. It is an error if the user has no IDs, several ranges, or others for groups than
+// for users.
 func SubordinateIDs(ctx context.Context, name string) (Range, error) {
 	if _, err := user.Lookup(name); err != nil {
 		if errors.As(err, new(user.UnknownUserError)) {
@@ -39,7 +39,8 @@ func SubordinateIDs(ctx context.Context, name string) (Range, error) {
 		cmd.Stderr = &failure
 		out, err := cmd.Output()
 		if err != nil {
-			return "", fmt.Errorf("getsubids: the subordinate %s IDs of %q: %w: %s", kind, name, err, strings.TrimSpace(failure.String()))
+			return "", fmt.Errorf("getsubids: the subordinate %s IDs of %q: %w: %s", kind, name, err,
+				strings.TrimSpace(failure.String()))
 		}
 		return string(out), nil
 	}

@@ -20,7 +20,8 @@ func TestParseSubordinateIDs(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, want, got)
 	}
-	for _, out := range []string{"", "\n", "0: kubelet 65536\n", "0: kubelet 65536 1\n1: kubelet 131072 1\n", "0: kubelet x 1\n", "0: kubelet 1 -1\n", "0: kubelet 1 4294967296\n", "0:\nkubelet 1 1"} {
+	for _, out := range []string{"", "\n", "0: kubelet 65536\n", "0: kubelet 65536 1\n1: kubelet 131072 1\n",
+		"0: kubelet x 1\n", "0: kubelet 1 -1\n", "0: kubelet 1 4294967296\n", "0:\nkubelet 1 1"} {
 		_, err := parseSubordinateIDs(out)
 		assert.Error(t, err, "%q", out)
 	}

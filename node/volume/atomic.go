@@ -58,7 +58,8 @@ func isWritten(dir string) bool {
 
 // isDataDir reports whether the name is one of dataDirFormat.
 func isDataDir(name string) bool {
-	return strings.HasPrefix(name, "..") && len(name) > len("..") && name != dataLink && name != newDataLink && !strings.Contains(name, "/")
+	return strings.HasPrefix(name, "..") && len(name) > len("..") && name != dataLink && name != newDataLink &&
+		!strings.Contains(name, "/")
 }
 
 // write makes the files of the volume those of the payload. It writes nothing if they are.

@@ -271,13 +271,15 @@ func TestPlantedFiles(t *testing.T) {
 			return os.MkdirAll(filepath.Join(dir, newDataLink, "deep"), 0o700)
 		},
 		"the directory leads out": func(dir string) error {
-			return errors.Join(os.Symlink("..2020", filepath.Join(dir, dataLink)), os.Symlink(outside, filepath.Join(dir, "..2020")))
+			return errors.Join(os.Symlink("..2020", filepath.Join(dir, dataLink)),
+				os.Symlink(outside, filepath.Join(dir, "..2020")))
 		},
 		"an old directory leads out": func(dir string) error { return os.Symlink(outside, filepath.Join(dir, "..2020")) },
 		"a file leads out":           func(dir string) error { return os.Symlink(secret, filepath.Join(dir, "secret")) },
 		"a pipe":                     func(dir string) error { return syscall.Mkfifo(filepath.Join(dir, "secret"), 0o600) },
 		"a pipe among the files": func(dir string) error {
-			return errors.Join(os.Mkdir(filepath.Join(dir, "..2020"), 0o700), os.Symlink("..2020", filepath.Join(dir, dataLink)),
+			return errors.Join(os.Mkdir(filepath.Join(dir, "..2020"), 0o700),
+				os.Symlink("..2020", filepath.Join(dir, dataLink)),
 				syscall.Mkfifo(filepath.Join(dir, "..2020", "secret"), 0o600))
 		},
 	} {

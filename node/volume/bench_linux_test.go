@@ -48,7 +48,10 @@ func BenchmarkTearDown(b *testing.B) {
 				return time.Since(began)
 			}
 			for b.Loop() {
-				own += remove(func(dir string) error { return m.Remove(context.WithoutCancel(b.Context()), kruntime.RefOf(p), dir) })
+				own += remove(func(dir string) error {
+					return m.Remove(context.WithoutCancel(b.Context()),
+						kruntime.RefOf(p), dir)
+				})
 				bare += remove(os.RemoveAll)
 			}
 			b.ReportMetric(0, "ns/op")
@@ -69,9 +72,10 @@ func BenchmarkSetUp(b *testing.B) {
 	m, err := volume.New(volume.Options{Sources: volume.Sources{Objects: h}})
 	require.NoError(b, err)
 	p := pod(configMapVolume("a", "a", false), configMapVolume("b", "b", false), secretVolume("s", "s"),
-		v1.Volume{Name: "p", VolumeSource: v1.VolumeSource{Projected: &v1.ProjectedVolumeSource{Sources: []v1.VolumeProjection{
-			{Secret: &v1.SecretProjection{LocalObjectReference: v1.LocalObjectReference{Name: "s"}}},
-		}}}}, emptyDir("e", v1.EmptyDirVolumeSource{}))
+		v1.Volume{Name: "p",
+			VolumeSource: v1.VolumeSource{Projected: &v1.ProjectedVolumeSource{Sources: []v1.VolumeProjection{
+				{Secret: &v1.SecretProjection{LocalObjectReference: v1.LocalObjectReference{Name: "s"}}},
+			}}}}, emptyDir("e", v1.EmptyDirVolumeSource{}))
 	top := b.TempDir()
 	b.Run("new", func(b *testing.B) {
 		i := 0

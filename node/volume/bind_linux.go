@@ -62,12 +62,14 @@ func bindWith(source, target string, options []string) error {
 	// As a slave it follows what is mounted on the host at source later, and its unmount does not
 	// unmount that on the host. Then it is shared, which mountPropagation: Bidirectional requires.
 	set, unset := allAttributes(options)
-	for _, a := range []unix.MountAttr{{Attr_set: set, Attr_clr: unset, Propagation: unix.MS_SLAVE}, {Propagation: unix.MS_SHARED}} {
+	for _, a := range []unix.MountAttr{{Attr_set: set, Attr_clr: unset, Propagation: unix.MS_SLAVE},
+		{Propagation: unix.MS_SHARED}} {
 		if err := unix.MountSetattr(tree, "", unix.AT_EMPTY_PATH, &a); err != nil {
 			return bindError("mount_setattr", err)
 		}
 	}
-	return os.NewSyscallError("move_mount", unix.MoveMount(tree, "", unix.AT_FDCWD, target, unix.MOVE_MOUNT_F_EMPTY_PATH))
+	return os.NewSyscallError("move_mount", unix.MoveMount(tree, "", unix.AT_FDCWD, target,
+		unix.MOVE_MOUNT_F_EMPTY_PATH))
 }
 
 // bindError adds to the error of a system call what the call needs, if that is missing.

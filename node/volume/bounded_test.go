@@ -18,7 +18,8 @@ import (
 
 // A small spec asks for gigabytes of files, or for hundreds of thousands of directories.
 func TestFilesOfAPodAreBounded(t *testing.T) {
-	const tooMuch = "too many files: the files of secrets, config maps and other sources in the volumes of the pod have more than 134217728 bytes"
+	const tooMuch = "too many files: the files of secrets, config maps and other sources in the volumes of the pod " +
+		"have more than 134217728 bytes"
 	h := newHeld()
 	h.maps["default/big"] = &v1.ConfigMap{Data: map[string]string{"k": strings.Repeat("x", 1<<20)}}
 	h.secrets["default/big"] = &v1.Secret{Data: map[string][]byte{"k": make([]byte, 1<<20)}}
@@ -29,16 +30,21 @@ func TestFilesOfAPodAreBounded(t *testing.T) {
 		return out
 	}
 	ofMap := func(name string, items []v1.KeyToPath) v1.Volume {
-		return v1.Volume{Name: name, VolumeSource: v1.VolumeSource{ConfigMap: &v1.ConfigMapVolumeSource{LocalObjectReference: v1.LocalObjectReference{Name: "big"}, Items: items}}}
+		return v1.Volume{Name: name,
+			VolumeSource: v1.VolumeSource{ConfigMap: &v1.ConfigMapVolumeSource{
+				LocalObjectReference: v1.LocalObjectReference{Name: "big"}, Items: items}}}
 	}
 	var downward []v1.DownwardAPIVolumeFile
 	for i := range 1000 {
-		downward = append(downward, v1.DownwardAPIVolumeFile{Path: fmt.Sprint(i), FieldRef: &v1.ObjectFieldSelector{FieldPath: "metadata.annotations"}})
+		downward = append(downward, v1.DownwardAPIVolumeFile{Path: fmt.Sprint(i),
+			FieldRef: &v1.ObjectFieldSelector{FieldPath: "metadata.annotations"}})
 	}
 	var sources []v1.VolumeProjection
 	var many []v1.Volume
 	for i := range 200 {
-		sources = append(sources, v1.VolumeProjection{ConfigMap: &v1.ConfigMapProjection{LocalObjectReference: v1.LocalObjectReference{Name: "big"}}})
+		sources = append(sources,
+			v1.VolumeProjection{
+				ConfigMap: &v1.ConfigMapProjection{LocalObjectReference: v1.LocalObjectReference{Name: "big"}}})
 		many = append(many, secretVolume(fmt.Sprintf("v%d", i), "big"))
 	}
 	h.maps["default/small"] = &v1.ConfigMap{Data: map[string]string{"k": "x"}}

@@ -106,7 +106,8 @@ func (p Claim) SetUp(ctx context.Context, req SetUpRequest) (runtime.Volume, err
 	if bound.Name == "" {
 		bound.Name = req.Volume.Name
 	}
-	ready := runtime.Volume{HostPath: bound.Path, ReadOnly: bound.ReadOnly, Relabel: bound.Local && !bound.ReadOnly, Group: bound.Group}
+	ready := runtime.Volume{HostPath: bound.Path, ReadOnly: bound.ReadOnly, Relabel: bound.Local && !bound.ReadOnly,
+		Group: bound.Group}
 	if err := p.checks.do(ctx, bound.Path, bound.check); err != nil {
 		if found && bound.Host {
 			return ready, &OutdatedError{err}
@@ -171,7 +172,8 @@ func (b boundVolume) check(ctx context.Context) error {
 	case errors.Is(err, fs.ErrNotExist):
 		err = fmt.Errorf("path %q does not exist", b.Path)
 	case err == nil && info.Mode()&fs.ModeDevice != 0 && info.Mode()&fs.ModeCharDevice == 0:
-		err = fmt.Errorf("path %q is a block device: only a directory is supported on this node; mount the device, and use its mount point as the path", b.Path)
+		err = fmt.Errorf("path %q is a block device: only a directory is supported on this node; mount the device, "+
+			"and use its mount point as the path", b.Path)
 	case err == nil && !info.IsDir():
 		err = fmt.Errorf("only directory and block device are supported: path %q is neither", b.Path)
 	}
@@ -194,10 +196,12 @@ func (p Claim) find(ctx context.Context, pod *v1.Pod, v *v1.Volume) (boundVolume
 		return bound, err
 	}
 	if bound.Host && len(bound.Options) > 0 {
-		return bound, &mountError{"MountOptionSupport check", pv.Name, errors.New("mount options are not supported for this volume type")}
+		return bound, &mountError{"MountOptionSupport check", pv.Name,
+			errors.New("mount options are not supported for this volume type")}
 	}
 	if !filepath.IsAbs(bound.Path) || slices.Contains(strings.Split(bound.Path, "/"), "..") {
-		return bound, &mountError{"SetUp", pv.Name, fmt.Errorf("invalid path: %s must be an absolute path without '..'", bound.Path)}
+		return bound, &mountError{"SetUp", pv.Name, fmt.Errorf("invalid path: %s must be an absolute path without '..'",
+			bound.Path)}
 	}
 	return bound, nil
 }
@@ -224,7 +228,8 @@ func (p Claim) process(ctx context.Context, pod *v1.Pod, v *v1.Volume) (boundVol
 		return fail(err)
 	}
 	if v.Ephemeral != nil && !metav1.IsControlledBy(claim, pod) {
-		return bound, nil, fmt.Errorf("PVC %s/%s was not created for pod %s/%s (pod is not owner)", claim.Namespace, claim.Name, pod.Namespace, pod.Name)
+		return bound, nil, fmt.Errorf("PVC %s/%s was not created for pod %s/%s (pod is not owner)", claim.Namespace,
+			claim.Name, pod.Namespace, pod.Name)
 	}
 	pv, err := p.Claims.PersistentVolume(ctx, claim.Spec.VolumeName)
 	if err != nil {
@@ -232,9 +237,11 @@ func (p Claim) process(ctx context.Context, pod *v1.Pod, v *v1.Volume) (boundVol
 	}
 	switch ref := pv.Spec.ClaimRef; {
 	case ref == nil:
-		return fail(fmt.Errorf("found PV object %s but it has a nil pv.Spec.ClaimRef indicating it is not yet bound to the claim", pv.Name))
+		return fail(fmt.Errorf("found PV object %s but it has a nil pv.Spec.ClaimRef indicating it is not yet bound "+
+			"to the claim", pv.Name))
 	case ref.UID != claim.UID:
-		return fail(fmt.Errorf("found PV object %s but its pv.Spec.ClaimRef.UID %s does not point to claim.UID %s", pv.Name, ref.UID, claim.UID))
+		return fail(fmt.Errorf("found PV object %s but its pv.Spec.ClaimRef.UID %s does not point to claim.UID %s",
+			pv.Name, ref.UID, claim.UID))
 	}
 	if err := checkMode(pv, pod, v.Name); err != nil {
 		return bound, nil, err
@@ -247,8 +254,10 @@ func checkMode(pv *v1.PersistentVolume, pod *v1.Pod, volume string) error {
 	block := pv.Spec.VolumeMode != nil && *pv.Spec.VolumeMode == v1.PersistentVolumeBlock
 	var mounted, device bool
 	for _, c := range podspec.Containers(&pod.Spec) {
-		mounted = mounted || slices.ContainsFunc(c.VolumeMounts, func(m v1.VolumeMount) bool { return m.Name == volume })
-		device = device || slices.ContainsFunc(c.VolumeDevices, func(d v1.VolumeDevice) bool { return d.Name == volume })
+		mounted = mounted || slices.ContainsFunc(c.VolumeMounts,
+			func(m v1.VolumeMount) bool { return m.Name == volume })
+		device = device || slices.ContainsFunc(c.VolumeDevices,
+			func(d v1.VolumeDevice) bool { return d.Name == volume })
 	}
 	switch {
 	case block && mounted:

@@ -116,6 +116,7 @@ func TestMountOptionsWithoutPrivileges(t *testing.T) {
 	b.pv.Spec.MountOptions = []string{"noexec"}
 	ready, err := contentManager(t, volume.Sources{Claims: b}).SetUp(t.Context(), pod(claimVolume()), t.TempDir())
 	require.ErrorIs(t, err, syscall.EPERM)
-	assert.ErrorContains(t, err, "mounting "+disk+" with the options noexec: open_tree: operation not permitted; the agent needs CAP_SYS_ADMIN for mount options")
+	assert.ErrorContains(t, err, "mounting "+disk+" with the options noexec: open_tree: operation not permitted; "+
+		"the agent needs CAP_SYS_ADMIN for mount options")
 	assert.Empty(t, ready)
 }

@@ -63,7 +63,9 @@ func local(path string) v1.PersistentVolumeSource {
 }
 
 func claimVolume() v1.Volume {
-	return v1.Volume{Name: "v", VolumeSource: v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: "data", ReadOnly: true}}}
+	return v1.Volume{Name: "v",
+		VolumeSource: v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: "data",
+			ReadOnly: true}}}
 }
 
 // A volume that was found is remembered: the API server is not needed any more.
@@ -99,12 +101,14 @@ func TestClaims(t *testing.T) {
 // The events of claims that cannot be used have kubelet's texts.
 func TestClaimsThatCannotBeUsed(t *testing.T) {
 	disk := t.TempDir()
-	const unprocessed = "Unable to attach or mount volumes: unmounted volumes=[v], unattached volumes=[], failed to process volumes=[v]: "
+	const unprocessed = "Unable to attach or mount volumes: unmounted volumes=[v], unattached volumes=[], failed to " +
+		"process volumes=[v]: "
 	pvc := unprocessed + "error processing PVC default/data: "
 	file := filepath.Join(disk, "file")
 	require.NoError(t, os.WriteFile(file, nil, 0o600))
 	onHost := func(b *bindings, typ v1.HostPathType) {
-		b.pv.Spec.PersistentVolumeSource = v1.PersistentVolumeSource{HostPath: &v1.HostPathVolumeSource{Path: file, Type: &typ}}
+		b.pv.Spec.PersistentVolumeSource = v1.PersistentVolumeSource{HostPath: &v1.HostPathVolumeSource{Path: file,
+			Type: &typ}}
 	}
 	asDevice := func(p *v1.Pod) {
 		p.Spec.Containers[0].VolumeMounts = nil
@@ -123,7 +127,8 @@ func TestClaimsThatCannotBeUsed(t *testing.T) {
 		"no volume":      {spoil: func(b *bindings) { b.pv = nil }, want: pvc + `failed to fetch PV pv from API server: persistentvolumes "pv" not found`},
 		"of no claim": {
 			spoil: func(b *bindings) { b.pv.Spec.ClaimRef = nil },
-			want:  pvc + "found PV object pv but it has a nil pv.Spec.ClaimRef indicating it is not yet bound to the claim",
+			want: pvc +
+				"found PV object pv but it has a nil pv.Spec.ClaimRef indicating it is not yet bound to the claim",
 		},
 		"of another claim": {
 			spoil: func(b *bindings) { b.pv.Spec.ClaimRef.UID = "c2" },
@@ -135,15 +140,18 @@ func TestClaimsThatCannotBeUsed(t *testing.T) {
 		},
 		"no block": {spoil: func(*bindings) {}, pod: asDevice, want: unprocessed + "volume v has volumeMode Filesystem, but is specified in volumeDevices"},
 		"block device": {
-			spoil: func(b *bindings) { b.pv.Spec.VolumeMode = ptr.To(v1.PersistentVolumeBlock) }, pod: asDevice, unsupported: true,
-			want: unprocessed + `failed to get Plugin from volumeSpec for volume "pv" err=no volume plugin matched: volume type not supported: ` +
+			spoil: func(b *bindings) { b.pv.Spec.VolumeMode = ptr.To(v1.PersistentVolumeBlock) },
+			pod:   asDevice, unsupported: true,
+			want: unprocessed +
+				`failed to get Plugin from volumeSpec for volume "pv" err=no volume plugin matched: volume type not supported: ` +
 				"persistent volume of mode Block; use another type, or a node that has a plugin for it",
 		},
 		"other type": {
 			spoil: func(b *bindings) {
 				b.pv.Spec.PersistentVolumeSource = v1.PersistentVolumeSource{NFS: &v1.NFSVolumeSource{}}
 			}, unsupported: true,
-			want: unprocessed + `failed to get Plugin from volumeSpec for volume "pv" err=no volume plugin matched: volume type not supported: ` +
+			want: unprocessed +
+				`failed to get Plugin from volumeSpec for volume "pv" err=no volume plugin matched: volume type not supported: ` +
 				"persistent volume of type nfs; use another type, or a node that has a plugin for it",
 		},
 		"leads up": {
@@ -156,7 +164,8 @@ func TestClaimsThatCannotBeUsed(t *testing.T) {
 		},
 		"no directory": {
 			spoil: func(b *bindings) { b.pv.Spec.Local.Path = file },
-			want:  fmt.Sprintf(`MountVolume.NewMounter initialization failed for volume "pv" : only directory and block device are supported: path %q is neither`, file),
+			want: fmt.Sprintf(
+				`MountVolume.NewMounter initialization failed for volume "pv" : only directory and block device are supported: path %q is neither`, file),
 		},
 		"options on the host": {
 			spoil: func(b *bindings) {
@@ -167,7 +176,8 @@ func TestClaimsThatCannotBeUsed(t *testing.T) {
 		},
 		"no directory of the host": {
 			spoil: func(b *bindings) { onHost(b, v1.HostPathDirectory) },
-			want:  `MountVolume.SetUp failed for volume "pv" : hostPath type check failed: ` + file + " is not a directory",
+			want: `MountVolume.SetUp failed for volume "pv" : hostPath type check failed: ` + file +
+				" is not a directory",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -190,16 +200,20 @@ func TestClaimsThatCannotBeUsed(t *testing.T) {
 // All volumes that cannot be processed are in one event, as in kubelet. The others have one each.
 func TestFailedMounts(t *testing.T) {
 	claim := func(name, of string) v1.Volume {
-		return v1.Volume{Name: name, VolumeSource: v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: of}}}
+		return v1.Volume{Name: name,
+			VolumeSource: v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: of}}}
 	}
 	p := pod(
 		claim("z", "gone"), claim("data", "data"), claim("again", "gone"),
 		v1.Volume{Name: "nfs", VolumeSource: v1.VolumeSource{NFS: &v1.NFSVolumeSource{}}},
-		v1.Volume{Name: "host", VolumeSource: v1.VolumeSource{HostPath: &v1.HostPathVolumeSource{Path: "/no/such", Type: ptr.To(v1.HostPathDirectory)}}},
+		v1.Volume{Name: "host", VolumeSource: v1.VolumeSource{HostPath: &v1.HostPathVolumeSource{Path: "/no/such",
+			Type: ptr.To(v1.HostPathDirectory)}}},
 	)
-	ready, err := contentManager(t, volume.Sources{Claims: bound(local(t.TempDir()))}).SetUp(t.Context(), p, t.TempDir())
+	ready, err := contentManager(t, volume.Sources{Claims: bound(local(t.TempDir()))}).SetUp(t.Context(), p,
+		t.TempDir())
 	assert.Equal(t, []string{
-		"Unable to attach or mount volumes: unmounted volumes=[again host nfs z], unattached volumes=[], failed to process volumes=[again nfs z]: " +
+		"Unable to attach or mount volumes: unmounted volumes=[again host nfs z], unattached volumes=[], failed to " +
+			"process volumes=[again nfs z]: " +
 			`error processing PVC default/gone: failed to fetch PVC from API server: persistentvolumeclaims "gone" not found; ` +
 			`failed to get Plugin from volumeSpec for volume "nfs" err=no volume plugin matched: volume type not supported: nfs; use another type, or a node that has a plugin for it`,
 		`MountVolume.SetUp failed for volume "host" : hostPath type check failed: /no/such is not a directory`,
@@ -230,7 +244,8 @@ func TestVolumesOfOtherNodes(t *testing.T) {
 	}
 	ready, err := m.SetUp(t.Context(), p, dir)
 	require.Len(t, volume.SetUpErrors(err), 1)
-	assert.Equal(t, `MountVolume.NodeAffinity check failed for volume "pv" : no matching NodeSelectorTerms`, volume.SetUpErrors(err)[0].Message())
+	assert.Equal(t, `MountVolume.NodeAffinity check failed for volume "pv" : no matching NodeSelectorTerms`,
+		volume.SetUpErrors(err)[0].Message())
 	assert.Empty(t, ready)
 	assert.Equal(t, os.ModeDir|0o700, mode())
 
@@ -272,7 +287,8 @@ func TestLocalVolumeBelongsToTheGroup(t *testing.T) {
 	v := claimVolume()
 	v.PersistentVolumeClaim.ReadOnly = false
 	p := pod(v)
-	p.Spec.SecurityContext = &v1.PodSecurityContext{FSGroup: ptr.To[int64](2000), FSGroupChangePolicy: ptr.To(v1.FSGroupChangeOnRootMismatch)}
+	p.Spec.SecurityContext = &v1.PodSecurityContext{FSGroup: ptr.To[int64](2000),
+		FSGroupChangePolicy: ptr.To(v1.FSGroupChangeOnRootMismatch)}
 	setUp := func() {
 		m, dir := contentManager(t, volume.Sources{Claims: bound(local(disk))}), t.TempDir()
 		_, err := m.SetUp(t.Context(), p, dir)
@@ -310,11 +326,12 @@ func TestLocalVolumeOfTwoPods(t *testing.T) {
 	disk, pods := t.TempDir(), t.TempDir()
 	var mu sync.Mutex
 	var events []kruntime.Event
-	m, err := volume.New(volume.Options{Sources: volume.Sources{Claims: bound(local(disk))}, Event: func(e kruntime.Event) {
-		mu.Lock()
-		defer mu.Unlock()
-		events = append(events, e)
-	}})
+	m, err := volume.New(volume.Options{Sources: volume.Sources{Claims: bound(local(disk))},
+		Event: func(e kruntime.Event) {
+			mu.Lock()
+			defer mu.Unlock()
+			events = append(events, e)
+		}})
 	require.NoError(t, err)
 	of := func(uid string, group int64) *v1.Pod {
 		v := claimVolume()
@@ -344,8 +361,11 @@ func TestLocalVolumeOfTwoPods(t *testing.T) {
 		late = first
 	}
 	require.Len(t, events, 1)
-	assert.Equal(t, kruntime.Event{Pod: kruntime.RefOf(late), Type: v1.EventTypeWarning, Reason: "AlreadyMountedVolume", Message: fmt.Sprintf(
-		"The requested fsGroup is %d, but the volume pv has GID %d. The volume may not be shareable.", 4003-has, has)}, events[0])
+	assert.Equal(t, kruntime.Event{Pod: kruntime.RefOf(late), Type: v1.EventTypeWarning, Reason: "AlreadyMountedVolume",
+		Message: fmt.Sprintf(
+			"The requested fsGroup is %d, but the volume pv has GID %d. The volume may not be shareable.", 4003-has,
+			has)},
+		events[0])
 	setUp(of("u3", has))
 	setUp(of("u3", has)) // as it is remembered
 	assert.Len(t, events, 1, "it has the group already")

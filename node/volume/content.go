@@ -61,7 +61,8 @@ type TokenSource interface {
 	// Token returns a token of the service account. The request has the pod to which it is
 	// bound, the audience and the lifetime; it must not be changed. The token is in the status
 	// of what is returned, which is shared and read-only.
-	Token(ctx context.Context, namespace, serviceAccount string, request *authenticationv1.TokenRequest) (*authenticationv1.TokenRequest, error)
+	Token(ctx context.Context, namespace, serviceAccount string,
+		request *authenticationv1.TokenRequest) (*authenticationv1.TokenRequest, error)
 }
 
 // TrustBundleSource has cluster trust bundles. It is called at each sync of a pod, so it keeps
@@ -81,7 +82,8 @@ type PodCertificateSource interface {
 	// PodCertificate returns the private key and the chain of certificates of a source of a
 	// projected volume, each in PEM format. source is its index in the volume. The projection
 	// must not be changed.
-	PodCertificate(ctx context.Context, pod *v1.Pod, volume string, source int, projection *v1.PodCertificateProjection) (key, chain []byte, err error)
+	PodCertificate(ctx context.Context, pod *v1.Pod, volume string, source int,
+		projection *v1.PodCertificateProjection) (key, chain []byte, err error)
 }
 
 // OutdatedError is the error of a [Plugin] whose volume is ready with the content of an

@@ -118,7 +118,8 @@ func BenchmarkChangedContent(b *testing.B) {
 	dir, p, n := b.TempDir(), pod(configMapVolume("c", "conf", false)), 0
 	for b.Loop() {
 		n++
-		h.maps["default/conf"] = &v1.ConfigMap{Data: map[string]string{"a": strconv.Itoa(n), "b": strings.Repeat("x", 1000)}}
+		h.maps["default/conf"] = &v1.ConfigMap{Data: map[string]string{"a": strconv.Itoa(n),
+			"b": strings.Repeat("x", 1000)}}
 		for i := range 200 {
 			if _, err := m.SetUp(b.Context(), p, filepath.Join(dir, strconv.Itoa(i))); err != nil {
 				b.Fatal(err)
@@ -160,7 +161,8 @@ func BenchmarkUnchangedContent(b *testing.B) {
 	m, err := volume.New(volume.Options{Sources: volume.Sources{Objects: h, Tokens: &minted{token: "t"}}})
 	require.NoError(b, err)
 	dir := filepath.Join(b.TempDir(), "u1")
-	p := pod(configMapVolume("c1", "conf", false), configMapVolume("c2", "conf", false), secretVolume("db", "db"), emptyDir("tmp", v1.EmptyDirVolumeSource{}),
+	p := pod(configMapVolume("c1", "conf", false), configMapVolume("c2", "conf", false), secretVolume("db", "db"),
+		emptyDir("tmp", v1.EmptyDirVolumeSource{}),
 		v1.Volume{Name: "token", VolumeSource: v1.VolumeSource{Projected: &v1.ProjectedVolumeSource{
 			Sources: []v1.VolumeProjection{{ServiceAccountToken: &v1.ServiceAccountTokenProjection{Path: "token"}}},
 		}}})

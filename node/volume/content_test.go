@@ -58,7 +58,8 @@ type minted struct {
 	err      error
 }
 
-func (m *minted) Token(_ context.Context, namespace, account string, r *authenticationv1.TokenRequest) (*authenticationv1.TokenRequest, error) {
+func (m *minted) Token(_ context.Context, namespace, account string,
+	r *authenticationv1.TokenRequest) (*authenticationv1.TokenRequest, error) {
 	ref := r.Spec.BoundObjectRef
 	m.requests = append(m.requests, namespace+"/"+account+" for "+ref.Kind+" "+ref.Name+" "+string(ref.UID))
 	out := r.DeepCopy()
@@ -73,7 +74,8 @@ func configMapVolume(name, of string, optional bool) v1.Volume {
 }
 
 func secretVolume(name, of string) v1.Volume {
-	return v1.Volume{Name: name, VolumeSource: v1.VolumeSource{Secret: &v1.SecretVolumeSource{SecretName: of, DefaultMode: ptr.To[int32](0o400)}}}
+	return v1.Volume{Name: name, VolumeSource: v1.VolumeSource{Secret: &v1.SecretVolumeSource{SecretName: of,
+		DefaultMode: ptr.To[int32](0o400)}}}
 }
 
 // in reads the files of a volume, by their path.
@@ -117,16 +119,19 @@ func TestContentFollowsItsSources(t *testing.T) {
 	m, dir := contentManager(t, volume.Sources{Objects: h, Tokens: tokens}), filepath.Join(t.TempDir(), "u1")
 	p := pod(
 		configMapVolume("conf", "conf", false), configMapVolume("none", "missing", true), secretVolume("db", "db"),
-		v1.Volume{Name: "info", VolumeSource: v1.VolumeSource{DownwardAPI: &v1.DownwardAPIVolumeSource{Items: []v1.DownwardAPIVolumeFile{
-			{Path: "labels", FieldRef: &v1.ObjectFieldSelector{FieldPath: "metadata.labels"}},
-		}}}},
-		v1.Volume{Name: "all", VolumeSource: v1.VolumeSource{Projected: &v1.ProjectedVolumeSource{DefaultMode: ptr.To[int32](0o440), Sources: []v1.VolumeProjection{
-			{ServiceAccountToken: &v1.ServiceAccountTokenProjection{Path: "token"}},
-			{ConfigMap: &v1.ConfigMapProjection{LocalObjectReference: v1.LocalObjectReference{Name: "conf"}}},
-			{Secret: &v1.SecretProjection{LocalObjectReference: v1.LocalObjectReference{Name: "missing"}, Optional: ptr.To(true)}},
-			{DownwardAPI: &v1.DownwardAPIProjection{Items: []v1.DownwardAPIVolumeFile{{Path: "namespace", FieldRef: &v1.ObjectFieldSelector{FieldPath: "metadata.namespace"}}}}},
-			{},
-		}}}},
+		v1.Volume{Name: "info",
+			VolumeSource: v1.VolumeSource{DownwardAPI: &v1.DownwardAPIVolumeSource{Items: []v1.DownwardAPIVolumeFile{
+				{Path: "labels", FieldRef: &v1.ObjectFieldSelector{FieldPath: "metadata.labels"}},
+			}}}},
+		v1.Volume{Name: "all",
+			VolumeSource: v1.VolumeSource{Projected: &v1.ProjectedVolumeSource{DefaultMode: ptr.To[int32](0o440),
+				Sources: []v1.VolumeProjection{
+					{ServiceAccountToken: &v1.ServiceAccountTokenProjection{Path: "token"}},
+					{ConfigMap: &v1.ConfigMapProjection{LocalObjectReference: v1.LocalObjectReference{Name: "conf"}}},
+					{Secret: &v1.SecretProjection{LocalObjectReference: v1.LocalObjectReference{Name: "missing"}, Optional: ptr.To(true)}},
+					{DownwardAPI: &v1.DownwardAPIProjection{Items: []v1.DownwardAPIVolumeFile{{Path: "namespace", FieldRef: &v1.ObjectFieldSelector{FieldPath: "metadata.namespace"}}}}},
+					{},
+				}}}},
 	)
 	p.Spec.ServiceAccountName = "sa"
 	p.Labels = map[string]string{"app": "x"}
@@ -158,7 +163,8 @@ func TestContentFollowsItsSources(t *testing.T) {
 	assert.Equal(t, map[string]string{"here": "-rw-r--r-- now"}, in(t, ready["none"].HostPath, "here"))
 	assert.Equal(t, map[string]string{"password": "-r-------- q"}, in(t, ready["db"].HostPath, "password"))
 	assert.Equal(t, map[string]string{"labels": `-rw-r--r-- app="y"`}, in(t, ready["info"].HostPath, "labels"))
-	assert.Equal(t, map[string]string{"token": "-r--r----- t2", "b": "-r--r----- 2"}, in(t, ready["all"].HostPath, "token", "b"))
+	assert.Equal(t, map[string]string{"token": "-r--r----- t2", "b": "-r--r----- 2"},
+		in(t, ready["all"].HostPath, "token", "b"))
 
 	require.NoError(t, m.Remove(t.Context(), kruntime.RefOf(p), dir))
 	assert.NoDirExists(t, dir)
@@ -168,7 +174,8 @@ func TestContentFollowsItsSources(t *testing.T) {
 func TestMissingObjects(t *testing.T) {
 	h := newHeld()
 	m, dir := contentManager(t, volume.Sources{Objects: h}), filepath.Join(t.TempDir(), "u1")
-	p := pod(configMapVolume("conf", "conf", false), secretVolume("db", "db"), emptyDir("tmp", v1.EmptyDirVolumeSource{}))
+	p := pod(configMapVolume("conf", "conf", false), secretVolume("db", "db"),
+		emptyDir("tmp", v1.EmptyDirVolumeSource{}))
 	cleanUp(t, m, p, dir)
 	ready, err := m.SetUp(t.Context(), p, dir)
 	var messages []string
@@ -211,9 +218,10 @@ func TestOptionalObjectThatIsNotKnown(t *testing.T) {
 
 func TestContentWithoutSources(t *testing.T) {
 	m, dir := newManager(t), t.TempDir()
-	p := pod(configMapVolume("conf", "conf", false), v1.Volume{Name: "token", VolumeSource: v1.VolumeSource{Projected: &v1.ProjectedVolumeSource{
-		Sources: []v1.VolumeProjection{{ServiceAccountToken: &v1.ServiceAccountTokenProjection{Path: "token"}}},
-	}}})
+	p := pod(configMapVolume("conf", "conf", false),
+		v1.Volume{Name: "token", VolumeSource: v1.VolumeSource{Projected: &v1.ProjectedVolumeSource{
+			Sources: []v1.VolumeProjection{{ServiceAccountToken: &v1.ServiceAccountTokenProjection{Path: "token"}}},
+		}}})
 	_, err := m.SetUp(t.Context(), p, dir)
 	assert.ErrorContains(t, err, `configmap "conf" not found`)
 	assert.ErrorIs(t, err, volume.ErrUnsupported)
@@ -230,10 +238,13 @@ func (a anchors) TrustBundle(_ context.Context, pod *v1.Pod, request *v1.Cluster
 // A trust bundle is a file, and what is not supported is named.
 func TestCertificatesInProjectedVolumes(t *testing.T) {
 	projected := func(source v1.VolumeProjection) *v1.Pod {
-		return pod(v1.Volume{Name: "v", VolumeSource: v1.VolumeSource{Projected: &v1.ProjectedVolumeSource{Sources: []v1.VolumeProjection{source}}}})
+		return pod(v1.Volume{Name: "v",
+			VolumeSource: v1.VolumeSource{Projected: &v1.ProjectedVolumeSource{
+				Sources: []v1.VolumeProjection{source}}}})
 	}
 	bundle := func(name *string) v1.VolumeProjection {
-		return v1.VolumeProjection{ClusterTrustBundle: &v1.ClusterTrustBundleProjection{Name: name, Path: "ca/bundle.pem"}}
+		return v1.VolumeProjection{ClusterTrustBundle: &v1.ClusterTrustBundleProjection{Name: name,
+			Path: "ca/bundle.pem"}}
 	}
 	for name, tc := range map[string]struct {
 		source v1.VolumeProjection
@@ -248,7 +259,8 @@ func TestCertificatesInProjectedVolumes(t *testing.T) {
 		"podCertificate": {source: v1.VolumeProjection{PodCertificate: &v1.PodCertificateProjection{}}, err: "volume type not supported: podCertificate in a projected volume; this agent has no source of them"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			m, dir, p := contentManager(t, volume.Sources{TrustBundles: tc.from}), filepath.Join(t.TempDir(), "u1"), projected(tc.source)
+			m, dir, p := contentManager(t, volume.Sources{TrustBundles: tc.from}), filepath.Join(t.TempDir(), "u1"),
+				projected(tc.source)
 			cleanUp(t, m, p, dir)
 			ready, err := m.SetUp(t.Context(), p, dir)
 			if tc.err != "" {
@@ -268,7 +280,8 @@ func TestCertificatesInProjectedVolumes(t *testing.T) {
 // issued is a source of pod certificates.
 type issued struct{ err error }
 
-func (i issued) PodCertificate(_ context.Context, pod *v1.Pod, volume string, source int, _ *v1.PodCertificateProjection) (key, chain []byte, err error) {
+func (i issued) PodCertificate(_ context.Context, pod *v1.Pod, volume string, source int,
+	_ *v1.PodCertificateProjection) (key, chain []byte, err error) {
 	return fmt.Appendf(nil, "key of %s/%s/%d\n", pod.Name, volume, source), []byte("chain\n"), i.err
 }
 
@@ -287,8 +300,11 @@ func TestPodCertificates(t *testing.T) {
 		"none yet": {source: v1.PodCertificateProjection{KeyPath: "key"}, err: errors.New("not issued"), fails: "not issued"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			m, dir := contentManager(t, volume.Sources{PodCertificates: issued{tc.err}}), filepath.Join(t.TempDir(), "u1")
-			p := pod(v1.Volume{Name: "v", VolumeSource: v1.VolumeSource{Projected: &v1.ProjectedVolumeSource{Sources: []v1.VolumeProjection{{}, {PodCertificate: &tc.source}}}}})
+			m, dir := contentManager(t, volume.Sources{PodCertificates: issued{tc.err}}),
+				filepath.Join(t.TempDir(), "u1")
+			p := pod(v1.Volume{Name: "v",
+				VolumeSource: v1.VolumeSource{Projected: &v1.ProjectedVolumeSource{Sources: []v1.VolumeProjection{{},
+					{PodCertificate: &tc.source}}}}})
 			p.Spec.SecurityContext = &v1.PodSecurityContext{RunAsUser: ptr.To(int64(os.Getuid()))}
 			cleanUp(t, m, p, dir)
 			ready, err := m.SetUp(t.Context(), p, dir)
@@ -354,7 +370,8 @@ func TestNestedMounts(t *testing.T) {
 	h.maps["default/conf"] = &v1.ConfigMap{Data: map[string]string{"a": "1"}}
 	m, dir := contentManager(t, volume.Sources{Objects: h}), filepath.Join(t.TempDir(), "u1")
 	p := pod(configMapVolume("conf", "conf", false), emptyDir("tmp", v1.EmptyDirVolumeSource{}))
-	p.Spec.Containers[0].VolumeMounts = []v1.VolumeMount{{Name: "conf", MountPath: "/etc/app"}, {Name: "tmp", MountPath: "/etc/app/cache/tmp"}}
+	p.Spec.Containers[0].VolumeMounts = []v1.VolumeMount{{Name: "conf", MountPath: "/etc/app"},
+		{Name: "tmp", MountPath: "/etc/app/cache/tmp"}}
 	cleanUp(t, m, p, dir)
 	for _, data := range []string{"1", "2"} {
 		h.maps["default/conf"] = &v1.ConfigMap{Data: map[string]string{"a": data}}

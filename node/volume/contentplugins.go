@@ -69,7 +69,8 @@ func (p ConfigMap) SetUp(ctx context.Context, req SetUpRequest) (runtime.Volume,
 		if err != nil {
 			return err
 		}
-		return files.addConfigMap(m, src.Items, modeOf(src.DefaultMode, defaultFileMode), ptr.Deref(src.Optional, false))
+		return files.addConfigMap(m, src.Items, modeOf(src.DefaultMode, defaultFileMode),
+			ptr.Deref(src.Optional, false))
 	})
 }
 
@@ -95,7 +96,8 @@ func (p DownwardAPI) SetUp(ctx context.Context, req SetUpRequest) (runtime.Volum
 
 // SetUp brings the files to the latest content of all sources.
 func (p Projected) SetUp(ctx context.Context, req SetUpRequest) (runtime.Volume, error) {
-	hasKey := slices.ContainsFunc(req.Volume.Projected.Sources, func(s v1.VolumeProjection) bool { return s.PodCertificate != nil })
+	hasKey := slices.ContainsFunc(req.Volume.Projected.Sources,
+		func(s v1.VolumeProjection) bool { return s.PodCertificate != nil })
 	return content{Sources: p.Sources, memory: true, noDisk: hasKey}.setUp(ctx, req, func(files *filler) error {
 		src := req.Volume.Projected
 		var errs []error
@@ -143,13 +145,16 @@ func (p Projected) project(ctx context.Context, req SetUpRequest, files *filler,
 
 // token adds the token of the pod's service account. Only the user of the containers may
 // read it, if they have one user, and the pod's fsGroup.
-func (p Projected) token(ctx context.Context, pod *v1.Pod, files *filler, src *v1.ServiceAccountTokenProjection, mode fs.FileMode) error {
+func (p Projected) token(ctx context.Context, pod *v1.Pod, files *filler, src *v1.ServiceAccountTokenProjection,
+	mode fs.FileMode) error {
 	if p.Tokens == nil {
-		return fmt.Errorf("%w: serviceAccountToken in a projected volume; this agent has no source of tokens", ErrUnsupported)
+		return fmt.Errorf("%w: serviceAccountToken in a projected volume; this agent has no source of tokens",
+			ErrUnsupported)
 	}
 	request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{
 		ExpirationSeconds: src.ExpirationSeconds,
-		BoundObjectRef:    &authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: "Pod", Name: pod.Name, UID: pod.UID},
+		BoundObjectRef: &authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: "Pod",
+			Name: pod.Name, UID: pod.UID},
 	}}
 	if src.Audience != "" {
 		request.Spec.Audiences = []string{src.Audience}
@@ -165,9 +170,11 @@ func (p Projected) token(ctx context.Context, pod *v1.Pod, files *filler, src *v
 }
 
 // trustBundle adds the certificates of cluster trust bundles.
-func (p Projected) trustBundle(ctx context.Context, pod *v1.Pod, files *filler, src *v1.ClusterTrustBundleProjection, mode fs.FileMode) error {
+func (p Projected) trustBundle(ctx context.Context, pod *v1.Pod, files *filler, src *v1.ClusterTrustBundleProjection,
+	mode fs.FileMode) error {
 	if p.TrustBundles == nil {
-		return fmt.Errorf("%w: clusterTrustBundle in a projected volume; this agent has no source of them", ErrUnsupported)
+		return fmt.Errorf("%w: clusterTrustBundle in a projected volume; this agent has no source of them",
+			ErrUnsupported)
 	}
 	if src.Name == nil && src.SignerName == nil {
 		return errors.New("ClusterTrustBundle projection requires either name or signerName to be set")
@@ -180,7 +187,8 @@ func (p Projected) trustBundle(ctx context.Context, pod *v1.Pod, files *filler, 
 }
 
 // certificate adds the key and the certificates of the pod, in one file, in two, or in both ways.
-func (p Projected) certificate(ctx context.Context, req SetUpRequest, files *filler, index int, mode fs.FileMode) error {
+func (p Projected) certificate(ctx context.Context, req SetUpRequest, files *filler, index int,
+	mode fs.FileMode) error {
 	if p.PodCertificates == nil {
 		return fmt.Errorf("%w: podCertificate in a projected volume; this agent has no source of them", ErrUnsupported)
 	}

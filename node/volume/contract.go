@@ -18,10 +18,10 @@ import (
 // and the volume.
 type Manager interface {
 	// SetUp makes the volumes that containers of the pod use, see [podspec.UsedVolumes], ready
-	// and returns them by name, with their latest content. It is called at each sync of the pod. Its error joins a [*SetUpError] for
-	// each volume that is not ready, and wraps [ErrUnsupported] for a type of volume that is
-	// not known. A volume of the result may have an error, too: it is ready with the content of
-	// an earlier call. The pod can be started if the result has all volumes that are used.
+	// and returns them by name, with their latest content. It is called at each sync of the pod. Its error joins a
+	// [*SetUpError] for each volume that is not ready, and wraps [ErrUnsupported] for a type of volume that is not
+	// known. A volume of the result may have an error, too: it is ready with the content of an earlier call. The pod
+	// can be started if the result has all volumes that are used.
 	SetUp(ctx context.Context, pod *v1.Pod, podDir string) (map[string]runtime.Volume, error)
 	// SubPath makes a path inside a volume ready to be mounted and returns where it is
 	// on the host. It fails if the path leads out of the volume, also by a symbolic

@@ -41,7 +41,8 @@ func TestDisksThatFail(t *testing.T) {
 		"full": {volume: configMapVolume("v", "conf", false), fail: func(t *testing.T, disk string) {
 			t.Helper()
 			require.ErrorIs(t, os.WriteFile(filepath.Join(disk, "large"), make([]byte, 8<<20), 0o600), syscall.ENOSPC)
-		}, mend: func(t *testing.T, disk string) { require.NoError(t, os.Remove(filepath.Join(disk, "large"))) }, want: syscall.ENOSPC},
+		}, mend: func(t *testing.T, disk string) { require.NoError(t, os.Remove(filepath.Join(disk, "large"))) },
+			want: syscall.ENOSPC},
 		"no inodes":                {volume: configMapVolume("v", "conf", false), fail: remount("nr_inodes=14", 0), mend: remount("nr_inodes=10000", 0), want: syscall.ENOSPC},
 		"read-only":                {volume: configMapVolume("v", "conf", false), fail: remount("", syscall.MS_RDONLY), mend: remount("", 0), want: syscall.EROFS},
 		"read-only, an emptyDir":   {volume: emptyDir("v", v1.EmptyDirVolumeSource{}), fail: remount("", syscall.MS_RDONLY), mend: remount("", 0), want: syscall.EROFS},
@@ -68,7 +69,8 @@ func TestDisksThatFail(t *testing.T) {
 			}
 			before := files()
 
-			p, dir := testpod.New("web", testpod.UID(types.UID("u1")), testpod.Containers("main"), testpod.Volumes(tc.volume)), filepath.Join(disk, "u1")
+			p, dir := testpod.New("web", testpod.UID(types.UID("u1")), testpod.Containers("main"),
+				testpod.Volumes(tc.volume)), filepath.Join(disk, "u1")
 			if name == "read-only, while removed" {
 				_, err := m.SetUp(t.Context(), p, dir)
 				require.NoError(t, err)

@@ -36,8 +36,8 @@ func (EmptyDir) Supports(v *v1.Volume) bool { return v.EmptyDir != nil }
 
 // SetUp makes the directory, with mode 0777 and the pod's fsGroup. On huge pages it is a
 // hugetlbfs with pages of the size that the medium names, or that the containers request. It is
-// bounded by the volume's size limit, if there is one. In memory it is a tmpfs whose size is the smallest of the volume's size limit, the pod's memory limit
-// and the allocatable memory of the node.
+// bounded by the volume's size limit, if there is one. In memory it is a tmpfs whose size is the smallest of the
+// volume's size limit, the pod's memory limit and the allocatable memory of the node.
 func (p EmptyDir) SetUp(ctx context.Context, req SetUpRequest) (runtime.Volume, error) {
 	dir, source, access, before := req.Dir, req.Volume.EmptyDir, accessOf(req.Pod), stepsOf(ctx)
 	if err := access.ensureDir(ctx, dir, before); err != nil {
@@ -51,7 +51,8 @@ func (p EmptyDir) SetUp(ctx context.Context, req SetUpRequest) (runtime.Volume, 
 	switch source.Medium {
 	case v1.StorageMediumDefault:
 	case v1.StorageMediumMemory:
-		if err := ensureTmpfs(dir, memorySize(req.Pod, source.SizeLimit, Sources{Allocatable: p.Allocatable, NodeAllocatable: p.NodeAllocatable}.allocatable()), access); err != nil {
+		if err := ensureTmpfs(dir, memorySize(req.Pod, source.SizeLimit, Sources{Allocatable: p.Allocatable,
+			NodeAllocatable: p.NodeAllocatable}.allocatable()), access); err != nil {
 			return runtime.Volume{}, fmt.Errorf("emptyDir in memory: %w", err)
 		}
 	default:
@@ -59,7 +60,8 @@ func (p EmptyDir) SetUp(ctx context.Context, req SetUpRequest) (runtime.Volume, 
 		if err != nil {
 			return runtime.Volume{}, err
 		}
-		if err := ensureMount(dir, func() error { return mountHugePages(dir, size, source.SizeLimit, access) }); err != nil {
+		if err := ensureMount(dir,
+			func() error { return mountHugePages(dir, size, source.SizeLimit, access) }); err != nil {
 			return runtime.Volume{}, fmt.Errorf("emptyDir on huge pages: %w", err)
 		}
 	}
@@ -169,7 +171,8 @@ func hugePageSize(medium v1.StorageMedium, pod *v1.Pod) (int64, error) {
 		}
 	}
 	if found == 0 {
-		return 0, fmt.Errorf("medium %s: hugePages storage requested, but there is no resource request for huge pages", medium)
+		return 0, fmt.Errorf("medium %s: hugePages storage requested, but there is no resource request for huge pages",
+			medium)
 	}
 	return found, nil
 }

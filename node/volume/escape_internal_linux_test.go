@@ -131,7 +131,8 @@ func TestSpecialFiles(t *testing.T) {
 	require.NoError(t, unix.Mkfifo(filepath.Join(volume, "pipe"), 0o666))
 	require.NoError(t, unix.Mknod(filepath.Join(volume, "socket"), unix.S_IFSOCK|0o666, 0))
 	if os.Getuid() == 0 {
-		for name, dev := range map[string]int{"watchdog": int(unix.Mkdev(10, 130)), "tape": int(unix.Mkdev(9, 0)), "null": int(unix.Mkdev(1, 3))} {
+		for name, dev := range map[string]int{"watchdog": int(unix.Mkdev(10, 130)), "tape": int(unix.Mkdev(9, 0)),
+			"null": int(unix.Mkdev(1, 3))} {
 			require.NoError(t, unix.Mknod(filepath.Join(volume, name), unix.S_IFCHR|0o666, dev))
 		}
 	}
@@ -193,7 +194,8 @@ func TestBindMountsInAVolume(t *testing.T) {
 	require.NoError(t, os.WriteFile(filepath.Join(place.Dir, "file"), nil, 0o600))
 	t.Cleanup(func() { assert.NoError(t, unmountBelow(pod)) })
 	require.NoError(t, unix.Mount(target, inside, "", unix.MS_BIND, ""))
-	require.NoError(t, unix.Mount(filepath.Join(target, "sub", "f"), filepath.Join(place.Dir, "file"), "", unix.MS_BIND, ""))
+	require.NoError(t, unix.Mount(filepath.Join(target, "sub", "f"), filepath.Join(place.Dir, "file"), "", unix.MS_BIND,
+		""))
 
 	used, err := diskUsage(t.Context(), place.Dir)
 	require.NoError(t, err)

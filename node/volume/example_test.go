@@ -70,7 +70,8 @@ func ExampleSources() {
 	}
 	pod := &v1.Pod{}
 	pod.Name, pod.Namespace, pod.UID = "web", "default", "1234"
-	pod.Spec.Containers = []v1.Container{{Name: "main", VolumeMounts: []v1.VolumeMount{{Name: "conf", MountPath: "/conf"}}}}
+	pod.Spec.Containers = []v1.Container{{Name: "main",
+		VolumeMounts: []v1.VolumeMount{{Name: "conf", MountPath: "/conf"}}}}
 	pod.Spec.Volumes = []v1.Volume{{Name: "conf", VolumeSource: v1.VolumeSource{
 		ConfigMap: &v1.ConfigMapVolumeSource{LocalObjectReference: v1.LocalObjectReference{Name: "conf"}},
 	}}}
@@ -99,7 +100,8 @@ func ExamplePlugin() {
 	}
 	pod := &v1.Pod{}
 	pod.Name, pod.Namespace, pod.UID = "db", "default", "1234"
-	pod.Spec.Containers = []v1.Container{{Name: "main", VolumeMounts: []v1.VolumeMount{{Name: "data", MountPath: "/data"}}}}
+	pod.Spec.Containers = []v1.Container{{Name: "main",
+		VolumeMounts: []v1.VolumeMount{{Name: "data", MountPath: "/data"}}}}
 	pod.Spec.Volumes = []v1.Volume{{Name: "data", VolumeSource: v1.VolumeSource{
 		FlexVolume: &v1.FlexVolumeSource{Driver: "example.com/lease"},
 	}}}

@@ -43,7 +43,8 @@ func unprocessedText(unmounted, unprocessed, reasons []string) string {
 	slices.Sort(unmounted)
 	slices.Sort(unprocessed)
 	slices.Sort(reasons)
-	return fmt.Sprintf("Unable to attach or mount volumes: unmounted volumes=%v, unattached volumes=[], failed to process volumes=%v: %s",
+	return fmt.Sprintf("Unable to attach or mount volumes: unmounted volumes=%v, unattached volumes=[], failed to "+
+		"process volumes=%v: %s",
 		unmounted, unprocessed, strings.Join(slices.Compact(reasons), "; "))
 }
 
@@ -57,7 +58,8 @@ func (e *processError) Unwrap() error { return e.err }
 // unsupported returns the error for a volume of a type that no plugin supports. The beginning of
 // its text is kubelet's (AddPodToVolume).
 func unsupported(name, typ string) error {
-	return &processError{fmt.Errorf("failed to get Plugin from volumeSpec for volume %q err=no volume plugin matched: %w: %s; use another type, or a node that has a plugin for it",
+	return &processError{fmt.Errorf("failed to get Plugin from volumeSpec for volume %q err=no volume plugin "+
+		"matched: %w: %s; use another type, or a node that has a plugin for it",
 		name, ErrUnsupported, typ)}
 }
 

@@ -45,7 +45,8 @@ func TestDirectoriesThatForbidTheirRemoval(t *testing.T) {
 			asNobody(t, dir, func() {
 				for _, top := range []string{"full", "empty"} {
 					vol := filepath.Join(dir, top)
-					forbidden := []string{vol, filepath.Join(vol, "a"), filepath.Join(vol, "a", "b"), filepath.Join(vol, "c")}
+					forbidden := []string{vol, filepath.Join(vol, "a"), filepath.Join(vol, "a", "b"),
+						filepath.Join(vol, "c")}
 					for _, path := range forbidden {
 						require.NoError(t, os.Mkdir(path, 0o700))
 						if top == "full" {

@@ -33,13 +33,16 @@ func (p Claim) give(ctx context.Context, req SetUpRequest, b boundVolume) error 
 	}
 	switch gid, ok := groupOf(info); {
 	case others && ok && gid != a.gid:
-		p.event.Emit(runtime.Event{Pod: runtime.RefOf(req.Pod), Type: v1.EventTypeWarning, Reason: "AlreadyMountedVolume", Message: fmt.Sprintf(
-			"The requested fsGroup is %d, but the volume %s has GID %d. The volume may not be shareable.", a.gid, b.Name, gid)})
+		p.event.Emit(runtime.Event{Pod: runtime.RefOf(req.Pod), Type: v1.EventTypeWarning,
+			Reason: "AlreadyMountedVolume", Message: fmt.Sprintf(
+				"The requested fsGroup is %d, but the volume %s has GID %d. The volume may not be shareable.",
+				a.gid, b.Name, gid)})
 		return nil
 	case others || b.ReadOnly:
 		return nil
 	}
-	if policy := req.Pod.Spec.SecurityContext.FSGroupChangePolicy; policy != nil && *policy == v1.FSGroupChangeOnRootMismatch {
+	if policy := req.Pod.Spec.SecurityContext.FSGroupChangePolicy; policy != nil &&
+		*policy == v1.FSGroupChangeOnRootMismatch {
 		if belongsTo(info, a.gid) && info.Mode()&fs.ModeSetgid != 0 && info.Mode().Perm()&0o770 == 0o770 {
 			return nil
 		}
@@ -60,7 +63,8 @@ func othersHave(stateDir, path string) (bool, error) {
 		if pod.Name() == filepath.Base(podDir) {
 			continue
 		}
-		claims := filepath.Join(filepath.Dir(podDir), pod.Name(), filepath.Base(filepath.Dir(ofPlugin)), filepath.Base(ofPlugin))
+		claims := filepath.Join(filepath.Dir(podDir), pod.Name(), filepath.Base(filepath.Dir(ofPlugin)),
+			filepath.Base(ofPlugin))
 		volumes, err := os.ReadDir(claims)
 		if err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, syscall.ENOTDIR) {
 			return false, err

@@ -43,7 +43,8 @@ func giveTree(ctx context.Context, dir string, gid int) error {
 		switch {
 		case err == nil:
 			return isDir, nil
-		case errors.Is(err, unix.ENOENT), errors.Is(err, unix.ENOTDIR), errors.Is(err, unix.ELOOP), errors.Is(err, unix.EXDEV):
+		case errors.Is(err, unix.ENOENT), errors.Is(err, unix.ENOTDIR), errors.Is(err, unix.ELOOP),
+			errors.Is(err, unix.EXDEV):
 			return false, nil // it was removed or replaced
 		default:
 			return false, &fs.PathError{Op: "chown", Path: e.name, Err: err}

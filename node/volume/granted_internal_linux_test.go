@@ -67,7 +67,8 @@ func TestChangedFSGroup(t *testing.T) {
 	src.seen.settled = -time.Hour // nothing changes the files meanwhile
 	p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "web", UID: "u"}, Spec: v1.PodSpec{
 		SecurityContext: &v1.PodSecurityContext{},
-		Volumes:         []v1.Volume{{Name: "v", VolumeSource: v1.VolumeSource{ConfigMap: &v1.ConfigMapVolumeSource{}}}},
+		Volumes: []v1.Volume{{Name: "v",
+			VolumeSource: v1.VolumeSource{ConfigMap: &v1.ConfigMapVolumeSource{}}}},
 	}}
 	place := PlaceOf(filepath.Join(t.TempDir(), "u"), ConfigMap{}.Name(), "v")
 	for _, gid := range []int64{2000, 2001} {

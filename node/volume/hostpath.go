@@ -29,7 +29,8 @@ func (HostPath) Supports(v *v1.Volume) bool { return v.HostPath != nil }
 // DirectoryOrCreate and FileOrCreate are made if nothing is there: directories with
 // mode 0755, files with 0644 (API reference, HostPathVolumeSource), less the umask of the agent, as
 // in kubelet. When the check has succeeded once for the pod, its failure is an [OutdatedError]:
-// kubelet does not check again, so that containers restart. A file system that does not answer delays SetUp until ctx ends.
+// kubelet does not check again, so that containers restart. A file system that does not answer delays SetUp until ctx
+// ends.
 func (p HostPath) SetUp(ctx context.Context, req SetUpRequest) (runtime.Volume, error) {
 	source := req.Volume.HostPath
 	path := source.Path

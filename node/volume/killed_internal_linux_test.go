@@ -93,7 +93,8 @@ func TestKilledAtEachStep(t *testing.T) {
 				}))
 				v.isReady(t, ready, "3", k.wrote && !k.ending)
 			}
-			require.NoError(t, withoutMounts(func() error { return m.Remove(t.Context(), kruntime.PodRef{UID: v.pod.UID}, v.dir) }))
+			require.NoError(t,
+				withoutMounts(func() error { return m.Remove(t.Context(), kruntime.PodRef{UID: v.pod.UID}, v.dir) }))
 			v.isGone(t)
 			assert.Equal(t, disk, listed(t, other.disk))
 			assert.Equal(t, volumes, listed(t, other.dir))

@@ -52,7 +52,8 @@ func TestOptionsOfMemory(t *testing.T) {
 			more: func(p *v1.Pod) { p.Spec.Overhead = memory }},
 		"pod, CPU only": {node: "16Mi", want: "size=16384k", more: func(p *v1.Pod) {
 			p.Spec.Resources = &v1.ResourceRequirements{Limits: cpu}
-			p.Spec.Containers = append(p.Spec.Containers, v1.Container{Name: "limited", Resources: v1.ResourceRequirements{Limits: memory}})
+			p.Spec.Containers = append(p.Spec.Containers,
+				v1.Container{Name: "limited", Resources: v1.ResourceRequirements{Limits: memory}})
 		}},
 		"pod": {node: "16Mi", want: "size=2048k",
 			more: func(p *v1.Pod) { p.Spec.Resources = &v1.ResourceRequirements{Limits: memory} }},
@@ -80,7 +81,8 @@ func TestOptionsOfMemory(t *testing.T) {
 			typ, options := mountOf(t, ready["v"].HostPath)
 			assert.Equal(t, "tmpfs", typ)
 			assert.Subset(t, options, []string{"nosuid", "nodev", tc.want})
-			if release, err := os.ReadFile("/proc/sys/kernel/osrelease"); err == nil && !strings.HasPrefix(string(release), "5.") && !strings.HasPrefix(string(release), "6.1.") {
+			if release, err := os.ReadFile("/proc/sys/kernel/osrelease"); err == nil &&
+				!strings.HasPrefix(string(release), "5.") && !strings.HasPrefix(string(release), "6.1.") {
 				assert.Contains(t, options, "noswap")
 			}
 		})
@@ -112,7 +114,9 @@ func TestHugePages(t *testing.T) {
 		"unknown":         {"Tape", testpod.New("web", testpod.Containers("main")), `unknown storage medium "Tape"`},
 	} {
 		t.Run(name, func(t *testing.T) {
-			p := testpod.With(tc.pod, testpod.Volumes(emptyDir("v", v1.EmptyDirVolumeSource{Medium: tc.medium, SizeLimit: ptr.To(resource.MustParse("5Mi"))})))
+			p := testpod.With(tc.pod,
+				testpod.Volumes(emptyDir("v", v1.EmptyDirVolumeSource{Medium: tc.medium,
+					SizeLimit: ptr.To(resource.MustParse("5Mi"))})))
 			m, dir := newManager(t), filepath.Join(t.TempDir(), "u1")
 			defer func() { assert.NoError(t, m.Remove(context.WithoutCancel(t.Context()), kruntime.RefOf(p), dir)) }()
 			if tc.want != "" {
@@ -142,7 +146,8 @@ func TestHugePages(t *testing.T) {
 func TestStatsOfMemory(t *testing.T) {
 	needsMount(t)
 	m, dir := newManager(t), t.TempDir()
-	p := pod(emptyDir("v", v1.EmptyDirVolumeSource{Medium: v1.StorageMediumMemory, SizeLimit: ptr.To(resource.MustParse("8Mi"))}))
+	p := pod(emptyDir("v", v1.EmptyDirVolumeSource{Medium: v1.StorageMediumMemory,
+		SizeLimit: ptr.To(resource.MustParse("8Mi"))}))
 	got, err := m.SetUp(t.Context(), p, dir)
 	require.NoError(t, err)
 	t.Cleanup(func() { assert.NoError(t, m.Remove(context.Background(), kruntime.RefOf(p), dir)) })
@@ -170,7 +175,8 @@ func TestStatsOfHugePagesWithoutALimit(t *testing.T) {
 	m, dir := newManager(t), t.TempDir()
 	c := v1.Container{Name: "main"}
 	c.Resources.Requests = v1.ResourceList{"hugepages-2Mi": resource.MustParse("4Mi")}
-	p := testpod.New("web", testpod.Container(c), testpod.Volumes(emptyDir("v", v1.EmptyDirVolumeSource{Medium: v1.StorageMediumHugePages})))
+	p := testpod.New("web", testpod.Container(c),
+		testpod.Volumes(emptyDir("v", v1.EmptyDirVolumeSource{Medium: v1.StorageMediumHugePages})))
 	got, err := m.SetUp(t.Context(), p, dir)
 	require.NoError(t, err)
 	t.Cleanup(func() { assert.NoError(t, m.Remove(context.Background(), kruntime.RefOf(p), dir)) })

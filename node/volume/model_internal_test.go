@@ -75,8 +75,10 @@ func (m *model) Secret(_ context.Context, _, name string) (*v1.Secret, error) {
 	return s, err
 }
 
-func (m *model) Token(context.Context, string, string, *authenticationv1.TokenRequest) (*authenticationv1.TokenRequest, error) {
-	return &authenticationv1.TokenRequest{Status: authenticationv1.TokenRequestStatus{Token: fmt.Sprint("token ", m.tokens)}}, nil
+func (m *model) Token(context.Context,
+	string, string, *authenticationv1.TokenRequest) (*authenticationv1.TokenRequest, error) {
+	return &authenticationv1.TokenRequest{Status: authenticationv1.TokenRequestStatus{Token: fmt.Sprint("token ",
+		m.tokens)}}, nil
 }
 
 // restart starts another agent.
@@ -274,9 +276,9 @@ func (m *model) put(name string) {
 	}
 }
 
-// TestModel has pods come, go and change their labels, tokens refreshed, objects appear, change and vanish, and the agent
-// killed before any step of a set-up or a tear-down. When all have been synced, disk and
-// mounts are exactly what they are to be.
+// TestModel has pods come, go and change their labels, tokens refreshed, objects appear, change and vanish, and the
+// agent killed before any step of a set-up or a tear-down. When all have been synced, disk and mounts are exactly what
+// they are to be.
 func TestModel(t *testing.T) {
 	probe := testenv.MemoryDir(t)
 	mounts := mountTmpfs(probe, 0, access{0o777, -1}) == nil
@@ -288,9 +290,12 @@ func TestModel(t *testing.T) {
 	states := rapid.SampledFrom([]claimState{claimFails, claimPending, claimNoVolume, claimBound, claimBound})
 	rapid.Check(t, func(rt *rapid.T) {
 		m := &model{
-			t: t, pods: testenv.MemoryDir(t), host: testenv.MemoryDir(t), disks: testenv.MemoryDir(t), objects: map[string]map[string]string{}, desired: map[string]*v1.Pod{},
-			ready: map[string]map[string]map[string]string{}, mounts: mounts, claims: map[string]claimState{}, away: map[string]bool{},
-			volumes: map[string]map[string]kruntime.Volume{}, bound: map[string]map[string]bool{}, subPaths: map[string]map[string]string{},
+			t: t, pods: testenv.MemoryDir(t), host: testenv.MemoryDir(t), disks: testenv.MemoryDir(t),
+			objects: map[string]map[string]string{}, desired: map[string]*v1.Pod{},
+			ready: map[string]map[string]map[string]string{}, mounts: mounts, claims: map[string]claimState{},
+			away:    map[string]bool{},
+			volumes: map[string]map[string]kruntime.Volume{}, bound: map[string]map[string]bool{},
+			subPaths: map[string]map[string]string{},
 		}
 		for _, name := range []string{"local", "host"} {
 			require.NoError(t, os.Mkdir(filepath.Join(m.disks, name), 0o777))
@@ -301,7 +306,8 @@ func TestModel(t *testing.T) {
 		defer func() {
 			m.kill = 0
 			for name := range m.desired {
-				assert.NoError(t, m.manager.Remove(context.WithoutCancel(t.Context()), kruntime.PodRef{UID: types.UID(name)}, m.dir(name)))
+				assert.NoError(t, m.manager.Remove(context.WithoutCancel(t.Context()),
+					kruntime.PodRef{UID: types.UID(name)}, m.dir(name)))
 			}
 		}()
 		makePod := func(name string) *v1.Pod {
@@ -311,7 +317,8 @@ func TestModel(t *testing.T) {
 				of, optional := names.Draw(rt, "object"), rapid.Bool().Draw(rt, "optional")
 				switch rapid.IntRange(0, 7).Draw(rt, "type") {
 				case 0:
-					v.ConfigMap = &v1.ConfigMapVolumeSource{LocalObjectReference: v1.LocalObjectReference{Name: of}, Optional: &optional}
+					v.ConfigMap = &v1.ConfigMapVolumeSource{LocalObjectReference: v1.LocalObjectReference{Name: of},
+						Optional: &optional}
 				case 1:
 					v.Secret = &v1.SecretVolumeSource{SecretName: of, Optional: &optional}
 				case 2:
@@ -332,7 +339,8 @@ func TestModel(t *testing.T) {
 						{Path: "annotation", FieldRef: &v1.ObjectFieldSelector{FieldPath: "metadata.annotations['a']"}},
 					}}
 				case 6:
-					v.Projected = &v1.ProjectedVolumeSource{Sources: []v1.VolumeProjection{{ServiceAccountToken: &v1.ServiceAccountTokenProjection{Path: "token"}}}}
+					v.Projected = &v1.ProjectedVolumeSource{Sources: []v1.VolumeProjection{
+						{ServiceAccountToken: &v1.ServiceAccountTokenProjection{Path: "token"}}}}
 				case 7:
 					v.PersistentVolumeClaim = &v1.PersistentVolumeClaimVolumeSource{ClaimName: disks.Draw(rt, "claim")}
 				}
@@ -355,7 +363,8 @@ func TestModel(t *testing.T) {
 			"add": func(*rapid.T) {
 				name := rapid.SampledFrom([]string{"p1", "p2", "p3"}).Draw(rt, "name")
 				if m.desired[name] == nil {
-					m.desired[name], m.bound[name], m.subPaths[name] = makePod(name), map[string]bool{}, map[string]string{}
+					m.desired[name], m.bound[name], m.subPaths[name] = makePod(name), map[string]bool{},
+						map[string]string{}
 				}
 			},
 			"sync": func(*rapid.T) {
@@ -408,7 +417,8 @@ func TestModel(t *testing.T) {
 				if name, ok := anyPod(); ok {
 					pod := m.desired[name].DeepCopy()
 					pod.Labels = map[string]string{"l": rapid.SampledFrom([]string{"", "1", "2"}).Draw(rt, "label")}
-					pod.Annotations = map[string]string{"a": rapid.SampledFrom([]string{"", "1", "2"}).Draw(rt, "annotation")}
+					pod.Annotations = map[string]string{"a": rapid.SampledFrom([]string{"", "1", "2"}).Draw(rt,
+						"annotation")}
 					m.desired[name] = pod
 				}
 			},

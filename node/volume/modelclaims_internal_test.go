@@ -81,7 +81,8 @@ func (m *model) subPath(name, path string) {
 			}
 			path, content = keys[0], m.ready[name][v.Name][keys[0]]
 		}
-		req := kruntime.SubPath{Pod: kruntime.RefOf(m.desired[name]), Container: "main", Index: i, VolumeName: v.Name, Volume: volume, Path: path, Dir: m.dir(name)}
+		req := kruntime.SubPath{Pod: kruntime.RefOf(m.desired[name]), Container: "main", Index: i, VolumeName: v.Name,
+			Volume: volume, Path: path, Dir: m.dir(name)}
 		at, err := m.manager.SubPath(m.t.Context(), req)
 		if m.kill < 0 {
 			assert.ErrorIs(m.t, err, errKilled)

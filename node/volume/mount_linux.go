@@ -110,7 +110,8 @@ func mountTmpfs(dir string, size int64, a access) error {
 // 0, all pages of the machine fit in it.
 func mountHugePages(dir string, size int64, limit *resource.Quantity, a access) error {
 	if err := mountMemory("hugetlbfs", dir, hugePageOptions(size, limit, a)); err != nil {
-		return fmt.Errorf("mounting a hugetlbfs with pages of %d bytes: %w; the kernel must have such pages, and the agent CAP_SYS_ADMIN", size, err)
+		return fmt.Errorf("mounting a hugetlbfs with pages of %d bytes: %w; the kernel must have such pages, and "+
+			"the agent CAP_SYS_ADMIN", size, err)
 	}
 	return nil
 }
@@ -199,8 +200,8 @@ func unmountOwn(dir string) error {
 	return nil
 }
 
-// unmountAt is unmountBelow for a mount point of a sub-path. A pod can have thousands of them. The list of mounts, which is as
-// long, is read only if something is mounted below it, or if the kernel does not tell.
+// unmountAt is unmountBelow for a mount point of a sub-path. A pod can have thousands of them. The list of mounts,
+// which is as long, is read only if something is mounted below it, or if the kernel does not tell.
 func unmountAt(target string) error {
 	for range 8 {
 		switch err := unix.Unmount(target, unix.UMOUNT_NOFOLLOW); {

@@ -47,7 +47,8 @@ func podWith(volume v1.Volume) *v1.Pod {
 func TestSecretsOnDiskAreLogged(t *testing.T) {
 	var lines []string
 	volume := v1.Volume{Name: "v", VolumeSource: v1.VolumeSource{DownwardAPI: &v1.DownwardAPIVolumeSource{
-		Items: []v1.DownwardAPIVolumeFile{{Path: "name", FieldRef: &v1.ObjectFieldSelector{APIVersion: "v1", FieldPath: "metadata.name"}}},
+		Items: []v1.DownwardAPIVolumeFile{{Path: "name", FieldRef: &v1.ObjectFieldSelector{APIVersion: "v1",
+			FieldPath: "metadata.name"}}},
 	}}}
 	m, err := New(Options{Logger: funcr.New(func(_, args string) { lines = append(lines, args) }, funcr.Options{})})
 	require.NoError(t, err)
@@ -72,7 +73,8 @@ func TestNoSecretIsLeftBelowTheMount(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("mounting needs root")
 	}
-	pod, dir := podWith(v1.Volume{Name: "v", VolumeSource: v1.VolumeSource{Secret: &v1.SecretVolumeSource{}}}), t.TempDir()
+	pod, dir := podWith(v1.Volume{Name: "v", VolumeSource: v1.VolumeSource{Secret: &v1.SecretVolumeSource{}}}),
+		t.TempDir()
 	place := PlaceOf(dir, "kubernetes.io/secret", "v").Dir
 	killed := false
 	before, err := New(Options{Sources: Sources{Objects: versioned("1"), before: func(step string) error {

@@ -35,7 +35,8 @@ func TestPathsThatDoNotAnswer(t *testing.T) {
 				setUp := func(ctx context.Context, path string) error {
 					v := v1.Volume{Name: "v"}
 					v.HostPath = &v1.HostPathVolumeSource{Path: path, Type: ptr.To(v1.HostPathDirectory)}
-					require.NoError(t, boundVolume{Path: path, Local: true}.write(filepath.Join(stateDir, "volume"), nil))
+					require.NoError(t, boundVolume{Path: path, Local: true}.write(filepath.Join(stateDir, "volume"),
+						nil))
 					_, err := p.SetUp(ctx, SetUpRequest{Pod: &v1.Pod{}, Volume: &v, Place: Place{StateDir: stateDir}})
 					return err
 				}
@@ -69,7 +70,8 @@ func TestACheckThatWasLeftBehindMakesNothing(t *testing.T) {
 			go func() {
 				v := v1.Volume{Name: "v"}
 				v.HostPath = &v1.HostPathVolumeSource{Path: path, Type: &typ}
-				_, err := HostPath{checks}.SetUp(ctx, SetUpRequest{Pod: &v1.Pod{}, Volume: &v, Place: Place{StateDir: t.TempDir()}})
+				_, err := HostPath{checks}.SetUp(ctx, SetUpRequest{Pod: &v1.Pod{}, Volume: &v,
+					Place: Place{StateDir: t.TempDir()}})
 				done <- err
 			}()
 			synctest.Wait()

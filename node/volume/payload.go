@@ -145,10 +145,12 @@ func (p *filler) addConfigMap(m *v1.ConfigMap, items []v1.KeyToPath, mode fs.Fil
 // addSecret is addConfigMap for a secret.
 func (p *filler) addSecret(s *v1.Secret, items []v1.KeyToPath, mode fs.FileMode, optional bool) error {
 	get := func(key string) ([]byte, bool) { b, ok := s.Data[key]; return b, ok }
-	return p.addKeys(slices.Collect(maps.Keys(s.Data)), get, items, mode, optional, "references non-existent secret key: %s")
+	return p.addKeys(slices.Collect(maps.Keys(s.Data)), get, items, mode, optional,
+		"references non-existent secret key: %s")
 }
 
-func (p *filler) addKeys(keys []string, get func(string) ([]byte, bool), items []v1.KeyToPath, mode fs.FileMode, optional bool, missing string) error {
+func (p *filler) addKeys(keys []string, get func(string) ([]byte, bool), items []v1.KeyToPath, mode fs.FileMode,
+	optional bool, missing string) error {
 	if len(items) == 0 {
 		slices.Sort(keys) // so that errors are the same each time
 		for _, key := range keys {
@@ -175,7 +177,8 @@ func (p *filler) addKeys(keys []string, get func(string) ([]byte, bool), items [
 }
 
 // addDownward adds fields of the pod, and requests and limits of its containers.
-func (p *filler) addDownward(pod *v1.Pod, items []v1.DownwardAPIVolumeFile, allocatable v1.ResourceList, mode fs.FileMode) error {
+func (p *filler) addDownward(pod *v1.Pod, items []v1.DownwardAPIVolumeFile, allocatable v1.ResourceList,
+	mode fs.FileMode) error {
 	var errs []error
 	for i := range items {
 		item := &items[i]

@@ -62,25 +62,31 @@ func TestSecretFiles(t *testing.T) {
 	p := newFiller(newWork())
 	assert.NoError(t, p.addSecret(s, nil, 0o400, false))
 	assert.Equal(t, map[string]string{"k": "-r-------- v"}, shown(p.payload))
-	assert.EqualError(t, p.addSecret(s, []v1.KeyToPath{{Key: "x", Path: "x"}}, 0o400, false), "references non-existent secret key: x")
-	assert.EqualError(t, newFiller(newWork()).addSecret(&v1.Secret{Data: map[string][]byte{"..data": nil}}, nil, 0, false), "invalid path: must not start with '..': ..data")
+	assert.EqualError(t, p.addSecret(s, []v1.KeyToPath{{Key: "x", Path: "x"}}, 0o400, false),
+		"references non-existent secret key: x")
+	assert.EqualError(t, newFiller(newWork()).addSecret(&v1.Secret{Data: map[string][]byte{"..data": nil}}, nil, 0,
+		false), "invalid path: must not start with '..': ..data")
 }
 
 func TestDownwardFiles(t *testing.T) {
-	pod := testpod.New("web", testpod.UID("u1"), testpod.Annotation("b", "2\n"), testpod.Annotation("a", "1"), testpod.Container(v1.Container{
-		Name: "main", Resources: v1.ResourceRequirements{Requests: v1.ResourceList{v1.ResourceCPU: resource.MustParse("1500m")}},
-	}))
+	pod := testpod.New("web", testpod.UID("u1"), testpod.Annotation("b", "2\n"), testpod.Annotation("a", "1"),
+		testpod.Container(v1.Container{
+			Name: "main", Resources: v1.ResourceRequirements{
+				Requests: v1.ResourceList{v1.ResourceCPU: resource.MustParse("1500m")}},
+		}))
 	pod.Labels = map[string]string{"app": "x"}
 	field := func(path, field string) v1.DownwardAPIVolumeFile {
 		return v1.DownwardAPIVolumeFile{Path: path, FieldRef: &v1.ObjectFieldSelector{FieldPath: field}}
 	}
 	amount := func(path, container, name string) v1.DownwardAPIVolumeFile {
-		return v1.DownwardAPIVolumeFile{Path: path, ResourceFieldRef: &v1.ResourceFieldSelector{ContainerName: container, Resource: name}}
+		return v1.DownwardAPIVolumeFile{Path: path,
+			ResourceFieldRef: &v1.ResourceFieldSelector{ContainerName: container, Resource: name}}
 	}
 	allocatable := v1.ResourceList{v1.ResourceMemory: resource.MustParse("1Ki")}
 	p := newFiller(newWork())
 	assert.NoError(t, p.addDownward(pod, []v1.DownwardAPIVolumeFile{
-		field("name", "metadata.name"), field("in/uid", "metadata.uid"), field("labels", "metadata.labels"), field("annotations", "metadata.annotations"),
+		field("name", "metadata.name"), field("in/uid", "metadata.uid"), field("labels", "metadata.labels"),
+		field("annotations", "metadata.annotations"),
 		field("one", "metadata.labels['app']"), field("none", "metadata.labels['no']"),
 		amount("cpu", "main", "requests.cpu"), amount("memory", "main", "limits.memory"),
 	}, allocatable, 0o644))
@@ -90,9 +96,11 @@ func TestDownwardFiles(t *testing.T) {
 	}, shown(p.payload))
 
 	err := newFiller(newWork()).addDownward(pod, []v1.DownwardAPIVolumeFile{
-		field("a", "spec.nodeName"), field("b", "spec.x['y']"), amount("c", "no", "limits.cpu"), {Path: "d"}, field("../e", "metadata.name"),
+		field("a", "spec.nodeName"), field("b", "spec.x['y']"), amount("c", "no", "limits.cpu"), {Path: "d"},
+		field("../e", "metadata.name"),
 	}, nil, 0o644)
-	assert.EqualError(t, err, `[unsupported fieldPath: spec.nodeName, fieldPath "spec.x['y']" does not support subscript, container no not found, one of fieldRef and resourceFieldRef is required, invalid path: must not contain '..': ../e]`)
+	assert.EqualError(t, err,
+		`[unsupported fieldPath: spec.nodeName, fieldPath "spec.x['y']" does not support subscript, container no not found, one of fieldRef and resourceFieldRef is required, invalid path: must not contain '..': ../e]`)
 }
 
 func TestPathsOfFiles(t *testing.T) {
@@ -146,7 +154,8 @@ func FuzzPathsOfFiles(f *testing.F) {
 func TestNestedMountPoints(t *testing.T) {
 	mount := func(volume, at string) v1.VolumeMount { return v1.VolumeMount{Name: volume, MountPath: at} }
 	pod := testpod.New("web", testpod.Container(
-		v1.Container{Name: "a", VolumeMounts: []v1.VolumeMount{mount("v", "/etc/app/"), mount("w", "/etc/app/tls"), mount("x", "/etc/app/tls/deep"), mount("y", "/etc/app2"), mount("z", "/etc/app/tls2")}},
+		v1.Container{Name: "a", VolumeMounts: []v1.VolumeMount{mount("v", "/etc/app/"), mount("w", "/etc/app/tls"),
+			mount("x", "/etc/app/tls/deep"), mount("y", "/etc/app2"), mount("z", "/etc/app/tls2")}},
 		v1.Container{Name: "b", VolumeMounts: []v1.VolumeMount{mount("w", "/srv/below"), mount("v", "/srv")}},
 	))
 	assert.Equal(t, map[string][]string{"v": {"tls", "tls2", "below"}, "w": {"deep"}}, nestedMountPoints(pod))
@@ -161,7 +170,8 @@ func TestManyNestedMountPoints(t *testing.T) {
 	const n = 40_000
 	var mounts []v1.VolumeMount
 	for i := range n / 2 {
-		mounts = append(mounts, v1.VolumeMount{Name: "v", MountPath: fmt.Sprintf("/v/%d", i)}, v1.VolumeMount{Name: "w", MountPath: fmt.Sprintf("/v/0/w/%d", i)})
+		mounts = append(mounts, v1.VolumeMount{Name: "v", MountPath: fmt.Sprintf("/v/%d", i)},
+			v1.VolumeMount{Name: "w", MountPath: fmt.Sprintf("/v/0/w/%d", i)})
 	}
 	pod := testpod.New("web", testpod.Container(v1.Container{Name: "a", VolumeMounts: mounts}))
 	began := time.Now()

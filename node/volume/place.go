@@ -11,7 +11,8 @@ import (
 // name of the plugin becomes "~", as in kubelet.
 func PlaceOf(podDir, plugin, volume string) Place {
 	plugin = strings.ReplaceAll(plugin, "/", "~")
-	return Place{Dir: filepath.Join(podDir, volumesDir, plugin, volume), StateDir: filepath.Join(podDir, stateDir, plugin, volume)}
+	return Place{Dir: filepath.Join(podDir, volumesDir, plugin, volume),
+		StateDir: filepath.Join(podDir, stateDir, plugin, volume)}
 }
 
 // Mounted reports whether something is mounted at Dir. It reads the list of mounts

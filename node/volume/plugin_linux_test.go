@@ -25,7 +25,9 @@ func tmpfs(dir string) error { return syscall.Mount("tmpfs", dir, "tmpfs", 0, "s
 func TestAMountedPluginConforms(t *testing.T) {
 	needsMount(t)
 	p := &pool{}
-	volumetest.Suite(t, volumetest.Factory{New: func(*testing.T) volume.Plugin { return &disk{pool: p, name: "disk", mount: tmpfs} }, Volume: iscsi("v")})
+	volumetest.Suite(t,
+		volumetest.Factory{New: func(*testing.T) volume.Plugin { return &disk{pool: p, name: "disk", mount: tmpfs} },
+			Volume: iscsi("v")})
 	assert.Empty(t, p.attached)
 }
 
@@ -70,7 +72,8 @@ func TestMountedPlugin(t *testing.T) {
 func TestABusyVolumeOfAnUnknownPluginStays(t *testing.T) {
 	needsMount(t)
 	m, dir := newManager(t), t.TempDir()
-	csi, files := volume.PlaceOf(dir, "kubernetes.io/csi", "pv"), volume.PlaceOf(dir, "kubernetes.io/empty-dir", "files")
+	csi, files := volume.PlaceOf(dir, "kubernetes.io/csi", "pv"), volume.PlaceOf(dir, "kubernetes.io/empty-dir",
+		"files")
 	point := filepath.Join(csi.Dir, "mount")
 	require.NoError(t, os.MkdirAll(point, 0o700))
 	require.NoError(t, os.MkdirAll(files.Dir, 0o700))
@@ -204,7 +207,8 @@ func TestWhatIsMountedInAStateDirIsNotCrossed(t *testing.T) {
 
 // The list of mounts has a line for each mount of the node.
 func TestTearDownWithoutMountsReadsNoList(t *testing.T) {
-	m, web := newManager(t), pod(v1.Volume{Name: "v", VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{}}})
+	m, web := newManager(t), pod(v1.Volume{Name: "v",
+		VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{}}})
 	dir := t.TempDir()
 	info, err := os.ReadFile("/proc/self/mountinfo")
 	require.NoError(t, err)

@@ -136,7 +136,8 @@ func managerWith(t *testing.T, plugins ...volume.Plugin) *volume.Reconciler {
 
 func TestPluginConforms(t *testing.T) {
 	p := &pool{}
-	volumetest.Suite(t, volumetest.Factory{New: func(*testing.T) volume.Plugin { return &disk{pool: p, name: "disk"} }, Volume: iscsi("v")})
+	volumetest.Suite(t, volumetest.Factory{New: func(*testing.T) volume.Plugin { return &disk{pool: p, name: "disk"} },
+		Volume: iscsi("v")})
 	assert.Empty(t, p.attached)
 }
 
@@ -247,7 +248,8 @@ func (ours) Name() string { return "example.com/scratch" }
 
 func TestPluginsAreTriedBeforeTheDefaultOnes(t *testing.T) {
 	m, dir := managerWith(t, ours{}), t.TempDir()
-	web := pod(emptyDir("v", v1.EmptyDirVolumeSource{SizeLimit: ptr.To(resource.MustParse("64Ki"))}), hostPath("h", dir, v1.HostPathDirectory))
+	web := pod(emptyDir("v", v1.EmptyDirVolumeSource{SizeLimit: ptr.To(resource.MustParse("64Ki"))}),
+		hostPath("h", dir, v1.HostPathDirectory))
 	ready, err := m.SetUp(t.Context(), web, dir)
 	require.NoError(t, err)
 	assert.Equal(t, filepath.Join(dir, "volumes", "example.com~scratch", "v"), ready["v"].HostPath)
@@ -272,7 +274,8 @@ func TestNewRefuses(t *testing.T) {
 		want    []string
 	}{
 		"all at once": {[]volume.Plugin{nil, &disk{name: "a/b/c"}, &disk{name: ".."}, &disk{name: "x"}, &disk{name: "x"}},
-			[]string{"Options.Plugins[0] is nil", `plugin name "a/b/c"`, `plugin name ".."`, "two plugins are named x"}},
+			[]string{"Options.Plugins[0] is nil", `plugin name "a/b/c"`, `plugin name ".."`,
+				"two plugins are named x"}},
 		"a name of ours": {[]volume.Plugin{&disk{name: "kubernetes.io/empty-dir"}}, []string{"two plugins are named kubernetes.io/empty-dir", "Options.NoDefaultPlugins"}},
 	} {
 		t.Run(name, func(t *testing.T) {

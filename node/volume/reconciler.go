@@ -74,10 +74,13 @@ func New(opts Options) (*Reconciler, error) {
 		var once sync.Once
 		src.onDisk = func(err error) {
 			once.Do(func() {
-				opts.Logger.Info("Secrets and tokens of pods are on disk, since no file system in memory can be mounted", "reason", err.Error())
+				opts.Logger.Info(
+					"Secrets and tokens of pods are on disk, since no file system in memory can be mounted",
+					"reason", err.Error())
 			})
 		}
-		for _, p := range []Plugin{HostPath{src.checks}, EmptyDir{src.Allocatable, src.NodeAllocatable}, ConfigMap{src}, Secret{src}, DownwardAPI{src}, Projected{src}, Image{}} {
+		for _, p := range []Plugin{HostPath{src.checks}, EmptyDir{src.Allocatable, src.NodeAllocatable}, ConfigMap{src},
+			Secret{src}, DownwardAPI{src}, Projected{src}, Image{}} {
 			plugins, stateless[p.Name()] = append(plugins, p), true
 		}
 		plugins = append(plugins, Claim{src})
@@ -98,7 +101,8 @@ func New(opts Options) (*Reconciler, error) {
 		case i < len(opts.Plugins):
 			errs = append(errs, fmt.Errorf("volume: two plugins are named %s", name))
 		default:
-			errs = append(errs, fmt.Errorf("volume: two plugins are named %s, and one is a default plugin; Options.NoDefaultPlugins leaves these out", name))
+			errs = append(errs, fmt.Errorf("volume: two plugins are named %s, and one is a default plugin; "+
+				"Options.NoDefaultPlugins leaves these out", name))
 		}
 		seen[name] = true
 	}
@@ -106,7 +110,8 @@ func New(opts Options) (*Reconciler, error) {
 		return nil, errors.Join(errs...)
 	}
 	return &Reconciler{
-		plugins: plugins, stateless: stateless, metrics: flow.Observe("Metrics", opts.Metrics, opts.Logger), event: opts.Event, log: opts.Logger, before: opts.before, maySwap: memoryMaySwap,
+		plugins: plugins, stateless: stateless, metrics: flow.Observe("Metrics", opts.Metrics, opts.Logger),
+		event: opts.Event, log: opts.Logger, before: opts.before, maySwap: memoryMaySwap,
 	}, nil
 }
 
@@ -114,8 +119,10 @@ func New(opts Options) (*Reconciler, error) {
 // disk. Reason and text are kubelet's (cm/container_manager_linux.go).
 func (m *Reconciler) warnOfSwap() {
 	if m.maySwap != nil && !m.swapChecked.Swap(true) && m.maySwap() {
-		m.event.Emit(runtime.Event{Type: v1.EventTypeWarning, Reason: "PossibleMemoryBackedVolumesOnDisk", Message: "The tmpfs noswap option is not supported. " +
-			"Memory-backed volumes (e.g. secrets, emptyDirs, etc.) might be swapped to disk and should no longer be considered secure."})
+		m.event.Emit(runtime.Event{Type: v1.EventTypeWarning, Reason: "PossibleMemoryBackedVolumesOnDisk",
+			Message: "The tmpfs noswap option is not supported. " +
+				"Memory-backed volumes (e.g. secrets, emptyDirs, etc.) might be swapped to disk and should no longer be " +
+				"considered secure."})
 	}
 }
 
@@ -140,7 +147,8 @@ func (m *Reconciler) SetUp(ctx context.Context, pod *v1.Pod, podDir string) (map
 	return out, errors.Join(errs...)
 }
 
-func (m *Reconciler) setUp(ctx context.Context, pod *v1.Pod, v *v1.Volume, podDir string) (ready runtime.Volume, err error) {
+func (m *Reconciler) setUp(ctx context.Context, pod *v1.Pod, v *v1.Volume,
+	podDir string) (ready runtime.Volume, err error) {
 	p := m.pluginFor(v)
 	if p == nil {
 		return ready, unsupported(v.Name, typeOf(v))

@@ -20,7 +20,8 @@ func hostile(t *testing.T, vol string, pairs ...[2]string) {
 	root, err := os.OpenFile(vol, unix.O_PATH, 0)
 	require.NoError(t, err)
 	parent := func(path string) int {
-		fd, err := unix.Openat2(int(root.Fd()), filepath.Dir(path), &unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_IN_ROOT})
+		fd, err := unix.Openat2(int(root.Fd()), filepath.Dir(path), &unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC,
+			Resolve: unix.RESOLVE_IN_ROOT})
 		if err != nil {
 			return -1
 		}
@@ -50,8 +51,8 @@ func hostile(t *testing.T, vol string, pairs ...[2]string) {
 }
 
 // A container renames directories of a volume and swaps them for links all the time, while sub-paths of the volume are
-// prepared for another container. What is opened, made, given a mode and mounted is in the volume, and renames elsewhere
-// prevent nothing.
+// prepared for another container. What is opened, made, given a mode and mounted is in the volume, and renames
+// elsewhere prevent nothing.
 func TestSubPathUnderRenames(t *testing.T) {
 	base := t.TempDir()
 	vol, outside := filepath.Join(base, "vol"), filepath.Join(base, "outside")
@@ -62,7 +63,8 @@ func TestSubPathUnderRenames(t *testing.T) {
 	for _, file := range []string{"x", "y"} {
 		require.NoError(t, os.WriteFile(filepath.Join(vol, file), nil, 0o600))
 	}
-	for name, target := range map[string]string{"out": outside, "up": "../outside", "abs": vol + "/a/../../outside", "in": "a", "back": strings.Repeat("still/in/../../", 60) + "still"} {
+	for name, target := range map[string]string{"out": outside, "up": "../outside", "abs": vol + "/a/../../outside",
+		"in": "a", "back": strings.Repeat("still/in/../../", 60) + "still"} {
 		require.NoError(t, os.Symlink(target, filepath.Join(vol, name)))
 	}
 	var forbidden []os.FileInfo
@@ -81,7 +83,8 @@ func TestSubPathUnderRenames(t *testing.T) {
 		}
 	}
 	hostile(t, vol, [2]string{"a", "out"}, [2]string{"a/b", "up"}, [2]string{"d", "abs"})
-	hostile(t, vol, [2]string{"a/b/c", "d/e"}, [2]string{"in", "up"}, [2]string{"d/e/f", "a/b"}, [2]string{"a/b", "out"})
+	hostile(t, vol, [2]string{"a/b/c", "d/e"}, [2]string{"in", "up"}, [2]string{"d/e/f", "a/b"},
+		[2]string{"a/b", "out"})
 	hostile(t, vol, [2]string{"x", "y"})
 
 	m, err := New(Options{})
@@ -109,7 +112,8 @@ func TestSubPathUnderRenames(t *testing.T) {
 		if os.Getuid() != 0 { // mounting needs root
 			continue
 		}
-		at, err := m.SubPath(t.Context(), runtime.SubPath{Container: "c", VolumeName: "v", Volume: runtime.Volume{HostPath: vol}, Path: path, Dir: podDir})
+		at, err := m.SubPath(t.Context(), runtime.SubPath{Container: "c", VolumeName: "v",
+			Volume: runtime.Volume{HostPath: vol}, Path: path, Dir: podDir})
 		if err == nil {
 			mounted++
 			check(os.Stat(at))

@@ -24,9 +24,11 @@ func TestUnchangedVolumesAreNotRead(t *testing.T) {
 	conf := &v1.ConfigMap{Data: map[string]string{"a": "1", "b": "2"}}
 	compared := 0
 	src := Sources{Objects: one{conf}, seen: newSeen(), before: func(string) error { compared++; return nil }}
-	p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "web", UID: "u"}, Spec: v1.PodSpec{Volumes: []v1.Volume{{Name: "v", VolumeSource: v1.VolumeSource{
-		ConfigMap: &v1.ConfigMapVolumeSource{Items: []v1.KeyToPath{{Key: "a", Path: "dir/a"}, {Key: "b", Path: "b"}}},
-	}}}}}
+	p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "web", UID: "u"},
+		Spec: v1.PodSpec{Volumes: []v1.Volume{{Name: "v", VolumeSource: v1.VolumeSource{
+			ConfigMap: &v1.ConfigMapVolumeSource{Items: []v1.KeyToPath{{Key: "a", Path: "dir/a"},
+				{Key: "b", Path: "b"}}},
+		}}}}}
 	place := PlaceOf(filepath.Join(t.TempDir(), "u"), ConfigMap{}.Name(), "v")
 	plugin := ConfigMap{src}
 	setUp := func() (read bool) {
@@ -62,7 +64,8 @@ func TestUnchangedVolumesAreNotRead(t *testing.T) {
 		"the volume is gone":      func() error { return os.RemoveAll(place.Dir) },
 		"it was taken down":       func() error { return plugin.TearDown(t.Context(), TearDownRequest{Volume: "v", Place: place}) },
 		"another volume is mounted": func() error {
-			p.Spec.Containers = []v1.Container{{VolumeMounts: []v1.VolumeMount{{Name: "v", MountPath: "/v"}, {Name: "w", MountPath: "/v/w"}}}}
+			p.Spec.Containers = []v1.Container{{VolumeMounts: []v1.VolumeMount{{Name: "v", MountPath: "/v"},
+				{Name: "w", MountPath: "/v/w"}}}}
 			return nil
 		},
 	} {

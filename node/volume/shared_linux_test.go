@@ -171,7 +171,8 @@ func absent(err error) error {
 }
 
 func sharedPod(name string) *v1.Pod {
-	return testpod.New(name, testpod.Namespace("default"), testpod.UID(types.UID("uid-"+name)), testpod.Containers("main"), testpod.Volumes(sharedVolume))
+	return testpod.New(name, testpod.Namespace("default"), testpod.UID(types.UID("uid-"+name)),
+		testpod.Containers("main"), testpod.Volumes(sharedVolume))
 }
 
 var sharedVolume = v1.Volume{Name: "data", VolumeSource: v1.VolumeSource{FlexVolume: &v1.FlexVolumeSource{
@@ -189,7 +190,8 @@ func forEachPublication(t *testing.T, test func(t *testing.T, bind bool)) {
 
 func TestSharedVolumesConform(t *testing.T) {
 	dir, bind := t.TempDir(), os.Getuid() == 0
-	volumetest.Suite(t, volumetest.Factory{New: func(*testing.T) volume.Plugin { return &shared{dir: dir, bind: bind} }, Volume: sharedVolume})
+	volumetest.Suite(t, volumetest.Factory{New: func(*testing.T) volume.Plugin { return &shared{dir: dir, bind: bind} },
+		Volume: sharedVolume})
 	assertEmptyDir(t, dir)
 }
 
@@ -216,7 +218,8 @@ func TestSharedVolume(t *testing.T) {
 		}
 		remove := func(m *volume.Reconciler, name string) {
 			t.Helper()
-			require.NoError(t, m.Remove(t.Context(), kruntime.PodRef{UID: types.UID("uid-" + name)}, filepath.Join(pods, name)))
+			require.NoError(t, m.Remove(t.Context(), kruntime.PodRef{UID: types.UID("uid-" + name)},
+				filepath.Join(pods, name)))
 			assert.NoDirExists(t, filepath.Join(pods, name))
 		}
 		first, s := agent()
@@ -279,7 +282,8 @@ func TestSharedVolumeKilledAtEachStep(t *testing.T) {
 				if file != "" {
 					assert.FileExists(t, file, "pod web runs")
 				}
-				require.NoError(t, next.Remove(t.Context(), kruntime.PodRef{UID: "uid-web"}, filepath.Join(pods, "web")))
+				require.NoError(t, next.Remove(t.Context(), kruntime.PodRef{UID: "uid-web"},
+					filepath.Join(pods, "web")))
 				assertEmptyDir(t, dir)
 				assertEmptyDir(t, pods)
 				assert.Empty(t, append(mounts(t, pods), mounts(t, dir)...))

@@ -69,7 +69,8 @@ func (d driverVolumes) Claim(_ context.Context, namespace, name string) (*v1.Per
 }
 
 func (d driverVolumes) PersistentVolume(_ context.Context, name string) (*v1.PersistentVolume, error) {
-	pv := &v1.PersistentVolume{Spec: v1.PersistentVolumeSpec{PersistentVolumeSource: d[name], ClaimRef: &v1.ObjectReference{UID: types.UID(name)}}}
+	pv := &v1.PersistentVolume{Spec: v1.PersistentVolumeSpec{PersistentVolumeSource: d[name],
+		ClaimRef: &v1.ObjectReference{UID: types.UID(name)}}}
 	pv.Name = name
 	return pv, nil
 }
@@ -84,10 +85,12 @@ func TestSharedVolumesBehindClaims(t *testing.T) {
 			"nfs":   {NFS: &v1.NFSVolumeSource{}},
 		}
 		agent := func(volumes driverVolumes) *volume.Reconciler {
-			return managerWith(t, driverClaims{volume.Claim{Sources: volume.Sources{Claims: volumes}}, &shared{dir: dir, bind: bind}})
+			return managerWith(t, driverClaims{volume.Claim{Sources: volume.Sources{Claims: volumes}},
+				&shared{dir: dir, bind: bind}})
 		}
 		pod := func(name string, claims ...string) *v1.Pod {
-			p := testpod.New(name, testpod.Namespace("default"), testpod.UID(types.UID("uid-"+name)), testpod.Containers("main"))
+			p := testpod.New(name, testpod.Namespace("default"), testpod.UID(types.UID("uid-"+name)),
+				testpod.Containers("main"))
 			for _, claim := range claims {
 				testpod.Volumes(v1.Volume{Name: claim, VolumeSource: v1.VolumeSource{
 					PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: claim},
@@ -110,7 +113,8 @@ func TestSharedVolumesBehindClaims(t *testing.T) {
 		_, err := m.SetUp(t.Context(), pod("other", "nfs"), filepath.Join(pods, "other"))
 		require.ErrorIs(t, err, volume.ErrUnsupported)
 		for _, name := range []string{"web", "other", "db"} {
-			require.NoError(t, m.Remove(t.Context(), kruntime.PodRef{UID: types.UID("uid-" + name)}, filepath.Join(pods, name)))
+			require.NoError(t, m.Remove(t.Context(), kruntime.PodRef{UID: types.UID("uid-" + name)},
+				filepath.Join(pods, name)))
 		}
 		assertEmptyDir(t, dir)
 		assertEmptyDir(t, pods)

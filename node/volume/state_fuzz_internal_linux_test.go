@@ -43,7 +43,8 @@ func TestHugeStateFiles(t *testing.T) {
 
 // Peers are mounts of the pod, and each has a peer elsewhere.
 func FuzzParsePeers(f *testing.F) {
-	f.Add("21 20 8:1 /data /pods/u1/a\\040b rw shared:1 - ext4 /dev/a rw\n20 1 8:1 / / rw shared:1 - ext4 /dev/a rw\n", "/pods/u1")
+	f.Add("21 20 8:1 /data /pods/u1/a\\040b rw shared:1 - ext4 /dev/a rw\n20 1 8:1 / / rw shared:1 - ext4 /dev/a rw\n",
+		"/pods/u1")
 	f.Add("36 35 98:0 / /pods/u10 rw shared:1 master:2\nx\n1 2 3 4 5 \n", "/pods/u1")
 	f.Fuzz(func(t *testing.T, data, dir string) {
 		peers, err := parsePeers(strings.NewReader(data), dir)

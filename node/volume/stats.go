@@ -22,8 +22,8 @@ import (
 // a volume in memory or on huge pages, the usage of its file system, and of any other volume that was
 // made for the pod the size of its files, as the size of [Reconciler.Usage]. The latter also of a volume on
 // huge pages without a size limit: its file system reports no usage. Volumes of the host and of images
-// have none, nor have volumes that were not set up. The result is valid also with an error, which joins those of the volumes
-// that are missing.
+// have none, nor have volumes that were not set up. The result is valid also with an error, which joins those of the
+// volumes that are missing.
 func (m *Reconciler) VolumeStats(ctx context.Context, pod *v1.Pod, podDir string) ([]statsv1alpha1.VolumeStats, error) {
 	var out []statsv1alpha1.VolumeStats
 	var errs []error
@@ -45,7 +45,8 @@ func (m *Reconciler) VolumeStats(ctx context.Context, pod *v1.Pod, podDir string
 	return out, errors.Join(errs...)
 }
 
-func volumeStats(ctx context.Context, stateless bool, pod *v1.Pod, v *v1.Volume, place Place) (statsv1alpha1.VolumeStats, error) {
+func volumeStats(ctx context.Context, stateless bool, pod *v1.Pod, v *v1.Volume,
+	place Place) (statsv1alpha1.VolumeStats, error) {
 	out := statsv1alpha1.VolumeStats{Name: v.Name}
 	dir, claim := place.Dir, ""
 	switch {
@@ -68,7 +69,8 @@ func volumeStats(ctx context.Context, stateless bool, pod *v1.Pod, v *v1.Volume,
 	case err == nil:
 		used := size.InodesUsed()
 		out.FsStats = statsv1alpha1.FsStats{
-			CapacityBytes: &size.Capacity, AvailableBytes: &size.Available, UsedBytes: &size.Used, Inodes: &size.Inodes, InodesFree: &size.InodesFree, InodesUsed: &used,
+			CapacityBytes: &size.Capacity, AvailableBytes: &size.Available, UsedBytes: &size.Used, Inodes: &size.Inodes,
+			InodesFree: &size.InodesFree, InodesUsed: &used,
 		}
 	case !errors.Is(err, errors.ErrUnsupported):
 		return out, err

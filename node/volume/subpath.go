@@ -15,7 +15,8 @@ import (
 // SubPath implements [Manager]. Missing directories are made with the mode of
 // the volume's own, except in a read-only volume that is not one of files, as a claim can have it.
 func (m *Reconciler) SubPath(_ context.Context, req runtime.SubPath) (string, error) {
-	where := fmt.Sprintf("pod %s: container %s: sub-path %q of volume %q", req.Pod, req.Container, req.Path, req.VolumeName)
+	where := fmt.Sprintf("pod %s: container %s: sub-path %q of volume %q", req.Pod, req.Container,
+		req.Path, req.VolumeName)
 	if !filepath.IsLocal(req.Path) {
 		return "", fmt.Errorf("%s: must be a relative path that stays in the volume", where)
 	}

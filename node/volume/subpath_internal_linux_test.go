@@ -37,7 +37,8 @@ func TestBeneath(t *testing.T) {
 		"abs-link": unix.EXDEV, "abs-loop": unix.ELOOP, "abs-none": unix.ENOENT, "out": unix.EXDEV, "..": unix.EXDEV, "in/../..": unix.EXDEV, "in/deep/far": unix.EXDEV, "self": unix.EXDEV,
 		strings.Repeat("in/../", 300) + "in": nil, strings.Repeat("down/../", 50) + "in": unix.ELOOP,
 	} {
-		for name, open := range map[string]func(*os.File, string) (*os.File, error){"openat2": openBeneath, "walk": walkBeneath} {
+		for name, open := range map[string]func(*os.File, string) (*os.File,
+			error){"openat2": openBeneath, "walk": walkBeneath} {
 			f, err := open(root, path)
 			if want != nil {
 				assert.ErrorIs(t, err, want, "%s: %s", name, path)
@@ -59,12 +60,14 @@ func TestBeneath(t *testing.T) {
 	}
 	_, err = walkBeneath(root, strings.Repeat("in/", maxDepth+1))
 	assert.Error(t, err)
-	for name, open := range map[string]func(*os.File, string) (*os.File, error){"openat2": openBeneath, "walk": walkBeneath} {
+	for name, open := range map[string]func(*os.File, string) (*os.File,
+		error){"openat2": openBeneath, "walk": walkBeneath} {
 		f, err := makeBeneath(root, "made/by/"+name, open, nil)
 		require.NoError(t, err)
 		require.NoError(t, f.Close())
 		assert.DirExists(t, filepath.Join(vol, "made/by", name))
-		for _, path := range []string{"in/deep/far/x", "dangling/x", "abs-none/x", "in/deep/abs-up/x", "abs-beside/x", "out/x"} {
+		for _, path := range []string{"in/deep/far/x", "dangling/x", "abs-none/x", "in/deep/abs-up/x",
+			"abs-beside/x", "out/x"} {
 			_, err = makeBeneath(root, path, open, nil)
 			assert.Error(t, err, "%s: %s", name, path)
 		}

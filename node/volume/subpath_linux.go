@@ -45,7 +45,8 @@ func openInside(volume, path string, keep bool, before steps) (*os.File, error) 
 // openBeneath is [walkBeneath] in one call where the kernel has it (Linux 5.6) and no
 // seccomp filter refuses it.
 func openBeneath(root *os.File, path string) (*os.File, error) {
-	how := &unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_MAGICLINKS}
+	how := &unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC,
+		Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_MAGICLINKS}
 	for range 8 {
 		fd, err := unix.Openat2(int(root.Fd()), path, how)
 		switch err {
@@ -177,7 +178,8 @@ func readlink(f *os.File) (string, error) {
 
 // makeBeneath makes what is missing of the path below root, directories with the mode of
 // root, and opens it.
-func makeBeneath(root *os.File, path string, open func(*os.File, string) (*os.File, error), before steps) (*os.File, error) {
+func makeBeneath(root *os.File, path string, open func(*os.File, string) (*os.File, error),
+	before steps) (*os.File, error) {
 	above, err := open(root, ".")
 	if err != nil {
 		return nil, err
@@ -224,8 +226,8 @@ func makeDirAt(above *os.File, name string) error {
 	return nil
 }
 
-// finish gives a directory that is unfinished the mode of root, its sticky bit included, whatever the umask of this process.
-// It changes nothing else.
+// finish gives a directory that is unfinished the mode of root, its sticky bit included, whatever the umask of this
+// process. It changes nothing else.
 func finish(root, dir *os.File, before steps) error {
 	var st unix.Stat_t
 	if err := unix.Fstat(int(dir.Fd()), &st); err != nil {

@@ -31,7 +31,8 @@ func TestMountsOfTheHostBelowASubPath(t *testing.T) {
 	m, p := newManager(t), pod(hostPath("v", host, v1.HostPathUnset))
 	ready, err := m.SetUp(t.Context(), p, dir)
 	require.NoError(t, err)
-	at, err := m.SubPath(t.Context(), kruntime.SubPath{Pod: kruntime.RefOf(p), Container: "c", VolumeName: "v", Volume: ready["v"], Path: "sub", Dir: dir})
+	at, err := m.SubPath(t.Context(), kruntime.SubPath{Pod: kruntime.RefOf(p), Container: "c", VolumeName: "v",
+		Volume: ready["v"], Path: "sub", Dir: dir})
 	require.NoError(t, err)
 	require.NoError(t, syscall.Mount("tmpfs", disk, "tmpfs", 0, ""))
 	require.NoError(t, os.WriteFile(filepath.Join(disk, "f"), []byte("kept"), 0o600))
@@ -67,7 +68,8 @@ func TestSubPathOpensNothing(t *testing.T) {
 			require.NoError(t, err)
 
 			m, podDir := newManager(t), t.TempDir()
-			req := kruntime.SubPath{Pod: kruntime.PodRef{UID: "u1"}, Container: "main", VolumeName: "v", Volume: kruntime.Volume{HostPath: vol}, Path: name, Dir: podDir}
+			req := kruntime.SubPath{Pod: kruntime.PodRef{UID: "u1"}, Container: "main", VolumeName: "v",
+				Volume: kruntime.Volume{HostPath: vol}, Path: name, Dir: podDir}
 			defer func() { require.NoError(t, m.Remove(t.Context(), req.Pod, podDir)) }()
 			for range 2 {
 				got, err := m.SubPath(t.Context(), req)
@@ -96,7 +98,8 @@ func bind(t *testing.T, path string) error {
 func TestSubPathOfAnotherType(t *testing.T) {
 	vol, podDir, m := t.TempDir(), t.TempDir(), newManager(t)
 	path := filepath.Join(vol, "data")
-	req := kruntime.SubPath{Pod: kruntime.PodRef{UID: "u1"}, Container: "main", VolumeName: "v", Volume: kruntime.Volume{HostPath: vol}, Path: "data", Dir: podDir}
+	req := kruntime.SubPath{Pod: kruntime.PodRef{UID: "u1"}, Container: "main", VolumeName: "v",
+		Volume: kruntime.Volume{HostPath: vol}, Path: "data", Dir: podDir}
 	defer func() { require.NoError(t, m.Remove(t.Context(), req.Pod, podDir)) }()
 	for _, plant := range []func() error{
 		func() error { return os.WriteFile(path, nil, 0o600) },
@@ -133,7 +136,8 @@ func TestSubPathInAReadOnlyVolume(t *testing.T) {
 		{kruntime.Volume{HostPath: volume.PlaceOf(podDir, "example.com/disk", "v").Dir, ReadOnly: true}, false},
 	} {
 		require.NoError(t, os.MkdirAll(tc.volume.HostPath, 0o755))
-		req := kruntime.SubPath{Pod: kruntime.PodRef{UID: "u1"}, Container: "main", VolumeName: "v", Volume: tc.volume, Path: "no/such", Dir: podDir}
+		req := kruntime.SubPath{Pod: kruntime.PodRef{UID: "u1"}, Container: "main", VolumeName: "v", Volume: tc.volume,
+			Path: "no/such", Dir: podDir}
 		_, err := m.SubPath(t.Context(), req)
 		if tc.made {
 			require.NoError(t, err)
@@ -153,7 +157,8 @@ func TestSubPathInAReadOnlyVolume(t *testing.T) {
 // Directories that are made have the mode of the volume, whatever the umask, its set-group-ID bit
 // and its sticky bit.
 func TestSubPathIsMadeWithTheModeOfTheVolume(t *testing.T) {
-	for _, mode := range []os.FileMode{0o777 | os.ModeSetgid, 0o777 | os.ModeSticky, 0o770 | os.ModeSticky | os.ModeSetgid, 0o700} {
+	for _, mode := range []os.FileMode{0o777 | os.ModeSetgid, 0o777 | os.ModeSticky,
+		0o770 | os.ModeSticky | os.ModeSetgid, 0o700} {
 		t.Run(mode.String(), func(t *testing.T) { testModeOfSubPath(t, mode) })
 	}
 }
@@ -161,7 +166,8 @@ func TestSubPathIsMadeWithTheModeOfTheVolume(t *testing.T) {
 func testModeOfSubPath(t *testing.T, mode os.FileMode) {
 	vol, m, podDir := t.TempDir(), newManager(t), t.TempDir()
 	require.NoError(t, os.Chmod(vol, mode))
-	req := kruntime.SubPath{Pod: kruntime.PodRef{UID: "u1"}, Container: "main", VolumeName: "v", Volume: kruntime.Volume{HostPath: vol}, Path: "a/b", Dir: podDir}
+	req := kruntime.SubPath{Pod: kruntime.PodRef{UID: "u1"}, Container: "main", VolumeName: "v",
+		Volume: kruntime.Volume{HostPath: vol}, Path: "a/b", Dir: podDir}
 	_, err := m.SubPath(t.Context(), req)
 	require.NoError(t, err)
 	defer func() { require.NoError(t, m.Remove(t.Context(), req.Pod, podDir)) }()
@@ -172,8 +178,8 @@ func testModeOfSubPath(t *testing.T, mode os.FileMode) {
 	}
 }
 
-// A pod can have as many sub-paths as its spec has room for. The list of mounts, which has a line for each, is not read for
-// each of them.
+// A pod can have as many sub-paths as its spec has room for. The list of mounts, which has a line for each, is not read
+// for each of them.
 func TestSubPathsReadNoList(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("mounting needs root")
@@ -187,7 +193,8 @@ func TestSubPathsReadNoList(t *testing.T) {
 	prepare := func() {
 		for i := range 50 {
 			_, err := m.SubPath(t.Context(), kruntime.SubPath{
-				Pod: kruntime.RefOf(p), Container: "main", Index: i, VolumeName: "v", Volume: ready["v"], Path: fmt.Sprint(i), Dir: dir,
+				Pod: kruntime.RefOf(p), Container: "main", Index: i, VolumeName: "v", Volume: ready["v"],
+				Path: fmt.Sprint(i), Dir: dir,
 			})
 			require.NoError(t, err)
 		}

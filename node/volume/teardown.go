@@ -69,7 +69,8 @@ func (m *Reconciler) TearDown(ctx context.Context, ref runtime.PodRef, podDir st
 func (m *Reconciler) tearDown(ctx context.Context, ref runtime.PodRef, v foundVolume) error {
 	i := slices.IndexFunc(m.plugins, func(p Plugin) bool { return p.Name() == v.plugin })
 	if i < 0 {
-		m.log.Info("A volume's plugin is not configured; the volume is only unmounted and removed", "pod", ref, "volume", v.name, "plugin", v.plugin)
+		m.log.Info("A volume's plugin is not configured; the volume is only unmounted and removed", "pod", ref,
+			"volume", v.name, "plugin", v.plugin)
 		return v.Unmount()
 	}
 	call := underway.Begin(ctx, "", "volume", v.name)

@@ -103,7 +103,8 @@ func openSub(dir int, name string, flags int) (fd int, err error) {
 	if dir == unix.AT_FDCWD {
 		return openat(dir, name, flags)
 	}
-	how := &unix.OpenHow{Flags: uint64(flags | unix.O_CLOEXEC), Resolve: unix.RESOLVE_NO_XDEV | unix.RESOLVE_NO_SYMLINKS}
+	how := &unix.OpenHow{Flags: uint64(flags | unix.O_CLOEXEC),
+		Resolve: unix.RESOLVE_NO_XDEV | unix.RESOLVE_NO_SYMLINKS}
 	for {
 		switch fd, err = unix.Openat2(dir, name, how); {
 		case errors.Is(err, unix.EINTR), errors.Is(err, unix.EAGAIN):
@@ -284,7 +285,8 @@ func treeUsage(ctx context.Context, dir string, enough int64) (sum, files int64,
 		switch err := t.down(e.name, e.next); {
 		case err == nil:
 			return true, nil
-		case errors.Is(err, unix.ENOENT), errors.Is(err, unix.ENOTDIR), errors.Is(err, unix.ELOOP), errors.Is(err, unix.EXDEV):
+		case errors.Is(err, unix.ENOENT), errors.Is(err, unix.ENOTDIR), errors.Is(err, unix.ELOOP),
+			errors.Is(err, unix.EXDEV):
 			return false, nil // it was replaced
 		default:
 			return false, err

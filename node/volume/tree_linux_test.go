@@ -114,7 +114,8 @@ func TestUsageOfATree(t *testing.T) {
 		require.NoError(t, os.MkdirAll(sub, 0o700))
 		require.NoError(t, os.WriteFile(filepath.Join(sub, "f"), make([]byte, 64<<10), 0o600))
 		for n := range 3 {
-			require.NoError(t, os.Link(filepath.Join(sub, "f"), filepath.Join(at, strconv.Itoa(i), "link"+strconv.Itoa(n))))
+			require.NoError(t,
+				os.Link(filepath.Join(sub, "f"), filepath.Join(at, strconv.Itoa(i), "link"+strconv.Itoa(n))))
 		}
 	}
 	message, err := m.Exceeded(t.Context(), p, dir)

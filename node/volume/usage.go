@@ -43,13 +43,15 @@ func (m *Reconciler) Exceeded(ctx context.Context, pod *v1.Pod, podDir string) (
 		}
 		used, err := measure(ctx, PlaceOf(podDir, p.Name(), v.Name).Dir, v.EmptyDir.SizeLimit.Value())
 		if err != nil && !notByPod(ctx, err) {
-			return fmt.Sprintf("EmptyDir volume %q with the limit %q cannot be measured: %v. ", v.Name, v.EmptyDir.SizeLimit.String(), err), nil
+			return fmt.Sprintf("EmptyDir volume %q with the limit %q cannot be measured: %v. ", v.Name,
+				v.EmptyDir.SizeLimit.String(), err), nil
 		}
 		if err != nil {
 			return "", fmt.Errorf("volume %q of pod %s: measuring it: %w", v.Name, runtime.RefOf(pod), err)
 		}
 		if used > v.EmptyDir.SizeLimit.Value() {
-			return fmt.Sprintf("Usage of EmptyDir volume %q exceeds the limit %q. ", v.Name, v.EmptyDir.SizeLimit.String()), nil
+			return fmt.Sprintf("Usage of EmptyDir volume %q exceeds the limit %q. ", v.Name,
+				v.EmptyDir.SizeLimit.String()), nil
 		}
 	}
 	return "", nil

@@ -50,12 +50,15 @@ func newVictim(root, name string, mounts bool) *victim {
 	add("config", v1.VolumeSource{ConfigMap: &v1.ConfigMapVolumeSource{}})
 	add("secret", v1.VolumeSource{Secret: &v1.SecretVolumeSource{}})
 	add("disk", v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{}})
-	add("made", v1.VolumeSource{HostPath: &v1.HostPathVolumeSource{Path: filepath.Join(v.disk, "made"), Type: ptr.To(v1.HostPathDirectoryOrCreate)}})
+	add("made", v1.VolumeSource{HostPath: &v1.HostPathVolumeSource{Path: filepath.Join(v.disk, "made"),
+		Type: ptr.To(v1.HostPathDirectoryOrCreate)}})
 	add("host", v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: "host"}})
 	add("local", v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: "local"}})
 	if mounts {
 		v.memory, v.objects = append(v.memory, "secret", "projected", "memory"), append(v.objects, "projected")
-		add("projected", v1.VolumeSource{Projected: &v1.ProjectedVolumeSource{Sources: []v1.VolumeProjection{{Secret: &v1.SecretProjection{}}}}})
+		add("projected",
+			v1.VolumeSource{Projected: &v1.ProjectedVolumeSource{
+				Sources: []v1.VolumeProjection{{Secret: &v1.SecretProjection{}}}}})
 		add("memory", v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{Medium: v1.StorageMediumMemory}})
 		if _, err := os.Stat("/sys/kernel/mm/hugepages/hugepages-2048kB"); err == nil {
 			v.memory = append(v.memory, "huge")
@@ -131,7 +134,8 @@ func (v *victim) setUp(ctx context.Context, m *Reconciler) (map[string]kruntime.
 			path = "a"
 		}
 		if _, err := m.SubPath(ctx, kruntime.SubPath{
-			Pod: kruntime.RefOf(v.pod), Container: "main", Index: i, VolumeName: name, Volume: ready[name], Path: path, Dir: v.dir,
+			Pod: kruntime.RefOf(v.pod), Container: "main", Index: i, VolumeName: name, Volume: ready[name],
+			Path: path, Dir: v.dir,
 		}); err != nil {
 			return nil, err
 		}

@@ -43,7 +43,8 @@ func emptyDir(name string, src v1.EmptyDirVolumeSource) v1.Volume {
 }
 
 func hostPath(name, path string, typ v1.HostPathType) v1.Volume {
-	return v1.Volume{Name: name, VolumeSource: v1.VolumeSource{HostPath: &v1.HostPathVolumeSource{Path: path, Type: &typ}}}
+	return v1.Volume{Name: name,
+		VolumeSource: v1.VolumeSource{HostPath: &v1.HostPathVolumeSource{Path: path, Type: &typ}}}
 }
 
 func TestEmptyDirLivesAsLongAsThePod(t *testing.T) {
@@ -129,7 +130,8 @@ func TestHostPathTypes(t *testing.T) {
 func TestPathThatIsGone(t *testing.T) {
 	top, dir := t.TempDir(), filepath.Join(t.TempDir(), "u1")
 	path := filepath.Join(top, "path")
-	host := bound(v1.PersistentVolumeSource{HostPath: &v1.HostPathVolumeSource{Path: path, Type: ptr.To(v1.HostPathDirectory)}})
+	host := bound(v1.PersistentVolumeSource{HostPath: &v1.HostPathVolumeSource{Path: path,
+		Type: ptr.To(v1.HostPathDirectory)}})
 	for name, tc := range map[string]struct {
 		volume v1.Volume
 		claims *bindings
@@ -175,12 +177,14 @@ func TestPathThatIsGone(t *testing.T) {
 func TestOtherTypesAreNamed(t *testing.T) {
 	p := pod(
 		v1.Volume{Name: "a", VolumeSource: v1.VolumeSource{NFS: &v1.NFSVolumeSource{}}},
-		v1.Volume{Name: "b", VolumeSource: v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{}}},
+		v1.Volume{Name: "b",
+			VolumeSource: v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{}}},
 		emptyDir("c", v1.EmptyDirVolumeSource{Medium: v1.StorageMediumHugePages}),
 	)
 	_, err := newManager(t).SetUp(t.Context(), p, t.TempDir())
 	require.ErrorIs(t, err, volume.ErrUnsupported)
-	for _, part := range []string{`volume "a"`, "nfs", `volume "b"`, "persistentVolumeClaim", `volume "c"`, "HugePages"} {
+	for _, part := range []string{`volume "a"`, "nfs", `volume "b"`, "persistentVolumeClaim",
+		`volume "c"`, "HugePages"} {
 		assert.ErrorContains(t, err, part)
 	}
 }
@@ -204,7 +208,8 @@ func TestSubPathStaysInTheVolume(t *testing.T) {
 	} {
 		t.Run(tc.path, func(t *testing.T) {
 			m, podDir := newManager(t), t.TempDir()
-			req := kruntime.SubPath{Pod: kruntime.PodRef{UID: "u1", Name: "web"}, Container: "main", VolumeName: "v", Volume: kruntime.Volume{HostPath: vol}, Path: tc.path, Dir: podDir}
+			req := kruntime.SubPath{Pod: kruntime.PodRef{UID: "u1", Name: "web"}, Container: "main", VolumeName: "v",
+				Volume: kruntime.Volume{HostPath: vol}, Path: tc.path, Dir: podDir}
 			got, err := m.SubPath(t.Context(), req)
 			if !tc.ok {
 				require.Error(t, err)
@@ -236,7 +241,8 @@ func TestSubPathSwappedAfterwards(t *testing.T) {
 	require.NoError(t, os.MkdirAll(filepath.Join(vol, "data"), 0o755))
 	require.NoError(t, os.Mkdir(secret, 0o700))
 	m, podDir := newManager(t), t.TempDir()
-	req := kruntime.SubPath{Container: "main", VolumeName: "v", Volume: kruntime.Volume{HostPath: vol}, Path: "data", Dir: podDir}
+	req := kruntime.SubPath{Container: "main", VolumeName: "v", Volume: kruntime.Volume{HostPath: vol},
+		Path: "data", Dir: podDir}
 	got, err := m.SubPath(t.Context(), req)
 	require.NoError(t, err)
 	defer func() { require.NoError(t, m.Remove(t.Context(), req.Pod, podDir)) }()
@@ -253,7 +259,8 @@ func TestSubPathSwappedAfterwards(t *testing.T) {
 func TestEmptyDirInMemory(t *testing.T) {
 	needsMount(t)
 	m, dir := newManager(t), t.TempDir()
-	p := pod(emptyDir("mem", v1.EmptyDirVolumeSource{Medium: v1.StorageMediumMemory, SizeLimit: ptr.To(resource.MustParse("1Mi"))}))
+	p := pod(emptyDir("mem", v1.EmptyDirVolumeSource{Medium: v1.StorageMediumMemory,
+		SizeLimit: ptr.To(resource.MustParse("1Mi"))}))
 	got, err := m.SetUp(t.Context(), p, dir)
 	require.NoError(t, err)
 	_, err = m.SetUp(t.Context(), p, dir)
@@ -267,7 +274,8 @@ func TestEmptyDirInMemory(t *testing.T) {
 
 func TestExceeded(t *testing.T) {
 	m, dir := newManager(t), t.TempDir()
-	p := pod(emptyDir("free", v1.EmptyDirVolumeSource{}), emptyDir("small", v1.EmptyDirVolumeSource{SizeLimit: ptr.To(resource.MustParse("64Ki"))}))
+	p := pod(emptyDir("free", v1.EmptyDirVolumeSource{}),
+		emptyDir("small", v1.EmptyDirVolumeSource{SizeLimit: ptr.To(resource.MustParse("64Ki"))}))
 	assert.True(t, volume.HasSizeLimit(p))
 	got, err := m.SetUp(t.Context(), p, dir)
 	require.NoError(t, err)

@@ -105,7 +105,8 @@ func TestPlantedNamesOfDeepDirectories(t *testing.T) {
 		}
 		_ = unix.Close(fd)
 		if tree%2 == 0 { // some file systems list the newest name first
-			require.NoError(t, os.Rename(filepath.Join(vol, fmt.Sprintf("tree%d", tree)), filepath.Join(vol, fmt.Sprintf("late%d", tree))))
+			require.NoError(t, os.Rename(filepath.Join(vol, fmt.Sprintf("tree%d", tree)),
+				filepath.Join(vol, fmt.Sprintf("late%d", tree))))
 		}
 	}
 	require.NoError(t, removeAll(t.Context(), vol))

@@ -60,7 +60,8 @@ func workOf(ctx context.Context) *work {
 // take takes from what is left: entries, which are files and directories, and bytes of their content.
 func (w *work) take(entries, bytes int) error {
 	if w.left -= entries*entrySize + bytes; w.left < 0 {
-		return fmt.Errorf("%w: the files of secrets, config maps and other sources in the volumes of the pod have more than %d bytes, with %d bytes for each file and directory; "+
+		return fmt.Errorf("%w: the files of secrets, config maps and other sources in the volumes of the pod have "+
+			"more than %d bytes, with %d bytes for each file and directory; "+
 			"use fewer items", errTooMuch, maxFiles, entrySize)
 	}
 	return nil

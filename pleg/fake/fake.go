@@ -48,7 +48,8 @@ var _ pleg.Generator = (*PLEG)(nil)
 
 // New returns a generator without events. It is healthy while it runs.
 func New(opts Options) *PLEG {
-	return &PLEG{opts: opts, out: make(chan pleg.PodEvents), wake: make(chan struct{}, 1), unread: map[runtime.PodRef]bool{}}
+	return &PLEG{opts: opts, out: make(chan pleg.PodEvents), wake: make(chan struct{}, 1),
+		unread: map[runtime.PodRef]bool{}}
 }
 
 // Push adds events of a pod. It does not wait for the reader. Events that wait already are
@@ -164,7 +165,8 @@ func (p *PLEG) took(e pleg.PodEvents) {
 	defer p.mu.Unlock()
 	p.taken = append(p.taken, e)
 	i := slices.IndexFunc(p.pending, func(q pleg.PodEvents) bool { return q.Pod == e.Pod })
-	left := slices.DeleteFunc(slices.Clone(p.pending[i].Events), func(ev pleg.Event) bool { return slices.Contains(e.Events, ev) })
+	left := slices.DeleteFunc(slices.Clone(p.pending[i].Events),
+		func(ev pleg.Event) bool { return slices.Contains(e.Events, ev) })
 	if len(left) > 0 {
 		p.pending[i].Events = left
 	} else {
@@ -191,5 +193,6 @@ func (p *PLEG) Pending() []pleg.PodEvents {
 // UntilTaken returns when no events wait for the reader any more. The reader has received
 // them then; it may not have handled them.
 func (p *PLEG) UntilTaken(ctx context.Context) error {
-	return p.cond.Until(ctx, func() bool { return len(p.Pending()) == 0 }, func() string { return fmt.Sprint(p.Pending()) })
+	return p.cond.Until(ctx, func() bool { return len(p.Pending()) == 0 },
+		func() string { return fmt.Sprint(p.Pending()) })
 }

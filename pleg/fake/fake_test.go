@@ -41,7 +41,8 @@ func run(t *testing.T, p *fake.PLEG) (stop func()) {
 
 // TestConformance pushes each change of a scripted runtime.
 func TestConformance(t *testing.T) {
-	plegtest.Suite(t, plegtest.Factory{Pushed: true, New: func(_ *testing.T, rt *plegtest.Runtime, cache *runtime.Cache) pleg.Generator {
+	plegtest.Suite(t, plegtest.Factory{Pushed: true, New: func(_ *testing.T, rt *plegtest.Runtime,
+		cache *runtime.Cache) pleg.Generator {
 		p := fake.New(fake.Options{Cache: cache})
 		rt.OnChange(func(pod runtime.PodRef, events []pleg.Event) { p.Push(pod, events...) })
 		return p
@@ -101,7 +102,8 @@ type inspector struct {
 
 func (i *inspector) InspectPod(_ context.Context, ref runtime.PodRef) (*runtime.PodStatus, error) {
 	i.n++
-	return &runtime.PodStatus{PodRef: ref, IPs: []string{fmt.Sprint(i.n)}, Sandboxes: make([]runtime.SandboxStatus, 1)}, i.err
+	return &runtime.PodStatus{PodRef: ref, IPs: []string{fmt.Sprint(i.n)}, Sandboxes: make([]runtime.SandboxStatus, 1)},
+		i.err
 }
 
 func TestTheCacheIsReadFirst(t *testing.T) {

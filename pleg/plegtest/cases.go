@@ -186,7 +186,8 @@ func testStateThatOnlyTheCacheSaw(e *env) {
 	require.NoError(e, err)
 	require.Equal(e, "a=running b=running s=ready", Format(status))
 	e.Set("p", Sandbox("s", ready), Container("a", running))
-	e.wants("p", container(pleg.ContainerStarted, "b"), container(pleg.ContainerDied, "b"), container(pleg.ContainerRemoved, "b"))
+	e.wants("p", container(pleg.ContainerStarted, "b"), container(pleg.ContainerDied, "b"),
+		container(pleg.ContainerRemoved, "b"))
 	e.wantsTruth("p")
 }
 
@@ -286,7 +287,8 @@ func testHungInspection(e *env) {
 	e.Do(func(s *State) { clear(s.Hung) })
 	time.Sleep(recovery)
 	e.drain()
-	assert.Equal(e, []pleg.Event{container(pleg.ContainerStarted, "h1"), container(pleg.ContainerDied, "h1")}, e.got["h1"])
+	assert.Equal(e, []pleg.Event{container(pleg.ContainerStarted, "h1"), container(pleg.ContainerDied, "h1")},
+		e.got["h1"])
 	assert.Equal(e, []pleg.Event{container(pleg.ContainerStarted, "h2")}, e.got["h2"])
 	e.wantsTruth(append(hung, "p")...)
 }
@@ -451,6 +453,7 @@ func testHold(e *env) {
 	e.g.Release("p")
 	e.pass()
 	e.drain()
-	assert.Equal(e, []pleg.Event{container(pleg.ContainerStarted, "a"), container(pleg.ContainerStarted, "b"), container(pleg.ContainerDied, "a")}, e.got["p"])
+	assert.Equal(e, []pleg.Event{container(pleg.ContainerStarted, "a"), container(pleg.ContainerStarted, "b"),
+		container(pleg.ContainerDied, "a")}, e.got["p"])
 	e.wantsTruth("p", "q")
 }

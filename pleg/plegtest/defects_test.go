@@ -144,12 +144,13 @@ func TestDefective(t *testing.T) {
 	if !broken {
 		t.Skip("this process has no defect")
 	}
-	plegtest.Suite(t, plegtest.Factory{New: func(_ *testing.T, rt *plegtest.Runtime, real *runtime.Cache) pleg.Generator {
-		d := &defective{rt: rt, out: make(chan pleg.PodEvents)}
-		defect.apply(d)
-		d.Generator = pleg.NewEvented(source{rt, d}, cache{real, d}, pleg.EventedOptions{})
-		return d
-	}})
+	plegtest.Suite(t,
+		plegtest.Factory{New: func(_ *testing.T, rt *plegtest.Runtime, real *runtime.Cache) pleg.Generator {
+			d := &defective{rt: rt, out: make(chan pleg.PodEvents)}
+			defect.apply(d)
+			d.Generator = pleg.NewEvented(source{rt, d}, cache{real, d}, pleg.EventedOptions{})
+			return d
+		}})
 }
 
 func TestTheSuiteFindsDefects(t *testing.T) {

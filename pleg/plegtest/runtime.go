@@ -88,7 +88,8 @@ type Part func(*runtime.Pod)
 // Container is a container of the state. Its name is "n-" and its ID.
 func Container(id string, state runtime.ContainerState) Part {
 	return func(p *runtime.Pod) {
-		p.Containers = append(p.Containers, runtime.Container{ID: runtime.ContainerID{Type: "test", ID: id}, Name: "n-" + id, State: state})
+		p.Containers = append(p.Containers, runtime.Container{ID: runtime.ContainerID{Type: "test", ID: id},
+			Name: "n-" + id, State: state})
 	}
 }
 

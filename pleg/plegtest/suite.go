@@ -155,7 +155,8 @@ func (e *env) checkCache(item pleg.PodEvents) {
 	status, known := e.cache.Get(item.Pod.UID)
 	if !known {
 		e.Do(func(s *State) {
-			assert.NotContains(e, s.Pods, item.Pod.UID, "the cache holds no status of pod %s, which exists, when its events arrive", item.Pod)
+			assert.NotContains(e, s.Pods, item.Pod.UID, "the cache holds no status of pod %s, which exists, when "+
+				"its events arrive", item.Pod)
 		})
 		return
 	}
@@ -168,7 +169,8 @@ func (e *env) checkCache(item pleg.PodEvents) {
 		}
 		for i := range status.Sandboxes {
 			if s := &status.Sandboxes[i]; s.ID == event.SandboxID {
-				stale = event.Type == pleg.SandboxDied && s.State == runtime.SandboxReady || event.Type == pleg.SandboxRemoved
+				stale = event.Type == pleg.SandboxDied && s.State == runtime.SandboxReady ||
+					event.Type == pleg.SandboxRemoved
 			}
 		}
 		assert.False(e, stale, "the cached status of pod %s is older than %v: %s", item.Pod, event, Format(status))

@@ -17,9 +17,10 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // A wrapper that embeds the interface has all that the generator has.
 func TestSuiteWithAWrapper(t *testing.T) {
-	plegtest.Suite(t, plegtest.Factory{New: func(_ *testing.T, rt *plegtest.Runtime, cache *runtime.Cache) pleg.Generator {
-		return wrapper{pleg.NewEvented(rt, cache, pleg.EventedOptions{})}
-	}})
+	plegtest.Suite(t,
+		plegtest.Factory{New: func(_ *testing.T, rt *plegtest.Runtime, cache *runtime.Cache) pleg.Generator {
+			return wrapper{pleg.NewEvented(rt, cache, pleg.EventedOptions{})}
+		}})
 }
 
 type wrapper struct{ pleg.Generator }
@@ -40,7 +41,8 @@ func TestEvents(t *testing.T) {
 		got = append(got, fmt.Sprint(e.Type, " ", e.ContainerID.ID, e.SandboxID))
 	}
 	assert.Equal(t, []string{
-		"SandboxStarted t", "SandboxDied s", "SandboxRemoved s", "ContainerChanged b", "ContainerDied a", "ContainerRemoved a",
+		"SandboxStarted t", "SandboxDied s", "SandboxRemoved s", "ContainerChanged b", "ContainerDied a",
+		"ContainerRemoved a",
 	}, got)
 	assert.Empty(t, plegtest.Events(nil, nil))
 }

@@ -170,12 +170,15 @@ func TestForgedSecret(t *testing.T) {
 		record := filepath.Join(dir, "objects", recordsIn(t, dir, "objects")[0])
 		data, err := os.ReadFile(record)
 		require.NoError(t, err)
-		require.NoError(t, os.WriteFile(filepath.Join(dir, "objects", strings.Repeat("ab", 32)+".checkpoint"), data[:len(data)-1], 0o600))
+		require.NoError(t, os.WriteFile(filepath.Join(dir, "objects", strings.Repeat("ab", 32)+".checkpoint"),
+			data[:len(data)-1], 0o600))
 		require.NoError(t, os.Mkdir(filepath.Join(dir, "aside"), 0o700))
-		require.NoError(t, os.WriteFile(filepath.Join(dir, "aside", filepath.Base(record)+".1"), data[:len(data)-1], 0o600))
+		require.NoError(t, os.WriteFile(filepath.Join(dir, "aside", filepath.Base(record)+".1"), data[:len(data)-1],
+			0o600))
 		// Their headers may be damaged, too.
 		for i, damage := range []func([]byte) []byte{
-			func(d []byte) []byte { return d[1:] }, func(d []byte) []byte { return bytes.Replace(d, []byte("plain"), []byte("plein"), 1) },
+			func(d []byte) []byte { return d[1:] },
+			func(d []byte) []byte { return bytes.Replace(d, []byte("plain"), []byte("plein"), 1) },
 			func(d []byte) []byte { return bytes.Replace(d, []byte(" 1 "), []byte(" x "), 1) },
 		} {
 			name := strings.Repeat(fmt.Sprintf("%02x", i), 32) + ".checkpoint"

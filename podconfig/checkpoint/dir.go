@@ -221,7 +221,8 @@ func (s *Dir) Run(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			if err := s.flush(true); err != nil {
-				s.log.Error(err, "Checkpoints are not up to date; after a reboot, pods may be missing or outdated until their sources deliver them")
+				s.log.Error(err, "Checkpoints are not up to date; after a reboot, pods may be missing or outdated "+
+					"until their sources deliver them")
 			}
 			return nil
 		case <-s.dirty:
@@ -233,7 +234,8 @@ func (s *Dir) Run(ctx context.Context) error {
 		next, left := s.nextRetry()
 		switch {
 		case err != nil && !failing:
-			s.log.Error(err, "Cannot write checkpoints; pods are not affected, but their changes are lost in a reboot; trying again", "path", s.dir)
+			s.log.Error(err, "Cannot write checkpoints; pods are not affected, but their changes are lost in a "+
+				"reboot; trying again", "path", s.dir)
 		case failing && !left:
 			s.log.Info("Checkpoints are written again", "path", s.dir)
 		}

@@ -40,7 +40,8 @@ func makePod(name string, change ...func(*v1.Pod)) *v1.Pod {
 
 func withSecret(name string) func(*v1.Pod) {
 	return func(pod *v1.Pod) {
-		pod.Spec.Containers[0].EnvFrom = []v1.EnvFromSource{{SecretRef: &v1.SecretEnvSource{LocalObjectReference: v1.LocalObjectReference{Name: name}}}}
+		pod.Spec.Containers[0].EnvFrom = []v1.EnvFromSource{
+			{SecretRef: &v1.SecretEnvSource{LocalObjectReference: v1.LocalObjectReference{Name: name}}}}
 	}
 }
 
@@ -141,13 +142,15 @@ func TestUnusableRecordsAreSetAside(t *testing.T) {
 	torn, err := os.ReadFile(filepath.Join(pods, "uid-torn.checkpoint"))
 	require.NoError(t, err)
 	write("uid-torn.checkpoint", torn[:len(torn)/2])
-	require.NoError(t, os.Rename(filepath.Join(pods, "uid-renamed.checkpoint"), filepath.Join(pods, "uid-other.checkpoint")))
+	require.NoError(t, os.Rename(filepath.Join(pods, "uid-renamed.checkpoint"),
+		filepath.Join(pods, "uid-other.checkpoint")))
 	require.NoError(t, os.Chmod(filepath.Join(pods, "uid-open.checkpoint"), 0o666))
 	write("uid-newer.checkpoint", []byte("kubeletkit-checkpoint 7 x\n"))
 	write("uid-empty.checkpoint", nil)
 	write("notes.txt", []byte("what is this directory?"))
 	write(".new-123", []byte("half of a rec"))
-	record, err := checkpoint.Pack("uid-bad", []byte(`{"metadata":{"name":"bad","namespace":"default","uid":"uid-bad"},"spec":{}}`))
+	record, err := checkpoint.Pack("uid-bad",
+		[]byte(`{"metadata":{"name":"bad","namespace":"default","uid":"uid-bad"},"spec":{}}`))
 	require.NoError(t, err)
 	write("uid-bad.checkpoint", record)
 	require.NoError(t, os.Mkdir(filepath.Join(pods, "uid-dir.checkpoint"), 0o700))
@@ -159,8 +162,10 @@ func TestUnusableRecordsAreSetAside(t *testing.T) {
 	})
 	logged := l.take()
 	for _, want := range []string{
-		"is damaged", "is no checkpoint of that name: the pod in it has UID", "has mode 0666: other users can write to it",
-		"was written by a newer version (format 7, known is 1)", "notes.txt", "in it is not valid", "uid-dir", "uid-link",
+		"is damaged", "is no checkpoint of that name: the pod in it has UID",
+		"has mode 0666: other users can write to it",
+		"was written by a newer version (format 7, known is 1)", "notes.txt", "in it is not valid",
+		"uid-dir", "uid-link",
 	} {
 		assert.Contains(t, logged, want)
 	}
@@ -236,7 +241,8 @@ func TestObjectsComeBack(t *testing.T) {
 	unreachable := errors.New("unreachable")
 	// step runs a store with the source. A source with secrets reports at the start that
 	// lookups can be answered.
-	step := func(t *testing.T, dir string, opts checkpoint.Options, source *objectSource, during func(s *checkpoint.Dir, src objects.Source)) {
+	step := func(t *testing.T, dir string, opts checkpoint.Options, source *objectSource,
+		during func(s *checkpoint.Dir, src objects.Source)) {
 		source.changed = make(chan []objects.Ref)
 		s, err := checkpoint.New(dir, opts)
 		require.NoError(t, err)
@@ -264,7 +270,8 @@ func TestObjectsComeBack(t *testing.T) {
 		dir := t.TempDir()
 		opts := checkpoint.Options{Key: key}
 		pod := makePod("a", withSecret("s"))
-		there := &objectSource{secrets: map[string]*v1.Secret{"s": secret("s", "hidden"), "unused": secret("unused", "x")}}
+		there := &objectSource{secrets: map[string]*v1.Secret{"s": secret("s", "hidden"),
+			"unused": secret("unused", "x")}}
 		step(t, dir, opts, there, func(s *checkpoint.Dir, src objects.Source) {
 			s.Keep(pod)
 			synctest.Wait()
@@ -297,10 +304,11 @@ func TestObjectsComeBack(t *testing.T) {
 			assert.Equal(t, "changed", value(t, src, "s"), "the store has looked it up by itself")
 		})
 		var l logs
-		step(t, dir, checkpoint.Options{Key: key[:16], Logger: l.logger()}, &objectSource{err: unreachable}, func(_ *checkpoint.Dir, src objects.Source) {
-			_, err := src.Secret(t.Context(), "default", "s")
-			assert.ErrorIs(t, err, unreachable)
-		})
+		step(t, dir, checkpoint.Options{Key: key[:16], Logger: l.logger()}, &objectSource{err: unreachable},
+			func(_ *checkpoint.Dir, src objects.Source) {
+				_, err := src.Secret(t.Context(), "default", "s")
+				assert.ErrorIs(t, err, unreachable)
+			})
 		assert.Contains(t, l.take(), "cannot be decrypted")
 		step(t, dir, opts, there, func(*checkpoint.Dir, objects.Source) {})
 		gone := &objectSource{secrets: map[string]*v1.Secret{}}

@@ -24,7 +24,8 @@ import (
 )
 
 // hostile are values of names and texts that a pod should not have.
-var hostile = []string{"", "..", "../../x", "a/b", "/etc", "A_b", "\xff", "x\x00y", "x\ny", strings.Repeat("x", 300), "a:b@c"}
+var hostile = []string{"", "..", "../../x", "a/b", "/etc", "A_b", "\xff", "x\x00y", "x\ny", strings.Repeat("x", 300),
+	"a:b@c"}
 
 // drawText returns one of the values, and now and then a hostile one.
 func drawText(t *rapid.T, label string, values ...string) string {
@@ -44,10 +45,12 @@ func drawPtr[T any](t *rapid.T, label string, values ...T) *T {
 
 func drawQuantities(t *rapid.T) v1.ResourceList {
 	list := v1.ResourceList{}
-	for _, name := range rapid.SliceOfNDistinct(rapid.SampledFrom([]v1.ResourceName{"cpu", "memory", "ephemeral-storage"}), 0, 2, rapid.ID).Draw(t, "resources") {
+	for _, name := range rapid.SliceOfNDistinct(rapid.SampledFrom([]v1.ResourceName{"cpu", "memory",
+		"ephemeral-storage"}), 0, 2, rapid.ID).Draw(t, "resources") {
 		switch rapid.IntRange(0, 3).Draw(t, "kind of quantity") {
 		case 0:
-			list[name] = resource.MustParse(rapid.SampledFrom([]string{"1", "2Mi", "100m", "0.1", "1e3", "1500u", "12345678901234567890", "0"}).Draw(t, "quantity"))
+			list[name] = resource.MustParse(rapid.SampledFrom([]string{"1", "2Mi", "100m", "0.1", "1e3", "1500u",
+				"12345678901234567890", "0"}).Draw(t, "quantity"))
 		case 1:
 			list[name] = *resource.NewQuantity(rapid.Int64Range(0, 1<<40).Draw(t, "quantity"), resource.BinarySI)
 		case 2:
@@ -68,7 +71,8 @@ func drawProbe(t *rapid.T) *v1.Probe {
 	case 0:
 		p.Exec = &v1.ExecAction{Command: []string{drawText(t, "command", "true", "a b")}}
 	case 1:
-		p.HTTPGet = &v1.HTTPGetAction{Path: drawText(t, "path", "", "/health"), Port: intstr.FromString(drawText(t, "port", "http"))}
+		p.HTTPGet = &v1.HTTPGetAction{Path: drawText(t, "path", "", "/health"),
+			Port: intstr.FromString(drawText(t, "port", "http"))}
 	case 2:
 		p.GRPC = &v1.GRPCAction{Port: rapid.Int32Range(1, 65535).Draw(t, "port")}
 	}
@@ -77,7 +81,8 @@ func drawProbe(t *rapid.T) *v1.Probe {
 
 func drawVolume(t *rapid.T, name string) v1.Volume {
 	v := v1.Volume{Name: drawText(t, "volume", name)}
-	items := []v1.KeyToPath{{Key: "k", Path: drawText(t, "item", "a", "a/b"), Mode: drawPtr[int32](t, "mode", 0o400, 0o777)}}
+	items := []v1.KeyToPath{{Key: "k", Path: drawText(t, "item", "a", "a/b"),
+		Mode: drawPtr[int32](t, "mode", 0o400, 0o777)}}
 	switch rapid.IntRange(0, 6).Draw(t, "kind of volume") {
 	case 0: // none, which is the default or unknown
 	case 1:
@@ -95,16 +100,20 @@ func drawVolume(t *rapid.T, name string) v1.Volume {
 			{ServiceAccountToken: &v1.ServiceAccountTokenProjection{Path: drawText(t, "token", "t")}},
 		}}
 	case 6:
-		v.CSI = &v1.CSIVolumeSource{Driver: "csi.example.com", VolumeAttributes: map[string]string{"a": drawText(t, "attribute", "b")}}
+		v.CSI = &v1.CSIVolumeSource{Driver: "csi.example.com",
+			VolumeAttributes: map[string]string{"a": drawText(t, "attribute", "b")}}
 	}
 	return v
 }
 
 func drawContainer(t *rapid.T, name string, volumes []string) v1.Container {
 	c := v1.Container{
-		Name: drawText(t, "container", name), Image: drawText(t, "image", "busybox", "a/b:c"), ImagePullPolicy: v1.PullPolicy(drawText(t, "pull", "", "Always")),
-		Args: []string{drawText(t, "argument", "a", "$(B)", "<>&\u2028\ufffd")}, TerminationMessagePath: drawText(t, "message", "", "/x"),
-		Env:           []v1.EnvVar{{Name: drawText(t, "variable", "A", "a.b"), Value: drawText(t, "value", "v", "é")}},
+		Name: drawText(t, "container", name), Image: drawText(t, "image", "busybox", "a/b:c"),
+		ImagePullPolicy:        v1.PullPolicy(drawText(t, "pull", "", "Always")),
+		Args:                   []string{drawText(t, "argument", "a", "$(B)", "<>&\u2028\ufffd")},
+		TerminationMessagePath: drawText(t, "message", "", "/x"),
+		Env: []v1.EnvVar{{Name: drawText(t, "variable", "A", "a.b"),
+			Value: drawText(t, "value", "v", "é")}},
 		Resources:     v1.ResourceRequirements{Requests: drawQuantities(t)},
 		LivenessProbe: drawProbe(t),
 	}
@@ -112,10 +121,12 @@ func drawContainer(t *rapid.T, name string, volumes []string) v1.Container {
 		c.Resources = v1.ResourceRequirements{Limits: drawQuantities(t)}
 	}
 	if len(volumes) > 0 {
-		c.VolumeMounts = []v1.VolumeMount{{Name: drawText(t, "mount", volumes...), MountPath: drawText(t, "mount path", "/v"), SubPath: drawText(t, "subPath", "", "a/b")}}
+		c.VolumeMounts = []v1.VolumeMount{{Name: drawText(t, "mount", volumes...), MountPath: drawText(t, "mount path",
+			"/v"), SubPath: drawText(t, "subPath", "", "a/b")}}
 	}
 	if rapid.Bool().Draw(t, "ports") {
-		c.Ports = []v1.ContainerPort{{ContainerPort: rapid.Int32Range(1, 65535).Draw(t, "port"), Name: drawText(t, "port", "", "http")}}
+		c.Ports = []v1.ContainerPort{{ContainerPort: rapid.Int32Range(1, 65535).Draw(t, "port"),
+			Name: drawText(t, "port", "", "http")}}
 	}
 	return c
 }
@@ -124,17 +135,19 @@ func drawAnyPod(t *rapid.T, source string) *v1.Pod {
 	pod := &v1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
 			Name: drawText(t, "name", "web", "db-0"), Namespace: drawText(t, "namespace", "default", "kube-system"),
-			UID:         types.UID(drawText(t, "uid", "8a1d", "uid of", ".new")),
-			Annotations: map[string]string{podspec.AnnotationConfigSource: source, "note": drawText(t, "annotation", "", "a\nb")},
-			Labels:      map[string]string{"app": drawText(t, "label", "web")},
+			UID: types.UID(drawText(t, "uid", "8a1d", "uid of", ".new")),
+			Annotations: map[string]string{podspec.AnnotationConfigSource: source,
+				"note": drawText(t, "annotation", "", "a\nb")},
+			Labels: map[string]string{"app": drawText(t, "label", "web")},
 		},
 		Spec: v1.PodSpec{
 			RestartPolicy: v1.RestartPolicy(drawText(t, "restart policy", "", "Never", "OnFailure")),
 			NodeName:      drawText(t, "node", "", "edge-7"), HostNetwork: rapid.Bool().Draw(t, "host network"),
 			TerminationGracePeriodSeconds: drawPtr[int64](t, "grace", -1, 0, 600),
 			ActiveDeadlineSeconds:         drawPtr[int64](t, "deadline", 1, 600),
-			Hostname:                      drawText(t, "hostname", "", "web"), ServiceAccountName: drawText(t, "account", "sa"),
-			Overhead: drawQuantities(t),
+			Hostname:                      drawText(t, "hostname", "", "web"),
+			ServiceAccountName:            drawText(t, "account", "sa"),
+			Overhead:                      drawQuantities(t),
 		},
 		Status: v1.PodStatus{Phase: v1.PodPending, Message: drawText(t, "status", "", "é")},
 	}
@@ -153,7 +166,8 @@ func drawAnyPod(t *rapid.T, source string) *v1.Pod {
 		pod.Spec.InitContainers = append(pod.Spec.InitContainers, init)
 	}
 	if rapid.Bool().Draw(t, "ephemeral") {
-		e := v1.EphemeralContainer{EphemeralContainerCommon: v1.EphemeralContainerCommon(drawContainer(t, "debug", volumes))}
+		e := v1.EphemeralContainer{EphemeralContainerCommon: v1.EphemeralContainerCommon(drawContainer(t,
+			"debug", volumes))}
 		e.Resources, e.Ports, e.LivenessProbe = v1.ResourceRequirements{}, nil, nil
 		pod.Spec.EphemeralContainers = append(pod.Spec.EphemeralContainers, e)
 	}
@@ -163,7 +177,8 @@ func drawAnyPod(t *rapid.T, source string) *v1.Pod {
 // entered returns the pod as a mux with the source puts it into its stream, nil if it does not.
 func entered(t require.TestingT, source string, pod *v1.Pod) *v1.Pod {
 	quiet := funcr.New(func(string, string) {}, funcr.Options{})
-	mux, err := podconfig.New(podconfig.Options{NodeName: "edge-7", Sources: []podconfig.Source{podconfig.NewStatic(source, pod)}, Logger: quiet})
+	mux, err := podconfig.New(podconfig.Options{NodeName: "edge-7",
+		Sources: []podconfig.Source{podconfig.NewStatic(source, pod)}, Logger: quiet})
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
@@ -180,8 +195,8 @@ func entered(t require.TestingT, source string, pod *v1.Pod) *v1.Pod {
 	return change.Pods[0]
 }
 
-// TestEveryPodThatEntersComesBack draws pods of all sources. A pod that is in the stream of a mux is the same after it was
-// kept and loaded, and enters again.
+// TestEveryPodThatEntersComesBack draws pods of all sources. A pod that is in the stream of a mux is the same after it
+// was kept and loaded, and enters again.
 func TestEveryPodThatEntersComesBack(t *testing.T) {
 	accepted, refused := map[string]int{}, map[string]int{}
 	var known logs
@@ -205,7 +220,8 @@ func TestEveryPodThatEntersComesBack(t *testing.T) {
 		dir := t.TempDir()
 		life(t, dir, checkpoint.Options{Logger: known.logger()}, func(s *checkpoint.Dir, _ []*v1.Pod) { s.Keep(pod) })
 		var restored []*v1.Pod
-		life(t, dir, checkpoint.Options{Logger: known.logger()}, func(_ *checkpoint.Dir, pods []*v1.Pod) { restored = pods })
+		life(t, dir, checkpoint.Options{Logger: known.logger()},
+			func(_ *checkpoint.Dir, pods []*v1.Pod) { restored = pods })
 		require.Len(rt, restored, 1, "%s", known.take())
 		require.True(rt, equality.Semantic.DeepEqual(pod, restored[0]), "%s", describe(pod, restored[0]))
 		again := entered(rt, source, restored[0])

@@ -87,7 +87,8 @@ func (f folder) file(name string) string { return filepath.Join(f.path, name+suf
 // written. It sets aside files that are no records and records for which use returns an
 // error. It leaves files that cannot be read now or not without their key. problem
 // receives both. Files of interrupted writes are removed.
-func (f folder) read(ctx context.Context, use func(name string, record []byte, written time.Time) error, problem func(path string, aside bool, err error)) error {
+func (f folder) read(ctx context.Context, use func(name string, record []byte, written time.Time) error,
+	problem func(path string, aside bool, err error)) error {
 	entries, err := f.reader.ReadDir(ctx, f.path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -113,7 +114,8 @@ func (f folder) read(ctx context.Context, use func(name string, record []byte, w
 			}
 		}
 		switch {
-		case errors.Is(err, safefile.ErrNoAnswer), err != nil && ctx.Err() != nil: // neither do the others have an answer
+		case errors.Is(err, safefile.ErrNoAnswer), err != nil && ctx.Err() != nil:
+			// neither do the others have an answer
 			problem(path, false, err)
 			return nil
 		case errors.Is(err, errUnread), errors.Is(err, errLocked):

@@ -16,7 +16,9 @@ import (
 
 // The content of records, with a valid header.
 func FuzzContent(f *testing.F) {
-	f.Add([]byte(`{"metadata":{"name":"p","namespace":"default","uid":"u"},"spec":{"containers":[{"name":"c","image":"i"}]}}`))
+	f.Add(
+		[]byte(
+			`{"metadata":{"name":"p","namespace":"default","uid":"u"},"spec":{"containers":[{"name":"c","image":"i"}]}}`))
 	f.Add([]byte(`{"secret":{"metadata":{"name":"s","namespace":"default"},"data":{"a":"Yg=="}}}`))
 	f.Add([]byte(`{"configMap":{"metadata":{"name":"s","namespace":"default"}}}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
@@ -34,7 +36,8 @@ func FuzzContent(f *testing.F) {
 		var pod v1.Pod
 		if json.Unmarshal(data, &pod) == nil {
 			name := fileOfPod(pod.UID).name
-			if got, err := s.podOf(name, packed(name)); err == nil && (got.UID != pod.UID || !podspec.IsFileName(got.UID)) {
+			if got, err := s.podOf(name, packed(name)); err == nil &&
+				(got.UID != pod.UID || !podspec.IsFileName(got.UID)) {
 				t.Errorf("pod %q in the record of %q", got.UID, pod.UID)
 			}
 		}
@@ -77,7 +80,8 @@ func FuzzForgedRecord(f *testing.F) {
 	if err != nil {
 		f.Fatal(err)
 	}
-	for _, record := range [][]byte{sealed, open, open[1:], open[:len(open)-1], bytes.Replace(open, []byte("plain"), []byte("aes-gcm"), 1)} {
+	for _, record := range [][]byte{sealed, open, open[1:], open[:len(open)-1],
+		bytes.Replace(open, []byte("plain"), []byte("aes-gcm"), 1)} {
 		f.Add(record)
 	}
 	f.Fuzz(func(t *testing.T, record []byte) {

@@ -16,7 +16,8 @@ import (
 func TestADirectoryThatHangs(t *testing.T) {
 	dir, _ := testenv.HangingDir(t)
 	var lines []string
-	s, err := New(filepath.Join(dir, "checkpoint"), Options{Logger: funcr.New(func(_, args string) { lines = append(lines, args) }, funcr.Options{})})
+	s, err := New(filepath.Join(dir, "checkpoint"),
+		Options{Logger: funcr.New(func(_, args string) { lines = append(lines, args) }, funcr.Options{})})
 	require.NoError(t, err)
 	s.pods.reader.Timeout = 100 * time.Millisecond
 	assert.Empty(t, s.Load(t.Context()))

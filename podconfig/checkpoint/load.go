@@ -30,7 +30,8 @@ func (s *Dir) Load(ctx context.Context) []*v1.Pod {
 	problem := func(path string, aside bool, err error) {
 		switch {
 		case errors.Is(err, errPlain):
-			s.log.Error(err, "Checkpoint cannot be trusted; it was removed, since a secret in it can be read", "path", path)
+			s.log.Error(err, "Checkpoint cannot be trusted; it was removed, since a secret in it can be read",
+				"path", path)
 		case aside:
 			s.log.Error(err, "Checkpoint cannot be used; it was set aside", "path", path, "aside", s.pods.aside)
 		default:
@@ -60,13 +61,15 @@ func (s *Dir) Load(ctx context.Context) []*v1.Pod {
 		s.keep(f.pod)
 	}
 	if err != nil {
-		s.log.Error(err, "Checkpoints of pods cannot be read; pods come back when their sources deliver them", "path", s.pods.path)
+		s.log.Error(err, "Checkpoints of pods cannot be read; pods come back when their sources deliver them",
+			"path", s.pods.path)
 	}
 	err = s.endings.read(ctx, func(name string, record []byte, _ time.Time) error {
 		return s.loadEnd(name, record)
 	}, problem)
 	if err != nil {
-		s.log.Error(err, "Checkpoints of ends of pods cannot be read; these ends may not be reported", "path", s.endings.path)
+		s.log.Error(err, "Checkpoints of ends of pods cannot be read; these ends may not be reported",
+			"path", s.endings.path)
 	}
 	if s.key != nil {
 		removed, err := s.objects.purgeAside()
@@ -74,7 +77,8 @@ func (s *Dir) Load(ctx context.Context) []*v1.Pod {
 			s.log.Info("Checkpoint that was set aside is removed, since a secret in it can be read", "path", path)
 		}
 		if err != nil {
-			s.log.Error(err, "Checkpoints that were set aside may have secrets that can be read", "path", s.objects.aside)
+			s.log.Error(err, "Checkpoints that were set aside may have secrets that can be read",
+				"path", s.objects.aside)
 		}
 	}
 	err = s.objects.read(ctx, func(name string, record []byte, _ time.Time) error {
@@ -109,7 +113,8 @@ func (s *Dir) podOf(name string, record []byte) (*v1.Pod, error) {
 		return nil, fmt.Errorf("%w of that name: the pod in it has UID %q", errForeign, pod.UID)
 	}
 	// The same as in podconfig, so that what ran is restored.
-	if _, errs := podvalidation.Accept(pod, "", pod.Annotations[podspec.AnnotationConfigSource] == podspec.SourceAPI); len(errs) > 0 {
+	if _, errs := podvalidation.Accept(pod,
+		"", pod.Annotations[podspec.AnnotationConfigSource] == podspec.SourceAPI); len(errs) > 0 {
 		return nil, fmt.Errorf("pod %s in it is not valid: %w", runtime.RefOf(pod), text.JoinErrors(errs))
 	}
 	f := fileOfPod(pod.UID)

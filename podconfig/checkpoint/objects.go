@@ -55,7 +55,8 @@ func (o *keptObjects) ConfigMap(ctx context.Context, namespace, name string) (*v
 	return lookup(ctx, o, objects.Ref{Kind: objects.ConfigMapKind, Namespace: namespace, Name: name}, o.inner.ConfigMap)
 }
 
-func lookup[T metav1.Object](ctx context.Context, o *keptObjects, ref objects.Ref, find func(ctx context.Context, namespace, name string) (T, error)) (T, error) {
+func lookup[T metav1.Object](ctx context.Context, o *keptObjects, ref objects.Ref,
+	find func(ctx context.Context, namespace, name string) (T, error)) (T, error) {
 	o.mu.Lock()
 	ready := o.ready
 	o.mu.Unlock()

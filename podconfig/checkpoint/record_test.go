@@ -51,11 +51,13 @@ func TestRecord(t *testing.T) {
 			}
 		})
 	}
-	for _, damaged := range [][]byte{open[:30], bytes.Replace(open, []byte("\n"), []byte(" "), 1), open[:len(open)-1], append(bytes.Clone(open), 0), flipped} {
+	for _, damaged := range [][]byte{open[:30], bytes.Replace(open, []byte("\n"), []byte(" "), 1), open[:len(open)-1],
+		append(bytes.Clone(open), 0), flipped} {
 		_, err := unpack("n", damaged, nil)
 		require.ErrorIs(t, err, errDamaged)
 	}
-	for _, damaged := range [][]byte{locked[:30], bytes.Replace(locked, []byte("\n"), []byte(" "), 1), locked[:len(locked)-1], append(bytes.Clone(locked), 0)} {
+	for _, damaged := range [][]byte{locked[:30], bytes.Replace(locked, []byte("\n"), []byte(" "), 1),
+		locked[:len(locked)-1], append(bytes.Clone(locked), 0)} {
 		_, err := unpack("n", damaged, key)
 		require.ErrorIs(t, err, errDamaged)
 	}

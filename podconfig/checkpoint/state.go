@@ -50,10 +50,12 @@ func (s *Dir) LoadState(name string, into any) bool {
 	switch {
 	case err == nil:
 		return true
-	case errors.Is(err, errUnread), errors.Is(err, safefile.ErrNoAnswer), errors.Is(err, errLocked), errors.Is(err, errNewer):
+	case errors.Is(err, errUnread), errors.Is(err, safefile.ErrNoAnswer), errors.Is(err, errLocked),
+		errors.Is(err, errNewer):
 		s.log.Error(err, "Checkpoint cannot be used now; it stays where it is", "path", in.file(f.name))
 	default:
-		s.log.Error(errors.Join(err, in.remove(f.name)), "Checkpoint cannot be used; it was removed", "path", in.file(f.name))
+		s.log.Error(errors.Join(err, in.remove(f.name)), "Checkpoint cannot be used; it was removed",
+			"path", in.file(f.name))
 	}
 	return false
 }

@@ -66,7 +66,8 @@ func TestDamagedState(t *testing.T) {
 	require.NoError(t, os.MkdirAll(filepath.Dir(file), 0o700))
 	packed, err := checkpoint.Pack("s", []byte(`"text"`))
 	require.NoError(t, err)
-	for name, content := range map[string][]byte{"damaged": packed[:len(packed)-1], "foreign": []byte("x"), "of another type": packed} {
+	for name, content := range map[string][]byte{"damaged": packed[:len(packed)-1], "foreign": []byte("x"),
+		"of another type": packed} {
 		require.NoError(t, os.WriteFile(file, content, 0o600), name)
 		var l logs
 		life(t, dir, checkpoint.Options{Logger: l.logger()}, func(s *checkpoint.Dir, _ []*v1.Pod) {

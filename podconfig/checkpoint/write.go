@@ -85,7 +85,8 @@ func (s *Dir) writeAll(files []file, work map[file]any) (failed []error) {
 		for i, f := range of {
 			switch errs[i] = cmp.Or(errs[i], err); {
 			case errors.Is(errs[i], errTooLarge): // also the next time
-				s.log.Error(errs[i], "A checkpoint is not written; in a reboot, the change is lost", "of", nameOf(f, work[f]))
+				s.log.Error(errs[i], "A checkpoint is not written; in a reboot, the change is lost",
+					"of", nameOf(f, work[f]))
 				delete(s.failed, f)
 				continue
 			case errs[i] != nil:

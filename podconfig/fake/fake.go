@@ -138,7 +138,8 @@ func (s *Source) Run(ctx context.Context, sink podconfig.Sink) error {
 		case <-s.wake:
 		}
 		s.mu.Lock()
-		pods, changes, delivered, failure, complete := slices.Clone(s.pods), s.changes, s.delivered, s.failure, s.complete
+		pods, changes, delivered, failure, complete := slices.Clone(s.pods), s.changes, s.delivered,
+			s.failure, s.complete
 		s.failure = nil
 		s.mu.Unlock()
 		if failure != nil {

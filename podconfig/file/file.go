@@ -151,7 +151,8 @@ func (s *Source) Run(ctx context.Context, sink podconfig.Sink) error {
 			w.gather(ctx, gatherTime, s.state.event)
 		case err, ok := <-w.errors():
 			if ok {
-				s.opts.Logger.Info("Events of the manifest directory were lost; reading all files", "path", s.path, "error", err.Error())
+				s.opts.Logger.Info("Events of the manifest directory were lost; reading all files", "path", s.path,
+					"error", err.Error())
 			}
 			w.close() // the lost events may be about what is watched
 			s.state.suspectAll()

@@ -27,7 +27,8 @@ import (
 const timeout = 30 * time.Second
 
 func manifestOf(name, image string) string {
-	return fmt.Sprintf("apiVersion: v1\nkind: Pod\nmetadata: {name: %q}\nspec: {containers: [{name: c, image: %q}]}\n", name, image)
+	return fmt.Sprintf("apiVersion: v1\nkind: Pod\nmetadata: {name: %q}\nspec: {containers: [{name: c, image: %q}]}\n",
+		name, image)
 }
 
 func write(t *testing.T, path, content string) {
@@ -131,7 +132,8 @@ func TestDirectory(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	write(t, filepath.Join(dir, "b.yaml"), manifestOf("b", "1"))
-	write(t, filepath.Join(dir, "a.json"), `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"a"},"spec":{"containers":[{"name":"c","image":"1"}]}}`)
+	write(t, filepath.Join(dir, "a.json"),
+		`{"apiVersion":"v1","kind":"Pod","metadata":{"name":"a"},"spec":{"containers":[{"name":"c","image":"1"}]}}`)
 	for _, name := range []string{".hidden.yaml", "c.yaml~", "#c.yaml#", "#c.yaml", "c.yaml.swp", "readme"} {
 		write(t, filepath.Join(dir, name), manifestOf("no", "1"))
 	}
@@ -192,7 +194,8 @@ func TestStaticUID(t *testing.T) {
 	changed := time.Now().Add(-time.Hour).Truncate(time.Second)
 	require.NoError(t, os.Chtimes(path, changed, changed))
 	source, sets := file.New(path, file.Options{}), make(chan []*v1.Pod, 10)
-	uids := staticUIDs{sink(func(pods []*v1.Pod) { sets <- pods }), make(chan podconfig.StaticPod, 10), make(chan struct{})}
+	uids := staticUIDs{sink(func(pods []*v1.Pod) { sets <- pods }), make(chan podconfig.StaticPod, 10),
+		make(chan struct{})}
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	run := func(ctx context.Context) { done <- source.Run(ctx, uids) }
@@ -213,8 +216,8 @@ func TestStaticUID(t *testing.T) {
 	assert.Empty(t, sets)
 }
 
-// A file that is deleted and made again within a moment ends its pods, as with kubelet, also if the content is the same.
-// Only its own pods are withdrawn, and a file that is replaced by another one is not deleted.
+// A file that is deleted and made again within a moment ends its pods, as with kubelet, also if the content is the
+// same. Only its own pods are withdrawn, and a file that is replaced by another one is not deleted.
 func TestManifestIsPutBack(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "a.yaml")
@@ -348,7 +351,8 @@ func TestRejectedPodsAreReported(t *testing.T) {
 			t.Fatal(got)
 		}
 	}
-	for name, part := range map[string]string{"x-node": "metadata.name: Duplicate value", "Y-node": "metadata.name: Invalid value"} {
+	for name, part := range map[string]string{"x-node": "metadata.name: Duplicate value",
+		"Y-node": "metadata.name: Invalid value"} {
 		r := got[name]
 		assert.Contains(t, r.Message, part)
 		assert.NotEmpty(t, r.Pod.UID)
@@ -357,7 +361,8 @@ func TestRejectedPodsAreReported(t *testing.T) {
 		}, r)
 		e := <-events
 		r = got[e.Pod.Name]
-		assert.Equal(t, runtime.Event{Pod: r.Pod, Type: v1.EventTypeWarning, Reason: "FailedValidation", Message: r.Message, Logged: true}, e)
+		assert.Equal(t, runtime.Event{Pod: r.Pod, Type: v1.EventTypeWarning, Reason: "FailedValidation",
+			Message: r.Message, Logged: true}, e)
 	}
 	lines := []string{<-logged, <-logged, <-logged}
 	slices.Sort(lines)
@@ -484,7 +489,8 @@ func TestRunTwice(t *testing.T) {
 // list, so it waits until a file is known to be broken and not half written.
 func TestFirstPodsComeAfterFirstProblems(t *testing.T) {
 	dir := t.TempDir()
-	require.NoError(t, os.WriteFile(filepath.Join(dir, "a.yaml"), []byte(`{apiVersion: v1, kind: Pod, metadata: {name: a}, spec: {containers: [{name: c, image: i}]}}`), 0o600))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "a.yaml"),
+		[]byte(`{apiVersion: v1, kind: Pod, metadata: {name: a}, spec: {containers: [{name: c, image: i}]}}`), 0o600))
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "b.yaml"), []byte("{"), 0o600))
 	r := start(t, dir, 0)
 	assert.Len(t, <-r.sets, 1)

@@ -15,7 +15,8 @@ import (
 	"github.com/kubeletkit/kubeletkit/podconfig/file"
 )
 
-// Manifests that are links to files whose reads do not end are problems of these files. The others are read, at once from then on, and the source ends.
+// Manifests that are links to files whose reads do not end are problems of these files. The others are read, at once
+// from then on, and the source ends.
 func TestFilesThatHang(t *testing.T) {
 	hanging, answer := testenv.HangingDir(t)
 	dir := t.TempDir()
@@ -27,7 +28,8 @@ func TestFilesThatHang(t *testing.T) {
 		bad = append(bad, "messages.yaml: ")
 	}
 	write(t, filepath.Join(dir, "good.yaml"), manifestOf("good", "v1"))
-	r := launch(t, dir, file.Options{CheckFrequency: time.Hour}, func(s *file.Source) { s.SetReadTimeout(500 * time.Millisecond) })
+	r := launch(t, dir, file.Options{CheckFrequency: time.Hour},
+		func(s *file.Source) { s.SetReadTimeout(500 * time.Millisecond) })
 	r.expect("good=v1")
 	for range bad {
 		r.expectProblem("no answer from the file system within 500ms")
@@ -51,7 +53,8 @@ func TestFilesThatHang(t *testing.T) {
 // A directory that hangs delivers nothing, and does not keep the source from ending.
 func TestADirectoryThatHangs(t *testing.T) {
 	hanging, _ := testenv.HangingDir(t)
-	r := launch(t, hanging, file.Options{CheckFrequency: time.Hour}, func(s *file.Source) { s.SetReadTimeout(100 * time.Millisecond) })
+	r := launch(t, hanging, file.Options{CheckFrequency: time.Hour},
+		func(s *file.Source) { s.SetReadTimeout(100 * time.Millisecond) })
 	r.expectProblem("manifests cannot be read, their last valid content stays: read " + hanging + ": no answer")
 	r.stop()
 	assert.Empty(t, r.sets)
@@ -81,5 +84,6 @@ func TestAWatchThatHangs(t *testing.T) {
 	r.stop = func() {}
 	close(answer)
 	w := <-hung
-	require.Eventually(t, func() bool { closed = w.Add(dir); return errors.Is(closed, fsnotify.ErrClosed) }, timeout, time.Millisecond, closed)
+	require.Eventually(t, func() bool { closed = w.Add(dir); return errors.Is(closed, fsnotify.ErrClosed) }, timeout,
+		time.Millisecond, closed)
 }

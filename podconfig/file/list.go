@@ -52,7 +52,8 @@ func (s *state) list(ctx context.Context) (map[string]os.FileInfo, error) {
 	}
 	// A program may write files under ever new names.
 	maps.DeleteFunc(s.ignored, func(name string, _ bool) bool {
-		_, there := slices.BinarySearchFunc(entries, name, func(e os.DirEntry, name string) int { return strings.Compare(e.Name(), name) })
+		_, there := slices.BinarySearchFunc(entries, name,
+			func(e os.DirEntry, name string) int { return strings.Compare(e.Name(), name) })
 		return !there
 	})
 	manifests := make([]os.DirEntry, 0, len(entries))

@@ -26,7 +26,8 @@ func secretOf(name, value string) string {
 // consumer returns a pod, and another one that takes variables from a secret.
 func consumer(name, secret string) string {
 	return manifestOf(name, "1") + "---\n" + fmt.Sprintf(
-		"{apiVersion: v1, kind: Pod, metadata: {name: %s-2}, spec: {containers: [{name: c, image: \"1\", envFrom: [{secretRef: {name: %s}}]}]}}\n", name, secret)
+		"{apiVersion: v1, kind: Pod, metadata: {name: %s-2}, spec: {containers: [{name: c, image: \"1\", envFrom: "+
+			"[{secretRef: {name: %s}}]}]}}\n", name, secret)
 }
 
 // valueOf returns the value of a secret in the namespace "default", or the error.
@@ -62,7 +63,8 @@ func TestObjectsAmongManifests(t *testing.T) {
 	changes := make(chan []objects.Ref, 100)
 	wg.Go(func() { assert.NoError(t, src.Watch(ctx, func(refs []objects.Ref) { changes <- refs })) })
 	assert.Nil(t, <-changes)
-	write(t, filepath.Join(dir, "b.yaml"), "apiVersion: v1\nkind: List\nitems:\n- {apiVersion: v1, kind: ConfigMap, metadata: {name: conf, namespace: shop}}\n")
+	write(t, filepath.Join(dir, "b.yaml"), "apiVersion: v1\nkind: List\nitems:\n- {apiVersion: v1, kind: ConfigMap, "+
+		"metadata: {name: conf, namespace: shop}}\n")
 	assert.Equal(t, []objects.Ref{{Kind: "ConfigMap", Namespace: "shop", Name: "conf"}}, <-changes)
 	require.NoError(t, os.Remove(path))
 	assert.Equal(t, []objects.Ref{{Kind: "Secret", Namespace: "default", Name: "db"}}, <-changes)
@@ -78,7 +80,8 @@ func TestObjectsAreRefusedByDefault(t *testing.T) {
 	write(t, filepath.Join(dir, "a.yaml"), secretOf("db", "1"))
 	r.expectProblem(`a.yaml: kind: Unsupported value: "Secret"`)
 	write(t, filepath.Join(dir, "b.yaml"), consumer("a", "db"))
-	r.expectProblem(`b.yaml: document 2 (line 5): pod default/a-2-node is invalid: spec.containers[0].envFrom[0].secretRef: Forbidden: static pods may not reference secrets`)
+	r.expectProblem(
+		`b.yaml: document 2 (line 5): pod default/a-2-node is invalid: spec.containers[0].envFrom[0].secretRef: Forbidden: static pods may not reference secrets`)
 }
 
 func TestDirectoryOfObjects(t *testing.T) {
@@ -101,7 +104,8 @@ func TestDirectoryOfObjects(t *testing.T) {
 	assert.Equal(t, []objects.Ref{{Kind: "Secret", Namespace: "default", Name: "db"}}, <-changes)
 	assert.Equal(t, "1", valueOf(t, src, "db"))
 	write(t, filepath.Join(dir, "pod.yaml"), manifestOf("a", "1"))
-	assert.Equal(t, `pod.yaml: kind: Unsupported value: "Pod": supported values: "Secret", "ConfigMap", "SecretList", "ConfigMapList", "List"`, <-problems)
+	assert.Equal(t,
+		`pod.yaml: kind: Unsupported value: "Pod": supported values: "Secret", "ConfigMap", "SecretList", "ConfigMapList", "List"`, <-problems)
 
 	cancel()
 	require.NoError(t, <-done)

@@ -52,8 +52,8 @@ func (s *state) effect(key, path string) string {
 	}
 }
 
-// podsOf returns the pods that the error is about: the pod that it names, or if the key is the path of a file, those of its
-// last valid content. If there are none, it returns one zero pod.
+// podsOf returns the pods that the error is about: the pod that it names, or if the key is the path of a file, those of
+// its last valid content. If there are none, it returns one zero pod.
 func (s *state) podsOf(key string, err error) []runtime.PodRef {
 	var (
 		invalid  *manifest.InvalidError

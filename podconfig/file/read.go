@@ -101,8 +101,9 @@ func (s *state) kinds() []string {
 	}
 }
 
-// ReadFile returns the content of a manifest file as a [Source] reads it: from a regular file, to which the path may be a symbolic link,
-// of at most [manifest.MaxSize] bytes, within 5 seconds. A file system that does not answer is an error.
+// ReadFile returns the content of a manifest file as a [Source] reads it: from a regular file, to which the path may be
+// a symbolic link, of at most [manifest.MaxSize] bytes, within 5 seconds. A file system that does not answer is an
+// error.
 func ReadFile(ctx context.Context, path string) ([]byte, error) {
 	data, _, err := readFile(ctx, newReader(), path)
 	return data, err

@@ -250,7 +250,8 @@ func (s *state) pruneRestored() (changed bool) {
 		for i, pod := range s.restored {
 			names[i] = runtime.RefOf(pod).String()
 		}
-		s.opts.Logger.Info("Restored pods go on, because they may be from a broken file; repair or remove the file to end this", "path", s.path, "pods", names)
+		s.opts.Logger.Info("Restored pods go on, because they may be from a broken file; repair or remove the file "+
+			"to end this", "path", s.path, "pods", names)
 	}
 	return changed
 }

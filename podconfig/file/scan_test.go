@@ -23,7 +23,8 @@ func write(t *testing.T, path, content string) {
 }
 
 func manifestOf(name, image string) string {
-	return fmt.Sprintf("apiVersion: v1\nkind: Pod\nmetadata: {name: %q}\nspec: {containers: [{name: c, image: %q}]}\n", name, image)
+	return fmt.Sprintf("apiVersion: v1\nkind: Pod\nmetadata: {name: %q}\nspec: {containers: [{name: c, image: %q}]}\n",
+		name, image)
 }
 
 func secretOf(name, value string) string {
@@ -69,7 +70,8 @@ func TestYoungFileIsNotBroken(t *testing.T) {
 	written := time.Unix(1000, 0)
 	require.NoError(t, os.Chtimes(path, written, written))
 	var problems []string
-	s := newState(dir, "n", Options{Problem: func(_ string, err error) { problems = append(problems, fmt.Sprint(err)) }})
+	s := newState(dir,
+		"n", Options{Problem: func(_ string, err error) { problems = append(problems, fmt.Sprint(err)) }})
 	_, again := s.scan(t.Context(), written.Add(100*time.Millisecond))
 	assert.Equal(t, 150*time.Millisecond, again)
 	assert.Empty(t, problems)
@@ -113,7 +115,8 @@ func TestFileWrittenDuringScanIsYoung(t *testing.T) {
 	begun := time.Now().Add(-100 * time.Millisecond)
 	write(t, filepath.Join(dir, "a.yaml"), "")
 	var problems []string
-	s := newState(dir, "n", Options{Problem: func(path string, _ error) { problems = append(problems, filepath.Base(path)) }})
+	s := newState(dir,
+		"n", Options{Problem: func(path string, _ error) { problems = append(problems, filepath.Base(path)) }})
 	_, again := s.scan(t.Context(), begun)
 	assert.Equal(t, minAge, again)
 	assert.Empty(t, problems)
@@ -130,7 +133,8 @@ func TestAwaitMissingPath(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "manifests")
 	var logged []string
-	s := newState(dir, "n", Options{Await: true, Logger: funcr.New(func(_, args string) { logged = append(logged, args) }, funcr.Options{})})
+	s := newState(dir, "n", Options{Await: true,
+		Logger: funcr.New(func(_, args string) { logged = append(logged, args) }, funcr.Options{})})
 	for range 2 {
 		s.scan(t.Context(), time.Now())
 		assert.False(t, s.known)
@@ -150,7 +154,8 @@ func TestMissingPathIsLoggedOnce(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "manifests")
 	var logged []string
-	s := newState(dir, "n", Options{Logger: funcr.New(func(_, args string) { logged = append(logged, args) }, funcr.Options{})})
+	s := newState(dir,
+		"n", Options{Logger: funcr.New(func(_, args string) { logged = append(logged, args) }, funcr.Options{})})
 	for range 2 {
 		logged = nil
 		s.scan(t.Context(), time.Now())
@@ -173,7 +178,8 @@ func TestIgnoredFilesAreLoggedOnce(t *testing.T) {
 		write(t, filepath.Join(dir, name), "")
 	}
 	var logged []string
-	s := newState(dir, "n", Options{Logger: funcr.New(func(_, args string) { logged = append(logged, args) }, funcr.Options{})})
+	s := newState(dir,
+		"n", Options{Logger: funcr.New(func(_, args string) { logged = append(logged, args) }, funcr.Options{})})
 	scan := func() []string {
 		logged = nil
 		s.scan(t.Context(), time.Now())
@@ -210,7 +216,9 @@ func TestRestoredPodsOfBrokenFile(t *testing.T) {
 		require.NoError(t, os.Rename(path+".new", path))
 	}
 	manifest := func(name, image string) string {
-		return fmt.Sprintf("{apiVersion: v1, kind: Pod, metadata: {name: %s}, spec: {containers: [{name: c, image: %s}]}}", name, image)
+		return fmt.Sprintf(
+			"{apiVersion: v1, kind: Pod, metadata: {name: %s}, spec: {containers: [{name: c, image: %s}]}}", name,
+			image)
 	}
 	write("a.yaml", manifest("a", "old"))
 	write("b.yaml", manifest("b", "old"))
@@ -237,7 +245,8 @@ func TestRestoredPodsOfBrokenFile(t *testing.T) {
 	write("d.yaml", manifest("c", "new"))
 	assert.Equal(t, []string{"a-node new", "c-node new", "b-node old"}, scan())
 	require.NoError(t, os.Remove(filepath.Join(dir, "a.yaml")))
-	assert.Equal(t, []string{"c-node new", "b-node old"}, scan(), "a pod that a file has had is no restored pod any more")
+	assert.Equal(t, []string{"c-node new", "b-node old"}, scan(),
+		"a pod that a file has had is no restored pod any more")
 	write("b.yaml", manifest("b", "new"))
 	assert.Equal(t, []string{"b-node new", "c-node new"}, scan())
 	write("e.yaml", "{")
@@ -260,7 +269,8 @@ func TestPanicIsAProblemOfItsFile(t *testing.T) {
 		}
 		logged = append(logged, line)
 	}, funcr.Options{})
-	s := newState(dir, "edge-7", Options{Lenient: true, Logger: log, Problem: func(_ string, err error) { reported = append(reported, err.Error()) }})
+	s := newState(dir, "edge-7", Options{Lenient: true, Logger: log,
+		Problem: func(_ string, err error) { reported = append(reported, err.Error()) }})
 	sink := fake.NewSink("edge-7", nil)
 	s.sink = sink
 	for range 3 {
@@ -315,7 +325,8 @@ func TestObjectsOfFiles(t *testing.T) {
 	assert.Contains(t, problems["a.yaml"], `unknown field "stringData"`)
 	write(t, a, secretOf("db", "a"))
 	scan()
-	assert.Equal(t, `metadata.name: Duplicate value: "default/db": secret default/db is left out because b.yaml has the same; remove one of them`, problems["a.yaml"])
+	assert.Equal(t,
+		`metadata.name: Duplicate value: "default/db": secret default/db is left out because b.yaml has the same; remove one of them`, problems["a.yaml"])
 	rejected := sink.Rejected()
 	assert.ErrorContains(t, rejected[len(rejected)-1].Err, "the rest of the file is used")
 	assert.Equal(t, "b", valueOf(t, s.store, "db"))
@@ -363,7 +374,8 @@ func TestModeOfSecretsIsLoggedOnce(t *testing.T) {
 	path := filepath.Join(dir, "a.yaml")
 	old := time.Now().Add(-2 * time.Hour)
 	var logged []string
-	s, _ := drive(t, dir, Options{Logger: funcr.New(func(_, args string) { logged = append(logged, args) }, funcr.Options{})})
+	s, _ := drive(t, dir,
+		Options{Logger: funcr.New(func(_, args string) { logged = append(logged, args) }, funcr.Options{})})
 	step := func(content string, mode os.FileMode) []string {
 		logged = nil
 		if was, _ := os.ReadFile(path); content != string(was) {

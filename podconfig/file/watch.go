@@ -52,7 +52,8 @@ func (w *watch) ensure(ctx context.Context) {
 		w.logger.Info("The kernel reports changes of the manifests again", "path", w.path)
 	case err != nil && err.Error() != w.refusal:
 		w.refusal = err.Error()
-		w.logger.Error(err, "The kernel does not report changes of the manifests; only the periodic scan finds them", "path", w.path)
+		w.logger.Error(err, "The kernel does not report changes of the manifests; only the periodic scan finds them",
+			"path", w.path)
 	}
 }
 
@@ -62,8 +63,8 @@ type covered struct {
 	target  os.FileInfo
 }
 
-// cover watches the path and its parent as far as they exist. If a call to the kernel has no answer, it has the watcher, and the next call has
-// another one.
+// cover watches the path and its parent as far as they exist. If a call to the kernel has no answer, it has the
+// watcher, and the next call has another one.
 func (w *watch) cover(ctx context.Context) error {
 	had, began := covered{w.watcher, w.target}, atomic.Bool{}
 	type result struct {
@@ -129,9 +130,11 @@ func (w *watch) add(watcher *fsnotify.Watcher, path string) error {
 func refused(err error) error {
 	switch {
 	case errors.Is(err, syscall.ENOSPC):
-		return fmt.Errorf("%w: the limit of inotify watches is reached; raise the sysctl fs.inotify.max_user_watches", err)
+		return fmt.Errorf("%w: the limit of inotify watches is reached; raise the sysctl fs.inotify.max_user_watches",
+			err)
 	case errors.Is(err, syscall.EMFILE):
-		return fmt.Errorf("%w: the limit of inotify instances or of open files is reached; raise the sysctl fs.inotify.max_user_instances or the agent's open file limit", err)
+		return fmt.Errorf("%w: the limit of inotify instances or of open files is reached; raise the sysctl "+
+			"fs.inotify.max_user_instances or the agent's open file limit", err)
 	default:
 		return err
 	}

@@ -55,7 +55,8 @@ func TestWatchLimit(t *testing.T) {
 			refuses.Store(true)
 			lines := make(chan string, 1000)
 			logger := funcr.New(func(_, args string) { lines <- args }, funcr.Options{})
-			r := launch(t, dir, file.Options{CheckFrequency: time.Millisecond, Logger: logger}, func(s *file.Source) { tc.prepare(s, &refuses) })
+			r := launch(t, dir, file.Options{CheckFrequency: time.Millisecond, Logger: logger},
+				func(s *file.Source) { tc.prepare(s, &refuses) })
 			r.expect("a=1")
 			for i := range 3 {
 				replace(t, filepath.Join(dir, "a.yaml"), manifestOf("a", fmt.Sprint("x", i)))
@@ -92,7 +93,8 @@ func TestLostEvents(t *testing.T) {
 	require.NoError(t, os.Mkdir(dir, 0o700))
 	write(t, filepath.Join(dir, "a.yaml"), manifestOf("a", "1"))
 
-	lines, begun, busy, sets := make(chan string, 1000), make(chan struct{}, 1000), make(chan struct{}), make(chan []string, 1000)
+	lines, begun, busy, sets := make(chan string, 1000), make(chan struct{}, 1000), make(chan struct{}),
+		make(chan []string, 1000)
 	logger := funcr.New(func(_, args string) { lines <- args }, funcr.Options{})
 	s := file.New(dir, file.Options{CheckFrequency: time.Hour, Logger: logger})
 	ctx, cancel := context.WithCancel(t.Context())
@@ -118,7 +120,8 @@ func TestLostEvents(t *testing.T) {
 	write(t, filepath.Join(dir, "b.yaml"), manifestOf("b", "1"))
 	close(busy)
 	await(t, sets, func(got []string) bool { return slices.Equal(got, []string{"b=1"}) })
-	await(t, lines, func(line string) bool { return strings.Contains(line, "Events of the manifest directory were lost") })
+	await(t, lines,
+		func(line string) bool { return strings.Contains(line, "Events of the manifest directory were lost") })
 	// The new directory is watched.
 	write(t, filepath.Join(dir, "b.yaml"), manifestOf("b", "2"))
 	await(t, sets, func(got []string) bool { return slices.Equal(got, []string{"b=2"}) })

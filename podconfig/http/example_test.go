@@ -14,7 +14,10 @@ import (
 // A URL as the only source of a node's pods.
 func Example() {
 	manifest := "apiVersion: v1\nkind: Pod\nmetadata: {name: web}\nspec: {containers: [{name: web, image: nginx}]}\n"
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, manifest) }))
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter,
+		_ *http.Request) {
+		_, _ = io.WriteString(w, manifest)
+	}))
 	defer server.Close()
 
 	source, err := podhttp.New(server.URL, podhttp.Options{Header: http.Header{"Authorization": {"Bearer token"}}})

@@ -16,7 +16,8 @@ func FuzzResponse(f *testing.F) {
 	f.Add([]byte("HTTP/1.1 304 Not Modified\r\nAge: 3\r\nCache-Control: max-age=9\r\n\r\n"))
 	f.Add([]byte("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nffffffff\r\n"))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		req := &http.Request{Method: http.MethodGet, URL: &url.URL{Scheme: "http", Host: "localhost"}, Header: http.Header{}}
+		req := &http.Request{Method: http.MethodGet, URL: &url.URL{Scheme: "http", Host: "localhost"},
+			Header: http.Header{}}
 		resp, err := http.ReadResponse(bufio.NewReader(bytes.NewReader(data)), req)
 		if err != nil {
 			return

@@ -74,13 +74,15 @@ func New(rawURL string, opts Options) (*Source, error) {
 		// The error of url.Parse repeats the password in the URL.
 		errs = append(errs, errors.New("http source: the URL does not parse"))
 	case u.Scheme != "http" && u.Scheme != "https" || u.Host == "":
-		errs = append(errs, fmt.Errorf("http source: URL %q must begin with http:// or https:// and a host", u.Redacted()))
+		errs = append(errs, fmt.Errorf("http source: URL %q must begin with http:// or https:// and a host",
+			u.Redacted()))
 	}
 	if (opts.CertFile == "") != (opts.KeyFile == "") {
 		errs = append(errs, errors.New("http source: CertFile and KeyFile go together, only one is given"))
 	}
 	if opts.Transport != nil && (opts.CAFile != "" || opts.CertFile != "" || opts.KeyFile != "") {
-		errs = append(errs, errors.New("http source: CAFile, CertFile and KeyFile have no effect on a Transport; set its own TLS configuration"))
+		errs = append(errs, errors.New("http source: CAFile, CertFile and KeyFile have no effect on a Transport; "+
+			"set its own TLS configuration"))
 	}
 	if len(errs) > 0 {
 		return nil, errors.Join(errs...)
@@ -123,7 +125,8 @@ func (s *Source) Run(ctx context.Context, sink podconfig.Sink) error {
 		}
 		s.state = &state{url: s.url, node: node, opts: s.opts}
 		if s.url.Scheme == "http" {
-			s.opts.Logger.Info("Pods are read over plain http; anyone on the network path can change what runs here", "url", s.url.Redacted())
+			s.opts.Logger.Info("Pods are read over plain http; anyone on the network path can change what runs here",
+				"url", s.url.Redacted())
 		}
 	}
 	s.state.sink = sink

@@ -155,7 +155,8 @@ func hangInBody(r *http.Request) (*http.Response, error) {
 
 func broken() (*http.Response, error) {
 	resp, err := reply(200, "")
-	resp.Body = io.NopCloser(io.MultiReader(strings.NewReader(manifestOf("b", "1")), reader(func([]byte) (int, error) { return 0, io.ErrUnexpectedEOF })))
+	resp.Body = io.NopCloser(io.MultiReader(strings.NewReader(manifestOf("b", "1")),
+		reader(func([]byte) (int, error) { return 0, io.ErrUnexpectedEOF })))
 	return resp, err
 }
 
@@ -400,7 +401,8 @@ func TestNodeNameIsRequired(t *testing.T) {
 	s, err := podhttp.New(testURL, podhttp.Options{})
 	require.NoError(t, err)
 	err = s.Run(t.Context(), fake.NewSink("", nil))
-	require.EqualError(t, err, "http source https://user:xxxxx@host/pods: no node name given; set podconfig.Options.NodeName")
+	require.EqualError(t, err, "http source https://user:xxxxx@host/pods: no node name given; set "+
+		"podconfig.Options.NodeName")
 }
 
 // A pod of the server that is not valid has one record of that in its history.

@@ -21,7 +21,8 @@ import (
 )
 
 func manifestOf(name, image string) string {
-	return fmt.Sprintf("apiVersion: v1\nkind: Pod\nmetadata: {name: %q}\nspec: {containers: [{name: c, image: %q}]}\n", name, image)
+	return fmt.Sprintf("apiVersion: v1\nkind: Pod\nmetadata: {name: %q}\nspec: {containers: [{name: c, image: %q}]}\n",
+		name, image)
 }
 
 // server answers requests in memory. Tests change it under the lock.

@@ -99,7 +99,8 @@ func (s *state) parse(ctx context.Context, a *answer) (changed bool) {
 	}
 	if s.opts.Lenient {
 		opts.Warn = func(err error) {
-			s.opts.Logger.Info("Manifest has unknown or duplicated fields", "url", s.url.Redacted(), "problem", err.Error())
+			s.opts.Logger.Info("Manifest has unknown or duplicated fields", "url", s.url.Redacted(),
+				"problem", err.Error())
 		}
 	}
 	pods, err := manifest.Load(a.body, opts)
@@ -145,7 +146,8 @@ func (s *state) report(err error) {
 		errors.As(err, &invalid)
 		s.sink.Reject(invalid.Pod, fmt.Errorf("%w; pods that were read before stay", err))
 	case s.unanswered > 0 && loud(s.failures):
-		logger.Error(err, "Pods cannot be read; those that were read last stay", "failures", s.failures, "known", s.known)
+		logger.Error(err, "Pods cannot be read; those that were read last stay", "failures", s.failures,
+			"known", s.known)
 	default:
 		logger.V(4).Info("Pods cannot be read", "failures", s.failures, "error", problem)
 	}

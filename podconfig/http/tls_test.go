@@ -40,7 +40,8 @@ type authority struct {
 
 func newAuthority(t *testing.T) *authority {
 	a := &authority{t: t}
-	cert, key, err := a.sign(&x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "test"}, IsCA: true, BasicConstraintsValid: true})
+	cert, key, err := a.sign(&x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "test"},
+		IsCA: true, BasicConstraintsValid: true})
 	require.NoError(t, err)
 	a.pem = cert
 	pair, err := tls.X509KeyPair(cert, key)
@@ -65,12 +66,14 @@ func (a *authority) sign(template *x509.Certificate) (cert, key []byte, err erro
 		return nil, nil, err
 	}
 	pkcs8, err := x509.MarshalPKCS8PrivateKey(private)
-	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: pkcs8}), err
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}),
+		pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: pkcs8}), err
 }
 
 // leaf signs a certificate for a name.
 func (a *authority) leaf(name string) (cert, key []byte) {
-	cert, key, err := a.sign(&x509.Certificate{SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: name}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}})
+	cert, key, err := a.sign(&x509.Certificate{SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: name},
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}})
 	require.NoError(a.t, err)
 	return cert, key
 }
@@ -94,13 +97,15 @@ func TestClientCertificates(t *testing.T) {
 	srv := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.WriteString(w, manifestOf(r.TLS.PeerCertificates[0].Subject.CommonName, "1"))
 	}))
-	srv.TLS = &tls.Config{Certificates: []tls.Certificate{pair}, ClientCAs: clients, ClientAuth: tls.RequireAndVerifyClientCert}
+	srv.TLS = &tls.Config{Certificates: []tls.Certificate{pair}, ClientCAs: clients,
+		ClientAuth: tls.RequireAndVerifyClientCert}
 	srv.Config.ErrorLog = log.New(io.Discard, "", 0)
 	srv.StartTLS()
 	defer srv.Close()
 
 	dir := t.TempDir()
-	opts := podhttp.Options{CheckFrequency: time.Millisecond, CAFile: filepath.Join(dir, "ca"), CertFile: filepath.Join(dir, "cert"), KeyFile: filepath.Join(dir, "key")}
+	opts := podhttp.Options{CheckFrequency: time.Millisecond, CAFile: filepath.Join(dir, "ca"),
+		CertFile: filepath.Join(dir, "cert"), KeyFile: filepath.Join(dir, "key")}
 	use := func(a *authority, name string) {
 		cert, key := a.leaf(name)
 		write(t, opts.KeyFile, key)
@@ -188,7 +193,8 @@ func TestTimeout(t *testing.T) {
 			<-r.Context().Done()
 		}))
 		problems := make(chan string, 1000)
-		s, err := podhttp.New(srv.URL, podhttp.Options{Timeout: 20 * time.Millisecond, Problem: func(_ string, err error) { problems <- err.Error() }})
+		s, err := podhttp.New(srv.URL, podhttp.Options{Timeout: 20 * time.Millisecond,
+			Problem: func(_ string, err error) { problems <- err.Error() }})
 		require.NoError(t, err)
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error)

@@ -282,7 +282,8 @@ func (w *jsonWriter) object(members []jsonMember, without string) error {
 			return errLongName(m.name, len(m.name))
 		}
 		if i > 0 && m.name == members[i-1].name {
-			return fmt.Errorf("field %q is given twice, as a string and as a number or boolean; write it once", short(m.name))
+			return fmt.Errorf("field %q is given twice, as a string and as a number or boolean; write it once",
+				short(m.name))
 		}
 		if without != "" && m.name == without {
 			continue

@@ -27,8 +27,11 @@ func TestBombTakesNoMemory(t *testing.T) {
 // FuzzCanonicalJSON compares with the conversion that kubectl uses: UIDs depend on it.
 func FuzzCanonicalJSON(f *testing.F) {
 	for _, seed := range []string{
-		"apiVersion: v1\nkind: Pod\nmetadata:\n  name: web\nspec:\n  containers:\n  - name: main\n    image: busybox\n", "a: <b> & \"c\\u2028\\u00ff\"", "1: a\ntrue: b\n1.5: c\n.inf: d\n2001-01-01: e\n", "- [1, -1, 0x10, 1e3, 1.5, 18446744073709551615, ~, yes, {}]",
-		"a: &a {b: 1}\nc:\n  <<: *a\n", "a: !!binary /w==\nb: !!str 1\nc: !x y\n", "a: .nan", "[{a: 1}]", "a: |\n  x\n   y\n", "",
+		"apiVersion: v1\nkind: Pod\nmetadata:\n  name: web\nspec:\n  containers:\n  - name: main\n    image: busybox\n",
+		"a: <b> & \"c\\u2028\\u00ff\"", "1: a\ntrue: b\n1.5: c\n.inf: d\n2001-01-01: e\n",
+		"- [1, -1, 0x10, 1e3, 1.5, 18446744073709551615, ~, yes, {}]",
+		"a: &a {b: 1}\nc:\n  <<: *a\n", "a: !!binary /w==\nb: !!str 1\nc: !x y\n", "a: .nan", "[{a: 1}]",
+		"a: |\n  x\n   y\n", "",
 	} {
 		f.Add([]byte(seed))
 	}

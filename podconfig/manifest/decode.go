@@ -121,7 +121,8 @@ func splitDocuments(data []byte) []document {
 // markerOf returns "---" or "..." if the line begins with it as a document marker.
 func markerOf(line []byte) string {
 	for _, m := range [...]string{"---", "..."} {
-		if after, ok := bytes.CutPrefix(line, []byte(m)); ok && (len(after) == 0 || bytes.IndexByte([]byte(" \t\r\n"), after[0]) >= 0) {
+		if after, ok := bytes.CutPrefix(line, []byte(m)); ok &&
+			(len(after) == 0 || bytes.IndexByte([]byte(" \t\r\n"), after[0]) >= 0) {
 			return m
 		}
 	}

@@ -116,9 +116,11 @@ func TestAliasesAreBounded(t *testing.T) {
 	// Each is 10 of the one before.
 	laughs := "a0: &a0 " + strings.Repeat("ha ", 10) + "\n"
 	for i := range 9 {
-		laughs += "a" + string(rune('1'+i)) + ": &a" + string(rune('1'+i)) + " [" + strings.Repeat("*a"+string(rune('0'+i))+", ", 10) + "]\n"
+		laughs += "a" + string(rune('1'+i)) + ": &a" + string(rune('1'+i)) + " [" +
+			strings.Repeat("*a"+string(rune('0'+i))+", ", 10) + "]\n"
 	}
-	long := "metadata:\n  annotations:\n    a: &a " + strings.Repeat("x", 1<<20) + "\n    b: [" + strings.Repeat("*a, ", 10_000) + "]\n"
+	long := "metadata:\n  annotations:\n    a: &a " + strings.Repeat("x", 1<<20) + "\n    b: [" +
+		strings.Repeat("*a, ", 10_000) + "]\n"
 	half := strings.Replace(long, strings.Repeat("*a, ", 10_000), strings.Repeat("*a, ", 6), 1)
 	pod := "apiVersion: v1\nkind: Pod\n"
 	for name, tc := range map[string]struct{ in, err string }{
@@ -197,7 +199,9 @@ func TestUIDFollowsContent(t *testing.T) {
 	// The value must never change: running pods have it.
 	assert.Equal(t, "e4e889631d17bd1fec3ec540527f439c", base)
 	assert.Equal(t, base, uid("# comment\n"+minimal, nil), "comment")
-	assert.Equal(t, base, uid(`{"kind":"Pod","spec":{"containers":[{"image":"busybox","name":"main"}]},"metadata":{"name":"web"},"apiVersion":"v1"}`, nil), "JSON, other order")
+	assert.Equal(t, base,
+		uid(
+			`{"kind":"Pod","spec":{"containers":[{"image":"busybox","name":"main"}]},"metadata":{"name":"web"},"apiVersion":"v1"}`, nil), "JSON, other order")
 	assert.Equal(t, base, uid(minimal+"status: {phase: Running}\n", nil), "status")
 	assert.NotEqual(t, base, uid(strings.Replace(minimal, "busybox", "busybox:2", 1), nil), "image")
 	assert.NotEqual(t, base, uid(minimal+"    stdin: false\n", nil), "a default spelt out")
@@ -226,7 +230,9 @@ func TestUIDIsDecided(t *testing.T) {
 	}
 	uid, annotation := load(minimal, loadOptions().Origin)
 	assert.Equal(t, []string{"decided", "decided"}, []string{uid, annotation})
-	assert.Equal(t, map[string]string{"885303e3c27e1c58c997adbe481a834287e0d65ece63459777cb76c1d2d7c8b6": "e4e889631d17bd1fec3ec540527f439c"}, asked)
+	assert.Equal(t,
+		map[string]string{
+			"885303e3c27e1c58c997adbe481a834287e0d65ece63459777cb76c1d2d7c8b6": "e4e889631d17bd1fec3ec540527f439c"}, asked)
 	load("# comment\n"+minimal, loadOptions().Origin)
 	assert.Len(t, asked, 1)
 	load(minimal, "/other")
@@ -242,8 +248,10 @@ func FuzzDecodeManifest(f *testing.F) {
 		minimal, "", "---", "{}", "[]", "a: &a [*a]", "kind: PodList\napiVersion: v1\nitems: [null, {}]",
 		`{"apiVersion":"v1","kind":"Pod","spec":{"containers":[null]}}`,
 		minimal + "    resources: {limits: {cpu: 1e400}}\n",
-		"apiVersion: v1\nkind: Pod\nmetadata: {name: a}\nspec: {volumes: [{}], hostNetwork: true, resources: {limits: {hugepages-0: 1}}}",
-		minimal + "    livenessProbe: {httpGet: {port: x}}\n    env: [{name: a, valueFrom: {fieldRef: {fieldPath: \"metadata.labels['\"}}}]\n",
+		"apiVersion: v1\nkind: Pod\nmetadata: {name: a}\nspec: {volumes: [{}], hostNetwork: true, resources: " +
+			"{limits: {hugepages-0: 1}}}",
+		minimal + "    livenessProbe: {httpGet: {port: x}}\n    env: [{name: a, valueFrom: {fieldRef: {fieldPath: " +
+			"\"metadata.labels['\"}}}]\n",
 	} {
 		f.Add([]byte(seed))
 	}

@@ -42,7 +42,8 @@ func TestNormalizeKeepsWhatIsGiven(t *testing.T) {
 		ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: "shop", UID: "u"},
 		Spec:       v1.PodSpec{Tolerations: tolerations},
 	}
-	require.NoError(t, manifest.Normalize(pod, manifest.Options{NodeName: "n", Source: manifest.SourceHTTP, Origin: "http://x"}))
+	require.NoError(t, manifest.Normalize(pod, manifest.Options{NodeName: "n", Source: manifest.SourceHTTP,
+		Origin: "http://x"}))
 	assert.Equal(t, "shop", pod.Namespace)
 	assert.EqualValues(t, "u", pod.UID)
 	assert.Equal(t, "u", pod.Annotations[podspec.AnnotationConfigHash])
@@ -52,7 +53,8 @@ func TestNormalizeKeepsWhatIsGiven(t *testing.T) {
 
 func TestNormalizeErrors(t *testing.T) {
 	t.Parallel()
-	require.ErrorContains(t, manifest.Normalize(&v1.Pod{}, manifest.Options{NodeName: "n"}), "metadata.name: Required value")
+	require.ErrorContains(t, manifest.Normalize(&v1.Pod{}, manifest.Options{NodeName: "n"}),
+		"metadata.name: Required value")
 	require.ErrorContains(t, manifest.Normalize(&v1.Pod{}, manifest.Options{}), "no node name")
 	_, err := manifest.Load([]byte("apiVersion: v1\nkind: PodList\nitems: [{}]"), loadOptions())
 	require.ErrorContains(t, err, "items[0].metadata.name: Required value")

@@ -78,7 +78,8 @@ func validateSecret(s *v1.Secret, root *field.Path) field.ErrorList {
 		if value, ok := s.Data[key]; !ok {
 			errs = append(errs, field.Required(path.Key(key), fmt.Sprintf("secrets of type %s have it", s.Type)))
 		} else if json.Unmarshal(value, &content) != nil {
-			errs = append(errs, field.Invalid(path.Key(key), field.OmitValueType{}, "must be a docker configuration in JSON"))
+			errs = append(errs, field.Invalid(path.Key(key), field.OmitValueType{},
+				"must be a docker configuration in JSON"))
 		}
 	}
 	return errs
@@ -103,7 +104,8 @@ func validateConfigMap(m *v1.ConfigMap, root *field.Path) field.ErrorList {
 	errs = append(errs, binaryErrs...)
 	for _, key := range slices.Sorted(maps.Keys(m.Data)) {
 		if _, ok := m.BinaryData[key]; ok {
-			errs = append(errs, field.Invalid(root.Child("data").Key(key), key, "duplicate of key present in binaryData"))
+			errs = append(errs, field.Invalid(root.Child("data").Key(key), key,
+				"duplicate of key present in binaryData"))
 		}
 	}
 	if size+binarySize > MaxObjectSize {
@@ -130,7 +132,8 @@ func ValidateObjectUpdate(object, old metav1.Object) field.ErrorList {
 	var errs field.ErrorList
 	frozen := func(name string, now, before any) {
 		if !reflect.DeepEqual(now, before) {
-			errs = append(errs, field.Forbidden(field.NewPath(name), "field is immutable when `immutable` is set; remove the object before you add it anew"))
+			errs = append(errs, field.Forbidden(field.NewPath(name), "field is immutable when `immutable` is set; "+
+				"remove the object before you add it anew"))
 		}
 	}
 	switch was := old.(type) {

@@ -46,7 +46,8 @@ func TestLoadObjects(t *testing.T) {
 			Data:       map[string]string{"a": "1", "8080": "x"}, BinaryData: map[string][]byte{"b": {0xff}},
 		}}},
 		"lists and a pod": {in: "apiVersion: v1\nkind: List\nitems:\n- {apiVersion: v1, kind: ConfigMap, metadata: {name: a}}\n- {apiVersion: v1, kind: Pod, metadata: {name: a}, spec: {containers: [{name: a, image: a}]}}\n" +
-			"---\napiVersion: v1\nkind: ConfigMapList\nitems:\n- metadata: {name: b}\n", want: []metav1.Object{emptyMap("a"), emptyMap("b")}},
+			"---\napiVersion: v1\nkind: ConfigMapList\nitems:\n- metadata: {name: b}\n",
+			want: []metav1.Object{emptyMap("a"), emptyMap("b")}},
 
 		"no name":             {in: "apiVersion: v1\nkind: Secret\nmetadata: {generateName: a-}\n", err: "secret default/ is invalid: metadata.name: Required value"},
 		"bad name":            {in: strings.Replace(secretHead, "db", "D_B", 1), err: `secret default/D_B is invalid: metadata.name: Invalid value: "D_B"`},
@@ -70,7 +71,8 @@ func TestLoadObjects(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			_, got, err := manifest.LoadAll([]byte(tc.in), objectOptions(manifest.PodKind, objects.SecretKind, objects.ConfigMapKind))
+			_, got, err := manifest.LoadAll([]byte(tc.in), objectOptions(manifest.PodKind, objects.SecretKind,
+				objects.ConfigMapKind))
 			if tc.err != "" {
 				require.ErrorContains(t, err, tc.err)
 				for _, value := range []string{"hunter2", "987654"} {
@@ -164,7 +166,8 @@ func TestAllowedEnvAndPullSecrets(t *testing.T) {
 func FuzzLoadObjects(f *testing.F) {
 	f.Add([]byte(secretHead+"data: {a: MQ==}\nstringData: {b: hunter2}\nimmutable: true\n"), true)
 	f.Add([]byte("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\ndata: {a: b}\nbinaryData: {c: MQ==}\n"), false)
-	f.Add([]byte("apiVersion: v1\nkind: List\nitems:\n- {apiVersion: v1, kind: Secret, metadata: {name: a}}\n---\n"+minimal), true)
+	f.Add([]byte("apiVersion: v1\nkind: List\nitems:\n- {apiVersion: v1, kind: Secret, metadata: {name: a}}\n---\n"+
+		minimal), true)
 	f.Add([]byte(secretHead+"data: {a: hunter2}\n"), false)
 	f.Fuzz(func(t *testing.T, data []byte, lenient bool) {
 		opts := objectOptions(manifest.PodKind, objects.SecretKind, objects.ConfigMapKind)

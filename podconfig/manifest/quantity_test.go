@@ -28,7 +28,8 @@ func TestHugeScalars(t *testing.T) {
 		"big number": {`{limits: {cpu: ` + strings.Repeat("9", 400) + `}}`, "[]", "spec.containers[0].resources.limits[cpu]"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			text := fmt.Sprintf(`{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}, "spec": {"containers": [{"name": "c", "image": "i", "resources": %s}], "volumes": %s}}`,
+			text := fmt.Sprintf(
+				`{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}, "spec": {"containers": [{"name": "c", "image": "i", "resources": %s}], "volumes": %s}}`,
 				test.resources, test.volumes)
 			_, err := manifest.Load([]byte(text), manifest.Options{NodeName: "n"})
 			require.ErrorContains(t, err, test.want)
@@ -39,7 +40,10 @@ func TestHugeScalars(t *testing.T) {
 
 func TestLongNumbersThatAreNoQuantities(t *testing.T) {
 	digits := strings.Repeat("9", 1000)
-	pods, err := manifest.Load([]byte(`{apiVersion: v1, kind: Pod, metadata: {name: a}, spec: {containers: [{name: c, image: i, args: ["`+digits+`"], env: [{name: NUMBER, value: "`+digits+`"}]}]}}`),
+	pods,
+		err := manifest.Load(
+		[]byte(`{apiVersion: v1, kind: Pod, metadata: {name: a}, spec: {containers: [{name: c, image: i, args: ["`+
+			digits+`"], env: [{name: NUMBER, value: "`+digits+`"}]}]}}`),
 		manifest.Options{NodeName: "n"})
 	require.NoError(t, err)
 	assert.Equal(t, digits, pods[0].Spec.Containers[0].Args[0])

@@ -52,7 +52,8 @@ func TestStaticPodReferences(t *testing.T) {
 		"projected certificate":  {spec: volume("projected: {sources: [{podCertificate: {signerName: a/b, keyType: ED25519, keyPath: c}}]}"), path: v, what: "podcertificates"},
 
 		"none: nothing but the node": {
-			spec: once + volume("emptyDir: {}}, {name: h, hostPath: {path: /x}}, {name: d, downwardAPI: {}}, {name: i, image: {reference: a}}, {name: net, nfs: {server: a, path: /b}}, "+
+			spec: once + volume("emptyDir: {}}, {name: h, hostPath: {path: /x}}, {name: d, downwardAPI: {}}, {name: "+
+				"i, image: {reference: a}}, {name: net, nfs: {server: a, path: /b}}, "+
 				"{name: c, iscsi: {targetPortal: a, iqn: b, lun: 0}}, {name: p, projected: {sources: [{downwardAPI: {}}]}"),
 			container: "\n    env: [{name: a, valueFrom: {fieldRef: {fieldPath: metadata.name}}}]",
 		},
@@ -80,7 +81,8 @@ func TestStaticPodReferences(t *testing.T) {
 func TestAllowedRefs(t *testing.T) {
 	t.Parallel()
 	volume := func(source string) string { return "  volumes: [{name: v, " + source + "}]\n" }
-	env, pulls, volumes := manifest.AllowedRefs{Env: true}, manifest.AllowedRefs{PullSecrets: true}, manifest.AllowedRefs{Volumes: true}
+	env, pulls, volumes := manifest.AllowedRefs{Env: true}, manifest.AllowedRefs{PullSecrets: true},
+		manifest.AllowedRefs{Volumes: true}
 	for name, tc := range map[string]struct {
 		lines string
 		by    manifest.AllowedRefs // the one permission that it takes, beside All
@@ -118,12 +120,14 @@ func TestServiceAccountTokens(t *testing.T) {
 	t.Parallel()
 	in := minimal + "  volumes: [{name: v, projected: {sources: [{serviceAccountToken: {path: x}}]}}]\n"
 	_, err := manifest.Load([]byte(in), loadOptions())
-	require.ErrorContains(t, err, "spec.volumes[0]: Forbidden: static pods may not reference serviceaccounts (via projected volumes)")
+	require.ErrorContains(t, err, "spec.volumes[0]: Forbidden: static pods may not reference serviceaccounts (via "+
+		"projected volumes)")
 
 	allowed := loadOptions()
 	allowed.Allow.All = true
 	_, err = manifest.Load([]byte(in), allowed)
-	require.ErrorContains(t, err, "spec.volumes[0].projected.sources[0].serviceAccountToken: Forbidden: must not be specified when serviceAccountName is not set")
+	require.ErrorContains(t, err, "spec.volumes[0].projected.sources[0].serviceAccountToken: Forbidden: must not be "+
+		"specified when serviceAccountName is not set")
 	_, err = manifest.Load([]byte(in+"  serviceAccountName: a\n"), allowed)
 	require.NoError(t, err)
 }
@@ -155,7 +159,8 @@ func TestObjectVolumes(t *testing.T) {
 		"mode of a key":             {"configMap: {name: a, items: [{key: x, path: z, mode: -1}]}", v + "configMap.items[0].mode: Invalid value: -1"},
 		"projected without a name":  {"projected: {sources: [{secret: {}}]}", v + "projected.sources[0].secret.name: Required value"},
 		"the same file": {
-			"projected: {sources: [{secret: {name: a, items: [{key: x, path: z}]}}, {configMap: {name: a, items: [{key: x, path: z}]}}]}",
+			"projected: {sources: [{secret: {name: a, items: [{key: x, path: z}]}}, {configMap: {name: a, items: " +
+				"[{key: x, path: z}]}}]}",
 			v + `projected: Invalid value: "z": conflicting duplicate paths`,
 		},
 		"short-lived token": {"projected: {sources: [{serviceAccountToken: {path: x, expirationSeconds: 599}}]}", v + "projected.sources[0].serviceAccountToken.expirationSeconds: Invalid value: 599"},

@@ -50,7 +50,8 @@ func TestManifestsThatAreLargeInMemory(t *testing.T) {
 			goruntime.ReadMemStats(&before)
 			_, err := manifest.Load([]byte(test.text), manifest.Options{NodeName: "n"})
 			goruntime.ReadMemStats(&after)
-			t.Logf("%d bytes of text, %d MiB of memory, %.300s", len(test.text), (after.TotalAlloc-before.TotalAlloc)>>20, fmt.Sprint(err))
+			t.Logf("%d bytes of text, %d MiB of memory, %.300s", len(test.text),
+				(after.TotalAlloc-before.TotalAlloc)>>20, fmt.Sprint(err))
 			require.ErrorContains(t, err, test.want)
 			assert.Less(t, len(err.Error()), 10_000)
 			assert.Less(t, (after.TotalAlloc-before.TotalAlloc)>>20, uint64(2500), "MiB, most of which is free again")
@@ -67,7 +68,8 @@ func TestManifestsWithinTheBounds(t *testing.T) {
 		require.NoError(t, err)
 		assert.Len(t, pods[0].Spec.Containers[0].Args, 100_000)
 		var warnings []string
-		_, err = manifest.Load([]byte(strings.Replace(text, `"image"`, `"image": "x", "image"`, 1)), manifest.Options{NodeName: "n", Warn: func(err error) { warnings = append(warnings, err.Error()) }})
+		_, err = manifest.Load([]byte(strings.Replace(text, `"image"`, `"image": "x", "image"`, 1)),
+			manifest.Options{NodeName: "n", Warn: func(err error) { warnings = append(warnings, err.Error()) }})
 		require.NoError(t, err)
 		require.Len(t, warnings, 1)
 		assert.Contains(t, warnings[0], "image")

@@ -20,9 +20,12 @@ func TestManyReferencesToVolumes(t *testing.T) {
 	var volumes, env []string
 	for i := range many {
 		volumes = append(volumes, fmt.Sprintf(`{"name": "v%d", "emptyDir": {}}`, i))
-		env = append(env, fmt.Sprintf(`{"name": "V%d", "valueFrom": {"fileKeyRef": {"volumeName": "v%d", "path": "p", "key": "K"}}}`, i, many-1))
+		env = append(env,
+			fmt.Sprintf(`{"name": "V%d", "valueFrom": {"fileKeyRef": {"volumeName": "v%d", "path": "p", "key": "K"}}}`,
+				i, many-1))
 	}
-	text := fmt.Sprintf(`{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}, "spec": {"containers": [{"name": "c", "image": "i", "env": [%s]}], "volumes": [%s]}}`,
+	text := fmt.Sprintf(
+		`{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}, "spec": {"containers": [{"name": "c", "image": "i", "env": [%s]}], "volumes": [%s]}}`,
 		strings.Join(env, ","), strings.Join(volumes, ","))
 	opts := manifest.Options{NodeName: "n"}
 	pods, err := manifest.Load([]byte(text), opts)
@@ -51,7 +54,8 @@ func TestManyClaims(t *testing.T) {
 	for i := range 15_000 {
 		containers = append(containers, fmt.Sprintf(`{"name": "c%d", "image": "i"}`, i))
 	}
-	text := fmt.Sprintf(`{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}, "spec": {"containers": [%s], "resourceClaims": [%s]}}`,
+	text := fmt.Sprintf(
+		`{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}, "spec": {"containers": [%s], "resourceClaims": [%s]}}`,
 		strings.Join(containers, ","), strings.Join(claims, ","))
 	began := time.Now()
 	_, err := manifest.Load([]byte(text), manifest.Options{NodeName: "n", Allow: manifest.AllowedRefs{All: true}})

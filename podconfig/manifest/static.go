@@ -12,16 +12,17 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
-// NewStatic returns a source of that name with the pods of manifests, in YAML or JSON, such as those that are built into a
-// program. A manifest that cannot be used is rejected; the pods of the others run.
+// NewStatic returns a source of that name with the pods of manifests, in YAML or JSON, such as those that are built
+// into a program. A manifest that cannot be used is rejected; the pods of the others run.
 func NewStatic(name string, manifests ...string) podconfig.Source {
 	return podconfig.SourceFunc(name, func(ctx context.Context, sink podconfig.Sink) error {
 		var pods []*v1.Pod
 		for i, text := range manifests {
 			origin := fmt.Sprintf("%s[%d]", name, i)
-			loaded, err := Load([]byte(text), Options{NodeName: sink.NodeName(), Origin: origin, UID: func(pod *v1.Pod, hash string) types.UID {
-				return sink.StaticUID(ctx, podconfig.StaticPod{Pod: pod, Manifest: hash})
-			}})
+			loaded, err := Load([]byte(text), Options{NodeName: sink.NodeName(), Origin: origin,
+				UID: func(pod *v1.Pod, hash string) types.UID {
+					return sink.StaticUID(ctx, podconfig.StaticPod{Pod: pod, Manifest: hash})
+				}})
 			if err != nil {
 				var pod runtime.PodRef
 				if invalid := (*InvalidError)(nil); errors.As(err, &invalid) {

@@ -31,7 +31,8 @@ func ExampleNewStatic() {
 func TestAStaticSourceRejectsWhatIsNotValid(t *testing.T) {
 	var got []*v1.Pod
 	sink := podconfigfake.NewSink("edge-7", func(pods []*v1.Pod) { got = pods })
-	require.NoError(t, manifest.NewStatic("s", badManifest, webManifest, webManifest+"\n---\nkind: [").Run(t.Context(), sink))
+	require.NoError(t, manifest.NewStatic("s", badManifest, webManifest, webManifest+"\n---\nkind: [").Run(t.Context(),
+		sink))
 	require.Len(t, got, 1)
 	assert.Equal(t, "web-edge-7", got[0].Name)
 	require.Len(t, sink.Rejected(), 2)

@@ -22,5 +22,6 @@ func SetDefaults(pod *v1.Pod) { podvalidation.SetDefaults(pod) }
 func Validate(pod *v1.Pod, opts Options) field.ErrorList { return validate(pod, nil, opts) }
 
 func validate(pod *v1.Pod, root *field.Path, opts Options) field.ErrorList {
-	return podvalidation.Validate(pod, root, podvalidation.Options{Allow: podvalidation.AllowedRefs(opts.Allow), Updated: opts.Updated})
+	return podvalidation.Validate(pod, root, podvalidation.Options{Allow: podvalidation.AllowedRefs(opts.Allow),
+		Updated: opts.Updated})
 }

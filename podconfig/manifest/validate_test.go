@@ -68,7 +68,8 @@ func TestValidate(t *testing.T) {
 		"protocol":       {container: "\n    ports: [{containerPort: 1, protocol: tcp}]", want: []string{c + `ports[0].protocol: Unsupported value: "tcp"`}},
 		"same host port": {container: "\n    ports: [{containerPort: 1, hostPort: 5}, {containerPort: 2, hostPort: 5}]", want: []string{c + `ports[1].hostPort: Duplicate value: "TCP//5"`}},
 		"host port with host network": {spec: "\n  hostNetwork: true", container: "\n    ports: [{containerPort: 1, hostPort: 5}]",
-			want: []string{c + "ports[0].hostPort: Invalid value: 5: must match `containerPort` when `hostNetwork` is true"}},
+			want: []string{c +
+				"ports[0].hostPort: Invalid value: 5: must match `containerPort` when `hostNetwork` is true"}},
 
 		"env name":        {container: "\n    env: [{value: x}]", want: []string{c + `env[0].name: Required value`}},
 		"env equals sign": {container: "\n    env: [{name: a=b}]", want: []string{c + `env[0].name: Invalid value: "a=b"`}},
@@ -89,16 +90,24 @@ func TestValidate(t *testing.T) {
 		"bad volume":       {spec: "\n  volumes: [{name: v, emptyDir: {sizeLimit: -1}}]", container: "\n    volumeMounts: [{name: v, mountPath: /x}]", want: []string{`spec.volumes[0].emptyDir.sizeLimit: Forbidden`, c + `volumeMounts[0].name: Not found: "v"`}},
 		"devices": {spec: "\n  volumes: [{name: v}]", container: "\n    volumeMounts: [{name: v, mountPath: /x}]\n    volumeDevices: [{name: v, devicePath: /x}, {name: v, devicePath: ../y}]",
 			want: []string{
-				c + `volumeMounts[0].name: Invalid value: "v": must not already exist in volumeDevices`, c + `volumeMounts[0].mountPath: Invalid value: "/x": must not already exist as a path in volumeDevices`,
-				c + `volumeDevices[0].name: Invalid value: "v": can only use volume source type of`, c + `volumeDevices[0].name: Invalid value: "v": must not already exist in volumeMounts`,
-				c + `volumeDevices[0].devicePath: Invalid value: "/x": must not already exist as a path in volumeMounts`, c + `volumeDevices[1].name: Invalid value: "v": must be unique`,
-				c + `volumeDevices[1].name: Invalid value: "v": can only use`, c + `volumeDevices[1].devicePath: Invalid value: "../y": must not contain '..'`, c + `volumeDevices[1].name: Invalid value: "v": must not already`,
+				c + `volumeMounts[0].name: Invalid value: "v": must not already exist in volumeDevices`, c +
+					`volumeMounts[0].mountPath: Invalid value: "/x": must not already exist as a path in volumeDevices`,
+				c + `volumeDevices[0].name: Invalid value: "v": can only use volume source type of`,
+				c + `volumeDevices[0].name: Invalid value: "v": must not already exist in volumeMounts`,
+				c +
+					`volumeDevices[0].devicePath: Invalid value: "/x": must not already exist as a path in volumeMounts`, c + `volumeDevices[1].name: Invalid value: "v": must be unique`,
+				c + `volumeDevices[1].name: Invalid value: "v": can only use`,
+				c + `volumeDevices[1].devicePath: Invalid value: "../y": must not contain '..'`,
+				c + `volumeDevices[1].name: Invalid value: "v": must not already`,
 			}},
 		"unknown mount": {container: "\n    volumeMounts: [{name: v, mountPath: /x}]", want: []string{c + `volumeMounts[0].name: Not found: "v"`}},
 		"mount path": {spec: "\n  volumes: [{name: v}]", container: "\n    volumeMounts: [{name: v, mountPath: /x}, {name: v, mountPath: /x}, {name: v}]",
-			want: []string{c + `volumeMounts[1].mountPath: Invalid value: "/x": must be unique`, c + `volumeMounts[2].mountPath: Required value`}},
+			want: []string{c + `volumeMounts[1].mountPath: Invalid value: "/x": must be unique`,
+				c + `volumeMounts[2].mountPath: Required value`}},
 		"sub-path": {spec: "\n  volumes: [{name: v}]", container: "\n    volumeMounts: [{name: v, mountPath: /x, subPath: ../y}, {name: v, mountPath: /z, subPathExpr: /a}, {name: v, mountPath: /w, subPathExpr: b, subPath: a}]",
-			want: []string{c + `volumeMounts.subPath: Invalid value: "../y": must not contain '..'`, c + `volumeMounts.subPathExpr: Invalid value: "/a": must be a relative path`, c + `volumeMounts[2].subPathExpr: Invalid value: "b": subPathExpr and subPath are mutually exclusive`}},
+			want: []string{c + `volumeMounts.subPath: Invalid value: "../y": must not contain '..'`,
+				c + `volumeMounts.subPathExpr: Invalid value: "/a": must be a relative path`, c +
+					`volumeMounts[2].subPathExpr: Invalid value: "b": subPathExpr and subPath are mutually exclusive`}},
 		"propagation": {spec: "\n  volumes: [{name: v}]", container: "\n    volumeMounts: [{name: v, mountPath: /x, mountPropagation: Bidirectional}]",
 			want: []string{c + `volumeMounts.mountPropagation: Forbidden`}},
 
@@ -121,7 +130,8 @@ func TestValidate(t *testing.T) {
 		"preemption policy": {spec: "\n  preemptionPolicy: Sometimes", want: []string{`spec.preemptionPolicy: Unsupported value: "Sometimes"`}},
 		"negative resource": {container: "\n    resources: {requests: {cpu: -1}}", want: []string{c + `resources.requests[cpu]: Invalid value: "-1": must be greater than or equal to 0`}},
 		"request over limit": {container: "\n    resources: {limits: {memory: 1Mi}, requests: {memory: 2Mi}}",
-			want: []string{c + `resources.requests: Invalid value: "2Mi": must be less than or equal to memory limit of 1Mi`}},
+			want: []string{c +
+				`resources.requests: Invalid value: "2Mi": must be less than or equal to memory limit of 1Mi`}},
 		"unknown resource": {container: "\n    resources: {limits: {gpu: 1}}", want: []string{c + `resources.limits[gpu]: Invalid value: "gpu": must be a standard resource`, c + `resources.requests[gpu]: Invalid value`}},
 		"half a device":    {container: "\n    resources: {limits: {a.b/c: 500m}}", want: []string{c + `resources.limits[a.b/c]: Invalid value: "500m": must be an integer`, c + `resources.requests[a.b/c]`}},
 		"huge pages alone": {container: "\n    resources: {limits: {hugepages-2Mi: 2Mi}}", want: []string{c + `resources: Forbidden: HugePages require cpu or memory`}},
@@ -134,11 +144,14 @@ func TestValidate(t *testing.T) {
 		"escalation":       {container: "\n    securityContext: {privileged: true, allowPrivilegeEscalation: false}", want: []string{c + "securityContext: Invalid value: cannot set `allowPrivilegeEscalation` to false"}},
 		"shared processes": {spec: "\n  hostPID: true\n  shareProcessNamespace: true", want: []string{`spec.securityContext.shareProcessNamespace: Invalid value: true`}},
 		"users of the host": {spec: "\n  hostUsers: false\n  hostIPC: true", container: "\n    volumeDevices: [{name: v, devicePath: /x}]",
-			want: []string{c + `volumeDevices[0].name: Not found: "v"`, `spec.HostIPC: Forbidden`, c + `volumeDevices: Forbidden`}},
+			want: []string{c + `volumeDevices[0].name: Not found: "v"`, `spec.HostIPC: Forbidden`, c +
+				`volumeDevices: Forbidden`}},
 		"SELinux": {spec: "\n  securityContext: {seLinuxChangePolicy: MountOption}", want: []string{`spec.securityContext.seLinuxChangePolicy: Unsupported value: "MountOption"`}},
 		"linux":   {spec: "\n  os: {name: linux}\n  securityContext: {windowsOptions: {}}", container: "\n    lifecycle: {stopSignal: SIGRTMAX-14}", want: []string{`spec.securityContext.windowsOptions: Forbidden: cannot be set for a linux pod`}},
 		"windows": {spec: "\n  os: {name: windows}\n  hostPID: true\n  resources: {}\n  securityContext: {runAsUser: 1}", container: "\n    securityContext: {privileged: false}\n    lifecycle: {stopSignal: SIGINT}",
-			want: []string{c + `lifecycle.stopSignal: Unsupported value: "SIGINT"`, `spec.resources: Forbidden`, `spec.hostPID: Forbidden`, `spec.securityContext.runAsUser: Forbidden: cannot be set for a windows pod`, c + `securityContext.privileged: Forbidden`}},
+			want: []string{c + `lifecycle.stopSignal: Unsupported value: "SIGINT"`, `spec.resources: Forbidden`,
+				`spec.hostPID: Forbidden`, `spec.securityContext.runAsUser: Forbidden: cannot be set for a windows pod`,
+				c + `securityContext.privileged: Forbidden`}},
 		"another system": {spec: "\n  os: {name: plan9}", want: []string{`spec.os: Unsupported value: "plan9"`}},
 		"no system":      {spec: "\n  os: {}", want: []string{`spec.os.name: Required value`}},
 		"DNS policy":     {spec: "\n  dnsPolicy: None", want: []string{`spec.dnsConfig: Required value`}},
@@ -179,6 +192,8 @@ func TestValidate(t *testing.T) {
 
 func TestInvalidErrorNamesPodAndPlace(t *testing.T) {
 	t.Parallel()
-	_, err := manifest.Load([]byte(minimal+"---\n"+strings.Replace(minimal, "name: main", "name: Main", 1)), loadOptions())
-	require.ErrorContains(t, err, `document 2 (line 9): pod default/web-node is invalid: spec.containers[0].name: Invalid value: "Main"`)
+	_, err := manifest.Load([]byte(minimal+"---\n"+strings.Replace(minimal, "name: main", "name: Main", 1)),
+		loadOptions())
+	require.ErrorContains(t, err,
+		`document 2 (line 9): pod default/web-node is invalid: spec.containers[0].name: Invalid value: "Main"`)
 }

@@ -45,7 +45,8 @@ type Dependents struct {
 // desired pods, which pods returns. If source is nil, no pod depends on anything.
 func NewDependents(source Source, pods func() []*v1.Pod, opts DependentsOptions) *Dependents {
 	opts.Logger = logging.OrDefault(opts.Logger)
-	return &Dependents{source: source, pods: pods, log: opts.Logger, changed: map[Ref]struct{}{}, wake: flow.NewSignal()}
+	return &Dependents{source: source, pods: pods, log: opts.Logger, changed: map[Ref]struct{}{},
+		wake: flow.NewSignal()}
 }
 
 // restarts is the delay before a watch that has failed is started again. A watch that

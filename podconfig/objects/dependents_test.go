@@ -95,7 +95,8 @@ func testDependents(t *testing.T) {
 	note(ref("s2"))
 	assert.Equal(t, []string{"a", "b"}, due())
 	note(ref("other"))
-	note([]objects.Ref{{Kind: objects.ConfigMapKind, Namespace: "ns", Name: "s1"}, {Kind: objects.SecretKind, Namespace: "elsewhere", Name: "s1"}})
+	note([]objects.Ref{{Kind: objects.ConfigMapKind, Namespace: "ns", Name: "s1"},
+		{Kind: objects.SecretKind, Namespace: "elsewhere", Name: "s1"}})
 	assert.Empty(t, due())
 	note(nil)
 	assert.Equal(t, []string{"a", "b"}, due(), "all that refer to anything")
@@ -124,7 +125,8 @@ func TestDependentsRun(t *testing.T) {
 		go func() { done <- d.Run(ctx) }()
 		time.Sleep(time.Hour)
 		synctest.Wait()
-		assert.Equal(t, []time.Duration{0, 1 * time.Second, 3 * time.Second, 64 * time.Second, 66 * time.Second}, src.began)
+		assert.Equal(t, []time.Duration{0, 1 * time.Second, 3 * time.Second, 64 * time.Second, 66 * time.Second},
+			src.began)
 		assert.Len(t, d.Due(), 1)
 		cancel()
 		require.NoError(t, <-done)

@@ -15,7 +15,8 @@ import (
 func TestReferences(t *testing.T) {
 	t.Parallel()
 	opts := manifest.Options{NodeName: "node", Allow: manifest.AllowedRefs{All: true}}
-	pods, err := manifest.Load([]byte("apiVersion: v1\nkind: Pod\nmetadata: {name: a, namespace: shop}\nspec:"+testpod.EveryReference+testpod.EveryVolume), opts)
+	pods, err := manifest.Load([]byte("apiVersion: v1\nkind: Pod\nmetadata: {name: a, namespace: shop}\nspec:"+
+		testpod.EveryReference+testpod.EveryVolume), opts)
 	require.NoError(t, err)
 	references := func(pod *v1.Pod) (list []string) {
 		for _, ref := range objects.References(pod) {
@@ -23,11 +24,13 @@ func TestReferences(t *testing.T) {
 		}
 		return list
 	}
-	unmounted := []string{"secret shop/pull", "configmap shop/init-map", "configmap shop/map", "secret shop/secret", "secret shop/key"}
+	unmounted := []string{"secret shop/pull", "configmap shop/init-map", "configmap shop/map", "secret shop/secret",
+		"secret shop/key"}
 	assert.ElementsMatch(t, unmounted, references(pods[0]), "no container uses the volumes")
 	mounting := testpod.With(pods[0], func(pod *v1.Pod) {
 		for i := range pod.Spec.Volumes {
-			pod.Spec.Containers[0].VolumeMounts = append(pod.Spec.Containers[0].VolumeMounts, v1.VolumeMount{Name: pod.Spec.Volumes[i].Name})
+			pod.Spec.Containers[0].VolumeMounts = append(pod.Spec.Containers[0].VolumeMounts,
+				v1.VolumeMount{Name: pod.Spec.Volumes[i].Name})
 		}
 	})
 	assert.ElementsMatch(t, append(unmounted,

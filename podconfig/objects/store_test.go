@@ -33,7 +33,8 @@ func TestLookup(t *testing.T) {
 	t.Parallel()
 	s := objects.New()
 	first := secret("a", "1")
-	s.Set(first, secret("a", "2"), configMap("a", "3"), &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "b"}})
+	s.Set(first, secret("a", "2"), configMap("a", "3"),
+		&v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "b"}})
 
 	got, err := s.Secret(t.Context(), "default", "a")
 	require.NoError(t, err)
@@ -146,8 +147,10 @@ func TestWatcherThatIsBusy(t *testing.T) {
 		close(release)
 		synctest.Wait()
 		require.Len(t, w.reported, 2)
-		assert.ElementsMatch(t, []objects.Ref{objects.RefOf(secret("a", "")), objects.RefOf(configMap("b", ""))}, w.reported[1])
-		assert.False(t, slices.ContainsFunc(w.reported[1:], func(refs []objects.Ref) bool { return refs == nil }), "no report that any object may have changed")
+		assert.ElementsMatch(t, []objects.Ref{objects.RefOf(secret("a", "")), objects.RefOf(configMap("b", ""))},
+			w.reported[1])
+		assert.False(t, slices.ContainsFunc(w.reported[1:], func(refs []objects.Ref) bool { return refs == nil }),
+			"no report that any object may have changed")
 		w.stop()
 	})
 }

@@ -16,8 +16,8 @@
 //     kubernetes.io/config.source with that source, and the labels and annotations of the manifest; each
 //     container that runs has the [podspec.ContainerHash] of the container in the manifest; and the manifest
 //     has not been changed since the annotation kubernetes.io/config.seen. If several pods of the name run,
-//     the one with the newest sandbox counts, by the clock of the runtime: an agent that is stopped while it replaces a pod leaves
-//     both. If none runs, the newest that has ended counts.
+//     the one with the newest sandbox counts, by the clock of the runtime: an agent that is stopped while it replaces a
+//     pod leaves both. If none runs, the newest that has ended counts.
 //   - the UID that was kept for this content of the manifest.
 //   - the UID that was derived.
 //

@@ -23,7 +23,8 @@ func (u *UIDs) same(ctx context.Context, pod podconfig.StaticPod, ref runtime.Po
 			}
 			return why == ""
 		case failures == inspections || !flow.Sleep(ctx, retries.After(failures)):
-			u.log.Error(err, "Static pod that another agent has started cannot be inspected; it is replaced", "pod", ref)
+			u.log.Error(err, "Static pod that another agent has started cannot be inspected; it is replaced",
+				"pod", ref)
 			return false
 		}
 	}
@@ -95,7 +96,8 @@ func differentContainer(pod podconfig.StaticPod, status *runtime.PodStatus) stri
 			continue
 		}
 		compared = true
-		if spec, _ := podspec.FindContainer(&pod.Pod.Spec, c.Name); spec == nil || podspec.ContainerHash(spec) != c.Hash {
+		if spec, _ := podspec.FindContainer(&pod.Pod.Spec, c.Name); spec == nil ||
+			podspec.ContainerHash(spec) != c.Hash {
 			return "container " + c.Name + " is not that of the manifest"
 		}
 	}

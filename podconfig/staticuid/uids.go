@@ -114,7 +114,8 @@ func (u *UIDs) UID(ctx context.Context, pod podconfig.StaticPod) types.UID {
 	uid := kept
 	if theirs, ok := u.adoptable(ref, kept); ok && !u.changed(pod, theirs.ref.UID) && u.same(ctx, pod, theirs.ref) {
 		uid = theirs.ref.UID
-		u.log.Info("Static pod that another agent has started keeps its UID, and runs on", "pod", theirs.ref, "derivedUID", ref.UID)
+		u.log.Info("Static pod that another agent has started keeps its UID, and runs on", "pod", theirs.ref,
+			"derivedUID", ref.UID)
 	}
 	if ctx.Err() == nil && (!known || uid != kept) {
 		u.keep(pod, uid)
@@ -136,13 +137,15 @@ func (u *UIDs) Restored(ctx context.Context, pods []*v1.Pod) []*v1.Pod {
 		switch {
 		case !podspec.IsStatic(pod) || !ok || !theirs.running:
 			out = append(out, pod)
-		case u.same(ctx, podconfig.StaticPod{Source: pod.Annotations[podspec.AnnotationConfigSource], Pod: pod}, theirs.ref):
+		case u.same(ctx, podconfig.StaticPod{Source: pod.Annotations[podspec.AnnotationConfigSource], Pod: pod},
+			theirs.ref):
 			again := pod.DeepCopy()
 			again.UID = theirs.ref.UID
 			again.Annotations[podspec.AnnotationConfigHash] = string(theirs.ref.UID)
 			out = append(out, again)
 		default:
-			u.log.Info("Static pod is not restored: another agent has started another pod of its name", "pod", ref, "running", theirs.ref)
+			u.log.Info("Static pod is not restored: another agent has started another pod of its name", "pod", ref,
+				"running", theirs.ref)
 		}
 	}
 	return out
@@ -174,7 +177,8 @@ func (u *UIDs) read(ctx context.Context, wait bool) bool {
 		}
 		failures++
 		if failures == 1 && wait {
-			u.log.Info("Static pods without a UID wait for the pods of the runtime, which cannot be listed", "error", err.Error())
+			u.log.Info("Static pods without a UID wait for the pods of the runtime, which cannot be listed",
+				"error", err.Error())
 		}
 		if !wait || !flow.Sleep(ctx, retries.After(failures)) {
 			return false
@@ -231,7 +235,8 @@ func (u *UIDs) keptFor(pod podconfig.StaticPod) (types.UID, bool) {
 func (u *UIDs) changed(pod podconfig.StaticPod, uid types.UID) bool {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	return slices.ContainsFunc(u.kept, func(r record) bool { return r.of(pod) && r.UID == uid && r.Manifest != pod.Manifest })
+	return slices.ContainsFunc(u.kept,
+		func(r record) bool { return r.of(pod) && r.UID == uid && r.Manifest != pod.Manifest })
 }
 
 // of reports whether the record is of a pod of that source and name.

@@ -266,7 +266,8 @@ func TestDamagedRecord(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
 			done := make(chan error, 1)
 			go func() { done <- store.Run(ctx) }()
-			uid := staticuid.New(rt, staticuid.Options{States: store, Logger: logr.Discard()}).UID(t.Context(), manifestOf("web", "1"))
+			uid := staticuid.New(rt, staticuid.Options{States: store, Logger: logr.Discard()}).UID(t.Context(),
+				manifestOf("web", "1"))
 			synctest.Wait()
 			cancel()
 			require.NoError(t, <-done)

@@ -138,18 +138,22 @@ func (s *Syncer) Hold(m Method, uid types.UID) (release func()) {
 }
 
 // SyncPod implements [podworkers.Syncer].
-func (s *Syncer) SyncPod(ctx context.Context, typ podworkers.UpdateType, pod *v1.Pod, status *runtime.PodStatus) (podworkers.Result, error) {
+func (s *Syncer) SyncPod(ctx context.Context, typ podworkers.UpdateType, pod *v1.Pod,
+	status *runtime.PodStatus) (podworkers.Result, error) {
 	return s.call(ctx, Call{Method: SyncPod, Pod: runtime.RefOf(pod), Type: typ, Spec: pod, Status: status})
 }
 
 // SyncTerminatingPod implements [podworkers.Syncer].
-func (s *Syncer) SyncTerminatingPod(ctx context.Context, pod *v1.Pod, status *runtime.PodStatus, t podworkers.Termination) error {
-	_, err := s.call(ctx, Call{Method: SyncTerminatingPod, Pod: runtime.RefOf(pod), Spec: pod, Status: status, Grace: t.GracePeriod, Evicted: t.Evicted, Override: t.Status})
+func (s *Syncer) SyncTerminatingPod(ctx context.Context, pod *v1.Pod, status *runtime.PodStatus,
+	t podworkers.Termination) error {
+	_, err := s.call(ctx, Call{Method: SyncTerminatingPod, Pod: runtime.RefOf(pod), Spec: pod, Status: status,
+		Grace: t.GracePeriod, Evicted: t.Evicted, Override: t.Status})
 	return err
 }
 
 // SyncTerminatingOrphan implements [podworkers.Syncer].
-func (s *Syncer) SyncTerminatingOrphan(ctx context.Context, pod *runtime.Pod, status *runtime.PodStatus, gracePeriod *int64) error {
+func (s *Syncer) SyncTerminatingOrphan(ctx context.Context, pod *runtime.Pod, status *runtime.PodStatus,
+	gracePeriod *int64) error {
 	_, err := s.call(ctx, Call{Method: SyncTerminatingOrphan, Pod: pod.PodRef, Status: status, Grace: gracePeriod})
 	return err
 }

@@ -48,7 +48,8 @@ func TestWithTheWorkers(t *testing.T) {
 		release := s.Hold(fake.SyncPod, "")
 		w.UpdatePod(podworkers.Update{Type: podworkers.Change, Pod: web})
 		require.NoError(t, s.Until(ctx, func() bool { return len(s.Calls("1")) == 3 }))
-		w.UpdatePod(podworkers.Update{Type: podworkers.Kill, Pod: web, Kill: &podworkers.KillOptions{GracePeriod: new(int64(5))}})
+		w.UpdatePod(podworkers.Update{Type: podworkers.Kill, Pod: web,
+			Kill: &podworkers.KillOptions{GracePeriod: new(int64(5))}})
 		_, err = s.UntilCalled(ctx, fake.SyncTerminatedPod, "1")
 		require.NoError(t, err)
 		require.ErrorIs(t, s.Calls("1")[2].Err, podworkers.ErrTerminating, "the sync that hung was cancelled")
@@ -102,7 +103,8 @@ func TestWorkers(t *testing.T) {
 	w.UpdatePod(podworkers.Update{Type: podworkers.Create, Pod: web})
 	assert.Equal(t, podworkers.PhaseSync, w.State("1").Phase)
 	w.UpdatePod(podworkers.Update{Type: podworkers.Kill, Pod: web})
-	w.UpdatePod(podworkers.Update{Type: podworkers.Kill, Orphan: &runtime.Pod{PodRef: runtime.PodRef{UID: "2", Namespace: "default", Name: "old"}}})
+	w.UpdatePod(podworkers.Update{Type: podworkers.Kill,
+		Orphan: &runtime.Pod{PodRef: runtime.PodRef{UID: "2", Namespace: "default", Name: "old"}}})
 	assert.Equal(t, podworkers.PhaseTerminating, w.State("1").Phase)
 	assert.Len(t, w.SyncKnownPods([]*v1.Pod{web}), 2)
 	w.SetState("1", podworkers.State{Phase: podworkers.PhaseTerminated})

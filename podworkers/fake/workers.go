@@ -80,7 +80,8 @@ func (w *Workers) UpdatePod(u podworkers.Update) {
 			return
 		}
 		if !known {
-			st = podworkers.State{Phase: podworkers.PhaseSync, FullName: ref.FullName(), HasConfig: u.Pod != nil, Orphan: u.Pod == nil, StartedAt: time.Now()}
+			st = podworkers.State{Phase: podworkers.PhaseSync, FullName: ref.FullName(), HasConfig: u.Pod != nil,
+				Orphan: u.Pod == nil, StartedAt: time.Now()}
 		}
 		if u.Type == podworkers.Kill && st.Phase < podworkers.PhaseTerminating {
 			st.Phase, st.TerminatingAt = podworkers.PhaseTerminating, time.Now()

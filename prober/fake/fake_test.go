@@ -25,7 +25,8 @@ var (
 )
 
 func result(kind runtime.ProbeKind, healthy bool) runtime.ProbeResult {
-	return runtime.ProbeResult{Pod: runtime.RefOf(web), Container: "main", ContainerID: main, Kind: kind, Healthy: healthy}
+	return runtime.ProbeResult{Pod: runtime.RefOf(web), Container: "main", ContainerID: main,
+		Kind: kind, Healthy: healthy}
 }
 
 func TestVerdicts(t *testing.T) {

@@ -89,8 +89,9 @@ func readResponse(res *http.Response) ([]byte, error) {
 
 // notGRPC is the error for a response by HTTP alone, as from a proxy.
 func notGRPC(res *http.Response) error {
-	return &rpcError{codeOfHTTP(res.StatusCode), fmt.Sprintf("unexpected HTTP response: status %d (%s), content-type %q",
-		res.StatusCode, http.StatusText(res.StatusCode), res.Header.Get("Content-Type"))}
+	return &rpcError{codeOfHTTP(res.StatusCode),
+		fmt.Sprintf("unexpected HTTP response: status %d (%s), content-type %q",
+			res.StatusCode, http.StatusText(res.StatusCode), res.Header.Get("Content-Type"))}
 }
 
 // isGRPC reports whether a content type is that of gRPC, with any coding of messages.

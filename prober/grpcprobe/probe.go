@@ -26,14 +26,16 @@ type Client struct {
 //
 // If ctx ends before the timeout, Probe returns false soon. Then the result is not one
 // of the server.
-func (c *Client) Probe(ctx context.Context, address, service string, timeout time.Duration) (healthy bool, message string) {
+func (c *Client) Probe(ctx context.Context, address, service string,
+	timeout time.Duration) (healthy bool, message string) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	conn, err := c.transport().NewClientConn(ctx, "http", address)
 	var network net.Error
 	switch {
 	case errors.As(err, &network) && network.Timeout():
-		return false, fmt.Sprintf("timeout: failed to connect service %q within %v: %v", address, timeout, context.DeadlineExceeded)
+		return false, fmt.Sprintf("timeout: failed to connect service %q within %v: %v", address, timeout,
+			context.DeadlineExceeded)
 	case err != nil:
 		return false, fmt.Sprintf("error: failed to connect service at %q: %v", address, err)
 	}
@@ -51,7 +53,8 @@ func (c *Client) Probe(ctx context.Context, address, service string, timeout tim
 	case err == nil:
 		return false, fmt.Sprintf("service unhealthy (responded with %q)", status)
 	case isRPC && rpc.code == codeUnimplemented:
-		return false, "error: this server does not implement the grpc health protocol (grpc.health.v1.Health): " + rpc.message
+		return false, "error: this server does not implement the grpc health protocol (grpc.health.v1.Health): " +
+			rpc.message
 	case isRPC && rpc.code == codeDeadlineExceeded, errors.Is(ctx.Err(), context.DeadlineExceeded):
 		return false, fmt.Sprintf("timeout: health rpc did not complete within %v", timeout)
 	default:

@@ -79,16 +79,17 @@ func TestHealthServer(t *testing.T) {
 	good := serveGRPC(t, func(s *grpc.Server) { healthpb.RegisterHealthServer(s, states) })
 	bare := serveGRPC(t, func(*grpc.Server) {})
 	failing := serveGRPC(t, func(s *grpc.Server) {
-		healthpb.RegisterHealthServer(s, checkFunc(func(_ context.Context, r *healthpb.HealthCheckRequest) (*healthpb.HealthCheckResponse, error) {
-			switch r.Service {
-			case "late":
-				return nil, status.Error(codes.DeadlineExceeded, "")
-			case "code":
-				return nil, status.Error(99, "new")
-			default:
-				return nil, status.Error(codes.Unavailable, "100% down: ä\n")
-			}
-		}))
+		healthpb.RegisterHealthServer(s,
+			checkFunc(func(_ context.Context, r *healthpb.HealthCheckRequest) (*healthpb.HealthCheckResponse, error) {
+				switch r.Service {
+				case "late":
+					return nil, status.Error(codes.DeadlineExceeded, "")
+				case "code":
+					return nil, status.Error(99, "new")
+				default:
+					return nil, status.Error(codes.Unavailable, "100% down: ä\n")
+				}
+			}))
 	})
 	closed := listen(t)
 	require.NoError(t, closed.Close())
@@ -107,7 +108,8 @@ func TestHealthServer(t *testing.T) {
 		{"an unknown code", failing, "code", false, "error: health rpc probe failed: rpc error: code = Code(99) desc = new"},
 		{"the server's own deadline", failing, "late", false, "timeout: health rpc did not complete within 30s"},
 		{"nobody listens", closed.Addr().String(), "", false,
-			fmt.Sprintf(`error: failed to connect service at %[1]q: dial tcp %[1]s: connect: connection refused`, closed.Addr())},
+			fmt.Sprintf(`error: failed to connect service at %[1]q: dial tcp %[1]s: connect: connection refused`,
+				closed.Addr())},
 		{"no address", "nonsense", "", false, `error: failed to connect service at "nonsense": address nonsense: missing port in address`},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -126,15 +128,17 @@ func TestRequest(t *testing.T) {
 	}
 	calls := make(chan call, 1)
 	address := serveGRPC(t, func(s *grpc.Server) {
-		healthpb.RegisterHealthServer(s, checkFunc(func(ctx context.Context, r *healthpb.HealthCheckRequest) (*healthpb.HealthCheckResponse, error) {
-			md, _ := metadata.FromIncomingContext(ctx)
-			deadline, _ := ctx.Deadline()
-			calls <- call{r.Service, md, time.Until(deadline)}
-			return &healthpb.HealthCheckResponse{Status: healthpb.HealthCheckResponse_SERVING}, nil
-		}))
+		healthpb.RegisterHealthServer(s,
+			checkFunc(func(ctx context.Context, r *healthpb.HealthCheckRequest) (*healthpb.HealthCheckResponse, error) {
+				md, _ := metadata.FromIncomingContext(ctx)
+				deadline, _ := ctx.Deadline()
+				calls <- call{r.Service, md, time.Until(deadline)}
+				return &healthpb.HealthCheckResponse{Status: healthpb.HealthCheckResponse_SERVING}, nil
+			}))
 	})
 	dials := 0
-	client := &grpcprobe.Client{UserAgent: "kube-probe/test", Dial: func(ctx context.Context, network, address string) (net.Conn, error) {
+	client := &grpcprobe.Client{UserAgent: "kube-probe/test", Dial: func(ctx context.Context, network,
+		address string) (net.Conn, error) {
 		dials++
 		return new(net.Dialer).DialContext(ctx, network, address)
 	}}
@@ -160,10 +164,11 @@ func TestTimeout(t *testing.T) {
 	hang := make(chan struct{})
 	defer close(hang)
 	address := serveGRPC(t, func(s *grpc.Server) {
-		healthpb.RegisterHealthServer(s, checkFunc(func(ctx context.Context, _ *healthpb.HealthCheckRequest) (*healthpb.HealthCheckResponse, error) {
-			<-ctx.Done()
-			return nil, ctx.Err()
-		}))
+		healthpb.RegisterHealthServer(s,
+			checkFunc(func(ctx context.Context, _ *healthpb.HealthCheckRequest) (*healthpb.HealthCheckResponse, error) {
+				<-ctx.Done()
+				return nil, ctx.Err()
+			}))
 	})
 	silent := listen(t) // accepts, since the kernel does, and never answers
 	client := &grpcprobe.Client{Dial: dialPatiently}
@@ -184,11 +189,12 @@ func TestTimeout(t *testing.T) {
 func TestCancel(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	address := serveGRPC(t, func(s *grpc.Server) {
-		healthpb.RegisterHealthServer(s, checkFunc(func(ctx context.Context, _ *healthpb.HealthCheckRequest) (*healthpb.HealthCheckResponse, error) {
-			cancel()
-			<-ctx.Done()
-			return nil, ctx.Err()
-		}))
+		healthpb.RegisterHealthServer(s,
+			checkFunc(func(ctx context.Context, _ *healthpb.HealthCheckRequest) (*healthpb.HealthCheckResponse, error) {
+				cancel()
+				<-ctx.Done()
+				return nil, ctx.Err()
+			}))
 	})
 	healthy, message := new(grpcprobe.Client).Probe(ctx, address, "", time.Hour)
 	assert.False(t, healthy)
@@ -333,7 +339,8 @@ func TestOtherProtocols(t *testing.T) {
 // A server that answers and does not read does not delay the probe beyond its timeout: to
 // read from it, HTTP/2 has to write to it.
 func TestServerThatDoesNotRead(t *testing.T) {
-	address := serveHTTP2(t, answer{header: map[string]string{"Content-Type": "application/grpc"}, body: strings.Repeat("x", 100<<10)}.serve)
+	address := serveHTTP2(t, answer{header: map[string]string{"Content-Type": "application/grpc"},
+		body: strings.Repeat("x", 100<<10)}.serve)
 	client := &grpcprobe.Client{Dial: func(ctx context.Context, network, address string) (net.Conn, error) {
 		conn, err := dialPatiently(ctx, network, address)
 		if err != nil {
@@ -356,7 +363,8 @@ func FuzzAnswer(f *testing.F) {
 	body := make(chan answer, 1) // one, for the one request
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(f, err)
-	s := &http.Server{Protocols: new(http.Protocols), Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { (<-body).serve(w, r) })}
+	s := &http.Server{Protocols: new(http.Protocols),
+		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { (<-body).serve(w, r) })}
 	s.Protocols.SetUnencryptedHTTP2(true)
 	go func() { _ = s.Serve(l) }()
 	f.Cleanup(func() { _ = s.Close() })
@@ -364,7 +372,8 @@ func FuzzAnswer(f *testing.F) {
 		if strings.ContainsFunc(code, unicode.IsControl) {
 			t.Skip("the server of net/http does not end a response with such a trailer")
 		}
-		body <- answer{header: map[string]string{"Content-Type": "application/grpc"}, body: b, trailer: map[string]string{"Grpc-Status": code}}
+		body <- answer{header: map[string]string{"Content-Type": "application/grpc"}, body: b,
+			trailer: map[string]string{"Grpc-Status": code}}
 		healthy, message := new(grpcprobe.Client).Probe(t.Context(), l.Addr().String(), "", timeout)
 		if message == "" || healthy != (message == "service healthy") {
 			t.Fatalf("%t: %q", healthy, message)

@@ -35,7 +35,8 @@ func (r *Runtime) Check(ctx context.Context) error {
 			notReady[want] = fmt.Errorf("container runtime at %s does not report whether %s", r.endpoint, want)
 		case !cond.GetStatus():
 			// As in kubelet, for those who search for it.
-			notReady[want] = fmt.Errorf("%s=false reason:%s message:%s", want, short(cond.GetReason()), short(cond.GetMessage()))
+			notReady[want] = fmt.Errorf("%s=false reason:%s message:%s", want, short(cond.GetReason()),
+				short(cond.GetMessage()))
 		}
 	}
 	runtimeErr, networkErr := notReady[criv1.RuntimeReady], notReady[criv1.NetworkReady]
@@ -63,9 +64,11 @@ func (r *Runtime) explain(ctx context.Context, err error) error {
 	case ctx.Err() != nil:
 		return err
 	case errors.Is(err, runtime.ErrUnavailable):
-		return fmt.Errorf("container runtime at %s does not answer; is it running, is this its CRI socket, and may this user open it? %w", r.endpoint, err)
+		return fmt.Errorf("container runtime at %s does not answer; is it running, is this its CRI socket, and may "+
+			"this user open it? %w", r.endpoint, err)
 	case errors.Is(err, context.DeadlineExceeded):
-		return fmt.Errorf("container runtime at %s did not answer within %s; look at its log: %w: %w", r.endpoint, r.opts.CallTimeout, runtime.ErrUnavailable, err)
+		return fmt.Errorf("container runtime at %s did not answer within %s; look at its log: %w: %w", r.endpoint,
+			r.opts.CallTimeout, runtime.ErrUnavailable, err)
 	default:
 		return fmt.Errorf("container runtime at %s: %w", r.endpoint, err)
 	}
@@ -142,7 +145,8 @@ func (r *Runtime) SetPodCIDR(ctx context.Context, cidr string) error {
 // (KEP-3857).
 func (r *Runtime) canMountReadOnlyDeep(ctx context.Context, handler string) (bool, error) {
 	can := func(handlers []runtime.Handler) bool {
-		return slices.ContainsFunc(handlers, func(h runtime.Handler) bool { return h.Name == handler && h.RecursiveReadOnlyMounts })
+		return slices.ContainsFunc(handlers,
+			func(h runtime.Handler) bool { return h.Name == handler && h.RecursiveReadOnlyMounts })
 	}
 	if handlers := r.handlers.Load(); handlers != nil {
 		return can(*handlers), nil

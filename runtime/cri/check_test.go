@@ -28,16 +28,19 @@ func TestCheck(t *testing.T) {
 	}{
 		{name: "fit", conds: []*criv1.RuntimeCondition{ready, {Type: criv1.NetworkReady, Status: true}, {Type: "ContainerdHasNoDeprecationWarnings"}}},
 		{
-			name:  "no network",
-			conds: []*criv1.RuntimeCondition{ready, {Type: criv1.NetworkReady, Reason: "NetworkPluginNotReady", Message: "cni plugin not initialized"}},
-			want:  "container runtime network not ready: NetworkReady=false reason:NetworkPluginNotReady message:cni plugin not initialized",
-			is:    runtime.ErrNetworkNotReady,
+			name: "no network",
+			conds: []*criv1.RuntimeCondition{ready, {Type: criv1.NetworkReady, Reason: "NetworkPluginNotReady",
+				Message: "cni plugin not initialized"}},
+			want: "container runtime network not ready: NetworkReady=false reason:NetworkPluginNotReady " +
+				"message:cni plugin not initialized",
+			is: runtime.ErrNetworkNotReady,
 		},
 		{name: "a condition is missing", conds: []*criv1.RuntimeCondition{ready}, want: "container runtime network not ready: container runtime at the given client does not report whether NetworkReady", is: runtime.ErrNetworkNotReady},
 		{name: "nothing works", conds: []*criv1.RuntimeCondition{{Type: criv1.RuntimeReady, Reason: "R", Message: "r"}, {Type: criv1.NetworkReady, Reason: "N", Message: "n"}}, want: "container runtime not ready: RuntimeReady=false reason:R message:r\nNetworkReady=false reason:N message:n"},
 		{name: "not CRI", fail: status.Error(codes.Unimplemented, "unknown service runtime.v1.RuntimeService"), want: "container runtime at the given client: Status: unknown service runtime.v1.RuntimeService"},
 		{name: "not there", fail: status.Error(codes.Unavailable, "no such file"), is: runtime.ErrUnavailable,
-			want: "container runtime at the given client does not answer; is it running, is this its CRI socket, and may this user open it? Status: no such file: container runtime unavailable"},
+			want: "container runtime at the given client does not answer; is it running, is this its CRI socket, " +
+				"and may this user open it? Status: no such file: container runtime unavailable"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

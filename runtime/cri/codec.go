@@ -5,9 +5,9 @@ import (
 	"google.golang.org/grpc/mem"
 )
 
-// codec is gRPC's codec for protobuf with other buffers for replies. gRPC has no buffer sizes between 32 kB and 1 MB, while the list of a
-// hundred containers needs little more than 32 kB: these buffers were most of the memory of
-// an idle agent.
+// codec is gRPC's codec for protobuf with other buffers for replies. gRPC has no buffer sizes between 32 kB and 1 MB,
+// while the list of a hundred containers needs little more than 32 kB: these buffers were most of the memory of an idle
+// agent.
 type codec struct {
 	encoding.CodecV2
 	buffers mem.BufferPool

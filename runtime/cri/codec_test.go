@@ -17,7 +17,8 @@ func TestCodecReadsReplies(t *testing.T) {
 	assert.Equal(t, "proto", c.Name())
 	sent := &criv1.ListContainersResponse{}
 	for i := range 1000 {
-		sent.Containers = append(sent.Containers, &criv1.Container{Id: fmt.Sprintf("%064d", i), Labels: map[string]string{"io.kubernetes.pod.name": "web"}})
+		sent.Containers = append(sent.Containers, &criv1.Container{Id: fmt.Sprintf("%064d", i),
+			Labels: map[string]string{"io.kubernetes.pod.name": "web"}})
 	}
 	marshalled, err := c.Marshal(sent)
 	require.NoError(t, err)

@@ -14,9 +14,11 @@ var _ runtime.CPUSetter = (*Runtime)(nil)
 // SetCPUSet implements [runtime.CPUSetter].
 func (r *Runtime) SetCPUSet(ctx context.Context, id runtime.ContainerID, cpus string) error {
 	about := "container " + id.String()
-	_, err := call(ctx, r, "UpdateContainerResources", about, 0, r.rs.UpdateContainerResources, &criv1.UpdateContainerResourcesRequest{
-		ContainerId: id.ID, Linux: &criv1.LinuxContainerResources{CpusetCpus: cpus}, // a runtime does not change what is 0
-	})
+	_, err := call(ctx, r, "UpdateContainerResources", about, 0, r.rs.UpdateContainerResources,
+		&criv1.UpdateContainerResourcesRequest{
+			// a runtime does not change what is 0
+			ContainerId: id.ID, Linux: &criv1.LinuxContainerResources{CpusetCpus: cpus},
+		})
 	if err != nil {
 		return fmt.Errorf("setting the CPUs of %s: %w", about, err)
 	}

@@ -60,12 +60,14 @@ func targetOf(endpoint string) (string, error) {
 	path := endpoint
 	if scheme, rest, ok := strings.Cut(endpoint, "://"); ok {
 		if scheme != "unix" {
-			return "", fmt.Errorf("container runtime endpoint %q: unknown scheme %q, want unix:///path/to.sock", endpoint, scheme)
+			return "", fmt.Errorf("container runtime endpoint %q: unknown scheme %q, want unix:///path/to.sock",
+				endpoint, scheme)
 		}
 		path = rest
 	}
 	if !filepath.IsAbs(path) {
-		return "", fmt.Errorf("container runtime endpoint %q: want an absolute path, as in unix:///run/containerd/containerd.sock", endpoint)
+		return "", fmt.Errorf("container runtime endpoint %q: want an absolute path, as in "+
+			"unix:///run/containerd/containerd.sock", endpoint)
 	}
 	return "unix://" + filepath.Clean(path), nil
 }
@@ -78,7 +80,8 @@ func connect(target string, opts *Options) (*grpc.ClientConn, error) {
 		// Attempts on a local socket are cheap. A runtime that has come back is found within
 		// a second; with gRPC's defaults it could take two minutes.
 		grpc.WithConnectParams(grpc.ConnectParams{
-			Backoff:           backoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: time.Second},
+			Backoff: backoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2,
+				MaxDelay: time.Second},
 			MinConnectTimeout: 5 * time.Second,
 		}),
 	)

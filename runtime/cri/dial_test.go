@@ -73,7 +73,8 @@ func TestSocketComesAndGoes(t *testing.T) {
 	check := func() error { return rt.Check(t.Context()) }
 	err := check()
 	require.ErrorIs(t, err, runtime.ErrUnavailable)
-	assert.ErrorContains(t, err, "container runtime at unix://"+path+" does not answer; is it running, is this its CRI socket, and may this user open it?")
+	assert.ErrorContains(t, err, "container runtime at unix://"+path+" does not answer; is it running, is this its "+
+		"CRI socket, and may this user open it?")
 
 	served := fake.New(fake.Options{Without: append(fake.ListStreams(), "ListPodSandbox", "ListContainers")})
 	served.Script(fake.Target{}, fake.Behavior{Exec: func(context.Context, []string) (runtime.ExecResult, error) {
@@ -88,7 +89,8 @@ func TestSocketComesAndGoes(t *testing.T) {
 		_, err = rt.Exec(t.Context(), served.Instances(fake.Target{})[0].ID, []string{"yes"}, 0)
 		assert.ErrorContains(t, err, "larger than max")
 		stop()
-		require.Eventually(t, func() bool { return errors.Is(check(), runtime.ErrUnavailable) }, time.Minute, 20*time.Millisecond)
+		require.Eventually(t, func() bool { return errors.Is(check(), runtime.ErrUnavailable) }, time.Minute,
+			20*time.Millisecond)
 	}
 }
 

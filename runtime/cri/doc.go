@@ -26,7 +26,8 @@
 //     Runtimes read all pods for a list of one pod, so statuses that are asked for while a
 //     list is under way share the next one.
 //   - A watch of events takes 1 call for its duration.
-//   - An image is found or pulled by [runtime.PodSync].EnsureImage; package images has policies, back-off and credentials.
+//   - An image is found or pulled by [runtime.PodSync].EnsureImage; package images has policies, back-off and
+//     credentials.
 //   - A new pod takes RunPodSandbox, PodSandboxStatus for its addresses (not with the
 //     host's network), ImageStatus for each image, and CreateContainer and StartContainer
 //     for each container.
@@ -84,7 +85,8 @@
 //     and to the gRPC status. The error of a message above a limit has the size, the limit and
 //     the option that raises the limit.
 //   - Crash back-offs are kept by pod UID in memory, until [Runtime.KillPod] has succeeded or the pod was not
-//     synced for twice the longest back-off. They are also recorded with each container, and continue with the next agent.
+//     synced for twice the longest back-off. They are also recorded with each container, and continue with the next
+//     agent.
 //   - No event contains the output of a hook or a credential.
 //
 // # Differences from kubelet

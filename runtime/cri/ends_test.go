@@ -85,7 +85,8 @@ func TestEndsInOrder(t *testing.T) {
 		c := newCrowd(t, 40, 200*time.Millisecond)
 		c.end(c.pods...)
 		c.ends.Wait()
-		containers, sandboxes, removals := c.began("StopContainer"), c.began("StopPodSandbox"), c.began("RemovePodSandbox")
+		containers, sandboxes, removals := c.began("StopContainer"), c.began("StopPodSandbox"),
+			c.began("RemovePodSandbox")
 		assert.Len(t, containers, 40)
 		assert.Len(t, sandboxes, 40)
 		assert.Len(t, removals, 40)
@@ -137,13 +138,15 @@ func TestGraceBeginsWithTheStop(t *testing.T) {
 		var wg sync.WaitGroup
 		svc.start = time.Now()
 		wg.Go(func() {
-			assert.NoError(t, rt.KillPod(t.Context(), runtime.PodKill{Pod: many, Status: all, GracePeriod: seconds(20)}))
+			assert.NoError(t,
+				rt.KillPod(t.Context(), runtime.PodKill{Pod: many, Status: all, GracePeriod: seconds(20)}))
 		})
 		synctest.Wait()
 		svc.calls()
 		require.NoError(t, rt.KillPod(t.Context(), runtime.PodKill{Pod: pod, Status: status}))
 		wg.Wait()
-		assert.Equal(t, []string{"20.1s StopPodSandbox s4", "22s StopContainer a 8", "26s StopContainer s1 4", "26s StopPodSandbox s1"}, svc.calls())
+		assert.Equal(t, []string{"20.1s StopPodSandbox s4", "22s StopContainer a 8", "26s StopContainer s1 4",
+			"26s StopPodSandbox s1"}, svc.calls())
 	})
 }
 

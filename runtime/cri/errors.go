@@ -105,7 +105,8 @@ func adviceOnSize(call, message string) string {
 	case !strings.Contains(message, "larger than max"):
 		return ""
 	case strings.Contains(message, "trying to send"):
-		return ": bytes of the reply, and the runtime's own limit; raise that (max_send_message_size in containerd, grpc_max_send_msg_size in CRI-O)"
+		return ": bytes of the reply, and the runtime's own limit; raise that (max_send_message_size in containerd, " +
+			"grpc_max_send_msg_size in CRI-O)"
 	case call == "ExecSync":
 		return ": bytes of the output of the command, and the limit"
 	default:

@@ -43,7 +43,8 @@ func (e emitter) event(eventType, reason, message string) {
 
 // logged emits a warning about something that is logged, or is the error of the sync.
 func (e emitter) logged(reason, message string) {
-	e.emit.Emit(runtime.Event{Pod: e.pod, FieldPath: e.path, Type: v1.EventTypeWarning, Reason: reason, Message: message, Logged: true})
+	e.emit.Emit(runtime.Event{Pod: e.pod, FieldPath: e.path, Type: v1.EventTypeWarning, Reason: reason,
+		Message: message, Logged: true})
 }
 
 func (e emitter) normal(reason, message string)  { e.event(v1.EventTypeNormal, reason, message) }

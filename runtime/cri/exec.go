@@ -18,14 +18,16 @@ import (
 const maxExecReply = 4 << 20
 
 // execSync is ExecSync with the limit of its reply.
-func (r *Runtime) execSync(ctx context.Context, req *criv1.ExecSyncRequest, opts ...grpc.CallOption) (*criv1.ExecSyncResponse, error) {
+func (r *Runtime) execSync(ctx context.Context, req *criv1.ExecSyncRequest,
+	opts ...grpc.CallOption) (*criv1.ExecSyncResponse, error) {
 	return r.rs.ExecSync(ctx, req, append(opts, grpc.MaxCallRecvMsgSize(min(maxExecReply, r.opts.MaxMessageSize)))...)
 }
 
 // Exec implements [runtime.Execer] with ExecSync. Without a timeout the command may run
-// until ctx ends. More than 4 MiB of output is an error. After a failure the status of the container is read, as runtimes have no code for
-// a container that has ended.
-func (r *Runtime) Exec(ctx context.Context, id runtime.ContainerID, cmd []string, timeout time.Duration) (runtime.ExecResult, error) {
+// until ctx ends. More than 4 MiB of output is an error. After a failure the status of the container is read, as
+// runtimes have no code for a container that has ended.
+func (r *Runtime) Exec(ctx context.Context, id runtime.ContainerID, cmd []string,
+	timeout time.Duration) (runtime.ExecResult, error) {
 	about := "container " + id.String()
 	req := &criv1.ExecSyncRequest{ContainerId: id.ID, Cmd: cmd}
 	ectx := ctx

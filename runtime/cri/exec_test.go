@@ -23,7 +23,8 @@ type execClient struct {
 	exec func(ctx context.Context, req *criv1.ExecSyncRequest) (*criv1.ExecSyncResponse, error)
 }
 
-func (c execClient) ExecSync(ctx context.Context, req *criv1.ExecSyncRequest, _ ...grpc.CallOption) (*criv1.ExecSyncResponse, error) {
+func (c execClient) ExecSync(ctx context.Context, req *criv1.ExecSyncRequest,
+	_ ...grpc.CallOption) (*criv1.ExecSyncResponse, error) {
 	return c.exec(ctx, req)
 }
 
@@ -48,13 +49,15 @@ func TestExec(t *testing.T) {
 	t.Run("timeout", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			var asked int64
-			client := execClient{exec: func(ctx context.Context, req *criv1.ExecSyncRequest) (*criv1.ExecSyncResponse, error) {
+			client := execClient{exec: func(ctx context.Context, req *criv1.ExecSyncRequest) (*criv1.ExecSyncResponse,
+				error) {
 				asked = req.Timeout
 				<-ctx.Done()
 				return nil, status.Error(codes.DeadlineExceeded, "timeout exceeded")
 			}}
 			began := time.Now()
-			_, err := cri.New(client, nil, cri.Options{CallTimeout: time.Second}).Exec(t.Context(), id, []string{"x"}, 1500*time.Millisecond)
+			_, err := cri.New(client, nil, cri.Options{CallTimeout: time.Second}).Exec(t.Context(), id, []string{"x"},
+				1500*time.Millisecond)
 			assert.ErrorIs(t, err, context.DeadlineExceeded)
 			assert.Equal(t, 1500*time.Millisecond, time.Since(began))
 			assert.Equal(t, int64(2), asked, "rounded up")

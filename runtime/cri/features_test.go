@@ -26,18 +26,21 @@ type driven struct {
 	groups  [][]int64 // of sandboxes and containers
 }
 
-func (d *driven) RuntimeConfig(context.Context, *criv1.RuntimeConfigRequest, ...grpc.CallOption) (*criv1.RuntimeConfigResponse, error) {
+func (d *driven) RuntimeConfig(context.Context, *criv1.RuntimeConfigRequest,
+	...grpc.CallOption) (*criv1.RuntimeConfigResponse, error) {
 	d.asked++
 	return d.config, d.err
 }
 
-func (d *driven) RunPodSandbox(ctx context.Context, req *criv1.RunPodSandboxRequest, opts ...grpc.CallOption) (*criv1.RunPodSandboxResponse, error) {
+func (d *driven) RunPodSandbox(ctx context.Context, req *criv1.RunPodSandboxRequest,
+	opts ...grpc.CallOption) (*criv1.RunPodSandboxResponse, error) {
 	d.parents = append(d.parents, req.GetConfig().GetLinux().GetCgroupParent())
 	d.groups = append(d.groups, req.GetConfig().GetLinux().GetSecurityContext().GetSupplementalGroups())
 	return d.RuntimeServiceClient.RunPodSandbox(ctx, req, opts...)
 }
 
-func (d *driven) CreateContainer(ctx context.Context, req *criv1.CreateContainerRequest, opts ...grpc.CallOption) (*criv1.CreateContainerResponse, error) {
+func (d *driven) CreateContainer(ctx context.Context, req *criv1.CreateContainerRequest,
+	opts ...grpc.CallOption) (*criv1.CreateContainerResponse, error) {
 	d.groups = append(d.groups, req.GetConfig().GetLinux().GetSecurityContext().GetSupplementalGroups())
 	return d.RuntimeServiceClient.CreateContainer(ctx, req, opts...)
 }
@@ -52,7 +55,8 @@ func TestGroupsOfVolumes(t *testing.T) {
 	pod.Spec.SecurityContext = &v1.PodSecurityContext{SupplementalGroups: []int64{30}}
 	s := newSyncer(t, cri.New(service, is, cri.Options{}), pod)
 	s.more = func(req *runtime.PodSync) {
-		req.Volumes = map[string]runtime.Volume{"v": {HostPath: "/v", Group: new(int64(20))}, "w": {HostPath: "/w", Group: new(int64(10))}, "x": {HostPath: "/x"}}
+		req.Volumes = map[string]runtime.Volume{"v": {HostPath: "/v", Group: new(int64(20))},
+			"w": {HostPath: "/w", Group: new(int64(10))}, "x": {HostPath: "/x"}}
 	}
 	_, err := s.sync()
 	require.NoError(t, err)
@@ -97,7 +101,8 @@ func TestCgroupDriver(t *testing.T) {
 			assert.Equal(t, []string{"fake", "1.0.0"}, []string{got.Name, got.Version})
 			assert.Equal(t, tc.want, got.CgroupDriver)
 			assert.True(t, got.SupplementalGroupsPolicy)
-			assert.Equal(t, []runtime.Handler{{Name: "", RecursiveReadOnlyMounts: true, UserNamespaces: true}}, got.Handlers)
+			assert.Equal(t, []runtime.Handler{{Name: "", RecursiveReadOnlyMounts: true, UserNamespaces: true}},
+				got.Handlers)
 		})
 	}
 }
@@ -111,7 +116,8 @@ func TestCgroupParent(t *testing.T) {
 	s := newSyncer(t, cri.New(service, is, cri.Options{}), podOf("app"))
 	s.mustSync()
 	require.Equal(t, []string{""}, service.parents)
-	s.rt = cri.New(service, is, cri.Options{CgroupParent: func(pod *v1.Pod) string { return "/kubepods/pod" + string(pod.UID) }})
+	s.rt = cri.New(service, is,
+		cri.Options{CgroupParent: func(pod *v1.Pod) string { return "/kubepods/pod" + string(pod.UID) }})
 	assert.False(t, s.mustSync().Changed)
 	require.Len(t, service.parents, 1, "it runs on")
 	s.mustKill()
@@ -139,7 +145,8 @@ type networked struct {
 	err   error
 }
 
-func (n *networked) UpdateRuntimeConfig(_ context.Context, req *criv1.UpdateRuntimeConfigRequest, _ ...grpc.CallOption) (*criv1.UpdateRuntimeConfigResponse, error) {
+func (n *networked) UpdateRuntimeConfig(_ context.Context, req *criv1.UpdateRuntimeConfigRequest,
+	_ ...grpc.CallOption) (*criv1.UpdateRuntimeConfigResponse, error) {
 	n.cidrs = append(n.cidrs, req.GetRuntimeConfig().GetNetworkConfig().GetPodCidr())
 	return &criv1.UpdateRuntimeConfigResponse{}, n.err
 }

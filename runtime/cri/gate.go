@@ -43,7 +43,8 @@ func callStep() step { return step{stopsPerCall, maxHold} }
 // stopSteps returns the steps of the stop of n containers that have the grace period.
 func stopSteps(n int, grace time.Duration) []step {
 	signal, shared := min(grace, signalTime), min(grace, maxStop)
-	return []step{{n * stopsPerCall, signal}, {n, shared - signal}, {0, grace - shared}, {n * stopsPerCall / killsPerCall, maxStop}}
+	return []step{{n * stopsPerCall, signal}, {n, shared - signal}, {0, grace - shared},
+		{n * stopsPerCall / killsPerCall, maxStop}}
 }
 
 // unbounded is the number of calls that a negative Options.MaxParallelEnds means.
@@ -157,7 +158,8 @@ func (g *gate) weigh(e *entrant, weight int) {
 func (g *gate) admit() {
 	for {
 		p := first
-		if len(g.waiting[first]) == 0 || len(g.waiting[second]) > 0 && time.Since(g.waiting[second][0].since) >= maxWait {
+		if len(g.waiting[first]) == 0 || len(g.waiting[second]) > 0 &&
+			time.Since(g.waiting[second][0].since) >= maxWait {
 			p = second
 		}
 		if len(g.waiting[p]) == 0 || g.room <= 0 {

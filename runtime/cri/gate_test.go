@@ -283,7 +283,8 @@ func TestStopsKeepTheirDeadline(t *testing.T) {
 		wg.Wait()
 		assert.Less(t, longest, 2*time.Minute)
 		assert.LessOrEqual(t, rt.most, 150, "kills at the same time")
-		assert.Less(t, time.Since(began), 240*time.Second, "1000 times 220 ms, and the first grace period, and a little")
+		assert.Less(t, time.Since(began), 240*time.Second,
+			"1000 times 220 ms, and the first grace period, and a little")
 	})
 }
 

@@ -124,17 +124,19 @@ func (s *service) exit(name string, code int32) {
 
 // answer makes commands in containers that start from now on have the result.
 func (s *service) answer(res runtime.ExecResult) {
-	s.Script(fake.Target{}, fake.Behavior{Exec: func(context.Context, []string) (runtime.ExecResult, error) { return res, nil }})
+	s.Script(fake.Target{},
+		fake.Behavior{Exec: func(context.Context, []string) (runtime.ExecResult, error) { return res, nil }})
 }
 
 // podOf returns a pod of the named containers, all of image "app:1".
 func podOf(names ...string) *v1.Pod {
-	return testpod.New("web", testpod.UID("uid-1"), testpod.Restart(v1.RestartPolicyAlways), testpod.Grace(30), func(pod *v1.Pod) {
-		pod.Spec.DNSPolicy, pod.Spec.SecurityContext = v1.DNSDefault, &v1.PodSecurityContext{}
-		for _, name := range names {
-			pod.Spec.Containers = append(pod.Spec.Containers, containerNamed(name))
-		}
-	})
+	return testpod.New("web", testpod.UID("uid-1"), testpod.Restart(v1.RestartPolicyAlways), testpod.Grace(30),
+		func(pod *v1.Pod) {
+			pod.Spec.DNSPolicy, pod.Spec.SecurityContext = v1.DNSDefault, &v1.PodSecurityContext{}
+			for _, name := range names {
+				pod.Spec.Containers = append(pod.Spec.Containers, containerNamed(name))
+			}
+		})
 }
 
 func containerNamed(name string) v1.Container {
@@ -181,7 +183,8 @@ func (s *syncer) status() *runtime.PodStatus {
 func (s *syncer) request() runtime.PodSync {
 	req := runtime.PodSync{
 		Pod: s.pod, Status: s.status(), Dir: filepath.Join(s.dir, "pod"), Event: s.events.Event,
-		Host: &runtime.Host{NodeName: "n1", Hostname: "n1", IPs: []string{"192.0.2.1"}, PodLogsDir: filepath.Join(s.dir, "logs")},
+		Host: &runtime.Host{NodeName: "n1", Hostname: "n1", IPs: []string{"192.0.2.1"},
+			PodLogsDir: filepath.Join(s.dir, "logs")},
 	}
 	if s.more != nil {
 		s.more(&req)

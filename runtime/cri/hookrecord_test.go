@@ -47,7 +47,8 @@ func TestAPostStartHookThatWasCutOffIsOwed(t *testing.T) {
 
 		s = s.restart(svc)
 		s.mustSync()
-		assert.Equal(t, []string{"ExecSync hook", "CreateContainer b/0", "StartContainer b"}, svc.calls(), "the hook of a comes before the start of b")
+		assert.Equal(t, []string{"ExecSync hook", "CreateContainer b/0", "StartContainer b"}, svc.calls(),
+			"the hook of a comes before the start of b")
 		s.mustSync()
 		s = s.restart(svc)
 		s.mustSync()
@@ -62,21 +63,23 @@ func TestAPostStartHookThatWasCutOffIsOwed(t *testing.T) {
 		time.Sleep(time.Minute)
 		svc.start = time.Now()
 		s.mustSync()
-		assert.Equal(t, []string{"CreateContainer a/2", "StartContainer a", "ExecSync hook"}, svc.calls(), "the record was about another instance")
+		assert.Equal(t, []string{"CreateContainer a/2", "StartContainer a", "ExecSync hook"}, svc.calls(),
+			"the record was about another instance")
 	})
 }
 
 func TestAnOwedPostStartHookThatFailsStopsTheContainer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		svc := newService(t, "app:1")
-		svc.Script(fake.Target{}, fake.Behavior{Exec: func(ctx context.Context, _ []string) (runtime.ExecResult, error) {
-			select {
-			case <-time.After(10 * time.Second):
-				return runtime.ExecResult{ExitCode: 1}, nil
-			case <-ctx.Done():
-				return runtime.ExecResult{}, errors.New("killed")
-			}
-		}})
+		svc.Script(fake.Target{},
+			fake.Behavior{Exec: func(ctx context.Context, _ []string) (runtime.ExecResult, error) {
+				select {
+				case <-time.After(10 * time.Second):
+					return runtime.ExecResult{ExitCode: 1}, nil
+				case <-ctx.Done():
+					return runtime.ExecResult{}, errors.New("killed")
+				}
+			}})
 		pod := podOf("a")
 		pod.Spec.Containers[0].Lifecycle = &v1.Lifecycle{PostStart: preStopExec("hook").PreStop}
 		s := newSyncer(t, svc.client(cri.Options{}), pod)

@@ -87,7 +87,8 @@ type hookExit struct {
 }
 
 func (e *hookExit) Error() string {
-	return fmt.Sprintf("command '%s' exited with %d: %s", strings.Join(e.command, " "), e.code, e.stderr[:min(len(e.stderr), maxHookOutput)])
+	return fmt.Sprintf("command '%s' exited with %d: %s", strings.Join(e.command, " "), e.code,
+		e.stderr[:min(len(e.stderr), maxHookOutput)])
 }
 
 // hookMessage returns kubelet's text about a hook that has failed, for the status of the
@@ -105,7 +106,8 @@ func hookMessage(handler *v1.LifecycleHandler, pod runtime.PodRef, container str
 	case errors.Unwrap(err) != nil: // without the kind of the hook
 		cause = errors.Unwrap(err).Error()
 	}
-	where := fmt.Sprintf("for Container %q in Pod %q failed - error: %s", container, pod.FullName()+"("+string(pod.UID)+")", cause)
+	where := fmt.Sprintf("for Container %q in Pod %q failed - error: %s", container, pod.FullName()+"("+
+		string(pod.UID)+")", cause)
 	switch {
 	case handler.Exec != nil:
 		return fmt.Sprintf("Exec lifecycle hook (%v) %s, message: %q", handler.Exec.Command, where, output)
@@ -155,14 +157,16 @@ func (r *Runtime) runHTTPHook(ctx context.Context, h *hook) error {
 	// A redirect is a response, and so a success. It is not followed: its target is chosen by
 	// the container, and the request would carry the headers of the spec to it, from the
 	// network of the node.
-	client := &http.Client{Transport: transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	client := &http.Client{Transport: transport,
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	err = getHook(ctx, client, target, h.handler.HTTPGet)
 	if errors.Is(err, http.ErrSchemeMismatch) && target.Scheme == "https" {
 		// Old versions of kubelet ignored the scheme, and some specs rely on that.
 		target.Scheme = "http"
 		if err = getHook(ctx, client, target, h.handler.HTTPGet); err == nil {
 			h.events.warning("LifecycleHTTPFallback",
-				fmt.Sprintf("request to HTTPS lifecycle hook %s got HTTP response, retry with HTTP succeeded", target.Host))
+				fmt.Sprintf("request to HTTPS lifecycle hook %s got HTTP response, retry with HTTP succeeded",
+					target.Host))
 		}
 	}
 	if err != nil {

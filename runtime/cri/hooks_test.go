@@ -40,7 +40,8 @@ func (w *web) RoundTrip(req *http.Request) (*http.Response, error) {
 	if w.location != "" {
 		header.Set("Location", w.location)
 	}
-	return &http.Response{StatusCode: max(w.code, 200), Header: header, Body: io.NopCloser(strings.NewReader("ok")), TLS: &tls.ConnectionState{}}, nil
+	return &http.Response{StatusCode: max(w.code, 200), Header: header, Body: io.NopCloser(strings.NewReader("ok")),
+		TLS: &tls.ConnectionState{}}, nil
 }
 
 func TestHTTPHook(t *testing.T) {
@@ -65,11 +66,14 @@ func TestHTTPHook(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			w := &web{plain: tt.plain, code: 500} // any response will do
-			tt.get.HTTPHeaders = []v1.HTTPHeader{{Name: "X", Value: "1"}, {Name: "x", Value: "2"}, {Name: "Host", Value: "vhost"}, {Name: "Authorization", Value: "hush"}}
+			tt.get.HTTPHeaders = []v1.HTTPHeader{{Name: "X", Value: "1"}, {Name: "x", Value: "2"},
+				{Name: "Host", Value: "vhost"}, {Name: "Authorization", Value: "hush"}}
 			rt := New(nil, nil, Options{transport: w})
 			var events []runtime.Event
-			about := emitter{pod: runtime.PodRef{Name: "web"}, emit: func(e runtime.Event) { events = append(events, e) }}
-			err := rt.runHook(t.Context(), &hook{handler: &v1.LifecycleHandler{HTTPGet: &tt.get}, ports: ports, host: tt.host, events: about})
+			about := emitter{pod: runtime.PodRef{Name: "web"},
+				emit: func(e runtime.Event) { events = append(events, e) }}
+			err := rt.runHook(t.Context(), &hook{handler: &v1.LifecycleHandler{HTTPGet: &tt.get}, ports: ports,
+				host: tt.host, events: about})
 			if tt.err != "" {
 				require.EqualError(t, err, tt.err)
 				return
@@ -84,8 +88,10 @@ func TestHTTPHook(t *testing.T) {
 			}
 			assert.Equal(t, tt.urls, urls)
 			if tt.plain {
-				assert.Equal(t, []runtime.Event{{Pod: runtime.PodRef{Name: "web"}, Type: "Warning", Reason: "LifecycleHTTPFallback",
-					Message: "request to HTTPS lifecycle hook h:1 got HTTP response, retry with HTTP succeeded"}}, events)
+				assert.Equal(t,
+					[]runtime.Event{{Pod: runtime.PodRef{Name: "web"}, Type: "Warning", Reason: "LifecycleHTTPFallback",
+						Message: "request to HTTPS lifecycle hook h:1 got HTTP response, retry with HTTP succeeded"}},
+					events)
 			} else {
 				assert.Empty(t, events)
 			}
@@ -107,7 +113,8 @@ func TestHTTPHookHeaders(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := &web{}
 			get := &v1.HTTPGetAction{Port: intstr.FromInt32(1), HTTPHeaders: tc.given}
-			require.NoError(t, New(nil, nil, Options{transport: w}).runHook(t.Context(), &hook{handler: &v1.LifecycleHandler{HTTPGet: get}, host: "h"}))
+			require.NoError(t, New(nil, nil, Options{transport: w}).runHook(t.Context(),
+				&hook{handler: &v1.LifecycleHandler{HTTPGet: get}, host: "h"}))
 			require.Len(t, w.requests, 1)
 			assert.Equal(t, tc.host, w.requests[0].Host)
 			assert.Equal(t, tc.accept, w.requests[0].Header["Accept"])
@@ -119,11 +126,14 @@ func TestHTTPHookHeaders(t *testing.T) {
 // what only the node reaches.
 func TestHTTPHookFollowsNoRedirect(t *testing.T) {
 	for _, location := range []string{"http://192.0.2.1/latest/credentials", "https://10.0.0.7:10250/exec", "/again"} {
-		for _, code := range []int{http.StatusMovedPermanently, http.StatusFound, http.StatusTemporaryRedirect, http.StatusPermanentRedirect} {
+		for _, code := range []int{http.StatusMovedPermanently, http.StatusFound, http.StatusTemporaryRedirect,
+			http.StatusPermanentRedirect} {
 			w := &web{code: code, location: location}
 			rt := New(nil, nil, Options{transport: w})
-			get := &v1.HTTPGetAction{Port: intstr.FromInt32(1), HTTPHeaders: []v1.HTTPHeader{{Name: "X-Secret", Value: "hush"}}}
-			assert.NoError(t, rt.runHook(t.Context(), &hook{handler: &v1.LifecycleHandler{HTTPGet: get}, host: "10.0.0.7"}), "any response will do")
+			get := &v1.HTTPGetAction{Port: intstr.FromInt32(1),
+				HTTPHeaders: []v1.HTTPHeader{{Name: "X-Secret", Value: "hush"}}}
+			assert.NoError(t, rt.runHook(t.Context(), &hook{handler: &v1.LifecycleHandler{HTTPGet: get},
+				host: "10.0.0.7"}), "any response will do")
 			require.Len(t, w.requests, 1, "%d to %s", code, location)
 			assert.Equal(t, "http://10.0.0.7:1/", w.requests[0].URL.String())
 		}
@@ -146,7 +156,8 @@ func TestHTTPHookHeadersAreBounded(t *testing.T) {
 		_, _ = conn.Write([]byte("HTTP/1.1 200 OK\r\n" + strings.Repeat("a:\r\n", 1<<20) + "\r\n"))
 	}()
 	get := &v1.HTTPGetAction{Port: intstr.FromInt(lis.Addr().(*net.TCPAddr).Port)}
-	err = New(nil, nil, Options{}).runHook(t.Context(), &hook{handler: &v1.LifecycleHandler{HTTPGet: get}, host: "127.0.0.1"})
+	err = New(nil, nil, Options{}).runHook(t.Context(),
+		&hook{handler: &v1.LifecycleHandler{HTTPGet: get}, host: "127.0.0.1"})
 	assert.ErrorContains(t, err, "server response headers exceeded 65536 bytes")
 	require.NoError(t, lis.Close())
 	<-served
@@ -155,7 +166,8 @@ func TestHTTPHookHeadersAreBounded(t *testing.T) {
 // The texts are kubelet's.
 func TestHookMessage(t *testing.T) {
 	pod := runtime.PodRef{UID: "u", Namespace: "ns", Name: "web"}
-	exec, get := &v1.LifecycleHandler{Exec: &v1.ExecAction{Command: []string{"sh", "-c", "x"}}}, &v1.LifecycleHandler{HTTPGet: &v1.HTTPGetAction{Path: "/p"}}
+	exec, get := &v1.LifecycleHandler{Exec: &v1.ExecAction{Command: []string{"sh", "-c", "x"}}},
+		&v1.LifecycleHandler{HTTPGet: &v1.HTTPGetAction{Path: "/p"}}
 	for _, tc := range []struct {
 		handler *v1.LifecycleHandler
 		err     error
@@ -169,13 +181,15 @@ func TestHookMessage(t *testing.T) {
 	} {
 		assert.Equal(t, tc.want, hookMessage(tc.handler, pod, "c", tc.err))
 	}
-	long := hookMessage(exec, pod, "c", &hookExit{exec.Exec.Command, 3, bytes.Repeat([]byte("o"), 1<<20), bytes.Repeat([]byte("e"), 1<<20)})
+	long := hookMessage(exec, pod, "c", &hookExit{exec.Exec.Command, 3, bytes.Repeat([]byte("o"), 1<<20),
+		bytes.Repeat([]byte("e"), 1<<20)})
 	assert.Less(t, len(long), 3*maxHookOutput)
 }
 
 func TestTCPSocketHookFails(t *testing.T) {
 	rt := New(nil, nil, Options{})
-	assert.ErrorContains(t, rt.runHook(t.Context(), &hook{handler: &v1.LifecycleHandler{TCPSocket: &v1.TCPSocketAction{}}}), "tcpSocket")
+	assert.ErrorContains(t,
+		rt.runHook(t.Context(), &hook{handler: &v1.LifecycleHandler{TCPSocket: &v1.TCPSocketAction{}}}), "tcpSocket")
 	assert.ErrorContains(t, rt.runHook(t.Context(), &hook{handler: &v1.LifecycleHandler{}}), "invalid handler")
 }
 

@@ -25,23 +25,28 @@ func (liar) Version(context.Context, *criv1.VersionRequest, ...grpc.CallOption) 
 	return &criv1.VersionResponse{RuntimeName: "liar"}, nil
 }
 
-func (l liar) ListPodSandbox(context.Context, *criv1.ListPodSandboxRequest, ...grpc.CallOption) (*criv1.ListPodSandboxResponse, error) {
+func (l liar) ListPodSandbox(context.Context, *criv1.ListPodSandboxRequest,
+	...grpc.CallOption) (*criv1.ListPodSandboxResponse, error) {
 	return l.sandboxes, nil
 }
 
-func (l liar) ListContainers(context.Context, *criv1.ListContainersRequest, ...grpc.CallOption) (*criv1.ListContainersResponse, error) {
+func (l liar) ListContainers(context.Context, *criv1.ListContainersRequest,
+	...grpc.CallOption) (*criv1.ListContainersResponse, error) {
 	return l.containers, nil
 }
 
-func (l liar) PodSandboxStatus(context.Context, *criv1.PodSandboxStatusRequest, ...grpc.CallOption) (*criv1.PodSandboxStatusResponse, error) {
+func (l liar) PodSandboxStatus(context.Context, *criv1.PodSandboxStatusRequest,
+	...grpc.CallOption) (*criv1.PodSandboxStatusResponse, error) {
 	return l.sandbox, nil
 }
 
-func (l liar) ContainerStatus(context.Context, *criv1.ContainerStatusRequest, ...grpc.CallOption) (*criv1.ContainerStatusResponse, error) {
+func (l liar) ContainerStatus(context.Context, *criv1.ContainerStatusRequest,
+	...grpc.CallOption) (*criv1.ContainerStatusResponse, error) {
 	return l.container, nil
 }
 
-func (liar) RemoveContainer(context.Context, *criv1.RemoveContainerRequest, ...grpc.CallOption) (*criv1.RemoveContainerResponse, error) {
+func (liar) RemoveContainer(context.Context, *criv1.RemoveContainerRequest,
+	...grpc.CallOption) (*criv1.RemoveContainerResponse, error) {
 	return &criv1.RemoveContainerResponse{}, nil
 }
 
@@ -49,7 +54,8 @@ func (liar) RemoveContainer(context.Context, *criv1.RemoveContainerRequest, ...g
 // that is not below the logs directory.
 func FuzzReplies(f *testing.F) {
 	labels := map[string]string{
-		crimeta.LabelPodUID: "u", crimeta.LabelPodName: "web", crimeta.LabelPodNamespace: "default", crimeta.LabelContainerName: "a",
+		crimeta.LabelPodUID: "u", crimeta.LabelPodName: "web", crimeta.LabelPodNamespace: "default",
+		crimeta.LabelContainerName: "a",
 	}
 	encoded := func(m proto.Message) []byte {
 		data, err := proto.Marshal(m)
@@ -59,14 +65,19 @@ func FuzzReplies(f *testing.F) {
 		return data
 	}
 	f.Add(
-		encoded(&criv1.ListPodSandboxResponse{Items: []*criv1.PodSandbox{{Id: "s", Labels: labels}, {Id: "t", Labels: labels, Metadata: &criv1.PodSandboxMetadata{Attempt: 1}}}}),
-		encoded(&criv1.ListContainersResponse{Containers: []*criv1.Container{{Id: "c", PodSandboxId: "s", Labels: labels}, {Id: "d", Labels: labels, CreatedAt: -1}}}),
-		encoded(&criv1.PodSandboxStatusResponse{Status: &criv1.PodSandboxStatus{Network: &criv1.PodSandboxNetworkStatus{Ip: "10.0.0.1"}}}),
+		encoded(&criv1.ListPodSandboxResponse{Items: []*criv1.PodSandbox{{Id: "s", Labels: labels},
+			{Id: "t", Labels: labels, Metadata: &criv1.PodSandboxMetadata{Attempt: 1}}}}),
+		encoded(&criv1.ListContainersResponse{Containers: []*criv1.Container{{Id: "c", PodSandboxId: "s",
+			Labels: labels}, {Id: "d", Labels: labels, CreatedAt: -1}}}),
+		encoded(&criv1.PodSandboxStatusResponse{
+			Status: &criv1.PodSandboxStatus{Network: &criv1.PodSandboxNetworkStatus{Ip: "10.0.0.1"}}}),
 		encoded(&criv1.ContainerStatusResponse{Status: &criv1.ContainerStatus{
-			Labels: labels, State: criv1.ContainerState_CONTAINER_EXITED, ExitCode: 1, LogPath: "/none/default_web_u/a/0.log",
+			Labels: labels, State: criv1.ContainerState_CONTAINER_EXITED, ExitCode: 1,
+			LogPath:     "/none/default_web_u/a/0.log",
 			Annotations: map[string]string{crimeta.AnnotationTerminationMessagePath: "/dev/termination-log"},
 			Mounts:      []*criv1.Mount{{ContainerPath: "/dev/termination-log", HostPath: "/none"}},
-			Resources:   &criv1.ContainerResources{Linux: &criv1.LinuxContainerResources{CpuQuota: 1, CpuPeriod: 1, CpuShares: 1 << 40}},
+			Resources: &criv1.ContainerResources{Linux: &criv1.LinuxContainerResources{CpuQuota: 1, CpuPeriod: 1,
+				CpuShares: 1 << 40}},
 		}}),
 	)
 	f.Add([]byte(nil), []byte(nil), []byte(nil), []byte(nil))

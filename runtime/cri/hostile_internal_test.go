@@ -33,7 +33,8 @@ func TestUsesOfImagesAreBounded(t *testing.T) {
 		images, names = append(images, &criv1.Image{Id: id}), append(names, id)
 	}
 	named := func(names string) *criv1.Container {
-		return &criv1.Container{State: criv1.ContainerState_CONTAINER_EXITED, Annotations: map[string]string{crimeta.AnnotationImageVolumes: names}}
+		return &criv1.Container{State: criv1.ContainerState_CONTAINER_EXITED,
+			Annotations: map[string]string{crimeta.AnnotationImageVolumes: names}}
 	}
 	list := assembleImages(images, []*criv1.Container{named(strings.Repeat("i0,i1,", 100_000))}, "")
 	assert.Len(t, list[0].UsedBy, 1, "once for a container")
@@ -51,7 +52,8 @@ func TestUsesOfImagesAreBounded(t *testing.T) {
 	for i, image := range assembleImages(images, containers, "") {
 		require.NotEmpty(t, image.UsedBy, "image %d is in use", i)
 		if i != 999 {
-			assert.True(t, image.UsedBy[0].State == runtime.ContainerRunning || image.UsedBy[len(image.UsedBy)-1].State == runtime.ContainerRunning)
+			assert.True(t, image.UsedBy[0].State == runtime.ContainerRunning ||
+				image.UsedBy[len(image.UsedBy)-1].State == runtime.ContainerRunning)
 		}
 		uses += len(image.UsedBy)
 	}
@@ -64,7 +66,8 @@ type statuses struct {
 	status func() *criv1.ContainerStatus
 }
 
-func (l statuses) ContainerStatus(_ context.Context, _ *criv1.ContainerStatusRequest, _ ...grpc.CallOption) (*criv1.ContainerStatusResponse, error) {
+func (l statuses) ContainerStatus(_ context.Context, _ *criv1.ContainerStatusRequest,
+	_ ...grpc.CallOption) (*criv1.ContainerStatusResponse, error) {
 	return &criv1.ContainerStatusResponse{Status: l.status()}, nil
 }
 
@@ -74,7 +77,8 @@ func TestMessagesAreBounded(t *testing.T) {
 	err := wrapCall("PullImage", "pod", status.Error(codes.Unknown, long), nil)
 	assert.Less(t, len(err.Error()), 2*maxMessage)
 	assert.Less(t, len(storeError{err}.Error()), 2*maxMessage)
-	s := statusOf(runtime.ContainerID{}, "", &criv1.ContainerStatus{State: criv1.ContainerState_CONTAINER_EXITED, Reason: long, Message: long}, &crimeta.Record{})
+	s := statusOf(runtime.ContainerID{}, "", &criv1.ContainerStatus{State: criv1.ContainerState_CONTAINER_EXITED,
+		Reason: long, Message: long}, &crimeta.Record{})
 	assert.Less(t, len(s.Reason), 2*maxMessage)
 	assert.Less(t, len(s.Message), 2*maxMessage)
 	assert.Equal(t, "short", short("short"))
@@ -83,7 +87,8 @@ func TestMessagesAreBounded(t *testing.T) {
 // A runtime may report a container as exited that runs. Lists tell.
 func TestContainerThatHasNotExited(t *testing.T) {
 	state := criv1.ContainerState_CONTAINER_EXITED
-	rt := New(statuses{status: func() *criv1.ContainerStatus { return &criv1.ContainerStatus{State: state} }}, nil, Options{})
+	rt := New(statuses{status: func() *criv1.ContainerStatus { return &criv1.ContainerStatus{State: state} }}, nil,
+		Options{})
 	list := func(state runtime.ContainerState) {
 		rt.index.listedAll([]*runtime.Pod{{
 			PodRef:     runtime.PodRef{UID: "u"},
@@ -108,7 +113,8 @@ func TestContainerThatHasNotExited(t *testing.T) {
 func TestLogDirectoryThatIsNone(t *testing.T) {
 	logs := t.TempDir()
 	labels := map[string]string{
-		crimeta.LabelPodUID: "u1", crimeta.LabelPodName: "web", crimeta.LabelPodNamespace: "default", crimeta.LabelContainerName: "a",
+		crimeta.LabelPodUID: "u1", crimeta.LabelPodName: "web", crimeta.LabelPodNamespace: "default",
+		crimeta.LabelContainerName: "a",
 	}
 	dir := filepath.Join(logs, "default_web_u1", "a")
 	require.NoError(t, os.Mkdir(filepath.Dir(dir), 0o755))

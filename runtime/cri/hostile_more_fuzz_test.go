@@ -39,31 +39,38 @@ func (f fabulist) Status(context.Context, *criv1.StatusRequest, ...grpc.CallOpti
 	return told[criv1.StatusResponse](f)
 }
 
-func (f fabulist) RuntimeConfig(context.Context, *criv1.RuntimeConfigRequest, ...grpc.CallOption) (*criv1.RuntimeConfigResponse, error) {
+func (f fabulist) RuntimeConfig(context.Context, *criv1.RuntimeConfigRequest,
+	...grpc.CallOption) (*criv1.RuntimeConfigResponse, error) {
 	return told[criv1.RuntimeConfigResponse](f)
 }
 
-func (f fabulist) ListContainers(context.Context, *criv1.ListContainersRequest, ...grpc.CallOption) (*criv1.ListContainersResponse, error) {
+func (f fabulist) ListContainers(context.Context, *criv1.ListContainersRequest,
+	...grpc.CallOption) (*criv1.ListContainersResponse, error) {
 	return told[criv1.ListContainersResponse](f)
 }
 
-func (f fabulist) ListPodSandboxStats(context.Context, *criv1.ListPodSandboxStatsRequest, ...grpc.CallOption) (*criv1.ListPodSandboxStatsResponse, error) {
+func (f fabulist) ListPodSandboxStats(context.Context, *criv1.ListPodSandboxStatsRequest,
+	...grpc.CallOption) (*criv1.ListPodSandboxStatsResponse, error) {
 	return told[criv1.ListPodSandboxStatsResponse](f)
 }
 
-func (f fabulist) ListContainerStats(context.Context, *criv1.ListContainerStatsRequest, ...grpc.CallOption) (*criv1.ListContainerStatsResponse, error) {
+func (f fabulist) ListContainerStats(context.Context, *criv1.ListContainerStatsRequest,
+	...grpc.CallOption) (*criv1.ListContainerStatsResponse, error) {
 	return told[criv1.ListContainerStatsResponse](f)
 }
 
-func (f fabulist) ContainerStats(context.Context, *criv1.ContainerStatsRequest, ...grpc.CallOption) (*criv1.ContainerStatsResponse, error) {
+func (f fabulist) ContainerStats(context.Context, *criv1.ContainerStatsRequest,
+	...grpc.CallOption) (*criv1.ContainerStatsResponse, error) {
 	return told[criv1.ContainerStatsResponse](f)
 }
 
-func (f fabulist) ListMetricDescriptors(context.Context, *criv1.ListMetricDescriptorsRequest, ...grpc.CallOption) (*criv1.ListMetricDescriptorsResponse, error) {
+func (f fabulist) ListMetricDescriptors(context.Context, *criv1.ListMetricDescriptorsRequest,
+	...grpc.CallOption) (*criv1.ListMetricDescriptorsResponse, error) {
 	return told[criv1.ListMetricDescriptorsResponse](f)
 }
 
-func (f fabulist) ListPodSandboxMetrics(context.Context, *criv1.ListPodSandboxMetricsRequest, ...grpc.CallOption) (*criv1.ListPodSandboxMetricsResponse, error) {
+func (f fabulist) ListPodSandboxMetrics(context.Context, *criv1.ListPodSandboxMetricsRequest,
+	...grpc.CallOption) (*criv1.ListPodSandboxMetricsResponse, error) {
 	return told[criv1.ListPodSandboxMetricsResponse](f)
 }
 
@@ -71,11 +78,13 @@ func (f fabulist) Exec(context.Context, *criv1.ExecRequest, ...grpc.CallOption) 
 	return told[criv1.ExecResponse](f)
 }
 
-func (f fabulist) ListImages(context.Context, *criv1.ListImagesRequest, ...grpc.CallOption) (*criv1.ListImagesResponse, error) {
+func (f fabulist) ListImages(context.Context, *criv1.ListImagesRequest,
+	...grpc.CallOption) (*criv1.ListImagesResponse, error) {
 	return told[criv1.ListImagesResponse](f)
 }
 
-func (f fabulist) ImageStatus(context.Context, *criv1.ImageStatusRequest, ...grpc.CallOption) (*criv1.ImageStatusResponse, error) {
+func (f fabulist) ImageStatus(context.Context, *criv1.ImageStatusRequest,
+	...grpc.CallOption) (*criv1.ImageStatusResponse, error) {
 	return told[criv1.ImageStatusResponse](f)
 }
 
@@ -91,25 +100,35 @@ func FuzzOtherReplies(f *testing.F) {
 	}
 	number := &criv1.UInt64Value{Value: 1<<64 - 1}
 	add(&criv1.StatusResponse{
-		Status:          &criv1.RuntimeStatus{Conditions: []*criv1.RuntimeCondition{{Type: criv1.RuntimeReady, Status: true}, {Type: criv1.NetworkReady}}},
-		Info:            map[string]string{"config": `{"sandboxImage":"pause:3"}`},
-		RuntimeHandlers: []*criv1.RuntimeHandler{{Name: "x", Features: &criv1.RuntimeHandlerFeatures{UserNamespaces: true}}, {}},
+		Status: &criv1.RuntimeStatus{Conditions: []*criv1.RuntimeCondition{{Type: criv1.RuntimeReady,
+			Status: true}, {Type: criv1.NetworkReady}}},
+		Info: map[string]string{"config": `{"sandboxImage":"pause:3"}`},
+		RuntimeHandlers: []*criv1.RuntimeHandler{{Name: "x",
+			Features: &criv1.RuntimeHandlerFeatures{UserNamespaces: true}}, {}},
 	})
 	add(linux(7))
-	add(&criv1.ListContainersResponse{Containers: []*criv1.Container{{Id: "c", ImageRef: "i", Annotations: map[string]string{crimeta.AnnotationImageVolumes: "i,i,,j"}}}})
+	add(&criv1.ListContainersResponse{Containers: []*criv1.Container{{Id: "c", ImageRef: "i",
+		Annotations: map[string]string{crimeta.AnnotationImageVolumes: "i,i,,j"}}}})
 	stats := &criv1.ContainerStats{
-		Attributes: &criv1.ContainerAttributes{Id: "c"}, Cpu: &criv1.CpuUsage{Timestamp: -1, UsageNanoCores: number}, Memory: &criv1.MemoryUsage{RssBytes: number},
-		WritableLayer: &criv1.FilesystemUsage{FsId: &criv1.FilesystemIdentifier{Mountpoint: "/x"}, UsedBytes: number}, Swap: &criv1.SwapUsage{SwapUsageBytes: number},
+		Attributes: &criv1.ContainerAttributes{Id: "c"}, Cpu: &criv1.CpuUsage{Timestamp: -1, UsageNanoCores: number},
+		Memory:        &criv1.MemoryUsage{RssBytes: number},
+		WritableLayer: &criv1.FilesystemUsage{FsId: &criv1.FilesystemIdentifier{Mountpoint: "/x"}, UsedBytes: number},
+		Swap:          &criv1.SwapUsage{SwapUsageBytes: number},
 	}
 	add(&criv1.ListPodSandboxStatsResponse{Stats: []*criv1.PodSandboxStats{{Linux: &criv1.LinuxPodSandboxStats{
-		Containers: []*criv1.ContainerStats{stats}, Network: &criv1.NetworkUsage{DefaultInterface: &criv1.NetworkInterfaceUsage{Name: "eth0"}, Interfaces: []*criv1.NetworkInterfaceUsage{{}}},
+		Containers: []*criv1.ContainerStats{stats}, Network: &criv1.NetworkUsage{
+			DefaultInterface: &criv1.NetworkInterfaceUsage{Name: "eth0"},
+			Interfaces:       []*criv1.NetworkInterfaceUsage{{}}},
 	}}}})
 	add(&criv1.ListContainerStatsResponse{Stats: []*criv1.ContainerStats{stats}})
 	add(&criv1.ContainerStatsResponse{Stats: stats})
-	add(&criv1.ListMetricDescriptorsResponse{Descriptors: []*criv1.MetricDescriptor{{Name: "m", LabelKeys: []string{"a"}}, {Name: "m"}}})
-	add(&criv1.ListPodSandboxMetricsResponse{PodMetrics: []*criv1.PodSandboxMetrics{{PodSandboxId: "s", Metrics: []*criv1.Metric{{Name: "m", LabelValues: []string{"x"}}}}}})
+	add(&criv1.ListMetricDescriptorsResponse{Descriptors: []*criv1.MetricDescriptor{{Name: "m",
+		LabelKeys: []string{"a"}}, {Name: "m"}}})
+	add(&criv1.ListPodSandboxMetricsResponse{PodMetrics: []*criv1.PodSandboxMetrics{{PodSandboxId: "s",
+		Metrics: []*criv1.Metric{{Name: "m", LabelValues: []string{"x"}}}}}})
 	add(&criv1.ExecResponse{Url: "http://127.0.0.1:1/exec/secret"})
-	add(&criv1.ListImagesResponse{Images: []*criv1.Image{{Id: "i", RepoTags: []string{"i:1", "i:1"}, Size: 1<<64 - 1}, {Id: "i", Pinned: true}}})
+	add(&criv1.ListImagesResponse{Images: []*criv1.Image{{Id: "i", RepoTags: []string{"i:1", "i:1"}, Size: 1<<64 - 1},
+		{Id: "i", Pinned: true}}})
 	add(&criv1.ImageStatusResponse{Image: &criv1.Image{Id: "i", Username: "0", Uid: &criv1.Int64Value{Value: -1}}})
 	f.Fuzz(func(t *testing.T, data []byte) {
 		teller := fabulist{data: data}
@@ -117,7 +136,8 @@ func FuzzOtherReplies(f *testing.F) {
 		r.unstreamed.Store(true)
 		_ = r.Check(ctx)
 		features := r.Features()
-		if !slices.IsSortedFunc(features.Handlers, func(a, b runtime.Handler) int { return strings.Compare(a.Name, b.Name) }) {
+		if !slices.IsSortedFunc(features.Handlers,
+			func(a, b runtime.Handler) int { return strings.Compare(a.Name, b.Name) }) {
 			t.Error("handlers are not sorted")
 		}
 		if usage, err := r.ListUsage(ctx); err == nil {
@@ -153,7 +173,8 @@ func FuzzOtherReplies(f *testing.F) {
 		switch {
 		case err == nil && (u.Host == "" || u.Scheme != "http" && u.Scheme != "https"):
 			t.Errorf("%q is a URL", u)
-		case err != nil && bad == nil && len(reply.GetUrl()) > 20 && utf8.ValidString(reply.GetUrl()) && strings.Contains(err.Error(), reply.GetUrl()):
+		case err != nil && bad == nil && len(reply.GetUrl()) > 20 && utf8.ValidString(reply.GetUrl()) &&
+			strings.Contains(err.Error(), reply.GetUrl()):
 			t.Errorf("the URL is in the error: %v", err)
 		}
 	})

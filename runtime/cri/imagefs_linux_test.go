@@ -20,7 +20,8 @@ type fileSystems struct {
 	resp *criv1.ImageFsInfoResponse
 }
 
-func (f fileSystems) ImageFsInfo(context.Context, *criv1.ImageFsInfoRequest, ...grpc.CallOption) (*criv1.ImageFsInfoResponse, error) {
+func (f fileSystems) ImageFsInfo(context.Context, *criv1.ImageFsInfoRequest,
+	...grpc.CallOption) (*criv1.ImageFsInfoResponse, error) {
 	return f.resp, nil
 }
 
@@ -28,7 +29,8 @@ func (f fileSystems) ImageFsInfo(context.Context, *criv1.ImageFsInfoRequest, ...
 // containers can be apart (KEP-4191).
 func TestImageFsInfo(t *testing.T) {
 	at := func(dir string, used uint64) []*criv1.FilesystemUsage {
-		return []*criv1.FilesystemUsage{{FsId: &criv1.FilesystemIdentifier{Mountpoint: dir}, UsedBytes: &criv1.UInt64Value{Value: used}}}
+		return []*criv1.FilesystemUsage{{FsId: &criv1.FilesystemIdentifier{Mountpoint: dir},
+			UsedBytes: &criv1.UInt64Value{Value: used}}}
 	}
 	rs, is := fake.New(fake.Options{}).Clients()
 	info := func(resp *criv1.ImageFsInfoResponse) (got any, err error) {

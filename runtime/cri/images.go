@@ -39,7 +39,8 @@ func (r *Runtime) ListImages(ctx context.Context) (runtime.ImageList, error) {
 	})
 	g.Go(func() (err error) {
 		containers, err = fetch(r, true, func() ([]*criv1.Container, error) {
-			return streamed(gctx, r, "StreamContainers", r.rs.StreamContainers, &criv1.StreamContainersRequest{}, (*criv1.StreamContainersResponse).GetContainers)
+			return streamed(gctx, r, "StreamContainers", r.rs.StreamContainers, &criv1.StreamContainersRequest{},
+				(*criv1.StreamContainersResponse).GetContainers)
 		}, func() ([]*criv1.Container, error) {
 			resp, err := call(gctx, r, "ListContainers", "", 0, r.rs.ListContainers, &criv1.ListContainersRequest{})
 			return resp.GetContainers(), err
@@ -95,7 +96,8 @@ func assembleImages(found []*criv1.Image, containers []*criv1.Container, sandbox
 	uses := imageUsers{images: images, index: index, last: make([]int, len(images))}
 	for n, c := range containers {
 		ref, _ := crimeta.RefFromLabels(c.GetLabels()) // of another client: it has none
-		use := runtime.ImageUse{Pod: ref, Container: containerName(c.GetLabels(), c.GetMetadata()), State: containerState(c.GetState())}
+		use := runtime.ImageUse{Pod: ref, Container: containerName(c.GetLabels(), c.GetMetadata()),
+			State: containerState(c.GetState())}
 		for _, name := range []string{c.GetImageId(), c.GetImageRef(), c.GetImage().GetImage()} {
 			uses.add(name, n+1, use)
 		}
@@ -162,7 +164,8 @@ func (r *Runtime) sandboxImage(ctx context.Context) (string, error) {
 // RemoveImage implements [runtime.ImageService].
 func (r *Runtime) RemoveImage(ctx context.Context, id string, listed runtime.Mark) error {
 	return r.uses.remove(ctx, id, listed, func() error {
-		_, err := call(ctx, r, "RemoveImage", "image "+id, 0, r.is.RemoveImage, &criv1.RemoveImageRequest{Image: &criv1.ImageSpec{Image: id}})
+		_, err := call(ctx, r, "RemoveImage", "image "+id, 0, r.is.RemoveImage,
+			&criv1.RemoveImageRequest{Image: &criv1.ImageSpec{Image: id}})
 		return unlessNotFound(err)
 	})
 }

@@ -53,7 +53,8 @@ func TestListImages(t *testing.T) {
 		assert.Zero(t, imageNamed(t, list, "spare:1").LastUsed)
 		app := imageNamed(t, list, "app:1")
 		assert.Equal(t, "app:1", app.Name())
-		assert.Equal(t, []runtime.ImageUse{{Pod: runtime.RefOf(pod), Container: "a", State: runtime.ContainerRunning}}, app.UsedBy)
+		assert.Equal(t, []runtime.ImageUse{{Pod: runtime.RefOf(pod), Container: "a", State: runtime.ContainerRunning}},
+			app.UsedBy)
 		assert.Equal(t, started, app.LastUsed)
 
 		// A dead container still uses its image, until it is removed.
@@ -94,7 +95,8 @@ type verboseStatus struct {
 	config string
 }
 
-func (c verboseStatus) Status(ctx context.Context, req *criv1.StatusRequest, opts ...grpc.CallOption) (*criv1.StatusResponse, error) {
+func (c verboseStatus) Status(ctx context.Context, req *criv1.StatusRequest,
+	opts ...grpc.CallOption) (*criv1.StatusResponse, error) {
 	resp, err := c.RuntimeServiceClient.Status(ctx, req, opts...)
 	if req.GetVerbose() && err == nil {
 		resp.Info = map[string]string{"config": c.config}
@@ -305,7 +307,8 @@ func stressImages(t *testing.T, dir string) {
 				status, err := rt.InspectPod(t.Context(), runtime.RefOf(pod))
 				assert.NoError(t, err)
 				zero := int64(0)
-				assert.NoError(t, rt.KillPod(t.Context(), runtime.PodKill{Pod: pod, Status: status, GracePeriod: &zero}))
+				assert.NoError(t,
+					rt.KillPod(t.Context(), runtime.PodKill{Pod: pod, Status: status, GracePeriod: &zero}))
 				for _, s := range status.Sandboxes {
 					assert.NoError(t, rt.RemoveSandbox(t.Context(), s.ID))
 				}

@@ -103,7 +103,8 @@ func (u *imageUses) of(id string) *imageUsed {
 // makeRoom drops the half of the images whose last use is the longest ago, except for those
 // that are held or removed at the moment; mu is held.
 func (u *imageUses) makeRoom() {
-	ids := slices.SortedFunc(maps.Keys(u.images), func(a, b string) int { return u.images[a].last.Compare(u.images[b].last) })
+	ids := slices.SortedFunc(maps.Keys(u.images),
+		func(a, b string) int { return u.images[a].last.Compare(u.images[b].last) })
 	for _, id := range ids[:len(ids)/2] {
 		if i := u.images[id]; len(i.holds) == 0 && i.removing == nil {
 			u.dropped = max(u.dropped, i.until)

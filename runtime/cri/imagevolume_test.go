@@ -23,7 +23,8 @@ func podWithImages() *v1.Pod {
 		{Name: "data", VolumeSource: v1.VolumeSource{Image: &v1.ImageVolumeSource{Reference: "data:1"}}},
 		{Name: "other", VolumeSource: v1.VolumeSource{Image: &v1.ImageVolumeSource{Reference: "other:1"}}},
 	}
-	pod.Spec.Containers[0].VolumeMounts = []v1.VolumeMount{{Name: "data", MountPath: "/data"}, {Name: "data", MountPath: "/part", SubPath: "in/it"}}
+	pod.Spec.Containers[0].VolumeMounts = []v1.VolumeMount{{Name: "data", MountPath: "/data"},
+		{Name: "data", MountPath: "/part", SubPath: "in/it"}}
 	return pod
 }
 
@@ -50,8 +51,10 @@ func TestImageVolumes(t *testing.T) {
 	require.Len(t, mounts, 2)
 	image := &criv1.ImageSpec{Image: mounts[0].Image.Image, UserSpecifiedImage: "data:1"}
 	assert.Equal(t, "data:1", svc.nameOf(image.Image)[len("sha256:"):])
-	assert.True(t, proto.Equal(&criv1.Mount{ContainerPath: "/data", Image: image, Readonly: true}, mounts[0]), "%v", mounts[0])
-	assert.True(t, proto.Equal(&criv1.Mount{ContainerPath: "/part", Image: image, ImageSubPath: "in/it", Readonly: true}, mounts[1]), "%v", mounts[1])
+	assert.True(t, proto.Equal(&criv1.Mount{ContainerPath: "/data", Image: image, Readonly: true}, mounts[0]),
+		"%v", mounts[0])
+	assert.True(t, proto.Equal(&criv1.Mount{ContainerPath: "/part", Image: image, ImageSubPath: "in/it",
+		Readonly: true}, mounts[1]), "%v", mounts[1])
 }
 
 // A container waits for the image of a volume as for its own.

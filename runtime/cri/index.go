@@ -191,7 +191,8 @@ func (x *index) add(pod *runtime.Pod, list uint64) *podIndex {
 // before.
 func (x *index) keep(uid types.UID, p *podIndex, list uint64) {
 	p.listed = max(p.listed, list)
-	x.drop(uid, p, func(s *sandboxItem) bool { return s.since < list }, func(c *containerItem) bool { return c.since < list })
+	x.drop(uid, p, func(s *sandboxItem) bool { return s.since < list },
+		func(c *containerItem) bool { return c.since < list })
 }
 
 // addSandbox adds a sandbox that was created. ready is false if it may not be ready yet.
@@ -236,7 +237,8 @@ func (x *index) dropID(id string, container func(*containerItem) bool) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if c := x.containers[id]; c != nil {
-		x.drop(c.pod, x.pods[c.pod], func(*sandboxItem) bool { return false }, func(c *containerItem) bool { return c.id == id })
+		x.drop(c.pod, x.pods[c.pod], func(*sandboxItem) bool { return false },
+			func(c *containerItem) bool { return c.id == id })
 	}
 	if s := x.sandboxes[id]; s != nil {
 		x.drop(s.pod, x.pods[s.pod], func(s *sandboxItem) bool { return s.id == id }, container)
@@ -303,7 +305,8 @@ func (x *index) pod(uid types.UID) *podIndex {
 	p := x.pods[uid]
 	if p == nil {
 		if x.pods == nil {
-			x.pods, x.sandboxes, x.containers = map[types.UID]*podIndex{}, map[string]*sandboxItem{}, map[string]*containerItem{}
+			x.pods, x.sandboxes, x.containers = map[types.UID]*podIndex{}, map[string]*sandboxItem{},
+				map[string]*containerItem{}
 		}
 		p = &podIndex{}
 		x.pods[uid] = p

@@ -94,7 +94,8 @@ func (w *world) pod(uid types.UID) *runtime.Pod {
 		case item.sandbox == "":
 			pod.Sandboxes = append(pod.Sandboxes, runtime.Sandbox{ID: id})
 		default:
-			pod.Containers = append(pod.Containers, runtime.Container{ID: runtime.ContainerID{ID: id}, SandboxID: item.sandbox})
+			pod.Containers = append(pod.Containers, runtime.Container{ID: runtime.ContainerID{ID: id},
+				SandboxID: item.sandbox})
 		}
 	}
 	return pod
@@ -143,7 +144,8 @@ func TestIndexIsComplete(t *testing.T) {
 				w.x.streamEnded()
 			},
 			"a list begins": func(t *rapid.T) {
-				w.lists = append(w.lists, worldList{pod: rapid.SampledFrom(append(worldPods, "")).Draw(t, "of"), number: w.x.begin()})
+				w.lists = append(w.lists, worldList{pod: rapid.SampledFrom(append(worldPods, "")).Draw(t, "of"),
+					number: w.x.begin()})
 			},
 			"a list is put together": func(t *rapid.T) {
 				i := slices.IndexFunc(w.lists, func(l worldList) bool { return !l.taken })

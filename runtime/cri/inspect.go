@@ -152,7 +152,8 @@ func unlessNotFound(err error) error {
 }
 
 func (r *Runtime) inspectSandbox(ctx context.Context, about, id string) (*runtime.SandboxStatus, error) {
-	resp, err := call(ctx, r, "PodSandboxStatus", about, 0, r.rs.PodSandboxStatus, &criv1.PodSandboxStatusRequest{PodSandboxId: id})
+	resp, err := call(ctx, r, "PodSandboxStatus", about, 0, r.rs.PodSandboxStatus,
+		&criv1.PodSandboxStatusRequest{PodSandboxId: id})
 	if err != nil {
 		return nil, err
 	}
@@ -194,7 +195,8 @@ func userNamespace(users *criv1.UserNamespace) *runtime.UserNamespace {
 	}
 	ids := func(list []*criv1.IDMapping) (out []runtime.IDMapping) {
 		for _, m := range list {
-			out = append(out, runtime.IDMapping{ContainerID: m.GetContainerId(), HostID: m.GetHostId(), Length: m.GetLength()})
+			out = append(out, runtime.IDMapping{ContainerID: m.GetContainerId(), HostID: m.GetHostId(),
+				Length: m.GetLength()})
 		}
 		return out
 	}
@@ -215,15 +217,18 @@ func addresses(network *criv1.PodSandboxNetworkStatus) (ips []string, known bool
 	for _, more := range network.GetAdditionalIps() {
 		ips = append(ips, more.GetIp())
 	}
-	if slices.ContainsFunc(ips, func(ip string) bool { addr, err := netip.ParseAddr(ip); return err != nil || addr.Zone() != "" }) {
+	if slices.ContainsFunc(ips,
+		func(ip string) bool { addr, err := netip.ParseAddr(ip); return err != nil || addr.Zone() != "" }) {
 		return nil, false
 	}
 	return ips, true
 }
 
-func (r *Runtime) inspectContainer(ctx context.Context, about, typ string, item *containerItem) (*inspectedContainer, error) {
+func (r *Runtime) inspectContainer(ctx context.Context, about, typ string,
+	item *containerItem) (*inspectedContainer, error) {
 	about += ", container " + item.name
-	resp, err := call(ctx, r, "ContainerStatus", about, 0, r.rs.ContainerStatus, &criv1.ContainerStatusRequest{ContainerId: item.id})
+	resp, err := call(ctx, r, "ContainerStatus", about, 0, r.rs.ContainerStatus,
+		&criv1.ContainerStatusRequest{ContainerId: item.id})
 	if err != nil {
 		return nil, err
 	}
@@ -248,7 +253,8 @@ func (r *Runtime) inspectContainer(ctx context.Context, about, typ string, item 
 
 // statusOf converts CRI's status of a container, without the termination message, which
 // is read from files.
-func statusOf(id runtime.ContainerID, sandboxID string, s *criv1.ContainerStatus, record *crimeta.Record) runtime.ContainerStatus {
+func statusOf(id runtime.ContainerID, sandboxID string, s *criv1.ContainerStatus,
+	record *crimeta.Record) runtime.ContainerStatus {
 	status := runtime.ContainerStatus{
 		Container: runtime.Container{
 			ID:        id,

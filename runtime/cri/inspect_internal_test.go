@@ -18,18 +18,23 @@ func TestStatusOf(t *testing.T) {
 	full := func(state criv1.ContainerState) *criv1.ContainerStatus {
 		return &criv1.ContainerStatus{
 			Metadata: &criv1.ContainerMetadata{Name: "a"}, State: state, CreatedAt: 1, StartedAt: 2, FinishedAt: 3,
-			ExitCode: 4, Reason: "OOMKilled", Message: "m", ImageRef: "ref", ImageId: "id", Image: &criv1.ImageSpec{Image: "app:1"},
+			ExitCode: 4, Reason: "OOMKilled", Message: "m", ImageRef: "ref", ImageId: "id",
+			Image:      &criv1.ImageSpec{Image: "app:1"},
 			StopSignal: criv1.Signal_SIGNAL_SIGINT,
-			User:       &criv1.ContainerUser{Linux: &criv1.LinuxContainerUser{Uid: 7, Gid: 8, SupplementalGroups: []int64{9}}},
+			User: &criv1.ContainerUser{Linux: &criv1.LinuxContainerUser{Uid: 7, Gid: 8,
+				SupplementalGroups: []int64{9}}},
 		}
 	}
 	for state, want := range map[criv1.ContainerState]runtime.ContainerStatus{
 		criv1.ContainerState_CONTAINER_CREATED: {Container: runtime.Container{State: runtime.ContainerCreated}},
-		criv1.ContainerState_CONTAINER_RUNNING: {Container: runtime.Container{State: runtime.ContainerRunning}, StartedAt: time.Unix(0, 2)},
-		criv1.ContainerState_CONTAINER_UNKNOWN: {Container: runtime.Container{State: runtime.ContainerUnknown}, StartedAt: time.Unix(0, 2)},
+		criv1.ContainerState_CONTAINER_RUNNING: {Container: runtime.Container{State: runtime.ContainerRunning},
+			StartedAt: time.Unix(0, 2)},
+		criv1.ContainerState_CONTAINER_UNKNOWN: {Container: runtime.Container{State: runtime.ContainerUnknown},
+			StartedAt: time.Unix(0, 2)},
 		criv1.ContainerState_CONTAINER_EXITED: {
-			Container: runtime.Container{State: runtime.ContainerExited}, StartedAt: time.Unix(0, 2), FinishedAt: time.Unix(0, 3),
-			ExitCode: 4, Reason: "OOMKilled", Message: "m",
+			Container: runtime.Container{State: runtime.ContainerExited}, StartedAt: time.Unix(0, 2),
+			FinishedAt: time.Unix(0, 3),
+			ExitCode:   4, Reason: "OOMKilled", Message: "m",
 		},
 	} {
 		t.Run(string(want.State), func(t *testing.T) {
@@ -53,11 +58,14 @@ func TestStatusOf(t *testing.T) {
 
 func TestResourcesOf(t *testing.T) {
 	assert.Nil(t, resourcesOf(nil))
-	least := &v1.ResourceRequirements{Requests: v1.ResourceList{v1.ResourceCPU: *resource.NewMilliQuantity(2, resource.DecimalSI)}}
-	assert.Equal(t, least, resourcesOf(&criv1.LinuxContainerResources{CpuPeriod: 100000, CpuQuota: -1, CpuShares: 2}), "as little as none")
+	least := &v1.ResourceRequirements{Requests: v1.ResourceList{v1.ResourceCPU: *resource.NewMilliQuantity(2,
+		resource.DecimalSI)}}
+	assert.Equal(t, least, resourcesOf(&criv1.LinuxContainerResources{CpuPeriod: 100000, CpuQuota: -1, CpuShares: 2}),
+		"as little as none")
 	for milli := int64(3); milli < 5000; milli++ {
 		shares := milli * 1024 / 1000 // as kubelet computes them
-		got := resourcesOf(&criv1.LinuxContainerResources{CpuPeriod: 100000, CpuQuota: milli * 100, CpuShares: shares, MemoryLimitInBytes: 1 << 20})
+		got := resourcesOf(&criv1.LinuxContainerResources{CpuPeriod: 100000, CpuQuota: milli * 100, CpuShares: shares,
+			MemoryLimitInBytes: 1 << 20})
 		limit, request := got.Limits[v1.ResourceCPU], got.Requests[v1.ResourceCPU]
 		assert.Equal(t, milli, limit.MilliValue())
 		assert.Equal(t, milli, request.MilliValue())

@@ -126,7 +126,8 @@ func TestInspectFails(t *testing.T) {
 	svc.Inject(fake.Fault{Call: "ContainerStatus", Err: status.Error(codes.Unavailable, "connection refused")})
 	_, err := s.rt.InspectPod(t.Context(), runtime.RefOf(s.pod))
 	assert.ErrorIs(t, err, runtime.ErrUnavailable)
-	assert.EqualError(t, err, "pod default/web(uid-1), container a: ContainerStatus: connection refused: container runtime unavailable")
+	assert.EqualError(t, err, "pod default/web(uid-1), container a: ContainerStatus: connection refused: container "+
+		"runtime unavailable")
 }
 
 func TestListPods(t *testing.T) {
@@ -185,7 +186,8 @@ func TestInspectWithEventsMakesNoList(t *testing.T) {
 	s.mustSync()
 	svc.calls(true)
 	assert.Len(t, s.status().Containers, 2)
-	assert.ElementsMatch(t, []string{"PodSandboxStatus s1", "ContainerStatus c2", "ContainerStatus c3"}, svc.calls(true))
+	assert.ElementsMatch(t, []string{"PodSandboxStatus s1", "ContainerStatus c2", "ContainerStatus c3"},
+		svc.calls(true))
 	svc.exit("a", 1)
 	for _, want := range [][]string{
 		{"PodSandboxStatus s1", "ContainerStatus c2", "ContainerStatus c3"},
@@ -219,9 +221,11 @@ func TestInspectShowsWhatOthersDo(t *testing.T) {
 	rs, _ := svc.Clients()
 	ours, err := rs.ContainerStatus(t.Context(), &criv1.ContainerStatusRequest{ContainerId: "c2"})
 	require.NoError(t, err)
-	created, err := rs.CreateContainer(t.Context(), &criv1.CreateContainerRequest{PodSandboxId: "s1", SandboxConfig: &criv1.PodSandboxConfig{}, Config: &criv1.ContainerConfig{
-		Metadata: &criv1.ContainerMetadata{Name: "other"}, Image: &criv1.ImageSpec{Image: "app:1"}, Labels: ours.GetStatus().GetLabels(),
-	}})
+	created, err := rs.CreateContainer(t.Context(), &criv1.CreateContainerRequest{PodSandboxId: "s1",
+		SandboxConfig: &criv1.PodSandboxConfig{}, Config: &criv1.ContainerConfig{
+			Metadata: &criv1.ContainerMetadata{Name: "other"}, Image: &criv1.ImageSpec{Image: "app:1"},
+			Labels: ours.GetStatus().GetLabels(),
+		}})
 	require.NoError(t, err)
 	require.NoError(t, svc.UntilEventsRead(t.Context()))
 	assert.Eventually(t, func() bool { return len(s.status().Containers) == 2 }, time.Minute, time.Millisecond)

@@ -82,7 +82,8 @@ func (r *Runtime) stopPod(ctx context.Context, req runtime.PodKill, ref runtime.
 
 // stopContainers stops the containers of a pod, in their order. It waits while too many
 // containers of other pods are being stopped.
-func (r *Runtime) stopContainers(ctx context.Context, req runtime.PodKill, ref runtime.PodRef, gate *gate) (errs []error) {
+func (r *Runtime) stopContainers(ctx context.Context, req runtime.PodKill, ref runtime.PodRef,
+	gate *gate) (errs []error) {
 	pod, status, override := req.Pod, req.Status, req.GracePeriod
 	events := emitter{pod: ref, emit: req.Event, record: req.Record}
 	running := slices.DeleteFunc(slices.Clone(status.Containers), func(c runtime.ContainerStatus) bool {
@@ -114,8 +115,9 @@ func (r *Runtime) stopContainers(ctx context.Context, req runtime.PodKill, ref r
 		var members sync.WaitGroup
 		for i := range group {
 			stop := &containerStop{
-				ref: ref, pod: pod, status: status, dir: req.Dir, container: &group[i], events: events.container(pod, group[i].Name),
-				grace: graceOf(pod, &group[i]), began: began, mayStop: mayStop,
+				ref: ref, pod: pod, status: status, dir: req.Dir, container: &group[i],
+				events: events.container(pod, group[i].Name),
+				grace:  graceOf(pod, &group[i]), began: began, mayStop: mayStop,
 			}
 			if override != nil {
 				stop.grace, stop.atOnce = *override, *override <= 0
@@ -274,7 +276,8 @@ func (r *Runtime) preStop(ctx, grace context.Context, stop *containerStop, about
 	r.recordHook(stop.dir, preStopDone, stop.container.Name, id)
 	switch {
 	case grace.Err() != nil:
-		r.opts.Logger.V(1).Info("PreStop hook did not end within the grace period", "pod", stop.ref, "container", stop.container.Name)
+		r.opts.Logger.V(1).Info("PreStop hook did not end within the grace period", "pod", stop.ref,
+			"container", stop.container.Name)
 	case err != nil:
 		// The output of the hook may be secret: it is in the log, but not in the event.
 		r.opts.Logger.Error(err, "PreStop hook failed", "pod", stop.ref, "container", stop.container.Name)

@@ -116,7 +116,8 @@ func TestKillPod(t *testing.T) {
 				p.Spec.InitContainers = []v1.Container{sidecarNamed("s1"), sidecarNamed("s2")}
 			},
 			exits: map[string]time.Duration{"a": 4 * time.Second, "s2": 3 * time.Second},
-			want:  []string{"StopContainer a 30", "4s StopContainer s2 26", "7s StopContainer s1 23", "7s StopPodSandbox s1"},
+			want: []string{"StopContainer a 30", "4s StopContainer s2 26", "7s StopContainer s1 23",
+				"7s StopPodSandbox s1"},
 		},
 		{
 			name: "the hooks of sidecars run from the beginning",
@@ -199,7 +200,8 @@ func TestKillPodAgainWithLess(t *testing.T) {
 		assert.Equal(t, time.Minute, time.Since(began), "it returns at once")
 		assert.True(t, s.status().Running(), "and kills nothing")
 
-		require.NoError(t, s.rt.KillPod(t.Context(), runtime.PodKill{Pod: pod, Status: s.status(), GracePeriod: seconds(10)}))
+		require.NoError(t,
+			s.rt.KillPod(t.Context(), runtime.PodKill{Pod: pod, Status: s.status(), GracePeriod: seconds(10)}))
 		assert.Equal(t, 70*time.Second, time.Since(began))
 		assert.Equal(t, []string{
 			"ExecSync hook", "StopContainer a 3600", "1m0s StopContainer a 10", "1m10s StopPodSandbox s1",
@@ -217,13 +219,14 @@ func TestKillPodWithHooksThatDoNotEnd(t *testing.T) {
 			began time.Time
 			took  []time.Duration
 		)
-		svc.Script(fake.Target{}, fake.Behavior{IgnoresStop: true, Exec: func(ctx context.Context, _ []string) (runtime.ExecResult, error) {
-			<-ctx.Done()
-			mu.Lock()
-			defer mu.Unlock()
-			took = append(took, time.Since(began))
-			return runtime.ExecResult{}, ctx.Err()
-		}})
+		svc.Script(fake.Target{},
+			fake.Behavior{IgnoresStop: true, Exec: func(ctx context.Context, _ []string) (runtime.ExecResult, error) {
+				<-ctx.Done()
+				mu.Lock()
+				defer mu.Unlock()
+				took = append(took, time.Since(began))
+				return runtime.ExecResult{}, ctx.Err()
+			}})
 		svc.Script(fake.Target{Container: "a"}, fake.Behavior{})
 		pod := podOf("a")
 		for _, name := range []string{"s1", "s2", "s3"} {
@@ -257,7 +260,8 @@ func TestKillPodRepeatsAHookThatWasCutOff(t *testing.T) {
 		defer cancel()
 		require.ErrorIs(t, s.rt.KillPod(ctx, runtime.PodKill{Pod: pod, Status: s.status()}), context.DeadlineExceeded)
 		require.NoError(t, s.rt.KillPod(t.Context(), runtime.PodKill{Pod: pod}))
-		assert.Equal(t, []string{"ExecSync hook", "2s ExecSync hook", "7s StopContainer a 25", "7s StopPodSandbox s1"}, svc.calls())
+		assert.Equal(t, []string{"ExecSync hook", "2s ExecSync hook", "7s StopContainer a 25", "7s StopPodSandbox s1"},
+			svc.calls())
 	})
 }
 
@@ -315,5 +319,6 @@ func TestContainerThatCannotBeStoppedIsNotStartedTwice(t *testing.T) {
 	assert.EqualError(t, err, "pod default/web(uid-1), container a: StopContainer: no answer")
 	got := svc.calls()
 	slices.Sort(got[:2])
-	assert.Equal(t, []string{"StopContainer a 30", "StopContainer b 30", "CreateContainer b/1", "StartContainer b"}, got)
+	assert.Equal(t, []string{"StopContainer a 30", "StopContainer b 30", "CreateContainer b/1", "StartContainer b"},
+		got)
 }

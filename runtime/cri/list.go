@@ -35,18 +35,22 @@ func (r *Runtime) list(ctx context.Context, about string, uid types.UID) (listin
 	g, gctx := errgroup.WithContext(ctx)
 	g.Go(func() (err error) {
 		l.sandboxes, err = fetch(r, long, func() ([]*criv1.PodSandbox, error) {
-			return streamed(gctx, r, "StreamPodSandboxes", r.rs.StreamPodSandboxes, &criv1.StreamPodSandboxesRequest{Filter: sf}, (*criv1.StreamPodSandboxesResponse).GetPodSandboxes)
+			return streamed(gctx, r, "StreamPodSandboxes", r.rs.StreamPodSandboxes,
+				&criv1.StreamPodSandboxesRequest{Filter: sf}, (*criv1.StreamPodSandboxesResponse).GetPodSandboxes)
 		}, func() ([]*criv1.PodSandbox, error) {
-			resp, err := call(gctx, r, "ListPodSandbox", about, 0, r.rs.ListPodSandbox, &criv1.ListPodSandboxRequest{Filter: sf})
+			resp, err := call(gctx, r, "ListPodSandbox", about, 0, r.rs.ListPodSandbox,
+				&criv1.ListPodSandboxRequest{Filter: sf})
 			return resp.GetItems(), err
 		})
 		return err
 	})
 	g.Go(func() (err error) {
 		l.containers, err = fetch(r, long, func() ([]*criv1.Container, error) {
-			return streamed(gctx, r, "StreamContainers", r.rs.StreamContainers, &criv1.StreamContainersRequest{Filter: cf}, (*criv1.StreamContainersResponse).GetContainers)
+			return streamed(gctx, r, "StreamContainers", r.rs.StreamContainers,
+				&criv1.StreamContainersRequest{Filter: cf}, (*criv1.StreamContainersResponse).GetContainers)
 		}, func() ([]*criv1.Container, error) {
-			resp, err := call(gctx, r, "ListContainers", about, 0, r.rs.ListContainers, &criv1.ListContainersRequest{Filter: cf})
+			resp, err := call(gctx, r, "ListContainers", about, 0, r.rs.ListContainers,
+				&criv1.ListContainersRequest{Filter: cf})
 			return resp.GetContainers(), err
 		})
 		return err
@@ -228,7 +232,8 @@ func keyOfSandbox(s *criv1.PodSandbox) sandboxKey {
 
 func keyOfContainer(c *criv1.Container) containerKey {
 	return containerKey{
-		name: containerName(c.GetLabels(), c.GetMetadata()), attempt: c.GetMetadata().GetAttempt(), created: c.GetCreatedAt(), id: c.GetId(),
+		name: containerName(c.GetLabels(), c.GetMetadata()), attempt: c.GetMetadata().GetAttempt(),
+		created: c.GetCreatedAt(), id: c.GetId(),
 	}
 }
 

@@ -40,11 +40,14 @@ func newCrowd(pods, containers, chunk int) *crowd {
 	const began = 1_700_000_000_000_000_000
 	for i := range pods {
 		uid, name := fmt.Sprintf("0c4b6a3e-4b1e-4a6c-9d0f-%012d", i), fmt.Sprintf("deployment-7d9c5b8f6d-%05d", i)
-		labels := map[string]string{crimeta.LabelPodUID: uid, crimeta.LabelPodName: name, crimeta.LabelPodNamespace: "default"}
+		labels := map[string]string{crimeta.LabelPodUID: uid, crimeta.LabelPodName: name,
+			crimeta.LabelPodNamespace: "default"}
 		sandbox := &criv1.PodSandbox{
-			Id: fmt.Sprintf("%064d", i), Metadata: &criv1.PodSandboxMetadata{Name: name, Namespace: "default", Uid: uid},
+			Id: fmt.Sprintf("%064d", i), Metadata: &criv1.PodSandboxMetadata{Name: name, Namespace: "default",
+				Uid: uid},
 			CreatedAt: began + int64(i), Labels: maps.Clone(labels),
-			Annotations: map[string]string{"kubernetes.io/config.seen": "2026-11-21T08:18:31.000000000Z", "kubernetes.io/config.source": "file"},
+			Annotations: map[string]string{"kubernetes.io/config.seen": "2026-11-21T08:18:31.000000000Z",
+				"kubernetes.io/config.source": "file"},
 		}
 		sandbox.Labels["app"] = "deployment"
 		all.sandboxes.Items = append(all.sandboxes.Items, sandbox)
@@ -53,10 +56,13 @@ func newCrowd(pods, containers, chunk int) *crowd {
 			labels := maps.Clone(labels)
 			labels[crimeta.LabelContainerName] = cname
 			all.containers.Containers = append(all.containers.Containers, &criv1.Container{
-				Id: fmt.Sprintf("%032d%032d", i, j), PodSandboxId: sandbox.Id, Metadata: &criv1.ContainerMetadata{Name: cname},
+				Id: fmt.Sprintf("%032d%032d", i, j), PodSandboxId: sandbox.Id,
+				Metadata: &criv1.ContainerMetadata{Name: cname},
 				Image:    &criv1.ImageSpec{Image: fmt.Sprintf("sha256:%064d", j)},
-				ImageRef: fmt.Sprintf("registry.example.com/team/app@sha256:%064d", j), ImageId: fmt.Sprintf("sha256:%064d", j),
-				State: criv1.ContainerState_CONTAINER_RUNNING, CreatedAt: began + int64(i*containers+j), Labels: labels,
+				ImageRef: fmt.Sprintf("registry.example.com/team/app@sha256:%064d", j),
+				ImageId:  fmt.Sprintf("sha256:%064d", j),
+				State:    criv1.ContainerState_CONTAINER_RUNNING, CreatedAt: began + int64(i*containers+j),
+				Labels: labels,
 				Annotations: map[string]string{
 					"io.kubernetes.container.hash": "5f0e1b2c", "io.kubernetes.container.restartCount": "0",
 					"io.kubernetes.container.terminationMessagePath":   "/dev/termination-log",
@@ -91,11 +97,13 @@ func (c *crowd) ListContainers(context.Context, *criv1.ListContainersRequest) (*
 	return c.containers, nil
 }
 
-func (c *crowd) StreamPodSandboxes(_ *criv1.StreamPodSandboxesRequest, s grpc.ServerStreamingServer[criv1.StreamPodSandboxesResponse]) error {
+func (c *crowd) StreamPodSandboxes(_ *criv1.StreamPodSandboxesRequest,
+	s grpc.ServerStreamingServer[criv1.StreamPodSandboxesResponse]) error {
 	return sendParts(c.sandboxParts, s)
 }
 
-func (c *crowd) StreamContainers(_ *criv1.StreamContainersRequest, s grpc.ServerStreamingServer[criv1.StreamContainersResponse]) error {
+func (c *crowd) StreamContainers(_ *criv1.StreamContainersRequest,
+	s grpc.ServerStreamingServer[criv1.StreamContainersResponse]) error {
 	return sendParts(c.containerParts, s)
 }
 

@@ -15,7 +15,8 @@ import (
 
 func TestAssemble(t *testing.T) {
 	labels := func(uid string) map[string]string {
-		return map[string]string{crimeta.LabelPodUID: uid, crimeta.LabelPodNamespace: "n", crimeta.LabelPodName: "p" + uid, crimeta.LabelContainerName: "c"}
+		return map[string]string{crimeta.LabelPodUID: uid, crimeta.LabelPodNamespace: "n", crimeta.LabelPodName: "p" +
+			uid, crimeta.LabelContainerName: "c"}
 	}
 	pods := assemble("fake", listing{
 		sandboxes: []*criv1.PodSandbox{
@@ -36,14 +37,17 @@ func TestAssemble(t *testing.T) {
 		got = append(got, *p)
 	}
 	container := func(id, sandbox string, state runtime.ContainerState, created int64, hash uint64) runtime.Container {
-		return runtime.Container{ID: runtime.ContainerID{Type: "fake", ID: id}, Name: "c", SandboxID: sandbox, State: state, CreatedAt: unixTime(created), Hash: hash}
+		return runtime.Container{ID: runtime.ContainerID{Type: "fake", ID: id}, Name: "c", SandboxID: sandbox,
+			State: state, CreatedAt: unixTime(created), Hash: hash}
 	}
 	assert.Equal(t, []runtime.Pod{
 		{
-			PodRef:    runtime.PodRef{UID: "1", Namespace: "n", Name: "p1"},
-			Sandboxes: []runtime.Sandbox{{ID: "s1new", Attempt: 1, State: runtime.SandboxNotReady}, {ID: "s1", State: runtime.SandboxReady}},
+			PodRef: runtime.PodRef{UID: "1", Namespace: "n", Name: "p1"},
+			Sandboxes: []runtime.Sandbox{{ID: "s1new", Attempt: 1, State: runtime.SandboxNotReady},
+				{ID: "s1", State: runtime.SandboxReady}},
 			Containers: []runtime.Container{
-				container("c1new", "s1new", runtime.ContainerRunning, 2, 0), container("c1", "s1", runtime.ContainerExited, 1, 0),
+				container("c1new", "s1new", runtime.ContainerRunning, 2, 0),
+				container("c1", "s1", runtime.ContainerExited, 1, 0),
 			},
 		},
 		{PodRef: runtime.PodRef{UID: "2", Namespace: "n", Name: "p2"}, Sandboxes: []runtime.Sandbox{{ID: "s2", State: runtime.SandboxReady}}},
@@ -54,7 +58,8 @@ func TestAssemble(t *testing.T) {
 
 func TestOrder(t *testing.T) {
 	container := func(name string, attempt uint32, created int64) *criv1.Container {
-		return &criv1.Container{Id: name, Metadata: &criv1.ContainerMetadata{Name: name, Attempt: attempt}, CreatedAt: created}
+		return &criv1.Container{Id: name, Metadata: &criv1.ContainerMetadata{Name: name, Attempt: attempt},
+			CreatedAt: created}
 	}
 	type key struct {
 		name    string
@@ -93,20 +98,24 @@ func TestOrderOfManyInstances(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		list := rapid.SliceOf(rapid.Custom(func(t *rapid.T) *criv1.Container {
 			return &criv1.Container{
-				Id: rapid.StringMatching(`[a-f]{4}`).Draw(t, "id"), CreatedAt: rapid.Int64Range(1, 9).Draw(t, "created"),
-				Metadata: &criv1.ContainerMetadata{Name: rapid.SampledFrom([]string{"a", "b", "c"}).Draw(t, "name"), Attempt: rapid.Uint32Range(0, 9).Draw(t, "attempt")},
+				Id: rapid.StringMatching(`[a-f]{4}`).Draw(t, "id"), CreatedAt: rapid.Int64Range(1,
+					9).Draw(t, "created"),
+				Metadata: &criv1.ContainerMetadata{Name: rapid.SampledFrom([]string{"a", "b", "c"}).Draw(t, "name"),
+					Attempt: rapid.Uint32Range(0, 9).Draw(t, "attempt")},
 			}
 		})).Draw(t, "list")
 		byTime := slices.Clone(list)
 		slices.SortFunc(byTime, func(a, b *criv1.Container) int {
-			return cmp.Or(cmp.Compare(b.CreatedAt, a.CreatedAt), cmp.Compare(b.Metadata.Attempt, a.Metadata.Attempt), cmp.Compare(a.Id, b.Id))
+			return cmp.Or(cmp.Compare(b.CreatedAt, a.CreatedAt), cmp.Compare(b.Metadata.Attempt, a.Metadata.Attempt),
+				cmp.Compare(a.Id, b.Id))
 		})
 		instances := map[string][]*criv1.Container{}
 		for _, c := range byTime {
 			instances[c.Metadata.Name] = append(instances[c.Metadata.Name], c)
 		}
 		for _, same := range instances {
-			slices.SortStableFunc(same, func(a, b *criv1.Container) int { return cmp.Compare(b.Metadata.Attempt, a.Metadata.Attempt) })
+			slices.SortStableFunc(same,
+				func(a, b *criv1.Container) int { return cmp.Compare(b.Metadata.Attempt, a.Metadata.Attempt) })
 		}
 		sortContainers(list, keyOfContainer)
 		for i, c := range byTime {

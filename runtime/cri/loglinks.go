@@ -48,7 +48,8 @@ func (s *podSync) linkLog(config *criv1.ContainerConfig, id string) {
 	}
 	failed := err != nil && !errors.Is(err, fs.ErrExist)
 	if before := s.r.unlinked.Swap(failed); failed && !before {
-		s.r.opts.Logger.Error(err, "Links to the logs of containers cannot be made; log shippers may miss these", "pod", s.ref, "link", link)
+		s.r.opts.Logger.Error(err, "Links to the logs of containers cannot be made; log shippers may miss these",
+			"pod", s.ref, "link", link)
 	}
 }
 

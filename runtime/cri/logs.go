@@ -33,7 +33,8 @@ func terminationMessage(s *criv1.ContainerStatus, record *crimeta.Record) string
 	fallback := record.TerminationMessagePolicy == v1.TerminationMessageFallbackToLogsOnError &&
 		s.GetExitCode() != 0 && s.GetReason() != "ContainerCannotRun"
 
-	if path := terminationLog(containerName(s.GetLabels(), s.GetMetadata()), record.TerminationMessagePath, s.GetMounts()); path != "" {
+	if path := terminationLog(containerName(s.GetLabels(), s.GetMetadata()), record.TerminationMessagePath,
+		s.GetMounts()); path != "" {
 		message, err := readEnd(path, maxMessageFile)
 		switch {
 		case err == nil && len(message) > 0:
@@ -64,7 +65,8 @@ func terminationLog(container, messagePath string, mounts []*criv1.Mount) string
 	}
 	messagePath = translate.Absolute(messagePath)
 	for _, m := range mounts {
-		if path := m.GetHostPath(); m.GetContainerPath() == messagePath && (isTerminationLog(container, path) || isKubeletsTerminationLog(container, path)) {
+		if path := m.GetHostPath(); m.GetContainerPath() == messagePath && (isTerminationLog(container, path) ||
+			isKubeletsTerminationLog(container, path)) {
 			return path
 		}
 	}

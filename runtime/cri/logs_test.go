@@ -68,19 +68,24 @@ func TestTerminationMessage(t *testing.T) {
 		{name: "a pipe in place of the log is not waited for", policy: fallback, code: 1, log: pipe,
 			want: "Error on reading termination message from logs: not a regular file, but p---------"},
 		{name: "a link in place of the log is not followed", policy: fallback, code: 1, log: link,
-			want: "Error on reading termination message from logs: open " + link + ": too many levels of symbolic links"},
+			want: "Error on reading termination message from logs: open " + link +
+				": too many levels of symbolic links"},
 		{name: "a pipe is not waited for", host: pipe, policy: readFile,
 			want: "Error on reading termination log " + pipe + ": not a regular file, but p---------"},
 		{name: "a link is not followed", host: link, policy: readFile,
-			want: "Error on reading termination log " + link + ": open " + link + ": too many levels of symbolic links"},
+			want: "Error on reading termination log " + link + ": open " + link +
+				": too many levels of symbolic links"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			s := &criv1.ContainerStatus{Metadata: &criv1.ContainerMetadata{Name: "a"}, ExitCode: tt.code, Reason: tt.reason, LogPath: tt.log}
+			s := &criv1.ContainerStatus{Metadata: &criv1.ContainerMetadata{Name: "a"}, ExitCode: tt.code,
+				Reason: tt.reason, LogPath: tt.log}
 			if tt.host != "" {
-				s.Mounts = []*criv1.Mount{{ContainerPath: "/else"}, {ContainerPath: "/dev/termination-log", HostPath: tt.host}}
+				s.Mounts = []*criv1.Mount{{ContainerPath: "/else"},
+					{ContainerPath: "/dev/termination-log", HostPath: tt.host}}
 			}
-			record := &crimeta.Record{TerminationMessagePath: cmp.Or(tt.path, "/dev/termination-log"), TerminationMessagePolicy: tt.policy}
+			record := &crimeta.Record{TerminationMessagePath: cmp.Or(tt.path, "/dev/termination-log"),
+				TerminationMessagePolicy: tt.policy}
 			assert.Equal(t, tt.want, terminationMessage(s, record))
 		})
 	}

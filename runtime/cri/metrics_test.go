@@ -61,7 +61,8 @@ func TestMetrics(t *testing.T) {
 		svc.AddImage(fake.Image{Name: "app:2"})
 		svc.Inject(fake.Fault{Call: "PullImage", Delay: time.Minute})
 		svc.Inject(fake.Fault{Call: "RunPodSandbox", Times: 1, Err: errors.New("no CNI")})
-		svc.Inject(fake.Fault{Call: "StartContainer", Target: fake.Target{Container: "b"}, Err: errors.New("no such file")})
+		svc.Inject(fake.Fault{Call: "StartContainer", Target: fake.Target{Container: "b"},
+			Err: errors.New("no such file")})
 		pod := podOf("a", "b")
 		pod.Spec.RuntimeClassName = new("kata")
 		pod.Spec.Containers[1].Image = "app:2"
@@ -91,12 +92,14 @@ func TestMetrics(t *testing.T) {
 		}, m.containers)
 		assert.Equal(t, []string{
 			"create_container", "create_container", "image_status", "image_status", "image_status",
-			"list_containers", "list_podsandbox", "podsandbox_status", "pull_image", "run_podsandbox", "start_container", "start_container!",
+			"list_containers", "list_podsandbox", "podsandbox_status", "pull_image", "run_podsandbox",
+			"start_container", "start_container!",
 		}, m.operations())
 
 		_, err = s.rt.ListPods(t.Context())
 		require.NoError(t, err)
-		assert.Subset(t, []string{"list_containers", "list_containers!", "list_podsandbox", "list_podsandbox!"}, m.operations(), "the streamed ones do not exist")
+		assert.Subset(t, []string{"list_containers", "list_containers!", "list_podsandbox", "list_podsandbox!"},
+			m.operations(), "the streamed ones do not exist")
 		_, err = s.rt.Exec(t.Context(), s.status().Newest("a").ID, []string{"true"}, 0)
 		require.NoError(t, err)
 		require.NoError(t, s.rt.KillPod(t.Context(), runtime.PodKill{Pod: pod}))

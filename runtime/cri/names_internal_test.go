@@ -25,34 +25,42 @@ type oneContainer struct {
 	labels map[string]string
 }
 
-func (s *oneContainer) Version(context.Context, *criv1.VersionRequest, ...grpc.CallOption) (*criv1.VersionResponse, error) {
+func (s *oneContainer) Version(context.Context, *criv1.VersionRequest,
+	...grpc.CallOption) (*criv1.VersionResponse, error) {
 	return &criv1.VersionResponse{RuntimeName: "fake"}, nil
 }
 
-func (s *oneContainer) StreamPodSandboxes(context.Context, *criv1.StreamPodSandboxesRequest, ...grpc.CallOption) (grpc.ServerStreamingClient[criv1.StreamPodSandboxesResponse], error) {
+func (s *oneContainer) StreamPodSandboxes(context.Context, *criv1.StreamPodSandboxesRequest,
+	...grpc.CallOption) (grpc.ServerStreamingClient[criv1.StreamPodSandboxesResponse], error) {
 	return nil, status.Error(codes.Unimplemented, "")
 }
 
-func (s *oneContainer) StreamContainers(context.Context, *criv1.StreamContainersRequest, ...grpc.CallOption) (grpc.ServerStreamingClient[criv1.StreamContainersResponse], error) {
+func (s *oneContainer) StreamContainers(context.Context, *criv1.StreamContainersRequest,
+	...grpc.CallOption) (grpc.ServerStreamingClient[criv1.StreamContainersResponse], error) {
 	return nil, status.Error(codes.Unimplemented, "")
 }
 
-func (s *oneContainer) ListPodSandbox(context.Context, *criv1.ListPodSandboxRequest, ...grpc.CallOption) (*criv1.ListPodSandboxResponse, error) {
+func (s *oneContainer) ListPodSandbox(context.Context, *criv1.ListPodSandboxRequest,
+	...grpc.CallOption) (*criv1.ListPodSandboxResponse, error) {
 	return &criv1.ListPodSandboxResponse{}, nil
 }
 
-func (s *oneContainer) ListContainers(context.Context, *criv1.ListContainersRequest, ...grpc.CallOption) (*criv1.ListContainersResponse, error) {
-	return &criv1.ListContainersResponse{Containers: []*criv1.Container{{Id: s.id, State: criv1.ContainerState_CONTAINER_RUNNING, Labels: s.labels}}}, nil
+func (s *oneContainer) ListContainers(context.Context, *criv1.ListContainersRequest,
+	...grpc.CallOption) (*criv1.ListContainersResponse, error) {
+	return &criv1.ListContainersResponse{Containers: []*criv1.Container{{Id: s.id,
+		State: criv1.ContainerState_CONTAINER_RUNNING, Labels: s.labels}}}, nil
 }
 
-func (s *oneContainer) ContainerStatus(context.Context, *criv1.ContainerStatusRequest, ...grpc.CallOption) (*criv1.ContainerStatusResponse, error) {
+func (s *oneContainer) ContainerStatus(context.Context, *criv1.ContainerStatusRequest,
+	...grpc.CallOption) (*criv1.ContainerStatusResponse, error) {
 	return &criv1.ContainerStatusResponse{Status: &criv1.ContainerStatus{
 		Id: s.id, State: criv1.ContainerState_CONTAINER_RUNNING, Labels: s.labels,
 		Annotations: map[string]string{"io.kubernetes.container.preStopHandler": `{"sleep": {"seconds": 0}}`},
 	}}, nil
 }
 
-func (s *oneContainer) StopContainer(context.Context, *criv1.StopContainerRequest, ...grpc.CallOption) (*criv1.StopContainerResponse, error) {
+func (s *oneContainer) StopContainer(context.Context, *criv1.StopContainerRequest,
+	...grpc.CallOption) (*criv1.StopContainerResponse, error) {
 	return &criv1.StopContainerResponse{}, nil
 }
 
@@ -62,7 +70,8 @@ func TestNamesThatAreNone(t *testing.T) {
 	const long = 1 << 20
 	labels := func(container string) map[string]string {
 		return map[string]string{
-			crimeta.LabelPodUID: "u1", crimeta.LabelPodName: "web", crimeta.LabelPodNamespace: "default", crimeta.LabelContainerName: container,
+			crimeta.LabelPodUID: "u1", crimeta.LabelPodName: "web", crimeta.LabelPodNamespace: "default",
+			crimeta.LabelContainerName: container,
 		}
 	}
 	for name, service := range map[string]*oneContainer{
@@ -106,6 +115,7 @@ func TestNamesThatAreNone(t *testing.T) {
 			assert.Empty(t, pods)
 		}
 	}
-	h := podOfEvent(&criv1.ContainerEventResponse{PodSandboxStatus: &criv1.PodSandboxStatus{Metadata: &criv1.PodSandboxMetadata{Uid: "../x"}}})
+	h := podOfEvent(&criv1.ContainerEventResponse{PodSandboxStatus: &criv1.PodSandboxStatus{
+		Metadata: &criv1.PodSandboxMetadata{Uid: "../x"}}})
 	assert.Zero(t, h)
 }

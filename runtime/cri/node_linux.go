@@ -43,8 +43,8 @@ func isCgroupV2() bool {
 	return unix.Statfs("/sys/fs/cgroup", &fs) == nil && fs.Type == unix.CGROUP2_SUPER_MAGIC
 }
 
-// hasSwapControl looks at the cgroup of this process. In v2 the root has no limits, so those below it are looked at if this process
-// is in it.
+// hasSwapControl looks at the cgroup of this process. In v2 the root has no limits, so those below it are looked at if
+// this process is in it.
 func hasSwapControl(v2 bool) bool {
 	if !v2 {
 		return exists("/sys/fs/cgroup/memory/memory.memsw.limit_in_bytes")

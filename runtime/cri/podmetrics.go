@@ -14,14 +14,17 @@ var _ runtime.MetricsReporter = (*Runtime)(nil)
 // ListPodSandboxMetrics, which is streamed if the runtime supports that. Metrics without a
 // descriptor, and values that do not fit it, are omitted.
 func (r *Runtime) ListMetrics(ctx context.Context) ([]runtime.MetricFamily, error) {
-	described, err := call(ctx, r, "ListMetricDescriptors", "", 0, r.rs.ListMetricDescriptors, &criv1.ListMetricDescriptorsRequest{})
+	described, err := call(ctx, r, "ListMetricDescriptors", "", 0, r.rs.ListMetricDescriptors,
+		&criv1.ListMetricDescriptorsRequest{})
 	if err != nil {
 		return nil, err
 	}
 	list, err := listOf(r, func() ([]*criv1.PodSandboxMetrics, error) {
-		return streamed(ctx, r, "StreamPodSandboxMetrics", r.rs.StreamPodSandboxMetrics, &criv1.StreamPodSandboxMetricsRequest{}, (*criv1.StreamPodSandboxMetricsResponse).GetPodSandboxMetrics)
+		return streamed(ctx, r, "StreamPodSandboxMetrics", r.rs.StreamPodSandboxMetrics,
+			&criv1.StreamPodSandboxMetricsRequest{}, (*criv1.StreamPodSandboxMetricsResponse).GetPodSandboxMetrics)
 	}, func() ([]*criv1.PodSandboxMetrics, error) {
-		resp, err := call(ctx, r, "ListPodSandboxMetrics", "", 0, r.rs.ListPodSandboxMetrics, &criv1.ListPodSandboxMetricsRequest{})
+		resp, err := call(ctx, r, "ListPodSandboxMetrics", "", 0, r.rs.ListPodSandboxMetrics,
+			&criv1.ListPodSandboxMetricsRequest{})
 		return resp.GetPodMetrics(), err
 	})
 	if err != nil {
@@ -32,7 +35,8 @@ func (r *Runtime) ListMetrics(ctx context.Context) ([]runtime.MetricFamily, erro
 	for _, d := range described.GetDescriptors() {
 		if _, twice := index[d.GetName()]; !twice {
 			index[d.GetName()] = len(families)
-			families = append(families, runtime.MetricFamily{Name: d.GetName(), Help: d.GetHelp(), Labels: d.GetLabelKeys()})
+			families = append(families, runtime.MetricFamily{Name: d.GetName(), Help: d.GetHelp(),
+				Labels: d.GetLabelKeys()})
 		}
 	}
 	add := func(sandbox, container string, metrics []*criv1.Metric) {
@@ -47,7 +51,8 @@ func (r *Runtime) ListMetrics(ctx context.Context) ([]runtime.MetricFamily, erro
 			}
 			if f.Counter == counter {
 				f.Samples = append(f.Samples, runtime.MetricSample{
-					SandboxID: sandbox, ContainerID: container, LabelValues: m.GetLabelValues(), Value: float64(m.GetValue().GetValue()), Time: unixTime(m.GetTimestamp()),
+					SandboxID: sandbox, ContainerID: container, LabelValues: m.GetLabelValues(),
+					Value: float64(m.GetValue().GetValue()), Time: unixTime(m.GetTimestamp()),
 				})
 			}
 		}

@@ -113,7 +113,8 @@ func waitForImage(err error) *waitError {
 	if !errors.As(err, &e) {
 		return waitFor(runtime.ReasonImagePull, err)
 	}
-	return &waitError{reason: e.Reason, message: e.Message, retryAfter: e.RetryAfter, backingOff: e.BackingOff, err: e.Err}
+	return &waitError{reason: e.Reason, message: e.Message, retryAfter: e.RetryAfter, backingOff: e.BackingOff,
+		err: e.Err}
 }
 
 // missing reports whether an image that was pulled does not exist.
@@ -145,7 +146,8 @@ func (s *imageStore) spec(name string) *criv1.ImageSpec {
 
 // Find implements [runtime.ImageStore].
 func (s *imageStore) Find(ctx context.Context, name string) (*runtime.Image, error) {
-	resp, err := call(ctx, s.r, "ImageStatus", s.about, 0, s.r.is.ImageStatus, &criv1.ImageStatusRequest{Image: s.spec(name)})
+	resp, err := call(ctx, s.r, "ImageStatus", s.about, 0, s.r.is.ImageStatus,
+		&criv1.ImageStatusRequest{Image: s.spec(name)})
 	if err = unlessNotFound(err); err != nil {
 		return nil, storeError{err}
 	}
@@ -155,7 +157,8 @@ func (s *imageStore) Find(ctx context.Context, name string) (*runtime.Image, err
 	}
 	s.found = found
 	return &runtime.Image{
-		ID: found.GetId(), Tags: found.GetRepoTags(), Digests: found.GetRepoDigests(), Size: s.r.sizeOf(found), Pinned: found.GetPinned(),
+		ID: found.GetId(), Tags: found.GetRepoTags(), Digests: found.GetRepoDigests(), Size: s.r.sizeOf(found),
+		Pinned: found.GetPinned(),
 	}, nil
 }
 

@@ -67,7 +67,8 @@ func TestPullPolicies(t *testing.T) {
 			assert.Equal(t, tt.want, got)
 			if tt.reason == "" {
 				require.NoError(t, err)
-				assert.Equal(t, "sha256:app", svc.nameOf(svc.status("a").Image.Image)[:10], "the container is made from what was found")
+				assert.Equal(t, "sha256:app", svc.nameOf(svc.status("a").Image.Image)[:10],
+					"the container is made from what was found")
 				return
 			}
 			require.Error(t, err)
@@ -105,7 +106,8 @@ func TestEnsureImage(t *testing.T) {
 	svc.exit("a", 1)
 	s.more = func(req *runtime.PodSync) {
 		req.EnsureImage = func(context.Context, runtime.ImageRequest) (*runtime.Image, error) {
-			return nil, &runtime.ImageError{Reason: "ImagePullBackOff", Message: "not yet", RetryAfter: time.Minute, BackingOff: true}
+			return nil, &runtime.ImageError{Reason: "ImagePullBackOff", Message: "not yet", RetryAfter: time.Minute,
+				BackingOff: true}
 		}
 	}
 	res, err := s.sync()
@@ -144,7 +146,8 @@ func TestManyImageVolumes(t *testing.T) {
 			pod.Spec.Volumes = append(pod.Spec.Volumes, v1.Volume{Name: name, VolumeSource: v1.VolumeSource{
 				Image: &v1.ImageVolumeSource{Reference: fmt.Sprintf("image%d:1", i), PullPolicy: v1.PullIfNotPresent},
 			}})
-			pod.Spec.Containers[0].VolumeMounts = append(pod.Spec.Containers[0].VolumeMounts, v1.VolumeMount{Name: name, MountPath: "/" + name})
+			pod.Spec.Containers[0].VolumeMounts = append(pod.Spec.Containers[0].VolumeMounts,
+				v1.VolumeMount{Name: name, MountPath: "/" + name})
 		}
 		s := newSyncer(t, svc.client(cri.Options{}), pod)
 		s.more = func(req *runtime.PodSync) {

@@ -37,7 +37,8 @@ const (
 )
 
 func (r *Runtime) removeOnce(ctx context.Context, id runtime.ContainerID, logs logsOf) error {
-	return once(ctx, &r.removals, "removing container "+id.String(), id.ID, func() error { return r.removeContainer(ctx, id, logs) })
+	return once(ctx, &r.removals, "removing container "+id.String(), id.ID,
+		func() error { return r.removeContainer(ctx, id, logs) })
 }
 
 func (r *Runtime) removeContainer(ctx context.Context, id runtime.ContainerID, logs logsOf) error {
@@ -47,7 +48,8 @@ func (r *Runtime) removeContainer(ctx context.Context, id runtime.ContainerID, l
 		return fmt.Errorf("removing %s: %w", about, err)
 	}
 	defer leave()
-	resp, err := call(ctx, r, "ContainerStatus", about, 0, r.rs.ContainerStatus, &criv1.ContainerStatusRequest{ContainerId: id.ID})
+	resp, err := call(ctx, r, "ContainerStatus", about, 0, r.rs.ContainerStatus,
+		&criv1.ContainerStatusRequest{ContainerId: id.ID})
 	if errors.Is(err, runtime.ErrNotFound) {
 		r.index.removed(id.ID)
 		return nil
@@ -74,10 +76,12 @@ func (r *Runtime) removeContainer(ctx context.Context, id runtime.ContainerID, l
 		}
 	}
 	if record, _ := crimeta.ReadRecord(s.GetAnnotations()); record.TerminationMessagePath != "" {
-		removeTerminationLog(containerName(s.GetLabels(), s.GetMetadata()), record.TerminationMessagePath, s.GetMounts())
+		removeTerminationLog(containerName(s.GetLabels(), s.GetMetadata()), record.TerminationMessagePath,
+			s.GetMounts())
 	}
 	r.uses.ended(s.GetImageId(), unixTime(s.GetFinishedAt()))
-	_, err = call(ctx, r, "RemoveContainer", about, 0, r.rs.RemoveContainer, &criv1.RemoveContainerRequest{ContainerId: id.ID})
+	_, err = call(ctx, r, "RemoveContainer", about, 0, r.rs.RemoveContainer,
+		&criv1.RemoveContainerRequest{ContainerId: id.ID})
 	if err = unlessGone(err); err == nil {
 		r.index.removed(id.ID)
 	}
@@ -90,7 +94,8 @@ func (r *Runtime) removeContainer(ctx context.Context, id runtime.ContainerID, l
 // restarted (containerd#11037).
 func unlessGone(err error) error {
 	if status.Code(err) == codes.FailedPrecondition {
-		return fmt.Errorf("%w; the runtime does not list it as running; if this persists, restart the runtime, which leaves containers running", err)
+		return fmt.Errorf("%w; the runtime does not list it as running; if this persists, restart the runtime, "+
+			"which leaves containers running", err)
 	}
 	return unlessNotFound(err)
 }
@@ -105,7 +110,8 @@ func (r *Runtime) removeLogs(s *criv1.ContainerStatus) error {
 	}
 	logs, ok := r.isLogPath(log, s)
 	if !ok {
-		r.opts.Logger.Info("The log of a container is not where logs of pods are; it is not removed", "container", s.GetId(), "path", log)
+		r.opts.Logger.Info("The log of a container is not where logs of pods are; it is not removed",
+			"container", s.GetId(), "path", log)
 		return nil
 	}
 	// A link in the place of a directory must not lead out of the logs.
@@ -124,7 +130,9 @@ func (r *Runtime) removeLogs(s *criv1.ContainerStatus) error {
 	case errors.Is(err, fs.ErrNotExist):
 		return nil
 	case errors.Is(err, errNoDir):
-		r.opts.Logger.Info("There is something else in the place of the directory of a container's log; it is not removed", "container", s.GetId(), "path", log)
+		r.opts.Logger.Info(
+			"There is something else in the place of the directory of a container's log; it is not removed",
+			"container", s.GetId(), "path", log)
 		return nil
 	case err != nil:
 		return err
@@ -198,7 +206,8 @@ func (r *Runtime) removeSandbox(ctx context.Context, id string) error {
 			return err
 		}
 	}
-	_, err = call(ctx, r, "RemovePodSandbox", about, 0, r.rs.RemovePodSandbox, &criv1.RemovePodSandboxRequest{PodSandboxId: id})
+	_, err = call(ctx, r, "RemovePodSandbox", about, 0, r.rs.RemovePodSandbox,
+		&criv1.RemovePodSandboxRequest{PodSandboxId: id})
 	err = unlessGone(err)
 	if err == nil {
 		r.index.removed(id)

@@ -17,7 +17,8 @@ import (
 func TestOnlyLogsOfTheContainerAreRemoved(t *testing.T) {
 	dir := t.TempDir()
 	labels := map[string]string{
-		crimeta.LabelPodUID: "u1", crimeta.LabelPodName: "web", crimeta.LabelPodNamespace: "default", crimeta.LabelContainerName: "a",
+		crimeta.LabelPodUID: "u1", crimeta.LabelPodName: "web", crimeta.LabelPodNamespace: "default",
+		crimeta.LabelContainerName: "a",
 	}
 	for path, own := range map[string]bool{
 		"logs/default_web_u1/a/0.log":        true,

@@ -27,13 +27,15 @@ func TestRemoveContainer(t *testing.T) {
 
 	svc.exit("a", 0)
 	dir := filepath.Dir(c.LogPath)
-	for _, name := range []string{"0.log", "0.log.20260102-030405.gz", "0.log.20260102-030405.gz.tmp", "10.log", "0.logbook"} {
+	for _, name := range []string{"0.log", "0.log.20260102-030405.gz", "0.log.20260102-030405.gz.tmp",
+		"10.log", "0.logbook"} {
 		require.NoError(t, os.WriteFile(filepath.Join(dir, name), nil, 0o600))
 	}
 	message := c.Mounts[1].HostPath
 	require.FileExists(t, message)
 	svc.calls()
-	yield := svc.Inject(fake.Fault{Call: "RemoveContainer", Err: status.Error(codes.FailedPrecondition, "cannot delete running task")})
+	yield := svc.Inject(fake.Fault{Call: "RemoveContainer", Err: status.Error(codes.FailedPrecondition,
+		"cannot delete running task")})
 	err = s.rt.RemoveContainer(t.Context(), id)
 	assert.EqualError(t, err, "pod default/web(uid-1), container a: RemoveContainer: cannot delete running task; "+
 		"the runtime does not list it as running; if this persists, restart the runtime, which leaves containers running")
@@ -73,7 +75,8 @@ func TestLogLinks(t *testing.T) {
 
 	svc.exit("a", 1)
 	s.mustSync()
-	assert.Equal(t, []string{"web_default_a-c2.log", "web_default_a-c4.log", "web_default_b-c3.log"}, links(), "one for each instance")
+	assert.Equal(t, []string{"web_default_a-c2.log", "web_default_a-c4.log", "web_default_b-c3.log"}, links(),
+		"one for each instance")
 	require.NoError(t, s.rt.RemoveContainer(t.Context(), runtime.ContainerID{Type: "fake", ID: "c2"}))
 	assert.Equal(t, []string{"web_default_a-c4.log", "web_default_b-c3.log"}, links())
 
@@ -101,7 +104,8 @@ func TestLogLinksThatCannotBeMade(t *testing.T) {
 	require.NoError(t, os.WriteFile(file, nil, 0o600))
 	var logged []string
 	log := funcr.New(func(_, args string) { logged = append(logged, args) }, funcr.Options{})
-	s := newSyncer(t, svc.client(cri.Options{LogLinksDir: filepath.Join(file, "containers"), Logger: log}), podOf("a", "b"))
+	s := newSyncer(t, svc.client(cri.Options{LogLinksDir: filepath.Join(file, "containers"), Logger: log}),
+		podOf("a", "b"))
 	s.mustSync()
 	require.Len(t, logged, 1)
 	assert.Contains(t, logged[0], "Links to the logs of containers cannot be made")

@@ -14,11 +14,12 @@ import (
 
 var _ runtime.LogReopener = (*Runtime)(nil)
 
-// ReopenContainerLog implements [runtime.LogReopener]. Runtimes have no code for a container that has ended, so after a failure its
-// status is read.
+// ReopenContainerLog implements [runtime.LogReopener]. Runtimes have no code for a container that has ended, so after a
+// failure its status is read.
 func (r *Runtime) ReopenContainerLog(ctx context.Context, id runtime.ContainerID) error {
 	about := "container " + id.String()
-	_, err := call(ctx, r, "ReopenContainerLog", about, 0, r.rs.ReopenContainerLog, &criv1.ReopenContainerLogRequest{ContainerId: id.ID})
+	_, err := call(ctx, r, "ReopenContainerLog", about, 0, r.rs.ReopenContainerLog,
+		&criv1.ReopenContainerLogRequest{ContainerId: id.ID})
 	if err == nil {
 		return nil
 	}
@@ -28,14 +29,15 @@ func (r *Runtime) ReopenContainerLog(ctx context.Context, id runtime.ContainerID
 	return fmt.Errorf("opening a new log of %s: %w", about, err)
 }
 
-// settleTime is the time after which the status of a container is read again. A runtime may report for some milliseconds that a
-// container runs which has ended.
+// settleTime is the time after which the status of a container is read again. A runtime may report for some
+// milliseconds that a container runs which has ended.
 const settleTime = 100 * time.Millisecond
 
 // hasEnded reports whether the runtime has no such container, or one that has ended.
 func (r *Runtime) hasEnded(ctx context.Context, id runtime.ContainerID) bool {
 	for again := true; ; again = false {
-		resp, err := call(ctx, r, "ContainerStatus", "container "+id.String(), 0, r.rs.ContainerStatus, &criv1.ContainerStatusRequest{ContainerId: id.ID})
+		resp, err := call(ctx, r, "ContainerStatus", "container "+id.String(), 0, r.rs.ContainerStatus,
+			&criv1.ContainerStatusRequest{ContainerId: id.ID})
 		switch {
 		case err != nil:
 			return errors.Is(err, runtime.ErrNotFound)

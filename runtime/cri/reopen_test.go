@@ -31,7 +31,8 @@ func TestReopenLogOfAContainerThatHasEnded(t *testing.T) {
 	require.ErrorIs(t, err, runtime.ErrNotFound)
 	require.ErrorContains(t, err, "it has ended")
 
-	require.ErrorIs(t, rt.ReopenContainerLog(t.Context(), runtime.ContainerID{Type: "fake", ID: "none"}), runtime.ErrNotFound)
+	require.ErrorIs(t, rt.ReopenContainerLog(t.Context(), runtime.ContainerID{Type: "fake", ID: "none"}),
+		runtime.ErrNotFound)
 }
 
 // So it is with a command.

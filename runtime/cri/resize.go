@@ -23,7 +23,8 @@ import (
 // as such: a node without limits of CPU time has none, and a plugin of the runtime may have
 // its own opinion. They are not repeated.
 func dropResized(p *podMemory, pod *v1.Pod, resizes []plan.Resize) []plan.Resize {
-	return slices.DeleteFunc(resizes, func(r plan.Resize) bool { return p.resized[r.Instance.ID.ID] == amounts(pod, r.Container) })
+	return slices.DeleteFunc(resizes,
+		func(r plan.Resize) bool { return p.resized[r.Instance.ID.ID] == amounts(pod, r.Container) })
 }
 
 // amounts returns the resources of a container that a resize changes, as a comparable value.
@@ -32,11 +33,13 @@ func amounts(pod *v1.Pod, c *v1.Container) string {
 	return fmt.Sprint(c.Resources.Requests.Cpu(), &cpu, &memory)
 }
 
-// resizedPod returns the resources that the pod as a whole has, if these were changed and its sandbox was not told yet; nil otherwise.
-// If the resources in force are not known, they are those of the spec. amounts are those that the pod is to have.
+// resizedPod returns the resources that the pod as a whole has, if these were changed and its sandbox was not told yet;
+// nil otherwise. If the resources in force are not known, they are those of the spec. amounts are those that the pod is
+// to have.
 func (s *podSync) resizedPod(sandbox string) (held *v1.ResourceRequirements, amounts string) {
 	inForce := s.Status.Resources
-	if s.Pod.Spec.Resources == nil || !podspec.Resizable(s.Pod) || inForce != nil && len(runtime.PodResizeDue(s.Pod, s.Status)) == 0 {
+	if s.Pod.Spec.Resources == nil || !podspec.Resizable(s.Pod) || inForce != nil &&
+		len(runtime.PodResizeDue(s.Pod, s.Status)) == 0 {
 		return nil, ""
 	}
 	requests, limits := podspec.Requests(s.Pod), podspec.Limits(s.Pod)
@@ -75,7 +78,8 @@ func (s *podSync) resize(ctx context.Context, acts plan.Actions) error {
 	for i := range resizes {
 		r := &resizes[i]
 		in := &translate.Container{
-			Pod: &translate.Pod{Spec: s.Pod, Host: s.Host, Node: s.r.node(), Dir: s.Dir}, Spec: r.Container, Kind: r.Kind,
+			Pod: &translate.Pod{Spec: s.Pod, Host: s.Host, Node: s.r.node(), Dir: s.Dir}, Spec: r.Container,
+			Kind: r.Kind,
 		}
 		if s.EditContainer != nil {
 			edits, err := s.EditContainer(runtime.WithResize(ctx), r.Container)
@@ -120,7 +124,8 @@ func (s *podSync) resize(ctx context.Context, acts plan.Actions) error {
 // resizeSandbox tells the runtime what the sandbox needs, before the containers are resized, and again
 // after that if it is less of something then: runtimes of virtual machines change these (KEP-1287). old
 // has the resources that containers had, and whole those of the pod as a whole, if these change.
-func (s *podSync) resizeSandbox(ctx context.Context, id string, old map[string]v1.ResourceRequirements, whole *v1.ResourceRequirements, containers func() error) error {
+func (s *podSync) resizeSandbox(ctx context.Context, id string, old map[string]v1.ResourceRequirements,
+	whole *v1.ResourceRequirements, containers func() error) error {
 	pod := &translate.Pod{Spec: s.Pod, Host: s.Host, Node: s.r.node(), Dir: s.Dir}
 	if s.EditSandbox != nil {
 		var err error
@@ -133,7 +138,8 @@ func (s *podSync) resizeSandbox(ctx context.Context, id string, old map[string]v
 		_, err := call(ctx, s.r, "UpdatePodSandboxResources", s.about, 0, s.r.rs.UpdatePodSandboxResources,
 			&criv1.UpdatePodSandboxResourcesRequest{PodSandboxId: id, Overhead: r.Overhead, Resources: to})
 		// containerd 2.2 has the code Unknown for it.
-		if code := status.Code(err); code == codes.Unimplemented || code == codes.Unknown && strings.Contains(err.Error(), "not implemented") {
+		if code := status.Code(err); code == codes.Unimplemented || code == codes.Unknown &&
+			strings.Contains(err.Error(), "not implemented") {
 			return nil
 		}
 		return err
@@ -150,7 +156,8 @@ func (s *podSync) resizeSandbox(ctx context.Context, id string, old map[string]v
 // resizeContainer gives a running container other resources.
 func (s *podSync) resizeContainer(ctx context.Context, r *plan.Resize, to *criv1.LinuxContainerResources) error {
 	began := time.Now()
-	_, err := call(ctx, s.r, "UpdateContainerResources", s.aboutContainer(r.Container.Name), 0, s.r.rs.UpdateContainerResources,
+	_, err := call(ctx, s.r, "UpdateContainerResources", s.aboutContainer(r.Container.Name), 0,
+		s.r.rs.UpdateContainerResources,
 		&criv1.UpdateContainerResourcesRequest{ContainerId: r.Instance.ID.ID, Linux: to})
 	if err == nil {
 		s.changed = true
@@ -162,7 +169,8 @@ func (s *podSync) resizeContainer(ctx context.Context, r *plan.Resize, to *criv1
 
 // resized reports the outcome of the resize of a container.
 func (s *podSync) resized(ctx context.Context, r *plan.Resize, began time.Time, err error) {
-	s.containerEvents(r.Container.Name).done(ctx, runtime.Record{Kind: runtime.KindResizeContainer, Attempt: uint32(max(0, r.Instance.RestartCount))}, began, err)
+	s.containerEvents(r.Container.Name).done(ctx, runtime.Record{Kind: runtime.KindResizeContainer,
+		Attempt: uint32(max(0, r.Instance.RestartCount))}, began, err)
 }
 
 // checkMemory returns an error if a lower limit is below what the container uses: the kernel
@@ -172,7 +180,8 @@ func (s *podSync) checkMemory(ctx context.Context, r *plan.Resize, limit int64) 
 	if limit <= 0 || before > 0 && limit >= before {
 		return nil
 	}
-	resp, err := call(ctx, s.r, "ContainerStats", s.aboutContainer(r.Container.Name), 0, s.r.rs.ContainerStats, &criv1.ContainerStatsRequest{ContainerId: r.Instance.ID.ID})
+	resp, err := call(ctx, s.r, "ContainerStats", s.aboutContainer(r.Container.Name), 0, s.r.rs.ContainerStats,
+		&criv1.ContainerStatsRequest{ContainerId: r.Instance.ID.ID})
 	if err != nil {
 		return fmt.Errorf("cannot decrease memory limits: reading the memory usage: %w", err)
 	}
@@ -181,7 +190,8 @@ func (s *podSync) checkMemory(ctx context.Context, r *plan.Resize, limit int64) 
 	case usage == nil:
 		return fmt.Errorf("cannot decrease memory limits: missing container %q memory usage", r.Container.Name)
 	case usage.GetValue() >= uint64(limit):
-		return fmt.Errorf("cannot decrease memory limits: attempting to set container %q memory limit (%d) below current usage (%d)",
+		return fmt.Errorf("cannot decrease memory limits: attempting to set container %q memory limit (%d) below "+
+			"current usage (%d)",
 			r.Container.Name, limit, usage.GetValue())
 	}
 	return nil

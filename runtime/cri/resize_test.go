@@ -26,7 +26,8 @@ import (
 func sized(cpu, memory string, policy ...v1.ContainerResizePolicy) *v1.Pod {
 	return testpod.With(podOf("a"), func(pod *v1.Pod) {
 		pod.Generation, pod.Annotations = 2, map[string]string{podspec.AnnotationConfigSource: podspec.SourceAPI}
-		limits := v1.ResourceList{v1.ResourceCPU: resource.MustParse(cpu), v1.ResourceMemory: resource.MustParse(memory)}
+		limits := v1.ResourceList{v1.ResourceCPU: resource.MustParse(cpu),
+			v1.ResourceMemory: resource.MustParse(memory)}
 		pod.Spec.Containers[0].Resources = v1.ResourceRequirements{Requests: limits, Limits: limits}
 		pod.Spec.Containers[0].ResizePolicy = policy
 	})
@@ -40,7 +41,8 @@ func TestResizeInPlace(t *testing.T) {
 
 	s.pod = sized("250m", "128Mi")
 	assert.True(t, s.mustSync().Changed)
-	assert.Equal(t, []string{"UpdatePodSandboxResources s1", "UpdateContainerResources c2", "UpdatePodSandboxResources s1"}, svc.calls())
+	assert.Equal(t, []string{"UpdatePodSandboxResources s1", "UpdateContainerResources c2",
+		"UpdatePodSandboxResources s1"}, svc.calls())
 	got := s.status().Newest("a").Resources
 	assert.Equal(t, "250m", got.Limits.Cpu().String())
 	assert.Equal(t, "250m", got.Requests.Cpu().String())
@@ -57,7 +59,8 @@ func TestAMemoryLimitBelowTheUsageIsRefused(t *testing.T) {
 	s.pod = sized("1", "32Mi")
 	res, err := s.sync()
 	require.Error(t, err)
-	assert.Contains(t, res.ResizeError, `cannot decrease memory limits: attempting to set container "a" memory limit (33554432) below current usage (50331648)`)
+	assert.Contains(t, res.ResizeError,
+		`cannot decrease memory limits: attempting to set container "a" memory limit (33554432) below current usage (50331648)`)
 	assert.Equal(t, []string{}, append([]string{}, svc.calls()...))
 
 	svc.SetUsage(fake.Target{Container: "a"}, fake.Usage{Memory: 16 << 20})
@@ -117,7 +120,8 @@ type cutOff struct {
 	cancel context.CancelFunc
 }
 
-func (c cutOff) UpdateContainerResources(context.Context, *criv1.UpdateContainerResourcesRequest, ...grpc.CallOption) (*criv1.UpdateContainerResourcesResponse, error) {
+func (c cutOff) UpdateContainerResources(context.Context, *criv1.UpdateContainerResourcesRequest,
+	...grpc.CallOption) (*criv1.UpdateContainerResourcesResponse, error) {
 	c.cancel()
 	return nil, context.Canceled
 }
@@ -128,10 +132,12 @@ func TestResizeThatRequiresARestart(t *testing.T) {
 	s := running(t, svc, sized("1", "64Mi", restart))
 	s.pod = sized("2", "64Mi", restart)
 	s.mustSync()
-	assert.Equal(t, []string{"UpdatePodSandboxResources s1", "UpdateContainerResources c2"}, svc.calls(), "CPU needs none")
+	assert.Equal(t, []string{"UpdatePodSandboxResources s1", "UpdateContainerResources c2"},
+		svc.calls(), "CPU needs none")
 	s.pod = sized("2", "128Mi", restart)
 	s.mustSync()
-	assert.Equal(t, []string{"StopContainer a 30", "UpdatePodSandboxResources s1", "CreateContainer a/1", "StartContainer a"}, svc.calls())
+	assert.Equal(t, []string{"StopContainer a 30", "UpdatePodSandboxResources s1", "CreateContainer a/1",
+		"StartContainer a"}, svc.calls())
 	assert.Contains(t, s.eventLines(), "spec.containers{a} Killing: Container a resize requires restart")
 	require.False(t, s.mustSync().Changed)
 	assert.Empty(t, svc.calls(), "the new instance has them")
@@ -161,14 +167,18 @@ type growing struct {
 	err   error
 }
 
-func (g *growing) UpdatePodSandboxResources(_ context.Context, req *criv1.UpdatePodSandboxResourcesRequest, _ ...grpc.CallOption) (*criv1.UpdatePodSandboxResourcesResponse, error) {
+func (g *growing) UpdatePodSandboxResources(_ context.Context, req *criv1.UpdatePodSandboxResourcesRequest,
+	_ ...grpc.CallOption) (*criv1.UpdatePodSandboxResourcesResponse, error) {
 	r := req.GetResources()
-	g.calls = append(g.calls, fmt.Sprintf("sandbox %s: %d shares, quota %d/%d, %d MiB, overhead %d MiB", req.GetPodSandboxId(),
-		r.GetCpuShares(), r.GetCpuQuota(), r.GetCpuPeriod(), r.GetMemoryLimitInBytes()>>20, req.GetOverhead().GetMemoryLimitInBytes()>>20))
+	g.calls = append(g.calls, fmt.Sprintf("sandbox %s: %d shares, quota %d/%d, %d MiB, overhead %d MiB",
+		req.GetPodSandboxId(),
+		r.GetCpuShares(), r.GetCpuQuota(), r.GetCpuPeriod(), r.GetMemoryLimitInBytes()>>20,
+		req.GetOverhead().GetMemoryLimitInBytes()>>20))
 	return &criv1.UpdatePodSandboxResourcesResponse{}, g.err
 }
 
-func (g *growing) UpdateContainerResources(ctx context.Context, req *criv1.UpdateContainerResourcesRequest, opts ...grpc.CallOption) (*criv1.UpdateContainerResourcesResponse, error) {
+func (g *growing) UpdateContainerResources(ctx context.Context, req *criv1.UpdateContainerResourcesRequest,
+	opts ...grpc.CallOption) (*criv1.UpdateContainerResourcesResponse, error) {
 	g.calls = append(g.calls, "container "+req.GetContainerId())
 	return g.RuntimeServiceClient.UpdateContainerResources(ctx, req, opts...)
 }
@@ -236,7 +246,8 @@ func TestSandboxOfAResize(t *testing.T) {
 	assert.Contains(t, outcomes[0], "a: ")
 	assert.Contains(t, outcomes[0], "no CPUs left")
 	assert.Len(t, rt.take(), 1, "no container is resized")
-	for _, err := range []error{status.Error(codes.Unimplemented, "unknown method"), status.Error(codes.Unknown, "not implemented yet")} {
+	for _, err := range []error{status.Error(codes.Unimplemented, "unknown method"),
+		status.Error(codes.Unknown, "not implemented yet")} {
 		rt.err = err
 		s.pod = pod("3", "64Mi")
 		assert.Empty(t, s.mustSync().ResizeError)
@@ -254,7 +265,8 @@ func TestSandboxOfAResize(t *testing.T) {
 	}
 	s.pod = pod("1", "64Mi")
 	s.mustSync()
-	assert.Equal(t, []string{"sandbox s1: 7168 shares, quota 700000/100000, 1024 MiB, overhead 8 MiB", "container c3"}, rt.take(), "a component decides")
+	assert.Equal(t, []string{"sandbox s1: 7168 shares, quota 700000/100000, 1024 MiB, overhead 8 MiB", "container c3"},
+		rt.take(), "a component decides")
 }
 
 // An init container that runs is resized, and one that has not started gets its new resources then.
@@ -282,13 +294,15 @@ func TestResizeOfInitContainers(t *testing.T) {
 	assert.Equal(t, "128Mi", s.status().Newest("j").Resources.Limits.Memory().String())
 	s.pod = pod("32Mi")
 	s.mustSync()
-	assert.Equal(t, []string{"UpdatePodSandboxResources s1", "UpdateContainerResources c3", "UpdatePodSandboxResources s1"}, svc.calls(), "not one that has ended")
+	assert.Equal(t, []string{"UpdatePodSandboxResources s1", "UpdateContainerResources c3",
+		"UpdatePodSandboxResources s1"}, svc.calls(), "not one that has ended")
 }
 
 // refusing refuses all changes of resources.
 type refusing struct{ criv1.RuntimeServiceClient }
 
-func (refusing) UpdateContainerResources(context.Context, *criv1.UpdateContainerResourcesRequest, ...grpc.CallOption) (*criv1.UpdateContainerResourcesResponse, error) {
+func (refusing) UpdateContainerResources(context.Context, *criv1.UpdateContainerResourcesRequest,
+	...grpc.CallOption) (*criv1.UpdateContainerResourcesResponse, error) {
 	return nil, errors.New("no cgroup to change")
 }
 
@@ -306,11 +320,12 @@ func TestAResizeThatTheRuntimeRefuses(t *testing.T) {
 	}
 }
 
-// A container without limits of its own has those of its pod, also when these change more than once. The sandbox is told once what the
-// pod as a whole gets. While a component cannot resize the pod, nothing is.
+// A container without limits of its own has those of its pod, also when these change more than once. The sandbox is
+// told once what the pod as a whole gets. While a component cannot resize the pod, nothing is.
 func TestResizeOfThePodAsAWhole(t *testing.T) {
 	list := func(cpu, memory string) *v1.ResourceRequirements {
-		limits := v1.ResourceList{v1.ResourceCPU: resource.MustParse(cpu), v1.ResourceMemory: resource.MustParse(memory)}
+		limits := v1.ResourceList{v1.ResourceCPU: resource.MustParse(cpu),
+			v1.ResourceMemory: resource.MustParse(memory)}
 		return &v1.ResourceRequirements{Requests: limits, Limits: limits}
 	}
 	pod := func(cpu, memory string) *v1.Pod {
@@ -336,7 +351,8 @@ func TestResizeOfThePodAsAWhole(t *testing.T) {
 	require.Empty(t, rt.take())
 	hold = false
 	s.mustSync()
-	want := []string{"sandbox s1: 2048 shares, quota 200000/100000, 64 MiB, overhead 0 MiB", "container c3", "sandbox s1: 2048 shares, quota 200000/100000, 32 MiB, overhead 0 MiB"}
+	want := []string{"sandbox s1: 2048 shares, quota 200000/100000, 64 MiB, overhead 0 MiB", "container c3",
+		"sandbox s1: 2048 shares, quota 200000/100000, 32 MiB, overhead 0 MiB"}
 	assert.Equal(t, want, rt.take())
 	assert.Equal(t, "32Mi", s.status().Newest("b").Resources.Limits.Memory().String())
 	s.mustSync()
@@ -344,7 +360,8 @@ func TestResizeOfThePodAsAWhole(t *testing.T) {
 	inForce = nil
 	s.pod = pod("2", "48Mi")
 	s.mustSync()
-	assert.Equal(t, []string{"sandbox s1: 2048 shares, quota 200000/100000, 48 MiB, overhead 0 MiB", "container c3"}, rt.take(), "no component holds them")
+	assert.Equal(t, []string{"sandbox s1: 2048 shares, quota 200000/100000, 48 MiB, overhead 0 MiB", "container c3"},
+		rt.take(), "no component holds them")
 	s.mustSync()
 	require.Empty(t, rt.take(), "once")
 	inForce = list("2", "32Mi")

@@ -21,12 +21,14 @@ func restartAllPod() *v1.Pod {
 	pod := podOf("a", "b")
 	testpod.Restart(v1.RestartPolicyNever)(pod)
 	pod.Spec.InitContainers = []v1.Container{containerNamed("i")}
-	pod.Spec.Containers[0].Lifecycle = &v1.Lifecycle{PreStop: &v1.LifecycleHandler{Exec: &v1.ExecAction{Command: []string{"bye"}}}}
+	pod.Spec.Containers[0].Lifecycle = &v1.Lifecycle{
+		PreStop: &v1.LifecycleHandler{Exec: &v1.ExecAction{Command: []string{"bye"}}}}
 	b := &pod.Spec.Containers[1]
 	b.RestartPolicy = new(v1.ContainerRestartPolicyNever)
 	b.RestartPolicyRules = []v1.ContainerRestartRule{{
-		Action:    v1.ContainerRestartRuleActionRestartAllContainers,
-		ExitCodes: &v1.ContainerRestartRuleOnExitCodes{Operator: v1.ContainerRestartRuleOnExitCodesOpIn, Values: []int32{42}},
+		Action: v1.ContainerRestartRuleActionRestartAllContainers,
+		ExitCodes: &v1.ContainerRestartRuleOnExitCodes{Operator: v1.ContainerRestartRuleOnExitCodesOpIn,
+			Values: []int32{42}},
 	}}
 	return pod
 }
@@ -41,8 +43,8 @@ func (s *syncer) up(svc *service) {
 	svc.calls()
 }
 
-// A container that exits with the code has all containers of the pod stopped and removed, itself last. Then the pod starts anew in
-// its sandbox, beginning with the init containers; logs stay, and restarts count on.
+// A container that exits with the code has all containers of the pod stopped and removed, itself last. Then the pod
+// starts anew in its sandbox, beginning with the init containers; logs stay, and restarts count on.
 func TestRestartAllContainers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		svc := newService(t, "app:1")
@@ -58,7 +60,8 @@ func TestRestartAllContainers(t *testing.T) {
 			return names
 		}
 		for _, name := range []string{"i", "a", "b"} { // which a real runtime writes
-			require.NoError(t, os.WriteFile(filepath.Join(s.dir, "logs", "default_web_uid-1", name, "0.log"), nil, 0o600))
+			require.NoError(t, os.WriteFile(filepath.Join(s.dir, "logs", "default_web_uid-1", name, "0.log"), nil,
+				0o600))
 		}
 		ids := map[string]string{}
 		for _, name := range []string{"i", "a", "b"} {
@@ -69,11 +72,13 @@ func TestRestartAllContainers(t *testing.T) {
 		before := len(s.eventLines())
 		res := s.mustSync()
 		assert.Equal(t, []string{
-			"StopContainer a 2", "RemoveContainer " + ids["a"], "RemoveContainer " + ids["i"], "RemoveContainer " + ids["b"],
+			"StopContainer a 2", "RemoveContainer " + ids["a"], "RemoveContainer " + ids["i"],
+			"RemoveContainer " + ids["b"],
 		}, svc.calls(), "no preStop hook, as in kubelet")
 		assert.True(t, res.Changed)
 		assert.Equal(t, time.Nanosecond, res.RetryAfter, "at once")
-		assert.Equal(t, []string{"spec.containers{a} Killing: Container a is restarted with all others, because container b has exited"}, s.eventLines()[before:])
+		assert.Equal(t, []string{"spec.containers{a} Killing: Container a is restarted with all others, because " +
+			"container b has exited"}, s.eventLines()[before:])
 		assert.Empty(t, s.status().Containers)
 		assert.Equal(t, []string{"0.log"}, logs("a"))
 
@@ -81,7 +86,8 @@ func TestRestartAllContainers(t *testing.T) {
 		assert.Equal(t, []string{"CreateContainer i/1", "StartContainer i"}, svc.calls())
 		svc.exit("i", 0)
 		s.mustSync()
-		assert.Equal(t, []string{"CreateContainer a/1", "StartContainer a", "CreateContainer b/1", "StartContainer b"}, svc.calls())
+		assert.Equal(t, []string{"CreateContainer a/1", "StartContainer a", "CreateContainer b/1", "StartContainer b"},
+			svc.calls())
 		assert.Len(t, s.status().Sandboxes, 1)
 		assert.Equal(t, int32(1), s.status().Newest("b").RestartCount)
 
@@ -99,7 +105,8 @@ func TestRestartAllContainers(t *testing.T) {
 	})
 }
 
-// Whatever fails, the container that requested the restart is the last one that is removed, so that the next sync goes on.
+// Whatever fails, the container that requested the restart is the last one that is removed, so that the next sync goes
+// on.
 func TestRestartAllContainersInterrupted(t *testing.T) {
 	for name, fault := range map[string]fake.Fault{
 		"stop":                {Call: "StopContainer", Err: assert.AnError},

@@ -173,7 +173,8 @@ var (
 // makes no call.
 func New(rs criv1.RuntimeServiceClient, is criv1.ImageServiceClient, opts Options) *Runtime {
 	opts.setDefaults()
-	r := &Runtime{rs: rs, is: is, opts: opts, metrics: flow.Observe("Metrics", opts.Metrics, opts.Logger), endpoint: "the given client"}
+	r := &Runtime{rs: rs, is: is, opts: opts, metrics: flow.Observe("Metrics", opts.Metrics, opts.Logger),
+		endpoint: "the given client"}
 	r.lists = newSeries[podLists]()
 	r.starts = newGate(opts.MaxParallelStarts)
 	stops := stopsPerCall * min(opts.MaxParallelEnds, unbounded)

@@ -38,7 +38,8 @@ func (r *Runtime) stopSandboxNow(ctx context.Context, about, id string) error {
 			return nil
 		}
 		r.removal.forget(id)
-		_, err := call(ctx, r, "StopPodSandbox", about, 0, r.rs.StopPodSandbox, &criv1.StopPodSandboxRequest{PodSandboxId: id})
+		_, err := call(ctx, r, "StopPodSandbox", about, 0, r.rs.StopPodSandbox,
+			&criv1.StopPodSandboxRequest{PodSandboxId: id})
 		if err == nil {
 			r.stopped.add(id)
 			r.left.remove(id)

@@ -159,7 +159,8 @@ func TestSandboxThatIsLeftAndNotRemoved(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			svc, s := left(t)
 			s.mustSync()
-			assert.Equal(t, []string{"StopPodSandbox s1", "RunPodSandbox web/1", "CreateContainer a/1", "StartContainer a"}, svc.calls()[:4])
+			assert.Equal(t, []string{"StopPodSandbox s1", "RunPodSandbox web/1", "CreateContainer a/1",
+				"StartContainer a"}, svc.calls()[:4])
 		})
 	})
 	t.Run("its removal fails", func(t *testing.T) {

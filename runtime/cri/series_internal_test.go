@@ -29,7 +29,8 @@ func TestInspectionsShareLists(t *testing.T) {
 			called := time.Now()
 			_, err := l.do(t.Context(), "list", fill)
 			assert.NoError(t, err)
-			assert.GreaterOrEqual(t, time.Since(called), time.Second, "a list that began before the call is not an answer")
+			assert.GreaterOrEqual(t, time.Since(called), time.Second,
+				"a list that began before the call is not an answer")
 		}
 		for range 100 {
 			time.Sleep(time.Millisecond)

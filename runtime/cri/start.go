@@ -57,7 +57,8 @@ func (s *podSync) startContainer(ctx context.Context, st *plan.Start) error {
 			events.failure(ctx, "Failed", "Error: "+waitReason(err))
 			return err
 		}
-		mounted[v.Name] = &criv1.ImageSpec{Image: volume.Ref, UserSpecifiedImage: v.Image.Reference, Annotations: s.config.GetAnnotations()}
+		mounted[v.Name] = &criv1.ImageSpec{Image: volume.Ref, UserSpecifiedImage: v.Image.Reference,
+			Annotations: s.config.GetAnnotations()}
 	}
 	config, err := s.containerConfig(ctx, st, image, mounted)
 	if err != nil {
@@ -93,7 +94,8 @@ func (s *podSync) startContainer(ctx context.Context, st *plan.Start) error {
 
 	// If this fails the container is kept, as in kubelet: its status has the reason, and
 	// the failure counts as a crash.
-	if _, err := call(longer, s.r, "StartContainer", about, 0, s.r.rs.StartContainer, &criv1.StartContainerRequest{ContainerId: id}); err != nil {
+	if _, err := call(longer, s.r, "StartContainer", about, 0, s.r.rs.StartContainer,
+		&criv1.StartContainerRequest{ContainerId: id}); err != nil {
 		// Runtimes repeat the ID in messages. The name replaces it, so that equal events
 		// can be counted.
 		events.failure(ctx, "Failed", "Error: "+withName(reason(err), id, c.Name))
@@ -122,7 +124,8 @@ func (s *podSync) postStart(ctx context.Context, c *v1.Container, about, id stri
 		host: hookHost(s.Pod, s.ips, s.Host), events: s.events(),
 	})
 	if err != nil && ctx.Err() != nil { // it was cut off, and so would be a stop
-		s.r.opts.Logger.Info("postStart hook was cut off, as the agent stops or the pod is removed; the next agent runs it again", "pod", s.ref, "container", c.Name)
+		s.r.opts.Logger.Info("postStart hook was cut off, as the agent stops or the pod is removed; the next agent "+
+			"runs it again", "pod", s.ref, "container", c.Name)
 		return waitFor(reasonPostStartHook, fmt.Errorf("postStart hook: %w", err))
 	}
 	dropHook(s.Dir, postStartOwed, c.Name)
@@ -134,11 +137,13 @@ func (s *podSync) postStart(ctx context.Context, c *v1.Container, about, id stri
 	err = fmt.Errorf("postStart hook: %w", err)
 	// The output of the hook may be secret: it is in the status, but not in the event.
 	events.logged("FailedPostStartHook", "PostStartHook failed")
-	events.decided(runtime.Record{Kind: runtime.KindStopContainer, Reason: reasonPostStartHook, Duration: podspec.Seconds(podspec.GracePeriod(s.Pod))})
+	events.decided(runtime.Record{Kind: runtime.KindStopContainer, Reason: reasonPostStartHook,
+		Duration: podspec.Seconds(podspec.GracePeriod(s.Pod))})
 	stopErr := s.r.stopContainer(ctx, &containerStop{
 		ref: s.ref, pod: s.Pod, status: s.Status, dir: s.Dir, events: events,
-		container: &runtime.ContainerStatus{Container: runtime.Container{ID: runtime.ContainerID{ID: id}, Name: c.Name}},
-		grace:     podspec.GracePeriod(s.Pod), began: time.Now(), message: "FailedPostStartHook",
+		container: &runtime.ContainerStatus{Container: runtime.Container{ID: runtime.ContainerID{ID: id},
+			Name: c.Name}},
+		grace: podspec.GracePeriod(s.Pod), began: time.Now(), message: "FailedPostStartHook",
 	})
 	return &waitError{reason: reasonPostStartHook, message: message, err: errors.Join(err, stopErr)}
 }
@@ -152,7 +157,8 @@ func (s *podSync) finishPostStarts(ctx context.Context, acts plan.Actions) error
 			continue
 		}
 		n := s.Status.Newest(c.Name)
-		if n == nil || n.State != runtime.ContainerRunning || slices.ContainsFunc(acts.Kill, func(k plan.Kill) bool { return k.Container.ID == n.ID }) {
+		if n == nil || n.State != runtime.ContainerRunning ||
+			slices.ContainsFunc(acts.Kill, func(k plan.Kill) bool { return k.Container.ID == n.ID }) {
 			continue
 		}
 		id, looked := n.ID.ID, false
@@ -160,7 +166,8 @@ func (s *podSync) finishPostStarts(ctx context.Context, acts plan.Actions) error
 		if looked || !hookRecorded(s.Dir, postStartOwed, c.Name, id) {
 			continue
 		}
-		s.r.opts.Logger.Info("Running the postStart hook that was cut off when the last agent ended", "pod", s.ref, "container", c.Name)
+		s.r.opts.Logger.Info("Running the postStart hook that was cut off when the last agent ended", "pod", s.ref,
+			"container", c.Name)
 		s.changed, s.ips = true, s.Status.IPs
 		longer, stop := linger(ctx)
 		err := s.postStart(longer, c, s.about+", container "+c.Name, id)
@@ -178,7 +185,8 @@ func (s *podSync) finishPostStarts(ctx context.Context, acts plan.Actions) error
 
 // containerConfig returns the configuration of the container's next instance, and writes
 // the files that it mounts.
-func (s *podSync) containerConfig(ctx context.Context, st *plan.Start, image translate.Image, mounted map[string]*criv1.ImageSpec) (*criv1.ContainerConfig, error) {
+func (s *podSync) containerConfig(ctx context.Context, st *plan.Start, image translate.Image,
+	mounted map[string]*criv1.ImageSpec) (*criv1.ContainerConfig, error) {
 	c := st.Container
 	logDir := filepath.Join(s.config.GetLogDirectory(), c.Name)
 	if err := os.MkdirAll(logDir, 0o755); err != nil {
@@ -256,7 +264,8 @@ func (s *podSync) hostsFile() (string, error) {
 	var nodeHosts []byte
 	if podspec.HasHostNetwork(s.Pod) {
 		var err error
-		if nodeHosts, err = safefile.ReadFile("/etc/hosts", maxNodeHosts); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if nodeHosts, err = safefile.ReadFile("/etc/hosts", maxNodeHosts); err != nil &&
+			!errors.Is(err, fs.ErrNotExist) {
 			return "", err
 		}
 	}

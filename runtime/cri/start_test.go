@@ -13,7 +13,8 @@ import (
 func TestRemoveTerminationLogRemovesOnlyItsOwn(t *testing.T) {
 	dir := t.TempDir()
 	const own = "pod/termination-log.a.0123abcd"
-	for _, path := range []string{own, "pod/termination-log.b.0123abcd", "pod/termination-log.a.0123", "pod/termination-log.a.message1", "pod/0123abcd", "pod/containers/a/0123abcd"} {
+	for _, path := range []string{own, "pod/termination-log.b.0123abcd", "pod/termination-log.a.0123",
+		"pod/termination-log.a.message1", "pod/0123abcd", "pod/containers/a/0123abcd"} {
 		full := filepath.Join(dir, path)
 		require.NoError(t, os.MkdirAll(filepath.Dir(full), 0o755))
 		require.NoError(t, os.WriteFile(full, nil, 0o600))

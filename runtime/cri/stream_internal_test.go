@@ -29,7 +29,8 @@ func (p parts) Recv() (*criv1.StreamContainersResponse, error) { return p.recv()
 
 func TestStreamedIsAllOrNothing(t *testing.T) {
 	stream := func(rt *Runtime, open error, recv func(ctx context.Context, n int) error) ([]*criv1.Container, error) {
-		return streamed(t.Context(), rt, "StreamContainers", func(ctx context.Context, _ *criv1.StreamContainersRequest, _ ...grpc.CallOption) (grpc.ServerStreamingClient[criv1.StreamContainersResponse], error) {
+		return streamed(t.Context(), rt, "StreamContainers", func(ctx context.Context, _ *criv1.StreamContainersRequest,
+			_ ...grpc.CallOption) (grpc.ServerStreamingClient[criv1.StreamContainersResponse], error) {
 			n := 0
 			return parts{recv: func() (*criv1.StreamContainersResponse, error) {
 				if err := recv(ctx, n); err != nil {
@@ -83,14 +84,16 @@ func TestAssembleAllocatesForPodsOnly(t *testing.T) {
 	}
 	few, many := allocs(1), allocs(16)
 	assert.Equal(t, few, many)
-	assert.Less(t, few, 600.0, "a pod, its sandboxes, its containers (some twice under the race detector), and a few for all")
+	assert.Less(t, few, 600.0, "a pod, its sandboxes, its containers (some twice under the race detector), and a "+
+		"few for all")
 }
 
 // A runtime may list the instances of one container in any order.
 func TestSortManyInstances(t *testing.T) {
 	var list []*criv1.Container
 	for i := range 100_000 {
-		list = append(list, &criv1.Container{Id: fmt.Sprint(i), CreatedAt: int64(-i), Metadata: &criv1.ContainerMetadata{Name: "c", Attempt: uint32(i)}})
+		list = append(list, &criv1.Container{Id: fmt.Sprint(i), CreatedAt: int64(-i),
+			Metadata: &criv1.ContainerMetadata{Name: "c", Attempt: uint32(i)}})
 	}
 	sortContainers(list, keyOfContainer)
 	assert.True(t, slices.IsSortedFunc(list, func(a, b *criv1.Container) int {

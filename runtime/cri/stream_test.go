@@ -102,7 +102,8 @@ func TestListsAreRequestedAgainAfterAnUpdate(t *testing.T) {
 	l := newLister(t)
 	var updated []func()
 	for _, call := range streamed {
-		updated = append(updated, l.Inject(fake.Fault{Call: call, Err: status.Error(codes.Unimplemented, "unknown method")}))
+		updated = append(updated,
+			l.Inject(fake.Fault{Call: call, Err: status.Error(codes.Unimplemented, "unknown method")}))
 	}
 	require.NoError(t, l.list(t))
 	for _, update := range updated {
@@ -111,7 +112,8 @@ func TestListsAreRequestedAgainAfterAnUpdate(t *testing.T) {
 	l.take()
 	const tooLarge = "trying to send message larger than max (16784723 vs. 16777216)"
 	shrink := l.Inject(fake.Fault{Call: "ListContainers", Err: status.Error(codes.ResourceExhausted, tooLarge)})
-	assert.EqualError(t, l.list(t), "ListContainers: "+tooLarge+": bytes of the reply, and the runtime's own limit; raise that (max_send_message_size in containerd, grpc_max_send_msg_size in CRI-O)")
+	assert.EqualError(t, l.list(t), "ListContainers: "+tooLarge+": bytes of the reply, and the runtime's own limit; "+
+		"raise that (max_send_message_size in containerd, grpc_max_send_msg_size in CRI-O)")
 	assert.NotContains(t, l.take(), "StreamContainers") // the other list may come after the failure, and stream
 	shrink()
 	require.NoError(t, l.list(t))
@@ -130,7 +132,8 @@ func TestListsThatAreTooLarge(t *testing.T) {
 	serve(t, path, old)
 	_, err := dial(t, path, cri.Options{MaxMessageSize: limit}).ListPods(t.Context())
 	assert.Equal(t, codes.ResourceExhausted, status.Code(err))
-	assert.Regexp(t, `^List(Containers|PodSandbox): grpc: received message larger than max \(\d{5,6} vs\. 81920\): bytes of the reply, and the limit; raise cri\.Options\.MaxMessageSize$`, err.Error())
+	assert.Regexp(t,
+		`^List(Containers|PodSandbox): grpc: received message larger than max \(\d{5,6} vs\. 81920\): bytes of the reply, and the limit; raise cri\.Options\.MaxMessageSize$`, err.Error())
 
 	// A runtime with a limit of its own.
 	path = socket(t)
@@ -142,7 +145,8 @@ func TestListsThatAreTooLarge(t *testing.T) {
 	go func() { ended <- srv.Serve(lis) }()
 	t.Cleanup(func() { srv.Stop(); require.NoError(t, <-ended) })
 	_, err = dial(t, path, cri.Options{}).ListPods(t.Context())
-	assert.Regexp(t, `^List(Containers|PodSandbox): trying to send message larger than max \(\d{5,6} vs\. 81920\): bytes of the reply, and the runtime's own limit; raise that `, err.Error())
+	assert.Regexp(t,
+		`^List(Containers|PodSandbox): trying to send message larger than max \(\d{5,6} vs\. 81920\): bytes of the reply, and the runtime's own limit; raise that `, err.Error())
 
 	path = socket(t)
 	serve(t, path, served())

@@ -14,7 +14,8 @@ import (
 var _ runtime.StreamLocator = (*Runtime)(nil)
 
 // ExecURL implements [runtime.StreamLocator] with the call Exec.
-func (r *Runtime) ExecURL(ctx context.Context, id runtime.ContainerID, cmd []string, opts runtime.StreamOptions) (*url.URL, error) {
+func (r *Runtime) ExecURL(ctx context.Context, id runtime.ContainerID, cmd []string,
+	opts runtime.StreamOptions) (*url.URL, error) {
 	about := "container " + id.String()
 	resp, err := call(ctx, r, "Exec", about, 0, r.rs.Exec, &criv1.ExecRequest{
 		ContainerId: id.ID, Cmd: cmd, Tty: opts.TTY, Stdin: opts.Stdin, Stdout: opts.Stdout, Stderr: opts.Stderr,
@@ -40,7 +41,8 @@ func (r *Runtime) AttachURL(ctx context.Context, id runtime.ContainerID, opts ru
 // PortForwardURL implements [runtime.StreamLocator] with the call PortForward.
 func (r *Runtime) PortForwardURL(ctx context.Context, sandboxID string, ports []int32) (*url.URL, error) {
 	about := "sandbox " + sandboxID
-	resp, err := call(ctx, r, "PortForward", about, 0, r.rs.PortForward, &criv1.PortForwardRequest{PodSandboxId: sandboxID, Port: ports})
+	resp, err := call(ctx, r, "PortForward", about, 0, r.rs.PortForward,
+		&criv1.PortForwardRequest{PodSandboxId: sandboxID, Port: ports})
 	if err != nil {
 		return nil, err
 	}

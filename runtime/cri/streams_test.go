@@ -31,12 +31,14 @@ func (s *streamer) Exec(_ context.Context, req *criv1.ExecRequest, _ ...grpc.Cal
 	return &criv1.ExecResponse{Url: s.url}, s.err
 }
 
-func (s *streamer) Attach(_ context.Context, req *criv1.AttachRequest, _ ...grpc.CallOption) (*criv1.AttachResponse, error) {
+func (s *streamer) Attach(_ context.Context, req *criv1.AttachRequest,
+	_ ...grpc.CallOption) (*criv1.AttachResponse, error) {
 	s.attach = req
 	return &criv1.AttachResponse{Url: s.url}, s.err
 }
 
-func (s *streamer) PortForward(_ context.Context, req *criv1.PortForwardRequest, _ ...grpc.CallOption) (*criv1.PortForwardResponse, error) {
+func (s *streamer) PortForward(_ context.Context, req *criv1.PortForwardRequest,
+	_ ...grpc.CallOption) (*criv1.PortForwardResponse, error) {
 	s.forward = req
 	return &criv1.PortForwardResponse{Url: s.url}, s.err
 }
@@ -47,10 +49,12 @@ func TestStreamURLs(t *testing.T) {
 	rt := cri.New(service, is, cri.Options{})
 	id := runtime.ContainerID{Type: "containerd", ID: "c1"}
 
-	u, err := rt.ExecURL(t.Context(), id, []string{"sh", "-c", "true"}, runtime.StreamOptions{Stdin: true, Stdout: true, TTY: true})
+	u, err := rt.ExecURL(t.Context(), id, []string{"sh", "-c", "true"},
+		runtime.StreamOptions{Stdin: true, Stdout: true, TTY: true})
 	require.NoError(t, err)
 	assert.Equal(t, service.url, u.String())
-	assert.Equal(t, `container_id:"c1" cmd:"sh" cmd:"-c" cmd:"true" tty:true stdin:true stdout:true`, compact(service.exec.String()))
+	assert.Equal(t, `container_id:"c1" cmd:"sh" cmd:"-c" cmd:"true" tty:true stdin:true stdout:true`,
+		compact(service.exec.String()))
 	_, err = rt.AttachURL(t.Context(), id, runtime.StreamOptions{Stdout: true, Stderr: true})
 	require.NoError(t, err)
 	assert.Equal(t, `container_id:"c1" stdout:true stderr:true`, compact(service.attach.String()))
@@ -63,7 +67,8 @@ func TestStreamURLs(t *testing.T) {
 	for _, url := range []string{"", "/exec/secret", "ftp://host/secret", "http://host:port/secret", "http:///secret"} {
 		service.url = url
 		_, err = rt.ExecURL(t.Context(), id, nil, runtime.StreamOptions{})
-		require.ErrorContains(t, err, "container containerd://c1: Exec: the runtime returned a URL that cannot be used", url)
+		require.ErrorContains(t, err, "container containerd://c1: Exec: the runtime returned a URL that cannot be used",
+			url)
 		require.NotContains(t, err.Error(), "secret")
 	}
 	service.err = status.Error(codes.NotFound, "no such container")

@@ -78,7 +78,8 @@ func (s *podSync) run(ctx context.Context) error {
 	acts := s.plan()
 	for name, why := range acts.Waiting {
 		s.wait(name, why, 0)
-		s.containerEvents(name).warning("BackOff", fmt.Sprintf("Back-off restarting failed container %s in pod %s(%s)", name, s.ref.FullName(), s.ref.UID))
+		s.containerEvents(name).warning("BackOff", fmt.Sprintf("Back-off restarting failed container %s in pod %s(%s)",
+			name, s.ref.FullName(), s.ref.UID))
 	}
 	s.retry(acts.RetryAfter)
 
@@ -93,7 +94,8 @@ func (s *podSync) run(ctx context.Context) error {
 			if acts.CreateSandbox {
 				gate = s.r.restarts
 			}
-			if err := s.r.stopPod(ctx, runtime.PodKill{Pod: s.Pod, Status: s.Status, Dir: s.Dir, Event: s.Event, Record: s.Record}, s.ref, gate); err != nil {
+			if err := s.r.stopPod(ctx, runtime.PodKill{Pod: s.Pod, Status: s.Status, Dir: s.Dir, Event: s.Event,
+				Record: s.Record}, s.ref, gate); err != nil {
 				return err
 			}
 		}
@@ -119,7 +121,8 @@ func (s *podSync) plan() plan.Actions {
 	s.r.pods.with(s.ref.UID, func(p *podMemory) {
 		in.Crashes = p.crashes
 		removed := func(id string) bool {
-			return !slices.ContainsFunc(s.Status.Containers, func(c runtime.ContainerStatus) bool { return c.ID.ID == id })
+			return !slices.ContainsFunc(s.Status.Containers,
+				func(c runtime.ContainerStatus) bool { return c.ID.ID == id })
 		}
 		deleteKeys(p.hooked, removed)
 		deleteKeys(p.postStarted, removed)
@@ -172,8 +175,9 @@ func (s *podSync) kill(ctx context.Context, kills []plan.Kill) (failed map[strin
 		s.changed = true
 		wg.Go(func() {
 			errs[i] = s.r.stopContainer(ctx, &containerStop{
-				ref: s.ref, pod: s.Pod, status: s.Status, dir: s.Dir, container: &k.Container, events: s.containerEvents(k.Container.Name),
-				grace: k.GracePeriod, began: began, message: k.Message,
+				ref: s.ref, pod: s.Pod, status: s.Status, dir: s.Dir, container: &k.Container,
+				events: s.containerEvents(k.Container.Name),
+				grace:  k.GracePeriod, began: began, message: k.Message,
 			})
 		})
 	}
@@ -267,7 +271,8 @@ func (s *podSync) start(ctx context.Context, acts plan.Actions) (err error) {
 			}
 		}
 		s.containerEvents(st.Container.Name).done(ctx,
-			runtime.Record{Kind: runtime.KindStartContainer, Attempt: uint32(max(0, st.RestartCount)), Error: startFailure(w)}, began, err)
+			runtime.Record{Kind: runtime.KindStartContainer, Attempt: uint32(max(0, st.RestartCount)),
+				Error: startFailure(w)}, began, err)
 		if err != nil {
 			errs = append(errs, fmt.Errorf("%s, container %s: %w", s.about, st.Container.Name, err))
 		}
@@ -289,7 +294,8 @@ func volumeGroups(volumes map[string]runtime.Volume) []int64 {
 
 // prepare computes the inputs of the configurations of sandbox and containers.
 func (s *podSync) prepare(ctx context.Context, acts plan.Actions) (err error) {
-	s.pod = &translate.Pod{Spec: s.Pod, Host: s.Host, Node: s.r.node(), Dir: s.Dir, Groups: volumeGroups(s.Volumes), HostProcesses: s.r.hostProcesses.Load()}
+	s.pod = &translate.Pod{Spec: s.Pod, Host: s.Host, Node: s.r.node(), Dir: s.Dir, Groups: volumeGroups(s.Volumes),
+		HostProcesses: s.r.hostProcesses.Load()}
 	if s.r.opts.CgroupParent != nil {
 		s.pod.CgroupParent = s.r.opts.CgroupParent(s.Pod)
 	}
@@ -305,7 +311,8 @@ func (s *podSync) prepare(ctx context.Context, acts plan.Actions) (err error) {
 	if s.handler, err = translate.RuntimeHandler(s.Pod, s.r.opts.RuntimeHandler); err != nil {
 		return fmt.Errorf("runtime class %s: %w", *s.Pod.Spec.RuntimeClassName, err)
 	}
-	if s.EditSandbox != nil && (acts.CreateSandbox || podspec.HasUserNamespace(s.Pod)) { // containers get that of the sandbox
+	if s.EditSandbox != nil && (acts.CreateSandbox || podspec.HasUserNamespace(s.Pod)) {
+		// containers get that of the sandbox
 		if s.pod.Edits, err = s.EditSandbox(ctx); err != nil {
 			return err
 		}
@@ -341,7 +348,8 @@ func (s *podSync) makeSandbox(ctx context.Context) error {
 	resp, err := call(longer, s.r, "RunPodSandbox", s.about, s.r.opts.CallTimeout, s.r.rs.RunPodSandbox,
 		&criv1.RunPodSandboxRequest{Config: s.config, RuntimeHandler: s.handler})
 	err = checkID("RunPodSandbox", s.about, resp.GetPodSandboxId(), err)
-	s.events().done(ctx, runtime.Record{Kind: runtime.KindCreateSandbox, Attempt: s.config.GetMetadata().GetAttempt()}, began, err)
+	s.events().done(ctx, runtime.Record{Kind: runtime.KindCreateSandbox, Attempt: s.config.GetMetadata().GetAttempt()},
+		began, err)
 	started := SandboxStart{Pod: s.ref, RuntimeHandler: s.handler, Took: time.Since(began), Err: err}
 	s.r.metrics.Call("SandboxStarted", func(m Metrics) { m.SandboxStarted(started) })
 	if err != nil {
@@ -352,7 +360,8 @@ func (s *podSync) makeSandbox(ctx context.Context) error {
 	s.r.index.addSandbox(s.ref.UID, s.sandboxID, true)
 	status := &runtime.SandboxStatus{
 		Sandbox: runtime.Sandbox{
-			ID: s.sandboxID, Attempt: s.config.GetMetadata().GetAttempt(), State: runtime.SandboxReady, CreatedAt: time.Now(),
+			ID: s.sandboxID, Attempt: s.config.GetMetadata().GetAttempt(), State: runtime.SandboxReady,
+			CreatedAt: time.Now(),
 		},
 		HostNetwork: podspec.HasHostNetwork(s.Pod),
 	}
@@ -379,7 +388,8 @@ func (s *podSync) waitForSandbox(ctx context.Context, err error) {
 	if c := (*callError)(nil); errors.As(err, &c) {
 		err = c // without the names of the pod and the call
 	}
-	why := v1.ContainerStateWaiting{Reason: "ContainerCreating", Message: "Failed to create pod sandbox: " + withoutIDs(reason(err))}
+	why := v1.ContainerStateWaiting{Reason: "ContainerCreating", Message: "Failed to create pod sandbox: " +
+		withoutIDs(reason(err))}
 	if len(s.Pod.Spec.InitContainers) > 0 {
 		why.Reason = "PodInitializing"
 	}
@@ -411,8 +421,9 @@ func (s *podSync) fetchImages(ctx context.Context, starts []plan.Start) {
 		s.images.jobs[key] = res
 		store := &imageStore{r: s.r, about: s.about, want: key.image, sandbox: s.config}
 		job := &imageJob{
-			request: runtime.ImageRequest{Image: key.image, Policy: key.policy, Container: container, HostProcesses: s.r.hostProcesses.Load(), Store: store},
-			store:   store, ensure: ensure, lease: s.r.uses.lease(s.ref),
+			request: runtime.ImageRequest{Image: key.image, Policy: key.policy, Container: container,
+				HostProcesses: s.r.hostProcesses.Load(), Store: store},
+			store: store, ensure: ensure, lease: s.r.uses.lease(s.ref),
 		}
 		s.images.leases = append(s.images.leases, job.lease)
 		s.images.wg.Go(func() {
@@ -420,7 +431,8 @@ func (s *podSync) fetchImages(ctx context.Context, starts []plan.Start) {
 			select {
 			case places <- struct{}{}:
 				defer func() { <-places }()
-				if err := runtime.Recover(func() error { res.image, res.err = job.ensureImage(ctx); return nil }); err != nil {
+				if err := runtime.Recover(
+					func() error { res.image, res.err = job.ensureImage(ctx); return nil }); err != nil {
 					res.err = waitFor(runtime.ReasonImagePull, err)
 				}
 			case <-ctx.Done():

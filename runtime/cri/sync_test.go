@@ -77,7 +77,8 @@ type otherNetwork struct {
 	network *criv1.PodSandboxNetworkStatus
 }
 
-func (c otherNetwork) PodSandboxStatus(ctx context.Context, req *criv1.PodSandboxStatusRequest, opts ...grpc.CallOption) (*criv1.PodSandboxStatusResponse, error) {
+func (c otherNetwork) PodSandboxStatus(ctx context.Context, req *criv1.PodSandboxStatusRequest,
+	opts ...grpc.CallOption) (*criv1.PodSandboxStatusResponse, error) {
 	resp, err := c.RuntimeServiceClient.PodSandboxStatus(ctx, req, opts...)
 	if s := resp.GetStatus(); s != nil {
 		s.Network = c.network
@@ -86,7 +87,8 @@ func (c otherNetwork) PodSandboxStatus(ctx context.Context, req *criv1.PodSandbo
 }
 
 func TestRepliesWithoutAnIDAreErrors(t *testing.T) {
-	for method, reason := range map[string]string{"RunPodSandbox": "ContainerCreating", "CreateContainer": "CreateContainerError"} {
+	for method, reason := range map[string]string{"RunPodSandbox": "ContainerCreating",
+		"CreateContainer": "CreateContainerError"} {
 		t.Run(method, func(t *testing.T) {
 			svc := newService(t, "app:1")
 			rs, is := svc.Clients()
@@ -109,7 +111,8 @@ type noID struct {
 	method string
 }
 
-func (c noID) RunPodSandbox(ctx context.Context, req *criv1.RunPodSandboxRequest, opts ...grpc.CallOption) (*criv1.RunPodSandboxResponse, error) {
+func (c noID) RunPodSandbox(ctx context.Context, req *criv1.RunPodSandboxRequest,
+	opts ...grpc.CallOption) (*criv1.RunPodSandboxResponse, error) {
 	resp, err := c.RuntimeServiceClient.RunPodSandbox(ctx, req, opts...)
 	if c.method == "RunPodSandbox" {
 		resp.PodSandboxId = ""
@@ -117,7 +120,8 @@ func (c noID) RunPodSandbox(ctx context.Context, req *criv1.RunPodSandboxRequest
 	return resp, err
 }
 
-func (c noID) CreateContainer(ctx context.Context, req *criv1.CreateContainerRequest, opts ...grpc.CallOption) (*criv1.CreateContainerResponse, error) {
+func (c noID) CreateContainer(ctx context.Context, req *criv1.CreateContainerRequest,
+	opts ...grpc.CallOption) (*criv1.CreateContainerResponse, error) {
 	resp, err := c.RuntimeServiceClient.CreateContainer(ctx, req, opts...)
 	if c.method == "CreateContainer" {
 		resp.ContainerId = ""
@@ -163,7 +167,8 @@ func TestStartsInSpecOrderAndSharesImages(t *testing.T) {
 	svc.exit("init", 0)
 	s.mustSync()
 	all := svc.calls(true)
-	assert.Equal(t, []string{"CreateContainer b/0", "StartContainer b", "CreateContainer a/0", "StartContainer a"}, all[len(all)-4:])
+	assert.Equal(t, []string{"CreateContainer b/0", "StartContainer b", "CreateContainer a/0", "StartContainer a"},
+		all[len(all)-4:])
 	n := 0
 	for _, c := range all {
 		if c == "ImageStatus app:1" {
@@ -178,12 +183,15 @@ func TestOneBadContainerLeavesTheOthers(t *testing.T) {
 	pod := podOf("missing", "config", "create", "start", "good")
 	pod.Spec.Containers[0].Image, pod.Spec.Containers[0].ImagePullPolicy = "other:1", v1.PullNever
 	pod.Spec.Containers[1].VolumeMounts = []v1.VolumeMount{{Name: "nowhere", MountPath: "/x"}}
-	svc.Inject(fake.Fault{Call: "CreateContainer", Target: fake.Target{Container: "create"}, Err: errors.New("no space left")})
-	svc.Inject(fake.Fault{Call: "StartContainer", Target: fake.Target{Container: "start"}, Err: errors.New("exec format error")})
+	svc.Inject(fake.Fault{Call: "CreateContainer", Target: fake.Target{Container: "create"},
+		Err: errors.New("no space left")})
+	svc.Inject(fake.Fault{Call: "StartContainer", Target: fake.Target{Container: "start"},
+		Err: errors.New("exec format error")})
 	s := newSyncer(t, svc.client(cri.Options{}), pod)
 	res, err := s.sync()
 	require.Error(t, err)
-	assert.ErrorContains(t, err, "pod default/web(uid-1), container create: CreateContainerError: CreateContainer: no space left")
+	assert.ErrorContains(t, err, "pod default/web(uid-1), container create: CreateContainerError: CreateContainer: "+
+		"no space left")
 	reasons := map[string]string{}
 	for name, w := range res.Waiting {
 		reasons[name] = w.Reason
@@ -226,10 +234,13 @@ func TestTheStatusHasNoIDOfAFailedSandbox(t *testing.T) {
 	s := newSyncer(t, svc.client(cri.Options{}), podOf("a"))
 	for attempt := range 3 {
 		id := strings.Repeat(strconv.Itoa(attempt), 64)
-		svc.Inject(fake.Fault{Call: "RunPodSandbox", Times: 1, Err: fmt.Errorf("failed to setup network for sandbox %q: (%s) no address for pause@%s", id, id, digest)})
+		svc.Inject(fake.Fault{Call: "RunPodSandbox", Times: 1, Err: fmt.Errorf("failed to setup network for sandbox "+
+			"%q: (%s) no address for pause@%s", id, id, digest)})
 		res, err := s.sync()
 		require.ErrorContains(t, err, id, "the log has the ID")
-		assert.Equal(t, `Failed to create pod sandbox: failed to setup network for sandbox "<id>": (<id>) no address for pause@`+digest, res.Waiting["a"].Message)
+		assert.Equal(t,
+			`Failed to create pod sandbox: failed to setup network for sandbox "<id>": (<id>) no address for pause@`+
+				digest, res.Waiting["a"].Message)
 	}
 }
 
@@ -285,7 +296,8 @@ func TestDeadSandboxIsReplaced(t *testing.T) {
 	require.Equal(t, 1, svc.KillSandbox(fake.Target{}))
 	svc.calls()
 	s.mustSync()
-	assert.Equal(t, []string{"StopPodSandbox s1", "RunPodSandbox web/1", "CreateContainer a/1", "StartContainer a"}, svc.calls())
+	assert.Equal(t, []string{"StopPodSandbox s1", "RunPodSandbox web/1", "CreateContainer a/1", "StartContainer a"},
+		svc.calls())
 	st := s.status()
 	require.Len(t, st.Sandboxes, 2)
 	assert.Equal(t, uint32(1), st.Sandboxes[0].Attempt)
@@ -304,7 +316,8 @@ func TestCrashLoop(t *testing.T) {
 		assert.Equal(t, 10*time.Second, res.RetryAfter)
 		assert.Equal(t, "CrashLoopBackOff", res.Waiting["a"].Reason)
 		assert.False(t, res.Changed)
-		assert.Equal(t, []string{"spec.containers{a} BackOff: Back-off restarting failed container a in pod web_default(uid-1)"}, s.eventLines()[before:])
+		assert.Equal(t, []string{"spec.containers{a} BackOff: Back-off restarting failed container a in pod " +
+			"web_default(uid-1)"}, s.eventLines()[before:])
 
 		time.Sleep(res.RetryAfter)
 		res = s.mustSync()
@@ -331,12 +344,14 @@ func TestRestartCountSurvivesTheRuntimesState(t *testing.T) {
 
 func TestPostStart(t *testing.T) {
 	pod := podOf("a", "b")
-	pod.Spec.Containers[0].Lifecycle = &v1.Lifecycle{PostStart: &v1.LifecycleHandler{Exec: &v1.ExecAction{Command: []string{"hook"}}}}
+	pod.Spec.Containers[0].Lifecycle = &v1.Lifecycle{
+		PostStart: &v1.LifecycleHandler{Exec: &v1.ExecAction{Command: []string{"hook"}}}}
 
 	t.Run("the next container waits for it", func(t *testing.T) {
 		svc := newService(t, "app:1")
 		newSyncer(t, svc.client(cri.Options{}), pod).mustSync()
-		assert.Equal(t, []string{"RunPodSandbox web/0", "CreateContainer a/0", "StartContainer a", "ExecSync hook", "CreateContainer b/0", "StartContainer b"}, svc.calls())
+		assert.Equal(t, []string{"RunPodSandbox web/0", "CreateContainer a/0", "StartContainer a", "ExecSync hook",
+			"CreateContainer b/0", "StartContainer b"}, svc.calls())
 	})
 	t.Run("its failure kills the container", func(t *testing.T) {
 		svc := newService(t, "app:1")
@@ -344,7 +359,8 @@ func TestPostStart(t *testing.T) {
 		s := newSyncer(t, svc.client(cri.Options{}), pod)
 		res, err := s.sync()
 		require.Error(t, err)
-		assert.Equal(t, v1.ContainerStateWaiting{Reason: "PostStartHookError", Message: `Exec lifecycle hook ([hook]) for Container "a" in Pod "web_default(uid-1)" failed - error: command 'hook' exited with 3: , message: "secret\n"`}, res.Waiting["a"])
+		assert.Equal(t, v1.ContainerStateWaiting{Reason: "PostStartHookError",
+			Message: `Exec lifecycle hook ([hook]) for Container "a" in Pod "web_default(uid-1)" failed - error: command 'hook' exited with 3: , message: "secret\n"`}, res.Waiting["a"])
 		assert.Equal(t, runtime.ContainerExited, svc.newest("a").State)
 		assert.Equal(t, runtime.ContainerRunning, svc.newest("b").State)
 		assert.NotContains(t, s.eventLines(), "secret")

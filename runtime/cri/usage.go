@@ -18,9 +18,11 @@ var _ runtime.UsageReporter = (*Runtime)(nil)
 // the runtime supports that, or, with a runtime that has no such call, ListContainerStats.
 func (r *Runtime) ListUsage(ctx context.Context) (runtime.Usage, error) {
 	list, err := listOf(r, func() ([]*criv1.PodSandboxStats, error) {
-		return streamed(ctx, r, "StreamPodSandboxStats", r.rs.StreamPodSandboxStats, &criv1.StreamPodSandboxStatsRequest{}, (*criv1.StreamPodSandboxStatsResponse).GetPodSandboxStats)
+		return streamed(ctx, r, "StreamPodSandboxStats", r.rs.StreamPodSandboxStats,
+			&criv1.StreamPodSandboxStatsRequest{}, (*criv1.StreamPodSandboxStatsResponse).GetPodSandboxStats)
 	}, func() ([]*criv1.PodSandboxStats, error) {
-		resp, err := call(ctx, r, "ListPodSandboxStats", "", 0, r.rs.ListPodSandboxStats, &criv1.ListPodSandboxStatsRequest{})
+		resp, err := call(ctx, r, "ListPodSandboxStats", "", 0, r.rs.ListPodSandboxStats,
+			&criv1.ListPodSandboxStatsRequest{})
 		return resp.GetStats(), err
 	})
 	if errors.Is(err, errors.ErrUnsupported) {
@@ -29,11 +31,13 @@ func (r *Runtime) ListUsage(ctx context.Context) (runtime.Usage, error) {
 	if err != nil {
 		return runtime.Usage{}, err
 	}
-	usage := runtime.Usage{Sandboxes: make([]runtime.SandboxUsage, 0, len(list)), Containers: make([]runtime.ContainerUsage, 0, len(list))}
+	usage := runtime.Usage{Sandboxes: make([]runtime.SandboxUsage, 0, len(list)),
+		Containers: make([]runtime.ContainerUsage, 0, len(list))}
 	for _, s := range list {
 		linux := s.GetLinux()
 		usage.Sandboxes = append(usage.Sandboxes, runtime.SandboxUsage{
-			ID: s.GetAttributes().GetId(), CPU: cpuStats(linux.GetCpu()), Memory: memoryStats(linux.GetMemory()), IO: ioStats(linux.GetIo()),
+			ID: s.GetAttributes().GetId(), CPU: cpuStats(linux.GetCpu()), Memory: memoryStats(linux.GetMemory()),
+			IO:      ioStats(linux.GetIo()),
 			Network: networkStats(linux.GetNetwork()), Processes: number(linux.GetProcess().GetProcessCount()),
 		})
 		for _, c := range linux.GetContainers() {
@@ -68,13 +72,16 @@ func (r *Runtime) listContainerUsage(ctx context.Context) (runtime.Usage, error)
 
 func containerUsage(c *criv1.ContainerStats) runtime.ContainerUsage {
 	out := runtime.ContainerUsage{
-		ID: c.GetAttributes().GetId(), CPU: cpuStats(c.GetCpu()), Memory: memoryStats(c.GetMemory()), IO: ioStats(c.GetIo()),
+		ID: c.GetAttributes().GetId(), CPU: cpuStats(c.GetCpu()), Memory: memoryStats(c.GetMemory()),
+		IO: ioStats(c.GetIo()),
 	}
 	if s := c.GetSwap(); s != nil {
-		out.Swap = &statsv1alpha1.SwapStats{Time: statsTime(s.GetTimestamp()), SwapUsageBytes: number(s.GetSwapUsageBytes()), SwapAvailableBytes: number(s.GetSwapAvailableBytes())}
+		out.Swap = &statsv1alpha1.SwapStats{Time: statsTime(s.GetTimestamp()),
+			SwapUsageBytes: number(s.GetSwapUsageBytes()), SwapAvailableBytes: number(s.GetSwapAvailableBytes())}
 	}
 	if l := c.GetWritableLayer(); l != nil {
-		out.WritableLayer = &statsv1alpha1.FsStats{Time: statsTime(l.GetTimestamp()), UsedBytes: number(l.GetUsedBytes()), InodesUsed: number(l.GetInodesUsed())}
+		out.WritableLayer = &statsv1alpha1.FsStats{Time: statsTime(l.GetTimestamp()),
+			UsedBytes: number(l.GetUsedBytes()), InodesUsed: number(l.GetInodesUsed())}
 		out.Mountpoint = l.GetFsId().GetMountpoint()
 	}
 	return out
@@ -85,7 +92,8 @@ func cpuStats(c *criv1.CpuUsage) *statsv1alpha1.CPUStats {
 		return nil
 	}
 	return &statsv1alpha1.CPUStats{
-		Time: statsTime(c.GetTimestamp()), UsageCoreNanoSeconds: number(c.GetUsageCoreNanoSeconds()), UsageNanoCores: number(c.GetUsageNanoCores()), PSI: psiStats(c.GetPsi()),
+		Time: statsTime(c.GetTimestamp()), UsageCoreNanoSeconds: number(c.GetUsageCoreNanoSeconds()),
+		UsageNanoCores: number(c.GetUsageNanoCores()), PSI: psiStats(c.GetPsi()),
 	}
 }
 
@@ -94,9 +102,11 @@ func memoryStats(m *criv1.MemoryUsage) *statsv1alpha1.MemoryStats {
 		return nil
 	}
 	return &statsv1alpha1.MemoryStats{
-		Time: statsTime(m.GetTimestamp()), AvailableBytes: number(m.GetAvailableBytes()), UsageBytes: number(m.GetUsageBytes()),
+		Time: statsTime(m.GetTimestamp()), AvailableBytes: number(m.GetAvailableBytes()),
+		UsageBytes:      number(m.GetUsageBytes()),
 		WorkingSetBytes: number(m.GetWorkingSetBytes()), RSSBytes: number(m.GetRssBytes()),
-		PageFaults: number(m.GetPageFaults()), MajorPageFaults: number(m.GetMajorPageFaults()), PSI: psiStats(m.GetPsi()),
+		PageFaults: number(m.GetPageFaults()), MajorPageFaults: number(m.GetMajorPageFaults()),
+		PSI: psiStats(m.GetPsi()),
 	}
 }
 
@@ -123,7 +133,8 @@ func networkStats(n *criv1.NetworkUsage) *statsv1alpha1.NetworkStats {
 
 func interfaceStats(i *criv1.NetworkInterfaceUsage) statsv1alpha1.InterfaceStats {
 	return statsv1alpha1.InterfaceStats{
-		Name: i.GetName(), RxBytes: number(i.GetRxBytes()), RxErrors: number(i.GetRxErrors()), TxBytes: number(i.GetTxBytes()), TxErrors: number(i.GetTxErrors()),
+		Name: i.GetName(), RxBytes: number(i.GetRxBytes()), RxErrors: number(i.GetRxErrors()),
+		TxBytes: number(i.GetTxBytes()), TxErrors: number(i.GetTxErrors()),
 	}
 }
 
@@ -132,7 +143,8 @@ func psiStats(p *criv1.PsiStats) *statsv1alpha1.PSIStats {
 		return nil
 	}
 	data := func(d *criv1.PsiData) statsv1alpha1.PSIData {
-		return statsv1alpha1.PSIData{Total: d.GetTotal(), Avg10: d.GetAvg10(), Avg60: d.GetAvg60(), Avg300: d.GetAvg300()}
+		return statsv1alpha1.PSIData{Total: d.GetTotal(), Avg10: d.GetAvg10(), Avg60: d.GetAvg60(),
+			Avg300: d.GetAvg300()}
 	}
 	return &statsv1alpha1.PSIStats{Full: data(p.GetFull()), Some: data(p.GetSome())}
 }

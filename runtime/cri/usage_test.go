@@ -53,7 +53,8 @@ func TestListUsage(t *testing.T) {
 }
 
 func TestARuntimeWithoutUsage(t *testing.T) {
-	rt := fake.New(fake.Options{Without: append(fake.ListStreams(), "ListPodSandboxStats", "ListContainerStats", "ListMetricDescriptors")})
+	rt := fake.New(fake.Options{Without: append(fake.ListStreams(), "ListPodSandboxStats", "ListContainerStats",
+		"ListMetricDescriptors")})
 	defer rt.Close()
 	rs, is := rt.Clients()
 	client := cri.New(rs, is, cri.Options{})

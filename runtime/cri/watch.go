@@ -17,7 +17,8 @@ import (
 )
 
 // errStreamEnded is the error of an event stream that the runtime has ended without one.
-var errStreamEnded = errors.New("the runtime has ended the stream of events; CRI-O does so at once unless enable_pod_events is set")
+var errStreamEnded = errors.New("the runtime has ended the stream of events; CRI-O does so at once unless " +
+	"enable_pod_events is set")
 
 // WatchEvents implements [runtime.EventSource] with GetContainerEvents (KEP-3386). It calls
 // both callbacks from the goroutine of the caller.
@@ -89,7 +90,8 @@ func (r *Runtime) noteEvent(event *criv1.ContainerEventResponse, h runtime.Hint)
 	case h.ID == sandboxID:
 		r.index.addSandbox(h.Pod.UID, h.ID, false)
 	default:
-		i := slices.IndexFunc(event.GetContainersStatuses(), func(c *criv1.ContainerStatus) bool { return c.GetId() == h.ID })
+		i := slices.IndexFunc(event.GetContainersStatuses(),
+			func(c *criv1.ContainerStatus) bool { return c.GetId() == h.ID })
 		if i < 0 {
 			r.index.doubt(h.Pod.UID)
 			return

@@ -30,33 +30,40 @@ func TestHintOf(t *testing.T) {
 			"as kubelet's pods have it",
 			&criv1.ContainerEventResponse{
 				ContainerId: "c", CreatedAt: now.Add(-3 * time.Second).UnixNano(),
-				PodSandboxStatus: &criv1.PodSandboxStatus{Labels: labels, Metadata: &criv1.PodSandboxMetadata{Uid: "u", Namespace: "n", Name: "p"}},
+				PodSandboxStatus: &criv1.PodSandboxStatus{Labels: labels, Metadata: &criv1.PodSandboxMetadata{Uid: "u",
+					Namespace: "n", Name: "p"}},
 			},
 			runtime.Hint{Pod: pod, ID: "c", Event: runtime.HintCreated, Age: 3 * time.Second},
 		},
 		{
 			"a type that nobody knows",
-			&criv1.ContainerEventResponse{ContainerId: "c", ContainerEventType: 99, PodSandboxStatus: &criv1.PodSandboxStatus{Labels: labels}},
+			&criv1.ContainerEventResponse{ContainerId: "c", ContainerEventType: 99,
+				PodSandboxStatus: &criv1.PodSandboxStatus{Labels: labels}},
 			runtime.Hint{Pod: pod, ID: "c"},
 		},
 		{
 			"a type that is known",
-			&criv1.ContainerEventResponse{ContainerId: "c", ContainerEventType: criv1.ContainerEventType_CONTAINER_STOPPED_EVENT, PodSandboxStatus: &criv1.PodSandboxStatus{Labels: labels}},
+			&criv1.ContainerEventResponse{ContainerId: "c",
+				ContainerEventType: criv1.ContainerEventType_CONTAINER_STOPPED_EVENT,
+				PodSandboxStatus:   &criv1.PodSandboxStatus{Labels: labels}},
 			runtime.Hint{Pod: pod, ID: "c", Event: runtime.HintStopped},
 		},
 		{
 			"no labels",
-			&criv1.ContainerEventResponse{PodSandboxStatus: &criv1.PodSandboxStatus{Metadata: &criv1.PodSandboxMetadata{Uid: "u", Namespace: "n", Name: "p"}}},
+			&criv1.ContainerEventResponse{PodSandboxStatus: &criv1.PodSandboxStatus{
+				Metadata: &criv1.PodSandboxMetadata{Uid: "u", Namespace: "n", Name: "p"}}},
 			runtime.Hint{Pod: pod},
 		},
 		{
 			"no metadata, and only the UID as a label",
-			&criv1.ContainerEventResponse{PodSandboxStatus: &criv1.PodSandboxStatus{Labels: map[string]string{crimeta.LabelPodUID: "u"}}},
+			&criv1.ContainerEventResponse{PodSandboxStatus: &criv1.PodSandboxStatus{
+				Labels: map[string]string{crimeta.LabelPodUID: "u"}}},
 			runtime.Hint{Pod: runtime.PodRef{UID: "u"}},
 		},
 		{
 			"no sandbox",
-			&criv1.ContainerEventResponse{ContainerId: "c", ContainersStatuses: []*criv1.ContainerStatus{nil, {}, {Labels: labels}}},
+			&criv1.ContainerEventResponse{ContainerId: "c", ContainersStatuses: []*criv1.ContainerStatus{nil,
+				{}, {Labels: labels}}},
 			runtime.Hint{Pod: pod, ID: "c", Event: runtime.HintCreated},
 		},
 		{"nothing but an ID", &criv1.ContainerEventResponse{ContainerId: "c", PodSandboxStatus: &criv1.PodSandboxStatus{}}, runtime.Hint{ID: "c", Event: runtime.HintCreated}},
@@ -72,8 +79,10 @@ func TestHintOf(t *testing.T) {
 
 func FuzzHintOf(f *testing.F) {
 	codec := encoding.GetCodecV2(proto.Name)
-	for _, event := range []*criv1.ContainerEventResponse{{}, {ContainerId: "a", ContainerEventType: criv1.ContainerEventType_CONTAINER_STOPPED_EVENT,
-		PodSandboxStatus: &criv1.PodSandboxStatus{Metadata: &criv1.PodSandboxMetadata{Uid: "u", Namespace: "n", Name: "p"}}}, {ContainersStatuses: []*criv1.ContainerStatus{{}}}} {
+	for _, event := range []*criv1.ContainerEventResponse{{},
+		{ContainerId: "a", ContainerEventType: criv1.ContainerEventType_CONTAINER_STOPPED_EVENT,
+			PodSandboxStatus: &criv1.PodSandboxStatus{Metadata: &criv1.PodSandboxMetadata{Uid: "u", Namespace: "n",
+				Name: "p"}}}, {ContainersStatuses: []*criv1.ContainerStatus{{}}}} {
 		data, err := codec.Marshal(event)
 		require.NoError(f, err)
 		f.Add(data.Materialize())

@@ -210,7 +210,8 @@ func TestDamagedFiles(t *testing.T) {
 	require.NoError(t, r.Close())
 }
 
-// Random writes, rotations, compressions and reads: a reader receives each line once, in order, except those of files that were removed.
+// Random writes, rotations, compressions and reads: a reader receives each line once, in order, except those of files
+// that were removed.
 func TestReaderModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		dir, err := os.MkdirTemp("", "crilog")

@@ -26,7 +26,8 @@ const at = "2026-01-02T03:04:05.000000006Z "
 func TestParse(t *testing.T) {
 	l, ok := crilog.Parse([]byte(at + "stderr P:x a b "))
 	require.True(t, ok)
-	assert.Equal(t, crilog.Line{Time: []byte(at[:len(at)-1]), Stream: crilog.Stderr, Partial: true, Text: []byte("a b ")}, l)
+	assert.Equal(t, crilog.Line{Time: []byte(at[:len(at)-1]), Stream: crilog.Stderr, Partial: true,
+		Text: []byte("a b ")}, l)
 	for _, bad := range []string{"", "x", at, at + "stdin F one", at + "stdout", at + "stdout F", "stdout F x"} {
 		_, ok := crilog.Parse([]byte(bad))
 		assert.False(t, ok, bad)

@@ -10,7 +10,8 @@
 //     for a part that the next line of the stream continues. Tags are separated by
 //     colons.
 //   - Rotation renames the file. The runtime then writes to a new file with the old
-//     name. Package logs rotates; the names of rotated files are kubelet's, see [FindRotated]. Older ones are compressed.
+//     name. Package logs rotates; the names of rotated files are kubelet's, see [FindRotated]. Older ones are
+//     compressed.
 //
 // # Guarantees
 //

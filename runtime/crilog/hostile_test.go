@@ -22,7 +22,8 @@ func TestOnlyRegularFilesAreLogs(t *testing.T) {
 	appendTo(t, secret, "hush")
 	require.NoError(t, syscall.Mkfifo(pipe, 0o600)) // nobody writes to it
 	require.NoError(t, os.Symlink(secret, link))
-	for path, text := range map[string]string{pipe: "not a regular file", link: "too many levels of symbolic links", dir: "not a regular file"} {
+	for path, text := range map[string]string{pipe: "not a regular file", link: "too many levels of symbolic links",
+		dir: "not a regular file"} {
 		_, err := crilog.Open(path, -1)
 		assert.ErrorContains(t, err, text)
 		_, err = crilog.Open(path, 10)

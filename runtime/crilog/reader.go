@@ -49,9 +49,9 @@ type Reader struct {
 	skipped int64
 }
 
-// Open opens the log and its rotated files. The reader starts before the last lines, or at the beginning of the oldest file if
-// lines is negative. Partial lines count as lines, as they do for kubelet. What is read of the files is proportional to the lines;
-// of a compressed file, all is read.
+// Open opens the log and its rotated files. The reader starts before the last lines, or at the beginning of the oldest
+// file if lines is negative. Partial lines count as lines, as they do for kubelet. What is read of the files is
+// proportional to the lines; of a compressed file, all is read.
 //
 // Open fails if the path is not that of a regular file. It follows no link there, as
 // others than the runtime may be able to write to the directory.
@@ -124,8 +124,8 @@ func (r *Reader) Close() error {
 	return err
 }
 
-// RetryAfter returns the time after which Next may return more although nothing changes; 0 if there is none. After a rotation
-// the runtime may still write to the old file for a moment, so the reader does not leave it at once.
+// RetryAfter returns the time after which Next may return more although nothing changes; 0 if there is none. After a
+// rotation the runtime may still write to the old file for a moment, so the reader does not leave it at once.
 func (r *Reader) RetryAfter() time.Duration { return r.retryAfter }
 
 // Next returns the next complete line. At the end of the log the error is [io.EOF], and

@@ -8,10 +8,12 @@ import (
 	"time"
 )
 
-// The names of rotated files, as kubelet's: the log, a dot, a time in the local time zone, and suffixes of compressed and of temporary files.
+// The names of rotated files, as kubelet's: the log, a dot, a time in the local time zone, and suffixes of compressed
+// and of temporary files.
 const (
 	timeFormat = "20060102-150405"
-	// Compressed is the suffix of a compressed file, in the format of gzip, and Temporary that of one that is being written.
+	// Compressed is the suffix of a compressed file, in the format of gzip, and Temporary that of one that is being
+	// written.
 	Compressed = ".gz"
 	Temporary  = ".tmp"
 	// maxNumber is the greatest number of a rotation within one second.
@@ -40,7 +42,8 @@ func cutName(log, name string) (at string, number int, ok bool) {
 		return "", 0, false
 	}
 	at, digits, numbered := strings.Cut(suffix, "_")
-	if _, err := time.Parse(timeFormat, at); err != nil || len(at) != len(timeFormat) || at >= "9999" { // NextRotated needs a later time
+	if _, err := time.Parse(timeFormat, at); err != nil || len(at) != len(timeFormat) || at >= "9999" {
+		// NextRotated needs a later time
 		return "", 0, false
 	}
 	if !numbered {
@@ -50,8 +53,8 @@ func cutName(log, name string) (at string, number int, ok bool) {
 	return at, int(n), err == nil && len(digits) == 3 && n > 0
 }
 
-// FindRotated finds the rotated files of a log among the names in its directory, the oldest first. Leftovers are what an interrupted
-// compression has left: temporary files, and files that have a compressed copy. Other names are ignored.
+// FindRotated finds the rotated files of a log among the names in its directory, the oldest first. Leftovers are what
+// an interrupted compression has left: temporary files, and files that have a compressed copy. Other names are ignored.
 func FindRotated(log string, names []string) (files []Rotated, leftovers []string) {
 	all := map[string]bool{} // whether it is compressed, by name
 	for _, file := range names {
@@ -77,8 +80,9 @@ func FindRotated(log string, names []string) (files []Rotated, leftovers []strin
 	return files, leftovers
 }
 
-// NextRotated returns the name that a log is renamed to: with the time, or with a number if that is not after the last rotated file,
-// as after a second rotation within one second, or when the clock was set back. last is "" if there is none.
+// NextRotated returns the name that a log is renamed to: with the time, or with a number if that is not after the last
+// rotated file, as after a second rotation within one second, or when the clock was set back. last is "" if there is
+// none.
 func NextRotated(log, last string, now time.Time) string {
 	name := log + "." + now.Format(timeFormat)
 	at, number, ok := cutName(log, last)

@@ -20,8 +20,8 @@ type source struct {
 	zip *gzip.Reader // nil if the file is not compressed
 	// rotated is the name of a rotated file, and "" for the log.
 	rotated string
-	// after is the name of the newest rotated file when the log was opened: a file with a greater name is the log, or comes after it.
-	// It is "" if there was none.
+	// after is the name of the newest rotated file when the log was opened: a file with a greater name is the log, or
+	// comes after it. It is "" if there was none.
 	after string
 	// end is the offset at which it ends for the reader; negative if it grows.
 	end int64
@@ -52,8 +52,8 @@ func listRotated(path string) ([]Rotated, error) {
 // maxAttempts bounds how often files are looked for that are renamed meanwhile.
 const maxAttempts = 10
 
-// openLog opens the log, and returns the rotated files before it. If there is no log but there are rotated files, the log is renamed at this
-// moment: then the newest of them stands for it.
+// openLog opens the log, and returns the rotated files before it. If there is no log but there are rotated files, the
+// log is renamed at this moment: then the newest of them stands for it.
 func openLog(path string) (log source, before []Rotated, err error) {
 	for range maxAttempts {
 		if before, err = listRotated(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -158,8 +158,8 @@ func nextTo(files []Rotated, name string) (Rotated, bool) {
 	return Rotated{}, false
 }
 
-// settleTime is the time after the last write to a rotated file in which the runtime may write to it again: containerd has lines in memory
-// when it opens the new file.
+// settleTime is the time after the last write to a rotated file in which the runtime may write to it again: containerd
+// has lines in memory when it opens the new file.
 const settleTime = 250 * time.Millisecond
 
 // settlesIn returns the time until the file is taken for complete.
@@ -178,7 +178,8 @@ func (s *source) settlesIn() (time.Duration, error) {
 	return max(0, settleTime-age), nil
 }
 
-// isSame reports whether a rotated file has the content of the log that is open: it was renamed, and perhaps compressed.
+// isSame reports whether a rotated file has the content of the log that is open: it was renamed, and perhaps
+// compressed.
 func (s *source) isSame(path string, file Rotated) bool {
 	other, err := openRotated(path, file)
 	if err != nil {

@@ -78,7 +78,8 @@ func (r *Reader) seekIn(lines int) (missing int, err error) {
 	return 0, err
 }
 
-// skipLines skips a number of lines in a compressed file, or all lines if it is negative, and returns how many they were.
+// skipLines skips a number of lines in a compressed file, or all lines if it is negative, and returns how many they
+// were.
 func (r *Reader) skipLines(lines int) (skipped int, err error) {
 	at := r.src.ReaderAt.(*sequential)
 	in := bufio.NewReaderSize(at.r, maxBlock)

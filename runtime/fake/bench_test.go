@@ -41,7 +41,8 @@ func BenchmarkServer(b *testing.B) {
 				return err
 			}},
 			{"list containers of a pod", func(ctx context.Context) error {
-				_, err := rs.ListContainers(ctx, &criv1.ListContainersRequest{Filter: &criv1.ContainerFilter{LabelSelector: ofPod}})
+				_, err := rs.ListContainers(ctx,
+					&criv1.ListContainersRequest{Filter: &criv1.ContainerFilter{LabelSelector: ofPod}})
 				return err
 			}},
 			{"status of a sandbox", func(ctx context.Context) error {

@@ -84,7 +84,8 @@ func (c *conn) Invoke(ctx context.Context, method string, args, reply any, _ ...
 }
 
 // NewStream opens a stream: the event stream, or the stream of a list.
-func (c *conn) NewStream(ctx context.Context, _ *grpc.StreamDesc, method string, _ ...grpc.CallOption) (grpc.ClientStream, error) {
+func (c *conn) NewStream(ctx context.Context, _ *grpc.StreamDesc, method string,
+	_ ...grpc.CallOption) (grpc.ClientStream, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, status.FromContextError(err).Err()
 	}
@@ -95,5 +96,6 @@ func (c *conn) NewStream(ctx context.Context, _ *grpc.StreamDesc, method string,
 	if h.stream == nil {
 		return nil, status.Errorf(codes.Unimplemented, "unknown method %s", method)
 	}
-	return &listReader{reader: reader{ctx}, serve: func(s grpc.ServerStream) error { return h.stream(c.serverOf(h.service), s) }}, nil
+	return &listReader{reader: reader{ctx},
+		serve: func(s grpc.ServerStream) error { return h.stream(c.serverOf(h.service), s) }}, nil
 }

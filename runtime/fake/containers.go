@@ -15,7 +15,8 @@ import (
 
 // CreateContainer creates an instance in a ready sandbox from an image that the runtime
 // holds. Its full name, made of its name, the sandbox's and its attempt, must be free.
-func (s *runtimeServer) CreateContainer(_ context.Context, req *criv1.CreateContainerRequest) (*criv1.CreateContainerResponse, error) {
+func (s *runtimeServer) CreateContainer(_ context.Context,
+	req *criv1.CreateContainerRequest) (*criv1.CreateContainerResponse, error) {
 	s.s.mu.Lock()
 	defer s.s.mu.Unlock()
 	sb := s.s.sandboxes.byID[req.GetPodSandboxId()]
@@ -57,7 +58,8 @@ func (s *service) addContainer(c *container) {
 }
 
 // StartContainer starts an instance once.
-func (s *runtimeServer) StartContainer(ctx context.Context, req *criv1.StartContainerRequest) (*criv1.StartContainerResponse, error) {
+func (s *runtimeServer) StartContainer(ctx context.Context,
+	req *criv1.StartContainerRequest) (*criv1.StartContainerResponse, error) {
 	c, err := s.s.claimStart(req.GetContainerId())
 	if err != nil {
 		return nil, err
@@ -119,7 +121,8 @@ func (s *service) claimStart(id string) (*container, error) {
 // StopContainer sends the stop signal, unless that was done before, and kills the
 // container at the end of the grace period, or at once if that is 0. It succeeds for
 // containers that do not run or do not exist.
-func (s *runtimeServer) StopContainer(ctx context.Context, req *criv1.StopContainerRequest) (*criv1.StopContainerResponse, error) {
+func (s *runtimeServer) StopContainer(ctx context.Context,
+	req *criv1.StopContainerRequest) (*criv1.StopContainerResponse, error) {
 	grace := podspec.Seconds(req.GetTimeout())
 	s.s.mu.Lock()
 	c := s.s.containers.byID[req.GetContainerId()]
@@ -150,7 +153,8 @@ func (s *runtimeServer) StopContainer(ctx context.Context, req *criv1.StopContai
 
 // RemoveContainer removes an instance, and kills it before if it runs. It succeeds if
 // there is no such instance.
-func (s *runtimeServer) RemoveContainer(ctx context.Context, req *criv1.RemoveContainerRequest) (*criv1.RemoveContainerResponse, error) {
+func (s *runtimeServer) RemoveContainer(ctx context.Context,
+	req *criv1.RemoveContainerRequest) (*criv1.RemoveContainerResponse, error) {
 	s.s.mu.Lock()
 	c := s.s.containers.byID[req.GetContainerId()]
 	s.s.mu.Unlock()
@@ -167,7 +171,8 @@ func (s *runtimeServer) RemoveContainer(ctx context.Context, req *criv1.RemoveCo
 }
 
 // ContainerStatus describes an instance.
-func (s *runtimeServer) ContainerStatus(_ context.Context, req *criv1.ContainerStatusRequest) (*criv1.ContainerStatusResponse, error) {
+func (s *runtimeServer) ContainerStatus(_ context.Context,
+	req *criv1.ContainerStatusRequest) (*criv1.ContainerStatusResponse, error) {
 	s.s.mu.Lock()
 	defer s.s.mu.Unlock()
 	c := s.s.containers.byID[req.GetContainerId()]
@@ -202,7 +207,8 @@ func (c *container) logPath() string {
 }
 
 // ListContainers lists instances in the order of their creation.
-func (s *runtimeServer) ListContainers(_ context.Context, req *criv1.ListContainersRequest) (*criv1.ListContainersResponse, error) {
+func (s *runtimeServer) ListContainers(_ context.Context,
+	req *criv1.ListContainersRequest) (*criv1.ListContainersResponse, error) {
 	resp := &criv1.ListContainersResponse{}
 	resp.ProtoReflect().SetUnknown(join(s.s.listContainers(req.GetFilter())))
 	return resp, nil
@@ -221,7 +227,8 @@ func (s *service) listContainers(f *criv1.ContainerFilter) []item {
 }
 
 // UpdateContainerResources stores the resources that are not 0; the status reports them.
-func (s *runtimeServer) UpdateContainerResources(_ context.Context, req *criv1.UpdateContainerResourcesRequest) (*criv1.UpdateContainerResourcesResponse, error) {
+func (s *runtimeServer) UpdateContainerResources(_ context.Context,
+	req *criv1.UpdateContainerResourcesRequest) (*criv1.UpdateContainerResourcesResponse, error) {
 	s.s.mu.Lock()
 	defer s.s.mu.Unlock()
 	c := s.s.containers.byID[req.GetContainerId()]
@@ -240,7 +247,8 @@ func (s *runtimeServer) UpdateContainerResources(_ context.Context, req *criv1.U
 }
 
 // ReopenContainerLog creates the log of a running container if it does not exist.
-func (s *runtimeServer) ReopenContainerLog(_ context.Context, req *criv1.ReopenContainerLogRequest) (*criv1.ReopenContainerLogResponse, error) {
+func (s *runtimeServer) ReopenContainerLog(_ context.Context,
+	req *criv1.ReopenContainerLogRequest) (*criv1.ReopenContainerLogResponse, error) {
 	s.s.mu.Lock()
 	defer s.s.mu.Unlock()
 	c := s.s.containers.byID[req.GetContainerId()]

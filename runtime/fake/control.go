@@ -57,7 +57,8 @@ func (r *Runtime) SetCondition(name string, ok bool, reason, message string) {
 	r.s.mu.Lock()
 	defer r.s.mu.Unlock()
 	// A list that was returned is not changed.
-	r.s.conditions = append(slices.DeleteFunc(slices.Clone(r.s.conditions), func(c *criv1.RuntimeCondition) bool { return c.GetType() == name }),
+	r.s.conditions = append(slices.DeleteFunc(slices.Clone(r.s.conditions),
+		func(c *criv1.RuntimeCondition) bool { return c.GetType() == name }),
 		&criv1.RuntimeCondition{Type: name, Status: ok, Reason: reason, Message: message})
 	r.s.cond.Changed()
 }
@@ -66,7 +67,8 @@ func (r *Runtime) SetCondition(name string, ok bool, reason, message string) {
 func (r *Runtime) RemoveCondition(name string) {
 	r.s.mu.Lock()
 	defer r.s.mu.Unlock()
-	r.s.conditions = slices.DeleteFunc(slices.Clone(r.s.conditions), func(c *criv1.RuntimeCondition) bool { return c.GetType() == name })
+	r.s.conditions = slices.DeleteFunc(slices.Clone(r.s.conditions),
+		func(c *criv1.RuntimeCondition) bool { return c.GetType() == name })
 	r.s.cond.Changed()
 }
 

@@ -55,9 +55,10 @@ func TestTheContractOfCRI(t *testing.T) {
 	_, err = c.RunPodSandbox(ctx, &criv1.RunPodSandboxRequest{})
 	require.ErrorContains(t, err, "InvalidArgument")
 
-	create := &criv1.CreateContainerRequest{PodSandboxId: sb.PodSandboxId, SandboxConfig: config, Config: &criv1.ContainerConfig{
-		Metadata: &criv1.ContainerMetadata{Name: "c"}, Image: &criv1.ImageSpec{Image: "nothing:1"},
-	}}
+	create := &criv1.CreateContainerRequest{PodSandboxId: sb.PodSandboxId, SandboxConfig: config,
+		Config: &criv1.ContainerConfig{
+			Metadata: &criv1.ContainerMetadata{Name: "c"}, Image: &criv1.ImageSpec{Image: "nothing:1"},
+		}}
 	_, err = c.CreateContainer(ctx, create)
 	require.ErrorContains(t, err, `image "nothing:1": not found`)
 	create.Config.Image.Image = "image:1"
@@ -79,7 +80,8 @@ func TestTheContractOfCRI(t *testing.T) {
 	require.NoError(t, err)
 
 	limits := &criv1.LinuxContainerResources{CpuShares: 512}
-	_, err = c.UpdateContainerResources(ctx, &criv1.UpdateContainerResourcesRequest{ContainerId: made.ContainerId, Linux: limits})
+	_, err = c.UpdateContainerResources(ctx, &criv1.UpdateContainerResourcesRequest{ContainerId: made.ContainerId,
+		Linux: limits})
 	require.NoError(t, err)
 	limits.CpuShares = 1 // what was handed over is not shared
 	st, err := c.ContainerStatus(ctx, &criv1.ContainerStatusRequest{ContainerId: made.ContainerId})
@@ -96,7 +98,8 @@ func TestTheContractOfCRI(t *testing.T) {
 	create.Config.Metadata.Attempt = 1
 	_, err = c.CreateContainer(ctx, create)
 	require.ErrorContains(t, err, "is not running")
-	list, err := c.ListContainers(ctx, &criv1.ListContainersRequest{Filter: &criv1.ContainerFilter{PodSandboxId: sb.PodSandboxId}})
+	list, err := c.ListContainers(ctx,
+		&criv1.ListContainersRequest{Filter: &criv1.ContainerFilter{PodSandboxId: sb.PodSandboxId}})
 	require.NoError(t, err)
 	require.Len(t, list.Containers, 1)
 	assert.Equal(t, criv1.ContainerState_CONTAINER_EXITED, list.Containers[0].State)
@@ -139,10 +142,12 @@ func TestCallsOfImages(t *testing.T) {
 	rt := fake.New(fake.Options{})
 	images := imagesOf(rt)
 	spec := &criv1.ImageSpec{Image: "app:latest", UserSpecifiedImage: "app"}
-	_, err := images.PullImage(t.Context(), &criv1.PullImageRequest{Image: spec, Auth: &criv1.AuthConfig{Username: "me"}})
+	_, err := images.PullImage(t.Context(),
+		&criv1.PullImageRequest{Image: spec, Auth: &criv1.AuthConfig{Username: "me"}})
 	require.NoError(t, err)
 	call := rt.Calls(fake.Target{Image: "app"})[0]
-	assert.Equal(t, []string{"PullImage", "app", "app:latest", "me"}, []string{call.Method, call.Image, call.ID, call.Username})
+	assert.Equal(t, []string{"PullImage", "app", "app:latest", "me"},
+		[]string{call.Method, call.Image, call.ID, call.Username})
 }
 
 func TestConditions(t *testing.T) {

@@ -61,6 +61,7 @@
 // file exists only if there is some; statistics and metrics report the usage that
 // the behavior states. Exec, Attach and PortForward need a server of streams, such
 // as that of package criserver, and answer Unimplemented without one;
-// CheckpointContainer, CheckpointPod and RestorePod always do. Mounts, security settings, devices and resources are accepted and reported, as by [Instance].CPUSet, and
-// have no effect. Pods without kubelet's labels appear only in CRI calls.
+// CheckpointContainer, CheckpointPod and RestorePod always do. Mounts, security settings, devices and resources are
+// accepted and reported, as by [Instance].CPUSet, and have no effect. Pods without kubelet's labels appear only in CRI
+// calls.
 package fake

@@ -72,22 +72,28 @@ func TestEventFaults(t *testing.T) {
 		want   []string
 	}{
 		"none": {nil,
-			[]string{"s1 created", "s1 started", "c2 created", "c2 started", "c2 stopped", "s1 stopped", "c2 deleted", "s1 deleted"}},
+			[]string{"s1 created", "s1 started", "c2 created", "c2 started", "c2 stopped", "s1 stopped",
+				"c2 deleted", "s1 deleted"}},
 		"a lost one": {[]fake.EventFault{{Kind: &stopped, Target: main, Lose: true}},
 			[]string{"s1 created", "s1 started", "c2 created", "c2 started", "s1 stopped", "c2 deleted", "s1 deleted"}},
 		"a silent stream": {[]fake.EventFault{{Lose: true}}, nil},
 		"doubled": {[]fake.EventFault{{Copies: 1, Skip: 2, Times: 2}},
-			[]string{"s1 created", "s1 started", "c2 created", "c2 created", "c2 started", "c2 started", "c2 stopped", "s1 stopped", "c2 deleted", "s1 deleted"}},
+			[]string{"s1 created", "s1 started", "c2 created", "c2 created", "c2 started", "c2 started", "c2 stopped",
+				"s1 stopped", "c2 deleted", "s1 deleted"}},
 		"late": {[]fake.EventFault{{Target: main, Times: 1, Delay: time.Minute}},
-			[]string{"s1 created", "s1 started", "c2 started", "c2 stopped", "s1 stopped", "c2 created", "c2 deleted", "s1 deleted"}},
+			[]string{"s1 created", "s1 started", "c2 started", "c2 stopped", "s1 stopped", "c2 created",
+				"c2 deleted", "s1 deleted"}},
 		"overtaken": {[]fake.EventFault{{Kind: &stopped, Target: main, Behind: 2}, {Times: 1, Behind: 1}},
-			[]string{"s1 started", "s1 created", "c2 created", "c2 started", "s1 stopped", "c2 deleted", "c2 stopped", "s1 deleted"}},
+			[]string{"s1 started", "s1 created", "c2 created", "c2 started", "s1 stopped", "c2 deleted",
+				"c2 stopped", "s1 deleted"}},
 		"overtaken for ever": {[]fake.EventFault{{Kind: &stopped, Behind: 10}},
 			[]string{"s1 created", "s1 started", "c2 created", "c2 started", "c2 deleted", "s1 deleted"}},
 		"late and doubled": {[]fake.EventFault{{Target: main, Kind: &stopped, Delay: time.Minute}, {Kind: &stopped, Target: main, Copies: 1, Delay: time.Second}},
-			[]string{"s1 created", "s1 started", "c2 created", "c2 started", "s1 stopped", "c2 stopped", "c2 stopped", "c2 deleted", "s1 deleted"}},
+			[]string{"s1 created", "s1 started", "c2 created", "c2 started", "s1 stopped", "c2 stopped", "c2 stopped",
+				"c2 deleted", "s1 deleted"}},
 		"without statuses": {[]fake.EventFault{{Target: main, Bare: true}},
-			[]string{"s1 created", "s1 started", "c2 created bare", "c2 started bare", "c2 stopped bare", "s1 stopped", "c2 deleted bare", "s1 deleted"}},
+			[]string{"s1 created", "s1 started", "c2 created bare", "c2 started bare", "c2 stopped bare", "s1 stopped",
+				"c2 deleted bare", "s1 deleted"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T, rt *fake.Runtime) {
@@ -122,7 +128,8 @@ func TestEventsOfTheTimeBefore(t *testing.T) {
 		ctx, leave := context.WithCancel(t.Context())
 		stream := listen(ctx, t, client)
 		require.NoError(t, rt.Seed(pods[1]))
-		assert.Equal(t, []string{"c2 stopped", "s3 created", "s3 started", "c4 created", "c4 started"}, stream.take(5), "what is older is gone")
+		assert.Equal(t, []string{"c2 stopped", "s3 created", "s3 started", "c4 created", "c4 started"}, stream.take(5),
+			"what is older is gone")
 		leave()
 		synctest.Wait()
 		n, _ := rt.Listeners()
@@ -263,10 +270,12 @@ func TestAListenerTooFarBehindGetsAnError(t *testing.T) {
 }
 
 func TestCallsThatARuntimeDoesNotHave(t *testing.T) {
-	rt := fake.New(fake.Options{Without: append(fake.ListStreams(), "GetContainerEvents", "ContainerStats"), Images: []string{"image:1"}})
+	rt := fake.New(fake.Options{Without: append(fake.ListStreams(), "GetContainerEvents", "ContainerStats"),
+		Images: []string{"image:1"}})
 	overTheWire := criv1.NewRuntimeServiceClient(serve(t, rt))
 	inMemory, images := rt.Clients()
-	for name, client := range map[string]criv1.RuntimeServiceClient{"in memory": inMemory, "over the wire": overTheWire} {
+	for name, client := range map[string]criv1.RuntimeServiceClient{"in memory": inMemory,
+		"over the wire": overTheWire} {
 		t.Run(name, func(t *testing.T) {
 			_, err := listen(t.Context(), t, client).Recv()
 			assert.Equal(t, codes.Unimplemented, status.Code(err))
@@ -289,7 +298,8 @@ func TestCallsThatARuntimeDoesNotHave(t *testing.T) {
 func TestStreamsThatEndWithoutAnError(t *testing.T) {
 	rt := fake.New(fake.Options{})
 	inMemory, _ := rt.Clients()
-	for name, client := range map[string]criv1.RuntimeServiceClient{"in memory": inMemory, "over the wire": criv1.NewRuntimeServiceClient(serve(t, rt))} {
+	for name, client := range map[string]criv1.RuntimeServiceClient{"in memory": inMemory,
+		"over the wire": criv1.NewRuntimeServiceClient(serve(t, rt))} {
 		t.Run(name, func(t *testing.T) {
 			stream := listen(t.Context(), t, client)
 			_, err := stream.Header()

@@ -104,7 +104,8 @@ func (r *Runtime) Register(server grpc.ServiceRegistrar) {
 		intercepted := *desc
 		intercepted.Methods = slices.Clone(desc.Methods)
 		for i, m := range desc.Methods {
-			intercepted.Methods[i].Handler = func(srv any, ctx context.Context, dec func(any) error, _ grpc.UnaryServerInterceptor) (any, error) {
+			intercepted.Methods[i].Handler = func(srv any, ctx context.Context, dec func(any) error,
+				_ grpc.UnaryServerInterceptor) (any, error) {
 				return m.Handler(srv, ctx, dec, r.s.intercept)
 			}
 		}

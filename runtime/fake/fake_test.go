@@ -22,7 +22,8 @@ import (
 )
 
 func makePod(name string, containers ...string) *v1.Pod {
-	pod := testpod.New(name, testpod.Restart(v1.RestartPolicyAlways), testpod.Grace(30), testpod.Containers(containers...))
+	pod := testpod.New(name, testpod.Restart(v1.RestartPolicyAlways), testpod.Grace(30),
+		testpod.Containers(containers...))
 	for i := range pod.Spec.Containers {
 		pod.Spec.Containers[i].ImagePullPolicy = v1.PullIfNotPresent
 	}
@@ -34,7 +35,8 @@ func bubble(t *testing.T, test func(t *testing.T, rt *fake.Runtime)) {
 	t.Helper()
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
-		rt := fake.New(fake.Options{Dir: dir, CRI: cri.Options{Backoff: plan.Backoff{Initial: time.Second, Max: time.Second}}})
+		rt := fake.New(fake.Options{Dir: dir,
+			CRI: cri.Options{Backoff: plan.Backoff{Initial: time.Second, Max: time.Second}}})
 		defer func() { require.NoError(t, rt.Close()) }()
 		test(t, rt)
 	})
@@ -85,14 +87,16 @@ func TestTranscript(t *testing.T) {
 		}, sorted2(rt.Transcript(fake.Target{Pod: "web"})))
 		assert.Equal(t, []string{"CreateContainer default/other/main", "StartContainer default/other/main"},
 			rt.Transcript(fake.Target{Pod: "other", Container: "main"}))
-		assert.Equal(t, []string{"default/web/main#0 running", "default/web/side#0 running"}, texts(rt.Running(fake.Target{Pod: "web"})))
+		assert.Equal(t, []string{"default/web/main#0 running", "default/web/side#0 running"},
+			texts(rt.Running(fake.Target{Pod: "web"})))
 
 		rt.ForgetCalls()
 		require.NoError(t, kill(t.Context(), rt, web))
 		assert.ElementsMatch(t, []string{
 			"StopContainer default/web/main 30s", "StopContainer default/web/side 30s", "StopPodSandbox default/web",
 		}, rt.Transcript(fake.Target{}))
-		assert.Equal(t, []string{"default/web/main#0 exited (143)", "default/web/side#0 exited (143)"}, texts(rt.Instances(fake.Target{UID: "uid-web"})))
+		assert.Equal(t, []string{"default/web/main#0 exited (143)", "default/web/side#0 exited (143)"},
+			texts(rt.Instances(fake.Target{UID: "uid-web"})))
 		assert.Equal(t, 1, rt.ReadySandboxes(fake.Target{}))
 
 		for _, c := range rt.Calls(fake.Target{Pod: "web"}) {
@@ -235,7 +239,8 @@ func TestOOMAndSandboxDeath(t *testing.T) {
 
 func TestOutput(t *testing.T) {
 	bubble(t, func(t *testing.T, rt *fake.Runtime) {
-		rt.Script(fake.Target{}, fake.Behavior{RunFor: time.Second, ExitCode: 2, Output: "one\ntwo", TerminationMessage: "that was all"}, fake.Behavior{})
+		rt.Script(fake.Target{}, fake.Behavior{RunFor: time.Second, ExitCode: 2, Output: "one\ntwo",
+			TerminationMessage: "that was all"}, fake.Behavior{})
 		pod := makePod("web", "main")
 		pod.Spec.Containers[0].TerminationMessagePath = "/dev/termination-log"
 		mustSync(t, rt, pod)

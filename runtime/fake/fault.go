@@ -48,7 +48,8 @@ type fault struct {
 // hits counts a call that begins, and reports whether the fault strikes it. The
 // service's mu is held.
 func (f *fault) hits(c *Call) bool {
-	if f.Call != "" && f.Call != c.Method && f.Call != listStreams()[c.Method] || !f.Target.matches(c.Pod, c.Container, c.Image) {
+	if f.Call != "" && f.Call != c.Method && f.Call != listStreams()[c.Method] ||
+		!f.Target.matches(c.Pod, c.Container, c.Image) {
 		return false
 	}
 	f.seen++

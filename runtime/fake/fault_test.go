@@ -83,7 +83,8 @@ func TestRemovingAFaultFreesWhatHangs(t *testing.T) {
 			remove()
 		}()
 		began := time.Now()
-		_, err := rt.SyncPod(t.Context(), runtime.PodSync{Pod: makePod("web", "main"), Host: rt.Host(), Dir: t.TempDir()})
+		_, err := rt.SyncPod(t.Context(), runtime.PodSync{Pod: makePod("web", "main"), Host: rt.Host(),
+			Dir: t.TempDir()})
 		require.ErrorIs(t, err, context.DeadlineExceeded, "the client's own timeout is two minutes")
 		assert.Equal(t, 2*time.Minute, time.Since(began))
 		time.Sleep(2 * time.Hour)

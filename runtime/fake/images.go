@@ -94,7 +94,8 @@ func (s *service) listImages(f *criv1.ImageFilter) []*criv1.Image {
 }
 
 // ImageStatus describes an image. The response has none if it does not exist.
-func (s *imageServer) ImageStatus(_ context.Context, req *criv1.ImageStatusRequest) (*criv1.ImageStatusResponse, error) {
+func (s *imageServer) ImageStatus(_ context.Context,
+	req *criv1.ImageStatusRequest) (*criv1.ImageStatusResponse, error) {
 	s.s.mu.Lock()
 	defer s.s.mu.Unlock()
 	return &criv1.ImageStatusResponse{Image: s.s.findImage(req.GetImage().GetImage())}, nil
@@ -112,7 +113,8 @@ func (s *imageServer) PullImage(_ context.Context, req *criv1.PullImageRequest) 
 }
 
 // RemoveImage removes an image. It succeeds if there is none.
-func (s *imageServer) RemoveImage(_ context.Context, req *criv1.RemoveImageRequest) (*criv1.RemoveImageResponse, error) {
+func (s *imageServer) RemoveImage(_ context.Context,
+	req *criv1.RemoveImageRequest) (*criv1.RemoveImageResponse, error) {
 	s.s.mu.Lock()
 	defer s.s.mu.Unlock()
 	if img := s.s.findImage(req.GetImage().GetImage()); img != nil {

@@ -38,8 +38,12 @@ type pending struct {
 }
 
 // intercept serves every unary call, over a wire or not.
-func (s *service) intercept(ctx context.Context, req any, info *grpc.UnaryServerInfo, serve grpc.UnaryHandler) (any, error) {
-	return s.begin(ctx, path.Base(info.FullMethod), req).run(func(ctx context.Context) (any, error) { return serve(ctx, req) })
+func (s *service) intercept(ctx context.Context, req any, info *grpc.UnaryServerInfo,
+	serve grpc.UnaryHandler) (any, error) {
+	return s.begin(ctx, path.Base(info.FullMethod), req).run(func(ctx context.Context) (any,
+		error) {
+		return serve(ctx, req)
+	})
 }
 
 // run serves the call with its faults. It is called once.

@@ -32,7 +32,8 @@ var listStreams = sync.OnceValue(func() map[string]string {
 
 // stream answers a call with a list in parts. A fault strikes before the first part or,
 // if it is late, after the last one: the list then has no end.
-func stream[T, R any](s *service, method string, req any, out grpc.ServerStreamingServer[R], list func() []T, message func(part []T) *R) error {
+func stream[T, R any](s *service, method string, req any, out grpc.ServerStreamingServer[R], list func() []T,
+	message func(part []T) *R) error {
 	_, err := s.begin(out.Context(), method, req).run(func(context.Context) (any, error) {
 		for part := range slices.Chunk(list(), streamPart) {
 			if err := out.Send(message(part)); err != nil {
@@ -45,7 +46,8 @@ func stream[T, R any](s *service, method string, req any, out grpc.ServerStreami
 }
 
 // StreamPodSandboxes is ListPodSandbox in parts.
-func (s *runtimeServer) StreamPodSandboxes(req *criv1.StreamPodSandboxesRequest, out grpc.ServerStreamingServer[criv1.StreamPodSandboxesResponse]) error {
+func (s *runtimeServer) StreamPodSandboxes(req *criv1.StreamPodSandboxesRequest,
+	out grpc.ServerStreamingServer[criv1.StreamPodSandboxesResponse]) error {
 	return stream(s.s, "StreamPodSandboxes", req, out,
 		func() []item { return s.s.listSandboxes(req.GetFilter()) },
 		func(part []item) *criv1.StreamPodSandboxesResponse {
@@ -56,7 +58,8 @@ func (s *runtimeServer) StreamPodSandboxes(req *criv1.StreamPodSandboxesRequest,
 }
 
 // StreamContainers is ListContainers in parts.
-func (s *runtimeServer) StreamContainers(req *criv1.StreamContainersRequest, out grpc.ServerStreamingServer[criv1.StreamContainersResponse]) error {
+func (s *runtimeServer) StreamContainers(req *criv1.StreamContainersRequest,
+	out grpc.ServerStreamingServer[criv1.StreamContainersResponse]) error {
 	return stream(s.s, "StreamContainers", req, out,
 		func() []item { return s.s.listContainers(req.GetFilter()) },
 		func(part []item) *criv1.StreamContainersResponse {
@@ -67,7 +70,8 @@ func (s *runtimeServer) StreamContainers(req *criv1.StreamContainersRequest, out
 }
 
 // StreamContainerStats is ListContainerStats in parts.
-func (s *runtimeServer) StreamContainerStats(req *criv1.StreamContainerStatsRequest, out grpc.ServerStreamingServer[criv1.StreamContainerStatsResponse]) error {
+func (s *runtimeServer) StreamContainerStats(req *criv1.StreamContainerStatsRequest,
+	out grpc.ServerStreamingServer[criv1.StreamContainerStatsResponse]) error {
 	return stream(s.s, "StreamContainerStats", req, out,
 		func() []*criv1.ContainerStats { return s.s.listContainerStats(req.GetFilter()) },
 		func(part []*criv1.ContainerStats) *criv1.StreamContainerStatsResponse {
@@ -76,7 +80,8 @@ func (s *runtimeServer) StreamContainerStats(req *criv1.StreamContainerStatsRequ
 }
 
 // StreamPodSandboxStats is ListPodSandboxStats in parts.
-func (s *runtimeServer) StreamPodSandboxStats(req *criv1.StreamPodSandboxStatsRequest, out grpc.ServerStreamingServer[criv1.StreamPodSandboxStatsResponse]) error {
+func (s *runtimeServer) StreamPodSandboxStats(req *criv1.StreamPodSandboxStatsRequest,
+	out grpc.ServerStreamingServer[criv1.StreamPodSandboxStatsResponse]) error {
 	return stream(s.s, "StreamPodSandboxStats", req, out,
 		func() []*criv1.PodSandboxStats { return s.s.listSandboxStats(req.GetFilter()) },
 		func(part []*criv1.PodSandboxStats) *criv1.StreamPodSandboxStatsResponse {
@@ -85,7 +90,8 @@ func (s *runtimeServer) StreamPodSandboxStats(req *criv1.StreamPodSandboxStatsRe
 }
 
 // StreamPodSandboxMetrics is ListPodSandboxMetrics in parts.
-func (s *runtimeServer) StreamPodSandboxMetrics(req *criv1.StreamPodSandboxMetricsRequest, out grpc.ServerStreamingServer[criv1.StreamPodSandboxMetricsResponse]) error {
+func (s *runtimeServer) StreamPodSandboxMetrics(req *criv1.StreamPodSandboxMetricsRequest,
+	out grpc.ServerStreamingServer[criv1.StreamPodSandboxMetricsResponse]) error {
 	return stream(s.s, "StreamPodSandboxMetrics", req, out, s.s.listMetrics,
 		func(part []*criv1.PodSandboxMetrics) *criv1.StreamPodSandboxMetricsResponse {
 			return &criv1.StreamPodSandboxMetricsResponse{PodSandboxMetrics: part}
@@ -93,7 +99,8 @@ func (s *runtimeServer) StreamPodSandboxMetrics(req *criv1.StreamPodSandboxMetri
 }
 
 // StreamImages is ListImages in parts.
-func (s *imageServer) StreamImages(req *criv1.StreamImagesRequest, out grpc.ServerStreamingServer[criv1.StreamImagesResponse]) error {
+func (s *imageServer) StreamImages(req *criv1.StreamImagesRequest,
+	out grpc.ServerStreamingServer[criv1.StreamImagesResponse]) error {
 	return stream(s.s, "StreamImages", req, out,
 		func() []*criv1.Image { return s.s.listImages(req.GetFilter()) },
 		func(part []*criv1.Image) *criv1.StreamImagesResponse {

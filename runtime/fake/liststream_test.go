@@ -51,15 +51,21 @@ func TestListsInParts(t *testing.T) {
 			containers := parts(t, func(r *criv1.StreamContainersResponse) int { return len(r.Containers) })
 			assert.Equal(t, []int{100, 100, 60}, containers(c.StreamContainers(ctx, &criv1.StreamContainersRequest{})))
 			exited := &criv1.ContainerStateValue{State: criv1.ContainerState_CONTAINER_EXITED}
-			assert.Equal(t, []int{1}, containers(c.StreamContainers(ctx, &criv1.StreamContainersRequest{Filter: &criv1.ContainerFilter{State: exited}})))
+			assert.Equal(t, []int{1},
+				containers(c.StreamContainers(ctx,
+					&criv1.StreamContainersRequest{Filter: &criv1.ContainerFilter{State: exited}})))
 			none := &criv1.ContainerFilter{Id: "nobody"}
-			assert.Empty(t, containers(c.StreamContainers(ctx, &criv1.StreamContainersRequest{Filter: none})), "an empty list has no part")
-			assert.Equal(t, []int{100, 100, 59}, parts(t, func(r *criv1.StreamContainerStatsResponse) int { return len(r.ContainerStats) })(
-				c.StreamContainerStats(ctx, &criv1.StreamContainerStatsRequest{})))
-			assert.Equal(t, []int{100, 30}, parts(t, func(r *criv1.StreamPodSandboxStatsResponse) int { return len(r.PodSandboxStats) })(
-				c.StreamPodSandboxStats(ctx, &criv1.StreamPodSandboxStatsRequest{})))
-			assert.Equal(t, []int{100, 30}, parts(t, func(r *criv1.StreamPodSandboxMetricsResponse) int { return len(r.PodSandboxMetrics) })(
-				c.StreamPodSandboxMetrics(ctx, &criv1.StreamPodSandboxMetricsRequest{})))
+			assert.Empty(t, containers(c.StreamContainers(ctx, &criv1.StreamContainersRequest{Filter: none})),
+				"an empty list has no part")
+			assert.Equal(t, []int{100, 100, 59},
+				parts(t, func(r *criv1.StreamContainerStatsResponse) int { return len(r.ContainerStats) })(
+					c.StreamContainerStats(ctx, &criv1.StreamContainerStatsRequest{})))
+			assert.Equal(t, []int{100, 30},
+				parts(t, func(r *criv1.StreamPodSandboxStatsResponse) int { return len(r.PodSandboxStats) })(
+					c.StreamPodSandboxStats(ctx, &criv1.StreamPodSandboxStatsRequest{})))
+			assert.Equal(t, []int{100, 30},
+				parts(t, func(r *criv1.StreamPodSandboxMetricsResponse) int { return len(r.PodSandboxMetrics) })(
+					c.StreamPodSandboxMetrics(ctx, &criv1.StreamPodSandboxMetricsRequest{})))
 			assert.Equal(t, []int{3}, parts(t, func(r *criv1.StreamImagesResponse) int { return len(r.Images) })(
 				c.StreamImages(ctx, &criv1.StreamImagesRequest{})))
 		})
@@ -70,7 +76,8 @@ func TestFaultsOfListsInParts(t *testing.T) {
 	rt := fake.New(fake.Options{})
 	require.NoError(t, rt.Seed(fake.Pods(130, 1)...))
 	rs, _ := rt.Clients()
-	for name, c := range map[string]criv1.RuntimeServiceClient{"in memory": rs, "over the wire": criv1.NewRuntimeServiceClient(serve(t, rt))} {
+	for name, c := range map[string]criv1.RuntimeServiceClient{"in memory": rs,
+		"over the wire": criv1.NewRuntimeServiceClient(serve(t, rt))} {
 		t.Run(name, func(t *testing.T) {
 			read := func(ctx context.Context) (items int, err error) {
 				stream, err := c.StreamContainers(ctx, &criv1.StreamContainersRequest{})

@@ -23,10 +23,12 @@ func Pods(n, containers int) []*v1.Pod {
 	pods := make([]*v1.Pod, n)
 	for i := range pods {
 		pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{
-			Name: fmt.Sprintf("pod-%d", i), Namespace: "default", UID: types.UID(fmt.Sprintf("00000000-0000-4000-8000-%012d", i)),
+			Name: fmt.Sprintf("pod-%d", i), Namespace: "default",
+			UID: types.UID(fmt.Sprintf("00000000-0000-4000-8000-%012d", i)),
 		}}
 		for c := range containers {
-			pod.Spec.Containers = append(pod.Spec.Containers, v1.Container{Name: fmt.Sprintf("c%d", c), Image: "image:1"})
+			pod.Spec.Containers = append(pod.Spec.Containers,
+				v1.Container{Name: fmt.Sprintf("c%d", c), Image: "image:1"})
 		}
 		pods[i] = pod
 	}
@@ -81,7 +83,8 @@ func (s *service) seed(pods []*v1.Pod, logs string) ([]*container, error) {
 			}
 			config, err := containerConfig(pod, c, img)
 			if err != nil {
-				return nil, fmt.Errorf("fake runtime: seeding pod %s, container %s: %w", runtime.RefOf(pod), c.Name, err)
+				return nil, fmt.Errorf("fake runtime: seeding pod %s, container %s: %w", runtime.RefOf(pod), c.Name,
+					err)
 			}
 			made = append(made, newContainer(sb, config, img.GetId()))
 		}
@@ -215,13 +218,15 @@ func (s *service) behaviorsOf(list []*container) []Behavior {
 // [Runtime.ExitNext]. mu is held.
 func (s *service) nextSandboxes(n int) []*sandbox {
 	all := s.sandboxes.all
-	first, _ := slices.BinarySearchFunc(all, s.touched+1, func(sb *sandbox, seq int) int { return cmp.Compare(sb.seq, seq) })
+	first, _ := slices.BinarySearchFunc(all, s.touched+1,
+		func(sb *sandbox, seq int) int { return cmp.Compare(sb.seq, seq) })
 	var out []*sandbox
 	for _, sb := range slices.Concat(all[first:], all[:first]) {
 		if len(out) == n {
 			break
 		}
-		if slices.ContainsFunc(sb.containers, func(c *container) bool { return c.state == criv1.ContainerState_CONTAINER_RUNNING }) {
+		if slices.ContainsFunc(sb.containers,
+			func(c *container) bool { return c.state == criv1.ContainerState_CONTAINER_RUNNING }) {
 			out = append(out, sb)
 			s.touched = sb.seq
 		}

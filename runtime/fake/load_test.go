@@ -24,7 +24,8 @@ func TestSeededPodsAreAdopted(t *testing.T) {
 	pod.Spec.Containers[0].Command = []string{"serve"}
 	pod.Spec.Containers[0].TerminationMessagePath = "/dev/termination-log"
 	pod.Spec.Containers[0].TerminationMessagePolicy = v1.TerminationMessageReadFile
-	pod.Spec.InitContainers = []v1.Container{{Name: "init", Image: "image:1"}, {Name: "proxy", Image: "proxy:1", RestartPolicy: &always}}
+	pod.Spec.InitContainers = []v1.Container{{Name: "init", Image: "image:1"},
+		{Name: "proxy", Image: "proxy:1", RestartPolicy: &always}}
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
 		made, seeded := fake.New(fake.Options{Dir: dir}), fake.New(fake.Options{Dir: dir})
@@ -35,7 +36,8 @@ func TestSeededPodsAreAdopted(t *testing.T) {
 		}
 		require.Len(t, made.Running(fake.Target{}), 3)
 		require.NoError(t, seeded.Seed(pod))
-		require.ErrorContains(t, seeded.Seed(makePod("other", "a"), pod), "pod default/web(uid-web): it has a sandbox already")
+		require.ErrorContains(t, seeded.Seed(makePod("other", "a"), pod),
+			"pod default/web(uid-web): it has a sandbox already")
 		require.Len(t, seeded.Running(fake.Target{}), 3)
 
 		want, got := inspect(t, made, pod), inspect(t, seeded, pod)
@@ -97,13 +99,15 @@ func TestManyPodsChangeAtOnce(t *testing.T) {
 		assert.Equal(t, []string{"pod-0", "pod-1"}, names(rt.ExitNext(2, 3)))
 		assert.Equal(t, []string{"pod-2", "pod-3"}, names(rt.RestartNext(2, 4)))
 		assert.Equal(t, []string{
-			"default/pod-3/c0#0 exited (4)", "default/pod-3/c1#0 exited (4)", "default/pod-3/c0#1 running", "default/pod-3/c1#1 running",
+			"default/pod-3/c0#0 exited (4)", "default/pod-3/c1#0 exited (4)", "default/pod-3/c0#1 running",
+			"default/pod-3/c1#1 running",
 		}, texts(rt.Instances(fake.Target{Pod: "pod-3"})))
 		assert.Equal(t, []string{"pod-4", "pod-2"}, names(rt.RestartNext(2, 5)), "round again, and only what runs")
 		time.Sleep(2 * time.Second)
 		assert.Equal(t, []string{"pod-4", "pod-2"}, names(rt.RestartNext(10, 6)), "pod-3 did as its script says")
 		assert.Equal(t, []string{
-			"default/pod-2/c0#2 exited (6)", "default/pod-2/c1#2 exited (6)", "default/pod-2/c0#3 running", "default/pod-2/c1#3 running",
+			"default/pod-2/c0#2 exited (6)", "default/pod-2/c1#2 exited (6)", "default/pod-2/c0#3 running",
+			"default/pod-2/c1#3 running",
 		}, texts(rt.Instances(fake.Target{Pod: "pod-2"})), "of each container one dead instance is left")
 		assert.Equal(t, int32(3), inspect(t, rt, pods[2]).Newest("c0").RestartCount)
 		assert.Empty(t, rt.Transcript(fake.Target{}), "there were no calls")

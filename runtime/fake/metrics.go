@@ -27,7 +27,8 @@ func metrics() []metric {
 }
 
 // ListMetricDescriptors lists the metrics.
-func (s *runtimeServer) ListMetricDescriptors(context.Context, *criv1.ListMetricDescriptorsRequest) (*criv1.ListMetricDescriptorsResponse, error) {
+func (s *runtimeServer) ListMetricDescriptors(context.Context,
+	*criv1.ListMetricDescriptorsRequest) (*criv1.ListMetricDescriptorsResponse, error) {
 	resp := &criv1.ListMetricDescriptorsResponse{}
 	for _, m := range metrics() {
 		resp.Descriptors = append(resp.Descriptors, &criv1.MetricDescriptor{
@@ -38,7 +39,8 @@ func (s *runtimeServer) ListMetricDescriptors(context.Context, *criv1.ListMetric
 }
 
 // ListPodSandboxMetrics lists the metrics of running containers in ready sandboxes.
-func (s *runtimeServer) ListPodSandboxMetrics(context.Context, *criv1.ListPodSandboxMetricsRequest) (*criv1.ListPodSandboxMetricsResponse, error) {
+func (s *runtimeServer) ListPodSandboxMetrics(context.Context,
+	*criv1.ListPodSandboxMetricsRequest) (*criv1.ListPodSandboxMetricsResponse, error) {
 	return &criv1.ListPodSandboxMetricsResponse{PodMetrics: s.s.listMetrics()}, nil
 }
 
@@ -69,7 +71,8 @@ func (c *container) metrics() *criv1.ContainerMetrics {
 	labels := []string{c.id, c.id, c.image(), c.name(), c.sandbox.pod.Name, c.sandbox.pod.Namespace}
 	for _, m := range metrics() {
 		out.Metrics = append(out.Metrics, &criv1.Metric{
-			Name: m.name, Timestamp: time.Now().UnixNano(), MetricType: m.kind, LabelValues: labels, Value: value(m.value(&t)),
+			Name: m.name, Timestamp: time.Now().UnixNano(), MetricType: m.kind, LabelValues: labels,
+			Value: value(m.value(&t)),
 		})
 	}
 	return out

@@ -41,7 +41,8 @@ type Call struct {
 // Changes reports whether the call can change the runtime's state. The others only read.
 func (c *Call) Changes() bool {
 	switch {
-	case strings.HasPrefix(c.Method, "List"), strings.HasPrefix(c.Method, "Stream"), strings.HasSuffix(c.Method, "Status"),
+	case strings.HasPrefix(c.Method, "List"), strings.HasPrefix(c.Method, "Stream"),
+		strings.HasSuffix(c.Method, "Status"),
 		strings.HasSuffix(c.Method, "Stats"):
 		return false
 	}

@@ -23,7 +23,8 @@ func TestRecorder(t *testing.T) {
 			time.Sleep(time.Minute)
 			_, err := rt.Sync(t.Context(), web)
 			assert.NoError(t, err)
-			rec.Event(runtime.Event{Pod: runtime.RefOf(makePod("other")), Type: "Warning", Reason: "Evicted", Message: "too big"})
+			rec.Event(runtime.Event{Pod: runtime.RefOf(makePod("other")), Type: "Warning", Reason: "Evicted",
+				Message: "too big"})
 		}()
 		ev, err := rec.UntilEvent(t.Context(), fake.Target{Pod: "web", Container: "main"}, "Started")
 		require.NoError(t, err)

@@ -13,7 +13,8 @@ import (
 
 // Version returns the name of the runtime.
 func (s *runtimeServer) Version(context.Context, *criv1.VersionRequest) (*criv1.VersionResponse, error) {
-	return &criv1.VersionResponse{Version: "0.1.0", RuntimeName: s.s.opts.Name, RuntimeVersion: "1.0.0", RuntimeApiVersion: "v1"}, nil
+	return &criv1.VersionResponse{Version: "0.1.0", RuntimeName: s.s.opts.Name, RuntimeVersion: "1.0.0",
+		RuntimeApiVersion: "v1"}, nil
 }
 
 // Status returns the conditions, see [Runtime.SetCondition].
@@ -21,24 +22,29 @@ func (s *runtimeServer) Status(context.Context, *criv1.StatusRequest) (*criv1.St
 	s.s.mu.Lock()
 	defer s.s.mu.Unlock()
 	return &criv1.StatusResponse{
-		Status:          &criv1.RuntimeStatus{Conditions: slices.Clone(s.s.conditions)},
-		RuntimeHandlers: []*criv1.RuntimeHandler{{Features: &criv1.RuntimeHandlerFeatures{RecursiveReadOnlyMounts: true, UserNamespaces: true}}},
-		Features:        &criv1.RuntimeFeatures{SupplementalGroupsPolicy: true},
+		Status: &criv1.RuntimeStatus{Conditions: slices.Clone(s.s.conditions)},
+		RuntimeHandlers: []*criv1.RuntimeHandler{{Features: &criv1.RuntimeHandlerFeatures{RecursiveReadOnlyMounts: true,
+			UserNamespaces: true}}},
+		Features: &criv1.RuntimeFeatures{SupplementalGroupsPolicy: true},
 	}, nil
 }
 
 // RuntimeConfig returns the cgroup driver.
-func (s *runtimeServer) RuntimeConfig(context.Context, *criv1.RuntimeConfigRequest) (*criv1.RuntimeConfigResponse, error) {
-	return &criv1.RuntimeConfigResponse{Linux: &criv1.LinuxRuntimeConfiguration{CgroupDriver: criv1.CgroupDriver_CGROUPFS}}, nil
+func (s *runtimeServer) RuntimeConfig(context.Context,
+	*criv1.RuntimeConfigRequest) (*criv1.RuntimeConfigResponse, error) {
+	return &criv1.RuntimeConfigResponse{Linux: &criv1.LinuxRuntimeConfiguration{
+		CgroupDriver: criv1.CgroupDriver_CGROUPFS}}, nil
 }
 
 // UpdateRuntimeConfig has no effect.
-func (s *runtimeServer) UpdateRuntimeConfig(context.Context, *criv1.UpdateRuntimeConfigRequest) (*criv1.UpdateRuntimeConfigResponse, error) {
+func (s *runtimeServer) UpdateRuntimeConfig(context.Context,
+	*criv1.UpdateRuntimeConfigRequest) (*criv1.UpdateRuntimeConfigResponse, error) {
 	return &criv1.UpdateRuntimeConfigResponse{}, nil
 }
 
 // UpdatePodSandboxResources has no effect on a ready sandbox, and fails for others.
-func (s *runtimeServer) UpdatePodSandboxResources(_ context.Context, req *criv1.UpdatePodSandboxResourcesRequest) (*criv1.UpdatePodSandboxResourcesResponse, error) {
+func (s *runtimeServer) UpdatePodSandboxResources(_ context.Context,
+	req *criv1.UpdatePodSandboxResourcesRequest) (*criv1.UpdatePodSandboxResourcesResponse, error) {
 	s.s.mu.Lock()
 	defer s.s.mu.Unlock()
 	switch sb := s.s.sandboxes.byID[req.GetPodSandboxId()]; {
@@ -52,7 +58,8 @@ func (s *runtimeServer) UpdatePodSandboxResources(_ context.Context, req *criv1.
 
 // RunPodSandbox creates a ready sandbox. Its name, made of the pod's name and the
 // attempt, must be free.
-func (s *runtimeServer) RunPodSandbox(_ context.Context, req *criv1.RunPodSandboxRequest) (*criv1.RunPodSandboxResponse, error) {
+func (s *runtimeServer) RunPodSandbox(_ context.Context,
+	req *criv1.RunPodSandboxRequest) (*criv1.RunPodSandboxResponse, error) {
 	s.s.mu.Lock()
 	defer s.s.mu.Unlock()
 	meta := req.GetConfig().GetMetadata()
@@ -101,7 +108,8 @@ func (sb *sandbox) status() *criv1.PodSandboxStatus {
 	st := &criv1.PodSandboxStatus{
 		Id: sb.id, Metadata: sb.config.GetMetadata(), State: sb.criState(), CreatedAt: sb.created,
 		Network: &criv1.PodSandboxNetworkStatus{}, RuntimeHandler: sb.handler,
-		Linux:  &criv1.LinuxPodSandboxStatus{Namespaces: &criv1.Namespace{Options: sb.config.GetLinux().GetSecurityContext().GetNamespaceOptions()}},
+		Linux: &criv1.LinuxPodSandboxStatus{
+			Namespaces: &criv1.Namespace{Options: sb.config.GetLinux().GetSecurityContext().GetNamespaceOptions()}},
 		Labels: sb.config.GetLabels(), Annotations: sb.config.GetAnnotations(),
 	}
 	if sb.ready {
@@ -118,7 +126,8 @@ func (sb *sandbox) status() *criv1.PodSandboxStatus {
 
 // StopPodSandbox kills the containers of the sandbox. It succeeds for sandboxes that are
 // not ready or do not exist.
-func (s *runtimeServer) StopPodSandbox(ctx context.Context, req *criv1.StopPodSandboxRequest) (*criv1.StopPodSandboxResponse, error) {
+func (s *runtimeServer) StopPodSandbox(ctx context.Context,
+	req *criv1.StopPodSandboxRequest) (*criv1.StopPodSandboxResponse, error) {
 	if err := s.s.stopSandbox(ctx, req.GetPodSandboxId()); err != nil {
 		return nil, err
 	}
@@ -169,7 +178,8 @@ func (s *service) readySandbox(id string) (*sandbox, error) {
 
 // RemovePodSandbox removes the sandbox with all its containers, after killing those that
 // run. It succeeds if there is no such sandbox.
-func (s *runtimeServer) RemovePodSandbox(ctx context.Context, req *criv1.RemovePodSandboxRequest) (*criv1.RemovePodSandboxResponse, error) {
+func (s *runtimeServer) RemovePodSandbox(ctx context.Context,
+	req *criv1.RemovePodSandboxRequest) (*criv1.RemovePodSandboxResponse, error) {
 	if err := s.s.stopSandbox(ctx, req.GetPodSandboxId()); err != nil {
 		return nil, err
 	}
@@ -193,7 +203,8 @@ func (s *service) dropSandbox(sb *sandbox) {
 }
 
 // PodSandboxStatus describes a sandbox.
-func (s *runtimeServer) PodSandboxStatus(_ context.Context, req *criv1.PodSandboxStatusRequest) (*criv1.PodSandboxStatusResponse, error) {
+func (s *runtimeServer) PodSandboxStatus(_ context.Context,
+	req *criv1.PodSandboxStatusRequest) (*criv1.PodSandboxStatusResponse, error) {
 	s.s.mu.Lock()
 	defer s.s.mu.Unlock()
 	sb := s.s.sandboxes.byID[req.GetPodSandboxId()]
@@ -204,7 +215,8 @@ func (s *runtimeServer) PodSandboxStatus(_ context.Context, req *criv1.PodSandbo
 }
 
 // ListPodSandbox lists sandboxes in the order of their creation.
-func (s *runtimeServer) ListPodSandbox(_ context.Context, req *criv1.ListPodSandboxRequest) (*criv1.ListPodSandboxResponse, error) {
+func (s *runtimeServer) ListPodSandbox(_ context.Context,
+	req *criv1.ListPodSandboxRequest) (*criv1.ListPodSandboxResponse, error) {
 	resp := &criv1.ListPodSandboxResponse{}
 	resp.ProtoReflect().SetUnknown(join(s.s.listSandboxes(req.GetFilter())))
 	return resp, nil

@@ -185,7 +185,8 @@ func sandboxName(m *criv1.PodSandboxMetadata) string {
 
 // fullName returns the name that is unique among all containers.
 func (c *container) fullName() string {
-	return fmt.Sprintf("%s_%s_%d", c.name(), sandboxName(c.sandbox.config.GetMetadata()), c.config.GetMetadata().GetAttempt())
+	return fmt.Sprintf("%s_%s_%d", c.name(), sandboxName(c.sandbox.config.GetMetadata()),
+		c.config.GetMetadata().GetAttempt())
 }
 
 func notFound(what, id string) error {

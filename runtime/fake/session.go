@@ -139,7 +139,8 @@ func (s *runtimeServer) Attach(_ context.Context, req *criv1.AttachRequest) (*cr
 }
 
 // PortForward answers with the address of a stream.
-func (s *runtimeServer) PortForward(_ context.Context, req *criv1.PortForwardRequest) (*criv1.PortForwardResponse, error) {
+func (s *runtimeServer) PortForward(_ context.Context,
+	req *criv1.PortForwardRequest) (*criv1.PortForwardResponse, error) {
 	if _, err := s.s.readySandbox(req.GetPodSandboxId()); err != nil {
 		return nil, err
 	}

@@ -57,7 +57,8 @@ func (t *total) add(c *container) {
 }
 
 func (t *total) cpuUsage(now int64) *criv1.CpuUsage {
-	return &criv1.CpuUsage{Timestamp: now, UsageCoreNanoSeconds: value(uint64(t.cpu)), UsageNanoCores: value(t.MilliCPU * 1e6)}
+	return &criv1.CpuUsage{Timestamp: now, UsageCoreNanoSeconds: value(uint64(t.cpu)),
+		UsageNanoCores: value(t.MilliCPU * 1e6)}
 }
 
 func (t *total) memoryUsage(now int64) *criv1.MemoryUsage {
@@ -73,10 +74,12 @@ func (c *container) stats() *criv1.ContainerStats {
 	t.add(c)
 	now := time.Now().UnixNano()
 	st := &criv1.ContainerStats{
-		Attributes: &criv1.ContainerAttributes{Id: c.id, Metadata: c.config.GetMetadata(), Labels: c.labels(), Annotations: c.config.GetAnnotations()},
-		Cpu:        t.cpuUsage(now), Memory: t.memoryUsage(now),
+		Attributes: &criv1.ContainerAttributes{Id: c.id, Metadata: c.config.GetMetadata(), Labels: c.labels(),
+			Annotations: c.config.GetAnnotations()},
+		Cpu: t.cpuUsage(now), Memory: t.memoryUsage(now),
 		WritableLayer: &criv1.FilesystemUsage{
-			Timestamp: now, FsId: &criv1.FilesystemIdentifier{Mountpoint: "/fake"}, UsedBytes: value(c.usage.Disk), InodesUsed: value(0),
+			Timestamp: now, FsId: &criv1.FilesystemIdentifier{Mountpoint: "/fake"}, UsedBytes: value(c.usage.Disk),
+			InodesUsed: value(0),
 		},
 	}
 	if limit := c.resources.GetMemoryLimitInBytes(); limit > 0 {
@@ -100,14 +103,16 @@ func (sb *sandbox) stats() *criv1.PodSandboxStats {
 	linux.Cpu, linux.Memory = t.cpuUsage(now), t.memoryUsage(now)
 	linux.Process = &criv1.ProcessUsage{Timestamp: now, ProcessCount: value(t.Processes)}
 	return &criv1.PodSandboxStats{
-		Attributes: &criv1.PodSandboxAttributes{Id: sb.id, Metadata: sb.config.GetMetadata(), Labels: sb.labels(), Annotations: sb.config.GetAnnotations()},
-		Linux:      linux,
+		Attributes: &criv1.PodSandboxAttributes{Id: sb.id, Metadata: sb.config.GetMetadata(), Labels: sb.labels(),
+			Annotations: sb.config.GetAnnotations()},
+		Linux: linux,
 	}
 }
 
 // ContainerStats returns the statistics of a container. An exited container has CPU time
 // but no current usage.
-func (s *runtimeServer) ContainerStats(_ context.Context, req *criv1.ContainerStatsRequest) (*criv1.ContainerStatsResponse, error) {
+func (s *runtimeServer) ContainerStats(_ context.Context,
+	req *criv1.ContainerStatsRequest) (*criv1.ContainerStatsResponse, error) {
 	s.s.mu.Lock()
 	defer s.s.mu.Unlock()
 	c := s.s.containers.byID[req.GetContainerId()]
@@ -118,7 +123,8 @@ func (s *runtimeServer) ContainerStats(_ context.Context, req *criv1.ContainerSt
 }
 
 // ListContainerStats lists the statistics of running containers.
-func (s *runtimeServer) ListContainerStats(_ context.Context, req *criv1.ListContainerStatsRequest) (*criv1.ListContainerStatsResponse, error) {
+func (s *runtimeServer) ListContainerStats(_ context.Context,
+	req *criv1.ListContainerStatsRequest) (*criv1.ListContainerStatsResponse, error) {
 	return &criv1.ListContainerStatsResponse{Stats: s.s.listContainerStats(req.GetFilter())}, nil
 }
 
@@ -135,7 +141,8 @@ func (s *service) listContainerStats(f *criv1.ContainerStatsFilter) []*criv1.Con
 }
 
 // PodSandboxStats returns the statistics of a sandbox.
-func (s *runtimeServer) PodSandboxStats(_ context.Context, req *criv1.PodSandboxStatsRequest) (*criv1.PodSandboxStatsResponse, error) {
+func (s *runtimeServer) PodSandboxStats(_ context.Context,
+	req *criv1.PodSandboxStatsRequest) (*criv1.PodSandboxStatsResponse, error) {
 	s.s.mu.Lock()
 	defer s.s.mu.Unlock()
 	sb := s.s.sandboxes.byID[req.GetPodSandboxId()]
@@ -146,7 +153,8 @@ func (s *runtimeServer) PodSandboxStats(_ context.Context, req *criv1.PodSandbox
 }
 
 // ListPodSandboxStats lists the statistics of ready sandboxes.
-func (s *runtimeServer) ListPodSandboxStats(_ context.Context, req *criv1.ListPodSandboxStatsRequest) (*criv1.ListPodSandboxStatsResponse, error) {
+func (s *runtimeServer) ListPodSandboxStats(_ context.Context,
+	req *criv1.ListPodSandboxStatsRequest) (*criv1.ListPodSandboxStatsResponse, error) {
 	return &criv1.ListPodSandboxStatsResponse{Stats: s.s.listSandboxStats(req.GetFilter())}, nil
 }
 

@@ -22,17 +22,20 @@ func TestStats(t *testing.T) {
 		c, _ := rt.Clients()
 		ctx := t.Context()
 		time.Sleep(10 * time.Second)
-		assert.Equal(t, 1, rt.SetUsage(fake.Target{UID: pods[0].UID, Container: "c0"}, fake.Usage{MilliCPU: 2000, Memory: 1 << 30}))
+		assert.Equal(t, 1, rt.SetUsage(fake.Target{UID: pods[0].UID, Container: "c0"},
+			fake.Usage{MilliCPU: 2000, Memory: 1 << 30}))
 		time.Sleep(10 * time.Second)
 
 		first := rt.Instances(fake.Target{UID: pods[0].UID})[0]
 		limits := &criv1.LinuxContainerResources{MemoryLimitInBytes: 3 << 30}
-		_, err := c.UpdateContainerResources(ctx, &criv1.UpdateContainerResourcesRequest{ContainerId: first.ID.ID, Linux: limits})
+		_, err := c.UpdateContainerResources(ctx, &criv1.UpdateContainerResourcesRequest{ContainerId: first.ID.ID,
+			Linux: limits})
 		require.NoError(t, err)
 		one, err := c.ContainerStats(ctx, &criv1.ContainerStatsRequest{ContainerId: first.ID.ID})
 		require.NoError(t, err)
 		assert.Equal(t, "c0", one.Stats.Attributes.Metadata.Name)
-		assert.Equal(t, uint64(25*time.Second), one.Stats.Cpu.UsageCoreNanoSeconds.Value, "10 s by half and 10 s by two")
+		assert.Equal(t, uint64(25*time.Second), one.Stats.Cpu.UsageCoreNanoSeconds.Value,
+			"10 s by half and 10 s by two")
 		assert.Equal(t, uint64(2e9), one.Stats.Cpu.UsageNanoCores.Value)
 		assert.Equal(t, uint64(1<<30), one.Stats.Memory.WorkingSetBytes.Value)
 		assert.Equal(t, uint64(2<<30), one.Stats.Memory.AvailableBytes.Value)
@@ -51,7 +54,8 @@ func TestStats(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, uint64(25*time.Second), one.Stats.Cpu.UsageCoreNanoSeconds.Value, "it uses no more")
 		assert.Zero(t, one.Stats.Memory.WorkingSetBytes.Value)
-		list, err := c.ListContainerStats(ctx, &criv1.ListContainerStatsRequest{Filter: &criv1.ContainerStatsFilter{PodSandboxId: first.SandboxID}})
+		list, err := c.ListContainerStats(ctx,
+			&criv1.ListContainerStatsRequest{Filter: &criv1.ContainerStatsFilter{PodSandboxId: first.SandboxID}})
 		require.NoError(t, err)
 		require.Len(t, list.Stats, 1)
 		assert.Equal(t, "c1", list.Stats[0].Attributes.Metadata.Name)

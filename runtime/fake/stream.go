@@ -38,7 +38,8 @@ func (e *eventCall) answer() error {
 }
 
 // GetContainerEvents streams events from now on, as configured by [EventStream].
-func (s *runtimeServer) GetContainerEvents(_ *criv1.GetEventsRequest, stream grpc.ServerStreamingServer[criv1.ContainerEventResponse]) error {
+func (s *runtimeServer) GetContainerEvents(_ *criv1.GetEventsRequest,
+	stream grpc.ServerStreamingServer[criv1.ContainerEventResponse]) error {
 	e := s.s.listen(stream.Context())
 	if err := e.answer(); err != nil {
 		return err

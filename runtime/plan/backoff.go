@@ -103,7 +103,8 @@ func (p *planner) wait(name string, delay, left time.Duration) {
 // has exited, or nil.
 //
 // An instance is counted once, when its successor may start.
-func (b Backoff) admit(was Crash, definition uint64, n, exited *runtime.ContainerStatus, now time.Time) (Crash, time.Duration) {
+func (b Backoff) admit(was Crash, definition uint64, n, exited *runtime.ContainerStatus,
+	now time.Time) (Crash, time.Duration) {
 	if was.Definition != definition {
 		was.Delay, was.Waited = 0, false
 	}

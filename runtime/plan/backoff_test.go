@@ -27,8 +27,9 @@ func TestBackoff(t *testing.T) {
 		lives   []life
 	}{
 		{
-			name:  "doubles to five minutes",
-			lives: []life{{s, 0}, {s, 10 * s}, {s, 20 * s}, {s, 40 * s}, {s, 80 * s}, {s, 160 * s}, {s, 300 * s}, {s, 300 * s}},
+			name: "doubles to five minutes",
+			lives: []life{{s, 0}, {s, 10 * s}, {s, 20 * s}, {s, 40 * s}, {s, 80 * s}, {s, 160 * s},
+				{s, 300 * s}, {s, 300 * s}},
 		},
 		{
 			name:  "is forgotten after ten minutes",
@@ -79,8 +80,9 @@ func TestBackoff(t *testing.T) {
 							assert.Empty(t, got.Start, "instance %d", i)
 							assert.Equal(t, life.wait-passed, got.RetryAfter, "instance %d", i)
 							assert.Equal(t, v1.ContainerStateWaiting{
-								Reason:  "CrashLoopBackOff",
-								Message: "back-off " + life.wait.String() + " restarting failed container=m pod=web_default(u1)",
+								Reason: "CrashLoopBackOff",
+								Message: "back-off " + life.wait.String() +
+									" restarting failed container=m pod=web_default(u1)",
 							}, got.Waiting["m"])
 							keep(got)
 						}
@@ -104,7 +106,8 @@ func TestBackoff(t *testing.T) {
 
 // What was recorded with an instance of another definition does not delay its successor.
 func TestARecordedBackoffIsForItsDefinition(t *testing.T) {
-	in := plan.Input{Pod: parsePod(t, "Always; main m"), Now: now, Status: parseStatus(t, "sandbox 0 ready; m#3 exited code=1 ago=1s")}
+	in := plan.Input{Pod: parsePod(t, "Always; main m"), Now: now,
+		Status: parseStatus(t, "sandbox 0 ready; m#3 exited code=1 ago=1s")}
 	in.Status.Containers[0].Backoff = time.Hour
 	got := plan.Compute(in)
 	assert.Equal(t, 5*time.Minute-time.Second, got.RetryAfter, "not longer than the longest back-off")
@@ -113,7 +116,9 @@ func TestARecordedBackoffIsForItsDefinition(t *testing.T) {
 	require.Len(t, got.Start, 1)
 	assert.Equal(t, 10*time.Second, got.Start[0].Backoff)
 
-	in = plan.Input{Pod: parsePod(t, "Always; main m liveness"), Now: now, Status: parseStatus(t, "sandbox 0 ready; m#3 running ran=1s; m#2 exited ago=2s"), Probes: parseProbes("m#3 liveness")}
+	in = plan.Input{Pod: parsePod(t, "Always; main m liveness"), Now: now,
+		Status: parseStatus(t, "sandbox 0 ready; m#3 running ran=1s; m#2 exited ago=2s"),
+		Probes: parseProbes("m#3 liveness")}
 	in.Status.Containers[0].Backoff = 40 * time.Second
 	got = plan.Compute(in)
 	assert.Equal(t, 38*time.Second, got.RetryAfter, "also after a kill")
@@ -181,7 +186,8 @@ func TestBackoffScenarios(t *testing.T) {
 				{status: "m#1 exited ago=0s", want: "wait m; retry 10s"},
 				{
 					edit: func(pod *v1.Pod) {
-						pod.Spec.Containers[0].Resources.Limits = v1.ResourceList{v1.ResourceMemory: resource.MustParse("1Gi")}
+						pod.Spec.Containers[0].Resources.Limits = v1.ResourceList{
+							v1.ResourceMemory: resource.MustParse("1Gi")}
 					},
 					status: "m#1 exited ago=1s", want: "start m#2",
 				},

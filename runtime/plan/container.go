@@ -70,7 +70,8 @@ func (p *planner) decideGone(c *v1.Container, kind podspec.ContainerKind, n *run
 
 // fault returns the reason to kill an instance that runs or may run. It is "" if there
 // is none.
-func (p *planner) fault(c *v1.Container, kind podspec.ContainerKind, n *runtime.ContainerStatus) (reason, message string) {
+func (p *planner) fault(c *v1.Container, kind podspec.ContainerKind,
+	n *runtime.ContainerStatus) (reason, message string) {
 	label := "Container"
 	if kind == podspec.InitContainer {
 		label = "Init container"
@@ -82,7 +83,8 @@ func (p *planner) fault(c *v1.Container, kind podspec.ContainerKind, n *runtime.
 		return ReasonChanged, label + " " + c.Name + " definition changed"
 	case runtime.ResizeRestarts(p.Pod, c, n):
 		return ReasonResize, "Container " + c.Name + " resize requires restart"
-	case !runtime.HasProbe(p.Probes, p.Pod, c, runtime.LivenessProbe) && !runtime.HasProbe(p.Probes, p.Pod, c, runtime.StartupProbe):
+	case !runtime.HasProbe(p.Probes, p.Pod, c, runtime.LivenessProbe) && !runtime.HasProbe(p.Probes, p.Pod, c,
+		runtime.StartupProbe):
 		return "", ""
 	}
 	probe, unhealthy := p.Probes.Unhealthy(n.ID)

@@ -287,7 +287,8 @@ func TestManyStrays(t *testing.T) {
 	status := parseStatus(t, "sandbox 0 ready")
 	for i := range 2 * many {
 		c := runtime.ContainerStatus{Container: runtime.Container{
-			ID: runtime.ContainerID{ID: fmt.Sprint(i)}, Name: one, SandboxID: status.Sandboxes[0].ID, State: runtime.ContainerExited,
+			ID: runtime.ContainerID{ID: fmt.Sprint(i)}, Name: one, SandboxID: status.Sandboxes[0].ID,
+			State: runtime.ContainerExited,
 		}}
 		if i >= many {
 			c.Name, c.State = other, runtime.ContainerRunning
@@ -305,10 +306,12 @@ func TestKillMessages(t *testing.T) {
 	for status, want := range map[string][2]string{
 		"a#0 running image=old; m#0 running image=old": {"Init container a definition changed", "Container m definition changed, will be restarted"},
 		"a#0 unknown; m#0 unknown": {
-			`Init container is in "unknown" state, try killing it before restart`, `Container is in "unknown" state, try killing it before restart`,
+			`Init container is in "unknown" state, try killing it before restart`,
+			`Container is in "unknown" state, try killing it before restart`,
 		},
 	} {
-		got := plan.Compute(plan.Input{Pod: parsePod(t, "Always; sidecar a; main m"), Status: parseStatus(t, "sandbox 0 ready; "+status), Now: now})
+		got := plan.Compute(plan.Input{Pod: parsePod(t, "Always; sidecar a; main m"),
+			Status: parseStatus(t, "sandbox 0 ready; "+status), Now: now})
 		require.Len(t, got.Kill, 2, status)
 		assert.Equal(t, want, [2]string{got.Kill[0].Message, got.Kill[1].Message})
 	}

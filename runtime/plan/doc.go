@@ -80,10 +80,10 @@
 // # Restart of all containers
 //
 // A container whose restart rule has the action RestartAllContainers (KEP-5532) has all containers of the pod restarted
-// when it exits. Compute decides to stop all instances, without their preStop hooks and with the least grace period, and to remove
-// them, those of that container last. Without instances, the next call starts the pod anew in its sandbox, beginning with the
-// init containers. What the runtime has shows how far it came, so that it also ends after a restart of the agent. Ephemeral
-// containers run on.
+// when it exits. Compute decides to stop all instances, without their preStop hooks and with the least grace period,
+// and to remove them, those of that container last. Without instances, the next call starts the pod anew in its
+// sandbox, beginning with the init containers. What the runtime has shows how far it came, so that it also ends after a
+// restart of the agent. Ephemeral containers run on.
 //
 // Unlike kubelet, Compute counts the restart for the back-off of the container that exited: it is removed, and
 // so the containers are started, when its back-off is over.

@@ -28,11 +28,13 @@ func TestSandboxOfOtherNamespacesIsReplaced(t *testing.T) {
 		"host IPC no more":    {func(*v1.PodSpec) {}, runtime.SandboxStatus{PID: podspec.PIDContainer, HostIPC: true}, true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			pod := &v1.Pod{Spec: v1.PodSpec{RestartPolicy: v1.RestartPolicyAlways, Containers: []v1.Container{{Name: "m"}}}}
+			pod := &v1.Pod{Spec: v1.PodSpec{RestartPolicy: v1.RestartPolicyAlways,
+				Containers: []v1.Container{{Name: "m"}}}}
 			tc.change(&pod.Spec)
 			sandbox := tc.has
 			sandbox.ID, sandbox.State, sandbox.IPs = "s", runtime.SandboxReady, []string{"10.0.0.1"}
-			got := plan.Compute(plan.Input{Pod: pod, Status: &runtime.PodStatus{Sandboxes: []runtime.SandboxStatus{sandbox}}, Now: time.Now()})
+			got := plan.Compute(plan.Input{Pod: pod,
+				Status: &runtime.PodStatus{Sandboxes: []runtime.SandboxStatus{sandbox}}, Now: time.Now()})
 			assert.Equal(t, tc.again, got.CreateSandbox)
 			assert.Equal(t, tc.again, got.KillPod)
 		})

@@ -37,7 +37,8 @@ const (
 // carried out. in is its input, and a its result. A back-off that the call before decided
 // is not among them.
 func Records(in Input, a Actions) []runtime.Record {
-	if !a.KillPod && !a.CreateSandbox && len(a.Kill) == 0 && len(a.Resize) == 0 && len(a.Start) == 0 && len(a.Waiting) == 0 {
+	if !a.KillPod && !a.CreateSandbox && len(a.Kill) == 0 && len(a.Resize) == 0 && len(a.Start) == 0 &&
+		len(a.Waiting) == 0 {
 		return nil // the most frequent case
 	}
 	if in.Status == nil {
@@ -54,14 +55,16 @@ func Records(in Input, a Actions) []runtime.Record {
 	for i := range a.Kill {
 		k := &a.Kill[i]
 		decide(runtime.Record{
-			Kind: runtime.KindStopContainer, Container: k.Container.Name, Attempt: uint32(max(0, k.Container.RestartCount)),
-			Reason: k.Reason, Message: k.Message, Duration: podspec.Seconds(k.GracePeriod),
+			Kind: runtime.KindStopContainer, Container: k.Container.Name,
+			Attempt: uint32(max(0, k.Container.RestartCount)),
+			Reason:  k.Reason, Message: k.Message, Duration: podspec.Seconds(k.GracePeriod),
 		})
 	}
 	for i := range a.Resize {
 		r := &a.Resize[i]
 		decide(runtime.Record{
-			Kind: runtime.KindResizeContainer, Container: r.Container.Name, Attempt: uint32(max(0, r.Instance.RestartCount)),
+			Kind: runtime.KindResizeContainer, Container: r.Container.Name,
+			Attempt: uint32(max(0, r.Instance.RestartCount)),
 			Message: joinNames(r.Resources),
 		})
 	}
@@ -72,7 +75,8 @@ func Records(in Input, a Actions) []runtime.Record {
 		s := &a.Start[i]
 		reason, message := startReason(in, a, s)
 		decide(runtime.Record{
-			Kind: runtime.KindStartContainer, Container: s.Container.Name, Attempt: uint32(max(0, s.RestartCount)), Reason: reason, Message: message,
+			Kind: runtime.KindStartContainer, Container: s.Container.Name, Attempt: uint32(max(0, s.RestartCount)),
+			Reason: reason, Message: message,
 		})
 	}
 	for kind, c := range podspec.Containers(&in.Pod.Spec) {
@@ -81,7 +85,8 @@ func Records(in Input, a Actions) []runtime.Record {
 		}
 		_, message := exitOf(kind, in.Status.Newest(c.Name))
 		decide(runtime.Record{
-			Kind: runtime.KindBackOff, Container: c.Name, Reason: waitingReason, Message: message, Duration: a.Crashes[c.Name].Delay,
+			Kind: runtime.KindBackOff, Container: c.Name, Reason: waitingReason, Message: message,
+			Duration: a.Crashes[c.Name].Delay,
 		})
 	}
 	return out

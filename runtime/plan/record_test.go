@@ -19,7 +19,8 @@ func TestRecords(t *testing.T) {
 		"a new pod":     {"Always; main m", "", "", "CreateSandbox 0 New; StartContainer m 0 New"},
 		"a failed liveness probe": {
 			"Always; main m liveness", "sandbox 0 ready; m#2 running", "m#2 liveness",
-			"StopContainer m 2 LivenessProbe (Container m failed liveness probe, will be restarted) 30s; StartContainer m 3 LivenessProbe",
+			"StopContainer m 2 LivenessProbe (Container m failed liveness probe, will be restarted) 30s; " +
+				"StartContainer m 3 LivenessProbe",
 		},
 		"another image":   {"Always; main m", "sandbox 0 ready; m#0 running image=old", "", "StopContainer m 0 DefinitionChanged (Container m definition changed, will be restarted) 30s; StartContainer m 1 DefinitionChanged"},
 		"an exit":         {"Always; main m", "sandbox 0 ready; m#0 exited code=3", "", "StartContainer m 1 Exited (code 3)"},
@@ -32,7 +33,8 @@ func TestRecords(t *testing.T) {
 		"finished":        {"Never; main m", "sandbox 0 dead; m#0 exited", "", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			in := plan.Input{Pod: parsePod(t, tc.pod), Status: parseStatus(t, tc.status), Probes: parseProbes(tc.probes), Now: now}
+			in := plan.Input{Pod: parsePod(t, tc.pod), Status: parseStatus(t, tc.status),
+				Probes: parseProbes(tc.probes), Now: now}
 			assert.Equal(t, tc.want, recorded(t, plan.Records(in, plan.Compute(in))))
 		})
 	}
@@ -40,7 +42,8 @@ func TestRecords(t *testing.T) {
 
 // A back-off is recorded when it begins, and not again while it lasts.
 func TestRecordOfABackOff(t *testing.T) {
-	in := plan.Input{Pod: parsePod(t, "Always; main m; main n"), Status: parseStatus(t, "sandbox 0 ready; m#0 exited code=1; n#0 running"), Now: now}
+	in := plan.Input{Pod: parsePod(t, "Always; main m; main n"),
+		Status: parseStatus(t, "sandbox 0 ready; m#0 exited code=1; n#0 running"), Now: now}
 	in.Crashes = plan.Compute(in).Crashes
 	in.Status = parseStatus(t, "sandbox 0 ready; m#1 exited code=2 ago=1s; n#0 running")
 	second := plan.Compute(in)

@@ -42,21 +42,25 @@ func TestResizes(t *testing.T) {
 		"in place":                  {pod: "Always; main m; main n", status: "sandbox 0 ready; m#0 running; n#0 running", resized: "m memory; n memory"},
 		"not those that do not run": {pod: "Always; main m; main n", status: "sandbox 0 ready; m#0 exited; n#0 running", resized: "n memory", want: "start m#1"},
 		"sidecars before the others": {
-			pod: "Always; sidecar s; main m", status: "sandbox 0 ready; s#0 running; m#0 running", resized: "s memory; m memory",
+			pod: "Always; sidecar s; main m", status: "sandbox 0 ready; s#0 running; m#0 running",
+			resized: "s memory; m memory",
 		},
 		"an init container":    {pod: "Always; init a; main m", status: "sandbox 0 ready; a#0 running", resized: "a memory"},
 		"not the ephemeral":    {pod: "Always; main m; ephemeral e", status: "sandbox 0 ready; m#0 running; e#0 running", resized: "m memory"},
 		"one that is replaced": {pod: "Always; main m liveness", status: "sandbox 0 ready; m#0 running", probes: "m#0 liveness", want: "kill m#0 LivenessProbe; start m#1"},
 		"in a lost sandbox":    {pod: "Always; main m; main n", status: "sandbox 0 dead; m#0 running; n#0 running", want: "kill pod; sandbox 1; start m#1; start n#1"},
 		"by a restart": {
-			pod: "Never; main m", status: "sandbox 0 ready; m#0 running", policy: []v1.ContainerResizePolicy{restart}, want: "kill m#0 Resize; start m#1",
+			pod: "Never; main m", status: "sandbox 0 ready; m#0 running", policy: []v1.ContainerResizePolicy{restart},
+			want: "kill m#0 Resize; start m#1",
 		},
 		"by a restart of a sidecar": {
-			pod: "Always; sidecar s; main m", status: "sandbox 0 ready; s#0 running", policy: []v1.ContainerResizePolicy{restart}, want: "kill s#0 Resize; start s#1",
+			pod: "Always; sidecar s; main m", status: "sandbox 0 ready; s#0 running",
+			policy: []v1.ContainerResizePolicy{restart}, want: "kill s#0 Resize; start s#1",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			in := plan.Input{Pod: parsePod(t, tc.pod), Status: parseStatus(t, tc.status), Probes: parseProbes(tc.probes), Now: now}
+			in := plan.Input{Pod: parsePod(t, tc.pod), Status: parseStatus(t, tc.status),
+				Probes: parseProbes(tc.probes), Now: now}
 			sizes(in.Pod, in.Status, "128Mi", "64Mi", tc.policy...)
 			got := plan.Compute(in)
 			var resized []string
@@ -78,8 +82,10 @@ func TestResizes(t *testing.T) {
 // An instance that was created by another agent has no record of the resources that require a
 // restart. It is resized in place.
 func TestAResizeWithoutARecord(t *testing.T) {
-	in := plan.Input{Pod: parsePod(t, "Always; main m"), Status: parseStatus(t, "sandbox 0 ready; m#0 running"), Now: now}
-	sizes(in.Pod, in.Status, "128Mi", "64Mi", v1.ContainerResizePolicy{ResourceName: v1.ResourceMemory, RestartPolicy: v1.RestartContainer})
+	in := plan.Input{Pod: parsePod(t, "Always; main m"), Status: parseStatus(t, "sandbox 0 ready; m#0 running"),
+		Now: now}
+	sizes(in.Pod, in.Status, "128Mi", "64Mi", v1.ContainerResizePolicy{ResourceName: v1.ResourceMemory,
+		RestartPolicy: v1.RestartContainer})
 	in.Status.Containers[0].ResizeHash = 0
 	got := plan.Compute(in)
 	assert.Len(t, got.Resize, 1)
@@ -87,7 +93,8 @@ func TestAResizeWithoutARecord(t *testing.T) {
 }
 
 func TestRecordsOfAResize(t *testing.T) {
-	in := plan.Input{Pod: parsePod(t, "Always; main m"), Status: parseStatus(t, "sandbox 0 ready; m#3 running"), Now: now}
+	in := plan.Input{Pod: parsePod(t, "Always; main m"), Status: parseStatus(t, "sandbox 0 ready; m#3 running"),
+		Now: now}
 	sizes(in.Pod, in.Status, "128Mi", "64Mi")
 	in.Pod.Spec.Containers[0].Resources.Limits[v1.ResourceCPU] = resource.MustParse("1")
 	got := plan.Compute(in)
@@ -96,5 +103,6 @@ func TestRecordsOfAResize(t *testing.T) {
 
 	restart := v1.ContainerResizePolicy{ResourceName: v1.ResourceMemory, RestartPolicy: v1.RestartContainer}
 	sizes(in.Pod, in.Status, "128Mi", "64Mi", restart)
-	assert.Equal(t, "StopContainer m 3 Resize (Container m resize requires restart) 30s; StartContainer m 4 Resize", recorded(t, plan.Records(in, plan.Compute(in))))
+	assert.Equal(t, "StopContainer m 3 Resize (Container m resize requires restart) 30s; StartContainer m 4 Resize",
+		recorded(t, plan.Records(in, plan.Compute(in))))
 }

@@ -9,7 +9,8 @@ import (
 )
 
 // planRestartAll plans the restart of all containers, and reports whether there is one. All instances are stopped and
-// removed, those of the containers that requested it last. While these are in back-off, they stay, and nothing is started.
+// removed, those of the containers that requested it last. While these are in back-off, they stay, and nothing is
+// started.
 func (p *planner) planRestartAll() bool {
 	if p.Pod.DeletionTimestamp != nil {
 		return false
@@ -43,7 +44,8 @@ func (p *planner) planRestartAll() bool {
 		if n.State == runtime.ContainerRunning || n.State == runtime.ContainerUnknown {
 			p.out.Kill = append(p.out.Kill, Kill{
 				Container: *n, Reason: ReasonRestartAll,
-				Message: fmt.Sprintf("Container %s is restarted with all others, because container %s has exited", n.Name, sources[0]),
+				Message: fmt.Sprintf("Container %s is restarted with all others, because container %s has exited",
+					n.Name, sources[0]),
 			})
 		}
 		group := 0

@@ -139,10 +139,12 @@ func TestRestartAllBackoff(t *testing.T) {
 		crashes = a.Crashes
 		return a
 	}
-	assert.Equal(t, "kill m#0 RestartAllContainers; remove m#0; remove n#0", transcript(compute("sandbox 0 ready; m#0 running; n#0 exited code=42 ago=1s")))
+	assert.Equal(t, "kill m#0 RestartAllContainers; remove m#0; remove n#0",
+		transcript(compute("sandbox 0 ready; m#0 running; n#0 exited code=42 ago=1s")))
 	a := compute("sandbox 0 ready")
 	assert.Equal(t, "start m#0; start n#0", transcript(a))
-	assert.Equal(t, []time.Duration{0, 10 * time.Second}, []time.Duration{a.Start[0].Backoff, a.Start[1].Backoff}, "it is recorded with the instance, for the next agent")
+	assert.Equal(t, []time.Duration{0, 10 * time.Second}, []time.Duration{a.Start[0].Backoff, a.Start[1].Backoff},
+		"it is recorded with the instance, for the next agent")
 
 	const second = "sandbox 0 ready; m#1 running; n#1 exited code=42 ago=1s"
 	a = compute(second)
@@ -160,8 +162,10 @@ func TestRestartAllBackoff(t *testing.T) {
 }
 
 func TestRestartingAll(t *testing.T) {
-	pod := parsePod(t, "Never; sidecar s restart-all=1; main m policy=Never restart-all=42; main n policy=Never restart-all=42")
-	assert.Equal(t, []string{"s", "n"}, runtime.RestartingAll(pod, parseStatus(t, "sandbox 0 ready; s#0 exited code=1; m#0 running; n#0 exited code=42")))
+	pod := parsePod(t, "Never; sidecar s restart-all=1; main m policy=Never restart-all=42; main n policy=Never "+
+		"restart-all=42")
+	assert.Equal(t, []string{"s", "n"}, runtime.RestartingAll(pod, parseStatus(t, "sandbox 0 ready; s#0 exited "+
+		"code=1; m#0 running; n#0 exited code=42")))
 	assert.Empty(t, runtime.RestartingAll(pod, parseStatus(t, "sandbox 0 ready; s#0 exited; m#0 running")))
 	assert.Empty(t, runtime.RestartingAll(pod, nil))
 }

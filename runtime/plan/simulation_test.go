@@ -174,8 +174,8 @@ func (s *simulation) sync(t *rapid.T, faults bool) plan.Actions {
 	return a
 }
 
-// checkRemovals: instances are removed for a restart of all containers only, which is complete before anything starts. The instances
-// that requested it go last, so that the runtime shows a restart that is interrupted.
+// checkRemovals: instances are removed for a restart of all containers only, which is complete before anything starts.
+// The instances that requested it go last, so that the runtime shows a restart that is interrupted.
 func (s *simulation) checkRemovals(t *rapid.T, status *runtime.PodStatus, a *plan.Actions) {
 	sources := runtime.RestartingAll(s.pod, status)
 	if len(sources) == 0 {
@@ -190,9 +190,11 @@ func (s *simulation) checkRemovals(t *rapid.T, status *runtime.PodStatus, a *pla
 	for i, n := range a.Remove {
 		_, kind := podspec.FindContainer(&s.pod.Spec, n.Name)
 		require.NotEqual(t, podspec.EphemeralContainer, kind)
-		require.False(t, slices.ContainsFunc(s.running(), func(r runtime.ContainerStatus) bool { return r.ID == n.ID }), "%s is stopped first", n.Name)
+		require.False(t, slices.ContainsFunc(s.running(), func(r runtime.ContainerStatus) bool { return r.ID == n.ID }),
+			"%s is stopped first", n.Name)
 		for _, later := range a.Remove[i+1:] {
-			require.False(t, requested(n) && !requested(later), "%s requested it, and goes before %s", n.Name, later.Name)
+			require.False(t, requested(n) && !requested(later), "%s requested it, and goes before %s", n.Name,
+				later.Name)
 		}
 	}
 }

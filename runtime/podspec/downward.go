@@ -79,7 +79,8 @@ func formatMap(m map[string]string) string {
 // ResourceField resolves a reference to a request or limit of the container of the pod: a
 // quantity in units of the divisor, rounded up. A missing limit is that of the pod, else
 // the allocatable amount of the node.
-func ResourceField(pod *v1.Pod, c *v1.Container, ref *v1.ResourceFieldSelector, allocatable v1.ResourceList) (string, error) {
+func ResourceField(pod *v1.Pod, c *v1.Container, ref *v1.ResourceFieldSelector,
+	allocatable v1.ResourceList) (string, error) {
 	list, name, _ := strings.Cut(ref.Resource, ".")
 	resourceName := v1.ResourceName(name)
 	huge := strings.HasPrefix(name, v1.ResourceHugePagesPrefix)

@@ -49,10 +49,12 @@ func TestResourceField(t *testing.T) {
 	}
 	pod := &v1.Pod{Spec: v1.PodSpec{Resources: &v1.ResourceRequirements{Limits: list(v1.ResourceCPU, "3")}}}
 	c := &v1.Container{Resources: v1.ResourceRequirements{
-		Requests: v1.ResourceList{v1.ResourceCPU: resource.MustParse("1500m"), v1.ResourceMemory: resource.MustParse("1025"), "hugepages-2Mi": resource.MustParse("4Mi")},
-		Limits:   list(v1.ResourceEphemeralStorage, "1Gi"),
+		Requests: v1.ResourceList{v1.ResourceCPU: resource.MustParse("1500m"),
+			v1.ResourceMemory: resource.MustParse("1025"), "hugepages-2Mi": resource.MustParse("4Mi")},
+		Limits: list(v1.ResourceEphemeralStorage, "1Gi"),
 	}}
-	node := v1.ResourceList{v1.ResourceCPU: resource.MustParse("8"), v1.ResourceMemory: resource.MustParse("1Gi"), "hugepages-2Mi": resource.MustParse("8Mi")}
+	node := v1.ResourceList{v1.ResourceCPU: resource.MustParse("8"), v1.ResourceMemory: resource.MustParse("1Gi"),
+		"hugepages-2Mi": resource.MustParse("8Mi")}
 	for _, tc := range []struct{ resource, divisor, want string }{
 		{"requests.cpu", "", "2"}, // rounded up
 		{"requests.cpu", "1m", "1500"},

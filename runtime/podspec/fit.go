@@ -24,7 +24,8 @@ func (s Shortage) Reason() string { return "OutOf" + string(s.Resource) }
 
 // Message returns the message of such a pod.
 func (s Shortage) Message() string {
-	return fmt.Sprintf("Node didn't have enough resource: %s, requested: %d, used: %d, capacity: %d", s.Resource, s.Requested, s.Used, s.Capacity)
+	return fmt.Sprintf("Node didn't have enough resource: %s, requested: %d, used: %d, capacity: %d", s.Resource,
+		s.Requested, s.Used, s.Capacity)
 }
 
 // Missing returns how much is missing, or the largest number.
@@ -44,7 +45,8 @@ func PodShortage(active, capacity int64) (s Shortage, short bool) {
 // Shortages returns the shortages of the pod beside the active pods: first those of CPU, memory
 // and ephemeral storage, and then others by name. request returns the request of a pod, such as
 // [Requests]. capacity returns what all pods can request; limited is false if that has no limit.
-func Shortages(pod *v1.Pod, active []*v1.Pod, request func(*v1.Pod) v1.ResourceList, capacity func(v1.ResourceName) (q resource.Quantity, limited bool)) []Shortage {
+func Shortages(pod *v1.Pod, active []*v1.Pod, request func(*v1.Pod) v1.ResourceList,
+	capacity func(v1.ResourceName) (q resource.Quantity, limited bool)) []Shortage {
 	want := request(pod)
 	names := slices.DeleteFunc(ordered(want), func(name v1.ResourceName) bool {
 		_, limited := capacity(name)

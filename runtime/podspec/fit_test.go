@@ -18,12 +18,14 @@ func requesting(pairs ...string) *v1.Pod {
 	for i := 0; i < len(pairs); i += 2 {
 		requests[v1.ResourceName(pairs[i])] = resource.MustParse(pairs[i+1])
 	}
-	return &v1.Pod{Spec: v1.PodSpec{Containers: []v1.Container{{Resources: v1.ResourceRequirements{Requests: requests}}}}}
+	return &v1.Pod{
+		Spec: v1.PodSpec{Containers: []v1.Container{{Resources: v1.ResourceRequirements{Requests: requests}}}}}
 }
 
 func TestShortages(t *testing.T) {
 	has := v1.ResourceList{
-		v1.ResourceCPU: resource.MustParse("2"), v1.ResourceMemory: resource.MustParse("1Ki"), "a.com/x": resource.MustParse("1"), "a.com/b": resource.MustParse("1"),
+		v1.ResourceCPU: resource.MustParse("2"), v1.ResourceMemory: resource.MustParse("1Ki"),
+		"a.com/x": resource.MustParse("1"), "a.com/b": resource.MustParse("1"),
 	}
 	capacity := func(name v1.ResourceName) (resource.Quantity, bool) {
 		q, limited := has[name]
@@ -95,5 +97,6 @@ func TestShortage(t *testing.T) {
 	assert.EqualValues(t, 1, s.Missing())
 	_, short = podspec.PodShortage(2, 3)
 	assert.False(t, short)
-	assert.EqualValues(t, 501, podspec.Shortage{Resource: v1.ResourceCPU, Requested: 1001, Used: 1500, Capacity: 2000}.Missing())
+	assert.EqualValues(t, 501, podspec.Shortage{Resource: v1.ResourceCPU, Requested: 1001, Used: 1500,
+		Capacity: 2000}.Missing())
 }

@@ -9,8 +9,8 @@ import (
 	"github.com/kubeletkit/kubeletkit/internal/text"
 )
 
-// PullPolicy returns the policy, or if it is empty the default for the image: Always for the tag "latest", which is also that of an
-// image without a tag and a digest, else IfNotPresent (API reference, imagePullPolicy).
+// PullPolicy returns the policy, or if it is empty the default for the image: Always for the tag "latest", which is
+// also that of an image without a tag and a digest, else IfNotPresent (API reference, imagePullPolicy).
 func PullPolicy(image string, policy v1.PullPolicy) v1.PullPolicy {
 	if policy != "" {
 		return policy
@@ -23,8 +23,8 @@ func PullPolicy(image string, policy v1.PullPolicy) v1.PullPolicy {
 
 // ImageName is the parsed name of an image.
 type ImageName struct {
-	// Name is the name as the spec has it. If that has neither a tag nor a digest, the tag "latest" is added. The runtime
-	// completes short names.
+	// Name is the name as the spec has it. If that has neither a tag nor a digest, the tag "latest" is added. The
+	// runtime completes short names.
 	Name string
 	// Repository is the full name without tag and digest, such as "docker.io/library/busybox".
 	Repository string

@@ -145,7 +145,8 @@ func IsSidecar(init *v1.Container) bool {
 	return init.RestartPolicy != nil && *init.RestartPolicy == v1.ContainerRestartPolicyAlways
 }
 
-// MayRestartAll reports whether a restart rule of a container requests that all containers of the pod are restarted (KEP-5532).
+// MayRestartAll reports whether a restart rule of a container requests that all containers of the pod are restarted
+// (KEP-5532).
 func MayRestartAll(pod *v1.Pod) bool {
 	for kind, c := range Containers(&pod.Spec) {
 		if kind == EphemeralContainer {

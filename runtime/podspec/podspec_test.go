@@ -39,11 +39,13 @@ func TestIsPhaseTerminal(t *testing.T) {
 
 func TestContainers(t *testing.T) {
 	spec := &v1.PodSpec{
-		InitContainers:      []v1.Container{{Name: "i1"}, {Name: "i2"}},
-		Containers:          []v1.Container{{Name: "m1"}, {Name: "m2"}},
-		EphemeralContainers: []v1.EphemeralContainer{{EphemeralContainerCommon: v1.EphemeralContainerCommon{Name: "e1"}}},
+		InitContainers: []v1.Container{{Name: "i1"}, {Name: "i2"}},
+		Containers:     []v1.Container{{Name: "m1"}, {Name: "m2"}},
+		EphemeralContainers: []v1.EphemeralContainer{
+			{EphemeralContainerCommon: v1.EphemeralContainerCommon{Name: "e1"}}},
 	}
-	for stopAt, want := range []string{"", "i1:1", "i1:1 i2:1", "i1:1 i2:1 m1:0", "i1:1 i2:1 m1:0 m2:0", "i1:1 i2:1 m1:0 m2:0 e1:2"} {
+	for stopAt, want := range []string{"", "i1:1", "i1:1 i2:1", "i1:1 i2:1 m1:0", "i1:1 i2:1 m1:0 m2:0",
+		"i1:1 i2:1 m1:0 m2:0 e1:2"} {
 		got := ""
 		for kind, c := range podspec.Containers(spec) {
 			if stopAt == 0 {
@@ -59,7 +61,8 @@ func TestContainers(t *testing.T) {
 		}
 		assert.Equal(t, want, got)
 	}
-	for name, want := range map[string]podspec.ContainerKind{"i2": podspec.InitContainer, "m1": podspec.MainContainer, "e1": podspec.EphemeralContainer} {
+	for name, want := range map[string]podspec.ContainerKind{"i2": podspec.InitContainer, "m1": podspec.MainContainer,
+		"e1": podspec.EphemeralContainer} {
 		c, kind := podspec.FindContainer(spec, name)
 		if assert.NotNil(t, c, name) {
 			assert.Equal(t, name, c.Name)
@@ -239,7 +242,9 @@ func TestUsedVolumes(t *testing.T) {
 			{Name: "B", ValueFrom: &v1.EnvVarSource{FieldRef: &v1.ObjectFieldSelector{FieldPath: "metadata.name"}}},
 			{Name: "C", ValueFrom: &v1.EnvVarSource{FileKeyRef: &v1.FileKeySelector{VolumeName: "file"}}},
 		}},
-	}, EphemeralContainers: []v1.EphemeralContainer{{EphemeralContainerCommon: v1.EphemeralContainerCommon(mounts("ephemeral"))}}}
+	},
+		EphemeralContainers: []v1.EphemeralContainer{
+			{EphemeralContainerCommon: v1.EphemeralContainerCommon(mounts("ephemeral"))}}}
 	for _, name := range []string{"unused", "file", "device", "ephemeral", "main", "init"} {
 		spec.Volumes = append(spec.Volumes, v1.Volume{Name: name})
 	}

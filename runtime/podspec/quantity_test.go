@@ -14,7 +14,8 @@ func TestParseQuantity(t *testing.T) {
 	for text, want := range map[string]error{
 		"1": nil, "2Mi": nil, "1E": nil, "1Ei": nil, "1.5e3": nil, "1e+03": nil, "1E-0009": nil, "1e99": nil,
 		"1e100": podspec.ErrQuantityExponent, "1e-1000000000": podspec.ErrQuantityExponent, "1.5E+0001000000000": podspec.ErrQuantityExponent,
-		strings.Repeat("9", podspec.MaxQuantityLength): nil, strings.Repeat("9", podspec.MaxQuantityLength+1): podspec.ErrQuantityTooLong,
+		strings.Repeat("9", podspec.MaxQuantityLength): nil, strings.Repeat("9",
+			podspec.MaxQuantityLength+1): podspec.ErrQuantityTooLong,
 	} {
 		q, err := podspec.ParseQuantity(text)
 		require.ErrorIs(t, err, want, text)

@@ -28,7 +28,8 @@ func Resizable(pod *v1.Pod) bool {
 func restartedFor(c *v1.Container) []v1.ResourceName {
 	var names []v1.ResourceName
 	for _, p := range c.ResizePolicy {
-		if p.RestartPolicy == v1.RestartContainer && (p.ResourceName == v1.ResourceCPU || p.ResourceName == v1.ResourceMemory) {
+		if p.RestartPolicy == v1.RestartContainer && (p.ResourceName == v1.ResourceCPU ||
+			p.ResourceName == v1.ResourceMemory) {
 			names = append(names, p.ResourceName)
 		}
 	}

@@ -13,8 +13,10 @@ import (
 // WithResources returns the pod with the resources of another version of it, or the pod itself
 // if these are the same. A container that only one of the two versions has keeps its own.
 func WithResources(pod, other *v1.Pod) *v1.Pod {
-	containers, initContainers := replace(pod.Spec.Containers, other.Spec.Containers), replace(pod.Spec.InitContainers, other.Spec.InitContainers)
-	if containers == nil && initContainers == nil && equality.Semantic.DeepEqual(pod.Spec.Resources, other.Spec.Resources) {
+	containers, initContainers := replace(pod.Spec.Containers, other.Spec.Containers),
+		replace(pod.Spec.InitContainers, other.Spec.InitContainers)
+	if containers == nil && initContainers == nil && equality.Semantic.DeepEqual(pod.Spec.Resources,
+		other.Spec.Resources) {
 		return pod
 	}
 	out := *pod
@@ -47,8 +49,8 @@ func replace(list, others []v1.Container) (replaced []v1.Container) {
 // SameResources reports whether two versions of a pod have the same resources.
 func SameResources(a, b *v1.Pod) bool { return a == b || WithResources(a, b) == a }
 
-// LimitOf returns the limit that holds for a container: its own, or else that of its pod as a whole (KEP-2837). It is 0 if there is
-// none.
+// LimitOf returns the limit that holds for a container: its own, or else that of its pod as a whole (KEP-2837). It is 0
+// if there is none.
 func LimitOf(pod *v1.Pod, c *v1.Container, name v1.ResourceName) resource.Quantity {
 	limit := c.Resources.Limits[name]
 	if limit.IsZero() && pod.Spec.Resources != nil {
@@ -57,9 +59,9 @@ func LimitOf(pod *v1.Pod, c *v1.Container, name v1.ResourceName) resource.Quanti
 	return limit
 }
 
-// HeldByPod returns the resources of the pod as a whole, with the requests and limits of CPU and memory that it holds in place of
-// those of its spec. What it holds includes its overhead. It returns nil if the pod has none in its spec. An amount that it does
-// not hold is left out.
+// HeldByPod returns the resources of the pod as a whole, with the requests and limits of CPU and memory that it holds
+// in place of those of its spec. What it holds includes its overhead. It returns nil if the pod has none in its spec.
+// An amount that it does not hold is left out.
 func HeldByPod(pod *v1.Pod, requests, limits v1.ResourceList) *v1.ResourceRequirements {
 	out := pod.Spec.Resources.DeepCopy()
 	if out == nil {

@@ -20,7 +20,8 @@ func pod(version, whole, initContainer, a, b string) *v1.Pod {
 	p := &v1.Pod{Spec: v1.PodSpec{
 		Resources:      &resources,
 		InitContainers: []v1.Container{{Name: "init", Image: version, Resources: cpu(initContainer)}},
-		Containers:     []v1.Container{{Name: "a", Image: version, Resources: cpu(a)}, {Name: "b", Image: version, Resources: cpu(b)}},
+		Containers: []v1.Container{{Name: "a", Image: version, Resources: cpu(a)},
+			{Name: "b", Image: version, Resources: cpu(b)}},
 	}}
 	p.Name = "web"
 	return p
@@ -47,7 +48,8 @@ func TestWithResources(t *testing.T) {
 	assert.Equal(t, cpu("1"), podspec.WithResources(fewer, was).Spec.Containers[0].Resources)
 	assert.Len(t, podspec.WithResources(fewer, was).Spec.Containers, 1)
 	more := podspec.WithResources(was, fewer)
-	assert.Equal(t, []v1.ResourceRequirements{cpu("3"), cpu("2")}, []v1.ResourceRequirements{more.Spec.Containers[0].Resources, more.Spec.Containers[1].Resources})
+	assert.Equal(t, []v1.ResourceRequirements{cpu("3"), cpu("2")},
+		[]v1.ResourceRequirements{more.Spec.Containers[0].Resources, more.Spec.Containers[1].Resources})
 }
 
 func TestResizeMessage(t *testing.T) {
@@ -56,7 +58,8 @@ func TestResizeMessage(t *testing.T) {
 		`"containers":[{"name":"a","resources":{"requests":{"cpu":"500m"}}},{"name":"b","resources":{"requests":{"cpu":"2"}}}],"generation":3,"error":"no"}`,
 		podspec.ResizeMessage("Pod resize error", p, 3, "no"))
 	assert.Equal(t, `Pod resize started: {"containers":[{"name":"c","resources":{}}],"generation":1}`,
-		podspec.ResizeMessage("Pod resize started", &v1.Pod{Spec: v1.PodSpec{Containers: []v1.Container{{Name: "c"}}}}, 1, ""))
+		podspec.ResizeMessage("Pod resize started", &v1.Pod{Spec: v1.PodSpec{Containers: []v1.Container{{Name: "c"}}}},
+			1, ""))
 }
 
 // A container without a limit has that of its pod, also for a restart by the resize policy.
@@ -76,7 +79,8 @@ func TestLimitOfThePod(t *testing.T) {
 	now := &v1.Pod{Spec: v1.PodSpec{Resources: &larger}}
 	assert.Equal(t, podspec.ResizeHash(p, own), podspec.ResizeHash(now, own))
 	assert.NotEqual(t, podspec.ResizeHash(p, none), podspec.ResizeHash(now, none))
-	assert.Equal(t, podspec.ResizeHash(&v1.Pod{}, none), podspec.ResizeHash(&v1.Pod{Spec: v1.PodSpec{Resources: &v1.ResourceRequirements{}}}, none))
+	assert.Equal(t, podspec.ResizeHash(&v1.Pod{}, none),
+		podspec.ResizeHash(&v1.Pod{Spec: v1.PodSpec{Resources: &v1.ResourceRequirements{}}}, none))
 }
 
 func TestHeldByPod(t *testing.T) {
@@ -84,8 +88,10 @@ func TestHeldByPod(t *testing.T) {
 		return v1.ResourceList{v1.ResourceCPU: resource.MustParse(cpu), v1.ResourceMemory: resource.MustParse(memory)}
 	}
 	p := &v1.Pod{Spec: v1.PodSpec{
-		Resources: &v1.ResourceRequirements{Requests: list("2", "2Gi"), Limits: v1.ResourceList{v1.ResourceMemory: resource.MustParse("4Gi"), "hugepages-2Mi": resource.MustParse("2Mi")}},
-		Overhead:  v1.ResourceList{v1.ResourceMemory: resource.MustParse("1Gi")},
+		Resources: &v1.ResourceRequirements{Requests: list("2", "2Gi"),
+			Limits: v1.ResourceList{v1.ResourceMemory: resource.MustParse("4Gi"),
+				"hugepages-2Mi": resource.MustParse("2Mi")}},
+		Overhead: v1.ResourceList{v1.ResourceMemory: resource.MustParse("1Gi")},
 	}}
 	got := podspec.HeldByPod(p, v1.ResourceList{v1.ResourceCPU: resource.MustParse("1")}, list("1", "3Gi"))
 	text := func(l v1.ResourceList) string { return l.Cpu().String() + " " + l.Memory().String() }

@@ -72,7 +72,8 @@ func TestInheritedDescriptors(t *testing.T) {
 	id := p.run(shell("c", look+"; echo up; sleep 1000"))
 	p.says("c", "up")
 	assert.NotContains(t, p.log("c"), secret)
-	resp, err := n.rs.ExecSync(context.Background(), &criv1.ExecSyncRequest{ContainerId: id, Cmd: []string{"sh", "-c", look}})
+	resp, err := n.rs.ExecSync(context.Background(), &criv1.ExecSyncRequest{ContainerId: id,
+		Cmd: []string{"sh", "-c", look}})
 	require.NoError(t, err)
 	assert.Contains(t, string(resp.GetStdout()), "/proc/")
 	assert.NotContains(t, string(resp.GetStdout()), secret)
@@ -95,7 +96,8 @@ func supervisorFiles(t *testing.T, pid int) string {
 // Group 0 of the host can read what belongs to root.
 func TestUnknownUserIsNotInGroupRoot(t *testing.T) {
 	root := &hostFacts{}
-	u, _, _, err := resolveUser(&criv1.LinuxContainerSecurityContext{RunAsUser: &criv1.Int64Value{Value: 4012345678}}, root)
+	u, _, _, err := resolveUser(&criv1.LinuxContainerSecurityContext{RunAsUser: &criv1.Int64Value{Value: 4012345678}},
+		root)
 	require.NoError(t, err)
 	assert.EqualValues(t, 65534, u.GID)
 	assert.NotContains(t, u.Groups, uint32(0))
@@ -160,7 +162,8 @@ func TestConnectionsWithoutStreams(t *testing.T) {
 		}
 	}
 	assert.LessOrEqual(t, open, maxStreamConns)
-	assert.Equal(t, 16<<10, n.server.streams.http.MaxHeaderBytes, "a megabyte of headers takes tens of megabytes when it is parsed")
+	assert.Equal(t, 16<<10, n.server.streams.http.MaxHeaderBytes, "a megabyte of headers takes tens of megabytes "+
+		"when it is parsed")
 }
 
 // killed runs a container, ends the server, and kills the supervisor.

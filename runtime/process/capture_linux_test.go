@@ -40,7 +40,8 @@ func TestExecBeyondTheLimit(t *testing.T) {
 	n := startNode(t, Options{})
 	id := n.pod().run(shell("c", "exec sleep 1000"))
 	resp, err := n.rs.ExecSync(t.Context(), &criv1.ExecSyncRequest{
-		ContainerId: id, Cmd: []string{"sh", "-c", "head -c 3000000 /dev/zero; head -c 3000000 /dev/zero >&2; exit 3"}, Timeout: 60,
+		ContainerId: id, Cmd: []string{"sh", "-c", "head -c 3000000 /dev/zero; head -c 3000000 /dev/zero >&2; exit 3"},
+		Timeout: 60,
 	})
 	require.NoError(t, err)
 	assert.EqualValues(t, 3, resp.GetExitCode())

@@ -155,7 +155,8 @@ func makeCgroup2(dir string) bool {
 // alone it would accept no process in the cgroups below (cgroups(7), "Threaded").
 func enableControllers(dir string) {
 	procs, _ := os.ReadFile(filepath.Join(dir, "cgroup.procs"))
-	if _, err := os.Stat(filepath.Join(dir, "cgroup.type")); err == nil && len(procs) > 0 { // the root of the hierarchy has no type
+	if _, err := os.Stat(filepath.Join(dir, "cgroup.type")); err == nil && len(procs) > 0 {
+		// the root of the hierarchy has no type
 		return
 	}
 	for _, controller := range []string{"+cpu", "+cpuset", "+memory", "+pids"} {
@@ -164,7 +165,8 @@ func enableControllers(dir string) {
 }
 
 func enable(dir, controller string) error {
-	f, err := os.OpenFile(filepath.Join(dir, "cgroup.subtree_control"), os.O_WRONLY|os.O_TRUNC, 0) // not made in a directory that is no cgroup
+	// not made in a directory that is no cgroup
+	f, err := os.OpenFile(filepath.Join(dir, "cgroup.subtree_control"), os.O_WRONLY|os.O_TRUNC, 0)
 	if err != nil {
 		return err
 	}

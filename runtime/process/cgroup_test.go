@@ -46,12 +46,14 @@ func texts(missed []shortfall) (all []string) {
 }
 
 var allResources = &criv1.LinuxContainerResources{
-	CpuShares: 512, CpuQuota: 20_000, CpuPeriod: 100_000, MemoryLimitInBytes: 64 << 20, MemorySwapLimitInBytes: 96 << 20,
-	CpusetCpus: "0", Unified: map[string]string{"memory.oom.group": "1"},
+	CpuShares: 512, CpuQuota: 20_000, CpuPeriod: 100_000, MemoryLimitInBytes: 64 << 20,
+	MemorySwapLimitInBytes: 96 << 20,
+	CpusetCpus:             "0", Unified: map[string]string{"memory.oom.group": "1"},
 }
 
 func TestEnforceVersion2(t *testing.T) {
-	dir := fakeCgroup(t, "cpu.weight", "cpu.max", "memory.max", "memory.swap.max", "memory.oom.group", "pids.max", "cpuset.cpus")
+	dir := fakeCgroup(t, "cpu.weight", "cpu.max", "memory.max", "memory.swap.max", "memory.oom.group",
+		"pids.max", "cpuset.cpus")
 	assert.Empty(t, enforce(supervise.Cgroup{V2: dir}, limitsOf(allResources, 200)))
 	assert.Equal(t, map[string]string{
 		"cpu.weight": "20", "cpu.max": "20000 100000", "memory.max": "67108864", "memory.swap.max": "33554432",
@@ -66,10 +68,13 @@ func TestEnforceVersion1(t *testing.T) {
 		"pids":   fakeCgroup(t, "pids.max"),
 	}, V2: fakeCgroup(t)} // mounted beside it, without controllers
 	assert.Equal(t, []string{
-		"the setting memory.oom.group: no cgroup for it can be written", "the set of CPUs: no cgroup for it can be written",
+		"the setting memory.oom.group: no cgroup for it can be written",
+		"the set of CPUs: no cgroup for it can be written",
 	}, texts(enforce(cgroup, limitsOf(allResources, 200))))
-	assert.Equal(t, map[string]string{"cpu.shares": "512", "cpu.cfs_period_us": "100000", "cpu.cfs_quota_us": "20000"}, contents(t, cgroup.V1["cpu"]))
-	assert.Equal(t, map[string]string{"memory.limit_in_bytes": "67108864", "memory.memsw.limit_in_bytes": "100663296"}, contents(t, cgroup.V1["memory"]))
+	assert.Equal(t, map[string]string{"cpu.shares": "512", "cpu.cfs_period_us": "100000", "cpu.cfs_quota_us": "20000"},
+		contents(t, cgroup.V1["cpu"]))
+	assert.Equal(t, map[string]string{"memory.limit_in_bytes": "67108864", "memory.memsw.limit_in_bytes": "100663296"},
+		contents(t, cgroup.V1["memory"]))
 	assert.Equal(t, map[string]string{"pids.max": "200"}, contents(t, cgroup.V1["pids"]))
 	assert.Empty(t, contents(t, cgroup.V2))
 }
@@ -85,12 +90,15 @@ func TestEnforceNot(t *testing.T) {
 	assert.Equal(t, none, texts(enforce(supervise.Cgroup{V2: fakeCgroup(t)}, limitsOf(resources, 200))))
 	half := supervise.Cgroup{V1: map[string]string{"cpu": fakeCgroup(t, "cpu.cfs_period_us")}}
 	assert.Equal(t, none, texts(enforce(half, limitsOf(resources, 200))))
-	assert.Empty(t, enforce(supervise.Cgroup{}, limitsOf(&criv1.LinuxContainerResources{CpuQuota: -1, MemoryLimitInBytes: -1}, 0)), "there is none to take away")
+	assert.Empty(t,
+		enforce(supervise.Cgroup{}, limitsOf(&criv1.LinuxContainerResources{CpuQuota: -1, MemoryLimitInBytes: -1}, 0)),
+		"there is none to take away")
 
 	dir := fakeCgroup(t)
 	require.NoError(t, os.Mkdir(filepath.Join(dir, "memory.max"), 0o700))
 	assert.Equal(t, []string{"the memory limit: open of memory.max to 4096: is a directory"},
-		texts(enforce(supervise.Cgroup{V2: dir}, limitsOf(&criv1.LinuxContainerResources{MemoryLimitInBytes: 4096}, 0))), "without the path, which is another for each container")
+		texts(enforce(supervise.Cgroup{V2: dir}, limitsOf(&criv1.LinuxContainerResources{MemoryLimitInBytes: 4096},
+			0))), "without the path, which is another for each container")
 }
 
 func TestMakeCgroups(t *testing.T) {
@@ -115,7 +123,8 @@ func TestMakeCgroups(t *testing.T) {
 			V1: map[string]string{"cpu": filepath.Join(points["cpu"].Point, want, id)},
 			V2: filepath.Join(points[""].Point, want, id),
 		}, makeCgroups(root.of(parent, id)), "parent %q", parent)
-		for _, dir := range []string{"", want} { // the last of several writes stays in a file that is none of the kernel's
+		for _, dir := range []string{"", want} {
+			// the last of several writes stays in a file that is none of the kernel's
 			assert.Equal(t, "+pids", contents(t, filepath.Join(points[""].Point, dir))["cgroup.subtree_control"])
 		}
 	}
@@ -126,7 +135,8 @@ func TestMakeCgroups(t *testing.T) {
 	root.root2 = filepath.Join(points[""].Point, "delegated")
 	pod := root.of("", "p")
 	assert.Equal(t, supervise.Cgroup{
-		V1: map[string]string{"cpu": filepath.Join(points["cpu"].Point, "own/p"), "pids": filepath.Join(points["pids"].Point, "own/p")},
+		V1: map[string]string{"cpu": filepath.Join(points["cpu"].Point, "own/p"),
+			"pids": filepath.Join(points["pids"].Point, "own/p")},
 		V2: filepath.Join(points[""].Point, "delegated/p"),
 	}, pod)
 	assert.Equal(t, filepath.Join(points[""].Point, "delegated/p", id), within(pod, id).V2)
@@ -158,19 +168,23 @@ func TestPodLimits(t *testing.T) {
 			pod := fakeCgroup(t, "cgroup.procs", "cpu.weight", "cpu.max", "memory.max", "pids.max")
 			s := &Server{opts: Options{PIDLimit: 9, Dir: t.TempDir()}}
 			require.NoError(t, os.Mkdir(filepath.Join(s.opts.Dir, "sandboxes"), 0o700))
-			b := newSandbox(sandboxRecord{ID: "b", Cgroup: supervise.Cgroup{V2: pod}, Config: &criv1.PodSandboxConfig{Linux: &criv1.LinuxPodSandboxConfig{Resources: tc.pod, Overhead: tc.overhead}}})
+			b := newSandbox(sandboxRecord{ID: "b", Cgroup: supervise.Cgroup{V2: pod},
+				Config: &criv1.PodSandboxConfig{Linux: &criv1.LinuxPodSandboxConfig{Resources: tc.pod,
+					Overhead: tc.overhead}}})
 			s.sandboxes = map[string]*sandbox{"b": b}
 			for i, r := range []*resources{tc.first, tc.second} {
 				name := string(rune('a' + i))
 				require.NoError(t, os.Mkdir(filepath.Join(pod, name), 0o700))
 				require.NoError(t, os.WriteFile(filepath.Join(pod, name, "cgroup.procs"), nil, 0o600))
-				rec := &containerRecord{ID: name, Config: &criv1.ContainerConfig{Linux: &criv1.LinuxContainerConfig{Resources: r}}}
+				rec := &containerRecord{ID: name,
+					Config: &criv1.ContainerConfig{Linux: &criv1.LinuxContainerConfig{Resources: r}}}
 				s.limit(b, rec)
 				assert.Equal(t, filepath.Join(pod, name), rec.Cgroup.V2)
 				b.containers[name] = newContainer(*rec, "")
 			}
 			if tc.updated != nil {
-				_, err := (&runtimeService{Server: s}).UpdatePodSandboxResources(t.Context(), &criv1.UpdatePodSandboxResourcesRequest{PodSandboxId: "b", Resources: tc.updated})
+				_, err := (&runtimeService{Server: s}).UpdatePodSandboxResources(t.Context(),
+					&criv1.UpdatePodSandboxResourcesRequest{PodSandboxId: "b", Resources: tc.updated})
 				require.NoError(t, err)
 				var rec sandboxRecord
 				require.NoError(t, supervise.ReadFile(s.sandboxFile("b"), &rec))

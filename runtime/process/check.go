@@ -40,7 +40,8 @@ func (f *findings) err(about string) error {
 	if len(f.refused) == 0 {
 		return nil
 	}
-	return status.Errorf(codes.InvalidArgument, "%s: containers are host processes here: %s", about, strings.Join(f.refused, "; "))
+	return status.Errorf(codes.InvalidArgument, "%s: containers are host processes here: %s", about,
+		strings.Join(f.refused, "; "))
 }
 
 // checkSandbox compares the requests of a sandbox with what a host process can have.
@@ -55,13 +56,15 @@ func checkSandbox(c *criv1.PodSandboxConfig, host *hostFacts) *findings {
 	}
 	for _, p := range c.GetPortMappings() {
 		if p.GetHostPort() != 0 && p.GetHostPort() != p.GetContainerPort() {
-			f.refuse("host port %d cannot differ from container port %d, which is a port of the host; make them equal", p.GetHostPort(), p.GetContainerPort())
+			f.refuse("host port %d cannot differ from container port %d, which is a port of the host; make them equal",
+				p.GetHostPort(), p.GetContainerPort())
 		}
 	}
 	if n := len(c.GetLinux().GetSysctls()); n > 0 {
 		f.refuse("sysctls would be the host's")
 	}
-	if users := sec.GetNamespaceOptions().GetUsernsOptions(); users != nil && users.GetMode() == criv1.NamespaceMode_POD {
+	if users := sec.GetNamespaceOptions().GetUsernsOptions(); users != nil &&
+		users.GetMode() == criv1.NamespaceMode_POD {
 		f.refuse(noUserNamespaces)
 	}
 	for _, s := range c.GetDnsConfig().GetServers() {
@@ -110,7 +113,8 @@ func MountEnv(containerPath string) string {
 // checkContainer compares the requests of a container with what a host process can have.
 // env are the environment variables that it needs because of that, and links the symbolic
 // links.
-func checkContainer(c *criv1.ContainerConfig, sandbox *criv1.PodSandboxConfig, host *hostFacts) (f *findings, env []string, links []link) {
+func checkContainer(c *criv1.ContainerConfig, sandbox *criv1.PodSandboxConfig,
+	host *hostFacts) (f *findings, env []string, links []link) {
 	f = &findings{}
 	if c.GetMetadata().GetName() == "" {
 		f.refuse("the container has no name")
@@ -140,7 +144,8 @@ func checkContainer(c *criv1.ContainerConfig, sandbox *criv1.PodSandboxConfig, h
 // link is a symbolic link in place of a mount.
 type link struct{ at, to string }
 
-func checkMounts(f *findings, c *criv1.ContainerConfig, sandbox *criv1.PodSandboxConfig, host *hostFacts) (env []string, links []link) {
+func checkMounts(f *findings, c *criv1.ContainerConfig, sandbox *criv1.PodSandboxConfig,
+	host *hostFacts) (env []string, links []link) {
 	mode := sandbox.GetAnnotations()[MountsAnnotation]
 	termination := c.GetAnnotations()[terminationPathAnnotation]
 	if termination == "" {
@@ -167,7 +172,8 @@ func checkMounts(f *findings, c *criv1.ContainerConfig, sandbox *criv1.PodSandbo
 			env = append(env, MountEnv(at)+"="+from)
 			readOnly = readOnly || m.GetReadonly()
 		default:
-			f.refuse("%s cannot be mounted at %s: set mountPath to the host's path; or set the annotation %s on the pod to env, and let the program use the path in $%s, or to link, for a symbolic link",
+			f.refuse("%s cannot be mounted at %s: set mountPath to the host's path; or set the annotation %s on the "+
+				"pod to env, and let the program use the path in $%s, or to link, for a symbolic link",
 				from, at, MountsAnnotation, MountEnv(at))
 		}
 	}
@@ -182,7 +188,8 @@ func checkSecurity(f *findings, sec *criv1.LinuxContainerSecurityContext, host *
 		f.refuse("privileged needs an agent that runs as root")
 	}
 	if caps := sec.GetCapabilities(); caps != nil {
-		if add := slices.Concat(caps.GetAddCapabilities(), caps.GetAddAmbientCapabilities()); len(add) > 0 && !host.root() {
+		if add := slices.Concat(caps.GetAddCapabilities(), caps.GetAddAmbientCapabilities()); len(add) > 0 &&
+			!host.root() {
 			f.refuse("capabilities (%s) cannot be added by an agent that does not run as root", strings.Join(add, ", "))
 		}
 		if len(caps.GetDropCapabilities()) > 0 && host.root() && !sec.GetPrivileged() {
@@ -192,7 +199,8 @@ func checkSecurity(f *findings, sec *criv1.LinuxContainerSecurityContext, host *
 	if sec.GetReadonlyRootfs() {
 		f.warn("the root file system is the host's and is not made read-only")
 	}
-	if users := sec.GetNamespaceOptions().GetUsernsOptions(); users != nil && users.GetMode() == criv1.NamespaceMode_POD {
+	if users := sec.GetNamespaceOptions().GetUsernsOptions(); users != nil &&
+		users.GetMode() == criv1.NamespaceMode_POD {
 		f.refuse(noUserNamespaces)
 	}
 	if !sec.GetPrivileged() { // CRI: profiles do not apply to privileged containers
@@ -220,6 +228,8 @@ func checkProfile(f *findings, kind string, p *criv1.SecurityProfile, warn bool)
 	}
 }
 
-// noUserNamespaces is why pods with hostUsers: false are refused. Volumes, binaries and logs belong to users of the host, and a container whose
-// users are mapped could use them only through mounts that map IDs; there are no mounts here.
-const noUserNamespaces = "user namespaces (hostUsers: false) are not supported: containers use the files of the host without mounts, so the IDs of their owners cannot be mapped"
+// noUserNamespaces is why pods with hostUsers: false are refused. Volumes, binaries and logs belong to users of the
+// host, and a container whose users are mapped could use them only through mounts that map IDs; there are no mounts
+// here.
+const noUserNamespaces = "user namespaces (hostUsers: false) are not supported: containers use the files of the " +
+	"host without mounts, so the IDs of their owners cannot be mapped"

@@ -45,7 +45,8 @@ func TestClient(t *testing.T) {
 			InitContainers: []v1.Container{{Name: "init", Image: "host", Command: []string{"true"}}},
 			Containers: []v1.Container{{
 				Name: "main", Image: "host",
-				Command: sh("trap 'touch %s; until [ -e %s ]; do sleep 0.01; done; exit 3' TERM; printf bye > $TERMINATION_MESSAGE_PATH; echo ready; while :; do sleep 0.01; done", signaled, answer),
+				Command: sh("trap 'touch %s; until [ -e %s ]; do sleep 0.01; done; exit 3' TERM; printf bye > "+
+					"$TERMINATION_MESSAGE_PATH; echo ready; while :; do sleep 0.01; done", signaled, answer),
 				Lifecycle: &v1.Lifecycle{PreStop: &v1.LifecycleHandler{Exec: &v1.ExecAction{
 					Command: sh("until [ -e %s ]; do sleep 0.01; done; touch %s; sleep 600", signaled, answer),
 				}}},
@@ -76,7 +77,8 @@ func TestClient(t *testing.T) {
 	images, err := rt.ListImages(ctx)
 	require.NoError(t, err)
 	require.Len(t, images.Images, 1)
-	assert.Equal(t, "host:latest 0", fmt.Sprint(images.Images[0].Name(), " ", images.Images[0].Size), "it takes no space")
+	assert.Equal(t, "host:latest 0", fmt.Sprint(images.Images[0].Name(), " ", images.Images[0].Size),
+		"it takes no space")
 	main := status.Newest("main")
 	eventually(t, func() bool {
 		data, _ := os.ReadFile(main.LogPath)
@@ -131,7 +133,8 @@ func TestMemoryLimit(t *testing.T) {
 	config.Linux.Resources = &criv1.LinuxContainerResources{MemoryLimitInBytes: 32 << 20}
 	id, err := p.create(config)
 	require.NoError(t, err)
-	resp, err := n.rs.ContainerStatus(context.Background(), &criv1.ContainerStatusRequest{ContainerId: id, Verbose: true})
+	resp, err := n.rs.ContainerStatus(context.Background(),
+		&criv1.ContainerStatusRequest{ContainerId: id, Verbose: true})
 	require.NoError(t, err)
 	if strings.Contains(resp.GetInfo()["info"], "the memory limit is not enforced") {
 		t.Skip("no memory cgroup can be made here, as the status says")

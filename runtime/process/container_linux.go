@@ -89,7 +89,8 @@ const recordFile = supervise.RecordFile
 
 // CreateContainer implements CRI. A request that cannot be met is refused with
 // InvalidArgument, or is a warning in the container's status.
-func (s *runtimeService) CreateContainer(ctx context.Context, req *criv1.CreateContainerRequest) (_ *criv1.CreateContainerResponse, err error) {
+func (s *runtimeService) CreateContainer(ctx context.Context,
+	req *criv1.CreateContainerRequest) (_ *criv1.CreateContainerResponse, err error) {
 	b, err := s.sandbox(req.GetPodSandboxId())
 	if err != nil {
 		return nil, err
@@ -110,7 +111,8 @@ func (s *runtimeService) CreateContainer(ctx context.Context, req *criv1.CreateC
 		found.warn("%s", warning)
 	}
 	if len(links) > 0 && int(user.UID) != s.host.UID {
-		return nil, status.Errorf(codes.InvalidArgument, "container %s: links to volumes are made for the server's own user %d only, and not for user %d; set the annotation %s to env",
+		return nil, status.Errorf(codes.InvalidArgument, "container %s: links to volumes are made for the server's "+
+			"own user %d only, and not for user %d; set the annotation %s to env",
 			title, s.host.UID, user.UID, MountsAnnotation)
 	}
 	if err := s.makeLinks(b, links); err != nil {
@@ -171,7 +173,8 @@ func (s *Server) addContainer(b *sandbox, c *container) error {
 	for _, other := range b.containers {
 		m, o := c.rec.Config.GetMetadata(), other.rec.Config.GetMetadata()
 		if m.GetName() == o.GetName() && m.GetAttempt() == o.GetAttempt() {
-			return status.Errorf(codes.AlreadyExists, "%s: attempt %d of it exists: %s", c.about(), m.GetAttempt(), other.rec.ID)
+			return status.Errorf(codes.AlreadyExists, "%s: attempt %d of it exists: %s", c.about(),
+				m.GetAttempt(), other.rec.ID)
 		}
 	}
 	s.containers[c.rec.ID], b.containers[c.rec.ID] = c, c
@@ -180,7 +183,8 @@ func (s *Server) addContainer(b *sandbox, c *container) error {
 }
 
 // specOf returns the spec for the supervisor.
-func (s *Server) specOf(rec *containerRecord, pod *criv1.PodSandboxConfig, home string, extra []string, found *findings) *supervise.Spec {
+func (s *Server) specOf(rec *containerRecord, pod *criv1.PodSandboxConfig, home string, extra []string,
+	found *findings) *supervise.Spec {
 	config := rec.Config
 	hostname := pod.GetHostname()
 	if hostname == "" {
@@ -208,9 +212,10 @@ func (s *Server) specOf(rec *containerRecord, pod *criv1.PodSandboxConfig, home 
 	env.set(supervise.KeyEnv, newID())
 	spec := &supervise.Spec{
 		ID: rec.ID, Args: slices.Concat(config.GetCommand(), config.GetArgs()), Env: env.list,
-		Dir: config.GetWorkingDir(), LogPath: rec.LogPath, LogLimit: s.logLimit(), Cgroup: rec.Cgroup, CgroupMounts: s.cgroups.mountsOf(rec.Cgroup),
-		NoNewPrivs: config.GetLinux().GetSecurityContext().GetNoNewPrivs(),
-		Stdin:      config.GetStdin(), StdinOnce: config.GetStdinOnce(), TTY: config.GetTty(),
+		Dir: config.GetWorkingDir(), LogPath: rec.LogPath, LogLimit: s.logLimit(), Cgroup: rec.Cgroup,
+		CgroupMounts: s.cgroups.mountsOf(rec.Cgroup),
+		NoNewPrivs:   config.GetLinux().GetSecurityContext().GetNoNewPrivs(),
+		Stdin:        config.GetStdin(), StdinOnce: config.GetStdinOnce(), TTY: config.GetTty(),
 	}
 	if spec.Dir == "" {
 		spec.Dir = "/"
@@ -260,7 +265,8 @@ func (e *environment) set(name, value string) {
 }
 
 // StartContainer implements CRI. If it returns nil, the command was executed.
-func (s *runtimeService) StartContainer(ctx context.Context, req *criv1.StartContainerRequest) (*criv1.StartContainerResponse, error) {
+func (s *runtimeService) StartContainer(ctx context.Context,
+	req *criv1.StartContainerRequest) (*criv1.StartContainerResponse, error) {
 	c, err := s.container(req.GetContainerId())
 	if err != nil {
 		return nil, err
@@ -280,7 +286,8 @@ func (s *runtimeService) StartContainer(ctx context.Context, req *criv1.StartCon
 	case b.state() != criv1.PodSandboxState_SANDBOX_READY:
 		return nil, status.Errorf(codes.FailedPrecondition, "%s: sandbox %s is stopped", c.about(), b.rec.ID)
 	case st != criv1.ContainerState_CONTAINER_CREATED:
-		return nil, status.Errorf(codes.FailedPrecondition, "%s: it was started before, and is %s now", c.about(), stateName(st))
+		return nil, status.Errorf(codes.FailedPrecondition, "%s: it was started before, and is %s now", c.about(),
+			stateName(st))
 	}
 	state, err := supervise.Start(s.life, s.opts.Supervisor, c.dir, c.rec.Title)
 	if err != nil && s.life.Err() != nil {
@@ -307,14 +314,17 @@ func (s *Server) started(c *container, state supervise.State) {
 
 // StopContainer implements CRI. It succeeds if the container does not run or does not
 // exist.
-func (s *runtimeService) StopContainer(ctx context.Context, req *criv1.StopContainerRequest) (*criv1.StopContainerResponse, error) {
+func (s *runtimeService) StopContainer(ctx context.Context,
+	req *criv1.StopContainerRequest) (*criv1.StopContainerResponse, error) {
 	c, err := s.container(req.GetContainerId())
-	return &criv1.StopContainerResponse{}, ifFound(c, err, func(c *container) error { return s.stop(ctx, c, podspec.Seconds(req.GetTimeout())) })
+	return &criv1.StopContainerResponse{}, ifFound(c, err,
+		func(c *container) error { return s.stop(ctx, c, podspec.Seconds(req.GetTimeout())) })
 }
 
 // RemoveContainer implements CRI. It kills the container first if it runs. It succeeds if
 // the container does not exist.
-func (s *runtimeService) RemoveContainer(ctx context.Context, req *criv1.RemoveContainerRequest) (*criv1.RemoveContainerResponse, error) {
+func (s *runtimeService) RemoveContainer(ctx context.Context,
+	req *criv1.RemoveContainerRequest) (*criv1.RemoveContainerResponse, error) {
 	c, err := s.container(req.GetContainerId())
 	return &criv1.RemoveContainerResponse{}, ifFound(c, err, func(c *container) error { return s.remove(ctx, c) })
 }
@@ -358,13 +368,15 @@ func (s *Server) remove(ctx context.Context, c *container) error {
 }
 
 // ReopenContainerLog implements CRI.
-func (s *runtimeService) ReopenContainerLog(ctx context.Context, req *criv1.ReopenContainerLogRequest) (*criv1.ReopenContainerLogResponse, error) {
+func (s *runtimeService) ReopenContainerLog(ctx context.Context,
+	req *criv1.ReopenContainerLogRequest) (*criv1.ReopenContainerLogResponse, error) {
 	c, err := s.running(req.GetContainerId())
 	if err != nil {
 		return nil, err
 	}
 	if err := supervise.Call(ctx, c.dir, supervise.Request{Op: supervise.OpReopen}, supervisorPatience); err != nil {
-		if !errors.As(err, new(supervise.AnswerError)) { // the supervisor ends with its container, which is noticed soon
+		if !errors.As(err, new(supervise.AnswerError)) {
+			// the supervisor ends with its container, which is noticed soon
 			if ended, err := c.await(ctx, supervisorPatience); err != nil {
 				return nil, err
 			} else if ended {

@@ -25,7 +25,8 @@ func delegated(mount supervise.CgroupMount, own string, root bool) string {
 			return ""
 		}
 	}
-	if dir == "" || unix.Access(filepath.Join(dir, "cgroup.subtree_control"), unix.W_OK) != nil || enable(dir, "+memory") != nil {
+	if dir == "" || unix.Access(filepath.Join(dir, "cgroup.subtree_control"), unix.W_OK) != nil ||
+		enable(dir, "+memory") != nil {
 		return ""
 	}
 	return filepath.Join(dir, defaultRoot)

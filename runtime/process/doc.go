@@ -40,8 +40,8 @@
 //     the server's environment.
 //   - A log in CRI's format. Lines longer than 16 KiB are split into parts.
 //     ReopenContainerLog loses no line. With [Options].LogMaxSize, the supervisor, which writes the log,
-//     rotates it before it exceeds the limit, also while no server runs. If the log cannot be written, as on a full disk,
-//     lines are lost and the container does not wait.
+//     rotates it before it exceeds the limit, also while no server runs. If the log cannot be written, as on a full
+//     disk, lines are lost and the container does not wait.
 //   - With root: runAsUser, runAsGroup and supplemental groups. Without runAsGroup, a user
 //     that does not exist on the host has group 65534, not 0 as in container runtimes: group 0
 //     is that of the host. Without root, a container runs as the server's user and group;
@@ -55,9 +55,10 @@
 //     UpdatePodSandboxResources change limits of a running pod. They refuse a limit without a cgroup.
 //
 // With version 2, the kernel enables controllers only below a cgroup without processes. With root, pods are
-// in the cgroup "/kubeletkit"; they stay there when systemd starts the agent again. Without root, they are beside the server's own
-// cgroup if that is delegated (systemd: Delegate=yes and DelegateSubgroup=); otherwise there are no limits. No pod is below
-// "kubepods": a kubelet on the same machine would kill it. [Options].CgroupRoot names another cgroup.
+// in the cgroup "/kubeletkit"; they stay there when systemd starts the agent again. Without root, they are beside the
+// server's own cgroup if that is delegated (systemd: Delegate=yes and DelegateSubgroup=); otherwise there are no
+// limits. No pod is below "kubepods": a kubelet on the same machine would kill it. [Options].CgroupRoot names another
+// cgroup.
 //
 // # What a container does not get
 //
@@ -133,12 +134,12 @@
 //     not. A process group is signalled only while a process of it matches. From Linux 6.9
 //     on, that is certain for a group whose leader lives; otherwise it is checked right
 //     before the signal.
-//   - A supervisor is not in the memory cgroup of its container, not even while it executes a command of root. A container
-//     at its memory limit ends as OOMKilled, or the kernel kills a command of exec in it: that has exit code 137,
-//     and its error output ends with a line that begins with OOMKilled. The supervisor traces a command until its
+//   - A supervisor is not in the memory cgroup of its container, not even while it executes a command of root. A
+//     container at its memory limit ends as OOMKilled, or the kernel kills a command of exec in it: that has exit code
+//     137, and its error output ends with a line that begins with OOMKilled. The supervisor traces a command until its
 //     first instruction for that (ptrace(2)). A command of another user than root is not traced, since a set-user-ID
-//     program would lose its privileges, and where nothing may be traced (ptrace_scope 3 of Yama) none is: the thread of
-//     the supervisor then enters a cgroup of version 1 for a moment, as limits matter more.
+//     program would lose its privileges, and where nothing may be traced (ptrace_scope 3 of Yama) none is: the thread
+//     of the supervisor then enters a cgroup of version 1 for a moment, as limits matter more.
 //   - If a supervisor is killed, its container is reported as exited with code 255 and
 //     reason Unknown, and its processes are killed. They are found by cgroup, by session,
 //     and by the variable in their environment; they are stopped first, and killed when
@@ -153,8 +154,8 @@
 //     that run. A file system that does not write in place, such as btrfs with copy on write, may
 //     have no room for the end of a container: its processes have ended, and a stop takes up to 20 s.
 //   - The cgroups of a pod are removed when its sandbox is stopped, and the cgroup above them when the server is
-//     closed and it is empty. Their names begin with a hash of Options.Dir, so that [CleanUp], and the next server, find
-//     those that are left when the directory was deleted, and end what runs in them.
+//     closed and it is empty. Their names begin with a hash of Options.Dir, so that [CleanUp], and the next server,
+//     find those that are left when the directory was deleted, and end what runs in them.
 //   - State files are replaced atomically. A file that is damaged is removed and logged, one
 //     that does not belong there is ignored and logged. A container whose record is lost is
 //     killed.

@@ -11,7 +11,8 @@ import (
 
 // GetContainerEvents implements CRI. The stream ends with ResourceExhausted when the reader
 // is 1024 events behind.
-func (s *runtimeService) GetContainerEvents(_ *criv1.GetEventsRequest, stream grpc.ServerStreamingServer[criv1.ContainerEventResponse]) error {
+func (s *runtimeService) GetContainerEvents(_ *criv1.GetEventsRequest,
+	stream grpc.ServerStreamingServer[criv1.ContainerEventResponse]) error {
 	r := s.events.subscribe()
 	defer s.events.unsubscribe(r)
 	// The client receives the header when the subscription is active.
@@ -22,7 +23,8 @@ func (s *runtimeService) GetContainerEvents(_ *criv1.GetEventsRequest, stream gr
 		select {
 		case e, ok := <-r.events:
 			if !ok {
-				return status.Error(codes.ResourceExhausted, "the events were not read fast enough; list, and subscribe again")
+				return status.Error(codes.ResourceExhausted, "the events were not read fast enough; list, and "+
+					"subscribe again")
 			}
 			if err := stream.Send(e); err != nil {
 				return err

@@ -98,7 +98,8 @@ func (s *runtimeService) ExecSync(ctx context.Context, req *criv1.ExecSyncReques
 	code, err := run(ctx, c, req.GetCmd(), nil, &out, &errOut)
 	switch {
 	case errors.Is(err, context.DeadlineExceeded):
-		return nil, status.Errorf(codes.DeadlineExceeded, "%s: the command did not end within %d s", c.about(), req.GetTimeout())
+		return nil, status.Errorf(codes.DeadlineExceeded, "%s: the command did not end within %d s", c.about(),
+			req.GetTimeout())
 	case errors.Is(err, context.Canceled):
 		return nil, status.FromContextError(err).Err()
 	case err != nil:

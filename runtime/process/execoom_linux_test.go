@@ -45,7 +45,8 @@ func TestExecExceedsTheMemory(t *testing.T) {
 	require.NoError(t, err)
 	assert.EqualValues(t, 137, code)
 	assert.Equal(t, strings.TrimSpace(oomMessage)+"\r\n", screen.String())
-	resp, err = n.rs.ExecSync(t.Context(), &criv1.ExecSyncRequest{ContainerId: id, Cmd: []string{"sh", "-c", "kill -9 $$"}})
+	resp, err = n.rs.ExecSync(t.Context(), &criv1.ExecSyncRequest{ContainerId: id,
+		Cmd: []string{"sh", "-c", "kill -9 $$"}})
 	require.NoError(t, err)
 	assert.EqualValues(t, 137, resp.GetExitCode())
 	assert.Empty(t, string(resp.GetStderr()), "another reason")

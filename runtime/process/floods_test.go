@@ -36,7 +36,8 @@ func session(t testing.TB, at, protocol string) (net.Conn, httpstream.Connection
 	require.NoError(t, err)
 	req, err := http.NewRequest(http.MethodPost, at, nil)
 	require.NoError(t, err)
-	req.Header = http.Header{"Connection": {"Upgrade"}, "Upgrade": {"SPDY/3.1"}, "X-Stream-Protocol-Version": {protocol}}
+	req.Header = http.Header{"Connection": {"Upgrade"}, "Upgrade": {"SPDY/3.1"},
+		"X-Stream-Protocol-Version": {protocol}}
 	require.NoError(t, req.Write(conn))
 	resp, err := http.ReadResponse(bufio.NewReader(conn), req)
 	require.NoError(t, err)
@@ -63,7 +64,8 @@ func TestForwardedStreamsAreBounded(t *testing.T) {
 		conn, client := session(t, resp.GetUrl(), "portforward.k8s.io")
 		most := 0
 		for id := range 3000 {
-			_, err := client.CreateStream(http.Header{"streamType": {"error"}, "port": {"7"}, "requestID": {string(rune('a' + id))}})
+			_, err := client.CreateStream(http.Header{"streamType": {"error"}, "port": {"7"},
+				"requestID": {string(rune('a' + id))}})
 			most = max(most, goruntime.NumGoroutine())
 			if err != nil {
 				break
@@ -82,7 +84,8 @@ func TestClientsThatOpenNoStreams(t *testing.T) {
 	id := n.pod().run(shell("c", "sleep 1000"))
 	before := files(t)
 	for range 20 {
-		resp, err := n.rs.Exec(context.Background(), &criv1.ExecRequest{ContainerId: id, Cmd: []string{"true"}, Stdout: true})
+		resp, err := n.rs.Exec(context.Background(), &criv1.ExecRequest{ContainerId: id, Cmd: []string{"true"},
+			Stdout: true})
 		require.NoError(t, err)
 		conn, client := session(t, resp.GetUrl(), "v4.channel.k8s.io")
 		_ = conn.Close()

@@ -31,7 +31,8 @@ var smallDisks = map[string]func(t *testing.T) string{
 		image, dir := filepath.Join(t.TempDir(), "image"), t.TempDir()
 		require.NoError(t, os.WriteFile(image, nil, 0o600))
 		require.NoError(t, os.Truncate(image, 4<<20))
-		if out, err := exec.Command("mkfs.ext4", "-q", "-F", "-m", "0", "-N", "1024", "-O", "^has_journal", image).CombinedOutput(); err != nil {
+		if out, err := exec.Command("mkfs.ext4", "-q", "-F", "-m", "0", "-N", "1024", "-O",
+			"^has_journal", image).CombinedOutput(); err != nil {
 			t.Skipf("mkfs.ext4: %v: %s", err, out)
 		}
 		if out, err := exec.Command("mount", "-o", "loop", image, dir).CombinedOutput(); err != nil {

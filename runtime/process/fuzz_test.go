@@ -20,7 +20,8 @@ import (
 func FuzzRecords(f *testing.F) {
 	id := strings.Repeat("a", 64)
 	f.Add([]byte(`{"id":"`+id+`","config":{"metadata":{"name":"p","uid":"u"}},"boot":"b"}`),
-		[]byte(`{"id":"`+id+`","sandboxID":"`+id+`","config":{"metadata":{"name":"c"},"envs":[null],"mounts":[null]},"title":"t"}`),
+		[]byte(`{"id":"`+id+`","sandboxID":"`+id+
+			`","config":{"metadata":{"name":"c"},"envs":[null],"mounts":[null]},"title":"t"}`),
 		[]byte(`{"a":null,"b":{"removed":true}}`), []byte(`{"cpu_period":1}`))
 	f.Fuzz(func(t *testing.T, sandboxFile, containerFile, imagesFile, resources []byte) {
 		dir := t.TempDir()
@@ -49,7 +50,8 @@ func FuzzRecords(f *testing.F) {
 		write(filepath.Join(path, recordFile), containerFile)
 		write(filepath.Join(path, resourcesFile), resources)
 		var rec containerRecord
-		if supervise.ReadFile(filepath.Join(path, recordFile), &rec) == nil && rec.ID == id && rec.Config.GetMetadata() != nil && s.sandboxes[rec.SandboxID] != nil {
+		if supervise.ReadFile(filepath.Join(path, recordFile), &rec) == nil && rec.ID == id &&
+			rec.Config.GetMetadata() != nil && s.sandboxes[rec.SandboxID] != nil {
 			c := newContainer(rec, path)
 			s.containers[id], s.sandboxes[rec.SandboxID].containers[id] = c, c
 			s.recoverResources(c)
@@ -89,7 +91,8 @@ func FuzzLinkRecords(f *testing.F) {
 			name = s.linkFile(link)
 		}
 		for _, err := range []error{
-			os.MkdirAll(s.linksDir(), 0o700), os.WriteFile(kept, nil, 0o600), os.Symlink("/v", link), os.WriteFile(name, data, 0o600),
+			os.MkdirAll(s.linksDir(), 0o700), os.WriteFile(kept, nil, 0o600), os.Symlink("/v", link),
+			os.WriteFile(name, data, 0o600),
 		} {
 			if err != nil {
 				t.Fatal(err)
@@ -100,7 +103,8 @@ func FuzzLinkRecords(f *testing.F) {
 			t.Error(err)
 		}
 		var rec linkRecord
-		if _, err := os.Lstat(link); err != nil && (json.Unmarshal(data, &rec) != nil || rec.At != link || rec.To != "/v") {
+		if _, err := os.Lstat(link); err != nil && (json.Unmarshal(data, &rec) != nil || rec.At != link ||
+			rec.To != "/v") {
 			t.Errorf("the link was removed because of %q", data)
 		}
 	})

@@ -27,12 +27,14 @@ func TestGuestLimits(t *testing.T) {
 	n := startNode(t, Options{PIDLimit: 50})
 	p := n.pod()
 	hog := shell("hog", `x=a; while :; do x="$x$x"; done`)
-	hog.Linux.Resources = &criv1.LinuxContainerResources{MemoryLimitInBytes: 32 << 20, CpuShares: 512, CpuQuota: 150_000, CpuPeriod: 100_000}
+	hog.Linux.Resources = &criv1.LinuxContainerResources{MemoryLimitInBytes: 32 << 20, CpuShares: 512,
+		CpuQuota: 150_000, CpuPeriod: 100_000}
 	id, err := p.create(hog)
 	require.NoError(t, err)
 	var rec containerRecord
 	require.NoError(t, readRecord(n.opts.Dir, id, &rec))
-	for file, want := range map[string]string{"memory.max": "33554432", "cpu.weight": "20", "cpu.max": "150000 100000", "../pids.max": "50"} {
+	for file, want := range map[string]string{"memory.max": "33554432", "cpu.weight": "20", "cpu.max": "150000 100000",
+		"../pids.max": "50"} {
 		got, err := os.ReadFile(filepath.Join(rec.Cgroup.V2, file))
 		require.NoError(t, err)
 		assert.Equal(t, want, strings.TrimSpace(string(got)), file)

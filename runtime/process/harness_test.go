@@ -101,7 +101,8 @@ func (n *node) startWith(change func(*Server)) {
 }
 
 func (n *node) dial() {
-	conn, err := grpc.NewClient("unix://"+filepath.Join(n.opts.Dir, "cri.sock"), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	conn, err := grpc.NewClient("unix://"+filepath.Join(n.opts.Dir, "cri.sock"),
+		grpc.WithTransportCredentials(insecure.NewCredentials()))
 	require.NoError(n.t, err)
 	n.conn, n.rs, n.is = conn, criv1.NewRuntimeServiceClient(conn), criv1.NewImageServiceClient(conn)
 }
@@ -164,7 +165,8 @@ func shell(name, script string) *criv1.ContainerConfig {
 }
 
 func (p *pod) create(config *criv1.ContainerConfig) (string, error) {
-	resp, err := p.n.rs.CreateContainer(context.Background(), &criv1.CreateContainerRequest{PodSandboxId: p.id, Config: config, SandboxConfig: p.config})
+	resp, err := p.n.rs.CreateContainer(context.Background(), &criv1.CreateContainerRequest{PodSandboxId: p.id,
+		Config: config, SandboxConfig: p.config})
 	return resp.GetContainerId(), err
 }
 
@@ -198,7 +200,8 @@ func (n *node) status(id string) *criv1.ContainerStatus {
 // exited waits until a container has ended.
 func (n *node) exited(id string) *criv1.ContainerStatus {
 	n.t.Helper()
-	eventually(n.t, func() bool { return n.status(id).GetState() == criv1.ContainerState_CONTAINER_EXITED }, "container %s goes on", id)
+	eventually(n.t, func() bool { return n.status(id).GetState() == criv1.ContainerState_CONTAINER_EXITED },
+		"container %s goes on", id)
 	return n.status(id)
 }
 
@@ -219,7 +222,8 @@ func (n *node) state(id string) supervise.State {
 // nothingLeft asserts that no process of the container is left.
 func (n *node) nothingLeft(id string, st supervise.State) {
 	n.t.Helper()
-	require.Empty(n.t, supervise.Orphans(supervise.NewEnvirons(), supervise.Mark(id), st.Command), "processes of container %s", id)
+	require.Empty(n.t, supervise.Orphans(supervise.NewEnvirons(), supervise.Mark(id), st.Command),
+		"processes of container %s", id)
 	eventually(n.t, func() bool { return !st.Supervisor.Alive() }, "the supervisor of container %s stays", id)
 }
 

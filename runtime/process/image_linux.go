@@ -60,7 +60,8 @@ const imageSize = 1
 // described returns an image as a message of CRI.
 func (s *Server) described(name string) *criv1.Image {
 	// Pinned: there is nothing to gain by its removal.
-	i := &criv1.Image{Id: name, Size: imageSize, Pinned: true, Spec: &criv1.ImageSpec{Image: name}, Uid: &criv1.Int64Value{Value: int64(s.host.UID)}}
+	i := &criv1.Image{Id: name, Size: imageSize, Pinned: true, Spec: &criv1.ImageSpec{Image: name},
+		Uid: &criv1.Int64Value{Value: int64(s.host.UID)}}
 	if strings.Contains(name, "@") {
 		i.RepoDigests = []string{name}
 	} else {
@@ -84,7 +85,8 @@ func (s *imageService) ListImages(_ context.Context, req *criv1.ListImagesReques
 }
 
 // ImageStatus implements CRI. Every image exists except those that were removed.
-func (s *imageService) ImageStatus(_ context.Context, req *criv1.ImageStatusRequest) (*criv1.ImageStatusResponse, error) {
+func (s *imageService) ImageStatus(_ context.Context,
+	req *criv1.ImageStatusRequest) (*criv1.ImageStatusResponse, error) {
 	name := canonical(req.GetImage().GetImage())
 	if name == "" {
 		return nil, status.Error(codes.InvalidArgument, "the name of the image is empty")
@@ -117,7 +119,8 @@ func (s *imageService) PullImage(_ context.Context, req *criv1.PullImageRequest)
 }
 
 // RemoveImage implements CRI.
-func (s *imageService) RemoveImage(_ context.Context, req *criv1.RemoveImageRequest) (*criv1.RemoveImageResponse, error) {
+func (s *imageService) RemoveImage(_ context.Context,
+	req *criv1.RemoveImageRequest) (*criv1.RemoveImageResponse, error) {
 	name := canonical(req.GetImage().GetImage())
 	if name == "" {
 		return nil, status.Error(codes.InvalidArgument, "the name of the image is empty")
@@ -144,7 +147,8 @@ func (s *Server) rememberLocked(name string, i *image) {
 	}
 	s.images[name] = i
 	if err := supervise.WriteFile(s.imagesFile(), s.images); err != nil {
-		s.opts.Logger.Error(err, "Cannot record an image that was pulled or removed; it is forgotten when the server ends", "image", name)
+		s.opts.Logger.Error(err, "Cannot record an image that was pulled or removed; it is forgotten when the "+
+			"server ends", "image", name)
 	}
 }
 
@@ -159,5 +163,6 @@ func (s *imageService) ImageFsInfo(context.Context, *criv1.ImageFsInfoRequest) (
 		Timestamp: time.Now().UnixNano(), FsId: &criv1.FilesystemIdentifier{Mountpoint: s.opts.Dir},
 		UsedBytes: &criv1.UInt64Value{}, InodesUsed: &criv1.UInt64Value{},
 	}
-	return &criv1.ImageFsInfoResponse{ImageFilesystems: []*criv1.FilesystemUsage{use}, ContainerFilesystems: []*criv1.FilesystemUsage{use}}, nil
+	return &criv1.ImageFsInfoResponse{ImageFilesystems: []*criv1.FilesystemUsage{use},
+		ContainerFilesystems: []*criv1.FilesystemUsage{use}}, nil
 }

@@ -47,7 +47,8 @@ func TestInitIsNotReached(t *testing.T) {
 	st := n.status(id)
 	assert.Equal(t, criv1.ContainerState_CONTAINER_EXITED, st.GetState())
 	assert.Equal(t, "StartError", st.GetReason())
-	require.NoError(t, os.Remove(filepath.Join(n.opts.Dir, "containers", id, supervise.LockFile)), "its output was expected")
+	require.NoError(t, os.Remove(filepath.Join(n.opts.Dir, "containers", id, supervise.LockFile)),
+		"its output was expected")
 }
 
 // The program is started under the name of a supervisor by hand.
@@ -56,7 +57,8 @@ func TestSupervisorByHand(t *testing.T) {
 	cmd.Args = []string{supervise.Arg0, t.TempDir()}
 	out, err := cmd.CombinedOutput()
 	require.Error(t, err)
-	assert.Contains(t, string(out), "only a server of runtime/process starts a program under the name kubeletkit-supervisor")
+	assert.Contains(t, string(out), "only a server of runtime/process starts a program under the name "+
+		"kubeletkit-supervisor")
 }
 
 // The supervisor can be another program than that of the server.

@@ -38,7 +38,8 @@ func (r *cgroupRoot) removeLeft(ctx context.Context, stays func(sandbox string) 
 		return 0, nil
 	}
 	if pid := lockedBy(r.lock); pid != 0 {
-		return 0, fmt.Errorf("%w %s: process %d has its lock, as the server of a directory that was deleted, or of one of that name in another mount namespace", ErrInUse, filepath.Dir(r.lock), pid)
+		return 0, fmt.Errorf("%w %s: process %d has its lock, as the server of a directory that was deleted, or of "+
+			"one of that name in another mount namespace", ErrInUse, filepath.Dir(r.lock), pid)
 	}
 	ctx, cancel := context.WithTimeout(ctx, leftPatience)
 	defer cancel()
@@ -47,7 +48,8 @@ func (r *cgroupRoot) removeLeft(ctx context.Context, stays func(sandbox string) 
 		pod := r.ofPod(id)
 		all := append(containersIn(pod), pod)
 		if slices.ContainsFunc(all, supervise.Cgroup.Foreign) {
-			errs = append(errs, fmt.Errorf("the cgroups of sandbox %s have processes of another PID namespace, and stay", id))
+			errs = append(errs,
+				fmt.Errorf("the cgroups of sandbox %s have processes of another PID namespace, and stay", id))
 			continue
 		}
 		for _, c := range all {
@@ -61,7 +63,8 @@ func (r *cgroupRoot) removeLeft(ctx context.Context, stays func(sandbox string) 
 	return len(left), errors.Join(errs...)
 }
 
-// lockedBy returns another process that has the lock file of that path open, also if the file was deleted; 0 if there is none.
+// lockedBy returns another process that has the lock file of that path open, also if the file was deleted; 0 if there
+// is none.
 func lockedBy(path string) int {
 	links, _ := filepath.Glob("/proc/[0-9]*/fd/*")
 	for _, link := range links {

@@ -59,7 +59,8 @@ func (s *Server) stop(ctx context.Context, c *container, timeout time.Duration) 
 	}
 	if timeout > 0 {
 		sig := stopSignal(c.rec.Config.GetStopSignal())
-		err := supervise.Call(ctx, c.dir, supervise.Request{Op: supervise.OpSignal, Signal: int(sig)}, supervisorPatience)
+		err := supervise.Call(ctx, c.dir, supervise.Request{Op: supervise.OpSignal, Signal: int(sig)},
+			supervisorPatience)
 		switch {
 		case ctx.Err() != nil:
 			return status.FromContextError(ctx.Err()).Err()
@@ -69,7 +70,8 @@ func (s *Server) stop(ctx context.Context, c *container, timeout time.Duration) 
 				return err
 			}
 		default:
-			s.opts.Logger.V(1).Info("A supervisor does not accept the stop signal", "container", c.rec.Title, "err", err.Error())
+			s.opts.Logger.V(1).Info("A supervisor does not accept the stop signal", "container", c.rec.Title,
+				"err", err.Error())
 		}
 	}
 	err := supervise.Call(ctx, c.dir, supervise.Request{Op: supervise.OpKill}, supervisorPatience)
@@ -91,7 +93,8 @@ func (s *Server) stop(ctx context.Context, c *container, timeout time.Duration) 
 	}
 	ended, err := c.await(ctx, supervisorPatience)
 	if err == nil && !ended {
-		err = status.Errorf(codes.DeadlineExceeded, "%s: it was killed, but its processes have not ended yet", c.about())
+		err = status.Errorf(codes.DeadlineExceeded, "%s: it was killed, but its processes have not ended yet",
+			c.about())
 	}
 	return err
 }
@@ -241,7 +244,8 @@ func reasonOf(e *supervise.Exit) (reason, message string) {
 // record of the exit, and records an unknown exit. done is false if the server's life ends
 // first, or the time comes and a process is left; the zero time never comes.
 func (s *Server) unsupervised(c *container, p supervise.State, until time.Time) (_ supervise.Exit, done bool) {
-	s.opts.Logger.Info("The supervisor of a container was killed; the processes of the container are killed too", "container", c.rec.Title)
+	s.opts.Logger.Info("The supervisor of a container was killed; the processes of the container are killed too",
+		"container", c.rec.Title)
 	hunt := supervise.NewHunt(s.environs, c.mark, p.Command, c.rec.Cgroup)
 	for tries := 1; !hunt.Pass(); tries++ {
 		pause := lookAgain

@@ -190,10 +190,12 @@ func TestStop(t *testing.T) {
 func TestNoGrandchildSurvives(t *testing.T) {
 	t.Parallel()
 	n := startNode(t, Options{})
-	for name, end := range map[string]string{"exit": "while [ ! -e %[1]s ]; do sleep 0.01; done; exit 0", "killed": "sleep 1000"} {
+	for name, end := range map[string]string{"exit": "while [ ! -e %[1]s ]; do sleep 0.01; done; exit 0",
+		"killed": "sleep 1000"} {
 		p := n.pod()
 		said := filepath.Join(t.TempDir(), "said")
-		id := p.run(shell("c", fmt.Sprintf(`(setsid sh -c 'trap "" TERM HUP; echo stray $$; : > %[1]s; exec sleep 1000' &) ; `+end, said)))
+		id := p.run(shell("c",
+			fmt.Sprintf(`(setsid sh -c 'trap "" TERM HUP; echo stray $$; : > %[1]s; exec sleep 1000' &) ; `+end, said)))
 		p.says("c", "stray ")
 		state := n.state(id)
 		line := p.log("c")
@@ -232,7 +234,8 @@ func TestForkBomb(t *testing.T) {
 	t.Parallel()
 	n := startNode(t, Options{PIDLimit: 200})
 	p := n.pod()
-	id, err := p.create(shell("c", `trap '' TERM; bomb() { while :; do bomb & done; }; bomb 2>/dev/null & echo up; while :; do :; done`))
+	id, err := p.create(shell("c",
+		`trap '' TERM; bomb() { while :; do bomb & done; }; bomb 2>/dev/null & echo up; while :; do :; done`))
 	require.NoError(t, err)
 	limits := n.limitsOf(id)
 	if limits == "" {
@@ -252,12 +255,14 @@ func TestForkBomb(t *testing.T) {
 // refusedForks returns how often the limit of processes has kept the processes of a cgroup from forking. The
 // limit is that of the pod, and kernels before 6.12 count where the process is.
 func refusedForks(dir string) uint64 {
-	return max(supervise.ReadKeyed(filepath.Join(dir, "pids.events"), "max"), supervise.ReadKeyed(filepath.Join(filepath.Dir(dir), "pids.events"), "max"))
+	return max(supervise.ReadKeyed(filepath.Join(dir, "pids.events"), "max"),
+		supervise.ReadKeyed(filepath.Join(filepath.Dir(dir), "pids.events"), "max"))
 }
 
 // limitsOf is the cgroup in which the processes of a container are counted; "" for none.
 func (n *node) limitsOf(id string) string {
-	resp, err := n.rs.ContainerStatus(context.Background(), &criv1.ContainerStatusRequest{ContainerId: id, Verbose: true})
+	resp, err := n.rs.ContainerStatus(context.Background(),
+		&criv1.ContainerStatusRequest{ContainerId: id, Verbose: true})
 	require.NoError(n.t, err)
 	if strings.Contains(fmt.Sprint(resp.GetInfo()), "limit of processes is not enforced") {
 		return ""

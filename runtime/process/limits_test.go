@@ -23,11 +23,13 @@ func TestLimits(t *testing.T) {
 		},
 		"least CPU weight": {
 			resources: &criv1.LinuxContainerResources{CpuShares: 1},
-			want:      []limit{{"the CPU weight", true, []setting{{"cpu", "cpu.shares", "2"}, {"", "cpu.weight", "1"}}}},
+			want: []limit{{"the CPU weight", true, []setting{{"cpu", "cpu.shares", "2"},
+				{"", "cpu.weight", "1"}}}},
 		},
 		"most CPU weight": {
 			resources: &criv1.LinuxContainerResources{CpuShares: 1 << 40},
-			want:      []limit{{"the CPU weight", true, []setting{{"cpu", "cpu.shares", "262144"}, {"", "cpu.weight", "10000"}}}},
+			want: []limit{{"the CPU weight", true, []setting{{"cpu", "cpu.shares", "262144"},
+				{"", "cpu.weight", "10000"}}}},
 		},
 		"CPU limit": {
 			resources: &criv1.LinuxContainerResources{CpuQuota: 50_000, CpuPeriod: 200_000},
@@ -63,15 +65,18 @@ func TestLimits(t *testing.T) {
 		},
 		"processes": {
 			pids: 200,
-			want: []limit{{"the limit of processes", false, []setting{{"pids", "pids.max", "200"}, {"", "pids.max", "200"}}}},
+			want: []limit{{"the limit of processes", false, []setting{{"pids", "pids.max", "200"},
+				{"", "pids.max", "200"}}}},
 		},
 		"own limit of processes": {
 			resources: &criv1.LinuxContainerResources{Unified: map[string]string{"pids.max": "30"}}, pids: 200,
-			want: []limit{{"the limit of processes", false, []setting{{"pids", "pids.max", "30"}, {"", "pids.max", "30"}}}},
+			want: []limit{{"the limit of processes", false, []setting{{"pids", "pids.max", "30"},
+				{"", "pids.max", "30"}}}},
 		},
 		"as many processes as there can be": {
 			resources: &criv1.LinuxContainerResources{Unified: map[string]string{"pids.max": "max"}}, pids: 200,
-			want: []limit{{"the limit of processes", true, []setting{{"pids", "pids.max", "max"}, {"", "pids.max", "max"}}}},
+			want: []limit{{"the limit of processes", true, []setting{{"pids", "pids.max", "max"},
+				{"", "pids.max", "max"}}}},
 		},
 		"files of version 2": {
 			resources: &criv1.LinuxContainerResources{Unified: map[string]string{
@@ -109,5 +114,6 @@ func TestMergeResources(t *testing.T) {
 		CpuQuota: -1, MemoryLimitInBytes: 8192, OomScoreAdj: 9, CpusetMems: "1", Unified: map[string]string{"b": "3"},
 	}))
 	assert.Equal(t, map[string]string{"a": "1", "b": "2"}, old.Unified, "the old ones stay as they were")
-	assert.Equal(t, map[string]string{"a": "1"}, mergeResources(nil, &criv1.LinuxContainerResources{Unified: map[string]string{"a": "1"}}).Unified)
+	assert.Equal(t, map[string]string{"a": "1"},
+		mergeResources(nil, &criv1.LinuxContainerResources{Unified: map[string]string{"a": "1"}}).Unified)
 }

@@ -141,7 +141,8 @@ func TestLinkRecordsThatCannotBeRead(t *testing.T) {
 	var at []string
 	for i := range 3 {
 		at = append(at, filepath.Join(top, fmt.Sprint("link", i)))
-		require.NoError(t, s.makeLink(linkRecord{At: at[i], To: targets, SandboxID: fmt.Sprint("sandbox", i), PodUID: "u"}))
+		require.NoError(t,
+			s.makeLink(linkRecord{At: at[i], To: targets, SandboxID: fmt.Sprint("sandbox", i), PodUID: "u"}))
 	}
 	require.NoError(t, os.WriteFile(s.linkFile(at[2]), []byte("{"), 0o600))
 	require.NoError(t, os.Chmod(s.linkFile(at[1]), 0))
@@ -155,7 +156,8 @@ func TestLinkRecordsThatCannotBeRead(t *testing.T) {
 		require.NoError(t, others)
 	} else {
 		const nobody = 65534
-		for _, path := range []string{filepath.Dir(top), top, s.opts.Dir, s.linksDir(), s.linkFile(at[0]), s.linkFile(at[2])} {
+		for _, path := range []string{filepath.Dir(top), top, s.opts.Dir, s.linksDir(), s.linkFile(at[0]),
+			s.linkFile(at[2])} {
 			require.NoError(t, os.Chown(path, nobody, nobody))
 		}
 		goruntime.LockOSThread() // the user is one of the thread

@@ -37,7 +37,8 @@ func (oneContainer) Pods() []*v1.Pod {
 	return []*v1.Pod{{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web", UID: "u1"},
 		Spec:       v1.PodSpec{Containers: []v1.Container{{Name: "c", Stdin: true}}},
-		Status:     v1.PodStatus{ContainerStatuses: []v1.ContainerStatus{{Name: "c", State: v1.ContainerState{Running: &v1.ContainerStateRunning{}}}}},
+		Status: v1.PodStatus{ContainerStatuses: []v1.ContainerStatus{{Name: "c",
+			State: v1.ContainerState{Running: &v1.ContainerStateRunning{}}}}},
 	}}
 }
 func (oneContainer) Terminating() []*v1.Pod { return nil }
@@ -70,8 +71,9 @@ func newMixed(t testing.TB) *mixed {
 	agent := oneContainer{status: &runtime.PodStatus{
 		Sandboxes: []runtime.SandboxStatus{{Sandbox: runtime.Sandbox{ID: p.id, State: runtime.SandboxReady}}},
 		Containers: []runtime.ContainerStatus{{
-			Container: runtime.Container{Name: "c", ID: runtime.ContainerID{Type: "process", ID: id}, State: runtime.ContainerRunning},
-			LogPath:   n.status(id).GetLogPath(),
+			Container: runtime.Container{Name: "c", ID: runtime.ContainerID{Type: "process", ID: id},
+				State: runtime.ContainerRunning},
+			LogPath: n.status(id).GetLogPath(),
 		}},
 	}}
 	echo, err := net.Listen("tcp", "127.0.0.1:0")
@@ -107,15 +109,18 @@ func (m *mixed) begin(t testing.TB) {
 
 // settle waits until all sessions have ended.
 func (m *mixed) settle(t testing.TB) {
-	eventually(t, func() bool { return m.streams.Sessions() == 0 && m.n.server.streams.sessions.Sessions() == 0 }, "sessions stay")
+	eventually(t, func() bool { return m.streams.Sessions() == 0 && m.n.server.streams.sessions.Sessions() == 0 },
+		"sessions stay")
 }
 
 // end asserts that there is no more than at the beginning.
 func (m *mixed) end(t testing.TB) {
 	m.settle(t)
-	eventually(t, func() bool { memory(); return goruntime.NumGoroutine() <= m.goroutines && files(t) <= m.files }, "goroutines or descriptors stay")
+	eventually(t, func() bool { memory(); return goruntime.NumGoroutine() <= m.goroutines && files(t) <= m.files },
+		"goroutines or descriptors stay")
 	eventually(t, func() bool { return memory()-m.heap < 2<<20 }, "memory stays")
-	t.Logf("goroutines %d, then %d; descriptors %d, then %d; heap %d KiB, then %d KiB", m.goroutines, goruntime.NumGoroutine(), m.files, files(t), m.heap>>10, memory()>>10)
+	t.Logf("goroutines %d, then %d; descriptors %d, then %d; heap %d KiB, then %d KiB", m.goroutines,
+		goruntime.NumGoroutine(), m.files, files(t), m.heap>>10, memory()>>10)
 }
 
 func memory() int64 {
@@ -139,9 +144,10 @@ func (m *mixed) run(n int) {
 
 const (
 	spdyHeader = "Upgrade: SPDY/3.1\r\nX-Stream-Protocol-Version: "
-	wsHeader   = "Upgrade: websocket\r\nOrigin: http://x\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Protocol: "
-	stages     = 6
-	kinds      = 4 * 3 * stages
+	wsHeader   = "Upgrade: websocket\r\nOrigin: http://x\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: " +
+		"dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Protocol: "
+	stages = 6
+	kinds  = 4 * 3 * stages
 )
 
 // session is a client that leaves at one of the stages. It does not care for errors.
@@ -151,9 +157,11 @@ func (m *mixed) session(i int) {
 		"/exec/default/web/c?command=cat&input=1&output=1", "/attach/default/web/c?input=1&output=1",
 		fmt.Sprintf("/portForward/default/web?port=%d", m.port), "/containerLogs/default/web/c?follow=true",
 	}[kind]
-	header := []string{spdyHeader + "v4.channel.k8s.io", wsHeader + "v5.channel.k8s.io", wsHeader + "v4.channel.k8s.io"}[protocol]
+	header := []string{spdyHeader + "v4.channel.k8s.io", wsHeader + "v5.channel.k8s.io",
+		wsHeader + "v4.channel.k8s.io"}[protocol]
 	if kind == 2 {
-		header = []string{spdyHeader + "portforward.k8s.io", wsHeader + "SPDY/3.1+portforward.k8s.io", wsHeader + "v4.channel.k8s.io"}[protocol]
+		header = []string{spdyHeader + "portforward.k8s.io", wsHeader + "SPDY/3.1+portforward.k8s.io",
+			wsHeader + "v4.channel.k8s.io"}[protocol]
 	}
 	conn, err := net.Dial("tcp", m.address)
 	if err != nil {
@@ -217,7 +225,8 @@ func (m *mixed) frames(kind, protocol int) (parts [][]byte) {
 		types = []string{"error", "data"}
 	}
 	for i, name := range types {
-		part(&spdy.SynStreamFrame{StreamId: spdy.StreamId(1 + 2*i), Headers: http.Header{"Streamtype": {name}, "Port": {fmt.Sprint(m.port)}, "Requestid": {"1"}}})
+		part(&spdy.SynStreamFrame{StreamId: spdy.StreamId(1 + 2*i), Headers: http.Header{"Streamtype": {name},
+			"Port": {fmt.Sprint(m.port)}, "Requestid": {"1"}}})
 	}
 	part(&spdy.DataFrame{StreamId: 3, Data: []byte("hello\n")})
 	return parts

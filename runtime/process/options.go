@@ -18,9 +18,11 @@ const Name = "process"
 
 var (
 	// ErrNotSupported is returned on operating systems other than Linux.
-	ErrNotSupported = errors.New("the process runtime is not supported on this operating system: it needs Linux; give the endpoint of a container runtime instead")
+	ErrNotSupported = errors.New("the process runtime is not supported on this operating system: it needs Linux; " +
+		"give the endpoint of a container runtime instead")
 	// ErrNoInit is returned by [Open] in a program that has not called [Init] and names no Supervisor.
-	ErrNoInit = errors.New("process: Init was not called: call process.Init() first in main, and in TestMain of tests that start containers")
+	ErrNoInit = errors.New("process: Init was not called: call process.Init() first in main, and in TestMain of " +
+		"tests that start containers")
 	// ErrInUse is wrapped by the error of [Open] if another server uses the directory.
 	ErrInUse = errors.New("process: another server uses the directory")
 )
@@ -38,15 +40,16 @@ type Options struct {
 	// Otherwise a container with runAsUser cannot use its emptyDir. Default: none.
 	AgentDir string
 	// Supervisor is the path of the program that supervises containers: one that calls [Init] first in main, such
-	// as runtime/process/supervisor, which has nothing else and so starts fast. The path must be absolute. Default: this
-	// program, whose packages are initialised again for each container.
+	// as runtime/process/supervisor, which has nothing else and so starts fast. The path must be absolute. Default:
+	// this program, whose packages are initialised again for each container.
 	Supervisor string
 	// Logger receives errors that no caller gets. Default: that of package slog.
 	Logger logr.Logger
 	// CgroupRoot is the cgroup in which each pod gets its own. An absolute path
 	// starts at the root of the hierarchies, a relative one at the server's own cgroup. If
 	// a sandbox has a cgroup_parent, its containers get theirs in that instead. Default: "kubeletkit"; with
-	// version 2 it is "/kubeletkit" with root, and otherwise "../kubeletkit" if the server may enable controllers there.
+	// version 2 it is "/kubeletkit" with root, and otherwise "../kubeletkit" if the server may enable controllers
+	// there.
 	CgroupRoot string
 	// NoCgroups means that no cgroups are made.
 	NoCgroups bool
@@ -75,7 +78,8 @@ func (o *Options) validate() error {
 	case !filepath.IsAbs(o.Dir):
 		errs = append(errs, fmt.Errorf("field Dir %q is not an absolute path", o.Dir))
 	case len(filepath.Clean(o.Dir)) > maxDir:
-		errs = append(errs, fmt.Errorf("field Dir %q is longer than %d bytes, too long for a socket in it", o.Dir, maxDir))
+		errs = append(errs, fmt.Errorf("field Dir %q is longer than %d bytes, too long for a socket in it", o.Dir,
+			maxDir))
 	}
 	for _, path := range []struct{ field, value string }{{"AgentDir", o.AgentDir}, {"Supervisor", o.Supervisor}} {
 		if path.value != "" && !filepath.IsAbs(path.value) {

@@ -56,7 +56,8 @@ func TestExecWithASlowClient(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
 			file := filepath.Join(t.TempDir(), "pid")
-			script := fmt.Sprintf("echo $$ > %s; %secho first; read x; head -c %d /dev/zero | tr '\\0' x; exit 6", file, test.left, test.size)
+			script := fmt.Sprintf("echo $$ > %s; %secho first; read x; head -c %d /dev/zero | tr '\\0' x; exit 6", file,
+				test.left, test.size)
 			client := newSlowClient()
 			streams := runtime.Streams{Stdout: client, TTY: test.tty}
 			in, write := io.Pipe()
@@ -95,7 +96,8 @@ func TestExecThatLeavesAWriter(t *testing.T) {
 	t.Parallel()
 	n := startNode(t, Options{})
 	id := n.pod().run(shell("c", "exec sleep 1000"))
-	resp, err := n.rs.ExecSync(t.Context(), &criv1.ExecSyncRequest{ContainerId: id, Cmd: []string{"sh", "-c", "yes & echo done >&2; exit 7"}})
+	resp, err := n.rs.ExecSync(t.Context(), &criv1.ExecSyncRequest{ContainerId: id,
+		Cmd: []string{"sh", "-c", "yes & echo done >&2; exit 7"}})
 	require.NoError(t, err)
 	assert.EqualValues(t, 7, resp.GetExitCode())
 	assert.Equal(t, "done\n", string(resp.GetStderr()))

@@ -13,7 +13,8 @@ import (
 
 // recoverUnary makes a panic of a call an error of the call. Without it, the panic would end
 // the agent.
-func (s *Server) recoverUnary(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (resp any, err error) {
+func (s *Server) recoverUnary(ctx context.Context, req any, info *grpc.UnaryServerInfo,
+	handler grpc.UnaryHandler) (resp any, err error) {
 	err = runtime.Recover(func() (err error) {
 		resp, err = handler(ctx, req)
 		return err
@@ -22,7 +23,8 @@ func (s *Server) recoverUnary(ctx context.Context, req any, info *grpc.UnaryServ
 }
 
 // recoverStream is recoverUnary for a call with a stream.
-func (s *Server) recoverStream(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
+func (s *Server) recoverStream(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo,
+	handler grpc.StreamHandler) error {
 	return s.internal(info.FullMethod, runtime.Recover(func() error { return handler(srv, stream) }))
 }
 

@@ -34,7 +34,8 @@ func TestPanicOfACall(t *testing.T) {
 	assert.Equal(t, 1, resp)
 	assert.NoError(t, err)
 
-	err = s.recoverStream(nil, nil, &grpc.StreamServerInfo{FullMethod: "/Stream"}, func(any, grpc.ServerStream) error { panic(failed) })
+	err = s.recoverStream(nil, nil, &grpc.StreamServerInfo{FullMethod: "/Stream"},
+		func(any, grpc.ServerStream) error { panic(failed) })
 	assert.Equal(t, codes.Internal, status.Code(err))
 	assert.ErrorContains(t, err, "/Stream: panic: failed")
 }

@@ -75,9 +75,11 @@ func testPodCgroups(t *testing.T) {
 		t.Skip("no pids cgroup can be made here")
 	}
 
-	// A shell that cannot fork ends, and a container cannot start then. So the forks begin when both have a process for them.
+	// A shell that cannot fork ends, and a container cannot start then. So the forks begin when both have a process for
+	// them.
 	begin := filepath.Join(t.TempDir(), "begin")
-	forks := `trap '' TERM; bomb() { while :; do bomb & done; }; { until [ -e ` + begin + ` ]; do sleep 0.01; done; bomb; } 2>/dev/null & echo up; while :; do :; done`
+	forks := `trap '' TERM; bomb() { while :; do bomb & done; }; { until [ -e ` + begin +
+		` ]; do sleep 0.01; done; bomb; } 2>/dev/null & echo up; while :; do :; done`
 	bomb.run(shell("a", forks))
 	b := bomb.run(shell("b", forks))
 	eventually(t, func() bool { return bomb.log("a") != "" && bomb.log("b") != "" }, "the containers do not start")

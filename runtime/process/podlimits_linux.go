@@ -83,7 +83,8 @@ func podResources(r, overhead *criv1.LinuxContainerResources) *criv1.LinuxContai
 		quota = 0
 	}
 	return &criv1.LinuxContainerResources{
-		CpuShares: r.GetCpuShares() + overhead.GetCpuShares(), CpuPeriod: r.GetCpuPeriod(), CpuQuota: sum(r.GetCpuQuota(), quota),
+		CpuShares: r.GetCpuShares() + overhead.GetCpuShares(), CpuPeriod: r.GetCpuPeriod(),
+		CpuQuota:           sum(r.GetCpuQuota(), quota),
 		MemoryLimitInBytes: sum(r.GetMemoryLimitInBytes(), overhead.GetMemoryLimitInBytes()),
 	}
 }
@@ -98,7 +99,8 @@ func (s *Server) pidsOfContainer(c *container) int64 {
 
 // UpdatePodSandboxResources implements CRI. It changes the limits of the pod. Without cgroups of the pod
 // there are none, and it changes nothing.
-func (s *runtimeService) UpdatePodSandboxResources(_ context.Context, req *criv1.UpdatePodSandboxResourcesRequest) (*criv1.UpdatePodSandboxResourcesResponse, error) {
+func (s *runtimeService) UpdatePodSandboxResources(_ context.Context,
+	req *criv1.UpdatePodSandboxResourcesRequest) (*criv1.UpdatePodSandboxResourcesResponse, error) {
 	b, err := s.sandbox(req.GetPodSandboxId())
 	if err != nil {
 		return nil, err

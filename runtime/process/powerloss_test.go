@@ -90,7 +90,8 @@ func TestPowerLoss(t *testing.T) {
 	_, err := n.rs.RemovePodSandbox(context.Background(), &criv1.RemovePodSandboxRequest{PodSandboxId: removed.id})
 	require.NoError(t, err)
 	failed, err := other.create(&criv1.ContainerConfig{
-		Metadata: &criv1.ContainerMetadata{Name: "d"}, Image: &criv1.ImageSpec{Image: "host"}, Command: []string{"/does-not-exist"},
+		Metadata: &criv1.ContainerMetadata{Name: "d"}, Image: &criv1.ImageSpec{Image: "host"},
+		Command: []string{"/does-not-exist"},
 	})
 	require.NoError(t, err)
 	_, err = n.rs.StartContainer(context.Background(), &criv1.StartContainerRequest{ContainerId: failed})

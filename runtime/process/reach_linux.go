@@ -99,7 +99,8 @@ func letPassOne(fd int, user supervise.User) (own bool, err error) {
 	if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.E2BIG) {
 		// There are too many users. Most of them are of containers that do not exist any more;
 		// a container that exists gets its permission again with its next instance.
-		list = slices.DeleteFunc(list, func(e aclEntry) bool { return e.tag == aclUser && e.perm == 1 && e.id != user.UID })
+		list = slices.DeleteFunc(list,
+			func(e aclEntry) bool { return e.tag == aclUser && e.perm == 1 && e.id != user.UID })
 		err = writeACL(fd, list, mask|1)
 	}
 	return true, err
@@ -135,7 +136,8 @@ func readACL(fd int, mode uint32) ([]aclEntry, error) {
 	n, err := unix.Fgetxattr(fd, aclName, buf)
 	if errors.Is(err, unix.ENODATA) {
 		return []aclEntry{
-			{aclUserObj, uint16(mode >> 6 & 7), aclNoID}, {aclGroupObj, uint16(mode >> 3 & 7), aclNoID}, {aclOther, uint16(mode & 7), aclNoID},
+			{aclUserObj, uint16(mode >> 6 & 7), aclNoID}, {aclGroupObj, uint16(mode >> 3 & 7), aclNoID},
+			{aclOther, uint16(mode & 7), aclNoID},
 		}, nil
 	}
 	if err != nil {
@@ -150,7 +152,8 @@ func parseACL(data []byte) ([]aclEntry, error) {
 	}
 	var list []aclEntry
 	for data = data[4:]; len(data) > 0; data = data[8:] {
-		e := aclEntry{binary.LittleEndian.Uint16(data), binary.LittleEndian.Uint16(data[2:]), binary.LittleEndian.Uint32(data[4:])}
+		e := aclEntry{binary.LittleEndian.Uint16(data), binary.LittleEndian.Uint16(data[2:]),
+			binary.LittleEndian.Uint32(data[4:])}
 		if e.tag != aclMask {
 			list = append(list, e)
 		}

@@ -141,7 +141,8 @@ func TestSetUserIDProgram(t *testing.T) {
 	p := n.pod()
 	config := shell("c", "")
 	config.Command, config.Args = []string{program}, nil
-	config.Linux.SecurityContext = &criv1.LinuxContainerSecurityContext{RunAsUser: &criv1.Int64Value{Value: 65533}, RunAsGroup: &criv1.Int64Value{Value: 65533}}
+	config.Linux.SecurityContext = &criv1.LinuxContainerSecurityContext{RunAsUser: &criv1.Int64Value{Value: 65533},
+		RunAsGroup: &criv1.Int64Value{Value: 65533}}
 	id := p.run(config)
 	n.exited(id)
 	assert.Contains(t, p.log("c"), "uid=65533 gid=65533 euid=0(root)")

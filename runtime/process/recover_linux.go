@@ -84,7 +84,8 @@ func (s *Server) recoverSandboxes() error {
 		path := filepath.Join(dir, e.Name())
 		id, isRecord := strings.CutSuffix(e.Name(), ".json")
 		switch {
-		case strings.HasPrefix(e.Name(), "."), strings.HasSuffix(e.Name(), badSuffix): // of a write that was interrupted, or set aside
+		case strings.HasPrefix(e.Name(), "."), strings.HasSuffix(e.Name(), badSuffix):
+			// of a write that was interrupted, or set aside
 			_ = os.RemoveAll(path)
 			continue
 		case !isRecord || !isID(id):
@@ -184,7 +185,8 @@ func (s *Server) abandon(id, path string, why error) {
 			break
 		}
 		if tries == abandonTries {
-			s.opts.Logger.Error(why, "The record of a container is damaged, and its processes do not end", "container", id)
+			s.opts.Logger.Error(why, "The record of a container is damaged, and its processes do not end",
+				"container", id)
 			return
 		}
 		if !flow.Sleep(s.life, lookAgain) {
@@ -224,7 +226,8 @@ func (s *Server) adopt(c *container) {
 		}
 		if stateErr == nil {
 			if !state.Supervisor.Alive() {
-				s.opts.Logger.Info("The lock of a container is held by another process than its supervisor", "container", c.rec.Title)
+				s.opts.Logger.Info("The lock of a container is held by another process than its supervisor",
+					"container", c.rec.Title)
 			}
 			s.started(c, state)
 			s.tasks.Go(func() {
@@ -277,7 +280,8 @@ func (s *Server) adoptEnded(c *container, lock *os.File, state supervise.State, 
 		return
 	case !errors.Is(err, fs.ErrNotExist):
 		s.discard(exitPath, err)
-	case errors.Is(stateErr, fs.ErrNotExist) && (rebooted || len(supervise.Orphans(s.environs, c.mark, supervise.Process{})) == 0):
+	case errors.Is(stateErr, fs.ErrNotExist) &&
+		(rebooted || len(supervise.Orphans(s.environs, c.mark, supervise.Process{})) == 0):
 		return // created, and never started
 	}
 	if stateErr != nil && !errors.Is(stateErr, fs.ErrNotExist) {
@@ -294,7 +298,9 @@ func (s *Server) adoptEnded(c *container, lock *os.File, state supervise.State, 
 	case done:
 		c.end(&exit)
 	case s.life.Err() == nil:
-		s.opts.Logger.Info("Processes of a container without a supervisor do not end; the server does not wait for them", "container", c.rec.Title)
+		s.opts.Logger.Info(
+			"Processes of a container without a supervisor do not end; the server does not wait for them",
+			"container", c.rec.Title)
 		s.started(c, state)
 		goesOn = true
 		s.tasks.Go(func() {

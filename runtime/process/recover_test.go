@@ -237,7 +237,8 @@ func TestDamagedState(t *testing.T) {
 	require.NoError(t, os.Mkdir(filepath.Join(dir, "containers", strings.Repeat("a", 64)), 0o700))
 
 	// As earlier versions have set them aside, with secrets in them.
-	old := []string{"containers/" + strings.Repeat("b", 64) + ".bad", "sandboxes/" + strings.Repeat("b", 64) + ".json.bad", "images.json.bad"}
+	old := []string{"containers/" + strings.Repeat("b", 64) + ".bad", "sandboxes/" + strings.Repeat("b", 64) +
+		".json.bad", "images.json.bad"}
 	require.NoError(t, os.Mkdir(filepath.Join(dir, old[0]), 0o700))
 	for _, file := range []string{old[0] + "/spec.json", old[1], old[2]} {
 		require.NoError(t, os.WriteFile(filepath.Join(dir, file), []byte("secret"), 0o600))

@@ -80,10 +80,12 @@ func (s *Server) sandboxFile(id string) string { return sandboxFile(s.opts.Dir, 
 func sandboxFile(dir, id string) string { return filepath.Join(dir, "sandboxes", id+".json") }
 
 // RunPodSandbox implements CRI. It makes a record and no process.
-func (s *runtimeService) RunPodSandbox(_ context.Context, req *criv1.RunPodSandboxRequest) (*criv1.RunPodSandboxResponse, error) {
+func (s *runtimeService) RunPodSandbox(_ context.Context,
+	req *criv1.RunPodSandboxRequest) (*criv1.RunPodSandboxResponse, error) {
 	config := req.GetConfig()
 	if h := req.GetRuntimeHandler(); h != "" && h != Name {
-		return nil, status.Errorf(codes.InvalidArgument, "there is no runtime handler %q, only the default one and %q", h, Name)
+		return nil, status.Errorf(codes.InvalidArgument, "there is no runtime handler %q, only the default one and %q",
+			h, Name)
 	}
 	meta := config.GetMetadata()
 	about := "sandbox of pod " + meta.GetNamespace() + "/" + meta.GetName()
@@ -107,8 +109,10 @@ func (s *runtimeService) RunPodSandbox(_ context.Context, req *criv1.RunPodSandb
 	defer s.mu.Unlock()
 	for _, other := range s.sandboxes {
 		o := other.rec.Config.GetMetadata()
-		if o.GetUid() == meta.GetUid() && o.GetName() == meta.GetName() && o.GetNamespace() == meta.GetNamespace() && o.GetAttempt() == meta.GetAttempt() {
-			return nil, status.Errorf(codes.AlreadyExists, "%s: attempt %d of it exists: %s", about, meta.GetAttempt(), other.rec.ID)
+		if o.GetUid() == meta.GetUid() && o.GetName() == meta.GetName() && o.GetNamespace() == meta.GetNamespace() &&
+			o.GetAttempt() == meta.GetAttempt() {
+			return nil, status.Errorf(codes.AlreadyExists, "%s: attempt %d of it exists: %s", about, meta.GetAttempt(),
+				other.rec.ID)
 		}
 	}
 	if err := supervise.WriteFile(s.sandboxFile(b.rec.ID), &b.rec); err != nil {
@@ -123,9 +127,11 @@ func (s *runtimeService) RunPodSandbox(_ context.Context, req *criv1.RunPodSandb
 
 // StopPodSandbox implements CRI. It kills the containers in the sandbox. It succeeds if
 // the sandbox does not exist.
-func (s *runtimeService) StopPodSandbox(ctx context.Context, req *criv1.StopPodSandboxRequest) (*criv1.StopPodSandboxResponse, error) {
+func (s *runtimeService) StopPodSandbox(ctx context.Context,
+	req *criv1.StopPodSandboxRequest) (*criv1.StopPodSandboxResponse, error) {
 	b, err := s.sandbox(req.GetPodSandboxId())
-	return &criv1.StopPodSandboxResponse{}, ifFound(b, err, func(b *sandbox) error { return s.stopSandbox(ctx, b, true) })
+	return &criv1.StopPodSandboxResponse{}, ifFound(b, err,
+		func(b *sandbox) error { return s.stopSandbox(ctx, b, true) })
 }
 
 // stopSandbox kills the containers in the sandbox. With record, it records that the
@@ -153,7 +159,8 @@ func (s *Server) stopSandbox(ctx context.Context, b *sandbox, record bool) error
 	if record { // not synced: after a power loss every sandbox is stopped
 		if err := supervise.WriteFile(s.sandboxFile(rec.ID), &rec); err != nil {
 			// The stop is no failure: on a full disk, the removal that follows it gives space back.
-			s.opts.Logger.Error(err, "Cannot record that a sandbox is stopped; to the next server it is ready, without containers that run", "sandbox", rec.ID)
+			s.opts.Logger.Error(err, "Cannot record that a sandbox is stopped; to the next server it is ready, "+
+				"without containers that run", "sandbox", rec.ID)
 		}
 	}
 	b.mu.Lock()
@@ -174,7 +181,8 @@ func (s *Server) containersOf(b *sandbox) []*container {
 
 // RemovePodSandbox implements CRI. It kills and removes the containers in the sandbox. It
 // succeeds if the sandbox does not exist.
-func (s *runtimeService) RemovePodSandbox(ctx context.Context, req *criv1.RemovePodSandboxRequest) (*criv1.RemovePodSandboxResponse, error) {
+func (s *runtimeService) RemovePodSandbox(ctx context.Context,
+	req *criv1.RemovePodSandboxRequest) (*criv1.RemovePodSandboxResponse, error) {
 	b, err := s.sandbox(req.GetPodSandboxId())
 	return &criv1.RemovePodSandboxResponse{}, ifFound(b, err, func(b *sandbox) error { return s.removeSandbox(ctx, b) })
 }
@@ -214,7 +222,8 @@ func (s *runtimeService) removeSandbox(ctx context.Context, b *sandbox) error {
 }
 
 // PodSandboxStatus implements CRI.
-func (s *runtimeService) PodSandboxStatus(_ context.Context, req *criv1.PodSandboxStatusRequest) (*criv1.PodSandboxStatusResponse, error) {
+func (s *runtimeService) PodSandboxStatus(_ context.Context,
+	req *criv1.PodSandboxStatusRequest) (*criv1.PodSandboxStatusResponse, error) {
 	b, err := s.sandbox(req.GetPodSandboxId())
 	if err != nil {
 		return nil, err
@@ -252,7 +261,8 @@ func (s *Server) sandboxStatus(b *sandbox) *criv1.PodSandboxStatus {
 }
 
 // ListPodSandbox implements CRI.
-func (s *runtimeService) ListPodSandbox(_ context.Context, req *criv1.ListPodSandboxRequest) (*criv1.ListPodSandboxResponse, error) {
+func (s *runtimeService) ListPodSandbox(_ context.Context,
+	req *criv1.ListPodSandboxRequest) (*criv1.ListPodSandboxResponse, error) {
 	return &criv1.ListPodSandboxResponse{Items: s.listSandboxes(req.GetFilter())}, nil
 }
 

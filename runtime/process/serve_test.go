@@ -105,7 +105,8 @@ func TestExecStreams(t *testing.T) {
 	ctx := context.Background()
 
 	var stdout, stderr out
-	code, err := n.server.execStream(ctx, id, []string{"sh", "-c", "cat; echo done >&2; exit 5"}, runtime.Streams{Stdin: strings.NewReader("input"), Stdout: &stdout, Stderr: &stderr})
+	code, err := n.server.execStream(ctx, id, []string{"sh", "-c", "cat; echo done >&2; exit 5"},
+		runtime.Streams{Stdin: strings.NewReader("input"), Stdout: &stdout, Stderr: &stderr})
 	require.NoError(t, err)
 	assert.EqualValues(t, 5, code)
 	assert.Equal(t, "input", stdout.String())
@@ -117,10 +118,13 @@ func TestExecStreams(t *testing.T) {
 	in, write := io.Pipe()
 	done := make(chan error, 1)
 	go func() {
-		_, err := n.server.execStream(ctx, id, []string{"sh", "-c", hasSize("45 123") + "read x; echo got $x; test -t 0 && test -t 1"}, runtime.Streams{Stdin: in, Stdout: &screen, TTY: true, Sizes: sizes})
+		_, err := n.server.execStream(ctx, id,
+			[]string{"sh", "-c", hasSize("45 123") + "read x; echo got $x; test -t 0 && test -t 1"},
+			runtime.Streams{Stdin: in, Stdout: &screen, TTY: true, Sizes: sizes})
 		done <- err
 	}()
-	eventually(t, func() bool { return strings.Contains(screen.String(), "45 123") }, "the terminal does not get the size")
+	eventually(t, func() bool { return strings.Contains(screen.String(), "45 123") },
+		"the terminal does not get the size")
 	_, err = io.WriteString(write, "word\n")
 	require.NoError(t, err)
 	require.NoError(t, <-done)
@@ -131,7 +135,8 @@ func TestExecStreams(t *testing.T) {
 	defer cancel()
 	var started out
 	go func() {
-		_, err := n.server.execStream(cancelled, id, []string{"sh", "-c", "echo started; exec sleep 1000"}, runtime.Streams{Stdout: &started})
+		_, err := n.server.execStream(cancelled, id, []string{"sh", "-c", "echo started; exec sleep 1000"},
+			runtime.Streams{Stdout: &started})
 		done <- err
 	}()
 	eventually(t, func() bool { return started.String() != "" }, "the command does not start")
@@ -151,7 +156,8 @@ func TestAttach(t *testing.T) {
 	var stdout, stderr out
 	done := make(chan error, 1)
 	go func() {
-		done <- n.server.attachStream(context.Background(), id, runtime.Streams{Stdin: in, Stdout: &stdout, Stderr: &stderr})
+		done <- n.server.attachStream(context.Background(), id,
+			runtime.Streams{Stdin: in, Stdout: &stdout, Stderr: &stderr})
 	}()
 	_, err := io.WriteString(write, "one\ntwo\n")
 	require.NoError(t, err)
@@ -170,9 +176,11 @@ func TestAttach(t *testing.T) {
 	var screen out
 	in, write = io.Pipe()
 	go func() {
-		done <- n.server.attachStream(context.Background(), id, runtime.Streams{Stdin: in, Stdout: &screen, TTY: true, Sizes: sizes})
+		done <- n.server.attachStream(context.Background(), id, runtime.Streams{Stdin: in, Stdout: &screen,
+			TTY: true, Sizes: sizes})
 	}()
-	eventually(t, func() bool { return strings.Contains(screen.String(), "30 90") }, "the terminal does not get the size")
+	eventually(t, func() bool { return strings.Contains(screen.String(), "30 90") },
+		"the terminal does not get the size")
 	_, err = io.WriteString(write, "word\n")
 	require.NoError(t, err)
 	require.NoError(t, <-done)
@@ -216,7 +224,8 @@ func TestStreamURLs(t *testing.T) {
 	n := startNode(t, Options{})
 	p := n.pod()
 	id := p.run(shell("c", "sleep 1000"))
-	resp, err := n.rs.Exec(context.Background(), &criv1.ExecRequest{ContainerId: id, Cmd: []string{"true"}, Stdout: true})
+	resp, err := n.rs.Exec(context.Background(), &criv1.ExecRequest{ContainerId: id, Cmd: []string{"true"},
+		Stdout: true})
 	require.NoError(t, err)
 	assert.Regexp(t, `^http://127\.0\.0\.1:\d+/exec/[\w-]{8,}$`, resp.GetUrl())
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
@@ -238,12 +247,14 @@ func TestStreamURLs(t *testing.T) {
 		return resp.StatusCode
 	}
 	assert.Equal(t, http.StatusBadRequest, upgrade("websocket", "v6.channel.k8s.io"))
-	assert.Equal(t, http.StatusBadRequest, upgrade("SPDY/3.1", ""), "without a protocol version, but with a token that is still good")
+	assert.Equal(t, http.StatusBadRequest, upgrade("SPDY/3.1", ""),
+		"without a protocol version, but with a token that is still good")
 	assert.Equal(t, http.StatusNotFound, upgrade("SPDY/3.1", ""), "good for once")
 	attach, err := n.rs.Attach(context.Background(), &criv1.AttachRequest{ContainerId: id, Stdout: true})
 	require.NoError(t, err)
 	assert.Contains(t, attach.GetUrl(), "/attach/")
-	forward, err := n.rs.PortForward(context.Background(), &criv1.PortForwardRequest{PodSandboxId: p.id, Port: []int32{80}})
+	forward, err := n.rs.PortForward(context.Background(),
+		&criv1.PortForwardRequest{PodSandboxId: p.id, Port: []int32{80}})
 	require.NoError(t, err)
 	assert.Contains(t, forward.GetUrl(), "/portforward/")
 }
@@ -308,14 +319,16 @@ func TestEvents(t *testing.T) {
 	for range 8 {
 		e, err := stream.Recv()
 		require.NoError(t, err)
-		got = append(got, names[e.GetContainerId()]+" "+strings.TrimSuffix(strings.TrimPrefix(e.GetContainerEventType().String(), "CONTAINER_"), "_EVENT"))
+		got = append(got, names[e.GetContainerId()]+" "+
+			strings.TrimSuffix(strings.TrimPrefix(e.GetContainerEventType().String(), "CONTAINER_"), "_EVENT"))
 		if e.GetContainerEventType() == criv1.ContainerEventType_CONTAINER_STOPPED_EVENT && e.GetContainerId() == id {
 			require.Len(t, e.GetContainersStatuses(), 1)
 			assert.EqualValues(t, 2, e.GetContainersStatuses()[0].GetExitCode())
 		}
 	}
 	assert.ElementsMatch(t, []string{
-		"pod CREATED", "pod STARTED", "container CREATED", "container STARTED", "container STOPPED", "pod STOPPED", "container DELETED", "pod DELETED",
+		"pod CREATED", "pod STARTED", "container CREATED", "container STARTED", "container STOPPED", "pod STOPPED",
+		"container DELETED", "pod DELETED",
 	}, got)
 }
 
@@ -343,7 +356,8 @@ func TestStats(t *testing.T) {
 		resp, err := n.rs.ContainerStats(context.Background(), &criv1.ContainerStatsRequest{ContainerId: id})
 		require.NoError(t, err)
 		st = resp.GetStats()
-		return st.GetCpu().GetUsageCoreNanoSeconds().GetValue() > 50_000_000 && st.GetCpu().GetUsageNanoCores().GetValue() > 1_000_000
+		return st.GetCpu().GetUsageCoreNanoSeconds().GetValue() > 50_000_000 &&
+			st.GetCpu().GetUsageNanoCores().GetValue() > 1_000_000
 	}, "no CPU time is seen")
 	assert.Positive(t, st.GetMemory().GetWorkingSetBytes().GetValue())
 	pods, err := n.rs.ListPodSandboxStats(context.Background(), &criv1.ListPodSandboxStatsRequest{})

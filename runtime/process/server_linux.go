@@ -78,8 +78,8 @@ func Init() { supervise.Init() }
 
 // CleanUp ends the containers whose directory was deleted while they ran, and removes the cgroups that are left
 // of them. It returns the number of pods. Where no cgroups can be made, nothing is found. The error is
-// [ErrInUse] if a server runs, also one whose directory was deleted. It does not make the directory. Containers that the next
-// server adopts stay.
+// [ErrInUse] if a server runs, also one whose directory was deleted. It does not make the directory. Containers that
+// the next server adopts stay.
 func CleanUp(ctx context.Context, opts Options) (pods int, err error) {
 	if err := opts.validate(); err != nil {
 		return 0, err
@@ -341,7 +341,8 @@ func (s *Server) container(id string) (*container, error) {
 func (s *Server) warn(warnings []string, about ...any) {
 	for _, w := range warnings {
 		if s.warned.first(w) {
-			s.opts.Logger.Info("Something that a pod requests has no effect; logged once", append([]any{"warning", w}, about...)...)
+			s.opts.Logger.Info("Something that a pod requests has no effect; logged once",
+				append([]any{"warning", w}, about...)...)
 		}
 	}
 }

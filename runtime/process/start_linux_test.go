@@ -21,8 +21,8 @@ import (
 
 const job = `{apiVersion: v1, kind: Pod, metadata: {name: job}, spec: {restartPolicy: Never, containers: [{name: main, image: host, command: ["true"]}]}}`
 
-// TestStart runs an agent on the runtime as soon as Start has returned, as the documentation of the package shows: it logs no
-// error, and no call fails.
+// TestStart runs an agent on the runtime as soon as Start has returned, as the documentation of the package shows: it
+// logs no error, and no call fails.
 func TestStart(t *testing.T) {
 	dir, err := os.MkdirTemp("", "ps") // short, for the sockets in it
 	require.NoError(t, err)

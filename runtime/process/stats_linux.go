@@ -188,18 +188,22 @@ func value(n uint64) *criv1.UInt64Value { return &criv1.UInt64Value{Value: n} }
 func (s *Server) statsOf(c *container, u *usage) *criv1.ContainerStats {
 	config, at := c.rec.Config, u.at.UnixNano()
 	st := &criv1.ContainerStats{
-		Attributes: &criv1.ContainerAttributes{Id: c.rec.ID, Metadata: config.GetMetadata(), Labels: config.GetLabels(), Annotations: config.GetAnnotations()},
-		Cpu:        &criv1.CpuUsage{Timestamp: at, UsageCoreNanoSeconds: value(uint64(u.cpu)), UsageNanoCores: c.nanoCores(u)},
-		Memory:     memoryOf(u),
+		Attributes: &criv1.ContainerAttributes{Id: c.rec.ID, Metadata: config.GetMetadata(), Labels: config.GetLabels(),
+			Annotations: config.GetAnnotations()},
+		Cpu: &criv1.CpuUsage{Timestamp: at, UsageCoreNanoSeconds: value(uint64(u.cpu)),
+			UsageNanoCores: c.nanoCores(u)},
+		Memory: memoryOf(u),
 		// A container writes to the host's file systems, where its usage is not counted.
-		WritableLayer: &criv1.FilesystemUsage{Timestamp: at, FsId: &criv1.FilesystemIdentifier{Mountpoint: s.opts.Dir}, UsedBytes: value(0), InodesUsed: value(0)},
+		WritableLayer: &criv1.FilesystemUsage{Timestamp: at, FsId: &criv1.FilesystemIdentifier{Mountpoint: s.opts.Dir},
+			UsedBytes: value(0), InodesUsed: value(0)},
 	}
 	return st
 }
 
 func memoryOf(u *usage) *criv1.MemoryUsage {
 	m := &criv1.MemoryUsage{
-		Timestamp: u.at.UnixNano(), WorkingSetBytes: value(u.workingSet), RssBytes: value(u.rss), UsageBytes: value(max(u.rss, u.workingSet)),
+		Timestamp: u.at.UnixNano(), WorkingSetBytes: value(u.workingSet), RssBytes: value(u.rss),
+		UsageBytes: value(max(u.rss, u.workingSet)),
 		PageFaults: value(u.minorFaults + u.majorFaults), MajorPageFaults: value(u.majorFaults),
 	}
 	if u.memoryLimit > 0 {
@@ -209,7 +213,8 @@ func memoryOf(u *usage) *criv1.MemoryUsage {
 }
 
 // ContainerStats implements CRI.
-func (s *runtimeService) ContainerStats(_ context.Context, req *criv1.ContainerStatsRequest) (*criv1.ContainerStatsResponse, error) {
+func (s *runtimeService) ContainerStats(_ context.Context,
+	req *criv1.ContainerStatsRequest) (*criv1.ContainerStatsResponse, error) {
 	c, err := s.container(req.GetContainerId())
 	if err != nil {
 		return nil, err
@@ -222,10 +227,12 @@ func (s *runtimeService) ContainerStats(_ context.Context, req *criv1.ContainerS
 }
 
 // ListContainerStats implements CRI.
-func (s *runtimeService) ListContainerStats(_ context.Context, req *criv1.ListContainerStatsRequest) (*criv1.ListContainerStatsResponse, error) {
+func (s *runtimeService) ListContainerStats(_ context.Context,
+	req *criv1.ListContainerStatsRequest) (*criv1.ListContainerStatsResponse, error) {
 	f := req.GetFilter()
 	stats, err := s.containerStats(func(c *container) bool {
-		return strings.HasPrefix(c.rec.ID, f.GetId()) && strings.HasPrefix(c.rec.SandboxID, f.GetPodSandboxId()) && selects(f.GetLabelSelector(), c.rec.Config.GetLabels())
+		return strings.HasPrefix(c.rec.ID, f.GetId()) && strings.HasPrefix(c.rec.SandboxID, f.GetPodSandboxId()) &&
+			selects(f.GetLabelSelector(), c.rec.Config.GetLabels())
 	})
 	if err != nil {
 		return nil, err
@@ -264,7 +271,8 @@ func (s *Server) containerStats(want func(*container) bool) ([]containerUsage, e
 }
 
 // PodSandboxStats implements CRI. It returns the sum of the containers, without a network.
-func (s *runtimeService) PodSandboxStats(_ context.Context, req *criv1.PodSandboxStatsRequest) (*criv1.PodSandboxStatsResponse, error) {
+func (s *runtimeService) PodSandboxStats(_ context.Context,
+	req *criv1.PodSandboxStatsRequest) (*criv1.PodSandboxStatsResponse, error) {
 	b, err := s.sandbox(req.GetPodSandboxId())
 	if err != nil {
 		return nil, err
@@ -277,7 +285,8 @@ func (s *runtimeService) PodSandboxStats(_ context.Context, req *criv1.PodSandbo
 }
 
 // ListPodSandboxStats implements CRI.
-func (s *runtimeService) ListPodSandboxStats(_ context.Context, req *criv1.ListPodSandboxStatsRequest) (*criv1.ListPodSandboxStatsResponse, error) {
+func (s *runtimeService) ListPodSandboxStats(_ context.Context,
+	req *criv1.ListPodSandboxStatsRequest) (*criv1.ListPodSandboxStatsResponse, error) {
 	f := req.GetFilter()
 	var chosen []*sandbox
 	s.mu.Lock()
@@ -337,8 +346,9 @@ func (s *Server) podStats(chosen []*sandbox) ([]*criv1.PodSandboxStats, error) {
 		linux.Memory = memoryOf(sum)
 		linux.Process = &criv1.ProcessUsage{Timestamp: now.UnixNano(), ProcessCount: value(sum.processes)}
 		out = append(out, &criv1.PodSandboxStats{
-			Attributes: &criv1.PodSandboxAttributes{Id: b.rec.ID, Metadata: config.GetMetadata(), Labels: config.GetLabels(), Annotations: config.GetAnnotations()},
-			Linux:      linux,
+			Attributes: &criv1.PodSandboxAttributes{Id: b.rec.ID, Metadata: config.GetMetadata(),
+				Labels: config.GetLabels(), Annotations: config.GetAnnotations()},
+			Linux: linux,
 		})
 	}
 	return out, nil

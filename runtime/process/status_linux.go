@@ -17,7 +17,8 @@ const version = "1.0.0"
 
 // Version implements CRI.
 func (s *runtimeService) Version(context.Context, *criv1.VersionRequest) (*criv1.VersionResponse, error) {
-	return &criv1.VersionResponse{Version: "0.1.0", RuntimeName: Name, RuntimeVersion: version, RuntimeApiVersion: "v1"}, nil
+	return &criv1.VersionResponse{Version: "0.1.0", RuntimeName: Name, RuntimeVersion: version,
+		RuntimeApiVersion: "v1"}, nil
 }
 
 // Status implements CRI. The runtime is always ready.
@@ -25,8 +26,10 @@ func (s *runtimeService) Status(_ context.Context, req *criv1.StatusRequest) (*c
 	resp := &criv1.StatusResponse{
 		Status: &criv1.RuntimeStatus{Conditions: []*criv1.RuntimeCondition{
 			{Type: criv1.RuntimeReady, Status: true},
-			{Type: criv1.NetworkReady, Status: true, Reason: "HostNetwork", Message: "every pod has the host's network"},
-			{Type: runtime.ConditionHostProcesses, Status: true, Reason: runtime.ConditionHostProcesses, Message: "containers are processes of the host; an image is a name only"},
+			{Type: criv1.NetworkReady, Status: true, Reason: "HostNetwork",
+				Message: "every pod has the host's network"},
+			{Type: runtime.ConditionHostProcesses, Status: true, Reason: runtime.ConditionHostProcesses,
+				Message: "containers are processes of the host; an image is a name only"},
 		}},
 		RuntimeHandlers: []*criv1.RuntimeHandler{
 			{Name: "", Features: &criv1.RuntimeHandlerFeatures{}},
@@ -44,18 +47,22 @@ func (s *runtimeService) Status(_ context.Context, req *criv1.StatusRequest) (*c
 }
 
 // RuntimeConfig implements CRI.
-func (s *runtimeService) RuntimeConfig(context.Context, *criv1.RuntimeConfigRequest) (*criv1.RuntimeConfigResponse, error) {
-	return &criv1.RuntimeConfigResponse{Linux: &criv1.LinuxRuntimeConfiguration{CgroupDriver: criv1.CgroupDriver_CGROUPFS}}, nil
+func (s *runtimeService) RuntimeConfig(context.Context,
+	*criv1.RuntimeConfigRequest) (*criv1.RuntimeConfigResponse, error) {
+	return &criv1.RuntimeConfigResponse{Linux: &criv1.LinuxRuntimeConfiguration{
+		CgroupDriver: criv1.CgroupDriver_CGROUPFS}}, nil
 }
 
 // UpdateRuntimeConfig implements CRI. It ignores the CIDR, since there is no pod network.
-func (s *runtimeService) UpdateRuntimeConfig(context.Context, *criv1.UpdateRuntimeConfigRequest) (*criv1.UpdateRuntimeConfigResponse, error) {
+func (s *runtimeService) UpdateRuntimeConfig(context.Context,
+	*criv1.UpdateRuntimeConfigRequest) (*criv1.UpdateRuntimeConfigResponse, error) {
 	return &criv1.UpdateRuntimeConfigResponse{}, nil
 }
 
 // ContainerStatus implements CRI. While the container runs, its message has the warnings of
 // its creation.
-func (s *runtimeService) ContainerStatus(_ context.Context, req *criv1.ContainerStatusRequest) (*criv1.ContainerStatusResponse, error) {
+func (s *runtimeService) ContainerStatus(_ context.Context,
+	req *criv1.ContainerStatusRequest) (*criv1.ContainerStatusResponse, error) {
 	c, err := s.container(req.GetContainerId())
 	if err != nil {
 		return nil, err
@@ -64,7 +71,8 @@ func (s *runtimeService) ContainerStatus(_ context.Context, req *criv1.Container
 	if req.GetVerbose() {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		detail := map[string]any{"sandboxID": c.rec.SandboxID, "config": c.rec.Config, "cgroup": c.rec.Cgroup, "warnings": c.rec.Warnings, "exit": c.exit}
+		detail := map[string]any{"sandboxID": c.rec.SandboxID, "config": c.rec.Config, "cgroup": c.rec.Cgroup,
+			"warnings": c.rec.Warnings, "exit": c.exit}
 		if c.state == criv1.ContainerState_CONTAINER_RUNNING {
 			detail["pid"], detail["process"] = c.process.Command.PID, c.process
 		}
@@ -91,7 +99,8 @@ func (c *container) criStatus() *criv1.ContainerStatus {
 		Image: imageSpec(config), ImageRef: imageRef(config), ImageId: imageRef(config),
 		Labels: config.GetLabels(), Annotations: config.GetAnnotations(), Mounts: config.GetMounts(),
 		LogPath: c.rec.LogPath, StopSignal: config.GetStopSignal(),
-		User: &criv1.ContainerUser{Linux: &criv1.LinuxContainerUser{Uid: int64(c.rec.User.UID), Gid: int64(c.rec.User.GID)}},
+		User: &criv1.ContainerUser{Linux: &criv1.LinuxContainerUser{Uid: int64(c.rec.User.UID),
+			Gid: int64(c.rec.User.GID)}},
 	}
 	if st.StopSignal == criv1.Signal_SIGNAL_RUNTIME_DEFAULT {
 		st.StopSignal = criv1.Signal_SIGNAL_SIGTERM
@@ -129,7 +138,8 @@ func imageSpec(config *criv1.ContainerConfig) *criv1.ImageSpec {
 func imageRef(config *criv1.ContainerConfig) string { return config.GetImage().GetImage() }
 
 // ListContainers implements CRI.
-func (s *runtimeService) ListContainers(_ context.Context, req *criv1.ListContainersRequest) (*criv1.ListContainersResponse, error) {
+func (s *runtimeService) ListContainers(_ context.Context,
+	req *criv1.ListContainersRequest) (*criv1.ListContainersResponse, error) {
 	return &criv1.ListContainersResponse{Containers: s.listContainers(req.GetFilter())}, nil
 }
 
@@ -148,8 +158,9 @@ func (s *Server) listContainers(f *criv1.ContainerFilter) []*criv1.Container {
 		}
 		all = append(all, &criv1.Container{
 			Id: c.rec.ID, PodSandboxId: c.rec.SandboxID, Metadata: config.GetMetadata(),
-			Image: imageSpec(config), ImageRef: imageRef(config), ImageId: imageRef(config), State: st, CreatedAt: c.rec.CreatedAt,
-			Labels: config.GetLabels(), Annotations: config.GetAnnotations(),
+			Image: imageSpec(config), ImageRef: imageRef(config), ImageId: imageRef(config), State: st,
+			CreatedAt: c.rec.CreatedAt,
+			Labels:    config.GetLabels(), Annotations: config.GetAnnotations(),
 		})
 	}
 	return all

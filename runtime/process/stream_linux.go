@@ -125,7 +125,8 @@ func (s *Server) attachStream(ctx context.Context, id string, streams runtime.St
 		}
 		files = append(files, stderr)
 	}
-	if err := conn.Send(supervise.Request{Op: supervise.OpAttach, Stdin: streams.Stdin != nil || streams.TTY}, files...); err != nil {
+	if err := conn.Send(supervise.Request{Op: supervise.OpAttach, Stdin: streams.Stdin != nil || streams.TTY},
+		files...); err != nil {
 		return err
 	}
 	p.started()

@@ -48,7 +48,8 @@ func newStreamServer(s *Server) (*streamServer, error) {
 		return nil, err
 	}
 	ctx, cancel := context.WithCancel(s.life)
-	ss := &streamServer{s: s, sessions: streaming.New(streaming.Options{Logger: s.opts.Logger}), listener: l, cancel: cancel}
+	ss := &streamServer{s: s, sessions: streaming.New(streaming.Options{Logger: s.opts.Logger}),
+		listener: l, cancel: cancel}
 	mux := http.NewServeMux()
 	for path, serve := range map[string]func(*streaming.Session, http.ResponseWriter, *http.Request, any){
 		"/exec/{token}": ss.exec, "/attach/{token}": ss.attach, "/portforward/{token}": ss.portForward,
@@ -62,7 +63,8 @@ func newStreamServer(s *Server) (*streamServer, error) {
 			}
 			// The token of a client that then falls back to SPDY stays valid, as after a protocol of the future.
 			if !streaming.Supports(req, path == "/portforward/{token}") {
-				http.Error(w, "none of these WebSocket protocols is supported; v5.channel.k8s.io, v4.channel.k8s.io and SPDY are", http.StatusBadRequest)
+				http.Error(w, "none of these WebSocket protocols is supported; v5.channel.k8s.io, v4.channel.k8s.io "+
+					"and SPDY are", http.StatusBadRequest)
 				return
 			}
 			request, ok := ss.tokens.take(path[:len(path)-len("{token}")] + req.PathValue("token"))
@@ -70,7 +72,8 @@ func newStreamServer(s *Server) (*streamServer, error) {
 				http.NotFound(w, req)
 				return
 			}
-			ss.sessions.Serve(w, req, func(session *streaming.Session, req *http.Request) { serve(session, w, req, request) })
+			ss.sessions.Serve(w, req,
+				func(session *streaming.Session, req *http.Request) { serve(session, w, req, request) })
 		})
 	}
 	ss.http = &http.Server{
@@ -112,7 +115,8 @@ func (ss *streamServer) url(path string, request any) (string, error) {
 func (ss *streamServer) exec(session *streaming.Session, w http.ResponseWriter, req *http.Request, request any) {
 	r := request.(*criv1.ExecRequest)
 	opts := streaming.Requested{Stdin: r.GetStdin(), Stdout: r.GetStdout(), Stderr: r.GetStderr(), TTY: r.GetTty()}
-	session.ServeProcess(w, req, opts, opts.TTY, "error executing command in container", func(ctx context.Context, streams streaming.Streams) (code int32, err error) {
+	session.ServeProcess(w, req, opts, opts.TTY, "error executing command in container", func(ctx context.Context,
+		streams streaming.Streams) (code int32, err error) {
 		err = runtime.Recover(func() (err error) {
 			code, err = ss.s.execStream(ctx, r.GetContainerId(), r.GetCmd(), runtime.Streams(streams))
 			return err
@@ -124,14 +128,18 @@ func (ss *streamServer) exec(session *streaming.Session, w http.ResponseWriter, 
 func (ss *streamServer) attach(session *streaming.Session, w http.ResponseWriter, req *http.Request, request any) {
 	r := request.(*criv1.AttachRequest)
 	opts := streaming.Requested{Stdin: r.GetStdin(), Stdout: r.GetStdout(), Stderr: r.GetStderr(), TTY: r.GetTty()}
-	session.ServeProcess(w, req, opts, opts.TTY, "error attaching to container", func(ctx context.Context, streams streaming.Streams) (int32, error) {
-		return 0, runtime.Recover(func() error { return ss.s.attachStream(ctx, r.GetContainerId(), runtime.Streams(streams)) })
+	session.ServeProcess(w, req, opts, opts.TTY, "error attaching to container", func(ctx context.Context,
+		streams streaming.Streams) (int32, error) {
+		return 0,
+			runtime.Recover(
+				func() error { return ss.s.attachStream(ctx, r.GetContainerId(), runtime.Streams(streams)) })
 	})
 }
 
 func (ss *streamServer) portForward(session *streaming.Session, w http.ResponseWriter, req *http.Request, request any) {
 	r := request.(*criv1.PortForwardRequest)
-	session.ServeForward(w, req, r.GetPodSandboxId(), r.GetPort(), func(ctx context.Context, port int32, conn io.ReadWriteCloser) error {
+	session.ServeForward(w, req, r.GetPodSandboxId(), r.GetPort(), func(ctx context.Context, port int32,
+		conn io.ReadWriteCloser) error {
 		return runtime.Recover(func() error { return ss.s.forwardPort(ctx, r.GetPodSandboxId(), port, conn) })
 	})
 }
@@ -214,14 +222,16 @@ func (s *runtimeService) Attach(_ context.Context, req *criv1.AttachRequest) (*c
 		return nil, err
 	}
 	if c.rec.Config.GetTty() != req.GetTty() {
-		return nil, status.Errorf(codes.InvalidArgument, "%s: tty is %t, and the request has %t", c.about(), c.rec.Config.GetTty(), req.GetTty())
+		return nil, status.Errorf(codes.InvalidArgument, "%s: tty is %t, and the request has %t", c.about(),
+			c.rec.Config.GetTty(), req.GetTty())
 	}
 	at, err := s.streams.url("/attach/", req)
 	return &criv1.AttachResponse{Url: at}, err
 }
 
 // PortForward implements CRI. It returns the URL of the stream.
-func (s *runtimeService) PortForward(_ context.Context, req *criv1.PortForwardRequest) (*criv1.PortForwardResponse, error) {
+func (s *runtimeService) PortForward(_ context.Context,
+	req *criv1.PortForwardRequest) (*criv1.PortForwardResponse, error) {
 	b, err := s.sandbox(req.GetPodSandboxId())
 	if err != nil {
 		return nil, err
@@ -230,7 +240,8 @@ func (s *runtimeService) PortForward(_ context.Context, req *criv1.PortForwardRe
 		return nil, status.Errorf(codes.FailedPrecondition, "sandbox %s is stopped", b.rec.ID)
 	}
 	if len(req.GetPort()) > streaming.MaxPorts {
-		return nil, status.Error(codes.InvalidArgument, fmt.Sprintf("%d ports are requested: the maximum is %d", len(req.GetPort()), streaming.MaxPorts))
+		return nil, status.Error(codes.InvalidArgument, fmt.Sprintf("%d ports are requested: the maximum is %d",
+			len(req.GetPort()), streaming.MaxPorts))
 	}
 	at, err := s.streams.url("/portforward/", req)
 	return &criv1.PortForwardResponse{Url: at}, err

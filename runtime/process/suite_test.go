@@ -33,8 +33,9 @@ func newSubject(t *testing.T) *runtimetest.Subject {
 	t.Cleanup(func() { _ = rt.Close() })
 	sh := func(format string, args ...any) []string { return []string{"sh", "-c", fmt.Sprintf(format, args...)} }
 	return &runtimetest.Subject{
-		Runtime:     rt,
-		Host:        &runtime.Host{NodeName: "node", Hostname: "node", IPs: []string{"127.0.0.1"}, PodLogsDir: filepath.Join(n.opts.Dir, "logs")},
+		Runtime: rt,
+		Host: &runtime.Host{NodeName: "node", Hostname: "node", IPs: []string{"127.0.0.1"},
+			PodLogsDir: filepath.Join(n.opts.Dir, "logs")},
 		Dir:         filepath.Join(n.opts.Dir, "pod-dirs"),
 		Image:       "host",
 		HostNetwork: true,

@@ -24,7 +24,8 @@ func (s *Server) syncRecords(c *container) {
 	}
 	var errs []error
 	for _, path := range []string{
-		filepath.Join(c.dir, recordFile), filepath.Join(c.dir, supervise.StateFile), c.dir, s.sandboxFile(c.rec.SandboxID),
+		filepath.Join(c.dir, recordFile), filepath.Join(c.dir, supervise.StateFile), c.dir,
+		s.sandboxFile(c.rec.SandboxID),
 	} {
 		if err := supervise.Sync(path); !errors.Is(err, fs.ErrNotExist) { // it may be removed, or never have run
 			errs = append(errs, err)
@@ -33,7 +34,8 @@ func (s *Server) syncRecords(c *container) {
 	<-s.syncing
 	errs = append(errs, s.containersDir.sync(), s.sandboxesDir.sync())
 	if err := errors.Join(errs...); err != nil {
-		s.opts.Logger.Error(err, "Cannot sync the records of a container; after a power loss it may run again", "container", c.rec.Title)
+		s.opts.Logger.Error(err, "Cannot sync the records of a container; after a power loss it may run again",
+			"container", c.rec.Title)
 	}
 }
 

@@ -24,7 +24,8 @@ const resourcesFile = "resources.json"
 // cgroups, also while it runs. Otherwise it fails with FailedPrecondition and names each
 // limit that did not change; the other limits may have changed until the next update. It
 // does not change the OOM score and the limits of huge pages, like other runtimes.
-func (s *runtimeService) UpdateContainerResources(_ context.Context, req *criv1.UpdateContainerResourcesRequest) (*criv1.UpdateContainerResourcesResponse, error) {
+func (s *runtimeService) UpdateContainerResources(_ context.Context,
+	req *criv1.UpdateContainerResourcesRequest) (*criv1.UpdateContainerResourcesResponse, error) {
 	c, err := s.container(req.GetContainerId())
 	if err != nil {
 		return nil, err

@@ -21,7 +21,8 @@ import (
 )
 
 func (n *node) update(id string, r *criv1.LinuxContainerResources) error {
-	_, err := n.rs.UpdateContainerResources(context.Background(), &criv1.UpdateContainerResourcesRequest{ContainerId: id, Linux: r})
+	_, err := n.rs.UpdateContainerResources(context.Background(),
+		&criv1.UpdateContainerResourcesRequest{ContainerId: id, Linux: r})
 	return err
 }
 
@@ -50,7 +51,8 @@ func TestUpdateResources(t *testing.T) {
 	assert.Equal(t, map[string]string{"memory.max": "67108864", "cpu.max": "30000 100000"}, contents(t, cgroup))
 	require.NoError(t, n.update(id, nil))
 
-	err = n.update(id, &criv1.LinuxContainerResources{CpuQuota: -1, Unified: map[string]string{"pids.max": "20", "memory.high": "1"}})
+	err = n.update(id, &criv1.LinuxContainerResources{CpuQuota: -1, Unified: map[string]string{"pids.max": "20",
+		"memory.high": "1"}})
 	assert.Equal(t, codes.FailedPrecondition, status.Code(err))
 	assert.ErrorContains(t, err, "the limit of processes cannot be changed: no cgroup for it can be written")
 	assert.ErrorContains(t, err, "the setting memory.high cannot be changed")
@@ -81,7 +83,8 @@ func TestUpdateResourcesNot(t *testing.T) {
 	err := n.update(id, &criv1.LinuxContainerResources{MemoryLimitInBytes: 64 << 20})
 	assert.Equal(t, codes.FailedPrecondition, status.Code(err))
 	assert.ErrorContains(t, err, "default/pod-1/c: the memory limit cannot be changed: no cgroup for it can be written")
-	require.NoError(t, n.update(id, &criv1.LinuxContainerResources{MemoryLimitInBytes: 32 << 20, CpuShares: 100, OomScoreAdj: 5}),
+	require.NoError(t, n.update(id, &criv1.LinuxContainerResources{MemoryLimitInBytes: 32 << 20,
+		CpuShares: 100, OomScoreAdj: 5}),
 		"a limit that stays has its warning, and a weight is none")
 	n.kill(id, 0)
 	assert.Equal(t, codes.FailedPrecondition, status.Code(n.update(id, &criv1.LinuxContainerResources{CpuShares: 100})))

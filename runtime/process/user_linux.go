@@ -19,7 +19,8 @@ const nogroup = 65534
 
 // resolveUser returns the user of a container and the user's home. Only with root it can
 // be another user than the server's own.
-func resolveUser(sec *criv1.LinuxContainerSecurityContext, host *hostFacts) (u supervise.User, home, warning string, err error) {
+func resolveUser(sec *criv1.LinuxContainerSecurityContext,
+	host *hostFacts) (u supervise.User, home, warning string, err error) {
 	refuse := func(format string, args ...any) error {
 		return status.Errorf(codes.InvalidArgument, format, args...)
 	}
@@ -67,13 +68,16 @@ func resolveUser(sec *criv1.LinuxContainerSecurityContext, host *hostFacts) (u s
 	if !host.root() {
 		switch {
 		case uid != int64(host.UID):
-			return u, "", "", refuse("runAsUser %d: the agent runs as user %d and only root can run containers as another user; leave runAsUser out, or run the agent as root", uid, host.UID)
+			return u, "", "", refuse("runAsUser %d: the agent runs as user %d and only root can run containers as "+
+				"another user; leave runAsUser out, or run the agent as root", uid, host.UID)
 		case gid != int64(host.GID):
-			return u, "", "", refuse("runAsGroup %d: the agent runs with group %d and only root can run containers with another; leave runAsGroup out, or run the agent as root", gid, host.GID)
+			return u, "", "", refuse("runAsGroup %d: the agent runs with group %d and only root can run containers "+
+				"with another; leave runAsGroup out, or run the agent as root", gid, host.GID)
 		}
 		for _, g := range groups {
 			if g != int64(host.GID) && !slices.Contains(host.Groups, int(g)) {
-				warning = fmt.Sprintf("group %d of supplementalGroups, fsGroup or a persistent volume has no effect: the agent is not in it and does not run as root", g)
+				warning = fmt.Sprintf("group %d of supplementalGroups, fsGroup or a persistent volume has no "+
+					"effect: the agent is not in it and does not run as root", g)
 			}
 		}
 		u = supervise.User{UID: uint32(uid), GID: uint32(gid)}

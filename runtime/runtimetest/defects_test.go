@@ -182,7 +182,8 @@ var defects = map[string]defect{
 		var first runtime.ContainerEdits
 		d.sync = func(ctx context.Context, req runtime.PodSync) (runtime.SyncResult, error) {
 			if edit := req.EditContainer; edit != nil {
-				req.EditContainer = func(ctx context.Context, c *v1.Container) (edits runtime.ContainerEdits, err error) {
+				req.EditContainer = func(ctx context.Context, c *v1.Container) (edits runtime.ContainerEdits,
+					err error) {
 					once.Do(func() { first, err = edit(ctx, c) })
 					return first, err
 				}

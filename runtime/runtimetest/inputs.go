@@ -26,7 +26,8 @@ func (e *env) stepWith(pod *v1.Pod, with change) (runtime.SyncResult, error) {
 }
 
 // driveWith is drive with changed requests.
-func (e *env) driveWith(pod *v1.Pod, what string, with change, cond func(s *runtime.PodStatus) bool) *runtime.PodStatus {
+func (e *env) driveWith(pod *v1.Pod, what string, with change,
+	cond func(s *runtime.PodStatus) bool) *runtime.PodStatus {
 	e.Helper()
 	return e.wait(pod, what, func(s *runtime.PodStatus) bool {
 		e.Helper()
@@ -67,7 +68,8 @@ func testEditSandbox(e *env) {
 			return runtime.SandboxEdits{}, answer
 		}
 	}
-	for _, answer = range []error{errors.New("no cgroup"), &runtime.WaitError{Reason: "NoCgroup", Message: "none yet"}} {
+	for _, answer = range []error{errors.New("no cgroup"), &runtime.WaitError{Reason: "NoCgroup",
+		Message: "none yet"}} {
 		_, err := e.stepWith(pod, change)
 		require.ErrorIs(e, err, answer)
 		s := e.status(pod)
@@ -106,7 +108,8 @@ func testEditContainer(e *env) {
 			return runtime.ContainerEdits{}, nil
 		}
 	}
-	for _, answer = range []error{errors.New("no device"), &runtime.WaitError{Reason: "NoDevice", Message: "none yet"}} {
+	for _, answer = range []error{errors.New("no device"), &runtime.WaitError{Reason: "NoDevice",
+		Message: "none yet"}} {
 		res, err := e.stepWith(pod, change)
 		require.ErrorIs(e, err, answer)
 		assert.NotEmpty(e, res.Waiting["held"].Reason)

@@ -73,7 +73,8 @@ func testSyncIsIdempotent(e *env) {
 func testUnknown(e *env) {
 	pod := e.pod(v1.RestartPolicyAlways, e.container("main", e.Sleep))
 	nobody := runtime.ContainerID{Type: "runtimetest", ID: "0123456789abcdef"}
-	require.NoError(e, e.Runtime.KillPod(e.ctx, runtime.PodKill{Pod: pod, Status: e.status(pod)}), "KillPod of a pod that never was")
+	require.NoError(e, e.Runtime.KillPod(e.ctx, runtime.PodKill{Pod: pod, Status: e.status(pod)}),
+		"KillPod of a pod that never was")
 	require.NoError(e, e.Runtime.RemoveContainer(e.ctx, nobody))
 	require.NoError(e, e.Runtime.RemoveSandbox(e.ctx, nobody.ID))
 	_, err := e.Runtime.Exec(e.ctx, nobody, []string{"true"}, time.Second)
@@ -96,7 +97,8 @@ func testExitCodes(e *env) {
 		assert.Equal(e, code, c.ExitCode, name)
 		assert.False(e, c.StartedAt.IsZero(), name)
 		// A command that ends at once may end before the runtime records its start.
-		assert.False(e, c.FinishedAt.Before(c.StartedAt.Add(-time.Second)), "%s: finished %s, started %s", name, c.FinishedAt, c.StartedAt)
+		assert.False(e, c.FinishedAt.Before(c.StartedAt.Add(-time.Second)), "%s: finished %s, started %s", name,
+			c.FinishedAt, c.StartedAt)
 		want := "Error"
 		if code == 0 {
 			want = "Completed"
@@ -111,7 +113,8 @@ func testKill(e *env) {
 	e.startReady(pod)
 	began := time.Now()
 	s := e.kill(pod)
-	assert.Less(e, time.Since(began), 25*time.Second, "a command that ends on SIGTERM does not use up its grace period of 30 s")
+	assert.Less(e, time.Since(began), 25*time.Second, "a command that ends on SIGTERM does not use up its grace "+
+		"period of 30 s")
 	require.Len(e, s.Containers, 2, "KillPod removes nothing")
 	for i := range s.Containers {
 		c := &s.Containers[i]
@@ -200,9 +203,11 @@ func testListStates(e *env) {
 		}
 		return out
 	}
-	assert.Equal(e, map[string]runtime.ContainerState{"done": runtime.ContainerExited, "runs": runtime.ContainerRunning}, states())
+	assert.Equal(e, map[string]runtime.ContainerState{"done": runtime.ContainerExited,
+		"runs": runtime.ContainerRunning}, states())
 	e.kill(pod)
-	assert.Equal(e, map[string]runtime.ContainerState{"done": runtime.ContainerExited, "runs": runtime.ContainerExited}, states())
+	assert.Equal(e, map[string]runtime.ContainerState{"done": runtime.ContainerExited, "runs": runtime.ContainerExited},
+		states())
 	assert.False(e, e.listed(pod).Running(), "no container runs and no sandbox is ready")
 }
 

@@ -68,7 +68,8 @@ func testLogsOfInstances(e *env) {
 func testEnvironment(e *env) {
 	c := e.container("main", e.Print("$(GREETING) from $(WHO)"))
 	c.Env = []v1.EnvVar{
-		{Name: "WHO", ValueFrom: &v1.EnvVarSource{FieldRef: &v1.ObjectFieldSelector{APIVersion: "v1", FieldPath: "metadata.name"}}},
+		{Name: "WHO", ValueFrom: &v1.EnvVarSource{FieldRef: &v1.ObjectFieldSelector{APIVersion: "v1",
+			FieldPath: "metadata.name"}}},
 		{Name: "GREETING", Value: "hello"},
 	}
 	pod := e.pod(v1.RestartPolicyNever, c)

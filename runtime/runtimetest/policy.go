@@ -56,7 +56,8 @@ func testSidecars(e *env) {
 
 	s = e.kill(pod)
 	for _, order := range [][2]string{{"main", "late"}, {"late", "early"}} {
-		assert.False(e, s.Newest(order[1]).FinishedAt.Before(s.Newest(order[0]).FinishedAt), "%s ends before %s", order[0], order[1])
+		assert.False(e, s.Newest(order[1]).FinishedAt.Before(s.Newest(order[0]).FinishedAt),
+			"%s ends before %s", order[0], order[1])
 	}
 }
 
@@ -116,11 +117,13 @@ func testMissingImage(e *env) {
 	var want []string
 	req.EnsureImage = func(_ context.Context, r runtime.ImageRequest) (*runtime.Image, error) {
 		want = append(want, r.Container+" "+r.Image)
-		return nil, &runtime.ImageError{Reason: runtime.ReasonImagePullBackOff, Message: "later", RetryAfter: time.Minute, BackingOff: true}
+		return nil, &runtime.ImageError{Reason: runtime.ReasonImagePullBackOff, Message: "later",
+			RetryAfter: time.Minute, BackingOff: true}
 	}
 	res, err = e.Runtime.SyncPod(e.ctx, req)
 	require.NoError(e, err, "a back-off is not an error")
-	assert.Equal(e, v1.ContainerStateWaiting{Reason: runtime.ReasonImagePullBackOff, Message: "later"}, res.Waiting["main"])
+	assert.Equal(e, v1.ContainerStateWaiting{Reason: runtime.ReasonImagePullBackOff, Message: "later"},
+		res.Waiting["main"])
 	assert.Positive(e, res.RetryAfter)
 	assert.Equal(e, []string{"main " + bad.Image}, want)
 }

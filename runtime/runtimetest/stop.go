@@ -85,8 +85,12 @@ func testCancelled(e *env) {
 			_, err := e.syncWith(ctx, fresh, &runtime.PodStatus{PodRef: runtime.RefOf(fresh)})
 			return err
 		},
-		"KillPod":         func() error { return e.Runtime.KillPod(ctx, runtime.PodKill{Pod: pod, Status: status}) },
-		"Exec":            func() error { _, err := e.Runtime.Exec(ctx, status.Containers[0].ID, []string{"true"}, 0); return err },
+		"KillPod": func() error { return e.Runtime.KillPod(ctx, runtime.PodKill{Pod: pod, Status: status}) },
+		"Exec": func() error {
+			_, err := e.Runtime.Exec(ctx, status.Containers[0].ID, []string{"true"},
+				0)
+			return err
+		},
 		"RemoveContainer": func() error { return e.Runtime.RemoveContainer(ctx, status.Containers[0].ID) },
 		"RemoveSandbox":   func() error { return e.Runtime.RemoveSandbox(ctx, status.Sandboxes[0].ID) },
 		"Check":           func() error { return e.Runtime.Check(ctx) },

@@ -201,9 +201,10 @@ var (
 	needStubborn     = need("stubborn command", func(s *Subject) bool { return s.Stubborn != nil })
 	needMissingImage = need("missing image", func(s *Subject) bool { return s.MissingImage != "" })
 	needPrint        = need("printing command", func(s *Subject) bool { return s.Print != nil })
-	needExec         = need("commands for Exec", func(s *Subject) bool { return s.ExecPrint != nil && s.ExecExit != nil })
-	needExecSleep    = need("slow command for Exec", func(s *Subject) bool { return s.ExecSleep != nil })
-	needWatch        = need("events", func(s *Subject) bool {
+	needExec         = need("commands for Exec",
+		func(s *Subject) bool { return s.ExecPrint != nil && s.ExecExit != nil })
+	needExecSleep = need("slow command for Exec", func(s *Subject) bool { return s.ExecSleep != nil })
+	needWatch     = need("events", func(s *Subject) bool {
 		_, ok := runtime.Optional[runtime.EventSource](s.Runtime)
 		return ok || s.Watch != nil
 	})

@@ -28,7 +28,8 @@ func TestSuite(t *testing.T) {
 	runtimetest.Suite(t, runtimetest.Factory{VirtualTime: true, New: func(t *testing.T) *runtimetest.Subject {
 		d := &defective{Runtime: fake.New(fake.Options{Dir: dir, Behavior: program})}
 		t.Cleanup(func() { require.NoError(t, d.Close()) })
-		d.Inject(fake.Fault{Call: "PullImage", Target: fake.Target{Image: "missing:1"}, Err: errors.New("no such image")})
+		d.Inject(fake.Fault{Call: "PullImage", Target: fake.Target{Image: "missing:1"},
+			Err: errors.New("no such image")})
 		if broken {
 			defect.apply(d)
 		}
@@ -50,7 +51,10 @@ func TestSuite(t *testing.T) {
 				d.Start(d.memory)
 				return nil
 			},
-			NetworkDown: func(down bool) { d.SetCondition(criv1.NetworkReady, !down, "NetworkPluginNotReady", "no CNI") },
+			NetworkDown: func(down bool) {
+				d.SetCondition(criv1.NetworkReady, !down, "NetworkPluginNotReady",
+					"no CNI")
+			},
 		}
 	}})
 }

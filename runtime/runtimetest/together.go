@@ -102,7 +102,8 @@ func testConcurrentRemoval(e *env) {
 func testChangesSeen(e *env) {
 	pod := e.pod(v1.RestartPolicyNever, e.container("main", e.Exit(200*time.Millisecond, 5)))
 	e.mustStep(pod)
-	rank := map[runtime.ContainerState]int{runtime.ContainerCreated: 1, runtime.ContainerRunning: 2, runtime.ContainerExited: 3}
+	rank := map[runtime.ContainerState]int{runtime.ContainerCreated: 1, runtime.ContainerRunning: 2,
+		runtime.ContainerExited: 3}
 	last := 0
 	deadline := time.Now().Add(e.f.Timeout)
 	for last < 3 {
@@ -190,7 +191,8 @@ func testEvents(e *env) {
 
 func testRestart(e *env) {
 	pod := e.pod(v1.RestartPolicyNever,
-		e.container("kept", e.Sleep), e.container("leaves", e.Exit(2*time.Second, 7)), e.container("left", e.Exit(0, 9)))
+		e.container("kept", e.Sleep), e.container("leaves", e.Exit(2*time.Second, 7)),
+		e.container("left", e.Exit(0, 9)))
 	e.start2(pod, "kept", "leaves", "left")
 	before := e.wait(pod, "left has exited", func(s *runtime.PodStatus) bool { return exited(s, "left") })
 	require.NoError(e, e.Restart(func() {
@@ -205,7 +207,8 @@ func testRestart(e *env) {
 		time.Sleep(poll)
 	}
 	after := e.wait(pod, "leaves has exited", func(s *runtime.PodStatus) bool { return exited(s, "leaves") })
-	assert.Equal(e, before.Newest("kept"), after.Newest("kept"), "a container that runs keeps running, and its status is the same")
+	assert.Equal(e, before.Newest("kept"), after.Newest("kept"), "a container that runs keeps running, and its "+
+		"status is the same")
 	assert.Equal(e, before.Newest("left"), after.Newest("left"), "so is that of a container that had ended")
 	if e.LosesExits {
 		assert.NotZero(e, after.Newest("leaves").ExitCode, "a container that ended in between did not succeed")

@@ -61,7 +61,8 @@ func TestVerb(t *testing.T) {
 
 // A WebSocket begins with a GET: who may only read must not run commands by one.
 func TestVerbOfSessions(t *testing.T) {
-	for _, path := range []string{"/exec/a/b/c", "/attach/a/b/c", "/portForward/a/b", "/run/a/b/c", "/run", "/exec/a/b/uid/c"} {
+	for _, path := range []string{"/exec/a/b/c", "/attach/a/b/c", "/portForward/a/b", "/run/a/b/c", "/run",
+		"/exec/a/b/uid/c"} {
 		for _, method := range []string{"GET", "POST", "HEAD", "PUT"} {
 			assert.Equal(t, "create", auth.Verb(method, path), "%s %s", method, path)
 		}

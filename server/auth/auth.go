@@ -38,14 +38,16 @@ type Authenticator interface {
 // Authorizer decides what a user may do. It is safe for concurrent use.
 type Authorizer interface {
 	// Authorize reports whether the user may do it. An error means that it could not be decided.
-	Authorize(ctx context.Context, user *authenticationv1.UserInfo, what *authorizationv1.ResourceAttributes) (bool, error)
+	Authorize(ctx context.Context, user *authenticationv1.UserInfo, what *authorizationv1.ResourceAttributes) (bool,
+		error)
 }
 
 // AlwaysAllow is an [Authorizer] that allows everything.
 type AlwaysAllow struct{}
 
 // Authorize implements [Authorizer].
-func (AlwaysAllow) Authorize(context.Context, *authenticationv1.UserInfo, *authorizationv1.ResourceAttributes) (bool, error) {
+func (AlwaysAllow) Authorize(context.Context, *authenticationv1.UserInfo,
+	*authorizationv1.ResourceAttributes) (bool, error) {
 	return true, nil
 }
 
@@ -54,7 +56,8 @@ func (AlwaysAllow) Authorize(context.Context, *authenticationv1.UserInfo, *autho
 type SystemMasters struct{}
 
 // Authorize implements [Authorizer].
-func (SystemMasters) Authorize(_ context.Context, user *authenticationv1.UserInfo, _ *authorizationv1.ResourceAttributes) (bool, error) {
+func (SystemMasters) Authorize(_ context.Context, user *authenticationv1.UserInfo,
+	_ *authorizationv1.ResourceAttributes) (bool, error) {
 	return slices.Contains(user.Groups, Masters), nil
 }
 
@@ -63,7 +66,8 @@ func (SystemMasters) Authorize(_ context.Context, user *authenticationv1.UserInf
 type AnyOf []Authorizer
 
 // Authorize implements [Authorizer].
-func (all AnyOf) Authorize(ctx context.Context, user *authenticationv1.UserInfo, what *authorizationv1.ResourceAttributes) (bool, error) {
+func (all AnyOf) Authorize(ctx context.Context, user *authenticationv1.UserInfo,
+	what *authorizationv1.ResourceAttributes) (bool, error) {
 	var errs []error
 	for _, a := range all {
 		allowed, err := a.Authorize(ctx, user, what)
@@ -182,13 +186,17 @@ func (g *Guard) authorize(req *http.Request, user *authenticationv1.UserInfo) (s
 			Verb: verb, Version: "v1", Resource: "nodes", Subresource: subresource, Name: g.opts.NodeName,
 		})
 		if err != nil {
-			g.opts.Logger.Error(err, "A request could not be authorized", "user", user.Username, "verb", verb, "subresource", subresource)
-			return http.StatusInternalServerError, fmt.Sprintf("Authorization error (user=%s, verb=%s, resource=nodes, subresource=%s)", user.Username, verb, subresource)
+			g.opts.Logger.Error(err, "A request could not be authorized", "user", user.Username, "verb", verb,
+				"subresource", subresource)
+			return http.StatusInternalServerError, fmt.Sprintf("Authorization error (user=%s, verb=%s, "+
+				"resource=nodes, subresource=%s)", user.Username, verb, subresource)
 		}
 		if allowed {
 			return http.StatusOK, ""
 		}
 	}
-	g.opts.Logger.V(1).Info("A request is forbidden", "user", user.Username, "verb", verb, "subresources", subresources, "remote", req.RemoteAddr)
-	return http.StatusForbidden, fmt.Sprintf("Forbidden (user=%s, verb=%s, resource=nodes, subresource(s)=%v)", user.Username, verb, subresources)
+	g.opts.Logger.V(1).Info("A request is forbidden", "user", user.Username, "verb", verb, "subresources", subresources,
+		"remote", req.RemoteAddr)
+	return http.StatusForbidden, fmt.Sprintf("Forbidden (user=%s, verb=%s, resource=nodes, subresource(s)=%v)",
+		user.Username, verb, subresources)
 }

@@ -32,7 +32,8 @@ func (known) Authenticate(req *http.Request) (*authenticationv1.UserInfo, error)
 // table is an authorizer: the verbs and subresources that are allowed to a user.
 type table map[string]bool
 
-func (a table) Authorize(_ context.Context, user *authenticationv1.UserInfo, what *authorizationv1.ResourceAttributes) (bool, error) {
+func (a table) Authorize(_ context.Context, user *authenticationv1.UserInfo,
+	what *authorizationv1.ResourceAttributes) (bool, error) {
 	if user.Username == "broken" {
 		return false, errors.New("the API server is away")
 	}
@@ -65,7 +66,8 @@ func TestGuard(t *testing.T) {
 		{"GET", "/stats", "broken", false, 500, "Authorization error (user=broken, verb=get, resource=nodes, subresource=stats)\n"},
 	} {
 		t.Run(tc.user+" "+tc.method+" "+tc.path, func(t *testing.T) {
-			guard, err := auth.New(auth.Options{NodeName: "n1", Authenticators: []auth.Authenticator{known{}}, Anonymous: tc.anonymous, Authorizer: allowed})
+			guard, err := auth.New(auth.Options{NodeName: "n1", Authenticators: []auth.Authenticator{known{}},
+				Anonymous: tc.anonymous, Authorizer: allowed})
 			require.NoError(t, err)
 			reached := false
 			h := guard.Protect(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
@@ -96,7 +98,8 @@ func TestOptionsOfGuard(t *testing.T) {
 // All users but the anonymous one are in the group system:authenticated.
 func TestGroups(t *testing.T) {
 	var seen authenticationv1.UserInfo
-	guard, err := auth.New(auth.Options{NodeName: "n1", Authenticators: []auth.Authenticator{known{}}, Anonymous: true, Authorizer: authorizerFunc(func(u *authenticationv1.UserInfo) { seen = *u })})
+	guard, err := auth.New(auth.Options{NodeName: "n1", Authenticators: []auth.Authenticator{known{}}, Anonymous: true,
+		Authorizer: authorizerFunc(func(u *authenticationv1.UserInfo) { seen = *u })})
 	require.NoError(t, err)
 	ask := func(header http.Header) authenticationv1.UserInfo {
 		req := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/pods", nil)
@@ -105,12 +108,14 @@ func TestGroups(t *testing.T) {
 		return seen
 	}
 	assert.Equal(t, []string{"a", auth.AllAuthenticated}, ask(http.Header{"X-User": {"one"}, "X-Group": {"a"}}).Groups)
-	assert.Equal(t, authenticationv1.UserInfo{Username: auth.Anonymous, Groups: []string{auth.AllUnauthenticated}}, ask(http.Header{}))
+	assert.Equal(t, authenticationv1.UserInfo{Username: auth.Anonymous, Groups: []string{auth.AllUnauthenticated}},
+		ask(http.Header{}))
 }
 
 type authorizerFunc func(*authenticationv1.UserInfo)
 
-func (f authorizerFunc) Authorize(_ context.Context, user *authenticationv1.UserInfo, _ *authorizationv1.ResourceAttributes) (bool, error) {
+func (f authorizerFunc) Authorize(_ context.Context, user *authenticationv1.UserInfo,
+	_ *authorizationv1.ResourceAttributes) (bool, error) {
 	f(user)
 	return false, nil
 }

@@ -69,7 +69,8 @@ func (a *authority) pem() []byte {
 
 // client returns a client's certificate.
 func (a *authority) client(user string, groups ...string) *x509.Certificate {
-	cert, _ := issue(a.t, &x509.Certificate{Subject: pkix.Name{CommonName: user, Organization: groups}, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}, a)
+	cert, _ := issue(a.t, &x509.Certificate{Subject: pkix.Name{CommonName: user, Organization: groups},
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}, a)
 	return cert
 }
 
@@ -104,8 +105,10 @@ func TestClientCA(t *testing.T) {
 	require.NoError(t, err)
 	assert.Nil(t, user, "no TLS")
 
-	server, _ := issue(t, &x509.Certificate{Subject: pkix.Name{CommonName: "server"}, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}}, a)
-	expired, _ := issue(t, &x509.Certificate{Subject: pkix.Name{CommonName: "old"}, NotAfter: time.Now().Add(-time.Second), ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}, a)
+	server, _ := issue(t, &x509.Certificate{Subject: pkix.Name{CommonName: "server"},
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}}, a)
+	expired, _ := issue(t, &x509.Certificate{Subject: pkix.Name{CommonName: "old"},
+		NotAfter: time.Now().Add(-time.Second), ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}, a)
 	for name, cert := range map[string]*x509.Certificate{
 		"another authority": other.client("alice"), "a server's": server, "expired": expired, "no name": a.client(""), "the authority's": other.cert,
 	} {
@@ -116,7 +119,8 @@ func TestClientCA(t *testing.T) {
 
 	// An authority between the two.
 	between := &authority{t: t}
-	between.cert, between.key = issue(t, &x509.Certificate{Subject: pkix.Name{CommonName: "between"}, IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign}, a)
+	between.cert, between.key = issue(t, &x509.Certificate{Subject: pkix.Name{CommonName: "between"}, IsCA: true,
+		BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign}, a)
 	leaf := between.client("bob")
 	_, err = ca.Authenticate(by(leaf))
 	require.Error(t, err)
@@ -145,9 +149,11 @@ func TestUIDOfCertificate(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			subject := pkix.Name{CommonName: "alice"}
 			for _, uid := range tt.uids {
-				subject.ExtraNames = append(subject.ExtraNames, pkix.AttributeTypeAndValue{Type: asn1.ObjectIdentifier{1, 3, 6, 1, 4, 1, 57683, 2}, Value: uid})
+				subject.ExtraNames = append(subject.ExtraNames,
+					pkix.AttributeTypeAndValue{Type: asn1.ObjectIdentifier{1, 3, 6, 1, 4, 1, 57683, 2}, Value: uid})
 			}
-			cert, _ := issue(t, &x509.Certificate{Subject: subject, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}, a)
+			cert, _ := issue(t,
+				&x509.Certificate{Subject: subject, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}, a)
 			user, err := ca.Authenticate(by(cert))
 			if tt.err {
 				require.ErrorContains(t, err, "UID")
@@ -206,7 +212,8 @@ func TestTokenFile(t *testing.T) {
 	}
 	user, err := ask("Bearer secret1")
 	require.NoError(t, err)
-	assert.Equal(t, &authenticationv1.UserInfo{Username: "alice", UID: "1", Groups: []string{"readers", "system:masters"}}, user)
+	assert.Equal(t, &authenticationv1.UserInfo{Username: "alice", UID: "1",
+		Groups: []string{"readers", "system:masters"}}, user)
 	user, err = ask(" bearer secret2 ")
 	require.NoError(t, err)
 	assert.Equal(t, "bob", user.Username)
@@ -274,8 +281,10 @@ func TestRBACFile(t *testing.T) {
 		{"alice", "", "create", "proxy", "n2", true},
 		{"alice", "", "", "proxy", "n2", true},
 	} {
-		allowed, err := rbac.Authorize(t.Context(), &authenticationv1.UserInfo{Username: tc.user, Groups: []string{tc.group}},
-			&authorizationv1.ResourceAttributes{Verb: tc.verb, Version: "v1", Resource: "nodes", Subresource: tc.subresource, Name: tc.node})
+		allowed, err := rbac.Authorize(t.Context(), &authenticationv1.UserInfo{Username: tc.user,
+			Groups: []string{tc.group}},
+			&authorizationv1.ResourceAttributes{Verb: tc.verb, Version: "v1", Resource: "nodes",
+				Subresource: tc.subresource, Name: tc.node})
 		require.NoError(t, err)
 		assert.Equal(t, tc.want, allowed, "%+v", tc)
 	}

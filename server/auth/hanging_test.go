@@ -19,7 +19,8 @@ func TestAFileThatHangs(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "tokens")
 	require.NoError(t, os.WriteFile(path, []byte("text"), 0o600))
-	f, err := newFile(path, "tokens", logr.Discard(), func(content []byte) (string, error) { return string(content), nil })
+	f, err := newFile(path, "tokens", logr.Discard(),
+		func(content []byte) (string, error) { return string(content), nil })
 	require.NoError(t, err)
 	require.NoError(t, os.Remove(path))
 	require.NoError(t, os.Symlink(filepath.Join(hanging, "tokens"), path))

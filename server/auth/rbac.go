@@ -75,7 +75,8 @@ func parsePolicy(content []byte) ([]grant, error) {
 			continue
 		}
 		if kind.APIVersion != rbacv1.SchemeGroupVersion.String() {
-			return nil, fmt.Errorf("%s %s: want ClusterRole and ClusterRoleBinding of %s", kind.APIVersion, kind.Kind, rbacv1.SchemeGroupVersion)
+			return nil, fmt.Errorf("%s %s: want ClusterRole and ClusterRoleBinding of %s", kind.APIVersion, kind.Kind,
+				rbacv1.SchemeGroupVersion)
 		}
 		switch kind.Kind {
 		case "ClusterRole":
@@ -107,7 +108,8 @@ func grantsOf(roles []rbacv1.ClusterRole, bindings []rbacv1.ClusterRoleBinding) 
 		ref := bindings[i].RoleRef
 		rules, ok := byName[ref.Name]
 		if !ok || ref.Kind != "ClusterRole" {
-			errs = append(errs, fmt.Errorf("ClusterRoleBinding %s: there is no %s %s", bindings[i].Name, ref.Kind, ref.Name))
+			errs = append(errs, fmt.Errorf("ClusterRoleBinding %s: there is no %s %s", bindings[i].Name,
+				ref.Kind, ref.Name))
 			continue
 		}
 		grants = append(grants, grant{bindings[i].Subjects, rules})
@@ -116,7 +118,8 @@ func grantsOf(roles []rbacv1.ClusterRole, bindings []rbacv1.ClusterRoleBinding) 
 }
 
 // Authorize implements [Authorizer].
-func (r *RBAC) Authorize(_ context.Context, user *authenticationv1.UserInfo, what *authorizationv1.ResourceAttributes) (bool, error) {
+func (r *RBAC) Authorize(_ context.Context, user *authenticationv1.UserInfo,
+	what *authorizationv1.ResourceAttributes) (bool, error) {
 	for _, g := range r.policy.get() {
 		if slices.ContainsFunc(g.subjects, func(s rbacv1.Subject) bool { return isSubject(user, s) }) &&
 			slices.ContainsFunc(g.rules, func(rule rbacv1.PolicyRule) bool { return allows(rule, what) }) {
@@ -151,6 +154,7 @@ func allows(rule rbacv1.PolicyRule, what *authorizationv1.ResourceAttributes) bo
 	}
 	return anyOf(rule.Verbs, rbacv1.VerbAll, what.Verb) &&
 		anyOf(rule.APIGroups, rbacv1.APIGroupAll, what.Group) &&
-		(anyOf(rule.Resources, rbacv1.ResourceAll, resource) || what.Subresource != "" && anyOf(rule.Resources, "*/"+what.Subresource)) &&
+		(anyOf(rule.Resources, rbacv1.ResourceAll, resource) || what.Subresource != "" &&
+			anyOf(rule.Resources, "*/"+what.Subresource)) &&
 		(len(rule.ResourceNames) == 0 || slices.Contains(rule.ResourceNames, what.Name))
 }

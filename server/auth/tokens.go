@@ -63,7 +63,8 @@ func parseTokens(content []byte) (map[tokenHash]*authenticationv1.UserInfo, erro
 		}
 		line, _ := r.FieldPos(0)
 		if len(record) < 3 || len(record) > 4 {
-			return nil, fmt.Errorf("line %d: %d values; want the token, the user, its UID, and optionally its groups in quotes", line, len(record))
+			return nil, fmt.Errorf("line %d: %d values; want the token, the user, its UID, and optionally its "+
+				"groups in quotes", line, len(record))
 		}
 		token, user := strings.TrimSpace(record[0]), &authenticationv1.UserInfo{Username: record[1], UID: record[2]}
 		if token == "" || user.Username == "" {

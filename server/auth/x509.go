@@ -29,13 +29,14 @@ type ClientCA struct{ roots *file[*x509.CertPool] }
 // A zero log is that of package slog.
 func NewClientCA(path string, log logr.Logger) (*ClientCA, error) {
 	log = logging.OrDefault(log)
-	roots, err := newFile(path, "certificate authorities of clients", log, func(content []byte) (*x509.CertPool, error) {
-		pool := x509.NewCertPool()
-		if !pool.AppendCertsFromPEM(content) {
-			return nil, errors.New("no certificate in PEM")
-		}
-		return pool, nil
-	})
+	roots, err := newFile(path, "certificate authorities of clients", log,
+		func(content []byte) (*x509.CertPool, error) {
+			pool := x509.NewCertPool()
+			if !pool.AppendCertsFromPEM(content) {
+				return nil, errors.New("no certificate in PEM")
+			}
+			return pool, nil
+		})
 	if err != nil {
 		return nil, err
 	}
@@ -49,7 +50,8 @@ func (c *ClientCA) Authenticate(req *http.Request) (*authenticationv1.UserInfo, 
 		return nil, nil
 	}
 	leaf := req.TLS.PeerCertificates[0]
-	opts := x509.VerifyOptions{Roots: c.roots.get(), Intermediates: x509.NewCertPool(), KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}
+	opts := x509.VerifyOptions{Roots: c.roots.get(), Intermediates: x509.NewCertPool(),
+		KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}
 	for _, cert := range req.TLS.PeerCertificates[1:] {
 		opts.Intermediates.AddCert(cert)
 	}

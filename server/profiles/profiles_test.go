@@ -46,6 +46,7 @@ func TestProfileWithoutClient(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	rec := httptest.NewRecorder()
-	profiles.Handler().ServeHTTP(rec, httptest.NewRequestWithContext(ctx, http.MethodGet, "/debug/pprof/profile?seconds=3600", nil))
+	profiles.Handler().ServeHTTP(rec, httptest.NewRequestWithContext(ctx, http.MethodGet,
+		"/debug/pprof/profile?seconds=3600", nil))
 	assert.Equal(t, http.StatusOK, rec.Code)
 }

@@ -30,14 +30,16 @@ func BenchmarkOverhead(b *testing.B) {
 			once := func(e remotecommand.Executor) time.Duration {
 				var out bytes.Buffer
 				began := time.Now()
-				require.NoError(b, e.StreamWithContext(b.Context(), remotecommand.StreamOptions{Stdout: &out, Stderr: io.Discard}))
+				require.NoError(b, e.StreamWithContext(b.Context(), remotecommand.StreamOptions{Stdout: &out,
+					Stderr: io.Discard}))
 				took := time.Since(began)
 				require.NotZero(b, out.Len())
 				return took
 			}
 			var direct, through []time.Duration
 			for b.Loop() {
-				at, err := rt.ExecURL(b.Context(), runtime.ContainerID{ID: "main"}, []string{"echo"}, runtime.StreamOptions{Stdout: true, Stderr: true})
+				at, err := rt.ExecURL(b.Context(), runtime.ContainerID{ID: "main"}, []string{"echo"},
+					runtime.StreamOptions{Stdout: true, Stderr: true})
 				require.NoError(b, err)
 				direct = append(direct, once(executor(b, false, at)))
 				query := url.Values{"command": {"echo"}, "output": {"1"}, "error": {"1"}}

@@ -25,7 +25,8 @@ import (
 	"github.com/kubeletkit/kubeletkit/server/streams"
 )
 
-var spdyV4 = http.Header{"Connection": {"Upgrade"}, "Upgrade": {"SPDY/3.1"}, "X-Stream-Protocol-Version": {"v4.channel.k8s.io"}}
+var spdyV4 = http.Header{"Connection": {"Upgrade"}, "Upgrade": {"SPDY/3.1"},
+	"X-Stream-Protocol-Version": {"v4.channel.k8s.io"}}
 
 var webSocketV5 = http.Header{
 	"Connection": {"Upgrade"}, "Upgrade": {"websocket"}, "Sec-Websocket-Protocol": {"v5.channel.k8s.io"},
@@ -52,7 +53,8 @@ func (f fixed) answer(ctx context.Context) (*url.URL, error) {
 	return url.Parse(f.url)
 }
 
-func (f fixed) ExecURL(ctx context.Context, _ runtime.ContainerID, _ []string, _ runtime.StreamOptions) (*url.URL, error) {
+func (f fixed) ExecURL(ctx context.Context, _ runtime.ContainerID, _ []string,
+	_ runtime.StreamOptions) (*url.URL, error) {
 	return f.answer(ctx)
 }
 
@@ -179,7 +181,8 @@ func TestRuntimeRestarts(t *testing.T) {
 		if websocket {
 			// The server of the runtime may still send why the command ends before its connection is closed.
 			require.Error(t, err)
-			assert.Regexp(t, "the connection to the container runtime has ended|error executing command in container: context canceled", err.Error())
+			assert.Regexp(t, "the connection to the container runtime has ended|error executing command in "+
+				"container: context canceled", err.Error())
 		}
 		until(t, "the session ends", func() bool { return w.h.Sessions() == 0 })
 	}
@@ -251,7 +254,8 @@ func (w *world) stuckClient(t *testing.T, websocket bool, path string, query url
 	if websocket {
 		conn, _, resp := w.raw(t, http.MethodGet, path+"?"+query.Encode(), webSocketV5)
 		require.Equal(t, http.StatusSwitchingProtocols, resp.StatusCode)
-		s = newSender(conn, append([]byte{0x82, 0x80 | 126, 0x10, 0, 0, 0, 0, 0}, make([]byte, 0x1000)...)) // on channel 0
+		// on channel 0
+		s = newSender(conn, append([]byte{0x82, 0x80 | 126, 0x10, 0, 0, 0, 0, 0}, make([]byte, 0x1000)...))
 		return s, func() { _ = conn.Close(); <-s.ended }
 	}
 	conn, client := w.spdy(t, path+"?"+query.Encode(), spdyV4)
@@ -429,7 +433,8 @@ func TestAnswersThatAreNoUpgrade(t *testing.T) {
 	}))
 	defer backend.Close()
 	for name, r := range requests {
-		for path, code := range map[string]int{"/redirect": http.StatusInternalServerError, "/endless": http.StatusInternalServerError, "/refused": http.StatusTeapot} {
+		for path, code := range map[string]int{"/redirect": http.StatusInternalServerError,
+			"/endless": http.StatusInternalServerError, "/refused": http.StatusTeapot} {
 			t.Run(name+path, func(t *testing.T) {
 				w := newWorld(t, true, streams.Options{})
 				w.serve(t, fixed{url: backend.URL + path}, streams.Options{})

@@ -114,7 +114,8 @@ func TestPortForwardKubectl(t *testing.T) {
 	everyWay(t, func(t *testing.T, local, websocket bool) {
 		w := newWorld(t, local, streams.Options{})
 		stop, ready := make(chan struct{}), make(chan struct{})
-		f, err := portforward.NewOnAddressesForStreaming(w.dialer(t, websocket), []string{"127.0.0.1"}, []string{":7"}, stop, ready, io.Discard, io.Discard)
+		f, err := portforward.NewOnAddressesForStreaming(w.dialer(t, websocket), []string{"127.0.0.1"}, []string{":7"},
+			stop, ready, io.Discard, io.Discard)
 		require.NoError(t, err)
 		ended := make(chan error, 1)
 		go func() { ended <- f.ForwardPorts() }()
@@ -172,7 +173,8 @@ func TestPortForwardChannels(t *testing.T) {
 			require.Equal(t, http.StatusSwitchingProtocols, resp.StatusCode)
 			got, err := io.ReadAll(in) // it ends when both connections have ended
 			require.NoError(t, err)
-			for _, want := range []string{"\x00\x0b\x00", "\x01\x0b\x00", "\x02\x09\x00", "\x03\x09\x00", "\x00welcome to s1", "\x03error forwarding port 9 to pod s1"} {
+			for _, want := range []string{"\x00\x0b\x00", "\x01\x0b\x00", "\x02\x09\x00", "\x03\x09\x00",
+				"\x00welcome to s1", "\x03error forwarding port 9 to pod s1"} {
 				assert.Contains(t, string(got), want)
 			}
 			require.NoError(t, conn.Close())

@@ -47,7 +47,8 @@ type node struct {
 func (n node) Pods() []*v1.Pod {
 	pod := &v1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web", UID: "u1"},
-		Spec:       v1.PodSpec{Containers: []v1.Container{{Name: "main"}, {Name: "done"}, {Name: "screen", TTY: true}, {Name: "new"}}},
+		Spec: v1.PodSpec{Containers: []v1.Container{{Name: "main"}, {Name: "done"}, {Name: "screen", TTY: true},
+			{Name: "new"}}},
 	}
 	if n.terminating {
 		now := metav1.Now()
@@ -66,12 +67,14 @@ func (node) RuntimeStatus(uid types.UID) (*runtime.PodStatus, bool) {
 		return nil, false
 	}
 	container := func(name string, state runtime.ContainerState) runtime.ContainerStatus {
-		return runtime.ContainerStatus{ExitCode: 3, Container: runtime.Container{Name: name, ID: runtime.ContainerID{Type: "t", ID: name}, State: state}}
+		return runtime.ContainerStatus{ExitCode: 3, Container: runtime.Container{Name: name,
+			ID: runtime.ContainerID{Type: "t", ID: name}, State: state}}
 	}
 	return &runtime.PodStatus{
 		Sandboxes: []runtime.SandboxStatus{{Sandbox: runtime.Sandbox{ID: "s1", State: runtime.SandboxReady}}},
 		Containers: []runtime.ContainerStatus{
-			container("main", runtime.ContainerRunning), container("done", runtime.ContainerExited), container("screen", runtime.ContainerRunning),
+			container("main", runtime.ContainerRunning), container("done", runtime.ContainerExited),
+			container("screen", runtime.ContainerRunning),
 		},
 	}, true
 }
@@ -82,7 +85,8 @@ type machine struct {
 	running atomic.Int64
 }
 
-func (m *machine) ExecStream(ctx context.Context, id runtime.ContainerID, cmd []string, s runtime.Streams) (int32, error) {
+func (m *machine) ExecStream(ctx context.Context, id runtime.ContainerID, cmd []string,
+	s runtime.Streams) (int32, error) {
 	m.running.Add(1)
 	defer m.running.Add(-1)
 	switch cmd[0] {
@@ -201,7 +205,10 @@ func serveElsewhere(t testing.TB, m *machine) *served {
 	s := &served{m: m}
 	var cancel context.CancelFunc
 	s.ctx, cancel = context.WithCancel(context.Background())
-	s.http = httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) { s.server.ServeHTTP(w, req) }))
+	s.http = httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter,
+		req *http.Request) {
+		s.server.ServeHTTP(w, req)
+	}))
 	s.http.Listener = calmly{s.http.Listener}
 	var conns sync.Map
 	s.http.Config.ConnState = func(c net.Conn, state http.ConnState) { conns.Store(c, true) }
@@ -226,7 +233,8 @@ func (s *served) within(ctx context.Context) (context.Context, func()) {
 	return ctx, func() { stop(); cancel() }
 }
 
-func criStreams(in io.Reader, out, errOut io.WriteCloser, tty bool, resize <-chan criremote.TerminalSize) runtime.Streams {
+func criStreams(in io.Reader, out, errOut io.WriteCloser, tty bool,
+	resize <-chan criremote.TerminalSize) runtime.Streams {
 	s := runtime.Streams{Stdin: in, TTY: tty}
 	if out != nil {
 		s.Stdout = out
@@ -246,7 +254,8 @@ func criStreams(in io.Reader, out, errOut io.WriteCloser, tty bool, resize <-cha
 	return s
 }
 
-func (s *served) Exec(ctx context.Context, id string, cmd []string, in io.Reader, out, errOut io.WriteCloser, tty bool, resize <-chan criremote.TerminalSize) error {
+func (s *served) Exec(ctx context.Context, id string, cmd []string, in io.Reader, out, errOut io.WriteCloser, tty bool,
+	resize <-chan criremote.TerminalSize) error {
 	ctx, cancel := s.within(ctx)
 	defer cancel()
 	code, err := s.m.ExecStream(ctx, runtime.ContainerID{ID: id}, cmd, criStreams(in, out, errOut, tty, resize))
@@ -256,7 +265,8 @@ func (s *served) Exec(ctx context.Context, id string, cmd []string, in io.Reader
 	return err
 }
 
-func (s *served) Attach(ctx context.Context, id string, in io.Reader, out, errOut io.WriteCloser, tty bool, resize <-chan criremote.TerminalSize) error {
+func (s *served) Attach(ctx context.Context, id string, in io.Reader, out, errOut io.WriteCloser, tty bool,
+	resize <-chan criremote.TerminalSize) error {
 	ctx, cancel := s.within(ctx)
 	defer cancel()
 	return s.m.AttachStream(ctx, runtime.ContainerID{ID: id}, criStreams(in, out, errOut, tty, resize))
@@ -271,8 +281,10 @@ func (s *served) PortForward(ctx context.Context, sandbox string, port int32, st
 // locator has the URLs of a served.
 type locator struct{ s *served }
 
-func (l locator) ExecURL(_ context.Context, id runtime.ContainerID, cmd []string, o runtime.StreamOptions) (*url.URL, error) {
-	resp, err := l.s.server.GetExec(&criv1.ExecRequest{ContainerId: id.ID, Cmd: cmd, Stdin: o.Stdin, Stdout: o.Stdout, Stderr: o.Stderr, Tty: o.TTY})
+func (l locator) ExecURL(_ context.Context, id runtime.ContainerID, cmd []string,
+	o runtime.StreamOptions) (*url.URL, error) {
+	resp, err := l.s.server.GetExec(&criv1.ExecRequest{ContainerId: id.ID, Cmd: cmd, Stdin: o.Stdin, Stdout: o.Stdout,
+		Stderr: o.Stderr, Tty: o.TTY})
 	if err != nil {
 		return nil, err
 	}
@@ -280,7 +292,8 @@ func (l locator) ExecURL(_ context.Context, id runtime.ContainerID, cmd []string
 }
 
 func (l locator) AttachURL(_ context.Context, id runtime.ContainerID, o runtime.StreamOptions) (*url.URL, error) {
-	resp, err := l.s.server.GetAttach(&criv1.AttachRequest{ContainerId: id.ID, Stdin: o.Stdin, Stdout: o.Stdout, Stderr: o.Stderr, Tty: o.TTY})
+	resp, err := l.s.server.GetAttach(&criv1.AttachRequest{ContainerId: id.ID, Stdin: o.Stdin, Stdout: o.Stdout,
+		Stderr: o.Stderr, Tty: o.TTY})
 	if err != nil {
 		return nil, err
 	}
@@ -360,7 +373,8 @@ func openFiles(t testing.TB) (files []string) {
 		return nil
 	}
 	for _, e := range entries {
-		if to, err := os.Readlink("/proc/self/fd/" + e.Name()); err == nil && !strings.HasPrefix(to, "/proc/") && !strings.HasPrefix(to, "anon_inode") {
+		if to, err := os.Readlink("/proc/self/fd/" + e.Name()); err == nil && !strings.HasPrefix(to, "/proc/") &&
+			!strings.HasPrefix(to, "anon_inode") {
 			files = append(files, to)
 		}
 	}
@@ -402,9 +416,10 @@ func (w *world) run(t testing.TB, websocket bool, stdin io.Reader, cmd ...string
 		query.Set("input", "1")
 	}
 	r := &result{}
-	err := executor(t, websocket, w.url(t, "/exec/default/web/main", query)).StreamWithContext(t.Context(), remotecommand.StreamOptions{
-		Stdin: stdin, Stdout: &r.out, Stderr: &r.err,
-	})
+	err := executor(t, websocket, w.url(t, "/exec/default/web/main", query)).StreamWithContext(t.Context(),
+		remotecommand.StreamOptions{
+			Stdin: stdin, Stdout: &r.out, Stderr: &r.err,
+		})
 	if exit := (exec.CodeExitError{}); errors.As(err, &exit) {
 		r.code, err = exit.Code, nil
 	} else if coded, ok := err.(interface{ ExitStatus() int }); ok {

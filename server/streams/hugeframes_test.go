@@ -65,16 +65,19 @@ func (p pipes) Addr() net.Addr { return &net.TCPAddr{} }
 
 // upgrade opens a session of a command that does not read its input.
 func upgrade(t *testing.T, conn net.Conn, header string) {
-	_, err := fmt.Fprintf(conn, "GET /exec/default/web/main?input=1&output=1&command=hang HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\n%s\r\n\r\n", header)
+	_, err := fmt.Fprintf(conn, "GET /exec/default/web/main?input=1&output=1&command=hang HTTP/1.1\r\nHost: "+
+		"localhost\r\nConnection: Upgrade\r\n%s\r\n\r\n", header)
 	require.NoError(t, err)
-	resp, err := http.ReadResponse(bufio.NewReaderSize(conn, 16), nil) // a server of SPDY sends nothing more before it receives something
+	// a server of SPDY sends nothing more before it receives something
+	resp, err := http.ReadResponse(bufio.NewReaderSize(conn, 16), nil)
 	require.NoError(t, err)
 	require.Equal(t, http.StatusSwitchingProtocols, resp.StatusCode)
 }
 
 const (
-	webSocketHeader = "Upgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Protocol: v5.channel.k8s.io"
-	spdyHeader      = "Upgrade: SPDY/3.1\r\nX-Stream-Protocol-Version: v4.channel.k8s.io"
+	webSocketHeader = "Upgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: " +
+		"dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Protocol: v5.channel.k8s.io"
+	spdyHeader = "Upgrade: SPDY/3.1\r\nX-Stream-Protocol-Version: v4.channel.k8s.io"
 )
 
 // Clients that send frames of the largest size that the protocols have, complete or not, to a command that
@@ -85,7 +88,8 @@ func TestHugeFrames(t *testing.T) {
 		"WebSocket": func(t *testing.T, conn net.Conn) func() error {
 			upgrade(t, conn, webSocketHeader)
 			go func() { _, _ = io.Copy(io.Discard, conn) }()
-			header := append(binary.BigEndian.AppendUint64([]byte{0x82, 0x80 | 127}, 2*uint64(len(block))+100), 0, 0, 0, 0)
+			header := append(binary.BigEndian.AppendUint64([]byte{0x82, 0x80 | 127}, 2*uint64(len(block))+100), 0, 0, 0,
+				0)
 			if _, err := conn.Write(header); err != nil {
 				return func() error { return err }
 			}

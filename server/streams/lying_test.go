@@ -55,14 +55,18 @@ func TestHeadersOfAnUpgrade(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, true, streams.Options{})
-			rt := fixed{url: answering(t, "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: </evil>; rel=preload\r\nSet-Cookie: a=b\r\n\r\n"+
+			rt := fixed{url: answering(t, "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: </evil>; "+
+				"rel=preload\r\nSet-Cookie: a=b\r\n\r\n"+
 				"HTTP/1.1 101 Welcome to evil\r\nConnection: Upgrade\r\nUpgrade: "+r.header.Get("Upgrade")+"\r\n"+
-				"Set-Cookie: a=b\r\nLocation: http://evil.example\r\nServer: evil\r\nAlt-Svc: h3=\":1\"\r\nContent-Length: 5\r\n"+
-				"X-Stream-Protocol-Version: v4.channel.k8s.io\r\nSec-WebSocket-Accept: abc\r\nSec-WebSocket-Protocol: v4.channel.k8s.io\r\n\r\nthe stream", nil)}
+				"Set-Cookie: a=b\r\nLocation: http://evil.example\r\nServer: evil\r\nAlt-Svc: "+
+				"h3=\":1\"\r\nContent-Length: 5\r\n"+
+				"X-Stream-Protocol-Version: v4.channel.k8s.io\r\nSec-WebSocket-Accept: "+
+				"abc\r\nSec-WebSocket-Protocol: v4.channel.k8s.io\r\n\r\nthe stream", nil)}
 			w.serve(t, rt, streams.Options{})
 			conn, in, resp := w.raw(t, http.MethodGet, r.target, r.header)
 			assert.Equal(t, "101 Switching Protocols", resp.Status)
-			assert.Equal(t, []string{"Connection", "Sec-Websocket-Accept", "Sec-Websocket-Protocol", "Upgrade", "X-Stream-Protocol-Version"},
+			assert.Equal(t, []string{"Connection", "Sec-Websocket-Accept", "Sec-Websocket-Protocol", "Upgrade",
+				"X-Stream-Protocol-Version"},
 				slices.Sorted(maps.Keys(resp.Header)))
 			text, err := io.ReadAll(in)
 			require.NoError(t, err)
@@ -106,11 +110,13 @@ func TestBadSizes(t *testing.T) {
 		for where, local := range map[string]bool{"local": true, "remote": false} {
 			t.Run(name+"/"+where, func(t *testing.T) {
 				w := newWorld(t, local, streams.Options{})
-				conn, in, resp := w.raw(t, http.MethodGet, "/exec/default/web/main?input=1&output=1&tty=1&command=cat", webSocketV5)
+				conn, in, resp := w.raw(t, http.MethodGet, "/exec/default/web/main?input=1&output=1&tty=1&command=cat",
+					webSocketV5)
 				require.Equal(t, http.StatusSwitchingProtocols, resp.StatusCode)
 				send := func(channel byte, text string) {
 					n := len(text) + 1
-					_, err := conn.Write(append([]byte{0x82, 0x80 | 127, 0, 0, 0, 0, byte(n >> 24), byte(n >> 16), byte(n >> 8), byte(n), 0, 0, 0, 0, channel}, text...))
+					_, err := conn.Write(append([]byte{0x82, 0x80 | 127, 0, 0, 0, 0, byte(n >> 24), byte(n >> 16),
+						byte(n >> 8), byte(n), 0, 0, 0, 0, channel}, text...))
 					require.NoError(t, err)
 				}
 				require.NoError(t, conn.SetDeadline(time.Now().Add(time.Minute)))

@@ -36,7 +36,8 @@ func TestOnlyBytesArePassed(t *testing.T) {
 			in := bufio.NewReader(conn)
 			_, err = http.ReadRequest(in)
 			assert.NoError(t, err)
-			_, _ = io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\n\r\n")
+			_, _ = io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: "+
+				"SPDY/3.1\r\n\r\n")
 			sum := sha256.New()
 			_, _ = io.Copy(sum, in)
 			_ = conn.Close()
@@ -47,7 +48,9 @@ func TestOnlyBytesArePassed(t *testing.T) {
 	framer, err := spdy.NewFramer(&sent, &sent)
 	require.NoError(t, err)
 	for i := range 50_000 {
-		require.NoError(t, framer.WriteFrame(&spdy.SynStreamFrame{StreamId: spdy.StreamId(1 + 2*(i%20_000)), Headers: http.Header{"Streamtype": {"error"}, "Port": {"7"}, "Requestid": {time.Unix(int64(i), 0).String()}}}))
+		require.NoError(t, framer.WriteFrame(&spdy.SynStreamFrame{StreamId: spdy.StreamId(1 + 2*(i%20_000)),
+			Headers: http.Header{"Streamtype": {"error"}, "Port": {"7"},
+				"Requestid": {time.Unix(int64(i), 0).String()}}}))
 		require.NoError(t, framer.WriteFrame(&spdy.HeadersFrame{StreamId: 1, Headers: http.Header{"A": {"b"}}}))
 	}
 	for _, name := range []string{"exec by SPDY", "attach by SPDY", "forward by SPDY"} {

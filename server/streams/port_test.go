@@ -38,7 +38,8 @@ func (g *together) Authenticate(*http.Request) (*authenticationv1.UserInfo, erro
 	return &authenticationv1.UserInfo{Username: "kubectl"}, nil
 }
 
-func (g *together) Authorize(ctx context.Context, _ *authenticationv1.UserInfo, _ *authorizationv1.ResourceAttributes) (bool, error) {
+func (g *together) Authorize(ctx context.Context, _ *authenticationv1.UserInfo,
+	_ *authorizationv1.ResourceAttributes) (bool, error) {
 	if g.missing.Add(-1) == 0 {
 		close(g.complete)
 	}
@@ -68,9 +69,11 @@ func TestManySessionsThroughThePort(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error, 1)
 		go func() {
-			done <- server.ServeTLS(ctx, l, guard.Protect(server.Trusted(w.h)), server.TLSOptions{GetCertificate: serving.GetCertificate, MinVersion: tls.VersionTLS13})
+			done <- server.ServeTLS(ctx, l, guard.Protect(server.Trusted(w.h)),
+				server.TLSOptions{GetCertificate: serving.GetCertificate, MinVersion: tls.VersionTLS13})
 		}()
-		u := &url.URL{Scheme: "https", Host: l.Addr().String(), Path: "/exec/default/web/main", RawQuery: url.Values{"command": {"cat"}, "output": {"1"}, "input": {"1"}}.Encode()}
+		u := &url.URL{Scheme: "https", Host: l.Addr().String(), Path: "/exec/default/web/main",
+			RawQuery: url.Values{"command": {"cat"}, "output": {"1"}, "input": {"1"}}.Encode()}
 		config := &rest.Config{Host: u.Host, TLSClientConfig: rest.TLSClientConfig{Insecure: true}}
 		var clients sync.WaitGroup
 		for i := range many {
@@ -89,7 +92,9 @@ func TestManySessionsThroughThePort(t *testing.T) {
 				case <-ctx.Done():
 					return
 				}
-				if !assert.NoError(t, e.StreamWithContext(ctx, remotecommand.StreamOptions{Stdin: strings.NewReader(text), Stdout: &out})) {
+				if !assert.NoError(t,
+					e.StreamWithContext(ctx, remotecommand.StreamOptions{Stdin: strings.NewReader(text),
+						Stdout: &out})) {
 					cancel() // the others would wait for it
 				}
 				assert.Equal(t, text, out.String())

@@ -10,7 +10,8 @@ import (
 // recovering makes a panic of a runtime the error of one session.
 type recovering struct{ rt runtime.Streamer }
 
-func (r recovering) ExecStream(ctx context.Context, id runtime.ContainerID, cmd []string, streams runtime.Streams) (code int32, err error) {
+func (r recovering) ExecStream(ctx context.Context, id runtime.ContainerID, cmd []string,
+	streams runtime.Streams) (code int32, err error) {
 	err = runtime.Recover(func() (err error) {
 		code, err = r.rt.ExecStream(ctx, id, cmd, streams)
 		return err

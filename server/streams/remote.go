@@ -58,7 +58,8 @@ func (h *Handlers) locate(s *streaming.Session, call func(context.Context) (*url
 
 // serveRemote connects a client of exec or attach with the URL. requested are the streams of the
 // client, and opts those of the process.
-func (h *Handlers) serveRemote(s *streaming.Session, w http.ResponseWriter, req *http.Request, target *url.URL, requested, opts runtime.StreamOptions) {
+func (h *Handlers) serveRemote(s *streaming.Session, w http.ResponseWriter, req *http.Request, target *url.URL,
+	requested, opts runtime.StreamOptions) {
 	if subprotocol.IsOffered(req, subprotocol.V5) {
 		h.translate(s, w, req, target, requested, opts)
 		return
@@ -97,7 +98,8 @@ const bearerProtocol = "base64url.bearer.authorization.k8s.io."
 
 // dropToken removes a token from the WebSocket protocols that a client offers.
 func dropToken(header http.Header) {
-	kept := slices.DeleteFunc(subprotocol.Offered(header), func(p string) bool { return strings.HasPrefix(p, bearerProtocol) })
+	kept := slices.DeleteFunc(subprotocol.Offered(header),
+		func(p string) bool { return strings.HasPrefix(p, bearerProtocol) })
 	if len(kept) == 0 {
 		header.Del(subprotocol.Header)
 		return
@@ -116,7 +118,8 @@ var upgradeHeaders = []string{
 // kubelet, other answers are errors.
 func upgradeOrRefusal(resp *http.Response) error {
 	if resp.StatusCode == http.StatusSwitchingProtocols {
-		maps.DeleteFunc(resp.Header, func(name string, _ []string) bool { return !slices.Contains(upgradeHeaders, name) })
+		maps.DeleteFunc(resp.Header,
+			func(name string, _ []string) bool { return !slices.Contains(upgradeHeaders, name) })
 		resp.Status = "" // its text is the runtime's
 		if conn, ok := resp.Body.(io.ReadWriteCloser); ok {
 			resp.Body = &backend{conn}
@@ -124,7 +127,8 @@ func upgradeOrRefusal(resp *http.Response) error {
 		return nil
 	}
 	if resp.StatusCode < http.StatusBadRequest {
-		return &refusal{http.StatusInternalServerError, fmt.Sprintf("invalid upgrade response: status code %d", resp.StatusCode)}
+		return &refusal{http.StatusInternalServerError, fmt.Sprintf("invalid upgrade response: status code %d",
+			resp.StatusCode)}
 	}
 	text, _ := io.ReadAll(io.LimitReader(resp.Body, maxRefusal))
 	_ = resp.Body.Close()
@@ -132,7 +136,8 @@ func upgradeOrRefusal(resp *http.Response) error {
 	if kind := resp.Header.Get("Content-Type"); kind != "" {
 		header.Set("Content-Type", kind)
 	}
-	resp.Header, resp.Trailer, resp.Body, resp.ContentLength = header, nil, io.NopCloser(bytes.NewReader(text)), int64(len(text))
+	resp.Header, resp.Trailer, resp.Body, resp.ContentLength = header, nil, io.NopCloser(bytes.NewReader(text)),
+		int64(len(text))
 	return nil
 }
 
@@ -198,7 +203,8 @@ func (h *Handlers) upgrade(ctx context.Context, target *url.URL, protocol string
 	if resp.StatusCode != http.StatusSwitchingProtocols || !ok {
 		defer resp.Body.Close()
 		text, _ := io.ReadAll(io.LimitReader(resp.Body, maxRefusal))
-		return nil, &refusal{resp.StatusCode, fmt.Sprintf("the container runtime has not opened the stream: %s: %s", resp.Status, strings.TrimSpace(string(text)))}
+		return nil, &refusal{resp.StatusCode, fmt.Sprintf("the container runtime has not opened the stream: %s: %s",
+			resp.Status, strings.TrimSpace(string(text)))}
 	}
 	c := &upgraded{ReadWriteCloser: stream}
 	c.unhook = context.AfterFunc(ctx, func() { _ = stream.Close() })
@@ -225,7 +231,8 @@ func (*upgraded) SetWriteDeadline(time.Time) error { return nil }
 
 // translate is serveRemote for a client of version 5 of the protocol, which container runtimes
 // do not have: it connects to the URL by SPDY and version 4.
-func (h *Handlers) translate(s *streaming.Session, w http.ResponseWriter, req *http.Request, target *url.URL, requested, opts runtime.StreamOptions) {
+func (h *Handlers) translate(s *streaming.Session, w http.ResponseWriter, req *http.Request, target *url.URL,
+	requested, opts runtime.StreamOptions) {
 	conn, err := h.upgrade(s.Context(), target, subprotocol.V4)
 	if err != nil {
 		if s.Context().Err() == nil {

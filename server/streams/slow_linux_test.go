@@ -27,12 +27,16 @@ func TestSlowClientReceivesAll(t *testing.T) {
 			w := newWorld(t, local, streams.Options{})
 			w.h.LingerFor(20 * time.Millisecond)
 			small := net.Dialer{Control: func(_, _ string, c syscall.RawConn) (err error) {
-				cerr := c.Control(func(fd uintptr) { err = syscall.SetsockoptInt(int(fd), syscall.SOL_SOCKET, syscall.SO_RCVBUF, 8<<10) })
+				cerr := c.Control(func(fd uintptr) {
+					err = syscall.SetsockoptInt(int(fd), syscall.SOL_SOCKET,
+						syscall.SO_RCVBUF, 8<<10)
+				})
 				return errors.Join(cerr, err)
 			}}
 			conn, err := small.DialContext(t.Context(), "tcp", strings.TrimPrefix(w.http.URL, "http://"))
 			require.NoError(t, err)
-			req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, w.http.URL+"/exec/default/web/main?output=1&command=pour&command="+fmt.Sprint(size), nil)
+			req, err := http.NewRequestWithContext(t.Context(), http.MethodGet,
+				w.http.URL+"/exec/default/web/main?output=1&command=pour&command="+fmt.Sprint(size), nil)
 			require.NoError(t, err)
 			req.Header = webSocketV5
 			require.NoError(t, req.Write(conn))

@@ -56,8 +56,10 @@ type Handlers struct {
 // with status 501.
 func New(agent server.Agent, rt any, opts Options) *Handlers {
 	opts.Logger = logging.OrDefault(opts.Logger)
-	sessions := streaming.New(streaming.Options{Logger: opts.Logger, IdleTimeout: opts.IdleTimeout, SetupTimeout: opts.SetupTimeout, MaxSessions: opts.MaxSessions})
-	h := &Handlers{agent: agent, sessions: sessions, transport: newTransport(sessions.SetupTimeout), mux: http.NewServeMux()}
+	sessions := streaming.New(streaming.Options{Logger: opts.Logger, IdleTimeout: opts.IdleTimeout,
+		SetupTimeout: opts.SetupTimeout, MaxSessions: opts.MaxSessions})
+	h := &Handlers{agent: agent, sessions: sessions, transport: newTransport(sessions.SetupTimeout),
+		mux: http.NewServeMux()}
 	if local, ok := runtime.Optional[runtime.Streamer](rt); ok {
 		h.local = recovering{local}
 	}
@@ -93,12 +95,16 @@ func (h *Handlers) Exec(w http.ResponseWriter, req *http.Request) {
 			return
 		}
 		if h.local != nil {
-			s.ServeProcess(w, req, streaming.Requested(opts), opts.TTY, "error executing command in container", func(ctx context.Context, streams streaming.Streams) (int32, error) {
-				return h.local.ExecStream(ctx, c.ID, cmd, runtime.Streams(streams))
-			})
+			s.ServeProcess(w, req, streaming.Requested(opts), opts.TTY, "error executing command in container",
+				func(ctx context.Context, streams streaming.Streams) (int32, error) {
+					return h.local.ExecStream(ctx, c.ID, cmd, runtime.Streams(streams))
+				})
 			return
 		}
-		at, err := h.locate(s, func(ctx context.Context) (*url.URL, error) { return h.remote.ExecURL(ctx, c.ID, cmd, opts) })
+		at, err := h.locate(s, func(ctx context.Context) (*url.URL,
+			error) {
+			return h.remote.ExecURL(ctx, c.ID, cmd, opts)
+		})
 		if err != nil {
 			answer(w, err)
 			return
@@ -123,12 +129,16 @@ func (h *Handlers) Attach(w http.ResponseWriter, req *http.Request) {
 			opts.Stderr = false
 		}
 		if h.local != nil {
-			s.ServeProcess(w, req, streaming.Requested(requested), opts.TTY, "error attaching to container", func(ctx context.Context, streams streaming.Streams) (int32, error) {
-				return 0, h.local.AttachStream(ctx, c.ID, runtime.Streams(streams))
-			})
+			s.ServeProcess(w, req, streaming.Requested(requested), opts.TTY, "error attaching to container",
+				func(ctx context.Context, streams streaming.Streams) (int32, error) {
+					return 0, h.local.AttachStream(ctx, c.ID, runtime.Streams(streams))
+				})
 			return
 		}
-		at, err := h.locate(s, func(ctx context.Context) (*url.URL, error) { return h.remote.AttachURL(ctx, c.ID, opts) })
+		at, err := h.locate(s, func(ctx context.Context) (*url.URL,
+			error) {
+			return h.remote.AttachURL(ctx, c.ID, opts)
+		})
 		if err != nil {
 			answer(w, err)
 			return
@@ -153,12 +163,16 @@ func (h *Handlers) PortForward(w http.ResponseWriter, req *http.Request) {
 			return
 		}
 		if h.local != nil {
-			s.ServeForward(w, req, sandbox.ID, ports, func(ctx context.Context, port int32, conn io.ReadWriteCloser) error {
+			s.ServeForward(w, req, sandbox.ID, ports, func(ctx context.Context, port int32,
+				conn io.ReadWriteCloser) error {
 				return h.local.ForwardPort(ctx, sandbox.ID, port, conn)
 			})
 			return
 		}
-		at, err := h.locate(s, func(ctx context.Context) (*url.URL, error) { return h.remote.PortForwardURL(ctx, sandbox.ID, ports) })
+		at, err := h.locate(s, func(ctx context.Context) (*url.URL,
+			error) {
+			return h.remote.PortForwardURL(ctx, sandbox.ID, ports)
+		})
 		if err != nil {
 			answer(w, err)
 			return
@@ -181,7 +195,8 @@ func (h *Handlers) PortForward(w http.ResponseWriter, req *http.Request) {
 
 // serve checks what all requests have in common, and calls f with the session. bad is the
 // error of the parameters.
-func (h *Handlers) serve(w http.ResponseWriter, req *http.Request, bad error, f func(*streaming.Session, *http.Request, target)) {
+func (h *Handlers) serve(w http.ResponseWriter, req *http.Request, bad error,
+	f func(*streaming.Session, *http.Request, target)) {
 	if bad != nil {
 		http.Error(w, bad.Error(), http.StatusBadRequest)
 		return

@@ -90,7 +90,8 @@ func TestTerminal(t *testing.T) {
 		}
 		close(terminal.ch)
 		var out bytes.Buffer
-		u := w.url(t, "/exec/default/web/main", url.Values{"command": {"sizes", "3"}, "output": {"1"}, "input": {"1"}, "tty": {"1"}, "error": {"1"}})
+		u := w.url(t, "/exec/default/web/main", url.Values{"command": {"sizes", "3"}, "output": {"1"}, "input": {"1"},
+			"tty": {"1"}, "error": {"1"}})
 		err := executor(t, websocket, u).StreamWithContext(t.Context(), remotecommand.StreamOptions{
 			Stdin: strings.NewReader(""), Stdout: &out, Tty: true, TerminalSizeQueue: terminal,
 		})
@@ -111,7 +112,8 @@ func TestAttach(t *testing.T) {
 				continue // the runtime waits for the stream of the terminal, as with kubelet
 			}
 			var out, errOut bytes.Buffer
-			u := w.url(t, "/attach/default/web/u1/"+container, url.Values{"input": {"1"}, "output": {"1"}, "error": {"1"}})
+			u := w.url(t, "/attach/default/web/u1/"+container,
+				url.Values{"input": {"1"}, "output": {"1"}, "error": {"1"}})
 			err := executor(t, websocket, u).StreamWithContext(t.Context(), remotecommand.StreamOptions{
 				Stdin: strings.NewReader("hello"), Stdout: &out, Stderr: &errOut,
 			})
@@ -130,12 +132,14 @@ func TestRefusals(t *testing.T) {
 			code int
 			text string
 		}{
-			"/exec/default/nobody/main?" + stdout:            {404, "pod does not exist"},
-			"/exec/other/web/main?" + stdout:                 {404, "pod does not exist"},
-			"/exec/default/web/u2/main?" + stdout:            {404, "pod does not exist"},
-			"/exec/default/web/none?" + stdout:               {404, `container not found ("none")`},
-			"/exec/default/web/done?" + stdout:               {500, `container not found ("done"): it has ended with exit code 3`},
-			"/exec/default/web/new?" + stdout:                {500, `container not found ("new"): it was not started yet`},
+			"/exec/default/nobody/main?" + stdout: {404, "pod does not exist"},
+			"/exec/other/web/main?" + stdout:      {404, "pod does not exist"},
+			"/exec/default/web/u2/main?" + stdout: {404, "pod does not exist"},
+			"/exec/default/web/none?" + stdout:    {404, `container not found ("none")`},
+			"/exec/default/web/done?" + stdout: {500,
+				`container not found ("done"): it has ended with exit code 3`},
+			"/exec/default/web/new?" + stdout: {500,
+				`container not found ("new"): it was not started yet`},
 			"/exec/default/web/main?command=true":            {400, "you must specify at least 1 of stdin, stdout, stderr"},
 			"/exec/default/web/main?command=true&tty=1":      {400, "you must specify at least 1 of stdin, stdout, stderr"},
 			"/exec/default/web/main?command=true&output=yes": {400, "you must specify at least 1 of stdin, stdout, stderr"},
@@ -175,7 +179,8 @@ func TestRefusals(t *testing.T) {
 func TestNoStreams(t *testing.T) {
 	w := &world{}
 	w.serve(t, struct{}{}, streams.Options{})
-	_, _, resp := w.raw(t, http.MethodPost, "/exec/default/web/main?output=1&command=true", http.Header{"Connection": {"Upgrade"}, "Upgrade": {"SPDY/3.1"}})
+	_, _, resp := w.raw(t, http.MethodPost, "/exec/default/web/main?output=1&command=true",
+		http.Header{"Connection": {"Upgrade"}, "Upgrade": {"SPDY/3.1"}})
 	defer resp.Body.Close()
 	assert.Equal(t, http.StatusNotImplemented, resp.StatusCode)
 }
@@ -212,7 +217,8 @@ func TestManySessions(t *testing.T) {
 		}
 		began.Wait()
 		assert.Equal(t, many, w.h.Sessions())
-		conn, _, resp := w.raw(t, http.MethodPost, "/exec/default/web/main?output=1&command=echo", http.Header{"Connection": {"Upgrade"}, "Upgrade": {"SPDY/3.1"}})
+		conn, _, resp := w.raw(t, http.MethodPost, "/exec/default/web/main?output=1&command=echo",
+			http.Header{"Connection": {"Upgrade"}, "Upgrade": {"SPDY/3.1"}})
 		text, err := io.ReadAll(resp.Body)
 		require.NoError(t, err)
 		assert.Equal(t, http.StatusTooManyRequests, resp.StatusCode)

@@ -87,7 +87,8 @@ func (s *Sink) WatchReceiver(ctx context.Context, changed func(types.UID)) {
 	<-ctx.Done()
 }
 
-// Request makes the manager deliver the latest status of the pod again. It does nothing before the manager calls WatchReceiver.
+// Request makes the manager deliver the latest status of the pod again. It does nothing before the manager calls
+// WatchReceiver.
 func (s *Sink) Request(uid types.UID) {
 	s.mu.Lock()
 	changed := s.changed

@@ -40,8 +40,10 @@ func (s *Syncer) graceLeft(ref runtime.PodRef, grace int64) int64 {
 		}
 	}
 	record := now.Add(podspec.Seconds(grace)).Format(time.RFC3339Nano) + " " + s.id + "\n"
-	if err := safefile.Write(path, []byte(record)); err != nil && !errors.Is(err, fs.ErrNotExist) { // without a directory, none of our agents has run the pod
-		s.log.Error(err, "The deadline of a pod that is being stopped cannot be recorded; if the agent is restarted, its grace period begins anew", "pod", ref)
+	if err := safefile.Write(path, []byte(record)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		// without a directory, none of our agents has run the pod
+		s.log.Error(err, "The deadline of a pod that is being stopped cannot be recorded; if the agent is "+
+			"restarted, its grace period begins anew", "pod", ref)
 	}
 	return grace
 }
@@ -65,7 +67,8 @@ func readDeadline(path string) (deadline time.Time, by string) {
 func (s *Syncer) dropDeadline(pod *v1.Pod) {
 	err := os.Remove(filepath.Join(s.PodDir(pod.UID), deadlineFile))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, syscall.ENOTDIR) {
-		s.log.Error(err, "The recorded deadline of an earlier pod of the UID cannot be removed", "pod", runtime.RefOf(pod))
+		s.log.Error(err, "The recorded deadline of an earlier pod of the UID cannot be removed",
+			"pod", runtime.RefOf(pod))
 	}
 }
 

@@ -18,7 +18,8 @@ func TestDeadlineDoesNotOverflow(t *testing.T) {
 	require.NoError(t, os.Mkdir(filepath.Join(dir, "u1"), 0o700))
 	const long = 10_000_000_000
 	ref := runtime.PodRef{UID: "u1", Namespace: "default", Name: "a"}
-	before, after := &Syncer{opts: Options{PodsDir: dir}, id: "before"}, &Syncer{opts: Options{PodsDir: dir}, id: "after"}
+	before, after := &Syncer{opts: Options{PodsDir: dir}, id: "before"},
+		&Syncer{opts: Options{PodsDir: dir}, id: "after"}
 	assert.EqualValues(t, long, before.graceLeft(ref, long))
 	assert.Greater(t, after.graceLeft(ref, long), int64(1_000_000_000))
 }

@@ -32,14 +32,16 @@ func TestTheGracePeriodGoesOnAcrossRestarts(t *testing.T) {
 		kills := func(s *podsync.Syncer, grace int64, want string) {
 			t.Helper()
 			w.calls, w.killErr = nil, errors.New("cut off") // so that it takes no time
-			_ = s.SyncTerminatingPod(t.Context(), makePod(), observed(runtime.ContainerRunning, 0), podworkers.Termination{GracePeriod: ptr.To(grace)})
+			_ = s.SyncTerminatingPod(t.Context(), makePod(), observed(runtime.ContainerRunning, 0),
+				podworkers.Termination{GracePeriod: ptr.To(grace)})
 			assert.Equal(t, "kill grace="+want+" spec=true", w.calls[0])
 			w.killErr = nil
 		}
 		orphan := func(s *podsync.Syncer, grace *int64, want string) {
 			t.Helper()
 			w.calls = nil
-			require.NoError(t, s.SyncTerminatingOrphan(t.Context(), &runtime.Pod{PodRef: runtime.RefOf(makePod())}, observed(runtime.ContainerRunning, 0), grace))
+			require.NoError(t, s.SyncTerminatingOrphan(t.Context(), &runtime.Pod{PodRef: runtime.RefOf(makePod())},
+				observed(runtime.ContainerRunning, 0), grace))
 			assert.Equal(t, "kill grace="+want+" spec=false", w.calls[0])
 		}
 		s := agent()
@@ -70,7 +72,8 @@ func TestTheGracePeriodGoesOnAcrossRestarts(t *testing.T) {
 
 		require.NoError(t, os.WriteFile(filepath.Join(s.PodDir("u1"), "termination-deadline"), []byte("soon"), 0o600))
 		kills(agent(), 60, "60")
-		require.NoError(t, os.WriteFile(filepath.Join(s.PodDir("u1"), "termination-deadline"), []byte(time.Now().AddDate(1, 0, 0).Format(time.RFC3339Nano)+" other"), 0o600))
+		require.NoError(t, os.WriteFile(filepath.Join(s.PodDir("u1"), "termination-deadline"),
+			[]byte(time.Now().AddDate(1, 0, 0).Format(time.RFC3339Nano)+" other"), 0o600))
 		kills(agent(), 60, "60")
 	})
 }

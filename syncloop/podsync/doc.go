@@ -22,13 +22,15 @@
 //
 // # Waits
 //
-// A step that returns the error of lifecycle.Wait, and a runtime that returns a [runtime.WaitError], have the pod wait without a failure:
-// its reason and message are those of the containers, there is one event, and SyncPod returns no error. The error of a runtime that has
-// reported neither an event nor the reason of a container is an event FailedSync, and the message of the containers that do not run.
+// A step that returns the error of lifecycle.Wait, and a runtime that returns a [runtime.WaitError], have the pod wait
+// without a failure: its reason and message are those of the containers, there is one event, and SyncPod returns no
+// error. The error of a runtime that has reported neither an event nor the reason of a container is an event
+// FailedSync, and the message of the containers that do not run.
 //
-// A step that is under way for 5 s is named: a component, a call of the runtime, an image, a hook, a volume, a secret, a provider of
-// devices. The name is the message of the containers that wait, and in one event WaitingForStep. When the step ends, the message goes. A
-// call of a worker has one timer for it. Its components name what they call by package internal/underway.
+// A step that is under way for 5 s is named: a component, a call of the runtime, an image, a hook, a volume, a secret,
+// a provider of devices. The name is the message of the containers that wait, and in one event WaitingForStep. When the
+// step ends, the message goes. A call of a worker has one timer for it. Its components name what they call by package
+// internal/underway.
 //
 // # Directories
 //

@@ -62,7 +62,8 @@ func TestAKillThatFailsCausesAnEvent(t *testing.T) {
 // A container of a crash loop that is started again does not show its end for the moment
 // until its new instance is seen: that would be a write to the API server for each restart.
 func TestAStartShowsNoStateOfTheInstanceBefore(t *testing.T) {
-	w := &world{sync: runtime.SyncResult{Waiting: map[string]v1.ContainerStateWaiting{"main": {Reason: "CrashLoopBackOff"}}}}
+	w := &world{
+		sync: runtime.SyncResult{Waiting: map[string]v1.ContainerStateWaiting{"main": {Reason: "CrashLoopBackOff"}}}}
 	s := newSyncer(t, w, podsync.Options{})
 	pod := testpod.With(makePod(), testpod.Restart(v1.RestartPolicyAlways))
 	dead := observed(runtime.ContainerExited, 1)
@@ -79,7 +80,8 @@ func TestAStartShowsNoStateOfTheInstanceBefore(t *testing.T) {
 	require.NoError(t, err)
 	assert.NotNil(t, w.last().ContainerStatuses[0].State.Running)
 
-	w.sync = runtime.SyncResult{Changed: true, Waiting: map[string]v1.ContainerStateWaiting{"main": {Reason: "ErrImagePull"}}}
+	w.sync = runtime.SyncResult{Changed: true,
+		Waiting: map[string]v1.ContainerStateWaiting{"main": {Reason: "ErrImagePull"}}}
 	_, err = s.SyncPod(t.Context(), podworkers.Sync, pod, dead)
 	require.NoError(t, err)
 	assert.Equal(t, "ErrImagePull", w.last().ContainerStatuses[0].State.Waiting.Reason, "a new reason shows at once")

@@ -134,7 +134,8 @@ func (m *measurements) take(now time.Time) []*measurement {
 
 // begin begins the measurement of a pod. It returns false if the pod was forgotten, or is being
 // measured: it may be taken again before its measurement begins.
-func (m *measurements) begin(ctx context.Context, p *measurement) (_ context.Context, pod *v1.Pod, observed *runtime.PodStatus, ok bool) {
+func (m *measurements) begin(ctx context.Context,
+	p *measurement) (_ context.Context, pod *v1.Pod, observed *runtime.PodStatus, ok bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.pods[p.pod.UID] != p || p.done != nil {
@@ -191,9 +192,10 @@ func (s *Syncer) evictForStorage(ctx context.Context, workers podworkers.Workers
 		if workers.State(pod.UID).RestartRequested {
 			return // a kill would end the next incarnation, too
 		}
-		workers.UpdatePod(podworkers.Update{Type: podworkers.Kill, Pod: pod, OnlyKnown: true, Kill: &podworkers.KillOptions{
-			Evict: true, GracePeriod: new(int64(evictionGrace)), Status: evicted(message).apply,
-		}})
+		workers.UpdatePod(podworkers.Update{Type: podworkers.Kill, Pod: pod, OnlyKnown: true,
+			Kill: &podworkers.KillOptions{
+				Evict: true, GracePeriod: new(int64(evictionGrace)), Status: evicted(message).apply,
+			}})
 		// Last: Event is code of the embedder, and a pod that it lets begin would be killed.
 		s.warn(pod, reasonEvicted, message)
 	})
@@ -250,7 +252,8 @@ func (s *Syncer) measureStorage(ctx context.Context, exceeded func(pod *v1.Pod, 
 
 // measure measures the storage of one pod, which was due at some time. It calls exceeded during the
 // measurement: the incarnation of the pod that was measured has not finished then.
-func (s *Syncer) measure(ctx context.Context, p *measurement, due time.Time, exceeded func(pod *v1.Pod, message string)) {
+func (s *Syncer) measure(ctx context.Context, p *measurement, due time.Time,
+	exceeded func(pod *v1.Pod, message string)) {
 	ctx, pod, observed, ok := s.measured.begin(ctx, p)
 	if !ok {
 		return
@@ -271,7 +274,8 @@ func (s *Syncer) measure(ctx context.Context, p *measurement, due time.Time, exc
 }
 
 // exceeds returns kubelet's message if the pod exceeds a limit, and an empty one otherwise.
-func (s *Syncer) exceeds(ctx context.Context, pod *v1.Pod, dir string, observed *runtime.PodStatus) (message string, err error) {
+func (s *Syncer) exceeds(ctx context.Context, pod *v1.Pod, dir string,
+	observed *runtime.PodStatus) (message string, err error) {
 	if volume.HasSizeLimit(pod) {
 		message, err = s.deps.Volumes.Exceeded(ctx, pod, dir)
 	}
@@ -301,5 +305,6 @@ func isSpared(pod *v1.Pod, spareStatic bool) bool {
 		return true
 	}
 	class := pod.Spec.PriorityClassName
-	return podspec.IsStatic(pod) && (spareStatic || class == "system-node-critical" || class == "system-cluster-critical")
+	return podspec.IsStatic(pod) && (spareStatic || class == "system-node-critical" ||
+		class == "system-cluster-critical")
 }

@@ -68,7 +68,8 @@ func (e evictions) UpdatePod(u podworkers.Update) { e.evicted(u.Pod.UID) }
 // sizedPod is a pod with a volume that has a size limit.
 func sizedPod(name string) *v1.Pod {
 	return testpod.New(name, testpod.UID(types.UID(name)), testpod.Containers("main"), testpod.Volumes(v1.Volume{
-		Name: "v", VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{SizeLimit: ptr.To(resource.MustParse("1Mi"))}},
+		Name: "v", VolumeSource: v1.VolumeSource{
+			EmptyDir: &v1.EmptyDirVolumeSource{SizeLimit: ptr.To(resource.MustParse("1Mi"))}},
 	}))
 }
 
@@ -89,7 +90,8 @@ func TestAVolumeThatOutgrowsItsLimitEvictsThePod(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		message := ""
 		m := startMeasuring(t, func(context.Context, *v1.Pod) (string, error) { return message, nil })
-		assert.Equal(t, podworkers.Result{}, m.sync(t, podworkers.Create, sizedPod("web")), "it is not synced for the measurement")
+		assert.Equal(t, podworkers.Result{}, m.sync(t, podworkers.Create, sizedPod("web")),
+			"it is not synced for the measurement")
 		m.sync(t, podworkers.Create, testpod.New("other", testpod.UID("other"), testpod.Containers("main")))
 		time.Sleep(25 * time.Second)
 		synctest.Wait()
@@ -233,7 +235,10 @@ func TestEvictionKillsBeforeItsEvent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		workers, killed := workersfake.NewWorkers(), make(chan bool, 1)
 		w := &world{measure: func(context.Context, *v1.Pod) (string, error) { return "too much", nil }}
-		s := newSyncer(t, w, podsync.Options{Event: runtime.EventFunc(func(runtime.Event) { killed <- workers.State("web").TerminationRequested() })})
+		s := newSyncer(t, w,
+			podsync.Options{
+				Event: runtime.EventFunc(
+					func(runtime.Event) { killed <- workers.State("web").TerminationRequested() })})
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error)
 		go func() { ended <- s.Run(ctx, workers) }()

@@ -20,7 +20,8 @@ type secretsComponent struct {
 func (secretsComponent) Name() string { return "pull secrets" }
 
 // Prepare implements [lifecycle.Preparer].
-func (c secretsComponent) Prepare(ctx context.Context, req lifecycle.PrepareRequest) (lifecycle.PrepareResponse, error) {
+func (c secretsComponent) Prepare(ctx context.Context,
+	req lifecycle.PrepareRequest) (lifecycle.PrepareResponse, error) {
 	secrets, err := c.secrets(ctx, req.Pod)
 	return lifecycle.PrepareResponse{PullSecrets: secrets}, err
 }
@@ -48,7 +49,8 @@ func pullSecrets(objects runtime.Objects, event runtime.EventFunc) func(context.
 		var failed []string
 		seen := map[string]bool{}
 		for _, ref := range pod.Spec.ImagePullSecrets {
-			if ref.Name == "" || objects == nil || seen[ref.Name] { // the API server accepts empty names, and repeated ones
+			if ref.Name == "" || objects == nil || seen[ref.Name] {
+				// the API server accepts empty names, and repeated ones
 				continue
 			}
 			seen[ref.Name] = true
@@ -60,8 +62,10 @@ func pullSecrets(objects runtime.Objects, event runtime.EventFunc) func(context.
 			found = append(found, *secret)
 		}
 		if len(failed) > 0 && ctx.Err() == nil {
-			event.Emit(runtime.Event{Pod: runtime.RefOf(pod), Type: v1.EventTypeWarning, Reason: "FailedToRetrieveImagePullSecret", Message: fmt.Sprintf(
-				"Unable to retrieve some image pull secrets (%s); attempting to pull the image may not succeed.", strings.Join(failed, ", "))})
+			event.Emit(runtime.Event{Pod: runtime.RefOf(pod), Type: v1.EventTypeWarning,
+				Reason: "FailedToRetrieveImagePullSecret", Message: fmt.Sprintf(
+					"Unable to retrieve some image pull secrets (%s); attempting to pull the image may not succeed.",
+					strings.Join(failed, ", "))})
 		}
 		return found, nil
 	}

@@ -74,8 +74,10 @@ func TestPullSecrets(t *testing.T) {
 		"no objects":   {refs: []string{"there"}},
 		"own function": {opts: podsync.Options{Objects: fakeObjects{}, PullSecrets: own}, refs: []string{"there"}, want: []string{"own"}},
 		"some missing": {
-			opts: podsync.Options{Objects: fakeObjects{}}, refs: []string{"gone", "there", "away"}, want: []string{"there"},
-			events: []string{"FailedToRetrieveImagePullSecret: Unable to retrieve some image pull secrets (gone, away); attempting to pull the image may not succeed."},
+			opts: podsync.Options{Objects: fakeObjects{}}, refs: []string{"gone", "there", "away"},
+			want: []string{"there"},
+			events: []string{"FailedToRetrieveImagePullSecret: Unable to retrieve some image pull secrets (gone, " +
+				"away); attempting to pull the image may not succeed."},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -111,7 +113,8 @@ func TestPullSecrets(t *testing.T) {
 
 func TestPullSecretsOfACancelledSync(t *testing.T) {
 	w := &world{}
-	s := newSyncer(t, w, podsync.Options{Objects: fakeObjects{}, Event: func(runtime.Event) { t.Error("that is no failure of the pod") }})
+	s := newSyncer(t, w, podsync.Options{Objects: fakeObjects{},
+		Event: func(runtime.Event) { t.Error("that is no failure of the pod") }})
 	pod := makePod()
 	pod.Spec.ImagePullSecrets = []v1.LocalObjectReference{{Name: "there"}}
 	ctx, cancel := context.WithCancel(t.Context())

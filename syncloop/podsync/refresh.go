@@ -11,8 +11,8 @@ import (
 	"github.com/kubeletkit/kubeletkit/podworkers"
 )
 
-// Updated implements [podworkers.Syncer]. The volumes of a pod are brought to their latest content while SyncPod for it is
-// under way: a pull or a hook may take minutes. At any other time the next SyncPod does that.
+// Updated implements [podworkers.Syncer]. The volumes of a pod are brought to their latest content while SyncPod for it
+// is under way: a pull or a hook may take minutes. At any other time the next SyncPod does that.
 func (s *Syncer) Updated(pod *v1.Pod) {
 	if len(pod.Spec.Volumes) == 0 {
 		return
@@ -26,8 +26,8 @@ func (s *Syncer) Updated(pod *v1.Pod) {
 	}
 }
 
-// Run implements [podworkers.Syncer]: it measures the storage of pods that have limits and evicts those that exceed one,
-// and brings volumes up to date while a sync is under way. Without it no pod is evicted for its storage.
+// Run implements [podworkers.Syncer]: it measures the storage of pods that have limits and evicts those that exceed
+// one, and brings volumes up to date while a sync is under way. Without it no pod is evicted for its storage.
 func (s *Syncer) Run(ctx context.Context, workers podworkers.Workers) error {
 	var tasks sync.WaitGroup
 	tasks.Go(func() { s.refreshes.run(ctx, s.refreshVolumes) })

@@ -61,7 +61,8 @@ func (st *podState) resizeConditions(pending v1.PodCondition) (out []v1.PodCondi
 	if r.pending = pending; r.pending.Type != "" {
 		out = append(out, r.pending)
 	}
-	// The first status of this agent is made before the cgroup of the pod was read: whether a resize has ended is not known then.
+	// The first status of this agent is made before the cgroup of the pod was read: whether a resize has ended is not
+	// known then.
 	unknown := r.generation != 0 && pod.Spec.Resources != nil &&
 		st.last.observed.ContainersRunning() && st.last.observed.Resources == nil
 	if r.done || !unknown && !resizing(pod, st.last.observed) {
@@ -79,14 +80,15 @@ func (st *podState) resizeConditions(pending v1.PodCondition) (out []v1.PodCondi
 	return append(out, c), ""
 }
 
-// resizing reports whether the pod as a whole or a running container has other resources than the spec, or a container is to be
-// restarted for them.
+// resizing reports whether the pod as a whole or a running container has other resources than the spec, or a container
+// is to be restarted for them.
 func resizing(pod *v1.Pod, observed *runtime.PodStatus) bool {
 	if len(runtime.PodResizeDue(pod, observed)) > 0 {
 		return true
 	}
 	for kind, c := range podspec.Containers(&pod.Spec) {
-		if n := observed.Newest(c.Name); len(runtime.ResizeDue(pod, c, kind, n)) > 0 || runtime.ResizeRestarts(pod, c, n) {
+		if n := observed.Newest(c.Name); len(runtime.ResizeDue(pod, c, kind, n)) > 0 ||
+			runtime.ResizeRestarts(pod, c, n) {
 			return true
 		}
 	}

@@ -21,14 +21,16 @@ import (
 
 func inMemory(request, limit string) v1.ResourceRequirements {
 	return v1.ResourceRequirements{
-		Requests: v1.ResourceList{v1.ResourceMemory: resource.MustParse(request)}, Limits: v1.ResourceList{v1.ResourceMemory: resource.MustParse(limit)},
+		Requests: v1.ResourceList{v1.ResourceMemory: resource.MustParse(request)},
+		Limits:   v1.ResourceList{v1.ResourceMemory: resource.MustParse(limit)},
 	}
 }
 
 // resizedPod returns a pod of the API server in this generation.
 func resizedPod(generation int64, request, limit string) *v1.Pod {
 	return testpod.With(makePod(), func(pod *v1.Pod) {
-		pod.Generation, pod.Annotations = generation, map[string]string{podspec.AnnotationConfigSource: podspec.SourceAPI}
+		pod.Generation, pod.Annotations = generation, map[string]string{
+			podspec.AnnotationConfigSource: podspec.SourceAPI}
 		pod.Spec.Containers[0].Resources = inMemory(request, limit)
 	})
 }
@@ -76,7 +78,8 @@ func (r *resizer) sync(pod *v1.Pod, limit, problem string) (before, after []v1.P
 func (r *resizer) conditions() (found []v1.PodCondition) {
 	for _, c := range r.world.last().Conditions {
 		if c.Type == v1.PodResizePending || c.Type == v1.PodResizeInProgress {
-			found = append(found, v1.PodCondition{Type: c.Type, ObservedGeneration: c.ObservedGeneration, Reason: c.Reason, Message: c.Message})
+			found = append(found, v1.PodCondition{Type: c.Type, ObservedGeneration: c.ObservedGeneration,
+				Reason: c.Reason, Message: c.Message})
 		}
 	}
 	return found
@@ -120,7 +123,8 @@ func TestAResizeByARestart(t *testing.T) {
 	r := newResizer(t)
 	restarted := func(generation int64, request string) *v1.Pod {
 		return testpod.With(resizedPod(generation, request, "64Mi"), func(p *v1.Pod) {
-			p.Spec.Containers[0].ResizePolicy = []v1.ContainerResizePolicy{{ResourceName: v1.ResourceMemory, RestartPolicy: v1.RestartContainer}}
+			p.Spec.Containers[0].ResizePolicy = []v1.ContainerResizePolicy{{ResourceName: v1.ResourceMemory,
+				RestartPolicy: v1.RestartContainer}}
 		})
 	}
 	before, after := restarted(1, "32Mi"), restarted(2, "48Mi")
@@ -190,7 +194,8 @@ func TestAResizeThatIsNotReported(t *testing.T) {
 // An agent that starts continues the resize of an earlier one.
 func TestResizesAcrossARestart(t *testing.T) {
 	reported := func(p *v1.Pod) {
-		p.Status.Conditions = []v1.PodCondition{{Type: v1.PodResizeInProgress, Status: v1.ConditionTrue, ObservedGeneration: 2, Reason: v1.PodReasonError, Message: "in use"}}
+		p.Status.Conditions = []v1.PodCondition{{Type: v1.PodResizeInProgress, Status: v1.ConditionTrue,
+			ObservedGeneration: 2, Reason: v1.PodReasonError, Message: "in use"}}
 	}
 	pod := testpod.With(resizedPod(3, "8Mi", "16Mi"), reported)
 	t.Run("under way", func(t *testing.T) {
@@ -234,8 +239,10 @@ func TestAPendingResize(t *testing.T) {
 		return r.conditions()
 	}
 	assert.Empty(t, syncPod())
-	r.pending = v1.PodCondition{Type: v1.PodResizePending, Status: v1.ConditionTrue, Reason: v1.PodReasonDeferred, Message: "full", ObservedGeneration: 2}
-	assert.Equal(t, []v1.PodCondition{{Type: v1.PodResizePending, Reason: v1.PodReasonDeferred, Message: "full", ObservedGeneration: 2}}, syncPod())
+	r.pending = v1.PodCondition{Type: v1.PodResizePending, Status: v1.ConditionTrue, Reason: v1.PodReasonDeferred,
+		Message: "full", ObservedGeneration: 2}
+	assert.Equal(t, []v1.PodCondition{{Type: v1.PodResizePending, Reason: v1.PodReasonDeferred, Message: "full",
+		ObservedGeneration: 2}}, syncPod())
 	r.pending = v1.PodCondition{}
 	assert.Empty(t, syncPod())
 	assert.Empty(t, r.takeEvents())
@@ -262,7 +269,8 @@ func (p *preparer) Prepare(context.Context, lifecycle.PrepareRequest) (lifecycle
 	return p.response, nil
 }
 
-// A resize of the pod as a whole ends when its component has made it, after the containers, and what is in force has been read.
+// A resize of the pod as a whole ends when its component has made it, after the containers, and what is in force has
+// been read.
 func TestAResizeOfThePodAsAWhole(t *testing.T) {
 	whole := &preparer{}
 	r := &resizer{t: t}
@@ -271,7 +279,8 @@ func TestAResizeOfThePodAsAWhole(t *testing.T) {
 	deps.Join = []lifecycle.Component{whole}
 	var err error
 	r.Syncer, err = podsync.New(deps, podsync.Options{
-		PodsDir: t.TempDir(), Host: &runtime.Host{}, Event: func(e runtime.Event) { r.events = append(r.events, e.Reason) },
+		PodsDir: t.TempDir(), Host: &runtime.Host{},
+		Event: func(e runtime.Event) { r.events = append(r.events, e.Reason) },
 	})
 	require.NoError(t, err)
 	pod := func(generation int64, limit string) *v1.Pod {
@@ -318,7 +327,8 @@ func TestAResizeOfThePodAsAWhole(t *testing.T) {
 	require.Error(t, err)
 	r.takeEvents()
 	r.Syncer, err = podsync.New(deps, podsync.Options{
-		PodsDir: t.TempDir(), Host: &runtime.Host{}, Event: func(e runtime.Event) { r.events = append(r.events, e.Reason) },
+		PodsDir: t.TempDir(), Host: &runtime.Host{},
+		Event: func(e runtime.Event) { r.events = append(r.events, e.Reason) },
 	})
 	require.NoError(t, err)
 	restarted := pod(4, "40Mi")

@@ -157,7 +157,8 @@ func TestRefreshStatus(t *testing.T) {
 		assert.Equal(t, "why", w.last().Message, "the reason of the end stays")
 	}
 	w.after = observed(runtime.ContainerExited, 0)
-	require.NoError(t, s.SyncTerminatingPod(t.Context(), pod, seen, podworkers.Termination{Status: func(s *v1.PodStatus) { s.Message = "why" }}))
+	require.NoError(t, s.SyncTerminatingPod(t.Context(), pod, seen,
+		podworkers.Termination{Status: func(s *v1.PodStatus) { s.Message = "why" }}))
 	require.NoError(t, s.SyncTerminatedPod(t.Context(), pod, w.after))
 	n := len(w.history)
 	s.RefreshStatus(pod.UID)
@@ -167,7 +168,8 @@ func TestRefreshStatus(t *testing.T) {
 func TestASandboxIsInTheStatusBeforeContainersStart(t *testing.T) {
 	w := &world{}
 	s := newSyncer(t, w, podsync.Options{})
-	w.sandbox = &runtime.SandboxStatus{Sandbox: runtime.Sandbox{ID: "s2", State: runtime.SandboxReady}, IPs: []string{"10.0.0.7"}}
+	w.sandbox = &runtime.SandboxStatus{Sandbox: runtime.Sandbox{ID: "s2", State: runtime.SandboxReady},
+		IPs: []string{"10.0.0.7"}}
 	old := observed(runtime.ContainerExited, 1)
 	pod := makePod()
 	pod.Spec.RestartPolicy = v1.RestartPolicyAlways
@@ -189,14 +191,16 @@ func TestASandboxIsInTheStatusBeforeContainersStart(t *testing.T) {
 // A Syncer that remembers nothing of a pod makes its status from scratch. It must come
 // to the one that another has left alone.
 func TestAStatusMadeAnewFromTheSameIsTheSame(t *testing.T) {
-	for _, state := range []runtime.ContainerState{runtime.ContainerCreated, runtime.ContainerRunning, runtime.ContainerExited, runtime.ContainerUnknown} {
+	for _, state := range []runtime.ContainerState{runtime.ContainerCreated, runtime.ContainerRunning,
+		runtime.ContainerExited, runtime.ContainerUnknown} {
 		for _, policy := range []v1.RestartPolicy{v1.RestartPolicyAlways, v1.RestartPolicyOnFailure} {
 			synctest.Test(t, func(t *testing.T) {
 				statuses, err := status.New(status.Options{})
 				require.NoError(t, err)
 				w := &world{}
 				syncer := func() *podsync.Syncer {
-					s, err := podsync.New(podsync.Deps{Runtime: worldRuntime{world: w}, Cache: worldCache{world: w}, Status: statuses, Volumes: worldVolumes{world: w}},
+					s, err := podsync.New(podsync.Deps{Runtime: worldRuntime{world: w}, Cache: worldCache{world: w},
+						Status: statuses, Volumes: worldVolumes{world: w}},
 						podsync.Options{PodsDir: t.TempDir(), Host: &runtime.Host{IPs: []string{"192.0.2.1"}}})
 					require.NoError(t, err)
 					return s
@@ -254,7 +258,8 @@ func TestAPanicDuringAStatusEndsItsGeneration(t *testing.T) {
 		s := newSyncer(t, &world{}, podsync.Options{})
 		pod := makePod()
 		err := runtime.Recover(func() error {
-			return s.SyncTerminatingPod(t.Context(), pod, nothing(), podworkers.Termination{Status: func(*v1.PodStatus) { panic("broken") }})
+			return s.SyncTerminatingPod(t.Context(), pod, nothing(),
+				podworkers.Termination{Status: func(*v1.PodStatus) { panic("broken") }})
 		})
 		require.ErrorContains(t, err, "broken")
 		require.NoError(t, s.SyncTerminatingPod(t.Context(), pod, nothing(), podworkers.Termination{}))

@@ -38,7 +38,8 @@ func (st *podState) pastDeadline(pod *v1.Pod, api *v1.PodStatus, now time.Time) 
 // hasProbes reports whether the pod has probes on which its status depends.
 func hasProbes(probes runtime.ProbeResults, pod *v1.Pod) bool {
 	for _, c := range podspec.Containers(&pod.Spec) {
-		if runtime.HasProbe(probes, pod, c, runtime.StartupProbe) || runtime.HasProbe(probes, pod, c, runtime.ReadinessProbe) {
+		if runtime.HasProbe(probes, pod, c, runtime.StartupProbe) || runtime.HasProbe(probes, pod, c,
+			runtime.ReadinessProbe) {
 			return true
 		}
 	}

@@ -37,7 +37,8 @@ type watch struct {
 	timer *time.Timer // made by the first call
 
 	mu sync.Mutex
-	// pod is that of the call under way, nil if there is none. looking is closed when a look that is under way has ended; nil if none is.
+	// pod is that of the call under way, nil if there is none. looking is closed when a look that is under way has
+	// ended; nil if none is.
 	pod     *v1.Pod
 	looking chan struct{}
 	// slow is what was named last in this call, zero if nothing is named now. announced is the last one with an event.
@@ -119,7 +120,8 @@ func (s *Syncer) name(st *podState, pod *v1.Pod) {
 		return // each container of a pod may take its grace period
 	}
 	w.announced = w.slow
-	e := runtime.Event{Pod: runtime.RefOf(pod), Type: v1.EventTypeNormal, Reason: reasonSlow, Message: slowMessage(w.slow), Logged: true}
+	e := runtime.Event{Pod: runtime.RefOf(pod), Type: v1.EventTypeNormal, Reason: reasonSlow,
+		Message: slowMessage(w.slow), Logged: true}
 	if w.slow.Container != "" {
 		e.FieldPath = runtime.FieldPath(pod, w.slow.Container)
 	}
@@ -140,8 +142,8 @@ func (s *Syncer) setSlow(st *podState, slow underway.Slow) {
 	})
 }
 
-// waitingNow returns the waiting reasons of the last SyncPod, with the step that takes long as the message of the containers that wait for it:
-// the container of the step, or all for a step of the pod. st.mu is held.
+// waitingNow returns the waiting reasons of the last SyncPod, with the step that takes long as the message of the
+// containers that wait for it: the container of the step, or all for a step of the pod. st.mu is held.
 func (st *podState) waitingNow(pod *v1.Pod) map[string]v1.ContainerStateWaiting {
 	if st.slow.Name == "" {
 		return st.waiting

@@ -62,9 +62,9 @@ type podState struct {
 
 	// mu guards the following. It is not held while other parts are called.
 	mu sync.Mutex
-	// generating is closed when the generation of the status under way has ended; nil if there is none. again means that
-	// an input has changed since that one began, so another one follows: the latest status is always
-	// generated from the latest inputs and results of probes.
+	// generating is closed when the generation of the status under way has ended; nil if there is none. again means
+	// that an input has changed since that one began, so another one follows: the latest status is always generated
+	// from the latest inputs and results of probes.
 	generating chan struct{}
 	again      bool
 	// gone means that the incarnation has ended; the status is not set any more.
@@ -133,8 +133,8 @@ func (s *Syncer) setStatus(st *podState, in inputs, override func(*v1.PodStatus)
 }
 
 // refresh generates and sets the status again, after change has changed an input; nil
-// changes none. It does nothing if there is no status, or change returns false. change is called with the lock held. If a
-// status is being generated, another one follows, and refresh does not wait for it: it may be called by a callback.
+// changes none. It does nothing if there is no status, or change returns false. change is called with the lock held. If
+// a status is being generated, another one follows, and refresh does not wait for it: it may be called by a callback.
 func (s *Syncer) refresh(st *podState, change func() bool) {
 	st.mu.Lock()
 	switch {
@@ -197,8 +197,8 @@ func (st *podState) endGeneration() {
 	st.generating = nil
 }
 
-// input returns the input of the latest status, but for the previous one, and the message of a resize that has ended, ""
-// if none has.
+// input returns the input of the latest status, but for the previous one, and the message of a resize that has ended,
+// "" if none has.
 func (s *Syncer) input(st *podState) (in status.Input, completed string) {
 	st.mu.Lock()
 	pod := st.last.pod

@@ -38,7 +38,8 @@ func (u storage) exceeded(pod *v1.Pod) string {
 			sum = add(sum, n)
 		}
 		if resource.NewQuantity(sum, resource.BinarySI).Cmp(limit) > 0 {
-			return fmt.Sprintf("Pod ephemeral local storage usage exceeds the total limit of containers %s. ", limit.String())
+			return fmt.Sprintf("Pod ephemeral local storage usage exceeds the total limit of containers %s. ",
+				limit.String())
 		}
 	}
 	for i := range pod.Spec.Containers {
@@ -78,7 +79,8 @@ const maxPodFiles = 10_000
 // storageExceeded measures the storage of the pod. Logs and writable layers that cannot be
 // measured do not count, and a volume that cannot be measured exceeds each limit, see
 // [volume.Manager]. The error names them.
-func (s *Syncer) storageExceeded(ctx context.Context, pod *v1.Pod, dir string, observed *runtime.PodStatus) (string, error) {
+func (s *Syncer) storageExceeded(ctx context.Context, pod *v1.Pod, dir string,
+	observed *runtime.PodStatus) (string, error) {
 	use := storage{containers: map[string]int64{}}
 	var errs []error
 	count := func(n int64, err error) int64 {
@@ -105,7 +107,8 @@ func (s *Syncer) storageExceeded(ctx context.Context, pod *v1.Pod, dir string, o
 			use.containers[c.Name] = add(use.containers[c.Name], count(volume.DiskUsage(ctx, logs)))
 		}
 		if layers != nil && instance.State == runtime.ContainerRunning {
-			use.containers[c.Name] = add(use.containers[c.Name], max(0, count(layers.ContainerDiskUsage(ctx, instance.ID))))
+			use.containers[c.Name] = add(use.containers[c.Name],
+				max(0, count(layers.ContainerDiskUsage(ctx, instance.ID))))
 		}
 	}
 	return use.exceeded(pod), errors.Join(errs...)

@@ -38,7 +38,8 @@ func TestCriticalPodsAreNotEvicted(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			pod := testpod.New("web", testpod.Container(v1.Container{
-				Name: "main", Resources: v1.ResourceRequirements{Limits: v1.ResourceList{v1.ResourceEphemeralStorage: resource.MustParse("1Mi")}},
+				Name: "main", Resources: v1.ResourceRequirements{
+					Limits: v1.ResourceList{v1.ResourceEphemeralStorage: resource.MustParse("1Mi")}},
 			}))
 			if tc.source != "" {
 				testpod.Source(tc.source)(pod)
@@ -93,13 +94,15 @@ func (l layers) ContainerDiskUsage(context.Context, runtime.ContainerID) (int64,
 // The size of a writable layer is from the runtime, and is added to that of the logs.
 func TestSizeOfALayerDoesNotOverflow(t *testing.T) {
 	pod := testpod.New("web", testpod.Container(v1.Container{
-		Name: "a", Resources: v1.ResourceRequirements{Limits: v1.ResourceList{v1.ResourceEphemeralStorage: resource.MustParse("1Gi")}},
+		Name: "a", Resources: v1.ResourceRequirements{
+			Limits: v1.ResourceList{v1.ResourceEphemeralStorage: resource.MustParse("1Gi")}},
 	}))
 	host := &runtime.Host{PodLogsDir: t.TempDir()}
 	logs := filepath.Join(host.PodLogsDir, runtime.RefOf(pod).LogDirName(), "a")
 	require.NoError(t, os.MkdirAll(logs, 0o755))
 	require.NoError(t, os.WriteFile(filepath.Join(logs, "0.log"), make([]byte, 64<<10), 0o600))
-	observed := &runtime.PodStatus{Containers: []runtime.ContainerStatus{{Container: runtime.Container{Name: "a", State: runtime.ContainerRunning}}}}
+	observed := &runtime.PodStatus{Containers: []runtime.ContainerStatus{{Container: runtime.Container{Name: "a",
+		State: runtime.ContainerRunning}}}}
 	for size, exceeded := range map[int64]bool{0: false, 1 << 31: true, math.MaxInt64: true, -1 << 40: false} {
 		s := &Syncer{deps: Deps{Runtime: layers{size: size}, Volumes: volume.Base{}}, opts: Options{Host: host}}
 		message, err := s.storageExceeded(t.Context(), pod, t.TempDir(), observed)
@@ -111,13 +114,15 @@ func TestSizeOfALayerDoesNotOverflow(t *testing.T) {
 // Files of earlier rotations count, compressed or not.
 func TestRotatedLogsCount(t *testing.T) {
 	pod := testpod.New("web", testpod.Container(v1.Container{
-		Name: "a", Resources: v1.ResourceRequirements{Limits: v1.ResourceList{v1.ResourceEphemeralStorage: resource.MustParse("1Mi")}},
+		Name: "a", Resources: v1.ResourceRequirements{
+			Limits: v1.ResourceList{v1.ResourceEphemeralStorage: resource.MustParse("1Mi")}},
 	}))
 	host := &runtime.Host{PodLogsDir: t.TempDir()}
 	logs := filepath.Join(host.PodLogsDir, runtime.RefOf(pod).LogDirName(), "a")
 	require.NoError(t, os.MkdirAll(logs, 0o755))
 	s := &Syncer{deps: Deps{Volumes: volume.Base{}}, opts: Options{Host: host}}
-	observed := &runtime.PodStatus{Containers: []runtime.ContainerStatus{{Container: runtime.Container{Name: "a", State: runtime.ContainerRunning}}}}
+	observed := &runtime.PodStatus{Containers: []runtime.ContainerStatus{{Container: runtime.Container{Name: "a",
+		State: runtime.ContainerRunning}}}}
 	for _, name := range []string{"0.log", "0.log.20260102-030405", "0.log.20260102-030404.gz"} {
 		message, err := s.storageExceeded(t.Context(), pod, t.TempDir(), observed)
 		require.NoError(t, err)
@@ -132,7 +137,8 @@ func TestRotatedLogsCount(t *testing.T) {
 // A container writes to the hosts file and to its termination log what it may not write to its layer and its volumes.
 func TestFilesOfThePodCount(t *testing.T) {
 	pod := testpod.New("web", testpod.Container(v1.Container{
-		Name: "main", Resources: v1.ResourceRequirements{Limits: v1.ResourceList{v1.ResourceEphemeralStorage: resource.MustParse("1Mi")}},
+		Name: "main", Resources: v1.ResourceRequirements{
+			Limits: v1.ResourceList{v1.ResourceEphemeralStorage: resource.MustParse("1Mi")}},
 	}))
 	for _, name := range []string{"etc-hosts", "termination-log.main.0badcafe"} {
 		t.Run(name, func(t *testing.T) {

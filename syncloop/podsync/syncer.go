@@ -56,8 +56,8 @@ type Options struct {
 	// HostIPs returns the addresses of the node as they are now, none while they are unknown, in
 	// place of Host.IPs. It must be fast, and safe for concurrent use. nil: Host.IPs.
 	HostIPs func() []string
-	// Allocatable returns what pods can have of the node as it is now, in place of Host.Allocatable. It must be fast, and
-	// safe for concurrent use. nil: Host.Allocatable.
+	// Allocatable returns what pods can have of the node as it is now, in place of Host.Allocatable. It must be fast,
+	// and safe for concurrent use. nil: Host.Allocatable.
 	Allocatable func() v1.ResourceList
 	// Objects returns the secrets and config maps that pods refer to. nil: there are
 	// none.
@@ -192,7 +192,8 @@ func (s *Syncer) PodDir(uid types.UID) string { return filepath.Join(s.opts.Pods
 // SyncPod brings the pod one step nearer to its spec. The result is terminal if the pod
 // has finished by itself or must not run any longer. An error of the runtime that wraps a
 // [*runtime.TerminalError] is returned wrapped: the workers fail the pod for it.
-func (s *Syncer) SyncPod(ctx context.Context, typ podworkers.UpdateType, pod *v1.Pod, observed *runtime.PodStatus) (podworkers.Result, error) {
+func (s *Syncer) SyncPod(ctx context.Context, typ podworkers.UpdateType, pod *v1.Pod,
+	observed *runtime.PodStatus) (podworkers.Result, error) {
 	s.state(pod.UID).updated.Store(nil) // this call has a later one
 	if typ == podworkers.Create {
 		// The final phase of an earlier incarnation of the UID does not hold for this one.
@@ -227,7 +228,8 @@ func (s *Syncer) SyncPod(ctx context.Context, typ podworkers.UpdateType, pod *v1
 			s.emit(runtime.RefOf(pod), failed.eventType, failed.reason, failed.message)
 		}
 		s.opts.Record.Emit(runtime.Record{
-			Pod: runtime.RefOf(pod), Stage: runtime.StageDecided, Kind: runtime.KindFail, Reason: failed.reason, Message: failed.message,
+			Pod: runtime.RefOf(pod), Stage: runtime.StageDecided, Kind: runtime.KindFail, Reason: failed.reason,
+			Message: failed.message,
 		})
 		return podworkers.Result{Terminal: true}, nil
 	}
@@ -257,7 +259,8 @@ func (f *failure) apply(api *v1.PodStatus) {
 
 // mustFail returns why the pod must fail although it has not finished. If it returns nil, the
 // duration is the time until the next check, 0 for never.
-func (s *Syncer) mustFail(st *podState, pod *v1.Pod, observed *runtime.PodStatus, api *v1.PodStatus) (*failure, time.Duration) {
+func (s *Syncer) mustFail(st *podState, pod *v1.Pod, observed *runtime.PodStatus,
+	api *v1.PodStatus) (*failure, time.Duration) {
 	now := time.Now()
 	past, recheck := st.pastDeadline(pod, api, now)
 	if past {
@@ -298,7 +301,8 @@ func (s *Syncer) startContainers(
 	}
 	if err != nil {
 		cause := err
-		if component := (*lifecycle.ComponentError)(nil); errors.As(err, &component) && !errors.As(err, new(*runtime.PanicError)) {
+		if component := (*lifecycle.ComponentError)(nil); errors.As(err, &component) &&
+			!errors.As(err, new(*runtime.PanicError)) {
 			cause = component.Err // its text is for users
 		}
 		return waitingAll(pod, observed, cause), fmt.Errorf("pod %s: preparing it: %w", ref, err)
@@ -384,7 +388,8 @@ func (s *Syncer) emit(ref runtime.PodRef, eventType, reason, message string) {
 
 // failed emits a warning about the error of a call, which the pod workers log.
 func (s *Syncer) failed(ref runtime.PodRef, reason, message string) {
-	s.opts.Event.Emit(runtime.Event{Pod: ref, Type: v1.EventTypeWarning, Reason: reason, Message: message, Logged: true})
+	s.opts.Event.Emit(runtime.Event{Pod: ref, Type: v1.EventTypeWarning, Reason: reason, Message: message,
+		Logged: true})
 }
 
 // kill stops the pod in the runtime. A kill that was cut off is no failure: it follows
@@ -399,7 +404,8 @@ func (s *Syncer) kill(ctx context.Context, ref runtime.PodRef, kill runtime.PodK
 }
 
 // SyncTerminatingPod implements [podworkers.Syncer].
-func (s *Syncer) SyncTerminatingPod(ctx context.Context, pod *v1.Pod, observed *runtime.PodStatus, t podworkers.Termination) error {
+func (s *Syncer) SyncTerminatingPod(ctx context.Context, pod *v1.Pod, observed *runtime.PodStatus,
+	t podworkers.Termination) error {
 	ref, st := runtime.RefOf(pod), s.state(pod.UID)
 	ctx = s.begin(ctx, st, pod)
 	defer s.end(st)
@@ -438,7 +444,8 @@ func (s *Syncer) SyncTerminatingPod(ctx context.Context, pod *v1.Pod, observed *
 		s.setStatus(st, inputs{pod, after, phaseTerminating}, t.Status)
 		return fmt.Errorf("pod %s: containers still run after it was stopped; it will be stopped again", ref)
 	}
-	if err := s.steps.Stopped(ctx, lifecycle.EndedRequest{Pod: pod, Observed: after, Dir: s.PodDir(pod.UID)}); err != nil {
+	if err := s.steps.Stopped(ctx, lifecycle.EndedRequest{Pod: pod, Observed: after,
+		Dir: s.PodDir(pod.UID)}); err != nil {
 		return fmt.Errorf("pod %s: taking it down: %w", ref, err)
 	}
 	s.setStatus(st, inputs{pod, after, phaseTerminated}, t.Status)
@@ -448,8 +455,8 @@ func (s *Syncer) SyncTerminatingPod(ctx context.Context, pod *v1.Pod, observed *
 // settleTime bounds the time for which a runtime may report that a container runs which has ended.
 const settleTime = time.Second
 
-// inspectStopped returns the status of a pod that was stopped. If a container ends by itself as it is stopped, containerd
-// returns at once, and reports for some milliseconds that the container runs.
+// inspectStopped returns the status of a pod that was stopped. If a container ends by itself as it is stopped,
+// containerd returns at once, and reports for some milliseconds that the container runs.
 func (s *Syncer) inspectStopped(ctx context.Context, ref runtime.PodRef) (after *runtime.PodStatus, err error) {
 	for wait := 10 * time.Millisecond; ; wait *= 2 {
 		after, err = s.deps.Cache.Newer(ctx, ref, s.deps.Cache.Now())
@@ -461,8 +468,10 @@ func (s *Syncer) inspectStopped(ctx context.Context, ref runtime.PodRef) (after 
 
 // SyncTerminatingOrphan stops a pod that has no spec. If gracePeriod is nil, the
 // grace period recorded with the containers counts.
-func (s *Syncer) SyncTerminatingOrphan(ctx context.Context, orphan *runtime.Pod, observed *runtime.PodStatus, gracePeriod *int64) error {
-	kill := runtime.PodKill{Status: observed, GracePeriod: gracePeriod, Dir: s.PodDir(orphan.UID), Event: s.opts.Event, Record: s.opts.Record}
+func (s *Syncer) SyncTerminatingOrphan(ctx context.Context, orphan *runtime.Pod, observed *runtime.PodStatus,
+	gracePeriod *int64) error {
+	kill := runtime.PodKill{Status: observed, GracePeriod: gracePeriod, Dir: s.PodDir(orphan.UID), Event: s.opts.Event,
+		Record: s.opts.Record}
 	if observed.ContainersRunning() {
 		grace := recordedGrace(observed)
 		if gracePeriod != nil {
@@ -489,7 +498,8 @@ func (s *Syncer) SyncTerminatedPod(ctx context.Context, pod *v1.Pod, observed *r
 	if err := s.measured.forget(ctx, pod.UID); err != nil {
 		return fmt.Errorf("pod %s: %w", ref, err)
 	}
-	if err := s.steps.Ended(ctx, lifecycle.EndedRequest{Pod: pod, Observed: observed, Dir: s.PodDir(pod.UID)}); err != nil {
+	if err := s.steps.Ended(ctx, lifecycle.EndedRequest{Pod: pod, Observed: observed,
+		Dir: s.PodDir(pod.UID)}); err != nil {
 		return fmt.Errorf("pod %s: taking it down: %w", ref, err)
 	}
 	s.forget(pod.UID) // before Terminate: no refresh changes a final status

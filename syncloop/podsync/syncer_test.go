@@ -69,7 +69,8 @@ type (
 )
 
 func (w *world) deps() podsync.Deps {
-	return podsync.Deps{Runtime: worldRuntime{world: w}, Cache: worldCache{world: w}, Status: worldStatus{world: w}, Volumes: worldVolumes{world: w}}
+	return podsync.Deps{Runtime: worldRuntime{world: w}, Cache: worldCache{world: w}, Status: worldStatus{world: w},
+		Volumes: worldVolumes{world: w}}
 }
 
 func (w *world) note(format string, args ...any) {
@@ -150,12 +151,14 @@ func newSyncer(t *testing.T, w *world, opts podsync.Options) *podsync.Syncer {
 }
 
 func makePod() *v1.Pod {
-	return testpod.New("web", testpod.Namespace("ns"), testpod.UID("u1"), testpod.Restart(v1.RestartPolicyNever), testpod.Containers("main"))
+	return testpod.New("web", testpod.Namespace("ns"), testpod.UID("u1"), testpod.Restart(v1.RestartPolicyNever),
+		testpod.Containers("main"))
 }
 
 func observed(state runtime.ContainerState, code int32) *runtime.PodStatus {
 	s := &runtime.PodStatus{PodRef: runtime.RefOf(makePod())}
-	s.Sandboxes = []runtime.SandboxStatus{{Sandbox: runtime.Sandbox{ID: "s", State: runtime.SandboxReady, CreatedAt: time.Now().Add(-time.Minute)}}}
+	s.Sandboxes = []runtime.SandboxStatus{{Sandbox: runtime.Sandbox{ID: "s", State: runtime.SandboxReady,
+		CreatedAt: time.Now().Add(-time.Minute)}}}
 	c := runtime.ContainerStatus{ExitCode: code, StartedAt: time.Now().Add(-time.Minute)}
 	c.ID, c.Name, c.SandboxID, c.State = runtime.ContainerID{Type: "t", ID: "c"}, "main", "s", state
 	s.Containers = []runtime.ContainerStatus{c}
@@ -176,7 +179,9 @@ func TestSyncPreparesThenActs(t *testing.T) {
 }
 
 func TestReasonsShowAtOnceAndGoAgain(t *testing.T) {
-	w := &world{syncErr: errors.New("no such image"), sync: runtime.SyncResult{Waiting: map[string]v1.ContainerStateWaiting{"main": {Reason: "ErrImagePull", Message: "no such image"}}}}
+	w := &world{syncErr: errors.New("no such image"),
+		sync: runtime.SyncResult{Waiting: map[string]v1.ContainerStateWaiting{"main": {Reason: "ErrImagePull",
+			Message: "no such image"}}}}
 	s := newSyncer(t, w, podsync.Options{})
 	_, err := s.SyncPod(t.Context(), podworkers.Create, makePod(), nothing())
 	require.ErrorContains(t, err, "no such image")
@@ -191,7 +196,8 @@ func TestReasonsShowAtOnceAndGoAgain(t *testing.T) {
 func TestAPodThatHasFinishedIsTerminal(t *testing.T) {
 	for code, phase := range map[int32]v1.PodPhase{0: v1.PodSucceeded, 3: v1.PodFailed} {
 		w := &world{}
-		res, err := newSyncer(t, w, podsync.Options{}).SyncPod(t.Context(), podworkers.Sync, makePod(), observed(runtime.ContainerExited, code))
+		res, err := newSyncer(t, w, podsync.Options{}).SyncPod(t.Context(), podworkers.Sync, makePod(),
+			observed(runtime.ContainerExited, code))
 		require.NoError(t, err)
 		assert.True(t, res.Terminal)
 		assert.Equal(t, phase, w.last().Phase)
@@ -233,14 +239,16 @@ func TestWhatIsMissingKeepsThePodPendingWithAReason(t *testing.T) {
 		require.ErrorContains(t, err, "ns/web(u1)")
 		st := w.last()
 		assert.Equal(t, v1.PodPending, st.Phase)
-		assert.Equal(t, v1.ContainerStateWaiting{Reason: "ContainerCreating", Message: `volume "v": nfs`}, *st.ContainerStatuses[0].State.Waiting)
+		assert.Equal(t, v1.ContainerStateWaiting{Reason: "ContainerCreating", Message: `volume "v": nfs`},
+			*st.ContainerStatuses[0].State.Waiting)
 		assert.NotContains(t, w.calls, "sync web")
 	})
 	t.Run("volume, with init containers", func(t *testing.T) {
 		w := &world{setUpErr: errors.New(`volume "v": nfs`)}
 		var events []runtime.Event
 		pod := testpod.With(makePod(), testpod.Init(v1.Container{Name: "first"}))
-		_, err := newSyncer(t, w, podsync.Options{Event: func(e runtime.Event) { events = append(events, e) }}).SyncPod(t.Context(), podworkers.Create, pod, nothing())
+		_, err := newSyncer(t, w, podsync.Options{Event: func(e runtime.Event) { events = append(events, e) }}).SyncPod(
+			t.Context(), podworkers.Create, pod, nothing())
 		require.Error(t, err)
 		assert.Equal(t, "PodInitializing", w.last().InitContainerStatuses[0].State.Waiting.Reason)
 		assert.Equal(t, "PodInitializing", w.last().ContainerStatuses[0].State.Waiting.Reason)
@@ -250,7 +258,8 @@ func TestWhatIsMissingKeepsThePodPendingWithAReason(t *testing.T) {
 	t.Run("volume of a container that has ended", func(t *testing.T) {
 		w := &world{setUpErr: errors.New(`volume "v": nfs`)}
 		pod := testpod.With(makePod(), testpod.Restart(v1.RestartPolicyAlways))
-		_, err := newSyncer(t, w, podsync.Options{}).SyncPod(t.Context(), podworkers.Create, pod, observed(runtime.ContainerExited, 3))
+		_, err := newSyncer(t, w, podsync.Options{}).SyncPod(t.Context(), podworkers.Create, pod,
+			observed(runtime.ContainerExited, 3))
 		require.Error(t, err)
 		assert.NotNil(t, w.last().ContainerStatuses[0].State.Terminated)
 	})
@@ -267,7 +276,10 @@ func TestWhatIsMissingKeepsThePodPendingWithAReason(t *testing.T) {
 	})
 	t.Run("pull secrets", func(t *testing.T) {
 		w := &world{}
-		s := newSyncer(t, w, podsync.Options{PullSecrets: func(context.Context, *v1.Pod) ([]v1.Secret, error) { return nil, errors.New("no secret store") }})
+		s := newSyncer(t, w, podsync.Options{PullSecrets: func(context.Context, *v1.Pod) ([]v1.Secret,
+			error) {
+			return nil, errors.New("no secret store")
+		}})
 		_, err := s.SyncPod(t.Context(), podworkers.Create, makePod(), nothing())
 		require.ErrorContains(t, err, "no secret store")
 	})
@@ -309,14 +321,16 @@ func TestAContainerThatEndsAsItIsStopped(t *testing.T) {
 			return observed(runtime.ContainerExited, 1)
 		}}
 		s := newSyncer(t, w, podsync.Options{})
-		require.NoError(t, s.SyncTerminatingPod(t.Context(), makePod(), observed(runtime.ContainerRunning, 0), podworkers.Termination{}))
+		require.NoError(t, s.SyncTerminatingPod(t.Context(), makePod(), observed(runtime.ContainerRunning, 0),
+			podworkers.Termination{}))
 		assert.Equal(t, int32(1), w.last().ContainerStatuses[0].State.Terminated.ExitCode)
 	})
 }
 
 func TestTerminatedTakesDownAndSettles(t *testing.T) {
 	w := &world{}
-	require.NoError(t, newSyncer(t, w, podsync.Options{}).SyncTerminatedPod(t.Context(), makePod(), observed(runtime.ContainerExited, 0)))
+	require.NoError(t, newSyncer(t, w, podsync.Options{}).SyncTerminatedPod(t.Context(), makePod(),
+		observed(runtime.ContainerExited, 0)))
 	assert.Equal(t, []string{"tear down volumes", "settle status"}, w.calls)
 }
 

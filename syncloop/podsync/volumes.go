@@ -83,7 +83,8 @@ const maxMountEvents = 20
 // false if the error is not one of single volumes. returned means that the sync returns the error.
 func (s *Syncer) warnMounts(pod *v1.Pod, volumes map[string]runtime.Volume, err error, returned bool) bool {
 	warn := func(message string) {
-		s.opts.Event.Emit(runtime.Event{Pod: runtime.RefOf(pod), Type: v1.EventTypeWarning, Reason: "FailedMount", Message: message, Logged: returned})
+		s.opts.Event.Emit(runtime.Event{Pod: runtime.RefOf(pod), Type: v1.EventTypeWarning, Reason: "FailedMount",
+			Message: message, Logged: returned})
 	}
 	failed := volume.FailedMounts(pod, volumes, err)
 	for _, message := range failed[:min(len(failed), maxMountEvents)] {

@@ -37,7 +37,8 @@ func TestRefreshVolumes(t *testing.T) {
 	s.RefreshVolumes(t.Context(), pod)
 	assert.Empty(t, w.calls, "no sync is under way")
 	w.during = func() {
-		s.RefreshVolumes(t.Context(), testpod.With(makePod(), func(pod *v1.Pod) { pod.DeletionTimestamp = new(metav1.Now()) }))
+		s.RefreshVolumes(t.Context(),
+			testpod.With(makePod(), func(pod *v1.Pod) { pod.DeletionTimestamp = new(metav1.Now()) }))
 	}
 	_, err = s.SyncPod(t.Context(), podworkers.Sync, pod, nothing())
 	require.NoError(t, err)
@@ -79,7 +80,8 @@ func TestVolumesCutOff(t *testing.T) {
 	s := newSyncer(t, w, podsync.Options{Event: func(e runtime.Event) { events = append(events, e) }})
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	_, err := s.SyncPod(ctx, podworkers.Create, testpod.With(makePod(), testpod.Volumes(v1.Volume{Name: "v"})), nothing())
+	_, err := s.SyncPod(ctx, podworkers.Create, testpod.With(makePod(), testpod.Volumes(v1.Volume{Name: "v"})),
+		nothing())
 	require.ErrorIs(t, err, context.Canceled)
 	assert.Empty(t, events)
 }
@@ -101,7 +103,8 @@ func TestVolumesWithOldContent(t *testing.T) {
 			w := &world{setUpErr: tc.err, volumes: tc.volumes}
 			var events []runtime.Event
 			s := newSyncer(t, w, podsync.Options{Event: func(e runtime.Event) { events = append(events, e) }})
-			pod := testpod.With(makePod(), testpod.Volumes(v1.Volume{Name: "v"}, v1.Volume{Name: "w"}), testpod.UnusedVolumes(v1.Volume{Name: "unused"}))
+			pod := testpod.With(makePod(), testpod.Volumes(v1.Volume{Name: "v"}, v1.Volume{Name: "w"}),
+				testpod.UnusedVolumes(v1.Volume{Name: "unused"}))
 			res, err := s.SyncPod(t.Context(), podworkers.Create, pod, nothing())
 			assert.Equal(t, tc.starts, err == nil)
 			assert.Equal(t, tc.starts, res.RetryAfter > 0, "the back-off of the workers is for syncs that fail")
@@ -121,8 +124,10 @@ func TestEventsOfManyVolumes(t *testing.T) {
 		errs = append(errs, &volume.SetUpError{Volume: fmt.Sprintf("v%d", i), Err: errors.New("no")})
 	}
 	var events []runtime.Event
-	s := newSyncer(t, &world{setUpErr: errors.Join(errs...)}, podsync.Options{Event: func(e runtime.Event) { events = append(events, e) }})
-	_, err := s.SyncPod(t.Context(), podworkers.Create, testpod.With(makePod(), testpod.Volumes(v1.Volume{Name: "v0"})), nothing())
+	s := newSyncer(t, &world{setUpErr: errors.Join(errs...)},
+		podsync.Options{Event: func(e runtime.Event) { events = append(events, e) }})
+	_, err := s.SyncPod(t.Context(), podworkers.Create, testpod.With(makePod(), testpod.Volumes(v1.Volume{Name: "v0"})),
+		nothing())
 	require.Error(t, err)
 	require.Len(t, events, 21)
 	assert.Equal(t, "980 more volumes have failed", events[20].Message)
@@ -158,7 +163,8 @@ func TestVolumesWithOldContentAreSetUpAgain(t *testing.T) {
 func TestVolumesWithoutNetwork(t *testing.T) {
 	w := &world{}
 	s := newSyncer(t, w, podsync.Options{NetworkReady: func() error { return runtime.ErrNetworkNotReady }})
-	for state, want := range map[runtime.ContainerState][]string{runtime.ContainerRunning: {"set up volumes"}, runtime.ContainerExited: nil} {
+	for state, want := range map[runtime.ContainerState][]string{runtime.ContainerRunning: {"set up volumes"},
+		runtime.ContainerExited: nil} {
 		w.calls = nil
 		pod := testpod.With(makePod(), testpod.Restart(v1.RestartPolicyAlways))
 		_, err := s.SyncPod(t.Context(), podworkers.Sync, pod, observed(state, 0))

@@ -62,8 +62,8 @@ func (w *waits) editContainer(
 	}
 }
 
-// failed returns the error without its waits, nil if it has nothing else. The error of a pod that only waits is noted as that of the
-// pod if it was not noted before: it is that of a runtime.
+// failed returns the error without its waits, nil if it has nothing else. The error of a pod that only waits is noted
+// as that of the pod if it was not noted before: it is that of a runtime.
 func (w *waits) failed(err error) error {
 	waiting, failure := runtime.WithoutWaits(err)
 	if failure == nil && waiting != nil && len(w.by) == 0 {
@@ -88,10 +88,12 @@ func (w *waits) apply(pod *v1.Pod, observed *runtime.PodStatus, res *runtime.Syn
 
 // waitingIf sets the waiting reasons of the containers that do not run and for which the function returns one.
 func waitingIf(
-	pod *v1.Pod, observed *runtime.PodStatus, res *runtime.SyncResult, why func(container string) (v1.ContainerStateWaiting, bool),
+	pod *v1.Pod, observed *runtime.PodStatus, res *runtime.SyncResult,
+	why func(container string) (v1.ContainerStateWaiting, bool),
 ) {
 	for _, c := range podspec.Containers(&pod.Spec) {
-		if n := observed.Newest(c.Name); n != nil && n.State != runtime.ContainerExited && n.State != runtime.ContainerCreated {
+		if n := observed.Newest(c.Name); n != nil && n.State != runtime.ContainerExited &&
+			n.State != runtime.ContainerCreated {
 			continue
 		}
 		if waiting, ok := why(c.Name); ok {
@@ -111,21 +113,24 @@ func (s *Syncer) announce(st *podState, pod *v1.Pod, now map[string]runtime.Wait
 		if before[container] == wait {
 			continue
 		}
-		e := runtime.Event{Pod: runtime.RefOf(pod), Type: v1.EventTypeNormal, Reason: wait.Reason, Message: wait.Message, Logged: true}
+		e := runtime.Event{Pod: runtime.RefOf(pod), Type: v1.EventTypeNormal, Reason: wait.Reason,
+			Message: wait.Message, Logged: true}
 		if container != "" {
 			e.FieldPath = runtime.FieldPath(pod, container)
 		}
 		s.log.Info("Pod waits", "pod", e.Pod, "container", container, "reason", wait.Reason, "message", wait.Message)
 		s.opts.Event.Emit(e)
 		s.opts.Record.Emit(runtime.Record{
-			Pod: e.Pod, Stage: runtime.StageDecided, Kind: runtime.KindWait, Container: container, Reason: wait.Reason, Message: wait.Message,
+			Pod: e.Pod, Stage: runtime.StageDecided, Kind: runtime.KindWait, Container: container, Reason: wait.Reason,
+			Message: wait.Message,
 		})
 	}
 }
 
-// callRuntime calls SyncPod of the runtime. If it fails and does not say of which container, all that do not run wait with its error;
-// if it has reported no event, there is one.
-func (s *Syncer) callRuntime(ctx context.Context, st *podState, req runtime.PodSync, w *waits) (res runtime.SyncResult, err error) {
+// callRuntime calls SyncPod of the runtime. If it fails and does not say of which container, all that do not run wait
+// with its error; if it has reported no event, there is one.
+func (s *Syncer) callRuntime(ctx context.Context, st *podState, req runtime.PodSync,
+	w *waits) (res runtime.SyncResult, err error) {
 	st.warned.Store(false)
 	st.watch.track.Set(stepSync)
 	err = runtime.Recover(func() (err error) {

@@ -25,7 +25,8 @@ func TestSecurityOfPods(t *testing.T) {
 		return pod
 	}
 	strict := makePod("strict")
-	strict.Spec.SecurityContext = &v1.PodSecurityContext{SupplementalGroupsPolicy: ptr.To(v1.SupplementalGroupsPolicyStrict)}
+	strict.Spec.SecurityContext = &v1.PodSecurityContext{
+		SupplementalGroupsPolicy: ptr.To(v1.SupplementalGroupsPolicyStrict)}
 	for name, tc := range map[string]struct {
 		change func(*kubeletkit.Options)
 		want   map[string]string // the reasons of the refusals
@@ -38,7 +39,8 @@ func TestSecurityOfPods(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				n := startNodeWith(t, t.TempDir(), fake.New(fake.Options{}), tc.change)
 				defer n.stop(t)
-				n.source.Set(withSysctl("safe", "net.ipv4.tcp_syncookies"), withSysctl("unsafe", "net.core.somaxconn"), strict)
+				n.source.Set(withSysctl("safe", "net.ipv4.tcp_syncookies"), withSysctl("unsafe", "net.core.somaxconn"),
+					strict)
 				for name, pod := range n.after(5 * time.Second) {
 					reason, refused := tc.want[name]
 					assert.Equal(t, reason, pod.Status.Reason, name)
@@ -50,7 +52,8 @@ func TestSecurityOfPods(t *testing.T) {
 		})
 	}
 	_, err := kubeletkit.New(kubeletkit.Options{
-		NodeName: "node", RootDir: t.TempDir(), Runtime: fake.New(fake.Options{}), Host: &runtime.Host{}, Admission: kubeletkit.Admission{AllowedUnsafeSysctls: []string{"vm.swappiness"}},
+		NodeName: "node", RootDir: t.TempDir(), Runtime: fake.New(fake.Options{}), Host: &runtime.Host{},
+		Admission: kubeletkit.Admission{AllowedUnsafeSysctls: []string{"vm.swappiness"}},
 	})
 	require.ErrorContains(t, err, "vm.swappiness")
 }

@@ -157,7 +157,8 @@ func TestASecondAgentAdopts(t *testing.T) {
 		assert.Empty(t, rt.Transcript(fake.Target{}))
 		second.source.Set(makePod("kept"))
 		after := second.after(5 * time.Second)
-		assert.Equal(t, before["kept"].Status.ContainerStatuses[0].ContainerID, after["kept"].Status.ContainerStatuses[0].ContainerID)
+		assert.Equal(t, before["kept"].Status.ContainerStatuses[0].ContainerID,
+			after["kept"].Status.ContainerStatuses[0].ContainerID)
 		assert.True(t, before["kept"].Status.StartTime.Equal(after["kept"].Status.StartTime))
 		assert.Empty(t, rt.Transcript(fake.Target{Pod: "kept"}))
 		assert.Equal(t, []string{"kept"}, held(t, rt), "what was dropped meanwhile is gone")
@@ -196,7 +197,8 @@ func TestAnEditedPodWaitsForTheOneThatAnEarlierAgentStarted(t *testing.T) {
 
 		late.Set(makePod("other"))
 		n.after(time.Minute)
-		assert.Equal(t, []string{"default/other/main#0 running", "default/web/main#0 running"}, texts(rt.Instances(fake.Target{})),
+		assert.Equal(t, []string{"default/other/main#0 running", "default/web/main#0 running"},
+			texts(rt.Instances(fake.Target{})),
 			"the other pod is adopted, and nothing of the old one is left")
 		assert.Equal(t, started, rt.Instances(fake.Target{UID: "u2"})[0].StartedAt)
 		assert.NoDirExists(t, filepath.Join(root, "pods", "u1"))
@@ -218,7 +220,8 @@ func TestLogsDirectoryIsForOneAgent(t *testing.T) {
 		logs := t.TempDir()
 		start := func(name string) (stop context.CancelFunc, done chan error) {
 			a, err := kubeletkit.New(kubeletkit.Options{
-				NodeName: name, RootDir: t.TempDir(), Runtime: fake.New(fake.Options{}), Host: &runtime.Host{PodLogsDir: logs},
+				NodeName: name, RootDir: t.TempDir(), Runtime: fake.New(fake.Options{}),
+				Host:    &runtime.Host{PodLogsDir: logs},
 				Sources: []podconfig.Source{podconfigfake.NewSource("test")},
 			})
 			require.NoError(t, err)
@@ -290,14 +293,17 @@ func TestRunOnce(t *testing.T) {
 		rt, src := fake.New(fake.Options{}), podconfigfake.NewSource("test")
 		src.Set(makePod("a"), makePod("b"))
 		agent, err := kubeletkit.New(kubeletkit.Options{
-			NodeName: "node", RootDir: t.TempDir(), Runtime: rt, Sources: []podconfig.Source{src}, Host: &runtime.Host{PodLogsDir: t.TempDir()},
+			NodeName: "node", RootDir: t.TempDir(), Runtime: rt, Sources: []podconfig.Source{src},
+			Host:      &runtime.Host{PodLogsDir: t.TempDir()},
 			Admission: kubeletkit.Admission{Limits: syncloop.Limits{MaxPods: 1}},
 		})
 		require.NoError(t, err)
 		report, err := agent.RunOnce(t.Context())
 		require.ErrorContains(t, err, "pod default/b failed")
-		assert.Equal(t, "default/a: Running\ndefault/b: Failed (Pod was rejected: Node didn't have enough resource: pods, requested: 1, used: 1, capacity: 1)\n", report.String())
-		assert.Equal(t, []string{"default/a/main#0 running"}, texts(rt.Instances(fake.Target{})), "the pod goes on running")
+		assert.Equal(t, "default/a: Running\ndefault/b: Failed (Pod was rejected: Node didn't have enough resource: "+
+			"pods, requested: 1, used: 1, capacity: 1)\n", report.String())
+		assert.Equal(t, []string{"default/a/main#0 running"}, texts(rt.Instances(fake.Target{})),
+			"the pod goes on running")
 	})
 }
 
@@ -308,18 +314,22 @@ func TestNewNamesAllThatIsWrong(t *testing.T) {
 	}
 	_, err = kubeletkit.New(kubeletkit.Options{
 		NodeName: "node", Runtime: fake.New(fake.Options{}), Host: &runtime.Host{},
-		Sources: []podconfig.Source{nil}, Join: []lifecycle.Component{nil}, Plugins: kubeletkit.Plugins{Volumes: []volume.Plugin{volume.HostPath{}, nil}, Probes: []prober.Handler{nil}},
+		Sources: []podconfig.Source{nil}, Join: []lifecycle.Component{nil},
+		Plugins: kubeletkit.Plugins{Volumes: []volume.Plugin{volume.HostPath{}, nil}, Probes: []prober.Handler{nil}},
 	})
-	for _, part := range []string{"Options.Sources[0] is nil", "Options.Join[0] is nil", "Options.Plugins.Volumes[1] is nil", "Options.Plugins.Probes[0] is nil"} {
+	for _, part := range []string{"Options.Sources[0] is nil", "Options.Join[0] is nil",
+		"Options.Plugins.Volumes[1] is nil", "Options.Plugins.Probes[0] is nil"} {
 		require.ErrorContains(t, err, part)
 	}
 	_, err = kubeletkit.New(kubeletkit.Options{
 		NodeName: "node", Runtime: (*fake.Runtime)(nil), Host: &runtime.Host{},
-		Sources: []podconfig.Source{(*podconfigfake.Source)(nil)}, Join: []lifecycle.Component{(*eviction.Manager)(nil)},
+		Sources: []podconfig.Source{(*podconfigfake.Source)(nil)}, Join: []lifecycle.Component{
+			(*eviction.Manager)(nil)},
 		Observe: kubeletkit.Observe{Metrics: kubeletkit.Metrics{PLEG: (*disconnects)(nil)}},
 	})
 	for _, part := range []string{
-		"Options.Runtime holds a nil *fake.Runtime", "Options.Sources[0] holds a nil *fake.Source", "Options.Join[0] holds a nil *eviction.Manager", "Options.Observe.Metrics.PLEG holds a nil",
+		"Options.Runtime holds a nil *fake.Runtime", "Options.Sources[0] holds a nil *fake.Source",
+		"Options.Join[0] holds a nil *eviction.Manager", "Options.Observe.Metrics.PLEG holds a nil",
 	} {
 		require.ErrorContains(t, err, part)
 	}

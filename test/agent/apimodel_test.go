@@ -80,11 +80,14 @@ func (s *apiServer) check(pod *v1.Pod, next *v1.PodStatus) {
 	for i := range next.ContainerStatuses {
 		c := &next.ContainerStatuses[i]
 		assert.False(s.t, c.Ready && c.State.Running == nil, "%s: %s is ready and does not run", pod.Name, c.Name)
-		if last, state := c.LastTerminationState.Terminated, c.State.Terminated; last != nil && state != nil && state.ContainerID != "" {
-			assert.NotEqual(s.t, state.ContainerID, last.ContainerID, "%s: the last state of %s is the present one", pod.Name, c.Name)
+		if last, state := c.LastTerminationState.Terminated, c.State.Terminated; last != nil && state != nil &&
+			state.ContainerID != "" {
+			assert.NotEqual(s.t, state.ContainerID, last.ContainerID, "%s: the last state of %s is the present one",
+				pod.Name, c.Name)
 		}
 		if i < len(before.ContainerStatuses) {
-			assert.GreaterOrEqual(s.t, c.RestartCount, before.ContainerStatuses[i].RestartCount, "%s: restarts of %s", pod.Name, c.Name)
+			assert.GreaterOrEqual(s.t, c.RestartCount, before.ContainerStatuses[i].RestartCount,
+				"%s: restarts of %s", pod.Name, c.Name)
 		}
 	}
 	assert.GreaterOrEqual(s.t, next.ObservedGeneration, before.ObservedGeneration)
@@ -120,7 +123,8 @@ func randomPods(t *testing.T, dir string, random *rand.Rand) {
 		switch op := random.IntN(12); {
 		case pod == nil:
 			uid++
-			pod = testpod.New(name, testpod.UID(types.UID(fmt.Sprintf("u%d", uid))), testpod.Restart(v1.RestartPolicyAlways), testpod.Containers("main"))
+			pod = testpod.New(name, testpod.UID(types.UID(fmt.Sprintf("u%d", uid))),
+				testpod.Restart(v1.RestartPolicyAlways), testpod.Containers("main"))
 			if name == "job" {
 				pod.Spec.RestartPolicy = v1.RestartPolicyNever
 			}
@@ -130,11 +134,14 @@ func randomPods(t *testing.T, dir string, random *rand.Rand) {
 			pod.Generation = 1
 			s.pods[name] = pod
 		case op < 2:
-			s.pods[name] = testpod.With(pod, testpod.Deleted([]int64{1, 10, 60}[random.IntN(3)]), func(p *v1.Pod) { p.Generation++ })
+			s.pods[name] = testpod.With(pod, testpod.Deleted([]int64{1, 10, 60}[random.IntN(3)]),
+				func(p *v1.Pod) { p.Generation++ })
 		case op == 2:
-			s.pods[name] = testpod.With(pod, func(p *v1.Pod) { p.Generation++; p.Labels = map[string]string{"n": fmt.Sprint(p.Generation)} })
+			s.pods[name] = testpod.With(pod,
+				func(p *v1.Pod) { p.Generation++; p.Labels = map[string]string{"n": fmt.Sprint(p.Generation)} })
 		case op == 3 && pod.DeletionTimestamp == nil:
-			s.pods[name] = testpod.With(pod, func(p *v1.Pod) { p.Generation++; p.Spec.Containers[0].Image = fmt.Sprintf("image:%d", p.Generation) })
+			s.pods[name] = testpod.With(pod,
+				func(p *v1.Pod) { p.Generation++; p.Spec.Containers[0].Image = fmt.Sprintf("image:%d", p.Generation) })
 		case op == 4:
 			s.pods[name] = testpod.With(pod, func(p *v1.Pod) {
 				if p.Status.Phase != v1.PodSucceeded {

@@ -85,7 +85,8 @@ func TestARefusedPodThatIsDeletedIsFinished(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		rt := fake.New(fake.Options{})
 		n := startAPINode(t, dir, rt, func(o *kubeletkit.Options) {
-			o.Join = []lifecycle.Component{lifecycle.AdmitterFunc("test", func(lifecycle.AdmitRequest) error { return lifecycle.Refuse("Full", "no room") })}
+			o.Join = []lifecycle.Component{lifecycle.AdmitterFunc("test",
+				func(lifecycle.AdmitRequest) error { return lifecycle.Refuse("Full", "no room") })}
 		})
 		defer n.stop(t)
 		web := makePod("web")
@@ -119,7 +120,8 @@ func TestARunningPodThatIsRefused(t *testing.T) {
 		n.stop(t)
 
 		n = startAPINode(t, dir, rt, func(o *kubeletkit.Options) {
-			o.Join = []lifecycle.Component{lifecycle.AdmitterFunc("test", func(lifecycle.AdmitRequest) error { return lifecycle.Refuse("Full", "no room") })}
+			o.Join = []lifecycle.Component{lifecycle.AdmitterFunc("test",
+				func(lifecycle.AdmitRequest) error { return lifecycle.Refuse("Full", "no room") })}
 		})
 		defer n.stop(t)
 		n.source.Set(web)
@@ -165,7 +167,8 @@ func TestAPodThatIsBeingStoppedStaysReadyAcrossARestart(t *testing.T) {
 		rt := fake.New(fake.Options{})
 		rt.Script(fake.Target{}, fake.Behavior{StopDelay: 50 * time.Second})
 		web := testpod.With(makePod("web"), func(p *v1.Pod) {
-			p.Spec.Containers[0].ReadinessProbe = &v1.Probe{PeriodSeconds: 5, ProbeHandler: v1.ProbeHandler{Exec: &v1.ExecAction{Command: []string{"true"}}}}
+			p.Spec.Containers[0].ReadinessProbe = &v1.Probe{PeriodSeconds: 5,
+				ProbeHandler: v1.ProbeHandler{Exec: &v1.ExecAction{Command: []string{"true"}}}}
 		})
 		n := startAPINode(t, dir, rt, func(*kubeletkit.Options) {})
 		n.source.Set(web)
@@ -226,14 +229,19 @@ func TestARestartOfTheAgentChangesNoStatus(t *testing.T) {
 		rt.Script(fake.Target{Container: "setup"}, fake.Exits(time.Second, 0))
 		rt.Script(fake.Target{Pod: "done"}, fake.Exits(3*time.Second, 0))
 		setup, always := testpod.Init(v1.Container{Name: "setup", Image: "setup:1"}), v1.ContainerRestartPolicyAlways
-		probe := &v1.Probe{PeriodSeconds: 5, ProbeHandler: v1.ProbeHandler{Exec: &v1.ExecAction{Command: []string{"true"}}}}
-		probed := func(p *v1.Pod) { p.Spec.Containers[0].ReadinessProbe, p.Spec.Containers[0].StartupProbe = probe, probe }
+		probe := &v1.Probe{PeriodSeconds: 5,
+			ProbeHandler: v1.ProbeHandler{Exec: &v1.ExecAction{Command: []string{"true"}}}}
+		probed := func(p *v1.Pod) {
+			p.Spec.Containers[0].ReadinessProbe, p.Spec.Containers[0].StartupProbe = probe,
+				probe
+		}
 		late := func(p *v1.Pod) { p.Spec.ActiveDeadlineSeconds = new(int64(5)) }
 		pods := []*v1.Pod{
 			testpod.With(makePod("web"), setup),
 			testpod.New("done", testpod.Restart(v1.RestartPolicyNever), testpod.Containers("main"), setup),
 			testpod.New("late", testpod.Restart(v1.RestartPolicyNever), testpod.Containers("main"), late),
-			testpod.With(makePod("side"), testpod.Sidecar(v1.Container{Name: "side", Image: "side:1", RestartPolicy: &always})),
+			testpod.With(makePod("side"),
+				testpod.Sidecar(v1.Container{Name: "side", Image: "side:1", RestartPolicy: &always})),
 			testpod.With(makePod("ready"), probed),
 		}
 		n := startAPINode(t, dir, rt, func(*kubeletkit.Options) {})

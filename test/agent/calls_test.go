@@ -26,7 +26,8 @@ import (
 // calls about the pod in the half minute that follows, or if during is given, in the half
 // minute after it, in the order of their beginning. Calls of the agent that are about no pod
 // are counted in others.
-func callsOf(t *testing.T, during func(rt *fake.Runtime, source *podconfigfake.Source)) (calls []string, others map[string]int) {
+func callsOf(t *testing.T,
+	during func(rt *fake.Runtime, source *podconfigfake.Source)) (calls []string, others map[string]int) {
 	t.Helper()
 	runAgent(t, func(rt *fake.Runtime, source *podconfigfake.Source) {
 		rt.ForgetCalls()
@@ -76,7 +77,8 @@ func runAgent(t *testing.T, test func(rt *fake.Runtime, source *podconfigfake.So
 func onePod(name string) *v1.Pod {
 	return &v1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default", UID: types.UID(name)},
-		Spec:       v1.PodSpec{Containers: []v1.Container{{Name: "c", Image: "busybox:1", ImagePullPolicy: v1.PullIfNotPresent}}},
+		Spec: v1.PodSpec{Containers: []v1.Container{{Name: "c", Image: "busybox:1",
+			ImagePullPolicy: v1.PullIfNotPresent}}},
 	}
 }
 
@@ -143,11 +145,13 @@ func TestCallsOfIdle(t *testing.T) {
 			assert.Empty(t, calls)
 			const images = 12 // collections of images, with one call of each kind
 			assert.InDelta(t, 720+images, others["Status"], 1)
-			assert.LessOrEqual(t, others["StreamPodSandboxes"], 31) // each 12 by relists and sweeps, and 6 by garbage collection
+			// each 12 by relists and sweeps, and 6 by garbage collection
+			assert.LessOrEqual(t, others["StreamPodSandboxes"], 31)
 			assert.LessOrEqual(t, others["StreamContainers"], 31+images)
 			assert.Equal(t, images, others["ListImages"])
 			assert.Equal(t, images, others["ImageFsInfo"])
-			for _, known := range []string{"Status", "StreamPodSandboxes", "StreamContainers", "ListImages", "ImageFsInfo"} {
+			for _, known := range []string{"Status", "StreamPodSandboxes", "StreamContainers",
+				"ListImages", "ImageFsInfo"} {
 				delete(others, known)
 			}
 			assert.Empty(t, others)

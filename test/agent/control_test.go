@@ -36,14 +36,17 @@ func TestEvict(t *testing.T) {
 		n.source.Set(testpod.With(makePod("web"), func(p *v1.Pod) { p.Generation = 3 }), makePod("db"))
 		n.after(time.Second)
 
-		require.NoError(t, n.Evict("uid-web", runtime.Eviction{Reason: "Evicted", Message: "The node was low on resource: memory.", GracePeriod: ptr.To[int64](2)}))
+		require.NoError(t,
+			n.Evict("uid-web", runtime.Eviction{Reason: "Evicted", Message: "The node was low on resource: memory.",
+				GracePeriod: ptr.To[int64](2)}))
 		assert.Len(t, rt.Running(fake.Target{Pod: "web"}), 1, "it does not wait")
 		web := n.after(3 * time.Second)["web"]
 		assert.Equal(t, v1.PodFailed, web.Status.Phase)
 		assert.Equal(t, "Evicted", web.Status.Reason)
 		assert.Equal(t, "The node was low on resource: memory.", web.Status.Message)
 		require.True(t, slices.ContainsFunc(web.Status.Conditions, func(c v1.PodCondition) bool {
-			return c.Type == v1.DisruptionTarget && c.Status == v1.ConditionTrue && c.Reason == "TerminationByKubelet" && c.ObservedGeneration == 3 && !c.LastTransitionTime.IsZero()
+			return c.Type == v1.DisruptionTarget && c.Status == v1.ConditionTrue &&
+				c.Reason == "TerminationByKubelet" && c.ObservedGeneration == 3 && !c.LastTransitionTime.IsZero()
 		}), "%v", web.Status.Conditions)
 		assert.Empty(t, rt.Running(fake.Target{Pod: "web"}), "the grace period is the one that was given")
 
@@ -61,10 +64,13 @@ func TestEvictForACriticalPod(t *testing.T) {
 		defer n.stop(t)
 		n.source.Set(makePod("web"))
 		n.after(time.Second)
-		require.NoError(t, n.Evict("uid-web", runtime.Eviction{Reason: "Preempting", Message: "Preempted in order to admit critical pod"}))
+		require.NoError(t,
+			n.Evict("uid-web", runtime.Eviction{Reason: "Preempting",
+				Message: "Preempted in order to admit critical pod"}))
 		web := n.after(time.Minute)["web"]
 		assert.Equal(t, "Preempted in order to admit critical pod", web.Status.Message)
-		i := slices.IndexFunc(web.Status.Conditions, func(c v1.PodCondition) bool { return c.Type == v1.DisruptionTarget })
+		i := slices.IndexFunc(web.Status.Conditions,
+			func(c v1.PodCondition) bool { return c.Type == v1.DisruptionTarget })
 		require.GreaterOrEqual(t, i, 0)
 		assert.Equal(t, "Pod was preempted by Kubelet to accommodate a critical pod.", web.Status.Conditions[i].Message)
 	})
@@ -76,7 +82,8 @@ type countingSyncer struct {
 	syncs *atomic.Int32
 }
 
-func (c countingSyncer) SyncPod(ctx context.Context, typ podworkers.UpdateType, pod *v1.Pod, status *runtime.PodStatus) (podworkers.Result, error) {
+func (c countingSyncer) SyncPod(ctx context.Context, typ podworkers.UpdateType, pod *v1.Pod,
+	status *runtime.PodStatus) (podworkers.Result, error) {
 	c.syncs.Add(1)
 	return c.Syncer.SyncPod(ctx, typ, pod, status)
 }
@@ -86,7 +93,8 @@ func TestSync(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var syncs atomic.Int32
 		n := startNodeWith(t, dir, fake.New(fake.Options{}), func(o *kubeletkit.Options) {
-			o.Override.PodSyncer = kubeletkit.Wrap(func(s podworkers.Syncer) podworkers.Syncer { return countingSyncer{s, &syncs} })
+			o.Override.PodSyncer = kubeletkit.Wrap(
+				func(s podworkers.Syncer) podworkers.Syncer { return countingSyncer{s, &syncs} })
 		})
 		defer n.stop(t)
 		n.source.Set(makePod("web"))
@@ -119,8 +127,10 @@ func TestSyncAndEvictStartNoPodThatWasForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		rt := fake.New(fake.Options{})
 		n := startNodeWith(t, dir, rt, func(o *kubeletkit.Options) {
-			o.Override.PodManager = kubeletkit.Wrap(func(m podmanager.Manager) podmanager.Manager { return forgetfulPods{m} })
-			o.Override.PodWorkers = kubeletkit.Wrap(func(w podworkers.Workers) podworkers.Workers { return forgetfulWorkers{w} })
+			o.Override.PodManager = kubeletkit.Wrap(
+				func(m podmanager.Manager) podmanager.Manager { return forgetfulPods{m} })
+			o.Override.PodWorkers = kubeletkit.Wrap(
+				func(w podworkers.Workers) podworkers.Workers { return forgetfulWorkers{w} })
 		})
 		defer n.stop(t)
 		n.after(time.Second)
@@ -178,7 +188,10 @@ func TestDrainOfAPodThatCannotBeStopped(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				below := fake.New(fake.Options{})
 				rt := &unstoppable{Runtime: below}
-				start := func() *node { return startNodeWith(t, dir, below, func(o *kubeletkit.Options) { o.Runtime = rt }) }
+				start := func() *node {
+					return startNodeWith(t, dir, below,
+						func(o *kubeletkit.Options) { o.Runtime = rt })
+				}
 				n := start()
 				n.source.Set(makePod("web"))
 				n.after(5 * time.Second)
@@ -295,7 +308,8 @@ func TestDrainStartsNothing(t *testing.T) {
 				n.source.Set(makePod("web"))
 				n.after(time.Minute)
 				assert.Empty(t, rt.Running(fake.Target{}))
-				starts := slices.DeleteFunc(rt.Calls(fake.Target{}), func(c fake.Call) bool { return c.Method != "StartContainer" })
+				starts := slices.DeleteFunc(rt.Calls(fake.Target{}),
+					func(c fake.Call) bool { return c.Method != "StartContainer" })
 				assert.Len(t, starts, 1, "that of the earlier agent: %v", starts)
 			})
 		})
@@ -315,7 +329,8 @@ func TestDrainWithAReplacedSyncHandler(t *testing.T) {
 				o.Checkpoint = store
 				o.Override.SyncHandler = func(_ syncloop.Handler, p kubeletkit.Parts) (syncloop.Handler, error) {
 					return syncloop.NewHandler(
-						syncloop.HandlerDeps{Pods: p.PodManager, Workers: p.PodWorkers, Status: p.Status, Runtime: p.Runtime, Steps: p.Steps, Checkpoint: p.Checkpoint},
+						syncloop.HandlerDeps{Pods: p.PodManager, Workers: p.PodWorkers, Status: p.Status,
+							Runtime: p.Runtime, Steps: p.Steps, Checkpoint: p.Checkpoint},
 						syncloop.HandlerOptions{PodsDir: p.PodsDir, Admit: p.Admission})
 				}
 			})
@@ -381,7 +396,8 @@ func TestDrainLeavesTheCheckpoint(t *testing.T) {
 
 func TestComponentsRunAndStopWithTheAgent(t *testing.T) {
 	options := func(t *testing.T) kubeletkit.Options {
-		return kubeletkit.Options{NodeName: "node", RootDir: t.TempDir(), Runtime: fake.New(fake.Options{}), Host: &runtime.Host{}}
+		return kubeletkit.Options{NodeName: "node", RootDir: t.TempDir(), Runtime: fake.New(fake.Options{}),
+			Host: &runtime.Host{}}
 	}
 	t.Run("stops", func(t *testing.T) {
 		opts := options(t)
@@ -474,7 +490,8 @@ type denying struct{ wrappedRuntime }
 
 func (d denying) SyncPod(ctx context.Context, req runtime.PodSync) (runtime.SyncResult, error) {
 	if req.Pod.Labels["deny"] != "" {
-		return runtime.SyncResult{}, &runtime.TerminalError{Reason: "Denied", Message: "pods with the label deny do not run here"}
+		return runtime.SyncResult{}, &runtime.TerminalError{Reason: "Denied",
+			Message: "pods with the label deny do not run here"}
 	}
 	return d.Runtime.SyncPod(ctx, req)
 }

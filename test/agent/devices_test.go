@@ -27,7 +27,8 @@ func TestDevicesOfAPod(t *testing.T) {
 		rt, p := fake.New(fake.Options{}), devicesfake.New(port)
 		start := func() *node {
 			return startNodeWith(t, dir, rt, func(o *kubeletkit.Options) {
-				o.Join = []lifecycle.Component{kubeletkit.WithAgent(func(agent *kubeletkit.Agent) (lifecycle.Component, error) {
+				o.Join = []lifecycle.Component{kubeletkit.WithAgent(func(agent *kubeletkit.Agent) (lifecycle.Component,
+					error) {
 					return devices.New(filepath.Join(dir, "devices"), devices.Options{
 						Providers:     []devices.Provider{p},
 						Resync:        func(pod types.UID) { _ = agent.Sync(pod) },
@@ -73,7 +74,8 @@ func TestDevicesOfAPod(t *testing.T) {
 		waits := got.ContainerStatuses[0].State.Waiting
 		require.NotNil(t, waits)
 		assert.Equal(t, v1.ContainerStateWaiting{
-			Reason: "WaitingForDevices", Message: `container "main": waiting for the device "a" of example.com/port: it is unhealthy`,
+			Reason:  "WaitingForDevices",
+			Message: `container "main": waiting for the device "a" of example.com/port: it is unhealthy`,
 		}, *waits)
 		assert.NotNil(t, got.ContainerStatuses[0].LastTerminationState.Terminated)
 		p.Set(devices.Device{ID: "a"})

@@ -46,12 +46,15 @@ func TestDrainByPriority(t *testing.T) {
 		rt.Script(fake.Target{Pod: "web"}, fake.Behavior{StopDelay: 5 * time.Second})
 		n := startNode(t, dir, rt)
 		defer n.stop(t)
-		n.source.Set(makePod("batch"), prioritized("web", 1000), prioritized("dns", 2_000_000_000), prioritized("csi", 2_000_001_000))
+		n.source.Set(makePod("batch"), prioritized("web", 1000), prioritized("dns", 2_000_000_000),
+			prioritized("csi", 2_000_001_000))
 		n.after(5 * time.Second)
 
 		began := time.Now()
-		periods := shutdown.ByPriority(shutdown.Period{Priority: 1000, GracePeriod: 20 * time.Second}, shutdown.Period{GracePeriod: 10 * time.Second},
-			shutdown.Period{Priority: 5000, GracePeriod: time.Hour}, shutdown.Period{Priority: 2_000_000_000, GracePeriod: 10 * time.Second})
+		periods := shutdown.ByPriority(shutdown.Period{Priority: 1000, GracePeriod: 20 * time.Second},
+			shutdown.Period{GracePeriod: 10 * time.Second},
+			shutdown.Period{Priority: 5000, GracePeriod: time.Hour}, shutdown.Period{Priority: 2_000_000_000,
+				GracePeriod: 10 * time.Second})
 		require.NoError(t, n.DrainByPriority(t.Context(), periods))
 		assert.Equal(t, map[string]int{"batch": 10, "web": 15, "dns": 15, "csi": 15}, n.ends(began))
 		pods := n.after(0)
@@ -62,7 +65,8 @@ func TestDrainByPriority(t *testing.T) {
 			c := podspec.ReportedCondition(pod, v1.DisruptionTarget)
 			assert.Equal(t, "TerminationByKubelet", c.Reason, name)
 		}
-		assert.Equal(t, int32(137), pods["batch"].Status.ContainerStatuses[0].State.Terminated.ExitCode, "its 30 s became 10 s")
+		assert.Equal(t, int32(137), pods["batch"].Status.ContainerStatuses[0].State.Terminated.ExitCode,
+			"its 30 s became 10 s")
 
 		n.source.Set(makePod("late"))
 		assert.Equal(t, "NodeShutdown", n.after(time.Second)["late"].Status.Reason)
@@ -106,7 +110,8 @@ func TestEndPodsWaitsForVolumes(t *testing.T) {
 		n := startNodeWith(t, dir, rt, func(o *kubeletkit.Options) { o.Plugins.Volumes = []volume.Plugin{disk} })
 		defer n.stop(t)
 		web := prioritized("web", 0)
-		web.Spec.Volumes = []v1.Volume{{Name: "data", VolumeSource: v1.VolumeSource{NFS: &v1.NFSVolumeSource{Server: "a", Path: "/"}}}}
+		web.Spec.Volumes = []v1.Volume{{Name: "data",
+			VolumeSource: v1.VolumeSource{NFS: &v1.NFSVolumeSource{Server: "a", Path: "/"}}}}
 		web.Spec.Containers[0].VolumeMounts = []v1.VolumeMount{{Name: "data", MountPath: "/data"}}
 		n.source.Set(web, prioritized("csi", 2_000_000_000))
 		n.after(5 * time.Second)
@@ -147,8 +152,8 @@ func TestEndPodsCanBeTakenBack(t *testing.T) {
 	})
 }
 
-// What has ended by itself, or ends for another reason, keeps its reason; a pod that takes longer to end than its group has ends
-// sooner.
+// What has ended by itself, or ends for another reason, keeps its reason; a pod that takes longer to end than its group
+// has ends sooner.
 func TestEndPodsThatEndAlready(t *testing.T) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
@@ -161,10 +166,13 @@ func TestEndPodsThatEndAlready(t *testing.T) {
 		defer n.stop(t)
 		never := testpod.Restart(v1.RestartPolicyNever)
 		slow := func(p *v1.Pod) { p.Spec.TerminationGracePeriodSeconds = new(int64(600)) }
-		pods := []*v1.Pod{testpod.With(makePod("job"), never), testpod.With(makePod("clean"), never), testpod.With(makePod("evicted"), slow)}
+		pods := []*v1.Pod{testpod.With(makePod("job"), never), testpod.With(makePod("clean"), never),
+			testpod.With(makePod("evicted"), slow)}
 		n.source.Set(append(slices.Clone(pods), testpod.With(makePod("removed"), slow))...)
 		n.after(5 * time.Second)
-		require.NoError(t, n.Evict("uid-evicted", runtime.Eviction{Reason: "Evicted", Message: "The node was low on resource: memory."}))
+		require.NoError(t,
+			n.Evict("uid-evicted",
+				runtime.Eviction{Reason: "Evicted", Message: "The node was low on resource: memory."}))
 		n.source.Set(pods...)
 		n.after(time.Second)
 
@@ -186,7 +194,8 @@ func TestEndPodsThatEndAlready(t *testing.T) {
 
 // changed returns the pod with another environment, which a container has only when it is created.
 func changed(pod *v1.Pod) *v1.Pod {
-	return testpod.With(pod, func(p *v1.Pod) { p.Spec.Containers[0].Env = []v1.EnvVar{{Name: "CHANGED", Value: "yes"}} })
+	return testpod.With(pod,
+		func(p *v1.Pod) { p.Spec.Containers[0].Env = []v1.EnvVar{{Name: "CHANGED", Value: "yes"}} })
 }
 
 // No container of a pod is created after the drain has begun, whatever was requested of it before and meanwhile.
@@ -199,7 +208,8 @@ func TestNoPodStartsAfterADrain(t *testing.T) {
 		n := startNodeWith(t, dir, rt, func(o *kubeletkit.Options) { o.Sync.RecreateUpdated = true })
 		defer n.stop(t)
 		slow := func(p *v1.Pod) { p.Spec.TerminationGracePeriodSeconds = new(int64(600)) }
-		batch, web, dns, left := testpod.With(makePod("batch"), slow), prioritized("web", 1000), prioritized("dns", 2000), prioritized("left", 2000)
+		batch, web, dns, left := testpod.With(makePod("batch"), slow), prioritized("web", 1000),
+			prioritized("dns", 2000), prioritized("left", 2000)
 		former := testpod.With(prioritized("former", 2000), testpod.UID("uid-former"))
 		successor := testpod.With(prioritized("former", 2000), testpod.UID("uid-successor"))
 		n.source.Set(batch, web, dns, left, former)
@@ -210,12 +220,15 @@ func TestNoPodStartsAfterADrain(t *testing.T) {
 
 		rt.ForgetCalls()
 		time.AfterFunc(10*time.Second, func() { n.source.Set(batch, changed(web), changed(dns), successor) })
-		time.AfterFunc(time.Minute, func() { n.source.Set(batch, changed(web), changed(dns), left, successor, makePod("late")) })
-		periods := shutdown.ByPriority(shutdown.Period{GracePeriod: 10 * time.Minute}, shutdown.Period{Priority: 1000, GracePeriod: time.Minute},
+		time.AfterFunc(time.Minute,
+			func() { n.source.Set(batch, changed(web), changed(dns), left, successor, makePod("late")) })
+		periods := shutdown.ByPriority(shutdown.Period{GracePeriod: 10 * time.Minute},
+			shutdown.Period{Priority: 1000, GracePeriod: time.Minute},
 			shutdown.Period{Priority: 2000, GracePeriod: time.Minute})
 		require.NoError(t, n.DrainByPriority(t.Context(), periods))
 		for _, call := range rt.Calls(fake.Target{}) {
-			assert.NotContains(t, []string{"RunPodSandbox", "CreateContainer", "StartContainer"}, call.Method, "%s %s", call.Pod, call.Method)
+			assert.NotContains(t, []string{"RunPodSandbox", "CreateContainer", "StartContainer"}, call.Method,
+				"%s %s", call.Pod, call.Method)
 		}
 		assert.Empty(t, rt.Running(fake.Target{}))
 		pods := n.after(time.Minute)

@@ -86,7 +86,8 @@ func TestDueEndsSurviveARestart(t *testing.T) {
 						store, err := checkpoint.New(filepath.Join(dir, "kept"), checkpoint.Options{})
 						require.NoError(t, err)
 						o.Checkpoint, o.StatusSink = store, sink
-						o.Override.Status = kubeletkit.Wrap(func(m status.Manager) status.Manager { return struct{ status.Manager }{m} })
+						o.Override.Status = kubeletkit.Wrap(
+							func(m status.Manager) status.Manager { return struct{ status.Manager }{m} })
 					})
 					during(n)
 					n.stop(t)

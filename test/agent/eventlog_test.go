@@ -31,7 +31,8 @@ func TestAZeroLoggerIsThatOfSlog(t *testing.T) {
 	t.Cleanup(func() { slog.SetDefault(before) })
 	rejected := func(log logr.Logger) []string {
 		synctest.Test(t, func(t *testing.T) {
-			n := startNodeWith(t, t.TempDir(), fake.New(fake.Options{}), func(o *kubeletkit.Options) { o.Observe.Logger = log })
+			n := startNodeWith(t, t.TempDir(), fake.New(fake.Options{}),
+				func(o *kubeletkit.Options) { o.Observe.Logger = log })
 			defer n.stop(t)
 			pod := makePod("web")
 			pod.UID = ""
@@ -85,7 +86,8 @@ func TestEachLoggerHasADefault(t *testing.T) {
 			return err
 		}
 		if d.IsDir() {
-			if path == "examples" || path == "test" || path == "internal" || path == "cluster/internal" || d.Name() == ".git" {
+			if path == "examples" || path == "test" || path == "internal" || path == "cluster/internal" ||
+				d.Name() == ".git" {
 				return fs.SkipDir
 			}
 			return nil
@@ -105,7 +107,9 @@ func TestEachLoggerHasADefault(t *testing.T) {
 			defaulted := 0
 			for _, f := range files {
 				source, _ := os.ReadFile(f)
-				defaulted += bytes.Count(source, []byte("logging.OrDefault(")) + bytes.Count(source, []byte("slog.Default().Handler()")) // that of a module of its own
+				// that of a module of its own
+				defaulted += bytes.Count(source, []byte("logging.OrDefault(")) + bytes.Count(source,
+					[]byte("slog.Default().Handler()"))
 			}
 			assert.Positive(t, defaulted, path)
 		}

@@ -99,8 +99,10 @@ func TestAnUpdateUnderTheSameUID(t *testing.T) {
 				running := rt.Running(fake.Target{Pod: "web"})
 				require.Len(t, running, 1)
 				const changed = "spec.containers{main}.command"
-				update := runtime.Record{Stage: runtime.StageDecided, Kind: runtime.KindUpdate, Source: "test", Message: changed}
-				got := historyfake.Records(n.Parts().History.Entries("uid-web"), "web", runtime.KindUpdate, runtime.KindRecreate)
+				update := runtime.Record{Stage: runtime.StageDecided, Kind: runtime.KindUpdate,
+					Source: "test", Message: changed}
+				got := historyfake.Records(n.Parts().History.Entries("uid-web"), "web", runtime.KindUpdate,
+					runtime.KindRecreate)
 				if recreate {
 					assert.Equal(t, uint32(1), running[0].Attempt)
 					anew := update

@@ -38,13 +38,15 @@ func TestCostGrowsLinearly(t *testing.T) {
 		require.NoError(t, err)
 		bytes, small, times := costOfPods(t, n)
 		for step, name := range steps {
-			t.Logf("%4d pods, for each pod: %-15s %.0f kB, %.0f kB of it in small objects, %.2f ms", n, name, bytes[step]/1e3, small[step]/1e3, times[step])
+			t.Logf("%4d pods, for each pod: %-15s %.0f kB, %.0f kB of it in small objects, %.2f ms", n, name,
+				bytes[step]/1e3, small[step]/1e3, times[step])
 		}
 		if i == 0 {
 			first, firstSmall = bytes, small
 		}
 		for step, name := range steps {
-			assert.LessOrEqual(t, small[step], 1.3*firstSmall[step], "%s of %d pods, bytes of small objects for each pod", name, n)
+			assert.LessOrEqual(t, small[step], 1.3*firstSmall[step],
+				"%s of %d pods, bytes of small objects for each pod", name, n)
 			assert.LessOrEqual(t, bytes[step], 2*first[step], "%s of %d pods, bytes for each pod", name, n)
 		}
 	}

@@ -69,7 +69,8 @@ func startCPU(b *testing.B, pods int, h history.Store) float64 {
 	source, dir := podconfigfake.NewSource("test"), b.TempDir()
 	sink := &running{all: make(chan struct{})}
 	sink.left.Store(int32(pods))
-	opts := kubeletkit.Options{NodeName: "node", RootDir: dir, Runtime: rt, Host: rt.Host(), Sources: []podconfig.Source{source}, StatusSink: sink,
+	opts := kubeletkit.Options{NodeName: "node", RootDir: dir, Runtime: rt, Host: rt.Host(),
+		Sources: []podconfig.Source{source}, StatusSink: sink,
 		Observe: kubeletkit.Observe{Event: func(runtime.Event) {}}}
 	opts.Override.History = kubeletkit.Replace(h)
 	agent, err := kubeletkit.New(opts)

@@ -36,7 +36,8 @@ func (n *node) sentences(name string) []string {
 	return out
 }
 
-// Whatever generator is chosen or made in place of the default, the history has what it sees, and metrics have its relists.
+// Whatever generator is chosen or made in place of the default, the history has what it sees, and metrics have its
+// relists.
 func TestHistoryOfEachPLEG(t *testing.T) {
 	for name, change := range map[string]func(*kubeletkit.Options){
 		"events":         func(*kubeletkit.Options) {},
@@ -65,7 +66,8 @@ func TestHistoryOfEachPLEG(t *testing.T) {
 				n.after(time.Minute)
 				n.source.Set()
 				n.after(time.Minute)
-				for _, want := range []string{"The sandbox is ready", "Container main runs", "Container main exited with code 1 (Error)", "The sandbox has died"} {
+				for _, want := range []string{"The sandbox is ready", "Container main runs",
+					"Container main exited with code 1 (Error)", "The sandbox has died"} {
 					assert.Contains(t, n.sentences("web"), want)
 				}
 				assert.Positive(t, relists.n.Load())
@@ -126,12 +128,14 @@ func TestHistoryOfALife(t *testing.T) {
 			"The pod is not desired any more",
 			"The pod is gone",
 		)
-		n.inOrder(t, "web", "A sandbox is to be created: the pod has none", "The sandbox is ready", "Container main exited with code 1 (Error)")
+		n.inOrder(t, "web", "A sandbox is to be created: the pod has none", "The sandbox is ready",
+			"Container main exited with code 1 (Error)")
 		entries := n.Parts().History.Entries("uid-web")
 		for i, e := range entries {
 			switch {
 			case e.Stage == runtime.StageSeen:
-				assert.Contains(t, []runtime.RecordSource{runtime.SourceEvent, runtime.SourceInspection, runtime.SourceRelist}, e.Source)
+				assert.Contains(t, []runtime.RecordSource{runtime.SourceEvent, runtime.SourceInspection,
+					runtime.SourceRelist}, e.Source)
 			case e.Kind == runtime.KindBackOff:
 				assert.Equal(t, 10*time.Second, e.Duration)
 			}
@@ -174,13 +178,15 @@ func TestHistoryAnswers(t *testing.T) {
 	}{
 		"why was it restarted": {
 			pod: func(p *v1.Pod) {
-				p.Spec.Containers[0].LivenessProbe = &v1.Probe{ProbeHandler: v1.ProbeHandler{Exec: &v1.ExecAction{Command: []string{"check"}}},
+				p.Spec.Containers[0].LivenessProbe = &v1.Probe{
+					ProbeHandler:  v1.ProbeHandler{Exec: &v1.ExecAction{Command: []string{"check"}}},
 					PeriodSeconds: 10, FailureThreshold: 3, SuccessThreshold: 1, TimeoutSeconds: 1}
 			},
 			runtime: func(rt *fake.Runtime) {
-				rt.Script(fake.Target{Pod: "web"}, fake.Behavior{Exec: func(context.Context, []string) (runtime.ExecResult, error) {
-					return runtime.ExecResult{Output: []byte("no database"), ExitCode: 1}, nil
-				}}, fake.Behavior{})
+				rt.Script(fake.Target{Pod: "web"},
+					fake.Behavior{Exec: func(context.Context, []string) (runtime.ExecResult, error) {
+						return runtime.ExecResult{Output: []byte("no database"), ExitCode: 1}, nil
+					}}, fake.Behavior{})
 			},
 			want: []string{
 				"Liveness probe of container main fails: no database",
@@ -210,18 +216,21 @@ func TestHistoryAnswers(t *testing.T) {
 			},
 		},
 		"why does it not come up": {
-			pod:  testpod.Volumes(v1.Volume{Name: "v", VolumeSource: v1.VolumeSource{NFS: &v1.NFSVolumeSource{}}}),
-			want: []string{`The sync of the pod failed: preparing it: volumes: volume "v" of failed to get Plugin from volumeSpec for volume "v" err=no volume plugin matched: volume type not supported: nfs; use another type, or a node that has a plugin for it`},
+			pod: testpod.Volumes(v1.Volume{Name: "v", VolumeSource: v1.VolumeSource{NFS: &v1.NFSVolumeSource{}}}),
+			want: []string{
+				`The sync of the pod failed: preparing it: volumes: volume "v" of failed to get Plugin from volumeSpec for volume "v" err=no volume plugin matched: volume type not supported: nfs; use another type, or a node that has a plugin for it`},
 		},
 		"what did the hooks do": {
 			pod: func(p *v1.Pod) {
 				p.Spec.Containers[0].Lifecycle = &v1.Lifecycle{PostStart: exec("warm-up"), PreStop: exec("secret")}
 			},
 			runtime: func(rt *fake.Runtime) {
-				rt.Script(fake.Target{Pod: "web"}, fake.Behavior{Exec: func(_ context.Context, cmd []string) (runtime.ExecResult, error) {
-					time.Sleep(2 * time.Second)
-					return runtime.ExecResult{Output: []byte("the password"), ExitCode: int32(len(cmd[0]) - len("warm-up"))}, nil
-				}})
+				rt.Script(fake.Target{Pod: "web"},
+					fake.Behavior{Exec: func(_ context.Context, cmd []string) (runtime.ExecResult, error) {
+						time.Sleep(2 * time.Second)
+						return runtime.ExecResult{Output: []byte("the password"),
+							ExitCode: int32(len(cmd[0]) - len("warm-up"))}, nil
+					}})
 			},
 			then: func(t *testing.T, n *node, _ *v1.Pod) { n.source.Set(); n.after(time.Minute) },
 			want: []string{
@@ -239,7 +248,8 @@ func TestHistoryAnswers(t *testing.T) {
 				n.after(time.Minute)
 			},
 			want: []string{
-				"The pod was changed in spec.hostAliases, spec.containers{main}.image; these do not act on what runs: spec.hostAliases",
+				"The pod was changed in spec.hostAliases, spec.containers{main}.image; these do not act on what " +
+					"runs: spec.hostAliases",
 				"Container main is to be stopped: its definition has changed",
 				"Container main is to be started again, restart 1: its definition has changed",
 			},
@@ -261,7 +271,9 @@ func TestHistoryAnswers(t *testing.T) {
 		},
 		"why was it evicted": {
 			then: func(t *testing.T, n *node, _ *v1.Pod) {
-				require.NoError(t, n.Evict("uid-web", runtime.Eviction{Reason: "Evicted", Message: "The node was low on resource: memory.", GracePeriod: new(int64(5))}))
+				require.NoError(t,
+					n.Evict("uid-web", runtime.Eviction{Reason: "Evicted",
+						Message: "The node was low on resource: memory.", GracePeriod: new(int64(5))}))
 				n.after(time.Minute)
 			},
 			want: []string{
@@ -293,9 +305,11 @@ func TestHistoryAnswers(t *testing.T) {
 				next.UID = "uid-next"
 				n.source.Set(next)
 				n.after(5 * time.Second)
-				n.inOrder(t, "next", "The pod is admitted, from source test", "The pod waits until another pod of its name has ended")
+				n.inOrder(t, "next", "The pod is admitted, from source test",
+					"The pod waits until another pod of its name has ended")
 				n.after(time.Minute)
-				n.inOrder(t, "next", "The pod waits until another pod of its name has ended", "A sandbox is to be created: the pod has none")
+				n.inOrder(t, "next", "The pod waits until another pod of its name has ended",
+					"A sandbox is to be created: the pod has none")
 			},
 			want: []string{"Container main is stopped", "The pod is gone"},
 		},
@@ -373,9 +387,11 @@ func TestHistorySurvivesTheAgent(t *testing.T) {
 					// instance may wait for an inspection while the start of the new one is seen.
 					n.inOrder(t, "web", "Container main exited with code 1 (Error)")
 					n.inOrder(t, "web", "Container main runs")
-					n.inOrder(t, "web", "Container main is to be started again, restart 1: it exited with code 1", "Container main is started")
+					n.inOrder(t, "web", "Container main is to be started again, restart 1: it exited with code 1",
+						"Container main is started")
 					if kept {
-						n.inOrder(t, "web", "Container main is started", "The agent was started again", "Container main exited with code 1 (Error)")
+						n.inOrder(t, "web", "Container main is started", "The agent was started again",
+							"Container main exited with code 1 (Error)")
 						n.inOrder(t, "web", "The agent was started again", "Container main runs")
 					} else {
 						assert.NotContains(t, n.sentences("web"), "The agent was started again")
@@ -394,7 +410,8 @@ func TestAnIdlePodHasNoHistory(t *testing.T) {
 		n := startNodeWith(t, dir, fake.New(fake.Options{}), func(*kubeletkit.Options) {})
 		defer n.stop(t)
 		web := makePod("web")
-		web.Spec.Containers[0].ReadinessProbe = &v1.Probe{ProbeHandler: v1.ProbeHandler{Exec: &v1.ExecAction{Command: []string{"check"}}},
+		web.Spec.Containers[0].ReadinessProbe = &v1.Probe{
+			ProbeHandler:  v1.ProbeHandler{Exec: &v1.ExecAction{Command: []string{"check"}}},
 			PeriodSeconds: 10, FailureThreshold: 3, SuccessThreshold: 1, TimeoutSeconds: 1}
 		n.source.Set(web)
 		n.after(time.Minute)

@@ -34,10 +34,13 @@ func hostilePods() []*v1.Pod {
 	add := func(change func(p *v1.Pod, path string)) {
 		for _, path := range []string{"../../../../evil", "..", "a/../../../../evil", "/evil", "evil/evil"} {
 			pod := makePod(fmt.Sprint("pod-", len(pods)))
-			pod.Spec.Volumes = []v1.Volume{{Name: "v", VolumeSource: v1.VolumeSource{DownwardAPI: &v1.DownwardAPIVolumeSource{
-				Items: []v1.DownwardAPIVolumeFile{{Path: "name", FieldRef: &v1.ObjectFieldSelector{FieldPath: "metadata.name"}}},
-			}}}, {Name: "e", VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{}}}}
-			pod.Spec.Containers[0].VolumeMounts = []v1.VolumeMount{{Name: "v", MountPath: "/v"}, {Name: "e", MountPath: "/e"}}
+			pod.Spec.Volumes = []v1.Volume{{Name: "v",
+				VolumeSource: v1.VolumeSource{DownwardAPI: &v1.DownwardAPIVolumeSource{
+					Items: []v1.DownwardAPIVolumeFile{{Path: "name",
+						FieldRef: &v1.ObjectFieldSelector{FieldPath: "metadata.name"}}},
+				}}}, {Name: "e", VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{}}}}
+			pod.Spec.Containers[0].VolumeMounts = []v1.VolumeMount{{Name: "v", MountPath: "/v"},
+				{Name: "e", MountPath: "/e"}}
 			pod.Spec.Containers[0].Env = []v1.EnvVar{{Name: "UP", Value: path}}
 			change(pod, path)
 			pods = append(pods, pod)
@@ -54,7 +57,8 @@ func hostilePods() []*v1.Pod {
 		p.Spec.InitContainers = []v1.Container{{Name: path, Image: "image:1"}}
 	})
 	add(func(p *v1.Pod, path string) {
-		p.Spec.EphemeralContainers = []v1.EphemeralContainer{{EphemeralContainerCommon: v1.EphemeralContainerCommon{Name: path, Image: "image:1"}}}
+		p.Spec.EphemeralContainers = []v1.EphemeralContainer{
+			{EphemeralContainerCommon: v1.EphemeralContainerCommon{Name: path, Image: "image:1"}}}
 	})
 	for i := range 2 {
 		add(func(p *v1.Pod, path string) {
@@ -67,15 +71,16 @@ func hostilePods() []*v1.Pod {
 	}
 	add(func(p *v1.Pod, path string) { p.Spec.Volumes[0].DownwardAPI.Items[0].Path = path })
 	add(func(p *v1.Pod, path string) {
-		p.Spec.Volumes[0].VolumeSource = v1.VolumeSource{Projected: &v1.ProjectedVolumeSource{Sources: []v1.VolumeProjection{
-			{DownwardAPI: &v1.DownwardAPIProjection{Items: []v1.DownwardAPIVolumeFile{{Path: path, FieldRef: &v1.ObjectFieldSelector{FieldPath: "metadata.name"}}}}},
-		}}}
+		p.Spec.Volumes[0].VolumeSource = v1.VolumeSource{
+			Projected: &v1.ProjectedVolumeSource{Sources: []v1.VolumeProjection{
+				{DownwardAPI: &v1.DownwardAPIProjection{Items: []v1.DownwardAPIVolumeFile{{Path: path, FieldRef: &v1.ObjectFieldSelector{FieldPath: "metadata.name"}}}}},
+			}}}
 	})
 	return append(pods, makePod("good"))
 }
 
-// TestHostilePods has pods of every source make nothing outside of the root directory and of that of the logs. The good pod
-// runs, and who is refused is named.
+// TestHostilePods has pods of every source make nothing outside of the root directory and of that of the logs. The good
+// pod runs, and who is refused is named.
 func TestHostilePods(t *testing.T) {
 	deliverAll := func(deliver func(s podconfig.Sink, pods []*v1.Pod)) func(context.Context, podconfig.Sink) error {
 		return func(ctx context.Context, s podconfig.Sink) error {
@@ -105,7 +110,8 @@ func TestHostilePods(t *testing.T) {
 			}))
 		},
 		"mapped": func() podconfig.Source {
-			return podconfig.MapPods(podconfig.NewStatic("built-in", hostilePods()...), func(p *v1.Pod) *v1.Pod { return p.DeepCopy() })
+			return podconfig.MapPods(podconfig.NewStatic("built-in", hostilePods()...),
+				func(p *v1.Pod) *v1.Pod { return p.DeepCopy() })
 		},
 		"manifests": func() podconfig.Source {
 			var texts []string
@@ -123,7 +129,8 @@ func TestHostilePods(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			top := t.TempDir()
-			base := filepath.Join(top, "1", "2", "3", "4", "5", "6", "7", "8", "9") // so that a path that leads up is seen
+			// so that a path that leads up is seen
+			base := filepath.Join(top, "1", "2", "3", "4", "5", "6", "7", "8", "9")
 			root, logs := filepath.Join(base, "root"), filepath.Join(base, "logs")
 			synctest.Test(t, func(t *testing.T) {
 				var made podconfig.Source
@@ -209,5 +216,6 @@ func keptPods(t *testing.T, root, from string) (podconfig.Source, checkpoint.Sto
 	require.NoError(t, store.Run(ctx))
 	store, err = checkpoint.New(path, checkpoint.Options{})
 	require.NoError(t, err)
-	return podconfig.SourceFunc(from, func(ctx context.Context, _ podconfig.Sink) error { <-ctx.Done(); return nil }), store
+	return podconfig.SourceFunc(from, func(ctx context.Context, _ podconfig.Sink) error { <-ctx.Done(); return nil }),
+		store
 }

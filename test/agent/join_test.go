@@ -122,17 +122,20 @@ func TestAComponentJoinsThePodsLife(t *testing.T) {
 
 		// The next agent finds the pod running.
 		n.stop(t)
-		j = &joined{fails: map[string]error{"running": errors.New("no such device"), "stopped": errors.New("busy"), "ended": errors.New("busy"), "gone uid-web": errors.New("busy")}}
+		j = &joined{fails: map[string]error{"running": errors.New("no such device"), "stopped": errors.New("busy"),
+			"ended": errors.New("busy"), "gone uid-web": errors.New("busy")}}
 		n = startNodeWith(t, dir, rt, func(o *kubeletkit.Options) { o.Join = []lifecycle.Component{j} })
 		defer n.stop(t)
 		n.source.Set(web, makePod("other"))
 		n.after(time.Minute)
-		assert.Equal(t, []string{"admit", "running", "running"}, j.take(), "it is called again after an error, and the container is not touched")
+		assert.Equal(t, []string{"admit", "running", "running"}, j.take(),
+			"it is called again after an error, and the container is not touched")
 		assert.Len(t, rt.Running(fake.Target{Pod: "web"}), 1)
 
 		n.source.Set(makePod("other"))
 		n.after(time.Minute)
-		assert.Equal(t, []string{"stopped", "stopped", "ended", "ended", "gone uid-web", "gone uid-web"}, j.take(), "each is repeated until it succeeds")
+		assert.Equal(t, []string{"stopped", "stopped", "ended", "ended", "gone uid-web", "gone uid-web"}, j.take(),
+			"each is repeated until it succeeds")
 		assert.Empty(t, j.fails)
 		assert.NoDirExists(t, filepath.Join(dir, "pods", "uid-web"))
 	})
@@ -183,12 +186,14 @@ func TestAnErrorOfPrepareKeepsThePodWaiting(t *testing.T) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
 		j := &joined{fails: map[string]error{"prepare": errors.New("the plugin is not registered yet")}}
-		n := startNodeWith(t, dir, fake.New(fake.Options{}), func(o *kubeletkit.Options) { o.Join = []lifecycle.Component{j} })
+		n := startNodeWith(t, dir, fake.New(fake.Options{}),
+			func(o *kubeletkit.Options) { o.Join = []lifecycle.Component{j} })
 		defer n.stop(t)
 		n.source.Set(makePod("web"))
 		waiting := n.after(500 * time.Millisecond)["web"].Status.ContainerStatuses[0].State.Waiting
 		require.NotNil(t, waiting)
-		assert.Equal(t, v1.ContainerStateWaiting{Reason: "ContainerCreating", Message: "the plugin is not registered yet"}, *waiting)
+		assert.Equal(t, v1.ContainerStateWaiting{Reason: "ContainerCreating",
+			Message: "the plugin is not registered yet"}, *waiting)
 		assert.Equal(t, v1.PodRunning, n.after(time.Minute)["web"].Status.Phase)
 	})
 }
@@ -196,12 +201,15 @@ func TestAnErrorOfPrepareKeepsThePodWaiting(t *testing.T) {
 func TestAnErrorThatIsTerminalFailsThePod(t *testing.T) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
-		j := &joined{fails: map[string]error{"prepare": &runtime.TerminalError{Reason: "NoDevice", Message: "the device is broken"}}}
-		n := startNodeWith(t, dir, fake.New(fake.Options{}), func(o *kubeletkit.Options) { o.Join = []lifecycle.Component{j} })
+		j := &joined{fails: map[string]error{"prepare": &runtime.TerminalError{Reason: "NoDevice",
+			Message: "the device is broken"}}}
+		n := startNodeWith(t, dir, fake.New(fake.Options{}),
+			func(o *kubeletkit.Options) { o.Join = []lifecycle.Component{j} })
 		defer n.stop(t)
 		n.source.Set(makePod("web"))
 		status := n.after(time.Minute)["web"].Status
-		assert.Equal(t, []string{"Failed", "NoDevice", "the device is broken"}, []string{string(status.Phase), status.Reason, status.Message})
+		assert.Equal(t, []string{"Failed", "NoDevice", "the device is broken"},
+			[]string{string(status.Phase), status.Reason, status.Message})
 		assert.Equal(t, []string{"admit", "prepare", "stopped", "ended"}, j.take())
 	})
 }
@@ -222,7 +230,8 @@ func TestRunningDoesNotDependOnPrepare(t *testing.T) {
 		defer n.stop(t)
 		n.source.Set(makePod("web"))
 		assert.Equal(t, v1.PodRunning, n.after(time.Minute)["web"].Status.Phase)
-		assert.Equal(t, []string{"admit", "running", "running"}, slices.DeleteFunc(j.take(), func(s string) bool { return s == "prepare" }))
+		assert.Equal(t, []string{"admit", "running", "running"},
+			slices.DeleteFunc(j.take(), func(s string) bool { return s == "prepare" }))
 		assert.Len(t, rt.Running(fake.Target{Pod: "web"}), 1)
 	})
 }
@@ -239,7 +248,8 @@ func (broken) Prepare(context.Context, lifecycle.PrepareRequest) (lifecycle.Prep
 func TestPanicOfPrepareNamesTheComponent(t *testing.T) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
-		n := startNodeWith(t, dir, fake.New(fake.Options{}), func(o *kubeletkit.Options) { o.Join = []lifecycle.Component{broken{}} })
+		n := startNodeWith(t, dir, fake.New(fake.Options{}),
+			func(o *kubeletkit.Options) { o.Join = []lifecycle.Component{broken{}} })
 		defer n.stop(t)
 		n.source.Set(makePod("web"))
 		waiting := n.after(time.Minute)["web"].Status.ContainerStatuses[0].State.Waiting
@@ -327,12 +337,14 @@ func TestAdmittedPodsEvictOthers(t *testing.T) {
 		j := &joined{evict: func(req lifecycle.AdmitRequest) (out []lifecycle.Eviction) {
 			for _, other := range req.Active {
 				if req.Pod.Name == "critical" {
-					out = append(out, lifecycle.Eviction{Pod: other, Reason: "Preempting", Message: "Preempted in order to admit critical pod"})
+					out = append(out, lifecycle.Eviction{Pod: other, Reason: "Preempting",
+						Message: "Preempted in order to admit critical pod"})
 				}
 			}
 			return out
 		}}
-		n := startNodeWith(t, dir, fake.New(fake.Options{}), func(o *kubeletkit.Options) { o.Join = []lifecycle.Component{j} })
+		n := startNodeWith(t, dir, fake.New(fake.Options{}),
+			func(o *kubeletkit.Options) { o.Join = []lifecycle.Component{j} })
 		defer n.stop(t)
 		n.source.Set(makePod("web"))
 		n.after(5 * time.Second)
@@ -340,7 +352,8 @@ func TestAdmittedPodsEvictOthers(t *testing.T) {
 		pods := n.after(time.Minute)
 		assert.Equal(t, v1.PodRunning, pods["critical"].Status.Phase)
 		web := pods["web"].Status
-		assert.Equal(t, []string{"Failed", "Preempting", "Preempted in order to admit critical pod"}, []string{string(web.Phase), web.Reason, web.Message})
+		assert.Equal(t, []string{"Failed", "Preempting", "Preempted in order to admit critical pod"},
+			[]string{string(web.Phase), web.Reason, web.Message})
 		i := slices.IndexFunc(web.Conditions, func(c v1.PodCondition) bool { return c.Type == v1.DisruptionTarget })
 		require.GreaterOrEqual(t, i, 0)
 		assert.Equal(t, "Pod was preempted by Kubelet to accommodate a critical pod.", web.Conditions[i].Message)

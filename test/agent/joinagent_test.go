@@ -37,7 +37,8 @@ func (w *withReason) InspectPod(ctx context.Context, ref runtime.PodRef) (*runti
 	return &changed, nil
 }
 
-// A component of WithAgent takes its place among the others, has the parts that are built before it, and changes inspections.
+// A component of WithAgent takes its place among the others, has the parts that are built before it, and changes
+// inspections.
 func TestWithAgent(t *testing.T) {
 	var got kubeletkit.Parts
 	named := func(name string) lifecycle.Component {
@@ -50,13 +51,15 @@ func TestWithAgent(t *testing.T) {
 		})
 	}
 	rt := fake.New(fake.Options{})
-	agent, err := kubeletkit.New(kubeletkit.Options{NodeName: "n", RootDir: t.TempDir(), Runtime: rt, Join: []lifecycle.Component{named("first"), build("-a"), build("-b"), named("last")}})
+	agent, err := kubeletkit.New(kubeletkit.Options{NodeName: "n", RootDir: t.TempDir(), Runtime: rt,
+		Join: []lifecycle.Component{named("first"), build("-a"), build("-b"), named("last")}})
 	require.NoError(t, err)
 	assert.NotNil(t, got.Event)
 	assert.NotNil(t, got.Record)
 	assert.Nil(t, got.PodWorkers)
 	assert.NotNil(t, agent.Parts().PodWorkers)
-	status, err := agent.Parts().Cache.Newer(t.Context(), runtime.PodRef{UID: "1", Name: "web"}, agent.Parts().Cache.Now())
+	status, err := agent.Parts().Cache.Newer(t.Context(), runtime.PodRef{UID: "1", Name: "web"},
+		agent.Parts().Cache.Now())
 	require.NoError(t, err)
 	assert.Equal(t, "web-a-b", status.Name, "the first component is the innermost")
 
@@ -66,7 +69,8 @@ func TestWithAgent(t *testing.T) {
 		"Options.Join[0]: the function of WithAgent returned nil": func(*kubeletkit.Agent) (lifecycle.Component, error) { return nil, nil },
 		"Options.Join[0]: the function of WithAgent is nil":       nil,
 	} {
-		_, err := kubeletkit.New(kubeletkit.Options{NodeName: "n", RootDir: t.TempDir(), Runtime: rt, Join: []lifecycle.Component{kubeletkit.WithAgent(build)}})
+		_, err := kubeletkit.New(kubeletkit.Options{NodeName: "n", RootDir: t.TempDir(), Runtime: rt,
+			Join: []lifecycle.Component{kubeletkit.WithAgent(build)}})
 		assert.ErrorContains(t, err, want)
 	}
 	_, err = lifecycle.New(build(""))

@@ -32,7 +32,8 @@ func (d *disconnects) Connected(err error) {
 
 func TestJoinMetrics(t *testing.T) {
 	nop := kubeletkit.Metrics{
-		PodConfig: podconfig.NopMetrics{}, PLEG: pleg.NopMetrics{}, PodWorkers: podworkers.NopMetrics{}, Status: status.NopMetrics{},
+		PodConfig: podconfig.NopMetrics{}, PLEG: pleg.NopMetrics{}, PodWorkers: podworkers.NopMetrics{},
+		Status: status.NopMetrics{},
 		Prober: prober.NopMetrics{}, Volumes: volume.NopMetrics{}, Images: images.NopMetrics{}, GC: gc.NopMetrics{},
 	}
 	a, b := &disconnects{}, &disconnects{}
@@ -53,7 +54,8 @@ func TestJoinMetrics(t *testing.T) {
 			}
 			field.Method(j).Call(args)
 		}
-		assert.NotEqual(t, reflect.ValueOf(nop).Field(i).Elem().Type(), field.Elem().Type(), joined.Type().Field(i).Name)
+		assert.NotEqual(t, reflect.ValueOf(nop).Field(i).Elem().Type(), field.Elem().Type(),
+			joined.Type().Field(i).Name)
 	}
 	assert.Equal(t, kubeletkit.Metrics{}, kubeletkit.JoinMetrics(kubeletkit.Metrics{}, kubeletkit.Metrics{}))
 }

@@ -22,7 +22,8 @@ import (
 func newWithLogs(t *testing.T, logs string) *kubeletkit.Agent {
 	t.Helper()
 	agent, err := kubeletkit.New(kubeletkit.Options{
-		NodeName: "node", RootDir: t.TempDir(), Runtime: fake.New(fake.Options{}), Host: &runtime.Host{PodLogsDir: logs},
+		NodeName: "node", RootDir: t.TempDir(), Runtime: fake.New(fake.Options{}),
+		Host: &runtime.Host{PodLogsDir: logs},
 	})
 	require.NoError(t, err)
 	return agent
@@ -89,6 +90,7 @@ func TestRootDirectoryOfOthers(t *testing.T) {
 func TestPodLogsDirectoryThatCannotBeMade(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "file")
 	require.NoError(t, os.WriteFile(file, nil, 0o600))
-	require.ErrorContains(t, newWithLogs(t, filepath.Join(file, "logs")).Run(t.Context()), "making the pod logs directory")
+	require.ErrorContains(t, newWithLogs(t, filepath.Join(file, "logs")).Run(t.Context()),
+		"making the pod logs directory")
 	require.ErrorContains(t, newWithLogs(t, file).Run(t.Context()), "making the pod logs directory")
 }

@@ -66,7 +66,8 @@ func TestLimitsOfResolvConf(t *testing.T) {
 			if tc.content != "" {
 				require.NoError(t, os.WriteFile(file, []byte(tc.content), 0o600))
 			}
-			events, err := nodeEvents(t, filepath.Join(root, "agent"), runtime.Host{ResolvConf: file, ClusterDomain: tc.domain})
+			events, err := nodeEvents(t, filepath.Join(root, "agent"),
+				runtime.Host{ResolvConf: file, ClusterDomain: tc.domain})
 			require.NoError(t, err)
 			var want []string
 			if tc.want != "" {

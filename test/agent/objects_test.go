@@ -25,7 +25,8 @@ import (
 func TestAContainerWaitsForItsSecret(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		root, store := t.TempDir(), objects.New()
-		n := &node{runtime: fake.New(fake.Options{}), source: podconfigfake.NewSource("test"), root: root, done: make(chan error, 1)}
+		n := &node{runtime: fake.New(fake.Options{}), source: podconfigfake.NewSource("test"), root: root,
+			done: make(chan error, 1)}
 		var err error
 		n.Agent, err = kubeletkit.New(kubeletkit.Options{
 			NodeName: "node", RootDir: root, Runtime: n.runtime,
@@ -39,10 +40,14 @@ func TestAContainerWaitsForItsSecret(t *testing.T) {
 		defer n.stop(t)
 
 		pod := makePod("web")
-		pod.Spec.Containers[0].Env = []v1.EnvVar{{Name: "A", ValueFrom: &v1.EnvVarSource{SecretKeyRef: &v1.SecretKeySelector{
-			LocalObjectReference: v1.LocalObjectReference{Name: "db"}, Key: "a",
-		}}}}
-		main := func(after time.Duration) v1.ContainerStatus { return n.after(after)["web"].Status.ContainerStatuses[0] }
+		pod.Spec.Containers[0].Env = []v1.EnvVar{{Name: "A",
+			ValueFrom: &v1.EnvVarSource{SecretKeyRef: &v1.SecretKeySelector{
+				LocalObjectReference: v1.LocalObjectReference{Name: "db"}, Key: "a",
+			}}}}
+		main := func(
+			after time.Duration) v1.ContainerStatus {
+			return n.after(after)["web"].Status.ContainerStatuses[0]
+		}
 		waits := func(after time.Duration, message string) {
 			t.Helper()
 			waiting := main(after).State.Waiting

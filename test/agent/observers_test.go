@@ -41,7 +41,11 @@ func observers(t *testing.T, broken func()) map[string]func(*kubeletkit.Options)
 	for i := range metrics.NumField() {
 		name := metrics.Type().Field(i).Name
 		require.False(t, metrics.Field(i).IsNil(), "the test has no metrics %s", name)
-		all["Metrics."+name] = func(o *kubeletkit.Options) { reflect.ValueOf(&o.Observe.Metrics).Elem().Field(i).Set(metrics.Field(i)) }
+		all["Metrics."+
+			name] = func(
+			o *kubeletkit.Options) {
+			reflect.ValueOf(&o.Observe.Metrics).Elem().Field(i).Set(metrics.Field(i))
+		}
 	}
 	observe := reflect.TypeFor[kubeletkit.Observe]()
 	for i := range observe.NumField() {
@@ -72,14 +76,18 @@ func TestObserversHoldUpNothing(t *testing.T) {
 						breaks()
 					}
 					n := startNodeWith(t, dir, fake.New(fake.Options{}), observers(t, broken)[name])
-					web := testpod.With(makePod("web"), testpod.Volumes(v1.Volume{Name: "scratch", VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{}}}))
+					web := testpod.With(makePod("web"),
+						testpod.Volumes(v1.Volume{Name: "scratch",
+							VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{}}}))
 					check := v1.ProbeHandler{Exec: &v1.ExecAction{Command: []string{"check"}}}
 					web.Spec.Containers[0].ReadinessProbe = &v1.Probe{ProbeHandler: check, PeriodSeconds: 1}
 					dying := makePod("dying")
-					dying.Spec.Containers[0].LivenessProbe = &v1.Probe{ProbeHandler: check, PeriodSeconds: 1, FailureThreshold: 1}
-					n.runtime.Script(fake.Target{Pod: "dying"}, fake.Behavior{Exec: func(context.Context, []string) (runtime.ExecResult, error) {
-						return runtime.ExecResult{ExitCode: 1}, nil
-					}})
+					dying.Spec.Containers[0].LivenessProbe = &v1.Probe{ProbeHandler: check, PeriodSeconds: 1,
+						FailureThreshold: 1}
+					n.runtime.Script(fake.Target{Pod: "dying"},
+						fake.Behavior{Exec: func(context.Context, []string) (runtime.ExecResult, error) {
+							return runtime.ExecResult{ExitCode: 1}, nil
+						}})
 					n.source.Set(web, dying)
 					pods := n.after(5 * time.Minute)
 					assert.Equal(t, v1.PodRunning, pods["web"].Status.Phase)
@@ -159,7 +167,8 @@ func (r *faulty) Check(ctx context.Context) error {
 
 // A runtime that panics, or returns nil, fails: the agent goes on when it works again.
 func TestARuntimeThatPanics(t *testing.T) {
-	for _, fault := range []string{"ListPods panics", "ListPods has a nil pod", "InspectPod panics", "InspectPod returns nil", "Check panics"} {
+	for _, fault := range []string{"ListPods panics", "ListPods has a nil pod", "InspectPod panics",
+		"InspectPod returns nil", "Check panics"} {
 		t.Run(fault, func(t *testing.T) {
 			dir := t.TempDir()
 			synctest.Test(t, func(t *testing.T) {

@@ -52,7 +52,8 @@ func TestEveryPartCanBeWrapped(t *testing.T) {
 		rt, source := fake.New(fake.Options{}), podconfigfake.NewSource("test")
 		store := objects.New()
 		agent, err := kubeletkit.New(kubeletkit.Options{
-			NodeName: "node", RootDir: dir, Runtime: rt, Sources: []podconfig.Source{source}, API: kubeletkit.API{Objects: store}, Checkpoint: checkpoint.Base{},
+			NodeName: "node", RootDir: dir, Runtime: rt, Sources: []podconfig.Source{source},
+			API: kubeletkit.API{Objects: store}, Checkpoint: checkpoint.Base{},
 			Host: &runtime.Host{Hostname: "host", IPs: []string{"192.0.2.1"}},
 			Observe: kubeletkit.Observe{Logger: funcr.New(func(prefix, args string) {
 				mu.Lock()
@@ -87,7 +88,8 @@ func TestEveryPartCanBeWrapped(t *testing.T) {
 
 		mu.Lock()
 		defer mu.Unlock()
-		assert.False(t, slices.ContainsFunc(logged, func(line string) bool { return regexpLacks.MatchString(line) }), "%q", logged)
+		assert.False(t, slices.ContainsFunc(logged, func(line string) bool { return regexpLacks.MatchString(line) }),
+			"%q", logged)
 		replaced := 0
 		for _, line := range logged {
 			if regexpReplaced.MatchString(line) {
@@ -112,7 +114,8 @@ func TestALostAbilityOfTheRuntimeIsLogged(t *testing.T) {
 				var mu sync.Mutex
 				var lacks []string
 				rt := fake.New(fake.Options{})
-				agent, err := kubeletkit.New(kubeletkit.Options{NodeName: "node", RootDir: dir, Runtime: wrap(rt), Host: &runtime.Host{},
+				agent, err := kubeletkit.New(kubeletkit.Options{NodeName: "node", RootDir: dir, Runtime: wrap(rt),
+					Host: &runtime.Host{},
 					Observe: kubeletkit.Observe{Logger: funcr.New(func(_, args string) {
 						mu.Lock()
 						defer mu.Unlock()
@@ -154,7 +157,8 @@ type wrappedRuntime struct{ runtime.Runtime }
 func (w wrappedRuntime) Unwrap() any { return w.Runtime }
 
 func TestOverridesThatFail(t *testing.T) {
-	opts := kubeletkit.Options{NodeName: "node", RootDir: t.TempDir(), Runtime: fake.New(fake.Options{}), Host: &runtime.Host{}}
+	opts := kubeletkit.Options{NodeName: "node", RootDir: t.TempDir(), Runtime: fake.New(fake.Options{}),
+		Host: &runtime.Host{}}
 	opts.Override.GC = func(gc.Collector, kubeletkit.Parts) (gc.Collector, error) {
 		return nil, errors.New("no disk")
 	}
@@ -167,7 +171,8 @@ func TestOverridesThatFail(t *testing.T) {
 
 // An override gets the parts that were built before its own.
 func TestOverridesGetTheOtherParts(t *testing.T) {
-	opts := kubeletkit.Options{NodeName: "node", RootDir: t.TempDir(), Runtime: fake.New(fake.Options{}), Host: &runtime.Host{}}
+	opts := kubeletkit.Options{NodeName: "node", RootDir: t.TempDir(), Runtime: fake.New(fake.Options{}),
+		Host: &runtime.Host{}}
 	var mine podworkers.Workers
 	opts.Override.PodWorkers = func(def podworkers.Workers, p kubeletkit.Parts) (podworkers.Workers, error) {
 		assert.NotNil(t, p.Status)

@@ -24,8 +24,8 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime/fake"
 )
 
-// An agent with exclusive CPUs, memory nodes and resource claims, on a machine with two nodes. While a pod with CPUs of its own runs, the others keep off
-// these; when it has ended, all CPUs are shared again, and its claim is unprepared.
+// An agent with exclusive CPUs, memory nodes and resource claims, on a machine with two nodes. While a pod with CPUs of
+// its own runs, the others keep off these; when it has ended, all CPUs are shared again, and its claim is unprepared.
 func TestExclusiveCPUsOfAnAgent(t *testing.T) {
 	machine := numafake.Machine{Nodes: 2, Cores: 4, Threads: 2, Memory: 8 << 30}.Numa()
 	reserved := v1.ResourceList{v1.ResourceMemory: resource.MustParse("1Gi")}
@@ -56,7 +56,8 @@ func TestExclusiveCPUsOfAnAgent(t *testing.T) {
 		}
 		web, database, greedy := makePod("web"), makePod("database"), makePod("greedy")
 		guaranteed := func(pod *v1.Pod, cpu, memory string) {
-			list := v1.ResourceList{v1.ResourceCPU: resource.MustParse(cpu), v1.ResourceMemory: resource.MustParse(memory)}
+			list := v1.ResourceList{v1.ResourceCPU: resource.MustParse(cpu),
+				v1.ResourceMemory: resource.MustParse(memory)}
 			pod.Spec.Containers[0].Resources = v1.ResourceRequirements{Requests: list, Limits: list.DeepCopy()}
 		}
 		guaranteed(database, "4", "6Gi")

@@ -24,7 +24,8 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime/fake"
 )
 
-// onePort gives a single port to one pod after the other. It keeps nothing: after a restart it has the holder from what is observed.
+// onePort gives a single port to one pod after the other. It keeps nothing: after a restart it has the holder from what
+// is observed.
 type onePort struct {
 	sync func(types.UID)
 
@@ -85,7 +86,8 @@ func (f failing) Prepare(_ context.Context, req lifecycle.PrepareRequest) (lifec
 	return lifecycle.PrepareResponse{}, nil
 }
 
-// After a restart of the agent, components see the pods that run before they prepare others, in whichever order the sources deliver them.
+// After a restart of the agent, components see the pods that run before they prepare others, in whichever order the
+// sources deliver them.
 func TestPodsThatRunArePreparedFirst(t *testing.T) {
 	holder, waiter := makePod("web"), makePod("a-waits")
 	for _, pod := range []*v1.Pod{holder, waiter} { // a checkpoint needs them
@@ -136,10 +138,11 @@ func TestPodsThatRunArePreparedFirst(t *testing.T) {
 						second, port := podconfigfake.NewSource("second"), &onePort{}
 						n := startNodeWith(t, dir, rt, func(o *kubeletkit.Options) {
 							o.Sources = append(o.Sources, podconfig.Source(second))
-							o.Join = []lifecycle.Component{failing{fails}, kubeletkit.WithAgent(func(agent *kubeletkit.Agent) (lifecycle.Component, error) {
-								port.sync = func(uid types.UID) { _ = agent.Sync(uid) }
-								return port, nil
-							})}
+							o.Join = []lifecycle.Component{failing{fails},
+								kubeletkit.WithAgent(func(agent *kubeletkit.Agent) (lifecycle.Component, error) {
+									port.sync = func(uid types.UID) { _ = agent.Sync(uid) }
+									return port, nil
+								})}
 							if test.checkpoint {
 								store, err := checkpoint.New(dir+"/checkpoint", checkpoint.Options{})
 								require.NoError(t, err)

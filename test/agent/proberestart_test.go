@@ -56,7 +56,8 @@ type probedNode struct {
 func newProbedNode(t *testing.T, dir string, pods ...*v1.Pod) *probedNode {
 	n := &probedNode{
 		t: t, rt: fake.New(fake.Options{}), dir: dir, pods: pods,
-		failing: map[string]bool{}, failed: map[string]bool{}, exits: map[string]bool{}, seen: map[types.UID]v1.PodStatus{},
+		failing: map[string]bool{}, failed: map[string]bool{}, exits: map[string]bool{},
+		seen: map[types.UID]v1.PodStatus{},
 	}
 	n.rt.Script(fake.Target{}, fake.Behavior{Exec: func(_ context.Context, cmd []string) (runtime.ExecResult, error) {
 		n.mu.Lock()
@@ -206,12 +207,13 @@ func answered(pod, container, kind string) *v1.Probe {
 	return p
 }
 
-// A container that has started, and is ready, stays so when the agent is killed and the next one has no API server, although its
-// startup probe would fail now.
+// A container that has started, and is ready, stays so when the agent is killed and the next one has no API server,
+// although its startup probe would fail now.
 func TestProbeResultsOutliveTheAgent(t *testing.T) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
-		c := v1.Container{Name: "main", Image: testpod.Image, StartupProbe: answered("web", "main", "startup"), ReadinessProbe: answered("web", "main", "readiness")}
+		c := v1.Container{Name: "main", Image: testpod.Image, StartupProbe: answered("web", "main", "startup"),
+			ReadinessProbe: answered("web", "main", "readiness")}
 		web := probedPod("web", c)
 		n := newProbedNode(t, dir, web)
 		defer func() { assert.Empty(t, n.stop()) }()
@@ -255,7 +257,8 @@ type probedOp struct {
 	wait            time.Duration // after it
 }
 
-// No restart of the agent, whenever it is killed, makes a container that has started or is ready one that has not or is not.
+// No restart of the agent, whenever it is killed, makes a container that has started or is ready one that has not or is
+// not.
 func TestNoRestartOfTheAgentFlipsAPod(t *testing.T) {
 	kinds := []string{"startup", "liveness", "readiness"}
 	names := []string{"main", "side"}

@@ -112,7 +112,8 @@ func (e *reentry) start(ctx context.Context, agent *kubeletkit.Agent) {
 	for i := range parts.NumField() {
 		part, field := parts.Type().Field(i), parts.Field(i)
 		switch {
-		case part.Name == "Runtime" || field.Kind() == reflect.Interface && field.IsNil(): // the runtime is the embedder's
+		case part.Name == "Runtime" || field.Kind() == reflect.Interface && field.IsNil():
+			// the runtime is the embedder's
 		case field.Kind() == reflect.Func:
 			add(part.Name, field)
 		case field.Kind() == reflect.Interface:
@@ -132,8 +133,8 @@ func (e *reentry) end() {
 	e.methods, e.entered = append(e.methods, e.last...), map[string]bool{}
 }
 
-// enter calls every method when it is called for the first time at a place, and then a few from time to time. It returns
-// at once in a goroutine that is in enter already.
+// enter calls every method when it is called for the first time at a place, and then a few from time to time. It
+// returns at once in a goroutine that is in enter already.
 func (e *reentry) enter(place string) {
 	if e.instead != nil {
 		e.instead(place)
@@ -191,8 +192,10 @@ func (e *reentry) call(f reflect.Value) {
 }
 
 func (e *reentry) argument(ctx context.Context, t reflect.Type) reflect.Value {
-	for _, known := range []any{&ctx, e.bystander, e.bystander.UID, []*v1.Pod{e.bystander}, runtime.RefOf(e.bystander), &e.source, e.dir, podworkers.Sync,
-		&e.bystander.Spec.Containers[0], &runtime.PodStatus{PodRef: runtime.RefOf(e.bystander)}, &runtime.Pod{PodRef: runtime.RefOf(e.bystander)}} {
+	for _, known := range []any{&ctx, e.bystander, e.bystander.UID, []*v1.Pod{e.bystander}, runtime.RefOf(e.bystander),
+		&e.source, e.dir, podworkers.Sync,
+		&e.bystander.Spec.Containers[0], &runtime.PodStatus{PodRef: runtime.RefOf(e.bystander)},
+		&runtime.Pod{PodRef: runtime.RefOf(e.bystander)}} {
 		switch v := reflect.ValueOf(known); {
 		case v.Type() == t:
 			return v
@@ -247,10 +250,18 @@ func TestEverythingCallsEverything(t *testing.T) {
 			Host:    &runtime.Host{Hostname: "host"},
 			HostIPs: func() []string { e.enter("HostIPs"); return []string{"192.0.2.1"} },
 			API: kubeletkit.API{
-				Objects:     objects.New(),
-				NodeLabels:  func() map[string]string { e.enter("NodeLabels"); return nil },
-				PullSecrets: func(context.Context, *v1.Pod) ([]v1.Secret, error) { e.enter("PullSecrets"); return nil, nil },
-				ServiceEnv:  func(context.Context, *v1.Pod) ([]v1.EnvVar, error) { e.enter("ServiceEnv"); return nil, nil },
+				Objects:    objects.New(),
+				NodeLabels: func() map[string]string { e.enter("NodeLabels"); return nil },
+				PullSecrets: func(context.Context, *v1.Pod) ([]v1.Secret,
+					error) {
+					e.enter("PullSecrets")
+					return nil, nil
+				},
+				ServiceEnv: func(context.Context, *v1.Pod) ([]v1.EnvVar,
+					error) {
+					e.enter("ServiceEnv")
+					return nil, nil
+				},
 			},
 			Join:    []lifecycle.Component{reAdmitter{lifecycle.Chain(), e}},
 			Plugins: kubeletkit.Plugins{Volumes: []volume.Plugin{rePlugin{e}}, Probes: []prober.Handler{reProbe{e}}},
@@ -274,8 +285,9 @@ func TestEverythingCallsEverything(t *testing.T) {
 			desired := []*v1.Pod{e.bystander}
 			for i := range pods {
 				name := fmt.Sprintf("web-%d", i)
-				desired = append(desired, testpod.With(makePod(name), testpod.UID(types.UID(fmt.Sprintf("%s-%d", name, g))),
-					testpod.Volumes(v1.Volume{Name: "own"}), testpod.Grace(1)))
+				desired = append(desired,
+					testpod.With(makePod(name), testpod.UID(types.UID(fmt.Sprintf("%s-%d", name, g))),
+						testpod.Volumes(v1.Volume{Name: "own"}), testpod.Grace(1)))
 			}
 			return desired
 		}
@@ -294,7 +306,8 @@ func TestEverythingCallsEverything(t *testing.T) {
 		n.after(5 * time.Second)
 		assert.Empty(t, rt.Running(fake.Target{}))
 		n.stop(t)
-		for _, place := range []string{"History.Record", "Event", "Metrics.Called", "Logger", "Plugin.SetUp", "Probe.Check", "StatusSink.Deliver", "StatusSink.PodGone"} {
+		for _, place := range []string{"History.Record", "Event", "Metrics.Called", "Logger", "Plugin.SetUp",
+			"Probe.Check", "StatusSink.Deliver", "StatusSink.PodGone"} {
 			assert.NotZero(t, e.visits[place], place)
 		}
 	})

@@ -176,7 +176,10 @@ func (w reConfig) Changes() <-chan podconfig.Change {
 	w.enter("PodConfig.Changes")
 	return w.Config.Changes()
 }
-func (w reConfig) SourcesReady() bool { w.enter("PodConfig.SourcesReady"); return w.Config.SourcesReady() }
+func (w reConfig) SourcesReady() bool {
+	w.enter("PodConfig.SourcesReady")
+	return w.Config.SourcesReady()
+}
 func (w reConfig) Sources() []podconfig.SourceState {
 	w.enter("PodConfig.Sources")
 	return w.Config.Sources()
@@ -243,11 +246,13 @@ func (w reVolumes) Remove(ctx context.Context, ref runtime.PodRef, dir string) e
 	return w.Manager.Remove(ctx, ref, dir)
 }
 
-func (w reSyncer) SyncPod(ctx context.Context, typ podworkers.UpdateType, pod *v1.Pod, s *runtime.PodStatus) (podworkers.Result, error) {
+func (w reSyncer) SyncPod(ctx context.Context, typ podworkers.UpdateType, pod *v1.Pod,
+	s *runtime.PodStatus) (podworkers.Result, error) {
 	w.enter("PodSyncer.SyncPod")
 	return w.Syncer.SyncPod(ctx, typ, pod, s)
 }
-func (w reSyncer) SyncTerminatingPod(ctx context.Context, pod *v1.Pod, s *runtime.PodStatus, t podworkers.Termination) error {
+func (w reSyncer) SyncTerminatingPod(ctx context.Context, pod *v1.Pod, s *runtime.PodStatus,
+	t podworkers.Termination) error {
 	w.enter("PodSyncer.SyncTerminatingPod")
 	return w.Syncer.SyncTerminatingPod(ctx, pod, s, t)
 }
@@ -408,8 +413,10 @@ func (w reProbe) Check(context.Context, prober.Target) (prober.Outcome, string, 
 // all are the metrics of all parts.
 func (w reMetrics) all() kubeletkit.Metrics {
 	return kubeletkit.Metrics{
-		PodConfig: reConfigMetrics{reentry: w.reentry}, PLEG: rePLEGMetrics{reentry: w.reentry}, PodWorkers: reWorkersMetrics{reentry: w.reentry},
-		Status: reStatusMetrics{reentry: w.reentry}, Prober: reProberMetrics{reentry: w.reentry}, Volumes: reVolumesMetrics{reentry: w.reentry}, Images: reImagesMetrics{reentry: w.reentry},
+		PodConfig: reConfigMetrics{reentry: w.reentry}, PLEG: rePLEGMetrics{reentry: w.reentry},
+		PodWorkers: reWorkersMetrics{reentry: w.reentry},
+		Status:     reStatusMetrics{reentry: w.reentry}, Prober: reProberMetrics{reentry: w.reentry},
+		Volumes: reVolumesMetrics{reentry: w.reentry}, Images: reImagesMetrics{reentry: w.reentry},
 		GC: reGCMetrics{reentry: w.reentry},
 	}
 }

@@ -26,7 +26,8 @@ import (
 // removed: one for each container and one for each sandbox, since its removal stops it; and whether
 // containers are stopped before sandboxes are removed.
 func TestCallsOfRemovals(t *testing.T) {
-	for name, options := range map[string][]testpod.Option{"removed": nil, "deleted in the API": {testpod.Deleted(30)}} {
+	for name, options := range map[string][]testpod.Option{"removed": nil,
+		"deleted in the API": {testpod.Deleted(30)}} {
 		t.Run(name, func(t *testing.T) {
 			changes := callsOfRemovals(t, 40, options...)
 			assert.LessOrEqual(t, changes["StopPodSandbox"], 8, "until a removal has shown that it stops the sandbox")
@@ -51,7 +52,8 @@ func callsOfRemovals(t *testing.T, n int, options ...testpod.Option) map[string]
 			name := string(rune('a'+i/26)) + string(rune('a'+i%26))
 			pods = append(pods, &v1.Pod{
 				ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default", UID: types.UID(name)},
-				Spec:       v1.PodSpec{Containers: []v1.Container{{Name: "c", Image: "busybox:1", ImagePullPolicy: v1.PullIfNotPresent}}},
+				Spec: v1.PodSpec{Containers: []v1.Container{{Name: "c", Image: "busybox:1",
+					ImagePullPolicy: v1.PullIfNotPresent}}},
 			})
 		}
 		source.Set(pods...)
@@ -108,8 +110,10 @@ func TestRemovalOfDeletedPods(t *testing.T) {
 		defer rt.Close()
 		source := podconfigfake.NewSource(podspec.SourceAPI)
 		pod := &v1.Pod{
-			ObjectMeta: metav1.ObjectMeta{Name: "a", Namespace: "default", UID: "a", Finalizers: []string{"example.com/wait"}},
-			Spec:       v1.PodSpec{Containers: []v1.Container{{Name: "c", Image: "busybox:1", ImagePullPolicy: v1.PullIfNotPresent}}},
+			ObjectMeta: metav1.ObjectMeta{Name: "a", Namespace: "default", UID: "a",
+				Finalizers: []string{"example.com/wait"}},
+			Spec: v1.PodSpec{Containers: []v1.Container{{Name: "c", Image: "busybox:1",
+				ImagePullPolicy: v1.PullIfNotPresent}}},
 		}
 		source.Set(pod)
 		host := rt.Host()

@@ -27,12 +27,14 @@ import (
 // sized returns a pod in this generation with a limit of memory, and a file that has it.
 func sized(generation int64, memory string) *v1.Pod {
 	return testpod.With(makePod("web"), func(pod *v1.Pod) {
-		pod.Generation, pod.Annotations = generation, map[string]string{podspec.AnnotationConfigSource: podspec.SourceAPI}
+		pod.Generation, pod.Annotations = generation, map[string]string{
+			podspec.AnnotationConfigSource: podspec.SourceAPI}
 		list := v1.ResourceList{v1.ResourceMemory: resource.MustParse(memory)}
 		pod.Spec.Containers[0].Resources = v1.ResourceRequirements{Requests: list, Limits: list}
 		testpod.Volumes(v1.Volume{Name: "info", VolumeSource: v1.VolumeSource{DownwardAPI: &v1.DownwardAPIVolumeSource{
 			Items: []v1.DownwardAPIVolumeFile{{Path: "limit", ResourceFieldRef: &v1.ResourceFieldSelector{
-				ContainerName: pod.Spec.Containers[0].Name, Resource: "limits.memory", Divisor: resource.MustParse("1Mi"),
+				ContainerName: pod.Spec.Containers[0].Name, Resource: "limits.memory",
+				Divisor: resource.MustParse("1Mi"),
 			}}},
 		}}})(pod)
 	})
@@ -72,7 +74,8 @@ func TestResize(t *testing.T) {
 			assert.Equal(t, conditions, resizeConditions(s))
 			assert.Equal(t, observed, s.ObservedGeneration)
 			assert.Zero(t, c.RestartCount)
-			data, err := os.ReadFile(filepath.Join(dir, "pods", string(pod.UID), "volumes/kubernetes.io~downward-api/info/limit"))
+			data, err := os.ReadFile(filepath.Join(dir, "pods", string(pod.UID),
+				"volumes/kubernetes.io~downward-api/info/limit"))
 			require.NoError(t, err)
 			assert.Equal(t, file, string(data))
 		}
@@ -123,7 +126,8 @@ func TestAPendingResizeAfterARestart(t *testing.T) {
 		}
 		restarted := func(generation int64, memory string) *v1.Pod {
 			return testpod.With(sized(generation, memory), func(pod *v1.Pod) {
-				pod.Spec.Containers[0].ResizePolicy = []v1.ContainerResizePolicy{{ResourceName: v1.ResourceMemory, RestartPolicy: v1.RestartContainer}}
+				pod.Spec.Containers[0].ResizePolicy = []v1.ContainerResizePolicy{{ResourceName: v1.ResourceMemory,
+					RestartPolicy: v1.RestartContainer}}
 			})
 		}
 		n := startAPINode(t, dir, rt, limit)
@@ -209,8 +213,8 @@ func (w *wholePods) InspectPod(ctx context.Context, ref runtime.PodRef) (*runtim
 	return status, err
 }
 
-// A pod as a whole grows before its containers and shrinks after them. Its status has what is in force, and a resize ends when all have
-// what they are to have.
+// A pod as a whole grows before its containers and shrinks after them. Its status has what is in force, and a resize
+// ends when all have what they are to have.
 func TestResizeOfThePodAsAWhole(t *testing.T) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
@@ -261,7 +265,8 @@ func TestResizeOfThePodAsAWhole(t *testing.T) {
 				events = append(events, e.Reason)
 			}
 		}
-		assert.Equal(t, []string{"ResizeStarted", "ResizeCompleted", "ResizeDeferred", "ResizeStarted", "ResizeError", "ResizeCompleted"}, events)
+		assert.Equal(t, []string{"ResizeStarted", "ResizeCompleted", "ResizeDeferred", "ResizeStarted", "ResizeError",
+			"ResizeCompleted"}, events)
 		n.source.Set() // nothing stays mounted
 		n.after(time.Minute)
 	})

@@ -14,20 +14,23 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime/fake"
 )
 
-// withWatcher adds an init container "init" and a container "watcher", which has all containers restarted when it exits with 42.
+// withWatcher adds an init container "init" and a container "watcher", which has all containers restarted when it exits
+// with 42.
 func withWatcher(pod *v1.Pod) {
 	testpod.Restart(v1.RestartPolicyNever)(pod)
 	pod.Spec.InitContainers = []v1.Container{{Name: "init", Image: testpod.Image}}
 	pod.Spec.Containers = append(pod.Spec.Containers, v1.Container{
 		Name: "watcher", Image: testpod.Image, RestartPolicy: new(v1.ContainerRestartPolicyNever),
 		RestartPolicyRules: []v1.ContainerRestartRule{{
-			Action:    v1.ContainerRestartRuleActionRestartAllContainers,
-			ExitCodes: &v1.ContainerRestartRuleOnExitCodes{Operator: v1.ContainerRestartRuleOnExitCodesOpIn, Values: []int32{42}},
+			Action: v1.ContainerRestartRuleActionRestartAllContainers,
+			ExitCodes: &v1.ContainerRestartRuleOnExitCodes{Operator: v1.ContainerRestartRuleOnExitCodesOpIn,
+				Values: []int32{42}},
 		}},
 	})
 }
 
-// All containers of a pod are restarted in its sandbox, whatever their restart policies, also if the agent is restarted in the middle.
+// All containers of a pod are restarted in its sandbox, whatever their restart policies, also if the agent is restarted
+// in the middle.
 func TestRestartAllContainers(t *testing.T) {
 	for _, interrupted := range []bool{false, true} {
 		t.Run(fmt.Sprint("interrupted=", interrupted), func(t *testing.T) {
@@ -51,7 +54,8 @@ func TestRestartAllContainers(t *testing.T) {
 
 				mend := func() {}
 				if interrupted {
-					mend = rt.Inject(fake.Fault{Call: "RemoveContainer", Target: fake.Target{Container: "init"}, Err: assert.AnError})
+					mend = rt.Inject(fake.Fault{Call: "RemoveContainer", Target: fake.Target{Container: "init"},
+						Err: assert.AnError})
 				}
 				rt.Exit(fake.Target{Container: "watcher"}, 42)
 				if interrupted {
@@ -74,7 +78,8 @@ func TestRestartAllContainers(t *testing.T) {
 				assert.Equal(t, v1.ConditionFalse, conditionOf(web, v1.AllContainersRestarting).Status)
 				assert.Equal(t, v1.ConditionTrue, conditionOf(web, v1.PodReady).Status)
 				if !interrupted { // the fake writes no logs, which have the counts for another agent
-					for _, list := range [][]v1.ContainerStatus{web.Status.InitContainerStatuses, web.Status.ContainerStatuses} {
+					for _, list := range [][]v1.ContainerStatus{web.Status.InitContainerStatuses,
+						web.Status.ContainerStatuses} {
 						for _, s := range list {
 							assert.Equal(t, int32(1), s.RestartCount, s.Name)
 						}
@@ -86,7 +91,8 @@ func TestRestartAllContainers(t *testing.T) {
 				web = n.after(5 * time.Second)["web"]
 				require.NotNil(t, web.Status.ContainerStatuses[1].State.Waiting)
 				assert.Equal(t, "CrashLoopBackOff", web.Status.ContainerStatuses[1].State.Waiting.Reason)
-				n.source.Set(testpod.With(makePod("web"), withWatcher, func(pod *v1.Pod) { pod.Spec.ActiveDeadlineSeconds = new(int64(1)) }))
+				n.source.Set(testpod.With(makePod("web"), withWatcher,
+					func(pod *v1.Pod) { pod.Spec.ActiveDeadlineSeconds = new(int64(1)) }))
 				web = n.after(5 * time.Second)["web"]
 				assert.Equal(t, v1.PodFailed, web.Status.Phase)
 				assert.Equal(t, "DeadlineExceeded", web.Status.Reason)

@@ -30,7 +30,8 @@ func TestPodsComeBackWithoutTheirSource(t *testing.T) {
 			require.NoError(t, err)
 			agent, err := kubeletkit.New(kubeletkit.Options{
 				NodeName: "node", RootDir: root, Runtime: rt,
-				Sources: []podconfig.Source{source}, Checkpoint: store, Host: &runtime.Host{PodLogsDir: filepath.Join(root, "logs")},
+				Sources: []podconfig.Source{source}, Checkpoint: store,
+				Host: &runtime.Host{PodLogsDir: filepath.Join(root, "logs")},
 			})
 			require.NoError(t, err)
 			ctx, cancel := context.WithCancel(t.Context())
@@ -79,7 +80,8 @@ func TestRunOnceTakesTheFirstSnapshotAndItsTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		once := func(ctx context.Context, rt *fake.Runtime, src *podconfigfake.Source) (kubeletkit.Report, error) {
 			agent, err := kubeletkit.New(kubeletkit.Options{
-				NodeName: "node", RootDir: t.TempDir(), Runtime: rt, Sources: []podconfig.Source{src}, Host: &runtime.Host{PodLogsDir: t.TempDir()},
+				NodeName: "node", RootDir: t.TempDir(), Runtime: rt, Sources: []podconfig.Source{src},
+				Host: &runtime.Host{PodLogsDir: t.TempDir()},
 			})
 			require.NoError(t, err)
 			return agent.RunOnce(ctx)

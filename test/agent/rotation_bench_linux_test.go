@@ -45,11 +45,13 @@ func startRotationNode(b *testing.B, maxSize int64, change ...func(*kubeletkit.O
 	dir := b.TempDir()
 	n := &rotationNode{
 		root: filepath.Join(dir, "root"), source: podconfigfake.NewSource("test"),
-		rt: fake.New(fake.Options{Images: []string{"busybox:1"}, Dir: dir, Calls: -1, Behavior: func(fake.Container) fake.Behavior { return fake.Behavior{Output: "began\n"} }}),
+		rt: fake.New(fake.Options{Images: []string{"busybox:1"}, Dir: dir, Calls: -1,
+			Behavior: func(fake.Container) fake.Behavior { return fake.Behavior{Output: "began\n"} }}),
 	}
 	host := n.rt.Host()
 	host.PodLogsDir = filepath.Join(n.root, "logs")
-	opts := kubeletkit.Options{NodeName: host.NodeName, RootDir: n.root, Host: host, Runtime: n.rt, Sources: []podconfig.Source{n.source}}
+	opts := kubeletkit.Options{NodeName: host.NodeName, RootDir: n.root, Host: host, Runtime: n.rt,
+		Sources: []podconfig.Source{n.source}}
 	opts.Observe.Event = func(runtime.Event) {}
 	if maxSize > 0 {
 		manager, err := logs.New(n.rt, logs.Options{Dir: host.PodLogsDir, MaxSize: maxSize, Metrics: n})
@@ -103,7 +105,8 @@ func appendTo(path, data string) error {
 	return err
 }
 
-// startOne starts a pod, and returns how long it takes from its delivery until it runs. It waits until nothing is left of it.
+// startOne starts a pod, and returns how long it takes from its delivery until it runs. It waits until nothing is left
+// of it.
 func (n *rotationNode) startOne(b *testing.B, name string) time.Duration {
 	b.Helper()
 	pod, target := onePod(name), fake.Target{Pod: name}
@@ -113,12 +116,14 @@ func (n *rotationNode) startOne(b *testing.B, name string) time.Duration {
 	took := time.Since(began)
 	require.NoError(b, err)
 	n.source.Remove(pod.UID)
-	require.NoError(b, n.rt.Until(b.Context(), func() bool { return n.rt.ReadySandboxes(target)+len(n.rt.Instances(target)) == 0 }))
+	require.NoError(b,
+		n.rt.Until(b.Context(), func() bool { return n.rt.ReadySandboxes(target)+len(n.rt.Instances(target)) == 0 }))
 	return took
 }
 
-// BenchmarkStartBesideRotations starts pods one after the other on a runtime in memory: while four containers write 4 KiB each to their logs in
-// each millisecond, which are rotated at 256 KiB; while images and dead containers are collected each 10 ms; and alone, while the same is written to other files.
+// BenchmarkStartBesideRotations starts pods one after the other on a runtime in memory: while four containers write 4
+// KiB each to their logs in each millisecond, which are rotated at 256 KiB; while images and dead containers are
+// collected each 10 ms; and alone, while the same is written to other files.
 //
 //	go test -run '^$' -bench StartBesideRotations -benchtime 5x .
 func BenchmarkStartBesideRotations(b *testing.B) {
@@ -188,8 +193,9 @@ func BenchmarkStartBesideRotations(b *testing.B) {
 	}
 }
 
-// BenchmarkQuietLogs measures the CPU time of agent and runtime, in a percentage of a core, while 500 pods run that have written a line to their logs: with
-// the rotation of logs, and without. Pods are synced each 10 s, six times as often as by default. A round takes 80 s.
+// BenchmarkQuietLogs measures the CPU time of agent and runtime, in a percentage of a core, while 500 pods run that
+// have written a line to their logs: with the rotation of logs, and without. Pods are synced each 10 s, six times as
+// often as by default. A round takes 80 s.
 //
 //	go test -run '^$' -bench QuietLogs -benchtime 3x .
 func BenchmarkQuietLogs(b *testing.B) {

@@ -91,14 +91,16 @@ func TestSinkReceivesTheEnd(t *testing.T) {
 		web := testpod.New("web", testpod.Static, testpod.Containers("main"), testpod.Restart(v1.RestartPolicyAlways))
 		edited := testpod.With(web, testpod.UID("uid-edited"))
 		orphan := testpod.With(web, testpod.UID("uid-orphan"), func(pod *v1.Pod) { pod.Name = "orphan" })
-		refused := testpod.New("refused", testpod.Containers("main"), func(pod *v1.Pod) { pod.Spec.OS = &v1.PodOS{Name: v1.Windows} })
+		refused := testpod.New("refused", testpod.Containers("main"),
+			func(pod *v1.Pod) { pod.Spec.OS = &v1.PodOS{Name: v1.Windows} })
 
 		root := t.TempDir()
 		source.Set(web, orphan, refused)
 		stop := start(root)
 		wait()
 		assert.Equal(t, []string{"Running"}, seen(sink, web.UID))
-		assert.Equal(t, []string{"Failed"}, seen(sink, refused.UID), "also if it is refused before the agent knows what runs")
+		assert.Equal(t, []string{"Failed"}, seen(sink, refused.UID),
+			"also if it is refused before the agent knows what runs")
 
 		source.Set(edited, orphan)
 		wait()

@@ -106,7 +106,8 @@ func (o slowObjects) Secret(ctx context.Context, namespace, name string) (*v1.Se
 	return o.Source.Secret(ctx, namespace, name)
 }
 
-func (s slowTokens) Token(ctx context.Context, _, _ string, req *authenticationv1.TokenRequest) (*authenticationv1.TokenRequest, error) {
+func (s slowTokens) Token(ctx context.Context, _, _ string,
+	req *authenticationv1.TokenRequest) (*authenticationv1.TokenRequest, error) {
 	err := s.hang(ctx, "Token")
 	req = req.DeepCopy()
 	req.Status.Token = "token"
@@ -127,7 +128,8 @@ func slowPod() *v1.Pod {
 	c := &pod.Spec.Containers[0]
 	c.Lifecycle = &v1.Lifecycle{PostStart: exec, PreStop: exec}
 	c.Resources.Limits = v1.ResourceList{"example.com/port": resource.MustParse("1")}
-	c.EnvFrom = []v1.EnvFromSource{{SecretRef: &v1.SecretEnvSource{LocalObjectReference: v1.LocalObjectReference{Name: "key"}}}}
+	c.EnvFrom = []v1.EnvFromSource{
+		{SecretRef: &v1.SecretEnvSource{LocalObjectReference: v1.LocalObjectReference{Name: "key"}}}}
 	c.VolumeMounts = []v1.VolumeMount{{Name: "flex", MountPath: "/flex"}, {Name: "token", MountPath: "/token"}}
 	return pod
 }
@@ -135,7 +137,8 @@ func slowPod() *v1.Pod {
 // configure puts the obstacle into all parts of the agent.
 func (o *obstacle) configure(t *testing.T, opts *kubeletkit.Options) {
 	provider := devices.Fixed("example.com/port", map[string]runtime.ContainerEdits{"a": {}, "b": {}})
-	manager, err := devices.New(filepath.Join(opts.RootDir, "devices"), devices.Options{Providers: []devices.Provider{slowDevices{provider, o}}})
+	manager, err := devices.New(filepath.Join(opts.RootDir, "devices"),
+		devices.Options{Providers: []devices.Provider{slowDevices{provider, o}}})
 	require.NoError(t, err)
 	store := objects.New()
 	key := &v1.Secret{}
@@ -144,12 +147,18 @@ func (o *obstacle) configure(t *testing.T, opts *kubeletkit.Options) {
 	opts.Join = []lifecycle.Component{slowComponent{o}, manager}
 	opts.Plugins.Volumes = []volume.Plugin{slowVolume{o}}
 	opts.API.Objects, opts.API.Tokens = slowObjects{store, o}, slowTokens{o}
-	opts.API.PullSecrets = func(ctx context.Context, _ *v1.Pod) ([]v1.Secret, error) { return nil, o.hang(ctx, "PullSecrets") }
-	opts.API.ServiceEnv = func(ctx context.Context, _ *v1.Pod) ([]v1.EnvVar, error) { return nil, o.hang(ctx, "ServiceEnv") }
+	opts.API.PullSecrets = func(ctx context.Context, _ *v1.Pod) ([]v1.Secret,
+		error) {
+		return nil, o.hang(ctx, "PullSecrets")
+	}
+	opts.API.ServiceEnv = func(ctx context.Context, _ *v1.Pod) ([]v1.EnvVar,
+		error) {
+		return nil, o.hang(ctx, "ServiceEnv")
+	}
 }
 
-// What a pod waits for is named after 5 s, whatever it is, in the messages of its containers and by one event. When it ends, the message
-// goes.
+// What a pod waits for is named after 5 s, whatever it is, in the messages of its containers and by one event. When it
+// ends, the message goes.
 func TestWhatAPodWaitsForIsNamed(t *testing.T) {
 	for call, want := range map[string]string{
 		"Prepare":       "component slow, step Prepare",
@@ -178,7 +187,8 @@ func TestWhatAPodWaitsForIsNamed(t *testing.T) {
 	} {
 		t.Run(call, func(t *testing.T) {
 			o := &obstacle{call: call}
-			ends := map[string]bool{"Stopped": true, "Ended": true, "TearDown": true, "ExecSync ": true, "StopContainer": true}[call]
+			ends := map[string]bool{"Stopped": true, "Ended": true, "TearDown": true, "ExecSync ": true,
+				"StopContainer": true}[call]
 			var mu sync.Mutex
 			var events []string
 			named := func() []string {
@@ -214,7 +224,8 @@ func TestWhatAPodWaitsForIsNamed(t *testing.T) {
 				assert.Empty(t, named(), "it is too early")
 				n.Sleep(3 * time.Second)
 				require.Len(t, named(), 1)
-				assert.True(t, strings.HasPrefix(named()[0], "waiting for "+want+", since 2000-01-01T00:00:0"), named()[0])
+				assert.True(t, strings.HasPrefix(named()[0], "waiting for "+want+", since 2000-01-01T00:00:0"),
+					named()[0])
 				n.Sleep(10 * time.Second)
 				assert.Len(t, named(), 1, "there is one event")
 				messages := func() (out []string) {

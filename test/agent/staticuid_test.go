@@ -40,11 +40,12 @@ func (m manifests) Run(ctx context.Context, sink podconfig.Sink) error {
 	return err
 }
 
-// A static pod without metadata.uid runs on when the agent takes the node over from a kubelet, also if it had started it
-// itself before, and if the manifest has not changed.
+// A static pod without metadata.uid runs on when the agent takes the node over from a kubelet, also if it had started
+// it itself before, and if the manifest has not changed.
 func TestStaticPodsOfAKubelet(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		const text = "apiVersion: v1\nkind: Pod\nmetadata: {name: web}\nspec: {containers: [{name: c, image: 'image:1'}]}\n"
+		const text = "apiVersion: v1\nkind: Pod\nmetadata: {name: web}\nspec: {containers: [{name: c, image: " +
+			"'image:1'}]}\n"
 		root, rt := t.TempDir(), fake.New(fake.Options{})
 		life := func(text string) (uids []types.UID) {
 			store, err := checkpoint.New(filepath.Join(root, "kept"), checkpoint.Options{})
@@ -67,7 +68,8 @@ func TestStaticPodsOfAKubelet(t *testing.T) {
 		}
 		kubelet := func(uid types.UID) {
 			rt = fake.New(fake.Options{})
-			require.NoError(t, rt.Seed(testpod.New("web-node", testpod.UID(uid), testpod.Static, testpod.Containers("c"))))
+			require.NoError(t,
+				rt.Seed(testpod.New("web-node", testpod.UID(uid), testpod.Static, testpod.Containers("c"))))
 		}
 		stops := func() (stops int) {
 			for _, c := range rt.Calls(fake.Target{}) {
@@ -90,7 +92,8 @@ func TestStaticPodsOfAKubelet(t *testing.T) {
 
 		assert.Equal(t, []types.UID{"again"}, life(text+"# a comment\n"))
 		assert.Zero(t, stops())
-		changed := life("apiVersion: v1\nkind: Pod\nmetadata: {name: web}\nspec: {containers: [{name: c, image: 'image:1', args: [x]}]}\n")
+		changed := life("apiVersion: v1\nkind: Pod\nmetadata: {name: web}\nspec: {containers: [{name: c, image: " +
+			"'image:1', args: [x]}]}\n")
 		require.Len(t, changed, 1)
 		assert.Len(t, changed[0], 32, "derived")
 	})

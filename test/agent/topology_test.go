@@ -24,8 +24,10 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime/fake"
 )
 
-// startPlaced starts an agent that places containers on a machine of two memory nodes with four CPUs and 8 GiB each, and devices.
-func startPlaced(t *testing.T, dir string, rt *fake.Runtime, policy string, opts topology.Options, providers ...devices.Provider) *node {
+// startPlaced starts an agent that places containers on a machine of two memory nodes with four CPUs and 8 GiB each,
+// and devices.
+func startPlaced(t *testing.T, dir string, rt *fake.Runtime, policy string, opts topology.Options,
+	providers ...devices.Provider) *node {
 	t.Helper()
 	machine := numafake.Machine{Nodes: 2, Cores: 4, Memory: 8 << 30}.Numa()
 	var err error
@@ -70,9 +72,13 @@ func TestPreferredDevicesAreOnTheNode(t *testing.T) {
 	const port, nic = "example.com/port", "example.com/nic"
 	synctest.Test(t, func(t *testing.T) {
 		ports := devicesfake.New(port, append(onNode(0, "a0", "a1", "a2"), onNode(1, "b0", "b1", "b2")...)...)
-		ports.OnPrefer = func(context.Context, devices.PreferRequest) ([]string, error) { return []string{"a0", "b2", "a1"}, nil }
+		ports.OnPrefer = func(context.Context, devices.PreferRequest) ([]string,
+			error) {
+			return []string{"a0", "b2", "a1"}, nil
+		}
 		nics := devicesfake.New(nic, onNode(1, "n")...)
-		n := startPlaced(t, t.TempDir(), fake.New(fake.Options{}), topology.PolicySingleNUMANode, topology.Options{}, ports, nics)
+		n := startPlaced(t, t.TempDir(), fake.New(fake.Options{}), topology.PolicySingleNUMANode, topology.Options{},
+			ports, nics)
 		defer n.stop(t)
 		n.after(time.Second)
 		n.source.Set(guaranteed("web", "2", "1Gi", map[v1.ResourceName]string{port: "2", nic: "1"}))
@@ -85,14 +91,16 @@ func TestPreferredDevicesAreOnTheNode(t *testing.T) {
 	})
 }
 
-// A pod that runs goes on when the agent is started again with a policy that would not have placed it so. New pods are refused.
+// A pod that runs goes on when the agent is started again with a policy that would not have placed it so. New pods are
+// refused.
 func TestChangeOfTheTopologyPolicy(t *testing.T) {
 	const port = "example.com/port"
 	for _, scope := range []topology.Scope{topology.ScopeContainer, topology.ScopePod} {
 		t.Run(string(scope), func(t *testing.T) {
 			dir := t.TempDir()
 			synctest.Test(t, func(t *testing.T) {
-				rt, ports := fake.New(fake.Options{}), devicesfake.New(port, append(onNode(0, "a0", "a1"), onNode(1, "b0", "b1", "b2")...)...)
+				rt, ports := fake.New(fake.Options{}), devicesfake.New(port,
+					append(onNode(0, "a0", "a1"), onNode(1, "b0", "b1", "b2")...)...)
 				n := startPlaced(t, dir, rt, topology.PolicyNone, topology.Options{Scope: scope}, ports)
 				web := guaranteed("web", "5", "9Gi", map[v1.ResourceName]string{port: "3"})
 				init, side := *web.Spec.Containers[0].DeepCopy(), *web.Spec.Containers[0].DeepCopy()
@@ -126,7 +134,8 @@ func TestChangeOfTheTopologyPolicy(t *testing.T) {
 				assert.Equal(t, v1.PodRunning, pods["web"].Status.Phase)
 				assert.Equal(t, v1.PodFailed, pods["more"].Status.Phase)
 				assert.Equal(t, topology.ReasonAffinity, pods["more"].Status.Reason)
-				assert.Contains(t, pods["more"].Status.Message, "Resources cannot be allocated with Topology locality: ")
+				assert.Contains(t, pods["more"].Status.Message,
+					"Resources cannot be allocated with Topology locality: ")
 			})
 		})
 	}

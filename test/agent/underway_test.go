@@ -35,24 +35,28 @@ func TestReadinessWhileTheWorkerIsBusy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		rt := fake.New(fake.Options{})
 		var unready, slowHooks atomic.Bool
-		rt.Script(fake.Target{}, fake.Behavior{Exec: func(ctx context.Context, cmd []string) (runtime.ExecResult, error) {
-			switch {
-			case cmd[0] == "ready?" && unready.Load():
-				return runtime.ExecResult{ExitCode: 1}, nil
-			case cmd[0] == "hook" && slowHooks.Load():
-				select {
-				case <-time.After(24 * time.Second):
-				case <-ctx.Done():
+		rt.Script(fake.Target{},
+			fake.Behavior{Exec: func(ctx context.Context, cmd []string) (runtime.ExecResult, error) {
+				switch {
+				case cmd[0] == "ready?" && unready.Load():
+					return runtime.ExecResult{ExitCode: 1}, nil
+				case cmd[0] == "hook" && slowHooks.Load():
+					select {
+					case <-time.After(24 * time.Second):
+					case <-ctx.Done():
+					}
 				}
-			}
-			return runtime.ExecResult{}, nil
-		}})
+				return runtime.ExecResult{}, nil
+			}})
 		n := startNode(t, dir, rt)
 		defer n.stop(t)
-		probe := &v1.Probe{ProbeHandler: v1.ProbeHandler{Exec: &v1.ExecAction{Command: []string{"ready?"}}}, PeriodSeconds: 1, FailureThreshold: 1, SuccessThreshold: 1, TimeoutSeconds: 1}
+		probe := &v1.Probe{ProbeHandler: v1.ProbeHandler{Exec: &v1.ExecAction{Command: []string{"ready?"}}},
+			PeriodSeconds: 1, FailureThreshold: 1, SuccessThreshold: 1, TimeoutSeconds: 1}
 		web := testpod.New("web", testpod.Restart(v1.RestartPolicyAlways), testpod.Grace(60), testpod.Container(
-			v1.Container{Name: "web", Image: "app:1", ReadinessProbe: probe, Lifecycle: &v1.Lifecycle{PreStop: execHandler("hook")}},
-			v1.Container{Name: "slow", Image: "app:1", Lifecycle: &v1.Lifecycle{PostStart: execHandler("hook"), PreStop: execHandler("hook")}},
+			v1.Container{Name: "web", Image: "app:1", ReadinessProbe: probe,
+				Lifecycle: &v1.Lifecycle{PreStop: execHandler("hook")}},
+			v1.Container{Name: "slow", Image: "app:1", Lifecycle: &v1.Lifecycle{PostStart: execHandler("hook"),
+				PreStop: execHandler("hook")}},
 		))
 		n.source.Set(web)
 		ready := func(after time.Duration) []v1.ConditionStatus {
@@ -73,7 +77,8 @@ func TestReadinessWhileTheWorkerIsBusy(t *testing.T) {
 		require.Equal(t, []v1.ConditionStatus{v1.ConditionTrue, v1.ConditionTrue}, ready(time.Minute))
 
 		n.source.Set(testpod.With(web.DeepCopy(), testpod.Deleted(60)))
-		require.Equal(t, []v1.ConditionStatus{v1.ConditionTrue, v1.ConditionTrue}, ready(2*time.Second), "the preStop hook is under way")
+		require.Equal(t, []v1.ConditionStatus{v1.ConditionTrue, v1.ConditionTrue}, ready(2*time.Second),
+			"the preStop hook is under way")
 		unready.Store(true)
 		assert.Equal(t, []v1.ConditionStatus{v1.ConditionFalse, v1.ConditionFalse}, ready(2*time.Second))
 	})

@@ -34,7 +34,8 @@ type volumeNode struct {
 // oneToken is a token that does not expire.
 type oneToken struct{}
 
-func (oneToken) Token(context.Context, string, string, *authenticationv1.TokenRequest) (*authenticationv1.TokenRequest, error) {
+func (oneToken) Token(context.Context,
+	string, string, *authenticationv1.TokenRequest) (*authenticationv1.TokenRequest, error) {
 	return &authenticationv1.TokenRequest{Status: authenticationv1.TokenRequestStatus{Token: "token"}}, nil
 }
 
@@ -42,7 +43,8 @@ func startVolumeNode(b *testing.B) *volumeNode {
 	b.Helper()
 	dir := b.TempDir()
 	n := &volumeNode{
-		root: filepath.Join(dir, "root"), rt: fake.New(fake.Options{Images: []string{"busybox:1"}, Dir: dir, Calls: -1}),
+		root: filepath.Join(dir, "root"), rt: fake.New(fake.Options{Images: []string{"busybox:1"},
+			Dir: dir, Calls: -1}),
 		source: podconfigfake.NewSource("test"), store: objects.New(),
 	}
 	host := n.rt.Host()
@@ -92,7 +94,8 @@ func (n *volumeNode) run(count int, volumes bool) []*v1.Pod {
 		pod.Namespace = "default"
 		if volumes {
 			config := func(name string) v1.VolumeSource {
-				return v1.VolumeSource{ConfigMap: &v1.ConfigMapVolumeSource{LocalObjectReference: v1.LocalObjectReference{Name: name}}}
+				return v1.VolumeSource{
+					ConfigMap: &v1.ConfigMapVolumeSource{LocalObjectReference: v1.LocalObjectReference{Name: name}}}
 			}
 			for i, source := range []v1.VolumeSource{
 				config("root-ca"), config("config"), {Secret: &v1.SecretVolumeSource{SecretName: "secret"}},
@@ -118,7 +121,8 @@ func cpu(b testing.TB) time.Duration {
 }
 
 // BenchmarkIdleVolumes measures the CPU time of agent and runtime, in a percentage of a core,
-// while 500 pods run and nothing happens: with five volumes each, and without. The window has one resync of each pod. It takes 5 minutes.
+// while 500 pods run and nothing happens: with five volumes each, and without. The window has one resync of each pod.
+// It takes 5 minutes.
 //
 //	go test -run '^$' -bench IdleVolumes -benchtime 1x .
 func BenchmarkIdleVolumes(b *testing.B) {
@@ -174,7 +178,8 @@ func BenchmarkConfigMapChange(b *testing.B) {
 	pods := n.run(200, true)
 	files := make([]string, len(pods))
 	for i, pod := range pods {
-		files[i] = filepath.Join(volume.PlaceOf(filepath.Join(n.root, "pods", string(pod.UID)), volume.ConfigMap{}.Name(), "v1").Dir, "key")
+		files[i] = filepath.Join(volume.PlaceOf(filepath.Join(n.root, "pods", string(pod.UID)),
+			volume.ConfigMap{}.Name(), "v1").Dir, "key")
 	}
 	time.Sleep(5 * time.Second)
 	version := 1

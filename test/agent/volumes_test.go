@@ -49,13 +49,18 @@ func TestFilesFollowObjectsAndLabels(t *testing.T) {
 		})
 		defer n.stop(t)
 		conf := func(data string) *v1.ConfigMap {
-			return &v1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "conf"}, Data: map[string]string{"key": data}}
+			return &v1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "conf"},
+				Data: map[string]string{"key": data}}
 		}
 		pod := testpod.With(makePod("web"), testpod.Volumes(
-			v1.Volume{Name: "conf", VolumeSource: v1.VolumeSource{ConfigMap: &v1.ConfigMapVolumeSource{LocalObjectReference: v1.LocalObjectReference{Name: "conf"}}}},
-			v1.Volume{Name: "info", VolumeSource: v1.VolumeSource{DownwardAPI: &v1.DownwardAPIVolumeSource{Items: []v1.DownwardAPIVolumeFile{
-				{Path: "app", FieldRef: &v1.ObjectFieldSelector{FieldPath: "metadata.labels['app']"}},
-			}}}},
+			v1.Volume{Name: "conf",
+				VolumeSource: v1.VolumeSource{ConfigMap: &v1.ConfigMapVolumeSource{
+					LocalObjectReference: v1.LocalObjectReference{Name: "conf"}}}},
+			v1.Volume{Name: "info",
+				VolumeSource: v1.VolumeSource{DownwardAPI: &v1.DownwardAPIVolumeSource{
+					Items: []v1.DownwardAPIVolumeFile{
+						{Path: "app", FieldRef: &v1.ObjectFieldSelector{FieldPath: "metadata.labels['app']"}},
+					}}}},
 		))
 		pod.Namespace = "default"
 		read := func(plugin, file string) string {
@@ -75,7 +80,8 @@ func TestFilesFollowObjectsAndLabels(t *testing.T) {
 
 		store.Set(conf("1"))
 		web := n.after(2 * time.Second)["web"] // at once, or a second after the last attempt
-		require.NotNil(t, web.Status.ContainerStatuses[0].State.Running, "%v", web.Status.ContainerStatuses[0].State.Waiting)
+		require.NotNil(t, web.Status.ContainerStatuses[0].State.Running,
+			"%v", web.Status.ContainerStatuses[0].State.Waiting)
 		assert.Equal(t, "1", read("kubernetes.io~configmap", "conf/key"))
 		time.Sleep(time.Minute)
 
@@ -106,21 +112,26 @@ func TestFilesFollowDuringALongSync(t *testing.T) {
 	root := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
 		conf := func(data string) *v1.ConfigMap {
-			return &v1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "conf"}, Data: map[string]string{"key": data}}
+			return &v1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "conf"},
+				Data: map[string]string{"key": data}}
 		}
 		store := objects.New()
 		store.Set(conf("1"))
 		n := startNodeWith(t, root, fake.New(fake.Options{}), func(o *kubeletkit.Options) { o.API.Objects = store })
 		defer n.stop(t)
-		n.runtime.Inject(fake.Fault{Call: "StartContainer", Target: fake.Target{Container: "second"}, Delay: time.Minute})
+		n.runtime.Inject(fake.Fault{Call: "StartContainer", Target: fake.Target{Container: "second"},
+			Delay: time.Minute})
 		pod := testpod.With(makePod("web"), testpod.Namespace("default"), testpod.Containers("second"), testpod.Volumes(
-			v1.Volume{Name: "conf", VolumeSource: v1.VolumeSource{ConfigMap: &v1.ConfigMapVolumeSource{LocalObjectReference: v1.LocalObjectReference{Name: "conf"}}}},
+			v1.Volume{Name: "conf",
+				VolumeSource: v1.VolumeSource{ConfigMap: &v1.ConfigMapVolumeSource{
+					LocalObjectReference: v1.LocalObjectReference{Name: "conf"}}}},
 		))
 		n.source.Set(pod)
 		n.after(30 * time.Second)
 		store.Set(conf("2"))
 		n.after(soon)
-		data, err := os.ReadFile(filepath.Join(root, "pods", string(pod.UID), "volumes/kubernetes.io~configmap/conf/key"))
+		data, err := os.ReadFile(filepath.Join(root, "pods", string(pod.UID),
+			"volumes/kubernetes.io~configmap/conf/key"))
 		require.NoError(t, err)
 		assert.Equal(t, "2", string(data))
 	})
@@ -140,7 +151,8 @@ func (d fullDisk) SetUp(ctx context.Context, pod *v1.Pod, podDir string) (map[st
 	for _, v := range pod.Spec.Volumes {
 		ready[v.Name] = runtime.Volume{HostPath: podDir}
 	}
-	return ready, &volume.SetUpError{Pod: runtime.RefOf(pod), Volume: "conf", Err: &volume.OutdatedError{Err: syscall.ENOSPC}}
+	return ready, &volume.SetUpError{Pod: runtime.RefOf(pod), Volume: "conf",
+		Err: &volume.OutdatedError{Err: syscall.ENOSPC}}
 }
 
 // An update of a volume that has failed is repeated, however seldom pods are synced.
@@ -148,7 +160,8 @@ func TestFilesFollowWhenTheDiskHasSpaceAgain(t *testing.T) {
 	root := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
 		conf := func(data string) *v1.ConfigMap {
-			return &v1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "conf"}, Data: map[string]string{"key": data}}
+			return &v1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "conf"},
+				Data: map[string]string{"key": data}}
 		}
 		store := objects.New()
 		store.Set(conf("1"))
@@ -159,7 +172,9 @@ func TestFilesFollowWhenTheDiskHasSpaceAgain(t *testing.T) {
 		})
 		defer n.stop(t)
 		pod := testpod.With(makePod("web"), testpod.Namespace("default"), testpod.Volumes(
-			v1.Volume{Name: "conf", VolumeSource: v1.VolumeSource{ConfigMap: &v1.ConfigMapVolumeSource{LocalObjectReference: v1.LocalObjectReference{Name: "conf"}}}},
+			v1.Volume{Name: "conf",
+				VolumeSource: v1.VolumeSource{ConfigMap: &v1.ConfigMapVolumeSource{
+					LocalObjectReference: v1.LocalObjectReference{Name: "conf"}}}},
 		))
 		n.source.Set(pod)
 		n.after(10 * time.Second)
@@ -168,7 +183,8 @@ func TestFilesFollowWhenTheDiskHasSpaceAgain(t *testing.T) {
 		n.after(20 * time.Second)
 		full.Store(false)
 		n.after(time.Minute)
-		data, err := os.ReadFile(filepath.Join(root, "pods", string(pod.UID), "volumes/kubernetes.io~configmap/conf/key"))
+		data, err := os.ReadFile(filepath.Join(root, "pods", string(pod.UID),
+			"volumes/kubernetes.io~configmap/conf/key"))
 		require.NoError(t, err)
 		assert.Equal(t, "2", string(data))
 	})
@@ -202,8 +218,11 @@ func TestEphemeralStorageLimits(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				n := startNode(t, root, fake.New(fake.Options{}))
 				defer n.stop(t)
-				pod := testpod.With(makePod("web"), testpod.Namespace("ns"), testpod.Volumes(v1.Volume{Name: "data", VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{}}}))
-				pod.Spec.Containers[0].Resources.Limits = v1.ResourceList{v1.ResourceEphemeralStorage: resource.MustParse("4Mi")}
+				pod := testpod.With(makePod("web"), testpod.Namespace("ns"),
+					testpod.Volumes(v1.Volume{Name: "data",
+						VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{}}}))
+				pod.Spec.Containers[0].Resources.Limits = v1.ResourceList{
+					v1.ResourceEphemeralStorage: resource.MustParse("4Mi")}
 				n.source.Set(pod)
 				require.Equal(t, v1.PodRunning, n.after(time.Minute)["web"].Status.Phase)
 				tc.use(t, n, root)
@@ -224,7 +243,8 @@ func TestEvictionForStorageIsImmediate(t *testing.T) {
 	pod := func(grace int64) *v1.Pod {
 		limit := resource.MustParse("1Mi")
 		return testpod.With(makePod("web"), testpod.Namespace("ns"), testpod.Grace(grace), testpod.Containers("second"),
-			testpod.Volumes(v1.Volume{Name: "data", VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{SizeLimit: &limit}}}))
+			testpod.Volumes(v1.Volume{Name: "data",
+				VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{SizeLimit: &limit}}}))
 	}
 	for name, tc := range map[string]struct {
 		pod *v1.Pod
@@ -275,13 +295,16 @@ func TestEvictionForStorageIsImmediate(t *testing.T) {
 				})
 				defer n.stop(t)
 				n.runtime.Script(fake.Target{}, fake.Behavior{IgnoresStop: true})
-				n.runtime.Inject(fake.Fault{Call: "StartContainer", Target: fake.Target{Container: "second"}, Delay: time.Minute, Times: 1})
+				n.runtime.Inject(fake.Fault{Call: "StartContainer", Target: fake.Target{Container: "second"},
+					Delay: time.Minute, Times: 1})
 				n.source.Set(tc.pod)
 				n.after(5 * time.Second)
 				require.NotEmpty(t, n.runtime.Running(fake.Target{}))
 				tc.before(n)
 				n.after(time.Second)
-				require.NoError(t, os.WriteFile(filepath.Join(root, "pods/uid-web/volumes/kubernetes.io~empty-dir/data/f"), make([]byte, 2<<20), 0o600))
+				require.NoError(t,
+					os.WriteFile(filepath.Join(root, "pods/uid-web/volumes/kubernetes.io~empty-dir/data/f"),
+						make([]byte, 2<<20), 0o600))
 				n.after(30 * time.Second)
 				mu.Lock()
 				evictions := slices.Clone(events)

@@ -113,7 +113,8 @@ func (c modelClaims) Claim(_ context.Context, namespace, name string) (*v1.Persi
 	if err := c.step(); err != nil {
 		return nil, err
 	}
-	claim := &v1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, UID: types.UID(name)}}
+	claim := &v1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name,
+		UID: types.UID(name)}}
 	claim.Spec.VolumeName, claim.Status.Phase = name, v1.ClaimPending
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -239,8 +240,10 @@ func (m *volumeModel) push() {
 	var all []metav1.Object
 	for name, data := range m.data {
 		all = append(all,
-			&v1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name}, Data: map[string]string{"key": data}},
-			&v1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name}, Data: map[string][]byte{"key": []byte(data)}})
+			&v1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name},
+				Data: map[string]string{"key": data}},
+			&v1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name},
+				Data: map[string][]byte{"key": []byte(data)}})
 	}
 	m.store.Set(all...)
 }
@@ -261,7 +264,8 @@ func (m *volumeModel) pod(name string, kinds int, object string) *v1.Pod {
 		{FlexVolume: &v1.FlexVolumeSource{Driver: "example.com/disk"}},
 		{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: object}},
 	}
-	pod := testpod.New(name, testpod.Namespace("default"), testpod.UID(uid), testpod.Restart(v1.RestartPolicyAlways), testpod.Containers("main"))
+	pod := testpod.New(name, testpod.Namespace("default"), testpod.UID(uid), testpod.Restart(v1.RestartPolicyAlways),
+		testpod.Containers("main"))
 	for i, source := range sources {
 		if source.EmptyDir != nil && !m.mounts {
 			continue // a tmpfs needs root
@@ -286,8 +290,10 @@ func (m *volumeModel) leave() {
 	dir := filepath.Join(m.root, "pods", fmt.Sprintf("kubelet-%d", m.uids))
 	m.foes = append(m.foes, dir)
 	for _, sub := range []string{
-		"volumes/kubernetes.io~secret/s/..2026_11_22_00_00_00.1", "volumes/kubernetes.io~csi/pvc-1/mount", "volumes/kubernetes.io~empty-dir/d",
-		"plugins/kubernetes.io~empty-dir/wrapped_s", "volume-subpaths/d/main/0", "volumeDevices/kubernetes.io~csi", "containers/main",
+		"volumes/kubernetes.io~secret/s/..2026_11_22_00_00_00.1", "volumes/kubernetes.io~csi/pvc-1/mount",
+		"volumes/kubernetes.io~empty-dir/d",
+		"plugins/kubernetes.io~empty-dir/wrapped_s", "volume-subpaths/d/main/0", "volumeDevices/kubernetes.io~csi",
+		"containers/main",
 	} {
 		require.NoError(m.t, os.MkdirAll(filepath.Join(dir, sub), 0o750))
 	}
@@ -296,7 +302,8 @@ func (m *volumeModel) leave() {
 		for _, at := range []string{"volumes/kubernetes.io~secret/s", "volumes/kubernetes.io~csi/pvc-1/mount"} {
 			require.NoError(m.t, syscall.Mount("tmpfs", filepath.Join(dir, at), "tmpfs", 0, "size=64k"))
 		}
-		require.NoError(m.t, syscall.Mount(filepath.Join(dir, "volumes/kubernetes.io~empty-dir/d"), filepath.Join(dir, "volume-subpaths/d/main/0"), "", syscall.MS_BIND, ""))
+		require.NoError(m.t, syscall.Mount(filepath.Join(dir, "volumes/kubernetes.io~empty-dir/d"),
+			filepath.Join(dir, "volume-subpaths/d/main/0"), "", syscall.MS_BIND, ""))
 	}
 }
 
@@ -325,7 +332,8 @@ func (m *volumeModel) do(op modelOp) {
 	case "sandbox dies":
 		m.rt.KillSandbox(fake.Target{Pod: op.pod})
 	case "runtime fails":
-		call := []string{"RunPodSandbox", "CreateContainer", "StartContainer", "StopContainer", "StopPodSandbox", "RemovePodSandbox", "ListPodSandbox"}[op.n%7]
+		call := []string{"RunPodSandbox", "CreateContainer", "StartContainer", "StopContainer", "StopPodSandbox",
+			"RemovePodSandbox", "ListPodSandbox"}[op.n%7]
 		m.rt.Inject(fake.Fault{Call: call, Times: 1 + op.n%32/7, Err: errors.New("a call that fails")})
 	case "steps fail":
 		m.mu.Lock()
@@ -365,7 +373,8 @@ func (m *volumeModel) rests() {
 		assert.Len(m, m.rt.Running(fake.Target{UID: pod.UID}), 1, "%s", name)
 		for i, mount := range pod.Spec.Containers[0].VolumeMounts {
 			if mount.SubPath != "" {
-				mounted = append(mounted, filepath.Join(m.root, "pods", string(pod.UID), "volume-subpaths", mount.Name, "main", strconv.Itoa(i)))
+				mounted = append(mounted, filepath.Join(m.root, "pods", string(pod.UID), "volume-subpaths", mount.Name,
+					"main", strconv.Itoa(i)))
 			}
 		}
 		for _, v := range pod.Spec.Volumes {
@@ -436,7 +445,8 @@ func TestVolumesOfANodeInRandomOrder(t *testing.T) {
 	}
 	ops := rapid.SliceOfN(rapid.Custom(func(rt *rapid.T) modelOp {
 		return modelOp{
-			rapid.SampledFrom([]string{"add", "add", "remove", "change", "drop", "claim", "claim", "exit", "sandbox dies", "runtime fails", "steps fail", "kill", "kill", "restart"}).Draw(rt, "what"),
+			rapid.SampledFrom([]string{"add", "add", "remove", "change", "drop", "claim", "claim", "exit",
+				"sandbox dies", "runtime fails", "steps fail", "kill", "kill", "restart"}).Draw(rt, "what"),
 			rapid.SampledFrom([]string{"web", "db"}).Draw(rt, "pod"),
 			rapid.SampledFrom([]string{"x", "y"}).Draw(rt, "object"),
 			rapid.IntRange(1, 127).Draw(rt, "n"),
@@ -457,7 +467,8 @@ func TestVolumesOfANodeInRandomOrder(t *testing.T) {
 		}
 		synctest.Test(t, func(t *testing.T) {
 			m = &volumeModel{
-				faults: faults{attached: map[string]bool{}, bound: map[string]bool{}}, t: t, root: root, disks: disks, rt: fake.New(fake.Options{}), store: objects.New(),
+				faults: faults{attached: map[string]bool{}, bound: map[string]bool{}}, t: t, root: root, disks: disks,
+				rt: fake.New(fake.Options{}), store: objects.New(),
 				pods: map[string]*v1.Pod{}, data: map[string]string{"x": "1"}, mounts: mounts,
 			}
 			m.start()

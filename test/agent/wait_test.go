@@ -143,45 +143,48 @@ func (g *gated) waiting() (out []string) {
 	return out
 }
 
-// A step that answers "wait" is no failure: its containers wait with the reason and the message, there is one event, nothing in the log is
-// an error, and the pod is synced again when that is requested, and not before its resync.
+// A step that answers "wait" is no failure: its containers wait with the reason and the message, there is one event,
+// nothing in the log is an error, and the pod is synced again when that is requested, and not before its resync.
 func TestAStepThatWaits(t *testing.T) {
 	for _, step := range []string{"Prepare", "EditSandbox", "EditContainer", "SyncPod"} {
 		t.Run(step, func(t *testing.T) {
-			runGated(t, step, lifecycle.Wait("WaitingForPort", "port 1 is not plugged in"), func(t *testing.T, n *gated) {
-				want := []string{"port 1 is not plugged in"}
-				each := 1 // the number of calls of a sync
-				if step == "EditContainer" {
-					each = 2
-					want = []string{"spec.containers{c0} port 1 is not plugged in", "spec.containers{c1} port 1 is not plugged in"}
-				}
-				check := func(message string) {
-					assert.Equal(t, []string{"c0 WaitingForPort: " + message, "c1 WaitingForPort: " + message}, n.waiting())
-					assert.Equal(t, v1.PodPending, n.Pods()[0].Status.Phase)
-				}
-				check("port 1 is not plugged in")
-				n.Sleep(10 * time.Minute)
-				check("port 1 is not plugged in")
-				assert.ElementsMatch(t, want, n.reported("WaitingForPort"), "one event")
-				calls := n.set(lifecycle.Wait("WaitingForPort", "port 2 is not plugged in"))
-				assert.LessOrEqual(t, calls, 14*each, "synced only by the resync")
+			runGated(t, step, lifecycle.Wait("WaitingForPort", "port 1 is not plugged in"),
+				func(t *testing.T, n *gated) {
+					want := []string{"port 1 is not plugged in"}
+					each := 1 // the number of calls of a sync
+					if step == "EditContainer" {
+						each = 2
+						want = []string{"spec.containers{c0} port 1 is not plugged in",
+							"spec.containers{c1} port 1 is not plugged in"}
+					}
+					check := func(message string) {
+						assert.Equal(t, []string{"c0 WaitingForPort: " + message, "c1 WaitingForPort: " + message},
+							n.waiting())
+						assert.Equal(t, v1.PodPending, n.Pods()[0].Status.Phase)
+					}
+					check("port 1 is not plugged in")
+					n.Sleep(10 * time.Minute)
+					check("port 1 is not plugged in")
+					assert.ElementsMatch(t, want, n.reported("WaitingForPort"), "one event")
+					calls := n.set(lifecycle.Wait("WaitingForPort", "port 2 is not plugged in"))
+					assert.LessOrEqual(t, calls, 14*each, "synced only by the resync")
 
-				uid := n.Pods()[0].UID
-				require.NoError(t, n.Sync(uid))
-				n.Sleep(0)
-				check("port 2 is not plugged in")
-				assert.Len(t, n.reported("WaitingForPort"), 2*len(want), "the message has changed")
+					uid := n.Pods()[0].UID
+					require.NoError(t, n.Sync(uid))
+					n.Sleep(0)
+					check("port 2 is not plugged in")
+					assert.Len(t, n.reported("WaitingForPort"), 2*len(want), "the message has changed")
 
-				n.set(nil)
-				require.NoError(t, n.Sync(uid))
-				n.Sleep(time.Second)
-				assert.Empty(t, n.waiting())
-				assert.Equal(t, v1.PodRunning, n.Pods()[0].Status.Phase)
-				assert.Empty(t, n.errors())
-				assert.Empty(t, n.reported("Failed"))
-				assert.Empty(t, n.reported("FailedSync"))
-				assert.Empty(t, n.reported("FailedCreatePodSandBox"))
-			})
+					n.set(nil)
+					require.NoError(t, n.Sync(uid))
+					n.Sleep(time.Second)
+					assert.Empty(t, n.waiting())
+					assert.Equal(t, v1.PodRunning, n.Pods()[0].Status.Phase)
+					assert.Empty(t, n.errors())
+					assert.Empty(t, n.reported("Failed"))
+					assert.Empty(t, n.reported("FailedSync"))
+					assert.Empty(t, n.reported("FailedCreatePodSandBox"))
+				})
 		})
 	}
 }
@@ -222,7 +225,8 @@ func TestABareErrorOfARuntimeIsVisibleAtARestart(t *testing.T) {
 
 // A failure of which the runtime itself has reported an event and a reason has no other one.
 func TestAFailureThatARuntimeReports(t *testing.T) {
-	for call, reason := range map[string]string{"RunPodSandbox": "FailedCreatePodSandBox", "CreateContainer": "Failed", "StartContainer": "Failed"} {
+	for call, reason := range map[string]string{"RunPodSandbox": "FailedCreatePodSandBox", "CreateContainer": "Failed",
+		"StartContainer": "Failed"} {
 		t.Run(call, func(t *testing.T) {
 			runGated(t, "SyncPod", errors.New("not yet"), func(t *testing.T, n *gated) {
 				before := len(n.reported("FailedSync"))

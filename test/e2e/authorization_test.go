@@ -107,7 +107,8 @@ func testAuthorization(t *testing.T, options AgentOptions) {
 	s.agent = c.NewAgent(t, options)
 	s.start(t)
 	newClient := func(token string, certs ...tls.Certificate) *clientOfPort {
-		transport := &http.Transport{DialContext: c.Net.DialContext, TLSClientConfig: &tls.Config{RootCAs: trusted, InsecureSkipVerify: !ours, Certificates: certs}}
+		transport := &http.Transport{DialContext: c.Net.DialContext, TLSClientConfig: &tls.Config{RootCAs: trusted,
+			InsecureSkipVerify: !ours, Certificates: certs}}
 		t.Cleanup(transport.CloseIdleConnections)
 		return &clientOfPort{s.agent.APIURL(), token, &http.Client{Transport: transport}}
 	}
@@ -126,7 +127,8 @@ func testAuthorization(t *testing.T, options AgentOptions) {
 
 	ns := s.plane.Namespace(t, "authorization")
 	s.plane.Apply(t, roles(ns))
-	s.plane.Kubectl(t, "run", "web", "-n", ns, "--image", s.Registry.Image("busybox:1"), "--command", "--", "/bin/sh", "-c", "echo hello; "+Forever)
+	s.plane.Kubectl(t, "run", "web", "-n", ns, "--image", s.Registry.Image("busybox:1"), "--command", "--", "/bin/sh",
+		"-c", "echo hello; "+Forever)
 	s.await(t, ns, "web", Running)
 
 	const forbidden, unauthorized = http.StatusForbidden, http.StatusUnauthorized
@@ -237,8 +239,10 @@ func testAuthorization(t *testing.T, options AgentOptions) {
 // approve approves the request for a serving certificate of the node.
 func (s *nodeSuite) approve(t *testing.T) {
 	t.Helper()
-	Eventually(t, eventually, "request for a serving certificate", func() error { // a new one comes when most of the life of the old one is over
-		list, err := s.plane.Client.CertificatesV1().CertificateSigningRequests().List(t.Context(), metav1.ListOptions{})
+	Eventually(t, eventually, "request for a serving certificate", func() error {
+		// a new one comes when most of the life of the old one is over
+		list, err := s.plane.Client.CertificatesV1().CertificateSigningRequests().List(t.Context(),
+			metav1.ListOptions{})
 		if err != nil {
 			return err
 		}
@@ -247,8 +251,11 @@ func (s *nodeSuite) approve(t *testing.T) {
 			if csr.Spec.SignerName != certificatesv1.KubeletServingSignerName || len(csr.Status.Conditions) > 0 {
 				continue
 			}
-			csr.Status.Conditions = append(csr.Status.Conditions, certificatesv1.CertificateSigningRequestCondition{Type: certificatesv1.CertificateApproved, Status: v1.ConditionTrue, Reason: "E2E"})
-			_, err := s.plane.Client.CertificatesV1().CertificateSigningRequests().UpdateApproval(t.Context(), csr.Name, csr, metav1.UpdateOptions{})
+			csr.Status.Conditions = append(csr.Status.Conditions,
+				certificatesv1.CertificateSigningRequestCondition{Type: certificatesv1.CertificateApproved,
+					Status: v1.ConditionTrue, Reason: "E2E"})
+			_, err := s.plane.Client.CertificatesV1().CertificateSigningRequests().UpdateApproval(t.Context(), csr.Name,
+				csr, metav1.UpdateOptions{})
 			return err
 		}
 		return errors.New("none")

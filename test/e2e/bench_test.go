@@ -123,7 +123,8 @@ func (s samples) add(name, unit string, values ...float64) {
 // report prints a line for each contestant: the median of each unit, the metrics that more
 // returns, and the ratio to the contestant named reference by the first unit. The
 // contestants have taken turns in b, so what prints their lines measures nothing.
-func (s samples) report(b *testing.B, list []contestant, unit, reference string, more func(name string) map[string]float64) {
+func (s samples) report(b *testing.B, list []contestant, unit, reference string,
+	more func(name string) map[string]float64) {
 	for _, who := range list {
 		metrics := map[string]float64{"ns/op": 0} // 0 is not printed: the rounds with their cleaning up mean nothing
 		for unit, values := range s[who.name] {

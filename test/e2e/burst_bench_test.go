@@ -65,7 +65,8 @@ func benchmarkBurst(b *testing.B, n int) {
 
 // whileWorking returns how long, in milliseconds, each of the inspections of the pod took
 // that were made one after the other during the burst.
-func whileWorking(ctx context.Context, rt runtime.Runtime, ref runtime.PodRef, burst func(context.Context) error) (waits []float64, err error) {
+func whileWorking(ctx context.Context, rt runtime.Runtime, ref runtime.PodRef,
+	burst func(context.Context) error) (waits []float64, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	var worker sync.WaitGroup
 	worker.Go(func() {

@@ -28,11 +28,13 @@ func benchmarkCalls(b *testing.B, n int) {
 	pod := map[string]string{"io.kubernetes.pod.uid": sandbox.Labels["io.kubernetes.pod.uid"]}
 	calls := map[string]func(context.Context) error{
 		"ListPodSandbox": func(ctx context.Context) error {
-			_, err := c.Runtime.ListPodSandbox(ctx, &cri.ListPodSandboxRequest{Filter: &cri.PodSandboxFilter{LabelSelector: pod}})
+			_, err := c.Runtime.ListPodSandbox(ctx,
+				&cri.ListPodSandboxRequest{Filter: &cri.PodSandboxFilter{LabelSelector: pod}})
 			return err
 		},
 		"ListContainers": func(ctx context.Context) error {
-			_, err := c.Runtime.ListContainers(ctx, &cri.ListContainersRequest{Filter: &cri.ContainerFilter{LabelSelector: pod}})
+			_, err := c.Runtime.ListContainers(ctx,
+				&cri.ListContainersRequest{Filter: &cri.ContainerFilter{LabelSelector: pod}})
 			return err
 		},
 		"ListPodSandbox-all": func(ctx context.Context) error {

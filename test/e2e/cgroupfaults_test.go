@@ -100,8 +100,8 @@ func limitProcesses(t *testing.T, a *Agent, more int) (lift func()) {
 	return func() { set("max") }
 }
 
-// An agent that starts in a cgroup with a limit of processes, which other processes reach then: it starts and ends pods, and logs
-// the limit once with what to do.
+// An agent that starts in a cgroup with a limit of processes, which other processes reach then: it starts and ends
+// pods, and logs the limit once with what to do.
 func TestAgentWithALimitOfProcesses(t *testing.T) {
 	t.Parallel()
 	Need(t)
@@ -123,7 +123,8 @@ func TestAgentWithALimitOfProcesses(t *testing.T) {
 	})
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "pids.max"), []byte("100"), 0))
 	program := filepath.Join(t.TempDir(), "minikubelet")
-	require.NoError(t, os.WriteFile(program, []byte("#!/bin/sh\necho $$ >"+dir+"/cgroup.procs\nexec "+MinikubeletBinary(t)+" \"$@\"\n"), 0o755))
+	require.NoError(t, os.WriteFile(program, []byte("#!/bin/sh\necho $$ >"+dir+"/cgroup.procs\nexec "+
+		MinikubeletBinary(t)+" \"$@\"\n"), 0o755))
 	s := &suite{Cluster: c, agent: c.StartAgent(t, AgentOptions{Binary: program})}
 	// A shell in the cgroup forks until it cannot, and then ends; the limit does not keep out what moves there.
 	script := "echo $$ >" + dir + "/cgroup.procs; "
@@ -170,9 +171,9 @@ func read(t *testing.T, path string) string {
 	return strings.TrimSpace(string(data))
 }
 
-// The limit of processes of the agent's own cgroup is set and reached when the agent runs. The agent starts no process for pods in a
-// container runtime, but a program in Go ends if it can make no thread, of which an agent has enough in most
-// cases. Then it is started again, as systemd does. No pod is restarted.
+// The limit of processes of the agent's own cgroup is set and reached when the agent runs. The agent starts no process
+// for pods in a container runtime, but a program in Go ends if it can make no thread, of which an agent has enough in
+// most cases. Then it is started again, as systemd does. No pod is restarted.
 func TestAgentAtItsLimitOfProcesses(t *testing.T) {
 	t.Parallel()
 	s := newSuite(t, AgentOptions{})
@@ -224,7 +225,8 @@ func TestProcessAgentAtItsLimitOfProcesses(t *testing.T) {
 	pod := MakePod("limited", Grace(1), Main(Sh("c", Forever)))
 	a.Put(t, pod)
 	a.Await(t, pod, within, func(pod *v1.Pod) error {
-		if w := Status(pod, "c").State.Waiting; w == nil || !strings.Contains(w.Message, "resource temporarily unavailable") {
+		if w := Status(pod, "c").State.Waiting; w == nil ||
+			!strings.Contains(w.Message, "resource temporarily unavailable") {
 			return fmt.Errorf("%+v", Status(pod, "c").State)
 		}
 		return nil

@@ -33,7 +33,8 @@ func TestCgroups(t *testing.T) {
 	require.NotEmpty(t, cgroupDirs(t, want))
 	s.agent.Remove(t, pod)
 	s.agent.AwaitGone(t, within, pod)
-	require.Eventually(t, func() bool { return len(cgroupDirs(t, want)) == 0 }, within, within/100, fmt.Sprint("what is left of ", want))
+	require.Eventually(t, func() bool { return len(cgroupDirs(t, want)) == 0 }, within, within/100,
+		fmt.Sprint("what is left of ", want))
 }
 
 // A kubelet with cgroups for pods, which is its default, runs pods, and the agents take turns.
@@ -54,7 +55,8 @@ func testTakeover(t *testing.T, c *Cluster, within time.Duration, agent, kubelet
 	t.Helper()
 	c.Preload(t, "pause:1", "busybox:1")
 	kubeletOptions.Binary = KubeletBinary(t)
-	ours, kubelet := &suite{Cluster: c, agent: c.NewAgent(t, agent)}, &suite{Cluster: c, agent: c.NewAgent(t, kubeletOptions)}
+	ours, kubelet := &suite{Cluster: c, agent: c.NewAgent(t, agent)}, &suite{Cluster: c,
+		agent: c.NewAgent(t, kubeletOptions)}
 	pods := adoptionPods()
 	before := map[string]*v1.Pod{}
 	done := pods[len(pods)-1]

@@ -96,7 +96,8 @@ func newStandalone(t *testing.T, start func(config map[string]any) *Agent) *stan
 		"x509": map[string]string{"clientCAFile": ca}, "webhook": map[string]any{"enabled": false}, "anonymous": map[string]any{"enabled": false},
 	}})
 	transport := &http.Transport{
-		DialContext: agent.DialContext, TLSClientConfig: &tls.Config{Certificates: []tls.Certificate{pair}, InsecureSkipVerify: true},
+		DialContext: agent.DialContext, TLSClientConfig: &tls.Config{Certificates: []tls.Certificate{pair},
+			InsecureSkipVerify: true},
 		DisableKeepAlives: true, // an idle connection would be among what the agent holds
 	}
 	return &standalone{

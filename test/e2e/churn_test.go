@@ -23,8 +23,9 @@ import (
 	. "github.com/kubeletkit/kubeletkit/test/e2e/harness"
 )
 
-// TestChurn runs the lives of pods of many kinds, up to ten at a time, while the agent is restarted. Nothing is at fault, so the log of the
-// agent has no error, no warning but those about what a pod does on purpose, and nothing without a reason.
+// TestChurn runs the lives of pods of many kinds, up to ten at a time, while the agent is restarted. Nothing is at
+// fault, so the log of the agent has no error, no warning but those about what a pod does on purpose, and nothing
+// without a reason.
 //
 // KUBELETKIT_E2E_CHURN is the number of lives on each runtime; 2,000 take about half an hour on two cores:
 //
@@ -129,13 +130,15 @@ var churnKinds = []churnKind{
 	{
 		name: "failing-job", live: awaits(Phase(v1.PodFailed)),
 		pod: func(name string, _ int) *v1.Pod {
-			return MakePod(name, Policy(v1.RestartPolicyNever), Main(Sh("c", "echo failed >&2; exit 3"), Sh("d", "exit 0")))
+			return MakePod(name, Policy(v1.RestartPolicyNever),
+				Main(Sh("c", "echo failed >&2; exit 3"), Sh("d", "exit 0")))
 		},
 	},
 	{
 		name: "retried-job", live: awaits(Phase(v1.PodSucceeded)), warns: "^Back-off restarting failed container",
 		pod: func(name string, _ int) *v1.Pod {
-			pod := MakePod(name, Policy(v1.RestartPolicyOnFailure), Main(Sh("c", `cd "${MOUNT_DATA:-/data}"; test -e tried || { touch tried; exit 1; }`)),
+			pod := MakePod(name, Policy(v1.RestartPolicyOnFailure),
+				Main(Sh("c", `cd "${MOUNT_DATA:-/data}"; test -e tried || { touch tried; exit 1; }`)),
 				Mounted("data", v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{}}))
 			pod.Annotations = map[string]string{mounts: "env"}
 			return pod
@@ -144,7 +147,8 @@ var churnKinds = []churnKind{
 	{
 		name: "deadline", live: awaits(Phase(v1.PodFailed)),
 		pod: func(name string, _ int) *v1.Pod {
-			return MakePod(name, Grace(1), Main(Sh("c", Forever)), func(pod *v1.Pod) { pod.Spec.ActiveDeadlineSeconds = ptr(int64(2)) })
+			return MakePod(name, Grace(1), Main(Sh("c", Forever)),
+				func(pod *v1.Pod) { pod.Spec.ActiveDeadlineSeconds = ptr(int64(2)) })
 		},
 	},
 	{ // its log is rotated when it ends
@@ -166,16 +170,19 @@ var churnKinds = []churnKind{
 				(sleep 1; echo >up; sleep 1; echo >ready) &
 				httpd=$(command -v httpd || echo busybox httpd); $httpd -f -p %[2]d -h /tmp/%[1]s & wait`, name, 20000+n%1000))
 			file := "/tmp/" + name + "/"
-			c.StartupProbe, c.LivenessProbe = onceASecond("test -e "+file+"up", 60), onceASecond("test -e "+file+"up", 3)
+			c.StartupProbe, c.LivenessProbe = onceASecond("test -e "+file+"up", 60),
+				onceASecond("test -e "+file+"up", 3)
 			c.ReadinessProbe = &v1.Probe{
-				ProbeHandler:  v1.ProbeHandler{HTTPGet: &v1.HTTPGetAction{Path: "/ready", Port: intOrString(20000 + n%1000)}},
+				ProbeHandler: v1.ProbeHandler{HTTPGet: &v1.HTTPGetAction{Path: "/ready",
+					Port: intOrString(20000 + n%1000)}},
 				PeriodSeconds: 1, TimeoutSeconds: 60,
 			}
 			return MakePod(name, Main(c))
 		},
 	},
 	{
-		name: "liveness", live: awaits(Restarts("c", 1), Running), warns: "^(Liveness probe failed: .|Back-off restarting failed container)",
+		name: "liveness", live: awaits(Restarts("c", 1), Running), warns: "^(Liveness probe failed: .|Back-off " +
+			"restarting failed container)",
 		pod: func(name string, _ int) *v1.Pod {
 			c := Sh("c", Forever)
 			c.LivenessProbe = onceASecond("exit 1", 1)
@@ -196,7 +203,9 @@ var churnKinds = []churnKind{
 	{
 		name: "volumes", live: awaits(Running, Ready(true)),
 		pod: func(name string, _ int) *v1.Pod {
-			c := Sh("c", `test "$PASSWORD" = secret && test "$key" = value && test -s "${MOUNT_ALL:-/all}/config" || exit 1; `+Forever)
+			c := Sh("c",
+				`test "$PASSWORD" = secret && test "$key" = value && test -s "${MOUNT_ALL:-/all}/config" || exit 1; `+
+					Forever)
 			c.Env = []v1.EnvVar{{Name: "PASSWORD", ValueFrom: &v1.EnvVarSource{SecretKeyRef: &v1.SecretKeySelector{
 				LocalObjectReference: v1.LocalObjectReference{Name: "password"}, Key: "key",
 			}}}}
@@ -220,7 +229,10 @@ var churnKinds = []churnKind{
 		pod: func(name string, _ int) *v1.Pod { return MakePod(name, Grace(1), Main(Sh("c", Stubborn))) },
 	},
 	{
-		name: "edited", pod: func(name string, _ int) *v1.Pod { return MakePod(name, Grace(1), Main(Sh("c", Forever))) },
+		name: "edited", pod: func(name string,
+			_ int) *v1.Pod {
+			return MakePod(name, Grace(1), Main(Sh("c", Forever)))
+		},
 		live: func(c *churn, pod *v1.Pod) {
 			first := c.agent.Await(c, pod, 5*within, Running)
 			pod.Spec.Containers[0].Env = []v1.EnvVar{{Name: "EDITED", Value: "1"}}
@@ -312,7 +324,8 @@ func (c *churn) check(lives int) {
 			if m := logPod.FindStringSubmatch(line); m != nil {
 				kind = kinds[m[1]]
 			}
-			bad = bad || kind.warns == "" || strings.Contains(line, " level=ERROR") || !regexp.MustCompile(kind.warns).MatchString(message)
+			bad = bad || kind.warns == "" || strings.Contains(line, " level=ERROR") ||
+				!regexp.MustCompile(kind.warns).MatchString(message)
 		}
 		if strings.HasPrefix(message, "The pod workers cannot stop: a call has not returned") {
 			bad = false // the machine is slow
@@ -322,9 +335,11 @@ func (c *churn) check(lives int) {
 			wrong[key] = append(wrong[key], line)
 		}
 	}
-	c.Logf("%d lives, %d lines, %d of them wrong, of %d kinds", lives, lines, len(slices.Concat(slices.Collect(maps.Values(wrong))...)), len(wrong))
+	c.Logf("%d lives, %d lines, %d of them wrong, of %d kinds", lives, lines,
+		len(slices.Concat(slices.Collect(maps.Values(wrong))...)), len(wrong))
 	for _, key := range slices.Sorted(maps.Keys(wrong)) {
 		of := wrong[key]
-		assert.Fail(c, "the log of a node without faults has", "%d lines like\n%s", len(of), strings.Join(of[:min(len(of), 3)], "\n"))
+		assert.Fail(c, "the log of a node without faults has", "%d lines like\n%s", len(of),
+			strings.Join(of[:min(len(of), 3)], "\n"))
 	}
 }

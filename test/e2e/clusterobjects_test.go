@@ -35,15 +35,19 @@ func TestObjectsOfACluster(t *testing.T) {
 	require.NoError(t, err)
 	ctx := t.Context()
 	core := client.CoreV1()
-	_, err = core.Namespaces().Create(ctx, &v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop"}}, metav1.CreateOptions{})
+	_, err = core.Namespaces().Create(ctx, &v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop"}},
+		metav1.CreateOptions{})
 	require.NoError(t, err)
-	_, err = core.ServiceAccounts("shop").Create(ctx, &v1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "web"}}, metav1.CreateOptions{})
+	_, err = core.ServiceAccounts("shop").Create(ctx, &v1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "web"}},
+		metav1.CreateOptions{})
 	require.NoError(t, err)
 	pod, err := core.Pods("shop").Create(ctx, &v1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: "web"},
 		Spec: v1.PodSpec{
-			NodeName: "node", ServiceAccountName: "web", ImagePullSecrets: []v1.LocalObjectReference{{Name: "pull"}, {Name: "missing"}},
-			Containers: []v1.Container{{Name: "main", Image: "image", VolumeMounts: []v1.VolumeMount{{Name: "fixed", MountPath: "/fixed"}}}},
+			NodeName: "node", ServiceAccountName: "web", ImagePullSecrets: []v1.LocalObjectReference{{Name: "pull"},
+				{Name: "missing"}},
+			Containers: []v1.Container{{Name: "main", Image: "image",
+				VolumeMounts: []v1.VolumeMount{{Name: "fixed", MountPath: "/fixed"}}}},
 			Volumes: []v1.Volume{{Name: "fixed", VolumeSource: v1.VolumeSource{
 				ConfigMap: &v1.ConfigMapVolumeSource{LocalObjectReference: v1.LocalObjectReference{Name: "fixed"}},
 			}}},
@@ -85,7 +89,8 @@ func TestObjectsOfACluster(t *testing.T) {
 		secret.Data["k"] = []byte("2")
 		_, err = core.Secrets("shop").Update(ctx, secret, metav1.UpdateOptions{})
 		require.NoError(t, err)
-		_, err = core.Secrets("shop").Create(ctx, &v1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "missing"}}, metav1.CreateOptions{})
+		_, err = core.Secrets("shop").Create(ctx, &v1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "missing"}},
+			metav1.CreateOptions{})
 		require.NoError(t, err)
 		harness.Eventually(t, within, "changes reported", func() error {
 			mu.Lock()
@@ -109,7 +114,8 @@ func TestObjectsOfACluster(t *testing.T) {
 		request := func(uid string) *authenticationv1.TokenRequest {
 			r := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{
 				ExpirationSeconds: new(int64(3607)),
-				BoundObjectRef:    &authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: "Pod", Name: "web", UID: pod.UID},
+				BoundObjectRef: &authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: "Pod",
+					Name: "web", UID: pod.UID},
 			}}
 			if uid != "" {
 				r.Spec.BoundObjectRef.UID = "another"
@@ -134,7 +140,8 @@ func TestObjectsOfACluster(t *testing.T) {
 
 	t.Run("services", func(t *testing.T) {
 		_, err := core.Services("shop").Create(ctx, &v1.Service{
-			ObjectMeta: metav1.ObjectMeta{Name: "db"}, Spec: v1.ServiceSpec{ClusterIP: "10.99.0.7", Ports: []v1.ServicePort{{Port: 5432}}},
+			ObjectMeta: metav1.ObjectMeta{Name: "db"}, Spec: v1.ServiceSpec{ClusterIP: "10.99.0.7",
+				Ports: []v1.ServicePort{{Port: 5432}}},
 		}, metav1.CreateOptions{})
 		require.NoError(t, err)
 		s, err := services.New(client, services.Options{})
@@ -154,13 +161,16 @@ func TestObjectsOfACluster(t *testing.T) {
 	})
 
 	t.Run("runtime classes", func(t *testing.T) {
-		_, err := client.NodeV1().RuntimeClasses().Create(ctx, &nodev1.RuntimeClass{ObjectMeta: metav1.ObjectMeta{Name: "sandboxed"}, Handler: "kata"}, metav1.CreateOptions{})
+		_, err := client.NodeV1().RuntimeClasses().Create(ctx,
+			&nodev1.RuntimeClass{ObjectMeta: metav1.ObjectMeta{Name: "sandboxed"}, Handler: "kata"},
+			metav1.CreateOptions{})
 		require.NoError(t, err)
 		classes, err := runtimeclass.New(client, runtimeclass.Options{})
 		require.NoError(t, err)
 		running(t, classes.Run)
 		var handler string
-		harness.Eventually(t, within, "the runtime class", func() (err error) { // each call waits a second for the API server
+		harness.Eventually(t, within, "the runtime class", func() (err error) {
+			// each call waits a second for the API server
 			handler, err = classes.Handler("sandboxed")
 			return err
 		})
@@ -174,7 +184,8 @@ func TestObjectsOfACluster(t *testing.T) {
 		require.NoError(t, err)
 		running(t, recorder.Run)
 		for range 3 {
-			recorder.Event(kit.Event{Pod: kit.RefOf(pod), FieldPath: "spec.containers{main}", Type: v1.EventTypeWarning, Reason: "BackOff", Message: "again"})
+			recorder.Event(kit.Event{Pod: kit.RefOf(pod), FieldPath: "spec.containers{main}", Type: v1.EventTypeWarning,
+				Reason: "BackOff", Message: "again"})
 		}
 		recorder.Event(kit.Event{Type: v1.EventTypeNormal, Reason: "Starting", Message: "Starting kubelet."})
 		harness.Eventually(t, within, "the events", func() error {
@@ -190,7 +201,8 @@ func TestObjectsOfACluster(t *testing.T) {
 				return got
 			}
 			// These are the selectors of kubectl describe.
-			if got := of("shop", "involvedObject.kind=Pod,involvedObject.name=web,involvedObject.uid="+string(pod.UID)); got != "spec.containers{main} BackOff x3" {
+			if got := of("shop", "involvedObject.kind=Pod,involvedObject.name=web,involvedObject.uid="+
+				string(pod.UID)); got != "spec.containers{main} BackOff x3" {
 				return fmt.Errorf("events of the pod: %s", got)
 			}
 			if got := of("", "involvedObject.kind=Node,involvedObject.uid=node"); got != " Starting x1" {

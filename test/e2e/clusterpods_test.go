@@ -76,11 +76,14 @@ func TestPodsOfACluster(t *testing.T) {
 	admin, err := kubernetes.NewForConfig(server.REST())
 	require.NoError(t, err)
 	ctx := t.Context()
-	_, err = admin.CoreV1().Namespaces().Create(ctx, &v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop"}}, metav1.CreateOptions{})
+	_, err = admin.CoreV1().Namespaces().Create(ctx, &v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop"}},
+		metav1.CreateOptions{})
 	require.NoError(t, err)
-	_, err = admin.CoreV1().ServiceAccounts("shop").Create(ctx, &v1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "default"}}, metav1.CreateOptions{})
+	_, err = admin.CoreV1().ServiceAccounts("shop").Create(ctx,
+		&v1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "default"}}, metav1.CreateOptions{})
 	require.NoError(t, err)
-	nodeObject, err := admin.CoreV1().Nodes().Create(ctx, &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node"}}, metav1.CreateOptions{})
+	nodeObject, err := admin.CoreV1().Nodes().Create(ctx, &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node"}},
+		metav1.CreateOptions{})
 	require.NoError(t, err)
 	pods := admin.CoreV1().Pods("shop")
 
@@ -96,7 +99,8 @@ func TestPodsOfACluster(t *testing.T) {
 	}})
 	require.NoError(t, err)
 	opts := podstatus.Options{
-		NodeName: "node", NodeUID: func() types.UID { return nodeObject.UID }, Ended: func(types.UID) bool { return true },
+		NodeName: "node", NodeUID: func() types.UID { return nodeObject.UID },
+		Ended: func(types.UID) bool { return true },
 	}
 	sink, err = podstatus.New(client, src, opts)
 	require.NoError(t, err)
@@ -123,7 +127,8 @@ func TestPodsOfACluster(t *testing.T) {
 		pod, err := pods.Create(ctx, &v1.Pod{
 			ObjectMeta: metav1.ObjectMeta{Name: name, Finalizers: finalizers},
 			Spec: v1.PodSpec{NodeName: "node", AutomountServiceAccountToken: new(false), Containers: []v1.Container{{
-				Name: "main", Image: "image:1", VolumeMounts: []v1.VolumeMount{{Name: "v", MountPath: "/v", ReadOnly: true}},
+				Name: "main", Image: "image:1", VolumeMounts: []v1.VolumeMount{{Name: "v", MountPath: "/v",
+					ReadOnly: true}},
 			}}, Volumes: []v1.Volume{{Name: "v", VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{}}}}},
 		}, metav1.CreateOptions{})
 		require.NoError(t, err)
@@ -213,7 +218,8 @@ func TestPodsOfACluster(t *testing.T) {
 		time.Sleep(500 * time.Millisecond) // for what is repeated
 		sent := n.Swap(0)
 		assert.Positive(t, sent)
-		assert.LessOrEqual(t, sent, 1+int64(time.Since(began)/(2*time.Second)), "sent once; a repetition comes 2 s later at the earliest")
+		assert.LessOrEqual(t, sent, 1+int64(time.Since(began)/(2*time.Second)),
+			"sent once; a repetition comes 2 s later at the earliest")
 		// Its repetitions would count below.
 		require.NoError(t, pods.Delete(ctx, "refused", *metav1.NewDeleteOptions(0)))
 		store.PodEnded(kit.RefOf(pod))
@@ -231,15 +237,17 @@ func TestPodsOfACluster(t *testing.T) {
 		n.Store(0)
 		require.NoError(t, deliver(pod, generated(pod, true)))
 		count(2, "the final status and one deletion")
-		_, err := pods.Patch(ctx, "kept", types.JSONPatchType, []byte(`[{"op":"remove","path":"/metadata/finalizers"}]`), metav1.PatchOptions{})
+		_, err := pods.Patch(ctx, "kept", types.JSONPatchType,
+			[]byte(`[{"op":"remove","path":"/metadata/finalizers"}]`), metav1.PatchOptions{})
 		require.NoError(t, err)
 		harness.Eventually(t, within, "gone with its last finalizer", gone("kept"))
 	})
 	t.Run("a mirror pod", func(t *testing.T) {
 		static := &v1.Pod{
-			ObjectMeta: metav1.ObjectMeta{Name: "static-node", Namespace: "shop", UID: "hash", Annotations: map[string]string{
-				podspec.AnnotationConfigSource: "file", podspec.AnnotationConfigHash: "hash",
-			}},
+			ObjectMeta: metav1.ObjectMeta{Name: "static-node", Namespace: "shop", UID: "hash",
+				Annotations: map[string]string{
+					podspec.AnnotationConfigSource: "file", podspec.AnnotationConfigHash: "hash",
+				}},
 			Spec: v1.PodSpec{NodeName: "node", Containers: []v1.Container{{Name: "main", Image: "image:1"}}},
 		}
 		n.Store(0)

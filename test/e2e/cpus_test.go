@@ -43,7 +43,8 @@ func exclusive(name string) *v1.Pod {
 	return pod
 }
 
-// allowed returns the CPUs of the container of the pod, as its process has them, and whether it or its pod has a limit of CPU time.
+// allowed returns the CPUs of the container of the pod, as its process has them, and whether it or its pod has a limit
+// of CPU time.
 func allowed(t *testing.T, c *Cluster, pod *v1.Pod) (cpus string, limited bool) {
 	t.Helper()
 	id := c.Newest(t, FullName(pod), "c").Id
@@ -61,7 +62,8 @@ func allowed(t *testing.T, c *Cluster, pod *v1.Pod) (cpus string, limited bool) 
 			for _, dir := range []string{parts[2], filepath.Dir(parts[2])} {
 				v2, _ := os.ReadFile(filepath.Join("/sys/fs/cgroup", dir, "cpu.max"))
 				v1, _ := os.ReadFile(filepath.Join("/sys/fs/cgroup", parts[1], dir, "cpu.cfs_quota_us"))
-				limited = limited || len(v2) > 0 && !strings.HasPrefix(string(v2), "max") || len(v1) > 0 && !strings.HasPrefix(string(v1), "-1")
+				limited = limited || len(v2) > 0 && !strings.HasPrefix(string(v2), "max") || len(v1) > 0 &&
+					!strings.HasPrefix(string(v1), "-1")
 			}
 		}
 		return list, limited
@@ -71,7 +73,8 @@ func allowed(t *testing.T, c *Cluster, pod *v1.Pod) (cpus string, limited bool) 
 }
 
 // awaitCPUs waits until the container of the pod has CPUs that the condition accepts.
-func awaitCPUs(t *testing.T, c *Cluster, within time.Duration, pod *v1.Pod, what string, ok func(set cpuset.CPUSet) bool) cpuset.CPUSet {
+func awaitCPUs(t *testing.T, c *Cluster, within time.Duration, pod *v1.Pod, what string,
+	ok func(set cpuset.CPUSet) bool) cpuset.CPUSet {
 	t.Helper()
 	var set cpuset.CPUSet
 	Eventually(t, within, fmt.Sprintf("pod %s has CPUs %s", pod.Name, what), func() error {
@@ -104,12 +107,14 @@ func testExclusiveCPUs(t *testing.T, within time.Duration) {
 
 	s.agent.Put(t, own)
 	s.agent.Await(t, own, within, Running)
-	set := awaitCPUs(t, c, within, own, "of its own", func(set cpuset.CPUSet) bool { return set.Size() == 1 && !set.Contains(0) })
+	set := awaitCPUs(t, c, within, own,
+		"of its own", func(set cpuset.CPUSet) bool { return set.Size() == 1 && !set.Contains(0) })
 	_, limited := allowed(t, c, own)
 	assert.False(t, limited, "no limit of CPU time holds")
 	awaitCPUs(t, c, within, shared, "of others", func(s cpuset.CPUSet) bool { return s.Intersection(set).IsEmpty() })
 	refused := exclusive("refused")
-	refused.Spec.Containers[0].Resources.Requests[v1.ResourceCPU] = *resource.NewQuantity(int64(runtime.NumCPU()), resource.DecimalSI)
+	refused.Spec.Containers[0].Resources.Requests[v1.ResourceCPU] = *resource.NewQuantity(int64(runtime.NumCPU()),
+		resource.DecimalSI)
 	s.agent.Put(t, refused)
 	s.agent.Await(t, refused, within, Phase(v1.PodFailed))
 
@@ -128,7 +133,8 @@ func testExclusiveCPUs(t *testing.T, within time.Duration) {
 	awaitCPUs(t, c, within, shared, "all again", all)
 }
 
-// A kubelet gives a pod exclusive CPUs, this agent takes it over, ends it and starts another one, which the kubelet takes over.
+// A kubelet gives a pod exclusive CPUs, this agent takes it over, ends it and starts another one, which the kubelet
+// takes over.
 func TestKubeletWithExclusiveCPUs(t *testing.T) {
 	Need(t)
 	needCPUs(t)
@@ -152,8 +158,10 @@ func TestKubeletWithExclusiveCPUs(t *testing.T) {
 		return containers
 	}
 	apart := func(pod *v1.Pod) cpuset.CPUSet {
-		set := awaitCPUs(t, c, within, pod, "of its own", func(set cpuset.CPUSet) bool { return set.Size() == 1 && !set.Contains(0) })
-		awaitCPUs(t, c, within, shared, "of others", func(s cpuset.CPUSet) bool { return s.Intersection(set).IsEmpty() })
+		set := awaitCPUs(t, c, within, pod,
+			"of its own", func(set cpuset.CPUSet) bool { return set.Size() == 1 && !set.Contains(0) })
+		awaitCPUs(t, c, within, shared,
+			"of others", func(s cpuset.CPUSet) bool { return s.Intersection(set).IsEmpty() })
 		return set
 	}
 	containers := start(kubelet, shared, first)

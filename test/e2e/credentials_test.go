@@ -29,7 +29,8 @@ cat <<END
 END
 `
 
-// TestCredentialProvider pulls from a registry with authentication by a plugin that receives tokens of the service accounts of pods.
+// TestCredentialProvider pulls from a registry with authentication by a plugin that receives tokens of the service
+// accounts of pods.
 func TestCredentialProvider(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -49,7 +50,8 @@ providers:
     requireServiceAccount: true
     requiredServiceAccountAnnotationKeys: [example.com/pull]
 `), 0o600))
-	s := newNodeSuite(t, AgentOptions{Args: []string{"--image-credential-provider-config", config, "--image-credential-provider-bin-dir", dir}})
+	s := newNodeSuite(t, AgentOptions{Args: []string{"--image-credential-provider-config", config,
+		"--image-credential-provider-bin-dir", dir}})
 	s.start(t)
 	// Since Kubernetes 1.33 a node may request tokens for these audiences only.
 	s.plane.Apply(t, `
@@ -67,7 +69,8 @@ subjects: [{apiGroup: rbac.authorization.k8s.io, kind: Group, name: "system:node
 	ns := s.plane.Namespace(t, "providers")
 	for name, annotation := range map[string]string{"reader": "as-reader", "broken": "broken"} {
 		_, err := s.plane.Client.CoreV1().ServiceAccounts(ns).Create(t.Context(), &v1.ServiceAccount{
-			ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: map[string]string{"example.com/pull": annotation, "other": "not for the plugin"}},
+			ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: map[string]string{"example.com/pull": annotation,
+				"other": "not for the plugin"}},
 		}, metav1.CreateOptions{})
 		require.NoError(t, err)
 	}
@@ -83,7 +86,8 @@ subjects: [{apiGroup: rbac.authorization.k8s.io, kind: Group, name: "system:node
 	}
 	fails := func(want string) Condition {
 		return func(pod *v1.Pod) error {
-			if c := Status(pod, "main"); c != nil && c.State.Waiting != nil && strings.Contains(c.State.Waiting.Message, want) {
+			if c := Status(pod, "main"); c != nil && c.State.Waiting != nil &&
+				strings.Contains(c.State.Waiting.Message, want) {
 				return nil
 			}
 			return fmt.Errorf("statuses: %+v", pod.Status.ContainerStatuses)
@@ -116,7 +120,8 @@ subjects: [{apiGroup: rbac.authorization.k8s.io, kind: Group, name: "system:node
 	assert.Equal(t, "127.0.0.1:5000/private/busybox", made[0]["image"])
 	assert.Equal(t, map[string]any{"example.com/pull": "as-reader"}, made[0]["serviceAccountAnnotations"])
 	review, err := s.plane.Client.AuthenticationV1().TokenReviews().Create(t.Context(), &authenticationv1.TokenReview{
-		Spec: authenticationv1.TokenReviewSpec{Token: made[0]["serviceAccountToken"].(string), Audiences: []string{"registry"}},
+		Spec: authenticationv1.TokenReviewSpec{Token: made[0]["serviceAccountToken"].(string),
+			Audiences: []string{"registry"}},
 	}, metav1.CreateOptions{})
 	require.NoError(t, err)
 	assert.True(t, review.Status.Authenticated, review.Status.Error)

@@ -27,8 +27,8 @@ import (
 
 const nulls = "example.com/null"
 
-// nullPlugin is a device plugin whose devices are all the same one, /dev/null. As plugins do, it serves and registers again when an agent that has started has removed its
-// socket.
+// nullPlugin is a device plugin whose devices are all the same one, /dev/null. As plugins do, it serves and registers
+// again when an agent that has started has removed its socket.
 type nullPlugin struct {
 	dir, path string
 	api.UnimplementedDevicePluginServer
@@ -76,12 +76,14 @@ func (p *nullPlugin) serve(ctx context.Context) error {
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(listener) }()
 	defer func() { server.Stop(); <-served }()
-	conn, err := grpc.NewClient("unix:"+filepath.Join(p.dir, "kubelet.sock"), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	conn, err := grpc.NewClient("unix:"+filepath.Join(p.dir, "kubelet.sock"),
+		grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		return err
 	}
 	defer func() { _ = conn.Close() }()
-	if _, err := api.NewRegistrationClient(conn).Register(ctx, &api.RegisterRequest{Version: api.Version, Endpoint: "null.sock", ResourceName: nulls}); err != nil {
+	if _, err := api.NewRegistrationClient(conn).Register(ctx, &api.RegisterRequest{Version: api.Version,
+		Endpoint: "null.sock", ResourceName: nulls}); err != nil {
 		pause(ctx)
 		return err
 	}
@@ -140,14 +142,16 @@ func (p *nullPlugin) Allocate(_ context.Context, req *api.AllocateRequest) (*api
 	for _, r := range req.ContainerRequests {
 		p.allocate++
 		answer.ContainerResponses = append(answer.ContainerResponses, &api.ContainerAllocateResponse{
-			Envs:    map[string]string{"NULLS": strings.Join(r.DevicesIds, ",")},
-			Devices: []*api.DeviceSpec{{HostPath: p.path, ContainerPath: "/dev/null-" + r.DevicesIds[0], Permissions: "rw"}},
+			Envs: map[string]string{"NULLS": strings.Join(r.DevicesIds, ",")},
+			Devices: []*api.DeviceSpec{{HostPath: p.path, ContainerPath: "/dev/null-" + r.DevicesIds[0],
+				Permissions: "rw"}},
 		})
 	}
 	return answer, nil
 }
 
-func (p *nullPlugin) PreStartContainer(context.Context, *api.PreStartContainerRequest) (*api.PreStartContainerResponse, error) {
+func (p *nullPlugin) PreStartContainer(context.Context,
+	*api.PreStartContainerRequest) (*api.PreStartContainerResponse, error) {
 	return &api.PreStartContainerResponse{}, nil
 }
 
@@ -160,7 +164,8 @@ func withNulls(n int64) Option {
 	}
 }
 
-// health is the condition that the devices of the main container are these, with this health. The order of a kubelet is that of a map.
+// health is the condition that the devices of the main container are these, with this health. The order of a kubelet is
+// that of a map.
 func health(of v1.ResourceHealthStatus, ids ...string) Condition {
 	return func(pod *v1.Pod) error {
 		var got []string
@@ -180,8 +185,8 @@ func health(of v1.ResourceHealthStatus, ids ...string) Condition {
 	}
 }
 
-// A device plugin gives containers of containerd devices. Pods keep them when the agent is killed, and wait for the plugin when they are started
-// without it.
+// A device plugin gives containers of containerd devices. Pods keep them when the agent is killed, and wait for the
+// plugin when they are started without it.
 func TestDevicePlugin(t *testing.T) {
 	t.Parallel()
 	s := newSuite(t, AgentOptions{})
@@ -218,7 +223,8 @@ func TestDevicePlugin(t *testing.T) {
 	stop()
 	s.agent.Kill(t)
 	s.KillProcess(t, name, "main")
-	Eventually(t, within, "the container has exited", func() error { // else it runs when the agent starts, and needs no plugin
+	Eventually(t, within, "the container has exited", func() error {
+		// else it runs when the agent starts, and needs no plugin
 		if state := s.Newest(t, name, "main").State; state != cri.ContainerState_CONTAINER_EXITED {
 			return fmt.Errorf("it is %s", state)
 		}

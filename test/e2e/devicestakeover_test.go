@@ -25,10 +25,12 @@ import (
 // devicePlugins is the directory of device plugins of a kubelet, whatever its root directory is.
 const devicePlugins = "/var/lib/kubelet/device-plugins"
 
-// podResources returns which devices the agent reports for the containers, by "pod/container", and the IDs of those that it may give.
+// podResources returns which devices the agent reports for the containers, by "pod/container", and the IDs of those
+// that it may give.
 func podResources(t *testing.T, a *Agent) (held map[string]string, allocatable []string, err error) {
 	t.Helper()
-	conn, err := grpc.NewClient("unix:"+filepath.Join(a.Root, "pod-resources/kubelet.sock"), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	conn, err := grpc.NewClient("unix:"+filepath.Join(a.Root, "pod-resources/kubelet.sock"),
+		grpc.WithTransportCredentials(insecure.NewCredentials()))
 	require.NoError(t, err)
 	defer func() { _ = conn.Close() }()
 	client := podresources.NewPodResourcesListerClient(conn)
@@ -56,8 +58,8 @@ func podResources(t *testing.T, a *Agent) (held map[string]string, allocatable [
 	return held, ids(all.Devices), nil
 }
 
-// A kubelet gives a pod devices of a plugin, this agent takes it over, and a kubelet takes it back. The pod keeps its devices and its container,
-// and no other pod gets the devices, whichever of the two starts it.
+// A kubelet gives a pod devices of a plugin, this agent takes it over, and a kubelet takes it back. The pod keeps its
+// devices and its container, and no other pod gets the devices, whichever of the two starts it.
 func TestKubeletWithDevices(t *testing.T) {
 	t.Parallel()
 	Need(t)
@@ -65,7 +67,8 @@ func TestKubeletWithDevices(t *testing.T) {
 	c.Preload(t, "pause:1", "busybox:1")
 	ours := &suite{Cluster: c, agent: c.NewAgent(t, AgentOptions{})}
 	kubelet := &suite{Cluster: c, agent: c.NewAgent(t, AgentOptions{Binary: KubeletBinary(t)})}
-	require.NoError(t, os.Symlink(c.Own(devicePlugins), filepath.Join(ours.agent.Root, "device-plugins"))) // one directory for both
+	// one directory for both
+	require.NoError(t, os.Symlink(c.Own(devicePlugins), filepath.Join(ours.agent.Root, "device-plugins")))
 	all := []string{"a", "b", "c", "d"}
 	plugin, _ := startNullPlugin(t, c.Own(devicePlugins), all...)
 
@@ -107,7 +110,8 @@ func TestKubeletWithDevices(t *testing.T) {
 	run := func(s *suite, pods ...*v1.Pod) {
 		t.Helper()
 		for _, pod := range pods {
-			s.agent.Await(t, pod, within, Running, Restarts("main", 0), health(v1.ResourceHealthStatusHealthy, sorted(devices[pod.Name])...))
+			s.agent.Await(t, pod, within, Running, Restarts("main", 0), health(v1.ResourceHealthStatusHealthy,
+				sorted(devices[pod.Name])...))
 			assert.Equal(t, running[pod.Name], c.Newest(t, FullName(pod), "main").Id, "%s runs on", pod.Name)
 		}
 		awaitHeld(s, pods...)
@@ -176,8 +180,9 @@ func TestKubeletWithDevices(t *testing.T) {
 	assert.Equal(t, 4, plugin.allocate, "once for each container")
 }
 
-// A kubelet has claims prepared for pods, this agent takes the pods over, and a kubelet takes them back. Claims stay prepared with the devices that
-// they had, also if a second pod begins to use one, and are unprepared once, after their last pod.
+// A kubelet has claims prepared for pods, this agent takes the pods over, and a kubelet takes them back. Claims stay
+// prepared with the devices that they had, also if a second pod begins to use one, and are unprepared once, after their
+// last pod.
 func TestKubeletWithDynamicResources(t *testing.T) {
 	t.Parallel()
 	s := newNodeSuite(t, AgentOptions{})
@@ -253,7 +258,8 @@ func TestKubeletWithDynamicResources(t *testing.T) {
 	of["both"] = claim("both")
 	want := device("one")
 
-	// This agent. What either of the two has read from its state, it has prepared again for another pod, which changes nothing.
+	// This agent. What either of the two has read from its state, it has prepared again for another pod, which changes
+	// nothing.
 	stop()
 	start(ours)
 	assert.Equal(t, 1, g.count("prepare shared"), "not for pods that run")

@@ -89,7 +89,8 @@ func TestAgentEndsDuringStart(t *testing.T) {
 	t.Parallel()
 	s := newSuite(t, AgentOptions{})
 	for round := range 6 {
-		pods := makePods(6, fmt.Sprintf("start-%d", round), Init(Sh("init", "true")), Main(Sh("a", Forever), Sh("b", Forever)))
+		pods := makePods(6, fmt.Sprintf("start-%d", round), Init(Sh("init", "true")),
+			Main(Sh("a", Forever), Sh("b", Forever)))
 		s.agent.Put(t, pods...)
 		pause := time.Duration(100+rand.IntN(900)) * time.Millisecond
 		kill := round%2 == 0
@@ -133,7 +134,8 @@ func testAgentKilledDuringRun(t *testing.T, s *suite) {
 	steady := MakePod("steady", Sidecar(Sh("side", Forever)), Main(Sh("a", Forever), Sh("b", Forever)),
 		Mounted("memory", v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{Medium: v1.StorageMediumMemory}}))
 	done := MakePod("done", Policy(v1.RestartPolicyNever), Main(Sh("c", "exit 3")))
-	crashes, removed, edited := MakePod("crashes", Main(Sh("c", Forever))), MakePod("removed", Main(Sh("c", Forever))), MakePod("edited", Main(Sh("c", Forever)))
+	crashes, removed, edited := MakePod("crashes", Main(Sh("c", Forever))), MakePod("removed", Main(Sh("c", Forever))),
+		MakePod("edited", Main(Sh("c", Forever)))
 	s.agent.Put(t, steady, done, crashes, removed, edited)
 	s.awaitAll(t, []*v1.Pod{steady, crashes, removed, edited}, Running)
 	s.KillProcess(t, FullName(steady), "a")
@@ -254,7 +256,8 @@ func testRuntimeKilled(t *testing.T, s *suite) {
 func TestRuntimeAbsentAtStart(t *testing.T) {
 	t.Parallel()
 	c := NewClusterWith(t, ClusterOptions{Down: true})
-	s := &suite{Cluster: c, agent: c.NewAgent(t, AgentOptions{Config: map[string]any{"crashLoopBackOff": map[string]any{}}})}
+	s := &suite{Cluster: c,
+		agent: c.NewAgent(t, AgentOptions{Config: map[string]any{"crashLoopBackOff": map[string]any{}}})}
 	dir := t.TempDir()
 	crashes := MakePod("crashes", Main(Sh("c", "date +%s >> /shared/log; exit 1")), Shared(dir))
 	pod := MakePod("waits", Main(Sh("c", Forever)))
@@ -362,7 +365,8 @@ func adoptionPods() []*v1.Pod {
 	}
 	rich.Ports = []v1.ContainerPort{{ContainerPort: 80}}
 	// A guest may need more than the default of a second.
-	rich.LivenessProbe = &v1.Probe{ProbeHandler: v1.ProbeHandler{Exec: &v1.ExecAction{Command: []string{"true"}}}, TimeoutSeconds: 60}
+	rich.LivenessProbe = &v1.Probe{ProbeHandler: v1.ProbeHandler{Exec: &v1.ExecAction{Command: []string{"true"}}},
+		TimeoutSeconds: 60}
 	rich.SecurityContext = &v1.SecurityContext{RunAsUser: ptr(int64(1000))}
 	rich.VolumeMounts = []v1.VolumeMount{{Name: "v", MountPath: "/v"}}
 	pods := []*v1.Pod{

@@ -30,16 +30,20 @@ func TestEvictionForDisk(t *testing.T) {
 	s.agent.Start(t)
 	s.agent.WaitHealthy(t)
 
-	good, writes := neighbours(s, t), MakePod("writes", Volume("data", v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{}}), Main(Sh("c", "dd if=/dev/zero of=/data/f bs=1048576 count=8; "+Forever)))
+	good, writes := neighbours(s, t), MakePod("writes",
+		Volume("data", v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{}}),
+		Main(Sh("c", "dd if=/dev/zero of=/data/f bs=1048576 count=8; "+Forever)))
 	mount(writes)
 	s.agent.Put(t, writes)
 	good[writes] = s.agent.Await(t, writes, within, Running)
-	filler := MakePod("filler", Volume("data", v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{}}), Main(Sh("c", "dd if=/dev/zero of=/data/f bs=1048576 count=90; "+Forever)))
+	filler := MakePod("filler", Volume("data", v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{}}),
+		Main(Sh("c", "dd if=/dev/zero of=/data/f bs=1048576 count=90; "+Forever)))
 	mount(filler)
 	s.agent.Put(t, filler)
 	ended := s.agent.Await(t, filler, within, Phase(v1.PodFailed))
 	assert.Equal(t, "Evicted", ended.Status.Reason)
-	assert.True(t, strings.HasPrefix(ended.Status.Message, "The node was low on resource: ephemeral-storage. Threshold quantity: "), ended.Status.Message)
+	assert.True(t, strings.HasPrefix(ended.Status.Message, "The node was low on resource: ephemeral-storage. "+
+		"Threshold quantity: "), ended.Status.Message)
 	var st unix.Statfs_t
 	require.Eventually(t, func() bool {
 		return unix.Statfs(s.agent.Root, &st) == nil && st.Bavail*uint64(st.Bsize) > size*8/10
@@ -51,8 +55,8 @@ func TestEvictionForDisk(t *testing.T) {
 	assert.Equal(t, 1, strings.Count(string(log), "A pod is evicted"), "one is enough")
 }
 
-// TestEvictionAcrossKills kills the agent twice while a pod that it evicts has not ended yet. The next agent evicts that pod, and no other one
-// ends or is restarted.
+// TestEvictionAcrossKills kills the agent twice while a pod that it evicts has not ended yet. The next agent evicts
+// that pod, and no other one ends or is restarted.
 func TestEvictionAcrossKills(t *testing.T) {
 	Need(t)
 	c := NewCluster(t)
@@ -109,8 +113,8 @@ func smallRoot(s *suite, t *testing.T) {
 	t.Cleanup(func() { _ = unix.Unmount(s.agent.Root, unix.MNT_DETACH) })
 }
 
-// TestEvictionForMemory has a pod use up what all pods together may use, a small part of the machine: that pod is evicted
-// before the kernel kills, and no other pod is restarted.
+// TestEvictionForMemory has a pod use up what all pods together may use, a small part of the machine: that pod is
+// evicted before the kernel kills, and no other pod is restarted.
 func TestEvictionForMemory(t *testing.T) {
 	Need(t)
 	c := NewCluster(t)
@@ -123,13 +127,16 @@ func TestEvictionForMemory(t *testing.T) {
 		"systemReserved": map[string]string{"memory": reserved.String()},
 	}})}
 	good := neighbours(s, t)
-	hog := MakePod("hog", Volume("data", v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{Medium: v1.StorageMediumMemory}}),
-		Main(Sh("c", "for i in $(seq 22); do dd if=/dev/zero of=/data/$i bs=1048576 count=10; sleep 0.1; done; "+Forever)))
+	hog := MakePod("hog",
+		Volume("data", v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{Medium: v1.StorageMediumMemory}}),
+		Main(Sh("c", "for i in $(seq 22); do dd if=/dev/zero of=/data/$i bs=1048576 count=10; sleep 0.1; done; "+
+			Forever)))
 	mount(hog)
 	s.agent.Put(t, hog)
 	ended := s.agent.Await(t, hog, within, Phase(v1.PodFailed))
 	assert.Equal(t, "Evicted", ended.Status.Reason, ended.Status.Message)
-	assert.Contains(t, ended.Status.Message, "The node was low on resource: memory. Threshold quantity: 100Mi, available: ")
+	assert.Contains(t, ended.Status.Message, "The node was low on resource: memory. Threshold quantity: 100Mi, "+
+		"available: ")
 	assert.Contains(t, ended.Status.Message, "Container c was using ")
 	time.Sleep(5 * time.Second)
 	good.assertUntouched(s, t)
@@ -164,6 +171,7 @@ func neighbours(s *suite, t *testing.T) neighbourhood {
 func (r neighbourhood) assertUntouched(s *suite, t *testing.T) {
 	for pod, before := range r {
 		now := s.agent.Await(t, pod, within, Running)
-		assert.Equal(t, before.Status.ContainerStatuses[0].ContainerID, now.Status.ContainerStatuses[0].ContainerID, pod.Name)
+		assert.Equal(t, before.Status.ContainerStatuses[0].ContainerID, now.Status.ContainerStatuses[0].ContainerID,
+			pod.Name)
 	}
 }

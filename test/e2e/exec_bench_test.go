@@ -59,7 +59,8 @@ func BenchmarkExec(b *testing.B) {
 			}
 			at, config := path, config
 			if name == runtimeOnly {
-				resp, err := c.Runtime.Exec(ctx, &cri.ExecRequest{ContainerId: id, Cmd: tt.cmd, Stdin: tt.input != nil, Stdout: true})
+				resp, err := c.Runtime.Exec(ctx, &cri.ExecRequest{ContainerId: id, Cmd: tt.cmd, Stdin: tt.input != nil,
+					Stdout: true})
 				if err != nil {
 					return nil, err
 				}

@@ -116,7 +116,8 @@ spec: {replicas: %[2]d, selector: {matchLabels: {r: r%[1]d}}, template: {metadat
 	running := n
 	if await("all pods running", 3*time.Minute, allPodsRun) == nil {
 		// The status of a ReplicaSet is behind under such a load.
-		list, err := plane.Client.CoreV1().Pods("default").List(b.Context(), metav1.ListOptions{FieldSelector: "status.phase=Running", ResourceVersion: "0"})
+		list, err := plane.Client.CoreV1().Pods("default").List(b.Context(),
+			metav1.ListOptions{FieldSelector: "status.phase=Running", ResourceVersion: "0"})
 		if err != nil {
 			b.Fatal(err)
 		}
@@ -146,7 +147,8 @@ func watchStages(b *testing.B, client kubernetes.Interface, n int) (end func() m
 	seen := map[string]map[types.UID]bool{"created": {}, "bound": {}, "running": {}}
 	look := func(object any) { // calls do not overlap
 		pod := object.(*v1.Pod)
-		for stage, is := range map[string]bool{"created": true, "bound": pod.Spec.NodeName != "", "running": pod.Status.Phase == v1.PodRunning} {
+		for stage, is := range map[string]bool{"created": true, "bound": pod.Spec.NodeName != "",
+			"running": pod.Status.Phase == v1.PodRunning} {
 			if is && !seen[stage][pod.UID] {
 				seen[stage][pod.UID] = true
 				if len(seen[stage]) == (99*n+99)/100 {

@@ -30,8 +30,8 @@ import (
 	. "github.com/kubeletkit/kubeletkit/test/e2e/harness"
 )
 
-// memoryAgent is an agent in this process, with the components of memory. Its pods are those of a source named api: static pods
-// are critical and get no swap.
+// memoryAgent is an agent in this process, with the components of memory. Its pods are those of a source named api:
+// static pods are critical and get no swap.
 type memoryAgent struct {
 	*kubeletkit.Agent
 	pods chan []*v1.Pod
@@ -41,7 +41,8 @@ type memoryAgent struct {
 }
 
 func startMemoryAgent(t *testing.T, c *Cluster) *memoryAgent {
-	// This process may be in the root of the cgroups, which has no limits. A cgroup below it shows which ones the kernel has.
+	// This process may be in the root of the cgroups, which has no limits. A cgroup below it shows which ones the
+	// kernel has.
 	const root = "/sys/fs/cgroup"
 	require.NoError(t, os.WriteFile(filepath.Join(root, "cgroup.subtree_control"), []byte("+cpu +memory"), 0))
 	below := filepath.Join(root, "e2e-limits")
@@ -93,7 +94,8 @@ func memoryPod(name, script string, requests, limits v1.ResourceList) *v1.Pod {
 }
 
 // await waits for a condition of the container of a pod.
-func (a *memoryAgent) await(t *testing.T, pod *v1.Pod, what string, is func(s *v1.ContainerStatus) bool) (status v1.ContainerStatus) {
+func (a *memoryAgent) await(t *testing.T, pod *v1.Pod, what string,
+	is func(s *v1.ContainerStatus) bool) (status v1.ContainerStatus) {
 	t.Helper()
 	Eventually(t, guestWithin, pod.Name+": "+what, func() error {
 		for _, p := range a.Pods() {
@@ -114,7 +116,8 @@ func (a *memoryAgent) await(t *testing.T, pod *v1.Pod, what string, is func(s *v
 func (a *memoryAgent) file(t *testing.T, pod *v1.Pod, status v1.ContainerStatus, name string) string {
 	t.Helper()
 	_, id, _ := strings.Cut(status.ContainerID, "://")
-	data, err := os.ReadFile(filepath.Join("/sys/fs/cgroup/kubepods", strings.ToLower(string(podspec.QOSClass(pod))), "pod"+string(pod.UID), id, name))
+	data, err := os.ReadFile(filepath.Join("/sys/fs/cgroup/kubepods", strings.ToLower(string(podspec.QOSClass(pod))),
+		"pod"+string(pod.UID), id, name))
 	require.NoError(t, err)
 	return strings.TrimSpace(string(data))
 }
@@ -126,7 +129,8 @@ func memoryOf(amount string) v1.ResourceList {
 	return v1.ResourceList{v1.ResourceMemory: resource.MustParse(amount)}
 }
 
-// With LimitedSwap, containers in containerd have kubelet's limits of swap. A resize of CPU keeps them, and one of requested memory is infeasible.
+// With LimitedSwap, containers in containerd have kubelet's limits of swap. A resize of CPU keeps them, and one of
+// requested memory is infeasible.
 func TestGuestSwap(t *testing.T) {
 	inGuest(t)
 	device := os.Getenv("KUBELETKIT_GUEST_SWAP")
@@ -188,8 +192,8 @@ func TestGuestSwap(t *testing.T) {
 	assert.Equal(t, want, a.file(t, swapping, status, "memory.swap.max"))
 }
 
-// A container in containerd whose child is killed for lack of memory, with singleProcessOOMKill, has the reason OOMKilled when it ends because of it.
-// The event names the container and the process.
+// A container in containerd whose child is killed for lack of memory, with singleProcessOOMKill, has the reason
+// OOMKilled when it ends because of it. The event names the container and the process.
 func TestGuestChildIsKilled(t *testing.T) {
 	inGuest(t)
 	a := startMemoryAgent(t, NewCluster(t))

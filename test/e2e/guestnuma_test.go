@@ -22,8 +22,8 @@ func TestGuestExclusiveCPUs(t *testing.T) {
 	testExclusiveCPUs(t, guestWithin)
 }
 
-// Two memory nodes have the CPUs 0 and 1, and 2 and 3; the disk of the guest is said to be near to the second one. Containers have the CPUs, the
-// memory and the disk of one node, or are refused.
+// Two memory nodes have the CPUs 0 and 1, and 2 and 3; the disk of the guest is said to be near to the second one.
+// Containers have the CPUs, the memory and the disk of one node, or are refused.
 func TestGuestNUMA(t *testing.T) {
 	inGuest(t)
 	c := NewCluster(t)
@@ -37,7 +37,8 @@ func TestGuestNUMA(t *testing.T) {
 	s := &suite{Cluster: c, agent: c.StartAgent(t, AgentOptions{Config: settings})}
 	plugin := &nullPlugin{
 		dir: filepath.Join(s.agent.Root, "device-plugins"), path: os.Getenv("KUBELETKIT_GUEST_DISK"),
-		list: []*api.Device{{ID: "disk", Health: api.Healthy, Topology: &api.TopologyInfo{Nodes: []*api.NUMANode{{ID: 1}}}}},
+		list: []*api.Device{{ID: "disk", Health: api.Healthy,
+			Topology: &api.TopologyInfo{Nodes: []*api.NUMANode{{ID: 1}}}}},
 	}
 	plugin.start(t)
 	Eventually(t, guestWithin, "the plugin is registered", func() error {

@@ -43,9 +43,12 @@ func burstable(name string) *v1.Pod {
 // container is a scope in it.
 func TestGuestSystemd(t *testing.T) {
 	inGuest(t)
-	testPodCgroup(t, NewClusterWith(t, ClusterOptions{SystemdCgroup: true}), func(uid, container string) (string, string) {
-		return "/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod" + strings.ReplaceAll(uid, "-", "_") + ".slice", "cri-containerd-" + container + ".scope"
-	})
+	testPodCgroup(t, NewClusterWith(t, ClusterOptions{SystemdCgroup: true}),
+		func(uid, container string) (string, string) {
+			return "/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod" +
+				strings.ReplaceAll(uid, "-", "_") +
+				".slice", "cri-containerd-" + container + ".scope"
+		})
 }
 
 // Without systemd, they are directories.
@@ -62,11 +65,13 @@ func TestGuestSystemdKubelet(t *testing.T) {
 	c := NewClusterWith(t, ClusterOptions{SystemdCgroup: true})
 	config := map[string]any{"cgroupRoot": "", "oomScoreAdj": nil, "failSwapOn": nil}
 	defaults := maps.Clone(config)
-	for _, name := range []string{"cgroupsPerQOS", "enforceNodeAllocatable", "cgroupDriver", "makeIPTablesUtilChains", "localStorageCapacityIsolation", "evictionHard"} {
+	for _, name := range []string{"cgroupsPerQOS", "enforceNodeAllocatable", "cgroupDriver", "makeIPTablesUtilChains",
+		"localStorageCapacityIsolation", "evictionHard"} {
 		defaults[name] = nil
 	}
 	cgroup := testTakeover(t, c, guestWithin, AgentOptions{Config: config}, AgentOptions{Config: defaults})
-	assert.True(t, strings.HasPrefix(cgroup, "/kubepods.slice/kubepods-besteffort.slice/kubepods-besteffort-pod"), cgroup)
+	assert.True(t, strings.HasPrefix(cgroup, "/kubepods.slice/kubepods-besteffort.slice/kubepods-besteffort-pod"),
+		cgroup)
 }
 
 // guestSpecs are specs of the node tests that need to lower the oom_score_adj. Others are run by hand.
@@ -81,12 +86,14 @@ func TestGuestSystemdNodeSpecs(t *testing.T) {
 		out, err := exec.Command("swapoff", os.Getenv("KUBELETKIT_GUEST_SWAP")).CombinedOutput()
 		assert.NoError(t, err, "%s", out)
 	})
-	testNodeSpecs(t, ClusterOptions{SystemdCgroup: true, BuiltRunc: true, OOMScore: -999}, map[string]any{"oomScoreAdj": nil}, 5, guestSpecs...)
+	testNodeSpecs(t, ClusterOptions{SystemdCgroup: true, BuiltRunc: true, OOMScore: -999},
+		map[string]any{"oomScoreAdj": nil}, 5, guestSpecs...)
 }
 
 // testPodCgroup asserts the cgroups of a pod and of its only container, and their limits. They go with the pod.
 func testPodCgroup(t *testing.T, c *Cluster, names func(uid, container string) (pod, ctr string)) {
-	s := &suite{Cluster: c, agent: c.StartAgent(t, AgentOptions{Config: map[string]any{"cgroupRoot": "/", "podPidsLimit": 1000}})}
+	s := &suite{Cluster: c,
+		agent: c.StartAgent(t, AgentOptions{Config: map[string]any{"cgroupRoot": "/", "podPidsLimit": 1000}})}
 	pod := burstable("grouped")
 	s.agent.Put(t, pod)
 	uid := string(s.agent.Await(t, pod, guestWithin, Running).UID)
@@ -104,5 +111,6 @@ func testPodCgroup(t *testing.T, c *Cluster, names func(uid, container string) (
 	}
 	s.agent.Remove(t, pod)
 	s.agent.AwaitGone(t, guestWithin, pod)
-	require.Eventually(t, func() bool { return len(cgroupDirs(t, of)) == 0 }, guestWithin, time.Second, "cgroup removed: %s", of)
+	require.Eventually(t, func() bool { return len(cgroupDirs(t, of)) == 0 }, guestWithin, time.Second,
+		"cgroup removed: %s", of)
 }

@@ -119,7 +119,8 @@ func TestHistory(t *testing.T) {
 
 	ctr := Sh("a", "rm -f /shared/sick; if [ -e /shared/crash ]; then exit 3; fi; touch /shared/steady; "+Forever)
 	ctr.LivenessProbe = &v1.Probe{
-		ProbeHandler:  v1.ProbeHandler{Exec: &v1.ExecAction{Command: []string{"/bin/sh", "-c", "! [ -e /shared/sick ]"}}},
+		ProbeHandler: v1.ProbeHandler{Exec: &v1.ExecAction{Command: []string{"/bin/sh", "-c",
+			"! [ -e /shared/sick ]"}}},
 		PeriodSeconds: 1, FailureThreshold: 1,
 	}
 	pod := MakePod("told", Main(ctr), Shared(dir))
@@ -157,16 +158,20 @@ func TestHistory(t *testing.T) {
 	touch("sick")
 	s.agent.Await(t, pod, within, Restarts("a", restarts+1), Running)
 	h.expect(t, "a probe that fails",
-		[]wanted{{decided, runtime.KindProbe, "Liveness"}, {decided, stop, plan.ReasonLivenessProbe}, {done, stop, ""}, {done, start, ""}},
-		[]wanted{{decided, stop, plan.ReasonLivenessProbe}, {seen, runtime.KindContainerExited, ""}, {seen, runtime.KindContainerRunning, ""}},
+		[]wanted{{decided, runtime.KindProbe, "Liveness"}, {decided, stop, plan.ReasonLivenessProbe}, {done, stop, ""},
+			{done, start, ""}},
+		[]wanted{{decided, stop, plan.ReasonLivenessProbe}, {seen, runtime.KindContainerExited, ""},
+			{seen, runtime.KindContainerRunning, ""}},
 	)
 
 	pod.Spec.Containers[0].Image = s.Registry.Image("busybox:2") // which is not on the node
 	s.agent.Put(t, pod)
 	s.agent.Await(t, pod, within, Restarts("a", restarts+2), Running)
 	h.expect(t, "a change of the image",
-		[]wanted{{decided, runtime.KindUpdate, ""}, {decided, stop, plan.ReasonChanged}, {done, stop, ""}, {done, start, ""}},
-		[]wanted{{decided, runtime.KindUpdate, ""}, {decided, pullKind, runtime.ReasonImageAbsent}, {done, pullKind, ""}, {done, start, ""}},
+		[]wanted{{decided, runtime.KindUpdate, ""}, {decided, stop, plan.ReasonChanged}, {done, stop, ""},
+			{done, start, ""}},
+		[]wanted{{decided, runtime.KindUpdate, ""}, {decided, pullKind, runtime.ReasonImageAbsent},
+			{done, pullKind, ""}, {done, start, ""}},
 	)
 
 	wrong := pod.DeepCopy()

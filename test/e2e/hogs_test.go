@@ -31,7 +31,8 @@ func smallDisk(t *testing.T, c *Cluster, dirs ...string) (disk string) {
 	require.NoError(t, err)
 	require.NoError(t, f.Truncate(600<<20))
 	require.NoError(t, f.Close())
-	for _, cmd := range [][]string{{"mkfs.ext4", "-q", "-m", "0", "-N", "20000", image}, {"mount", "-o", "loop", image, disk}} {
+	for _, cmd := range [][]string{{"mkfs.ext4", "-q", "-m", "0", "-N", "20000", image},
+		{"mount", "-o", "loop", image, disk}} {
 		out, err := exec.CommandContext(t.Context(), cmd[0], cmd[1:]...).CombinedOutput()
 		require.NoError(t, err, string(out))
 	}
@@ -44,9 +45,9 @@ func smallDisk(t *testing.T, c *Cluster, dirs ...string) (disk string) {
 	return disk
 }
 
-// TestHogsOfDisks has pods fill the only disk of a node of a cluster, which is also that of containerd: its bytes by ten
-// pods that write 100 MB/s each, then its inodes by one. These pods end and no other one. Meanwhile the node has DiskPressure and the taint, and refuses
-// pods; then it is as before.
+// TestHogsOfDisks has pods fill the only disk of a node of a cluster, which is also that of containerd: its bytes by
+// ten pods that write 100 MB/s each, then its inodes by one. These pods end and no other one. Meanwhile the node has
+// DiskPressure and the taint, and refuses pods; then it is as before.
 func TestHogsOfDisks(t *testing.T) {
 	t.Parallel()
 	Need(t)
@@ -63,7 +64,8 @@ func TestHogsOfDisks(t *testing.T) {
 	data := Mounted("data", v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{}})
 	var good []*v1.Pod
 	for i := range 5 {
-		good = append(good, MakePod(fmt.Sprintf("good-%d", i), Main(Sh("c", "dd if=/dev/zero of=/data/f bs=1048576 count=4; "+Forever)), data))
+		good = append(good, MakePod(fmt.Sprintf("good-%d", i),
+			Main(Sh("c", "dd if=/dev/zero of=/data/f bs=1048576 count=4; "+Forever)), data))
 	}
 	s.create(t, namespace, good...)
 	before := map[string]string{}
@@ -81,7 +83,8 @@ func TestHogsOfDisks(t *testing.T) {
 		start := t.TempDir() // they start at once
 		var pods []*v1.Pod
 		for i := range hogs.n {
-			pods = append(pods, MakePod(fmt.Sprintf("%s-%d", hogs.name, i), Main(Sh("c", "trap 'exit 0' TERM; while [ ! -e /shared/go ]; do sleep 0.1; done; "+hogs.script)), data, Shared(start)))
+			pods = append(pods, MakePod(fmt.Sprintf("%s-%d", hogs.name, i), Main(Sh("c", "trap 'exit 0' TERM; while "+
+				"[ ! -e /shared/go ]; do sleep 0.1; done; "+hogs.script)), data, Shared(start)))
 		}
 		s.create(t, namespace, pods...)
 		for _, pod := range pods {
@@ -118,7 +121,8 @@ func TestHogsOfDisks(t *testing.T) {
 // diskPressure waits for the condition, and for the taint that the control plane derives from it.
 func diskPressure(want bool) func(*v1.Node) error {
 	return func(node *v1.Node) error {
-		tainted := slices.ContainsFunc(node.Spec.Taints, func(t v1.Taint) bool { return t.Key == v1.TaintNodeDiskPressure })
+		tainted := slices.ContainsFunc(node.Spec.Taints,
+			func(t v1.Taint) bool { return t.Key == v1.TaintNodeDiskPressure })
 		has := slices.ContainsFunc(node.Status.Conditions, func(c v1.NodeCondition) bool {
 			return c.Type == v1.NodeDiskPressure && c.Status == v1.ConditionTrue
 		})
@@ -129,8 +133,8 @@ func diskPressure(want bool) func(*v1.Node) error {
 	}
 }
 
-// TestHogs has a pod use up 1 GB of memory a second, and another one start processes without end, beside 50 pods: no other
-// pod ends.
+// TestHogs has a pod use up 1 GB of memory a second, and another one start processes without end, beside 50 pods: no
+// other pod ends.
 func TestHogs(t *testing.T) {
 	t.Parallel()
 	Need(t)
@@ -157,7 +161,8 @@ func TestHogs(t *testing.T) {
 	}
 
 	// A shell that cannot fork ends. Then the container is restarted, and forks again.
-	bomb := MakePod("bomb", Grace(0), Main(Sh("c", "bomb() { while :; do bomb & done; }; while :; do bomb 2>/dev/null & i=0; while [ $i -lt 100000 ]; do i=$((i+1)); done; done")))
+	bomb := MakePod("bomb", Grace(0), Main(Sh("c", "bomb() { while :; do bomb & done; }; while :; do bomb "+
+		"2>/dev/null & i=0; while [ $i -lt 100000 ]; do i=$((i+1)); done; done")))
 	s.agent.Put(t, bomb)
 	s.agent.Await(t, bomb, eventually, Restarts("c", 1))
 	hog := MakePod("hog", Main(Sh("c", "exec dd if=/dev/zero of=/dev/null bs=2000M count=1000")))
@@ -165,7 +170,8 @@ func TestHogs(t *testing.T) {
 	// The kernel may be faster: then the container is restarted, and uses memory again.
 	ended := s.agent.Await(t, hog, eventually, Phase(v1.PodFailed))
 	assert.Equal(t, "Evicted", ended.Status.Reason, ended.Status.Message)
-	assert.Contains(t, ended.Status.Message, "The node was low on resource: memory. Threshold quantity: 100Mi, available: ")
+	assert.Contains(t, ended.Status.Message, "The node was low on resource: memory. Threshold quantity: 100Mi, "+
+		"available: ")
 	s.agent.Remove(t, bomb)
 	s.agent.AwaitGone(t, eventually, bomb)
 

@@ -60,7 +60,8 @@ func (h *holdings) beyond(before *holdings) error {
 func (s *standalone) holds(t *testing.T) (*holdings, error) {
 	t.Helper()
 	h := &holdings{goroutines: map[string]int{}, files: s.OpenFiles(t)}
-	code, profile, err := (&clientOfPort{base: s.base, http: s.http}).request(http.MethodGet, "/debug/pprof/goroutine?debug=1")
+	code, profile, err := (&clientOfPort{base: s.base, http: s.http}).request(http.MethodGet,
+		"/debug/pprof/goroutine?debug=1")
 	if err != nil || code != http.StatusOK {
 		return nil, fmt.Errorf("goroutines: %d %s %w", code, profile, err)
 	}

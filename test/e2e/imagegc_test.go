@@ -107,9 +107,11 @@ func TestImageGC(t *testing.T) {
 		fmt.Fprintln(&want, image)
 	}
 	for _, image := range pulled {
-		assert.Equal(t, strings.Contains(want.String(), image+"\n"), strings.Contains(removed, "removed "+image+" "), "the oldest go first: %s", removed)
+		assert.Equal(t, strings.Contains(want.String(), image+"\n"), strings.Contains(removed, "removed "+image+" "),
+			"the oldest go first: %s", removed)
 	}
-	t.Logf("%d images, usage %d %%; removed %d, usage %d %%", len(pulled), full, strings.Count(removed, "removed "), after)
+	t.Logf("%d images, usage %d %%; removed %d, usage %d %%", len(pulled), full, strings.Count(removed, "removed "),
+		after)
 
 	// Pods go on, and start.
 	assert.Equal(t, before, c.Newest(t, FullName(web), "main").Id)

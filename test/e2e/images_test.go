@@ -15,7 +15,8 @@ import (
 	. "github.com/kubeletkit/kubeletkit/test/e2e/harness"
 )
 
-// An image that was pulled with the secret of one pod is no image of all pods (KEP-2535), also after a restart of the agent.
+// An image that was pulled with the secret of one pod is no image of all pods (KEP-2535), also after a restart of the
+// agent.
 func TestRightToAnImage(t *testing.T) {
 	t.Parallel()
 	c := NewCluster(t)
@@ -23,8 +24,10 @@ func TestRightToAnImage(t *testing.T) {
 	a := c.StartAgent(t, AgentOptions{})
 	image := c.Registry.Image("private/busybox:1")
 	secret := func(name, password string) {
-		auth := fmt.Sprintf(`{"auths":{%q:{"username":%q,"password":%q}}}`, image[:len(image)-len("/private/busybox:1")], RegistryUser, password)
-		putObject(t, a.Manifests, "secret-"+name+".yaml", fmt.Sprintf("apiVersion: v1\nkind: Secret\ntype: kubernetes.io/dockerconfigjson\nmetadata: {name: %s}\nstringData: {.dockerconfigjson: %q}\n", name, auth))
+		auth := fmt.Sprintf(`{"auths":{%q:{"username":%q,"password":%q}}}`,
+			image[:len(image)-len("/private/busybox:1")], RegistryUser, password)
+		putObject(t, a.Manifests, "secret-"+name+".yaml", fmt.Sprintf("apiVersion: v1\nkind: Secret\ntype: "+
+			"kubernetes.io/dockerconfigjson\nmetadata: {name: %s}\nstringData: {.dockerconfigjson: %q}\n", name, auth))
 	}
 	secret("first", RegistryPassword)
 	secret("same", RegistryPassword)

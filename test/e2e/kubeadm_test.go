@@ -124,7 +124,8 @@ func mirrorsRight(t *testing.T, n *KubeadmNode, conditions ...Condition) error {
 		case c == nil:
 			errs = append(errs, fmt.Errorf("%s does not run", name))
 		case pod.Annotations[v1.MirrorPodAnnotationKey] != c.Labels["io.kubernetes.pod.uid"]:
-			errs = append(errs, fmt.Errorf("mirror of %s: hash %s, not %s", name, pod.Annotations[v1.MirrorPodAnnotationKey], c.Labels["io.kubernetes.pod.uid"]))
+			errs = append(errs, fmt.Errorf("mirror of %s: hash %s, not %s", name,
+				pod.Annotations[v1.MirrorPodAnnotationKey], c.Labels["io.kubernetes.pod.uid"]))
 		case status.ContainerID != "containerd://"+c.Id || status.State.Running == nil:
 			errs = append(errs, fmt.Errorf("mirror of %s: not container %s: %+v", name, c.Id, status))
 		}
@@ -142,9 +143,11 @@ func mirrorsRight(t *testing.T, n *KubeadmNode, conditions ...Condition) error {
 func awaitMirrors(t *testing.T, n *KubeadmNode) time.Duration {
 	t.Helper()
 	from, since := time.Now(), time.Time{}
-	// A kubelet that has restarted the control plane may write the status of its pods two minutes later, on a busy machine.
+	// A kubelet that has restarted the control plane may write the status of its pods two minutes later, on a busy
+	// machine.
 	Eventually(t, 5*time.Minute, "mirror pods right", func() error {
-		if err := n.Plane.Client.CoreV1().RESTClient().Get().AbsPath("/readyz").Timeout(5 * time.Second).Do(t.Context()).Error(); err != nil {
+		if err := n.Plane.Client.CoreV1().RESTClient().Get().AbsPath("/readyz").Timeout(5 * time.Second).Do(
+			t.Context()).Error(); err != nil {
 			from, since = time.Now(), time.Time{}
 			return err
 		}
@@ -209,7 +212,8 @@ func TestKubeadmSwap(t *testing.T) {
 				restarted++
 			}
 		}
-		t.Logf("%s: healthy after %v, mirror pods right %v after that and the API server, %d containers of the control plane restarted",
+		t.Logf("%s: healthy after %v, mirror pods right %v after that and the API server, %d containers of the "+
+			"control plane restarted",
 			name, healthy.Sub(began).Round(time.Millisecond), right.Round(time.Millisecond), restarted)
 		if restarted == 0 {
 			assert.Less(t, right, 10*time.Second)
@@ -230,7 +234,8 @@ func TestKubeadmSwap(t *testing.T) {
 	swap(kubelet, nil)
 
 	// The kubelet ends the API server, and this agent starts it.
-	manifest, away := n.Own("/etc/kubernetes/manifests/kube-apiserver.yaml"), n.Own("/etc/kubernetes/kube-apiserver.yaml")
+	manifest, away := n.Own("/etc/kubernetes/manifests/kube-apiserver.yaml"),
+		n.Own("/etc/kubernetes/kube-apiserver.yaml")
 	require.NoError(t, os.Rename(manifest, away))
 	Eventually(t, time.Minute, "end of the API server", func() error {
 		if controlPlaneContainers(t, n)["kube-apiserver"] != nil {

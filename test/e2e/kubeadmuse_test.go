@@ -51,7 +51,8 @@ func startUse(t *testing.T, n *KubeadmNode, web, echo string) *use {
 		return err
 	})
 	ctx, cancel := context.WithCancel(context.Background())
-	u := &use{n: n, cancel: cancel, before: steadyPods(t, n), counts: map[string]int{}, slowest: map[string]time.Duration{}}
+	u := &use{n: n, cancel: cancel, before: steadyPods(t, n), counts: map[string]int{},
+		slowest: map[string]time.Duration{}}
 	t.Cleanup(func() {
 		cancel()
 		u.running.Wait()
@@ -106,7 +107,8 @@ func (u *use) stop(t *testing.T) {
 // they are ready, by the names of the pods.
 func steadyPods(t *testing.T, n *KubeadmNode) map[string]string {
 	t.Helper()
-	pods, err := n.Plane.Client.CoreV1().Pods(metav1.NamespaceAll).List(t.Context(), metav1.ListOptions{LabelSelector: "app!=rolling,tier!=control-plane"})
+	pods, err := n.Plane.Client.CoreV1().Pods(metav1.NamespaceAll).List(t.Context(),
+		metav1.ListOptions{LabelSelector: "app!=rolling,tier!=control-plane"})
 	require.NoError(t, err)
 	steady := map[string]string{}
 	for _, pod := range pods.Items {
@@ -151,7 +153,8 @@ func every(ctx context.Context, fn func()) {
 
 // request makes requests, each on a connection of its own.
 func (u *use) request(ctx context.Context, addr string) {
-	client := http.Client{Transport: &http.Transport{DialContext: u.n.Net.DialContext, DisableKeepAlives: true}, Timeout: 10 * time.Second}
+	client := http.Client{Transport: &http.Transport{DialContext: u.n.Net.DialContext, DisableKeepAlives: true},
+		Timeout: 10 * time.Second}
 	every(ctx, func() {
 		began := time.Now()
 		resp, err := client.Get("http://" + addr)
@@ -197,7 +200,8 @@ func (u *use) stream(ctx context.Context, addr string) {
 // away for a while.
 func (u *use) watch(ctx context.Context) {
 	factory := informers.NewSharedInformerFactory(u.n.Plane.Client, 0)
-	for _, informer := range []cache.SharedIndexInformer{factory.Core().V1().Pods().Informer(), factory.Core().V1().Nodes().Informer()} {
+	for _, informer := range []cache.SharedIndexInformer{factory.Core().V1().Pods().Informer(),
+		factory.Core().V1().Nodes().Informer()} {
 		_, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{UpdateFunc: func(before, after any) {
 			switch after := after.(type) {
 			case *v1.Pod:
@@ -221,7 +225,8 @@ func (u *use) comparePods(before, after *v1.Pod) {
 	if before.UID != after.UID || after.Annotations[v1.MirrorPodAnnotationKey] != "" {
 		return
 	}
-	if err := Ready(true)(after); err != nil && Ready(true)(before) == nil && after.DeletionTimestamp == nil && !u.isYoung(after) {
+	if err := Ready(true)(after); err != nil && Ready(true)(before) == nil && after.DeletionTimestamp == nil &&
+		!u.isYoung(after) {
 		u.fail("pod %s: %v", after.Name, err)
 	}
 	if after.DeletionTimestamp != nil {
@@ -233,7 +238,8 @@ func (u *use) comparePods(before, after *v1.Pod) {
 		c := &after.Status.ContainerStatuses[i]
 		was := Status(before, c.Name)
 		if restarted(was, c) {
-			u.fail("pod %s: container %s, restart %d, was %s", after.Name, c.ContainerID, c.RestartCount, was.ContainerID)
+			u.fail("pod %s: container %s, restart %d, was %s", after.Name, c.ContainerID,
+				c.RestartCount, was.ContainerID)
 		}
 	}
 }
@@ -248,7 +254,8 @@ func restarted(was, is *v1.ContainerStatus) bool {
 		return false
 	}
 	// The status of the first start may not have been reported before the kubelet ended.
-	first := was.RestartCount == 0 && was.State.Running == nil && was.State.Terminated == nil && was.LastTerminationState.Terminated == nil
+	first := was.RestartCount == 0 && was.State.Running == nil && was.State.Terminated == nil &&
+		was.LastTerminationState.Terminated == nil
 	cutOff := is.RestartCount == 1 && neverRan(&is.LastTerminationState) &&
 		(was.ContainerID == "" || was.ContainerID == is.LastTerminationState.Terminated.ContainerID)
 	return !first || !cutOff
@@ -269,11 +276,13 @@ func (u *use) roll(ctx context.Context) {
 		ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 		defer cancel()
 		d, err := deployments.Get(ctx, "rolling", metav1.GetOptions{})
-		if err != nil || d.Status.ObservedGeneration != d.Generation || d.Status.UpdatedReplicas != *d.Spec.Replicas || d.Status.Replicas != *d.Spec.Replicas || d.Status.UnavailableReplicas != 0 {
+		if err != nil || d.Status.ObservedGeneration != d.Generation || d.Status.UpdatedReplicas != *d.Spec.Replicas ||
+			d.Status.Replicas != *d.Spec.Replicas || d.Status.UnavailableReplicas != 0 {
 			return
 		}
 		patch := fmt.Sprintf(`{"spec":{"template":{"metadata":{"annotations":{"generation":"%d"}}}}}`, d.Generation)
-		if _, err := deployments.Patch(ctx, "rolling", types.MergePatchType, []byte(patch), metav1.PatchOptions{}); err == nil {
+		if _, err := deployments.Patch(ctx, "rolling", types.MergePatchType, []byte(patch),
+			metav1.PatchOptions{}); err == nil {
 			u.done("rollouts", 0)
 		}
 	})

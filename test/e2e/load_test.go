@@ -115,7 +115,8 @@ func TestRuntimeKilledUnderLoad(t *testing.T) {
 	steady := l.pods(t, 8, "steady", Forever)
 	crashing := l.pods(t, 6, "crashing", "[ ! -e /shared/calm ] || { "+Forever+"; }; sleep 0.3; exit 1")
 	early, late := l.pods(t, 3, "early", Forever), l.pods(t, 3, "late", Forever)
-	leaving := l.pods(t, 2*kills, "leaving", "while [ ! -e /shared/go ]; do sleep 0.1; done; exit 7", Policy(v1.RestartPolicyNever))
+	leaving := l.pods(t, 2*kills, "leaving", "while [ ! -e /shared/go ]; do sleep 0.1; done; exit 7",
+		Policy(v1.RestartPolicyNever))
 	before := l.awaitAll(t, steady, Running)
 	l.awaitAll(t, crashing, Restarts("c", 1))
 	l.awaitAll(t, leaving, Running)
@@ -214,12 +215,14 @@ func (l *load) awaitOnce(t *testing.T, pods []*v1.Pod) {
 		}
 		for _, pod := range pods {
 			name := FullName(pod)
-			if got := [3]int{sandboxes[name], containers[name], len(ProcessesWith(l.mark(pod.Name)))}; got != [3]int{1, 1, 1} {
+			if got := [3]int{sandboxes[name], containers[name], len(ProcessesWith(l.mark(pod.Name)))}; got != [3]int{1,
+				1, 1} {
 				return fmt.Errorf("%s has %d sandboxes, containers, processes", pod.Name, got)
 			}
 		}
 		if len(sandboxes) != len(pods) || len(containers) != len(pods) {
-			return fmt.Errorf("%d pods have sandboxes, %d containers, not %d", len(sandboxes), len(containers), len(pods))
+			return fmt.Errorf("%d pods have sandboxes, %d containers, not %d", len(sandboxes), len(containers),
+				len(pods))
 		}
 		return nil
 	})

@@ -34,7 +34,8 @@ func rotationSettings() map[string]any {
 }
 
 // A container writes numbered lines as fast as it can, while the agent is killed again and again. A reader that follows
-// the log from the beginning, also across restarts of the agent, receives each line once, and so does one that reads all files at the end.
+// the log from the beginning, also across restarts of the agent, receives each line once, and so does one that reads
+// all files at the end.
 func testLogRotation(t *testing.T, a *Agent) {
 	const lines = 1_000_000
 	pod := MakePod("writer", Main(Sh("main", fmt.Sprintf("sleep 1; seq 1 %d; %s", lines, Forever))))
@@ -113,7 +114,8 @@ func sequential(r io.Reader, last int64, read *atomic.Int64) error {
 // followLog runs the command "logs" of the agent.
 func followLog(t *testing.T, a *Agent, pod string, flags ...string) (*exec.Cmd, io.Reader) {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), MinikubeletBinary(t), append([]string{"logs", "--root-dir", a.Root, pod}, flags...)...)
+	cmd := exec.CommandContext(t.Context(), MinikubeletBinary(t),
+		append([]string{"logs", "--root-dir", a.Root, pod}, flags...)...)
 	cmd.WaitDelay, cmd.Stderr = time.Second, t.Output()
 	out, err := cmd.StdoutPipe()
 	require.NoError(t, err)

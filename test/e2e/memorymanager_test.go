@@ -23,8 +23,8 @@ func guaranteed(c v1.Container) v1.Container {
 	return c
 }
 
-// TestMemoryManager gives a container memory of a NUMA node. A kubelet takes over the state, and the agent takes it back; nothing is restarted, and
-// nothing is given twice.
+// TestMemoryManager gives a container memory of a NUMA node. A kubelet takes over the state, and the agent takes it
+// back; nothing is restarted, and nothing is given twice.
 func TestMemoryManager(t *testing.T) {
 	t.Parallel()
 	Need(t)

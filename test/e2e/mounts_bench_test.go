@@ -67,7 +67,8 @@ func withMounts(b *testing.B, pods []Pod, kind string) []Pod {
 			if err := os.Mkdir(path, 0o777); err != nil {
 				b.Fatal(err)
 			}
-			config.Mounts = append(config.Mounts, &cri.Mount{ContainerPath: fmt.Sprintf("/mnt/v%d", k), HostPath: path, Readonly: k < 4})
+			config.Mounts = append(config.Mounts, &cri.Mount{ContainerPath: fmt.Sprintf("/mnt/v%d", k),
+				HostPath: path, Readonly: k < 4})
 		}
 		copies[i] = Pod{Sandbox: pod.Sandbox, Containers: []*cri.ContainerConfig{config}}
 	}

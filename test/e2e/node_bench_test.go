@@ -23,10 +23,10 @@ import (
 //   - "start-p50-ms" and "start-p99-ms" are the time from the runtime's event of the start of a
 //     pod's container to its phase Running in a watch of the API.
 //   - "all-s" is the time from the first creation until all are Running. "plain-s" is that of
-//     pods without a service account token, from when the runtime has none of the pods of before, "manifests-s" that of the same pods as manifests
-//     of an agent that has no API server, and "to-manifests" the ratio of these two. "plain-cpu-s"
-//     and "manifests-cpu-s" are the CPU time of the agent in them, and "plane-cpu-s" that of the
-//     control plane, which has the same processors.
+//     pods without a service account token, from when the runtime has none of the pods of before, "manifests-s" that of
+//     the same pods as manifests of an agent that has no API server, and "to-manifests" the ratio of these two.
+//     "plain-cpu-s" and "manifests-cpu-s" are the CPU time of the agent in them, and "plane-cpu-s" that of the control
+//     plane, which has the same processors.
 //   - "gone-p50-ms" and "gone-p99-ms" are the time from the event of the container's exit to the
 //     deletion of the object, when all pods are deleted at once, and "gone-one-p50-ms" that
 //     of 10 pods that are deleted one after the other.

@@ -80,7 +80,8 @@ func retire(b *testing.B, c *Cluster, plane *ControlPlane, agent *Agent) {
 	b.Helper()
 	awaitRemoved(b, c)
 	agent.Kill(b)
-	if err := plane.Client.CoordinationV1().Leases("kube-node-lease").Delete(b.Context(), NodeName, metav1.DeleteOptions{}); err != nil {
+	if err := plane.Client.CoordinationV1().Leases("kube-node-lease").Delete(b.Context(), NodeName,
+		metav1.DeleteOptions{}); err != nil {
 		b.Fatal(err)
 	}
 }

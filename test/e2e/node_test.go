@@ -246,7 +246,8 @@ func testRegistration(t *testing.T, s *nodeSuite) {
 		}), "%s", typ)
 	}
 	Eventually(t, within, "lease", func() error {
-		lease, err := s.plane.Client.CoordinationV1().Leases("kube-node-lease").Get(t.Context(), NodeName, metav1.GetOptions{})
+		lease, err := s.plane.Client.CoordinationV1().Leases("kube-node-lease").Get(t.Context(), NodeName,
+			metav1.GetOptions{})
 		if err != nil {
 			return err
 		}
@@ -279,7 +280,8 @@ func address(node *v1.Node, typ v1.NodeAddressType) string {
 }
 
 func testNodeRun(t *testing.T, s *nodeSuite, ns string) {
-	s.plane.Kubectl(t, "run", "first", "-n", ns, "--image", s.Registry.Image("busybox:1"), "--command", "--", "/bin/sh", "-c", Forever)
+	s.plane.Kubectl(t, "run", "first", "-n", ns, "--image", s.Registry.Image("busybox:1"), "--command", "--",
+		"/bin/sh", "-c", Forever)
 	s.plane.Kubectl(t, "wait", "-n", ns, "--for=condition=Ready", "pod/first", "--timeout=180s")
 	pod := s.await(t, ns, "first", Running)
 	assert.True(t, strings.HasPrefix(pod.Status.PodIP, "10.88."), "pod IP %q", pod.Status.PodIP)
@@ -317,7 +319,8 @@ func (s *nodeSuite) noRunning(t *testing.T, name string) error {
 
 func testDeleteGrace(t *testing.T, s *nodeSuite, ns string) {
 	dir := t.TempDir()
-	s.create(t, ns, MakePod("graceful", Grace(600), Main(Sh("a", "trap 'sleep 2; echo a-end >> /shared/log; exit 3' TERM; sleep 2147483647 & wait")), Shared(dir)))
+	s.create(t, ns, MakePod("graceful", Grace(600), Main(Sh("a", "trap 'sleep 2; echo a-end >> /shared/log; exit 3' "+
+		"TERM; sleep 2147483647 & wait")), Shared(dir)))
 	s.await(t, ns, "graceful", Running)
 	awaitTrap(t, s.Cluster, "graceful", "a")
 	begin := time.Now()
@@ -358,7 +361,10 @@ func testDeleteWhileStarting(t *testing.T, s *nodeSuite, ns string) {
 		MakePod("starting-pull", Main(pulling)),
 		MakePod("starting-now", Main(Sh("a", Forever))),
 	}
-	missing := MakePod("starting-volume", Main(Sh("a", Forever)), Mounted("v", v1.VolumeSource{ConfigMap: &v1.ConfigMapVolumeSource{LocalObjectReference: v1.LocalObjectReference{Name: "none"}}}))
+	missing := MakePod("starting-volume", Main(Sh("a", Forever)),
+		Mounted("v",
+			v1.VolumeSource{ConfigMap: &v1.ConfigMapVolumeSource{
+				LocalObjectReference: v1.LocalObjectReference{Name: "none"}}}))
 	s.create(t, ns, append(pods, missing)...)
 	s.plane.Kubectl(t, "delete", "-n", ns, "pod", "starting-now", "--wait=false")
 	s.await(t, ns, "starting-init", func(pod *v1.Pod) error {
@@ -459,14 +465,20 @@ func testAPIObjects(t *testing.T, s *nodeSuite, ns string) {
 		{Name: "CM", ValueFrom: &v1.EnvVarSource{ConfigMapKeyRef: &v1.ConfigMapKeySelector{LocalObjectReference: v1.LocalObjectReference{Name: "cm"}, Key: "key"}}},
 		{Name: "PASSWORD", ValueFrom: &v1.EnvVarSource{SecretKeyRef: &v1.SecretKeySelector{LocalObjectReference: v1.LocalObjectReference{Name: "db"}, Key: "password"}}},
 	}
-	c.VolumeMounts = []v1.VolumeMount{{Name: "cm", MountPath: "/cm"}, {Name: "db", MountPath: "/db"}, {Name: "meta", MountPath: "/meta"}}
+	c.VolumeMounts = []v1.VolumeMount{{Name: "cm", MountPath: "/cm"}, {Name: "db", MountPath: "/db"},
+		{Name: "meta", MountPath: "/meta"}}
 	pod := MakePod("objects", Main(c),
-		Volume("cm", v1.VolumeSource{ConfigMap: &v1.ConfigMapVolumeSource{LocalObjectReference: v1.LocalObjectReference{Name: "cm"}}}),
+		Volume("cm",
+			v1.VolumeSource{ConfigMap: &v1.ConfigMapVolumeSource{
+				LocalObjectReference: v1.LocalObjectReference{Name: "cm"}}}),
 		Volume("db", v1.VolumeSource{Secret: &v1.SecretVolumeSource{SecretName: "db"}}),
-		Volume("meta", v1.VolumeSource{DownwardAPI: &v1.DownwardAPIVolumeSource{Items: []v1.DownwardAPIVolumeFile{{Path: "name", FieldRef: &v1.ObjectFieldSelector{FieldPath: "metadata.name"}}}}}))
+		Volume("meta",
+			v1.VolumeSource{DownwardAPI: &v1.DownwardAPIVolumeSource{Items: []v1.DownwardAPIVolumeFile{{Path: "name",
+				FieldRef: &v1.ObjectFieldSelector{FieldPath: "metadata.name"}}}}}))
 	s.create(t, ns, pod)
 	Eventually(t, within, "an event about the secret that is missing", func() error {
-		if out := s.plane.Kubectl(t, "get", "-n", ns, "events"); !strings.Contains(out, `MountVolume.SetUp failed for volume "db"`) || !strings.Contains(out, `secret "db" not found`) {
+		if out := s.plane.Kubectl(t, "get", "-n", ns, "events"); !strings.Contains(out,
+			`MountVolume.SetUp failed for volume "db"`) || !strings.Contains(out, `secret "db" not found`) {
 			return errors.New(out)
 		}
 		return nil
@@ -474,7 +486,8 @@ func testAPIObjects(t *testing.T, s *nodeSuite, ns string) {
 	s.plane.Kubectl(t, "create", "-n", ns, "secret", "generic", "db", "--from-literal=password="+secretValue)
 	s.await(t, ns, "objects", Running)
 	assert.Equal(t, "one "+secretValue+"\n", s.Exec(t, "objects", "a", "sh", "-c", "echo $CM $PASSWORD"))
-	assert.Equal(t, "one"+secretValue+"objects", s.Exec(t, "objects", "a", "sh", "-c", "cat /cm/key /db/password /meta/name"))
+	assert.Equal(t, "one"+secretValue+"objects", s.Exec(t, "objects", "a", "sh", "-c",
+		"cat /cm/key /db/password /meta/name"))
 	s.plane.Kubectl(t, "patch", "-n", ns, "configmap", "cm", "-p", `{"data":{"key":"two"}}`)
 	s.awaitOutput(t, "the new value", "objects", "two", "cat", "/cm/key")
 	s.plane.Kubectl(t, "delete", "-n", ns, "pod", "objects")
@@ -504,7 +517,8 @@ func testRefused(t *testing.T, s *nodeSuite, ns string) {
 	sysctl.Spec.SecurityContext = &v1.PodSecurityContext{Sysctls: []v1.Sysctl{{Name: "kernel.msgmax", Value: "65536"}}}
 	s.create(t, ns, cpu, affinity, port("refused-port"), sysctl)
 	names := []string{"refused-not"}
-	for name, reason := range map[string]string{cpu.Name: "OutOfcpu", affinity.Name: "NodeAffinity", "refused-port": "NodePorts", sysctl.Name: "SysctlForbidden"} {
+	for name, reason := range map[string]string{cpu.Name: "OutOfcpu", affinity.Name: "NodeAffinity",
+		"refused-port": "NodePorts", sysctl.Name: "SysctlForbidden"} {
 		assert.Equal(t, reason, s.await(t, ns, name, Phase(v1.PodFailed)).Status.Reason, name)
 		names = append(names, name)
 	}
@@ -518,7 +532,8 @@ func testTaint(t *testing.T, s *nodeSuite) {
 	ns := s.plane.Namespace(t, "taint")
 	s.plane.Kubectl(t, "taint", "node", NodeName, "e2e=yes:NoExecute")
 	Eventually(t, within, "the agent knows the taint", func() error {
-		refused, tolerates := MakePod("refused-taint", Grace(1), Main(Sh("a", Forever))), MakePod("tolerates", Grace(1), Main(Sh("a", Forever)))
+		refused, tolerates := MakePod("refused-taint", Grace(1), Main(Sh("a", Forever))),
+			MakePod("tolerates", Grace(1), Main(Sh("a", Forever)))
 		refused.Spec.NodeName, tolerates.Spec.NodeName = NodeName, NodeName
 		tolerates.Spec.Tolerations = []v1.Toleration{{Key: "e2e", Operator: v1.TolerationOpExists}}
 		for _, pod := range []*v1.Pod{refused, tolerates} {
@@ -529,7 +544,8 @@ func testTaint(t *testing.T, s *nodeSuite) {
 		}
 		s.await(t, ns, "tolerates", Running)
 		// The controller of taints deletes the refused pod at once, maybe before it is refused.
-		events, err := s.plane.Client.CoreV1().Events(ns).List(t.Context(), metav1.ListOptions{FieldSelector: "reason=TaintToleration,involvedObject.name=refused-taint"})
+		events, err := s.plane.Client.CoreV1().Events(ns).List(t.Context(),
+			metav1.ListOptions{FieldSelector: "reason=TaintToleration,involvedObject.name=refused-taint"})
 		if err == nil && len(events.Items) == 0 {
 			err = errors.New("the pod was not refused")
 		}
@@ -576,7 +592,8 @@ func testMirrorPod(t *testing.T, s *nodeSuite, ns string) {
 
 func testReadiness(t *testing.T, s *nodeSuite, ns string) {
 	c := Sh("a", Forever)
-	c.ReadinessProbe = &v1.Probe{ProbeHandler: v1.ProbeHandler{Exec: &v1.ExecAction{Command: []string{"test", "-e", "/tmp/ready"}}}, PeriodSeconds: 1}
+	c.ReadinessProbe = &v1.Probe{ProbeHandler: v1.ProbeHandler{Exec: &v1.ExecAction{Command: []string{"test", "-e",
+		"/tmp/ready"}}}, PeriodSeconds: 1}
 	s.create(t, ns, MakePod("readiness", Main(c)))
 	s.await(t, ns, "readiness", Running, Ready(false))
 	s.Exec(t, "readiness", "a", "touch", "/tmp/ready")
@@ -595,7 +612,8 @@ func testReadiness(t *testing.T, s *nodeSuite, ns string) {
 func testServices(t *testing.T, s *nodeSuite, ns string) {
 	s.plane.Kubectl(t, "create", "-n", ns, "service", "clusterip", "web", "--tcp=80:80")
 	pods := 0
-	Eventually(t, eventually, "the variables of the service", func() error { // a container has those that the agent knows when it starts
+	Eventually(t, eventually, "the variables of the service", func() error {
+		// a container has those that the agent knows when it starts
 		pods++
 		name := fmt.Sprint("links-", pods)
 		s.create(t, ns, MakePod(name, Main(Sh("a", Forever))))
@@ -623,10 +641,12 @@ func testForeignStatus(t *testing.T, s *nodeSuite, ns string) {
 	s.plane.Kubectl(t, "patch", "-n", ns, "pod", "foreign", "--subresource=status", "-p",
 		`{"status":{"conditions":[{"type":"e2e.kubeletkit.io/gate","status":"True"}]}}`)
 	s.await(t, ns, "foreign", Ready(true))
-	s.plane.Kubectl(t, "patch", "-n", ns, "pod", "foreign", "--subresource=status", "-p", `{"status":{"podIP":null,"podIPs":null,"message":"mine"}}`)
+	s.plane.Kubectl(t, "patch", "-n", ns, "pod", "foreign", "--subresource=status", "-p",
+		`{"status":{"podIP":null,"podIPs":null,"message":"mine"}}`)
 	s.plane.Kubectl(t, "label", "-n", ns, "pod", "foreign", "a=b") // kubelet looks at a pod that has changed
 	s.await(t, ns, "foreign", Ready(true), func(pod *v1.Pod) error {
-		if pod.Status.PodIP == "" || !slices.ContainsFunc(pod.Status.Conditions, func(c v1.PodCondition) bool { return c.Type == "e2e.kubeletkit.io/gate" }) {
+		if pod.Status.PodIP == "" || !slices.ContainsFunc(pod.Status.Conditions,
+			func(c v1.PodCondition) bool { return c.Type == "e2e.kubeletkit.io/gate" }) {
 			return fmt.Errorf("%+v", pod.Status)
 		}
 		return nil
@@ -669,7 +689,8 @@ func testDrain(t *testing.T, s *nodeSuite) {
 func (s *nodeSuite) awaitNodeEvent(t *testing.T, reason string) {
 	t.Helper()
 	Eventually(t, within, "event "+reason, func() error {
-		events, err := s.plane.Client.CoreV1().Events(metav1.NamespaceAll).List(t.Context(), metav1.ListOptions{FieldSelector: "involvedObject.kind=Node,reason=" + reason})
+		events, err := s.plane.Client.CoreV1().Events(metav1.NamespaceAll).List(t.Context(),
+			metav1.ListOptions{FieldSelector: "involvedObject.kind=Node,reason=" + reason})
 		if err == nil && len(events.Items) == 0 {
 			err = errors.New("none")
 		}

@@ -55,7 +55,8 @@ func writing(r *http.Request) bool { return r.Method != http.MethodGet }
 func reading(r *http.Request) bool { return r.Method == http.MethodGet }
 
 func status422(r *http.Request) bool {
-	return r.Method == http.MethodPatch && strings.HasSuffix(r.URL.Path, "/status") && strings.Contains(r.URL.Path, "/pods/")
+	return r.Method == http.MethodPatch && strings.HasSuffix(r.URL.Path, "/status") &&
+		strings.Contains(r.URL.Path, "/pods/")
 }
 
 // In TestBadAPIServer, the API server of a node answers wrong, or not at all, for a while. Meanwhile
@@ -86,12 +87,15 @@ func TestBadAPIServer(t *testing.T) {
 		{name: "half-open", begin: (*Proxy).HalfOpen, end: func(*Proxy) {}},
 	}
 	stays := readyNow("c")
-	stays.Env = []v1.EnvVar{{Name: "PASSWORD", ValueFrom: &v1.EnvVarSource{SecretKeyRef: &v1.SecretKeySelector{LocalObjectReference: v1.LocalObjectReference{Name: "db"}, Key: "password"}}}}
+	stays.Env = []v1.EnvVar{{Name: "PASSWORD",
+		ValueFrom: &v1.EnvVarSource{SecretKeyRef: &v1.SecretKeySelector{LocalObjectReference: v1.LocalObjectReference{
+			Name: "db"}, Key: "password"}}}}
 	crashes := Sh("c", "while [ ! -e /end ]; do sleep 0.1; done; rm /end; exit 3")
 	all := []*v1.Pod{MakePod("stays", Main(stays)), MakePod("crashes", Main(crashes))}
 	for i := range times {
 		all = append(all,
-			MakePod(fmt.Sprint("finishes-", i), Policy(v1.RestartPolicyNever), Main(Sh("c", fmt.Sprintf("while [ ! -e /end ]; do sleep 0.1; done; exit %d", 10+i)))),
+			MakePod(fmt.Sprint("finishes-", i), Policy(v1.RestartPolicyNever),
+				Main(Sh("c", fmt.Sprintf("while [ ! -e /end ]; do sleep 0.1; done; exit %d", 10+i)))),
 			MakePod(fmt.Sprint("deleted-", i), Main(Sh("c", Forever))))
 	}
 	s.create(t, ns, all...)
@@ -102,7 +106,8 @@ func TestBadAPIServer(t *testing.T) {
 	before["stays"] = s.await(t, ns, "stays", Running, Ready(true))
 	flaps := s.watchReadiness(t, ns)
 	for i, bad := range times {
-		if !t.Run(strings.ReplaceAll(bad.name, " ", "-"), func(t *testing.T) { s.testBadTime(t, ns, proxy, bad, i, before) }) {
+		if !t.Run(strings.ReplaceAll(bad.name, " ", "-"),
+			func(t *testing.T) { s.testBadTime(t, ns, proxy, bad, i, before) }) {
 			break
 		}
 	}
@@ -159,7 +164,8 @@ func (s *nodeSuite) testBadTime(t *testing.T, ns string, proxy *Proxy, bad badTi
 	})
 	known := time.Since(back)
 	now := s.plane.AwaitPod(t, ns, created, eventually, Running)
-	t.Logf("%d requests; after %v the API knows what has ended, after %v the new pod runs", requests, known, time.Since(back))
+	t.Logf("%d requests; after %v the API knows what has ended, after %v the new pod runs", requests,
+		known, time.Since(back))
 	assert.LessOrEqual(t, requests, bad.requests)
 	adopted(t, before["stays"], s.await(t, ns, "stays", Running))
 	for _, name := range []string{finishes, created} {
@@ -173,13 +179,15 @@ func (s *nodeSuite) testBadTime(t *testing.T, ns string, proxy *Proxy, bad badTi
 // awaitNothingLeft waits until the machine has nothing of a pod that is gone.
 func (s *nodeSuite) awaitNothingLeft(t *testing.T, pod *v1.Pod) {
 	t.Helper()
-	Eventually(t, eventually, "nothing left of pod "+pod.Name, func() error { return s.agent.LeftOf(s.Cluster, string(pod.UID)) })
+	Eventually(t, eventually, "nothing left of pod "+pod.Name,
+		func() error { return s.agent.LeftOf(s.Cluster, string(pod.UID)) })
 }
 
 // Objects that the API forbids, such as from a database that was edited by hand: the node runs the
 // pods of these objects, and the other pods continue to run.
 func (s *nodeSuite) testForbiddenEdits(t *testing.T, ns string) {
-	s.create(t, ns, MakePod("edited", Main(Sh("a", Forever), Sh("b", Forever))), MakePod("undeleted", Grace(60), Main(Sh("c", Stubborn))), MakePod("moved", Main(Sh("c", Forever))))
+	s.create(t, ns, MakePod("edited", Main(Sh("a", Forever), Sh("b", Forever))),
+		MakePod("undeleted", Grace(60), Main(Sh("c", Stubborn))), MakePod("moved", Main(Sh("c", Forever))))
 	was := s.await(t, ns, "edited", Running)
 	s.await(t, ns, "undeleted", Running)
 	moved := s.await(t, ns, "moved", Running)
@@ -208,8 +216,10 @@ func (s *nodeSuite) testForbiddenEdits(t *testing.T, ns string) {
 	s.awaitGone(t, ns, "edited")
 
 	// A deletion is not taken back: the containers have been stopped.
-	require.NoError(t, s.plane.Client.CoreV1().Pods(ns).Delete(t.Context(), "undeleted", metav1.DeleteOptions{GracePeriodSeconds: new(int64(3))}))
-	s.plane.EditPod(t, ns, "undeleted", func(pod *v1.Pod) { pod.DeletionTimestamp, pod.DeletionGracePeriodSeconds = nil, nil })
+	require.NoError(t, s.plane.Client.CoreV1().Pods(ns).Delete(t.Context(),
+		"undeleted", metav1.DeleteOptions{GracePeriodSeconds: new(int64(3))}))
+	s.plane.EditPod(t, ns,
+		"undeleted", func(pod *v1.Pod) { pod.DeletionTimestamp, pod.DeletionGracePeriodSeconds = nil, nil })
 	Eventually(t, eventually, "it has ended", func() error { return s.noRunning(t, "undeleted") })
 	require.NoError(t, s.plane.Client.CoreV1().Pods(ns).Delete(t.Context(), "undeleted", metav1.DeleteOptions{}))
 	s.awaitGone(t, ns, "undeleted")

@@ -93,17 +93,22 @@ func TestNodeAutonomy(t *testing.T) {
 	s.plane.Kubectl(t, "create", "-n", ns, "secret", "generic", "db", "--from-literal=password=hunter")
 	s.plane.Kubectl(t, "create", "-n", ns, "service", "clusterip", "shop", "--tcp=8080")
 	s.plane.Apply(t, claimWithVolume(ns, "data", fmt.Sprintf(
-		"local: {path: %s}\n  nodeAffinity: {required: {nodeSelectorTerms: [{matchExpressions: [{key: %s, operator: In, values: [%s]}]}]}}", dir, v1.LabelHostname, NodeName)))
+		"local: {path: %s}\n  nodeAffinity: {required: {nodeSelectorTerms: [{matchExpressions: [{key: %s, operator: "+
+			"In, values: [%s]}]}]}}", dir, v1.LabelHostname, NodeName)))
 	needs := func(c v1.Container) v1.Container {
-		c.Env = []v1.EnvVar{{Name: "CM", ValueFrom: &v1.EnvVarSource{ConfigMapKeyRef: &v1.ConfigMapKeySelector{LocalObjectReference: v1.LocalObjectReference{Name: "cm"}, Key: "key"}}}}
+		c.Env = []v1.EnvVar{{Name: "CM",
+			ValueFrom: &v1.EnvVarSource{ConfigMapKeyRef: &v1.ConfigMapKeySelector{
+				LocalObjectReference: v1.LocalObjectReference{Name: "cm"}, Key: "key"}}}}
 		return c
 	}
 	works := needs(Sh("c", "echo started >> /data/log; "+Forever))
 	s.create(t, ns,
 		MakePod("works", Main(works), Mounted("db", v1.VolumeSource{Secret: &v1.SecretVolumeSource{SecretName: "db"}}),
-			Mounted("data", v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: "data"}})),
+			Mounted("data",
+				v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: "data"}})),
 		MakePod("crashes", Main(needs(crashes()))),
-		MakePod("finishes", Policy(v1.RestartPolicyNever), Main(Sh("c", "while [ ! -e /end ]; do sleep 0.1; done; exit 7"))),
+		MakePod("finishes", Policy(v1.RestartPolicyNever),
+			Main(Sh("c", "while [ ! -e /end ]; do sleep 0.1; done; exit 7"))),
 		MakePod("deleted", Main(Sh("c", Forever))))
 	before := map[string]*v1.Pod{}
 	uids := []string(nil)
@@ -117,7 +122,8 @@ func TestNodeAutonomy(t *testing.T) {
 		t.Helper()
 		for _, name := range []string{"works", "crashes"} {
 			assert.Equal(t, fmt.Sprintf("one %s 8080 10.99.0.1\n", address),
-				s.Exec(t, name, "c", "sh", "-c", "echo $CM $SHOP_SERVICE_HOST $SHOP_SERVICE_PORT $KUBERNETES_SERVICE_HOST"), name)
+				s.Exec(t, name, "c", "sh", "-c", "echo $CM $SHOP_SERVICE_HOST $SHOP_SERVICE_PORT "+
+					"$KUBERNETES_SERVICE_HOST"), name)
 			assert.NotEmpty(t, s.Exec(t, name, "c", "cat", "/var/run/secrets/kubernetes.io/serviceaccount/token"), name)
 		}
 		assert.Equal(t, "hunter", s.Exec(t, "works", "c", "cat", "/db/password"))
@@ -174,7 +180,8 @@ func TestNodeAutonomy(t *testing.T) {
 
 	s.plane.StartAPIServer(t)
 	awaitTruth(t, time.Now(), func() error {
-		return errors.Join(s.shows(t, ns, "works", Running, s.showsNewest(t)), s.shows(t, ns, "crashes", Running, s.showsNewest(t)),
+		return errors.Join(s.shows(t, ns, "works", Running, s.showsNewest(t)),
+			s.shows(t, ns, "crashes", Running, s.showsNewest(t)),
 			s.shows(t, ns, "finishes", Phase(v1.PodFailed), Terminated("c", 7)), s.plane.NoPod(ns, "deleted"))
 	})
 	s.awaitGone(t, ns, "deleted")

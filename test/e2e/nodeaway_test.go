@@ -51,8 +51,10 @@ func (s *nodeSuite) shows(t *testing.T, namespace, name string, conditions ...Co
 func (s *nodeSuite) showsNewest(t *testing.T) Condition {
 	return func(pod *v1.Pod) error {
 		newest, shown := s.Newest(t, pod.Name, "c"), Status(pod, "c")
-		if newest.State != cri.ContainerState_CONTAINER_RUNNING || shown.State.Running == nil || shown.ContainerID != "containerd://"+newest.Id || shown.RestartCount != int32(newest.Metadata.Attempt) {
-			return fmt.Errorf("not the status of %s, attempt %d, %v: %+v", newest.Id, newest.Metadata.Attempt, newest.State, shown)
+		if newest.State != cri.ContainerState_CONTAINER_RUNNING || shown.State.Running == nil ||
+			shown.ContainerID != "containerd://"+newest.Id || shown.RestartCount != int32(newest.Metadata.Attempt) {
+			return fmt.Errorf("not the status of %s, attempt %d, %v: %+v", newest.Id, newest.Metadata.Attempt,
+				newest.State, shown)
 		}
 		return nil
 	}
@@ -62,7 +64,8 @@ func (s *nodeSuite) showsNewest(t *testing.T) Condition {
 func (s *nodeSuite) awaitAttempt(t *testing.T, pod string, attempt uint32) {
 	t.Helper()
 	Eventually(t, eventually, "restart of "+pod, func() error {
-		if c := s.Newest(t, pod, "c"); c.Metadata.Attempt != attempt || c.State != cri.ContainerState_CONTAINER_RUNNING {
+		if c := s.Newest(t, pod, "c"); c.Metadata.Attempt != attempt ||
+			c.State != cri.ContainerState_CONTAINER_RUNNING {
 			return fmt.Errorf("attempt %d is %v", c.Metadata.Attempt, c.State)
 		}
 		return nil
@@ -95,8 +98,10 @@ func TestAPIServerAway(t *testing.T) {
 	s.create(t, ns, MakePod("stays", Main(Sh("c", Forever))))
 	for _, o := range outages {
 		const untilEnd = "while [ ! -e /end ]; do sleep 0.1; done; "
-		stops := Sh("c", fmt.Sprintf("trap 'touch /shared/%s; %s exit 9' TERM; sleep 2147483647 & wait", o.name, untilEnd))
-		s.create(t, ns, MakePod("crashes-"+o.name, Main(crashes())), MakePod("ending-"+o.name, Grace(600), Main(stops), Shared(dir)),
+		stops := Sh("c", fmt.Sprintf("trap 'touch /shared/%s; %s exit 9' TERM; sleep 2147483647 & wait", o.name,
+			untilEnd))
+		s.create(t, ns, MakePod("crashes-"+o.name, Main(crashes())), MakePod("ending-"+o.name, Grace(600),
+			Main(stops), Shared(dir)),
 			MakePod("finishes-"+o.name, Policy(v1.RestartPolicyOnFailure), Main(Sh("c", untilEnd+"exit 0"))))
 		names = append(names, "crashes-"+o.name, "ending-"+o.name, "finishes-"+o.name)
 	}
@@ -111,7 +116,8 @@ func TestAPIServerAway(t *testing.T) {
 			crashes, finishes, ending := "crashes-"+o.name, "finishes-"+o.name, "ending-"+o.name
 			awaitTrap(t, s.Cluster, ending, "c")
 			s.plane.Kubectl(t, "delete", "-n", ns, "pod", ending, "--wait=false")
-			Eventually(t, eventually, "SIGTERM for the deleted pod", func() error { _, err := os.Stat(filepath.Join(dir, o.name)); return err })
+			Eventually(t, eventually, "SIGTERM for the deleted pod",
+				func() error { _, err := os.Stat(filepath.Join(dir, o.name)); return err })
 			o.begin(t)
 			began := time.Now()
 			for _, name := range []string{crashes, finishes, ending} {
@@ -121,12 +127,14 @@ func TestAPIServerAway(t *testing.T) {
 			s.agent.Put(t, static) // needs no API server
 			s.agent.Await(t, static, eventually, Running)
 			s.awaitAttempt(t, crashes, 1)
-			Eventually(t, eventually, "ends", func() error { return errors.Join(s.noRunning(t, finishes), s.noRunning(t, ending)) })
+			Eventually(t, eventually,
+				"ends", func() error { return errors.Join(s.noRunning(t, finishes), s.noRunning(t, ending)) })
 			time.Sleep(time.Until(began.Add(o.lasts)))
 
 			o.end(t)
 			awaitTruth(t, time.Now(), func() error {
-				return errors.Join(s.shows(t, ns, finishes, Phase(v1.PodSucceeded), Terminated("c", 0)), s.shows(t, ns, crashes, Running, s.showsNewest(t)),
+				return errors.Join(s.shows(t, ns, finishes, Phase(v1.PodSucceeded), Terminated("c", 0)),
+					s.shows(t, ns, crashes, Running, s.showsNewest(t)),
 					s.plane.NoPod(ns, ending), s.shows(t, "default", FullName(static), Running))
 			})
 			s.awaitAttempt(t, crashes, 1)

@@ -30,13 +30,16 @@ func TestControlPlaneOfStaticPods(t *testing.T) {
 	for _, name := range []string{"kube-apiserver", "kube-controller-manager", "kube-scheduler"} {
 		c.Registry.AddProgram(t, name+":e2e", KubernetesBinary(t, name))
 	}
-	c.Preload(t, "pause:1", "busybox:1", "etcd:e2e", "kube-apiserver:e2e", "kube-controller-manager:e2e", "kube-scheduler:e2e")
+	c.Preload(t, "pause:1", "busybox:1", "etcd:e2e", "kube-apiserver:e2e", "kube-controller-manager:e2e",
+		"kube-scheduler:e2e")
 	c.AddNodeIP(t)
 	dir := filepath.Join(c.Dir, "cluster")
 	up := func() *Script {
 		return c.RunScript(t, []string{
-			"ENDPOINT=" + c.Endpoint(), "NODE=" + NodeName, "IP=" + NodeIP, "REGISTRY=127.0.0.1:5000", "VERSION=e2e", "ETCD=e2e",
-		}, "examples/minikubelet/cluster/up", dir, "--cgroup-root", c.CgroupRoot(), "--eviction-hard", "memory.available<1Mi") // the disk of this machine may be full
+			"ENDPOINT=" + c.Endpoint(), "NODE=" + NodeName, "IP=" + NodeIP, "REGISTRY=127.0.0.1:5000",
+			"VERSION=e2e", "ETCD=e2e",
+		}, "examples/minikubelet/cluster/up", dir, "--cgroup-root", c.CgroupRoot(), "--eviction-hard",
+			"memory.available<1Mi") // the disk of this machine may be full
 	}
 	admin := filepath.Join(dir, "admin.conf")
 	begin := time.Now()
@@ -58,7 +61,8 @@ func TestControlPlaneOfStaticPods(t *testing.T) {
 			if err != nil {
 				return err
 			}
-			pods, err := plane.Client.CoreV1().Pods("kube-system").List(ctx, metav1.ListOptions{LabelSelector: "tier=control-plane"})
+			pods, err := plane.Client.CoreV1().Pods("kube-system").List(ctx,
+				metav1.ListOptions{LabelSelector: "tier=control-plane"})
 			if err != nil {
 				return err
 			}
@@ -78,7 +82,8 @@ func TestControlPlaneOfStaticPods(t *testing.T) {
 		_, err := plane.Client.CoreV1().ServiceAccounts("default").Get(t.Context(), "default", metav1.GetOptions{})
 		return err
 	})
-	plane.Kubectl(t, "run", "first", "--image", c.Registry.Image("busybox:1"), "--command", "--", "/bin/sh", "-c", Forever)
+	plane.Kubectl(t, "run", "first", "--image", c.Registry.Image("busybox:1"), "--command", "--",
+		"/bin/sh", "-c", Forever)
 	plane.Kubectl(t, "wait", "--for=condition=Ready", "pod/first", "--timeout=180s")
 	before := plane.AwaitPod(t, "default", "first", within, Running)
 
@@ -117,7 +122,8 @@ func TestControlPlaneOfStaticPods(t *testing.T) {
 	c.Start(t)
 	script = up()
 	Eventually(t, 2*time.Minute, "the lease is renewed", func() error {
-		lease, err := plane.Client.CoordinationV1().Leases("kube-node-lease").Get(t.Context(), NodeName, metav1.GetOptions{})
+		lease, err := plane.Client.CoordinationV1().Leases("kube-node-lease").Get(t.Context(), NodeName,
+			metav1.GetOptions{})
 		if err == nil && !lease.Spec.RenewTime.After(killed) {
 			err = errors.New("not yet")
 		}

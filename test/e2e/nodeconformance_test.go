@@ -67,7 +67,8 @@ func TestNodeConformance(t *testing.T) {
 	c.AddNodeIP(t)
 	c.Preload(t, "pause:1")
 	tests := c.StartNodeTests(t, NodeTestsOptions{Focus: conformanceSpecs})
-	agent := c.NewAgent(t, AgentOptions{Kubeconfig: tests.Kubeconfig, Args: []string{"--root-dir", "/var/lib/kubelet"}, Config: nodeTestsConfig})
+	agent := c.NewAgent(t, AgentOptions{Kubeconfig: tests.Kubeconfig, Args: []string{"--root-dir", "/var/lib/kubelet"},
+		Config: nodeTestsConfig})
 	agent.Start(t)
 	assertSpecs(t, tests.Run(t, 10*time.Minute), len(conformanceSpecs))
 }
@@ -118,15 +119,18 @@ func testNodeSpecs(t *testing.T, options ClusterOptions, config map[string]any, 
 	binary := filepath.Join(t.TempDir(), "kubelet")
 	require.NoError(t, os.Symlink(MinikubeletBinary(t), binary))
 	settings := maps.Clone(nodeTestsConfig)
-	for _, name := range []string{"cgroupsPerQOS", "enforceNodeAllocatable", "cgroupDriver", "makeIPTablesUtilChains", "localStorageCapacityIsolation"} {
+	for _, name := range []string{"cgroupsPerQOS", "enforceNodeAllocatable", "cgroupDriver", "makeIPTablesUtilChains",
+		"localStorageCapacityIsolation"} {
 		settings[name] = nil // the defaults, in place of those that the harness gives a kubelet
 	}
 	// The disk of this machine may be full. Specs of evictions set thresholds, and wait for the end of the pressure.
-	settings["evictionHard"], settings["evictionPressureTransitionPeriod"] = map[string]string{"memory.available": "100Mi"}, "10s"
+	settings["evictionHard"], settings["evictionPressureTransitionPeriod"] = map[string]string{
+		"memory.available": "100Mi"}, "10s"
 	settings["cgroupRoot"] = "/"
 	maps.Copy(settings, config)
 	agent := c.NewAgent(t, AgentOptions{
-		Binary: binary, Kubeconfig: tests.Kubeconfig, Args: []string{"--root-dir", "/var/lib/kubelet", "--fail-without-device-plugin"}, Config: settings, ConfigFile: tests.ConfigFile(), Env: env,
+		Binary: binary, Kubeconfig: tests.Kubeconfig, Args: []string{"--root-dir", "/var/lib/kubelet",
+			"--fail-without-device-plugin"}, Config: settings, ConfigFile: tests.ConfigFile(), Env: env,
 	})
 	agent.Start(t)
 	tests.Control(t, agent)
@@ -162,5 +166,6 @@ func assertSpecs(t *testing.T, out string, passing int) {
 			lines, detail = append(lines, line), detail-1
 		}
 	}
-	assert.True(t, strings.Contains(out, passed), "want%s\n%s\n%s", passed, out[max(0, len(out)-6000):], strings.Join(lines, ""))
+	assert.True(t, strings.Contains(out, passed), "want%s\n%s\n%s", passed, out[max(0, len(out)-6000):],
+		strings.Join(lines, ""))
 }

@@ -45,7 +45,8 @@ type gpus struct {
 }
 
 func newGPUs(t *testing.T, s *nodeSuite) *gpus {
-	g := &gpus{cdi: filepath.Join(s.Dir, "cdi"), prepared: map[types.UID]string{}, admin: map[string][]string{}, health: kubeletplugin.HealthStatusHealthy}
+	g := &gpus{cdi: filepath.Join(s.Dir, "cdi"), prepared: map[types.UID]string{}, admin: map[string][]string{},
+		health: kubeletplugin.HealthStatusHealthy}
 	require.NoError(t, os.MkdirAll(g.cdi, 0o755))
 	return g
 }
@@ -91,7 +92,8 @@ func (g *gpus) nothing() error {
 func (g *gpus) spec(uid types.UID) string { return filepath.Join(g.cdi, "gpu-"+string(uid)+".json") }
 
 // PrepareResourceClaims writes a CDI file for each claim, with a device for each of its results.
-func (g *gpus) PrepareResourceClaims(_ context.Context, claims []*resourceapi.ResourceClaim) (map[types.UID]kubeletplugin.PrepareResult, error) {
+func (g *gpus) PrepareResourceClaims(_ context.Context,
+	claims []*resourceapi.ResourceClaim) (map[types.UID]kubeletplugin.PrepareResult, error) {
 	out := map[types.UID]kubeletplugin.PrepareResult{}
 	for _, claim := range claims {
 		var result kubeletplugin.PrepareResult
@@ -105,8 +107,10 @@ func (g *gpus) PrepareResourceClaims(_ context.Context, claims []*resourceapi.Re
 				"GPU_" + strings.ToUpper(strings.ReplaceAll(r.Request, "-", "_")) + "=" + r.Device,
 			}}})
 			result.Devices = append(result.Devices, kubeletplugin.Device{
-				Requests: []string{r.Request}, PoolName: r.Pool, DeviceName: r.Device, CDIDeviceIDs: []string{"example.com/gpu=" + name},
-				Metadata: &kubeletplugin.DeviceMetadata{Attributes: map[string]resourceapi.DeviceAttribute{"model": {StringValue: new("model of " + r.Device)}}},
+				Requests: []string{r.Request}, PoolName: r.Pool, DeviceName: r.Device,
+				CDIDeviceIDs: []string{"example.com/gpu=" + name},
+				Metadata: &kubeletplugin.DeviceMetadata{Attributes: map[string]resourceapi.DeviceAttribute{
+					"model": {StringValue: new("model of " + r.Device)}}},
 			})
 			if r.AdminAccess != nil && *r.AdminAccess {
 				g.mu.Lock()
@@ -128,7 +132,8 @@ func (g *gpus) PrepareResourceClaims(_ context.Context, claims []*resourceapi.Re
 	return out, nil
 }
 
-func (g *gpus) UnprepareResourceClaims(_ context.Context, claims []kubeletplugin.NamespacedObject) (map[types.UID]error, error) {
+func (g *gpus) UnprepareResourceClaims(_ context.Context,
+	claims []kubeletplugin.NamespacedObject) (map[types.UID]error, error) {
 	out := map[types.UID]error{}
 	for _, claim := range claims {
 		if err := os.Remove(g.spec(claim.UID)); err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -150,7 +155,8 @@ func (g *gpus) HandleError(context.Context, error, string) {}
 func (g *gpus) WatchHealthStatus(ctx context.Context, reports chan<- kubeletplugin.DeviceHealthReport) error {
 	for {
 		g.mu.Lock()
-		report := kubeletplugin.DeviceHealthReport{Devices: []kubeletplugin.DeviceHealth{{PoolName: NodeName, DeviceName: "gpu-0", Health: g.health, LastUpdated: time.Now()}}}
+		report := kubeletplugin.DeviceHealthReport{Devices: []kubeletplugin.DeviceHealth{{PoolName: NodeName,
+			DeviceName: "gpu-0", Health: g.health, LastUpdated: time.Now()}}}
 		g.mu.Unlock()
 		select {
 		case <-ctx.Done():
@@ -172,7 +178,8 @@ func (g *gpus) start(t *testing.T, s *nodeSuite, options ...kubeletplugin.Option
 	data, registry := filepath.Join(s.agent.Root, "plugins", gpuDriver), filepath.Join(s.agent.Root, "plugins_registry")
 	require.NoError(t, os.MkdirAll(data, 0o750))
 	require.NoError(t, os.MkdirAll(registry, 0o750))
-	helper, err := kubeletplugin.Start(ctx, g, append(options, kubeletplugin.DriverName(gpuDriver), kubeletplugin.NodeName(NodeName), kubeletplugin.KubeClient(s.plane.Client),
+	helper, err := kubeletplugin.Start(ctx, g, append(options, kubeletplugin.DriverName(gpuDriver),
+		kubeletplugin.NodeName(NodeName), kubeletplugin.KubeClient(s.plane.Client),
 		kubeletplugin.PluginDataDirectoryPath(data), kubeletplugin.RegistrarDirectoryPath(registry))...)
 	require.NoError(t, err)
 	var devices []resourceapi.Device
@@ -195,7 +202,8 @@ func (g *gpus) start(t *testing.T, s *nodeSuite, options ...kubeletplugin.Option
 
 // slices returns the number of slices of the driver.
 func (s *nodeSuite) slices(t *testing.T) int {
-	list, err := s.plane.Client.ResourceV1().ResourceSlices().List(t.Context(), metav1.ListOptions{FieldSelector: "spec.driver=" + gpuDriver})
+	list, err := s.plane.Client.ResourceV1().ResourceSlices().List(t.Context(),
+		metav1.ListOptions{FieldSelector: "spec.driver=" + gpuDriver})
 	require.NoError(t, err)
 	return len(list.Items)
 }
@@ -244,9 +252,10 @@ func (s *nodeSuite) variables(t *testing.T, pod string) string {
 	return strings.Join(list, " ")
 }
 
-// Pods with resource claims of a driver of Kubernetes' library: shared, of a template with requests, for an extended resource; the agent is killed
-// between the preparation of a claim and the start of its pod, and while pods run; claims are unprepared before the objects of their pods go;
-// slices are removed when the driver is gone. The node reads claims as the Node authorizer permits.
+// Pods with resource claims of a driver of Kubernetes' library: shared, of a template with requests, for an extended
+// resource; the agent is killed between the preparation of a claim and the start of its pod, and while pods run; claims
+// are unprepared before the objects of their pods go; slices are removed when the driver is gone. The node reads claims
+// as the Node authorizer permits.
 func TestNodeDynamicResources(t *testing.T) {
 	t.Parallel()
 	s := newNodeSuite(t, AgentOptions{})
@@ -260,8 +269,10 @@ func TestNodeDynamicResources(t *testing.T) {
 	two := v1.PodResourceClaim{Name: "gpu", ResourceClaimTemplateName: new("two")}
 	extended := MakePod("extended", Main(Sh("a", Forever)))
 	extended.Spec.Containers[0].Resources.Limits = v1.ResourceList{"example.com/gpu": resource.MustParse("1")}
-	s.create(t, ns, withGPU("one", shared, v1.ResourceClaim{Name: "gpu"}), withGPU("other", shared, v1.ResourceClaim{Name: "gpu"}),
-		withGPU("both", two, v1.ResourceClaim{Name: "gpu"}), withGPU("second", two, v1.ResourceClaim{Name: "gpu", Request: "second"}), extended)
+	s.create(t, ns, withGPU("one", shared, v1.ResourceClaim{Name: "gpu"}),
+		withGPU("other", shared, v1.ResourceClaim{Name: "gpu"}),
+		withGPU("both", two, v1.ResourceClaim{Name: "gpu"}),
+		withGPU("second", two, v1.ResourceClaim{Name: "gpu", Request: "second"}), extended)
 	for name, want := range map[string]string{
 		"one": "GPU_ONE", "other": "GPU_ONE", "both": "GPU_FIRST GPU_SECOND", "second": "GPU_SECOND", "extended": "GPU_CONTAINER_0_REQUEST_0",
 	} {
@@ -330,7 +341,8 @@ func TestNodeDynamicResources(t *testing.T) {
 		if what != "unprepare" {
 			return
 		}
-		object, err := s.plane.Client.ResourceV1().ResourceClaims(ns).Get(context.Background(), claim.Name, metav1.GetOptions{})
+		object, err := s.plane.Client.ResourceV1().ResourceClaims(ns).Get(context.Background(), claim.Name,
+			metav1.GetOptions{})
 		if !assert.NoError(t, err) {
 			return
 		}
@@ -364,8 +376,8 @@ metadata: {name: admin, namespace: %[1]s}
 spec: {devices: {requests: [{name: all, exactly: {deviceClassName: gpu, allocationMode: All, adminAccess: true}}]}}
 `
 
-// A pod whose claim has admin access gets a device that another pod holds. Both run, the driver is shown the access, and the end of one leaves the
-// claim of the other prepared.
+// A pod whose claim has admin access gets a device that another pod holds. Both run, the driver is shown the access,
+// and the end of one leaves the claim of the other prepared.
 func TestNodeAdminAccess(t *testing.T) {
 	t.Parallel()
 	s := newNodeSuite(t, AgentOptions{})
@@ -376,13 +388,15 @@ func TestNodeAdminAccess(t *testing.T) {
 	s.plane.Kubectl(t, "label", "namespace", ns, resourceapi.DRAAdminNamespaceLabelKey+"=true")
 	s.plane.Apply(t, gpuClass+"---"+fmt.Sprintf(gpuClaims, ns)+"---"+fmt.Sprintf(adminClaim, ns))
 
-	s.create(t, ns, withGPU("user", v1.PodResourceClaim{Name: "gpu", ResourceClaimName: new("shared")}, v1.ResourceClaim{Name: "gpu"}))
+	s.create(t, ns, withGPU("user", v1.PodResourceClaim{Name: "gpu", ResourceClaimName: new("shared")},
+		v1.ResourceClaim{Name: "gpu"}))
 	s.await(t, ns, "user", Running)
 	claim, err := s.plane.Client.ResourceV1().ResourceClaims(ns).Get(t.Context(), "shared", metav1.GetOptions{})
 	require.NoError(t, err)
 	held := claim.Status.Allocation.Devices.Results[0].Device
 
-	s.create(t, ns, withGPU("admin", v1.PodResourceClaim{Name: "gpu", ResourceClaimName: new("admin")}, v1.ResourceClaim{Name: "gpu"}))
+	s.create(t, ns, withGPU("admin", v1.PodResourceClaim{Name: "gpu", ResourceClaimName: new("admin")},
+		v1.ResourceClaim{Name: "gpu"}))
 	s.await(t, ns, "admin", Running)
 	assert.Equal(t, "GPU_ALL", s.variables(t, "admin"))
 	g.mu.Lock()
@@ -399,18 +413,21 @@ func TestNodeAdminAccess(t *testing.T) {
 	assert.Equal(t, "GPU_ONE", s.variables(t, "user"))
 }
 
-// A container reads the attributes of its devices in a file that the library of the driver mounts (KEP-5304), by CDI; the files of a pod are removed
-// when its claim is unprepared.
+// A container reads the attributes of its devices in a file that the library of the driver mounts (KEP-5304), by CDI;
+// the files of a pod are removed when its claim is unprepared.
 func TestNodeDeviceMetadata(t *testing.T) {
 	t.Parallel()
 	s := newNodeSuite(t, AgentOptions{})
 	g := newGPUs(t, s)
 	s.start(t)
-	g.start(t, s, kubeletplugin.EnableDeviceMetadata(true, []schema.GroupVersion{metadatav1beta1.SchemeGroupVersion}), kubeletplugin.CDIDirectory(g.cdi))
+	g.start(t, s, kubeletplugin.EnableDeviceMetadata(true, []schema.GroupVersion{metadatav1beta1.SchemeGroupVersion}),
+		kubeletplugin.CDIDirectory(g.cdi))
 	ns := s.plane.Namespace(t, "metadata")
 	s.plane.Apply(t, gpuClass+"---"+fmt.Sprintf(gpuClaims, ns))
-	s.create(t, ns, withGPU("direct", v1.PodResourceClaim{Name: "gpu", ResourceClaimName: new("shared")}, v1.ResourceClaim{Name: "gpu"}),
-		withGPU("template", v1.PodResourceClaim{Name: "gpu", ResourceClaimTemplateName: new("two")}, v1.ResourceClaim{Name: "gpu", Request: "second"}))
+	s.create(t, ns, withGPU("direct", v1.PodResourceClaim{Name: "gpu", ResourceClaimName: new("shared")},
+		v1.ResourceClaim{Name: "gpu"}),
+		withGPU("template", v1.PodResourceClaim{Name: "gpu", ResourceClaimTemplateName: new("two")},
+			v1.ResourceClaim{Name: "gpu", Request: "second"}))
 	for pod, path := range map[string]string{
 		"direct":   metadata.ResourceClaimFilePath(gpuDriver, "shared", "one"),
 		"template": metadata.ResourceClaimTemplateFilePath(gpuDriver, "gpu", "second"),

@@ -20,7 +20,8 @@ import (
 // readyNow is a container with a readiness probe that succeeds.
 func readyNow(name string) v1.Container {
 	c := Sh(name, Forever)
-	c.ReadinessProbe = &v1.Probe{ProbeHandler: v1.ProbeHandler{Exec: &v1.ExecAction{Command: []string{"true"}}}, PeriodSeconds: 5, InitialDelaySeconds: 5, TimeoutSeconds: 60}
+	c.ReadinessProbe = &v1.Probe{ProbeHandler: v1.ProbeHandler{Exec: &v1.ExecAction{Command: []string{"true"}}},
+		PeriodSeconds: 5, InitialDelaySeconds: 5, TimeoutSeconds: 60}
 	return c
 }
 
@@ -64,8 +65,10 @@ func TestNodeRestart(t *testing.T) {
 	ns := s.plane.Namespace(t, "restart")
 	static := MakePod("static", Main(Sh("c", Forever)))
 	s.agent.Put(t, static)
-	s.create(t, ns, MakePod("stays", Main(readyNow("c"))), MakePod("plain", Main(Sh("c", Forever))), MakePod("deleted", Main(Sh("c", Forever))),
-		MakePod("finishes", Policy(v1.RestartPolicyNever), Main(Sh("c", "while [ ! -e /end ]; do sleep 0.1; done; exit 7"))))
+	s.create(t, ns, MakePod("stays", Main(readyNow("c"))), MakePod("plain", Main(Sh("c", Forever))),
+		MakePod("deleted", Main(Sh("c", Forever))),
+		MakePod("finishes", Policy(v1.RestartPolicyNever),
+			Main(Sh("c", "while [ ! -e /end ]; do sleep 0.1; done; exit 7"))))
 	before := map[string]*v1.Pod{}
 	for _, name := range []string{"stays", "plain", "deleted", "finishes"} {
 		before[name] = s.await(t, ns, name, Running, Ready(true))
@@ -86,7 +89,8 @@ func TestNodeRestart(t *testing.T) {
 	s.agent.WaitHealthy(t)
 	Eventually(t, eventually, "probes of the new agent", func() error {
 		for _, m := range metricsPage(t, s.agent, "/metrics/probes")["prober_probe_total"].GetMetric() {
-			if labels := labelsOf(m); labels["pod"] == "stays" && labels["result"] == "successful" && m.GetCounter().GetValue() >= 2 {
+			if labels := labelsOf(m); labels["pod"] == "stays" && labels["result"] == "successful" &&
+				m.GetCounter().GetValue() >= 2 {
 				return nil
 			}
 		}
@@ -115,7 +119,8 @@ func TestTLSBootstrap(t *testing.T) {
 	kubeconfig, certs := filepath.Join(t.TempDir(), "kubelet.conf"), t.TempDir()
 	s.agent = c.NewAgent(t, AgentOptions{
 		Kubeconfig: kubeconfig, Config: map[string]any{"rotateCertificates": true},
-		Args: []string{"--bootstrap-kubeconfig", s.plane.BootstrapKubeconfig(t), "--cert-dir", certs, "--node-labels", "site=north"},
+		Args: []string{"--bootstrap-kubeconfig", s.plane.BootstrapKubeconfig(t), "--cert-dir", certs,
+			"--node-labels", "site=north"},
 	})
 	begin := time.Now()
 	s.start(t)

@@ -59,7 +59,8 @@ func (s *nodeSuite) change(t *testing.T, ns, kind, name, patch string) time.Time
 	}, scheme.ParameterCodec).Watch(ctx)
 	require.NoError(t, err)
 	defer w.Stop()
-	after := version(client.Patch(types.MergePatchType).Namespace(ns).Resource(kind).Name(name).Body([]byte(patch)).Do(ctx).Get())
+	after := version(client.Patch(types.MergePatchType).Namespace(ns).Resource(kind).Name(name).Body([]byte(patch)).Do(
+		ctx).Get())
 	for event := range w.ResultChan() { // a busy API server may end it early
 		if m, err := meta.Accessor(event.Object); err == nil && m.GetResourceVersion() == after {
 			break
@@ -73,9 +74,12 @@ func testLiveUpdates(t *testing.T, s *nodeSuite, ns string) {
 	s.plane.Kubectl(t, "create", "-n", ns, "configmap", "live", "--from-literal=key=0")
 	s.plane.Kubectl(t, "create", "-n", ns, "secret", "generic", "live", "--from-literal=key=0")
 	c := Sh("a", Forever)
-	c.VolumeMounts = []v1.VolumeMount{{Name: "cm", MountPath: "/cm"}, {Name: "secret", MountPath: "/secret"}, {Name: "meta", MountPath: "/meta"}}
+	c.VolumeMounts = []v1.VolumeMount{{Name: "cm", MountPath: "/cm"}, {Name: "secret", MountPath: "/secret"},
+		{Name: "meta", MountPath: "/meta"}}
 	pod := MakePod("live", Main(c),
-		Volume("cm", v1.VolumeSource{ConfigMap: &v1.ConfigMapVolumeSource{LocalObjectReference: v1.LocalObjectReference{Name: "live"}}}),
+		Volume("cm",
+			v1.VolumeSource{ConfigMap: &v1.ConfigMapVolumeSource{
+				LocalObjectReference: v1.LocalObjectReference{Name: "live"}}}),
 		Volume("secret", v1.VolumeSource{Secret: &v1.SecretVolumeSource{SecretName: "live"}}),
 		Volume("meta", v1.VolumeSource{DownwardAPI: &v1.DownwardAPIVolumeSource{Items: []v1.DownwardAPIVolumeFile{
 			{Path: "labels", FieldRef: &v1.ObjectFieldSelector{FieldPath: "metadata.labels"}},
@@ -101,7 +105,8 @@ func testLiveUpdates(t *testing.T, s *nodeSuite, ns string) {
 				}
 				return nil
 			})
-			t.Logf("%s is new %v after a watch delivered the change", change.file, time.Since(delivered).Round(time.Millisecond))
+			t.Logf("%s is new %v after a watch delivered the change", change.file,
+				time.Since(delivered).Round(time.Millisecond))
 		}
 	}
 	assert.Zero(t, Status(s.await(t, ns, "live", Running), "a").RestartCount)
@@ -119,7 +124,8 @@ func resized(memory string, conditions ...string) Condition {
 	}
 }
 
-// resizeConditions returns an error if the pod has other conditions of a resize, or its latest generation was not observed.
+// resizeConditions returns an error if the pod has other conditions of a resize, or its latest generation was not
+// observed.
 func resizeConditions(pod *v1.Pod, conditions []string) error {
 	var got []string
 	for _, c := range pod.Status.Conditions {
@@ -140,10 +146,11 @@ func testResize(t *testing.T, s *nodeSuite, ns string) {
 	size := v1.ResourceList{v1.ResourceCPU: resource.MustParse("100m"), v1.ResourceMemory: resource.MustParse("64Mi")}
 	c.Resources = v1.ResourceRequirements{Requests: size, Limits: size}
 	c.VolumeMounts = []v1.VolumeMount{{Name: "size", MountPath: "/size"}}
-	pod := MakePod("resized", Main(c), Volume("size", v1.VolumeSource{DownwardAPI: &v1.DownwardAPIVolumeSource{Items: []v1.DownwardAPIVolumeFile{
-		{Path: "cpu", ResourceFieldRef: &v1.ResourceFieldSelector{ContainerName: "a", Resource: "limits.cpu", Divisor: resource.MustParse("1m")}},
-		{Path: "memory", ResourceFieldRef: &v1.ResourceFieldSelector{ContainerName: "a", Resource: "limits.memory", Divisor: resource.MustParse("1Ki")}},
-	}}}))
+	pod := MakePod("resized", Main(c),
+		Volume("size", v1.VolumeSource{DownwardAPI: &v1.DownwardAPIVolumeSource{Items: []v1.DownwardAPIVolumeFile{
+			{Path: "cpu", ResourceFieldRef: &v1.ResourceFieldSelector{ContainerName: "a", Resource: "limits.cpu", Divisor: resource.MustParse("1m")}},
+			{Path: "memory", ResourceFieldRef: &v1.ResourceFieldSelector{ContainerName: "a", Resource: "limits.memory", Divisor: resource.MustParse("1Ki")}},
+		}}}))
 	s.create(t, ns, pod)
 	first := s.await(t, ns, "resized", Running, resized("64Mi"))
 	resize := func(cpu, memory string) {
@@ -158,7 +165,8 @@ func testResize(t *testing.T, s *nodeSuite, ns string) {
 	}
 	inForce := func(bytes int64) {
 		t.Helper()
-		got := s.Exec(t, "resized", "a", "sh", "-c", "cat /sys/fs/cgroup/memory.max 2>/dev/null || cat /sys/fs/cgroup/memory/memory.limit_in_bytes")
+		got := s.Exec(t, "resized", "a", "sh", "-c", "cat /sys/fs/cgroup/memory.max 2>/dev/null || cat "+
+			"/sys/fs/cgroup/memory/memory.limit_in_bytes")
 		assert.Equal(t, fmt.Sprint(bytes), strings.TrimSpace(got))
 	}
 	files("100", "65536")
@@ -215,8 +223,10 @@ func testStorageLimits(t *testing.T, s *nodeSuite, ns string) {
 	volume := Sh("a", "dd if=/dev/zero of=/data/big bs=1M count=8; "+Forever)
 	volume.VolumeMounts = []v1.VolumeMount{{Name: "data", MountPath: "/data"}}
 	size := resource.MustParse("4Mi")
-	data := MakePod("limit-volume", Grace(1), Main(volume), Volume("data", v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{SizeLimit: &size}}))
-	layer, logs := limited("limit-layer", "dd if=/dev/zero of=/big bs=1M count=8"), limited("limit-logs", "yes 0123456789012345678901234567890123456789 | head -c 8000000")
+	data := MakePod("limit-volume", Grace(1), Main(volume),
+		Volume("data", v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{SizeLimit: &size}}))
+	layer, logs := limited("limit-layer", "dd if=/dev/zero of=/big bs=1M count=8"),
+		limited("limit-logs", "yes 0123456789012345678901234567890123456789 | head -c 8000000")
 	within4Mi := limited("limit-kept", "dd if=/dev/zero of=/small bs=1M count=1")
 	s.create(t, ns, data, layer, logs, within4Mi)
 	evicted(t, s, ns, data.Name, `Usage of EmptyDir volume "data" exceeds the limit "4Mi". `)
@@ -237,8 +247,10 @@ func evicted(t *testing.T, s *nodeSuite, ns, name, message string) {
 	assert.Equal(t, message, pod.Status.Message)
 	assert.NoError(t, s.noRunning(t, name))
 	Eventually(t, within, "event", func() error {
-		events, err := s.plane.Client.CoreV1().Events(ns).List(t.Context(), metav1.ListOptions{FieldSelector: "reason=Evicted,involvedObject.name=" + name})
-		if err == nil && (len(events.Items) != 1 || events.Items[0].Message != message || events.Items[0].Type != v1.EventTypeWarning) {
+		events, err := s.plane.Client.CoreV1().Events(ns).List(t.Context(),
+			metav1.ListOptions{FieldSelector: "reason=Evicted,involvedObject.name=" + name})
+		if err == nil && (len(events.Items) != 1 || events.Items[0].Message != message ||
+			events.Items[0].Type != v1.EventTypeWarning) {
 			err = fmt.Errorf("%+v", events.Items)
 		}
 		return err
@@ -265,7 +277,8 @@ func testDeleteWhilePulling(t *testing.T, s *nodeSuite, ns string) {
 	assert.NotZero(t, s.Registry.Held("busybox:held"))
 }
 
-// A resize of the resources of a pod as a whole changes its cgroup, and those of its containers without limits of their own.
+// A resize of the resources of a pod as a whole changes its cgroup, and those of its containers without limits of their
+// own.
 func testResizePod(t *testing.T, s *nodeSuite, ns string) {
 	resources := func(cpu, memory string) *v1.ResourceRequirements {
 		list := v1.ResourceList{v1.ResourceCPU: resource.MustParse(cpu), v1.ResourceMemory: resource.MustParse(memory)}
@@ -279,7 +292,8 @@ func testResizePod(t *testing.T, s *nodeSuite, ns string) {
 	// has is fulfilled if the status has these resources in force, and the conditions.
 	has := func(cpu, memory string, conditions ...string) Condition {
 		return func(pod *v1.Pod) error {
-			if r := pod.Status.Resources; r == nil || r.Requests.Cpu().String() != cpu || r.Limits.Cpu().String() != cpu || r.Limits.Memory().String() != memory {
+			if r := pod.Status.Resources; r == nil || r.Requests.Cpu().String() != cpu ||
+				r.Limits.Cpu().String() != cpu || r.Limits.Memory().String() != memory {
 				return fmt.Errorf("resources of the pod %+v", r)
 			}
 			return resizeConditions(pod, conditions)
@@ -302,7 +316,8 @@ func testResizePod(t *testing.T, s *nodeSuite, ns string) {
 	resize := func(cpu, memory string) {
 		t.Helper()
 		both := fmt.Sprintf(`{"cpu":%q,"memory":%q}`, cpu, memory)
-		s.plane.Kubectl(t, "patch", "-n", ns, "pod", "whole", "--subresource=resize", "-p", fmt.Sprintf(`{"spec":{"resources":{"requests":%s,"limits":%s}}}`, both, both))
+		s.plane.Kubectl(t, "patch", "-n", ns, "pod", "whole", "--subresource=resize",
+			"-p", fmt.Sprintf(`{"spec":{"resources":{"requests":%s,"limits":%s}}}`, both, both))
 	}
 	inForce(s.await(t, ns, "whole", Running, has("100m", "64Mi")), 100, 64<<20)
 	resize("150m", "128Mi")

@@ -61,7 +61,8 @@ spec:
 	assert.Equal(t, "one\ntwo\nthree\n", logs("web", "-c", "main", "--since=1h"))
 	assert.Equal(t, "one\ntwo\nthree\n", logs("web", "-c", "main", "--since-time=2020-01-02T03:04:05Z"))
 	assert.Empty(t, logs("web", "-c", "main", "--since-time="+time.Now().Add(time.Hour).UTC().Format(time.RFC3339)))
-	assert.Equal(t, "one\ntwo\nthree\n", logs("web", "-c", "main", "--insecure-skip-tls-verify-backend", "--pod-running-timeout=1s"))
+	assert.Equal(t, "one\ntwo\nthree\n", logs("web", "-c", "main", "--insecure-skip-tls-verify-backend",
+		"--pod-running-timeout=1s"))
 	stamped := strings.Fields(logs("web", "-c", "main", "--timestamps", "--tail=1"))
 	require.Len(t, stamped, 2)
 	_, err = time.Parse("2006-01-02T15:04:05.000000000Z07:00", stamped[0])
@@ -69,13 +70,17 @@ spec:
 	assert.Equal(t, "three", stamped[1])
 	assert.Contains(t, logs("web", "-c", "main", "--prefix"), "[pod/web/main] one\n")
 	assert.Contains(t, logs("-l", "app=web", "--all-containers", "--ignore-errors"), "two\n")
-	assert.Contains(t, refused("-l", "app=web", "--all-containers", "-f", "--max-log-requests=2"), "maximum allowed concurrency is 2")
+	assert.Contains(t, refused("-l", "app=web", "--all-containers", "-f", "--max-log-requests=2"),
+		"maximum allowed concurrency is 2")
 	await("crashed\n", "web", "-c", "crash", "-p")
 	assert.Equal(t, "crashed\n", logs("web", "-c", "crash", "-f"), "following ends with the container")
 	await("1\n2\n3\n4\n5\n", "web", "-c", "counter", "-f") // as they are written
 	assert.Empty(t, logs("web", "-c", "main", "--since=1s"), "its lines are older")
-	assert.Contains(t, refused("web", "-c", "main", "-p"), `previous terminated container "main" in pod "web" not found`)
-	assert.Regexp(t, `container "absent" in pod "web" is waiting to start: (image can't be pulled|trying and failing to pull image)`, refused("web", "-c", "absent"))
+	assert.Contains(t, refused("web", "-c", "main", "-p"),
+		`previous terminated container "main" in pod "web" not found`)
+	assert.Regexp(t,
+		`container "absent" in pod "web" is waiting to start: (image can't be pulled|trying and failing to pull image)`,
+		refused("web", "-c", "absent"))
 
 	proxy := "/api/v1/nodes/" + NodeName + "/proxy"
 	assert.Contains(t, s.plane.Kubectl(t, "get", "--raw", proxy+"/debug/history/"+ns+"/web"), "done")

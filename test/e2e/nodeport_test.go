@@ -20,7 +20,8 @@ func TestPortOfTheNode(t *testing.T) {
 	assert.NotZero(t, node.Status.DaemonEndpoints.KubeletEndpoint.Port)
 
 	ns := s.plane.Namespace(t, "port")
-	s.plane.Kubectl(t, "run", "web", "-n", ns, "--image", s.Registry.Image("busybox:1"), "--command", "--", "/bin/sh", "-c", "echo hello; "+Forever)
+	s.plane.Kubectl(t, "run", "web", "-n", ns, "--image", s.Registry.Image("busybox:1"), "--command", "--", "/bin/sh",
+		"-c", "echo hello; "+Forever)
 	s.plane.Kubectl(t, "wait", "-n", ns, "--for=condition=Ready", "pod/web", "--timeout=180s")
 	assert.Equal(t, "hello\n", s.plane.Kubectl(t, "logs", "-n", ns, "web"))
 	assert.Equal(t, "ok", s.plane.Kubectl(t, "get", "--raw", "/api/v1/nodes/"+NodeName+"/proxy/healthz"))

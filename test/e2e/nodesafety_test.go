@@ -24,7 +24,8 @@ import (
 const secretValue = "hunter-of-secrets"
 
 // secrets are texts that must not appear: the value of a secret as it is and encoded, tokens, keys.
-var secrets = []string{secretValue, "aHVudGVyLW9mLXNlY3JldH", "eyJhbGciOi", "PRIVATE KEY", "0123456789abcdef", RegistryPassword}
+var secrets = []string{secretValue, "aHVudGVyLW9mLXNlY3JldH", "eyJhbGciOi", "PRIVATE KEY",
+	"0123456789abcdef", RegistryPassword}
 
 func (s *nodeSuite) noSecretsInLog(t *testing.T) {
 	t.Helper()
@@ -71,7 +72,8 @@ func testPreemption(t *testing.T, s *nodeSuite) {
 	preempted := s.await(t, ns, "large", Phase(v1.PodFailed))
 	assert.Equal(t, "Preempting", preempted.Status.Reason)
 	assert.True(t, slices.ContainsFunc(preempted.Status.Conditions, func(c v1.PodCondition) bool {
-		return c.Type == v1.DisruptionTarget && c.Message == "Pod was preempted by Kubelet to accommodate a critical pod."
+		return c.Type == v1.DisruptionTarget &&
+			c.Message == "Pod was preempted by Kubelet to accommodate a critical pod."
 	}), "%v", preempted.Status.Conditions)
 	assert.NoError(t, s.noRunning(t, "large"))
 	adopted(t, small, s.await(t, ns, "small", Running))
@@ -104,7 +106,8 @@ func TestNodeCertificates(t *testing.T) {
 	})
 	s.start(t)
 	ns := s.plane.Namespace(t, "certificates")
-	s.create(t, ns, MakePod("stays", Main(readyNow("c"))), MakePod("crashes", Main(Sh("c", "while [ ! -e /end ]; do sleep 0.1; done; rm /end; exit 3"))))
+	s.create(t, ns, MakePod("stays", Main(readyNow("c"))), MakePod("crashes", Main(Sh("c", "while [ ! -e /end ]; do "+
+		"sleep 0.1; done; rm /end; exit 3"))))
 	stays := s.await(t, ns, "stays", Running, Ready(true))
 	s.await(t, ns, "crashes", Running)
 	flaps := s.watchReadiness(t, ns)

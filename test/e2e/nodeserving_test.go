@@ -30,10 +30,12 @@ func TestServingCertificate(t *testing.T) {
 		"kube-controller-manager": {"--cluster-signing-duration", life.String()},
 	})}
 	c.Preload(t, "pause:1", "busybox:1")
-	s.agent = c.NewAgent(t, AgentOptions{Kubeconfig: s.plane.NodeKubeconfig(t, NodeName), Config: map[string]any{"serverTLSBootstrap": true}})
+	s.agent = c.NewAgent(t, AgentOptions{Kubeconfig: s.plane.NodeKubeconfig(t, NodeName),
+		Config: map[string]any{"serverTLSBootstrap": true}})
 	s.start(t)
 	ns := s.plane.Namespace(t, "serving")
-	s.plane.Kubectl(t, "run", "web", "-n", ns, "--image", s.Registry.Image("busybox:1"), "--command", "--", "/bin/sh", "-c", "while :; do echo tick; sleep 0.5; done")
+	s.plane.Kubectl(t, "run", "web", "-n", ns, "--image", s.Registry.Image("busybox:1"), "--command", "--", "/bin/sh",
+		"-c", "while :; do echo tick; sleep 0.5; done")
 	s.await(t, ns, "web", Running)
 
 	trusted, _ := s.plane.Authority()

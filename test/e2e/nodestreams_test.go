@@ -34,7 +34,8 @@ func TestStreamsOfKubectl(t *testing.T) {
 	t.Run("debug", func(t *testing.T) {
 		// In a terminal: without one, and without stdinOnce, containerd sends no more output when
 		// the input has ended.
-		out := InTerminal(t, s.Net, s.plane.KubectlCommand(t, nil, "debug", "-n", ns, "web", "-it", "-q", "--image", image,
+		out := InTerminal(t, s.Net, s.plane.KubectlCommand(t, nil, "debug", "-n", ns, "web", "-it",
+			"-q", "--image", image,
 			"--target", "web", "--container", "debugger", "--profile", "general", "--", "sh"), 80, 24,
 			"echo answer $((6*7)) $(pidof nc >/dev/null && echo found); exit\n")
 		assert.Contains(t, out, "answer 42 found", "it sees the processes of its target")
@@ -43,7 +44,8 @@ func TestStreamsOfKubectl(t *testing.T) {
 	// The node has declared that it serves WebSocket clients itself.
 	metrics := s.plane.Kubectl(t, "get", "--raw", "/metrics")
 	for _, kind := range []string{"exec", "attach", "portforward"} {
-		assert.Regexp(t, `websocket_streaming_requests_total\{proxy_type="proxied_to_kubelet",subresource="`+kind+`"\} [1-9]`, metrics)
+		assert.Regexp(t, `websocket_streaming_requests_total\{proxy_type="proxied_to_kubelet",subresource="`+kind+
+			`"\} [1-9]`, metrics)
 	}
 	assert.NotContains(t, metrics, `proxy_type="translated_at_apiserver"`)
 }
@@ -89,11 +91,16 @@ func (s *kubectlStreams) test(t *testing.T, image, nc, dir string) {
 	ns := s.namespace
 	run := func(name string, args ...string) {
 		t.Helper()
-		s.plane.Kubectl(t, append([]string{"run", name, "-n", ns, "--image", image, "--annotations", process.MountsAnnotation + "=env"}, args...)...)
+		s.plane.Kubectl(t,
+			append([]string{"run", name, "-n", ns, "--image", image, "--annotations", process.MountsAnnotation +
+				"=env"}, args...)...)
 	}
-	run("web", "--command", "--", "/bin/sh", "-c", "echo hello; "+nc+" -ll -p 8080 -e cat & trap '' TERM; while :; do sleep 1; done")
+	run("web", "--command", "--", "/bin/sh", "-c", "echo hello; "+nc+" -ll -p 8080 -e cat & trap '' TERM; while :; "+
+		"do sleep 1; done")
 	run("shell", "--stdin", "--tty", "--attach=false", "--command", "--", "/bin/sh")
-	run("lines", "--stdin", "--attach=false", "--command", "--", "/bin/sh", "-c", "while read line; do echo got $line; done") // ends with its input, and so does attach
+	// ends with its input, and so does attach
+	run("lines", "--stdin", "--attach=false", "--command", "--", "/bin/sh", "-c",
+		"while read line; do echo got $line; done")
 	s.plane.Kubectl(t, "wait", "-n", ns, "--for=condition=Ready", "pod/web", "pod/shell", "pod/lines", "--timeout=180s")
 	data := make([]byte, 10<<20)
 	_, _ = rand.Read(data)
@@ -107,7 +114,8 @@ func (s *kubectlStreams) test(t *testing.T, image, nc, dir string) {
 		out, err := s.plane.TryKubectl(t, string(data), "exec", "-n", ns, "-i", "web", "--", "cat")
 		require.NoError(t, err)
 		assert.Truef(t, out == string(data), "%d bytes have returned", len(out))
-		out, err = s.plane.TryKubectl(t, string(data), "exec", "-n", ns, "-i", "web", "--", "sh", "-c", "wc -c; echo problem >&2; exit 42")
+		out, err = s.plane.TryKubectl(t, string(data), "exec", "-n", ns, "-i", "web", "--", "sh", "-c",
+			"wc -c; echo problem >&2; exit 42")
 		assert.Equal(t, fmt.Sprintln(len(data)), out)
 		require.ErrorContains(t, err, "problem")
 		exit := (*exec.ExitError)(nil)
@@ -118,7 +126,8 @@ func (s *kubectlStreams) test(t *testing.T, image, nc, dir string) {
 		_, err = s.plane.TryKubectl(t, "", "exec", "-n", ns, "web", "-c", "none", "--", "true")
 		require.Error(t, err)
 		// Older clients use SPDY.
-		out, err = Piped(s.net, s.plane.KubectlCommand(t, []string{"KUBECTL_REMOTE_COMMAND_WEBSOCKETS=false"}, "exec", "-n", ns, "-i", "web", "--", "cat"), string(data))
+		out, err = Piped(s.net, s.plane.KubectlCommand(t, []string{"KUBECTL_REMOTE_COMMAND_WEBSOCKETS=false"}, "exec",
+			"-n", ns, "-i", "web", "--", "cat"), string(data))
 		require.NoError(t, err)
 		assert.Truef(t, out == string(data), "%d bytes have returned", len(out))
 	})
@@ -138,14 +147,16 @@ func (s *kubectlStreams) test(t *testing.T, image, nc, dir string) {
 		assert.Contains(t, out, "42 33 111")
 		assert.Contains(t, out, "command terminated with exit code 3")
 		out = InTerminal(t, s.net, s.plane.KubectlCommand(t, nil, "exec", "-n", ns, "-it", "web", "--", "sh"), 80, 24,
-			"while [ \"$(stty size)\" != '50 120' ]; do echo small$((6*7)); sleep 0.1; done; echo lar''ge; exit\n", Resize{After: "small42", Cols: 120, Rows: 50})
+			"while [ \"$(stty size)\" != '50 120' ]; do echo small$((6*7)); sleep 0.1; done; echo lar''ge; exit\n",
+			Resize{After: "small42", Cols: 120, Rows: 50})
 		assert.Contains(t, out, "large")
 	})
 	t.Run("attach", func(t *testing.T) {
 		out, err := s.plane.TryKubectl(t, "one\ntwo\n", "attach", "-n", ns, "-i", "lines")
 		require.NoError(t, err)
 		assert.Contains(t, out, "got one\ngot two\n")
-		out = InTerminal(t, s.net, s.plane.KubectlCommand(t, nil, "attach", "-n", ns, "-it", "shell"), 80, 24, "echo $((6*7))\nexit\n")
+		out = InTerminal(t, s.net, s.plane.KubectlCommand(t, nil, "attach", "-n", ns, "-it", "shell"), 80, 24,
+			"echo $((6*7))\nexit\n")
 		assert.Contains(t, out, "42")
 	})
 	t.Run("cp", func(t *testing.T) {
@@ -158,7 +169,8 @@ func (s *kubectlStreams) test(t *testing.T, image, nc, dir string) {
 	})
 	t.Run("port-forward", func(t *testing.T) {
 		for _, env := range []string{"KUBECTL_PORT_FORWARD_WEBSOCKETS=true", "KUBECTL_PORT_FORWARD_WEBSOCKETS=false"} {
-			port, stop := Forwarding(t, s.net, s.plane.KubectlCommand(t, []string{env}, "port-forward", "-n", ns, "pod/web", ":8080"))
+			port, stop := Forwarding(t, s.net, s.plane.KubectlCommand(t, []string{env}, "port-forward", "-n", ns,
+				"pod/web", ":8080"))
 			var conn net.Conn
 			require.NoError(t, s.net.Do(func() (err error) {
 				conn, err = (&net.Dialer{}).DialContext(t.Context(), "tcp", "127.0.0.1:"+port)

@@ -49,9 +49,11 @@ spec: {storageClassName: "", volumeName: %[1]s-%[2]s, accessModes: [ReadWriteOnc
 // withClaim is a pod that writes its groups, the options of its mount and its name to files of the
 // volume behind a claim.
 func withClaim(name, claim string) *v1.Pod {
-	c := Sh("c", "id -G > /data/groups; grep ' /data ' /proc/mounts > /data/mount; echo "+name+" > /data/name; mv /data/name /data/file; "+Forever)
+	c := Sh("c", "id -G > /data/groups; grep ' /data ' /proc/mounts > /data/mount; echo "+name+
+		" > /data/name; mv /data/name /data/file; "+Forever)
 	c.VolumeMounts = []v1.VolumeMount{{Name: "data", MountPath: "/data"}}
-	return MakePod(name, Main(c), Volume("data", v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: claim}}))
+	return MakePod(name, Main(c),
+		Volume("data", v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: claim}}))
 }
 
 // The node reads the claims of its pods, and the volumes behind them, as the Node authorizer
@@ -63,7 +65,9 @@ func testClaims(t *testing.T, s *nodeSuite, ns string) {
 		require.NoError(t, os.Mkdir(filepath.Join(dir, name), 0o777))
 	}
 	host := func(name string) string { return fmt.Sprintf("hostPath: {path: %s/%s, type: Directory}", dir, name) }
-	local := "mountOptions: [noexec]\n  " + fmt.Sprintf("local: {path: %s/local}\n  nodeAffinity: {required: {nodeSelectorTerms: [{matchExpressions: [{key: %s, operator: In, values: [%s]}]}]}}", dir, v1.LabelHostname, NodeName)
+	local := "mountOptions: [noexec]\n  " + fmt.Sprintf("local: {path: %s/local}\n  nodeAffinity: {required: "+
+		"{nodeSelectorTerms: [{matchExpressions: [{key: %s, operator: In, values: [%s]}]}]}}", dir, v1.LabelHostname,
+		NodeName)
 	s.plane.Apply(t, claimWithVolume(ns, "host", host("host"))+"---"+claimWithVolume(ns, "local", local))
 	s.plane.Kubectl(t, "annotate", "persistentvolume", ns+"-local", "pv.beta.kubernetes.io/gid=1234")
 	s.plane.Apply(t, fmt.Sprintf(`
@@ -86,7 +90,8 @@ spec: {storageClassName: "", accessModes: [ReadWriteOnce], resources: {requests:
 	assert.NotContains(t, readEventually(t, filepath.Join(ofHost, "mount")), "noexec")
 	Eventually(t, eventually, "an event about the claim that is not bound", func() error {
 		if out := s.plane.Kubectl(t, "get", "-n", ns, "events"); !strings.Contains(out, "FailedMount") ||
-			!strings.Contains(out, "unmounted volumes=[data], unattached volumes=[], failed to process volumes=[data]: error processing PVC "+ns+"/late: PVC is not bound") {
+			!strings.Contains(out, "unmounted volumes=[data], unattached volumes=[], failed to process "+
+				"volumes=[data]: error processing PVC "+ns+"/late: PVC is not bound") {
 			return errors.New(out)
 		}
 		return nil
@@ -147,14 +152,17 @@ func namesOf(t *testing.T, data string) (names []string) {
 func testTrustBundles(t *testing.T, s *nodeSuite, ns string) {
 	const signer = "e2e.kubeletkit.io/signer"
 	bundles := s.plane.Client.CertificatesV1beta1().ClusterTrustBundles()
-	named := &certificatesv1beta1.ClusterTrustBundle{ObjectMeta: metav1.ObjectMeta{Name: "named"}, Spec: certificatesv1beta1.ClusterTrustBundleSpec{TrustBundle: certificate(t, "one")}}
+	named := &certificatesv1beta1.ClusterTrustBundle{ObjectMeta: metav1.ObjectMeta{Name: "named"},
+		Spec: certificatesv1beta1.ClusterTrustBundleSpec{TrustBundle: certificate(t, "one")}}
 	signed := &certificatesv1beta1.ClusterTrustBundle{
 		ObjectMeta: metav1.ObjectMeta{Name: "e2e.kubeletkit.io:signer:live", Labels: map[string]string{"live": "true"}},
-		Spec:       certificatesv1beta1.ClusterTrustBundleSpec{SignerName: signer, TrustBundle: certificate(t, "signed")},
+		Spec: certificatesv1beta1.ClusterTrustBundleSpec{SignerName: signer,
+			TrustBundle: certificate(t, "signed")},
 	}
 	other := &certificatesv1beta1.ClusterTrustBundle{
 		ObjectMeta: metav1.ObjectMeta{Name: "e2e.kubeletkit.io:signer:other"},
-		Spec:       certificatesv1beta1.ClusterTrustBundleSpec{SignerName: signer, TrustBundle: certificate(t, "other")},
+		Spec: certificatesv1beta1.ClusterTrustBundleSpec{SignerName: signer,
+			TrustBundle: certificate(t, "other")},
 	}
 	for _, bundle := range []*certificatesv1beta1.ClusterTrustBundle{named, signed, other} {
 		_, err := bundles.Create(t.Context(), bundle, metav1.CreateOptions{})
@@ -162,11 +170,12 @@ func testTrustBundles(t *testing.T, s *nodeSuite, ns string) {
 	}
 	c := Sh("c", Forever)
 	c.VolumeMounts = []v1.VolumeMount{{Name: "trust", MountPath: "/trust"}}
-	s.create(t, ns, MakePod("trusts", Main(c), Volume("trust", v1.VolumeSource{Projected: &v1.ProjectedVolumeSource{Sources: []v1.VolumeProjection{
-		{ClusterTrustBundle: &v1.ClusterTrustBundleProjection{Name: new("named"), Path: "named.pem"}},
-		{ClusterTrustBundle: &v1.ClusterTrustBundleProjection{SignerName: new(signer), LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"live": "true"}}, Path: "signed.pem"}},
-		{ClusterTrustBundle: &v1.ClusterTrustBundleProjection{Name: new("none"), Optional: new(true), Path: "none.pem"}},
-	}}})))
+	s.create(t, ns, MakePod("trusts", Main(c),
+		Volume("trust", v1.VolumeSource{Projected: &v1.ProjectedVolumeSource{Sources: []v1.VolumeProjection{
+			{ClusterTrustBundle: &v1.ClusterTrustBundleProjection{Name: new("named"), Path: "named.pem"}},
+			{ClusterTrustBundle: &v1.ClusterTrustBundleProjection{SignerName: new(signer), LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"live": "true"}}, Path: "signed.pem"}},
+			{ClusterTrustBundle: &v1.ClusterTrustBundleProjection{Name: new("none"), Optional: new(true), Path: "none.pem"}},
+		}}})))
 	s.await(t, ns, "trusts", Running)
 	read := func(file string) []string { return namesOf(t, s.Exec(t, "trusts", "c", "cat", "/trust/"+file)) }
 	assert.Equal(t, []string{"one"}, read("named.pem"))
@@ -200,10 +209,12 @@ func testTrustBundles(t *testing.T, s *nodeSuite, ns string) {
 func testTokens(t *testing.T, s *nodeSuite, ns string) {
 	with := func(name string, context *v1.PodSecurityContext) *v1.Pod {
 		c := Sh("c", Forever)
-		c.VolumeMounts = []v1.VolumeMount{{Name: "token", MountPath: "/token"}, {Name: "token", MountPath: "/by-sub-path", SubPath: "dir/token"}}
-		pod := MakePod(name, Main(c), Volume("token", v1.VolumeSource{Projected: &v1.ProjectedVolumeSource{Sources: []v1.VolumeProjection{
-			{ServiceAccountToken: &v1.ServiceAccountTokenProjection{Audience: "e2e", Path: "dir/token", ExpirationSeconds: new(int64(600))}},
-		}}}))
+		c.VolumeMounts = []v1.VolumeMount{{Name: "token", MountPath: "/token"},
+			{Name: "token", MountPath: "/by-sub-path", SubPath: "dir/token"}}
+		pod := MakePod(name, Main(c),
+			Volume("token", v1.VolumeSource{Projected: &v1.ProjectedVolumeSource{Sources: []v1.VolumeProjection{
+				{ServiceAccountToken: &v1.ServiceAccountTokenProjection{Audience: "e2e", Path: "dir/token", ExpirationSeconds: new(int64(600))}},
+			}}}))
 		pod.Spec.SecurityContext = context
 		return pod
 	}
@@ -222,13 +233,15 @@ func testTokens(t *testing.T, s *nodeSuite, ns string) {
 		s.await(t, ns, name, Running)
 		sh := func(script string) string { return strings.TrimSpace(s.Exec(t, name, "c", "sh", "-c", script)) }
 		assert.Equal(t, "1234 2345", sh("echo $(id -u) $(id -g)"))
-		for _, file := range []string{"/token/dir/token", "/by-sub-path", "/var/run/secrets/kubernetes.io/serviceaccount/token"} {
+		for _, file := range []string{"/token/dir/token", "/by-sub-path",
+			"/var/run/secrets/kubernetes.io/serviceaccount/token"} {
 			assert.Equal(t, pod.access, sh("stat -L -c '%a %u %g' "+file), "%s of %s", file, name)
 		}
 		token := sh("cat /by-sub-path")
 		assert.True(t, token != "" && token == sh("cat /token/dir/token"), "both are the same")
 		review, err := s.plane.Client.AuthenticationV1().TokenReviews().Create(t.Context(),
-			&authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: token, Audiences: []string{"e2e"}}}, metav1.CreateOptions{})
+			&authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: token,
+				Audiences: []string{"e2e"}}}, metav1.CreateOptions{})
 		require.NoError(t, err)
 		assert.True(t, review.Status.Authenticated, review.Status.Error)
 		assert.Equal(t, "system:serviceaccount:"+ns+":default", review.Status.User.Username)

@@ -32,7 +32,8 @@ func secretDB(password string) string {
 // passwordTo is a container that writes the variable PASSWORD, which comes from the
 // secret, to a file in /shared, and ends when there is a file "end".
 func passwordTo(file string) v1.Container {
-	c := Sh("main", fmt.Sprintf("echo $PASSWORD >> /shared/%s; while [ ! -e /shared/end ]; do sleep 0.1; done; rm /shared/end", file))
+	c := Sh("main", fmt.Sprintf("echo $PASSWORD >> /shared/%s; while [ ! -e /shared/end ]; do sleep 0.1; done; rm "+
+		"/shared/end", file))
 	c.Env = []v1.EnvVar{{Name: "PASSWORD", ValueFrom: &v1.EnvVarSource{SecretKeyRef: &v1.SecretKeySelector{
 		LocalObjectReference: v1.LocalObjectReference{Name: "db"}, Key: "password",
 	}}}}
@@ -100,10 +101,12 @@ func testSecretEnvironment(t *testing.T, s *suite) {
 		return nil
 	})
 	// What it is stands in no log, not even if it is wrong.
-	putObject(t, s.agent.Manifests, "db.yaml", "apiVersion: v1\nkind: Secret\nmetadata: {name: db}\ndata: {password: hunter-3}\n")
+	putObject(t, s.agent.Manifests, "db.yaml", "apiVersion: v1\nkind: Secret\nmetadata: {name: db}\ndata: "+
+		"{password: hunter-3}\n")
 	var log []byte
 	Eventually(t, within, "the problem is told", func() (err error) {
-		if log, err = os.ReadFile(s.agent.LogPath()); err == nil && !strings.Contains(string(log), "data[password]: Invalid value: must be base64") {
+		if log, err = os.ReadFile(s.agent.LogPath()); err == nil && !strings.Contains(string(log),
+			"data[password]: Invalid value: must be base64") {
 			err = errors.New("it is not in the log")
 		}
 		return err
@@ -117,7 +120,8 @@ func testSecretEnvironment(t *testing.T, s *suite) {
 func testFiles(t *testing.T, s *suite) {
 	dir := t.TempDir()
 	version := func(i int) string {
-		return fmt.Sprintf("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: conf}\ndata: {a: \"%[1]d\", b: \"%[1]d\"}\n", i)
+		return fmt.Sprintf("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: conf}\ndata: {a: \"%[1]d\", b: "+
+			"\"%[1]d\"}\n", i)
 	}
 	c := Sh("main", `grep -c ' /secret tmpfs ro' /proc/mounts > /shared/memory
 cat /secret/key > /shared/secret
@@ -129,12 +133,15 @@ done`)
 	c.VolumeMounts = []v1.VolumeMount{{Name: "conf", MountPath: "/conf"}, {Name: "secret", MountPath: "/secret"}}
 	pod := MakePod("files", Main(c), Shared(dir))
 	pod.Spec.Volumes = append(pod.Spec.Volumes,
-		v1.Volume{Name: "conf", VolumeSource: v1.VolumeSource{ConfigMap: &v1.ConfigMapVolumeSource{LocalObjectReference: v1.LocalObjectReference{Name: "conf"}}}},
+		v1.Volume{Name: "conf",
+			VolumeSource: v1.VolumeSource{ConfigMap: &v1.ConfigMapVolumeSource{
+				LocalObjectReference: v1.LocalObjectReference{Name: "conf"}}}},
 		v1.Volume{Name: "secret", VolumeSource: v1.VolumeSource{Secret: &v1.SecretVolumeSource{SecretName: "files"}}},
 	)
 	s.put(t, pod)
 	s.agent.Await(t, pod, within, Waiting("main", "ContainerCreating"))
-	putObject(t, s.agent.Manifests, "files-secret.yaml", "apiVersion: v1\nkind: Secret\nmetadata: {name: files}\nstringData: {key: value}\n")
+	putObject(t, s.agent.Manifests, "files-secret.yaml", "apiVersion: v1\nkind: Secret\nmetadata: {name: "+
+		"files}\nstringData: {key: value}\n")
 	putObject(t, s.agent.Manifests, "files-conf.yaml", version(0))
 	s.agent.Await(t, pod, within, Running)
 	read := func(file string) string {
@@ -162,8 +169,10 @@ done`)
 // An image that takes credentials comes with those of the pod's pull secret.
 func testPullSecret(t *testing.T, s *suite) {
 	image := s.Registry.Image("private/busybox:1")
-	auth := fmt.Sprintf(`{"auths":{%q:{"username":%q,"password":%q}}}`, image[:len(image)-len("/private/busybox:1")], RegistryUser, RegistryPassword)
-	putObject(t, s.agent.Manifests, "pull.yaml", fmt.Sprintf("apiVersion: v1\nkind: Secret\ntype: kubernetes.io/dockerconfigjson\nmetadata: {name: pull}\nstringData: {.dockerconfigjson: %q}\n", auth))
+	auth := fmt.Sprintf(`{"auths":{%q:{"username":%q,"password":%q}}}`, image[:len(image)-len("/private/busybox:1")],
+		RegistryUser, RegistryPassword)
+	putObject(t, s.agent.Manifests, "pull.yaml", fmt.Sprintf("apiVersion: v1\nkind: Secret\ntype: "+
+		"kubernetes.io/dockerconfigjson\nmetadata: {name: pull}\nstringData: {.dockerconfigjson: %q}\n", auth))
 	container := Sh("main", Forever)
 	container.Image = image
 	without := s.put(t, MakePod("pull-without", Main(container)))
@@ -191,7 +200,8 @@ func TestObjectsPath(t *testing.T) {
 	pod := MakePod("secret-env", Main(container))
 	a.Put(t, pod)
 	a.PutFile(t, "db.yaml", secretDB("not read here"))
-	a.Await(t, pod, within, waitsFor("main", "couldn't get secret default/db: secrets and config maps have not been read yet"))
+	a.Await(t, pod, within,
+		waitsFor("main", "couldn't get secret default/db: secrets and config maps have not been read yet"))
 	require.NoError(t, os.Mkdir(objects, 0o700))
 	a.Await(t, pod, within, waitsFor("main", `secret "db" not found`))
 	putObject(t, objects, "db.yaml", secretDB("from its own place"))

@@ -56,7 +56,8 @@ func TestTarball(t *testing.T) {
 	tarball := releaseFile(t, "minikubelet_*_linux_amd64.tar.gz")
 	dir := t.TempDir()
 	output(t, "tar", "-xf", tarball, "-C", dir, "--strip-components=1")
-	for _, file := range []string{"LICENSE", "LICENSES-OF-DEPENDENCIES", "README.md", "minikubelet.service", "config.yaml", "completion/minikubelet.zsh", "man/minikubelet.1", "man/minikubelet-logs.1"} {
+	for _, file := range []string{"LICENSE", "LICENSES-OF-DEPENDENCIES", "README.md", "minikubelet.service",
+		"config.yaml", "completion/minikubelet.zsh", "man/minikubelet.1", "man/minikubelet-logs.1"} {
 		assert.FileExists(t, filepath.Join(dir, file))
 	}
 	program := filepath.Join(dir, "minikubelet")
@@ -86,9 +87,11 @@ func TestImage(t *testing.T) {
 	require.NoError(t, err)
 	modules := filepath.Join(node.Dir, "modules") // as on a node whose kernel has none
 	content := strings.NewReplacer(
-		"/etc/minikubelet/manifests", manifests, "path: /run/containerd,", "path: "+node.Dir+",", "/var/lib/kubelet", filepath.Join(node.Dir, "kubelet"),
+		"/etc/minikubelet/manifests", manifests, "path: /run/containerd,", "path: "+node.Dir+",",
+		"/var/lib/kubelet", filepath.Join(node.Dir, "kubelet"),
 		"/var/log/pods", filepath.Join(node.Dir, "logs"), "path: /lib/modules,", "path: "+modules+",",
-		"- --show=none", "- --show=none\n    - --hostname-override="+NodeName+"\n    - --healthz-port=0\n    - --cgroups-per-qos=false",
+		"- --show=none", "- --show=none\n    - --hostname-override="+NodeName+
+			"\n    - --healthz-port=0\n    - --cgroups-per-qos=false",
 	).Replace(string(text))
 	content = regexp.MustCompile(`image: .*`).ReplaceAllString(content, "image: "+image)
 
@@ -100,7 +103,8 @@ func TestImage(t *testing.T) {
 	assert.DirExists(t, modules)
 
 	node.Preload(t, "pause:1", "busybox:1")
-	web := MakePod("web", Main(Sh("main", Forever)), Mounted("memory", v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{Medium: v1.StorageMediumMemory}}))
+	web := MakePod("web", Main(Sh("main", Forever)),
+		Mounted("memory", v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{Medium: v1.StorageMediumMemory}}))
 	data, err := yaml.Marshal(web)
 	require.NoError(t, err)
 	require.NoError(t, os.WriteFile(filepath.Join(manifests, ".web"), data, 0o644))
@@ -160,7 +164,8 @@ func push(t *testing.T, archive, registry string, c *Cluster) string {
 	require.Len(t, top.Manifests, 1)
 	index, err := list.ImageIndex(top.Manifests[0].Digest)
 	require.NoError(t, err)
-	ref, err := name.ParseReference(registry+"/kubeletkit/minikubelet:"+top.Manifests[0].Annotations["org.opencontainers.image.ref.name"], name.Insecure)
+	ref, err := name.ParseReference(registry+"/kubeletkit/minikubelet:"+
+		top.Manifests[0].Annotations["org.opencontainers.image.ref.name"], name.Insecure)
 	require.NoError(t, err)
 	transport := &http.Transport{DialContext: c.Net.DialContext}
 	t.Cleanup(transport.CloseIdleConnections)
@@ -179,7 +184,8 @@ func TestGuestSystemdPackage(t *testing.T) {
 	require.NoError(t, os.Mkdir(filepath.Join(database, "updates"), 0o755))
 	require.NoError(t, os.WriteFile(filepath.Join(database, "status"), nil, 0o644))
 	dpkg := func(args ...string) {
-		output(t, "dpkg", append([]string{"--admindir=" + database, "--force-unsafe-io", "--force-confold"}, args...)...)
+		output(t, "dpkg", append([]string{"--admindir=" + database, "--force-unsafe-io", "--force-confold"},
+			args...)...)
 	}
 	dpkg("-i", deb)
 	assert.NotEqual(t, "active", unitState(), "an installation starts nothing")

@@ -129,7 +129,8 @@ func awaitLines(t *testing.T, dir string, n int) []string {
 // logged is a script that writes name-start, waits for SIGTERM, takes its time,
 // and writes name-end.
 func logged(name string) string {
-	return fmt.Sprintf("trap 'sleep 0.3; echo %[1]s-end >> /shared/log; exit 0' TERM; echo %[1]s-start >> /shared/log; sleep 2147483647 & wait", name)
+	return fmt.Sprintf("trap 'sleep 0.3; echo %[1]s-end >> /shared/log; exit 0' TERM; echo %[1]s-start >> "+
+		"/shared/log; sleep 2147483647 & wait", name)
 }
 
 func testStart(t *testing.T, s *suite) {
@@ -141,7 +142,8 @@ func testStart(t *testing.T, s *suite) {
 	assert.Len(t, got.Status.PodIPs, 1)
 	assert.Equal(t, "file", got.Annotations["kubernetes.io/config.source"])
 	assert.Equal(t, string(got.UID), got.Annotations["kubernetes.io/config.hash"])
-	for _, condition := range []v1.PodConditionType{v1.PodScheduled, v1.PodInitialized, v1.ContainersReady, v1.PodReadyToStartContainers} {
+	for _, condition := range []v1.PodConditionType{v1.PodScheduled, v1.PodInitialized, v1.ContainersReady,
+		v1.PodReadyToStartContainers} {
 		assert.True(t, slices.ContainsFunc(got.Status.Conditions, func(c v1.PodCondition) bool {
 			return c.Type == condition && c.Status == v1.ConditionTrue
 		}), "condition %s", condition)
@@ -257,7 +259,8 @@ func testInitOrder(t *testing.T, s *suite) {
 	step := func(name string) v1.Container {
 		return Sh(name, fmt.Sprintf("echo %[1]s-start >> /shared/log; sleep 0.3; echo %[1]s-end >> /shared/log", name))
 	}
-	pod := s.put(t, MakePod("init-order", Init(step("one"), step("two")), Main(Sh("main", "echo main-start >> /shared/log; "+Forever)), Shared(dir)))
+	pod := s.put(t, MakePod("init-order", Init(step("one"), step("two")),
+		Main(Sh("main", "echo main-start >> /shared/log; "+Forever)), Shared(dir)))
 	got := s.agent.Await(t, pod, within, Running, Terminated("one", 0), Terminated("two", 0))
 	assert.Zero(t, Status(got, "one").RestartCount)
 	assert.Equal(t, []string{"one-start", "one-end", "two-start", "two-end", "main-start"}, awaitLines(t, dir, 5))
@@ -269,8 +272,11 @@ func testInitOrder(t *testing.T, s *suite) {
 
 func testInitFailure(t *testing.T, s *suite) {
 	dir := t.TempDir()
-	again := s.put(t, MakePod("init-again", Init(Sh("init", "echo try >> /shared/log; test $(wc -l < /shared/log) -ge 3")), Main(Sh("main", Forever)), Shared(dir)))
-	never := s.put(t, MakePod("init-never", Policy(v1.RestartPolicyNever), Init(Sh("init", "exit 5")), Main(Sh("main", Forever))))
+	again := s.put(t,
+		MakePod("init-again", Init(Sh("init", "echo try >> /shared/log; test $(wc -l < /shared/log) -ge 3")),
+			Main(Sh("main", Forever)), Shared(dir)))
+	never := s.put(t, MakePod("init-never", Policy(v1.RestartPolicyNever), Init(Sh("init", "exit 5")),
+		Main(Sh("main", Forever))))
 	got := s.agent.Await(t, never, within, Phase(v1.PodFailed), Terminated("init", 5))
 	assert.Nil(t, Status(got, "main").State.Running)
 	s.agent.Await(t, again, within, Running, Restarts("init", 2))
@@ -294,7 +300,8 @@ func testSidecars(t *testing.T, s *suite) {
 
 func testSidecarRestart(t *testing.T, s *suite) {
 	dir := t.TempDir()
-	pod := s.put(t, MakePod("sidecar-restart", Policy(v1.RestartPolicyNever), Sidecar(Sh("side", Forever)), Main(Sh("main", "while [ ! -e /shared/go ]; do sleep 0.1; done")), Shared(dir)))
+	pod := s.put(t, MakePod("sidecar-restart", Policy(v1.RestartPolicyNever), Sidecar(Sh("side", Forever)),
+		Main(Sh("main", "while [ ! -e /shared/go ]; do sleep 0.1; done")), Shared(dir)))
 	s.agent.Await(t, pod, within, Running)
 	s.KillProcess(t, FullName(pod), "side")
 	got := s.agent.Await(t, pod, within, Restarts("side", 1), Running)
@@ -361,8 +368,10 @@ func testPreStop(t *testing.T, s *suite) {
 	dir := t.TempDir()
 	c := Sh("c", logged("c"))
 	c.Lifecycle = &v1.Lifecycle{
-		PostStart: &v1.LifecycleHandler{Exec: &v1.ExecAction{Command: []string{"sh", "-c", "echo poststart >> /shared/log"}}},
-		PreStop:   &v1.LifecycleHandler{Exec: &v1.ExecAction{Command: []string{"sh", "-c", "sleep 0.5; echo prestop >> /shared/log"}}},
+		PostStart: &v1.LifecycleHandler{Exec: &v1.ExecAction{Command: []string{"sh", "-c",
+			"echo poststart >> /shared/log"}}},
+		PreStop: &v1.LifecycleHandler{Exec: &v1.ExecAction{Command: []string{"sh", "-c",
+			"sleep 0.5; echo prestop >> /shared/log"}}},
 	}
 	pod := s.put(t, MakePod("prestop", Grace(15), Main(c), Shared(dir)))
 	s.agent.Await(t, pod, within, Running)
@@ -437,7 +446,8 @@ func testRapidEdits(t *testing.T, s *suite) {
 	})
 	assert.Equal(t, "20\n", s.Exec(t, FullName(pod), "c", "sh", "-c", "echo $EDIT"))
 	Eventually(t, within, "one pod is left", func() error {
-		if sandboxes, containers := s.Sandboxes(t, FullName(pod)), s.Containers(t, FullName(pod)); len(sandboxes) != 1 || len(containers) != 1 {
+		if sandboxes, containers := s.Sandboxes(t, FullName(pod)), s.Containers(t,
+			FullName(pod)); len(sandboxes) != 1 || len(containers) != 1 {
 			return fmt.Errorf("%d sandboxes, %d containers", len(sandboxes), len(containers))
 		}
 		return nil

@@ -29,9 +29,9 @@ const (
 // cutNow is the line with which a guest says that everything is under way which a power cut is to interrupt.
 const cutNow = "ready for the power cut"
 
-// Power cuts while logs are rotated and images are pulled: after each of them, the node boots from its disk, and all of its pods run again
-// but those that have finished. The node is a guest. A cut kills the guest, so that its disk has what was written to it, and in memory
-// nothing is left.
+// Power cuts while logs are rotated and images are pulled: after each of them, the node boots from its disk, and all of
+// its pods run again but those that have finished. The node is a guest. A cut kills the guest, so that its disk has
+// what was written to it, and in memory nothing is left.
 func TestPowerCuts(t *testing.T) {
 	if boot := os.Getenv(bootVariable); boot != "" {
 		n, err := strconv.Atoi(boot)
@@ -53,7 +53,8 @@ func TestPowerCuts(t *testing.T) {
 	for boot := range cuts + 1 {
 		begin := time.Now()
 		ctx, cancel := context.WithTimeout(t.Context(), 8*time.Minute)
-		cmd := exec.CommandContext(ctx, guest, "-timeout", "8m", "-disk", "1024", "-image", filepath.Join(dir, "disk"), "--",
+		cmd := exec.CommandContext(ctx, guest, "-timeout", "8m", "-disk", "1024", "-image", filepath.Join(dir, "disk"),
+			"--",
 			self, "-test.v", "-test.run", "^TestPowerCuts$", "-test.timeout", "8m")
 		cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%d", bootVariable, boot), "KUBELETKIT_E2E_AGENT="+agent)
 		cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }

@@ -27,8 +27,8 @@ import (
 // cutDisk is where the disk is mounted. Its path is short, because there are sockets below it.
 const cutDisk = "/cut"
 
-// bootAfterCut runs in the guest. Boot 0 finds an empty disk; the others find what the boot before has left when its power was cut.
-// It starts pods, and waits for the cut.
+// bootAfterCut runs in the guest. Boot 0 finds an empty disk; the others find what the boot before has left when its
+// power was cut. It starts pods, and waits for the cut.
 func bootAfterCut(t *testing.T, boot int) {
 	mountCutDisk(t, boot)
 	cluster, node := filepath.Join(cutDisk, "c"), filepath.Join(cutDisk, "node")
@@ -36,7 +36,8 @@ func bootAfterCut(t *testing.T, boot int) {
 	for i := range boot + 1 {
 		require.NoError(t, c.Registry.Add(cutImage(i)))
 	}
-	a := c.NewAgent(t, AgentOptions{Dir: node, Config: map[string]any{"containerLogMaxSize": "256Ki", "containerLogMaxFiles": 4}})
+	a := c.NewAgent(t, AgentOptions{Dir: node, Config: map[string]any{"containerLogMaxSize": "256Ki",
+		"containerLogMaxFiles": 4}})
 	checkLogFiles(t, a)
 	checkRecords(t, a)
 	require.NoError(t, errors.Join(os.RemoveAll(a.LogPath())))
@@ -87,7 +88,8 @@ func bootAfterCut(t *testing.T, boot int) {
 	assert.Empty(t, aside, "no record of the checkpoint is damaged")
 	for _, pod := range writers {
 		Eventually(t, guestWithin, "the log is rotated and compressed", func() error {
-			files, err := filepath.Glob(filepath.Join(a.Logs, "default_"+FullName(pod)+"_*", "main", fmt.Sprintf("%d.log.*.gz", Status(a.Await(t, pod, guestWithin, Running), "main").RestartCount)))
+			files, err := filepath.Glob(filepath.Join(a.Logs, "default_"+FullName(pod)+"_*",
+				"main", fmt.Sprintf("%d.log.*.gz", Status(a.Await(t, pod, guestWithin, Running), "main").RestartCount)))
 			require.NoError(t, err)
 			if len(files) == 0 {
 				return errors.New("no compressed file")
@@ -121,8 +123,8 @@ func step(t *testing.T, what string) {
 	fmt.Printf("%s s after the boot: %s\n", strings.Fields(string(up))[0], what)
 }
 
-// mountCutDisk mounts the disk, which has the root and the images of containerd and everything of the agent. The state of containerd is in
-// memory.
+// mountCutDisk mounts the disk, which has the root and the images of containerd and everything of the agent. The state
+// of containerd is in memory.
 func mountCutDisk(t *testing.T, boot int) {
 	t.Helper()
 	run := func(args ...string) {
@@ -152,7 +154,9 @@ func cutWriter(name string) *v1.Pod {
 
 // cutJob writes a line when it is started, and ends.
 func cutJob(name string) *v1.Pod {
-	return MakePod(name, Policy(v1.RestartPolicyNever), Main(Sh("main", "echo started >> /shared/"+name+"; sync /shared/"+name+"; sleep 1")), Shared(filepath.Join(cutDisk, "shared")))
+	return MakePod(name, Policy(v1.RestartPolicyNever),
+		Main(Sh("main", "echo started >> /shared/"+name+"; sync /shared/"+name+"; sleep 1")),
+		Shared(filepath.Join(cutDisk, "shared")))
 }
 
 // cutPull runs an image that the node does not have before the boot.
@@ -176,8 +180,8 @@ func putSynced(t *testing.T, a *Agent, pods ...*v1.Pod) {
 	}
 }
 
-// checkJobs asserts that no job runs again that has finished. The job of the boot before may: if the power was cut while it was started,
-// containerd does not know that it was.
+// checkJobs asserts that no job runs again that has finished. The job of the boot before may: if the power was cut
+// while it was started, containerd does not know that it was.
 func checkJobs(t *testing.T, a *Agent, boot int) {
 	t.Helper()
 	if boot == 0 {
@@ -226,8 +230,8 @@ func checkRecords(t *testing.T, a *Agent) {
 	t.Logf("files of pulled images: %v", kinds)
 }
 
-// checkLogFiles asserts that each file of a log is sound: the lines are complete, but for the last one, and their numbers increase. A
-// compressed file is complete.
+// checkLogFiles asserts that each file of a log is sound: the lines are complete, but for the last one, and their
+// numbers increase. A compressed file is complete.
 func checkLogFiles(t *testing.T, a *Agent) {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(a.Logs, "default_writer-*", "main", "*"))
@@ -252,7 +256,8 @@ func checkLogFiles(t *testing.T, a *Agent) {
 		for {
 			line, err := in.ReadString('\n')
 			if errors.Is(err, io.EOF) {
-				assert.False(t, line != "" && strings.HasSuffix(path, ".gz"), "%s: ends in the middle of a line: %q", path, line)
+				assert.False(t, line != "" && strings.HasSuffix(path, ".gz"),
+					"%s: ends in the middle of a line: %q", path, line)
 				break
 			}
 			if !assert.NoError(t, err, path) {
@@ -278,12 +283,13 @@ func checkLogFiles(t *testing.T, a *Agent) {
 	t.Logf("%d files of logs, %d of them temporary", len(files), temporary)
 }
 
-// checkLogs asserts that the command "logs" prints lines whose numbers increase. Of an instance that runs since the boot, none is missing between
-// the first and the last.
+// checkLogs asserts that the command "logs" prints lines whose numbers increase. Of an instance that runs since the
+// boot, none is missing between the first and the last.
 func checkLogs(t *testing.T, a *Agent, pod *v1.Pod, flags ...string) {
 	t.Helper()
 	begin := time.Now()
-	out, err := exec.Command(MinikubeletBinary(t), append([]string{"logs", "--root-dir", a.Root, FullName(pod)}, flags...)...).Output()
+	out, err := exec.Command(MinikubeletBinary(t), append([]string{"logs", "--root-dir", a.Root, FullName(pod)},
+		flags...)...).Output()
 	var exit *exec.ExitError
 	if errors.As(err, &exit) {
 		t.Fatalf("logs %v: %v: %s", flags, err, exit.Stderr)
@@ -293,7 +299,8 @@ func checkLogs(t *testing.T, a *Agent, pod *v1.Pod, flags ...string) {
 	var last, missing int64
 	for i, line := range lines {
 		n, err := strconv.ParseInt(line, 10, 64)
-		if !assert.NoError(t, err, "line %d of %d", i, len(lines)) || !assert.Greater(t, n, last, "line %d of %d", i, len(lines)) {
+		if !assert.NoError(t, err, "line %d of %d", i, len(lines)) ||
+			!assert.Greater(t, n, last, "line %d of %d", i, len(lines)) {
 			return
 		}
 		if i == 0 {
@@ -307,5 +314,6 @@ func checkLogs(t *testing.T, a *Agent, pod *v1.Pod, flags ...string) {
 	if len(flags) == 0 {
 		assert.Zero(t, missing, "missing lines")
 	}
-	t.Logf("logs of %s %v: %d lines up to %d, %d missing, in %v", pod.Name, flags, len(lines), last, missing, time.Since(begin))
+	t.Logf("logs of %s %v: %d lines up to %d, %d missing, in %v", pod.Name, flags, len(lines), last,
+		missing, time.Since(begin))
 }

@@ -29,10 +29,12 @@ func TestProbeMetrics(t *testing.T) {
 	c.Preload(t, "pause:1", "busybox:1")
 	agent := c.StartAgent(t, AgentOptions{})
 	probe := func(file string) *v1.Probe {
-		return &v1.Probe{ProbeHandler: v1.ProbeHandler{Exec: &v1.ExecAction{Command: []string{"test", "-e", file}}}, PeriodSeconds: 1, FailureThreshold: 1000, TimeoutSeconds: 30}
+		return &v1.Probe{ProbeHandler: v1.ProbeHandler{Exec: &v1.ExecAction{Command: []string{"test", "-e", file}}},
+			PeriodSeconds: 1, FailureThreshold: 1000, TimeoutSeconds: 30}
 	}
 	probed := Sh("c", "touch /live; "+Forever)
-	probed.StartupProbe, probed.LivenessProbe, probed.ReadinessProbe = probe("/started"), probe("/live"), probe("/ready")
+	probed.StartupProbe, probed.LivenessProbe, probed.ReadinessProbe = probe("/started"),
+		probe("/live"), probe("/ready")
 	pod := MakePod("probed", Main(probed, Sh("other", Forever)))
 	name := FullName(pod)
 	agent.Put(t, pod)
@@ -68,13 +70,16 @@ func TestProbeMetrics(t *testing.T) {
 	}
 	await("no probe but that of the startup", "Startup failed")
 	c.Exec(t, name, "c", "touch", "/started")
-	started := await("the container has started", "Startup failed", "Startup successful", "Liveness successful", "Readiness failed")
+	started := await("the container has started", "Startup failed", "Startup successful", "Liveness successful",
+		"Readiness failed")
 	assert.Equal(t, 1.0, started["Startup successful"], "it is not probed after it has started")
 	c.Exec(t, name, "c", "touch", "/ready")
-	await("the container is ready", "Startup failed", "Startup successful", "Liveness successful", "Readiness failed", "Readiness successful")
+	await("the container is ready", "Startup failed", "Startup successful", "Liveness successful", "Readiness failed",
+		"Readiness successful")
 	agent.Await(t, pod, within, Ready(true))
 	c.Exec(t, name, "c", "rm", "/live")
-	ended := await("all results", "Startup failed", "Startup successful", "Liveness successful", "Liveness failed", "Readiness failed", "Readiness successful")
+	ended := await("all results", "Startup failed", "Startup successful", "Liveness successful", "Liveness failed",
+		"Readiness failed", "Readiness successful")
 	assert.Equal(t, started["Startup failed"], ended["Startup failed"])
 
 	// The page is read in one go, but an attempt is counted before its duration.
@@ -86,7 +91,8 @@ func TestProbeMetrics(t *testing.T) {
 		}
 		for _, m := range page["prober_probe_duration_seconds"].GetMetric() {
 			labels := labelsOf(m)
-			require.Equal(t, map[string]string{"probe_type": labels["probe_type"], "container": "c", "pod": name, "namespace": "default"}, labels)
+			require.Equal(t, map[string]string{"probe_type": labels["probe_type"], "container": "c", "pod": name,
+				"namespace": "default"}, labels)
 			require.Positive(t, m.GetHistogram().GetSampleSum())
 			durations[labels["probe_type"]] = float64(m.GetHistogram().GetSampleCount())
 		}

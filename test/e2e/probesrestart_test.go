@@ -14,8 +14,8 @@ import (
 	. "github.com/kubeletkit/kubeletkit/test/e2e/harness"
 )
 
-// A container that has started, and is ready, stays so when the agent is killed and no API server has its status, although its startup
-// probe would fail now.
+// A container that has started, and is ready, stays so when the agent is killed and no API server has its status,
+// although its startup probe would fail now.
 func TestProbeResultsOutliveAKill(t *testing.T) {
 	t.Parallel()
 	s := newSuite(t, AgentOptions{})
@@ -35,7 +35,8 @@ func testProbeResultsOutliveAKill(t *testing.T, a *Agent, path string) {
 	}
 	probe := func(file string, period, failures int32) *v1.Probe {
 		return &v1.Probe{
-			ProbeHandler:  v1.ProbeHandler{Exec: &v1.ExecAction{Command: []string{"sh", "-c", "test -e " + path + "/" + file}}},
+			ProbeHandler: v1.ProbeHandler{Exec: &v1.ExecAction{Command: []string{"sh", "-c",
+				"test -e " + path + "/" + file}}},
 			PeriodSeconds: period, FailureThreshold: failures, TimeoutSeconds: 30,
 		}
 	}

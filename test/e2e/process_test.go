@@ -57,7 +57,8 @@ func TestProcessAgentKilled(t *testing.T) {
 	dir := t.TempDir()
 	// What runs a second time stays.
 	script := func(name, end string) string {
-		return fmt.Sprintf("if [ -e %[1]s/%[2]s ]; then exec sleep 2147483647; fi; touch %[1]s/%[2]s; while [ ! -e %[1]s/go ]; do sleep 0.1; done; %[3]s", dir, name, end)
+		return fmt.Sprintf("if [ -e %[1]s/%[2]s ]; then exec sleep 2147483647; fi; touch %[1]s/%[2]s; while [ ! -e "+
+			"%[1]s/go ]; do sleep 0.1; done; %[3]s", dir, name, end)
 	}
 	type ending struct {
 		end     string
@@ -139,8 +140,10 @@ func TestProcessAgentKilled(t *testing.T) {
 		st := Status(after, "c")
 		assert.Zero(t, st.RestartCount, name)
 		assert.Equal(t, Status(before[name], "c").ContainerID, st.ContainerID, name)
-		assert.Equal(t, Status(before[name], "c").State.Running.StartedAt.Time, st.State.Terminated.StartedAt.Time, name)
-		assert.True(t, st.State.Terminated.FinishedAt.Time.Before(back), "%s ended at %v", name, st.State.Terminated.FinishedAt)
+		assert.Equal(t, Status(before[name], "c").State.Running.StartedAt.Time, st.State.Terminated.StartedAt.Time,
+			name)
+		assert.True(t, st.State.Terminated.FinishedAt.Time.Before(back), "%s ended at %v", name,
+			st.State.Terminated.FinishedAt)
 	}
 	a.Remove(t, pods...)
 	a.AwaitGone(t, within, pods...)
@@ -164,7 +167,8 @@ func TestProcessGrandchildren(t *testing.T) {
 			}
 			dir := t.TempDir()
 			const ignorant = `trap "" TERM HUP; echo $$$$ > %s; while :; do sleep 1; done`
-			script := fmt.Sprintf("sh -c '"+ignorant+"' & (setsid env -i /bin/sh -c '"+ignorant+"' &); ", dir+"/child", dir+"/stray") + main
+			script := fmt.Sprintf("sh -c '"+ignorant+"' & (setsid env -i /bin/sh -c '"+ignorant+"' &); ", dir+"/child",
+				dir+"/stray") + main
 			pod := MakePod(name, Grace(int64(grace/time.Second)), Main(Sh("c", script)))
 			a.Put(t, pod)
 			a.Await(t, pod, within, Running)

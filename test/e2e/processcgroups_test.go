@@ -38,7 +38,9 @@ func TestGuestProcessCgroups(t *testing.T) {
 func TestGuestSystemdProcessCgroups(t *testing.T) {
 	inGuest(t)
 	scope := filepath.Join(t.TempDir(), "scope")
-	require.NoError(t, os.WriteFile(scope, []byte("#!/bin/sh\nexec systemd-run --scope --quiet --property=Delegate=yes "+MinikubeletBinary(t)+` "$@"`+"\n"), 0o700))
+	require.NoError(t,
+		os.WriteFile(scope, []byte("#!/bin/sh\nexec systemd-run --scope --quiet --property=Delegate=yes "+
+			MinikubeletBinary(t)+` "$@"`+"\n"), 0o700))
 	a := StartProcessAgent(t, AgentOptions{Binary: scope, Config: map[string]any{"podPidsLimit": 100}})
 	testProcessCgroups(t, a, guestEpsilon, "0::/kubeletkit/")
 }
@@ -53,7 +55,8 @@ func testProcessCgroups(t *testing.T, a *Agent, epsilon float64, root string) {
 		return pod
 	}
 	good := MakePod("good", Main(Sh("c", "while sleep 0.1; do :; done")))
-	bomb := MakePod("bomb", Grace(0), Main(Sh("c", "bomb() { while :; do bomb & done; }; bomb 2>/dev/null & while :; do :; done")))
+	bomb := MakePod("bomb", Grace(0), Main(Sh("c", "bomb() { while :; do bomb & done; }; bomb 2>/dev/null & while "+
+		":; do :; done")))
 	hog := MakePod("hog", Policy(v1.RestartPolicyNever), Main(Sh("c", `x=a; while :; do x="$x$x"; done`)))
 	hog.Spec.Containers[0].Resources.Limits = v1.ResourceList{v1.ResourceMemory: resource.MustParse("32Mi")}
 	a.Put(t, good)
@@ -97,7 +100,8 @@ func testProcessCgroups(t *testing.T, a *Agent, epsilon float64, root string) {
 	a.Await(t, small, guestWithin, Running)
 	a.Await(t, large, guestWithin, Running)
 	used := func(pod *v1.Pod) float64 {
-		resp, err := a.Runtime.Runtime.PodSandboxStats(t.Context(), &cri.PodSandboxStatsRequest{PodSandboxId: a.Runtime.Sandboxes(t, FullName(pod))[0].Id})
+		resp, err := a.Runtime.Runtime.PodSandboxStats(t.Context(),
+			&cri.PodSandboxStatsRequest{PodSandboxId: a.Runtime.Sandboxes(t, FullName(pod))[0].Id})
 		require.NoError(t, err)
 		return float64(resp.GetStats().GetLinux().GetCpu().GetUsageCoreNanoSeconds().GetValue())
 	}
@@ -126,7 +130,8 @@ func cgroupOf(t *testing.T, a *Agent, pod *v1.Pod) string {
 	data, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "cgroup"))
 	require.NoError(t, err)
 	for line := range strings.Lines(string(data)) {
-		if strings.Contains(line, ":pids:") || strings.HasPrefix(line, "0::/") && !strings.Contains(string(data), ":pids:") {
+		if strings.Contains(line, ":pids:") || strings.HasPrefix(line, "0::/") &&
+			!strings.Contains(string(data), ":pids:") {
 			return strings.TrimSpace(line)
 		}
 	}

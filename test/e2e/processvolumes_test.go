@@ -41,8 +41,10 @@ func filesPod(i int, name, dir, mode string) *v1.Pod {
 	labels := v1.DownwardAPIVolumeFile{Path: "labels", FieldRef: &v1.ObjectFieldSelector{FieldPath: "metadata.labels"}}
 	pod := MakePod(name, Grace(1), Main(c),
 		Volume("config", v1.VolumeSource{ConfigMap: &v1.ConfigMapVolumeSource{LocalObjectReference: ref}}),
-		Volume("secret", v1.VolumeSource{Secret: &v1.SecretVolumeSource{SecretName: "files", DefaultMode: ptr(int32(0o400))}}),
-		Volume("info", v1.VolumeSource{DownwardAPI: &v1.DownwardAPIVolumeSource{Items: []v1.DownwardAPIVolumeFile{labels}}}),
+		Volume("secret",
+			v1.VolumeSource{Secret: &v1.SecretVolumeSource{SecretName: "files", DefaultMode: ptr(int32(0o400))}}),
+		Volume("info",
+			v1.VolumeSource{DownwardAPI: &v1.DownwardAPIVolumeSource{Items: []v1.DownwardAPIVolumeFile{labels}}}),
 		Volume("all", v1.VolumeSource{Projected: &v1.ProjectedVolumeSource{Sources: []v1.VolumeProjection{
 			{ConfigMap: &v1.ConfigMapProjection{LocalObjectReference: ref, Items: []v1.KeyToPath{{Key: "key", Path: "config"}}}},
 			{Secret: &v1.SecretProjection{LocalObjectReference: ref, Items: []v1.KeyToPath{{Key: "key", Path: "deep/secret"}}}},
@@ -77,13 +79,15 @@ func TestProcessVolumesNotAsRoot(t *testing.T) {
 		return a.Runtime.TryExec(t, FullName(pod), "c", "sh", "-c", script)
 	}
 	files := func(pod *v1.Pod) string {
-		return fmt.Sprintf("cat %s/key; echo; cat %s/key; echo; cat %s/labels; echo; cd %s && cat config; echo; cat deep/secret; echo; cat labels",
+		return fmt.Sprintf("cat %s/key; echo; cat %s/key; echo; cat %s/labels; echo; cd %s && cat config; echo; cat "+
+			"deep/secret; echo; cat labels",
 			path(pod, "config"), path(pod, "secret"), path(pod, "info"), path(pod, "all"))
 	}
 	have := func(pod *v1.Pod, version string) {
 		t.Helper()
 		began := time.Now()
-		want := fmt.Sprintf("config-%[1]s\nsecret-%[1]s\nversion=\"%[1]s\"\nconfig-%[1]s\nsecret-%[1]s\nversion=\"%[1]s\"", version)
+		want := fmt.Sprintf(
+			"config-%[1]s\nsecret-%[1]s\nversion=\"%[1]s\"\nconfig-%[1]s\nsecret-%[1]s\nversion=\"%[1]s\"", version)
 		Eventually(t, within, "the files of version "+version, func() error {
 			if got, err := sh(pod, files(pod)); err != nil || got != want {
 				return fmt.Errorf("%q (%v)", got, err)
@@ -96,11 +100,15 @@ func TestProcessVolumesNotAsRoot(t *testing.T) {
 	for _, pod := range pods {
 		a.Await(t, pod, within, Running)
 		have(pod, "1")
-		got, err := sh(pod, fmt.Sprintf("id -u; stat -L -c %%a %s/key; echo hello > %s/file && cat %s/a/b/file", path(pod, "secret"), path(pod, "sub"), path(pod, "data")))
+		got, err := sh(pod, fmt.Sprintf("id -u; stat -L -c %%a %s/key; echo hello > %s/file && cat %s/a/b/file",
+			path(pod, "secret"), path(pod, "sub"), path(pod, "data")))
 		require.NoError(t, err)
 		assert.Equal(t, fmt.Sprintf("%d\n400\nhello\n", nobody), got)
-		assert.FileExists(t, filepath.Join(a.Root, "pods", string(pod.UID), "volumes/kubernetes.io~empty-dir/data/a/b/file"))
-		_, err = sh(pod, fmt.Sprintf("cd %s && mkdir -p mod/cache && touch mod/cache/f && chmod -R a-w mod", path(pod, "data"))) // as Go does
+		assert.FileExists(t, filepath.Join(a.Root, "pods", string(pod.UID),
+			"volumes/kubernetes.io~empty-dir/data/a/b/file"))
+		// as Go does
+		_, err = sh(pod, fmt.Sprintf("cd %s && mkdir -p mod/cache && touch mod/cache/f && chmod -R a-w mod",
+			path(pod, "data")))
 		require.NoError(t, err)
 	}
 	lines, err := a.AnyOf("Secrets and tokens of pods are on disk")

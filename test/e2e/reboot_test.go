@@ -68,7 +68,8 @@ func TestReboot(t *testing.T) {
 	agent := c.NewAgent(t, AgentOptions{Config: map[string]any{"staticPodURL": source.url, "httpCheckFrequency": "1s"}})
 	s := &suite{Cluster: c, agent: agent}
 
-	same, gone, changed := MakePod("same", Main(Sh("c", Forever))), MakePod("gone", Main(Sh("c", Forever))), MakePod("changed", Main(Sh("c", Forever)))
+	same, gone, changed := MakePod("same", Main(Sh("c", Forever))), MakePod("gone", Main(Sh("c", Forever))),
+		MakePod("changed", Main(Sh("c", Forever)))
 	fromFile := MakePod("from-file", Main(Sh("c", Forever)))
 	source.set(same, gone, changed)
 	agent.Start(t)
@@ -85,7 +86,8 @@ func TestReboot(t *testing.T) {
 	restored := s.awaitAll(t, all, Running)
 	for i, pod := range restored {
 		assert.Equal(t, before[i].UID, pod.UID, pod.Name)
-		assert.NotEqual(t, Status(before[i], "c").ContainerID, Status(pod, "c").ContainerID, "%s: it runs again", pod.Name)
+		assert.NotEqual(t, Status(before[i], "c").ContainerID, Status(pod, "c").ContainerID,
+			"%s: it runs again", pod.Name)
 	}
 
 	edit := Sh("c", Forever)

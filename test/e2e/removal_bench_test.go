@@ -57,13 +57,15 @@ func benchmarkRemoval(b *testing.B, n int) {
 		if os.Getenv("KUBELETKIT_E2E_SIGTERM") != "" {
 			command = Forever
 		}
-		return benchPods(fmt.Sprintf("pod-%d", rounds), n, Grace(2), func(pod *v1.Pod) { pod.Spec.Containers[0] = Sh("c", command) })
+		return benchPods(fmt.Sprintf("pod-%d", rounds), n, Grace(2),
+			func(pod *v1.Pod) { pod.Spec.Containers[0] = Sh("c", command) })
 	}
 	var bare []Pod
 	if list[0].name == bareClient || list[0].name == onlyStops {
 		// This gives the bare client the configurations that the agent uses.
 		first := pods()
-		agentRound(b, c, AgentOptions{}, first, func(*Agent) { bare = bareCopies(b, c, first) }, func(string, float64) {})
+		agentRound(b, c, AgentOptions{}, first, func(*Agent) { bare = bareCopies(b, c, first) },
+			func(string, float64) {})
 	}
 	took := samples{}
 	takeTurns(b, list, func(who contestant) {
@@ -87,7 +89,8 @@ func benchmarkRemoval(b *testing.B, n int) {
 				return
 			}
 			measureRemoval(b, c, nil, func(unit string, v float64) { took.add(who.name, unit, v) }, func() {
-				for err := c.EndAll(2); err != nil; err = c.EndAll(2) { // some calls fail in a runtime that is overloaded
+				for err := c.EndAll(2); err != nil; err = c.EndAll(2) {
+					// some calls fail in a runtime that is overloaded
 					if b.Log(err); ctx.Err() != nil {
 						b.Fatal("the bare client cannot remove its pods")
 					}
@@ -101,13 +104,15 @@ func benchmarkRemoval(b *testing.B, n int) {
 		agent, list := launch(b, c, who.options, n), pods()
 		agent.Put(b, list...)
 		awaitRunning(b, agent, n)
-		measureRemoval(b, c, agent, func(unit string, v float64) { took.add(who.name, unit, v) }, func() { agent.Remove(b, list...) })
+		measureRemoval(b, c, agent, func(unit string, v float64) { took.add(who.name, unit, v) },
+			func() { agent.Remove(b, list...) })
 		took.add(who.name, "pod-cpu-ms", agent.Cost(b).CPU.Seconds()*1000/float64(n))
 		disband(b, c, agent)
 	})
 	took.report(b, list, "s", bareClient, func(name string) map[string]float64 {
 		metrics := took.spread("s")(name)
-		if ours, theirs := took[name]["s-stopped"], took[bareClient]["s-stopped"]; name != bareClient && len(theirs) > 0 {
+		if ours, theirs := took[name]["s-stopped"], took[bareClient]["s-stopped"]; name != bareClient &&
+			len(theirs) > 0 {
 			metrics["ratio-stopped"] = ratio(b, ours, theirs)
 		}
 		return metrics

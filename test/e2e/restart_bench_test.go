@@ -81,7 +81,8 @@ func restartBarely(b *testing.B, c *Cluster, pods []*v1.Pod) (stop func()) {
 		restart[c.Newest(b, FullName(pod), "c").Id] = func() error {
 			config := containers[len(containers)-1]
 			config.Metadata.Attempt++
-			created, err := c.Runtime.CreateContainer(ctx, &cri.CreateContainerRequest{PodSandboxId: id, Config: config, SandboxConfig: sandbox})
+			created, err := c.Runtime.CreateContainer(ctx, &cri.CreateContainerRequest{PodSandboxId: id, Config: config,
+				SandboxConfig: sandbox})
 			if err != nil {
 				return err
 			}

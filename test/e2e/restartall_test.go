@@ -13,13 +13,15 @@ import (
 	. "github.com/kubeletkit/kubeletkit/test/e2e/harness"
 )
 
-// watcher is a container that exits with 42 when the file exists, and removes it before. Then all containers of its pod are restarted.
+// watcher is a container that exits with 42 when the file exists, and removes it before. Then all containers of its pod
+// are restarted.
 func watcher(file string) v1.Container {
 	c := Sh("watcher", fmt.Sprintf("while [ ! -e %[1]s ]; do sleep 0.1; done; rm %[1]s; exit 42", file))
 	c.RestartPolicy = ptr(v1.ContainerRestartPolicyNever)
 	c.RestartPolicyRules = []v1.ContainerRestartRule{{
-		Action:    v1.ContainerRestartRuleActionRestartAllContainers,
-		ExitCodes: &v1.ContainerRestartRuleOnExitCodes{Operator: v1.ContainerRestartRuleOnExitCodesOpIn, Values: []int32{42}},
+		Action: v1.ContainerRestartRuleActionRestartAllContainers,
+		ExitCodes: &v1.ContainerRestartRuleOnExitCodes{Operator: v1.ContainerRestartRuleOnExitCodesOpIn,
+			Values: []int32{42}},
 	}}
 	return c
 }
@@ -30,10 +32,13 @@ func restartAllPod(name, shared string, options ...Option) *v1.Pod {
 		return Sh(name, fmt.Sprintf("echo %s >> %s/log; %s", name, shared, script))
 	}
 	probed := say("main", Forever)
-	probed.ReadinessProbe = &v1.Probe{ProbeHandler: v1.ProbeHandler{Exec: &v1.ExecAction{Command: []string{"true"}}}, PeriodSeconds: 1}
-	probed.Lifecycle = &v1.Lifecycle{PreStop: &v1.LifecycleHandler{Exec: &v1.ExecAction{Command: []string{"sh", "-c", "echo hook >> " + shared + "/log"}}}}
+	probed.ReadinessProbe = &v1.Probe{ProbeHandler: v1.ProbeHandler{Exec: &v1.ExecAction{Command: []string{"true"}}},
+		PeriodSeconds: 1}
+	probed.Lifecycle = &v1.Lifecycle{PreStop: &v1.LifecycleHandler{Exec: &v1.ExecAction{Command: []string{"sh", "-c",
+		"echo hook >> " + shared + "/log"}}}}
 	return MakePod(name, append([]Option{
-		Policy(v1.RestartPolicyNever), Grace(40), Init(say("init", "true")), Sidecar(say("side", Forever)), Main(probed, say("once", "true"), watcher(shared+"/go")),
+		Policy(v1.RestartPolicyNever), Grace(40), Init(say("init", "true")), Sidecar(say("side", Forever)),
+		Main(probed, say("once", "true"), watcher(shared+"/go")),
 	}, options...)...)
 }
 
@@ -56,11 +61,12 @@ func allRestarted(n int32) Condition {
 	}
 }
 
-// A container whose rule says so has all containers restarted, in the same sandbox and with the same volumes. preStop hooks do not
-// run, and the grace period is not waited for.
+// A container whose rule says so has all containers restarted, in the same sandbox and with the same volumes. preStop
+// hooks do not run, and the grace period is not waited for.
 func testRestartAll(t *testing.T, s *suite) {
 	dir := t.TempDir()
-	pod := s.put(t, restartAllPod("restart-all", "/shared", Shared(dir), Mounted("empty", v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{}})))
+	pod := s.put(t, restartAllPod("restart-all", "/shared", Shared(dir),
+		Mounted("empty", v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{}})))
 	name := FullName(pod)
 	before := s.agent.Await(t, pod, within, theseRun("main", "side", "watcher"), allRestarted(0))
 	s.Exec(t, name, "main", "touch", "/empty/kept")
@@ -79,7 +85,8 @@ func testRestartAll(t *testing.T, s *suite) {
 	assert.Equal(t, []string{"init", "side"}, lines[:2])
 	assert.Equal(t, []string{"init", "side"}, lines[4:6], "it begins with the init containers, and no hook has run")
 	for _, container := range []string{"init", "main"} {
-		assert.FileExists(t, filepath.Join(s.agent.Logs, fmt.Sprintf("default_%s_%s", name, after.UID), container, "0.log"), "logs stay")
+		assert.FileExists(t, filepath.Join(s.agent.Logs, fmt.Sprintf("default_%s_%s", name, after.UID), container,
+			"0.log"), "logs stay")
 	}
 
 	// The second time it waits.

@@ -14,7 +14,8 @@ func TestRestarted(t *testing.T) {
 	waiting := v1.ContainerState{Waiting: &v1.ContainerStateWaiting{Reason: "ContainerCreating"}}
 	ended := func(id, reason string, code int32, started time.Time) v1.ContainerState {
 		return v1.ContainerState{Terminated: &v1.ContainerStateTerminated{
-			ContainerID: id, Reason: reason, ExitCode: code, StartedAt: metav1.NewTime(started), FinishedAt: metav1.Now(),
+			ContainerID: id, Reason: reason, ExitCode: code, StartedAt: metav1.NewTime(started),
+			FinishedAt: metav1.Now(),
 		}}
 	}
 	cutOff := ended("a", "StartError", 128, time.Unix(0, 0))

@@ -10,8 +10,9 @@ import (
 	. "github.com/kubeletkit/kubeletkit/test/e2e/harness"
 )
 
-// BenchmarkLogLimit has a container write to its log, at a rate of at most 6 or 100 MB/s or as fast as it can, and reports by how much the rotated
-// files exceed the limit of 2 MiB: of the median and the largest file of each run. An iteration is a rotation.
+// BenchmarkLogLimit has a container write to its log, at a rate of at most 6 or 100 MB/s or as fast as it can, and
+// reports by how much the rotated files exceed the limit of 2 MiB: of the median and the largest file of each run. An
+// iteration is a rotation.
 //
 //	go test -run '^$' -bench LogLimit -benchtime 20x -timeout 30m
 func BenchmarkLogLimit(b *testing.B) {
@@ -37,7 +38,8 @@ func BenchmarkLogLimit(b *testing.B) {
 					agent.Put(b, pod)
 					running := agent.Await(b, pod, within, Running)
 					defer agent.Remove(b, pod)
-					sizes, rate := rotatedSizes(b, filepath.Join(agent.Logs, "default_"+FullName(pod)+"_"+string(running.UID), "main"), b.N)
+					sizes, rate := rotatedSizes(b, filepath.Join(agent.Logs, "default_"+FullName(pod)+"_"+
+						string(running.UID), "main"), b.N)
 					b.ReportMetric(0, "ns/op")
 					b.ReportMetric(rate/1e6, "MB/s")
 					b.ReportMetric((median(sizes)-limit)/1e6, "excess-MB")
@@ -48,7 +50,8 @@ func BenchmarkLogLimit(b *testing.B) {
 	}
 }
 
-// rotatedSizes returns the sizes of n rotated files before they are compressed, and how many bytes a second were written meanwhile.
+// rotatedSizes returns the sizes of n rotated files before they are compressed, and how many bytes a second were
+// written meanwhile.
 func rotatedSizes(b *testing.B, dir string, n int) (sizes []float64, rate float64) {
 	b.Helper()
 	largest := map[string]int64{}
@@ -62,7 +65,8 @@ func rotatedSizes(b *testing.B, dir string, n int) (sizes []float64, rate float6
 			b.Fatal(err)
 		}
 		for _, e := range entries {
-			if !strings.Contains(e.Name(), ".log.") || strings.HasSuffix(e.Name(), ".gz") || strings.HasSuffix(e.Name(), ".tmp") {
+			if !strings.Contains(e.Name(), ".log.") || strings.HasSuffix(e.Name(), ".gz") ||
+				strings.HasSuffix(e.Name(), ".tmp") {
 				continue
 			}
 			if info, err := e.Info(); err == nil {

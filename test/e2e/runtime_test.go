@@ -33,8 +33,9 @@ func TestRuntimeSuite(t *testing.T) {
 	}
 	network := filepath.Join(c.Dir, "cni", "10-kubeletkit.conflist")
 	subject := &runtimetest.Subject{
-		Runtime:      rt,
-		Host:         &runtime.Host{NodeName: NodeName, Hostname: NodeName, IPs: []string{"192.0.2.1"}, PodLogsDir: filepath.Join(dir, "logs")},
+		Runtime: rt,
+		Host: &runtime.Host{NodeName: NodeName, Hostname: NodeName, IPs: []string{"192.0.2.1"},
+			PodLogsDir: filepath.Join(dir, "logs")},
 		Dir:          filepath.Join(dir, "pods"),
 		Image:        c.Registry.Image("busybox:1"),
 		MissingImage: c.Registry.Image("missing:1"),
@@ -70,5 +71,6 @@ func TestRuntimeSuite(t *testing.T) {
 			})
 		},
 	}
-	runtimetest.Suite(t, runtimetest.Factory{New: func(*testing.T) *runtimetest.Subject { return subject }, Timeout: time.Minute})
+	runtimetest.Suite(t, runtimetest.Factory{New: func(*testing.T) *runtimetest.Subject { return subject },
+		Timeout: time.Minute})
 }

@@ -70,7 +70,8 @@ func testBadManifests(t *testing.T, s *suite) {
 	after := s.put(t, MakePod("bad-after", Main(Sh("c", Forever))))
 	s.agent.Await(t, after, within, Running)
 	assert.Equal(t, before.Status.ContainerStatuses, s.agent.Await(t, good, within, Running).Status.ContainerStatuses)
-	assert.Equal(t, lastGood.Status.ContainerStatuses, s.agent.Await(t, edited, within, Running).Status.ContainerStatuses)
+	assert.Equal(t, lastGood.Status.ContainerStatuses,
+		s.agent.Await(t, edited, within, Running).Status.ContainerStatuses)
 	list, err := s.agent.Pods()
 	require.NoError(t, err)
 	for _, pod := range list.Items {
@@ -95,7 +96,8 @@ func testVolumes(t *testing.T, s *suite) {
 	dir := t.TempDir()
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "file"), []byte("content\n"), 0o644))
 	c := Sh("c", "echo written > /data/sub/out; "+Forever)
-	c.Env = []v1.EnvVar{{Name: "POD", ValueFrom: &v1.EnvVarSource{FieldRef: &v1.ObjectFieldSelector{FieldPath: "metadata.name"}}}}
+	c.Env = []v1.EnvVar{{Name: "POD",
+		ValueFrom: &v1.EnvVarSource{FieldRef: &v1.ObjectFieldSelector{FieldPath: "metadata.name"}}}}
 	c.VolumeMounts = []v1.VolumeMount{
 		{Name: "dir", MountPath: "/made"},
 		{Name: "file", MountPath: "/file", ReadOnly: true},
@@ -108,7 +110,8 @@ func testVolumes(t *testing.T, s *suite) {
 		Volume("dir", hostPath(filepath.Join(dir, "new/dir"), v1.HostPathDirectoryOrCreate)),
 		Volume("file", hostPath(filepath.Join(dir, "file"), v1.HostPathFile)),
 		Volume("disk", v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{}}),
-		Volume("memory", v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{Medium: v1.StorageMediumMemory, SizeLimit: ptr(resource.MustParse("1Mi"))}}),
+		Volume("memory", v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{Medium: v1.StorageMediumMemory,
+			SizeLimit: ptr(resource.MustParse("1Mi"))}}),
 	))
 	name := FullName(pod)
 	before := s.agent.Await(t, pod, within, Running)
@@ -158,7 +161,8 @@ func testSubPathEscape(t *testing.T, s *suite) {
 		s.agent.Await(t, pod, within, Waiting("c", "CreateContainerConfigError"))
 		assert.Empty(t, s.Containers(t, FullName(pod)))
 	}
-	pod := s.put(t, MakePod("hostpath-missing", Main(Sh("c", Forever)), Mounted("v", hostPath(filepath.Join(dir, "nowhere"), v1.HostPathDirectory))))
+	pod := s.put(t, MakePod("hostpath-missing", Main(Sh("c", Forever)),
+		Mounted("v", hostPath(filepath.Join(dir, "nowhere"), v1.HostPathDirectory))))
 	s.agent.Await(t, pod, within, Phase(v1.PodPending))
 	time.Sleep(time.Second)
 	assert.Empty(t, s.Containers(t, FullName(pod)))
@@ -207,7 +211,8 @@ func testEnvironment(t *testing.T, s *suite) {
 		{Name: "CPU", ValueFrom: &v1.EnvVarSource{ResourceFieldRef: &v1.ResourceFieldSelector{Resource: "requests.cpu", Divisor: resource.MustParse("1m")}}},
 	}
 	c.Resources = v1.ResourceRequirements{
-		Limits:   v1.ResourceList{v1.ResourceMemory: resource.MustParse("64Mi"), v1.ResourceCPU: resource.MustParse("500m")},
+		Limits: v1.ResourceList{v1.ResourceMemory: resource.MustParse("64Mi"),
+			v1.ResourceCPU: resource.MustParse("500m")},
 		Requests: v1.ResourceList{v1.ResourceCPU: resource.MustParse("100m")},
 	}
 	pod := MakePod("environment", Main(c))
@@ -229,7 +234,8 @@ func testEnvironment(t *testing.T, s *suite) {
 	assert.Contains(t, sh("cat /etc/resolv.conf"), "nameserver 10.9.9.9")
 	assert.Contains(t, sh("cat /etc/resolv.conf"), "search kit.example")
 	assert.Equal(t, v1.PodQOSBurstable, got.Status.QOSClass)
-	assert.Equal(t, "67108864", sh("cat /sys/fs/cgroup/memory/memory.limit_in_bytes /sys/fs/cgroup/memory.max 2>/dev/null; true"))
+	assert.Equal(t, "67108864", sh("cat /sys/fs/cgroup/memory/memory.limit_in_bytes /sys/fs/cgroup/memory.max "+
+		"2>/dev/null; true"))
 
 	s.KillProcess(t, name, "c")
 	after := s.agent.Await(t, pod, within, Restarts("c", 1), Running)
@@ -238,9 +244,11 @@ func testEnvironment(t *testing.T, s *suite) {
 
 func testSecurity(t *testing.T, s *suite) {
 	user := Sh("user", Forever)
-	user.SecurityContext = &v1.SecurityContext{RunAsUser: ptr(int64(1234)), RunAsGroup: ptr(int64(2345)), ReadOnlyRootFilesystem: ptr(true), AllowPrivilegeEscalation: ptr(false)}
+	user.SecurityContext = &v1.SecurityContext{RunAsUser: ptr(int64(1234)), RunAsGroup: ptr(int64(2345)),
+		ReadOnlyRootFilesystem: ptr(true), AllowPrivilegeEscalation: ptr(false)}
 	caps := Sh("caps", Forever)
-	caps.SecurityContext = &v1.SecurityContext{Capabilities: &v1.Capabilities{Drop: []v1.Capability{"ALL"}, Add: []v1.Capability{"NET_BIND_SERVICE"}}}
+	caps.SecurityContext = &v1.SecurityContext{Capabilities: &v1.Capabilities{Drop: []v1.Capability{"ALL"},
+		Add: []v1.Capability{"NET_BIND_SERVICE"}}}
 	image := Sh("image", Forever)
 	image.Image = s.Registry.Image("busybox:user")
 	image.SecurityContext = &v1.SecurityContext{RunAsNonRoot: ptr(true)}
@@ -288,7 +296,8 @@ func testHostPort(t *testing.T, s *suite) {
 	web.Ports = []v1.ContainerPort{{ContainerPort: 80, HostPort: 8088}}
 	pod := s.put(t, MakePod("hostport", Main(web)))
 	s.agent.Await(t, pod, within, Running)
-	client := http.Client{Transport: &http.Transport{DialContext: s.Net.DialContext, DisableKeepAlives: true}, Timeout: 5 * time.Second}
+	client := http.Client{Transport: &http.Transport{DialContext: s.Net.DialContext, DisableKeepAlives: true},
+		Timeout: 5 * time.Second}
 	get := func() error {
 		resp, err := client.Get("http://127.0.0.1:8088/")
 		if err != nil {
@@ -320,7 +329,8 @@ func testImagePolicies(t *testing.T, s *suite) {
 	s.agent.Await(t, invalid, within, Waiting("c", "InvalidImageName"))
 	for _, pod := range []*v1.Pod{missing, private} {
 		got := s.agent.Await(t, pod, within, Phase(v1.PodPending), func(pod *v1.Pod) error {
-			if w := Status(pod, "c").State.Waiting; w == nil || w.Reason != "ErrImagePull" && w.Reason != "ImagePullBackOff" {
+			if w := Status(pod, "c").State.Waiting; w == nil || w.Reason != "ErrImagePull" &&
+				w.Reason != "ImagePullBackOff" {
 				return fmt.Errorf("%+v", w)
 			}
 			return nil

@@ -77,7 +77,8 @@ func restBeforeEach(b *testing.B) time.Duration {
 
 // agentRound measures the start of the pods by a new agent, calls look, if not nil, while they
 // run, and removes them with the agent.
-func agentRound(b *testing.B, c *Cluster, options AgentOptions, pods []*v1.Pod, look func(*Agent), add func(unit string, value float64)) {
+func agentRound(b *testing.B, c *Cluster, options AgentOptions, pods []*v1.Pod, look func(*Agent),
+	add func(unit string, value float64)) {
 	b.Helper()
 	agent := launch(b, c, options, len(pods))
 	start, cost := stageStart(b, agent, pods), agent.Cost(b).CPU

@@ -35,7 +35,8 @@ func TestStaticPodsWithoutUID(t *testing.T) {
 	same := func(before []*v1.Pod, pods []*v1.Pod) {
 		t.Helper()
 		for i, mirror := range await(pods) {
-			assert.Equal(t, before[i].Annotations["kubernetes.io/config.hash"], mirror.Annotations["kubernetes.io/config.hash"])
+			assert.Equal(t, before[i].Annotations["kubernetes.io/config.hash"],
+				mirror.Annotations["kubernetes.io/config.hash"])
 			adopted(t, before[i], mirror) // also the mirror pod
 		}
 	}
@@ -85,7 +86,8 @@ func TestStaticPodsWithoutUID(t *testing.T) {
 	pods[1].Spec.Containers[0].Args = append(pods[1].Spec.Containers[0].Args, "changed")
 	agent.Put(t, pods[1])
 	agent.Start(t)
-	s.await(t, "default", FullName(pods[1]), Running, Ready(true), func(pod *v1.Pod) error { return otherThan(kubelets[1], pod) })
+	s.await(t, "default", FullName(pods[1]), Running, Ready(true),
+		func(pod *v1.Pod) error { return otherThan(kubelets[1], pod) })
 	same(kubelets[:1], pods[:1])
 	agent.Remove(t, all...)
 	agent.AwaitGone(t, 2*within, all...)
@@ -95,7 +97,8 @@ func TestStaticPodsWithoutUID(t *testing.T) {
 func TestManifestIsPutBack(t *testing.T) {
 	t.Parallel()
 	s := newSuite(t, AgentOptions{})
-	for _, pause := range []time.Duration{0, 5 * time.Millisecond, 100 * time.Millisecond, time.Second, 5 * time.Second} {
+	for _, pause := range []time.Duration{0, 5 * time.Millisecond, 100 * time.Millisecond,
+		time.Second, 5 * time.Second} {
 		pod := MakePod(fmt.Sprint("back-", pause.Milliseconds()), Main(Sh("c", Forever)))
 		pod.Spec.TerminationGracePeriodSeconds = ptr(int64(1))
 		s.agent.Put(t, pod)

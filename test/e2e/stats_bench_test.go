@@ -61,7 +61,8 @@ func benchmarkScrape(b *testing.B, n int) {
 		cost := func(f func()) (agentMS, runtimeMS float64) {
 			own, others := agent.ThreadCPU(b), c.CPU(b)
 			f()
-			return float64((agent.ThreadCPU(b) - own).Microseconds()) / 1000, float64((c.CPU(b) - others).Microseconds()) / 1000
+			return float64((agent.ThreadCPU(b) - own).Microseconds()) / 1000,
+				float64((c.CPU(b) - others).Microseconds()) / 1000
 		}
 		const quiet = 20 // seconds
 		idle, idleRuntime := cost(func() { time.Sleep(quiet * time.Second) })
@@ -157,7 +158,8 @@ func scrapeAll(agent *Agent) (stop func()) {
 		tick := time.NewTicker(time.Second)
 		defer tick.Stop()
 		for {
-			for _, path := range []string{"/metrics", "/metrics/resource", "/metrics/cadvisor", "/metrics/probes", "/stats/summary"} {
+			for _, path := range []string{"/metrics", "/metrics/resource", "/metrics/cadvisor", "/metrics/probes",
+				"/stats/summary"} {
 				_, _ = agent.Get(path)
 			}
 			select {

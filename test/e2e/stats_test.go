@@ -112,7 +112,8 @@ func TestStats(t *testing.T) {
 	busy := Sh("busy", "dd if=/dev/zero of=/layer bs=1M count=3; dd if=/dev/zero of=/data/file bs=1M count=5; "+
 		"dd if=/dev/zero bs=1M count=1 | tr '\\0' 'x' | fold -w 1000; exec dd if=/dev/zero of=/dev/null bs=20M")
 	busy.VolumeMounts = []v1.VolumeMount{{Name: "data", MountPath: "/data"}}
-	pod := MakePod("busy", Main(busy, Sh("idle", Forever)), Volume("data", v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{}}))
+	pod := MakePod("busy", Main(busy, Sh("idle", Forever)),
+		Volume("data", v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{}}))
 	name := FullName(pod)
 	agent.Put(t, pod)
 	agent.Await(t, pod, within, Running)
@@ -124,15 +125,19 @@ func TestStats(t *testing.T) {
 		}
 		p := podStats(s, name)
 		switch {
-		case p == nil || len(p.Containers) != 2 || p.CPU == nil || p.Memory == nil || p.Network == nil || p.Network.RxBytes == nil || *p.Network.RxBytes == 0 || p.ProcessStats == nil:
+		case p == nil || len(p.Containers) != 2 || p.CPU == nil || p.Memory == nil || p.Network == nil ||
+			p.Network.RxBytes == nil || *p.Network.RxBytes == 0 || p.ProcessStats == nil:
 			return fmt.Errorf("usage of the pod: %+v", p)
 		case p.Containers[0].CPU.UsageNanoCores == nil || *p.Containers[0].CPU.UsageNanoCores < 1e8:
 			return fmt.Errorf("rate: %+v", p.Containers[0].CPU)
-		case len(p.VolumeStats) == 0 || *p.VolumeStats[0].UsedBytes < 5<<20 || p.Containers[0].Logs == nil || *p.Containers[0].Logs.UsedBytes < 1<<20:
+		case len(p.VolumeStats) == 0 || *p.VolumeStats[0].UsedBytes < 5<<20 || p.Containers[0].Logs == nil ||
+			*p.Containers[0].Logs.UsedBytes < 1<<20:
 			return fmt.Errorf("volumes %+v, logs %+v", p.VolumeStats, p.Containers[0].Logs)
-		case p.Containers[0].Memory == nil || *p.Containers[0].Memory.WorkingSetBytes < 15<<20: // it has begun to keep something in memory
+		case p.Containers[0].Memory == nil || *p.Containers[0].Memory.WorkingSetBytes < 15<<20:
+			// it has begun to keep something in memory
 			return fmt.Errorf("memory: %+v", p.Containers[0].Memory)
-		case p.Containers[0].Rootfs == nil || *p.Containers[0].Rootfs.UsedBytes < 3<<20: // containerd measures every 10 s
+		case p.Containers[0].Rootfs == nil || *p.Containers[0].Rootfs.UsedBytes < 3<<20:
+			// containerd measures every 10 s
 			return fmt.Errorf("layer %+v", p.Containers[0].Rootfs)
 		}
 		return nil
@@ -151,7 +156,8 @@ func TestStats(t *testing.T) {
 	} {
 		assert.True(t, there, "%s of the node: %+v", what, n)
 	}
-	for resource, there := range map[string]bool{"cpu": n.CPU.PSI != nil, "memory": n.Memory.PSI != nil, "io": n.IO != nil && n.IO.PSI != nil} {
+	for resource, there := range map[string]bool{"cpu": n.CPU.PSI != nil, "memory": n.Memory.PSI != nil,
+		"io": n.IO != nil && n.IO.PSI != nil} {
 		_, err := os.ReadFile("/proc/pressure/" + resource)
 		assert.Equal(t, err == nil, there, "pressure of %s of the node: %v", resource, err)
 	}
@@ -169,7 +175,8 @@ func TestStats(t *testing.T) {
 		_, ok := value(resource[name], of)
 		assert.True(t, ok, name)
 	}
-	for _, name := range []string{"node_cpu_usage_seconds_total", "node_memory_working_set_bytes", "pod_cpu_usage_seconds_total", "pod_memory_working_set_bytes"} {
+	for _, name := range []string{"node_cpu_usage_seconds_total", "node_memory_working_set_bytes",
+		"pod_cpu_usage_seconds_total", "pod_memory_working_set_bytes"} {
 		assert.Contains(t, resource, name)
 	}
 	failed, _ := value(resource["resource_scrape_error"], nil)
@@ -184,14 +191,16 @@ func TestStats(t *testing.T) {
 	})
 	cadvisor := metricsPage(t, agent, "/metrics/cadvisor")
 	for _, name := range []string{
-		"container_cpu_usage_seconds_total", "container_memory_working_set_bytes", "container_memory_rss", "container_memory_cache", "container_fs_usage_bytes",
+		"container_cpu_usage_seconds_total", "container_memory_working_set_bytes", "container_memory_rss",
+		"container_memory_cache", "container_fs_usage_bytes",
 		"container_cpu_cfs_periods_total", "container_start_time_seconds",
 	} {
 		_, ok := value(cadvisor[name], of)
 		assert.True(t, ok, name)
 	}
 	for _, name := range []string{"container_network_receive_bytes_total", "container_network_receive_packets_total"} {
-		_, ok := value(cadvisor[name], map[string]string{"namespace": "default", "pod": FullName(pod), "interface": "eth0"})
+		_, ok := value(cadvisor[name], map[string]string{"namespace": "default", "pod": FullName(pod),
+			"interface": "eth0"})
 		assert.True(t, ok, name)
 	}
 	testPressure(t, c.Client, p, cadvisor)
@@ -200,7 +209,9 @@ func TestStats(t *testing.T) {
 	assert.Contains(t, cadvisor, "machine_memory_bytes")
 
 	all := metricsPage(t, agent, "/metrics")
-	for _, name := range []string{"kubelet_running_pods", "kubelet_running_containers", "kubelet_runtime_operations_total", "process_cpu_seconds_total", "go_goroutines", "kubelet_container_log_filesystem_used_bytes"} {
+	for _, name := range []string{"kubelet_running_pods", "kubelet_running_containers",
+		"kubelet_runtime_operations_total", "process_cpu_seconds_total", "go_goroutines",
+		"kubelet_container_log_filesystem_used_bytes"} {
 		assert.Contains(t, all, name)
 	}
 	metricsPage(t, agent, "/metrics/probes")

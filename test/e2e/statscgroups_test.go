@@ -18,7 +18,8 @@ import (
 
 // callsOfStats are the calls of CRI by which a runtime reports usage.
 var callsOfStats = []string{
-	"ContainerStats", "ListContainerStats", "StreamContainerStats", "PodSandboxStats", "ListPodSandboxStats", "StreamPodSandboxStats",
+	"ContainerStats", "ListContainerStats", "StreamContainerStats", "PodSandboxStats", "ListPodSandboxStats",
+	"StreamPodSandboxStats",
 	"ListMetricDescriptors", "ListPodSandboxMetrics", "StreamPodSandboxMetrics",
 }
 
@@ -47,7 +48,8 @@ func TestStatsFromCgroups(t *testing.T) {
 	})
 
 	// read returns the usage when the figures that both have are there, and what else is wanted.
-	read := func(what string, more func(*statsv1alpha1.PodStats) error) (*statsv1alpha1.Summary, *statsv1alpha1.PodStats) {
+	read := func(what string, more func(*statsv1alpha1.PodStats) error) (*statsv1alpha1.Summary,
+		*statsv1alpha1.PodStats) {
 		t.Helper()
 		var s *statsv1alpha1.Summary
 		var p *statsv1alpha1.PodStats
@@ -55,11 +57,14 @@ func TestStatsFromCgroups(t *testing.T) {
 			if s, err = statsSummary(agent, ""); err != nil {
 				return err
 			}
-			if p = podStats(s, name); p == nil || len(p.Containers) != 2 || p.Network == nil || p.ProcessStats == nil || len(p.VolumeStats) == 0 || p.EphemeralStorage == nil {
+			if p = podStats(s, name); p == nil || len(p.Containers) != 2 || p.Network == nil || p.ProcessStats == nil ||
+				len(p.VolumeStats) == 0 || p.EphemeralStorage == nil {
 				return fmt.Errorf("usage of the pod: %+v", p)
 			}
 			for _, u := range usageOf(p) {
-				if u.cpu == nil || u.cpu.UsageCoreNanoSeconds == nil || u.cpu.UsageNanoCores == nil || u.memory == nil || u.memory.WorkingSetBytes == nil || u.memory.RSSBytes == nil || u.memory.PageFaults == nil {
+				if u.cpu == nil || u.cpu.UsageCoreNanoSeconds == nil || u.cpu.UsageNanoCores == nil ||
+					u.memory == nil || u.memory.WorkingSetBytes == nil || u.memory.RSSBytes == nil ||
+					u.memory.PageFaults == nil {
 					return fmt.Errorf("usage of %s: %+v, %+v", u.what, u.cpu, u.memory)
 				}
 			}
@@ -83,7 +88,8 @@ func TestStatsFromCgroups(t *testing.T) {
 			then := usageOf(before)
 			for i, u := range usageOf(p) {
 				if *u.cpu.UsageCoreNanoSeconds < *then[i].cpu.UsageCoreNanoSeconds {
-					return fmt.Errorf("CPU time of %s: %d before, %d now", u.what, *then[i].cpu.UsageCoreNanoSeconds, *u.cpu.UsageCoreNanoSeconds)
+					return fmt.Errorf("CPU time of %s: %d before, %d now", u.what, *then[i].cpu.UsageCoreNanoSeconds,
+						*u.cpu.UsageCoreNanoSeconds)
 				}
 			}
 			return nil
@@ -131,7 +137,8 @@ func TestStatsFromCgroups(t *testing.T) {
 		assert.LessOrEqual(t, *of.own, *of.after)
 	}
 	assert.Equal(t, before.Network.Name, own.Network.Name)
-	assert.Equal(t, *before.ProcessStats.ProcessCount+1, *own.ProcessStats.ProcessCount, "the cgroup of the pod has the process of its sandbox, too")
+	assert.Equal(t, *before.ProcessStats.ProcessCount+1, *own.ProcessStats.ProcessCount,
+		"the cgroup of the pod has the process of its sandbox, too")
 
 	// File systems are read by statfs, and files are added up.
 	assert.Nil(t, busy.Rootfs, "only the runtime knows layers")
@@ -139,7 +146,8 @@ func TestStatsFromCgroups(t *testing.T) {
 	assert.Equal(t, *before.VolumeStats[0].CapacityBytes, *own.VolumeStats[0].CapacityBytes)
 	assert.Positive(t, *busy.Logs.UsedBytes)
 	assert.Equal(t, *nodeBefore.Node.Fs.CapacityBytes, *node.Node.Fs.CapacityBytes)
-	assert.Equal(t, *nodeBefore.Node.Fs.CapacityBytes, *busy.Logs.CapacityBytes, "logs are on the file system of the agent")
+	assert.Equal(t, *nodeBefore.Node.Fs.CapacityBytes, *busy.Logs.CapacityBytes,
+		"logs are on the file system of the agent")
 
 	failed, ok := value(page["resource_scrape_error"], nil)
 	assert.True(t, ok)
@@ -163,7 +171,8 @@ func TestStatsFromCgroups(t *testing.T) {
 	of["container"] = "busy"
 	system, _ := value(cadvisor["container_cpu_system_seconds_total"], of)
 	assert.Positive(t, system)
-	for _, name := range []string{"container_cpu_user_seconds_total", "container_cpu_cfs_periods_total", "container_memory_rss", "container_memory_mapped_file"} {
+	for _, name := range []string{"container_cpu_user_seconds_total", "container_cpu_cfs_periods_total",
+		"container_memory_rss", "container_memory_mapped_file"} {
 		_, ok := value(cadvisor[name], of)
 		assert.True(t, ok, name)
 	}

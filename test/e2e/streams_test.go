@@ -69,7 +69,8 @@ func (n *streamNode) run(t *testing.T, config *cri.ContainerConfig, script strin
 	config.Metadata = &cri.ContainerMetadata{Name: strings.ReplaceAll(t.Name(), "/", "-")}
 	config.Image, config.Linux = &cri.ImageSpec{Image: "host"}, &cri.LinuxContainerConfig{}
 	config.Command = []string{"sh", "-c", script}
-	created, err := n.Runtime.CreateContainer(t.Context(), &cri.CreateContainerRequest{PodSandboxId: n.sandbox, Config: config, SandboxConfig: n.config})
+	created, err := n.Runtime.CreateContainer(t.Context(), &cri.CreateContainerRequest{PodSandboxId: n.sandbox,
+		Config: config, SandboxConfig: n.config})
 	require.NoError(t, err)
 	_, err = n.Runtime.StartContainer(t.Context(), &cri.StartContainerRequest{ContainerId: created.ContainerId})
 	require.NoError(t, err)
@@ -77,7 +78,8 @@ func (n *streamNode) run(t *testing.T, config *cri.ContainerConfig, script strin
 }
 
 // execIn returns an executor for a command in the container.
-func (n *streamNode) execIn(t *testing.T, connect connector, id string, o remotecommand.StreamOptions, cmd ...string) remotecommand.Executor {
+func (n *streamNode) execIn(t *testing.T, connect connector, id string, o remotecommand.StreamOptions,
+	cmd ...string) remotecommand.Executor {
 	t.Helper()
 	resp, err := n.Runtime.Exec(t.Context(), &cri.ExecRequest{
 		ContainerId: id, Cmd: cmd, Tty: o.Tty, Stdin: o.Stdin != nil, Stdout: o.Stdout != nil, Stderr: o.Stderr != nil,
@@ -87,7 +89,8 @@ func (n *streamNode) execIn(t *testing.T, connect connector, id string, o remote
 }
 
 // attachTo returns an executor for an attachment to the container.
-func (n *streamNode) attachTo(t *testing.T, connect connector, id string, o remotecommand.StreamOptions) remotecommand.Executor {
+func (n *streamNode) attachTo(t *testing.T, connect connector, id string,
+	o remotecommand.StreamOptions) remotecommand.Executor {
 	t.Helper()
 	resp, err := n.Runtime.Attach(t.Context(), &cri.AttachRequest{
 		ContainerId: id, Tty: o.Tty, Stdin: o.Stdin != nil, Stdout: o.Stdout != nil, Stderr: o.Stderr != nil,
@@ -110,7 +113,8 @@ func spdyExecutor(t *testing.T, address string) remotecommand.Executor {
 
 func webSocketExecutor(t *testing.T, address string) remotecommand.Executor {
 	t.Helper()
-	e, err := remotecommand.NewWebSocketExecutorForProtocols(&rest.Config{}, http.MethodGet, address, "v4.channel.k8s.io")
+	e, err := remotecommand.NewWebSocketExecutorForProtocols(&rest.Config{}, http.MethodGet, address,
+		"v4.channel.k8s.io")
 	require.NoError(t, err)
 	return e
 }
@@ -175,7 +179,8 @@ func (s sizes) Next() *remotecommand.TerminalSize {
 
 // echoesSizes is a script that tells the size of its terminal after each line that
 // is typed, until "end".
-const echoesSizes = "test -t 0 && test -t 1 || exit 9; while read x; do echo got $x at $(stty size); [ $x != end ] || exit 3; done"
+const echoesSizes = "test -t 0 && test -t 1 || exit 9; while read x; do echo got $x at $(stty size); [ $x != end ] " +
+	"|| exit 3; done"
 
 // typeInto uses a terminal in which echoesSizes runs, changes its size, and returns
 // what its stream ends with.
@@ -223,7 +228,8 @@ func TestStreamsExec(t *testing.T) {
 			t.Run("Output", func(t *testing.T) {
 				var out, errOut screen
 				o := remotecommand.StreamOptions{Stdout: &out, Stderr: &errOut}
-				err := n.execIn(t, c.connect, id, o, "sh", "-c", "echo to stdout; echo to stderr >&2; exit 5").StreamWithContext(t.Context(), o)
+				err := n.execIn(t, c.connect, id, o, "sh", "-c",
+					"echo to stdout; echo to stderr >&2; exit 5").StreamWithContext(t.Context(), o)
 				var exit clientexec.CodeExitError
 				require.ErrorAs(t, err, &exit)
 				assert.Equal(t, 5, exit.Code)
@@ -253,7 +259,8 @@ func TestStreamsExec(t *testing.T) {
 				var out, errOut screen
 				o := remotecommand.StreamOptions{Stdin: bytes.NewReader(data), Stdout: &out, Stderr: &errOut}
 				require.NoError(t, n.execIn(t, c.connect, id, o, cmd...).StreamWithContext(t.Context(), o))
-				assert.Equal(t, sha256.Sum256(data), sha256.Sum256([]byte(out.String())), "%d bytes came back", len(out.String()))
+				assert.Equal(t, sha256.Sum256(data), sha256.Sum256([]byte(out.String())),
+					"%d bytes came back", len(out.String()))
 				assert.Equal(t, "end\n", errOut.String())
 			})
 			t.Run("Terminal", func(t *testing.T) {
@@ -294,7 +301,8 @@ func TestStreamsAttach(t *testing.T) {
 	for name, c := range connectors {
 		t.Run(name, func(t *testing.T) {
 			t.Run("Streams", func(t *testing.T) {
-				id := n.run(t, &cri.ContainerConfig{Stdin: true}, "while read x; do echo got $x; echo also $x >&2; [ $x != end ] || exit 4; done")
+				id := n.run(t, &cri.ContainerConfig{Stdin: true}, "while read x; do echo got $x; echo also $x >&2; "+
+					"[ $x != end ] || exit 4; done")
 				in, write := io.Pipe()
 				defer write.Close()
 				var out, errOut screen
@@ -421,7 +429,8 @@ func TestStreamsPortForward(t *testing.T) {
 			require.NoError(t, err)
 			ready, stop := make(chan struct{}), make(chan struct{})
 			defer close(stop)
-			forwarder, err := portforward.NewForStreaming(dial(t, u), []string{fmt.Sprintf("0:%d", port(l)), fmt.Sprintf("0:%d", closed)}, stop, ready, io.Discard, io.Discard)
+			forwarder, err := portforward.NewForStreaming(dial(t, u), []string{fmt.Sprintf("0:%d", port(l)),
+				fmt.Sprintf("0:%d", closed)}, stop, ready, io.Discard, io.Discard)
 			require.NoError(t, err)
 			ended := make(chan error, 1) // one value, of the one goroutine
 			go func() { ended <- forwarder.ForwardPorts() }()

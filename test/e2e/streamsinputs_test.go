@@ -65,7 +65,8 @@ const typed = "word\n"
 
 // testInputsOf runs a command in the pod with each pair of flags and each input. Nothing of the output is lost, and
 // the exit code is that of the command.
-func testInputsOf(t *testing.T, net *NetNS, execCommand func(ctx context.Context, flags ...string) *exec.Cmd, pod string) {
+func testInputsOf(t *testing.T, net *NetNS, execCommand func(ctx context.Context, flags ...string) *exec.Cmd,
+	pod string) {
 	rounds := 2
 	if text := os.Getenv(roundsVariable); text != "" {
 		var err error
@@ -74,7 +75,8 @@ func testInputsOf(t *testing.T, net *NetNS, execCommand func(ctx context.Context
 	}
 	file := filepath.Join(t.TempDir(), "input")
 	require.NoError(t, os.WriteFile(file, []byte(typed), 0o600))
-	const script = "if [ -t 1 ]; then echo terminal; fi; if read line; then echo got $line; fi; echo problem >&2; echo the end; exit 3"
+	const script = "if [ -t 1 ]; then echo terminal; fi; if read line; then echo got $line; fi; echo problem >&2; " +
+		"echo the end; exit 3"
 	for _, flags := range [][]string{nil, {"-i"}, {"-t"}, {"-i", "-t"}} {
 		stdin, tty := slices.Contains(flags, "-i"), slices.Contains(flags, "-t")
 		for _, kind := range inputKinds {
@@ -94,15 +96,16 @@ func testInputsOf(t *testing.T, net *NetNS, execCommand func(ctx context.Context
 					shown, code := runWithInput(t, net, cmd, kind, file)
 					late := ctx.Err() != nil
 					cancel()
-					// About one in some thousands of commands whose input ends at once does not end on a busy machine: containerd has
-					// logged the end of the input, and its shim does not answer.
+					// About one in some thousands of commands whose input ends at once does not end on a busy machine:
+					// containerd has logged the end of the input, and its shim does not answer.
 					if late && hung == 0 {
 						t.Logf("a command did not end: %q", shown)
 						hung++
 						run--
 						continue
 					}
-					ok := code == 3 && strings.Contains(shown, "problem\n") && strings.Contains(shown, refused) == (stdin && tty && kind != "terminal")
+					ok := code == 3 && strings.Contains(shown, "problem\n") &&
+						strings.Contains(shown, refused) == (stdin && tty && kind != "terminal")
 					for _, text := range []string{"the end\n", "got word\n", "terminal\n"} {
 						ok = ok && strings.Contains(shown, text) == slices.Contains(want, text)
 					}

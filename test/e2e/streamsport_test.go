@@ -40,7 +40,8 @@ type session struct {
 
 // open begins a session through the gateway, by WebSocket version 5 or by SPDY. The client types a
 // text first.
-func (s *standalone) open(t *testing.T, via *Gateway, webSocket bool, path string, query url.Values, first string) *session {
+func (s *standalone) open(t *testing.T, via *Gateway, webSocket bool, path string, query url.Values,
+	first string) *session {
 	t.Helper()
 	tty := query.Get("tty") != ""
 	address := &url.URL{Scheme: "https", Host: via.Addr, Path: path, RawQuery: query.Encode()}
@@ -56,11 +57,13 @@ func (s *standalone) open(t *testing.T, via *Gateway, webSocket bool, path strin
 	require.NoError(t, err)
 	in, keys := io.Pipe()
 	ctx, cancel := context.WithCancel(logr.NewContext(t.Context(), logr.Discard())) // clients log each end
-	x := &session{what: fmt.Sprintf("%s by %s, terminal %v", path, what, tty), webSocket: webSocket, keys: keys, leave: cancel, ended: make(chan struct{})}
+	x := &session{what: fmt.Sprintf("%s by %s, terminal %v", path, what, tty), webSocket: webSocket, keys: keys,
+		leave: cancel, ended: make(chan struct{})}
 	go func() {
 		defer close(x.ended)
 		defer in.Close() // nobody takes what is typed any more
-		x.err = e.StreamWithContext(ctx, remotecommand.StreamOptions{Stdin: io.MultiReader(strings.NewReader(first), in), Stdout: &x.out, Tty: tty})
+		x.err = e.StreamWithContext(ctx, remotecommand.StreamOptions{Stdin: io.MultiReader(strings.NewReader(first),
+			in), Stdout: &x.out, Tty: tty})
 	}()
 	t.Cleanup(cancel)
 	return x
@@ -118,11 +121,15 @@ func TestManySessions(t *testing.T) {
 		t.Parallel()
 		c := NewCluster(t)
 		c.Preload(t, "pause:1", "busybox:1")
-		testManySessions(t, newStandalone(t, func(config map[string]any) *Agent { return c.StartAgent(t, AgentOptions{Config: config}) }))
+		testManySessions(t,
+			newStandalone(t,
+				func(config map[string]any) *Agent { return c.StartAgent(t, AgentOptions{Config: config}) }))
 	})
 	t.Run("processes", func(t *testing.T) { // whose streams the agent serves itself
 		t.Parallel()
-		testManySessions(t, newStandalone(t, func(config map[string]any) *Agent { return StartProcessAgent(t, AgentOptions{Config: config}) }))
+		testManySessions(t,
+			newStandalone(t,
+				func(config map[string]any) *Agent { return StartProcessAgent(t, AgentOptions{Config: config}) }))
 	})
 }
 

@@ -62,7 +62,8 @@ func (s *standalone) forward(t *testing.T, via *Gateway, webSocket bool, path st
 		dialer = spdy.NewDialerForStreaming(upgrader, &http.Client{Transport: transport}, http.MethodPost, u)
 	}
 	ready, stop := make(chan struct{}), make(chan struct{})
-	f, err := portforward.NewForStreaming(dialer, []string{fmt.Sprintf("0:%d", port)}, stop, ready, io.Discard, io.Discard)
+	f, err := portforward.NewForStreaming(dialer, []string{fmt.Sprintf("0:%d", port)}, stop, ready,
+		io.Discard, io.Discard)
 	require.NoError(t, err)
 	ended := make(chan error, 1) // one value, of the one goroutine
 	go func() { ended <- f.ForwardPorts() }()
@@ -152,7 +153,8 @@ func TestSessionsWhileRuntimeRestarts(t *testing.T) {
 	t.Parallel()
 	c := NewCluster(t)
 	c.Preload(t, "pause:1", "busybox:1")
-	agent := newStandalone(t, func(config map[string]any) *Agent { return c.StartAgent(t, AgentOptions{Config: config}) })
+	agent := newStandalone(t,
+		func(config map[string]any) *Agent { return c.StartAgent(t, AgentOptions{Config: config}) })
 	const ticks = "trap 'exit 0' TERM; while :; do echo tick; sleep 0.2; done"
 	web, terminal := Sh("web", "nc -ll -p 8080 -e cat & "+ticks), Sh("terminal", ticks)
 	web.Stdin, terminal.Stdin, terminal.TTY = true, true, true
@@ -221,7 +223,8 @@ func TestSessionsWhileRuntimeRestarts(t *testing.T) {
 			leaveAll(t, streams, forwards)
 			served := time.Since(back)
 			s.awaitRest(t, before)
-			t.Logf("after containerd is back, the log goes on after %v, sessions were served after %v, nothing is left after %v", followed, served, time.Since(back))
+			t.Logf("after containerd is back, the log goes on after %v, sessions were served after %v, nothing is "+
+				"left after %v", followed, served, time.Since(back))
 			adopted(t, was, s.Await(t, pod, within, Running))
 		})
 	}

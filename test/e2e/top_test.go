@@ -36,7 +36,8 @@ type aggregator struct {
 
 // scrape reads the page of the node.
 func (a *aggregator) scrape(ctx context.Context) error {
-	data, err := a.plane.Client.CoreV1().RESTClient().Get().AbsPath("/api/v1/nodes/" + NodeName + "/proxy/metrics/resource").DoRaw(ctx)
+	data, err := a.plane.Client.CoreV1().RESTClient().Get().AbsPath("/api/v1/nodes/" + NodeName +
+		"/proxy/metrics/resource").DoRaw(ctx)
 	if err != nil {
 		return err
 	}
@@ -101,13 +102,15 @@ func (a *aggregator) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	switch parts := strings.Split(strings.Trim(path, "/"), "/"); {
 	case path == "":
 		reply(map[string]any{"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": version, "resources": []any{
-			map[string]any{"name": "nodes", "kind": "NodeMetrics", "namespaced": false, "verbs": []string{"get", "list"}},
+			map[string]any{"name": "nodes", "kind": "NodeMetrics", "namespaced": false,
+				"verbs": []string{"get", "list"}},
 			map[string]any{"name": "pods", "kind": "PodMetrics", "namespaced": true, "verbs": []string{"get", "list"}},
 		}})
 	case parts[0] == "nodes":
 		var items []any
 		for _, u := range a.usage("node_cpu_usage_seconds_total", "node_memory_working_set_bytes", "", nil) {
-			items = append(items, map[string]any{"metadata": meta(NodeName, ""), "timestamp": time.Now().UTC().Format(time.RFC3339), "window": "10s", "usage": u})
+			items = append(items, map[string]any{"metadata": meta(NodeName, ""),
+				"timestamp": time.Now().UTC().Format(time.RFC3339), "window": "10s", "usage": u})
 		}
 		reply(map[string]any{"kind": "NodeMetricsList", "apiVersion": version, "items": items})
 	case len(parts) == 3 && parts[2] == "pods":
@@ -115,10 +118,12 @@ func (a *aggregator) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 		in := map[string]string{"namespace": parts[1]}
 		for pod := range a.usage("pod_cpu_usage_seconds_total", "pod_memory_working_set_bytes", "pod", in) {
 			var containers []any
-			for name, u := range a.usage("container_cpu_usage_seconds_total", "container_memory_working_set_bytes", "container", map[string]string{"namespace": parts[1], "pod": pod}) {
+			for name, u := range a.usage("container_cpu_usage_seconds_total", "container_memory_working_set_bytes",
+				"container", map[string]string{"namespace": parts[1], "pod": pod}) {
 				containers = append(containers, map[string]any{"name": name, "usage": u})
 			}
-			items = append(items, map[string]any{"metadata": meta(pod, parts[1]), "timestamp": time.Now().UTC().Format(time.RFC3339), "window": "10s", "containers": containers})
+			items = append(items, map[string]any{"metadata": meta(pod, parts[1]),
+				"timestamp": time.Now().UTC().Format(time.RFC3339), "window": "10s", "containers": containers})
 		}
 		reply(map[string]any{"kind": "PodMetricsList", "apiVersion": version, "items": items})
 	default:
@@ -169,7 +174,8 @@ func TestTop(t *testing.T) {
 	s := newNodeSuite(t, AgentOptions{})
 	s.start(t)
 	ns := s.plane.Namespace(t, "top")
-	s.plane.Kubectl(t, "run", "busy", "-n", ns, "--image", s.Registry.Image("busybox:1"), "--command", "--", "/bin/sh", "-c", "while true; do :; done")
+	s.plane.Kubectl(t, "run", "busy", "-n", ns, "--image", s.Registry.Image("busybox:1"), "--command", "--", "/bin/sh",
+		"-c", "while true; do :; done")
 	s.plane.Kubectl(t, "wait", "-n", ns, "--for=condition=Ready", "pod/busy", "--timeout=180s")
 	a := &aggregator{plane: s.plane}
 	a.register(t, s.Net, "127.0.0.1:4443")
@@ -199,7 +205,8 @@ func TestTop(t *testing.T) {
 	assert.NotContains(t, out, "<unknown>")
 	binary, line := MinikubeletBinary(t), regexp.MustCompile(ns+` +busy +[0-9]{3,}m +[0-9]+Mi\n$`)
 	Eventually(t, eventually, "minikubelet top", func() error {
-		top, err := exec.CommandContext(t.Context(), binary, "top", "-n", ns, "--root-dir", s.agent.Root).CombinedOutput()
+		top, err := exec.CommandContext(t.Context(), binary, "top", "-n", ns,
+			"--root-dir", s.agent.Root).CombinedOutput()
 		if err != nil || !line.Match(top) {
 			return fmt.Errorf("%w\n%s", err, top)
 		}

@@ -72,7 +72,8 @@ func openBrowser(t *testing.T, address string) *browser {
 		Skip(t, "needs Chromium: apt install chromium-headless-shell")
 	}
 	ctx, cancel := chromedp.NewExecAllocator(t.Context(), append(chromedp.DefaultExecAllocatorOptions[:],
-		chromedp.ExecPath(program), chromedp.NoSandbox, chromedp.WindowSize(1100, 800), chromedp.WSURLReadTimeout(time.Minute), chromedp.Flag("font-render-hinting", "none"))...)
+		chromedp.ExecPath(program), chromedp.NoSandbox, chromedp.WindowSize(1100, 800),
+		chromedp.WSURLReadTimeout(time.Minute), chromedp.Flag("font-render-hinting", "none"))...)
 	t.Cleanup(cancel)
 	ctx, cancel = chromedp.NewContext(ctx)
 	t.Cleanup(cancel)
@@ -147,13 +148,16 @@ func (b *browser) picture(t *testing.T, name string, width, height int64, dark b
 // to it, what it writes and uses; and nothing of it acts on the page.
 func TestUI(t *testing.T) {
 	t.Parallel()
-	a := StartProcessAgent(t, AgentOptions{Config: map[string]any{"crashLoopBackOff": map[string]any{"maxContainerRestartPeriod": "10s"}}})
+	a := StartProcessAgent(t,
+		AgentOptions{Config: map[string]any{"crashLoopBackOff": map[string]any{"maxContainerRestartPeriod": "10s"}}})
 	dir := t.TempDir()
 	// In a manifest $$$$ stands for a shell's $$, and $$ for $.
 	web := MakePod("web", Main(
-		Sh("server", `echo '`+hostile+`'; i=0; while true; do i=$$((i+1)); echo "$$(date +%T) GET /orders/$$((1040 + i)) 200"; k=0; while [ $$k -lt $$(( i % 9 * 9000 )) ]; do k=$$((k+1)); done; sleep 0.7; if [ -e `+dir+`/go ]; then echo the last word; rm `+dir+`/go; fi; done`),
+		Sh("server", `echo '`+hostile+
+			`'; i=0; while true; do i=$$((i+1)); echo "$$(date +%T) GET /orders/$$((1040 + i)) 200"; k=0; while [ $$k -lt $$(( i % 9 * 9000 )) ]; do k=$$((k+1)); done; sleep 0.7; if [ -e `+dir+`/go ]; then echo the last word; rm `+dir+`/go; fi; done`),
 		Sh("exporter", "echo serving metrics; exec sleep 2147483647")))
-	loop := Sh("importer", "echo connecting to the database; sleep 4; echo 'fatal: the database refused the password'; exit 3")
+	loop := Sh("importer", "echo connecting to the database; sleep 4; echo 'fatal: the database refused the "+
+		"password'; exit 3")
 	loop.TerminationMessagePolicy = v1.TerminationMessageFallbackToLogsOnError
 	importer := MakePod("importer", Main(loop))
 	broken := Sh("thumbs", "exit 0")
@@ -166,7 +170,8 @@ func TestUI(t *testing.T) {
 		}
 	}
 	a.Put(t, web, importer, thumbs, migrate)
-	a.PutFile(t, "cache.yaml", "apiVersion: v1\nkind: Pod\nmetadata: {name: cache}\nspec: {containers: [{name: cache}]}\n")
+	a.PutFile(t, "cache.yaml",
+		"apiVersion: v1\nkind: Pod\nmetadata: {name: cache}\nspec: {containers: [{name: cache}]}\n")
 	running := a.Await(t, web, within, Running, Ready(true))
 	a.Await(t, importer, within, Waiting("importer", "CrashLoopBackOff"))
 	a.Await(t, thumbs, within, Waiting("thumbs", "InvalidImageName"))
@@ -180,13 +185,17 @@ func TestUI(t *testing.T) {
 
 	b := openBrowser(t, address)
 	row := func(pod *v1.Pod) string {
-		return fmt.Sprintf("[...document.querySelectorAll('#pods tr')].find(r => r.innerText.includes(%q))", FullName(pod)[:len(pod.Name)])
+		return fmt.Sprintf("[...document.querySelectorAll('#pods tr')].find(r => r.innerText.includes(%q))",
+			FullName(pod)[:len(pod.Name)])
 	}
 	b.await(t, "four pods", "document.querySelectorAll('#pods tr').length === 4")
-	assert.False(t, eval[bool](t, b, fmt.Sprintf("location.href.includes(%q)", token)), "the token is not in the address any more")
+	assert.False(t, eval[bool](t, b, fmt.Sprintf("location.href.includes(%q)", token)),
+		"the token is not in the address any more")
 	b.await(t, "a pod that runs", row(web)+".innerText.includes('Running') && "+row(web)+".innerText.includes('2/2')")
-	b.await(t, "a pod that crashes", row(importer)+`.innerText.includes('exit code 3 (fatal: the database refused the password)')`)
-	b.await(t, "a broken image", row(thumbs)+`.innerText.includes('InvalidImageName: Failed to apply default image tag "`+hostile+`"')`)
+	b.await(t, "a pod that crashes", row(importer)+
+		`.innerText.includes('exit code 3 (fatal: the database refused the password)')`)
+	b.await(t, "a broken image", row(thumbs)+
+		`.innerText.includes('InvalidImageName: Failed to apply default image tag "`+hostile+`"')`)
 	b.await(t, "a pod that has ended", row(migrate)+".innerText.includes('Completed')")
 	b.await(t, "a manifest that cannot be used", "document.querySelector('#problems').innerText.includes('cache.yaml')")
 	b.await(t, "curves", row(web)+".querySelectorAll('polyline').length === 2")
@@ -203,26 +212,34 @@ func TestUI(t *testing.T) {
 		b.await(t, "the list", "!document.querySelector('#list').hidden")
 		eval[chromedp.Void](t, b, row(pod)+".querySelector('a').focus()")
 		require.NoError(t, chromedp.Do(b.ctx, chromedp.KeyEvent("\r"))) // from the keyboard
-		b.await(t, "the page of the pod", fmt.Sprintf("document.querySelector('#name').innerText.startsWith(%q)", pod.Name))
+		b.await(t, "the page of the pod", fmt.Sprintf("document.querySelector('#name').innerText.startsWith(%q)",
+			pod.Name))
 	}
 	open(thumbs)
-	b.await(t, "why", "document.querySelector('#why').innerText.includes('Not running: container thumbs waits: InvalidImageName')")
-	b.await(t, "the name of the image", fmt.Sprintf("document.querySelector('#containers').innerText.includes(%q)", hostile))
+	b.await(t, "why", "document.querySelector('#why').innerText.includes('Not running: container thumbs waits: "+
+		"InvalidImageName')")
+	b.await(t, "the name of the image", fmt.Sprintf("document.querySelector('#containers').innerText.includes(%q)",
+		hostile))
 	b.await(t, "its history", "document.querySelector('#entries').innerText.includes('thumbs')")
 	open(importer)
-	b.await(t, "the end in the history", "document.querySelector('#entries').innerText.includes('Container importer exited with code 3')")
-	b.await(t, "the time line", "document.querySelectorAll('#timeline .mark[data-tone=bad]').length > 0 && document.querySelectorAll('#timeline .ran').length > 0")
+	b.await(t, "the end in the history", "document.querySelector('#entries').innerText.includes('Container importer "+
+		"exited with code 3')")
+	b.await(t, "the time line", "document.querySelectorAll('#timeline .mark[data-tone=bad]').length > 0 && "+
+		"document.querySelectorAll('#timeline .ran').length > 0")
 	b.await(t, "the log", "document.querySelector('#log').innerText.includes('fatal: the database')")
 	b.picture(t, "ui-pod", 1040, 1042, false)
 	b.picture(t, "try-pod-dark", 1040, 1400, true)
 	b.picture(t, "try-pod-400", 400, 1800, false)
 	open(web)
-	b.await(t, "the log of the first container", fmt.Sprintf("document.querySelector('#log').innerText.includes(%q)", hostile))
+	b.await(t, "the log of the first container", fmt.Sprintf("document.querySelector('#log').innerText.includes(%q)",
+		hostile))
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "go"), nil, 0o600))
 	b.await(t, "what is written later", "document.querySelector('#log').innerText.includes('the last word')")
 	b.picture(t, "try-web", 1040, 1400, false)
-	eval[chromedp.Void](t, b, "(s => { s.value = 'exporter'; s.dispatchEvent(new Event('change')) })(document.querySelector('#container'))")
-	b.await(t, "the log of the other container", "document.querySelector('#log').innerText.trim() === 'serving metrics'")
+	eval[chromedp.Void](t, b, "(s => { s.value = 'exporter'; s.dispatchEvent(new Event('change')) "+
+		"})(document.querySelector('#container'))")
+	b.await(t, "the log of the other container",
+		"document.querySelector('#log').innerText.trim() === 'serving metrics'")
 	assert.Equal(t, string(running.UID), eval[string](t, b, "location.hash.split('/').pop()"))
 
 	// It goes on when its pod is gone.
@@ -231,7 +248,8 @@ func TestUI(t *testing.T) {
 	require.NoError(t, chromedp.Do(b.ctx, chromedp.KeyEvent("\x1b")))
 	b.await(t, "pods that are gone", "document.querySelector('#gone').innerText.includes('web')")
 
-	assert.False(t, eval[bool](t, b, "'hostile' in window || document.querySelectorAll('img').length > 0"), "text of pods is text")
+	assert.False(t, eval[bool](t, b, "'hostile' in window || document.querySelectorAll('img').length > 0"),
+		"text of pods is text")
 	select {
 	case problem := <-b.problems:
 		t.Error(problem)

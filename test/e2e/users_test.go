@@ -55,8 +55,8 @@ func rangeIn(t *testing.T, s *suite, pod *v1.Pod, container string) users.Range 
 	return own
 }
 
-// The users of a pod with hostUsers: false are its own, also for the files in its volumes, and after a restart of the agent and of
-// the container.
+// The users of a pod with hostUsers: false are its own, also for the files in its volumes, and after a restart of the
+// agent and of the container.
 func TestPodsWithUserNamespaces(t *testing.T) {
 	t.Parallel()
 	c := NewClusterWith(t, ClusterOptions{BuiltRunc: true})
@@ -82,16 +82,18 @@ data: {key: config}
 		Mounted("empty", v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{}}),
 		Mounted("memory", v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{Medium: v1.StorageMediumMemory}}),
 		Mounted("secret", v1.VolumeSource{Secret: &v1.SecretVolumeSource{SecretName: "users", DefaultMode: &mode}}),
-		Mounted("projected", v1.VolumeSource{Projected: &v1.ProjectedVolumeSource{DefaultMode: &mode, Sources: []v1.VolumeProjection{
-			{ConfigMap: &v1.ConfigMapProjection{LocalObjectReference: v1.LocalObjectReference{Name: "users"}}},
-		}}}),
+		Mounted("projected", v1.VolumeSource{Projected: &v1.ProjectedVolumeSource{DefaultMode: &mode,
+			Sources: []v1.VolumeProjection{
+				{ConfigMap: &v1.ConfigMapProjection{LocalObjectReference: v1.LocalObjectReference{Name: "users"}}},
+			}}}),
 		Mounted("host", hostPath(dir, v1.HostPathDirectory)),
 	}
 	main, other := Sh("main", Forever), Sh("other", Forever)
 	other.SecurityContext = &v1.SecurityContext{RunAsUser: ptr(int64(1000)), RunAsGroup: ptr(int64(1000))}
-	pod := MakePod("users", append([]Option{Init(Sh("init", "id -u > /empty/of-init")), Main(main, other), ownUsers, func(p *v1.Pod) {
-		p.Spec.SecurityContext = &v1.PodSecurityContext{FSGroup: ptr(int64(2000))}
-	}}, volumes...)...)
+	pod := MakePod("users", append([]Option{Init(Sh("init", "id -u > /empty/of-init")), Main(main, other),
+		ownUsers, func(p *v1.Pod) {
+			p.Spec.SecurityContext = &v1.PodSecurityContext{FSGroup: ptr(int64(2000))}
+		}}, volumes...)...)
 	second := MakePod("users-second", Main(Sh("main", Forever)), ownUsers)
 	shared := MakePod("users-shared", Main(Sh("main", Forever)))
 	for i, p := range []*v1.Pod{pod, second, shared} {
@@ -138,7 +140,8 @@ data: {key: config}
 		_, err := s.TryExec(t, name, "other", "cat", "/host/of-root")
 		require.Error(t, err, "another user")
 		// On the disk, files have the IDs that containers see.
-		info, err := os.Stat(filepath.Join(s.agent.Root, "pods", string(pod.UID), "volumes/kubernetes.io~empty-dir/empty/of-other"))
+		info, err := os.Stat(filepath.Join(s.agent.Root, "pods", string(pod.UID),
+			"volumes/kubernetes.io~empty-dir/empty/of-other"))
 		require.NoError(t, err)
 		assert.Equal(t, uint32(1000), info.Sys().(*syscall.Stat_t).Uid)
 	})
@@ -179,12 +182,13 @@ func TestRuntimeWithoutUserNamespaces(t *testing.T) {
 	pod := s.put(t, MakePod("users", Main(Sh("main", Forever)), ownUsers))
 	got := s.agent.Await(t, pod, within, Phase(v1.PodFailed))
 	assert.Equal(t, users.ReasonUnsupported, got.Status.Reason)
-	assert.Contains(t, got.Status.Message, "can't set `spec.hostUsers: false`, runtime does not support user namespaces")
+	assert.Contains(t, got.Status.Message,
+		"can't set `spec.hostUsers: false`, runtime does not support user namespaces")
 	assert.Empty(t, s.Sandboxes(t, FullName(pod)))
 }
 
-// A kubelet runs pods with user namespaces, this agent takes them over and starts another one, and a kubelet takes all of them back:
-// all keep their users.
+// A kubelet runs pods with user namespaces, this agent takes them over and starts another one, and a kubelet takes all
+// of them back: all keep their users.
 func TestKubeletWithUserNamespaces(t *testing.T) {
 	Need(t)
 	c := NewClusterWith(t, ClusterOptions{BuiltRunc: true})
@@ -197,7 +201,8 @@ func TestKubeletWithUserNamespaces(t *testing.T) {
 	run := func(s *suite) {
 		s.agent.Start(t)
 		s.agent.WaitHealthy(t)
-		pod := MakePod(fmt.Sprintf("users-%d", len(pods)), Main(Sh("c", Forever)), ownUsers, Mounted("empty", v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{}}))
+		pod := MakePod(fmt.Sprintf("users-%d", len(pods)), Main(Sh("c", Forever)), ownUsers,
+			Mounted("empty", v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{}}))
 		pod.UID = podUID(len(pods))
 		pods = append(pods, pod)
 		s.agent.Put(t, pod)

@@ -24,16 +24,22 @@ var notInCorpus = map[string][]string{
 	"Normalize and SetDefaults see to it": {"PodSpec.nodeName", "PodSpec.serviceAccount"},
 	"it is for Windows":                   {"PodSecurityContext.windowsOptions", "SecurityContext.windowsOptions"},
 	"nothing here provides such volumes": {
-		"VolumeSource.gcePersistentDisk", "VolumeSource.awsElasticBlockStore", "VolumeSource.gitRepo", "VolumeSource.nfs", "VolumeSource.iscsi",
-		"VolumeSource.glusterfs", "VolumeSource.rbd", "VolumeSource.flexVolume", "VolumeSource.cinder", "VolumeSource.cephfs", "VolumeSource.flocker",
-		"VolumeSource.fc", "VolumeSource.azureFile", "VolumeSource.vsphereVolume", "VolumeSource.quobyte", "VolumeSource.azureDisk",
-		"VolumeSource.photonPersistentDisk", "VolumeSource.portworxVolume", "VolumeSource.scaleIO", "VolumeSource.storageos", "VolumeSource.csi",
+		"VolumeSource.gcePersistentDisk", "VolumeSource.awsElasticBlockStore", "VolumeSource.gitRepo",
+		"VolumeSource.nfs", "VolumeSource.iscsi",
+		"VolumeSource.glusterfs", "VolumeSource.rbd", "VolumeSource.flexVolume", "VolumeSource.cinder",
+		"VolumeSource.cephfs", "VolumeSource.flocker",
+		"VolumeSource.fc", "VolumeSource.azureFile", "VolumeSource.vsphereVolume", "VolumeSource.quobyte",
+		"VolumeSource.azureDisk",
+		"VolumeSource.photonPersistentDisk", "VolumeSource.portworxVolume", "VolumeSource.scaleIO",
+		"VolumeSource.storageos", "VolumeSource.csi",
 		"VolumeSource.ephemeral", "VolumeProjection.clusterTrustBundle", "VolumeProjection.podCertificate",
 	},
 	"the API server is too old for it": {
-		"PodSpec.evictionResponders", "EmptyDirVolumeSource.mode", "VolumeMount.bindMountOptions", "HTTPGetAction.protocol", "GRPCAction.mode",
+		"PodSpec.evictionResponders", "EmptyDirVolumeSource.mode", "VolumeMount.bindMountOptions",
+		"HTTPGetAction.protocol", "GRPCAction.mode",
 		"KeyToPath.user", "DownwardAPIVolumeFile.user", "ServiceAccountTokenProjection.user",
-		"SecretVolumeSource.defaultUser", "ConfigMapVolumeSource.defaultUser", "DownwardAPIVolumeSource.defaultUser", "ProjectedVolumeSource.defaultUser",
+		"SecretVolumeSource.defaultUser", "ConfigMapVolumeSource.defaultUser", "DownwardAPIVolumeSource.defaultUser",
+		"ProjectedVolumeSource.defaultUser",
 	},
 }
 
@@ -67,7 +73,8 @@ func fieldName(t reflect.Type, f reflect.StructField) string {
 }
 
 func isLeaf(t reflect.Type) bool {
-	return t.Kind() != reflect.Struct || t == reflect.TypeFor[resource.Quantity]() || t == reflect.TypeFor[intstr.IntOrString]()
+	return t.Kind() != reflect.Struct || t == reflect.TypeFor[resource.Quantity]() ||
+		t == reflect.TypeFor[intstr.IntOrString]()
 }
 
 // declared collects the fields of a type and of those that it is made of.

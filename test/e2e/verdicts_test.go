@@ -50,7 +50,8 @@ func at(expr string) func(corpusPod, cause) bool {
 // differences are all that there are. docs/operate/differences/pods.md has them too.
 var differences = []difference{
 	{
-		why:     "A mirror pod and a UID that cannot name a directory cannot be run, so no node takes them; the API server stores the one and replaces the other.",
+		why: "A mirror pod and a UID that cannot name a directory cannot be run, so no node takes them; the API " +
+			"server stores the one and replaces the other.",
 		ignores: at(`metadata\.uid|metadata\.annotations\[kubernetes\.io/config\.mirror\]`),
 	},
 	{
@@ -58,7 +59,8 @@ var differences = []difference{
 		ignores: at(`metadata\.finalizers`),
 	},
 	{
-		why: "Annotations of alpha and beta times (seccomp, AppArmor, tolerations) and the deletion cost are not read here: fields say it now, or a controller reads it. " +
+		why: "Annotations of alpha and beta times (seccomp, AppArmor, tolerations) and the deletion cost are not " +
+			"read here: fields say it now, or a controller reads it. " +
 			"The kubelet does not act on those of static pods either. The API server copies AppArmor's into the field.",
 		ignores: func(m corpusPod, c cause) bool {
 			return hasOldAnnotation(m) && (strings.HasPrefix(c.field, "metadata.annotations") ||
@@ -67,7 +69,8 @@ var differences = []difference{
 		respec: hasOldAnnotation,
 	},
 	{
-		why:     "Resource claims are not there yet. A pod that has some is refused as static pods are; only who allows API objects gets it through.",
+		why: "Resource claims are not there yet. A pod that has some is refused as static pods are; only who " +
+			"allows API objects gets it through.",
 		ignores: at(`spec\.resourceClaims|spec(\.\w+\[\d+\])?\.resources\.claims`),
 	},
 	{
@@ -86,7 +89,8 @@ var differences = []difference{
 		},
 	},
 	{
-		why: "A resource that a pod as a whole cannot have is unsupported. The API server calls it invalid if it has never heard of it.",
+		why: "A resource that a pod as a whole cannot have is unsupported. The API server calls it invalid if it " +
+			"has never heard of it.",
 		rewrites: func(c cause) cause {
 			if unknownResource.MatchString(c.field) {
 				c.kind = field.ErrorTypeNotSupported
@@ -97,7 +101,8 @@ var differences = []difference{
 }
 
 var (
-	oldAnnotation = regexp.MustCompile(`^(container\.apparmor\.security\.beta|(container\.)?seccomp\.security\.alpha|scheduler\.alpha|controller)\.kubernetes\.io/`)
+	oldAnnotation = regexp.MustCompile(
+		`^(container\.apparmor\.security\.beta|(container\.)?seccomp\.security\.alpha|scheduler\.alpha|controller)\.kubernetes\.io/`)
 	// unknownResource are those of the corpus.
 	unknownResource = regexp.MustCompile(`^spec\.resources\.\w+\[(gpu|UPPER|attachable-volumes-x)\]$`)
 	oldProfile      = regexp.MustCompile(`\.(seccompProfile|appArmorProfile)\.(type|localhostProfile)$`)
@@ -146,7 +151,8 @@ func TestVerdicts(t *testing.T) {
 						accepted++
 					}
 					if d := compare(m, ours, theirs, observed); d != "" {
-						disagreements = append(disagreements, fmt.Sprintf("%s: %s\n  podconfig:  %s\n  API server: %s", m.name, d, ours.text, theirs.text))
+						disagreements = append(disagreements, fmt.Sprintf("%s: %s\n  podconfig:  %s\n  API server: %s",
+							m.name, d, ours.text, theirs.text))
 					}
 				}
 				mu.Unlock()

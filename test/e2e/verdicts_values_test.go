@@ -19,13 +19,16 @@ var strs = []any{
 
 // numbers are tried wherever there is a number.
 var numbers = []any{
-	json.Number("0"), json.Number("1"), json.Number("2"), json.Number("-1"), json.Number("31"), json.Number("512"), json.Number("65535"),
-	json.Number("65536"), json.Number("2147483647"), json.Number("2147483648"), json.Number("9223372036854775807"), json.Number("1.5"),
+	json.Number("0"), json.Number("1"), json.Number("2"), json.Number("-1"), json.Number("31"), json.Number("512"),
+	json.Number("65535"),
+	json.Number("65536"), json.Number("2147483647"), json.Number("2147483648"), json.Number("9223372036854775807"),
+	json.Number("1.5"),
 }
 
 // quantities are tried wherever there is an amount of something.
 var quantities = []any{
-	"0", "1", "-1", "1m", "1u", "1500m", "100500u", "1Ki", "1Mi", "3Mi", "2Gi", "1k", "1.5Gi", "1e3", "1E", "16Ei", "abc", "1 Gi", "+2", "0.0001",
+	"0", "1", "-1", "1m", "1u", "1500m", "100500u", "1Ki", "1Mi", "3Mi", "2Gi", "1k", "1.5Gi", "1e3", "1E", "16Ei",
+	"abc", "1 Gi", "+2", "0.0001",
 }
 
 // values are tried in fields of a name.
@@ -55,19 +58,25 @@ var values = map[string][]any{
 		"Localhost", "RuntimeDefault", "Unconfined",
 	},
 	"image": {
-		"a:latest", "a:", "a@sha256:abc", "a:latest@sha256:0000000000000000000000000000000000000000000000000000000000000000",
+		"a:latest", "a:", "a@sha256:abc",
+		"a:latest@sha256:0000000000000000000000000000000000000000000000000000000000000000",
 		"localhost:5000/a", "A B", "Registry/a:1", "a:" + strings.Repeat("b", 129), " ",
 	},
 	"reference": {"a:latest", "a@sha256:abc", "A B"},
 	"fieldPath": {
-		"metadata.name", "metadata.namespace", "metadata.uid", "metadata.labels", "metadata.annotations", "spec.nodeName",
-		"spec.serviceAccountName", "spec.restartPolicy", "spec.host", "status.hostIP", "status.hostIPs", "status.podIP", "status.podIPs", "status.phase",
-		"metadata.labels['a']", "metadata.labels['']", "metadata.labels['A_b']", "metadata.labels['-']", "metadata.labels['a/b/c']", "metadata.annotations['A']",
-		"metadata.annotations['x y']", "metadata.name['a']", "metadata.labels[a]", "metadata.labels['a'", "metadata.labels['a']x", "spec.foo['a']", "['a']",
+		"metadata.name", "metadata.namespace", "metadata.uid", "metadata.labels", "metadata.annotations",
+		"spec.nodeName",
+		"spec.serviceAccountName", "spec.restartPolicy", "spec.host", "status.hostIP", "status.hostIPs", "status.podIP",
+		"status.podIPs", "status.phase",
+		"metadata.labels['a']", "metadata.labels['']", "metadata.labels['A_b']", "metadata.labels['-']",
+		"metadata.labels['a/b/c']", "metadata.annotations['A']",
+		"metadata.annotations['x y']", "metadata.name['a']", "metadata.labels[a]", "metadata.labels['a'",
+		"metadata.labels['a']x", "spec.foo['a']", "['a']",
 	},
 	"apiVersion": {"v1", "v2", "apps/v1"},
 	"resource": {
-		"limits.cpu", "limits.memory", "limits.ephemeral-storage", "requests.cpu", "requests.memory", "requests.ephemeral-storage",
+		"limits.cpu", "limits.memory", "limits.ephemeral-storage", "requests.cpu", "requests.memory",
+		"requests.ephemeral-storage",
 		"limits.hugepages-2Mi", "requests.hugepages-", "limits.example.com/gpu", "cpu",
 	},
 	"ip":          {"::1", "fe80::1%eth0", "01.2.3.4", "::ffff:1.2.3.4", "1.2.3.4/8", "2001:DB8::1", "256.1.1.1"},
@@ -77,8 +86,10 @@ var values = map[string][]any{
 	"hostIP":      {"::1", "256.1.1.1"},
 	"port":        {"http", "no-such-port", "80", "-1", json.Number("80"), "Http", "a--b", "1234567890123456", "123"},
 	"name": {
-		"linux", "windows", "Linux", "main", "once", "side", "second", "scratch", "X-Header", "net.ipv4.ip_forward", "net/ipv4/ip_forward",
-		"kernel.shmmax", "kernel.sem", "kernel.msgmax", "fs.mqueue.msg_max", "kernel/shmmax", "net.core.somaxconn", "kernel.shm_rmid_forced", "abc.",
+		"linux", "windows", "Linux", "main", "once", "side", "second", "scratch", "X-Header", "net.ipv4.ip_forward",
+		"net/ipv4/ip_forward",
+		"kernel.shmmax", "kernel.sem", "kernel.msgmax", "fs.mqueue.msg_max", "kernel/shmmax", "net.core.somaxconn",
+		"kernel.shm_rmid_forced", "abc.",
 	},
 	"mountPath":                     {"/scratch", "/dev/disk", "relative", "/a:b", "/"},
 	"devicePath":                    {"/login", "/dev/../x", "dev/x"},
@@ -147,7 +158,8 @@ var additions = map[string][]pair{
 	"resources":      {{"claims", []any{map[string]any{"name": "gpu"}}}, {"claims", []any{}}},
 }
 
-var badLabels = []pair{{"a b", "x"}, {"-", "x"}, {"", "x"}, {"a", "b c"}, {"a", ""}, {"a", strings.Repeat("x", 64)}, {"example.com/a", "B.c_d"}, {"a/b/c", "x"}}
+var badLabels = []pair{{"a b", "x"}, {"-", "x"}, {"", "x"}, {"a", "b c"}, {"a", ""}, {"a", strings.Repeat("x", 64)},
+	{"example.com/a", "B.c_d"}, {"a/b/c", "x"}}
 
 var resources = []pair{
 	{"gpu", "1"}, {"example.com/half", "500m"}, {"example.com/two", "2"}, {"hugepages-3Mi", "6Mi"}, {"hugepages-", "1"}, {"hugepages-x", "1"}, {"hugepages-2Mi", "3Mi"},

@@ -76,7 +76,8 @@ func testPropagation(t *testing.T, s *suite) {
 	}
 	mountMemory(t, filepath.Join(dir, "of-host"), "x")
 	for _, container := range []string{"host", "both"} {
-		s.Exec(t, name, container, "sh", "-c", fmt.Sprintf("mkdir /v/of-%[1]s && mount -t tmpfs tmpfs /v/of-%[1]s && touch /v/of-%[1]s/x", "container-"+container))
+		s.Exec(t, name, container, "sh", "-c", fmt.Sprintf("mkdir /v/of-%[1]s && mount -t tmpfs tmpfs /v/of-%[1]s "+
+			"&& touch /v/of-%[1]s/x", "container-"+container))
 	}
 	assert.True(t, has("host", "of-host/x"))
 	assert.True(t, has("both", "of-host/x"))
@@ -96,7 +97,8 @@ func testPropagation(t *testing.T, s *suite) {
 	// The root directory of the agent is on a shared mount, whatever the machine has.
 	own := filepath.Join(s.agent.Root, "own")
 	require.NoError(t, os.Mkdir(own, 0o755))
-	inRoot := s.put(t, MakePod("propagation-root", Main(propagated("c", v1.MountPropagationBidirectional)), Volume("v", hostPath(own, v1.HostPathDirectory))))
+	inRoot := s.put(t, MakePod("propagation-root", Main(propagated("c", v1.MountPropagationBidirectional)),
+		Volume("v", hostPath(own, v1.HostPathDirectory))))
 	s.agent.Await(t, inRoot, within, Running)
 	s.remove(t, inRoot)
 
@@ -104,7 +106,8 @@ func testPropagation(t *testing.T, s *suite) {
 	refused := s.put(t, MakePod("propagation-private", Main(propagated("c", v1.MountPropagationBidirectional)),
 		Volume("v", hostPath(private, v1.HostPathDirectory))))
 	s.agent.Await(t, refused, within, func(pod *v1.Pod) error {
-		if state := Status(pod, "c").State.Waiting; state == nil || !strings.Contains(state.Message, "not a shared mount") {
+		if state := Status(pod, "c").State.Waiting; state == nil ||
+			!strings.Contains(state.Message, "not a shared mount") {
 			return fmt.Errorf("%+v", Status(pod, "c").State)
 		}
 		return nil
@@ -130,9 +133,11 @@ func testRecursiveReadOnly(t *testing.T, s *suite) {
 		c.VolumeMounts = []v1.VolumeMount{{Name: "v", MountPath: "/v", ReadOnly: true, RecursiveReadOnly: &mode}}
 		return c
 	}
-	pod := s.put(t, MakePod("recursive", Main(with("disabled", v1.RecursiveReadOnlyDisabled), with("possible", v1.RecursiveReadOnlyIfPossible)),
+	pod := s.put(t, MakePod("recursive", Main(with("disabled", v1.RecursiveReadOnlyDisabled),
+		with("possible", v1.RecursiveReadOnlyIfPossible)),
 		Volume("v", hostPath(dir, v1.HostPathDirectory))))
-	enabled := s.put(t, MakePod("recursive-enabled", Main(with("enabled", v1.RecursiveReadOnlyEnabled)), Volume("v", hostPath(dir, v1.HostPathDirectory))))
+	enabled := s.put(t, MakePod("recursive-enabled", Main(with("enabled", v1.RecursiveReadOnlyEnabled)),
+		Volume("v", hostPath(dir, v1.HostPathDirectory))))
 	got := s.agent.Await(t, pod, within, Running)
 	writes := func(pod *v1.Pod, container, file string) error {
 		_, err := s.TryExec(t, FullName(pod), container, "touch", "/v/"+file)
@@ -156,7 +161,8 @@ func testRecursiveReadOnly(t *testing.T, s *suite) {
 		assert.NoError(t, writes(pod, "possible", "sub/x"))
 		assert.Equal(t, v1.RecursiveReadOnlyDisabled, mode(got, "possible"))
 		s.agent.Await(t, enabled, within, Waiting("enabled", "CreateContainerConfigError"), func(pod *v1.Pod) error {
-			if message := Status(pod, "enabled").State.Waiting.Message; !strings.Contains(message, `volume "v" requested recursive read-only mode, but it is not supported by the runtime`) {
+			if message := Status(pod, "enabled").State.Waiting.Message; !strings.Contains(message,
+				`volume "v" requested recursive read-only mode, but it is not supported by the runtime`) {
 				return errors.New(message)
 			}
 			return nil
@@ -180,7 +186,8 @@ items:
 - {apiVersion: v1, kind: Secret, metadata: {name: other-user}, stringData: {key: secret}}
 `)
 	c := Sh("c", Forever)
-	c.SecurityContext = &v1.SecurityContext{RunAsUser: ptr(int64(1234)), RunAsGroup: ptr(int64(2345)), Capabilities: &v1.Capabilities{Drop: []v1.Capability{"ALL"}}}
+	c.SecurityContext = &v1.SecurityContext{RunAsUser: ptr(int64(1234)), RunAsGroup: ptr(int64(2345)),
+		Capabilities: &v1.Capabilities{Drop: []v1.Capability{"ALL"}}}
 	c.VolumeMounts = []v1.VolumeMount{
 		{Name: "config", MountPath: "/config"}, {Name: "config", MountPath: "/config-key", SubPath: "key"},
 		{Name: "secret", MountPath: "/secret"}, {Name: "secret", MountPath: "/secret-key", SubPath: "key"},
@@ -188,8 +195,11 @@ items:
 		{Name: "memory", MountPath: "/memory"}, {Name: "memory", MountPath: "/memory-sub", SubPath: "a/b"},
 	}
 	pod := MakePod("other-user", Main(c),
-		Volume("config", v1.VolumeSource{ConfigMap: &v1.ConfigMapVolumeSource{LocalObjectReference: v1.LocalObjectReference{Name: "other-user"}, DefaultMode: ptr(int32(0o400))}}),
-		Volume("secret", v1.VolumeSource{Secret: &v1.SecretVolumeSource{SecretName: "other-user", DefaultMode: ptr(int32(0o400))}}),
+		Volume("config",
+			v1.VolumeSource{ConfigMap: &v1.ConfigMapVolumeSource{LocalObjectReference: v1.LocalObjectReference{
+				Name: "other-user"}, DefaultMode: ptr(int32(0o400))}}),
+		Volume("secret", v1.VolumeSource{Secret: &v1.SecretVolumeSource{SecretName: "other-user",
+			DefaultMode: ptr(int32(0o400))}}),
 		Volume("disk", v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{}}),
 		Volume("memory", v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{Medium: v1.StorageMediumMemory}}))
 	pod.Spec.SecurityContext = &v1.PodSecurityContext{FSGroup: ptr(int64(3456))}
@@ -199,11 +209,13 @@ items:
 		return strings.TrimSpace(s.Exec(t, FullName(pod), "c", "sh", "-c", script))
 	}
 	assert.Equal(t, "1234 2345", sh("echo $(id -u) $(id -g)"))
-	assert.Equal(t, "config config secret secret", sh("echo $(cat /config/key) $(cat /config-key) $(cat /secret/key) $(cat /secret-key)"))
+	assert.Equal(t, "config config secret secret", sh("echo $(cat /config/key) $(cat /config-key) $(cat "+
+		"/secret/key) $(cat /secret-key)"))
 	assert.Equal(t, "440 0 3456\n440 0 3456", sh("stat -L -c '%a %u %g' /config/key /secret-key"))
 	assert.Equal(t, "2777 3456\n2777 3456", sh("stat -c '%a %g' /disk /disk-sub"))
 	for _, volume := range []string{"disk", "memory"} {
-		assert.Equal(t, "1234 3456\nhello", sh(fmt.Sprintf("echo hello > /%[1]s-sub/x; stat -c '%%u %%g' /%[1]s/a/b/x; cat /%[1]s/a/b/x", volume)))
+		assert.Equal(t, "1234 3456\nhello", sh(fmt.Sprintf("echo hello > /%[1]s-sub/x; stat -c '%%u %%g' "+
+			"/%[1]s/a/b/x; cat /%[1]s/a/b/x", volume)))
 	}
 }
 
@@ -212,13 +224,17 @@ items:
 func testSubPathUpdate(t *testing.T, s *suite) {
 	version := func(v string) {
 		t.Helper()
-		s.agent.PutFile(t, "sub-path-config.yaml", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: sub-path}\ndata: {key: "+v+"}\n")
+		s.agent.PutFile(t, "sub-path-config.yaml", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: "+
+			"sub-path}\ndata: {key: "+v+"}\n")
 	}
 	version("old")
 	c := Sh("c", Forever)
-	c.VolumeMounts = []v1.VolumeMount{{Name: "config", MountPath: "/config"}, {Name: "config", MountPath: "/key", SubPath: "key"}}
+	c.VolumeMounts = []v1.VolumeMount{{Name: "config", MountPath: "/config"},
+		{Name: "config", MountPath: "/key", SubPath: "key"}}
 	pod := s.put(t, MakePod("sub-path-update", Main(c),
-		Volume("config", v1.VolumeSource{ConfigMap: &v1.ConfigMapVolumeSource{LocalObjectReference: v1.LocalObjectReference{Name: "sub-path"}}})))
+		Volume("config",
+			v1.VolumeSource{ConfigMap: &v1.ConfigMapVolumeSource{LocalObjectReference: v1.LocalObjectReference{
+				Name: "sub-path"}}})))
 	s.agent.Await(t, pod, within, Running)
 	both := func() string { return s.Exec(t, FullName(pod), "c", "sh", "-c", "echo $(cat /config/key) $(cat /key)") }
 	assert.Equal(t, "old old\n", both())
@@ -254,21 +270,25 @@ func testSharedMemory(t *testing.T, s *suite) {
 // Variables come from a file that an init container has written (KEP-3721).
 func testEnvFiles(t *testing.T, s *suite) {
 	from := func(name, path, key string, optional bool) v1.EnvVar {
-		return v1.EnvVar{Name: name, ValueFrom: &v1.EnvVarSource{FileKeyRef: &v1.FileKeySelector{VolumeName: "env", Path: path, Key: key, Optional: &optional}}}
+		return v1.EnvVar{Name: name, ValueFrom: &v1.EnvVarSource{FileKeyRef: &v1.FileKeySelector{VolumeName: "env",
+			Path: path, Key: key, Optional: &optional}}}
 	}
 	write := Sh("write", `mkdir /env/dir && printf "# made here\nCOLOR='light green'\nOTHER='x'\n" > /env/dir/a.env`)
 	write.VolumeMounts = []v1.VolumeMount{{Name: "env", MountPath: "/env"}}
 	c := Sh("c", Forever)
 	c.Env = []v1.EnvVar{
-		from("COLOR", "dir/a.env", "COLOR", false), from("NO_KEY", "dir/a.env", "MISSING", true), from("NO_FILE", "none.env", "COLOR", true),
+		from("COLOR", "dir/a.env", "COLOR", false), from("NO_KEY", "dir/a.env", "MISSING", true),
+		from("NO_FILE", "none.env", "COLOR", true),
 		{Name: "DERIVED", Value: "very $(COLOR)"},
 	}
 	missing := Sh("missing", Forever)
 	missing.Env = []v1.EnvVar{from("COLOR", "dir/a.env", "MISSING", false)}
-	pod := s.put(t, MakePod("env-files", Init(write), Main(c, missing), Volume("env", v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{}})))
+	pod := s.put(t, MakePod("env-files", Init(write), Main(c, missing),
+		Volume("env", v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{}})))
 	name := FullName(pod)
 	s.agent.Await(t, pod, within, Waiting("missing", "CreateContainerConfigError"), func(pod *v1.Pod) error {
-		if message := Status(pod, "missing").State.Waiting.Message; !strings.Contains(message, `environment variable key "MISSING" not found in file "dir/a.env"`) {
+		if message := Status(pod, "missing").State.Waiting.Message; !strings.Contains(message,
+			`environment variable key "MISSING" not found in file "dir/a.env"`) {
 			return errors.New(message)
 		}
 		if Status(pod, "c").State.Running == nil {
@@ -277,5 +297,6 @@ func testEnvFiles(t *testing.T, s *suite) {
 		return nil
 	})
 	assert.Equal(t, "light green, very light green, unset, unset, no mount\n",
-		s.Exec(t, name, "c", "sh", "-c", `echo "$COLOR, $DERIVED, ${NO_KEY-unset}, ${NO_FILE-unset}, $(test -e /env && echo mounted || echo no mount)"`))
+		s.Exec(t, name, "c", "sh", "-c",
+			`echo "$COLOR, $DERIVED, ${NO_KEY-unset}, ${NO_FILE-unset}, $(test -e /env && echo mounted || echo no mount)"`))
 }

@@ -81,7 +81,8 @@ func makeVolumeObjects(b *testing.B, plane *ControlPlane) {
 			b.Fatal(err)
 		}
 	}
-	secret := &v1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "bench-secret"}, StringData: map[string]string{"password": "hunter-1"}}
+	secret := &v1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "bench-secret"},
+		StringData: map[string]string{"password": "hunter-1"}}
 	if _, err := core.Secrets("default").Create(b.Context(), secret, metav1.CreateOptions{}); err != nil {
 		b.Fatal(err)
 	}
@@ -96,7 +97,8 @@ func volumePod(name, kind, dir string) *v1.Pod {
 		return pod
 	}
 	config := func(name string) v1.VolumeSource {
-		return v1.VolumeSource{ConfigMap: &v1.ConfigMapVolumeSource{LocalObjectReference: v1.LocalObjectReference{Name: name}}}
+		return v1.VolumeSource{
+			ConfigMap: &v1.ConfigMapVolumeSource{LocalObjectReference: v1.LocalObjectReference{Name: name}}}
 	}
 	for i, source := range []v1.VolumeSource{
 		config("bench-root-ca"), config("bench-config"), {Secret: &v1.SecretVolumeSource{SecretName: "bench-secret"}},
@@ -110,12 +112,14 @@ func volumePod(name, kind, dir string) *v1.Pod {
 		}
 		name := fmt.Sprintf("v%d", i)
 		pod.Spec.Volumes = append(pod.Spec.Volumes, v1.Volume{Name: name, VolumeSource: source})
-		pod.Spec.Containers[0].VolumeMounts = append(pod.Spec.Containers[0].VolumeMounts, v1.VolumeMount{Name: name, MountPath: "/mnt/" + name})
+		pod.Spec.Containers[0].VolumeMounts = append(pod.Spec.Containers[0].VolumeMounts,
+			v1.VolumeMount{Name: name, MountPath: "/mnt/" + name})
 	}
 	return pod
 }
 
-func measureVolumes(b *testing.B, c *Cluster, plane *ControlPlane, agent *Agent, n, round int, kind string, add func(unit string, value float64)) {
+func measureVolumes(b *testing.B, c *Cluster, plane *ControlPlane, agent *Agent, n, round int, kind string,
+	add func(unit string, value float64)) {
 	b.Helper()
 	ctx, cancel := context.WithTimeout(b.Context(), 10*time.Minute)
 	defer cancel()
@@ -142,7 +146,8 @@ func measureVolumes(b *testing.B, c *Cluster, plane *ControlPlane, agent *Agent,
 			b.Fatal(err)
 		}
 	}
-	system, runtime, cost, control, calls, began := SystemCPU(b), c.CPU(b), agent.Cost(b).CPU, plane.CPU(b), total(plane.Audited(b)), time.Now()
+	system, runtime, cost, control, calls, began := SystemCPU(b), c.CPU(b), agent.Cost(b).CPU, plane.CPU(b),
+		total(plane.Audited(b)), time.Now()
 	each(func(name string) error {
 		_, err := pods.Create(ctx, volumePod(name, kind, c.Dir), metav1.CreateOptions{})
 		return err

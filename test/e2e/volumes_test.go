@@ -45,7 +45,9 @@ func podWithVolumes(name string) *v1.Pod {
 	return MakePod(name, Grace(1), Main(c),
 		Volume("config", v1.VolumeSource{ConfigMap: &v1.ConfigMapVolumeSource{LocalObjectReference: conf}}),
 		Volume("secret", v1.VolumeSource{Secret: &v1.SecretVolumeSource{SecretName: "volumes"}}),
-		Volume("projected", v1.VolumeSource{Projected: &v1.ProjectedVolumeSource{Sources: []v1.VolumeProjection{{ConfigMap: &v1.ConfigMapProjection{LocalObjectReference: conf}}}}}),
+		Volume("projected",
+			v1.VolumeSource{Projected: &v1.ProjectedVolumeSource{
+				Sources: []v1.VolumeProjection{{ConfigMap: &v1.ConfigMapProjection{LocalObjectReference: conf}}}}}),
 		Volume("memory", v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{Medium: v1.StorageMediumMemory}}),
 		Volume("disk", v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{}}))
 }
@@ -99,7 +101,8 @@ func TestVolumesOfAKilledAgent(t *testing.T) {
 			dir = filepath.Join(agent.Root, "pods", hash)
 		}
 		for _, at := range []string{
-			"volumes/kubernetes.io~secret/secret", "volumes/kubernetes.io~projected/projected", "volumes/kubernetes.io~empty-dir/memory",
+			"volumes/kubernetes.io~secret/secret", "volumes/kubernetes.io~projected/projected",
+			"volumes/kubernetes.io~empty-dir/memory",
 			"volume-subpaths/disk/main/5", "volume-subpaths/config/main/6",
 		} {
 			want = append(want, filepath.Join(dir, at))
@@ -125,10 +128,13 @@ func TestImageVolume(t *testing.T) {
 	c.Preload(t, "pause:1", "busybox:1")
 	s := &suite{Cluster: c, agent: c.StartAgent(t, AgentOptions{})}
 	dir := t.TempDir()
-	main := Sh("main", `ls /image/bin/busybox > /shared/whole; ls /part/busybox > /shared/part; touch /image/x 2>/dev/null && touch /shared/written; touch /shared/done; `+Forever)
-	main.VolumeMounts = []v1.VolumeMount{{Name: "image", MountPath: "/image"}, {Name: "image", MountPath: "/part", SubPath: "bin"}}
+	main := Sh("main",
+		`ls /image/bin/busybox > /shared/whole; ls /part/busybox > /shared/part; touch /image/x 2>/dev/null && touch /shared/written; touch /shared/done; `+Forever)
+	main.VolumeMounts = []v1.VolumeMount{{Name: "image", MountPath: "/image"},
+		{Name: "image", MountPath: "/part", SubPath: "bin"}}
 	pod := s.put(t, MakePod("image-volume", Main(main), Shared(dir),
-		Volume("image", v1.VolumeSource{Image: &v1.ImageVolumeSource{Reference: main.Image, PullPolicy: v1.PullIfNotPresent}})))
+		Volume("image",
+			v1.VolumeSource{Image: &v1.ImageVolumeSource{Reference: main.Image, PullPolicy: v1.PullIfNotPresent}})))
 	s.agent.Await(t, pod, within, Running)
 	Eventually(t, within, "the container has looked", func() error {
 		_, err := os.Stat(filepath.Join(dir, "done"))
@@ -141,7 +147,8 @@ func TestImageVolume(t *testing.T) {
 	}
 	assert.NoFileExists(t, filepath.Join(dir, "written"), "it is read-only")
 	missing := s.put(t, MakePod("no-image-volume", Main(main), Shared(dir),
-		Volume("image", v1.VolumeSource{Image: &v1.ImageVolumeSource{Reference: "registry.invalid/none:1", PullPolicy: v1.PullNever}})))
+		Volume("image", v1.VolumeSource{Image: &v1.ImageVolumeSource{Reference: "registry.invalid/none:1",
+			PullPolicy: v1.PullNever}})))
 	s.agent.Await(t, missing, within, Waiting("main", "ErrImageNeverPull"))
 }
 
@@ -159,7 +166,9 @@ func TestVolumesThatAKubeletLeft(t *testing.T) {
 	pod := MakePod("left", Grace(1), Main(main),
 		Volume("memory", v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{Medium: v1.StorageMediumMemory}}),
 		Volume("disk", v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{}}),
-		Volume("info", v1.VolumeSource{DownwardAPI: &v1.DownwardAPIVolumeSource{Items: []v1.DownwardAPIVolumeFile{{Path: "name", FieldRef: &v1.ObjectFieldSelector{FieldPath: "metadata.name"}}}}}))
+		Volume("info",
+			v1.VolumeSource{DownwardAPI: &v1.DownwardAPIVolumeSource{Items: []v1.DownwardAPIVolumeFile{{Path: "name",
+				FieldRef: &v1.ObjectFieldSelector{FieldPath: "metadata.name"}}}}}))
 	dir := filepath.Join(c.Dir, "agent")
 	before := c.StartAgent(t, AgentOptions{Binary: binary, Dir: dir})
 	before.Put(t, pod)

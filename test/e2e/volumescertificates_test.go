@@ -39,8 +39,9 @@ func newSigner(t *testing.T, plane *ControlPlane) *signer {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	require.NoError(t, err)
 	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "e2e"}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour),
-		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "e2e"}, NotBefore: time.Now().Add(-time.Hour),
+		NotAfter: time.Now().Add(24 * time.Hour),
+		IsCA:     true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
 	require.NoError(t, err)
@@ -67,15 +68,18 @@ func (s *signer) run(ctx context.Context, t *testing.T) {
 }
 
 func (s *signer) answer(ctx context.Context, r *certificatesv1beta1.PodCertificateRequest) error {
-	condition := metav1.Condition{Type: certificatesv1beta1.PodCertificateRequestConditionTypeIssued, Reason: "Signed", Message: "as requested"}
+	condition := metav1.Condition{Type: certificatesv1beta1.PodCertificateRequestConditionTypeIssued, Reason: "Signed",
+		Message: "as requested"}
 	if _, deny := r.Spec.UnverifiedUserAnnotations["example.com/deny"]; deny {
-		condition = metav1.Condition{Type: certificatesv1beta1.PodCertificateRequestConditionTypeDenied, Reason: "Policy", Message: "not for you"}
+		condition = metav1.Condition{Type: certificatesv1beta1.PodCertificateRequestConditionTypeDenied,
+			Reason: "Policy", Message: "not for you"}
 	} else if err := s.sign(r); err != nil {
 		return err
 	}
 	condition.Status, condition.LastTransitionTime = metav1.ConditionTrue, metav1.Now()
 	r.Status.Conditions = []metav1.Condition{condition}
-	_, err := s.plane.Client.CertificatesV1beta1().PodCertificateRequests(r.Namespace).UpdateStatus(ctx, r, metav1.UpdateOptions{})
+	_, err := s.plane.Client.CertificatesV1beta1().PodCertificateRequests(r.Namespace).UpdateStatus(ctx, r,
+		metav1.UpdateOptions{})
 	return err
 }
 
@@ -86,8 +90,10 @@ func (s *signer) sign(r *certificatesv1beta1.PodCertificateRequest) error {
 	}
 	begin := time.Now().Truncate(time.Second)
 	template := &x509.Certificate{
-		SerialNumber: big.NewInt(time.Now().UnixNano()), NotBefore: begin, NotAfter: begin.Add(time.Hour), KeyUsage: x509.KeyUsageDigitalSignature,
-		Subject: pkix.Name{CommonName: fmt.Sprintf("%s/%s on %s", r.Namespace, r.Spec.PodName, r.Spec.NodeName)}, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+		SerialNumber: big.NewInt(time.Now().UnixNano()), NotBefore: begin, NotAfter: begin.Add(time.Hour),
+		KeyUsage:    x509.KeyUsageDigitalSignature,
+		Subject:     pkix.Name{CommonName: fmt.Sprintf("%s/%s on %s", r.Namespace, r.Spec.PodName, r.Spec.NodeName)},
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, s.cert, csr.PublicKey, s.key)
 	if err != nil {
@@ -103,11 +109,13 @@ func (s *signer) sign(r *certificatesv1beta1.PodCertificateRequest) error {
 func certificatePod(name string, annotations map[string]string) *v1.Pod {
 	c := Sh("main", Forever)
 	c.VolumeMounts = []v1.VolumeMount{{Name: "tls", MountPath: "/tls"}}
-	return MakePod(name, Grace(1), Main(c), Volume("tls", v1.VolumeSource{Projected: &v1.ProjectedVolumeSource{Sources: []v1.VolumeProjection{{
-		PodCertificate: &v1.PodCertificateProjection{
-			SignerName: signerName, KeyType: "ECDSAP256", MaxExpirationSeconds: ptr(int32(3600)), CredentialBundlePath: "bundle.pem", UserAnnotations: annotations,
-		},
-	}}}}))
+	return MakePod(name, Grace(1), Main(c),
+		Volume("tls", v1.VolumeSource{Projected: &v1.ProjectedVolumeSource{Sources: []v1.VolumeProjection{{
+			PodCertificate: &v1.PodCertificateProjection{
+				SignerName: signerName, KeyType: "ECDSAP256", MaxExpirationSeconds: ptr(int32(3600)),
+				CredentialBundlePath: "bundle.pem", UserAnnotations: annotations,
+			},
+		}}}}))
 }
 
 // TestPodCertificates has a real API server with the API of PodCertificateRequests, by the rules of
@@ -116,18 +124,22 @@ func TestPodCertificates(t *testing.T) {
 	t.Parallel()
 	c := NewCluster(t)
 	plane := NewControlPlaneWith(t, c.Net, map[string][]string{"kube-apiserver": {
-		"--feature-gates=PodCertificateRequest=true", "--runtime-config=certificates.k8s.io/v1beta1/podcertificaterequests=true",
+		"--feature-gates=PodCertificateRequest=true",
+		"--runtime-config=certificates.k8s.io/v1beta1/podcertificaterequests=true",
 	}})
 	c.Preload(t, "pause:1", "busybox:1")
-	s := &nodeSuite{Cluster: c, plane: plane, agent: c.NewAgent(t, AgentOptions{Kubeconfig: plane.NodeKubeconfig(t, NodeName)})}
+	s := &nodeSuite{Cluster: c, plane: plane,
+		agent: c.NewAgent(t, AgentOptions{Kubeconfig: plane.NodeKubeconfig(t, NodeName)})}
 	s.start(t)
 	namespace := plane.Namespace(t, "certificates")
 
-	s.create(t, namespace, certificatePod("web", nil), certificatePod("denied", map[string]string{"example.com/deny": "1"}))
+	s.create(t, namespace, certificatePod("web", nil),
+		certificatePod("denied", map[string]string{"example.com/deny": "1"}))
 	await := func(pod string, texts ...string) {
 		t.Helper()
 		Eventually(t, within, "events of "+pod, func() error {
-			list, err := plane.Client.CoreV1().Events(namespace).List(t.Context(), metav1.ListOptions{FieldSelector: "involvedObject.name=" + pod})
+			list, err := plane.Client.CoreV1().Events(namespace).List(t.Context(),
+				metav1.ListOptions{FieldSelector: "involvedObject.name=" + pod})
 			if err != nil {
 				return err
 			}
@@ -154,7 +166,8 @@ func TestPodCertificates(t *testing.T) {
 	}()
 	t.Cleanup(func() { cancel(); <-done })
 	running := plane.AwaitPod(t, namespace, "web", within, Running)
-	await("denied", `FailedMount: MountVolume.SetUp failed for volume "tls" : PodCertificateRequest was permanently denied: reason="Policy" message="not for you"`,
+	await("denied",
+		`FailedMount: MountVolume.SetUp failed for volume "tls" : PodCertificateRequest was permanently denied: reason="Policy" message="not for you"`,
 		"Denied: PodCertificateRequest "+namespace+"/req-", `was denied, reason="Policy", message="not for you"`)
 	plane.AwaitPod(t, namespace, "denied", within, func(pod *v1.Pod) error {
 		if w := Status(pod, "main").State.Waiting; w == nil || w.Reason != "ContainerCreating" {
@@ -173,7 +186,8 @@ func TestPodCertificates(t *testing.T) {
 		require.NoError(t, err, "the key belongs to the certificate")
 		roots := x509.NewCertPool()
 		roots.AddCert(signs.cert)
-		_, err = pair.Leaf.Verify(x509.VerifyOptions{Roots: roots, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}})
+		_, err = pair.Leaf.Verify(x509.VerifyOptions{Roots: roots,
+			KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}})
 		require.NoError(t, err)
 		return text, pair.Leaf
 	}

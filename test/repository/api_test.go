@@ -51,7 +51,8 @@ func TestAPI(t *testing.T) {
 		}
 		want, err := os.ReadFile(file)
 		require.NoError(t, err, "a new package? accept it as the comment of this test says")
-		assert.Equal(t, string(want), api, "%s: the exported API has changed; if that is intended, write it in CHANGELOG.md and accept it as the comment of this test says", p.ImportPath)
+		assert.Equal(t, string(want), api, "%s: the exported API has changed; if that is intended, write it in "+
+			"CHANGELOG.md and accept it as the comment of this test says", p.ImportPath)
 	}
 	kept, err := filepath.Glob(dir + "/*.txt")
 	require.NoError(t, err)
@@ -78,7 +79,8 @@ func publicPackages(t *testing.T) (list []publicPackage) {
 		} else if err != nil {
 			t.Fatal(err)
 		}
-		if p.Name != "main" && !slices.Contains(strings.Split(p.ImportPath, "/"), "internal") && !strings.HasPrefix(p.ImportPath, module+"/examples/") {
+		if p.Name != "main" && !slices.Contains(strings.Split(p.ImportPath, "/"), "internal") &&
+			!strings.HasPrefix(p.ImportPath, module+"/examples/") {
 			list = append(list, p)
 		}
 	}
@@ -101,7 +103,8 @@ func exported(t *testing.T, p publicPackage) string {
 	fmt.Fprintf(&out, "package %s // import %q\n", p.Name, p.ImportPath)
 	show := func(decl ast.Decl) {
 		var text strings.Builder
-		require.NoError(t, (&printer.Config{Mode: printer.TabIndent | printer.UseSpaces, Tabwidth: 4}).Fprint(&text, fset, decl))
+		require.NoError(t, (&printer.Config{Mode: printer.TabIndent | printer.UseSpaces, Tabwidth: 4}).Fprint(&text,
+			fset, decl))
 		out.WriteByte('\n')
 		for line := range strings.Lines(text.String() + "\n") {
 			if strings.TrimSpace(line) != "" { // a blank line is where a comment was

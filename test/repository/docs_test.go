@@ -22,7 +22,8 @@ func documents(t *testing.T) map[string]string {
 		require.NoError(t, err)
 		texts[path] = string(text)
 	}
-	for _, path := range []string{"README.md", "CHANGELOG.md", "CONTRIBUTING.md", "MAINTAINERS.md", "SECURITY.md", "SUPPORT.md", "release/README.md"} {
+	for _, path := range []string{"README.md", "CHANGELOG.md", "CONTRIBUTING.md", "MAINTAINERS.md", "SECURITY.md",
+		"SUPPORT.md", "release/README.md"} {
 		read(path)
 	}
 	require.NoError(t, filepath.WalkDir("docs", func(path string, _ fs.DirEntry, err error) error {
@@ -142,7 +143,8 @@ func TestDocsNameTests(t *testing.T) {
 	require.Greater(t, named, 200)
 }
 
-// TestTroubleHasRealLines asserts that the lines that docs/operate/trouble.md has as symptoms are in the program: "…" stands for what differs.
+// TestTroubleHasRealLines asserts that the lines that docs/operate/trouble.md has as symptoms are in the program: "…"
+// stands for what differs.
 func TestTroubleHasRealLines(t *testing.T) {
 	var source strings.Builder
 	eachGoFile(t, func(path string, text []byte) {

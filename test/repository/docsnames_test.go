@@ -62,8 +62,8 @@ func TestDocsNameIdentifiers(t *testing.T) {
 	}
 }
 
-// exportedNames returns the exported identifiers of the packages of the module, by the last element of the import path: names,
-// and types with their fields and methods.
+// exportedNames returns the exported identifiers of the packages of the module, by the last element of the import path:
+// names, and types with their fields and methods.
 func exportedNames(t *testing.T) map[string]map[string]bool {
 	t.Helper()
 	exported := map[string]map[string]bool{}
@@ -71,7 +71,8 @@ func exportedNames(t *testing.T) map[string]map[string]bool {
 		switch {
 		case err != nil:
 			return err
-		case d.IsDir() && (d.Name() == "testdata" || d.Name() == "internal" || d.Name() == "examples" || d.Name() == "test"):
+		case d.IsDir() && (d.Name() == "testdata" || d.Name() == "internal" || d.Name() == "examples" ||
+			d.Name() == "test"):
 			return filepath.SkipDir
 		case d.IsDir() || !strings.HasSuffix(file, ".go") || strings.HasSuffix(file, "_test.go"):
 			return nil

@@ -13,8 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestGodoc asserts that the links of comments have targets, and that the parameters of exported functions have types that
-// godoc shows.
+// TestGodoc asserts that the links of comments have targets, and that the parameters of exported functions have types
+// that godoc shows.
 func TestGodoc(t *testing.T) {
 	link := regexp.MustCompile(`\[\*?(?:[a-z]\w*\.)?[A-Z]\w*(?:\.[A-Z]\w*)?\]`)
 	for _, p := range publicPackages(t) {
@@ -36,7 +36,8 @@ func TestGodoc(t *testing.T) {
 								return false // its parameters have names
 							}
 							if name, ok := n.(*ast.Ident); ok && own[name.Name] {
-								t.Errorf("%v: a parameter has the unexported type %s", fset.Position(name.Pos()), name.Name)
+								t.Errorf("%v: a parameter has the unexported type %s", fset.Position(name.Pos()),
+									name.Name)
 							}
 							return true
 						})
@@ -50,7 +51,8 @@ func TestGodoc(t *testing.T) {
 		for _, c := range comments {
 			for _, text := range plainTexts(links.Parse(c.Text()).Content) {
 				for _, dead := range link.FindAllString(text, -1) {
-					t.Errorf("%v: the link %s has no target; a package of it is to be imported in one of the files", fset.Position(c.Pos()), dead)
+					t.Errorf("%v: the link %s has no target; a package of it is to be imported in one of the files",
+						fset.Position(c.Pos()), dead)
 				}
 			}
 		}

@@ -79,7 +79,8 @@ func TestImportRules(t *testing.T) {
 				continue
 			}
 			if p.ImportPath == podspec || to != top && !slices.Contains(allowed, to) {
-				t.Errorf("%s must not import %s: declare the interface that it needs in %s instead", p.ImportPath, imp, p.ImportPath)
+				t.Errorf("%s must not import %s: declare the interface that it needs in %s instead", p.ImportPath, imp,
+					p.ImportPath)
 			}
 		}
 		// The contract of a runtime and the decisions about a pod do not depend on CRI.
@@ -168,7 +169,8 @@ func TestDependencies(t *testing.T) {
 	const grpc = "google.golang.org/grpc"
 	libraries := []string{"github.com/emicklei/go-restful", "github.com/moby/spdystream", "golang.org/x/net/websocket"}
 	except := []string{
-		"/runtime/fake/criserver", "/metrics/prometheus/crimetrics", "/node/plugins", "/node/devices/plugin", "/node/podresources", "/node/dra/plugin",
+		"/runtime/fake/criserver", "/metrics/prometheus/crimetrics", "/node/plugins", "/node/devices/plugin",
+		"/node/podresources", "/node/dra/plugin",
 	}
 	all := listPackages(t)
 	for pattern, forbidden := range map[string][]string{
@@ -207,7 +209,8 @@ func TestDependencies(t *testing.T) {
 	}
 }
 
-// TestDependenciesWithoutDevices asserts that a program with an agent in a cluster links nothing for devices, unless it uses it.
+// TestDependenciesWithoutDevices asserts that a program with an agent in a cluster links nothing for devices, unless it
+// uses it.
 func TestDependenciesWithoutDevices(t *testing.T) {
 	found := false
 	for _, p := range listPackages(t) {

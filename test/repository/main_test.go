@@ -1,4 +1,5 @@
-// Package repository tests what no package of the module can test: its imports, its API, its documents and their commands.
+// Package repository tests what no package of the module can test: its imports, its API, its documents and their
+// commands.
 package repository_test
 
 import (

@@ -62,7 +62,8 @@ func usage(rt runtime.Runtime, agent *kubeletkit.Agent, rootDir, logsDir string)
 		return nil, err
 	}
 	handler := server.Handler(agent, server.Options{
-		Stats: collector.Summary, ResourceMetrics: statsmetrics.Resource(collector), CadvisorMetrics: statsmetrics.Cadvisor(collector, statsmetrics.CadvisorOptions{}),
+		Stats: collector.Summary, ResourceMetrics: statsmetrics.Resource(collector),
+		CadvisorMetrics: statsmetrics.Cadvisor(collector, statsmetrics.CadvisorOptions{}),
 	})
 	return handler, agent.Add("stats", collector.Run) // for volumes, logs, and what the runtime has beyond its usage
 }
@@ -115,7 +116,8 @@ func (c counting) Unwrap() any { return c.Runtime }
 
 func TestRestart(t *testing.T) {
 	agenttest.Run(t, agenttest.Options{}, func(t *testing.T, n *agenttest.Node) {
-		n.Runtime.Script(fake.Target{Pod: "pod-0"}, fake.Times(1, fake.Exits(time.Hour, 1))...) // fails after an hour, once
+		// fails after an hour, once
+		n.Runtime.Script(fake.Target{Pod: "pod-0"}, fake.Times(1, fake.Exits(time.Hour, 1))...)
 		n.Source.Set(fake.Pods(1, 1)...)
 		n.Sleep(61 * time.Minute)
 		status := n.Pods()[0].Status.ContainerStatuses[0]
@@ -147,12 +149,14 @@ func TestSnippetsCompile(t *testing.T) {
 				compiles(t, doc, m[1])
 				continue
 			}
-			assert.Containsf(t, compiled, flat(m[1]), "%s: this snippet is not in readme_test.go, so nothing compiles it", doc)
+			assert.Containsf(t, compiled, flat(m[1]), "%s: this snippet is not in readme_test.go, so nothing "+
+				"compiles it", doc)
 		}
 	}
 }
 
-// compiles compiles a whole program. Unlike "go vet" and "go build", this neither examines its dependencies nor links them.
+// compiles compiles a whole program. Unlike "go vet" and "go build", this neither examines its dependencies nor links
+// them.
 func compiles(t *testing.T, doc, program string) {
 	file := filepath.Join(t.TempDir(), "main.go")
 	require.NoError(t, os.WriteFile(file, []byte(program), 0o600))

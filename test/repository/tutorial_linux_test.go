@@ -18,9 +18,9 @@ import (
 	"github.com/kubeletkit/kubeletkit/internal/testenv"
 )
 
-// TestTutorial does what docs/embed/tutorial.md says, block by block, as a user in a fresh home. Go code and manifests are written
-// to the file that their first line names. Commands are executed; a program of "go run" goes on until the next one. What is in a block
-// of text must then appear in the output.
+// TestTutorial does what docs/embed/tutorial.md says, block by block, as a user in a fresh home. Go code and manifests
+// are written to the file that their first line names. Commands are executed; a program of "go run" goes on until the
+// next one. What is in a block of text must then appear in the output.
 func TestTutorial(t *testing.T) {
 	p := newTypist(t, t.TempDir())
 	for _, block := range blocks(t, "docs/embed/tutorial.md", "") {
@@ -62,7 +62,8 @@ func TestTryIt(t *testing.T) {
 	p.agent = nil
 }
 
-// blocks returns the fenced blocks of a document, each as [all, language, text]: those between the heading and the next one, if there is a heading.
+// blocks returns the fenced blocks of a document, each as [all, language, text]: those between the heading and the next
+// one, if there is a heading.
 func blocks(t *testing.T, path, heading string) [][]string {
 	page, err := os.ReadFile(path)
 	require.NoError(t, err)
@@ -160,8 +161,8 @@ func (p *typist) start(program string) {
 	require.NoError(p, p.agent.Start())
 }
 
-// useThisModule is "go get" of this tree, which a replacement stands for. The module requires what this one requires, so that
-// it needs nothing that was not fetched for the tests. (A workspace would: it has no pruned graph of modules.)
+// useThisModule is "go get" of this tree, which a replacement stands for. The module requires what this one requires,
+// so that it needs nothing that was not fetched for the tests. (A workspace would: it has no pruned graph of modules.)
 func (p *typist) useThisModule() {
 	tree, err := os.Getwd()
 	require.NoError(p, err)
@@ -170,7 +171,8 @@ func (p *typist) useThisModule() {
 		require.NoError(p, err)
 		require.NoError(p, os.WriteFile(filepath.Join(p.dir, name), data, 0o600))
 	}
-	p.run("go mod edit -module example.com/fieldagent -require github.com/kubeletkit/kubeletkit@v0.0.0 -replace github.com/kubeletkit/kubeletkit=" + tree)
+	p.run("go mod edit -module example.com/fieldagent -require github.com/kubeletkit/kubeletkit@v0.0.0 -replace " +
+		"github.com/kubeletkit/kubeletkit=" + tree)
 }
 
 func (p *typist) run(line string) {
@@ -185,7 +187,8 @@ func (p *typist) try(line string) error {
 
 func (p *typist) eventually(line string) {
 	line = strings.ReplaceAll(line, "bin/", p.bin+"/")
-	require.Eventuallyf(p, func() bool { return p.try(line) == nil }, time.Minute, 100*time.Millisecond, "%s\n%s", line, &p.output)
+	require.Eventuallyf(p, func() bool { return p.try(line) == nil }, time.Minute, 100*time.Millisecond,
+		"%s\n%s", line, &p.output)
 }
 
 func (p *typist) interrupt() {
@@ -201,5 +204,6 @@ func (p *typist) interrupt() {
 
 // wait waits until the text was printed.
 func (p *typist) wait(text string) {
-	require.Eventuallyf(p, func() bool { return strings.Contains(p.output.String(), text) }, time.Minute, 20*time.Millisecond, "%q is not in:\n%s", text, &p.output)
+	require.Eventuallyf(p, func() bool { return strings.Contains(p.output.String(), text) }, time.Minute,
+		20*time.Millisecond, "%q is not in:\n%s", text, &p.output)
 }

@@ -164,7 +164,8 @@ func Run(ctx context.Context, r Resource, store cache.ReflectorStore) {
 			}
 			w, err := openWatch(ctx, opts, r.Watch)
 			// The reflector would go on with this watch after a sleep that no signal ends.
-			for opts.SendInitialEvents == nil && (utilnet.IsConnectionRefused(err) || apierrors.IsTooManyRequests(err)) {
+			for opts.SendInitialEvents == nil && (utilnet.IsConnectionRefused(err) ||
+				apierrors.IsTooManyRequests(err)) {
 				result(err)
 				if err := retries.wait(ctx); err != nil {
 					return nil, err
@@ -187,11 +188,13 @@ func Run(ctx context.Context, r Resource, store cache.ReflectorStore) {
 			return w, err
 		},
 	}
-	reflector := cache.NewReflectorWithOptions(cache.ToListWatcherWithWatchListSemantics(lw, r.Client), r.Type, store, cache.ReflectorOptions{
-		Name: r.Name, Logger: &silent,
-		// For errors within a watch; the others never get to its back-off.
-		Backoff: &wait.Backoff{Duration: retries.backoff.Min, Factor: 2, Jitter: 0.5, Steps: 20, Cap: retries.backoff.Max},
-	})
+	reflector := cache.NewReflectorWithOptions(cache.ToListWatcherWithWatchListSemantics(lw, r.Client), r.Type, store,
+		cache.ReflectorOptions{
+			Name: r.Name, Logger: &silent,
+			// For errors within a watch; the others never get to its back-off.
+			Backoff: &wait.Backoff{Duration: retries.backoff.Min, Factor: 2, Jitter: 0.5, Steps: 20,
+				Cap: retries.backoff.Max},
+		})
 	// Reflector.RunWithContext passes errors to handlers that are global, and log.
 	for {
 		retries.begin()
@@ -216,7 +219,8 @@ func validate(list kruntime.Object) error {
 
 // openWatch opens a watch. It ends when ctx does, and if it lasts longer than the requested time,
 // because then the server does not answer any more.
-func openWatch(ctx context.Context, opts metav1.ListOptions, open func(context.Context, metav1.ListOptions) (watch.Interface, error)) (watch.Interface, error) {
+func openWatch(ctx context.Context, opts metav1.ListOptions,
+	open func(context.Context, metav1.ListOptions) (watch.Interface, error)) (watch.Interface, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	deadline := time.AfterFunc(answerTimeout, func() { cancel(fmt.Errorf("no response within %v", answerTimeout)) })
 	w, err := open(ctx, opts)
@@ -235,7 +239,8 @@ func openWatch(ctx context.Context, opts metav1.ListOptions, open func(context.C
 	bounded := &boundedWatch{Interface: w, cancel: func() { cancel(nil) }}
 	if opts.TimeoutSeconds != nil {
 		limit := time.Duration(*opts.TimeoutSeconds)*time.Second + silence
-		bounded.timer = time.AfterFunc(limit, func() { cancel(fmt.Errorf("the server has not ended the watch after %v", limit)) })
+		bounded.timer = time.AfterFunc(limit,
+			func() { cancel(fmt.Errorf("the server has not ended the watch after %v", limit)) })
 	}
 	return bounded, nil
 }

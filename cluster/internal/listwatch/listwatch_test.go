@@ -48,7 +48,8 @@ func run(t *testing.T, before func(*apitest.Request) (*http.Response, error), te
 		go func() {
 			defer close(done)
 			Run(ctx, Resource{
-				Name: "pods", Client: client, Type: &v1.Pod{}, FieldSelector: "spec.nodeName=node", MaxBackoff: 8 * time.Second, Probe: true,
+				Name: "pods", Client: client, Type: &v1.Pod{}, FieldSelector: "spec.nodeName=node",
+				MaxBackoff: 8 * time.Second, Probe: true,
 				API: Of(client.CoreV1().Pods("")),
 				Failed: func(err error, first bool) {
 					r.mu.Lock()
@@ -71,7 +72,8 @@ func run(t *testing.T, before func(*apitest.Request) (*http.Response, error), te
 // client returns a client with the signal of package outage.
 func (r *rig) client() kubernetes.Interface {
 	signal := &outage.Signal{}
-	client, err := kubernetes.NewForConfigAndClient(&rest.Config{Host: "http://apitest", QPS: -1}, &http.Client{Transport: signal.Transport(r.Server)})
+	client, err := kubernetes.NewForConfigAndClient(&rest.Config{Host: "http://apitest", QPS: -1},
+		&http.Client{Transport: signal.Transport(r.Server)})
 	if err != nil {
 		panic(err)
 	}
@@ -111,7 +113,8 @@ func TestRun(t *testing.T) {
 func TestServerAway(t *testing.T) {
 	t.Parallel()
 	for _, wait := range []time.Duration{0, time.Millisecond, time.Second, time.Minute, time.Hour} {
-		for name, before := range map[string]func(*apitest.Request) (*http.Response, error){"refused": refused, "hangs": apitest.Hang} {
+		for name, before := range map[string]func(*apitest.Request) (*http.Response,
+			error){"refused": refused, "hangs": apitest.Hang} {
 			t.Run(name+" "+wait.String(), func(t *testing.T) {
 				t.Parallel()
 				run(t, before, func(t *testing.T, r *rig) { time.Sleep(wait) })
@@ -141,7 +144,8 @@ func TestBackoff(t *testing.T) {
 func TestForbiddenAtFirst(t *testing.T) {
 	t.Parallel()
 	forbidden := func(*apitest.Request) (*http.Response, error) {
-		return apitest.Response(nil, apierrors.NewForbidden(v1.Resource("pods"), "", errors.New("no relationship found"))), nil
+		return apitest.Response(nil, apierrors.NewForbidden(v1.Resource("pods"),
+			"", errors.New("no relationship found"))), nil
 	}
 	run(t, forbidden, func(t *testing.T, r *rig) {
 		time.Sleep(200 * time.Millisecond)
@@ -184,7 +188,10 @@ func TestListsWithoutWatches(t *testing.T) {
 				case watches.Add(1) > crowd:
 					return apitest.Hang(req)
 				}
-				return apitest.Response(nil, &apierrors.StatusError{ErrStatus: metav1.Status{Status: metav1.StatusFailure, Code: int32(code)}}), nil
+				return apitest.Response(nil,
+						&apierrors.StatusError{ErrStatus: metav1.Status{Status: metav1.StatusFailure,
+							Code: int32(code)}}),
+					nil
 			}, func(t *testing.T, r *rig) {
 				time.Sleep(10 * time.Minute)
 				assert.Equal(t, 1, r.pods())
@@ -207,7 +214,9 @@ func TestWatchesThatEndSoon(t *testing.T) {
 			return apitest.Hang(req)
 		}
 		resp := apitest.Response(nil, nil)
-		resp.Body = io.NopCloser(strings.NewReader(`{"type":"BOOKMARK","object":{"kind":"Pod","apiVersion":"v1","metadata":{"resourceVersion":"200","annotations":{"k8s.io/initial-events-end":"true"}}}}`))
+		resp.Body = io.NopCloser(
+			strings.NewReader(
+				`{"type":"BOOKMARK","object":{"kind":"Pod","apiVersion":"v1","metadata":{"resourceVersion":"200","annotations":{"k8s.io/initial-events-end":"true"}}}}`))
 		resp.ContentLength = -1
 		return resp, nil
 	}, func(t *testing.T, _ *rig) {

@@ -174,7 +174,8 @@ func Answered(err error) bool {
 		return false
 	}
 	code := status.Status().Code
-	return code < http.StatusInternalServerError && code != http.StatusTooManyRequests && code != http.StatusRequestTimeout
+	return code < http.StatusInternalServerError && code != http.StatusTooManyRequests &&
+		code != http.StatusRequestTimeout
 }
 
 // Wait waits for the duration, or until ended is closed. It returns the cause of ctx if that

@@ -63,10 +63,12 @@ func TestSignal(t *testing.T) {
 		assert.True(t, signals(func() { ask(t.Context(), 200, "PUT", "/lease") }), "%d is over", bad)
 		assert.False(t, signals(func() { ask(t.Context(), 200, "PUT", "/lease") }), "once")
 	}
-	assert.False(t, signals(func() { ask(t.Context(), 404, "GET", "/pod"); ask(t.Context(), 200, "GET", "/pod") }), "that something does not exist is no outage")
+	assert.False(t, signals(func() { ask(t.Context(), 404, "GET", "/pod"); ask(t.Context(), 200, "GET", "/pod") }),
+		"that something does not exist is no outage")
 	canceled, cancel := context.WithCancel(t.Context())
 	cancel()
-	assert.False(t, signals(func() { ask(canceled, 0, "GET", "/watch"); ask(t.Context(), 200, "GET", "/watch") }), "given up by the client")
+	assert.False(t, signals(func() { ask(canceled, 0, "GET", "/watch"); ask(t.Context(), 200, "GET", "/watch") }),
+		"given up by the client")
 	s.limit = nil
 	for i := range 10 * maxFailing {
 		ask(t.Context(), 500, "GET", fmt.Sprint("/", i))

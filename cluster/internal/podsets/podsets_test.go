@@ -17,7 +17,8 @@ func TestSets(t *testing.T) {
 	pod := func(uid types.UID, phase v1.PodPhase) *v1.Pod {
 		return testpod.New(string(uid), testpod.UID(uid), testpod.Phase(phase))
 	}
-	pods := []*v1.Pod{pod("new", ""), pod("running", v1.PodRunning), pod("succeeded", v1.PodSucceeded), pod("failed", v1.PodFailed)}
+	pods := []*v1.Pod{pod("new", ""), pod("running", v1.PodRunning), pod("succeeded", v1.PodSucceeded),
+		pod("failed", v1.PodFailed)}
 	removed := []*v1.Pod{pod("removed", v1.PodRunning)}
 	assert.Equal(t, sets.New[types.UID]("new", "running"), podsets.Active(pods))
 	assert.Equal(t, sets.New[types.UID]("succeeded", "failed", "removed"), podsets.Ended(pods, removed))

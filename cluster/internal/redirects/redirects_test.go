@@ -14,7 +14,10 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func TestRefuse(t *testing.T) {
 	t.Parallel()
-	other := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("a request to another host") }))
+	other := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter,
+		*http.Request) {
+		t.Error("a request to another host")
+	}))
 	defer other.Close()
 	for _, code := range []int{301, 302, 303, 307, 308} {
 		srv := httptest.NewServer(http.RedirectHandler(other.URL, code))

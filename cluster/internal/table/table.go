@@ -76,17 +76,18 @@ type Table[T any] struct {
 
 // New returns a table.
 func New[T any](opts Options[T]) *Table[T] {
-	return &Table[T]{opts: opts, needed: make(chan struct{}), read: make(chan struct{}), dirty: flow.NewSignal(), waiting: map[string]struct{}{}}
+	return &Table[T]{opts: opts, needed: make(chan struct{}), read: make(chan struct{}), dirty: flow.NewSignal(),
+		waiting: map[string]struct{}{}}
 }
 
 // ErrNotRead is returned by Read if there are no values.
 var ErrNotRead = errors.New("the API server has not answered yet")
 
-// Read calls f with the values by their keys, which f must not change. It may keep them. If they do not contain what the reader needs,
-// Options.Ready is called for it later, unless the reader is empty. Read waits for the first answer
-// of the API server, for a second at most and until done is closed. It does not wait after a request
-// has failed. Without an answer, f gets the values of the checkpoint. If there are none, Read
-// returns an error that wraps [ErrNotRead].
+// Read calls f with the values by their keys, which f must not change. It may keep them. If they do not contain what
+// the reader needs, Options.Ready is called for it later, unless the reader is empty. Read waits for the first answer
+// of the API server, for a second at most and until done is closed. It does not wait after a request has failed.
+// Without an answer, f gets the values of the checkpoint. If there are none, Read returns an error that wraps
+// [ErrNotRead].
 func (t *Table[T]) Read(done <-chan struct{}, reader string, f func(values map[string]T)) error {
 	t.require()
 	if t.failure() == nil {
@@ -142,7 +143,8 @@ func (t *Table[T]) has(reader string, values map[string]T) bool {
 	return values != nil && (t.opts.Has == nil || t.opts.Has(reader, values))
 }
 
-// snapshot returns the values, which are not changed any more, and their version; or the error of Read if there are none.
+// snapshot returns the values, which are not changed any more, and their version; or the error of Read if there are
+// none.
 func (t *Table[T]) snapshot() (values map[string]T, version uint64, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -233,7 +235,8 @@ func (t *Table[T]) failed(err error, first bool) {
 	t.err = err
 	t.mu.Unlock()
 	if first {
-		t.opts.Logger.Error(err, "Objects cannot be read from the API server; it is tried again", "objects", t.opts.Resource.Name)
+		t.opts.Logger.Error(err, "Objects cannot be read from the API server; it is tried again",
+			"objects", t.opts.Resource.Name)
 	}
 }
 

@@ -31,20 +31,33 @@ var _ cri.Metrics = (*CRI)(nil)
 // registry refused; then none is registered.
 func New(reg prometheus.Registerer) (*CRI, error) {
 	vec := func(name, help string, buckets []float64, label string) *prometheus.HistogramVec {
-		return prometheus.NewHistogramVec(collector.HistogramOpts(collector.Kubelet(name, help), buckets), []string{label})
+		return prometheus.NewHistogramVec(collector.HistogramOpts(collector.Kubelet(name, help), buckets),
+			[]string{label})
 	}
 	m := &CRI{
-		operations:        collector.Counters(collector.Kubelet("runtime_operations_total", "Cumulative number of runtime operations by operation type."), "operation_type"),
-		operationErrors:   collector.Counters(collector.Kubelet("runtime_operations_errors_total", "Cumulative number of runtime operation errors by operation type."), "operation_type"),
-		operationDuration: vec("runtime_operations_duration_seconds", "Duration in seconds of runtime operations. Broken down by operation type.", prometheus.ExponentialBuckets(.005, 2.5, 14), "operation_type"),
-		startedPods:       collector.Counter(collector.Kubelet("started_pods_total", "Cumulative number of pods started")),
-		podErrors:         collector.Counter(collector.Kubelet("started_pods_errors_total", "Cumulative number of errors when starting pods")),
-		userPods:          collector.Counter(collector.Kubelet("started_user_namespaced_pods_total", "Cumulative number of pods with user namespaces started. This metric will only be collected on Linux.")),
-		userPodErrors:     collector.Counter(collector.Kubelet("started_user_namespaced_pods_errors_total", "Cumulative number of errors when starting pods with user namespaces. This metric will only be collected on Linux.")),
-		sandboxDuration:   vec("run_podsandbox_duration_seconds", "Duration in seconds of the run_podsandbox operations. Broken down by RuntimeClass.Handler.", nil, "runtime_handler"),
-		sandboxErrors:     collector.Counters(collector.Kubelet("run_podsandbox_errors_total", "Cumulative number of the run_podsandbox operation errors by RuntimeClass.Handler."), "runtime_handler"),
-		containers:        collector.Counters(collector.Kubelet("started_containers_total", "Cumulative number of containers started"), "container_type"),
-		containerErrors:   collector.Counters(collector.Kubelet("started_containers_errors_total", "Cumulative number of errors when starting containers"), "container_type", "code"),
+		operations: collector.Counters(collector.Kubelet("runtime_operations_total",
+			"Cumulative number of runtime operations by operation type."), "operation_type"),
+		operationErrors: collector.Counters(collector.Kubelet("runtime_operations_errors_total",
+			"Cumulative number of runtime operation errors by operation type."), "operation_type"),
+		operationDuration: vec("runtime_operations_duration_seconds", "Duration in seconds of runtime operations. "+
+			"Broken down by operation type.", prometheus.ExponentialBuckets(.005, 2.5, 14), "operation_type"),
+		startedPods: collector.Counter(collector.Kubelet("started_pods_total",
+			"Cumulative number of pods started")),
+		podErrors: collector.Counter(collector.Kubelet("started_pods_errors_total",
+			"Cumulative number of errors when starting pods")),
+		userPods: collector.Counter(collector.Kubelet("started_user_namespaced_pods_total",
+			"Cumulative number of pods with user namespaces started. This metric will only be collected on Linux.")),
+		userPodErrors: collector.Counter(collector.Kubelet("started_user_namespaced_pods_errors_total",
+			"Cumulative number of errors when starting pods with user namespaces. This metric will only be "+
+				"collected on Linux.")),
+		sandboxDuration: vec("run_podsandbox_duration_seconds", "Duration in seconds of the run_podsandbox "+
+			"operations. Broken down by RuntimeClass.Handler.", nil, "runtime_handler"),
+		sandboxErrors: collector.Counters(collector.Kubelet("run_podsandbox_errors_total",
+			"Cumulative number of the run_podsandbox operation errors by RuntimeClass.Handler."), "runtime_handler"),
+		containers: collector.Counters(collector.Kubelet("started_containers_total",
+			"Cumulative number of containers started"), "container_type"),
+		containerErrors: collector.Counters(collector.Kubelet("started_containers_errors_total",
+			"Cumulative number of errors when starting containers"), "container_type", "code"),
 	}
 	err := collector.Register(reg, "runtime", collector.Group{
 		m.operations, m.operationErrors, m.operationDuration, m.startedPods, m.podErrors, m.userPods, m.userPodErrors,

@@ -22,7 +22,8 @@ func Example() {
 	families, err := reg.Gather()
 	for _, f := range families {
 		if f.GetName() == "kubelet_runtime_operations_total" {
-			fmt.Println(f.GetName(), f.GetMetric()[0].GetLabel()[0].GetValue(), f.GetMetric()[0].GetCounter().GetValue(), err)
+			fmt.Println(f.GetName(), f.GetMetric()[0].GetLabel()[0].GetValue(),
+				f.GetMetric()[0].GetCounter().GetValue(), err)
 		}
 	}
 	// Output: kubelet_runtime_operations_total run_podsandbox 1 <nil>

@@ -12,8 +12,8 @@ import (
 )
 
 // subject is what a series of /metrics/cadvisor is about: the machine with the ID "/", a cgroup of the node, a pod
-// without a container, or a container. Its ID is the path of its cgroup, as for kubelet; that of a pod or container whose cgroup is
-// not known is that of the runtime.
+// without a container, or a container. Its ID is the path of its cgroup, as for kubelet; that of a pod or container
+// whose cgroup is not known is that of the runtime.
 type subject struct {
 	labels  []label // the six labels that kubelet gives to every series
 	cpu     *statsv1alpha1.CPUStats
@@ -30,7 +30,8 @@ type subject struct {
 
 func subjects(r *stats.Reading) (list []subject, byID map[string][]label) {
 	n := &r.Summary.Node
-	root := subject{labels: identity("", "/", "", "", "", ""), cpu: n.CPU, memory: n.Memory, swap: n.Swap, io: n.IO, network: n.Network, fs: n.Fs, started: n.StartTime.Time, at: r.Time}
+	root := subject{labels: identity("", "/", "", "", "", ""), cpu: n.CPU, memory: n.Memory, swap: n.Swap, io: n.IO,
+		network: n.Network, fs: n.Fs, started: n.StartTime.Time, at: r.Time}
 	if n.Rlimit != nil && n.Rlimit.NumOfRunningProcesses != nil && *n.Rlimit.NumOfRunningProcesses >= 0 {
 		tasks := uint64(*n.Rlimit.NumOfRunningProcesses)
 		root.tasks = &tasks
@@ -43,7 +44,8 @@ func subjects(r *stats.Reading) (list []subject, byID map[string][]label) {
 		}
 		list = append(list, subject{
 			labels: identity("", c.Cgroup, "", "", "", ""),
-			cpu:    c.Stats.CPU, memory: c.Stats.Memory, swap: c.Stats.Swap, io: c.Stats.IO, cgroup: &c.Usage, tasks: c.Usage.Tasks, started: c.Stats.StartTime.Time, at: r.Time,
+			cpu:    c.Stats.CPU, memory: c.Stats.Memory, swap: c.Stats.Swap, io: c.Stats.IO, cgroup: &c.Usage,
+			tasks: c.Usage.Tasks, started: c.Stats.StartTime.Time, at: r.Time,
 		})
 	}
 	for i := range r.Summary.Pods {
@@ -51,7 +53,8 @@ func subjects(r *stats.Reading) (list []subject, byID map[string][]label) {
 		if d.SandboxID != "" {
 			s := subject{
 				labels: identity("", cmp.Or(d.CgroupPath, d.SandboxID), "", "", p.PodRef.Namespace, p.PodRef.Name),
-				cpu:    p.CPU, memory: p.Memory, swap: p.Swap, io: p.IO, network: p.Network, cgroup: d.Cgroup, started: p.StartTime.Time, at: r.Time,
+				cpu:    p.CPU, memory: p.Memory, swap: p.Swap, io: p.IO, network: p.Network, cgroup: d.Cgroup,
+				started: p.StartTime.Time, at: r.Time,
 			}
 			if p.ProcessStats != nil {
 				s.tasks = p.ProcessStats.ProcessCount
@@ -61,8 +64,10 @@ func subjects(r *stats.Reading) (list []subject, byID map[string][]label) {
 		for j := range p.Containers {
 			c, cd := &p.Containers[j], &d.Containers[j]
 			s := subject{
-				labels: identity(c.Name, cmp.Or(cd.CgroupPath, cd.ID), cd.Image, cd.ID, p.PodRef.Namespace, p.PodRef.Name),
-				cpu:    c.CPU, memory: c.Memory, swap: c.Swap, io: c.IO, fs: c.Rootfs, cgroup: cd.Cgroup, started: c.StartTime.Time, at: r.Time,
+				labels: identity(c.Name, cmp.Or(cd.CgroupPath, cd.ID), cd.Image, cd.ID, p.PodRef.Namespace,
+					p.PodRef.Name),
+				cpu: c.CPU, memory: c.Memory, swap: c.Swap, io: c.IO, fs: c.Rootfs, cgroup: cd.Cgroup,
+				started: c.StartTime.Time, at: r.Time,
 			}
 			list, byID[cd.ID] = append(list, s), s.labels
 		}
@@ -75,7 +80,8 @@ func (s *subject) cgroupPath() string { return s.labels[1].value }
 
 // identity returns the labels of every series, in the order of their names.
 func identity(container, id, image, name, namespace, pod string) []label {
-	return []label{{"container", container}, {"id", id}, {"image", image}, {"name", name}, {"namespace", namespace}, {"pod", pod}}
+	return []label{{"container", container}, {"id", id}, {"image", image}, {"name", name}, {"namespace", namespace},
+		{"pod", pod}}
 }
 
 // metric is a family of /metrics/cadvisor from a reading.
@@ -112,7 +118,8 @@ func metrics() []metric {
 				return
 			}
 			for i := range s.network.Interfaces {
-				t.number(f(&s.network.Interfaces[i]), 1, s.network.Time.Time, s.labels, []label{{"interface", s.network.Interfaces[i].Name}})
+				t.number(f(&s.network.Interfaces[i]), 1, s.network.Time.Time, s.labels,
+					[]label{{"interface", s.network.Interfaces[i].Name}})
 			}
 		}
 	}
@@ -171,53 +178,88 @@ func metrics() []metric {
 	return []metric{
 		{"container_cpu_usage_seconds_total", counter, "Cumulative cpu time consumed in seconds.", true,
 			cpu(func(c *c) *uint64 { return c.UsageCoreNanoSeconds }, label{"cpu", "total"})},
-		{"container_cpu_user_seconds_total", counter, "Cumulative user cpu time consumed in seconds.", false, cgroup(seconds, func(u *g) *uint64 { return u.UserCPU })},
-		{"container_cpu_system_seconds_total", counter, "Cumulative system cpu time consumed in seconds.", false, cgroup(seconds, func(u *g) *uint64 { return u.SystemCPU })},
-		{"container_cpu_cfs_periods_total", counter, "Number of elapsed enforcement period intervals.", false, cgroup(1, func(u *g) *uint64 { return u.Periods })},
-		{"container_cpu_cfs_throttled_periods_total", counter, "Number of throttled period intervals.", false, cgroup(1, func(u *g) *uint64 { return u.ThrottledPeriods })},
-		{"container_cpu_cfs_throttled_seconds_total", counter, "Total time duration the container has been throttled.", false, cgroup(seconds, func(u *g) *uint64 { return u.Throttled })},
+		{"container_cpu_user_seconds_total", counter, "Cumulative user cpu time consumed in seconds.", false,
+			cgroup(seconds, func(u *g) *uint64 { return u.UserCPU })},
+		{"container_cpu_system_seconds_total", counter, "Cumulative system cpu time consumed in seconds.", false,
+			cgroup(seconds, func(u *g) *uint64 { return u.SystemCPU })},
+		{"container_cpu_cfs_periods_total", counter, "Number of elapsed enforcement period intervals.", false,
+			cgroup(1, func(u *g) *uint64 { return u.Periods })},
+		{"container_cpu_cfs_throttled_periods_total", counter, "Number of throttled period intervals.", false,
+			cgroup(1, func(u *g) *uint64 { return u.ThrottledPeriods })},
+		{"container_cpu_cfs_throttled_seconds_total", counter, "Total time duration the container has been throttled.",
+			false, cgroup(seconds, func(u *g) *uint64 { return u.Throttled })},
 
-		{"container_memory_working_set_bytes", gauge, "Current working set in bytes.", true, memory(func(m *m) *uint64 { return m.WorkingSetBytes })},
-		{"container_memory_usage_bytes", gauge, "Current memory usage in bytes, including all memory regardless of when it was accessed", true, memory(func(m *m) *uint64 { return m.UsageBytes })},
-		{"container_memory_rss", gauge, "Size of RSS in bytes.", true, memory(func(m *m) *uint64 { return m.RSSBytes })},
-		{"container_memory_swap", gauge, "Container swap usage in bytes.", true, func(t *text, s *subject) { t.swap(s.swap, s.labels) }},
-		{"container_memory_cache", gauge, "Number of bytes of page cache memory.", false, cgroup(1, func(u *g) *uint64 { return u.Cache })},
-		{"container_memory_mapped_file", gauge, "Size of memory mapped files in bytes.", false, cgroup(1, func(u *g) *uint64 { return u.MappedFile })},
-		{"container_memory_failures_total", counter, "Cumulative count of memory allocation failures.", true, func(t *text, s *subject) {
-			if s.memory != nil {
-				t.number(s.memory.PageFaults, 1, s.memory.Time.Time, s.labels, []label{{"failure_type", "pgfault"}, {"scope", "hierarchy"}})
-				t.number(s.memory.MajorPageFaults, 1, s.memory.Time.Time, s.labels, []label{{"failure_type", "pgmajfault"}, {"scope", "hierarchy"}})
-			}
-		}},
+		{"container_memory_working_set_bytes", gauge, "Current working set in bytes.", true,
+			memory(func(m *m) *uint64 { return m.WorkingSetBytes })},
+		{"container_memory_usage_bytes", gauge, "Current memory usage in bytes, including all memory regardless of " +
+			"when it was accessed", true, memory(func(m *m) *uint64 { return m.UsageBytes })},
+		{"container_memory_rss", gauge, "Size of RSS in bytes.", true,
+			memory(func(m *m) *uint64 { return m.RSSBytes })},
+		{"container_memory_swap", gauge, "Container swap usage in bytes.", true,
+			func(t *text, s *subject) { t.swap(s.swap, s.labels) }},
+		{"container_memory_cache", gauge, "Number of bytes of page cache memory.", false,
+			cgroup(1, func(u *g) *uint64 { return u.Cache })},
+		{"container_memory_mapped_file", gauge, "Size of memory mapped files in bytes.", false,
+			cgroup(1, func(u *g) *uint64 { return u.MappedFile })},
+		{"container_memory_failures_total", counter, "Cumulative count of memory allocation failures.", true,
+			func(t *text, s *subject) {
+				if s.memory != nil {
+					t.number(s.memory.PageFaults, 1, s.memory.Time.Time, s.labels, []label{{"failure_type", "pgfault"},
+						{"scope", "hierarchy"}})
+					t.number(s.memory.MajorPageFaults, 1, s.memory.Time.Time, s.labels,
+						[]label{{"failure_type", "pgmajfault"}, {"scope", "hierarchy"}})
+				}
+			}},
 
-		{"container_network_receive_bytes_total", counter, "Cumulative count of bytes received", true, network(func(i *n) *uint64 { return i.RxBytes })},
-		{"container_network_receive_errors_total", counter, "Cumulative count of errors encountered while receiving", true, network(func(i *n) *uint64 { return i.RxErrors })},
-		{"container_network_transmit_bytes_total", counter, "Cumulative count of bytes transmitted", true, network(func(i *n) *uint64 { return i.TxBytes })},
-		{"container_network_transmit_errors_total", counter, "Cumulative count of errors encountered while transmitting", true, network(func(i *n) *uint64 { return i.TxErrors })},
+		{"container_network_receive_bytes_total", counter, "Cumulative count of bytes received", true,
+			network(func(i *n) *uint64 { return i.RxBytes })},
+		{"container_network_receive_errors_total", counter, "Cumulative count of errors encountered while receiving",
+			true, network(func(i *n) *uint64 { return i.RxErrors })},
+		{"container_network_transmit_bytes_total", counter, "Cumulative count of bytes transmitted", true,
+			network(func(i *n) *uint64 { return i.TxBytes })},
+		{"container_network_transmit_errors_total", counter,
+			"Cumulative count of errors encountered while transmitting", true,
+			network(func(i *n) *uint64 { return i.TxErrors })},
 
-		{"container_fs_usage_bytes", gauge, "Number of bytes that are consumed by the container on this filesystem.", false, fs(func(f *d) *uint64 { return f.UsedBytes })},
-		{"container_fs_limit_bytes", gauge, "Number of bytes that can be consumed by the container on this filesystem.", false, fs(func(f *d) *uint64 { return f.CapacityBytes })},
+		{"container_fs_usage_bytes", gauge, "Number of bytes that are consumed by the container on this filesystem.",
+			false, fs(func(f *d) *uint64 { return f.UsedBytes })},
+		{"container_fs_limit_bytes", gauge, "Number of bytes that can be consumed by the container on this filesystem.",
+			false, fs(func(f *d) *uint64 { return f.CapacityBytes })},
 		{"container_fs_inodes_total", gauge, "Number of Inodes", false, fs(func(f *d) *uint64 { return f.Inodes })},
-		{"container_fs_inodes_free", gauge, "Number of available Inodes", false, fs(func(f *d) *uint64 { return f.InodesFree })},
-		{"container_fs_reads_total", counter, "Cumulative count of reads completed", false, cgroup(1, func(u *g) *uint64 { return u.Reads }, label{"device", ""})},
-		{"container_fs_writes_total", counter, "Cumulative count of writes completed", false, cgroup(1, func(u *g) *uint64 { return u.Writes }, label{"device", ""})},
-		{"container_fs_reads_bytes_total", counter, "Cumulative count of bytes read", false, cgroup(1, func(u *g) *uint64 { return u.ReadBytes }, label{"device", ""})},
-		{"container_fs_writes_bytes_total", counter, "Cumulative count of bytes written", false, cgroup(1, func(u *g) *uint64 { return u.WrittenBytes }, label{"device", ""})},
+		{"container_fs_inodes_free", gauge, "Number of available Inodes", false,
+			fs(func(f *d) *uint64 { return f.InodesFree })},
+		{"container_fs_reads_total", counter, "Cumulative count of reads completed", false,
+			cgroup(1, func(u *g) *uint64 { return u.Reads }, label{"device", ""})},
+		{"container_fs_writes_total", counter, "Cumulative count of writes completed", false,
+			cgroup(1, func(u *g) *uint64 { return u.Writes }, label{"device", ""})},
+		{"container_fs_reads_bytes_total", counter, "Cumulative count of bytes read", false,
+			cgroup(1, func(u *g) *uint64 { return u.ReadBytes }, label{"device", ""})},
+		{"container_fs_writes_bytes_total", counter, "Cumulative count of bytes written", false,
+			cgroup(1, func(u *g) *uint64 { return u.WrittenBytes }, label{"device", ""})},
 
-		{"container_pressure_cpu_waiting_seconds_total", counter, "Total time duration tasks in the container have waited due to CPU congestion.", true, pressure(cpuPSI, false)},
-		{"container_pressure_cpu_stalled_seconds_total", counter, "Total time duration no tasks in the container could make progress due to CPU congestion.", true, pressure(cpuPSI, true)},
-		{"container_pressure_memory_waiting_seconds_total", counter, "Total time duration tasks in the container have waited due to memory congestion.", true, pressure(memoryPSI, false)},
-		{"container_pressure_memory_stalled_seconds_total", counter, "Total time duration no tasks in the container could make progress due to memory congestion.", true, pressure(memoryPSI, true)},
-		{"container_pressure_io_waiting_seconds_total", counter, "Total time duration tasks in the container have waited due to IO congestion.", true, pressure(ioPSI, false)},
-		{"container_pressure_io_stalled_seconds_total", counter, "Total time duration no tasks in the container could make progress due to IO congestion.", true, pressure(ioPSI, true)},
+		{"container_pressure_cpu_waiting_seconds_total", counter, "Total time duration tasks in the container have " +
+			"waited due to CPU congestion.", true, pressure(cpuPSI, false)},
+		{"container_pressure_cpu_stalled_seconds_total", counter, "Total time duration no tasks in the container " +
+			"could make progress due to CPU congestion.", true, pressure(cpuPSI, true)},
+		{"container_pressure_memory_waiting_seconds_total", counter, "Total time duration tasks in the container " +
+			"have waited due to memory congestion.", true, pressure(memoryPSI, false)},
+		{"container_pressure_memory_stalled_seconds_total", counter, "Total time duration no tasks in the container " +
+			"could make progress due to memory congestion.", true, pressure(memoryPSI, true)},
+		{"container_pressure_io_waiting_seconds_total", counter, "Total time duration tasks in the container have " +
+			"waited due to IO congestion.", true, pressure(ioPSI, false)},
+		{"container_pressure_io_stalled_seconds_total", counter, "Total time duration no tasks in the container " +
+			"could make progress due to IO congestion.", true, pressure(ioPSI, true)},
 
-		{"container_processes", gauge, "Number of processes running inside the container.", false, func(t *text, s *subject) { t.number(s.tasks, 1, s.at, s.labels) }},
-		{"container_start_time_seconds", gauge, "Start time of the container since unix epoch in seconds.", true, func(t *text, s *subject) {
-			if s.started.Unix() > 0 {
-				t.sample(float64(s.started.Unix()), s.at, s.labels)
-			}
-		}},
-		{"container_last_seen", gauge, "Last time a container was seen by the exporter", true, func(t *text, s *subject) { t.sample(float64(s.at.Unix()), s.at, s.labels) }},
+		{"container_processes", gauge, "Number of processes running inside the container.", false,
+			func(t *text, s *subject) { t.number(s.tasks, 1, s.at, s.labels) }},
+		{"container_start_time_seconds", gauge, "Start time of the container since unix epoch in seconds.", true,
+			func(t *text, s *subject) {
+				if s.started.Unix() > 0 {
+					t.sample(float64(s.started.Unix()), s.at, s.labels)
+				}
+			}},
+		{"container_last_seen", gauge, "Last time a container was seen by the exporter", true,
+			func(t *text, s *subject) { t.sample(float64(s.at.Unix()), s.at, s.labels) }},
 	}
 }
 
@@ -233,9 +275,10 @@ func newCadvisorPage(opts CadvisorOptions) *cadvisorPage {
 	p := &cadvisorPage{own: map[string]metric{}, known: map[string]bool{}}
 	if events := opts.OOMEvents; events != nil {
 		const name = "container_oom_events_total"
-		p.own[name] = metric{name, counter, "Count of out of memory events observed for the container", true, func(t *text, s *subject) {
-			t.sample(float64(events(s.cgroupPath())), s.at, s.labels)
-		}}
+		p.own[name] = metric{name, counter, "Count of out of memory events observed for the container", true,
+			func(t *text, s *subject) {
+				t.sample(float64(events(s.cgroupPath())), s.at, s.labels)
+			}}
 	}
 	for _, m := range metrics() {
 		p.own[m.name] = m
@@ -277,11 +320,13 @@ func (p *cadvisorPage) encode(r *stats.Reading, families []runtime.MetricFamily)
 	for _, m := range machine(r) {
 		parts = append(parts, part{m.name, func() {
 			t.family(m.name, gauge, m.help)
-			t.sample(m.value, time.Time{}, []label{{"boot_id", r.Machine.BootID}, {"machine_id", r.Machine.ID}, {"system_uuid", r.Machine.SystemUUID}})
+			t.sample(m.value, time.Time{}, []label{{"boot_id", r.Machine.BootID}, {"machine_id", r.Machine.ID},
+				{"system_uuid", r.Machine.SystemUUID}})
 		}})
 	}
 	parts = append(parts, part{"container_scrape_error", func() {
-		t.family("container_scrape_error", gauge, "1 if there was an error while getting container metrics, 0 otherwise")
+		t.family("container_scrape_error", gauge,
+			"1 if there was an error while getting container metrics, 0 otherwise")
 		t.sample(failed(r), time.Time{})
 	}})
 	slices.SortFunc(parts, func(a, b part) int { return cmp.Compare(a.name, b.name) })
@@ -304,7 +349,8 @@ func machine(r *stats.Reading) []machineMetric {
 		out = append(out, machineMetric{"machine_cpu_cores", "Number of logical CPU cores.", float64(m.Cores)})
 	}
 	if m.Memory > 0 {
-		out = append(out, machineMetric{"machine_memory_bytes", "Amount of memory installed on the machine.", float64(m.Memory)},
+		out = append(out, machineMetric{"machine_memory_bytes", "Amount of memory installed on the machine.",
+			float64(m.Memory)},
 			machineMetric{"machine_swap_bytes", "Amount of swap memory available on the machine.", float64(m.Swap)})
 	}
 	return out

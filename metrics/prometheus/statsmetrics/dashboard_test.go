@@ -53,11 +53,13 @@ func TestDashboards(t *testing.T) {
 	for i := range withCgroups.Pods {
 		for j := range withCgroups.Pods[i].Containers {
 			withCgroups.Pods[i].Containers[j].Cgroup = &stats.CgroupUsage{
-				Cache: number(1), Periods: number(2), ThrottledPeriods: number(1), Reads: number(1), Writes: number(1), ReadBytes: number(1), WrittenBytes: number(1),
+				Cache: number(1), Periods: number(2), ThrottledPeriods: number(1), Reads: number(1), Writes: number(1),
+				ReadBytes: number(1), WrittenBytes: number(1),
 			}
 		}
 	}
-	plain, complete, ofCgroups := shown(t, reading(), nil), shown(t, reading(), furtherMetrics()), shown(t, withCgroups, nil)
+	plain, complete, ofCgroups := shown(t, reading(), nil), shown(t, reading(), furtherMetrics()),
+		shown(t, withCgroups, nil)
 	named := regexp.MustCompile("`((?:container|kubelet)_[a-z_]+)`")
 	rows := 0
 	for line := range strings.Lines(section) {
@@ -70,7 +72,8 @@ func TestDashboards(t *testing.T) {
 			always := strings.TrimSpace(cells[3]) == "yes"
 			assert.Equal(t, always, plain[m[1]], "%s with every runtime", m[1])
 			assert.True(t, complete[m[1]], "%s with a runtime that reports it", m[1])
-			assert.Equal(t, always || strings.Contains(cells[3], "or with usage from cgroups"), ofCgroups[m[1]], "%s with usage from cgroups", m[1])
+			assert.Equal(t, always || strings.Contains(cells[3], "or with usage from cgroups"), ofCgroups[m[1]],
+				"%s with usage from cgroups", m[1])
 		}
 	}
 	assert.Equal(t, 8, rows)
@@ -83,10 +86,12 @@ func shown(t *testing.T, r *stats.Reading, further []runtime.MetricFamily) map[s
 	_, page := get(t, statsmetrics.Cadvisor(&fixed{reading: r, families: further}, statsmetrics.CadvisorOptions{}))
 	reg := prometheus.NewRegistry()
 	claim := statsv1alpha1.VolumeStats{
-		PVCRef:  &statsv1alpha1.PVCReference{Namespace: "default", Name: "data"},
-		FsStats: statsv1alpha1.FsStats{AvailableBytes: number(1), CapacityBytes: number(2), Inodes: number(3), InodesUsed: number(4)},
+		PVCRef: &statsv1alpha1.PVCReference{Namespace: "default", Name: "data"},
+		FsStats: statsv1alpha1.FsStats{AvailableBytes: number(1), CapacityBytes: number(2), Inodes: number(3),
+			InodesUsed: number(4)},
 	}
-	_, err := statsmetrics.NewDisk(reg, func() []stats.DiskUsage { return []stats.DiskUsage{{Claims: []statsv1alpha1.VolumeStats{claim}}} })
+	_, err := statsmetrics.NewDisk(reg,
+		func() []stats.DiskUsage { return []stats.DiskUsage{{Claims: []statsv1alpha1.VolumeStats{claim}}} })
 	require.NoError(t, err)
 	families, err := reg.Gather()
 	require.NoError(t, err)

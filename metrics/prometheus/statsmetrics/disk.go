@@ -31,19 +31,23 @@ type claimMetric struct {
 var _ prometheus.Collector = (*Disk)(nil)
 
 // NewDisk registers the metrics. read returns the usage of volumes and logs, the latest measurement
-// first, and does not change what it has returned: the method Disk of a [stats.Collector]. The error names the metric that the registry refused; then
-// none is registered.
+// first, and does not change what it has returned: the method Disk of a [stats.Collector]. The error names the metric
+// that the registry refused; then none is registered.
 func NewDisk(reg prometheus.Registerer, read func() []stats.DiskUsage) (*Disk, error) {
 	claim := func(name, help string, value func(v *statsv1alpha1.VolumeStats) *uint64) claimMetric {
-		return claimMetric{prometheus.NewDesc("kubelet_volume_stats_"+name, "[ALPHA] "+help, []string{"namespace", "persistentvolumeclaim"}, nil), value}
+		return claimMetric{prometheus.NewDesc("kubelet_volume_stats_"+name, "[ALPHA] "+help,
+			[]string{"namespace", "persistentvolumeclaim"}, nil), value}
 	}
 	type v = statsv1alpha1.VolumeStats
 	d := &Disk{
 		read: read,
-		logs: prometheus.NewDesc("kubelet_container_log_filesystem_used_bytes", "[ALPHA] Bytes used by the container's logs on the filesystem.", []string{"uid", "namespace", "pod", "container"}, nil),
+		logs: prometheus.NewDesc("kubelet_container_log_filesystem_used_bytes",
+			"[ALPHA] Bytes used by the container's logs on the filesystem.",
+			[]string{"uid", "namespace", "pod", "container"}, nil),
 		claims: []claimMetric{
 			claim("capacity_bytes", "Capacity in bytes of the volume", func(v *v) *uint64 { return v.CapacityBytes }),
-			claim("available_bytes", "Number of available bytes in the volume", func(v *v) *uint64 { return v.AvailableBytes }),
+			claim("available_bytes", "Number of available bytes in the volume",
+				func(v *v) *uint64 { return v.AvailableBytes }),
 			claim("used_bytes", "Number of used bytes in the volume", func(v *v) *uint64 { return v.UsedBytes }),
 			claim("inodes", "Maximum number of inodes in the volume", func(v *v) *uint64 { return v.Inodes }),
 			claim("inodes_free", "Number of free inodes in the volume", func(v *v) *uint64 { return v.InodesFree }),
@@ -83,7 +87,8 @@ func (d *Disk) of(usage []stats.DiskUsage) []prometheus.Metric {
 	seen := map[statsv1alpha1.PVCReference]struct{}{}
 	for _, pod := range usage {
 		for name, bytes := range pod.Logs {
-			out = append(out, prometheus.MustNewConstMetric(d.logs, prometheus.GaugeValue, float64(bytes), string(pod.Pod.UID), pod.Pod.Namespace, pod.Pod.Name, name))
+			out = append(out, prometheus.MustNewConstMetric(d.logs, prometheus.GaugeValue, float64(bytes),
+				string(pod.Pod.UID), pod.Pod.Namespace, pod.Pod.Name, name))
 		}
 		for i := range pod.Claims {
 			v := &pod.Claims[i]
@@ -93,7 +98,8 @@ func (d *Disk) of(usage []stats.DiskUsage) []prometheus.Metric {
 			seen[*v.PVCRef] = struct{}{}
 			for _, c := range d.claims {
 				if n := c.value(v); n != nil {
-					out = append(out, prometheus.MustNewConstMetric(c.desc, prometheus.GaugeValue, float64(*n), v.PVCRef.Namespace, v.PVCRef.Name))
+					out = append(out, prometheus.MustNewConstMetric(c.desc, prometheus.GaugeValue, float64(*n),
+						v.PVCRef.Namespace, v.PVCRef.Name))
 				}
 			}
 		}

@@ -18,14 +18,15 @@ type Reader interface {
 
 // Resource returns a handler of /metrics/resource, with the usage of a [stats.Collector].
 func Resource(collector Reader) http.Handler {
-	return &readingPage{reader: collector, encode: func(r *stats.Reading, _ []runtime.MetricFamily) []byte { return resource(r) }}
+	return &readingPage{reader: collector,
+		encode: func(r *stats.Reading, _ []runtime.MetricFamily) []byte { return resource(r) }}
 }
 
 // CadvisorOptions are the options of [Cadvisor]. The zero value is valid.
 type CadvisorOptions struct {
-	// OOMEvents returns how often the memory limit of a cgroup was reached so that a process was killed; of "/", how often the machine was
-	// out of memory. The method Events of an *oom.Watcher of node/oom does. If nil, container_oom_events_total is that of the runtime, if
-	// it has one.
+	// OOMEvents returns how often the memory limit of a cgroup was reached so that a process was killed; of "/", how
+	// often the machine was out of memory. The method Events of an *oom.Watcher of node/oom does. If nil,
+	// container_oom_events_total is that of the runtime, if it has one.
 	OOMEvents func(cgroup string) uint64
 }
 

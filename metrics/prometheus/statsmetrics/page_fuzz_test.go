@@ -37,11 +37,13 @@ func FuzzPages(f *testing.F) {
 		r := reading()
 		p := &r.Summary.Pods[0]
 		p.Containers[0].Name = container
-		p.Network = &statsv1alpha1.NetworkStats{Interfaces: []statsv1alpha1.InterfaceStats{{Name: port, RxBytes: number(1)}}}
+		p.Network = &statsv1alpha1.NetworkStats{Interfaces: []statsv1alpha1.InterfaceStats{{Name: port,
+			RxBytes: number(1)}}}
 		r.Pods[0].Containers[0].Image = value
-		return &fixed{reading: r, families: []runtime.MetricFamily{{Name: "container_memory_cache", Help: value, Labels: []string{"x"}, Samples: []runtime.MetricSample{
-			{SandboxID: "s-u1", ContainerID: "c-u1main", LabelValues: []string{value}, Value: 1},
-		}}}}
+		return &fixed{reading: r, families: []runtime.MetricFamily{{Name: "container_memory_cache", Help: value,
+			Labels: []string{"x"}, Samples: []runtime.MetricSample{
+				{SandboxID: "s-u1", ContainerID: "c-u1main", LabelValues: []string{value}, Value: 1},
+			}}}}
 	}
 	f.Fuzz(func(t *testing.T, container, port, value string) {
 		if !utf8.ValidString(port) || !utf8.ValidString(value) { // package stats drops these
@@ -49,6 +51,7 @@ func FuzzPages(f *testing.F) {
 		}
 		plain, f := page("main", "eth0", "v"), page(container, port, value)
 		require.Equal(t, parse(t, statsmetrics.Resource(plain)), parse(t, statsmetrics.Resource(f)))
-		require.Equal(t, parse(t, statsmetrics.Cadvisor(plain, statsmetrics.CadvisorOptions{})), parse(t, statsmetrics.Cadvisor(f, statsmetrics.CadvisorOptions{})))
+		require.Equal(t, parse(t, statsmetrics.Cadvisor(plain, statsmetrics.CadvisorOptions{})),
+			parse(t, statsmetrics.Cadvisor(f, statsmetrics.CadvisorOptions{})))
 	})
 }

@@ -43,29 +43,42 @@ func (f *fixed) Extra() []runtime.MetricFamily                { return f.familie
 func number(n uint64) *uint64 { return &n }
 
 func cpu(ns uint64) *statsv1alpha1.CPUStats {
-	return &statsv1alpha1.CPUStats{Time: metav1.Unix(1000, 5e6), UsageCoreNanoSeconds: &ns, PSI: &statsv1alpha1.PSIStats{Some: statsv1alpha1.PSIData{Total: 1500}}}
+	return &statsv1alpha1.CPUStats{Time: metav1.Unix(1000, 5e6), UsageCoreNanoSeconds: &ns,
+		PSI: &statsv1alpha1.PSIStats{Some: statsv1alpha1.PSIData{Total: 1500}}}
 }
 
 func memory(bytes uint64) *statsv1alpha1.MemoryStats {
-	return &statsv1alpha1.MemoryStats{Time: metav1.Unix(1001, 0), WorkingSetBytes: &bytes, UsageBytes: number(bytes + 1), RSSBytes: number(bytes - 1), PageFaults: number(7), MajorPageFaults: number(0)}
+	return &statsv1alpha1.MemoryStats{Time: metav1.Unix(1001, 0), WorkingSetBytes: &bytes,
+		UsageBytes: number(bytes + 1), RSSBytes: number(bytes - 1), PageFaults: number(7), MajorPageFaults: number(0)}
 }
 
 // evil is a name that no API server admits, as of a container in a runtime that lies.
 const evil = "x\"} 1\nforged{a=\"\\\xff"
 
 func reading() *stats.Reading {
-	r := &stats.Reading{Time: time.Unix(1002, 0), Machine: stats.Machine{Cores: 4, Memory: 8 << 30, ID: "m", BootID: "b"}}
-	r.Summary.Node = statsv1alpha1.NodeStats{CPU: cpu(5e9), Memory: memory(1 << 30), Swap: &statsv1alpha1.SwapStats{Time: metav1.Unix(1001, 0), SwapUsageBytes: number(0), SwapAvailableBytes: number(9)}}
-	network := &statsv1alpha1.NetworkStats{Time: metav1.Unix(1000, 0), Interfaces: []statsv1alpha1.InterfaceStats{{Name: "eth0", RxBytes: number(10), TxBytes: number(11), RxErrors: number(1)}}}
+	r := &stats.Reading{Time: time.Unix(1002, 0), Machine: stats.Machine{Cores: 4, Memory: 8 << 30,
+		ID: "m", BootID: "b"}}
+	r.Summary.Node = statsv1alpha1.NodeStats{CPU: cpu(5e9), Memory: memory(1 << 30),
+		Swap: &statsv1alpha1.SwapStats{Time: metav1.Unix(1001, 0), SwapUsageBytes: number(0),
+			SwapAvailableBytes: number(9)}}
+	network := &statsv1alpha1.NetworkStats{Time: metav1.Unix(1000, 0),
+		Interfaces: []statsv1alpha1.InterfaceStats{{Name: "eth0", RxBytes: number(10), TxBytes: number(11),
+			RxErrors: number(1)}}}
 	add := func(name, uid string, shadowed bool, containers ...string) {
-		p := statsv1alpha1.PodStats{PodRef: statsv1alpha1.PodReference{Namespace: "default", Name: name, UID: uid}, StartTime: metav1.Unix(900, 0), CPU: cpu(3e9), Memory: memory(300), Network: network, ProcessStats: &statsv1alpha1.ProcessStats{ProcessCount: number(3)}}
+		p := statsv1alpha1.PodStats{PodRef: statsv1alpha1.PodReference{Namespace: "default", Name: name, UID: uid},
+			StartTime: metav1.Unix(900, 0), CPU: cpu(3e9), Memory: memory(300), Network: network,
+			ProcessStats: &statsv1alpha1.ProcessStats{ProcessCount: number(3)}}
 		d := stats.PodDetails{SandboxID: "s-" + uid, Shadowed: shadowed}
 		for _, c := range containers {
 			p.Containers = append(p.Containers, statsv1alpha1.ContainerStats{
-				Name: c, StartTime: metav1.Unix(901, 0), CPU: cpu(1234567891), Memory: memory(100), Swap: &statsv1alpha1.SwapStats{Time: metav1.Unix(1001, 0), SwapUsageBytes: number(1), SwapAvailableBytes: number(9)},
-				Rootfs: &statsv1alpha1.FsStats{Time: metav1.Unix(1000, 0), UsedBytes: number(4096), CapacityBytes: number(1 << 20), Inodes: number(100), InodesFree: number(90)},
+				Name: c, StartTime: metav1.Unix(901, 0), CPU: cpu(1234567891), Memory: memory(100),
+				Swap: &statsv1alpha1.SwapStats{Time: metav1.Unix(1001, 0), SwapUsageBytes: number(1),
+					SwapAvailableBytes: number(9)},
+				Rootfs: &statsv1alpha1.FsStats{Time: metav1.Unix(1000, 0), UsedBytes: number(4096),
+					CapacityBytes: number(1 << 20), Inodes: number(100), InodesFree: number(90)},
 			})
-			d.Containers = append(d.Containers, stats.ContainerDetails{ID: "c-" + uid + c, Image: "registry.example/app:1"})
+			d.Containers = append(d.Containers, stats.ContainerDetails{ID: "c-" + uid + c,
+				Image: "registry.example/app:1"})
 		}
 		r.Summary.Pods, r.Pods = append(r.Summary.Pods, p), append(r.Pods, d)
 	}
@@ -103,7 +116,8 @@ func get(t *testing.T, h http.Handler) (code int, body string) {
 
 func TestPages(t *testing.T) {
 	f := &fixed{reading: reading(), families: families()}
-	for name, h := range map[string]http.Handler{"resource": statsmetrics.Resource(f), "cadvisor": statsmetrics.Cadvisor(f, statsmetrics.CadvisorOptions{})} {
+	for name, h := range map[string]http.Handler{"resource": statsmetrics.Resource(f),
+		"cadvisor": statsmetrics.Cadvisor(f, statsmetrics.CadvisorOptions{})} {
 		t.Run(name, func(t *testing.T) {
 			code, body := get(t, h)
 			require.Equal(t, http.StatusOK, code)
@@ -173,7 +187,8 @@ func TestGzip(t *testing.T) {
 
 // disks are the volumes and logs of two pods with one claim.
 func disks() []stats.DiskUsage {
-	claim := statsv1alpha1.VolumeStats{Name: "data", PVCRef: &statsv1alpha1.PVCReference{Namespace: "default", Name: "data"}, FsStats: statsv1alpha1.FsStats{UsedBytes: number(5)}}
+	claim := statsv1alpha1.VolumeStats{Name: "data", PVCRef: &statsv1alpha1.PVCReference{Namespace: "default",
+		Name: "data"}, FsStats: statsv1alpha1.FsStats{UsedBytes: number(5)}}
 	return []stats.DiskUsage{
 		{Pod: runtime.PodRef{Namespace: "default", Name: "a", UID: "u"}, Claims: []statsv1alpha1.VolumeStats{claim}, Logs: map[string]uint64{"main": 4096}},
 		{Pod: runtime.PodRef{Namespace: "default", Name: "b", UID: "v"}, Claims: []statsv1alpha1.VolumeStats{claim}},
@@ -232,7 +247,9 @@ kubelet_volume_stats_used_bytes{namespace="default",persistentvolumeclaim="data"
 func TestCgroupIDs(t *testing.T) {
 	r := reading()
 	r.Pods[0].CgroupPath, r.Pods[0].Containers[0].CgroupPath = "/kubepods/podu1", "/kubepods/podu1/c-u1main"
-	all := stats.NodeCgroupUsage{NodeCgroup: stats.NodeCgroup{Name: "pods", Cgroup: "/kubepods"}, Stats: statsv1alpha1.ContainerStats{CPU: cpu(4e9), Memory: memory(700)}, Usage: stats.CgroupUsage{Cache: number(12)}}
+	all := stats.NodeCgroupUsage{NodeCgroup: stats.NodeCgroup{Name: "pods", Cgroup: "/kubepods"},
+		Stats: statsv1alpha1.ContainerStats{CPU: cpu(4e9), Memory: memory(700)},
+		Usage: stats.CgroupUsage{Cache: number(12)}}
 	root := all
 	root.Name, root.Cgroup = "kubelet", "/"
 	r.Cgroups = []stats.NodeCgroupUsage{root, all, all}
@@ -249,7 +266,8 @@ func TestCgroupIDs(t *testing.T) {
 	}
 }
 
-// Kills for lack of memory are counted for the cgroup whose limit was reached. Without a counter the family is that of the runtime.
+// Kills for lack of memory are counted for the cgroup whose limit was reached. Without a counter the family is that of
+// the runtime.
 func TestOOMEvents(t *testing.T) {
 	f := &fixed{reading: reading(), families: families()}
 	_, body := get(t, statsmetrics.Cadvisor(f, statsmetrics.CadvisorOptions{OOMEvents: func(cgroup string) uint64 {

@@ -21,8 +21,12 @@ func resource(r *stats.Reading) []byte {
 			}
 		})
 	}
-	t.family("container_cpu_usage_seconds_total", counter, "[STABLE] Cumulative cpu time consumed by the container in core-seconds")
-	containers(func(_ *statsv1alpha1.PodStats, c *statsv1alpha1.ContainerStats, labels []label) { t.cpu(c.CPU, labels) })
+	t.family("container_cpu_usage_seconds_total", counter, "[STABLE] Cumulative cpu time consumed by the container "+
+		"in core-seconds")
+	containers(func(_ *statsv1alpha1.PodStats, c *statsv1alpha1.ContainerStats,
+		labels []label) {
+		t.cpu(c.CPU, labels)
+	})
 	t.family("container_memory_working_set_bytes", gauge, "[STABLE] Current working set of the container in bytes")
 	containers(func(_ *statsv1alpha1.PodStats, c *statsv1alpha1.ContainerStats, labels []label) {
 		t.workingSet(c.Memory, labels)
@@ -33,7 +37,8 @@ func resource(r *stats.Reading) []byte {
 			t.sample(float64(c.StartTime.UnixNano())/float64(time.Second), time.Time{}, labels)
 		}
 	})
-	t.family("container_swap_limit_bytes", gauge, "[ALPHA] Current amount of the container swap limit in bytes. Reported only on non-windows systems")
+	t.family("container_swap_limit_bytes", gauge, "[ALPHA] Current amount of the container swap limit in bytes. "+
+		"Reported only on non-windows systems")
 	containers(func(_ *statsv1alpha1.PodStats, c *statsv1alpha1.ContainerStats, labels []label) {
 		if c.Swap != nil && c.Swap.SwapAvailableBytes != nil {
 			limit := float64(*c.Swap.SwapAvailableBytes)
@@ -43,17 +48,20 @@ func resource(r *stats.Reading) []byte {
 			t.sample(limit, c.Swap.Time.Time, labels)
 		}
 	})
-	t.family("container_swap_usage_bytes", gauge, "[ALPHA] Current amount of the container swap usage in bytes. Reported only on non-windows systems")
+	t.family("container_swap_usage_bytes", gauge, "[ALPHA] Current amount of the container swap usage in bytes. "+
+		"Reported only on non-windows systems")
 	containers(func(_ *statsv1alpha1.PodStats, c *statsv1alpha1.ContainerStats, labels []label) {
 		t.swap(c.Swap, labels)
 	})
 
 	n := &r.Summary.Node
-	t.family("node_cpu_usage_seconds_total", counter, "[STABLE] Cumulative cpu time consumed by the node in core-seconds")
+	t.family("node_cpu_usage_seconds_total", counter, "[STABLE] Cumulative cpu time consumed by the node in "+
+		"core-seconds")
 	t.cpu(n.CPU, nil)
 	t.family("node_memory_working_set_bytes", gauge, "[STABLE] Current working set of the node in bytes")
 	t.workingSet(n.Memory, nil)
-	t.family("node_swap_usage_bytes", gauge, "[ALPHA] Current swap usage of the node in bytes. Reported only on non-windows systems")
+	t.family("node_swap_usage_bytes", gauge, "[ALPHA] Current swap usage of the node in bytes. Reported only on "+
+		"non-windows systems")
 	t.swap(n.Swap, nil)
 
 	ofPod := func(p *statsv1alpha1.PodStats) []label {
@@ -63,10 +71,12 @@ func resource(r *stats.Reading) []byte {
 	pods(r, func(p *statsv1alpha1.PodStats) { t.cpu(p.CPU, ofPod(p)) })
 	t.family("pod_memory_working_set_bytes", gauge, "[STABLE] Current working set of the pod in bytes")
 	pods(r, func(p *statsv1alpha1.PodStats) { t.workingSet(p.Memory, ofPod(p)) })
-	t.family("pod_swap_usage_bytes", gauge, "[ALPHA] Current amount of the pod swap usage in bytes. Reported only on non-windows systems")
+	t.family("pod_swap_usage_bytes", gauge, "[ALPHA] Current amount of the pod swap usage in bytes. Reported only "+
+		"on non-windows systems")
 	pods(r, func(p *statsv1alpha1.PodStats) { t.swap(p.Swap, ofPod(p)) })
 
-	t.family("resource_scrape_error", gauge, "[STABLE] 1 if there was an error while getting container metrics, 0 otherwise")
+	t.family("resource_scrape_error", gauge,
+		"[STABLE] 1 if there was an error while getting container metrics, 0 otherwise")
 	t.sample(failed(r), time.Time{})
 	return t.buf
 }

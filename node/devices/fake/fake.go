@@ -1,4 +1,5 @@
-// Package fake has a scripted provider of devices, with which an agent and a device manager are tested without devices and in virtual time.
+// Package fake has a scripted provider of devices, with which an agent and a device manager are tested without devices
+// and in virtual time.
 package fake
 
 import (
@@ -22,8 +23,9 @@ type Call struct {
 	IDs       []string
 }
 
-// Provider is a provider whose devices and answers a test sets. The zero value of a function is the answer of a provider without an opinion; one that is
-// set is called after the call was recorded. It is safe for concurrent use; the functions are set before it is served.
+// Provider is a provider whose devices and answers a test sets. The zero value of a function is the answer of a
+// provider without an opinion; one that is set is called after the call was recorded. It is safe for concurrent use;
+// the functions are set before it is served.
 type Provider struct {
 	// OnPrefer answers Prefer.
 	OnPrefer func(ctx context.Context, req devices.PreferRequest) ([]string, error)

@@ -19,8 +19,8 @@ func cpuTime(b *testing.B) time.Duration {
 	return time.Duration(used.Utime.Nano() + used.Stime.Nano())
 }
 
-// BenchmarkHealth is a change of the health of 1000 devices of a plugin, of which 100 pods have 4 each, once a second: the CPU of the manager and the plugin,
-// of a core. The limit is 1 %.
+// BenchmarkHealth is a change of the health of 1000 devices of a plugin, of which 100 pods have 4 each, once a second:
+// the CPU of the manager and the plugin, of a core. The limit is 1 %.
 func BenchmarkHealth(b *testing.B) {
 	n := newNode(b)
 	n.stop()
@@ -42,7 +42,8 @@ func BenchmarkHealth(b *testing.B) {
 	for i := range 1000 {
 		for j, health := range []string{api.Healthy, api.Unhealthy} {
 			lists[j] = append(lists[j], &api.Device{
-				ID: fmt.Sprintf("device-%04d", i), Health: health, Topology: &api.TopologyInfo{Nodes: []*api.NUMANode{{ID: int64(i % 2)}}},
+				ID: fmt.Sprintf("device-%04d", i), Health: health, Topology: &api.TopologyInfo{
+					Nodes: []*api.NUMANode{{ID: int64(i % 2)}}},
 			})
 		}
 	}

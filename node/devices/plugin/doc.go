@@ -1,4 +1,5 @@
-// Package plugin serves device plugins: programs of vendors that have devices of a node and talk Kubernetes' deviceplugin/v1beta1 over gRPC.
+// Package plugin serves device plugins: programs of vendors that have devices of a node and talk Kubernetes'
+// deviceplugin/v1beta1 over gRPC.
 //
 // # Vocabulary
 //
@@ -14,18 +15,18 @@
 //	agent, err := kubeletkit.New(kubeletkit.Options{Join: []lifecycle.Component{manager}, …})
 //	err = agent.Add("device plugins", server.Run)
 //
-// The directory is the one that plugins expect, /var/lib/kubelet/device-plugins. When the server starts, it removes all sockets in the
-// directory, as kubelet does: plugins watch for it, and register again.
+// The directory is the one that plugins expect, /var/lib/kubelet/device-plugins. When the server starts, it removes all
+// sockets in the directory, as kubelet does: plugins watch for it, and register again.
 //
-// A plugin that registers is a [Plugin], which is a devices.Provider: [Connect] asks it for its options, and the manager serves it until its stream of
-// devices ends. A plugin that registers at the directory of the plugin manager (pluginregistration/v1, type DevicePlugin) is served by
-// [Server.Serve], until [Server.Disconnect].
+// A plugin that registers is a [Plugin], which is a devices.Provider: [Connect] asks it for its options, and the
+// manager serves it until its stream of devices ends. A plugin that registers at the directory of the plugin manager
+// (pluginregistration/v1, type DevicePlugin) is served by [Server.Serve], until [Server.Disconnect].
 //
 // # Guarantees
 //
-// A plugin that hangs at a call holds the pods that wait for the answer, and its own registration. A plugin that dies has no allocatable
-// devices until it registers again. The later one of two plugins of a resource is served.
+// A plugin that hangs at a call holds the pods that wait for the answer, and its own registration. A plugin that dies
+// has no allocatable devices until it registers again. The later one of two plugins of a resource is served.
 //
-// Messages of plugins are limited to gRPC's 4 MiB, as with kubelet, some 10⁵ devices: a longer list ends the plugin's stream, which is
-// logged.
+// Messages of plugins are limited to gRPC's 4 MiB, as with kubelet, some 10⁵ devices: a longer list ends the plugin's
+// stream, which is logged.
 package plugin

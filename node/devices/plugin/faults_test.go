@@ -12,8 +12,8 @@ import (
 	api "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 )
 
-// Each call of a plugin fails or hangs, or the plugin ends during it. Only the pods of the plugin wait or fail, until it answers again, and no goroutine
-// is left.
+// Each call of a plugin fails or hangs, or the plugin ends during it. Only the pods of the plugin wait or fail, until
+// it answers again, and no goroutine is left.
 func TestFaults(t *testing.T) {
 	const nic = "example.com/nic"
 	for _, tc := range []struct {
@@ -72,7 +72,8 @@ func TestFaults(t *testing.T) {
 				pod := podOf("pod", 1)
 				attempt := func() error {
 					if tc.registers {
-						if err := register(ctx, p.dir, &api.RegisterRequest{Version: api.Version, Endpoint: filepath.Base(p.socket), ResourceName: gpu}); err != nil {
+						if err := register(ctx, p.dir, &api.RegisterRequest{Version: api.Version,
+							Endpoint: filepath.Base(p.socket), ResourceName: gpu}); err != nil {
 							return err
 						}
 					}

@@ -35,8 +35,8 @@ var _ devices.Provider = (*Plugin)(nil)
 // connectTimeout is that of kubelet.
 const connectTimeout = 10 * time.Second
 
-// Connect connects to the plugin at the socket, and asks it for its options. It waits up to 10 s for the socket. The caller calls
-// [Plugin.Close].
+// Connect connects to the plugin at the socket, and asks it for its options. It waits up to 10 s for the socket. The
+// caller calls [Plugin.Close].
 func Connect(ctx context.Context, resource v1.ResourceName, socket string) (*Plugin, error) {
 	conn, err := grpc.NewClient("passthrough:///localhost", grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
@@ -50,7 +50,8 @@ func Connect(ctx context.Context, resource v1.ResourceName, socket string) (*Plu
 	defer cancel()
 	if p.options, err = p.client.GetDevicePluginOptions(ctx, &api.Empty{}, grpc.WaitForReady(true)); err != nil {
 		_ = conn.Close()
-		return nil, fmt.Errorf("device plugin of %s at %s: failed to get device plugin options: %w", resource, socket, err)
+		return nil, fmt.Errorf("device plugin of %s at %s: failed to get device plugin options: %w", resource, socket,
+			err)
 	}
 	return p, nil
 }
@@ -71,7 +72,8 @@ func (p *Plugin) Watch(ctx context.Context, update func([]devices.Device)) error
 		}
 	}
 	if status.Code(err) == codes.ResourceExhausted {
-		err = fmt.Errorf("its list of devices is too long for a message: the plugin has to offer fewer devices: %w", err)
+		err = fmt.Errorf("its list of devices is too long for a message: the plugin has to offer fewer devices: %w",
+			err)
 	}
 	return fmt.Errorf("device plugin of %s at %s: %w", p.resource, p.socket, err)
 }
@@ -94,9 +96,10 @@ func (p *Plugin) Prefer(ctx context.Context, req devices.PreferRequest) ([]strin
 	if !p.options.GetGetPreferredAllocationAvailable() {
 		return nil, nil
 	}
-	answer, err := p.client.GetPreferredAllocation(ctx, &api.PreferredAllocationRequest{ContainerRequests: []*api.ContainerPreferredAllocationRequest{{
-		AvailableDeviceIDs: req.Available, MustIncludeDeviceIDs: req.Required, AllocationSize: int32(req.Count),
-	}}})
+	answer, err := p.client.GetPreferredAllocation(ctx,
+		&api.PreferredAllocationRequest{ContainerRequests: []*api.ContainerPreferredAllocationRequest{{
+			AvailableDeviceIDs: req.Available, MustIncludeDeviceIDs: req.Required, AllocationSize: int32(req.Count),
+		}}})
 	if err != nil || len(answer.GetContainerResponses()) == 0 {
 		return nil, err
 	}
@@ -105,7 +108,8 @@ func (p *Plugin) Prefer(ctx context.Context, req devices.PreferRequest) ([]strin
 
 // Allocate implements [devices.Provider].
 func (p *Plugin) Allocate(ctx context.Context, req devices.Request) (e runtime.ContainerEdits, err error) {
-	answer, err := p.client.Allocate(ctx, &api.AllocateRequest{ContainerRequests: []*api.ContainerAllocateRequest{{DevicesIds: req.IDs}}})
+	answer, err := p.client.Allocate(ctx,
+		&api.AllocateRequest{ContainerRequests: []*api.ContainerAllocateRequest{{DevicesIds: req.IDs}}})
 	if err != nil {
 		return e, err
 	}
@@ -117,10 +121,12 @@ func (p *Plugin) Allocate(ctx context.Context, req devices.Request) (e runtime.C
 		e.Env = append(e.Env, v1.EnvVar{Name: name, Value: r.Envs[name]})
 	}
 	for _, m := range r.GetMounts() {
-		e.Mounts = append(e.Mounts, runtime.BindMount{HostPath: m.GetHostPath(), ContainerPath: m.GetContainerPath(), ReadOnly: m.GetReadOnly()})
+		e.Mounts = append(e.Mounts, runtime.BindMount{HostPath: m.GetHostPath(), ContainerPath: m.GetContainerPath(),
+			ReadOnly: m.GetReadOnly()})
 	}
 	for _, d := range r.GetDevices() {
-		e.Devices = append(e.Devices, runtime.Device{HostPath: d.GetHostPath(), ContainerPath: d.GetContainerPath(), Permissions: d.GetPermissions()})
+		e.Devices = append(e.Devices, runtime.Device{HostPath: d.GetHostPath(), ContainerPath: d.GetContainerPath(),
+			Permissions: d.GetPermissions()})
 	}
 	for _, d := range r.GetCdiDevices() {
 		e.CDIDevices = append(e.CDIDevices, d.GetName())

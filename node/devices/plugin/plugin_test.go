@@ -71,7 +71,8 @@ func (n *node) start() {
 	n.Manager, err = devices.New(filepath.Join(n.dir, devices.CheckpointName), n.opts)
 	require.NoError(n.t, err)
 	n.server, err = plugin.New(n.dir, n.Manager, plugin.Options{
-		Registered: func(resource v1.ResourceName) { n.measure("registered " + string(resource)) }, Logger: funcr.New(n.log, funcr.Options{}),
+		Registered: func(resource v1.ResourceName) { n.measure("registered " + string(resource)) },
+		Logger:     funcr.New(n.log, funcr.Options{}),
 	})
 	require.NoError(n.t, err)
 	ctx, cancel := context.WithCancel(context.Background())
@@ -108,7 +109,10 @@ func (n *node) counts(capacity, allocatable int64) {
 func podOf(name string, n int64) *v1.Pod { return podWith(name, gpu, n) }
 
 func podWith(name string, of v1.ResourceName, n int64) *v1.Pod {
-	return testpod.New(name, testpod.Container(v1.Container{Name: "main", Resources: v1.ResourceRequirements{Limits: v1.ResourceList{of: *resource.NewQuantity(n, resource.DecimalSI)}}}))
+	return testpod.New(name,
+		testpod.Container(v1.Container{Name: "main",
+			Resources: v1.ResourceRequirements{Limits: v1.ResourceList{of: *resource.NewQuantity(n,
+				resource.DecimalSI)}}}))
 }
 
 func (n *node) prepare(pod *v1.Pod) error {
@@ -142,12 +146,15 @@ func TestProtocol(t *testing.T) {
 	p := newSample(t, n.dir, gpu)
 	p.options = &api.DevicePluginOptions{PreStartRequired: true, GetPreferredAllocationAvailable: true}
 	p.set(
-		&api.Device{ID: "a", Health: api.Healthy, Topology: &api.TopologyInfo{Nodes: []*api.NUMANode{{ID: 1}, {ID: -1}, {ID: 64}}}},
-		&api.Device{ID: "b", Health: api.Healthy}, &api.Device{ID: "c", Health: api.Healthy}, &api.Device{ID: "d", Health: "Sick"},
+		&api.Device{ID: "a", Health: api.Healthy,
+			Topology: &api.TopologyInfo{Nodes: []*api.NUMANode{{ID: 1}, {ID: -1}, {ID: 64}}}},
+		&api.Device{ID: "b", Health: api.Healthy}, &api.Device{ID: "c", Health: api.Healthy},
+		&api.Device{ID: "d", Health: "Sick"},
 	)
 	var calls []string
 	p.prefer = func(req *api.ContainerPreferredAllocationRequest) []string {
-		calls = append(calls, fmt.Sprint("prefer ", req.AvailableDeviceIDs, req.MustIncludeDeviceIDs, req.AllocationSize))
+		calls = append(calls, fmt.Sprint("prefer ", req.AvailableDeviceIDs, req.MustIncludeDeviceIDs,
+			req.AllocationSize))
 		return []string{"c", "a"}
 	}
 	p.allocate = func(_ context.Context, ids []string) (*api.ContainerAllocateResponse, error) {
@@ -176,12 +183,15 @@ func TestProtocol(t *testing.T) {
 		CDIDevices: []string{"example.com/gpu=a"},
 	}, edits)
 	assert.Equal(t, []string{"prefer [a b c] [] 2", "allocate [a c]", "prestart [a c]"}, calls)
-	assert.Equal(t, []devices.Allocation{{Container: "main", Resource: gpu, Devices: []devices.Device{{ID: "a", Nodes: numa.Of(1)}, {ID: "c"}}}}, n.Devices(pod.UID))
+	assert.Equal(t,
+		[]devices.Allocation{{Container: "main", Resource: gpu, Devices: []devices.Device{{ID: "a", Nodes: numa.Of(1)},
+			{ID: "c"}}}}, n.Devices(pod.UID))
 
 	p.stop() // it dies
 	n.counts(4, 0)
 	_, err = n.EditContainer(t.Context(), pod, &pod.Spec.Containers[0])
-	require.ErrorContains(t, err, "the provider of example.com/gpu cannot prepare the start", "it has to be asked before each start")
+	require.ErrorContains(t, err, "the provider of example.com/gpu cannot prepare the start",
+		"it has to be asked before each start")
 	p.start()
 	require.NoError(t, p.register())
 	n.counts(4, 3)
@@ -189,10 +199,12 @@ func TestProtocol(t *testing.T) {
 	require.NoError(t, err)
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	assert.Equal(t, []string{"registered example.com/gpu", "allocated example.com/gpu", "registered example.com/gpu"}, n.measured)
+	assert.Equal(t, []string{"registered example.com/gpu", "allocated example.com/gpu", "registered example.com/gpu"},
+		n.measured)
 }
 
-// The agent is restarted while a plugin runs: its socket is removed, so that it registers again, and pods keep their devices.
+// The agent is restarted while a plugin runs: its socket is removed, so that it registers again, and pods keep their
+// devices.
 func TestRestart(t *testing.T) {
 	n := newNode(t)
 	p := newSample(t, n.dir, gpu, "a", "b")
@@ -279,7 +291,8 @@ func TestNonsense(t *testing.T) {
 		return nil, nil
 	}
 	_, err := n.run(podOf("pod", 1))
-	require.ErrorContains(t, err, `the provider of example.com/gpu cannot allocate the devices ["d"]: its answer has no container`)
+	require.ErrorContains(t, err,
+		`the provider of example.com/gpu cannot allocate the devices ["d"]: its answer has no container`)
 }
 
 // A list that is too long for a message ends the stream, and not the agent.
@@ -311,7 +324,8 @@ func TestSilentPlugin(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	waits := make(chan error)
 	go func() {
-		waits <- register(ctx, n.dir, &api.RegisterRequest{Version: api.Version, Endpoint: "silent.sock", ResourceName: gpu})
+		waits <- register(ctx, n.dir, &api.RegisterRequest{Version: api.Version, Endpoint: "silent.sock",
+			ResourceName: gpu})
 	}()
 	p := newSample(t, n.dir, gpu, "a")
 	p.start()
@@ -334,7 +348,8 @@ func TestNoSocket(t *testing.T) {
 	go func() { done <- s.Run(ctx) }()
 	require.Eventually(t, func() bool { return s.Healthy() != nil }, 10*time.Second, 5*time.Millisecond)
 	require.ErrorContains(t, s.Healthy(), "no device plugins can register: ")
-	require.Eventually(t, func() (ok bool) { logged.Range(func(any, any) bool { ok = true; return false }); return ok }, 10*time.Second, 5*time.Millisecond)
+	require.Eventually(t, func() (ok bool) { logged.Range(func(any, any) bool { ok = true; return false }); return ok },
+		10*time.Second, 5*time.Millisecond)
 	cancel()
 	require.NoError(t, <-done)
 	require.ErrorIs(t, s.Run(t.Context()), runtime.ErrAlreadyRunning)

@@ -17,8 +17,8 @@ import (
 	"github.com/kubeletkit/kubeletkit/node/devices/plugin"
 )
 
-// sample behaves as Kubernetes' sample device plugin: it serves its socket in the directory, registers, and when its socket or that of
-// the agent is made anew, it serves and registers again.
+// sample behaves as Kubernetes' sample device plugin: it serves its socket in the directory, registers, and when its
+// socket or that of the agent is made anew, it serves and registers again.
 type sample struct {
 	t        testing.TB
 	dir      string
@@ -42,7 +42,8 @@ type sample struct {
 }
 
 func newSample(t testing.TB, dir, resource string, ids ...string) *sample {
-	p := &sample{t: t, dir: dir, resource: resource, socket: filepath.Join(dir, filepath.Base(resource)+".sock"), options: &api.DevicePluginOptions{}, changed: make(chan struct{})}
+	p := &sample{t: t, dir: dir, resource: resource, socket: filepath.Join(dir, filepath.Base(resource)+".sock"),
+		options: &api.DevicePluginOptions{}, changed: make(chan struct{})}
 	for _, id := range ids {
 		p.list = append(p.list, &api.Device{ID: id, Health: api.Healthy})
 	}
@@ -76,11 +77,13 @@ func (p *sample) stop() {
 func (p *sample) register() error {
 	ctx, cancel := context.WithTimeout(p.t.Context(), 20*time.Second)
 	defer cancel()
-	return register(ctx, p.dir, &api.RegisterRequest{Version: api.Version, Endpoint: filepath.Base(p.socket), ResourceName: p.resource, Options: p.options})
+	return register(ctx, p.dir, &api.RegisterRequest{Version: api.Version, Endpoint: filepath.Base(p.socket),
+		ResourceName: p.resource, Options: p.options})
 }
 
 func register(ctx context.Context, dir string, req *api.RegisterRequest) error {
-	conn, err := grpc.NewClient("unix:"+filepath.Join(dir, plugin.SocketName), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	conn, err := grpc.NewClient("unix:"+filepath.Join(dir, plugin.SocketName),
+		grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		return err
 	}
@@ -137,13 +140,15 @@ func (p *sample) ListAndWatch(_ *api.Empty, stream grpc.ServerStreamingServer[ap
 	}
 }
 
-func (p *sample) GetPreferredAllocation(ctx context.Context, req *api.PreferredAllocationRequest) (*api.PreferredAllocationResponse, error) {
+func (p *sample) GetPreferredAllocation(ctx context.Context,
+	req *api.PreferredAllocationRequest) (*api.PreferredAllocationResponse, error) {
 	if err := p.enter(ctx, "GetPreferredAllocation"); err != nil {
 		return nil, err
 	}
 	answer := &api.PreferredAllocationResponse{}
 	for _, r := range req.ContainerRequests {
-		answer.ContainerResponses = append(answer.ContainerResponses, &api.ContainerPreferredAllocationResponse{DeviceIDs: p.prefer(r)})
+		answer.ContainerResponses = append(answer.ContainerResponses,
+			&api.ContainerPreferredAllocationResponse{DeviceIDs: p.prefer(r)})
 	}
 	return answer, nil
 }
@@ -165,7 +170,8 @@ func (p *sample) Allocate(ctx context.Context, req *api.AllocateRequest) (*api.A
 	return answer, nil
 }
 
-func (p *sample) PreStartContainer(ctx context.Context, req *api.PreStartContainerRequest) (*api.PreStartContainerResponse, error) {
+func (p *sample) PreStartContainer(ctx context.Context,
+	req *api.PreStartContainerRequest) (*api.PreStartContainerResponse, error) {
 	if err := p.enter(ctx, "PreStartContainer"); err != nil {
 		return nil, err
 	}

@@ -36,7 +36,8 @@ type Manager interface {
 
 // Options are the settings of a [Server].
 type Options struct {
-	// Registered is called when a plugin registers by the socket, with its resource, before it is served. It must not block. If nil, it is not called.
+	// Registered is called when a plugin registers by the socket, with its resource, before it is served. It must not
+	// block. If nil, it is not called.
 	Registered func(resource v1.ResourceName)
 	// Logger is for registrations and ends of plugins. Default: that of package slog.
 	Logger logr.Logger
@@ -52,8 +53,8 @@ type Server struct {
 
 	api.UnimplementedRegistrationServer
 
-	// mu guards the fields below. ctx is that of Run, nil before and after. serving are the goroutines of plugins, and connected ends those of a
-	// plugin.
+	// mu guards the fields below. ctx is that of Run, nil before and after. serving are the goroutines of plugins, and
+	// connected ends those of a plugin.
 	mu        sync.Mutex
 	failed    error // of the socket
 	ctx       context.Context
@@ -70,14 +71,15 @@ func New(dir string, manager Manager, opts Options) (*Server, error) {
 	if manager == nil {
 		return nil, errors.New("device plugins: the manager is nil")
 	}
-	return &Server{dir: dir, manager: manager, opts: opts, log: opts.Logger, connected: map[*Plugin]context.CancelFunc{}}, nil
+	return &Server{dir: dir, manager: manager, opts: opts, log: opts.Logger,
+		connected: map[*Plugin]context.CancelFunc{}}, nil
 }
 
 // listening is the back-off of a socket that cannot be made.
 var listening = flow.Backoff{Min: time.Second, Max: time.Minute}
 
-// Run serves the socket and the plugins until ctx ends. A socket that cannot be made is logged and tried again, because pods without devices need no
-// plugins.
+// Run serves the socket and the plugins until ctx ends. A socket that cannot be made is logged and tried again, because
+// pods without devices need no plugins.
 func (s *Server) Run(ctx context.Context) error {
 	err := fmt.Errorf("device plugins: %w", runtime.ErrAlreadyRunning)
 	s.running.Do(func() { err = nil })
@@ -141,7 +143,8 @@ func (s *Server) listen(ctx context.Context) error {
 	return err
 }
 
-// removeSockets removes the sockets in the directory: that of an earlier agent, and those of plugins, which see it and register again.
+// removeSockets removes the sockets in the directory: that of an earlier agent, and those of plugins, which see it and
+// register again.
 func removeSockets(dir string) error {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -160,18 +163,21 @@ func removeSockets(dir string) error {
 // Register implements the service Registration. It returns when the plugin has returned its options.
 func (s *Server) Register(ctx context.Context, req *api.RegisterRequest) (*api.Empty, error) {
 	if err := Check(v1.ResourceName(req.GetResourceName()), req.GetVersion()); err != nil {
-		s.log.Error(err, "A device plugin cannot register", "resource", req.GetResourceName(), "endpoint", req.GetEndpoint())
+		s.log.Error(err, "A device plugin cannot register", "resource", req.GetResourceName(),
+			"endpoint", req.GetEndpoint())
 		return nil, status.Error(codes.InvalidArgument, err.Error())
 	}
 	if !filepath.IsLocal(req.GetEndpoint()) {
-		return nil, status.Errorf(codes.InvalidArgument, "the endpoint %q is no name of a socket in %s", req.GetEndpoint(), s.dir)
+		return nil, status.Errorf(codes.InvalidArgument, "the endpoint %q is no name of a socket in %s",
+			req.GetEndpoint(), s.dir)
 	}
 	if s.opts.Registered != nil {
 		s.opts.Registered(v1.ResourceName(req.GetResourceName()))
 	}
 	err := s.Serve(ctx, v1.ResourceName(req.GetResourceName()), filepath.Join(s.dir, req.GetEndpoint()))
 	if err != nil {
-		s.log.Error(err, "A device plugin cannot register", "resource", req.GetResourceName(), "endpoint", req.GetEndpoint())
+		s.log.Error(err, "A device plugin cannot register", "resource", req.GetResourceName(),
+			"endpoint", req.GetEndpoint())
 		return nil, status.Error(codes.Unavailable, err.Error())
 	}
 	return &api.Empty{}, nil
@@ -180,7 +186,8 @@ func (s *Server) Register(ctx context.Context, req *api.RegisterRequest) (*api.E
 // Check returns an error unless a plugin of the resource that supports these versions can be served.
 func Check(resource v1.ResourceName, versions ...string) error {
 	if !slices.Contains(versions, api.Version) {
-		return fmt.Errorf("the plugin supports the versions %q of the API of device plugins, and the agent %q", versions, api.SupportedVersions)
+		return fmt.Errorf("the plugin supports the versions %q of the API of device plugins, and the agent %q",
+			versions, api.SupportedVersions)
 	}
 	return devices.CheckResource(resource)
 }
@@ -188,8 +195,8 @@ func Check(resource v1.ResourceName, versions ...string) error {
 // ErrNotRunning means that the server does not run.
 var ErrNotRunning = errors.New("the server of device plugins does not run")
 
-// Serve connects to the plugin of the resource at the socket, and serves it until its stream ends or Run returns. It returns when the plugin has returned its
-// options.
+// Serve connects to the plugin of the resource at the socket, and serves it until its stream ends or Run returns. It
+// returns when the plugin has returned its options.
 func (s *Server) Serve(ctx context.Context, resource v1.ResourceName, socket string) error {
 	p, err := Connect(ctx, resource, socket)
 	if err != nil {
@@ -207,7 +214,8 @@ func (s *Server) Serve(ctx context.Context, resource v1.ResourceName, socket str
 		defer s.disconnected(p)
 		s.log.Info("A device plugin has registered", "resource", resource, "socket", socket)
 		if err := s.manager.Serve(running, p); running.Err() == nil {
-			s.log.Error(err, "A device plugin has ended; its devices are not given to further pods until it registers again", "resource", resource, "socket", socket)
+			s.log.Error(err, "A device plugin has ended; its devices are not given to further pods until it "+
+				"registers again", "resource", resource, "socket", socket)
 		}
 	})
 	return nil

@@ -14,7 +14,8 @@ import (
 	"github.com/kubeletkit/kubeletkit/node/dra"
 )
 
-// Claims are ResourceClaims in memory, and record removals of ResourceSlices. Make them with [NewClaims]. They are safe for concurrent use.
+// Claims are ResourceClaims in memory, and record removals of ResourceSlices. Make them with [NewClaims]. They are safe
+// for concurrent use.
 type Claims struct {
 	mu      sync.Mutex
 	claims  map[types.NamespacedName]*resourceapi.ResourceClaim
@@ -75,15 +76,20 @@ func (c *Claims) RemovedSlices() []string {
 	return slices.Clone(c.removed)
 }
 
-// Allocated returns a claim for a device of the driver, which is allocated and reserved for the pods. Its UID is made of its namespace and name.
+// Allocated returns a claim for a device of the driver, which is allocated and reserved for the pods. Its UID is made
+// of its namespace and name.
 func Allocated(namespace, name, driver string, pods ...*v1.Pod) *resourceapi.ResourceClaim {
-	claim := &resourceapi.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, UID: types.UID(namespace + "/" + name)}}
-	claim.Spec.Devices.Requests = []resourceapi.DeviceRequest{{Name: "device", Exactly: &resourceapi.ExactDeviceRequest{DeviceClassName: driver}}}
+	claim := &resourceapi.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name,
+		UID: types.UID(namespace + "/" + name)}}
+	claim.Spec.Devices.Requests = []resourceapi.DeviceRequest{{Name: "device",
+		Exactly: &resourceapi.ExactDeviceRequest{DeviceClassName: driver}}}
 	claim.Status.Allocation = &resourceapi.AllocationResult{Devices: resourceapi.DeviceAllocationResult{
-		Results: []resourceapi.DeviceRequestAllocationResult{{Request: "device", Driver: driver, Pool: "node", Device: name}},
+		Results: []resourceapi.DeviceRequestAllocationResult{{Request: "device", Driver: driver,
+			Pool: "node", Device: name}},
 	}}
 	for _, pod := range pods {
-		claim.Status.ReservedFor = append(claim.Status.ReservedFor, resourceapi.ResourceClaimConsumerReference{Resource: "pods", Name: pod.Name, UID: pod.UID})
+		claim.Status.ReservedFor = append(claim.Status.ReservedFor,
+			resourceapi.ResourceClaimConsumerReference{Resource: "pods", Name: pod.Name, UID: pod.UID})
 	}
 	return claim
 }
@@ -91,7 +97,8 @@ func Allocated(namespace, name, driver string, pods ...*v1.Pod) *resourceapi.Res
 // Use has the pod, and all of its containers, use the claims.
 func Use(pod *v1.Pod, claims ...string) {
 	for _, name := range claims {
-		pod.Spec.ResourceClaims = append(pod.Spec.ResourceClaims, v1.PodResourceClaim{Name: name, ResourceClaimName: &name})
+		pod.Spec.ResourceClaims = append(pod.Spec.ResourceClaims,
+			v1.PodResourceClaim{Name: name, ResourceClaimName: &name})
 		for i := range pod.Spec.Containers {
 			c := &pod.Spec.Containers[i]
 			c.Resources.Claims = append(c.Resources.Claims, v1.ResourceClaim{Name: name})

@@ -1,5 +1,5 @@
-// Package fake has a scripted driver and claims in memory, with which an agent with dynamic resources is tested without devices, without an API server
-// and in virtual time.
+// Package fake has a scripted driver and claims in memory, with which an agent with dynamic resources is tested without
+// devices, without an API server and in virtual time.
 //
 //	claims, driver := fake.NewClaims(), fake.NewDriver("gpu.example.com")
 //	manager, err := dra.New(dir, claims, dra.Options{Slices: claims})
@@ -10,5 +10,6 @@
 //
 // # Guarantees
 //
-// A [Driver] records each call before it answers. The only goroutines are those of its callers. Calls that wait end with their context.
+// A [Driver] records each call before it answers. The only goroutines are those of its callers. Calls that wait end
+// with their context.
 package fake

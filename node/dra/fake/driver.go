@@ -28,11 +28,12 @@ func (c Call) String() string {
 	return text
 }
 
-// Driver is a driver whose answers a test sets. One of the functions is called after the call was recorded, and replaces the default answer. Make it with
-// [NewDriver]. It is safe for concurrent use; the functions are set before it is added to a manager.
+// Driver is a driver whose answers a test sets. One of the functions is called after the call was recorded, and
+// replaces the default answer. Make it with [NewDriver]. It is safe for concurrent use; the functions are set before it
+// is added to a manager.
 type Driver struct {
-	// OnPrepare answers Prepare. If nil, each claim has one device: of the pool "node", with the name of the claim, and with the CDI name
-	// "<driver>/device=<claim>".
+	// OnPrepare answers Prepare. If nil, each claim has one device: of the pool "node", with the name of the claim, and
+	// with the CDI name "<driver>/device=<claim>".
 	OnPrepare func(ctx context.Context, claims []dra.Claim) (map[types.UID]dra.Prepared, error)
 	// OnUnprepare answers Unprepare. If nil, it succeeds.
 	OnUnprepare func(ctx context.Context, claims []dra.Claim) (map[types.UID]error, error)
@@ -120,7 +121,8 @@ func (d *Driver) Prepare(ctx context.Context, claims []dra.Claim) (map[types.UID
 	}
 	out := map[types.UID]dra.Prepared{}
 	for _, c := range claims {
-		out[c.UID] = dra.Prepared{Devices: []dra.Device{{Pool: "node", Name: c.Name, CDIDevices: []string{d.name + "/device=" + c.Name}}}}
+		out[c.UID] = dra.Prepared{Devices: []dra.Device{{Pool: "node", Name: c.Name,
+			CDIDevices: []string{d.name + "/device=" + c.Name}}}}
 	}
 	if d.OnPrepare != nil {
 		var err error

@@ -30,14 +30,18 @@ type driver struct {
 
 // client is the service of a plugin, in version v1.
 type client interface {
-	NodePrepareResources(ctx context.Context, in *drapbv1.NodePrepareResourcesRequest, opts ...grpc.CallOption) (*drapbv1.NodePrepareResourcesResponse, error)
-	NodeUnprepareResources(ctx context.Context, in *drapbv1.NodeUnprepareResourcesRequest, opts ...grpc.CallOption) (*drapbv1.NodeUnprepareResourcesResponse, error)
+	NodePrepareResources(ctx context.Context, in *drapbv1.NodePrepareResourcesRequest,
+		opts ...grpc.CallOption) (*drapbv1.NodePrepareResourcesResponse, error)
+	NodeUnprepareResources(ctx context.Context, in *drapbv1.NodeUnprepareResourcesRequest,
+		opts ...grpc.CallOption) (*drapbv1.NodeUnprepareResourcesResponse, error)
 }
 
-func newDriver(p plugins.Plugin, service string, called func(driver, method, code string, took time.Duration)) (*driver, error) {
+func newDriver(p plugins.Plugin, service string, called func(driver, method, code string,
+	took time.Duration)) (*driver, error) {
 	conn, err := grpc.NewClient("passthrough:///localhost",
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithUnaryInterceptor(func(ctx context.Context, method string, in, out any, conn *grpc.ClientConn, call grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+		grpc.WithUnaryInterceptor(func(ctx context.Context, method string, in, out any, conn *grpc.ClientConn,
+			call grpc.UnaryInvoker, opts ...grpc.CallOption) error {
 			began := time.Now()
 			err := call(ctx, method, in, out, conn, opts...)
 			if called != nil {
@@ -47,7 +51,8 @@ func newDriver(p plugins.Plugin, service string, called func(driver, method, cod
 		}),
 		grpc.WithIdleTimeout(0), // the connection shows whether the plugin is there
 		grpc.WithConnectParams(grpc.ConnectParams{
-			Backoff:           backoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: 5 * time.Second},
+			Backoff: backoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2,
+				MaxDelay: 5 * time.Second},
 			MinConnectTimeout: 5 * time.Second,
 		}),
 		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
@@ -99,7 +104,8 @@ func (d *driver) Prepare(ctx context.Context, claims []dra.Claim) (map[types.UID
 		}
 		for _, device := range r.GetDevices() {
 			p.Devices = append(p.Devices, dra.Device{
-				Pool: device.GetPoolName(), Name: device.GetDeviceName(), Requests: device.GetRequestNames(), CDIDevices: device.GetCdiDeviceIds(),
+				Pool: device.GetPoolName(), Name: device.GetDeviceName(), Requests: device.GetRequestNames(),
+				CDIDevices: device.GetCdiDeviceIds(),
 			})
 			if device != nil && device.ShareId != nil {
 				p.Devices[len(p.Devices)-1].ShareID = new(types.UID(*device.ShareId))
@@ -112,7 +118,8 @@ func (d *driver) Prepare(ctx context.Context, claims []dra.Claim) (map[types.UID
 
 // Unprepare implements [dra.Driver].
 func (d *driver) Unprepare(ctx context.Context, claims []dra.Claim) (map[types.UID]error, error) {
-	response, err := d.client.NodeUnprepareResources(ctx, &drapbv1.NodeUnprepareResourcesRequest{Claims: request(claims)})
+	response, err := d.client.NodeUnprepareResources(ctx,
+		&drapbv1.NodeUnprepareResourcesRequest{Claims: request(claims)})
 	if err != nil {
 		return nil, err
 	}

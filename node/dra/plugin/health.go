@@ -33,7 +33,8 @@ func (d *driver) followHealth(ctx context.Context, service string, log logr.Logg
 		}
 		if err != nil && !failed {
 			failed = true
-			log.Error(err, "The health of devices is not known; opening the stream again", "driver", d.name, "every", healthRetry)
+			log.Error(err, "The health of devices is not known; opening the stream again", "driver", d.name,
+				"every", healthRetry)
 		} else if err == nil {
 			failed = false
 		}
@@ -48,28 +49,33 @@ func (d *driver) streamHealth(ctx context.Context, service string) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	if service == drahealthv1alpha1.DRAResourceHealthService {
-		stream, err := drahealthv1alpha1.NewDRAResourceHealthClient(d.conn).NodeWatchResources(ctx, &drahealthv1alpha1.NodeWatchResourcesRequest{}, grpc.WaitForReady(true))
+		stream, err := drahealthv1alpha1.NewDRAResourceHealthClient(d.conn).NodeWatchResources(ctx,
+			&drahealthv1alpha1.NodeWatchResourcesRequest{}, grpc.WaitForReady(true))
 		if err != nil {
 			return err
 		}
-		return receive(d.endpoint, stream.Recv, func(r *drahealthv1alpha1.NodeWatchResourcesResponse) (list []dra.DeviceHealth) {
-			for _, h := range r.GetDevices() {
-				list = append(list, dra.DeviceHealth{
-					Pool: h.GetDevice().GetPoolName(), Name: h.GetDevice().GetDeviceName(), Health: health(int32(h.GetHealth())),
-					Timeout: timeout(h.GetHealthCheckTimeoutSeconds()), Message: h.GetMessage(),
-				})
-			}
-			return list
-		})
+		return receive(d.endpoint, stream.Recv,
+			func(r *drahealthv1alpha1.NodeWatchResourcesResponse) (list []dra.DeviceHealth) {
+				for _, h := range r.GetDevices() {
+					list = append(list, dra.DeviceHealth{
+						Pool: h.GetDevice().GetPoolName(), Name: h.GetDevice().GetDeviceName(),
+						Health:  health(int32(h.GetHealth())),
+						Timeout: timeout(h.GetHealthCheckTimeoutSeconds()), Message: h.GetMessage(),
+					})
+				}
+				return list
+			})
 	}
-	stream, err := drahealthv1.NewDRAResourceHealthClient(d.conn).NodeWatchResources(ctx, &drahealthv1.NodeWatchResourcesRequest{}, grpc.WaitForReady(true))
+	stream, err := drahealthv1.NewDRAResourceHealthClient(d.conn).NodeWatchResources(ctx,
+		&drahealthv1.NodeWatchResourcesRequest{}, grpc.WaitForReady(true))
 	if err != nil {
 		return err
 	}
 	return receive(d.endpoint, stream.Recv, func(r *drahealthv1.NodeWatchResourcesResponse) (list []dra.DeviceHealth) {
 		for _, h := range r.GetDevices() {
 			list = append(list, dra.DeviceHealth{
-				Pool: h.GetDevice().GetPoolName(), Name: h.GetDevice().GetDeviceName(), Health: health(int32(h.GetHealth())),
+				Pool: h.GetDevice().GetPoolName(), Name: h.GetDevice().GetDeviceName(),
+				Health:  health(int32(h.GetHealth())),
 				Timeout: timeout(h.GetHealthCheckTimeoutSeconds()), Message: h.GetMessage(),
 			})
 		}

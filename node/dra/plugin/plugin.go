@@ -21,14 +21,15 @@ import (
 
 // Options are the settings of [Drivers].
 type Options struct {
-	// Call is called after each call of a driver, with the gRPC method and the name of its status code. It must not block.
+	// Call is called after each call of a driver, with the gRPC method and the name of its status code. It must not
+	// block.
 	Call func(driver, method, code string, took time.Duration)
 	// Logger receives problems. Default: that of package slog.
 	Logger logr.Logger
 }
 
-// Drivers are the drivers that are plugins. They run while the [dra.Manager] does. Make them with [New]. They are safe for
-// concurrent use, but calls about one plugin must not overlap, as package plugins sees to it.
+// Drivers are the drivers that are plugins. They run while the [dra.Manager] does. Make them with [New]. They are safe
+// for concurrent use, but calls about one plugin must not overlap, as package plugins sees to it.
 type Drivers struct {
 	manager *dra.Manager
 	opts    Options
@@ -63,7 +64,8 @@ func services(p plugins.Plugin) (prepare, health string, err error) {
 		}
 	}
 	if prepare == "" {
-		return "", "", fmt.Errorf("none of the gRPC services of DRA driver %s, %q, is supported: %q, %q", p.Name, p.Versions, drapbv1.DRAPluginService, drapbv1beta1.DRAPluginService)
+		return "", "", fmt.Errorf("none of the gRPC services of DRA driver %s, %q, is supported: %q, %q", p.Name,
+			p.Versions, drapbv1.DRAPluginService, drapbv1beta1.DRAPluginService)
 	}
 	for _, v := range []string{drahealthv1.DRAResourceHealthService, drahealthv1alpha1.DRAResourceHealthService} {
 		if health == "" && slices.Contains(p.Versions, v) {
@@ -94,14 +96,16 @@ func (d *Drivers) Register(_ context.Context, p plugins.Plugin) error {
 	}
 	key := id{p.Name, p.Endpoint}
 	if !d.add(key, driver) {
-		return errors.Join(fmt.Errorf("endpoint %s is already registered for DRA driver %s", p.Endpoint, p.Name), driver.conn.Close())
+		return errors.Join(fmt.Errorf("endpoint %s is already registered for DRA driver %s", p.Endpoint, p.Name),
+			driver.conn.Close())
 	}
 	driver.endpoint = d.manager.Add(p.Name, driver)
 	if !driver.endpoint.Go(driver.watch) { // the manager has stopped, and keeps what it knows for the next one
 		d.mu.Lock()
 		delete(d.byName, key)
 		d.mu.Unlock()
-		return errors.Join(fmt.Errorf("DRA driver %s cannot be registered: the agent stops", p.Name), driver.conn.Close())
+		return errors.Join(fmt.Errorf("DRA driver %s cannot be registered: the agent stops", p.Name),
+			driver.conn.Close())
 	}
 	if health != "" {
 		driver.endpoint.Go(func(ctx context.Context) { driver.followHealth(ctx, health, d.opts.Logger) })

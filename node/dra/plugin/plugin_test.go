@@ -35,11 +35,13 @@ type gpu struct {
 	health chan *drahealthv1alpha1.DeviceHealth
 }
 
-func (*gpu) NodePrepareResources(_ context.Context, r *drapbv1.NodePrepareResourcesRequest) (*drapbv1.NodePrepareResourcesResponse, error) {
+func (*gpu) NodePrepareResources(_ context.Context,
+	r *drapbv1.NodePrepareResourcesRequest) (*drapbv1.NodePrepareResourcesResponse, error) {
 	out := &drapbv1.NodePrepareResourcesResponse{Claims: map[string]*drapbv1.NodePrepareResourceResponse{}}
 	for _, c := range r.Claims {
 		out.Claims[c.Uid] = &drapbv1.NodePrepareResourceResponse{Devices: []*drapbv1.Device{{
-			PoolName: "node", DeviceName: "gpu-0", RequestNames: []string{"gpu"}, CdiDeviceIds: []string{"example.com/gpu=" + c.Namespace + "-" + c.Name}, ShareId: new("share"),
+			PoolName: "node", DeviceName: "gpu-0", RequestNames: []string{"gpu"},
+			CdiDeviceIds: []string{"example.com/gpu=" + c.Namespace + "-" + c.Name}, ShareId: new("share"),
 		}}}
 		if c.Name == "broken" {
 			out.Claims[c.Uid].Error = "it is broken"
@@ -48,7 +50,8 @@ func (*gpu) NodePrepareResources(_ context.Context, r *drapbv1.NodePrepareResour
 	return out, nil
 }
 
-func (*gpu) NodeUnprepareResources(_ context.Context, r *drapbv1.NodeUnprepareResourcesRequest) (*drapbv1.NodeUnprepareResourcesResponse, error) {
+func (*gpu) NodeUnprepareResources(_ context.Context,
+	r *drapbv1.NodeUnprepareResourcesRequest) (*drapbv1.NodeUnprepareResourcesResponse, error) {
 	out := &drapbv1.NodeUnprepareResourcesResponse{Claims: map[string]*drapbv1.NodeUnprepareResourceResponse{}}
 	for _, c := range r.Claims {
 		out.Claims[c.Uid] = nil
@@ -56,7 +59,8 @@ func (*gpu) NodeUnprepareResources(_ context.Context, r *drapbv1.NodeUnprepareRe
 	return out, nil
 }
 
-func (g *gpu) NodeWatchResources(_ *drahealthv1alpha1.NodeWatchResourcesRequest, stream grpc.ServerStreamingServer[drahealthv1alpha1.NodeWatchResourcesResponse]) error {
+func (g *gpu) NodeWatchResources(_ *drahealthv1alpha1.NodeWatchResourcesRequest,
+	stream grpc.ServerStreamingServer[drahealthv1alpha1.NodeWatchResourcesResponse]) error {
 	for {
 		select {
 		case <-stream.Context().Done():
@@ -65,7 +69,8 @@ func (g *gpu) NodeWatchResources(_ *drahealthv1alpha1.NodeWatchResourcesRequest,
 			if h == nil {
 				return nil
 			}
-			if err := stream.Send(&drahealthv1alpha1.NodeWatchResourcesResponse{Devices: []*drahealthv1alpha1.DeviceHealth{h}}); err != nil {
+			if err := stream.Send(&drahealthv1alpha1.NodeWatchResourcesResponse{
+				Devices: []*drahealthv1alpha1.DeviceHealth{h}}); err != nil {
 				return err
 			}
 		}
@@ -90,8 +95,10 @@ func serve(t *testing.T, socket string, register func(*grpc.Server)) (stop func(
 type api struct{}
 
 func (api) Claim(_ context.Context, namespace, name string) (*resourceapi.ResourceClaim, error) {
-	c := &resourceapi.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, UID: types.UID(name)}}
-	c.Status.Allocation = &resourceapi.AllocationResult{Devices: resourceapi.DeviceAllocationResult{Results: []resourceapi.DeviceRequestAllocationResult{{Driver: "gpu.example.com"}}}}
+	c := &resourceapi.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name,
+		UID: types.UID(name)}}
+	c.Status.Allocation = &resourceapi.AllocationResult{Devices: resourceapi.DeviceAllocationResult{
+		Results: []resourceapi.DeviceRequestAllocationResult{{Driver: "gpu.example.com"}}}}
 	c.Status.ReservedFor = []resourceapi.ResourceClaimConsumerReference{{UID: "pod"}}
 	return c, nil
 }
@@ -99,7 +106,8 @@ func (api) Claim(_ context.Context, namespace, name string) (*resourceapi.Resour
 func podWith(claim string) *v1.Pod {
 	pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "pod", UID: "pod"}}
 	pod.Spec.ResourceClaims = []v1.PodResourceClaim{{Name: "c", ResourceClaimName: &claim}}
-	pod.Spec.Containers = []v1.Container{{Name: "main", Resources: v1.ResourceRequirements{Claims: []v1.ResourceClaim{{Name: "c"}}}}}
+	pod.Spec.Containers = []v1.Container{{Name: "main",
+		Resources: v1.ResourceRequirements{Claims: []v1.ResourceClaim{{Name: "c"}}}}}
 	return pod
 }
 
@@ -115,7 +123,8 @@ func start(t *testing.T, changed func(types.UID)) (*dra.Manager, *plugin.Drivers
 	stopped := sync.OnceFunc(func() {
 		stop()
 		assert.NoError(t, <-ended)
-		assert.ErrorContains(t, d.Register(context.Background(), plugins.Plugin{Name: "late", Versions: []string{"v1.DRAPlugin"}}), "the agent stops")
+		assert.ErrorContains(t, d.Register(context.Background(),
+			plugins.Plugin{Name: "late", Versions: []string{"v1.DRAPlugin"}}), "the agent stops")
 	})
 	t.Cleanup(stopped)
 	return m, d, stopped
@@ -139,7 +148,8 @@ func TestVersions(t *testing.T) {
 			socket := socketIn(t)
 			stop := serve(t, socket, register)
 			m, d, _ := start(t, nil)
-			p := plugins.Plugin{Type: plugins.TypeDRA, Name: "gpu.example.com", Endpoint: socket, Versions: []string{"v7.DRAPlugin", version}}
+			p := plugins.Plugin{Type: plugins.TypeDRA, Name: "gpu.example.com", Endpoint: socket,
+				Versions: []string{"v7.DRAPlugin", version}}
 			require.NoError(t, d.Validate(p))
 			require.NoError(t, d.Register(t.Context(), p))
 			assert.ErrorContains(t, d.Register(t.Context(), p), "is already registered")
@@ -148,19 +158,24 @@ func TestVersions(t *testing.T) {
 			require.NoError(t, err)
 			list, err := m.ContainerClaims(pod, &pod.Spec.Containers[0])
 			require.NoError(t, err)
-			want := dra.Device{Pool: "node", Name: "gpu-0", ShareID: new(types.UID("share")), Requests: []string{"gpu"}, CDIDevices: []string{"example.com/gpu=default-gpu"}}
+			want := dra.Device{Pool: "node", Name: "gpu-0", ShareID: new(types.UID("share")), Requests: []string{"gpu"},
+				CDIDevices: []string{"example.com/gpu=default-gpu"}}
 			if version == drapbv1beta1.DRAPluginService && list[0].Devices[0].ShareID == nil {
 				want.ShareID = nil // it has none
 			}
-			assert.Equal(t, []dra.ContainerClaim{{Claim: dra.Claim{Namespace: "default", Name: "gpu", UID: "gpu"}, Devices: []dra.ContainerDevice{{Driver: "gpu.example.com", Device: want}}}}, list)
+			assert.Equal(t, []dra.ContainerClaim{{Claim: dra.Claim{Namespace: "default", Name: "gpu", UID: "gpu"},
+				Devices: []dra.ContainerDevice{{Driver: "gpu.example.com", Device: want}}}}, list)
 			require.NoError(t, m.Ended(t.Context(), lifecycle.EndedRequest{Pod: pod}))
 			_, err = m.Prepare(t.Context(), lifecycle.PrepareRequest{Pod: podWith("broken")})
-			require.ErrorContains(t, err, "NodePrepareResources of driver gpu.example.com failed for ResourceClaim broken: it is broken")
+			require.ErrorContains(t, err, "NodePrepareResources of driver gpu.example.com failed for ResourceClaim "+
+				"broken: it is broken")
 
 			stop()
 			assert.ErrorContains(t, m.Ended(t.Context(), lifecycle.EndedRequest{Pod: podWith("broken")}), "Unavailable")
 			serve(t, socket, register)
-			require.Eventually(t, func() bool { return m.Ended(t.Context(), lifecycle.EndedRequest{Pod: podWith("broken")}) == nil }, time.Minute, 10*time.Millisecond)
+			require.Eventually(t,
+				func() bool { return m.Ended(t.Context(), lifecycle.EndedRequest{Pod: podWith("broken")}) == nil },
+				time.Minute, 10*time.Millisecond)
 			d.Deregister(p)
 			d.Deregister(p)
 			_, err = m.Prepare(t.Context(), lifecycle.PrepareRequest{Pod: pod})
@@ -179,20 +194,23 @@ func TestHealthStream(t *testing.T) {
 	changed := make(chan types.UID, 10)
 	m, d, _ := start(t, func(pod types.UID) { changed <- pod })
 	require.NoError(t, d.Register(t.Context(), plugins.Plugin{
-		Type: plugins.TypeDRA, Name: "gpu.example.com", Endpoint: socket, Versions: []string{drapbv1.DRAPluginService, drahealthv1alpha1.DRAResourceHealthService},
+		Type: plugins.TypeDRA, Name: "gpu.example.com", Endpoint: socket, Versions: []string{drapbv1.DRAPluginService,
+			drahealthv1alpha1.DRAResourceHealthService},
 	}))
 	pod := podWith("gpu")
 	_, err := m.Prepare(t.Context(), lifecycle.PrepareRequest{Pod: pod})
 	require.NoError(t, err)
 	id := &drahealthv1alpha1.DeviceIdentifier{PoolName: "node", DeviceName: "gpu-0"}
-	server.health <- &drahealthv1alpha1.DeviceHealth{Device: id, Health: drahealthv1alpha1.HealthStatus_UNHEALTHY, Message: "hot", HealthCheckTimeoutSeconds: -1}
+	server.health <- &drahealthv1alpha1.DeviceHealth{Device: id, Health: drahealthv1alpha1.HealthStatus_UNHEALTHY,
+		Message: "hot", HealthCheckTimeoutSeconds: -1}
 	assert.Equal(t, types.UID("pod"), <-changed)
 	assert.Equal(t, []v1.ResourceStatus{{Name: "claim:c", Resources: []v1.ResourceHealth{
 		{ResourceID: "example.com/gpu=default-gpu", Health: v1.ResourceHealthStatusUnhealthy, Message: new("hot")},
 	}}}, m.AllocatedResources(pod, &pod.Spec.Containers[0]))
 	server.health <- nil // the stream ends
 	assert.Equal(t, types.UID("pod"), <-changed)
-	assert.Equal(t, v1.ResourceHealthStatusUnknown, m.AllocatedResources(pod, &pod.Spec.Containers[0])[0].Resources[0].Health)
+	assert.Equal(t, v1.ResourceHealthStatusUnknown,
+		m.AllocatedResources(pod, &pod.Spec.Containers[0])[0].Resources[0].Health)
 }
 
 // steady is a plugin with the service of version v1, which reports one health.
@@ -200,7 +218,8 @@ type steady struct {
 	drahealthv1.UnimplementedDRAResourceHealthServer
 }
 
-func (steady) NodeWatchResources(_ *drahealthv1.NodeWatchResourcesRequest, stream grpc.ServerStreamingServer[drahealthv1.NodeWatchResourcesResponse]) error {
+func (steady) NodeWatchResources(_ *drahealthv1.NodeWatchResourcesRequest,
+	stream grpc.ServerStreamingServer[drahealthv1.NodeWatchResourcesResponse]) error {
 	id := &drahealthv1.DeviceIdentifier{PoolName: "node", DeviceName: "gpu-0"}
 	err := stream.Send(&drahealthv1.NodeWatchResourcesResponse{Devices: []*drahealthv1.DeviceHealth{
 		{Device: id, Health: drahealthv1.HealthStatus_HEALTHY, Message: "cool", HealthCheckTimeoutSeconds: 3600},
@@ -209,7 +228,8 @@ func (steady) NodeWatchResources(_ *drahealthv1.NodeWatchResourcesRequest, strea
 	return err
 }
 
-// Of a plugin with both versions of the service of health, v1 is used. What was reported holds when the agent stops, for the next one.
+// Of a plugin with both versions of the service of health, v1 is used. What was reported holds when the agent stops,
+// for the next one.
 func TestHealthStreamOfV1(t *testing.T) {
 	socket := socketIn(t)
 	serve(t, socket, func(s *grpc.Server) {
@@ -219,7 +239,8 @@ func TestHealthStreamOfV1(t *testing.T) {
 	m, d, stop := start(t, nil)
 	require.NoError(t, d.Register(t.Context(), plugins.Plugin{
 		Type: plugins.TypeDRA, Name: "gpu.example.com", Endpoint: socket,
-		Versions: []string{drahealthv1alpha1.DRAResourceHealthService, drapbv1.DRAPluginService, drahealthv1.DRAResourceHealthService},
+		Versions: []string{drahealthv1alpha1.DRAResourceHealthService, drapbv1.DRAPluginService,
+			drahealthv1.DRAResourceHealthService},
 	}))
 	pod := podWith("gpu")
 	_, err := m.Prepare(t.Context(), lifecycle.PrepareRequest{Pod: pod})
@@ -243,19 +264,24 @@ func TestGoroutines(t *testing.T) {
 		drahealthv1alpha1.RegisterDRAResourceHealthServer(s, server)
 	})
 	_, d, _ := start(t, nil)
-	assert.Eventually(t, func() bool { return len(goroutines.In("node/dra/plugin")) == 0 }, time.Minute, time.Millisecond, "connections of other tests end")
-	p := plugins.Plugin{Type: plugins.TypeDRA, Name: "gpu.example.com", Endpoint: socket, Versions: []string{drapbv1.DRAPluginService, drahealthv1alpha1.DRAResourceHealthService}}
+	assert.Eventually(t, func() bool { return len(goroutines.In("node/dra/plugin")) == 0 }, time.Minute,
+		time.Millisecond, "connections of other tests end")
+	p := plugins.Plugin{Type: plugins.TypeDRA, Name: "gpu.example.com", Endpoint: socket,
+		Versions: []string{drapbv1.DRAPluginService, drahealthv1alpha1.DRAResourceHealthService}}
 	require.NoError(t, d.Register(t.Context(), p))
-	assert.Eventually(t, func() bool { return len(goroutines.In("node/dra/plugin")) == 2 }, time.Minute, time.Millisecond)
+	assert.Eventually(t, func() bool { return len(goroutines.In("node/dra/plugin")) == 2 },
+		time.Minute, time.Millisecond)
 	d.Deregister(p)
-	assert.Eventually(t, func() bool { return len(goroutines.In("node/dra/plugin")) == 0 }, time.Minute, time.Millisecond)
+	assert.Eventually(t, func() bool { return len(goroutines.In("node/dra/plugin")) == 0 },
+		time.Minute, time.Millisecond)
 }
 
 func TestPluginThatIsRefused(t *testing.T) {
 	_, d, _ := start(t, nil)
 	assert.EqualError(t, d.Validate(plugins.Plugin{}), "the DRA driver has no name")
 	p := plugins.Plugin{Name: "gpu.example.com", Versions: []string{"v1alpha4.DRAPlugin"}}
-	assert.EqualError(t, d.Validate(p), `none of the gRPC services of DRA driver gpu.example.com, ["v1alpha4.DRAPlugin"], is supported: "v1.DRAPlugin", "v1beta1.DRAPlugin"`)
+	assert.EqualError(t, d.Validate(p),
+		`none of the gRPC services of DRA driver gpu.example.com, ["v1alpha4.DRAPlugin"], is supported: "v1.DRAPlugin", "v1beta1.DRAPlugin"`)
 	assert.Error(t, d.Register(t.Context(), p))
 	_, err := plugin.New(nil, plugin.Options{})
 	assert.Error(t, err)

@@ -13,13 +13,15 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// ServiceAccounts is the access to an API server for plugins with tokenAttributes. Its methods may be called concurrently.
+// ServiceAccounts is the access to an API server for plugins with tokenAttributes. Its methods may be called
+// concurrently.
 type ServiceAccounts interface {
 	// ServiceAccount returns the service account, which is read-only.
 	ServiceAccount(ctx context.Context, namespace, name string) (*v1.ServiceAccount, error)
-	// Token requests a token of the service account. [Plugins] keeps it while pulls of the pod need it, for 80 % of its lifetime at most,
-	// so that an implementation does not have to keep or refresh it.
-	Token(ctx context.Context, namespace, serviceAccount string, request *authenticationv1.TokenRequest) (*authenticationv1.TokenRequest, error)
+	// Token requests a token of the service account. [Plugins] keeps it while pulls of the pod need it, for 80 % of its
+	// lifetime at most, so that an implementation does not have to keep or refresh it.
+	Token(ctx context.Context, namespace, serviceAccount string,
+		request *authenticationv1.TokenRequest) (*authenticationv1.TokenRequest, error)
 }
 
 // identity is for whom a plugin is executed. The zero value is the node.
@@ -31,8 +33,8 @@ type identity struct {
 	key string
 }
 
-// identify returns for whom the plugin is to be executed for the pod. It returns false if the plugin has nothing for the pod: the pod has no
-// service account, or the account lacks a required annotation.
+// identify returns for whom the plugin is to be executed for the pod. It returns false if the plugin has nothing for
+// the pod: the pod has no service account, or the account lacks a required annotation.
 func (p *Plugins) identify(ctx context.Context, pl *plugin, pod *v1.Pod) (identity, bool, error) {
 	attributes := pl.config.TokenAttributes
 	if attributes == nil {
@@ -43,7 +45,8 @@ func (p *Plugins) identify(ctx context.Context, pl *plugin, pod *v1.Pod) (identi
 	}
 	if p.opts.ServiceAccounts == nil {
 		if pl.logged.CompareAndSwap(false, true) {
-			p.opts.Logger.Info("A credential provider needs the service accounts of pods, and there is no API server: it is not used for pods with one",
+			p.opts.Logger.Info("A credential provider needs the service accounts of pods, and there is no API "+
+				"server: it is not used for pods with one",
 				"provider", pl.config.Name)
 		}
 		return identity{}, false, nil
@@ -59,7 +62,8 @@ func (p *Plugins) identify(ctx context.Context, pl *plugin, pod *v1.Pod) (identi
 	}
 	annotations, missing := chosen(account, attributes)
 	if missing != "" { // with this annotation, pods select the plugin
-		p.opts.Logger.V(2).Info("The service account lacks an annotation that the credential provider requires", "provider", pl.config.Name,
+		p.opts.Logger.V(2).Info("The service account lacks an annotation that the credential provider requires",
+			"provider", pl.config.Name,
 			"namespace", pod.Namespace, "serviceAccount", name, "annotation", missing)
 		return identity{}, false, nil
 	}
@@ -68,7 +72,8 @@ func (p *Plugins) identify(ctx context.Context, pl *plugin, pod *v1.Pod) (identi
 		return identity{}, false, fmt.Errorf("token of %s: %w", about, err)
 	}
 	id := identity{
-		account: &ServiceAccount{UID: account.UID, Namespace: pod.Namespace, Name: name}, token: token, annotations: annotations,
+		account: &ServiceAccount{UID: account.UID, Namespace: pod.Namespace, Name: name}, token: token,
+		annotations: annotations,
 	}
 	parts := append([]string{pod.Namespace, name, string(account.UID)}, pairs(annotations)...)
 	if attributes.CacheType == configv1.TokenServiceAccountTokenCacheType {
@@ -79,7 +84,8 @@ func (p *Plugins) identify(ctx context.Context, pl *plugin, pod *v1.Pod) (identi
 }
 
 // chosen returns the annotations that the plugin receives, or the first required one that is missing.
-func chosen(account *v1.ServiceAccount, attributes *configv1.ServiceAccountTokenAttributes) (annotations map[string]string, missing string) {
+func chosen(account *v1.ServiceAccount,
+	attributes *configv1.ServiceAccountTokenAttributes) (annotations map[string]string, missing string) {
 	annotations = map[string]string{}
 	for _, key := range attributes.RequiredServiceAccountAnnotationKeys {
 		value, ok := account.Annotations[key]
@@ -113,8 +119,9 @@ func (p *Plugins) token(ctx context.Context, pod *v1.Pod, account *v1.ServiceAcc
 		request := &authenticationv1.TokenRequest{
 			ObjectMeta: metav1.ObjectMeta{UID: account.UID},
 			Spec: authenticationv1.TokenRequestSpec{
-				Audiences:      []string{audience},
-				BoundObjectRef: &authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: "Pod", Name: pod.Name, UID: pod.UID},
+				Audiences: []string{audience},
+				BoundObjectRef: &authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: "Pod",
+					Name: pod.Name, UID: pod.UID},
 			},
 		}
 		got, err := p.opts.ServiceAccounts.Token(ctx, pod.Namespace, pod.Spec.ServiceAccountName, request)
@@ -125,7 +132,8 @@ func (p *Plugins) token(ctx context.Context, pod *v1.Pod, account *v1.ServiceAcc
 			return "", err
 		}
 		// From its arrival, by the clock of the node: the clock of the API server may differ.
-		lifetime := time.Duration(ptr.Deref(got.Spec.ExpirationSeconds, int64(defaultTokenLifetime/time.Second))) * time.Second
+		lifetime := time.Duration(ptr.Deref(got.Spec.ExpirationSeconds,
+			int64(defaultTokenLifetime/time.Second))) * time.Second
 		p.tokens.put(key, got.Status.Token, len(got.Status.Token), min(lifetime/5*4, maxTokenAge))
 		return got.Status.Token, nil
 	})

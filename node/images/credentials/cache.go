@@ -15,7 +15,8 @@ const (
 	maxCached, maxCachedBytes = 1000, 8 << 20
 )
 
-// cache has values with the times at which they expire. It is bounded: what expires first makes room. The zero value is empty.
+// cache has values with the times at which they expire. It is bounded: what expires first makes room. The zero value is
+// empty.
 type cache[T any] struct {
 	mu      sync.Mutex
 	entries map[string]cached[T]
@@ -28,7 +29,8 @@ type cached[T any] struct {
 	expires time.Time
 }
 
-// expired compares both clocks: a machine that sleeps has a monotonic clock that stands still, and the clock of the wall may be set.
+// expired compares both clocks: a machine that sleeps has a monotonic clock that stands still, and the clock of the
+// wall may be set.
 func (c *cached[T]) expired(now time.Time) bool {
 	return now.After(c.expires) || now.Round(0).After(c.expires.Round(0))
 }

@@ -28,7 +28,8 @@ import (
 type Config struct {
 	// Providers are the plugins, in the order in which their credentials are tried.
 	Providers []configv1.CredentialProvider
-	// Hash identifies the content of the files, as the label of kubelet's metric kubelet_credential_provider_config_info: "sha256:…".
+	// Hash identifies the content of the files, as the label of kubelet's metric
+	// kubelet_credential_provider_config_info: "sha256:…".
 	Hash string
 }
 
@@ -38,9 +39,9 @@ const (
 	maxConfig = 1 << 20
 )
 
-// ReadConfig reads a CredentialProviderConfig from a file in YAML or JSON, or from all files of a directory whose names end with
-// ".json", ".yaml" or ".yml", in the order of their names. Subdirectories are not read. The fields are strict. The
-// configuration is not validated, see [Config.Validate].
+// ReadConfig reads a CredentialProviderConfig from a file in YAML or JSON, or from all files of a directory whose names
+// end with ".json", ".yaml" or ".yml", in the order of their names. Subdirectories are not read. The fields are strict.
+// The configuration is not validated, see [Config.Validate].
 func ReadConfig(path string) (Config, error) {
 	r := &safefile.Reader{}
 	files, err := configFiles(r, path)
@@ -110,8 +111,10 @@ func decodeConfig(data []byte) ([]configv1.CredentialProvider, error) {
 		return nil, err
 	}
 	group, version, _ := strings.Cut(meta.APIVersion, "/")
-	if meta.Kind != configKind || group != configv1.GroupName || !slices.Contains([]string{"v1", "v1beta1", "v1alpha1"}, version) {
-		return nil, fmt.Errorf("kind %q of apiVersion %q: must be %s of %s", meta.Kind, meta.APIVersion, configKind, configv1.SchemeGroupVersion)
+	if meta.Kind != configKind || group != configv1.GroupName || !slices.Contains([]string{"v1", "v1beta1", "v1alpha1"},
+		version) {
+		return nil, fmt.Errorf("kind %q of apiVersion %q: must be %s of %s", meta.Kind, meta.APIVersion, configKind,
+			configv1.SchemeGroupVersion)
 	}
 	var config configv1.CredentialProviderConfig
 	problems, err := json.UnmarshalStrict(data, &config)
@@ -120,7 +123,8 @@ func decodeConfig(data []byte) ([]configv1.CredentialProvider, error) {
 	}
 	for i := range config.Providers {
 		if config.Providers[i].TokenAttributes != nil && version != "v1" {
-			return nil, fmt.Errorf("provider %q: tokenAttributes need the apiVersion %s", config.Providers[i].Name, configv1.SchemeGroupVersion)
+			return nil, fmt.Errorf("provider %q: tokenAttributes need the apiVersion %s", config.Providers[i].Name,
+				configv1.SchemeGroupVersion)
 		}
 	}
 	return config.Providers, nil
@@ -170,7 +174,8 @@ func validateProvider(at *field.Path, p *configv1.CredentialProvider) (errs fiel
 		errs = append(errs, field.Invalid(name, p.Name, "must contain neither '/' nor spaces"))
 	}
 	if p.APIVersion == "" {
-		errs = append(errs, field.Required(at.Child("apiVersion"), "it is the version of the requests for the plugin, "+providerv1.SchemeGroupVersion.String()))
+		errs = append(errs, field.Required(at.Child("apiVersion"), "it is the version of the requests for the plugin, "+
+			providerv1.SchemeGroupVersion.String()))
 	} else if !slices.Contains(apiVersions(), p.APIVersion) {
 		errs = append(errs, field.NotSupported(at.Child("apiVersion"), p.APIVersion, apiVersions()))
 	}
@@ -180,13 +185,15 @@ func validateProvider(at *field.Path, p *configv1.CredentialProvider) (errs fiel
 	}
 	for i, glob := range p.MatchImages {
 		if _, err := patternOf(glob); err != nil {
-			errs = append(errs, field.Invalid(images.Index(i), glob, "must be a host, possibly with wildcards, a port and a path: "+err.Error()))
+			errs = append(errs, field.Invalid(images.Index(i), glob, "must be a host, possibly with wildcards, a "+
+				"port and a path: "+err.Error()))
 		}
 	}
 	if d := p.DefaultCacheDuration; d == nil {
 		errs = append(errs, field.Required(at.Child("defaultCacheDuration"), "0s for no cache"))
 	} else if d.Duration < 0 {
-		errs = append(errs, field.Invalid(at.Child("defaultCacheDuration"), d.Duration.String(), "must not be negative"))
+		errs = append(errs, field.Invalid(at.Child("defaultCacheDuration"), d.Duration.String(),
+			"must not be negative"))
 	}
 	if p.TokenAttributes != nil {
 		errs = append(errs, validateTokens(at.Child("tokenAttributes"), p)...)
@@ -199,7 +206,8 @@ func validateTokens(at *field.Path, p *configv1.CredentialProvider) (errs field.
 	if t.ServiceAccountTokenAudience == "" {
 		errs = append(errs, field.Required(at.Child("serviceAccountTokenAudience"), ""))
 	}
-	required, optional := at.Child("requiredServiceAccountAnnotationKeys"), at.Child("optionalServiceAccountAnnotationKeys")
+	required, optional := at.Child("requiredServiceAccountAnnotationKeys"),
+		at.Child("optionalServiceAccountAnnotationKeys")
 	if t.RequireServiceAccount == nil {
 		errs = append(errs, field.Required(at.Child("requireServiceAccount"), ""))
 	} else if !*t.RequireServiceAccount && len(t.RequiredServiceAccountAnnotationKeys) > 0 {
@@ -210,11 +218,14 @@ func validateTokens(at *field.Path, p *configv1.CredentialProvider) (errs field.
 	}
 	errs = append(errs, validateAnnotationKeys(required, t.RequiredServiceAccountAnnotationKeys)...)
 	errs = append(errs, validateAnnotationKeys(optional, t.OptionalServiceAccountAnnotationKeys)...)
-	both := sets.New(t.RequiredServiceAccountAnnotationKeys...).Intersection(sets.New(t.OptionalServiceAccountAnnotationKeys...))
+	both := sets.New(t.RequiredServiceAccountAnnotationKeys...).Intersection(
+		sets.New(t.OptionalServiceAccountAnnotationKeys...))
 	if both.Len() > 0 {
-		errs = append(errs, field.Invalid(at, strings.Join(sets.List(both), ", "), "annotation keys cannot be both required and optional"))
+		errs = append(errs, field.Invalid(at, strings.Join(sets.List(both), ", "), "annotation keys cannot be both "+
+			"required and optional"))
 	}
-	types := []configv1.ServiceAccountTokenCacheType{configv1.ServiceAccountServiceAccountTokenCacheType, configv1.TokenServiceAccountTokenCacheType}
+	types := []configv1.ServiceAccountTokenCacheType{configv1.ServiceAccountServiceAccountTokenCacheType,
+		configv1.TokenServiceAccountTokenCacheType}
 	if t.CacheType == "" {
 		errs = append(errs, field.Required(at.Child("cacheType"), "must be ServiceAccount or Token"))
 	} else if !slices.Contains(types, t.CacheType) {

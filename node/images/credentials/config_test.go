@@ -44,7 +44,8 @@ func TestReadConfig(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, []string{"b1", "b2"}, names(config))
 	assert.Equal(t, configv1.CredentialProvider{
-		Name: "b1", MatchImages: []string{"*.example.com"}, DefaultCacheDuration: &metav1.Duration{Duration: 5 * time.Minute},
+		Name: "b1", MatchImages: []string{"*.example.com"}, DefaultCacheDuration: &metav1.Duration{
+			Duration: 5 * time.Minute},
 		APIVersion: "credentialprovider.kubelet.k8s.io/v1",
 	}, config.Providers[0])
 	require.NoError(t, config.Validate())
@@ -77,7 +78,8 @@ func TestReadConfig(t *testing.T) {
 		"apiVersion: v1\nkind: Pod\n":         `kind "Pod" of apiVersion "v1": must be CredentialProviderConfig of kubelet.config.k8s.io/v1`,
 		configHead + "- nmae: x\n":            `unknown field "providers[0].nmae"`,
 		configHead + "- name: x\n  name: y\n": "already",
-		strings.Replace(configHead, "v1", "v1beta1", 1) + providerYAML("x") + "  tokenAttributes: {}\n": `provider "x": tokenAttributes need the apiVersion kubelet.config.k8s.io/v1`,
+		strings.Replace(configHead, "v1", "v1beta1", 1) + providerYAML("x") +
+			"  tokenAttributes: {}\n": `provider "x": tokenAttributes need the apiVersion kubelet.config.k8s.io/v1`,
 	} {
 		path := write("bad.txt", text)
 		_, err := ReadConfig(path)
@@ -88,15 +90,18 @@ func TestReadConfig(t *testing.T) {
 
 func validProvider() configv1.CredentialProvider {
 	return configv1.CredentialProvider{
-		Name: "test", MatchImages: []string{"*.example.com"}, DefaultCacheDuration: &metav1.Duration{Duration: time.Minute}, APIVersion: "credentialprovider.kubelet.k8s.io/v1",
+		Name: "test", MatchImages: []string{"*.example.com"}, DefaultCacheDuration: &metav1.Duration{
+			Duration: time.Minute}, APIVersion: "credentialprovider.kubelet.k8s.io/v1",
 	}
 }
 
 func withTokens() configv1.CredentialProvider {
 	p := validProvider()
 	p.TokenAttributes = &configv1.ServiceAccountTokenAttributes{
-		ServiceAccountTokenAudience: "registry", CacheType: configv1.ServiceAccountServiceAccountTokenCacheType, RequireServiceAccount: ptr.To(true),
-		RequiredServiceAccountAnnotationKeys: []string{"example.com/Role"}, OptionalServiceAccountAnnotationKeys: []string{"tenant"},
+		ServiceAccountTokenAudience: "registry", CacheType: configv1.ServiceAccountServiceAccountTokenCacheType,
+		RequireServiceAccount:                ptr.To(true),
+		RequiredServiceAccountAnnotationKeys: []string{"example.com/Role"},
+		OptionalServiceAccountAnnotationKeys: []string{"tenant"},
 	}
 	return p
 }
@@ -194,7 +199,8 @@ func TestFindPlugins(t *testing.T) {
 
 func FuzzConfig(f *testing.F) {
 	f.Add([]byte(configHead + providerYAML("a")))
-	f.Add([]byte(configHead + providerYAML("a") + "  tokenAttributes: {cacheType: Token, requireServiceAccount: true, serviceAccountTokenAudience: a}\n"))
+	f.Add([]byte(configHead + providerYAML("a") + "  tokenAttributes: {cacheType: Token, requireServiceAccount: " +
+		"true, serviceAccountTokenAudience: a}\n"))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		providers, err := decodeConfig(data)
 		if err != nil {

@@ -18,8 +18,8 @@ type Credential struct {
 	Username, Password string
 	// Email is that of a docker configuration. Registries do not receive it, but [Credential.Hash] includes it.
 	Email string
-	// Secret is the pull secret with the credential. ServiceAccount is the account for which a plugin returned it. At most
-	// one of them is set. If both are nil, the credential is the node's, and all its pods may use it.
+	// Secret is the pull secret with the credential. ServiceAccount is the account for which a plugin returned it. At
+	// most one of them is set. If both are nil, the credential is the node's, and all its pods may use it.
 	Secret         *Secret
 	ServiceAccount *ServiceAccount
 }
@@ -36,8 +36,8 @@ type ServiceAccount struct {
 	Namespace, Name string
 }
 
-// Hash returns the hash of the credential as kubelet's pull records have it (credentialHash of an ImagePullSecret): SHA-256, in
-// hexadecimal. It does not depend on the secret.
+// Hash returns the hash of the credential as kubelet's pull records have it (credentialHash of an ImagePullSecret):
+// SHA-256, in hexadecimal. It does not depend on the secret.
 func (c Credential) Hash() string {
 	// The order and the names of the fields are those of docker's AuthConfig.
 	data, err := json.Marshal(struct {
@@ -58,7 +58,8 @@ func (c Credential) String() string {
 	case c.Secret != nil:
 		return fmt.Sprintf("%.100q of secret %s/%s", c.Username, c.Secret.Namespace, c.Secret.Name)
 	case c.ServiceAccount != nil:
-		return fmt.Sprintf("%.100q of service account %s/%s", c.Username, c.ServiceAccount.Namespace, c.ServiceAccount.Name)
+		return fmt.Sprintf("%.100q of service account %s/%s", c.Username, c.ServiceAccount.Namespace,
+			c.ServiceAccount.Name)
 	default:
 		return fmt.Sprintf("%.100q of the node", c.Username)
 	}
@@ -103,8 +104,8 @@ type Request struct {
 
 // Source finds credentials.
 type Source interface {
-	// Credentials returns the credentials for the image, in the order in which they are to be tried. Two of them may have
-	// the same username and password if they come from different sources, see [Distinct].
+	// Credentials returns the credentials for the image, in the order in which they are to be tried. Two of them may
+	// have the same username and password if they come from different sources, see [Distinct].
 	//
 	// The error joins the problems with what could not be read; the credentials are valid all the same. [Split]
 	// divides it into what the owner of the pod may read and the rest. No error contains a password. Credentials
@@ -121,8 +122,8 @@ func (f SourceFunc) Credentials(ctx context.Context, req Request) ([]Credential,
 }
 
 // Join returns a source with the credentials of all sources, in order. Kubelet's order is: pull secrets, the node's
-// configuration, plugins. A credential that differs from an earlier one neither in its login nor in its source is left out.
-// nil sources have none.
+// configuration, plugins. A credential that differs from an earlier one neither in its login nor in its source is left
+// out. nil sources have none.
 func Join(sources ...Source) Source {
 	return SourceFunc(func(ctx context.Context, req Request) ([]Credential, error) {
 		var all []Credential
@@ -159,8 +160,8 @@ func Distinct(list []Credential) []Credential {
 	return out
 }
 
-// NodeError is a problem with the configuration of the node. Its text may name files of the node: it belongs into the log of
-// the agent, and not into the status of a pod.
+// NodeError is a problem with the configuration of the node. Its text may name files of the node: it belongs into the
+// log of the agent, and not into the status of a pod.
 type NodeError struct{ Err error }
 
 // Error returns the text of Err.

@@ -22,13 +22,18 @@ func Example() {
 	node := filepath.Join(dir, "config.json")
 	_ = os.WriteFile(node, []byte(`{"auths":{"*.example.com":{"username":"node","password":"a"}}}`), 0o600)
 	secret := v1.Secret{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "team", UID: "1"}, Type: v1.SecretTypeDockerConfigJson,
-		Data: map[string][]byte{v1.DockerConfigJsonKey: []byte(`{"auths":{"registry.example.com/team":{"username":"team","password":"b"}}}`)},
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "team", UID: "1"},
+		Type:       v1.SecretTypeDockerConfigJson,
+		Data: map[string][]byte{
+			v1.DockerConfigJsonKey: []byte(
+				`{"auths":{"registry.example.com/team":{"username":"team","password":"b"}}}`)},
 	}
 
 	source := credentials.Join(credentials.Secrets{}, credentials.NodeConfig(node))
-	for _, image := range []string{"registry.example.com/team/app", "registry.example.com/tools", "docker.io/library/busybox"} {
-		list, err := source.Credentials(context.Background(), credentials.Request{Image: image, Secrets: []v1.Secret{secret}})
+	for _, image := range []string{"registry.example.com/team/app", "registry.example.com/tools",
+		"docker.io/library/busybox"} {
+		list, err := source.Credentials(context.Background(),
+			credentials.Request{Image: image, Secrets: []v1.Secret{secret}})
 		fmt.Println(image, list, err)
 	}
 	// Output:

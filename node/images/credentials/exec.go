@@ -45,8 +45,9 @@ type execution struct {
 
 var errTooMuchOutput = fmt.Errorf("its output has more than %d bytes", maxAnswer)
 
-// run executes the plugin, and returns its output and the beginning of its error output. If the plugin exceeds the time limit or the
-// limit of its output, or ctx ends, the plugin is killed with its process group. The text of the error has no path.
+// run executes the plugin, and returns its output and the beginning of its error output. If the plugin exceeds the time
+// limit or the limit of its output, or ctx ends, the plugin is killed with its process group. The text of the error has
+// no path.
 func (e execution) run(ctx context.Context) (stdout []byte, stderr string, err error) {
 	limited, cancel := context.WithTimeout(ctx, e.timeout)
 	defer cancel()
@@ -90,7 +91,8 @@ func notStarted(err error) error {
 	return fmt.Errorf("it cannot be executed: %w", err)
 }
 
-// limitedBuffer keeps the first bytes, and discards the rest. It has no other methods for writing, which [io.Copy] would prefer.
+// limitedBuffer keeps the first bytes, and discards the rest. It has no other methods for writing, which [io.Copy]
+// would prefer.
 type limitedBuffer struct {
 	kept  []byte
 	limit int
@@ -130,18 +132,21 @@ func decodeResponse(data []byte, apiVersion string) (*providerv1.CredentialProvi
 		return nil, errors.New("its output is not a CredentialProviderResponse in JSON")
 	}
 	if meta.Kind != "CredentialProviderResponse" || meta.APIVersion != apiVersion {
-		return nil, fmt.Errorf("its output has the kind %.50q of %.100q: must be CredentialProviderResponse of %s", meta.Kind, meta.APIVersion, apiVersion)
+		return nil, fmt.Errorf("its output has the kind %.50q of %.100q: must be CredentialProviderResponse of %s",
+			meta.Kind, meta.APIVersion, apiVersion)
 	}
 	var response providerv1.CredentialProviderResponse
 	problems, err := strictjson.UnmarshalStrict(data, &response)
 	if err != nil || len(problems) > 0 {
-		return nil, errors.New("its output is a CredentialProviderResponse with fields that are unknown, duplicate or of the wrong type")
+		return nil, errors.New("its output is a CredentialProviderResponse with fields that are unknown, duplicate " +
+			"or of the wrong type")
 	}
 	switch response.CacheKeyType {
 	case providerv1.ImagePluginCacheKeyType, providerv1.RegistryPluginCacheKeyType, providerv1.GlobalPluginCacheKeyType:
 		return &response, nil
 	default:
-		return nil, fmt.Errorf("its output has the cacheKeyType %.50q: must be Image, Registry or Global", response.CacheKeyType)
+		return nil, fmt.Errorf("its output has the cacheKeyType %.50q: must be Image, Registry or Global",
+			response.CacheKeyType)
 	}
 }
 

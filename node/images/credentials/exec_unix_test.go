@@ -46,8 +46,9 @@ func TestExecution(t *testing.T) {
 	require.NoError(t, err)
 	wd, err := os.Getwd()
 	require.NoError(t, err)
-	assert.Equal(t, `{"kind":"CredentialProviderRequest","apiVersion":"credentialprovider.kubelet.k8s.io/v1","image":"r.example.com/app","serviceAccountToken":"token","serviceAccountAnnotations":{"a":"b"}}`+
-		"\na b $HOME inherited new "+wd+"\n", string(stdout))
+	assert.Equal(t,
+		`{"kind":"CredentialProviderRequest","apiVersion":"credentialprovider.kubelet.k8s.io/v1","image":"r.example.com/app","serviceAccountToken":"token","serviceAccountAnnotations":{"a":"b"}}`+
+			"\na b $HOME inherited new "+wd+"\n", string(stdout))
 	assert.Equal(t, "of no use\n", stderr)
 }
 
@@ -93,7 +94,8 @@ func TestHangingPlugin(t *testing.T) {
 			pids := filepath.Join(e.binDir, "test.pids")
 			begun := func() bool { _, err := os.Stat(pids); return err == nil }
 			if name == "timeout" {
-				for e.timeout = 250 * time.Millisecond; !begun(); e.timeout *= 2 { // a slow machine kills it before it begins
+				for e.timeout = 250 * time.Millisecond; !begun(); e.timeout *= 2 {
+					// a slow machine kills it before it begins
 					_, _, err := e.run(t.Context())
 					require.EqualError(t, err, fmt.Sprint("it was killed after ", e.timeout))
 				}
@@ -116,7 +118,8 @@ func TestHangingPlugin(t *testing.T) {
 			for _, text := range list {
 				pid, err := strconv.Atoi(text)
 				require.NoError(t, err)
-				assert.Eventually(t, func() bool { return dead(pid) }, 30*time.Second, 10*time.Millisecond, "process %d", pid)
+				assert.Eventually(t, func() bool { return dead(pid) }, 30*time.Second, 10*time.Millisecond,
+					"process %d", pid)
 			}
 		})
 	}
@@ -156,7 +159,8 @@ case "$request" in
 esac`)
 	var lines []string
 	log := funcr.New(func(_, args string) { lines = append(lines, args) }, funcr.Options{})
-	p, err := NewPlugins(Options{Config: Config{Providers: []configv1.CredentialProvider{validProvider()}}, BinDir: e.binDir, Logger: log})
+	p, err := NewPlugins(Options{Config: Config{Providers: []configv1.CredentialProvider{validProvider()}},
+		BinDir: e.binDir, Logger: log})
 	require.NoError(t, err)
 	runs := func() int {
 		data, _ := os.ReadFile(filepath.Join(e.binDir, "test.runs"))
@@ -180,5 +184,6 @@ esac`)
 	assert.Contains(t, lines[0], `"provider"="test" "image"="bad.example.com/app"`)
 	assert.Contains(t, lines[0], `"stderr"="cannot log in with hush-token"`)
 	_, err = p.Credentials(t.Context(), Request{Image: "kind.example.com/app"})
-	require.EqualError(t, err, `credential provider "test": its output has the kind "Secret" of "v1": must be CredentialProviderResponse of credentialprovider.kubelet.k8s.io/v1`)
+	require.EqualError(t, err,
+		`credential provider "test": its output has the kind "Secret" of "v1": must be CredentialProviderResponse of credentialprovider.kubelet.k8s.io/v1`)
 }

@@ -54,7 +54,8 @@ func (k *keyring) add(auths map[string]*dockerEntry, secret *Secret, account *Se
 			break
 		}
 		e := auths[where]
-		*k = append(*k, keyringEntry{location, Credential{Username: e.Username, Password: e.Password, Email: e.Email, Secret: secret, ServiceAccount: account}})
+		*k = append(*k, keyringEntry{location, Credential{Username: e.Username, Password: e.Password, Email: e.Email,
+			Secret: secret, ServiceAccount: account}})
 	}
 	return errors.Join(errs...)
 }

@@ -9,8 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestLikeKubelet compares with testdata/kubelet.json, which was written by the package credentialprovider of kubelet 1.36.3 for
-// random locations: the order of credentials with their hashes, and which patterns match an image.
+// TestLikeKubelet compares with testdata/kubelet.json, which was written by the package credentialprovider of kubelet
+// 1.36.3 for random locations: the order of credentials with their hashes, and which patterns match an image.
 func TestLikeKubelet(t *testing.T) {
 	data, err := os.ReadFile("testdata/kubelet.json")
 	require.NoError(t, err)
@@ -30,7 +30,9 @@ func TestLikeKubelet(t *testing.T) {
 	for _, v := range kubelet.Lookups {
 		var ring keyring
 		for _, e := range v.Entries {
-			_ = ring.add(map[string]*dockerEntry{e.Location: {Username: e.Username, Password: e.Password, Email: e.Email}}, nil, nil) // some are no registry
+			// some are no registry
+			_ = ring.add(map[string]*dockerEntry{e.Location: {Username: e.Username, Password: e.Password,
+				Email: e.Email}}, nil, nil)
 		}
 		ring.sort()
 		var users, hashes []string

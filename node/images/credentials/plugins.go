@@ -24,11 +24,13 @@ type Options struct {
 	Config Config
 	// BinDir is the directory with the executables, which have the names of the providers. It is required.
 	BinDir string
-	// ServiceAccounts are for plugins with tokenAttributes. If nil, these have no credentials for pods with a service account.
+	// ServiceAccounts are for plugins with tokenAttributes. If nil, these have no credentials for pods with a service
+	// account.
 	ServiceAccounts ServiceAccounts
 	// Logger. Default: that of package slog.
 	Logger logr.Logger
-	// Metrics is called for each execution of a plugin, one at a time, and nothing waits for it. nil: nothing is measured.
+	// Metrics is called for each execution of a plugin, one at a time, and nothing waits for it. nil: nothing is
+	// measured.
 	Metrics func(PluginExecution)
 }
 
@@ -42,7 +44,8 @@ type PluginExecution struct {
 	Err error
 }
 
-// maxExecutions is the number of concurrent executions of a plugin. The answer to one may be that of the others that wait.
+// maxExecutions is the number of concurrent executions of a plugin. The answer to one may be that of the others that
+// wait.
 const maxExecutions = 10
 
 // Plugins is the source of the credentials of credential provider plugins. Its methods are safe for concurrent use.
@@ -73,7 +76,8 @@ type plugin struct {
 // answer has the credentials in the response of a plugin. It is read-only.
 type answer map[string]*dockerEntry
 
-// NewPlugins returns the source. It validates the configuration, and does not check whether the executables exist, see [Config.FindPlugins].
+// NewPlugins returns the source. It validates the configuration, and does not check whether the executables exist, see
+// [Config.FindPlugins].
 func NewPlugins(opts Options) (*Plugins, error) {
 	opts.Logger = logging.OrDefault(opts.Logger)
 	errs := []error{opts.Config.Validate()}
@@ -86,7 +90,8 @@ func NewPlugins(opts Options) (*Plugins, error) {
 	if opts.Metrics == nil {
 		opts.Metrics = func(PluginExecution) {}
 	}
-	p := &Plugins{opts: opts, metrics: flow.Observe("Metrics", opts.Metrics, opts.Logger), execute: func(ctx context.Context, e execution) ([]byte, string, error) { return e.run(ctx) }}
+	p := &Plugins{opts: opts, metrics: flow.Observe("Metrics", opts.Metrics, opts.Logger),
+		execute: func(ctx context.Context, e execution) ([]byte, string, error) { return e.run(ctx) }}
 	for i := range opts.Config.Providers {
 		pl := &plugin{config: opts.Config.Providers[i].DeepCopy(), slots: make(chan struct{}, maxExecutions)}
 		for _, glob := range pl.config.MatchImages {
@@ -98,8 +103,9 @@ func NewPlugins(opts Options) (*Plugins, error) {
 	return p, nil
 }
 
-// Credentials implements [Source]. It executes the plugins that match the image and have no cached answer, one after the other, for up
-// to a minute each. A plugin that fails leaves the others; the error names it, and its error output is in the log.
+// Credentials implements [Source]. It executes the plugins that match the image and have no cached answer, one after
+// the other, for up to a minute each. A plugin that fails leaves the others; the error names it, and its error output
+// is in the log.
 func (p *Plugins) Credentials(ctx context.Context, req Request) ([]Credential, error) {
 	var ring keyring
 	var errs []error
@@ -127,7 +133,8 @@ func (p *Plugins) Credentials(ctx context.Context, req Request) ([]Credential, e
 // answer returns the cached answer of the plugin, or executes it.
 func (p *Plugins) answer(ctx context.Context, pl *plugin, image string, id identity) (answer, error) {
 	keys := []string{}
-	for _, t := range []providerv1.PluginCacheKeyType{providerv1.ImagePluginCacheKeyType, providerv1.RegistryPluginCacheKeyType, providerv1.GlobalPluginCacheKeyType} {
+	for _, t := range []providerv1.PluginCacheKeyType{providerv1.ImagePluginCacheKeyType,
+		providerv1.RegistryPluginCacheKeyType, providerv1.GlobalPluginCacheKeyType} {
 		keys = append(keys, cacheKey(t, image, id))
 	}
 	if got, ok := pl.answers.get(keys...); ok {
@@ -168,7 +175,8 @@ func (p *Plugins) executeFor(ctx context.Context, pl *plugin, image string, id i
 		return nil, err
 	}
 	began := time.Now()
-	output, stderr, err := p.execute(ctx, execution{reader: &p.reader, binDir: p.opts.BinDir, provider: pl.config, input: input, timeout: runTimeout})
+	output, stderr, err := p.execute(ctx, execution{reader: &p.reader, binDir: p.opts.BinDir, provider: pl.config,
+		input: input, timeout: runTimeout})
 	took := time.Since(began)
 	executed := PluginExecution{Provider: pl.config.Name, Took: took, Err: err}
 	p.metrics.Call("", func(f func(PluginExecution)) { f(executed) })
@@ -181,7 +189,8 @@ func (p *Plugins) executeFor(ctx context.Context, pl *plugin, image string, id i
 	}
 	if err != nil {
 		if ctx.Err() == nil {
-			p.opts.Logger.Error(err, "A credential provider has failed", "provider", pl.config.Name, "image", image, "took", took, "stderr", forLog(stderr, id.token))
+			p.opts.Logger.Error(err, "A credential provider has failed", "provider", pl.config.Name, "image", image,
+				"took", took, "stderr", forLog(stderr, id.token))
 		}
 		return nil, err
 	}
@@ -197,14 +206,17 @@ func (p *Plugins) executeFor(ctx context.Context, pl *plugin, image string, id i
 	return got, nil
 }
 
-// checkEcho returns an error if the plugin returns the token of a pod as a credential that all pods of the service account would have.
-func checkEcho(config *configv1.CredentialProvider, response *providerv1.CredentialProviderResponse, token string) error {
+// checkEcho returns an error if the plugin returns the token of a pod as a credential that all pods of the service
+// account would have.
+func checkEcho(config *configv1.CredentialProvider, response *providerv1.CredentialProviderResponse,
+	token string) error {
 	if token == "" || config.TokenAttributes.CacheType == configv1.TokenServiceAccountTokenCacheType {
 		return nil
 	}
 	for _, a := range response.Auth {
 		if a.Password == token {
-			return errors.New("it has returned the service account token as a password, which needs the cacheType Token")
+			return errors.New(
+				"it has returned the service account token as a password, which needs the cacheType Token")
 		}
 	}
 	return nil

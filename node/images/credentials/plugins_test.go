@@ -46,7 +46,8 @@ func newRig(t *testing.T, accounts ServiceAccounts, providers ...configv1.Creden
 	t.Helper()
 	r := &rig{}
 	log := funcr.New(func(_, args string) { r.lines = append(r.lines, args) }, funcr.Options{})
-	p, err := NewPlugins(Options{Config: Config{Providers: providers}, BinDir: "/absent", ServiceAccounts: accounts, Logger: log, Metrics: r.executed})
+	p, err := NewPlugins(Options{Config: Config{Providers: providers}, BinDir: "/absent", ServiceAccounts: accounts,
+		Logger: log, Metrics: r.executed})
 	require.NoError(t, err)
 	r.Plugins = p
 	p.execute = func(ctx context.Context, e execution) ([]byte, string, error) {
@@ -67,9 +68,11 @@ func newRig(t *testing.T, accounts ServiceAccounts, providers ...configv1.Creden
 	return r
 }
 
-func answerOf(t providerv1.PluginCacheKeyType, lifetime *metav1.Duration, auth map[string]providerv1.AuthConfig) providerv1.CredentialProviderResponse {
+func answerOf(t providerv1.PluginCacheKeyType, lifetime *metav1.Duration,
+	auth map[string]providerv1.AuthConfig) providerv1.CredentialProviderResponse {
 	return providerv1.CredentialProviderResponse{
-		TypeMeta:     metav1.TypeMeta{Kind: "CredentialProviderResponse", APIVersion: providerv1.SchemeGroupVersion.String()},
+		TypeMeta: metav1.TypeMeta{Kind: "CredentialProviderResponse",
+			APIVersion: providerv1.SchemeGroupVersion.String()},
 		CacheKeyType: t, CacheDuration: lifetime, Auth: auth,
 	}
 }
@@ -150,7 +153,8 @@ func TestConcurrentRequests(t *testing.T) {
 			}
 			var wg sync.WaitGroup
 			for i := range 50 {
-				wg.Go(func() { assert.Equal(t, []string{"u"}, r.users(t, fmt.Sprint("r.example.com/", i%images), nil)) })
+				wg.Go(
+					func() { assert.Equal(t, []string{"u"}, r.users(t, fmt.Sprint("r.example.com/", i%images), nil)) })
 			}
 			wg.Wait()
 			assert.Len(t, r.calls, most)
@@ -206,7 +210,9 @@ func TestOrderOfPlugins(t *testing.T) {
 				"r.example.com": {Username: "one"}, "*.example.com": {Username: "wild"}, "registry.io": {Username: "never"}, "/x": {Username: "never"},
 			}), nil
 		case "two":
-			return answerOf(providerv1.ImagePluginCacheKeyType, nil, map[string]providerv1.AuthConfig{"r.example.com/team": {Username: "longest"}, "r.example.com": {Username: "two"}}), nil
+			return answerOf(providerv1.ImagePluginCacheKeyType, nil,
+				map[string]providerv1.AuthConfig{"r.example.com/team": {Username: "longest"},
+					"r.example.com": {Username: "two"}}), nil
 		default:
 			return nil, errors.New("exit status 1")
 		}
@@ -230,15 +236,18 @@ func TestResponses(t *testing.T) {
 	const head = `{"apiVersion":"credentialprovider.kubelet.k8s.io/v1","kind":"CredentialProviderResponse"`
 	for text, want := range map[string]string{
 		head + `,"cacheKeyType":"Image"}`: "",
-		head + `,"cacheKeyType":"Global","cacheDuration":"5m","auth":{"r.io":{"username":"u","password":"p"},"x":null}}`: "",
+		head +
+			`,"cacheKeyType":"Global","cacheDuration":"5m","auth":{"r.io":{"username":"u","password":"p"},"x":null}}`: "",
 		``:                                  "its output is not a CredentialProviderResponse in JSON",
 		`u`:                                 "its output is not a CredentialProviderResponse in JSON",
 		head + `,"cacheKeyType":"Image"}{}`: "its output is not a CredentialProviderResponse in JSON",
 		`{"apiVersion":"credentialprovider.kubelet.k8s.io/v1beta1","kind":"CredentialProviderResponse"}`: `its output has the kind "CredentialProviderResponse" of "credentialprovider.kubelet.k8s.io/v1beta1"`,
 		head + `}`:                        `its output has the cacheKeyType ""`,
 		head + `,"cacheKeyType":"image"}`: `its output has the cacheKeyType "image"`,
-		head + `,"cacheKeyType":"Image","token":"hush"}`:                                        "fields that are unknown, duplicate or of the wrong type",
-		head + `,"cacheKeyType":"Image","Auth":{}}`:                                             "fields that are unknown",
+		head +
+			`,"cacheKeyType":"Image","token":"hush"}`: "fields that are unknown, duplicate or of the wrong type",
+		head +
+			`,"cacheKeyType":"Image","Auth":{}}`: "fields that are unknown",
 		head + `,"cacheKeyType":"Image","cacheDuration":5}`:                                     "of the wrong type",
 		head + `,"cacheKeyType":"Image","auth":{"r.io":{"password":"hush","password":"hush"}}}`: "duplicate",
 	} {
@@ -268,7 +277,8 @@ func (a *accounts) ServiceAccount(_ context.Context, namespace, name string) (*v
 	return nil, fmt.Errorf("serviceaccounts %q not found", name)
 }
 
-func (a *accounts) Token(_ context.Context, _, account string, req *authenticationv1.TokenRequest) (*authenticationv1.TokenRequest, error) {
+func (a *accounts) Token(_ context.Context, _, account string,
+	req *authenticationv1.TokenRequest) (*authenticationv1.TokenRequest, error) {
 	if account == "refused" {
 		return nil, errors.New("forbidden")
 	}
@@ -283,7 +293,8 @@ func (a *accounts) Token(_ context.Context, _, account string, req *authenticati
 }
 
 func account(name, uid string, annotations map[string]string) *v1.ServiceAccount {
-	return &v1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, UID: types.UID(uid), Annotations: annotations}}
+	return &v1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, UID: types.UID(uid),
+		Annotations: annotations}}
 }
 
 func podOf(name, serviceAccount string) *v1.Pod {
@@ -317,20 +328,26 @@ func TestServiceAccounts(t *testing.T) {
 		assert.Equal(t, []string{"1"}, r.users(t, image, podOf("y", "a")), "another pod of the account")
 		assert.Equal(t, []string{"2"}, r.users(t, image, podOf("z", "b")), "another account")
 		assert.Equal(t, providerv1.CredentialProviderRequest{
-			TypeMeta: metav1.TypeMeta{Kind: "CredentialProviderRequest", APIVersion: providerv1.SchemeGroupVersion.String()},
-			Image:    image, ServiceAccountToken: "token-1", ServiceAccountAnnotations: map[string]string{"example.com/Role": "reader"},
+			TypeMeta: metav1.TypeMeta{Kind: "CredentialProviderRequest",
+				APIVersion: providerv1.SchemeGroupVersion.String()},
+			Image: image, ServiceAccountToken: "token-1", ServiceAccountAnnotations: map[string]string{
+				"example.com/Role": "reader"},
 		}, r.calls[0])
-		assert.Equal(t, map[string]string{"example.com/Role": "reader", "tenant": "t"}, r.calls[1].ServiceAccountAnnotations)
+		assert.Equal(t, map[string]string{"example.com/Role": "reader", "tenant": "t"},
+			r.calls[1].ServiceAccountAnnotations)
 		assert.Equal(t, authenticationv1.TokenRequest{
 			ObjectMeta: metav1.ObjectMeta{UID: "1"},
 			Spec: authenticationv1.TokenRequestSpec{
-				Audiences:      []string{"registry"},
-				BoundObjectRef: &authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: "Pod", Name: "x", UID: "uid-x"},
+				Audiences: []string{"registry"},
+				BoundObjectRef: &authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: "Pod",
+					Name: "x", UID: "uid-x"},
 			},
 		}, *api.requests[0])
 		list, err := r.Credentials(t.Context(), Request{Image: image, Pod: podOf("x", "a")})
 		require.NoError(t, err)
-		assert.Equal(t, []Credential{{Username: "1", Password: "p", ServiceAccount: &ServiceAccount{UID: "1", Namespace: "ns", Name: "a"}}}, list)
+		assert.Equal(t,
+			[]Credential{{Username: "1", Password: "p", ServiceAccount: &ServiceAccount{UID: "1",
+				Namespace: "ns", Name: "a"}}}, list)
 
 		assert.Empty(t, r.users(t, image, podOf("c", "c")), "the required annotation is missing")
 		assert.Empty(t, r.users(t, image, podOf("none", "")), "no service account")
@@ -360,13 +377,16 @@ func TestServiceAccounts(t *testing.T) {
 // With the cacheType Token an answer is that of one token.
 func TestCacheTypeToken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		api := &accounts{lifetime: 3600, list: map[string]*v1.ServiceAccount{"ns/a": account("a", "1", map[string]string{"example.com/Role": "r"})}}
+		api := &accounts{lifetime: 3600,
+			list: map[string]*v1.ServiceAccount{"ns/a": account("a", "1", map[string]string{"example.com/Role": "r"})}}
 		p := withTokens()
 		p.TokenAttributes.CacheType = configv1.TokenServiceAccountTokenCacheType
 		p.DefaultCacheDuration.Duration = 10 * time.Hour
 		r := newRig(t, api, p)
 		r.answer = func(_ context.Context, _ string, req providerv1.CredentialProviderRequest) (any, error) {
-			return answerOf(providerv1.GlobalPluginCacheKeyType, nil, map[string]providerv1.AuthConfig{"*.example.com": {Username: req.ServiceAccountToken, Password: req.ServiceAccountToken}}), nil
+			return answerOf(providerv1.GlobalPluginCacheKeyType, nil,
+				map[string]providerv1.AuthConfig{"*.example.com": {Username: req.ServiceAccountToken,
+					Password: req.ServiceAccountToken}}), nil
 		}
 		for range 2 {
 			assert.Equal(t, []string{"token-1"}, r.users(t, image, podOf("x", "a")))
@@ -380,13 +400,16 @@ func TestCacheTypeToken(t *testing.T) {
 
 // A token that would be the credential of all pods of its account is refused, and is in no log.
 func TestEchoOfAToken(t *testing.T) {
-	api := &accounts{lifetime: 3600, list: map[string]*v1.ServiceAccount{"ns/a": account("a", "1", map[string]string{"example.com/Role": "r"})}}
+	api := &accounts{lifetime: 3600,
+		list: map[string]*v1.ServiceAccount{"ns/a": account("a", "1", map[string]string{"example.com/Role": "r"})}}
 	r := newRig(t, api, withTokens())
 	r.answer = func(_ context.Context, _ string, req providerv1.CredentialProviderRequest) (any, error) {
-		return answerOf(providerv1.ImagePluginCacheKeyType, nil, map[string]providerv1.AuthConfig{"*.example.com": {Password: req.ServiceAccountToken}}), nil
+		return answerOf(providerv1.ImagePluginCacheKeyType, nil,
+			map[string]providerv1.AuthConfig{"*.example.com": {Password: req.ServiceAccountToken}}), nil
 	}
 	_, err := r.Credentials(t.Context(), Request{Image: image, Pod: podOf("x", "a")})
-	require.EqualError(t, err, `credential provider "test": it has returned the service account token as a password, which needs the cacheType Token`)
+	require.EqualError(t, err,
+		`credential provider "test": it has returned the service account token as a password, which needs the cacheType Token`)
 	r.answer = func(context.Context, string, providerv1.CredentialProviderRequest) (any, error) {
 		return nil, errors.New("exit status 1")
 	}
@@ -399,11 +422,13 @@ func TestEchoOfAToken(t *testing.T) {
 // An answer that is not to be cached is not shared between pods, also not while the plugin runs.
 func TestNotSharedBetweenPods(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		api := &accounts{lifetime: 3600, list: map[string]*v1.ServiceAccount{"ns/a": account("a", "1", map[string]string{"example.com/Role": "r"})}}
+		api := &accounts{lifetime: 3600,
+			list: map[string]*v1.ServiceAccount{"ns/a": account("a", "1", map[string]string{"example.com/Role": "r"})}}
 		r := newRig(t, api, withTokens())
 		r.answer = func(_ context.Context, _ string, req providerv1.CredentialProviderRequest) (any, error) {
 			time.Sleep(time.Second)
-			return answerOf(providerv1.GlobalPluginCacheKeyType, &metav1.Duration{}, login1("for "+req.ServiceAccountToken)), nil
+			return answerOf(providerv1.GlobalPluginCacheKeyType, &metav1.Duration{},
+				login1("for "+req.ServiceAccountToken)), nil
 		}
 		var wg sync.WaitGroup
 		seen := sync.Map{}
@@ -417,7 +442,8 @@ func TestNotSharedBetweenPods(t *testing.T) {
 	})
 }
 
-// Without an API server, a plugin that needs service accounts has nothing for pods with one, and one line in the log says so.
+// Without an API server, a plugin that needs service accounts has nothing for pods with one, and one line in the log
+// says so.
 func TestWithoutAPIServer(t *testing.T) {
 	p := withTokens()
 	p.TokenAttributes.RequireServiceAccount, p.TokenAttributes.RequiredServiceAccountAnnotationKeys = ptr.To(false), nil
@@ -462,9 +488,12 @@ func TestCacheIsBounded(t *testing.T) {
 }
 
 func FuzzResponse(f *testing.F) {
-	f.Add([]byte(`{"apiVersion":"credentialprovider.kubelet.k8s.io/v1","kind":"CredentialProviderResponse","cacheKeyType":"Image","auth":{"*.example.com":{"username":"u"}}}`))
+	f.Add(
+		[]byte(
+			`{"apiVersion":"credentialprovider.kubelet.k8s.io/v1","kind":"CredentialProviderResponse","cacheKeyType":"Image","auth":{"*.example.com":{"username":"u"}}}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		p, err := NewPlugins(Options{Config: Config{Providers: []configv1.CredentialProvider{validProvider()}}, BinDir: "/"})
+		p, err := NewPlugins(Options{Config: Config{Providers: []configv1.CredentialProvider{validProvider()}},
+			BinDir: "/"})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -11,9 +11,9 @@ import (
 	"github.com/kubeletkit/kubeletkit/internal/safefile"
 )
 
-// Secrets is the source of the pull secrets of pods: [Request].Secrets. Secrets of other types have no credentials. A secret that
-// cannot be read leaves the others; the error names it. The bounds are 10,000 credentials that are read and 100 logins that
-// are returned.
+// Secrets is the source of the pull secrets of pods: [Request].Secrets. Secrets of other types have no credentials. A
+// secret that cannot be read leaves the others; the error names it. The bounds are 10,000 credentials that are read and
+// 100 logins that are returned.
 type Secrets struct{}
 
 // Credentials implements [Source].
@@ -52,9 +52,9 @@ func newKeyring(secrets []v1.Secret) (keyring, error) {
 // maxDockerConfig is the limit for a docker configuration of the node, in bytes: that of a secret.
 const maxDockerConfig = 1 << 20
 
-// NodeConfig returns the source of the credentials of the node: a config.json of docker, which is read for each request. Helpers
-// (credsStore, credHelpers) are not called. A file that does not exist has no credentials, and neither does an empty path.
-// An error is a [NodeError].
+// NodeConfig returns the source of the credentials of the node: a config.json of docker, which is read for each
+// request. Helpers (credsStore, credHelpers) are not called. A file that does not exist has no credentials, and neither
+// does an empty path. An error is a [NodeError].
 func NodeConfig(path string) Source {
 	reader := &safefile.Reader{}
 	return SourceFunc(func(ctx context.Context, req Request) ([]Credential, error) {

@@ -66,7 +66,8 @@ func TestLocations(t *testing.T) {
 			var got []string
 			for _, c := range list {
 				got = append(got, c.Username)
-				assert.Equal(t, &Secret{UID: types.UID("uid-" + c.Username), Namespace: "default", Name: c.Username}, c.Secret)
+				assert.Equal(t, &Secret{UID: types.UID("uid-" + c.Username), Namespace: "default", Name: c.Username},
+					c.Secret)
 				assert.Nil(t, c.ServiceAccount)
 			}
 			assert.Equal(t, want, got)
@@ -116,7 +117,8 @@ func TestSecrets(t *testing.T) {
 }
 
 func TestOneBadSecretLeavesTheOthers(t *testing.T) {
-	list, err := Secrets{}.Credentials(t.Context(), Request{Image: "r.io/app", Secrets: []v1.Secret{dockercfg("bad", "["), dockercfg("good", `{"r.io":{"username":"u"}}`)}})
+	list, err := Secrets{}.Credentials(t.Context(), Request{Image: "r.io/app",
+		Secrets: []v1.Secret{dockercfg("bad", "["), dockercfg("good", `{"r.io":{"username":"u"}}`)}})
 	assert.EqualError(t, err, "pull secret default/bad: not a docker configuration")
 	assert.Len(t, list, 1)
 }
@@ -172,7 +174,8 @@ func TestManyPullSecrets(t *testing.T) {
 func TestManyLogins(t *testing.T) {
 	var secrets []v1.Secret
 	for i := range 300 {
-		secrets = append(secrets, dockerConfigJSON(fmt.Sprint(i), fmt.Sprintf(`{"auths":{"r.io":{"username":"u%d"}}}`, i/2)))
+		secrets = append(secrets,
+			dockerConfigJSON(fmt.Sprint(i), fmt.Sprintf(`{"auths":{"r.io":{"username":"u%d"}}}`, i/2)))
 	}
 	list, err := Secrets{}.Credentials(t.Context(), Request{Image: "r.io/app", Secrets: secrets})
 	require.NoError(t, err)
@@ -189,7 +192,8 @@ func TestJoin(t *testing.T) {
 	bad := &NodeError{errors.New("of the node")}
 	a, b := Credential{Username: "a"}, Credential{Username: "b"}
 	secret := Credential{Username: "a", Secret: &Secret{UID: "1"}}
-	list, err := Join(of(errors.New("of the pod"), a, b), nil, of(bad, Credential{Username: "a"}, secret), of(nil, Credential{Username: "a", Secret: &Secret{UID: "1"}})).Credentials(t.Context(), Request{})
+	list, err := Join(of(errors.New("of the pod"), a, b), nil, of(bad, Credential{Username: "a"}, secret),
+		of(nil, Credential{Username: "a", Secret: &Secret{UID: "1"}})).Credentials(t.Context(), Request{})
 	assert.Equal(t, []Credential{a, b, secret}, list)
 	require.EqualError(t, err, "of the pod\nof the node")
 	pod, node := Split(err)
@@ -226,14 +230,16 @@ func TestNoPasswordInText(t *testing.T) {
 			}
 		}
 	}
-	assert.Equal(t, `"u" of secret ns/s`, fmt.Sprint(Credential{Username: "u", Secret: &Secret{Namespace: "ns", Name: "s"}}))
+	assert.Equal(t,
+		`"u" of secret ns/s`, fmt.Sprint(Credential{Username: "u", Secret: &Secret{Namespace: "ns", Name: "s"}}))
 }
 
 func FuzzDockerConfig(f *testing.F) {
 	f.Add([]byte(`{"auths":{"r.io":{"auth":"dTpw"}}}`), "r.io/app")
 	f.Add([]byte(`{"auths":{"https://[::1]:5/v1/x":{"username":"u"}}}`), "[::1]:5/x")
 	f.Fuzz(func(t *testing.T, data []byte, repository string) {
-		list, err := Secrets{}.Credentials(t.Context(), Request{Image: repository, Secrets: []v1.Secret{dockerConfigJSON("s", string(data)), dockercfg("t", string(data))}})
+		list, err := Secrets{}.Credentials(t.Context(), Request{Image: repository,
+			Secrets: []v1.Secret{dockerConfigJSON("s", string(data)), dockercfg("t", string(data))}})
 		for _, c := range list {
 			if c.Secret == nil {
 				t.Fatal("a credential without its secret")

@@ -9,14 +9,16 @@ import (
 )
 
 const (
-	// maxMatched is the number of secrets of an image up to which a secret is recorded that has not pulled it, as in kubelet.
+	// maxMatched is the number of secrets of an image up to which a secret is recorded that has not pulled it, as in
+	// kubelet.
 	maxMatched = 100
-	// maxSecrets is the number of secrets, and of service accounts, that are recorded of an image. In kubelet there is no limit.
+	// maxSecrets is the number of secrets, and of service accounts, that are recorded of an image. In kubelet there is
+	// no limit.
 	maxSecrets = 1000
 )
 
-// Credential identifies the credential of a pull, without its content. If both fields are nil, it is one of the node, or none was
-// necessary: all pods may use the image.
+// Credential identifies the credential of a pull, without its content. If both fields are nil, it is one of the node,
+// or none was necessary: all pods may use the image.
 type Credential struct {
 	// Secret is the pull secret with the credential.
 	Secret *Secret
@@ -28,7 +30,8 @@ type Credential struct {
 type Secret struct {
 	UID             types.UID
 	Namespace, Name string
-	// Hash identifies the content (kubelet's credentialHash). Secrets with the same hash have the same rights. An empty hash is equal to none.
+	// Hash identifies the content (kubelet's credentialHash). Secrets with the same hash have the same rights. An empty
+	// hash is equal to none.
 	Hash string
 }
 
@@ -55,8 +58,8 @@ func (a *allowed) empty() bool {
 	return !a.NodePods && len(a.Secrets) == 0 && len(a.ServiceAccounts) == 0
 }
 
-// match reports whether one of the credentials of a pod may use the image. record is a secret among them that is to be recorded: it has
-// the content of a recorded one, or is a recorded one with new content.
+// match reports whether one of the credentials of a pod may use the image. record is a secret among them that is to be
+// recorded: it has the content of a recorded one, or is a recorded one with new content.
 func (a *allowed) match(list []Credential) (ok bool, record *Secret) {
 	for i := range list {
 		switch c := &list[i]; {
@@ -93,8 +96,8 @@ func (s secretID) sameSecret(o secretID) bool {
 	return s.UID == o.UID && s.Namespace == o.Namespace && s.Name == o.Name
 }
 
-// merge returns the record with more credentials for a name, or r itself if that changes nothing. It does not change r. If r is nil, the
-// record is new.
+// merge returns the record with more credentials for a name, or r itself if that changes nothing. It does not change r.
+// If r is nil, the record is new.
 func (r *recordFile) merge(ref, name string, add allowed) *recordFile {
 	if r == nil {
 		r := &recordFile{LastUpdatedTime: now(), ImageRef: ref}
@@ -113,11 +116,14 @@ func (r *recordFile) merge(ref, name string, add allowed) *recordFile {
 		merged.Secrets = mergeIDs(have.Secrets, add.Secrets, secretID.sameSecret, func(a, b secretID) int {
 			return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name), cmp.Compare(a.UID, b.UID))
 		})
-		merged.ServiceAccounts = mergeIDs(have.ServiceAccounts, add.ServiceAccounts, func(a, b accountID) bool { return a == b }, func(a, b accountID) int {
-			return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name), cmp.Compare(a.UID, b.UID))
-		})
+		merged.ServiceAccounts = mergeIDs(have.ServiceAccounts, add.ServiceAccounts,
+			func(a, b accountID) bool { return a == b }, func(a, b accountID) int {
+				return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name),
+					cmp.Compare(a.UID, b.UID))
+			})
 	}
-	if merged.NodePods == have.NodePods && slices.Equal(merged.Secrets, have.Secrets) && slices.Equal(merged.ServiceAccounts, have.ServiceAccounts) {
+	if merged.NodePods == have.NodePods && slices.Equal(merged.Secrets, have.Secrets) &&
+		slices.Equal(merged.ServiceAccounts, have.ServiceAccounts) {
 		return r
 	}
 	out := *r

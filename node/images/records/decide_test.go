@@ -105,7 +105,8 @@ func TestMayUse(t *testing.T) {
 		return creds{name: {KubernetesSecrets: list}}
 	}
 	one := secrets(secretOf("1", "a", "h1"))
-	accounts := creds{name: {KubernetesServiceAccounts: []kubelet.ImagePullServiceAccount{{UID: "1", Namespace: "a", Name: "builder"}}}}
+	accounts := creds{name: {KubernetesServiceAccounts: []kubelet.ImagePullServiceAccount{{UID: "1",
+		Namespace: "a", Name: "builder"}}}}
 	for about, c := range map[string]struct {
 		policy   Policy
 		image    string
@@ -196,7 +197,9 @@ func TestMayUse(t *testing.T) {
 
 func TestCredentialsThatCannotBeRead(t *testing.T) {
 	n := newNode(t)
-	n.record(ref, map[string]kubelet.ImagePullCredentials{name: {KubernetesSecrets: []kubelet.ImagePullSecret{secretOf("1", "a", "h1")}}})
+	n.record(ref,
+		map[string]kubelet.ImagePullCredentials{
+			name: {KubernetesSecrets: []kubelet.ImagePullSecret{secretOf("1", "a", "h1")}}})
 	broken := errors.New("no such secret")
 	decision, err := n.records().Decide(image, ref, func() ([]Credential, error) { return nil, broken })
 	assert.Equal(t, Undecided, decision)
@@ -230,7 +233,8 @@ func TestSecretsThatMatchAreBounded(t *testing.T) {
 
 func TestDecisions(t *testing.T) {
 	n := newNode(t)
-	one := map[string]kubelet.ImagePullCredentials{name: {KubernetesSecrets: []kubelet.ImagePullSecret{secretOf("1", "a", "h1")}}}
+	one := map[string]kubelet.ImagePullCredentials{
+		name: {KubernetesSecrets: []kubelet.ImagePullSecret{secretOf("1", "a", "h1")}}}
 	n.record(ref, one)
 	n.write("pulled", "sha256:damaged", "{")
 	n.write("pulling", "registry.example/damaged:1", "{")

@@ -24,16 +24,18 @@ func (r *Records) load() error {
 	damaged, again, err := r.loadOnce()
 	r.loading.Unlock()
 	if err != nil && !again {
-		r.opts.Logger.Error(err, "The records of pulled images cannot be read; pods need a pull to use images whose credentials are verified")
+		r.opts.Logger.Error(err, "The records of pulled images cannot be read; pods need a pull to use images whose "+
+			"credentials are verified")
 	}
 	for name, err := range damaged {
-		r.opts.Logger.Error(err, "An intent to pull an image cannot be read; pods need a pull to use this image", "file", filepath.Join(r.pulling, name))
+		r.opts.Logger.Error(err, "An intent to pull an image cannot be read; pods need a pull to use this image",
+			"file", filepath.Join(r.pulling, name))
 	}
 	return err
 }
 
-// loadOnce is load under the lock. It returns why intents cannot be read, by the names of their files. again means that the error is that of
-// the call before.
+// loadOnce is load under the lock. It returns why intents cannot be read, by the names of their files. again means that
+// the error is that of the call before.
 func (r *Records) loadOnce() (damaged map[string]error, again bool, _ error) {
 	r.mu.RLock()
 	loaded := r.loaded
@@ -80,7 +82,8 @@ func (r *Records) loadOnce() (damaged map[string]error, again bool, _ error) {
 	return damaged, false, nil
 }
 
-// list returns the names of the files of a directory that can be records or intents, and removes temporary files of processes that were killed.
+// list returns the names of the files of a directory that can be records or intents, and removes temporary files of
+// processes that were killed.
 func list(dir string) ([]string, error) {
 	entries, err := os.ReadDir(dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -101,13 +104,15 @@ func list(dir string) ([]string, error) {
 	return names, nil
 }
 
-// read reads a record that is not in memory. ok is false if its file is gone. If it cannot be read, it is logged once, and the record is nil.
+// read reads a record that is not in memory. ok is false if its file is gone. If it cannot be read, it is logged once,
+// and the record is nil.
 func (r *Records) read(name string) (record *recordFile, ok bool) {
 	unlock := r.busy.lock(name)
 	record, ok, err := r.readLocked(name)
 	unlock()
 	if err != nil {
-		r.opts.Logger.Error(err, "The record of a pulled image cannot be read; pods need a pull to use this image", "file", filepath.Join(r.pulled, name))
+		r.opts.Logger.Error(err, "The record of a pulled image cannot be read; pods need a pull to use this image",
+			"file", filepath.Join(r.pulled, name))
 	}
 	return record, ok
 }
@@ -143,8 +148,8 @@ func (r *Records) readLocked(name string) (record *recordFile, ok bool, _ error)
 	return record, true, err
 }
 
-// record adds to the record of an image who may use it, and writes the file if that is a change. The record is valid also if the file cannot
-// be written.
+// record adds to the record of an image who may use it, and writes the file if that is a change. The record is valid
+// also if the file cannot be written.
 func (r *Records) record(image, ref string, add allowed) error {
 	name, err := nameOf(image)
 	if err != nil {

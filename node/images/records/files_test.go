@@ -65,20 +65,26 @@ func TestFormat(t *testing.T) {
 	n := newNode(t)
 	r := n.records()
 	require.NoError(t, r.Intend("docker.io/testing/test:latest"))
-	assert.Equal(t, []string{"sha256-aef2af226629a35d5f3ef0fdbb29fdbebf038d0acd8850590e8c48e1e283aa56"}, n.files("pulling"))
+	assert.Equal(t, []string{"sha256-aef2af226629a35d5f3ef0fdbb29fdbebf038d0acd8850590e8c48e1e283aa56"},
+		n.files("pulling"))
 	data, err := os.ReadFile(n.path("pulling", "docker.io/testing/test:latest"))
 	require.NoError(t, err)
-	assert.Equal(t, `{"kind":"ImagePullIntent","apiVersion":"kubelet.config.k8s.io/v1beta1","image":"docker.io/testing/test:latest"}`+"\n", string(data))
+	assert.Equal(t,
+		`{"kind":"ImagePullIntent","apiVersion":"kubelet.config.k8s.io/v1beta1","image":"docker.io/testing/test:latest"}`+"\n", string(data))
 
-	require.NoError(t, r.Pulled("docker.io/testing/test:latest", "testimageref", Credential{Secret: &Secret{UID: "testsecretuid", Namespace: "default", Name: "pull-secret", Hash: "testsecrethash"}}))
+	require.NoError(t, r.Pulled("docker.io/testing/test:latest",
+		"testimageref", Credential{Secret: &Secret{UID: "testsecretuid", Namespace: "default", Name: "pull-secret",
+			Hash: "testsecrethash"}}))
 	assert.Empty(t, n.files("pulling"))
-	assert.Equal(t, []string{"sha256-b3c0cc4278800b03a308ceb2611161430df571ca733122f0a40ac8b9792a9064"}, n.files("pulled"))
+	assert.Equal(t, []string{"sha256-b3c0cc4278800b03a308ceb2611161430df571ca733122f0a40ac8b9792a9064"},
+		n.files("pulled"))
 	data, err = os.ReadFile(n.path("pulled", "testimageref"))
 	require.NoError(t, err)
 	before, rest, _ := strings.Cut(string(data), `"lastUpdatedTime":"`)
 	at, after, _ := strings.Cut(rest, `"`)
 	assert.Equal(t, `{"kind":"ImagePulledRecord","apiVersion":"kubelet.config.k8s.io/v1beta1",`, before)
-	assert.Equal(t, `,"imageRef":"testimageref","credentialMapping":{"docker.io/testing/test":{"kubernetesSecrets":[{"uid":"testsecretuid","namespace":"default","name":"pull-secret","credentialHash":"testsecrethash"}]}}}`+"\n", after)
+	assert.Equal(t,
+		`,"imageRef":"testimageref","credentialMapping":{"docker.io/testing/test":{"kubernetesSecrets":[{"uid":"testsecretuid","namespace":"default","name":"pull-secret","credentialHash":"testsecrethash"}]}}}`+"\n", after)
 	updated, err := time.Parse("2006-01-02T15:04:05Z", at)
 	require.NoError(t, err)
 	assert.WithinDuration(t, time.Now(), updated, time.Minute)
@@ -98,7 +104,8 @@ func TestFormat(t *testing.T) {
 func TestFilesOfKubelet(t *testing.T) {
 	n := newNode(t)
 	record := `{"kind":"ImagePulledRecord","apiVersion":"kubelet.config.k8s.io/v1beta1","lastUpdatedTime":"2026-11-26T18:35:31Z","imageRef":"sha256:k","credentialMapping":{"reg.example/k":{"kubernetesServiceAccounts":[{"uid":"u","namespace":"n","name":"sa"}]}}}` + "\n"
-	intent := `{"kind":"ImagePullIntent","apiVersion":"kubelet.config.k8s.io/v1beta1","image":"reg.example/left:1"}` + "\n"
+	intent := `{"kind":"ImagePullIntent","apiVersion":"kubelet.config.k8s.io/v1beta1","image":"reg.example/left:1"}` +
+		"\n"
 	n.write("pulled", "sha256:k", record)
 	n.write("pulling", "reg.example/left:1", intent)
 	r := n.records()
@@ -120,8 +127,10 @@ func TestFilesOfKubelet(t *testing.T) {
 // Kubelet 1.33 and 1.34 have written v1alpha1. The files are written again with the first list.
 func TestFilesOfOlderVersions(t *testing.T) {
 	n := newNode(t)
-	n.write("pulled", ref, `{"kind":"ImagePulledRecord","apiVersion":"kubelet.config.k8s.io/v1alpha1","lastUpdatedTime":"2024-10-21T12:26:40Z","imageRef":"`+ref+`","credentialMapping":{"`+name+`":{"nodePodsAccessible":true}}}`)
-	n.write("pulling", image, `{"kind":"ImagePullIntent","apiVersion":"kubelet.config.k8s.io/v1alpha1","image":"`+image+`"}`)
+	n.write("pulled", ref,
+		`{"kind":"ImagePulledRecord","apiVersion":"kubelet.config.k8s.io/v1alpha1","lastUpdatedTime":"2024-10-21T12:26:40Z","imageRef":"`+ref+`","credentialMapping":{"`+name+`":{"nodePodsAccessible":true}}}`)
+	n.write("pulling", image, `{"kind":"ImagePullIntent","apiVersion":"kubelet.config.k8s.io/v1alpha1","image":"`+image+
+		`"}`)
 	r := n.records()
 	assert.True(t, n.may(r, image, ref))
 	r.Listed(listOf(runtime.Image{ID: ref, Tags: []string{image}}))
@@ -155,7 +164,8 @@ func TestPullsOfOneImage(t *testing.T) {
 
 	require.NoError(t, r.Intend(image))
 	require.NoError(t, r.Pulled(image, ref, secret("2", "b", "h2")))
-	assert.Equal(t, []kubelet.ImagePullSecret{secretOf("1", "a", "h1"), secretOf("2", "b", "h2")}, n.recorded(ref)[name].KubernetesSecrets)
+	assert.Equal(t, []kubelet.ImagePullSecret{secretOf("1", "a", "h1"), secretOf("2", "b", "h2")},
+		n.recorded(ref)[name].KubernetesSecrets)
 	n.pull(r, image, ref, account("1", "a"))
 	assert.Len(t, n.recorded(ref)[name].KubernetesSecrets, 2)
 	assert.Len(t, n.recorded(ref)[name].KubernetesServiceAccounts, 1)
@@ -245,7 +255,8 @@ func TestDamagedFiles(t *testing.T) {
 	})
 }
 
-// A damaged intent stands for its image until the image is pulled, also if a pull fails: else the image would count as preloaded.
+// A damaged intent stands for its image until the image is pulled, also if a pull fails: else the image would count as
+// preloaded.
 func TestDamagedIntents(t *testing.T) {
 	for about, content := range map[string]string{
 		"empty": "", "another kind": `{"kind":"ImagePulledRecord","apiVersion":"kubelet.config.k8s.io/v1beta1","image":"` + image + `"}`,
@@ -362,7 +373,8 @@ func TestFullDisk(t *testing.T) {
 	})
 }
 
-// Calls about one image wait for each other, calls about others do not: a credential that is looked up, or a file that is written, holds up no other image.
+// Calls about one image wait for each other, calls about others do not: a credential that is looked up, or a file that
+// is written, holds up no other image.
 func TestConcurrentCalls(t *testing.T) {
 	n := newNode(t)
 	r := n.records()
@@ -402,7 +414,9 @@ func TestConcurrentCalls(t *testing.T) {
 
 func TestRecordsAreReadOnce(t *testing.T) {
 	n := newNode(t)
-	n.record(ref, map[string]kubelet.ImagePullCredentials{name: {KubernetesSecrets: []kubelet.ImagePullSecret{secretOf("1", "a", "h1")}}})
+	n.record(ref,
+		map[string]kubelet.ImagePullCredentials{
+			name: {KubernetesSecrets: []kubelet.ImagePullSecret{secretOf("1", "a", "h1")}}})
 	r := n.records()
 	require.True(t, n.may(r, image, ref, secret("1", "a", "h1")))
 	require.True(t, n.may(r, "preloaded", "sha256:preloaded"))

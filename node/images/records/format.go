@@ -15,7 +15,8 @@ import (
 	sigsjson "sigs.k8s.io/json"
 )
 
-// The names and versions are those of kubelet 1.36. It writes v1beta1, and reads v1alpha1 of kubelet 1.33 and 1.34, too.
+// The names and versions are those of kubelet 1.36. It writes v1beta1, and reads v1alpha1 of kubelet 1.33 and 1.34,
+// too.
 const (
 	filePrefix = "sha256-"
 	tempSuffix = ".tmp"
@@ -27,7 +28,8 @@ const (
 	intentKind = "ImagePullIntent"
 	recordKind = "ImagePulledRecord"
 
-	// maxFile is the size of the largest file that is read, in bytes. A record with [maxSecrets] secrets has 300 KiB for each name.
+	// maxFile is the size of the largest file that is read, in bytes. A record with [maxSecrets] secrets has 300 KiB
+	// for each name.
 	maxFile = 16 << 20
 )
 
@@ -58,7 +60,8 @@ type recordFile struct {
 	LastUpdatedTime metav1.Time `json:"lastUpdatedTime"`
 	// ImageRef is the ID of the image.
 	ImageRef string `json:"imageRef"`
-	// Credentials has the credentials with which the image was pulled, by its name without tag and digest as pods have it.
+	// Credentials has the credentials with which the image was pulled, by its name without tag and digest as pods have
+	// it.
 	Credentials map[string]allowed `json:"credentialMapping,omitempty"`
 }
 
@@ -143,7 +146,8 @@ func decodeRecord(name string, data []byte) (*recordFile, error) {
 	return f, nil
 }
 
-// decode parses JSON. As in kubelet, a field that is not known is an error: a record that is understood in part could permit too much.
+// decode parses JSON. As in kubelet, a field that is not known is an error: a record that is understood in part could
+// permit too much.
 func decode(data []byte, v any) error {
 	if len(bytes.TrimSpace(data)) == 0 {
 		return errors.New("it is empty")

@@ -8,15 +8,16 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
-// listAge is the maximum age of a list of images when it is passed to Listed. What has changed since then is not decided by that list.
+// listAge is the maximum age of a list of images when it is passed to Listed. What has changed since then is not
+// decided by that list.
 const listAge = 10 * time.Minute
 
-// Listed receives a complete list of the images of the runtime, at most 10 minutes after its read began. Call it as early
-// as possible, and then with each list.
+// Listed receives a complete list of the images of the runtime, at most 10 minutes after its read began. Call it as
+// early as possible, and then with each list.
 //
-// An image whose pull was cut off, for example by the end of the agent, and that is in the list gets a record without credentials, unless an
-// earlier list shows that it was present before. Records of images that are not in the list are removed, unless they have changed in the last
-// 10 minutes.
+// An image whose pull was cut off, for example by the end of the agent, and that is in the list gets a record without
+// credentials, unless an earlier list shows that it was present before. Records of images that are not in the list are
+// removed, unless they have changed in the last 10 minutes.
 func (r *Records) Listed(list runtime.ImageList) {
 	if r.load() != nil { // it is logged
 		return
@@ -37,8 +38,8 @@ func (r *Records) Listed(list runtime.ImageList) {
 	r.findPreloaded(refs, ids)
 }
 
-// findPreloaded finds out which images of a list the agent has not pulled. refs are the names of the files that their records would have, ids the IDs by
-// full name.
+// findPreloaded finds out which images of a list the agent has not pulled. refs are the names of the files that their
+// records would have, ids the IDs by full name.
 func (r *Records) findPreloaded(refs map[string]struct{}, ids map[string]string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -59,7 +60,8 @@ func (r *Records) findPreloaded(refs map[string]struct{}, ids map[string]string)
 	}
 }
 
-// decideIntents ends the intents of pulls whose outcome was not known. ids are the IDs of the images in the list, by full name.
+// decideIntents ends the intents of pulls whose outcome was not known. ids are the IDs of the images in the list, by
+// full name.
 func (r *Records) decideIntents(ids map[string]string) {
 	open := map[string]intent{}
 	r.mu.RLock()
@@ -76,7 +78,8 @@ func (r *Records) decideIntents(ids map[string]string) {
 		case present:
 			// Nobody is allowed: it is not known with which credential it was pulled.
 			if err := r.record(image, id, allowed{}); err != nil {
-				r.opts.Logger.Error(err, "An image whose pull was cut off cannot be recorded; it counts as pulled", "image", image)
+				r.opts.Logger.Error(err, "An image whose pull was cut off cannot be recorded; it counts as pulled",
+					"image", image)
 				continue
 			}
 		case isShort(image) && completed(ids, image):
@@ -89,7 +92,8 @@ func (r *Records) decideIntents(ids map[string]string) {
 	}
 }
 
-// completed reports whether an image of the list can be what a runtime has made of a short name: it puts a registry in front.
+// completed reports whether an image of the list can be what a runtime has made of a short name: it puts a registry in
+// front.
 func completed(ids map[string]string, short string) bool {
 	full := fullName(short)
 	end := full[strings.LastIndexByte(full, '/'):]
@@ -125,7 +129,8 @@ func (r *Records) closeIntent(image string, seen intent) {
 	r.setIntent(image, func(i *intent) { i.open, i.late = time.Time{}, false })
 }
 
-// prune removes the records of images that are not in the list, and writes those that could not be written, or have an old version.
+// prune removes the records of images that are not in the list, and writes those that could not be written, or have an
+// old version.
 func (r *Records) prune(refs map[string]struct{}) {
 	var absent, unread []string
 	r.mu.RLock()
@@ -139,7 +144,8 @@ func (r *Records) prune(refs map[string]struct{}) {
 	r.mu.RUnlock()
 	for _, name := range absent {
 		if err := r.forget(name); err != nil {
-			r.opts.Logger.Error(err, "The record of an image that is gone cannot be removed", "file", filepath.Join(r.pulled, name))
+			r.opts.Logger.Error(err, "The record of an image that is gone cannot be removed",
+				"file", filepath.Join(r.pulled, name))
 		}
 	}
 	for _, name := range unread {
@@ -147,7 +153,8 @@ func (r *Records) prune(refs map[string]struct{}) {
 			continue
 		}
 		if err := r.save(name); err != nil {
-			r.opts.Logger.Error(err, "The record of a pulled image cannot be written", "file", filepath.Join(r.pulled, name))
+			r.opts.Logger.Error(err, "The record of a pulled image cannot be written",
+				"file", filepath.Join(r.pulled, name))
 		}
 	}
 }

@@ -27,7 +27,8 @@ func TestKilledWhileItPulls(t *testing.T) {
 			assert.False(t, n.may(r, c.image, ref, secret("1", "a", "h1")))
 			require.NoError(t, r.Intend(c.image))
 			r.Failed(c.image)
-			assert.False(t, n.may(r, c.image, ref, secret("1", "a", "h1")), "a failed pull does not make it a preloaded image")
+			assert.False(t, n.may(r, c.image, ref, secret("1", "a", "h1")),
+				"a failed pull does not make it a preloaded image")
 			r.Listed(listOf(runtime.Image{ID: "other"}, runtime.Image{ID: ref, Tags: []string{c.listed}}))
 			assert.Empty(t, n.files("pulling"))
 			assert.Empty(t, n.recorded(ref))
@@ -42,7 +43,8 @@ func TestKilledWhileItPulls(t *testing.T) {
 
 func TestAnIntentAndARecord(t *testing.T) {
 	n := newNode(t)
-	creds := map[string]kubelet.ImagePullCredentials{name: {KubernetesSecrets: []kubelet.ImagePullSecret{secretOf("1", "a", "h1")}}}
+	creds := map[string]kubelet.ImagePullCredentials{
+		name: {KubernetesSecrets: []kubelet.ImagePullSecret{secretOf("1", "a", "h1")}}}
 	n.record(ref, creds)
 	n.intent(image)
 	r := n.records()
@@ -92,7 +94,8 @@ func TestUnknown(t *testing.T) {
 	}
 }
 
-// The record goes with the image. A record that is younger than a list can be stays: the list may have begun before the pull.
+// The record goes with the image. A record that is younger than a list can be stays: the list may have begun before the
+// pull.
 func TestRecordsGoWithTheirImages(t *testing.T) {
 	n := newNode(t)
 	for _, ref := range []string{"kept", "gone"} {
@@ -120,7 +123,8 @@ func TestRecordsGoWithTheirImages(t *testing.T) {
 func TestPreloadedImageThatIsPulled(t *testing.T) {
 	n := newNode(t)
 	r := n.records()
-	here := listOf(runtime.Image{ID: ref, Tags: []string{image}}, runtime.Image{ID: "sha256:2", Digests: []string{name + "@" + digest}})
+	here := listOf(runtime.Image{ID: ref, Tags: []string{image}},
+		runtime.Image{ID: "sha256:2", Digests: []string{name + "@" + digest}})
 	r.Listed(here)
 	for _, end := range []func(string){r.Failed, r.Unknown} {
 		require.NoError(t, r.Intend(image))
@@ -162,7 +166,8 @@ func TestShortNames(t *testing.T) {
 		assert.False(t, n.may(r, "app:1", ref))
 		r.age()
 	}
-	for image, short := range map[string]bool{"app": true, "team/app:1": true, "docker.io/app": true, "docker.io/library/app": false, "localhost:5000/app": false, image: false} {
+	for image, short := range map[string]bool{"app": true, "team/app:1": true, "docker.io/app": true,
+		"docker.io/library/app": false, "localhost:5000/app": false, image: false} {
 		assert.Equal(t, short, isShort(image), image)
 	}
 }
@@ -189,7 +194,8 @@ func TestIntentThatHasChanged(t *testing.T) {
 	})
 }
 
-// The record of an image that was pulled again, with the same credential, is not decided by a list that may be older than the pull.
+// The record of an image that was pulled again, with the same credential, is not decided by a list that may be older
+// than the pull.
 func TestAPullThatIsNotInTheList(t *testing.T) {
 	n := newNode(t)
 	r := n.records()

@@ -35,7 +35,8 @@ type who struct {
 
 type modelRecord struct {
 	names map[string]*who
-	// young means that it has changed since the time at which a list can have begun; damaged that its file cannot be read.
+	// young means that it has changed since the time at which a list can have begun; damaged that its file cannot be
+	// read.
 	young, damaged bool
 }
 
@@ -207,7 +208,8 @@ func (m *model) pull(t *rapid.T, image string, who *tenant) {
 	}
 	ref := m.registry[image]
 	arrives := func() { m.present[ref], m.tags[image] = true, ref }
-	switch rapid.SampledFrom([]string{"pulled", "pulled", "pulled", "unknown", "killed", "killed before"}).Draw(t, "end") {
+	switch rapid.SampledFrom([]string{"pulled", "pulled", "pulled", "unknown", "killed", "killed before"}).Draw(t,
+		"end") {
 	case "pulled":
 		arrives()
 		c := who.cred
@@ -276,15 +278,20 @@ func (m *model) list() {
 func TestModel(t *testing.T) {
 	outer := t
 	rapid.Check(t, func(t *rapid.T) {
-		m := &model{node: newNode(outer), present: map[string]bool{}, tags: map[string]string{}, registry: map[string]string{}, recs: map[string]*modelRecord{}, intents: map[string]*modelIntent{}}
+		m := &model{node: newNode(outer), present: map[string]bool{}, tags: map[string]string{},
+			registry: map[string]string{}, recs: map[string]*modelRecord{}, intents: map[string]*modelIntent{}}
 		defer func() { _ = os.RemoveAll(m.dir) }()
-		m.opts.Policy = rapid.SampledFrom([]Policy{NeverVerifyPreloadedImages, NeverVerifyPreloadedImages, AlwaysVerify}).Draw(t, "policy")
+		m.opts.Policy = rapid.SampledFrom([]Policy{NeverVerifyPreloadedImages, NeverVerifyPreloadedImages,
+			AlwaysVerify}).Draw(t, "policy")
 		m.restart()
 		for i := range 4 {
-			c := Credential{Secret: &Secret{UID: types.UID(fmt.Sprint("uid-", i)), Namespace: fmt.Sprint("tenant-", i), Name: "pull", Hash: m.hash()}}
-			m.tenants = append(m.tenants, &tenant{cred: c, pulls: map[string]bool{"reg.example/app": i != 0, "reg.example/other": i == 2}})
+			c := Credential{Secret: &Secret{UID: types.UID(fmt.Sprint("uid-", i)), Namespace: fmt.Sprint("tenant-", i),
+				Name: "pull", Hash: m.hash()}}
+			m.tenants = append(m.tenants,
+				&tenant{cred: c, pulls: map[string]bool{"reg.example/app": i != 0, "reg.example/other": i == 2}})
 		}
-		m.tenants = append(m.tenants, &tenant{}, &tenant{cred: account("1", "a"), pulls: map[string]bool{"reg.example/app": true}}, &tenant{cred: account("2", "a")})
+		m.tenants = append(m.tenants, &tenant{}, &tenant{cred: account("1", "a"),
+			pulls: map[string]bool{"reg.example/app": true}}, &tenant{cred: account("2", "a")})
 		for i, image := range modelImages {
 			m.registry[image] = fmt.Sprint("sha256:", i)
 		}

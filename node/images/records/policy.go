@@ -9,7 +9,8 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime/podspec"
 )
 
-// Policy says for which images that are present the credentials of a pod are verified (kubelet's imagePullCredentialsVerificationPolicy).
+// Policy says for which images that are present the credentials of a pod are verified (kubelet's
+// imagePullCredentialsVerificationPolicy).
 type Policy string
 
 const (
@@ -55,10 +56,12 @@ func newRule(policy Policy, allowlist []string) (rule, error) {
 	switch policy {
 	case NeverVerify, NeverVerifyPreloadedImages, NeverVerifyAllowlistedImages, AlwaysVerify:
 		if len(allowlist) > 0 && policy != NeverVerifyAllowlistedImages {
-			errs = append(errs, fmt.Errorf("the policy %s has no allowlist; use %s", policy, NeverVerifyAllowlistedImages))
+			errs = append(errs, fmt.Errorf("the policy %s has no allowlist; use %s", policy,
+				NeverVerifyAllowlistedImages))
 		}
 	default:
-		errs = append(errs, fmt.Errorf("unknown policy %q; use %s, %s, %s or %s", policy, NeverVerify, NeverVerifyPreloadedImages, NeverVerifyAllowlistedImages, AlwaysVerify))
+		errs = append(errs, fmt.Errorf("unknown policy %q; use %s, %s, %s or %s", policy, NeverVerify,
+			NeverVerifyPreloadedImages, NeverVerifyAllowlistedImages, AlwaysVerify))
 	}
 	for _, pattern := range allowlist {
 		if err := r.add(pattern); err != nil {
@@ -139,7 +142,8 @@ func nameOf(image string) (string, error) {
 	return image, nil
 }
 
-// isShort reports whether an image has no registry in its name. A runtime may complete it with another one than docker.io.
+// isShort reports whether an image has no registry in its name. A runtime may complete it with another one than
+// docker.io.
 func isShort(image string) bool {
 	ref, err := text.ParseImageRef(image)
 	return err == nil && !strings.HasPrefix(image, ref.Repository)
@@ -154,8 +158,8 @@ func repositoryOf(image string) (name string, byDigest bool) {
 	return ref.Repository, ref.Digest != ""
 }
 
-// fullName returns the full name of an image with its digest or, if it has none, its tag. Two images with the same full name are the same
-// image for a runtime. An image that is not valid is its own full name.
+// fullName returns the full name of an image with its digest or, if it has none, its tag. Two images with the same full
+// name are the same image for a runtime. An image that is not valid is its own full name.
 func fullName(image string) string {
 	name, err := podspec.ParseImageName(image)
 	if err != nil {

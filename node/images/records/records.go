@@ -17,16 +17,16 @@ import (
 type Options struct {
 	// Policy says for which images credentials are verified. Default: [NeverVerifyPreloadedImages].
 	Policy Policy
-	// Allowlist has the images that the policy [NeverVerifyAllowlistedImages] permits (kubelet's preloadedImagesVerificationAllowlist):
-	// names as pods have them, without tag and digest, such as "registry.example/team/app", or beginnings of names, such as
-	// "registry.example/team/*".
+	// Allowlist has the images that the policy [NeverVerifyAllowlistedImages] permits (kubelet's
+	// preloadedImagesVerificationAllowlist): names as pods have them, without tag and digest, such as
+	// "registry.example/team/app", or beginnings of names, such as "registry.example/team/*".
 	Allowlist []string
 	// Logger is for problems that no method returns. Default: that of package slog.
 	Logger logr.Logger
 }
 
-// Records has the credentials with which the images of a node were pulled. Make one with [New]. It is safe for concurrent use. It starts no
-// goroutine.
+// Records has the credentials with which the images of a node were pulled. Make one with [New]. It is safe for
+// concurrent use. It starts no goroutine.
 type Records struct {
 	opts Options
 	rule rule
@@ -50,8 +50,8 @@ type Records struct {
 	names map[string]int
 	// damaged has the names of files of intents that cannot be read.
 	damaged map[string]struct{}
-	// preloaded has the images that were in the last list and that the agent has not pulled, by the name of the file that a record would have.
-	// An image with this ID may be used also while it is pulled: the pull brings nothing new.
+	// preloaded has the images that were in the last list and that the agent has not pulled, by the name of the file
+	// that a record would have. An image with this ID may be used also while it is pulled: the pull brings nothing new.
 	preloaded map[string]struct{}
 }
 
@@ -71,14 +71,15 @@ type entry struct {
 type intent struct {
 	// pulls is the number of pulls that this process makes.
 	pulls int
-	// open is not zero if the outcome of another pull is not known: it is the time of its end. The next list of images decides.
+	// open is not zero if the outcome of another pull is not known: it is the time of its end. The next list of images
+	// decides.
 	open time.Time
 	// late means that a pull of this process was cut off: a list that is older than open does not show what came of it.
 	late bool
 }
 
-// New returns the records in the directory "image_manager" of a root directory; that of kubelet is /var/lib/kubelet. It reads nothing. Its
-// error names the options that are wrong.
+// New returns the records in the directory "image_manager" of a root directory; that of kubelet is /var/lib/kubelet. It
+// reads nothing. Its error names the options that are wrong.
 func New(rootDir string, opts Options) (*Records, error) {
 	opts.Logger = logging.OrDefault(opts.Logger)
 	opts.Policy = cmp.Or(opts.Policy, NeverVerifyPreloadedImages)
@@ -92,13 +93,14 @@ func New(rootDir string, opts Options) (*Records, error) {
 	dir := filepath.Join(rootDir, "image_manager")
 	return &Records{
 		opts: opts, rule: r, pulling: filepath.Join(dir, "pulling"), pulled: filepath.Join(dir, "pulled"),
-		entries: map[string]entry{}, intents: map[string]intent{}, names: map[string]int{}, damaged: map[string]struct{}{},
+		entries: map[string]entry{}, intents: map[string]intent{}, names: map[string]int{},
+		damaged: map[string]struct{}{},
 	}, nil
 }
 
-// Intend records that the image will be pulled. image is the image as the pod has it. Call it before each pull, and then one of Pulled,
-// Failed and Unknown. If it returns an error, the image must not be pulled: other pods could use it without a credential if
-// the agent were killed before the end of the pull.
+// Intend records that the image will be pulled. image is the image as the pod has it. Call it before each pull, and
+// then one of Pulled, Failed and Unknown. If it returns an error, the image must not be pulled: other pods could use it
+// without a credential if the agent were killed before the end of the pull.
 func (r *Records) Intend(image string) error {
 	err := r.load()
 	if err == nil {
@@ -127,9 +129,9 @@ func (r *Records) intend(image string) error {
 	return nil
 }
 
-// Pulled records that the image was pulled with the credential. ref is its ID in the runtime. The pod with the credential may use the image
-// also if an error is returned: it is that of the file, which is written again when the next list of images arrives. Until then, the
-// image stays recorded as one that was pulled.
+// Pulled records that the image was pulled with the credential. ref is its ID in the runtime. The pod with the
+// credential may use the image also if an error is returned: it is that of the file, which is written again when the
+// next list of images arrives. Until then, the image stays recorded as one that was pulled.
 func (r *Records) Pulled(image, ref string, c Credential) error {
 	err := r.record(image, ref, c.allows())
 	if err == nil {
@@ -143,11 +145,12 @@ func (r *Records) Pulled(image, ref string, c Credential) error {
 // Failed records that the runtime has not pulled the image.
 func (r *Records) Failed(image string) { r.end(image, false, false) }
 
-// Unknown records the end of a pull of which it is not known whether the runtime has pulled the image. Until a list of images shows that,
-// it counts as pulled.
+// Unknown records the end of a pull of which it is not known whether the runtime has pulled the image. Until a list of
+// images shows that, it counts as pulled.
 func (r *Records) Unknown(image string) { r.end(image, true, true) }
 
-// end ends a pull. open means that a list of images decides about the intent, and late that the runtime may have pulled the image after the list.
+// end ends a pull. open means that a list of images decides about the intent, and late that the runtime may have pulled
+// the image after the list.
 func (r *Records) end(image string, open, late bool) {
 	name := fileName(image)
 	unlock := r.busy.lock(name)
@@ -168,7 +171,8 @@ func (r *Records) end(image string, open, late bool) {
 	}
 	unlock()
 	if err != nil {
-		r.opts.Logger.Error(err, "The intent to pull an image cannot be removed; the image counts as pulled", "image", image)
+		r.opts.Logger.Error(err, "The intent to pull an image cannot be removed; the image counts as pulled",
+			"image", image)
 	}
 }
 
@@ -190,7 +194,8 @@ func (r *Records) setIntent(image string, change func(*intent)) {
 	before := r.intents[image]
 	i := before
 	change(&i)
-	if name := fileName(image); i != before && has(r.damaged, name) { // the file was written again; what it stood for is still not known
+	if name := fileName(image); i != before && has(r.damaged, name) {
+		// the file was written again; what it stood for is still not known
 		delete(r.damaged, name)
 		i.open = time.Now()
 	}
@@ -213,9 +218,9 @@ func (r *Records) setIntent(image string, change func(*intent)) {
 	}
 }
 
-// Decide decides whether a pod may use an image that is present without a pull. image is the image as the pod has it, ref its ID in the
-// runtime. credentials returns the credentials of the pod that a pull would use; it is called only if they decide, not under a lock.
-// If it fails, its error is returned with [Undecided].
+// Decide decides whether a pod may use an image that is present without a pull. image is the image as the pod has it,
+// ref its ID in the runtime. credentials returns the credentials of the pod that a pull would use; it is called only if
+// they decide, not under a lock. If it fails, its error is returned with [Undecided].
 func (r *Records) Decide(image, ref string, credentials func() ([]Credential, error)) (Decision, error) {
 	switch {
 	case ref == "":
@@ -276,7 +281,8 @@ func (r *Records) isDamaged(image, ref string) bool {
 // recordMatch records a secret that was found to have the right to an image.
 func (r *Records) recordMatch(image, ref string, s *Secret) {
 	if err := r.record(image, ref, (&Credential{Secret: s}).allows()); err != nil {
-		r.opts.Logger.Error(err, "A secret with the right to an image cannot be recorded", "image", image, "secret", s.Namespace+"/"+s.Name)
+		r.opts.Logger.Error(err, "A secret with the right to an image cannot be recorded", "image", image,
+			"secret", s.Namespace+"/"+s.Name)
 	}
 }
 

@@ -1,5 +1,6 @@
-// Package cgroupfs reads the files of cgroups, and waits for what the kernel signals about them. Both versions of cgroups are mounted where
-// systemd mounts them: version 2 in one directory, version 1 in a directory for each controller below it.
+// Package cgroupfs reads the files of cgroups, and waits for what the kernel signals about them. Both versions of
+// cgroups are mounted where systemd mounts them: version 2 in one directory, version 1 in a directory for each
+// controller below it.
 package cgroupfs
 
 import (
@@ -27,8 +28,8 @@ func Dir(mount, controller, path string) (dir string, legacy bool, err error) {
 	return dir, true, nil
 }
 
-// PathOf returns the cgroup of a controller in a file /proc/<pid>/cgroup: that of version 1, or else that of version 2. It is "" if there is none, or
-// one that this process cannot name, since it is outside of its own namespace of cgroups.
+// PathOf returns the cgroup of a controller in a file /proc/<pid>/cgroup: that of version 1, or else that of version 2.
+// It is "" if there is none, or one that this process cannot name, since it is outside of its own namespace of cgroups.
 func PathOf(file, controller string) string {
 	unified := ""
 	for line := range strings.Lines(file) {

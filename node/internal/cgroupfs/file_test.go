@@ -31,7 +31,8 @@ func TestPathOf(t *testing.T) {
 }
 
 func TestContainerOf(t *testing.T) {
-	for name, want := range map[string]string{"c1": "c1", "cri-containerd-c1.scope": "c1", "crio-c1.scope": "c1", "c1.scope": "c1", "x-c1": "x-c1", "": ""} {
+	for name, want := range map[string]string{"c1": "c1", "cri-containerd-c1.scope": "c1", "crio-c1.scope": "c1",
+		"c1.scope": "c1", "x-c1": "x-c1", "": ""} {
 		assert.Equal(t, want, ContainerOf(name), name)
 	}
 }

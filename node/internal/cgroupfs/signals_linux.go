@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Signals waits for signals of the kernel, each by a file descriptor with a name. It takes no thread while it waits. Its methods may be called concurrently, but
-// Wait by one goroutine only.
+// Signals waits for signals of the kernel, each by a file descriptor with a name. It takes no thread while it waits.
+// Its methods may be called concurrently, but Wait by one goroutine only.
 type Signals struct {
 	file *os.File // the epoll
 	conn syscall.RawConn
@@ -90,8 +90,9 @@ func (s *Signals) AddNotification(name string) error {
 	return s.add(name, fd, counter, unix.EPOLLIN)
 }
 
-// Notify sets a notification of version 1 of cgroups about a file in the directory of a cgroup, such as memory.oom_control. args is empty, or what the file
-// needs beside. The kernel forgets it when the name is removed or added anew.
+// Notify sets a notification of version 1 of cgroups about a file in the directory of a cgroup, such as
+// memory.oom_control. args is empty, or what the file needs beside. The kernel forgets it when the name is removed or
+// added anew.
 func (s *Signals) Notify(name, dir, file, args string) error {
 	of, err := os.Open(filepath.Join(dir, file))
 	if err != nil {
@@ -111,7 +112,8 @@ func (s *Signals) Notify(name, dir, file, args string) error {
 func (s *Signals) add(name string, fd int, k kind, mask uint32) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if err := unix.EpollCtl(int(s.epoll()), unix.EPOLL_CTL_ADD, fd, &unix.EpollEvent{Fd: int32(fd), Events: mask}); err != nil {
+	if err := unix.EpollCtl(int(s.epoll()), unix.EPOLL_CTL_ADD, fd,
+		&unix.EpollEvent{Fd: int32(fd), Events: mask}); err != nil {
 		_ = unix.Close(fd)
 		return fmt.Errorf("waiting for %s: %w", name, err)
 	}
@@ -155,8 +157,8 @@ func (s *Signals) remove(name string) {
 	}
 }
 
-// Wait returns the names of the next signals; none at the deadline, if that is not zero. A signal that has failed, such as that of a cgroup that was removed, is
-// among them and removed. The error is that of ctx when it ends.
+// Wait returns the names of the next signals; none at the deadline, if that is not zero. A signal that has failed, such
+// as that of a cgroup that was removed, is among them and removed. The error is that of ctx when it ends.
 func (s *Signals) Wait(ctx context.Context, deadline time.Time) (names []string, err error) {
 	if err := s.file.SetReadDeadline(deadline); err != nil {
 		return nil, err

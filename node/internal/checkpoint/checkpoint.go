@@ -1,4 +1,5 @@
-// Package checkpoint reads and writes the files in which managers of resources keep what pods have, in kubelet's formats.
+// Package checkpoint reads and writes the files in which managers of resources keep what pods have, in kubelet's
+// formats.
 package checkpoint
 
 import (
@@ -26,8 +27,8 @@ func (e *DamagedError) Unwrap() error { return e.Err }
 // MaxSize is the size of the largest file that a manager writes and reads, in bytes.
 const MaxSize = 16 << 20
 
-// Read calls parse with the content of the file, of at most limit bytes. It fails with [os.ErrNotExist], with a [*DamagedError], which has the error
-// of parse, too, and with errors of the disk.
+// Read calls parse with the content of the file, of at most limit bytes. It fails with [os.ErrNotExist], with a
+// [*DamagedError], which has the error of parse, too, and with errors of the disk.
 func Read(r *safefile.Reader, path string, limit int64, parse func(data []byte) error) error {
 	data, err := r.Read(path, limit)
 	switch {
@@ -68,10 +69,12 @@ func write(path string, data []byte) error {
 	return safefile.SyncDir(dir)
 }
 
-// Content returns the content of a file and its version, which grows with each change. If the version is the saved one, it may return no data.
+// Content returns the content of a file and its version, which grows with each change. If the version is the saved one,
+// it may return no data.
 type Content func(saved uint64) (version uint64, data []byte, err error)
 
-// File is a file of a manager: it is read once, and written when its content has changed. Make one with [New]. It is safe for concurrent use.
+// File is a file of a manager: it is read once, and written when its content has changed. Make one with [New]. It is
+// safe for concurrent use.
 type File struct {
 	// Write writes the file. Tests replace it.
 	Write func(path string, data []byte) error
@@ -86,7 +89,8 @@ type File struct {
 
 	reading sync.Mutex // held while the file is read
 	done    atomic.Bool
-	// failure is the error of the last read, which was at the time failed and of the file seen. It is guarded by reading.
+	// failure is the error of the last read, which was at the time failed and of the file seen. It is guarded by
+	// reading.
 	failure error
 	failed  time.Time
 	seen    look
@@ -97,7 +101,8 @@ type File struct {
 	saved  uint64     // the version that the file has
 }
 
-// New returns a file. read takes over its content, see [Read]; it is called until it has succeeded once, before content is called.
+// New returns a file. read takes over its content, see [Read]; it is called until it has succeeded once, before content
+// is called.
 func New(path string, read func() error, content Content) *File {
 	return &File{Write: write, path: path, read: read, content: content, unsaved: flow.NewSignal()}
 }
@@ -105,8 +110,9 @@ func New(path string, read func() error, content Content) *File {
 // retryUnread is the time after which a file is read again that the disk has not returned.
 const retryUnread = time.Second
 
-// Load reads the file, unless it was read. Managers call it for each container: a file that is damaged is not read again until it has changed, and one
-// that the disk does not return is read once a second at most. Meanwhile the error is that of the last read.
+// Load reads the file, unless it was read. Managers call it for each container: a file that is damaged is not read
+// again until it has changed, and one that the disk does not return is read once a second at most. Meanwhile the error
+// is that of the last read.
 func (f *File) Load() error {
 	if f.done.Load() {
 		return nil
@@ -130,8 +136,9 @@ func (f *File) Load() error {
 	return f.failure
 }
 
-// Loaded is Load for callers that others wait for, such as the admission of pods in the sync loop. After a read that has failed, it returns the error of
-// the last read, and neither reads nor looks at the file: [File.Run] and Prepare do. It reads only if nobody has tried that yet.
+// Loaded is Load for callers that others wait for, such as the admission of pods in the sync loop. After a read that
+// has failed, it returns the error of the last read, and neither reads nor looks at the file: [File.Run] and Prepare
+// do. It reads only if nobody has tried that yet.
 func (f *File) Loaded() error {
 	if f.done.Load() {
 		return nil
@@ -160,7 +167,8 @@ func (l look) same(other look) bool {
 	return safefile.Unchanged(l.info, other.info)
 }
 
-// Save writes the file, unless it has the latest version. One write has all changes before it. The error names the file.
+// Save writes the file, unless it has the latest version. One write has all changes before it. The error names the
+// file.
 func (f *File) Save() error {
 	if err := f.Load(); err != nil {
 		return err
@@ -190,7 +198,8 @@ func (f *File) SaveLater() { f.unsaved.Notify() }
 // Unsaved reports whether SaveLater was called since the last Flush began.
 func (f *File) Unsaved() bool { return len(f.unsaved) > 0 }
 
-// Run reads the file, and writes it after each [File.SaveLater], also after failures, until ctx ends. Then it writes it a last time, if that is due.
+// Run reads the file, and writes it after each [File.SaveLater], also after failures, until ctx ends. Then it writes it
+// a last time, if that is due.
 func (f *File) Run(ctx context.Context, log logr.Logger) {
 	f.SaveLater()
 	for {
@@ -205,8 +214,8 @@ func (f *File) Run(ctx context.Context, log logr.Logger) {
 	}
 }
 
-// Flush returns at once unless SaveLater was called. Otherwise it reads the file if that was not done, and writes it, again after failures, until ctx
-// ends. Then it tries a last time.
+// Flush returns at once unless SaveLater was called. Otherwise it reads the file if that was not done, and writes it,
+// again after failures, until ctx ends. Then it tries a last time.
 func (f *File) Flush(ctx context.Context, log logr.Logger) {
 	select {
 	case <-f.unsaved:

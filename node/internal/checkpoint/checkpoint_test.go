@@ -75,7 +75,8 @@ func (s *store) file(path string) *checkpoint.File {
 	return f
 }
 
-// A file that cannot be read is read again, and one that cannot be written is written again; what did not change is not written.
+// A file that cannot be read is read again, and one that cannot be written is written again; what did not change is not
+// written.
 func TestFile(t *testing.T) {
 	full := errors.New("no space left on device")
 	path := filepath.Join(t.TempDir(), "new", "file")
@@ -113,8 +114,8 @@ func TestFile(t *testing.T) {
 	})
 }
 
-// A file of which nothing can be used is not read again until it has changed, and one that the disk does not return is read once a second, however
-// many pods ask for it.
+// A file of which nothing can be used is not read again until it has changed, and one that the disk does not return is
+// read once a second, however many pods ask for it.
 func TestUnreadableFilesAreNotReadAgain(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "file")
 	require.NoError(t, os.WriteFile(path, nil, 0o600))
@@ -156,7 +157,8 @@ func TestUnreadableFilesAreNotReadAgain(t *testing.T) {
 // What could not be read again is not written.
 func TestTooLargeFilesAreNotWritten(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "file")
-	f := checkpoint.New(path, func() error { return nil }, func(uint64) (uint64, []byte, error) { return 1, make([]byte, checkpoint.MaxSize+1), nil })
+	f := checkpoint.New(path, func() error { return nil },
+		func(uint64) (uint64, []byte, error) { return 1, make([]byte, checkpoint.MaxSize+1), nil })
 	require.ErrorContains(t, f.Save(), "more than 16 MiB")
 	assert.NoFileExists(t, path)
 }

@@ -10,9 +10,9 @@ import (
 // Checksum is kubelet's checksum of a checkpoint. It is the last field of the checkpoint.
 type Checksum uint64
 
-// Sum returns kubelet's checksum of a checkpoint whose checksum is 0: a hash of its dump, which has the names of types. kind is kubelet's name of its
-// type, and pods that of the field that kubelet has before the checksum with the feature gate PodLevelResourceManagers: empty, with its type. "" is
-// without the gate.
+// Sum returns kubelet's checksum of a checkpoint whose checksum is 0: a hash of its dump, which has the names of types.
+// kind is kubelet's name of its type, and pods that of the field that kubelet has before the checksum with the feature
+// gate PodLevelResourceManagers: empty, with its type. "" is without the gate.
 func Sum(checkpoint any, kind, pods string) Checksum {
 	_, fields, _ := strings.Cut(dump.ForHash(checkpoint), "{")
 	fields = strings.TrimSuffix(fields, "Checksum:(checkpoint.Checksum)0}")

@@ -7,8 +7,9 @@ import (
 	"strings"
 )
 
-// In returns the stacks of the goroutines that run code in the directory, such as "node/dra" or "fsnotify/fsnotify@", or were started by it. Test files
-// and directories below do not count. A test that calls it must not run in parallel with others of its package.
+// In returns the stacks of the goroutines that run code in the directory, such as "node/dra" or "fsnotify/fsnotify@",
+// or were started by it. Test files and directories below do not count. A test that calls it must not run in parallel
+// with others of its package.
 func In(dir string) (stacks []string) {
 	frame := regexp.MustCompile(`/` + regexp.QuoteMeta(dir) + `[^/\n]*/[^/\n]+\.go:\d+`)
 	for _, stack := range strings.Split(string(all()), "\n\n") {

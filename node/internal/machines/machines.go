@@ -1,6 +1,7 @@
-// Package machines has descriptions of real machines, for tests. They were taken from the dumps of /sys in the tests of hwloc
-// (tests/hwloc/linux), unless their first line says otherwise. A file has what [numa.Read] reads: lists of the CPUs that are online, and of
-// those of each package, core and cache of level 3; and the nodes. Caches and cores with one CPU are left out.
+// Package machines has descriptions of real machines, for tests. They were taken from the dumps of /sys in the tests of
+// hwloc (tests/hwloc/linux), unless their first line says otherwise. A file has what [numa.Read] reads: lists of the
+// CPUs that are online, and of those of each package, core and cache of level 3; and the nodes. Caches and cores with
+// one CPU are left out.
 package machines
 
 import (
@@ -91,7 +92,8 @@ func FS(t testing.TB, name string) fstest.MapFS {
 				case "cpus":
 					write(node+"cpulist", value)
 				case "kB":
-					write(node+"meminfo", fmt.Sprintf("Node %s MemTotal:  %s kB\nNode %s MemFree:  1 kB", fields[1], value, fields[1]))
+					write(node+"meminfo", fmt.Sprintf("Node %s MemTotal:  %s kB\nNode %s MemFree:  1 kB",
+						fields[1], value, fields[1]))
 				case "distance":
 					write(node+"distance", strings.ReplaceAll(value, ",", " "))
 				default:

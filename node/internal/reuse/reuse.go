@@ -29,8 +29,8 @@ func ends(kind podspec.ContainerKind, c *v1.Container) bool {
 	return kind == podspec.InitContainer && !podspec.IsSidecar(c)
 }
 
-// Units returns what containers that have ended when the container starts were given, and none that runs beside it, sorted. given has what a container
-// was given.
+// Units returns what containers that have ended when the container starts were given, and none that runs beside it,
+// sorted. given has what a container was given.
 func Units[T cmp.Ordered](spec *v1.PodSpec, container string, given func(name string) []T) []T {
 	all := map[T]struct{}{}
 	for kind, c := range podspec.Containers(spec) {

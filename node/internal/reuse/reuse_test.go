@@ -14,8 +14,9 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func TestReuse(t *testing.T) {
 	spec := &v1.PodSpec{
-		InitContainers: []v1.Container{{Name: "one"}, {Name: "side", RestartPolicy: new(v1.ContainerRestartPolicyAlways)}, {Name: "two"}},
-		Containers:     []v1.Container{{Name: "a"}, {Name: "b"}},
+		InitContainers: []v1.Container{{Name: "one"},
+			{Name: "side", RestartPolicy: new(v1.ContainerRestartPolicyAlways)}, {Name: "two"}},
+		Containers: []v1.Container{{Name: "a"}, {Name: "b"}},
 	}
 	given := map[string][]int{"one": {3, 2, 1}, "side": {2}, "two": {3, 4}, "a": {4}}
 	for name, want := range map[string]struct {

@@ -10,7 +10,8 @@ import (
 	"github.com/kubeletkit/kubeletkit/node/oom"
 )
 
-// Counters are [oom.Counters] in memory. The zero value has no containers and is ready. A container is there from Set to End.
+// Counters are [oom.Counters] in memory. The zero value has no containers and is ready. A container is there from Set
+// to End.
 type Counters struct {
 	mu      sync.Mutex
 	counts  map[string]oom.Count

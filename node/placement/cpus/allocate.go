@@ -28,7 +28,8 @@ const (
 	BoundaryUncoreCache Boundary = "uncore_cache"
 )
 
-// Hints returns the memory nodes on which the container, or the pod if it is nil, can have exclusive CPUs; nil if it requests none.
+// Hints returns the memory nodes on which the container, or the pod if it is nil, can have exclusive CPUs; nil if it
+// requests none.
 func (m *Manager) Hints(p *v1.Pod, c *v1.Container) map[string][]numa.Hint {
 	n := ExclusiveOfPod(p)
 	if c != nil {
@@ -60,7 +61,8 @@ func (m *Manager) Hints(p *v1.Pod, c *v1.Container) map[string][]numa.Hint {
 	return map[string][]numa.Hint{string(v1.ResourceCPU): hints}
 }
 
-// assigned returns the CPUs that the container, or all containers of the pod, have, and whether each has as many as it requests. mu is held.
+// assigned returns the CPUs that the container, or all containers of the pod, have, and whether each has as many as it
+// requests. mu is held.
 func (m *Manager) assigned(p *v1.Pod, only *v1.Container) (all cpuset.CPUSet, right bool) {
 	right = true
 	if m.pods[p.UID] == nil {
@@ -78,17 +80,19 @@ func (m *Manager) assigned(p *v1.Pod, only *v1.Container) (all cpuset.CPUSet, ri
 	return all, right
 }
 
-// reusable returns the CPUs of init containers that have ended when the container starts, and that no container has which runs beside
-// it. mu is held.
+// reusable returns the CPUs of init containers that have ended when the container starts, and that no container has
+// which runs beside it. mu is held.
 func (m *Manager) reusable(p *v1.Pod, container *v1.Container) (none cpuset.CPUSet) {
 	known := m.pods[p.UID]
 	if known == nil || container == nil {
 		return none
 	}
-	return cpuset.New(reuse.Units(&p.Spec, container.Name, func(name string) []int { return known.exclusive[name].UnsortedList() })...)
+	return cpuset.New(reuse.Units(&p.Spec, container.Name,
+		func(name string) []int { return known.exclusive[name].UnsortedList() })...)
 }
 
-// free returns the CPUs that can be assigned, with the reusable ones. With full-pcpus-only they are whole cores. mu is held.
+// free returns the CPUs that can be assigned, with the reusable ones. With full-pcpus-only they are whole cores. mu is
+// held.
 func (m *Manager) free(reusable cpuset.CPUSet) cpuset.CPUSet {
 	free := m.shared.Difference(m.reserved).Difference(m.offline).Union(reusable)
 	if m.opts.PolicyOptions.FullPCPUsOnly {
@@ -97,8 +101,8 @@ func (m *Manager) free(reusable cpuset.CPUSet) cpuset.CPUSet {
 	return free
 }
 
-// Allocate assigns exclusive CPUs to a container that requests them, near the nodes of the hint. A container that has some keeps them. While the
-// manager is held, it fails with the [*StateError] for pods of which nothing runs yet.
+// Allocate assigns exclusive CPUs to a container that requests them, near the nodes of the hint. A container that has
+// some keeps them. While the manager is held, it fails with the [*StateError] for pods of which nothing runs yet.
 func (m *Manager) Allocate(p *v1.Pod, c *v1.Container, hint numa.Hint) error {
 	n := Exclusive(p, c)
 	if n == 0 {
@@ -131,7 +135,8 @@ func (m *Manager) Allocate(p *v1.Pod, c *v1.Container, hint numa.Hint) error {
 	if err != nil {
 		return err
 	}
-	m.opts.Logger.V(2).Info("Exclusive CPUs are assigned", "pod", runtime.RefOf(p), "container", c.Name, "cpus", set.String())
+	m.opts.Logger.V(2).Info("Exclusive CPUs are assigned", "pod", runtime.RefOf(p), "container", c.Name,
+		"cpus", set.String())
 	m.wake.Notify()
 	return nil
 }
@@ -167,9 +172,12 @@ func (m *Manager) assign(p *v1.Pod, c *v1.Container, n int, nodes numa.Nodes) (n
 		perCore := m.layout.perGroup(core)
 		switch {
 		case n%perCore != 0:
-			return none, lifecycle.Refuse(ReasonSMTAlignment, fmt.Sprintf("SMT Alignment Error: requested %d cpus not multiple cpus per core = %d", n, perCore))
+			return none, lifecycle.Refuse(ReasonSMTAlignment, fmt.Sprintf("SMT Alignment Error: requested %d cpus "+
+				"not multiple cpus per core = %d", n, perCore))
 		case n > free.Size():
-			return none, lifecycle.Refuse(ReasonSMTAlignment, fmt.Sprintf("SMT Alignment Error: not enough free physical CPUs: available physical CPUs = %d, requested CPUs = %d, CPUs per core = %d", free.Size(), n, perCore))
+			return none, lifecycle.Refuse(ReasonSMTAlignment, fmt.Sprintf("SMT Alignment Error: not enough free "+
+				"physical CPUs: available physical CPUs = %d, requested CPUs = %d, CPUs per core = %d",
+				free.Size(), n, perCore))
 		}
 	}
 	set, err := m.layout.takeNear(free, n, nodes, m.opts.PolicyOptions)
@@ -202,8 +210,8 @@ func (m *Manager) reclaim() {
 	}
 }
 
-// Holds reports whether the container has as many exclusive CPUs as it requests; true if it requests none, or goes on with what it has while the manager
-// is held.
+// Holds reports whether the container has as many exclusive CPUs as it requests; true if it requests none, or goes on
+// with what it has while the manager is held.
 func (m *Manager) Holds(p *v1.Pod, c *v1.Container) bool {
 	n := Exclusive(p, c)
 	switch {

@@ -42,8 +42,8 @@ type Checkpoint struct {
 	Exclusive Assignments
 }
 
-// content is kubelet's CPUManagerCheckpointV2, which kubelet 1.36 writes and reads without the feature gate PodLevelResourceManagers. Names,
-// types and order of its fields are part of the checksum.
+// content is kubelet's CPUManagerCheckpointV2, which kubelet 1.36 writes and reads without the feature gate
+// PodLevelResourceManagers. Names, types and order of its fields are part of the checksum.
 type content struct {
 	PolicyName    string                       `json:"policyName"`
 	DefaultCPUSet string                       `json:"defaultCpuSet"`
@@ -61,7 +61,8 @@ type contentV1 struct {
 
 const (
 	kind = "state.CPUManagerCheckpoint"
-	// noPods is what kubelet has besides with that feature gate, for pods with CPUs as a whole. These are not supported.
+	// noPods is what kubelet has besides with that feature gate, for pods with CPUs as a whole. These are not
+	// supported.
 	noPods = "PodEntries:(state.PodCPUAssignments)map[] "
 )
 
@@ -96,7 +97,8 @@ func ParseCheckpoint(data []byte) (Checkpoint, error) {
 		return none, err
 	}
 	if len(raw.PodEntries) > 0 {
-		return none, errors.New("it has CPUs of pods as a whole, which kubelet's feature gate PodLevelResourceManagers assigns and which are not supported")
+		return none, errors.New("it has CPUs of pods as a whole, which kubelet's feature gate " +
+			"PodLevelResourceManagers assigns and which are not supported")
 	}
 	entries, old := map[string]map[string]string{}, map[string]string{}
 	for key, value := range raw.Entries {
@@ -109,13 +111,15 @@ func ParseCheckpoint(data []byte) (Checkpoint, error) {
 		entries[key] = containers
 	}
 	if len(old) > 0 {
-		if v1 := (&contentV1{raw.PolicyName, raw.DefaultCPUSet, old, 0}); raw.Checksum != 0 && raw.Checksum != checkpoint.Sum(v1, kind, "") {
+		if v1 := (&contentV1{raw.PolicyName, raw.DefaultCPUSet, old, 0}); raw.Checksum != 0 &&
+			raw.Checksum != checkpoint.Sum(v1, kind, "") {
 			return none, errChecksum
 		}
 		return none, errors.New("it is of a kubelet before 1.18, and has no names of containers")
 	}
 	v2 := &content{raw.PolicyName, raw.DefaultCPUSet, entries, 0}
-	if raw.Checksum != 0 && raw.Checksum != checkpoint.Sum(v2, kind, "") && raw.Checksum != checkpoint.Sum(v2, kind, noPods) {
+	if raw.Checksum != 0 && raw.Checksum != checkpoint.Sum(v2, kind, "") &&
+		raw.Checksum != checkpoint.Sum(v2, kind, noPods) {
 		return none, errChecksum
 	}
 	c := Checkpoint{Policy: raw.PolicyName, Exclusive: Assignments{}}
@@ -145,7 +149,8 @@ func parseSet(text string) (cpuset.CPUSet, error) {
 	return cpuset.Parse(text)
 }
 
-// readCheckpoint returns the content of the file. It fails with [os.ErrNotExist] if there is none, and with a [*StateError].
+// readCheckpoint returns the content of the file. It fails with [os.ErrNotExist] if there is none, and with a
+// [*StateError].
 func readCheckpoint(r *safefile.Reader, path string) (c Checkpoint, err error) {
 	err = checkpoint.Read(r, path, maxCheckpoint, func(data []byte) (err error) {
 		c, err = ParseCheckpoint(data)
@@ -163,14 +168,16 @@ type StateError struct {
 	Path string
 	// Problems are what is wrong.
 	Problems []string
-	// Pods are those whose assignments cannot be used. There is none if the file cannot be read: then it is not known which pods have exclusive CPUs.
+	// Pods are those whose assignments cannot be used. There is none if the file cannot be read: then it is not known
+	// which pods have exclusive CPUs.
 	Pods []types.UID
 	// Hint is [Options.ResetHint].
 	Hint string
 }
 
 func (e *StateError) Error() string {
-	text := fmt.Sprintf("the CPUs in the checkpoint %s cannot be used: %s. Drain the node and remove the file, or start with a reset, which keeps what is right of it and gives running containers CPUs anew",
+	text := fmt.Sprintf("the CPUs in the checkpoint %s cannot be used: %s. Drain the node and remove the file, or "+
+		"start with a reset, which keeps what is right of it and gives running containers CPUs anew",
 		e.Path, strings.Join(e.Problems, "; "))
 	if e.Hint != "" {
 		text += "; " + e.Hint
@@ -178,9 +185,10 @@ func (e *StateError) Error() string {
 	return text
 }
 
-// StaticLeft reports whether a checkpoint of the policy static is left, for an agent whose containers have no exclusive CPUs: kubelet's policy none.
-// If it has containers with exclusive CPUs, but for those of pods of which gone reports that nothing is left, it fails with a [*StateError] that has
-// these pods. If it cannot be read, it fails with one that has none. It changes nothing.
+// StaticLeft reports whether a checkpoint of the policy static is left, for an agent whose containers have no exclusive
+// CPUs: kubelet's policy none. If it has containers with exclusive CPUs, but for those of pods of which gone reports
+// that nothing is left, it fails with a [*StateError] that has these pods. If it cannot be read, it fails with one that
+// has none. It changes nothing.
 func StaticLeft(path string, gone func(types.UID) bool) (bool, error) {
 	c, err := readCheckpoint(&safefile.Reader{}, path)
 	stateErr := (*StateError)(nil)
@@ -200,15 +208,16 @@ func StaticLeft(path string, gone func(types.UID) bool) (bool, error) {
 	}
 	if len(left) > 0 {
 		return true, &StateError{Path: path, Pods: left, Problems: []string{
-			fmt.Sprintf("containers of %d pods have exclusive CPUs by the policy %s, and the policy is none", len(left), c.Policy),
+			fmt.Sprintf("containers of %d pods have exclusive CPUs by the policy %s, and the policy is none",
+				len(left), c.Policy),
 		}}
 	}
 	return true, nil
 }
 
-// LeaveStatic removes what [StaticLeft] reports, so that kubelet can be started with the policy none, too. It fails as StaticLeft does, or with reset
-// it removes the checkpoint also after a [*StateError]: containers that run keep their CPUs until they end, while others may use these, too. Instead,
-// a manager with [Options.Leave] keeps others off these.
+// LeaveStatic removes what [StaticLeft] reports, so that kubelet can be started with the policy none, too. It fails as
+// StaticLeft does, or with reset it removes the checkpoint also after a [*StateError]: containers that run keep their
+// CPUs until they end, while others may use these, too. Instead, a manager with [Options.Leave] keeps others off these.
 func LeaveStatic(path string, gone func(types.UID) bool, reset bool) error {
 	left, err := StaticLeft(path, gone)
 	if err != nil && (!reset || !errors.As(err, new(*StateError))) {

@@ -106,8 +106,10 @@ func TestStatesThatDoNotGoWithTheMachine(t *testing.T) {
 	require.ErrorAs(t, err, &stateErr)
 	assert.Equal(t, path, stateErr.Path)
 	for _, want := range []string{
-		"container main of pod offline has CPUs 15-16, of which 16 are not online", "container main of pod reserved has CPUs 0, of which 0 are reserved",
-		"container main of pod twice has CPUs 2-3, of which pod good has 2", "pod void has CPUs , none", "Drain the node and remove the file, or start with a reset",
+		"container main of pod offline has CPUs 15-16, of which 16 are not online",
+		"container main of pod reserved has CPUs 0, of which 0 are reserved",
+		"container main of pod twice has CPUs 2-3, of which pod good has 2", "pod void has CPUs , none",
+		"Drain the node and remove the file, or start with a reset",
 	} {
 		assert.ErrorContains(t, err, want)
 	}
@@ -129,7 +131,8 @@ func TestStatesThatDoNotGoWithTheMachine(t *testing.T) {
 
 // CPUs that come and go, and that are no container's, change the shared pool only.
 func TestOtherCPUs(t *testing.T) {
-	path := checkpoint(t, cpus.Checkpoint{Policy: "static", Shared: set(t, "0,3-31"), Exclusive: cpus.Assignments{"a": {"main": cpuset.New(1, 2)}}})
+	path := checkpoint(t, cpus.Checkpoint{Policy: "static", Shared: set(t, "0,3-31"),
+		Exclusive: cpus.Assignments{"a": {"main": cpuset.New(1, 2)}}})
 	m := newManager(t, "xeon-2n", path, &setter{}, cpus.Options{})
 	require.NoError(t, m.Restore())
 	assert.Equal(t, "0,3-15", m.Shared().String())
@@ -146,14 +149,17 @@ func TestLeaveStatic(t *testing.T) {
 	require.NoError(t, cpus.LeaveStatic(path, gone, false))
 	assert.NoFileExists(t, path, "nothing is assigned")
 
-	path = checkpoint(t, cpus.Checkpoint{Policy: "static", Shared: set(t, "0"), Exclusive: cpus.Assignments{"a": {"main": cpuset.New(1)}, "gone": {"main": cpuset.New(2)}}})
+	path = checkpoint(t, cpus.Checkpoint{Policy: "static", Shared: set(t, "0"),
+		Exclusive: cpus.Assignments{"a": {"main": cpuset.New(1)}, "gone": {"main": cpuset.New(2)}}})
 	err := cpus.LeaveStatic(path, gone, false)
-	require.ErrorContains(t, err, "containers of 1 pods have exclusive CPUs by the policy static, and the policy is none")
+	require.ErrorContains(t, err,
+		"containers of 1 pods have exclusive CPUs by the policy static, and the policy is none")
 	assert.FileExists(t, path)
 	require.NoError(t, cpus.LeaveStatic(path, gone, true))
 	assert.NoFileExists(t, path)
 
-	path = checkpoint(t, cpus.Checkpoint{Policy: "static", Shared: set(t, "0"), Exclusive: cpus.Assignments{"gone": {"main": cpuset.New(2)}}})
+	path = checkpoint(t, cpus.Checkpoint{Policy: "static", Shared: set(t, "0"),
+		Exclusive: cpus.Assignments{"gone": {"main": cpuset.New(2)}}})
 	require.NoError(t, cpus.LeaveStatic(path, gone, false))
 	assert.NoFileExists(t, path, "nothing of the pod is left")
 

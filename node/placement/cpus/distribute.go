@@ -4,8 +4,8 @@ import (
 	"math"
 )
 
-// distribute takes the CPUs evenly from as few memory nodes as possible, in units of so many CPUs (KEP-2902), and reports whether it could. Of
-// as many nodes it takes those after which the free CPUs of all nodes are the most even.
+// distribute takes the CPUs evenly from as few memory nodes as possible, in units of so many CPUs (KEP-2902), and
+// reports whether it could. Of as many nodes it takes those after which the free CPUs of all nodes are the most even.
 func (p *picker) distribute(unit int) bool {
 	if p.need == 0 {
 		return true
@@ -45,7 +45,8 @@ func (p *picker) distribute(unit int) bool {
 
 // spread is a choice of memory nodes.
 type spread struct {
-	// nodes are groups that give each as many CPUs; more are those of them that give one unit more, or more of them in turn.
+	// nodes are groups that give each as many CPUs; more are those of them that give one unit more, or more of them in
+	// turn.
 	nodes, more []int
 	each        int
 	// balance is the standard deviation of the free CPUs of all nodes afterwards.
@@ -145,7 +146,8 @@ func combinations(list []int, k int) func(yield func([]int) bool) {
 	}
 }
 
-// deviation returns the standard deviation, with three digits after the point as in kubelet, so that equal ones are equal.
+// deviation returns the standard deviation, with three digits after the point as in kubelet, so that equal ones are
+// equal.
 func deviation(of map[int]int) float64 {
 	round := func(x float64) float64 { return math.Round(x*1000) / 1000 }
 	sum := 0

@@ -34,10 +34,12 @@ func Example() {
 	// Two nodes with four CPUs each. numa.Read returns the real ones.
 	var machine numa.Machine
 	for id := range 8 {
-		machine.CPUs = append(machine.CPUs, numa.CPU{ID: id, Core: id, Socket: id / 4 * 4, UncoreCache: id / 4 * 4, Node: id / 4})
+		machine.CPUs = append(machine.CPUs, numa.CPU{ID: id, Core: id, Socket: id / 4 * 4, UncoreCache: id / 4 * 4,
+			Node: id / 4})
 	}
 	machine.Nodes = []numa.Node{{ID: 0}, {ID: 1}}
-	manager, err := cpus.New(machine, filepath.Join(dir, cpus.CheckpointName), noContainers{}, cpus.Options{ReservedCount: 1})
+	manager, err := cpus.New(machine, filepath.Join(dir, cpus.CheckpointName), noContainers{},
+		cpus.Options{ReservedCount: 1})
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -55,7 +57,8 @@ func Example() {
 
 	// The agent does the rest: both are in Options.Join.
 	list := v1.ResourceList{v1.ResourceCPU: resource.MustParse("4"), v1.ResourceMemory: resource.MustParse("1Gi")}
-	pod := &v1.Pod{Spec: v1.PodSpec{Containers: []v1.Container{{Name: "main", Resources: v1.ResourceRequirements{Requests: list, Limits: list}}}}}
+	pod := &v1.Pod{Spec: v1.PodSpec{Containers: []v1.Container{{Name: "main",
+		Resources: v1.ResourceRequirements{Requests: list, Limits: list}}}}}
 	pod.Name, pod.UID = "database", "1"
 	_, err = admitter.Admit(lifecycle.AdmitRequest{Pod: pod})
 	fmt.Println(manager.Exclusive("1", "main"), manager.Shared(), err)

@@ -7,7 +7,8 @@ import (
 )
 
 // TakeNearForTest takes CPUs as Allocate does.
-func TakeNearForTest(m numa.Machine, free cpuset.CPUSet, n int, nodes numa.Nodes, opts PolicyOptions) (cpuset.CPUSet, error) {
+func TakeNearForTest(m numa.Machine, free cpuset.CPUSet, n int, nodes numa.Nodes,
+	opts PolicyOptions) (cpuset.CPUSet, error) {
 	return newLayout(m).takeNear(free, n, nodes, opts)
 }
 

@@ -29,8 +29,8 @@ func (m *Manager) admitHeld(p *v1.Pod, held *StateError) error {
 	return nil
 }
 
-// releaseHold ends the hold of a checkpoint that can be read, if no assignment is left that does not go with the machine. It reports whether it
-// did. mu is held.
+// releaseHold ends the hold of a checkpoint that can be read, if no assignment is left that does not go with the
+// machine. It reports whether it did. mu is held.
 func (m *Manager) releaseHold() bool {
 	if m.held == nil || m.unknown {
 		return false
@@ -44,8 +44,9 @@ func (m *Manager) releaseHold() bool {
 	return true
 }
 
-// Reset drops what of the checkpoint cannot be used after a [*StateError] of [Manager.Restore], as with [Options.Reset]. It does nothing if the manager is
-// not held. Run writes the checkpoint. It fails if the checkpoint was not read.
+// Reset drops what of the checkpoint cannot be used after a [*StateError] of [Manager.Restore], as with
+// [Options.Reset]. It does nothing if the manager is not held. Run writes the checkpoint. It fails if the checkpoint
+// was not read.
 func (m *Manager) Reset() error {
 	if err := m.file.Load(); err != nil {
 		return err

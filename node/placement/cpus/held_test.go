@@ -25,8 +25,8 @@ func foreign() cpus.Checkpoint {
 	}}
 }
 
-// While the checkpoint does not go with the machine, what runs goes on, nothing is assigned, others are kept off the CPUs in it, and the file stays as it
-// is; until the pods whose CPUs do not go with the machine have ended.
+// While the checkpoint does not go with the machine, what runs goes on, nothing is assigned, others are kept off the
+// CPUs in it, and the file stays as it is; until the pods whose CPUs do not go with the machine have ended.
 func TestHeld(t *testing.T) {
 	path := checkpoint(t, foreign())
 	saved, err := os.ReadFile(path)
@@ -34,7 +34,8 @@ func TestHeld(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		rt := &setter{}
-		m := newManager(t, "xeon-2n", path, rt, cpus.Options{ResetHint: "the flag is --so", Gone: func(uid types.UID) bool { return uid == "young" }})
+		m := newManager(t, "xeon-2n", path, rt, cpus.Options{ResetHint: "the flag is --so",
+			Gone: func(uid types.UID) bool { return uid == "young" }})
 		done := make(chan error)
 		go func() { done <- m.Run(ctx) }()
 		stateErr := (*cpus.StateError)(nil)
@@ -42,14 +43,16 @@ func TestHeld(t *testing.T) {
 		assert.Equal(t, []types.UID{"away", "larger"}, stateErr.Pods)
 		assert.ErrorContains(t, stateErr, "; the flag is --so")
 
-		fits, larger, away, other, young := guaranteed("fits", 2), guaranteed("larger", 3), guaranteed("away", 2), guaranteed("other", 2), guaranteed("young", 1)
+		fits, larger, away, other, young := guaranteed("fits", 2), guaranteed("larger", 3), guaranteed("away", 2),
+			guaranteed("other", 2), guaranteed("young", 1)
 		require.ErrorAs(t, m.Allocate(young, &young.Spec.Containers[0], noHint), &stateErr)
 		assert.Nil(t, m.Hints(young, nil))
 		allocate(t, m, fits, larger, away, other) // run already
 		shared := burstable("shared")
 		assert.Equal(t, "0,3-13", edit(t, m, shared).CPUSet)
 		assert.Equal(t, runtime.ContainerEdits{CPUSet: "1-2", NoCPUQuota: true}, edit(t, m, fits))
-		assert.Equal(t, runtime.ContainerEdits{CPUSet: "14-15", NoCPUQuota: true}, edit(t, m, larger), "what there is of its CPUs")
+		assert.Equal(t, runtime.ContainerEdits{CPUSet: "14-15", NoCPUQuota: true}, edit(t, m, larger),
+			"what there is of its CPUs")
 		assert.Equal(t, "0,3-13", edit(t, m, other).CPUSet, "it has no CPUs in the checkpoint")
 		_, err := m.EditContainer(t.Context(), away, &away.Spec.Containers[0])
 		require.ErrorContains(t, err, "no CPUs that are online")
@@ -103,7 +106,8 @@ func TestUnreadableCheckpoint(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "state")
 	require.NoError(t, os.WriteFile(path, []byte("{"), 0o600))
 	for _, leave := range []bool{false, true} {
-		m := newManager(t, "xeon-2n", path, &setter{}, cpus.Options{Leave: leave, Gone: func(uid types.UID) bool { return uid == "young" }})
+		m := newManager(t, "xeon-2n", path, &setter{},
+			cpus.Options{Leave: leave, Gone: func(uid types.UID) bool { return uid == "young" }})
 		stateErr := (*cpus.StateError)(nil)
 		require.ErrorAs(t, m.Restore(), &stateErr)
 		assert.Empty(t, stateErr.Pods)
@@ -138,17 +142,19 @@ func TestUnreadableDisk(t *testing.T) {
 
 // With the policy none, too, the CPUs of a pod that is gone without an end are given back.
 func TestLeaveReclaims(t *testing.T) {
-	m := newManager(t, "xeon-2n", checkpoint(t, foreign()), &setter{}, cpus.Options{Leave: true, Gone: func(uid types.UID) bool { return uid == "larger" }})
+	m := newManager(t, "xeon-2n", checkpoint(t, foreign()), &setter{},
+		cpus.Options{Leave: true, Gone: func(uid types.UID) bool { return uid == "larger" }})
 	require.NoError(t, m.Restore())
 	allocate(t, m, guaranteed("young", 2))
 	assert.Equal(t, "0,3-15", m.Shared().String())
 }
 
-// With the policy none no pod is refused, an assignment without a CPU that is online keeps no container from starting, and the end of any pod takes back
-// what is gone.
+// With the policy none no pod is refused, an assignment without a CPU that is online keeps no container from starting,
+// and the end of any pod takes back what is gone.
 func TestLeaveRefusesNothing(t *testing.T) {
 	gone := map[types.UID]bool{}
-	m := newManager(t, "xeon-2n", checkpoint(t, foreign()), &setter{}, cpus.Options{Leave: true, Gone: func(uid types.UID) bool { return gone[uid] }})
+	m := newManager(t, "xeon-2n", checkpoint(t, foreign()), &setter{},
+		cpus.Options{Leave: true, Gone: func(uid types.UID) bool { return gone[uid] }})
 	require.NoError(t, m.Restore())
 	young, away := guaranteed("young", 2), guaranteed("away", 2)
 	assert.True(t, m.Holds(young, &young.Spec.Containers[0]))
@@ -163,7 +169,8 @@ func TestLeaveRefusesNothing(t *testing.T) {
 
 // While the manager is held, a pod that runs counts as one that has its CPUs: no policy of package topology ends it.
 func TestHeldPodsHold(t *testing.T) {
-	m := newManager(t, "xeon-2n", checkpoint(t, foreign()), &setter{}, cpus.Options{Gone: func(uid types.UID) bool { return uid == "young" }})
+	m := newManager(t, "xeon-2n", checkpoint(t, foreign()), &setter{},
+		cpus.Options{Gone: func(uid types.UID) bool { return uid == "young" }})
 	require.ErrorAs(t, m.Restore(), new(*cpus.StateError))
 	for uid, want := range map[string]bool{"fits": true, "larger": true, "runs": true, "young": false} {
 		p := guaranteed(uid, 2)

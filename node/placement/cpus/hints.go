@@ -9,18 +9,21 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime/podspec"
 )
 
-// Exclusive returns how many exclusive CPUs a container of the pod gets: what it requests, if the pod is Guaranteed and the request is
-// whole; 0 otherwise. Pods with resources of the pod as a whole have none (kubelet: without the feature gate PodLevelResourceManagers).
+// Exclusive returns how many exclusive CPUs a container of the pod gets: what it requests, if the pod is Guaranteed and
+// the request is whole; 0 otherwise. Pods with resources of the pod as a whole have none (kubelet: without the feature
+// gate PodLevelResourceManagers).
 func Exclusive(pod *v1.Pod, c *v1.Container) int {
 	request := c.Resources.Requests.Cpu()
 	const most = 1 << 20 // more CPUs than any machine has
-	if request.MilliValue()%1000 != 0 || resourcehelper.IsPodLevelResourcesSet(pod) || podspec.QOSClass(pod) != v1.PodQOSGuaranteed {
+	if request.MilliValue()%1000 != 0 || resourcehelper.IsPodLevelResourcesSet(pod) ||
+		podspec.QOSClass(pod) != v1.PodQOSGuaranteed {
 		return 0
 	}
 	return int(min(request.Value(), most))
 }
 
-// ExclusiveOfPod returns how many exclusive CPUs the containers of the pod need at a time: ended init containers leave theirs to others (KEP-753).
+// ExclusiveOfPod returns how many exclusive CPUs the containers of the pod need at a time: ended init containers leave
+// theirs to others (KEP-753).
 func ExclusiveOfPod(pod *v1.Pod) int {
 	sidecars, init, main := 0, 0, 0
 	for kind, c := range podspec.Containers(&pod.Spec) {
@@ -38,9 +41,10 @@ func ExclusiveOfPod(pod *v1.Pod) int {
 	return max(init, sidecars+main)
 }
 
-// Hints returns the sets of memory nodes with at least n free CPUs. Those are preferred that have as few nodes as an empty machine needs, or
-// with the option align-by-socket as few sockets. The CPUs in reusable are free for this container only; a set must have all of them. It is a
-// pure function, for machines with few nodes: there are 2 to the power of their number.
+// Hints returns the sets of memory nodes with at least n free CPUs. Those are preferred that have as few nodes as an
+// empty machine needs, or with the option align-by-socket as few sockets. The CPUs in reusable are free for this
+// container only; a set must have all of them. It is a pure function, for machines with few nodes: there are 2 to the
+// power of their number.
 func Hints(machine numa.Machine, free, reusable cpuset.CPUSet, n int, opts PolicyOptions) []numa.Hint {
 	return newLayout(machine).hints(free, reusable, n, opts)
 }

@@ -12,8 +12,8 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
-// Inspector implements [lifecycle.InspectionWrapper]: a container with exclusive CPUs, whose limit is not enforced, has the number of its CPUs as
-// limit in force. Otherwise the difference from its spec would be taken for a resize.
+// Inspector implements [lifecycle.InspectionWrapper]: a container with exclusive CPUs, whose limit is not enforced, has
+// the number of its CPUs as limit in force. Otherwise the difference from its spec would be taken for a resize.
 func (m *Manager) Inspector(inner runtime.Inspector) runtime.Inspector { return &inspector{m, inner} }
 
 type inspector struct {

@@ -42,7 +42,8 @@ type layout struct {
 }
 
 func newLayout(m numa.Machine) *layout {
-	l := &layout{cpus: slices.SortedFunc(slices.Values(m.CPUs), func(a, b numa.CPU) int { return cmp.Compare(a.ID, b.ID) }), index: map[int]int{}}
+	l := &layout{cpus: slices.SortedFunc(slices.Values(m.CPUs),
+		func(a, b numa.CPU) int { return cmp.Compare(a.ID, b.ID) }), index: map[int]int{}}
 	ids := make([]int, len(l.cpus))
 	for i, c := range l.cpus {
 		ids[i], l.index[c.ID] = c.ID, i

@@ -27,45 +27,49 @@ type Options struct {
 	PolicyOptions PolicyOptions
 	// Reserved are CPUs that no container gets exclusively (kubelet's reservedSystemCPUs).
 	Reserved cpuset.CPUSet
-	// ReservedCount is their number, if Reserved is empty: those of the lowest cores are reserved. It is the CPU of kubelet's
-	// systemReserved and kubeReserved, rounded up.
+	// ReservedCount is their number, if Reserved is empty: those of the lowest cores are reserved. It is the CPU of
+	// kubelet's systemReserved and kubeReserved, rounded up.
 	ReservedCount int
-	// KeepQuota enforces the limit of CPU of containers with exclusive CPUs, too (kubelet's feature gate DisableCPUQuotaWithExclusiveCPUs:
-	// false). It slows them down as soon as they use all of their CPUs.
+	// KeepQuota enforces the limit of CPU of containers with exclusive CPUs, too (kubelet's feature gate
+	// DisableCPUQuotaWithExclusiveCPUs: false). It slows them down as soon as they use all of their CPUs.
 	KeepQuota bool
-	// Reset starts without what a checkpoint has that does not go with the machine, or without a checkpoint that cannot be read. Otherwise these
-	// are a [*StateError], and the manager is held. Containers whose assignment is dropped get other CPUs while they run, when their pod is
-	// admitted again.
+	// Reset starts without what a checkpoint has that does not go with the machine, or without a checkpoint that cannot
+	// be read. Otherwise these are a [*StateError], and the manager is held. Containers whose assignment is dropped get
+	// other CPUs while they run, when their pod is admitted again.
 	Reset bool
 	// ResetHint ends the text of a [*StateError]: how a user resets the checkpoint, such as the name of a flag.
 	ResetHint string
-	// Leave is for an agent with the policy none, if a checkpoint of the policy static is left, see [StaticLeft]: containers of the checkpoint keep
-	// their CPUs until their pods have ended, the others share the rest, and none is given exclusive ones or refused. Then the checkpoint is
-	// removed. No CPU has to be reserved.
+	// Leave is for an agent with the policy none, if a checkpoint of the policy static is left, see [StaticLeft]:
+	// containers of the checkpoint keep their CPUs until their pods have ended, the others share the rest, and none is
+	// given exclusive ones or refused. Then the checkpoint is removed. No CPU has to be reserved.
 	Leave bool
-	// Gone reports whether nothing of the pod is left, so that it needs no CPUs. It must not block. It is called when CPUs are assigned, for pods
-	// of the checkpoint that were not admitted yet: a pod of an earlier agent may be missing without an end. While the manager is held, it is called
-	// for each pod that requests exclusive CPUs: one that is not gone runs already, and is not refused. So it must be true for a pod of which
-	// nothing was started yet, for which Parts.Gone of an agent alone is false. If nil, a pod of the checkpoint keeps its CPUs, and a manager that
-	// is held refuses all others.
+	// Gone reports whether nothing of the pod is left, so that it needs no CPUs. It must not block. It is called when
+	// CPUs are assigned, for pods of the checkpoint that were not admitted yet: a pod of an earlier agent may be
+	// missing without an end. While the manager is held, it is called for each pod that requests exclusive CPUs: one
+	// that is not gone runs already, and is not refused. So it must be true for a pod of which nothing was started yet,
+	// for which Parts.Gone of an agent alone is false. If nil, a pod of the checkpoint keeps its CPUs, and a manager
+	// that is held refuses all others.
 	Gone func(uid types.UID) bool
-	// Online returns the CPUs that are online now, such as [numa.Online]. It must not block. It is called when CPUs are assigned, when a container is
-	// created, and when Run changes the sets of containers. CPUs that have gone offline are left out of the pool, and are not assigned, by this
-	// manager: with cgroup v1 they do not come back to the cgroups of pods. If nil, or with an error, which is logged, the CPUs are as before.
+	// Online returns the CPUs that are online now, such as [numa.Online]. It must not block. It is called when CPUs are
+	// assigned, when a container is created, and when Run changes the sets of containers. CPUs that have gone offline
+	// are left out of the pool, and are not assigned, by this manager: with cgroup v1 they do not come back to the
+	// cgroups of pods. If nil, or with an error, which is logged, the CPUs are as before.
 	Online func() (cpuset.CPUSet, error)
-	// Pinned is called with each assignment of exclusive CPUs, or its error, and Aligned beside it for each boundary that the CPUs keep to, or
-	// had to keep to. Changed is called with the number of CPUs of the shared pool that are not reserved, and of exclusive ones by their memory
-	// nodes, when these change. They must not block. If nil, they are not called.
+	// Pinned is called with each assignment of exclusive CPUs, or its error, and Aligned beside it for each boundary
+	// that the CPUs keep to, or had to keep to. Changed is called with the number of CPUs of the shared pool that are
+	// not reserved, and of exclusive ones by their memory nodes, when these change. They must not block. If nil, they
+	// are not called.
 	Pinned  func(err error)
 	Aligned func(b Boundary, err error)
 	Changed func(shared int, exclusive map[int]int)
-	// Logger is for problems that concern no single sync, and for assignments at level 2. Default: that of package slog.
+	// Logger is for problems that concern no single sync, and for assignments at level 2. Default: that of package
+	// slog.
 	Logger logr.Logger
 }
 
-// Manager assigns exclusive CPUs to containers of Guaranteed pods that request whole CPUs, and the shared pool to all others. It joins the life
-// of pods, see package lifecycle, and is a provider of package topology, which calls Hints, Allocate and Holds. Make one with [New]. It is
-// safe for concurrent use.
+// Manager assigns exclusive CPUs to containers of Guaranteed pods that request whole CPUs, and the shared pool to all
+// others. It joins the life of pods, see package lifecycle, and is a provider of package topology, which calls Hints,
+// Allocate and Holds. Make one with [New]. It is safe for concurrent use.
 type Manager struct {
 	layout   *layout
 	setter   runtime.CPUSetter
@@ -103,11 +107,14 @@ type pod struct {
 	// restored means that the pod is in the checkpoint, and was not admitted by this agent yet.
 	restored  bool
 	exclusive map[string]cpuset.CPUSet // by the names of containers
-	// invalid are the assignments of the checkpoint that do not go with the machine. Their containers keep them, and others do not get these CPUs.
+	// invalid are the assignments of the checkpoint that do not go with the machine. Their containers keep them, and
+	// others do not get these CPUs.
 	invalid map[string]cpuset.CPUSet
-	// admittedWhileHeld means that the pod was admitted while the manager was held: its containers need no exclusive CPUs.
+	// admittedWhileHeld means that the pod was admitted while the manager was held: its containers need no exclusive
+	// CPUs.
 	admittedWhileHeld bool
-	// created has the cpuset that the last instance of a container was created with, until it is seen to run; "" if this is not sure.
+	// created has the cpuset that the last instance of a container was created with, until it is seen to run; "" if
+	// this is not sure.
 	created map[string]string
 	// instances are the containers that run, and the cpusets that they have; "" if this is not known.
 	instances map[runtime.ContainerID]*instance
@@ -133,8 +140,9 @@ var (
 	_ lifecycle.Runner            = (*Manager)(nil)
 )
 
-// New returns a manager of the CPUs of the machine. The checkpoint has the path, that of kubelet is /var/lib/kubelet/cpu_manager_state. The
-// setter changes the cpusets of running containers, see [runtime.Optional]. It reads nothing. Its error names the options that are wrong.
+// New returns a manager of the CPUs of the machine. The checkpoint has the path, that of kubelet is
+// /var/lib/kubelet/cpu_manager_state. The setter changes the cpusets of running containers, see [runtime.Optional]. It
+// reads nothing. Its error names the options that are wrong.
 func New(machine numa.Machine, path string, setter runtime.CPUSetter, opts Options) (*Manager, error) {
 	opts.Logger = logging.OrDefault(opts.Logger)
 	var errs []error
@@ -164,7 +172,8 @@ func New(machine numa.Machine, path string, setter runtime.CPUSetter, opts Optio
 	if err := errors.Join(errs...); err != nil {
 		return nil, fmt.Errorf("cpus: %w", err)
 	}
-	m := &Manager{layout: l, setter: setter, path: path, opts: opts, reserved: reserved, wake: flow.NewSignal(), pods: map[types.UID]*pod{}}
+	m := &Manager{layout: l, setter: setter, path: path, opts: opts, reserved: reserved, wake: flow.NewSignal(),
+		pods: map[types.UID]*pod{}}
 	m.file = checkpoint.New(path, m.restore, m.content)
 	if opts.Leave {
 		m.file.Write = func(path string, _ []byte) error { return checkpoint.Remove(path) }
@@ -198,7 +207,8 @@ func (m *Manager) Exclusive(uid types.UID, container string) cpuset.CPUSet {
 	return cpuset.New()
 }
 
-// HasExclusive reports whether a container of the pod has exclusive CPUs, so that no limit of CPU is enforced for the pod as a whole.
+// HasExclusive reports whether a container of the pod has exclusive CPUs, so that no limit of CPU is enforced for the
+// pod as a whole.
 func (m *Manager) HasExclusive(uid types.UID) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -218,9 +228,11 @@ func (m *Manager) size(uid types.UID, container string) int {
 }
 
 // Admit refuses resizes of the CPU of Guaranteed pods, as infeasible (kubelet: without the feature gate
-// InPlacePodVerticalScalingExclusiveCPUs). New pods are admitted by package topology. It implements [lifecycle.Admitter].
+// InPlacePodVerticalScalingExclusiveCPUs). New pods are admitted by package topology. It implements
+// [lifecycle.Admitter].
 func (m *Manager) Admit(req lifecycle.AdmitRequest) (none lifecycle.AdmitResponse, _ error) {
-	if req.Held == nil || podspec.QOSClass(req.Pod) != v1.PodQOSGuaranteed || m.opts.Leave && !m.HasExclusive(req.Pod.UID) {
+	if req.Held == nil || podspec.QOSClass(req.Pod) != v1.PodQOSGuaranteed || m.opts.Leave &&
+		!m.HasExclusive(req.Pod.UID) {
 		return none, nil
 	}
 	for kind, c := range podspec.Containers(&req.Pod.Spec) {
@@ -228,8 +240,10 @@ func (m *Manager) Admit(req lifecycle.AdmitRequest) (none lifecycle.AdmitRespons
 		if held == nil || kind == podspec.InitContainer && !podspec.IsSidecar(c) {
 			continue
 		}
-		if c.Resources.Requests.Cpu().Cmp(*held.Resources.Requests.Cpu()) != 0 || c.Resources.Limits.Cpu().Cmp(*held.Resources.Limits.Cpu()) != 0 {
-			return none, lifecycle.Refuse(v1.PodReasonInfeasible, `Resize is infeasible for Guaranteed Pods alongside CPU Manager policy "static"`)
+		if c.Resources.Requests.Cpu().Cmp(*held.Resources.Requests.Cpu()) != 0 ||
+			c.Resources.Limits.Cpu().Cmp(*held.Resources.Limits.Cpu()) != 0 {
+			return none, lifecycle.Refuse(v1.PodReasonInfeasible,
+				`Resize is infeasible for Guaranteed Pods alongside CPU Manager policy "static"`)
 		}
 	}
 	return none, nil
@@ -247,7 +261,8 @@ func (m *Manager) Prepare(_ context.Context, req lifecycle.PrepareRequest) (none
 }
 
 // EditContainer returns the CPUs of the container. It implements [lifecycle.ContainerEditor].
-func (m *Manager) EditContainer(ctx context.Context, p *v1.Pod, c *v1.Container) (edits runtime.ContainerEdits, _ error) {
+func (m *Manager) EditContainer(ctx context.Context, p *v1.Pod,
+	c *v1.Container) (edits runtime.ContainerEdits, _ error) {
 	if err := m.file.Load(); err != nil {
 		return edits, err
 	}
@@ -265,16 +280,19 @@ func (m *Manager) EditContainer(ctx context.Context, p *v1.Pod, c *v1.Container)
 	}
 	switch {
 	case exclusive && set.IsEmpty():
-		return edits, fmt.Errorf("container %s of pod %s has no CPUs that are online by the checkpoint %s: drain the node and remove the file, or have it reset; %s",
+		return edits, fmt.Errorf("container %s of pod %s has no CPUs that are online by the checkpoint %s: drain "+
+			"the node and remove the file, or have it reset; %s",
 			c.Name, runtime.RefOf(p), m.path, m.opts.ResetHint)
 	case exclusive:
 		edits.NoCPUQuota = !m.opts.KeepQuota
 	case Exclusive(p, c) > 0 && !known.admittedWhileHeld && !m.opts.Leave:
-		return edits, fmt.Errorf("container %s of pod %s has no exclusive CPUs: it was not admitted", c.Name, runtime.RefOf(p))
+		return edits, fmt.Errorf("container %s of pod %s has no exclusive CPUs: it was not admitted",
+			c.Name, runtime.RefOf(p))
 	case m.sharedText == "" && runtime.ForResize(ctx): // it keeps what it has
 		return edits, nil
 	case m.sharedText == "":
-		return edits, errors.New("no CPU is left for containers without exclusive CPUs: end pods with exclusive CPUs, bring CPUs online again, or leave out the option " + OptionStrictReservation)
+		return edits, errors.New("no CPU is left for containers without exclusive CPUs: end pods with exclusive " +
+			"CPUs, bring CPUs online again, or leave out the option " + OptionStrictReservation)
 	default:
 		set = m.shared.Difference(m.offline)
 	}
@@ -290,7 +308,8 @@ func (m *Manager) EditContainer(ctx context.Context, p *v1.Pod, c *v1.Container)
 	return edits, nil
 }
 
-// Running notes the containers whose CPUs follow the shared pool; [Manager.Run] changes them. It implements [lifecycle.RunningHandler].
+// Running notes the containers whose CPUs follow the shared pool; [Manager.Run] changes them. It implements
+// [lifecycle.RunningHandler].
 func (m *Manager) Running(_ context.Context, p *v1.Pod, observed *runtime.PodStatus) error {
 	m.mu.Lock()
 	known := m.pod(p.UID)
@@ -354,7 +373,8 @@ func (m *Manager) forget(uid types.UID) {
 	}
 	m.mu.Unlock()
 	if fits {
-		m.opts.Logger.Info("The assignments of CPUs go with the machine again: the pods that have others have ended", "path", m.path)
+		m.opts.Logger.Info("The assignments of CPUs go with the machine again: the pods that have others have ended",
+			"path", m.path)
 	}
 	if released {
 		m.file.SaveLater()
@@ -366,7 +386,8 @@ func (m *Manager) forget(uid types.UID) {
 func (m *Manager) pod(uid types.UID) *pod {
 	p := m.pods[uid]
 	if p == nil {
-		p = &pod{exclusive: map[string]cpuset.CPUSet{}, invalid: map[string]cpuset.CPUSet{}, created: map[string]string{}, instances: map[runtime.ContainerID]*instance{}}
+		p = &pod{exclusive: map[string]cpuset.CPUSet{}, invalid: map[string]cpuset.CPUSet{},
+			created: map[string]string{}, instances: map[runtime.ContainerID]*instance{}}
 		m.pods[uid] = p
 	}
 	return p

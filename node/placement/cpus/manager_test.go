@@ -83,7 +83,8 @@ func requesting(name, cpu string) v1.Container {
 
 // guaranteed returns a Guaranteed pod with one container, main.
 func guaranteed(name string, n int64) *v1.Pod {
-	return testpod.New(name, testpod.UID(types.UID(name)), testpod.Container(requesting("main", resource.NewQuantity(n, resource.DecimalSI).String())))
+	return testpod.New(name, testpod.UID(types.UID(name)),
+		testpod.Container(requesting("main", resource.NewQuantity(n, resource.DecimalSI).String())))
 }
 
 // burstable returns a pod without exclusive CPUs.
@@ -131,9 +132,10 @@ func edit(t testing.TB, m *cpus.Manager, p *v1.Pod) runtime.ContainerEdits {
 
 // status has the instance of the container main with the ID in a state.
 func status(p *v1.Pod, id string, state runtime.ContainerState) *runtime.PodStatus {
-	return &runtime.PodStatus{PodRef: runtime.RefOf(p), Containers: []runtime.ContainerStatus{{Container: runtime.Container{
-		ID: runtime.ContainerID{ID: id}, Name: "main", State: state,
-	}}}}
+	return &runtime.PodStatus{PodRef: runtime.RefOf(p),
+		Containers: []runtime.ContainerStatus{{Container: runtime.Container{
+			ID: runtime.ContainerID{ID: id}, Name: "main", State: state,
+		}}}}
 }
 
 func end(t testing.TB, m *cpus.Manager, p *v1.Pod) {
@@ -178,13 +180,15 @@ func TestNearTheHint(t *testing.T) {
 	assert.Equal(t, []numa.Hint{{Nodes: numa.Of(0, 1), Preferred: true}}, hints, "of what it has")
 	assert.Equal(t, hints, m.Hints(p, nil)["cpu"])
 	bigger := guaranteed("a", 11)
-	assert.Equal(t, map[string][]numa.Hint{"cpu": {}}, m.Hints(bigger, &bigger.Spec.Containers[0]), "it cannot be served")
+	assert.Equal(t, map[string][]numa.Hint{"cpu": {}}, m.Hints(bigger, &bigger.Spec.Containers[0]),
+		"it cannot be served")
 	assert.Nil(t, m.Hints(burstable("b"), nil))
 }
 
 func TestInitContainersLeaveTheirCPUs(t *testing.T) {
 	m := newManager(t, "xeon-2n", "unused", &setter{}, cpus.Options{})
-	p := testpod.New("p", testpod.UID("p"), testpod.Container(requesting("main", "3")), testpod.Init(requesting("first", "4")),
+	p := testpod.New("p", testpod.UID("p"), testpod.Container(requesting("main", "3")),
+		testpod.Init(requesting("first", "4")),
 		testpod.Sidecar(requesting("sidecar", "2")), testpod.Init(requesting("last", "3")))
 	assert.Equal(t, 5, cpus.ExclusiveOfPod(p))
 	allocate(t, m, p)
@@ -208,7 +212,8 @@ func TestWhichContainersHaveExclusiveCPUs(t *testing.T) {
 }
 
 func TestFullPCPUsOnly(t *testing.T) {
-	m := newManager(t, "xeon-smt-2n", "unused", &setter{}, cpus.Options{Reserved: set(t, "0"), PolicyOptions: options(t, cpus.OptionFullPCPUsOnly)})
+	m := newManager(t, "xeon-smt-2n", "unused", &setter{},
+		cpus.Options{Reserved: set(t, "0"), PolicyOptions: options(t, cpus.OptionFullPCPUsOnly)})
 	refused := func(n int64) string {
 		p := guaranteed("refused", n)
 		err := m.Allocate(p, &p.Spec.Containers[0], numa.Hint{})
@@ -218,7 +223,8 @@ func TestFullPCPUsOnly(t *testing.T) {
 		return refusal.Message
 	}
 	assert.Equal(t, "SMT Alignment Error: requested 3 cpus not multiple cpus per core = 2", refused(3))
-	assert.Equal(t, "SMT Alignment Error: not enough free physical CPUs: available physical CPUs = 30, requested CPUs = 32, CPUs per core = 2", refused(32))
+	assert.Equal(t, "SMT Alignment Error: not enough free physical CPUs: available physical CPUs = 30, requested "+
+		"CPUs = 32, CPUs per core = 2", refused(32))
 	p := guaranteed("p", 30)
 	require.NoError(t, m.Allocate(p, &p.Spec.Containers[0], numa.Hint{Nodes: numa.Of(0)}))
 	assert.Equal(t, "1-15,17-31", m.Exclusive("p", "main").String(), "not the sibling of a reserved CPU")
@@ -226,7 +232,8 @@ func TestFullPCPUsOnly(t *testing.T) {
 }
 
 func TestStrictReservation(t *testing.T) {
-	m := newManager(t, "xeon-2n", "unused", &setter{}, cpus.Options{Reserved: set(t, "0-1"), PolicyOptions: options(t, cpus.OptionStrictReservation)})
+	m := newManager(t, "xeon-2n", "unused", &setter{}, cpus.Options{Reserved: set(t, "0-1"),
+		PolicyOptions: options(t, cpus.OptionStrictReservation)})
 	assert.Equal(t, "2-15", edit(t, m, burstable("b")).CPUSet)
 	all := guaranteed("all", 14)
 	allocate(t, m, all)
@@ -247,7 +254,8 @@ func TestResize(t *testing.T) {
 	assert.Equal(t, v1.PodReasonInfeasible, refusal.Reason)
 	more := guaranteed("a", 2)
 	more.Spec.Containers[0] = requesting("main", "2")
-	for _, list := range []v1.ResourceList{more.Spec.Containers[0].Resources.Limits, more.Spec.Containers[0].Resources.Requests} {
+	for _, list := range []v1.ResourceList{more.Spec.Containers[0].Resources.Limits,
+		more.Spec.Containers[0].Resources.Requests} {
 		list[v1.ResourceMemory] = resource.MustParse("2Gi")
 	}
 	_, err = m.Admit(lifecycle.AdmitRequest{Pod: more, Held: guaranteed("a", 2)})
@@ -299,7 +307,8 @@ func TestSharedPoolOfRunningContainers(t *testing.T) {
 		synctest.Wait()
 		assert.Equal(t, "0,5-15", rt.of("s1"))
 
-		// One container whose runtime fails or hangs does not delay the others, and has its CPUs when the runtime is back.
+		// One container whose runtime fails or hangs does not delay the others, and has its CPUs when the runtime is
+		// back.
 		rt.fail(errors.New("out of order"))
 		allocate(t, m, guaranteed("second", 2))
 		synctest.Wait()
@@ -327,7 +336,8 @@ func TestSharedPoolOfRunningContainers(t *testing.T) {
 
 		// One has ended, and the other one is gone: both are forgotten.
 		rt.fail(errors.New("no such task"))
-		_, err := m.Inspector(inspector{status(shared, "s1", runtime.ContainerExited)}).InspectPod(ctx, runtime.RefOf(shared))
+		_, err := m.Inspector(inspector{status(shared, "s1", runtime.ContainerExited)}).InspectPod(ctx,
+			runtime.RefOf(shared))
 		require.NoError(t, err)
 		rt.fail(runtime.ErrNotFound)
 		end(t, m, exclusive)
@@ -352,7 +362,8 @@ func TestInspector(t *testing.T) {
 	p := guaranteed("a", 3)
 	allocate(t, m, p)
 	seen := status(p, "1", runtime.ContainerRunning)
-	seen.Containers[0].Resources = &v1.ResourceRequirements{Limits: v1.ResourceList{v1.ResourceMemory: resource.MustParse("1Gi")}}
+	seen.Containers[0].Resources = &v1.ResourceRequirements{
+		Limits: v1.ResourceList{v1.ResourceMemory: resource.MustParse("1Gi")}}
 	got, err := m.Inspector(inspector{seen}).InspectPod(t.Context(), runtime.RefOf(p))
 	require.NoError(t, err)
 	assert.Equal(t, int64(3), got.Containers[0].Resources.Limits.Cpu().Value())
@@ -399,8 +410,10 @@ func TestFullDisk(t *testing.T) {
 }
 
 func TestBadOptions(t *testing.T) {
-	_, err := cpus.New(machines.Read(t, "xeon-2n"), "", nil, cpus.Options{Reserved: set(t, "3,16"), PolicyOptions: cpus.PolicyOptions{FullPCPUsOnly: true, DistributeCores: true}})
-	for _, want := range []string{"the path of the checkpoint is empty", "runtime.CPUSetter", "reserved CPUs 16 are not online: the machine has 0-15", "exclude each other"} {
+	_, err := cpus.New(machines.Read(t, "xeon-2n"), "", nil, cpus.Options{Reserved: set(t, "3,16"),
+		PolicyOptions: cpus.PolicyOptions{FullPCPUsOnly: true, DistributeCores: true}})
+	for _, want := range []string{"the path of the checkpoint is empty", "runtime.CPUSetter",
+		"reserved CPUs 16 are not online: the machine has 0-15", "exclude each other"} {
 		require.ErrorContains(t, err, want)
 	}
 	_, err = cpus.New(machines.Read(t, "xeon-2n"), "x", &setter{}, cpus.Options{})

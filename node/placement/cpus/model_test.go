@@ -46,11 +46,13 @@ type node struct {
 
 type nodePod struct {
 	pod *v1.Pod
-	// had has the CPUs with which each container was created in this agent's life or an earlier one; the container runs.
+	// had has the CPUs with which each container was created in this agent's life or an earlier one; the container
+	// runs.
 	had map[string]cpuset.CPUSet
 }
 
-// start makes an agent, the next one. If the checkpoint does not go with the machine, it is reset, and containers that run may get other CPUs.
+// start makes an agent, the next one. If the checkpoint does not go with the machine, it is reset, and containers that
+// run may get other CPUs.
 func (n *node) start(reset bool) {
 	n.admitted = map[types.UID]bool{}
 	machine, err := numa.Read(n.tree)
@@ -170,13 +172,17 @@ func TestModel(t *testing.T) {
 	run := 0
 	rapid.Check(t, func(t *rapid.T) {
 		run++
-		names := [][]string{nil, {cpus.OptionFullPCPUsOnly}, {cpus.OptionDistributeNUMA}, {cpus.OptionStrictReservation}, {cpus.OptionPreferUncoreCache, cpus.OptionFullPCPUsOnly}, {cpus.OptionDistributeCores}, {cpus.OptionAlignBySocket}}
+		names := [][]string{nil, {cpus.OptionFullPCPUsOnly}, {cpus.OptionDistributeNUMA},
+			{cpus.OptionStrictReservation}, {cpus.OptionPreferUncoreCache, cpus.OptionFullPCPUsOnly}, {cpus.OptionDistributeCores}, {cpus.OptionAlignBySocket}}
 		n := &node{
-			t: t, path: filepath.Join(dir, fmt.Sprint(run)), writes: true, pods: map[types.UID]*nodePod{}, known: map[types.UID]*v1.Pod{},
-			names:  rapid.SampledFrom(names).Draw(t, "options"),
-			policy: rapid.SampledFrom([]string{topology.PolicyNone, topology.PolicyBestEffort, topology.PolicyRestricted, topology.PolicySingleNUMANode}).Draw(t, "policy"),
+			t: t, path: filepath.Join(dir, fmt.Sprint(run)), writes: true, pods: map[types.UID]*nodePod{},
+			known: map[types.UID]*v1.Pod{},
+			names: rapid.SampledFrom(names).Draw(t, "options"),
+			policy: rapid.SampledFrom([]string{topology.PolicyNone, topology.PolicyBestEffort,
+				topology.PolicyRestricted, topology.PolicySingleNUMANode}).Draw(t, "policy"),
 		}
-		n.tree = machines.FS(tb, rapid.SampledFrom([]string{"xeon-2n", "xeon-smt-2n", "opteron865-8n"}).Draw(t, "machine"))
+		n.tree = machines.FS(tb, rapid.SampledFrom([]string{"xeon-2n", "xeon-smt-2n", "opteron865-8n"}).Draw(t,
+			"machine"))
 		online := strings.TrimSpace(string(n.tree["sys/devices/system/cpu/online"].Data))
 		n.start(false)
 		some := func(label string) *nodePod {
@@ -194,7 +200,9 @@ func TestModel(t *testing.T) {
 			"pod": func(t *rapid.T) {
 				n.next++
 				cpu := rapid.SampledFrom([]string{"1", "2", "4", "6", "1500m"})
-				p := testpod.New(fmt.Sprint("p", n.next), testpod.UID(types.UID(fmt.Sprint("p", n.next))), testpod.Container(requesting("main", cpu.Draw(t, "main")), requesting("other", cpu.Draw(t, "other"))))
+				p := testpod.New(fmt.Sprint("p", n.next), testpod.UID(types.UID(fmt.Sprint("p", n.next))),
+					testpod.Container(requesting("main", cpu.Draw(t, "main")),
+						requesting("other", cpu.Draw(t, "other"))))
 				if rapid.Bool().Draw(t, "init") {
 					p.Spec.InitContainers = []v1.Container{requesting("init", cpu.Draw(t, "init"))}
 				}

@@ -21,7 +21,8 @@ func (m *Manager) readOnline() {
 	case failed:
 		m.opts.Logger.Error(err, "It is not known which CPUs are online")
 	case changed:
-		m.opts.Logger.Info("CPUs have gone offline: containers without exclusive CPUs do not use them until the next agent starts", "cpus", gone.String())
+		m.opts.Logger.Info("CPUs have gone offline: containers without exclusive CPUs do not use them until the "+
+			"next agent starts", "cpus", gone.String())
 		m.wake.Notify()
 	}
 }

@@ -28,15 +28,19 @@ const (
 
 // PolicyOptions are the options of the static policy (kubelet's cpuManagerPolicyOptions).
 type PolicyOptions struct {
-	// FullPCPUsOnly gives whole cores only (full-pcpus-only, KEP-2625): a pod that requests another number of CPUs is refused.
+	// FullPCPUsOnly gives whole cores only (full-pcpus-only, KEP-2625): a pod that requests another number of CPUs is
+	// refused.
 	FullPCPUsOnly bool
-	// DistributeNUMA gives CPUs evenly from all memory nodes if more than one is needed (distribute-cpus-across-numa, KEP-2902).
+	// DistributeNUMA gives CPUs evenly from all memory nodes if more than one is needed (distribute-cpus-across-numa,
+	// KEP-2902).
 	DistributeNUMA bool
 	// AlignBySocket places by sockets instead of memory nodes (align-by-socket, KEP-3327).
 	AlignBySocket bool
-	// StrictReservation keeps containers without exclusive CPUs off the reserved ones (strict-cpu-reservation, KEP-4540).
+	// StrictReservation keeps containers without exclusive CPUs off the reserved ones (strict-cpu-reservation,
+	// KEP-4540).
 	StrictReservation bool
-	// PreferUncoreCache gives CPUs that share few caches of the last level (prefer-align-cpus-by-uncorecache, KEP-4800).
+	// PreferUncoreCache gives CPUs that share few caches of the last level (prefer-align-cpus-by-uncorecache,
+	// KEP-4800).
 	PreferUncoreCache bool
 	// DistributeCores gives CPUs of different cores first (distribute-cpus-across-cores, KEP-4176).
 	DistributeCores bool
@@ -45,8 +49,10 @@ type PolicyOptions struct {
 // ParsePolicyOptions returns the options as kubelet has them in its configuration. The error joins all problems.
 func ParsePolicyOptions(options map[string]string) (o PolicyOptions, _ error) {
 	fields := map[string]*bool{
-		OptionFullPCPUsOnly: &o.FullPCPUsOnly, OptionDistributeNUMA: &o.DistributeNUMA, OptionAlignBySocket: &o.AlignBySocket,
-		OptionStrictReservation: &o.StrictReservation, OptionPreferUncoreCache: &o.PreferUncoreCache, OptionDistributeCores: &o.DistributeCores,
+		OptionFullPCPUsOnly: &o.FullPCPUsOnly, OptionDistributeNUMA: &o.DistributeNUMA,
+		OptionAlignBySocket:     &o.AlignBySocket,
+		OptionStrictReservation: &o.StrictReservation, OptionPreferUncoreCache: &o.PreferUncoreCache,
+		OptionDistributeCores: &o.DistributeCores,
 	}
 	var errs []error
 	for _, name := range slices.Sorted(maps.Keys(options)) {
@@ -84,10 +90,12 @@ func (o PolicyOptions) Validate(machine numa.Machine, topologyPolicy string) err
 		return nil
 	}
 	if topologyPolicy == singleNUMANode {
-		return fmt.Errorf("cpus: option %s and the topology policy %s exclude each other", OptionAlignBySocket, singleNUMANode)
+		return fmt.Errorf("cpus: option %s and the topology policy %s exclude each other", OptionAlignBySocket,
+			singleNUMANode)
 	}
 	if l := newLayout(machine); len(l.groups[socket]) > len(l.groups[node]) {
-		return fmt.Errorf("cpus: option %s: the machine has %d sockets on %d memory nodes, and a node must not have more than one", OptionAlignBySocket, len(l.groups[socket]), len(l.groups[node]))
+		return fmt.Errorf("cpus: option %s: the machine has %d sockets on %d memory nodes, and a node must not have "+
+			"more than one", OptionAlignBySocket, len(l.groups[socket]), len(l.groups[node]))
 	}
 	return nil
 }

@@ -18,7 +18,8 @@ import (
 )
 
 const (
-	// updates is the number of running containers whose CPUs are changed at a time, and updateTimeout the time that one may take.
+	// updates is the number of running containers whose CPUs are changed at a time, and updateTimeout the time that one
+	// may take.
 	updates       = 8
 	updateTimeout = 10 * time.Second
 )
@@ -26,10 +27,12 @@ const (
 // retries are the delays after a failure of one container.
 var retries = flow.Backoff{Min: time.Second, Max: 10 * time.Second}
 
-// Restore reads the checkpoint, unless it is read already. An agent calls it before it admits pods; otherwise the first container needs it.
+// Restore reads the checkpoint, unless it is read already. An agent calls it before it admits pods; otherwise the first
+// container needs it.
 //
-// With a [*StateError] the manager is held, until [Manager.Reset] or the end of the pods of StateError.Pods: it can be used, and does what the package
-// documentation says. With another error, of the disk, no container can be created until Restore succeeds.
+// With a [*StateError] the manager is held, until [Manager.Reset] or the end of the pods of StateError.Pods: it can be
+// used, and does what the package documentation says. With another error, of the disk, no container can be created
+// until Restore succeeds.
 func (m *Manager) Restore() error {
 	if err := m.file.Load(); err != nil {
 		return err
@@ -145,7 +148,8 @@ func (m *Manager) content(saved uint64) (uint64, []byte, error) {
 	return m.changes, FormatCheckpoint(c), nil
 }
 
-// Run gives running containers the CPUs that they are to have, when these change, and writes the checkpoint. It implements [lifecycle.Runner].
+// Run gives running containers the CPUs that they are to have, when these change, and writes the checkpoint. It
+// implements [lifecycle.Runner].
 func (m *Manager) Run(ctx context.Context) error {
 	if !m.running.CompareAndSwap(false, true) {
 		return fmt.Errorf("cpus: %w", runtime.ErrAlreadyRunning)
@@ -176,7 +180,8 @@ func (m *Manager) report() {
 		return
 	}
 	m.mu.Lock()
-	shared, changes, due := m.shared.Difference(m.offline).Difference(m.reserved).Size(), m.changes, m.reported != m.changes+1
+	shared, changes, due := m.shared.Difference(m.offline).Difference(m.reserved).Size(), m.changes,
+		m.reported != m.changes+1
 	exclusive := map[int]int{}
 	for _, c := range m.layout.cpus {
 		exclusive[c.Node] += 0 // a node without exclusive CPUs any more
@@ -210,8 +215,8 @@ func (m *Manager) due() (out []*instance) {
 	return out
 }
 
-// wanted returns the CPUs that the container is to have. Without a shared pool, or if the checkpoint has others that do not go with the machine, it keeps
-// what it has. mu is held.
+// wanted returns the CPUs that the container is to have. Without a shared pool, or if the checkpoint has others that do
+// not go with the machine, it keeps what it has. mu is held.
 func (m *Manager) wanted(p *pod, in *instance) string {
 	if _, invalid := p.invalid[in.name]; invalid || m.unknown {
 		return in.cpuset
@@ -222,7 +227,8 @@ func (m *Manager) wanted(p *pod, in *instance) string {
 	return cmp.Or(m.sharedText, in.cpuset)
 }
 
-// update gives one container its CPUs, until it has them or has ended. Others do not wait for it, unless [updates] runtimes hang.
+// update gives one container its CPUs, until it has them or has ended. Others do not wait for it, unless [updates]
+// runtimes hang.
 func (m *Manager) update(ctx context.Context, slots chan struct{}, in *instance) {
 	failed := false
 	retries.Repeat(ctx, func() error {
@@ -244,7 +250,8 @@ func (m *Manager) update(ctx context.Context, slots chan struct{}, in *instance)
 		}
 	}, func(err error, _ time.Duration) {
 		if !failed {
-			m.opts.Logger.Error(err, "A running container does not have its CPUs; trying again", "pod", in.pod, "container", in.name)
+			m.opts.Logger.Error(err, "A running container does not have its CPUs; trying again", "pod", in.pod,
+				"container", in.name)
 		}
 		failed = true
 	})

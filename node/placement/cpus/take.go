@@ -10,8 +10,8 @@ import (
 	"github.com/kubeletkit/kubeletkit/node/placement/numa"
 )
 
-// Take returns n of the free CPUs, as the options require, so that they share as much as possible and the rest can serve others. It is a pure
-// function, and takes what kubelet takes. It fails if not so many are free.
+// Take returns n of the free CPUs, as the options require, so that they share as much as possible and the rest can
+// serve others. It is a pure function, and takes what kubelet takes. It fails if not so many are free.
 func Take(machine numa.Machine, free cpuset.CPUSet, n int, opts PolicyOptions) (cpuset.CPUSet, error) {
 	return newLayout(machine).take(free, n, opts)
 }
@@ -19,7 +19,8 @@ func Take(machine numa.Machine, free cpuset.CPUSet, n int, opts PolicyOptions) (
 func (l *layout) take(free cpuset.CPUSet, n int, opts PolicyOptions) (cpuset.CPUSet, error) {
 	p := newPicker(l, free, n)
 	if p.total < n {
-		return cpuset.New(), fmt.Errorf("not enough cpus available to satisfy request: requested=%d, available=%d", n, p.total)
+		return cpuset.New(), fmt.Errorf("not enough cpus available to satisfy request: requested=%d, available=%d", n,
+			p.total)
 	}
 	if opts.DistributeNUMA {
 		unit := 1
@@ -87,7 +88,8 @@ func (p *picker) taken() cpuset.CPUSet {
 	return cpuset.New(ids...)
 }
 
-// pack takes the CPUs in the largest whole groups that are not larger than what is needed, and the rest of groups that are used already.
+// pack takes the CPUs in the largest whole groups that are not larger than what is needed, and the rest of groups that
+// are used already.
 func (p *picker) pack(opts PolicyOptions) {
 	first, second := node, socket
 	if p.socketsFirst {
@@ -106,11 +108,12 @@ func (p *picker) pack(opts PolicyOptions) {
 	}
 }
 
-// sorted returns the groups of a level with free CPUs, those with the fewest first, in groups of a higher level in the given order: so what is
-// used already is used up. outer is nil at the highest level.
+// sorted returns the groups of a level with free CPUs, those with the fewest first, in groups of a higher level in the
+// given order: so what is used already is used up. outer is nil at the highest level.
 func (p *picker) sorted(lv level, outer []int, outerLevel level) (out []int) {
 	order := func(groups []int) {
-		slices.SortFunc(groups, func(a, b int) int { return cmp.Or(cmp.Compare(p.count[lv][a], p.count[lv][b]), cmp.Compare(a, b)) })
+		slices.SortFunc(groups,
+			func(a, b int) int { return cmp.Or(cmp.Compare(p.count[lv][a], p.count[lv][b]), cmp.Compare(a, b)) })
 	}
 	if outer == nil {
 		for g, n := range p.count[lv] {
@@ -217,8 +220,8 @@ func (p *picker) takePartOfCache(g int) {
 	}
 }
 
-// singles returns the free CPUs in the order in which single ones are taken: those of cores that are used already first, or with spread
-// those of each socket by their IDs, in which the second threads of cores usually come last.
+// singles returns the free CPUs in the order in which single ones are taken: those of cores that are used already
+// first, or with spread those of each socket by their IDs, in which the second threads of cores usually come last.
 func (p *picker) singles(spread bool) (out []int) {
 	lv := core
 	if spread {

@@ -120,7 +120,8 @@ func TestHints(t *testing.T) {
 		{"xeon-2n", "", "4-13", "14-15", 4, []string{"1*", "0-1"}},
 		{"opteron-8n", cpus.OptionAlignBySocket, "4-7,12-15", "", 8, []string{"0-1*", "0-2", "0-1,3"}},
 	} {
-		got := show(cpus.Hints(machines.Read(t, tc.machine), set(t, tc.free), set(t, tc.reusable), tc.n, optionsOf(t, tc.options)))
+		got := show(cpus.Hints(machines.Read(t, tc.machine), set(t, tc.free), set(t, tc.reusable), tc.n,
+			optionsOf(t, tc.options)))
 		if tc.machine == "opteron-8n" {
 			assert.Subset(t, got, tc.want)
 			continue
@@ -149,8 +150,10 @@ func TestPolicyOptions(t *testing.T) {
 	}
 	align := options(t, cpus.OptionAlignBySocket)
 	require.NoError(t, align.Validate(machines.Read(t, "opteron-8n"), topology.PolicyRestricted))
-	require.ErrorContains(t, align.Validate(machines.Read(t, "opteron-8n"), topology.PolicySingleNUMANode), "exclude each other")
-	require.ErrorContains(t, align.Validate(machines.Read(t, "offline"), topology.PolicyNone), "2 sockets on 1 memory nodes")
+	require.ErrorContains(t, align.Validate(machines.Read(t, "opteron-8n"), topology.PolicySingleNUMANode),
+		"exclude each other")
+	require.ErrorContains(t, align.Validate(machines.Read(t, "offline"), topology.PolicyNone),
+		"2 sockets on 1 memory nodes")
 }
 
 // 16 CPUs of 128, from hints to the assignment, with the hints of two devices beside.
@@ -160,7 +163,8 @@ func BenchmarkAllocate(b *testing.B) {
 	require.NoError(b, err)
 	policy, err := topology.NewPolicy(topology.PolicyRestricted, m, topology.PolicyOptions{PreferClosest: true})
 	require.NoError(b, err)
-	device := map[string][]numa.Hint{"a": {{Nodes: numa.Of(2), Preferred: true}, {Nodes: numa.Of(2, 3)}}, "b": {{Nodes: numa.Of(1), Preferred: true}, {Nodes: numa.Of(2), Preferred: true}}}
+	device := map[string][]numa.Hint{"a": {{Nodes: numa.Of(2), Preferred: true}, {Nodes: numa.Of(2, 3)}},
+		"b": {{Nodes: numa.Of(1), Preferred: true}, {Nodes: numa.Of(2), Preferred: true}}}
 	p := guaranteed("p", 16)
 	b.ReportAllocs()
 	for b.Loop() {
@@ -186,7 +190,8 @@ func TestTakesWhatKubeletTakes(t *testing.T) {
 		require.Len(t, fields, 6, line)
 		n, err := strconv.Atoi(fields[3])
 		require.NoError(t, err)
-		got, err := cpus.TakeNearForTest(machines.Read(t, fields[0]), set(t, fields[2]), n, numa.Of(set(t, fields[4]).List()...), optionsOf(t, fields[1]))
+		got, err := cpus.TakeNearForTest(machines.Read(t, fields[0]), set(t, fields[2]), n,
+			numa.Of(set(t, fields[4]).List()...), optionsOf(t, fields[1]))
 		require.NoError(t, err, line)
 		assert.Equal(t, fields[5], got.String(), line)
 		checked++

@@ -134,14 +134,19 @@ func (v *view) can(nodes numa.Nodes, reusable func(numa.Nodes, v1.ResourceName) 
 	return true
 }
 
-// hints returns the sets of nodes that have the request, see [numa.Hints]. reusable is what the container may take beside what is free.
-func (s *machineState) hints(request amounts, reusable func(numa.Nodes, v1.ResourceName) uint64) iter.Seq2[numa.Hint, int] {
+// hints returns the sets of nodes that have the request, see [numa.Hints]. reusable is what the container may take
+// beside what is free.
+func (s *machineState) hints(request amounts,
+	reusable func(numa.Nodes, v1.ResourceName) uint64) iter.Seq2[numa.Hint, int] {
 	v := s.view(request)
-	return numa.Hints(numa.Of(slices.Collect(maps.Keys(s.nodes))...), v.could, func(nodes numa.Nodes) bool { return v.can(nodes, reusable) })
+	return numa.Hints(numa.Of(slices.Collect(maps.Keys(s.nodes))...), v.could,
+		func(nodes numa.Nodes) bool { return v.can(nodes, reusable) })
 }
 
-// choose returns the nodes for the request: those of the hint or, if they do not have it or would mix groups, the best ones that contain them.
-func (s *machineState) choose(request amounts, reusable func(numa.Nodes, v1.ResourceName) uint64, hint numa.Hint) (numa.Nodes, error) {
+// choose returns the nodes for the request: those of the hint or, if they do not have it or would mix groups, the best
+// ones that contain them.
+func (s *machineState) choose(request amounts, reusable func(numa.Nodes, v1.ResourceName) uint64,
+	hint numa.Hint) (numa.Nodes, error) {
 	nodes := hint.Nodes
 	if !s.exist(nodes) {
 		return 0, fmt.Errorf("the NUMA nodes %s do not exist", nodes)
@@ -160,7 +165,8 @@ func (s *machineState) choose(request amounts, reusable func(numa.Nodes, v1.Reso
 		case best.Nodes == 0:
 			return 0, fmt.Errorf("no NUMA nodes with %s have enough free memory: %s", nodes, s.describe(request))
 		case hint.Preferred && !best.Preferred:
-			return 0, fmt.Errorf("the preferred number of NUMA nodes does not have enough free memory: %s", s.describe(request))
+			return 0, fmt.Errorf("the preferred number of NUMA nodes does not have enough free memory: %s",
+				s.describe(request))
 		}
 		nodes = best.Nodes
 	}

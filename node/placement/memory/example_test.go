@@ -33,7 +33,8 @@ func Example() {
 	amounts := v1.ResourceList{v1.ResourceCPU: resource.MustParse("2"), v1.ResourceMemory: resource.MustParse("8Gi")}
 	pod := &v1.Pod{}
 	pod.UID = "uid"
-	pod.Spec.Containers = []v1.Container{{Name: "db", Resources: v1.ResourceRequirements{Requests: amounts, Limits: amounts}}}
+	pod.Spec.Containers = []v1.Container{{Name: "db", Resources: v1.ResourceRequirements{Requests: amounts,
+		Limits: amounts}}}
 	db := &pod.Spec.Containers[0]
 
 	// A topology manager calls these.

@@ -23,7 +23,8 @@ func (m *Manager) admitHeld(uid types.UID) bool {
 	return true
 }
 
-// releaseHold ends the hold of a state that can be read, if the pod is the last one in it. It reports whether it did. mu is held.
+// releaseHold ends the hold of a state that can be read, if the pod is the last one in it. It reports whether it did.
+// mu is held.
 func (m *Manager) releaseHold(uid types.UID) bool {
 	if m.held == nil || !m.holding[uid] {
 		return false
@@ -36,8 +37,8 @@ func (m *Manager) releaseHold(uid types.UID) bool {
 	return true
 }
 
-// Reset replaces the state by an empty one after a [*StateError] of [Manager.Restore], as with [Options.Reset]. It does nothing if the manager is not held.
-// Run writes the state. It fails if the state was not read.
+// Reset replaces the state by an empty one after a [*StateError] of [Manager.Restore], as with [Options.Reset]. It does
+// nothing if the manager is not held. Run writes the state. It fails if the state was not read.
 func (m *Manager) Reset() error {
 	if err := m.file.Load(); err != nil {
 		return err
@@ -57,6 +58,7 @@ func (m *Manager) Reset() error {
 }
 
 func (m *Manager) logReset(held *StateError) {
-	m.opts.Logger.Info("The state of memory is replaced by an empty one: containers that run keep their memory nodes until they are created again",
+	m.opts.Logger.Info("The state of memory is replaced by an empty one: containers that run keep their memory "+
+		"nodes until they are created again",
 		"path", held.Path, "reason", held.Err.Error())
 }

@@ -16,10 +16,12 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
-// While the state does not fit, what runs goes on, nothing is given, and the file stays as it is; until the pods in it have ended.
+// While the state does not fit, what runs goes on, nothing is given, and the file stays as it is; until the pods in it
+// have ended.
 func TestHeld(t *testing.T) {
 	path := filepath.Join(t.TempDir(), FileName)
-	p, other, young := pod("p", nil, container("c", "memory", "1Gi")), pod("other", nil, container("c", "memory", "1Gi")), pod("young", nil, container("c", "memory", "1Gi"))
+	p, other, young := pod("p", nil, container("c", "memory", "1Gi")),
+		pod("other", nil, container("c", "memory", "1Gi")), pod("young", nil, container("c", "memory", "1Gi"))
 	m := newManager(t, path, 2, reserving(2))
 	require.NoError(t, admit(m, p, numa.Hint{}))
 	write(t, m, p)

@@ -26,26 +26,28 @@ import (
 type Options struct {
 	// Reserved is memory that no container is given. Some memory must be reserved.
 	Reserved []Reservation
-	// NodeReserved is what the machine reserves: kube-reserved, system-reserved and the hard eviction threshold together. As in kubelet, the sum
-	// of Reserved must be equal for memory and huge pages of each size.
+	// NodeReserved is what the machine reserves: kube-reserved, system-reserved and the hard eviction threshold
+	// together. As in kubelet, the sum of Reserved must be equal for memory and huge pages of each size.
 	NodeReserved v1.ResourceList
-	// Gone reports whether nothing of the pod is left, so that Restore gives back what it holds: its end was reported to an earlier agent, if at
-	// all. It must not block. It is called in Restore and, while the manager is held, for each pod that requests memory: one that is not gone runs
-	// already, and is not refused. So it must be true for a pod of which nothing was started yet, for which Parts.Gone of an agent alone is false. If nil, a
-	// pod of the state keeps its memory, and a manager that is held refuses all others.
+	// Gone reports whether nothing of the pod is left, so that Restore gives back what it holds: its end was reported
+	// to an earlier agent, if at all. It must not block. It is called in Restore and, while the manager is held, for
+	// each pod that requests memory: one that is not gone runs already, and is not refused. So it must be true for a
+	// pod of which nothing was started yet, for which Parts.Gone of an agent alone is false. If nil, a pod of the state
+	// keeps its memory, and a manager that is held refuses all others.
 	Gone func(uid types.UID) bool
 	// Reset replaces a state that cannot be used by an empty one. Default: Restore fails with a [*StateError].
 	Reset bool
 	// ResetHint ends the text of a [*StateError]: how a user resets the state, such as the name of a flag.
 	ResetHint string
-	// Pinned is called after each allocation for a container of a Guaranteed pod, with its error. It must not block. Default: nothing.
+	// Pinned is called after each allocation for a container of a Guaranteed pod, with its error. It must not block.
+	// Default: nothing.
 	Pinned func(err error)
 	// Logger is for problems that concern no single pod. Default: that of package slog.
 	Logger logr.Logger
 }
 
-// Manager gives containers memory. It is a provider of hints for a topology manager, and joins the life of pods, see package
-// lifecycle. Make one with [New]. It is safe for concurrent use.
+// Manager gives containers memory. It is a provider of hints for a topology manager, and joins the life of pods, see
+// package lifecycle. Make one with [New]. It is safe for concurrent use.
 type Manager struct {
 	path    string
 	file    *checkpoint.File
@@ -63,7 +65,8 @@ type Manager struct {
 	held *StateError
 	// holding are the pods of the state that have not ended, while the manager is held; nil if the file cannot be read.
 	holding map[types.UID]bool
-	// admittedWhileHeld are the pods that were admitted while the manager was held: they have no memory of chosen nodes.
+	// admittedWhileHeld are the pods that were admitted while the manager was held: they have no memory of chosen
+	// nodes.
 	admittedWhileHeld map[types.UID]bool
 }
 
@@ -77,8 +80,8 @@ var (
 	_ lifecycle.Runner          = (*Manager)(nil)
 )
 
-// New returns a manager of the memory of the machine with its state in the file, which kubelet has in its root directory under
-// [FileName]. It reads nothing. Its error names all that is wrong with the reservations.
+// New returns a manager of the memory of the machine with its state in the file, which kubelet has in its root
+// directory under [FileName]. It reads nothing. Its error names all that is wrong with the reservations.
 func New(path string, machine numa.Machine, opts Options) (*Manager, error) {
 	opts.Logger = logging.OrDefault(opts.Logger)
 	_, err := newMachineState(machine, opts.Reserved, opts.NodeReserved)
@@ -103,7 +106,8 @@ func New(path string, machine numa.Machine, opts Options) (*Manager, error) {
 // Name implements [lifecycle.Component].
 func (m *Manager) Name() string { return "memory" }
 
-// Run writes the state, as kubelet does when it starts, and later what could not be written. It implements [lifecycle.Runner].
+// Run writes the state, as kubelet does when it starts, and later what could not be written. It implements
+// [lifecycle.Runner].
 func (m *Manager) Run(ctx context.Context) error {
 	if !m.running.CompareAndSwap(false, true) {
 		return fmt.Errorf("memory: %w", runtime.ErrAlreadyRunning)
@@ -112,8 +116,9 @@ func (m *Manager) Run(ctx context.Context) error {
 	return nil
 }
 
-// Hints returns the sets of nodes on which the container or, if it is nil, the pod can have its memory, by the resources that it
-// requests: nil if it needs none, or has no choice. If no nodes have the memory, Allocate refuses the pod, as in kubelet.
+// Hints returns the sets of nodes on which the container or, if it is nil, the pod can have its memory, by the
+// resources that it requests: nil if it needs none, or has no choice. If no nodes have the memory, Allocate refuses the
+// pod, as in kubelet.
 func (m *Manager) Hints(pod *v1.Pod, container *v1.Container) map[string][]numa.Hint {
 	if !counts(pod) || m.file.Loaded() != nil {
 		return nil
@@ -126,8 +131,9 @@ func (m *Manager) Hints(pod *v1.Pod, container *v1.Container) map[string][]numa.
 	return m.machine.podHints(pod, container)
 }
 
-// Allocate gives the container memory on the nodes of the hint, or on more nodes if these do not suffice. A container that has memory keeps it.
-// The error refuses the pod with the reason UnexpectedAdmissionError, as in kubelet. While the manager is held, it refuses pods of which nothing runs yet.
+// Allocate gives the container memory on the nodes of the hint, or on more nodes if these do not suffice. A container
+// that has memory keeps it. The error refuses the pod with the reason UnexpectedAdmissionError, as in kubelet. While
+// the manager is held, it refuses pods of which nothing runs yet.
 func (m *Manager) Allocate(pod *v1.Pod, container *v1.Container, hint numa.Hint) error {
 	if !counts(pod) {
 		return nil
@@ -141,7 +147,8 @@ func (m *Manager) Allocate(pod *v1.Pod, container *v1.Container, hint numa.Hint)
 	}
 	m.opts.Pinned(err)
 	if err != nil {
-		return lifecycle.Refuse("UnexpectedAdmissionError", fmt.Sprintf("Allocate failed due to [memorymanager] container %q: %v, which is unexpected",
+		return lifecycle.Refuse("UnexpectedAdmissionError", fmt.Sprintf("Allocate failed due to [memorymanager] "+
+			"container %q: %v, which is unexpected",
 			container.Name, err))
 	}
 	return nil
@@ -186,9 +193,12 @@ func (m *Manager) Prepare(_ context.Context, req lifecycle.PrepareRequest) (life
 	return lifecycle.PrepareResponse{}, nil
 }
 
-// EditContainer returns the memory nodes of the container, and gives back what earlier init containers have. It implements [lifecycle.ContainerEditor].
-func (m *Manager) EditContainer(ctx context.Context, pod *v1.Pod, container *v1.Container) (runtime.ContainerEdits, error) {
-	if _, kind := podspec.FindContainer(&pod.Spec, container.Name); !counts(pod) || kind == podspec.EphemeralContainer || runtime.ForResize(ctx) {
+// EditContainer returns the memory nodes of the container, and gives back what earlier init containers have. It
+// implements [lifecycle.ContainerEditor].
+func (m *Manager) EditContainer(ctx context.Context, pod *v1.Pod,
+	container *v1.Container) (runtime.ContainerEdits, error) {
+	if _, kind := podspec.FindContainer(&pod.Spec, container.Name); !counts(pod) ||
+		kind == podspec.EphemeralContainer || runtime.ForResize(ctx) {
 		return runtime.ContainerEdits{}, nil // ephemeral containers run beside init containers, and request nothing
 	}
 	m.mu.Lock()
@@ -197,7 +207,8 @@ func (m *Manager) EditContainer(ctx context.Context, pod *v1.Pod, container *v1.
 		return runtime.ContainerEdits{}, nil
 	}
 	if m.machine == nil || len(m.machine.entries[string(pod.UID)]) == 0 {
-		return runtime.ContainerEdits{}, fmt.Errorf("container %q of pod %s has no memory: the pod was not admitted", container.Name, runtime.RefOf(pod))
+		return runtime.ContainerEdits{}, fmt.Errorf("container %q of pod %s has no memory: the pod was not admitted",
+			container.Name, runtime.RefOf(pod))
 	}
 	for _, init := range reuse.Ended(&pod.Spec, container.Name) {
 		if m.machine.drop(string(pod.UID), init) {
@@ -233,8 +244,8 @@ func (m *Manager) Refused(pod *v1.Pod) {
 	m.end(pod.UID)
 }
 
-// end gives back the memory of a pod. Run writes the state: one that cannot be written does not keep the pod. If the state could not be read, the pod is back
-// when it is read; the error is that of each container.
+// end gives back the memory of a pod. Run writes the state: one that cannot be written does not keep the pod. If the
+// state could not be read, the pod is back when it is read; the error is that of each container.
 func (m *Manager) end(uid types.UID) {
 	m.mu.Lock()
 	delete(m.admittedWhileHeld, uid)
@@ -272,8 +283,8 @@ func (m *Manager) Allocatable() (list []Block) {
 	return list
 }
 
-// Holds reports whether the container has the memory that it requests, or was an init container that has given it back; true if it requests none, or
-// goes on with what it has while the manager is held.
+// Holds reports whether the container has the memory that it requests, or was an init container that has given it back;
+// true if it requests none, or goes on with what it has while the manager is held.
 func (m *Manager) Holds(pod *v1.Pod, container *v1.Container) bool {
 	if !counts(pod) {
 		return true

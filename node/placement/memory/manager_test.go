@@ -110,13 +110,17 @@ func write(t require.TestingT, m *Manager, p *v1.Pod) {
 
 func TestGroups(t *testing.T) {
 	m := newManager(t, filepath.Join(t.TempDir(), FileName), 3, reserving(3))
-	small, large, other := pod("small", nil, container("c", "memory", "2Gi")), pod("large", nil, container("c", "memory", "8Gi")), pod("other", nil, container("c", "memory", "8Gi"))
+	small, large, other := pod("small", nil, container("c", "memory", "2Gi")),
+		pod("large", nil, container("c", "memory", "8Gi")), pod("other", nil, container("c", "memory", "8Gi"))
 	hints := m.Hints(large, &large.Spec.Containers[0])["memory"]
-	assert.Equal(t, []numa.Hint{{Nodes: numa.Of(0, 1), Preferred: true}, {Nodes: numa.Of(0, 2), Preferred: true}, {Nodes: numa.Of(1, 2), Preferred: true}, {Nodes: numa.Of(0, 1, 2)}}, hints)
+	assert.Equal(t, []numa.Hint{{Nodes: numa.Of(0, 1), Preferred: true}, {Nodes: numa.Of(0, 2), Preferred: true},
+		{Nodes: numa.Of(1, 2), Preferred: true}, {Nodes: numa.Of(0, 1, 2)}}, hints)
 	require.NoError(t, admit(m, small, numa.Hint{}))
 	assert.Equal(t, []Block{{Nodes: numa.Of(0), Resource: "memory", Size: 2 * gi}}, m.Of("small", "c"))
-	assert.Equal(t, []numa.Hint{{Nodes: numa.Of(1, 2), Preferred: true}}, m.Hints(large, nil)["memory"], "a node with a block of its own joins no group")
-	require.NoError(t, admit(m, large, numa.Hint{Nodes: numa.Of(2), Preferred: true}), "the nodes of a hint are extended")
+	assert.Equal(t, []numa.Hint{{Nodes: numa.Of(1, 2), Preferred: true}}, m.Hints(large, nil)["memory"],
+		"a node with a block of its own joins no group")
+	require.NoError(t, admit(m, large, numa.Hint{Nodes: numa.Of(2), Preferred: true}),
+		"the nodes of a hint are extended")
 	assert.Equal(t, "1-2", start(t, m, large, "c"))
 	assert.Equal(t, []numa.Hint{{Nodes: numa.Of(1, 2), Preferred: true}}, m.Hints(large, nil)["memory"], "what it has")
 	assert.Equal(t, []numa.Hint{{Nodes: numa.Of(0), Preferred: true}}, m.Hints(small, nil)["memory"])
@@ -126,7 +130,8 @@ func TestGroups(t *testing.T) {
 	require.ErrorAs(t, err, &refusal)
 	assert.Equal(t, "UnexpectedAdmissionError", refusal.Reason)
 	assert.Equal(t, `Allocate failed due to [memorymanager] container "c": no NUMA nodes have enough free memory: `+
-		"8589934592 bytes of memory requested, free are 4831838208 on node 0, 0 on node 1, 5368709120 on node 2, which is unexpected", refusal.Message)
+		"8589934592 bytes of memory requested, free are 4831838208 on node 0, 0 on node 1, 5368709120 on node 2, "+
+		"which is unexpected", refusal.Message)
 	assert.Nil(t, m.Hints(other, nil), "as in kubelet")
 	err = admit(m, other, numa.Hint{Nodes: numa.Of(7)})
 	assert.ErrorContains(t, err, "do not exist")
@@ -148,8 +153,10 @@ func TestHugePages(t *testing.T) {
 	m := newManager(t, filepath.Join(t.TempDir(), FileName), 2, reserving(2))
 	p := pod("p", nil, container("c", "memory", "1Gi", huge, "1Gi"))
 	require.NoError(t, admit(m, p, numa.Hint{Nodes: numa.Of(1)}))
-	assert.Equal(t, []Block{{Nodes: numa.Of(1), Resource: huge, Size: gi}, {Nodes: numa.Of(1), Resource: "memory", Size: gi}}, m.Of("p", "c"))
-	assert.Equal(t, []numa.Hint{{Nodes: numa.Of(0), Preferred: true}}, m.Hints(pod("q", nil, container("c", "memory", "1Gi", huge, "2Mi")), nil)[huge])
+	assert.Equal(t, []Block{{Nodes: numa.Of(1), Resource: huge, Size: gi}, {Nodes: numa.Of(1), Resource: "memory",
+		Size: gi}}, m.Of("p", "c"))
+	assert.Equal(t, []numa.Hint{{Nodes: numa.Of(0), Preferred: true}},
+		m.Hints(pod("q", nil, container("c", "memory", "1Gi", huge, "2Mi")), nil)[huge])
 	err := admit(m, pod("r", nil, container("c", "memory", "1Gi", "hugepages-1Gi", "1Gi")), numa.Hint{})
 	assert.ErrorContains(t, err, "hugepages-1Gi requested, free are 0 on node 0, 0 on node 1")
 	err = admit(m, pod("s", nil, container("c", "memory", "1Gi", "hugepages-4Mi", "4Mi")), numa.Hint{})
@@ -161,9 +168,11 @@ func TestHugePages(t *testing.T) {
 
 func TestOnlyGuaranteedPods(t *testing.T) {
 	m := newManager(t, filepath.Join(t.TempDir(), FileName), 2, reserving(2))
-	burstable := pod("burstable", nil, v1.Container{Name: "c", Resources: v1.ResourceRequirements{Requests: list("memory", "1Gi")}})
+	burstable := pod("burstable", nil,
+		v1.Container{Name: "c", Resources: v1.ResourceRequirements{Requests: list("memory", "1Gi")}})
 	level := pod("level", nil, container("c", "memory", "1Gi"))
-	level.Spec.Resources = &v1.ResourceRequirements{Requests: list("cpu", "2", "memory", "2Gi"), Limits: list("cpu", "2", "memory", "2Gi")}
+	level.Spec.Resources = &v1.ResourceRequirements{Requests: list("cpu", "2", "memory", "2Gi"),
+		Limits: list("cpu", "2", "memory", "2Gi")}
 	for _, p := range []*v1.Pod{burstable, level} {
 		assert.Nil(t, m.Hints(p, nil))
 		require.NoError(t, admit(m, p, numa.Hint{}))
@@ -177,7 +186,8 @@ func TestOnlyGuaranteedPods(t *testing.T) {
 func TestReuse(t *testing.T) {
 	path := filepath.Join(t.TempDir(), FileName)
 	m := newManager(t, path, 1, reserving(1))
-	p := pod("p", []v1.Container{container("one", "memory", "2Gi"), sidecar("side", "memory", "1Gi"), container("two", "memory", "3Gi")},
+	p := pod("p", []v1.Container{container("one", "memory", "2Gi"), sidecar("side", "memory", "1Gi"),
+		container("two", "memory", "3Gi")},
 		container("a", "memory", "2Gi"), container("b", "memory", "512Mi"))
 	require.NoError(t, admit(m, p, numa.Hint{}))
 	sizes := func(m *Manager) (out []uint64) {
@@ -196,7 +206,8 @@ func TestReuse(t *testing.T) {
 		assert.Equal(t, "0", start(t, m, p, c), c)
 	}
 	debugged := p.DeepCopy()
-	debugged.Spec.EphemeralContainers = []v1.EphemeralContainer{{EphemeralContainerCommon: v1.EphemeralContainerCommon{Name: "debug"}}}
+	debugged.Spec.EphemeralContainers = []v1.EphemeralContainer{
+		{EphemeralContainerCommon: v1.EphemeralContainerCommon{Name: "debug"}}}
 	assert.Empty(t, start(t, m, debugged, "debug"))
 	_, err := m.EditContainer(runtime.WithResize(t.Context()), p, &p.Spec.Containers[0])
 	require.NoError(t, err)
@@ -240,7 +251,8 @@ func TestRefusedBeforeTheStateIsRead(t *testing.T) {
 }
 
 func TestRequests(t *testing.T) {
-	p := pod("p", []v1.Container{container("one", "memory", "2Gi"), sidecar("side", "memory", "1Gi"), container("two", "memory", "5Gi")},
+	p := pod("p", []v1.Container{container("one", "memory", "2Gi"), sidecar("side", "memory", "1Gi"),
+		container("two", "memory", "5Gi")},
 		container("a", "memory", "2Gi"), container("b", "memory", "1Gi", huge, "2Mi"))
 	m := newManager(t, filepath.Join(t.TempDir(), FileName), 4, reserving(4))
 	for resource, want := range map[string]int{"memory": 1, huge: 1} {
@@ -348,7 +360,8 @@ func TestStates(t *testing.T) {
 		assert.Equal(t, path, wrong.Path, name)
 		assert.ErrorContains(t, err, c.problem, name)
 		assert.ErrorContains(t, err, "drain the node", name)
-		assert.ErrorContains(t, admit(m, pod("new", nil, container("c", "memory", "1Gi")), numa.Hint{}), "cannot be used", name)
+		assert.ErrorContains(t, admit(m, pod("new", nil, container("c", "memory", "1Gi")), numa.Hint{}),
+			"cannot be used", name)
 		assert.Nil(t, m.Of("p", "c"), name)
 		unreadable := len(wrong.Pods) == 0
 		assert.Equal(t, slices.Contains([]string{"empty", "changed", "null"}, name), unreadable, name)
@@ -488,7 +501,8 @@ func TestAsKubelet(t *testing.T) {
 	require.NoError(t, err)
 	path := filepath.Join(t.TempDir(), FileName)
 	pods := []*v1.Pod{
-		pod("uid-a", []v1.Container{container("init", "memory", "3Gi")}, container("web", "memory", "2Gi", huge, "512Mi"), container("log", "memory", "512Mi")),
+		pod("uid-a", []v1.Container{container("init", "memory", "3Gi")}, container("web", "memory", "2Gi", huge,
+			"512Mi"), container("log", "memory", "512Mi")),
 		pod("uid-b", nil, container("db", "memory", "5Gi", huge, "1Gi")),
 	}
 	m := newManager(t, path, 2, reserving(2))
@@ -503,7 +517,8 @@ func TestAsKubelet(t *testing.T) {
 		require.NoError(t, err)
 		for _, containers := range f.Entries {
 			for _, blocks := range containers { // kubelet's order is random
-				slices.SortFunc(blocks, func(a, b state.Block) int { return strings.Compare(string(a.Type), string(b.Type)) })
+				slices.SortFunc(blocks,
+					func(a, b state.Block) int { return strings.Compare(string(a.Type), string(b.Type)) })
 			}
 		}
 		return f
@@ -524,7 +539,8 @@ func TestAsKubelet(t *testing.T) {
 // A pod of four containers on a machine of eight nodes.
 func BenchmarkAllocate(b *testing.B) {
 	m := newManager(b, filepath.Join(b.TempDir(), FileName), 8, reserving(8))
-	p := pod("p", nil, container("a", "memory", "1Gi"), container("b", "memory", "1Gi"), container("c", "memory", "1Gi", huge, "2Mi"), container("d", "memory", "1Gi"))
+	p := pod("p", nil, container("a", "memory", "1Gi"), container("b", "memory", "1Gi"),
+		container("c", "memory", "1Gi", huge, "2Mi"), container("d", "memory", "1Gi"))
 	for b.Loop() {
 		for i := range p.Spec.Containers {
 			hints := m.Hints(p, &p.Spec.Containers[i])["memory"]

@@ -89,8 +89,8 @@ func check(t *rapid.T, m *Manager) {
 	}
 }
 
-// Whatever pods come, start, end and are admitted again by later agents: what is given is what the machine state says, no node is in two groups, a container
-// keeps what it has, and everything comes back.
+// Whatever pods come, start, end and are admitted again by later agents: what is given is what the machine state says,
+// no node is in two groups, a container keeps what it has, and everything comes back.
 func TestModel(t *testing.T) {
 	dirs := t.TempDir()
 	runs := 0

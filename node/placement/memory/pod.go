@@ -42,7 +42,8 @@ func requestOf(list v1.ResourceList) (amounts, error) {
 	return request, nil
 }
 
-// passed reports whether the container is an init container without blocks, although a later one has some: what it had was given back.
+// passed reports whether the container is an init container without blocks, although a later one has some: what it had
+// was given back.
 func (s *machineState) passed(pod *v1.Pod, container string) bool {
 	entries := s.entries[string(pod.UID)]
 	if _, ok := entries[container]; ok {
@@ -56,7 +57,8 @@ func (s *machineState) passed(pod *v1.Pod, container string) bool {
 	return false
 }
 
-// reusable returns a function for [machineState.hints]: what init containers before the container have on the very nodes.
+// reusable returns a function for [machineState.hints]: what init containers before the container have on the very
+// nodes.
 func (s *machineState) reusable(pod *v1.Pod, container string) func(numa.Nodes, v1.ResourceName) uint64 {
 	var blocks []state.Block
 	for _, name := range reuse.Ended(&pod.Spec, container) {
@@ -119,7 +121,8 @@ func (s *machineState) reuse(pod *v1.Pod, container string, nodes numa.Nodes, re
 // podHints returns the hints of the container or, if it is nil, of the pod.
 func (s *machineState) podHints(pod *v1.Pod, c *v1.Container) map[string][]numa.Hint {
 	container := ""
-	request, err := requestOf(resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{ExcludeOverhead: true}))
+	request, err := requestOf(resourcehelper.PodRequests(pod,
+		resourcehelper.PodResourcesOptions{ExcludeOverhead: true}))
 	if c != nil {
 		container = c.Name
 		request, err = requestOf(c.Resources.Requests)

@@ -30,7 +30,8 @@ func newMachineState(machine numa.Machine, reserved []Reservation, ofNode v1.Res
 		tables := map[v1.ResourceName]*state.MemoryTable{}
 		left := n.Memory
 		for size, count := range n.HugePages {
-			name := v1.ResourceName(v1.ResourceHugePagesPrefix + resource.NewQuantity(int64(size), resource.BinarySI).String())
+			name := v1.ResourceName(v1.ResourceHugePagesPrefix + resource.NewQuantity(int64(size),
+				resource.BinarySI).String())
 			tables[name] = &state.MemoryTable{TotalMemSize: size * count, Allocatable: size * count}
 			left -= min(left, size*count)
 		}
@@ -50,7 +51,8 @@ func newMachineState(machine numa.Machine, reserved []Reservation, ofNode v1.Res
 func (s *machineState) reserve(reserved []Reservation) (errs []error) {
 	for _, r := range reserved {
 		if s.nodes[r.Node] == nil {
-			errs = append(errs, fmt.Errorf("memory is reserved of the NUMA node %d, which the machine does not have", r.Node))
+			errs = append(errs, fmt.Errorf("memory is reserved of the NUMA node %d, which the machine does not have",
+				r.Node))
 			continue
 		}
 		for _, name := range slices.Sorted(maps.Keys(r.Limits)) {
@@ -59,15 +61,18 @@ func (s *machineState) reserve(reserved []Reservation) (errs []error) {
 			t := s.nodes[r.Node].MemoryMap[name]
 			switch {
 			case !isMemory(name):
-				errs = append(errs, fmt.Errorf("%q is reserved of NUMA node %d, and is neither memory nor huge pages of a size", name, r.Node))
+				errs = append(errs, fmt.Errorf("%q is reserved of NUMA node %d, and is neither memory nor huge "+
+					"pages of a size", name, r.Node))
 			case !ok || size <= 0:
-				errs = append(errs, fmt.Errorf("%s of %s is reserved of NUMA node %d: it is no number of bytes", q.String(), name, r.Node))
+				errs = append(errs, fmt.Errorf("%s of %s is reserved of NUMA node %d: it is no number of bytes",
+					q.String(), name, r.Node))
 			case t == nil:
 				errs = append(errs, fmt.Errorf("%s is reserved of NUMA node %d, which has none", name, r.Node))
 			case t.SystemReserved != 0:
 				errs = append(errs, fmt.Errorf("%s is reserved of NUMA node %d more than once", name, r.Node))
 			case uint64(size) > t.Allocatable:
-				errs = append(errs, fmt.Errorf("%s of %s is reserved of NUMA node %d, which has %d bytes", q.String(), name, r.Node, t.Allocatable))
+				errs = append(errs, fmt.Errorf("%s of %s is reserved of NUMA node %d, which has %d bytes", q.String(),
+					name, r.Node, t.Allocatable))
 			default:
 				t.SystemReserved = uint64(size)
 				t.Allocatable -= uint64(size)
@@ -77,7 +82,8 @@ func (s *machineState) reserve(reserved []Reservation) (errs []error) {
 	return errs
 }
 
-// sums reports each resource of which the nodes together reserve another amount than the machine, and that no memory is reserved.
+// sums reports each resource of which the nodes together reserve another amount than the machine, and that no memory is
+// reserved.
 func sums(reserved []Reservation, ofNode v1.ResourceList) (errs []error) {
 	sum, want := v1.ResourceList{}, v1.ResourceList{v1.ResourceMemory: {}}
 	for name, q := range ofNode {
@@ -101,12 +107,14 @@ func sums(reserved []Reservation, ofNode v1.ResourceList) (errs []error) {
 	for _, name := range slices.Sorted(maps.Keys(want)) {
 		w, s := want[name], sum[name]
 		if w.Cmp(s) != 0 {
-			errs = append(errs, fmt.Errorf("%s of %s is reserved of all NUMA nodes together, and %s by kube-reserved, system-reserved and "+
+			errs = append(errs, fmt.Errorf("%s of %s is reserved of all NUMA nodes together, and %s by "+
+				"kube-reserved, system-reserved and "+
 				"the hard eviction threshold: they must be equal", s.String(), name, w.String()))
 		}
 	}
 	if q := sum[v1.ResourceMemory]; q.Sign() <= 0 {
-		errs = append(errs, errors.New("no memory is reserved for the system: the policy Static needs reservations of memory"))
+		errs = append(errs,
+			errors.New("no memory is reserved for the system: the policy Static needs reservations of memory"))
 	}
 	return errs
 }

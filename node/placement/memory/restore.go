@@ -22,18 +22,21 @@ const (
 	policy = "Static"
 )
 
-// StateError means that the state cannot be used: the file is corrupt, of another policy, or of other amounts of memory or reservations.
+// StateError means that the state cannot be used: the file is corrupt, of another policy, or of other amounts of memory
+// or reservations.
 type StateError struct {
 	Path string
 	Err  error
-	// Pods are those that hold memory by the state. There is none if the file cannot be read: then it is not known which pods do.
+	// Pods are those that hold memory by the state. There is none if the file cannot be read: then it is not known
+	// which pods do.
 	Pods []types.UID
 	// Hint is [Options.ResetHint].
 	Hint string
 }
 
 func (e *StateError) Error() string {
-	text := fmt.Sprintf("memory: the state %s cannot be used: %v: drain the node and remove the file, or have it reset", e.Path, e.Err)
+	text := fmt.Sprintf("memory: the state %s cannot be used: %v: drain the node and remove the file, or have it reset",
+		e.Path, e.Err)
 	if e.Hint != "" {
 		text += "; " + e.Hint
 	}
@@ -42,10 +45,12 @@ func (e *StateError) Error() string {
 
 func (e *StateError) Unwrap() error { return e.Err }
 
-// Restore reads the state, unless it is read already. It is called before the agent runs; otherwise the first allocation does it.
+// Restore reads the state, unless it is read already. It is called before the agent runs; otherwise the first
+// allocation does it.
 //
-// With a [*StateError] the manager is held, until [Manager.Reset] or the end of the pods of StateError.Pods: it can be used, and does what the package
-// documentation says. With another error, of the disk, no container with memory can be created until Restore succeeds.
+// With a [*StateError] the manager is held, until [Manager.Reset] or the end of the pods of StateError.Pods: it can be
+// used, and does what the package documentation says. With another error, of the disk, no container with memory can be
+// created until Restore succeeds.
 func (m *Manager) Restore() error { return m.stateError(m.file.Load()) }
 
 // stateError returns the error of the read of the state, or why the state that was read cannot be used.
@@ -88,9 +93,9 @@ func (m *Manager) restore() error {
 	return nil
 }
 
-// StaticLeft reports whether a state of the policy Static is left, for an agent that gives containers no memory: kubelet's policy None. If pods hold
-// memory by it, but for those of which gone reports that nothing is left, it fails with a [*StateError] that has these pods. If it cannot be read, it
-// fails with one that has none. It changes nothing.
+// StaticLeft reports whether a state of the policy Static is left, for an agent that gives containers no memory:
+// kubelet's policy None. If pods hold memory by it, but for those of which gone reports that nothing is left, it fails
+// with a [*StateError] that has these pods. If it cannot be read, it fails with one that has none. It changes nothing.
 func StaticLeft(path string, gone func(types.UID) bool) (bool, error) {
 	f, err := readState(&safefile.Reader{}, path)
 	switch {
@@ -100,13 +105,15 @@ func StaticLeft(path string, gone func(types.UID) bool) (bool, error) {
 		return errors.As(err, new(*StateError)), err
 	}
 	if left := holders(f, gone); len(left) > 0 {
-		return true, &StateError{Path: path, Err: errors.New("pods hold memory by the policy Static, and the policy is None"), Pods: left}
+		return true, &StateError{Path: path,
+			Err: errors.New("pods hold memory by the policy Static, and the policy is None"), Pods: left}
 	}
 	return true, nil
 }
 
-// LeaveStatic removes what [StaticLeft] reports, so that kubelet can be started with the policy None, too. It fails as StaticLeft does, or with reset
-// it removes the state also after a [*StateError]: containers that run keep their memory nodes until they end.
+// LeaveStatic removes what [StaticLeft] reports, so that kubelet can be started with the policy None, too. It fails as
+// StaticLeft does, or with reset it removes the state also after a [*StateError]: containers that run keep their memory
+// nodes until they end.
 func LeaveStatic(path string, gone func(types.UID) bool, reset bool) error {
 	left, err := StaticLeft(path, gone)
 	if err != nil && (!reset || !errors.As(err, new(*StateError))) {
@@ -158,7 +165,8 @@ func (m *Manager) read() (*machineState, error) {
 		return m.empty(), nil
 	}
 	if f.PolicyName != policy {
-		return nil, &StateError{Path: m.path, Err: fmt.Errorf("it is of the policy %q, not %q", f.PolicyName, policy), Pods: left}
+		return nil, &StateError{Path: m.path, Err: fmt.Errorf("it is of the policy %q, not %q", f.PolicyName, policy),
+			Pods: left}
 	}
 	s, err := m.recount(f)
 	if err != nil {
@@ -223,11 +231,13 @@ func (s *machineState) same(id int, file *machineState) error {
 	case other == nil:
 		return fmt.Errorf("it has no NUMA node %d", id)
 	case n.NumberOfAssignments != other.NumberOfAssignments:
-		return fmt.Errorf("it counts %d blocks on NUMA node %d, where containers have %d", other.NumberOfAssignments, id, n.NumberOfAssignments)
+		return fmt.Errorf("it counts %d blocks on NUMA node %d, where containers have %d", other.NumberOfAssignments,
+			id, n.NumberOfAssignments)
 	case group != numa.Of(other.Cells...) || group.Len() != len(other.Cells):
 		return fmt.Errorf("it has NUMA node %d in the group %v, in which containers have %v", id, other.Cells, n.Cells)
 	case len(n.MemoryMap) != len(other.MemoryMap):
-		return fmt.Errorf("it has %d resources on NUMA node %d, the machine %d", len(other.MemoryMap), id, len(n.MemoryMap))
+		return fmt.Errorf("it has %d resources on NUMA node %d, the machine %d", len(other.MemoryMap),
+			id, len(n.MemoryMap))
 	}
 	for _, name := range slices.Sorted(maps.Keys(n.MemoryMap)) {
 		t, o := *n.MemoryMap[name], other.MemoryMap[name]
@@ -235,11 +245,14 @@ func (s *machineState) same(id int, file *machineState) error {
 		case o == nil:
 			return fmt.Errorf("it has no %s on NUMA node %d", name, id)
 		case t.TotalMemSize != o.TotalMemSize:
-			return fmt.Errorf("it has %d bytes of %s on NUMA node %d, the machine %d", o.TotalMemSize, name, id, t.TotalMemSize)
+			return fmt.Errorf("it has %d bytes of %s on NUMA node %d, the machine %d", o.TotalMemSize,
+				name, id, t.TotalMemSize)
 		case t.SystemReserved != o.SystemReserved:
-			return fmt.Errorf("it reserves %d bytes of %s on NUMA node %d, the settings %d", o.SystemReserved, name, id, t.SystemReserved)
+			return fmt.Errorf("it reserves %d bytes of %s on NUMA node %d, the settings %d", o.SystemReserved, name,
+				id, t.SystemReserved)
 		case t.Allocatable != o.Allocatable:
-			return fmt.Errorf("it has %d allocatable bytes of %s on NUMA node %d, the machine %d", o.Allocatable, name, id, t.Allocatable)
+			return fmt.Errorf("it has %d allocatable bytes of %s on NUMA node %d, the machine %d", o.Allocatable,
+				name, id, t.Allocatable)
 		}
 		var free, otherFree uint64
 		for _, member := range n.Cells {
@@ -247,7 +260,8 @@ func (s *machineState) same(id int, file *machineState) error {
 			otherFree += file.table(member, name).Free
 		}
 		if free != otherFree {
-			return fmt.Errorf("it has %d free bytes of %s on the NUMA nodes %v, where containers leave %d", otherFree, name, n.Cells, free)
+			return fmt.Errorf("it has %d free bytes of %s on the NUMA nodes %v, where containers leave %d", otherFree,
+				name, n.Cells, free)
 		}
 	}
 	return nil
@@ -260,5 +274,6 @@ func (m *Manager) content(saved uint64) (uint64, []byte, error) {
 	if m.changes == saved || m.held != nil {
 		return saved, nil, nil
 	}
-	return m.changes, state.Format(&state.File{PolicyName: policy, MachineState: m.machine.nodes, Entries: m.machine.entries}), nil
+	return m.changes, state.Format(&state.File{PolicyName: policy, MachineState: m.machine.nodes,
+		Entries: m.machine.entries}), nil
 }

@@ -9,15 +9,17 @@ import (
 type Hint struct {
 	// Nodes is the set. The empty set means that no node is better than another one.
 	Nodes Nodes
-	// Preferred means that the provider of the resource knows no better set: for CPUs, one with as few nodes as possible.
+	// Preferred means that the provider of the resource knows no better set: for CPUs, one with as few nodes as
+	// possible.
 	Preferred bool
 }
 
-// maxSubsets is the number of nodes up to which all of their sets are considered: the most for which kubelet's topology manager has policies.
+// maxSubsets is the number of nodes up to which all of their sets are considered: the most for which kubelet's topology
+// manager has policies.
 const maxSubsets = 16
 
-// Subsets returns the sets of the nodes but the empty one, in the order of [Nodes.Compare]. Of more than 16 nodes it returns only those sets that have all
-// nodes between two, since there are 2 to the power of their number.
+// Subsets returns the sets of the nodes but the empty one, in the order of [Nodes.Compare]. Of more than 16 nodes it
+// returns only those sets that have all nodes between two, since there are 2 to the power of their number.
 func (n Nodes) Subsets() iter.Seq[Nodes] {
 	ids := slices.Collect(n.All())
 	return func(yield func(Nodes) bool) {
@@ -46,8 +48,9 @@ func (n Nodes) Subsets() iter.Seq[Nodes] {
 	}
 }
 
-// Hints returns the sets of the nodes that can serve a request, in the order of [Nodes.Compare]. could reports whether a set can serve it on an empty
-// machine. The hints with as few nodes as the smallest set that could are preferred; their number is fewest.
+// Hints returns the sets of the nodes that can serve a request, in the order of [Nodes.Compare]. could reports whether
+// a set can serve it on an empty machine. The hints with as few nodes as the smallest set that could are preferred;
+// their number is fewest.
 func Hints(nodes Nodes, could, can func(Nodes) bool) iter.Seq2[Hint, int] {
 	return func(yield func(h Hint, fewest int) bool) {
 		fewest := 0

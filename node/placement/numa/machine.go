@@ -11,7 +11,8 @@ type Machine struct {
 // CPU is a logical CPU, which the kernel schedules threads on.
 type CPU struct {
 	ID int
-	// Core is the physical core, and Socket the package: the lowest ID of the CPUs that share it, so that it is unique on the machine.
+	// Core is the physical core, and Socket the package: the lowest ID of the CPUs that share it, so that it is unique
+	// on the machine.
 	Core, Socket int
 	// UncoreCache is the last-level cache that the CPU shares with others: the lowest ID of these CPUs.
 	UncoreCache int

@@ -8,7 +8,8 @@ import (
 	"k8s.io/utils/cpuset"
 )
 
-// MaxNodes is the number of nodes that [Nodes] can have: their IDs are below it. It is kubelet's limit, that of a bit mask in a word.
+// MaxNodes is the number of nodes that [Nodes] can have: their IDs are below it. It is kubelet's limit, that of a bit
+// mask in a word.
 const MaxNodes = 64
 
 // Nodes is a set of nodes. The zero value is the empty set.
@@ -45,7 +46,8 @@ func (n Nodes) All() iter.Seq[int] {
 	}
 }
 
-// Compare orders sets as kubelet does: the one with fewer nodes comes first, of two with as many the one with the lower nodes.
+// Compare orders sets as kubelet does: the one with fewer nodes comes first, of two with as many the one with the lower
+// nodes.
 func (n Nodes) Compare(other Nodes) int {
 	return cmp.Or(cmp.Compare(n.Len(), other.Len()), cmp.Compare(n, other))
 }

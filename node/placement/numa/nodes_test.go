@@ -26,7 +26,8 @@ func TestNodes(t *testing.T) {
 
 func TestSubsets(t *testing.T) {
 	assert.Empty(t, slices.Collect(numa.Nodes(0).Subsets()))
-	assert.Equal(t, []numa.Nodes{numa.Of(1), numa.Of(4), numa.Of(63), numa.Of(1, 4), numa.Of(1, 63), numa.Of(4, 63), numa.Of(1, 4, 63)}, slices.Collect(numa.Of(1, 4, 63).Subsets()))
+	assert.Equal(t, []numa.Nodes{numa.Of(1), numa.Of(4), numa.Of(63), numa.Of(1, 4), numa.Of(1, 63), numa.Of(4, 63),
+		numa.Of(1, 4, 63)}, slices.Collect(numa.Of(1, 4, 63).Subsets()))
 	all := slices.Collect(numa.Nodes(1<<10 - 1).Subsets())
 	assert.Len(t, all, 1<<10-1)
 	assert.True(t, slices.IsSortedFunc(all, numa.Nodes.Compare))
@@ -42,7 +43,8 @@ func TestSubsets(t *testing.T) {
 func TestHints(t *testing.T) {
 	var got []numa.Hint
 	could := func(set numa.Nodes) bool { return set.Len() >= 2 }
-	for h, fewest := range numa.Hints(numa.Of(0, 1, 2), could, func(set numa.Nodes) bool { return set.Contains(numa.Of(0, 2)) }) {
+	for h, fewest := range numa.Hints(numa.Of(0, 1, 2), could,
+		func(set numa.Nodes) bool { return set.Contains(numa.Of(0, 2)) }) {
 		got = append(got, h)
 		assert.Equal(t, 2, fewest)
 	}

@@ -18,11 +18,11 @@ const (
 	nodeDir = "sys/devices/system/node"
 )
 
-// Read returns the machine that the files describe, such as os.DirFS("/"). It reads /sys, and /proc/meminfo on a kernel without NUMA. It
-// fails if the CPUs cannot be read, also on other operating systems than Linux.
+// Read returns the machine that the files describe, such as os.DirFS("/"). It reads /sys, and /proc/meminfo on a kernel
+// without NUMA. It fails if the CPUs cannot be read, also on other operating systems than Linux.
 //
-// Nodes with IDs from [MaxNodes] on are left out if they have no CPUs, as those of GPUs; otherwise they are an error. A CPU without a
-// node, as if the node is offline, belongs to the first one.
+// Nodes with IDs from [MaxNodes] on are left out if they have no CPUs, as those of GPUs; otherwise they are an error. A
+// CPU without a node, as if the node is offline, belongs to the first one.
 func Read(root fs.FS) (Machine, error) {
 	m, err := readCPUs(root)
 	if err == nil {
@@ -76,7 +76,8 @@ func readCPUs(root fs.FS) (m Machine, err error) {
 	return m, nil
 }
 
-// lastCache returns the lowest CPU that shares the cache of level 3 or higher with the CPU, or its socket if there is none (as kubelet).
+// lastCache returns the lowest CPU that shares the cache of level 3 or higher with the CPU, or its socket if there is
+// none (as kubelet).
 func lastCache(root fs.FS, dir string, online cpuset.CPUSet, c CPU) (int, error) {
 	const uncore = 3 // lower levels are those of a core
 	found, level := c.Socket, uncore-1
@@ -162,8 +163,8 @@ func (m *Machine) readNodes(root fs.FS) error {
 	return nil
 }
 
-// known returns the distances to the nodes that are not left out, which have these columns. If the kernel reports another number of nodes, it
-// returns nil: it is not known which they are.
+// known returns the distances to the nodes that are not left out, which have these columns. If the kernel reports
+// another number of nodes, it returns nil: it is not known which they are.
 func known(all []int, nodes int, columns []int) (out []int) {
 	if len(all) != nodes {
 		return nil

@@ -84,7 +84,8 @@ func TestReadMachines(t *testing.T) {
 
 func TestReadNodes(t *testing.T) {
 	n := machines.Read(t, "xeon-smt-2n").Nodes[1]
-	assert.Equal(t, numa.Node{ID: 1, Memory: 49519964 << 10, HugePages: map[uint64]uint64{2 << 20: 2048, 1 << 30: 0}, Distances: []int{21, 10}}, n)
+	assert.Equal(t, numa.Node{ID: 1, Memory: 49519964 << 10, HugePages: map[uint64]uint64{2 << 20: 2048, 1 << 30: 0},
+		Distances: []int{21, 10}}, n)
 	gpu := machines.Read(t, "power-gpu")
 	assert.Equal(t, []int{40, 10}, gpu.Nodes[1].Distances, "nodes of GPUs are left out")
 	assert.Nil(t, machines.Read(t, "offline").Nodes[0].Distances, "the kernel reports two for one node")
@@ -121,7 +122,8 @@ func TestReadWithoutNodes(t *testing.T) {
 	tree["sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages"] = &fstest.MapFile{Data: []byte("3\n")}
 	m, err := numa.Read(tree)
 	require.NoError(t, err)
-	assert.Equal(t, []numa.Node{{Memory: 1 << 20, HugePages: map[uint64]uint64{2 << 20: 3}, Distances: []int{10}}}, m.Nodes)
+	assert.Equal(t, []numa.Node{{Memory: 1 << 20, HugePages: map[uint64]uint64{2 << 20: 3}, Distances: []int{10}}},
+		m.Nodes)
 	assert.Equal(t, []string{"0-63"}, groups(m, func(c numa.CPU) int { return c.Node }))
 }
 

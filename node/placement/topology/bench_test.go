@@ -41,16 +41,18 @@ func (l listed) Watch(ctx context.Context, update func([]devices.Device)) error 
 	return nil
 }
 
-// BenchmarkAdmit is the admission and the end of a pod with 4 devices of 8, 16 exclusive CPUs of 128 and 8 GiB, on two memory nodes with the policy
-// single-numa-node; the limit is 1 ms.
+// BenchmarkAdmit is the admission and the end of a pod with 4 devices of 8, 16 exclusive CPUs of 128 and 8 GiB, on two
+// memory nodes with the policy single-numa-node; the limit is 1 ms.
 func BenchmarkAdmit(b *testing.B) {
 	dir := b.TempDir()
 	m := numa.Machine{Nodes: []numa.Node{{ID: 0, Memory: 256 << 30}, {ID: 1, Memory: 256 << 30}}}
 	for id := range 128 { // two sockets with 32 cores and 64 threads each
 		socket := id / 32 % 2
-		m.CPUs = append(m.CPUs, numa.CPU{ID: id, Core: id % 64, Socket: socket * 32, UncoreCache: id % 64 / 8 * 8, Node: socket})
+		m.CPUs = append(m.CPUs, numa.CPU{ID: id, Core: id % 64, Socket: socket * 32, UncoreCache: id % 64 / 8 * 8,
+			Node: socket})
 	}
-	exclusive, err := cpus.New(m, filepath.Join(dir, cpus.CheckpointName), cpuSetter{}, cpus.Options{ReservedCount: 2, Logger: logr.Discard()})
+	exclusive, err := cpus.New(m, filepath.Join(dir, cpus.CheckpointName), cpuSetter{},
+		cpus.Options{ReservedCount: 2, Logger: logr.Discard()})
 	require.NoError(b, err)
 	reserved := v1.ResourceList{v1.ResourceMemory: resource.MustParse("1Gi")}
 	mem, err := memory.New(filepath.Join(dir, memory.FileName), m, memory.Options{
@@ -74,8 +76,10 @@ func BenchmarkAdmit(b *testing.B) {
 		Policy: policy(b, topology.PolicySingleNUMANode, m, topology.PolicyOptions{}), Logger: logr.Discard(),
 	})
 	require.NoError(b, err)
-	list := v1.ResourceList{v1.ResourceCPU: resource.MustParse("16"), v1.ResourceMemory: resource.MustParse("8Gi"), port: resource.MustParse("4")}
-	p := testpod.New("pod", testpod.Container(v1.Container{Name: "main", Resources: v1.ResourceRequirements{Requests: list, Limits: list}}))
+	list := v1.ResourceList{v1.ResourceCPU: resource.MustParse("16"), v1.ResourceMemory: resource.MustParse("8Gi"),
+		port: resource.MustParse("4")}
+	p := testpod.New("pod",
+		testpod.Container(v1.Container{Name: "main", Resources: v1.ResourceRequirements{Requests: list, Limits: list}}))
 	b.ReportAllocs()
 	for b.Loop() {
 		if _, err := manager.Admit(lifecycle.AdmitRequest{Pod: p}); err != nil {

@@ -15,8 +15,9 @@ const (
 	maxResources = 8
 )
 
-// conflict returns why the hints of a container, or of the pod if its name is "", have no nodes that the policy accepts: the sets of nodes of each resource
-// that has hints. If resources cannot be served at all, it returns these only. It is a pure function.
+// conflict returns why the hints of a container, or of the pod if its name is "", have no nodes that the policy
+// accepts: the sets of nodes of each resource that has hints. If resources cannot be served at all, it returns these
+// only. It is a pure function.
 func conflict(container string, providers []map[string][]numa.Hint) string {
 	var prefer, lack []string
 	for _, hints := range providers {

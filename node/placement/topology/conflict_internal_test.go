@@ -28,7 +28,8 @@ func TestConflict(t *testing.T) {
 		want      string
 	}{
 		"two resources on different nodes": {
-			"main", []map[string][]numa.Hint{{"cpu": append(preferred(zero), numa.Hint{Nodes: both})}, {"memory": nil}, {"example.com/gpu": preferred(one)}},
+			"main", []map[string][]numa.Hint{{"cpu": append(preferred(zero), numa.Hint{Nodes: both})}, {"memory": nil},
+				{"example.com/gpu": preferred(one)}},
 			`container "main" can have cpu on NUMA node 0; example.com/gpu on NUMA node 1`,
 		},
 		"the pod as a whole": {
@@ -36,7 +37,8 @@ func TestConflict(t *testing.T) {
 			"the pod can have cpu on NUMA nodes 0-1; memory on NUMA node 0 or 1",
 		},
 		"spread": {
-			"main", []map[string][]numa.Hint{{"cpu": {{Nodes: both}, {Nodes: numa.Of(0, 2)}, {Nodes: numa.Of(0, 1, 2)}}}},
+			"main", []map[string][]numa.Hint{{"cpu": {{Nodes: both}, {Nodes: numa.Of(0, 2)},
+				{Nodes: numa.Of(0, 1, 2)}}}},
 			`container "main" can have cpu on NUMA nodes 0-1 or 0,2, more than it needs on an idle machine`,
 		},
 		"none": {
@@ -45,7 +47,8 @@ func TestConflict(t *testing.T) {
 		},
 		"anywhere": {"main", []map[string][]numa.Hint{{"cpu": {{}}}}, `container "main" can have cpu anywhere`},
 		"many sets": {
-			"main", []map[string][]numa.Hint{{"cpu": sets}}, `container "main" can have cpu on NUMA node 0 or 1 or 2 or 3 or …`,
+			"main", []map[string][]numa.Hint{{"cpu": sets}},
+			`container "main" can have cpu on NUMA node 0 or 1 or 2 or 3 or …`,
 		},
 		"many resources": {
 			"main", []map[string][]numa.Hint{many},

@@ -13,7 +13,8 @@ import (
 	"github.com/kubeletkit/kubeletkit/node/placement/topology/fake"
 )
 
-// lastNode is a vendor's policy: what a container needs is on the last node that suits it, because the first ones have the interrupts.
+// lastNode is a vendor's policy: what a container needs is on the last node that suits it, because the first ones have
+// the interrupts.
 type lastNode struct{}
 
 func (lastNode) Name() string { return "last-node" }

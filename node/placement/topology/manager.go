@@ -16,7 +16,8 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime/podspec"
 )
 
-// The reasons and texts of pods that are refused. They are kubelet's; the message of ReasonAffinity goes on with the nodes of each resource.
+// The reasons and texts of pods that are refused. They are kubelet's; the message of ReasonAffinity goes on with the
+// nodes of each resource.
 const (
 	// ReasonAffinity is that of a pod whose resources are not on nodes that the policy accepts.
 	ReasonAffinity = "TopologyAffinityError"
@@ -35,20 +36,23 @@ const (
 	ScopePod       Scope = "pod"
 )
 
-// Provider allocates resources to containers. Its methods are called from one goroutine and must not block. Objects are read-only. A provider is also a
-// component of the agent: what it has given to a pod that is not admitted after all, it takes back as a [lifecycle.RefusalHandler].
+// Provider allocates resources to containers. Its methods are called from one goroutine and must not block. Objects are
+// read-only. A provider is also a component of the agent: what it has given to a pod that is not admitted after all, it
+// takes back as a [lifecycle.RefusalHandler].
 type Provider interface {
 	// Name is the name of the provider in errors and logs.
 	Name() string
-	// Hints returns, for each resource that the container requests of the provider, the sets of nodes that can serve it. A resource with
-	// an empty list that is not nil cannot be served; a nil list or no resource means that there is no preference. If container is nil, the
-	// hints are for the pod as a whole. For a container that has its resources already, they are those of what it has.
+	// Hints returns, for each resource that the container requests of the provider, the sets of nodes that can serve
+	// it. A resource with an empty list that is not nil cannot be served; a nil list or no resource means that there is
+	// no preference. If container is nil, the hints are for the pod as a whole. For a container that has its resources
+	// already, they are those of what it has.
 	Hints(pod *v1.Pod, container *v1.Container) map[string][]numa.Hint
-	// Allocate gives the container what it requests, near the nodes of the hint; no nodes means anywhere. It is idempotent: a container that has
-	// its resources keeps them. An error that wraps a [*runtime.TerminalError] refuses the pod with that reason.
+	// Allocate gives the container what it requests, near the nodes of the hint; no nodes means anywhere. It is
+	// idempotent: a container that has its resources keeps them. An error that wraps a [*runtime.TerminalError] refuses
+	// the pod with that reason.
 	Allocate(pod *v1.Pod, container *v1.Container, hint numa.Hint) error
-	// Holds reports whether the container has all that it requests of the provider already, such as in the checkpoint of an earlier agent; true if it
-	// requests nothing.
+	// Holds reports whether the container has all that it requests of the provider already, such as in the checkpoint
+	// of an earlier agent; true if it requests nothing.
 	Holds(pod *v1.Pod, container *v1.Container) bool
 }
 
@@ -58,16 +62,17 @@ type Options struct {
 	Policy Policy
 	// Scope is that of the policy. Default: [ScopeContainer].
 	Scope Scope
-	// Admitted is called with each admission of a pod, the time that it took, and its error. Aligned is called if the policy is
-	// single-numa-node, for each scope whose hints were merged. They must not block. If nil, they are not called.
+	// Admitted is called with each admission of a pod, the time that it took, and its error. Aligned is called if the
+	// policy is single-numa-node, for each scope whose hints were merged. They must not block. If nil, they are not
+	// called.
 	Admitted func(took time.Duration, err error)
 	Aligned  func(scope Scope, err error)
 	// Logger is for the decisions, at level 4. Default: that of package slog.
 	Logger logr.Logger
 }
 
-// Manager admits pods whose resources can be placed as the policy requires, and has them allocated. Make one with [New]. Admit is called from one
-// goroutine.
+// Manager admits pods whose resources can be placed as the policy requires, and has them allocated. Make one with
+// [New]. Admit is called from one goroutine.
 type Manager struct {
 	providers []Provider
 	opts      Options
@@ -75,7 +80,8 @@ type Manager struct {
 
 var _ lifecycle.Admitter = (*Manager)(nil)
 
-// New returns a manager. The providers allocate in the given order; that of kubelet is CPUs, memory, devices. Its error names the options that are wrong.
+// New returns a manager. The providers allocate in the given order; that of kubelet is CPUs, memory, devices. Its error
+// names the options that are wrong.
 func New(providers []Provider, opts Options) (*Manager, error) {
 	opts.Logger = logging.OrDefault(opts.Logger)
 	var errs []error
@@ -100,7 +106,8 @@ func New(providers []Provider, opts Options) (*Manager, error) {
 // Name implements [lifecycle.Component].
 func (m *Manager) Name() string { return "topology" }
 
-// Admit allocates the resources of the pod. A pod that is resized keeps what it has. It implements [lifecycle.Admitter].
+// Admit allocates the resources of the pod. A pod that is resized keeps what it has. It implements
+// [lifecycle.Admitter].
 func (m *Manager) Admit(req lifecycle.AdmitRequest) (none lifecycle.AdmitResponse, err error) {
 	if req.Held != nil {
 		return none, nil
@@ -141,21 +148,23 @@ func (m *Manager) admit(pod *v1.Pod) error {
 	return nil
 }
 
-// held reports whether all containers of the pod hold all that they request, so that no policy can place them elsewhere.
+// held reports whether all containers of the pod hold all that they request, so that no policy can place them
+// elsewhere.
 func (m *Manager) held(pod *v1.Pod) bool {
 	if m.opts.Policy == nil {
 		return false // nothing is refused
 	}
 	for kind, c := range podspec.Containers(&pod.Spec) {
-		if kind != podspec.EphemeralContainer && slices.ContainsFunc(m.providers, func(p Provider) bool { return !p.Holds(pod, c) }) {
+		if kind != podspec.EphemeralContainer && slices.ContainsFunc(m.providers,
+			func(p Provider) bool { return !p.Holds(pod, c) }) {
 			return false
 		}
 	}
 	return true
 }
 
-// merge returns the hint of a container, or of the pod if c is nil. A pod that holds all that it requests is not refused: it was admitted by an earlier
-// agent, with another policy, and may run. kubelet ends it.
+// merge returns the hint of a container, or of the pod if c is nil. A pod that holds all that it requests is not
+// refused: it was admitted by an earlier agent, with another policy, and may run. kubelet ends it.
 func (m *Manager) merge(pod *v1.Pod, c *v1.Container, held bool) (numa.Hint, error) {
 	hints := make([]map[string][]numa.Hint, len(m.providers))
 	for i, p := range m.providers {
@@ -167,7 +176,8 @@ func (m *Manager) merge(pod *v1.Pod, c *v1.Container, held bool) (numa.Hint, err
 		name = c.Name
 	}
 	if log := m.opts.Logger.V(4); log.Enabled() {
-		log.Info("Hints were merged", "pod", runtime.RefOf(pod), "container", name, "policy", m.opts.Policy.Name(), "hints", hints,
+		log.Info("Hints were merged", "pod", runtime.RefOf(pod), "container", name, "policy", m.opts.Policy.Name(),
+			"hints", hints,
 			"nodes", best.Nodes.String(), "preferred", best.Preferred, "admit", admit, "held", held)
 	}
 	var err error

@@ -63,14 +63,17 @@ func TestScopes(t *testing.T) {
 	} {
 		t.Run(fmt.Sprint(tc.policy, " ", tc.scope), func(t *testing.T) {
 			ports := fake.New(port, map[int]int{0: 2, 1: 2})
-			m, err := topology.New([]topology.Provider{ports}, topology.Options{Policy: policy(t, tc.policy, machine(2), topology.PolicyOptions{}), Scope: tc.scope, Logger: logr.Discard()})
+			m, err := topology.New([]topology.Provider{ports},
+				topology.Options{Policy: policy(t, tc.policy, machine(2), topology.PolicyOptions{}), Scope: tc.scope,
+					Logger: logr.Discard()})
 			require.NoError(t, err)
 			p := pod("p", requesting("a", 2, 0), requesting("b", 2, 0))
 			err = admit(t, m, p)
 			if refusal := (*runtime.TerminalError)(nil); tc.err != "" {
 				require.ErrorAs(t, err, &refusal)
 				assert.Equal(t, tc.err, refusal.Reason)
-				assert.Equal(t, "Resources cannot be allocated with Topology locality: the pod can have example.com/port on NUMA nodes 0-1", refusal.Message)
+				assert.Equal(t, "Resources cannot be allocated with Topology locality: the pod can have "+
+					"example.com/port on NUMA nodes 0-1", refusal.Message)
 			} else {
 				require.NoError(t, err)
 				require.NoError(t, admit(t, m, p), "again, as after a restart")
@@ -85,7 +88,8 @@ func TestScopes(t *testing.T) {
 // The second resource decides on which node the first one is, and a pod that is refused keeps nothing.
 func TestAlignment(t *testing.T) {
 	ports, gpus := fake.New(port, map[int]int{0: 2, 1: 2}), fake.New(gpu, map[int]int{0: 0, 1: 2})
-	m, err := topology.New([]topology.Provider{ports, gpus}, topology.Options{Policy: policy(t, topology.PolicyRestricted, machine(2), topology.PolicyOptions{})})
+	m, err := topology.New([]topology.Provider{ports, gpus},
+		topology.Options{Policy: policy(t, topology.PolicyRestricted, machine(2), topology.PolicyOptions{})})
 	require.NoError(t, err)
 	require.NoError(t, admit(t, m, pod("a", requesting("c", 1, 1))))
 	assert.Equal(t, []int{1}, ports.Given("a", "c"))
@@ -97,7 +101,8 @@ func TestAlignment(t *testing.T) {
 	assert.Empty(t, ports.Given("c", "x"))
 	require.NoError(t, admit(t, m, pod("d", requesting("c", 1, 1))))
 
-	_, err = m.Admit(lifecycle.AdmitRequest{Pod: pod("d", requesting("c", 9, 9)), Held: pod("d", requesting("c", 1, 1))})
+	_, err = m.Admit(lifecycle.AdmitRequest{Pod: pod("d", requesting("c", 9, 9)),
+		Held: pod("d", requesting("c", 1, 1))})
 	assert.NoError(t, err, "a resize")
 }
 
@@ -115,9 +120,11 @@ func TestChangeOfThePolicy(t *testing.T) {
 				require.NoError(t, err)
 				return m
 			}
-			far := pod("far", requesting("a", 3, 1), requesting("b", 3, 0), requesting("c", 0, 0)) // ports of node 0, and gpus of node 1
+			// ports of node 0, and gpus of node 1
+			far := pod("far", requesting("a", 3, 1), requesting("b", 3, 0), requesting("c", 0, 0))
 			require.NoError(t, admit(t, with(topology.PolicyNone), far))
-			for _, name := range []string{topology.PolicySingleNUMANode, topology.PolicyRestricted, topology.PolicyBestEffort} {
+			for _, name := range []string{topology.PolicySingleNUMANode, topology.PolicyRestricted,
+				topology.PolicyBestEffort} {
 				require.NoError(t, admit(t, with(name), far))
 				assert.Equal(t, []int{0, 0, 0}, ports.Given("far", "a"))
 				assert.Equal(t, []int{0, 1, 1}, ports.Given("far", "b"))
@@ -127,8 +134,10 @@ func TestChangeOfThePolicy(t *testing.T) {
 			}
 			grown := far.DeepCopy()
 			grown.Spec.Containers = append(grown.Spec.Containers, requesting("d", 0, 1), requesting("e", 2, 0))
-			require.ErrorContains(t, admit(t, with(topology.PolicySingleNUMANode), grown), topology.ReasonAffinity, "a container holds nothing yet")
-			require.ErrorContains(t, admit(t, with(topology.PolicySingleNUMANode), pod("new", requesting("c", 2, 0), requesting("d", 2, 1))), topology.ReasonAffinity)
+			require.ErrorContains(t, admit(t, with(topology.PolicySingleNUMANode), grown), topology.ReasonAffinity,
+				"a container holds nothing yet")
+			require.ErrorContains(t, admit(t, with(topology.PolicySingleNUMANode),
+				pod("new", requesting("c", 2, 0), requesting("d", 2, 1))), topology.ReasonAffinity)
 		})
 	}
 }
@@ -141,7 +150,8 @@ func (never) Merge([]map[string][]numa.Hint) (numa.Hint, bool) { return numa.Hin
 // A policy of one's own can refuse a pod that requests nothing.
 func TestPolicyThatRefusesAll(t *testing.T) {
 	m, err := topology.New([]topology.Provider{fake.New(port, nil)}, topology.Options{
-		Policy: never{policy(t, topology.PolicyRestricted, machine(2), topology.PolicyOptions{})}, Logger: logr.Discard(),
+		Policy: never{policy(t, topology.PolicyRestricted, machine(2), topology.PolicyOptions{})},
+		Logger: logr.Discard(),
 	})
 	require.NoError(t, err)
 	require.ErrorContains(t, admit(t, m, pod("new", requesting("c", 0, 0))), topology.ReasonAffinity)
@@ -174,7 +184,8 @@ func TestProviderFails(t *testing.T) {
 			if errors.As(err, &refusal) {
 				assert.Equal(t, "NotToday: closed", got.Error())
 			} else {
-				assert.Equal(t, "UnexpectedAdmissionError: Allocate failed due to no driver, which is unexpected", got.Error())
+				assert.Equal(t, "UnexpectedAdmissionError: Allocate failed due to no driver, which is unexpected",
+					got.Error())
 			}
 		}
 	}
@@ -208,10 +219,12 @@ func TestBadSettings(t *testing.T) {
 }
 
 func TestParsePolicyOptions(t *testing.T) {
-	o, err := topology.ParsePolicyOptions(map[string]string{"prefer-closest-numa-nodes": "true", "max-allowable-numa-nodes": "10"})
+	o, err := topology.ParsePolicyOptions(map[string]string{"prefer-closest-numa-nodes": "true",
+		"max-allowable-numa-nodes": "10"})
 	require.NoError(t, err)
 	assert.Equal(t, topology.PolicyOptions{PreferClosest: true, MaxAllowable: 10}, o)
-	for option, value := range map[string]string{"prefer-closest-numa-nodes": "yes", "max-allowable-numa-nodes": "7", "align": "true"} {
+	for option, value := range map[string]string{"prefer-closest-numa-nodes": "yes", "max-allowable-numa-nodes": "7",
+		"align": "true"} {
 		_, err := topology.ParsePolicyOptions(map[string]string{option: value})
 		assert.ErrorContains(t, err, option)
 	}

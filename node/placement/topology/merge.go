@@ -33,18 +33,19 @@ func (o order) total(n numa.Nodes) (sum int) {
 	return sum
 }
 
-// merge returns the best intersection of one hint of each resource. all is the set of all nodes. If there is none, it returns all nodes, not
-// preferred.
+// merge returns the best intersection of one hint of each resource. all is the set of all nodes. If there is none, it
+// returns all nodes, not preferred.
 //
-// An intersection is preferred if it is made of preferred hints with the same nodes, so such ones are looked for first, set by set. All other
-// intersections are found resource by resource: there are no more of them than sets of nodes.
+// An intersection is preferred if it is made of preferred hints with the same nodes, so such ones are looked for first,
+// set by set. All other intersections are found resource by resource: there are no more of them than sets of nodes.
 func merge(all numa.Nodes, resources [][]numa.Hint, o order) numa.Hint {
 	if best, ok := mergePreferred(all, resources, o); ok {
 		return numa.Hint{Nodes: best, Preferred: true}
 	}
 	ids := slices.Collect(all.All())
 	whole := 1<<len(ids) - 1
-	reached, own := make([]uint64, whole+1), make([]uint64, whole+1) // by sets: 1 for those that are reached, and those of the hints
+	// by sets: 1 for those that are reached, and those of the hints
+	reached, own := make([]uint64, whole+1), make([]uint64, whole+1)
 	reached[whole] = 1
 	for _, hints := range resources {
 		clear(own)
@@ -73,8 +74,9 @@ func merge(all numa.Nodes, resources [][]numa.Hint, o order) numa.Hint {
 	return numa.Hint{Nodes: best}
 }
 
-// intersect makes a the intersections of each set of a with each one of b. Both have 1 for each of their sets; b is lost. The sets of a and b that contain a
-// set are counted; the product counts the pairs whose intersection contains it. So the cost grows with the number of sets, and not with its square.
+// intersect makes a the intersections of each set of a with each one of b. Both have 1 for each of their sets; b is
+// lost. The sets of a and b that contain a set are counted; the product counts the pairs whose intersection contains
+// it. So the cost grows with the number of sets, and not with its square.
 func intersect(a, b []uint64) {
 	addSupersets(a, 1)
 	addSupersets(b, 1)
@@ -162,8 +164,8 @@ func needed(resources [][]numa.Hint) (most int) {
 	return most
 }
 
-// compareOthers compares sets that are not preferred: the best ones have as many nodes as needed, then come those with fewer, the largest
-// first, then those with more, the smallest first.
+// compareOthers compares sets that are not preferred: the best ones have as many nodes as needed, then come those with
+// fewer, the largest first, then those with more, the smallest first.
 func (o order) compareOthers(a, b numa.Nodes, needed int) int {
 	rank := func(n numa.Nodes) int {
 		if n.Len() <= needed {

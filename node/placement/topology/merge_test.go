@@ -36,8 +36,8 @@ func policy(t testing.TB, name string, m numa.Machine, opts topology.PolicyOptio
 	return p
 }
 
-// oracle is the merge of the documentation of kubelet, and of its code: every choice of one hint of each resource is made, and better decides
-// between each two of them. It is as slow as there are choices.
+// oracle is the merge of the documentation of kubelet, and of its code: every choice of one hint of each resource is
+// made, and better decides between each two of them. It is as slow as there are choices.
 type oracle struct {
 	m       numa.Machine
 	closest bool
@@ -214,7 +214,8 @@ func TestMergeAtRandom(t *testing.T) {
 				resources[i] = []numa.Hint{}
 			case 2, 3:
 				for range random.IntN(5) {
-					resources[i] = append(resources[i], numa.Hint{Nodes: numa.Nodes(random.IntN(1 << nodes)), Preferred: random.IntN(2) == 0})
+					resources[i] = append(resources[i], numa.Hint{Nodes: numa.Nodes(random.IntN(1 << nodes)),
+						Preferred: random.IntN(2) == 0})
 				}
 			default:
 				resources[i] = hintsOf(random, nodes)
@@ -252,7 +253,8 @@ func hintsOf(random *rand.Rand, nodes int) []numa.Hint {
 
 func TestPreferClosest(t *testing.T) {
 	m := machines.Read(t, "opteron-8n")
-	far := []map[string][]numa.Hint{{"cpu": {{Nodes: numa.Of(1, 2), Preferred: true}, {Nodes: numa.Of(6, 7), Preferred: true}}}}
+	far := []map[string][]numa.Hint{{"cpu": {{Nodes: numa.Of(1, 2), Preferred: true},
+		{Nodes: numa.Of(6, 7), Preferred: true}}}}
 	best, _ := policy(t, topology.PolicyBestEffort, m, topology.PolicyOptions{}).Merge(far)
 	assert.Equal(t, numa.Of(1, 2), best.Nodes, "the distance is 22")
 	best, _ = policy(t, topology.PolicyRestricted, m, topology.PolicyOptions{PreferClosest: true}).Merge(far)
@@ -318,8 +320,9 @@ type situation struct {
 	fewest int
 }
 
-// situations are those of a resource with up to two units on each node, of which some are in use, and of which a container requests some: each list of hints
-// once. It asserts that the hints of the provider are the sets of nodes on which there is an assignment.
+// situations are those of a resource with up to two units on each node, of which some are in use, and of which a
+// container requests some: each list of hints once. It asserts that the hints of the provider are the sets of nodes on
+// which there is an assignment.
 func situations(t *testing.T, nodes int) (out []situation) {
 	seen := map[string]bool{}
 	for code := range int(math.Pow(6, float64(nodes))) {
@@ -332,7 +335,8 @@ func situations(t *testing.T, nodes int) (out []situation) {
 		provider := fake.New(port, capacity)
 		for node := range nodes {
 			c := requesting("c", int64(all[node]-free[node]), 0)
-			require.NoError(t, provider.Allocate(pod(fmt.Sprint("other", node), c), &c, numa.Hint{Nodes: numa.Of(node)}))
+			require.NoError(t, provider.Allocate(pod(fmt.Sprint("other", node), c), &c,
+				numa.Hint{Nodes: numa.Of(node)}))
 		}
 		for want := 1; want <= 2*nodes; want++ {
 			s := situation{fewest: nodes + 1}
@@ -359,14 +363,16 @@ func situations(t *testing.T, nodes int) (out []situation) {
 	return out
 }
 
-// Two resources with up to two units on each node, of which any are in use. All ways to take units of both are tried: restricted admits a pod if one has both
-// resources on the same nodes and no more of them than each needs, and single-numa-node if one has all on one node. The nodes that are chosen are the best ones
-// in the policy's order, see oracle, and suffice.
+// Two resources with up to two units on each node, of which any are in use. All ways to take units of both are tried:
+// restricted admits a pod if one has both resources on the same nodes and no more of them than each needs, and
+// single-numa-node if one has all on one node. The nodes that are chosen are the best ones in the policy's order, see
+// oracle, and suffice.
 func TestMergeOfAllAssignments(t *testing.T) {
 	for nodes := 2; nodes <= 4; nodes++ {
 		m := machine(nodes)
 		all := situations(t, nodes)
-		restricted, single := policy(t, topology.PolicyRestricted, m, topology.PolicyOptions{}), policy(t, topology.PolicySingleNUMANode, m, topology.PolicyOptions{})
+		restricted, single := policy(t, topology.PolicyRestricted, m, topology.PolicyOptions{}),
+			policy(t, topology.PolicySingleNUMANode, m, topology.PolicyOptions{})
 		for i, a := range all {
 			for _, b := range all[i:] {
 				aligned, onOne := false, false
@@ -386,8 +392,10 @@ func TestMergeOfAllAssignments(t *testing.T) {
 					if admit != p.want {
 						t.Fatalf("%s of %v: %v, want %v", p.Name(), hints, admit, p.want)
 					}
-					if admit && (best.Nodes.Len() != a.fewest || !slices.ContainsFunc(a.used, best.Nodes.Contains) || !slices.ContainsFunc(b.used, best.Nodes.Contains)) {
-						t.Fatalf("%s of %v: %v has too few units, or more nodes than are needed", p.Name(), hints, best.Nodes)
+					if admit && (best.Nodes.Len() != a.fewest || !slices.ContainsFunc(a.used, best.Nodes.Contains) ||
+						!slices.ContainsFunc(b.used, best.Nodes.Contains)) {
+						t.Fatalf("%s of %v: %v has too few units, or more nodes than are needed",
+							p.Name(), hints, best.Nodes)
 					}
 				}
 				for _, closest := range []bool{false, true} {

@@ -23,8 +23,8 @@ const (
 type Policy interface {
 	// Name is the name of the policy.
 	Name() string
-	// Merge returns the nodes for the hints of the providers, by the names of the resources, and whether the pod may run with them. See
-	// [Provider] for what hints mean. The zero hint means anywhere.
+	// Merge returns the nodes for the hints of the providers, by the names of the resources, and whether the pod may
+	// run with them. See [Provider] for what hints mean. The zero hint means anywhere.
 	Merge(hints []map[string][]numa.Hint) (best numa.Hint, admit bool)
 }
 
@@ -44,8 +44,8 @@ const (
 type PolicyOptions struct {
 	// PreferClosest prefers nodes with short distances (prefer-closest-numa-nodes, KEP-3545).
 	PreferClosest bool
-	// MaxAllowable is the largest number of nodes of a machine for which there is a policy (max-allowable-numa-nodes): the number of their
-	// sets doubles with each. Default: 8, which is also the minimum. The maximum is 16.
+	// MaxAllowable is the largest number of nodes of a machine for which there is a policy (max-allowable-numa-nodes):
+	// the number of their sets doubles with each. Default: 8, which is also the minimum. The maximum is 16.
 	MaxAllowable int
 }
 
@@ -77,26 +77,29 @@ func ParsePolicyOptions(options map[string]string) (o PolicyOptions, _ error) {
 
 func (o PolicyOptions) check() error {
 	if n := o.MaxAllowable; n != 0 && (n < defaultMaxAllowable || n > largestMaxAllowable) {
-		return fmt.Errorf("topology: option %q: %d must be at least %d and at most %d", OptionMaxAllowable, n, defaultMaxAllowable, largestMaxAllowable)
+		return fmt.Errorf("topology: option %q: %d must be at least %d and at most %d", OptionMaxAllowable, n,
+			defaultMaxAllowable, largestMaxAllowable)
 	}
 	return nil
 }
 
-// NewPolicy returns the policy with the name for the machine; nil for [PolicyNone]. It fails if the name is unknown, or the machine has
-// more nodes than the options allow, or the distances between them are required and not known.
+// NewPolicy returns the policy with the name for the machine; nil for [PolicyNone]. It fails if the name is unknown, or
+// the machine has more nodes than the options allow, or the distances between them are required and not known.
 func NewPolicy(name string, machine numa.Machine, opts PolicyOptions) (Policy, error) {
 	switch name {
 	case PolicyNone:
 		return nil, nil
 	case PolicyBestEffort, PolicyRestricted, PolicySingleNUMANode:
 	default:
-		return nil, fmt.Errorf("topology: policy %q must be %s, %s, %s or %s", name, PolicyNone, PolicyBestEffort, PolicyRestricted, PolicySingleNUMANode)
+		return nil, fmt.Errorf("topology: policy %q must be %s, %s, %s or %s", name, PolicyNone, PolicyBestEffort,
+			PolicyRestricted, PolicySingleNUMANode)
 	}
 	if err := opts.check(); err != nil {
 		return nil, err
 	}
 	if limit := cmp.Or(opts.MaxAllowable, defaultMaxAllowable); len(machine.Nodes) > limit {
-		return nil, fmt.Errorf("topology: policy %s: the machine has %d memory nodes, more than %d; raise the option %s, up to %d", name, len(machine.Nodes), limit, OptionMaxAllowable, largestMaxAllowable)
+		return nil, fmt.Errorf("topology: policy %s: the machine has %d memory nodes, more than %d; raise the "+
+			"option %s, up to %d", name, len(machine.Nodes), limit, OptionMaxAllowable, largestMaxAllowable)
 	}
 	p := &policy{name: name, order: order{distances: map[int]map[int]int{}}}
 	for _, n := range machine.Nodes {
@@ -105,7 +108,8 @@ func NewPolicy(name string, machine numa.Machine, opts PolicyOptions) (Policy, e
 			continue
 		}
 		if len(n.Distances) != len(machine.Nodes) {
-			return nil, fmt.Errorf("topology: option %q: the distances of memory node %d are not known", OptionPreferClosest, n.ID)
+			return nil, fmt.Errorf("topology: option %q: the distances of memory node %d are not known",
+				OptionPreferClosest, n.ID)
 		}
 		p.order.distances[n.ID] = map[int]int{}
 		for i, d := range n.Distances {
@@ -131,7 +135,8 @@ func (p *policy) Merge(providers []map[string][]numa.Hint) (numa.Hint, bool) {
 	switch p.name {
 	case PolicySingleNUMANode:
 		for i := range resources {
-			resources[i] = slices.DeleteFunc(slices.Clone(resources[i]), func(h numa.Hint) bool { return !h.Preferred || h.Nodes.Len() > 1 })
+			resources[i] = slices.DeleteFunc(slices.Clone(resources[i]),
+				func(h numa.Hint) bool { return !h.Preferred || h.Nodes.Len() > 1 })
 		}
 		best := merge(p.all, resources, p.order)
 		if best.Nodes == p.all {
@@ -146,8 +151,8 @@ func (p *policy) Merge(providers []map[string][]numa.Hint) (numa.Hint, bool) {
 	}
 }
 
-// flatten returns the hints of each resource. A resource without preference has one hint for anywhere that is preferred, and one that cannot be
-// served such a hint that is not.
+// flatten returns the hints of each resource. A resource without preference has one hint for anywhere that is
+// preferred, and one that cannot be served such a hint that is not.
 func flatten(providers []map[string][]numa.Hint) (resources [][]numa.Hint) {
 	for _, hints := range providers {
 		for _, list := range hints {

@@ -78,8 +78,8 @@ func (l *Logind) add(n int) {
 	l.settle()
 }
 
-// Shutdown begins a shutdown, and returns when no lock is held, or the delay has passed. It returns early, with false, if
-// the shutdown is cancelled meanwhile.
+// Shutdown begins a shutdown, and returns when no lock is held, or the delay has passed. It returns early, with false,
+// if the shutdown is cancelled meanwhile.
 func (l *Logind) Shutdown() (goesOn bool) {
 	l.mu.Lock()
 	if !l.shuttingDown {

@@ -57,7 +57,8 @@ func (l *Logind) Connect(ctx context.Context) (shutdown.Session, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &session{conn: conn, opts: l.opts, raw: make(chan *dbus.Signal), signals: make(chan shutdown.Signal), closed: make(chan struct{})}
+	s := &session{conn: conn, opts: l.opts, raw: make(chan *dbus.Signal), signals: make(chan shutdown.Signal),
+		closed: make(chan struct{})}
 	conn.Signal(s.raw)
 	if err := s.subscribe(ctx); err != nil {
 		_ = conn.Close()
@@ -107,18 +108,21 @@ type session struct {
 // subscribe subscribes to the signals, and finds out who logind is.
 func (s *session) subscribe(ctx context.Context) error {
 	shutdowns := []dbus.MatchOption{
-		dbus.WithMatchInterface(manager), dbus.WithMatchMember(prepare), dbus.WithMatchObjectPath(object), dbus.WithMatchSender(service),
+		dbus.WithMatchInterface(manager), dbus.WithMatchMember(prepare), dbus.WithMatchObjectPath(object),
+		dbus.WithMatchSender(service),
 	}
 	if err := s.conn.AddMatchSignalContext(ctx, shutdowns...); err != nil {
 		return fmt.Errorf("subscribing to %s: %w", prepare, err)
 	}
-	if err := s.conn.AddMatchSignalContext(ctx, dbus.WithMatchSender(busService), dbus.WithMatchInterface(busInterface), dbus.WithMatchMember(nameOwner), dbus.WithMatchArg(0, service)); err != nil {
+	if err := s.conn.AddMatchSignalContext(ctx, dbus.WithMatchSender(busService), dbus.WithMatchInterface(busInterface),
+		dbus.WithMatchMember(nameOwner), dbus.WithMatchArg(0, service)); err != nil {
 		return fmt.Errorf("subscribing to %s: %w", nameOwner, err)
 	}
 	if _, err := s.InhibitDelay(ctx); err != nil { // the call has the bus start logind
 		return err
 	}
-	if err := s.conn.BusObject().CallWithContext(ctx, busInterface+".GetNameOwner", 0, service).Store(&s.owner); err != nil {
+	if err := s.conn.BusObject().CallWithContext(ctx, busInterface+".GetNameOwner", 0,
+		service).Store(&s.owner); err != nil {
 		return fmt.Errorf("asking the bus for %s: %w", service, err)
 	}
 	return nil
@@ -174,7 +178,8 @@ func (s *session) Signals() <-chan shutdown.Signal { return s.signals }
 // Inhibit implements [shutdown.Session].
 func (s *session) Inhibit(ctx context.Context) (io.Closer, error) {
 	var fd dbus.UnixFD
-	if err := s.conn.Object(service, object).CallWithContext(ctx, manager+".Inhibit", 0, "shutdown", s.opts.Who, s.opts.Why, "delay").Store(&fd); err != nil {
+	if err := s.conn.Object(service, object).CallWithContext(ctx, manager+".Inhibit", 0, "shutdown", s.opts.Who,
+		s.opts.Why, "delay").Store(&fd); err != nil {
 		return nil, fmt.Errorf("Inhibit of logind: %w", err)
 	}
 	return os.NewFile(uintptr(fd), "lock of logind"), nil
@@ -193,7 +198,8 @@ func (s *session) ShuttingDown(ctx context.Context) (bool, error) {
 
 func property[T any](ctx context.Context, s *session, name string) (value T, err error) {
 	var v dbus.Variant
-	if err := s.conn.Object(service, object).CallWithContext(ctx, "org.freedesktop.DBus.Properties.Get", 0, manager, name).Store(&v); err != nil {
+	if err := s.conn.Object(service, object).CallWithContext(ctx, "org.freedesktop.DBus.Properties.Get", 0, manager,
+		name).Store(&v); err != nil {
 		return value, fmt.Errorf("%s of logind: %w", name, err)
 	}
 	value, ok := v.Value().(T)
@@ -205,7 +211,8 @@ func property[T any](ctx context.Context, s *session, name string) (value T, err
 
 // Reload implements [shutdown.Session]. It has systemd send SIGHUP to logind.
 func (s *session) Reload(ctx context.Context) error {
-	if err := s.conn.Object(systemd, systemdPath).CallWithContext(ctx, systemd+".Manager.KillUnit", 0, unit, "all", sighup).Store(); err != nil {
+	if err := s.conn.Object(systemd, systemdPath).CallWithContext(ctx, systemd+".Manager.KillUnit", 0, unit,
+		"all", sighup).Store(); err != nil {
 		return fmt.Errorf("having systemd send SIGHUP to %s: %w", unit, err)
 	}
 	return nil

@@ -125,7 +125,8 @@ func (p properties) Get(_, name string) (dbus.Variant, *dbus.Error) {
 }
 
 func (s *service) prepare(values ...any) {
-	require.NoError(s.t, s.conn.Emit("/org/freedesktop/login1", "org.freedesktop.login1.Manager.PrepareForShutdown", values...))
+	require.NoError(s.t, s.conn.Emit("/org/freedesktop/login1", "org.freedesktop.login1.Manager.PrepareForShutdown",
+		values...))
 }
 
 // next returns the next signal of the session, 0 if there is none.
@@ -205,8 +206,10 @@ func TestSignalsOfOthers(t *testing.T) {
 
 	forged := &service{t: t, conn: other}
 	forged.prepare(true)
-	require.NoError(t, other.Emit("/org/freedesktop/DBus", "org.freedesktop.DBus.NameOwnerChanged", "org.freedesktop.login1", "", other.Names()[0]))
-	require.NoError(t, other.BusObject().CallWithContext(t.Context(), "org.freedesktop.DBus.GetId", 0).Err, "the bus has sent them on")
+	require.NoError(t, other.Emit("/org/freedesktop/DBus", "org.freedesktop.DBus.NameOwnerChanged",
+		"org.freedesktop.login1", "", other.Names()[0]))
+	require.NoError(t, other.BusObject().CallWithContext(t.Context(), "org.freedesktop.DBus.GetId", 0).Err,
+		"the bus has sent them on")
 	real.prepare()
 	real.prepare("soon")
 	real.prepare(true, true)
@@ -274,7 +277,8 @@ func TestConnectFails(t *testing.T) {
 		assert.ErrorIs(t, err, context.Canceled)
 	})
 	t.Run("no bus", func(t *testing.T) {
-		_, err := logind.New(logind.Options{Address: "unix:path=" + filepath.Join(t.TempDir(), "none")}).Connect(t.Context())
+		_, err := logind.New(logind.Options{Address: "unix:path=" + filepath.Join(t.TempDir(), "none")}).Connect(
+			t.Context())
 		assert.ErrorIs(t, err, os.ErrNotExist)
 	})
 }

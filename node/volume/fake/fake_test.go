@@ -31,7 +31,8 @@ func makePod(name string, volumes ...v1.Volume) *v1.Pod {
 }
 
 func nfs(name string) v1.Volume {
-	return v1.Volume{Name: name, VolumeSource: v1.VolumeSource{NFS: &v1.NFSVolumeSource{Server: "storage", Path: "/" + name}}}
+	return v1.Volume{Name: name,
+		VolumeSource: v1.VolumeSource{NFS: &v1.NFSVolumeSource{Server: "storage", Path: "/" + name}}}
 }
 
 func TestPluginWithTheManager(t *testing.T) {
@@ -99,7 +100,8 @@ func TestVolumes(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, "too much", message)
 
-	sub := runtime.SubPath{Pod: runtime.RefOf(web), Container: "main", Index: 2, VolumeName: "data", Volume: got["data"], Path: "a/b"}
+	sub := runtime.SubPath{Pod: runtime.RefOf(web), Container: "main", Index: 2, VolumeName: "data",
+		Volume: got["data"], Path: "a/b"}
 	path, err := m.SubPath(ctx, sub)
 	require.NoError(t, err)
 	assert.Equal(t, filepath.Join("dir", "volumes", "fake", "data", "a", "b"), path)
@@ -115,7 +117,8 @@ func TestVolumes(t *testing.T) {
 	require.NoError(t, m.Remove(ctx, runtime.PodRef{UID: "uid-old"}, "dir"))
 	assert.Equal(t, []string{
 		"SetUp default/web", "SetUp default/web", "SetUp default/db", "Exceeded default/web", "Exceeded default/web",
-		"SubPath default/web main[2] data/a/b", "SubPath default/web main[2] data/a/b", "TearDown default/web", "TearDown default/web", "Remove uid-old",
+		"SubPath default/web main[2] data/a/b", "SubPath default/web main[2] data/a/b", "TearDown default/web",
+		"TearDown default/web", "Remove uid-old",
 	}, m.Transcript(""))
 }
 

@@ -42,7 +42,8 @@ func TestEmptyDirOnHugePages(t *testing.T) {
 	}
 	f := emptyDir(v1.StorageMediumHugePages)
 	f.Pod = &v1.Pod{Spec: v1.PodSpec{Containers: []v1.Container{{
-		Name: "main", Resources: v1.ResourceRequirements{Requests: v1.ResourceList{"hugepages-2Mi": resource.MustParse("2Mi")}},
+		Name: "main", Resources: v1.ResourceRequirements{
+			Requests: v1.ResourceList{"hugepages-2Mi": resource.MustParse("2Mi")}},
 	}}}}
 	volumetest.Suite(t, f)
 }
@@ -62,7 +63,8 @@ type claims struct {
 }
 
 func (c claims) Claim(ctx context.Context, namespace, name string) (*v1.PersistentVolumeClaim, error) {
-	claim := &v1.PersistentVolumeClaim{Spec: v1.PersistentVolumeClaimSpec{VolumeName: "disk"}, Status: v1.PersistentVolumeClaimStatus{Phase: v1.ClaimBound}}
+	claim := &v1.PersistentVolumeClaim{Spec: v1.PersistentVolumeClaimSpec{VolumeName: "disk"},
+		Status: v1.PersistentVolumeClaimStatus{Phase: v1.ClaimBound}}
 	claim.Namespace, claim.Name, claim.UID = namespace, name, "claim"
 	return claim, ctx.Err()
 }
@@ -89,15 +91,18 @@ func TestClaimWithMountOptions(t *testing.T) {
 func testClaim(t *testing.T, options []string) {
 	src := volume.Sources{Claims: claims{t.TempDir(), options}}
 	volumetest.Suite(t, volumetest.Factory{
-		New:    func(*testing.T) volume.Plugin { return volume.Claim{Sources: src} },
-		Volume: v1.Volume{Name: "v", VolumeSource: v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: "c"}}},
+		New: func(*testing.T) volume.Plugin { return volume.Claim{Sources: src} },
+		Volume: v1.Volume{Name: "v",
+			VolumeSource: v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{
+				ClaimName: "c"}}},
 	})
 }
 
 func TestHostPath(t *testing.T) {
 	volumetest.Suite(t, volumetest.Factory{
-		New:    func(*testing.T) volume.Plugin { return volume.HostPath{} },
-		Volume: v1.Volume{Name: "v", VolumeSource: v1.VolumeSource{HostPath: &v1.HostPathVolumeSource{Path: t.TempDir()}}},
+		New: func(*testing.T) volume.Plugin { return volume.HostPath{} },
+		Volume: v1.Volume{Name: "v",
+			VolumeSource: v1.VolumeSource{HostPath: &v1.HostPathVolumeSource{Path: t.TempDir()}}},
 	})
 }
 
@@ -121,7 +126,8 @@ func TestContent(t *testing.T) {
 		{volume.ConfigMap{Sources: src}, v1.VolumeSource{ConfigMap: &v1.ConfigMapVolumeSource{}}},
 		{volume.Secret{Sources: src}, v1.VolumeSource{Secret: &v1.SecretVolumeSource{SecretName: "s"}}},
 		{volume.DownwardAPI{Sources: src}, v1.VolumeSource{DownwardAPI: &v1.DownwardAPIVolumeSource{
-			Items: []v1.DownwardAPIVolumeFile{{Path: "pod/name", FieldRef: &v1.ObjectFieldSelector{FieldPath: "metadata.name"}}},
+			Items: []v1.DownwardAPIVolumeFile{{Path: "pod/name",
+				FieldRef: &v1.ObjectFieldSelector{FieldPath: "metadata.name"}}},
 		}}},
 		{volume.Projected{Sources: src}, v1.VolumeSource{Projected: &v1.ProjectedVolumeSource{Sources: []v1.VolumeProjection{{Secret: &v1.SecretProjection{}}}}}},
 	} {

@@ -38,7 +38,8 @@ type life struct {
 }
 
 // rank is the order of the methods within an incarnation.
-var rank = map[fake.Method]int{fake.SyncPod: 1, fake.SyncTerminatingPod: 2, fake.SyncTerminatingOrphan: 2, fake.SyncTerminatedPod: 3}
+var rank = map[fake.Method]int{fake.SyncPod: 1, fake.SyncTerminatingPod: 2, fake.SyncTerminatingOrphan: 2,
+	fake.SyncTerminatedPod: 3}
 
 // begin checks a call before it is made. The caller calls the returned function with
 // the outcome of the call.
@@ -67,17 +68,20 @@ func (c *checker) begin(m fake.Method, uid types.UID, pod *v1.Pod) (l *life, end
 }
 
 // SyncPod implements [podworkers.Syncer].
-func (c *checker) SyncPod(ctx context.Context, typ podworkers.UpdateType, pod *v1.Pod, status *runtime.PodStatus) (r podworkers.Result, err error) {
+func (c *checker) SyncPod(ctx context.Context, typ podworkers.UpdateType, pod *v1.Pod,
+	status *runtime.PodStatus) (r podworkers.Result, err error) {
 	l, end := c.begin(fake.SyncPod, pod.UID, pod)
 	defer func() {
 		end(err == nil && r.Terminal || errors.As(err, new(*runtime.TerminalError)), false)
 	}()
 	c.mu.Lock()
-	assert.Equal(c.t, !l.synced, typ == podworkers.Create, "pod %s: the first SyncPod of an incarnation, and no other, has type Create; this one has %s", pod.UID, typ)
+	assert.Equal(c.t, !l.synced, typ == podworkers.Create, "pod %s: the first SyncPod of an incarnation, and no "+
+		"other, has type Create; this one has %s", pod.UID, typ)
 	assert.False(c.t, l.ended, "pod %s has ended, but SyncPod is called", pod.UID)
 	for uid, other := range c.lives {
 		if other != l && l.fullName != "" && other.fullName == l.fullName {
-			assert.False(c.t, other.synced, "pod %s is synced before pod %s of the same full name has finished", pod.UID, uid)
+			assert.False(c.t, other.synced, "pod %s is synced before pod %s of the same full name has finished",
+				pod.UID, uid)
 		}
 	}
 	l.synced = true
@@ -87,19 +91,22 @@ func (c *checker) SyncPod(ctx context.Context, typ podworkers.UpdateType, pod *v
 }
 
 // SyncTerminatingPod implements [podworkers.Syncer].
-func (c *checker) SyncTerminatingPod(ctx context.Context, pod *v1.Pod, status *runtime.PodStatus, t podworkers.Termination) error {
+func (c *checker) SyncTerminatingPod(ctx context.Context, pod *v1.Pod, status *runtime.PodStatus,
+	t podworkers.Termination) error {
 	l, end := c.begin(fake.SyncTerminatingPod, pod.UID, pod)
 	defer end(false, false)
 	if assert.NotNil(c.t, t.GracePeriod, "pod %s is terminated without a grace period", pod.UID) {
 		assert.Positive(c.t, *t.GracePeriod, "the grace period of pod %s", pod.UID)
-		assert.False(c.t, l.grace > 0 && *t.GracePeriod > l.grace, "the grace period of pod %s grows from %d to %d", pod.UID, l.grace, *t.GracePeriod)
+		assert.False(c.t, l.grace > 0 && *t.GracePeriod > l.grace, "the grace period of pod %s grows from %d to %d",
+			pod.UID, l.grace, *t.GracePeriod)
 		l.grace = *t.GracePeriod
 	}
 	return c.Syncer.SyncTerminatingPod(ctx, pod, status, t)
 }
 
 // SyncTerminatingOrphan implements [podworkers.Syncer].
-func (c *checker) SyncTerminatingOrphan(ctx context.Context, pod *runtime.Pod, status *runtime.PodStatus, grace *int64) (err error) {
+func (c *checker) SyncTerminatingOrphan(ctx context.Context, pod *runtime.Pod, status *runtime.PodStatus,
+	grace *int64) (err error) {
 	_, end := c.begin(fake.SyncTerminatingOrphan, pod.UID, nil)
 	done := false // also if the call panics
 	defer func() { end(false, done) }()

@@ -15,8 +15,8 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime/podspec"
 )
 
-// defective is workers with one defect: in what they are given, in what they answer, or in their calls. A function that is
-// nil changes nothing.
+// defective is workers with one defect: in what they are given, in what they answer, or in their calls. A function that
+// is nil changes nothing.
 type defective struct {
 	podworkers.Workers
 	calls   calls
@@ -93,14 +93,17 @@ func (d *defective) Predecessor(uid types.UID) (runtime.PodRef, bool) {
 // calls is the syncer as the defective workers call it.
 type calls struct {
 	podworkers.Syncer
-	sync      func(ctx context.Context, call func(context.Context) (podworkers.Result, error)) (podworkers.Result, error)
+	sync func(ctx context.Context, call func(context.Context) (podworkers.Result, error)) (podworkers.Result,
+		error)
 	terminate func(pod *v1.Pod, t podworkers.Termination) podworkers.Termination
 	result    func(err error) error // of SyncTerminatingPod
 	updated   func(pod *v1.Pod) *v1.Pod
-	newer     func(ref runtime.PodRef, after runtime.Mark, read func(runtime.Mark) (*runtime.PodStatus, error)) (*runtime.PodStatus, error)
+	newer     func(ref runtime.PodRef, after runtime.Mark, read func(runtime.Mark) (*runtime.PodStatus,
+		error)) (*runtime.PodStatus, error)
 }
 
-func (c *calls) SyncPod(ctx context.Context, typ podworkers.UpdateType, pod *v1.Pod, status *runtime.PodStatus) (podworkers.Result, error) {
+func (c *calls) SyncPod(ctx context.Context, typ podworkers.UpdateType, pod *v1.Pod,
+	status *runtime.PodStatus) (podworkers.Result, error) {
 	call := func(ctx context.Context) (podworkers.Result, error) { return c.Syncer.SyncPod(ctx, typ, pod, status) }
 	if c.sync != nil {
 		return c.sync(ctx, call)
@@ -108,7 +111,8 @@ func (c *calls) SyncPod(ctx context.Context, typ podworkers.UpdateType, pod *v1.
 	return call(ctx)
 }
 
-func (c *calls) SyncTerminatingPod(ctx context.Context, pod *v1.Pod, status *runtime.PodStatus, t podworkers.Termination) error {
+func (c *calls) SyncTerminatingPod(ctx context.Context, pod *v1.Pod, status *runtime.PodStatus,
+	t podworkers.Termination) error {
 	if c.terminate != nil {
 		t = c.terminate(pod, t)
 	}
@@ -146,7 +150,8 @@ func TestDefective(t *testing.T) {
 	if !broken {
 		t.Skip("this process has no defect")
 	}
-	podworkerstest.Suite(t, podworkerstest.Factory{New: func(t *testing.T, syncer podworkers.Syncer, statuses runtime.StatusCache) podworkers.Workers {
+	podworkerstest.Suite(t, podworkerstest.Factory{New: func(t *testing.T, syncer podworkers.Syncer,
+		statuses runtime.StatusCache) podworkers.Workers {
 		d := &defective{calls: calls{Syncer: syncer}}
 		defect.apply(d)
 		d.Workers = newWorkers(t, &d.calls, cache{statuses, &d.calls})
@@ -193,7 +198,8 @@ func alters(found string, alter func(u *podworkers.Update, s podworkers.State)) 
 }
 
 // syncs is a defect in calls of SyncPod.
-func syncs(found string, sync func(ctx context.Context, call func(context.Context) (podworkers.Result, error)) (podworkers.Result, error)) defect {
+func syncs(found string, sync func(ctx context.Context, call func(context.Context) (podworkers.Result,
+	error)) (podworkers.Result, error)) defect {
 	return defect{found, func(d *defective) { d.calls.sync = sync }}
 }
 
@@ -203,7 +209,8 @@ func calledTooSoon(found string, when func(d *defective, u podworkers.Update, s 
 		d.update = func(u podworkers.Update, give func(podworkers.Update)) {
 			give(u)
 			if u.Pod != nil && when(d, u, d.Workers.State(uidOf(u))) {
-				_, _ = d.calls.Syncer.SyncPod(context.Background(), u.Type, u.Pod, &runtime.PodStatus{PodRef: runtime.RefOf(u.Pod)})
+				_, _ = d.calls.Syncer.SyncPod(context.Background(), u.Type, u.Pod,
+					&runtime.PodStatus{PodRef: runtime.RefOf(u.Pod)})
 			}
 		}
 	}}
@@ -247,7 +254,8 @@ var defects = map[string]defect{
 		}
 	}},
 	"takes an old status": {"FreshStatus", func(d *defective) {
-		d.calls.newer = func(_ runtime.PodRef, _ runtime.Mark, read func(runtime.Mark) (*runtime.PodStatus, error)) (*runtime.PodStatus, error) {
+		d.calls.newer = func(_ runtime.PodRef, _ runtime.Mark, read func(runtime.Mark) (*runtime.PodStatus,
+			error)) (*runtime.PodStatus, error) {
 			return read(0)
 		}
 	}},
@@ -268,7 +276,8 @@ var defects = map[string]defect{
 		return call(ctx)
 	}),
 	"calls without a status": {"UnreadableStatus", func(d *defective) {
-		d.calls.newer = func(ref runtime.PodRef, after runtime.Mark, read func(runtime.Mark) (*runtime.PodStatus, error)) (*runtime.PodStatus, error) {
+		d.calls.newer = func(ref runtime.PodRef, after runtime.Mark, read func(runtime.Mark) (*runtime.PodStatus,
+			error)) (*runtime.PodStatus, error) {
 			status, err := read(after)
 			if err != nil {
 				return &runtime.PodStatus{PodRef: ref}, nil
@@ -278,7 +287,8 @@ var defects = map[string]defect{
 	}},
 	"syncs one pod at a time": {"HungCall", func(d *defective) {
 		one := make(chan struct{}, 1)
-		d.calls.sync = func(ctx context.Context, call func(context.Context) (podworkers.Result, error)) (podworkers.Result, error) {
+		d.calls.sync = func(ctx context.Context, call func(context.Context) (podworkers.Result,
+			error)) (podworkers.Result, error) {
 			select {
 			case one <- struct{}{}:
 				defer func() { <-one }()
@@ -369,7 +379,8 @@ var defects = map[string]defect{
 		return u.Kill != nil && s.Waiting
 	}),
 	"does not see what an earlier agent has started": {"KillOfAnEarlierStart", func(d *defective) {
-		d.calls.newer = func(ref runtime.PodRef, after runtime.Mark, read func(runtime.Mark) (*runtime.PodStatus, error)) (*runtime.PodStatus, error) {
+		d.calls.newer = func(ref runtime.PodRef, after runtime.Mark, read func(runtime.Mark) (*runtime.PodStatus,
+			error)) (*runtime.PodStatus, error) {
 			status, err := read(after)
 			if err == nil {
 				status = &runtime.PodStatus{PodRef: ref, Mark: status.Mark}

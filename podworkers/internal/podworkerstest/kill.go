@@ -65,9 +65,11 @@ func testGracePeriod(e *env) {
 	}{
 		{nil, nil, 30, "that of the spec"},
 		{[]testpod.Option{testpod.Grace(0)}, nil, 1, "1 at least"},
-		{[]testpod.Option{testpod.Grace(5)}, []func(*podworkers.KillOptions){within(60)}, 60, "that of the kill, also if it is longer"},
+		{[]testpod.Option{testpod.Grace(5)}, []func(*podworkers.KillOptions){within(60)}, 60,
+			"that of the kill, also if it is longer"},
 		{nil, []func(*podworkers.KillOptions){within(-3)}, 1, "1 at least"},
-		{[]testpod.Option{testpod.Deleted(10)}, []func(*podworkers.KillOptions){within(20)}, 10, "the shorter of deletion and kill"},
+		{[]testpod.Option{testpod.Deleted(10)}, []func(*podworkers.KillOptions){within(20)}, 10,
+			"the shorter of deletion and kill"},
 		{[]testpod.Option{testpod.Deleted(0)}, nil, 1, "1 at least"},
 	} {
 		pod := apiPod(podUID(i))
@@ -159,7 +161,8 @@ func testKillBeforeStart(e *env) {
 // testEndsInAPI has pods end by what the API server has of them.
 func testEndsInAPI(e *env) {
 	e.start()
-	for _, change := range []testpod.Option{testpod.Deleted(30), testpod.Phase(v1.PodFailed), testpod.Phase(v1.PodSucceeded)} {
+	for _, change := range []testpod.Option{testpod.Deleted(30), testpod.Phase(v1.PodFailed),
+		testpod.Phase(v1.PodSucceeded)} {
 		pod := apiPod(podUID(e.count(fake.SyncTerminatedPod, "")))
 		e.update(podworkers.Create, pod)
 		e.pass()
@@ -198,7 +201,8 @@ func testEndsByItself(e *env) {
 }
 
 // errDenied is an error by which SyncPod fails its pod for good, among others.
-var errDenied = fmt.Errorf("syncing: %w", errors.Join(errBroken, &runtime.TerminalError{Reason: "Denied", Message: "no"}))
+var errDenied = fmt.Errorf("syncing: %w",
+	errors.Join(errBroken, &runtime.TerminalError{Reason: "Denied", Message: "no"}))
 
 func testFailureForGood(e *env) {
 	e.start()

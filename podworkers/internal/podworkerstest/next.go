@@ -39,7 +39,8 @@ func testNextIncarnation(e *env) {
 	e.pass()
 	assert.True(e, e.w.State("a").Finished)
 	e.update(podworkers.Create, first)
-	assert.Equal(e, []string{"create", "terminating 30", "terminated", "create", "terminating 30", "terminated", "create"}, e.called("a"))
+	assert.Equal(e, []string{"create", "terminating 30", "terminated", "create", "terminating 30", "terminated",
+		"create"}, e.called("a"))
 }
 
 // testNextIncarnationIsKilled has the next incarnation killed, or undesired, before it

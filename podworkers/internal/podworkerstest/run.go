@@ -98,7 +98,8 @@ func testOnlyKnown(e *env) {
 	assert.Equal(e, 2, done)
 }
 
-// testUpdated gives updates during a SyncPod. Updated gets the latest spec, also if an update with OnlyKnown has an older one.
+// testUpdated gives updates during a SyncPod. Updated gets the latest spec, also if an update with OnlyKnown has an
+// older one.
 func testUpdated(e *env) {
 	e.start()
 	first, second := apiPod("a"), apiPod("a")
@@ -157,8 +158,8 @@ func testDrain(e *env) {
 	assert.True(e, e.w.State("restarts").Finished, "it has finished, and is not started again")
 }
 
-// testDrainOfPodsToStart drains workers with pods whose start was requested and waits for the end of another one. None starts. Each is ended
-// by a kill.
+// testDrainOfPodsToStart drains workers with pods whose start was requested and waits for the end of another one. None
+// starts. Each is ended by a kill.
 func testDrainOfPodsToStart(e *env) {
 	again, former, successor := apiPod("again"), staticPod("former", "web"), staticPod("successor", "web")
 	afterOrphan := apiPod("after-orphan")
@@ -179,7 +180,8 @@ func testDrainOfPodsToStart(e *env) {
 	release()
 	releaseOrphan()
 	e.recover()
-	assert.Equal(e, []string{"create", "terminating 30", "terminated"}, e.called("again"), "a restart that was requested")
+	assert.Equal(e, []string{"create", "terminating 30", "terminated"}, e.called("again"),
+		"a restart that was requested")
 	assert.Empty(e, e.called("successor"), "a pod that waits for another one of its name")
 	assert.Equal(e, []string{"orphan"}, e.called("after-orphan"), "a pod that waits for an orphan of its UID")
 	e.update(podworkers.Change, again)

@@ -183,7 +183,8 @@ func (e *env) InspectPod(_ context.Context, ref runtime.PodRef) (*runtime.PodSta
 	defer e.mu.Unlock()
 	s := &runtime.PodStatus{PodRef: ref}
 	if e.running[ref.UID] {
-		s.Containers = []runtime.ContainerStatus{{Container: runtime.Container{Name: "main", State: runtime.ContainerRunning}}}
+		s.Containers = []runtime.ContainerStatus{{Container: runtime.Container{Name: "main",
+			State: runtime.ContainerRunning}}}
 	}
 	return s, nil
 }
@@ -318,7 +319,8 @@ func staticPod(uid types.UID, name string) *v1.Pod {
 
 func orphan(uid types.UID, done func()) podworkers.Update {
 	ref := runtime.RefOf(apiPod(uid))
-	return podworkers.Update{Type: podworkers.Kill, Orphan: &runtime.Pod{PodRef: ref}, Kill: &podworkers.KillOptions{Done: done}}
+	return podworkers.Update{Type: podworkers.Kill, Orphan: &runtime.Pod{PodRef: ref},
+		Kill: &podworkers.KillOptions{Done: done}}
 }
 
 // cache is a status cache that can fail.

@@ -170,7 +170,8 @@ func testPanic(e *env) {
 	assert.True(e, e.w.State("a").Finished)
 
 	// So does a Done.
-	e.w.UpdatePod(podworkers.Update{Type: podworkers.Kill, Pod: apiPod("b"), Kill: &podworkers.KillOptions{Done: func() { panic("a panic of the suite") }}})
+	e.w.UpdatePod(podworkers.Update{Type: podworkers.Kill, Pod: apiPod("b"),
+		Kill: &podworkers.KillOptions{Done: func() { panic("a panic of the suite") }}})
 	e.recover()
 	assert.True(e, e.w.State("b").Finished)
 }

@@ -30,7 +30,8 @@ func TestFailures(t *testing.T) {
 	l.Fail("Other", "", -1, first)
 	did := 0
 	do := func(ref runtime.PodRef) error {
-		return l.Do(t.Context(), calls.Call{Method: "Do", Pods: []runtime.PodRef{ref}}, func() error { did++; return nil })
+		return l.Do(t.Context(), calls.Call{Method: "Do", Pods: []runtime.PodRef{ref}},
+			func() error { did++; return nil })
 	}
 	require.ErrorIs(t, do(db), second)
 	require.ErrorIs(t, do(web), first)

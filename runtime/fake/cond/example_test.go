@@ -22,7 +22,8 @@ func Example() {
 
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
-	err := c.Until(ctx, func() bool { return changes.Load() == 3 }, func() string { return fmt.Sprint(changes.Load(), " changes") })
+	err := c.Until(ctx, func() bool { return changes.Load() == 3 },
+		func() string { return fmt.Sprint(changes.Load(), " changes") })
 	fmt.Println(changes.Load(), err)
 	// Output: 3 <nil>
 }

@@ -110,7 +110,8 @@ type streams struct {
 var _ streaming.Runtime = (*streams)(nil)
 
 // Exec implements [streaming.Runtime].
-func (s *streams) Exec(ctx context.Context, id string, cmd []string, in io.Reader, out, errOut io.WriteCloser, tty bool, resize <-chan remotecommand.TerminalSize) error {
+func (s *streams) Exec(ctx context.Context, id string, cmd []string, in io.Reader, out, errOut io.WriteCloser, tty bool,
+	resize <-chan remotecommand.TerminalSize) error {
 	ctx, cancel := s.within(ctx)
 	defer cancel()
 	code, err := s.rt.RunSession(ctx, id, session(cmd, in, out, errOut, tty, resize))
@@ -121,7 +122,8 @@ func (s *streams) Exec(ctx context.Context, id string, cmd []string, in io.Reade
 }
 
 // Attach implements [streaming.Runtime].
-func (s *streams) Attach(ctx context.Context, id string, in io.Reader, out, errOut io.WriteCloser, tty bool, resize <-chan remotecommand.TerminalSize) error {
+func (s *streams) Attach(ctx context.Context, id string, in io.Reader, out, errOut io.WriteCloser, tty bool,
+	resize <-chan remotecommand.TerminalSize) error {
 	ctx, cancel := s.within(ctx)
 	defer cancel()
 	_, err := s.rt.RunSession(ctx, id, session(nil, in, out, errOut, tty, resize))
@@ -142,7 +144,8 @@ func (s *streams) within(ctx context.Context) (context.Context, context.CancelFu
 	return ctx, func() { stop(); cancel() }
 }
 
-func session(cmd []string, in io.Reader, out, errOut io.WriteCloser, tty bool, resize <-chan remotecommand.TerminalSize) fake.Session {
+func session(cmd []string, in io.Reader, out, errOut io.WriteCloser, tty bool,
+	resize <-chan remotecommand.TerminalSize) fake.Session {
 	s := fake.Session{Command: cmd, TTY: tty, Stdin: in}
 	// A nil WriteCloser in a Writer would not be nil.
 	if out != nil {

@@ -41,7 +41,8 @@ func dial(t *testing.T, address string) *socket {
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = conn.Close() })
 	_, err = fmt.Fprintf(conn, "GET %s HTTP/1.1\r\nHost: %s\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"+
-		"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: MDEyMzQ1Njc4OWFiY2RlZg==\r\nSec-WebSocket-Protocol: v4.channel.k8s.io\r\n\r\n",
+		"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: MDEyMzQ1Njc4OWFiY2RlZg==\r\nSec-WebSocket-Protocol: "+
+		"v4.channel.k8s.io\r\n\r\n",
 		u.RequestURI(), u.Host)
 	require.NoError(t, err)
 	s := &socket{t, conn, bufio.NewReader(conn)}
@@ -158,7 +159,8 @@ func TestStreamsIntoContainers(t *testing.T) {
 	plain, session := rt.Instances(fake.Target{})[0].ID.ID, rt.Instances(fake.Target{})[1].ID.ID
 
 	t.Run("a command that Exec answers", func(t *testing.T) {
-		resp, err := c.Exec(ctx, &criv1.ExecRequest{ContainerId: plain, Cmd: []string{"print", "hello"}, Stdout: true, Stderr: true})
+		resp, err := c.Exec(ctx, &criv1.ExecRequest{ContainerId: plain, Cmd: []string{"print", "hello"},
+			Stdout: true, Stderr: true})
 		require.NoError(t, err)
 		s := dial(t, resp.Url)
 		out, _ := s.receive(1)
@@ -173,7 +175,8 @@ func TestStreamsIntoContainers(t *testing.T) {
 		assert.Contains(t, end, `"message":"42"`)
 	})
 	t.Run("a session", func(t *testing.T) {
-		resp, err := c.Exec(ctx, &criv1.ExecRequest{ContainerId: session, Cmd: []string{"sh", "-i"}, Stdin: true, Stdout: true, Tty: true})
+		resp, err := c.Exec(ctx, &criv1.ExecRequest{ContainerId: session, Cmd: []string{"sh", "-i"}, Stdin: true,
+			Stdout: true, Tty: true})
 		require.NoError(t, err)
 		s := dial(t, resp.Url)
 		s.send(0, "ls")

@@ -39,7 +39,8 @@ const (
 
 // ContainerAnnotations returns the annotations of a container: extra, and the
 // record of its spec that [ReadRecord] reads.
-func ContainerAnnotations(pod *v1.Pod, c *v1.Container, restartCount int32, extra map[string]string) (map[string]string, error) {
+func ContainerAnnotations(pod *v1.Pod, c *v1.Container, restartCount int32,
+	extra map[string]string) (map[string]string, error) {
 	a := make(map[string]string, len(extra)+8)
 	maps.Copy(a, extra)
 	a[AnnotationHash] = strconv.FormatUint(podspec.ContainerHash(c), 16)

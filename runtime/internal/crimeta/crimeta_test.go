@@ -30,7 +30,9 @@ func TestReadRecordBroken(t *testing.T) {
 		crimeta.AnnotationResizeHash:             "-1",
 	})
 	assert.Equal(t, crimeta.Record{TerminationGracePeriod: new(int64(30))}, got, "what can be read is read")
-	for _, key := range []string{crimeta.AnnotationHash, crimeta.AnnotationRestartCount, crimeta.AnnotationDeletionGracePeriod, crimeta.AnnotationPreStop, crimeta.AnnotationPorts, crimeta.AnnotationResizeHash} {
+	for _, key := range []string{crimeta.AnnotationHash, crimeta.AnnotationRestartCount,
+		crimeta.AnnotationDeletionGracePeriod, crimeta.AnnotationPreStop, crimeta.AnnotationPorts,
+		crimeta.AnnotationResizeHash} {
 		assert.ErrorContains(t, err, key)
 	}
 }
@@ -54,7 +56,8 @@ func TestRefFromLabels(t *testing.T) {
 	_, ok := crimeta.RefFromLabels(labels)
 	assert.True(t, ok)
 	for key := range labels {
-		broken := map[string]string{crimeta.LabelPodName: "n", crimeta.LabelPodNamespace: "ns", crimeta.LabelPodUID: "u"}
+		broken := map[string]string{crimeta.LabelPodName: "n", crimeta.LabelPodNamespace: "ns",
+			crimeta.LabelPodUID: "u"}
 		delete(broken, key)
 		_, ok := crimeta.RefFromLabels(broken)
 		assert.False(t, ok, key)

@@ -13,8 +13,10 @@ func FuzzReadRecord(f *testing.F) {
 	f.Add("1f", "3", "30", `{"exec":{"command":["x"]}}`, `[{"containerPort":80}]`, "3.log.gz")
 	f.Fuzz(func(t *testing.T, hash, count, grace, hook, ports, log string) {
 		annotations := map[string]string{
-			crimeta.AnnotationHash: hash, crimeta.AnnotationRestartCount: count, crimeta.AnnotationDeletionGracePeriod: grace,
-			crimeta.AnnotationTerminationGracePeriod: grace, crimeta.AnnotationPreStop: hook, crimeta.AnnotationPorts: ports,
+			crimeta.AnnotationHash: hash, crimeta.AnnotationRestartCount: count,
+			crimeta.AnnotationDeletionGracePeriod:    grace,
+			crimeta.AnnotationTerminationGracePeriod: grace, crimeta.AnnotationPreStop: hook,
+			crimeta.AnnotationPorts: ports,
 		}
 		r, err := crimeta.ReadRecord(annotations)
 		if err == nil {

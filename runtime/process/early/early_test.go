@@ -18,6 +18,7 @@ func TestASupervisorDoesNotReachMain(t *testing.T) {
 	cmd.Args = []string{"kubeletkit-supervisor", t.TempDir()}
 	out, err := cmd.CombinedOutput()
 	require.Error(t, err)
-	assert.Contains(t, string(out), "only a server of runtime/process starts a program under the name kubeletkit-supervisor")
+	assert.Contains(t, string(out), "only a server of runtime/process starts a program under the name "+
+		"kubeletkit-supervisor")
 	assert.NotContains(t, string(out), "PASS")
 }

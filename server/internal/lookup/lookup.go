@@ -12,7 +12,8 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime/podspec"
 )
 
-// Pods has the node's pods with their status, those that are not desired any more, and the UIDs of mirror pods: see server.Agent.
+// Pods has the node's pods with their status, those that are not desired any more, and the UIDs of mirror pods: see
+// server.Agent.
 type Pods interface {
 	Pods() []*v1.Pod
 	Terminating() []*v1.Pod

@@ -52,7 +52,8 @@ func TestPod(t *testing.T) {
 	all := agent{
 		desired: desired{
 			pod("web", "u1"), mirror, pod("static-n1", "s1"),
-			deleted(pod("both", "b1")), pod("both", "b2"), pod("both2", "c1"), deleted(pod("both2", "c2")), deleted(pod("ends", "e1")),
+			deleted(pod("both", "b1")), pod("both", "b2"), pod("both2", "c1"), deleted(pod("both2", "c2")),
+			deleted(pod("ends", "e1")),
 		},
 		ending:  []*v1.Pod{pod("web", "u0"), pod("gone", "g1"), pod("gone", "g2")},
 		mirrors: map[types.UID]types.UID{"m1": "s1"},
@@ -91,15 +92,18 @@ func TestRequest(t *testing.T) {
 	p := pod("web", "u1")
 	p.Spec = v1.PodSpec{
 		InitContainers: []v1.Container{{Name: "i"}}, Containers: []v1.Container{{Name: "c"}},
-		EphemeralContainers: []v1.EphemeralContainer{{EphemeralContainerCommon: v1.EphemeralContainerCommon{Name: "e"}}},
+		EphemeralContainers: []v1.EphemeralContainer{
+			{EphemeralContainerCommon: v1.EphemeralContainerCommon{Name: "e"}}},
 	}
 	var found *v1.Pod
 	var container *v1.Container
 	mux := http.NewServeMux()
 	for _, pattern := range []string{"/x/{namespace}/{pod}/{container}", "/x/{namespace}/{pod}/{uid}/{container}"} {
-		mux.HandleFunc(pattern, func(_ http.ResponseWriter, req *http.Request) { found, container = lookup.Request(desired{p}, req) })
+		mux.HandleFunc(pattern,
+			func(_ http.ResponseWriter, req *http.Request) { found, container = lookup.Request(desired{p}, req) })
 	}
-	for path, want := range map[string]string{"/x/ns/web/i": "i", "/x/ns/web/c": "c", "/x/ns/web/u1/e": "e", "/x/ns/web/other": "", "/x/ns/web/u2/c": "", "/x/ns/other/c": ""} {
+	for path, want := range map[string]string{"/x/ns/web/i": "i", "/x/ns/web/c": "c", "/x/ns/web/u1/e": "e",
+		"/x/ns/web/other": "", "/x/ns/web/u2/c": "", "/x/ns/other/c": ""} {
 		mux.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, path, nil))
 		assert.Equal(t, path != "/x/ns/web/u2/c" && path != "/x/ns/other/c", found != nil, path)
 		assert.Equal(t, want != "", container != nil, path)

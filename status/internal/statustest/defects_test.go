@@ -161,7 +161,8 @@ func delivers(
 
 // errs is a defect in the treatment of errors of deliveries.
 func errs(found string, change func(err error) error) defect {
-	return delivers(found, func(ctx context.Context, s status.Sink, pod *v1.Pod, st v1.PodStatus) (status.Result, error) {
+	return delivers(found, func(ctx context.Context, s status.Sink, pod *v1.Pod, st v1.PodStatus) (status.Result,
+		error) {
 		res, err := s.Deliver(ctx, pod, st)
 		return res, change(err)
 	})

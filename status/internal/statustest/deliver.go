@@ -121,7 +121,8 @@ func testRepeatsFailures(e *env) {
 	synctest.Wait()
 	e.m.Set(pod("a"), phase(v1.PodRunning, "2"))
 	e.settle()
-	assert.Equal(e, []string{"!Running 1", "!Running 2", "!Running 2", "!Running 2", "!Running 2", "Running 2"}, e.calls("a"))
+	assert.Equal(e, []string{"!Running 1", "!Running 2", "!Running 2", "!Running 2", "!Running 2", "Running 2"},
+		e.calls("a"))
 	all := e.sink.Calls("a")
 	for i := range all[1:] {
 		assert.Positive(e, all[i+1].At.Sub(all[i].At), "there is a back-off")

@@ -39,10 +39,11 @@ func testKeepsTheLatest(e *env) {
 
 func testCopiesStatuses(e *env) {
 	s := v1.PodStatus{
-		Phase:             v1.PodRunning,
-		PodIPs:            []v1.PodIP{{IP: "10.0.0.1"}},
-		StartTime:         &metav1.Time{},
-		ContainerStatuses: []v1.ContainerStatus{{Name: "app", State: v1.ContainerState{Running: &v1.ContainerStateRunning{}}}},
+		Phase:     v1.PodRunning,
+		PodIPs:    []v1.PodIP{{IP: "10.0.0.1"}},
+		StartTime: &metav1.Time{},
+		ContainerStatuses: []v1.ContainerStatus{{Name: "app",
+			State: v1.ContainerState{Running: &v1.ContainerStateRunning{}}}},
 	}
 	e.m.Set(pod("a"), s)
 	s.PodIPs[0].IP = "changed"
@@ -71,7 +72,8 @@ func testPhaseDoesNotGoBack(e *env) {
 
 func testTerminate(e *env) {
 	running := phase(v1.PodRunning, "")
-	running.ContainerStatuses = []v1.ContainerStatus{{Name: "app", State: v1.ContainerState{Running: &v1.ContainerStateRunning{}}}}
+	running.ContainerStatuses = []v1.ContainerStatus{{Name: "app",
+		State: v1.ContainerState{Running: &v1.ContainerStateRunning{}}}}
 	static := pod("static")
 	static.Annotations = map[string]string{podspec.AnnotationConfigSource: "file"}
 	for _, p := range []*v1.Pod{pod("a"), static} {
@@ -100,7 +102,8 @@ func testPods(e *env) {
 		messages[got.UID] = got.Status.Message
 		got.Status.Message = "changed"
 	}
-	assert.Equal(e, map[types.UID]string{"a": "2", "b": "3"}, messages, "each pod that has a status, with the latest one")
+	assert.Equal(e, map[types.UID]string{"a": "2", "b": "3"}, messages,
+		"each pod that has a status, with the latest one")
 	assert.Equal(e, "2", e.get("a").Message, "a copy")
 	assert.Empty(e, p.Status.Message, "the pod of Set is not changed")
 }
@@ -115,7 +118,8 @@ func testEndedContainerStaysEnded(e *env) {
 		return s
 	}
 	e.m.Set(p, status(v1.ContainerState{Terminated: &v1.ContainerStateTerminated{ExitCode: 1}}))
-	for _, again := range []v1.ContainerState{{Running: &v1.ContainerStateRunning{}}, {Waiting: &v1.ContainerStateWaiting{}}} {
+	for _, again := range []v1.ContainerState{{Running: &v1.ContainerStateRunning{}},
+		{Waiting: &v1.ContainerStateWaiting{}}} {
 		e.m.Set(p, status(again))
 		assert.NotNil(e, e.get("a").ContainerStatuses[0].State.Terminated, "the status is refused")
 	}

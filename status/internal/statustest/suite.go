@@ -171,7 +171,8 @@ func (e *env) get(uid types.UID) v1.PodStatus {
 
 // pod returns a pod with that UID.
 func pod(uid types.UID) *v1.Pod {
-	return testpod.New(string(uid), testpod.UID(uid), testpod.Containers("app"), testpod.Restart(v1.RestartPolicyAlways))
+	return testpod.New(string(uid), testpod.UID(uid), testpod.Containers("app"),
+		testpod.Restart(v1.RestartPolicyAlways))
 }
 
 // phase returns a status.

@@ -52,7 +52,8 @@ func onNode(t *testing.T, h syncloop.Handler, n *node, test func(ctx context.Con
 		n.runtime, n.pods = runtimefake.New(runtimefake.Options{}), podmanager.New()
 	}
 	n.config, n.events = podconfigfake.NewConfig(), plegfake.New(plegfake.Options{})
-	loop, err := syncloop.New(syncloop.Deps{Handler: h, Config: n.config, PLEG: n.events, Runtime: n.runtime, Pods: n.pods}, syncloop.Options{})
+	loop, err := syncloop.New(syncloop.Deps{Handler: h, Config: n.config, PLEG: n.events, Runtime: n.runtime,
+		Pods: n.pods}, syncloop.Options{})
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 3) // one value of each of the three goroutines
@@ -72,7 +73,8 @@ func TestHandlerAndConfigWithTheLoop(t *testing.T) {
 		onNode(t, h, n, func(ctx context.Context) {
 			web, db := makePod("web"), makePod("db")
 			n.pods.Set(web)
-			for _, op := range []podconfig.Op{podconfig.Add, podconfig.Update, podconfig.Delete, podconfig.Reconcile, podconfig.Remove} {
+			for _, op := range []podconfig.Op{podconfig.Add, podconfig.Update, podconfig.Delete, podconfig.Reconcile,
+				podconfig.Remove} {
 				require.NoError(t, n.config.Push(ctx, podconfig.Change{Op: op, Pods: []*v1.Pod{web, db}}))
 			}
 			n.events.Push(runtime.RefOf(web), pleg.Event{Type: pleg.ContainerDied})
@@ -81,7 +83,8 @@ func TestHandlerAndConfigWithTheLoop(t *testing.T) {
 			_, err = h.UntilCalled(ctx, fake.HandlePodReconcile, "uid-db")
 			require.NoError(t, err)
 			assert.Equal(t, []string{
-				"Prepare", "Prepare", "HandlePodAdditions default/web default/db", "HandlePodUpdates default/web default/db",
+				"Prepare", "Prepare", "HandlePodAdditions default/web default/db",
+				"HandlePodUpdates default/web default/db",
 				"HandlePodUpdates default/web default/db", "HandlePodReconcile default/web default/db",
 				"HandlePodRemoves default/web default/db", "HandlePodSyncs default/web",
 			}, h.Transcript(""))
@@ -90,13 +93,15 @@ func TestHandlerAndConfigWithTheLoop(t *testing.T) {
 			time.Sleep(time.Minute)
 			assert.Empty(t, h.Transcript(""))
 			n.config.SetSourcesReady(true)
-			require.NoError(t, h.Until(ctx, func() bool { return len(h.Calls("")) == 3 }), "one that fails is tried again")
+			require.NoError(t, h.Until(ctx, func() bool { return len(h.Calls("")) == 3 }),
+				"one that fails is tried again")
 
 			release := h.Hold(fake.HandlePodUpdates, "uid-db")
 			require.NoError(t, n.config.Push(ctx, podconfig.Change{Op: podconfig.Update, Pods: []*v1.Pod{db}}))
 			short, cancel := context.WithTimeout(ctx, time.Minute)
 			defer cancel()
-			require.ErrorIs(t, n.config.Push(short, podconfig.Change{Op: podconfig.Update, Pods: []*v1.Pod{web}}), context.DeadlineExceeded)
+			require.ErrorIs(t, n.config.Push(short, podconfig.Change{Op: podconfig.Update, Pods: []*v1.Pod{web}}),
+				context.DeadlineExceeded)
 			release()
 			require.NoError(t, n.config.Push(ctx, podconfig.Change{Op: podconfig.Update, Pods: []*v1.Pod{web}}))
 		})
@@ -107,7 +112,8 @@ func TestTheEndOfTheConfig(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		config := podconfigfake.NewConfig()
 		loop, err := syncloop.New(syncloop.Deps{
-			Handler: fake.NewHandler(), Config: config, PLEG: quiet{}, Runtime: runtimefake.New(runtimefake.Options{}), Pods: podmanager.New(),
+			Handler: fake.NewHandler(), Config: config, PLEG: quiet{}, Runtime: runtimefake.New(runtimefake.Options{}),
+			Pods: podmanager.New(),
 		}, syncloop.Options{})
 		require.NoError(t, err)
 		over, cancel := context.WithCancel(t.Context())
@@ -128,20 +134,23 @@ func (quiet) Watch() <-chan pleg.PodEvents  { return nil }
 func TestWorkersAndStatusesWithTheHandler(t *testing.T) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
-		w, st, dirs, pods := workersfake.NewWorkers(), statusfake.NewManager(), volumefake.NewVolumes(), podmanager.New()
+		w, st, dirs, pods := workersfake.NewWorkers(), statusfake.NewManager(), volumefake.NewVolumes(),
+			podmanager.New()
 		rt := runtimefake.New(runtimefake.Options{})
 		old := runtimefake.Pods(1, 1)[0]
 		require.NoError(t, rt.Seed(old))
 		steps, err := lifecycle.New(gone{dirs})
 		require.NoError(t, err)
 		h, err := syncloop.NewHandler(
-			syncloop.HandlerDeps{Pods: pods, Workers: w, Status: st, Runtime: rt, Prober: proberfake.New(), Steps: steps},
-			syncloop.HandlerOptions{PodsDir: filepath.Join(dir, "pods"), Admit: lifecycle.AdmitterFunc("test", func(req lifecycle.AdmitRequest) error {
-				if req.Pod.Name == "big" {
-					return lifecycle.Refuse("OutOfpods", "")
-				}
-				return nil
-			})})
+			syncloop.HandlerDeps{Pods: pods, Workers: w, Status: st, Runtime: rt, Prober: proberfake.New(),
+				Steps: steps},
+			syncloop.HandlerOptions{PodsDir: filepath.Join(dir, "pods"), Admit: lifecycle.AdmitterFunc("test",
+				func(req lifecycle.AdmitRequest) error {
+					if req.Pod.Name == "big" {
+						return lifecycle.Refuse("OutOfpods", "")
+					}
+					return nil
+				})})
 		require.NoError(t, err)
 		n := &node{runtime: rt, pods: pods}
 		onNode(t, h, n, func(ctx context.Context) {
@@ -169,7 +178,8 @@ func TestWorkersAndStatusesWithTheHandler(t *testing.T) {
 			gone := w.State("uid-web")
 			gone.Phase = podworkers.PhaseTerminated
 			w.SetState("uid-web", gone)
-			require.NoError(t, w.Until(ctx, func() bool { return !w.State("uid-web").Known() }), "housekeeping forgets it")
+			require.NoError(t, w.Until(ctx, func() bool { return !w.State("uid-web").Known() }),
+				"housekeeping forgets it")
 			synctest.Wait() // it goes on with the statuses
 			w.SetState(old.UID, podworkers.State{})
 			assert.False(t, w.State(old.UID).Known())
@@ -186,7 +196,8 @@ func Example() {
 	config, handler := podconfigfake.NewConfig(), fake.NewHandler()
 	events := plegfake.New(plegfake.Options{})
 	loop, err := syncloop.New(syncloop.Deps{
-		Handler: handler, Config: config, PLEG: events, Runtime: runtimefake.New(runtimefake.Options{}), Pods: podmanager.New(),
+		Handler: handler, Config: config, PLEG: events, Runtime: runtimefake.New(runtimefake.Options{}),
+		Pods: podmanager.New(),
 	}, syncloop.Options{})
 	if err != nil {
 		fmt.Println(err)

@@ -23,7 +23,8 @@ kernel/fs/9p/9p.ko: kernel/net/9p/9pnet.ko kernel/fs/netfs/netfs.ko
 kernel/fs/some-other.ko:
 `
 	assert.Equal(t, []string{
-		"kernel/drivers/virtio/virtio.ko", "kernel/drivers/virtio/virtio_ring.ko", "kernel/net/9p/9pnet.ko", "kernel/net/9p/9pnet_virtio.ko",
+		"kernel/drivers/virtio/virtio.ko", "kernel/drivers/virtio/virtio_ring.ko", "kernel/net/9p/9pnet.ko",
+		"kernel/net/9p/9pnet_virtio.ko",
 		"kernel/fs/netfs/netfs.ko", "kernel/fs/9p/9p.ko",
 	}, modules(dep, "9pnet_virtio", "built_in", "9p"))
 	assert.Equal(t, []string{"kernel/fs/some-other.ko"}, modules(dep, "some_other"))

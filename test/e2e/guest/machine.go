@@ -52,7 +52,8 @@ func (m machine) run(ctx context.Context, j job.Job, receive func(job.Message)) 
 	if err := m.files(dir, j); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, m.timeout, fmt.Errorf("the guest has not done its job within %v", m.timeout))
+	ctx, cancel := context.WithTimeoutCause(ctx, m.timeout, fmt.Errorf("the guest has not done its job within %v",
+		m.timeout))
 	defer cancel()
 	cmd := exec.CommandContext(ctx, "qemu-system-x86_64", m.args(dir)...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
@@ -131,12 +132,15 @@ func (m machine) args(dir string) []string {
 	const share = "local,security_model=none,readonly=on,multidevs=remap,"
 	args := []string{
 		"-accel", m.accel(), "-cpu", "max,vendor=GenuineIntel",
-		"-smp", fmt.Sprintf("%d,sockets=%d,threads=%d", m.cpus, m.nodes, m.threads), "-m", strconv.Itoa(m.mem / m.nodes * m.nodes),
+		"-smp", fmt.Sprintf("%d,sockets=%d,threads=%d", m.cpus, m.nodes, m.threads),
+		"-m", strconv.Itoa(m.mem / m.nodes * m.nodes),
 		"-display", "none", "-monitor", "none", "-nic", "none", "-no-reboot",
 		"-kernel", filepath.Join(m.linux, "vmlinuz"), "-initrd", filepath.Join(dir, "initrd"),
-		"-append", "console=ttyS0 init_on_alloc=0 panic=-1 quiet loglevel=2 psi=1 apparmor=1 security=apparmor " + m.kernel,
+		"-append", "console=ttyS0 init_on_alloc=0 panic=-1 quiet loglevel=2 psi=1 apparmor=1 security=apparmor " +
+			m.kernel,
 		"-serial", "file:" + filepath.Join(dir, "console"),
-		"-device", "virtio-serial-pci", "-chardev", "file,id=messages,path=/dev/stdout", "-device", "virtserialport,chardev=messages",
+		"-device", "virtio-serial-pci", "-chardev", "file,id=messages,path=/dev/stdout", "-device",
+		"virtserialport,chardev=messages",
 		"-virtfs", share + "mount_tag=machine,path=/",
 		"-virtfs", share + "mount_tag=modules,path=" + filepath.Join(m.linux, "lib/modules"),
 		"-drive", "if=virtio,format=raw,cache=unsafe,file=" + m.disk(dir),
@@ -144,7 +148,8 @@ func (m machine) args(dir string) []string {
 	for n := 0; n < m.nodes && m.nodes > 1; n++ {
 		args = append(args,
 			"-object", fmt.Sprintf("memory-backend-ram,id=node%d,size=%dM", n, m.mem/m.nodes),
-			"-numa", fmt.Sprintf("node,nodeid=%d,memdev=node%d,cpus=%d-%d", n, n, n*m.cpus/m.nodes, (n+1)*m.cpus/m.nodes-1))
+			"-numa", fmt.Sprintf("node,nodeid=%d,memdev=node%d,cpus=%d-%d", n, n, n*m.cpus/m.nodes,
+				(n+1)*m.cpus/m.nodes-1))
 	}
 	return args
 }

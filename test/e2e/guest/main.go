@@ -84,7 +84,8 @@ func parse(args []string) options {
 	flags.IntVar(&o.mem, "memory", 2048, "the memory, in MiB")
 	flags.IntVar(&o.swapMiB, "swap", 512, "the size of the device for swap, in MiB")
 	flags.IntVar(&o.diskMiB, "disk", 2048, "the size of the disk, in MiB")
-	flags.StringVar(&o.image, "image", "", "a file that is the disk, for one command; it is kept, and is made if it does not exist")
+	flags.StringVar(&o.image, "image", "", "a file that is the disk, for one command; it is kept, and is made if it "+
+		"does not exist")
 	flags.BoolVar(&o.kvm, "kvm", false, "do not emulate the processors")
 	flags.StringVar(&o.kernel, "append", "", "further arguments of the kernel")
 	flags.DurationVar(&o.timeout, "timeout", 20*time.Minute, "when a guest is killed")
@@ -128,7 +129,8 @@ func guest(ctx context.Context, o options) (int, error) {
 	}
 	defer os.RemoveAll(o.dir)
 	o.inside = filepath.Join(o.dir, "inside")
-	if err := goCommand(ctx, root, "-C", "test/e2e", "build", "-tags", "netgo,osusergo", "-ldflags", "-extldflags=-static", "-o", o.inside, "./guest/inside"); err != nil {
+	if err := goCommand(ctx, root, "-C", "test/e2e", "build", "-tags", "netgo,osusergo", "-ldflags",
+		"-extldflags=-static", "-o", o.inside, "./guest/inside"); err != nil {
 		return exitGuest, err
 	}
 	if o.command != nil {
@@ -145,7 +147,8 @@ func (o options) environment() []string {
 	}
 	for _, variable := range os.Environ() {
 		name, _, _ := strings.Cut(variable, "=")
-		if name == "PATH" || name == "HOME" || name == "XDG_CACHE_HOME" || strings.HasPrefix(name, "GO") || strings.HasPrefix(name, "KUBELETKIT_") {
+		if name == "PATH" || name == "HOME" || name == "XDG_CACHE_HOME" || strings.HasPrefix(name, "GO") ||
+			strings.HasPrefix(name, "KUBELETKIT_") {
 			env = append(env, variable)
 		}
 	}
@@ -160,7 +163,8 @@ func (o options) runCommand(ctx context.Context) (int, error) {
 	var exit job.Exit
 	o.nodes = cmp.Or(o.nodes, 1)
 	o.cpus = cmp.Or(o.cpus, 2*o.nodes)
-	j := job.Job{Systemd: o.systemd, SwapMiB: o.swapMiB, Commands: []job.Command{{Args: o.command, Dir: dir, Env: o.environment()}}}
+	j := job.Job{Systemd: o.systemd, SwapMiB: o.swapMiB,
+		Commands: []job.Command{{Args: o.command, Dir: dir, Env: o.environment()}}}
 	err = o.run(ctx, j, func(m job.Message) {
 		os.Stdout.Write(m.Output)
 		if m.Exit != nil {
@@ -197,7 +201,8 @@ func (o options) runTests(ctx context.Context, root string) (int, error) {
 		packages = append(packages, found...)
 	}
 	if len(packages) == 0 {
-		return exitUsage, fmt.Errorf("no test in %v has a name that begins with TestGuest and matches %q", o.tests, o.match)
+		return exitUsage, fmt.Errorf("no test in %v has a name that begins with TestGuest and matches %q", o.tests,
+			o.match)
 	}
 	begin := time.Now()
 	env := o.environment()
@@ -205,9 +210,11 @@ func (o options) runTests(ctx context.Context, root string) (int, error) {
 		if err := p.build(ctx, filepath.Join(o.dir, fmt.Sprintf("%d.test", i))); err != nil {
 			return exitTests, err
 		}
-		if strings.HasPrefix(p.dir+"/", filepath.Join(root, "test/e2e")+"/") && os.Getenv("KUBELETKIT_E2E_AGENT") == "" {
+		if strings.HasPrefix(p.dir+"/", filepath.Join(root, "test/e2e")+"/") &&
+			os.Getenv("KUBELETKIT_E2E_AGENT") == "" {
 			agent := filepath.Join(o.dir, "minikubelet")
-			if err := goCommand(ctx, root, "build", "-tags", "grpcnotrace", "-o", agent, "./examples/minikubelet"); err != nil {
+			if err := goCommand(ctx, root, "build", "-tags", "grpcnotrace", "-o", agent,
+				"./examples/minikubelet"); err != nil {
 				return exitTests, err
 			}
 			env = append(env, "KUBELETKIT_E2E_AGENT="+agent)
@@ -249,7 +256,8 @@ func (o options) runTests(ctx context.Context, root string) (int, error) {
 				r.receive([]byte("\n"), func(string) {})
 				ended++
 				bad := r.problems(*m.Exit)
-				report("%-7s | %s: tests: %d, problems: %d, %.1f s", name, place, len(r.tests), len(bad), m.Exit.Took.Seconds())
+				report("%-7s | %s: tests: %d, problems: %d, %.1f s", name, place, len(r.tests), len(bad),
+					m.Exit.Took.Seconds())
 				mu.Lock()
 				defer mu.Unlock()
 				for _, problem := range bad {

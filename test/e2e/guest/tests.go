@@ -38,7 +38,8 @@ var guestKinds = []guestKind{
 
 // kindOf returns the name of the guest in which the test runs.
 func kindOf(test string) string {
-	return guestKinds[slices.IndexFunc(guestKinds, func(k guestKind) bool { return strings.Contains(test, k.word) })].name
+	return guestKinds[slices.IndexFunc(guestKinds,
+		func(k guestKind) bool { return strings.Contains(test, k.word) })].name
 }
 
 // testPackage is a package with tests for guests.
@@ -132,8 +133,9 @@ func runs(packages []*testPackage, kind string) []*testRun {
 
 func (r *testRun) command(env []string, timeout time.Duration) job.Command {
 	return job.Command{
-		Args: []string{r.binary, "-test.v", "-test.timeout", timeout.String(), "-test.run", "^(" + strings.Join(r.tests, "|") + ")$"},
-		Dir:  r.dir, Env: env,
+		Args: []string{r.binary, "-test.v", "-test.timeout", timeout.String(), "-test.run",
+			"^(" + strings.Join(r.tests, "|") + ")$"},
+		Dir: r.dir, Env: env,
 	}
 }
 

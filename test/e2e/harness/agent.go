@@ -33,9 +33,10 @@ var agentPorts atomic.Int32
 // kubeletConfig has the further settings of a kubelet that runs without an API server and
 // does not change the host.
 var kubeletConfig = map[string]any{
-	"authentication": map[string]any{"anonymous": map[string]any{"enabled": true}, "webhook": map[string]any{"enabled": false}},
-	"authorization":  map[string]any{"mode": "AlwaysAllow"},
-	"cgroupsPerQOS":  false, "enforceNodeAllocatable": []string{}, "cgroupDriver": "cgroupfs",
+	"authentication": map[string]any{"anonymous": map[string]any{"enabled": true},
+		"webhook": map[string]any{"enabled": false}},
+	"authorization": map[string]any{"mode": "AlwaysAllow"},
+	"cgroupsPerQOS": false, "enforceNodeAllocatable": []string{}, "cgroupDriver": "cgroupfs",
 	"makeIPTablesUtilChains": false, "localStorageCapacityIsolation": false,
 }
 
@@ -239,7 +240,8 @@ func (a *Agent) start() (err error) {
 		}
 	}
 	args := []string{
-		"--config", config, "--root-dir", a.Root, "--pod-manifest-path", a.Manifests, "--hostname-override", a.options.NodeName, "-v", "4",
+		"--config", config, "--root-dir", a.Root, "--pod-manifest-path", a.Manifests,
+		"--hostname-override", a.options.NodeName, "-v", "4",
 	}
 	if a.endpoint != "" {
 		args = append(args, "--container-runtime-endpoint", a.endpoint)

@@ -40,7 +40,8 @@ const apiServerToken = "e2e"
 var admissionPlugins = []string{
 	"NamespaceLifecycle", "LimitRanger", "ServiceAccount", "TaintNodesByCondition", "PodSecurity", "Priority",
 	"DefaultTolerationSeconds", "DefaultStorageClass", "StorageObjectInUseProtection", "PodGroupProtection",
-	"PersistentVolumeClaimResize", "RuntimeClass", "CertificateApproval", "CertificateSigning", "ClusterTrustBundleAttest",
+	"PersistentVolumeClaimResize", "RuntimeClass", "CertificateApproval", "CertificateSigning",
+	"ClusterTrustBundleAttest",
 	"CertificateSubjectRestriction", "DefaultIngressClass", "PodTopologyLabels", "PodGroupWorkloadExists",
 	"NodeDeclaredFeatureValidator", "JobValidation", "PodResizeValidator", "MutatingAdmissionPolicy",
 	"MutatingAdmissionWebhook", "ValidatingAdmissionPolicy", "ValidatingAdmissionWebhook", "ResourceQuota",
@@ -69,7 +70,8 @@ func NewAPIServer(t testing.TB) *APIServer {
 	s := &APIServer{dir: dir}
 	t.Cleanup(func() {
 		if t.Failed() {
-			t.Logf("last words of etcd:\n%s\nof kube-apiserver:\n%s", tail(s.path("etcd.log"), 10), tail(s.path("kube-apiserver.log"), 20))
+			t.Logf("last words of etcd:\n%s\nof kube-apiserver:\n%s", tail(s.path("etcd.log"), 10),
+				tail(s.path("kube-apiserver.log"), 20))
 		}
 		s.close(t)
 	})
@@ -142,8 +144,10 @@ func (s *APIServer) Do(ctx context.Context, method, path string, body []byte) (s
 
 // DryRunPod asks for the creation of a pod, given in JSON, without having it
 // stored, and returns the answer: the pod with its defaults or a v1.Status.
-func (s *APIServer) DryRunPod(ctx context.Context, namespace string, pod []byte) (status int, answer []byte, err error) {
-	return s.Do(ctx, http.MethodPost, "/api/v1/namespaces/"+url.PathEscape(namespace)+"/pods?dryRun=All&fieldValidation=Strict", pod)
+func (s *APIServer) DryRunPod(ctx context.Context, namespace string,
+	pod []byte) (status int, answer []byte, err error) {
+	return s.Do(ctx, http.MethodPost, "/api/v1/namespaces/"+url.PathEscape(namespace)+
+		"/pods?dryRun=All&fieldValidation=Strict", pod)
 }
 
 func (s *APIServer) path(name string) string { return filepath.Join(s.dir, name) }

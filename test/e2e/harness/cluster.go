@@ -41,7 +41,8 @@ type Cluster struct {
 // ClusterOptions are what a cluster may be given beside its defaults.
 type ClusterOptions struct {
 	Containerd Containerd
-	// BuiltRunc runs containers by the runc that the module test/tools/runc names, which has user namespaces. Default: Debian's.
+	// BuiltRunc runs containers by the runc that the module test/tools/runc names, which has user namespaces. Default:
+	// Debian's.
 	BuiltRunc bool
 	// SystemdCgroup lets containerd make cgroups by systemd, which has to run. Only for [Current].
 	SystemdCgroup bool
@@ -52,7 +53,8 @@ type ClusterOptions struct {
 	// systemd. If the mounts are private, a kubelet mounts its root directory on itself, over the
 	// volumes of an agent before it.
 	Propagation string
-	// OOMScore is the oom_score_adj of containerd. Less than that of the test needs CAP_SYS_RESOURCE. Only for [Current].
+	// OOMScore is the oom_score_adj of containerd. Less than that of the test needs CAP_SYS_RESOURCE. Only for
+	// [Current].
 	OOMScore int
 	// Mirror takes images of registry.k8s.io from the registry of the cluster. Only for [Current].
 	Mirror bool
@@ -81,7 +83,8 @@ func NewClusterWith(t testing.TB, options ClusterOptions) *Cluster {
 		}
 	}
 	c := &Cluster{
-		Dir: dir, kind: options.Containerd, systemd: options.SystemdCgroup, oomScore: options.OOMScore, mirror: options.Mirror, bin: bin,
+		Dir: dir, kind: options.Containerd, systemd: options.SystemdCgroup, oomScore: options.OOMScore,
+		mirror: options.Mirror, bin: bin,
 		keep: options.Dir != "" || os.Getenv("KUBELETKIT_E2E_KEEP") == "1",
 	}
 	if options.BuiltRunc {
@@ -260,7 +263,8 @@ func (c *Cluster) writeConfig(plugins string) error {
 	}
 	files := map[string]string{"cni/10-kubeletkit.conflist": string(data), "containerd.toml": c.kind.config(c, plugins)}
 	if c.mirror {
-		files["mirrors/registry.k8s.io/hosts.toml"] = "[host.'http://" + registryAddr + "']\n  capabilities = ['pull', 'resolve']"
+		files["mirrors/registry.k8s.io/hosts.toml"] = "[host.'http://" + registryAddr +
+			"']\n  capabilities = ['pull', 'resolve']"
 	}
 	for name, content := range files {
 		path := filepath.Join(c.Dir, name)

@@ -83,7 +83,8 @@ func NewControlPlaneWith(t testing.TB, net *NetNS, flags map[string][]string) *C
 	}
 	for _, c := range []struct{ name, user, group string }{
 		{"kube-apiserver", "kube-apiserver", ""}, {"admin", "admin", "system:masters"},
-		{"kube-controller-manager", "system:kube-controller-manager", ""}, {"kube-scheduler", "system:kube-scheduler", ""},
+		{"kube-controller-manager", "system:kube-controller-manager", ""},
+		{"kube-scheduler", "system:kube-scheduler", ""},
 		{"kubelet-client", kubeletClient, ""},
 	} {
 		if err := p.ca.issue(c.name, c.user, 24*time.Hour, c.group); err != nil {
@@ -125,12 +126,14 @@ func NewControlPlaneWith(t testing.TB, net *NetNS, flags map[string][]string) *C
 	// Both wait for the API server themselves, but with pauses that grow.
 	for name, args := range map[string][]string{
 		"kube-controller-manager": {
-			"--kubeconfig", p.path("kube-controller-manager.kubeconfig"), "--leader-elect=false", "--bind-address=127.0.0.1", "--profiling=false",
+			"--kubeconfig", p.path("kube-controller-manager.kubeconfig"), "--leader-elect=false",
+			"--bind-address=127.0.0.1", "--profiling=false",
 			"--service-account-private-key-file", p.path("kube-apiserver.key"), "--root-ca-file", p.path("ca.crt"),
 			"--cluster-signing-cert-file", p.path("ca.crt"), "--cluster-signing-key-file", p.path("ca.key"),
 			"--use-service-account-credentials", "--allocate-node-cidrs", "--cluster-cidr=10.88.0.0/16",
 		},
-		"kube-scheduler": {"--kubeconfig", p.path("kube-scheduler.kubeconfig"), "--leader-elect=false", "--bind-address=127.0.0.1", "--profiling=false"},
+		"kube-scheduler": {"--kubeconfig", p.path("kube-scheduler.kubeconfig"), "--leader-elect=false",
+			"--bind-address=127.0.0.1", "--profiling=false"},
 	} {
 		p.others = append(p.others, p.start(t, name, bins[name], append(args, flags[name]...)...))
 	}
@@ -175,18 +178,21 @@ func (p *ControlPlane) StartAPIServer(t testing.TB) {
 		"--bind-address", host, "--advertise-address", host, "--secure-port", port,
 		"--tls-cert-file", p.path("kube-apiserver.crt"), "--tls-private-key-file", p.path("kube-apiserver.key"),
 		"--client-ca-file", p.path("ca.crt"),
-		"--kubelet-client-certificate", p.path("kubelet-client.crt"), "--kubelet-client-key", p.path("kubelet-client.key"),
+		"--kubelet-client-certificate", p.path("kubelet-client.crt"), "--kubelet-client-key",
+		p.path("kubelet-client.key"),
 		"--kubelet-preferred-address-types", "InternalIP",
 		"--service-account-issuer", "https://e2e", "--service-account-signing-key-file", p.path("kube-apiserver.key"),
 		"--service-account-key-file", p.path("kube-apiserver.key"),
 		"--service-cluster-ip-range", "10.99.0.0/24", "--endpoint-reconciler-type", "none",
-		"--authorization-mode", "Node,RBAC", "--enable-admission-plugins", "NodeRestriction", "--enable-bootstrap-token-auth",
+		"--authorization-mode", "Node,RBAC", "--enable-admission-plugins", "NodeRestriction",
+		"--enable-bootstrap-token-auth",
 		"--audit-policy-file", p.path("audit.yaml"), "--audit-log-path", p.path("audit.log"),
 		"--allow-privileged", "--profiling=false",
 		"--feature-gates", "ClusterTrustBundle=true,ClusterTrustBundleProjection=true",
 		"--runtime-config", "certificates.k8s.io/v1beta1/clustertrustbundles=true",
 	}
-	p.api = p.start(t, "kube-apiserver", KubernetesBinary(t, "kube-apiserver"), append(args, p.flags["kube-apiserver"]...)...)
+	p.api = p.start(t, "kube-apiserver", KubernetesBinary(t, "kube-apiserver"),
+		append(args, p.flags["kube-apiserver"]...)...)
 	Eventually(t, 2*time.Minute, "kube-apiserver ready", func() error {
 		for name, process := range map[string]*process{"etcd": p.etcd, "kube-apiserver": p.api} {
 			if process.exited() {
@@ -317,7 +323,8 @@ func (p *ControlPlane) ClusterDir() string { return p.dir }
 // for its service account.
 func (p *ControlPlane) Namespace(t testing.TB, name string) string {
 	t.Helper()
-	_, err := p.Client.CoreV1().Namespaces().Create(t.Context(), &v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
+	_, err := p.Client.CoreV1().Namespaces().Create(t.Context(),
+		&v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -357,7 +364,8 @@ func (p *ControlPlane) WatchPods(t testing.TB, ctx context.Context, namespace st
 }
 
 // AwaitPod waits until the pod in the API fulfils the conditions, and returns it.
-func (p *ControlPlane) AwaitPod(t testing.TB, namespace, name string, timeout time.Duration, conditions ...Condition) *v1.Pod {
+func (p *ControlPlane) AwaitPod(t testing.TB, namespace, name string, timeout time.Duration,
+	conditions ...Condition) *v1.Pod {
 	t.Helper()
 	var got *v1.Pod
 	Eventually(t, timeout, "pod "+namespace+"/"+name, func() error {

@@ -78,7 +78,8 @@ func (c *Client) Sandboxes(t testing.TB, pod string) []*cri.PodSandbox {
 	t.Helper()
 	ctx, cancel := timeoutContext()
 	defer cancel()
-	resp, err := c.Runtime.ListPodSandbox(ctx, &cri.ListPodSandboxRequest{Filter: &cri.PodSandboxFilter{LabelSelector: podLabel(pod)}})
+	resp, err := c.Runtime.ListPodSandbox(ctx,
+		&cri.ListPodSandboxRequest{Filter: &cri.PodSandboxFilter{LabelSelector: podLabel(pod)}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -92,7 +93,8 @@ func (c *Client) Containers(t testing.TB, pod string) []*cri.Container {
 	t.Helper()
 	ctx, cancel := timeoutContext()
 	defer cancel()
-	resp, err := c.Runtime.ListContainers(ctx, &cri.ListContainersRequest{Filter: &cri.ContainerFilter{LabelSelector: podLabel(pod)}})
+	resp, err := c.Runtime.ListContainers(ctx,
+		&cri.ListContainersRequest{Filter: &cri.ContainerFilter{LabelSelector: podLabel(pod)}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -196,7 +198,8 @@ func (c *Client) exec(t testing.TB, pod, container string, cmd ...string) (code 
 	t.Helper()
 	ctx, cancel := timeoutContext()
 	defer cancel()
-	resp, err := c.Runtime.ExecSync(ctx, &cri.ExecSyncRequest{ContainerId: c.Newest(t, pod, container).Id, Cmd: cmd, Timeout: 30})
+	resp, err := c.Runtime.ExecSync(ctx, &cri.ExecSyncRequest{ContainerId: c.Newest(t, pod, container).Id,
+		Cmd: cmd, Timeout: 30})
 	if err != nil {
 		return 0, "", err
 	}
@@ -241,7 +244,8 @@ func (c *Client) RunPod(ctx context.Context, pod Pod) (sandbox string, container
 		if err != nil {
 			return run.PodSandboxId, containers, fmt.Errorf("container %s: %w", config.Metadata.Name, err)
 		}
-		if _, err := c.Runtime.StartContainer(ctx, &cri.StartContainerRequest{ContainerId: created.ContainerId}); err != nil {
+		if _, err := c.Runtime.StartContainer(ctx,
+			&cri.StartContainerRequest{ContainerId: created.ContainerId}); err != nil {
 			return run.PodSandboxId, containers, fmt.Errorf("container %s: %w", config.Metadata.Name, err)
 		}
 		containers = append(containers, created.ContainerId)
@@ -298,7 +302,8 @@ func (c *Client) Configs(t testing.TB, pod string) (*cri.PodSandboxConfig, []*cr
 	if len(sandboxes) == 0 {
 		t.Fatalf("pod %s has no sandbox in the runtime", pod)
 	}
-	resp, err := c.Runtime.PodSandboxStatus(ctx, &cri.PodSandboxStatusRequest{PodSandboxId: sandboxes[0].Id, Verbose: true})
+	resp, err := c.Runtime.PodSandboxStatus(ctx, &cri.PodSandboxStatusRequest{PodSandboxId: sandboxes[0].Id,
+		Verbose: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -331,7 +336,8 @@ func (c *Client) StopAll(grace int64) error {
 		return err
 	}
 	return inParallel(len(list.Containers), len(list.Containers), func(i int) error {
-		_, err := c.Runtime.StopContainer(ctx, &cri.StopContainerRequest{ContainerId: list.Containers[i].Id, Timeout: grace})
+		_, err := c.Runtime.StopContainer(ctx, &cri.StopContainerRequest{ContainerId: list.Containers[i].Id,
+			Timeout: grace})
 		return err
 	})
 }

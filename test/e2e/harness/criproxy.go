@@ -48,7 +48,8 @@ func (c *Cluster) NewCRIProxy(t testing.TB) *CRIProxy {
 	if err != nil {
 		t.Fatal(err)
 	}
-	server := grpc.NewServer(grpc.ForceServerCodecV2(bytesCodec{}), grpc.UnknownServiceHandler(p.pass), grpc.MaxRecvMsgSize(16<<20))
+	server := grpc.NewServer(grpc.ForceServerCodecV2(bytesCodec{}), grpc.UnknownServiceHandler(p.pass),
+		grpc.MaxRecvMsgSize(16<<20))
 	served := make(chan struct{})
 	go func() {
 		defer close(served)

@@ -63,7 +63,8 @@ func testBareClient(t *testing.T, kind Containerd) {
 	status, err := c.Runtime.PodSandboxStatus(ctx, &cri.PodSandboxStatusRequest{PodSandboxId: sandbox})
 	require.NoError(t, err)
 	web := http.Client{Transport: &http.Transport{DialContext: c.Net.DialContext, DisableKeepAlives: true}}
-	for _, url := range []string{"http://" + status.Status.Network.Ip, "http://10.88.0.1:8080", "http://127.0.0.1:8080"} {
+	for _, url := range []string{"http://" + status.Status.Network.Ip, "http://10.88.0.1:8080",
+		"http://127.0.0.1:8080"} {
 		Eventually(t, time.Minute, url, func() error {
 			resp, err := web.Get(url)
 			if err != nil {
@@ -116,7 +117,8 @@ func TestControlPlane(t *testing.T) {
 	t.Logf("a control plane starts in %v", time.Since(begin))
 	assert.Contains(t, p.Kubectl(t, "get", "namespaces"), "kube-node-lease")
 	register := func(kubeconfig, node string) error {
-		_, err := p.TryKubectl(t, fmt.Sprintf("{apiVersion: v1, kind: Node, metadata: {name: %s}}", node), "create", "--kubeconfig", kubeconfig, "-f", "-")
+		_, err := p.TryKubectl(t, fmt.Sprintf("{apiVersion: v1, kind: Node, metadata: {name: %s}}", node), "create",
+			"--kubeconfig", kubeconfig, "-f", "-")
 		return err
 	}
 	kubeconfig := p.NodeKubeconfig(t, "a")

@@ -15,7 +15,8 @@ import (
 )
 
 // kubeadmDirs are the directories of a node of kubeadm; a [KubeadmNode] has its own.
-var kubeadmDirs = []string{"/etc/kubernetes", "/var/lib/kubelet", "/var/lib/etcd", "/var/log/pods", "/var/log/containers"}
+var kubeadmDirs = []string{"/etc/kubernetes", "/var/lib/kubelet", "/var/lib/etcd", "/var/log/pods",
+	"/var/log/containers"}
 
 // KubeadmNode is a machine that kubeadm makes a cluster of one node of. Its control plane is
 // static pods. The agent has the files and flags that kubeadm's unit gives a kubelet.
@@ -50,7 +51,8 @@ func NewKubeadmNode(t testing.TB) *KubeadmNode {
 		}
 	})
 	n.AddNodeIP(t)
-	if err := n.Net.Do(func() error { return os.WriteFile("/proc/sys/net/ipv4/ip_forward", []byte("1"), 0) }); err != nil {
+	if err := n.Net.Do(
+		func() error { return os.WriteFile("/proc/sys/net/ipv4/ip_forward", []byte("1"), 0) }); err != nil {
 		t.Fatal(err)
 	}
 	if err := os.WriteFile(n.config(), []byte(n.kubeadmConfig()), 0o644); err != nil {
@@ -105,7 +107,8 @@ conntrack: {maxPerCore: 0, min: 0, tcpEstablishedTimeout: 0s, tcpCloseWaitTimeou
 // addImages adds what kubeadm pulls to the registry.
 func (n *KubeadmNode) addImages(t testing.TB) {
 	t.Helper()
-	list, err := n.Net.command(KubernetesBinary(t, "kubeadm"), "config", "images", "list", "--config", n.config()).Output()
+	list, err := n.Net.command(KubernetesBinary(t, "kubeadm"), "config", "images", "list",
+		"--config", n.config()).Output()
 	if err != nil {
 		t.Fatalf("images of kubeadm: %v", err)
 	}
@@ -126,7 +129,8 @@ func (n *KubeadmNode) addImages(t testing.TB) {
 // iptables are the files of iptables and its extensions.
 func iptables(t testing.TB) []string {
 	var files []string
-	for _, pattern := range []string{"/usr/sbin/ip*tables", "/usr/sbin/ip*tables-save", "/usr/sbin/ip*tables-restore", "/usr/lib/*/xtables/*.so"} {
+	for _, pattern := range []string{"/usr/sbin/ip*tables", "/usr/sbin/ip*tables-save", "/usr/sbin/ip*tables-restore",
+		"/usr/lib/*/xtables/*.so"} {
 		found, _ := filepath.Glob(pattern)
 		if len(found) == 0 {
 			Skip(t, "needs %s", pattern)
@@ -198,7 +202,8 @@ func (n *KubeadmNode) StartAgent(t testing.TB, agent string) {
 		if n.agent.exited() {
 			t.Fatalf("the agent has ended: %v\n%s", n.agent.err, tail(n.log(filepath.Base(agent)), 20))
 		}
-		req, err := http.NewRequestWithContext(context.Background(), http.MethodGet, "http://127.0.0.1:10248/healthz", nil)
+		req, err := http.NewRequestWithContext(context.Background(), http.MethodGet,
+			"http://127.0.0.1:10248/healthz", nil)
 		if err != nil {
 			return err
 		}

@@ -42,7 +42,8 @@ func (p *ControlPlane) TryKubectl(t testing.TB, stdin string, args ...string) (s
 		return "", err
 	}
 	if err := cmd.Wait(); err != nil {
-		return stdout.String(), fmt.Errorf("kubectl %s: %w: %s", strings.Join(args, " "), err, strings.TrimSpace(stderr.String()))
+		return stdout.String(), fmt.Errorf("kubectl %s: %w: %s", strings.Join(args, " "), err,
+			strings.TrimSpace(stderr.String()))
 	}
 	return stdout.String(), nil
 }

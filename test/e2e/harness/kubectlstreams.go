@@ -33,7 +33,8 @@ func Piped(ns *NetNS, cmd *exec.Cmd, stdin string) (string, error) {
 		return "", err
 	}
 	if err := cmd.Wait(); err != nil {
-		return stdout.String(), fmt.Errorf("%s: %w: %s", strings.Join(cmd.Args, " "), err, strings.TrimSpace(stderr.String()))
+		return stdout.String(), fmt.Errorf("%s: %w: %s", strings.Join(cmd.Args, " "), err,
+			strings.TrimSpace(stderr.String()))
 	}
 	return stdout.String(), nil
 }
@@ -64,7 +65,8 @@ func InTerminal(t testing.TB, ns *NetNS, cmd *exec.Cmd, cols, rows uint16, input
 		shown = append(shown, buf[:n]...)
 		if len(later) > 0 && bytes.Contains(shown, []byte(later[0].After)) {
 			// The kernel sends the command a signal.
-			if err := unix.IoctlSetWinsize(int(master.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Row: later[0].Rows, Col: later[0].Cols}); err != nil {
+			if err := unix.IoctlSetWinsize(int(master.Fd()), unix.TIOCSWINSZ,
+				&unix.Winsize{Row: later[0].Rows, Col: later[0].Cols}); err != nil {
 				t.Error(err)
 			}
 			later = later[1:]

@@ -94,7 +94,8 @@ func (l *Logind) serve(t testing.TB, address string) error {
 	if err := l.conn.Export(logindProperties{}, logindPath, "org.freedesktop.DBus.Properties"); err != nil {
 		return err
 	}
-	if err := l.conn.AddMatchSignal(dbus.WithMatchInterface(logindInterface), dbus.WithMatchMember(logindSignal)); err != nil {
+	if err := l.conn.AddMatchSignal(dbus.WithMatchInterface(logindInterface),
+		dbus.WithMatchMember(logindSignal)); err != nil {
 		return err
 	}
 	_, err = l.conn.RequestName("org.freedesktop.login1", dbus.NameFlagDoNotQueue)

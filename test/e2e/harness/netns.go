@@ -81,7 +81,8 @@ func (n *NetNS) ownDirs(dir, propagation string, paths []string) error {
 		}
 	}
 	const script = `dir=$1 propagation=$2; shift 2; for path; do mount --bind "$dir$path" "$path"; done; mount "--make-$propagation" /; echo; read -r _ || :`
-	cmd := exec.Command("unshare", append([]string{"--mount", "--propagation", "private", "sh", "-ec", script, "sh", dir, propagation}, paths...)...)
+	cmd := exec.Command("unshare", append([]string{"--mount", "--propagation", "private", "sh", "-ec", script,
+		"sh", dir, propagation}, paths...)...)
 	var stderr strings.Builder
 	cmd.Stderr = &stderr
 	stdin, err := cmd.StdinPipe()

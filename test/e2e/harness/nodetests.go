@@ -107,14 +107,16 @@ func (c *Cluster) StartNodeTests(t testing.TB, options NodeTestsOptions) *NodeTe
 	c.Registry.AddProgram(t, devicePluginImage, KubernetesBinary(t, "sample-device-plugin"))
 	n.args = []string{
 		"--start-services=false", "--prepull-images=false", "--node-name=" + NodeName, "--system-spec-file=" + system,
-		"--container-runtime-endpoint=" + c.Endpoint(), "--ginkgo.v", "--ginkgo.no-color", "--ginkgo.focus=" + strings.Join(options.Focus, "|"),
+		"--container-runtime-endpoint=" + c.Endpoint(), "--ginkgo.v", "--ginkgo.no-color", "--ginkgo.focus=" +
+			strings.Join(options.Focus, "|"),
 	}
 	if len(options.Skip) > 0 {
 		n.args = append(n.args, "--ginkgo.skip="+strings.Join(options.Skip, "|"))
 	}
 	n.start(t, filepath.Join(c.Dir, "nodetests-services.log"), "--run-services-mode")
 	client := http.Client{Timeout: time.Minute, Transport: &http.Transport{
-		DialContext: c.Net.DialContext, TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, TLSHandshakeTimeout: time.Minute, DisableKeepAlives: true,
+		DialContext: c.Net.DialContext, TLSClientConfig: &tls.Config{InsecureSkipVerify: true},
+		TLSHandshakeTimeout: time.Minute, DisableKeepAlives: true,
 	}}
 	Eventually(t, 5*time.Minute, "API server of the node tests ready", func() error {
 		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://127.0.0.1:6443/readyz", nil)
@@ -138,7 +140,8 @@ func (c *Cluster) StartNodeTests(t testing.TB, options NodeTestsOptions) *NodeTe
 // start starts the program of the tests, which writes into its directory, until the test ends.
 func (n *NodeTests) start(t testing.TB, log string, args ...string) *process {
 	t.Helper()
-	p, err := start(n.c.Net, log, n.env, "env", append([]string{"--chdir=" + n.dir(""), n.bin, "--bearer-token=" + apiServerToken}, args...)...)
+	p, err := start(n.c.Net, log, n.env,
+		"env", append([]string{"--chdir=" + n.dir(""), n.bin, "--bearer-token=" + apiServerToken}, args...)...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -214,11 +217,12 @@ func (n *NodeTests) Run(t testing.TB, timeout time.Duration) string {
 // mirroredImage is one that specs name with the registry registry.k8s.io; see [ClusterOptions].
 const mirroredImage = "e2e-test-images/busybox:1.36.1-1"
 
-// devicePluginImage is the device plugin of specs, which manifests in the node tests name with the registry registry.k8s.io.
+// devicePluginImage is the device plugin of specs, which manifests in the node tests name with the registry
+// registry.k8s.io.
 const devicePluginImage = "e2e-test-images/sample-device-plugin:1.7"
 
-// guardedImage is one that specs pull with credentials, from a registry of the port of ours. They start it as a pod, of which the stand-in
-// does nothing.
+// guardedImage is one that specs pull with credentials, from a registry of the port of ours. They start it as a pod, of
+// which the stand-in does nothing.
 const guardedImage = "pause:testing"
 
 // registryScript waits as agnhost does as "fake-registry-server", and ends at once.
@@ -247,7 +251,8 @@ func (r *Registry) addStandIns(images []string) error {
 		return err
 	}
 	// The right to an image belongs to its ID, which is therefore not that of another image.
-	r.add(guardedImage, data, imageConfig{Env: []string{"PATH=/bin", "GUARDED=1"}, Cmd: []string{"/bin/sh", "-c", Forever}})
+	r.add(guardedImage, data, imageConfig{Env: []string{"PATH=/bin", "GUARDED=1"},
+		Cmd: []string{"/bin/sh", "-c", Forever}})
 	for _, image := range append(images, registryAddr+"/"+mirroredImage) {
 		image, ok := strings.CutPrefix(image, registryAddr+"/")
 		config := imageConfig{Env: []string{"PATH=/bin"}, Cmd: []string{"/bin/sh", "-c", Forever}}
@@ -257,7 +262,8 @@ func (r *Registry) addStandIns(images []string) error {
 		case name == "busybox" || image == mirroredImage:
 		case name == "agnhost" || name == "nginx" || name == "pause":
 			// busybox does what its name says behind the last slash.
-			config.Entrypoint, config.Cmd = []string{"/bin/sh", "-c", registryScript + stressScript + `exec -a "` + name + ` /sleep" /bin/busybox 2147483647`, name}, nil
+			config.Entrypoint, config.Cmd = []string{"/bin/sh", "-c", registryScript + stressScript + `exec -a "` +
+				name + ` /sleep" /bin/busybox 2147483647`, name}, nil
 		default:
 			continue
 		}

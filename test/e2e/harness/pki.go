@@ -93,7 +93,8 @@ func (a *authority) kubeconfig(name, server, token string) (string, error) {
 	}
 	path := filepath.Join(a.dir, name+".kubeconfig")
 	err := clientcmd.WriteToFile(clientcmdapi.Config{
-		Clusters:       map[string]*clientcmdapi.Cluster{"e2e": {Server: server, CertificateAuthority: filepath.Join(a.dir, "ca.crt")}},
+		Clusters: map[string]*clientcmdapi.Cluster{"e2e": {Server: server,
+			CertificateAuthority: filepath.Join(a.dir, "ca.crt")}},
 		AuthInfos:      map[string]*clientcmdapi.AuthInfo{name: user},
 		Contexts:       map[string]*clientcmdapi.Context{"e2e": {Cluster: "e2e", AuthInfo: name}},
 		CurrentContext: "e2e",

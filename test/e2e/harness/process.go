@@ -126,7 +126,8 @@ func ProcessesWith(text string) []int {
 func killTasks(address string, ids []string) {
 	for _, pid := range processes(func(proc string) bool {
 		cmdline, _ := os.ReadFile(proc + "/cmdline")
-		return strings.Contains(string(cmdline), "containerd-shim") && strings.Contains(string(cmdline), "\x00"+address+"\x00")
+		return strings.Contains(string(cmdline), "containerd-shim") && strings.Contains(string(cmdline),
+			"\x00"+address+"\x00")
 	}) {
 		syscall.Kill(pid, syscall.SIGKILL)
 	}

@@ -64,7 +64,8 @@ func (p *ControlPlane) NewProxy(t testing.TB, node string) *Proxy {
 		t.Fatal(err)
 	}
 	x := &Proxy{Kubeconfig: kubeconfig, conns: map[*proxyConn]bool{}, watches: map[*podWatch]bool{}}
-	transport := &http.Transport{DialContext: p.net.DialContext, TLSClientConfig: upstream, ForceAttemptHTTP2: true, DisableCompression: true}
+	transport := &http.Transport{DialContext: p.net.DialContext, TLSClientConfig: upstream, ForceAttemptHTTP2: true,
+		DisableCompression: true}
 	silent := log.New(io.Discard, "", 0)
 	reverse := &httputil.ReverseProxy{
 		Rewrite:       func(r *httputil.ProxyRequest) { r.SetURL(&url.URL{Scheme: "https", Host: apiServerAddr}) },
@@ -187,7 +188,8 @@ func (x *Proxy) Replay() int {
 // record notes what a watch of pods delivers.
 func (x *Proxy) record(resp *http.Response) error {
 	r := resp.Request
-	if resp.StatusCode != http.StatusOK || r.URL.Query().Get("watch") == "" || !strings.HasSuffix(r.URL.Path, "/api/v1/pods") {
+	if resp.StatusCode != http.StatusOK || r.URL.Query().Get("watch") == "" ||
+		!strings.HasSuffix(r.URL.Path, "/api/v1/pods") {
 		return nil
 	}
 	next := nextLine

@@ -96,7 +96,8 @@ func newRegistry(addr string) (*Registry, error) {
 	r.add("busybox:flaky", data, imageConfig{Env: []string{path, "VERSION=1"}, Cmd: shell})
 	// Equal layers are fetched once. Behind the end of a tar may be more zeros.
 	padding := make([]byte, 512)
-	r.add("busybox:held", [2][]byte{slices.Concat(data[0], padding), slices.Concat(data[1], packed(padding))}, imageConfig{Env: []string{path}, Cmd: shell})
+	r.add("busybox:held", [2][]byte{slices.Concat(data[0], padding), slices.Concat(data[1], packed(padding))},
+		imageConfig{Env: []string{path}, Cmd: shell})
 	r.add("private/busybox:1", data, imageConfig{Env: []string{path, "VERSION=1"}, Cmd: shell})
 	r.add("pause:1", data, imageConfig{Env: []string{path}, Cmd: []string{"/bin/sleep", "2147483647"}})
 	return r, nil
@@ -110,7 +111,8 @@ func (r *Registry) Add(tag string) error {
 		return err
 	}
 	own := make([]byte, 512*len(r.tags))
-	r.add("busybox:"+tag, [2][]byte{slices.Concat(data[0], own), slices.Concat(data[1], packed(own))}, imageConfig{Env: []string{"PATH=/bin"}, Cmd: []string{"/bin/sh"}})
+	r.add("busybox:"+tag, [2][]byte{slices.Concat(data[0], own), slices.Concat(data[1], packed(own))},
+		imageConfig{Env: []string{"PATH=/bin"}, Cmd: []string{"/bin/sh"}})
 	return nil
 }
 
@@ -306,7 +308,8 @@ func busyboxLayer() ([]byte, error) {
 	slices.Sort(applets)
 	for _, applet := range slices.Compact(applets) {
 		if applet != "busybox" {
-			w.WriteHeader(&tar.Header{Typeflag: tar.TypeSymlink, Name: "bin/" + applet, Linkname: "busybox", Mode: 0o777})
+			w.WriteHeader(&tar.Header{Typeflag: tar.TypeSymlink, Name: "bin/" + applet, Linkname: "busybox",
+				Mode: 0o777})
 		}
 	}
 	return buf.Bytes(), w.Close()

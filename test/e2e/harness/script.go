@@ -24,14 +24,16 @@ type Script struct {
 func (c *Cluster) RunScript(t testing.TB, env []string, path string, args ...string) *Script {
 	t.Helper()
 	bins := t.TempDir()
-	for name, bin := range map[string]string{"minikubelet": MinikubeletBinary(t), "kubectl": KubernetesBinary(t, "kubectl")} {
+	for name, bin := range map[string]string{"minikubelet": MinikubeletBinary(t),
+		"kubectl": KubernetesBinary(t, "kubectl")} {
 		if err := os.Symlink(bin, filepath.Join(bins, name)); err != nil {
 			t.Fatal(err)
 		}
 	}
 	s := &Script{log: filepath.Join(c.Dir, "script.log")}
 	var err error
-	if s.process, err = start(c.Net, s.log, append(env, "PATH="+bins+":"+os.Getenv("PATH")), filepath.Join(repoRoot(), path), args...); err != nil {
+	if s.process, err = start(c.Net, s.log, append(env, "PATH="+bins+":"+os.Getenv("PATH")),
+		filepath.Join(repoRoot(), path), args...); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
@@ -104,7 +106,8 @@ func (r *Registry) AddProgram(t testing.TB, image, program string, with ...strin
 		t.Fatal(err)
 	}
 	cfg := r.put("application/vnd.oci.image.config.v1+json", mustJSON(map[string]any{
-		"architecture": goarch(), "os": "linux", "config": imageConfig{Env: []string{"PATH=/usr/local/bin:/usr/sbin"}, Entrypoint: []string{entrypoint}},
+		"architecture": goarch(), "os": "linux", "config": imageConfig{Env: []string{"PATH=/usr/local/bin:/usr/sbin"},
+			Entrypoint: []string{entrypoint}},
 		"rootfs": map[string]any{"type": "layers", "diff_ids": []string{digest(layer)}},
 	}))
 	r.tags[image] = r.put(manifestType, mustJSON(map[string]any{

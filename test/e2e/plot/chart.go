@@ -23,17 +23,22 @@ type chart struct {
 }
 
 var charts = []chart{
-	{file: "start.svg", title: "Cold start: from the manifests to all pods Running", axis: "seconds; bars from the fastest to the slowest round",
+	{file: "start.svg", title: "Cold start: from the manifests to all pods Running",
+		axis:      "seconds; bars from the fastest to the slowest round",
 		benchmark: "ColdStart", unit: "s", low: "s-min", high: "s-max", more: []string{"ratio", "cpu-s"}},
-	{file: "restart.svg", title: "Restart: from the exit of a container to its next start", axis: "milliseconds, median; bars up to the 99th percentile",
+	{file: "restart.svg", title: "Restart: from the exit of a container to its next start",
+		axis:      "milliseconds, median; bars up to the 99th percentile",
 		benchmark: "Restart", unit: "ms", high: "ms-p99", more: []string{"ratio", "ratio-p99"}},
-	{file: "removal.svg", title: "Removal of all pods, with a grace period of 2 s that they use up", axis: "seconds; bars from the fastest to the slowest round",
+	{file: "removal.svg", title: "Removal of all pods, with a grace period of 2 s that they use up",
+		axis:      "seconds; bars from the fastest to the slowest round",
 		benchmark: "Removal", unit: "s", low: "s-min", high: "s-max",
-		more: []string{"ratio", "s-stopped", "ratio-stopped", "s-killed", "cpu-s", "pod-cpu-ms", "runtime-cpu-s", "system-cpu-s", "sandbox-stops", "errors"}},
+		more: []string{"ratio", "s-stopped", "ratio-stopped", "s-killed", "cpu-s", "pod-cpu-ms", "runtime-cpu-s",
+			"system-cpu-s", "sandbox-stops", "errors"}},
 	{file: "stopped.svg", title: "Removal: until the runtime lists no container that runs", axis: "seconds",
 		benchmark: "Removal", unit: "s-stopped"},
 	{file: "idle.svg", title: "CPU of the agent while nothing happens", axis: "percent of a core (logarithmic)",
-		benchmark: "Idle", unit: "cpu-%", logarithmic: true, more: []string{"containerd-%", "containerd-alone-%", "noise-%"}},
+		benchmark: "Idle", unit: "cpu-%", logarithmic: true, more: []string{"containerd-%", "containerd-alone-%",
+			"noise-%"}},
 	{file: "memory.svg", title: "Resident memory of the agent", axis: "MB",
 		benchmark: "Idle", unit: "MB"},
 	{file: "fleet.svg", title: "A fleet of hollow nodes with 10 pods each: resident memory", axis: "MB",
@@ -135,13 +140,15 @@ func (c chart) table(all results, lines []line) string {
 			return ok && value != metrics[c.unit]
 		}
 		if slices.ContainsFunc(lines, func(l line) bool {
-			return slices.ContainsFunc(l.points, func(p point) bool { return says(all[key{c.benchmark, p.pods, l.contender}]) })
+			return slices.ContainsFunc(l.points,
+				func(p point) bool { return says(all[key{c.benchmark, p.pods, l.contender}]) })
 		}) {
 			columns = append(columns, unit)
 		}
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "| pods | | %s |\n|---|---|%s\n", strings.Join(columns, " | "), strings.Repeat("---|", len(columns)))
+	fmt.Fprintf(&b, "| pods | | %s |\n|---|---|%s\n", strings.Join(columns, " | "),
+		strings.Repeat("---|", len(columns)))
 	for _, n := range pods(lines) {
 		first := fmt.Sprintf(" %d ", n)
 		for _, l := range lines {

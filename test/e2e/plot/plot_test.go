@@ -36,7 +36,8 @@ func TestParse(t *testing.T) {
 	all, err := parse(strings.NewReader(output))
 	require.NoError(t, err)
 	require.Len(t, all, 9)
-	require.Equal(t, map[string]float64{"ratio": 1.04, "s": 0.728, "s-max": 0.79, "s-min": 0.7}, all[key{"ColdStart", 10, "agent"}])
+	require.Equal(t, map[string]float64{"ratio": 1.04, "s": 0.728, "s-max": 0.79, "s-min": 0.7},
+		all[key{"ColdStart", 10, "agent"}])
 	require.Equal(t, 7.0, all[key{"ColdStart", 100, "bare"}]["s"], "one processor: the name has no suffix")
 	require.Equal(t, 0.71, all[key{"ColdStart", 10, "bare"}]["s"], "the later of two lines counts")
 
@@ -55,7 +56,8 @@ func TestRun(t *testing.T) {
 	for i := range files {
 		files[i] = filepath.Base(files[i])
 	}
-	require.Equal(t, []string{"idle.svg", "memory.svg", "removal.svg", "start.svg", "stopped.svg"}, files, "a chart without points is not drawn")
+	require.Equal(t, []string{"idle.svg", "memory.svg", "removal.svg", "start.svg", "stopped.svg"}, files,
+		"a chart without points is not drawn")
 	require.Contains(t, tables.String(), `| pods | | s | s-min | s-max | ratio |
 |---|---|---|---|---|---|
 | 10 | bare client | 0.710 | 0.680 | 0.750 | |
@@ -75,7 +77,8 @@ func TestRun(t *testing.T) {
 		texts := wellFormed(t, svg)
 		require.Contains(t, texts, "minikubelet", name)
 		require.Contains(t, texts, "kubelet", name)
-		require.Equal(t, name != "idle.svg" && name != "memory.svg", strings.Contains(texts, "bare client"), "%s: the bare client has no CPU and no memory", name)
+		require.Equal(t, name != "idle.svg" && name != "memory.svg", strings.Contains(texts, "bare client"),
+			"%s: the bare client has no CPU and no memory", name)
 		require.Contains(t, string(svg), "prefers-color-scheme: dark", name)
 
 		again := t.TempDir()

@@ -51,12 +51,15 @@ func (c chart) svg(lines []line) []byte {
 	for _, tick := range y.ticks {
 		at := pixel(py(tick))
 		fmt.Fprintf(&b, `<line class="grid" x1="%g" x2="%g" y1="%s" y2="%s"/>`+"\n", left, width-right, at, at)
-		fmt.Fprintf(&b, `<text class="axis" x="%g" y="%s" text-anchor="end" dy="4">%s</text>`+"\n", left-8, at, number(tick))
+		fmt.Fprintf(&b, `<text class="axis" x="%g" y="%s" text-anchor="end" dy="4">%s</text>`+"\n",
+			left-8, at, number(tick))
 	}
 	for _, n := range numbers {
-		fmt.Fprintf(&b, `<text class="axis" x="%s" y="%g" text-anchor="middle">%d</text>`+"\n", pixel(px(float64(n))), height-bottom+18, n)
+		fmt.Fprintf(&b, `<text class="axis" x="%s" y="%g" text-anchor="middle">%d</text>`+"\n", pixel(px(float64(n))),
+			height-bottom+18, n)
 	}
-	fmt.Fprintf(&b, `<text class="axis" x="%s" y="%g" text-anchor="middle">pods</text>`+"\n", pixel((left+width-right)/2), height-bottom+36)
+	fmt.Fprintf(&b, `<text class="axis" x="%s" y="%g" text-anchor="middle">pods</text>`+"\n",
+		pixel((left+width-right)/2), height-bottom+36)
 
 	for i, l := range lines {
 		dash := ""
@@ -72,13 +75,15 @@ func (c chart) svg(lines []line) []byte {
 			path = append(path, pixel(x)+","+pixel(py(p.value)))
 			if p.low < p.value || p.high > p.value {
 				at := pixel(x + aside)
-				fmt.Fprintf(&b, `<line x1="%s" x2="%s" y1="%s" y2="%s" stroke-width="1.5" stroke-opacity="0.6"/>`+"\n", at, at, pixel(py(p.low)), pixel(py(p.high)))
+				fmt.Fprintf(&b, `<line x1="%s" x2="%s" y1="%s" y2="%s" stroke-width="1.5" stroke-opacity="0.6"/>`+"\n",
+					at, at, pixel(py(p.low)), pixel(py(p.high)))
 			}
 			fmt.Fprintf(&b, `<circle cx="%s" cy="%s" r="3.5" stroke="none"/>`+"\n", pixel(x), pixel(py(p.value)))
 		}
 		fmt.Fprintf(&b, `<polyline points="%s" fill="none" stroke-width="2"%s/>`+"\n", strings.Join(path, " "), dash)
 		at := top + 8 + 22*float64(i)
-		fmt.Fprintf(&b, `<line x1="%g" x2="%g" y1="%g" y2="%g" stroke-width="2"%s/>`+"\n", width-right+16, width-right+40, at, at, dash)
+		fmt.Fprintf(&b, `<line x1="%g" x2="%g" y1="%g" y2="%g" stroke-width="2"%s/>`+"\n", width-right+16,
+			width-right+40, at, at, dash)
 		b.WriteString("</g>\n")
 		fmt.Fprintf(&b, `<text x="%g" y="%g" dy="4">%s</text>`+"\n", width-right+46, at, escape(l.label))
 	}

@@ -1,11 +1,11 @@
-// Report reads the output of "go test -json" and prints what somebody needs of it: failures with all their output, a line
-// for each package, and at the end the slowest tests.
+// Report reads the output of "go test -json" and prints what somebody needs of it: failures with all their output, a
+// line for each package, and at the end the slowest tests.
 //
 //	go test -json ./... | report [-v] [-slowest 10] [-skipped FILE] [-noskip]
 //
-// With -v it prints a line for each test that has ended. With -skipped it writes an expression for the flag -run to a file,
-// which matches the tests that have skipped. With -noskip a test that skips is a failure. Its exit status is 1
-// if something has failed.
+// With -v it prints a line for each test that has ended. With -skipped it writes an expression for the flag -run to a
+// file, which matches the tests that have skipped. With -noskip a test that skips is a failure. Its exit status is 1 if
+// something has failed.
 package main
 
 import (

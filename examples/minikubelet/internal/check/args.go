@@ -6,7 +6,8 @@ import "strings"
 // [KubeadmFlagFiles].
 func KubeadmArgs() []string {
 	return []string{
-		"--bootstrap-kubeconfig=/etc/kubernetes/bootstrap-kubelet.conf", "--kubeconfig=/etc/kubernetes/kubelet.conf", "--config=" + KubeadmConfig,
+		"--bootstrap-kubeconfig=/etc/kubernetes/bootstrap-kubelet.conf", "--kubeconfig=/etc/kubernetes/kubelet.conf",
+		"--config=" + KubeadmConfig,
 	}
 }
 

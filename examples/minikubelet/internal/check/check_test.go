@@ -34,7 +34,8 @@ func parse(t *testing.T, fields map[string]any, args ...string) (*config.Setting
 	require.NoError(t, err)
 	path := filepath.Join(t.TempDir(), "kubelet.yaml")
 	require.NoError(t, os.WriteFile(path, data, 0o600))
-	return config.Parse(append(args, "--config", path, "--kubeconfig=/kubeconfig", "--container-runtime-endpoint=/run/cri.sock"))
+	return config.Parse(append(args, "--config", path, "--kubeconfig=/kubeconfig",
+		"--container-runtime-endpoint=/run/cri.sock"))
 }
 
 // some returns a value of the type that requests something.
@@ -59,7 +60,8 @@ func some(t *testing.T, typ reflect.Type) any {
 		fields := map[string]any{}
 		for f := range typ.Fields() {
 			name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
-			if !f.IsExported() || f.Type.Name() == "Time" || f.Type.Kind() == reflect.Pointer && f.Type.Elem().Name() == "Time" {
+			if !f.IsExported() || f.Type.Name() == "Time" || f.Type.Kind() == reflect.Pointer &&
+				f.Type.Elem().Name() == "Time" {
 				continue
 			}
 			if value := some(t, f.Type); name != "" {
@@ -177,7 +179,9 @@ func TestMachine(t *testing.T) {
 	require.NoError(t, err)
 	findings := Machine(host.Decide(s, host.Facts{Root: true, Swap: true, OOMScoreAdj: "0"}))
 	require.Len(t, findings, 2)
-	assert.Equal(t, Finding{Area: AreaMachine, Setting: "failSwapOn", Verdict: Refused, Why: "swap is on; remove it, or set failSwapOn to false", Do: "a kubelet does not start either", Blocks: true}, findings[0])
+	assert.Equal(t, Finding{Area: AreaMachine, Setting: "failSwapOn", Verdict: Refused,
+		Why: "swap is on; remove it, or set failSwapOn to false", Do: "a kubelet does not start either", Blocks: true},
+		findings[0])
 	assert.Equal(t, "oom_score_adj=-999", findings[1].Setting)
 	assert.False(t, findings[1].Blocks)
 }
@@ -209,12 +213,14 @@ func TestState(t *testing.T) {
 		assert.NotEmpty(t, f.Why)
 		assert.Equal(t, tc.path, f.Setting)
 	}
-	assert.Empty(t, State([]File{{Path: "pods/u/volumes/kubernetes.io~projected"}, {Path: "pods/u/volumes/kubernetes.io~empty-dir"}, {Path: "something/else"}}, true))
+	assert.Empty(t, State([]File{{Path: "pods/u/volumes/kubernetes.io~projected"},
+		{Path: "pods/u/volumes/kubernetes.io~empty-dir"}, {Path: "something/else"}}, true))
 }
 
 // Claims are judged as their manager reads them: it keeps them in a cluster.
 func TestClaims(t *testing.T) {
-	some := string(dra.FormatState([]dra.ClaimState{{Claim: dra.Claim{Namespace: "ns", Name: "c", UID: "u"}, Pods: []types.UID{"p"}}}))
+	some := string(dra.FormatState([]dra.ClaimState{{Claim: dra.Claim{Namespace: "ns", Name: "c", UID: "u"},
+		Pods: []types.UID{"p"}}}))
 	for _, tc := range []struct {
 		content  string
 		prepares bool
@@ -236,7 +242,8 @@ func TestPods(t *testing.T) {
 		return Pod{types.NamespacedName{Namespace: "kube-system", Name: name}, types.UID(uid), source}
 	}
 	static := []Pod{pod("etcd", "1", ""), pod("apiserver", "2", ""), pod("new", "3", "")}
-	running := []Pod{pod("etcd", "1", "file"), pod("apiserver", "9", "file"), pod("web", "5", "api"), pod("old", "6", "file")}
+	running := []Pod{pod("etcd", "1", "file"), pod("apiserver", "9", "file"), pod("web", "5", "api"),
+		pod("old", "6", "file")}
 	verdicts := func(cluster bool) (all []string) {
 		for _, f := range Pods(static, running, cluster) {
 			all = append(all, fmt.Sprint(f.Setting, " ", f.Verdict, " ", f.Blocks))
@@ -244,7 +251,8 @@ func TestPods(t *testing.T) {
 		return all
 	}
 	assert.Equal(t, []string{
-		"kube-system/apiserver restarted true", "kube-system/etcd runs on false", "kube-system/new started false", "kube-system/old stopped true", "kube-system/web runs on false",
+		"kube-system/apiserver restarted true", "kube-system/etcd runs on false", "kube-system/new started false",
+		"kube-system/old stopped true", "kube-system/web runs on false",
 	}, verdicts(true))
 	assert.Contains(t, verdicts(false), "kube-system/web stopped true")
 }

@@ -51,7 +51,8 @@ func camel(flag string) string {
 // flagFields are the flags whose field has another name.
 func flagFields() map[string]string {
 	return map[string]string{
-		"log-flush-frequency": "logging", "log-json-info-buffer-size": "logging", "log-text-info-buffer-size": "logging", "log-json-split-stream": "logging",
+		"log-flush-frequency": "logging", "log-json-info-buffer-size": "logging",
+		"log-text-info-buffer-size": "logging", "log-json-split-stream": "logging",
 		"log-text-split-stream": "logging", "feature-gates": "featureGates", "system-cgroups": "systemCgroups",
 	}
 }
@@ -62,17 +63,22 @@ func explanations() map[string]explanation {
 	const none = "no pod depends on it"
 	plain := explanation{matters: none}
 	return map[string]explanation{
-		"kernelMemcgNotification":                   {matters: "the kernel's signals about memory are always used"},
-		"experimentalAllocatableIgnoreEviction":     {matters: "what evictionHard keeps free is never allocatable"},
-		"defaultPodSysctls":                         {matters: "pods keep the sysctls of the kernel", do: "set them in the pods", security: true},
-		"volumeStatsAggPeriod":                      {matters: "the usage of volumes is measured when it is asked for"},
-		"volumePluginDir":                           {matters: "flex volumes are not supported: pods with them cannot start", do: "use other volumes"},
+		"kernelMemcgNotification":               {matters: "the kernel's signals about memory are always used"},
+		"experimentalAllocatableIgnoreEviction": {matters: "what evictionHard keeps free is never allocatable"},
+		"defaultPodSysctls": {matters: "pods keep the sysctls of the kernel",
+			do: "set them in the pods", security: true},
+		"volumeStatsAggPeriod": {matters: "the usage of volumes is measured when it is asked for"},
+		"volumePluginDir": {matters: "flex volumes are not supported: pods with them " +
+			"cannot start", do: "use other volumes"},
 		"configMapAndSecretChangeDetectionStrategy": {matters: "changes are always found by watches"},
 		"logging":                     {matters: "the log is not buffered, and has one stream"},
 		"tracing":                     {matters: "no traces are sent"},
 		"showHiddenMetricsForVersion": {matters: "there are no hidden metrics"},
-		"hairpinMode":                 plain, "iptablesMasqueradeBit": plain, "iptablesDropBit": plain, // nor in a kubelet
-		"experimentalMounterPath": plain, "maximumDeadContainers": plain, "windowsService": plain, "windowsPriorityclass": plain,
-		"lockFile": {matters: "the root directory has a lock of its own"}, "exitOnLockContention": {matters: "the agent does not make room for another one"},
+		// nor in a kubelet
+		"hairpinMode": plain, "iptablesMasqueradeBit": plain, "iptablesDropBit": plain,
+		"experimentalMounterPath": plain, "maximumDeadContainers": plain, "windowsService": plain,
+		"windowsPriorityclass": plain,
+		"lockFile":             {matters: "the root directory has a lock of its own"},
+		"exitOnLockContention": {matters: "the agent does not make room for another one"},
 	}
 }

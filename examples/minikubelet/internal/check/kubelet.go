@@ -12,7 +12,8 @@ type Place struct {
 
 // FlagsOfAKubelet are the flags that say where the settings or the pods of a kubelet are.
 func FlagsOfAKubelet() []string {
-	return []string{"--config", "--config-dir", "--kubeconfig", "--bootstrap-kubeconfig", "--pod-manifest-path", "--manifest-url"}
+	return []string{"--config", "--config-dir", "--kubeconfig", "--bootstrap-kubeconfig", "--pod-manifest-path",
+		"--manifest-url"}
 }
 
 // HasKubelet reports whether there is a kubelet, or an earlier agent, to compare with.

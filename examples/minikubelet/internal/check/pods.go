@@ -35,15 +35,18 @@ func Pods(static, running []Pod, cluster bool) (out []Finding) {
 			add(p, Finding{Verdict: RunsOn})
 		case isStatic:
 			add(p, Finding{
-				Verdict: Restarted, Blocks: true, Why: "it runs with the UID " + string(p.UID) + ", and its manifest has another one, or is not that of the containers that run",
+				Verdict: Restarted, Blocks: true, Why: "it runs with the UID " + string(p.UID) +
+					", and its manifest has another one, or is not that of the containers that run",
 				Do: "give the manifest this metadata.uid, if it is the same pod",
 			})
 		case p.Source == "api" && cluster:
 			add(p, Finding{Verdict: RunsOn, Why: "as long as the API server has it"})
 		case p.Source == "api":
-			add(p, Finding{Verdict: Stopped, Blocks: true, Why: "it is from an API server, and none is given", Do: "give --kubeconfig"})
+			add(p, Finding{Verdict: Stopped, Blocks: true, Why: "it is from an API server, and none is given",
+				Do: "give --kubeconfig"})
 		default:
-			add(p, Finding{Verdict: Stopped, Blocks: true, Why: "it is in no manifest that was read", Do: "give --pod-manifest-path, or end the pod first"})
+			add(p, Finding{Verdict: Stopped, Blocks: true, Why: "it is in no manifest that was read",
+				Do: "give --pod-manifest-path, or end the pod first"})
 		}
 	}
 	for _, p := range static {

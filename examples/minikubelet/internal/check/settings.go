@@ -14,7 +14,8 @@ func Settings(s *config.Settings, err error) (out []Finding) {
 	for _, err := range each(err) {
 		setting, why := about(err.Error())
 		out = append(out, Finding{
-			Area: AreaSettings, Setting: setting, Verdict: Refused, Why: why, Do: "change it; the agent does not start with it", Blocks: true,
+			Area: AreaSettings, Setting: setting, Verdict: Refused, Why: why,
+			Do: "change it; the agent does not start with it", Blocks: true,
 		})
 	}
 	if s == nil {
@@ -46,13 +47,15 @@ func Settings(s *config.Settings, err error) (out []Finding) {
 func Machine(plan host.Plan) (out []Finding) {
 	for _, err := range plan.Refused {
 		setting, why := about(err.Error())
-		out = append(out, Finding{Area: AreaMachine, Setting: setting, Verdict: Refused, Why: why, Do: "a kubelet does not start either", Blocks: true})
+		out = append(out, Finding{Area: AreaMachine, Setting: setting, Verdict: Refused, Why: why,
+			Do: "a kubelet does not start either", Blocks: true})
 	}
 	for _, w := range plan.Warnings {
 		out = append(out, Finding{Area: AreaMachine, Setting: AreaMachine, Verdict: Acts, Why: w})
 	}
 	for _, w := range plan.Writes {
-		out = append(out, Finding{Area: AreaMachine, Setting: w.String(), Verdict: Acts, Why: "is set when the agent starts"})
+		out = append(out, Finding{Area: AreaMachine, Setting: w.String(), Verdict: Acts,
+			Why: "is set when the agent starts"})
 	}
 	return out
 }

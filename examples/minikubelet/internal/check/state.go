@@ -40,11 +40,14 @@ func lost(why string) func(File) Finding {
 	return func(File) Finding { return Finding{Verdict: Lost, Why: why} }
 }
 
-// rules are what becomes of kubelet's files, but those of the managers of CPUs and memory, which judge themselves. The files stay on the disk in any case, for the way back.
+// rules are what becomes of kubelet's files, but those of the managers of CPUs and memory, which judge themselves. The
+// files stay on the disk in any case, for the way back.
 func rules(prepares bool) []rule {
 	return []rule{
-		{"allocated_pods_state", lost("resizes that were deferred are decided again; containers run on with the resources that they have")},
-		{"actuated_pods_state", lost("the first resize of a container that a kubelet has started needs no restart, whatever its resize policy says")},
+		{"allocated_pods_state", lost("resizes that were deferred are decided again; containers run on with the " +
+			"resources that they have")},
+		{"actuated_pods_state", lost("the first resize of a container that a kubelet has started needs no restart, " +
+			"whatever its resize policy says")},
 		{"image_manager/pulled", kept("the credentials with which images were pulled")},
 		{"image_manager/pulling", kept("an image whose pull was cut off counts as pulled by the agent")},
 		{"dra_manager_state", claimState(prepares)},
@@ -52,12 +55,14 @@ func rules(prepares bool) []rule {
 		{"checkpoints", kept("checkpoints of containers; new ones are written to the same directory")},
 		{"config.json", kept("credentials for pulls")},
 		{"seccomp", kept("localhost profiles")},
-		{"pki/kubelet-client-current.pem", kept("the client certificate of the node, which is rotated as by a kubelet")},
+		{"pki/kubelet-client-current.pem",
+			kept("the client certificate of the node, which is rotated as by a kubelet")},
 		{"podcheckpoint", kept("pods of an earlier run of this agent")},
 		{"pods/*/userns", func(f File) Finding {
 			if _, err := users.ParseRecord(f.Content); err != nil && len(f.Content) > 0 {
 				return Finding{
-					Verdict: Lost, Why: "the user IDs of a pod with hostUsers: false cannot be read: " + err.Error() + "; a runtime that reports them, such as containerd 2, tells them",
+					Verdict: Lost, Why: "the user IDs of a pod with hostUsers: false cannot be read: " + err.Error() +
+						"; a runtime that reports them, such as containerd 2, tells them",
 				}
 			}
 			return kept("the user IDs of a pod with hostUsers: false")(f)
@@ -110,7 +115,8 @@ func claimState(prepares bool) func(File) Finding {
 		claims, err := dra.ParseState(f.Content)
 		switch {
 		case err != nil && prepares:
-			return Finding{Verdict: Lost, Why: "it cannot be read: " + err.Error() + "; the claims of pods are prepared again"}
+			return Finding{Verdict: Lost, Why: "it cannot be read: " + err.Error() +
+				"; the claims of pods are prepared again"}
 		case err != nil:
 			return unreadable(err)
 		case len(claims) == 0:
@@ -119,7 +125,8 @@ func claimState(prepares bool) func(File) Finding {
 			return Finding{Verdict: Kept, Why: fmt.Sprintf("%d resource claims, which stay prepared", len(claims))}
 		default:
 			return Finding{
-				Verdict: Stopped, Blocks: true, Why: "pods have resource claims, which the agent prepares only in a cluster, with a container runtime: they are refused when they are admitted again",
+				Verdict: Stopped, Blocks: true, Why: "pods have resource claims, which the agent prepares only in a " +
+					"cluster, with a container runtime: they are refused when they are admitted again",
 				Do: "move these pods to another node first",
 			}
 		}
@@ -134,11 +141,13 @@ func unreadable(err error) Finding {
 func volumeDir(f File) Finding {
 	plugin := strings.ReplaceAll(path.Base(f.Path), "~", "/")
 	name, ours := strings.CutPrefix(plugin, "kubernetes.io/")
-	if ours && slices.Contains([]string{"configmap", "secret", "downward-api", "projected", "empty-dir", "host-path", "local-volume", "image"}, name) {
+	if ours && slices.Contains([]string{"configmap", "secret", "downward-api", "projected", "empty-dir", "host-path",
+		"local-volume", "image"}, name) {
 		return Finding{}
 	}
 	return Finding{
-		Verdict: Lost, Blocks: true, Why: "volumes of the plugin " + plugin + ", which the agent does not have: containers run on, but none of the pod can start",
+		Verdict: Lost, Blocks: true, Why: "volumes of the plugin " + plugin +
+			", which the agent does not have: containers run on, but none of the pod can start",
 		Do: "move the pod to another node first",
 	}
 }

@@ -71,7 +71,8 @@ func historyOfBroken(broken []control.Problem, now time.Time) (entries []history
 			at = now
 		}
 		entries = append(entries, history.Entry{Count: 1, First: at, Last: at, Record: runtime.Record{
-			Pod: runtime.PodRef{Namespace: namespace, Name: name}, Stage: runtime.StageDecided, Kind: runtime.KindReject,
+			Pod: runtime.PodRef{Namespace: namespace, Name: name}, Stage: runtime.StageDecided,
+			Kind:    runtime.KindReject,
 			Message: fmt.Sprintf("manifest %s cannot be used: %s", p.Path, p.Error),
 		}})
 	}

@@ -59,7 +59,8 @@ func choosePod(pods []*v1.Pod, namespace, name string) (*v1.Pod, error) {
 			found = append(found, pod)
 		}
 	}
-	if successors := slices.DeleteFunc(slices.Clone(found), func(p *v1.Pod) bool { return p.DeletionTimestamp != nil }); len(successors) > 0 {
+	if successors := slices.DeleteFunc(slices.Clone(found),
+		func(p *v1.Pod) bool { return p.DeletionTimestamp != nil }); len(successors) > 0 {
 		found = successors
 	}
 	switch {
@@ -71,11 +72,13 @@ func choosePod(pods []*v1.Pod, namespace, name string) (*v1.Pod, error) {
 			which = append(which, fmt.Sprintf("%s/%s with UID %s", pod.Namespace, pod.Name, pod.UID))
 		}
 		slices.Sort(which)
-		return nil, fmt.Errorf("%q in namespace %q means more than one pod: %s", name, namespace, strings.Join(which, ", "))
+		return nil, fmt.Errorf("%q in namespace %q means more than one pod: %s", name, namespace,
+			strings.Join(which, ", "))
 	case len(all) == 0:
 		return nil, fmt.Errorf("%w %q in namespace %q: the agent has no pods", errNoPod, name, namespace)
 	case len(elsewhere) == 1:
-		return nil, fmt.Errorf("%w %q in namespace %q; use -n %s", errNoPod, name, namespace, strings.SplitN(elsewhere[0], "/", 2)[0])
+		return nil, fmt.Errorf("%w %q in namespace %q; use -n %s", errNoPod, name, namespace,
+			strings.SplitN(elsewhere[0], "/", 2)[0])
 	case len(elsewhere) > 0:
 		return nil, fmt.Errorf("%w %q in namespace %q; did you mean %s?", errNoPod, name, namespace, Some(elsewhere))
 	default:
@@ -106,13 +109,15 @@ func chooseContainer(pod *v1.Pod, name string) (container, note string, err erro
 	case name != "" && slices.Contains(names, name):
 		return name, "", nil
 	case name != "":
-		return "", "", fmt.Errorf("pod %s/%s has no container %q; it has %s", pod.Namespace, pod.Name, name, strings.Join(names, ", "))
+		return "", "", fmt.Errorf("pod %s/%s has no container %q; it has %s", pod.Namespace, pod.Name, name,
+			strings.Join(names, ", "))
 	case regular == 0:
 		return "", "", fmt.Errorf("pod %s/%s has no containers", pod.Namespace, pod.Name)
 	case annotated != "" && slices.Contains(names, annotated):
 		return annotated, "", nil
 	case len(names) > 1:
-		note = fmt.Sprintf("Container %q is taken out of %s; name another with -c.", names[0], strings.Join(names, ", "))
+		note = fmt.Sprintf("Container %q is taken out of %s; name another with -c.", names[0],
+			strings.Join(names, ", "))
 	}
 	return names[0], note, nil
 }

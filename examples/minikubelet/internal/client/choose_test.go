@@ -69,7 +69,8 @@ func TestEveryCommandTakesTheNamespaceWithThePod(t *testing.T) {
 		for i, arg := range command {
 			command[i] = strings.TrimPrefix(arg, "team-a/")
 		}
-		assert.ErrorContains(t, runCommand(t.Context(), command, &strings.Builder{}, &strings.Builder{}), `there is no pod "web" in namespace "default"`, command)
+		assert.ErrorContains(t, runCommand(t.Context(), command, &strings.Builder{}, &strings.Builder{}),
+			`there is no pod "web" in namespace "default"`, command)
 	}
 	assert.Equal(t, 10, some)
 }
@@ -115,15 +116,20 @@ func TestChoosePodAmongPredecessors(t *testing.T) {
 
 func TestDescribe(t *testing.T) {
 	p := podtest.Pod(v1.PodRunning, podtest.Ended("setup", "Completed", 0, 0), podtest.Running("proxy", true),
-		podtest.Restarted(podtest.Waiting("a", "CrashLoopBackOff", "back-off 10s"), 2, time.Minute), podtest.Running("b", true))
-	p.Status.ContainerStatuses[0].AllocatedResourcesStatus = []v1.ResourceStatus{{Name: "example.com/port", Resources: []v1.ResourceHealth{
-		{ResourceID: "line-1", Health: v1.ResourceHealthStatusHealthy}, {ResourceID: "line-2", Health: v1.ResourceHealthStatusUnhealthy},
-	}}}
-	p.Spec.Volumes = []v1.Volume{{Name: "v", VolumeSource: v1.VolumeSource{HostPath: &v1.HostPathVolumeSource{Path: "/x"}}}}
+		podtest.Restarted(podtest.Waiting("a", "CrashLoopBackOff", "back-off 10s"), 2, time.Minute),
+		podtest.Running("b", true))
+	p.Status.ContainerStatuses[0].AllocatedResourcesStatus = []v1.ResourceStatus{{Name: "example.com/port",
+		Resources: []v1.ResourceHealth{
+			{ResourceID: "line-1", Health: v1.ResourceHealthStatusHealthy}, {ResourceID: "line-2", Health: v1.ResourceHealthStatusUnhealthy},
+		}}}
+	p.Spec.Volumes = []v1.Volume{{Name: "v",
+		VolumeSource: v1.VolumeSource{HostPath: &v1.HostPathVolumeSource{Path: "/x"}}}}
 	text := strings.Join(strings.Fields(describe(&known{pod: p}, podtest.Noon, 0)), " ")
 	for _, want := range []string{
-		"Name: web-n1", "Status: CrashLoopBackOff", "Init Containers: setup:", "State: Waiting Reason: CrashLoopBackOff Message: back-off 10s Last State: Terminated",
-		"Finished: 2026-01-02T11:59:00Z (60s ago)", "Restart Count: 2", "v: hostPath /x", "Devices of example.com/port: line-1, line-2 (Unhealthy) State:",
+		"Name: web-n1", "Status: CrashLoopBackOff", "Init Containers: setup:",
+		"State: Waiting Reason: CrashLoopBackOff Message: back-off 10s Last State: Terminated",
+		"Finished: 2026-01-02T11:59:00Z (60s ago)", "Restart Count: 2", "v: hostPath /x",
+		"Devices of example.com/port: line-1, line-2 (Unhealthy) State:",
 	} {
 		assert.Contains(t, text, want)
 	}
@@ -149,13 +155,15 @@ func TestDescribeEvents(t *testing.T) {
 
 func TestDescribeHistory(t *testing.T) {
 	at := func(d time.Duration) time.Time { return podtest.Ago(d).Time }
-	exited := runtime.Record{Stage: runtime.StageSeen, Source: runtime.SourceRelist, Kind: runtime.KindContainerExited, Container: "a", ExitCode: 1, Duration: 3 * time.Second}
+	exited := runtime.Record{Stage: runtime.StageSeen, Source: runtime.SourceRelist, Kind: runtime.KindContainerExited,
+		Container: "a", ExitCode: 1, Duration: 3 * time.Second}
 	past := make([]history.Entry, described)
 	for i := range past {
 		past[i] = history.Entry{Record: exited, Count: 1, First: at(time.Hour), Last: at(time.Hour)}
 	}
 	past = append(past, history.Entry{Record: exited, Count: 35, First: at(time.Hour), Last: at(2 * time.Second)})
-	_, lines, _ := strings.Cut(describe(&known{pod: podtest.Pod(v1.PodRunning), past: past}, podtest.Noon, 0), "\nHistory:")
+	_, lines, _ := strings.Cut(describe(&known{pod: podtest.Pod(v1.PodRunning), past: past}, podtest.Noon, 0),
+		"\nHistory:")
 	assert.True(t, strings.HasPrefix(lines, " (1 earlier lines with minikubelet history)\n"+
 		"  TIME       STAGE          WHAT\n"+
 		"  11:59:58   seen by list   Container a exited with code 1 after 3s (35 times in 59m)\n"+
@@ -170,7 +178,9 @@ func TestDescribeAPodThatEnds(t *testing.T) {
 	assert.Contains(t, text, "Status: Terminating")
 
 	p = podtest.Pod(v1.PodSucceeded)
-	text = strings.Join(strings.Fields(describe(&known{pod: p, gone: &recent.Gone{Pod: p, At: podtest.Ago(time.Hour).Time}}, podtest.Noon, 0)), " ")
+	text = strings.Join(
+		strings.Fields(describe(&known{pod: p, gone: &recent.Gone{Pod: p, At: podtest.Ago(time.Hour).Time}},
+			podtest.Noon, 0)), " ")
 	assert.Contains(t, text, "Gone Since: 2026-01-02T11:00:00Z (60m ago)")
 	assert.Contains(t, text, "Status: Succeeded")
 }

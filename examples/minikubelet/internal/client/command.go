@@ -61,7 +61,8 @@ func newRoot(e Env) *cobra.Command {
 		&cobra.Group{ID: groupPods, Title: "Pods:"}, &cobra.Group{ID: groupContainers, Title: "Containers:"},
 		&cobra.Group{ID: GroupNode, Title: "Node:"}, &cobra.Group{ID: groupOther, Title: "Other commands:"},
 	)
-	root.AddCommand(podsCommand(e), getCommand(e), describeCommand(e), historyCommand(e), eventsCommand(e), inspectCommand(e), topCommand(e), validateCommand(e))
+	root.AddCommand(podsCommand(e), getCommand(e), describeCommand(e), historyCommand(e), eventsCommand(e),
+		inspectCommand(e), topCommand(e), validateCommand(e))
 	root.AddCommand(logsCommand(e), execCommand(e), attachCommand(e), portForwardCommand(e), cpCommand(e))
 	root.AddCommand(agentCommand(), imagesCommand(e), gcCommand(e), stopCommand(e))
 	root.AddCommand(e.More...)
@@ -79,7 +80,8 @@ func newRoot(e Env) *cobra.Command {
 	for _, shell := range completion.Commands() {
 		shell.Short = "print the script for " + shell.Name()
 	}
-	completion.Short, completion.Long = "print a script that completes commands in a shell", "The help of each shell says how the script is loaded."
+	completion.Short, completion.Long = "print a script that completes commands in a shell",
+		"The help of each shell says how the script is loaded."
 	hideHelpFlag(root)
 	root.SetHelpFunc(func(cmd *cobra.Command, _ []string) { _, _ = io.WriteString(e.Out, help(cmd, e.helpWidth())) })
 	root.SetUsageFunc(func(*cobra.Command) error { return nil })
@@ -254,7 +256,8 @@ type call struct {
 }
 
 // command gives cmd its flags, beside --root-dir, and what it does.
-func (e Env) command(cmd *cobra.Command, run func(*call, context.Context) error, flags ...func(*call, *pflag.FlagSet)) *cobra.Command {
+func (e Env) command(cmd *cobra.Command, run func(*call, context.Context) error,
+	flags ...func(*call, *pflag.FlagSet)) *cobra.Command {
 	c := &call{Env: e, cmd: cmd}
 	fs := cmd.Flags()
 	fs.StringVar(&c.rootDir, "root-dir", "", "root directory of the agent (default: that of an agent without the flag)")
@@ -279,7 +282,8 @@ func (c *call) take(args []string) {
 	if len(args) == 0 || !strings.Contains(c.cmd.Use, " POD") {
 		return
 	}
-	if c.cmd.Name() == "describe" && len(args) > 1 && slices.Contains([]string{"pod", "pods", "po"}, args[0]) { // as kubectl
+	if c.cmd.Name() == "describe" && len(args) > 1 && slices.Contains([]string{"pod", "pods", "po"}, args[0]) {
+		// as kubectl
 		args = args[1:]
 		c.args = c.args[1:]
 	}

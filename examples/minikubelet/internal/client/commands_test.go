@@ -86,11 +86,13 @@ func (n *node) RuntimeStatus(types.UID) (*runtime.PodStatus, bool) {
 	c := runtime.ContainerStatus{LogPath: n.log}
 	c.Name, c.ID, c.State = "a", runtime.ContainerID{Type: "t", ID: "1"}, runtime.ContainerRunning
 	return &runtime.PodStatus{
-		Containers: []runtime.ContainerStatus{c}, Sandboxes: []runtime.SandboxStatus{{Sandbox: runtime.Sandbox{ID: "s", State: runtime.SandboxReady}}},
+		Containers: []runtime.ContainerStatus{c}, Sandboxes: []runtime.SandboxStatus{{Sandbox: runtime.Sandbox{ID: "s",
+			State: runtime.SandboxReady}}},
 	}, true
 }
 
-func (n *node) Exec(_ context.Context, _ runtime.ContainerID, cmd []string, _ time.Duration) (runtime.ExecResult, error) {
+func (n *node) Exec(_ context.Context, _ runtime.ContainerID, cmd []string,
+	_ time.Duration) (runtime.ExecResult, error) {
 	return n.exec(cmd)
 }
 
@@ -100,9 +102,13 @@ func TestCommands(t *testing.T) {
 		case "fail":
 			return runtime.ExecResult{Output: []byte("failed\n"), ExitCode: 3}, nil
 		case "absent": // the words of runc, by containerd
-			return runtime.ExecResult{}, errors.New(`OCI runtime exec failed: exec failed: unable to start container process: exec: "absent": executable file not found in $PATH: unknown`)
+			return runtime.ExecResult{},
+				errors.New(
+					`OCI runtime exec failed: exec failed: unable to start container process: exec: "absent": executable file not found in $PATH: unknown`)
 		case "denied":
-			return runtime.ExecResult{}, errors.New(`OCI runtime exec failed: exec failed: unable to start container process: exec: "/etc": permission denied: unknown`)
+			return runtime.ExecResult{},
+				errors.New(
+					`OCI runtime exec failed: exec failed: unable to start container process: exec: "/etc": permission denied: unknown`)
 		case "none":
 			return runtime.ExecResult{}, errors.New("no such program")
 		}
@@ -115,9 +121,12 @@ func TestCommands(t *testing.T) {
 		"u1": {{Type: "Normal", Reason: "Started"}}, "later": {{Type: "Normal", Reason: "Killing"}}, "before": {{Type: "Normal", Reason: "Failed"}},
 	}
 	web := runtime.PodRef{UID: "u1", Namespace: "default", Name: "web-n1"}
-	n.past.Record(runtime.Record{Pod: web, Stage: runtime.StageDecided, Kind: runtime.KindStartContainer, Container: "a", Attempt: 1, Reason: "Exited", Message: "code 7"})
-	n.past.Record(runtime.Record{Pod: web, Stage: runtime.StageSeen, Source: runtime.SourceEvent, Kind: runtime.KindContainerRunning, Container: "a"})
-	n.past.Record(runtime.Record{Pod: runtime.PodRef{UID: "u9", Namespace: "default", Name: "old-n1"}, Stage: runtime.StageDone, Kind: runtime.KindRemovePod})
+	n.past.Record(runtime.Record{Pod: web, Stage: runtime.StageDecided, Kind: runtime.KindStartContainer,
+		Container: "a", Attempt: 1, Reason: "Exited", Message: "code 7"})
+	n.past.Record(runtime.Record{Pod: web, Stage: runtime.StageSeen, Source: runtime.SourceEvent,
+		Kind: runtime.KindContainerRunning, Container: "a"})
+	n.past.Record(runtime.Record{Pod: runtime.PodRef{UID: "u9", Namespace: "default", Name: "old-n1"},
+		Stage: runtime.StageDone, Kind: runtime.KindRemovePod})
 	writeFile(t, n.log, "2026-01-02T03:04:05Z stdout F one\n2026-01-02T03:04:06Z stderr F two\n")
 	root := serveNode(t, n)
 
@@ -168,7 +177,8 @@ func TestCommands(t *testing.T) {
 			err := runCommand(t.Context(), append([]string{"--root-dir", root}, tt.args...), &out, &errOut)
 			var again strings.Builder
 			args := append([]string{tt.args[0], "--root-dir", root}, tt.args[1:]...)
-			assert.Equal(t, err, runCommand(t.Context(), args, &again, &strings.Builder{}), "flags may be on both sides")
+			assert.Equal(t, err, runCommand(t.Context(), args, &again, &strings.Builder{}),
+				"flags may be on both sides")
 			assert.Equal(t, out.String(), again.String())
 			if tt.err == "" {
 				require.NoError(t, err)
@@ -191,7 +201,8 @@ func TestCommands(t *testing.T) {
 		})
 	}
 	var code ExitCode
-	require.ErrorAs(t, runCommand(t.Context(), []string{"exec", "--root-dir", root, "web", "--", "fail"}, &strings.Builder{}, &strings.Builder{}), &code)
+	require.ErrorAs(t, runCommand(t.Context(), []string{"exec", "--root-dir", root, "web", "--", "fail"},
+		&strings.Builder{}, &strings.Builder{}), &code)
 	assert.Equal(t, ExitCode(3), code)
 	for want, args := range map[int][]string{
 		125: {"exec", "--root-dir", root, "nosuch", "--", "ls"},
@@ -206,13 +217,15 @@ func TestCommands(t *testing.T) {
 	// Events, also of a pod that is gone: the latest of the name, or that of the UID.
 	for name, want := range map[string]string{"web": "Started", "u1": "Started", "db": "Killing", "before": "Failed"} {
 		var out strings.Builder
-		require.NoError(t, runCommand(t.Context(), []string{"--root-dir", root, "describe", name}, &out, &strings.Builder{}))
+		require.NoError(t, runCommand(t.Context(), []string{"--root-dir", root, "describe", name}, &out,
+			&strings.Builder{}))
 		assert.Contains(t, out.String(), want, name)
 		assert.Equal(t, want != "Started", strings.Contains(out.String(), "Gone Since:"), name)
 	}
 
 	var described strings.Builder
-	require.NoError(t, runCommand(t.Context(), []string{"--root-dir", root, "describe", "web"}, &described, &strings.Builder{}))
+	require.NoError(t, runCommand(t.Context(), []string{"--root-dir", root, "describe", "web"}, &described,
+		&strings.Builder{}))
 	assert.Contains(t, described.String(), "\nHistory:\n")
 	assert.Contains(t, described.String(), "seen by event   Container a runs\n")
 
@@ -221,11 +234,13 @@ func TestCommands(t *testing.T) {
 	followed := &stopper{after: "is stopped", stop: end}
 	go func() {
 		for range n.past.Watch(hctx, "") {
-			n.past.Record(runtime.Record{Pod: web, Stage: runtime.StageDone, Kind: runtime.KindStopContainer, Container: "a"})
+			n.past.Record(runtime.Record{Pod: web, Stage: runtime.StageDone, Kind: runtime.KindStopContainer,
+				Container: "a"})
 			return
 		}
 	}()
-	require.NoError(t, runCommand(hctx, []string{"history", "--root-dir", root, "-f", "web"}, followed, &strings.Builder{}))
+	require.NoError(t, runCommand(hctx, []string{"history", "--root-dir", root, "-f", "web"}, followed,
+		&strings.Builder{}))
 	assert.Contains(t, followed.String(), "done            Container a is stopped\n")
 
 	// What is followed ends with a signal, and that is no error.
@@ -266,5 +281,6 @@ func writeFile(t *testing.T, path, content string) {
 
 // runCommand runs the command in the arguments of the program.
 func runCommand(ctx context.Context, args []string, out, errOut io.Writer) error {
-	return Run(ctx, args, Env{Out: out, Err: errOut, Agent: func(context.Context, []string) error { return fmt.Errorf("no command in %q", args) }})
+	return Run(ctx, args, Env{Out: out, Err: errOut,
+		Agent: func(context.Context, []string) error { return fmt.Errorf("no command in %q", args) }})
 }

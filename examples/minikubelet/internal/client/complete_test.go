@@ -17,7 +17,8 @@ func TestCompletion(t *testing.T) {
 	root := answering(t, map[string]any{"/pods": v1.PodList{Items: []v1.Pod{*one, *two}}})
 	complete := func(args ...string) string {
 		var out strings.Builder
-		require.NoError(t, runCommand(t.Context(), append([]string{"__completeNoDesc"}, args...), &out, &strings.Builder{}))
+		require.NoError(t, runCommand(t.Context(), append([]string{"__completeNoDesc"}, args...), &out,
+			&strings.Builder{}))
 		lines := strings.Split(strings.TrimSpace(out.String()), "\n")
 		require.Regexp(t, `^:\d+$`, lines[len(lines)-1])
 		return strings.Join(lines[:len(lines)-1], " ") // the last one is for the script

@@ -50,7 +50,8 @@ func parseFileSpec(arg string) (fileSpec, error) {
 func cpCommand(e Env) *cobra.Command {
 	return e.command(&cobra.Command{
 		Use: "cp SOURCE DESTINATION", Short: "copy files to a container or from one", GroupID: groupContainers,
-		Long: "One of the two is a path of this machine, the other one is [NAMESPACE/]POD:PATH. A directory is copied with all that is in it. " +
+		Long: "One of the two is a path of this machine, the other one is [NAMESPACE/]POD:PATH. A directory is " +
+			"copied with all that is in it. " +
 			"The container needs the program tar. Links in a container are not copied.\n\n" + podHelp,
 		Example: `  minikubelet cp config.yaml web:/etc/app
   minikubelet cp web:/var/log/app logs`,
@@ -124,7 +125,8 @@ func (c *call) copyTo(ctx context.Context, pod *v1.Pod, container, local, remote
 		return err
 	}
 	// As kubectl: into a directory, if that exists.
-	if c.client.stream(ctx, pathOf("exec", pod, container), map[string][]string{"command": {"test", "-d", remote}}, streams{out: io.Discard, err: io.Discard}) == nil {
+	if c.client.stream(ctx, pathOf("exec", pod, container), map[string][]string{"command": {"test", "-d", remote}},
+		streams{out: io.Discard, err: io.Discard}) == nil {
 		absolute, err := filepath.Abs(local)
 		if err != nil {
 			return err

@@ -57,7 +57,8 @@ func (d *description) message(level int, name, text string) {
 }
 
 func (d *description) line(level int, name, format string, args ...any) {
-	fmt.Fprintf(d.w, "%s%s:\t%s\n", strings.Repeat("  ", level), terminal.Escape(name), terminal.Escape(fmt.Sprintf(format, args...)))
+	fmt.Fprintf(d.w, "%s%s:\t%s\n", strings.Repeat("  ", level), terminal.Escape(name),
+		terminal.Escape(fmt.Sprintf(format, args...)))
 }
 
 // optional writes a line unless the value is empty.
@@ -130,7 +131,8 @@ func describe(k *known, now time.Time, width int) string {
 	if gone != nil {
 		d.line(0, "Gone Since", "%s", d.at(metav1.NewTime(gone.At)))
 	} else if pod.DeletionTimestamp != nil && pod.DeletionGracePeriodSeconds != nil {
-		d.line(0, "Grace Period", "%ds, ends %s", *pod.DeletionGracePeriodSeconds, pod.DeletionTimestamp.In(now.Location()).Format(time.RFC3339))
+		d.line(0, "Grace Period", "%ds, ends %s", *pod.DeletionGracePeriodSeconds,
+			pod.DeletionTimestamp.In(now.Location()).Format(time.RFC3339))
 	}
 	d.pairs("Labels", pod.Labels)
 	d.pairs("Annotations", pod.Annotations)
@@ -151,7 +153,10 @@ func describe(k *known, now time.Time, width int) string {
 	if len(st.Conditions) > 0 {
 		fmt.Fprintln(d.w, "Conditions:")
 		for _, c := range st.Conditions {
-			d.line(1, string(c.Type), "%s", strings.TrimRight(fmt.Sprintf("%s %s", c.Status, strings.TrimSuffix(d.said.rest(c.Message), again)), " "))
+			d.line(1, string(c.Type),
+				"%s",
+				strings.TrimRight(fmt.Sprintf("%s %s", c.Status, strings.TrimSuffix(d.said.rest(c.Message), again)),
+					" "))
 		}
 	}
 	if len(pod.Spec.Volumes) > 0 {
@@ -172,7 +177,8 @@ func (d *description) events(events []runtime.Event) {
 	}
 	// The lines before are not to be aligned with the table.
 	_ = d.w.Flush()
-	p := &printer{out: d.text, columns: []column{{name: "  Type"}, {name: "Reason"}, {name: "Age"}, {name: "Container", spare: true}, {name: "Message"}}, width: d.width}
+	p := &printer{out: d.text, columns: []column{{name: "  Type"}, {name: "Reason"}, {name: "Age"},
+		{name: "Container", spare: true}, {name: "Message"}}, width: d.width}
 	fmt.Fprintln(d.text, "Events:")
 	for _, e := range slices.Backward(events) {
 		age := duration.HumanDuration(d.now.Sub(e.Last))
@@ -183,7 +189,8 @@ func (d *description) events(events []runtime.Event) {
 		if e.Type == v1.EventTypeWarning {
 			message = d.said.rest(message)
 		}
-		_ = p.row("", "  "+terminal.Escape(e.Type), terminal.Escape(e.Reason), age, terminal.Escape(containerOf(e.FieldPath)), terminal.Escape(message))
+		_ = p.row("", "  "+terminal.Escape(e.Type), terminal.Escape(e.Reason), age,
+			terminal.Escape(containerOf(e.FieldPath)), terminal.Escape(message))
 	}
 	_ = p.flush()
 }
@@ -209,7 +216,8 @@ func (d *description) pairs(name string, pairs map[string]string) {
 }
 
 func (d *description) at(t metav1.Time) string {
-	return fmt.Sprintf("%s (%s ago)", t.In(d.now.Location()).Format(time.RFC3339), duration.HumanDuration(d.now.Sub(t.Time)))
+	return fmt.Sprintf("%s (%s ago)", t.In(d.now.Location()).Format(time.RFC3339),
+		duration.HumanDuration(d.now.Sub(t.Time)))
 }
 
 func (d *description) containers(title string, specs []v1.Container, statuses []v1.ContainerStatus) {

@@ -27,7 +27,8 @@ func labelsOf(pod *v1.Pod) labels.Set { return labels.Set(pod.Labels) }
 func eventsCommand(e Env) *cobra.Command {
 	return e.command(&cobra.Command{
 		Use: "events [NAME]", Short: "list the latest events of all pods, or of one", GroupID: groupPods,
-		Long: "The newest event is the last. The agent keeps up to 50 events of a pod until it ends, also of a pod that is gone from the node.",
+		Long: "The newest event is the last. The agent keeps up to 50 events of a pod until it ends, also of a pod " +
+			"that is gone from the node.",
 		Example: `  minikubelet events --types Warning
   minikubelet events web -w`,
 	}, (*call).eventList, (*call).namespacesFlag, (*call).eventFlags, (*call).watchFlag, (*call).outputFlag)
@@ -55,7 +56,8 @@ func (c *call) eventList(ctx context.Context) error {
 			return err
 		}
 	}
-	p := c.printer([]column{{name: "LAST SEEN"}, {name: "TYPE", spare: true, color: typeColor}, {name: "REASON"}, {name: "POD"}, {name: "CONTAINER", wide: true}, {name: "MESSAGE"}})
+	p := c.printer([]column{{name: "LAST SEEN"}, {name: "TYPE", spare: true, color: typeColor}, {name: "REASON"},
+		{name: "POD"}, {name: "CONTAINER", wide: true}, {name: "MESSAGE"}})
 	seen := map[string]bool{}
 	all := items[runtime.Event]{Items: []runtime.Event{}}
 	print := func() error {
@@ -64,7 +66,8 @@ func (c *call) eventList(ctx context.Context) error {
 			return err
 		}
 		for _, e := range found {
-			if of != "" && e.Pod.UID != of || of == "" && !c.inNamespace(e.Pod.Namespace) || len(c.types) > 0 && !slices.Contains(c.types, e.Type) {
+			if of != "" && e.Pod.UID != of || of == "" && !c.inNamespace(e.Pod.Namespace) || len(c.types) > 0 &&
+				!slices.Contains(c.types, e.Type) {
 				continue
 			}
 			key := fmt.Sprint(e.Pod.UID, e.FieldPath, e.Reason, e.Message, e.First, e.Count)
@@ -83,7 +86,8 @@ func (c *call) eventList(ctx context.Context) error {
 				age += fmt.Sprintf(" (x%d over %s)", e.Count, duration.HumanDuration(e.Last.Sub(e.First)))
 			}
 			pod := qualifiedName(e.Pod.Namespace, e.Pod.Name)
-			if err := p.row(pod, age, terminal.Escape(e.Type), terminal.Escape(e.Reason), pod, terminal.Escape(containerOf(e.FieldPath)),
+			if err := p.row(pod, age, terminal.Escape(e.Type), terminal.Escape(e.Reason), pod,
+				terminal.Escape(containerOf(e.FieldPath)),
 				terminal.Escape(terminal.OneLine(e.Message))); err != nil {
 				return err
 			}
@@ -121,7 +125,8 @@ func (c *client) allEvents(ctx context.Context) ([]runtime.Event, error) {
 func inspectCommand(e Env) *cobra.Command {
 	return e.command(&cobra.Command{
 		Use: "inspect POD", Short: "print all that is known of a pod as JSON", GroupID: groupPods,
-		Long: "It has the pod with its status, its events, its history, what its containers hold, and the manifests that cannot be used and may be its own.",
+		Long: "It has the pod with its status, its events, its history, what its containers hold, and the manifests " +
+			"that cannot be used and may be its own.",
 		Example: `  minikubelet inspect web | jq .pod.status
   minikubelet inspect web -o yaml`,
 	}, (*call).inspect, (*call).namespaceFlag, (*call).outputFlag)
@@ -154,7 +159,8 @@ func (c *call) inspect(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	i := inspection{Pod: k.pod, Gone: k.gone != nil, Manifests: k.broken, Events: slices.Concat([]runtime.Event{}, k.events), History: []historyValue{}}
+	i := inspection{Pod: k.pod, Gone: k.gone != nil, Manifests: k.broken, Events: slices.Concat([]runtime.Event{},
+		k.events), History: []historyValue{}}
 	if k.pod != nil {
 		i.Pod.TypeMeta.APIVersion, i.Pod.TypeMeta.Kind = "v1", "Pod"
 	}

@@ -30,8 +30,10 @@ import (
 // portForwardCommand is the command port-forward.
 func portForwardCommand(e Env) *cobra.Command {
 	return e.command(&cobra.Command{
-		Use: "port-forward POD [LOCAL:]REMOTE...", Short: "forward ports of this machine to a pod", GroupID: groupContainers,
-		Long: "REMOTE is the number or the name of a port of the pod. LOCAL is the same if it is not given; if it is empty, as in :80, it is chosen.",
+		Use: "port-forward POD [LOCAL:]REMOTE...", Short: "forward ports of this machine to a pod",
+		GroupID: groupContainers,
+		Long: "REMOTE is the number or the name of a port of the pod. LOCAL is the same if it is not given; if it " +
+			"is empty, as in :80, it is chosen.",
 		Example: `  minikubelet port-forward web 8080:80
   minikubelet port-forward web http`,
 	}, (*call).portForward, (*call).namespaceFlag, (*call).forwardFlags)
@@ -62,14 +64,19 @@ func (c *call) portForward(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	path := "/portForward/" + url.PathEscape(pod.Namespace) + "/" + url.PathEscape(pod.Name) + "/" + url.PathEscape(string(pod.UID))
+	path := "/portForward/" + url.PathEscape(pod.Namespace) + "/" + url.PathEscape(pod.Name) + "/" +
+		url.PathEscape(string(pod.UID))
 	messages := &forwardMessages{out: c.Out, errOut: c.Err}
-	ctx = logr.NewContext(ctx, logr.FromSlogHandler(slog.NewTextHandler(messages.errors(), &slog.HandlerOptions{Level: slog.LevelError, ReplaceAttr: untimed})))
+	ctx = logr.NewContext(ctx,
+		logr.FromSlogHandler(slog.NewTextHandler(messages.errors(), &slog.HandlerOptions{Level: slog.LevelError,
+			ReplaceAttr: untimed})))
 	dialer := forwardDialer{
-		clientspdy.NewDialerForStreaming(upgrader, &http.Client{Transport: rt}, http.MethodPost, &url.URL{Scheme: "http", Host: "agent", Path: path}), messages,
+		clientspdy.NewDialerForStreaming(upgrader, &http.Client{Transport: rt}, http.MethodPost,
+			&url.URL{Scheme: "http", Host: "agent", Path: path}), messages,
 	}
 	ready := make(chan struct{})
-	f, err := portforward.NewOnAddressesForStreamingWithContext(ctx, dialer, c.addresses, ports, ready, messages, messages.errors())
+	f, err := portforward.NewOnAddressesForStreamingWithContext(ctx, dialer, c.addresses, ports, ready,
+		messages, messages.errors())
 	if err != nil {
 		return c.misused(err.Error())
 	}
@@ -109,7 +116,8 @@ func (c *call) nameTaken(ctx context.Context, messages *forwardMessages, port ui
 		case err == nil:
 			_ = l.Close() // it is free by now
 		case errors.Is(err, syscall.EADDRINUSE): // others mean that the machine has no such address
-			fmt.Fprintf(messages.errors(), "Unable to listen on %s: the address is in use by another program. Connections to it do not reach the pod.\n", address)
+			fmt.Fprintf(messages.errors(), "Unable to listen on %s: the address is in use by another program. "+
+				"Connections to it do not reach the pod.\n", address)
 		}
 	}
 }
@@ -161,8 +169,8 @@ func (e forwardErrors) Write(b []byte) (int, error) {
 	return e.m.errOut.Write(b)
 }
 
-// forwardDialer opens connections on which the error of one forwarded connection, such as that nothing listens on the port,
-// is printed and does not end the others: the library would end the session.
+// forwardDialer opens connections on which the error of one forwarded connection, such as that nothing listens on the
+// port, is printed and does not end the others: the library would end the session.
 type forwardDialer struct {
 	httpstream.Dialer
 	messages *forwardMessages
@@ -209,7 +217,8 @@ func (s forwardErrorStream) Read([]byte) (int, error) {
 		_, err = io.Copy(io.Discard, s.Stream)
 	}
 	if len(text) > 0 {
-		fmt.Fprintf(s.messages.errors(), "An error occurred forwarding to port %s: %s\n", s.port, terminal.Escape(terminal.OneLine(string(text))))
+		fmt.Fprintf(s.messages.errors(), "An error occurred forwarding to port %s: %s\n", s.port,
+			terminal.Escape(terminal.OneLine(string(text))))
 		return 0, io.EOF
 	}
 	return 0, cmp.Or(err, io.EOF)
@@ -237,5 +246,6 @@ func numberedPort(pod *v1.Pod, port string) (string, error) {
 			return local + ":" + number, nil
 		}
 	}
-	return "", fmt.Errorf("pod %s/%s has no port %q: want a number or the name of a port, or LOCAL:REMOTE", pod.Namespace, pod.Name, remote)
+	return "", fmt.Errorf("pod %s/%s has no port %q: want a number or the name of a port, or LOCAL:REMOTE",
+		pod.Namespace, pod.Name, remote)
 }

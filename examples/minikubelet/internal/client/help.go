@@ -29,7 +29,8 @@ func helpCommand() *cobra.Command {
 			}
 			return about.Help()
 		},
-		ValidArgsFunction: func(cmd *cobra.Command, args []string, toComplete string) ([]string, cobra.ShellCompDirective) {
+		ValidArgsFunction: func(cmd *cobra.Command, args []string, toComplete string) ([]string,
+			cobra.ShellCompDirective) {
 			var names []string
 			for _, c := range cmd.Root().Commands() {
 				if len(args) == 0 && c.IsAvailableCommand() && strings.HasPrefix(c.Name(), toComplete) {
@@ -171,7 +172,8 @@ func sentence(text string) string {
 	return strings.ToUpper(text[:1]) + strings.TrimSuffix(text[1:], ".") + "."
 }
 
-// wrap breaks lines between words, and long words after commas, and indents the lines. Lines that are indented already stay.
+// wrap breaks lines between words, and long words after commas, and indents the lines. Lines that are indented already
+// stay.
 func wrap(text string, width, indent int) string {
 	var b strings.Builder
 	for line := range strings.Lines(strings.TrimSpace(text) + "\n") {

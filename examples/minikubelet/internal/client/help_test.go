@@ -70,19 +70,22 @@ func TestOnlyFlagsAndRunStartAnAgent(t *testing.T) {
 	} {
 		got := "no agent"
 		var out strings.Builder
-		require.NoError(t, Run(t.Context(), strings.Fields(args), Env{Out: &out, Err: &out, Agent: func(_ context.Context, args []string) error {
-			got = strings.Join(args, " ")
-			return nil
-		}}))
+		require.NoError(t, Run(t.Context(), strings.Fields(args),
+			Env{Out: &out, Err: &out, Agent: func(_ context.Context, args []string) error {
+				got = strings.Join(args, " ")
+				return nil
+			}}))
 		assert.Equal(t, want, got, args)
 		assert.Equal(t, want == "no agent", strings.Contains(out.String(), "Usage:"), args)
 	}
-	for args, want := range map[string]string{"--help": "Flags of the agent:", "run --help": "minikubelet run [FLAGS]"} {
+	for args, want := range map[string]string{"--help": "Flags of the agent:",
+		"run --help": "minikubelet run [FLAGS]"} {
 		var out strings.Builder
-		require.NoError(t, Run(t.Context(), strings.Fields(args), Env{Out: &out, Err: &out, Agent: func(_ context.Context, args []string) error {
-			_, err := config.Parse(args)
-			return err
-		}}))
+		require.NoError(t, Run(t.Context(), strings.Fields(args),
+			Env{Out: &out, Err: &out, Agent: func(_ context.Context, args []string) error {
+				_, err := config.Parse(args)
+				return err
+			}}))
 		assert.Contains(t, out.String(), want, args)
 		assert.Contains(t, out.String(), "--pod-manifest-path", args)
 	}

@@ -16,7 +16,8 @@ import (
 
 // historyColumns returns the columns of a history.
 func historyColumns() []column {
-	return []column{{name: "TIME"}, {name: "STAGE", spare: true}, {name: "CONTAINER", wide: true}, {name: "KIND", wide: true}, {name: "WHAT"}}
+	return []column{{name: "TIME"}, {name: "STAGE", spare: true}, {name: "CONTAINER", wide: true},
+		{name: "KIND", wide: true}, {name: "WHAT"}}
 }
 
 // historyValue is an entry as it is printed in JSON.
@@ -35,7 +36,8 @@ func historyCells(e history.Entry, sentence string, now time.Time) []string {
 		what += fmt.Sprintf(" (%d times in %s)", e.Count, duration.HumanDuration(e.Last.Sub(e.First)))
 	}
 	return []string{
-		localTime(e.Last, now), terminal.Escape(stageOf(e)), terminal.Escape(cmp.Or(e.Container, "-")), terminal.Escape(string(e.Kind)),
+		localTime(e.Last, now), terminal.Escape(stageOf(e)), terminal.Escape(cmp.Or(e.Container, "-")),
+		terminal.Escape(string(e.Kind)),
 		terminal.Escape(what),
 	}
 }
@@ -53,7 +55,8 @@ func localTime(t, now time.Time) string {
 	}
 }
 
-// newestProblem returns the latest entry that is a problem, nil if there is none. The end of a pod that was told to stop is none.
+// newestProblem returns the latest entry that is a problem, nil if there is none. The end of a pod that was told to
+// stop is none.
 func newestProblem(past []history.Entry) (latest *history.Entry) {
 	stops := false
 	for i := range past {

@@ -34,7 +34,8 @@ func imagesCommand(e Env) *cobra.Command {
 func gcCommand(e Env) *cobra.Command {
 	return e.command(&cobra.Command{
 		Use: "gc", Short: "remove images that no pod uses, as the agent does by itself", GroupID: GroupNode,
-		Long: "Images are removed if the file system that they are in has reached the high threshold, or if they are too old. " +
+		Long: "Images are removed if the file system that they are in has reached the high threshold, or if they " +
+			"are too old. " +
 			"Those that are pinned, used by a container or young stay in any case.",
 		Example: "  minikubelet gc --dry-run\n  minikubelet gc --dry-run -o json  # what is on the disk, and whose it is",
 	}, (*call).gc, (*call).gcFlags, (*call).outputFlag)
@@ -75,13 +76,15 @@ func (c *call) images(ctx context.Context) error {
 	for i := range images {
 		image := &images[i]
 		kept := image.KeptBy(p.Input.Policy, now)
-		value := imageValue{ID: image.ID, Tags: image.Tags, Digests: image.Digests, Size: image.Size, FirstSeen: image.FirstSeen, KeptBy: kept}
+		value := imageValue{ID: image.ID, Tags: image.Tags, Digests: image.Digests, Size: image.Size,
+			FirstSeen: image.FirstSeen, KeptBy: kept}
 		if !image.LastUsed.IsZero() {
 			value.LastUsed = &image.LastUsed
 		}
 		values.Items = append(values.Items, value)
 		name := terminal.Escape(image.Name())
-		if err := list.row(name, name, sizeOf(image), duration.HumanDuration(now.Sub(image.FirstSeen)), lastUse(image, now),
+		if err := list.row(name, name, sizeOf(image), duration.HumanDuration(now.Sub(image.FirstSeen)),
+			lastUse(image, now),
 			terminal.Escape(cmp.Or(kept, "-")), terminal.Escape(image.ID)); err != nil {
 			return err
 		}
@@ -170,11 +173,13 @@ func planTable(p gc.ImagePreview) string {
 	var text string
 	in := &p.Input
 	if in.Fs.CapacityBytes > 0 {
-		thresholds := fmt.Sprintf("the thresholds are %d%% and %d%%", in.Policy.HighThresholdPercent, in.Policy.LowThresholdPercent)
+		thresholds := fmt.Sprintf("the thresholds are %d%% and %d%%", in.Policy.HighThresholdPercent,
+			in.Policy.LowThresholdPercent)
 		if in.Policy.HighThresholdPercent >= 100 {
 			thresholds = "images are not removed for space"
 		}
-		text = fmt.Sprintf("The file system of images, %s, is used to %d%% of %s; %s.\n", terminal.Escape(in.Fs.Mountpoint),
+		text = fmt.Sprintf("The file system of images, %s, is used to %d%% of %s; %s.\n",
+			terminal.Escape(in.Fs.Mountpoint),
 			in.UsagePercent(), bytes(in.Fs.CapacityBytes), thresholds)
 	}
 	if len(p.Plan.Remove) == 0 {

@@ -17,14 +17,17 @@ import (
 func TestImages(t *testing.T) {
 	now := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
 	image := func(name string, size int64, seen, used time.Duration) gc.Image {
-		i := gc.Image{Image: runtime.Image{ID: "sha256:" + name, Tags: []string{name}, Size: size}, FirstSeen: now.Add(-seen)}
+		i := gc.Image{Image: runtime.Image{ID: "sha256:" + name, Tags: []string{name}, Size: size},
+			FirstSeen: now.Add(-seen)}
 		if used >= 0 {
 			i.LastUsed = now.Add(-used)
 		}
 		return i
 	}
-	app, old, pause, young := image("app:1", 5<<30, time.Hour, 0), image("old\x1b:1", 3<<20, 48*time.Hour, 47*time.Hour), image("pause:1", 600, time.Hour, -1), image("young:1", 2048, time.Minute, -1)
-	app.UsedBy = []runtime.ImageUse{{Pod: runtime.PodRef{UID: "1", Namespace: "default", Name: "web"}, Container: "main", State: runtime.ContainerRunning}}
+	app, old, pause, young := image("app:1", 5<<30, time.Hour, 0), image("old\x1b:1", 3<<20, 48*time.Hour,
+		47*time.Hour), image("pause:1", 600, time.Hour, -1), image("young:1", 2048, time.Minute, -1)
+	app.UsedBy = []runtime.ImageUse{{Pod: runtime.PodRef{UID: "1", Namespace: "default", Name: "web"},
+		Container: "main", State: runtime.ContainerRunning}}
 	pause.Pinned = true
 	in := gc.ImageInput{
 		Images: []gc.Image{young, pause, old, app}, Now: now,
@@ -58,10 +61,12 @@ func TestImages(t *testing.T) {
 	}, "\n")+"\n", out)
 
 	size := int64(3)
-	n.disk = []control.DiskItem{{Kind: "logs", Name: "/var/log/pods/a", Owner: "pod default/a(u)", Bytes: &size, Removal: "its pod is gone"}}
+	n.disk = []control.DiskItem{{Kind: "logs", Name: "/var/log/pods/a", Owner: "pod default/a(u)", Bytes: &size,
+		Removal: "its pod is gone"}}
 	out, err = run("gc", "--dry-run", "-o", "json")
 	require.NoError(t, err)
-	assert.JSONEq(t, `{"items": [{"kind": "logs", "name": "/var/log/pods/a", "owner": "pod default/a(u)", "bytes": 3, "removal": "its pod is gone"}]}`, out)
+	assert.JSONEq(t,
+		`{"items": [{"kind": "logs", "name": "/var/log/pods/a", "owner": "pod default/a(u)", "bytes": 3, "removal": "its pod is gone"}]}`, out)
 
 	n.images.Plan = gc.ImagePlan{}
 	out, err = run("gc", "--dry-run", "--all")

@@ -89,7 +89,8 @@ func sortItems[T any](c *call, list []T, columns map[string]func(T) order) error
 	if key == nil {
 		path, ok := fieldPath(by)
 		if !ok {
-			return c.misused(fmt.Sprintf("--sort-by %q: want a path such as .metadata.name, or %s", by, strings.Join(slices.Sorted(maps.Keys(columns)), ", ")))
+			return c.misused(fmt.Sprintf("--sort-by %q: want a path such as .metadata.name, or %s", by,
+				strings.Join(slices.Sorted(maps.Keys(columns)), ", ")))
 		}
 		key = func(item T) order { return orderOf(fieldOf(item, path)) }
 	}

@@ -32,7 +32,8 @@ func TestWatch(t *testing.T) {
 	}))
 	for form, want := range map[string]string{
 		"": "NAMESPACE   NAME     READY   STATUS    RESTARTS   AGE   IP\ndefault     web-n1   0/3     Pending   0          90s   <none>\n" +
-			"default     web-n1   0/3     Pending   0          90s   10.0.0.1\ndefault     web-n1   0/3     Gone      0          90s   10.0.0.1\n",
+			"default     web-n1   0/3     Pending   0          90s   10.0.0.1\ndefault     web-n1   0/3     Gone    " +
+			"  0          90s   10.0.0.1\n",
 		"name": "default/web-n1\ndefault/web-n1\n",
 	} {
 		calls.Store(0)
@@ -49,7 +50,8 @@ func TestWatch(t *testing.T) {
 		if form != "" {
 			args = append(args, "-o", form)
 		}
-		require.NoError(t, Run(wctx, args, Env{Out: out, Err: out, period: time.Millisecond, now: func() time.Time { return podtest.Noon }}))
+		require.NoError(t, Run(wctx, args, Env{Out: out, Err: out, period: time.Millisecond,
+			now: func() time.Time { return podtest.Noon }}))
 		assert.Equal(t, want, out.String())
 	}
 }
@@ -70,7 +72,8 @@ func TestStatusHasAColorOnATerminal(t *testing.T) {
 	assert.NotContains(t, list(Env{}), "\x1b", "no terminal")
 	colored := list(Env{colored: true})
 	assert.Contains(t, colored, "\x1b[33mPending\x1b[0m")
-	assert.Equal(t, list(Env{}), strings.NewReplacer("\x1b[33m", "", "\x1b[0m", "").Replace(colored), "colors take no columns")
+	assert.Equal(t, list(Env{}), strings.NewReplacer("\x1b[33m", "", "\x1b[0m", "").Replace(colored),
+		"colors take no columns")
 }
 
 func TestFieldPath(t *testing.T) {

@@ -40,7 +40,8 @@ const selectedTail = 10
 func logsCommand(e Env) *cobra.Command {
 	return e.command(&cobra.Command{
 		Use: "logs POD", Short: "print what a container has written", GroupID: groupContainers,
-		Long: "The flags are kubectl's. With --all-containers or --selector, several logs are printed one after the other, or with --follow at the same time.\n" +
+		Long: "The flags are kubectl's. With --all-containers or --selector, several logs are printed one after the " +
+			"other, or with --follow at the same time.\n" +
 			"The log of a pod that is gone from the node is kept for a minute.",
 		Example: `  minikubelet logs -f web
   minikubelet logs web -c main --since 10m --tail 100
@@ -50,10 +51,12 @@ func logsCommand(e Env) *cobra.Command {
 
 func (c *call) logsFlags(fs *pflag.FlagSet) {
 	l := &c.logFlags
-	fs.BoolVarP(&c.follow, "follow", "f", false, "follow the log, also of later instances of the container, until the pod ends")
+	fs.BoolVarP(&c.follow, "follow", "f", false, "follow the log, also of later instances of the container, until "+
+		"the pod ends")
 	fs.BoolVarP(&l.previous, "previous", "p", false, "print the log of the instance before the last restart")
 	fs.BoolVar(&l.timestamps, "timestamps", false, "print the time of each line")
-	fs.Int64Var(&l.tail, "tail", -1, "number of lines to print of the end of each log; all if negative (default with -l: 10)")
+	fs.Int64Var(&l.tail, "tail", -1, "number of lines to print of the end of each log; all if negative (default "+
+		"with -l: 10)")
 	fs.DurationVar(&l.since, "since", 0, "print what is not older, such as 5s, 2m or 3h")
 	fs.StringVar(&l.sinceTime, "since-time", "", "print what is not older than a time, such as 2026-01-02T15:04:05Z")
 	fs.Int64Var(&l.limitBytes, "limit-bytes", 0, "number of bytes to print of each log; all if 0")
@@ -69,7 +72,8 @@ func (c *call) logsFlags(fs *pflag.FlagSet) {
 func (c *call) logQuery() (url.Values, error) {
 	l := &c.logFlags
 	query := url.Values{}
-	for name, on := range map[string]bool{"follow": c.follow, "restarts": c.follow, "previous": l.previous, "timestamps": l.timestamps} {
+	for name, on := range map[string]bool{"follow": c.follow, "restarts": c.follow, "previous": l.previous,
+		"timestamps": l.timestamps} {
 		if on {
 			query.Set(name, "true")
 		}
@@ -93,7 +97,8 @@ func (c *call) logQuery() (url.Values, error) {
 	case l.since < 0:
 		return nil, c.misused("--since must not be negative")
 	case l.since > 0:
-		query.Set("sinceSeconds", strconv.FormatInt(int64((l.since+time.Second-1)/time.Second), 10)) // rounded up, as kubectl's
+		// rounded up, as kubectl's
+		query.Set("sinceSeconds", strconv.FormatInt(int64((l.since+time.Second-1)/time.Second), 10))
 	case l.sinceTime != "":
 		if _, err := time.Parse(time.RFC3339, l.sinceTime); err != nil {
 			return nil, c.misused(fmt.Sprintf("--since-time %s: want a time such as 2026-01-02T15:04:05Z", l.sinceTime))
@@ -120,7 +125,8 @@ func (c *call) logs(ctx context.Context) error {
 		return err
 	}
 	if most := c.logFlags.maxRequests; c.follow && len(all) > most {
-		return fmt.Errorf("you are attempting to follow %d log streams, but maximum allowed concurrency is %d, use --max-log-requests to increase the limit", len(all), most)
+		return fmt.Errorf("you are attempting to follow %d log streams, but maximum allowed concurrency is %d, use "+
+			"--max-log-requests to increase the limit", len(all), most)
 	}
 	if len(all) == 0 {
 		fmt.Fprintln(c.Err, "No pods found.")
@@ -256,7 +262,8 @@ func copyLines(w io.Writer, prefix string, r io.Reader) error {
 
 // withReason adds why the container does not run, which kubelet's words do not have.
 func withReason(err error, pod *v1.Pod, container string) error {
-	for _, list := range [][]v1.ContainerStatus{pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses, pod.Status.EphemeralContainerStatuses} {
+	for _, list := range [][]v1.ContainerStatus{pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses,
+		pod.Status.EphemeralContainerStatuses} {
 		for i := range list {
 			switch s := &list[i]; {
 			case s.Name != container:
@@ -267,7 +274,8 @@ func withReason(err error, pod *v1.Pod, container string) error {
 			}
 		}
 	}
-	if reason := cmp.Or(pod.Status.Reason, pod.Status.Message); reason != "" { // the pod has not started, or was refused
+	if reason := cmp.Or(pod.Status.Reason, pod.Status.Message); reason != "" {
+		// the pod has not started, or was refused
 		return fmt.Errorf("%w: %s: %s", err, terminal.Escape(pod.Status.Reason), terminal.Escape(pod.Status.Message))
 	}
 	return err

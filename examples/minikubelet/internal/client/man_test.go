@@ -40,7 +40,8 @@ func TestManualPages(t *testing.T) {
 	}
 	pages, err := filepath.Glob(filepath.Join(dir, "*.1"))
 	require.NoError(t, err)
-	warnings, err := exec.CommandContext(t.Context(), groff, append([]string{"-man", "-ww", "-z", "-Tutf8"}, pages...)...).CombinedOutput()
+	warnings, err := exec.CommandContext(t.Context(), groff, append([]string{"-man", "-ww", "-z", "-Tutf8"},
+		pages...)...).CombinedOutput()
 	require.NoError(t, err)
 	assert.NotContains(t, string(warnings), "error")
 }

@@ -35,7 +35,8 @@ func (c *call) problems(ctx context.Context) {
 	}
 	fmt.Fprintln(c.Err, "\nManifests that cannot be used:")
 	for _, problem := range all[:min(most, len(all))] {
-		text := wrapped(terminal.Escape(problem.Path)+": "+terminal.Escape(terminal.OneLine(problem.Error)), max(0, c.lineWidth()-4))
+		text := wrapped(terminal.Escape(problem.Path)+": "+terminal.Escape(terminal.OneLine(problem.Error)),
+			max(0, c.lineWidth()-4))
 		fmt.Fprintf(c.Err, "  %s\n", strings.ReplaceAll(strings.TrimSuffix(text, "\n"), "\n", "\n    "))
 	}
 	if more := len(all) - most; more > 0 {
@@ -128,9 +129,12 @@ func (c *call) past(ctx context.Context, uid types.UID) (past []history.Entry, e
 func historyCommand(e Env) *cobra.Command {
 	return e.command(&cobra.Command{
 		Use: "history POD", Short: "show what happened to a pod, and why", GroupID: groupPods,
-		Long: "The newest problem is above the table, and the newest line of the table is the first; with --follow it is the last. Times are local. " +
-			"Something was seen, by an event of the runtime, in a list of all pods or when the agent inspected the pod; or it was decided; or it was done. Repeats are counted in one line.\n" +
-			"The history of a pod that is gone from the node is kept for an hour. JSON and YAML have the oldest entry first.",
+		Long: "The newest problem is above the table, and the newest line of the table is the first; with --follow " +
+			"it is the last. Times are local. " +
+			"Something was seen, by an event of the runtime, in a list of all pods or when the agent inspected the " +
+			"pod; or it was decided; or it was done. Repeats are counted in one line.\n" +
+			"The history of a pod that is gone from the node is kept for an hour. JSON and YAML have the oldest " +
+			"entry first.",
 		Example: `  minikubelet history web --since 10m
   minikubelet history web -f
   minikubelet history web -o json`,
@@ -204,7 +208,9 @@ func (c *call) printHistory(p *printer, past []history.Entry) error {
 	case len(past) == 0:
 		fmt.Fprintln(c.Err, "Nothing is known of the pod.")
 	case latest != nil:
-		fmt.Fprintln(c.Out, wrapped(fmt.Sprintf("The newest problem, %s ago: %s", duration.HumanDuration(now.Sub(latest.Last)), terminal.Escape(terminal.OneLine(history.Sentence(latest.Record)))), c.lineWidth()))
+		fmt.Fprintln(c.Out,
+			wrapped(fmt.Sprintf("The newest problem, %s ago: %s", duration.HumanDuration(now.Sub(latest.Last)),
+				terminal.Escape(terminal.OneLine(history.Sentence(latest.Record)))), c.lineWidth()))
 	}
 	for _, e := range slices.Backward(past) {
 		if err := p.row("", historyCells(e, history.Sentence(e.Record), now)...); err != nil {
@@ -239,7 +245,8 @@ func (c *call) onlyHistory(ctx context.Context, name string, noPod error) (histo
 	var latest *history.Pod
 	for i := range known.Pods {
 		k := &known.Pods[i]
-		stub := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: k.Namespace, Name: k.Name, UID: k.UID}, Spec: v1.PodSpec{NodeName: known.NodeName}}
+		stub := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: k.Namespace, Name: k.Name, UID: k.UID},
+			Spec: v1.PodSpec{NodeName: known.NodeName}}
 		if names(stub, c.podNamespace(), name) != notNamed && (latest == nil || k.GoneAt.After(latest.GoneAt)) {
 			latest = k
 		}
@@ -304,8 +311,10 @@ func (c *call) podWithLogs(ctx context.Context, name string, logs bool) (*v1.Pod
 	if gone.Logs {
 		removed = "containers"
 	}
-	return nil, fmt.Errorf("pod %s/%s ended %s ago, and its %s were removed; minikubelet describe still shows its last state and events",
-		gone.Pod.Namespace, gone.Pod.Name, duration.HumanDuration(c.client.now().Sub(gone.At).Round(time.Second)), removed)
+	return nil, fmt.Errorf("pod %s/%s ended %s ago, and its %s were removed; minikubelet describe still shows its "+
+		"last state and events",
+		gone.Pod.Namespace, gone.Pod.Name, duration.HumanDuration(c.client.now().Sub(gone.At).Round(time.Second)),
+		removed)
 }
 
 func pathOf(api string, pod *v1.Pod, container string) string {

@@ -25,13 +25,15 @@ func podsCommand(e Env) *cobra.Command {
   minikubelet pods -l app=web -w
   minikubelet pods -o wide --sort-by restarts
   minikubelet pods web -o yaml`,
-	}, (*call).pods, (*call).namespacesFlag, (*call).selectorFlag, sortFlag("age, name, namespace, restarts, status, or a field such as .metadata.name"), (*call).watchFlag, (*call).outputFlag)
+	}, (*call).pods, (*call).namespacesFlag, (*call).selectorFlag, sortFlag("age, name, namespace, restarts, "+
+		"status, or a field such as .metadata.name"), (*call).watchFlag, (*call).outputFlag)
 }
 
 // getCommand is the command get, by which people who know kubectl find pods and images.
 func getCommand(e Env) *cobra.Command {
 	get := &cobra.Command{
-		Use: "get", Short: "list pods, events or images, as kubectl", GroupID: groupPods, Example: "  minikubelet get pods -A", RunE: onlyBelow,
+		Use: "get", Short: "list pods, events or images, as kubectl", GroupID: groupPods,
+		Example: "  minikubelet get pods -A", RunE: onlyBelow,
 	}
 	pods := podsCommand(e)
 	pods.Aliases = []string{"pod", "po"}
@@ -89,7 +91,8 @@ func statusColor(status string) string {
 	switch {
 	case status == "Running" || status == "Completed" || status == "Succeeded":
 		return green
-	case slices.Contains([]string{"Pending", "ContainerCreating", "PodInitializing", "Terminating", "NotReady", statusGone, reasonWaits}, status) ||
+	case slices.Contains([]string{"Pending", "ContainerCreating", "PodInitializing", "Terminating",
+		"NotReady", statusGone, reasonWaits}, status) ||
 		isInit && strings.Contains(inner, "/"):
 		return yellow
 	default:
@@ -220,7 +223,8 @@ func (c *call) changedPods(p *printer, shown map[types.UID]watched, list []*v1.P
 	if p.form != asName && !p.form.structured() {
 		for _, pod := range terminal.SortPods(gone) {
 			// The status is that of the reason, if there are no containers.
-			pod.Status, pod.DeletionTimestamp = v1.PodStatus{Reason: statusGone, StartTime: pod.Status.StartTime, PodIP: pod.Status.PodIP}, nil
+			pod.Status, pod.DeletionTimestamp = v1.PodStatus{Reason: statusGone, StartTime: pod.Status.StartTime,
+				PodIP: pod.Status.PodIP}, nil
 			if err := c.podRow(p, pod); err != nil {
 				return err
 			}
@@ -236,7 +240,8 @@ func (c *call) podRow(p *printer, pod *v1.Pod) error {
 		images = append(images, pod.Spec.Containers[i].Image)
 	}
 	cells := terminal.PodCells(pod, c.client.now())
-	for _, text := range []string{pod.Spec.NodeName, pod.Annotations[podspec.AnnotationConfigSource], string(pod.UID), strings.Join(images, ",")} {
+	for _, text := range []string{pod.Spec.NodeName, pod.Annotations[podspec.AnnotationConfigSource], string(pod.UID),
+		strings.Join(images, ",")} {
 		cells = append(cells, cmp.Or(terminal.Escape(text), "<none>"))
 	}
 	return p.row(qualifiedName(pod.Namespace, pod.Name), cells...)

@@ -19,13 +19,16 @@ func TestDescribeHasEachErrorOnce(t *testing.T) {
 	pull := "Failed to pull image app:3: rpc error: " + cause
 	p := podtest.Pod(v1.PodPending, podtest.Waiting("a", "ErrImagePull", pull))
 	text := describe(&known{
-		pod:    p,
-		events: []runtime.Event{{Type: "Warning", Reason: "Failed", Message: pull}, {Type: "Warning", Reason: "Failed", Message: "Error: " + pull}},
+		pod: p,
+		events: []runtime.Event{{Type: "Warning", Reason: "Failed", Message: pull},
+			{Type: "Warning", Reason: "Failed", Message: "Error: " + pull}},
 		past: []history.Entry{{Record: runtime.Record{
-			Stage: runtime.StageDone, Kind: runtime.KindPullImage, Message: "app:3", Container: "a", Error: "rpc error: " + cause,
+			Stage: runtime.StageDone, Kind: runtime.KindPullImage, Message: "app:3", Container: "a",
+			Error: "rpc error: " + cause,
 		}, Count: 1}},
 	}, podtest.Noon, 0)
-	assert.True(t, strings.HasPrefix(text, "Not running: it is starting") || strings.HasPrefix(text, "Not running: container a waits: ErrImagePull: "+pull+"\n\n"), text)
+	assert.True(t, strings.HasPrefix(text, "Not running: it is starting") ||
+		strings.HasPrefix(text, "Not running: container a waits: ErrImagePull: "+pull+"\n\n"), text)
 	assert.Equal(t, 1, strings.Count(text, cause), text)
 	assert.Contains(t, text, "Pulling image app:3 failed: as above")
 

@@ -93,7 +93,9 @@ func TestScreensOfHelp(t *testing.T) {
 
 func TestScreensOfLists(t *testing.T) {
 	running := podtest.Running("a", true)
-	web := podtest.With(podtest.Pod(v1.PodRunning, podtest.Ended("setup", "Completed", 0, 0), podtest.Running("proxy", true), running, podtest.Restarted(podtest.Waiting("b", "CrashLoopBackOff", "back-off"), 3, time.Minute)), func(p *v1.Pod) {
+	web := podtest.With(podtest.Pod(v1.PodRunning, podtest.Ended("setup", "Completed", 0, 0),
+		podtest.Running("proxy", true), running, podtest.Restarted(podtest.Waiting("b", "CrashLoopBackOff", "back-off"),
+			3, time.Minute)), func(p *v1.Pod) {
 		p.UID, p.Annotations = "u1", map[string]string{podspec.AnnotationConfigSource: "file"}
 		p.Status.PodIP, p.Spec.Containers[0].Image, p.Spec.Containers[1].Image = "10.0.0.7", "app:1", "app:2"
 	})
@@ -101,7 +103,8 @@ func TestScreensOfLists(t *testing.T) {
 	dns.Namespace, dns.Name, dns.UID = "kube-system", "dns\x1b-n1", "u2"
 
 	image := func(name string, size int64, seen time.Duration) gc.Image {
-		return gc.Image{Image: runtime.Image{ID: "sha256:" + name, Tags: []string{name}, Size: size}, FirstSeen: podtest.Ago(seen).Time}
+		return gc.Image{Image: runtime.Image{ID: "sha256:" + name, Tags: []string{name}, Size: size},
+			FirstSeen: podtest.Ago(seen).Time}
 	}
 	app, pause := image("app:1", 5<<30, time.Hour), image("pause:1", 600, 48*time.Hour)
 	app.LastUsed, pause.Pinned = podtest.Ago(time.Minute).Time, true
@@ -110,48 +113,64 @@ func TestScreensOfLists(t *testing.T) {
 	usage := statsv1alpha1.PodStats{
 		PodRef:     statsv1alpha1.PodReference{Namespace: "default", Name: "web-n1", UID: "u1"},
 		Containers: []statsv1alpha1.ContainerStats{{Name: "a"}},
-		CPU:        &statsv1alpha1.CPUStats{UsageNanoCores: &cpu}, Memory: &statsv1alpha1.MemoryStats{WorkingSetBytes: &memory},
-		EphemeralStorage: &statsv1alpha1.FsStats{UsedBytes: &disk}, ProcessStats: &statsv1alpha1.ProcessStats{ProcessCount: &processes},
+		CPU:        &statsv1alpha1.CPUStats{UsageNanoCores: &cpu}, Memory: &statsv1alpha1.MemoryStats{
+			WorkingSetBytes: &memory},
+		EphemeralStorage: &statsv1alpha1.FsStats{UsedBytes: &disk}, ProcessStats: &statsv1alpha1.ProcessStats{
+			ProcessCount: &processes},
 	}
-	summary := statsv1alpha1.Summary{Node: statsv1alpha1.NodeStats{NodeName: "n1", CPU: usage.CPU, Memory: usage.Memory}, Pods: []statsv1alpha1.PodStats{usage}}
+	summary := statsv1alpha1.Summary{Node: statsv1alpha1.NodeStats{NodeName: "n1", CPU: usage.CPU,
+		Memory: usage.Memory}, Pods: []statsv1alpha1.PodStats{usage}}
 
-	seen := runtime.Record{Pod: runtime.RefOf(web), Stage: runtime.StageSeen, Source: runtime.SourceEvent, Kind: runtime.KindContainerRunning, Container: "a"}
-	started := runtime.Record{Pod: seen.Pod, Stage: runtime.StageDecided, Kind: runtime.KindStartContainer, Container: "b", Attempt: 3, Reason: "Exited", Message: "code 7"}
+	seen := runtime.Record{Pod: runtime.RefOf(web), Stage: runtime.StageSeen, Source: runtime.SourceEvent,
+		Kind: runtime.KindContainerRunning, Container: "a"}
+	started := runtime.Record{Pod: seen.Pod, Stage: runtime.StageDecided, Kind: runtime.KindStartContainer,
+		Container: "b", Attempt: 3, Reason: "Exited", Message: "code 7"}
 	past := []history.Entry{
 		{Record: seen, Seq: 1, Count: 1, First: podtest.Ago(80 * time.Second).Time, Last: podtest.Ago(80 * time.Second).Time},
 		{Record: started, Seq: 2, Count: 3, First: podtest.Ago(70 * time.Second).Time, Last: podtest.Ago(10 * time.Second).Time},
 	}
 
-	pull := "Failed to pull image \"app:3\": rpc error: code = NotFound desc = failed to resolve reference \"registry.example.com/app:3\": not found"
-	refused := runtime.Record{Pod: seen.Pod, Stage: runtime.StageDone, Kind: runtime.KindPullImage, Container: "b", Message: "app:3", Error: strings.SplitN(pull, ": ", 2)[1], Duration: time.Second}
-	failed := podtest.Pod(v1.PodRunning, podtest.Ended("setup", "Completed", 0, 0), podtest.Running("proxy", true), running, podtest.Waiting("b", "ImagePullBackOff", "Back-off pulling image \"app:3\": ErrImagePull: "+pull))
+	pull := "Failed to pull image \"app:3\": rpc error: code = NotFound desc = failed to resolve reference " +
+		"\"registry.example.com/app:3\": not found"
+	refused := runtime.Record{Pod: seen.Pod, Stage: runtime.StageDone, Kind: runtime.KindPullImage, Container: "b",
+		Message: "app:3", Error: strings.SplitN(pull, ": ", 2)[1], Duration: time.Second}
+	failed := podtest.Pod(v1.PodRunning, podtest.Ended("setup", "Completed", 0, 0), podtest.Running("proxy", true),
+		running, podtest.Waiting("b", "ImagePullBackOff", "Back-off pulling image \"app:3\": ErrImagePull: "+pull))
 	failed.Name, failed.UID, failed.Labels = "api-n1", "u3", map[string]string{"app": "api"}
 	events := []runtime.Event{
 		{Pod: runtime.RefOf(web), FieldPath: "spec.containers{a}", Type: "Normal", Reason: "Started", Message: "Container started", Count: 1, First: podtest.Ago(80 * time.Second).Time, Last: podtest.Ago(80 * time.Second).Time},
 		{Pod: runtime.RefOf(failed), FieldPath: "spec.containers{b}", Type: "Warning", Reason: "Failed", Message: pull, Count: 4, First: podtest.Ago(time.Hour).Time, Last: podtest.Ago(9 * time.Second).Time},
 	}
-	failures := []history.Entry{{Record: refused, Seq: 1, Count: 4, First: podtest.Ago(time.Hour).Time, Last: podtest.Ago(9 * time.Second).Time}}
+	failures := []history.Entry{{Record: refused, Seq: 1, Count: 4, First: podtest.Ago(time.Hour).Time,
+		Last: podtest.Ago(9 * time.Second).Time}}
 
 	root := answering(t, map[string]any{
-		control.EventsPath: events, control.EventsPath + "u3": events[1:], control.HistoryPath + "u3": failures, control.HistoryPath: control.Histories{NodeName: "N1"},
-		"/pods": v1.PodList{Items: []v1.Pod{*dns, *web, *failed}}, "/stats/summary": summary, control.HistoryPath + "u1": past,
+		control.EventsPath: events, control.EventsPath + "u3": events[1:], control.HistoryPath + "u3": failures,
+		control.HistoryPath: control.Histories{NodeName: "N1"},
+		"/pods":             v1.PodList{Items: []v1.Pod{*dns, *web, *failed}}, "/stats/summary": summary, control.HistoryPath + "u1": past,
 		control.ImagesPath: gc.ImagePreview{Input: gc.ImageInput{Images: []gc.Image{pause, app}, Now: podtest.Noon}},
 	})
 	var broken []control.Problem
 	for _, name := range []string{"a", "b", "c", "d", "e", "f", "g"} {
-		broken = append(broken, control.Problem{Path: "/m/" + name + ".yaml", Error: "yaml: line 1:\n did not find expected node content\x1b", Since: podtest.Ago(time.Hour).Time})
+		broken = append(broken, control.Problem{Path: "/m/" + name + ".yaml", Error: "yaml: line 1:\n did not find " +
+			"expected node content\x1b", Since: podtest.Ago(time.Hour).Time})
 	}
-	broken[1].Pod, broken[1].Error = "team-a/bad-n1", "pod team-a/bad-n1 is invalid: spec.containers[0].image: Required value"
+	broken[1].Pod, broken[1].Error = "team-a/bad-n1", "pod team-a/bad-n1 is invalid: spec.containers[0].image: "+
+		"Required value"
 	bad := answering(t, map[string]any{
 		"/pods": v1.PodList{Items: []v1.Pod{*web}}, control.ProblemsPath: broken, control.HistoryPath: control.Histories{NodeName: "N1"}, control.GonePath: []recent.Gone{},
 		control.EventsPath + "u1": events[:1], control.HistoryPath + "u1": past,
 	})
-	none := answering(t, map[string]any{"/pods": v1.PodList{}, "/stats/summary": statsv1alpha1.Summary{}, control.ImagesPath: gc.ImagePreview{}})
+	none := answering(t, map[string]any{"/pods": v1.PodList{}, "/stats/summary": statsv1alpha1.Summary{},
+		control.ImagesPath: gc.ImagePreview{}})
 	for _, width := range []int{60, 80, 120} {
 		t.Run(fmt.Sprint(width), func(t *testing.T) {
-			screenOf(t, fmt.Sprintf("width-%d", width), root, width, "pods", "describe api", "history api", "events", "images", "top")
-			screenOf(t, fmt.Sprintf("width-%d-help", width), "", width, "", "help logs", "help gc", "help get", "help pods", "help exec")
-			screenOf(t, fmt.Sprintf("width-%d-broken", width), bad, width, "pods", "describe a", "history a", "describe -n team-a bad")
+			screenOf(t, fmt.Sprintf("width-%d", width), root, width, "pods", "describe api", "history api",
+				"events", "images", "top")
+			screenOf(t, fmt.Sprintf("width-%d-help", width), "", width, "", "help logs", "help gc", "help get",
+				"help pods", "help exec")
+			screenOf(t, fmt.Sprintf("width-%d-broken", width), bad, width, "pods", "describe a", "history a",
+				"describe -n team-a bad")
 		})
 	}
 	for name, commands := range map[string][]string{

@@ -30,16 +30,21 @@ var errInterrupted = errors.New("interrupted; the agent goes on ending its pods,
 func stopCommand(e Env) *cobra.Command {
 	return e.command(&cobra.Command{
 		Use: "stop", Aliases: []string{"drain"}, Short: "end all pods, and then the agent", GroupID: GroupNode,
-		Long: "Each pod has its grace period to end. The manifests stay, so the pods run again when the agent is started again.\n\n" +
-			"If no agent runs, the command ends the pods that an agent with the embedded runtime has left in the root directory; or, " +
+		Long: "Each pod has its grace period to end. The manifests stay, so the pods run again when the agent is " +
+			"started again.\n\n" +
+			"If no agent runs, the command ends the pods that an agent with the embedded runtime has left in the " +
+			"root directory; or, " +
 			"with --container-runtime-endpoint, all pods of that container runtime.",
 		Example: "  minikubelet stop\n  minikubelet drain --by-priority   # as at a shutdown of the machine",
 	}, (*call).stop, (*call).stopFlags)
 }
 
 func (c *call) stopFlags(fs *pflag.FlagSet) {
-	fs.BoolVar(&c.byPriority, "by-priority", false, "end pods in the order of their priorities, the lowest first, in the periods of shutdownGracePeriod or shutdownGracePeriodByPodPriority of the agent; without these, critical pods after all others. It needs a running agent")
-	fs.StringVar(&c.endpoint, "container-runtime-endpoint", "", "CRI socket of the pods to end if no agent runs (default: the embedded runtime)")
+	fs.BoolVar(&c.byPriority, "by-priority", false, "end pods in the order of their priorities, the lowest first, "+
+		"in the periods of shutdownGracePeriod or shutdownGracePeriodByPodPriority of the agent; without these, "+
+		"critical pods after all others. It needs a running agent")
+	fs.StringVar(&c.endpoint, "container-runtime-endpoint", "", "CRI socket of the pods to end if no agent runs "+
+		"(default: the embedded runtime)")
 }
 
 // stop ends all pods and the agent.
@@ -56,7 +61,8 @@ func (c *call) stop(ctx context.Context) error {
 	case ctx.Err() != nil:
 		return errInterrupted
 	case errors.Is(err, control.ErrNoAgent) && c.byPriority:
-		return fmt.Errorf("%w; only a running agent knows the priorities of the pods: start it, or leave --by-priority out", err)
+		return fmt.Errorf("%w; only a running agent knows the priorities of the pods: start it, or leave "+
+			"--by-priority out", err)
 	case errors.Is(err, control.ErrNoAgent):
 		return c.StopPods(ctx, c.rootDir, c.endpoint)
 	case err != nil:

@@ -61,7 +61,8 @@ func TestStop(t *testing.T) {
 	})
 	var out strings.Builder
 	require.NoError(t, runCommand(t.Context(), []string{"stop", "--root-dir", root}, &out, &strings.Builder{}))
-	assert.Equal(t, "2 pods are ending: default/a, default/b\n1 pod is ending: default/a\nAll pods have ended.\nThe agent has exited.\n", out.String())
+	assert.Equal(t, "2 pods are ending: default/a, default/b\n1 pod is ending: default/a\nAll pods have ended.\nThe "+
+		"agent has exited.\n", out.String())
 	assert.NoFileExists(t, filepath.Join(root, config.SocketName))
 }
 
@@ -97,11 +98,13 @@ func TestStopWithoutAnAgent(t *testing.T) {
 	root := t.TempDir()
 	failed := errors.New("no pods")
 	stop := func(args ...string) error {
-		return Run(t.Context(), append([]string{"stop", "--root-dir", root}, args...), Env{Out: os.Stdout, Err: os.Stderr, StopPods: func(_ context.Context, dir, endpoint string) error {
-			assert.Equal(t, root, dir)
-			assert.Equal(t, strings.Join(args, ""), strings.TrimSuffix("--container-runtime-endpoint="+endpoint, "--container-runtime-endpoint="))
-			return failed
-		}})
+		return Run(t.Context(), append([]string{"stop", "--root-dir", root}, args...),
+			Env{Out: os.Stdout, Err: os.Stderr, StopPods: func(_ context.Context, dir, endpoint string) error {
+				assert.Equal(t, root, dir)
+				assert.Equal(t, strings.Join(args, ""), strings.TrimSuffix("--container-runtime-endpoint="+endpoint,
+					"--container-runtime-endpoint="))
+				return failed
+			}})
 	}
 	require.ErrorIs(t, stop(), failed)
 	require.ErrorIs(t, stop("--container-runtime-endpoint=unix:///x"), failed)

@@ -42,7 +42,8 @@ type streams struct {
 
 // upgrader returns the client of SPDY on the socket.
 func (c *client) upgrader() (*spdy.SpdyRoundTripper, clientspdy.Upgrader, error) {
-	rt, err := spdy.NewRoundTripperWithConfig(spdy.RoundTripperConfig{UpgradeTransport: c.Transport, PingPeriod: pingPeriod})
+	rt, err := spdy.NewRoundTripperWithConfig(spdy.RoundTripperConfig{UpgradeTransport: c.Transport,
+		PingPeriod: pingPeriod})
 	if err != nil {
 		return nil, nil, err
 	}
@@ -66,7 +67,8 @@ func (c *client) stream(ctx context.Context, path string, query url.Values, s st
 	if err != nil {
 		return err
 	}
-	executor, err := remotecommand.NewSPDYExecutorForTransports(rt, upgrader, http.MethodPost, &url.URL{Scheme: "http", Host: "agent", Path: path, RawQuery: query.Encode()})
+	executor, err := remotecommand.NewSPDYExecutorForTransports(rt, upgrader, http.MethodPost,
+		&url.URL{Scheme: "http", Host: "agent", Path: path, RawQuery: query.Encode()})
 	if err != nil {
 		return err
 	}
@@ -172,7 +174,8 @@ func (c *call) streamsOf(tty bool) streams {
 		s.in = c.In
 	}
 	if s.tty = tty && c.stdin && isTerminal(c.In); tty && c.stdin && !s.tty && !c.quiet {
-		fmt.Fprintln(c.Err, "Unable to use a TTY - input is not a terminal or the right kind of file") // kubectl's words
+		// kubectl's words
+		fmt.Fprintln(c.Err, "Unable to use a TTY - input is not a terminal or the right kind of file")
 	}
 	return s
 }
@@ -181,7 +184,8 @@ func (c *call) streamsOf(tty bool) streams {
 func execCommand(e Env) *cobra.Command {
 	return e.command(&cobra.Command{
 		Use: "exec POD -- COMMAND [ARG...]", Short: "run a command in a container", GroupID: groupContainers,
-		Long: "The exit code is that of the command; 127 if there is no such program in the container, 126 if it cannot be executed, 125 after other errors.",
+		Long: "The exit code is that of the command; 127 if there is no such program in the container, 126 if it " +
+			"cannot be executed, 125 after other errors.",
 		Example: `  minikubelet exec web -- ls /data
   minikubelet exec -it web -- sh`,
 	}, (*call).exec, (*call).namespaceFlag, (*call).containerFlag, (*call).streamFlags)
@@ -191,7 +195,8 @@ func execCommand(e Env) *cobra.Command {
 func attachCommand(e Env) *cobra.Command {
 	return e.command(&cobra.Command{
 		Use: "attach POD", Short: "connect to the main process of a container", GroupID: groupContainers,
-		Long:    "The container goes on when the command is ended. Its spec decides whether it has a terminal (tty) and an input (stdin).",
+		Long: "The container goes on when the command is ended. Its spec decides whether it has a terminal (tty) " +
+			"and an input (stdin).",
 		Example: "  minikubelet attach -i web",
 	}, (*call).attach, (*call).namespaceFlag, (*call).containerFlag, (*call).streamFlags)
 }
@@ -209,7 +214,8 @@ func (c *call) exec(ctx context.Context) error {
 	}
 	pod, container, err := c.target(ctx, c.args[0], false)
 	if err == nil {
-		err = c.client.stream(ctx, pathOf("exec", pod, container), url.Values{"command": c.args[1:]}, c.streamsOf(c.tty))
+		err = c.client.stream(ctx, pathOf("exec", pod, container), url.Values{"command": c.args[1:]},
+			c.streamsOf(c.tty))
 	}
 	if code := ExitCode(0); err == nil || errors.As(err, &code) {
 		return err
@@ -250,7 +256,8 @@ func (c *call) attach(ctx context.Context) error {
 		fmt.Fprintf(c.Err, "Container %s has no input: its spec has no stdin.\n", terminal.Escape(container))
 	}
 	if c.tty && !spec.TTY {
-		fmt.Fprintf(c.Err, "Unable to use a TTY - container %s did not allocate one\n", terminal.Escape(container)) // kubectl's words
+		// kubectl's words
+		fmt.Fprintf(c.Err, "Unable to use a TTY - container %s did not allocate one\n", terminal.Escape(container))
 	}
 	if c.stdin && spec.TTY && !c.quiet {
 		fmt.Fprintln(c.Err, "If you don't see a command prompt, try pressing enter.") // kubectl's words
@@ -261,6 +268,8 @@ func (c *call) attach(ctx context.Context) error {
 }
 
 // run executes a command in a container for another purpose, such as a copy.
-func (c *call) run(ctx context.Context, pod *v1.Pod, container string, in io.Reader, out io.Writer, cmd ...string) error {
-	return c.client.stream(ctx, pathOf("exec", pod, container), url.Values{"command": cmd}, streams{in: in, out: out, err: c.Err})
+func (c *call) run(ctx context.Context, pod *v1.Pod, container string, in io.Reader, out io.Writer,
+	cmd ...string) error {
+	return c.client.stream(ctx, pathOf("exec", pod, container), url.Values{"command": cmd},
+		streams{in: in, out: out, err: c.Err})
 }

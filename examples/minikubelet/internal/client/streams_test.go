@@ -74,11 +74,16 @@ func (n *node) ForwardPort(_ context.Context, _ string, port int32, conn io.Read
 
 // serveStreams serves a node with streams and returns its directory.
 func serveStreams(t *testing.T) (root string) {
-	return serveNode(t, &node{exec: func([]string) (runtime.ExecResult, error) { return runtime.ExecResult{}, errors.New("no such program") }})
+	return serveNode(t,
+		&node{exec: func([]string) (runtime.ExecResult,
+			error) {
+			return runtime.ExecResult{}, errors.New("no such program")
+		}})
 }
 
 func serveNode(t *testing.T, n *node) (root string) {
-	return serving(t, control.Handler(n, control.NewStop(), server.Options{Streams: streamserver.New(n, n, streamserver.Options{})}))
+	return serving(t, control.Handler(n, control.NewStop(),
+		server.Options{Streams: streamserver.New(n, n, streamserver.Options{})}))
 }
 
 // serving serves the socket of an agent until the test has ended, and returns the root directory of the agent.
@@ -102,38 +107,44 @@ func TestExecWithInput(t *testing.T) {
 	root := serveStreams(t)
 	data := gobytes.Repeat([]byte("0123456789abcdef"), 10<<16)
 	var out, errOut gobytes.Buffer
-	require.NoError(t, with(t, gobytes.NewReader(data), &out, &errOut, "exec", "--root-dir", root, "-i", "web", "-c", "a", "--", "cat"))
+	require.NoError(t, with(t, gobytes.NewReader(data), &out, &errOut, "exec", "--root-dir", root, "-i", "web",
+		"-c", "a", "--", "cat"))
 	assert.Truef(t, gobytes.Equal(data, out.Bytes()), "%d bytes", out.Len())
 
 	out.Reset()
 	code := ExitCode(0)
-	require.ErrorAs(t, with(t, strings.NewReader("12345"), &out, &errOut, "exec", "--root-dir", root, "-i", "web", "-c", "a", "--", "sh", "-c", "wc -c; echo problem >&2; exit 42"), &code)
+	require.ErrorAs(t, with(t, strings.NewReader("12345"), &out, &errOut, "exec", "--root-dir", root, "-i", "web", "-c",
+		"a", "--", "sh", "-c", "wc -c; echo problem >&2; exit 42"), &code)
 	assert.Equal(t, ExitCode(42), code)
 	assert.Equal(t, "5\n", out.String())
 	assert.Equal(t, "problem\n", errOut.String())
 
 	// Without -i there is no input.
 	out.Reset()
-	require.NoError(t, with(t, strings.NewReader("12345"), &out, &errOut, "exec", "--root-dir", root, "web", "-c", "a", "--", "cat"))
+	require.NoError(t, with(t, strings.NewReader("12345"), &out, &errOut, "exec", "--root-dir", root, "web",
+		"-c", "a", "--", "cat"))
 	assert.Empty(t, out.String())
 
 	errOut.Reset()
-	require.NoError(t, with(t, strings.NewReader(""), &out, &errOut, "exec", "--root-dir", root, "-it", "web", "-c", "a", "--", "sh", "-c", "true"))
+	require.NoError(t, with(t, strings.NewReader(""), &out, &errOut, "exec", "--root-dir", root, "-it", "web", "-c",
+		"a", "--", "sh", "-c", "true"))
 	assert.Contains(t, errOut.String(), "Unable to use a TTY")
 }
 
 func TestAttachCommand(t *testing.T) {
 	root := serveStreams(t)
 	var out, errOut gobytes.Buffer
-	require.NoError(t, with(t, strings.NewReader("hello"), &out, &errOut, "attach", "--root-dir", root, "-i", "web", "-c", "a"))
+	require.NoError(t, with(t, strings.NewReader("hello"), &out, &errOut, "attach", "--root-dir", root,
+		"-i", "web", "-c", "a"))
 	assert.Equal(t, "attached tty=false hello", out.String())
 	assert.Contains(t, errOut.String(), "Container a has no input")
-	require.ErrorContains(t, with(t, nil, &out, &errOut, "attach", "--root-dir", root, "web", "-c", "b"), `container not found ("b")`)
+	require.ErrorContains(t, with(t, nil, &out, &errOut, "attach", "--root-dir", root, "web", "-c", "b"),
+		`container not found ("b")`)
 	require.ErrorContains(t, with(t, nil, &out, &errOut, "attach", "--root-dir", root), "want the name of one pod")
 }
 
-// The error of one connection is printed, and the next one is forwarded. A local port that is taken on one address of localhost
-// is named.
+// The error of one connection is printed, and the next one is forwarded. A local port that is taken on one address of
+// localhost is named.
 func TestPortForwardErrors(t *testing.T) {
 	root := serveStreams(t)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -159,7 +170,8 @@ func TestPortForwardErrors(t *testing.T) {
 	}
 	ended := make(chan error, 1)
 	go func() {
-		ended <- Run(ctx, []string{"port-forward", "--root-dir", root, "web", fmt.Sprintf("%d:81", port), ":80"}, Env{Out: shown, Err: shown})
+		ended <- Run(ctx, []string{"port-forward", "--root-dir", root, "web", fmt.Sprintf("%d:81", port), ":80"},
+			Env{Out: shown, Err: shown})
 	}()
 	shows(fmt.Sprintf("Unable to listen on 127.0.0.1:%d: the address is in use by another program.", port))
 	shows("-> 80\n")
@@ -194,7 +206,8 @@ func TestPortForwardCommand(t *testing.T) {
 	r, w := io.Pipe()
 	ended := make(chan error, 1)
 	go func() {
-		err := Run(ctx, []string{"port-forward", "--root-dir", root, "--address", "127.0.0.1", "web", ":80"}, Env{Out: w, Err: io.Discard})
+		err := Run(ctx, []string{"port-forward", "--root-dir", root, "--address", "127.0.0.1", "web", ":80"},
+			Env{Out: w, Err: io.Discard})
 		_ = w.Close()
 		ended <- err
 	}()
@@ -219,8 +232,10 @@ func TestPortForwardCommand(t *testing.T) {
 	rest.Wait()
 
 	var out, errOut gobytes.Buffer
-	require.ErrorContains(t, with(t, nil, &out, &errOut, "port-forward", "--root-dir", root, "web", "http"), `has no port "http"`)
-	require.ErrorContains(t, with(t, nil, &out, &errOut, "port-forward", "--root-dir", root, "web"), "want the name of one pod and its ports")
+	require.ErrorContains(t, with(t, nil, &out, &errOut, "port-forward", "--root-dir", root, "web", "http"),
+		`has no port "http"`)
+	require.ErrorContains(t, with(t, nil, &out, &errOut, "port-forward", "--root-dir", root, "web"),
+		"want the name of one pod and its ports")
 }
 
 func TestCopy(t *testing.T) {
@@ -263,7 +278,8 @@ func TestCopy(t *testing.T) {
 	assert.Contains(t, warned, "skipping link")
 	assert.NoFileExists(t, filepath.Join(here, "copied", "link"))
 
-	for _, args := range [][2]string{{"a", "b"}, {"web:/a", "web:/b"}, {"web:", "b"}, {"/web:a", "b"}, {"a/b/c:d", "b"}, {"a", ":b"}} {
+	for _, args := range [][2]string{{"a", "b"}, {"web:/a", "web:/b"}, {"web:", "b"}, {"/web:a", "b"}, {"a/b/c:d", "b"},
+		{"a", ":b"}} {
 		_, err := cp(args[0], args[1])
 		require.ErrorContains(t, err, "see minikubelet cp --help", args)
 	}
@@ -303,13 +319,15 @@ func TestArchiveEscapes(t *testing.T) {
 	dir := t.TempDir()
 	outside := t.TempDir()
 	c := &call{Env: Env{Err: io.Discard}}
-	require.NoError(t, c.unpack(archiveOf(t, tar.Header{Name: "data/", Typeflag: tar.TypeDir}, tar.Header{Name: "data/link", Typeflag: tar.TypeSymlink, Linkname: outside},
+	require.NoError(t, c.unpack(archiveOf(t, tar.Header{Name: "data/", Typeflag: tar.TypeDir},
+		tar.Header{Name: "data/link", Typeflag: tar.TypeSymlink, Linkname: outside},
 		tar.Header{Name: "data/link/evil", Size: 1}), "data", filepath.Join(dir, "to")))
 	assert.NoFileExists(t, filepath.Join(outside, "evil"))
 	require.NoError(t, os.RemoveAll(filepath.Join(dir, "to")))
 	require.NoError(t, os.Mkdir(filepath.Join(dir, "to"), 0o755))
 	require.NoError(t, os.Symlink(outside, filepath.Join(dir, "to", "link")))
-	require.Error(t, c.unpack(archiveOf(t, tar.Header{Name: "data/link/evil", Size: 1}), "data", filepath.Join(dir, "to")))
+	require.Error(t, c.unpack(archiveOf(t, tar.Header{Name: "data/link/evil", Size: 1}),
+		"data", filepath.Join(dir, "to")))
 	assert.NoFileExists(t, filepath.Join(outside, "evil"))
 }
 
@@ -348,14 +366,16 @@ func TestArchiveEscapesByRelativeLinks(t *testing.T) {
 	require.NoError(t, os.Symlink(filepath.Join(dir, "disk"), filepath.Join(dir, "backup")))
 	require.NoError(t, os.Symlink("sub", filepath.Join(dir, "disk", "x")))
 	c := &call{Env: Env{Err: io.Discard}}
-	require.NoError(t, c.unpack(archiveOf(t, tar.Header{Name: "./", Typeflag: tar.TypeDir}, tar.Header{Name: "./x/file", Size: 1}), ".", filepath.Join(dir, "backup")))
+	require.NoError(t, c.unpack(archiveOf(t, tar.Header{Name: "./", Typeflag: tar.TypeDir},
+		tar.Header{Name: "./x/file", Size: 1}), ".", filepath.Join(dir, "backup")))
 	assert.FileExists(t, filepath.Join(dir, "disk", "sub", "file"))
 }
 
 // A copy ends with its error although the container continues to send.
 func TestCopyOfWhatDoesNotEnd(t *testing.T) {
 	var archive gobytes.Buffer
-	_, err := io.Copy(&archive, archiveOf(t, tar.Header{Name: "data/", Typeflag: tar.TypeDir}, tar.Header{Name: "evil", Size: 1}))
+	_, err := io.Copy(&archive, archiveOf(t, tar.Header{Name: "data/", Typeflag: tar.TypeDir},
+		tar.Header{Name: "evil", Size: 1}))
 	require.NoError(t, err)
 	logged, err := copyOf(t, func(ctx context.Context, out io.Writer) error {
 		_, err := archive.WriteTo(out)
@@ -371,7 +391,8 @@ func TestCopyOfWhatDoesNotEnd(t *testing.T) {
 // What comes after an archive is no error: GNU tar pads to 10 KiB.
 func TestPaddedArchive(t *testing.T) {
 	logged, err := copyOf(t, func(_ context.Context, out io.Writer) error {
-		_, err := io.Copy(out, io.MultiReader(archiveOf(t, tar.Header{Name: "data", Size: 1}), gobytes.NewReader(make([]byte, 1<<20))))
+		_, err := io.Copy(out, io.MultiReader(archiveOf(t, tar.Header{Name: "data", Size: 1}),
+			gobytes.NewReader(make([]byte, 1<<20))))
 		return err
 	})
 	require.NoError(t, err)
@@ -384,7 +405,8 @@ func copyOf(t *testing.T, tar func(ctx context.Context, out io.Writer) error) (l
 	var buf gobytes.Buffer
 	log := &sharedWriter{w: &buf}
 	ctx := logr.NewContext(t.Context(), funcr.New(func(_, args string) { fmt.Fprintln(log, args) }, funcr.Options{}))
-	err = Run(ctx, []string{"cp", "--root-dir", root, "-c", "a", "web:/data", filepath.Join(t.TempDir(), "to")}, Env{Out: io.Discard, Err: io.Discard})
+	err = Run(ctx, []string{"cp", "--root-dir", root, "-c", "a", "web:/data", filepath.Join(t.TempDir(), "to")},
+		Env{Out: io.Discard, Err: io.Discard})
 	log.mu.Lock()
 	defer log.mu.Unlock()
 	return buf.String(), err

@@ -27,13 +27,15 @@ const ratesWithin = 12 * time.Second
 func topCommand(e Env) *cobra.Command {
 	return e.command(&cobra.Command{
 		Use: "top [node]", Short: "show what pods use, or what the node uses", GroupID: groupPods,
-		Long: "CPU is an average of some seconds; m is a thousandth of a processor. Memory is the working set, which the kernel cannot reclaim.\n" +
+		Long: "CPU is an average of some seconds; m is a thousandth of a processor. Memory is the working set, " +
+			"which the kernel cannot reclaim.\n" +
 			"With --devices: what containers hold for themselves, exclusive CPUs, memory of NUMA nodes, devices and claims.",
 		Example: `  minikubelet top --containers
   minikubelet top --devices
   minikubelet top node -o json`,
 		ValidArgs: []string{"node", "pods"},
-	}, (*call).top, (*call).namespacesFlag, (*call).selectorFlag, sortFlag("cpu, memory (the most first), name, namespace"), (*call).topFlags, (*call).outputFlag)
+	}, (*call).top, (*call).namespacesFlag, (*call).selectorFlag,
+		sortFlag("cpu, memory (the most first), name, namespace"), (*call).topFlags, (*call).outputFlag)
 }
 
 func (c *call) topFlags(fs *pflag.FlagSet) {
@@ -51,7 +53,8 @@ func (c *call) top(ctx context.Context) error {
 		return c.misused("--devices shows containers, and stands alone")
 	}
 	if by := c.listFlags.sortBy; by != "" && (c.devices || ofNode || usageOrders()[by] == nil) {
-		return c.misused(fmt.Sprintf("--sort-by %q: want %s, of pods", by, strings.Join(slices.Sorted(maps.Keys(usageOrders())), ", ")))
+		return c.misused(fmt.Sprintf("--sort-by %q: want %s, of pods", by,
+			strings.Join(slices.Sorted(maps.Keys(usageOrders())), ", ")))
 	}
 	if c.listFlags.selector != "" && (c.devices || ofNode) {
 		return c.misused("--selector selects pods of a list of usage")
@@ -154,8 +157,10 @@ func (c *call) holdings(list items[control.Holding]) error {
 	p := c.printer(columns("NAMESPACE", "POD", "CONTAINER", "RESOURCE", "HELD", "NUMA"))
 	for _, h := range list.Items {
 		nodes := cmp.Or(h.Nodes, "-")
-		if err := p.row(qualifiedName(h.Namespace, h.Pod)+"/"+terminal.Escape(h.Container), terminal.Escape(h.Namespace), terminal.Escape(h.Pod),
-			terminal.Escape(h.Container), terminal.Escape(h.Resource), terminal.Escape(h.Held), terminal.Escape(nodes)); err != nil {
+		if err := p.row(qualifiedName(h.Namespace, h.Pod)+"/"+terminal.Escape(h.Container),
+			terminal.Escape(h.Namespace), terminal.Escape(h.Pod),
+			terminal.Escape(h.Container), terminal.Escape(h.Resource), terminal.Escape(h.Held),
+			terminal.Escape(nodes)); err != nil {
 			return err
 		}
 	}
@@ -210,7 +215,8 @@ func (c *call) podUsage(pods items[statsv1alpha1.PodStats]) error {
 			if s := pod.ProcessStats; s != nil && s.ProcessCount != nil {
 				processes = strconv.FormatUint(*s.ProcessCount, 10)
 			}
-			if err := p.row(qualifiedName(namespace, name), namespace, name, millicores(pod.CPU), mebibytes(pod.Memory), used(pod.EphemeralStorage), processes); err != nil {
+			if err := p.row(qualifiedName(namespace, name), namespace, name, millicores(pod.CPU), mebibytes(pod.Memory),
+				used(pod.EphemeralStorage), processes); err != nil {
 				return err
 			}
 			continue
@@ -218,7 +224,8 @@ func (c *call) podUsage(pods items[statsv1alpha1.PodStats]) error {
 		for j := range pod.Containers {
 			of := &pod.Containers[j]
 			container := terminal.Escape(of.Name)
-			if err := p.row(qualifiedName(namespace, name)+"/"+container, namespace, name, container, millicores(of.CPU), mebibytes(of.Memory), used(of.Rootfs, of.Logs)); err != nil {
+			if err := p.row(qualifiedName(namespace, name)+"/"+container, namespace, name, container,
+				millicores(of.CPU), mebibytes(of.Memory), used(of.Rootfs, of.Logs)); err != nil {
 				return err
 			}
 		}
@@ -232,7 +239,8 @@ func (c *call) nodeUsage(n *statsv1alpha1.NodeStats, cores int) error {
 	if n.CPU != nil && n.CPU.UsageNanoCores != nil {
 		cpu = fmt.Sprintf("%d%%", *n.CPU.UsageNanoCores/uint64(max(cores, 1))/1e7)
 	}
-	if m := n.Memory; m != nil && m.WorkingSetBytes != nil && m.AvailableBytes != nil && *m.WorkingSetBytes+*m.AvailableBytes > 0 {
+	if m := n.Memory; m != nil && m.WorkingSetBytes != nil && m.AvailableBytes != nil &&
+		*m.WorkingSetBytes+*m.AvailableBytes > 0 {
 		memory = fmt.Sprintf("%d%%", 100**m.WorkingSetBytes/(*m.WorkingSetBytes+*m.AvailableBytes))
 	}
 	p := c.printer(columns("NAME", "CPU(cores)", "CPU(%)", "MEMORY(bytes)", "MEMORY(%)", "|", "DISK(bytes)"))

@@ -18,7 +18,8 @@ import (
 
 func usageOfTest(cores, memory uint64) (*statsv1alpha1.CPUStats, *statsv1alpha1.MemoryStats) {
 	free := uint64(3 << 30)
-	return &statsv1alpha1.CPUStats{UsageNanoCores: &cores}, &statsv1alpha1.MemoryStats{WorkingSetBytes: &memory, AvailableBytes: &free}
+	return &statsv1alpha1.CPUStats{UsageNanoCores: &cores}, &statsv1alpha1.MemoryStats{WorkingSetBytes: &memory,
+		AvailableBytes: &free}
 }
 
 func TestTables(t *testing.T) {
@@ -30,7 +31,8 @@ func TestTables(t *testing.T) {
 	main := statsv1alpha1.ContainerStats{Name: "main\x1b[2J"}
 	main.CPU, main.Memory = usageOfTest(0, 44<<20)
 	web.Containers = []statsv1alpha1.ContainerStats{main, {Name: "new"}}
-	s.Pods = []statsv1alpha1.PodStats{web, {PodRef: statsv1alpha1.PodReference{Namespace: "kube-system", Name: "starting"}}}
+	s.Pods = []statsv1alpha1.PodStats{web,
+		{PodRef: statsv1alpha1.PodReference{Namespace: "kube-system", Name: "starting"}}}
 
 	table := func(form output, containers bool, pods ...statsv1alpha1.PodStats) string {
 		var out strings.Builder
@@ -47,7 +49,8 @@ func TestTables(t *testing.T) {
 	assert.Equal(t, "default/web\nkube-system/starting\n", table(asName, false, s.Pods...))
 	var out strings.Builder
 	require.NoError(t, (&call{Env: Env{Out: &out}}).nodeUsage(&s.Node, 2))
-	assert.Equal(t, "NAME     CPU(cores)   CPU(%)   MEMORY(bytes)   MEMORY(%)\nedge-7   1500m        75%      1024Mi          25%\n", out.String())
+	assert.Equal(t, "NAME     CPU(cores)   CPU(%)   MEMORY(bytes)   MEMORY(%)\nedge-7   1500m        75%      "+
+		"1024Mi          25%\n", out.String())
 	assert.True(t, hasRates(&s, true))
 	assert.True(t, hasRates(&s, false))
 	s.Pods[0].CPU.UsageNanoCores = nil
@@ -73,14 +76,19 @@ func TestDevices(t *testing.T) {
 }
 
 func TestHoldings(t *testing.T) {
-	pods := []podresources.Pod{{Namespace: "default", Name: "web", Containers: []podresources.Container{{Name: "idle"}, {Name: "main", Resources: podresources.Resources{
-		CPUs: cpuset.New(3, 2), Memory: []podresources.Memory{{Resource: "memory", Size: 1 << 30, Nodes: numa.Of(1)}},
-		Devices: []podresources.Devices{{Resource: "example.com/gpu", IDs: []string{"a", "b"}, Nodes: numa.Of(0, 1)}},
-		Claims:  []podresources.Claim{{Name: "claim", Devices: []podresources.ClaimDevice{{Driver: "d", Pool: "p", Device: "0"}}}},
-	}}}}}
+	pods := []podresources.Pod{{Namespace: "default", Name: "web", Containers: []podresources.Container{{Name: "idle"},
+		{Name: "main", Resources: podresources.Resources{
+			CPUs: cpuset.New(3, 2), Memory: []podresources.Memory{{Resource: "memory", Size: 1 << 30,
+				Nodes: numa.Of(1)}},
+			Devices: []podresources.Devices{{Resource: "example.com/gpu", IDs: []string{"a", "b"},
+				Nodes: numa.Of(0, 1)}},
+			Claims: []podresources.Claim{{Name: "claim",
+				Devices: []podresources.ClaimDevice{{Driver: "d", Pool: "p", Device: "0"}}}},
+		}}}}}
 	var rows []string
 	for _, h := range control.Holdings(pods) {
 		rows = append(rows, strings.Join([]string{h.Namespace, h.Pod, h.Container, h.Resource, h.Held, h.Nodes}, " "))
 	}
-	assert.Equal(t, []string{"default web main cpu 2-3 ", "default web main memory 1Gi 1", "default web main example.com/gpu a,b 0-1", "default web main claim claim d/p/0 "}, rows)
+	assert.Equal(t, []string{"default web main cpu 2-3 ", "default web main memory 1Gi 1",
+		"default web main example.com/gpu a,b 0-1", "default web main claim claim d/p/0 "}, rows)
 }

@@ -21,7 +21,8 @@ func TestTopSaysThatItMeasures(t *testing.T) {
 		if reads.Add(1) > 1 {
 			rate = `"usageNanoCores": 5000000,`
 		}
-		_, _ = w.Write([]byte(`{"pods": [{"podRef": {"name": "web", "namespace": "default"}, "cpu": {` + rate + `"usageCoreNanoSeconds": 1}}]}`))
+		_, _ = w.Write([]byte(`{"pods": [{"podRef": {"name": "web", "namespace": "default"}, "cpu": {` + rate +
+			`"usageCoreNanoSeconds": 1}}]}`))
 	}))
 	top := func() (string, string) {
 		var out, errOut strings.Builder

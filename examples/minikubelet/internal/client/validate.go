@@ -39,7 +39,8 @@ type validated struct {
 func validateCommand(e Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "validate PATH...", Short: "check manifests as the agent reads them", GroupID: groupPods,
-		Long: "A path is a file, a directory, of which it reads the files that the agent would read, or - for the input. No agent is needed, and nothing is started.\n" +
+		Long: "A path is a file, a directory, of which it reads the files that the agent would read, or - for the " +
+			"input. No agent is needed, and nothing is started.\n" +
 			"The exit code is 1 if the agent could not use a file.",
 		Example: `  minikubelet validate manifests
   kubectl create --dry-run=client -o yaml ... | minikubelet validate -
@@ -50,7 +51,8 @@ func validateCommand(e Env) *cobra.Command {
 	}
 	c := &call{Env: e, cmd: cmd}
 	c.outputFlag(cmd.Flags())
-	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(outputs(), cobra.ShellCompDirectiveNoFileComp)) // the flag is there
+	// the flag is there
+	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(outputs(), cobra.ShellCompDirectiveNoFileComp))
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		c.args = args
 		return c.validate(cmd.Context())
@@ -166,9 +168,11 @@ func (v *validator) path(ctx context.Context, path string) {
 			some = true
 			v.file(ctx, filepath.Join(path, name), taken)
 		case entry.IsDir():
-			v.notes = append(v.notes, filepath.Join(path, name)+" is ignored: the agent does not read directories in a directory.")
+			v.notes = append(v.notes, filepath.Join(path, name)+" is ignored: the agent does not read directories "+
+				"in a directory.")
 		case !strings.HasPrefix(name, ".") && !strings.HasPrefix(name, "#") && !strings.HasSuffix(name, "~"):
-			v.notes = append(v.notes, filepath.Join(path, name)+" is ignored: its name does not end in .yaml, .yml or .json.")
+			v.notes = append(v.notes, filepath.Join(path, name)+
+				" is ignored: its name does not end in .yaml, .yml or .json.")
 		}
 	}
 	if !some {
@@ -209,7 +213,8 @@ func (v *validator) check(path string, data []byte, taken map[string]string) {
 		// A prefix names the document.
 		before, _, _ := strings.Cut(err.Error(), invalid.Error())
 		for _, e := range invalid.Errs {
-			result.Errors = append(result.Errors, before+"pod "+v.name(invalid.Pod.Namespace, invalid.Pod.Name)+": "+e.Error())
+			result.Errors = append(result.Errors, before+"pod "+v.name(invalid.Pod.Namespace, invalid.Pod.Name)+": "+
+				e.Error())
 		}
 		return
 	}
@@ -219,7 +224,8 @@ func (v *validator) check(path string, data []byte, taken map[string]string) {
 	}
 	take := func(what, key string) {
 		if other, ok := taken[key]; ok && other != path {
-			result.Errors = append(result.Errors, fmt.Sprintf("%s is in %s too; the agent uses one of them", what, other))
+			result.Errors = append(result.Errors, fmt.Sprintf("%s is in %s too; the agent uses one of them", what,
+				other))
 			return
 		}
 		taken[key] = path

@@ -48,7 +48,8 @@ func TestValidate(t *testing.T) {
 	assert.Empty(t, errOut)
 
 	writeFile(t, at("b.yml"), "kind: [\x1b")
-	writeFile(t, at("c.json"), `{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "C_"}, "spec": {"containers": [{"name": "a", "imag": "i"}]}}`)
+	writeFile(t, at("c.json"),
+		`{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "C_"}, "spec": {"containers": [{"name": "a", "imag": "i"}]}}`)
 	writeFile(t, at("d.yaml"), "apiVersion: v1\nkind: Pod\nmetadata: {name: D_}\nspec: {containers: [{name: a}]}\n")
 	writeFile(t, at("e.yaml"), goodPod)
 	writeFile(t, at("f.yaml"), "")
@@ -60,8 +61,10 @@ func TestValidate(t *testing.T) {
 	require.EqualError(t, err, "manifests that cannot be used: 7 of 8")
 	lines := strings.Split(out, "\n")
 	for i, want := range []string{
-		"DIR/a.yaml: pod default/web, secret default/s", "DIR/b.yml: error: yaml: ", "DIR/c.json: error: ", "DIR/d.yaml: 2 errors", "  pod default/D_: metadata.name: ",
-		"  pod default/D_: spec.containers[0].image: Required value", "DIR/dir.yaml: error: not a regular file", "DIR/e.yaml: error: pod default/web is in DIR/a.yaml too; the agent uses one of them",
+		"DIR/a.yaml: pod default/web, secret default/s", "DIR/b.yml: error: yaml: ", "DIR/c.json: error: ",
+		"DIR/d.yaml: 2 errors", "  pod default/D_: metadata.name: ",
+		"  pod default/D_: spec.containers[0].image: Required value", "DIR/dir.yaml: error: not a regular file",
+		"DIR/e.yaml: error: pod default/web is in DIR/a.yaml too; the agent uses one of them",
 	} {
 		require.Greater(t, len(lines), i)
 		assert.True(t, strings.HasPrefix(lines[i], want), "%q, want %q", lines[i], want)
@@ -78,7 +81,8 @@ func TestValidate(t *testing.T) {
 	var list items[validated]
 	require.NoError(t, json.Unmarshal([]byte(out), &list))
 	require.Len(t, list.Items, 2)
-	assert.Equal(t, validated{Path: "DIR/a.yaml", Pods: []string{"default/web"}, Objects: []string{"secret default/s"}}, list.Items[0])
+	assert.Equal(t, validated{Path: "DIR/a.yaml", Pods: []string{"default/web"}, Objects: []string{"secret default/s"}},
+		list.Items[0])
 	assert.Len(t, list.Items[1].Errors, 1)
 
 	// The input, without an agent. A file that is given by its name may have any name.

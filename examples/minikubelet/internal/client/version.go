@@ -21,7 +21,8 @@ type Version struct {
 
 // ProgramVersion returns the version of this program.
 func ProgramVersion() Version {
-	v := Version{Version: "(unknown version)", Kubernetes: clusternode.DefaultKubeletVersion, Go: goruntime.Version(), Platform: goruntime.GOOS + "/" + goruntime.GOARCH}
+	v := Version{Version: "(unknown version)", Kubernetes: clusternode.DefaultKubeletVersion, Go: goruntime.Version(),
+		Platform: goruntime.GOOS + "/" + goruntime.GOARCH}
 	if info, ok := debug.ReadBuildInfo(); ok {
 		v.Version = info.Main.Version
 		for _, s := range info.Settings {

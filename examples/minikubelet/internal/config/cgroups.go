@@ -33,16 +33,24 @@ const enforceNone = "none"
 
 // addCgroupFlags binds the flags of cgroups.
 func (s *Settings) addCgroupFlags(fs *pflag.FlagSet) {
-	fs.BoolVar(s.CgroupsPerQOS, "cgroups-per-qos", *s.CgroupsPerQOS, "give each pod a cgroup with its limits, below one for its quality-of-service class")
+	fs.BoolVar(s.CgroupsPerQOS, "cgroups-per-qos", *s.CgroupsPerQOS,
+		"give each pod a cgroup with its limits, below one for its quality-of-service class")
 	fs.StringVar(&s.CgroupRoot, "cgroup-root", s.CgroupRoot, "cgroup that has those of pods below it")
-	fs.StringVar(&s.CgroupDriver, "cgroup-driver", s.CgroupDriver, "driver of cgroups, cgroupfs or systemd, of a runtime that does not report its own")
-	fs.StringSliceVar(&s.EnforceNodeAllocatable, "enforce-node-allocatable", s.EnforceNodeAllocatable, "limits to enforce: pods, system-reserved, kube-reserved, system-reserved-compressible, kube-reserved-compressible; or none (default pods with --cgroups-per-qos)")
-	fs.StringVar(&s.SystemReservedCgroup, "system-reserved-cgroup", s.SystemReservedCgroup, "cgroup of the daemons of the system, which gets --system-reserved as limits; it must exist")
-	fs.StringVar(&s.KubeReservedCgroup, "kube-reserved-cgroup", s.KubeReservedCgroup, "cgroup of the agent and the container runtime, which gets --kube-reserved as limits; it must exist")
+	fs.StringVar(&s.CgroupDriver, "cgroup-driver", s.CgroupDriver, "driver of cgroups, cgroupfs or systemd, of a "+
+		"runtime that does not report its own")
+	fs.StringSliceVar(&s.EnforceNodeAllocatable, "enforce-node-allocatable", s.EnforceNodeAllocatable,
+		"limits to enforce: pods, system-reserved, kube-reserved, system-reserved-compressible, "+
+			"kube-reserved-compressible; or none (default pods with --cgroups-per-qos)")
+	fs.StringVar(&s.SystemReservedCgroup, "system-reserved-cgroup", s.SystemReservedCgroup,
+		"cgroup of the daemons of the system, which gets --system-reserved as limits; it must exist")
+	fs.StringVar(&s.KubeReservedCgroup, "kube-reserved-cgroup", s.KubeReservedCgroup,
+		"cgroup of the agent and the container runtime, which gets --kube-reserved as limits; it must exist")
 	fs.StringVar(&s.KubeletCgroups, "kubelet-cgroups", s.KubeletCgroups, "cgroup that the agent moves to")
-	fs.StringVar(&s.SystemCgroups, "system-cgroups", s.SystemCgroups, "cgroup that processes of the root cgroup move to")
+	fs.StringVar(&s.SystemCgroups, "system-cgroups", s.SystemCgroups,
+		"cgroup that processes of the root cgroup move to")
 	fs.StringVar(&s.RuntimeCgroups, "runtime-cgroups", "", "cgroup of the container runtime, for statistics")
-	fs.Var(cliflag.NewMapStringString(&s.QOSReserved), "qos-reserved", "requested memory of a class that those below it cannot use, as in memory=50%; needs the feature gate QOSReserved")
+	fs.Var(cliflag.NewMapStringString(&s.QOSReserved), "qos-reserved", "requested memory of a class that those "+
+		"below it cannot use, as in memory=50%; needs the feature gate QOSReserved")
 }
 
 // cgroupDefaults are kubelet's. That of enforceNodeAllocatable depends on other fields.
@@ -68,9 +76,12 @@ func (s *Settings) warnCgroups() {
 	}
 	var given []string
 	for field, is := range map[string]bool{
-		"cgroupRoot": s.CgroupRoot != "/", "cgroupDriver": s.CgroupDriver != string(cgroup.Cgroupfs), "kubeletCgroups": s.KubeletCgroups != "",
-		"systemCgroups": s.SystemCgroups != "", "qosReserved": len(s.QOSReserved) > 0, "systemReservedCgroup": s.SystemReservedCgroup != "", "kubeReservedCgroup": s.KubeReservedCgroup != "",
-		"enforceNodeAllocatable": len(s.EnforceNodeAllocatable) > 0 && !slices.Equal(s.EnforceNodeAllocatable, []string{enforceNone}),
+		"cgroupRoot": s.CgroupRoot != "/", "cgroupDriver": s.CgroupDriver != string(cgroup.Cgroupfs),
+		"kubeletCgroups": s.KubeletCgroups != "",
+		"systemCgroups":  s.SystemCgroups != "", "qosReserved": len(s.QOSReserved) > 0,
+		"systemReservedCgroup": s.SystemReservedCgroup != "", "kubeReservedCgroup": s.KubeReservedCgroup != "",
+		"enforceNodeAllocatable": len(s.EnforceNodeAllocatable) > 0 && !slices.Equal(s.EnforceNodeAllocatable,
+			[]string{enforceNone}),
 	} {
 		if is {
 			given = append(given, field)
@@ -81,8 +92,10 @@ func (s *Settings) warnCgroups() {
 	}
 	slices.Sort(given)
 	flags := map[string]string{
-		"cgroupRoot": "--cgroup-root", "cgroupDriver": "--cgroup-driver", "kubeletCgroups": "--kubelet-cgroups", "systemCgroups": "--system-cgroups", "qosReserved": "--qos-reserved",
-		"systemReservedCgroup": "--system-reserved-cgroup", "kubeReservedCgroup": "--kube-reserved-cgroup", "enforceNodeAllocatable": "--enforce-node-allocatable",
+		"cgroupRoot": "--cgroup-root", "cgroupDriver": "--cgroup-driver", "kubeletCgroups": "--kubelet-cgroups",
+		"systemCgroups": "--system-cgroups", "qosReserved": "--qos-reserved",
+		"systemReservedCgroup": "--system-reserved-cgroup", "kubeReservedCgroup": "--kube-reserved-cgroup",
+		"enforceNodeAllocatable": "--enforce-node-allocatable",
 	}
 	names := slices.Clone(given)
 	for _, field := range given {
@@ -93,7 +106,8 @@ func (s *Settings) warnCgroups() {
 
 // validateCgroups judges as kubelet does.
 func (s *Settings) validateCgroups() (errs []error) {
-	if _, err := cgroup.New(cgroup.Options{Root: s.CgroupRoot, DefaultDriver: cgroup.Driver(s.CgroupDriver)}); err != nil {
+	if _, err := cgroup.New(cgroup.Options{Root: s.CgroupRoot,
+		DefaultDriver: cgroup.Driver(s.CgroupDriver)}); err != nil {
 		errs = append(errs, fmt.Errorf("cgroupRoot or cgroupDriver: %w", err))
 	}
 	seen := map[string]bool{}
@@ -111,26 +125,32 @@ func (s *Settings) validateCgroups() (errs []error) {
 		case cgroup.EnforcePods:
 		case cgroup.EnforceSystemReserved, cgroup.EnforceSystemReservedCompressible:
 			if s.SystemReservedCgroup == "" {
-				errs = append(errs, fmt.Errorf("enforceNodeAllocatable %s: give the cgroup in systemReservedCgroup", level))
+				errs = append(errs, fmt.Errorf("enforceNodeAllocatable %s: give the cgroup in systemReservedCgroup",
+					level))
 			}
 		case cgroup.EnforceKubeReserved, cgroup.EnforceKubeReservedCompressible:
 			if s.KubeReservedCgroup == "" {
-				errs = append(errs, fmt.Errorf("enforceNodeAllocatable %s: give the cgroup in kubeReservedCgroup", level))
+				errs = append(errs, fmt.Errorf("enforceNodeAllocatable %s: give the cgroup in kubeReservedCgroup",
+					level))
 			}
 		default:
-			errs = append(errs, fmt.Errorf("enforceNodeAllocatable %q: must be pods, system-reserved, kube-reserved, system-reserved-compressible, kube-reserved-compressible or none", level))
+			errs = append(errs, fmt.Errorf("enforceNodeAllocatable %q: must be pods, system-reserved, "+
+				"kube-reserved, system-reserved-compressible, kube-reserved-compressible or none", level))
 		}
 		if !*s.CgroupsPerQOS {
 			errs = append(errs, fmt.Errorf("enforceNodeAllocatable %s: needs cgroupsPerQOS", level))
 		}
 	}
-	for _, pair := range [][2]cgroup.Enforcement{{cgroup.EnforceSystemReserved, cgroup.EnforceSystemReservedCompressible}, {cgroup.EnforceKubeReserved, cgroup.EnforceKubeReservedCompressible}} {
+	for _, pair := range [][2]cgroup.Enforcement{{cgroup.EnforceSystemReserved,
+		cgroup.EnforceSystemReservedCompressible},
+		{cgroup.EnforceKubeReserved, cgroup.EnforceKubeReservedCompressible}} {
 		if seen[string(pair[0])] && seen[string(pair[1])] {
 			errs = append(errs, fmt.Errorf("enforceNodeAllocatable: %s and %s exclude each other", pair[0], pair[1]))
 		}
 	}
 	if s.ReservedSystemCPUs != "" && (s.SystemReservedCgroup != "" || s.KubeReservedCgroup != "") {
-		errs = append(errs, errors.New("reservedSystemCPUs: cannot stand beside systemReservedCgroup and kubeReservedCgroup"))
+		errs = append(errs, errors.New("reservedSystemCPUs: cannot stand beside systemReservedCgroup and "+
+			"kubeReservedCgroup"))
 	}
 	if strings.Trim(s.SystemCgroups, "/") == "" && s.SystemCgroups != "" {
 		errs = append(errs, errors.New("systemCgroups: cannot be the root cgroup"))
@@ -142,7 +162,8 @@ func (s *Settings) validateCgroups() (errs []error) {
 	case policy == tieredReservation && !s.FeatureGates[memoryQoSGate]:
 		errs = append(errs, fmt.Errorf("memoryReservationPolicy %s: needs the feature gate %s", policy, memoryQoSGate))
 	case policy != noReservation && policy != tieredReservation:
-		errs = append(errs, fmt.Errorf("memoryReservationPolicy %q: must be %s or %s", policy, noReservation, tieredReservation))
+		errs = append(errs, fmt.Errorf("memoryReservationPolicy %q: must be %s or %s", policy,
+			noReservation, tieredReservation))
 	}
 	_, err := s.qosReserved()
 	return append(errs, err)
@@ -195,12 +216,15 @@ func (s *Settings) CgroupOptions() (cgroup.ManagerOptions, error) {
 	}
 	opts := cgroup.ManagerOptions{
 		Policy: cgroup.Policy{
-			NoCPUQuota: !*s.CPUCFSQuota, CPUPeriod: s.CPUCFSQuotaPeriod.Microseconds(), PodPidsLimit: ptr.Deref(s.PodPidsLimit, -1),
+			NoCPUQuota: !*s.CPUCFSQuota, CPUPeriod: s.CPUCFSQuotaPeriod.Microseconds(),
+			PodPidsLimit:      ptr.Deref(s.PodPidsLimit, -1),
 			MemoryReservation: s.MemoryReservationPolicy == tieredReservation,
 		},
-		MemoryQoS: s.FeatureGates[memoryQoSGate], MemoryThrottlingFactor: *s.MemoryThrottlingFactor, ReservedMemory: percent,
-		SystemReserved: system, KubeReserved: kube, SystemReservedCgroup: s.SystemReservedCgroup, KubeReservedCgroup: s.KubeReservedCgroup,
-		KubeletCgroup: s.KubeletCgroups, SystemCgroup: s.SystemCgroups,
+		MemoryQoS: s.FeatureGates[memoryQoSGate], MemoryThrottlingFactor: *s.MemoryThrottlingFactor,
+		ReservedMemory: percent,
+		SystemReserved: system, KubeReserved: kube, SystemReservedCgroup: s.SystemReservedCgroup,
+		KubeReservedCgroup: s.KubeReservedCgroup,
+		KubeletCgroup:      s.KubeletCgroups, SystemCgroup: s.SystemCgroups,
 	}
 	for _, level := range s.EnforceNodeAllocatable {
 		if level != enforceNone {

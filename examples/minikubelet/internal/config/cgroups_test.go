@@ -23,24 +23,35 @@ func TestCgroupOptions(t *testing.T) {
 		"nothing enforced":   {header + "enforceNodeAllocatable: [none]\n", nil, func(o *cgroup.ManagerOptions) { o.Enforce = nil }},
 		"an empty list":      {header + "enforceNodeAllocatable: []\n", nil, func(o *cgroup.ManagerOptions) { o.Enforce = nil }},
 		"a file": {
-			header + "podPidsLimit: 100\ncpuCFSQuota: false\ncpuCFSQuotaPeriod: 5ms\nsystemReserved: {memory: 1Gi, pid: \"1000\"}\nkubeReserved: {cpu: 100m}\nsystemReservedCgroup: /system.slice\nkubeReservedCgroup: /kube.slice\n" +
-				"enforceNodeAllocatable: [pods, system-reserved, kube-reserved-compressible]\nkubeletCgroups: /kube.slice/agent\nsystemCgroups: /system\nqosReserved: {memory: 50%}\n" +
-				"memoryThrottlingFactor: 0.8\nmemoryReservationPolicy: TieredReservation\nfeatureGates: {MemoryQoS: true, QOSReserved: true}\n", nil, func(o *cgroup.ManagerOptions) {
+			header + "podPidsLimit: 100\ncpuCFSQuota: false\ncpuCFSQuotaPeriod: 5ms\nsystemReserved: {memory: 1Gi, " +
+				"pid: \"1000\"}\nkubeReserved: {cpu: 100m}\nsystemReservedCgroup: " +
+				"/system.slice\nkubeReservedCgroup: /kube.slice\n" +
+				"enforceNodeAllocatable: [pods, system-reserved, kube-reserved-compressible]\nkubeletCgroups: " +
+				"/kube.slice/agent\nsystemCgroups: /system\nqosReserved: {memory: 50%}\n" +
+				"memoryThrottlingFactor: 0.8\nmemoryReservationPolicy: TieredReservation\nfeatureGates: {MemoryQoS: " +
+				"true, QOSReserved: true}\n", nil, func(o *cgroup.ManagerOptions) {
 				o.Policy = cgroup.Policy{PodPidsLimit: 100, NoCPUQuota: true, CPUPeriod: 5000, MemoryReservation: true}
 				o.MemoryQoS, o.MemoryThrottlingFactor, o.ReservedMemory = true, 0.8, new(int64(50))
-				o.SystemReserved = v1.ResourceList{v1.ResourceMemory: resource.MustParse("1Gi"), cgroup.PIDs: resource.MustParse("1000")}
+				o.SystemReserved = v1.ResourceList{v1.ResourceMemory: resource.MustParse("1Gi"),
+					cgroup.PIDs: resource.MustParse("1000")}
 				o.KubeReserved = v1.ResourceList{v1.ResourceCPU: resource.MustParse("100m")}
-				o.SystemReservedCgroup, o.KubeReservedCgroup, o.KubeletCgroup, o.SystemCgroup = "/system.slice", "/kube.slice", "/kube.slice/agent", "/system"
-				o.Enforce = []cgroup.Enforcement{cgroup.EnforcePods, cgroup.EnforceSystemReserved, cgroup.EnforceKubeReservedCompressible}
+				o.SystemReservedCgroup, o.KubeReservedCgroup, o.KubeletCgroup, o.SystemCgroup = "/system.slice",
+					"/kube.slice", "/kube.slice/agent", "/system"
+				o.Enforce = []cgroup.Enforcement{cgroup.EnforcePods, cgroup.EnforceSystemReserved,
+					cgroup.EnforceKubeReservedCompressible}
 			},
 		},
 		"flags": {
 			"", []string{
-				"--pod-max-pids=7", "--kube-reserved=cpu=1", "--kube-reserved-cgroup=/k", "--enforce-node-allocatable=kube-reserved", "--kubelet-cgroups=/a",
-				"--system-cgroups=/s", "--runtime-cgroups=/r", "--qos-reserved=memory=10%", "--feature-gates=QOSReserved=true",
+				"--pod-max-pids=7", "--kube-reserved=cpu=1", "--kube-reserved-cgroup=/k",
+				"--enforce-node-allocatable=kube-reserved", "--kubelet-cgroups=/a",
+				"--system-cgroups=/s", "--runtime-cgroups=/r", "--qos-reserved=memory=10%",
+				"--feature-gates=QOSReserved=true",
 			}, func(o *cgroup.ManagerOptions) {
-				o.Policy.PodPidsLimit, o.KubeReserved, o.KubeReservedCgroup = 7, v1.ResourceList{v1.ResourceCPU: resource.MustParse("1")}, "/k"
-				o.Enforce, o.KubeletCgroup, o.SystemCgroup, o.ReservedMemory = []cgroup.Enforcement{cgroup.EnforceKubeReserved}, "/a", "/s", new(int64(10))
+				o.Policy.PodPidsLimit, o.KubeReserved, o.KubeReservedCgroup = 7,
+					v1.ResourceList{v1.ResourceCPU: resource.MustParse("1")}, "/k"
+				o.Enforce, o.KubeletCgroup, o.SystemCgroup, o.ReservedMemory = []cgroup.Enforcement{
+					cgroup.EnforceKubeReserved}, "/a", "/s", new(int64(10))
 			},
 		},
 		"reserved CPUs": {header + "systemReserved: {cpu: 100m}\nkubeReserved: {cpu: 100m}\nreservedSystemCPUs: 0-1\n", nil, func(o *cgroup.ManagerOptions) {
@@ -51,7 +62,8 @@ func TestCgroupOptions(t *testing.T) {
 			s, err := parsed(t, tc.config, append(tc.args, endpointFlag)...)
 			require.NoError(t, err)
 			want := cgroup.ManagerOptions{
-				Policy: cgroup.Policy{CPUPeriod: 100_000, PodPidsLimit: -1}, MemoryThrottlingFactor: 0.9, Enforce: []cgroup.Enforcement{cgroup.EnforcePods},
+				Policy: cgroup.Policy{CPUPeriod: 100_000, PodPidsLimit: -1}, MemoryThrottlingFactor: 0.9,
+				Enforce:        []cgroup.Enforcement{cgroup.EnforcePods},
 				SystemReserved: v1.ResourceList{}, KubeReserved: v1.ResourceList{},
 			}
 			tc.want(&want)

@@ -44,25 +44,36 @@ type Cluster struct {
 
 // addClusterFlags binds the flags of a node of a cluster.
 func (s *Settings) addClusterFlags(fs *pflag.FlagSet) {
-	fs.StringVar(&s.Kubeconfig, "kubeconfig", "", "file with the API server of the cluster that this agent is a node of, and its credentials (default: none; the agent is no node of a cluster)")
-	fs.StringVar(&s.BootstrapKubeconfig, "bootstrap-kubeconfig", "", "kubeconfig for requesting a client certificate, while there is no valid one; --kubeconfig is then written")
-	fs.StringVar(&s.CertDir, "cert-dir", "", "directory of the certificates that the agent requests (default: pki in the root directory)")
-	fs.BoolVar(&s.RotateCertificates, "rotate-certificates", s.RotateCertificates, "request a new client certificate when the current one is about to expire")
+	fs.StringVar(&s.Kubeconfig, "kubeconfig", "", "file with the API server of the cluster that this agent is a "+
+		"node of, and its credentials (default: none; the agent is no node of a cluster)")
+	fs.StringVar(&s.BootstrapKubeconfig, "bootstrap-kubeconfig", "",
+		"kubeconfig for requesting a client certificate, while there is no valid one; --kubeconfig is then written")
+	fs.StringVar(&s.CertDir, "cert-dir", "", "directory of the certificates that the agent requests (default: pki "+
+		"in the root directory)")
+	fs.BoolVar(&s.RotateCertificates, "rotate-certificates", s.RotateCertificates,
+		"request a new client certificate when the current one is about to expire")
 	fs.StringVar(&s.CloudProvider, "cloud-provider", "", "external if a cloud provider initializes the node")
 	fs.Var((*labelMap)(&s.NodeLabels), "node-labels", "labels of the node when it is registered, as in a=b,c=d")
 	fs.BoolVar(s.RegisterNode, "register-node", *s.RegisterNode, "create the node object")
-	fs.Var((*taintList)(&s.RegisterWithTaints), "register-with-taints", "taints of the node when it is registered, as in key=value:NoSchedule,key:NoExecute")
+	fs.Var((*taintList)(&s.RegisterWithTaints), "register-with-taints",
+		"taints of the node when it is registered, as in key=value:NoSchedule,key:NoExecute")
 	fs.StringVar(&s.ProviderID, "provider-id", s.ProviderID, "the node's ID at the cloud provider")
-	fs.BoolVar(s.EnableControllerAttachDetach, "enable-controller-attach-detach", *s.EnableControllerAttachDetach, "let the controllers of the cluster attach volumes (no effect yet: no volume plugin uses those)")
-	fs.DurationVar(&s.NodeStatusUpdateFrequency.Duration, "node-status-update-frequency", s.NodeStatusUpdateFrequency.Duration, "time between two looks at the status of the node")
-	fs.Int32Var(s.NodeStatusMaxImages, "node-status-max-images", *s.NodeStatusMaxImages, "images in the status of the node; -1 for all")
-	fs.BoolVar(s.MakeIPTablesUtilChains, "make-iptables-util-chains", *s.MakeIPTablesUtilChains, "make the chains by which other programs choose between iptables-legacy and iptables-nft")
+	fs.BoolVar(s.EnableControllerAttachDetach, "enable-controller-attach-detach", *s.EnableControllerAttachDetach,
+		"let the controllers of the cluster attach volumes (no effect yet: no volume plugin uses those)")
+	fs.DurationVar(&s.NodeStatusUpdateFrequency.Duration, "node-status-update-frequency",
+		s.NodeStatusUpdateFrequency.Duration, "time between two looks at the status of the node")
+	fs.Int32Var(s.NodeStatusMaxImages, "node-status-max-images", *s.NodeStatusMaxImages,
+		"images in the status of the node; -1 for all")
+	fs.BoolVar(s.MakeIPTablesUtilChains, "make-iptables-util-chains", *s.MakeIPTablesUtilChains,
+		"make the chains by which other programs choose between iptables-legacy and iptables-nft")
 	fs.StringVar(&s.ContentType, "kube-api-content-type", s.ContentType, "media type of requests to the API server")
-	fs.Int32Var(s.KubeAPIQPS, "kube-api-qps", *s.KubeAPIQPS, "requests a second to the API server, apart from events and the node; 0 for 5")
+	fs.Int32Var(s.KubeAPIQPS, "kube-api-qps", *s.KubeAPIQPS, "requests a second to the API server, apart from "+
+		"events and the node; 0 for 5")
 	fs.Int32Var(&s.KubeAPIBurst, "kube-api-burst", s.KubeAPIBurst, "requests at once")
 	fs.Int32Var(s.EventRecordQPS, "event-qps", *s.EventRecordQPS, "events a second; 0 for 5")
 	fs.Int32Var(&s.EventBurst, "event-burst", s.EventBurst, "events at once")
-	fs.BoolVar(s.LocalStorageCapacityIsolation, "local-storage-capacity-isolation", *s.LocalStorageCapacityIsolation, "report the capacity of ephemeral storage")
+	fs.BoolVar(s.LocalStorageCapacityIsolation, "local-storage-capacity-isolation", *s.LocalStorageCapacityIsolation,
+		"report the capacity of ephemeral storage")
 }
 
 // clusterDefaults are kubelet's.
@@ -88,19 +99,22 @@ func clusterDefaults(c *KubeletConfiguration) {
 // validateCluster returns what is wrong with the settings of a node of a cluster.
 func (s *Settings) validateCluster() (errs []error) {
 	for field, n := range map[string]int32{
-		"kubeAPIQPS": *s.KubeAPIQPS, "kubeAPIBurst": s.KubeAPIBurst, "eventRecordQPS": *s.EventRecordQPS, "eventBurst": s.EventBurst, "nodeStatusMaxImages": *s.NodeStatusMaxImages + 1,
+		"kubeAPIQPS": *s.KubeAPIQPS, "kubeAPIBurst": s.KubeAPIBurst, "eventRecordQPS": *s.EventRecordQPS,
+		"eventBurst": s.EventBurst, "nodeStatusMaxImages": *s.NodeStatusMaxImages + 1,
 	} {
 		if n < 0 {
 			errs = append(errs, fmt.Errorf("%s: must not be negative", field))
 		}
 	}
 	if t := s.ContentType; t != kruntime.ContentTypeProtobuf && t != kruntime.ContentTypeJSON {
-		errs = append(errs, fmt.Errorf("contentType %q: must be %s or %s", t, kruntime.ContentTypeProtobuf, kruntime.ContentTypeJSON))
+		errs = append(errs, fmt.Errorf("contentType %q: must be %s or %s", t, kruntime.ContentTypeProtobuf,
+			kruntime.ContentTypeJSON))
 	}
 	if s.NodeLeaseDurationSeconds <= 0 {
 		errs = append(errs, fmt.Errorf("nodeLeaseDurationSeconds %d: must be above 0", s.NodeLeaseDurationSeconds))
 	}
-	for field, d := range map[string]time.Duration{"nodeStatusUpdateFrequency": s.NodeStatusUpdateFrequency.Duration, "nodeStatusReportFrequency": s.NodeStatusReportFrequency.Duration} {
+	for field, d := range map[string]time.Duration{"nodeStatusUpdateFrequency": s.NodeStatusUpdateFrequency.Duration,
+		"nodeStatusReportFrequency": s.NodeStatusReportFrequency.Duration} {
 		if d <= 0 {
 			errs = append(errs, fmt.Errorf("%s %s: must be above 0", field, d))
 		}
@@ -143,7 +157,8 @@ func (s *Settings) NodeIPs() ([]net.IP, error) {
 		ips = append(ips, ip)
 	}
 	isIPv4 := func(ip net.IP) bool { return ip.To4() != nil }
-	if len(ips) > 2 || len(ips) == 2 && (isIPv4(ips[0]) == isIPv4(ips[1]) || ips[0].IsUnspecified() || ips[1].IsUnspecified()) {
+	if len(ips) > 2 || len(ips) == 2 && (isIPv4(ips[0]) == isIPv4(ips[1]) || ips[0].IsUnspecified() ||
+		ips[1].IsUnspecified()) {
 		return nil, fmt.Errorf("--node-ip %q: must be one address, or two of different families", s.NodeIP)
 	}
 	return ips, nil
@@ -151,7 +166,8 @@ func (s *Settings) NodeIPs() ([]net.IP, error) {
 
 // CredentialsOptions returns the options of the credentials.
 func (s *Settings) CredentialsOptions() credentials.Options {
-	return credentials.Options{Kubeconfig: s.Kubeconfig, BootstrapKubeconfig: s.BootstrapKubeconfig, CertDir: s.CertDir, Rotate: s.RotateCertificates}
+	return credentials.Options{Kubeconfig: s.Kubeconfig, BootstrapKubeconfig: s.BootstrapKubeconfig, CertDir: s.CertDir,
+		Rotate: s.RotateCertificates}
 }
 
 // NodeOptions returns the options of the node object. They lack what comes from the agent.
@@ -198,12 +214,14 @@ func (s *Settings) NodeOptions() (node.Options, error) {
 		"RestartAllContainersOnContainerExits",    // see TestRestartAllContainers of runtime/cri
 	}
 	if *s.CgroupsPerQOS || s.Embedded {
-		opts.DeclaredFeatures = append(opts.DeclaredFeatures, "InPlacePodLevelResourcesVerticalScaling") // see TestResizeOfThePodAsAWhole of node/cgroup
+		// see TestResizeOfThePodAsAWhole of node/cgroup
+		opts.DeclaredFeatures = append(opts.DeclaredFeatures, "InPlacePodLevelResourcesVerticalScaling")
 	}
 	if *s.EnableServer {
 		opts.Port = s.Port
 		if *s.EnableDebuggingHandlers {
-			opts.DeclaredFeatures = append(opts.DeclaredFeatures, "ExtendWebSocketsToKubelet") // see package server/streams
+			// see package server/streams
+			opts.DeclaredFeatures = append(opts.DeclaredFeatures, "ExtendWebSocketsToKubelet")
 		}
 	}
 	if *s.NodeStatusMaxImages == 0 {
@@ -246,7 +264,8 @@ func (s *Settings) clusterPaths() []*string {
 	if s.CertDir == "" && s.RootDir != "" {
 		s.CertDir = filepath.Join(s.RootDir, "pki")
 	}
-	return []*string{&s.Kubeconfig, &s.BootstrapKubeconfig, &s.CertDir, &s.TLSCertFile, &s.TLSPrivateKeyFile, &s.TokenAuthFile, &s.RBACFile, &s.Authentication.X509.ClientCAFile}
+	return []*string{&s.Kubeconfig, &s.BootstrapKubeconfig, &s.CertDir, &s.TLSCertFile, &s.TLSPrivateKeyFile,
+		&s.TokenAuthFile, &s.RBACFile, &s.Authentication.X509.ClientCAFile}
 }
 
 // labelMap is a flag of labels. A flag that is given again replaces single labels.

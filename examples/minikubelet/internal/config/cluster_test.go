@@ -36,13 +36,16 @@ func TestCluster(t *testing.T) {
 			assert.False(t, s.CredentialsOptions().Rotate)
 		}},
 		{"what kubeadm gives", header + "rotateCertificates: true\nnodeStatusReportFrequency: 0s\nnodeStatusUpdateFrequency: 0s\nevictionPressureTransitionPeriod: 0s\n",
-			[]string{"--bootstrap-kubeconfig=/b", "--kubeconfig=/k", "--node-ip=192.0.2.1", "--node-labels=", "--register-with-taints=node-role.kubernetes.io/control-plane:NoSchedule", "--provider-id=kind://x"},
+			[]string{"--bootstrap-kubeconfig=/b", "--kubeconfig=/k", "--node-ip=192.0.2.1", "--node-labels=",
+				"--register-with-taints=node-role.kubernetes.io/control-plane:NoSchedule", "--provider-id=kind://x"},
 			func(t *testing.T, s *Settings) {
 				c := s.CredentialsOptions()
 				assert.Equal(t, "/b", c.BootstrapKubeconfig)
 				assert.True(t, c.Rotate)
 				o := nodeOptions(t, s)
-				assert.Equal(t, []v1.Taint{{Key: "node-role.kubernetes.io/control-plane", Effect: v1.TaintEffectNoSchedule}}, o.Taints)
+				assert.Equal(t,
+					[]v1.Taint{{Key: "node-role.kubernetes.io/control-plane", Effect: v1.TaintEffectNoSchedule}},
+					o.Taints)
 				assert.Equal(t, "kind://x", o.ProviderID)
 				assert.Equal(t, "192.0.2.1", o.Addresses.(*node.HostAddresses).IPs[0].String())
 			}},
@@ -59,7 +62,9 @@ func TestCluster(t *testing.T) {
 				assert.Equal(t, "a=b:NoExecute", o.Taints[0].ToString())
 			}},
 		{"flags over fields", header + "registerNode: true\nregisterWithTaints: [{key: a, value: b, effect: NoExecute}]\nevictionHard: {memory.available: 5%}\nkubeAPIQPS: 7\n",
-			[]string{"--kubeconfig=/k", "--register-node=false", "--register-with-taints=c:NoSchedule", "--eviction-hard=nodefs.available<1Gi", "--kube-api-qps=9", "--kube-api-content-type=application/json", "--node-labels=a=b,c=d", "--node-labels=a=e"}, func(t *testing.T, s *Settings) {
+			[]string{"--kubeconfig=/k", "--register-node=false", "--register-with-taints=c:NoSchedule",
+				"--eviction-hard=nodefs.available<1Gi", "--kube-api-qps=9", "--kube-api-content-type=application/json",
+				"--node-labels=a=b,c=d", "--node-labels=a=e"}, func(t *testing.T, s *Settings) {
 				o := nodeOptions(t, s)
 				assert.True(t, o.NoRegister)
 				assert.Equal(t, "c:NoSchedule", o.Taints[0].ToString())

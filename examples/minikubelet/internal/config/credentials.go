@@ -20,12 +20,15 @@ const providerTokens = "KubeletServiceAccountTokenForCredentialProviders"
 
 // addProviderFlags binds the flags of credential provider plugins.
 func (s *Settings) addProviderFlags(fs *pflag.FlagSet) {
-	fs.StringVar(&s.ImageCredentialProviderConfig, providerConfigFlag, "", "CredentialProviderConfig (kubelet.config.k8s.io/v1) with the plugins that have credentials for images: a file, or a directory of files *.json, *.yaml and *.yml")
-	fs.StringVar(&s.ImageCredentialProviderBinDir, providerBinDirFlag, "", "directory of the executables of these plugins")
+	fs.StringVar(&s.ImageCredentialProviderConfig, providerConfigFlag, "", "CredentialProviderConfig "+
+		"(kubelet.config.k8s.io/v1) with the plugins that have credentials for images: a file, or a directory of "+
+		"files *.json, *.yaml and *.yml")
+	fs.StringVar(&s.ImageCredentialProviderBinDir, providerBinDirFlag, "",
+		"directory of the executables of these plugins")
 }
 
-// CredentialProviders reads the configuration of the credential provider plugins, and checks that they can be executed. It returns false
-// if there is no configuration.
+// CredentialProviders reads the configuration of the credential provider plugins, and checks that they can be executed.
+// It returns false if there is no configuration.
 func (s *Settings) CredentialProviders() (config credentials.Config, ok bool, err error) {
 	path, binDir := s.ImageCredentialProviderConfig, s.ImageCredentialProviderBinDir
 	switch {
@@ -51,7 +54,9 @@ func (s *Settings) CredentialProviders() (config credentials.Config, ok bool, er
 	if on, given := s.FeatureGates[providerTokens]; given && !on {
 		for i := range config.Providers {
 			if p := &config.Providers[i]; p.TokenAttributes != nil {
-				errs = append(errs, fmt.Errorf("--%s: %s: provider %q has tokenAttributes, and the feature gate %s is off", providerConfigFlag, path, p.Name, providerTokens))
+				errs = append(errs,
+					fmt.Errorf("--%s: %s: provider %q has tokenAttributes, and the feature gate %s is off",
+						providerConfigFlag, path, p.Name, providerTokens))
 			}
 		}
 	}
@@ -73,7 +78,8 @@ func each(err error) []error {
 // warnProviders adds a warning for plugins without images that are pulled.
 func (s *Settings) warnProviders() {
 	if s.ContainerRuntimeEndpoint == "" && s.ImageCredentialProviderConfig != "" {
-		s.less("--"+providerConfigFlag+" has no effect with the embedded runtime, which pulls no images", "--"+providerConfigFlag, "--"+providerBinDirFlag)
+		s.less("--"+providerConfigFlag+" has no effect with the embedded runtime, which pulls no images",
+			"--"+providerConfigFlag, "--"+providerBinDirFlag)
 	}
 }
 

@@ -68,8 +68,10 @@ func TestCredentialProviders(t *testing.T) {
 	fails("--image-credential-provider-config: needs --image-credential-provider-bin-dir", config)
 	fails("--image-credential-provider-bin-dir: needs --image-credential-provider-config", bin)
 	fails("--image-credential-provider-config: stat ", "--image-credential-provider-config=absent", bin)
-	fails("--image-credential-provider-bin-dir: directory of credential providers: ", config, "--image-credential-provider-bin-dir=absent")
-	fails(`provider "ecr" has tokenAttributes, and the feature gate `+providerTokens+` is off`, config, bin, "--feature-gates="+providerTokens+"=false")
+	fails("--image-credential-provider-bin-dir: directory of credential providers: ", config,
+		"--image-credential-provider-bin-dir=absent")
+	fails(`provider "ecr" has tokenAttributes, and the feature gate `+providerTokens+` is off`, config, bin,
+		"--feature-gates="+providerTokens+"=false")
 	put(providers)
 	_, err = Parse([]string{config, bin, "--feature-gates=" + providerTokens + "=false"})
 	require.NoError(t, err)

@@ -25,8 +25,10 @@ type Detected struct {
 
 // The fields of cgroups and of the collection of images have no effect with the embedded runtime,
 // whose pods have no cgroups and whose images take no space.
-const notEmbeddedFields = "cgroupRoot cgroupDriver kubeletCgroups systemCgroups enforceNodeAllocatable systemReservedCgroup kubeReservedCgroup qosReserved " +
-	"memoryThrottlingFactor memoryReservationPolicy imageGCLowThresholdPercent imageMinimumGCAge imageMaximumGCAge maxOpenFiles featureGates.MemoryQoS featureGates.QOSReserved " + verificationFields + " " + memoryFields
+const notEmbeddedFields = "cgroupRoot cgroupDriver kubeletCgroups systemCgroups enforceNodeAllocatable " +
+	"systemReservedCgroup kubeReservedCgroup qosReserved " +
+	"memoryThrottlingFactor memoryReservationPolicy imageGCLowThresholdPercent imageMinimumGCAge imageMaximumGCAge " +
+	"maxOpenFiles featureGates.MemoryQoS featureGates.QOSReserved " + verificationFields + " " + memoryFields
 
 // Effective returns the configuration that is in effect, as a KubeletConfiguration in JSON: what
 // was detected over flags over files over defaults, without the fields that have no effect. Headers

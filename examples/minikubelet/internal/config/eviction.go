@@ -20,12 +20,18 @@ const evictionFields = `evictionHard evictionSoft evictionSoftGracePeriod evicti
 
 // addEvictionFlags binds the flags of evictions.
 func (s *Settings) addEvictionFlags(fs *pflag.FlagSet) {
-	fs.Var(cliflag.NewLangleSeparatedMapStringString(&s.EvictionHard), "eviction-hard", "thresholds below which a pod is evicted at once, as in memory.available<100Mi,nodefs.available<10%; they are not allocatable")
-	fs.Var(cliflag.NewLangleSeparatedMapStringString(&s.EvictionSoft), "eviction-soft", "thresholds below which a pod is evicted after a grace period, as in memory.available<1.5Gi")
-	fs.Var(cliflag.NewMapStringString(&s.EvictionSoftGracePeriod), "eviction-soft-grace-period", "grace periods of the soft thresholds, as in memory.available=1m30s")
-	fs.Var(cliflag.NewMapStringString(&s.EvictionMinimumReclaim), "eviction-minimum-reclaim", "what has to be available above a threshold once it was met, as in imagefs.available=2Gi")
-	fs.DurationVar(&s.EvictionPressureTransitionPeriod.Duration, "eviction-pressure-transition-period", s.EvictionPressureTransitionPeriod.Duration, "time until a condition such as MemoryPressure is over")
-	fs.Int32Var(&s.EvictionMaxPodGracePeriod, "eviction-max-pod-grace-period", s.EvictionMaxPodGracePeriod, "longest grace period of a pod that is evicted for a soft threshold, in seconds; negative for that of the pod")
+	fs.Var(cliflag.NewLangleSeparatedMapStringString(&s.EvictionHard), "eviction-hard", "thresholds below which a "+
+		"pod is evicted at once, as in memory.available<100Mi,nodefs.available<10%; they are not allocatable")
+	fs.Var(cliflag.NewLangleSeparatedMapStringString(&s.EvictionSoft), "eviction-soft",
+		"thresholds below which a pod is evicted after a grace period, as in memory.available<1.5Gi")
+	fs.Var(cliflag.NewMapStringString(&s.EvictionSoftGracePeriod), "eviction-soft-grace-period",
+		"grace periods of the soft thresholds, as in memory.available=1m30s")
+	fs.Var(cliflag.NewMapStringString(&s.EvictionMinimumReclaim), "eviction-minimum-reclaim",
+		"what has to be available above a threshold once it was met, as in imagefs.available=2Gi")
+	fs.DurationVar(&s.EvictionPressureTransitionPeriod.Duration, "eviction-pressure-transition-period",
+		s.EvictionPressureTransitionPeriod.Duration, "time until a condition such as MemoryPressure is over")
+	fs.Int32Var(&s.EvictionMaxPodGracePeriod, "eviction-max-pod-grace-period", s.EvictionMaxPodGracePeriod,
+		"longest grace period of a pod that is evicted for a soft threshold, in seconds; negative for that of the pod")
 }
 
 // evictionDefaults are kubelet's.
@@ -40,11 +46,13 @@ func evictionDefaults(c *KubeletConfiguration) {
 	}
 }
 
-// Thresholds returns those of evictions. With enforceNodeAllocatable, the hard one of memory counts for all pods together, too.
+// Thresholds returns those of evictions. With enforceNodeAllocatable, the hard one of memory counts for all pods
+// together, too.
 func (s *Settings) Thresholds() ([]eviction.Threshold, error) {
 	return eviction.Parse(eviction.Config{
-		Hard: s.EvictionHard, Soft: s.EvictionSoft, SoftGracePeriod: s.EvictionSoftGracePeriod, MinimumReclaim: s.EvictionMinimumReclaim,
-		Allocatable: slices.Contains(s.EnforceNodeAllocatable, "pods"),
+		Hard: s.EvictionHard, Soft: s.EvictionSoft, SoftGracePeriod: s.EvictionSoftGracePeriod,
+		MinimumReclaim: s.EvictionMinimumReclaim,
+		Allocatable:    slices.Contains(s.EnforceNodeAllocatable, "pods"),
 	})
 }
 
@@ -67,6 +75,7 @@ func (s *Settings) warnEviction() {
 		}
 	}
 	if len(names) > 0 {
-		s.less(fmt.Sprintf("thresholds of %s: no effect, as in kubelet: writable layers have the thresholds of nodefs or imagefs", strings.Join(slices.Compact(names), ", ")), "evictionHard", "evictionSoft")
+		s.less(fmt.Sprintf("thresholds of %s: no effect, as in kubelet: writable layers have the thresholds of "+
+			"nodefs or imagefs", strings.Join(slices.Compact(names), ", ")), "evictionHard", "evictionSoft")
 	}
 }

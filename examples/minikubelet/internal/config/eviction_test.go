@@ -23,13 +23,15 @@ func TestEviction(t *testing.T) {
 		check        func(t *testing.T, s *Settings)
 	}{
 		{"defaults", "", []string{"--kubeconfig=/k"}, func(t *testing.T, s *Settings) {
-			assert.Equal(t, []string{"memory.available<100Mi", "imagefs.available<15%", "imagefs.inodesFree<5%", "nodefs.available<10%", "nodefs.inodesFree<5%"}, thresholds(s))
+			assert.Equal(t, []string{"memory.available<100Mi", "imagefs.available<15%", "imagefs.inodesFree<5%",
+				"nodefs.available<10%", "nodefs.inodesFree<5%"}, thresholds(s))
 			assert.Equal(t, 5*time.Minute, s.EvictionPressureTransitionPeriod.Duration)
 			assert.False(t, s.EvictStatic())
 		}},
 		{"without an API server", "", nil, func(t *testing.T, s *Settings) { assert.False(t, s.EvictStatic(), "no threshold is given") }},
 		{"merged", header + "evictionHard: {memory.available: 5%}\nmergeDefaultEvictionSettings: true\nenforceNodeAllocatable: [pods]\ncontainerRuntimeEndpoint: unix:///run/x\n", nil, func(t *testing.T, s *Settings) {
-			assert.Equal(t, []string{"allocatableMemory.available<5%", "memory.available<5%", "imagefs.available<15%", "imagefs.inodesFree<5%", "nodefs.available<10%", "nodefs.inodesFree<5%"}, thresholds(s))
+			assert.Equal(t, []string{"allocatableMemory.available<5%", "memory.available<5%", "imagefs.available<15%",
+				"imagefs.inodesFree<5%", "nodefs.available<10%", "nodefs.inodesFree<5%"}, thresholds(s))
 			assert.True(t, s.EvictStatic())
 		}},
 		{"fields", header + "evictionHard: {pid.available: 5%, containerfs.available: 1Gi}\nevictionSoft: {memory.available: 1Gi}\nevictionSoftGracePeriod: {memory.available: 1m}\nevictionMinimumReclaim: {memory.available: 1Gi}\nevictionMaxPodGracePeriod: 7\nevictionPressureTransitionPeriod: 1s\n", nil, func(t *testing.T, s *Settings) {

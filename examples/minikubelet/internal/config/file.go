@@ -76,7 +76,8 @@ func load(path string, into *KubeletConfiguration) (given []Given, fields []stri
 		return nil, nil, fmt.Errorf("configuration %s: %w", path, err)
 	}
 	if content["kind"] != kind || content["apiVersion"] != apiVersion {
-		return nil, nil, fmt.Errorf("configuration %s: apiVersion is %v and kind is %v, want %s and %s", path, orMissing(content["apiVersion"]), orMissing(content["kind"]), apiVersion, kind)
+		return nil, nil, fmt.Errorf("configuration %s: apiVersion is %v and kind is %v, want %s and %s", path,
+			orMissing(content["apiVersion"]), orMissing(content["kind"]), apiVersion, kind)
 	}
 	if err := decode(data, into); err != nil {
 		return nil, nil, fmt.Errorf("configuration %s: %w", path, withField(err, content))
@@ -86,7 +87,8 @@ func load(path string, into *KubeletConfiguration) (given []Given, fields []stri
 	if err != nil {
 		return nil, nil, err
 	}
-	for _, p := range []*string{&into.StaticPodPath, &into.PodLogsDir, into.ResolverConfig, &into.TLSCertFile, &into.TLSPrivateKeyFile, &into.Authentication.X509.ClientCAFile} {
+	for _, p := range []*string{&into.StaticPodPath, &into.PodLogsDir, into.ResolverConfig, &into.TLSCertFile,
+		&into.TLSPrivateKeyFile, &into.Authentication.X509.ClientCAFile} {
 		if p != nil && *p != "" && !filepath.IsAbs(*p) {
 			*p = filepath.Join(dir, *p)
 		}
@@ -110,7 +112,8 @@ func withField(err error, content map[string]any) error {
 		if merr != nil {
 			continue
 		}
-		if ferr := decode(data, &KubeletConfiguration{}); ferr != nil && ferr.Error() == err.Error() && !strings.Contains(err.Error(), name) {
+		if ferr := decode(data, &KubeletConfiguration{}); ferr != nil && ferr.Error() == err.Error() &&
+			!strings.Contains(err.Error(), name) {
 			return fmt.Errorf("field %s: %w", name, err)
 		}
 	}

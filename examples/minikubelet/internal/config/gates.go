@@ -16,7 +16,8 @@ import (
 // relisted every second.
 const eventedPLEG = "EventedPLEG"
 
-// The feature gates of pod-level resources, of their resize, and of another period than the default of cpuCFSQuotaPeriod.
+// The feature gates of pod-level resources, of their resize, and of another period than the default of
+// cpuCFSQuotaPeriod.
 const (
 	podLevelGate  = "PodLevelResources"
 	podResizeGate = "InPlacePodLevelResourcesVerticalScaling"
@@ -24,7 +25,8 @@ const (
 )
 
 // gateFields are the gates that belong to no other group of fields.
-const gateFields = gatesField + eventedPLEG + " " + gatesField + podLevelGate + " " + gatesField + podResizeGate + " " + gatesField + cpuPeriodGate
+const gateFields = gatesField + eventedPLEG + " " + gatesField + podLevelGate + " " + gatesField + podResizeGate + " " +
+	gatesField + cpuPeriodGate
 
 const defaultCPUPeriod = 100 * time.Millisecond
 
@@ -60,15 +62,18 @@ func judgeGate(name string, on bool) (warning string, err error) {
 	case g.here == "locked" && on != g.on:
 		return "", fmt.Errorf("feature gate %s: kubelet 1.36 has it locked to %t; remove it", name, g.on)
 	case g.here == "client" && on != g.on:
-		return "", fmt.Errorf("feature gate %s: remove it, and set the environment variable KUBE_FEATURE_%s=%t, which the client reads", name, name, on)
+		return "", fmt.Errorf("feature gate %s: remove it, and set the environment variable KUBE_FEATURE_%s=%t, "+
+			"which the client reads", name, name, on)
 	case g.here == "always" && !on && g.on:
-		return "", fmt.Errorf("feature gate %s: the feature cannot be switched off here; remove it, or run a kubelet", name)
+		return "", fmt.Errorf("feature gate %s: the feature cannot be switched off here; remove it, or run a kubelet",
+			name)
 	case g.here == "always" && !on:
 		return fmt.Sprintf("feature gate %s: the feature is always on here", name), nil
 	case g.here == "missing" && on:
 		return fmt.Sprintf("feature gate %s is not implemented and has no effect", name), nil
 	case g.here == "group" && !on && name == "AllBeta":
-		return "", fmt.Errorf("feature gate %s: the features of this stage cannot all be switched off here; remove it, or run a kubelet", name)
+		return "", fmt.Errorf("feature gate %s: the features of this stage cannot all be switched off here; remove "+
+			"it, or run a kubelet", name)
 	case g.here == "group" && on:
 		return fmt.Sprintf("feature gate %s has no effect: what is implemented is on", name), nil
 	}
@@ -83,10 +88,12 @@ func (s *Settings) validateGates() error {
 		errs = append(errs, err)
 	}
 	if on, period := s.gateOn(cpuPeriodGate), s.CPUCFSQuotaPeriod.Duration; !on && period != defaultCPUPeriod {
-		errs = append(errs, fmt.Errorf("cpuCFSQuotaPeriod %s: another period than %s needs the feature gate %s", period, defaultCPUPeriod, cpuPeriodGate))
+		errs = append(errs, fmt.Errorf("cpuCFSQuotaPeriod %s: another period than %s needs the feature gate %s", period,
+			defaultCPUPeriod, cpuPeriodGate))
 	}
 	if s.PodLevelResources() && !s.gateOn(podResizeGate) {
-		errs = append(errs, fmt.Errorf("feature gate %s: cannot be switched off here while %s is on; switch off both, or run a kubelet", podResizeGate, podLevelGate))
+		errs = append(errs, fmt.Errorf("feature gate %s: cannot be switched off here while %s is on; switch off "+
+			"both, or run a kubelet", podResizeGate, podLevelGate))
 	}
 	return errors.Join(errs...)
 }

@@ -8,7 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Each gate is on or off as kubelet has it, or it is an error or a warning: it is never ignored if it acts in a kubelet.
+// Each gate is on or off as kubelet has it, or it is an error or a warning: it is never ignored if it acts in a
+// kubelet.
 func TestFeatureGates(t *testing.T) {
 	for _, tc := range []struct{ given, warning, err string }{
 		{given: "EventedPLEG=false"},
@@ -57,14 +58,16 @@ func TestFeatureGates(t *testing.T) {
 
 func TestTheGateOfThePeriod(t *testing.T) {
 	_, err := parsed(t, header+"cpuCFSQuotaPeriod: 50ms\nfeatureGates: {CustomCPUCFSQuotaPeriod: false}\n")
-	require.ErrorContains(t, err, "cpuCFSQuotaPeriod 50ms: another period than 100ms needs the feature gate CustomCPUCFSQuotaPeriod")
+	require.ErrorContains(t, err, "cpuCFSQuotaPeriod 50ms: another period than 100ms needs the feature gate "+
+		"CustomCPUCFSQuotaPeriod")
 }
 
 // The table says something of each gate, and knows no other verdict than those in its head.
 func TestTheTableOfFeatureGates(t *testing.T) {
 	verdicts := map[string]int{}
 	for line := range strings.Lines(knownGates) {
-		if what, _, head := strings.Cut(line, ": "); head && strings.HasPrefix(what, "# ") && !strings.Contains(line, "kubelet 1.36") {
+		if what, _, head := strings.Cut(line, ": "); head && strings.HasPrefix(what, "# ") &&
+			!strings.Contains(line, "kubelet 1.36") {
 			verdicts[strings.TrimPrefix(what, "# ")] = 0
 		}
 	}

@@ -21,8 +21,10 @@ const (
 // addLoggingFlags binds the flags of the agent's log.
 func (s *Settings) addLoggingFlags(fs *pflag.FlagSet) {
 	fs.IntVarP(&s.Verbosity, "v", "v", 0, "how much to log: 0 little, 2 each change, 4 for debugging")
-	fs.StringVar(&s.Logging.Format, "logging-format", s.Logging.Format, "format of the log: text, or json with kubelet's keys")
-	fs.Var(modules{&s.Logging.VModule}, "vmodule", "comma-separated list of pattern=N: how much to log from the source files of the pattern, by their name without .go, such as pool, or by their path, such as */podworkers/*")
+	fs.StringVar(&s.Logging.Format, "logging-format", s.Logging.Format,
+		"format of the log: text, or json with kubelet's keys")
+	fs.Var(modules{&s.Logging.VModule}, "vmodule", "comma-separated list of pattern=N: how much to log from the "+
+		"source files of the pattern, by their name without .go, such as pool, or by their path, such as */podworkers/*")
 }
 
 // LogsJSON reports whether the log is in JSON.
@@ -38,7 +40,8 @@ func (s *Settings) validateLogging() (errs []error) {
 		case m.FilePattern == "":
 			errs = append(errs, fmt.Errorf("%s: the pattern is empty", field))
 		case strings.ContainsAny(m.FilePattern, "=,"):
-			errs = append(errs, fmt.Errorf("%s: the pattern %q must not contain an equal sign or a comma", field, m.FilePattern))
+			errs = append(errs, fmt.Errorf("%s: the pattern %q must not contain an equal sign or a comma",
+				field, m.FilePattern))
 		case m.Verbosity > math.MaxInt32:
 			errs = append(errs, fmt.Errorf("%s: %d is too large", field, m.Verbosity))
 		}

@@ -21,7 +21,8 @@ func TestLogging(t *testing.T) {
 	assert.Empty(t, s.Warnings)
 	fields, err := s.Effective(Detected{})
 	require.NoError(t, err)
-	assert.Equal(t, map[string]any{"format": "json", "verbosity": 0.0, "vmodule": []any{map[string]any{"filePattern": "pleg", "verbosity": 4.0}}}, fields["logging"])
+	assert.Equal(t, map[string]any{"format": "json", "verbosity": 0.0,
+		"vmodule": []any{map[string]any{"filePattern": "pleg", "verbosity": 4.0}}}, fields["logging"])
 
 	s, err = parsed(t, file, "--logging-format=text", "--vmodule=pool=2,reconciler=3,")
 	require.NoError(t, err)
@@ -37,7 +38,8 @@ func TestLogging(t *testing.T) {
 		_, err := parsed(t, header, arg)
 		require.ErrorContains(t, err, want)
 	}
-	for _, list := range []string{`{filePattern: "", verbosity: 1}`, `{filePattern: "a,b", verbosity: 1}`, `{filePattern: a, verbosity: 4000000000}`} {
+	for _, list := range []string{`{filePattern: "", verbosity: 1}`, `{filePattern: "a,b", verbosity: 1}`,
+		`{filePattern: a, verbosity: 4000000000}`} {
 		_, err := parsed(t, header+"logging: {vmodule: ["+list+"]}\n")
 		require.ErrorContains(t, err, "logging.vmodule[0]: ")
 	}

@@ -18,8 +18,10 @@ const logFields = "containerLogMaxSize containerLogMaxFiles containerLogMaxWorke
 
 // addLogFlags binds the flags of the rotation of logs.
 func (s *Settings) addLogFlags(fs *pflag.FlagSet) {
-	fs.StringVar(&s.ContainerLogMaxSize, "container-log-max-size", s.ContainerLogMaxSize, "size at which the log of a container is rotated; below 0 for never")
-	fs.Int32Var(s.ContainerLogMaxFiles, "container-log-max-files", *s.ContainerLogMaxFiles, "files of logs that a container has at most")
+	fs.StringVar(&s.ContainerLogMaxSize, "container-log-max-size", s.ContainerLogMaxSize,
+		"size at which the log of a container is rotated; below 0 for never")
+	fs.Int32Var(s.ContainerLogMaxFiles, "container-log-max-files", *s.ContainerLogMaxFiles,
+		"files of logs that a container has at most")
 }
 
 // logDefaults are kubelet's.
@@ -52,7 +54,8 @@ func logSize(text string) (int64, error) {
 	return size, nil
 }
 
-// validateLogs judges as kubelet does, which checks the size only when it starts, and rotates a log of any size if it is 0.
+// validateLogs judges as kubelet does, which checks the size only when it starts, and rotates a log of any size if it
+// is 0.
 func (s *Settings) validateLogs() (errs []error) {
 	if _, err := logSize(s.ContainerLogMaxSize); err != nil {
 		errs = append(errs, fmt.Errorf("containerLogMaxSize %q: %w", s.ContainerLogMaxSize, err))

@@ -18,7 +18,8 @@ func TestLogOptions(t *testing.T) {
 	assert.Equal(t, 1, o.MaxWorkers)
 	assert.Equal(t, 10*time.Second, o.Interval)
 
-	s, err = parsed(t, header+"containerLogMaxSize: 1Gi\ncontainerLogMaxFiles: 2\ncontainerLogMaxWorkers: 3\ncontainerLogMonitorInterval: 3s\n", "--container-log-max-files=7")
+	s, err = parsed(t, header+"containerLogMaxSize: 1Gi\ncontainerLogMaxFiles: 2\ncontainerLogMaxWorkers: "+
+		"3\ncontainerLogMonitorInterval: 3s\n", "--container-log-max-files=7")
 	require.NoError(t, err)
 	o, ok = s.LogOptions()
 	assert.True(t, ok)
@@ -30,8 +31,10 @@ func TestLogOptions(t *testing.T) {
 	_, ok = s.LogOptions()
 	assert.False(t, ok, "no rotation")
 
-	_, err = parsed(t, header+"containerLogMaxSize: big\ncontainerLogMaxFiles: 1\ncontainerLogMaxWorkers: -1\ncontainerLogMonitorInterval: 2s\n")
-	for _, field := range []string{"containerLogMaxSize", "containerLogMaxFiles", "containerLogMaxWorkers", "containerLogMonitorInterval"} {
+	_, err = parsed(t, header+"containerLogMaxSize: big\ncontainerLogMaxFiles: 1\ncontainerLogMaxWorkers: "+
+		"-1\ncontainerLogMonitorInterval: 2s\n")
+	for _, field := range []string{"containerLogMaxSize", "containerLogMaxFiles", "containerLogMaxWorkers",
+		"containerLogMonitorInterval"} {
 		assert.ErrorContains(t, err, field)
 	}
 }

@@ -11,11 +11,15 @@ import (
 // addMachineFlags binds the flags about the machine and the process of the agent.
 func (s *Settings) addMachineFlags(fs *pflag.FlagSet) {
 	fs.Int32Var(s.OOMScoreAdj, "oom-score-adj", *s.OOMScoreAdj, "the agent's oom_score_adj, from -1000 to 1000")
-	fs.Int64Var(&s.MaxOpenFiles, "max-open-files", s.MaxOpenFiles, "files that the agent may have open; the embedded runtime keeps the limit of the machine, since containers inherit it")
-	fs.BoolVar(&s.ProtectKernelDefaults, "protect-kernel-defaults", s.ProtectKernelDefaults, "start only if the kernel's settings are those that kubelet requires; otherwise they are set, except with the embedded runtime")
+	fs.Int64Var(&s.MaxOpenFiles, "max-open-files", s.MaxOpenFiles, "files that the agent may have open; the "+
+		"embedded runtime keeps the limit of the machine, since containers inherit it")
+	fs.BoolVar(&s.ProtectKernelDefaults, "protect-kernel-defaults", s.ProtectKernelDefaults,
+		"start only if the kernel's settings are those that kubelet requires; otherwise they are set, except with "+
+			"the embedded runtime")
 	for name, target := range map[string]**bool{"fail-swap-on": &s.FailSwapOn, "fail-cgroupv1": &s.FailCgroupV1} {
 		fs.Var(optionalBool{target}, name, map[string]string{
-			"fail-swap-on": "do not start on a machine with swap", "fail-cgroupv1": "do not start on a machine with cgroup v1",
+			"fail-swap-on":  "do not start on a machine with swap",
+			"fail-cgroupv1": "do not start on a machine with cgroup v1",
 		}[name]+" (default: true with a configuration file and a container runtime, otherwise only a warning)")
 		fs.Lookup(name).NoOptDefVal = "true"
 	}
@@ -57,6 +61,7 @@ func (s *Settings) validateMachine() (errs []error) {
 // warnMachine adds a warning for what has an effect only with a container runtime.
 func (s *Settings) warnMachine(fs *pflag.FlagSet, fields []string) {
 	if s.ContainerRuntimeEndpoint == "" && (fs.Changed("max-open-files") || slices.Contains(fields, "maxOpenFiles")) {
-		s.less("maxOpenFiles has an effect only with a container runtime endpoint: containers of the embedded runtime inherit the limit", "maxOpenFiles", "--max-open-files")
+		s.less("maxOpenFiles has an effect only with a container runtime endpoint: containers of the embedded "+
+			"runtime inherit the limit", "maxOpenFiles", "--max-open-files")
 	}
 }

@@ -25,7 +25,8 @@ func kubeadmConfig() *kubeletconfig.KubeletConfiguration {
 			Webhook:   kubeletconfig.KubeletWebhookAuthentication{Enabled: ptr.To(true)},
 			Anonymous: kubeletconfig.KubeletAnonymousAuthentication{Enabled: ptr.To(false)},
 		},
-		Authorization:            kubeletconfig.KubeletAuthorization{Mode: kubeletconfig.KubeletAuthorizationModeWebhook},
+		Authorization: kubeletconfig.KubeletAuthorization{
+			Mode: kubeletconfig.KubeletAuthorizationModeWebhook},
 		HealthzBindAddress:       "127.0.0.1",
 		HealthzPort:              ptr.To[int32](10248),
 		RotateCertificates:       true,
@@ -37,7 +38,8 @@ func kubeadmConfig() *kubeletconfig.KubeletConfiguration {
 
 // kubeadmArgs are the flags of a kubelet of kubeadm's packages, beside those of kubeadm-flags.env.
 var kubeadmArgs = []string{
-	"--bootstrap-kubeconfig=/etc/kubernetes/bootstrap-kubelet.conf", "--kubeconfig=/etc/kubernetes/kubelet.conf", "--config=testdata/kubeadm/config.yaml",
+	"--bootstrap-kubeconfig=/etc/kubernetes/bootstrap-kubelet.conf", "--kubeconfig=/etc/kubernetes/kubelet.conf",
+	"--config=testdata/kubeadm/config.yaml",
 }
 
 // A default node of kubeadm has no warning when the agent starts.
@@ -66,7 +68,8 @@ func TestDefaultKubeadmNode(t *testing.T) {
 }
 
 func TestMachineSettings(t *testing.T) {
-	s, err := parsed(t, header+"oomScoreAdj: -5\nmaxOpenFiles: 7\nfailSwapOn: false\nfailCgroupV1: false\n", "--container-runtime-endpoint=/run/cri.sock", "--oom-score-adj=-6", "--fail-cgroupv1")
+	s, err := parsed(t, header+"oomScoreAdj: -5\nmaxOpenFiles: 7\nfailSwapOn: false\nfailCgroupV1: false\n",
+		"--container-runtime-endpoint=/run/cri.sock", "--oom-score-adj=-6", "--fail-cgroupv1")
 	require.NoError(t, err)
 	assert.EqualValues(t, -6, *s.OOMScoreAdj)
 	assert.EqualValues(t, 7, s.MaxOpenFiles)

@@ -26,9 +26,14 @@ const (
 
 // addMemoryFlags binds the flags of the memory manager.
 func (s *Settings) addMemoryFlags(fs *pflag.FlagSet) {
-	fs.StringVar(&s.MemoryManagerPolicy, "memory-manager-policy", s.MemoryManagerPolicy, "None, or Static to give containers of Guaranteed pods memory of chosen NUMA nodes; it needs --reserved-memory")
-	fs.Var(&reservations{list: &s.ReservedMemory}, "reserved-memory", "memory of NUMA nodes that no container is given, as in 0:memory=1Gi,hugepages-1Gi=2Gi;1:memory=1Gi; in sum --system-reserved, --kube-reserved and the hard eviction threshold; can be repeated")
-	fs.BoolVar(&s.ResetMemoryState, "reset-memory-manager-state", false, "replace a state of the memory manager that does not fit the machine or the settings by an empty one, also while pods of it run; kubelet has no such flag (its file is removed by hand)")
+	fs.StringVar(&s.MemoryManagerPolicy, "memory-manager-policy", s.MemoryManagerPolicy,
+		"None, or Static to give containers of Guaranteed pods memory of chosen NUMA nodes; it needs --reserved-memory")
+	fs.Var(&reservations{list: &s.ReservedMemory}, "reserved-memory", "memory of NUMA nodes that no container is "+
+		"given, as in 0:memory=1Gi,hugepages-1Gi=2Gi;1:memory=1Gi; in sum --system-reserved, --kube-reserved and "+
+		"the hard eviction threshold; can be repeated")
+	fs.BoolVar(&s.ResetMemoryState, "reset-memory-manager-state", false, "replace a state of the memory manager "+
+		"that does not fit the machine or the settings by an empty one, also while pods of it run; kubelet has no "+
+		"such flag (its file is removed by hand)")
 }
 
 // MemoryReservations returns reservedMemory; nil if the policy is None.
@@ -56,7 +61,8 @@ func (s *Settings) validateMemory() (errs []error) {
 			errs = append(errs, errors.New("memoryManagerPolicy Static: needs reservedMemory"))
 		}
 	default:
-		errs = append(errs, fmt.Errorf("memoryManagerPolicy %q: must be %s or %s", s.MemoryManagerPolicy, noMemoryPolicy, staticMemoryPolicy))
+		errs = append(errs, fmt.Errorf("memoryManagerPolicy %q: must be %s or %s", s.MemoryManagerPolicy,
+			noMemoryPolicy, staticMemoryPolicy))
 	}
 	type kind struct {
 		node int32
@@ -90,7 +96,8 @@ func isMemory(name v1.ResourceName) bool {
 func (s *Settings) warnMemory() {
 	switch {
 	case s.MemoryManagerPolicy == staticMemoryPolicy && s.ContainerRuntimeEndpoint == "":
-		s.less("memoryManagerPolicy Static: an effect only with a container runtime endpoint", "memoryManagerPolicy", "--memory-manager-policy", "reservedMemory", "--reserved-memory")
+		s.less("memoryManagerPolicy Static: an effect only with a container runtime endpoint", "memoryManagerPolicy",
+			"--memory-manager-policy", "reservedMemory", "--reserved-memory")
 	case s.MemoryManagerPolicy == noMemoryPolicy && len(s.ReservedMemory) > 0:
 		s.less("reservedMemory: an effect only with memoryManagerPolicy Static", "reservedMemory", "--reserved-memory")
 	}

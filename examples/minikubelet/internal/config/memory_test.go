@@ -13,7 +13,8 @@ import (
 
 func TestMemoryManager(t *testing.T) {
 	const endpoint = "--container-runtime-endpoint=unix:///c.sock"
-	file := header + "memoryManagerPolicy: Static\nreservedMemory:\n- {numaNode: 0, limits: {memory: 1Gi}}\n- {numaNode: 1, limits: {memory: 2Gi, hugepages-2Mi: 4Mi}}\n"
+	file := header + "memoryManagerPolicy: Static\nreservedMemory:\n- {numaNode: 0, limits: {memory: 1Gi}}\n- " +
+		"{numaNode: 1, limits: {memory: 2Gi, hugepages-2Mi: 4Mi}}\n"
 	s, err := parsed(t, file, endpoint)
 	require.NoError(t, err)
 	assert.Empty(t, s.Warnings)
@@ -26,14 +27,16 @@ func TestMemoryManager(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, "Static", fields["memoryManagerPolicy"])
 
-	s, err = parsed(t, file, endpoint, "--reserved-memory=0:memory=3Gi,hugepages-1Gi=1Gi;2:memory=1Mi", "--reserved-memory", "1:memory=1Gi")
+	s, err = parsed(t, file, endpoint, "--reserved-memory=0:memory=3Gi,hugepages-1Gi=1Gi;2:memory=1Mi",
+		"--reserved-memory", "1:memory=1Gi")
 	require.NoError(t, err)
 	list := reservations{list: &s.ReservedMemory}
 	assert.Equal(t, "0:hugepages-1Gi=1Gi,memory=3Gi;2:memory=1Mi;1:memory=1Gi", list.String())
 
 	s, err = parsed(t, file)
 	require.NoError(t, err)
-	assert.Equal(t, []string{"memoryManagerPolicy Static: an effect only with a container runtime endpoint"}, s.Warnings)
+	assert.Equal(t, []string{"memoryManagerPolicy Static: an effect only with a container runtime endpoint"},
+		s.Warnings)
 	assert.False(t, s.StaticMemory())
 
 	s, err = parsed(t, "", endpoint, "--reserved-memory=0:memory=1Gi")

@@ -8,7 +8,8 @@ import (
 )
 
 const (
-	// readTimeout is how long the file system may take. A file may be a pipe, such as /dev/stdin, whose writer takes its time.
+	// readTimeout is how long the file system may take. A file may be a pipe, such as /dev/stdin, whose writer takes
+	// its time.
 	readTimeout = 30 * time.Second
 	// maxFile is the limit for a file, in bytes.
 	maxFile = 10 << 20
@@ -32,7 +33,8 @@ func readFile(path string) ([]byte, error) {
 	return data, err
 }
 
-// soon returns what f returns, or an error if that takes longer than the time limit. f goes on then: nothing can end a call of the kernel.
+// soon returns what f returns, or an error if that takes longer than the time limit. f goes on then: nothing can end a
+// call of the kernel.
 func soon[T any](path string, limit time.Duration, f func() (T, error)) (none T, _ error) {
 	type result struct {
 		value T

@@ -29,8 +29,8 @@ func rootDirOf(uid int, getenv func(string) string, embedded bool) string {
 	return ""
 }
 
-// AgentRootDir returns the root directory of the agent that a command means: that of the flag --root-dir or, if that is empty, the one of
-// [RunningRootDir].
+// AgentRootDir returns the root directory of the agent that a command means: that of the flag --root-dir or, if that is
+// empty, the one of [RunningRootDir].
 func AgentRootDir(flag string) (string, error) {
 	if flag == "" {
 		flag = RunningRootDir()

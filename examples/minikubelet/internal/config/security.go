@@ -11,9 +11,11 @@ import (
 // honoured: an agent that starts without it would be less safe than its configuration says.
 func (s *Settings) validateSecurity() (errs []error) {
 	if *s.SeccompDefault && s.ContainerRuntimeEndpoint == "" {
-		errs = append(errs, errors.New("seccompDefault: the embedded runtime has no default seccomp profile; give a container runtime with --container-runtime-endpoint"))
+		errs = append(errs, errors.New("seccompDefault: the embedded runtime has no default seccomp profile; give a "+
+			"container runtime with --container-runtime-endpoint"))
 	}
-	if _, err := syncloop.NewSecurity(syncloop.SecurityOptions{AllowedUnsafeSysctls: s.AllowedUnsafeSysctls}); err != nil {
+	if _, err := syncloop.NewSecurity(syncloop.SecurityOptions{
+		AllowedUnsafeSysctls: s.AllowedUnsafeSysctls}); err != nil {
 		errs = append(errs, fmt.Errorf("allowedUnsafeSysctls: %w", err))
 	}
 	if err := s.validateVerification(); err != nil {

@@ -35,33 +35,54 @@ const (
 
 // addServerFlags binds the flags of the ports.
 func (s *Settings) addServerFlags(fs *pflag.FlagSet) {
-	fs.StringVar(&s.Address, "address", s.Address, "address that --port is bound to, and if it is given --read-only-port")
-	fs.Int32Var(&s.Port, "port", s.Port, "port of the kubelet's API, with TLS, authentication and authorization; without --kubeconfig it is opened if there is a way to authenticate clients, such as --client-ca-file")
+	fs.StringVar(&s.Address, "address", s.Address, "address that --port is bound to, and if it is given "+
+		"--read-only-port")
+	fs.Int32Var(&s.Port, "port", s.Port, "port of the kubelet's API, with TLS, authentication and authorization; "+
+		"without --kubeconfig it is opened if there is a way to authenticate clients, such as --client-ca-file")
 	fs.BoolVar(s.EnableServer, "enable-server", *s.EnableServer, "open --port")
-	fs.Int32Var(&s.ReadOnlyPort, "read-only-port", s.ReadOnlyPort, "port of /healthz, /pods and /metrics, without authentication, on 127.0.0.1 unless --address is given; 0 for none")
+	fs.Int32Var(&s.ReadOnlyPort, "read-only-port", s.ReadOnlyPort, "port of /healthz, /pods and /metrics, without "+
+		"authentication, on 127.0.0.1 unless --address is given; 0 for none")
 	fs.Int32Var(s.HealthzPort, "healthz-port", *s.HealthzPort, "port of /healthz alone; 0 for none")
-	fs.StringVar(&s.HealthzBindAddress, "healthz-bind-address", s.HealthzBindAddress, "address that the healthz port is bound to")
+	fs.StringVar(&s.HealthzBindAddress, "healthz-bind-address", s.HealthzBindAddress,
+		"address that the healthz port is bound to")
 
-	fs.StringVar(&s.TLSCertFile, "tls-cert-file", s.TLSCertFile, "certificate of --port in PEM (default: one that signs itself, in --cert-dir)")
+	fs.StringVar(&s.TLSCertFile, "tls-cert-file", s.TLSCertFile, "certificate of --port in PEM (default: one that "+
+		"signs itself, in --cert-dir)")
 	fs.StringVar(&s.TLSPrivateKeyFile, "tls-private-key-file", s.TLSPrivateKeyFile, "key of --tls-cert-file")
-	fs.StringVar(&s.TLSMinVersion, "tls-min-version", s.TLSMinVersion, "lowest version of TLS: VersionTLS12 or VersionTLS13 (default: VersionTLS12)")
-	fs.StringSliceVar(&s.TLSCipherSuites, "tls-cipher-suites", s.TLSCipherSuites, "cipher suites of TLS 1.2 (default: those of Go)")
-	fs.BoolVar(&s.ServerTLSBootstrap, "rotate-server-certificates", s.ServerTLSBootstrap, "request the certificate of --port from the cluster, and a new one when it is about to expire")
-	fs.BoolVar(s.EnableDebuggingHandlers, "enable-debugging-handlers", *s.EnableDebuggingHandlers, "serve logs of containers and commands in them on --port")
-	fs.BoolVar(&s.EnableContentionProfiling, "contention-profiling", s.EnableContentionProfiling, "measure where the agent waits for locks, for /debug/pprof/block")
-	fs.DurationVar(&s.StreamingConnectionIdleTimeout.Duration, "streaming-connection-idle-timeout", s.StreamingConnectionIdleTimeout.Duration, "time after which a session of exec, attach or port-forward ends in which nothing is sent; 0 for no limit")
+	fs.StringVar(&s.TLSMinVersion, "tls-min-version", s.TLSMinVersion,
+		"lowest version of TLS: VersionTLS12 or VersionTLS13 (default: VersionTLS12)")
+	fs.StringSliceVar(&s.TLSCipherSuites, "tls-cipher-suites", s.TLSCipherSuites,
+		"cipher suites of TLS 1.2 (default: those of Go)")
+	fs.BoolVar(&s.ServerTLSBootstrap, "rotate-server-certificates", s.ServerTLSBootstrap,
+		"request the certificate of --port from the cluster, and a new one when it is about to expire")
+	fs.BoolVar(s.EnableDebuggingHandlers, "enable-debugging-handlers", *s.EnableDebuggingHandlers,
+		"serve logs of containers and commands in them on --port")
+	fs.BoolVar(&s.EnableContentionProfiling, "contention-profiling", s.EnableContentionProfiling,
+		"measure where the agent waits for locks, for /debug/pprof/block")
+	fs.DurationVar(&s.StreamingConnectionIdleTimeout.Duration, "streaming-connection-idle-timeout",
+		s.StreamingConnectionIdleTimeout.Duration, "time after which a session of exec, attach or port-forward ends "+
+			"in which nothing is sent; 0 for no limit")
 
 	authn, authz := &s.Authentication, &s.Authorization
-	fs.StringVar(&authn.X509.ClientCAFile, "client-ca-file", authn.X509.ClientCAFile, "certificate authorities in PEM that sign the certificates of clients of --port")
-	fs.BoolVar(authn.Anonymous.Enabled, "anonymous-auth", *authn.Anonymous.Enabled, "let clients of --port without credentials be system:anonymous")
-	fs.Var(optionalBool{&authn.Webhook.Enabled}, "authentication-token-webhook", "have the API server review bearer tokens of clients of --port (default true with --kubeconfig)")
+	fs.StringVar(&authn.X509.ClientCAFile, "client-ca-file", authn.X509.ClientCAFile,
+		"certificate authorities in PEM that sign the certificates of clients of --port")
+	fs.BoolVar(authn.Anonymous.Enabled, "anonymous-auth", *authn.Anonymous.Enabled,
+		"let clients of --port without credentials be system:anonymous")
+	fs.Var(optionalBool{&authn.Webhook.Enabled}, "authentication-token-webhook",
+		"have the API server review bearer tokens of clients of --port (default true with --kubeconfig)")
 	fs.Lookup("authentication-token-webhook").NoOptDefVal = "true"
-	fs.DurationVar(&authn.Webhook.CacheTTL.Duration, "authentication-token-webhook-cache-ttl", authn.Webhook.CacheTTL.Duration, "time that a reviewed token is valid")
-	fs.StringVar(&authz.Mode, "authorization-mode", authz.Mode, "AlwaysAllow or Webhook, in which the API server reviews requests to --port (default: Webhook with --kubeconfig, else only system:masters are allowed)")
-	fs.StringVar(&s.TokenAuthFile, "token-auth-file", "", "bearer tokens of clients of --port, with lines of token,user,uid,\"group,...\"; kubelet has no such flag")
-	fs.StringVar(&s.RBACFile, "authorization-rbac-file", "", "ClusterRoles and ClusterRoleBindings for clients of --port, in place of --authorization-mode; kubelet has no such flag")
-	fs.DurationVar(&authz.Webhook.CacheAuthorizedTTL.Duration, "authorization-webhook-cache-authorized-ttl", authz.Webhook.CacheAuthorizedTTL.Duration, "time that a reviewed permission is valid")
-	fs.DurationVar(&authz.Webhook.CacheUnauthorizedTTL.Duration, "authorization-webhook-cache-unauthorized-ttl", authz.Webhook.CacheUnauthorizedTTL.Duration, "time that a refusal is valid")
+	fs.DurationVar(&authn.Webhook.CacheTTL.Duration, "authentication-token-webhook-cache-ttl",
+		authn.Webhook.CacheTTL.Duration, "time that a reviewed token is valid")
+	fs.StringVar(&authz.Mode, "authorization-mode", authz.Mode, "AlwaysAllow or Webhook, in which the API server "+
+		"reviews requests to --port (default: Webhook with --kubeconfig, else only system:masters are allowed)")
+	fs.StringVar(&s.TokenAuthFile, "token-auth-file", "", "bearer tokens of clients of --port, with lines of "+
+		"token,user,uid,\"group,...\"; kubelet has no such flag")
+	fs.StringVar(&s.RBACFile, "authorization-rbac-file", "", "ClusterRoles and ClusterRoleBindings for clients of "+
+		"--port, in place of --authorization-mode; kubelet has no such flag")
+	fs.DurationVar(&authz.Webhook.CacheAuthorizedTTL.Duration, "authorization-webhook-cache-authorized-ttl",
+		authz.Webhook.CacheAuthorizedTTL.Duration, "time that a reviewed permission is valid")
+	fs.DurationVar(&authz.Webhook.CacheUnauthorizedTTL.Duration, "authorization-webhook-cache-unauthorized-ttl",
+		authz.Webhook.CacheUnauthorizedTTL.Duration, "time that a refusal is valid")
 }
 
 // serverDefaults are kubelet's, except those that depend on other settings, see resolveServer.
@@ -96,15 +117,18 @@ func (s *Settings) resolveServer(fs *pflag.FlagSet, fields []string) {
 	if s.Authorization.Mode == "" && s.Kubeconfig != "" && s.RBACFile == "" {
 		s.Authorization.Mode = Webhook
 	}
-	canAuthenticate := s.Kubeconfig != "" || authn.X509.ClientCAFile != "" || s.TokenAuthFile != "" || *authn.Anonymous.Enabled
+	canAuthenticate := s.Kubeconfig != "" || authn.X509.ClientCAFile != "" || s.TokenAuthFile != "" ||
+		*authn.Anonymous.Enabled
 	if *s.EnableServer && !canAuthenticate {
 		if fs.Changed("port") || slices.Contains(fields, "port") {
-			s.Warnings = append(s.Warnings, fmt.Sprintf("port %d is not opened: without --kubeconfig, --client-ca-file, --token-auth-file or --anonymous-auth no client could be authenticated", s.Port))
+			s.Warnings = append(s.Warnings, fmt.Sprintf("port %d is not opened: without --kubeconfig, "+
+				"--client-ca-file, --token-auth-file or --anonymous-auth no client could be authenticated", s.Port))
 		}
 		*s.EnableServer = false
 	}
 	if *s.EnableServer && *authn.Anonymous.Enabled && s.Authorization.Mode == AlwaysAllow {
-		s.Warnings = append(s.Warnings, fmt.Sprintf("everybody who reaches port %d can run commands in all containers: --anonymous-auth with --authorization-mode=AlwaysAllow", s.Port))
+		s.Warnings = append(s.Warnings, fmt.Sprintf("everybody who reaches port %d can run commands in all "+
+			"containers: --anonymous-auth with --authorization-mode=AlwaysAllow", s.Port))
 	}
 }
 
@@ -129,28 +153,35 @@ func (s *Settings) validateServer() (errs []error) {
 		errs = append(errs, errors.New("tlsCertFile and tlsPrivateKeyFile belong together"))
 	}
 	if s.ServerTLSBootstrap && s.TLSCertFile != "" {
-		errs = append(errs, errors.New("serverTLSBootstrap: the certificate is that of tlsCertFile; give one of the two"))
+		errs = append(errs,
+			errors.New("serverTLSBootstrap: the certificate is that of tlsCertFile; give one of the two"))
 	}
 	if s.ServerTLSBootstrap && s.Kubeconfig == "" {
-		errs = append(errs, errors.New("serverTLSBootstrap: there is no cluster to request a certificate from without --kubeconfig"))
+		errs = append(errs, errors.New("serverTLSBootstrap: there is no cluster to request a certificate from "+
+			"without --kubeconfig"))
 	}
 	if *s.Authentication.Webhook.Enabled && s.Kubeconfig == "" {
-		errs = append(errs, errors.New("authentication.webhook.enabled: there is no API server to review tokens without --kubeconfig"))
+		errs = append(errs, errors.New("authentication.webhook.enabled: there is no API server to review tokens "+
+			"without --kubeconfig"))
 	}
 	switch s.Authorization.Mode {
 	case "", AlwaysAllow:
 	case Webhook:
 		if s.Kubeconfig == "" {
-			errs = append(errs, errors.New("authorization.mode Webhook: there is no API server to review requests without --kubeconfig"))
+			errs = append(errs, errors.New("authorization.mode Webhook: there is no API server to review requests "+
+				"without --kubeconfig"))
 		}
 	default:
 		errs = append(errs, fmt.Errorf("authorization.mode %q: must be AlwaysAllow or Webhook", s.Authorization.Mode))
 	}
 	if s.RBACFile != "" && s.Authorization.Mode != "" {
-		errs = append(errs, fmt.Errorf("authorization.mode %s: --authorization-rbac-file is in its place; give one of the two", s.Authorization.Mode))
+		errs = append(errs,
+			fmt.Errorf("authorization.mode %s: --authorization-rbac-file is in its place; give one of the two",
+				s.Authorization.Mode))
 	}
 	for field, ttl := range map[string]time.Duration{
-		"authentication.webhook.cacheTTL": s.Authentication.Webhook.CacheTTL.Duration, "authorization.webhook.cacheAuthorizedTTL": s.Authorization.Webhook.CacheAuthorizedTTL.Duration,
+		"authentication.webhook.cacheTTL":            s.Authentication.Webhook.CacheTTL.Duration,
+		"authorization.webhook.cacheAuthorizedTTL":   s.Authorization.Webhook.CacheAuthorizedTTL.Duration,
 		"authorization.webhook.cacheUnauthorizedTTL": s.Authorization.Webhook.CacheUnauthorizedTTL.Duration,
 	} {
 		if ttl < 0 {

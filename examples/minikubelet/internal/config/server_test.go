@@ -48,7 +48,8 @@ func TestServer(t *testing.T) {
 			opts, err := s.NodeOptions()
 			require.NoError(t, err)
 			assert.EqualValues(t, 10250, opts.Port)
-			assert.Equal(t, []string{"InPlacePodVerticalScalingInitContainers", "RestartAllContainersOnContainerExits", "InPlacePodLevelResourcesVerticalScaling", "ExtendWebSocketsToKubelet"}, opts.DeclaredFeatures)
+			assert.Equal(t, []string{"InPlacePodVerticalScalingInitContainers", "RestartAllContainersOnContainerExits",
+				"InPlacePodLevelResourcesVerticalScaling", "ExtendWebSocketsToKubelet"}, opts.DeclaredFeatures)
 		}},
 		{"a node without a port", "enableServer: false\n", []string{"--kubeconfig=k"}, func(t *testing.T, s *Settings) {
 			opts, err := s.NodeOptions()
@@ -62,7 +63,8 @@ func TestServer(t *testing.T) {
 			assert.NotContains(t, opts.DeclaredFeatures, "ExtendWebSocketsToKubelet")
 		}},
 		{"flags over fields", "address: 192.0.2.1\nauthentication: {webhook: {enabled: true, cacheTTL: 1m}}\nauthorization: {mode: AlwaysAllow}\ntlsMinVersion: VersionTLS13\ntlsCurvePreferences: [29]\n",
-			[]string{"--kubeconfig=k", "--authentication-token-webhook=false", "--anonymous-auth", "--tls-cipher-suites=TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256"}, func(t *testing.T, s *Settings) {
+			[]string{"--kubeconfig=k", "--authentication-token-webhook=false", "--anonymous-auth",
+				"--tls-cipher-suites=TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256"}, func(t *testing.T, s *Settings) {
 				assert.False(t, *s.Authentication.Webhook.Enabled)
 				assert.Equal(t, "192.0.2.1", s.ReadOnlyAddress)
 				opts, err := s.TLS()
@@ -110,7 +112,8 @@ func TestServerThatIsWrong(t *testing.T) {
 }
 
 func TestEffective(t *testing.T) {
-	s, err := parsed(t, header+"maxPods: 7\nhairpinMode: none\nauthentication: {x509: {clientCAFile: /ca}}\nlogging: {format: json, verbosity: 2}\nregisterNode: true\nfeatureGates: {PodLevelResourceManagers: true}\n",
+	s, err := parsed(t, header+"maxPods: 7\nhairpinMode: none\nauthentication: {x509: {clientCAFile: "+
+		"/ca}}\nlogging: {format: json, verbosity: 2}\nregisterNode: true\nfeatureGates: {PodLevelResourceManagers: true}\n",
 		"--max-pods=8", "--manifest-url-header=Authorization:secret")
 	require.NoError(t, err)
 	fields, err := s.Effective(Detected{Verbosity: 4})
@@ -133,21 +136,25 @@ func TestEffective(t *testing.T) {
 
 // What was detected wins, and the embedded runtime has neither cgroups nor a collection of images.
 func TestEffectiveIsWhatWasDetected(t *testing.T) {
-	const config = header + "cgroupDriver: cgroupfs\nimageGCHighThresholdPercent: 70\nimageGCLowThresholdPercent: 60\npodPidsLimit: 9\n"
+	const config = header + "cgroupDriver: cgroupfs\nimageGCHighThresholdPercent: 70\nimageGCLowThresholdPercent: " +
+		"60\npodPidsLimit: 9\n"
 	s, err := parsed(t, config, "--container-runtime-endpoint=unix:///cri.sock")
 	require.NoError(t, err)
 	effective := func(d Detected) map[string]any {
 		fields, err := s.Effective(d)
 		require.NoError(t, err)
 		out := map[string]any{}
-		for _, name := range []string{"cgroupDriver", "cgroupRoot", "cgroupsPerQOS", "resolvConf", "imageGCHighThresholdPercent", "imageGCLowThresholdPercent", "imageMinimumGCAge", "imageMaximumGCAge", "podPidsLimit"} {
+		for _, name := range []string{"cgroupDriver", "cgroupRoot", "cgroupsPerQOS", "resolvConf",
+			"imageGCHighThresholdPercent", "imageGCLowThresholdPercent", "imageMinimumGCAge", "imageMaximumGCAge",
+			"podPidsLimit"} {
 			if value, ok := fields[name]; ok {
 				out[name] = value
 			}
 		}
 		return out
 	}
-	images := map[string]any{"imageGCHighThresholdPercent": 70.0, "imageGCLowThresholdPercent": 60.0, "imageMinimumGCAge": "2m0s", "imageMaximumGCAge": "0s"}
+	images := map[string]any{"imageGCHighThresholdPercent": 70.0, "imageGCLowThresholdPercent": 60.0,
+		"imageMinimumGCAge": "2m0s", "imageMaximumGCAge": "0s"}
 	want := map[string]any{"cgroupDriver": "cgroupfs", "cgroupRoot": "/", "cgroupsPerQOS": true, "podPidsLimit": 9.0}
 	maps.Copy(want, images)
 	assert.Equal(t, want, effective(Detected{}), "the runtime does not say")
@@ -157,5 +164,6 @@ func TestEffectiveIsWhatWasDetected(t *testing.T) {
 
 	s, err = parsed(t, config)
 	require.NoError(t, err)
-	assert.Equal(t, map[string]any{"cgroupsPerQOS": false, "imageGCHighThresholdPercent": 100.0, "podPidsLimit": 9.0}, effective(Detected{CgroupDriver: "cgroupfs"}))
+	assert.Equal(t, map[string]any{"cgroupsPerQOS": false, "imageGCHighThresholdPercent": 100.0, "podPidsLimit": 9.0},
+		effective(Detected{CgroupDriver: "cgroupfs"}))
 }

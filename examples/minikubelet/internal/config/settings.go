@@ -49,7 +49,8 @@ type Settings struct {
 	Embedded bool
 	// RuntimeCgroups is the cgroup of the container runtime, for statistics (--runtime-cgroups).
 	RuntimeCgroups string
-	// ImageCredentialProviderConfig and ImageCredentialProviderBinDir are the paths of the credential provider plugins, see CredentialProviders.
+	// ImageCredentialProviderConfig and ImageCredentialProviderBinDir are the paths of the credential provider plugins,
+	// see CredentialProviders.
 	ImageCredentialProviderConfig, ImageCredentialProviderBinDir string
 	// ResetMemoryState replaces a state of the memory manager that cannot be used (--reset-memory-manager-state).
 	ResetMemoryState bool
@@ -168,7 +169,8 @@ func def[T comparable](field *T, value T) {
 // absolute makes the paths of flags absolute: the path of a manifest is part of the
 // identity of its pod.
 func (s *Settings) absolute() error {
-	for _, p := range append([]*string{&s.RootDir, &s.StaticPodPath, &s.ObjectsPath, &s.PodLogsDir, &s.LogLinksDir, &s.CheckpointDir, &s.CheckpointKey,
+	for _, p := range append([]*string{&s.RootDir, &s.StaticPodPath, &s.ObjectsPath, &s.PodLogsDir, &s.LogLinksDir,
+		&s.CheckpointDir, &s.CheckpointKey,
 		&s.ImageCredentialProviderConfig, &s.ImageCredentialProviderBinDir}, s.clusterPaths()...) {
 		if *p == "" {
 			continue

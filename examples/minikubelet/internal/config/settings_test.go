@@ -72,7 +72,8 @@ func TestSettings(t *testing.T) {
 			assert.Empty(t, *s.ResolverConfig)
 		}},
 		{"flags over the file, wherever they stand", header + "maxPods: 7\nhealthzPort: 1\nclusterDNS: [10.0.0.10]\nlogging: {verbosity: 3}\nrunOnce: true\n",
-			[]string{"--max-pods=9", "--healthz-port=2", "--cluster-dns=10.0.0.11,10.0.0.12", "-v", "1", "--runonce=false"}, func(t *testing.T, s *Settings) {
+			[]string{"--max-pods=9", "--healthz-port=2", "--cluster-dns=10.0.0.11,10.0.0.12", "-v", "1",
+				"--runonce=false"}, func(t *testing.T, s *Settings) {
 				assert.Equal(t, int32(9), s.MaxPods)
 				assert.Equal(t, int32(2), *s.HealthzPort)
 				assert.Equal(t, []string{"10.0.0.11", "10.0.0.12"}, s.ClusterDNS)
@@ -115,24 +116,31 @@ func TestSettings(t *testing.T) {
 			assert.Empty(t, s.Warnings)
 		}},
 		{"a URL of manifests by flags", header + "staticPodURLHeader: {X-Token: [a, b]}\n",
-			[]string{"--manifest-url=https://host/flag", "--manifest-url-header", "a:hello,b:again", "--manifest-url-header=b:beautiful", "--http-check-frequency=7s"}, func(t *testing.T, s *Settings) {
+			[]string{"--manifest-url=https://host/flag", "--manifest-url-header", "a:hello,b:again",
+				"--manifest-url-header=b:beautiful", "--http-check-frequency=7s"}, func(t *testing.T, s *Settings) {
 				assert.Equal(t, "https://host/flag", s.StaticPodURL)
 				assert.Equal(t, map[string][]string{"a": {"hello"}, "b": {"again", "beautiful"}}, s.StaticPodURLHeader)
 				assert.Equal(t, 7*time.Second, s.HTTPCheckFrequency.Duration)
 				assert.Empty(t, s.Warnings)
 			}},
 		{"what has no effect is named", header + "volumePluginDir: /x\nregisterWithTaints: [{key: a, effect: NoExecute}]\nlogging: {flushFrequency: 5s, verbosity: 1}\nhairpinMode: none\n",
-			[]string{"--feature-gates=PodLevelResourceManagers=true", "--register-node=false", "--windows-service", "--log-text-split-stream", "--log-text-info-buffer-size=1M", "--log-json-split-stream=true", "--log-json-info-buffer-size=1M"}, func(t *testing.T, s *Settings) {
+			[]string{"--feature-gates=PodLevelResourceManagers=true", "--register-node=false", "--windows-service",
+				"--log-text-split-stream", "--log-text-info-buffer-size=1M", "--log-json-split-stream=true",
+				"--log-json-info-buffer-size=1M"}, func(t *testing.T, s *Settings) {
 				all := strings.Join(s.Warnings, "\n")
-				for _, name := range []string{"field volumePluginDir ", "field logging.flushFrequency ", "field hairpinMode ", "feature gate PodLevelResourceManagers ", "--register-node, registerWithTaints: no effect without --kubeconfig", "--windows-service ",
-					"--log-text-split-stream ", "--log-text-info-buffer-size ", "--log-json-split-stream ", "--log-json-info-buffer-size "} {
+				for _, name := range []string{"field volumePluginDir ", "field logging.flushFrequency ",
+					"field hairpinMode ", "feature gate PodLevelResourceManagers ",
+					"--register-node, registerWithTaints: no effect without --kubeconfig", "--windows-service ",
+					"--log-text-split-stream ", "--log-text-info-buffer-size ", "--log-json-split-stream ",
+					"--log-json-info-buffer-size "} {
 					assert.Contains(t, all, name)
 				}
 				assert.NotContains(t, all, "verbosity")
 				assert.Len(t, s.Warnings, 10)
 			}},
 		{"zero values, as kubeadm writes them, request nothing", header + "cpuManagerReconcilePeriod: 0s\nmemorySwap: {}\nshutdownGracePeriod: 0s\nshutdownGracePeriodCriticalPods: 0s\nvolumeStatsAggPeriod: 0s\n" +
-			"logging: {flushFrequency: 0, options: {json: {infoBufferSize: \"0\"}, text: {infoBufferSize: \"0\"}}, verbosity: 0}\n", nil, func(t *testing.T, s *Settings) {
+			"logging: {flushFrequency: 0, options: {json: {infoBufferSize: \"0\"}, text: {infoBufferSize: \"0\"}}, " +
+			"verbosity: 0}\n", nil, func(t *testing.T, s *Settings) {
 			assert.Empty(t, s.Warnings)
 		}},
 		{"limits and security", header + "seccompDefault: true\ncpuCFSQuota: false\ncpuCFSQuotaPeriod: 5ms\nsingleProcessOOMKill: true\nallowedUnsafeSysctls: [kernel.msg*]\n",
@@ -157,7 +165,8 @@ func TestSettings(t *testing.T) {
 		{"no cgroups by flag", "", []string{"--container-runtime-endpoint=/run/cri.sock", "--cgroups-per-qos=false"}, noCgroups},
 		{"no cgroups with the embedded runtime", "", nil, noCgroups},
 		{"limits and security by flags", header + "seccompDefault: false\ncpuCFSQuota: true\n",
-			[]string{"--container-runtime-endpoint=/run/cri.sock", "--seccomp-default", "--cpu-cfs-quota=false", "--cpu-cfs-quota-period=7ms", "--allowed-unsafe-sysctls=net.core.somaxconn,kernel.sem"},
+			[]string{"--container-runtime-endpoint=/run/cri.sock", "--seccomp-default", "--cpu-cfs-quota=false",
+				"--cpu-cfs-quota-period=7ms", "--allowed-unsafe-sysctls=net.core.somaxconn,kernel.sem"},
 			func(t *testing.T, s *Settings) {
 				assert.True(t, *s.SeccompDefault)
 				assert.False(t, *s.CPUCFSQuota)
@@ -178,7 +187,8 @@ func TestSettings(t *testing.T) {
 			assert.Equal(t, int64(1<<30), r.Memory().Value())
 			require.Len(t, s.Warnings, 1)
 			assert.Contains(t, s.Warnings[0], "reservedSystemCPUs 0-1,4: their number counts")
-			assert.Equal(t, map[string]string{"cpu": "100m", "memory": "1Gi"}, s.SystemReserved, "the settings stay as they were given")
+			assert.Equal(t, map[string]string{"cpu": "100m", "memory": "1Gi"}, s.SystemReserved,
+				"the settings stay as they were given")
 		}},
 		{"reserved CPUs by flag", header + "reservedSystemCPUs: 0-1,4\n", []string{"--reserved-cpus=3", "--kube-reserved=cpu=2"}, func(t *testing.T, s *Settings) {
 			r, err := s.Reserved()
@@ -186,7 +196,8 @@ func TestSettings(t *testing.T) {
 			assert.Equal(t, int64(1000), r.Cpu().MilliValue())
 		}},
 		{"reservations and rates by flags", header + "systemReserved: {cpu: 100m}\nregistryPullQPS: 1\npodsPerCore: 3\n",
-			[]string{"--system-reserved=cpu=1", "--kube-reserved=memory=1Gi,cpu=500m", "--registry-qps=0", "--registry-burst=3", "--pod-max-pids=-1", "--pods-per-core=2"}, func(t *testing.T, s *Settings) {
+			[]string{"--system-reserved=cpu=1", "--kube-reserved=memory=1Gi,cpu=500m", "--registry-qps=0",
+				"--registry-burst=3", "--pod-max-pids=-1", "--pods-per-core=2"}, func(t *testing.T, s *Settings) {
 				r, err := s.Reserved()
 				require.NoError(t, err)
 				assert.Equal(t, int64(1500), r.Cpu().MilliValue())
@@ -216,7 +227,8 @@ func parentOf(t *testing.T, s *Settings, driver string) string {
 	cgroups, err := s.Cgroups(func() string { return driver })
 	require.NoError(t, err)
 	require.NotNil(t, cgroups)
-	return cgroups.Parent(&v1.Pod{ObjectMeta: metav1.ObjectMeta{UID: "u"}, Status: v1.PodStatus{QOSClass: v1.PodQOSGuaranteed}})
+	return cgroups.Parent(&v1.Pod{ObjectMeta: metav1.ObjectMeta{UID: "u"},
+		Status: v1.PodStatus{QOSClass: v1.PodQOSGuaranteed}})
 }
 
 func noCgroups(t *testing.T, s *Settings) {
@@ -278,7 +290,8 @@ func TestSettingsThatAreWrong(t *testing.T) {
 		{"name of the node", "", []string{"--hostname-override=my node"}, []string{`the name of the node, "my node"`, "--hostname-override"}},
 		{"no YAML", "{", nil, []string{"kubelet.yaml"}},
 		{"several at once", header + "readOnlyPort: 70000\nmaxPods: -1\nsyncFrequency: -1s\nclusterDNS: [dns]\nsystemReserved: {cpu: lots}\ncrashLoopBackOff: {maxContainerRestartPeriod: 1h}\n",
-			[]string{"--healthz-port=-1"}, []string{"readOnlyPort 70000", "healthzPort -1", "maxPods -1", "syncFrequency -1s", `clusterDNS "dns"`, "systemReserved.cpu", "maxContainerRestartPeriod 1h0m0s"}},
+			[]string{"--healthz-port=-1"}, []string{"readOnlyPort 70000", "healthzPort -1", "maxPods -1",
+				"syncFrequency -1s", `clusterDNS "dns"`, "systemReserved.cpu", "maxContainerRestartPeriod 1h0m0s"}},
 		{"negative rates", header + "podsPerCore: -1\nregistryPullQPS: -1\n", nil, []string{"podsPerCore -1", "registryPullQPS -1"}},
 		{"reserved CPUs", header + "reservedSystemCPUs: 0-x\n", nil, []string{`reservedSystemCPUs "0-x"`}},
 		{"reserved CPUs beyond any machine", "", []string{"--reserved-cpus=0-99999999999"}, []string{"reservedSystemCPUs", "there is no CPU 99999999999"}},
@@ -312,14 +325,17 @@ func TestSettingsThatAreWrong(t *testing.T) {
 // Files in a directory replace fields of the file, and flags those of all files.
 func TestDirectoryOfConfigurations(t *testing.T) {
 	dir := t.TempDir()
-	write(t, filepath.Join(dir, "main.yaml"), header+"maxPods: 1\nseccompDefault: false\nclusterDNS: [10.0.0.1, 10.0.0.2]\nsystemReserved: {cpu: 100m}\nsyncFrequency: 7s\n")
+	write(t, filepath.Join(dir, "main.yaml"), header+"maxPods: 1\nseccompDefault: false\nclusterDNS: [10.0.0.1, "+
+		"10.0.0.2]\nsystemReserved: {cpu: 100m}\nsyncFrequency: 7s\n")
 	parts := filepath.Join(dir, "parts")
 	require.NoError(t, os.MkdirAll(filepath.Join(parts, "sub"), 0o700))
 	write(t, filepath.Join(parts, "10-a.conf"), header+"maxPods: 2\nseccompDefault: true\nstaticPodPath: m\n")
-	write(t, filepath.Join(parts, "20-b.conf"), header+"maxPods: 3\nclusterDNS: [10.0.0.3]\nsystemReserved: {memory: 1Gi}\nvolumePluginDir: /x\n")
+	write(t, filepath.Join(parts, "20-b.conf"), header+"maxPods: 3\nclusterDNS: [10.0.0.3]\nsystemReserved: "+
+		"{memory: 1Gi}\nvolumePluginDir: /x\n")
 	write(t, filepath.Join(parts, "30-c.yaml"), "this is not read")
 	write(t, filepath.Join(parts, "sub", "d.conf"), header+"registryBurst: 4\n")
-	s, err := Parse([]string{"--config", filepath.Join(dir, "main.yaml"), "--config-dir", parts, "--container-runtime-endpoint=/run/cri.sock", "--registry-burst=5"})
+	s, err := Parse([]string{"--config", filepath.Join(dir, "main.yaml"), "--config-dir", parts,
+		"--container-runtime-endpoint=/run/cri.sock", "--registry-burst=5"})
 	require.NoError(t, err)
 	assert.Equal(t, int32(3), s.MaxPods)
 	assert.True(t, *s.SeccompDefault)
@@ -364,7 +380,8 @@ func write(t *testing.T, path, content string) {
 
 func TestUsage(t *testing.T) {
 	usage := Flags().FlagUsages()
-	for _, name := range []string{"--config", "--pod-manifest-path", "--container-runtime-endpoint", "--runonce", "--v"} {
+	for _, name := range []string{"--config", "--pod-manifest-path", "--container-runtime-endpoint",
+		"--runonce", "--v"} {
 		assert.Contains(t, usage, name)
 	}
 	assert.NotContains(t, usage, "windows-service", "what has no effect is not advertised")

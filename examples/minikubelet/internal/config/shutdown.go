@@ -35,7 +35,8 @@ func (s *Settings) ShutdownPeriods() shutdown.Periods {
 	}
 	var periods []shutdown.Period
 	for _, p := range s.ShutdownGracePeriodByPodPriority {
-		periods = append(periods, shutdown.Period{Priority: p.Priority, GracePeriod: podspec.Seconds(p.ShutdownGracePeriodSeconds)})
+		periods = append(periods, shutdown.Period{Priority: p.Priority,
+			GracePeriod: podspec.Seconds(p.ShutdownGracePeriodSeconds)})
 	}
 	return shutdown.ByPriority(periods...)
 }
@@ -57,20 +58,26 @@ func (s *Settings) ShutdownStateDir() string {
 	return s.RootDir
 }
 
-// validateShutdown judges as kubelet does. It also refuses negative periods of priorities, which a kubelet would take for 0.
+// validateShutdown judges as kubelet does. It also refuses negative periods of priorities, which a kubelet would take
+// for 0.
 func (s *Settings) validateShutdown() (errs []error) {
-	total, critical, priorities := s.ShutdownGracePeriod.Duration, s.ShutdownGracePeriodCriticalPods.Duration, s.ShutdownGracePeriodByPodPriority
+	total, critical, priorities := s.ShutdownGracePeriod.Duration, s.ShutdownGracePeriodCriticalPods.Duration,
+		s.ShutdownGracePeriodByPodPriority
 	if s.gateOn(shutdownGate) {
 		if critical > total {
-			errs = append(errs, fmt.Errorf("shutdownGracePeriodCriticalPods %s: must not be more than shutdownGracePeriod %s", critical, total))
+			errs = append(errs, fmt.Errorf("shutdownGracePeriodCriticalPods %s: must not be more than "+
+				"shutdownGracePeriod %s", critical, total))
 		}
-		for field, d := range map[string]time.Duration{"shutdownGracePeriod": total, "shutdownGracePeriodCriticalPods": critical} {
+		for field, d := range map[string]time.Duration{"shutdownGracePeriod": total,
+			"shutdownGracePeriodCriticalPods": critical} {
 			if d < 0 || d > 0 && d < time.Second {
 				errs = append(errs, fmt.Errorf("%s %s: must be 0 or at least 1s", field, d))
 			}
 		}
 	} else if total > 0 || critical > 0 {
-		errs = append(errs, fmt.Errorf("shutdownGracePeriod and shutdownGracePeriodCriticalPods need the feature gate %s", shutdownGate))
+		errs = append(errs,
+			fmt.Errorf("shutdownGracePeriod and shutdownGracePeriodCriticalPods need the feature gate %s",
+				shutdownGate))
 	}
 	if len(priorities) == 0 {
 		return errs
@@ -78,11 +85,13 @@ func (s *Settings) validateShutdown() (errs []error) {
 	if !s.gateOn(priorityGate) {
 		errs = append(errs, fmt.Errorf("shutdownGracePeriodByPodPriority needs the feature gate %s", priorityGate))
 	} else if total > 0 || critical > 0 {
-		errs = append(errs, errors.New("shutdownGracePeriodByPodPriority: cannot be given beside shutdownGracePeriod and shutdownGracePeriodCriticalPods"))
+		errs = append(errs, errors.New("shutdownGracePeriodByPodPriority: cannot be given beside "+
+			"shutdownGracePeriod and shutdownGracePeriodCriticalPods"))
 	}
 	for _, p := range priorities {
 		if n := p.ShutdownGracePeriodSeconds; n < 0 || n > podspec.MaxSeconds {
-			errs = append(errs, fmt.Errorf("shutdownGracePeriodByPodPriority: shutdownGracePeriodSeconds %d of priority %d: must not be negative, nor more than %d", n, p.Priority, podspec.MaxSeconds))
+			errs = append(errs, fmt.Errorf("shutdownGracePeriodByPodPriority: shutdownGracePeriodSeconds %d of "+
+				"priority %d: must not be negative, nor more than %d", n, p.Priority, podspec.MaxSeconds))
 		}
 	}
 	return errs

@@ -25,7 +25,8 @@ func TestShutdownSettings(t *testing.T) {
 		"priority": {config: "shutdownGracePeriodByPodPriority: [{priority: 100, shutdownGracePeriodSeconds: 5}, {priority: 0, shutdownGracePeriodSeconds: 60}]\n", want: shutdown.Periods{period(0, 60), period(100, 5)}},
 		"gate off": {config: "featureGates: {GracefulNodeShutdown: false}\n"},
 		"the gate of priorities off": {
-			config: "featureGates: {GracefulNodeShutdownBasedOnPodPriority: false}\nshutdownGracePeriod: 30s\n", want: shutdown.Periods{period(0, 30), period(2_000_000_000, 0)},
+			config: "featureGates: {GracefulNodeShutdownBasedOnPodPriority: false}\nshutdownGracePeriod: 30s\n",
+			want:   shutdown.Periods{period(0, 30), period(2_000_000_000, 0)},
 		},
 
 		"critical above total": {config: "shutdownGracePeriod: 10s\nshutdownGracePeriodCriticalPods: 30s\n", err: "shutdownGracePeriodCriticalPods 30s: must not be more than shutdownGracePeriod 10s"},
@@ -34,12 +35,14 @@ func TestShutdownSettings(t *testing.T) {
 		"negative":             {config: "shutdownGracePeriod: -10s\nshutdownGracePeriodCriticalPods: -20s\n", err: "shutdownGracePeriod -10s: must be 0 or at least 1s"},
 		"without the gate":     {config: "featureGates: {GracefulNodeShutdown: false}\nshutdownGracePeriod: 10s\n", err: "need the feature gate GracefulNodeShutdown"},
 		"priorities without the gate": {
-			config: "featureGates: {GracefulNodeShutdownBasedOnPodPriority: false}\nshutdownGracePeriodByPodPriority: [{priority: 0, shutdownGracePeriodSeconds: 60}]\n",
-			err:    "shutdownGracePeriodByPodPriority needs the feature gate GracefulNodeShutdownBasedOnPodPriority",
+			config: "featureGates: {GracefulNodeShutdownBasedOnPodPriority: " +
+				"false}\nshutdownGracePeriodByPodPriority: [{priority: 0, shutdownGracePeriodSeconds: 60}]\n",
+			err: "shutdownGracePeriodByPodPriority needs the feature gate GracefulNodeShutdownBasedOnPodPriority",
 		},
 		"both": {config: "shutdownGracePeriod: 10s\nshutdownGracePeriodByPodPriority: [{priority: 0, shutdownGracePeriodSeconds: 60}]\n", err: "cannot be given beside shutdownGracePeriod"},
 		"negative seconds": {
-			config: "shutdownGracePeriodByPodPriority: [{priority: 7, shutdownGracePeriodSeconds: -1}]\n", err: "shutdownGracePeriodSeconds -1 of priority 7: must not be negative",
+			config: "shutdownGracePeriodByPodPriority: [{priority: 7, shutdownGracePeriodSeconds: -1}]\n",
+			err:    "shutdownGracePeriodSeconds -1 of priority 7: must not be negative",
 		},
 		"too many seconds": {config: "shutdownGracePeriodByPodPriority: [{priority: 7, shutdownGracePeriodSeconds: 9223372036854775807}]\n", err: "nor more than"},
 	} {

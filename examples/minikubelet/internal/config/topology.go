@@ -30,13 +30,22 @@ const (
 
 // addTopologyFlags binds the flags of what places containers.
 func (s *Settings) addTopologyFlags(fs *pflag.FlagSet) {
-	fs.StringVar(&s.CPUManagerPolicy, "cpu-manager-policy", s.CPUManagerPolicy, "static gives containers of Guaranteed pods that request whole CPUs CPUs of their own; none does not")
-	fs.Var(cliflag.NewMapStringStringNoSplit(&s.CPUManagerPolicyOptions), "cpu-manager-policy-options", "an option of the static policy, as in full-pcpus-only=true; can be repeated")
-	fs.DurationVar(&s.CPUManagerReconcilePeriod.Duration, "cpu-manager-reconcile-period", s.CPUManagerReconcilePeriod.Duration, "accepted as kubelet's; the CPUs of running containers are changed at once")
-	fs.BoolVar(&s.ResetCPUs, "reset-cpu-manager-state", false, "drop the assignments of CPUs in cpu_manager_state that do not go with the policy or the machine, also while their pods run: those that do are kept; kubelet has no such flag")
-	fs.StringVar(&s.TopologyManagerPolicy, "topology-manager-policy", s.TopologyManagerPolicy, "how close the resources of a container have to be: none, best-effort, restricted or single-numa-node")
-	fs.StringVar(&s.TopologyManagerScope, "topology-manager-scope", s.TopologyManagerScope, "what has to be close: the resources of each container, or those of the pod")
-	fs.Var(cliflag.NewMapStringString(&s.TopologyManagerPolicyOptions), "topology-manager-policy-options", "options of the topology policy, as in prefer-closest-numa-nodes=true,max-allowable-numa-nodes=10")
+	fs.StringVar(&s.CPUManagerPolicy, "cpu-manager-policy", s.CPUManagerPolicy,
+		"static gives containers of Guaranteed pods that request whole CPUs CPUs of their own; none does not")
+	fs.Var(cliflag.NewMapStringStringNoSplit(&s.CPUManagerPolicyOptions), "cpu-manager-policy-options",
+		"an option of the static policy, as in full-pcpus-only=true; can be repeated")
+	fs.DurationVar(&s.CPUManagerReconcilePeriod.Duration, "cpu-manager-reconcile-period",
+		s.CPUManagerReconcilePeriod.Duration,
+		"accepted as kubelet's; the CPUs of running containers are changed at once")
+	fs.BoolVar(&s.ResetCPUs, "reset-cpu-manager-state", false, "drop the assignments of CPUs in cpu_manager_state "+
+		"that do not go with the policy or the machine, also while their pods run: those that do are kept; kubelet "+
+		"has no such flag")
+	fs.StringVar(&s.TopologyManagerPolicy, "topology-manager-policy", s.TopologyManagerPolicy,
+		"how close the resources of a container have to be: none, best-effort, restricted or single-numa-node")
+	fs.StringVar(&s.TopologyManagerScope, "topology-manager-scope", s.TopologyManagerScope,
+		"what has to be close: the resources of each container, or those of the pod")
+	fs.Var(cliflag.NewMapStringString(&s.TopologyManagerPolicyOptions), "topology-manager-policy-options",
+		"options of the topology policy, as in prefer-closest-numa-nodes=true,max-allowable-numa-nodes=10")
 }
 
 // topologyDefaults are kubelet's.
@@ -50,11 +59,14 @@ func topologyDefaults(c *KubeletConfiguration) {
 // warnTopology adds a warning for what has no effect.
 func (s *Settings) warnTopology() {
 	if s.ReservedSystemCPUs != "" && (s.CPUManagerPolicy != cpuPolicyStatic || s.Embedded) {
-		s.less(fmt.Sprintf("reservedSystemCPUs %s: their number counts for what pods can request; containers are kept off them only with cpuManagerPolicy static and its option %s", s.ReservedSystemCPUs, cpus.OptionStrictReservation),
+		s.less(fmt.Sprintf("reservedSystemCPUs %s: their number counts for what pods can request; containers are "+
+			"kept off them only with cpuManagerPolicy static and its option %s", s.ReservedSystemCPUs,
+			cpus.OptionStrictReservation),
 			"reservedSystemCPUs", "--reserved-cpus")
 	}
 	if s.Embedded && s.CPUManagerPolicy == cpuPolicyStatic {
-		s.less("cpuManagerPolicy static: an effect only with a container runtime endpoint", "cpuManagerPolicy", "--cpu-manager-policy")
+		s.less("cpuManagerPolicy static: an effect only with a container runtime endpoint", "cpuManagerPolicy",
+			"--cpu-manager-policy")
 	}
 }
 
@@ -63,12 +75,14 @@ func (s *Settings) validateTopology() (errs []error) {
 	switch p := s.TopologyManagerPolicy; p {
 	case topology.PolicyNone, topology.PolicyBestEffort, topology.PolicyRestricted, topology.PolicySingleNUMANode:
 	default:
-		errs = append(errs, fmt.Errorf("topologyManagerPolicy %q: must be %s, %s, %s or %s", p, topology.PolicyNone, topology.PolicyBestEffort, topology.PolicyRestricted, topology.PolicySingleNUMANode))
+		errs = append(errs, fmt.Errorf("topologyManagerPolicy %q: must be %s, %s, %s or %s", p, topology.PolicyNone,
+			topology.PolicyBestEffort, topology.PolicyRestricted, topology.PolicySingleNUMANode))
 	}
 	switch scope := topology.Scope(s.TopologyManagerScope); scope {
 	case topology.ScopeContainer, topology.ScopePod:
 	default:
-		errs = append(errs, fmt.Errorf("topologyManagerScope %q: must be %s or %s", scope, topology.ScopeContainer, topology.ScopePod))
+		errs = append(errs, fmt.Errorf("topologyManagerScope %q: must be %s or %s", scope, topology.ScopeContainer,
+			topology.ScopePod))
 	}
 	if s.TopologyManagerPolicy != topology.PolicyNone { // otherwise kubelet does not read them
 		if _, err := topology.ParsePolicyOptions(s.TopologyManagerPolicyOptions); err != nil {
@@ -83,7 +97,8 @@ func (s *Settings) validateTopology() (errs []error) {
 	case cpuPolicyStatic:
 		errs = append(errs, s.validateCPUOptions()...)
 	default:
-		errs = append(errs, fmt.Errorf("cpuManagerPolicy %q: must be %s or %s", s.CPUManagerPolicy, cpuPolicyNone, cpuPolicyStatic))
+		errs = append(errs, fmt.Errorf("cpuManagerPolicy %q: must be %s or %s", s.CPUManagerPolicy,
+			cpuPolicyNone, cpuPolicyStatic))
 	}
 	return errs
 }
@@ -106,7 +121,8 @@ func (s *Settings) validateCPUOptions() (errs []error) {
 		}
 	}
 	if reserved, err := s.Reserved(); err == nil && reserved.Cpu().Sign() <= 0 && !s.Embedded {
-		errs = append(errs, errors.New("cpuManagerPolicy static: no CPU is reserved; give systemReserved or kubeReserved some cpu, or set reservedSystemCPUs"))
+		errs = append(errs, errors.New("cpuManagerPolicy static: no CPU is reserved; give systemReserved or "+
+			"kubeReserved some cpu, or set reservedSystemCPUs"))
 	}
 	return errs
 }

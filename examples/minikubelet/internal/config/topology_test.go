@@ -15,12 +15,17 @@ func TestTopology(t *testing.T) {
 	s, err := Parse([]string{"--pod-manifest-path=/etc/m", endpoint})
 	require.NoError(t, err)
 	assert.False(t, s.StaticCPUs())
-	assert.Equal(t, []string{"none", "none", "container"}, []string{s.CPUManagerPolicy, s.TopologyManagerPolicy, s.TopologyManagerScope})
+	assert.Equal(t, []string{"none", "none", "container"}, []string{s.CPUManagerPolicy, s.TopologyManagerPolicy,
+		s.TopologyManagerScope})
 
 	s, err = Parse([]string{
-		"--pod-manifest-path=/etc/m", endpoint, "--cpu-manager-policy=static", "--cpu-manager-policy-options=full-pcpus-only=true", "--cpu-manager-policy-options=distribute-cpus-across-numa=true",
-		"--topology-manager-policy=restricted", "--topology-manager-scope=pod", "--topology-manager-policy-options=prefer-closest-numa-nodes=true,max-allowable-numa-nodes=9",
-		"--system-reserved=cpu=500m", "--kube-reserved=cpu=600m", "--feature-gates=DisableCPUQuotaWithExclusiveCPUs=false", "--reset-cpu-manager-state",
+		"--pod-manifest-path=/etc/m", endpoint, "--cpu-manager-policy=static",
+		"--cpu-manager-policy-options=full-pcpus-only=true",
+		"--cpu-manager-policy-options=distribute-cpus-across-numa=true",
+		"--topology-manager-policy=restricted", "--topology-manager-scope=pod",
+		"--topology-manager-policy-options=prefer-closest-numa-nodes=true,max-allowable-numa-nodes=9",
+		"--system-reserved=cpu=500m", "--kube-reserved=cpu=600m",
+		"--feature-gates=DisableCPUQuotaWithExclusiveCPUs=false", "--reset-cpu-manager-state",
 	})
 	require.NoError(t, err)
 	assert.Empty(t, s.Warnings)
@@ -35,7 +40,8 @@ func TestTopology(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, topology.PolicyOptions{PreferClosest: true, MaxAllowable: 9}, topts)
 
-	s, err = Parse([]string{"--pod-manifest-path=/etc/m", endpoint, "--cpu-manager-policy=static", "--reserved-cpus=0,4"})
+	s, err = Parse([]string{"--pod-manifest-path=/etc/m", endpoint, "--cpu-manager-policy=static",
+		"--reserved-cpus=0,4"})
 	require.NoError(t, err)
 	opts, err = s.CPUOptions()
 	require.NoError(t, err)
@@ -59,7 +65,8 @@ func TestTopologyThatCannotBe(t *testing.T) {
 		{append(static, "--cpu-manager-policy-options=distribute-cpus-across-numa=true", "--feature-gates=CPUManagerPolicyBetaOptions=false"), "needs the feature gate CPUManagerPolicyBetaOptions"},
 		{append(static, "--cpu-manager-policy-options=fast=true"), `option "fast" is unknown`},
 	} {
-		_, err := Parse(append([]string{"--pod-manifest-path=/etc/m", "--container-runtime-endpoint=unix:///run/c.sock"}, tc.args...))
+		_, err := Parse(append([]string{"--pod-manifest-path=/etc/m",
+			"--container-runtime-endpoint=unix:///run/c.sock"}, tc.args...))
 		assert.ErrorContains(t, err, tc.err, tc.args)
 	}
 }

@@ -19,7 +19,8 @@ func (s *Settings) IDsPerPod() int64 {
 // validateUsers judges as kubelet does; one with more IDs than half of all ends when it starts.
 func (s *Settings) validateUsers() error {
 	if n := s.IDsPerPod(); n < users.Unit || n%users.Unit != 0 || n > 1<<31 {
-		return fmt.Errorf("userNamespaces.idsPerPod %d: must be a multiple of %d, up to %d", n, users.Unit, int64(1<<31))
+		return fmt.Errorf("userNamespaces.idsPerPod %d: must be a multiple of %d, up to %d", n,
+			users.Unit, int64(1<<31))
 	}
 	return nil
 }

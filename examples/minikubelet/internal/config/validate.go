@@ -26,7 +26,8 @@ func (s *Settings) validate() error {
 	if name, err := s.NodeName(); err != nil {
 		errs = append(errs, err)
 	} else if problems := validation.IsDNS1123Subdomain(name); len(problems) > 0 {
-		errs = append(errs, fmt.Errorf("the name of the node, %q: %s; give another one with --hostname-override", name, strings.Join(problems, "; ")))
+		errs = append(errs, fmt.Errorf("the name of the node, %q: %s; give another one with --hostname-override", name,
+			strings.Join(problems, "; ")))
 	}
 	if !slices.Contains(terminal.Modes(), s.Show) {
 		errs = append(errs, fmt.Errorf("--show %q: must be auto, table, lines or none", s.Show))
@@ -43,7 +44,8 @@ func (s *Settings) validate() error {
 		}
 	}
 	if n := s.MaxParallelImagePulls; n != nil && (*n < 1 || *n > 1 && *s.SerializeImagePulls) {
-		errs = append(errs, fmt.Errorf("maxParallelImagePulls %d: must be at least 1, and no more beside serializeImagePulls", *n))
+		errs = append(errs, fmt.Errorf("maxParallelImagePulls %d: must be at least 1, and no more beside "+
+			"serializeImagePulls", *n))
 	}
 	errs = append(errs, s.validateGates())
 	errs = append(errs, s.validateImageGC()...)
@@ -74,7 +76,8 @@ func (s *Settings) validate() error {
 		errs = append(errs, fmt.Errorf("podsPerCore %d: must not be negative", s.PodsPerCore))
 	}
 	if *s.RegistryPullQPS < 0 || s.RegistryBurst < 0 {
-		errs = append(errs, fmt.Errorf("registryPullQPS %d and registryBurst %d: must not be negative", *s.RegistryPullQPS, s.RegistryBurst))
+		errs = append(errs, fmt.Errorf("registryPullQPS %d and registryBurst %d: must not be negative",
+			*s.RegistryPullQPS, s.RegistryBurst))
 	}
 	if _, err := s.Reserved(); err != nil {
 		errs = append(errs, err)
@@ -85,13 +88,15 @@ func (s *Settings) validate() error {
 // validateImageGC judges as kubelet does.
 func (s *Settings) validateImageGC() (errs []error) {
 	high, low := *s.ImageGCHighThresholdPercent, *s.ImageGCLowThresholdPercent
-	for field, percent := range map[string]int32{"imageGCHighThresholdPercent": high, "imageGCLowThresholdPercent": low} {
+	for field, percent := range map[string]int32{"imageGCHighThresholdPercent": high,
+		"imageGCLowThresholdPercent": low} {
 		if percent < 0 || percent > 100 {
 			errs = append(errs, fmt.Errorf("%s %d: must be between 0 and 100", field, percent))
 		}
 	}
 	if low >= high {
-		errs = append(errs, fmt.Errorf("imageGCLowThresholdPercent %d: must be less than imageGCHighThresholdPercent %d", low, high))
+		errs = append(errs,
+			fmt.Errorf("imageGCLowThresholdPercent %d: must be less than imageGCHighThresholdPercent %d", low, high))
 	}
 	minAge, maxAge := s.ImageMinimumGCAge.Duration, s.ImageMaximumGCAge.Duration
 	for field, age := range map[string]time.Duration{"imageMinimumGCAge": minAge, "imageMaximumGCAge": maxAge} {
@@ -100,7 +105,8 @@ func (s *Settings) validateImageGC() (errs []error) {
 		}
 	}
 	if maxAge > 0 && maxAge <= minAge {
-		errs = append(errs, fmt.Errorf("imageMaximumGCAge %s: must be greater than imageMinimumGCAge %s", maxAge, minAge))
+		errs = append(errs, fmt.Errorf("imageMaximumGCAge %s: must be greater than imageMinimumGCAge %s", maxAge,
+			minAge))
 	}
 	return errs
 }
@@ -181,7 +187,8 @@ func (s *Settings) CheckReservedCPUs(online string) error {
 		return fmt.Errorf("the CPUs that are online: %w", err)
 	}
 	if offline := reserved.Difference(machine); !offline.IsEmpty() {
-		return fmt.Errorf("reservedSystemCPUs %q: not online: %s; the machine has %s", s.ReservedSystemCPUs, offline, machine)
+		return fmt.Errorf("reservedSystemCPUs %q: not online: %s; the machine has %s", s.ReservedSystemCPUs, offline,
+			machine)
 	}
 	return nil
 }

@@ -8,7 +8,8 @@ import (
 
 const (
 	// verificationFields are the fields about the right to an image (KEP-2535).
-	verificationFields = "imagePullCredentialsVerificationPolicy preloadedImagesVerificationAllowlist featureGates." + verificationGate
+	verificationFields = "imagePullCredentialsVerificationPolicy preloadedImagesVerificationAllowlist featureGates." +
+		verificationGate
 
 	verificationGate = "KubeletEnsureSecretPulledImages"
 )
@@ -21,7 +22,8 @@ func (s *Settings) VerifiesImages() bool {
 
 // ImageVerification returns which images are verified.
 func (s *Settings) ImageVerification() records.Options {
-	return records.Options{Policy: records.Policy(s.ImagePullCredentialsVerificationPolicy), Allowlist: s.PreloadedImagesVerificationAllowlist}
+	return records.Options{Policy: records.Policy(s.ImagePullCredentialsVerificationPolicy),
+		Allowlist: s.PreloadedImagesVerificationAllowlist}
 }
 
 // verification sets the default of the policy, as in kubelet.
@@ -35,7 +37,8 @@ func (s *Settings) verification() {
 func (s *Settings) validateVerification() error {
 	if on, given := s.FeatureGates[verificationGate]; given && !on {
 		if s.ImagePullCredentialsVerificationPolicy != "" || len(s.PreloadedImagesVerificationAllowlist) > 0 {
-			return fmt.Errorf("imagePullCredentialsVerificationPolicy and preloadedImagesVerificationAllowlist have no effect with the feature gate %s=false; remove them or the gate", verificationGate)
+			return fmt.Errorf("imagePullCredentialsVerificationPolicy and preloadedImagesVerificationAllowlist have "+
+				"no effect with the feature gate %s=false; remove them or the gate", verificationGate)
 		}
 		return nil
 	}

@@ -23,8 +23,9 @@ func TestVerificationOfImages(t *testing.T) {
 		{name: "gate", args: []string{runtime, "--feature-gates=KubeletEnsureSecretPulledImages=false"}, off: true},
 		{
 			name: "list", args: []string{runtime}, effective: "NeverVerifyAllowlistedImages",
-			config: "imagePullCredentialsVerificationPolicy: NeverVerifyAllowlistedImages\npreloadedImagesVerificationAllowlist: [reg.example/*]\n",
-			want:   records.Options{Policy: records.NeverVerifyAllowlistedImages, Allowlist: []string{"reg.example/*"}},
+			config: "imagePullCredentialsVerificationPolicy: " +
+				"NeverVerifyAllowlistedImages\npreloadedImagesVerificationAllowlist: [reg.example/*]\n",
+			want: records.Options{Policy: records.NeverVerifyAllowlistedImages, Allowlist: []string{"reg.example/*"}},
 		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

@@ -37,8 +37,8 @@ func NewClient(socket string, dialer *net.Dialer) *Client {
 	}}
 }
 
-// Do makes a request; the caller closes the body of the answer. The error wraps [ErrNoAgent] if there is no connection, and is an [*AnswerError] if the
-// answer is not 200.
+// Do makes a request; the caller closes the body of the answer. The error wraps [ErrNoAgent] if there is no connection,
+// and is an [*AnswerError] if the answer is not 200.
 func (c *Client) Do(ctx context.Context, method, path string, query url.Values) (*http.Response, error) {
 	req, err := http.NewRequestWithContext(ctx, method, "http://agent"+path+"?"+query.Encode(), nil)
 	if err != nil {
@@ -49,7 +49,8 @@ func (c *Client) Do(ctx context.Context, method, path string, query url.Values) 
 		if unwrapped := (*url.Error)(nil); errors.As(err, &unwrapped) {
 			err = unwrapped.Err
 		}
-		return nil, fmt.Errorf("%w on %s: %w; is it running, as this user and with this --root-dir?", ErrNoAgent, c.socket, err)
+		return nil, fmt.Errorf("%w on %s: %w; is it running, as this user and with this --root-dir?",
+			ErrNoAgent, c.socket, err)
 	}
 	if resp.StatusCode != http.StatusOK {
 		defer func() { _ = resp.Body.Close() }()

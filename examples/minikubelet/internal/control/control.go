@@ -25,8 +25,8 @@ import (
 const (
 	// GonePath answers GET with the pods that are gone, a JSON list of [recent.Gone].
 	GonePath = "/gone"
-	// EventsPath followed by a UID answers GET with the latest events of that pod, without one with those of all pods, a JSON
-	// list of [runtime.Event], the oldest first.
+	// EventsPath followed by a UID answers GET with the latest events of that pod, without one with those of all pods,
+	// a JSON list of [runtime.Event], the oldest first.
 	EventsPath = "/events/"
 	// ImagesPath answers GET with the images, and with what a collection would remove, as a
 	// [gc.ImagePreview] in JSON. With the parameter goal=all it is [gc.AllUnusedImages].
@@ -34,13 +34,15 @@ const (
 	// ImageGCPath answers POST, when images were collected, with [Collected] in JSON. It has
 	// the parameter of ImagesPath.
 	ImageGCPath = "/images/gc"
-	// DiskPath answers GET with what the agent and its runtime have on the disk, as [Disk] in JSON. It has the parameter of ImagesPath.
+	// DiskPath answers GET with what the agent and its runtime have on the disk, as [Disk] in JSON. It has the
+	// parameter of ImagesPath.
 	DiskPath = "/disk"
 	// HistoryPath answers GET with the pods that have a history, as [Histories] in JSON.
 	// Followed by a UID it answers with the history of that pod, a sequence
 	// of [history.Entry] values in JSON; with the query follow=true also what comes later.
 	HistoryPath = "/history/"
-	// ResourcesPath answers GET with the CPUs, memory, devices and claims that containers hold, a JSON list of [Holding].
+	// ResourcesPath answers GET with the CPUs, memory, devices and claims that containers hold, a JSON list of
+	// [Holding].
 	ResourcesPath = "/resources"
 	// ProblemsPath answers GET with the manifests that cannot be used, a JSON list of [Problem].
 	ProblemsPath = "/problems"
@@ -87,7 +89,8 @@ type Disk struct {
 
 // DiskItem is something on the disk.
 type DiskItem struct {
-	// Kind is "image", "container", "sandbox", "logs", "pod", or "agent" for what the agent keeps in its root directory.
+	// Kind is "image", "container", "sandbox", "logs", "pod", or "agent" for what the agent keeps in its root
+	// directory.
 	Kind string `json:"kind"`
 	// Name is an ID, the name of an image, or a path.
 	Name string `json:"name"`
@@ -153,7 +156,8 @@ func Handler(node Node, stop *Stop, opts server.Options) http.Handler {
 	mux.HandleFunc("GET "+GonePath, func(w http.ResponseWriter, _ *http.Request) { answer(w, node.Gone()) })
 	mux.HandleFunc("GET "+ProblemsPath, func(w http.ResponseWriter, _ *http.Request) { answer(w, node.Problems()) })
 	mux.HandleFunc("GET "+ResourcesPath, func(w http.ResponseWriter, _ *http.Request) { answer(w, node.Holdings()) })
-	mux.HandleFunc("GET "+EventsPath+"{$}", func(w http.ResponseWriter, _ *http.Request) { answer(w, node.AllEvents()) })
+	mux.HandleFunc("GET "+EventsPath+"{$}",
+		func(w http.ResponseWriter, _ *http.Request) { answer(w, node.AllEvents()) })
 	mux.HandleFunc("GET "+EventsPath+"{uid}", func(w http.ResponseWriter, req *http.Request) {
 		answer(w, node.Events(types.UID(req.PathValue("uid"))))
 	})

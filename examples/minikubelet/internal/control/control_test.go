@@ -63,30 +63,37 @@ func (node) CollectImages(_ context.Context, goal gc.ImageGoal) control.Collecte
 }
 
 func TestImages(t *testing.T) {
-	for query, goal := range map[string]gc.ImageGoal{"": gc.ImagesToThresholds, "?goal=all": gc.AllUnusedImages, "?goal=x": gc.ImagesToThresholds} {
+	for query, goal := range map[string]gc.ImageGoal{"": gc.ImagesToThresholds, "?goal=all": gc.AllUnusedImages,
+		"?goal=x": gc.ImagesToThresholds} {
 		var preview gc.ImagePreview
-		require.NoError(t, json.NewDecoder(request(t, control.NewStop(), "GET", control.ImagesPath+query).Body).Decode(&preview))
+		require.NoError(t,
+			json.NewDecoder(request(t, control.NewStop(), "GET", control.ImagesPath+query).Body).Decode(&preview))
 		assert.Equal(t, goal, preview.Input.Goal)
 		var disk control.Disk
-		require.NoError(t, json.NewDecoder(request(t, control.NewStop(), "GET", control.DiskPath+query).Body).Decode(&disk))
+		require.NoError(t,
+			json.NewDecoder(request(t, control.NewStop(), "GET", control.DiskPath+query).Body).Decode(&disk))
 		assert.Equal(t, []control.DiskItem{{Kind: "image", Name: string(goal)}}, disk.Items)
 		var done control.Collected
-		require.NoError(t, json.NewDecoder(request(t, control.NewStop(), "POST", control.ImageGCPath+query).Body).Decode(&done))
+		require.NoError(t,
+			json.NewDecoder(request(t, control.NewStop(), "POST", control.ImageGCPath+query).Body).Decode(&done))
 		assert.Equal(t, "goal "+string(goal), done.Error)
 	}
-	assert.Equal(t, http.StatusNotFound, request(t, control.NewStop(), "GET", control.ImageGCPath).Code, "a GET changes nothing")
+	assert.Equal(t, http.StatusNotFound, request(t, control.NewStop(), "GET", control.ImageGCPath).Code,
+		"a GET changes nothing")
 }
 
 func (node) History() history.Store {
 	var h fake.History
-	h.Record(runtime.Record{Pod: runtime.PodRef{UID: "u1", Name: "web"}, Stage: runtime.StageSeen, Kind: runtime.KindContainerRunning})
+	h.Record(runtime.Record{Pod: runtime.PodRef{UID: "u1", Name: "web"}, Stage: runtime.StageSeen,
+		Kind: runtime.KindContainerRunning})
 	return &h
 }
 
 func request(t *testing.T, stop *control.Stop, method, path string) *httptest.ResponseRecorder {
 	t.Helper()
 	rec := httptest.NewRecorder()
-	control.Handler(node{}, stop, server.Options{}).ServeHTTP(rec, httptest.NewRequestWithContext(t.Context(), method, path, nil))
+	control.Handler(node{}, stop, server.Options{}).ServeHTTP(rec,
+		httptest.NewRequestWithContext(t.Context(), method, path, nil))
 	return rec
 }
 

@@ -34,7 +34,8 @@ func Holdings(pods []podresources.Pod) []Holding {
 				add(string(v1.ResourceCPU), c.CPUs.String(), "")
 			}
 			for _, m := range c.Memory {
-				add(string(m.Resource), resource.NewQuantity(int64(m.Size), resource.BinarySI).String(), m.Nodes.String())
+				add(string(m.Resource), resource.NewQuantity(int64(m.Size), resource.BinarySI).String(),
+					m.Nodes.String())
 			}
 			for _, d := range c.Devices {
 				add(string(d.Resource), strings.Join(d.IDs, ","), d.Nodes.String())

@@ -82,16 +82,19 @@ func Decide(s *config.Settings, f Facts) (p Plan) {
 	refuse(f.Swap, s.FailSwapOn, "failSwapOn", "swap is on")
 	refuse(f.CgroupV1, s.FailCgroupV1, "failCgroupV1", "the machine has cgroup v1")
 	if f.CgroupV1 && s.SingleProcessOOMKill != nil && !*s.SingleProcessOOMKill {
-		p.Refused = append(p.Refused, errors.New("singleProcessOOMKill: false needs cgroup v2, and the machine has cgroup v1; remove it"))
+		p.Refused = append(p.Refused, errors.New("singleProcessOOMKill: false needs cgroup v2, and the machine has "+
+			"cgroup v1; remove it"))
 	}
 	if len(accepted) > 0 && !s.Embedded {
 		p.Warnings = append(p.Warnings, "A kubelet would not start on this machine: "+strings.Join(accepted, ", "))
 	}
 	if f.Swap && !ptr.Deref(s.FailSwapOn, false) && !f.Noswap {
-		p.Warnings = append(p.Warnings, "Swap is on, and this kernel has no tmpfs option noswap: secrets and other volumes in memory may be written to the disk")
+		p.Warnings = append(p.Warnings, "Swap is on, and this kernel has no tmpfs option noswap: secrets and other "+
+			"volumes in memory may be written to the disk")
 	}
 	if f.CgroupV1 && s.MemorySwap.SwapBehavior == "LimitedSwap" {
-		p.Warnings = append(p.Warnings, "memorySwap.swapBehavior LimitedSwap has no effect on a machine with cgroup v1: containers get no swap")
+		p.Warnings = append(p.Warnings, "memorySwap.swapBehavior LimitedSwap has no effect on a machine with cgroup "+
+			"v1: containers get no swap")
 	}
 	p.kernel(s, f)
 	if score := strconv.Itoa(int(*s.OOMScoreAdj)); f.OOMScoreAdj != "" && f.OOMScoreAdj != score {
@@ -123,7 +126,8 @@ func (p *Plan) kernel(s *config.Settings, f Facts) {
 		case !readable:
 			p.Refused = append(p.Refused, fmt.Errorf("protectKernelDefaults: sysctl %s cannot be read", dotted))
 		default:
-			p.Refused = append(p.Refused, fmt.Errorf("protectKernelDefaults: sysctl %s is %s, and must be %s", dotted, value, required[name]))
+			p.Refused = append(p.Refused, fmt.Errorf("protectKernelDefaults: sysctl %s is %s, and must be %s", dotted,
+				value, required[name]))
 		}
 	}
 }

@@ -24,7 +24,8 @@ func settings(t *testing.T, content string, args ...string) *config.Settings {
 	t.Helper()
 	if content != "" {
 		path := filepath.Join(t.TempDir(), "kubelet.yaml")
-		require.NoError(t, os.WriteFile(path, []byte("apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"+content), 0o600))
+		require.NoError(t, os.WriteFile(path, []byte("apiVersion: kubelet.config.k8s.io/v1beta1\nkind: "+
+			"KubeletConfiguration\n"+content), 0o600))
 		args = append(args, "--config", path)
 	}
 	s, err := config.Parse(args)
@@ -38,14 +39,16 @@ const cri = "--container-runtime-endpoint=/run/cri.sock"
 func TestSwapAndCgroupV1(t *testing.T) {
 	bad := good()
 	bad.Swap, bad.CgroupV1, bad.Noswap = true, true, false
-	const inMemory = "Swap is on, and this kernel has no tmpfs option noswap: secrets and other volumes in memory may be written to the disk"
+	const inMemory = "Swap is on, and this kernel has no tmpfs option noswap: secrets and other volumes in memory " +
+		"may be written to the disk"
 	for name, tc := range map[string]struct {
 		settings *config.Settings
 		refused  []string
 		warnings []string
 	}{
 		"a node by its defaults": {settings(t, "maxPods: 7\n", cri), []string{
-			"failSwapOn: swap is on; remove it, or set failSwapOn to false", "failCgroupV1: the machine has cgroup v1; remove it, or set failCgroupV1 to false",
+			"failSwapOn: swap is on; remove it, or set failSwapOn to false",
+			"failCgroupV1: the machine has cgroup v1; remove it, or set failCgroupV1 to false",
 		}, nil},
 		"a node that accepts both":       {settings(t, "failSwapOn: false\nfailCgroupV1: false\n", cri), nil, []string{inMemory}},
 		"a flag wins":                    {settings(t, "failSwapOn: false\n", cri, "--fail-swap-on", "--fail-cgroupv1=false"), []string{"failSwapOn: swap is on; remove it, or set failSwapOn to false"}, nil},
@@ -117,12 +120,14 @@ func TestTheProcess(t *testing.T) {
 
 // What may not be set is one error, in one line.
 func TestWhatCannotBeSet(t *testing.T) {
-	p := Plan{Writes: []Write{{oomScoreFile, "-999"}, {sysctls + "kernel/panic", "10"}, {sysctls + "vm/panic_on_oom", "0"}}, OpenFiles: 1_000_000}
+	p := Plan{Writes: []Write{{oomScoreFile, "-999"}, {sysctls + "kernel/panic", "10"},
+		{sysctls + "vm/panic_on_oom", "0"}}, OpenFiles: 1_000_000}
 	got := map[string]string{}
 	var limit uint64
 	good := func(path, value string) error { got[path] = value; return nil }
 	require.NoError(t, p.Apply(good, func(n uint64) error { limit = n; return nil }))
-	assert.Equal(t, map[string]string{oomScoreFile: "-999", sysctls + "kernel/panic": "10", sysctls + "vm/panic_on_oom": "0"}, got)
+	assert.Equal(t, map[string]string{oomScoreFile: "-999", sysctls + "kernel/panic": "10",
+		sysctls + "vm/panic_on_oom": "0"}, got)
 	assert.Equal(t, uint64(1_000_000), limit)
 
 	clear(got)
@@ -132,7 +137,8 @@ func TestWhatCannotBeSet(t *testing.T) {
 		}
 		return &fs.PathError{Op: "open", Path: path, Err: syscall.EACCES}
 	}, func(uint64) error { return syscall.EPERM })
-	require.EqualError(t, err, "cannot set oom_score_adj=-999, vm.panic_on_oom=0, open files=1000000: permission denied; operation not permitted")
+	require.EqualError(t, err, "cannot set oom_score_adj=-999, vm.panic_on_oom=0, open files=1000000: permission "+
+		"denied; operation not permitted")
 	assert.Equal(t, []string{"/proc/sys/kernel/panic"}, func() (paths []string) {
 		for path := range maps.Keys(got) {
 			paths = append(paths, path)

@@ -22,7 +22,8 @@ func TestNoswap(t *testing.T) {
 // and lower its limit.
 func TestSet(t *testing.T) {
 	if os.Getenv("HOST_TEST_CHILD") != "" {
-		p := Decide(settings(t, "", cri, "--oom-score-adj=777", "--max-open-files=512"), Facts{OOMScoreAdj: Read().OOMScoreAdj, OpenFiles: Read().OpenFiles})
+		p := Decide(settings(t, "", cri, "--oom-score-adj=777", "--max-open-files=512"),
+			Facts{OOMScoreAdj: Read().OOMScoreAdj, OpenFiles: Read().OpenFiles})
 		require.NoError(t, p.Set())
 		now := Read()
 		assert.Equal(t, "777", now.OOMScoreAdj)

@@ -16,17 +16,21 @@ func Ago(d time.Duration) metav1.Time { return metav1.NewTime(Noon.Add(-d)) }
 
 // Running returns the status of a container that runs.
 func Running(name string, ready bool) v1.ContainerStatus {
-	return v1.ContainerStatus{Name: name, Ready: ready, Started: new(true), State: v1.ContainerState{Running: &v1.ContainerStateRunning{}}}
+	return v1.ContainerStatus{Name: name, Ready: ready, Started: new(true),
+		State: v1.ContainerState{Running: &v1.ContainerStateRunning{}}}
 }
 
 // Waiting returns the status of a container that waits.
 func Waiting(name, reason, message string) v1.ContainerStatus {
-	return v1.ContainerStatus{Name: name, State: v1.ContainerState{Waiting: &v1.ContainerStateWaiting{Reason: reason, Message: message}}}
+	return v1.ContainerStatus{Name: name,
+		State: v1.ContainerState{Waiting: &v1.ContainerStateWaiting{Reason: reason, Message: message}}}
 }
 
 // Ended returns the status of a container that has ended.
 func Ended(name, reason string, code, signal int32) v1.ContainerStatus {
-	return v1.ContainerStatus{Name: name, State: v1.ContainerState{Terminated: &v1.ContainerStateTerminated{Reason: reason, ExitCode: code, Signal: signal}}}
+	return v1.ContainerStatus{Name: name,
+		State: v1.ContainerState{Terminated: &v1.ContainerStateTerminated{Reason: reason,
+			ExitCode: code, Signal: signal}}}
 }
 
 // Restarted adds n restarts, the last of them some time before [Noon].

@@ -93,7 +93,8 @@ func (p *Pods) Event(e runtime.Event) {
 
 // sameEvent reports whether b is a repeat of a.
 func sameEvent(a, b runtime.Event) bool {
-	return a.Pod == b.Pod && a.FieldPath == b.FieldPath && a.Type == b.Type && a.Reason == b.Reason && a.Message == b.Message &&
+	return a.Pod == b.Pod && a.FieldPath == b.FieldPath && a.Type == b.Type && a.Reason == b.Reason &&
+		a.Message == b.Message &&
 		a.First == b.First // after a pause an event is a new one
 }
 
@@ -201,7 +202,8 @@ func (p *Pods) Gone() []Gone {
 // withStatus returns a copy of the pod with its last status.
 func (r *record) withStatus() *v1.Pod {
 	if r.pod == nil {
-		return &v1.Pod{ObjectMeta: metav1.ObjectMeta{UID: r.ref.UID, Namespace: r.ref.Namespace, Name: r.ref.Name}, Status: r.status}
+		return &v1.Pod{ObjectMeta: metav1.ObjectMeta{UID: r.ref.UID, Namespace: r.ref.Namespace, Name: r.ref.Name},
+			Status: r.status}
 	}
 	pod := *r.pod
 	pod.Status = r.status

@@ -36,7 +36,8 @@ func FromEnvironment() *Notifier {
 
 // Run reports to systemd that the agent is ready, when the channel is closed. From then on it reports
 // that the agent is healthy while healthy returns nil. When ctx ends, it reports that the agent stops,
-// and returns nil. failed is called with errors of messages. Until the agent is ready, systemd's TimeoutStartSec bounds the start.
+// and returns nil. failed is called with errors of messages. Until the agent is ready, systemd's TimeoutStartSec bounds
+// the start.
 func (n *Notifier) Run(ctx context.Context, ready <-chan struct{}, healthy func() error, failed func(error)) error {
 	send := func(state string) {
 		if err := n.send(ctx, state); err != nil {

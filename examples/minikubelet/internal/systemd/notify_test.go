@@ -57,7 +57,8 @@ func received(t *testing.T, l *net.UnixConn) (next func() string) {
 }
 
 func TestNotify(t *testing.T) {
-	for name, socket := range map[string]string{"path": filepath.Join(t.TempDir(), "s"), "abstract": fmt.Sprintf("@kubeletkit-%d-%s", os.Getpid(), t.Name())} {
+	for name, socket := range map[string]string{"path": filepath.Join(t.TempDir(), "s"),
+		"abstract": fmt.Sprintf("@kubeletkit-%d-%s", os.Getpid(), t.Name())} {
 		t.Run(name, func(t *testing.T) {
 			l := listen(t, socket)
 			t.Setenv("WATCHDOG_USEC", "20000")

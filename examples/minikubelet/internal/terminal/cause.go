@@ -10,8 +10,9 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
-// causeOf returns why the newest instance of a container, which has ended as t, did not end by itself: the node has stopped it,
-// or the kernel has killed a process of it. It returns "" if past, the oldest entry first, has nothing of it.
+// causeOf returns why the newest instance of a container, which has ended as t, did not end by itself: the node has
+// stopped it, or the kernel has killed a process of it. It returns "" if past, the oldest entry first, has nothing of
+// it.
 func causeOf(container string, t *v1.ContainerStateTerminated, past []history.Entry) string {
 	for i := range slices.Backward(past) {
 		r := &past[i].Record
@@ -23,7 +24,8 @@ func causeOf(container string, t *v1.ContainerStateTerminated, past []history.En
 			return "" // what is older is about other instances
 		case r.Kind == runtime.KindOOMKill && t.Reason != "OOMKilled":
 			return "the kernel has killed a process of it for lack of memory"
-		case r.Kind == runtime.KindStopContainer && r.Stage == runtime.StageDecided && r.Reason != "Requested": // another record has the reason
+		case r.Kind == runtime.KindStopContainer && r.Stage == runtime.StageDecided && r.Reason != "Requested":
+			// another record has the reason
 			if _, cause, ok := strings.Cut(history.Sentence(*r), ": "); ok {
 				return stopped(cause, failureBefore(past[:i], r))
 			}
@@ -41,7 +43,8 @@ func stopped(cause, failure string) string {
 	return "it was stopped: " + cause
 }
 
-// failureBefore returns the error of the hook or of the probe for which a container is stopped, "" if past does not have it.
+// failureBefore returns the error of the hook or of the probe for which a container is stopped, "" if past does not
+// have it.
 func failureBefore(past []history.Entry, stop *runtime.Record) string {
 	for i := range slices.Backward(past) {
 		r := &past[i].Record

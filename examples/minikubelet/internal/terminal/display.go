@@ -74,7 +74,8 @@ type Names map[types.NamespacedName]bool
 // New returns a display in one of the modes, which shows the pods on out. If out and
 // errOut are the same terminal, the log is written above the table of the pods.
 func New(mode string, out, errOut *os.File) *Display {
-	d := &Display{logs: &logWriter{out: errOut}, period: linesPeriod, delay: linesDelay, changed: make(chan struct{}, 1), names: Names{}, notes: func() []string { return nil }}
+	d := &Display{logs: &logWriter{out: errOut}, period: linesPeriod, delay: linesDelay,
+		changed: make(chan struct{}, 1), names: Names{}, notes: func() []string { return nil }}
 	_, _, d.short = size(errOut)
 	d.color = d.short && WantsColor(os.Getenv)
 	if mode == Auto {
@@ -108,7 +109,8 @@ func WantsColor(getenv func(string) string) bool {
 	return getenv("TERM") != "dumb" && getenv("NO_COLOR") == ""
 }
 
-// SetFormat makes JSON the format of the log, and sets how much is logged from some source files. It is for the next Handler.
+// SetFormat makes JSON the format of the log, and sets how much is logged from some source files. It is for the next
+// Handler.
 func (d *Display) SetFormat(asJSON bool, more []Module) {
 	d.asJSON, d.modules = asJSON, more
 	d.short = d.short && !asJSON

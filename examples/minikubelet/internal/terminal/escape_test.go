@@ -41,7 +41,8 @@ func TestMessagesDoNotActOnTheTerminal(t *testing.T) {
 
 // What is escaped has one line and acts on no terminal, and text that can be printed stays as it is.
 func FuzzEscape(f *testing.F) {
-	for _, text := range []string{"plain", "\x1b]52;c;ZXZpbA==\a", "\u009b2J\x9b2J\u202e\u007f\ufffd\xff", "a\r\n\tb", `\x1b`} {
+	for _, text := range []string{"plain", "\x1b]52;c;ZXZpbA==\a", "\u009b2J\x9b2J\u202e\u007f\ufffd\xff",
+		"a\r\n\tb", `\x1b`} {
 		f.Add(text)
 	}
 	f.Fuzz(func(t *testing.T, text string) {

@@ -33,7 +33,8 @@ func TestJSONLog(t *testing.T) {
 		delete(got, "caller")
 		return got
 	}
-	log.V(2).Info("Pod changed", "pod", runtime.PodRef{Namespace: "default", Name: "web", UID: "1"}, "took", time.Second)
+	log.V(2).Info("Pod changed", "pod", runtime.PodRef{Namespace: "default", Name: "web", UID: "1"},
+		"took", time.Second)
 	assert.Equal(t, map[string]any{
 		"msg": "Pod changed", "v": 2.0, "logger": "pleg", "pod": map[string]any{"namespace": "default", "name": "web", "uid": "1"}, "took": "1s",
 	}, line())
@@ -54,7 +55,8 @@ func TestModules(t *testing.T) {
 		var level slog.LevelVar
 		name, v, _ := strings.Cut(pattern, "=")
 		base := slog.NewTextHandler(&out, &slog.HandlerOptions{Level: &level})
-		log := logr.FromSlogHandler(newModular(base, &level, []Module{{name, int(v[0] - '0')}, {"*", 0}})).WithName("n").WithValues("k", "v")
+		log := logr.FromSlogHandler(newModular(base, &level, []Module{{name, int(v[0] - '0')}, {"*", 0}})).WithName(
+			"n").WithValues("k", "v")
 		log.Error(nil, "error")
 		log.Info("info")
 		log.V(2).Info("2")

@@ -132,7 +132,8 @@ func (h *handler) attr(b *strings.Builder, prefix string, a slog.Attr) {
 // quoted returns the text in quotes if it would be ambiguous without.
 func quoted(text string) string {
 	switch {
-	case text != "" && strings.IndexFunc(text, func(r rune) bool { return !unicode.IsPrint(r) || strings.ContainsRune(" \"=`", r) }) < 0:
+	case text != "" && strings.IndexFunc(text,
+		func(r rune) bool { return !unicode.IsPrint(r) || strings.ContainsRune(" \"=`", r) }) < 0:
 		return text
 	case strings.Contains(text, `"`) && strconv.CanBackquote(text):
 		return "`" + text + "`"

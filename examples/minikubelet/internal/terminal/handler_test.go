@@ -37,7 +37,8 @@ func TestShortLines(t *testing.T) {
 		log.WithName("cri").WithValues("pod", pod).Error(errors.New(`no "x"`), "Cannot pull", "n", 3)
 		log.V(2).Info("Change")
 		log.V(4).Info("Detail")
-		slog.New(logr.ToSlogHandler(log)).WithGroup("g").Warn("Careful", "empty", "", "after", 3*time.Second, slog.Group("h", "k", "a\nb\x1b[2J"))
+		slog.New(logr.ToSlogHandler(log)).WithGroup("g").Warn("Careful", "empty", "", "after", 3*time.Second,
+			slog.Group("h", "k", "a\nb\x1b[2J"))
 		log.Info("two\nlines \x1b[2J")
 	}
 	assert.Equal(t, strings.Join([]string{
@@ -52,9 +53,10 @@ func TestShortLines(t *testing.T) {
 }
 
 func TestColors(t *testing.T) {
-	assert.Equal(t, "\x1b[32mINFO \x1b[0m \x1b[2mTIME\x1b[0m Hello \x1b[2mto=\x1b[0myou\n", logged(t, true, 0, func(log logr.Logger) {
-		log.Info("Hello", "to", "you")
-	}))
+	assert.Equal(t, "\x1b[32mINFO \x1b[0m \x1b[2mTIME\x1b[0m Hello \x1b[2mto=\x1b[0myou\n", logged(t, true, 0,
+		func(log logr.Logger) {
+			log.Info("Hello", "to", "you")
+		}))
 	assert.Contains(t, logged(t, true, 0, func(log logr.Logger) { log.Error(nil, "x") }), "\x1b[31mERROR\x1b[0m")
 }
 

@@ -10,8 +10,9 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
-// newJSONHandler returns a handler that writes records with the keys of kubelet's JSON log: ts in milliseconds, caller, msg, v, and
-// err and logger as logr has them. An error has no v, and a warning, which kubelet does not have, has the level in its place.
+// newJSONHandler returns a handler that writes records with the keys of kubelet's JSON log: ts in milliseconds, caller,
+// msg, v, and err and logger as logr has them. An error has no v, and a warning, which kubelet does not have, has the
+// level in its place.
 func newJSONHandler(out io.Writer, level slog.Leveler) slog.Handler {
 	return slog.NewJSONHandler(out, &slog.HandlerOptions{AddSource: true, Level: level, ReplaceAttr: jsonAttr})
 }
@@ -34,7 +35,8 @@ func jsonAttr(groups []string, a slog.Attr) slog.Attr {
 	}
 	switch value := a.Value.Any().(type) {
 	case runtime.PodRef:
-		return slog.Any(a.Key, map[string]string{"namespace": value.Namespace, "name": value.Name, "uid": string(value.UID)})
+		return slog.Any(a.Key, map[string]string{"namespace": value.Namespace, "name": value.Name,
+			"uid": string(value.UID)})
 	case time.Duration:
 		return slog.String(a.Key, value.String())
 	}

@@ -81,7 +81,8 @@ func TestLinesBelowTheTable(t *testing.T) {
 	term := &terminal{}
 	s := &screen{out: term, size: func() (int, int) { return 20, 7 }}
 	s.show("head\nrow 1\n", []string{"", "Broken:", "  a.yaml", "  b.yaml"})
-	assert.Equal(t, []string{"head", "row 1", "", "Broken:", "  a.yaml"}, term.rows, "they take half of the rows at most")
+	assert.Equal(t, []string{"head", "row 1", "", "Broken:", "  a.yaml"}, term.rows,
+		"they take half of the rows at most")
 	s.show("head\nrow 1\nrow 2\nrow 3\nrow 4\n", []string{"", "Broken"})
 	assert.Equal(t, []string{"head", "row 1", "row 2", "… and 2 more; see mi", "", "Broken"}, term.rows)
 	s.show("head\nrow 1\n", []string{"Changed"})
@@ -142,7 +143,10 @@ func TestDisplayLooksWhenSomethingChanged(t *testing.T) {
 				d.Run(ctx, func(Names) []*v1.Pod { return nil }, ready.Load)
 			}()
 			a, b := types.NamespacedName{Namespace: "ns", Name: "a"}, types.NamespacedName{Namespace: "ns", Name: "b"}
-			changed := func(pod types.NamespacedName) { d.Changed(runtime.PodRef{Namespace: pod.Namespace, Name: pod.Name}) }
+			changed := func(
+				pod types.NamespacedName) {
+				d.Changed(runtime.PodRef{Namespace: pod.Namespace, Name: pod.Name})
+			}
 			for range 5 { // a burst
 				changed(a)
 			}

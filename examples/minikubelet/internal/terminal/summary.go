@@ -26,7 +26,8 @@ type Summary struct {
 // Summarize returns the summary of a pod by the rules of kubectl.
 func Summarize(pod *v1.Pod) Summary {
 	s := Summary{
-		Status: cmp.Or(pod.Status.Reason, string(pod.Status.Phase), "Pending"), Message: pod.Status.Message, Total: len(pod.Spec.Containers),
+		Status: cmp.Or(pod.Status.Reason, string(pod.Status.Phase), "Pending"), Message: pod.Status.Message,
+		Total: len(pod.Spec.Containers),
 	}
 	sidecars := map[string]bool{}
 	for _, c := range pod.Spec.InitContainers {

@@ -94,7 +94,8 @@ func TestLinesForChanges(t *testing.T) {
 	draw(nil, []*v1.Pod{podtest.Pod(v1.PodPending)})
 	draw(nil, []*v1.Pod{podtest.Pod(v1.PodRunning)})
 	draw(nil, nil)
-	assert.Equal(t, "default/web-n1: Pending (0/3)\ndefault/web-n1: Pending → Running (0/3)\ndefault/web-n1: Running → gone\n", out.String())
+	assert.Equal(t, "default/web-n1: Pending (0/3)\ndefault/web-n1: Pending → Running (0/3)\ndefault/web-n1: "+
+		"Running → gone\n", out.String())
 }
 
 // Of the pods that have not changed, nothing is read and nothing is written.

@@ -60,7 +60,8 @@ func failure(what string, pod *v1.Pod, past []history.Entry) string {
 				if last := c.LastTerminationState.Terminated; last != nil {
 					text += " " + exit(last, causeOf(c.Name, last, past))
 					if message := strings.TrimSpace(last.Message); message != "" {
-						text += " (" + OneLine(message[strings.LastIndexByte(message, '\n')+1:]) + ")" // the last line, which says most if the message is a log
+						// the last line, which says most if the message is a log
+						text += " (" + OneLine(message[strings.LastIndexByte(message, '\n')+1:]) + ")"
 					}
 					text += ", and"
 				}
@@ -143,7 +144,8 @@ func IsProblem(r *runtime.Record) bool {
 	switch r.Kind {
 	case runtime.KindContainerExited:
 		return r.ExitCode != 0
-	case runtime.KindContainerUnknown, runtime.KindSandboxDied, runtime.KindOOMKill, runtime.KindRefuse, runtime.KindReject, runtime.KindFail, runtime.KindEvict:
+	case runtime.KindContainerUnknown, runtime.KindSandboxDied, runtime.KindOOMKill, runtime.KindRefuse,
+		runtime.KindReject, runtime.KindFail, runtime.KindEvict:
 		return true
 	case runtime.KindUpdate: // the error has the fields that do not act
 		return false

@@ -18,7 +18,8 @@ func TestWhy(t *testing.T) {
 	crash := podtest.Restarted(podtest.Waiting("b", "CrashLoopBackOff", "back-off 10s"), 3, time.Minute)
 	crash.LastTerminationState.Terminated.ExitCode = 7
 	talks := podtest.Waiting("b", "CrashLoopBackOff", "back-off 10s restarting failed container=b pod=web_default(u1)")
-	talks.LastTerminationState.Terminated = &v1.ContainerStateTerminated{ExitCode: 3, Message: "connecting\nno password\n"}
+	talks.LastTerminationState.Terminated = &v1.ContainerStateTerminated{ExitCode: 3,
+		Message: "connecting\nno password\n"}
 	unhealthy := []runtime.Event{
 		{Type: "Warning", Reason: "Unhealthy", Message: "Readiness probe failed: 503"}, {Type: "Normal", Reason: "Pulled", Message: "there"},
 	}
@@ -44,7 +45,8 @@ func TestWhy(t *testing.T) {
 		{podtest.With(podtest.Pod(v1.PodPending), func(p *v1.Pod) { p.Status.Reason, p.Status.Message = "WaitingForPredecessor", "starts later" }), nil, "Not running: WaitingForPredecessor: starts later"},
 		{podtest.With(podtest.Pod(v1.PodRunning, a), func(p *v1.Pod) { p.DeletionTimestamp = new(podtest.Ago(-20 * time.Second)) }), nil, "Terminating: its grace period ends in 20s"},
 		{podtest.With(podtest.Pod(v1.PodRunning, a), func(p *v1.Pod) { p.DeletionTimestamp = new(podtest.Ago(20 * time.Second)) }),
-			[]runtime.Event{{Type: "Warning", Reason: "FailedKillPod", Message: "it hangs"}}, "Terminating: its grace period ended 20s ago: it hangs"},
+			[]runtime.Event{{Type: "Warning", Reason: "FailedKillPod", Message: "it hangs"}},
+			"Terminating: its grace period ended 20s ago: it hangs"},
 	} {
 		assert.Equal(t, tt.want, Why(tt.pod, tt.events, nil, podtest.Noon))
 	}
@@ -53,13 +55,15 @@ func TestWhy(t *testing.T) {
 // The line names the cause of an end that was not the container's own.
 func TestWhyOfAStoppedContainer(t *testing.T) {
 	record := func(stage runtime.RecordStage, kind runtime.RecordKind, reason, failure string) history.Entry {
-		return history.Entry{Record: runtime.Record{Stage: stage, Kind: kind, Container: "b", Reason: reason, Error: failure}}
+		return history.Entry{Record: runtime.Record{Stage: stage, Kind: kind, Container: "b",
+			Reason: reason, Error: failure}}
 	}
 	started := record(runtime.StageDone, runtime.KindStartContainer, "", "")
 	stop := func(reason string) history.Entry {
 		return record(runtime.StageDecided, runtime.KindStopContainer, reason, "")
 	}
-	stopped, exited := record(runtime.StageDone, runtime.KindStopContainer, "", ""), record(runtime.StageSeen, runtime.KindContainerExited, "Error", "")
+	stopped, exited := record(runtime.StageDone, runtime.KindStopContainer, "", ""),
+		record(runtime.StageSeen, runtime.KindContainerExited, "Error", "")
 	again := record(runtime.StageDecided, runtime.KindStartContainer, "Exited", "")
 	hook := record(runtime.StageDone, runtime.KindPostStart, "", "exit code 127")
 	liveness := record(runtime.StageDecided, runtime.KindProbe, "Liveness", "HTTP probe failed with\nstatuscode: 503")
@@ -70,7 +74,8 @@ func TestWhyOfAStoppedContainer(t *testing.T) {
 
 	crash := podtest.Restarted(podtest.Waiting("b", "CrashLoopBackOff", "back-off 10s"), 1, time.Minute)
 	crash.LastTerminationState.Terminated.ExitCode = 143
-	const begin, end = "Not running: container b has ended with exit code 143", ", and waits: CrashLoopBackOff: back-off 10s"
+	const begin, end = "Not running: container b has ended with exit code 143",
+		", and waits: CrashLoopBackOff: back-off 10s"
 	for _, tt := range []struct {
 		past []history.Entry
 		want string
@@ -87,11 +92,14 @@ func TestWhyOfAStoppedContainer(t *testing.T) {
 		{[]history.Entry{started, stop("Requested"), exited}, ""},
 		{[]history.Entry{started, stop("LivenessProbe"), exited, again, started, exited}, ""},
 	} {
-		pod := podtest.Pod(v1.PodRunning, podtest.Ended("setup", "Completed", 0, 0), podtest.Running("proxy", true), podtest.Running("a", true), crash)
+		pod := podtest.Pod(v1.PodRunning, podtest.Ended("setup", "Completed", 0, 0), podtest.Running("proxy", true),
+			podtest.Running("a", true), crash)
 		assert.Equal(t, begin+tt.want+end, Why(pod, nil, tt.past, podtest.Noon))
 		pod = podtest.Pod(v1.PodFailed, podtest.Ended("b", "Error", 143, 0))
-		assert.Equal(t, "Failed: container b has ended with exit code 143"+tt.want, Why(pod, nil, tt.past, podtest.Noon))
+		assert.Equal(t, "Failed: container b has ended with exit code 143"+tt.want,
+			Why(pod, nil, tt.past, podtest.Noon))
 	}
 	killed := podtest.Pod(v1.PodFailed, podtest.Ended("b", "OOMKilled", 137, 0))
-	assert.Equal(t, "Failed: container b has ended with exit code 137, OOMKilled", Why(killed, nil, []history.Entry{started, oom, exited}, podtest.Noon))
+	assert.Equal(t, "Failed: container b has ended with exit code 137, OOMKilled", Why(killed, nil,
+		[]history.Entry{started, oom, exited}, podtest.Noon))
 }

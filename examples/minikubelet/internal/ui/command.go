@@ -25,12 +25,14 @@ func Command(out io.Writer) *cobra.Command {
 	var port uint16
 	cmd := &cobra.Command{
 		Use: "ui", Short: "show the pods in a browser on this machine", GroupID: client.GroupNode,
-		Long: "It serves a page on the loopback interface until it is interrupted, and prints its address. The address has a token, without which the " +
+		Long: "It serves a page on the loopback interface until it is interrupted, and prints its address. The " +
+			"address has a token, without which the " +
 			"page shows nothing; it is a new one at each start. The page changes nothing in the agent.",
 		Example: `  minikubelet ui
   minikubelet ui --port 8088   # then, from elsewhere: ssh -L 8088:127.0.0.1:8088 HOST`,
 	}
-	cmd.Flags().StringVar(&rootDir, "root-dir", "", "root directory of the agent (default: that of an agent without the flag)")
+	cmd.Flags().StringVar(&rootDir, "root-dir", "",
+		"root directory of the agent (default: that of an agent without the flag)")
 	cmd.Flags().Uint16Var(&port, "port", 0, "port on 127.0.0.1; a free one if 0")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if len(args) > 0 {
@@ -71,7 +73,8 @@ func serve(ctx context.Context, socket string, port uint16, out io.Writer) error
 		<-ctx.Done()
 		_ = server.Close()
 	}()
-	fmt.Fprintf(out, "http://%s/#%s\nPress Ctrl-C to end. Whoever has this address can read the logs of all pods.\n", l.Addr(), token)
+	fmt.Fprintf(out, "http://%s/#%s\nPress Ctrl-C to end. Whoever has this address can read the logs of all pods.\n",
+		l.Addr(), token)
 	err = server.Serve(l)
 	stopped := ctx.Err() != nil
 	cancel()

@@ -34,7 +34,8 @@ var files = map[string]string{
 }
 
 // policy is the Content-Security-Policy: the three files of the page, and requests to where they came from.
-const policy = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+const policy = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; base-uri 'none'; " +
+	"form-action 'none'; frame-ancestors 'none'"
 
 // tailLines is how many lines of a log the page begins with.
 const tailLines = "500"
@@ -67,7 +68,8 @@ func newHandler(a *agent, token string) *handler {
 			_, _ = w.Write(data) // a browser that went away
 		})
 	}
-	h.mux.HandleFunc("GET /favicon.ico", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) })
+	h.mux.HandleFunc("GET /favicon.ico",
+		func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) })
 	h.data("/api/pods", h.pods)
 	h.data("/api/usage", h.usage)
 	h.data("/api/pods/{uid}", h.pod)
@@ -79,8 +81,10 @@ func newHandler(a *agent, token string) *handler {
 // ServeHTTP implements [http.Handler].
 func (h *handler) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	for name, value := range map[string]string{
-		"Content-Security-Policy": policy, "X-Content-Type-Options": "nosniff", "X-Frame-Options": "DENY", "Referrer-Policy": "no-referrer",
-		"Cross-Origin-Opener-Policy": "same-origin", "Cross-Origin-Resource-Policy": "same-origin", "Cache-Control": "no-store",
+		"Content-Security-Policy": policy, "X-Content-Type-Options": "nosniff", "X-Frame-Options": "DENY",
+		"Referrer-Policy":            "no-referrer",
+		"Cross-Origin-Opener-Policy": "same-origin", "Cross-Origin-Resource-Policy": "same-origin",
+		"Cache-Control": "no-store",
 	} {
 		w.Header().Set(name, value)
 	}
@@ -231,7 +235,8 @@ func (h *handler) logs(w http.ResponseWriter, req *http.Request) error {
 	for _, element := range []string{pod.Namespace, pod.Name, string(pod.UID), req.PathValue("container")} {
 		path += "/" + url.PathEscape(element)
 	}
-	body, err := h.agent.get(req.Context(), path, url.Values{"follow": {"true"}, "restarts": {"true"}, "tailLines": {tailLines}})
+	body, err := h.agent.get(req.Context(), path, url.Values{"follow": {"true"}, "restarts": {"true"},
+		"tailLines": {tailLines}})
 	if err != nil {
 		return err
 	}

@@ -48,20 +48,25 @@ func socket(t *testing.T) (path string, requests *[]string) {
 	pod.UID = "u1"
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", func(http.ResponseWriter, *http.Request) {})
-	mux.HandleFunc("GET /pods", func(w http.ResponseWriter, _ *http.Request) { answer(w, v1.PodList{Items: []v1.Pod{*pod}}) })
+	mux.HandleFunc("GET /pods",
+		func(w http.ResponseWriter, _ *http.Request) { answer(w, v1.PodList{Items: []v1.Pod{*pod}}) })
 	mux.HandleFunc("GET /gone", func(w http.ResponseWriter, _ *http.Request) {
-		answer(w, []recent.Gone{{Pod: &v1.Pod{ObjectMeta: metav1.ObjectMeta{UID: "u2", Namespace: "default", Name: "old"}}, At: podtest.Noon}})
+		answer(w,
+			[]recent.Gone{{Pod: &v1.Pod{ObjectMeta: metav1.ObjectMeta{UID: "u2", Namespace: "default", Name: "old"}},
+				At: podtest.Noon}})
 	})
 	mux.HandleFunc("GET /problems", func(w http.ResponseWriter, _ *http.Request) {
 		answer(w, []control.Problem{{Path: "/m", Error: hostile}})
 	})
 	mux.HandleFunc("GET /events/{uid}", func(w http.ResponseWriter, _ *http.Request) { answer(w, []runtime.Event{}) })
 	mux.HandleFunc("GET /stats/summary", func(w http.ResponseWriter, _ *http.Request) {
-		_, _ = io.WriteString(w, `{"pods":[{"podRef":{"uid":"u1"},"cpu":{"time":"2026-01-02T12:00:00Z","usageNanoCores":250000000},"memory":{"time":"2026-01-02T12:00:00Z","workingSetBytes":4096}}]}`)
+		_, _ = io.WriteString(w,
+			`{"pods":[{"podRef":{"uid":"u1"},"cpu":{"time":"2026-01-02T12:00:00Z","usageNanoCores":250000000},"memory":{"time":"2026-01-02T12:00:00Z","workingSetBytes":4096}}]}`)
 	})
 	mux.HandleFunc("GET /history/{uid}", func(w http.ResponseWriter, req *http.Request) {
 		assert.Equal(t, "true", req.URL.Query().Get("follow"))
-		answer(w, history.Entry{Record: runtime.Record{Stage: runtime.StageSeen, Kind: runtime.KindContainerExited, Container: "a", ExitCode: 3, Message: hostile}, Seq: 1, Count: 1})
+		answer(w, history.Entry{Record: runtime.Record{Stage: runtime.StageSeen, Kind: runtime.KindContainerExited,
+			Container: "a", ExitCode: 3, Message: hostile}, Seq: 1, Count: 1})
 	})
 	mux.HandleFunc("GET /containerLogs/{ns}/{pod}/{uid}/{container}", func(w http.ResponseWriter, req *http.Request) {
 		if req.PathValue("container") != "b" {
@@ -70,10 +75,11 @@ func socket(t *testing.T) (path string, requests *[]string) {
 		}
 		_, _ = fmt.Fprintf(w, "%s %s\n", req.URL.Query().Encode(), hostile)
 	})
-	server := &httptest.Server{Listener: l, Config: &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-		*requests = append(*requests, req.Method+" "+req.URL.Path)
-		mux.ServeHTTP(w, req)
-	})}}
+	server := &httptest.Server{Listener: l,
+		Config: &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+			*requests = append(*requests, req.Method+" "+req.URL.Path)
+			mux.ServeHTTP(w, req)
+		})}}
 	server.Start()
 	t.Cleanup(server.Close)
 	return path, requests
@@ -169,7 +175,9 @@ func TestData(t *testing.T) {
 	assert.Equal(t, "Not running: it is gone from the node since 2026-01-02T12:00:00Z", d.Why)
 	var u usageView
 	decode("/api/usage", &u)
-	assert.Equal(t, usageView{Pods: map[types.UID]usagePoint{"u1": {At: podtest.Noon, Cores: new(0.25), Bytes: new(uint64(4096))}}}, u)
+	assert.Equal(t,
+		usageView{Pods: map[types.UID]usagePoint{"u1": {At: podtest.Noon, Cores: new(0.25), Bytes: new(uint64(4096))}}},
+		u)
 	var e entryView
 	decode("/api/pods/u1/history", &e)
 	assert.Equal(t, "Container a exited with code 3: "+hostile, e.Text)
@@ -199,7 +207,9 @@ func TestPage(t *testing.T) {
 		require.NoError(t, err)
 		lines += bytes.Count(data, []byte("\n"))
 		text := strings.ReplaceAll(string(data), "http://www.w3.org/2000/svg", "") // a name, not an address
-		assert.NotRegexp(t, regexp.MustCompile(`https?:|//[a-z]+\.|innerHTML|outerHTML|insertAdjacentHTML|document\.write|eval\(|new Function|srcdoc|DOMParser|@import|url\(|style=|\son[a-z]+=`), text, name)
+		assert.NotRegexp(t,
+			regexp.MustCompile(
+				`https?:|//[a-z]+\.|innerHTML|outerHTML|insertAdjacentHTML|document\.write|eval\(|new Function|srcdoc|DOMParser|@import|url\(|style=|\son[a-z]+=`), text, name)
 	}
 	assert.Less(t, lines, 620, "it is small enough to be read")
 }

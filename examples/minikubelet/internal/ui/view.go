@@ -121,7 +121,8 @@ func toneOf(pod *v1.Pod, s terminal.Summary) tone {
 // statuses returns the statuses of all containers.
 func statuses(pod *v1.Pod) []*v1.ContainerStatus {
 	var all []*v1.ContainerStatus
-	for _, of := range [][]v1.ContainerStatus{pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses, pod.Status.EphemeralContainerStatuses} {
+	for _, of := range [][]v1.ContainerStatus{pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses,
+		pod.Status.EphemeralContainerStatuses} {
 		for i := range of {
 			all = append(all, &of[i])
 		}
@@ -269,7 +270,8 @@ type entryView struct {
 // entryOf returns an entry as the page shows it.
 func entryOf(e history.Entry) entryView {
 	v := entryView{
-		Seq: e.Seq, Kind: string(e.Kind), Stage: strings.ToLower(string(e.Stage)), Container: e.Container, Count: e.Count,
+		Seq: e.Seq, Kind: string(e.Kind), Stage: strings.ToLower(string(e.Stage)), Container: e.Container,
+		Count: e.Count,
 		First: e.First, Last: e.Last, Tone: normal, Text: terminal.OneLine(history.Sentence(e.Record)),
 	}
 	v.Key = fmt.Sprintf("%s %s %s %s %d", e.Stage, e.Kind, e.Container, e.Reason, e.First.UnixMicro())

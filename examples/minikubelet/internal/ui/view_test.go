@@ -15,8 +15,10 @@ import (
 )
 
 func TestTones(t *testing.T) {
-	crashed := podtest.Waiting("b", "CrashLoopBackOff", "back-off 10s restarting failed container=b pod=web_default(u1)")
-	crashed.LastTerminationState.Terminated = &v1.ContainerStateTerminated{ExitCode: 3, Message: "connecting\nno password\n"}
+	crashed := podtest.Waiting("b", "CrashLoopBackOff",
+		"back-off 10s restarting failed container=b pod=web_default(u1)")
+	crashed.LastTerminationState.Terminated = &v1.ContainerStateTerminated{ExitCode: 3,
+		Message: "connecting\nno password\n"}
 	init := []v1.ContainerStatus{podtest.Ended("setup", "Completed", 0, 0), podtest.Running("proxy", true)}
 	pod := func(phase v1.PodPhase, statuses ...v1.ContainerStatus) *v1.Pod {
 		p := podtest.Pod(phase, append(init, statuses...)...)
@@ -36,21 +38,25 @@ func TestTones(t *testing.T) {
 		{podtest.With(pod(v1.PodFailed), func(p *v1.Pod) { p.Status.Reason, p.Status.Message = "Evicted", "low on memory" }), bad},
 		{podtest.With(pod(v1.PodRunning), func(p *v1.Pod) { p.DeletionTimestamp = new(metav1.NewTime(podtest.Noon.Add(20 * time.Second))) }), waits},
 	} {
-		assert.Equal(t, tt.tone, toneOf(tt.pod, terminal.Summarize(tt.pod)), terminal.Why(tt.pod, nil, nil, podtest.Noon))
+		assert.Equal(t, tt.tone, toneOf(tt.pod, terminal.Summarize(tt.pod)),
+			terminal.Why(tt.pod, nil, nil, podtest.Noon))
 	}
 }
 
 func TestEntriesThatReplaceOthers(t *testing.T) {
-	first := history.Entry{Record: runtime.Record{Stage: runtime.StageSeen, Kind: runtime.KindContainerExited, Container: "a", ExitCode: 1}, Seq: 1, Count: 1, First: podtest.Noon, Last: podtest.Noon}
+	first := history.Entry{Record: runtime.Record{Stage: runtime.StageSeen, Kind: runtime.KindContainerExited,
+		Container: "a", ExitCode: 1}, Seq: 1, Count: 1, First: podtest.Noon, Last: podtest.Noon}
 	second := first
 	second.Seq, second.Count, second.Last, second.Duration = 9, 5, podtest.Noon.Add(time.Minute), time.Second
 	assert.Equal(t, entryOf(first).Key, entryOf(second).Key)
 	second.Container = "b"
 	assert.NotEqual(t, entryOf(first).Key, entryOf(second).Key)
 	for kind, want := range map[runtime.RecordKind]tone{
-		runtime.KindOOMKill: bad, runtime.KindBackOff: waits, runtime.KindSandboxReady: good, runtime.KindContainerExited: ended, runtime.KindAdmit: normal,
+		runtime.KindOOMKill: bad, runtime.KindBackOff: waits, runtime.KindSandboxReady: good,
+		runtime.KindContainerExited: ended, runtime.KindAdmit: normal,
 	} {
 		assert.Equal(t, want, entryOf(history.Entry{Record: runtime.Record{Kind: kind}}).Tone, kind)
 	}
-	assert.Equal(t, bad, entryOf(history.Entry{Record: runtime.Record{Kind: runtime.KindPullImage, Error: "no such image"}}).Tone)
+	assert.Equal(t, bad,
+		entryOf(history.Entry{Record: runtime.Record{Kind: runtime.KindPullImage, Error: "no such image"}}).Tone)
 }

@@ -27,7 +27,8 @@ func (g Group) Collect(ch chan<- prometheus.Metric) {
 // Register registers the group. part is what the metrics are about.
 func Register(reg prometheus.Registerer, part string, g Group) error {
 	if err := reg.Register(g); err != nil {
-		return fmt.Errorf("registering the metrics of the %s: %w; each needs a registry, or a label, of its own", part, err)
+		return fmt.Errorf("registering the metrics of the %s: %w; each needs a registry, or a label, of its own", part,
+			err)
 	}
 	return nil
 }
@@ -48,7 +49,8 @@ func HistogramOpts(o prometheus.Opts, buckets []float64) prometheus.HistogramOpt
 	if buckets == nil {
 		buckets = prometheus.DefBuckets
 	}
-	return prometheus.HistogramOpts{Namespace: o.Namespace, Subsystem: o.Subsystem, Name: o.Name, Help: o.Help, Buckets: buckets}
+	return prometheus.HistogramOpts{Namespace: o.Namespace, Subsystem: o.Subsystem, Name: o.Name,
+		Help: o.Help, Buckets: buckets}
 }
 
 // Counter returns a counter.

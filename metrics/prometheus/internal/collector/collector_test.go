@@ -48,7 +48,8 @@ func TestOptions(t *testing.T) {
 	counters := collector.Counters(collector.Kubelet("calls_total", "Calls."), "method")
 	gauges := collector.Gauges(collector.Own("part", "pods", "Pods."), "phase")
 	plain := prometheus.NewHistogram(collector.HistogramOpts(collector.Kubelet("plain_seconds", "Plain."), nil))
-	own := prometheus.NewHistogram(collector.HistogramOpts(collector.Own("part", "own_seconds", "Own."), []float64{1, 2}))
+	own := prometheus.NewHistogram(collector.HistogramOpts(collector.Own("part", "own_seconds", "Own."),
+		[]float64{1, 2}))
 	require.NoError(t, collector.Register(reg, "part", collector.Group{counters, gauges, plain, own}))
 	counters.WithLabelValues("GET").Inc()
 	gauges.WithLabelValues("Running").Set(3)

@@ -1,7 +1,8 @@
-// Package checkpoint reads and writes the file kubelet_internal_checkpoint, in which kubelet's device manager keeps the devices of pods.
+// Package checkpoint reads and writes the file kubelet_internal_checkpoint, in which kubelet's device manager keeps the
+// devices of pods.
 //
-// The checksum in the file is a hash of a dump of Go values, with the names of their types. So the package and its types have the names that
-// they have in kubelet, and the fields their order.
+// The checksum in the file is a hash of a dump of Go values, with the names of their types. So the package and its
+// types have the names that they have in kubelet, and the fields their order.
 package checkpoint
 
 import (
@@ -14,8 +15,8 @@ import (
 // ErrChecksum means that the content of the file does not have its checksum.
 var ErrChecksum = errors.New("the checksum is wrong")
 
-// DevicesPerNUMA has the IDs of devices by the memory node that they are near to; those that are near to none have -1, and a device near to
-// several nodes has several.
+// DevicesPerNUMA has the IDs of devices by the memory node that they are near to; those that are near to none have -1,
+// and a device near to several nodes has several.
 type DevicesPerNUMA map[int64][]string
 
 // PodDevicesEntry has the devices of one resource that a container has.
@@ -45,8 +46,8 @@ func Marshal(entries []PodDevicesEntry, registered map[string][]string) ([]byte,
 	return json.Marshal(file{Data: data, Checksum: checkpoint.Hash(appendDump(nil, data))})
 }
 
-// Unmarshal is the inverse of [Marshal]. Its error is that of the decoder, or [ErrChecksum], with what the content has: it may be damaged, or a later
-// kubelet may have written more.
+// Unmarshal is the inverse of [Marshal]. Its error is that of the decoder, or [ErrChecksum], with what the content has:
+// it may be damaged, or a later kubelet may have written more.
 func Unmarshal(content []byte) (entries []PodDevicesEntry, registered map[string][]string, err error) {
 	var f file
 	if err := json.Unmarshal(content, &f); err != nil {

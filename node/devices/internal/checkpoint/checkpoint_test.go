@@ -12,7 +12,8 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
-// The files in testdata were written by the packages checkpointmanager and cm/devicemanager/checkpoint of kubelet 1.36.3.
+// The files in testdata were written by the packages checkpointmanager and cm/devicemanager/checkpoint of kubelet
+// 1.36.3.
 func TestFilesOfKubelet(t *testing.T) {
 	for _, name := range []string{"kubelet_internal_checkpoint", "empty"} {
 		content, err := os.ReadFile("testdata/" + name)
@@ -38,14 +39,16 @@ func TestAnswersOfKubelet(t *testing.T) {
 	got, err := checkpoint.Decode(entries[0].AllocResp)
 	require.NoError(t, err)
 	want := runtime.ContainerEdits{
-		Env:         []v1.EnvVar{{Name: "GPUS", Value: "gpu-0,gpu-2"}},
-		Mounts:      []runtime.BindMount{{ContainerPath: "/usr/lib/gpu", HostPath: "/opt/gpu/lib", ReadOnly: true}, {ContainerPath: "/run/gpu", HostPath: "/run/gpu"}},
+		Env: []v1.EnvVar{{Name: "GPUS", Value: "gpu-0,gpu-2"}},
+		Mounts: []runtime.BindMount{{ContainerPath: "/usr/lib/gpu", HostPath: "/opt/gpu/lib", ReadOnly: true},
+			{ContainerPath: "/run/gpu", HostPath: "/run/gpu"}},
 		Devices:     []runtime.Device{{ContainerPath: "/dev/gpu0", HostPath: "/dev/gpu0", Permissions: "rw"}},
 		Annotations: map[string]string{"gpu.example.com/ids": "0,2"},
 		CDIDevices:  []string{"example.com/gpu=0"},
 	}
 	assert.Equal(t, want, got)
-	assert.Equal(t, entries[0].AllocResp, checkpoint.Encode(want), "with one variable and one annotation, the encoding has one order")
+	assert.Equal(t, entries[0].AllocResp, checkpoint.Encode(want), "with one variable and one annotation, the "+
+		"encoding has one order")
 	got, err = checkpoint.Decode(entries[1].AllocResp)
 	require.NoError(t, err)
 	assert.Equal(t, runtime.ContainerEdits{}, got)
@@ -53,7 +56,8 @@ func TestAnswersOfKubelet(t *testing.T) {
 }
 
 func TestMaps(t *testing.T) {
-	e := runtime.ContainerEdits{Env: []v1.EnvVar{{Name: "B", Value: "2"}, {Name: "A"}}, Annotations: map[string]string{"x": "", "y": "1"}}
+	e := runtime.ContainerEdits{Env: []v1.EnvVar{{Name: "B", Value: "2"}, {Name: "A"}},
+		Annotations: map[string]string{"x": "", "y": "1"}}
 	got, err := checkpoint.Decode(checkpoint.Encode(e))
 	require.NoError(t, err)
 	e.Env = []v1.EnvVar{{Name: "A"}, {Name: "B", Value: "2"}}
@@ -63,7 +67,8 @@ func TestMaps(t *testing.T) {
 // FuzzDecode decodes damaged answers.
 func FuzzDecode(f *testing.F) {
 	f.Add(checkpoint.Encode(runtime.ContainerEdits{
-		Env: []v1.EnvVar{{Name: "A", Value: "1"}}, Mounts: []runtime.BindMount{{HostPath: "/a", ContainerPath: "/b", ReadOnly: true}}, CDIDevices: []string{"a/b=c"},
+		Env: []v1.EnvVar{{Name: "A", Value: "1"}}, Mounts: []runtime.BindMount{{HostPath: "/a", ContainerPath: "/b",
+			ReadOnly: true}}, CDIDevices: []string{"a/b=c"},
 	}))
 	f.Add([]byte{0x0a, 0xff})
 	f.Fuzz(func(t *testing.T, message []byte) {

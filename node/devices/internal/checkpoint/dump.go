@@ -7,7 +7,8 @@ import (
 	"strconv"
 )
 
-// appendDump appends what dump.ForHash of package k8s.io/utils/dump returns for the data, which takes 50 ms for 1 MiB of answers.
+// appendDump appends what dump.ForHash of package k8s.io/utils/dump returns for the data, which takes 50 ms for 1 MiB
+// of answers.
 func appendDump(b []byte, data checkpointData) []byte {
 	b = append(b, "(checkpoint.checkpointData){PodDeviceEntries:([]checkpoint.PodDevicesEntry)"...)
 	b = appendList(b, data.PodDeviceEntries, func(b []byte, e PodDevicesEntry) []byte {

@@ -21,7 +21,8 @@ func TestDump(t *testing.T) {
 			return rapid.SliceOfN(text, 0, 3).Draw(t, "ids")
 		})
 		for range rapid.IntRange(0, 3).Draw(t, "entries") {
-			e := PodDevicesEntry{PodUID: text.Draw(t, "uid"), ContainerName: text.Draw(t, "container"), ResourceName: text.Draw(t, "resource")}
+			e := PodDevicesEntry{PodUID: text.Draw(t, "uid"), ContainerName: text.Draw(t, "container"),
+				ResourceName: text.Draw(t, "resource")}
 			if rapid.Bool().Draw(t, "devices") {
 				e.DeviceIDs = rapid.MapOfN(rapid.Int64(), ids, 0, 3).Draw(t, "nodes")
 			}

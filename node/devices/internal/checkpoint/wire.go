@@ -12,8 +12,8 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
-// The numbers of the fields of ContainerAllocateResponse in deviceplugin/v1beta1. Its messages have strings and one bool. They are encoded
-// here, because the generated package depends on gRPC.
+// The numbers of the fields of ContainerAllocateResponse in deviceplugin/v1beta1. Its messages have strings and one
+// bool. They are encoded here, because the generated package depends on gRPC.
 const (
 	fieldEnv = iota + 1
 	fieldMount
@@ -22,15 +22,16 @@ const (
 	fieldCDI
 )
 
-// Encode returns the edits of a container as a ContainerAllocateResponse. It has environment variables, mounts, devices, annotations and
-// names of CDI; other edits are left out.
+// Encode returns the edits of a container as a ContainerAllocateResponse. It has environment variables, mounts,
+// devices, annotations and names of CDI; other edits are left out.
 func Encode(e runtime.ContainerEdits) []byte {
 	out := []byte{}
 	add := func(field protowire.Number, readOnly bool, values ...string) {
 		var message []byte
 		for i, v := range values {
 			if v != "" {
-				message = protowire.AppendString(protowire.AppendTag(message, protowire.Number(i+1), protowire.BytesType), v)
+				message = protowire.AppendString(protowire.AppendTag(message, protowire.Number(i+1),
+					protowire.BytesType), v)
 			}
 		}
 		if readOnly {
@@ -78,7 +79,8 @@ func Decode(message []byte) (e runtime.ContainerEdits, err error) {
 		case fieldMount:
 			e.Mounts = append(e.Mounts, runtime.BindMount{ContainerPath: text[1], HostPath: text[2], ReadOnly: flag})
 		case fieldDevice:
-			e.Devices = append(e.Devices, runtime.Device{ContainerPath: text[1], HostPath: text[2], Permissions: text[3]})
+			e.Devices = append(e.Devices, runtime.Device{ContainerPath: text[1], HostPath: text[2],
+				Permissions: text[3]})
 		case fieldAnnotation:
 			if e.Annotations == nil {
 				e.Annotations = map[string]string{}

@@ -12,10 +12,12 @@ import (
 	"github.com/kubeletkit/kubeletkit/node/placement/numa"
 )
 
-// Machine is the shape of a machine: all of its memory nodes are alike. Each node is a socket, whose CPUs share the last-level cache. As Linux does on most
-// machines with more than one thread, the first threads of all cores have the lowest IDs. The zero value has one CPU.
+// Machine is the shape of a machine: all of its memory nodes are alike. Each node is a socket, whose CPUs share the
+// last-level cache. As Linux does on most machines with more than one thread, the first threads of all cores have the
+// lowest IDs. The zero value has one CPU.
 type Machine struct {
-	// Nodes is the number of memory nodes, Cores that of the cores of each node, and Threads that of the CPUs of each core. 0 means 1.
+	// Nodes is the number of memory nodes, Cores that of the cores of each node, and Threads that of the CPUs of each
+	// core. 0 means 1.
 	Nodes, Cores, Threads int
 	// Memory is that of each node in bytes, with its huge pages. 0 means 1 GiB.
 	Memory uint64
@@ -38,7 +40,8 @@ func (m Machine) Numa() (out numa.Machine) {
 	for id := range cores * m.Threads {
 		core := id % cores
 		node := core / m.Cores
-		out.CPUs = append(out.CPUs, numa.CPU{ID: id, Core: core, Socket: node * m.Cores, UncoreCache: node * m.Cores, Node: node})
+		out.CPUs = append(out.CPUs, numa.CPU{ID: id, Core: core, Socket: node * m.Cores, UncoreCache: node * m.Cores,
+			Node: node})
 	}
 	for id := range m.Nodes {
 		n := numa.Node{ID: id, Memory: m.Memory, HugePages: maps.Clone(m.HugePages)}
@@ -63,7 +66,8 @@ func (m Machine) FS() fs.FS {
 	m = m.withDefaults()
 	files := fstest.MapFS{}
 	set := func(content, path string, args ...any) {
-		files["sys/devices/system/"+fmt.Sprintf(path, args...)] = &fstest.MapFile{Data: []byte(content + "\n"), Mode: 0o444}
+		files["sys/devices/system/"+fmt.Sprintf(path, args...)] = &fstest.MapFile{Data: []byte(content + "\n"),
+			Mode: 0o444}
 	}
 	machine := m.Numa()
 	list := func(of func(numa.CPU) bool) string {

@@ -1,4 +1,5 @@
-// Package fake has a provider of a resource for tests of topology policies, and of what depends on the placement of pods.
+// Package fake has a provider of a resource for tests of topology policies, and of what depends on the placement of
+// pods.
 package fake
 
 import (
@@ -13,8 +14,8 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime/podspec"
 )
 
-// Provider is a provider of package topology: it has a number of units of one resource on each memory node, and gives containers what their
-// requests of the resource say. It is safe for concurrent use.
+// Provider is a provider of package topology: it has a number of units of one resource on each memory node, and gives
+// containers what their requests of the resource say. It is safe for concurrent use.
 type Provider struct {
 	resource v1.ResourceName
 	capacity map[int]int
@@ -39,7 +40,8 @@ func (p *Provider) Given(uid types.UID, container string) []int {
 	return slices.Clone(p.given[uid][container])
 }
 
-// Hints returns the sets of nodes with enough free units. Those are preferred that have no more nodes than an empty machine requires.
+// Hints returns the sets of nodes with enough free units. Those are preferred that have no more nodes than an empty
+// machine requires.
 func (p *Provider) Hints(pod *v1.Pod, container *v1.Container) map[string][]numa.Hint {
 	p.mu.Lock()
 	defer p.mu.Unlock()

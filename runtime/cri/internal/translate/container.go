@@ -17,7 +17,8 @@ import (
 func ContainerConfig(ctx context.Context, in *Container) (*criv1.ContainerConfig, error) {
 	c := in.Spec
 	if len(c.VolumeDevices) > 0 {
-		return nil, fmt.Errorf("volumeDevice %q of container %q: block devices are not supported", c.VolumeDevices[0].Name, c.Name)
+		return nil, fmt.Errorf("volumeDevice %q of container %q: block devices are not supported",
+			c.VolumeDevices[0].Name, c.Name)
 	}
 	env, err := containerEnv(ctx, in)
 	if err != nil {
@@ -86,7 +87,8 @@ func ContainerConfig(ctx context.Context, in *Container) (*criv1.ContainerConfig
 // devices returns the devices in the form of CRI.
 func devices(list []runtime.Device) (out []*criv1.Device) {
 	for _, d := range list {
-		out = append(out, &criv1.Device{HostPath: d.HostPath, ContainerPath: d.ContainerPath, Permissions: d.Permissions})
+		out = append(out, &criv1.Device{HostPath: d.HostPath, ContainerPath: d.ContainerPath,
+			Permissions: d.Permissions})
 	}
 	return out
 }

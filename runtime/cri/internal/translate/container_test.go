@@ -68,7 +68,8 @@ func TestContainerWithItsOwnCPUs(t *testing.T) {
 	assert.Zero(t, containerResources(in).CpuQuota)
 }
 
-// The swap of a container does not change in an update. With cgroup v1 the limit of the sum has to follow that of memory.
+// The swap of a container does not change in an update. With cgroup v1 the limit of the sum has to follow that of
+// memory.
 func TestSwapOfAResize(t *testing.T) {
 	in := sample(func(c *Container) {
 		c.Spec.Resources.Limits = v1.ResourceList{v1.ResourceMemory: resource.MustParse("1Gi")}

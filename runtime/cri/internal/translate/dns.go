@@ -37,15 +37,17 @@ func dns(in *Pod) (*criv1.DNSConfig, []Warning) {
 	var warnings []Warning
 	base := in.dnsBase()
 	if base == dnsUnknown {
-		warnings = append(warnings, Warning{reasonBadSetting, fmt.Sprintf("DNS policy %q is unknown, %q is used", in.Spec.Spec.DNSPolicy, v1.DNSClusterFirst)})
+		warnings = append(warnings, Warning{reasonBadSetting, fmt.Sprintf("DNS policy %q is unknown, %q is used",
+			in.Spec.Spec.DNSPolicy, v1.DNSClusterFirst)})
 		base = dnsCluster
 	}
 	if base == dnsCluster && len(in.Host.ClusterDNS) == 0 {
-		// Processes of the machine have its resolver in any case, and a pod that is not from an API server has the policy
-		// only because it is the default.
+		// Processes of the machine have its resolver in any case, and a pod that is not from an API server has the
+		// policy only because it is the default.
 		if !in.HostProcesses && !podspec.IsStatic(in.Spec) {
 			warnings = append(warnings, Warning{reasonNoCluster, fmt.Sprintf(
-				"pod: %q. kubelet does not have ClusterDNS IP configured and cannot create Pod using %q policy. Falling back to %q policy.",
+				"pod: %q. kubelet does not have ClusterDNS IP configured and cannot create Pod using %q policy. "+
+					"Falling back to %q policy.",
 				podDescription(in.Spec), v1.DNSClusterFirst, v1.DNSDefault)})
 		}
 		base = dnsHost
@@ -61,7 +63,8 @@ func dns(in *Pod) (*criv1.DNSConfig, []Warning) {
 	}
 	var cut []Warning
 	conf, cut = limitDNS(conf)
-	return &criv1.DNSConfig{Servers: conf.Nameservers, Searches: conf.Searches, Options: conf.Options}, append(warnings, cut...)
+	return &criv1.DNSConfig{Servers: conf.Nameservers, Searches: conf.Searches, Options: conf.Options},
+		append(warnings, cut...)
 }
 
 // dnsBase is the base of a pod's DNS configuration.
@@ -170,7 +173,8 @@ func limitDNS(conf ResolvConf) (ResolvConf, []Warning) {
 	if len(conf.Nameservers) > maxNameservers {
 		conf.Nameservers = conf.Nameservers[:maxNameservers]
 		warnings = append(warnings, Warning{reasonDNSLimits,
-			"Nameserver limits were exceeded, some nameservers have been omitted, the applied nameserver line is: " + strings.Join(conf.Nameservers, " ")})
+			"Nameserver limits were exceeded, some nameservers have been omitted, the applied nameserver line is: " +
+				strings.Join(conf.Nameservers, " ")})
 	}
 	searches := conf.Searches[:min(len(conf.Searches), maxSearches)]
 	searches = slices.DeleteFunc(slices.Clone(searches), func(s string) bool {
@@ -182,7 +186,8 @@ func limitDNS(conf ResolvConf) (ResolvConf, []Warning) {
 	if len(searches) != len(conf.Searches) {
 		conf.Searches = searches
 		warnings = append(warnings, Warning{reasonDNSLimits,
-			"Search Line limits were exceeded, some search paths have been omitted, the applied search line is: " + strings.Join(searches, " ")})
+			"Search Line limits were exceeded, some search paths have been omitted, the applied search line is: " +
+				strings.Join(searches, " ")})
 	}
 	return conf, warnings
 }

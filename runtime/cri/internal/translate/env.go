@@ -31,7 +31,8 @@ func newEnvironment() *environment {
 // replaced by others count, too.
 func (e *environment) set(name, value string) error {
 	if e.left -= len(name) + len(value); e.left < 0 {
-		return fmt.Errorf("environment variable %q: %w: no process can have more than %d bytes of variables", clip(name), podspec.ErrTooLong, podspec.MaxArguments)
+		return fmt.Errorf("environment variable %q: %w: no process can have more than %d bytes of variables",
+			clip(name), podspec.ErrTooLong, podspec.MaxArguments)
 	}
 	if _, ok := e.values[name]; !ok {
 		e.names = append(e.names, name)
@@ -120,7 +121,8 @@ func (s *sources) all(ctx context.Context, from *v1.EnvFromSource) (map[string]s
 }
 
 // variable returns the value of a variable, or false as one does.
-func (s *sources) variable(ctx context.Context, in *Container, v *v1.EnvVar, env *environment) (value string, ok bool, err error) {
+func (s *sources) variable(ctx context.Context, in *Container, v *v1.EnvVar,
+	env *environment) (value string, ok bool, err error) {
 	if v.Value == "" && v.ValueFrom != nil {
 		return s.one(ctx, in, v.ValueFrom)
 	}

@@ -87,7 +87,8 @@ func TestEnvironment(t *testing.T) {
 	objects := &fakeObjects{}
 	in := sample(func(c *Container) {
 		c.Objects = objects
-		c.Edits.Env = []v1.EnvVar{{Name: "DEVICE", Value: "0"}, {Name: "A", Value: "hidden"}, {Name: "DEVICE", Value: "1"}}
+		c.Edits.Env = []v1.EnvVar{{Name: "DEVICE", Value: "0"}, {Name: "A", Value: "hidden"},
+			{Name: "DEVICE", Value: "1"}}
 		c.Spec.EnvFrom = []v1.EnvFromSource{
 			fromConfigMap("", "conf", nil), fromSecret("S_", "pass", nil),
 			fromConfigMap("", "gone", optional), fromSecret("", "gone", optional), {},
@@ -122,13 +123,16 @@ func TestEnvironment(t *testing.T) {
 func TestEnvironmentOfServices(t *testing.T) {
 	in := sample(func(c *Container) {
 		c.Objects = &fakeObjects{}
-		c.Edits.Env = []v1.EnvVar{{Name: "WEB_SERVICE_HOST", Value: "10.0.0.1"}, {Name: "A", Value: "service"}, {Name: "Z", Value: "$(A)"}}
+		c.Edits.Env = []v1.EnvVar{{Name: "WEB_SERVICE_HOST", Value: "10.0.0.1"}, {Name: "A", Value: "service"},
+			{Name: "Z", Value: "$(A)"}}
 		c.Spec.EnvFrom = []v1.EnvFromSource{fromConfigMap("", "conf", nil)}
-		c.Spec.Env = []v1.EnvVar{{Name: "URL", Value: "http://$(WEB_SERVICE_HOST)/$(A)"}, {Name: "WEB_SERVICE_HOST", Value: "own"}}
+		c.Spec.Env = []v1.EnvVar{{Name: "URL", Value: "http://$(WEB_SERVICE_HOST)/$(A)"},
+			{Name: "WEB_SERVICE_HOST", Value: "own"}}
 	})
 	env, err := containerEnv(t.Context(), in)
 	require.NoError(t, err)
-	for name, want := range map[string]string{"URL": "http://10.0.0.1/conf-a", "WEB_SERVICE_HOST": "own", "A": "conf-a", "Z": "$(A)"} {
+	for name, want := range map[string]string{"URL": "http://10.0.0.1/conf-a", "WEB_SERVICE_HOST": "own",
+		"A": "conf-a", "Z": "$(A)"} {
 		got, _ := env.get(name)
 		assert.Equal(t, want, got, name)
 	}
@@ -209,7 +213,8 @@ func TestDownwardAddresses(t *testing.T) {
 func TestExpansionsAreBounded(t *testing.T) {
 	tenfold := []v1.EnvVar{{Name: "V0", Value: "0123456789"}}
 	for i := range 12 { // 10 TB
-		tenfold = append(tenfold, v1.EnvVar{Name: fmt.Sprintf("V%d", i+1), Value: strings.Repeat(fmt.Sprintf("$(V%d)", i), 10)})
+		tenfold = append(tenfold, v1.EnvVar{Name: fmt.Sprintf("V%d", i+1),
+			Value: strings.Repeat(fmt.Sprintf("$(V%d)", i), 10)})
 	}
 	large := v1.EnvVar{Name: "LARGE", Value: strings.Repeat("x", 1<<20)}
 	for name, test := range map[string]struct {
@@ -226,13 +231,15 @@ func TestExpansionsAreBounded(t *testing.T) {
 		"subPathExpr": {func(c *Container) {
 			c.Spec.Env = []v1.EnvVar{large}
 			c.Volumes = map[string]runtime.Volume{"v": {HostPath: "/v"}}
-			c.Spec.VolumeMounts = []v1.VolumeMount{{Name: "v", MountPath: "/v", SubPathExpr: strings.Repeat("$(LARGE)", 100_000)}}
+			c.Spec.VolumeMounts = []v1.VolumeMount{{Name: "v", MountPath: "/v",
+				SubPathExpr: strings.Repeat("$(LARGE)", 100_000)}}
 		}, `subPathExpr of volumeMount "v": too long`},
 		"envFrom": {func(c *Container) {
 			c.Objects = largeObject{}
 			for i := range 100_000 {
 				c.Spec.EnvFrom = append(c.Spec.EnvFrom, v1.EnvFromSource{
-					Prefix: fmt.Sprintf("P%d_", i), ConfigMapRef: &v1.ConfigMapEnvSource{LocalObjectReference: v1.LocalObjectReference{Name: "large"}}})
+					Prefix:       fmt.Sprintf("P%d_", i),
+					ConfigMapRef: &v1.ConfigMapEnvSource{LocalObjectReference: v1.LocalObjectReference{Name: "large"}}})
 			}
 		}, `environment variable "P5_LARGE": too long`},
 	} {

@@ -47,7 +47,8 @@ func (f *envFiles) get(volume runtime.Volume, ref *v1.FileKeySelector) (*envFile
 	content, err := safefile.ReadFileIn(volume.HostPath, name.path, maxEnvFile)
 	file := &envFile{readErr: err}
 	if f.size += len(content); f.size > maxEnvFiles {
-		return nil, fmt.Errorf("env file %q in volume %q: %w: all env files of the container together have more than %d bytes",
+		return nil, fmt.Errorf("env file %q in volume %q: %w: all env files of the container together have more "+
+			"than %d bytes",
 			clip(ref.Path), ref.VolumeName, podspec.ErrTooLong, maxEnvFiles)
 	}
 	if err == nil {
@@ -78,11 +79,13 @@ func (f *envFiles) key(in *Container, ref *v1.FileKeySelector) (string, bool, er
 	case errors.Is(err, fs.ErrNotExist):
 		return "", false, fmt.Errorf("env file %q in volume %q does not exist", ref.Path, ref.VolumeName)
 	case err != nil:
-		return "", false, &hiddenError{fmt.Sprintf("couldn't read env file %q in volume %q", ref.Path, ref.VolumeName), err}
+		return "", false, &hiddenError{fmt.Sprintf("couldn't read env file %q in volume %q", ref.Path, ref.VolumeName),
+			err}
 	}
 	value, defined := file.values[ref.Key]
 	if !defined && file.parseErr != nil {
-		return "", false, fmt.Errorf("couldn't parse env file %q in volume %q: %w", ref.Path, ref.VolumeName, file.parseErr)
+		return "", false, fmt.Errorf("couldn't parse env file %q in volume %q: %w", ref.Path,
+			ref.VolumeName, file.parseErr)
 	}
 	if value == "" && !isTrue(ref.Optional) {
 		return "", false, fmt.Errorf("environment variable key %q not found in file %q", ref.Key, ref.Path)
@@ -105,7 +108,8 @@ func parseEnvFile(text string) (map[string]string, error) {
 	text = strings.ReplaceAll(text, "\r\n", "\n")
 	for rest := text; rest != ""; {
 		fail := func(what string) (map[string]string, error) {
-			return values, fmt.Errorf("invalid environment variable format at line %d: %s", 1+strings.Count(text[:len(text)-len(rest)], "\n"), what)
+			return values, fmt.Errorf("invalid environment variable format at line %d: %s",
+				1+strings.Count(text[:len(text)-len(rest)], "\n"), what)
 		}
 		line, after, _ := strings.Cut(rest, "\n")
 		line = strings.TrimLeft(line, " \t")

@@ -11,7 +11,8 @@ import (
 // file that is written with the values has them again.
 func FuzzEnvFile(f *testing.F) {
 	for _, text := range []string{
-		"A='one'\nK='two'\n", "# K='no'\r\n\r\n \t K='yes' # why\r\n", "A='1\nB=2'\nK='x\n# y\n\nz'\n", "A= 'x'\nK='y'x", "A'B='x'\n=\n", "K ='x'", "K='x", "\n=''\n", "K='a\r\nb'\r\nK='c'", "K='\r\r\n'",
+		"A='one'\nK='two'\n", "# K='no'\r\n\r\n \t K='yes' # why\r\n", "A='1\nB=2'\nK='x\n# y\n\nz'\n",
+		"A= 'x'\nK='y'x", "A'B='x'\n=\n", "K ='x'", "K='x", "\n=''\n", "K='a\r\nb'\r\nK='c'", "K='\r\r\n'",
 	} {
 		f.Add(text)
 	}
@@ -25,7 +26,8 @@ func FuzzEnvFile(f *testing.F) {
 		for _, name := range slices.Sorted(maps.Keys(values)) {
 			value := values[name]
 			switch {
-			case name == "" || strings.ContainsAny(name, "=\n") || strings.TrimRight(name, " \t") != name || strings.TrimLeft(name, " \t") != name || name[0] == '#':
+			case name == "" || strings.ContainsAny(name, "=\n") || strings.TrimRight(name, " \t") != name ||
+				strings.TrimLeft(name, " \t") != name || name[0] == '#':
 				t.Fatalf("a variable has the name %q", name)
 			case strings.Contains(value, "'"):
 				t.Fatalf("a variable has the value %q", value)

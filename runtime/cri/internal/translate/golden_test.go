@@ -111,12 +111,14 @@ func (g *goldenCase) container(pod *Pod, c *v1.Container, kind podspec.Container
 		}
 	}
 	if g.Node.SwapCapacity > 0 {
-		if n, err := strconv.ParseInt(unified(g.Containers[c.Name].Config)["memory.swap.max"], 10, 64); err == nil && n > 0 {
+		if n, err := strconv.ParseInt(unified(g.Containers[c.Name].Config)["memory.swap.max"], 10, 64); err == nil &&
+			n > 0 {
 			in.Edits.MemorySwap = &n
 		}
 	}
 	for _, v := range g.Pod.Spec.Volumes {
-		in.Volumes[v.Name] = runtime.Volume{HostPath: "/vol/" + v.Name, ReadOnly: strings.HasPrefix(v.Name, "ro-"), Relabel: true}
+		in.Volumes[v.Name] = runtime.Volume{HostPath: "/vol/" + v.Name, ReadOnly: strings.HasPrefix(v.Name, "ro-"),
+			Relabel: true}
 	}
 	return in
 }
@@ -163,7 +165,8 @@ func (g *goldenCase) warnings(static bool) []Warning {
 	for _, e := range g.Events {
 		_, e, _ = strings.Cut(e, " ")
 		reason, message, _ := strings.Cut(e, " ")
-		if reason == reasonNoCluster && (static || strings.HasPrefix(message, "kubelet")) { // the latter is about the node
+		if reason == reasonNoCluster && (static || strings.HasPrefix(message, "kubelet")) {
+			// the latter is about the node
 			continue
 		}
 		out = append(out, Warning{reason, message})

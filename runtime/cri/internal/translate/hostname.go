@@ -21,7 +21,8 @@ func hostname(in *Pod) (name, domain string, err error) {
 	if spec.HostnameOverride != nil { // KEP-4762: it replaces everything else
 		name = *spec.HostnameOverride
 		if errs := validation.IsDNS1123Subdomain(name); len(errs) != 0 {
-			return "", "", fmt.Errorf("pod HostnameOverride %q is not a valid DNS subdomain: %s", name, strings.Join(errs, ";"))
+			return "", "", fmt.Errorf("pod HostnameOverride %q is not a valid DNS subdomain: %s", name,
+				strings.Join(errs, ";"))
 		}
 		name, err = cutHostname(name)
 		return name, "", err
@@ -38,7 +39,8 @@ func hostname(in *Pod) (name, domain string, err error) {
 	}
 	if spec.Subdomain != "" {
 		if errs := validation.IsDNS1123Label(spec.Subdomain); len(errs) != 0 {
-			return "", "", fmt.Errorf("pod Subdomain %q is not a valid DNS label: %s", spec.Subdomain, strings.Join(errs, ";"))
+			return "", "", fmt.Errorf("pod Subdomain %q is not a valid DNS label: %s", spec.Subdomain,
+				strings.Join(errs, ";"))
 		}
 		domain = spec.Subdomain + "." + in.Spec.Namespace + ".svc." + in.Host.ClusterDomain
 	}
@@ -65,7 +67,8 @@ func kernelHostname(in *Pod) (string, error) {
 	}
 	fqdn := name + "." + domain
 	if len(fqdn) > maxFQDN {
-		return "", fmt.Errorf("failed to construct FQDN from pod hostname and cluster domain, FQDN %s is too long (%d characters is the max, %d characters requested)",
+		return "", fmt.Errorf("failed to construct FQDN from pod hostname and cluster domain, FQDN %s is too long "+
+			"(%d characters is the max, %d characters requested)",
 			fqdn, maxFQDN, len(fqdn))
 	}
 	return fqdn, nil

@@ -19,7 +19,8 @@ func TestRecordRoundTrip(t *testing.T) {
 		c.Spec.TerminationMessagePath = "/dev/termination-log"
 		c.Spec.TerminationMessagePolicy = v1.TerminationMessageReadFile
 		c.Spec.Ports = []v1.ContainerPort{{Name: "http", ContainerPort: 80, Protocol: v1.ProtocolTCP}}
-		c.Spec.Lifecycle = &v1.Lifecycle{PreStop: &v1.LifecycleHandler{Exec: &v1.ExecAction{Command: []string{"sh", "-c", "<&>"}}}}
+		c.Spec.Lifecycle = &v1.Lifecycle{
+			PreStop: &v1.LifecycleHandler{Exec: &v1.ExecAction{Command: []string{"sh", "-c", "<&>"}}}}
 		c.Edits.Annotations = map[string]string{"vendor.example/x": "y", crimeta.AnnotationHash: "beef"}
 	})
 	config, err := ContainerConfig(t.Context(), in)

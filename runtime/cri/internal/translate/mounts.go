@@ -31,7 +31,8 @@ func mounts(ctx context.Context, in *Container, lookup func(string) (string, boo
 		out = append(out, m)
 	}
 	if in.HostsPath != "" && NeedsHostsFile(in) {
-		out = append(out, &criv1.Mount{HostPath: in.HostsPath, ContainerPath: hostsPath, SelinuxRelabel: in.Pod.Node.SELinux})
+		out = append(out, &criv1.Mount{HostPath: in.HostsPath, ContainerPath: hostsPath,
+			SelinuxRelabel: in.Pod.Node.SELinux})
 	}
 	if in.TerminationLogPath != "" && in.Spec.TerminationMessagePath != "" {
 		out = append(out, &criv1.Mount{
@@ -170,7 +171,9 @@ func propagation(mount *v1.VolumeMount, c *v1.Container) (criv1.MountPropagation
 		return criv1.MountPropagation_PROPAGATION_HOST_TO_CONTAINER, nil
 	case v1.MountPropagationBidirectional:
 		if c.SecurityContext == nil || !isTrue(c.SecurityContext.Privileged) {
-			return 0, fmt.Errorf("volumeMount %q: Bidirectional mount propagation is available only to privileged containers", mount.Name)
+			return 0,
+				fmt.Errorf("volumeMount %q: Bidirectional mount propagation is available only to privileged containers",
+					mount.Name)
 		}
 		return criv1.MountPropagation_PROPAGATION_BIDIRECTIONAL, nil
 	default:
@@ -187,14 +190,17 @@ func recursiveReadOnly(mount *v1.VolumeMount, supported bool) (bool, error) {
 		return false, fmt.Errorf("volume %q requested recursive read-only mode, but it is not read-only", mount.Name)
 	}
 	if p := mount.MountPropagation; p != nil && *p != v1.MountPropagationNone {
-		return false, fmt.Errorf("volume %q requested recursive read-only mode, but it is not compatible with propagation %q", mount.Name, *p)
+		return false, fmt.Errorf("volume %q requested recursive read-only mode, but it is not compatible with "+
+			"propagation %q", mount.Name, *p)
 	}
 	switch mode := *mount.RecursiveReadOnly; mode {
 	case v1.RecursiveReadOnlyIfPossible:
 		return supported, nil
 	case v1.RecursiveReadOnlyEnabled:
 		if !supported {
-			return false, fmt.Errorf("volume %q requested recursive read-only mode, but it is not supported by the runtime", mount.Name)
+			return false,
+				fmt.Errorf("volume %q requested recursive read-only mode, but it is not supported by the runtime",
+					mount.Name)
 		}
 		return true, nil
 	default:

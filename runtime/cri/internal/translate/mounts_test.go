@@ -24,14 +24,16 @@ func withMount(m v1.VolumeMount) func(*Container) {
 
 func TestSubPathRequest(t *testing.T) {
 	var got runtime.SubPath
-	in := sample(withMount(v1.VolumeMount{MountPath: "/whole"}), withMount(v1.VolumeMount{MountPath: "/part", SubPathExpr: "logs/$(POD)", ReadOnly: true}), func(c *Container) {
-		c.Pod.Dir = "/pods/1234"
-		c.Spec.Env = []v1.EnvVar{{Name: "POD", ValueFrom: &v1.EnvVarSource{FieldRef: &v1.ObjectFieldSelector{FieldPath: "metadata.name"}}}}
-		c.SubPath = func(_ context.Context, req runtime.SubPath) (string, error) {
-			got = req
-			return "/safe/1", nil
-		}
-	})
+	in := sample(withMount(v1.VolumeMount{MountPath: "/whole"}),
+		withMount(v1.VolumeMount{MountPath: "/part", SubPathExpr: "logs/$(POD)", ReadOnly: true}), func(c *Container) {
+			c.Pod.Dir = "/pods/1234"
+			c.Spec.Env = []v1.EnvVar{{Name: "POD",
+				ValueFrom: &v1.EnvVarSource{FieldRef: &v1.ObjectFieldSelector{FieldPath: "metadata.name"}}}}
+			c.SubPath = func(_ context.Context, req runtime.SubPath) (string, error) {
+				got = req
+				return "/safe/1", nil
+			}
+		})
 	config, err := ContainerConfig(t.Context(), in)
 	require.NoError(t, err)
 	assert.Equal(t, runtime.SubPath{
@@ -117,7 +119,8 @@ func TestEdits(t *testing.T) {
 	assert.Equal(t, []*criv1.Device{{HostPath: "/dev/a", ContainerPath: "/dev/b", Permissions: "mrw"}}, config.Devices)
 	assert.Equal(t, []*criv1.CDIDevice{{Name: "vendor.example/gpu=0"}}, config.CDIDevices)
 	require.Len(t, config.Mounts, 2)
-	assert.Equal(t, &criv1.Mount{HostPath: "/lib/vendor", ContainerPath: "/lib/vendor", Readonly: true}, config.Mounts[0])
+	assert.Equal(t, &criv1.Mount{HostPath: "/lib/vendor", ContainerPath: "/lib/vendor", Readonly: true},
+		config.Mounts[0])
 	r := config.Linux.Resources
 	assert.Equal(t, []any{"0-1", "0", int64(64 << 20)}, []any{r.CpusetCpus, r.CpusetMems, r.MemoryLimitInBytes})
 	assert.Equal(t, []int64{5, 6, 8}, config.Linux.SecurityContext.SupplementalGroups)

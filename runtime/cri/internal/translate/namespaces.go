@@ -36,7 +36,8 @@ func podNamespaces(in *Pod, users *runtime.UserNamespace) (*criv1.NamespaceOptio
 		if users == nil {
 			return nil, errors.New("can't set `spec.hostUsers: false`, user namespaces are not supported")
 		}
-		ns.UsernsOptions = &criv1.UserNamespace{Mode: criv1.NamespaceMode_POD, Uids: idMappings(users.UIDs), Gids: idMappings(users.GIDs)}
+		ns.UsernsOptions = &criv1.UserNamespace{Mode: criv1.NamespaceMode_POD, Uids: idMappings(users.UIDs),
+			Gids: idMappings(users.GIDs)}
 	}
 	return ns, nil
 }

@@ -54,9 +54,11 @@ func appArmor(pod *v1.Pod, c *v1.Container) (profile *criv1.SecurityProfile, dep
 	case p == nil:
 		return nil, "", nil
 	case p.Type == v1.AppArmorProfileTypeRuntimeDefault:
-		return &criv1.SecurityProfile{ProfileType: criv1.SecurityProfile_RuntimeDefault}, v1.DeprecatedAppArmorBetaProfileRuntimeDefault, nil
+		return &criv1.SecurityProfile{ProfileType: criv1.SecurityProfile_RuntimeDefault},
+			v1.DeprecatedAppArmorBetaProfileRuntimeDefault, nil
 	case p.Type == v1.AppArmorProfileTypeUnconfined:
-		return &criv1.SecurityProfile{ProfileType: criv1.SecurityProfile_Unconfined}, v1.DeprecatedAppArmorBetaProfileNameUnconfined, nil
+		return &criv1.SecurityProfile{ProfileType: criv1.SecurityProfile_Unconfined},
+			v1.DeprecatedAppArmorBetaProfileNameUnconfined, nil
 	case p.Type == v1.AppArmorProfileTypeLocalhost:
 		if p.LocalhostProfile == nil {
 			return nil, "", errors.New("missing localhost apparmor profile name")

@@ -119,8 +119,8 @@ func ResizedResources(in *Container) *criv1.LinuxContainerResources {
 // swapMax is the file of cgroup v2 with the limit of swap.
 const swapMax = "memory.swap.max"
 
-// limitSwap limits the swap of the container, to 0 if swap is nil. In cgroup v1 it is always 0: the limit is for the sum of
-// memory and swap, and has no effect without a limit on memory.
+// limitSwap limits the swap of the container, to 0 if swap is nil. In cgroup v1 it is always 0: the limit is for the
+// sum of memory and swap, and has no effect without a limit on memory.
 func limitSwap(r *criv1.LinuxContainerResources, cgroupV2 bool, swap *int64) {
 	if !cgroupV2 {
 		r.MemorySwapLimitInBytes = r.MemoryLimitInBytes
@@ -147,9 +147,10 @@ type SandboxResize struct {
 	Before, After, Overhead *criv1.LinuxContainerResources
 }
 
-// ResizeSandbox returns the steps from the resources that containers had, by their names, and those of the pod as a whole, to those of
-// the spec; nil means that the latter do not change. Before the containers the sandbox gets more, and after them less, so that it always has
-// what they may use. If the edits of the pod have resources, these are the only step.
+// ResizeSandbox returns the steps from the resources that containers had, by their names, and those of the pod as a
+// whole, to those of the spec; nil means that the latter do not change. Before the containers the sandbox gets more,
+// and after them less, so that it always has what they may use. If the edits of the pod have resources, these are the
+// only step.
 func ResizeSandbox(in *Pod, old map[string]v1.ResourceRequirements, whole *v1.ResourceRequirements) SandboxResize {
 	to := updatedResources(in)
 	r := SandboxResize{Before: to, Overhead: overheadResources(in)}
@@ -175,10 +176,12 @@ func ResizeSandbox(in *Pod, old map[string]v1.ResourceRequirements, whole *v1.Re
 	from := updatedResources(&held)
 
 	r.Before = &criv1.LinuxContainerResources{
-		CpuShares: max(from.CpuShares, to.CpuShares), CpuPeriod: to.CpuPeriod, CpuQuota: looser(from.CpuQuota, to.CpuQuota),
+		CpuShares: max(from.CpuShares, to.CpuShares), CpuPeriod: to.CpuPeriod,
+		CpuQuota:           looser(from.CpuQuota, to.CpuQuota),
 		MemoryLimitInBytes: looser(from.MemoryLimitInBytes, to.MemoryLimitInBytes),
 	}
-	if b := r.Before; b.CpuShares != to.CpuShares || b.CpuQuota != to.CpuQuota || b.MemoryLimitInBytes != to.MemoryLimitInBytes {
+	if b := r.Before; b.CpuShares != to.CpuShares || b.CpuQuota != to.CpuQuota ||
+		b.MemoryLimitInBytes != to.MemoryLimitInBytes {
 		r.After = to
 	}
 	return r

@@ -59,7 +59,8 @@ func TestUserNamespaces(t *testing.T) {
 	in.Pod.Spec.Spec.HostUsers = new(true)
 	sandbox, err = SandboxConfig(in.Pod, 0)
 	require.NoError(t, err)
-	assert.Equal(t, &criv1.UserNamespace{Mode: criv1.NamespaceMode_NODE}, sandbox.Linux.SecurityContext.NamespaceOptions.UsernsOptions)
+	assert.Equal(t, &criv1.UserNamespace{Mode: criv1.NamespaceMode_NODE},
+		sandbox.Linux.SecurityContext.NamespaceOptions.UsernsOptions)
 }
 
 // A pod that no API server has defaulted has no security context.
@@ -74,7 +75,8 @@ func TestSandboxOptions(t *testing.T) {
 	in := sample(func(c *Container) {
 		c.Pod.CgroupParent = "/pods/1234"
 		c.Pod.Groups = []int64{8}
-		c.Pod.Spec.Spec.InitContainers = []v1.Container{{Name: "init", SecurityContext: &v1.SecurityContext{Privileged: new(true)}}}
+		c.Pod.Spec.Spec.InitContainers = []v1.Container{{Name: "init",
+			SecurityContext: &v1.SecurityContext{Privileged: new(true)}}}
 	})
 	config, err := SandboxConfig(in.Pod, 9)
 	require.NoError(t, err)
@@ -83,7 +85,8 @@ func TestSandboxOptions(t *testing.T) {
 	assert.Equal(t, []int64{8}, config.Linux.SecurityContext.SupplementalGroups)
 	assert.True(t, config.Linux.SecurityContext.Privileged, "any container counts")
 
-	in.Pod.Spec.Spec.SecurityContext = &v1.PodSecurityContext{SupplementalGroupsPolicy: new(v1.SupplementalGroupsPolicy("Odd"))}
+	in.Pod.Spec.Spec.SecurityContext = &v1.PodSecurityContext{
+		SupplementalGroupsPolicy: new(v1.SupplementalGroupsPolicy("Odd"))}
 	_, err = SandboxConfig(in.Pod, 0)
 	assert.EqualError(t, err, "unsupported supplementalGroupsPolicy: Odd")
 }
@@ -119,14 +122,16 @@ func TestDNSWarnings(t *testing.T) {
 func TestDNSIsACopy(t *testing.T) {
 	in := sample().Pod
 	in.Host.ResolvConf = "/etc/resolv.conf"
-	in.ResolvConf = ResolvConf{Nameservers: []string{"1.1.1.1"}, Searches: []string{"a", strings.Repeat("x", 254), "b"}, Options: []string{"ndots:1"}}
+	in.ResolvConf = ResolvConf{Nameservers: []string{"1.1.1.1"}, Searches: []string{"a", strings.Repeat("x", 254), "b"},
+		Options: []string{"ndots:1"}}
 	in.Spec.Spec.DNSConfig = &v1.PodDNSConfig{Options: []v1.PodDNSConfigOption{{Name: "ndots", Value: new("9")}}}
 	config, _ := dns(in)
 	assert.Equal(t, []string{"ndots:9"}, config.Options)
 	assert.Equal(t, []string{"a", "b"}, config.Searches)
 	slices.Reverse(config.Searches)
 	config.Servers[0] = "changed"
-	assert.Equal(t, ResolvConf{Nameservers: []string{"1.1.1.1"}, Searches: []string{"a", strings.Repeat("x", 254), "b"}, Options: []string{"ndots:1"}}, in.ResolvConf)
+	assert.Equal(t, ResolvConf{Nameservers: []string{"1.1.1.1"}, Searches: []string{"a", strings.Repeat("x", 254), "b"},
+		Options: []string{"ndots:1"}}, in.ResolvConf)
 }
 
 func TestManyResolverOptions(t *testing.T) {
@@ -134,7 +139,8 @@ func TestManyResolverOptions(t *testing.T) {
 	in.Spec.Spec.DNSConfig = &v1.PodDNSConfig{}
 	const n = 100_000
 	for i := range 2 * n {
-		in.Spec.Spec.DNSConfig.Options = append(in.Spec.Spec.DNSConfig.Options, v1.PodDNSConfigOption{Name: fmt.Sprintf("o%d", i%n), Value: new(fmt.Sprint(i))})
+		in.Spec.Spec.DNSConfig.Options = append(in.Spec.Spec.DNSConfig.Options,
+			v1.PodDNSConfigOption{Name: fmt.Sprintf("o%d", i%n), Value: new(fmt.Sprint(i))})
 	}
 	began := time.Now()
 	config, _ := dns(in)

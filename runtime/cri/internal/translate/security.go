@@ -146,7 +146,8 @@ func verifyNonRoot(in *Container, sc *v1.SecurityContext, uid *int64, username s
 	case sc.RunAsUser != nil:
 		return nil
 	case uid == nil:
-		return fmt.Errorf("container has runAsNonRoot and image has non-numeric user (%s), cannot verify user is non-root %s", username, where)
+		return fmt.Errorf("container has runAsNonRoot and image has non-numeric user (%s), cannot verify user is "+
+			"non-root %s", username, where)
 	case *uid == 0:
 		return fmt.Errorf("container has runAsNonRoot and image will run as root %s", where)
 	}

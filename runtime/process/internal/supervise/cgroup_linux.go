@@ -138,7 +138,8 @@ func (c Cgroup) dirs() []string {
 
 func isCgroup(dir string) bool {
 	var fs unix.Statfs_t
-	return dir != "" && unix.Statfs(dir, &fs) == nil && (fs.Type == unix.CGROUP_SUPER_MAGIC || fs.Type == unix.CGROUP2_SUPER_MAGIC)
+	return dir != "" && unix.Statfs(dir, &fs) == nil && (fs.Type == unix.CGROUP_SUPER_MAGIC ||
+		fs.Type == unix.CGROUP2_SUPER_MAGIC)
 }
 
 // Remove removes the directories. Their processes must have ended. It tries for a tenth of

@@ -74,15 +74,18 @@ func FuzzStateFile(f *testing.F) {
 }
 
 func FuzzCgroupFiles(f *testing.F) {
-	f.Add([]byte("35 25 0:30 / /sys/fs/cgroup/unified rw shared:9 - cgroup2 cgroup2 rw\n36 25 0:31 /here /c rw - cgroup cgroup rw,cpu,cpuacct\n"), "memory")
+	f.Add([]byte("35 25 0:30 / /sys/fs/cgroup/unified rw shared:9 - cgroup2 cgroup2 rw\n36 25 0:31 /here /c rw - "+
+		"cgroup cgroup rw,cpu,cpuacct\n"), "memory")
 	f.Add([]byte("9:name=systemd:/\n4:memory:/a/b:c\n0::/e\n"), "memory")
 	f.Add([]byte("oom_kill 3\noom_kill x\n"), "oom_kill")
 	f.Fuzz(func(t *testing.T, data []byte, key string) {
 		own := cgroupPath(data, key)
 		for _, m := range parseMounts(data) {
 			// What is not below the root of a mount is not made a path outside of it.
-			if p := m.Path(own); strings.HasPrefix(m.Point, "/") && strings.HasPrefix(m.Root, "/") && p != "" && p != m.Point &&
-				!strings.HasPrefix(p, strings.TrimSuffix(filepath.Clean(m.Point), "/")+"/") && strings.HasPrefix(own, "/") {
+			if p := m.Path(own); strings.HasPrefix(m.Point, "/") && strings.HasPrefix(m.Root, "/") &&
+				p != "" && p != m.Point &&
+				!strings.HasPrefix(p, strings.TrimSuffix(filepath.Clean(m.Point), "/")+"/") &&
+				strings.HasPrefix(own, "/") {
 				t.Errorf("%q is outside of %q", p, m.Point)
 			}
 		}

@@ -202,7 +202,8 @@ func (l *logFile) append(w io.Writer, lines []byte, now time.Time) {
 		if l.torn {
 			note = append(note, '\n')
 		}
-		note = appendLine(note, nil, fmt.Appendf(nil, "%d bytes of this log are lost: %v", l.lost, l.why), "stderr", "F", now)
+		note = appendLine(note, nil, fmt.Appendf(nil, "%d bytes of this log are lost: %v", l.lost, l.why), "stderr",
+			"F", now)
 		if _, err := l.put(w, note); err != nil {
 			l.lost += len(lines)
 			return

@@ -26,7 +26,8 @@ func TestParseStat(t *testing.T) {
 		PID: 42, PPID: 1, PGID: 40, Session: 39, State: 'S', UTime: 21, STime: 22, ChildUTime: 23, ChildSTime: 24,
 		MinorFaults: 11, MajorFaults: 12, Start: 777, RSS: 55,
 	}, st)
-	for _, bad := range []string{"", "x", "1 (a) S", "1 a S 1 2 3", "x (a) S 1 40 39 0 -1 4194560 11 0 12 0 21 22 23 24 20 0 1 0 777 1000 55"} {
+	for _, bad := range []string{"", "x", "1 (a) S", "1 a S 1 2 3",
+		"x (a) S 1 40 39 0 -1 4194560 11 0 12 0 21 22 23 24 20 0 1 0 777 1000 55"} {
 		_, err := parseStat([]byte(bad))
 		assert.Error(t, err, bad)
 	}

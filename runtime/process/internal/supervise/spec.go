@@ -221,7 +221,8 @@ func ReadFile(path string, v any) error {
 		return &BadFileError{Path: path, Err: err}
 	}
 	if d.More() {
-		return &BadFileError{Path: path, Err: fmt.Errorf("there is something after the value, at byte %d", d.InputOffset())}
+		return &BadFileError{Path: path, Err: fmt.Errorf("there is something after the value, at byte %d",
+			d.InputOffset())}
 	}
 	return nil
 }

@@ -35,8 +35,9 @@ const initTimeout = time.Minute
 const maxOutput = 1 << 10
 
 var (
-	errNotSupervisor = errors.New("this program was executed as a supervisor and did not become one; its main function must call process.Init first, whatever its arguments are")
-	errDied          = errors.New("the supervisor has ended before its command ran")
+	errNotSupervisor = errors.New("this program was executed as a supervisor and did not become one; its main " +
+		"function must call process.Init first, whatever its arguments are")
+	errDied = errors.New("the supervisor has ended before its command ran")
 )
 
 // readReady reads the output of a supervisor, which ends when its command runs. It returns

@@ -80,7 +80,8 @@ func boot() error {
 	if err != nil {
 		return err
 	}
-	return fmt.Errorf("%s: %w", systemd, unix.Exec(systemd, []string{systemd, "--unit=guest.service", "--show-status=false", "--log-level=err"}, env))
+	return fmt.Errorf("%s: %w", systemd,
+		unix.Exec(systemd, []string{systemd, "--unit=guest.service", "--show-status=false", "--log-level=err"}, env))
 }
 
 func mount(source, target, kind string, flags uintptr, data string) func() error {

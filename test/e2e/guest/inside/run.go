@@ -67,7 +67,8 @@ func prepare(j job.Job) error {
 		steps = append(steps,
 			mount("cgroup", cgroups, "cgroup2", 0, "nsdelegate"), controllers,
 			mount("pts", "/dev/pts", "devpts", 0, ""), mount("shm", "/dev/shm", "tmpfs", 0, ""),
-			mount("mqueue", "/dev/mqueue", "mqueue", 0, ""), mount("security", "/sys/kernel/security", "securityfs", 0, ""))
+			mount("mqueue", "/dev/mqueue", "mqueue", 0, ""), mount("security", "/sys/kernel/security", "securityfs", 0,
+				""))
 	}
 	if j.SwapMiB > 0 {
 		steps = append(steps, func() error { return swapDevice(j.SwapMiB) })

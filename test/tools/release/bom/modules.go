@@ -19,7 +19,8 @@ import (
 
 // allowed are the licences under which a program with the Apache License 2.0 may be passed on with no
 // duty but to pass on their texts. The identifiers are those of SPDX.
-var allowed = []string{"0BSD", "Apache-2.0", "BSD-2-Clause", "BSD-3-Clause", "CC0-1.0", "ISC", "MIT", "MIT-0", "Unlicense", "Zlib"}
+var allowed = []string{"0BSD", "Apache-2.0", "BSD-2-Clause", "BSD-3-Clause", "CC0-1.0", "ISC", "MIT", "MIT-0",
+	"Unlicense", "Zlib"}
 
 // standard stands for the standard library.
 const standard = "std"
@@ -40,7 +41,9 @@ type goPackage struct {
 
 // list returns the packages, and all that they link.
 func list(tags string, patterns []string) (packages []goPackage, err error) {
-	cmd := exec.Command("go", slices.Concat([]string{"list", "-deps", "-tags", tags, "-json=ImportPath,Name,Dir,Standard,Module"}, patterns)...)
+	cmd := exec.Command("go",
+		slices.Concat([]string{"list", "-deps", "-tags", tags, "-json=ImportPath,Name,Dir,Standard,Module"},
+			patterns)...)
 	cmd.Stderr = os.Stderr
 	out, err := cmd.Output()
 	if err != nil {
@@ -110,7 +113,8 @@ func collect(packages []goPackage) ([]*module, error) {
 			}
 		}
 		modules[m.path] = m
-		for ; !looked[dir] && (dir == m.dir || strings.HasPrefix(dir, m.dir+string(filepath.Separator))); dir = filepath.Dir(dir) {
+		for ; !looked[dir] &&
+			(dir == m.dir || strings.HasPrefix(dir, m.dir+string(filepath.Separator))); dir = filepath.Dir(dir) {
 			looked[dir] = true
 			if err := m.read(dir); err != nil {
 				return nil, err
@@ -181,11 +185,13 @@ func judge(modules []*module) error {
 		}
 		for _, f := range m.files {
 			if !f.notice && len(f.ids) == 0 {
-				errs = append(errs, fmt.Errorf("module %s %s: the licence in %s is not recognized", m.path, m.version, f.name))
+				errs = append(errs, fmt.Errorf("module %s %s: the licence in %s is not recognized", m.path, m.version,
+					f.name))
 			}
 			for _, id := range f.ids {
 				if !slices.Contains(allowed, id) {
-					errs = append(errs, fmt.Errorf("module %s %s: the licence %s in %s is not allowed", m.path, m.version, id, f.name))
+					errs = append(errs, fmt.Errorf("module %s %s: the licence %s in %s is not allowed", m.path,
+						m.version, id, f.name))
 				}
 			}
 		}

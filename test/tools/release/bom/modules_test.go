@@ -52,8 +52,10 @@ func TestTexts(t *testing.T) {
 	mit := licenseFile{name: "LICENSE", text: "the text\r\n", ids: []string{"MIT"}}
 	same := mit
 	same.text = "the text\n"
-	out := string(texts([]*module{{path: "a", version: "v1.0.0", files: []licenseFile{mit}}, {path: "b", version: "v2.0.0", files: []licenseFile{same}}}))
-	if strings.Count(out, "the text") != 1 || !strings.Contains(out, "a/LICENSE\nb/LICENSE\n\nthe text") || !strings.Contains(out, "b v2.0.0: MIT\n") {
+	out := string(texts([]*module{{path: "a", version: "v1.0.0", files: []licenseFile{mit}},
+		{path: "b", version: "v2.0.0", files: []licenseFile{same}}}))
+	if strings.Count(out, "the text") != 1 || !strings.Contains(out, "a/LICENSE\nb/LICENSE\n\nthe text") ||
+		!strings.Contains(out, "b v2.0.0: MIT\n") {
 		t.Error(out)
 	}
 }

@@ -56,7 +56,8 @@ func materials(modules []*module, packages []goPackage, version string) ([]byte,
 	if version == "" {
 		return nil, errors.New("a bill of materials needs -version")
 	}
-	doc := document{Schema: "http://cyclonedx.org/schema/bom-1.6.schema.json", BOMFormat: "CycloneDX", SpecVersion: "1.6", Version: 1}
+	doc := document{Schema: "http://cyclonedx.org/schema/bom-1.6.schema.json", BOMFormat: "CycloneDX",
+		SpecVersion: "1.6", Version: 1}
 	if epoch := os.Getenv("SOURCE_DATE_EPOCH"); epoch != "" {
 		seconds, err := strconv.ParseInt(epoch, 10, 64)
 		if err != nil {

@@ -71,7 +71,8 @@ func run(o options) error {
 		if err != nil {
 			return fmt.Errorf("%s: %w", program, err)
 		}
-		index = mutate.AppendManifests(index, mutate.IndexAddendum{Add: img, Descriptor: v1.Descriptor{Platform: platform}})
+		index = mutate.AppendManifests(index,
+			mutate.IndexAddendum{Add: img, Descriptor: v1.Descriptor{Platform: platform}})
 	}
 	index = mutate.Annotations(index, o.labels()).(v1.ImageIndex)
 	dir, err := os.MkdirTemp("", "image")
@@ -114,12 +115,16 @@ func (o options) image(arch, file string) (v1.Image, *v1.Platform, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	layer, err := tarball.LayerFromOpener(func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(data)), nil }, tarball.WithMediaType(types.OCILayer))
+	layer, err := tarball.LayerFromOpener(func() (io.ReadCloser,
+		error) {
+		return io.NopCloser(bytes.NewReader(data)), nil
+	}, tarball.WithMediaType(types.OCILayer))
 	if err != nil {
 		return nil, nil, err
 	}
 	img := mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), types.OCIConfigJSON)
-	img, err = mutate.Append(img, mutate.Addendum{Layer: layer, History: v1.History{Created: v1.Time{Time: o.created}, CreatedBy: "release/image"}})
+	img, err = mutate.Append(img, mutate.Addendum{Layer: layer, History: v1.History{Created: v1.Time{Time: o.created},
+		CreatedBy: "release/image"}})
 	if err != nil {
 		return nil, nil, err
 	}
@@ -130,7 +135,8 @@ func (o options) image(arch, file string) (v1.Image, *v1.Platform, error) {
 	config = config.DeepCopy()
 	config.OS, config.Architecture, config.Variant = platform.OS, platform.Architecture, platform.Variant
 	config.Created = v1.Time{Time: o.created}
-	config.Config = v1.Config{Entrypoint: []string{entrypoint}, Env: []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin"}, Labels: o.labels(), StopSignal: "SIGTERM"}
+	config.Config = v1.Config{Entrypoint: []string{entrypoint}, Env: []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin"},
+		Labels: o.labels(), StopSignal: "SIGTERM"}
 	img, err = mutate.ConfigFile(img, config)
 	return img, platform, err
 }
@@ -139,12 +145,14 @@ func (o options) image(arch, file string) (v1.Image, *v1.Platform, error) {
 func (o options) layer(program string) ([]byte, error) {
 	var b bytes.Buffer
 	w := tar.NewWriter(&b)
-	for _, dir := range []string{"etc", "tmp", "usr", "usr/bin", "usr/share", "usr/share/doc", "usr/share/doc/minikubelet", "var", "var/lib", "var/log"} {
+	for _, dir := range []string{"etc", "tmp", "usr", "usr/bin", "usr/share", "usr/share/doc",
+		"usr/share/doc/minikubelet", "var", "var/lib", "var/log"} {
 		mode := int64(0o755)
 		if dir == "tmp" {
 			mode = 0o1777
 		}
-		if err := w.WriteHeader(&tar.Header{Typeflag: tar.TypeDir, Name: dir + "/", Mode: mode, ModTime: o.created}); err != nil {
+		if err := w.WriteHeader(&tar.Header{Typeflag: tar.TypeDir, Name: dir + "/", Mode: mode,
+			ModTime: o.created}); err != nil {
 			return nil, err
 		}
 	}
@@ -156,7 +164,8 @@ func (o options) layer(program string) ([]byte, error) {
 		if err != nil {
 			return nil, err
 		}
-		if err := w.WriteHeader(&tar.Header{Name: file.name, Mode: file.mode, Size: int64(len(data)), ModTime: o.created}); err != nil {
+		if err := w.WriteHeader(&tar.Header{Name: file.name, Mode: file.mode, Size: int64(len(data)),
+			ModTime: o.created}); err != nil {
 			return nil, err
 		}
 		if _, err := w.Write(data); err != nil {
@@ -187,7 +196,8 @@ func (o options) pack(dir string) error {
 		if err != nil {
 			return err
 		}
-		if err := w.WriteHeader(&tar.Header{Name: filepath.ToSlash(name), Mode: 0o644, Size: int64(len(data)), ModTime: o.created}); err != nil {
+		if err := w.WriteHeader(&tar.Header{Name: filepath.ToSlash(name), Mode: 0o644, Size: int64(len(data)),
+			ModTime: o.created}); err != nil {
 			return err
 		}
 		_, err = w.Write(data)

@@ -1,5 +1,5 @@
-// Package state has the file memory_manager_state in kubelet's format. Names of types and fields are kubelet's, because its checksum is
-// one of their names, too.
+// Package state has the file memory_manager_state in kubelet's format. Names of types and fields are kubelet's, because
+// its checksum is one of their names, too.
 package state
 
 import (
@@ -45,7 +45,8 @@ type Block struct {
 // ContainerMemoryAssignments has the blocks of containers, by the UID of the pod and the name of the container.
 type ContainerMemoryAssignments map[string]map[string][]Block
 
-// File is the content of a file, as kubelet writes it by default. Its checksum is 0 in files of kubelets before they had one.
+// File is the content of a file, as kubelet writes it by default. Its checksum is 0 in files of kubelets before they
+// had one.
 type File struct {
 	PolicyName   string                     `json:"policyName"`
 	MachineState NUMANodeMap                `json:"machineState"`
@@ -55,13 +56,15 @@ type File struct {
 
 const (
 	kind = "state.MemoryManagerCheckpoint"
-	// noPods is what kubelet has besides with the feature gate PodLevelResourceManagers, for pods with memory as a whole.
+	// noPods is what kubelet has besides with the feature gate PodLevelResourceManagers, for pods with memory as a
+	// whole.
 	noPods = "PodEntries:(state.PodMemoryAssignments)map[] "
 )
 
 var (
 	errChecksum = errors.New("its checksum is wrong: the file was changed or not written to its end")
-	errPods     = errors.New("it has memory of pods as a whole (feature gate PodLevelResourceManagers), which is not supported")
+	errPods     = errors.New("it has memory of pods as a whole (feature gate PodLevelResourceManagers), which is " +
+		"not supported")
 )
 
 // Parse returns the content of a file.
