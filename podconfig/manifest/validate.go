@@ -4,7 +4,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
-	"github.com/kubeletkit/kubeletkit/internal/podvalidation"
+	"github.com/kubeletkit/kubeletkit/podconfig/internal/podvalidation"
 )
 
 // SetDefaults sets the defaults of a pod in place, as the API server (1.36) does, so that
