@@ -23,7 +23,6 @@ import (
 	"github.com/kubeletkit/kubeletkit/podconfig"
 	"github.com/kubeletkit/kubeletkit/podconfig/checkpoint"
 	"github.com/kubeletkit/kubeletkit/podconfig/objects"
-	"github.com/kubeletkit/kubeletkit/podconfig/podmanager"
 	"github.com/kubeletkit/kubeletkit/podworkers"
 	"github.com/kubeletkit/kubeletkit/prober"
 	"github.com/kubeletkit/kubeletkit/runtime"
@@ -118,74 +117,6 @@ type Options struct {
 //		return podworkers.New(p.PodSyncer, p.Cache, opts)
 //	}
 //
-// A part that wraps another one embeds its interface and overrides methods of it. A part that is written anew embeds
-// the base of its package, if there is one, so that methods that are added later do not break it.
-type Override[T any] func(def T, parts Parts) (T, error)
-
-// Wrap returns an Override that puts a part around the default.
-func Wrap[T any](wrap func(def T) T) Override[T] {
-	return func(def T, _ Parts) (T, error) { return wrap(def), nil }
-}
-
-// Replace returns an Override that uses the part in place of the default.
-func Replace[T any](part T) Override[T] {
-	return func(T, Parts) (T, error) { return part, nil }
-}
-
-// Overrides replace or wrap parts of an agent; nil fields leave the defaults. [Agent.Run] logs at level 1 which parts
-// are replaced or wrapped.
-type Overrides struct {
-	// Objects wraps [Options].API.Objects, or the checkpoint's view of it.
-	Objects Override[objects.Source]
-	// Checkpoint wraps [Options].Checkpoint.
-	Checkpoint Override[checkpoint.Store]
-	// History: default a [*history.Memory] with [Options].Observe.History.
-	History Override[history.Store]
-	// Cache: default a [*runtime.Cache] over [Parts].Inspector with [Options].Cache, which is also
-	// [Parts].CacheOptions.
-	Cache Override[runtime.StatusCache]
-	// PLEG: default a [*pleg.Evented] with [Parts].PLEGOptions, which relists like a [*pleg.Generic] if the
-	// runtime is no [runtime.EventSource]. It must read changed pods into [Parts].Cache.
-	PLEG Override[pleg.Generator]
-	// PodConfig: default a [*podconfig.Mux].
-	PodConfig Override[podconfig.Config]
-	// PodManager: default a [*podmanager.Store].
-	PodManager Override[podmanager.Manager]
-	// Status: default a [*status.Store].
-	Status Override[status.Manager]
-	// Prober: default a [*prober.Prober].
-	Prober Override[prober.Manager]
-	// Volumes: default a [*volume.Reconciler] with the plugins of [Options].Plugins.Volumes.
-	Volumes Override[volume.Manager]
-	// Images: default a [*images.Puller] with [Options].Images.
-	Images Override[images.Manager]
-	// PodSyncer: default a [*podsync.Syncer].
-	PodSyncer Override[podworkers.Syncer]
-	// PodWorkers: default [*podworkers.Pool] with [Parts].WorkersOptions.
-	PodWorkers Override[podworkers.Workers]
-	// GC: default a [*gc.ContainerGC].
-	GC Override[gc.Collector]
-	// ImageGC: default a [*gc.ImageGC], or nil if the runtime is no
-	// [runtime.ImageService].
-	ImageGC Override[gc.ImageCollector]
-	// Admission: default all components that are a [lifecycle.Admitter]: a [syncloop.Security],
-	// [Options].Admission.Limits and those of [Options].Join.
-	Admission Override[lifecycle.Admitter]
-	// SyncHandler: default a [*syncloop.PodHandler].
-	SyncHandler Override[syncloop.Handler]
-}
-
-// DefaultRootDir is the default of [Options].RootDir.
-const DefaultRootDir = "/var/lib/kubeletkit"
-
-// kubelet's directories.
-const (
-	kubeletRootDir    = "/var/lib/kubelet"
-	kubeletPodLogsDir = "/var/log/pods"
-	// kubeletLogLinksDir has links to the logs in kubeletPodLogsDir. runtime/cri makes them.
-	kubeletLogLinksDir = "/var/log/containers"
-)
-
 // logLinksDir returns the directory of links to logs in podLogsDir; "" if there is none.
 func logLinksDir(podLogsDir string) string {
 	if filepath.Clean(podLogsDir) == kubeletPodLogsDir {
