@@ -298,6 +298,9 @@ const (
 // that of a server that does not answer.
 const finishPatience = 10 * time.Second
 
+// lookPeriod is the time between two looks of RunOnce and Drain at the pods.
+const lookPeriod = 100 * time.Millisecond
+
 // Drain ends all pods of the runtime, each in its own grace period, and returns nil when
 // nothing runs and the volumes of the pods are taken down; if one cannot be taken down in ten seconds, it is logged.
 // From its call on no pod is started, as long as the agent runs. The pods become Failed. They stay desired, and a

@@ -234,9 +234,6 @@ func (a *Agent) wait(ctx context.Context, running *runningParts, join func() err
 	}
 }
 
-// lookPeriod is the time between two looks of RunOnce and Drain at the pods.
-const lookPeriod = 100 * time.Millisecond
-
 // Report has the outcome of each pod of [Agent.RunOnce].
 type Report []PodReport
 
