@@ -203,11 +203,11 @@ func Decide(state State, rules Rules, in Input) (State, Decision) {
 	d.observe()
 	d.awaitVictim()
 	d.takeResult()
-	for kind := range conditions {
+	for pressure := range conditions {
 		if d.out.Action != Nothing {
 			break
 		}
-		d.act(kind)
+		d.act(pressure)
 	}
 	d.out.Conditions = d.conditions()
 	return d.State, d.out
@@ -247,14 +247,14 @@ func (d *decider) observe() {
 		if tr.due = tr.due || !due.After(d.in.Now); !tr.due {
 			d.next(due)
 		}
-		d.rooms[t.Signal.kind()].lastMet = d.in.Now
+		d.rooms[t.Signal.pressure()].lastMet = d.in.Now
 	}
 }
 
 // conditions returns the conditions of the node.
 func (d *decider) conditions() (out []v1.NodeConditionType) {
-	for kind, c := range conditions {
-		last := d.rooms[kind].lastMet
+	for pressure, c := range conditions {
+		last := d.rooms[pressure].lastMet
 		if last.IsZero() {
 			continue
 		}
@@ -289,7 +289,7 @@ func (d *decider) awaitVictim() {
 		d.out.Outcome.After = after
 	}
 	d.victim = nil
-	r := &d.rooms[v.threshold.Signal.kind()]
+	r := &d.rooms[v.threshold.Signal.pressure()]
 	r.retry, r.othersSince = time.Time{}, time.Time{}
 	if r.step == reclaimed || r.step == measuring { // what was known before is out of date
 		r.step = idle
@@ -301,16 +301,16 @@ func (d *decider) takeResult() {
 	if d.in.Result == nil {
 		return
 	}
-	kind := slices.Index(conditions[:], d.in.Result.Condition)
-	if kind < 0 {
+	pressure := slices.Index(conditions[:], d.in.Result.Condition)
+	if pressure < 0 {
 		return
 	}
-	r := &d.rooms[kind]
+	r := &d.rooms[pressure]
 	switch r.step {
 	case reclaiming:
 		r.step, r.at = reclaimed, d.in.Result.At
 	case measuring:
-		r.step, d.pods, d.measured = idle, d.in.Result.Pods, kind
+		r.step, d.pods, d.measured = idle, d.in.Result.Pods, pressure
 		if d.pods == nil {
 			d.pods = []Pod{}
 		}
@@ -319,9 +319,9 @@ func (d *decider) takeResult() {
 }
 
 // cause returns the first threshold of the condition that is due.
-func (d *decider) cause(kind int) (Threshold, Reading, bool) {
+func (d *decider) cause(pressure int) (Threshold, Reading, bool) {
 	for i, t := range d.rules.Thresholds {
-		if d.tracks[i].due && t.Signal.kind() == kind {
+		if d.tracks[i].due && t.Signal.pressure() == pressure {
 			return t, d.in.Readings[t.Signal], true
 		}
 	}
@@ -329,9 +329,9 @@ func (d *decider) cause(kind int) (Threshold, Reading, bool) {
 }
 
 // act decides about the resources of a condition.
-func (d *decider) act(kind int) {
-	r := &d.rooms[kind]
-	t, reading, due := d.cause(kind)
+func (d *decider) act(pressure int) {
+	r := &d.rooms[pressure]
+	t, reading, due := d.cause(pressure)
 	if !due {
 		if r.step == reclaimed {
 			r.step = idle
@@ -340,13 +340,13 @@ func (d *decider) act(kind int) {
 		return
 	}
 	do := func(a Action) {
-		d.out.Action, d.out.Condition, d.out.Threshold, d.out.Reading = a, conditions[kind], t, reading
+		d.out.Action, d.out.Condition, d.out.Threshold, d.out.Reading = a, conditions[pressure], t, reading
 		r.at = d.in.Now
 	}
 	switch {
 	case r.step == reclaiming || r.step == measuring:
 		return
-	case d.pods != nil && d.measured == kind:
+	case d.pods != nil && d.measured == pressure:
 		if !reading.At.Before(r.at) {
 			d.choose(r, do, t, reading)
 			return
@@ -448,7 +448,7 @@ func (d *decider) othersSuffice(r *room, t Threshold, reading Reading) bool {
 
 // reclaims returns what may free the signal's resource without an end of pods (kubelet: buildSignalToNodeReclaimFuncs).
 func reclaims(s Signal, layout Layout) (containers, images bool) {
-	if s.kind() != disk {
+	if s.pressure() != diskPressure {
 		return false, false
 	}
 	switch {
@@ -463,6 +463,3 @@ func reclaims(s Signal, layout Layout) (containers, images bool) {
 		return true, false
 	}
 }
-
-// disk is the index of DiskPressure in conditions.
-const disk = 1

@@ -91,6 +91,9 @@ func (m *Machine) Read(ctx context.Context, thresholds []Threshold) (Readings, e
 			if m.opts.Images != nil {
 				err = m.imageFs(ctx, out, now)
 			}
+		case "containerfs": // that of nodefs or of imagefs
+		default:
+			err = errors.New("there is no such signal")
 		}
 		if err != nil {
 			errs = append(errs, fmt.Errorf("%s: %w", source, err))

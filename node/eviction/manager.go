@@ -238,7 +238,7 @@ func (r *run) readLayout(ctx context.Context) {
 	if !r.layoutAt.IsZero() && time.Since(r.layoutAt) < layoutPeriod {
 		return
 	}
-	if !slices.ContainsFunc(r.opts.Thresholds, func(t Threshold) bool { return t.Signal.kind() == disk }) {
+	if !slices.ContainsFunc(r.opts.Thresholds, func(t Threshold) bool { return t.Signal.pressure() == diskPressure }) {
 		return
 	}
 	r.layoutAt = time.Now()

@@ -59,7 +59,7 @@ const atOnce = 4
 
 // Measure implements [Meter].
 func (u *Usages) Measure(ctx context.Context, s Signal, pods []Pod) error {
-	files := s.kind() == disk
+	files := s.pressure() == diskPressure
 	missing := files
 	if !files {
 		for i := range pods {
@@ -90,13 +90,17 @@ func (u *Usages) cgroup(p *Pod, name v1.ResourceName) bool {
 	if path == "" {
 		return false
 	}
-	if name == resourcePIDs {
+	switch name {
+	case v1.ResourceMemory:
+	case resourcePIDs:
 		n, err := processesOf(u.opts.cgroup, path)
 		if err != nil {
 			return false
 		}
 		p.Usage.Processes = &n
 		return true
+	default:
+		return false
 	}
 	_, used, err := memoryOf(u.opts.cgroup, path)
 	if err != nil {

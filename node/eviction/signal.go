@@ -8,10 +8,14 @@ import (
 type Signal string
 
 // The signals. Amounts are in bytes, inodes or processes.
+//
+// A new signal needs its [Signal.Resource]; a source in [Machine].Read; what pods use of a new resource in [Usage],
+// measured by [Usages] and compared by [Rank]; and, for a new resource, a pressure below, the growth in pace.go and the
+// condition of the node in cluster/node.
 const (
-	// MemoryAvailable is the memory of the node without its working set.
+	// MemoryAvailable is the memory of the node minus its working set.
 	MemoryAvailable Signal = "memory.available"
-	// AllocatableMemoryAvailable is what all pods together may use, without their working set.
+	// AllocatableMemoryAvailable is the limit of the cgroup of all pods minus their working set.
 	AllocatableMemoryAvailable Signal = "allocatableMemory.available"
 	// NodeFsAvailable and NodeFsInodesFree are of the file system with the volumes and logs of pods.
 	NodeFsAvailable  Signal = "nodefs.available"
@@ -26,6 +30,12 @@ const (
 	// PIDAvailable is the number of processes that can still be started.
 	PIDAvailable Signal = "pid.available"
 )
+
+// configurable are the signals that a configuration of kubelet names. Those of containers follow from the others.
+var configurable = []string{
+	string(MemoryAvailable), string(NodeFsAvailable), string(NodeFsInodesFree), string(ImageFsAvailable),
+	string(ImageFsInodesFree), string(PIDAvailable),
+}
 
 // The resources that kubelet has no name for in the API.
 const (
@@ -64,12 +74,20 @@ func (s Signal) Condition() v1.NodeConditionType {
 	return ""
 }
 
-// conditions are those of the signals, in the order in which resources are defended: a node without memory
-// cannot do anything else.
-var conditions = [...]v1.NodeConditionType{v1.NodeMemoryPressure, v1.NodeDiskPressure, v1.NodePIDPressure}
+// The pressures, in the order in which resources are defended: a node without memory cannot do anything else.
+const (
+	memoryPressure = iota
+	diskPressure
+	pidPressure
+)
 
-// kind returns the index of the condition in conditions.
-func (s Signal) kind() int {
+// conditions are those of the pressures.
+var conditions = [...]v1.NodeConditionType{
+	memoryPressure: v1.NodeMemoryPressure, diskPressure: v1.NodeDiskPressure, pidPressure: v1.NodePIDPressure,
+}
+
+// pressure returns the index of the condition in conditions.
+func (s Signal) pressure() int {
 	for i, c := range conditions {
 		if c == s.Condition() {
 			return i

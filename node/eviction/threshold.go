@@ -153,7 +153,7 @@ func Parse(c Config) ([]Threshold, error) {
 		return nil, err
 	}
 	slices.SortFunc(out, func(a, b Threshold) int {
-		return cmp.Or(cmp.Compare(a.Signal.kind(), b.Signal.kind()), cmp.Compare(a.GracePeriod, b.GracePeriod),
+		return cmp.Or(cmp.Compare(a.Signal.pressure(), b.Signal.pressure()), cmp.Compare(a.GracePeriod, b.GracePeriod),
 			cmp.Compare(a.Signal, b.Signal), b.Value.Quantity.Cmp(a.Value.Quantity))
 	})
 	return out, nil
@@ -166,9 +166,8 @@ func parseEach[T any](field string, texts map[string]string, parse func(string) 
 	for _, name := range slices.Sorted(maps.Keys(texts)) {
 		signal := Signal(name)
 		if !signal.Valid() {
-			errs = append(errs, fmt.Errorf("%s %q: there is no such signal; those of kubelet are memory.available, "+
-				"nodefs.available, nodefs.inodesFree, imagefs.available, imagefs.inodesFree, pid.available",
-				field, short(name)))
+			errs = append(errs, fmt.Errorf("%s %q: there is no such signal; those of kubelet are %s",
+				field, short(name), strings.Join(configurable, ", ")))
 			continue
 		}
 		v, err := parse(texts[name])

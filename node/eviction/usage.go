@@ -43,6 +43,9 @@ func (u *Usage) of(s Signal, layout Layout) (n int64, known bool) {
 		return amount(u.Memory)
 	case resourcePIDs:
 		return amount(u.Processes)
+	case v1.ResourceEphemeralStorage, resourceInodes:
+	default:
+		return 0, false
 	}
 	for _, part := range u.parts(s, layout) {
 		a := part.Bytes

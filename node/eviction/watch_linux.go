@@ -33,7 +33,7 @@ const (
 func (m *Machine) Watch(ctx context.Context, thresholds []Threshold, wake func()) error {
 	w := &watch{Machine: m, levels: map[string]level{}}
 	for _, t := range thresholds {
-		if t.Signal.kind() == 0 {
+		if t.Signal.pressure() == memoryPressure {
 			w.thresholds = append(w.thresholds, t)
 		}
 	}
