@@ -276,6 +276,10 @@ func (w reWorkers) State(uid types.UID) podworkers.State {
 func (w reWorkers) Drain() { w.enter("PodWorkers.Drain"); w.Workers.Drain() }
 
 func (w reGC) Kick() { w.enter("GC.Kick"); w.Collector.Kick() }
+func (w reImageGC) Run(ctx context.Context) error {
+	w.enter("ImageGC.Run")
+	return w.ImageCollector.Run(ctx)
+}
 func (w reImageGC) GarbageCollect(ctx context.Context) error {
 	w.enter("ImageGC.GarbageCollect")
 	return w.ImageCollector.GarbageCollect(ctx)
