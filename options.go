@@ -105,19 +105,6 @@ type Options struct {
 	Override Overrides
 }
 
-// Override replaces or wraps one part of an agent. It is called once, by [New], with the
-// default of the part and the parts that were built before, and returns the part to use.
-// It starts nothing. An error fails New.
-//
-// [Wrap] makes an Override from a function, and [Replace] from a value. An Override that is
-// written out can build a part from other parts:
-//
-//	PodWorkers: func(_ podworkers.Workers, p kubeletkit.Parts) (podworkers.Workers, error) {
-//		opts := p.WorkersOptions
-//		opts.BackoffPeriod = time.Minute
-//		return podworkers.New(p.PodSyncer, p.Cache, opts)
-//	}
-//
 // logLinksDir returns the directory of links to logs in podLogsDir; "" if there is none.
 func logLinksDir(podLogsDir string) string {
 	if filepath.Clean(podLogsDir) == kubeletPodLogsDir {
@@ -414,6 +401,19 @@ type Parts struct {
 	SyncHandler syncloop.Handler
 }
 
+// Override replaces or wraps one part of an agent. It is called once, by [New], with the
+// default of the part and the parts that were built before, and returns the part to use.
+// It starts nothing. An error fails New.
+//
+// [Wrap] makes an Override from a function, and [Replace] from a value. An Override that is
+// written out can build a part from other parts:
+//
+//	PodWorkers: func(_ podworkers.Workers, p kubeletkit.Parts) (podworkers.Workers, error) {
+//		opts := p.WorkersOptions
+//		opts.BackoffPeriod = time.Minute
+//		return podworkers.New(p.PodSyncer, p.Cache, opts)
+//	}
+//
 // A part that wraps another one embeds its interface and overrides methods of it. A part that is written anew embeds
 // the base of its package, if there is one, so that methods that are added later do not break it.
 type Override[T any] func(def T, parts Parts) (T, error)

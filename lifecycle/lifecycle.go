@@ -207,8 +207,9 @@ type GoneHandler interface {
 	Component
 	// Gone is called when the pod is not desired and has no worker. After a restart of the agent it is also called for
 	// pods of which only a directory is left; then only the UID of the pod is known. It is repeated with each
-	// housekeeping until it returns nil. Then the directory of the pod is removed. A pod with the same UID may be
-	// admitted before that, and does not start.
+	// housekeeping until it returns nil. A pod with the same UID may be admitted before that, and does not start. The
+	// last component to be called is the agent's for volumes. It removes the directory of the pod, by
+	// volume.Manager.Remove.
 	Gone(ctx context.Context, req GoneRequest) error
 }
 

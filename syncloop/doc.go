@@ -5,7 +5,8 @@
 // # Vocabulary
 //
 //   - An input is a channel that the loop selects on: changes of the desired pods
-//     (podconfig), changes in the runtime (pleg), results of probes, and timers.
+//     (podconfig), changes in the runtime (pleg), results of probes, changes of the secrets and
+//     config maps that pods refer to, and timers.
 //   - A handler handles the inputs. [PodHandler] is the default.
 //   - Admission is the decision whether a new pod may run. A [lifecycle.Admitter] makes it.
 //     [lifecycle.Steps] calls several in order, and [Limits] has kubelet's checks.
@@ -21,11 +22,13 @@
 // # The loop
 //
 // [Loop] handles one input after the other, in one goroutine. It does no work on a pod
-// and waits for none: the handler passes the pod to its worker and returns. There is a
-// sync tick each second, for [Options].Due, and housekeeping each 2 seconds.
-// Housekeeping also follows 250 ms after [Loop.PodEnded]. It is less frequent while nothing
-// happens, see [Options].HousekeepingPeriod: a wake-up of an idle machine costs more CPU time than
-// most of the work of the loop.
+// and waits for none: the handler passes the pod to its worker and returns. Secrets and config
+// maps that have changed come by a channel, like all other inputs; see [Deps].Objects. A liveness
+// tick each 30 s keeps [Loop.LastIteration] recent while nothing happens.
+//
+// Housekeeping is done each 2 seconds, and 250 ms after [Loop.PodEnded]. It is less frequent while
+// nothing happens, see [Options].HousekeepingPeriod: a wake-up of an idle machine costs more CPU
+// time than most of the work of the loop.
 //
 // The loop pauses while the runtime does not answer or the PLEG is unhealthy. It then
 // takes nothing from its inputs, which merge their changes by pod. It checks again after 100 ms,
@@ -39,10 +42,11 @@
 // event, or with [HandlerOptions].RecreateUpdated a new start of the pod. All parts receive a pod
 // with the resources that it holds. Only the handler has those of a pending resize.
 //
-// Its housekeeping is kubelet's. It forgets workers of pods that are gone, starts pods
-// that must be started again, stops orphans, drops statuses and probes, reports the end
-// of pods, and removes the directories of pods that are gone. It lists the runtime only
-// if there may be an orphan, and every 5 minutes.
+// Its housekeeping is kubelet's (HandlePodCleanups). It forgets workers of pods that are gone,
+// starts pods that must be started again, stops orphans, drops statuses and probes, and reports
+// the end of pods. For pods that are gone it calls the step Gone, in which a component removes the
+// directory (kubelet: cleanupOrphanedPodDirs). It lists the runtime only if there may be an
+// orphan, and every 5 minutes.
 //
 // Housekeeping begins when every source has delivered: until then it is not known which
 // pods are desired. There is one exception. A pod that an earlier agent ran under the

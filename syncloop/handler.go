@@ -43,8 +43,9 @@ type HandlerDeps struct {
 	Workers podworkers.Workers
 	Status  status.Manager
 	Runtime runtime.Lister
-	// Steps are called at the steps Admit and Gone of the lives of pods; the directory of a pod is removed by
-	// one of them. A *podsync.Syncer has those of the volumes. nil: nothing joins.
+	// Steps are called at the steps Admit and Gone of the lives of pods, as podsync.Syncer.Steps returns them. The
+	// handler removes no directory of a pod itself: the step Gone of the volumes of podsync does, by
+	// volume.Manager.Remove. nil: nothing joins, and the directories stay.
 	Steps      *lifecycle.Steps
 	Prober     prober.Manager
 	Checkpoint checkpoint.Store

@@ -5,7 +5,7 @@
 //
 //	reg := prometheus.NewRegistry()
 //	metrics, err := prommetrics.ForAgent(reg)
-//	agent, err := kubeletkit.New(kubeletkit.Options{Metrics: metrics, …})
+//	agent, err := kubeletkit.New(kubeletkit.Options{Observe: kubeletkit.Observe{Metrics: metrics}, …})
 //
 // Each part has a constructor of its own, for use without an agent. The metrics of
 // runtime/cri are in package crimetrics, because runtime/cri needs gRPC.

@@ -34,8 +34,9 @@
 //
 // # Directories
 //
-// The directory of a pod is <pods dir>/<uid>, with kubelet's layout. Package syncloop
-// removes it when the pod is gone.
+// The directory of a pod is <pods dir>/<uid>, with kubelet's layout. SyncPod makes it. When the
+// pod is gone, package syncloop calls the step Gone of the components. The last one is that of the
+// volumes of this package. It removes the directory, by Remove of [Deps].Volumes, a volume.Manager.
 //
 // # Guarantees
 //
