@@ -34,7 +34,7 @@ func (h *PodHandler) HandlePodCleanups(ctx context.Context) error {
 	var found []runtime.PodRef
 	sweep := func(alive func(types.UID) bool) (err error) {
 		swept = true
-		found, err = h.sweepOrphans(ctx, alive)
+		found, err = h.stopOrphans(ctx, alive)
 		return err
 	}
 	if h.lastSweep.IsZero() {
@@ -86,11 +86,11 @@ func (h *PodHandler) HandlePodCleanups(ctx context.Context) error {
 		h.opts.Gone()
 	}
 	h.reportDue(due, alive)
-	if !h.hasDirs && len(h.removals.failed) == 0 {
+	if !h.mayHaveDirs && len(h.removals.failed) == 0 {
 		return nil
 	}
-	err := h.leave(ctx, alive)
-	h.hasDirs = err != nil
+	err := h.removeGone(ctx, alive)
+	h.mayHaveDirs = err != nil
 	return err
 }
 
@@ -145,7 +145,7 @@ func (h *PodHandler) reportEnds(states map[types.UID]podworkers.State, alive fun
 		}
 	}
 	if ended {
-		h.hasDirs = true
+		h.mayHaveDirs = true
 		h.opts.Gone()
 	}
 	for uid, state := range states {
@@ -185,10 +185,10 @@ func (h *PodHandler) reportDue(due []runtime.PodRef, alive func(types.UID) bool)
 	}
 }
 
-// sweepOrphans stops running pods that have no worker, including refused ones. It returns the pods that are gone and
-// have left something in the runtime, except those whose end was reported already: an earlier agent may have ended
-// before it reported that of these.
-func (h *PodHandler) sweepOrphans(ctx context.Context, alive func(types.UID) bool) (found []runtime.PodRef, _ error) {
+// stopOrphans stops running pods that have no worker, including refused ones (kubelet: HandlePodCleanups). It returns
+// the pods that are gone and have left something in the runtime, without those whose end was reported already. An
+// earlier agent may have ended before it reported the end of the returned pods.
+func (h *PodHandler) stopOrphans(ctx context.Context, alive func(types.UID) bool) (found []runtime.PodRef, _ error) {
 	lctx, cancel := context.WithTimeout(ctx, listTimeout)
 	defer cancel()
 	listed, err := runtime.ListPods(lctx, h.deps.Runtime)
@@ -215,7 +215,7 @@ func (h *PodHandler) sweepOrphans(ctx context.Context, alive func(types.UID) boo
 		}
 	}
 	h.before, h.inRuntime = nil, inRuntime
-	h.sweep, h.hasDirs, h.lastSweep = false, true, time.Now()
+	h.sweep, h.mayHaveDirs, h.lastSweep = false, true, time.Now()
 	return found, nil
 }
 

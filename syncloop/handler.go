@@ -96,10 +96,10 @@ type PodHandler struct {
 	before []*runtime.Pod
 	// notPrepared is called with a pod of before for which the step Prepare will not be called.
 	notPrepared func(types.UID)
-	// sweep is true if the runtime may have orphans, hasDirs if there may be directories
+	// sweep is true if the runtime may have orphans, mayHaveDirs if there may be directories
 	// of pods that are gone. observed is true when Observe has been called.
-	sweep, hasDirs, observed bool
-	lastSweep                time.Time
+	sweep, mayHaveDirs, observed bool
+	lastSweep                    time.Time
 	// known has the pods of which the workers have a record: those after the last cleanup
 	// and those that were given to a worker since. It also has the refused pods that were
 	// removed since, so that their end is reported, too.

@@ -113,10 +113,10 @@ func (r *removals) due(uid types.UID, now time.Time) bool {
 	return r.byUID[uid] == nil && !now.Before(r.failed[uid].retryAt)
 }
 
-// leave begins the step Gone for the pods whose end was reported, and for those of which only a directory is left. It
-// waits for none: a later cleanup collects the outcomes.
-func (h *PodHandler) leave(ctx context.Context, alive func(types.UID) bool) error {
-	due, err := h.dueToLeave(alive)
+// removeGone begins the step Gone for the pods whose end was reported, and for those of which only a directory is left
+// (kubelet: cleanupOrphanedPodDirs). It waits for none: a later cleanup collects the outcomes.
+func (h *PodHandler) removeGone(ctx context.Context, alive func(types.UID) bool) error {
+	due, err := h.dueRemovals(alive)
 	for _, ref := range due {
 		req := lifecycle.GoneRequest{Pod: ref, Dir: filepath.Join(h.opts.PodsDir, string(ref.UID))}
 		h.removals.begin(ctx, ref.UID,
@@ -129,8 +129,8 @@ func (h *PodHandler) leave(ctx context.Context, alive func(types.UID) bool) erro
 	return err
 }
 
-// dueToLeave returns the pods for which the step Gone can begin.
-func (h *PodHandler) dueToLeave(alive func(types.UID) bool) (due []runtime.PodRef, err error) {
+// dueRemovals returns the pods for which the step Gone can begin.
+func (h *PodHandler) dueRemovals(alive func(types.UID) bool) (due []runtime.PodRef, err error) {
 	now := time.Now()
 	for uid, ref := range h.goneDue { // a pod that is desired again waits for it, see update
 		if h.removals.due(uid, now) {
