@@ -63,11 +63,11 @@ type AdmitResponse struct {
 	// Evict are pods of AdmitRequest.Active that end so that the pod can run. Those that are ending already are not
 	// told again. No container of the pod starts before theirs have ended, or one and a half of the longest of their
 	// grace periods has passed, at least 10 s.
-	Evict []Eviction
+	Evict []Preemption
 }
 
-// Eviction is the end of a pod by the node. The pod becomes Failed.
-type Eviction struct {
+// Preemption is the end of a pod that an [Admitter] requests for another pod. The pod that ends becomes Failed.
+type Preemption struct {
 	Pod *v1.Pod
 	// Reason is one word in CamelCase, and Message is for people. They are those of the status of the pod.
 	Reason, Message string

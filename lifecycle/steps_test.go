@@ -37,7 +37,7 @@ func (a all) call(step string) error {
 func (a all) Name() string              { return a.name }
 func (a all) Run(context.Context) error { return nil }
 func (a all) Admit(req lifecycle.AdmitRequest) (lifecycle.AdmitResponse, error) {
-	return lifecycle.AdmitResponse{Evict: []lifecycle.Eviction{{Reason: a.name}}}, a.call("admit")
+	return lifecycle.AdmitResponse{Evict: []lifecycle.Preemption{{Reason: a.name}}}, a.call("admit")
 }
 func (a all) Prepare(context.Context, lifecycle.PrepareRequest) (lifecycle.PrepareResponse, error) {
 	return lifecycle.PrepareResponse{
@@ -73,7 +73,7 @@ func TestOrderOfComponents(t *testing.T) {
 
 	admitted, err := s.Admit(lifecycle.AdmitRequest{})
 	require.NoError(t, err)
-	assert.Equal(t, []lifecycle.Eviction{{Reason: "a"}, {Reason: "b"}}, admitted.Evict)
+	assert.Equal(t, []lifecycle.Preemption{{Reason: "a"}, {Reason: "b"}}, admitted.Evict)
 	prepared, err := s.Prepare(t.Context(), lifecycle.PrepareRequest{Pod: pod})
 	require.NoError(t, err)
 	assert.Equal(t, map[string]runtime.Volume{"shared": {HostPath: "b"}, "a": {}, "b": {}}, prepared.Volumes)

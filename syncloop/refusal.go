@@ -47,8 +47,8 @@ func (h *PodHandler) refuse(pod *v1.Pod, refusal *runtime.TerminalError) {
 
 // evict ends pods for one that was admitted, which starts when they have ended (kubelet: evictPodsToFreeRequests). A
 // pod that is ending already frees what it holds anyway.
-func (h *PodHandler) evict(list []lifecycle.Eviction, by *v1.Pod) {
-	list = slices.DeleteFunc(list, func(e lifecycle.Eviction) bool {
+func (h *PodHandler) evict(list []lifecycle.Preemption, by *v1.Pod) {
+	list = slices.DeleteFunc(list, func(e lifecycle.Preemption) bool {
 		return e.Pod == nil || h.deps.Workers.State(e.Pod.UID).Terminated()
 	})
 	if len(list) == 0 {

@@ -85,7 +85,7 @@ func (a *Admitter) Admit(req lifecycle.AdmitRequest) (lifecycle.AdmitResponse, e
 	return lifecycle.AdmitResponse{Evict: evict}, err
 }
 
-func (a *Admitter) admit(req lifecycle.AdmitRequest) ([]lifecycle.Eviction, error) {
+func (a *Admitter) admit(req lifecycle.AdmitRequest) ([]lifecycle.Preemption, error) {
 	if os, ok := req.Pod.Labels[v1.LabelOSStable]; ok && os != goruntime.GOOS {
 		return nil, lifecycle.Refuse(ReasonOSLabel, "Failed to admit pod as the `kubernetes.io/os` label doesn't "+
 			"match node label")
@@ -145,7 +145,7 @@ func (a *Admitter) refresh() *Node {
 func refusal(f Failure) error { return lifecycle.Refuse(f.Reason, f.Message) }
 
 // preempt admits a critical pod that does not fit if other pods can make room, and returns these.
-func (a *Admitter) preempt(req lifecycle.AdmitRequest, node Node) (evict []lifecycle.Eviction, err error) {
+func (a *Admitter) preempt(req lifecycle.AdmitRequest, node Node) (evict []lifecycle.Preemption, err error) {
 	staying := slices.DeleteFunc(slices.Clone(req.Active), func(p *v1.Pod) bool { return a.preempted[p.UID] })
 	failures := compare(req.Pod, staying, node, a.request)
 	if i := slices.IndexFunc(failures, func(f Failure) bool { return f.Resource == "" }); i >= 0 {
@@ -164,7 +164,7 @@ func (a *Admitter) preempt(req lifecycle.AdmitRequest, node Node) (evict []lifec
 	}
 	for _, p := range req.Active { // also those that are ending for another pod: this one waits for them, too
 		if a.preempted[p.UID] {
-			evict = append(evict, lifecycle.Eviction{Pod: p, Reason: ReasonPreempted, Message: MessagePreempted})
+			evict = append(evict, lifecycle.Preemption{Pod: p, Reason: ReasonPreempted, Message: MessagePreempted})
 		}
 	}
 	return evict, nil

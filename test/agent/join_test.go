@@ -29,7 +29,7 @@ type joined struct {
 	steps []string
 	// fails has the errors of the next calls of steps.
 	fails map[string]error
-	evict func(req lifecycle.AdmitRequest) []lifecycle.Eviction
+	evict func(req lifecycle.AdmitRequest) []lifecycle.Preemption
 	// stuck holds Gone up until it is closed; nil: nothing does.
 	stuck chan struct{}
 	ran   bool
@@ -334,10 +334,10 @@ func count(list []string, of string) (n int) {
 func TestAdmittedPodsEvictOthers(t *testing.T) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
-		j := &joined{evict: func(req lifecycle.AdmitRequest) (out []lifecycle.Eviction) {
+		j := &joined{evict: func(req lifecycle.AdmitRequest) (out []lifecycle.Preemption) {
 			for _, other := range req.Active {
 				if req.Pod.Name == "critical" {
-					out = append(out, lifecycle.Eviction{Pod: other, Reason: "Preempting",
+					out = append(out, lifecycle.Preemption{Pod: other, Reason: "Preempting",
 						Message: "Preempted in order to admit critical pod"})
 				}
 			}
