@@ -124,9 +124,9 @@ func (m *Manager) Allocate(pod *v1.Pod, container *v1.Container, hint numa.Hint)
 	return nil
 }
 
-// Holds reports whether the container has all devices that it requests; true if it requests none, or while the
+// HasAll reports whether the container has all devices that it requests; true if it requests none, or while the
 // checkpoint cannot be read, since Prepare waits for it.
-func (m *Manager) Holds(pod *v1.Pod, container *v1.Container) bool {
+func (m *Manager) HasAll(pod *v1.Pod, container *v1.Container) bool {
 	if len(container.Resources.Limits) == 0 || m.file.Loaded() != nil {
 		return true
 	}

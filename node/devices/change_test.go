@@ -327,10 +327,10 @@ func TestReplacedWhileItChooses(t *testing.T) {
 	})
 }
 
-func TestHolds(t *testing.T) {
+func TestHasAll(t *testing.T) {
 	bubble(t, list("a", "b"), func(t *testing.T, r *rig, p *fake.Provider, stop func() error) {
 		pod, none := podOf("pod", 1), podOf("none", 0)
-		holds := func(pod *v1.Pod) bool { return r.Holds(pod, &pod.Spec.Containers[0]) }
+		holds := func(pod *v1.Pod) bool { return r.HasAll(pod, &pod.Spec.Containers[0]) }
 		assert.False(t, holds(pod))
 		assert.True(t, holds(none))
 		r.start(pod)

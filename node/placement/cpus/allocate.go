@@ -210,9 +210,9 @@ func (m *Manager) reclaim() {
 	}
 }
 
-// Holds reports whether the container has as many exclusive CPUs as it requests; true if it requests none, or goes on
+// HasAll reports whether the container has as many exclusive CPUs as it requests; true if it requests none, or goes on
 // with what it has while the manager is held.
-func (m *Manager) Holds(p *v1.Pod, c *v1.Container) bool {
+func (m *Manager) HasAll(p *v1.Pod, c *v1.Container) bool {
 	n := Exclusive(p, c)
 	switch {
 	case n == 0 || m.opts.Leave:

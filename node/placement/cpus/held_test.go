@@ -157,7 +157,7 @@ func TestLeaveRefusesNothing(t *testing.T) {
 		cpus.Options{Leave: true, Gone: func(uid types.UID) bool { return gone[uid] }})
 	require.NoError(t, m.Restore())
 	young, away := guaranteed("young", 2), guaranteed("away", 2)
-	assert.True(t, m.Holds(young, &young.Spec.Containers[0]))
+	assert.True(t, m.HasAll(young, &young.Spec.Containers[0]))
 	allocate(t, m, away)
 	assert.Equal(t, runtime.ContainerEdits{CPUSet: "0,3-13"}, edit(t, m, away))
 	gone["away"] = true // this agent has admitted it, and takes its CPUs back at its end
@@ -174,7 +174,7 @@ func TestHeldPodsHold(t *testing.T) {
 	require.ErrorAs(t, m.Restore(), new(*cpus.StateError))
 	for uid, want := range map[string]bool{"fits": true, "larger": true, "runs": true, "young": false} {
 		p := guaranteed(uid, 2)
-		assert.Equal(t, want, m.Holds(p, &p.Spec.Containers[0]), uid)
+		assert.Equal(t, want, m.HasAll(p, &p.Spec.Containers[0]), uid)
 	}
 }
 

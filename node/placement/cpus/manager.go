@@ -69,7 +69,7 @@ type Options struct {
 
 // Manager assigns exclusive CPUs to containers of Guaranteed pods that request whole CPUs, and the shared pool to all
 // others. It joins the life of pods, see package lifecycle, and is a provider of package topology, which calls Hints,
-// Allocate and Holds. Make one with [New]. It is safe for concurrent use.
+// Allocate and HasAll. Make one with [New]. It is safe for concurrent use.
 type Manager struct {
 	layout   *layout
 	setter   runtime.CPUSetter

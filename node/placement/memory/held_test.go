@@ -43,9 +43,9 @@ func TestHeld(t *testing.T) {
 		assert.Equal(t, "UnexpectedAdmissionError", refusal.Reason)
 		assert.Regexp(t, "the machine 1.*the flag is --so", refusal.Message)
 	}
-	assert.False(t, m.Holds(young, &young.Spec.Containers[0]))
+	assert.False(t, m.HasAll(young, &young.Spec.Containers[0]))
 	for _, runs := range []*v1.Pod{p, other} {
-		assert.True(t, m.Holds(runs, &runs.Spec.Containers[0]), "no policy of package topology ends it")
+		assert.True(t, m.HasAll(runs, &runs.Spec.Containers[0]), "no policy of package topology ends it")
 		require.NoError(t, admit(m, runs, numa.Hint{}), "it runs already")
 	}
 	assert.Nil(t, m.Hints(p, nil))

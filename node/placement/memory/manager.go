@@ -283,9 +283,9 @@ func (m *Manager) Allocatable() (list []Block) {
 	return list
 }
 
-// Holds reports whether the container has the memory that it requests, or was an init container that has given it back;
+// HasAll reports whether the container has the memory that it requests, or was an init container that has returned it;
 // true if it requests none, or goes on with what it has while the manager is held.
-func (m *Manager) Holds(pod *v1.Pod, container *v1.Container) bool {
+func (m *Manager) HasAll(pod *v1.Pod, container *v1.Container) bool {
 	if !counts(pod) {
 		return true
 	}

@@ -51,9 +51,9 @@ type Provider interface {
 	// idempotent: a container that has its resources keeps them. An error that wraps a [*runtime.TerminalError] refuses
 	// the pod with that reason.
 	Allocate(pod *v1.Pod, container *v1.Container, hint numa.Hint) error
-	// Holds reports whether the container has all that it requests of the provider already, such as in the checkpoint
+	// HasAll reports whether the container has all that it requests of the provider already, such as in the checkpoint
 	// of an earlier agent; true if it requests nothing.
-	Holds(pod *v1.Pod, container *v1.Container) bool
+	HasAll(pod *v1.Pod, container *v1.Container) bool
 }
 
 // Options are the settings of a [Manager]. The zero value is kubelet's default.
@@ -156,7 +156,7 @@ func (m *Manager) held(pod *v1.Pod) bool {
 	}
 	for kind, c := range podspec.Containers(&pod.Spec) {
 		if kind != podspec.EphemeralContainer && slices.ContainsFunc(m.providers,
-			func(p Provider) bool { return !p.Holds(pod, c) }) {
+			func(p Provider) bool { return !p.HasAll(pod, c) }) {
 			return false
 		}
 	}

@@ -98,8 +98,8 @@ func (p *Provider) Allocate(pod *v1.Pod, container *v1.Container, hint numa.Hint
 	return nil
 }
 
-// Holds reports whether the container has as many units as it requests.
-func (p *Provider) Holds(pod *v1.Pod, container *v1.Container) bool {
+// HasAll reports whether the container has as many units as it requests.
+func (p *Provider) HasAll(pod *v1.Pod, container *v1.Container) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return len(p.given[pod.UID][container.Name]) == p.requested(container)

@@ -10,18 +10,18 @@ import (
 	"github.com/kubeletkit/kubeletkit/node/placement/cpus"
 )
 
-func TestHolds(t *testing.T) {
+func TestHasAll(t *testing.T) {
 	path := filepath.Join(t.TempDir(), cpus.CheckpointName)
 	m := newManager(t, "xeon-2n", path, &setter{}, cpus.Options{})
 	p, other := guaranteed("p", 2), burstable("other")
-	assert.False(t, m.Holds(p, &p.Spec.Containers[0]))
-	assert.True(t, m.Holds(other, &other.Spec.Containers[0]))
+	assert.False(t, m.HasAll(p, &p.Spec.Containers[0]))
+	assert.True(t, m.HasAll(other, &other.Spec.Containers[0]))
 	allocate(t, m, p)
 	require.NoError(t, prepare(t, m, p))
 	m = newManager(t, "xeon-2n", path, &setter{}, cpus.Options{})
-	assert.True(t, m.Holds(p, &p.Spec.Containers[0]), "of an earlier agent")
+	assert.True(t, m.HasAll(p, &p.Spec.Containers[0]), "of an earlier agent")
 	more := guaranteed("p", 3)
-	assert.False(t, m.Holds(more, &more.Spec.Containers[0]))
+	assert.False(t, m.HasAll(more, &more.Spec.Containers[0]))
 	m.Refused(p)
-	assert.False(t, m.Holds(p, &p.Spec.Containers[0]))
+	assert.False(t, m.HasAll(p, &p.Spec.Containers[0]))
 }

@@ -12,14 +12,14 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime/podspec"
 )
 
-func TestHolds(t *testing.T) {
+func TestHasAll(t *testing.T) {
 	path := filepath.Join(t.TempDir(), FileName)
 	m := newManager(t, path, 2, reserving(2))
 	p := pod("p", []v1.Container{container("init", "memory", "2Gi")}, container("main", "memory", "1Gi"))
 	burstable := pod("burstable", nil, v1.Container{Name: "main"})
 	holds := func(p *v1.Pod) (out []bool) {
 		for _, c := range podspec.Containers(&p.Spec) {
-			out = append(out, m.Holds(p, c))
+			out = append(out, m.HasAll(p, c))
 		}
 		return out
 	}
