@@ -126,7 +126,7 @@ func (w *Watcher) sayOnce() bool {
 	return first
 }
 
-// count reads the counts of containers. The claims of their kills are kept when it returns.
+// count reads the counts of containers. The kills are attributed to containers when it returns.
 func (w *Watcher) count(ids []string) (victims []victim) {
 	w.reading.Lock()
 	defer w.reading.Unlock()
@@ -165,7 +165,7 @@ func (w *Watcher) grown(id string, n Count) (v victim, ok bool) {
 	w.counts[id] = counted{before.pod, n}
 	v = victim{kill: k}
 	v.owner, v.known = w.owners[id]
-	w.claims.add(id, k, time.Now(), v.known)
+	w.containerKills.add(id, k, time.Now(), v.known)
 	w.tally(k)
 	return v, true
 }

@@ -33,7 +33,7 @@
 // # Guarantees
 //
 //   - OOMKilled is never claimed without a kill in the cgroup of that instance of the container, which ended with
-//     another exit code than 0 within [ClaimWindow] after it.
+//     another exit code than 0 within [KillWindow] after it.
 //   - An inspection that shows such an end reads what the kernel has logged first, so the reason does not depend on
 //     which of the two is faster.
 //   - Records that were logged before the watcher started are skipped. An agent that is restarted reports no kill

@@ -8,9 +8,9 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
-// ClaimWindow is the time after a kill in which the end of the container counts as caused by it. Later ends have other
+// KillWindow is the time after a kill in which the end of the container counts as caused by it. Later ends have other
 // causes: a container goes on if one of its processes is killed (kubelet's singleProcessOOMKill).
-const ClaimWindow = 10 * time.Second
+const KillWindow = 10 * time.Second
 
 // reasonOOMKilled is the reason that runtimes give.
 const reasonOOMKilled = "OOMKilled"
@@ -71,14 +71,14 @@ func (w *Watcher) explain(status *runtime.PodStatus) (killed []int, late []victi
 	defer w.mu.Unlock()
 	for i := range status.Containers {
 		c := &status.Containers[i]
-		cl, ok := w.claims.byID[c.ID.ID]
+		kills, ok := w.containerKills.byID[c.ID.ID]
 		if !ok {
 			continue
 		}
-		if mayBeKilled(*c) && !c.FinishedAt.After(cl.last.Add(ClaimWindow)) {
+		if mayBeKilled(*c) && !c.FinishedAt.After(kills.last.Add(KillWindow)) {
 			killed = append(killed, i)
 		}
-		if k, ok := w.claims.reported(c.ID.ID); ok {
+		if k, ok := w.containerKills.reported(c.ID.ID); ok {
 			o, known := w.owners[c.ID.ID]
 			if !known {
 				o = owner{status.PodRef, c.Name, runtime.FieldPath(nil, c.Name)}

@@ -73,11 +73,11 @@ type Watcher struct {
 	ran bool
 	// owners are the containers that run or have run, by their IDs, and byPod their IDs by pod. A pod is in them from
 	// Running to Gone.
-	owners  map[string]owner
-	byPod   map[types.UID]podState
-	claims  claims
-	limits  limiter
-	tallies tallies
+	owners         map[string]owner
+	byPod          map[types.UID]podState
+	containerKills containerKills
+	limits         limiter
+	tallies        tallies
 	// counters are nil if there is a log, before Run and after it. counts has the containers that are watched.
 	counters   Counters
 	counts     map[string]counted
@@ -188,7 +188,7 @@ type victim struct {
 	known bool // the owner is known
 }
 
-// take reads the records that are there. The claims of their kills are kept when it returns.
+// take reads the records that are there. The kills are attributed to containers when it returns.
 func (w *Watcher) take() (victims []victim, err error) {
 	w.reading.Lock()
 	defer w.reading.Unlock()
@@ -215,24 +215,24 @@ func (w *Watcher) take() (victims []victim, err error) {
 		if k.Cgroup == "" && !k.Group {
 			k.Cgroup = w.opts.cgroupOf(k.PID, k.Process)
 		}
-		victims = append(victims, w.claim(k))
+		victims = append(victims, w.attribute(k))
 	}
 	return victims, nil
 }
 
-// claim keeps that the kill happened in its container. If the container is not known yet, its first inspection reports
-// the kill.
-func (w *Watcher) claim(k Kill) victim {
+// attribute keeps that the kill happened in its container. If the container is not known yet, its first inspection
+// reports the kill.
+func (w *Watcher) attribute(k Kill) victim {
 	uid, id := Place(k.Cgroup)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	v := victim{kill: k}
 	w.tally(k)
 	if v.owner, v.known = w.owners[id]; id != "" {
-		if k.Group && time.Since(w.claims.byID[id].last) <= together {
+		if k.Group && time.Since(w.containerKills.byID[id].last) <= together {
 			return victim{kill: k} // its kill has been reported, by the cgroup that the process had
 		}
-		w.claims.add(id, k, time.Now(), v.known)
+		w.containerKills.add(id, k, time.Now(), v.known)
 	} else if p, ok := w.byPod[uid]; ok {
 		v.owner, v.known = owner{ref: p.ref}, true
 	}
@@ -352,7 +352,7 @@ func (w *Watcher) seen(pod *v1.Pod, observed *runtime.PodStatus, now podState) (
 		c := &observed.Containers[i]
 		o := owner{now.ref, c.Name, runtime.FieldPath(pod, c.Name)}
 		w.owners[c.ID.ID] = o
-		if k, ok := w.claims.reported(c.ID.ID); ok {
+		if k, ok := w.containerKills.reported(c.ID.ID); ok {
 			late = append(late, victim{k, o, true})
 		}
 	}

@@ -170,7 +170,7 @@ func TestContainerEndsLater(t *testing.T) {
 		require.NoError(t, n.Running(t.Context(), web, observed(web, running("main", id("a")))))
 		n.kill(web, id("a"), 7)
 		synctest.Wait()
-		time.Sleep(oom.ClaimWindow)
+		time.Sleep(oom.KillWindow)
 		assert.Equal(t, []string{"OOMKilled"}, n.reasons(t, observed(web, exited("main", id("a"), 2, "Error"))))
 		time.Sleep(time.Second)
 		assert.Equal(t, []string{"Error"}, n.reasons(t, observed(web, exited("main", id("a"), 137, "Error"))))

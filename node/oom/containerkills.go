@@ -2,50 +2,50 @@ package oom
 
 import "time"
 
-// maxClaims is the number of containers whose kills are kept. The oldest ones are dropped: their containers are long
-// gone.
-const maxClaims = 1024
+// maxContainerKills is the number of containers whose kills are kept. The oldest ones are dropped: their containers are
+// long gone.
+const maxContainerKills = 1024
 
-// claims are the kills in containers, by the IDs of these.
-type claims struct {
-	byID  map[string]claim
+// containerKills are the kills that were attributed to containers, by the IDs of these.
+type containerKills struct {
+	byID  map[string]containerKill
 	order []string // the IDs, the oldest first
 }
 
-// claim is that processes of a container were killed.
-type claim struct {
+// containerKill is that processes of a container were killed.
+type containerKill struct {
 	first    Kill
 	last     time.Time // of the last one
 	reported bool
 }
 
 // add keeps a kill. reported means that it is being reported.
-func (c *claims) add(id string, k Kill, now time.Time, reported bool) {
+func (c *containerKills) add(id string, k Kill, now time.Time, reported bool) {
 	if c.byID == nil {
-		c.byID = map[string]claim{}
+		c.byID = map[string]containerKill{}
 	}
-	cl, known := c.byID[id]
+	killed, known := c.byID[id]
 	if !known {
-		cl.first, cl.reported = k, reported
-		if len(c.order) == maxClaims {
+		killed.first, killed.reported = k, reported
+		if len(c.order) == maxContainerKills {
 			delete(c.byID, c.order[0])
 			c.order = append(c.order[:0], c.order[1:]...)
 		}
 		c.order = append(c.order, id)
 	}
-	cl.last = now
-	c.byID[id] = cl
+	killed.last = now
+	c.byID[id] = killed
 }
 
 // reported marks the kills of a container as reported. ok means that they were not, and returns the first of them.
-func (c *claims) reported(id string) (first Kill, ok bool) {
-	cl, known := c.byID[id]
-	if !known || cl.reported {
+func (c *containerKills) reported(id string) (first Kill, ok bool) {
+	killed, known := c.byID[id]
+	if !known || killed.reported {
 		return Kill{}, false
 	}
-	cl.reported = true
-	c.byID[id] = cl
-	return cl.first, true
+	killed.reported = true
+	c.byID[id] = killed
+	return killed.first, true
 }
 
 // The limit of events about one subject.

@@ -10,17 +10,17 @@ import (
 
 // What is kept of containers and subjects is bounded.
 func TestBounds(t *testing.T) {
-	var c claims
+	var c containerKills
 	var l limiter
 	now := time.Now()
-	for i := range 10 * maxClaims {
+	for i := range 10 * maxContainerKills {
 		c.add(strconv.Itoa(i), Kill{PID: i}, now, false)
 		l.allow(strconv.Itoa(i), now)
 		now = now.Add(time.Second)
 	}
-	assert.Len(t, c.byID, maxClaims)
-	assert.Len(t, c.order, maxClaims)
-	assert.Contains(t, c.byID, strconv.Itoa(10*maxClaims-1))
+	assert.Len(t, c.byID, maxContainerKills)
+	assert.Len(t, c.order, maxContainerKills)
+	assert.Contains(t, c.byID, strconv.Itoa(10*maxContainerKills-1))
 	assert.LessOrEqual(t, len(l.bySubject), maxSubjects+int(burst*refill/time.Second))
 
 	c.add("again", Kill{PID: 1}, now, false)
