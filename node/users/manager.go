@@ -190,14 +190,14 @@ func (m *Manager) choose(pod types.UID, recorded Range, box sandbox) (Range, err
 	if want == (Range{}) {
 		return m.ranges.Allocate(owner)
 	}
-	err := m.ranges.Record(owner, want)
+	err := m.ranges.Assign(owner, want)
 	for conflict := (*ConflictError)(nil); errors.As(err, &conflict) && box.own != (Range{}); {
 		other := types.UID(conflict.Owner)
 		if _, sure := m.assigned[other]; sure {
 			break
 		}
 		m.drop(other) // it has a record only, while this pod has a sandbox
-		err = m.ranges.Record(owner, want)
+		err = m.ranges.Assign(owner, want)
 	}
 	switch {
 	case err == nil:

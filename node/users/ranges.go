@@ -62,13 +62,13 @@ type Ranges struct {
 	length uint32
 	// next is the first ID of the range to try first: a range that was returned is assigned again as late as possible.
 	next uint64
-	// claims are disjoint, and sorted by their first IDs.
-	claims []claim
-	of     map[string]Range
+	// used are disjoint, and sorted by their first IDs.
+	used []usedRange
+	of   map[string]Range
 }
 
-// claim is a range in use. An owner of "" is unknown.
-type claim struct {
+// usedRange is a range in use. An owner of "" is unknown.
+type usedRange struct {
 	Range
 	owner string
 }
@@ -127,27 +127,28 @@ func (r *Ranges) Allocate(owner string) (Range, error) {
 	if r.next = free.end(); r.next >= r.pool.end() {
 		r.next = uint64(r.pool.First)
 	}
-	r.insert(claim{free, owner})
+	r.insert(usedRange{free, owner})
 	return free, nil
 }
 
-// free returns the first range without claims that begins in [from, until), where both are limits between ranges.
+// free returns the first range that overlaps with no used one and begins in [from, until). Both are limits between
+// ranges.
 func (r *Ranges) free(from, until uint64) (Range, bool) {
 	for from < until {
 		try := Range{uint32(from), r.length}
 		i := r.after(try)
-		if i == len(r.claims) || !r.claims[i].overlaps(try) {
+		if i == len(r.used) || !r.used[i].overlaps(try) {
 			return try, true
 		}
 		length, first := uint64(r.length), uint64(r.pool.First)
-		from = first + (r.claims[i].end()-first+length-1)/length*length // the next limit
+		from = first + (r.used[i].end()-first+length-1)/length*length // the next limit
 	}
 	return Range{}, false
 }
 
-// after returns the index of the first claim that ends after the start of the range.
+// after returns the index of the first used range that ends after the start of the range.
 func (r *Ranges) after(own Range) int {
-	i, _ := slices.BinarySearchFunc(r.claims, uint64(own.First), func(c claim, first uint64) int {
+	i, _ := slices.BinarySearchFunc(r.used, uint64(own.First), func(c usedRange, first uint64) int {
 		if c.end() <= first {
 			return -1
 		}
@@ -156,16 +157,16 @@ func (r *Ranges) after(own Range) int {
 	return i
 }
 
-func (r *Ranges) insert(c claim) {
-	r.claims = slices.Insert(r.claims, r.after(c.Range), c)
+func (r *Ranges) insert(c usedRange) {
+	r.used = slices.Insert(r.used, r.after(c.Range), c)
 	if c.owner != "" {
 		r.of[c.owner] = c.Range
 	}
 }
 
-// Record notes a range that an owner has already. It may have another length than those of the pool, and lie
+// Assign notes that an owner has the range already. The range may have another length than those of the pool, and lie
 // outside. It fails with a [*ConflictError] if another owner has some of it. An owner with another range is an error.
-func (r *Ranges) Record(owner string, own Range) error {
+func (r *Ranges) Assign(owner string, own Range) error {
 	if err := own.check(); err != nil {
 		return err
 	}
@@ -177,27 +178,27 @@ func (r *Ranges) Record(owner string, own Range) error {
 	}
 	first := r.after(own)
 	last := first
-	for ; last < len(r.claims) && r.claims[last].overlaps(own); last++ {
-		if c := r.claims[last]; c.owner != "" {
+	for ; last < len(r.used) && r.used[last].overlaps(own); last++ {
+		if c := r.used[last]; c.owner != "" {
 			return &ConflictError{Range: own, Other: c.Range, Owner: c.owner}
 		}
 	}
-	unknown := slices.Clone(r.claims[first:last]) // the owner is known now
-	r.claims = slices.Delete(r.claims, first, last)
-	r.insert(claim{own, owner})
+	unknown := slices.Clone(r.used[first:last]) // the owner is known now
+	r.used = slices.Delete(r.used, first, last)
+	r.insert(usedRange{own, owner})
 	for _, c := range unknown {
 		r.Reserve(c.Range)
 	}
 	return nil
 }
 
-// Reserve notes that a range is in use, by whoever it is. Parts of it that have an owner stay with that owner. It is
-// not assigned until it is recorded for an owner and released.
+// Reserve notes that a range is in use, by whoever it is. Parts of it that have an owner stay with that owner.
+// Allocate does not return it until it is assigned to an owner and released.
 func (r *Ranges) Reserve(used Range) {
 	from := uint64(used.First)
 	reserve := func(until uint64) {
 		if from < until {
-			r.insert(claim{Range: Range{uint32(from), uint32(until - from)}})
+			r.insert(usedRange{Range: Range{uint32(from), uint32(until - from)}})
 		}
 	}
 	for {
@@ -206,11 +207,11 @@ func (r *Ranges) Reserve(used Range) {
 			return
 		}
 		i := r.after(rest)
-		if i == len(r.claims) || !r.claims[i].overlaps(rest) {
+		if i == len(r.used) || !r.used[i].overlaps(rest) {
 			reserve(used.end())
 			return
 		}
-		c := r.claims[i]
+		c := r.used[i]
 		reserve(uint64(c.First))
 		if from = c.end(); from >= used.end() {
 			return
@@ -226,6 +227,6 @@ func (r *Ranges) Release(owner string) bool {
 	}
 	delete(r.of, owner)
 	i := r.after(own)
-	r.claims = slices.Delete(r.claims, i, i+1)
+	r.used = slices.Delete(r.used, i, i+1)
 	return true
 }

@@ -97,16 +97,16 @@ func TestRecord(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := smallPool(t)
-			require.NoError(t, r.Record("other", Range{10 * Unit, Unit}))
+			require.NoError(t, r.Assign("other", Range{10 * Unit, Unit}))
 			r.Reserve(Range{20 * Unit, Unit})
-			err := r.Record("pod", tc.own)
+			err := r.Assign("pod", tc.own)
 			if tc.wantErr != "" {
 				require.ErrorContains(t, err, tc.wantErr)
 				return
 			}
 			require.NoError(t, err)
-			require.NoError(t, r.Record("pod", tc.own), "again")
-			require.ErrorContains(t, r.Record("pod", Range{50 * Unit, Unit}), "already")
+			require.NoError(t, r.Assign("pod", tc.own), "again")
+			require.ErrorContains(t, r.Assign("pod", Range{50 * Unit, Unit}), "already")
 			own, ok := r.Of("pod")
 			assert.True(t, ok)
 			assert.Equal(t, tc.own, own)
@@ -117,12 +117,12 @@ func TestRecord(t *testing.T) {
 	}
 }
 
-// disjoint asserts that no two claims overlap and that they are in order.
+// disjoint asserts that no two used ranges overlap and that they are in order.
 func disjoint(t require.TestingT, r *Ranges) {
-	for i := 1; i < len(r.claims); i++ {
-		require.LessOrEqual(t, r.claims[i-1].end(), uint64(r.claims[i].First), "%v", r.claims)
+	for i := 1; i < len(r.used); i++ {
+		require.LessOrEqual(t, r.used[i-1].end(), uint64(r.used[i].First), "%v", r.used)
 	}
-	for _, c := range r.claims {
+	for _, c := range r.used {
 		require.NotZero(t, c.Length)
 	}
 }
@@ -179,7 +179,7 @@ func TestRangesModel(t *testing.T) {
 			"record": func(t *rapid.T) {
 				owner, own := name.Draw(t, "owner"), drawn.Draw(t, "range")
 				had, has := owners[owner]
-				err := r.Record(owner, own)
+				err := r.Assign(owner, own)
 				if has {
 					require.Equal(t, had == own && own.check() == nil, err == nil)
 					return

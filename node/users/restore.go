@@ -43,7 +43,7 @@ func (m *Manager) restore(ctx context.Context) error {
 
 	for i := range list {
 		if f := &list[i]; f.err == nil {
-			f.err = ranges.Record(f.pod, f.own)
+			f.err = ranges.Assign(f.pod, f.own)
 		}
 	}
 	for _, u := range used {
