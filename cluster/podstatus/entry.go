@@ -85,7 +85,7 @@ func (s *Sink) isAccepted(e *entry, obj *v1.Pod, own *v1.PodStatus) bool {
 	return sent == own && accepted != nil && sameOwn(&obj.Status, accepted)
 }
 
-// hold returns how long to wait with a status that another one will probably replace soon.
+// postpone returns how long to wait with a status that another one will probably replace soon.
 //
 //   - The status of a pod whose containers are being created, see startPeriod. In a rush of pods these
 //     are most of the writes, at the moment when the control plane has most to do.
@@ -94,7 +94,7 @@ func (s *Sink) isAccepted(e *entry, obj *v1.Pod, own *v1.PodStatus) bool {
 //     with the final status, up to holdPeriod later; load balancers also use the deletion timestamp.
 //   - Any further status of a pod after the end of all its containers is written: its sandbox is gone,
 //     for example.
-func (s *Sink) hold(e *entry, obj *v1.Pod, to *v1.PodStatus) time.Duration {
+func (s *Sink) postpone(e *entry, obj *v1.Pod, to *v1.PodStatus) time.Duration {
 	now := time.Now()
 	s.mu.Lock()
 	defer s.mu.Unlock()

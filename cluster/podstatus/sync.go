@@ -97,7 +97,7 @@ func (s *Sink) write(ctx context.Context, e *entry, obj *v1.Pod) (*v1.Pod, time.
 		s.wrote(e, obj, own)
 		return obj, 0, nil
 	}
-	if wait := s.hold(e, obj, &to); wait > 0 {
+	if wait := s.postpone(e, obj, &to); wait > 0 {
 		return obj, wait, nil
 	}
 	if wait := s.resend(e, own); wait > 0 {

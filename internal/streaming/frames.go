@@ -215,45 +215,45 @@ func (c spdyConn) Close() error {
 // largeFrames is the size of the large frames that are in memory. It is safe for concurrent use.
 type largeFrames struct{ size atomic.Int64 }
 
-// holder is the part of one session. It is safe for concurrent use.
-type holder struct {
+// frameBudget is the part of largeFrames that one session uses. It is safe for concurrent use.
+type frameBudget struct {
 	all *largeFrames
 
 	mu     sync.Mutex
-	held   int64
+	used   int64 // bytes
 	closed bool
 }
 
-// hold replaces what is held by n bytes. It returns false if there is no room, or after close.
-func (h *holder) hold(n int64) bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.all.size.Add(-h.held)
-	h.held = 0
-	if n == 0 || h.closed {
+// resize makes n bytes the size that the session uses. It returns false if there is no room, or after close.
+func (b *frameBudget) resize(n int64) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.all.size.Add(-b.used)
+	b.used = 0
+	if n == 0 || b.closed {
 		return n == 0
 	}
-	if h.all.size.Add(n) > maxLarge {
-		h.all.size.Add(-n)
+	if b.all.size.Add(n) > maxLarge {
+		b.all.size.Add(-n)
 		return false
 	}
-	h.held = n
+	b.used = n
 	return true
 }
 
-// close releases what is held, and refuses more.
-func (h *holder) close() {
-	h.mu.Lock()
-	h.closed = true
-	h.mu.Unlock()
-	h.hold(0)
+// close releases what the session uses, and refuses more.
+func (b *frameBudget) close() {
+	b.mu.Lock()
+	b.closed = true
+	b.mu.Unlock()
+	b.resize(0)
 }
 
 var errFrame = errors.New("a frame of a WebSocket has no valid length")
 
 // webSocketFrames returns a reader of the frames of a WebSocket (RFC 6455, 5.2) that refuses large ones
 // while there is no room for them. The frame before is dispatched when the next one begins.
-func webSocketFrames(r io.Reader, h *holder) io.Reader {
+func webSocketFrames(r io.Reader, b *frameBudget) io.Reader {
 	lengthOf := func(header []byte) uint64 {
 		switch size := header[1] & 0x7f; size {
 		case 126:
@@ -291,7 +291,7 @@ func webSocketFrames(r io.Reader, h *holder) io.Reader {
 		if large <= smallFrame {
 			large = 0
 		}
-		if !h.hold(large) {
+		if !b.resize(large) {
 			return nil, 0, errLargeFrames
 		}
 		return append([]byte(nil), header...), size, nil

@@ -124,34 +124,34 @@ func webSocketFrame(size int) []byte {
 func TestLargeWebSocketFrames(t *testing.T) {
 	t.Parallel()
 	var all largeFrames
-	begin := func(h *holder, size int) error {
-		r := webSocketFrames(bytes.NewReader(append(webSocketFrame(size), 'x')), h)
+	begin := func(b *frameBudget, size int) error {
+		r := webSocketFrames(bytes.NewReader(append(webSocketFrame(size), 'x')), b)
 		_, err := io.ReadFull(r, make([]byte, len(webSocketFrame(size))+1))
 		return err
 	}
-	var holders []*holder
+	var budgets []*frameBudget
 	for range 3 {
-		h := &holder{all: &all}
-		holders = append(holders, h)
-		if len(holders) < 3 {
-			require.NoError(t, begin(h, maxLarge/2))
+		b := &frameBudget{all: &all}
+		budgets = append(budgets, b)
+		if len(budgets) < 3 {
+			require.NoError(t, begin(b, maxLarge/2))
 		} else {
-			require.ErrorIs(t, begin(h, maxLarge/2), errLargeFrames)
-			require.NoError(t, begin(h, smallFrame))
+			require.ErrorIs(t, begin(b, maxLarge/2), errLargeFrames)
+			require.NoError(t, begin(b, smallFrame))
 		}
 	}
-	require.NoError(t, begin(holders[0], maxLarge/2), "the frame before is dispatched")
-	holders[0].close()
-	require.NoError(t, begin(holders[2], maxLarge/2))
-	require.ErrorIs(t, begin(holders[0], maxLarge/4), errLargeFrames, "its session has ended")
-	for _, h := range holders {
-		h.close()
-		h.close()
+	require.NoError(t, begin(budgets[0], maxLarge/2), "the frame before is dispatched")
+	budgets[0].close()
+	require.NoError(t, begin(budgets[2], maxLarge/2))
+	require.ErrorIs(t, begin(budgets[0], maxLarge/4), errLargeFrames, "its session has ended")
+	for _, b := range budgets {
+		b.close()
+		b.close()
 	}
 	assert.Zero(t, all.size.Load())
-	h := &holder{all: &all}
+	b := &frameBudget{all: &all}
 	for _, size := range []int{maxLarge + 1, 1 << 62, -1} {
-		require.Error(t, begin(h, size))
+		require.Error(t, begin(b, size))
 	}
 	assert.Zero(t, all.size.Load())
 
@@ -161,7 +161,7 @@ func TestLargeWebSocketFrames(t *testing.T) {
 		in.Write(frame)
 		want.Write(frame)
 	}
-	got, err := io.ReadAll(webSocketFrames(iotest.OneByteReader(&in), h))
+	got, err := io.ReadAll(webSocketFrames(iotest.OneByteReader(&in), b))
 	require.NoError(t, err)
 	assert.Equal(t, want.Bytes(), got, "nothing is changed")
 }

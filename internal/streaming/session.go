@@ -25,7 +25,7 @@ type Session struct {
 	ctx    context.Context
 	cancel context.CancelFunc
 	conn   *clientConn   // nil before the connection is taken over
-	large  *holder       // of frames of a WebSocket
+	large  *frameBudget  // of frames of a WebSocket
 	begins chan struct{} // has a value for each stream of SPDY that the client opens and accept has not received
 	// over is set when all was written that the client is to receive.
 	over atomic.Bool

@@ -95,7 +95,7 @@ func (s *Server) Serve(w http.ResponseWriter, req *http.Request, f func(*Session
 		http.Error(w, fmt.Sprintf("too many sessions: %d are open", open-1), http.StatusTooManyRequests)
 		return
 	}
-	session := &Session{server: s, large: &holder{all: &s.large}, begins: make(chan struct{}, maxBegins)}
+	session := &Session{server: s, large: &frameBudget{all: &s.large}, begins: make(chan struct{}, maxBegins)}
 	// Libraries log to the logger in the context.
 	session.ctx, session.cancel = context.WithCancel(logr.NewContext(req.Context(), s.Logger.V(1)))
 	defer session.end()

@@ -107,7 +107,7 @@ func (m *Manager) prepare(ctx context.Context, req lifecycle.PrepareRequest) err
 		return err
 	}
 	defer unlock()
-	due, err := m.claim(pod.UID, tasks)
+	due, err := m.addUser(pod.UID, tasks)
 	if err != nil {
 		return err
 	}
@@ -180,9 +180,9 @@ func driversOf(claim *resourceapi.ResourceClaim) []string {
 	return slices.Compact(names)
 }
 
-// claim writes down that the pod uses the claims, and returns those that are not prepared, by driver. The claims are
+// addUser writes down that the pod uses the claims, and returns those that are not prepared, by driver. The claims are
 // locked.
-func (m *Manager) claim(pod types.UID, tasks []task) (due map[string][]Claim, err error) {
+func (m *Manager) addUser(pod types.UID, tasks []task) (due map[string][]Claim, err error) {
 	due = map[string][]Claim{}
 	m.mu.Lock()
 	for _, t := range tasks {

@@ -11,13 +11,13 @@ import (
 	"github.com/kubeletkit/kubeletkit/internal/underway"
 )
 
-// maxHold is how long a call keeps its place in a gate, and maxStop how long a stop has its
+// maxPlace is how long a call keeps its place in a gate, and maxStop how long a stop has its
 // share, before the end of the grace period and after it. A longer one continues without a place: a few
 // pods whose network hangs, or that use hours of grace period, must not keep others from starting or
 // ending.
 const (
-	maxHold = 3 * time.Second
-	maxStop = time.Minute
+	maxPlace = 3 * time.Second
+	maxStop  = time.Minute
 )
 
 // A stop of a container has the place of a call for signalTime: until then the runtime sends the
@@ -38,7 +38,7 @@ type step struct {
 }
 
 // callStep returns the only step of a call in a gate for what ends.
-func callStep() step { return step{stopsPerCall, maxHold} }
+func callStep() step { return step{stopsPerCall, maxPlace} }
 
 // stopSteps returns the steps of the stop of n containers that have the grace period.
 func stopSteps(n int, grace time.Duration) []step {

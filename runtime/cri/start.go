@@ -69,7 +69,7 @@ func (s *podSync) startContainer(ctx context.Context, st *plan.Start) error {
 	}
 
 	about := s.aboutContainer(c.Name)
-	leave, err := s.r.starts.enter(ctx, first, step{1, maxHold})
+	leave, err := s.r.starts.enter(ctx, first, step{1, maxPlace})
 	if err != nil {
 		return fail(reasonCreate, err)
 	}

@@ -335,7 +335,7 @@ func (s *podSync) makeSandbox(ctx context.Context) error {
 	}
 	// Containers of pods that have a sandbox go first, so that pods become ready one after the
 	// other and not all at the end.
-	leave, err := s.r.starts.enter(ctx, second, step{1, maxHold})
+	leave, err := s.r.starts.enter(ctx, second, step{1, maxPlace})
 	if err != nil {
 		return fmt.Errorf("%s: waiting to start: %w", s.about, err)
 	}

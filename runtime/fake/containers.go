@@ -60,7 +60,7 @@ func (s *service) addContainer(c *container) {
 // StartContainer starts an instance once.
 func (s *runtimeServer) StartContainer(ctx context.Context,
 	req *criv1.StartContainerRequest) (*criv1.StartContainerResponse, error) {
-	c, err := s.s.claimStart(req.GetContainerId())
+	c, err := s.s.beginStart(req.GetContainerId())
 	if err != nil {
 		return nil, err
 	}
@@ -99,8 +99,8 @@ func (s *runtimeServer) StartContainer(ctx context.Context,
 	return &criv1.StartContainerResponse{}, nil
 }
 
-// claimStart returns a container that may be started, and marks it as being started.
-func (s *service) claimStart(id string) (*container, error) {
+// beginStart returns a container that may be started, and marks it as being started.
+func (s *service) beginStart(id string) (*container, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	c := s.containers.byID[id]

@@ -104,7 +104,7 @@ func (p *planner) kill(c *v1.Container, n *runtime.ContainerStatus, reason, mess
 		Container:   *n,
 		Reason:      reason,
 		Message:     message,
-		GracePeriod: gracePeriod(p.Pod, c, reason),
+		GracePeriod: stopGracePeriod(p.Pod, c, reason),
 	})
 }
 
@@ -166,9 +166,9 @@ func exitCode(kind podspec.ContainerKind, n *runtime.ContainerStatus) int32 {
 	return n.ExitCode
 }
 
-// gracePeriod returns the grace period of an instance in seconds. A failed probe may
+// stopGracePeriod returns the grace period of an instance in seconds. A failed probe may
 // have its own, which does not count when the pod is being deleted (KEP-2238).
-func gracePeriod(pod *v1.Pod, c *v1.Container, reason string) int64 {
+func stopGracePeriod(pod *v1.Pod, c *v1.Container, reason string) int64 {
 	if c != nil && pod.DeletionGracePeriodSeconds == nil {
 		var probe *v1.Probe
 		switch reason {

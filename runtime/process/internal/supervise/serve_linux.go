@@ -47,7 +47,7 @@ func (s *supervisor) answer(c *Conn) {
 	switch req.Op {
 	case OpWatch:
 		if c.Send(resp) == nil {
-			_ = c.hold() // until the server or this process ends
+			_ = c.untilClosed() // until the server or this process ends
 		}
 		return
 	case OpSignal:
@@ -75,8 +75,8 @@ func (s *supervisor) answer(c *Conn) {
 	_ = c.Send(resp)
 }
 
-// hold returns when the other side has closed the connection.
-func (c *Conn) hold() error {
+// untilClosed returns when the other side has closed the connection.
+func (c *Conn) untilClosed() error {
 	_, err := c.c.Read(make([]byte, 1))
 	return err
 }
@@ -120,7 +120,7 @@ func (s *supervisor) exec(c *Conn, req *Request, files []*os.File) {
 	} else {
 		go func() {
 			defer close(gone)
-			_ = c.hold()
+			_ = c.untilClosed()
 		}()
 	}
 	select {
@@ -187,7 +187,7 @@ func (s *supervisor) attach(c *Conn, req *Request, files []*os.File) {
 	gone := make(chan struct{})
 	go func() {
 		defer close(gone)
-		_ = c.hold()
+		_ = c.untilClosed()
 	}()
 	select {
 	case <-gone:
