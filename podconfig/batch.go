@@ -63,7 +63,7 @@ func (m *merger) received() {
 	m.batch.changes = m.batch.changes[1:]
 	m.batch.begun = true
 	for _, v := range change.versions {
-		s := m.claims.state(v.pod.UID) // it may have been withdrawn since the batch was planned
+		s := m.offers.state(v.pod.UID) // it may have been withdrawn since the batch was planned
 		if change.op == Remove {
 			s.delivered = nil
 		} else {

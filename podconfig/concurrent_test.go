@@ -40,7 +40,7 @@ func TestSlowReaderCostsNoMemory(t *testing.T) {
 	assert.LessOrEqual(t, cap(m.inbox.deliveries), 2*maxInbox)
 	m.next()
 	assert.Less(t, len(m.merger.pending), 50)
-	assert.Less(t, len(m.merger.claims.waiting), 50)
+	assert.Less(t, len(m.merger.offers.waiting), 50)
 	for _, r := range m.merger.sources {
 		assert.Less(t, len(r.offers), 50)
 	}

@@ -103,7 +103,7 @@ func (r *registration) refuse(pod *v1.Pod, err error) {
 func (r *registration) isAPI() bool { return r.name == podspec.SourceAPI }
 
 // end takes over the deletion of a pod from an update that was not accepted: a pod that runs can end.
-func (r *registration) end(c *claims, o *offer, update *v1.Pod) {
+func (r *registration) end(c *offers, o *offer, update *v1.Pod) {
 	if update.DeletionTimestamp == nil || sameDeletion(update, o.pod) {
 		return
 	}

@@ -19,8 +19,8 @@ type merger struct {
 	sources []*registration
 	// registered counts the sources that were ever registered.
 	registered uint64
-	// claims has the states of the UIDs that are desired or delivered.
-	claims *claims
+	// offers has the states of the UIDs that are desired or delivered.
+	offers *offers
 	entry  *entry
 
 	// pending are the UIDs whose desired version is not the delivered one, in no order. It
@@ -33,7 +33,7 @@ type merger struct {
 }
 
 func newMerger(nodeName string) *merger {
-	return &merger{claims: newClaims(), entry: &entry{nodeName: nodeName}}
+	return &merger{offers: newOffers(), entry: &entry{nodeName: nodeName}}
 }
 
 // find returns the registered source of that name, or nil.
@@ -55,7 +55,7 @@ func (m *merger) remove(r *registration) []rejection {
 	m.sources = slices.DeleteFunc(m.sources, func(other *registration) bool { return other == r })
 	m.removed++
 	r.removed = true
-	r.withdrawAll(m.claims)
+	r.withdrawAll(m.offers)
 	return m.settle()
 }
 
@@ -67,9 +67,9 @@ func (m *merger) merge(d delivery) []rejection {
 	case r.removed:
 		return nil
 	case d.snapshot:
-		rejections = r.set(m.claims, d.pods)
+		rejections = r.set(m.offers, d.pods)
 	default:
-		rejections = r.apply(m.claims, d.delta)
+		rejections = r.apply(m.offers, d.delta)
 	}
 	return append(rejections, m.settle()...)
 }
@@ -81,7 +81,7 @@ func (m *merger) restore(pods []*v1.Pod) (delayed []*registration, rejections []
 		r.restored, r.restoreAfter = podsOf(r.name, pods), restoreAfter(r.source)
 		switch {
 		case r.restoreAfter == nil:
-			rejections = append(rejections, r.restore(m.claims)...)
+			rejections = append(rejections, r.restore(m.offers)...)
 		case len(r.restored) > 0:
 			delayed = append(delayed, r)
 		}
@@ -94,7 +94,7 @@ func (m *merger) restoreDelayed(r *registration) []rejection {
 	if r.removed {
 		return nil
 	}
-	rejections := r.restore(m.claims) // none if the source has delivered a snapshot
+	rejections := r.restore(m.offers) // none if the source has delivered a snapshot
 	return append(rejections, m.settle()...)
 }
 
@@ -105,9 +105,9 @@ func podsOf(source string, pods []*v1.Pod) []*v1.Pod {
 	})
 }
 
-// settle ends a step of claims.
+// settle ends a step of offers.
 func (m *merger) settle() []rejection {
-	changed, rejections := m.claims.settle()
+	changed, rejections := m.offers.settle()
 	for _, s := range changed {
 		m.changed(s)
 	}
@@ -120,7 +120,7 @@ func (m *merger) changed(s *uidState) {
 	switch o := s.desired; {
 	case o == nil && s.delivered == nil:
 		m.settled(s)
-		delete(m.claims.byUID, s.uid)
+		delete(m.offers.byUID, s.uid)
 	case o != nil && o.compared() && o.version == s.delivered:
 		m.settled(s)
 	case s.pending == 0:
@@ -170,7 +170,7 @@ func (s *uidState) version() *version {
 
 // rejected returns [SourceState].Rejected.
 func (m *merger) rejected(r *registration) []Rejection {
-	all := append(slices.Collect(maps.Values(r.rejected)), m.claims.losers(r)...)
+	all := append(slices.Collect(maps.Values(r.rejected)), m.offers.losers(r)...)
 	slices.SortFunc(all, func(a, b Rejection) int {
 		return cmp.Or(cmp.Compare(a.Pod.FullName(), b.Pod.FullName()), cmp.Compare(a.Pod.UID, b.Pod.UID))
 	})

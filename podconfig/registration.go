@@ -75,7 +75,7 @@ type offer struct {
 	// and no other pod of the UID has been desired since. It may have a shorter grace period
 	// than a version that the reader has received, or receives in the batch that has begun.
 	withdrawn *version
-	claim     claim
+	state     offerState
 
 	source *registration
 	// number is the place of the offer among all that the source ever made.
@@ -155,7 +155,7 @@ func fullNameOf(pod *v1.Pod) fullName { return fullName{pod.Namespace, pod.Name}
 
 // set replaces all offers by those of a snapshot. It returns the pods that are rejected
 // now and were not rejected in the last snapshot.
-func (r *registration) set(c *claims, pods []*v1.Pod) []rejection {
+func (r *registration) set(c *offers, pods []*v1.Pod) []rejection {
 	r.snapshots++
 	r.restored = nil
 	reported, refused := r.rejected, r.refused
@@ -201,7 +201,7 @@ func (r *registration) set(c *claims, pods []*v1.Pod) []rejection {
 
 // enter offers a pod of the current snapshot. If it is not accepted, the offer of its UID stays, and is returned beside
 // the error.
-func (r *registration) enter(c *claims, pod *v1.Pod, refused map[types.UID]refusal) (*offer, error) {
+func (r *registration) enter(c *offers, pod *v1.Pod, refused map[types.UID]refusal) (*offer, error) {
 	o := r.offers[pod.UID]
 	if o != nil && o.snapshot == r.snapshots {
 		return nil, r.duplicate(pod, o, "UID")
@@ -255,7 +255,7 @@ func (r *registration) duplicate(pod *v1.Pod, holder *offer, what string) error 
 }
 
 // apply changes the offers by a delta. It returns the pods that are rejected.
-func (r *registration) apply(c *claims, d Delta) []rejection {
+func (r *registration) apply(c *offers, d Delta) []rejection {
 	var rejections []rejection
 	// without a size: a small one needs no memory on the heap
 	latest, updates := map[types.UID]*v1.Pod{}, map[types.UID]accepted{}
@@ -324,7 +324,7 @@ func (r *registration) forget(uid types.UID, f refusal) {
 }
 
 // restore offers the restored pods. It returns the pods that are rejected.
-func (r *registration) restore(c *claims) []rejection {
+func (r *registration) restore(c *offers) []rejection {
 	var rejections []rejection
 	for _, pod := range r.restored {
 		if o, err := r.enter(c, pod, nil); err != nil {
@@ -338,7 +338,7 @@ func (r *registration) restore(c *claims) []rejection {
 }
 
 // put offers the pod, in place of o, the offer of its UID, which may be nil.
-func (r *registration) put(c *claims, o *offer, given *v1.Pod, a accepted) *offer {
+func (r *registration) put(c *offers, o *offer, given *v1.Pod, a accepted) *offer {
 	if o == nil {
 		r.offered++
 		o = &offer{source: r, number: r.offered, made: time.Now()}
@@ -352,13 +352,13 @@ func (r *registration) put(c *claims, o *offer, given *v1.Pod, a accepted) *offe
 	return o
 }
 
-func (r *registration) withdraw(c *claims, o *offer) {
+func (r *registration) withdraw(c *offers, o *offer) {
 	delete(r.offers, o.pod.UID)
 	c.withdraw(o)
 }
 
 // withdrawAll withdraws all offers.
-func (r *registration) withdrawAll(c *claims) {
+func (r *registration) withdrawAll(c *offers) {
 	for _, o := range r.offers {
 		r.withdraw(c, o)
 	}

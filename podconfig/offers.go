@@ -10,13 +10,13 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
-// claims decides which of the offered pods are desired. An offer claims its UID and its
+// offers decides which of the offered pods are desired. An offer claims its UID and its
 // full name. It is granted both or none, and keeps them until it is withdrawn or changes
 // its name. The other offers of that UID or name wait.
 //
 // Offers change in steps: calls of offer and withdraw, then one of settle. What is
 // released within a step is granted at its end.
-type claims struct {
+type offers struct {
 	byUID  map[types.UID]*uidState
 	byName map[fullName]*offer
 	// waiting are the offers without a grant: new ones and those that wait for another.
@@ -34,11 +34,11 @@ type grant struct {
 	name   fullName
 }
 
-// claim is the state of an offer in claims.
-type claim struct {
+// offerState is the state of an offer in offers.
+type offerState struct {
 	// granted is the state of the UID while the offer has been granted it, otherwise nil.
 	granted *uidState
-	// waiting is true while the offer is in claims.waiting.
+	// waiting is true while the offer is in offers.waiting.
 	waiting bool
 	// lost is the last report that another pod has its UID or name. It is nil if there was none.
 	lost *loss
@@ -50,33 +50,33 @@ type loss struct {
 	Rejection
 }
 
-func newClaims() *claims {
-	return &claims{byUID: map[types.UID]*uidState{}, byName: map[fullName]*offer{}}
+func newOffers() *offers {
+	return &offers{byUID: map[types.UID]*uidState{}, byName: map[fullName]*offer{}}
 }
 
 // offer makes pod the pod of the offer. Its UID must be that of the last one.
-func (c *claims) offer(o *offer, pod *v1.Pod) {
+func (c *offers) offer(o *offer, pod *v1.Pod) {
 	if name := fullNameOf(pod); name != o.name {
 		c.release(o)
-		o.claim.lost = nil
+		o.state.lost = nil
 		o.name = name
 	}
 	compared := o.compared()
 	o.pod = pod
 	switch {
-	case o.claim.granted != nil:
+	case o.state.granted != nil:
 		if compared { // otherwise the UID is in changed already, or still in merger.pending
-			c.changed = append(c.changed, o.claim.granted)
+			c.changed = append(c.changed, o.state.granted)
 		}
-	case !o.claim.waiting:
-		o.claim.waiting = true
+	case !o.state.waiting:
+		o.state.waiting = true
 		c.waiting = append(c.waiting, o)
 	}
 }
 
 // withdraw ends the offer.
-func (c *claims) withdraw(o *offer) {
-	if o.claim.granted != nil && o.pod.DeletionTimestamp != nil {
+func (c *offers) withdraw(o *offer) {
+	if o.state.granted != nil && o.pod.DeletionTimestamp != nil {
 		o.withdrawn = o.current()
 	}
 	c.release(o)
@@ -84,25 +84,25 @@ func (c *claims) withdraw(o *offer) {
 }
 
 // named returns the offers of the source that have the full name.
-func (c *claims) named(source *registration, name fullName) []*offer {
+func (c *offers) named(source *registration, name fullName) []*offer {
 	var offers []*offer
 	if o := c.byName[name]; o != nil && o.source == source {
 		offers = append(offers, o)
 	}
 	for _, o := range c.waiting {
-		if o.pod != nil && o.claim.granted == nil && o.source == source && o.name == name {
+		if o.pod != nil && o.state.granted == nil && o.source == source && o.name == name {
 			offers = append(offers, o)
 		}
 	}
 	return offers
 }
 
-func (c *claims) release(o *offer) {
-	state := o.claim.granted
+func (c *offers) release(o *offer) {
+	state := o.state.granted
 	if state == nil {
 		return
 	}
-	o.claim.granted, state.desired = nil, nil
+	o.state.granted, state.desired = nil, nil
 	delete(c.byName, o.name)
 	c.released = append(c.released, grant{o.source, state.uid, o.name})
 	c.changed = append(c.changed, state)
@@ -112,15 +112,15 @@ func (c *claims) release(o *offer) {
 // so that a source can give a pod another UID; then to the source that was registered
 // first, and within a source to the pod that was offered first. It returns the UIDs whose
 // desired pod may have changed, and the offers that have begun to wait for another pod.
-func (c *claims) settle() (changed []*uidState, rejections []rejection) {
+func (c *offers) settle() (changed []*uidState, rejections []rejection) {
 	slices.SortFunc(c.waiting, (*offer).compareOrder)
 	c.inherit()
 	c.waiting = slices.DeleteFunc(c.waiting, func(o *offer) bool {
-		if o.pod != nil && o.claim.granted == nil && !c.grant(o) {
+		if o.pod != nil && o.state.granted == nil && !c.grant(o) {
 			rejections = append(rejections, c.lost(o)...)
 			return false
 		}
-		o.claim.waiting = false
+		o.state.waiting = false
 		return true
 	})
 	changed, c.changed = c.changed, c.changed[:0]
@@ -128,7 +128,7 @@ func (c *claims) settle() (changed []*uidState, rejections []rejection) {
 }
 
 // inherit grants what was released in this step to waiting offers of the same source.
-func (c *claims) inherit() {
+func (c *offers) inherit() {
 	if len(c.released) == 0 {
 		return
 	}
@@ -148,7 +148,7 @@ func (c *claims) inherit() {
 }
 
 // grant reports whether the offer's UID and full name were free.
-func (c *claims) grant(o *offer) bool {
+func (c *offers) grant(o *offer) bool {
 	uid := o.pod.UID
 	if s := c.byUID[uid]; s != nil && s.desired != nil || c.byName[o.name] != nil {
 		return false
@@ -157,13 +157,13 @@ func (c *claims) grant(o *offer) bool {
 	if d := state.delivered; d != nil {
 		d.offer.withdrawn = nil
 	}
-	o.claim.granted, state.desired, c.byName[o.name] = state, o, o
+	o.state.granted, state.desired, c.byName[o.name] = state, o, o
 	c.changed = append(c.changed, state)
 	return true
 }
 
 // state returns the state of the UID, and makes it if there is none.
-func (c *claims) state(uid types.UID) *uidState {
+func (c *offers) state(uid types.UID) *uidState {
 	s := c.byUID[uid]
 	if s == nil {
 		s = &uidState{uid: uid}
@@ -173,24 +173,24 @@ func (c *claims) state(uid types.UID) *uidState {
 }
 
 // lost returns the rejection of an offer that waits, once for each pod that it waits for.
-func (c *claims) lost(o *offer) []rejection {
+func (c *offers) lost(o *offer) []rejection {
 	holder, what := c.byName[o.name], "name"
 	if holder == nil {
 		holder, what = c.byUID[o.pod.UID].desired, "UID"
 	}
-	if l := o.claim.lost; l != nil && l.holder == holder.pod.UID {
+	if l := o.state.lost; l != nil && l.holder == holder.pod.UID {
 		return nil
 	}
 	err := o.source.duplicate(o.pod, holder, what)
-	o.claim.lost = &loss{holder.pod.UID, Rejection{Pod: runtime.RefOf(o.pod), Err: err, Since: time.Now()}}
+	o.state.lost = &loss{holder.pod.UID, Rejection{Pod: runtime.RefOf(o.pod), Err: err, Since: time.Now()}}
 	return []rejection{{o.source, o.pod, err}}
 }
 
 // losers returns the offers of the source that wait for another pod.
-func (c *claims) losers(source *registration) (all []Rejection) {
+func (c *offers) losers(source *registration) (all []Rejection) {
 	for _, o := range c.waiting {
-		if o.source == source && o.pod != nil && o.claim.granted == nil && o.claim.lost != nil {
-			all = append(all, o.claim.lost.Rejection)
+		if o.source == source && o.pod != nil && o.state.granted == nil && o.state.lost != nil {
+			all = append(all, o.state.lost.Rejection)
 		}
 	}
 	return all
