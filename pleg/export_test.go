@@ -8,14 +8,14 @@ var (
 	ErrStreamEnded   = errStreamEnded
 )
 
-// Remembered returns the number of pods that the generator has a record of. The
+// Remembered returns the number of pods that the generator has a state of. The
 // generator must be waiting; see [synctest.Wait].
 func Remembered(g Generator) int {
 	switch g := g.(type) {
 	case *Generic:
-		return len(g.records.pods)
+		return len(g.podStates.pods)
 	case *Evented:
-		return len(g.records.pods)
+		return len(g.podStates.pods)
 	default:
 		panic("not a generator of this package")
 	}

@@ -24,10 +24,10 @@ import (
 //	stream.go    the event stream delivers a hint
 //	mailbox.go   the mailbox passes the hint to loop, which compares it with the view
 //	relist.go    or a relist is due (schedule.go), which passes its list to loop
-//	records.go   the list is compared with the view of each pod (diff.go, view.go), and an
-//	             inspection is requested for a pod with a hint or a difference (record.go)
+//	podstates.go the list is compared with the view of each pod (diff.go, view.go), and an
+//	             inspection is requested for a pod with a hint or a difference (podstate.go)
 //	inspect.go   the inspection gets a slot and passes its status to loop
-//	records.go   the status is compared, and the events become pending (pending.go)
+//	podstates.go the status is compared, and the events become pending (pending.go)
 //	generator.go loop offers them to the reader
 type generator struct {
 	lister  runtime.Lister
@@ -42,7 +42,7 @@ type generator struct {
 	// requests has room for one request for a relist. Requests that find it full are
 	// dropped: the relist for the one in it has not begun, so it serves them too.
 	requests flow.Signal
-	// out has no buffer: events stay in records.pending until the reader takes them, so
+	// out has no buffer: events stay in podStates.pending until the reader takes them, so
 	// that later ones can be merged with them.
 	out chan PodEvents
 	// listed and inspected have no buffer. Their senders give up when the context ends.
@@ -52,8 +52,8 @@ type generator struct {
 
 	// The rest belongs to the goroutine of Run.
 
-	records  records
-	schedule schedule
+	podStates podStates
+	schedule  schedule
 	// retryAt is the time when failed inspections are tried again and dead pods are
 	// inspected once more; zero means with the next relist.
 	retryAt time.Time
@@ -85,7 +85,7 @@ func newGenerator(lister runtime.Lister, source runtime.EventSource, cache runti
 		listed:    make(chan *listCall),
 		inspected: make(chan *inspection),
 		stream:    mailbox{wake: flow.NewSignal()},
-		records: records{inspections: inspections{limit: opts.MaxInspections}, log: opts.Logger.V(4),
+		podStates: podStates{inspections: inspections{limit: opts.MaxInspections}, log: opts.Logger.V(4),
 			record: opts.Record},
 		schedule: schedule{short: opts.RelistPeriod, long: opts.SafetyPeriod, period: opts.RelistPeriod},
 	}
@@ -154,7 +154,7 @@ func (g *generator) loop(ctx context.Context) {
 		}
 
 		var out chan<- PodEvents
-		next, ready := g.records.pending.first()
+		next, ready := g.podStates.pending.first()
 		if ready {
 			out = g.out
 		}
@@ -162,7 +162,7 @@ func (g *generator) loop(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case out <- next:
-			g.records.pending.removeFirst()
+			g.podStates.pending.removeFirst()
 		case <-timer.C:
 			set = time.Time{}
 		case <-g.requests:
@@ -185,10 +185,10 @@ func (g *generator) startDue(ctx context.Context, now time.Time) {
 	}
 	if due(g.retryAt, now) {
 		g.retryAt = time.Time{}
-		g.records.retry(g.cache.Now())
+		g.podStates.retry(g.cache.Now())
 	}
-	if due(g.records.inspections.stalledAt, now) {
-		g.records.inspections.stalledAt = time.Time{}
+	if due(g.podStates.inspections.stalledAt, now) {
+		g.podStates.inspections.stalledAt = time.Time{}
 		g.schedule.relistSoon() // the runtime may hang
 	}
 	if due(g.schedule.relistDue(), now) {
@@ -199,7 +199,7 @@ func (g *generator) startDue(ctx context.Context, now time.Time) {
 // wakeAt returns the first deadline, zero if there is none.
 func (g *generator) wakeAt() (first time.Time) {
 	for _, at := range [...]time.Time{
-		g.schedule.missedAt, g.retryAt, g.records.inspections.stalledAt, g.records.inspections.slotAt(),
+		g.schedule.missedAt, g.retryAt, g.podStates.inspections.stalledAt, g.podStates.inspections.slotAt(),
 		g.schedule.relistDue(),
 	} {
 		if !at.IsZero() && (first.IsZero() || at.Before(first)) {
@@ -220,8 +220,8 @@ func (g *generator) retrySoon(now time.Time) {
 
 // reportCounts reports the counts to Metrics when they have changed.
 func (g *generator) reportCounts() {
-	counts := g.records.counts
-	if g.records.relists == 0 || g.counted != nil && *g.counted == counts {
+	counts := g.podStates.counts
+	if g.podStates.relists == 0 || g.counted != nil && *g.counted == counts {
 		return
 	}
 	if g.counted == nil {

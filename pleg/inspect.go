@@ -23,7 +23,7 @@ type inspections struct {
 	// limit is the number of slots.
 	limit int
 	// queue has the pods whose inspection is requested.
-	queue []*record
+	queue []*podState
 	// used is the number of slots in use.
 	used int
 	// recent has the inspections under way in the order of their beginning. The first one
@@ -36,10 +36,10 @@ type inspections struct {
 
 // inspection is one inspection under way, or its result.
 type inspection struct {
-	record *record
-	ref    runtime.PodRef
-	after  runtime.Mark
-	began  time.Time
+	pod   *podState
+	ref   runtime.PodRef
+	after runtime.Mark
+	began time.Time
 	// slot is true while the inspection occupies a slot.
 	slot bool
 
@@ -49,7 +49,7 @@ type inspection struct {
 
 // startInspections starts the inspections that there are slots for.
 func (g *generator) startInspections(ctx context.Context, now time.Time) {
-	for i := g.records.inspections.next(now); i != nil; i = g.records.inspections.next(now) {
+	for i := g.podStates.inspections.next(now); i != nil; i = g.podStates.inspections.next(now) {
 		g.tasks.Go(func() {
 			ictx, cancel := context.WithTimeout(ctx, g.opts.InspectTimeout)
 			defer cancel()
@@ -65,9 +65,9 @@ func (g *generator) startInspections(ctx context.Context, now time.Time) {
 // finishInspection handles the result of an inspection.
 func (g *generator) finishInspection(i *inspection) {
 	now := time.Now()
-	g.records.inspections.ended(i, now)
+	g.podStates.inspections.ended(i, now)
 	if i.err == nil {
-		useful, again := g.records.inspected(i.record, append(g.cache.Seen(i.ref.UID), i.status))
+		useful, again := g.podStates.inspected(i.pod, append(g.cache.Seen(i.ref.UID), i.status))
 		if useful {
 			g.schedule.usefulHint()
 		}
@@ -76,9 +76,9 @@ func (g *generator) finishInspection(i *inspection) {
 		}
 		return
 	}
-	i.record.inspectionFailed()
-	log := g.opts.Logger.WithValues("pod", i.record.ref, "failures", i.record.failures)
-	if i.record.failures == 1 {
+	i.pod.inspectionFailed()
+	log := g.opts.Logger.WithValues("pod", i.pod.ref, "failures", i.pod.failures)
+	if i.pod.failures == 1 {
 		log.Error(i.err, "Cannot inspect a pod that has changed; its events wait until that succeeds")
 		g.schedule.relistSoon() // the runtime may hang, not only the pod
 	} else {
@@ -90,7 +90,7 @@ func (g *generator) finishInspection(i *inspection) {
 }
 
 // request requests an inspection of the pod.
-func (in *inspections) request(r *record) { in.queue = append(in.queue, r) }
+func (in *inspections) request(r *podState) { in.queue = append(in.queue, r) }
 
 // next returns the inspection that is to begin now, nil if there is none.
 func (in *inspections) next(now time.Time) *inspection {
@@ -106,7 +106,7 @@ func (in *inspections) next(now time.Time) *inspection {
 		if !wanted {
 			continue
 		}
-		i := &inspection{record: r, ref: r.ref, after: after, began: now, slot: true}
+		i := &inspection{pod: r, ref: r.ref, after: after, began: now, slot: true}
 		in.used++
 		in.recent = append(in.recent, i)
 		if in.stalledAt.IsZero() {

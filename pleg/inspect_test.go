@@ -13,8 +13,8 @@ import (
 func TestInspectionsHaveSlots(t *testing.T) {
 	in := inspections{limit: 2}
 	now := time.Now()
-	wanted := func(name string) *record {
-		return &record{ref: runtime.PodRef{Name: name}, state: queued, waiting: []Event{{Type: ContainerDied}}}
+	wanted := func(name string) *podState {
+		return &podState{ref: runtime.PodRef{Name: name}, state: queued, waiting: []Event{{Type: ContainerDied}}}
 	}
 	next := func() (string, *inspection, time.Duration) {
 		if i := in.next(now); i != nil {
@@ -25,7 +25,7 @@ func TestInspectionsHaveSlots(t *testing.T) {
 		}
 		return "", nil, 0
 	}
-	for _, r := range []*record{wanted("a"), {}, wanted("b"), wanted("c"), wanted("d"), wanted("e")} {
+	for _, r := range []*podState{wanted("a"), {}, wanted("b"), wanted("c"), wanted("d"), wanted("e")} {
 		in.request(r)
 	}
 
@@ -33,7 +33,7 @@ func TestInspectionsHaveSlots(t *testing.T) {
 	require.Equal(t, "a", name)
 	now = now.Add(300 * time.Millisecond)
 	name, _, _ = next()
-	require.Equal(t, "b", name, "a record that wants none is passed over")
+	require.Equal(t, "b", name, "a pod that wants none is passed over")
 	name, _, wake := next()
 	require.Empty(t, name, "two at a time")
 	assert.Equal(t, 700*time.Millisecond, wake, "until the first loses its slot")

@@ -181,7 +181,7 @@ func (g *generator) takeMail() {
 		g.takeHints(hints)
 	}
 	if len(m.ids) > 0 {
-		for _, ref := range g.records.owners(m.ids) {
+		for _, ref := range g.podStates.owners(m.ids) {
 			g.takeHints(podHints{pod: ref, mark: m.idsMark})
 		}
 	}
@@ -194,7 +194,7 @@ func (g *generator) takeMail() {
 func (g *generator) takeHints(hints podHints) {
 	uid := hints.pod.UID
 	g.schedule.hinted(uid)
-	if g.records.hinted(hints, g.cache.Seen(uid)) {
+	if g.podStates.hinted(hints, g.cache.Seen(uid)) {
 		g.schedule.usefulHint()
 	}
 }

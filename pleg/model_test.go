@@ -456,7 +456,7 @@ func (p *player) settle() {
 		}
 	}
 	if have := pleg.Remembered(p.g); have != pods {
-		p.fail("%d records of %d pods", have, pods)
+		p.fail("%d states of %d pods", have, pods)
 	}
 	if counts := p.metrics.now().counts; len(counts) == 0 || last(counts) != there {
 		p.fail("counted %+v, there are %+v", counts, there)

@@ -26,7 +26,7 @@ func (g *generator) startRelist(ctx context.Context, now time.Time) {
 	call := &listCall{report: Relisted{Began: now, Interval: g.schedule.begin(now)}}
 	g.health.called()
 	call.window.began = g.cache.Now()
-	g.records.beginRelist(g.cache.Seen(""))
+	g.podStates.beginRelist(g.cache.Seen(""))
 	g.tasks.Go(func() {
 		lctx, cancel := context.WithTimeout(ctx, g.opts.ListTimeout)
 		defer cancel()
@@ -54,14 +54,14 @@ func endsSoon(ctx context.Context) bool {
 // finishRelist handles the result of the list call.
 func (g *generator) finishRelist(call *listCall) {
 	if call.err != nil {
-		g.records.relistFailed()
+		g.podStates.relistFailed()
 		g.schedule.failed(time.Now())
 		if g.health.failed(call.err) {
 			g.opts.Logger.Error(call.err, "Cannot list the pods of the runtime; trying again",
 				"period", g.opts.RelistPeriod)
 		}
 	} else {
-		unreported := g.records.relisted(call.pods, call.window, g.cache.ForgetUntil)
+		unreported := g.podStates.relisted(call.pods, call.window, g.cache.ForgetUntil)
 		g.cache.Listed(call.pods, call.window.began)
 		// A hint about a held pod may have come: it is deferred.
 		unreported = slices.DeleteFunc(unreported, func(ref runtime.PodRef) bool { return g.stream.defers(ref.UID) })

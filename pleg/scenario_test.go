@@ -60,13 +60,13 @@ func TestScenarios(t *testing.T) {
 // scenario is one script under way.
 type scenario struct {
 	t *testing.T
-	// book has the records, and unseen the statuses in the cache that were not compared yet.
+	// book has the states of the pods, and unseen the statuses in the cache that were not compared yet.
 	book   *book
 	unseen map[types.UID][]*runtime.PodStatus
 	// list ends the list call under way.
 	list func(...*runtime.Pod) []runtime.PodRef
 	// requested has the pods whose inspection is requested, inspecting those under way.
-	requested, inspecting map[types.UID]*record
+	requested, inspecting map[types.UID]*podState
 	// early has the statuses that were read when the inspection began.
 	early map[types.UID]*runtime.PodStatus
 
@@ -76,8 +76,8 @@ type scenario struct {
 
 func newScenario(t *testing.T) *scenario {
 	return &scenario{
-		t: t, book: newBook(t), unseen: map[types.UID][]*runtime.PodStatus{}, requested: map[types.UID]*record{},
-		inspecting: map[types.UID]*record{},
+		t: t, book: newBook(t), unseen: map[types.UID][]*runtime.PodStatus{}, requested: map[types.UID]*podState{},
+		inspecting: map[types.UID]*podState{},
 		early:      map[types.UID]*runtime.PodStatus{},
 		schedule:   schedule{short: time.Second, long: 300 * time.Second, period: time.Second}, now: time.Unix(0, 0),
 	}

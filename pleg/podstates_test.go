@@ -12,10 +12,10 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
-// book drives records by hand, as the scenarios of testdata do. Marks are drawn from a counter of its own.
+// book drives podStates by hand, as the scenarios of testdata do. Marks are drawn from a counter of its own.
 type book struct {
 	t    *testing.T
-	rs   records
+	rs   podStates
 	mark runtime.Mark
 	// known is the mark of the newest status that the cache has of a pod.
 	known map[types.UID]runtime.Mark
@@ -38,14 +38,14 @@ func (b *book) ready() []string {
 }
 
 // requested takes the requested inspections.
-func (b *book) requested() []*record {
+func (b *book) requested() []*podState {
 	requested := b.rs.inspections.queue
 	b.rs.inspections.queue = nil
 	return requested
 }
 
 // relist returns what became ready and what is to be inspected.
-func (b *book) relist(pods ...*runtime.Pod) (ready []string, inspect []*record) {
+func (b *book) relist(pods ...*runtime.Pod) (ready []string, inspect []*podState) {
 	list := b.begin()
 	ready = b.ready()
 	list(pods...)
@@ -77,7 +77,7 @@ func (b *book) read(parts ...any) *runtime.PodStatus {
 
 // land ends an inspection with a status that is read now and shows the pod as it
 // was listed. It returns the events that became ready.
-func (b *book) land(r *record) []string {
+func (b *book) land(r *podState) []string {
 	listed := r.listed
 	if listed == nil {
 		listed = podOf()
@@ -87,12 +87,12 @@ func (b *book) land(r *record) []string {
 }
 
 // inspected ends an inspection.
-func (b *book) inspected(r *record, statuses ...*runtime.PodStatus) (useful, again bool) {
+func (b *book) inspected(r *podState, statuses ...*runtime.PodStatus) (useful, again bool) {
 	return b.rs.inspected(r, statuses)
 }
 
 // hint hints at a pod, and returns what is to be inspected.
-func (b *book) hint(h runtime.Hint, known ...*runtime.PodStatus) []*record {
+func (b *book) hint(h runtime.Hint, known ...*runtime.PodStatus) []*podState {
 	b.rs.hinted(podHints{}.with(h, b.draw()), known)
 	return b.requested()
 }
@@ -110,7 +110,7 @@ func parts(pod *runtime.Pod) []any {
 }
 
 // fly begins an inspection that is expected to be wanted.
-func (b *book) fly(r *record) runtime.Mark {
+func (b *book) fly(r *podState) runtime.Mark {
 	after, wanted := r.beginInspection()
 	require.True(b.t, wanted)
 	return after
@@ -190,7 +190,7 @@ func TestRecordsOfStatusAndListSideBySide(t *testing.T) {
 				b.fly(r)
 				b.land(r)
 
-				require.Equal(t, []*record{r}, b.hint(runtime.Hint{Pod: r.ref}))
+				require.Equal(t, []*podState{r}, b.hint(runtime.Hint{Pod: r.ref}))
 				b.fly(r)
 				list := b.begin()
 				take()

@@ -7,7 +7,7 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
-// records has a record of each pod. It compares lists and statuses with the records, and
+// podStates has the state of each pod. It compares lists and statuses with the states, and
 // the results are requests in inspections and events in pending. It makes no calls and
 // belongs to one goroutine.
 //
@@ -17,8 +17,8 @@ import (
 //   - Events of a list wait for an inspection that begins after the list, because no
 //     status in the cache shows them yet. If it fails, they wait for the next one.
 //   - Events of a status are ready for the reader at once: the cache has the status.
-type records struct {
-	pods        map[types.UID]*record
+type podStates struct {
+	pods        map[types.UID]*podState
 	inspections inspections
 	pending     pendingPods
 
@@ -47,7 +47,7 @@ type window struct {
 // beginRelist records the beginning of a list call. known has the statuses in the cache
 // that have not been compared yet, those of one pod in the order of their reads. All
 // reads ended before the call began.
-func (rs *records) beginRelist(known []*runtime.PodStatus) {
+func (rs *podStates) beginRelist(known []*runtime.PodStatus) {
 	for _, status := range known {
 		r := rs.pods[status.UID]
 		if r == nil {
@@ -63,13 +63,13 @@ func (rs *records) beginRelist(known []*runtime.PodStatus) {
 }
 
 // relistFailed records the failure of the list call.
-func (rs *records) relistFailed() { rs.listing = false }
+func (rs *podStates) relistFailed() { rs.listing = false }
 
 // relisted compares the result of the list call. forget is [runtime.StatusCache].ForgetUntil. unreported
 // are the pods that have changed while no hint about them was being handled.
 //
 // It allocates nothing for pods that have not changed.
-func (rs *records) relisted(pods []*runtime.Pod, w window,
+func (rs *podStates) relisted(pods []*runtime.Pod, w window,
 	forget func(types.UID, runtime.Mark) bool) (unreported []runtime.PodRef) {
 	rs.relists++
 	rs.listing, rs.listEnd = false, w.ended
@@ -108,9 +108,9 @@ func (rs *records) relisted(pods []*runtime.Pod, w window,
 	return unreported
 }
 
-// compareListed compares a record with the pod in the list. changed reports whether the
+// compareListed compares the state of a pod with the pod in the list. changed reports whether the
 // pod has changed since the list before.
-func (rs *records) compareListed(r *record, pod *runtime.Pod) (changed bool) {
+func (rs *podStates) compareListed(r *podState, pod *runtime.Pod) (changed bool) {
 	before := r.listed
 	r.listed = pod
 	events := diff(r.view, pod)
@@ -136,8 +136,8 @@ func (rs *records) compareListed(r *record, pod *runtime.Pod) (changed bool) {
 }
 
 // compareUnlisted handles a pod that the list does not have. changed reports whether it
-// has changed, drop whether the record is no longer needed.
-func (rs *records) compareUnlisted(r *record, w window,
+// has changed, drop whether the state is no longer needed.
+func (rs *podStates) compareUnlisted(r *podState, w window,
 	forget func(types.UID, runtime.Mark) bool) (changed, drop bool) {
 	r.listed = nil
 	if rs.overlapped(r) && r.view != nil {
@@ -154,7 +154,7 @@ func (rs *records) compareUnlisted(r *record, w window,
 		rs.want(r, w.ended)
 		return len(events) > 0, false
 	}
-	// There is nothing left to inspect, so the last events are ready. The record is needed
+	// There is nothing left to inspect, so the last events are ready. The state is needed
 	// only while an inspection is under way.
 	last := merge(r.inFlight, r.waiting)
 	recordEvents(rs.record, r.ref, last, nil, runtime.SourceRelist)
@@ -172,7 +172,7 @@ func (rs *records) compareUnlisted(r *record, w window,
 // have not been compared yet, in the order of their reads. If the view then shows what the
 // hints are about, the pod is not inspected. useful reports whether these statuses showed
 // a change.
-func (rs *records) hinted(h podHints, known []*runtime.PodStatus) (useful bool) {
+func (rs *podStates) hinted(h podHints, known []*runtime.PodStatus) (useful bool) {
 	r := rs.pods[h.pod.UID]
 	if r == nil {
 		r = rs.add(h.pod)
@@ -196,7 +196,7 @@ func (rs *records) hinted(h podHints, known []*runtime.PodStatus) (useful bool) 
 
 // owners returns the pods that have a container or a sandbox with one of the IDs, now or
 // at the last relist. It removes the IDs that it finds from the set.
-func (rs *records) owners(ids map[string]struct{}) []runtime.PodRef {
+func (rs *podStates) owners(ids map[string]struct{}) []runtime.PodRef {
 	var owners []runtime.PodRef
 	remove := func(id string) bool {
 		_, found := ids[id]
@@ -227,7 +227,7 @@ func (rs *records) owners(ids map[string]struct{}) []runtime.PodRef {
 // have not been compared yet, in the order of their reads; the last is the one of the
 // inspection. useful reports whether a hint has led to a change. again reports whether
 // retry must be called for this pod after a while.
-func (rs *records) inspected(r *record, statuses []*runtime.PodStatus) (useful, again bool) {
+func (rs *podStates) inspected(r *podState, statuses []*runtime.PodStatus) (useful, again bool) {
 	wasHinted, events := r.hint == hinted, r.inFlight
 	r.failures, r.inFlight = 0, nil
 	var newest runtime.Mark
@@ -270,7 +270,7 @@ func (rs *records) inspected(r *record, statuses []*runtime.PodStatus) (useful, 
 
 // retry requests the inspections that failed, and those of pods that are settling; mark is
 // drawn now.
-func (rs *records) retry(mark runtime.Mark) {
+func (rs *podStates) retry(mark runtime.Mark) {
 	for _, r := range rs.pods {
 		if r.hint == settling {
 			r.hint = unhinted
@@ -281,7 +281,7 @@ func (rs *records) retry(mark runtime.Mark) {
 }
 
 // seen is compareStatus, and records the events.
-func (rs *records) seen(r *record, status *runtime.PodStatus, source runtime.RecordSource) []Event {
+func (rs *podStates) seen(r *podState, status *runtime.PodStatus, source runtime.RecordSource) []Event {
 	events := rs.compareStatus(r, status)
 	recordEvents(rs.record, r.ref, events, status, source)
 	return events
@@ -289,7 +289,7 @@ func (rs *records) seen(r *record, status *runtime.PodStatus, source runtime.Rec
 
 // compareStatus compares a status with the view of its pod, which it replaces, and returns
 // the events.
-func (rs *records) compareStatus(r *record, status *runtime.PodStatus) []Event {
+func (rs *podStates) compareStatus(r *podState, status *runtime.PodStatus) []Event {
 	if status.Mark <= r.compared {
 		return nil // this one or a newer one was compared
 	}
@@ -318,19 +318,19 @@ func (rs *records) compareStatus(r *record, status *runtime.PodStatus) []Event {
 
 // overlapped reports whether a status has changed the view during the list call that has
 // just returned. Then it is not certain which of the two is newer.
-func (rs *records) overlapped(r *record) bool { return r.overlap == rs.calls && rs.calls > 0 }
+func (rs *podStates) overlapped(r *podState) bool { return r.overlap == rs.calls && rs.calls > 0 }
 
-func (rs *records) add(ref runtime.PodRef) *record {
-	r := &record{ref: ref}
+func (rs *podStates) add(ref runtime.PodRef) *podState {
+	r := &podState{ref: ref}
 	if rs.pods == nil {
-		rs.pods = map[types.UID]*record{}
+		rs.pods = map[types.UID]*podState{}
 	}
 	rs.pods[ref.UID] = r
 	return r
 }
 
 // setView replaces the view of a pod.
-func (rs *records) setView(r *record, next *runtime.Pod) {
+func (rs *podStates) setView(r *podState, next *runtime.Pod) {
 	if next != nil && len(next.Sandboxes) == 0 && len(next.Containers) == 0 {
 		next = nil
 	}
@@ -340,7 +340,7 @@ func (rs *records) setView(r *record, next *runtime.Pod) {
 }
 
 // want requests an inspection whose status is read after the mark.
-func (rs *records) want(r *record, mark runtime.Mark) {
+func (rs *podStates) want(r *podState, mark runtime.Mark) {
 	r.after = max(r.after, mark)
 	switch r.state {
 	case idle, failed:
@@ -352,7 +352,7 @@ func (rs *records) want(r *record, mark runtime.Mark) {
 }
 
 // resume requests the inspection if it has failed.
-func (rs *records) resume(r *record) {
+func (rs *podStates) resume(r *podState) {
 	if r.state == failed {
 		rs.want(r, r.after)
 	}
@@ -360,7 +360,7 @@ func (rs *records) resume(r *record) {
 
 // await adds events of a list, which wait for an inspection. mark was drawn after the
 // list call.
-func (rs *records) await(r *record, events []Event, mark runtime.Mark) {
+func (rs *podStates) await(r *podState, events []Event, mark runtime.Mark) {
 	if len(events) > 0 {
 		r.waiting = merge(r.waiting, events)
 		rs.want(r, mark)
@@ -368,7 +368,7 @@ func (rs *records) await(r *record, events []Event, mark runtime.Mark) {
 }
 
 // publish makes events ready for the reader.
-func (rs *records) publish(r *record, events []Event) {
+func (rs *podStates) publish(r *podState, events []Event) {
 	if len(events) > 0 && rs.log.Enabled() {
 		rs.log.Info("Pod has changed", "pod", r.ref, "events", events)
 	}

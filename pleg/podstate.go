@@ -2,8 +2,8 @@ package pleg
 
 import "github.com/kubeletkit/kubeletkit/runtime"
 
-// record is the state of one pod in the generator.
-type record struct {
+// podState is the state of one pod in the generator.
+type podState struct {
 	ref runtime.PodRef
 	// view is the newest view of the pod, from a list or a status; nil if it shows nothing.
 	// Each difference between two values of view has become an event.
@@ -15,7 +15,7 @@ type record struct {
 	// compared is the mark of the newest status that was compared with view.
 	compared runtime.Mark
 	// overlap is the number of the last list call during which a status has changed view,
-	// 0 if there was none; see records.overlapped.
+	// 0 if there was none; see podStates.overlapped.
 	overlap uint64
 	// removed are the removals between the latest views. IDs are not used twice, so a view
 	// that has one of the removed IDs is older, unless it is certain to be newer.
@@ -37,7 +37,7 @@ type inspectionState int
 
 const (
 	idle       inspectionState = iota
-	failed                     // it has failed; the next hint, relist or records.retry requests another one
+	failed                     // it has failed; the next hint, relist or podStates.retry requests another one
 	queued                     // it is requested
 	inspecting                 // it is under way
 	outdated                   // it is under way, and another one must follow, after the mark
@@ -49,19 +49,21 @@ type hintState int
 const (
 	unhinted hintState = iota
 	hinted             // the inspection has a hint as a reason
-	settling           // a hint was handled, and the pod is to be inspected once more; see records.inspected
+	settling           // a hint was handled, and the pod is to be inspected once more; see podStates.inspected
 )
 
 // wanted reports whether an inspection is to begin.
-func (r *record) wanted() bool { return r.state == failed || r.state == queued || r.state == outdated }
+func (r *podState) wanted() bool {
+	return r.state == failed || r.state == queued || r.state == outdated
+}
 
 // underWay reports whether an inspection is under way.
-func (r *record) underWay() bool { return r.state == inspecting || r.state == outdated }
+func (r *podState) underWay() bool { return r.state == inspecting || r.state == outdated }
 
 // beginInspection records the beginning of the inspection that was requested. It returns
 // the mark after which the status must be read, or false if the inspection is no longer
 // wanted.
-func (r *record) beginInspection() (after runtime.Mark, wanted bool) {
+func (r *podState) beginInspection() (after runtime.Mark, wanted bool) {
 	if r.state != queued {
 		return 0, false
 	}
@@ -71,7 +73,7 @@ func (r *record) beginInspection() (after runtime.Mark, wanted bool) {
 }
 
 // inspectionFailed records a failed inspection. Its events wait for the next one.
-func (r *record) inspectionFailed() {
+func (r *podState) inspectionFailed() {
 	r.state = failed
 	r.failures++
 	r.waiting = merge(r.inFlight, r.waiting)
@@ -80,7 +82,7 @@ func (r *record) inspectionFailed() {
 
 // forgetRemoved drops the removals if no view can contradict them any more: while no
 // inspection is under way, all that is read from now on is newer.
-func (r *record) forgetRemoved() {
+func (r *podState) forgetRemoved() {
 	if !r.underWay() {
 		r.removed = nil
 	}

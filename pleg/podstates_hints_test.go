@@ -58,5 +58,5 @@ func TestRecordsOfHintWithAStatusOlderThanTheList(t *testing.T) {
 	r.compared = 0 // as if the inspection had not come after it
 	inspect := b.hint(runtime.Hint{Pod: r.ref, ID: "a", Event: runtime.HintStarted}, read)
 	assert.Empty(t, b.ready())
-	assert.Equal(t, []*record{r}, inspect)
+	assert.Equal(t, []*podState{r}, inspect)
 }
