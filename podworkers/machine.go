@@ -206,7 +206,7 @@ func (m machine) onCompared(now time.Time, desired bool) (machine, effects) {
 	m.end.deleted = true
 	m, fx := m.requestEnd(now)
 	if m.orphan == nil && m.end.grace == 0 {
-		m.end.grace = effectiveGrace(0, m.pod, nil)
+		m.end.grace = effectiveGracePeriod(0, m.pod, nil)
 	}
 	return m, fx
 }

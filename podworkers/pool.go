@@ -77,8 +77,8 @@ type Pool struct {
 
 	// calls has the goroutines with calls under way; see work.
 	calls sync.WaitGroup
-	// effects has what follows from transitions, in their order: records, and the beginnings of calls.
-	effects flow.Queue
+	// afterUnlock has what follows from transitions, in their order: records, and the beginnings of calls.
+	afterUnlock flow.Queue
 
 	mu       sync.Mutex // guards the following
 	machines *machines
@@ -155,7 +155,7 @@ func (p *Pool) Run(ctx context.Context) error {
 		p.schedule(uid)
 	}
 	p.mu.Unlock()
-	p.effects.Run()
+	p.afterUnlock.Run()
 
 	<-ctx.Done()
 
@@ -220,7 +220,7 @@ func (p *Pool) UpdatePod(u Update) {
 	done := p.apply(ref.UID, ev)
 	if m := p.machines.pods[ref.UID]; syncing && !m.end.requested() {
 		// In the order of the updates, and with the spec of the machine, which may be later than that of the update.
-		p.effects.Add(func() { p.callback("Updated", ref, func() { p.syncer.Updated(m.pod) }) })
+		p.afterUnlock.Add(func() { p.callback("Updated", ref, func() { p.syncer.Updated(m.pod) }) })
 	}
 	var before runtime.PodRef
 	waits := false
@@ -228,7 +228,7 @@ func (p *Pool) UpdatePod(u Update) {
 		before, waits = p.machines.predecessor(ref.UID)
 	}
 	p.mu.Unlock()
-	p.effects.Run()
+	p.afterUnlock.Run()
 	p.callDone(ref, done)
 	if waits {
 		p.opts.Event.Emit(runtime.Event{Pod: ref, Type: v1.EventTypeNormal, Reason: "WaitingForPredecessor",
@@ -251,7 +251,7 @@ func (p *Pool) SyncKnownPods(desired []*v1.Pod) map[types.UID]State {
 		uids[pod.UID] = true
 	}
 	states := p.syncKnown(uids)
-	p.effects.Run()
+	p.afterUnlock.Run()
 	if p.opts.Metrics != nil {
 		counts := count(states)
 		p.metrics.Call("Counted", func(m Metrics) { m.Counted(counts) })
@@ -318,7 +318,7 @@ func (p *Pool) apply(uid types.UID, ev any) []func() {
 	return fx.done
 }
 
-// transit applies an event to the pod's machine and adds the records of the transition to effects. took is how
+// transit applies an event to the pod's machine and adds the records of the transition to afterUnlock. took is how
 // long a call took that has returned. mu is held.
 func (p *Pool) transit(uid types.UID, ev any, took time.Duration) (effects, []types.UID) {
 	now := time.Now()
@@ -333,13 +333,13 @@ func (p *Pool) transit(uid types.UID, ev any, took time.Duration) (effects, []ty
 				}
 				r.Duration = took
 			}
-			p.effects.Add(func() { p.opts.Record(r) })
+			p.afterUnlock.Add(func() { p.opts.Record(r) })
 		}
 	}
 	return fx, touched
 }
 
-// schedule adds the beginning of the pod's next call, in a goroutine, to effects, or sets the timer
+// schedule adds the beginning of the pod's next call, in a goroutine, to afterUnlock, or sets the timer
 // for it. mu is held.
 func (p *Pool) schedule(uid types.UID) {
 	if p.ctx == nil || p.ctx.Err() != nil {
@@ -353,7 +353,7 @@ func (p *Pool) schedule(uid types.UID) {
 	if c, ok := p.machines.take(now, uid); ok {
 		ctx := p.begin(&c)
 		p.calls.Add(1)
-		p.effects.Add(func() { // after the records of what it follows from
+		p.afterUnlock.Add(func() { // after the records of what it follows from
 			go func() {
 				defer p.calls.Done()
 				p.work(ctx, c)
@@ -378,7 +378,7 @@ func (p *Pool) schedule(uid types.UID) {
 		p.mu.Lock()
 		p.schedule(uid)
 		p.mu.Unlock()
-		p.effects.Run()
+		p.afterUnlock.Run()
 	})
 }
 
@@ -432,7 +432,7 @@ func (p *Pool) finish(c call, r returned, report Call) (ctx context.Context, nex
 		p.schedule(t)
 	}
 	p.mu.Unlock()
-	p.effects.Run()
+	p.afterUnlock.Run()
 	p.callDone(c.ref, fx.done)
 	if fx.failure != nil {
 		p.warn(c.ref, fx.failure.Reason, fx.failure.Message)

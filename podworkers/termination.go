@@ -67,7 +67,7 @@ func (m machine) requestEnd(now time.Time) (machine, effects) {
 // endByItself begins the termination of a pod that has ended or failed by itself.
 func (m machine) endByItself(now time.Time) machine {
 	m, _ = m.requestEnd(now)
-	m.end.grace = effectiveGrace(0, m.pod, nil)
+	m.end.grace = effectiveGracePeriod(0, m.pod, nil)
 	return m
 }
 
@@ -91,7 +91,7 @@ func (m machine) shorten(now time.Time, requested *int64) (machine, effects) {
 	if m.orphan != nil {
 		m.end.grace = shorter(before, requested)
 	} else {
-		m.end.grace = effectiveGrace(before, m.pod, requested)
+		m.end.grace = effectiveGracePeriod(before, m.pod, requested)
 	}
 	if m.end.grace == before {
 		return m, effects{}
@@ -107,12 +107,12 @@ func (m machine) shorten(now time.Time, requested *int64) (machine, effects) {
 	return m, effects{cancel: ErrShortened}
 }
 
-// effectiveGrace returns the grace period in seconds with which a pod is terminated: the
-// shortest of the current one (0 for none), the one of the deletion in the API, and the
-// requested one; without any of these, the one of the spec. It is at least 1, as in
-// kubelet, so that every process gets its stop signal and time to handle it, also after
-// a deletion with a grace period of 0.
-func effectiveGrace(current int64, pod *v1.Pod, requested *int64) int64 {
+// effectiveGracePeriod returns the grace period in seconds with which a pod is terminated
+// (kubelet: calculateEffectiveGracePeriod). It is the shortest of the current one (0 for none),
+// the one of the deletion in the API, and the requested one; without any of these, the one of the
+// spec. It is at least 1, as in kubelet, so that every process gets its stop signal and time to
+// handle it, also after a deletion with a grace period of 0.
+func effectiveGracePeriod(current int64, pod *v1.Pod, requested *int64) int64 {
 	grace := shorter(shorter(current, pod.DeletionGracePeriodSeconds), requested)
 	if grace == 0 {
 		grace = max(1, podspec.GracePeriod(pod))

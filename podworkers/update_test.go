@@ -35,7 +35,7 @@ func TestEffectiveGrace(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			pod := &v1.Pod{}
 			pod.DeletionGracePeriodSeconds, pod.Spec.TerminationGracePeriodSeconds = tc.deletion, tc.spec
-			assert.Equal(t, tc.want, effectiveGrace(tc.current, pod, tc.asked))
+			assert.Equal(t, tc.want, effectiveGracePeriod(tc.current, pod, tc.asked))
 		})
 	}
 }

@@ -80,8 +80,8 @@ type Prober struct {
 	// the same.
 	wake flow.Signal
 
-	// effects has records, log lines and results, in the order of what they report.
-	effects flow.Queue
+	// afterUnlock has records, log lines and results, in the order of what they report.
+	afterUnlock flow.Queue
 
 	mu sync.Mutex
 	// ctx is the context of Run, nil before and after it. Workers are started under

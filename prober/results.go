@@ -61,7 +61,7 @@ func (m *Prober) enqueue(r runtime.ProbeResult) {
 // set takes in what a worker has found about an instance, unless the worker was
 // stopped meanwhile. A change becomes a result.
 func (m *Prober) set(w *worker, id runtime.ContainerID, healthy bool, message string) {
-	defer m.effects.Run()
+	defer m.afterUnlock.Run()
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	p := m.pods[w.ref.Pod.UID]
@@ -93,7 +93,7 @@ func (m *Prober) set(w *worker, id runtime.ContainerID, healthy bool, message st
 	if !healthy { // the reason why a container is restarted or gets no traffic
 		log = w.log
 	}
-	m.effects.Add(func() { // the record first, then what follows from the result
+	m.afterUnlock.Add(func() { // the record first, then what follows from the result
 		if m.keep != nil && (healthy || w.ref.Kind == runtime.ReadinessProbe) { // whether it is unhealthy is not kept
 			m.keep.KeepState(stateName, results{m})
 		}

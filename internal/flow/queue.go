@@ -8,9 +8,9 @@ import "sync"
 //
 //	p.mu.Lock()
 //	p.state = next
-//	p.effects.Add(func() { p.opts.Event(e) })
+//	p.afterUnlock.Add(func() { p.opts.Event(e) })
 //	p.mu.Unlock()
-//	p.effects.Run()
+//	p.afterUnlock.Run()
 //
 // A function may call the owner again: what it adds is carried out after it. A function that blocks delays those
 // of others. A panic passes through Run, and the functions after it are called by the next Run.
