@@ -15,15 +15,15 @@ func probeWait() time.Duration { return probePeriod + rand.N(probePeriod/2) }
 
 // breaker is a circuit breaker. It opens when calls for two pods have failed, and none has succeeded
 // since: then the sink is at fault. While it is open, failed calls are not repeated by the back-off of
-// each pod: the records wait in stage parked, and one of them is tried in each probePeriod. A status
+// each pod: the entries wait in stage parked, and one of them is tried in each probePeriod. A status
 // that has not failed yet is tried once nonetheless. A success closes the breaker, and all failed
 // calls are repeated.
 type breaker struct {
 	open bool
-	// first is the record of the first call that has failed since the last success; nil if there is none.
-	first *record
-	// parked has the records in stage parked, in the order of their failures.
-	parked []*record
+	// first is the entry of the first call that has failed since the last success; nil if there is none.
+	first *entry
+	// parked has the entries in stage parked, in the order of their failures.
+	parked []*entry
 	// probeAt is the time of the next probe while the breaker is open.
 	probeAt time.Time
 	// closedAt is when the breaker was closed last, and repeatedAt the time for which all failed calls were
@@ -33,7 +33,7 @@ type breaker struct {
 
 // failed schedules the repetition of a call that has failed, and returns the delay. opened
 // is true if the breaker opens.
-func (s *schedule) failed(r *record, now time.Time) (delay time.Duration, opened bool) {
+func (s *schedule) failed(r *entry, now time.Time) (delay time.Duration, opened bool) {
 	b := &s.breaker
 	switch {
 	case b.first == nil:
@@ -56,7 +56,7 @@ func (s *schedule) failed(r *record, now time.Time) (delay time.Duration, opened
 // succeeded closes the breaker. If it was open, or a refused call was accepted now, what failed or was
 // refused is repeated: at most once in probePeriod, because otherwise each success of a sink that fails
 // for some pods only would repeat the calls that fail.
-func (s *schedule) succeeded(r *record, now time.Time) {
+func (s *schedule) succeeded(r *entry, now time.Time) {
 	b := &s.breaker
 	wasOpen := b.open
 	b.open, b.first = false, nil
@@ -83,19 +83,19 @@ func (s *schedule) succeeded(r *record, now time.Time) {
 	heap.Init(&s.timers)
 }
 
-func (s *schedule) park(r *record) {
+func (s *schedule) park(r *entry) {
 	r.stage = parked
 	s.breaker.parked = append(s.breaker.parked, r)
 }
 
-// unpark queues a record in stage parked.
-func (s *schedule) unpark(r *record) {
+// unpark queues an entry in stage parked.
+func (s *schedule) unpark(r *entry) {
 	i := slices.Index(s.breaker.parked, r)
 	s.breaker.parked = slices.Delete(s.breaker.parked, i, i+1)
 	s.ready(r)
 }
 
-// probe queues the record of the next probe, if its time has come.
+// probe queues the entry of the next probe, if its time has come.
 func (s *schedule) probe(now time.Time) {
 	if b := &s.breaker; b.open && len(b.parked) > 0 && !b.probeAt.After(now) {
 		s.unpark(b.parked[0])

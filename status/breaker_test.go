@@ -52,7 +52,7 @@ func TestBreaker(t *testing.T) {
 				assert.Equal(t, want, k.last[types.UID(fmt.Sprint(i))].Message, i)
 			}
 		}
-		assert.Equal(t, many-1, m.Records())
+		assert.Equal(t, many-1, m.Entries())
 	})
 }
 

@@ -14,6 +14,7 @@ import (
 
 	"github.com/kubeletkit/kubeletkit/internal/flow"
 	"github.com/kubeletkit/kubeletkit/runtime"
+	"github.com/kubeletkit/kubeletkit/runtime/podspec"
 )
 
 // hangGrace is the time that a call of the sink has for returning after its
@@ -25,6 +26,19 @@ const (
 	refusedMin = 2 * time.Second
 	refusedMax = 5 * time.Minute
 )
+
+// urgentPeriod is the least time between two changes of readiness of a pod that are urgent: a probe can
+// succeed and fail in turn each second, and the statuses of such pods would come before those of
+// others for ever.
+const urgentPeriod = 10 * time.Second
+
+// urgent reports whether others wait for a change of the status: of readiness, or to a final
+// phase. last is when a change of the pod was urgent last.
+func urgent(from, to *v1.PodStatus, last, now time.Time) bool {
+	return podspec.IsPhaseTerminal(from.Phase) != podspec.IsPhaseTerminal(to.Phase) ||
+		isTrue(from.Conditions, v1.PodReady) != isTrue(to.Conditions, v1.PodReady) &&
+			now.Sub(last).Abs() >= urgentPeriod
+}
 
 // Run implements [Manager]. Statuses that are undelivered when ctx ends stay
 // undelivered.
@@ -79,11 +93,11 @@ func (m *Store) join(calls *sync.WaitGroup) {
 		defer m.unlock()
 		const message = "The status manager cannot stop: the sink has not returned although its context has ended"
 		if m.calls.calls+len(m.calls.hung) == 0 {
-			m.effects.Add(func() { m.log.Error(nil, message, "call", "WatchReceiver") })
+			m.afterUnlock.Add(func() { m.log.Error(nil, message, "call", "WatchReceiver") })
 		}
 		for _, r := range m.pods {
 			if since := r.since; r.stage == calling || r.stage == hanging {
-				m.effects.Add(func() { m.log.Error(nil, message, "pod", r.ref, "since", since) })
+				m.afterUnlock.Add(func() { m.log.Error(nil, message, "pod", r.ref, "since", since) })
 			}
 		}
 	})
@@ -91,7 +105,7 @@ func (m *Store) join(calls *sync.WaitGroup) {
 
 // delivery is one call of the sink: Deliver, or PodGone if end is true.
 type delivery struct {
-	r       *record
+	r       *entry
 	i       *incarnation
 	end     bool
 	pod     *v1.Pod
@@ -125,7 +139,7 @@ func (m *Store) step(now time.Time) (due []*delivery, next time.Time) {
 	if hanging := len(m.calls.hung); len(hung) > 0 {
 		for _, r := range hung {
 			since := r.since
-			m.effects.Add(func() {
+			m.afterUnlock.Add(func() {
 				m.log.Error(nil, "Delivery hangs: the sink has not returned although its deadline has passed; the "+
 					"pod waits, others go on",
 					"pod", r.ref, "since", since, "timeout", m.timeout, "hanging", hanging)
@@ -158,7 +172,7 @@ func (m *Store) done(d *delivery, result Result, err error, now time.Time) {
 	hung := r.stage == hanging
 	m.calls.returned(r)
 	if hanging := len(m.calls.hung); hung {
-		m.effects.Add(func() { m.log.Info("Delivery that hung has returned", "pod", r.ref, "after", took) })
+		m.afterUnlock.Add(func() { m.log.Info("Delivery that hung has returned", "pod", r.ref, "after", took) })
 		m.reportHanging(hanging)
 	}
 	r.slow = took >= m.timeout
@@ -175,7 +189,9 @@ func (m *Store) done(d *delivery, result Result, err error, now time.Time) {
 		r.gone = nil
 	case d.end: // a later pod of the UID is gone meanwhile, and its end is due
 	case err != nil:
-		m.effects.Add(func() { m.log.V(2).Info("The sink has no such pod, its status is not delivered", "pod", r.ref) })
+		m.afterUnlock.Add(func() {
+			m.log.V(2).Info("The sink has no such pod, its status is not delivered", "pod", r.ref)
+		})
 		d.i.delivered = d.version
 	case result.Later > 0 && d.i == r.gone:
 		d.i.delivered = d.version // PodGone has it, too
@@ -217,7 +233,7 @@ func (m *Store) failed(d *delivery, err error, now time.Time) {
 	failures, took := r.failures, now.Sub(r.since)
 	log := func(message string, more ...any) {
 		values := append(more, "pod", r.ref, "took", took, "failures", failures)
-		m.effects.Add(func() {
+		m.afterUnlock.Add(func() {
 			if refused && failures > 1 { // an error of the log once
 				m.log.V(2).Info(message, append(values, "err", err.Error())...)
 				return
@@ -247,7 +263,7 @@ func (m *Store) failed(d *delivery, err error, now time.Time) {
 	}
 	delay, opened := m.calls.failed(r, now)
 	if opened {
-		m.effects.Add(func() {
+		m.afterUnlock.Add(func() {
 			m.log.Info("The sink fails for several pods: until it succeeds, one of them is tried every few seconds")
 		})
 	}
@@ -266,11 +282,11 @@ func (m *Store) Healthy() error {
 	if len(m.calls.hung) == 0 {
 		return nil
 	}
-	list := make([]*record, 0, len(m.calls.hung))
+	list := make([]*entry, 0, len(m.calls.hung))
 	for r := range m.calls.hung {
 		list = append(list, r)
 	}
-	slices.SortFunc(list, func(a, b *record) int {
+	slices.SortFunc(list, func(a, b *entry) int {
 		return cmp.Or(a.since.Compare(b.since), cmp.Compare(a.ref.UID, b.ref.UID))
 	})
 	const most = 10 // so that the error stays readable

@@ -133,7 +133,7 @@ func TestDeliversLater(t *testing.T) {
 		assert.Equal(t, "0 a Pending", k.deliveries())
 		time.Sleep(time.Minute)
 		assert.Empty(t, k.deliveries(), "the last status of a pod that is gone is in PodGone")
-		assert.Zero(t, m.Records())
+		assert.Zero(t, m.Entries())
 	})
 }
 
@@ -237,7 +237,7 @@ func TestForget(t *testing.T) {
 		log := k.deliveries()
 		assert.Equal(t, 1, strings.Count(log, "a Running"), "once more, then no more: %s", log)
 		assert.Equal(t, 1, strings.Count(log, "b Running"), "once more, then no more: %s", log)
-		assert.Zero(t, m.Records())
+		assert.Zero(t, m.Entries())
 
 		// The same UID may come again, and starts from nothing.
 		broken = nil

@@ -57,7 +57,7 @@ func TestEndOfAPod(t *testing.T) {
 		m.Set(named("d"), phased(v1.PodFailed, "refused"))
 		m.PodEnded(ref("d"))
 		assert.Equal(t, "0 d Failed refused\n0 d gone after Failed refused", k.deliveries())
-		assert.Zero(t, m.Records())
+		assert.Zero(t, m.Entries())
 	})
 }
 
@@ -83,7 +83,7 @@ func TestEndIsRepeatedUntilItIsAccepted(t *testing.T) {
 			"after Failed", k.deliveries())
 		m.PodEnded(ref("b"))
 		assert.Equal(t, "3600 b gone after nothing", k.deliveries())
-		assert.Zero(t, m.Records())
+		assert.Zero(t, m.Entries())
 	})
 }
 
@@ -115,7 +115,7 @@ func TestEndBeforeTheNextPodOfTheUID(t *testing.T) {
 		assert.Equal(t, "60 a gone after Pending 2\n70 a gone after Running 3\n80 a Running 4", k.deliveries())
 		m.Forget("a")
 		time.Sleep(time.Minute)
-		assert.Zero(t, m.Records())
+		assert.Zero(t, m.Entries())
 	})
 }
 
@@ -126,7 +126,7 @@ func TestEndWithoutUse(t *testing.T) {
 		m.Set(named("b"), phased(v1.PodRunning, ""))
 		m.PodEnded(ref("b"))
 		assert.Equal(t, "0 b Running", k.deliveries())
-		assert.Zero(t, m.Records())
+		assert.Zero(t, m.Entries())
 	})
 	m, err := status.New(status.Options{})
 	require.NoError(t, err)
@@ -134,7 +134,7 @@ func TestEndWithoutUse(t *testing.T) {
 	m.Set(named("b"), phased(v1.PodRunning, ""))
 	m.Set(named("c"), phased(v1.PodRunning, ""))
 	m.PodEnded(ref("b"))
-	assert.Equal(t, 1, m.Records())
+	assert.Equal(t, 1, m.Entries())
 	_, ok := m.Get("b")
 	assert.False(t, ok)
 }
@@ -260,8 +260,8 @@ func TestPodsComeAndGo(t *testing.T) {
 					live++
 				}
 			}
-			if m.Records() != live {
-				rt.Fatalf("%d records of %d pods", m.Records(), live)
+			if m.Entries() != live {
+				rt.Fatalf("%d entries of %d pods", m.Entries(), live)
 			}
 		})
 	})

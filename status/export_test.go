@@ -1,7 +1,7 @@
 package status
 
-// Records returns the number of UIDs that the manager has a record of.
-func (m *Store) Records() int {
+// Entries returns the number of UIDs that the manager has an entry of.
+func (m *Store) Entries() int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return len(m.pods)

@@ -1,25 +1,10 @@
 package status
 
 import (
-	"time"
-
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/kubeletkit/kubeletkit/runtime/podspec"
 )
-
-// urgentPeriod is the least time between two changes of readiness of a pod that are urgent: a probe can
-// succeed and fail in turn each second, and the statuses of such pods would come before those of
-// others for ever.
-const urgentPeriod = 10 * time.Second
-
-// urgent reports whether others wait for a change of the status: of readiness, or to a final
-// phase. last is when a change of the pod was urgent last.
-func urgent(from, to *v1.PodStatus, last, now time.Time) bool {
-	return podspec.IsPhaseTerminal(from.Phase) != podspec.IsPhaseTerminal(to.Phase) ||
-		isTrue(from.Conditions, v1.PodReady) != isTrue(to.Conditions, v1.PodReady) &&
-			now.Sub(last).Abs() >= urgentPeriod
-}
 
 // progress is the state of a container as far as the phase of its pod depends on it.
 type progress int
@@ -59,7 +44,7 @@ func progressOf(pod *v1.Pod, c *v1.Container, kind podspec.ContainerKind, s *v1.
 	}
 }
 
-// phaseOf derives the phase from the states of the containers.
+// phaseOf derives the phase from the states of the containers (kubelet: getPhase).
 //
 // stopped means that no container is restarted any more, whatever the restart policy.
 // initialized means that main containers have been created in the current sandbox: a

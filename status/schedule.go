@@ -8,7 +8,7 @@ import (
 	"github.com/kubeletkit/kubeletkit/internal/flow"
 )
 
-// stage is the position of a record on its way to the sink.
+// stage is the position of an entry on its way to the sink.
 type stage int
 
 const (
@@ -21,10 +21,10 @@ const (
 	deferred                // the sink has asked for a later call, or has refused the status; a change comes before
 )
 
-// call is the part of a record that belongs to the schedule.
+// call is the part of an entry that belongs to the schedule.
 type call struct {
 	stage stage
-	// seq is the position of the record in the order in which calls became due.
+	// seq is the position of the entry in the order in which calls became due.
 	seq uint64
 	// failures is the number of calls in a row that have failed, or that the sink has refused if refused is
 	// true.
@@ -36,48 +36,48 @@ type call struct {
 	urgent bool
 	// calledUrgent means that the call under way is urgent. Then urgent is about later changes.
 	calledUrgent bool
-	// urgentAt is when the record became urgent last.
+	// urgentAt is when the entry became urgent last.
 	urgentAt time.Time
 	// slow means that the last call exceeded its deadline, countedSlow that the call under
 	// way counts in schedule.slowCalls.
 	slow, countedSlow bool
 	// since is the beginning of the call that is under way.
 	since time.Time
-	// at is when the timer of the record fires: at the end of the back-off in stage backingOff,
+	// at is when the timer of the entry fires: at the end of the back-off in stage backingOff,
 	// at the end of the wait in stage deferred, and at the time from which the call hangs in stage
 	// calling. index is the position in schedule.timers in these stages.
 	at    time.Time
 	index int
 }
 
-// schedule decides which record's call is made next, and when. Records whose call is
-// due wait in the order in which they became due, the urgent ones before all others. A record
+// schedule decides which entry's call is made next, and when. Entries whose call is
+// due wait in the order in which they became due, the urgent ones before all others. An entry
 // is in one stage at a time, so no two calls for one UID overlap.
 //
-// Of limit calls at a time, at most slowLimit are for records whose last call exceeded
+// Of limit calls at a time, at most slowLimit are for entries whose last call exceeded
 // its deadline. So a sink that does not answer for some pods remains available to others.
 type schedule struct {
 	limit, slowLimit int
 	backoff          flow.Backoff
 
-	urgentQueue, queue, slowQueue []*record
+	urgentQueue, queue, slowQueue []*entry
 	nextSeq                       uint64
-	// calls counts the records in stage calling, slowCalls those of them that were
+	// calls counts the entries in stage calling, slowCalls those of them that were
 	// taken from slowQueue.
 	calls, slowCalls int
-	// hung has the records in stage hanging.
-	hung map[*record]struct{}
-	// timers has the records in the stages calling, backingOff and deferred.
+	// hung has the entries in stage hanging.
+	hung map[*entry]struct{}
+	// timers has the entries in the stages calling, backingOff and deferred.
 	timers  timers
 	breaker breaker
 }
 
 func newSchedule(limit int, b flow.Backoff) schedule {
-	return schedule{limit: limit, slowLimit: max(1, limit/2), backoff: b, hung: map[*record]struct{}{}}
+	return schedule{limit: limit, slowLimit: max(1, limit/2), backoff: b, hung: map[*entry]struct{}{}}
 }
 
-// ready queues a record. It has no timer and no call under way.
-func (s *schedule) ready(r *record) {
+// ready queues an entry. It has no timer and no call under way.
+func (s *schedule) ready(r *entry) {
 	r.stage = queued
 	r.seq = s.nextSeq
 	s.nextSeq++
@@ -91,8 +91,8 @@ func (s *schedule) ready(r *record) {
 	}
 }
 
-// prioritize makes the record urgent.
-func (s *schedule) prioritize(r *record) {
+// prioritize makes the entry urgent.
+func (s *schedule) prioritize(r *entry) {
 	if r.urgent {
 		return
 	}
@@ -103,9 +103,9 @@ func (s *schedule) prioritize(r *record) {
 	}
 }
 
-// next returns the record whose call begins now. It returns nil if no call is due or limit
+// next returns the entry whose call begins now. It returns nil if no call is due or limit
 // is reached. The call hangs if it has not returned at the time hangs.
-func (s *schedule) next(now, hangs time.Time) *record {
+func (s *schedule) next(now, hangs time.Time) *entry {
 	if s.calls >= s.limit {
 		return nil
 	}
@@ -133,15 +133,15 @@ func (s *schedule) next(now, hangs time.Time) *record {
 }
 
 // uncount ends the counting of a call that has returned or hangs.
-func (s *schedule) uncount(r *record) {
+func (s *schedule) uncount(r *entry) {
 	s.calls--
 	if r.countedSlow {
 		s.slowCalls--
 	}
 }
 
-// returned ends the call for the record.
-func (s *schedule) returned(r *record) {
+// returned ends the call for the entry.
+func (s *schedule) returned(r *entry) {
 	if r.stage == hanging {
 		delete(s.hung, r)
 	} else {
@@ -151,14 +151,14 @@ func (s *schedule) returned(r *record) {
 	r.stage = idle
 }
 
-// wait schedules a call for the record, which is then in stage backingOff or deferred.
-func (s *schedule) wait(r *record, st stage, at time.Time) {
+// wait schedules a call for the entry, which is then in stage backingOff or deferred.
+func (s *schedule) wait(r *entry, st stage, at time.Time) {
 	r.stage, r.at = st, at
 	heap.Push(&s.timers, r)
 }
 
-// changed ends the wait of the record for something else than the end of a back-off.
-func (s *schedule) changed(r *record) {
+// changed ends the wait of the entry for something else than the end of a back-off.
+func (s *schedule) changed(r *entry) {
 	switch {
 	case r.stage == parked && r.fresh:
 		s.unpark(r)
@@ -169,7 +169,7 @@ func (s *schedule) changed(r *record) {
 }
 
 // advance has a failed call repeated now, or probePeriod after it began.
-func (s *schedule) advance(r *record, now time.Time) {
+func (s *schedule) advance(r *entry, now time.Time) {
 	at := r.since.Add(probePeriod)
 	if now.After(at) {
 		at = now
@@ -180,11 +180,11 @@ func (s *schedule) advance(r *record, now time.Time) {
 	}
 }
 
-// expire handles the timers that have fired: it queues the records whose back-off or
+// expire handles the timers that have fired: it queues the entries whose back-off or
 // wait has ended, and the probe of the breaker, and returns those whose call hangs from now on.
-func (s *schedule) expire(now time.Time) (hung []*record) {
+func (s *schedule) expire(now time.Time) (hung []*entry) {
 	for len(s.timers) > 0 && !s.timers[0].at.After(now) {
-		r := heap.Pop(&s.timers).(*record)
+		r := heap.Pop(&s.timers).(*entry)
 		switch {
 		case r.stage == calling:
 			s.uncount(r)
@@ -212,8 +212,8 @@ func (s *schedule) nextTimer() (at time.Time) {
 	return at
 }
 
-// timers is a heap of records by call.at.
-type timers []*record
+// timers is a heap of entries by call.at.
+type timers []*entry
 
 func (t timers) Len() int           { return len(t) }
 func (t timers) Less(i, j int) bool { return t[i].at.Before(t[j].at) }
@@ -224,7 +224,7 @@ func (t timers) Swap(i, j int) {
 
 // Push implements [heap.Interface].
 func (t *timers) Push(x any) {
-	r := x.(*record)
+	r := x.(*entry)
 	r.index = len(*t)
 	*t = append(*t, r)
 }

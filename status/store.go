@@ -57,17 +57,17 @@ type Store struct {
 	// the loop makes all calls that are due.
 	wake flow.Signal
 
-	// effects has the log lines that follow from changes under mu.
-	effects flow.Queue
+	// afterUnlock has the log lines that follow from changes under mu.
+	afterUnlock flow.Queue
 
 	mu      sync.Mutex
 	started bool
-	// pods has a record of each pod that has a status, and of each pod that is gone
+	// pods has an entry of each pod that has a status, and of each pod that is gone
 	// while calls of the sink are due.
-	pods map[types.UID]*record
-	// held has the records whose final phase is held back from the sink, or for which MayRun
+	pods map[types.UID]*entry
+	// held has the entries whose final phase is held back from the sink, or for which MayRun
 	// has not been called yet.
-	held  map[types.UID]*record
+	held  map[types.UID]*entry
 	calls schedule
 }
 
@@ -85,8 +85,8 @@ func New(opts Options) (*Store, error) {
 		mayRun:  opts.MayRun,
 		metrics: flow.Observe("Metrics", opts.Metrics, opts.Logger),
 		wake:    flow.NewSignal(),
-		pods:    map[types.UID]*record{},
-		held:    map[types.UID]*record{},
+		pods:    map[types.UID]*entry{},
+		held:    map[types.UID]*entry{},
 		calls:   newSchedule(opts.Concurrency, flow.Backoff{Min: opts.RetryMin, Max: opts.RetryMax}),
 	}, nil
 }
@@ -128,7 +128,7 @@ func (o *Options) complete() error {
 // unlock releases the lock, and carries out the effects of what was done with it.
 func (m *Store) unlock() {
 	m.mu.Unlock()
-	m.effects.Run()
+	m.afterUnlock.Run()
 }
 
 // Get implements [Manager].
@@ -196,7 +196,7 @@ func (m *Store) set(pod *v1.Pod, finish bool, next func(last *v1.PodStatus) v1.P
 	}
 	s := next(old)
 	if err := checkTransition(pod, old, &s); err != nil {
-		m.effects.Add(func() { m.log.Error(err, "Status refused", "pod", runtime.RefOf(pod)) })
+		m.afterUnlock.Add(func() { m.log.Error(err, "Status refused", "pod", runtime.RefOf(pod)) })
 		return false
 	}
 	s.ObservedGeneration = pod.Generation
@@ -205,7 +205,7 @@ func (m *Store) set(pod *v1.Pod, finish bool, next func(last *v1.PodStatus) v1.P
 	normalize(pod, &s)
 
 	if r == nil {
-		r = &record{ref: runtime.RefOf(pod)}
+		r = &entry{ref: runtime.RefOf(pod)}
 		m.pods[pod.UID] = r
 	}
 	if r.live == nil {
@@ -242,8 +242,8 @@ func (m *Store) decide(uid types.UID) {
 }
 
 // publish determines the status to deliver from the latest one, and schedules its delivery
-// if it has changed. It adds the record to held, or removes it.
-func (m *Store) publish(r *record, holdBack bool, now time.Time) {
+// if it has changed. It adds the entry to held, or removes it.
+func (m *Store) publish(r *entry, holdBack bool, now time.Time) {
 	i := r.live
 	if holdBack {
 		m.held[r.ref.UID] = r
@@ -257,7 +257,9 @@ func (m *Store) publish(r *record, holdBack bool, now time.Time) {
 			m.calls.prioritize(r)
 		}
 		phase, version := i.out.Phase, i.version
-		m.effects.Add(func() { m.log.V(4).Info("Status changed", "pod", r.ref, "phase", phase, "version", version) })
+		m.afterUnlock.Add(func() {
+			m.log.V(4).Info("Status changed", "pod", r.ref, "phase", phase, "version", version)
+		})
 		m.changed(r)
 	}
 }
@@ -320,14 +322,14 @@ func (m *Store) PodEnded(pod runtime.PodRef) {
 	case r != nil && r.live != nil:
 		m.forget(r)
 	case r == nil && m.sink != nil:
-		r = &record{ref: pod, gone: &incarnation{}}
+		r = &entry{ref: pod, gone: &incarnation{}}
 		m.pods[pod.UID] = r
 		m.changed(r)
 	}
 }
 
-// forget moves the live pod of the record to gone.
-func (m *Store) forget(r *record) {
+// forget moves the live pod of the entry to gone.
+func (m *Store) forget(r *entry) {
 	i := r.live
 	r.live = nil
 	delete(m.held, r.ref.UID)
@@ -341,8 +343,8 @@ func (m *Store) forget(r *record) {
 	m.changed(r)
 }
 
-// changed schedules a call of the sink for what is new of the record.
-func (m *Store) changed(r *record) {
+// changed schedules a call of the sink for what is new of the entry.
+func (m *Store) changed(r *entry) {
 	r.fresh = true
 	if r.refused {
 		r.failures, r.refused = 0, false
@@ -370,10 +372,10 @@ func (m *Store) redeliver(uid types.UID) {
 	m.settle(r)
 }
 
-// settle schedules a call of the sink for the record if one is due, and removes the record
+// settle schedules a call of the sink for the entry if one is due, and removes the entry
 // if it is not needed any more. It does nothing while a call is scheduled or under way, except
 // that it ends a wait.
-func (m *Store) settle(r *record) {
+func (m *Store) settle(r *entry) {
 	m.calls.changed(r)
 	if r.stage == queued {
 		m.wake.Notify()

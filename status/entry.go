@@ -10,9 +10,9 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime/podspec"
 )
 
-// record is the state of one pod UID. It is guarded by Store.mu. At least one of live
+// entry is the state of one pod UID. It is guarded by Store.mu. At least one of live
 // and gone is set.
-type record struct {
+type entry struct {
 	ref runtime.PodRef
 	// live is the pod that has a status; nil after Forget.
 	live *incarnation
@@ -23,7 +23,7 @@ type record struct {
 }
 
 // due returns the pod that the next call of the sink is for, nil if none is due.
-func (r *record) due() *incarnation {
+func (r *entry) due() *incarnation {
 	switch {
 	case r.gone != nil:
 		return r.gone
