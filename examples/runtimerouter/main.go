@@ -1,7 +1,7 @@
-// Customruntime runs an agent on several container runtimes, see [Router]:
+// Runtimerouter runs an agent on several container runtimes, see [Router]:
 //
-//	go run ./examples/customruntime
-//	go run ./examples/customruntime -default unix:///run/containerd/containerd.sock -class vm=unix:///run/kata.sock -manifests /etc/pods
+//	go run ./examples/runtimerouter
+//	go run ./examples/runtimerouter -default unix:///run/containerd/containerd.sock -class vm=unix:///run/kata.sock -manifests /etc/pods
 //
 // Without sockets it runs two pods on runtimes in memory, and prints where they run.
 package main
@@ -34,13 +34,13 @@ func main() {
 	err := run(ctx, os.Stdout, os.Args[1:])
 	stop()
 	if err != nil {
-		fmt.Fprintln(os.Stderr, "customruntime:", err)
+		fmt.Fprintln(os.Stderr, "runtimerouter:", err)
 		os.Exit(1)
 	}
 }
 
 func run(ctx context.Context, out io.Writer, args []string) error {
-	flags := flag.NewFlagSet("customruntime", flag.ContinueOnError)
+	flags := flag.NewFlagSet("runtimerouter", flag.ContinueOnError)
 	endpoint := flags.String("default", "", "socket of the default runtime")
 	manifests := flags.String("manifests", "/etc/kubernetes/manifests", "directory of pod manifests")
 	router := &Router{ByClass: map[string]runtime.Runtime{}}
@@ -72,7 +72,7 @@ func run(ctx context.Context, out io.Writer, args []string) error {
 
 // demo starts two pods, one on each of two runtimes in memory.
 func demo(ctx context.Context, out io.Writer) error {
-	dir, err := os.MkdirTemp("", "customruntime")
+	dir, err := os.MkdirTemp("", "runtimerouter")
 	if err != nil {
 		return err
 	}
