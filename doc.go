@@ -1,17 +1,27 @@
 // Package kubeletkit composes the parts of a Kubernetes node agent.
 //
-// An [Agent] receives pods from sources, runs them on a container runtime as their specs
-// require, and reports their status. Each part of it is a package of its own, with an
-// interface and a default implementation, and can be used alone:
+// An agent receives pods from sources, runs them on a container runtime as their specs
+// require, and reports their status. One call runs it:
 //
 //	rt, err := cri.Dial(ctx, "unix:///run/containerd/containerd.sock", cri.Options{})
-//	agent, err := kubeletkit.New(kubeletkit.Options{
+//	…
+//	err = kubeletkit.Run(ctx, kubeletkit.Options{
 //		NodeName: "edge-7",
 //		RootDir:  "/var/lib/edge-agent",
 //		Runtime:  rt,
 //		Sources:  []podconfig.Source{file.New("/etc/manifests", file.Options{})},
 //	})
-//	err = agent.Run(ctx)
+//
+// [New] returns the [Agent] before it runs, for programs that call its methods. Each part of
+// an agent is a package of its own, with an interface and a default implementation, and can be
+// used alone.
+//
+// # Stopping
+//
+// When the context of [Run] or [Agent.Run] ends, the agent stops and the containers continue
+// to run. The next agent on the same runtime adopts them without a restart. [Agent.Drain] ends
+// the pods, each in its grace period. The agent must run meanwhile: a program calls Drain first,
+// and cancels the context when it has returned.
 //
 // # Vocabulary
 //
@@ -29,8 +39,6 @@
 //     that does not answer. Nothing can end such a call of the kernel. Its goroutine, at most one
 //     for each path, ends when the kernel answers.
 //     The other is the call of a receiver of [Observe] that has not returned after 3 s.
-//     The pods continue to run, and the next agent on the same runtime adopts them without a
-//     restart. [Agent.Drain] ends them.
 //   - There is no global state. Many agents may run in one process, each with a root
 //     directory, a pod logs directory and a runtime of its own. A second agent on the same
 //     directory is refused.

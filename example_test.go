@@ -14,6 +14,7 @@ import (
 	"github.com/kubeletkit/kubeletkit/podconfig/manifest"
 	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/runtime/fake"
+	"github.com/kubeletkit/kubeletkit/status"
 )
 
 const web = `
@@ -53,6 +54,39 @@ func Example() {
 	// Output:
 	// default/web-edge-7: Running
 	// <nil>
+}
+
+// An agent runs until its context ends, here when its pod runs. The containers continue to run.
+func ExampleRun() {
+	root, err := os.MkdirTemp("", "agent")
+	if err != nil {
+		panic(err)
+	}
+	defer func() { _ = os.RemoveAll(root) }()
+	pods, err := manifest.Load([]byte(web), manifest.Options{NodeName: "edge-7"})
+	if err != nil {
+		panic(err)
+	}
+	rt := fake.New(fake.Options{})
+	ctx, cancel := context.WithCancel(context.Background())
+	err = kubeletkit.Run(ctx, kubeletkit.Options{
+		NodeName: "edge-7",
+		RootDir:  root,
+		Runtime:  rt,
+		Sources:  []podconfig.Source{podconfig.NewStatic("builtin", pods...)},
+		StatusSink: status.SinkFunc(func(_ context.Context, _ *v1.Pod, s v1.PodStatus) error {
+			if s.Phase == v1.PodRunning {
+				cancel()
+			}
+			return nil
+		}),
+	})
+	fmt.Println("The agent has stopped:", err)
+	running, _ := runtime.ListPods(context.Background(), rt)
+	fmt.Println("Its pod runs:", running[0].Running())
+	// Output:
+	// The agent has stopped: <nil>
+	// Its pod runs: true
 }
 
 // ports is a component that gives pods a serial port. It reports which one a pod has, in the history and by an event.
