@@ -99,13 +99,13 @@ func (a *Agent) start() ([]component, bool) {
 
 func (a *Agent) named(part string) logr.Logger { return a.log.WithName(part) }
 
-// WithAgent returns a component for [Options].Join that [New] builds with the function, in its place of the list. It is
-// for components that need the parts of the agent, such as [Parts].Event and [Parts].Record, or the agent itself, such
-// as [Agent.EndPods].
+// WithAgent is a placeholder in [Options].Join: [New] calls build and puts its result in that place. It is for
+// components that need the parts of the agent, such as [Parts].Event and [Parts].Record, or the agent itself, such as
+// [Agent.EndPods].
 //
-// When New calls the function, [Agent.Parts] has those parts that are listed above Inspector; the others are there when
-// the agent runs. The function may call [Agent.Parts], [Agent.Add], [Agent.AddHealthCheck] and [Agent.AddReadyCheck],
-// and may keep the agent. It starts nothing. Its error, or a component that is nil, fails New.
+// When New calls build, [Agent.Parts] has the parts that are listed above Inspector. The other parts are there when the
+// agent runs. build may call [Agent.Parts], [Agent.Add], [Agent.AddHealthCheck] and [Agent.AddReadyCheck], and may keep
+// the agent. It starts nothing. If it returns an error or a nil component, New fails.
 func WithAgent(build func(agent *Agent) (lifecycle.Component, error)) lifecycle.Component {
 	return withAgent{build}
 }

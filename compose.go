@@ -384,8 +384,8 @@ func (a *Agent) cgroups() gc.Cgroups {
 	return nil
 }
 
-// buildImageGC builds the collector of images. Without an ImageService there is none; the
-// field is to be nil then, and not an interface with nil in it.
+// buildImageGC builds the collector of images. If the runtime has no [runtime.ImageService], there
+// is none, and def stays a nil interface: a nil pointer in it would not be equal to nil.
 func (a *Agent) buildImageGC(p *Parts) (err error) {
 	var def gc.ImageCollector
 	if service, ok := runtime.Optional[runtime.ImageService](p.Runtime); ok {

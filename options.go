@@ -288,7 +288,7 @@ type Sync struct {
 type Observe struct {
 	// Event receives the events of pods: refusals, pulls, kills, probes, volumes. Those of
 	// the node have no pod. Repeats are merged, see [runtime.MergeEvents]. nil: they are
-	// logged, warnings at level 0 and others at level 2.
+	// logged, warnings at level 0 and others at level 2. See EveryEvent for each single one.
 	Event runtime.EventFunc
 	// EveryEvent receives the same events, each as often as it happens, for receivers that
 	// merge by themselves. The Event method of a *events.Recorder of cluster/events is one.
@@ -348,10 +348,10 @@ type Parts struct {
 	// Checkpoint keeps pods on disk, after [Agent.Drain] also those that are refused only
 	// because of it; nil: nothing is kept.
 	Checkpoint checkpoint.Store
-	// History keeps what happened to each pod and why. Record has its method of that name called, and does not wait for
-	// it; it is nil if History is [history.None].
+	// History keeps what happened to each pod and why.
 	History history.Store
-	Record  runtime.RecordFunc
+	// Record passes records to History.Record and does not block. It is nil if History is [history.None].
+	Record runtime.RecordFunc
 	// Inspector reads the status of a pod from the runtime, with what components add that are a
 	// [lifecycle.InspectionWrapper]. Cache reads by it.
 	Inspector runtime.Inspector
