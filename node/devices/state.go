@@ -28,17 +28,19 @@ type pool struct {
 	// server is the provider, nil while there is none. listed means that it has delivered its devices.
 	server *server
 	listed bool
-	// stale means that the server has taken the place of the provider that has delivered the devices, and has delivered
-	// none itself. They are known, and are not given or made ready.
+	// stale means that devices is the list of the provider before: server has replaced that provider while it served,
+	// and has not delivered a list yet. Until then no device is given to a container or made ready.
 	stale bool
 	// last is the provider, or the one that was the last. It prepares the starts of containers, or returns the error
 	// that it is gone.
 	last *server
 	// lost is when the last provider ended; zero if there was none.
 	lost time.Time
-	// devices are those that the last provider delivered last, and healthy the IDs of those that can be given, sorted.
-	// healthy is empty while there is no provider. Both are replaced, and not changed.
+	// devices is the last list that a provider has delivered. It stays when the provider ends. It is replaced as a
+	// whole, and never changed.
 	devices map[string]Device
+	// healthy has the IDs of the devices that can be given, sorted. It is empty while there is no provider. It is
+	// replaced as a whole, and never changed.
 	healthy []string
 	// owners are the pods that have devices, one entry for each container.
 	owners map[string][]types.UID

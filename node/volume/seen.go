@@ -13,10 +13,10 @@ import (
 // another time for certain. Some kernels count time in ticks of 10 ms.
 const settled = 50 * time.Millisecond
 
-// seen remembers volumes whose files were compared with their payload and found the same, so
-// that the next sync of an idle pod reads no files. For each volume it has a hash of the payload, of its group and of
-// the inode, the mode, the size and the time of change of each file. Nothing depends on it: a volume
-// that it does not have, or whose hash differs, is compared again.
+// seen has a hash for each volume whose files were compared with their payload and were equal. With
+// it the next sync of an idle pod reads no files. The hash is that of the payload, of the group, and
+// of the inode, the mode, the size and the time of change of each file. A volume without a hash, or
+// with another one now, is compared again. A hash that is missing costs only time.
 type seen struct {
 	seed maphash.Seed
 	// settled is the constant of that name, except in tests.

@@ -185,10 +185,15 @@ func (e *StateError) Error() string {
 	return text
 }
 
-// StaticLeft reports whether a checkpoint of the policy static is left, for an agent whose containers have no exclusive
-// CPUs: kubelet's policy none. If it has containers with exclusive CPUs, but for those of pods of which gone reports
-// that nothing is left, it fails with a [*StateError] that has these pods. If it cannot be read, it fails with one that
-// has none. It changes nothing.
+// StaticLeft reports whether a checkpoint of the policy static is left. It is for an agent with kubelet's policy none,
+// whose containers have no exclusive CPUs. gone reports whether nothing is left of a pod; if it is nil, something is
+// left of each. StaticLeft changes nothing. Its results are:
+//
+//  1. false: there is no checkpoint, or it is of the policy none.
+//  2. true: no pods have exclusive CPUs by the checkpoint, or nothing is left of them.
+//  3. true and a [*StateError] with the pods that have exclusive CPUs by the checkpoint.
+//  4. true and a [*StateError] without pods: the content of the checkpoint cannot be read.
+//  5. false and another error: the disk does not return the checkpoint.
 func StaticLeft(path string, gone func(types.UID) bool) (bool, error) {
 	c, err := readCheckpoint(&safefile.Reader{}, path)
 	stateErr := (*StateError)(nil)

@@ -39,28 +39,38 @@ type Options struct {
 	Reset bool
 	// ResetHint ends the text of a [*StateError]: how a user resets the checkpoint, such as the name of a flag.
 	ResetHint string
-	// Leave is for an agent with the policy none, if a checkpoint of the policy static is left, see [StaticLeft]:
-	// containers of the checkpoint keep their CPUs until their pods have ended, the others share the rest, and none is
-	// given exclusive ones or refused. Then the checkpoint is removed. No CPU has to be reserved.
+	// Leave is for an agent with the policy none, if a checkpoint of the policy static is left, see [StaticLeft].
+	// Containers of the checkpoint keep their CPUs until their pods have ended. All other containers share the rest. No
+	// container is given exclusive CPUs, and none is refused. When the pods have ended, the checkpoint is removed. No
+	// CPU has to be reserved.
 	Leave bool
-	// Gone reports whether nothing of the pod is left, so that it needs no CPUs. It must not block. It is called when
-	// CPUs are assigned, for pods of the checkpoint that were not admitted yet: a pod of an earlier agent may be
-	// missing without an end. While the manager is held, it is called for each pod that requests exclusive CPUs: one
-	// that is not gone runs already, and is not refused. So it must be true for a pod of which nothing was started yet,
-	// for which Parts.Gone of an agent alone is false. If nil, a pod of the checkpoint keeps its CPUs, and a manager
-	// that is held refuses all others.
+	// Gone reports whether nothing of the pod is left, so that it needs no CPUs. It must not block. It is called in two
+	// cases:
+	//
+	//  1. When CPUs are assigned, for each pod of the checkpoint that was not admitted yet. If Gone is true, the CPUs
+	//     of the pod are free: a pod of an earlier agent may be missing without an end.
+	//  2. While the manager is held, for each pod that requests exclusive CPUs. If Gone is false, the pod runs already
+	//     and is not refused. So Gone must be true for a pod of which nothing was started yet. Parts.Gone of an agent
+	//     is false for such a pod, so it is not enough.
+	//
+	// If Gone is nil, the pods of the checkpoint keep their CPUs, and a manager that is held refuses all other pods
+	// that request exclusive CPUs.
 	Gone func(uid types.UID) bool
 	// Online returns the CPUs that are online now, such as [numa.Online]. It must not block. It is called when CPUs are
-	// assigned, when a container is created, and when Run changes the sets of containers. CPUs that have gone offline
-	// are left out of the pool, and are not assigned, by this manager: with cgroup v1 they do not come back to the
-	// cgroups of pods. If nil, or with an error, which is logged, the CPUs are as before.
+	// assigned, when a container is created, and when Run changes the sets of containers. A CPU that has gone offline
+	// leaves the shared pool and is not assigned any more by this manager, also if it comes online again: with cgroup
+	// v1 it does not come back to the cgroups of pods. If Online is nil or returns an error, the CPUs stay as they
+	// were. The error is logged.
 	Online func() (cpuset.CPUSet, error)
-	// Pinned is called with each assignment of exclusive CPUs, or its error, and Aligned beside it for each boundary
-	// that the CPUs keep to, or had to keep to. Changed is called with the number of CPUs of the shared pool that are
-	// not reserved, and of exclusive ones by their memory nodes, when these change. They must not block. If nil, they
-	// are not called.
-	Pinned  func(err error)
+	// Pinned is called after each assignment of exclusive CPUs, with its error, or nil if it has succeeded. It must not
+	// block. If nil, it is not called.
+	Pinned func(err error)
+	// Aligned is called after Pinned, for each boundary that the CPUs keep to, with nil, and for each boundary that the
+	// policy requires, with the error of the assignment. It must not block. If nil, it is not called.
 	Aligned func(b Boundary, err error)
+	// Changed is called when one of its numbers has changed: shared is the number of CPUs of the shared pool that are
+	// not reserved, and exclusive has the numbers of exclusive CPUs by memory node. It must not block. If nil, it is
+	// not called.
 	Changed func(shared int, exclusive map[int]int)
 	// Logger is for problems that concern no single sync, and for assignments at level 2. Default: that of package
 	// slog.

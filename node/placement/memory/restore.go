@@ -93,9 +93,15 @@ func (m *Manager) restore() error {
 	return nil
 }
 
-// StaticLeft reports whether a state of the policy Static is left, for an agent that gives containers no memory:
-// kubelet's policy None. If pods hold memory by it, but for those of which gone reports that nothing is left, it fails
-// with a [*StateError] that has these pods. If it cannot be read, it fails with one that has none. It changes nothing.
+// StaticLeft reports whether a state of the policy Static is left. It is for an agent with kubelet's policy None, which
+// gives containers no memory. gone reports whether nothing is left of a pod; if it is nil, something is left of each.
+// StaticLeft changes nothing. Its results are:
+//
+//  1. false: there is no file, or it is of the policy None.
+//  2. true: no pods hold memory by the state, or nothing is left of them.
+//  3. true and a [*StateError] with the pods that hold memory by the state.
+//  4. true and a [*StateError] without pods: the content of the file cannot be read.
+//  5. false and another error: the disk does not return the file.
 func StaticLeft(path string, gone func(types.UID) bool) (bool, error) {
 	f, err := readState(&safefile.Reader{}, path)
 	switch {
