@@ -71,10 +71,15 @@ type first struct {
 	left map[types.UID]struct{}
 }
 
-// PrepareFirst has Prepare of all other pods wait until these pods are known to the components: until Prepare, Stopped,
-// Ended, Gone or Refused was called for each of them, or the limit has passed. They are those that run when the agent
-// starts. If the first Prepare of one fails in a component, it is called for the components after it, too. The function
-// that is returned ends the wait for a pod for which no step will be called soon, such as one that is not desired.
+// PrepareFirst delays Prepare of all pods except the given ones. These are the pods that run when the agent starts, so
+// the components see what runs before they prepare other pods. The delay ends after the limit, or earlier when for each
+// given pod one of these has happened:
+//
+//  1. Prepare was called. If the first Prepare of a given pod fails in a component, the components after it are called,
+//     too.
+//  2. Stopped, Ended, Gone or Refused was called.
+//  3. forget was called. It is for a pod for which no step will be called soon, such as one that is not desired.
+//
 // PrepareFirst is called once, before the first pod is added.
 func (s *Steps) PrepareFirst(pods []types.UID, limit time.Duration) (forget func(types.UID)) {
 	if s == nil || len(s.prepare) == 0 || len(pods) == 0 {

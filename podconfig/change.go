@@ -23,9 +23,9 @@ type Op int
 // The operations, in their order within a batch. Pods are removed first, so that what
 // they occupy, such as a host port, is free for the pods that are added.
 const (
-	// Remove means that the pods are not desired any more. A pod whose deletion was requested is
-	// as its source delivered it last, so that the grace period of the deletion counts, also
-	// if the reader has not received it before.
+	// Remove means that the pods are not desired any more. If the deletion of a pod was requested,
+	// the change has the version that the source delivered last, also if the reader has not
+	// received that version before. Its DeletionGracePeriodSeconds is the grace period that counts.
 	Remove Op = iota + 1
 	// Restore adds pods of an earlier run of the agent, as they were in its stream; see
 	// [Options].Restore. They are to run. Their source has not delivered a snapshot yet,

@@ -56,8 +56,8 @@ type State struct {
 	// RestartRequested means that another incarnation of the UID starts as soon as this
 	// one has finished.
 	RestartRequested bool
-	// Orphan means that the pod is an orphan, or was not desired when SyncKnownPods was
-	// last called.
+	// Orphan is true in two cases: the workers were given the pod by [Update].Orphan, without a
+	// spec; or the pod was not desired at the last call of SyncKnownPods.
 	Orphan bool
 	// HasConfig means that the workers have the spec of the pod.
 	HasConfig bool

@@ -191,10 +191,12 @@ type PodKill struct {
 	// Dir is the pod's directory on the host, as in PodSync. In it the runtime records the
 	// hooks that have ended. If empty, it records none.
 	Dir string
-	// Removed means that the pod is not desired any more, or was deleted in the API: its
-	// sandboxes are removed by [Remover.RemoveSandbox] soon after this call. A runtime may then
-	// stop a sandbox when it removes it, if nothing that the pod has reserved can be missed until
-	// then. From this call on the sandbox is not ready.
+	// Removed means that the pod is not desired any more, or was deleted in the API. Its sandboxes
+	// are then removed by [Remover.RemoveSandbox] soon after this call. A runtime may leave a
+	// sandbox as it is in this call, and stop it in RemoveSandbox, on two conditions:
+	//
+	//  1. No other pod needs what the pod has reserved, such as a host port, before that.
+	//  2. The runtime reports the sandbox as not ready from this call on.
 	Removed bool
 	// Event receives the events of this kill, and Record the outcomes of its stops and hooks.
 	// If nil, they are discarded.

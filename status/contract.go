@@ -146,22 +146,28 @@ type Sink interface {
 	// until the sink deletes the pod there. Its last status may not be delivered yet. PodFinished must
 	// not block, and may be called at any time, after a restart of the agent also again.
 	PodFinished(pod runtime.PodRef)
-	// PodGone is called at least once for each pod that is gone from the node: its
-	// containers have stopped, and no source contains it or it is started anew under its
-	// UID. last is its last status. It is nil if the pod never had a status, if PodGone has
-	// already been accepted for the pod, or if the agent was restarted since.
+	// PodGone is called at least once for each pod that is gone from the node. The containers of
+	// the pod have stopped, and either no source contains the pod, or it is started again under
+	// its UID. PodGone is repeated until it returns nil or an error that wraps [ErrGone].
 	//
-	// Per UID the order of calls is: the statuses of the pod, PodGone, and then the
-	// statuses of a later pod of the same UID. The last status may be missing if its
-	// delivery failed. PodGone is repeated until it returns nil or an error that wraps
-	// [ErrGone].
+	// last is the last status of the pod. It is nil in three cases:
 	//
-	// The manager keeps nothing on disk. With a checkpoint an agent records each end until
-	// PodGone is accepted, and the next agent makes the calls that were due, also for a pod that
-	// its source stopped naming while no agent ran. Without one it
-	// calls PodGone only for pods of which the runtime still holds something, running or
-	// dead, and that no source contains; and for those that a source contains, when they
-	// are gone. Calls for other pods that were due when the agent stopped are lost.
+	//  1. The pod never had a status.
+	//  2. PodGone was accepted for the pod before.
+	//  3. The agent was restarted since the last status.
+	//
+	// For each UID, the statuses of the pod are delivered first, then PodGone is called, then the
+	// statuses of a later pod of the UID are delivered. The last status is missing if its
+	// delivery failed.
+	//
+	// The manager keeps nothing on disk. If the agent stops while calls are due, the next agent
+	// makes these:
+	//
+	//  1. With a checkpoint, all of them: the agent records each end until PodGone is accepted.
+	//     Pods that a source has removed while no agent ran are among them.
+	//  2. Without a checkpoint, those for pods that no source contains and of which the runtime
+	//     still has something, running or dead. The other calls that were due are lost. A pod that
+	//     a source contains has its call when it is gone.
 	PodGone(ctx context.Context, pod runtime.PodRef, last *v1.PodStatus) error
 }
 

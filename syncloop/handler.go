@@ -55,8 +55,8 @@ type HandlerDeps struct {
 type HandlerOptions struct {
 	// PodsDir holds a directory for each pod. Required.
 	PodsDir string
-	// Admit decides which new pods may run, and which pods may be resized. nil: HandlerDeps.Steps does. It is not
-	// asked when the workers are drained: then none may.
+	// Admit decides which new pods may run, and which pods may be resized. nil: HandlerDeps.Steps decides. When the
+	// workers are drained, the handler refuses all of these pods and does not call Admit.
 	Admit lifecycle.Admitter
 	// Host is passed to Admit. It may be nil.
 	Host *runtime.Host

@@ -315,10 +315,14 @@ func (l *Loop) PodEnded() {
 // the runtime, which costs as much as the end of several.
 const endsDelay = 250 * time.Millisecond
 
-// quiet is the time without any input after which housekeeping becomes rare, and the least
-// time between cleanups from then on. A cleanup looks at all pods, and nothing can have changed
-// but what the workers of pods do after the last input, which they end by PodEnded, and the
-// removals of directories.
+// quiet is the time without any input after which housekeeping becomes rare. From then on it is
+// also the least time between two cleanups. A cleanup looks at all pods. Without an input, only
+// two things can have changed since the cleanup before:
+//
+//  1. A worker has finished its pod after the last input. Then [Loop.PodEnded] is called, and a
+//     cleanup follows.
+//  2. The removal of a directory has ended. [Handler].CleanupUnderWay is true until then, and
+//     housekeeping stays frequent.
 const quiet = 30 * time.Second
 
 // syncLoopIteration waits for one input and handles it. changed receives a value after objects have changed.
