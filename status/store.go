@@ -195,7 +195,7 @@ func (m *Store) set(pod *v1.Pod, finish bool, next func(last *v1.PodStatus) v1.P
 		old = r.live.status
 	}
 	s := next(old)
-	if err := checkTransition(pod, old, &s); err != nil {
+	if err := checkContainerStateTransition(pod, old, &s); err != nil {
 		m.afterUnlock.Add(func() { m.log.Error(err, "Status refused", "pod", runtime.RefOf(pod)) })
 		return false
 	}

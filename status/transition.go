@@ -10,10 +10,10 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime/podspec"
 )
 
-// checkTransition returns an error if a container runs or waits in s although it had
+// checkContainerStateTransition returns an error if a container runs or waits in s although it had
 // ended in old and must not be restarted. Ephemeral containers are not checked, as in
 // kubelet.
-func checkTransition(pod *v1.Pod, old, s *v1.PodStatus) error {
+func checkContainerStateTransition(pod *v1.Pod, old, s *v1.PodStatus) error {
 	if podspec.MayRestartAll(pod) {
 		return nil // as in kubelet
 	}

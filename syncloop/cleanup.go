@@ -63,7 +63,7 @@ func (h *PodHandler) HandlePodCleanups(ctx context.Context) error {
 	}
 	h.reportEnds(states, alive)
 	h.deps.Status.Recheck()
-	h.retryResizes()
+	h.retryPendingResizes()
 	if h.deps.Prober != nil {
 		h.deps.Prober.Cleanup(alive)
 	}

@@ -157,8 +157,8 @@ func inOrder(list []resize) {
 	})
 }
 
-// retryResizes gives the pods whose resize is deferred their resources if these are free now.
-func (h *PodHandler) retryResizes() {
+// retryPendingResizes gives the pods whose resize is deferred their resources if these are free now.
+func (h *PodHandler) retryPendingResizes() {
 	if h.resizes.empty() {
 		return
 	}

@@ -16,9 +16,9 @@ import (
 	"github.com/kubeletkit/kubeletkit/status"
 )
 
-// merge returns the new status of the API object. known is its present status, and own is the status
+// mergePodStatus returns the new status of the API object. known is its present status, and own is the status
 // that the agent has generated. Neither is changed; the result shares memory with both.
-func merge(known, own *v1.PodStatus) v1.PodStatus {
+func mergePodStatus(known, own *v1.PodStatus) v1.PodStatus {
 	to := *own
 	// Fields of the scheduler and of controllers.
 	to.NominatedNodeName = known.NominatedNodeName

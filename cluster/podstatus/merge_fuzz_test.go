@@ -71,7 +71,7 @@ func FuzzMerge(f *testing.F) {
 			return
 		}
 		own := generated(n)
-		to := merge(&known, &own)
+		to := mergePodStatus(&known, &own)
 		require.False(t, goesBack(known.Phase, to.Phase))
 		p, err := patch("uid", &known, &to)
 		if !unique(known.Conditions, func(c v1.PodCondition) string { return string(c.Type) }) ||
@@ -98,7 +98,7 @@ func FuzzMerge(f *testing.F) {
 				require.True(t, equality.Semantic.DeepEqual(c, find(got.Conditions, c.Type)), "%s", p)
 			}
 		}
-		again := merge(&got, &own)
+		again := mergePodStatus(&got, &own)
 		p, err = patch("uid", &got, &again)
 		require.NoError(t, err)
 		require.Empty(t, string(p))

@@ -40,7 +40,7 @@ func TestMerge(t *testing.T) {
 			cond(v1.ContainersReady, v1.ConditionTrue, 9),
 		},
 	}
-	to := merge(known, own)
+	to := mergePodStatus(known, own)
 	assert.Equal(t, v1.PodStatus{
 		Phase: v1.PodRunning, QOSClass: v1.PodQOSBurstable, StartTime: ptr.To(at(1)), ObservedGeneration: 3,
 		NominatedNodeName:     "other",
@@ -52,7 +52,7 @@ func TestMerge(t *testing.T) {
 			cond(v1.ContainersReady, v1.ConditionTrue, 9),
 		},
 	}, to)
-	again := merge(&to, own)
+	again := mergePodStatus(&to, own)
 	assert.Equal(t, to, again)
 	p, err := patch("uid", &to, &again)
 	require.NoError(t, err)
@@ -71,7 +71,7 @@ func TestPhases(t *testing.T) {
 		{v1.PodFailed, v1.PodPending, v1.PodFailed},
 		{v1.PodUnknown, v1.PodRunning, v1.PodRunning},
 	} {
-		to := merge(&v1.PodStatus{Phase: c.known, Reason: "known"}, &v1.PodStatus{Phase: c.own, Reason: "own"})
+		to := mergePodStatus(&v1.PodStatus{Phase: c.known, Reason: "known"}, &v1.PodStatus{Phase: c.own, Reason: "own"})
 		assert.Equal(t, c.want, to.Phase, "%s to %s", c.known, c.own)
 		if c.want != c.own {
 			assert.Equal(t, "known", to.Reason)
@@ -97,7 +97,7 @@ func TestDisruption(t *testing.T) {
 		"none of ours":   {list(theirs), nil, v1.PodFailed, list(theirs)},
 		"restored agent": {list(ours), nil, v1.PodFailed, list(ours)},
 	} {
-		to := merge(&v1.PodStatus{Conditions: c.known}, &v1.PodStatus{Phase: c.phase, Conditions: c.own})
+		to := mergePodStatus(&v1.PodStatus{Conditions: c.known}, &v1.PodStatus{Phase: c.phase, Conditions: c.own})
 		assert.Equal(t, c.want, to.Conditions, name)
 	}
 }
@@ -108,7 +108,7 @@ func TestPatchKeepsWhatIsUnknown(t *testing.T) {
 		cond(v1.PodReady, v1.ConditionFalse, 1), cond(v1.PodResizePending, v1.ConditionTrue, 1)}}
 	own := &v1.PodStatus{Phase: v1.PodRunning, PodIP: "10.0.0.1", PodIPs: []v1.PodIP{{IP: "10.0.0.1"}},
 		Conditions: []v1.PodCondition{cond(v1.PodReady, v1.ConditionTrue, 2)}}
-	to := merge(known, own)
+	to := mergePodStatus(known, own)
 	p, err := patch("uid", known, &to)
 	require.NoError(t, err)
 	assert.Contains(t, string(p), `"uid":"uid"`)

@@ -51,8 +51,8 @@ func drawStatus(rt *rapid.T, name string, own bool) v1.PodStatus {
 func TestPatchModel(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		known, own := drawStatus(rt, "known", false), drawStatus(rt, "own", true)
-		to := merge(&known, &own)
-		if again := merge(&to, &own); !sameOwn(&again, &to) {
+		to := mergePodStatus(&known, &own)
+		if again := mergePodStatus(&to, &own); !sameOwn(&again, &to) {
 			rt.Fatalf("the merge of a merged status differs:\n%v\n%v", to, again)
 		}
 		server := *known.DeepCopy()

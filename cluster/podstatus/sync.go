@@ -88,7 +88,7 @@ func (s *Sink) write(ctx context.Context, e *entry, obj *v1.Pod) (*v1.Pod, time.
 	if s.isAccepted(e, obj, own) {
 		return obj, 0, nil
 	}
-	to := merge(&obj.Status, own)
+	to := mergePodStatus(&obj.Status, own)
 	data, err := patch(obj.UID, &obj.Status, &to)
 	if err != nil {
 		return nil, 0, fmt.Errorf("pod %s: %w", e, err)

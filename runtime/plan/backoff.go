@@ -59,9 +59,9 @@ type Crash struct {
 // waitingReason is the API's word for a container in back-off.
 const waitingReason = "CrashLoopBackOff"
 
-// applyBackoff divides the containers that are due into those that start now and those
+// doBackOff divides the containers that are due into those that start now and those
 // that wait.
-func (p *planner) applyBackoff() {
+func (p *planner) doBackOff() {
 	for _, s := range p.due {
 		c := s.Container
 		n := p.Status.Newest(c.Name)

@@ -148,7 +148,7 @@ func Compute(in Input) Actions {
 			p.due = nil
 		}
 	}
-	p.applyBackoff()
+	p.doBackOff()
 	return p.out
 }
 

@@ -30,18 +30,18 @@ func TestDeadlineDoesNotJump(t *testing.T) {
 	}
 	for _, jump := range []time.Duration{-10 * time.Hour, 10 * time.Hour, 50 * 365 * 24 * time.Hour} {
 		st := &podState{}
-		past, left := st.pastDeadline(pod, status(10*time.Second), now)
+		past, left := st.pastActiveDeadline(pod, status(10*time.Second), now)
 		assert.False(t, past)
 		assert.Equal(t, 50*time.Second, left)
-		past, left = st.pastDeadline(pod, status(10*time.Second), jumped(t, now.Add(20*time.Second), jump))
+		past, left = st.pastActiveDeadline(pod, status(10*time.Second), jumped(t, now.Add(20*time.Second), jump))
 		assert.False(t, past, jump)
 		assert.Equal(t, 30*time.Second, left, jump)
-		past, left = st.pastDeadline(pod, status(10*time.Second), jumped(t, now.Add(50*time.Second), jump))
+		past, left = st.pastActiveDeadline(pod, status(10*time.Second), jumped(t, now.Add(50*time.Second), jump))
 		assert.True(t, past, jump)
 		assert.Zero(t, left)
 	}
 	// The agent is restarted after the clock was set back.
-	past, left := (&podState{}).pastDeadline(pod, status(-10*time.Hour), now)
+	past, left := (&podState{}).pastActiveDeadline(pod, status(-10*time.Hour), now)
 	assert.False(t, past)
 	assert.Equal(t, time.Minute, left)
 }

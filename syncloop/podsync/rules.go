@@ -18,12 +18,12 @@ const (
 // reasonEvicted is kubelet's reason for a pod that uses more of the node than it may.
 const reasonEvicted = "Evicted"
 
-// pastDeadline reports whether the pod has been active for longer than its spec allows. If
+// pastActiveDeadline reports whether the pod has been active for longer than its spec allows. If
 // not, left is the remaining time, 0 without a deadline.
 //
 // The start time of the status is compared with the wall clock once. From then on the monotonic clock
 // counts, so that a jump of the wall clock neither ends the pod nor prolongs it.
-func (st *podState) pastDeadline(pod *v1.Pod, api *v1.PodStatus, now time.Time) (past bool, left time.Duration) {
+func (st *podState) pastActiveDeadline(pod *v1.Pod, api *v1.PodStatus, now time.Time) (past bool, left time.Duration) {
 	if pod.Spec.ActiveDeadlineSeconds == nil || api.StartTime.IsZero() {
 		return false, 0
 	}

@@ -262,7 +262,7 @@ func (f *failure) apply(api *v1.PodStatus) {
 func (s *Syncer) mustFail(st *podState, pod *v1.Pod, observed *runtime.PodStatus,
 	api *v1.PodStatus) (*failure, time.Duration) {
 	now := time.Now()
-	past, recheck := st.pastDeadline(pod, api, now)
+	past, recheck := st.pastActiveDeadline(pod, api, now)
 	if past {
 		return &failure{v1.EventTypeNormal, reasonDeadline, messageDeadline}, 0
 	}
