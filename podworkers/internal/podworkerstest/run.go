@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"sync/atomic"
 	"testing/synctest"
 	"time"
 
@@ -190,12 +191,12 @@ func testDrainOfPodsToStart(e *env) {
 	assert.Len(e, e.called("again"), 3)
 	assert.Empty(e, e.called("successor"))
 
-	done := 0
+	var done atomic.Int32
 	for _, pod := range []*v1.Pod{again, successor, afterOrphan} {
-		e.kill(pod, evicting, counting(&done))
+		e.kill(pod, evicting, func(k *podworkers.KillOptions) { k.Done = func() { done.Add(1) } })
 	}
 	e.recover()
-	assert.Equal(e, 3, done)
+	assert.EqualValues(e, 3, done.Load())
 	for _, pod := range []*v1.Pod{again, successor, afterOrphan} {
 		last := e.last(fake.SyncTerminatingPod, pod.UID)
 		assert.Equal(e, "Evicted", reason(last), "%s has the status of the kill", pod.UID)
