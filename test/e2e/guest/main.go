@@ -180,6 +180,9 @@ func (o options) runCommand(ctx context.Context) (int, error) {
 	return exit.Code, err
 }
 
+// maxGuests is the number of guests that run at a time: their processors are emulated, mostly by one of this machine.
+const maxGuests = 3
+
 func (o options) runTests(ctx context.Context, root string) (int, error) {
 	match, err := regexp.Compile(o.match)
 	if err != nil {
@@ -223,7 +226,7 @@ func (o options) runTests(ctx context.Context, root string) (int, error) {
 	fmt.Printf("built %d packages in %.0f s\n", len(packages), time.Since(begin).Seconds())
 
 	var (
-		both     errgroup.Group
+		guests   errgroup.Group
 		mu       sync.Mutex
 		problems []string
 	)
@@ -232,46 +235,46 @@ func (o options) runTests(ctx context.Context, root string) (int, error) {
 		defer mu.Unlock()
 		fmt.Printf(format+"\n", args...)
 	}
+	guests.SetLimit(maxGuests)
 	for _, kind := range guestKinds {
-		name, list := kind.name, runs(packages, kind.name)
-		if len(list) == 0 {
-			continue
-		}
-		o := o
-		o.nodes = cmp.Or(o.nodes, kind.nodes)
-		o.cpus = cmp.Or(o.cpus, 2*o.nodes)
-		j := job.Job{Systemd: kind.systemd, SwapMiB: o.swapMiB}
-		for _, r := range list {
-			j.Commands = append(j.Commands, r.command(env, o.timeout))
-		}
-		both.Go(func() error {
-			begin, ended := time.Now(), 0
-			err := o.run(ctx, j, func(m job.Message) {
-				r := list[m.Command]
-				place, _ := filepath.Rel(root, r.dir)
-				if m.Exit == nil {
-					r.receive(m.Output, func(line string) { report("%-7s | %s", name, line) })
-					return
-				}
-				r.receive([]byte("\n"), func(string) {})
-				ended++
-				bad := r.problems(*m.Exit)
-				report("%-7s | %s: tests: %d, problems: %d, %.1f s", name, place, len(r.tests), len(bad),
-					m.Exit.Took.Seconds())
-				mu.Lock()
-				defer mu.Unlock()
-				for _, problem := range bad {
-					problems = append(problems, fmt.Sprintf("%s: %s: %s", name, place, problem))
-				}
-			})
-			report("%-7s | ended after %.0f s", name, time.Since(begin).Seconds())
-			if err != nil {
-				return fmt.Errorf("%s: after %d of %d packages: %w", name, ended, len(list), err)
+		for _, list := range divided(runs(packages, kind.name)) {
+			name := kind.name
+			o := o
+			o.nodes = cmp.Or(o.nodes, kind.nodes)
+			o.cpus = cmp.Or(o.cpus, 2*o.nodes)
+			j := job.Job{Systemd: kind.systemd, SwapMiB: o.swapMiB}
+			for _, r := range list {
+				j.Commands = append(j.Commands, r.command(env, o.timeout))
 			}
-			return nil
-		})
+			guests.Go(func() error {
+				begin, ended := time.Now(), 0
+				err := o.run(ctx, j, func(m job.Message) {
+					r := list[m.Command]
+					place, _ := filepath.Rel(root, r.dir)
+					if m.Exit == nil {
+						r.receive(m.Output, func(line string) { report("%-7s | %s", name, line) })
+						return
+					}
+					r.receive([]byte("\n"), func(string) {})
+					ended++
+					bad := r.problems(*m.Exit)
+					report("%-7s | %s: tests: %d, problems: %d, %.1f s", name, place, len(r.tests), len(bad),
+						m.Exit.Took.Seconds())
+					mu.Lock()
+					defer mu.Unlock()
+					for _, problem := range bad {
+						problems = append(problems, fmt.Sprintf("%s: %s: %s", name, place, problem))
+					}
+				})
+				report("%-7s | ended after %.0f s", name, time.Since(begin).Seconds())
+				if err != nil {
+					return fmt.Errorf("%s: after %d of %d packages: %w", name, ended, len(list), err)
+				}
+				return nil
+			})
+		}
 	}
-	err = both.Wait()
+	err = guests.Wait()
 	if len(problems) > 0 {
 		err = errors.Join(err, errors.New(strings.Join(problems, "\n")))
 	}

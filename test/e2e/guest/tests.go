@@ -131,6 +131,21 @@ func runs(packages []*testPackage, kind string) []*testRun {
 	return list
 }
 
+// divided returns the runs for each guest. The largest one, that of the end-to-end tests, has a guest of its own.
+func divided(list []*testRun) (guests [][]*testRun) {
+	others := slices.Clone(list)
+	for i, r := range list {
+		if filepath.Base(r.dir) == "e2e" && len(list) > 1 {
+			guests, others = append(guests, list[i:i+1]), slices.Delete(others, i, i+1)
+			break
+		}
+	}
+	if len(others) > 0 {
+		guests = append(guests, others)
+	}
+	return guests
+}
+
 func (r *testRun) command(env []string, timeout time.Duration) job.Command {
 	return job.Command{
 		Args: []string{r.binary, "-test.v", "-test.timeout", timeout.String(), "-test.run",
