@@ -7,9 +7,9 @@
 //
 // The first form, in the directory test/e2e, builds and runs the tests of which the names begin with
 // TestGuest, of the packages in and below the directories, or in all of the repository. Those with the
-// word Systemd in their names run in a guest with systemd, the others in guests where nothing else runs:
-// those with the word NUMA in one with two memory nodes of two processors. The guests run at the same
-// time. All tests have to run and to pass: one that skips is a failure.
+// word Systemd in their names run in guests with systemd, the others in guests where nothing else runs:
+// those with the word NUMA in one with two memory nodes of two processors. The end-to-end tests have guests of
+// their own. Up to three guests run at a time. All tests have to run and to pass: one that skips is a failure.
 //
 // The second form runs a command in one guest. Its exit status is that of the command. With -image, the
 // disk outlives the guest. SIGTERM switches the guest off as a power cut does: what the guest has not
