@@ -79,34 +79,30 @@ func (s *standalone) holds(t *testing.T) (*holdings, error) {
 	return h, nil
 }
 
-// restingCounts is how many counts in a row are those of an agent at rest.
+// restingCounts is how often a count comes up if it is that of an agent at rest. Between, the agent may hold more or
+// less for a moment.
 const restingCounts = 10
 
-// atRest returns what the agent holds when that does not change any more.
-func (s *standalone) atRest(t *testing.T) *holdings {
+// atRest returns what the agent holds when it has held as much several times.
+func (s *standalone) atRest(t *testing.T) (rest *holdings) {
 	t.Helper()
-	var last *holdings
-	same := 0
+	seen := map[count]int{}
 	Eventually(t, eventually, "the agent at rest", func() error {
 		now, err := s.holds(t)
 		if err != nil {
 			return err
 		}
-		if last != nil && now.count() == last.count() {
-			same++
-		} else {
-			same = 0
-		}
-		if last = now; same < restingCounts {
+		if seen[now.count()]++; seen[now.count()] < restingCounts {
 			return fmt.Errorf("it holds %+v", now.count())
 		}
+		rest = now
 		return nil
 	})
-	t.Logf("at rest the agent holds %+v", last.count())
-	return last
+	t.Logf("at rest the agent holds %+v", rest.count())
+	return rest
 }
 
-// awaitRest waits until the agent holds no more than before, and stays so.
+// awaitRest waits until the agent has held no more than before several times: what is left of a session stays.
 func (s *standalone) awaitRest(t *testing.T, before *holdings) {
 	t.Helper()
 	rested := 0
@@ -116,7 +112,6 @@ func (s *standalone) awaitRest(t *testing.T, before *holdings) {
 			err = now.beyond(before)
 		}
 		if err != nil {
-			rested = 0
 			return err
 		}
 		if rested++; rested < restingCounts {

@@ -88,7 +88,7 @@ func parse(args []string) options {
 		"does not exist")
 	flags.BoolVar(&o.kvm, "kvm", false, "do not emulate the processors")
 	flags.StringVar(&o.kernel, "append", "", "further arguments of the kernel")
-	flags.DurationVar(&o.timeout, "timeout", 20*time.Minute, "when a guest is killed")
+	flags.DurationVar(&o.timeout, "timeout", 30*time.Minute, "when a guest is killed")
 	flags.BoolVar(&o.systemd, "systemd", false, "run the command below systemd")
 	flags.StringVar(&o.match, "run", ".", "run the tests whose names match the regular expression")
 	dash := len(args)
