@@ -139,7 +139,7 @@ func testEditedEnvironment(e *env) {
 		}
 	}
 	e.driveWith(pod, "the second instance has exited", change, func(s *runtime.PodStatus) bool {
-		return exited(s, "main") && s.Newest("main").RestartCount >= 1
+		return exited(s, "main") && s.Newest("main").RestartCount == 1
 	})
 	assert.Equal(e, []string{"hello from first"}, e.readLog(e.logPath(pod, "main", "0.log")))
 	assert.Equal(e, []string{"hello from second"}, e.readLog(e.logPath(pod, "main", "1.log")), "edits of the instance")

@@ -59,7 +59,7 @@ func testLogs(e *env) {
 func testLogsOfInstances(e *env) {
 	pod := e.pod(v1.RestartPolicyAlways, e.container("main", e.Print("again")))
 	e.drive(pod, "the second instance has exited", func(s *runtime.PodStatus) bool {
-		return exited(s, "main") && s.Newest("main").RestartCount >= 1
+		return exited(s, "main") && s.Newest("main").RestartCount == 1
 	})
 	assert.Equal(e, []string{"again"}, e.readLog(e.logPath(pod, "main", "0.log")))
 	assert.Equal(e, []string{"again"}, e.readLog(e.logPath(pod, "main", "1.log")))

@@ -77,7 +77,7 @@ func testRestartPolicies(e *env) {
 		first := e.drive(pod, "main has exited", func(s *runtime.PodStatus) bool { return exited(s, "main") })
 		if c.restart {
 			s := e.drive(pod, "main was started again", func(s *runtime.PodStatus) bool {
-				return s.Newest("main") != nil && s.Newest("main").RestartCount >= 1
+				return s.Newest("main") != nil && s.Newest("main").RestartCount == 1
 			})
 			assert.NotEqual(e, first.Newest("main").ID, s.Newest("main").ID)
 			continue

@@ -102,7 +102,7 @@ func (s *standalone) atRest(t *testing.T) (rest *holdings) {
 	return rest
 }
 
-// awaitRest waits until the agent has held no more than before several times: what is left of a session stays.
+// awaitRest waits until the agent holds no more than before, and stays so.
 func (s *standalone) awaitRest(t *testing.T, before *holdings) {
 	t.Helper()
 	rested := 0
@@ -112,6 +112,7 @@ func (s *standalone) awaitRest(t *testing.T, before *holdings) {
 			err = now.beyond(before)
 		}
 		if err != nil {
+			rested = 0
 			return err
 		}
 		if rested++; rested < restingCounts {
