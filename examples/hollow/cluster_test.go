@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -22,6 +21,7 @@ import (
 
 	"github.com/kubeletkit/kubeletkit/cluster/node"
 	"github.com/kubeletkit/kubeletkit/internal/apitest"
+	"github.com/kubeletkit/kubeletkit/internal/testenv"
 )
 
 // With a kubeconfig, the agents register as nodes and run the pods that are bound to them.
@@ -47,7 +47,7 @@ func TestFleet(t *testing.T) {
 	}, kubeconfig))
 
 	ctx, cancel := context.WithCancel(t.Context())
-	var out output
+	var out testenv.Output
 	done := make(chan error, 1)
 	go func() {
 		done <- run(ctx, &out, settings{agents: nodes, pods: pods, kubeconfig: kubeconfig, stay: time.Hour})
@@ -80,24 +80,6 @@ func TestFleet(t *testing.T) {
 		lease := server.Object("leases", v1.NamespaceNodeLease, name).(*coordinationv1.Lease)
 		assert.Equal(t, "//"+name, lease.Annotations[node.IdentityAnnotation])
 	}
-}
-
-// output is a buffer for concurrent use.
-type output struct {
-	mu     sync.Mutex
-	buffer bytes.Buffer
-}
-
-func (o *output) Write(p []byte) (int, error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.buffer.Write(p)
-}
-
-func (o *output) String() string {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.buffer.String()
 }
 
 func TestMissingKubeconfig(t *testing.T) {

@@ -22,6 +22,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/client"
+	"github.com/kubeletkit/kubeletkit/internal/testenv"
 )
 
 // The commands with streams work on the embedded runtime, as root and as another user, with a
@@ -204,22 +205,9 @@ spec:
 }
 
 // screen collects what a command shows.
-type screen struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
+type screen struct{ testenv.Output }
 
-func (s *screen) Write(b []byte) (int, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.buf.Write(b)
-}
-
-func (s *screen) String() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return strings.ReplaceAll(s.buf.String(), "\r\n", "\n")
-}
+func (s *screen) String() string { return strings.ReplaceAll(s.Output.String(), "\r\n", "\n") }
 
 func (s *screen) shows(t *testing.T, text string) {
 	t.Helper()

@@ -3,7 +3,6 @@
 package process
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"io"
@@ -12,7 +11,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -21,6 +19,7 @@ import (
 	"google.golang.org/grpc/status"
 	criv1 "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/kubeletkit/kubeletkit/internal/testenv"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
@@ -75,22 +74,9 @@ func TestExecSync(t *testing.T) {
 }
 
 // out is a stream that a test reads.
-type out struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
+type out struct{ testenv.Output }
 
-func (o *out) Write(b []byte) (int, error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.b.Write(b)
-}
 func (o *out) Close() error { return nil }
-func (o *out) String() string {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.b.String()
-}
 
 // hasSize is a script that waits until the terminal has the size, and prints it.
 func hasSize(size string) string {

@@ -3,32 +3,19 @@ package repository_test
 import (
 	"go/scanner"
 	"go/token"
-	"io/fs"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"unicode/utf8"
 
 	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
 )
 
 // TestLines asserts that lines of code, but for tests, have at most 120 columns, where a tab is 4. Strings, and code in
 // comments, may be longer.
 func TestLines(t *testing.T) {
-	require.NoError(t, filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {
-		switch {
-		case err != nil:
-			return err
-		case d.IsDir() && path != "." && strings.HasPrefix(d.Name(), "."):
-			return filepath.SkipDir
-		case d.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go"):
-			return nil
-		}
-		source, err := os.ReadFile(path)
-		if err != nil {
-			return err
+	eachGoFile(t, func(path string, source []byte) {
+		if strings.HasSuffix(path, "_test.go") {
+			return
 		}
 		exempt := linesWithStrings(source)
 		for i, line := range strings.Split(string(source), "\n") {
@@ -37,8 +24,7 @@ func TestLines(t *testing.T) {
 				assert.Failf(t, "long line", "%s:%d has %d columns", path, i+1, columns)
 			}
 		}
-		return nil
-	}))
+	})
 }
 
 // linesWithStrings returns the lines that have a string of over 30 characters, or a part of one.
