@@ -112,3 +112,11 @@ func TestProblems(t *testing.T) {
 		})
 	}
 }
+
+func TestDivided(t *testing.T) {
+	unit := &testRun{testPackage: &testPackage{dir: "/src/node/oom"}}
+	endToEnd := &testRun{testPackage: &testPackage{dir: "/src/test/e2e"}}
+	assert.Equal(t, [][]*testRun{{endToEnd}, {unit}}, divided([]*testRun{unit, endToEnd}))
+	assert.Equal(t, [][]*testRun{{endToEnd}}, divided([]*testRun{endToEnd}))
+	assert.Empty(t, divided(nil))
+}

@@ -131,17 +131,21 @@ func runs(packages []*testPackage, kind string) []*testRun {
 	return list
 }
 
-// divided returns the runs for each guest. The largest one, that of the end-to-end tests, has a guest of its own.
+// divided returns the runs for each guest. The end-to-end tests, which take as long as all others, have one of their
+// own.
 func divided(list []*testRun) (guests [][]*testRun) {
-	others := slices.Clone(list)
-	for i, r := range list {
-		if filepath.Base(r.dir) == "e2e" && len(list) > 1 {
-			guests, others = append(guests, list[i:i+1]), slices.Delete(others, i, i+1)
-			break
+	var endToEnd, others []*testRun
+	for _, r := range list {
+		if filepath.Base(r.dir) == "e2e" {
+			endToEnd = append(endToEnd, r)
+		} else {
+			others = append(others, r)
 		}
 	}
-	if len(others) > 0 {
-		guests = append(guests, others)
+	for _, runs := range [][]*testRun{endToEnd, others} {
+		if len(runs) > 0 {
+			guests = append(guests, runs)
+		}
 	}
 	return guests
 }
