@@ -18,20 +18,20 @@ import (
 // to those of metrics/prometheus.
 func JoinMetrics(a, b Metrics) Metrics {
 	return Metrics{
-		PodConfig: joinMetrics(a.PodConfig, b.PodConfig,
+		PodConfig: joinField(a.PodConfig, b.PodConfig,
 			func(p joined[podconfig.Metrics]) podconfig.Metrics { return podConfigMetrics{p} }),
-		PLEG: joinMetrics(a.PLEG, b.PLEG, func(p joined[pleg.Metrics]) pleg.Metrics { return plegMetrics{p} }),
-		PodWorkers: joinMetrics(a.PodWorkers, b.PodWorkers,
+		PLEG: joinField(a.PLEG, b.PLEG, func(p joined[pleg.Metrics]) pleg.Metrics { return plegMetrics{p} }),
+		PodWorkers: joinField(a.PodWorkers, b.PodWorkers,
 			func(p joined[podworkers.Metrics]) podworkers.Metrics { return podWorkersMetrics{p} }),
-		Status: joinMetrics(a.Status, b.Status,
+		Status: joinField(a.Status, b.Status,
 			func(p joined[status.Metrics]) status.Metrics { return statusMetrics{p} }),
-		Prober: joinMetrics(a.Prober, b.Prober,
+		Prober: joinField(a.Prober, b.Prober,
 			func(p joined[prober.Metrics]) prober.Metrics { return proberMetrics{p} }),
-		Volumes: joinMetrics(a.Volumes, b.Volumes,
+		Volumes: joinField(a.Volumes, b.Volumes,
 			func(p joined[volume.Metrics]) volume.Metrics { return volumeMetrics{p} }),
-		Images: joinMetrics(a.Images, b.Images,
+		Images: joinField(a.Images, b.Images,
 			func(p joined[images.Metrics]) images.Metrics { return imagesMetrics{p} }),
-		GC: joinMetrics(a.GC, b.GC, func(p joined[gc.Metrics]) gc.Metrics { return gcMetrics{p} }),
+		GC: joinField(a.GC, b.GC, func(p joined[gc.Metrics]) gc.Metrics { return gcMetrics{p} }),
 	}
 }
 
@@ -44,7 +44,7 @@ func (p joined[T]) each(f func(T)) {
 }
 
 // both returns the receiver that is not nil, or joins them.
-func joinMetrics[T comparable](a, b T, join func(joined[T]) T) T {
+func joinField[T comparable](a, b T, join func(joined[T]) T) T {
 	var none T
 	switch {
 	case a == none:

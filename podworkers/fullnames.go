@@ -64,9 +64,9 @@ func (n fullNames) move(old, new machine) {
 	}
 }
 
-func (n fullNames) drop(m machine, c nameUse) {
+func (n fullNames) drop(m machine, use nameUse) {
 	at := n[m.fullName]
-	if c == nameUnused || at == nil {
+	if use == nameUnused || at == nil {
 		return
 	}
 	same := func(uid types.UID) bool { return uid == m.ref.UID }

@@ -145,8 +145,8 @@ func TestCheckOfWrongSettings(t *testing.T) {
 	}
 }
 
-// Where there is no kubelet the check says so, and what it has looked for. Neither then nor where something was not
-// compared is the exit code 0.
+// Without a kubelet, the check says so, and names what it has looked for. The exit code is 0 only if everything was
+// compared.
 func TestCheckWithoutKubelet(t *testing.T) {
 	run := func(fsRoot string, args ...string) (string, error) {
 		var out bytes.Buffer

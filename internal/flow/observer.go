@@ -27,8 +27,8 @@ type Observer[O any] struct {
 	mu      sync.Mutex
 	pending []observation[O] // at most observerQueue
 	dropped int              // since the observer has gone on last
-	// goroutines is the number of those that deliver or log. idle is closed when there is none; it is nil if nobody
-	// waits.
+	// goroutines is the number of goroutines that deliver or log. idle is closed when there is no such goroutine. It is
+	// nil while nobody waits.
 	goroutines int
 	delivering bool
 	idle       chan struct{}

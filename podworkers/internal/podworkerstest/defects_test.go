@@ -90,11 +90,13 @@ func (d *defective) Predecessor(uid types.UID) (runtime.PodRef, bool) {
 	return d.Workers.Predecessor(uid)
 }
 
+// syncPod calls SyncPod with the arguments that the workers have given.
+type syncPod func(ctx context.Context) (podworkers.Result, error)
+
 // calls is the syncer as the defective workers call it.
 type calls struct {
 	podworkers.Syncer
-	sync func(ctx context.Context, call func(context.Context) (podworkers.Result, error)) (podworkers.Result,
-		error)
+	sync      func(ctx context.Context, call syncPod) (podworkers.Result, error)
 	terminate func(pod *v1.Pod, t podworkers.Termination) podworkers.Termination
 	result    func(err error) error // of SyncTerminatingPod
 	updated   func(pod *v1.Pod) *v1.Pod
@@ -198,8 +200,7 @@ func alters(found string, alter func(u *podworkers.Update, s podworkers.State)) 
 }
 
 // syncs is a defect in calls of SyncPod.
-func syncs(found string, sync func(ctx context.Context, call func(context.Context) (podworkers.Result,
-	error)) (podworkers.Result, error)) defect {
+func syncs(found string, sync func(ctx context.Context, call syncPod) (podworkers.Result, error)) defect {
 	return defect{found, func(d *defective) { d.calls.sync = sync }}
 }
 
@@ -259,7 +260,7 @@ var defects = map[string]defect{
 			return read(0)
 		}
 	}},
-	"does not sync when it was asked to": syncs("RetryAfter", func(ctx context.Context, call func(context.Context) (podworkers.Result, error)) (podworkers.Result, error) {
+	"does not sync when it was asked to": syncs("RetryAfter", func(ctx context.Context, call syncPod) (podworkers.Result, error) {
 		r, err := call(ctx)
 		r.RetryAfter = 0
 		return r, err
@@ -267,7 +268,7 @@ var defects = map[string]defect{
 	"does not repeat a failed call": {"FailedCalls", func(d *defective) {
 		d.calls.result = func(error) error { return nil }
 	}},
-	"ends a pod by a panic": syncs("Panic", func(ctx context.Context, call func(context.Context) (podworkers.Result, error)) (r podworkers.Result, err error) {
+	"ends a pod by a panic": syncs("Panic", func(ctx context.Context, call syncPod) (r podworkers.Result, err error) {
 		defer func() {
 			if recover() != nil {
 				err = &runtime.TerminalError{Reason: "Panic"}
@@ -287,8 +288,7 @@ var defects = map[string]defect{
 	}},
 	"syncs one pod at a time": {"HungCall", func(d *defective) {
 		one := make(chan struct{}, 1)
-		d.calls.sync = func(ctx context.Context, call func(context.Context) (podworkers.Result,
-			error)) (podworkers.Result, error) {
+		d.calls.sync = func(ctx context.Context, call syncPod) (podworkers.Result, error) {
 			select {
 			case one <- struct{}{}:
 				defer func() { <-one }()
@@ -298,7 +298,7 @@ var defects = map[string]defect{
 			}
 		}
 	}},
-	"does not cancel a sync": syncs("KillCancelsSync", func(ctx context.Context, call func(context.Context) (podworkers.Result, error)) (podworkers.Result, error) {
+	"does not cancel a sync": syncs("KillCancelsSync", func(ctx context.Context, call syncPod) (podworkers.Result, error) {
 		return call(context.WithoutCancel(ctx))
 	}),
 	"syncs a pod that was killed": calledTooSoon("KillIsNotUndone", func(_ *defective, u podworkers.Update, s podworkers.State) bool {
@@ -333,14 +333,14 @@ var defects = map[string]defect{
 		u.Pod = u.Pod.DeepCopy()
 		u.Pod.DeletionTimestamp = nil
 	}),
-	"ends a pod whose call has failed": syncs("EndsByItself", func(ctx context.Context, call func(context.Context) (podworkers.Result, error)) (podworkers.Result, error) {
+	"ends a pod whose call has failed": syncs("EndsByItself", func(ctx context.Context, call syncPod) (podworkers.Result, error) {
 		r, err := call(ctx)
 		if r.Terminal {
 			err = nil
 		}
 		return r, err
 	}),
-	"repeats what has failed for good": syncs("FailureForGood", func(ctx context.Context, call func(context.Context) (podworkers.Result, error)) (podworkers.Result, error) {
+	"repeats what has failed for good": syncs("FailureForGood", func(ctx context.Context, call syncPod) (podworkers.Result, error) {
 		r, err := call(ctx)
 		if errors.As(err, new(*runtime.TerminalError)) {
 			err = errors.New("failed")
