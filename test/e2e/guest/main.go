@@ -60,6 +60,7 @@ type options struct {
 	machine
 	systemd bool
 	swapMiB int
+	silence time.Duration
 	match   string
 	tests   []string
 	command []string
@@ -89,6 +90,8 @@ func parse(args []string) options {
 	flags.BoolVar(&o.kvm, "kvm", false, "do not emulate the processors")
 	flags.StringVar(&o.kernel, "append", "", "further arguments of the kernel")
 	flags.DurationVar(&o.timeout, "timeout", 30*time.Minute, "when a guest is killed")
+	flags.DurationVar(&o.silence, "silence", 10*time.Minute, "the time without output after which a command hangs: it "+
+		"gets SIGQUIT and is killed")
 	flags.BoolVar(&o.systemd, "systemd", false, "run the command below systemd")
 	flags.StringVar(&o.match, "run", ".", "run the tests whose names match the regular expression")
 	dash := len(args)
@@ -163,7 +166,7 @@ func (o options) runCommand(ctx context.Context) (int, error) {
 	var exit job.Exit
 	o.nodes = cmp.Or(o.nodes, 1)
 	o.cpus = cmp.Or(o.cpus, 2*o.nodes)
-	j := job.Job{Systemd: o.systemd, SwapMiB: o.swapMiB,
+	j := job.Job{Systemd: o.systemd, SwapMiB: o.swapMiB, Silence: o.silence,
 		Commands: []job.Command{{Args: o.command, Dir: dir, Env: o.environment()}}}
 	err = o.run(ctx, j, func(m job.Message) {
 		os.Stdout.Write(m.Output)
@@ -242,7 +245,7 @@ func (o options) runTests(ctx context.Context, root string) (int, error) {
 			o := o
 			o.nodes = cmp.Or(o.nodes, kind.nodes)
 			o.cpus = cmp.Or(o.cpus, 2*o.nodes)
-			j := job.Job{Systemd: kind.systemd, SwapMiB: o.swapMiB}
+			j := job.Job{Systemd: kind.systemd, SwapMiB: o.swapMiB, Silence: o.silence}
 			for _, r := range list {
 				j.Commands = append(j.Commands, r.command(env, o.timeout))
 			}

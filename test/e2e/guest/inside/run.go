@@ -3,10 +3,10 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -47,7 +47,7 @@ func run() error {
 	}
 	messages := json.NewEncoder(port)
 	for i, command := range j.Commands {
-		exit := execute(command, output{i, messages})
+		exit := execute(i, command, j.Silence, messages)
 		if err := messages.Encode(job.Message{Command: i, Exit: &exit}); err != nil {
 			return err
 		}
@@ -120,26 +120,44 @@ func command(name string, args ...string) error {
 	return nil
 }
 
-// output sends what is written to it.
+// output sends what is written to it, and puts the alarm off.
 type output struct {
 	command  int
 	messages *json.Encoder
+	alarm    *time.Timer
+	silence  time.Duration
 }
 
 func (o output) Write(data []byte) (int, error) {
+	o.alarm.Reset(o.silence)
 	return len(data), o.messages.Encode(job.Message{Command: o.command, Output: data})
 }
 
-func execute(c job.Command, out io.Writer) job.Exit {
+// execute runs the command. Where it hangs, which is after silence without output, it is told to show what it does (a
+// program in Go prints the stacks of its goroutines), the console shows where the kernel holds tasks, and it is killed.
+func execute(i int, c job.Command, silence time.Duration, messages *json.Encoder) job.Exit {
 	begin := time.Now()
-	cmd := exec.Command(c.Args[0], c.Args[1:]...)
+	ctx, hangs := context.WithCancelCause(context.Background())
+	defer hangs(nil)
+	alarm := time.AfterFunc(silence, func() { hangs(fmt.Errorf("no output for %v", silence)) })
+	defer alarm.Stop()
+	out := output{i, messages, alarm, silence}
+	cmd := exec.CommandContext(ctx, c.Args[0], c.Args[1:]...)
 	cmd.Dir, cmd.Env, cmd.Stdout, cmd.Stderr = c.Dir, c.Env, out, out
-	cmd.WaitDelay = time.Second // what it leaves behind may have its output open
+	cmd.Cancel = func() error {
+		_ = os.WriteFile("/proc/sys/kernel/printk", []byte("8"), 0)
+		_ = os.WriteFile("/proc/sysrq-trigger", []byte("w"), 0)
+		return cmd.Process.Signal(syscall.SIGQUIT)
+	}
+	cmd.WaitDelay = 5 * time.Second // after Cancel, and for what it leaves behind, which may have its output open
 	err := cmd.Run()
 	exit := job.Exit{Took: time.Since(begin)}
 	if cmd.ProcessState == nil {
 		exit.Code, exit.Error = 127, err.Error()
 		return exit
+	}
+	if cause := context.Cause(ctx); cause != nil {
+		exit.Error = cause.Error()
 	}
 	exit.Code = cmd.ProcessState.ExitCode()
 	if status, ok := cmd.ProcessState.Sys().(syscall.WaitStatus); ok && status.Signaled() {

@@ -13,6 +13,8 @@ type Job struct {
 	Systemd bool
 	// SwapMiB is the size of a device for swap.
 	SwapMiB int
+	// Silence is the time without output after which a command hangs, and is killed.
+	Silence time.Duration
 	// Commands run one after the other.
 	Commands []Command
 }
@@ -37,7 +39,7 @@ type Message struct {
 type Exit struct {
 	// Code is the exit status; 128 and the signal if a signal has ended the command.
 	Code int
-	// Error is set if the command could not be started.
+	// Error is set if the command could not be started, or hung.
 	Error string
 	Took  time.Duration
 }
