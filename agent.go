@@ -10,7 +10,6 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/kubeletkit/kubeletkit/internal/flow"
-	"github.com/kubeletkit/kubeletkit/lifecycle"
 	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/syncloop"
 )
@@ -21,7 +20,6 @@ type Agent struct {
 	log   logr.Logger
 	parts Parts
 	loop  *syncloop.Loop
-	join  []lifecycle.Component // those of the options, built
 	// observers are the hooks of the options; Run waits for what they are to receive.
 	observers []flow.Waiter
 
@@ -98,27 +96,6 @@ func (a *Agent) start() ([]component, bool) {
 }
 
 func (a *Agent) named(part string) logr.Logger { return a.log.WithName(part) }
-
-// WithAgent is a placeholder in [Options].Join: [New] calls build and puts its result in that place. It is for
-// components that need the parts of the agent, such as [Parts].Event and [Parts].Record, or the agent itself, such as
-// [Agent.EndPods].
-//
-// When New calls build, [Agent.Parts] has the parts that are listed above Inspector. The other parts are there when the
-// agent runs. build may call [Agent.Parts], [Agent.Add], [Agent.AddHealthCheck] and [Agent.AddReadyCheck], and may keep
-// the agent. It starts nothing. If it returns an error or a nil component, New fails.
-func WithAgent(build func(agent *Agent) (lifecycle.Component, error)) lifecycle.Component {
-	return withAgent{build}
-}
-
-// withAgent is replaced by New. It joins no step, so that what does not know it refuses it.
-type withAgent struct {
-	build func(agent *Agent) (lifecycle.Component, error)
-}
-
-// Name implements [lifecycle.Component].
-func (withAgent) Name() string {
-	return "a component of kubeletkit.WithAgent, which only kubeletkit.New builds"
-}
 
 // logEvents returns an EventFunc that logs each event under its message: warnings at level 0, others and those that are
 // logged already at level 2.

@@ -134,27 +134,18 @@ func (a *Agent) recordHook(h history.Store) runtime.RecordFunc {
 	return observe(a, "History.Record", runtime.RecordFunc(h.Record))
 }
 
-// buildComponents builds the components of the options that need the agent.
+// buildComponents gives the components of the options their nodes.
 func (a *Agent) buildComponents(p *Parts) error {
 	for i, c := range a.opts.Join {
-		needs, ok := c.(withAgent)
+		j, ok := c.(lifecycle.Joiner)
 		if !ok {
-			a.join = append(a.join, c)
 			continue
 		}
-		if needs.build == nil {
-			return fmt.Errorf("Options.Join[%d]: the function of WithAgent is nil", i)
+		if err := j.Join(&node{agent: a, log: a.named(c.Name())}); err != nil {
+			return fmt.Errorf("Options.Join[%d]: component %q: %w", i, c.Name(), err)
 		}
-		built, err := needs.build(a)
-		if err != nil {
-			return fmt.Errorf("Options.Join[%d]: %w", i, err)
-		}
-		if built == nil || isNilPointer(built) {
-			return fmt.Errorf("Options.Join[%d]: the function of WithAgent returned nil", i)
-		}
-		a.join = append(a.join, built)
 	}
-	p.Inspector = lifecycle.Inspector(p.Runtime, a.join...)
+	p.Inspector = lifecycle.Inspector(p.Runtime, a.opts.Join...)
 	return nil
 }
 
@@ -327,7 +318,7 @@ func (a *Agent) components(p *Parts) ([]lifecycle.Component, error) {
 	if err != nil {
 		return nil, err
 	}
-	return append([]lifecycle.Component{secure, a.opts.Admission.Limits}, a.join...), nil
+	return append([]lifecycle.Component{secure, a.opts.Admission.Limits}, a.opts.Join...), nil
 }
 
 func (a *Agent) buildWorkers(p *Parts) error {
@@ -376,7 +367,7 @@ func (a *Agent) cgroups() gc.Cgroups {
 	if a.opts.GC.Cgroups != nil {
 		return a.opts.GC.Cgroups
 	}
-	for _, c := range a.join {
+	for _, c := range a.opts.Join {
 		if cgroups, ok := c.(gc.Cgroups); ok {
 			return cgroups
 		}

@@ -89,34 +89,34 @@ func ExampleRun() {
 	// Its pod runs: true
 }
 
-// ports is a component that gives pods a serial port. It reports which one a pod has, in the history and by an event.
-type ports struct {
-	event  runtime.EventFunc
-	record runtime.RecordFunc
-}
+// ports gives containers a serial port.
+type ports struct{ node lifecycle.Node }
 
 func (p *ports) Name() string { return "serial ports" }
 
+func (p *ports) Join(node lifecycle.Node) error {
+	p.node = node
+	node.AddReadyCheck("serial ports", func() error { return nil })
+	return nil
+}
+
 func (p *ports) EditContainer(_ context.Context, pod *v1.Pod, c *v1.Container) (runtime.ContainerEdits, error) {
-	p.record.Emit(runtime.Record{Pod: runtime.RefOf(pod), Stage: runtime.StageDone, Kind: "serial port",
+	p.node.Record(runtime.Record{Pod: runtime.RefOf(pod), Stage: runtime.StageDone, Kind: "serial port",
 		Container: c.Name, Message: "/dev/ttyS1"})
-	p.event.Emit(runtime.Event{Pod: runtime.RefOf(pod), Type: v1.EventTypeNormal, Reason: "SerialPort",
+	p.node.Event(runtime.Event{Pod: runtime.RefOf(pod), Type: v1.EventTypeNormal, Reason: "SerialPort",
 		Message: "Container " + c.Name + " has /dev/ttyS1"})
 	return runtime.ContainerEdits{Env: []v1.EnvVar{{Name: "PORT", Value: "/dev/ttyS1"}}}, nil
 }
 
 // A component that needs the events, the history and the ready checks of its agent.
-func ExampleWithAgent() {
+func ExampleOptions_join() {
 	runPod(func(o *kubeletkit.Options) {
 		o.Observe.Event = func(e runtime.Event) {
 			if e.Reason == "SerialPort" {
 				fmt.Println(e.Message)
 			}
 		}
-		o.Join = []lifecycle.Component{kubeletkit.WithAgent(func(agent *kubeletkit.Agent) (lifecycle.Component, error) {
-			agent.AddReadyCheck("serial ports", func() error { return nil })
-			return &ports{event: agent.Parts().Event, record: agent.Parts().Record}, nil
-		})}
+		o.Join = []lifecycle.Component{&ports{}}
 	})
 	// Output:
 	// Container main has /dev/ttyS1

@@ -379,35 +379,11 @@ func (a *Agent) EndPods(ctx context.Context, periods shutdown.Periods) (left []*
 	if err := periods.Validate(); err != nil {
 		return nil, fmt.Errorf("kubeletkit: ending pods by priority: %w", err)
 	}
-	if left, err = shutdown.End(ctx, endingNode{a}, periods, a.named("shutdown")); err != nil {
+	if left, err = shutdown.End(ctx, &node{a, a.named("shutdown")}, periods); err != nil {
 		return left, fmt.Errorf("kubeletkit: ending pods by priority: %d pods that were to end still run: %w",
 			len(left), err)
 	}
 	return left, nil
-}
-
-// endingNode is the agent as a [shutdown.Node].
-type endingNode struct{ agent *Agent }
-
-// Active implements [shutdown.Node].
-func (n endingNode) Active() []*v1.Pod {
-	pods := slices.Concat(n.agent.parts.PodManager.Pods(), n.agent.Terminating())
-	return slices.DeleteFunc(pods, func(pod *v1.Pod) bool { return n.Ended(pod.UID) })
-}
-
-// End implements [shutdown.Node]. A pod that is ending already keeps the reason of its end.
-func (n endingNode) End(pod *v1.Pod, gracePeriod *int64) {
-	kill := &podworkers.KillOptions{GracePeriod: gracePeriod}
-	if st := n.agent.parts.PodWorkers.State(pod.UID); !st.TerminationRequested() || st.RestartRequested {
-		kill.Status = n.agent.drained(pod)
-	}
-	n.agent.kill(pod, kill)
-}
-
-// Ended implements [shutdown.Node].
-func (n endingNode) Ended(uid types.UID) bool {
-	st := n.agent.parts.PodWorkers.State(uid)
-	return !st.Known() || st.Finished && !st.RestartRequested
 }
 
 // drained returns a function that makes the status that of a pod that ends with its node. A pod that has succeeded

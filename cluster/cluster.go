@@ -106,6 +106,9 @@ type Node struct {
 	imagesChanged func()
 	// refreshes are requests for the node object as the API server has it.
 	refreshes chan chan<- *v1.Node
+	// pressures and shutdowns are set when the agent is made.
+	pressures []Pressure
+	shutdowns []Shutdown
 	// agent is set by Join.
 	agent atomic.Pointer[kubeletkit.Agent]
 

@@ -81,7 +81,7 @@ func (n *Node) Configure(opts *kubeletkit.Options) error {
 		source.first = n.first
 	}
 	opts.Sources = append(slices.Clone(opts.Sources), source)
-	opts.Join = append(slices.Clone(opts.Join), n.admit)
+	opts.Join = append(slices.Clone(opts.Join), member{n.admit, n})
 	opts.Admission.Limits.MaxPods, opts.Admission.Limits.Allocatable = 0, nil
 	opts.StatusSink = joinSinks(n.sink, opts.StatusSink)
 	if opts.Checkpoint == nil {
@@ -219,7 +219,8 @@ func (n *Node) buildNode(opts *kubeletkit.Options) error {
 	if o.Logger.GetSink() == nil {
 		o.Logger = n.named("node")
 	}
-	o.ReadyChecks = append(slices.Clone(o.ReadyChecks), n.runtimeReady)
+	o.ReadyChecks = append(slices.Clone(o.ReadyChecks), n.runtimeReady, n.shuttingDown)
+	o.Conditions = append(slices.Clone(o.Conditions), n.pressure)
 	n.local = localNode(opts, o)
 	var err error
 	if n.node, err = node.New(n.clients.node, n.config.NodeName, o); err != nil {

@@ -13,7 +13,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kubeletkit/kubeletkit"
-	"github.com/kubeletkit/kubeletkit/lifecycle"
 	"github.com/kubeletkit/kubeletkit/node/dra"
 )
 
@@ -57,15 +56,12 @@ func TestPodWithAClaim(t *testing.T) {
 
 		r.stop()
 		driver := &gpus{}
-		r.change = func(c *Config, o *kubeletkit.Options) {
-			c.ResourceClaims = true
-			o.Join = append(o.Join, kubeletkit.WithAgent(func(*kubeletkit.Agent) (lifecycle.Component, error) {
-				m, err := dra.New(r.root, r.node.ResourceClaims(), dra.Options{Slices: r.node.ResourceClaims()})
-				if err == nil {
-					m.Add("gpu.example.com", driver).SetConnected(true)
-				}
-				return m, err
-			}))
+		r.change = func(c *Config, _ *kubeletkit.Options) { c.ResourceClaims = true }
+		r.join = func(n *Node, o *kubeletkit.Options) {
+			m, err := dra.New(r.root, n.ResourceClaims(), dra.Options{Slices: n.ResourceClaims()})
+			require.NoError(t, err)
+			m.Add("gpu.example.com", driver).SetConnected(true)
+			o.Join = append(o.Join, m)
 		}
 		r.start()
 		r.api.Create(claimingGPU("web"))

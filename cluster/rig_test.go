@@ -35,6 +35,8 @@ type rig struct {
 	static *podconfigfake.Source
 	// change changes the options of the next agent before Configure; nil: nothing.
 	change func(*Config, *kubeletkit.Options)
+	// join does it with the node that is made; nil: nothing.
+	join func(*Node, *kubeletkit.Options)
 
 	node  *Node
 	agent *kubeletkit.Agent
@@ -112,6 +114,9 @@ func (r *rig) start() {
 	var err error
 	r.node, err = New(config)
 	require.NoError(r, err)
+	if r.join != nil {
+		r.join(r.node, &opts)
+	}
 	require.NoError(r, r.node.Configure(&opts))
 	agent, err := kubeletkit.New(opts)
 	require.NoError(r, err)

@@ -1,7 +1,6 @@
 package cluster
 
 import (
-	"context"
 	"slices"
 	"testing"
 	"time"
@@ -22,13 +21,10 @@ func TestShutdownOfTheMachine(t *testing.T) {
 	onNode(t, func(r *rig) {
 		r.stop()
 		machine := shutdownfake.NewLogind("")
-		r.change = func(config *Config, opts *kubeletkit.Options) {
-			end := func(ctx context.Context, p shutdown.Periods) ([]*v1.Pod, error) { return r.agent.EndPods(ctx, p) }
-			manager, err := shutdown.New(shutdown.Classes(5*time.Second, 2*time.Second), machine, end, shutdown.Options{
-				DropInDir: r.root, StateDir: r.root, Changed: func() { r.node.Update() },
-			})
+		r.change = func(_ *Config, opts *kubeletkit.Options) {
+			manager, err := shutdown.New(shutdown.Classes(5*time.Second, 2*time.Second), machine,
+				shutdown.Options{DropInDir: r.root, StateDir: r.root})
 			require.NoError(r, err)
-			config.Node.ReadyChecks = append(config.Node.ReadyChecks, manager.ShuttingDown)
 			opts.Join = append(opts.Join, manager)
 		}
 		r.rt.Script(fake.Target{Pod: "web"}, fake.Behavior{StopDelay: time.Second})

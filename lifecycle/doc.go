@@ -57,6 +57,12 @@
 // Cost: a component is called for all pods, and returns at once for a pod that does not
 // need it. Steps that no component joins cost nothing.
 //
+// # The agent
+//
+// A component that needs its agent is a [Joiner], and gets a [Node]: its only door. Its constructor takes what is its
+// own, so components can be made in any order, before there is an agent, and each works in one agent only. What a
+// component offers to others is an interface of the package that uses it, and is found by Node.Components.
+//
 // A component that changes what is observed of pods is an [InspectionWrapper], and one that adds to their API status is
 // a [StatusEditor]. A component that runs on its own besides, such as a monitor, also implements [Runner].
 package lifecycle

@@ -11,7 +11,8 @@ import (
 
 // Component joins the life of pods. It implements at least one of the interfaces of the steps:
 // [Admitter], [Preparer], [SandboxEditor], [ContainerEditor], [RunningHandler], [StoppedHandler], [EndedHandler],
-// [RefusalHandler], [GoneHandler], [StatusEditor] and [InspectionWrapper]. A component that wraps another one embeds
+// [RefusalHandler], [GoneHandler], [StatusEditor] and [InspectionWrapper], or is a [Runner] or a [Joiner]. A component
+// that wraps another one embeds
 // its concrete type, because a value in an interface hides the steps that the interface does not have.
 type Component interface {
 	// Name is the name of the component in errors and logs, such as "serial ports". It does not change. No two
@@ -94,7 +95,7 @@ func Refuse(reason, message string) error {
 // Wait returns the error of a step that must wait, a [*runtime.WaitError], which may be wrapped: [Preparer],
 // [SandboxEditor] and [ContainerEditor] can return it. The reason is one word in CamelCase, the message is for people;
 // both are in the status of the containers that wait, and in one event. The step is called again when the pod is
-// synced: the component requests that, such as by kubeletkit.Agent.Sync, when it need not wait any more. The usual
+// synced: the component requests that by [Node].Sync when it need not wait any more. The usual
 // resync calls it again, too.
 func Wait(reason, message string) error {
 	return &runtime.WaitError{Reason: reason, Message: message}

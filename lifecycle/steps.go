@@ -108,10 +108,10 @@ func (s *Steps) join(c Component) (joined bool) {
 	add(ok, func() { s.status = append(s.status, editor) })
 	_, ok = c.(InspectionWrapper)
 	joined = joined || ok
-	if runner, ok := c.(Runner); ok {
-		s.runners = append(s.runners, runner)
-	}
-	return joined
+	runner, ok := c.(Runner)
+	add(ok, func() { s.runners = append(s.runners, runner) })
+	_, ok = c.(Joiner)
+	return joined || ok
 }
 
 // Inspector returns the inspector with what the components add that are an [InspectionWrapper]: the first component is

@@ -83,7 +83,7 @@ func newAgent(rt runtime.Runtime, source podconfig.Source, rootDir string, lines
 			ContainerPath: "/dev/modbus", Permissions: "rw"}}}
 	}
 	manager, err := devices.New(filepath.Join(rootDir, "devices"),
-		devices.Options{Providers: []devices.Provider{devices.Fixed(modbus, edits)}, Logger: log})
+		devices.Options{Providers: []devices.Provider{devices.Fixed(modbus, edits)}})
 	if err != nil {
 		return nil, err
 	}

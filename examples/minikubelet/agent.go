@@ -123,7 +123,9 @@ func agentOptions(s *config.Settings, rt *cri.Runtime, h hooks, log logr.Logger)
 			Containers: gc.Policy{MinAge: s.MinContainerTTL, MaxPerContainer: deadToKeep(s.MaxDeadPerName),
 				KeepLogs: keepLogs}},
 	}
-	joinLogs(&opts, s, rt, h.logs, log)
+	if err := joinLogs(&opts, s, rt, h.logs); err != nil {
+		return none, err
+	}
 	if s.Kubeconfig == "" { // the node object of a cluster is computed anew each time
 		opts.Admission.Limits.Allocatable = host.Allocatable
 	}

@@ -3,21 +3,19 @@ package main
 import (
 	"context"
 
-	"github.com/go-logr/logr"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/kubeletkit/kubeletkit"
 	clusternode "github.com/kubeletkit/kubeletkit/cluster/node"
 	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/config"
-	"github.com/kubeletkit/kubeletkit/lifecycle"
 	"github.com/kubeletkit/kubeletkit/node/cgroup"
 )
 
 // joinCgroups adds what makes the cgroups of pods, and removes those of pods that are gone. cgroups is nil if pods have
 // none.
 func joinCgroups(ctx context.Context, opts *kubeletkit.Options, s *config.Settings, cgroups *cgroup.Pods,
-	place *placement, log logr.Logger) error {
+	place *placement) error {
 	if cgroups == nil {
 		if !s.Embedded {
 			opts.Join = append(opts.Join, cgroup.RefuseLimits("cgroupsPerQOS is false"))
@@ -31,11 +29,12 @@ func joinCgroups(ctx context.Context, opts *kubeletkit.Options, s *config.Settin
 	if mopts.Capacity, err = machineCapacity(ctx); err != nil {
 		return err
 	}
-	mopts.Logger, mopts.NoCPUQuota = log.WithName("cgroups"), place.noCPUQuota(s)
-	opts.Join = append(opts.Join, kubeletkit.WithAgent(func(agent *kubeletkit.Agent) (lifecycle.Component, error) {
-		mopts.Event = agent.Parts().Event
-		return cgroup.NewManager(cgroups, mopts)
-	}))
+	mopts.NoCPUQuota = place.noCPUQuota(s)
+	manager, err := cgroup.NewManager(cgroups, mopts)
+	if err != nil {
+		return err
+	}
+	opts.Join = append(opts.Join, manager)
 	return nil
 }
 

@@ -2,11 +2,9 @@ package main
 
 import (
 	"cmp"
-	"context"
 	"os"
 
 	"github.com/go-logr/logr"
-	v1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/rest"
 
 	"github.com/kubeletkit/kubeletkit"
@@ -24,10 +22,9 @@ type member struct {
 	metrics     *metrics
 }
 
-// newMember returns the membership that the settings describe, with the devices of the node, if there are any, and
-// further ready checks and conditions of the node. It makes no connection.
-func newMember(s *config.Settings, m *metrics, devs *nodeDevices, checks []func() error,
-	conditions func(context.Context) []v1.NodeCondition, log logr.Logger) (*member, error) {
+// newMember returns the membership that the settings describe, with the devices of the node, if there are any. It makes
+// no connection.
+func newMember(s *config.Settings, m *metrics, devs *nodeDevices, log logr.Logger) (*member, error) {
 	if s.Kubeconfig == "" {
 		return nil, nil
 	}
@@ -48,8 +45,6 @@ func newMember(s *config.Settings, m *metrics, devs *nodeDevices, checks []func(
 	if err != nil {
 		return nil, err
 	}
-	nopts.ReadyChecks = append(nopts.ReadyChecks, checks...)
-	nopts.Conditions = append(nopts.Conditions, conditions)
 	nopts.Available, nopts.HeartbeatFailed = creds.Available, creds.CloseConnections
 	nconfig := cluster.Config{
 		NodeName: name, REST: restConfig(s, m, creds.Config()), Budgets: budgets(s), Node: nopts,

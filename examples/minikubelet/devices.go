@@ -8,33 +8,26 @@ import (
 	"slices"
 	"time"
 
-	"github.com/go-logr/logr"
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kubeletkit/kubeletkit"
 	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/config"
-	"github.com/kubeletkit/kubeletkit/lifecycle"
 	"github.com/kubeletkit/kubeletkit/node/devices"
 	"github.com/kubeletkit/kubeletkit/node/devices/plugin"
 	"github.com/kubeletkit/kubeletkit/node/placement/numa"
 	"github.com/kubeletkit/kubeletkit/node/placement/topology"
 	"github.com/kubeletkit/kubeletkit/node/plugins"
 	"github.com/kubeletkit/kubeletkit/node/podresources"
-	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/server"
 )
 
-// nodeDevices gives pods the devices of device plugins. agent and joins are set by join. It is nil with the embedded
-// runtime, which has no devices.
+// nodeDevices gives pods the devices of device plugins. It is nil with the embedded runtime, which has no devices.
 type nodeDevices struct {
 	*devices.Manager
 	plugins *plugin.Server
-	agent   *kubeletkit.Agent
-	joins   *member
 }
 
-func newDevices(s *config.Settings, m *metrics, log logr.Logger) (d *nodeDevices, err error) {
+func newDevices(s *config.Settings, m *metrics) (d *nodeDevices, err error) {
 	if s.Embedded {
 		return nil, nil
 	}
@@ -49,24 +42,13 @@ func newDevices(s *config.Settings, m *metrics, log logr.Logger) (d *nodeDevices
 	}
 	d.Manager, err = devices.New(filepath.Join(dir, devices.CheckpointName), devices.Options{
 		FailWithoutProvider: s.FailWithoutDevicePlugin, Nodes: nodes,
-		Resync:        func(pod types.UID) { _ = d.agent.Sync(pod) }, // one that the agent does not run needs no sync
-		StatusChanged: func(pod types.UID) { d.agent.Parts().PodSyncer.RefreshStatus(pod) },
-		NodeChanged: func() {
-			if d.joins != nil {
-				d.joins.Update()
-			}
-		},
-		Event:     func(e runtime.Event) { d.agent.Parts().Event(e) },
-		Gone:      func(pod types.UID) bool { return d.agent.Synced() && d.agent.Parts().Gone(pod) },
 		Allocated: func(name v1.ResourceName, took time.Duration) { m.resources.PluginAllocated(string(name), took) },
-		Logger:    log.WithName("devices"),
 	})
 	if err != nil {
 		return nil, err
 	}
 	d.plugins, err = plugin.New(dir, d.Manager,
-		plugin.Options{Registered: func(name v1.ResourceName) { m.resources.PluginRegistered(string(name)) },
-			Logger: log.WithName("devices")})
+		plugin.Options{Registered: func(name v1.ResourceName) { m.resources.PluginRegistered(string(name)) }})
 	return d, err
 }
 
@@ -82,24 +64,11 @@ func nodesOf(s *config.Settings) (nodes numa.Nodes, err error) {
 	return nodes, err
 }
 
-// place has the devices placed near the memory of containers, if the settings place containers.
-func (d *nodeDevices) place(p *placement) {
-	if d != nil && p.policy != nil {
-		p.providers = append(p.providers, d.Manager)
+// join adds the devices to the options of the agent. They come after what refuses pods for other reasons.
+func (d *nodeDevices) join(opts *kubeletkit.Options) {
+	if d != nil {
+		opts.Join = append(opts.Join, d.Manager, d.plugins)
 	}
-}
-
-// join adds the manager to the options of the agent, whose membership of a cluster may be nil. It comes after what
-// refuses pods for other reasons.
-func (d *nodeDevices) join(opts *kubeletkit.Options, joins *member) {
-	if d == nil {
-		return
-	}
-	d.joins = joins
-	opts.Join = append(opts.Join, kubeletkit.WithAgent(func(agent *kubeletkit.Agent) (lifecycle.Component, error) {
-		d.agent = agent
-		return d.Manager, agent.Add("device plugins", d.plugins.Run)
-	}))
 }
 
 // healthChecks returns kubelet's check of device plugins.

@@ -3,12 +3,10 @@ package main
 import (
 	"github.com/go-logr/logr"
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
 	"github.com/kubeletkit/kubeletkit"
 	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/config"
-	"github.com/kubeletkit/kubeletkit/lifecycle"
 	"github.com/kubeletkit/kubeletkit/node/dra"
 	draplugin "github.com/kubeletkit/kubeletkit/node/dra/plugin"
 	"github.com/kubeletkit/kubeletkit/node/plugins"
@@ -19,38 +17,31 @@ import (
 // runtime has no devices.
 func preparesClaims(s *config.Settings) bool { return s.Kubeconfig != "" && !s.Embedded }
 
-// dynamicResources prepares the resource claims of pods by drivers that are plugins. Both fields are nil before the
-// agent is made, and if no claims are prepared.
+// dynamicResources prepares the resource claims of pods by drivers that are plugins. Both fields are nil if no claims
+// are prepared.
 type dynamicResources struct {
 	manager *dra.Manager
 	drivers *draplugin.Drivers
 }
 
-// join adds the component that prepares claims, and its drivers.
-func (d *dynamicResources) join(opts *kubeletkit.Options, s *config.Settings, joins *member,
-	m *metrics, log logr.Logger) {
+// newDynamicResources adds the component that prepares claims, and makes its drivers.
+func newDynamicResources(opts *kubeletkit.Options, s *config.Settings, joins *member, m *metrics,
+	log logr.Logger) (d dynamicResources, err error) {
 	if !preparesClaims(s) {
-		return
+		return d, nil
 	}
-	log = log.WithName("dra")
-	opts.Join = append(opts.Join, kubeletkit.WithAgent(func(agent *kubeletkit.Agent) (lifecycle.Component, error) {
-		parts, claims := agent.Parts, joins.ResourceClaims()
-		manager, err := dra.New(s.RootDir, claims, dra.Options{
-			Slices:  claims,
-			Gone:    func(pod types.UID) bool { return agent.Synced() && parts().Gone(pod) },
-			Changed: func(pod types.UID) { parts().PodSyncer.RefreshStatus(pod) },
-			Event:   parts().Event, Operation: m.claims.Operation, InUse: m.claims.InUse, Logger: log,
-		})
-		if err != nil {
-			return nil, err
-		}
-		d.manager = manager
-		d.drivers, err = draplugin.New(manager, draplugin.Options{Call: m.claims.Call, Logger: log})
-		return manager, err
-	}))
+	claims := joins.ResourceClaims()
+	d.manager, err = dra.New(s.RootDir, claims,
+		dra.Options{Slices: claims, Operation: m.claims.Operation, InUse: m.claims.InUse})
+	if err != nil {
+		return d, err
+	}
+	opts.Join = append(opts.Join, d.manager)
+	d.drivers, err = draplugin.New(d.manager, draplugin.Options{Call: m.claims.Call, Logger: log.WithName("dra")})
+	return d, err
 }
 
-// handle adds the handler of drivers that are plugins, after the agent was made.
+// handle adds the handler of drivers that are plugins.
 func (d *dynamicResources) handle(handlers map[string]plugins.Handler) {
 	if d.drivers != nil {
 		handlers[plugins.TypeDRA] = d.drivers

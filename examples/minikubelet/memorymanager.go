@@ -39,7 +39,6 @@ func (p *placement) addMemory(ctx context.Context, s *config.Settings, rt lister
 	if err != nil {
 		return err
 	}
-	p.providers = append(p.providers, p.memory)
 	return p.restore(ctx, s, rt, p.memory, memoryState(), s.ResetMemoryState)
 }
 

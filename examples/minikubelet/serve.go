@@ -42,12 +42,11 @@ func serve(ctx, signals context.Context, s *config.Settings, log logr.Logger,
 	if err != nil {
 		return left, err
 	}
-	graceful, evicts := newGracefulShutdown(s), &evictions{}
-	devs, err := newDevices(s, m, log)
+	devs, err := newDevices(s, m)
 	if err != nil {
 		return left, err
 	}
-	joins, err := newMember(s, m, devs, graceful.checks(), evicts.conditions, log)
+	joins, err := newMember(s, m, devs, log)
 	if err != nil {
 		return left, err
 	}
@@ -68,37 +67,42 @@ func serve(ctx, signals context.Context, s *config.Settings, log logr.Logger,
 	if err != nil {
 		return left, err
 	}
-	killed, err := addMemory(&opts, s, cgroups, log)
+	killed, err := addMemory(&opts, s, cgroups)
 	if err != nil {
 		return left, err
 	}
-	graceful.configure(&opts, s, joins, m, log)
+	if err := addShutdown(&opts, s, m); err != nil {
+		return left, err
+	}
 	if joins != nil {
 		if err := joins.Configure(&opts); err != nil {
 			return left, err
 		}
 	}
-	if err := addUsers(&opts, s, rt, joins, log); err != nil {
+	if err := addUsers(&opts, s, rt, joins); err != nil {
 		return left, err
 	}
 	place, err := newPlacement(ctx, s, rt, m, log)
 	if err != nil {
 		return left, err
 	}
-	if err := joinCgroups(ctx, &opts, s, cgroups, place, log); err != nil {
+	if err := joinCgroups(ctx, &opts, s, cgroups, place); err != nil {
 		return left, err
 	}
-	if err := evicts.join(&opts, s, rt, cgroups, joins, m, log); err != nil {
+	if err := addEvictions(&opts, s, rt, cgroups, m, log); err != nil {
 		return left, err
 	}
-	var claims dynamicResources
-	claims.join(&opts, s, joins, m, log)
+	claims, err := newDynamicResources(&opts, s, joins, m, log)
+	if err != nil {
+		return left, err
+	}
 	if err := addProviders(&opts, s, joins, m, log); err != nil {
 		return left, err
 	}
-	devs.place(place)
-	place.join(&opts)
-	devs.join(&opts, joins)
+	if err := place.join(&opts); err != nil {
+		return left, err
+	}
+	devs.join(&opts)
 	if !s.PodLevelResources() {
 		withoutPodLevelResources(&opts)
 	}

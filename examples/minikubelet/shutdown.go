@@ -8,66 +8,27 @@ import (
 	"syscall"
 
 	"github.com/go-logr/logr"
-	v1 "k8s.io/api/core/v1"
 
 	"github.com/kubeletkit/kubeletkit"
 	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/config"
-	"github.com/kubeletkit/kubeletkit/lifecycle"
 	"github.com/kubeletkit/kubeletkit/node/shutdown"
 	"github.com/kubeletkit/kubeletkit/node/shutdown/logind"
 )
 
-// gracefulShutdown has the machine wait until the pods have ended. It is nil if the settings do not ask for it.
-type gracefulShutdown struct {
-	periods shutdown.Periods
-	manager *shutdown.Manager // set by kubeletkit.New
-	joins   *member           // set before the agent runs
-}
-
-func newGracefulShutdown(s *config.Settings) *gracefulShutdown {
+// addShutdown has the machine wait until the pods have ended, if the settings ask for it. It comes before the checks of
+// a cluster: a pod that is refused evicts no others.
+func addShutdown(opts *kubeletkit.Options, s *config.Settings, m *metrics) error {
 	periods := s.ShutdownPeriods()
 	if len(periods) == 0 || s.RunOnce {
 		return nil
 	}
-	return &gracefulShutdown{periods: periods}
-}
-
-// changed has a node of a cluster report at once that it is not ready, or ready again.
-func (g *gracefulShutdown) changed() {
-	if g.joins != nil {
-		g.joins.Update()
+	manager, err := shutdown.New(periods, logind.New(logind.Options{Who: "minikubelet"}),
+		shutdown.Options{StateDir: s.ShutdownStateDir(), Metrics: m.shutdown})
+	if err != nil {
+		return err
 	}
-}
-
-// configure makes it a component of the agent. It comes before the checks of a cluster: a pod that is
-// refused evicts no others. The membership of a cluster may be nil.
-func (g *gracefulShutdown) configure(opts *kubeletkit.Options, s *config.Settings, joins *member,
-	m *metrics, log logr.Logger) {
-	if g == nil {
-		return
-	}
-	g.joins = joins
-	opts.Join = append(opts.Join, kubeletkit.WithAgent(func(agent *kubeletkit.Agent) (lifecycle.Component, error) {
-		end := func(ctx context.Context, p shutdown.Periods) ([]*v1.Pod, error) { return agent.EndPods(ctx, p) }
-		agent.AddReadyCheck("shutdown", g.shuttingDown)
-		var err error
-		g.manager, err = shutdown.New(g.periods, logind.New(logind.Options{Who: "minikubelet"}), end, shutdown.Options{
-			StateDir: s.ShutdownStateDir(), Changed: g.changed, Metrics: m.shutdown, Logger: log.WithName("shutdown"),
-			Event: agent.Parts().Event,
-		})
-		return g.manager, err
-	}))
-}
-
-// shuttingDown returns an error while the machine shuts down.
-func (g *gracefulShutdown) shuttingDown() error { return g.manager.ShuttingDown() }
-
-// checks returns the ready checks of the node.
-func (g *gracefulShutdown) checks() []func() error {
-	if g == nil {
-		return nil
-	}
-	return []func() error{g.shuttingDown}
+	opts.Join = append(opts.Join, manager)
+	return nil
 }
 
 // The causes of the end of a context of signals.

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/kubeletkit/kubeletkit"
 	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/client"
 	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/config"
 )
@@ -170,13 +171,14 @@ func TestGracefulShutdownWithoutLogind(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, "30s", effective["shutdownGracePeriod"])
 	assert.Empty(t, s.Warnings)
-	g := newGracefulShutdown(s)
-	assert.Len(t, g.checks(), 1)
+	var opts kubeletkit.Options
+	require.NoError(t, addShutdown(&opts, s, &metrics{}))
+	assert.Len(t, opts.Join, 1)
+	opts.Join = nil
 	s.ShutdownGracePeriod.Duration = 0
 	s.ShutdownGracePeriodCriticalPods.Duration = 0
-	g = newGracefulShutdown(s)
-	assert.Nil(t, g)
-	assert.Empty(t, g.checks())
+	require.NoError(t, addShutdown(&opts, s, &metrics{}))
+	assert.Empty(t, opts.Join)
 }
 
 func TestSignals(t *testing.T) {

@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -18,9 +19,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/kubeletkit/kubeletkit"
 	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/check"
 	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/config"
 	"github.com/kubeletkit/kubeletkit/lifecycle"
+	"github.com/kubeletkit/kubeletkit/lifecycle/fake"
 	prommetrics "github.com/kubeletkit/kubeletkit/metrics/prometheus"
 	"github.com/kubeletkit/kubeletkit/node/placement/cpus"
 	"github.com/kubeletkit/kubeletkit/node/placement/memory"
@@ -94,9 +97,14 @@ func wholePod(uid types.UID) *v1.Pod {
 // admitted admits the pod as the agent does.
 func admitted(t *testing.T, p *placement, pod *v1.Pod) error {
 	t.Helper()
-	m, err := topology.New(p.providers, topology.Options{Policy: p.policy})
-	require.NoError(t, err)
-	_, err = m.Admit(lifecycle.AdmitRequest{Pod: pod})
+	var opts kubeletkit.Options
+	require.NoError(t, p.join(&opts))
+	node := fake.NewNode()
+	node.SetComponents(opts.Join...)
+	i := slices.IndexFunc(opts.Join, func(c lifecycle.Component) bool { _, ok := c.(*topology.Manager); return ok })
+	m := opts.Join[i].(*topology.Manager)
+	require.NoError(t, m.Join(node))
+	_, err := m.Admit(lifecycle.AdmitRequest{Pod: pod})
 	return err
 }
 

@@ -8,12 +8,10 @@ import (
 
 	"github.com/go-logr/logr"
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/cpuset"
 
 	"github.com/kubeletkit/kubeletkit"
 	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/config"
-	"github.com/kubeletkit/kubeletkit/lifecycle"
 	"github.com/kubeletkit/kubeletkit/node/placement/cpus"
 	"github.com/kubeletkit/kubeletkit/node/placement/memory"
 	"github.com/kubeletkit/kubeletkit/node/placement/numa"
@@ -22,17 +20,15 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
-// placement places containers on CPUs and memory nodes. The agent is set by join.
+// placement places containers on CPUs and memory nodes.
 type placement struct {
-	policy    topology.Policy
-	scope     topology.Scope
-	cpus      *cpus.Manager   // nil: no container has exclusive CPUs
-	memory    *memory.Manager // nil: no container has memory of chosen nodes
-	providers []topology.Provider
+	policy topology.Policy // nil: the policy none
+	scope  topology.Scope
+	cpus   *cpus.Manager   // nil: no container has exclusive CPUs
+	memory *memory.Manager // nil: no container has memory of chosen nodes
 	// leaves means that cpus only keeps containers off the CPUs that an earlier policy static has given.
 	leaves  bool
 	states  []stateFile
-	agent   *kubeletkit.Agent
 	metrics *metrics
 	log     logr.Logger
 }
@@ -131,14 +127,10 @@ func (p *placement) addCPUs(ctx context.Context, s *config.Settings, host fs.FS,
 	copts.Aligned = func(b cpus.Boundary, err error) { p.metrics.resources.Aligned("container", string(b), err) }
 	copts.Leave, copts.Reset, copts.ResetHint = p.leaves, false, "the flag is "+resetCPUsFlag
 	copts.Online = func() (cpuset.CPUSet, error) { return numa.Online(host) }
-	noDir := hasNoDir(s)
-	copts.Gone = func(uid types.UID) bool {
-		return noDir(uid) || p.agent != nil && p.agent.Synced() && p.agent.Parts().Gone(uid)
-	}
+	copts.Gone = hasNoDir(s)
 	if p.cpus, err = cpus.New(machine, filepath.Join(s.RootDir, cpus.CheckpointName), rt, copts); err != nil {
 		return err
 	}
-	p.providers = append(p.providers, p.cpus)
 	if p.leaves {
 		return p.cpus.Restore()
 	}
@@ -157,9 +149,9 @@ func (p *placement) noCPUQuota(s *config.Settings) func(pod *v1.Pod) bool {
 }
 
 // join adds the components to the options of the agent. They come after all that refuses pods for other reasons.
-func (p *placement) join(opts *kubeletkit.Options) {
-	if len(p.providers) == 0 {
-		return
+func (p *placement) join(opts *kubeletkit.Options) error {
+	if p.policy == nil && p.cpus == nil && p.memory == nil {
+		return nil
 	}
 	if p.cpus != nil {
 		opts.Join = append(opts.Join, p.cpus)
@@ -167,16 +159,17 @@ func (p *placement) join(opts *kubeletkit.Options) {
 	if p.memory != nil {
 		opts.Join = append(opts.Join, p.memory)
 	}
-	opts.Join = append(opts.Join, kubeletkit.WithAgent(func(agent *kubeletkit.Agent) (lifecycle.Component, error) {
-		p.agent = agent
-		return topology.New(p.providers, topology.Options{
-			Policy: p.policy, Scope: p.scope, Logger: p.log, Admitted: p.metrics.resources.TopologyAdmitted,
-			Aligned: func(scope topology.Scope,
-				err error) {
-				p.metrics.resources.Aligned(string(scope), "numa_node", err)
-			},
-		})
-	}))
+	manager, err := topology.New(topology.Options{
+		Policy: p.policy, Scope: p.scope, Admitted: p.metrics.resources.TopologyAdmitted,
+		Aligned: func(scope topology.Scope, err error) {
+			p.metrics.resources.Aligned(string(scope), "numa_node", err)
+		},
+	})
+	if err != nil {
+		return err
+	}
+	opts.Join = append(opts.Join, manager)
+	return nil
 }
 
 // sources report what the components hold to the API of pod resources.

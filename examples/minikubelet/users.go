@@ -3,8 +3,6 @@ package main
 import (
 	"path/filepath"
 
-	"github.com/go-logr/logr"
-
 	"github.com/kubeletkit/kubeletkit"
 	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/config"
 	"github.com/kubeletkit/kubeletkit/node/users"
@@ -12,10 +10,10 @@ import (
 )
 
 // addUsers adds the component that gives pods with hostUsers: false users of their own.
-func addUsers(opts *kubeletkit.Options, s *config.Settings, rt *cri.Runtime, m *member, log logr.Logger) error {
+func addUsers(opts *kubeletkit.Options, s *config.Settings, rt *cri.Runtime, m *member) error {
 	uopts := users.Options{
 		IDsPerPod: s.IDsPerPod(), Pool: users.KubeletIDs, MaxPods: int(s.MaxPods),
-		Features: rt.Features, Logger: log.WithName("users"),
+		Features: rt.Features,
 	}
 	if m != nil {
 		uopts.RuntimeHandler = m.RuntimeHandler

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/kubeletkit/kubeletkit/lifecycle"
+	nodefake "github.com/kubeletkit/kubeletkit/lifecycle/fake"
 )
 
 // If another program removes the cgroup of a pod and those above it, all are made again, with their limits.
@@ -95,8 +96,9 @@ func readOnly(t *testing.T, all bool) {
 	} else {
 		pods, err := New(Options{Root: "/kubeletkit-read-only"})
 		require.NoError(t, err)
-		m, err := NewManager(pods, ManagerOptions{Logger: log})
+		m, err := NewManager(pods, ManagerOptions{})
 		require.NoError(t, err)
+		require.NoError(t, m.Join(&nodefake.Node{Log: log}))
 		for range 3 {
 			assert.Zero(t, prepare(t, m, pod, nil))
 			_, err = m.Admit(lifecycle.AdmitRequest{Pod: pod})

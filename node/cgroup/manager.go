@@ -13,9 +13,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/kubeletkit/kubeletkit/internal/logging"
 	"github.com/kubeletkit/kubeletkit/lifecycle"
-	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/runtime/podspec"
 )
 
@@ -63,11 +61,6 @@ type ManagerOptions struct {
 	// nothing.
 	KubeletCgroup, SystemCgroup string
 
-	// Event receives what concerns the node, with the reasons of kubelet. nil: events are dropped.
-	Event runtime.EventFunc
-	// Logger receives what does not work, once for each cause. Default: that of package slog.
-	Logger logr.Logger
-
 	tree tree // of tests
 }
 
@@ -81,6 +74,7 @@ type Manager struct {
 	pods *Pods
 	opts ManagerOptions
 	tree tree
+	node lifecycle.Node
 	log  logr.Logger
 	once causes
 	// wake signals that the requests of all pods, or the cgroups above them, have changed.
@@ -94,8 +88,8 @@ type Manager struct {
 	// qos is what was written to the cgroups of classes; the zero value after they were made.
 	qos QOSResources
 
-	// node serializes the changes of the cgroups above those of pods.
-	node      sync.Mutex
+	// above serializes the changes of the cgroups above those of pods.
+	above     sync.Mutex
 	nodeReady string // the cgroup of all pods that was made; "" before
 }
 
@@ -109,7 +103,6 @@ type written struct {
 // NewManager returns a Manager of the pods' cgroups. It reads and changes nothing. The error names the options that are
 // wrong.
 func NewManager(pods *Pods, opts ManagerOptions) (*Manager, error) {
-	opts.Logger = logging.OrDefault(opts.Logger)
 	var errs []error
 	if pods == nil {
 		errs = append(errs, errors.New("cgroup: the cgroups of pods are required"))
@@ -148,8 +141,14 @@ func NewManager(pods *Pods, opts ManagerOptions) (*Manager, error) {
 	if t == nil {
 		t = kernelTree(pods.mount)
 	}
-	return &Manager{pods: pods, opts: opts, tree: t, log: opts.Logger, wake: make(chan struct{}, 1),
-		written: map[types.UID]written{}}, nil
+	m := &Manager{pods: pods, opts: opts, tree: t, wake: make(chan struct{}, 1), written: map[types.UID]written{}}
+	return m, m.Join(lifecycle.NopNode{})
+}
+
+// Join implements [lifecycle.Joiner]. The node gets kubelet's events about it.
+func (m *Manager) Join(node lifecycle.Node) error {
+	m.node, m.log = node, node.Logger()
+	return nil
 }
 
 // Name implements [lifecycle.Component].

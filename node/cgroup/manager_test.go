@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kubeletkit/kubeletkit/lifecycle"
+	nodefake "github.com/kubeletkit/kubeletkit/lifecycle/fake"
 	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/runtime/podspec"
 )
@@ -270,7 +271,7 @@ func TestAStartTakesNothing(t *testing.T) {
 func TestEnforcement(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFakeTree()
-		var events []runtime.Event
+		node := nodefake.NewNode()
 		m := newTestManager(t, f, ManagerOptions{
 			Capacity: v1.ResourceList{v1.ResourceCPU: resource.MustParse("2"),
 				v1.ResourceMemory: resource.MustParse("8Gi"), PIDs: resource.MustParse("1000")},
@@ -281,8 +282,8 @@ func TestEnforcement(t *testing.T) {
 			Enforce:              []Enforcement{EnforcePods, EnforceSystemReserved, EnforceKubeReservedCompressible},
 			SystemReservedCgroup: "/system", KubeReservedCgroup: "/kube",
 			KubeletCgroup: "/agent", SystemCgroup: "/rest",
-			Event: func(e runtime.Event) { events = append(events, e) },
 		})
+		require.NoError(t, m.Join(node))
 		f.cgroups["/kube"] = Resources{}
 		stop := run(t, m)
 		defer stop()
@@ -290,7 +291,7 @@ func TestEnforcement(t *testing.T) {
 		synctest.Wait()
 		assert.Equal(t, Resources{CPUShares: 1024, MemoryMax: 5 << 30, PidsMax: 900}, f.get("/kubepods"))
 		assert.Equal(t, Resources{CPUShares: 512}, f.get("/kube"))
-		require.Len(t, events, 3, "of the system, of which the cgroup is missing, once")
+		require.Len(t, node.Events(), 3, "of the system, of which the cgroup is missing, once")
 		f.mu.Lock()
 		f.cgroups["/system"] = Resources{}
 		assert.Equal(t, []string{"self /agent", "root /rest", "self /agent", "root /rest", "self /agent", "root /rest"},
@@ -299,9 +300,9 @@ func TestEnforcement(t *testing.T) {
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		assert.Equal(t, Resources{CPUShares: 512, MemoryMax: 1 << 30, PidsMax: 100}, f.get("/system"))
-		require.Len(t, events, 4)
+		require.Len(t, node.Events(), 4)
 		assert.Equal(t, runtime.Event{Type: "Normal", Reason: "NodeAllocatableEnforced",
-			Message: "Updated limits on system reserved cgroup /system"}, events[3])
+			Message: "Updated limits on system reserved cgroup /system"}, node.Events()[3])
 	})
 }
 
@@ -530,18 +531,18 @@ func TestRequirements(t *testing.T) {
 // What does not work is said once for each cause, pods go on, and it is tried again.
 func TestFailures(t *testing.T) {
 	f := newFakeTree()
-	var lines, events int
-	m := newTestManager(t, f, ManagerOptions{
-		Logger: funcr.New(func(_, _ string) { lines++ }, funcr.Options{}), Event: func(runtime.Event) { events++ },
-	})
+	var lines int
+	node := &nodefake.Node{Log: funcr.New(func(_, _ string) { lines++ }, funcr.Options{})}
+	m := newTestManager(t, f, ManagerOptions{})
+	require.NoError(t, m.Join(node))
 	for _, uid := range []string{"a", "b", "c"} {
 		f.fails["/kubepods/burstable/pod"+uid] = syscall.EROFS
 		assert.Equal(t, retryAfter, prepare(t, m, burstable(uid, "100m", "1Gi"), nil).RetryAfter)
 	}
-	assert.Equal(t, []int{1, 1}, []int{lines, events})
+	assert.Equal(t, []int{1, 1}, []int{lines, len(node.Events())})
 	f.fails["/kubepods/burstable/poda"] = syscall.EAGAIN // the limit of processes of the agent's own cgroup
 	prepare(t, m, burstable("a", "100m", "1Gi"), nil)
-	assert.Equal(t, []int{2, 2}, []int{lines, events}, "another cause")
+	assert.Equal(t, []int{2, 2}, []int{lines, len(node.Events())}, "another cause")
 
 	own := burstable("b", "100m", "1Gi")
 	own.Spec.Resources = &v1.ResourceRequirements{Limits: v1.ResourceList{v1.ResourceMemory: resource.MustParse("2Gi")}}
@@ -561,7 +562,8 @@ func TestWithoutPermission(t *testing.T) {
 		f := newFakeTree()
 		f.problem = syscall.EPERM
 		var lines int
-		m := newTestManager(t, f, ManagerOptions{Logger: funcr.New(func(_, _ string) { lines++ }, funcr.Options{})})
+		m := newTestManager(t, f, ManagerOptions{})
+		require.NoError(t, m.Join(&nodefake.Node{Log: funcr.New(func(_, _ string) { lines++ }, funcr.Options{})}))
 		stop := run(t, m)
 		defer stop()
 		pod := burstable("a", "100m", "1Gi")

@@ -133,14 +133,14 @@ func (m *Manager) do(list []duty) (again []duty) {
 			m.log.Error(err, "Not all cgroups of the node could be set up; it is tried again each minute",
 				"what", d.name)
 			if d.event != "" {
-				m.opts.Event.Emit(runtime.Event{Type: v1.EventTypeWarning, Reason: reasonNotEnforced,
+				m.node.Event(runtime.Event{Type: v1.EventTypeWarning, Reason: reasonNotEnforced,
 					Message: "Failed to enforce " + d.name + ": " + err.Error()})
 			}
 		}
 		if err == nil {
 			m.once.forget(d.name)
 			if d.event != "" {
-				m.opts.Event.Emit(runtime.Event{Type: v1.EventTypeNormal, Reason: reasonEnforced, Message: d.event})
+				m.node.Event(runtime.Event{Type: v1.EventTypeNormal, Reason: reasonEnforced, Message: d.event})
 			}
 		}
 		if err != nil || d.always {
@@ -170,8 +170,8 @@ func (m *Manager) nodeResources(driver Driver) Resources {
 func (m *Manager) makeNode() error {
 	driver := m.pods.current()
 	all := m.pods.above(driver, "")
-	m.node.Lock()
-	defer m.node.Unlock()
+	m.above.Lock()
+	defer m.above.Unlock()
 	if m.nodeReady == all {
 		return nil
 	}
@@ -202,9 +202,9 @@ func (m *Manager) makeNode() error {
 
 // lost means that a cgroup was removed by somebody else: those above it are made again.
 func (m *Manager) lost() {
-	m.node.Lock()
+	m.above.Lock()
 	m.nodeReady = ""
-	m.node.Unlock()
+	m.above.Unlock()
 }
 
 // limitPods sets the limits of all pods together.
@@ -240,8 +240,8 @@ func (m *Manager) updateQoS() error {
 	m.mu.Lock()
 	want, before := QOS(m.sum, policy, m.tree.pageSizes()), m.qos
 	m.mu.Unlock()
-	m.node.Lock()
-	defer m.node.Unlock()
+	m.above.Lock()
+	defer m.above.Unlock()
 	for i, list := range [][2]*Resources{{&want.Guaranteed, &before.Guaranteed}, {&want.Burstable, &before.Burstable},
 		{&want.BestEffort, &before.BestEffort}} {
 		if list[0].Equal(*list[1]) {

@@ -114,7 +114,7 @@ func (m *Manager) Prepare(_ context.Context, req lifecycle.PrepareRequest) (life
 	if m.once.first("pod", err) {
 		m.log.Error(err, "The cgroup of a pod cannot be made or changed; further pods with this problem are not logged",
 			"pod", runtime.RefOf(pod), "cgroup", w.cgroup)
-		m.opts.Event.Emit(runtime.Event{Pod: runtime.RefOf(pod), Type: v1.EventTypeWarning,
+		m.node.Event(runtime.Event{Pod: runtime.RefOf(pod), Type: v1.EventTypeWarning,
 			Reason: "FailedCreatePodContainer", Message: "unable to ensure pod container exists: " + err.Error(),
 			Logged: true})
 	}

@@ -23,6 +23,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kubeletkit/kubeletkit/lifecycle"
+	nodefake "github.com/kubeletkit/kubeletkit/lifecycle/fake"
 	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/runtime/podspec"
 )
@@ -54,9 +55,10 @@ func onRealCgroups(t *testing.T, opts ManagerOptions, f func(t *testing.T, r *re
 			root := fmt.Sprintf("/kubeletkit%dt%d", os.Getpid(), i)
 			pods, err := New(Options{Root: root, DefaultDriver: driver})
 			require.NoError(t, err)
-			opts.Logger = funcr.New(func(prefix, args string) { t.Log(prefix, args) }, funcr.Options{})
 			m, err := NewManager(pods, opts)
 			require.NoError(t, err)
+			require.NoError(t, m.Join(&nodefake.Node{
+				Log: funcr.New(func(prefix, args string) { t.Log(prefix, args) }, funcr.Options{})}))
 			r := &real{kernel: m.tree.(*kernel), m: m, pods: pods}
 			if err := r.usable(driver); err != nil {
 				t.Skip(err)
@@ -176,7 +178,7 @@ func TestRealCgroups(t *testing.T) {
 		assert.Equal(t, []string{r.weight(204), "20000", "1073741824", "100"}, r.limits(t, at))
 
 		// Another agent takes over, and takes a limit away.
-		next, err := NewManager(r.pods, ManagerOptions{Logger: r.m.opts.Logger})
+		next, err := NewManager(r.pods, ManagerOptions{})
 		require.NoError(t, err)
 		delete(pod.Spec.Containers[0].Resources.Limits, v1.ResourceMemory)
 		assert.Equal(t, lifecycle.PrepareResponse{Changed: true}, prepare(t, next, pod, nil))

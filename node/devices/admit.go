@@ -50,9 +50,6 @@ func (m *Manager) Refused(pod *v1.Pod) {
 
 // releaseGone releases the devices of pods in the checkpoint, which is read, that have ended while no agent ran.
 func (m *Manager) releaseGone() {
-	if m.opts.Gone == nil {
-		return
-	}
 	m.mu.Lock()
 	var restored []types.UID
 	if m.restored > 0 {
@@ -64,7 +61,7 @@ func (m *Manager) releaseGone() {
 		m.restored = len(restored)
 	}
 	m.mu.Unlock()
-	restored = slices.DeleteFunc(restored, func(uid types.UID) bool { return !m.opts.Gone(uid) })
+	restored = slices.DeleteFunc(restored, func(uid types.UID) bool { return !m.node.Gone(uid) })
 	if len(restored) == 0 {
 		return
 	}

@@ -46,13 +46,13 @@ func (m *Manager) load() error {
 		switch wrong = errors.Is(err, kubelet.ErrChecksum); {
 		case wrong:
 			aside := m.path + ".damaged"
-			m.opts.Logger.Error(errors.Join(err, safefile.Write(aside, content)), "The checkpoint of the devices is "+
+			m.log.Error(errors.Join(err, safefile.Write(aside, content)), "The checkpoint of the devices is "+
 				"damaged, or from a later kubelet. Pods keep their devices, and their providers are asked again "+
 				"before containers are started",
 				"path", m.path, "copiedTo", aside)
 		case err != nil:
 			aside, renameErr := checkpoint.SetAside(m.path)
-			m.opts.Logger.Error(errors.Join(err, renameErr), "The checkpoint of the devices cannot be used. "+
+			m.log.Error(errors.Join(err, renameErr), "The checkpoint of the devices cannot be used. "+
 				"Containers that run keep their devices, and other pods may get the same ones: restart pods with devices",
 				"path", m.path, "keptAt", aside)
 		}
@@ -76,7 +76,7 @@ func (m *Manager) load() error {
 			continue
 		}
 		if err := m.restore(e, wrong); err != nil {
-			m.opts.Logger.Error(err, "An entry in the checkpoint of the devices cannot be used", "path", m.path,
+			m.log.Error(err, "An entry in the checkpoint of the devices cannot be used", "path", m.path,
 				"pod", e.PodUID, "container", e.ContainerName, "resource", e.ResourceName)
 		}
 	}

@@ -234,14 +234,14 @@ func TestNodeResources(t *testing.T) {
 		assert.Equal(t, [2]int64{3, 2}, r.counts())
 		assert.True(t, r.Manages(port))
 		assert.False(t, r.Manages("example.com/other"))
-		changes := r.nodeChanges
+		changes := r.node.StatusChanges()
 		p.Set(append(list("b", "a"), sick("c")...)...)
 		synctest.Wait()
-		assert.Equal(t, changes, r.nodeChanges)
+		assert.Equal(t, changes, r.node.StatusChanges())
 		p.Set(list("a", "b", "c", "a", "", "\xff")...)
 		synctest.Wait()
 		assert.Equal(t, [2]int64{3, 3}, r.counts())
-		assert.Equal(t, changes+1, r.nodeChanges)
+		assert.Equal(t, changes+1, r.node.StatusChanges())
 		assert.Contains(t, r.logged[len(r.logged)-1], `"count"=3`)
 
 		require.ErrorIs(t, stop(), context.Canceled)
@@ -290,13 +290,13 @@ func TestHealthInTheStatus(t *testing.T) {
 		assert.Equal(t, want(v1.ResourceHealthStatusHealthy, v1.ResourceHealthStatusHealthy), status())
 		p.Set(append(list("a"), sick("b")...)...)
 		synctest.Wait()
-		assert.Equal(t, []types.UID{pod.UID}, r.changed)
+		assert.Equal(t, []types.UID{pod.UID}, r.node.Refreshed())
 		assert.Equal(t, want(v1.ResourceHealthStatusHealthy, v1.ResourceHealthStatusUnhealthy), status())
 		require.NoError(t, r.prepare(pod), "a container may start again with a device that has become unhealthy, as "+
 			"with kubelet")
 		p.Set(list("b")...)
 		synctest.Wait()
-		assert.Len(t, r.changed, 2)
+		assert.Len(t, r.node.Refreshed(), 2)
 		assert.Equal(t, want(v1.ResourceHealthStatusUnknown, v1.ResourceHealthStatusHealthy), status())
 		_ = stop()
 		assert.Equal(t, want(v1.ResourceHealthStatusUnknown, v1.ResourceHealthStatusHealthy), status())
@@ -325,11 +325,11 @@ func TestRestart(t *testing.T) {
 		require.ErrorContains(t, r.prepare(pod),
 			`WaitingForDevices: container "main": waiting for the provider of example.com/port, which is not there since `)
 		require.ErrorContains(t, r.prepare(other), "waiting for the provider of example.com/port")
-		assert.Empty(t, r.resynced)
+		assert.Empty(t, r.node.Synced())
 		p.Set(append(sick("a"), list("b")...)...)
 		stop = r.serve(p)
 		defer func() { _ = stop() }()
-		assert.Equal(t, []types.UID{other.UID, pod.UID}, r.resynced)
+		assert.Equal(t, []types.UID{other.UID, pod.UID}, r.node.Synced())
 		require.EqualError(t, r.prepare(pod),
 			`WaitingForDevices: container "main": waiting for the device "a" of example.com/port: it is unhealthy`)
 		require.NoError(t, r.prepare(other))
@@ -493,7 +493,7 @@ func TestReclaim(t *testing.T) {
 		r.start(old)
 		_ = stop()
 
-		r.opts.Gone = func(uid types.UID) bool { return uid == old.UID }
+		r.node.SetGone(true, old.UID)
 		r.restart()
 		stop = r.serve(p)
 		defer func() { _ = stop() }()
@@ -617,16 +617,16 @@ func TestWaitForDevices(t *testing.T) {
 		require.NoError(t, r.admit(two))
 		waits(one, "no healthy devices present; cannot allocate unhealthy devices example.com/port")
 		waits(two, "no healthy devices present; cannot allocate unhealthy devices example.com/port")
-		r.resynced = nil
+		r.node.Reset()
 		p.Set(list("a")...)
 		synctest.Wait()
-		assert.Equal(t, []types.UID{one.UID, two.UID}, r.resynced)
+		assert.Equal(t, []types.UID{one.UID, two.UID}, r.node.Synced())
 		require.NoError(t, r.prepare(one))
 		waits(two, "requested number of devices unavailable for example.com/port. Requested: 1, Available: 0")
 		assert.Nil(t, r.Hints(two, &two.Spec.Containers[0])[port], "no preference: no policy refuses it")
-		r.resynced = nil
+		r.node.Reset()
 		r.end(one)
-		assert.Equal(t, []types.UID{two.UID}, r.resynced)
+		assert.Equal(t, []types.UID{two.UID}, r.node.Synced())
 		require.NoError(t, r.prepare(two))
 	})
 }

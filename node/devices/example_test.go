@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kubeletkit/kubeletkit/lifecycle"
+	"github.com/kubeletkit/kubeletkit/lifecycle/fake"
 	"github.com/kubeletkit/kubeletkit/node/devices"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
@@ -21,19 +22,26 @@ func Example() {
 	}
 	ports := devices.Fixed("example.com/modbus", map[string]runtime.ContainerEdits{"line-1": port("/dev/ttyUSB0"),
 		"line-2": port("/dev/ttyUSB1")})
-	known := make(chan struct{}, 1)
-	manager, err := devices.New("", devices.Options{Providers: []devices.Provider{ports}, NodeChanged: func() {
-		select {
-		case known <- struct{}{}:
-		default:
-		}
-	}})
+	manager, err := devices.New("", devices.Options{Providers: []devices.Provider{ports}})
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
 
-	// The agent calls these.
+	// The agent does the rest, with the manager in kubeletkit.Options.Join.
+	known := make(chan struct{}, 1)
+	node := &fake.Node{Do: func(method string) {
+		if method == "NodeStatusChanged" {
+			select {
+			case known <- struct{}{}:
+			default:
+			}
+		}
+	}}
+	if err := manager.Join(node); err != nil {
+		fmt.Println(err)
+		return
+	}
 	ctx, stop := context.WithCancel(context.Background())
 	done := make(chan error)
 	go func() { done <- manager.Run(ctx) }()

@@ -169,7 +169,7 @@ func TestManyLargeAnswers(t *testing.T) {
 		all = append(all, devices.Device{ID: fmt.Sprintf("%03d", i)})
 	}
 	bubble(t, all, func(t *testing.T, r *rig, p *fake.Provider, _ func() error) {
-		r.opts, r.path = devices.Options{Logger: r.opts.Logger}, ""
+		r.opts, r.path = devices.Options{}, ""
 		r.restart() // in memory: many writes of 16 MiB are slow
 		p.OnAllocate = func(context.Context, devices.Request) (runtime.ContainerEdits, error) {
 			return runtime.ContainerEdits{Env: []v1.EnvVar{{Name: "A", Value: strings.Repeat("x", 255<<10)}}}, nil
@@ -273,7 +273,7 @@ func TestTooFewDevicesAfterThePod(t *testing.T) {
 		require.NotErrorAs(t, err, new(*runtime.TerminalError))
 		p.Set(list("a", "b")...)
 		synctest.Wait()
-		assert.Equal(t, "[uid-pod]", fmt.Sprint(r.resynced))
+		assert.Equal(t, "[uid-pod]", fmt.Sprint(r.node.Synced()))
 		require.NoError(t, r.prepareWith(pod, in("main", runtime.ContainerExited)))
 	})
 }

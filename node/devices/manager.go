@@ -13,7 +13,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kubeletkit/kubeletkit/internal/flow"
-	"github.com/kubeletkit/kubeletkit/internal/logging"
 	"github.com/kubeletkit/kubeletkit/lifecycle"
 	"github.com/kubeletkit/kubeletkit/node/internal/checkpoint"
 	"github.com/kubeletkit/kubeletkit/node/placement/numa"
@@ -47,24 +46,9 @@ type Options struct {
 	// CallTimeout is the timeout of Prefer and Allocate. Default 2 minutes. That of PreStart is 30 s, as with kubelet.
 	CallTimeout time.Duration
 
-	// Resync has a pod synced that waits for devices, when they have changed or another pod has released some, such as
-	// kubeletkit.Agent.Sync. If nil, such a pod looks again each 10 s.
-	Resync func(pod types.UID)
-	// StatusChanged has the status of a pod generated again, because the health of its devices has changed.
-	StatusChanged func(pod types.UID)
-	// NodeChanged has the resources of the node reported again.
-	NodeChanged func()
-	// Gone reports whether a pod has ended, and will not run again, though this agent has not admitted it. It is called
-	// for pods of the checkpoint only, when pods are admitted; it must be false until all sources have delivered. If
-	// nil, the devices of such a pod are released by the steps Ended and Gone.
-	Gone func(pod types.UID) bool
-	// Event receives an event FailedPrepareDevices each time that a provider fails to make the devices of a pod ready.
-	Event runtime.EventFunc
 	// Allocated is called after each call Allocate of a provider, with its duration. It must not block. If nil, it is
 	// not called.
 	Allocated func(resource v1.ResourceName, d time.Duration)
-	// Logger is for problems that concern no single sync. Default: that of package slog.
-	Logger logr.Logger
 }
 
 // Manager gives devices to containers. It joins the life of pods, see package lifecycle. Make one with [New]. It is
@@ -72,6 +56,8 @@ type Options struct {
 type Manager struct {
 	path string
 	opts Options
+	node lifecycle.Node
+	log  logr.Logger
 
 	running sync.Once
 	file    *checkpoint.File
@@ -88,6 +74,7 @@ type Manager struct {
 }
 
 var (
+	_ lifecycle.Joiner          = (*Manager)(nil)
 	_ lifecycle.Admitter        = (*Manager)(nil)
 	_ lifecycle.RefusalHandler  = (*Manager)(nil)
 	_ lifecycle.Preparer        = (*Manager)(nil)
@@ -104,7 +91,6 @@ var ErrReplaced = errors.New("another provider of the resource has taken its pla
 // New returns a manager of devices, which keeps the devices of pods in the file at path; "" keeps nothing, so that pods
 // have other devices after a restart of the agent. It reads nothing. Its error names the options that are wrong.
 func New(path string, opts Options) (*Manager, error) {
-	opts.Logger = logging.OrDefault(opts.Logger)
 	var errs []error
 	names := map[string]bool{}
 	for i, p := range opts.Providers {
@@ -130,7 +116,15 @@ func New(path string, opts Options) (*Manager, error) {
 	for _, p := range opts.Providers {
 		m.pool(p.Resource()) // pods that come before Run wait for it
 	}
-	return m, nil
+	return m, m.Join(lifecycle.NopNode{})
+}
+
+// Join implements [lifecycle.Joiner]. The node syncs pods that wait for devices when these have changed or another pod
+// has released some, refreshes the statuses of pods whose devices have changed their health, and says which pods of the
+// checkpoint are gone: they have ended while no agent ran.
+func (m *Manager) Join(node lifecycle.Node) error {
+	m.node, m.log = node, node.Logger()
+	return nil
 }
 
 // Name implements [lifecycle.Component].
@@ -156,13 +150,13 @@ func (m *Manager) Run(ctx context.Context) error {
 	var all sync.WaitGroup
 	defer all.Wait()
 	if m.path != "" {
-		all.Go(func() { m.file.Run(ctx, m.opts.Logger) })
+		all.Go(func() { m.file.Run(ctx, m.log) })
 	}
 	for _, p := range m.opts.Providers {
 		all.Go(func() {
 			restart.Repeat(ctx, func() error { return cmp.Or(m.Serve(ctx, p), errEnded) },
 				func(err error, retryIn time.Duration) {
-					m.opts.Logger.Error(err, "A provider of devices has ended; it is started again",
+					m.log.Error(err, "A provider of devices has ended; it is started again",
 						"resource", p.Resource(), "retryIn", retryIn)
 				})
 		})

@@ -273,7 +273,7 @@ func (m *model) prepare(t *rapid.T) {
 	if tr.ready != nil && rapid.Bool().Draw(t, "runs") {
 		running = []string{"c0"}
 	}
-	tr.waits, m.r.resynced = "", nil
+	tr.waits = ""
 	err := m.r.prepare(tr.pod, running...)
 	if err == nil {
 		tr.ready = m.r.ids(tr.pod)
@@ -351,7 +351,7 @@ func (m *model) end(t *rapid.T) {
 func (m *model) check(t *rapid.T) {
 	owner := map[string]string{}
 	for name, tr := range m.pods {
-		if slices.Contains(m.r.resynced, tr.pod.UID) {
+		if slices.Contains(m.r.node.Synced(), tr.pod.UID) {
 			tr.waits = ""
 		}
 		m.waits(t, tr)

@@ -21,12 +21,8 @@ import (
 // preStartTimeout is that of kubelet.
 const preStartTimeout = 30 * time.Second
 
-// reasonWait is the reason of pods that wait for devices, and retryWait the time after which these look again without
-// [Options].Resync.
-const (
-	reasonWait = "WaitingForDevices"
-	retryWait  = 10 * time.Second
-)
+// reasonWait is the reason of pods that wait for devices.
+const reasonWait = "WaitingForDevices"
 
 // reasonPrepare is the reason of events of pods whose devices are not ready.
 const reasonPrepare = "FailedPrepareDevices"
@@ -63,14 +59,11 @@ func (m *Manager) Prepare(ctx context.Context, req lifecycle.PrepareRequest) (li
 		err = m.file.Save()
 	}
 	if wait, failure := runtime.WithoutWaits(err); failure == nil && wait != nil {
-		if m.opts.Resync == nil {
-			none.RetryAfter = retryWait
-		}
 		return none, err
 	}
 	if err != nil && ctx.Err() == nil {
 		// the status does not have it if containers have ended before, as after a reboot
-		m.opts.Event.Emit(runtime.Event{Pod: runtime.RefOf(req.Pod), Type: v1.EventTypeWarning, Reason: reasonPrepare,
+		m.node.Event(runtime.Event{Pod: runtime.RefOf(req.Pod), Type: v1.EventTypeWarning, Reason: reasonPrepare,
 			Message: err.Error(), Logged: true})
 	}
 	return none, err

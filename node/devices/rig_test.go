@@ -15,10 +15,10 @@ import (
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kubeletkit/kubeletkit/internal/testpod"
 	"github.com/kubeletkit/kubeletkit/lifecycle"
+	nodefake "github.com/kubeletkit/kubeletkit/lifecycle/fake"
 	"github.com/kubeletkit/kubeletkit/node/devices"
 	"github.com/kubeletkit/kubeletkit/node/devices/fake"
 	"github.com/kubeletkit/kubeletkit/node/placement/numa"
@@ -75,20 +75,13 @@ type rig struct {
 	opts devices.Options
 	*devices.Manager
 
-	// What the manager has called.
-	resynced, changed []types.UID
-	nodeChanges       int
-	logged            []string
+	node   *nodefake.Node
+	logged []string
 }
 
 func newRig(t testing.TB) *rig {
 	r := &rig{t: t, path: filepath.Join(t.TempDir(), "device-plugins", devices.CheckpointName)}
-	r.opts = devices.Options{
-		Resync:        func(uid types.UID) { r.resynced = append(r.resynced, uid) },
-		StatusChanged: func(uid types.UID) { r.changed = append(r.changed, uid) },
-		NodeChanged:   func() { r.nodeChanges++ },
-		Logger:        funcr.New(func(_, args string) { r.logged = append(r.logged, args) }, funcr.Options{}),
-	}
+	r.node = &nodefake.Node{Log: funcr.New(func(_, args string) { r.logged = append(r.logged, args) }, funcr.Options{})}
 	r.restart()
 	return r
 }
@@ -101,6 +94,7 @@ func (r *rig) restart() {
 	var err error
 	r.Manager, err = devices.New(r.path, r.opts)
 	require.NoError(r.t, err)
+	require.NoError(r.t, r.Join(r.node))
 }
 
 // serve serves a provider until the function that it returns is called, which returns the error of Serve. It is for a

@@ -80,7 +80,7 @@ func (m *Manager) update(pool *pool, own *server, list []Device) {
 	}
 	m.mu.Unlock()
 	if now.bad > 0 {
-		m.opts.Logger.Info("A provider has delivered devices whose IDs are empty, longer than 1 KiB, no text, or "+
+		m.log.Info("A provider has delivered devices whose IDs are empty, longer than 1 KiB, no text, or "+
 			"not unique; of each ID one device is used",
 			"resource", own.Resource(), "count", now.bad)
 	}
@@ -104,18 +104,14 @@ func (m *Manager) ended(pool *pool, own *server) {
 
 // notify tells others what has changed.
 func (m *Manager) notify(affected, waiting map[types.UID]struct{}, counted bool) {
-	if f := m.opts.StatusChanged; f != nil {
-		for _, uid := range slices.Sorted(maps.Keys(affected)) {
-			f(uid)
-		}
+	for _, uid := range slices.Sorted(maps.Keys(affected)) {
+		m.node.RefreshStatus(uid)
 	}
-	if f := m.opts.Resync; f != nil {
-		for _, uid := range slices.Sorted(maps.Keys(waiting)) {
-			f(uid)
-		}
+	for _, uid := range slices.Sorted(maps.Keys(waiting)) {
+		m.node.Sync(uid)
 	}
-	if f := m.opts.NodeChanged; f != nil && counted {
-		f()
+	if counted {
+		m.node.NodeStatusChanged()
 	}
 }
 

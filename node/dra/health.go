@@ -141,11 +141,8 @@ func (m *Manager) usersOf(driver string, devices map[deviceID]bool) (pods []type
 }
 
 func (m *Manager) tell(pods []types.UID) {
-	if m.opts.Changed == nil {
-		return
-	}
 	for _, pod := range pods {
-		m.opts.Changed(pod)
+		m.node.RefreshStatus(pod)
 	}
 }
 

@@ -39,7 +39,7 @@ func (m *Manager) restoreHealth() error {
 	err := checkpoint.Read(&m.health.Reader, m.path(healthName), checkpoint.MaxSize,
 		func(data []byte) error { return json.Unmarshal(data, &f) })
 	if damaged := (*checkpoint.DamagedError)(nil); errors.As(err, &damaged) {
-		m.opts.Logger.Error(err, "The health of devices that an earlier agent has kept cannot be used",
+		m.log.Error(err, "The health of devices that an earlier agent has kept cannot be used",
 			"path", m.path(healthName))
 	} else if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("the health of devices of dynamic resources: %w", err)

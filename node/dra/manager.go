@@ -15,7 +15,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kubeletkit/kubeletkit/internal/flow"
-	"github.com/kubeletkit/kubeletkit/internal/logging"
 	"github.com/kubeletkit/kubeletkit/lifecycle"
 	"github.com/kubeletkit/kubeletkit/node/internal/checkpoint"
 	"github.com/kubeletkit/kubeletkit/runtime"
@@ -32,23 +31,12 @@ type Options struct {
 	SlicesDelay time.Duration
 	// CallTimeout bounds each call of a driver. Default 45 s, as in kubelet.
 	CallTimeout time.Duration
-	// Gone reports whether the pod is not desired and has no worker. It must not block. With it, claims of pods that
-	// have left nothing but the state are unprepared, too. If nil, only those of pods for which Ended or Gone is
-	// called.
-	Gone func(pod types.UID) bool
-	// Changed is called with pods whose devices have changed their health: podworkers.Syncer.RefreshStatus. It must not
-	// block.
-	Changed func(pod types.UID)
 	// Operation is called after the claims of a pod were prepared, or not, with "PrepareResources", and unprepared,
 	// with "UnprepareResources". It must not block.
 	Operation func(name string, took time.Duration, err error)
 	// InUse is called when it has changed with the number of claims that are prepared, by driver and of all. It must
 	// not block.
 	InUse func(byDriver map[string]int, all int)
-	// Event receives kubelet's event FailedPrepareDynamicResources. Default: none.
-	Event runtime.EventFunc
-	// Logger receives problems that concern no single sync. Default: that of package slog.
-	Logger logr.Logger
 }
 
 // Manager has the claims of pods prepared. It joins the life of pods, see package lifecycle. Make one with [New]. It is
@@ -57,6 +45,8 @@ type Manager struct {
 	dir     string // of the state
 	claims  Claims
 	opts    Options
+	node    lifecycle.Node
+	log     logr.Logger
 	started atomic.Bool
 
 	// file is the state, health the file with the health of devices.
@@ -89,6 +79,7 @@ type Manager struct {
 }
 
 var (
+	_ lifecycle.Joiner          = (*Manager)(nil)
 	_ lifecycle.Preparer        = (*Manager)(nil)
 	_ lifecycle.ContainerEditor = (*Manager)(nil)
 	_ lifecycle.StoppedHandler  = (*Manager)(nil) // Kubernetes gives claims to others when it sees the phase
@@ -101,7 +92,6 @@ var (
 // New returns a manager with its state in stateDir, which exists; that of kubelet is /var/lib/kubelet. It reads
 // nothing.
 func New(stateDir string, claims Claims, opts Options) (*Manager, error) {
-	opts.Logger = logging.OrDefault(opts.Logger)
 	var errs []error
 	if stateDir == "" {
 		errs = append(errs, errors.New("the directory of the state is empty"))
@@ -131,7 +121,14 @@ func New(stateDir string, claims Claims, opts Options) (*Manager, error) {
 	if opts.Slices != nil {
 		m.removals[""] = removal{due: time.Unix(0, 0)} // of all drivers, at once
 	}
-	return m, nil
+	return m, m.Join(lifecycle.NopNode{})
+}
+
+// Join implements [lifecycle.Joiner]. The node refreshes the statuses of pods whose devices have changed their health,
+// and says which pods are gone: their claims are unprepared though they have left nothing but the state.
+func (m *Manager) Join(node lifecycle.Node) error {
+	m.node, m.log = node, node.Logger()
+	return nil
 }
 
 // Name implements [lifecycle.Component].
@@ -151,7 +148,7 @@ func (m *Manager) restore() error {
 	if damaged := (*checkpoint.DamagedError)(nil); errors.As(err, &damaged) {
 		aside, renameErr := checkpoint.SetAside(m.path(stateName))
 		if renameErr == nil {
-			m.opts.Logger.Error(err, "The state of dynamic resources is damaged and was set aside; claims of pods "+
+			m.log.Error(err, "The state of dynamic resources is damaged and was set aside; claims of pods "+
 				"that run are prepared again, and drivers may keep those of pods that are gone", "path", aside)
 		}
 		err = renameErr
@@ -160,7 +157,7 @@ func (m *Manager) restore() error {
 		return fmt.Errorf("the state of dynamic resources: %w", err)
 	}
 	if err := m.health.Load(); err != nil {
-		m.opts.Logger.Error(err, "The health of devices is Unknown until their drivers report it")
+		m.log.Error(err, "The health of devices is Unknown until their drivers report it")
 	}
 	s := newState()
 	for _, c := range list {

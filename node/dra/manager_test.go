@@ -17,7 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kubeletkit/kubeletkit/lifecycle"
-	"github.com/kubeletkit/kubeletkit/runtime"
+	nodefake "github.com/kubeletkit/kubeletkit/lifecycle/fake"
 )
 
 // A claim that two pods share is prepared once, and unprepared with the last of them.
@@ -104,12 +104,14 @@ func TestWhatIsRefused(t *testing.T) {
 		}, "old ResourceClaim with same name gpu and different UID old is still prepared, for pods [other]"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			var events []runtime.Event
-			m, api, d := withDriver(t, Options{Event: func(e runtime.Event) { events = append(events, e) }})
+			m, api, d := withDriver(t, Options{})
+			node := nodefake.NewNode()
+			require.NoError(t, m.Join(node))
 			pod := pod.DeepCopy()
 			api.set("gpu", []string{"gpu.example.com"}, pod)
 			c.change(m, api, pod)
 			require.EqualError(t, prepare(m, pod, false), "prepare dynamic resources: "+c.want)
+			events := node.Events()
 			require.Len(t, events, 1)
 			assert.Equal(t, "FailedPrepareDynamicResources: Failed to prepare dynamic resources: "+c.want,
 				events[0].Reason+": "+events[0].Message)

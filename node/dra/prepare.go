@@ -36,7 +36,7 @@ func (m *Manager) Prepare(ctx context.Context, req lifecycle.PrepareRequest) (li
 	err := m.prepare(ctx, req)
 	m.measure("PrepareResources", began, err)
 	if err != nil && ctx.Err() == nil {
-		m.opts.Event.Emit(runtime.Event{
+		m.node.Event(runtime.Event{
 			Pod: runtime.RefOf(req.Pod), Type: v1.EventTypeWarning, Reason: reasonFailed,
 			Message: "Failed to prepare dynamic resources: " + err.Error(), Logged: true,
 		})

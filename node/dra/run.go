@@ -48,7 +48,7 @@ func (m *Manager) Run(ctx context.Context) error {
 	}
 	var joined sync.WaitGroup
 	defer flow.Wait(&joined, flow.Late, func() {
-		m.opts.Logger.Info("A removal of ResourceSlices, a call of a driver, a write of the state or a function of " +
+		m.log.Info("A removal of ResourceSlices, a call of a driver, a write of the state or a function of " +
 			"Endpoint.Go does not end")
 	})
 	ctx, stop := context.WithCancel(ctx)
@@ -91,7 +91,7 @@ func (m *Manager) Run(ctx context.Context) error {
 		case <-ctx.Done():
 			timer.Stop()
 			for _, f := range []*checkpoint.File{m.file, m.health} {
-				joined.Go(func() { f.Flush(ctx, m.opts.Logger) }) // a last time
+				joined.Go(func() { f.Flush(ctx, m.log) }) // a last time
 			}
 			return nil
 		case <-m.wake:
@@ -106,7 +106,7 @@ func (m *Manager) Run(ctx context.Context) error {
 // guard calls f. A panic is logged.
 func (m *Manager) guard(f func()) {
 	if err := runtime.Recover(func() error { f(); return nil }); err != nil {
-		m.opts.Logger.Error(err, "Work for dynamic resources has panicked")
+		m.log.Error(err, "Work for dynamic resources has panicked")
 	}
 }
 
@@ -119,7 +119,7 @@ func (m *Manager) writing(f *checkpoint.File) *job {
 			}
 			return time.Time{}
 		},
-		do: func(ctx context.Context) { f.Flush(ctx, m.opts.Logger) },
+		do: func(ctx context.Context) { f.Flush(ctx, m.log) },
 	}
 }
 
@@ -128,7 +128,7 @@ func (m *Manager) sweepDue(now time.Time) time.Time {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	switch {
-	case m.opts.Gone == nil || m.state == nil || len(m.state.claims) == 0:
+	case m.state == nil || len(m.state.claims) == 0:
 		m.sweepAt = time.Time{}
 	case m.sweepAt.IsZero():
 		m.sweepAt = now.Add(sweepPeriod)
@@ -146,9 +146,9 @@ func (m *Manager) sweep(ctx context.Context) {
 		defer m.mu.Unlock()
 		m.sweepAt = time.Time{}
 	}()
-	for _, pod := range slices.DeleteFunc(pods, func(pod types.UID) bool { return !m.opts.Gone(pod) }) {
+	for _, pod := range slices.DeleteFunc(pods, func(pod types.UID) bool { return !m.node.Gone(pod) }) {
 		if err := m.release(ctx, pod); err != nil && ctx.Err() == nil {
-			m.opts.Logger.Error(err, "The claims of a pod that is gone cannot be unprepared; trying again", "uid", pod)
+			m.log.Error(err, "The claims of a pod that is gone cannot be unprepared; trying again", "uid", pod)
 		}
 	}
 }
@@ -201,8 +201,8 @@ func (m *Manager) removedSlices(name string, r removal, err error) {
 	m.mu.Unlock()
 	switch {
 	case err == nil:
-		m.opts.Logger.V(1).Info("ResourceSlices removed", "driver", name)
+		m.log.V(1).Info("ResourceSlices removed", "driver", name)
 	case still && r.failures == 0:
-		m.opts.Logger.Error(err, "ResourceSlices cannot be removed; trying again", "driver", name)
+		m.log.Error(err, "ResourceSlices cannot be removed; trying again", "driver", name)
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/types"
 
+	nodefake "github.com/kubeletkit/kubeletkit/lifecycle/fake"
 	"github.com/kubeletkit/kubeletkit/node/internal/goroutines"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
@@ -66,6 +67,7 @@ func running(t *testing.T, opts Options, test func(t *testing.T, m *Manager, api
 			s.took()
 		}
 		m := newManager(t, dir, api, opts)
+		require.NoError(t, m.Join(nodefake.NewNode()))
 		ctx, stop := context.WithCancel(t.Context())
 		ended := make(chan error, 1)
 		go func() { ended <- m.Run(ctx) }()
@@ -76,6 +78,9 @@ func running(t *testing.T, opts Options, test func(t *testing.T, m *Manager, api
 		require.NoError(t, <-ended)
 	})
 }
+
+// nodeOf returns the node of a manager that runs.
+func nodeOf(m *Manager) *nodefake.Node { return m.node.(*nodefake.Node) }
 
 func after(d time.Duration) {
 	time.Sleep(d)
@@ -141,7 +146,7 @@ func TestGoroutines(t *testing.T) {
 			ended = append(ended, name)
 		}))
 	}
-	running(t, Options{Slices: &removed{}, Gone: func(types.UID) bool { return false }},
+	running(t, Options{Slices: &removed{}},
 		func(t *testing.T, m *Manager, api *apiServer) {
 			after(time.Second)
 			count := func() int { return len(goroutines.In("node/dra")) }
@@ -179,8 +184,7 @@ func TestGoroutines(t *testing.T) {
 
 // Claims of a pod that is gone and has left nothing but the state are unprepared.
 func TestPodsThatAreGone(t *testing.T) {
-	gone := map[types.UID]bool{}
-	running(t, Options{Gone: func(uid types.UID) bool { return gone[uid] }},
+	running(t, Options{},
 		func(t *testing.T, m *Manager, api *apiServer) {
 			d := newDriverOf("d")
 			e := m.Add("d", d)
@@ -190,7 +194,7 @@ func TestPodsThatAreGone(t *testing.T) {
 			api.set("y", []string{"d"}, b)
 			require.NoError(t, prepare(m, a, false))
 			require.NoError(t, prepare(m, b, false))
-			gone[a.UID] = true
+			nodeOf(m).SetGone(true, a.UID)
 			e.Remove()
 			after(2 * time.Minute)
 			assert.True(t, d.has("x"))
@@ -203,8 +207,7 @@ func TestPodsThatAreGone(t *testing.T) {
 }
 
 func TestHealth(t *testing.T) {
-	var changed []types.UID
-	running(t, Options{Changed: func(pod types.UID) { changed = append(changed, pod) }},
+	running(t, Options{},
 		func(t *testing.T, m *Manager, api *apiServer) {
 			e := m.Add("d", newDriverOf("d"))
 			a, b := podWith("a", "x"), podWith("b", "x", "y")
@@ -225,7 +228,10 @@ func TestHealth(t *testing.T) {
 				}
 				return out
 			}
-			took := func() []types.UID { list := changed; changed = nil; return list }
+			took := func() []types.UID {
+				defer nodeOf(m).Reset()
+				return nodeOf(m).Refreshed()
+			}
 			assert.Equal(t, []string{"claim:x/req d=x Unknown"}, health(a))
 
 			e.SetHealth([]DeviceHealth{{Pool: "pool", Name: "dev-x", Health: v1.ResourceHealthStatusHealthy},

@@ -49,10 +49,10 @@ func (r *run) reclaim(ctx context.Context, d Decision) {
 			}
 		}
 		if d.DeadContainers {
-			remove("containers", r.agent.DeleteUnusedContainers)
+			remove("containers", r.node.DeleteUnusedContainers)
 		}
 		if d.UnusedImages {
-			remove("images", r.agent.DeleteUnusedImages)
+			remove("images", r.node.DeleteUnusedImages)
 		}
 		return nil
 	})
@@ -65,8 +65,8 @@ func (r *run) measure(ctx context.Context, d Decision) {
 	}
 	r.job(ctx, d, measureTimeout, func(ctx context.Context) (pods []Pod) {
 		err := runtime.Recover(func() error {
-			pods = r.agent.Pods()
-			return r.meter.Measure(ctx, d.Threshold.Signal, pods)
+			pods = r.pods()
+			return r.meter.Measure(ctx, r.node, d.Threshold.Signal, pods)
 		})
 		if err != nil {
 			r.log.Info("Not all pods could be measured", "signal", d.Threshold.Signal, "reason", err.Error())
@@ -88,7 +88,7 @@ func (r *run) evict(d Decision) {
 	r.record(runtime.Record{Pod: ref, Stage: runtime.StageDecided, Kind: runtime.KindEvict,
 		Reason: string(d.Threshold.Signal), Message: detail, Duration: time.Duration(d.GracePeriod) * time.Second})
 	err := runtime.Recover(func() error {
-		return r.agent.Evict(pod.UID, runtime.Eviction{Reason: Reason, Message: d.Message, GracePeriod: &d.GracePeriod,
+		return r.node.Evict(pod.UID, runtime.Eviction{Reason: Reason, Message: d.Message, GracePeriod: &d.GracePeriod,
 			Annotations: d.Annotations})
 	})
 	if err != nil { // it is gone, which the next round shows

@@ -19,19 +19,18 @@
 // # The manager
 //
 // [Manager] is a component of an agent. It reads a [Sensor], calls Decide, measures pods by a [Meter] and acts through
-// an [Agent]:
+// its [lifecycle.Node]:
 //
 //	sensor, err := eviction.NewMachine(eviction.MachineOptions{RootDir: rootDir})
 //	meter, err := eviction.NewUsages(rt, eviction.UsagesOptions{…})
-//	manager, err := eviction.New(agent, sensor, meter, eviction.Options{Thresholds: thresholds})
+//	manager, err := eviction.New(sensor, meter, eviction.Options{Thresholds: thresholds})
 //	…
 //	opts.Join = append(opts.Join, manager) // it refuses pods, and runs with the agent
 //
-// The agent may be complete later than the manager; it is used while Run runs. Signals are read each 10 s, each second
-// while a threshold could be met by then, and faster while less and less is available. [Machine] is also woken by the
-// kernel: by pressure stall information, by the events of the cgroup of all pods, and on version 1 of cgroups by its
-// notifications about usage. Then a pod is evicted within 100 ms. Where the kernel has none of these, there is one line
-// in the log.
+// Signals are read each 10 s, each second while a threshold could be met by then, and faster while less and less is
+// available. [Machine] is also woken by the kernel: by pressure stall information, by the events of the cgroup of all
+// pods, and on version 1 of cgroups by its notifications about usage. Then a pod is evicted within 100 ms. Where the
+// kernel has none of these, there is one line in the log.
 //
 // What was evicted, for which threshold and reading, and what that has freed, is in the history of the pod
 // ([runtime.KindEvict]), in the log, and in events about the pod and the node.

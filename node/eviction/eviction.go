@@ -4,28 +4,9 @@ import (
 	"context"
 	"time"
 
+	"github.com/kubeletkit/kubeletkit/lifecycle"
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
-
-	"github.com/kubeletkit/kubeletkit/runtime"
 )
-
-// Agent is what a [Manager] needs of the agent of the node. It is safe for concurrent use.
-type Agent interface {
-	// Pods returns the pods of which something may run, without their usage.
-	Pods() []Pod
-	// Evict ends the pod through its worker and the runtime: it becomes Failed with the reason and the message. It does
-	// not wait for the end. The error means that the agent has no such pod. A *kubeletkit.Agent has this method.
-	Evict(uid types.UID, e runtime.Eviction) error
-	// Ended reports whether nothing of the pod runs any more and its volumes are taken down. It is true for a pod that
-	// the agent does not have.
-	Ended(uid types.UID) bool
-	// DeleteUnusedContainers removes dead containers and sandboxes of pods that have ended, and logs of pods that are
-	// gone. It returns when that is done.
-	DeleteUnusedContainers(ctx context.Context) error
-	// DeleteUnusedImages removes images that no container uses. It returns when that is done.
-	DeleteUnusedImages(ctx context.Context) error
-}
 
 // Sensor reads signals. [Machine] is the default. It is safe for concurrent use.
 type Sensor interface {
@@ -43,9 +24,9 @@ type Sensor interface {
 
 // Meter measures the usage of pods. [Usages] is the default.
 type Meter interface {
-	// Measure sets the usage of the pods as far as the signal needs it. What cannot be measured until ctx ends
-	// remains unknown; the error has the cause.
-	Measure(ctx context.Context, s Signal, pods []Pod) error
+	// Measure sets the usage of the pods of the node as far as the signal needs it. What cannot be measured until ctx
+	// ends remains unknown; the error has the cause.
+	Measure(ctx context.Context, node lifecycle.Node, s Signal, pods []Pod) error
 }
 
 // Metrics receives measurements. Embed [NopMetrics] in an implementation, so that methods added later do not break

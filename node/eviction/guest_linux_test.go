@@ -5,12 +5,14 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"sync"
 	"syscall"
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr"
 	"github.com/go-logr/logr/funcr"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -19,15 +21,17 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/kubeletkit/kubeletkit/lifecycle"
 	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/runtime/fake"
 )
 
 // guestPods are pods of processes below a cgroup of version 2.
 type guestPods struct {
+	lifecycle.NopNode
 	t       *testing.T
 	mu      sync.Mutex
-	pods    []Pod
+	pods    []*v1.Pod
 	running map[types.UID]*exec.Cmd
 	ended   map[types.UID]chan struct{}
 	evicted []types.UID
@@ -48,14 +52,23 @@ func (g *guestPods) start(uid types.UID, script string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.pods = append(g.pods,
-		Pod{Pod: &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: string(uid), Namespace: "default", UID: uid}}})
+		&v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: string(uid), Namespace: "default", UID: uid}})
 	g.running[uid], g.ended[uid] = cmd, ended
 }
 
-func (g *guestPods) Pods() []Pod {
+func (g *guestPods) Pods() []*v1.Pod {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return append([]Pod(nil), g.pods...)
+	return slices.Clone(g.pods)
+}
+
+func (g *guestPods) State(uid types.UID) lifecycle.PodState {
+	ended := g.hasEnded(uid)
+	return lifecycle.PodState{Known: true, Stopped: ended, Finished: ended}
+}
+
+func (g *guestPods) Logger() logr.Logger {
+	return funcr.New(func(_, args string) { g.t.Log(args) }, funcr.Options{Verbosity: 1})
 }
 
 func (g *guestPods) Evict(uid types.UID, e runtime.Eviction) error {
@@ -66,7 +79,7 @@ func (g *guestPods) Evict(uid types.UID, e runtime.Eviction) error {
 	return syscall.Kill(-g.running[uid].Process.Pid, syscall.SIGKILL)
 }
 
-func (g *guestPods) Ended(uid types.UID) bool {
+func (g *guestPods) hasEnded(uid types.UID) bool {
 	select {
 	case <-g.ended[uid]:
 		return true
@@ -74,8 +87,6 @@ func (g *guestPods) Ended(uid types.UID) bool {
 		return false
 	}
 }
-func (g *guestPods) DeleteUnusedContainers(context.Context) error { return nil }
-func (g *guestPods) DeleteUnusedImages(context.Context) error     { return nil }
 
 func (g *guestPods) victims() []types.UID {
 	g.mu.Lock()
@@ -102,17 +113,16 @@ func TestGuestPressure(t *testing.T) {
 		Soft: map[string]string{"pid.available": "99.99%"}, SoftGracePeriod: map[string]string{"pid.available": "10m"},
 	})
 	require.NoError(t, err)
-	log := funcr.New(func(_, args string) { t.Log(args) }, funcr.Options{Verbosity: 1})
-	sensor, err := NewMachine(MachineOptions{PodsCgroup: func() string { return "/pods" }, Logger: log})
+	sensor, err := NewMachine(MachineOptions{PodsCgroup: func() string { return "/pods" }, Logger: g.Logger()})
 	require.NoError(t, err)
 	meter, err := NewUsages(fake.New(fake.Options{}), UsagesOptions{
-		Status:    func(types.UID) (*runtime.PodStatus, bool) { return nil, false },
 		PodCgroup: func(pod *v1.Pod) string { return "/pods/" + string(pod.UID) },
 	})
 	require.NoError(t, err)
 	woken := make(chan struct{}, 1000)
-	m, err := New(g, noting{sensor, woken}, meter, Options{Thresholds: thresholds, Logger: log})
+	m, err := New(noting{sensor, woken}, meter, Options{Thresholds: thresholds})
 	require.NoError(t, err)
+	require.NoError(t, m.Join(g))
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error)
 	go func() { done <- m.Run(ctx) }()
@@ -128,11 +138,11 @@ func TestGuestPressure(t *testing.T) {
 	// on a busy machine, an emulated processor needs a minute
 	g.start("hog", "head -c 220m /dev/zero | tail -c 220m | sleep 1000")
 	require.Eventually(t, func() bool { return len(g.victims()) > 0 }, 3*time.Minute, 100*time.Millisecond)
-	require.Eventually(t, func() bool { return g.Ended("hog") }, 30*time.Second, 100*time.Millisecond)
+	require.Eventually(t, func() bool { return g.hasEnded("hog") }, 30*time.Second, 100*time.Millisecond)
 	assert.NotEmpty(t, woken, "the kernel signals")
 	time.Sleep(5 * time.Second)
 	assert.Equal(t, []types.UID{"hog"}, g.victims())
-	assert.False(t, g.Ended("good"))
+	assert.False(t, g.hasEnded("good"))
 	events, _ := os.ReadFile(pods + "/memory.events")
 	n, _ := keyed(string(events), "oom_kill")
 	assert.Zero(t, n, "the kernel did not have to kill")

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	statsv1alpha1 "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
+	"github.com/kubeletkit/kubeletkit/lifecycle"
 	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/runtime/fake"
 )
@@ -188,32 +189,28 @@ func TestUsages(t *testing.T) {
 		}},
 	}}
 	u, err := NewUsages(rt, UsagesOptions{
-		Status:    func(uid types.UID) (*runtime.PodStatus, bool) { return status, true },
-		PodCgroup: func(*v1.Pod) string { return "/pods/a" },
-		RootDir:   "/root", PodLogsDir: logs, cgroup: cgroups,
-		VolumeStats: func(_ context.Context, _ *v1.Pod, dir string) ([]statsv1alpha1.VolumeStats, error) {
-			assert.Equal(t, "/root/pods/a", dir)
-			return []statsv1alpha1.VolumeStats{
-				{Name: "data", FsStats: statsv1alpha1.FsStats{UsedBytes: new(uint64(10 * mi)), InodesUsed: new(uint64(20))}},
-				{Name: "ram", FsStats: statsv1alpha1.FsStats{UsedBytes: new(uint64(1000 * mi))}},
-			}, nil
-		},
+		PodCgroup:  func(*v1.Pod) string { return "/pods/a" },
+		PodLogsDir: logs, cgroup: cgroups,
 	})
 	require.NoError(t, err)
 
+	node := usedNode{status: status, volumes: []statsv1alpha1.VolumeStats{
+		{Name: "data", FsStats: statsv1alpha1.FsStats{UsedBytes: new(uint64(10 * mi)), InodesUsed: new(uint64(20))}},
+		{Name: "ram", FsStats: statsv1alpha1.FsStats{UsedBytes: new(uint64(1000 * mi))}},
+	}}
 	pods := []Pod{{Pod: p}}
-	require.NoError(t, u.Measure(t.Context(), MemoryAvailable, pods))
+	require.NoError(t, u.Measure(t.Context(), node, MemoryAvailable, pods))
 	assert.EqualValues(t, 200, *pods[0].Usage.Memory)
 	require.Len(t, pods[0].Usage.Containers, 1)
 	assert.EqualValues(t, 150, *pods[0].Usage.Containers[0].Memory)
 	assert.Zero(t, rt.calls, "cgroups are enough")
 
 	pods = []Pod{{Pod: p}}
-	require.NoError(t, u.Measure(t.Context(), PIDAvailable, pods))
+	require.NoError(t, u.Measure(t.Context(), node, PIDAvailable, pods))
 	assert.EqualValues(t, 7, *pods[0].Usage.Processes)
 
 	pods = []Pod{{Pod: p}}
-	require.NoError(t, u.Measure(t.Context(), NodeFsAvailable, pods))
+	require.NoError(t, u.Measure(t.Context(), node, NodeFsAvailable, pods))
 	usage := pods[0].Usage
 	assert.EqualValues(t, 5*mi, *usage.Writable.Bytes)
 	assert.EqualValues(t, 10*mi, *usage.Volumes.Bytes)
@@ -223,17 +220,30 @@ func TestUsages(t *testing.T) {
 
 	u.opts.PodCgroup = nil // a runtime without cgroups that this process sees
 	pods = []Pod{{Pod: p}}
-	require.NoError(t, u.Measure(t.Context(), MemoryAvailable, pods))
+	require.NoError(t, u.Measure(t.Context(), node, MemoryAvailable, pods))
 	assert.EqualValues(t, 900, *pods[0].Usage.Memory)
 	assert.EqualValues(t, 800, *pods[0].Usage.Containers[0].Memory)
 	assert.EqualValues(t, 3, *pods[0].Usage.Processes)
 
 	rt.err = errors.New("no answer")
 	pods = []Pod{{Pod: p}}
-	assert.ErrorContains(t, u.Measure(t.Context(), MemoryAvailable, pods), "no answer")
+	assert.ErrorContains(t, u.Measure(t.Context(), node, MemoryAvailable, pods), "no answer")
 	assert.Nil(t, pods[0].Usage.Memory)
 	_, err = NewUsages(nil, UsagesOptions{})
 	assert.Error(t, err)
+}
+
+// usedNode is a node with a pod that uses something.
+type usedNode struct {
+	lifecycle.NopNode
+	status  *runtime.PodStatus
+	volumes []statsv1alpha1.VolumeStats
+}
+
+func (n usedNode) RuntimeStatus(types.UID) (*runtime.PodStatus, bool) { return n.status, true }
+
+func (n usedNode) VolumeStats(context.Context, *v1.Pod) ([]statsv1alpha1.VolumeStats, error) {
+	return n.volumes, nil
 }
 
 // reporting is a runtime that reports usage.

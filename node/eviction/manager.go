@@ -14,7 +14,6 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/kubeletkit/kubeletkit/internal/flow"
-	"github.com/kubeletkit/kubeletkit/internal/logging"
 	"github.com/kubeletkit/kubeletkit/lifecycle"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
@@ -31,26 +30,17 @@ type Options struct {
 	MaxPodGracePeriod int64
 	// EvictStatic is for a node without an API server, see [Rules].
 	EvictStatic bool
-	// Changed is called when the conditions of the node have changed. It must not block. nil: not called.
-	Changed func()
-	// Event receives events about the node and the pods, but not kubelet's about an evicted pod, which is the agent's.
-	// nil: none.
-	Event runtime.EventFunc
-	// Record receives the history of evictions. nil: records are discarded.
-	Record runtime.RecordFunc
 	// Metrics receives measurements. nil: none.
 	Metrics Metrics
-	// Logger. Default: that of package slog.
-	Logger logr.Logger
 }
 
 // Manager reads the signals, and evicts pods while less is available than the thresholds require. It is a component in
 // the life of pods: it refuses new ones while the node is short of a resource. Its methods are safe for concurrent use.
 type Manager struct {
-	agent   Agent
 	sensor  Sensor
 	meter   Meter
 	opts    Options
+	node    lifecycle.Node
 	log     logr.Logger
 	metrics *flow.Observer[Metrics]
 	started atomic.Bool
@@ -59,16 +49,16 @@ type Manager struct {
 }
 
 var (
+	_ lifecycle.Joiner   = (*Manager)(nil)
 	_ lifecycle.Admitter = (*Manager)(nil)
 	_ lifecycle.Runner   = (*Manager)(nil)
 )
 
-// New returns a manager. The arguments are used only while Run runs, so they can be complete later than the manager.
-func New(agent Agent, sensor Sensor, meter Meter, opts Options) (*Manager, error) {
-	opts.Logger = logging.OrDefault(opts.Logger)
+// New returns a manager. It reads nothing before [Manager.Run].
+func New(sensor Sensor, meter Meter, opts Options) (*Manager, error) {
 	var errs []error
-	if agent == nil || sensor == nil || meter == nil {
-		errs = append(errs, errors.New("eviction: an Agent, a Sensor and a Meter are required"))
+	if sensor == nil || meter == nil {
+		errs = append(errs, errors.New("eviction: a Sensor and a Meter are required"))
 	}
 	for _, t := range opts.Thresholds {
 		if !t.Signal.Valid() || t.GracePeriod < 0 {
@@ -83,10 +73,17 @@ func New(agent Agent, sensor Sensor, meter Meter, opts Options) (*Manager, error
 	if opts.PressureTransitionPeriod <= 0 {
 		opts.PressureTransitionPeriod = 5 * time.Minute
 	}
-	m := &Manager{agent: agent, sensor: sensor, meter: meter, opts: opts, log: opts.Logger,
-		metrics: flow.Observe("Metrics", opts.Metrics, opts.Logger)}
+	m := &Manager{sensor: sensor, meter: meter, opts: opts}
 	m.pressure.Store(&[]v1.NodeConditionType{})
-	return m, nil
+	return m, m.Join(lifecycle.NopNode{})
+}
+
+// Join implements [lifecycle.Joiner]. The node has the pods, ends them, removes what no pod uses, reports conditions
+// that have changed, and gets events about itself and the pods, beside its own about evicted pods.
+func (m *Manager) Join(node lifecycle.Node) error {
+	m.node, m.log = node, node.Logger()
+	m.metrics = flow.Observe("Metrics", m.opts.Metrics, m.log)
+	return nil
 }
 
 // Name implements [lifecycle.Component].
@@ -198,7 +195,10 @@ func (r *run) again() bool {
 func (r *run) round(ctx context.Context, result *Result) time.Duration {
 	in := Input{Result: result}
 	if uid := r.state.Victim(); uid != "" {
-		in.VictimEnded = r.ask("the end of the last victim", func() (ended bool) { return r.agent.Ended(uid) })
+		in.VictimEnded = r.ask("the end of the last victim", func() bool {
+			st := r.node.State(uid)
+			return !st.Known || st.Finished
+		})
 	}
 	r.readLayout(ctx)
 	before := r.readings
@@ -256,7 +256,7 @@ func (r *run) readLayout(ctx context.Context) {
 	r.rules.Layout = layout
 }
 
-// ask calls a function of the agent. A panic is false.
+// ask calls a function of the node. A panic is false.
 func (r *run) ask(about string, f func() bool) (answer bool) {
 	err := runtime.Recover(func() error {
 		answer = f()
@@ -297,21 +297,29 @@ func (r *run) publish(d Decision) {
 		readings = append(readings, fmt.Sprintf("%s=%s", s, amountText(s.Resource(), r.readings[s].Available)))
 	}
 	r.log.Info("The conditions of the node have changed", "from", old, "to", list, "readings", readings)
-	if r.opts.Changed != nil {
-		r.call("Options.Changed", r.opts.Changed)
-	}
+	r.call("NodeStatusChanged", r.node.NodeStatusChanged)
 }
 
-// call calls a callback.
+// call calls a method of the node.
 func (r *run) call(name string, f func()) {
 	err := runtime.Recover(func() error {
 		f()
 		return nil
 	})
 	if err != nil {
-		r.log.Error(err, "Callback has panicked", "callback", name)
+		r.log.Error(err, "A method of the node has panicked", "method", name)
 	}
 }
 
-func (r *run) event(e runtime.Event)   { r.call("Options.Event", func() { r.opts.Event.Emit(e) }) }
-func (r *run) record(e runtime.Record) { r.call("Options.Record", func() { r.opts.Record.Emit(e) }) }
+func (r *run) event(e runtime.Event)   { r.call("Event", func() { r.node.Event(e) }) }
+func (r *run) record(e runtime.Record) { r.call("Record", func() { r.node.Record(e) }) }
+
+// pods returns the pods of which something may run, without their usage.
+func (r *run) pods() (out []Pod) {
+	for _, pod := range r.node.Pods() {
+		if st := r.node.State(pod.UID); st.Known && !st.Stopped {
+			out = append(out, Pod{Pod: pod, Ending: st.Ending})
+		}
+	}
+	return out
+}

@@ -25,6 +25,7 @@ import (
 
 // machine is an agent, its pods and its machine in memory.
 type machine struct {
+	lifecycle.NopNode
 	mu       sync.Mutex
 	readings map[eviction.Signal]int64 // of 1000 Mi
 	err      error
@@ -32,7 +33,6 @@ type machine struct {
 	pods     []eviction.Pod
 	evicted  []string
 	graces   []int64
-	ended    map[types.UID]bool
 	// endsAfter is how long the end of a pod takes; its memory is available then.
 	endsAfter time.Duration
 	removed   []string
@@ -50,9 +50,12 @@ type machine struct {
 
 func (m *machine) lock() func() { m.mu.Lock(); return m.mu.Unlock }
 
-func (m *machine) Pods() []eviction.Pod {
+func (m *machine) Pods() (out []*v1.Pod) {
 	defer m.lock()()
-	return slices.Clone(m.pods)
+	for _, p := range m.pods {
+		out = append(out, p.Pod)
+	}
+	return out
 }
 
 func (m *machine) Evict(uid types.UID, e runtime.Eviction) error {
@@ -66,16 +69,27 @@ func (m *machine) Evict(uid types.UID, e runtime.Eviction) error {
 	used := *m.pods[i].Usage.Memory
 	time.AfterFunc(m.endsAfter, func() {
 		defer m.lock()()
-		m.ended[uid] = true
 		m.pods = slices.DeleteFunc(m.pods, func(p eviction.Pod) bool { return p.Pod.UID == uid })
 		m.readings[eviction.MemoryAvailable] += used
 	})
 	return nil
 }
 
-func (m *machine) Ended(uid types.UID) bool {
+func (m *machine) State(uid types.UID) lifecycle.PodState {
 	defer m.lock()()
-	return m.ended[uid] || !slices.ContainsFunc(m.pods, func(p eviction.Pod) bool { return p.Pod.UID == uid })
+	i := slices.IndexFunc(m.pods, func(p eviction.Pod) bool { return p.Pod.UID == uid })
+	if i < 0 {
+		return lifecycle.PodState{}
+	}
+	return lifecycle.PodState{Known: true, Ending: m.pods[i].Ending}
+}
+
+func (m *machine) NodeStatusChanged()      { defer m.lock()(); m.changed++ }
+func (m *machine) Event(e runtime.Event)   { defer m.lock()(); m.events = append(m.events, e) }
+func (m *machine) Record(r runtime.Record) { defer m.lock()(); m.records = append(m.records, r) }
+
+func (m *machine) Logger() logr.Logger {
+	return funcr.New(func(_, args string) { defer m.lock()(); m.logs = append(m.logs, args) }, funcr.Options{})
 }
 
 func (m *machine) remove(ctx context.Context, what string) error {
@@ -122,8 +136,16 @@ func (m *machine) Watch(ctx context.Context, _ []eviction.Threshold, wake func()
 	return nil
 }
 
-func (m *machine) Measure(context.Context, eviction.Signal, []eviction.Pod) error {
+func (m *machine) Measure(_ context.Context, _ lifecycle.Node, _ eviction.Signal, pods []eviction.Pod) error {
 	time.Sleep(time.Millisecond)
+	defer m.lock()()
+	for i := range pods {
+		for _, p := range m.pods {
+			if p.Pod.UID == pods[i].Pod.UID {
+				pods[i].Usage = p.Usage
+			}
+		}
+	}
 	return nil
 }
 
@@ -141,23 +163,15 @@ func get[T any](m *machine, f func() T) T {
 func (m *machine) options(t *testing.T, c eviction.Config) eviction.Options {
 	thresholds, err := eviction.Parse(c)
 	require.NoError(t, err)
-	return eviction.Options{
-		Thresholds: thresholds, MaxPodGracePeriod: 60,
-		Changed: func() { defer m.lock()(); m.changed++ },
-		Event:   func(e runtime.Event) { defer m.lock()(); m.events = append(m.events, e) },
-		Record:  func(r runtime.Record) { defer m.lock()(); m.records = append(m.records, r) },
-		Logger:  funcr.New(func(_, args string) { defer m.lock()(); m.logs = append(m.logs, args) }, funcr.Options{}),
-	}
+	return eviction.Options{Thresholds: thresholds, MaxPodGracePeriod: 60}
 }
 
 // start runs a manager in a bubble of virtual time.
 func start(t *testing.T, m *machine, opts eviction.Options, test func(manager *eviction.Manager)) {
 	t.Helper()
-	if m.ended == nil {
-		m.ended = map[types.UID]bool{}
-	}
-	manager, err := eviction.New(m, m, m, opts)
+	manager, err := eviction.New(m, m, opts)
 	require.NoError(t, err)
+	require.NoError(t, manager.Join(m))
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error)
@@ -335,12 +349,12 @@ func TestAdmit(t *testing.T) {
 }
 
 func TestNew(t *testing.T) {
-	_, err := eviction.New(nil, nil, nil, eviction.Options{Thresholds: []eviction.Threshold{{Signal: "x"}}})
-	for _, want := range []string{"an Agent, a Sensor and a Meter are required", "there is no such signal"} {
+	_, err := eviction.New(nil, nil, eviction.Options{Thresholds: []eviction.Threshold{{Signal: "x"}}})
+	for _, want := range []string{"a Sensor and a Meter are required", "there is no such signal"} {
 		assert.ErrorContains(t, err, want)
 	}
 	m := &machine{}
-	start(t, m, eviction.Options{Logger: logr.Discard()}, func(manager *eviction.Manager) {
+	start(t, m, eviction.Options{}, func(manager *eviction.Manager) {
 		time.Sleep(time.Hour)
 		_, err := manager.Admit(lifecycle.AdmitRequest{Pod: pod("a", 0, "0", "0")})
 		assert.NoError(t, err)

@@ -9,26 +9,19 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
-	statsv1alpha1 "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
 	"github.com/kubeletkit/kubeletkit/internal/safefile"
+	"github.com/kubeletkit/kubeletkit/lifecycle"
 	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/runtime/podspec"
 )
 
 // UsagesOptions are the settings of [Usages]. What is missing remains unknown.
 type UsagesOptions struct {
-	// Status returns the last known status of the pod in the runtime. A *kubeletkit.Agent has it as RuntimeStatus.
-	Status func(uid types.UID) (*runtime.PodStatus, bool)
 	// PodCgroup returns the cgroup of a pod, as the method Parent of a *cgroup.Pods of node/cgroup.
 	PodCgroup func(pod *v1.Pod) string
-	// RootDir is the root directory of the agent. The directory of a pod is pods/<UID> in it.
-	RootDir string
 	// PodLogsDir is the directory of the logs of pods.
 	PodLogsDir string
-	// VolumeStats returns the usage of the volumes of the pod, as a volume.Manager does.
-	VolumeStats func(ctx context.Context, pod *v1.Pod, podDir string) ([]statsv1alpha1.VolumeStats, error)
-
 	// cgroup is /sys/fs/cgroup in tests.
 	cgroup string
 }
@@ -45,8 +38,8 @@ var _ Meter = (*Usages)(nil)
 
 // NewUsages returns a meter for the pods of a runtime.
 func NewUsages(rt runtime.Runtime, opts UsagesOptions) (*Usages, error) {
-	if rt == nil || opts.Status == nil {
-		return nil, errors.New("eviction: a Runtime and UsagesOptions.Status are required")
+	if rt == nil {
+		return nil, errors.New("eviction: a Runtime is required")
 	}
 	if opts.cgroup == "" {
 		opts.cgroup = "/sys/fs/cgroup"
@@ -58,22 +51,22 @@ func NewUsages(rt runtime.Runtime, opts UsagesOptions) (*Usages, error) {
 const atOnce = 4
 
 // Measure implements [Meter].
-func (u *Usages) Measure(ctx context.Context, s Signal, pods []Pod) error {
+func (u *Usages) Measure(ctx context.Context, node lifecycle.Node, s Signal, pods []Pod) error {
 	files := s.pressure() == diskPressure
 	missing := files
 	if !files {
 		for i := range pods {
-			if !u.cgroup(&pods[i], s.Resource()) {
+			if !u.cgroup(node, &pods[i], s.Resource()) {
 				missing = true
 			}
 		}
 	}
 	var err error
 	if missing {
-		err = u.reported(ctx, pods)
+		err = u.reported(ctx, node, pods)
 	}
 	if files {
-		u.files(ctx, pods)
+		u.files(ctx, node, pods)
 		if ctx.Err() != nil {
 			err = errors.Join(err, fmt.Errorf("measuring the files of pods: %w", context.Cause(ctx)))
 		}
@@ -82,7 +75,7 @@ func (u *Usages) Measure(ctx context.Context, s Signal, pods []Pod) error {
 }
 
 // cgroup reads the cgroup of a pod, and reports whether it could.
-func (u *Usages) cgroup(p *Pod, name v1.ResourceName) bool {
+func (u *Usages) cgroup(node lifecycle.Node, p *Pod, name v1.ResourceName) bool {
 	if u.opts.PodCgroup == nil {
 		return false
 	}
@@ -107,7 +100,7 @@ func (u *Usages) cgroup(p *Pod, name v1.ResourceName) bool {
 		return false
 	}
 	p.Usage.Memory = &used
-	names, ids := u.containers(p.Pod.UID)
+	names, ids := running(node, p.Pod.UID)
 	for id, path := range containersOf(u.opts.cgroup, path, ids) {
 		if _, used, err := memoryOf(u.opts.cgroup, path); err == nil {
 			u.container(p, names[id]).Memory = &used
@@ -116,9 +109,9 @@ func (u *Usages) cgroup(p *Pod, name v1.ResourceName) bool {
 	return true
 }
 
-// containers returns the IDs of the containers of a pod that run, and their names.
-func (u *Usages) containers(uid types.UID) (names map[string]string, ids []string) {
-	status, ok := u.opts.Status(uid)
+// running returns the IDs of the containers of a pod that run, and their names.
+func running(node lifecycle.Node, uid types.UID) (names map[string]string, ids []string) {
+	status, ok := node.RuntimeStatus(uid)
 	if !ok {
 		return nil, nil
 	}
@@ -144,7 +137,7 @@ func (u *Usages) container(p *Pod, name string) *ContainerUsage {
 }
 
 // reported adds what the runtime reports. What is known already stays.
-func (u *Usages) reported(ctx context.Context, pods []Pod) error {
+func (u *Usages) reported(ctx context.Context, node lifecycle.Node, pods []Pod) error {
 	reporter, ok := runtime.Optional[runtime.UsageReporter](u.rt)
 	if !ok {
 		return nil
@@ -165,7 +158,7 @@ func (u *Usages) reported(ctx context.Context, pods []Pod) error {
 	}
 	for i := range pods {
 		p := &pods[i]
-		status, ok := u.opts.Status(p.Pod.UID)
+		status, ok := node.RuntimeStatus(p.Pod.UID)
 		if !ok {
 			continue
 		}
@@ -179,7 +172,7 @@ func (u *Usages) reported(ctx context.Context, pods []Pod) error {
 			}
 		}
 		var sum *int64
-		names, ids := u.containers(p.Pod.UID)
+		names, ids := running(node, p.Pod.UID)
 		for _, id := range ids {
 			c := containers[id]
 			if c == nil {
@@ -223,7 +216,7 @@ func plus(a *int64, b *uint64) *int64 {
 }
 
 // files measures logs and volumes until ctx ends.
-func (u *Usages) files(ctx context.Context, pods []Pod) {
+func (u *Usages) files(ctx context.Context, node lifecycle.Node, pods []Pod) {
 	var all sync.WaitGroup
 	free := make(chan struct{}, atOnce)
 	for i := range pods {
@@ -232,14 +225,14 @@ func (u *Usages) files(ctx context.Context, pods []Pod) {
 		case free <- struct{}{}:
 			all.Go(func() {
 				defer func() { <-free }()
-				_ = runtime.Recover(func() error { u.filesOf(ctx, &pods[i]); return nil })
+				_ = runtime.Recover(func() error { u.filesOf(ctx, node, &pods[i]); return nil })
 			})
 		}
 	}
 	all.Wait()
 }
 
-func (u *Usages) filesOf(ctx context.Context, p *Pod) {
+func (u *Usages) filesOf(ctx context.Context, node lifecycle.Node, p *Pod) {
 	pod := p.Pod
 	if u.opts.PodLogsDir != "" {
 		dir := filepath.Join(u.opts.PodLogsDir, runtime.RefOf(pod).LogDirName())
@@ -254,10 +247,7 @@ func (u *Usages) filesOf(ctx context.Context, p *Pod) {
 			cu.Disk = plus(cu.Disk, &f.Bytes)
 		}
 	}
-	if u.opts.VolumeStats == nil || u.opts.RootDir == "" || !podspec.IsFileName(pod.UID) {
-		return
-	}
-	list, err := u.opts.VolumeStats(ctx, pod, filepath.Join(u.opts.RootDir, "pods", string(pod.UID)))
+	list, err := node.VolumeStats(ctx, pod)
 	if err != nil && len(list) == 0 {
 		return
 	}

@@ -155,7 +155,7 @@ func (d *device) start(evicts bool) {
 	if d.evicts = evicts; evicts {
 		thresholds, err := eviction.Parse(eviction.Config{Hard: map[string]string{"imagefs.available": "15%"}})
 		require.NoError(d.t, err)
-		evictions, err := eviction.New(defender{d}, defender{d}, defender{d}, eviction.Options{Thresholds: thresholds,
+		evictions, err := eviction.New(defender{d}, defender{d}, eviction.Options{Thresholds: thresholds,
 			EvictStatic: true, Metrics: defender{d}})
 		require.NoError(d.t, err)
 		opts.Join = append(opts.Join, evictions)
@@ -381,35 +381,8 @@ func (w *watch) wrote(path string) {
 	}
 }
 
-// defender is the agent, the sensor, the meter and the metrics of evictions.
+// defender is the sensor, the meter and the metrics of evictions.
 type defender struct{ d *device }
-
-func (f defender) Pods() (out []eviction.Pod) {
-	parts := f.d.agent.Parts()
-	for _, pod := range slices.Concat(parts.PodManager.Pods(), f.d.agent.Terminating()) {
-		if st := parts.PodWorkers.State(pod.UID); st.Known() && !st.Terminated() {
-			out = append(out, eviction.Pod{Pod: pod, Ending: st.TerminationRequested()})
-		}
-	}
-	return out
-}
-
-func (f defender) Evict(uid types.UID, how runtime.Eviction) error {
-	return f.d.agent.Evict(uid, how)
-}
-
-func (f defender) Ended(uid types.UID) bool {
-	st := f.d.agent.Parts().PodWorkers.State(uid)
-	return !st.Known() || st.Finished
-}
-
-func (f defender) DeleteUnusedContainers(ctx context.Context) error {
-	return f.d.agent.Parts().GC.DeleteUnused(ctx)
-}
-
-func (f defender) DeleteUnusedImages(ctx context.Context) error {
-	return f.d.agent.Parts().ImageGC.DeleteUnusedImages(ctx)
-}
 
 func (f defender) Read(context.Context, []eviction.Threshold) (eviction.Readings, error) {
 	return eviction.Readings{eviction.ImageFsAvailable: {Available: max(0, diskSize-f.d.used()), Capacity: diskSize,
@@ -425,7 +398,8 @@ func (f defender) Watch(ctx context.Context, _ []eviction.Threshold, _ func()) e
 
 func (f defender) Evicted(eviction.Signal, time.Duration) { f.d.evicted.Add(1) }
 
-func (f defender) Measure(_ context.Context, _ eviction.Signal, pods []eviction.Pod) error {
+func (f defender) Measure(_ context.Context, _ lifecycle.Node, _ eviction.Signal,
+	pods []eviction.Pod) error {
 	none := int64(0)
 	for i := range pods {
 		f.d.mu.Lock()

@@ -80,7 +80,7 @@ var failures = flow.Backoff{Min: time.Second, Max: 5 * time.Minute}
 // workers.
 func (m *Manager) follow(ctx context.Context, w watcher, l *log, workers *sync.WaitGroup) {
 	w.Remove(l.path) // no more events
-	logger := m.opts.Logger.WithValues("pod", l.ref, "container", l.container, "log", l.path)
+	logger := m.log.WithValues("pod", l.ref, "container", l.container, "log", l.path)
 	if !m.below(l) {
 		logger.Error(nil, "A log is not rotated, since it is not below the directory of the logs of pods",
 			"dir", m.opts.Dir)
@@ -170,7 +170,7 @@ func (m *Manager) report(l *log, err error) {
 	if err != nil {
 		rec.Error = err.Error()
 	}
-	m.opts.Record.Emit(rec)
+	m.node.Record(rec)
 	m.metrics.Call("Rotated", func(r Metrics) { r.Rotated(err) })
 }
 

@@ -16,7 +16,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kubeletkit/kubeletkit/internal/flow"
-	"github.com/kubeletkit/kubeletkit/internal/logging"
 	"github.com/kubeletkit/kubeletkit/lifecycle"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
@@ -37,18 +36,13 @@ type Options struct {
 	MaxWorkers int
 	// Interval is the time between two reads of the size of a log that the kernel cannot watch. Default: 10 s.
 	Interval time.Duration
-	// Record receives a [runtime.KindRotateLog] for each rotation, and for the first of rotations that fail one after
-	// the other. If nil, they are discarded.
-	Record runtime.RecordFunc
 	// Metrics receives measurements. If nil, they are discarded.
 	Metrics Metrics
-	// Logger. Default: that of package slog.
-	Logger logr.Logger
-
-	watch func() (watcher, error) // of a test
+	watch   func() (watcher, error) // of a test
 }
 
 var (
+	_ lifecycle.Joiner         = (*Manager)(nil)
 	_ lifecycle.Runner         = (*Manager)(nil)
 	_ lifecycle.RunningHandler = (*Manager)(nil)
 	_ lifecycle.EndedHandler   = (*Manager)(nil)
@@ -59,6 +53,8 @@ var (
 type Manager struct {
 	rt      runtime.LogReopener
 	opts    Options
+	node    lifecycle.Node
+	log     logr.Logger
 	metrics *flow.Observer[Metrics]
 	workers *semaphore.Weighted
 
@@ -75,7 +71,6 @@ type Manager struct {
 
 // New returns a manager. It does nothing before [Manager.Run].
 func New(rt runtime.LogReopener, opts Options) (*Manager, error) {
-	opts.Logger = logging.OrDefault(opts.Logger)
 	var errs []error
 	check := func(ok bool, what string) {
 		if !ok {
@@ -99,11 +94,20 @@ func New(rt runtime.LogReopener, opts Options) (*Manager, error) {
 		opts.watch = newWatcher
 	}
 	opts.Dir = filepath.Clean(opts.Dir)
-	return &Manager{
-		rt: rt, opts: opts, metrics: flow.Observe("Metrics", opts.Metrics, opts.Logger),
+	m := &Manager{
+		rt: rt, opts: opts,
 		workers: semaphore.NewWeighted(int64(opts.MaxWorkers)), logs: map[string]*log{},
 		byPod: map[types.UID][]string{},
-	}, nil
+	}
+	return m, m.Join(lifecycle.NopNode{})
+}
+
+// Join implements [lifecycle.Joiner]. The node gets a [runtime.KindRotateLog] for each rotation, and for the first of
+// rotations that fail one after the other.
+func (m *Manager) Join(node lifecycle.Node) error {
+	m.node, m.log = node, node.Logger()
+	m.metrics = flow.Observe("Metrics", m.opts.Metrics, m.log)
+	return nil
 }
 
 // Name implements [lifecycle.Component].
@@ -113,7 +117,7 @@ func (m *Manager) Name() string { return "container logs" }
 func (m *Manager) Run(ctx context.Context) error {
 	w, err := m.opts.watch()
 	if err != nil {
-		m.opts.Logger.Error(err, "The kernel does not report writes to logs: their sizes are read at intervals; "+
+		m.log.Error(err, "The kernel does not report writes to logs: their sizes are read at intervals; "+
 			"raise fs.inotify.max_user_instances", "interval", m.opts.Interval)
 		w = noWatcher{}
 	}

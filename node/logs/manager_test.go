@@ -43,8 +43,8 @@ func TestRotates(t *testing.T) {
 		assert.Positive(t, c.check())
 		assert.Empty(t, r.logged())
 		assert.Equal(t, []int{6, 0, 5, 0}, []int{r.rotated, r.unrotated, r.compressed, r.uncompressed})
-		require.Len(t, r.records, 6)
-		for _, rec := range r.records {
+		require.Len(t, r.node.Records(), 6)
+		for _, rec := range r.node.Records() {
 			assert.Equal(t, runtime.Record{Pod: runtime.RefOf(c.pod), Stage: runtime.StageDone,
 				Kind: runtime.KindRotateLog, Container: "main"}, rec, "equal, so that the history counts them")
 		}
@@ -163,9 +163,9 @@ func TestRotationFails(t *testing.T) {
 				assert.Len(t, r.logged(), 1)
 				assert.Equal(t, []int{1, 1}, []int{r.rotated, r.unrotated},
 					"attempts that repeat a failure are not reported")
-				require.Len(t, r.records, 2)
-				assert.Contains(t, r.records[0].Error, tc.message)
-				assert.Empty(t, r.records[1].Error)
+				require.Len(t, r.node.Records(), 2)
+				assert.Contains(t, r.node.Records()[0].Error, tc.message)
+				assert.Empty(t, r.node.Records()[1].Error)
 			})
 		})
 	}
@@ -184,7 +184,7 @@ func TestContainerEndsDuringRotation(t *testing.T) {
 		c.write(11 << 10)
 		time.Sleep(time.Hour)
 		synctest.Wait()
-		assert.Empty(t, r.records)
+		assert.Empty(t, r.node.Records())
 		assert.Zero(t, r.unrotated)
 		names, _ := c.files()
 		assert.Equal(t, []string{"0.log"}, names)
@@ -199,7 +199,7 @@ func TestContainerEndsDuringRotation(t *testing.T) {
 		c.write(1 << 10)
 		time.Sleep(time.Hour)
 		synctest.Wait()
-		assert.Len(t, r.records, 1)
+		assert.Len(t, r.node.Records(), 1)
 	})
 }
 

@@ -23,6 +23,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	nodefake "github.com/kubeletkit/kubeletkit/lifecycle/fake"
 	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/runtime/crilog"
 )
@@ -43,7 +44,7 @@ type rig struct {
 	// reopen is called before a container opens a new log, if it is not nil. opened is called after it.
 	reopen, opened func(c *container) error
 	messages       []string
-	records        []runtime.Record
+	node           nodefake.Node
 	// rotated, unrotated, compressed and uncompressed are numbers of calls of Metrics.
 	rotated, unrotated, compressed, uncompressed int
 	// unwatched is the error of Add, if it is not nil.
@@ -65,17 +66,13 @@ type container struct {
 
 func newRig(t testing.TB) *rig {
 	r := &rig{TB: t, dir: t.TempDir(), containers: map[string]*container{}, stop: func() {}}
-	r.opts = Options{Dir: r.dir, MaxSize: 10 << 10, MaxFiles: 4, Logger: funcr.New(func(_, args string) {
+	r.opts = Options{Dir: r.dir, MaxSize: 10 << 10, MaxFiles: 4, watch: func() (watcher, error) { return r, nil }}
+	r.node.Log = funcr.New(func(_, args string) {
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		r.messages = append(r.messages, args)
-	}, funcr.Options{}), watch: func() (watcher, error) { return r, nil }}
+	}, funcr.Options{})
 	r.opts.Metrics = r
-	r.opts.Record = func(rec runtime.Record) {
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		r.records = append(r.records, rec)
-	}
 	t.Cleanup(func() { r.stop() })
 	return r
 }
@@ -85,6 +82,7 @@ func (r *rig) restart() {
 	r.stop()
 	m, err := New(r, r.opts)
 	require.NoError(r, err)
+	require.NoError(r, m.Join(&r.node))
 	r.mu.Lock()
 	r.m, r.watched, r.written = m, map[string]bool{}, make(chan string, 1000)
 	r.mu.Unlock()

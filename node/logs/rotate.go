@@ -109,7 +109,7 @@ func (m *Manager) rotate(ctx context.Context, l *log) error {
 		if !renamed || d.back(next) {
 			return err
 		}
-		m.opts.Logger.V(2).Info("The runtime has failed to open a new log, but has made its file", "pod", l.ref,
+		m.log.V(2).Info("The runtime has failed to open a new log, but has made its file", "pod", l.ref,
 			"container", l.container, "error", err.Error())
 	}
 	return m.trim(d, l)

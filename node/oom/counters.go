@@ -42,18 +42,18 @@ type counted struct {
 // followCounts watches the counts of the containers until ctx ends. cause is why there is no log.
 func (w *Watcher) followCounts(ctx context.Context, cause error) {
 	if w.opts.PodCgroup == nil {
-		logging.Denied(w.opts.Logger, cause).Info("Kills for lack of memory are not watched, since the log of the "+
+		logging.Denied(w.log, cause).Info("Kills for lack of memory are not watched, since the log of the "+
 			"kernel cannot be read; reasons of containers are those of the runtime", "error", cause.Error())
 		return
 	}
 	c, err := w.opts.Counters()
 	if err != nil {
-		w.opts.Logger.Info("Kills for lack of memory are not watched, since the log of the kernel cannot be read, "+
+		w.log.Info("Kills for lack of memory are not watched, since the log of the kernel cannot be read, "+
 			"and cgroups cannot be watched; reasons of containers are those of the runtime",
 			"error", errors.Join(cause, err).Error())
 		return
 	}
-	w.opts.Logger.Info("The log of the kernel cannot be read; kills for lack of memory are found by the counts in "+
+	w.log.Info("The log of the kernel cannot be read; kills for lack of memory are found by the counts in "+
 		"the cgroups of containers, without the names of processes, and others are not reported",
 		"error", cause.Error())
 	for _, p := range w.setCounters(c) {
@@ -62,7 +62,7 @@ func (w *Watcher) followCounts(ctx context.Context, cause error) {
 	for ctx.Err() == nil {
 		ids, err := c.Wait(ctx)
 		if err != nil && ctx.Err() == nil {
-			w.opts.Logger.Error(err,
+			w.log.Error(err,
 				"Kills for lack of memory are not watched any more, since cgroups cannot be watched")
 			break
 		}
@@ -104,7 +104,7 @@ func (w *Watcher) watch(c Counters, pod string, running []runningContainer) {
 		if err != nil {
 			c.Remove(r.id)
 			if !errors.Is(err, fs.ErrNotExist) && w.sayOnce() {
-				w.opts.Logger.Error(err, "Kills for lack of memory cannot be watched in a container; it is logged once",
+				w.log.Error(err, "Kills for lack of memory cannot be watched in a container; it is logged once",
 					"container", r.id)
 			}
 			continue

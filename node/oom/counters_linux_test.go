@@ -17,6 +17,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/kubeletkit/kubeletkit/internal/testpod"
+	"github.com/kubeletkit/kubeletkit/lifecycle"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
@@ -28,6 +29,21 @@ func TestGuestCounts(t *testing.T) {
 		t.Skip("set KUBELETKIT_GUEST=1 on a machine with cgroup v2")
 	}
 	realCounts(t)
+}
+
+// told is a node that passes events and records on.
+type told struct {
+	lifecycle.NopNode
+	events  chan runtime.Event
+	records chan runtime.Record // nil: they are discarded
+}
+
+func (n told) Event(e runtime.Event) { n.events <- e }
+
+func (n told) Record(r runtime.Record) {
+	if n.records != nil {
+		n.records <- r
+	}
 }
 
 // inCgroup runs the helper in a cgroup until it ends, and returns its exit code.
@@ -66,9 +82,9 @@ func realCounts(t *testing.T) {
 	w, err := New(Options{
 		Open:      func() (Log, error) { return nil, errors.New("open /dev/kmsg: no such file or directory") },
 		PodCgroup: func(*v1.Pod) string { return "/" + root + "/pod" + string(web.UID) },
-		Event:     func(e runtime.Event) { events <- e },
 	})
 	require.NoError(t, err)
+	require.NoError(t, w.Join(told{events: events}))
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
 	go func() {

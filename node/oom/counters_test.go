@@ -58,11 +58,11 @@ func TestKillsAreCounted(t *testing.T) {
 
 		c.Set(id("a"), oom.Count{Kills: 5, Limit: 3})
 		synctest.Wait()
-		require.Len(t, n.events, 2)
+		require.Len(t, n.node.Events(), 2)
 		assert.Equal(t, "The kernel killed 3 processes of container main: the memory limit of the container is reached",
-			n.events[1].Message)
-		assert.Equal(t, "spec.containers{main}", n.events[1].FieldPath)
-		assert.Equal(t, "3 processes; the memory limit of the container is reached", n.records[1].Message)
+			n.node.Events()[1].Message)
+		assert.Equal(t, "spec.containers{main}", n.node.Events()[1].FieldPath)
+		assert.Equal(t, "3 processes; the memory limit of the container is reached", n.node.Records()[1].Message)
 		assert.Equal(t, []string{"web/side false", "web/main false", "web/main false", "web/main false"}, n.killed)
 		cgroup := "/kubepods/burstable/pod" + string(web.UID) + "/"
 		assert.EqualValues(t, 3, n.Events(cgroup+id("a")))
@@ -94,7 +94,7 @@ func TestInspectionReadsTheCounts(t *testing.T) {
 		c.Set(id("a"), oom.Count{Kills: 1})
 		assert.Equal(t, []string{"OOMKilled"}, n.reasons(t, observed(web, exited("main", id("a"), 1, "Error"))))
 		synctest.Wait()
-		assert.Len(t, n.events, 1)
+		assert.Len(t, n.node.Events(), 1)
 	})
 }
 

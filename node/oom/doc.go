@@ -21,11 +21,8 @@
 //
 // A Watcher joins the lives of pods, and wraps the inspections of the agent's cache:
 //
-//	agent, err := kubeletkit.New(kubeletkit.Options{
-//		Join: []lifecycle.Component{kubeletkit.WithAgent(func(agent *kubeletkit.Agent) (lifecycle.Component, error) {
-//			return oom.New(oom.Options{Event: agent.Parts().Event, Record: agent.Parts().Record})
-//		})},
-//	})
+//	watcher, err := oom.New(oom.Options{})
+//	agent, err := kubeletkit.New(kubeletkit.Options{Join: []lifecycle.Component{watcher}})
 //
 // A cache that replaces the agent's reads by Parts.Inspector. Without it, events and records are reported, and reasons
 // are those of the runtime.

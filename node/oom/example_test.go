@@ -7,6 +7,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	nodefake "github.com/kubeletkit/kubeletkit/lifecycle/fake"
 	"github.com/kubeletkit/kubeletkit/node/oom"
 	"github.com/kubeletkit/kubeletkit/node/oom/fake"
 	"github.com/kubeletkit/kubeletkit/runtime"
@@ -14,9 +15,14 @@ import (
 
 func Example() {
 	var log fake.Log // /dev/kmsg
-	events := make(chan runtime.Event)
-	watcher, err := oom.New(oom.Options{Open: log.Open, Event: func(e runtime.Event) { events <- e }})
+	watcher, err := oom.New(oom.Options{Open: log.Open})
 	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	emitted := make(chan struct{}, 2) // an event and a record
+	node := &nodefake.Node{Do: func(string) { emitted <- struct{}{} }}
+	if err := watcher.Join(node); err != nil { // with Options.Join the agent does this, and runs the watcher
 		fmt.Println(err)
 		return
 	}
@@ -41,7 +47,8 @@ func Example() {
 		"oom-kill:constraint=CONSTRAINT_MEMCG,nodemask=(null),cpuset=5f0c,mems_allowed=0,oom_memcg=/kubepods/podu1/5f0c,task_memcg=/kubepods/podu1/5f0c,task=java,pid=1234,uid=0",
 		"Memory cgroup out of memory: Killed process 1234 (java) total-vm:4194304kB, anon-rss:1048576kB",
 	)
-	e := <-events
+	<-emitted
+	e := node.Events()[0]
 	fmt.Println(e.Pod.Name, e.FieldPath, e.Reason)
 	fmt.Println(e.Message)
 	cancel()

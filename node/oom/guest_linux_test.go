@@ -57,9 +57,9 @@ func TestGuestKills(t *testing.T) {
 	}
 
 	events, records := make(chan runtime.Event, 100), make(chan runtime.Record, 100)
-	w, err := New(Options{Event: func(e runtime.Event) { events <- e },
-		Record: func(r runtime.Record) { records <- r }})
+	w, err := New(Options{})
 	require.NoError(t, err)
+	require.NoError(t, w.Join(told{events: events, records: records}))
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
 	go func() {

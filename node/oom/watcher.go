@@ -12,7 +12,6 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/kubeletkit/kubeletkit/internal/logging"
 	"github.com/kubeletkit/kubeletkit/lifecycle"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
@@ -28,16 +27,8 @@ type Options struct {
 	// Counters opens the counts of kills in cgroups. It is not called if the log can be opened. Default:
 	// [OpenCounters].
 	Counters func() (Counters, error)
-	// Event receives the events SystemOOM, about the node, and OOMKilling, about a pod. If nil, they are discarded.
-	Event runtime.EventFunc
-	// Record receives a [runtime.KindOOMKill] for each kill of a process of a pod that has an event. If nil, they are
-	// discarded.
-	Record runtime.RecordFunc
 	// Metrics receives what is measured. nil: nobody does.
-	Metrics Metrics
-	// Logger. Default: that of package slog.
-	Logger logr.Logger
-
+	Metrics  Metrics
 	cgroupOf func(pid int, process string) string // of a test
 }
 
@@ -49,6 +40,7 @@ type Metrics interface {
 }
 
 var (
+	_ lifecycle.Joiner         = (*Watcher)(nil)
 	_ lifecycle.Runner         = (*Watcher)(nil)
 	_ lifecycle.RunningHandler = (*Watcher)(nil)
 	_ lifecycle.GoneHandler    = (*Watcher)(nil)
@@ -62,15 +54,17 @@ var ErrAlreadyRunning = errors.New("oom: Run was called before")
 // Watcher watches the processes that the kernel kills for lack of memory. It is safe for concurrent use.
 type Watcher struct {
 	opts Options
+	node lifecycle.Node
+	log  logr.Logger
 
 	// reading serializes the reads of the log. It is taken before mu, and not held when others are called.
 	reading sync.Mutex
 	parser  Parser
 	buf     []byte
 
-	mu  sync.Mutex
-	log Log // nil before Run, after it, and if there is none
-	ran bool
+	mu   sync.Mutex
+	kmsg Log // nil before Run, after it, and if there is none
+	ran  bool
 	// owners are the containers that run or have run, by their IDs, and byPod their IDs by pod. A pod is in them from
 	// Running to Gone.
 	owners         map[string]owner
@@ -103,7 +97,6 @@ type podState struct {
 
 // New returns a watcher. It reads nothing before [Watcher.Run].
 func New(opts Options) (*Watcher, error) {
-	opts.Logger = logging.OrDefault(opts.Logger)
 	if opts.Open == nil {
 		opts.Open = OpenKmsg
 	}
@@ -113,8 +106,16 @@ func New(opts Options) (*Watcher, error) {
 	if opts.cgroupOf == nil {
 		opts.cgroupOf = cgroupOf
 	}
-	return &Watcher{opts: opts, buf: make([]byte, maxRecord), owners: map[string]owner{},
-		byPod: map[types.UID]podState{}}, nil
+	w := &Watcher{opts: opts, buf: make([]byte, maxRecord), owners: map[string]owner{},
+		byPod: map[types.UID]podState{}}
+	return w, w.Join(lifecycle.NopNode{})
+}
+
+// Join implements [lifecycle.Joiner]. The node gets the events SystemOOM, about itself, and OOMKilling, about a pod,
+// and a [runtime.KindOOMKill] for each kill of a process of a pod that has an event.
+func (w *Watcher) Join(node lifecycle.Node) error {
+	w.node, w.log = node, node.Logger()
+	return nil
 }
 
 // Name implements [lifecycle.Component].
@@ -162,7 +163,7 @@ func (w *Watcher) followLog(ctx context.Context) error {
 func (w *Watcher) set(log Log) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.log = log
+	w.kmsg = log
 }
 
 // maxAtOnce is the number of records that one read takes. A flood of records must not hold up inspections.
@@ -193,7 +194,7 @@ func (w *Watcher) take() (victims []victim, err error) {
 	w.reading.Lock()
 	defer w.reading.Unlock()
 	w.mu.Lock()
-	log := w.log
+	log := w.kmsg
 	w.mu.Unlock()
 	if log == nil {
 		return nil, nil
@@ -250,7 +251,7 @@ func (w *Watcher) report(v *victim) {
 	if k.Global && !k.Group {
 		if left, ok := w.allow(""); ok {
 			// The text is kubelet's (oom/oom_watcher_linux.go).
-			w.opts.Event.Emit(runtime.Event{Type: v1.EventTypeWarning, Reason: ReasonSystemOOM,
+			w.node.Event(runtime.Event{Type: v1.EventTypeWarning, Reason: ReasonSystemOOM,
 				Message: fmt.Sprintf("System OOM encountered, victim process: %s, pid: %d", k.Process, k.PID) +
 					leftOut(left)})
 		}
@@ -259,7 +260,7 @@ func (w *Watcher) report(v *victim) {
 	case v.known:
 		w.reportTo(v.owner, k)
 	case !k.Group && k.Counted == 0:
-		w.opts.Logger.V(1).Info("The kernel killed a process for lack of memory, and it belongs to no container "+
+		w.log.V(1).Info("The kernel killed a process for lack of memory, and it belongs to no container "+
 			"that is known", "process", k.Process, "pid", k.PID, "cgroup", k.Cgroup)
 	}
 }
@@ -275,9 +276,9 @@ func (w *Watcher) reportTo(o owner, k Kill) {
 		of = " of container " + o.container
 	}
 	process, limit := processText(k), limitText(k)
-	w.opts.Event.Emit(runtime.Event{Pod: o.ref, FieldPath: o.path, Type: v1.EventTypeWarning, Reason: ReasonOOMKilling,
+	w.node.Event(runtime.Event{Pod: o.ref, FieldPath: o.path, Type: v1.EventTypeWarning, Reason: ReasonOOMKilling,
 		Message: "The kernel killed " + process + of + ": " + limit + leftOut(left)})
-	w.opts.Record.Emit(runtime.Record{Pod: o.ref, Stage: runtime.StageSeen, Kind: runtime.KindOOMKill,
+	w.node.Record(runtime.Record{Pod: o.ref, Stage: runtime.StageSeen, Kind: runtime.KindOOMKill,
 		Container: o.container, Message: strings.TrimPrefix(process, "process ") + "; " + limit + leftOut(left)})
 }
 

@@ -10,7 +10,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/go-logr/logr"
 	"github.com/go-logr/logr/funcr"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -18,6 +17,7 @@ import (
 
 	"github.com/kubeletkit/kubeletkit/internal/testpod"
 	"github.com/kubeletkit/kubeletkit/lifecycle"
+	nodefake "github.com/kubeletkit/kubeletkit/lifecycle/fake"
 	"github.com/kubeletkit/kubeletkit/node/oom"
 	"github.com/kubeletkit/kubeletkit/node/oom/fake"
 	"github.com/kubeletkit/kubeletkit/runtime"
@@ -28,23 +28,25 @@ type node struct {
 	*oom.Watcher
 	log fake.Log
 
-	mu      sync.Mutex
-	events  []runtime.Event
-	records []runtime.Record
-	killed  []string
-	lines   []string
+	node *nodefake.Node
+
+	mu     sync.Mutex
+	killed []string
+	lines  []string
 }
 
 // start runs a watcher until the test ends.
 func start(t *testing.T, change func(*oom.Options)) *node {
 	n := &node{}
-	opts := oom.Options{Open: n.log.Open, Event: n.event, Record: n.record, Metrics: n, Logger: n.logger()}
+	n.node = &nodefake.Node{Log: funcr.New(func(_, args string) { n.lines = append(n.lines, args) }, funcr.Options{})}
+	opts := oom.Options{Open: n.log.Open, Metrics: n}
 	if change != nil {
 		change(&opts)
 	}
 	var err error
 	n.Watcher, err = oom.New(opts)
 	require.NoError(t, err)
+	require.NoError(t, n.Join(n.node))
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
 	go func() {
@@ -56,32 +58,14 @@ func start(t *testing.T, change func(*oom.Options)) *node {
 	return n
 }
 
-func (n *node) event(e runtime.Event) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.events = append(n.events, e)
-}
-
-func (n *node) record(r runtime.Record) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.records = append(n.records, r)
-}
-
 func (n *node) Killed(pod runtime.PodRef, container string, global bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.killed = append(n.killed, fmt.Sprint(pod.Name, "/", container, " ", global))
 }
 
-func (n *node) logger() logr.Logger {
-	return funcr.New(func(_, args string) { n.lines = append(n.lines, args) }, funcr.Options{})
-}
-
 func (n *node) messages() (all []string) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	for _, e := range n.events {
+	for _, e := range n.node.Events() {
 		all = append(all, e.Reason+": "+e.Message)
 	}
 	return all
@@ -146,11 +130,11 @@ func TestContainerIsKilled(t *testing.T) {
 			Pod: runtime.RefOf(web), FieldPath: "spec.containers{main}", Type: v1.EventTypeWarning,
 			Reason:  "OOMKilling",
 			Message: "The kernel killed process hog (pid 7) of container main: the memory limit of the container is reached",
-		}}, n.events)
+		}}, n.node.Events())
 		assert.Equal(t, []runtime.Record{{
 			Pod: runtime.RefOf(web), Stage: runtime.StageSeen, Kind: runtime.KindOOMKill, Container: "main",
 			Message: "hog (pid 7); the memory limit of the container is reached",
-		}}, n.records)
+		}}, n.node.Records())
 		assert.Equal(t, []string{"web/main false"}, n.killed)
 
 		// The first process was killed, or ended because of its child.
@@ -158,7 +142,7 @@ func TestContainerIsKilled(t *testing.T) {
 			n.reasons(t, observed(web, exited("main", id("a"), 137, "Error"), exited("side", id("b"), 137, "Error"))))
 		assert.Equal(t, []string{"OOMKilled"}, n.reasons(t, observed(web, exited("main", id("a"), 1, "Error"))))
 		assert.Equal(t, []string{"Completed"}, n.reasons(t, observed(web, exited("main", id("a"), 0, "Completed"))))
-		assert.Len(t, n.events, 1)
+		assert.Len(t, n.node.Events(), 1)
 	})
 }
 
@@ -223,7 +207,7 @@ func TestMachineIsOutOfMemory(t *testing.T) {
 			"OOMKilling: The kernel killed process hog (pid 7) of container main: the node is out of memory",
 			"SystemOOM: System OOM encountered, victim process: x, pid: 8",
 		}, n.messages())
-		assert.Zero(t, n.events[0].Pod, "it is about the node")
+		assert.Zero(t, n.node.Events()[0].Pod, "it is about the node")
 		assert.Equal(t, []string{"web/main true", "/ true"}, n.killed)
 	})
 }
@@ -240,8 +224,8 @@ func TestManyKills(t *testing.T) {
 		}
 		n.kill(other, id("b"), 7)
 		synctest.Wait()
-		assert.Len(t, n.events, 6)
-		assert.Len(t, n.records, 6)
+		assert.Len(t, n.node.Events(), 6)
+		assert.Len(t, n.node.Records(), 6)
 		assert.Len(t, n.killed, 10_001)
 		time.Sleep(time.Minute)
 		n.kill(web, id("a"), 5)
@@ -281,13 +265,13 @@ func TestKillsOfOthers(t *testing.T) {
 		n.log.AddRecord([]byte("14,1,1,-;Out of memory: Killed process 7 (hog) total-vm:1kB"))
 		n.log.AddRecord(make([]byte, 1<<20))
 		synctest.Wait()
-		assert.Empty(t, n.events)
+		assert.Empty(t, n.node.Events())
 		assert.Equal(t, []string{"Error"}, n.reasons(t, observed(web, exited("main", id("a"), 137, "Error"))))
 
 		require.NoError(t, n.Gone(t.Context(), lifecycle.GoneRequest{Pod: runtime.RefOf(web)}))
 		n.kill(web, id("a"), 7)
 		synctest.Wait()
-		assert.Empty(t, n.events, "the pod is gone")
+		assert.Empty(t, n.node.Events(), "the pod is gone")
 	})
 }
 
@@ -324,10 +308,11 @@ func TestConcurrency(t *testing.T) {
 	var log fake.Log
 	web := testpod.New("web", testpod.Containers("main"))
 	var w *oom.Watcher
-	w, err := oom.New(oom.Options{Open: log.Open, Event: func(runtime.Event) {
-		_ = w.Running(t.Context(), web, observed(web, running("main", id("a"))))
-	}})
+	w, err := oom.New(oom.Options{Open: log.Open})
 	require.NoError(t, err)
+	require.NoError(t, w.Join(&nodefake.Node{Do: func(string) {
+		_ = w.Running(t.Context(), web, observed(web, running("main", id("a"))))
+	}}))
 	ctx, cancel := context.WithCancel(t.Context())
 	var wg sync.WaitGroup
 	wg.Go(func() { assert.NoError(t, w.Run(ctx)) })

@@ -29,12 +29,8 @@
 // the periods in proportion. After a shutdown that is cancelled, pods that were not told to end go on, and new ones are
 // admitted.
 //
-//	join := kubeletkit.WithAgent(func(agent *kubeletkit.Agent) (lifecycle.Component, error) {
-//		return shutdown.New(periods, logind.New(logind.Options{}), func(ctx context.Context, p shutdown.Periods) ([]*v1.Pod, error) {
-//			return agent.EndPods(ctx, p)
-//		}, shutdown.Options{StateDir: root, Event: agent.Parts().Event})
-//	})
-//	agent, err := kubeletkit.New(kubeletkit.Options{Join: []lifecycle.Component{join}, …})
+//	manager, err := shutdown.New(periods, logind.New(logind.Options{}), shutdown.Options{StateDir: root})
+//	agent, err := kubeletkit.New(kubeletkit.Options{Join: []lifecycle.Component{manager}, …})
 //
 // [Logind] and [Session] are what a manager needs of logind. Package logind below this one has the real one; it is the
 // only one that links D-Bus. Without logind the manager logs that once, and tries again.

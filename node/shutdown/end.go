@@ -9,19 +9,16 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/kubeletkit/kubeletkit/internal/logging"
+	"github.com/kubeletkit/kubeletkit/lifecycle"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
-// Node has the pods, and ends them. The methods must not block.
+// Node has the pods, and ends them. A [lifecycle.Node] has these methods.
 type Node interface {
-	// Active returns the pods that run or are to run, and those that are ending. They are not changed.
-	Active() []*v1.Pod
-	// End requests the end of the pod. The grace period is in seconds; nil means that of the pod. For a pod
-	// that is ending already, it can only become shorter.
+	Logger() logr.Logger
+	Pods() []*v1.Pod
+	State(uid types.UID) lifecycle.PodState
 	End(pod *v1.Pod, gracePeriod *int64)
-	// Ended reports whether nothing of the pod runs any more, and its volumes are taken down.
-	Ended(uid types.UID) bool
 }
 
 // lookPeriod is the time between two looks at the pods that are ending.
@@ -29,9 +26,8 @@ const lookPeriod = 100 * time.Millisecond
 
 // End ends the pods of the node, group by group, and returns those that have not ended in their period. If ctx
 // ends first, the pods of later groups go on, and the error is the cause.
-// A zero log is that of package slog.
-func End(ctx context.Context, node Node, periods Periods, log logr.Logger) (left []*v1.Pod, err error) {
-	log = logging.OrDefault(log)
+func End(ctx context.Context, node Node, periods Periods) (left []*v1.Pod, err error) {
+	log := node.Logger()
 	var told []*v1.Pod
 	known := map[types.UID]bool{} // those of told
 	for i := range periods {
@@ -39,7 +35,7 @@ func End(ctx context.Context, node Node, periods Periods, log logr.Logger) (left
 			return running(node, told), context.Cause(ctx)
 		}
 		group := Group{Period: periods[i]}
-		for _, pod := range node.Active() {
+		for _, pod := range running(node, node.Pods()) {
 			if !known[pod.UID] && periods.index(pod) <= i {
 				group.Pods = append(group.Pods, pod)
 			}
@@ -86,7 +82,10 @@ func await(ctx context.Context, node Node, group Group) (late []*v1.Pod, err err
 
 // running returns the pods that have not ended.
 func running(node Node, pods []*v1.Pod) []*v1.Pod {
-	return slices.DeleteFunc(slices.Clone(pods), func(pod *v1.Pod) bool { return node.Ended(pod.UID) })
+	return slices.DeleteFunc(slices.Clone(pods), func(pod *v1.Pod) bool {
+		st := node.State(pod.UID)
+		return !st.Known || st.Finished
+	})
 }
 
 func refs(pods []*v1.Pod) (out []runtime.PodRef) {

@@ -9,13 +9,13 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/go-logr/logr"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/kubeletkit/kubeletkit/lifecycle"
+	"github.com/kubeletkit/kubeletkit/lifecycle/fake"
 	"github.com/kubeletkit/kubeletkit/node/shutdown"
-	"github.com/kubeletkit/kubeletkit/node/shutdown/fake"
 )
 
 // transcript returns the ends as "name with N s at M s".
@@ -75,7 +75,7 @@ func TestEnd(t *testing.T) {
 					n.SetStopDelay(pod.UID, c.delays[pod.Name])
 				}
 				began := time.Now()
-				_, err := shutdown.End(t.Context(), n, c.periods, logr.Discard())
+				_, err := shutdown.End(t.Context(), n, c.periods)
 				require.NoError(t, err)
 				assert.Equal(t, c.want, transcript(n, began))
 				assert.InDelta(t, c.took.Seconds(), time.Since(began).Seconds(), 0.2)
@@ -87,13 +87,13 @@ func TestEnd(t *testing.T) {
 // stuck is a node whose pods do not end.
 type stuck struct{ *fake.Node }
 
-func (stuck) Ended(types.UID) bool { return false }
+func (stuck) State(types.UID) lifecycle.PodState { return lifecycle.PodState{Known: true} }
 
 func TestEndOfPodsThatDoNotEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := fake.NewNode(makePod("web", 0), makePod("dns", systemCritical))
 		began := time.Now()
-		left, err := shutdown.End(t.Context(), stuck{n}, shutdown.Unlimited(), logr.Discard())
+		left, err := shutdown.End(t.Context(), stuck{n}, shutdown.Unlimited())
 		require.NoError(t, err)
 		assert.Len(t, left, 2)
 		assert.Equal(t, 2*(30+30)*time.Second, time.Since(began), "their grace periods, and 30 s for volumes")
@@ -108,13 +108,13 @@ func TestEndThatIsTakenBack(t *testing.T) {
 		back := errors.New("taken back")
 		ctx, cancel := context.WithCancelCause(t.Context())
 		time.AfterFunc(5*time.Second, func() { cancel(back) })
-		left, err := shutdown.End(ctx, n, shutdown.Classes(time.Minute, 0), logr.Discard())
+		left, err := shutdown.End(ctx, n, shutdown.Classes(time.Minute, 0))
 		require.ErrorIs(t, err, back)
 		require.Len(t, left, 1)
 		assert.Equal(t, "web", left[0].Name)
 		assert.Len(t, n.Ends(), 1)
 
-		left, err = shutdown.End(ctx, n, shutdown.Classes(time.Minute, 0), logr.Discard())
+		left, err = shutdown.End(ctx, n, shutdown.Classes(time.Minute, 0))
 		require.ErrorIs(t, err, back)
 		assert.Empty(t, left)
 		assert.Len(t, n.Ends(), 1)
@@ -126,9 +126,9 @@ func TestEndOfPodsThatAppear(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := fake.NewNode(makePod("web", 0), makePod("dns", systemCritical))
 		n.SetStopDelay("uid-web", 10*time.Second)
-		time.AfterFunc(5*time.Second, func() { n.Add(makePod("late", 0)) })
+		time.AfterFunc(5*time.Second, func() { n.AddPods(makePod("late", 0)) })
 		began := time.Now()
-		_, err := shutdown.End(t.Context(), n, shutdown.Classes(time.Minute, 10*time.Second), logr.Discard())
+		_, err := shutdown.End(t.Context(), n, shutdown.Classes(time.Minute, 10*time.Second))
 		require.NoError(t, err)
 		assert.Equal(t, "web with 50 s at 0 s, dns with 10 s at 10 s, late with 10 s at 10 s", transcript(n, began))
 	})

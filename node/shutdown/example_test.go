@@ -5,10 +5,10 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/go-logr/logr"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	nodefake "github.com/kubeletkit/kubeletkit/lifecycle/fake"
 	"github.com/kubeletkit/kubeletkit/node/shutdown"
 	"github.com/kubeletkit/kubeletkit/node/shutdown/fake"
 )
@@ -37,12 +37,12 @@ func ExamplePeriods_Groups() {
 // The machine goes on when the pods have ended.
 func ExampleManager() {
 	machine := fake.NewLogind("") // logind.New(logind.Options{}) is the real one
-	node := fake.NewNode(podOf("dns", 2_000_000_000), podOf("web", 0))
-	endPods := func(ctx context.Context, periods shutdown.Periods) ([]*v1.Pod, error) {
-		return shutdown.End(ctx, node, periods, logr.Discard()) // EndPods of an agent does this
-	}
-	manager, err := shutdown.New(shutdown.Classes(5*time.Second, 2*time.Second), machine, endPods, shutdown.Options{})
+	node := nodefake.NewNode(podOf("dns", 2_000_000_000), podOf("web", 0))
+	manager, err := shutdown.New(shutdown.Classes(5*time.Second, 2*time.Second), machine, shutdown.Options{})
 	if err != nil {
+		panic(err)
+	}
+	if err := manager.Join(node); err != nil { // New of an agent does this
 		panic(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())

@@ -14,7 +14,6 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/kubeletkit/kubeletkit/internal/flow"
-	"github.com/kubeletkit/kubeletkit/internal/logging"
 	"github.com/kubeletkit/kubeletkit/lifecycle"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
@@ -42,10 +41,6 @@ var (
 	errLost         = errors.New("the connection to logind is lost")
 )
 
-// EndPodsFunc ends the pods of the node, as EndPods of an agent does: it returns those that have not ended in
-// their periods, and when ctx ends, it returns soon and leaves the other pods alone.
-type EndPodsFunc func(ctx context.Context, periods Periods) (left []*v1.Pod, err error)
-
 // Metrics receives measurements. Its methods are called one at a time, and nothing waits for them.
 type Metrics interface {
 	// NodeShutdown receives the times of the latest shutdown, when they change and when the manager starts. The end
@@ -61,15 +56,8 @@ type Options struct {
 	// StateDir is the directory of the file graceful_node_shutdown_state, in kubelet's format. If empty, none
 	// is written.
 	StateDir string
-	// Changed is called when the result of [Manager.ShuttingDown] changes, so that the node reports
-	// it at once. It must not block.
-	Changed func()
-	// Event receives kubelet's events about the node.
-	Event runtime.EventFunc
 	// Metrics receives measurements; nil: none.
 	Metrics Metrics
-	// Logger receives logs. Default: that of package slog.
-	Logger logr.Logger
 }
 
 // Manager ends the pods of the node before the machine shuts down. It is a component of an agent: it refuses
@@ -77,8 +65,8 @@ type Options struct {
 type Manager struct {
 	periods Periods
 	logind  Logind
-	endPods EndPodsFunc
 	opts    Options
+	node    lifecycle.Node
 	log     logr.Logger
 	metrics *flow.Observer[Metrics]
 	running atomic.Bool
@@ -101,14 +89,13 @@ type ending struct {
 }
 
 var (
+	_ lifecycle.Joiner   = (*Manager)(nil)
 	_ lifecycle.Admitter = (*Manager)(nil)
 	_ lifecycle.Runner   = (*Manager)(nil)
 )
 
-// New returns a manager. The periods are limited, and not empty. endPods is EndPods of an agent: since the agent
-// needs the manager in Options.Join, it is called only when Run runs. The error joins what is wrong.
-func New(periods Periods, logind Logind, endPods EndPodsFunc, opts Options) (*Manager, error) {
-	opts.Logger = logging.OrDefault(opts.Logger)
+// New returns a manager. The periods are limited, and not empty. The error joins what is wrong.
+func New(periods Periods, logind Logind, opts Options) (*Manager, error) {
 	var errs []error
 	if err := periods.Validate(); err != nil {
 		errs = append(errs, err)
@@ -119,9 +106,6 @@ func New(periods Periods, logind Logind, endPods EndPodsFunc, opts Options) (*Ma
 	if logind == nil {
 		errs = append(errs, errors.New("no logind"))
 	}
-	if endPods == nil {
-		errs = append(errs, errors.New("no function that ends the pods"))
-	}
 	if opts.DropInDir == "" {
 		opts.DropInDir = defaultDropInDir
 	}
@@ -131,10 +115,16 @@ func New(periods Periods, logind Logind, endPods EndPodsFunc, opts Options) (*Ma
 	if err := errors.Join(errs...); err != nil {
 		return nil, fmt.Errorf("shutdown: %w", err)
 	}
-	return &Manager{
-		periods: periods, logind: logind, endPods: endPods, opts: opts, log: opts.Logger,
-		metrics: flow.Observe("Metrics", opts.Metrics, opts.Logger), said: map[int]string{},
-	}, nil
+	m := &Manager{periods: periods, logind: logind, opts: opts, said: map[int]string{}}
+	return m, m.Join(lifecycle.NopNode{})
+}
+
+// Join implements [lifecycle.Joiner]. While a shutdown is under way, the node is not ready.
+func (m *Manager) Join(node lifecycle.Node) error {
+	m.node, m.log = node, node.Logger()
+	m.metrics = flow.Observe("Metrics", m.opts.Metrics, m.log)
+	node.AddReadyCheck("shutdown", m.ShuttingDown)
+	return nil
 }
 
 // Name implements [lifecycle.Component].
@@ -272,7 +262,7 @@ func (m *Manager) end(ctx context.Context, periods Periods) {
 	m.storeState(state{StartTime: start})
 	var left []*v1.Pod
 	err := runtime.Recover(func() (err error) {
-		left, err = m.endPods(ctx, periods)
+		left, err = End(ctx, m.node, periods)
 		return err
 	})
 	m.storeState(state{StartTime: start, EndTime: time.Now()})
@@ -309,10 +299,8 @@ func (m *Manager) stop(cause error) {
 // set sets whether a shutdown is under way, and reports it.
 func (m *Manager) set(closed bool, message string) {
 	m.closed.Store(closed)
-	if m.opts.Changed != nil {
-		m.opts.Changed()
-	}
-	m.opts.Event.Emit(runtime.Event{Type: v1.EventTypeNormal, Reason: eventReason, Message: message})
+	m.node.NodeStatusChanged()
+	m.node.Event(runtime.Event{Type: v1.EventTypeNormal, Reason: eventReason, Message: message})
 }
 
 func (m *Manager) replaceLock(lock io.Closer) {

@@ -12,13 +12,13 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/go-logr/logr"
 	"github.com/go-logr/logr/funcr"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/kubeletkit/kubeletkit/lifecycle"
+	nodefake "github.com/kubeletkit/kubeletkit/lifecycle/fake"
 	"github.com/kubeletkit/kubeletkit/node/shutdown"
 	"github.com/kubeletkit/kubeletkit/node/shutdown/fake"
 	"github.com/kubeletkit/kubeletkit/runtime"
@@ -29,16 +29,14 @@ type rig struct {
 	*shutdown.Manager
 	t      *testing.T
 	logind *fake.Logind
-	node   *fake.Node
+	node   *nodefake.Node
 	dir    string
 	cancel context.CancelFunc
 	done   chan error
 
-	mu      sync.Mutex
-	lines   []string // of the log
-	events  []string
-	changed int
-	times   []string
+	mu    sync.Mutex
+	lines []string // of the log
+	times []string
 }
 
 // NodeShutdown implements [shutdown.Metrics].
@@ -54,24 +52,26 @@ func (r *rig) NodeShutdown(start, end time.Time) {
 
 // newRig returns a manager with the periods 20 s and 10 s that does not run yet. dir is made outside of the bubble.
 func newRig(t *testing.T, dir string, logind *fake.Logind, pods ...*v1.Pod) *rig {
-	r := &rig{t: t, logind: logind, node: fake.NewNode(pods...), dir: dir, done: make(chan error, 1)}
-	end := func(ctx context.Context, p shutdown.Periods) ([]*v1.Pod, error) {
-		return shutdown.End(ctx, r.node, p, logr.Discard())
-	}
-	note := func(list *[]string, text string) {
+	r := &rig{t: t, logind: logind, node: nodefake.NewNode(pods...), dir: dir, done: make(chan error, 1)}
+	r.node.Log = funcr.New(func(_, args string) {
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		*list = append(*list, text)
-	}
+		r.lines = append(r.lines, args)
+	}, funcr.Options{})
 	var err error
-	r.Manager, err = shutdown.New(shutdown.Classes(30*time.Second, 10*time.Second), logind, end, shutdown.Options{
+	r.Manager, err = shutdown.New(shutdown.Classes(30*time.Second, 10*time.Second), logind, shutdown.Options{
 		DropInDir: filepath.Join(dir, "logind.conf.d"), StateDir: dir, Metrics: r,
-		Changed: func() { r.mu.Lock(); defer r.mu.Unlock(); r.changed++ },
-		Event:   func(e runtime.Event) { note(&r.events, e.Reason+": "+e.Message) },
-		Logger:  funcr.New(func(_, args string) { note(&r.lines, args) }, funcr.Options{}),
 	})
 	require.NoError(t, err)
+	require.NoError(t, r.Join(r.node))
 	return r
+}
+
+func (r *rig) events() (out []string) {
+	for _, e := range r.node.Events() {
+		out = append(out, e.Reason+": "+e.Message)
+	}
+	return out
 }
 
 func (r *rig) start() {
@@ -136,14 +136,14 @@ func TestManager(t *testing.T) {
 				assert.Equal(t, "NodeShutdown", refusal.Reason)
 				assert.Equal(t, "Pod was rejected as the node is shutting down.", refusal.Message)
 			}
-			assert.Equal(t, 1, r.changed, "the node is not ready before a pod has ended")
+			assert.Equal(t, 1, r.node.StatusChanges(), "the node is not ready before a pod has ended")
 		})
 		assert.True(t, r.logind.Shutdown())
 		assert.InDelta(t, 10, time.Since(began).Seconds(), 0.5, "it goes on when the pods have ended")
 		assert.Equal(t, "web with 20 s at 0 s, dns with 10 s at 7 s", transcript(r.node, began))
 		r.after(time.Minute)
 		assert.EqualError(t, r.ShuttingDown(), "node is shutting down")
-		assert.Equal(t, []string{"NodeShutdown: Shutdown manager detected shutdown event"}, r.events)
+		assert.Equal(t, []string{"NodeShutdown: Shutdown manager detected shutdown event"}, r.events())
 		assert.Equal(t, []string{"under way", "10s"}, r.times)
 		data, err = os.ReadFile(filepath.Join(dir, "graceful_node_shutdown_state"))
 		require.NoError(t, err)
@@ -209,10 +209,10 @@ func TestShutdownThatIsCancelled(t *testing.T) {
 				assert.NoError(t, r.ShuttingDown())
 				assert.NoError(t, r.admits())
 				assert.Equal(t, 1, r.logind.Locks())
-				assert.Equal(t, 2, r.changed)
+				assert.Equal(t, 2, r.node.StatusChanges())
 				assert.Len(t, r.node.Ends(), 1)
 				assert.Equal(t, []string{"NodeShutdown: Shutdown manager detected shutdown event",
-					"NodeShutdown: Shutdown manager detected shutdown cancellation"}, r.events)
+					"NodeShutdown: Shutdown manager detected shutdown cancellation"}, r.events())
 
 				assert.True(t, r.logind.Shutdown())
 				assert.Len(t, r.node.Ends(), 2)
@@ -237,7 +237,7 @@ func TestShutdownThatIsCancelledLate(t *testing.T) {
 		r.logind.Cancel() // of a shutdown that was not delayed
 		r.after(time.Second)
 		assert.Equal(t, 1, r.logind.Locks())
-		assert.Equal(t, 2, r.changed)
+		assert.Equal(t, 2, r.node.StatusChanges())
 	})
 }
 
@@ -350,13 +350,18 @@ func TestDelayThatCannotBeRaised(t *testing.T) {
 	}
 }
 
-// A panic of the function that ends pods does not keep the machine from shutting down.
-func TestPanicOfEndPods(t *testing.T) {
+// broken is a node that panics.
+type broken struct{ lifecycle.NopNode }
+
+func (broken) Pods() []*v1.Pod { panic("broken") }
+
+// A panic of the node does not keep the machine from shutting down.
+func TestPanicOfNode(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		logind := fake.NewLogind("")
-		m, err := shutdown.New(shutdown.Classes(5*time.Second, 0), logind,
-			func(context.Context, shutdown.Periods) ([]*v1.Pod, error) { panic("broken") }, shutdown.Options{})
+		m, err := shutdown.New(shutdown.Classes(5*time.Second, 0), logind, shutdown.Options{})
 		require.NoError(t, err)
+		require.NoError(t, m.Join(broken{}))
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error, 1)
 		go func() { done <- m.Run(ctx) }()
@@ -370,14 +375,11 @@ func TestPanicOfEndPods(t *testing.T) {
 }
 
 func TestNewManager(t *testing.T) {
-	_, err := shutdown.New(nil, nil, nil, shutdown.Options{DropInDir: "x"})
+	_, err := shutdown.New(nil, nil, shutdown.Options{DropInDir: "x"})
 	for _, want := range []string{"there must be periods, all of them limited", "no logind",
-		"no function that ends the pods", `DropInDir "x"`} {
+		`DropInDir "x"`} {
 		assert.ErrorContains(t, err, want)
 	}
-	_, err = shutdown.New(shutdown.Unlimited(), fake.NewLogind(""), func(context.Context, shutdown.Periods) ([]*v1.Pod,
-		error) {
-		return nil, nil
-	}, shutdown.Options{})
+	_, err = shutdown.New(shutdown.Unlimited(), fake.NewLogind(""), shutdown.Options{})
 	assert.ErrorContains(t, err, "there must be periods, all of them limited")
 }

@@ -8,7 +8,6 @@ import (
 	"github.com/go-logr/logr"
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/kubeletkit/kubeletkit/internal/logging"
 	"github.com/kubeletkit/kubeletkit/lifecycle"
 	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/runtime/podspec"
@@ -20,11 +19,10 @@ type Options struct {
 	Behavior Behavior
 	// Machine returns the sizes of the machine. Default: [ReadMachine].
 	Machine func() (Machine, error)
-	// Logger. Default: that of package slog.
-	Logger logr.Logger
 }
 
 var (
+	_ lifecycle.Joiner          = (*Limiter)(nil)
 	_ lifecycle.Admitter        = (*Limiter)(nil)
 	_ lifecycle.ContainerEditor = (*Limiter)(nil)
 )
@@ -32,12 +30,12 @@ var (
 // Limiter gives containers their limits of swap. It is safe for concurrent use.
 type Limiter struct {
 	opts   Options
+	log    logr.Logger
 	failed atomic.Bool
 }
 
 // New returns a limiter. The error is about the behavior.
 func New(opts Options) (*Limiter, error) {
-	opts.Logger = logging.OrDefault(opts.Logger)
 	switch opts.Behavior {
 	case "":
 		opts.Behavior = NoSwap
@@ -48,7 +46,14 @@ func New(opts Options) (*Limiter, error) {
 	if opts.Machine == nil {
 		opts.Machine = ReadMachine
 	}
-	return &Limiter{opts: opts}, nil
+	l := &Limiter{opts: opts}
+	return l, l.Join(lifecycle.NopNode{})
+}
+
+// Join implements [lifecycle.Joiner].
+func (l *Limiter) Join(node lifecycle.Node) error {
+	l.log = node.Logger()
+	return nil
 }
 
 // Name implements [lifecycle.Component].
@@ -62,7 +67,7 @@ func (l *Limiter) EditContainer(_ context.Context, pod *v1.Pod, c *v1.Container)
 	m, err := l.opts.Machine()
 	if err != nil {
 		if !l.failed.Swap(true) {
-			l.opts.Logger.Error(err, "Containers get no swap, since the sizes of the machine are not known")
+			l.log.Error(err, "Containers get no swap, since the sizes of the machine are not known")
 		}
 		return runtime.ContainerEdits{}, nil
 	}

@@ -18,6 +18,7 @@ import (
 
 	"github.com/kubeletkit/kubeletkit/internal/testpod"
 	"github.com/kubeletkit/kubeletkit/lifecycle"
+	nodefake "github.com/kubeletkit/kubeletkit/lifecycle/fake"
 	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/runtime/podspec"
 )
@@ -120,7 +121,6 @@ func TestEditContainer(t *testing.T) {
 	var lines []string
 	opts := Options{
 		Behavior: LimitedSwap, Machine: func() (Machine, error) { return Machine{Memory: 8 << 30, Swap: 2 << 30}, nil },
-		Logger: funcr.New(func(_, args string) { lines = append(lines, args) }, funcr.Options{}),
 	}
 	edit := func(l *Limiter, pod *v1.Pod) *int64 {
 		e, err := l.EditContainer(t.Context(), pod, &pod.Spec.Containers[0])
@@ -144,6 +144,8 @@ func TestEditContainer(t *testing.T) {
 	opts.Machine = func() (Machine, error) { return Machine{}, errors.New("no machine") }
 	broken, err := New(opts)
 	require.NoError(t, err)
+	require.NoError(t, broken.Join(&nodefake.Node{
+		Log: funcr.New(func(_, args string) { lines = append(lines, args) }, funcr.Options{})}))
 	for range 2 {
 		assert.Nil(t, edit(broken, pod))
 	}

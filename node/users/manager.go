@@ -12,7 +12,6 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/kubeletkit/kubeletkit/internal/logging"
 	"github.com/kubeletkit/kubeletkit/lifecycle"
 	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/runtime/podspec"
@@ -37,8 +36,6 @@ type Options struct {
 	// InUse returns the ranges of host IDs that processes of the machine have in user namespaces, also of others. It is
 	// called once, before the first range is assigned. Default: those in /proc, on Linux.
 	InUse func() ([]Range, error)
-	// Logger is for problems that concern no single sync. Default: that of package slog.
-	Logger logr.Logger
 }
 
 // Manager assigns ranges of host IDs to pods with hostUsers: false. It joins the life of pods, see package lifecycle.
@@ -46,6 +43,7 @@ type Options struct {
 type Manager struct {
 	podsDir string
 	opts    Options
+	log     logr.Logger
 
 	write func(dir string, r Range) error // that of tests does not sync
 	// restoring is held while the records are read.
@@ -63,6 +61,7 @@ type Manager struct {
 }
 
 var (
+	_ lifecycle.Joiner          = (*Manager)(nil)
 	_ lifecycle.Admitter        = (*Manager)(nil)
 	_ lifecycle.Preparer        = (*Manager)(nil)
 	_ lifecycle.SandboxEditor   = (*Manager)(nil)
@@ -74,7 +73,6 @@ var (
 // New returns a manager of the users of pods, whose directories are in podsDir; that of kubelet is
 // /var/lib/kubelet/pods. It reads nothing. Its error names the options that are wrong.
 func New(podsDir string, opts Options) (*Manager, error) {
-	opts.Logger = logging.OrDefault(opts.Logger)
 	var errs []error
 	if podsDir == "" {
 		errs = append(errs, errors.New("the directory of the pods is empty"))
@@ -95,7 +93,14 @@ func New(podsDir string, opts Options) (*Manager, error) {
 	if opts.InUse == nil {
 		opts.InUse = inUse
 	}
-	return &Manager{podsDir: podsDir, opts: opts, write: writeRecord, assigned: map[types.UID]bool{}}, nil
+	m := &Manager{podsDir: podsDir, opts: opts, write: writeRecord, assigned: map[types.UID]bool{}}
+	return m, m.Join(lifecycle.NopNode{})
+}
+
+// Join implements [lifecycle.Joiner].
+func (m *Manager) Join(node lifecycle.Node) error {
+	m.log = node.Logger()
+	return nil
 }
 
 // Name implements [lifecycle.Component].
@@ -131,7 +136,7 @@ func (m *Manager) assign(req lifecycle.PrepareRequest) error {
 	}
 	box := ready(req.Observed)
 	if box.own != (Range{}) && recorded != box.own {
-		m.opts.Logger.Info("The record of the user namespace of a pod is missing or wrong; it is written again, as "+
+		m.log.Info("The record of the user namespace of a pod is missing or wrong; it is written again, as "+
 			"the sandbox has it",
 			"pod", runtime.RefOf(req.Pod), "range", box.own.String())
 	}

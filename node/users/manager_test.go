@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kubeletkit/kubeletkit/lifecycle"
+	nodefake "github.com/kubeletkit/kubeletkit/lifecycle/fake"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
@@ -31,9 +32,6 @@ func newNode(t *testing.T) *node {
 	n := &node{t: t, podsDir: t.TempDir()}
 	n.opts = Options{
 		InUse: func() ([]Range, error) { return nil, nil },
-		Logger: funcr.New(func(_, args string) {
-			n.log = append(n.log, args)
-		}, funcr.Options{}),
 	}
 	return n
 }
@@ -41,6 +39,8 @@ func newNode(t *testing.T) *node {
 func (n *node) manager() *Manager {
 	m, err := New(n.podsDir, n.opts)
 	require.NoError(n.t, err)
+	require.NoError(n.t, m.Join(&nodefake.Node{
+		Log: funcr.New(func(_, args string) { n.log = append(n.log, args) }, funcr.Options{})}))
 	return m
 }
 

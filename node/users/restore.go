@@ -55,12 +55,12 @@ func (m *Manager) restore(ctx context.Context) error {
 
 	for _, f := range list {
 		if f.err != nil {
-			m.opts.Logger.Error(f.err, "The record of the user namespace of a pod cannot be used; other pods are "+
+			m.log.Error(f.err, "The record of the user namespace of a pod cannot be used; other pods are "+
 				"not affected", "podUID", f.pod)
 		}
 	}
 	if usedErr != nil {
-		m.opts.Logger.Error(usedErr,
+		m.log.Error(usedErr,
 			"The user IDs of processes of the machine are not known; a pod may get the same ones")
 	}
 	return nil

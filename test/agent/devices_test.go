@@ -10,7 +10,6 @@ import (
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kubeletkit/kubeletkit"
 	"github.com/kubeletkit/kubeletkit/lifecycle"
@@ -27,15 +26,10 @@ func TestDevicesOfAPod(t *testing.T) {
 		rt, p := fake.New(fake.Options{}), devicesfake.New(port)
 		start := func() *node {
 			return startNodeWith(t, dir, rt, func(o *kubeletkit.Options) {
-				o.Join = []lifecycle.Component{kubeletkit.WithAgent(func(agent *kubeletkit.Agent) (lifecycle.Component,
-					error) {
-					return devices.New(filepath.Join(dir, "devices"), devices.Options{
-						Providers:     []devices.Provider{p},
-						Resync:        func(pod types.UID) { _ = agent.Sync(pod) },
-						StatusChanged: func(pod types.UID) { agent.Parts().PodSyncer.RefreshStatus(pod) },
-						Gone:          func(pod types.UID) bool { return agent.Synced() && agent.Parts().Gone(pod) },
-					})
-				})}
+				manager, err := devices.New(filepath.Join(dir, "devices"),
+					devices.Options{Providers: []devices.Provider{p}})
+				require.NoError(t, err)
+				o.Join = []lifecycle.Component{manager}
 			})
 		}
 		n := start()

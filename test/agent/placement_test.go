@@ -41,7 +41,7 @@ func TestExclusiveCPUsOfAnAgent(t *testing.T) {
 		require.NoError(t, err)
 		policy, err := topology.NewPolicy(topology.PolicySingleNUMANode, machine, topology.PolicyOptions{})
 		require.NoError(t, err)
-		placement, err := topology.New([]topology.Provider{c, m}, topology.Options{Policy: policy})
+		placement, err := topology.New(topology.Options{Policy: policy})
 		require.NoError(t, err)
 		d, err := dra.New(opts.RootDir, claims, dra.Options{Slices: claims})
 		require.NoError(t, err)

@@ -27,7 +27,7 @@ import (
 // onePort gives a single port to one pod after the other. It keeps nothing: after a restart it has the holder from what
 // is observed.
 type onePort struct {
-	sync func(types.UID)
+	node lifecycle.Node
 
 	mu      sync.Mutex
 	holder  types.UID
@@ -36,6 +36,11 @@ type onePort struct {
 }
 
 func (*onePort) Name() string { return "one port" }
+
+func (p *onePort) Join(node lifecycle.Node) error {
+	p.node = node
+	return nil
+}
 
 func (p *onePort) Prepare(_ context.Context, req lifecycle.PrepareRequest) (lifecycle.PrepareResponse, error) {
 	p.mu.Lock()
@@ -62,7 +67,7 @@ func (p *onePort) Ended(_ context.Context, req lifecycle.EndedRequest) error {
 	}
 	p.mu.Unlock()
 	for _, uid := range waiting {
-		p.sync(uid)
+		p.node.Sync(uid)
 	}
 	return nil
 }
@@ -138,11 +143,7 @@ func TestPodsThatRunArePreparedFirst(t *testing.T) {
 						second, port := podconfigfake.NewSource("second"), &onePort{}
 						n := startNodeWith(t, dir, rt, func(o *kubeletkit.Options) {
 							o.Sources = append(o.Sources, podconfig.Source(second))
-							o.Join = []lifecycle.Component{failing{fails},
-								kubeletkit.WithAgent(func(agent *kubeletkit.Agent) (lifecycle.Component, error) {
-									port.sync = func(uid types.UID) { _ = agent.Sync(uid) }
-									return port, nil
-								})}
+							o.Join = []lifecycle.Component{failing{fails}, port}
 							if test.checkpoint {
 								store, err := checkpoint.New(dir+"/checkpoint", checkpoint.Options{})
 								require.NoError(t, err)

@@ -43,7 +43,7 @@ func startPlaced(t *testing.T, dir string, rt *fake.Runtime, policy string, opts
 	return startNodeWith(t, dir, rt, func(o *kubeletkit.Options) {
 		dev, err := devices.New(filepath.Join(dir, devices.CheckpointName), devices.Options{Providers: providers})
 		require.NoError(t, err)
-		manager, err := topology.New([]topology.Provider{exclusive, mem, dev}, opts)
+		manager, err := topology.New(opts)
 		require.NoError(t, err)
 		o.Join = []lifecycle.Component{exclusive, mem, manager, dev}
 	})

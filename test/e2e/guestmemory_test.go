@@ -58,9 +58,8 @@ func startMemoryAgent(t *testing.T, c *Cluster) *memoryAgent {
 	a := &memoryAgent{pods: make(chan []*v1.Pod, 1)}
 	limiter, err := swap.New(swap.Options{Behavior: swap.LimitedSwap})
 	require.NoError(t, err)
-	watcher := kubeletkit.WithAgent(func(agent *kubeletkit.Agent) (lifecycle.Component, error) {
-		return oom.New(oom.Options{Event: agent.Parts().Event, Record: agent.Parts().Record})
-	})
+	watcher, err := oom.New(oom.Options{})
+	require.NoError(t, err)
 	a.Agent, err = kubeletkit.New(kubeletkit.Options{
 		NodeName: NodeName, RootDir: t.TempDir(), Runtime: rt,
 		Sources: []podconfig.Source{podconfig.NewChannel(podspec.SourceAPI, a.pods)},

@@ -95,19 +95,17 @@ func overriding(opts kubeletkit.Options) {
 	}
 }
 
-func joiningWithAgent(opts kubeletkit.Options) {
-	opts.Join = []lifecycle.Component{kubeletkit.WithAgent(func(agent *kubeletkit.Agent) (lifecycle.Component, error) {
-		agent.AddReadyCheck("serial ports", func() error { return nil })
-		return &ports{event: agent.Parts().Event, record: agent.Parts().Record}, nil
-	})}
+func (p *ports) Join(node lifecycle.Node) error {
+	p.node = node
+	node.AddReadyCheck("serial ports", func() error { return nil })
+	return nil
 }
 
 type audited struct{ prober.Manager }
 
 type ports struct {
 	lifecycle.Component
-	event  runtime.EventFunc
-	record runtime.RecordFunc
+	node lifecycle.Node
 }
 
 type counting struct{ runtime.Runtime }
@@ -129,7 +127,6 @@ func TestRestart(t *testing.T) {
 var (
 	_ = counting{}
 	_ = overriding
-	_ = joiningWithAgent
 	_ = onePart
 	_ = joining
 	_ = usage

@@ -8,8 +8,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
-	"k8s.io/apimachinery/pkg/types"
 	api "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
+
+	nodefake "github.com/kubeletkit/kubeletkit/lifecycle/fake"
 )
 
 // cpuTime is the CPU time of the process.
@@ -25,13 +26,17 @@ func BenchmarkHealth(b *testing.B) {
 	n := newNode(b)
 	n.stop()
 	changed, pods := make(chan struct{}, 1), 0
-	n.opts.NodeChanged = func() {
-		select {
-		case changed <- struct{}{}:
-		default:
+	n.node = &nodefake.Node{Do: func(method string) {
+		switch method {
+		case "RefreshStatus":
+			pods++
+		case "NodeStatusChanged":
+			select {
+			case changed <- struct{}{}:
+			default:
+			}
 		}
-	}
-	n.opts.StatusChanged = func(types.UID) { pods++ }
+	}}
 	n.start()
 	defer n.stop()
 	p := newSample(b, n.dir, gpu)

@@ -11,9 +11,8 @@
 // A [Server] is given the manager of devices, and runs as a component of the agent:
 //
 //	manager, err := devices.New(filepath.Join(dir, devices.CheckpointName), devices.Options{…})
-//	server, err := plugin.New(dir, manager, plugin.Options{Logger: log})
-//	agent, err := kubeletkit.New(kubeletkit.Options{Join: []lifecycle.Component{manager}, …})
-//	err = agent.Add("device plugins", server.Run)
+//	server, err := plugin.New(dir, manager, plugin.Options{})
+//	agent, err := kubeletkit.New(kubeletkit.Options{Join: []lifecycle.Component{manager, server}, …})
 //
 // The directory is the one that plugins expect, /var/lib/kubelet/device-plugins. When the server starts, it removes all
 // sockets in the directory, as kubelet does: plugins watch for it, and register again.

@@ -20,6 +20,7 @@ import (
 
 	"github.com/kubeletkit/kubeletkit/internal/testpod"
 	"github.com/kubeletkit/kubeletkit/lifecycle"
+	nodefake "github.com/kubeletkit/kubeletkit/lifecycle/fake"
 	"github.com/kubeletkit/kubeletkit/node/devices"
 	"github.com/kubeletkit/kubeletkit/node/devices/plugin"
 	"github.com/kubeletkit/kubeletkit/node/placement/numa"
@@ -33,6 +34,7 @@ type node struct {
 	t    testing.TB
 	dir  string
 	opts devices.Options
+	node lifecycle.Node
 	*devices.Manager
 	server *plugin.Server
 	stop   func()
@@ -46,7 +48,7 @@ func newNode(t testing.TB) *node {
 	dir, err := os.MkdirTemp("", "plugins") // the path of a socket is short
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	n := &node{t: t, dir: dir}
+	n := &node{t: t, dir: dir, node: nodefake.NewNode()}
 	n.opts.CallTimeout = time.Minute
 	n.opts.Allocated = func(resource v1.ResourceName, _ time.Duration) { n.measure("allocated " + string(resource)) }
 	n.start()
@@ -70,11 +72,12 @@ func (n *node) start() {
 	var err error
 	n.Manager, err = devices.New(filepath.Join(n.dir, devices.CheckpointName), n.opts)
 	require.NoError(n.t, err)
+	require.NoError(n.t, n.Join(n.node))
 	n.server, err = plugin.New(n.dir, n.Manager, plugin.Options{
 		Registered: func(resource v1.ResourceName) { n.measure("registered " + string(resource)) },
-		Logger:     funcr.New(n.log, funcr.Options{}),
 	})
 	require.NoError(n.t, err)
+	require.NoError(n.t, n.server.Join(&nodefake.Node{Log: funcr.New(n.log, funcr.Options{})}))
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error)
 	server := n.server
@@ -338,10 +341,10 @@ func TestSilentPlugin(t *testing.T) {
 // A path that is too long for a socket is logged, and tried again.
 func TestNoSocket(t *testing.T) {
 	var logged sync.Map
-	s, err := plugin.New(filepath.Join(t.TempDir(), strings.Repeat("x", 120)), &devices.Manager{}, plugin.Options{
-		Logger: funcr.New(func(_, args string) { logged.Store(args, true) }, funcr.Options{}),
-	})
+	s, err := plugin.New(filepath.Join(t.TempDir(), strings.Repeat("x", 120)), &devices.Manager{}, plugin.Options{})
 	require.NoError(t, err)
+	require.NoError(t, s.Join(&nodefake.Node{
+		Log: funcr.New(func(_, args string) { logged.Store(args, true) }, funcr.Options{})}))
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error)
 	require.NoError(t, s.Healthy())

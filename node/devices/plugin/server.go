@@ -20,7 +20,7 @@ import (
 	api "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
 	"github.com/kubeletkit/kubeletkit/internal/flow"
-	"github.com/kubeletkit/kubeletkit/internal/logging"
+	"github.com/kubeletkit/kubeletkit/lifecycle"
 	"github.com/kubeletkit/kubeletkit/node/devices"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
@@ -39,11 +39,9 @@ type Options struct {
 	// Registered is called when a plugin registers by the socket, with its resource, before it is served. It must not
 	// block. If nil, it is not called.
 	Registered func(resource v1.ResourceName)
-	// Logger is for registrations and ends of plugins. Default: that of package slog.
-	Logger logr.Logger
 }
 
-// Server has plugins register, and serves them. Make one with [New].
+// Server has plugins register, and serves them. It is a component of an agent. Make one with [New].
 type Server struct {
 	dir     string
 	manager Manager
@@ -62,21 +60,34 @@ type Server struct {
 	connected map[*Plugin]context.CancelFunc
 }
 
+var (
+	_ lifecycle.Joiner = (*Server)(nil)
+	_ lifecycle.Runner = (*Server)(nil)
+)
+
 // New returns a server of plugins, with the socket in the directory.
 func New(dir string, manager Manager, opts Options) (*Server, error) {
-	opts.Logger = logging.OrDefault(opts.Logger)
 	if !filepath.IsAbs(dir) {
 		return nil, fmt.Errorf("device plugins: the directory %q is no absolute path", dir)
 	}
 	if manager == nil {
 		return nil, errors.New("device plugins: the manager is nil")
 	}
-	return &Server{dir: dir, manager: manager, opts: opts, log: opts.Logger,
-		connected: map[*Plugin]context.CancelFunc{}}, nil
+	s := &Server{dir: dir, manager: manager, opts: opts, connected: map[*Plugin]context.CancelFunc{}}
+	return s, s.Join(lifecycle.NopNode{})
 }
 
 // listening is the back-off of a socket that cannot be made.
 var listening = flow.Backoff{Min: time.Second, Max: time.Minute}
+
+// Name implements [lifecycle.Component].
+func (s *Server) Name() string { return "device plugins" }
+
+// Join implements [lifecycle.Joiner].
+func (s *Server) Join(node lifecycle.Node) error {
+	s.log = node.Logger()
+	return nil
+}
 
 // Run serves the socket and the plugins until ctx ends. A socket that cannot be made is logged and tried again, because
 // pods without devices need no plugins.

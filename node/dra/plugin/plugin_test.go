@@ -112,9 +112,10 @@ func podWith(claim string) *v1.Pod {
 }
 
 // start runs drivers with a manager until the function is called or the test ends.
-func start(t *testing.T, changed func(types.UID)) (*dra.Manager, *plugin.Drivers, func()) {
-	m, err := dra.New(t.TempDir(), api{}, dra.Options{Changed: changed})
+func start(t *testing.T, node lifecycle.Node) (*dra.Manager, *plugin.Drivers, func()) {
+	m, err := dra.New(t.TempDir(), api{}, dra.Options{})
 	require.NoError(t, err)
+	require.NoError(t, m.Join(node))
 	d, err := plugin.New(m, plugin.Options{})
 	require.NoError(t, err)
 	ctx, stop := context.WithCancel(t.Context())
@@ -147,7 +148,7 @@ func TestVersions(t *testing.T) {
 		t.Run(version, func(t *testing.T) {
 			socket := socketIn(t)
 			stop := serve(t, socket, register)
-			m, d, _ := start(t, nil)
+			m, d, _ := start(t, lifecycle.NopNode{})
 			p := plugins.Plugin{Type: plugins.TypeDRA, Name: "gpu.example.com", Endpoint: socket,
 				Versions: []string{"v7.DRAPlugin", version}}
 			require.NoError(t, d.Validate(p))
@@ -184,6 +185,14 @@ func TestVersions(t *testing.T) {
 	}
 }
 
+// refreshes receives the pods whose statuses are generated anew.
+type refreshes struct {
+	lifecycle.NopNode
+	changed chan types.UID
+}
+
+func (r refreshes) RefreshStatus(pod types.UID) { r.changed <- pod }
+
 func TestHealthStream(t *testing.T) {
 	socket := socketIn(t)
 	server := &gpu{health: make(chan *drahealthv1alpha1.DeviceHealth)}
@@ -192,7 +201,7 @@ func TestHealthStream(t *testing.T) {
 		drahealthv1alpha1.RegisterDRAResourceHealthServer(s, server)
 	})
 	changed := make(chan types.UID, 10)
-	m, d, _ := start(t, func(pod types.UID) { changed <- pod })
+	m, d, _ := start(t, refreshes{changed: changed})
 	require.NoError(t, d.Register(t.Context(), plugins.Plugin{
 		Type: plugins.TypeDRA, Name: "gpu.example.com", Endpoint: socket, Versions: []string{drapbv1.DRAPluginService,
 			drahealthv1alpha1.DRAResourceHealthService},
@@ -236,7 +245,7 @@ func TestHealthStreamOfV1(t *testing.T) {
 		drapbv1.RegisterDRAPluginServer(s, &gpu{})
 		drahealthv1.RegisterDRAResourceHealthServer(s, steady{})
 	})
-	m, d, stop := start(t, nil)
+	m, d, stop := start(t, lifecycle.NopNode{})
 	require.NoError(t, d.Register(t.Context(), plugins.Plugin{
 		Type: plugins.TypeDRA, Name: "gpu.example.com", Endpoint: socket,
 		Versions: []string{drahealthv1alpha1.DRAResourceHealthService, drapbv1.DRAPluginService,
@@ -263,7 +272,7 @@ func TestGoroutines(t *testing.T) {
 		drapbv1.RegisterDRAPluginServer(s, server)
 		drahealthv1alpha1.RegisterDRAResourceHealthServer(s, server)
 	})
-	_, d, _ := start(t, nil)
+	_, d, _ := start(t, lifecycle.NopNode{})
 	assert.Eventually(t, func() bool { return len(goroutines.In("node/dra/plugin")) == 0 }, time.Minute,
 		time.Millisecond, "connections of other tests end")
 	p := plugins.Plugin{Type: plugins.TypeDRA, Name: "gpu.example.com", Endpoint: socket,
@@ -277,7 +286,7 @@ func TestGoroutines(t *testing.T) {
 }
 
 func TestPluginThatIsRefused(t *testing.T) {
-	_, d, _ := start(t, nil)
+	_, d, _ := start(t, lifecycle.NopNode{})
 	assert.EqualError(t, d.Validate(plugins.Plugin{}), "the DRA driver has no name")
 	p := plugins.Plugin{Name: "gpu.example.com", Versions: []string{"v1alpha4.DRAPlugin"}}
 	assert.EqualError(t, d.Validate(p),

@@ -191,9 +191,6 @@ func (m *Manager) assign(p *v1.Pod, c *v1.Container, n int, nodes numa.Nodes) (n
 
 // reclaim takes back the CPUs of pods of the checkpoint that are gone.
 func (m *Manager) reclaim() {
-	if m.opts.Gone == nil {
-		return
-	}
 	m.mu.Lock()
 	var restored []types.UID
 	for uid, p := range m.pods {
@@ -203,7 +200,7 @@ func (m *Manager) reclaim() {
 	}
 	m.mu.Unlock()
 	for _, uid := range restored {
-		if m.opts.Gone(uid) {
+		if m.gone(uid) {
 			m.opts.Logger.Info("The exclusive CPUs of a pod that is gone are taken back", "pod", uid)
 			m.forget(uid)
 		}

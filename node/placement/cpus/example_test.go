@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/kubeletkit/kubeletkit/lifecycle"
+	"github.com/kubeletkit/kubeletkit/lifecycle/fake"
 	"github.com/kubeletkit/kubeletkit/node/placement/cpus"
 	"github.com/kubeletkit/kubeletkit/node/placement/numa"
 	"github.com/kubeletkit/kubeletkit/node/placement/topology"
@@ -49,13 +50,19 @@ func Example() {
 		fmt.Println(err)
 		return
 	}
-	admitter, err := topology.New([]topology.Provider{manager}, topology.Options{Policy: policy})
+	admitter, err := topology.New(topology.Options{Policy: policy})
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
 
 	// The agent does the rest: both are in Options.Join.
+	node := fake.NewNode()
+	node.SetComponents(manager, admitter)
+	if err := admitter.Join(node); err != nil {
+		fmt.Println(err)
+		return
+	}
 	list := v1.ResourceList{v1.ResourceCPU: resource.MustParse("4"), v1.ResourceMemory: resource.MustParse("1Gi")}
 	pod := &v1.Pod{Spec: v1.PodSpec{Containers: []v1.Container{{Name: "main",
 		Resources: v1.ResourceRequirements{Requests: list, Limits: list}}}}}

@@ -14,7 +14,7 @@ func (m *Manager) heldBy() *StateError {
 
 // isRunning reports whether the pod runs already while the manager is held: it goes on with what it has.
 func (m *Manager) isRunning(uid types.UID) bool {
-	return m.HasExclusive(uid) || m.opts.Gone != nil && !m.opts.Gone(uid)
+	return m.HasExclusive(uid) || m.opts.Gone != nil && !m.gone(uid)
 }
 
 // admitHeld returns the error for a pod that requests exclusive CPUs while the manager is held, unless it runs already.

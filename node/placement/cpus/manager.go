@@ -50,10 +50,10 @@ type Options struct {
 	//  1. When CPUs are assigned, for each pod of the checkpoint that was not admitted yet. If Gone is true, the CPUs
 	//     of the pod are free: a pod of an earlier agent may be missing without an end.
 	//  2. While the manager is held, for each pod that requests exclusive CPUs. If Gone is false, the pod runs already
-	//     and is not refused. So Gone must be true for a pod of which nothing was started yet. Parts.Gone of an agent
-	//     is false for such a pod, so it is not enough.
+	//     and is not refused. So Gone must be true for a pod of which nothing was started yet, such as one without a
+	//     directory.
 	//
-	// If Gone is nil, the pods of the checkpoint keep their CPUs, and a manager that is held refuses all other pods
+	// A pod is gone, too, if [lifecycle.Node] says so. If Gone is nil, a manager that is held refuses all other pods
 	// that request exclusive CPUs.
 	Gone func(uid types.UID) bool
 	// Online returns the CPUs that are online now, such as [numa.Online]. It must not block. It is called when CPUs are
@@ -86,6 +86,7 @@ type Manager struct {
 	path     string
 	file     *checkpoint.File
 	opts     Options
+	node     lifecycle.Node
 	reserved cpuset.CPUSet
 	running  atomic.Bool
 	// wake wakes Run: the CPUs of running containers may be out of date.
@@ -139,6 +140,7 @@ type instance struct {
 }
 
 var (
+	_ lifecycle.Joiner            = (*Manager)(nil) // which pods of the checkpoint are gone
 	_ lifecycle.Admitter          = (*Manager)(nil) // resizes of exclusive CPUs are infeasible
 	_ lifecycle.RefusalHandler    = (*Manager)(nil)
 	_ lifecycle.Preparer          = (*Manager)(nil) // the checkpoint is written before containers start
@@ -182,7 +184,8 @@ func New(machine numa.Machine, path string, setter runtime.CPUSetter, opts Optio
 	if err := errors.Join(errs...); err != nil {
 		return nil, fmt.Errorf("cpus: %w", err)
 	}
-	m := &Manager{layout: l, setter: setter, path: path, opts: opts, reserved: reserved, wake: flow.NewSignal(),
+	m := &Manager{layout: l, setter: setter, path: path, opts: opts, node: lifecycle.NopNode{}, reserved: reserved,
+		wake: flow.NewSignal(),
 		pods: map[types.UID]*pod{}}
 	m.file = checkpoint.New(path, m.restore, m.content)
 	if opts.Leave {
@@ -194,6 +197,17 @@ func New(machine numa.Machine, path string, setter runtime.CPUSetter, opts Optio
 
 // Name implements [lifecycle.Component].
 func (m *Manager) Name() string { return "CPUs" }
+
+// Join implements [lifecycle.Joiner].
+func (m *Manager) Join(node lifecycle.Node) error {
+	m.node = node
+	return nil
+}
+
+// gone reports whether nothing of the pod is left.
+func (m *Manager) gone(uid types.UID) bool {
+	return m.opts.Gone != nil && m.opts.Gone(uid) || m.node.Gone(uid)
+}
 
 // Allocatable returns the CPUs that containers can have exclusively, given or not.
 func (m *Manager) Allocatable() cpuset.CPUSet { return m.layout.all.Difference(m.reserved) }

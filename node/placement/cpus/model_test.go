@@ -19,6 +19,7 @@ import (
 
 	"github.com/kubeletkit/kubeletkit/internal/testpod"
 	"github.com/kubeletkit/kubeletkit/lifecycle"
+	nodefake "github.com/kubeletkit/kubeletkit/lifecycle/fake"
 	"github.com/kubeletkit/kubeletkit/node/internal/machines"
 	"github.com/kubeletkit/kubeletkit/node/placement/cpus"
 	"github.com/kubeletkit/kubeletkit/node/placement/numa"
@@ -74,8 +75,11 @@ func (n *node) start(reset bool) {
 	})
 	policy, err := topology.NewPolicy(n.policy, machine, topology.PolicyOptions{})
 	require.NoError(n.t, err)
-	manager, err := topology.New([]topology.Provider{m}, topology.Options{Policy: policy})
+	manager, err := topology.New(topology.Options{Policy: policy})
 	require.NoError(n.t, err)
+	inNode := nodefake.NewNode()
+	inNode.SetComponents(m)
+	require.NoError(n.t, manager.Join(inNode))
 	steps, err := lifecycle.New(m, manager)
 	require.NoError(n.t, err)
 	if err := m.Restore(); err != nil {

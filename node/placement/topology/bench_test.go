@@ -59,7 +59,7 @@ func BenchmarkAdmit(b *testing.B) {
 		Reserved: []memory.Reservation{{Node: 0, Limits: reserved}}, NodeReserved: reserved, Logger: logr.Discard(),
 	})
 	require.NoError(b, err)
-	ports, err := devices.New(filepath.Join(dir, devices.CheckpointName), devices.Options{Logger: logr.Discard()})
+	ports, err := devices.New(filepath.Join(dir, devices.CheckpointName), devices.Options{})
 	require.NoError(b, err)
 	provider := listed{Provider: devices.Fixed(port, nil), ready: make(chan struct{})}
 	for i := range 8 {
@@ -72,10 +72,8 @@ func BenchmarkAdmit(b *testing.B) {
 	defer cancel()
 	<-provider.ready
 
-	manager, err := topology.New([]topology.Provider{exclusive, mem, ports}, topology.Options{
-		Policy: policy(b, topology.PolicySingleNUMANode, m, topology.PolicyOptions{}), Logger: logr.Discard(),
-	})
-	require.NoError(b, err)
+	manager := newManager(b, topology.Options{
+		Policy: policy(b, topology.PolicySingleNUMANode, m, topology.PolicyOptions{})}, exclusive, mem, ports)
 	list := v1.ResourceList{v1.ResourceCPU: resource.MustParse("16"), v1.ResourceMemory: resource.MustParse("8Gi"),
 		port: resource.MustParse("4")}
 	p := testpod.New("pod",

@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kubeletkit/kubeletkit/lifecycle"
+	nodefake "github.com/kubeletkit/kubeletkit/lifecycle/fake"
 	"github.com/kubeletkit/kubeletkit/node/placement/numa"
 	"github.com/kubeletkit/kubeletkit/node/placement/topology"
 	"github.com/kubeletkit/kubeletkit/node/placement/topology/fake"
@@ -37,8 +38,14 @@ func (lastNode) Merge(providers []map[string][]numa.Hint) (numa.Hint, bool) {
 // A policy is tested with providers that are made of numbers.
 func Example() {
 	ports := fake.New("example.com/port", map[int]int{0: 4, 1: 2})
-	manager, err := topology.New([]topology.Provider{ports}, topology.Options{Policy: lastNode{}})
+	manager, err := topology.New(topology.Options{Policy: lastNode{}})
 	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	node := nodefake.NewNode()
+	node.SetComponents(ports, manager) // Options.Join of an agent
+	if err := manager.Join(node); err != nil {
 		fmt.Println(err)
 		return
 	}

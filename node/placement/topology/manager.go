@@ -9,7 +9,6 @@ import (
 	"github.com/go-logr/logr"
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/kubeletkit/kubeletkit/internal/logging"
 	"github.com/kubeletkit/kubeletkit/lifecycle"
 	"github.com/kubeletkit/kubeletkit/node/placement/numa"
 	"github.com/kubeletkit/kubeletkit/runtime"
@@ -67,40 +66,44 @@ type Options struct {
 	// called.
 	Admitted func(took time.Duration, err error)
 	Aligned  func(scope Scope, err error)
-	// Logger is for the decisions, at level 4. Default: that of package slog.
-	Logger logr.Logger
 }
 
 // Manager admits pods whose resources can be placed as the policy requires, and has them allocated. Make one with
 // [New]. Admit is called from one goroutine.
 type Manager struct {
-	providers []Provider
 	opts      Options
+	log       logr.Logger // for the decisions, at level 4
+	providers []Provider
 }
 
-var _ lifecycle.Admitter = (*Manager)(nil)
+var (
+	_ lifecycle.Joiner   = (*Manager)(nil)
+	_ lifecycle.Admitter = (*Manager)(nil)
+)
 
-// New returns a manager. The providers allocate in the given order; that of kubelet is CPUs, memory, devices. Its error
-// names the options that are wrong.
-func New(providers []Provider, opts Options) (*Manager, error) {
-	opts.Logger = logging.OrDefault(opts.Logger)
-	var errs []error
-	for i, p := range providers {
-		if p == nil {
-			errs = append(errs, fmt.Errorf("provider %d is nil", i))
-		}
-	}
+// New returns a manager. Its error is about the scope.
+func New(opts Options) (*Manager, error) {
 	switch opts.Scope {
 	case "":
 		opts.Scope = ScopeContainer
 	case ScopeContainer, ScopePod:
 	default:
-		errs = append(errs, fmt.Errorf("scope %q must be %s or %s", opts.Scope, ScopeContainer, ScopePod))
+		return nil, fmt.Errorf("topology: scope %q must be %s or %s", opts.Scope, ScopeContainer, ScopePod)
 	}
-	if len(errs) > 0 {
-		return nil, fmt.Errorf("topology: %w", errors.Join(errs...))
+	m := &Manager{opts: opts}
+	return m, m.Join(lifecycle.NopNode{})
+}
+
+// Join implements [lifecycle.Joiner]. The components of the node that are a [Provider] allocate in their order; that of
+// kubelet is CPUs, memory, devices.
+func (m *Manager) Join(node lifecycle.Node) error {
+	m.log, m.providers = node.Logger(), nil
+	for _, c := range node.Components() {
+		if p, ok := c.(Provider); ok {
+			m.providers = append(m.providers, p)
+		}
 	}
-	return &Manager{providers: append([]Provider(nil), providers...), opts: opts}, nil
+	return nil
 }
 
 // Name implements [lifecycle.Component].
@@ -175,7 +178,7 @@ func (m *Manager) merge(pod *v1.Pod, c *v1.Container, held bool) (numa.Hint, err
 	if c != nil {
 		name = c.Name
 	}
-	if log := m.opts.Logger.V(4); log.Enabled() {
+	if log := m.log.V(4); log.Enabled() {
 		log.Info("Hints were merged", "pod", runtime.RefOf(pod), "container", name, "policy", m.opts.Policy.Name(),
 			"hints", hints,
 			"nodes", best.Nodes.String(), "preferred", best.Preferred, "admit", admit, "held", held)

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"testing"
 
-	"github.com/go-logr/logr"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
@@ -14,6 +13,7 @@ import (
 
 	"github.com/kubeletkit/kubeletkit/internal/testpod"
 	"github.com/kubeletkit/kubeletkit/lifecycle"
+	nodefake "github.com/kubeletkit/kubeletkit/lifecycle/fake"
 	"github.com/kubeletkit/kubeletkit/node/internal/machines"
 	"github.com/kubeletkit/kubeletkit/node/placement/numa"
 	"github.com/kubeletkit/kubeletkit/node/placement/topology"
@@ -35,6 +35,17 @@ func requesting(name string, ports, gpus int64) v1.Container {
 
 func pod(name string, containers ...v1.Container) *v1.Pod {
 	return testpod.New(name, testpod.UID(types.UID(name)), testpod.Container(containers...))
+}
+
+// newManager returns a manager in an agent with the providers.
+func newManager(t testing.TB, opts topology.Options, providers ...lifecycle.Component) *topology.Manager {
+	t.Helper()
+	m, err := topology.New(opts)
+	require.NoError(t, err)
+	node := nodefake.NewNode()
+	node.SetComponents(providers...)
+	require.NoError(t, m.Join(node))
+	return m
 }
 
 func admit(t *testing.T, m *topology.Manager, p *v1.Pod, providers ...*fake.Provider) error {
@@ -63,12 +74,10 @@ func TestScopes(t *testing.T) {
 	} {
 		t.Run(fmt.Sprint(tc.policy, " ", tc.scope), func(t *testing.T) {
 			ports := fake.New(port, map[int]int{0: 2, 1: 2})
-			m, err := topology.New([]topology.Provider{ports},
-				topology.Options{Policy: policy(t, tc.policy, machine(2), topology.PolicyOptions{}), Scope: tc.scope,
-					Logger: logr.Discard()})
-			require.NoError(t, err)
+			m := newManager(t, topology.Options{Policy: policy(t, tc.policy, machine(2), topology.PolicyOptions{}),
+				Scope: tc.scope}, ports)
 			p := pod("p", requesting("a", 2, 0), requesting("b", 2, 0))
-			err = admit(t, m, p)
+			err := admit(t, m, p)
 			if refusal := (*runtime.TerminalError)(nil); tc.err != "" {
 				require.ErrorAs(t, err, &refusal)
 				assert.Equal(t, tc.err, refusal.Reason)
@@ -88,15 +97,14 @@ func TestScopes(t *testing.T) {
 // The second resource decides on which node the first one is, and a pod that is refused keeps nothing.
 func TestAlignment(t *testing.T) {
 	ports, gpus := fake.New(port, map[int]int{0: 2, 1: 2}), fake.New(gpu, map[int]int{0: 0, 1: 2})
-	m, err := topology.New([]topology.Provider{ports, gpus},
-		topology.Options{Policy: policy(t, topology.PolicyRestricted, machine(2), topology.PolicyOptions{})})
-	require.NoError(t, err)
+	m := newManager(t, topology.Options{
+		Policy: policy(t, topology.PolicyRestricted, machine(2), topology.PolicyOptions{})}, ports, gpus)
 	require.NoError(t, admit(t, m, pod("a", requesting("c", 1, 1))))
 	assert.Equal(t, []int{1}, ports.Given("a", "c"))
 	require.NoError(t, admit(t, m, pod("b", requesting("c", 1, 0))))
 	assert.Equal(t, []int{0}, ports.Given("b", "c"))
 
-	err = admit(t, m, pod("c", requesting("x", 1, 0), requesting("y", 2, 1)), ports, gpus)
+	err := admit(t, m, pod("c", requesting("x", 1, 0), requesting("y", 2, 1)), ports, gpus)
 	require.ErrorContains(t, err, topology.ReasonAffinity)
 	assert.Empty(t, ports.Given("c", "x"))
 	require.NoError(t, admit(t, m, pod("d", requesting("c", 1, 1))))
@@ -113,12 +121,10 @@ func TestChangeOfThePolicy(t *testing.T) {
 			ports, gpus := fake.New(port, map[int]int{0: 4, 1: 4}), fake.New(gpu, map[int]int{1: 4})
 			var aligned []error
 			with := func(name string) *topology.Manager {
-				m, err := topology.New([]topology.Provider{ports, gpus}, topology.Options{
-					Policy: policy(t, name, machine(2), topology.PolicyOptions{}), Scope: scope, Logger: logr.Discard(),
+				return newManager(t, topology.Options{
+					Policy: policy(t, name, machine(2), topology.PolicyOptions{}), Scope: scope,
 					Aligned: func(_ topology.Scope, err error) { aligned = append(aligned, err) },
-				})
-				require.NoError(t, err)
-				return m
+				}, ports, gpus)
 			}
 			// ports of node 0, and gpus of node 1
 			far := pod("far", requesting("a", 3, 1), requesting("b", 3, 0), requesting("c", 0, 0))
@@ -149,11 +155,9 @@ func (never) Merge([]map[string][]numa.Hint) (numa.Hint, bool) { return numa.Hin
 
 // A policy of one's own can refuse a pod that requests nothing.
 func TestPolicyThatRefusesAll(t *testing.T) {
-	m, err := topology.New([]topology.Provider{fake.New(port, nil)}, topology.Options{
-		Policy: never{policy(t, topology.PolicyRestricted, machine(2), topology.PolicyOptions{})},
-		Logger: logr.Discard(),
-	})
-	require.NoError(t, err)
+	m := newManager(t, topology.Options{
+		Policy: never{policy(t, topology.PolicyRestricted, machine(2), topology.PolicyOptions{})}},
+		fake.New(port, nil))
 	require.ErrorContains(t, admit(t, m, pod("new", requesting("c", 0, 0))), topology.ReasonAffinity)
 }
 
@@ -173,8 +177,7 @@ func (b broken) Allocate(pod *v1.Pod, c *v1.Container, hint numa.Hint) error {
 func TestProviderFails(t *testing.T) {
 	for _, err := range []error{nil, errors.New("no driver"), lifecycle.Refuse("NotToday", "closed")} {
 		ports, gpus := fake.New(port, map[int]int{0: 2}), fake.New(gpu, map[int]int{0: 2})
-		m, newErr := topology.New([]topology.Provider{ports, broken{gpus, err}}, topology.Options{})
-		require.NoError(t, newErr)
+		m := newManager(t, topology.Options{}, ports, broken{gpus, err})
 		if err == nil {
 			assert.Panics(t, func() { _ = admit(t, m, pod("a", requesting("c", 1, 1))) })
 		} else {
@@ -192,8 +195,7 @@ func TestProviderFails(t *testing.T) {
 }
 
 func TestBadSettings(t *testing.T) {
-	_, err := topology.New([]topology.Provider{nil}, topology.Options{Scope: "node"})
-	require.ErrorContains(t, err, "provider 0 is nil")
+	_, err := topology.New(topology.Options{Scope: "node"})
 	require.ErrorContains(t, err, `scope "node" must be container or pod`)
 	for _, tc := range []struct {
 		policy  string

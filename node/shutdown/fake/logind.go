@@ -1,3 +1,9 @@
+// Package fake has a [shutdown.Logind] in memory, for tests in virtual time, too.
+//
+//	logind := fake.NewLogind("")
+//	go manager.Run(ctx)
+//	…
+//	goesOn := logind.Shutdown() // returns when the machine would go on
 package fake
 
 import (

@@ -1,0 +1,282 @@
+// Package fake has a [lifecycle.Node] in memory, for tests of components, in virtual time, too.
+//
+//	node := fake.NewNode(pods...)
+//	err := manager.Join(node)
+//	…
+//	node.Synced() // the pods that the component has had synced
+package fake
+
+import (
+	"errors"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/kubeletkit/kubeletkit/internal/logging"
+	"github.com/kubeletkit/kubeletkit/lifecycle"
+	"github.com/kubeletkit/kubeletkit/runtime"
+	"github.com/kubeletkit/kubeletkit/runtime/podspec"
+)
+
+// Node is a [lifecycle.Node]. A pod ends as soon as it is told to, unless [Node.SetStopDelay] says otherwise. It is
+// safe for concurrent use. Its zero value has no pods.
+type Node struct {
+	lifecycle.NopNode
+	// Log is what Logger returns; the zero value is that of package slog. Do is called by Event, Record, Sync,
+	// RefreshStatus and NodeStatusChanged with their names, if it is not nil. Both are set before the node is used.
+	Log logr.Logger
+	Do  func(method string)
+
+	mu         sync.Mutex
+	components []lifecycle.Component
+	pods       []*v1.Pod
+	statuses   map[types.UID]*runtime.PodStatus
+	gone       map[types.UID]bool
+	delay      map[types.UID]time.Duration
+	ends       map[types.UID]time.Time // of pods that were told to end
+	checks     []func() error
+
+	told      []End
+	evictions []Eviction
+	events    []runtime.Event
+	records   []runtime.Record
+	synced    []types.UID
+	refreshed []types.UID
+	changes   int
+}
+
+// End is an end that was requested.
+type End struct {
+	Pod string // the name
+	// GracePeriod is in seconds, that of the pod if none was given.
+	GracePeriod int64
+	At          time.Time
+}
+
+// Eviction is an eviction that was requested.
+type Eviction struct {
+	UID types.UID
+	runtime.Eviction
+}
+
+var _ lifecycle.Node = (*Node)(nil)
+
+// NewNode returns a node with pods that run.
+func NewNode(pods ...*v1.Pod) *Node { return &Node{pods: slices.Clone(pods)} }
+
+// SetComponents sets what Components returns.
+func (n *Node) SetComponents(components ...lifecycle.Component) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.components = components
+}
+
+// AddPods adds pods that run.
+func (n *Node) AddPods(pods ...*v1.Pod) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.pods = append(n.pods, pods...)
+}
+
+// SetGone sets whether pods are gone.
+func (n *Node) SetGone(gone bool, pods ...types.UID) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, uid := range pods {
+		set(&n.gone, uid, gone)
+	}
+}
+
+// SetRuntimeStatus sets what was last read of the pod in the runtime.
+func (n *Node) SetRuntimeStatus(uid types.UID, status *runtime.PodStatus) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	set(&n.statuses, uid, status)
+}
+
+// SetStopDelay sets the time that the pod takes to end, with its volumes. It ends at the end of its grace period
+// at the latest.
+func (n *Node) SetStopDelay(uid types.UID, d time.Duration) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	set(&n.delay, uid, d)
+}
+
+func set[V any](m *map[types.UID]V, uid types.UID, value V) {
+	if *m == nil {
+		*m = map[types.UID]V{}
+	}
+	(*m)[uid] = value
+}
+
+// Active returns the pods that have not ended.
+func (n *Node) Active() []*v1.Pod {
+	return slices.DeleteFunc(n.Pods(), func(pod *v1.Pod) bool { return n.State(pod.UID).Finished })
+}
+
+// Ready returns the errors of the checks that were added by AddReadyCheck and AddHealthCheck.
+func (n *Node) Ready() error {
+	n.mu.Lock()
+	checks := slices.Clone(n.checks)
+	n.mu.Unlock()
+	var errs []error
+	for _, check := range checks {
+		errs = append(errs, check())
+	}
+	return errors.Join(errs...)
+}
+
+// Reset forgets what was requested, emitted and recorded until now. Pods that are ending go on.
+func (n *Node) Reset() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.told, n.evictions, n.events, n.records, n.synced, n.refreshed, n.changes = nil, nil, nil, nil, nil, nil, 0
+}
+
+// Ends returns the ends that were requested, in their order.
+func (n *Node) Ends() []End { return list(n, &n.told) }
+
+// Evictions returns the evictions that were requested, in their order.
+func (n *Node) Evictions() []Eviction { return list(n, &n.evictions) }
+
+// Events returns the events that were emitted.
+func (n *Node) Events() []runtime.Event { return list(n, &n.events) }
+
+// Records returns what was added to the history of pods.
+func (n *Node) Records() []runtime.Record { return list(n, &n.records) }
+
+// Synced returns the pods that were to be synced, in the order of the requests.
+func (n *Node) Synced() []types.UID { return list(n, &n.synced) }
+
+// Refreshed returns the pods whose status was to be generated anew, in the order of the requests.
+func (n *Node) Refreshed() []types.UID { return list(n, &n.refreshed) }
+
+// StatusChanges returns how often the status of the node was to be reported anew.
+func (n *Node) StatusChanges() int {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.changes
+}
+
+func list[T any](n *Node, of *[]T) []T {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return slices.Clone(*of)
+}
+
+func add[T any](n *Node, to *[]T, e T, method string) {
+	n.mu.Lock()
+	*to = append(*to, e)
+	n.mu.Unlock()
+	n.do(method)
+}
+
+func (n *Node) do(method string) {
+	if n.Do != nil {
+		n.Do(method)
+	}
+}
+
+// Logger implements [lifecycle.Node].
+func (n *Node) Logger() logr.Logger { return logging.OrDefault(n.Log) }
+
+// Components implements [lifecycle.Node].
+func (n *Node) Components() []lifecycle.Component { return list(n, &n.components) }
+
+// AddHealthCheck implements [lifecycle.Node].
+func (n *Node) AddHealthCheck(name string, check func() error) { n.AddReadyCheck(name, check) }
+
+// AddReadyCheck implements [lifecycle.Node].
+func (n *Node) AddReadyCheck(_ string, check func() error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.checks = append(n.checks, check)
+}
+
+// Event implements [lifecycle.Node].
+func (n *Node) Event(e runtime.Event) { add(n, &n.events, e, "Event") }
+
+// Record implements [lifecycle.Node].
+func (n *Node) Record(r runtime.Record) { add(n, &n.records, r, "Record") }
+
+// Sync implements [lifecycle.Node].
+func (n *Node) Sync(uid types.UID) { add(n, &n.synced, uid, "Sync") }
+
+// RefreshStatus implements [lifecycle.Node].
+func (n *Node) RefreshStatus(uid types.UID) { add(n, &n.refreshed, uid, "RefreshStatus") }
+
+// NodeStatusChanged implements [lifecycle.Node].
+func (n *Node) NodeStatusChanged() {
+	n.mu.Lock()
+	n.changes++
+	n.mu.Unlock()
+	n.do("NodeStatusChanged")
+}
+
+// Pods implements [lifecycle.Node].
+func (n *Node) Pods() []*v1.Pod { return list(n, &n.pods) }
+
+// State implements [lifecycle.Node].
+func (n *Node) State(uid types.UID) (s lifecycle.PodState) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if !slices.ContainsFunc(n.pods, func(pod *v1.Pod) bool { return pod.UID == uid }) {
+		return s
+	}
+	end, told := n.ends[uid]
+	ended := told && !time.Now().Before(end)
+	return lifecycle.PodState{Known: true, Ending: told, Stopped: ended, Finished: ended}
+}
+
+// Gone implements [lifecycle.Node].
+func (n *Node) Gone(uid types.UID) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.gone[uid]
+}
+
+// RuntimeStatus implements [lifecycle.Node].
+func (n *Node) RuntimeStatus(uid types.UID) (*runtime.PodStatus, bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	status, ok := n.statuses[uid]
+	return status, ok
+}
+
+// End implements [lifecycle.Node].
+func (n *Node) End(pod *v1.Pod, gracePeriod *int64) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	grace := n.end(pod, gracePeriod)
+	n.told = append(n.told, End{pod.Name, grace, time.Now()})
+}
+
+// end has the pod end, and returns its grace period.
+func (n *Node) end(pod *v1.Pod, gracePeriod *int64) int64 {
+	grace := podspec.GracePeriod(pod)
+	if gracePeriod != nil {
+		grace = *gracePeriod
+	}
+	end := time.Now().Add(min(n.delay[pod.UID], podspec.Seconds(grace)))
+	if before, again := n.ends[pod.UID]; !again || end.Before(before) {
+		set(&n.ends, pod.UID, end)
+	}
+	return grace
+}
+
+// Evict implements [lifecycle.Node].
+func (n *Node) Evict(uid types.UID, e runtime.Eviction) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	i := slices.IndexFunc(n.pods, func(pod *v1.Pod) bool { return pod.UID == uid })
+	if i < 0 {
+		return n.NopNode.Evict(uid, e)
+	}
+	n.end(n.pods[i], e.GracePeriod)
+	n.evictions = append(n.evictions, Eviction{uid, e})
+	return nil
+}
