@@ -127,6 +127,7 @@ func TestRestart(t *testing.T) {
 var (
 	_ = counting{}
 	_ = overriding
+	_ = (&ports{}).Join
 	_ = onePart
 	_ = joining
 	_ = usage
