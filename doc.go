@@ -29,8 +29,8 @@
 //     the field wraps or replaces the part. A default is the part that [New] uses without one.
 //   - An optional interface has methods of a part beyond its interface. [runtime.Optional]
 //     finds it, also on a part that is wrapped. [Agent.Run] logs the ones that are missing.
-//   - A component is a function of the embedder that runs and stops with the agent, see
-//     [Agent.Add].
+//   - A component joins the life of pods, see package lifecycle and [Options].Join. Work of the
+//     embedder that only runs and stops with the agent is added by [Agent.Add].
 //
 // # Guarantees
 //

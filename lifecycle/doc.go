@@ -41,6 +41,8 @@
 // Admit, or whose decisions cannot be derived from what is observed, keeps its state itself, such as with
 // checkpoint.States of package podconfig/checkpoint.
 //
+// What a component gives a pod, it takes back in Ended, Refused and Gone: each of them may be the only call for a pod.
+//
 // Errors: the interface of each step says what an error does. An error concerns one pod only. A
 // panic is an error.
 //

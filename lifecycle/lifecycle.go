@@ -76,13 +76,13 @@ type Preemption struct {
 	GracePeriod *int64
 }
 
-// RefusalHandler takes back what pods were given at their admission.
+// RefusalHandler takes back what pods were given that are refused.
 type RefusalHandler interface {
 	Component
-	// Refused is called when a pod was refused, by any component or by the agent, and nothing of it runs. What Admit
-	// has given the pod is free again, also that of an earlier agent. Ended is not called for such a pod; it follows if
-	// the pod runs and has to be stopped. Refused is idempotent. It is called from the goroutine of Admit, and must not
-	// block. A panic is logged.
+	// Refused is called when a pod was refused, by any component or by the agent, and nothing of it runs. What the
+	// component has given the pod is free again, also in an earlier agent. Ended is not called for such a pod; it
+	// follows if the pod runs and has to be stopped. Refused is idempotent. It is called from the goroutine of Admit,
+	// and must not block. A panic is logged.
 	Refused(pod *v1.Pod)
 }
 
@@ -94,7 +94,8 @@ func Refuse(reason, message string) error {
 
 // Wait returns the error of a step that must wait, a [*runtime.WaitError], which may be wrapped: [Preparer],
 // [SandboxEditor] and [ContainerEditor] can return it. The reason is one word in CamelCase, the message is for people;
-// both are in the status of the containers that wait, and in one event. The step is called again when the pod is
+// both are in the status of the containers that wait, and in one event of the type Normal with that reason. The message
+// of one wait does not change. The step is called again when the pod is
 // synced: the component requests that by [Node].Sync when it need not wait any more. The usual
 // resync calls it again, too.
 func Wait(reason, message string) error {
@@ -226,7 +227,7 @@ type GoneRequest struct {
 type StatusEditor interface {
 	Component
 	// EditStatus is called each time that the status of the pod is generated, concurrently with other steps of the pod.
-	// It adds to the status, which belongs to the caller. It must not block. podworkers.Syncer.RefreshStatus has the
+	// It adds to the status, which belongs to the caller. It must not block. [Node].RefreshStatus has the
 	// status generated again. A panic is logged.
 	EditStatus(pod *v1.Pod, status *v1.PodStatus)
 }

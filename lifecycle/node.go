@@ -43,8 +43,9 @@ type Node interface {
 	// Add has run called when the agent runs, and waited for when it stops. If run returns an error before that, the
 	// agent stops with it. It is for work beside that of a [Runner], and is called in [Joiner].Join only.
 	Add(name string, run func(ctx context.Context) error)
-	// AddHealthCheck and AddReadyCheck add to what the agent reports as its health and its readiness. A check returns
-	// soon, and is safe for concurrent use.
+	// AddHealthCheck and AddReadyCheck add to what the agent reports as its health, if a restart of the agent may help,
+	// and as its readiness. Neither ends the agent, nor makes the node of a cluster NotReady: cluster.Config.Node has
+	// checks that do. A check returns soon, and is safe for concurrent use.
 	AddHealthCheck(name string, check func() error)
 	AddReadyCheck(name string, check func() error)
 	// NodeStatusChanged has each component that is a [NodeStatusHandler] report the status of the node anew.
@@ -65,8 +66,8 @@ type Node interface {
 	// is valid also with an error, which is that of the volumes that are missing.
 	VolumeStats(ctx context.Context, pod *v1.Pod) ([]statsv1alpha1.VolumeStats, error)
 
-	// Sync has the pod synced, as if something had happened to it. It does nothing for a pod that the agent does not
-	// run.
+	// Sync has the pod synced, as if something had happened to it: once more if it is being synced. It does not wait
+	// for that. It does nothing for a pod that the agent does not run.
 	Sync(uid types.UID)
 	// RefreshStatus has the API status of the pod generated anew, see [StatusEditor].
 	RefreshStatus(uid types.UID)

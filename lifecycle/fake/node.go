@@ -7,7 +7,9 @@
 package fake
 
 import (
+	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"sync"
 	"time"
@@ -38,7 +40,9 @@ type Node struct {
 	gone       map[types.UID]bool
 	delay      map[types.UID]time.Duration
 	ends       map[types.UID]time.Time // of pods that were told to end
-	checks     []func() error
+	ready      []func() error
+	healthy    []func() error
+	work       []work
 
 	told      []End
 	evictions []Eviction
@@ -47,6 +51,12 @@ type Node struct {
 	synced    []types.UID
 	refreshed []types.UID
 	changes   int
+}
+
+// work is what was added by Add.
+type work struct {
+	name string
+	run  func(ctx context.Context) error
 }
 
 // End is an end that was requested.
@@ -118,16 +128,34 @@ func (n *Node) Active() []*v1.Pod {
 	return slices.DeleteFunc(n.Pods(), func(pod *v1.Pod) bool { return n.State(pod.UID).Finished })
 }
 
-// Ready returns the errors of the checks that were added by AddReadyCheck and AddHealthCheck.
-func (n *Node) Ready() error {
-	n.mu.Lock()
-	checks := slices.Clone(n.checks)
-	n.mu.Unlock()
+// Ready and Healthy return the errors of the checks that were added by AddReadyCheck and AddHealthCheck.
+func (n *Node) Ready() error   { return run(list(n, &n.ready)) }
+func (n *Node) Healthy() error { return run(list(n, &n.healthy)) }
+
+func run(checks []func() error) error {
 	var errs []error
 	for _, check := range checks {
 		errs = append(errs, check())
 	}
 	return errors.Join(errs...)
+}
+
+// Added returns the names of what was added by Add, and Run calls the function of one of them.
+func (n *Node) Added() (names []string) {
+	for _, w := range list(n, &n.work) {
+		names = append(names, w.name)
+	}
+	return names
+}
+
+// Run calls the function that was added by Add under the name. It returns an error if there is none.
+func (n *Node) Run(ctx context.Context, name string) error {
+	for _, w := range list(n, &n.work) {
+		if w.name == name {
+			return w.run(ctx)
+		}
+	}
+	return fmt.Errorf("nothing was added under the name %q", name)
 }
 
 // Reset forgets what was requested, emitted and recorded until now. Pods that are ending go on.
@@ -187,14 +215,28 @@ func (n *Node) Logger() logr.Logger { return logging.OrDefault(n.Log) }
 // Components implements [lifecycle.Node].
 func (n *Node) Components() []lifecycle.Component { return list(n, &n.components) }
 
+// NodeName implements [lifecycle.Node].
+func (n *Node) NodeName() string { return "node" }
+
+// Add implements [lifecycle.Node].
+func (n *Node) Add(name string, run func(ctx context.Context) error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.work = append(n.work, work{name, run})
+}
+
 // AddHealthCheck implements [lifecycle.Node].
-func (n *Node) AddHealthCheck(name string, check func() error) { n.AddReadyCheck(name, check) }
+func (n *Node) AddHealthCheck(_ string, check func() error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.healthy = append(n.healthy, check)
+}
 
 // AddReadyCheck implements [lifecycle.Node].
 func (n *Node) AddReadyCheck(_ string, check func() error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.checks = append(n.checks, check)
+	n.ready = append(n.ready, check)
 }
 
 // Event implements [lifecycle.Node].
