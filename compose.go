@@ -44,6 +44,7 @@ func New(opts Options) (*Agent, error) {
 		return nil, fmt.Errorf("kubeletkit: detecting the host: %w", err)
 	}
 	opts.Observe.Logger = logging.OrDefault(opts.Observe.Logger)
+	opts.Join = slices.Clone(opts.Join)
 	a := &Agent{opts: opts, log: opts.Observe.Logger}
 	if err := a.compose(host, hostIPs(opts)); err != nil {
 		return nil, fmt.Errorf("kubeletkit: %w", err)
@@ -63,13 +64,14 @@ func (a *Agent) compose(host *runtime.Host, hostIPs func() []string) error {
 		MayRun: func(uid types.UID) bool { return p.PodWorkers.State(uid).CouldHaveRunningContainers() },
 	}
 	for _, build := range []func(p *Parts) error{
-		a.buildStores, a.buildHistory, a.buildComponents, a.buildRuntimeView, a.buildDesired, a.buildStatus,
+		a.buildStores, a.buildHistory, a.joinComponents, a.buildRuntimeView, a.buildDesired, a.buildStatus,
 		a.buildPodSync, a.buildWorkers, a.buildGC, a.buildImageGC, a.buildLoop,
 	} {
 		if err := build(p); err != nil {
 			return err
 		}
 	}
+	a.made.Store(true)
 	return nil
 }
 
@@ -134,8 +136,8 @@ func (a *Agent) recordHook(h history.Store) runtime.RecordFunc {
 	return observe(a, "History.Record", runtime.RecordFunc(h.Record))
 }
 
-// buildComponents gives the components of the options their nodes.
-func (a *Agent) buildComponents(p *Parts) error {
+// joinComponents gives the components of the options their nodes.
+func (a *Agent) joinComponents(p *Parts) error {
 	for i, c := range a.opts.Join {
 		j, ok := c.(lifecycle.Joiner)
 		if !ok {

@@ -11,6 +11,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/kubeletkit/kubeletkit/lifecycle"
 	"github.com/kubeletkit/kubeletkit/node/shutdown"
 	"github.com/kubeletkit/kubeletkit/podconfig"
 	"github.com/kubeletkit/kubeletkit/podworkers"
@@ -19,7 +20,7 @@ import (
 )
 
 // ErrUnknownPod means that the agent runs no pod with that UID.
-var ErrUnknownPod = errors.New("no such pod runs on this node")
+var ErrUnknownPod = lifecycle.ErrUnknownPod
 
 // Pods returns the desired pods with their current status. The statuses are copies; the
 // rest of each pod is shared and must not be changed. [Agent.Sources] has the pods that are rejected.

@@ -35,7 +35,8 @@ import (
 //     cluster trust bundles, ServiceEnv has the variables of services, EveryEvent also writes
 //     events to the API server. TranslateUID has the mirror pods. Claims, if it is nil, reads claims and persistent
 //     volumes there. NodeLabels and NodeAllocatable, if they are nil, have those of the node object.
-//   - Join gets the checks of the node, as the last ones. They replace the limits of resources
+//   - Join gets the membership, which finds a [Pressure] and a [Shutdown] among the components, and before it the
+//     checks of the node, as the last ones. They replace the limits of resources
 //     and of the number of pods in Limits, which become those of the node object.
 //   - HostIPs has the addresses of the node object, the internal ones before the external ones. While
 //     it has none, they are those of Config.Node.Addresses if that is a node.HostAddresses, the
@@ -81,7 +82,7 @@ func (n *Node) Configure(opts *kubeletkit.Options) error {
 		source.first = n.first
 	}
 	opts.Sources = append(slices.Clone(opts.Sources), source)
-	opts.Join = append(slices.Clone(opts.Join), member{n.admit, n})
+	opts.Join = append(slices.Clone(opts.Join), n.admit, membership{n})
 	opts.Admission.Limits.MaxPods, opts.Admission.Limits.Allocatable = 0, nil
 	opts.StatusSink = joinSinks(n.sink, opts.StatusSink)
 	if opts.Checkpoint == nil {
@@ -220,7 +221,8 @@ func (n *Node) buildNode(opts *kubeletkit.Options) error {
 		o.Logger = n.named("node")
 	}
 	o.ReadyChecks = append(slices.Clone(o.ReadyChecks), n.runtimeReady, n.shuttingDown)
-	o.Conditions = append(slices.Clone(o.Conditions), n.pressure)
+	// those of the configuration are later, and count
+	o.Conditions = append([]func(context.Context) []v1.NodeCondition{n.pressure}, o.Conditions...)
 	n.local = localNode(opts, o)
 	var err error
 	if n.node, err = node.New(n.clients.node, n.config.NodeName, o); err != nil {

@@ -13,20 +13,21 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
-// Joiner is a component that needs the agent that it works in.
+// Joiner is a component that needs its agent.
 type Joiner interface {
 	Component
-	// Join is called once, when the agent is made, before any step, and for the components in their order. The
-	// component keeps the node, and starts nothing. An error keeps the agent from being made. A component works in one
-	// agent only.
+	// Join is called when the agent is made, before any step, for the components in their order. The component keeps
+	// the node, and starts nothing. A later call replaces the node; it is made before Run only. An error keeps the
+	// agent from being made. A component works in one agent only.
 	Join(node Node) error
 }
 
-// Node is the agent as its components have it, and all that they have of it. Each [Joiner] gets one of its own, under
-// its name. What is about pods is valid from the time when the agent runs; before, no pod is known. It is safe for
-// concurrent use, and its methods do not block unless they say so.
+// Node is the handle of an agent. Each [Joiner] gets one of its own, under its name, and uses nothing else of the
+// agent. Before the agent runs, the methods about pods know no pod. It is safe for concurrent use, and its methods do
+// not block unless they say so. They are called without a lock of the component: RefreshStatus and NodeStatusChanged
+// call components before they return.
 //
-// Tests of components embed [NopNode] and write the methods that matter, or use package lifecycle/fake.
+// Tests of components use package lifecycle/fake, or embed [NopNode] and write the methods that matter.
 type Node interface {
 	// NodeName is the name of the node.
 	NodeName() string
@@ -37,24 +38,25 @@ type Node interface {
 	// Record adds to the history of a pod.
 	Record(r runtime.Record)
 
-	// Components are all components of the agent that are given to it, in their order. What a component offers to
-	// others is an interface of the package that uses it, such as topology.Provider.
+	// Components returns Options.Join of the agent, the caller among them. What a component offers to others is an
+	// interface of the package that uses it, such as topology.Provider.
 	Components() []Component
-	// Add has run called when the agent runs, and waited for when it stops. If run returns an error before that, the
-	// agent stops with it. It is for work beside that of a [Runner], and is called in [Joiner].Join only.
-	Add(name string, run func(ctx context.Context) error)
+	// Add adds work beside that of a [Runner]: the agent calls run when it runs, and waits for it when it stops. If run
+	// returns an error before that, the agent stops with it. Add is called in [Joiner].Join; it fails if run is nil,
+	// and when the agent runs.
+	Add(name string, run func(ctx context.Context) error) error
 	// AddHealthCheck and AddReadyCheck add to what the agent reports as its health, if a restart of the agent may help,
 	// and as its readiness. Neither ends the agent, nor makes the node of a cluster NotReady: cluster.Config.Node has
-	// checks that do. A check returns soon, and is safe for concurrent use.
+	// checks that do, and cluster.Shutdown is one. A check returns soon, and is safe for concurrent use.
 	AddHealthCheck(name string, check func() error)
 	AddReadyCheck(name string, check func() error)
-	// NodeStatusChanged has each component that is a [NodeStatusHandler] report the status of the node anew.
+	// NodeStatusChanged calls each component that is a [NodeStatusHandler].
 	NodeStatusChanged()
 
-	// Pods returns the pods that the agent has taken on, until all of them is gone, without their statuses. They are
-	// shared and read-only.
+	// Pods returns the pods that have a worker, the desired ones first. They are shared and read-only. Their statuses
+	// may be those of the source, or old. A pod that is removed meanwhile may be in the list twice.
 	Pods() []*v1.Pod
-	// State returns how far the pod is. It is the zero value for a pod that the agent has not taken on.
+	// State returns the progress of a pod. It is the zero value for a pod that has no worker.
 	State(uid types.UID) PodState
 	// Gone reports whether what is left of the pod can be removed: it is not desired and has no worker, or it was
 	// deleted in the API or evicted, and has ended. It is false until all sources have delivered their pods.
@@ -66,17 +68,17 @@ type Node interface {
 	// is valid also with an error, which is that of the volumes that are missing.
 	VolumeStats(ctx context.Context, pod *v1.Pod) ([]statsv1alpha1.VolumeStats, error)
 
-	// Sync has the pod synced, as if something had happened to it: once more if it is being synced. It does not wait
-	// for that. It does nothing for a pod that the agent does not run.
+	// Sync requests a sync of the pod, as if something had happened to it: one more if it is being synced. So a step of
+	// the pod does not request it, but returns a RetryAfter. A pod that the agent does not run is ignored.
 	Sync(uid types.UID)
-	// RefreshStatus has the API status of the pod generated anew, see [StatusEditor].
+	// RefreshStatus generates the API status of the pod again, see [StatusEditor]. EditStatus must not call it.
 	RefreshStatus(uid types.UID)
 	// Evict ends the pod: it becomes Failed with the reason and the message, and is not started again before its source
-	// removes and adds it. It does not wait for the end. The error means that the agent has no such pod.
+	// removes and adds it. It does not wait for the end. The error wraps [ErrUnknownPod].
 	Evict(uid types.UID, e runtime.Eviction) error
-	// End ends the pod as a shutdown of the node does. It becomes Failed, stays desired, and runs again when the next
-	// agent starts. The grace period is in seconds; nil means that of the pod. For a pod that is ending already, it can
-	// only become shorter. End does not wait for the end.
+	// End ends a pod of Pods as a shutdown of the node does. It becomes Failed, stays desired, and runs again when the
+	// next agent starts. The grace period is in seconds; nil means that of the pod. For a pod that is ending already,
+	// it can only become shorter. End does not wait for the end. A pod that the agent does not run is ignored.
 	End(pod *v1.Pod, gracePeriod *int64)
 	// DeleteUnusedContainers removes dead containers and sandboxes of pods that have ended, and logs of pods that are
 	// gone. It returns when that is done.
@@ -85,15 +87,18 @@ type Node interface {
 	DeleteUnusedImages(ctx context.Context) error
 }
 
-// PodState is how far a pod is that the agent has taken on.
+// ErrUnknownPod means that the agent runs no pod with that UID.
+var ErrUnknownPod = errors.New("no such pod runs on this node")
+
+// PodState is the progress of a pod.
 type PodState struct {
-	// Known means that the pod has a worker: it was admitted, and is not gone.
+	// Known means that the pod has a worker. An orphan, of which nobody has a spec, can have one.
 	Known bool
 	// Ending means that the pod is to end.
 	Ending bool
-	// Stopped means that nothing of it runs.
+	// Stopped means that nothing of the pod runs.
 	Stopped bool
-	// Finished means that besides its volumes are taken down, and it will not be started again.
+	// Finished means that nothing of the pod runs, its volumes are taken down, and it is not started again.
 	Finished bool
 }
 
@@ -104,14 +109,19 @@ type NodeStatusHandler interface {
 	NodeStatusChanged()
 }
 
-// NopNode is a [Node] that has no pods and does nothing. It is to be embedded, and is what a component has that is in
-// no agent.
+// NopNode is a [Node] that has no pods and does nothing. Embed it in tests, and where a component is used without an
+// agent, to give it a logger or a receiver of events:
+//
+//	type host struct{ lifecycle.NopNode }
+//
+//	func (host) Event(e runtime.Event) { … }
+//
+//	err := watcher.Join(host{})
+//
+// Components have it until Join is called.
 type NopNode struct{}
 
 var _ Node = NopNode{}
-
-// errNoPod is the error of Evict of a [NopNode].
-var errNoPod = errors.New("no such pod runs on this node")
 
 // NodeName implements [Node].
 func (NopNode) NodeName() string { return "" }
@@ -129,7 +139,7 @@ func (NopNode) Record(runtime.Record) {}
 func (NopNode) Components() []Component { return nil }
 
 // Add implements [Node].
-func (NopNode) Add(string, func(context.Context) error) {}
+func (NopNode) Add(string, func(context.Context) error) error { return nil }
 
 // AddHealthCheck implements [Node].
 func (NopNode) AddHealthCheck(string, func() error) {}
@@ -164,7 +174,7 @@ func (NopNode) Sync(types.UID) {}
 func (NopNode) RefreshStatus(types.UID) {}
 
 // Evict implements [Node].
-func (NopNode) Evict(types.UID, runtime.Eviction) error { return errNoPod }
+func (NopNode) Evict(types.UID, runtime.Eviction) error { return ErrUnknownPod }
 
 // End implements [Node].
 func (NopNode) End(*v1.Pod, *int64) {}

@@ -110,8 +110,9 @@ func (s *Steps) join(c Component) (joined bool) {
 	joined = joined || ok
 	runner, ok := c.(Runner)
 	add(ok, func() { s.runners = append(s.runners, runner) })
-	_, ok = c.(Joiner)
-	return joined || ok
+	_, joins := c.(Joiner)
+	_, reports := c.(NodeStatusHandler)
+	return joined || joins || reports
 }
 
 // Inspector returns the inspector with what the components add that are an [InspectionWrapper]: the first component is

@@ -155,6 +155,23 @@ func TestComponentsThatCannotJoin(t *testing.T) {
 	}
 }
 
+// A component that only runs, or only needs the agent, is one.
+func TestComponentsWithoutSteps(t *testing.T) {
+	s, err := lifecycle.New(runner{}, joiner{})
+	require.NoError(t, err)
+	assert.Equal(t, []lifecycle.Runner{runner{}}, s.Runners())
+}
+
+type runner struct{}
+
+func (runner) Name() string              { return "runner" }
+func (runner) Run(context.Context) error { return nil }
+
+type joiner struct{}
+
+func (joiner) Name() string              { return "joiner" }
+func (joiner) Join(lifecycle.Node) error { return nil }
+
 // Steps that no component joins cost nothing.
 func TestNoComponents(t *testing.T) {
 	empty, err := lifecycle.New()

@@ -14,6 +14,7 @@ import (
 	"github.com/kubeletkit/kubeletkit"
 	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/config"
 	"github.com/kubeletkit/kubeletkit/gc"
+	"github.com/kubeletkit/kubeletkit/lifecycle"
 	"github.com/kubeletkit/kubeletkit/node/cgroup"
 	"github.com/kubeletkit/kubeletkit/node/logs"
 	"github.com/kubeletkit/kubeletkit/pleg"
@@ -138,24 +139,42 @@ func agentOptions(s *config.Settings, rt *cri.Runtime, h hooks, log logr.Logger)
 // podCIDRRetry is the time after which the runtime gets the addresses of pods again if it has not accepted them.
 const podCIDRRetry = 5 * time.Second
 
-// addPodCIDR adds a component that hands the runtime the addresses of pods. A node of a cluster has them in its object.
-func addPodCIDR(agent *kubeletkit.Agent, s *config.Settings, rt runtime.PodCIDRSetter, log logr.Logger) error {
-	if s.PodCIDR == "" || s.Kubeconfig != "" {
-		return nil
+// addPodCIDR has the runtime get the addresses of pods. A node of a cluster has them in its object.
+func addPodCIDR(opts *kubeletkit.Options, s *config.Settings, rt runtime.PodCIDRSetter) {
+	if s.PodCIDR != "" && s.Kubeconfig == "" {
+		opts.Join = append(opts.Join, &podCIDR{rt: rt, cidr: s.PodCIDR})
 	}
-	return agent.Add("addresses of pods", func(ctx context.Context) error {
-		for {
-			err := rt.SetPodCIDR(ctx, s.PodCIDR)
-			if err == nil || ctx.Err() != nil {
-				return nil
-			}
-			log.Error(err, "The runtime does not accept the addresses of pods; trying again", "podCIDR", s.PodCIDR)
-			select {
-			case <-ctx.Done():
-			case <-time.After(podCIDRRetry):
-			}
+}
+
+// podCIDR is the component that hands the runtime the addresses of pods.
+type podCIDR struct {
+	rt   runtime.PodCIDRSetter
+	cidr string
+	log  logr.Logger
+}
+
+// Name implements [lifecycle.Component].
+func (*podCIDR) Name() string { return "addresses of pods" }
+
+// Join implements [lifecycle.Joiner].
+func (c *podCIDR) Join(node lifecycle.Node) error {
+	c.log = node.Logger()
+	return nil
+}
+
+// Run implements [lifecycle.Runner].
+func (c *podCIDR) Run(ctx context.Context) error {
+	for {
+		err := c.rt.SetPodCIDR(ctx, c.cidr)
+		if err == nil || ctx.Err() != nil {
+			return nil
 		}
-	})
+		c.log.Error(err, "The runtime does not accept the addresses of pods; trying again", "podCIDR", c.cidr)
+		select {
+		case <-ctx.Done():
+		case <-time.After(podCIDRRetry):
+		}
+	}
 }
 
 // imagePolicy translates the settings for [gc.ImagePolicy], in which 0 is the default and a

@@ -14,6 +14,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/kubeletkit/kubeletkit"
 	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/config"
 	"github.com/kubeletkit/kubeletkit/gc"
 	"github.com/kubeletkit/kubeletkit/runtime"
@@ -93,7 +94,9 @@ func TestPodCIDRWithoutACluster(t *testing.T) {
 	s, err := config.Parse([]string{"--pod-cidr=10.7.0.0/24", "--kubeconfig=/etc/kubernetes/kubelet.conf",
 		"--container-runtime-endpoint", b.endpoint})
 	require.NoError(t, err)
-	require.NoError(t, addPodCIDR(nil, s, nil, logr.Discard()), "in a cluster they are in the node object")
+	var opts kubeletkit.Options
+	addPodCIDR(&opts, s, nil)
+	assert.Empty(t, opts.Join, "in a cluster they are in the node object")
 }
 
 // As with kubelet, a negative number keeps all dead containers.

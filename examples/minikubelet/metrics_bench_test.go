@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kubeletkit/kubeletkit"
+	"github.com/kubeletkit/kubeletkit/lifecycle"
 	"github.com/kubeletkit/kubeletkit/metrics/prometheus/statsmetrics"
 	"github.com/kubeletkit/kubeletkit/node/stats"
 	"github.com/kubeletkit/kubeletkit/podconfig"
@@ -34,10 +35,12 @@ func BenchmarkMetrics(b *testing.B) {
 	require.NoError(b, err)
 	rt, source := fake.New(fake.Options{}), podconfigfake.NewSource("bench")
 	defer rt.Close()
-	agent, err := kubeletkit.New(kubeletkit.Options{NodeName: "node", RootDir: dir, Runtime: rt, Host: rt.Host(),
-		Sources: []podconfig.Source{source}, Observe: kubeletkit.Observe{Metrics: m.parts}})
-	require.NoError(b, err)
 	logs := filepath.Join(dir, "logs")
+	collector, err := stats.New(rt, stats.Options{RootDir: dir, PodLogsDir: logs})
+	require.NoError(b, err)
+	agent, err := kubeletkit.New(kubeletkit.Options{NodeName: "node", RootDir: dir, Runtime: rt, Host: rt.Host(),
+		Sources: []podconfig.Source{source}, Join: []lifecycle.Component{collector}, Observe: kubeletkit.Observe{Metrics: m.parts}})
+	require.NoError(b, err)
 	var list []*v1.Pod
 	for i := range pods {
 		name := fmt.Sprintf("pod-%d", i)
@@ -48,14 +51,11 @@ func BenchmarkMetrics(b *testing.B) {
 		require.NoError(b, os.WriteFile(filepath.Join(of, "0.log"), []byte("line\n"), 0o600))
 	}
 	source.Set(list...)
-	collector, err := stats.New(rt, agent, stats.Options{RootDir: dir, PodLogsDir: logs})
-	require.NoError(b, err)
 	_, err = statsmetrics.NewDisk(m.registry, collector.Disk)
 	require.NoError(b, err)
 	ctx, cancel := context.WithCancel(b.Context())
 	var done sync.WaitGroup
 	done.Go(func() { _ = agent.Run(ctx) })
-	done.Go(func() { _ = collector.Run(ctx) })
 	defer done.Wait()
 	defer cancel()
 	require.Eventually(b, func() bool {

@@ -107,7 +107,27 @@ func serve(ctx, signals context.Context, s *config.Settings, log logr.Logger,
 		withoutPodLevelResources(&opts)
 	}
 	sources := append(place.sources(), claims.held())
-	sources = append(sources, devs.held()...)
+	held, err := addPodResources(&opts, s, append(sources, devs.held()...), m)
+	if err != nil {
+		return left, err
+	}
+	handlers := map[string]plugins.Handler{}
+	claims.handle(handlers)
+	if devs != nil {
+		handlers[plugins.TypeDevice] = devs
+	}
+	if err := addPlugins(&opts, s, handlers, m); err != nil {
+		return left, err
+	}
+	addPodCIDR(&opts, s, rt)
+	opts.Join = append(opts.Join, reserve)
+	sopts := serverOptions(s, rt, opts.Host, m, display, log)
+	sopts.HealthChecks = devs.healthChecks()
+	if !s.RunOnce {
+		if err := addStats(s, &opts, cgroups, killed, m, &sopts); err != nil {
+			return left, err
+		}
+	}
 	agent, err := kubeletkit.New(opts)
 	if err != nil {
 		return left, err
@@ -116,24 +136,6 @@ func serve(ctx, signals context.Context, s *config.Settings, log logr.Logger,
 		if err := joins.join(agent, s, log); err != nil {
 			return left, err
 		}
-	}
-	handlers := map[string]plugins.Handler{}
-	claims.handle(handlers)
-	if devs != nil {
-		handlers[plugins.TypeDevice] = devs
-	}
-	if err := addPlugins(agent, s, handlers, m, log); err != nil {
-		return left, err
-	}
-	if err := addPodCIDR(agent, s, rt, log); err != nil {
-		return left, err
-	}
-	held, err := addPodResources(agent, s, sources, m, log)
-	if err != nil {
-		return left, err
-	}
-	if err := agent.Add("limit of threads", reserve.Run); err != nil {
-		return left, err
 	}
 	if len(opts.Sources) == 0 {
 		if err := refuseToStopPods(ctx, s, rt.ListPods); err != nil {
@@ -156,11 +158,6 @@ func serve(ctx, signals context.Context, s *config.Settings, log logr.Logger,
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	g, ctx := errgroup.WithContext(ctx)
-	sopts := serverOptions(s, rt, opts.Host, m, display, log)
-	sopts.HealthChecks = devs.healthChecks()
-	if err := addStats(s, agent, cgroups, killed, m, &sopts, log); err != nil {
-		return left, err
-	}
 	sopts.Streams = streams.New(agent, rt, streams.Options{
 		Logger: sopts.Logger, IdleTimeout: cmp.Or(s.StreamingConnectionIdleTimeout.Duration, -1), // 0 is no limit
 	})

@@ -5,8 +5,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/go-logr/logr"
-	v1 "k8s.io/api/core/v1"
 	statsv1alpha1 "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
 	"github.com/kubeletkit/kubeletkit"
@@ -19,32 +17,27 @@ import (
 	"github.com/kubeletkit/kubeletkit/server"
 )
 
-// addStats adds the usage of the node and its pods to the agent and to its ports.
-func addStats(s *config.Settings, agent *kubeletkit.Agent, cgroups *cgroup.Pods, killed func(cgroup string) uint64,
-	m *metrics, opts *server.Options, log logr.Logger) error {
-	node, err := s.NodeName()
-	if err != nil {
-		return err
-	}
-	parts := agent.Parts()
-	sopts := stats.Options{NodeName: node, RootDir: s.RootDir, PodLogsDir: s.PodLogsDir, Logger: log.WithName("stats")}
-	sopts.VolumeStats = parts.Volumes.VolumeStats
+// addStats adds the usage of the node and its pods to the options of the agent and of its ports.
+func addStats(s *config.Settings, opts *kubeletkit.Options, cgroups *cgroup.Pods, killed func(cgroup string) uint64,
+	m *metrics, sopts *server.Options) error {
+	copts := stats.Options{RootDir: s.RootDir, PodLogsDir: s.PodLogsDir}
 	if cgroups != nil {
-		sopts.PodCgroup, sopts.NodeCgroups = cgroups.Parent, nodeCgroups(s, cgroups)
+		copts.PodCgroup, copts.NodeCgroups = cgroups.Parent, nodeCgroups(s, cgroups)
 	}
-	collector, err := stats.New(parts.Runtime, specs{agent}, sopts)
+	collector, err := stats.New(opts.Runtime, copts)
 	if err != nil {
 		return err
 	}
-	if err := prommetrics.RegisterNode(m.registry, node, client.ProgramVersion().String()); err != nil {
+	opts.Join = append(opts.Join, collector)
+	if err := prommetrics.RegisterNode(m.registry, opts.NodeName, client.ProgramVersion().String()); err != nil {
 		return err
 	}
 	if _, err := statsmetrics.NewDisk(m.registry, collector.Disk); err != nil {
 		return err
 	}
-	opts.Stats, opts.ResourceMetrics = collector.Summary, statsmetrics.Resource(collector)
-	opts.CadvisorMetrics = statsmetrics.Cadvisor(collector, statsmetrics.CadvisorOptions{OOMEvents: killed})
-	return agent.Add("stats", collector.Run)
+	sopts.Stats, sopts.ResourceMetrics = collector.Summary, statsmetrics.Resource(collector)
+	sopts.CadvisorMetrics = statsmetrics.Cadvisor(collector, statsmetrics.CadvisorOptions{OOMEvents: killed})
+	return nil
 }
 
 // nodeCgroups returns the function that has the cgroups of the node: those of system containers, in kubelet's words,
@@ -66,10 +59,3 @@ func nodeCgroups(s *config.Settings, cgroups *cgroup.Pods) func() []stats.NodeCg
 		return slices.DeleteFunc(list, func(c stats.NodeCgroup) bool { return c.Cgroup == "" })
 	}
 }
-
-// specs is the agent without the statuses of its pods. Usage does not need them, and a pod with its
-// status is a copy.
-type specs struct{ *kubeletkit.Agent }
-
-// Pods are those that are measured.
-func (s specs) Pods() []*v1.Pod { return s.Parts().PodManager.Pods() }

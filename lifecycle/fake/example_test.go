@@ -71,7 +71,7 @@ func Example() {
 	}
 	prepare(first)
 	prepare(second)
-	fmt.Println(m.Ended(context.Background(), lifecycle.EndedRequest{Pod: first}), "and synced are", node.Synced())
+	fmt.Println(m.Ended(context.Background(), lifecycle.EndedRequest{Pod: first}), "and synced are", node.Syncs())
 	prepare(second)
 	fmt.Println(len(node.Events()), "events, ready:", node.Ready())
 	// Output:

@@ -3,7 +3,7 @@
 //	node := fake.NewNode(pods...)
 //	err := manager.Join(node)
 //	…
-//	node.Synced() // the pods that the component has had synced
+//	node.Syncs() // the pods for which Sync was called
 package fake
 
 import (
@@ -24,8 +24,9 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime/podspec"
 )
 
-// Node is a [lifecycle.Node]. A pod ends as soon as it is told to, unless [Node.SetStopDelay] says otherwise. It is
-// safe for concurrent use. Its zero value has no pods.
+// Node is a [lifecycle.Node]. A pod ends when End or Evict is called, unless [Node.SetStopDelay] says otherwise.
+// Volumes have no usage, and DeleteUnusedContainers and DeleteUnusedImages do nothing. It is safe for concurrent use.
+// Its zero value has no pods.
 type Node struct {
 	lifecycle.NopNode
 	// Log is what Logger returns; the zero value is that of package slog. Do is called by Event, Record, Sync,
@@ -92,13 +93,14 @@ func (n *Node) AddPods(pods ...*v1.Pod) {
 	n.pods = append(n.pods, pods...)
 }
 
-// SetGone sets whether pods are gone.
-func (n *Node) SetGone(gone bool, pods ...types.UID) {
+// SetGone has the pods gone: they are no pods of the node any more.
+func (n *Node) SetGone(pods ...types.UID) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for _, uid := range pods {
-		set(&n.gone, uid, gone)
+		set(&n.gone, uid, true)
 	}
+	n.pods = slices.DeleteFunc(n.pods, func(pod *v1.Pod) bool { return n.gone[pod.UID] })
 }
 
 // SetRuntimeStatus sets what was last read of the pod in the runtime.
@@ -177,13 +179,13 @@ func (n *Node) Events() []runtime.Event { return list(n, &n.events) }
 // Records returns what was added to the history of pods.
 func (n *Node) Records() []runtime.Record { return list(n, &n.records) }
 
-// Synced returns the pods that were to be synced, in the order of the requests.
-func (n *Node) Synced() []types.UID { return list(n, &n.synced) }
+// Syncs returns the pods for which Sync was called, in the order of the calls.
+func (n *Node) Syncs() []types.UID { return list(n, &n.synced) }
 
-// Refreshed returns the pods whose status was to be generated anew, in the order of the requests.
-func (n *Node) Refreshed() []types.UID { return list(n, &n.refreshed) }
+// Refreshes returns the pods for which RefreshStatus was called, in the order of the calls.
+func (n *Node) Refreshes() []types.UID { return list(n, &n.refreshed) }
 
-// StatusChanges returns how often the status of the node was to be reported anew.
+// StatusChanges returns how often NodeStatusChanged was called.
 func (n *Node) StatusChanges() int {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -219,10 +221,11 @@ func (n *Node) Components() []lifecycle.Component { return list(n, &n.components
 func (n *Node) NodeName() string { return "node" }
 
 // Add implements [lifecycle.Node].
-func (n *Node) Add(name string, run func(ctx context.Context) error) {
+func (n *Node) Add(name string, run func(ctx context.Context) error) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.work = append(n.work, work{name, run})
+	return nil
 }
 
 // AddHealthCheck implements [lifecycle.Node].

@@ -273,7 +273,7 @@ func TestTooFewDevicesAfterThePod(t *testing.T) {
 		require.NotErrorAs(t, err, new(*runtime.TerminalError))
 		p.Set(list("a", "b")...)
 		synctest.Wait()
-		assert.Equal(t, "[uid-pod]", fmt.Sprint(r.node.Synced()))
+		assert.Equal(t, "[uid-pod]", fmt.Sprint(r.node.Syncs()))
 		require.NoError(t, r.prepareWith(pod, in("main", runtime.ContainerExited)))
 	})
 }

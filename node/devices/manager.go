@@ -120,9 +120,10 @@ func New(path string, opts Options) (*Manager, error) {
 	return m, m.Join(lifecycle.NopNode{})
 }
 
-// Join implements [lifecycle.Joiner]. The node syncs pods that wait for devices when these have changed or another pod
-// has released some, refreshes the statuses of pods whose devices have changed their health, and says which pods of the
-// checkpoint are gone: they have ended while no agent ran.
+// Join implements [lifecycle.Joiner]. Pods that wait for devices are synced when these have changed or another pod has
+// released some. Statuses of pods are generated again when their devices have changed their health, and that of the
+// node when the numbers of devices have changed. A provider that fails to make the devices of a pod ready is an event
+// FailedPrepareDevices. Gone of the node reports which pods of the checkpoint have ended while no agent ran.
 func (m *Manager) Join(node lifecycle.Node) error {
 	m.node, m.log = node, node.Logger()
 	return nil

@@ -351,7 +351,7 @@ func (m *model) end(t *rapid.T) {
 func (m *model) check(t *rapid.T) {
 	owner := map[string]string{}
 	for name, tr := range m.pods {
-		if slices.Contains(m.r.node.Synced(), tr.pod.UID) {
+		if slices.Contains(m.r.node.Syncs(), tr.pod.UID) {
 			tr.waits = ""
 		}
 		m.waits(t, tr)

@@ -36,7 +36,7 @@ type reported struct {
 }
 
 // SetHealth takes over a report of the driver. Devices that are not in it keep their health until it expires.
-// Options.Changed is called for the pods whose devices have changed.
+// The statuses of the pods whose devices have changed are generated again.
 func (e *Endpoint) SetHealth(devices []DeviceHealth) {
 	now := time.Now()
 	changed := map[deviceID]bool{}

@@ -124,8 +124,9 @@ func New(stateDir string, claims Claims, opts Options) (*Manager, error) {
 	return m, m.Join(lifecycle.NopNode{})
 }
 
-// Join implements [lifecycle.Joiner]. The node refreshes the statuses of pods whose devices have changed their health,
-// and says which pods are gone: their claims are unprepared though they have left nothing but the state.
+// Join implements [lifecycle.Joiner]. Statuses of pods are generated again when their devices have changed their
+// health, and claims that cannot be prepared are an event FailedPrepareDynamicResources. Gone of the node reports which
+// pods of the state have ended: their claims are unprepared.
 func (m *Manager) Join(node lifecycle.Node) error {
 	m.node, m.log = node, node.Logger()
 	return nil

@@ -194,7 +194,7 @@ func TestPodsThatAreGone(t *testing.T) {
 			api.set("y", []string{"d"}, b)
 			require.NoError(t, prepare(m, a, false))
 			require.NoError(t, prepare(m, b, false))
-			nodeOf(m).SetGone(true, a.UID)
+			nodeOf(m).SetGone(a.UID)
 			e.Remove()
 			after(2 * time.Minute)
 			assert.True(t, d.has("x"))
@@ -230,7 +230,7 @@ func TestHealth(t *testing.T) {
 			}
 			took := func() []types.UID {
 				defer nodeOf(m).Reset()
-				return nodeOf(m).Refreshed()
+				return nodeOf(m).Refreshes()
 			}
 			assert.Equal(t, []string{"claim:x/req d=x Unknown"}, health(a))
 

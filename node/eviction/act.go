@@ -35,8 +35,9 @@ func (r *run) attempt(d Decision) {
 	r.log.Info("A threshold of eviction is met", "threshold", d.Threshold.String(),
 		"available", amountText(d.Threshold.Signal.Resource(), d.Reading.Available),
 		"gracePeriod", d.Threshold.GracePeriod)
-	r.event(runtime.Event{Type: v1.EventTypeWarning, Reason: reasonThresholdMet, Message: "Attempting to reclaim " +
-		string(d.Threshold.Signal.Resource()), Logged: true})
+	r.node.Event(runtime.Event{Type: v1.EventTypeWarning, Reason: reasonThresholdMet,
+		Message: "Attempting to reclaim " +
+			string(d.Threshold.Signal.Resource()), Logged: true})
 }
 
 // reclaim begins to remove what no pod uses.
@@ -85,7 +86,7 @@ func (r *run) evict(d Decision) {
 	if used, ok := d.Victim.Usage.of(d.Threshold.Signal, r.rules.Layout); ok {
 		detail += ", used by the pod: " + amountText(name, used)
 	}
-	r.record(runtime.Record{Pod: ref, Stage: runtime.StageDecided, Kind: runtime.KindEvict,
+	r.node.Record(runtime.Record{Pod: ref, Stage: runtime.StageDecided, Kind: runtime.KindEvict,
 		Reason: string(d.Threshold.Signal), Message: detail, Duration: time.Duration(d.GracePeriod) * time.Second})
 	err := runtime.Recover(func() error {
 		return r.node.Evict(pod.UID, runtime.Eviction{Reason: Reason, Message: d.Message, GracePeriod: &d.GracePeriod,
@@ -118,7 +119,7 @@ func (r *run) report(d Decision) {
 		Reason: string(o.Threshold.Signal), Duration: o.Took}
 	if !o.Ended {
 		rec.Error = "the pod has not ended in time"
-		r.record(rec)
+		r.node.Record(rec)
 		r.log.Info("An evicted pod has not ended in time; another one may have to go", "pod", ref, "after", o.Took)
 		return
 	}
@@ -127,7 +128,7 @@ func (r *run) report(d Decision) {
 		freed, now = amountText(name, o.Freed()), amountText(name, o.After.Available)
 		rec.Message = freed
 	}
-	r.record(rec)
+	r.node.Record(rec)
 	r.log.Info("An evicted pod has ended", "pod", ref, "after", o.Took, "resource", name,
 		"freed", freed, "available", now)
 	message := fmt.Sprintf("Evicted pod %s/%s has ended after %s", ref.Namespace, ref.Name,
@@ -136,6 +137,6 @@ func (r *run) report(d Decision) {
 		message += fmt.Sprintf(", freed %s: %s is %s", freed, o.Threshold.Signal, now)
 	}
 	for _, about := range []runtime.PodRef{ref, {}} {
-		r.event(runtime.Event{Pod: about, Type: v1.EventTypeNormal, Reason: reasonCompleted, Message: message})
+		r.node.Event(runtime.Event{Pod: about, Type: v1.EventTypeNormal, Reason: reasonCompleted, Message: message})
 	}
 }

@@ -78,8 +78,8 @@ func New(sensor Sensor, meter Meter, opts Options) (*Manager, error) {
 	return m, m.Join(lifecycle.NopNode{})
 }
 
-// Join implements [lifecycle.Joiner]. The node has the pods, ends them, removes what no pod uses, reports conditions
-// that have changed, and gets events about itself and the pods, beside its own about evicted pods.
+// Join implements [lifecycle.Joiner]. The manager emits events about the node and about pods; the event of an eviction
+// is the agent's. The membership of a cluster finds UnderPressure by cluster.Pressure.
 func (m *Manager) Join(node lifecycle.Node) error {
 	m.node, m.log = node, node.Logger()
 	m.metrics = flow.Observe("Metrics", m.opts.Metrics, m.log)
@@ -195,10 +195,8 @@ func (r *run) again() bool {
 func (r *run) round(ctx context.Context, result *Result) time.Duration {
 	in := Input{Result: result}
 	if uid := r.state.Victim(); uid != "" {
-		in.VictimEnded = r.ask("the end of the last victim", func() bool {
-			st := r.node.State(uid)
-			return !st.Known || st.Finished
-		})
+		st := r.node.State(uid)
+		in.VictimEnded = !st.Known || st.Finished
 	}
 	r.readLayout(ctx)
 	before := r.readings
@@ -256,16 +254,6 @@ func (r *run) readLayout(ctx context.Context) {
 	r.rules.Layout = layout
 }
 
-// ask calls a function of the node. A panic is false.
-func (r *run) ask(about string, f func() bool) (answer bool) {
-	err := runtime.Recover(func() error {
-		answer = f()
-		return nil
-	})
-	r.logOnce(about, "Not known: "+about, err)
-	return answer
-}
-
 // logOnce logs a problem once, until it is another one or over.
 func (r *run) logOnce(about, message string, err error) {
 	text := ""
@@ -297,22 +285,11 @@ func (r *run) publish(d Decision) {
 		readings = append(readings, fmt.Sprintf("%s=%s", s, amountText(s.Resource(), r.readings[s].Available)))
 	}
 	r.log.Info("The conditions of the node have changed", "from", old, "to", list, "readings", readings)
-	r.call("NodeStatusChanged", r.node.NodeStatusChanged)
-}
-
-// call calls a method of the node.
-func (r *run) call(name string, f func()) {
-	err := runtime.Recover(func() error {
-		f()
-		return nil
-	})
+	err := runtime.Recover(func() error { r.node.NodeStatusChanged(); return nil })
 	if err != nil {
-		r.log.Error(err, "A method of the node has panicked", "method", name)
+		r.log.Error(err, "A component that reports the status of the node has panicked")
 	}
 }
-
-func (r *run) event(e runtime.Event)   { r.call("Event", func() { r.node.Event(e) }) }
-func (r *run) record(e runtime.Record) { r.call("Record", func() { r.node.Record(e) }) }
 
 // pods returns the pods of which something may run, without their usage.
 func (r *run) pods() (out []Pod) {

@@ -102,7 +102,7 @@ func New(rt runtime.LogReopener, opts Options) (*Manager, error) {
 	return m, m.Join(lifecycle.NopNode{})
 }
 
-// Join implements [lifecycle.Joiner]. The node gets a [runtime.KindRotateLog] for each rotation, and for the first of
+// Join implements [lifecycle.Joiner]. Each rotation is recorded as a [runtime.KindRotateLog], and so is the first of
 // rotations that fail one after the other.
 func (m *Manager) Join(node lifecycle.Node) error {
 	m.node, m.log = node, node.Logger()

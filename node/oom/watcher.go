@@ -111,8 +111,8 @@ func New(opts Options) (*Watcher, error) {
 	return w, w.Join(lifecycle.NopNode{})
 }
 
-// Join implements [lifecycle.Joiner]. The node gets the events SystemOOM, about itself, and OOMKilling, about a pod,
-// and a [runtime.KindOOMKill] for each kill of a process of a pod that has an event.
+// Join implements [lifecycle.Joiner]. A kill is an event SystemOOM about the node, or OOMKilling about a pod, which is
+// also recorded as a [runtime.KindOOMKill].
 func (w *Watcher) Join(node lifecycle.Node) error {
 	w.node, w.log = node, node.Logger()
 	return nil

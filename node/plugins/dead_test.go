@@ -32,7 +32,7 @@ func TestDeadSockets(t *testing.T) {
 	var lines []string
 	var dials, underWay, most atomic.Int32
 	inVirtualTime(t, func(r *rig) {
-		r.m.opts.Logger = funcr.New(func(_, args string) { lines = append(lines, args) }, funcr.Options{})
+		r.m.log = funcr.New(func(_, args string) { lines = append(lines, args) }, funcr.Options{})
 		for i := range dead {
 			deadSocket(t, filepath.Join(r.dir, fmt.Sprint("dead", i)))
 		}
@@ -85,7 +85,7 @@ func TestFailuresAreLoggedOnce(t *testing.T) {
 	var lines []string
 	var answers atomic.Bool
 	inVirtualTime(t, func(r *rig) {
-		r.m.opts.Logger = funcr.New(func(_, args string) { lines = append(lines, args) }, funcr.Options{})
+		r.m.log = funcr.New(func(_, args string) { lines = append(lines, args) }, funcr.Options{})
 		r.script.kind = "Other"
 		r.script.info = func(context.Context) error {
 			if answers.Load() {

@@ -18,9 +18,9 @@
 // is removed, it calls Deregister. A socket that is created again at the same path is a plugin that was restarted:
 // Deregister, then Register.
 //
-//	manager, err := plugins.New("/var/lib/kubelet/plugins_registry", map[string]plugins.Handler{plugins.TypeDRA: drivers}, plugins.Options{Logger: log})
+//	manager, err := plugins.New("/var/lib/kubelet/plugins_registry", map[string]plugins.Handler{plugins.TypeDRA: drivers}, plugins.Options{})
 //	…
-//	err = agent.Add("plugins", manager.Run)
+//	opts.Join = append(opts.Join, manager) // of the agent
 //
 // # Guarantees
 //

@@ -66,12 +66,12 @@ func (r *run) logFailed() {
 	f := r.failed
 	r.failed, r.logAt, r.loggedAt = failures{}, time.Time{}, time.Now()
 	if f.count > maxFailures {
-		r.opts.Logger.Error(f.first[0].err, "Plugins cannot be registered; they are tried again, which is not logged",
+		r.log.Error(f.first[0].err, "Plugins cannot be registered; they are tried again, which is not logged",
 			"sockets", f.count, "first", f.first[0].path)
 		return
 	}
 	for _, s := range f.first {
-		r.opts.Logger.Error(s.err, "A plugin cannot be registered; it is tried again, which is not logged",
+		r.log.Error(s.err, "A plugin cannot be registered; it is tried again, which is not logged",
 			"socket", s.path)
 	}
 }

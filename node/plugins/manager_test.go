@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/fsnotify/fsnotify"
-	"github.com/go-logr/logr"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc"
@@ -199,7 +198,7 @@ func inVirtualTime(t *testing.T, prepare, test func(r *rig)) {
 	synctest.Test(t, func(t *testing.T) {
 		r := &rig{T: t, dir: dir, handler: &recorder{}, script: &script{kind: "Test"},
 			changed: make(chan fsnotify.Event, 1)}
-		r.m, err = New(dir, map[string]Handler{"Test": r.handler}, Options{Logger: logr.Discard()})
+		r.m, err = New(dir, map[string]Handler{"Test": r.handler}, Options{})
 		require.NoError(t, err)
 		r.m.watch = func() (watcher, error) {
 			return watcher{add: func(string) error { return nil }, close: func() error { return nil },
@@ -317,7 +316,7 @@ func TestGoroutines(t *testing.T) {
 		r.after(time.Second)
 		assert.Len(r, goroutines.In("node/plugins"), 1)
 	})
-	m, err := New(filepath.Join(t.TempDir(), "registry"), nil, Options{Logger: logr.Discard()})
+	m, err := New(filepath.Join(t.TempDir(), "registry"), nil, Options{})
 	require.NoError(t, err)
 	watched := make(chan struct{})
 	m.watch = func() (watcher, error) {
@@ -348,7 +347,7 @@ func TestDirectoryThatIsMoved(t *testing.T) {
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	handler := &recorder{}
-	m, err := New(filepath.Join(dir, "registry"), map[string]Handler{"Test": handler}, Options{Logger: logr.Discard()})
+	m, err := New(filepath.Join(dir, "registry"), map[string]Handler{"Test": handler}, Options{})
 	require.NoError(t, err)
 	inside, outside := filepath.Join(dir, "registry", "vendor"), filepath.Join(dir, "outside")
 	p, _ := serve(t, filepath.Join(inside, "gpu.sock"), "Test", "gpu")

@@ -14,7 +14,7 @@ import (
 	"github.com/go-logr/logr"
 
 	"github.com/kubeletkit/kubeletkit/internal/flow"
-	"github.com/kubeletkit/kubeletkit/internal/logging"
+	"github.com/kubeletkit/kubeletkit/lifecycle"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
@@ -57,8 +57,6 @@ type Handler interface {
 type Options struct {
 	// CallTimeout is how long each call of a plugin may take. Default 10 s.
 	CallTimeout time.Duration
-	// Logger receives problems. Default: that of package slog.
-	Logger logr.Logger
 }
 
 // The back-off of registrations is kubelet's.
@@ -67,12 +65,13 @@ const (
 	maxBackoff = 2*time.Minute + 2*time.Second
 )
 
-// Manager registers the plugins in a directory with the handlers of their types. Make one with [New]. It is safe for
-// concurrent use.
+// Manager registers the plugins in a directory with the handlers of their types. It is a component of an agent. Make
+// one with [New]. It is safe for concurrent use.
 type Manager struct {
 	dir      string
 	handlers map[string]Handler
 	opts     Options
+	log      logr.Logger
 	started  atomic.Bool
 
 	// Tests replace these.
@@ -84,9 +83,13 @@ type Manager struct {
 	sockets *sockets
 }
 
+var (
+	_ lifecycle.Joiner = (*Manager)(nil)
+	_ lifecycle.Runner = (*Manager)(nil)
+)
+
 // New returns a manager of the plugins in dir, with a handler for each type. It reads nothing.
 func New(dir string, handlers map[string]Handler, opts Options) (*Manager, error) {
-	opts.Logger = logging.OrDefault(opts.Logger)
 	var errs []error
 	if dir == "" {
 		errs = append(errs, errors.New("the directory is empty"))
@@ -105,10 +108,20 @@ func New(dir string, handlers map[string]Handler, opts Options) (*Manager, error
 	if opts.CallTimeout == 0 {
 		opts.CallTimeout = 10 * time.Second
 	}
-	return &Manager{
+	m := &Manager{
 		dir: dir, handlers: maps.Clone(handlers), opts: opts, watch: newWatcher, dial: dial,
 		sockets: newSockets(flow.Backoff{Min: minBackoff, Max: maxBackoff}),
-	}, nil
+	}
+	return m, m.Join(lifecycle.NopNode{})
+}
+
+// Name implements [lifecycle.Component].
+func (m *Manager) Name() string { return "plugins" }
+
+// Join implements [lifecycle.Joiner].
+func (m *Manager) Join(node lifecycle.Node) error {
+	m.log = node.Logger()
+	return nil
 }
 
 // Plugins returns the plugins that are registered, sorted by type, name and socket.

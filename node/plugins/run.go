@@ -61,7 +61,7 @@ type result struct {
 func (r *run) loop(ctx context.Context) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer flow.Wait(&r.joined, flow.Late, func() {
-		r.opts.Logger.Info("Registrations of plugins, or a read of their " +
+		r.log.Info("Registrations of plugins, or a read of their " +
 			"registry, do not end")
 	})
 	defer func() { r.joined.Go(r.watcher.stop) }()
@@ -162,7 +162,7 @@ func (r *run) took(ctx context.Context, s scanned) {
 		r.scanSoon(unwatched)
 		if s.err.Error() != r.problem {
 			r.problem = s.err.Error()
-			r.opts.Logger.Error(s.err, "The registry of plugins cannot be read or watched as a whole; it is read "+
+			r.log.Error(s.err, "The registry of plugins cannot be read or watched as a whole; it is read "+
 				"again periodically", "directory", r.dir, "every", unwatched)
 		}
 	}
@@ -246,7 +246,7 @@ func (r *run) register(running, ctx context.Context, path string) (*Plugin, erro
 		}
 		return nil, fmt.Errorf("telling %s that it is registered: %w", text.Clip(p.String(), 500), err)
 	}
-	r.opts.Logger.Info("Plugin registered", "type", p.Type, "name", p.Name, "endpoint", p.Endpoint)
+	r.log.Info("Plugin registered", "type", p.Type, "name", p.Name, "endpoint", p.Endpoint)
 	return &p, nil
 }
 
@@ -254,10 +254,10 @@ func (r *run) register(running, ctx context.Context, path string) (*Plugin, erro
 func (r *run) deregister(p Plugin) {
 	err := runtime.Recover(func() error { r.handlers[p.Type].Deregister(p); return nil })
 	if err != nil {
-		r.opts.Logger.Error(err, "The handler of a plugin has panicked", "type", p.Type, "name", p.Name)
+		r.log.Error(err, "The handler of a plugin has panicked", "type", p.Type, "name", p.Name)
 		return
 	}
-	r.opts.Logger.Info("Plugin deregistered", "type", p.Type, "name", p.Name, "endpoint", p.Endpoint)
+	r.log.Info("Plugin deregistered", "type", p.Type, "name", p.Name, "endpoint", p.Endpoint)
 }
 
 // refuse tells the plugin why it is not registered, and returns that.

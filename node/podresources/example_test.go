@@ -6,6 +6,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/utils/cpuset"
 
+	"github.com/kubeletkit/kubeletkit/lifecycle/fake"
 	"github.com/kubeletkit/kubeletkit/node/placement/numa"
 	"github.com/kubeletkit/kubeletkit/node/podresources"
 )
@@ -22,13 +23,16 @@ func Example() {
 		return podresources.Resources{CPUs: cpuset.New(2, 3)}
 	}}
 	server, err := podresources.New("/var/lib/kubelet/pod-resources/kubelet.sock",
-		func() []*v1.Pod { return []*v1.Pod{pod} },
 		[]podresources.Source{ports, cpus}, podresources.Options{})
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
-	// server.Run serves the socket.
+	// With Options.Join an agent gives it its pods, and runs it.
+	if err := server.Join(fake.NewNode(pod)); err != nil {
+		fmt.Println(err)
+		return
+	}
 	for _, p := range server.List() {
 		for _, c := range p.Containers {
 			fmt.Printf("%s/%s, container %s: CPUs %s, %s %v on node %s\n", p.Namespace, p.Name, c.Name, c.CPUs,

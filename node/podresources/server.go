@@ -7,9 +7,9 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync/atomic"
 
-	"github.com/go-logr/logr"
 	"golang.org/x/time/rate"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -18,7 +18,7 @@ import (
 	apiv1 "k8s.io/kubelet/pkg/apis/podresources/v1"
 	apiv1alpha1 "k8s.io/kubelet/pkg/apis/podresources/v1alpha1"
 
-	"github.com/kubeletkit/kubeletkit/internal/logging"
+	"github.com/kubeletkit/kubeletkit/lifecycle"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
@@ -44,30 +44,28 @@ type Options struct {
 	// Request is called after each request that was not refused, with the version of the API, the method, and its
 	// error. It must not block. Default: nothing.
 	Request func(version, method string, err error)
-	// Logger is for problems of the server. Default: that of package slog.
-	Logger logr.Logger
 }
 
-// Server serves the API. Make one with [New].
+// Server serves the API. It is a component of an agent. Make one with [New].
 type Server struct {
 	path    string
-	pods    func() []*v1.Pod
 	sources []Source
+	node    lifecycle.Node
 	opts    Options
 	running atomic.Bool
 }
 
+var (
+	_ lifecycle.Joiner = (*Server)(nil)
+	_ lifecycle.Runner = (*Server)(nil)
+)
+
 // New returns a server on the socket with the path, that of kubelet is pod-resources/kubelet.sock in its root
-// directory. pods returns the pods that hold resources. It is called concurrently, for each request, and must not
-// block.
-func New(path string, pods func() []*v1.Pod, sources []Source, opts Options) (*Server, error) {
-	opts.Logger = logging.OrDefault(opts.Logger)
+// directory.
+func New(path string, sources []Source, opts Options) (*Server, error) {
 	var errs []error
 	if path == "" {
 		errs = append(errs, errors.New("the path of the socket is empty"))
-	}
-	if pods == nil {
-		errs = append(errs, errors.New("the function that returns the pods is nil"))
 	}
 	if opts.QPS < 0 || opts.Burst < 0 {
 		errs = append(errs, fmt.Errorf("%d requests in a second and %d at once: must be positive",
@@ -85,18 +83,40 @@ func New(path string, pods func() []*v1.Pod, sources []Source, opts Options) (*S
 	if opts.Request == nil {
 		opts.Request = func(string, string, error) {}
 	}
-	return &Server{path: path, pods: pods, sources: sources, opts: opts}, nil
+	return &Server{path: path, sources: sources, opts: opts, node: lifecycle.NopNode{}}, nil
 }
 
-// Run serves until ctx ends. It returns an error that wraps [runtime.ErrAlreadyRunning] while another call runs.
+// Name implements [lifecycle.Component].
+func (s *Server) Name() string { return "pod resources" }
+
+// Join implements [lifecycle.Joiner]. The pods of the node hold resources until nothing of them runs.
+func (s *Server) Join(node lifecycle.Node) error {
+	s.node = node
+	return nil
+}
+
+// pods returns the pods that hold resources.
+func (s *Server) pods() []*v1.Pod {
+	return slices.DeleteFunc(s.node.Pods(), func(pod *v1.Pod) bool { return s.node.State(pod.UID).Stopped })
+}
+
+// Run serves until ctx ends. A socket that cannot be served is logged: the agent does without. It returns an error that
+// wraps [runtime.ErrAlreadyRunning] while another call runs.
 func (s *Server) Run(ctx context.Context) error {
 	if !s.running.CompareAndSwap(false, true) {
 		return fmt.Errorf("podresources: %w", runtime.ErrAlreadyRunning)
 	}
 	defer s.running.Store(false)
+	if err := s.serve(ctx); err != nil {
+		s.node.Logger().Error(err, "The API of pod resources is not served", "socket", s.path)
+	}
+	return nil
+}
+
+func (s *Server) serve(ctx context.Context) error {
 	listener, err := listen(s.path)
 	if err != nil {
-		return fmt.Errorf("podresources: %w", err)
+		return err
 	}
 	limit := rate.NewLimiter(rate.Limit(s.opts.QPS), s.opts.Burst)
 	server := grpc.NewServer(grpc.WaitForHandlers(true),
@@ -116,7 +136,7 @@ func (s *Server) Run(ctx context.Context) error {
 	stop := context.AfterFunc(ctx, server.Stop)
 	defer stop()
 	if err := server.Serve(listener); err != nil && ctx.Err() == nil {
-		return fmt.Errorf("podresources: %w", err)
+		return err
 	}
 	return nil
 }

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr/funcr"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc"
@@ -22,6 +23,7 @@ import (
 	apiv1alpha1 "k8s.io/kubelet/pkg/apis/podresources/v1alpha1"
 	"k8s.io/utils/cpuset"
 
+	"github.com/kubeletkit/kubeletkit/lifecycle/fake"
 	"github.com/kubeletkit/kubeletkit/node/placement/numa"
 	"github.com/kubeletkit/kubeletkit/node/podresources"
 	"github.com/kubeletkit/kubeletkit/runtime"
@@ -106,19 +108,19 @@ func TestAPI(t *testing.T) {
 	var mu sync.Mutex
 	var requests []string
 	path := socket(t)
-	server, err := podresources.New(path, func() []*v1.Pod { return []*v1.Pod{web()} },
-		[]podresources.Source{source, {}}, podresources.Options{
-			Request: func(version, method string, err error) {
-				mu.Lock()
-				defer mu.Unlock()
-				text := version + " " + method
-				if err != nil {
-					text += " failed"
-				}
-				requests = append(requests, text)
-			},
-		})
+	server, err := podresources.New(path, []podresources.Source{source, {}}, podresources.Options{
+		Request: func(version, method string, err error) {
+			mu.Lock()
+			defer mu.Unlock()
+			text := version + " " + method
+			if err != nil {
+				text += " failed"
+			}
+			requests = append(requests, text)
+		},
+	})
 	require.NoError(t, err)
+	require.NoError(t, server.Join(fake.NewNode(web())))
 	conn := serve(t, path, server)
 	assert.ErrorIs(t, server.Run(t.Context()), runtime.ErrAlreadyRunning)
 	client, ctx := apiv1.NewPodResourcesListerClient(conn), t.Context()
@@ -151,7 +153,7 @@ func TestAPI(t *testing.T) {
 
 func TestLimit(t *testing.T) {
 	path := socket(t)
-	server, err := podresources.New(path, func() []*v1.Pod { return nil }, nil, podresources.Options{QPS: 1, Burst: 2})
+	server, err := podresources.New(path, nil, podresources.Options{QPS: 1, Burst: 2})
 	require.NoError(t, err)
 	client := apiv1.NewPodResourcesListerClient(serve(t, path, server))
 	var refused error
@@ -173,10 +175,11 @@ func TestBadSource(t *testing.T) {
 		l.SetUnlinkOnClose(false)
 		require.NoError(t, l.Close())
 	}
-	server, err := podresources.New(path, func() []*v1.Pod { return []*v1.Pod{web()} }, []podresources.Source{
+	server, err := podresources.New(path, []podresources.Source{
 		{Of: func(*v1.Pod, *v1.Container) podresources.Resources { panic("broken") }},
 	}, podresources.Options{})
 	require.NoError(t, err)
+	require.NoError(t, server.Join(fake.NewNode(web())))
 	client := apiv1.NewPodResourcesListerClient(serve(t, path, server))
 	_, err = client.List(t.Context(), &apiv1.ListPodResourcesRequest{})
 	assert.ErrorContains(t, err, "broken")
@@ -185,14 +188,17 @@ func TestBadSource(t *testing.T) {
 }
 
 func TestProblems(t *testing.T) {
-	_, err := podresources.New("", nil, nil, podresources.Options{QPS: -1})
-	for _, problem := range []string{"path", "pods is nil", "positive"} {
+	_, err := podresources.New("", nil, podresources.Options{QPS: -1})
+	for _, problem := range []string{"path", "positive"} {
 		assert.ErrorContains(t, err, problem)
 	}
 	file := filepath.Join(t.TempDir(), "file")
 	require.NoError(t, os.WriteFile(file, nil, 0o600))
-	server, err := podresources.New(filepath.Join(file, "kubelet.sock"), func() []*v1.Pod { return nil }, nil,
-		podresources.Options{})
+	server, err := podresources.New(filepath.Join(file, "kubelet.sock"), nil, podresources.Options{})
 	require.NoError(t, err)
-	assert.Error(t, server.Run(t.Context()))
+	var logged []string
+	require.NoError(t, server.Join(&fake.Node{
+		Log: funcr.New(func(_, args string) { logged = append(logged, args) }, funcr.Options{})}))
+	require.NoError(t, server.Run(t.Context()), "the agent does without")
+	assert.Len(t, logged, 1)
 }

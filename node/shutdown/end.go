@@ -13,9 +13,10 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
-// Node has the pods, and ends them. A [lifecycle.Node] has these methods.
+// Node has the pods, and ends them: the part of a [lifecycle.Node] that [End] needs. The methods must not block.
 type Node interface {
 	Logger() logr.Logger
+	// Pods returns the pods that run or are to run, and those that are ending.
 	Pods() []*v1.Pod
 	State(uid types.UID) lifecycle.PodState
 	End(pod *v1.Pod, gracePeriod *int64)

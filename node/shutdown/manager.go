@@ -119,7 +119,8 @@ func New(periods Periods, logind Logind, opts Options) (*Manager, error) {
 	return m, m.Join(lifecycle.NopNode{})
 }
 
-// Join implements [lifecycle.Joiner]. While a shutdown is under way, the node is not ready.
+// Join implements [lifecycle.Joiner]. While a shutdown is under way, the agent is not ready, nor is the node of a
+// cluster, whose membership finds ShuttingDown by cluster.Shutdown.
 func (m *Manager) Join(node lifecycle.Node) error {
 	m.node, m.log = node, node.Logger()
 	m.metrics = flow.Observe("Metrics", m.opts.Metrics, m.log)

@@ -10,33 +10,17 @@ import (
 
 	"github.com/go-logr/logr"
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
 	statsv1alpha1 "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
-	"github.com/kubeletkit/kubeletkit/internal/logging"
+	"github.com/kubeletkit/kubeletkit/lifecycle"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
-
-// PodsOfNode has the pods of the node. A *kubeletkit.Agent implements it. It is safe for concurrent
-// use.
-type PodsOfNode interface {
-	// Pods returns the pods that are desired. They are not changed.
-	Pods() []*v1.Pod
-	// RuntimeStatus returns the last known status of the pod in the runtime. ok is false if
-	// none is known.
-	RuntimeStatus(pod types.UID) (status *runtime.PodStatus, ok bool)
-	// Terminating returns the pods that are not desired any more, which are measured until they have ended. They are
-	// not changed.
-	Terminating() []*v1.Pod
-}
 
 // readTimeout bounds a reading. It is the timeout of Prometheus for a scrape.
 const readTimeout = 10 * time.Second
 
 // Options are the settings of a [Collector]. The zero value is valid.
 type Options struct {
-	// NodeName is the name of the node in the summary.
-	NodeName string
 	// Period is how long a reading is returned again before the next one. Default: 5 s. (With
 	// kubelet, the figures of cAdvisor are 10 to 15 s old.)
 	Period time.Duration
@@ -45,14 +29,10 @@ type Options struct {
 	DiskPeriod time.Duration
 
 	// RootDir is the root directory of the agent, whose file system is that of the node. If
-	// empty, it is not measured. The directory of a pod is pods/<UID> in it.
+	// empty, it is not measured, nor are volumes. The directory of a pod is pods/<UID> in it.
 	RootDir string
 	// PodLogsDir is the directory of the logs of pods. If empty, they are not measured.
 	PodLogsDir string
-	// VolumeStats returns the usage of the volumes of the pod, as a volume.Manager does. The result is valid also
-	// with an error, which is that of the volumes that are missing. It is safe for concurrent use. nil: volumes are not
-	// measured.
-	VolumeStats func(ctx context.Context, pod *v1.Pod, podDir string) ([]statsv1alpha1.VolumeStats, error)
 	// PodCgroup returns the cgroup of a pod, as in "/kubepods/besteffort/pod1234", for pods of
 	// a runtime that does not report their usage. The method Parent of a *cgroup.Pods of
 	// node/cgroup does. nil: the usage of such pods is unknown.
@@ -62,9 +42,6 @@ type Options struct {
 	// NodeCgroups returns the cgroups to measure beside those of pods: of all pods, of the agent, of the runtime. It
 	// must not block. nil: none.
 	NodeCgroups func() []NodeCgroup
-	// Logger receives what is missing in a reading. Default: that of package slog.
-	Logger logr.Logger
-
 	// proc and cgroup are /proc and /sys/fs/cgroup in tests.
 	proc, cgroup string
 }
@@ -85,11 +62,12 @@ func (o *Options) setDefaults() {
 }
 
 // Collector reads the usage of the node and its pods on request, at most once
-// a period. It is safe for concurrent use.
+// a period. It is a component of an agent. It is safe for concurrent use.
 type Collector struct {
 	opts    Options
 	rt      runtime.Runtime
-	pods    PodsOfNode
+	node    lifecycle.Node
+	log     logr.Logger
 	machine machine
 	usage   *shared[*Reading]
 	disk    *disk
@@ -99,15 +77,16 @@ type Collector struct {
 	paths containerPaths
 }
 
-// New returns a Collector over the pods and their runtime. It reads nothing.
-func New(rt runtime.Runtime, pods PodsOfNode, opts Options) (*Collector, error) {
-	opts.Logger = logging.OrDefault(opts.Logger)
+var (
+	_ lifecycle.Joiner = (*Collector)(nil)
+	_ lifecycle.Runner = (*Collector)(nil)
+)
+
+// New returns a Collector of the pods of the runtime. It reads nothing.
+func New(rt runtime.Runtime, opts Options) (*Collector, error) {
 	var errs []error
 	if rt == nil {
 		errs = append(errs, errors.New("stats: a runtime is required"))
-	}
-	if pods == nil {
-		errs = append(errs, errors.New("stats: the pods are required"))
 	}
 	for _, dir := range []struct{ field, value string }{{"RootDir", opts.RootDir}, {"PodLogsDir", opts.PodLogsDir}} {
 		if dir.value != "" && !filepath.IsAbs(dir.value) {
@@ -119,11 +98,22 @@ func New(rt runtime.Runtime, pods PodsOfNode, opts Options) (*Collector, error) 
 	}
 	opts.setDefaults()
 	cg := cgroups{mount: opts.cgroup}
-	c := &Collector{opts: opts, rt: rt, pods: pods, machine: machine{proc: opts.proc, cgroups: cg}, rates: rates{}}
+	c := &Collector{opts: opts, rt: rt, machine: machine{proc: opts.proc, cgroups: cg}, rates: rates{}}
 	c.usage = newShared(opts.Period, readTimeout, c.read)
 	c.disk = newDisk(&c.opts)
 	c.extra = newExtra(rt, &c.opts)
-	return c, nil
+	return c, c.Join(lifecycle.NopNode{})
+}
+
+// Name implements [lifecycle.Component].
+func (c *Collector) Name() string { return "stats" }
+
+// Join implements [lifecycle.Joiner]. The node has the pods, their statuses in the runtime and the usage of their
+// volumes.
+func (c *Collector) Join(node lifecycle.Node) error {
+	c.node, c.log = node, node.Logger()
+	c.disk.node, c.disk.log, c.extra.log = node, c.log, c.log
+	return nil
 }
 
 // Reading is the usage of the node and its pods at one time. It is shared between readers and
@@ -187,7 +177,7 @@ func (c *Collector) Run(ctx context.Context) error {
 
 // allPods returns the pods, those first that are to run under their name.
 func (c *Collector) allPods() []*v1.Pod {
-	pods := c.pods.Pods()
+	pods := c.node.Pods()
 	out := make([]*v1.Pod, 0, len(pods))
 	var leaving []*v1.Pod
 	for _, pod := range pods {
@@ -197,7 +187,7 @@ func (c *Collector) allPods() []*v1.Pod {
 			leaving = append(leaving, pod)
 		}
 	}
-	return append(append(out, leaving...), c.pods.Terminating()...)
+	return append(out, leaving...)
 }
 
 // read makes a reading. What cannot be read is missing.
@@ -205,7 +195,7 @@ func (c *Collector) read(ctx context.Context) (*Reading, error) {
 	r := &Reading{Time: time.Now()}
 	r.Machine, r.Summary.Node = c.machine.read(r.Time)
 	node := &r.Summary.Node
-	node.NodeName = c.opts.NodeName
+	node.NodeName = c.node.NodeName()
 	c.rates.begin()
 	c.rates.of("", node.CPU)
 	c.system(r)
@@ -213,11 +203,11 @@ func (c *Collector) read(ctx context.Context) (*Reading, error) {
 	if c.opts.RootDir != "" {
 		node.Fs = files.whole(c.opts.RootDir, r.Time)
 	}
-	known := describe(c.allPods(), c.pods.RuntimeStatus)
+	known := describe(c.allPods(), c.node.RuntimeStatus)
 	usage, err := c.podUsage(ctx, known, r.Time)
 	if err != nil {
 		r.Err = fmt.Errorf("usage of the pods: %w", err)
-		c.opts.Logger.Info("The usage of pods cannot be read", "reason", err.Error())
+		c.log.Info("The usage of pods cannot be read", "reason", err.Error())
 	} else {
 		node.Runtime = c.imageFs(ctx, files, r.Time)
 		r.join(known, usage, c.rates, files, c.disk)
@@ -259,7 +249,7 @@ func (c *Collector) imageFs(ctx context.Context, files fileSystems, now time.Tim
 		return err
 	})
 	if err != nil {
-		c.opts.Logger.V(1).Info("The file system of images cannot be read", "reason", err.Error())
+		c.log.V(1).Info("The file system of images cannot be read", "reason", err.Error())
 		return nil
 	}
 	out := &statsv1alpha1.RuntimeStats{ImageFs: files.part(info.Images, now)}

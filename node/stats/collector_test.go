@@ -18,15 +18,18 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	statsv1alpha1 "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
+	"github.com/kubeletkit/kubeletkit/lifecycle"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
 // node is a node with a runtime, as a collector sees it.
 type node struct {
+	lifecycle.NopNode
 	runtime.Runtime // nil: a collector uses optional interfaces only
 	pods            []*v1.Pod
-	leaving         []*v1.Pod
 	statuses        map[types.UID]*runtime.PodStatus
+
+	volumes func(ctx context.Context, pod *v1.Pod) ([]statsv1alpha1.VolumeStats, error)
 
 	calls atomic.Int64
 	mu    sync.Mutex
@@ -45,7 +48,15 @@ func (n *node) setPods(pods ...*v1.Pod) {
 	n.pods = pods
 }
 
-func (n *node) Terminating() []*v1.Pod { return n.leaving }
+func (n *node) NodeName() string { return "node" }
+
+func (n *node) VolumeStats(ctx context.Context, pod *v1.Pod) ([]statsv1alpha1.VolumeStats, error) {
+	if n.volumes == nil {
+		return nil, nil
+	}
+	return n.volumes(ctx, pod)
+}
+
 func (n *node) RuntimeStatus(uid types.UID) (*runtime.PodStatus, bool) {
 	s, ok := n.statuses[uid]
 	return s, ok
@@ -100,8 +111,9 @@ func cpuOf(id string, ns uint64, at time.Time) runtime.ContainerUsage {
 func collect(t *testing.T, n *node, opts Options) *Collector {
 	t.Helper()
 	opts.proc, opts.cgroup = "testdata/proc", "testdata/none"
-	c, err := New(n, n, opts)
+	c, err := New(n, opts)
 	require.NoError(t, err)
+	require.NoError(t, c.Join(n))
 	return c
 }
 
@@ -113,8 +125,8 @@ func read(t *testing.T, c *Collector) *Reading {
 }
 
 func TestNew(t *testing.T) {
-	_, err := New(nil, nil, Options{RootDir: "a", PodLogsDir: "b"})
-	for _, want := range []string{"runtime is required", "pods are required", `RootDir "a"`, `PodLogsDir "b"`} {
+	_, err := New(nil, Options{RootDir: "a", PodLogsDir: "b"})
+	for _, want := range []string{"runtime is required", `RootDir "a"`, `PodLogsDir "b"`} {
 		require.ErrorContains(t, err, want)
 	}
 }
@@ -304,13 +316,14 @@ func TestPodsOfOneName(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNode()
 		old := n.add("web", "old", "main")
-		n.pods, n.leaving = nil, []*v1.Pod{old}
+		n.pods = nil
 		n.add("web", "new", "main", "second")
 		n.statuses["new"].Containers[1].State = runtime.ContainerExited
 		gone := n.add("gone", "gone", "main")
 		n.statuses[gone.UID].Containers[0].State = runtime.ContainerExited
 		n.statuses[gone.UID].Sandboxes[0].State = runtime.SandboxNotReady
 		n.add("a", "a", "main")
+		n.pods = append(n.pods, old) // the desired ones are first
 		r := read(t, collect(t, n, Options{}))
 		var got []string
 		for i, p := range r.Summary.Pods {
@@ -331,7 +344,7 @@ func TestSummaryOfCPUAndMemory(t *testing.T) {
 			u.WritableLayer = &statsv1alpha1.FsStats{UsedBytes: number(1)}
 			return runtime.Usage{Containers: []runtime.ContainerUsage{u}}, nil
 		})
-		c := collect(t, n, Options{NodeName: "node", RootDir: t.TempDir()})
+		c := collect(t, n, Options{RootDir: t.TempDir()})
 		for _, only := range []bool{false, true} {
 			data, err := c.Summary(t.Context(), only)
 			require.NoError(t, err)

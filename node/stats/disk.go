@@ -14,8 +14,10 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	statsv1alpha1 "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
+	"github.com/go-logr/logr"
 	"github.com/kubeletkit/kubeletkit/internal/flow"
 	"github.com/kubeletkit/kubeletkit/internal/safefile"
+	"github.com/kubeletkit/kubeletkit/lifecycle"
 	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/runtime/podspec"
 )
@@ -24,6 +26,8 @@ import (
 // there are files. It measures a pod again after a period, if there are still requests.
 type disk struct {
 	opts *Options
+	node lifecycle.Node
+	log  logr.Logger
 	// wanted has room for one token, which is there if usage was requested since the token was taken.
 	wanted flow.Signal
 
@@ -205,13 +209,13 @@ func (d *disk) measure(ctx context.Context, pod *v1.Pod) *diskUsage {
 		return out
 	}
 	podDir := filepath.Join(d.opts.RootDir, "pods", string(pod.UID))
-	if d.opts.VolumeStats != nil && d.opts.RootDir != "" {
+	if d.opts.RootDir != "" {
 		err := runtime.Recover(func() (err error) {
-			out.volumes, err = d.opts.VolumeStats(ctx, pod, podDir)
+			out.volumes, err = d.node.VolumeStats(ctx, pod)
 			return err
 		})
 		if err != nil && ctx.Err() == nil {
-			d.opts.Logger.V(1).Info("Volumes cannot be measured", "pod", out.pod, "reason", err.Error())
+			d.log.V(1).Info("Volumes cannot be measured", "pod", out.pod, "reason", err.Error())
 		}
 	}
 	if d.opts.RootDir != "" {

@@ -23,7 +23,7 @@ import (
 // volumes measures nothing and counts.
 type volumes struct{ measured int }
 
-func (v *volumes) VolumeStats(_ context.Context, pod *v1.Pod, _ string) ([]statsv1alpha1.VolumeStats, error) {
+func (v *volumes) VolumeStats(_ context.Context, pod *v1.Pod) ([]statsv1alpha1.VolumeStats, error) {
 	v.measured++
 	if pod.Name == "panics" {
 		panic("no")
@@ -42,11 +42,12 @@ func TestVolumesAndLogs(t *testing.T) {
 	require.NoError(t, os.MkdirAll(filepath.Join(root, "pods", "u"), 0o755))
 	synctest.Test(t, func(t *testing.T) {
 		n, v := newNode(), &volumes{}
+		n.volumes = v.VolumeStats
 		web := n.add("web", "u", "main")
 		web.Spec.Volumes = []v1.Volume{{Name: "scratch",
 			VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{}}}}
 		n.add("panics", "p", "main")
-		c := collect(t, n, Options{RootDir: root, PodLogsDir: filepath.Join(root, "logs"), VolumeStats: v.VolumeStats})
+		c := collect(t, n, Options{RootDir: root, PodLogsDir: filepath.Join(root, "logs")})
 		ctx, cancel := context.WithCancel(t.Context())
 		var done sync.WaitGroup
 		done.Go(func() { assert.NoError(t, c.Run(ctx)) })
@@ -128,7 +129,7 @@ type endless struct {
 	began map[string][]time.Time
 }
 
-func (e *endless) VolumeStats(ctx context.Context, pod *v1.Pod, _ string) ([]statsv1alpha1.VolumeStats, error) {
+func (e *endless) VolumeStats(ctx context.Context, pod *v1.Pod) ([]statsv1alpha1.VolumeStats, error) {
 	e.mu.Lock()
 	e.began[pod.Name] = append(e.began[pod.Name], time.Now())
 	e.mu.Unlock()
@@ -154,9 +155,10 @@ func TestASlowMeasurementHoldsUpNoOther(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				n, v := newNode(), &endless{began: map[string][]time.Time{}}
+				n.volumes = v.VolumeStats
 				n.add(name, "u1", "main")
 				n.add("web", "u2", "main")
-				c := collect(t, n, Options{RootDir: t.TempDir(), VolumeStats: v.VolumeStats})
+				c := collect(t, n, Options{RootDir: t.TempDir()})
 				ctx, cancel := context.WithCancel(t.Context())
 				var done sync.WaitGroup
 				done.Go(func() { assert.NoError(t, c.Run(ctx)) })
@@ -189,8 +191,11 @@ func TestASlowMeasurementHoldsUpNoOther(t *testing.T) {
 // The round that is under way when a slow measurement ends may have found the pod due before.
 func TestASlowPodIsNotMeasuredTwice(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		v, pod := &endless{began: map[string][]time.Time{}}, newNode().add("late", "u1", "main")
-		d := newDisk(&Options{RootDir: t.TempDir(), VolumeStats: v.VolumeStats, DiskPeriod: time.Minute})
+		n, v := newNode(), &endless{began: map[string][]time.Time{}}
+		n.volumes = v.VolumeStats
+		pod := n.add("late", "u1", "main")
+		d := newDisk(&Options{RootDir: t.TempDir(), DiskPeriod: time.Minute})
+		d.node = n
 		for _, times := range []int{1, 2} { // given up, and measured
 			assert.Equal(t, []*v1.Pod{pod}, d.measureAll(t.Context(), []*v1.Pod{pod}))
 			assert.Len(t, v.began["late"], times)
@@ -261,8 +266,9 @@ func TestMetricsOfARuntime(t *testing.T) {
 			{Name: "container_y", Labels: []string{"a", "a"}, Samples: []runtime.MetricSample{{LabelValues: []string{"", ""}}}},
 			{Name: "container_z", Labels: []string{"__name__"}, Samples: []runtime.MetricSample{{LabelValues: []string{""}}}},
 		}}
-		c, err := New(s, s, Options{proc: "testdata/proc", cgroup: "testdata/none"})
+		c, err := New(s, Options{proc: "testdata/proc", cgroup: "testdata/none"})
 		require.NoError(t, err)
+		require.NoError(t, c.Join(s))
 		ctx, cancel := context.WithCancel(t.Context())
 		var done sync.WaitGroup
 		done.Go(func() { assert.NoError(t, c.Run(ctx)) })

@@ -1,9 +1,9 @@
 // Package stats has the usage of a node and its pods: CPU, memory, swap, network, volumes, file
 // systems, and the pressure stall information where the kernel has it.
 //
-//	collector, err := stats.New(rt, agent, stats.Options{NodeName: "edge-7", RootDir: rootDir})
+//	collector, err := stats.New(rt, stats.Options{RootDir: rootDir})
+//	opts.Join = append(opts.Join, collector) // of the agent
 //	...
-//	err = agent.Add("stats", collector.Run) // for volumes and logs
 //	reading, err := collector.Read(ctx)
 //
 // # Where the numbers come from

@@ -53,7 +53,7 @@ const (
 )
 
 func newExtra(rt runtime.Runtime, opts *Options) *extra {
-	e := &extra{machine: machine{proc: opts.proc}, log: opts.Logger, wanted: flow.NewSignal()}
+	e := &extra{machine: machine{proc: opts.proc}, wanted: flow.NewSignal()}
 	e.reporter, _ = runtime.Optional[runtime.MetricsReporter](rt)
 	return e
 }

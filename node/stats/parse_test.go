@@ -78,10 +78,11 @@ func TestPodsFromCgroups(t *testing.T) {
 		n.report(unsupported)
 		n.add("web", "u", "main", "vanished")
 		n.add("gone", "gone", "main")
-		c, err := New(n, n,
+		c, err := New(n,
 			Options{PodCgroup: func(pod *v1.Pod) string { return "/kubepods/besteffort/pod" + string(pod.UID) },
 				proc: "testdata/proc", cgroup: "testdata/v1"})
 		require.NoError(t, err)
+		require.NoError(t, c.Join(n))
 		r := read(t, c)
 		require.NoError(t, r.Err)
 		require.Len(t, r.Summary.Pods, 2)
@@ -97,8 +98,9 @@ func TestPodsFromCgroups(t *testing.T) {
 		assert.Nil(t, p.Containers[1].CPU)
 		assert.NotNil(t, r.Pods[1].Cgroup)
 
-		c, err = New(n, n, Options{proc: "testdata/proc"})
+		c, err = New(n, Options{proc: "testdata/proc"})
 		require.NoError(t, err)
+		require.NoError(t, c.Join(n))
 		require.ErrorContains(t, read(t, c).Err, "Options.PodCgroup is nil")
 	})
 }

@@ -37,13 +37,14 @@ func TestSystemContainers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNode()
 		started := time.Unix(1000, 0)
-		c, err := New(n, n, Options{proc: "testdata/proc", cgroup: mount, NodeCgroups: func() []NodeCgroup {
+		c, err := New(n, Options{proc: "testdata/proc", cgroup: mount, NodeCgroups: func() []NodeCgroup {
 			return []NodeCgroup{
 				{Name: statsv1alpha1.SystemContainerKubelet, Cgroup: "/agent", Started: started}, {Name: statsv1alpha1.SystemContainerRuntime, Cgroup: "/gone"}, {Name: "empty"},
 				{Name: statsv1alpha1.SystemContainerPods, Cgroup: "/kubepods"}, {Cgroup: "/kubepods/burstable"},
 			}
 		}})
 		require.NoError(t, err)
+		require.NoError(t, c.Join(n))
 		r := read(t, c)
 		system := r.Summary.Node.SystemContainers
 		require.Len(t, system, 2)
@@ -82,9 +83,10 @@ func TestCgroupPaths(t *testing.T) {
 		status := n.statuses["u"]
 		status.Containers[0].ID.ID, status.Sandboxes[0].ID = "main", "u"
 		n.add("old", "v", "main")
-		c, err := New(n, n, Options{proc: "testdata/proc", cgroup: mount,
+		c, err := New(n, Options{proc: "testdata/proc", cgroup: mount,
 			PodCgroup: func(pod *v1.Pod) string { return "/kubepods.slice/kubepods-pod" + string(pod.UID) + ".slice" }})
 		require.NoError(t, err)
+		require.NoError(t, c.Join(n))
 		check := func() {
 			t.Helper()
 			r := read(t, c)

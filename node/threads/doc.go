@@ -13,7 +13,7 @@
 //
 // # Embedding
 //
-// A program makes a [Reserve] early in main, and has it run with the agent, by Agent.Add:
+// A program makes a [Reserve] early in main, and gives it to the agent, as a component:
 //
 //	reserve, err := threads.New(threads.Options{Logger: log})
 //	if err != nil {
@@ -21,7 +21,7 @@
 //	}
 //	reserve.Fill()
 //	…
-//	err = agent.Add("limit of threads", reserve.Run)
+//	opts.Join = append(opts.Join, reserve)
 //
 // # Guarantees
 //

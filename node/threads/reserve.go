@@ -76,6 +76,9 @@ func New(opts Options) (*Reserve, error) {
 	return &Reserve{opts: opts}, nil
 }
 
+// Name implements lifecycle.Component.
+func (*Reserve) Name() string { return "limit of threads" }
+
 // Fill makes the threads if the process has a limit, and returns how many there are; 0 without a limit. It is best
 // called early, while there is room. Later calls do nothing.
 func (r *Reserve) Fill() int {

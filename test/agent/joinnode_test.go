@@ -123,11 +123,20 @@ func TestNode(t *testing.T) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
 		rt, j := fake.New(fake.Options{}), &joiner{name: "ports"}
-		n := startNodeWith(t, dir, rt, func(o *kubeletkit.Options) { o.Join = []lifecycle.Component{j} })
+		refuse := lifecycle.AdmitterFunc("names", func(req lifecycle.AdmitRequest) error {
+			if req.Pod.Name == "a-refused" {
+				return lifecycle.Refuse("BadName", "it is refused")
+			}
+			return nil
+		})
+		n := startNodeWith(t, dir, rt, func(o *kubeletkit.Options) { o.Join = []lifecycle.Component{j, refuse} })
 		defer n.stop(t)
 		web, batch := makePod("web"), makePod("batch")
-		n.source.Set(web, batch)
+		n.source.Set(makePod("a-refused"), web, batch)
 		n.after(5 * time.Second)
+		assert.Len(t, j.node.Pods(), 2, "a refused pod has no worker")
+		assert.NotContains(t, n.Parts().PodManager.Pods(), (*v1.Pod)(nil), "the list of the desired pods is shared")
+		assert.Len(t, n.Pods(), 3)
 		names := func() (out []string) {
 			for _, pod := range j.node.Pods() {
 				out = append(out, pod.Name)
@@ -194,6 +203,5 @@ type adder struct{ work func(context.Context) error }
 func (*adder) Name() string { return "adder" }
 
 func (a *adder) Join(node lifecycle.Node) error {
-	node.Add("port", a.work)
-	return nil
+	return node.Add("port", a.work)
 }

@@ -56,16 +56,20 @@ func joining(ctx context.Context, rt runtime.Runtime, restConfig *rest.Config) e
 	return agent.Run(ctx)
 }
 
-func usage(rt runtime.Runtime, agent *kubeletkit.Agent, rootDir, logsDir string) (http.Handler, error) {
-	collector, err := stats.New(rt, agent, stats.Options{NodeName: "edge-7", RootDir: rootDir, PodLogsDir: logsDir})
+func usage(opts kubeletkit.Options, logsDir string) (http.Handler, error) {
+	collector, err := stats.New(opts.Runtime, stats.Options{RootDir: opts.RootDir, PodLogsDir: logsDir})
 	if err != nil {
 		return nil, err
 	}
-	handler := server.Handler(agent, server.Options{
+	opts.Join = append(opts.Join, collector)
+	agent, err := kubeletkit.New(opts)
+	if err != nil {
+		return nil, err
+	}
+	return server.Handler(agent, server.Options{
 		Stats: collector.Summary, ResourceMetrics: statsmetrics.Resource(collector),
 		CadvisorMetrics: statsmetrics.Cadvisor(collector, statsmetrics.CadvisorOptions{}),
-	})
-	return handler, agent.Add("stats", collector.Run) // for volumes, logs, and what the runtime has beyond its usage
+	}), nil
 }
 
 func onePart(ctx context.Context, rt *cri.Runtime, errs chan<- error) {

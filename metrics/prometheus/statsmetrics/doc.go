@@ -2,7 +2,7 @@
 // a [stats.Collector]: /metrics/resource, which metrics-server reads, and /metrics/cadvisor. A
 // metric has kubelet's or cAdvisor's name, labels, type and help.
 //
-//	collector, err := stats.New(rt, agent, stats.Options{NodeName: "edge-7"})
+//	collector, err := stats.New(rt, stats.Options{})
 //	handler := server.Handler(agent, server.Options{
 //		Stats: collector.Summary, ResourceMetrics: statsmetrics.Resource(collector), CadvisorMetrics: statsmetrics.Cadvisor(collector, statsmetrics.CadvisorOptions{}),
 //	})

@@ -5,7 +5,7 @@
 //
 //	drivers, err := plugin.New(manager, plugin.Options{Logger: log})
 //	…
-//	registry, err := plugins.New(dir, map[string]plugins.Handler{plugins.TypeDRA: drivers}, plugins.Options{Logger: log})
+//	registry, err := plugins.New(dir, map[string]plugins.Handler{plugins.TypeDRA: drivers}, plugins.Options{})
 //	…
 //	err = agent.Add("plugins", registry.Run)
 //

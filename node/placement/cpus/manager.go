@@ -53,8 +53,8 @@ type Options struct {
 	//     and is not refused. So Gone must be true for a pod of which nothing was started yet, such as one without a
 	//     directory.
 	//
-	// A pod is gone, too, if [lifecycle.Node] says so. If Gone is nil, a manager that is held refuses all other pods
-	// that request exclusive CPUs.
+	// A pod is also gone if Gone of the [lifecycle.Node] is true. If Gone is nil, a manager that is held refuses all
+	// other pods that request exclusive CPUs.
 	Gone func(uid types.UID) bool
 	// Online returns the CPUs that are online now, such as [numa.Online]. It must not block. It is called when CPUs are
 	// assigned, when a container is created, and when Run changes the sets of containers. A CPU that has gone offline
@@ -198,7 +198,7 @@ func New(machine numa.Machine, path string, setter runtime.CPUSetter, opts Optio
 // Name implements [lifecycle.Component].
 func (m *Manager) Name() string { return "CPUs" }
 
-// Join implements [lifecycle.Joiner].
+// Join implements [lifecycle.Joiner]. Gone of the node reports which pods of the checkpoint have ended.
 func (m *Manager) Join(node lifecycle.Node) error {
 	m.node = node
 	return nil

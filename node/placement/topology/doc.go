@@ -5,7 +5,7 @@
 // # Vocabulary
 //
 //   - A [Provider] allocates one or more resources. It offers hints: sets of nodes, see [numa.Hint]. A container holds
-//     what a provider has allocated to it. The components of an agent that are a Provider are found by themselves.
+//     what a provider has allocated to it. The manager finds the components of its agent that are one.
 //   - A [Policy] merges the hints of all providers into one, and decides whether the pod may run with it.
 //   - The scope is that for which hints are merged: each container by itself, or the pod as a whole.
 //   - An option of a policy changes its order of sets of nodes, see [PolicyOptions].

@@ -94,8 +94,9 @@ func New(opts Options) (*Manager, error) {
 	return m, m.Join(lifecycle.NopNode{})
 }
 
-// Join implements [lifecycle.Joiner]. The components of the node that are a [Provider] allocate in their order; that of
-// kubelet is CPUs, memory, devices.
+// Join implements [lifecycle.Joiner]. The components of the agent that are a [Provider] allocate in the order of
+// Options.Join; that of kubelet is CPUs, memory, devices. The manager comes before a provider that also admits pods by
+// itself, such as a devices.Manager: otherwise that one chooses without hints.
 func (m *Manager) Join(node lifecycle.Node) error {
 	m.log, m.providers = node.Logger(), nil
 	for _, c := range node.Components() {

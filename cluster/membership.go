@@ -6,7 +6,6 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/kubeletkit/kubeletkit/cluster/admission"
 	"github.com/kubeletkit/kubeletkit/cluster/node"
 	"github.com/kubeletkit/kubeletkit/lifecycle"
 )
@@ -26,20 +25,20 @@ type Shutdown interface {
 	ShuttingDown() error
 }
 
-// member is the membership among the components of the agent.
-type member struct {
-	*admission.Admitter
-	node *Node
-}
+// membership is the component that knows what other components say about the node.
+type membership struct{ node *Node }
 
 var (
-	_ lifecycle.Joiner            = member{}
-	_ lifecycle.Admitter          = member{}
-	_ lifecycle.NodeStatusHandler = member{}
+	_ lifecycle.Joiner            = membership{}
+	_ lifecycle.NodeStatusHandler = membership{}
 )
 
+// Name implements [lifecycle.Component].
+func (membership) Name() string { return "cluster" }
+
 // Join implements [lifecycle.Joiner].
-func (m member) Join(agent lifecycle.Node) error {
+func (m membership) Join(agent lifecycle.Node) error {
+	m.node.pressures, m.node.shutdowns = nil, nil
 	for _, c := range agent.Components() {
 		if p, ok := c.(Pressure); ok {
 			m.node.pressures = append(m.node.pressures, p)
@@ -52,13 +51,10 @@ func (m member) Join(agent lifecycle.Node) error {
 }
 
 // NodeStatusChanged implements [lifecycle.NodeStatusHandler].
-func (m member) NodeStatusChanged() { m.node.Update() }
+func (m membership) NodeStatusChanged() { m.node.Update() }
 
-// pressure returns the conditions of what the node may be short of; none if no component knows them.
+// pressure returns the conditions of what the node may be short of.
 func (n *Node) pressure(context.Context) []v1.NodeCondition {
-	if len(n.pressures) == 0 {
-		return nil
-	}
 	under := func(c v1.NodeConditionType) (is bool) {
 		for _, p := range n.pressures {
 			is = is || p.UnderPressure(c)
