@@ -12,7 +12,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kubeletkit/kubeletkit/lifecycle"
-	"github.com/kubeletkit/kubeletkit/node/shutdown"
 	"github.com/kubeletkit/kubeletkit/podconfig"
 	"github.com/kubeletkit/kubeletkit/podworkers"
 	"github.com/kubeletkit/kubeletkit/runtime"
@@ -356,35 +355,6 @@ func (a *Agent) unfinished() (pods []string) {
 		}
 	}
 	return pods
-}
-
-// DrainByPriority is like [Agent.Drain], except that pods end in the order of their priorities, each in the shorter
-// of its own grace period and that of the periods, as in [Agent.EndPods]. Pods that are late, and pods without a
-// spec, are waited for at last.
-func (a *Agent) DrainByPriority(ctx context.Context, periods shutdown.Periods) error {
-	a.parts.PodWorkers.Drain()
-	if _, err := a.EndPods(ctx, periods); err != nil && ctx.Err() == nil {
-		return err
-	}
-	return a.Drain(ctx)
-}
-
-// EndPods ends the pods in the order of their priorities, see [shutdown.End]: the pods of a group in the time of
-// their period, with their volumes, before the next group. It returns the pods that were too late. The pods become
-// Failed. They stay desired, and run again when the next agent starts. If ctx ends first, the other pods go on, and the
-// error wraps its cause. The error of wrong periods is that of [shutdown.Periods.Validate].
-//
-// Unlike [Agent.Drain], it can be taken back, and does not keep new pods from starting: a component in
-// Options.Join does.
-func (a *Agent) EndPods(ctx context.Context, periods shutdown.Periods) (left []*v1.Pod, err error) {
-	if err := periods.Validate(); err != nil {
-		return nil, fmt.Errorf("kubeletkit: ending pods by priority: %w", err)
-	}
-	if left, err = shutdown.End(ctx, &node{a, a.named("shutdown")}, periods); err != nil {
-		return left, fmt.Errorf("kubeletkit: ending pods by priority: %d pods that were to end still run: %w",
-			len(left), err)
-	}
-	return left, nil
 }
 
 // drained returns a function that makes the status that of a pod that ends with its node. A pod that has succeeded
