@@ -30,7 +30,7 @@ type Steps struct {
 	gone      []GoneHandler            // in the reverse order
 	status    []StatusEditor
 	runners   []Runner
-	holds     holds
+	postponed postponed
 	first     atomic.Pointer[first] // nil if no pod is to be prepared first
 }
 
@@ -192,15 +192,15 @@ func (s *Steps) Refused(pod *v1.Pod) error {
 	return errors.Join(errs...)
 }
 
-// Prepare calls each [Preparer] until one fails, unless [Steps.Hold] holds the pod. The response merges theirs: of
-// volumes with one name, that of the last; the shortest RetryAfter; all of ResizeError. It is empty after an error,
-// except that it has RetryAfter after that of [Wait].
+// Prepare calls each [Preparer] until one fails, unless [Steps.Postpone] keeps the pod from starting. The response
+// merges theirs: of volumes with one name, that of the last; the shortest RetryAfter; all of ResizeError. It is empty
+// after an error, except that it has RetryAfter after that of [Wait].
 func (s *Steps) Prepare(ctx context.Context, req PrepareRequest) (PrepareResponse, error) {
 	var all PrepareResponse
 	if s == nil {
 		return all, nil
 	}
-	if left, err := s.holds.reason(req.Pod.UID); err != nil {
+	if left, err := s.postponed.reason(req.Pod.UID); err != nil {
 		return PrepareResponse{RetryAfter: left}, err
 	}
 	isFirst, err := s.awaitFirst(ctx, req.Pod.UID)

@@ -263,7 +263,7 @@ func TestWait(t *testing.T) {
 	assert.Empty(t, calls)
 }
 
-func TestHold(t *testing.T) {
+func TestPostpone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var calls []string
 		s, err := lifecycle.New(all{name: "a", calls: &calls})
@@ -274,17 +274,17 @@ func TestHold(t *testing.T) {
 			return err
 		}
 		first, second := errors.New("first"), errors.New("second")
-		release := s.Hold("held", first, time.Minute)
+		release := s.Postpone("held", first, time.Minute)
 		assert.Equal(t, first, prepare("held"))
 		assert.Empty(t, calls)
 		assert.NoError(t, prepare("other"))
-		s.Hold("held", second, time.Minute)
+		s.Postpone("held", second, time.Minute)
 		release()
 		assert.Equal(t, second, prepare("held"), "the later one")
 		time.Sleep(time.Minute)
 		assert.NoError(t, prepare("held"), "the limit has passed")
-		s.Hold("held", first, time.Minute)()
+		s.Postpone("held", first, time.Minute)()
 		assert.NoError(t, prepare("held"))
-		(*lifecycle.Steps)(nil).Hold("held", first, time.Minute)()
+		(*lifecycle.Steps)(nil).Postpone("held", first, time.Minute)()
 	})
 }

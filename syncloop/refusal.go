@@ -60,7 +60,7 @@ func (h *PodHandler) evict(list []lifecycle.Preemption, by *v1.Pod) {
 		grace := podspec.Seconds(ptr.Deref(e.GracePeriod, podspec.GracePeriod(e.Pod)))
 		limit = max(limit, grace+grace/2)
 	}
-	release := h.deps.Steps.Hold(by.UID, lifecycle.Wait("WaitingForPreemption",
+	release := h.deps.Steps.Postpone(by.UID, lifecycle.Wait("WaitingForPreemption",
 		"waiting for the end of pods so that this one can run: "+strings.Join(names, ", ")), limit)
 	var left atomic.Int64
 	left.Store(int64(len(list)))

@@ -26,8 +26,8 @@ const (
 	// stateDropped is that of a state, or the part of it that does not fit, of which nothing runs, or that a flag
 	// resets.
 	stateDropped
-	// stateHeld is that of a state that does not fit while pods of it run: nothing is given until they have ended.
-	stateHeld
+	// stateSuspended is that of a state that does not fit while pods of it run: nothing is given until they have ended.
+	stateSuspended
 	// stateLeft is that of a state of the policy static while the policy is none: containers keep what they have.
 	stateLeft
 )
@@ -106,8 +106,8 @@ func runs(ctx context.Context, s *config.Settings, rt lister, pods []types.UID) 
 	return slices.ContainsFunc(pods, func(uid types.UID) bool { return !gone(uid) })
 }
 
-// restore reads the state of a manager. If it does not fit, it is dropped in the manager, or the manager is held. Other
-// errors keep the agent from starting.
+// restore reads the state of a manager. If it does not fit, it is dropped in the manager, or the manager is suspended.
+// Other errors keep the agent from starting.
 func (p *placement) restore(ctx context.Context, s *config.Settings, rt lister, manager interface {
 	Restore() error
 	Reset() error
@@ -123,7 +123,7 @@ func (p *placement) restore(ctx context.Context, s *config.Settings, rt lister, 
 			return err
 		}
 	case err != nil:
-		f.outcome, f.err = stateHeld, err
+		f.outcome, f.err = stateSuspended, err
 	}
 	p.states = append(p.states, f)
 	return nil
@@ -157,7 +157,7 @@ func (p *placement) settle() error {
 		case f.outcome == stateDropped:
 			log.Info("A state that does not fit is dropped: no pod of it runs, or the flag is given",
 				"reason", f.err.Error())
-		case f.outcome == stateHeld:
+		case f.outcome == stateSuspended:
 			log.Error(f.err, "A state does not fit, and pods of it run: they go on, and new pods that need the same "+
 				"resources are refused. The flag drops the state")
 		default:

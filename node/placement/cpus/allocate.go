@@ -40,7 +40,7 @@ func (m *Manager) Hints(p *v1.Pod, c *v1.Container) map[string][]numa.Hint {
 	}
 	m.reclaim()
 	m.readOnline()
-	if m.heldBy() != nil {
+	if m.suspendedBy() != nil {
 		return nil
 	}
 	m.mu.Lock()
@@ -102,7 +102,7 @@ func (m *Manager) free(reusable cpuset.CPUSet) cpuset.CPUSet {
 }
 
 // Allocate assigns exclusive CPUs to a container that requests them, near the nodes of the hint. A container that has
-// some keeps them. While the manager is held, it fails with the [*StateError] for pods of which nothing runs yet.
+// some keeps them. While the manager is suspended, it fails with the [*StateError] for pods of which nothing runs yet.
 func (m *Manager) Allocate(p *v1.Pod, c *v1.Container, hint numa.Hint) error {
 	n := Exclusive(p, c)
 	if n == 0 {
@@ -123,8 +123,8 @@ func (m *Manager) Allocate(p *v1.Pod, c *v1.Container, hint numa.Hint) error {
 	m.readOnline()
 	var set cpuset.CPUSet
 	var err error
-	if held := m.heldBy(); held != nil {
-		err = m.admitHeld(p, held)
+	if suspended := m.suspendedBy(); suspended != nil {
+		err = m.admitSuspended(p, suspended)
 	} else {
 		set, err = m.assign(p, c, n, hint.Nodes)
 	}
@@ -208,7 +208,7 @@ func (m *Manager) reclaim() {
 }
 
 // HasAll reports whether the container has as many exclusive CPUs as it requests; true if it requests none, or goes on
-// with what it has while the manager is held.
+// with what it has while the manager is suspended.
 func (m *Manager) HasAll(p *v1.Pod, c *v1.Container) bool {
 	n := Exclusive(p, c)
 	switch {
@@ -216,7 +216,7 @@ func (m *Manager) HasAll(p *v1.Pod, c *v1.Container) bool {
 		return true
 	case m.file.Loaded() != nil:
 		return false
-	case m.heldBy() != nil:
+	case m.suspendedBy() != nil:
 		return m.isRunning(p.UID)
 	default:
 		return m.Exclusive(p.UID, c.Name).Size() == n

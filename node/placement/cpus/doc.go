@@ -31,12 +31,12 @@
 //     [*StateError] of Manager.Restore. With Options.Reset, or after Manager.Reset, what is right of it is kept; other
 //     containers get CPUs anew, while they run. A change of the CPUs of the machine that concerns no assignment is no
 //     error.
-//   - After a StateError the manager is held. Containers of the checkpoint keep what they have, and get it again when
-//     they are created again. Others are kept off these CPUs. Nothing is assigned: Allocate fails for a pod of which
-//     nothing runs yet. The checkpoint stays as it is. The hold ends when the pods have ended whose CPUs do not go with
-//     the machine.
+//   - After a StateError the manager is suspended. Containers of the checkpoint keep what they have, and get it again
+//     when they are created again. Others are kept off these CPUs. Nothing is assigned: Allocate fails for a pod of
+//     which nothing runs yet. The checkpoint stays as it is. The suspension ends when the pods have ended whose CPUs do
+//     not go with the machine.
 //   - If the checkpoint cannot be read, it is not known which CPUs are exclusive. Then the manager sets the CPUs of no
-//     container, and the hold lasts until Reset, or a start with a checkpoint that can be read. A limit of CPU is
+//     container, and the suspension lasts until Reset, or a start with a checkpoint that can be read. A limit of CPU is
 //     enforced again for all containers.
 //   - Containers without exclusive CPUs are not created while the shared pool is empty, which happens with
 //     strict-cpu-reservation, or when its CPUs have gone offline.

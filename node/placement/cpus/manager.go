@@ -34,8 +34,8 @@ type Options struct {
 	// DisableCPUQuotaWithExclusiveCPUs: false). It slows them down as soon as they use all of their CPUs.
 	KeepQuota bool
 	// Reset starts without what a checkpoint has that does not go with the machine, or without a checkpoint that cannot
-	// be read. Otherwise these are a [*StateError], and the manager is held. Containers whose assignment is dropped get
-	// other CPUs while they run, when their pod is admitted again.
+	// be read. Otherwise these are a [*StateError], and the manager is suspended. Containers whose assignment is
+	// dropped get other CPUs while they run, when their pod is admitted again.
 	Reset bool
 	// ResetHint ends the text of a [*StateError]: how a user resets the checkpoint, such as the name of a flag.
 	ResetHint string
@@ -49,12 +49,12 @@ type Options struct {
 	//
 	//  1. When CPUs are assigned, for each pod of the checkpoint that was not admitted yet. If Gone is true, the CPUs
 	//     of the pod are free: a pod of an earlier agent may be missing without an end.
-	//  2. While the manager is held, for each pod that requests exclusive CPUs. If Gone is false, the pod runs already
-	//     and is not refused. So Gone must be true for a pod of which nothing was started yet, such as one without a
-	//     directory.
+	//  2. While the manager is suspended, for each pod that requests exclusive CPUs. If Gone is false, the pod runs
+	//     already and is not refused. So Gone must be true for a pod of which nothing was started yet, such as one
+	//     without a directory.
 	//
-	// A pod is also gone if Gone of the [lifecycle.Node] is true. If Gone is nil, a manager that is held refuses all
-	// other pods that request exclusive CPUs.
+	// A pod is also gone if Gone of the [lifecycle.Node] is true. If Gone is nil, a manager that is suspended refuses
+	// all other pods that request exclusive CPUs.
 	Gone func(uid types.UID) bool
 	// Online returns the CPUs that are online now, such as [numa.Online]. It must not block. It is called when CPUs are
 	// assigned, when a container is created, and when Run changes the sets of containers. A CPU that has gone offline
@@ -107,8 +107,9 @@ type Manager struct {
 	changes uint64
 	// reported is the count, and 1, whose numbers were reported; 0 before.
 	reported uint64
-	// held is why nothing is assigned; nil if the checkpoint goes with the machine. Then the checkpoint stays as it is.
-	held *StateError
+	// suspended is why nothing is assigned; nil if the checkpoint goes with the machine. Then the checkpoint stays as
+	// it is.
+	suspended *StateError
 	// unknown means that the checkpoint cannot be read: the manager sets the CPUs of no container.
 	unknown bool
 }
@@ -121,9 +122,9 @@ type pod struct {
 	// invalid are the assignments of the checkpoint that do not go with the machine. Their containers keep them, and
 	// others do not get these CPUs.
 	invalid map[string]cpuset.CPUSet
-	// admittedWhileHeld means that the pod was admitted while the manager was held: its containers need no exclusive
-	// CPUs.
-	admittedWhileHeld bool
+	// admittedWhileSuspended means that the pod was admitted while the manager was suspended: its containers need no
+	// exclusive CPUs.
+	admittedWhileSuspended bool
 	// created has the cpuset that the last instance of a container was created with, until it is seen to run; "" if
 	// this is not sure.
 	created map[string]string
@@ -309,7 +310,7 @@ func (m *Manager) EditContainer(ctx context.Context, p *v1.Pod,
 			c.Name, runtime.RefOf(p), m.path, m.opts.ResetHint)
 	case exclusive:
 		edits.NoCPUQuota = !m.opts.KeepQuota
-	case Exclusive(p, c) > 0 && !known.admittedWhileHeld && !m.opts.Leave:
+	case Exclusive(p, c) > 0 && !known.admittedWhileSuspended && !m.opts.Leave:
 		return edits, fmt.Errorf("container %s of pod %s has no exclusive CPUs: it was not admitted",
 			c.Name, runtime.RefOf(p))
 	case m.sharedText == "" && runtime.ForResize(ctx): // it keeps what it has
@@ -392,7 +393,7 @@ func (m *Manager) forget(uid types.UID) {
 	released := p != nil && len(p.exclusive)+len(p.invalid) > 0
 	fits := false
 	if released {
-		fits = m.releaseHold()
+		fits = m.resume()
 		m.assignmentsChanged()
 	}
 	m.mu.Unlock()

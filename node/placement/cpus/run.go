@@ -30,39 +30,39 @@ var retries = flow.Backoff{Min: time.Second, Max: 10 * time.Second}
 // Restore reads the checkpoint, unless it is read already. An agent calls it before it admits pods; otherwise the first
 // container needs it.
 //
-// With a [*StateError] the manager is held, until [Manager.Reset] or the end of the pods of StateError.Pods: it can be
-// used, and does what the package documentation says. With another error, of the disk, no container can be created
-// until Restore succeeds.
+// With a [*StateError] the manager is suspended, until [Manager.Reset] or the end of the pods of StateError.Pods: it
+// can be used, and does what the package documentation says. With another error, of the disk, no container can be
+// created until Restore succeeds.
 func (m *Manager) Restore() error {
 	if err := m.file.Load(); err != nil {
 		return err
 	}
-	if held := m.heldBy(); held != nil {
-		return fmt.Errorf("reading the assignments of CPUs: %w", held)
+	if suspended := m.suspendedBy(); suspended != nil {
+		return fmt.Errorf("reading the assignments of CPUs: %w", suspended)
 	}
 	return nil
 }
 
 func (m *Manager) restore() error {
 	c, err := readCheckpoint(&m.file.Reader, m.path)
-	held := (*StateError)(nil)
-	if err != nil && !errors.Is(err, os.ErrNotExist) && !errors.As(err, &held) {
+	suspended := (*StateError)(nil)
+	if err != nil && !errors.Is(err, os.ErrNotExist) && !errors.As(err, &suspended) {
 		return fmt.Errorf("reading the assignments of CPUs: %w", err)
 	}
 	kept, invalid, problems := m.usable(c.Exclusive)
-	unknown := held != nil
+	unknown := suspended != nil
 	if len(problems) > 0 && !m.opts.Leave {
-		held = &StateError{Path: m.path, Problems: problems}
+		suspended = &StateError{Path: m.path, Problems: problems}
 		for _, uid := range slices.Sorted(maps.Keys(invalid)) {
-			held.Pods = append(held.Pods, types.UID(uid))
+			suspended.Pods = append(suspended.Pods, types.UID(uid))
 		}
 	}
-	if held != nil && m.opts.Reset {
-		m.logReset(held)
-		held, unknown, invalid = nil, false, nil
+	if suspended != nil && m.opts.Reset {
+		m.logReset(suspended)
+		suspended, unknown, invalid = nil, false, nil
 	}
-	if held != nil {
-		held.Hint = m.opts.ResetHint
+	if suspended != nil {
+		suspended.Hint = m.opts.ResetHint
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -78,7 +78,7 @@ func (m *Manager) restore() error {
 		p.restored = true
 		maps.Copy(p.invalid, containers)
 	}
-	m.held, m.unknown = held, unknown
+	m.suspended, m.unknown = suspended, unknown
 	m.share()
 	// What the checkpoint has must be what is assigned, and kubelet must not find CPUs in it that are not online.
 	if len(problems) > 0 || err != nil || !c.Shared.Equals(m.shared) {
@@ -128,7 +128,7 @@ func (m *Manager) usable(all Assignments) (kept, invalid Assignments, problems [
 func (m *Manager) content(saved uint64) (uint64, []byte, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.changes == saved || m.held != nil {
+	if m.changes == saved || m.suspended != nil {
 		return saved, nil, nil
 	}
 	if m.opts.Leave { // then Write removes the file

@@ -30,7 +30,7 @@
 //     all blocks below what there is.
 //   - A state that does not fit the machine or the reservations is a [StateError] of Restore, unless no pod holds
 //     memory. With Options.Reset, or by Manager.Reset, it is replaced by an empty one.
-//   - After a StateError the manager is held: nothing is given, and pods with memory of which nothing runs yet are
+//   - After a StateError the manager is suspended: nothing is given, and pods with memory of which nothing runs yet are
 //     refused. Pods that run go on; their containers get all nodes when they are created again. The state stays as it
 //     is until the pods in it have ended, or, if it cannot be read, until Reset. A file that the disk does not return
 //     is another error, and is never replaced.

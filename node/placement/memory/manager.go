@@ -30,10 +30,10 @@ type Options struct {
 	// together. As in kubelet, the sum of Reserved must be equal for memory and huge pages of each size.
 	NodeReserved v1.ResourceList
 	// Gone reports whether nothing of the pod is left, so that Restore gives back what it holds: its end was reported
-	// to an earlier agent, if at all. It must not block. It is called in Restore and, while the manager is held, for
-	// each pod that requests memory: one that is not gone runs already, and is not refused. So it must be true for a
-	// pod of which nothing was started yet, for which Parts.Gone of an agent alone is false. If nil, a pod of the state
-	// keeps its memory, and a manager that is held refuses all others.
+	// to an earlier agent, if at all. It must not block. It is called in Restore and, while the manager is suspended,
+	// for each pod that requests memory: one that is not gone runs already, and is not refused. So it must be true for
+	// a pod of which nothing was started yet, for which Parts.Gone of an agent alone is false. If nil, a pod of the
+	// state keeps its memory, and a manager that is suspended refuses all others.
 	Gone func(uid types.UID) bool
 	// Reset replaces a state that cannot be used by an empty one. Default: Restore fails with a [*StateError].
 	Reset bool
@@ -61,13 +61,14 @@ type Manager struct {
 	machine *machineState
 	// changes is the number of changes of the machine state.
 	changes uint64
-	// held is why nothing is given; nil if the state fits. Then the file stays as it is.
-	held *StateError
-	// holding are the pods of the state that have not ended, while the manager is held; nil if the file cannot be read.
+	// suspended is why nothing is given; nil if the state fits. Then the file stays as it is.
+	suspended *StateError
+	// holding are the pods of the state that have not ended, while the manager is suspended; nil if the file cannot be
+	// read.
 	holding map[types.UID]bool
-	// admittedWhileHeld are the pods that were admitted while the manager was held: they have no memory of chosen
-	// nodes.
-	admittedWhileHeld map[types.UID]bool
+	// admittedWhileSuspended are the pods that were admitted while the manager was suspended: they have no memory of
+	// chosen nodes.
+	admittedWhileSuspended map[types.UID]bool
 }
 
 var (
@@ -98,7 +99,7 @@ func New(path string, machine numa.Machine, opts Options) (*Manager, error) {
 		s, _ := newMachineState(machine, opts.Reserved, opts.NodeReserved)
 		return s
 	}
-	m := &Manager{path: path, opts: opts, empty: empty, admittedWhileHeld: map[types.UID]bool{}}
+	m := &Manager{path: path, opts: opts, empty: empty, admittedWhileSuspended: map[types.UID]bool{}}
 	m.file = checkpoint.New(path, m.restore, m.content)
 	return m, nil
 }
@@ -125,7 +126,7 @@ func (m *Manager) Hints(pod *v1.Pod, container *v1.Container) map[string][]numa.
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.held != nil {
+	if m.suspended != nil {
 		return nil
 	}
 	return m.machine.podHints(pod, container)
@@ -133,16 +134,16 @@ func (m *Manager) Hints(pod *v1.Pod, container *v1.Container) map[string][]numa.
 
 // Allocate gives the container memory on the nodes of the hint, or on more nodes if these do not suffice. A container
 // that has memory keeps it. The error refuses the pod with the reason UnexpectedAdmissionError, as in kubelet. While
-// the manager is held, it refuses pods of which nothing runs yet.
+// the manager is suspended, it refuses pods of which nothing runs yet.
 func (m *Manager) Allocate(pod *v1.Pod, container *v1.Container, hint numa.Hint) error {
 	if !counts(pod) {
 		return nil
 	}
 	err := m.stateError(m.file.Loaded())
-	switch held := (*StateError)(nil); {
+	switch suspended := (*StateError)(nil); {
 	case err == nil:
 		err = m.allocate(pod, container, hint)
-	case errors.As(err, &held) && m.admitHeld(pod.UID):
+	case errors.As(err, &suspended) && m.admitSuspended(pod.UID):
 		return nil
 	}
 	m.opts.Pinned(err)
@@ -203,7 +204,7 @@ func (m *Manager) EditContainer(ctx context.Context, pod *v1.Pod,
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.admittedWhileHeld[pod.UID] {
+	if m.admittedWhileSuspended[pod.UID] {
 		return runtime.ContainerEdits{}, nil
 	}
 	if m.machine == nil || len(m.machine.entries[string(pod.UID)]) == 0 {
@@ -248,8 +249,8 @@ func (m *Manager) Refused(pod *v1.Pod) {
 // state could not be read, the pod is back when it is read; the error is that of each container.
 func (m *Manager) end(uid types.UID) {
 	m.mu.Lock()
-	delete(m.admittedWhileHeld, uid)
-	fits := m.releaseHold(uid)
+	delete(m.admittedWhileSuspended, uid)
+	fits := m.resume(uid)
 	if fits || m.machine != nil && m.machine.dropPod(string(uid)) {
 		m.changes++
 		m.file.SaveLater()
@@ -284,7 +285,7 @@ func (m *Manager) Allocatable() (list []Block) {
 }
 
 // HasAll reports whether the container has the memory that it requests, or was an init container that has returned it;
-// true if it requests none, or goes on with what it has while the manager is held.
+// true if it requests none, or goes on with what it has while the manager is suspended.
 func (m *Manager) HasAll(pod *v1.Pod, container *v1.Container) bool {
 	if !counts(pod) {
 		return true

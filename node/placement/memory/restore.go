@@ -48,9 +48,9 @@ func (e *StateError) Unwrap() error { return e.Err }
 // Restore reads the state, unless it is read already. It is called before the agent runs; otherwise the first
 // allocation does it.
 //
-// With a [*StateError] the manager is held, until [Manager.Reset] or the end of the pods of StateError.Pods: it can be
-// used, and does what the package documentation says. With another error, of the disk, no container with memory can be
-// created until Restore succeeds.
+// With a [*StateError] the manager is suspended, until [Manager.Reset] or the end of the pods of StateError.Pods: it
+// can be used, and does what the package documentation says. With another error, of the disk, no container with memory
+// can be created until Restore succeeds.
 func (m *Manager) Restore() error { return m.stateError(m.file.Load()) }
 
 // stateError returns the error of the read of the state, or why the state that was read cannot be used.
@@ -60,35 +60,35 @@ func (m *Manager) stateError(read error) error {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.held != nil {
-		return m.held
+	if m.suspended != nil {
+		return m.suspended
 	}
 	return nil
 }
 
 func (m *Manager) restore() error {
 	s, err := m.read()
-	held := (*StateError)(nil)
-	if err != nil && !errors.As(err, &held) {
+	suspended := (*StateError)(nil)
+	if err != nil && !errors.As(err, &suspended) {
 		return err
 	}
-	if held != nil && m.opts.Reset {
-		m.logReset(held)
-		s, held = m.empty(), nil
+	if suspended != nil && m.opts.Reset {
+		m.logReset(suspended)
+		s, suspended = m.empty(), nil
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if held != nil {
-		held.Hint = m.opts.ResetHint
+	if suspended != nil {
+		suspended.Hint = m.opts.ResetHint
 		s = m.empty()
-		for _, uid := range held.Pods {
+		for _, uid := range suspended.Pods {
 			if m.holding == nil {
 				m.holding = map[types.UID]bool{}
 			}
 			m.holding[uid] = true
 		}
 	}
-	m.machine, m.held = s, held
+	m.machine, m.suspended = s, suspended
 	m.changes++
 	return nil
 }
@@ -277,7 +277,7 @@ func (s *machineState) same(id int, file *machineState) error {
 func (m *Manager) content(saved uint64) (uint64, []byte, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.changes == saved || m.held != nil {
+	if m.changes == saved || m.suspended != nil {
 		return saved, nil, nil
 	}
 	return m.changes, state.Format(&state.File{PolicyName: policy, MachineState: m.machine.nodes,

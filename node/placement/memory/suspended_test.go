@@ -18,7 +18,7 @@ import (
 
 // While the state does not fit, what runs goes on, nothing is given, and the file stays as it is; until the pods in it
 // have ended.
-func TestHeld(t *testing.T) {
+func TestSuspended(t *testing.T) {
 	path := filepath.Join(t.TempDir(), FileName)
 	p, other, young := pod("p", nil, container("c", "memory", "1Gi")),
 		pod("other", nil, container("c", "memory", "1Gi")), pod("young", nil, container("c", "memory", "1Gi"))
@@ -27,13 +27,13 @@ func TestHeld(t *testing.T) {
 	write(t, m, p)
 	saved, err := os.ReadFile(path)
 	require.NoError(t, err)
-	held := func() *Manager {
+	suspended := func() *Manager {
 		opts := reserving(1) // another machine
 		opts.ResetHint = "the flag is --so"
 		opts.Gone = func(uid types.UID) bool { return uid == "young" }
 		return newManager(t, path, 1, opts)
 	}
-	m = held()
+	m = suspended()
 	wrong := (*StateError)(nil)
 	require.ErrorAs(t, m.Restore(), &wrong)
 	assert.Equal(t, []types.UID{"p"}, wrong.Pods)
@@ -62,7 +62,7 @@ func TestHeld(t *testing.T) {
 	assert.Equal(t, "0", start(t, m, young, "c"))
 	assert.Empty(t, start(t, m, other, "c"), "it was admitted without memory of chosen nodes")
 
-	m = held()
+	m = suspended()
 	require.ErrorAs(t, m.Restore(), &wrong)
 	require.NoError(t, m.Reset())
 	require.NoError(t, m.Restore())
@@ -71,7 +71,7 @@ func TestHeld(t *testing.T) {
 	data, err = os.ReadFile(path)
 	require.NoError(t, err)
 	assert.Contains(t, string(data), "young")
-	require.NoError(t, m.Reset(), "it is not held")
+	require.NoError(t, m.Reset(), "it is not suspended")
 	assert.NotEmpty(t, m.Of("young", "c"))
 }
 

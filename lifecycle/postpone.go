@@ -11,54 +11,54 @@ import (
 	"github.com/kubeletkit/kubeletkit/internal/underway"
 )
 
-// holds are the pods that [Steps.Hold] keeps from starting.
-type holds struct {
+// postponed are the pods that [Steps.Postpone] keeps from starting.
+type postponed struct {
 	mu    sync.Mutex
-	byUID map[types.UID]*hold
+	byUID map[types.UID]*postponement
 }
 
-type hold struct {
+type postponement struct {
 	reason error
 	until  time.Time
 }
 
-// Hold keeps the containers of the pod that do not run from starting: Prepare returns the reason, such as that of
-// [Wait], before any component is called, until release is called or the limit has passed. A second Hold of a pod
+// Postpone keeps the containers of the pod that do not run from starting: Prepare returns the reason, such as that of
+// [Wait], before any component is called, until release is called or the limit has passed. A second call for a pod
 // replaces the first. The pod is synced again at the limit; who calls release requests a sync.
-func (s *Steps) Hold(uid types.UID, reason error, limit time.Duration) (release func()) {
+func (s *Steps) Postpone(uid types.UID, reason error, limit time.Duration) (release func()) {
 	if s == nil {
 		return func() {}
 	}
-	h := &hold{reason, time.Now().Add(limit)}
-	s.holds.mu.Lock()
-	defer s.holds.mu.Unlock()
-	if s.holds.byUID == nil {
-		s.holds.byUID = map[types.UID]*hold{}
+	p := &postponement{reason, time.Now().Add(limit)}
+	s.postponed.mu.Lock()
+	defer s.postponed.mu.Unlock()
+	if s.postponed.byUID == nil {
+		s.postponed.byUID = map[types.UID]*postponement{}
 	}
-	s.holds.byUID[uid] = h
-	return func() { s.holds.remove(uid, h) }
+	s.postponed.byUID[uid] = p
+	return func() { s.postponed.remove(uid, p) }
 }
 
 // reason returns for how long the pod must not start, and why, or nil.
-func (h *holds) reason(uid types.UID) (left time.Duration, err error) {
-	h.mu.Lock()
-	held := h.byUID[uid]
-	h.mu.Unlock()
-	if held == nil {
+func (p *postponed) reason(uid types.UID) (left time.Duration, err error) {
+	p.mu.Lock()
+	found := p.byUID[uid]
+	p.mu.Unlock()
+	if found == nil {
 		return 0, nil
 	}
-	if left = time.Until(held.until); left <= 0 {
-		h.remove(uid, held)
+	if left = time.Until(found.until); left <= 0 {
+		p.remove(uid, found)
 		return 0, nil
 	}
-	return left, held.reason
+	return left, found.reason
 }
 
-func (h *holds) remove(uid types.UID, held *hold) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.byUID[uid] == held {
-		delete(h.byUID, uid)
+func (p *postponed) remove(uid types.UID, found *postponement) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.byUID[uid] == found {
+		delete(p.byUID, uid)
 	}
 }
 

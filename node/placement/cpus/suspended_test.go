@@ -27,7 +27,7 @@ func foreign() cpus.Checkpoint {
 
 // While the checkpoint does not go with the machine, what runs goes on, nothing is assigned, others are kept off the
 // CPUs in it, and the file stays as it is; until the pods whose CPUs do not go with the machine have ended.
-func TestHeld(t *testing.T) {
+func TestSuspended(t *testing.T) {
 	path := checkpoint(t, foreign())
 	saved, err := os.ReadFile(path)
 	require.NoError(t, err)
@@ -97,7 +97,7 @@ func TestReset(t *testing.T) {
 	require.NoError(t, m.Restore())
 	assert.Equal(t, "0,3-15", m.Shared().String())
 	assert.Equal(t, "1-2", m.Exclusive("fits", "main").String(), "what is right is kept")
-	require.NoError(t, m.Reset(), "it is not held")
+	require.NoError(t, m.Reset(), "it is not suspended")
 	assert.True(t, m.HasExclusive("fits"))
 }
 
@@ -167,7 +167,7 @@ func TestLeaveRefusesNothing(t *testing.T) {
 	assert.True(t, m.HasExclusive("away"))
 }
 
-// While the manager is held, a pod that runs counts as one that has its CPUs: no policy of package topology ends it.
+// While the manager is suspended, a pod that runs counts as one that has its CPUs: no policy of package topology ends it.
 func TestHeldPodsHold(t *testing.T) {
 	m := newManager(t, "xeon-2n", checkpoint(t, foreign()), &setter{},
 		cpus.Options{Gone: func(uid types.UID) bool { return uid == "young" }})
