@@ -55,11 +55,15 @@ func (n *node) AddHealthCheck(name string, check func() error) { n.agent.AddHeal
 // AddReadyCheck implements [lifecycle.Node].
 func (n *node) AddReadyCheck(name string, check func() error) { n.agent.AddReadyCheck(name, check) }
 
-// NodeStatusChanged implements [lifecycle.Node].
+// NodeStatusChanged implements [lifecycle.Node]. A panic of a component is logged: it does not end the caller.
 func (n *node) NodeStatusChanged() {
 	for _, c := range n.agent.opts.Join {
-		if h, ok := c.(lifecycle.NodeStatusHandler); ok {
-			h.NodeStatusChanged()
+		h, ok := c.(lifecycle.NodeStatusHandler)
+		if !ok {
+			continue
+		}
+		if err := runtime.Recover(func() error { h.NodeStatusChanged(); return nil }); err != nil {
+			n.log.Error(err, "A component that reports the status of the node has panicked", "component", c.Name())
 		}
 	}
 }

@@ -43,7 +43,7 @@ func (p joined[T]) each(f func(T)) {
 	f(p[1])
 }
 
-// both returns the receiver that is not nil, or joins them.
+// joinField returns the receiver that is not nil, or joins them.
 func joinField[T comparable](a, b T, join func(joined[T]) T) T {
 	var none T
 	switch {

@@ -43,10 +43,9 @@ type Config struct {
 	Budgets Budgets
 	// Node are the options of the node object. [Node.Configure] sets those that are empty:
 	// Info is the machine, with the limits of the agent's options; Images and Runtime are the
-	// agent's; Instance is its root directory; LeaseClient has a budget of its
-	// own. It adds two ready checks, the readiness of the runtime and a
-	// [Shutdown], and the conditions of a [Pressure], which those of Conditions replace. NoControllerAttach is true if
-	// the agent has no volume plugins of its own.
+	// agent's; Instance is its root directory; LeaseClient has a budget of its own. It adds two ready checks, the
+	// readiness of the runtime and a [Shutdown], and the conditions of a [Pressure], which those of Conditions replace.
+	// NoControllerAttach is true if the agent has no volume plugins of its own.
 	Node node.Options
 	// Devices are the devices of the node, such as a devices.Manager. They are resources of the node object, and pods
 	// are not refused for a lack of what they manage: the component that gives the devices does that. nil: there are

@@ -39,7 +39,8 @@ func BenchmarkMetrics(b *testing.B) {
 	collector, err := stats.New(rt, stats.Options{RootDir: dir, PodLogsDir: logs})
 	require.NoError(b, err)
 	agent, err := kubeletkit.New(kubeletkit.Options{NodeName: "node", RootDir: dir, Runtime: rt, Host: rt.Host(),
-		Sources: []podconfig.Source{source}, Join: []lifecycle.Component{collector}, Observe: kubeletkit.Observe{Metrics: m.parts}})
+		Sources: []podconfig.Source{source}, Join: []lifecycle.Component{collector},
+		Observe: kubeletkit.Observe{Metrics: m.parts}})
 	require.NoError(b, err)
 	var list []*v1.Pod
 	for i := range pods {

@@ -89,8 +89,8 @@ var (
 var ErrReplaced = errors.New("another provider of the resource has taken its place")
 
 // New returns a manager of devices, which keeps the devices of pods in the file at path, whose directory it makes when
-// it writes; "" keeps nothing, so that pods
-// have other devices after a restart of the agent. It reads nothing. Its error names the options that are wrong.
+// it writes; "" keeps nothing, so that pods have other devices after a restart of the agent. It reads nothing. Its
+// error names the options that are wrong.
 func New(path string, opts Options) (*Manager, error) {
 	var errs []error
 	names := map[string]bool{}

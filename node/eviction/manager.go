@@ -285,10 +285,7 @@ func (r *run) publish(d Decision) {
 		readings = append(readings, fmt.Sprintf("%s=%s", s, amountText(s.Resource(), r.readings[s].Available)))
 	}
 	r.log.Info("The conditions of the node have changed", "from", old, "to", list, "readings", readings)
-	err := runtime.Recover(func() error { r.node.NodeStatusChanged(); return nil })
-	if err != nil {
-		r.log.Error(err, "A component that reports the status of the node has panicked")
-	}
+	r.node.NodeStatusChanged()
 }
 
 // pods returns the pods of which something may run, without their usage.

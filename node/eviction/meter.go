@@ -22,6 +22,7 @@ type UsagesOptions struct {
 	PodCgroup func(pod *v1.Pod) string
 	// PodLogsDir is the directory of the logs of pods.
 	PodLogsDir string
+
 	// cgroup is /sys/fs/cgroup in tests.
 	cgroup string
 }

@@ -167,7 +167,8 @@ func TestLeaveRefusesNothing(t *testing.T) {
 	assert.True(t, m.HasExclusive("away"))
 }
 
-// While the manager is suspended, a pod that runs counts as one that has its CPUs: no policy of package topology ends it.
+// While the manager is suspended, a pod that runs counts as one that has its CPUs: no policy of package topology ends
+// it.
 func TestHeldPodsHold(t *testing.T) {
 	m := newManager(t, "xeon-2n", checkpoint(t, foreign()), &setter{},
 		cpus.Options{Gone: func(uid types.UID) bool { return uid == "young" }})

@@ -133,8 +133,8 @@ func (o output) Write(data []byte) (int, error) {
 	return len(data), o.messages.Encode(job.Message{Command: o.command, Output: data})
 }
 
-// execute runs the command. Where it hangs, which is after silence without output, it is told to show what it does (a
-// program in Go prints the stacks of its goroutines), the console shows where the kernel holds tasks, and it is killed.
+// execute runs the command. One without output for the time of silence hangs. It gets SIGQUIT, so that a program in Go
+// prints the stacks of its goroutines, the console shows where the kernel holds tasks, and then it is killed.
 func execute(i int, c job.Command, silence time.Duration, messages *json.Encoder) job.Exit {
 	begin := time.Now()
 	ctx, hangs := context.WithCancelCause(context.Background())
