@@ -101,6 +101,17 @@ func TestNodeBeforeRun(t *testing.T) {
 	}
 }
 
+// A component that panics when the status of the node has changed keeps it from no other one.
+func TestNodeStatusHandlerPanics(t *testing.T) {
+	broken, sound := &joiner{name: "broken", calls: make(chan string)}, &joiner{name: "sound", calls: make(chan string, 1)}
+	close(broken.calls) // so that a send panics
+	_, err := kubeletkit.New(kubeletkit.Options{NodeName: "n", RootDir: t.TempDir(), Runtime: fake.New(fake.Options{}),
+		Join: []lifecycle.Component{broken, sound}})
+	require.NoError(t, err)
+	assert.NotPanics(t, sound.node.NodeStatusChanged)
+	assert.Equal(t, "sound reports", <-sound.calls)
+}
+
 // callsOfANode are the calls that are about pods.
 var callsOfANode = map[string]func(lifecycle.Node){
 	"Pods":          func(n lifecycle.Node) { n.Pods() },
