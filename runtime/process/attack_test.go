@@ -14,6 +14,7 @@ import (
 	goruntime "runtime"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -216,24 +217,16 @@ func TestProcessesWithTheIDOfAContainer(t *testing.T) {
 func TestRecoveryDoesNotWaitForProcesses(t *testing.T) {
 	t.Parallel()
 	n := startNode(t, Options{NoCgroups: true})
-	id, rec := killed(n, n.pod())
-	ctx, end := context.WithCancel(t.Context())
-	var endless sync.WaitGroup
-	defer endless.Wait()
-	defer end()
-	for range 8 { // there is always one
-		endless.Go(func() {
-			for ctx.Err() == nil {
-				if cmd, err := sleeper(ctx, supervise.MarkOf(rec.Spec, id)); err == nil {
-					_ = cmd.Wait()
-				}
-			}
-		})
-	}
-	n.startWith(func(s *Server) { s.huntPatience = time.Millisecond })
+	id, _ := killed(n, n.pod())
+	var endless atomic.Bool
+	endless.Store(true)
+	n.startWith(func(s *Server) {
+		s.huntPatience = time.Millisecond
+		s.pass = func(hunt *supervise.Hunt) bool { return hunt.Pass() && !endless.Load() }
+	})
 	assert.Equal(t, criv1.ContainerState_CONTAINER_RUNNING, n.status(id).GetState(), "something of it runs")
 	n.pod().run(shell("c", "exec sleep 1000"))
-	end()
+	endless.Store(false)
 	assert.EqualValues(t, 255, n.exited(id).GetExitCode())
 }
 

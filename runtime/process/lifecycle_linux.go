@@ -247,7 +247,7 @@ func (s *Server) unsupervised(c *container, p supervise.State, until time.Time) 
 	s.opts.Logger.Info("The supervisor of a container was killed; the processes of the container are killed too",
 		"container", c.rec.Title)
 	hunt := supervise.NewHunt(s.environs, c.mark, p.Command, c.rec.Cgroup)
-	for tries := 1; !hunt.Pass(); tries++ {
+	for tries := 1; !s.pass(hunt); tries++ {
 		pause := lookAgain
 		if tries > huntTries { // a process does not end
 			pause = time.Second

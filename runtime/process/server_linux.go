@@ -41,7 +41,9 @@ type Server struct {
 	boot    string
 	// startPatience and huntPatience are the constants of these names, except in tests.
 	startPatience, huntPatience time.Duration
-	environs                    *supervise.Environs
+	// pass is [supervise.Hunt.Pass], except in a test with processes that do not end.
+	pass     func(*supervise.Hunt) (done bool)
+	environs *supervise.Environs
 	// huntUntil is when recover does not wait for processes any more.
 	huntUntil time.Time
 
@@ -172,6 +174,7 @@ func newServer(opts Options) (*Server, error) {
 		opts:          opts,
 		startPatience: startPatience,
 		huntPatience:  huntPatience,
+		pass:          (*supervise.Hunt).Pass,
 		environs:      supervise.NewEnvirons(),
 		syncing:       make(chan struct{}, maxSyncs),
 		sandboxesDir:  dirSync{path: filepath.Join(opts.Dir, "sandboxes")},
