@@ -1,7 +1,9 @@
 package logs
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"runtime/debug"
@@ -146,7 +148,9 @@ func (d *device) checkRecords() {
 	list, err := d.ListImages(d.t.Context())
 	require.NoError(d.t, err)
 	files, err := os.ReadDir(filepath.Join(d.root, "image_manager", "pulled"))
-	require.NoError(d.t, err)
+	if !errors.Is(err, fs.ErrNotExist) { // before the first pull
+		require.NoError(d.t, err)
+	}
 	recorded := map[string]bool{}
 	for _, f := range files {
 		recorded[f.Name()] = true
