@@ -72,7 +72,7 @@ func metricsPage(t *testing.T, agent *Agent, path string) map[string]*dto.Metric
 func givenNames(t *testing.T) map[string]bool {
 	t.Helper()
 	names := map[string]bool{}
-	golden, err := os.ReadFile("../../examples/minikubelet/testdata/kubelet-metrics.txt")
+	golden, err := os.ReadFile("../../kubelet/testdata/kubelet-metrics.txt")
 	require.NoError(t, err)
 	for line := range strings.Lines(string(golden)) {
 		if name := strings.TrimSpace(line); name != "" && !strings.HasPrefix(name, "#") {

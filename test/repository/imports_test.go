@@ -51,7 +51,8 @@ var mayImport = map[string][]string{
 	"metrics":    {"", "runtime", "podconfig", "pleg", "podworkers", "status", "prober", "gc", "node"},
 	"agenttest":  {"", "runtime", "podconfig", "status"},
 	"cluster":    {"", "runtime", "lifecycle", "podconfig", "podworkers", "status", "history", "node", "syncloop"},
-	"examples":   {"", "runtime", "lifecycle", "podconfig", "pleg", "podworkers", "status", "prober", "gc", "history", "node", "syncloop", "server", "metrics", "agenttest", "cluster"},
+	"kubelet":    {"", "runtime", "lifecycle", "podconfig", "podworkers", "status", "prober", "gc", "history", "node", "syncloop", "server", "metrics", "pleg", "cluster"},
+	"examples":   {"", "kubelet", "runtime", "lifecycle", "podconfig", "pleg", "podworkers", "status", "prober", "gc", "history", "node", "syncloop", "server", "metrics", "agenttest", "cluster"},
 	"test":       {}, // tests only, of the module as a whole
 }
 
@@ -99,8 +100,9 @@ func TestImportRules(t *testing.T) {
 				}
 			}
 		}
+		whole := top == "kubelet" || top == "examples" // these link all others
 		// The cgroups of pods are one package, which others do without.
-		if p.ImportPath != module+"/node/cgroup" && top != "examples" {
+		if p.ImportPath != module+"/node/cgroup" && !whole {
 			for _, dep := range p.Deps {
 				if strings.HasPrefix(dep, "github.com/opencontainers/cgroups") {
 					t.Errorf("%s depends on %s; only node/cgroup may", p.ImportPath, dep)
@@ -115,7 +117,7 @@ func TestImportRules(t *testing.T) {
 				t.Errorf("%s depends on %s; only the module metrics/tracing may", p.ImportPath, dep)
 			}
 		}
-		if top == "examples" || top == "cluster" || p.ImportPath == apitest {
+		if whole || top == "cluster" || p.ImportPath == apitest {
 			continue
 		}
 		if top != "metrics" && slices.Contains(p.Deps, "github.com/prometheus/client_golang/prometheus") {

@@ -1,0 +1,93 @@
+package kubelet
+
+import (
+	"cmp"
+	"os"
+
+	"github.com/go-logr/logr"
+	"k8s.io/client-go/rest"
+
+	"github.com/kubeletkit/kubeletkit"
+	"github.com/kubeletkit/kubeletkit/cluster"
+	"github.com/kubeletkit/kubeletkit/cluster/credentials"
+	"github.com/kubeletkit/kubeletkit/cluster/iptables"
+	"github.com/kubeletkit/kubeletkit/kubelet/internal/config"
+	prommetrics "github.com/kubeletkit/kubeletkit/metrics/prometheus"
+)
+
+// member is the agent's membership of a cluster; nil without --kubeconfig.
+type member struct {
+	*cluster.Node
+	credentials *credentials.Client
+	metrics     *metrics
+}
+
+// newMember returns the membership that the settings describe, with the devices of the node, if there are any, and
+// with resource claims if claims is true. It makes
+// no connection.
+func newMember(s *config.Settings, m *metrics, devs *nodeDevices, claims bool, log logr.Logger) (*member, error) {
+	if s.Kubeconfig == "" {
+		return nil, nil
+	}
+	name, err := s.NodeName()
+	if err != nil {
+		return nil, err
+	}
+	copts := s.CredentialsOptions()
+	copts.Logger = log.WithName("credentials")
+	if copts.Metrics, err = prommetrics.NewClientCertificate(m.registry); err != nil {
+		return nil, err
+	}
+	creds, err := credentials.Load(name, copts)
+	if err != nil {
+		return nil, err
+	}
+	nopts, err := s.NodeOptions()
+	if err != nil {
+		return nil, err
+	}
+	nopts.Available, nopts.HeartbeatFailed = creds.Available, creds.CloseConnections
+	nconfig := cluster.Config{
+		NodeName: name, REST: restConfig(s, m, creds.Config()), Budgets: budgets(s), Node: nopts,
+		MaxImages: int(*s.NodeStatusMaxImages), ResourceClaims: claims, Logger: log.WithName("cluster"),
+	}
+	if devs != nil { // nil in an interface would not be nil
+		nconfig.Devices = devs
+	}
+	node, err := cluster.New(nconfig)
+	return &member{node, creds, m}, err
+}
+
+// restConfig sets the user agent, which is in the logs of the API server, and the media type. It
+// counts the requests.
+func restConfig(s *config.Settings, m *metrics, c *rest.Config) *rest.Config {
+	c.UserAgent, c.ContentType = s.Program().String(), s.ContentType
+	c.Wrap(m.rest.Wrap)
+	return c
+}
+
+// apiBudget translates the settings, in which 0 is client-go's default, as with kubelet.
+func apiBudget(s *config.Settings) cluster.Budget {
+	return cluster.Budget{QPS: cmp.Or(float32(*s.KubeAPIQPS), rest.DefaultQPS), Burst: int(s.KubeAPIBurst)}
+}
+
+// budgets translates the settings. For events, 0 is kubelet's old default.
+func budgets(s *config.Settings) cluster.Budgets {
+	api := apiBudget(s)
+	events := cluster.Budget{QPS: cmp.Or(float32(*s.EventRecordQPS), 5), Burst: int(s.EventBurst)}
+	return cluster.Budgets{Status: api, Objects: api, Events: events}
+}
+
+// join makes the agent a node of the cluster.
+func (m *member) join(agent *kubeletkit.Agent, s *config.Settings, log logr.Logger) error {
+	if *s.MakeIPTablesUtilChains && os.Geteuid() == 0 { // for others it could only fail
+		if err := agent.Add("iptables",
+			iptables.New(iptables.Options{Logger: log.WithName("iptables")}).Run); err != nil {
+			return err
+		}
+	}
+	if err := agent.Add("credentials", m.credentials.Run); err != nil {
+		return err
+	}
+	return m.Join(agent)
+}

@@ -1,0 +1,210 @@
+package kubelet
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"k8s.io/client-go/rest"
+
+	"github.com/kubeletkit/kubeletkit/kubelet/internal/config"
+	"github.com/kubeletkit/kubeletkit/runtime/fake"
+)
+
+// panel is a panel of a dashboard. Its queries read series; a label by which a query groups is
+// there as label!="".
+type panel struct {
+	title  string
+	series []string
+}
+
+// kubeletDashboard has the panels of the dashboard "Kubelet" of kubernetes-mixin, as of August 2026.
+func kubeletDashboard() []panel {
+	return []panel{
+		{"Running Kubelets", []string{`kubelet_node_name`}},
+		{"Running Pods", []string{`kubelet_running_pods`}},
+		{"Running Containers", []string{`kubelet_running_containers{container_state="running"}`}},
+		{"Actual Volume Count", []string{`volume_manager_total_volumes{state="actual_state_of_world"}`}},
+		{"Desired Volume Count", []string{`volume_manager_total_volumes{state="desired_state_of_world"}`}},
+		{"Config Error Count", []string{`kubelet_node_config_error`}},
+		{"Operation Rate", []string{`kubelet_runtime_operations_total{operation_type!=""}`}},
+		{"Operation Error Rate", []string{`kubelet_runtime_operations_errors_total{operation_type!=""}`}},
+		{"Operation Duration 99th quantile", []string{`kubelet_runtime_operations_duration_seconds_bucket{operation_type!="",le!=""}`}},
+		{"Pod Start Rate", []string{`kubelet_pod_start_duration_seconds_count`, `kubelet_pod_worker_duration_seconds_count`}},
+		{"Pod Start Duration", []string{`kubelet_pod_start_duration_seconds_bucket{le!=""}`, `kubelet_pod_worker_duration_seconds_bucket{le!=""}`}},
+		{"Storage Operation Rate", []string{`storage_operation_duration_seconds_count{operation_name!="",volume_plugin!=""}`}},
+		{"Storage Operation Error Rate", []string{`storage_operation_errors_total{operation_name!="",volume_plugin!=""}`}},
+		{"Storage Operation Duration 99th quantile", []string{`storage_operation_duration_seconds_bucket{operation_name!="",volume_plugin!="",le!=""}`}},
+		{"Cgroup manager operation rate", []string{`kubelet_cgroup_manager_duration_seconds_count{operation_type!=""}`}},
+		{"Cgroup manager 99th quantile", []string{`kubelet_cgroup_manager_duration_seconds_bucket{operation_type!="",le!=""}`}},
+		{"PLEG relist rate", []string{`kubelet_pleg_relist_duration_seconds_count`}},
+		{"PLEG relist interval", []string{`kubelet_pleg_relist_interval_seconds_bucket{le!=""}`}},
+		{"PLEG relist duration", []string{`kubelet_pleg_relist_duration_seconds_bucket{le!=""}`}},
+		{"RPC rate", []string{
+			`rest_client_requests_total{code=~"2.."}`, `rest_client_requests_total{code=~"3.."}`,
+			`rest_client_requests_total{code=~"4.."}`, `rest_client_requests_total{code=~"5.."}`,
+		}},
+		{"Request duration 99th quantile", []string{`rest_client_request_duration_seconds_bucket{verb!="",le!=""}`}},
+		{"Memory", []string{`process_resident_memory_bytes`}},
+		{"CPU usage", []string{`process_cpu_seconds_total`}},
+		{"Goroutines", []string{`go_goroutines`}},
+	}
+}
+
+// missing returns the series of the panel that a page does not have.
+func (p panel) missing(t *testing.T, page string) (out []string) {
+	t.Helper()
+	for _, s := range p.series {
+		if !hasSeries(t, page, s) {
+			out = append(out, s)
+		}
+	}
+	return out
+}
+
+var (
+	sampleLine = regexp.MustCompile(`(?m)^([a-z_]+)(?:\{(.*)\})? (\S+)$`)
+	labelValue = regexp.MustCompile(`([a-z_]+)="([^"]*)"`)
+	labelMatch = regexp.MustCompile(`([a-z_]+)(!=|=~|=)"([^"]*)"`)
+)
+
+// hasSeries reports whether a page has a series that a selector of PromQL selects. One of a
+// histogram must have counted something: there is no quantile of nothing.
+func hasSeries(t *testing.T, page, selector string) bool {
+	t.Helper()
+	name, matchers, _ := strings.Cut(selector, "{")
+	for _, sample := range sampleLine.FindAllStringSubmatch(page, -1) {
+		if sample[1] != name {
+			continue
+		}
+		labels := map[string]string{}
+		for _, l := range labelValue.FindAllStringSubmatch(sample[2], -1) {
+			labels[l[1]] = l[2]
+		}
+		matches := true
+		for _, m := range labelMatch.FindAllStringSubmatch(matchers, -1) {
+			got, op, want := labels[m[1]], m[2], m[3]
+			switch op {
+			case "=":
+				matches = matches && got == want
+			case "!=":
+				matches = matches && got != want
+			case "=~":
+				matches = matches && regexp.MustCompile("^(?:"+want+")$").MatchString(got)
+			}
+		}
+		value, err := strconv.ParseFloat(sample[3], 64)
+		require.NoError(t, err, sample[0])
+		if matches && (value > 0 || !strings.HasSuffix(name, "_bucket")) {
+			return true
+		}
+	}
+	return false
+}
+
+// emptyPanels returns the panels that are empty by docs/operate/metrics.md: on every node, and on a node without a
+// cluster.
+func emptyPanels(t *testing.T) (always, standalone map[string]bool) {
+	t.Helper()
+	data, err := os.ReadFile("../docs/operate/metrics.md")
+	require.NoError(t, err)
+	_, section, ok := strings.Cut(string(data), "### Kubelet\n")
+	require.True(t, ok)
+	section, _, _ = strings.Cut(section, "\n#")
+	always, standalone = map[string]bool{}, map[string]bool{}
+	for line := range strings.Lines(section) {
+		cells := strings.Split(line, "|")
+		if len(cells) < 4 || strings.HasPrefix(line, "| panel") || strings.HasPrefix(line, "|---") {
+			continue
+		}
+		panels := always
+		if strings.Contains(cells[3], "without a cluster") {
+			panels = standalone
+		}
+		for title := range strings.SplitSeq(cells[1], ",") {
+			panels[strings.TrimSpace(title)] = true
+		}
+	}
+	require.NotEmpty(t, always)
+	require.NotEmpty(t, standalone)
+	return always, standalone
+}
+
+// The panels of the dashboard "Kubelet" show an agent, except for those that docs/operate/metrics.md names:
+// each series that their queries read is on /metrics, with its labels.
+func TestDashboard(t *testing.T) {
+	t.Parallel()
+	always, standalone := emptyPanels(t)
+	// It has no event stream, so it is listed each second; one of its calls fails.
+	b := newBenchOn(t, fake.Options{Without: []string{"GetContainerEvents"}})
+	b.rt.Inject(fake.Fault{Call: "ListPodSandbox", Skip: 2, Times: 1, Err: errors.New("busy")})
+	write(t, filepath.Join(b.manifests, "web.yaml"),
+		"apiVersion: v1\nkind: Pod\nmetadata: {name: web}\nspec:\n  containers:\n  - {name: c, image: i, "+
+			"volumeMounts: [{name: data, mountPath: /data}]}\n  volumes: [{name: data, emptyDir: {}}]\n")
+	port := freePort(t)
+	b.start(withPort(t, port)...)
+
+	var page string
+	var missing []string
+	require.Eventually(t, func() bool {
+		_, page = ask(t, port, http.MethodGet, "/metrics", "")
+		missing = nil
+		for _, p := range kubeletDashboard() {
+			if !always[p.title] && !standalone[p.title] {
+				missing = append(missing, p.missing(t, page)...)
+			}
+		}
+		return len(missing) == 0
+	}, time.Minute, 100*time.Millisecond, "%s", &missing)
+	titles := map[string]bool{}
+	for _, p := range kubeletDashboard() {
+		titles[p.title] = true
+		if always[p.title] || standalone[p.title] {
+			assert.Len(t, p.missing(t, page), len(p.series), "%s is not empty", p.title)
+		}
+	}
+	for _, empty := range []map[string]bool{always, standalone} {
+		for title := range empty {
+			assert.True(t, titles[title], "the dashboard has no panel %q", title)
+		}
+	}
+}
+
+// The panels of requests to an API server show those of an agent that is in a cluster.
+func TestDashboardInACluster(t *testing.T) {
+	_, standalone := emptyPanels(t)
+	apiServer := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		code, err := strconv.Atoi(strings.TrimPrefix(req.URL.Path, "/"))
+		assert.NoError(t, err)
+		w.WriteHeader(code)
+	}))
+	defer apiServer.Close()
+	m, err := newMetrics(logr.Discard())
+	require.NoError(t, err)
+	client, err := rest.HTTPClientFor(restConfig(&config.Settings{}, m, &rest.Config{Host: apiServer.URL}))
+	require.NoError(t, err)
+	defer client.CloseIdleConnections()
+	for _, code := range []int{200, 304, 404, 500} {
+		resp, err := client.Get(fmt.Sprintf("%s/%d", apiServer.URL, code))
+		require.NoError(t, err)
+		require.NoError(t, resp.Body.Close())
+	}
+	rec := httptest.NewRecorder()
+	m.handler.ServeHTTP(rec, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+	for _, p := range kubeletDashboard() {
+		if standalone[p.title] {
+			assert.Empty(t, p.missing(t, rec.Body.String()), p.title)
+		}
+	}
+}

@@ -1,0 +1,189 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/duration"
+
+	"github.com/kubeletkit/kubeletkit/history"
+	"github.com/kubeletkit/kubeletkit/kubelet/internal/control"
+	"github.com/kubeletkit/kubeletkit/kubelet/internal/terminal"
+	"github.com/kubeletkit/kubeletkit/runtime"
+)
+
+func labelsOf(pod *v1.Pod) labels.Set { return labels.Set(pod.Labels) }
+
+// eventsCommand is the command events.
+func eventsCommand(e Env) *cobra.Command {
+	return e.command(&cobra.Command{
+		Use: "events [NAME]", Short: "list the latest events of all pods, or of one", GroupID: groupPods,
+		Long: "The newest event is the last. The agent keeps up to 50 events of a pod until it ends, also of a pod " +
+			"that is gone from the node.",
+		Example: `  minikubelet events --types Warning
+  minikubelet events web -w`,
+	}, (*call).eventList, (*call).namespacesFlag, (*call).eventFlags, (*call).watchFlag, (*call).outputFlag)
+}
+
+func (c *call) eventFlags(fs *pflag.FlagSet) {
+	fs.StringSliceVar(&c.types, "types", nil, "the types of the events: Normal, Warning (default: both)")
+}
+
+// eventList prints events.
+func (c *call) eventList(ctx context.Context) error {
+	if len(c.args) > 1 {
+		return c.misused(fmt.Sprintf("unexpected argument %q", c.args[1]))
+	}
+	for _, kind := range c.types {
+		if kind != v1.EventTypeNormal && kind != v1.EventTypeWarning {
+			return c.misused(fmt.Sprintf("--types %q: want Normal or Warning", kind))
+		}
+	}
+	var of types.UID
+	if len(c.args) == 1 {
+		c.namespace, c.args[0] = c.qualified(c.args[0])
+		var err error
+		if of, err = c.historyUID(ctx, c.args[0]); err != nil {
+			return err
+		}
+	}
+	p := c.printer([]column{{name: "LAST SEEN"}, {name: "TYPE", spare: true, color: typeColor}, {name: "REASON"},
+		{name: "POD"}, {name: "CONTAINER", wide: true}, {name: "MESSAGE"}})
+	seen := map[string]bool{}
+	all := items[runtime.Event]{Items: []runtime.Event{}}
+	print := func() error {
+		found, err := c.client.allEvents(ctx)
+		if err != nil {
+			return err
+		}
+		for _, e := range found {
+			if of != "" && e.Pod.UID != of || of == "" && !c.inNamespace(e.Pod.Namespace) || len(c.types) > 0 &&
+				!slices.Contains(c.types, e.Type) {
+				continue
+			}
+			key := fmt.Sprint(e.Pod.UID, e.FieldPath, e.Reason, e.Message, e.First, e.Count)
+			if seen[key] {
+				continue
+			}
+			seen[key] = c.listFlags.watch
+			all.Items = append(all.Items, e)
+			if c.listFlags.watch && c.output.structured() {
+				if err := p.document(e); err != nil {
+					return err
+				}
+			}
+			age := duration.HumanDuration(c.client.now().Sub(e.Last))
+			if e.Count > 1 {
+				age += fmt.Sprintf(" (x%d over %s)", e.Count, duration.HumanDuration(e.Last.Sub(e.First)))
+			}
+			pod := qualifiedName(e.Pod.Namespace, e.Pod.Name)
+			if err := p.row(pod, age, terminal.Escape(e.Type), terminal.Escape(e.Reason), pod,
+				terminal.Escape(containerOf(e.FieldPath)),
+				terminal.Escape(terminal.OneLine(e.Message))); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	if err := print(); err != nil {
+		return err
+	}
+	if len(all.Items) == 0 && !c.output.structured() {
+		fmt.Fprintln(c.Err, "No events found.")
+	}
+	if !c.listFlags.watch {
+		return p.end(all)
+	}
+	if err := p.flush(); err != nil {
+		return err
+	}
+	return c.again(ctx, func() error { return errors.Join(print(), p.flush()) })
+}
+
+func typeColor(kind string) string {
+	if kind == v1.EventTypeWarning {
+		return yellow
+	}
+	return ""
+}
+
+// allEvents returns the latest events of all pods, the oldest first.
+func (c *client) allEvents(ctx context.Context) ([]runtime.Event, error) {
+	return get[[]runtime.Event](ctx, c, control.EventsPath, "events")
+}
+
+// inspectCommand is the command inspect.
+func inspectCommand(e Env) *cobra.Command {
+	return e.command(&cobra.Command{
+		Use: "inspect POD", Short: "print all that is known of a pod as JSON", GroupID: groupPods,
+		Long: "It has the pod with its status, its events, its history, what its containers hold, and the manifests " +
+			"that cannot be used and may be its own.",
+		Example: `  minikubelet inspect web | jq .pod.status
+  minikubelet inspect web -o yaml`,
+	}, (*call).inspect, (*call).namespaceFlag, (*call).outputFlag)
+}
+
+// inspection is what is known of a pod.
+type inspection struct {
+	Pod *v1.Pod `json:"pod,omitempty"`
+	// Gone means that the pod is gone from the node.
+	Gone      bool              `json:"gone,omitempty"`
+	Why       string            `json:"why"`
+	Manifests []control.Problem `json:"manifests,omitempty"`
+	Held      []control.Holding `json:"held,omitempty"`
+	Events    []runtime.Event   `json:"events"`
+	History   []historyValue    `json:"history"`
+}
+
+// inspect prints what is known of a pod.
+func (c *call) inspect(ctx context.Context) error {
+	if len(c.args) != 1 {
+		return c.misused("want the name of one pod")
+	}
+	if c.output == asTable {
+		c.output = asJSON
+	}
+	if !c.output.structured() {
+		return c.misused(fmt.Sprintf("--output %s: want json or yaml", c.output))
+	}
+	k, err := c.known(ctx, c.args[0])
+	if err != nil {
+		return err
+	}
+	i := inspection{Pod: k.pod, Gone: k.gone != nil, Manifests: k.broken, Events: slices.Concat([]runtime.Event{},
+		k.events), History: []historyValue{}}
+	if k.pod != nil {
+		i.Pod.TypeMeta.APIVersion, i.Pod.TypeMeta.Kind = "v1", "Pod"
+	}
+	i.Why, _, _ = strings.Cut(k.describe(c.client.now(), 0), "\n")
+	for _, h := range k.held {
+		if k.pod != nil && k.gone == nil && h.Namespace == k.pod.Namespace && h.Pod == k.pod.Name {
+			i.Held = append(i.Held, h)
+		}
+	}
+	for _, e := range k.past {
+		i.History = append(i.History, historyValue{e, history.Sentence(e.Record)})
+	}
+	return PrintValue(c.Out, string(c.output), i)
+}
+
+// describe prints the state of a pod and its events.
+func (c *call) describe(ctx context.Context) error {
+	if len(c.args) != 1 {
+		return c.misused("want the name of one pod")
+	}
+	k, err := c.known(ctx, c.args[0])
+	if err == nil {
+		_, err = io.WriteString(c.Out, k.describe(c.client.now(), c.lineWidth()))
+	}
+	return err
+}

@@ -1,0 +1,248 @@
+package client
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/kubeletkit/kubeletkit/kubelet/internal/terminal"
+	"github.com/kubeletkit/kubeletkit/runtime/podspec"
+)
+
+// podsCommand is the command pods.
+func podsCommand(e Env) *cobra.Command {
+	return e.command(&cobra.Command{
+		Use: "pods [NAME...]", Aliases: []string{"ps"}, Short: "list the pods", GroupID: groupPods,
+		Long: "Manifests that cannot be used are named below the table.",
+		Example: `  minikubelet pods -n kube-system
+  minikubelet pods -l app=web -w
+  minikubelet pods -o wide --sort-by restarts
+  minikubelet pods web -o yaml`,
+	}, (*call).pods, (*call).namespacesFlag, (*call).selectorFlag, sortFlag("age, name, namespace, restarts, "+
+		"status, or a field such as .metadata.name"), (*call).watchFlag, (*call).outputFlag)
+}
+
+// getCommand is the command get, by which people who know kubectl find pods and images.
+func getCommand(e Env) *cobra.Command {
+	get := &cobra.Command{
+		Use: "get", Short: "list pods, events or images, as kubectl", GroupID: groupPods,
+		Example: "  minikubelet get pods -A", RunE: onlyBelow,
+	}
+	pods := podsCommand(e)
+	pods.Aliases = []string{"pod", "po"}
+	events := eventsCommand(e)
+	events.Aliases = []string{"event", "ev"}
+	get.AddCommand(pods, events, imagesCommand(e))
+	for _, cmd := range get.Commands() {
+		cmd.GroupID = ""
+	}
+	return get
+}
+
+// podOrders are what pods are sorted by.
+func podOrders() map[string]func(*v1.Pod) order {
+	return map[string]func(*v1.Pod) order{
+		"name":      func(p *v1.Pod) order { return order{text: p.Name} },
+		"namespace": func(p *v1.Pod) order { return order{text: p.Namespace} },
+		"status":    func(p *v1.Pod) order { return order{text: terminal.Summarize(p).Status} },
+		"restarts":  func(p *v1.Pod) order { return order{number: float64(terminal.Summarize(p).Restarts)} },
+		"age": func(p *v1.Pod) order { // the youngest first
+			began := p.CreationTimestamp.Time
+			if began.IsZero() && p.Status.StartTime != nil {
+				began = p.Status.StartTime.Time
+			}
+			return order{number: -float64(began.Unix())}
+		},
+	}
+}
+
+// podColumns are the columns of a list of pods.
+func podColumns() []column {
+	all := columns(append(terminal.PodColumns(), "|", "NODE", "SOURCE", "UID", "IMAGES")...)
+	for i := range all {
+		switch all[i].name {
+		case "STATUS":
+			all[i].color = statusColor
+		case "RESTARTS", "AGE", "IP":
+			all[i].spare = true
+		}
+	}
+	return all
+}
+
+// The colors of a status: parameters of SGR.
+const (
+	green  = "32"
+	yellow = "33"
+	red    = "31"
+)
+
+// statusColor returns the color of a status: green if it is as it should be, yellow while it becomes so, and red
+// if it needs somebody.
+func statusColor(status string) string {
+	_, inner, isInit := strings.Cut(status, "Init:")
+	switch {
+	case status == "Running" || status == "Completed" || status == "Succeeded":
+		return green
+	case slices.Contains([]string{"Pending", "ContainerCreating", "PodInitializing", "Terminating",
+		"NotReady", statusGone, reasonWaits}, status) ||
+		isInit && strings.Contains(inner, "/"):
+		return yellow
+	default:
+		return red
+	}
+}
+
+// reasonWaits is the agent's reason for a pod that waits until another one of its name has ended.
+const reasonWaits = "WaitingForPredecessor"
+
+// pods prints the list of the pods.
+func (c *call) pods(ctx context.Context) error {
+	list, err := c.listPods(ctx)
+	if err != nil {
+		return err
+	}
+	if len(list) == 0 && !c.output.structured() {
+		fmt.Fprintln(c.Err, "No pods found.")
+	}
+	p := c.printer(podColumns())
+	shown := map[types.UID]watched{}
+	if c.listFlags.watch {
+		if err := c.changedPods(p, shown, list); err != nil {
+			return err
+		}
+		return c.again(ctx, func() error {
+			list, err := c.listPods(ctx)
+			if err != nil {
+				return err
+			}
+			return c.changedPods(p, shown, list)
+		})
+	}
+	for _, pod := range list {
+		if err := c.podRow(p, pod); err != nil {
+			return err
+		}
+	}
+	if c.output.structured() && len(c.args) == 1 && len(list) == 1 { // as kubectl
+		return p.end(list[0])
+	}
+	all := v1.PodList{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "PodList"}, Items: []v1.Pod{}}
+	for _, pod := range list {
+		all.Items = append(all.Items, *pod)
+	}
+	if err := p.end(all); err != nil || c.output.structured() || c.output == asName {
+		return err
+	}
+	c.problems(ctx)
+	return nil
+}
+
+// listPods returns the pods that the arguments and flags select.
+func (c *call) listPods(ctx context.Context) (list []*v1.Pod, err error) {
+	selector, err := c.selected()
+	if err != nil {
+		return nil, err
+	}
+	if len(c.args) > 0 && c.listFlags.selector != "" {
+		return nil, c.misused("want the names of pods or --selector, not both")
+	}
+	all, err := c.client.pods(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, pod := range terminal.SortPods(all) {
+		pod.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}
+		if len(c.args) == 0 && c.inNamespace(pod.Namespace) && selector.Matches(labelsOf(pod)) {
+			list = append(list, pod)
+		}
+	}
+	for _, arg := range c.args {
+		namespace, name := c.qualified(arg)
+		pod, err := choosePod(all, namespace, name)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, pod)
+	}
+	return list, sortItems(c, list, podOrders())
+}
+
+// qualified returns the namespace and the name of an argument that may be NAMESPACE/POD or pod/POD.
+func (c *call) qualified(arg string) (namespace, name string) {
+	name = strings.TrimPrefix(strings.TrimPrefix(arg, "pod/"), "pods/")
+	if namespace, pod, ok := strings.Cut(name, "/"); ok && namespace != "" {
+		return namespace, pod
+	}
+	return c.podNamespace(), name
+}
+
+// watched is a pod as a list that is watched has shown it.
+type watched struct {
+	pod *v1.Pod
+	is  string // what makes another line
+}
+
+// statusGone is the status of a pod that is not in a list any more that is watched.
+const statusGone = "Gone"
+
+// changedPods prints the pods that are not as they were shown, and those that are gone.
+func (c *call) changedPods(p *printer, shown map[types.UID]watched, list []*v1.Pod) error {
+	there := map[types.UID]bool{}
+	for _, pod := range list {
+		there[pod.UID] = true
+		s := terminal.Summarize(pod)
+		is := fmt.Sprint(s.Ready, s.Total, s.Restarts, s.Status, pod.Status.PodIP)
+		if shown[pod.UID].is == is {
+			continue
+		}
+		shown[pod.UID] = watched{pod, is}
+		if c.output.structured() {
+			if err := p.document(pod); err != nil {
+				return err
+			}
+		}
+		if err := c.podRow(p, pod); err != nil {
+			return err
+		}
+	}
+	var gone []*v1.Pod
+	for uid, was := range shown {
+		if !there[uid] {
+			gone = append(gone, was.pod)
+			delete(shown, uid)
+		}
+	}
+	if p.form != asName && !p.form.structured() {
+		for _, pod := range terminal.SortPods(gone) {
+			// The status is that of the reason, if there are no containers.
+			pod.Status, pod.DeletionTimestamp = v1.PodStatus{Reason: statusGone, StartTime: pod.Status.StartTime,
+				PodIP: pod.Status.PodIP}, nil
+			if err := c.podRow(p, pod); err != nil {
+				return err
+			}
+		}
+	}
+	return p.flush()
+}
+
+// podRow prints a pod.
+func (c *call) podRow(p *printer, pod *v1.Pod) error {
+	var images []string
+	for i := range pod.Spec.Containers {
+		images = append(images, pod.Spec.Containers[i].Image)
+	}
+	cells := terminal.PodCells(pod, c.client.now())
+	for _, text := range []string{pod.Spec.NodeName, pod.Annotations[podspec.AnnotationConfigSource], string(pod.UID),
+		strings.Join(images, ",")} {
+		cells = append(cells, cmp.Or(terminal.Escape(text), "<none>"))
+	}
+	return p.row(qualifiedName(pod.Namespace, pod.Name), cells...)
+}

@@ -1,0 +1,253 @@
+package config
+
+import (
+	stdjson "encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/json"
+	"sigs.k8s.io/yaml"
+)
+
+// The types of the configuration file are copies of kubelet's in types.go, since those link
+// the metrics registry of Kubernetes, which would cost each supervisor of a container a
+// millisecond.
+const (
+	apiVersion = "kubelet.config.k8s.io/v1beta1"
+	kind       = "KubeletConfiguration"
+)
+
+// dropIn is how the names of files in --config-dir end, as in kubelet. Other files are not
+// read.
+const dropIn = ".conf"
+
+// loadValue takes a configuration from a value of the program, whose fields that are empty, or a duration of 0, are not
+// given. The results are those of load.
+func loadValue(value any, into *KubeletConfiguration) (given []Given, fields []string, err error) {
+	const where = "of the program"
+	var content map[string]any
+	data, err := stdjson.Marshal(value)
+	if err == nil {
+		err = json.UnmarshalCaseSensitivePreserveInts(data, &content)
+	}
+	if err == nil {
+		dropEmpty(content)
+		data, err = stdjson.Marshal(content)
+	}
+	if err == nil {
+		err = decode(data, into)
+	}
+	if err != nil {
+		return nil, nil, fmt.Errorf("configuration %s: %w", where, withField(err, content))
+	}
+	return givenFields(where, content), slices.Sorted(maps.Keys(content)), nil
+}
+
+// dropEmpty removes the fields that a KubeletConfiguration has in JSON though they are not set.
+func dropEmpty(fields map[string]any) {
+	for name, value := range fields {
+		if below, ok := value.(map[string]any); ok {
+			dropEmpty(below)
+			if len(below) == 0 {
+				delete(fields, name)
+			}
+		} else if value == nil || value == "" || value == "0s" ||
+			name == "flushFrequency" && value == int64(0) || name == "infoBufferSize" && value == "0" {
+			delete(fields, name)
+		}
+	}
+}
+
+// loadAll takes the base, a configuration of the program, unless it is nil. It reads the file, unless its name is
+// empty, and then the files in the directory and below it, in the order of their paths. The fields of a later file
+// replace those of the files before; of a map, the entries. The results are those of load.
+func loadAll(base any, file, dir string, into *KubeletConfiguration) (given []Given, fields []string, err error) {
+	if base != nil {
+		if given, fields, err = loadValue(base, into); err != nil {
+			return nil, nil, err
+		}
+	}
+	if file != "" {
+		more, names, err := load(file, into)
+		given, fields = append(given, more...), append(fields, names...)
+		if err != nil {
+			return nil, nil, err
+		}
+	}
+	if dir == "" {
+		return given, fields, nil
+	}
+	files, err := soon(dir, readTimeout, func() ([]string, error) { return dropIns(dir) })
+	if err != nil {
+		return given, fields, fmt.Errorf("reading the directory of configurations: %w", err)
+	}
+	for _, path := range files {
+		more, names, err := load(path, into)
+		given, fields = append(given, more...), append(fields, names...)
+		if err != nil {
+			return given, fields, err
+		}
+	}
+	return given, fields, nil
+}
+
+// dropIns returns the files of a directory of configurations, in the order of their paths.
+func dropIns(dir string) (files []string, err error) {
+	err = filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
+		if err == nil && !entry.IsDir() && filepath.Ext(path) == dropIn {
+			files = append(files, path)
+		}
+		return err
+	})
+	return files, err
+}
+
+// load reads a KubeletConfiguration. An unknown field is an error. given are the fields that
+// request something; fields are all of the first level.
+func load(path string, into *KubeletConfiguration) (given []Given, fields []string, err error) {
+	data, err := ReadFile(path)
+	if err != nil {
+		return nil, nil, fmt.Errorf("reading the configuration: %w", err)
+	}
+	var content map[string]any
+	if err := yaml.Unmarshal(data, &content); err != nil {
+		return nil, nil, fmt.Errorf("configuration %s: %w", path, err)
+	}
+	if content["kind"] != kind || content["apiVersion"] != apiVersion {
+		return nil, nil, fmt.Errorf("configuration %s: apiVersion is %v and kind is %v, want %s and %s", path,
+			orMissing(content["apiVersion"]), orMissing(content["kind"]), apiVersion, kind)
+	}
+	if err := decode(data, into); err != nil {
+		return nil, nil, fmt.Errorf("configuration %s: %w", path, withField(err, content))
+	}
+	// As with kubelet, paths in the file are relative to the directory of the file.
+	dir, err := filepath.Abs(filepath.Dir(path))
+	if err != nil {
+		return nil, nil, err
+	}
+	for _, p := range []*string{&into.StaticPodPath, &into.PodLogsDir, into.ResolverConfig, &into.TLSCertFile,
+		&into.TLSPrivateKeyFile, &into.Authentication.X509.ClientCAFile} {
+		if p != nil && *p != "" && !filepath.IsAbs(*p) {
+			*p = filepath.Join(dir, *p)
+		}
+	}
+	return givenFields(path, content), slices.Sorted(maps.Keys(content)), nil
+}
+
+// orMissing returns the value, or "missing" in place of nil.
+func orMissing(value any) any {
+	if value == nil {
+		return "missing"
+	}
+	return value
+}
+
+// withField returns the error with the name of the field that causes it, if it is one field of
+// the content: the errors of durations do not have it.
+func withField(err error, content map[string]any) error {
+	for _, name := range slices.Sorted(maps.Keys(content)) {
+		data, merr := yaml.Marshal(map[string]any{name: content[name]})
+		if merr != nil {
+			continue
+		}
+		if ferr := decode(data, &KubeletConfiguration{}); ferr != nil && ferr.Error() == err.Error() &&
+			!strings.Contains(err.Error(), name) {
+			return fmt.Errorf("field %s: %w", name, err)
+		}
+	}
+	return err
+}
+
+// decode decodes YAML or JSON as kubelet does: field names are case-sensitive, and unknown
+// and duplicate ones are errors.
+func decode(data []byte, into *KubeletConfiguration) error {
+	data, err := yaml.YAMLToJSONStrict(data)
+	if err != nil {
+		return err
+	}
+	problems, err := json.UnmarshalStrict(data, into)
+	if err == nil && len(problems) > 0 {
+		return fmt.Errorf("strict decoding error: %w", errors.Join(problems...))
+	}
+	return err
+}
+
+// timeOrDuration is a duration as text, or a number of nanoseconds.
+type timeOrDuration struct{ metav1.Duration }
+
+func (d *timeOrDuration) UnmarshalJSON(b []byte) error {
+	if len(b) > 0 && b[0] == '"' {
+		return d.Duration.UnmarshalJSON(b)
+	}
+	_, err := json.UnmarshalStrict(b, &d.Duration.Duration)
+	return err
+}
+
+// implemented are the fields of a KubeletConfiguration that have an effect here. A name
+// stands for all fields below it.
+const implemented = `apiVersion kind staticPodPath staticPodURL staticPodURLHeader httpCheckFrequency
+	containerRuntimeEndpoint imageServiceEndpoint podLogsDir address port readOnlyPort
+	tlsCertFile tlsPrivateKeyFile tlsMinVersion tlsCipherSuites tlsCurvePreferences authentication authorization enableDebuggingHandlers
+	enableSystemLogHandler enableSystemLogQuery enableProfilingHandler enableDebugFlagsHandler enableContentionProfiling streamingConnectionIdleTimeout
+	shutdownGracePeriod shutdownGracePeriodCriticalPods shutdownGracePeriodByPodPriority
+	healthzPort healthzBindAddress enableServer fileCheckFrequency syncFrequency runtimeRequestTimeout maxPods podsPerCore clusterDNS
+	clusterDomain resolvConf serializeImagePulls maxParallelImagePulls registryPullQPS registryBurst crashLoopBackOff
+	systemReserved kubeReserved reservedSystemCPUs runOnce podPidsLimit podCIDR
+	imageGCHighThresholdPercent imageGCLowThresholdPercent imageMinimumGCAge imageMaximumGCAge
+	seccompDefault cpuCFSQuota cpuCFSQuotaPeriod singleProcessOOMKill allowedUnsafeSysctls protectKernelDefaults failSwapOn memorySwap failCgroupV1 oomScoreAdj maxOpenFiles
+	userNamespaces.idsPerPod ` + gateFields + ` ` + verificationFields + ` ` + logFields + ` ` + loggingFields + ` ` + evictionFields + ` ` + topologyFields + ` ` + memoryFields + ` ` + cgroupFields + ` ` + clusterFields
+
+// notImplemented returns the dotted paths of the fields that have no effect, sorted.
+func notImplemented(prefix string, fields map[string]any) []string {
+	known := strings.Fields(implemented)
+	var out []string
+	for name, value := range fields {
+		path := prefix + name
+		if slices.Contains(known, path) {
+			continue
+		}
+		below, isMap := value.(map[string]any)
+		if isMap && slices.ContainsFunc(known, func(k string) bool { return strings.HasPrefix(k, path+".") }) {
+			out = append(out, notImplemented(path+".", below)...)
+			continue
+		}
+		out = append(out, path)
+	}
+	slices.Sort(out)
+	return out
+}
+
+// withoutZeros returns the fields that request something: kubeadm writes many that are false, 0, a
+// duration of 0, or empty.
+func withoutZeros(fields map[string]any) map[string]any {
+	out := map[string]any{}
+	for name, value := range fields {
+		switch v := value.(type) {
+		case map[string]any:
+			if v = withoutZeros(v); len(v) > 0 {
+				out[name] = v
+			}
+		case string:
+			if d, err := time.ParseDuration(v); v != "" && (err != nil || d != 0) {
+				out[name] = v
+			}
+		case []any:
+			if len(v) > 0 {
+				out[name] = v
+			}
+		case nil:
+		default:
+			if v != false && v != 0.0 {
+				out[name] = v
+			}
+		}
+	}
+	return out
+}

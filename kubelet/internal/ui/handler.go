@@ -1,0 +1,262 @@
+package ui
+
+import (
+	"crypto/sha256"
+	"crypto/subtle"
+	"embed"
+	"encoding/json"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"strings"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	statsv1alpha1 "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
+
+	"github.com/kubeletkit/kubeletkit/history"
+	"github.com/kubeletkit/kubeletkit/kubelet/internal/control"
+	"github.com/kubeletkit/kubeletkit/kubelet/internal/recent"
+	"github.com/kubeletkit/kubeletkit/runtime"
+)
+
+//go:embed web
+var web embed.FS
+
+// files are the files of the page, with their types.
+var files = map[string]string{
+	"index.html": "text/html; charset=utf-8", "app.js": "text/javascript; charset=utf-8",
+	"draw.js": "text/javascript; charset=utf-8", "style.css": "text/css; charset=utf-8",
+}
+
+// policy is the Content-Security-Policy: the three files of the page, and requests to where they came from.
+const policy = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; base-uri 'none'; " +
+	"form-action 'none'; frame-ancestors 'none'"
+
+// tailLines is how many lines of a log the page begins with.
+const tailLines = "500"
+
+// errNoPod means that the agent has no pod of the UID.
+var errNoPod = errors.New("the agent has no such pod")
+
+// handler serves the page and its data.
+type handler struct {
+	agent *agent
+	token [sha256.Size]byte
+	mux   *http.ServeMux
+	now   func() time.Time
+}
+
+func newHandler(a *agent, token string) *handler {
+	h := &handler{agent: a, token: sha256.Sum256([]byte(token)), mux: http.NewServeMux(), now: time.Now}
+	for name, kind := range files {
+		path := "/" + strings.TrimSuffix(name, "index.html")
+		if path == "/" {
+			path = "/{$}"
+		}
+		h.mux.HandleFunc("GET "+path, func(w http.ResponseWriter, _ *http.Request) {
+			data, err := web.ReadFile("web/" + name)
+			if err != nil {
+				http.Error(w, err.Error(), http.StatusInternalServerError)
+				return
+			}
+			w.Header().Set("Content-Type", kind)
+			_, _ = w.Write(data) // a browser that went away
+		})
+	}
+	h.mux.HandleFunc("GET /favicon.ico",
+		func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) })
+	h.data("/api/pods", h.pods)
+	h.data("/api/usage", h.usage)
+	h.data("/api/pods/{uid}", h.pod)
+	h.data("/api/pods/{uid}/history", h.history)
+	h.data("/api/pods/{uid}/logs/{container}", h.logs)
+	return h
+}
+
+// ServeHTTP implements [http.Handler].
+func (h *handler) ServeHTTP(w http.ResponseWriter, req *http.Request) {
+	for name, value := range map[string]string{
+		"Content-Security-Policy": policy, "X-Content-Type-Options": "nosniff", "X-Frame-Options": "DENY",
+		"Referrer-Policy":            "no-referrer",
+		"Cross-Origin-Opener-Policy": "same-origin", "Cross-Origin-Resource-Policy": "same-origin",
+		"Cache-Control": "no-store",
+	} {
+		w.Header().Set(name, value)
+	}
+	switch {
+	case !fromHere(req):
+		http.Error(w, "this page is for browsers on this machine", http.StatusForbidden)
+	case req.Method != http.MethodGet && req.Method != http.MethodHead:
+		w.Header().Set("Allow", "GET, HEAD")
+		http.Error(w, "this page changes nothing", http.StatusMethodNotAllowed)
+	default:
+		h.mux.ServeHTTP(w, req)
+	}
+}
+
+// fromHere reports whether the request is from this machine, and for it by name: the page of
+// another server whose name resolves to 127.0.0.1 sends its own name. Ports may differ, since ssh forwards them.
+func fromHere(req *http.Request) bool {
+	peer, err := netip.ParseAddrPort(req.RemoteAddr)
+	if err != nil || !peer.Addr().Unmap().IsLoopback() {
+		return false
+	}
+	host := req.Host
+	if name, _, err := net.SplitHostPort(host); err == nil {
+		host = name
+	}
+	return host == "127.0.0.1" || host == "localhost" || host == "::1" || host == "[::1]"
+}
+
+// data registers a request for data, which needs the token.
+func (h *handler) data(path string, answer func(http.ResponseWriter, *http.Request) error) {
+	h.mux.HandleFunc("GET "+path, func(w http.ResponseWriter, req *http.Request) {
+		given, ok := strings.CutPrefix(req.Header.Get("Authorization"), "Bearer ")
+		sum := sha256.Sum256([]byte(given))
+		if !ok || subtle.ConstantTimeCompare(sum[:], h.token[:]) != 1 {
+			http.Error(w, "the token is missing or wrong", http.StatusUnauthorized)
+			return
+		}
+		err := answer(w, req)
+		switch {
+		case err == nil || req.Context().Err() != nil:
+		case errors.Is(err, errNoPod):
+			http.Error(w, err.Error(), http.StatusNotFound)
+		case errors.Is(err, control.ErrNoAgent):
+			http.Error(w, err.Error(), http.StatusServiceUnavailable)
+		default:
+			http.Error(w, err.Error(), http.StatusBadGateway)
+		}
+	})
+}
+
+// answerJSON writes a value.
+func answerJSON(w http.ResponseWriter, value any) error {
+	w.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(w).Encode(value) // a browser that went away
+	return nil
+}
+
+// pods answers with all pods.
+func (h *handler) pods(w http.ResponseWriter, req *http.Request) error {
+	list, err := read[v1.PodList](req.Context(), h.agent, "/pods")
+	if err != nil {
+		return err
+	}
+	gone, err := read[[]recent.Gone](req.Context(), h.agent, control.GonePath)
+	if err != nil {
+		return err
+	}
+	broken, err := read[[]control.Problem](req.Context(), h.agent, control.ProblemsPath)
+	if err != nil {
+		broken = nil // the agent may be older
+	}
+	return answerJSON(w, listOf(list.Items, gone, broken, h.now()))
+}
+
+// usage answers with what the pods use.
+func (h *handler) usage(w http.ResponseWriter, req *http.Request) error {
+	s, err := read[statsv1alpha1.Summary](req.Context(), h.agent, "/stats/summary")
+	if err != nil {
+		return err
+	}
+	return answerJSON(w, usageOf(&s))
+}
+
+// find returns the pod of the request, and when it was gone.
+func (h *handler) find(req *http.Request) (pod *v1.Pod, goneAt *time.Time, err error) {
+	uid := types.UID(req.PathValue("uid"))
+	list, err := read[v1.PodList](req.Context(), h.agent, "/pods")
+	if err != nil {
+		return nil, nil, err
+	}
+	for i := range list.Items {
+		if list.Items[i].UID == uid {
+			return &list.Items[i], nil, nil
+		}
+	}
+	gone, err := read[[]recent.Gone](req.Context(), h.agent, control.GonePath)
+	if err != nil {
+		return nil, nil, err
+	}
+	for i := range gone {
+		if gone[i].Pod.UID == uid {
+			return gone[i].Pod, &gone[i].At, nil
+		}
+	}
+	return nil, nil, errNoPod
+}
+
+// pod answers with one pod.
+func (h *handler) pod(w http.ResponseWriter, req *http.Request) error {
+	pod, goneAt, err := h.find(req)
+	if err != nil {
+		return err
+	}
+	events, err := read[[]runtime.Event](req.Context(), h.agent, control.EventsPath+url.PathEscape(string(pod.UID)))
+	if err != nil {
+		return err
+	}
+	return answerJSON(w, detailsOf(pod, goneAt, events, h.now()))
+}
+
+// history answers with the entries of a pod, one JSON value a line, until the browser ends the request.
+func (h *handler) history(w http.ResponseWriter, req *http.Request) error {
+	path := control.HistoryPath + url.PathEscape(req.PathValue("uid"))
+	body, err := h.agent.get(req.Context(), path, url.Values{"follow": {"true"}})
+	if err != nil {
+		return err
+	}
+	defer func() { _ = body.Close() }()
+	w.Header().Set("Content-Type", "application/x-ndjson")
+	flush := http.NewResponseController(w).Flush
+	_ = flush() // a browser that is gone already is noticed with the next write
+	dec, enc := json.NewDecoder(body), json.NewEncoder(w)
+	for {
+		var e history.Entry
+		if dec.Decode(&e) != nil || enc.Encode(entryOf(e)) != nil || flush() != nil {
+			return nil // the agent or the browser has ended it; the browser tries again
+		}
+	}
+}
+
+// logs answers with the log of a container, as text, until the pod ends or the browser ends the request.
+func (h *handler) logs(w http.ResponseWriter, req *http.Request) error {
+	pod, _, err := h.find(req)
+	if err != nil {
+		return err
+	}
+	path := "/containerLogs"
+	for _, element := range []string{pod.Namespace, pod.Name, string(pod.UID), req.PathValue("container")} {
+		path += "/" + url.PathEscape(element)
+	}
+	body, err := h.agent.get(req.Context(), path, url.Values{"follow": {"true"}, "restarts": {"true"},
+		"tailLines": {tailLines}})
+	if err != nil {
+		return err
+	}
+	defer func() { _ = body.Close() }()
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	flush := http.NewResponseController(w).Flush
+	_ = flush()
+	buf := make([]byte, 32<<10)
+	for {
+		n, err := body.Read(buf)
+		if n > 0 {
+			if _, err := w.Write(buf[:n]); err != nil || flush() != nil {
+				return nil
+			}
+		}
+		if err != nil {
+			if !errors.Is(err, io.EOF) {
+				panic(http.ErrAbortHandler) // the browser sees that it is not the end of the log
+			}
+			return nil
+		}
+	}
+}

@@ -1,0 +1,321 @@
+package ui
+
+import (
+	"cmp"
+	"fmt"
+	"strings"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	statsv1alpha1 "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
+
+	"github.com/kubeletkit/kubeletkit/history"
+	"github.com/kubeletkit/kubeletkit/kubelet/internal/control"
+	"github.com/kubeletkit/kubeletkit/kubelet/internal/recent"
+	"github.com/kubeletkit/kubeletkit/kubelet/internal/terminal"
+	"github.com/kubeletkit/kubeletkit/runtime"
+	"github.com/kubeletkit/kubeletkit/runtime/podspec"
+)
+
+// tone is how a state is to be shown.
+type tone string
+
+const (
+	good   tone = "good"
+	bad    tone = "bad"
+	waits  tone = "waits"
+	ended  tone = "ended"
+	normal tone = "normal"
+)
+
+// mostGone is the number of pods that are gone that the page lists.
+const mostGone = 20
+
+// podView is a pod in the list.
+type podView struct {
+	UID       types.UID  `json:"uid"`
+	Namespace string     `json:"namespace"`
+	Name      string     `json:"name"`
+	Status    string     `json:"status"`
+	Tone      tone       `json:"tone"`
+	Ready     int        `json:"ready"`
+	Total     int        `json:"total"`
+	Restarts  int        `json:"restarts"`
+	Restarted *time.Time `json:"restarted,omitempty"`
+	Since     *time.Time `json:"since,omitempty"`
+	Gone      *time.Time `json:"gone,omitempty"`
+	// Why is a sentence; it is empty in a list if the pod runs and is ready.
+	Why string `json:"why,omitempty"`
+}
+
+// list is the list of pods.
+type list struct {
+	Node     string            `json:"node"`
+	Pods     []podView         `json:"pods"`
+	Gone     []podView         `json:"gone"`
+	Problems []control.Problem `json:"problems"`
+}
+
+// listOf returns the list.
+func listOf(pods []v1.Pod, gone []recent.Gone, broken []control.Problem, now time.Time) list {
+	l := list{Pods: []podView{}, Gone: []podView{}, Problems: broken}
+	sorted := make([]*v1.Pod, len(pods))
+	for i := range pods {
+		sorted[i] = &pods[i]
+	}
+	for _, pod := range terminal.SortPods(sorted) {
+		l.Node = cmp.Or(l.Node, pod.Spec.NodeName)
+		v := viewOf(pod, now)
+		if v.Tone != good {
+			v.Why = terminal.Why(pod, nil, nil, now)
+		}
+		l.Pods = append(l.Pods, v)
+	}
+	for i := range gone[:min(mostGone, len(gone))] {
+		v := viewOf(gone[i].Pod, now)
+		v.Gone, v.Tone = &gone[i].At, ended
+		l.Gone = append(l.Gone, v)
+	}
+	return l
+}
+
+func viewOf(pod *v1.Pod, now time.Time) podView {
+	s := terminal.Summarize(pod)
+	v := podView{
+		UID: pod.UID, Namespace: pod.Namespace, Name: pod.Name, Status: s.Status, Tone: toneOf(pod, s),
+		Ready: s.Ready, Total: s.Total, Restarts: s.Restarts,
+	}
+	if !s.LastRestart.IsZero() {
+		v.Restarted = &s.LastRestart
+	}
+	if began := pod.CreationTimestamp; !began.IsZero() {
+		v.Since = &began.Time
+	} else if began := pod.Status.StartTime; began != nil {
+		v.Since = &began.Time
+	}
+	return v
+}
+
+// toneOf returns how the status of a pod is to be shown.
+func toneOf(pod *v1.Pod, s terminal.Summary) tone {
+	switch {
+	case pod.DeletionTimestamp != nil:
+		return waits
+	case pod.Status.Phase == v1.PodSucceeded:
+		return ended
+	case pod.Status.Phase == v1.PodFailed:
+		return bad
+	case s.Status == "Running" && s.Ready == s.Total:
+		return good
+	}
+	for _, c := range statuses(pod) {
+		if toneOfContainer(c) == bad {
+			return bad
+		}
+	}
+	return waits
+}
+
+// statuses returns the statuses of all containers.
+func statuses(pod *v1.Pod) []*v1.ContainerStatus {
+	var all []*v1.ContainerStatus
+	for _, of := range [][]v1.ContainerStatus{pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses,
+		pod.Status.EphemeralContainerStatuses} {
+		for i := range of {
+			all = append(all, &of[i])
+		}
+	}
+	return all
+}
+
+// toneOfContainer returns how the state of a container is to be shown.
+func toneOfContainer(c *v1.ContainerStatus) tone {
+	switch w, t := c.State.Waiting, c.State.Terminated; {
+	case w != nil && (w.Reason == "" || w.Reason == "ContainerCreating" || w.Reason == "PodInitializing"):
+		return waits
+	case w != nil || t != nil && t.ExitCode != 0:
+		return bad
+	case t != nil:
+		return ended
+	case c.Ready:
+		return good
+	default:
+		return waits
+	}
+}
+
+// containerView is a container of a pod.
+type containerView struct {
+	Name     string     `json:"name"`
+	Kind     string     `json:"kind,omitempty"` // "init", "sidecar", "ephemeral", or "" for a main container
+	Image    string     `json:"image"`
+	State    string     `json:"state"`
+	Tone     tone       `json:"tone"`
+	Message  string     `json:"message,omitempty"`
+	Last     string     `json:"last,omitempty"` // how the instance before ended
+	Restarts int32      `json:"restarts"`
+	Since    *time.Time `json:"since,omitempty"`
+}
+
+// fact is a name with its value.
+type fact struct {
+	Name  string `json:"name"`
+	Value string `json:"value"`
+}
+
+// details are what the page of a pod has.
+type details struct {
+	podView
+	Facts      []fact          `json:"facts"`
+	Containers []containerView `json:"containers"`
+}
+
+// detailsOf returns the details of a pod. goneAt is nil if it is on the node.
+func detailsOf(pod *v1.Pod, goneAt *time.Time, events []runtime.Event, now time.Time) details {
+	d := details{podView: viewOf(pod, now), Containers: []containerView{}}
+	d.Why = terminal.Why(pod, events, nil, now)
+	if goneAt != nil {
+		d.Gone, d.Tone = goneAt, ended
+		d.Why = "Not running: it is gone from the node since " + goneAt.Format(time.RFC3339)
+	}
+	add := func(name, value string) {
+		if value != "" {
+			d.Facts = append(d.Facts, fact{name, value})
+		}
+	}
+	add("IP", pod.Status.PodIP)
+	add("Class", string(pod.Status.QOSClass))
+	add("Source", pod.Annotations[podspec.AnnotationConfigSource])
+	add("Node", pod.Spec.NodeName)
+	add("UID", string(pod.UID))
+	state := map[string]*v1.ContainerStatus{}
+	for _, c := range statuses(pod) {
+		state[c.Name] = c
+	}
+	container := func(name, image, kind string) {
+		v := containerView{Name: name, Image: image, Kind: kind, State: "Waiting", Tone: waits}
+		if c := state[name]; c != nil {
+			v.describe(c)
+		}
+		d.Containers = append(d.Containers, v)
+	}
+	for _, c := range pod.Spec.InitContainers {
+		kind := "init"
+		if c.RestartPolicy != nil && *c.RestartPolicy == v1.ContainerRestartPolicyAlways {
+			kind = "sidecar"
+		}
+		container(c.Name, c.Image, kind)
+	}
+	for _, c := range pod.Spec.Containers {
+		container(c.Name, c.Image, "")
+	}
+	for _, c := range pod.Spec.EphemeralContainers {
+		container(c.Name, c.Image, "ephemeral")
+	}
+	return d
+}
+
+// describe sets what the status of the container says.
+func (v *containerView) describe(c *v1.ContainerStatus) {
+	v.Tone, v.Restarts = toneOfContainer(c), c.RestartCount
+	switch w, r, t := c.State.Waiting, c.State.Running, c.State.Terminated; {
+	case w != nil:
+		v.State, v.Message = cmp.Or(w.Reason, "Waiting"), w.Message
+	case r != nil:
+		v.State = "Running"
+		if !c.Ready {
+			v.State = "Running, not ready"
+		}
+		v.Since = timeOf(r.StartedAt)
+	case t != nil:
+		v.State, v.Message, v.Since = endOf(t), t.Message, timeOf(t.FinishedAt)
+	}
+	if t := c.LastTerminationState.Terminated; t != nil {
+		v.Last = endOf(t)
+	}
+}
+
+func endOf(t *v1.ContainerStateTerminated) string {
+	text := fmt.Sprintf("exit code %d", t.ExitCode)
+	if t.Reason != "" {
+		text = t.Reason + ", " + text
+	}
+	return text
+}
+
+func timeOf(t metav1.Time) *time.Time {
+	if t.IsZero() {
+		return nil
+	}
+	return &t.Time
+}
+
+// entryView is an entry of a history.
+type entryView struct {
+	// Key is the same for an entry that replaces another.
+	Key       string    `json:"key"`
+	Seq       uint64    `json:"seq"`
+	Kind      string    `json:"kind"`
+	Stage     string    `json:"stage"`
+	Container string    `json:"container,omitempty"`
+	Count     int       `json:"count"`
+	First     time.Time `json:"first"`
+	Last      time.Time `json:"last"`
+	Tone      tone      `json:"tone"`
+	Text      string    `json:"text"`
+}
+
+// entryOf returns an entry as the page shows it.
+func entryOf(e history.Entry) entryView {
+	v := entryView{
+		Seq: e.Seq, Kind: string(e.Kind), Stage: strings.ToLower(string(e.Stage)), Container: e.Container,
+		Count: e.Count,
+		First: e.First, Last: e.Last, Tone: normal, Text: terminal.OneLine(history.Sentence(e.Record)),
+	}
+	v.Key = fmt.Sprintf("%s %s %s %s %d", e.Stage, e.Kind, e.Container, e.Reason, e.First.UnixMicro())
+	switch {
+	case terminal.IsProblem(&e.Record):
+		v.Tone = bad
+	case e.Kind == runtime.KindBackOff, e.Kind == runtime.KindWait:
+		v.Tone = waits
+	case e.Kind == runtime.KindContainerRunning, e.Kind == runtime.KindSandboxReady:
+		v.Tone = good
+	case e.Kind == runtime.KindContainerExited:
+		v.Tone = ended
+	}
+	return v
+}
+
+// usageView is what the pods use at a time.
+type usageView struct {
+	Pods map[types.UID]usagePoint `json:"pods"`
+}
+
+// usagePoint is one reading; a value that is not known is missing.
+type usagePoint struct {
+	At time.Time `json:"at"`
+	// Cores is an average of some seconds.
+	Cores *float64 `json:"cores,omitempty"`
+	// Bytes is the working set.
+	Bytes *uint64 `json:"bytes,omitempty"`
+}
+
+func usageOf(s *statsv1alpha1.Summary) usageView {
+	u := usageView{Pods: map[types.UID]usagePoint{}}
+	for i := range s.Pods {
+		pod := &s.Pods[i]
+		var p usagePoint
+		if c := pod.CPU; c != nil && c.UsageNanoCores != nil {
+			p.At, p.Cores = c.Time.Time, new(float64(*c.UsageNanoCores)/1e9)
+		}
+		if m := pod.Memory; m != nil && m.WorkingSetBytes != nil {
+			p.At, p.Bytes = m.Time.Time, m.WorkingSetBytes
+		}
+		if !p.At.IsZero() {
+			u.Pods[types.UID(pod.PodRef.UID)] = p
+		}
+	}
+	return u
+}

@@ -1,0 +1,23 @@
+package kubelet
+
+import (
+	"github.com/kubeletkit/kubeletkit"
+	"github.com/kubeletkit/kubeletkit/kubelet/internal/config"
+	"github.com/kubeletkit/kubeletkit/node/logs"
+	"github.com/kubeletkit/kubeletkit/runtime"
+)
+
+// joinLogs adds the rotation of the logs of containers. metrics may be nil.
+func joinLogs(opts *kubeletkit.Options, s *config.Settings, rt runtime.LogReopener, metrics logs.Metrics) error {
+	lopts, ok := s.LogOptions()
+	if !ok {
+		return nil
+	}
+	lopts.Metrics = metrics
+	manager, err := logs.New(rt, lopts)
+	if err != nil {
+		return err
+	}
+	opts.Join = append(opts.Join, manager)
+	return nil
+}
