@@ -6,17 +6,12 @@ import (
 	"github.com/kubeletkit/kubeletkit/kubelet/internal/config"
 )
 
-// UsageError means that arguments are wrong, as against the files that they name.
-type UsageError = config.UsageError
-
 // Config is what the flags, the files that they name, and [Options.Configuration] request.
 type Config struct{ settings *config.Settings }
 
 // Load reads flags of kubelet, without the name of the program, and the files that they name. A flag wins over the
-// files, and those over opts.Configuration. The error is a [*UsageError] if the flags are wrong, and wraps
-// [pflag.ErrHelp] if they request help. It joins all that is wrong with the settings.
-//
-// [pflag.ErrHelp]: https://pkg.go.dev/github.com/spf13/pflag#pkg-variables
+// files, and those over opts.Configuration. The error joins all that is wrong with the settings; it wraps pflag.ErrHelp
+// if the flags request help. [ExitCode] of it is 2 if it is the flags that are wrong, as against the files.
 func Load(args []string, opts Options) (*Config, error) {
 	s, err := opts.program().Parse(args)
 	if err != nil {

@@ -120,6 +120,9 @@ func (k *Kubelet) compose(ctx context.Context) error {
 	if err := k.openRuntime(ctx, joins); err != nil {
 		return err
 	}
+	if wrap := k.opts.WrapRuntime; wrap != nil {
+		k.runtime = wrap(k.runtime)
+	}
 	changed := func(pod runtime.PodRef) { k.display.Changed(pod) }
 	if k.opts.process.out != nil { // the process is that of the kubelet
 		memory := newReleaser(releaseMemory)

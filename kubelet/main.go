@@ -82,7 +82,7 @@ func ExitCode(err error) int {
 	if failure, ok := errors.AsType[*client.Failure](err); ok {
 		return failure.Code
 	}
-	if _, ok := errors.AsType[*UsageError](err); ok {
+	if _, ok := errors.AsType[*config.UsageError](err); ok {
 		return 2
 	}
 	if err != nil {

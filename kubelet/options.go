@@ -45,6 +45,9 @@ type Options struct {
 	// for processes of this machine is left out: cgroups, devices, CPUs, memory and users of pods. nil: the runtime of
 	// --container-runtime-endpoint or, without it, the embedded one.
 	Runtime runtime.Runtime
+	// WrapRuntime puts a runtime around that of the kubelet. Abilities are found through its method Unwrap() any, see
+	// [runtime.Optional]. nil: none does.
+	WrapRuntime func(rt runtime.Runtime) runtime.Runtime
 	// Without are the capabilities that the kubelet does not have.
 	Without []Capability
 

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kubeletkit/kubeletkit/kubelet"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
@@ -31,8 +32,10 @@ spec:
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() {
-		done <- run(ctx, []string{"-root", filepath.Join(dir, "root"), "-manifests", manifests,
-			"-metrics", freeAddress(t)})
+		cmd := kubelet.Command(options())
+		cmd.SetArgs([]string{"--root-dir", filepath.Join(dir, "root"), "--pod-manifest-path", manifests,
+			"--healthz-port=0", "--enable-server=false", "--fail-swap-on=false", "--fail-cgroupv1=false"})
+		done <- cmd.ExecuteContext(ctx)
 	}()
 	assert.Eventually(t, func() bool {
 		data, err := os.ReadFile(out)

@@ -1,137 +1,61 @@
-// Vendor is the kubelet of an imaginary vendor of edge devices. It adds to an agent what
-// the vendor needs, and leaves the rest as it is:
+// Vendor is the kubelet of an imaginary vendor of edge devices: all that a kubelet has, and what the vendor adds.
 //
 //   - an admission rule: pods need a label that names their team
 //   - a probe type: a Modbus device is ready if it answers on its TCP port
 //   - a volume type: a directory that is unpacked from a tar file on the node
 //   - a runtime that fails privileged pods for good
-//   - metrics for Prometheus, and an endpoint for them that runs with the agent
+//   - a metric beside those of kubelet
 //
-// It needs neither root nor a container runtime: containers are processes of this machine.
+// Its flags, configuration, ports and commands are those of a kubelet. Without a container runtime, containers are
+// processes of this machine:
 //
-//	go run ./examples/vendor -manifests ./manifests
-//
-// With -socket unix:///run/containerd/containerd.sock they are those of containerd.
+//	go run ./examples/vendor --pod-manifest-path ./manifests
 package main
 
 import (
 	"archive/tar"
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"io/fs"
-	"log/slog"
 	"net"
-	"net/http"
 	"os"
-	"os/signal"
 	"path/filepath"
 	"strconv"
-	"syscall"
 
-	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/kubeletkit/kubeletkit"
+	"github.com/kubeletkit/kubeletkit/kubelet"
 	"github.com/kubeletkit/kubeletkit/lifecycle"
-	prommetrics "github.com/kubeletkit/kubeletkit/metrics/prometheus"
 	"github.com/kubeletkit/kubeletkit/node/volume"
-	"github.com/kubeletkit/kubeletkit/podconfig"
-	"github.com/kubeletkit/kubeletkit/podconfig/file"
 	"github.com/kubeletkit/kubeletkit/prober"
 	"github.com/kubeletkit/kubeletkit/runtime"
-	"github.com/kubeletkit/kubeletkit/runtime/cri"
 	"github.com/kubeletkit/kubeletkit/runtime/podspec"
-	"github.com/kubeletkit/kubeletkit/runtime/process"
-	"github.com/kubeletkit/kubeletkit/server"
 )
 
-func main() {
-	process.Init() // first: the embedded runtime executes this program again for each container
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	if err := run(ctx, os.Args[1:]); err != nil {
-		fmt.Fprintln(os.Stderr, "vendor:", err)
-		os.Exit(1)
-	}
-}
+func main() { kubelet.Main(options()) }
 
-func run(ctx context.Context, args []string) error {
-	home, err := os.UserHomeDir()
-	if err != nil {
-		return err
+// options returns what the vendor adds to a kubelet.
+func options() kubelet.Options {
+	failures := prometheus.NewCounter(prometheus.CounterOpts{Name: "vendor_modbus_failures_total",
+		Help: "Probes of Modbus devices that have failed."})
+	return kubelet.Options{
+		Name: "vendor",
+		Join: []lifecycle.Component{requireLabel("team")},
+		Plugins: kubeletkit.Plugins{Probes: []prober.Handler{modbus{failures}},
+			Volumes: []volume.Plugin{tarball{}}},
+		WrapRuntime:     func(rt runtime.Runtime) runtime.Runtime { return unprivileged{rt} },
+		RegisterMetrics: func(reg prometheus.Registerer) error { return reg.Register(failures) },
 	}
-	flags := flag.NewFlagSet("vendor", flag.ContinueOnError)
-	socket := flags.String("socket", "", "CRI socket; if empty, containers are processes of this machine")
-	manifests := flags.String("manifests", "manifests", "directory of pod manifests")
-	root := flags.String("root", filepath.Join(home, ".local", "state", "vendor"),
-		"directory of the agent, an absolute path")
-	metrics := flags.String("metrics", "127.0.0.1:9100", "address of /metrics")
-	if err := flags.Parse(args); err != nil {
-		return err
-	}
-	log := logr.FromSlogHandler(slog.NewTextHandler(os.Stderr, nil))
-	if *socket == "" {
-		processes, err := process.Open(ctx, process.Options{Dir: filepath.Join(*root, "process"),
-			AgentDir: *root, Logger: log})
-		if err != nil {
-			return err
-		}
-		defer processes.Close() // containers keep running
-		*socket = processes.Endpoint()
-	}
-	rt, err := cri.Dial(ctx, *socket, cri.Options{Logger: log})
-	if err != nil {
-		return err
-	}
-	defer rt.Close()
-	agent, err := newAgent(rt, file.New(*manifests, file.Options{}), *root, *metrics, log)
-	if err != nil {
-		return err
-	}
-	return agent.Run(ctx)
-}
-
-// newAgent composes the agent.
-func newAgent(rt runtime.Runtime, source podconfig.Source, rootDir, metricsAddress string,
-	log logr.Logger) (*kubeletkit.Agent, error) {
-	reg := prometheus.NewRegistry()
-	metrics, err := prommetrics.ForAgent(reg)
-	if err != nil {
-		return nil, err
-	}
-	agent, err := kubeletkit.New(kubeletkit.Options{
-		NodeName: "edge-7",
-		RootDir:  rootDir,
-		Runtime:  unprivileged{rt},
-		Sources:  []podconfig.Source{source},
-		Join:     []lifecycle.Component{requireLabel("team")},
-		Plugins:  kubeletkit.Plugins{Probes: []prober.Handler{modbus{}}, Volumes: []volume.Plugin{tarball{}}},
-		Observe:  kubeletkit.Observe{Metrics: metrics, Logger: log},
-	})
-	if err != nil {
-		return nil, err
-	}
-	return agent, agent.Add("metrics endpoint", func(ctx context.Context) error {
-		l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", metricsAddress)
-		if err != nil {
-			return err
-		}
-		mux := http.NewServeMux()
-		mux.Handle("/metrics", promhttp.HandlerFor(reg, promhttp.HandlerOpts{}))
-		mux.Handle("/healthz", server.Healthz(agent, server.Options{}))
-		return server.Serve(ctx, l, mux)
-	})
 }
 
 // requireLabel refuses pods without the label.
 func requireLabel(key string) lifecycle.Admitter {
-	return lifecycle.AdmitterFunc("test", func(req lifecycle.AdmitRequest) error {
+	return lifecycle.AdmitterFunc("label", func(req lifecycle.AdmitRequest) error {
 		if req.Pod.Labels[key] == "" {
 			return lifecycle.Refuse("MissingLabel", "pods on this node need the label "+key)
 		}
@@ -157,7 +81,7 @@ func (u unprivileged) SyncPod(ctx context.Context, req runtime.PodSync) (runtime
 
 // modbus probes containers whose pod has the annotation "vendor.example/modbus.<container>"
 // with the TCP port of the device.
-type modbus struct{}
+type modbus struct{ failures prometheus.Counter }
 
 const modbusAnnotation = "vendor.example/modbus."
 
@@ -171,7 +95,7 @@ func (modbus) Probe(pod *v1.Pod, c *v1.Container, kind runtime.ProbeKind) *v1.Pr
 }
 
 // Check reads the first register, as each device has one.
-func (modbus) Check(ctx context.Context, t prober.Target) (prober.Outcome, string, error) {
+func (m modbus) Check(ctx context.Context, t prober.Target) (prober.Outcome, string, error) {
 	port, err := strconv.Atoi(t.Pod.Annotations[modbusAnnotation+t.Container.Name])
 	if err != nil {
 		return prober.Unknown, "", err
@@ -180,19 +104,23 @@ func (modbus) Check(ctx context.Context, t prober.Target) (prober.Outcome, strin
 	if err != nil {
 		return prober.Unknown, "", err
 	}
+	failure := func(message string) (prober.Outcome, string, error) {
+		m.failures.Inc()
+		return prober.Failure, message, nil
+	}
 	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", address)
 	if err != nil {
-		return prober.Failure, err.Error(), nil
+		return failure(err.Error())
 	}
 	defer func() { _ = conn.Close() }()
 	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
 	defer stop()
 	request := []byte{0, 1, 0, 0, 0, 6, 1, 3, 0, 0, 0, 1} // read holding register 0 of unit 1
 	if _, err := conn.Write(request); err != nil {
-		return prober.Failure, err.Error(), nil
+		return failure(err.Error())
 	}
 	if _, err := io.ReadFull(conn, make([]byte, 9)); err != nil {
-		return prober.Failure, "the device does not answer: " + err.Error(), nil
+		return failure("the device does not answer: " + err.Error())
 	}
 	return prober.Success, "", nil
 }

@@ -5,15 +5,18 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"log/slog"
 	"math/rand/v2"
 	"net"
 	"net/http"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/go-logr/logr"
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
@@ -21,8 +24,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/kubeletkit/kubeletkit/kubelet"
 	"github.com/kubeletkit/kubeletkit/node/volume"
 	"github.com/kubeletkit/kubeletkit/node/volume/volumetest"
+	"github.com/kubeletkit/kubeletkit/podconfig"
 	podconfigfake "github.com/kubeletkit/kubeletkit/podconfig/fake"
 	"github.com/kubeletkit/kubeletkit/prober"
 	"github.com/kubeletkit/kubeletkit/runtime"
@@ -46,17 +51,29 @@ func makePod(name string, change func(*v1.Pod)) *v1.Pod {
 }
 
 func TestTheVendorsAgent(t *testing.T) {
-	dir := t.TempDir()
+	dir, err := os.MkdirTemp("", "vendor") // short: it has sockets
+	require.NoError(t, err)
+	defer os.RemoveAll(dir)
 	archive := filepath.Join(dir, "model.tar")
 	writeTar(t, archive, map[string]string{"a/weights": "42"})
-	port := freeAddress(t)
-	rt, source := fake.New(fake.Options{Dir: dir}), podconfigfake.NewSource("test")
+	address := freeAddress(t)
+	rt, source := fake.New(fake.Options{}), podconfigfake.NewSource("test")
 	defer rt.Close()
-	agent, err := newAgent(rt, source, filepath.Join(dir, "root"), port, logr.Discard())
+	opts := options()
+	opts.Runtime, opts.Sources = rt, []podconfig.Source{source}
+	opts.Logger = logr.FromSlogHandler(slog.DiscardHandler)
+	_, port, err := net.SplitHostPort(address)
 	require.NoError(t, err)
+	config, err := kubelet.Load([]string{"--root-dir", filepath.Join(dir, "root"), "--healthz-port=0",
+		"--fail-swap-on=false", "--fail-cgroupv1=false", "--enable-server=false", "--address=127.0.0.1",
+		"--read-only-port=" + port}, opts)
+	require.NoError(t, err)
+	k, err := kubelet.New(t.Context(), config, opts)
+	require.NoError(t, err)
+	agent := k.Agent()
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
-	go func() { done <- agent.Run(ctx) }()
+	go func() { done <- k.Run(ctx) }()
 	defer func() {
 		cancel()
 		require.NoError(t, <-done)
@@ -101,15 +118,15 @@ func TestTheVendorsAgent(t *testing.T) {
 		func() bool { return status("device").Phase == v1.PodRunning })
 	assert.False(t, ready(status("device")), "%+v", status("device"))
 
-	eventually("metrics are served", func() bool {
-		res, err := http.Get("http://" + port + "/metrics")
+	eventually("the metric is beside those of kubelet", func() bool {
+		res, err := http.Get("http://" + address + "/metrics")
 		if err != nil {
 			return false
 		}
 		defer func() { _ = res.Body.Close() }()
 		text, _ := io.ReadAll(res.Body)
 		http.DefaultClient.CloseIdleConnections()
-		return assert.ObjectsAreEqual(200, res.StatusCode) && len(text) > 0
+		return res.StatusCode == 200 && strings.Contains(string(text), "\nvendor_modbus_failures_total ")
 	})
 }
 
@@ -158,11 +175,11 @@ func TestModbus(t *testing.T) {
 	require.NoError(t, err)
 	pod := makePod("device", func(p *v1.Pod) { p.Annotations[modbusAnnotation+"main"] = port })
 	container := &pod.Spec.Containers[0]
-	require.NotNil(t, modbus{}.Probe(pod, container, runtime.ReadinessProbe))
-	require.Nil(t, modbus{}.Probe(pod, container, runtime.LivenessProbe))
+	require.NotNil(t, modbus{prometheus.NewCounter(prometheus.CounterOpts{Name: "failures"})}.Probe(pod, container, runtime.ReadinessProbe))
+	require.Nil(t, modbus{prometheus.NewCounter(prometheus.CounterOpts{Name: "failures"})}.Probe(pod, container, runtime.LivenessProbe))
 	check := func(answer string) prober.Outcome {
 		answers <- []byte(answer)
-		outcome, _, err := modbus{}.Check(t.Context(), prober.Target{Pod: pod, Container: container,
+		outcome, _, err := modbus{prometheus.NewCounter(prometheus.CounterOpts{Name: "failures"})}.Check(t.Context(), prober.Target{Pod: pod, Container: container,
 			Address: "127.0.0.1"})
 		require.NoError(t, err)
 		return outcome

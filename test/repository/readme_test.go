@@ -21,6 +21,7 @@ import (
 	"github.com/kubeletkit/kubeletkit/agenttest"
 	"github.com/kubeletkit/kubeletkit/cluster"
 	"github.com/kubeletkit/kubeletkit/gc"
+	"github.com/kubeletkit/kubeletkit/kubelet"
 	"github.com/kubeletkit/kubeletkit/lifecycle"
 	"github.com/kubeletkit/kubeletkit/metrics/prometheus/statsmetrics"
 	"github.com/kubeletkit/kubeletkit/node/stats"
@@ -128,7 +129,31 @@ func TestRestart(t *testing.T) {
 	})
 }
 
+func acmeKubelet(serialPorts lifecycle.Component, fleet podconfig.Source, modbus prober.Handler) {
+	kubelet.Main(kubelet.Options{Name: "acme-kubelet", Join: []lifecycle.Component{serialPorts}})
+	kubelet.Main(kubelet.Options{
+		Name:    "acme-kubelet",
+		Join:    []lifecycle.Component{serialPorts},
+		Sources: []podconfig.Source{fleet},
+		Plugins: kubeletkit.Plugins{Probes: []prober.Handler{modbus}},
+	})
+}
+
+func wholeKubelet(ctx context.Context, args []string, opts kubelet.Options) error {
+	config, err := kubelet.Load(args, opts)
+	if err != nil {
+		return err
+	}
+	k, err := kubelet.New(ctx, config, opts)
+	if err != nil {
+		return err
+	}
+	return k.Run(ctx) // blocks; pods go on running
+}
+
 var (
+	_ = acmeKubelet
+	_ = wholeKubelet
 	_ = counting{}
 	_ = overriding
 	_ = (&ports{}).Join

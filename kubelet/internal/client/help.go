@@ -57,9 +57,10 @@ func help(cmd *cobra.Command, width int) string {
 	}
 	b.WriteString("\nUsage:\n")
 	if !cmd.HasParent() {
-		b.WriteString(entry(cmd.Name()+" run FLAGS", "run the agent; "+cmd.Name()+" --help lists its flags", 31,
-			width) +
-			entry(cmd.Name()+" COMMAND [FLAGS]", "talk to the agent that runs", 31, width))
+		talk := cmd.Name() + " COMMAND [FLAGS]"
+		column := len(talk) + 4
+		b.WriteString(entry(cmd.Name()+" run FLAGS", "run the agent; "+cmd.Name()+" --help lists its flags", column,
+			width) + entry(talk, "talk to the agent that runs", column, width))
 	} else {
 		b.WriteString(synopsis(cmd))
 	}
