@@ -63,14 +63,21 @@ func kubeletDashboard() []panel {
 }
 
 // missing returns the series of the panel that a page does not have.
-func (p panel) missing(t *testing.T, page string) (out []string) {
-	t.Helper()
+func (p panel) missing(page page) (out []string) {
 	for _, s := range p.series {
-		if !hasSeries(t, page, s) {
+		if !page.has(s) {
 			out = append(out, s)
 		}
 	}
 	return out
+}
+
+// page has the samples of a page of metrics by the names of their series.
+type page map[string][]sample
+
+type sample struct {
+	labels map[string]string
+	value  float64
 }
 
 var (
@@ -79,22 +86,29 @@ var (
 	labelMatch = regexp.MustCompile(`([a-z_]+)(!=|=~|=)"([^"]*)"`)
 )
 
-// hasSeries reports whether a page has a series that a selector of PromQL selects. One of a
-// histogram must have counted something: there is no quantile of nothing.
-func hasSeries(t *testing.T, page, selector string) bool {
+func pageOf(t *testing.T, text string) page {
 	t.Helper()
-	name, matchers, _ := strings.Cut(selector, "{")
-	for _, sample := range sampleLine.FindAllStringSubmatch(page, -1) {
-		if sample[1] != name {
-			continue
-		}
+	p := page{}
+	for _, line := range sampleLine.FindAllStringSubmatch(text, -1) {
+		value, err := strconv.ParseFloat(line[3], 64)
+		require.NoError(t, err, line[0])
 		labels := map[string]string{}
-		for _, l := range labelValue.FindAllStringSubmatch(sample[2], -1) {
+		for _, l := range labelValue.FindAllStringSubmatch(line[2], -1) {
 			labels[l[1]] = l[2]
 		}
+		p[line[1]] = append(p[line[1]], sample{labels, value})
+	}
+	return p
+}
+
+// has reports whether the page has a series that a selector of PromQL selects. One of a
+// histogram must have counted something: there is no quantile of nothing.
+func (p page) has(selector string) bool {
+	name, matchers, _ := strings.Cut(selector, "{")
+	for _, sample := range p[name] {
 		matches := true
 		for _, m := range labelMatch.FindAllStringSubmatch(matchers, -1) {
-			got, op, want := labels[m[1]], m[2], m[3]
+			got, op, want := sample.labels[m[1]], m[2], m[3]
 			switch op {
 			case "=":
 				matches = matches && got == want
@@ -104,9 +118,7 @@ func hasSeries(t *testing.T, page, selector string) bool {
 				matches = matches && regexp.MustCompile("^(?:"+want+")$").MatchString(got)
 			}
 		}
-		value, err := strconv.ParseFloat(sample[3], 64)
-		require.NoError(t, err, sample[0])
-		if matches && (value > 0 || !strings.HasSuffix(name, "_bucket")) {
+		if matches && (sample.value > 0 || !strings.HasSuffix(name, "_bucket")) {
 			return true
 		}
 	}
@@ -155,14 +167,14 @@ func TestDashboard(t *testing.T) {
 	port := freePort(t)
 	b.start(withPort(t, port)...)
 
-	var page string
+	var shown page
 	var missing []string
 	require.Eventually(t, func() bool {
-		_, page = ask(t, port, http.MethodGet, "/metrics", "")
-		missing = nil
+		_, text := ask(t, port, http.MethodGet, "/metrics", "")
+		shown, missing = pageOf(t, text), nil
 		for _, p := range kubeletDashboard() {
 			if !always[p.title] && !standalone[p.title] {
-				missing = append(missing, p.missing(t, page)...)
+				missing = append(missing, p.missing(shown)...)
 			}
 		}
 		return len(missing) == 0
@@ -171,7 +183,7 @@ func TestDashboard(t *testing.T) {
 	for _, p := range kubeletDashboard() {
 		titles[p.title] = true
 		if always[p.title] || standalone[p.title] {
-			assert.Len(t, p.missing(t, page), len(p.series), "%s is not empty", p.title)
+			assert.Len(t, p.missing(shown), len(p.series), "%s is not empty", p.title)
 		}
 	}
 	for _, empty := range []map[string]bool{always, standalone} {
@@ -202,9 +214,10 @@ func TestDashboardInACluster(t *testing.T) {
 	}
 	rec := httptest.NewRecorder()
 	m.handler.ServeHTTP(rec, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+	shown := pageOf(t, rec.Body.String())
 	for _, p := range kubeletDashboard() {
 		if standalone[p.title] {
-			assert.Empty(t, p.missing(t, rec.Body.String()), p.title)
+			assert.Empty(t, p.missing(shown), p.title)
 		}
 	}
 }

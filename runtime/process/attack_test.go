@@ -11,7 +11,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	goruntime "runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -25,6 +24,7 @@ import (
 	criv1 "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/kubeletkit/kubeletkit/internal/safefile"
+	"github.com/kubeletkit/kubeletkit/internal/testenv"
 	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/runtime/process/internal/supervise"
 )
@@ -34,7 +34,7 @@ import (
 func TestManyVariables(t *testing.T) {
 	const many = 300_000
 	env := environment{at: map[string]int{}}
-	took := cpuTime(t, func() {
+	took := testenv.CPUTime(t, func() {
 		for range 2 {
 			for i := range many {
 				env.set(fmt.Sprint("V", i), "1")
@@ -46,17 +46,6 @@ func TestManyVariables(t *testing.T) {
 	env.set("V1", "2")
 	env.set("V2=3", "4")
 	assert.Equal(t, []string{"V0=1", "V1=2", "V2=3=4", "V3=1"}, env.list[:4])
-}
-
-// cpuTime returns the time that f has computed: it has little of the machine while other tests run.
-func cpuTime(t *testing.T, f func()) time.Duration {
-	goruntime.LockOSThread()
-	defer goruntime.UnlockOSThread()
-	var began, ended unix.Rusage
-	require.NoError(t, unix.Getrusage(unix.RUSAGE_THREAD, &began))
-	f()
-	require.NoError(t, unix.Getrusage(unix.RUSAGE_THREAD, &ended))
-	return time.Duration(ended.Utime.Nano() + ended.Stime.Nano() - began.Utime.Nano() - began.Stime.Nano())
 }
 
 // A descriptor that the server has inherited, say of /etc/shadow from a shell, must not
@@ -312,7 +301,7 @@ func TestUsageOfAChainOfProcesses(t *testing.T) {
 		all = append(all, supervise.Stat{PID: pid, PPID: pid - 1, UTime: 1})
 	}
 	all = append(all, supervise.Stat{PID: n + 4, PPID: n + 5}, supervise.Stat{PID: n + 5, PPID: n + 4}) // a loop
-	assert.Less(t, cpuTime(t, func() { attribute(all, owners, out) }), 5*time.Second)
+	assert.Less(t, testenv.CPUTime(t, func() { attribute(all, owners, out) }), 5*time.Second)
 	assert.EqualValues(t, n, out[c].processes)
 	assert.Equal(t, n*tick, out[c].cpu)
 }

@@ -66,7 +66,7 @@ func TestGuestSystemdKubelet(t *testing.T) {
 	config := map[string]any{"cgroupRoot": "", "oomScoreAdj": nil, "failSwapOn": nil}
 	defaults := maps.Clone(config)
 	for _, name := range []string{"cgroupsPerQOS", "enforceNodeAllocatable", "cgroupDriver", "makeIPTablesUtilChains",
-		"localStorageCapacityIsolation", "evictionHard"} {
+		"localStorageCapacityIsolation", "evictionHard", "imageGCHighThresholdPercent"} {
 		defaults[name] = nil
 	}
 	cgroup := testTakeover(t, c, guestWithin, AgentOptions{Config: config}, AgentOptions{Config: defaults})

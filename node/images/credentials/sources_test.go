@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kubeletkit/kubeletkit/internal/safefile"
+	"github.com/kubeletkit/kubeletkit/internal/testenv"
 )
 
 func dockerConfigJSON(name, data string) v1.Secret {
@@ -158,11 +159,12 @@ func TestManyPullSecrets(t *testing.T) {
 	}
 	data := `{"auths":{` + strings.Join(auths, ",") + `}}`
 	one := dockerConfigJSON("one", data)
-	began := time.Now()
-	ring, err := newKeyring(slices.Repeat([]v1.Secret{one}, 50_000))
+	var ring keyring
+	var err error
+	took := testenv.CPUTime(t, func() { ring, err = newKeyring(slices.Repeat([]v1.Secret{one}, 50_000)) })
 	require.NoError(t, err)
 	assert.Len(t, ring, len(auths))
-	assert.Less(t, time.Since(began), 20*time.Second, "it is read once")
+	assert.Less(t, took, 20*time.Second, "it is read once")
 
 	ring, err = newKeyring([]v1.Secret{one, dockerConfigJSON("two", data), dockerConfigJSON("three", data)})
 	require.EqualError(t, err, "pull secret default/two: there are more than 10000 credentials")

@@ -155,9 +155,9 @@ func newAgent(t testing.TB, runtime *Client, net *NetNS, endpoint string, option
 		"apiVersion": "kubelet.config.k8s.io/v1beta1", "kind": "KubeletConfiguration",
 		"address": "127.0.0.1", "readOnlyPort": port, "enableServer": false, "healthzPort": 0,
 		"podLogsDir": a.Logs, "resolvConf": "/etc/resolv.conf",
-		// Tests run on any machine.
+		// Tests run on any machine, also on one whose disk is nearly full.
 		"failCgroupV1": false, "failSwapOn": false, "oomScoreAdj": 0,
-		"evictionHard": map[string]string{"memory.available": "1Mi"},
+		"evictionHard": map[string]string{"memory.available": "1Mi"}, "imageGCHighThresholdPercent": 100,
 		// Back-off that the tests can wait for; 1 s is the least that is allowed.
 		"crashLoopBackOff": map[string]any{"maxContainerRestartPeriod": "1s"},
 	}

@@ -95,6 +95,7 @@ failCgroupV1: false
 failSwapOn: false
 localStorageCapacityIsolation: false
 evictionHard: {memory.available: 1Mi}
+imageGCHighThresholdPercent: 100
 oomScoreAdj: 0
 ---
 apiVersion: kubeproxy.config.k8s.io/v1alpha1
