@@ -32,6 +32,9 @@ func (n *node) made() bool { return n.agent.made.Load() }
 // NodeName implements [lifecycle.Node].
 func (n *node) NodeName() string { return n.agent.opts.NodeName }
 
+// RootDir implements [lifecycle.Node].
+func (n *node) RootDir() string { return n.agent.opts.RootDir }
+
 // Logger implements [lifecycle.Node].
 func (n *node) Logger() logr.Logger { return n.log }
 

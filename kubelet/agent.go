@@ -107,7 +107,7 @@ func agentOptions(s *config.Settings, rt runtime.Runtime, h hooks, log logr.Logg
 		NodeName: node,
 		RootDir:  s.RootDir,
 		// Processes of the embedded runtime mount nothing.
-		ShareRootDir: !s.Embedded && os.Geteuid() == 0,
+		ShareRootDir: s.OnMachine() && os.Geteuid() == 0,
 		Runtime:      rt,
 		Sources:      sources,
 		API:          kubeletkit.API{Objects: objects},

@@ -35,7 +35,11 @@ func (k *Kubelet) serverOptions(host *runtime.Host) server.Options {
 		LogHealthy: display.LogHealthy, HealthChecked: m.health.HealthChecked, SLIMetrics: m.slis,
 		RunningPods: k.runtime.ListPods,
 		Config: func() (any, error) {
-			return s.Effective(config.Detected{Verbosity: display.Verbosity(), CgroupDriver: k.features().CgroupDriver,
+			verbosity := s.Verbosity
+			if k.ownLog {
+				verbosity = display.Verbosity()
+			}
+			return s.Effective(config.Detected{Verbosity: verbosity, CgroupDriver: k.features().CgroupDriver,
 				ResolvConf: host.ResolvConf})
 		},
 		Flags:       func() map[string]string { return s.FlagValues },
@@ -49,7 +53,7 @@ func (k *Kubelet) serverOptions(host *runtime.Host) server.Options {
 			goruntime.SetBlockProfileRate(1)
 		}
 	}
-	if *s.EnableDebugFlagsHandler {
+	if *s.EnableDebugFlagsHandler && k.ownLog {
 		opts.SetVerbosity = func(level string) error {
 			v, err := strconv.Atoi(level)
 			if err == nil && v < 0 {

@@ -13,12 +13,12 @@ import (
 )
 
 // joinCgroups adds what makes the cgroups of pods, and removes those of pods that are gone. cgroups is nil if pods have
-// none.
-func joinCgroups(ctx context.Context, opts *kubeletkit.Options, s *config.Settings, cgroups *cgroup.Pods,
+// none, for the reason why.
+func joinCgroups(ctx context.Context, opts *kubeletkit.Options, s *config.Settings, cgroups *cgroup.Pods, why string,
 	place *placement) error {
 	if cgroups == nil {
-		if !s.Embedded {
-			opts.Join = append(opts.Join, cgroup.RefuseLimits("cgroupsPerQOS is false"))
+		if s.OnMachine() {
+			opts.Join = append(opts.Join, cgroup.RefuseLimits(why))
 		}
 		return nil
 	}

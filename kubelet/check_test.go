@@ -150,7 +150,8 @@ func TestCheckOfWrongSettings(t *testing.T) {
 func TestCheckWithoutKubelet(t *testing.T) {
 	run := func(fsRoot string, args ...string) (string, error) {
 		var out bytes.Buffer
-		err := runCheck(t.Context(), program, fsRoot, append(args, "--fail-swap-on=false", "--fail-cgroupv1=false"), nil,
+		err := runCheck(t.Context(), program, fsRoot, append(args, "--fail-swap-on=false", "--fail-cgroupv1=false"),
+			nil,
 			"", &out)
 		return out.String(), err
 	}

@@ -6,8 +6,11 @@ import (
 	"github.com/kubeletkit/kubeletkit/kubelet/internal/config"
 )
 
-// Config is what the flags, the files that they name, and [Options.Configuration] request.
-type Config struct{ settings *config.Settings }
+// Config is what the flags, the files that they name, and [Options.Configuration] request, with the options.
+type Config struct {
+	settings *config.Settings
+	opts     Options
+}
 
 // Load reads flags of kubelet, without the name of the program, and the files that they name. A flag wins over the
 // files, and those over opts.Configuration. The error joins all that is wrong with the settings; it wraps pflag.ErrHelp
@@ -17,7 +20,7 @@ func Load(args []string, opts Options) (*Config, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Config{s}, nil
+	return &Config{s, opts}, nil
 }
 
 // NodeName returns the name of the node.

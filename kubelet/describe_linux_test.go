@@ -42,7 +42,8 @@ spec:
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() {
-		done <- runKubelet(ctx, []string{"--config", configFile, "--root-dir", root, "--hostname-override=node", "--show=none",
+		done <- runKubelet(ctx, []string{"--config", configFile, "--root-dir", root, "--hostname-override=node",
+			"--show=none",
 			"--enable-server=false"})
 	}()
 	for pod, want := range map[string]string{

@@ -10,11 +10,11 @@
 //
 // [Main] is a program of its own. It reads the arguments, the environment and the signals of the process, and ends the
 // process. A program with a main of its own uses [Command], or [Load], [New] and [Kubelet.Run]. These change nothing of
-// the process but what the configuration requests, such as oomScoreAdj, and any number of kubelets with root
+// the process but the settings below, and any number of kubelets with root
 // directories of their own can run in one process:
 //
 //	config, err := kubelet.Load(args, opts)
-//	k, err := kubelet.New(ctx, config, opts)
+//	k, err := kubelet.New(ctx, config)
 //	err = k.Run(ctx) // blocks; pods go on running when it returns
 //
 // The configuration is that of kubelet, from flags, from a file, from a directory of files and from
@@ -25,17 +25,12 @@
 // # The embedded runtime
 //
 // Without an endpoint of a container runtime, the containers are processes of the machine, see package
-// runtime/process. That runtime executes the program again for each container, so a program calls [process.Init] before
-// all else in main. Main does it.
+// runtime/process. That runtime executes the program again for each container. This package imports
+// runtime/process/early, so a program does not reach main then, and need not call process.Init.
+//
+// # What it does to the process and the machine
+//
+// A kubelet on a container runtime makes the settings that kubelet makes: the OOM score and the open files of the
+// process, and parameters of the kernel. [Options.Runtime] has it make those only that are given. Requests of a client
+// to profile contention set the rate of the process. The command exec -t watches the size of the terminal (SIGWINCH).
 package kubelet
-
-import (
-	"github.com/kubeletkit/kubeletkit"
-	"github.com/kubeletkit/kubeletkit/runtime/process"
-)
-
-// For the links of the package's documentation.
-var (
-	_ = kubeletkit.New
-	_ = process.Init
-)

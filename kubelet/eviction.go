@@ -14,16 +14,15 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
-// addEvictions adds the evictions of an agent under pressure. processes means that the runtime is the embedded one.
-func addEvictions(opts *kubeletkit.Options, s *config.Settings, rt runtime.Runtime, processes bool,
-	cgroups *cgroup.Pods, m *metrics,
+// addEvictions adds the evictions of an agent under pressure.
+func addEvictions(opts *kubeletkit.Options, s *config.Settings, rt runtime.Runtime, cgroups *cgroup.Pods, m *metrics,
 	log logr.Logger) error {
 	thresholds, err := s.Thresholds()
 	if err != nil {
 		return err
 	}
 	mopts := eviction.MachineOptions{RootDir: s.RootDir, Logger: log.WithName("eviction")}
-	if images, ok := runtime.Optional[runtime.ImageService](rt); ok && !processes { // its images take no space
+	if images, ok := runtime.Optional[runtime.ImageService](rt); ok && !s.Embedded { // its images take no space
 		mopts.Images = images.ImageFsInfo
 	}
 	uopts := eviction.UsagesOptions{PodLogsDir: s.PodLogsDir}

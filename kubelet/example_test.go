@@ -69,7 +69,7 @@ func ExampleNew() {
 		fmt.Println(err)
 		return
 	}
-	k, err := kubelet.New(ctx, config, opts)
+	k, err := kubelet.New(ctx, config)
 	if err != nil {
 		fmt.Println(err)
 		return

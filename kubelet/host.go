@@ -28,9 +28,9 @@ func prepareHost(s *config.Settings, log logr.Logger) error {
 	}
 	switch err := plan.Set(); {
 	case err == nil:
-	case facts.Root && !s.Embedded:
+	case facts.Root && s.OnMachine():
 		warn(log, "Not all settings of the machine and of this process were made: "+err.Error())
-	case s.Embedded: // nobody expects it
+	case !s.OnMachine(): // nobody expects it
 		log.V(1).Info("Not all settings of the machine and of this process were made", "reason", err.Error())
 	default:
 		log.Info("Not all settings of the machine and of this process were made, since the agent does not run as root",

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"strings"
+	"sync"
 	"sync/atomic"
 
 	"github.com/go-logr/logr"
@@ -18,6 +20,8 @@ import (
 	"github.com/kubeletkit/kubeletkit/kubelet/internal/recent"
 	"github.com/kubeletkit/kubeletkit/kubelet/internal/systemd"
 	"github.com/kubeletkit/kubeletkit/kubelet/internal/terminal"
+	"github.com/kubeletkit/kubeletkit/lifecycle"
+	prommetrics "github.com/kubeletkit/kubeletkit/metrics/prometheus"
 	"github.com/kubeletkit/kubeletkit/node/cgroup"
 	"github.com/kubeletkit/kubeletkit/node/plugins"
 	"github.com/kubeletkit/kubeletkit/node/podresources"
@@ -32,6 +36,7 @@ type Kubelet struct {
 	settings *config.Settings
 	log      logr.Logger
 	display  *terminal.Display
+	ownLog   bool              // the log is that of the display
 	notifier *systemd.Notifier // nil: nothing reports to systemd
 	metrics  *metrics
 	runtime  runtime.Runtime
@@ -47,33 +52,44 @@ type Kubelet struct {
 
 // New composes a kubelet. It makes the settings of the machine and of the process that the configuration requests, and
 // connects to the container runtime, which need not answer, or starts the embedded one. No pod starts and no port is
-// opened before [Kubelet.Run]. The error joins all that is wrong with the options. A kubelet that is not run is to be
-// closed.
-func New(ctx context.Context, config *Config, opts Options) (*Kubelet, error) {
-	settings := *config.settings
+// opened before [Kubelet.Run]. The error names the field that is wrong with the options. A kubelet that is not run is
+// to be closed.
+func New(ctx context.Context, config *Config) (*Kubelet, error) {
+	if config == nil || config.settings == nil {
+		return nil, errors.New("kubelet: the configuration is nil; Load returns one")
+	}
+	settings, opts := *config.settings, config.opts
 	if err := opts.validate(&settings); err != nil {
 		return nil, fmt.Errorf("kubelet: %w", err)
 	}
 	k := &Kubelet{opts: opts, settings: &settings}
-	k.log, k.display = opts.logger(&settings)
-	if opts.process.began != nil {
-		k.notifier = opts.process.began(k.log)
+	k.log, k.display, k.ownLog = opts.logger(&settings)
+	if opts.process.onNew != nil {
+		k.notifier = opts.process.onNew(k.log)
 	}
 	for _, w := range settings.Warnings {
 		warn(k.log, w)
 	}
-	if opts.Runtime != nil {
-		settings.Embedded = true // its containers are none that the kernel has by a path that is known
-	}
 	if err := k.compose(ctx); err != nil {
-		return nil, errors.Join(err, k.Close())
+		if closed := k.Close(); closed != nil {
+			k.log.Error(closed, "A kubelet that cannot be made is not closed")
+		}
+		return nil, err
 	}
 	return k, nil
 }
 
 // Close ends the connection to the container runtime, and the embedded runtime. Containers go on running. It is for a
-// kubelet that is not run: [Kubelet.Run] closes it.
+// kubelet that is not run: Run does the same at its end, and after a call of Run, Close does nothing. It is safe for
+// concurrent use.
 func (k *Kubelet) Close() error {
+	if !k.begun.CompareAndSwap(false, true) {
+		return nil
+	}
+	return k.close()
+}
+
+func (k *Kubelet) close() error {
 	var errs []error
 	for _, closer := range slices.Backward(k.closers) {
 		errs = append(errs, closer())
@@ -89,11 +105,10 @@ func (k *Kubelet) Agent() *kubeletkit.Agent { return k.agent }
 // and memory come after what refuses pods for other reasons.
 func (k *Kubelet) compose(ctx context.Context) error {
 	s, log, has := k.settings, k.log, k.opts.has
-	if err := prepareHost(s, log); err != nil {
+	if err := k.openEmbedded(ctx); err != nil { // another agent in the root directory is found first
 		return err
 	}
-	reserve, err := fillThreads(log)
-	if err != nil {
+	if err := prepareHost(s, log); err != nil {
 		return err
 	}
 	m, err := newMetrics(log.WithName("metrics"))
@@ -103,7 +118,7 @@ func (k *Kubelet) compose(ctx context.Context) error {
 	k.metrics = m
 	if register := k.opts.RegisterMetrics; register != nil {
 		if err := register(m.registry); err != nil {
-			return err
+			return fmt.Errorf("kubelet: field Options.RegisterMetrics: %w", err)
 		}
 	}
 	var devs *nodeDevices
@@ -120,11 +135,8 @@ func (k *Kubelet) compose(ctx context.Context) error {
 	if err := k.openRuntime(ctx, joins); err != nil {
 		return err
 	}
-	if wrap := k.opts.WrapRuntime; wrap != nil {
-		k.runtime = wrap(k.runtime)
-	}
 	changed := func(pod runtime.PodRef) { k.display.Changed(pod) }
-	if k.opts.process.out != nil { // the process is that of the kubelet
+	if k.opts.process.onNew != nil { // the process is that of the kubelet
 		memory := newReleaser(releaseMemory)
 		k.closers = append(k.closers, func() error { memory.stop(); return nil })
 		changed = func(pod runtime.PodRef) { memory.noted(); k.display.Changed(pod) }
@@ -139,7 +151,11 @@ func (k *Kubelet) compose(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	k.addOptions(&opts)
+	opts.Sources = append(opts.Sources, k.opts.Sources...)
+	opts.Plugins, opts.Override = k.opts.Plugins, k.opts.Override
+	if !has(ImageRecords) {
+		opts.Images.Records = nil
+	}
 	if rt, ok := runtime.Optional[runtime.LogReopener](k.runtime); ok && has(LogRotation) {
 		if err := joinLogs(&opts, s, rt, m.logs); err != nil {
 			return err
@@ -168,16 +184,23 @@ func (k *Kubelet) compose(ctx context.Context) error {
 	}
 	place := &placement{}
 	if has(Placement) {
-		rt, _ := runtime.Optional[placementRuntime](k.runtime) // only processes of this machine are placed
+		rt, ok := runtime.Optional[placementRuntime](k.runtime)
+		if !ok && s.OnMachine() {
+			return errors.New("kubelet: the container runtime cannot set the CPUs of a container")
+		}
 		if place, err = newPlacement(ctx, s, rt, m, log); err != nil {
 			return err
 		}
 	}
-	if err := joinCgroups(ctx, &opts, s, k.cgroups, place); err != nil {
+	why := "cgroupsPerQOS is false"
+	if !has(Cgroups) {
+		why = "the kubelet has no cgroups of pods"
+	}
+	if err := joinCgroups(ctx, &opts, s, k.cgroups, why, place); err != nil {
 		return err
 	}
 	if has(Eviction) {
-		if err := addEvictions(&opts, s, k.runtime, k.processes(), k.cgroups, m, log); err != nil {
+		if err := addEvictions(&opts, s, k.runtime, k.cgroups, m, log); err != nil {
 			return err
 		}
 	}
@@ -204,6 +227,8 @@ func (k *Kubelet) compose(ctx context.Context) error {
 	}
 	if has(PodResources) {
 		opts.Join = append(opts.Join, held)
+	} else {
+		opts.Join = append(opts.Join, withoutRun{held})
 	}
 	handlers := map[string]plugins.Handler{}
 	claims.handle(handlers)
@@ -216,11 +241,20 @@ func (k *Kubelet) compose(ctx context.Context) error {
 	if rt, ok := runtime.Optional[runtime.PodCIDRSetter](k.runtime); ok {
 		addPodCIDR(&opts, s, rt)
 	}
-	opts.Join = append(opts.Join, reserve)
+	if k.opts.process.onNew != nil { // the threads are those of the process
+		reserve, err := fillThreads(log)
+		if err != nil {
+			return err
+		}
+		opts.Join = append(opts.Join, reserve)
+	}
+	if err := prommetrics.RegisterNode(m.registry, opts.NodeName, k.opts.version().String()); err != nil {
+		return err
+	}
 	k.server = k.serverOptions(opts.Host)
 	k.server.HealthChecks = devs.healthChecks()
 	if has(Stats) && !s.RunOnce {
-		if err := addStats(s, &opts, k.cgroups, killed, m, k.opts.version(), &k.server); err != nil {
+		if err := addStats(s, &opts, k.cgroups, killed, m, &k.server); err != nil {
 			return err
 		}
 	}
@@ -229,48 +263,82 @@ func (k *Kubelet) compose(ctx context.Context) error {
 		return err
 	}
 	k.node = node{Agent: k.agent, recent: pods, broken: broken, manifests: s.StaticPodPath, root: s.RootDir,
-		joins: joins, held: held, hasSources: len(opts.Sources) > 0}
+		joins: joins, held: held}
 	if joins != nil {
 		return joins.join(k.agent, s, log)
 	}
 	return nil
 }
 
-// addOptions adds what the program adds to the agent.
-func (k *Kubelet) addOptions(opts *kubeletkit.Options) {
-	if k.opts.Runtime != nil {
-		opts.GC.Images = imagePolicy(k.settings)
-	}
-	if !k.opts.has(ImageRecords) {
-		opts.Images.Records = nil
-	}
-	opts.Sources = append(opts.Sources, k.opts.Sources...)
-	opts.Plugins = k.opts.Plugins
-	opts.Override = k.opts.Override
-}
+// withoutRun is a component that does not run.
+type withoutRun struct{ server *podresources.Server }
 
-// processes reports whether the containers are those of the embedded runtime.
-func (k *Kubelet) processes() bool { return k.settings.Embedded && k.opts.Runtime == nil }
+// Name implements [lifecycle.Component].
+func (w withoutRun) Name() string { return w.server.Name() }
 
-// openRuntime connects to the container runtime.
-func (k *Kubelet) openRuntime(ctx context.Context, joins *member) error {
-	if k.runtime = k.opts.Runtime; k.runtime != nil {
+// Join implements [lifecycle.Joiner].
+func (w withoutRun) Join(node lifecycle.Node) error { return w.server.Join(node) }
+
+// openEmbedded starts the embedded runtime, if containers are its.
+func (k *Kubelet) openEmbedded(ctx context.Context) error {
+	if !k.settings.Embedded {
 		return nil
 	}
-	if k.processes() {
-		k.log.Info("Containers are processes of this machine, since no --container-runtime-endpoint is given")
-		rt, err := openEmbedded(ctx, k.settings, k.log)
-		if err != nil {
-			return err
-		}
-		k.failed, k.closers = rt.Done(), append(k.closers, rt.Close)
-	}
-	rt, cgroups, err := dialRuntime(ctx, k.settings, joins, k.opts.has(Cgroups), k.metrics.cri, k.log)
+	k.log.Info("Containers are processes of this machine, since no --container-runtime-endpoint is given")
+	rt, err := openEmbedded(ctx, k.settings, k.log)
 	if err != nil {
 		return err
 	}
-	k.runtime, k.cgroups, k.closers = rt, cgroups, append(k.closers, rt.Close)
+	k.failed, k.closers = rt.Done(), append(k.closers, rt.Close)
 	return nil
+}
+
+// openRuntime connects to the container runtime, unless the program has one of its own, and wraps it.
+func (k *Kubelet) openRuntime(ctx context.Context, joins *member) error {
+	k.runtime = k.opts.Runtime
+	if k.runtime == nil {
+		rt, cgroups, err := dialRuntime(ctx, k.settings, joins, k.opts.has(Cgroups), k.metrics.cri, k.log)
+		if err != nil {
+			return err
+		}
+		k.runtime, k.cgroups, k.closers = rt, cgroups, append(k.closers, rt.Close)
+	}
+	if k.opts.WrapRuntime == nil {
+		return nil
+	}
+	inner := k.runtime
+	if k.runtime = k.opts.WrapRuntime(inner); k.runtime == nil {
+		return errors.New("kubelet: field Options.WrapRuntime has returned nil")
+	}
+	if lost := lostAbilities(inner, k.runtime); len(lost) > 0 {
+		return fmt.Errorf("kubelet: the runtime of field Options.WrapRuntime, a %T, loses abilities of that which it "+
+			"wraps: %s; give it a method Unwrap() any that returns it", k.runtime, strings.Join(lost, ", "))
+	}
+	return nil
+}
+
+// lostAbilities returns the optional interfaces that are found on a runtime, and not through the one around it.
+func lostAbilities(inner, outer any) (lost []string) {
+	for name, has := range map[string]func(any) bool{
+		"EventSource": can[runtime.EventSource], "ImageService": can[runtime.ImageService],
+		"ImageStore": can[runtime.ImageStore], "Streamer": can[runtime.Streamer],
+		"StreamLocator": can[runtime.StreamLocator], "UsageReporter": can[runtime.UsageReporter],
+		"MetricsReporter": can[runtime.MetricsReporter], "DiskUsageReporter": can[runtime.DiskUsageReporter],
+		"Checkpointer": can[runtime.Checkpointer], "CPUSetter": can[runtime.CPUSetter],
+		"LogReopener": can[runtime.LogReopener], "FeatureReporter": can[runtime.FeatureReporter],
+		"PodCIDRSetter": can[runtime.PodCIDRSetter],
+	} {
+		if has(inner) && !has(outer) {
+			lost = append(lost, name)
+		}
+	}
+	slices.Sort(lost)
+	return lost
+}
+
+func can[T any](rt any) bool {
+	_, ok := runtime.Optional[T](rt)
+	return ok
 }
 
 // features returns what the container runtime has reported of itself.
@@ -283,27 +351,15 @@ func (k *Kubelet) features() runtime.Features {
 
 // Run runs the kubelet until ctx ends, or a client has ended all pods. The context of a process that SIGTERM has ended
 // has the cause [ErrTerminated]: with --drain-on-term, the pods end first. With --runonce, Run returns when all pods
-// run. Containers go on running. A second call returns an error that wraps [runtime.ErrAlreadyRunning].
+// run. Containers go on running. A second call, and one after Close, returns an error that wraps
+// [runtime.ErrAlreadyRunning].
 func (k *Kubelet) Run(ctx context.Context) error {
 	if !k.begun.CompareAndSwap(false, true) {
 		return fmt.Errorf("kubelet: %w", runtime.ErrAlreadyRunning)
 	}
-	signals := ctx
-	ctx, cancel := drainsFirst(signals, k.settings)
-	defer cancel()
-	if k.failed != nil {
-		go func() {
-			select {
-			case <-k.failed:
-				cancel()
-			case <-ctx.Done():
-			}
-		}()
-	}
-	left, err := k.run(ctx, signals)
-	cancel()
-	err = errors.Join(err, k.Close())
-	if text := left.farewell(k.opts.program(), k.settings); text != "" && k.opts.process.err != nil &&
+	left, err := k.run(ctx)
+	err = errors.Join(err, k.close())
+	if text := left.farewell(k.settings.Program(), k.settings); text != "" && k.opts.process.err != nil &&
 		k.display.Interactive() {
 		fmt.Fprintln(k.opts.process.err, text)
 	} else if text != "" {
@@ -312,10 +368,25 @@ func (k *Kubelet) Run(ctx context.Context) error {
 	return err
 }
 
-// run runs the agent and its ports until ctx or signals end. It returns what was running then.
-func (k *Kubelet) run(ctx, signals context.Context) (left running, err error) {
+// run runs the agent and its ports until signals end. It returns what was running then.
+func (k *Kubelet) run(signals context.Context) (left running, err error) {
 	s, log, agent, n := k.settings, k.log, k.agent, k.node
-	if !n.hasSources {
+	ctx, cancel := drainsFirst(signals, s)
+	defer cancel()
+	if k.failed != nil {
+		stop := make(chan struct{})
+		var watch sync.WaitGroup
+		defer watch.Wait()
+		defer close(stop)
+		watch.Go(func() {
+			select {
+			case <-k.failed:
+				cancel()
+			case <-stop:
+			}
+		})
+	}
+	if len(agent.Sources()) == 0 {
 		if err := refuseToStopPods(ctx, s, k.runtime.ListPods); err != nil {
 			return left, err
 		}
@@ -332,29 +403,16 @@ func (k *Kubelet) run(ctx, signals context.Context) (left running, err error) {
 		if listeners, err = listen(s); err != nil {
 			return left, err
 		}
-	}
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	g, ctx := errgroup.WithContext(ctx)
-	sopts := k.server
-	sopts.Streams = streams.New(agent, k.runtime, streams.Options{
-		Logger: sopts.Logger, IdleTimeout: cmp.Or(s.StreamingConnectionIdleTimeout.Duration, -1), // 0 is no limit
-	})
-	addLogs(s, n, &sopts)
-	stop, stopped := control.NewStop(), false
-	// The socket and the ports are components, because the agent checks and locks its directory
-	// before it runs them: nothing answers for an agent that does not start.
-	started := newReadiness(len(listeners) + 1)
-	if err := agent.Add("socket for commands", func(ctx context.Context) error {
-		socket, err := listenSocket(ctx, s, log)
-		if socket == nil {
-			started.served()
-			return err
+		for _, l := range listeners {
+			defer func() { _ = l.Close() }() // also if the agent does not start
 		}
-		return server.Serve(ctx, started.listener(socket), control.Handler(n, stop, sopts))
-	}); err != nil {
+	}
+	stop, started := control.NewStop(), newReadiness(len(listeners)+1)
+	if err := k.addPorts(listeners, stop, started); err != nil {
 		return left, err
 	}
+	g, ctx := errgroup.WithContext(ctx)
+	stopped := false
 	g.Go(func() error {
 		drain := func(ctx context.Context) error {
 			if stop.ByPriority() {
@@ -376,33 +434,6 @@ func (k *Kubelet) run(ctx, signals context.Context) (left running, err error) {
 			return nil
 		})
 	}
-	for _, l := range listeners {
-		defer func() { _ = l.Close() }() // also if the agent does not start
-	}
-	for _, l := range listeners {
-		l.Listener = started.listener(l.Listener)
-		run, err := port(s, l, n, k.metrics, sopts)
-		if err != nil {
-			return left, err
-		}
-		if err := agent.Add("port "+l.Addr().String(), func(ctx context.Context) error {
-			log := log
-			if l.api == apiHealthz { // there is one by default
-				log = log.V(1)
-			}
-			log.Info("Serving", "address", l.Addr().String(), "api", l.api)
-			return run(ctx)
-		}); err != nil {
-			return left, err
-		}
-	}
-	if k.notifier != nil {
-		if err := agent.Add("systemd", func(ctx context.Context) error {
-			return k.notifier.Run(ctx, started.ready, agent.Healthy, func(err error) { log.Error(err, "systemd") })
-		}); err != nil {
-			return left, err
-		}
-	}
 	k.display.SetNotes(func() []string { return problemLines(n.Problems()) })
 	g.Go(func() error {
 		k.display.Run(ctx, n.shownPods, agent.Synced)
@@ -415,6 +446,50 @@ func (k *Kubelet) run(ctx, signals context.Context) (left running, err error) {
 		err = errors.Join(err, failed, removeCgroups(k.cgroups, uids))
 	}
 	return n.running(), err
+}
+
+// addPorts adds the socket for commands, the ports and the reports to systemd. These are components, because the agent
+// checks and locks its directory before it runs them: nothing answers for an agent that does not start.
+func (k *Kubelet) addPorts(listeners []listener, stop *control.Stop, started *readiness) error {
+	s, log, agent, n := k.settings, k.log, k.agent, k.node
+	sopts := k.server
+	sopts.Streams = streams.New(agent, k.runtime, streams.Options{
+		Logger: sopts.Logger, IdleTimeout: cmp.Or(s.StreamingConnectionIdleTimeout.Duration, -1), // 0 is no limit
+	})
+	addLogs(s, n, &sopts)
+	if err := agent.Add("socket for commands", func(ctx context.Context) error {
+		socket, err := listenSocket(ctx, s, log)
+		if socket == nil {
+			started.served()
+			return err
+		}
+		return server.Serve(ctx, started.listener(socket), control.Handler(n, stop, sopts))
+	}); err != nil {
+		return err
+	}
+	for _, l := range listeners {
+		l.Listener = started.listener(l.Listener)
+		run, err := port(s, l, n, k.metrics, sopts)
+		if err != nil {
+			return err
+		}
+		if err := agent.Add("port "+l.Addr().String(), func(ctx context.Context) error {
+			log := log
+			if l.api == apiHealthz { // there is one by default
+				log = log.V(1)
+			}
+			log.Info("Serving", "address", l.Addr().String(), "api", l.api)
+			return run(ctx)
+		}); err != nil {
+			return err
+		}
+	}
+	if k.notifier == nil {
+		return nil
+	}
+	return agent.Add("systemd", func(ctx context.Context) error {
+		return k.notifier.Run(ctx, started.ready, agent.Healthy, func(err error) { log.Error(err, "systemd") })
+	})
 }
 
 // runOnce starts the pods, shows what became of them, and returns an error if one does

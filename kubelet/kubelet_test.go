@@ -1,6 +1,7 @@
 package kubelet
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"maps"
@@ -13,6 +14,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/spf13/cobra"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
@@ -60,7 +62,7 @@ func (e *embedder) start(args ...string) (k *Kubelet, stop func()) {
 	e.Helper()
 	config, err := Load(append(args, "--root-dir", e.root), e.opts)
 	require.NoError(e, err)
-	k, err = New(e.Context(), config, e.opts)
+	k, err = New(e.Context(), config)
 	require.NoError(e, err)
 	ctx, cancel := context.WithCancel(e.Context())
 	done := make(chan error, 1)
@@ -162,8 +164,62 @@ func TestSubsetsOfCapabilities(t *testing.T) {
 	}
 }
 
+// A kubelet is run once, and not after it was closed.
+func TestClose(t *testing.T) {
+	e := newEmbedder(t)
+	config, err := Load([]string{"--root-dir", e.root}, e.opts)
+	require.NoError(t, err)
+	k, err := New(t.Context(), config)
+	require.NoError(t, err)
+	require.NoError(t, k.Close())
+	require.NoError(t, k.Close())
+	require.ErrorIs(t, k.Run(t.Context()), runtime.ErrAlreadyRunning)
+}
+
+// A SIGTERM while the kubelet starts has it end the pods, as one later.
+func TestDrainOnTermWhileItStarts(t *testing.T) {
+	e := newEmbedder(t)
+	e.pods <- []*v1.Pod{podOf("web")}
+	k, stop := e.start()
+	e.runs(k, "web")
+	stop()
+	require.Len(t, e.rt.Running(fake.Target{}), 1)
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(ErrTerminated)
+	e.pods <- []*v1.Pod{podOf("web")}
+	require.NoError(t, run(ctx, []string{"--root-dir", e.root, "--drain-on-term"}, e.opts))
+	assert.Empty(t, e.rt.Running(fake.Target{}))
+}
+
+// The commands of a program are in its help, and its name is in the texts of all others.
+func TestCommands(t *testing.T) {
+	var out bytes.Buffer
+	opts := Options{Name: "acme-kubelet", Commands: []*cobra.Command{
+		{Use: "ports", Short: "list the ports", Long: "Not those of minikubelet.", GroupID: "none",
+			RunE: func(cmd *cobra.Command, _ []string) error {
+				_, err := fmt.Fprintln(cmd.OutOrStdout(), "no ports")
+				return err
+			}},
+	}}
+	shown := func(args ...string) string {
+		out.Reset()
+		cmd := Command(opts)
+		cmd.SetArgs(args)
+		cmd.SetOut(&out)
+		require.NoError(t, cmd.Execute())
+		return out.String()
+	}
+	assert.Regexp(t, `(?s)acme-kubelet run FLAGS.*Other commands:.* ports +list the ports`, shown("--help"))
+	assert.Equal(t, "no ports\n", shown("ports"))
+	assert.Contains(t, shown("ports", "--help"), "Not those of minikubelet.")
+	assert.Contains(t, shown("exec", "--help"), "  acme-kubelet exec -it web -- sh\n")
+}
+
 // What a configuration needs cannot be left out. The error names both.
 func TestImpossibleOptions(t *testing.T) {
+	rt := fake.New(fake.Options{})
+	defer rt.Close()
+	machine := []string{"--fail-swap-on=false", "--fail-cgroupv1=false"}
 	for _, tt := range []struct {
 		opts Options
 		args []string
@@ -174,13 +230,24 @@ func TestImpossibleOptions(t *testing.T) {
 		{Options{Without: []Capability{Cluster}}, []string{"--kubeconfig=/k"},
 			`field Options.Without has "cluster", and the configuration has --kubeconfig, which needs it`},
 		{Options{Without: []Capability{Placement}}, []string{"--cpu-manager-policy=static", "--reserved-cpus=0",
-			"--container-runtime-endpoint=/cri.sock"}, `"placement", and the configuration has cpuManagerPolicy: static`},
+			"--container-runtime-endpoint=/cri.sock"},
+			`"placement", and the configuration has cpuManagerPolicy: static`},
+		{Options{Runtime: rt}, []string{"--cpu-manager-policy=static", "--reserved-cpus=0",
+			"--container-runtime-endpoint=/cri.sock"},
+			`cpuManagerPolicy: static, which needs a container runtime of this`},
+		{Options{Without: []Capability{ImageRecords},
+			Configuration: map[string]any{"imagePullCredentialsVerificationPolicy": "AlwaysVerify"}},
+			[]string{"--container-runtime-endpoint=/cri.sock"}, `"image records", and the configuration has`},
+		{Options{Runtime: rt, WrapRuntime: func(runtime.Runtime) runtime.Runtime { return nil }}, machine, "returned nil"},
+		{Options{Runtime: rt, WrapRuntime: func(rt runtime.Runtime) runtime.Runtime {
+			return struct{ runtime.Runtime }{rt}
+		}}, machine, "loses abilities of that which it wraps: CPUSetter, "},
 		{Options{Without: []Capability{Shutdown}, Configuration: map[string]any{"shutdownGracePeriod": "10s"}}, nil,
 			`"shutdown", and the configuration has shutdownGracePeriod`},
 	} {
 		config, err := Load(append(tt.args, "--root-dir", t.TempDir()), tt.opts)
 		require.NoError(t, err)
-		_, err = New(t.Context(), config, tt.opts)
+		_, err = New(t.Context(), config)
 		assert.ErrorContains(t, err, tt.want)
 	}
 }

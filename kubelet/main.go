@@ -12,6 +12,7 @@ import (
 
 	"github.com/go-logr/logr"
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"k8s.io/klog/v2"
 
 	"github.com/kubeletkit/kubeletkit/internal/logging"
@@ -35,8 +36,8 @@ func Main(opts Options) {
 		opts.Getenv = os.Getenv
 	}
 	isKubelet := false
-	opts.process.began = func(log logr.Logger) *systemd.Notifier {
-		isKubelet = true
+	opts.process.onAgent = func() { isKubelet = true }
+	opts.process.onNew = func(log logr.Logger) *systemd.Notifier {
 		klog.SetLogger(log.WithName("library"))
 		saveMemory()
 		return systemd.FromEnvironment() // before there are child processes
@@ -72,9 +73,9 @@ func Command(opts Options) *cobra.Command {
 	}
 }
 
-// ExitCode returns the exit code of a program whose [Command] has returned the error: 0 without an error, that of the
-// command in a container for exec, 2 if the arguments are wrong, and otherwise 1 or the code that the help of the
-// command has.
+// ExitCode returns the exit code of a program whose [Command] or [Load] has returned the error: 0 without an error,
+// that of the command in a container for exec, 2 if the arguments are wrong, and otherwise 1 or the code that the help
+// of the command has.
 func ExitCode(err error) int {
 	if code, ok := errors.AsType[client.ExitCode](err); ok {
 		return int(code)
@@ -85,7 +86,7 @@ func ExitCode(err error) int {
 	if _, ok := errors.AsType[*config.UsageError](err); ok {
 		return 2
 	}
-	if err != nil {
+	if err != nil && !errors.Is(err, pflag.ErrHelp) {
 		return 1
 	}
 	return 0
@@ -93,15 +94,23 @@ func ExitCode(err error) int {
 
 // execute runs the kubelet or the command that the arguments name.
 func execute(ctx context.Context, opts Options, args []string, in io.Reader, out, errOut io.Writer) error {
+	if err := opts.validateProgram(); err != nil {
+		return err
+	}
 	opts.process.out, opts.process.err = out, errOut
 	return client.Run(ctx, args, client.Env{
 		Program: opts.program(), Version: opts.Version, In: in, Out: out, Err: errOut,
-		Agent: func(ctx context.Context, args []string) error { return run(ctx, args, opts) },
+		Agent: func(ctx context.Context, args []string) error {
+			if opts.process.onAgent != nil {
+				opts.process.onAgent()
+			}
+			return run(ctx, args, opts)
+		},
 		StopPods: func(ctx context.Context, rootDir, endpoint string) error {
 			return stopPods(ctx, rootDir, endpoint, out)
 		},
-		More: append([]*cobra.Command{checkCommand(opts.program(), out), ui.Command(opts.program(), out)},
-			opts.Commands...),
+		More:     []*cobra.Command{checkCommand(opts.program(), out), ui.Command(opts.program(), out)},
+		Commands: opts.Commands,
 	})
 }
 
@@ -117,36 +126,39 @@ func run(ctx context.Context, args []string, opts Options) error {
 		fmt.Fprintln(opts.process.err, opts.version())
 		return nil
 	}
-	k, err := New(ctx, config, opts)
-	if err != nil {
-		if cause := context.Cause(ctx); cause != nil && errors.Is(err, cause) {
-			return nil // it was stopped while it started
-		}
-		return err
+	starting, cancel := drainsFirst(ctx, config.settings)
+	defer cancel()
+	k, err := New(starting, config)
+	if err == nil {
+		err = k.Run(ctx)
 	}
-	return k.Run(ctx)
+	if cause := context.Cause(ctx); cause != nil && errors.Is(err, cause) {
+		return nil // it was stopped while it started
+	}
+	return err
 }
 
 // version returns the version of the program.
 func (o *Options) version() client.Version { return client.ProgramVersion(o.program(), o.Version) }
 
-// logger returns the logger of a kubelet, and the display that shows its pods.
-func (o *Options) logger(s *config.Settings) (logr.Logger, *terminal.Display) {
+// logger returns the logger of a kubelet, and the display that shows its pods. own means that the log is that of the
+// display.
+func (o *Options) logger(s *config.Settings) (log logr.Logger, display *terminal.Display, own bool) {
 	if o.process.err == nil {
-		return logging.OrDefault(o.Logger), terminal.New(terminal.None, io.Discard, io.Discard, o.program().Env)
+		return logging.OrDefault(o.Logger), terminal.New(terminal.None, io.Discard, io.Discard, o.program().Env), false
 	}
-	display := terminal.New(s.Show, o.process.out, o.process.err, o.program().Env)
+	display = terminal.New(s.Show, o.process.out, o.process.err, o.program().Env)
 	display.SetVerbosity(s.Verbosity)
 	display.SetFormat(s.LogsJSON(), logModules(s))
 	if o.Logger.GetSink() != nil {
-		return o.Logger, display
+		return o.Logger, display, false
 	}
-	return logr.FromSlogHandler(display.Handler()), display
+	return logr.FromSlogHandler(display.Handler()), display, true
 }
 
 // farewell returns a sentence about the containers that still run, "" if there are none.
 func (r running) farewell(program config.Program, s *config.Settings) string {
-	if r.containers == 0 {
+	if r.containers == 0 || program.OwnRuntime {
 		return ""
 	}
 	count := func(n int, one, many string) string {

@@ -38,7 +38,7 @@ const agentEnv = "MINIKUBELET_TEST_AGENT"
 // nil.
 func testOptions(libraries func(logr.Logger)) Options {
 	return Options{Name: "minikubelet", Getenv: os.Getenv, process: processOptions{
-		out: os.Stdout, err: os.Stderr, began: func(log logr.Logger) *systemd.Notifier {
+		out: os.Stdout, err: os.Stderr, onNew: func(log logr.Logger) *systemd.Notifier {
 			if libraries != nil {
 				libraries(log)
 			}
@@ -203,7 +203,7 @@ func runOnceUntil(t *testing.T, text string, args ...string) error {
 			end(context.DeadlineExceeded)
 		}
 	}, funcr.Options{})
-	k, err := New(ctx, &Config{s}, Options{Logger: log})
+	k, err := New(ctx, &Config{s, Options{Name: "minikubelet", Logger: log}})
 	if err != nil {
 		return err
 	}

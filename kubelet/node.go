@@ -39,8 +39,6 @@ type node struct {
 	manifests string
 	// root is the root directory.
 	root string
-	// hasSources means that pods can come.
-	hasSources bool
 	// joins is nil if the agent is in no cluster.
 	joins *member
 	// held has what containers hold.

@@ -27,8 +27,9 @@ func TestAnAgentWithoutPodsRefusesToStopThoseThatRun(t *testing.T) {
 	file := filepath.Join(b.root, "none.yaml")
 	write(t, file, header+"podLogsDir: "+b.root+"/logs\nhealthzPort: 0\ncgroupRoot: /minikubelet-test\n")
 	start := func(ctx context.Context, args ...string) error {
-		return runKubelet(ctx, append([]string{"--config", file, "--root-dir", b.root, "--hostname-override=n", "--show=none",
-			"--container-runtime-endpoint", b.endpoint}, args...))
+		return runKubelet(ctx,
+			append([]string{"--config", file, "--root-dir", b.root, "--hostname-override=n", "--show=none",
+				"--container-runtime-endpoint", b.endpoint}, args...))
 	}
 	for _, args := range [][]string{nil, {"--runonce"}} {
 		err := start(t.Context(), args...)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 
 	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
@@ -24,7 +25,7 @@ import (
 type Options struct {
 	// Name is the name of the program: in messages, in the help of its commands and in requests to an API server. With
 	// the embedded runtime, the root directory is /var/lib/<Name> by default. It has letters, digits, "-", "_" and
-	// "."; default "kubelet".
+	// "."; default "kubeletkit".
 	Name string
 	// Version is the version of the program. Default: that of the main module.
 	Version string
@@ -41,12 +42,14 @@ type Options struct {
 	Plugins kubeletkit.Plugins
 	// Override replaces or wraps parts of the agent.
 	Override kubeletkit.Overrides
-	// Runtime runs the pods, in place of the runtime of the configuration. The caller closes it. What the kubelet does
-	// for processes of this machine is left out: cgroups, devices, CPUs, memory and users of pods. nil: the runtime of
-	// --container-runtime-endpoint or, without it, the embedded one.
+	// Runtime runs the pods, in place of the runtime of the configuration. The caller closes it. Its containers are not
+	// those of a container runtime of this machine, so they have no cgroups by the kubelet and no CPUs or memory nodes,
+	// and the kubelet makes no settings of the machine or the process but those that are given. The root directory and
+	// that of logs are not kubelet's by default. nil: the runtime of --container-runtime-endpoint or, without it, the
+	// embedded one.
 	Runtime runtime.Runtime
-	// WrapRuntime puts a runtime around that of the kubelet. Abilities are found through its method Unwrap() any, see
-	// [runtime.Optional]. nil: none does.
+	// WrapRuntime puts a runtime around that of the kubelet. It has a method Unwrap() any that returns the runtime, see
+	// [runtime.Optional]: [New] fails if an ability is lost. nil: none does.
 	WrapRuntime func(rt runtime.Runtime) runtime.Runtime
 	// Without are the capabilities that the kubelet does not have.
 	Without []Capability
@@ -58,7 +61,8 @@ type Options struct {
 	Event runtime.EventFunc
 	// RegisterMetrics registers metrics of the program in those of /metrics. nil: there are none.
 	RegisterMetrics func(prometheus.Registerer) error
-	// Commands are further commands of the program.
+	// Commands are further commands of the program, among the other commands of its help. They belong to this program.
+	// One with the name of a command of the kubelet replaces it.
 	Commands []*cobra.Command
 	// Getenv returns variables of the environment: those of the root directory of a user that is not root, and of
 	// colors. Default of Main: os.Getenv. nil: there are none.
@@ -72,24 +76,43 @@ type processOptions struct {
 	// out and err are where the pods and the log are shown. If nil, the kubelet is in a program that has not given it
 	// the terminal.
 	out, err io.Writer
-	// began is called when a kubelet begins in a process of its own, with its logger: klog, by which libraries log, has
-	// one logger in a process, and so has systemd one service. nil: the process is not that of the kubelet.
-	began func(logr.Logger) *systemd.Notifier
+	// onAgent is called when the arguments name the kubelet, and not one of its commands; nil: nothing is.
+	onAgent func()
+	// onNew is called when a kubelet begins in a process of its own, with its logger: klog, by which libraries log, has
+	// one logger in a process, and systemd one service. nil: the process is not that of the kubelet.
+	onNew func(logr.Logger) *systemd.Notifier
 }
 
 func (o *Options) program() config.Program {
-	return config.Program{Name: cmp.Or(o.Name, "kubelet"), Getenv: o.Getenv, Configuration: o.Configuration}
+	return config.Program{Name: cmp.Or(o.Name, "kubeletkit"), Getenv: o.Getenv, Configuration: o.Configuration,
+		OwnRuntime: o.Runtime != nil}
+}
+
+// validateProgram returns what is wrong with the options of a program, whatever it runs.
+func (o *Options) validateProgram() error {
+	var errs []error
+	for i, cmd := range o.Commands {
+		if cmd == nil {
+			errs = append(errs, fmt.Errorf("field Options.Commands[%d] is nil", i))
+		}
+	}
+	for i := range o.Name {
+		if c := o.Name[i]; !('a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || c == '-' ||
+			c == '_' || c == '.' && i > 0) {
+			errs = append(errs, fmt.Errorf("field Options.Name %q has a character other than letters, digits, \"-\", "+
+				"\"_\" and \".\" in it", o.Name))
+			break
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // validate returns what is wrong with the options, for a kubelet with the settings.
 func (o *Options) validate(s *config.Settings) error {
-	var errs []error
-	for i := range o.Name {
-		if c := o.Name[i]; !('a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || c == '-' ||
-			c == '_' || c == '.' && i > 0) {
-			errs = append(errs, fmt.Errorf("field Options.Name %q: has a character that is no letter, digit, -, _ or .",
-				o.Name))
-			break
+	errs := []error{o.validateProgram()}
+	for i, c := range o.Join {
+		if c == nil {
+			errs = append(errs, fmt.Errorf("field Options.Join[%d] is nil", i))
 		}
 	}
 	for _, c := range o.Without {
@@ -102,6 +125,10 @@ func (o *Options) validate(s *config.Settings) error {
 			errs = append(errs, fmt.Errorf("field Options.Without has %q, and the configuration has %s, which needs it",
 				c, demand(s)))
 		}
+	}
+	if has := placementDemand(s); o.Runtime != nil && has != "" {
+		errs = append(errs, fmt.Errorf("the configuration has %s, which needs a container runtime of this machine and "+
+			"not that of field Options.Runtime", has))
 	}
 	return errors.Join(errs...)
 }
@@ -130,7 +157,7 @@ const (
 	LogRotation Capability = "log rotation"
 	// OOM reports kills for lack of memory, and gives pods swap.
 	OOM Capability = "OOM"
-	// Placement gives containers exclusive CPUs and memory nodes. cpuManagerPolicy: static, memoryManagerPolicy: Static
+	// Placement is the choice of CPUs and memory nodes. cpuManagerPolicy: static, memoryManagerPolicy: Static
 	// and a topologyManagerPolicy need it.
 	Placement Capability = "placement"
 	// PodResources is kubelet's socket for monitors of devices.
@@ -160,21 +187,34 @@ func given(is bool, text string) string {
 	return text
 }
 
+// placementDemand returns the setting that needs Placement. The embedded runtime places nothing, which is a warning.
+func placementDemand(s *config.Settings) string {
+	return cmp.Or(given(!s.Embedded && s.CPUManagerPolicy == "static", "cpuManagerPolicy: static"),
+		given(!s.Embedded && s.MemoryManagerPolicy == "Static", "memoryManagerPolicy: Static"),
+		given(!s.Embedded && s.TopologyManagerPolicy != topology.PolicyNone, "topologyManagerPolicy"))
+}
+
 // capabilities are all capabilities.
 var capabilities = []capability{
-	{Cgroups, nil},
+	{Cgroups, func(s *config.Settings) string {
+		const names = "enforceNodeAllocatable, --enforce-node-allocatable, qosReserved, --qos-reserved, podPidsLimit, " +
+			"--pod-max-pids"
+		return given(!s.Embedded && s.Has(strings.Split(names, ", ")...), "one of "+names)
+	}},
 	{Cluster, func(s *config.Settings) string { return given(s.Kubeconfig != "", "--kubeconfig") }},
 	{Devices, nil},
 	{DynamicResources, nil},
-	{Eviction, nil},
-	{ImageRecords, nil},
+	{Eviction, func(s *config.Settings) string {
+		return given(s.Has("evictionHard", "--eviction-hard", "evictionSoft", "--eviction-soft"),
+			"evictionHard or evictionSoft")
+	}},
+	{ImageRecords, func(s *config.Settings) string {
+		return given(s.Has("imagePullCredentialsVerificationPolicy", "preloadedImagesVerificationAllowlist"),
+			"imagePullCredentialsVerificationPolicy or preloadedImagesVerificationAllowlist")
+	}},
 	{LogRotation, nil},
 	{OOM, nil},
-	{Placement, func(s *config.Settings) string {
-		return cmp.Or(given(s.StaticCPUs(), "cpuManagerPolicy: static"),
-			given(s.StaticMemory(), "memoryManagerPolicy: Static"),
-			given(!s.Embedded && s.TopologyManagerPolicy != topology.PolicyNone, "topologyManagerPolicy"))
-	}},
+	{Placement, placementDemand},
 	{PodResources, nil},
 	{Server, nil},
 	{Shutdown, func(s *config.Settings) string {

@@ -82,7 +82,7 @@ func TestVerbosityOfARunningAgent(t *testing.T) {
 	require.NoError(t, err)
 	opts := testOptions(nil)
 	opts.process.err = logs
-	k, err := New(t.Context(), &Config{s}, opts)
+	k, err := New(t.Context(), &Config{s, opts})
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)

@@ -31,12 +31,11 @@ func addShutdown(opts *kubeletkit.Options, s *config.Settings, m *metrics) error
 	return nil
 }
 
-// The causes of the end of a context of signals.
-var (
-	errInterrupted = errors.New("interrupt")
-	// ErrTerminated is the cause of the end of a context that ends with SIGTERM, for [Kubelet.Run].
-	ErrTerminated = errors.New("SIGTERM")
-)
+// ErrTerminated is the cause of the end of a context that ends with SIGTERM, for [Kubelet.Run].
+var ErrTerminated = errors.New("SIGTERM")
+
+// errInterrupted is the cause of the end of a context that ends with SIGINT.
+var errInterrupted = errors.New("interrupt")
 
 // withSignals returns a context that ends with the first SIGINT or SIGTERM. A second one ends the process at once. The
 // caller calls stop.
@@ -78,8 +77,7 @@ func drainOnTerm(ctx, signals context.Context, s *config.Settings, agent *kubele
 	if ctx.Err() != nil || !errors.Is(context.Cause(signals), ErrTerminated) {
 		return
 	}
-	log.Info("SIGTERM: pods end in the order of their priorities, and then the agent; a second signal ends the " +
-		"agent at once")
+	log.Info("SIGTERM: pods end in the order of their priorities, and then the agent")
 	if err := agent.DrainByPriority(ctx, s.DrainPeriods()); err != nil {
 		log.Error(err, "Not all pods have ended")
 	}

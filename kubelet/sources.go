@@ -72,8 +72,11 @@ func refuseToStopPods(ctx context.Context, s *config.Settings,
 		return nil
 	}
 	where := s.ContainerRuntimeEndpoint
-	if s.Embedded {
+	switch {
+	case s.Embedded:
 		where = s.RootDir
+	case !s.OnMachine():
+		where = "the runtime of the program"
 	}
 	const intended = "give --allow-no-pods if that is intended"
 	pods, err := list(ctx)

@@ -8,9 +8,7 @@ import (
 	statsv1alpha1 "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
 	"github.com/kubeletkit/kubeletkit"
-	"github.com/kubeletkit/kubeletkit/kubelet/internal/client"
 	"github.com/kubeletkit/kubeletkit/kubelet/internal/config"
-	prommetrics "github.com/kubeletkit/kubeletkit/metrics/prometheus"
 	"github.com/kubeletkit/kubeletkit/metrics/prometheus/statsmetrics"
 	"github.com/kubeletkit/kubeletkit/node/cgroup"
 	"github.com/kubeletkit/kubeletkit/node/stats"
@@ -19,7 +17,7 @@ import (
 
 // addStats adds the usage of the node and its pods to the options of the agent and of its ports.
 func addStats(s *config.Settings, opts *kubeletkit.Options, cgroups *cgroup.Pods, killed func(cgroup string) uint64,
-	m *metrics, version client.Version, sopts *server.Options) error {
+	m *metrics, sopts *server.Options) error {
 	copts := stats.Options{RootDir: s.RootDir, PodLogsDir: s.PodLogsDir}
 	if cgroups != nil {
 		copts.PodCgroup, copts.NodeCgroups = cgroups.Parent, nodeCgroups(s, cgroups)
@@ -29,9 +27,6 @@ func addStats(s *config.Settings, opts *kubeletkit.Options, cgroups *cgroup.Pods
 		return err
 	}
 	opts.Join = append(opts.Join, collector)
-	if err := prommetrics.RegisterNode(m.registry, opts.NodeName, version.String()); err != nil {
-		return err
-	}
 	if _, err := statsmetrics.NewDisk(m.registry, collector.Disk); err != nil {
 		return err
 	}

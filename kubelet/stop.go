@@ -55,9 +55,18 @@ func stopPods(ctx context.Context, rootDir, endpoint string, out io.Writer) erro
 			filepath.Join(rootDir, config.SocketName), rootDir)
 	}
 	rt, err := openEmbedded(ctx, s, silent())
-	if err != nil {
+	switch {
+	case err != nil && ctx.Err() != nil:
+		return nil // it was stopped while the runtime started
+	case err != nil:
 		return err
 	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	go func() {
+		<-rt.Done() // also when it is closed
+		cancel()
+	}()
 	return errors.Join(killPods(ctx, s, out), rt.Close())
 }
 

@@ -52,7 +52,8 @@ spec:
 	ctx, stop := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() {
-		done <- runKubelet(ctx, []string{"--config", configFile, "--root-dir", root, "--hostname-override=node", "--show=none",
+		done <- runKubelet(ctx, []string{"--config", configFile, "--root-dir", root, "--hostname-override=node",
+			"--show=none",
 			"--enable-server=false"})
 	}()
 	command := func(ctx context.Context, in io.Reader, out io.Writer, args ...string) error {

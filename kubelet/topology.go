@@ -54,7 +54,7 @@ func newPlacement(ctx context.Context, s *config.Settings, rt placementRuntime, 
 func openPlacement(ctx context.Context, s *config.Settings, host fs.FS, rt placementRuntime, m *metrics,
 	log logr.Logger) (*placement, error) {
 	p := &placement{scope: topology.Scope(s.TopologyManagerScope), metrics: m, log: log.WithName("topology")}
-	if s.Embedded {
+	if !s.OnMachine() {
 		return p, nil
 	}
 	if err := p.leavePolicies(ctx, s, rt); err != nil {

@@ -31,6 +31,9 @@ type Joiner interface {
 type Node interface {
 	// NodeName is the name of the node.
 	NodeName() string
+	// RootDir is the root directory of the agent, an absolute path. A component keeps what is its own in a file or a
+	// directory of it with a name of the component.
+	RootDir() string
 	// Logger is that of the agent, under the name of the component.
 	Logger() logr.Logger
 	// Event emits an event about a pod, or about the node if it has no pod. Repeats are merged.
@@ -125,6 +128,9 @@ var _ Node = NopNode{}
 
 // NodeName implements [Node].
 func (NopNode) NodeName() string { return "" }
+
+// RootDir implements [Node].
+func (NopNode) RootDir() string { return "" }
 
 // Logger implements [Node]. It is that of package slog.
 func (NopNode) Logger() logr.Logger { return logging.OrDefault(logr.Logger{}) }

@@ -68,7 +68,7 @@ func TestTheVendorsAgent(t *testing.T) {
 		"--fail-swap-on=false", "--fail-cgroupv1=false", "--enable-server=false", "--address=127.0.0.1",
 		"--read-only-port=" + port}, opts)
 	require.NoError(t, err)
-	k, err := kubelet.New(t.Context(), config, opts)
+	k, err := kubelet.New(t.Context(), config)
 	require.NoError(t, err)
 	agent := k.Agent()
 	ctx, cancel := context.WithCancel(t.Context())

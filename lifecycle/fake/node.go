@@ -220,6 +220,9 @@ func (n *Node) Components() []lifecycle.Component { return list(n, &n.components
 // NodeName implements [lifecycle.Node].
 func (n *Node) NodeName() string { return "node" }
 
+// RootDir implements [lifecycle.Node]. It does not exist.
+func (n *Node) RootDir() string { return "/fake" }
+
 // Add implements [lifecycle.Node].
 func (n *Node) Add(name string, run func(ctx context.Context) error) error {
 	n.mu.Lock()

@@ -144,7 +144,7 @@ func wholeKubelet(ctx context.Context, args []string, opts kubelet.Options) erro
 	if err != nil {
 		return err
 	}
-	k, err := kubelet.New(ctx, config, opts)
+	k, err := kubelet.New(ctx, config)
 	if err != nil {
 		return err
 	}

@@ -31,8 +31,9 @@ type Env struct {
 	// stop with the directory of that agent, and with the endpoint of its container
 	// runtime or "" if that is the embedded one.
 	StopPods func(ctx context.Context, rootDir, endpoint string) error
-	// More are further commands.
-	More []*cobra.Command
+	// More are further commands, whose texts have the name of the program as those of this package. Commands are those
+	// of the program; without a group they are among the other commands.
+	More, Commands []*cobra.Command
 
 	// For tests: nil is time.Now, 0 the width of the terminal, false colors only on a terminal, and 0 watchPeriod.
 	now     func() time.Time
@@ -88,6 +89,15 @@ func newRoot(e Env) *cobra.Command {
 		"The help of each shell says how the script is loaded."
 	hideHelpFlag(root)
 	rename(root, e.Program.String())
+	for _, cmd := range e.Commands {
+		if same := commandNamed(root, cmd.Name()); same != nil {
+			root.RemoveCommand(same) // that of the program is meant
+		}
+		if !root.ContainsGroup(cmd.GroupID) {
+			cmd.GroupID = groupOther
+		}
+		root.AddCommand(cmd)
+	}
 	root.SetHelpFunc(func(cmd *cobra.Command, _ []string) { _, _ = io.WriteString(e.Out, help(cmd, e.helpWidth())) })
 	root.SetUsageFunc(func(*cobra.Command) error { return nil })
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {

@@ -64,7 +64,7 @@ func cgroupDefaults(c *KubeletConfiguration) {
 
 // enforcement sets the default of enforceNodeAllocatable: pods, if they have cgroups.
 func (s *Settings) enforcement() {
-	if s.EnforceNodeAllocatable == nil && *s.CgroupsPerQOS && !s.Embedded {
+	if s.EnforceNodeAllocatable == nil && *s.CgroupsPerQOS && s.OnMachine() {
 		s.EnforceNodeAllocatable = []string{string(cgroup.EnforcePods)}
 	}
 }
@@ -198,7 +198,7 @@ func (s *Settings) qosReserved() (*int64, error) {
 // The embedded runtime has none: a kubelet on the same machine would take pods below its
 // kubepods for its own, and kill them.
 func (s *Settings) Cgroups(driver func() string) (*cgroup.Pods, error) {
-	if s.Embedded || !*s.CgroupsPerQOS {
+	if !s.OnMachine() || !*s.CgroupsPerQOS {
 		return nil, nil
 	}
 	return cgroup.New(cgroup.Options{Root: s.CgroupRoot, Driver: driver, DefaultDriver: cgroup.Driver(s.CgroupDriver)})

@@ -41,8 +41,11 @@ func (s *Settings) Effective(d Detected) (map[string]any, error) {
 	if d.ResolvConf != "" {
 		c.ResolverConfig = &d.ResolvConf
 	}
+	if !s.OnMachine() {
+		c.CgroupsPerQOS = ptr.To(false)
+	}
 	if s.Embedded {
-		c.CgroupsPerQOS, c.ImageGCHighThresholdPercent = ptr.To(false), ptr.To[int32](100)
+		c.ImageGCHighThresholdPercent = ptr.To[int32](100)
 	}
 	c.StaticPodURLHeader = maps.Clone(c.StaticPodURLHeader)
 	for name := range c.StaticPodURLHeader {
@@ -60,7 +63,7 @@ func (s *Settings) Effective(d Detected) (map[string]any, error) {
 	if s.Kubeconfig == "" {
 		without = append(without, strings.Fields(clusterFields)...)
 	}
-	if s.Embedded {
+	if !s.OnMachine() {
 		without = append(without, strings.Fields(notEmbeddedFields)...)
 	}
 	for _, path := range without {

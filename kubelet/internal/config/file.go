@@ -28,40 +28,59 @@ const (
 // read.
 const dropIn = ".conf"
 
-// loadValue takes a configuration from a value of the program, whose fields that are empty, or a duration of 0, are not
-// given. The results are those of load.
+// unset are the fields that the JSON of a KubeletConfiguration of k8s.io/kubelet has though they are not set: those
+// without omitempty, and structs. TestUnset finds a new one.
+const unset = `syncFrequency fileCheckFrequency httpCheckFrequency authentication.x509 authentication.webhook.cacheTTL
+	authentication.anonymous authentication.webhook authorization.webhook.cacheAuthorizedTTL
+	authorization.webhook.cacheUnauthorizedTTL streamingConnectionIdleTimeout nodeStatusUpdateFrequency
+	nodeStatusReportFrequency imageMinimumGCAge imageMaximumGCAge volumeStatsAggPeriod cpuManagerReconcilePeriod
+	runtimeRequestTimeout evictionPressureTransitionPeriod memorySwap logging.flushFrequency logging.verbosity
+	logging.options.text.infoBufferSize logging.options.json.infoBufferSize shutdownGracePeriod
+	shutdownGracePeriodCriticalPods crashLoopBackOff containerRuntimeEndpoint`
+
+// loadValue takes a configuration from a value of the program. What a KubeletConfiguration of k8s.io/kubelet has in
+// JSON though it is not set, see unset, is not given. Relative paths are those of the working directory. The results
+// are those of load.
 func loadValue(value any, into *KubeletConfiguration) (given []Given, fields []string, err error) {
 	const where = "of the program"
 	var content map[string]any
 	data, err := stdjson.Marshal(value)
 	if err == nil {
-		err = json.UnmarshalCaseSensitivePreserveInts(data, &content)
+		err = yaml.Unmarshal(data, &content)
 	}
 	if err == nil {
-		dropEmpty(content)
+		for _, path := range strings.Fields(unset) {
+			dropUnset(content, strings.Split(path, "."))
+		}
 		data, err = stdjson.Marshal(content)
 	}
 	if err == nil {
 		err = decode(data, into)
 	}
+	var dir string
+	if err == nil {
+		dir, err = filepath.Abs(".")
+	}
 	if err != nil {
 		return nil, nil, fmt.Errorf("configuration %s: %w", where, withField(err, content))
 	}
+	into.relativeTo(dir)
 	return givenFields(where, content), slices.Sorted(maps.Keys(content)), nil
 }
 
-// dropEmpty removes the fields that a KubeletConfiguration has in JSON though they are not set.
-func dropEmpty(fields map[string]any) {
-	for name, value := range fields {
-		if below, ok := value.(map[string]any); ok {
-			dropEmpty(below)
-			if len(below) == 0 {
-				delete(fields, name)
-			}
-		} else if value == nil || value == "" || value == "0s" ||
-			name == "flushFrequency" && value == int64(0) || name == "infoBufferSize" && value == "0" {
-			delete(fields, name)
+// dropUnset removes a field that is 0, a duration of 0 or empty, and the fields above it that are empty then.
+func dropUnset(fields map[string]any, path []string) {
+	value, ok := fields[path[0]]
+	below, isMap := value.(map[string]any)
+	switch {
+	case !ok:
+	case isMap && len(path) > 1:
+		if dropUnset(below, path[1:]); len(below) == 0 {
+			delete(fields, path[0])
 		}
+	case len(path) == 1 && (isMap && len(below) == 0 || value == nil || value == "" || value == "0s" || value == "0" ||
+		value == 0.0):
+		delete(fields, path[0])
 	}
 }
 
@@ -132,13 +151,18 @@ func load(path string, into *KubeletConfiguration) (given []Given, fields []stri
 	if err != nil {
 		return nil, nil, err
 	}
-	for _, p := range []*string{&into.StaticPodPath, &into.PodLogsDir, into.ResolverConfig, &into.TLSCertFile,
-		&into.TLSPrivateKeyFile, &into.Authentication.X509.ClientCAFile} {
+	into.relativeTo(dir)
+	return givenFields(path, content), slices.Sorted(maps.Keys(content)), nil
+}
+
+// relativeTo makes paths that are relative to a directory absolute.
+func (c *KubeletConfiguration) relativeTo(dir string) {
+	for _, p := range []*string{&c.StaticPodPath, &c.PodLogsDir, c.ResolverConfig, &c.TLSCertFile, &c.TLSPrivateKeyFile,
+		&c.Authentication.X509.ClientCAFile} {
 		if p != nil && *p != "" && !filepath.IsAbs(*p) {
 			*p = filepath.Join(dir, *p)
 		}
 	}
-	return givenFields(path, content), slices.Sorted(maps.Keys(content)), nil
 }
 
 // orMissing returns the value, or "missing" in place of nil.

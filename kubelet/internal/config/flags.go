@@ -19,6 +19,9 @@ const (
 // Flags returns the flags of the agent with their defaults.
 func (p Program) Flags() *pflag.FlagSet {
 	s := &Settings{program: p}
+	if p.Configuration != nil {
+		_, _, _ = loadValue(p.Configuration, &s.KubeletConfiguration) // Parse returns the error
+	}
 	defaults(&s.KubeletConfiguration)
 	return s.flags()
 }
@@ -34,7 +37,8 @@ func (s *Settings) flags() *pflag.FlagSet {
 	fs.StringVar(&s.ConfigDir, "config-dir", "", "directory of files *.conf, each a KubeletConfiguration whose "+
 		"fields replace those of --config, in the order of their paths")
 	fs.StringVar(&s.RootDir, "root-dir", "", "directory of the agent's files and of the socket for commands "+
-		"(default for root: /var/lib/kubelet, without a runtime endpoint "+s.program.rootDirOf(0, true)+"; for other users: in "+
+		"(default for root: /var/lib/kubelet, without a runtime endpoint "+s.program.rootDirOf(0, true)+
+		"; for other users: in "+
 		"their XDG state directory)")
 	fs.StringVar(&s.Show, "show", terminal.Auto, "how to show the pods on stdout: auto (table on a terminal, else "+
 		"lines), table, lines (one for each change of a pod), or none")

@@ -35,7 +35,7 @@ func machineDefaults(c *KubeletConfiguration) {
 // refusals applies kubelet's defaults for what keeps a kubelet from starting: to an agent that has a
 // kubelet's configuration, on a container runtime. For others, nil stands for a warning.
 func (s *Settings) refusals() {
-	if s.Embedded || s.ConfigFile == "" && s.ConfigDir == "" {
+	if !s.OnMachine() || s.ConfigFile == "" && s.ConfigDir == "" {
 		return
 	}
 	def(&s.FailSwapOn, ptr.To(true))

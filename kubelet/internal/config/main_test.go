@@ -19,6 +19,16 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // program is the program of the tests.
 var program = Program{Name: "minikubelet", Getenv: os.Getenv}
 
+// Nothing of an empty KubeletConfiguration is given.
+func TestUnset(t *testing.T) {
+	var into KubeletConfiguration
+	given, fields, err := loadValue(kubeletconfig.KubeletConfiguration{}, &into)
+	require.NoError(t, err)
+	assert.Empty(t, given)
+	assert.Empty(t, fields)
+	assert.Equal(t, KubeletConfiguration{}, into)
+}
+
 func TestConfigurationOfTheProgram(t *testing.T) {
 	c := kubeletconfig.KubeletConfiguration{MaxPods: 30, HealthzPort: ptr.To[int32](0), ClusterDomain: "edge.example",
 		EnableServer: ptr.To(false), ShutdownGracePeriod: metav1.Duration{Duration: time.Minute}}
@@ -42,6 +52,17 @@ func TestConfigurationOfTheProgram(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, "other.example", s.ClusterDomain, "a file wins")
 	assert.EqualValues(t, 30, s.MaxPods)
+
+	content := map[string]any{"resolvConf": "", "staticPodPath": "manifests",
+		"evictionSoft":            map[string]any{"memory.available": "1Gi"},
+		"evictionSoftGracePeriod": map[string]any{"memory.available": "0s"}, "imageMaximumGCAge": "0s"}
+	s, err = Program{Configuration: content}.Parse([]string{"--root-dir=/r", "--config", file})
+	require.NoError(t, err)
+	assert.Equal(t, ptr.To(""), s.ResolverConfig, "an empty value is one")
+	assert.Equal(t, map[string]string{"memory.available": "0s"}, s.EvictionSoftGracePeriod)
+	dir, err := filepath.Abs("manifests")
+	require.NoError(t, err)
+	assert.Equal(t, dir, s.StaticPodPath, "relative to the working directory, not to that of the file")
 
 	for _, wrong := range []any{map[string]any{"maxPds": 1}, map[string]any{"maxPods": "x"}, "text", func() {}} {
 		_, err = Program{Configuration: wrong}.Parse([]string{"--root-dir=/r"})

@@ -49,7 +49,7 @@ func (s *Settings) MemoryReservations() (out []memory.Reservation) {
 
 // StaticMemory reports whether containers are given memory of chosen nodes.
 func (s *Settings) StaticMemory() bool {
-	return s.MemoryManagerPolicy == staticMemoryPolicy && !s.Embedded
+	return s.MemoryManagerPolicy == staticMemoryPolicy && s.OnMachine()
 }
 
 // validateMemory judges as kubelet does without the machine.

@@ -9,10 +9,13 @@ import (
 
 // Program is the program whose command line is read.
 type Program struct {
-	// Name is in messages, and in the default of --root-dir with the embedded runtime. Default "minikubelet".
+	// Name is in messages, and in the default of --root-dir without an endpoint. Default "minikubelet".
 	Name string
 	// Getenv returns a variable of the environment; nil: there is none.
 	Getenv func(string) string
+	// OwnRuntime means that the program has a container runtime of its own: it is neither behind an endpoint nor the
+	// embedded one.
+	OwnRuntime bool
 	// Configuration is a KubeletConfiguration, or a value with the same JSON: files and flags win over it. nil: none.
 	Configuration any
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -45,7 +46,8 @@ type Settings struct {
 	MaxDeadPerName          int32
 	MinContainerTTL         time.Duration
 	RunOnceTimeout          time.Duration
-	// Embedded means that no endpoint of a container runtime was given.
+	// Embedded means that containers are those of the embedded runtime: no endpoint of a container runtime was given,
+	// and the program has no runtime of its own.
 	Embedded bool
 	// RuntimeCgroups is the cgroup of the container runtime, for statistics (--runtime-cgroups).
 	RuntimeCgroups string
@@ -107,22 +109,31 @@ func (p Program) Parse(args []string) (*Settings, error) {
 	if v := int(s.Logging.Verbosity); !fs.Changed("v") {
 		s.Verbosity = v
 	}
-	s.Embedded = s.ContainerRuntimeEndpoint == ""
+	s.Embedded = s.ContainerRuntimeEndpoint == "" && !p.OwnRuntime
 	s.refusals()
 	s.enforcement()
 	s.verification()
-	def(&s.RootDir, p.defaultRootDir(s.Embedded))
-	def(&s.PodLogsDir, defaultPodLogsDir(os.Geteuid(), s.RootDir, s.Embedded))
+	def(&s.RootDir, p.defaultRootDir(!s.OnMachine()))
+	def(&s.PodLogsDir, defaultPodLogsDir(os.Geteuid(), s.RootDir, !s.OnMachine()))
 	if !fs.Changed(checkpointDirFlag) && s.RootDir != "" {
 		s.CheckpointDir = filepath.Join(s.RootDir, "podcheckpoint")
 	}
-	if !fs.Changed(logLinksDirFlag) && os.Geteuid() == 0 && !s.Embedded {
+	if !fs.Changed(logLinksDirFlag) && os.Geteuid() == 0 && s.OnMachine() {
 		s.LogLinksDir = "/var/log/containers" // as kubelet, wherever the logs are
 	}
 	if err := s.absolute(); err != nil {
 		return nil, err
 	}
 	return s, s.validate()
+}
+
+// OnMachine reports whether containers are those of a container runtime of this machine, as those of a kubelet: with
+// cgroups, CPUs and memory of the machine, and logs in kubelet's directories.
+func (s *Settings) OnMachine() bool { return !s.Embedded && !s.program.OwnRuntime }
+
+// Has reports whether one of the settings is given, see [Given].Name.
+func (s *Settings) Has(names ...string) bool {
+	return slices.ContainsFunc(s.Given, func(g Given) bool { return slices.Contains(names, g.Name) })
 }
 
 // Program returns the program that has the settings.

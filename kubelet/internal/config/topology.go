@@ -134,7 +134,7 @@ func (s *Settings) gateByDefault(name string) bool {
 }
 
 // StaticCPUs reports whether containers have exclusive CPUs.
-func (s *Settings) StaticCPUs() bool { return s.CPUManagerPolicy == cpuPolicyStatic && !s.Embedded }
+func (s *Settings) StaticCPUs() bool { return s.CPUManagerPolicy == cpuPolicyStatic && s.OnMachine() }
 
 // CPUOptions returns the options of exclusive CPUs. They lack what comes from the agent.
 func (s *Settings) CPUOptions() (cpus.Options, error) {

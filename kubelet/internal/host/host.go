@@ -85,7 +85,7 @@ func Decide(s *config.Settings, f Facts) (p Plan) {
 		p.Refused = append(p.Refused, errors.New("singleProcessOOMKill: false needs cgroup v2, and the machine has "+
 			"cgroup v1; remove it"))
 	}
-	if len(accepted) > 0 && !s.Embedded {
+	if len(accepted) > 0 && s.OnMachine() {
 		p.Warnings = append(p.Warnings, "A kubelet would not start on this machine: "+strings.Join(accepted, ", "))
 	}
 	if f.Swap && !ptr.Deref(s.FailSwapOn, false) && !f.Noswap {
@@ -97,10 +97,11 @@ func Decide(s *config.Settings, f Facts) (p Plan) {
 			"v1: containers get no swap")
 	}
 	p.kernel(s, f)
-	if score := strconv.Itoa(int(*s.OOMScoreAdj)); f.OOMScoreAdj != "" && f.OOMScoreAdj != score {
+	if score := strconv.Itoa(int(*s.OOMScoreAdj)); f.OOMScoreAdj != "" && f.OOMScoreAdj != score &&
+		(s.OnMachine() || s.Embedded || s.Has("oomScoreAdj", "--oom-score-adj")) {
 		p.Writes = append(p.Writes, Write{oomScoreFile, score})
 	}
-	if limit := uint64(s.MaxOpenFiles); !s.Embedded && f.OpenFiles != 0 && f.OpenFiles != limit {
+	if limit := uint64(s.MaxOpenFiles); s.OnMachine() && f.OpenFiles != 0 && f.OpenFiles != limit {
 		p.OpenFiles = limit
 	}
 	return p
@@ -112,7 +113,7 @@ const (
 )
 
 func (p *Plan) kernel(s *config.Settings, f Facts) {
-	if f.Kernel == nil || s.Embedded && !s.ProtectKernelDefaults {
+	if f.Kernel == nil || !s.OnMachine() && !s.ProtectKernelDefaults {
 		return
 	}
 	required := kernel()

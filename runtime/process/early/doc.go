@@ -10,7 +10,7 @@
 // most others, but after packages whose import paths sort before this one, such as those of a module
 // at example.com. A program for which that matters sets process.Options.Supervisor instead.
 //
-// This is an import with an effect, so nothing but package main should have it. The program need
-// not call process.Init then; a second call has no effect. On systems other than Linux the package
-// does nothing.
+// This is an import with an effect, so nothing but package main should have it; package kubelet has it, which is a
+// whole program. The program need not call process.Init then; a second call has no effect. On systems other than Linux
+// the package does nothing.
 package early
