@@ -387,7 +387,11 @@ func (k *Kubelet) run(signals context.Context) (left running, err error) {
 		})
 	}
 	if len(agent.Sources()) == 0 {
-		if err := refuseToStopPods(ctx, s, k.runtime.ListPods); err != nil {
+		err := refuseToStopPods(ctx, s, k.runtime.ListPods)
+		switch {
+		case err != nil && ctx.Err() != nil && !s.RunOnce:
+			return left, nil // it was stopped while it started
+		case err != nil:
 			return left, err
 		}
 		warn(log, noSources+": no pods will run, and those that run are stopped")

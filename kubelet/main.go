@@ -129,13 +129,13 @@ func run(ctx context.Context, args []string, opts Options) error {
 	starting, cancel := drainsFirst(ctx, config.settings)
 	defer cancel()
 	k, err := New(starting, config)
-	if err == nil {
-		err = k.Run(ctx)
-	}
-	if cause := context.Cause(ctx); cause != nil && errors.Is(err, cause) {
+	switch cause := context.Cause(ctx); {
+	case err != nil && cause != nil && errors.Is(err, cause):
 		return nil // it was stopped while it started
+	case err != nil:
+		return err
 	}
-	return err
+	return k.Run(ctx)
 }
 
 // version returns the version of the program.
