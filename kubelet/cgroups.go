@@ -13,7 +13,7 @@ import (
 )
 
 // joinCgroups adds what makes the cgroups of pods, and removes those of pods that are gone. cgroups is nil if pods have
-// none, for the reason why.
+// none; then why is the reason.
 func joinCgroups(ctx context.Context, opts *kubeletkit.Options, s *config.Settings, cgroups *cgroup.Pods, why string,
 	place *placement) error {
 	if cgroups == nil {

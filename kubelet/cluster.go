@@ -22,9 +22,8 @@ type member struct {
 	metrics     *metrics
 }
 
-// newMember returns the membership that the settings describe, with the devices of the node, if there are any, and
-// with resource claims if claims is true. It makes
-// no connection.
+// newMember returns the membership that the settings describe, with the devices of the node, if there are any, and with
+// resource claims if claims is true. It makes no connection.
 func newMember(s *config.Settings, m *metrics, devs *nodeDevices, claims bool, log logr.Logger) (*member, error) {
 	if s.Kubeconfig == "" {
 		return nil, nil

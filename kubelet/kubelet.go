@@ -359,7 +359,7 @@ func (k *Kubelet) Run(ctx context.Context) error {
 	}
 	left, err := k.run(ctx)
 	err = errors.Join(err, k.close())
-	if text := left.farewell(k.settings.Program(), k.settings); text != "" && k.opts.process.err != nil &&
+	if text := left.farewell(k.settings); text != "" && k.opts.process.err != nil &&
 		k.display.Interactive() {
 		fmt.Fprintln(k.opts.process.err, text)
 	} else if text != "" {

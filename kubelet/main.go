@@ -157,7 +157,8 @@ func (o *Options) logger(s *config.Settings) (log logr.Logger, display *terminal
 }
 
 // farewell returns a sentence about the containers that still run, "" if there are none.
-func (r running) farewell(program config.Program, s *config.Settings) string {
+func (r running) farewell(s *config.Settings) string {
+	program := s.Program()
 	if r.containers == 0 || program.OwnRuntime {
 		return ""
 	}

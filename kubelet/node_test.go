@@ -325,12 +325,12 @@ func TestStopWithoutAnAgent(t *testing.T) {
 
 func TestFarewell(t *testing.T) {
 	s := &config.Settings{RootDir: "/var/lib/my agent", Embedded: true}
-	assert.Empty(t, running{}.farewell(program, s))
+	assert.Empty(t, running{}.farewell(s))
 	assert.Equal(t, "1 process of 1 pod goes on running; the next agent takes over. To end them: minikubelet stop "+
 		"--root-dir '/var/lib/my agent'",
-		running{1, 1}.farewell(program, s))
+		running{1, 1}.farewell(s))
 	s.ContainerRuntimeEndpoint, s.Embedded = "unix:///run/x.sock", false
 	assert.Equal(t, "3 containers of 2 pods go on running; the next agent takes over. To end them: minikubelet stop "+
 		"--root-dir '/var/lib/my agent' --container-runtime-endpoint unix:///run/x.sock",
-		running{2, 3}.farewell(program, s))
+		running{2, 3}.farewell(s))
 }

@@ -175,11 +175,12 @@ func TestModbus(t *testing.T) {
 	require.NoError(t, err)
 	pod := makePod("device", func(p *v1.Pod) { p.Annotations[modbusAnnotation+"main"] = port })
 	container := &pod.Spec.Containers[0]
-	require.NotNil(t, modbus{prometheus.NewCounter(prometheus.CounterOpts{Name: "failures"})}.Probe(pod, container, runtime.ReadinessProbe))
-	require.Nil(t, modbus{prometheus.NewCounter(prometheus.CounterOpts{Name: "failures"})}.Probe(pod, container, runtime.LivenessProbe))
+	handler := modbus{prometheus.NewCounter(prometheus.CounterOpts{Name: "failures"})}
+	require.NotNil(t, handler.Probe(pod, container, runtime.ReadinessProbe))
+	require.Nil(t, handler.Probe(pod, container, runtime.LivenessProbe))
 	check := func(answer string) prober.Outcome {
 		answers <- []byte(answer)
-		outcome, _, err := modbus{prometheus.NewCounter(prometheus.CounterOpts{Name: "failures"})}.Check(t.Context(), prober.Target{Pod: pod, Container: container,
+		outcome, _, err := handler.Check(t.Context(), prober.Target{Pod: pod, Container: container,
 			Address: "127.0.0.1"})
 		require.NoError(t, err)
 		return outcome
