@@ -171,9 +171,13 @@ func inspect(ctx context.Context, program config.Program, fsRoot string, args []
 	if s.StaticPodURL != "" {
 		r.NotChecked = append(r.NotChecked, "the pods of the URL of manifests: it is not read")
 	}
-	if s.Embedded {
+	switch {
+	case s.Embedded:
 		r.NotChecked = append(r.NotChecked, "the pods that run: no --container-runtime-endpoint is given, and the "+
 			"embedded runtime is not started")
+		return r
+	case !s.OnMachine():
+		r.NotChecked = append(r.NotChecked, "the pods that run: the program has a container runtime of its own")
 		return r
 	}
 	ctx, cancel := context.WithTimeout(ctx, checkTimeout)

@@ -181,3 +181,11 @@ func TestCheckWithoutKubelet(t *testing.T) {
 		})
 	}
 }
+
+// The runtime of a program is not behind an endpoint, so its pods are not compared.
+func TestCheckOfAProgramWithARuntime(t *testing.T) {
+	own := program
+	own.OwnRuntime = true
+	report := inspect(t.Context(), own, t.TempDir(), []string{"--root-dir=" + t.TempDir()})
+	assert.Contains(t, report.NotChecked, "the pods that run: the program has a container runtime of its own")
+}
