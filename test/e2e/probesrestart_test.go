@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -53,6 +54,15 @@ func testProbeResultsOutliveAKill(t *testing.T, a *Agent, path string) {
 	pod := MakePod("probed", options...)
 	a.Put(t, pod)
 	before := a.Await(t, pod, within, Running, Ready(true))
+	// The results are written after the status has changed: a kill before that loses them.
+	Eventually(t, within, "the results of the probes are on disk", func() error {
+		record, err := os.ReadFile(filepath.Join(a.Root, "podcheckpoint", "state", "probes.checkpoint"))
+		if err == nil && (strings.Count(string(record), `"started":true`) < 2 ||
+			!strings.Contains(string(record), `"ready":true`)) {
+			err = fmt.Errorf("they are %s", record)
+		}
+		return err
+	})
 	for _, file := range []string{"started", "ready"} {
 		require.NoError(t, os.Remove(filepath.Join(dir, file)))
 	}
