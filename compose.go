@@ -58,7 +58,7 @@ func (a *Agent) compose(host *runtime.Host, hostIPs func() []string) error {
 	p := &a.parts
 	*p = Parts{
 		Runtime: a.opts.Runtime, Host: host, HostIPs: hostIPs, PodsDir: filepath.Join(a.opts.RootDir, "pods"),
-		Event:        a.eventHook(),
+		Event: a.eventHook(), Measure: observe(a, "Options.Observe.Measure", a.opts.Observe.Measure),
 		NetworkReady: a.networkReady, Gone: a.removable,
 		// The workers are built after the parts that call this, and none calls it before Run.
 		MayRun: func(uid types.UID) bool { return p.PodWorkers.State(uid).CouldHaveRunningContainers() },
@@ -91,9 +91,15 @@ func (a *Agent) eventHook() runtime.EventFunc {
 
 // observe returns a function that never blocks, and queues calls of the hook.
 func observe[F ~func(T), T any](a *Agent, name string, hook F) F {
-	f, observer := flow.ObserveFunc(name, hook, a.log)
+	f, observer := flow.Observe(name, hook, a.log)
 	a.observers = append(a.observers, observer)
 	return f
+}
+
+// observer is that of a part. It does not block.
+func (a *Agent) observer(name string) runtime.Observer {
+	return runtime.Observer{Logger: a.named(name), Event: a.parts.Event, Record: a.parts.Record,
+		Measure: a.parts.Measure, NonBlocking: true}
 }
 
 func (a *Agent) buildStores(p *Parts) (err error) {
@@ -159,9 +165,7 @@ func (a *Agent) buildRuntimeView(p *Parts) (err error) {
 		p); err != nil {
 		return err
 	}
-	p.PLEGOptions.NonBlocking = true
-	p.PLEGOptions.Record, p.PLEGOptions.Metrics, p.PLEGOptions.Logger = p.Record, a.opts.Observe.Metrics.PLEG,
-		a.named("pleg")
+	p.PLEGOptions.Observer = a.observer("pleg")
 	p.PLEG, err = choose[pleg.Generator]("PLEG", o.PLEG, pleg.NewEvented(p.Runtime, p.Cache, p.PLEGOptions), p)
 	return err
 }
@@ -180,8 +184,7 @@ func (a *Agent) buildDesired(p *Parts) error {
 	}
 	mux, err := podconfig.New(podconfig.Options{
 		NodeName: a.opts.NodeName, Sources: a.opts.Sources, Restore: restore, StaticUID: uids.UID,
-		Event: p.Event, Record: p.Record, NonBlocking: true, Metrics: a.opts.Observe.Metrics.PodConfig,
-		Logger: a.named("config"),
+		Observer: a.observer("config"),
 	})
 	if err != nil {
 		return err
@@ -202,7 +205,7 @@ func (a *Agent) buildStatus(p *Parts) error {
 		}}
 	}
 	store, err := status.New(status.Options{
-		Sink: p.StatusSink, MayRun: p.MayRun, Metrics: a.opts.Observe.Metrics.Status, Logger: a.named("status"),
+		Sink: p.StatusSink, MayRun: p.MayRun, Observer: a.observer("status"),
 	})
 	if err != nil {
 		return err
@@ -238,8 +241,7 @@ func (s endingSink) PodGone(ctx context.Context, pod runtime.PodRef, last *v1.Po
 func (a *Agent) buildPodSync(p *Parts) error {
 	o := a.opts.Override
 	opts := prober.Options{
-		HostIPs: p.HostIPs, Handlers: a.opts.Plugins.Probes, Event: p.Event, Record: p.Record, NonBlocking: true,
-		Metrics: a.opts.Observe.Metrics.Prober, Logger: a.named("prober"),
+		HostIPs: p.HostIPs, Handlers: a.opts.Plugins.Probes, Observer: a.observer("prober"),
 	}
 	if p.Checkpoint != nil {
 		opts.States = p.Checkpoint
@@ -255,8 +257,7 @@ func (a *Agent) buildPodSync(p *Parts) error {
 		Sources: volume.Sources{Objects: p.Objects, Tokens: a.opts.API.Tokens, TrustBundles: a.opts.API.TrustBundles,
 			PodCertificates: a.opts.API.PodCertificates, Claims: a.opts.API.Claims, NodeLabels: a.opts.API.NodeLabels,
 			Allocatable: p.Host.Allocatable, NodeAllocatable: a.opts.API.NodeAllocatable},
-		Plugins: a.opts.Plugins.Volumes, Event: p.Event, Metrics: a.opts.Observe.Metrics.Volumes,
-		Logger: a.named("volume"),
+		Plugins: a.opts.Plugins.Volumes, Observer: a.observer("volume"),
 	})
 	if err != nil {
 		return err
@@ -287,7 +288,7 @@ func (a *Agent) buildPodSync(p *Parts) error {
 			ResizePending: func(uid types.UID) (v1.PodCondition, bool) { return p.SyncHandler.ResizePending(uid) },
 			SpareStatic: slices.ContainsFunc(a.opts.Sources,
 				func(s podconfig.Source) bool { return s.Name() == podspec.SourceAPI }),
-			NetworkReady: p.NetworkReady, Event: p.Event, Record: p.Record, Logger: a.named("podsync"),
+			NetworkReady: p.NetworkReady, Observer: a.observer("podsync"),
 		})
 	if err != nil {
 		return err
@@ -299,8 +300,7 @@ func (a *Agent) buildPodSync(p *Parts) error {
 
 func (a *Agent) buildImages(p *Parts) error {
 	opts := a.opts.Images
-	opts.Event, opts.Record, opts.Metrics, opts.Logger = p.Event, p.Record, a.opts.Observe.Metrics.Images,
-		a.named("images")
+	opts.Observer = a.observer("images")
 	puller, err := images.New(opts)
 	if err != nil {
 		return err
@@ -335,8 +335,7 @@ func (a *Agent) buildWorkers(p *Parts) error {
 				a.parts.GC.Kick()
 			}
 		},
-		Event: p.Event, Record: p.Record, NonBlocking: true, Metrics: a.opts.Observe.Metrics.PodWorkers,
-		Logger: a.named("workers"),
+		Observer: a.observer("workers"),
 	}
 	workers, err := podworkers.New(p.PodSyncer, p.Cache, p.WorkersOptions)
 	if err != nil {
@@ -353,9 +352,7 @@ func (a *Agent) buildGC(p *Parts) error {
 	collector, err := gc.New(p.Runtime, p.Gone, gc.Options{
 		Policy: a.opts.GC.Containers, Plan: a.opts.GC.ContainerPlan, LogsDir: p.Host.PodLogsDir,
 		LogLinksDir: cmp.Or(a.opts.GC.LogLinksDir, logLinksDir(p.Host.PodLogsDir)),
-		Ended:       a.ended, Cgroups: a.cgroups(), Event: p.Event, Record: p.Record,
-		Metrics: a.opts.Observe.Metrics.GC,
-		Logger:  a.named("gc"),
+		Ended:       a.ended, Cgroups: a.cgroups(), Observer: a.observer("gc"),
 	})
 	if err != nil {
 		return err
@@ -385,7 +382,7 @@ func (a *Agent) buildImageGC(p *Parts) (err error) {
 		if def, err = gc.NewImageGC(service, gc.ImageOptions{
 			ImagePolicy: a.opts.GC.Images, Plan: a.opts.GC.ImagePlan, StateFile: filepath.Join(a.opts.RootDir,
 				imageGCState), Listed: p.Images.Listed,
-			Event: p.Event, Metrics: a.opts.Observe.Metrics.GC, Logger: a.named("imagegc"),
+			Observer: a.observer("imagegc"),
 		}); err != nil {
 			return err
 		}
@@ -413,8 +410,7 @@ func (a *Agent) buildLoop(p *Parts) (err error) {
 		},
 		syncloop.HandlerOptions{
 			PodsDir: p.PodsDir, Admit: p.Admission, Host: p.Host,
-			RecreateUpdated: a.opts.Sync.RecreateUpdated, Gone: p.GC.Kick, Event: p.Event, Record: p.Record,
-			Logger: a.named("handler"),
+			RecreateUpdated: a.opts.Sync.RecreateUpdated, Gone: p.GC.Kick, Observer: a.observer("handler"),
 		})
 	if err != nil {
 		return err

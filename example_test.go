@@ -2,6 +2,7 @@ package kubeletkit_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"reflect"
@@ -9,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -144,24 +146,19 @@ func ExampleOptions_join() {
 	// default/web: Running
 }
 
-// disconnects counts the ends of the event stream, and nothing else.
-type disconnects struct {
-	pleg.NopMetrics
-	n int
-}
-
-func (d *disconnects) Connected(err error) {
-	if err != nil {
-		d.n++
-	}
-}
-
 // A program counts something by itself, beside the metrics of another package.
-func ExampleJoinMetrics() {
-	var opts kubeletkit.Options
-	others := kubeletkit.Metrics{PLEG: pleg.NopMetrics{}} // such as those of metrics/prometheus
-	opts.Observe.Metrics = kubeletkit.JoinMetrics(others, kubeletkit.Metrics{PLEG: &disconnects{}})
-	// Output:
+func ExampleObserve() {
+	var disconnects atomic.Int64
+	others := runtime.MeasureFunc(func(runtime.Measurement) {}) // such as that of metrics/prometheus
+	opts := kubeletkit.Options{Observe: kubeletkit.Observe{Measure: func(m runtime.Measurement) {
+		others(m)
+		if c, ok := m.(pleg.Connected); ok && c.Err != nil {
+			disconnects.Add(1)
+		}
+	}}}
+	opts.Observe.Measure(pleg.Connected{Err: errors.New("the stream has ended")})
+	fmt.Println(disconnects.Load())
+	// Output: 1
 }
 
 // embedding has the example of each part, in the order of the table in docs/embed/replace.md.

@@ -44,6 +44,9 @@ func (n *node) Event(e runtime.Event) { n.agent.parts.Event.Emit(e) }
 // Record implements [lifecycle.Node].
 func (n *node) Record(r runtime.Record) { n.agent.parts.Record.Emit(r) }
 
+// Measure implements [lifecycle.Node].
+func (n *node) Measure(m runtime.Measurement) { n.agent.parts.Measure.Emit(m) }
+
 // Components implements [lifecycle.Node].
 func (n *node) Components() []lifecycle.Component { return slices.Clone(n.agent.opts.Join) }
 

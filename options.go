@@ -87,9 +87,9 @@ type Options struct {
 	// Cache has the limits of the reads of pods from the runtime.
 	Cache runtime.CacheOptions
 	// PLEG has how the agent sees what changes in the runtime: how often it lists, and whether it uses the event
-	// stream. Record, Metrics and Logger in it are replaced by those of the agent.
+	// stream. The Observer in it is replaced by that of the agent.
 	PLEG pleg.EventedOptions
-	// Images has how images are pulled. Event, Record, Metrics and Logger in it are replaced by those of the agent.
+	// Images has how images are pulled. The Observer in it is replaced by that of the agent.
 	Images images.Options
 	// GC has what is removed from the runtime.
 	GC GC
@@ -283,7 +283,7 @@ type Sync struct {
 
 // Observe receives what the agent does. The agent does not wait for the receivers: each has a queue of 4096, and a
 // goroutine while it is not empty, which calls the receiver one at a time and in order. A receiver that blocks loses
-// what does not fit; the number is logged. A panic is logged, the first one of each method. At its end, [Agent.Run]
+// what does not fit; the number is logged. A panic is logged, the first one of each receiver. At its end, [Agent.Run]
 // waits 3 s at most for receivers that have not returned. The Logger is called directly, and must not block.
 type Observe struct {
 	// Event receives the events of pods: refusals, pulls, kills, probes, volumes. Those of
@@ -298,26 +298,13 @@ type Observe struct {
 	// Default of History.File: "history" in RootDir if there is a Checkpoint, otherwise none.
 	// Default of History.Logger: that of the agent. The history is [Parts].History.
 	History history.Options
-	// Metrics receive what the parts do; nil fields receive nothing.
-	Metrics Metrics
+	// Measure receives what the parts and the components measure. That of metrics/prometheus makes kubelet's metrics of
+	// it; a function of yours can call several. nil: nothing is measured.
+	Measure runtime.MeasureFunc
 	// Logger of the agent; each part gets it under a name of its own. Default, here and in the options of all packages:
 	// that of package slog. The logger logr.FromSlogHandler(slog.DiscardHandler) discards; logr.Discard returns the
 	// zero value, which is the default.
 	Logger logr.Logger
-}
-
-// Metrics receive what the parts of an agent do. Nil fields receive nothing.
-// metrics/prometheus implements all of them under kubelet's names. Like all receivers of [Observe], they
-// hold up nothing.
-type Metrics struct {
-	PodConfig  podconfig.Metrics
-	PLEG       pleg.Metrics
-	PodWorkers podworkers.Metrics
-	Status     status.Metrics
-	Prober     prober.Metrics
-	Volumes    volume.Metrics
-	Images     images.Metrics
-	GC         gc.Metrics
 }
 
 // Parts are the parts of an agent, in the order in which [New] builds them: each is
@@ -332,8 +319,10 @@ type Parts struct {
 	// PodsDir is the directory that has a directory for each pod.
 	PodsDir string
 	// Event merges repeats and passes events on to the hooks of the options. It is not nil. It does not wait for the
-	// hooks, so that parts have it as an Event that never blocks, such as with prober.Options.NonBlocking.
+	// hooks, so that parts have it as an Event that never blocks, see [runtime.Observer].NonBlocking.
 	Event runtime.EventFunc
+	// Measure passes measurements on to that of the options, and does not block. It is nil if that is nil.
+	Measure runtime.MeasureFunc
 	// NetworkReady returns an error while only pods with the host's network can start.
 	NetworkReady func() error
 	// MayRun reports whether containers of the pod may run, as far as its worker is
@@ -356,7 +345,7 @@ type Parts struct {
 	// [lifecycle.InspectionWrapper]. Cache reads by it.
 	Inspector runtime.Inspector
 	// CacheOptions are the options of the default Cache, and PLEGOptions those of the default PLEG. A Cache or a PLEG
-	// that is made in its place takes them from here: Record, Metrics and Logger are set in them. A [pleg.Generic]
+	// that is made in its place takes them from here: the Observer is set in the latter. A [pleg.Generic]
 	// takes PLEGOptions.Options.
 	CacheOptions runtime.CacheOptions
 	PLEGOptions  pleg.EventedOptions

@@ -121,7 +121,8 @@ func (n *Node) buildLookups(opts *kubeletkit.Options) (err error) {
 		return err
 	}
 	n.certificates, err = podcertificates.New(n.clients.objects, n.config.NodeName, podcertificates.Options{
-		NodeUID: n.anyUID, Pod: n.source.ByUID, Changed: n.sync, Event: n.event, Logger: n.named("podcertificates"),
+		NodeUID: n.anyUID, Pod: n.source.ByUID, Changed: n.sync, Observer: runtime.Observer{Event: n.event,
+			Logger: n.named("podcertificates")},
 	})
 	if err != nil {
 		return err

@@ -43,11 +43,12 @@ func TestCgroupsAreRecorded(t *testing.T) {
 	cg := &cgroups{uids: []types.UID{"a", "bad", "busy", "runs"}, err: errors.New("device busy")}
 	got := map[types.UID]string{}
 	gone := func(uid types.UID) bool { return uid != "runs" }
-	collector, err := gc.New(fake.New(fake.Options{}), gone, gc.Options{Cgroups: cg, Record: func(r runtime.Record) {
-		assert.Equal(t, runtime.Record{Pod: runtime.PodRef{UID: r.Pod.UID}, Stage: runtime.StageDone,
-			Kind: runtime.KindRemoveCgroup, Error: r.Error}, r)
-		got[r.Pod.UID] = r.Error
-	}})
+	collector, err := gc.New(fake.New(fake.Options{}), gone,
+		gc.Options{Cgroups: cg, Observer: runtime.Observer{NonBlocking: true, Record: func(r runtime.Record) {
+			assert.Equal(t, runtime.Record{Pod: runtime.PodRef{UID: r.Pod.UID}, Stage: runtime.StageDone,
+				Kind: runtime.KindRemoveCgroup, Error: r.Error}, r)
+			got[r.Pod.UID] = r.Error
+		}}})
 	require.NoError(t, err)
 	require.ErrorIs(t, collector.Collect(t.Context()), cg.err)
 	assert.Equal(t, map[types.UID]string{

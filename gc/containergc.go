@@ -17,7 +17,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kubeletkit/kubeletkit/internal/flow"
-	"github.com/kubeletkit/kubeletkit/internal/logging"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
@@ -52,25 +51,20 @@ type Options struct {
 	Ended func(uid types.UID) bool
 	// Cgroups has the cgroups of pods. Those of gone pods are removed. nil: they are left alone.
 	Cgroups Cgroups
-	// Record receives what came of the removal of cgroups. nil: records are discarded.
-	Record runtime.RecordFunc
-	// Event receives kubelet's event ContainerGCFailed about the node after a collection in Run that failed. nil: none.
-	Event runtime.EventFunc
 	// Parallel is the number of concurrent removals. Default 8.
 	Parallel int
-	// Metrics receives measurements. nil: none.
-	Metrics Metrics
-	// Logger. Default: that of package slog.
-	Logger logr.Logger
+	// Observer receives kubelet's event ContainerGCFailed about the node after a collection in Run that failed, records
+	// of what came of the removal of cgroups, and each [Collection].
+	runtime.Observer
 }
 
 // ContainerGC is the default [Collector]. Make one with [New].
 type ContainerGC struct {
-	rt      ListRemover
-	gone    Gone
-	opts    Options
-	log     logr.Logger
-	metrics *flow.Observer[Metrics]
+	rt              ListRemover
+	gone            Gone
+	opts            Options
+	log             logr.Logger
+	waitForObserver func()
 
 	started atomic.Bool
 	// busy holds a value while something is removed; it guards what belongs to Collect.
@@ -99,7 +93,8 @@ type ContainerGC struct {
 
 // New returns a collector for the runtime, or an error if an argument is nil.
 func New(rt ListRemover, gone Gone, opts Options) (*ContainerGC, error) {
-	opts.Logger = logging.OrDefault(opts.Logger)
+	observer, wait := opts.Queued()
+	opts.Observer = observer
 	if rt == nil || gone == nil {
 		return nil, errors.New("gc: a Runtime and a Gone function are required")
 	}
@@ -114,7 +109,7 @@ func New(rt ListRemover, gone Gone, opts Options) (*ContainerGC, error) {
 		opts.Parallel = 8
 	}
 	c := &ContainerGC{
-		rt: rt, gone: gone, opts: opts, log: opts.Logger, metrics: flow.Observe("Metrics", opts.Metrics, opts.Logger),
+		rt: rt, gone: gone, opts: opts, log: opts.Logger, waitForObserver: wait,
 		kick:    make(chan struct{}, 1),
 		busy:    make(chan struct{}, 1),
 		ownPlan: ownPlan, deaths: make(chan struct{}, 1), died: map[types.UID]*runtime.PodStatus{},
@@ -149,7 +144,7 @@ func (c *ContainerGC) Run(ctx context.Context) error {
 	if !c.started.CompareAndSwap(false, true) {
 		return fmt.Errorf("gc: %w", runtime.ErrAlreadyRunning)
 	}
-	defer flow.WaitForObservers(c.metrics)
+	defer c.waitForObserver()
 	retry := flow.Backoff{Min: min(firstRetry, c.opts.Period), Max: c.opts.Period}
 	failures, idle := 0, 0
 	next := time.NewTimer(c.opts.Period)
@@ -256,7 +251,7 @@ func (c *ContainerGC) alone(ctx context.Context, policy Policy, ended Gone) erro
 	done := Collection{Began: time.Now()}
 	done.Err = runtime.Recover(func() error { return c.collect(ctx, &done, policy, ended) })
 	done.Ended = time.Now()
-	c.metrics.Call("Collected", func(m Metrics) { m.Collected(done) })
+	c.opts.Measure.Emit(done)
 	return done.Err
 }
 

@@ -264,7 +264,8 @@ func TestContainersGoWithTheirSandbox(t *testing.T) {
 		another.Containers = append(another.Containers, container("old", "c", "of another sandbox", exited, 2))
 		h := &holder{pods: []*runtime.Pod{gonePod("u1"), another, gonePod("without logs")}}
 		var m measured
-		c, err := gc.New(h, func(types.UID) bool { return true }, gc.Options{LogsDir: logs, Metrics: &m})
+		c, err := gc.New(h, func(types.UID) bool { return true },
+			gc.Options{LogsDir: logs, Observer: runtime.Observer{NonBlocking: true, Measure: m.Measure}})
 		require.NoError(t, err)
 		require.NoError(t, c.Collect(t.Context()))
 		assert.ElementsMatch(t, []string{"old", "c-without logs", "s-u1", "s-u2", "s-without logs"}, h.removed)
@@ -372,11 +373,12 @@ func TestRunCollectsEachPeriodAndWhenKicked(t *testing.T) {
 
 // measured keeps the collections that were reported.
 type measured struct {
-	gc.NopMetrics
 	collections []gc.Collection
 }
 
-func (m *measured) Collected(c gc.Collection) { m.collections = append(m.collections, c) }
+func (m *measured) Measure(v runtime.Measurement) {
+	m.collections = append(m.collections, v.(gc.Collection))
+}
 
 func TestMetrics(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -385,7 +387,8 @@ func TestMetrics(t *testing.T) {
 		h := &holder{pods: []*runtime.Pod{gonePod("u1"), gonePod("u2")},
 			failing: map[string]error{"c-u1": errors.New("busy")}}
 		var m measured
-		c, err := gc.New(h, func(types.UID) bool { return true }, gc.Options{Metrics: &m, LogsDir: logs})
+		c, err := gc.New(h, func(types.UID) bool { return true },
+			gc.Options{Observer: runtime.Observer{NonBlocking: true, Measure: m.Measure}, LogsDir: logs})
 		require.NoError(t, err)
 		err = c.Collect(t.Context())
 		synctest.Wait()
@@ -486,7 +489,8 @@ func TestTheEventOfAFailedCollection(t *testing.T) {
 		h := &holder{pods: []*runtime.Pod{gonePod("u1")}, failing: map[string]error{"c-u1": errors.New("busy")}}
 		var events []runtime.Event
 		c, err := gc.New(h, func(types.UID) bool { return true },
-			gc.Options{Event: func(e runtime.Event) { events = append(events, e) }})
+			gc.Options{Observer: runtime.Observer{NonBlocking: true,
+				Event: func(e runtime.Event) { events = append(events, e) }}})
 		require.NoError(t, err)
 		go func() { assert.NoError(t, c.Run(t.Context())) }()
 		c.Kick()

@@ -11,8 +11,6 @@ import (
 	"github.com/go-logr/logr"
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/kubeletkit/kubeletkit/internal/flow"
-	"github.com/kubeletkit/kubeletkit/internal/logging"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
@@ -53,21 +51,17 @@ type ImageOptions struct {
 	// Listed receives each list of the images of the runtime. It may keep the list. If it is not nil, images are listed
 	// also while the policy is disabled, and when Run begins. nil: none.
 	Listed func(list runtime.ImageList)
-	// Event receives events about the node: ImageGCFailed, FreeDiskSpaceFailed,
-	// InvalidDiskCapacity. nil: none.
-	Event runtime.EventFunc
-	// Metrics receives measurements. nil: none.
-	Metrics Metrics
-	// Logger. Default: that of package slog.
-	Logger logr.Logger
+	// Observer receives events about the node, ImageGCFailed, FreeDiskSpaceFailed and InvalidDiskCapacity, and each
+	// [ImageCollection].
+	runtime.Observer
 }
 
 // ImageGC is the default [ImageCollector]. Make one with [NewImageGC].
 type ImageGC struct {
-	rt      runtime.ImageService
-	opts    ImageOptions
-	log     logr.Logger
-	metrics *flow.Observer[Metrics]
+	rt              runtime.ImageService
+	opts            ImageOptions
+	log             logr.Logger
+	waitForObserver func()
 
 	started atomic.Bool
 	// busy holds a value while one of the methods works; it guards records.
@@ -80,7 +74,8 @@ type ImageGC struct {
 // NewImageGC returns a collector for the images of the runtime, or an error with
 // all that is wrong with the options. It does no I/O.
 func NewImageGC(rt runtime.ImageService, opts ImageOptions) (*ImageGC, error) {
-	opts.Logger = logging.OrDefault(opts.Logger)
+	observer, wait := opts.Queued()
+	opts.Observer = observer
 	if rt == nil {
 		return nil, errors.New("gc: an ImageService is required")
 	}
@@ -99,7 +94,7 @@ func NewImageGC(rt runtime.ImageService, opts ImageOptions) (*ImageGC, error) {
 	if opts.Period <= 0 {
 		opts.Period = 5 * time.Minute
 	}
-	return &ImageGC{rt: rt, opts: opts, log: opts.Logger, metrics: flow.Observe("Metrics", opts.Metrics, opts.Logger),
+	return &ImageGC{rt: rt, opts: opts, log: opts.Logger, waitForObserver: wait,
 		busy: make(chan struct{}, 1), kept: keep}, nil
 }
 
@@ -111,7 +106,7 @@ func (c *ImageGC) Run(ctx context.Context) error {
 	if !c.started.CompareAndSwap(false, true) {
 		return fmt.Errorf("gc: images: %w", runtime.ErrAlreadyRunning)
 	}
-	defer flow.WaitForObservers(c.metrics)
+	defer c.waitForObserver()
 	if c.opts.Disabled() && c.opts.Listed == nil {
 		c.log.V(2).Info("Garbage collection of images is disabled")
 		<-ctx.Done()
@@ -209,7 +204,7 @@ func (c *ImageGC) collect(ctx context.Context, goal ImageGoal) error {
 		done := ImageCollection{Began: time.Now()}
 		done.Err = runtime.Recover(func() error { return c.run(ctx, goal, &done) })
 		done.Ended = time.Now()
-		c.metrics.Call("ImagesCollected", func(m Metrics) { m.ImagesCollected(done) })
+		c.opts.Measure.Emit(done)
 		return done.Err
 	})
 }

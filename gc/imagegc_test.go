@@ -41,8 +41,7 @@ type imageGC struct {
 	mu      sync.Mutex
 	emitted []string
 	log     []string
-	gc.NopMetrics
-	done []gc.ImageCollection
+	done    []gc.ImageCollection
 }
 
 // events returns the events so far.
@@ -52,12 +51,12 @@ func (g *imageGC) events() []string {
 	return slices.Clone(g.emitted)
 }
 
-func (g *imageGC) ImagesCollected(c gc.ImageCollection) { g.done = append(g.done, c) }
+func (g *imageGC) measure(m runtime.Measurement) { g.done = append(g.done, m.(gc.ImageCollection)) }
 
 func newImageGC(t *testing.T, service *fake.Images, opts gc.ImageOptions) *imageGC {
 	t.Helper()
 	g := &imageGC{service: service}
-	opts.Metrics = g
+	opts.Measure, opts.NonBlocking = g.measure, true
 	opts.Event = func(e runtime.Event) {
 		g.mu.Lock()
 		defer g.mu.Unlock()

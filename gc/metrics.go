@@ -4,28 +4,7 @@ import (
 	"time"
 )
 
-// Metrics receives the measurements of a [ContainerGC] and an [ImageGC]. Its methods are
-// called one at a time by each, and nothing waits for them. Embed [NopMetrics] in an implementation, so that a method
-// which is added later does not break it. kubelet has no metrics for its collector of dead containers.
-type Metrics interface {
-	// Collected reports a collection of containers that has ended.
-	Collected(Collection)
-	// ImagesCollected reports a collection of images that has ended.
-	ImagesCollected(ImageCollection)
-}
-
-// NopMetrics discards all measurements.
-type NopMetrics struct{}
-
-var _ Metrics = NopMetrics{}
-
-// Collected implements [Metrics].
-func (NopMetrics) Collected(Collection) {}
-
-// ImagesCollected implements [Metrics].
-func (NopMetrics) ImagesCollected(ImageCollection) {}
-
-// Collection describes a collection that has ended.
+// Collection is the measurement of a collection of containers that has ended. kubelet has no metrics of it.
 type Collection struct {
 	Began, Ended time.Time
 	// Containers, Sandboxes and LogDirs count what was removed.
@@ -36,7 +15,7 @@ type Collection struct {
 	Err error
 }
 
-// ImageCollection describes a collection of images that has ended.
+// ImageCollection is the measurement of a collection of images that has ended.
 type ImageCollection struct {
 	Began, Ended time.Time
 	// ForAge and ForSpace count the images that were removed, by reason.
@@ -48,3 +27,9 @@ type ImageCollection struct {
 	// Err is the error of the collection.
 	Err error
 }
+
+// IsMeasurement implements [runtime.Measurement].
+func (Collection) IsMeasurement() {}
+
+// IsMeasurement implements [runtime.Measurement].
+func (ImageCollection) IsMeasurement() {}

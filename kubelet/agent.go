@@ -28,7 +28,7 @@ import (
 type hooks struct {
 	sink    status.Sink
 	event   runtime.EventFunc
-	metrics kubeletkit.Metrics
+	measure runtime.MeasureFunc
 	// problem is called with each manifest that cannot be used, and with nil when it can
 	// be used again.
 	problem func(path string, err error)
@@ -36,14 +36,14 @@ type hooks struct {
 
 // dialRuntime connects to the container runtime of the settings, and returns it with the
 // cgroups of its pods; nil if they have none.
-func dialRuntime(ctx context.Context, s *config.Settings, m *member, withCgroups bool, metrics cri.Metrics,
+func dialRuntime(ctx context.Context, s *config.Settings, m *member, withCgroups bool, measure runtime.MeasureFunc,
 	log logr.Logger) (rt *cri.Runtime, cgroups *cgroup.Pods, err error) {
 	if withCgroups {
 		if cgroups, err = s.Cgroups(func() string { return rt.Features().CgroupDriver }); err != nil {
 			return nil, nil, err
 		}
 	}
-	opts := runtimeOptions(s, metrics, log)
+	opts := runtimeOptions(s, measure, log)
 	if cgroups != nil {
 		opts.CgroupParent = cgroups.Parent
 	}
@@ -54,7 +54,7 @@ func dialRuntime(ctx context.Context, s *config.Settings, m *member, withCgroups
 	return rt, cgroups, err
 }
 
-func runtimeOptions(s *config.Settings, metrics cri.Metrics, log logr.Logger) cri.Options {
+func runtimeOptions(s *config.Settings, measure runtime.MeasureFunc, log logr.Logger) cri.Options {
 	return cri.Options{
 		ImageEndpoint: s.ImageServiceEndpoint,
 		CallTimeout:   s.RuntimeRequestTimeout.Duration,
@@ -67,8 +67,7 @@ func runtimeOptions(s *config.Settings, metrics cri.Metrics, log logr.Logger) cr
 		CPUPeriod:           s.CPUCFSQuotaPeriod.Duration,
 		KillProcessesSingly: ptr.Deref(s.SingleProcessOOMKill, false),
 
-		Metrics: metrics,
-		Logger:  log.WithName("cri"),
+		Observer: runtime.Observer{Logger: log.WithName("cri"), Measure: measure},
 	}
 }
 
@@ -112,7 +111,7 @@ func agentOptions(s *config.Settings, rt runtime.Runtime, h hooks, log logr.Logg
 		Sources:      sources,
 		API:          kubeletkit.API{Objects: objects},
 		StatusSink:   h.sink,
-		Observe:      kubeletkit.Observe{Event: h.event, Metrics: h.metrics, Logger: log},
+		Observe:      kubeletkit.Observe{Event: h.event, Measure: h.measure, Logger: log},
 		Host:         host,
 		HostIPs:      ips,
 		Admission: kubeletkit.Admission{Limits: syncloop.Limits{MaxPods: s.PodLimit(goruntime.NumCPU())},

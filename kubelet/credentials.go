@@ -7,6 +7,7 @@ import (
 	"github.com/kubeletkit/kubeletkit/kubelet/internal/config"
 	prommetrics "github.com/kubeletkit/kubeletkit/metrics/prometheus"
 	"github.com/kubeletkit/kubeletkit/node/images/credentials"
+	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
 // addProviders adds the credential provider plugins of the settings to the credentials of images, as the last ones. The
@@ -17,7 +18,7 @@ func addProviders(opts *kubeletkit.Options, s *config.Settings, joins *member, m
 		return err
 	}
 	popts := credentials.Options{Config: providers, BinDir: s.ImageCredentialProviderBinDir,
-		Logger: log.WithName("credential-providers")}
+		Observer: runtime.Observer{Logger: log.WithName("credential-providers")}}
 	if joins != nil {
 		popts.ServiceAccounts = joins.ServiceAccounts()
 	}
@@ -25,7 +26,7 @@ func addProviders(opts *kubeletkit.Options, s *config.Settings, joins *member, m
 	if err != nil {
 		return err
 	}
-	popts.Metrics = measured.PluginExecuted
+	popts.Measure = measured.Measure
 	plugins, err := credentials.NewPlugins(popts)
 	if err != nil {
 		return err

@@ -42,7 +42,7 @@ func addEvictions(opts *kubeletkit.Options, s *config.Settings, rt runtime.Runti
 	}
 	manager, err := eviction.New(sensor, meter, eviction.Options{
 		Thresholds: thresholds, PressureTransitionPeriod: s.EvictionPressureTransitionPeriod.Duration,
-		MaxPodGracePeriod: int64(s.EvictionMaxPodGracePeriod), EvictStatic: s.EvictStatic(), Metrics: m.evictions,
+		MaxPodGracePeriod: int64(s.EvictionMaxPodGracePeriod), EvictStatic: s.EvictStatic(),
 	})
 	if err != nil {
 		return err

@@ -145,7 +145,7 @@ func (k *Kubelet) compose(ctx context.Context) error {
 	logged := logEvents(slog.New(logr.ToSlogHandler(log)))
 	broken := &problems{}
 	opts, err := agentOptions(s, k.runtime, hooks{
-		sink: pods, metrics: m.parts, problem: broken.note,
+		sink: pods, measure: m.agent, problem: broken.note,
 		event: func(e runtime.Event) { pods.Event(e); logged(e); k.opts.Event.Emit(e) },
 	}, log)
 	if err != nil {
@@ -157,7 +157,7 @@ func (k *Kubelet) compose(ctx context.Context) error {
 		opts.Images.Records = nil
 	}
 	if rt, ok := runtime.Optional[runtime.LogReopener](k.runtime); ok && has(LogRotation) {
-		if err := joinLogs(&opts, s, rt, m.logs); err != nil {
+		if err := joinLogs(&opts, s, rt); err != nil {
 			return err
 		}
 	}

@@ -8,12 +8,11 @@ import (
 )
 
 // joinLogs adds the rotation of the logs of containers. metrics may be nil.
-func joinLogs(opts *kubeletkit.Options, s *config.Settings, rt runtime.LogReopener, metrics logs.Metrics) error {
+func joinLogs(opts *kubeletkit.Options, s *config.Settings, rt runtime.LogReopener) error {
 	lopts, ok := s.LogOptions()
 	if !ok {
 		return nil
 	}
-	lopts.Metrics = metrics
 	manager, err := logs.New(rt, lopts)
 	if err != nil {
 		return err

@@ -7,27 +7,23 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
-	"github.com/kubeletkit/kubeletkit"
 	prommetrics "github.com/kubeletkit/kubeletkit/metrics/prometheus"
 	"github.com/kubeletkit/kubeletkit/metrics/prometheus/crimetrics"
-	"github.com/kubeletkit/kubeletkit/runtime/cri"
+	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
 // metrics are those of one agent, in registries of their own.
 type metrics struct {
-	parts  kubeletkit.Metrics
-	cri    cri.Metrics
-	health *prommetrics.SLIs
+	// agent and cri receive the measurements of the agent and of its runtime.
+	agent, cri runtime.MeasureFunc
+	health     *prommetrics.SLIs
 	// registry has what is in /metrics; handler answers it, probes answers /metrics/probes, and
 	// slis answers /metrics/slis.
 	registry              prometheus.Registerer
-	evictions             *prommetrics.Eviction
-	logs                  *prommetrics.Logs
 	resources             *prommetrics.Resources
 	claims                *prommetrics.ResourceClaims
 	rest                  *prommetrics.RESTClient
 	requests              *prommetrics.Requests
-	shutdown              *prommetrics.Shutdown
 	handler, probes, slis http.Handler
 }
 
@@ -42,13 +38,10 @@ func newMetrics(log logr.Logger) (*metrics, error) {
 		collectors.NewGoCollector(collectors.WithGoCollectorRuntimeMetrics(collectors.MetricsAll))); err != nil {
 		return nil, err
 	}
-	parts, err := prommetrics.ForAgent(reg)
-	if err != nil {
-		return nil, err
-	}
 	// Probes have series for each container. As with kubelet they are apart, so that the
 	// number of series of /metrics does not depend on the pods.
-	if parts.Prober, err = prommetrics.NewProber(probes); err != nil {
+	agent, err := prommetrics.ForAgent(reg, probes)
+	if err != nil {
 		return nil, err
 	}
 	calls, err := crimetrics.New(reg)
@@ -70,18 +63,6 @@ func newMetrics(log logr.Logger) (*metrics, error) {
 	if err != nil {
 		return nil, err
 	}
-	shutdown, err := prommetrics.NewShutdown(reg)
-	if err != nil {
-		return nil, err
-	}
-	evictions, err := prommetrics.NewEviction(reg)
-	if err != nil {
-		return nil, err
-	}
-	rotations, err := prommetrics.NewLogs(reg)
-	if err != nil {
-		return nil, err
-	}
 	resources, err := prommetrics.NewResources(reg)
 	if err != nil {
 		return nil, err
@@ -92,9 +73,9 @@ func newMetrics(log logr.Logger) (*metrics, error) {
 	}
 	return &metrics{
 		claims:    claims,
-		resources: resources, shutdown: shutdown, evictions: evictions, logs: rotations,
-		rest: rest, requests: requests, health: health,
-		parts: parts, cri: calls, registry: reg,
+		resources: resources,
+		rest:      rest, requests: requests, health: health,
+		agent: agent, cri: calls.Measure, registry: reg,
 		handler: prommetrics.Handler(reg, log), probes: prommetrics.Handler(probes, log),
 		slis: prommetrics.Handler(slis, log),
 	}, nil

@@ -40,7 +40,7 @@ func BenchmarkMetrics(b *testing.B) {
 	require.NoError(b, err)
 	agent, err := kubeletkit.New(kubeletkit.Options{NodeName: "node", RootDir: dir, Runtime: rt, Host: rt.Host(),
 		Sources: []podconfig.Source{source}, Join: []lifecycle.Component{collector},
-		Observe: kubeletkit.Observe{Metrics: m.parts}})
+		Observe: kubeletkit.Observe{Measure: m.agent}})
 	require.NoError(b, err)
 	var list []*v1.Pod
 	for i := range pods {

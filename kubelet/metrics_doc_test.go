@@ -31,6 +31,8 @@ func registered(t *testing.T) map[string]string {
 	_, err = statsmetrics.NewDisk(m.registry, func() []stats.DiskUsage { return nil })
 	require.NoError(t, err)
 	require.NoError(t, prommetrics.RegisterPlugins(m.registry, nil, nil))
+	_, err = prommetrics.NewProber(m.registry) // those of /metrics/probes are in the same tables
+	require.NoError(t, err)
 	described := make(chan *prometheus.Desc)
 	go func() {
 		m.registry.(*prometheus.Registry).Describe(described)

@@ -60,8 +60,8 @@ func TestMetricsAreKubelets(t *testing.T) {
 
 	// Probes have series for each container, and are apart.
 	web := runtime.PodRef{Namespace: "default", Name: "web", UID: "u"}
-	m.parts.Prober.Attempted(prober.ProbeRef{Pod: web, Container: "c", Kind: runtime.LivenessProbe},
-		prober.Success, time.Second)
+	m.agent(prober.Attempt{Probe: prober.ProbeRef{Pod: web, Container: "c", Kind: runtime.LivenessProbe},
+		Outcome: prober.Success, Took: time.Second})
 	for handler, has := range map[*http.Handler]bool{&m.handler: false, &m.probes: true} {
 		rec := httptest.NewRecorder()
 		(*handler).ServeHTTP(rec, httptest.NewRequest("GET", "/", nil))

@@ -23,7 +23,7 @@ func addShutdown(opts *kubeletkit.Options, s *config.Settings, m *metrics) error
 		return nil
 	}
 	manager, err := shutdown.New(periods, logind.New(logind.Options{Who: s.Program().String()}),
-		shutdown.Options{StateDir: s.ShutdownStateDir(), Metrics: m.shutdown})
+		shutdown.Options{StateDir: s.ShutdownStateDir()})
 	if err != nil {
 		return err
 	}

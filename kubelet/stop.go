@@ -72,7 +72,7 @@ func stopPods(ctx context.Context, rootDir, endpoint string, out io.Writer) erro
 
 // killPods ends all pods of a container runtime, each in its grace period, and then removes what they have left.
 func killPods(ctx context.Context, s *config.Settings, out io.Writer) error {
-	rt, err := cri.Dial(ctx, s.ContainerRuntimeEndpoint, cri.Options{Logger: silent()})
+	rt, err := cri.Dial(ctx, s.ContainerRuntimeEndpoint, cri.Options{Observer: runtime.Observer{Logger: silent()}})
 	if err != nil {
 		return err
 	}
@@ -162,7 +162,7 @@ func podDirs(rootDir string) ([]types.UID, error) {
 // takeDown takes down the volumes of pods of which nothing runs, as the agent does: what is on disk says what there
 // is. refs has the names of pods that the runtime still has.
 func takeDown(ctx context.Context, rootDir string, uids []types.UID, refs map[types.UID]runtime.PodRef) error {
-	volumes, err := volume.New(volume.Options{Logger: silent()})
+	volumes, err := volume.New(volume.Options{Observer: runtime.Observer{Logger: silent()}})
 	if err != nil {
 		return err
 	}

@@ -40,6 +40,8 @@ type Node interface {
 	Event(e runtime.Event)
 	// Record adds to the history of a pod.
 	Record(r runtime.Record)
+	// Measure passes a measurement to the receiver of the agent's, see [runtime.Measurement].
+	Measure(m runtime.Measurement)
 
 	// Components returns Options.Join of the agent, the caller among them. What a component offers to others is an
 	// interface of the package that uses it, such as topology.Provider.
@@ -140,6 +142,9 @@ func (NopNode) Event(runtime.Event) {}
 
 // Record implements [Node].
 func (NopNode) Record(runtime.Record) {}
+
+// Measure implements [Node].
+func (NopNode) Measure(runtime.Measurement) {}
 
 // Components implements [Node].
 func (NopNode) Components() []Component { return nil }

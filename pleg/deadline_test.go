@@ -29,7 +29,7 @@ func TestTheDeadlineOfTheAgentIsNoFailureOfTheRuntime(t *testing.T) {
 		var logged atomic.Int32
 		g := pleg.NewGeneric(hasty{}, runtime.NewCache(runtime.ListInspector(hasty{}), runtime.CacheOptions{}),
 			pleg.Options{
-				Logger: funcr.New(func(string, string) { logged.Add(1) }, funcr.Options{}),
+				Observer: runtime.Observer{Logger: funcr.New(func(string, string) { logged.Add(1) }, funcr.Options{})},
 			})
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 		defer cancel()

@@ -30,12 +30,12 @@ import (
 //	podstates.go the status is compared, and the events become pending (pending.go)
 //	generator.go loop offers them to the reader
 type generator struct {
-	lister  runtime.Lister
-	source  runtime.EventSource // nil: relists only
-	cache   runtime.StatusCache
-	opts    EventedOptions
-	metrics *flow.Observer[Metrics]
-	record  *flow.Observer[runtime.RecordFunc] // without an observer if opts.Record never blocks
+	lister runtime.Lister
+	source runtime.EventSource // nil: relists only
+	cache  runtime.StatusCache
+	opts   EventedOptions
+	// waitForObserver is called when Run ends.
+	waitForObserver func()
 
 	started atomic.Bool
 	health  health
@@ -61,7 +61,7 @@ type generator struct {
 	// loggedBroken is true if the last message in the log is that it is broken.
 	streamState  streamState
 	loggedBroken bool
-	// counted has the counts that Metrics received last, nil before the first.
+	// counted has the counts that were measured last, nil before the first.
 	counted *Counts
 	// tasks are the goroutines that Run has started.
 	tasks sync.WaitGroup
@@ -71,20 +71,19 @@ type generator struct {
 // stream are not used.
 func newGenerator(lister runtime.Lister, source runtime.EventSource, cache runtime.StatusCache,
 	opts EventedOptions) *generator {
-	var record *flow.Observer[runtime.RecordFunc]
-	opts.Record, record = flow.ObserveUnless(opts.NonBlocking, "Record", opts.Record, opts.Logger)
+	observer, wait := opts.Queued()
+	opts.Observer = observer
 	return &generator{
-		lister:    lister,
-		source:    source,
-		cache:     cache,
-		opts:      opts,
-		metrics:   flow.Observe("Metrics", opts.Metrics, opts.Logger),
-		record:    record,
-		requests:  flow.NewSignal(),
-		out:       make(chan PodEvents),
-		listed:    make(chan *listCall),
-		inspected: make(chan *inspection),
-		stream:    mailbox{wake: flow.NewSignal()},
+		lister:          lister,
+		source:          source,
+		cache:           cache,
+		opts:            opts,
+		waitForObserver: wait,
+		requests:        flow.NewSignal(),
+		out:             make(chan PodEvents),
+		listed:          make(chan *listCall),
+		inspected:       make(chan *inspection),
+		stream:          mailbox{wake: flow.NewSignal()},
 		podStates: podStates{inspections: inspections{limit: opts.MaxInspections}, log: opts.Logger.V(4),
 			record: opts.Record},
 		schedule: schedule{short: opts.RelistPeriod, long: opts.SafetyPeriod, period: opts.RelistPeriod},
@@ -119,7 +118,7 @@ func (g *generator) Run(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	g.health.begin()
-	defer flow.WaitForObservers(g.metrics, g.record)
+	defer g.waitForObserver()
 	defer func() {
 		cancel()
 		g.tasks.Wait()
@@ -228,5 +227,5 @@ func (g *generator) reportCounts() {
 		g.counted = new(Counts)
 	}
 	*g.counted = counts
-	g.metrics.Call("Counted", func(m Metrics) { m.Counted(counts) })
+	g.opts.Measure.Emit(counts)
 }

@@ -3,26 +3,16 @@ package pleg
 import (
 	"time"
 
-	"github.com/go-logr/logr"
-
-	"github.com/kubeletkit/kubeletkit/internal/logging"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
 // Options are the settings of a generator. The zero value is valid.
 type Options struct {
-	// Logger receives failures of the runtime and the state of the event stream. Default: that of package slog.
-	Logger logr.Logger
-	// Record receives the changes of the states of containers and sandboxes, with the source
-	// that showed them. nil: records are discarded.
-	Record runtime.RecordFunc
-	// NonBlocking means that Record neither blocks nor panics, such as that of the parts of an agent and of a
-	// history.Memory. It is called directly then, before the reader receives the events, so that what several parts
-	// record is in order. Default: it has a queue of 4096, and a goroutine while it is not empty; no event waits for
-	// it. What does not fit is dropped, and the number is logged.
-	NonBlocking bool
-	// Metrics receives measurements; it has such a queue, too. nil: none.
-	Metrics Metrics
+	// Observer receives records of the changes of the states of containers and sandboxes, with the source that showed
+	// them, and the measurements [Relisted], [Counts], [Connected], [Hinted] and [Missed]. Its Logger has failures of
+	// the runtime and the state of the event stream. If it is NonBlocking, a record comes before the reader receives
+	// the events.
+	runtime.Observer
 	// RelistPeriod is the time from the end of one list call to the beginning of the next
 	// while there is no reliable event stream. It is also the longest time until a failed
 	// inspection is tried again. Default: 1 s, kubelet's.
@@ -45,7 +35,6 @@ type Options struct {
 }
 
 func (o *Options) setDefaults() {
-	o.Logger = logging.OrDefault(o.Logger)
 	for _, d := range []struct {
 		value *time.Duration
 		std   time.Duration

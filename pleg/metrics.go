@@ -7,55 +7,8 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
-// Metrics receives the measurements of a generator. Its methods are called one at a
-// time, and nothing waits for them. Implementations embed [NopMetrics]. metrics/prometheus has one
-// with the names of kubelet.
-type Metrics interface {
-	// Relisted reports a relist, after its list was compared:
-	// kubelet_pleg_relist_duration_seconds, kubelet_pleg_relist_interval_seconds and
-	// kubelet_pleg_last_seen_seconds.
-	Relisted(Relisted)
-	// Counted reports the numbers of pods and containers in the runtime, after the first
-	// relist that succeeded and after each change: kubelet_running_pods and
-	// kubelet_running_containers.
-	Counted(Counts)
-	// Connected reports the beginning and the end of an event stream: nil if one is
-	// established, otherwise the error with which it has ended or could not be opened. If
-	// the runtime does not announce its stream, it is established with the first event.
-	// The metrics are
-	// kubelet_evented_pleg_connection_success_count and
-	// kubelet_evented_pleg_connection_error_count.
-	Connected(err error)
-	// Hinted reports an event of the stream with its age on arrival; 0 is unknown:
-	// kubelet_evented_pleg_connection_latency_seconds.
-	Hinted(age time.Duration)
-	// Missed reports the number of pods that a relist found changed without a hint of the
-	// event stream. Kubelet has no such metric.
-	Missed(pods int)
-}
-
-// NopMetrics is a [Metrics] that does nothing. Implementations embed it, so that methods
-// added later do not break them.
-type NopMetrics struct{}
-
-var _ Metrics = NopMetrics{}
-
-// Relisted implements [Metrics].
-func (NopMetrics) Relisted(Relisted) {}
-
-// Counted implements [Metrics].
-func (NopMetrics) Counted(Counts) {}
-
-// Connected implements [Metrics].
-func (NopMetrics) Connected(error) {}
-
-// Hinted implements [Metrics].
-func (NopMetrics) Hinted(time.Duration) {}
-
-// Missed implements [Metrics].
-func (NopMetrics) Missed(int) {}
-
-// Relisted describes one relist.
+// Relisted is the measurement of a relist, after its list was compared: kubelet_pleg_relist_duration_seconds,
+// kubelet_pleg_relist_interval_seconds and kubelet_pleg_last_seen_seconds.
 type Relisted struct {
 	// Took is the duration of the list call. Err is its error.
 	Took time.Duration
@@ -68,13 +21,47 @@ type Relisted struct {
 	Due time.Time
 }
 
-// Counts are the numbers of pods and containers in the latest views of the runtime.
+// Counts are the numbers of pods and containers in the latest views of the runtime. They are measured after the first
+// relist that succeeded and after each change: kubelet_running_pods and kubelet_running_containers.
 type Counts struct {
 	// Pods counts the pods with a ready sandbox.
 	Pods int
 	// Created, Running, Exited and Unknown count the containers in these states.
 	Created, Running, Exited, Unknown int
 }
+
+// Connected is the measurement of an event stream that was established, or has ended. A runtime that does not announce
+// its stream has established it with the first event. The metrics are kubelet_evented_pleg_connection_success_count and
+// kubelet_evented_pleg_connection_error_count.
+type Connected struct {
+	// Err is the error with which the stream has ended or could not be opened; nil if it is established.
+	Err error
+}
+
+// Hinted is the measurement of an event of the stream: kubelet_evented_pleg_connection_latency_seconds.
+type Hinted struct {
+	// Age is that of the event on arrival; 0 is unknown.
+	Age time.Duration
+}
+
+// Missed is the measurement of a relist that found pods changed without a hint of the event stream. Kubelet has no such
+// metric.
+type Missed struct{ Pods int }
+
+// IsMeasurement implements [runtime.Measurement].
+func (Relisted) IsMeasurement() {}
+
+// IsMeasurement implements [runtime.Measurement].
+func (Counts) IsMeasurement() {}
+
+// IsMeasurement implements [runtime.Measurement].
+func (Connected) IsMeasurement() {}
+
+// IsMeasurement implements [runtime.Measurement].
+func (Hinted) IsMeasurement() {}
+
+// IsMeasurement implements [runtime.Measurement].
+func (Missed) IsMeasurement() {}
 
 // add adds n times the parts of the pod, which may be nil.
 func (c *Counts) add(pod *runtime.Pod, n int) {

@@ -51,7 +51,8 @@ func play(t *testing.T, evented bool, script []byte) (err error) {
 				}
 			}
 		})
-		opts := pleg.Options{MaxInspections: 2, InspectTimeout: 5 * time.Second, Metrics: p.metrics}
+		opts := pleg.Options{MaxInspections: 2, InspectTimeout: 5 * time.Second,
+			Observer: runtime.Observer{Measure: p.metrics.measure}}
 		p.g = pleg.NewGeneric(w, p.cache, opts)
 		if evented {
 			p.g = pleg.NewEvented(w, p.cache, pleg.EventedOptions{Options: opts, SafetyPeriod: 20 * time.Second})

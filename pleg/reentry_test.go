@@ -72,12 +72,6 @@ func (e *everything) Listed(pods []*runtime.Pod, after runtime.Mark) {
 	e.StatusCache.Listed(pods, after)
 }
 
-func (e *everything) Relisted(pleg.Relisted) { e.all() }
-func (e *everything) Counted(pleg.Counts)    { e.all() }
-func (e *everything) Connected(error)        { e.all() }
-func (e *everything) Hinted(time.Duration)   { e.all() }
-func (e *everything) Missed(int)             { e.all() }
-
 // No callback and no method of another part is called with a lock held.
 func TestCallbacksCallEveryMethod(t *testing.T) {
 	for name, build := range map[string]func(e *everything, opts pleg.Options) pleg.Generator{
@@ -91,8 +85,9 @@ func TestCallbacksCallEveryMethod(t *testing.T) {
 				rt := plegtest.NewRuntime()
 				e := &everything{Runtime: rt, StatusCache: runtime.NewCache(rt, runtime.CacheOptions{})}
 				e.g = build(e, pleg.Options{
-					Record: func(runtime.Record) { e.all() }, Metrics: e,
-					Logger: funcr.New(func(string, string) { e.all() }, funcr.Options{Verbosity: 10}),
+					Observer: runtime.Observer{Record: func(runtime.Record) { e.all() },
+						Measure: func(runtime.Measurement) { e.all() },
+						Logger:  funcr.New(func(string, string) { e.all() }, funcr.Options{Verbosity: 10})},
 				})
 				ctx, cancel := context.WithCancel(t.Context())
 				done := make(chan error, 1)

@@ -73,5 +73,5 @@ func (g *generator) finishRelist(call *listCall) {
 	}
 	call.report.Due = g.schedule.relistAt
 	report := call.report
-	g.metrics.Call("Relisted", func(m Metrics) { m.Relisted(report) })
+	g.opts.Measure.Emit(report)
 }

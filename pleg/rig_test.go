@@ -154,7 +154,7 @@ func (r *rig) counts() func() int {
 	}
 }
 
-// recorder is a [pleg.Metrics], and a place for what is logged.
+// recorder keeps what is measured and logged.
 type recorder struct {
 	mu sync.Mutex
 	recorded
@@ -169,17 +169,22 @@ type recorded struct {
 	logged    []string
 }
 
-func (m *recorder) Relisted(r pleg.Relisted) {
-	m.do(func(m *recorded) { m.relists = append(m.relists, r) })
+func (m *recorder) measure(v runtime.Measurement) {
+	m.do(func(m *recorded) {
+		switch v := v.(type) {
+		case pleg.Relisted:
+			m.relists = append(m.relists, v)
+		case pleg.Counts:
+			m.counts = append(m.counts, v)
+		case pleg.Connected:
+			m.connected = append(m.connected, v.Err)
+		case pleg.Hinted:
+			m.ages = append(m.ages, v.Age)
+		case pleg.Missed:
+			m.missed = append(m.missed, v.Pods)
+		}
+	})
 }
-func (m *recorder) Counted(c pleg.Counts) { m.do(func(m *recorded) { m.counts = append(m.counts, c) }) }
-func (m *recorder) Connected(err error) {
-	m.do(func(m *recorded) { m.connected = append(m.connected, err) })
-}
-func (m *recorder) Hinted(age time.Duration) {
-	m.do(func(m *recorded) { m.ages = append(m.ages, age) })
-}
-func (m *recorder) Missed(pods int) { m.do(func(m *recorded) { m.missed = append(m.missed, pods) }) }
 
 func (m *recorder) log(_, line string) {
 	m.do(func(m *recorded) { m.logged = append(m.logged, line) })
@@ -202,7 +207,7 @@ func (m *recorder) now() (r recorded) {
 
 // options returns the options with the recorder in place.
 func (m *recorder) options(opts pleg.Options) pleg.Options {
-	opts.Metrics, opts.Logger = m, funcr.New(m.log, funcr.Options{Verbosity: 1})
+	opts.Measure, opts.Logger = m.measure, funcr.New(m.log, funcr.Options{Verbosity: 1})
 	return opts
 }
 

@@ -51,7 +51,7 @@ func (g *generator) watch(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
-		g.metrics.Call("Connected", func(m Metrics) { m.Connected(err) })
+		g.opts.Measure.Emit(Connected{err})
 		unsupported := errors.Is(err, errors.ErrUnsupported)
 		g.stream.ended(err, unsupported)
 		if unsupported {
@@ -75,14 +75,14 @@ func (g *generator) watchOnce(ctx context.Context) error {
 	g.stream.opened(giveUp)
 	established := func() {
 		if g.stream.established() {
-			g.metrics.Call("Connected", func(m Metrics) { m.Connected(nil) })
+			g.opts.Measure.Emit(Connected{})
 		}
 	}
 	hint := func(h runtime.Hint) {
 		if g.stream.hint(h, g.cache.Now()) {
-			g.metrics.Call("Connected", func(m Metrics) { m.Connected(nil) })
+			g.opts.Measure.Emit(Connected{})
 		}
-		g.metrics.Call("Hinted", func(m Metrics) { m.Hinted(h.Age) })
+		g.opts.Measure.Emit(Hinted{h.Age})
 	}
 	err := runtime.Recover(func() error { return g.source.WatchEvents(ctx, established, hint) })
 	if cause := context.Cause(ctx); cause != nil {
@@ -142,7 +142,7 @@ func (g *generator) reportMissed(now time.Time) {
 	for _, ref := range missed {
 		g.opts.Logger.Info("A relist found a change that the event stream had not reported", "pod", ref)
 	}
-	g.metrics.Call("Missed", func(m Metrics) { m.Missed(len(missed)) })
+	g.opts.Measure.Emit(Missed{len(missed)})
 	if giveUp {
 		g.streamState.giveUp(errMissedChanges)
 	}

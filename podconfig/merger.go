@@ -183,7 +183,7 @@ func (m *merger) sourcesReady() bool {
 	return c.seen == c.registered && m.removed == 0
 }
 
-// sourceCounts are the numbers of [Metrics].Sources.
+// sourceCounts are the numbers of [SourceCounts].
 type sourceCounts struct{ registered, seen int }
 
 func (m *merger) counts() sourceCounts {

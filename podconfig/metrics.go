@@ -1,37 +1,32 @@
 package podconfig
 
-// Metrics receives the measurements of a [Mux]. Its methods are called one at a time, and nothing waits for them.
-// Implementations embed [NopMetrics], so that methods added later do not break them. Kubelet has no metrics of its pod
-// configuration, so the names in metrics/prometheus begin with kubeletkit_podconfig_.
-type Metrics interface {
-	// Sources is called when one of the numbers has changed: the registered sources, and
-	// those of them that have been seen. It is the gauge kubeletkit_podconfig_sources.
-	Sources(registered, seen int)
-	// SourceFailed is called after each run of a source that has failed and is repeated:
-	// kubeletkit_podconfig_source_failures_total.
-	SourceFailed(source string)
-	// ChangeDelivered is called for each change that the reader has received, with the
-	// number of its pods: kubeletkit_podconfig_changes_total and
-	// kubeletkit_podconfig_changed_pods_total.
-	ChangeDelivered(source string, op Op, pods int)
-	// PodRejected is called when a pod is rejected, together with [Options].Event:
-	// kubeletkit_podconfig_rejected_pods_total.
-	PodRejected(source string)
-}
+// The measurements of a [Mux]. Kubelet has no metrics of its pod configuration, so the names in metrics/prometheus
+// begin with kubeletkit_podconfig_.
+type (
+	// SourceCounts has the number of registered sources, and of those of them that have been seen, when one of them
+	// has changed. It is the gauge kubeletkit_podconfig_sources.
+	SourceCounts struct{ Registered, Seen int }
+	// SourceFailed is a run of a source that has failed and is repeated: kubeletkit_podconfig_source_failures_total.
+	SourceFailed struct{ Source string }
+	// ChangeDelivered is a change that the reader has received, with the number of its pods:
+	// kubeletkit_podconfig_changes_total and kubeletkit_podconfig_changed_pods_total.
+	ChangeDelivered struct {
+		Source string
+		Op     Op
+		Pods   int
+	}
+	// PodRejected is a pod that was rejected: kubeletkit_podconfig_rejected_pods_total.
+	PodRejected struct{ Source string }
+)
 
-// NopMetrics discards all measurements.
-type NopMetrics struct{}
+// IsMeasurement implements [runtime.Measurement].
+func (SourceCounts) IsMeasurement() {}
 
-var _ Metrics = NopMetrics{}
+// IsMeasurement implements [runtime.Measurement].
+func (SourceFailed) IsMeasurement() {}
 
-// Sources implements [Metrics].
-func (NopMetrics) Sources(registered, seen int) {}
+// IsMeasurement implements [runtime.Measurement].
+func (ChangeDelivered) IsMeasurement() {}
 
-// SourceFailed implements [Metrics].
-func (NopMetrics) SourceFailed(source string) {}
-
-// ChangeDelivered implements [Metrics].
-func (NopMetrics) ChangeDelivered(source string, op Op, pods int) {}
-
-// PodRejected implements [Metrics].
-func (NopMetrics) PodRejected(source string) {}
+// IsMeasurement implements [runtime.Measurement].
+func (PodRejected) IsMeasurement() {}

@@ -14,11 +14,11 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/kubeletkit/kubeletkit/podconfig"
+	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
-// recorder records the calls of all methods but one, which it does not need.
+// recorder keeps what is measured.
 type recorder struct {
-	podconfig.NopMetrics
 	mu    sync.Mutex
 	calls []string
 }
@@ -38,19 +38,24 @@ func (r *recorder) take() []string {
 	return calls
 }
 
-func (r *recorder) Sources(registered, seen int) { r.add("sources %d, seen %d", registered, seen) }
-func (r *recorder) SourceFailed(source string)   { r.add("%s failed", source) }
-func (r *recorder) PodRejected(source string)    { r.add("pod of %s rejected", source) }
-func (r *recorder) ChangeDelivered(source string, op podconfig.Op, pods int) {
-	r.add("%s %s %d", op, source, pods)
+func (r *recorder) Measure(v runtime.Measurement) {
+	switch v := v.(type) {
+	case podconfig.SourceCounts:
+		r.add("sources %d, seen %d", v.Registered, v.Seen)
+	case podconfig.SourceFailed:
+		r.add("%s failed", v.Source)
+	case podconfig.PodRejected:
+		r.add("pod of %s rejected", v.Source)
+	case podconfig.ChangeDelivered:
+		r.add("%s %s %d", v.Op, v.Source, v.Pods)
+	}
 }
 
 func TestMetrics(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		var _ podconfig.Metrics = podconfig.NopMetrics{}
 		metrics := &recorder{}
-		r := newRigWith(t, podconfig.Options{Metrics: metrics}, "file", "http")
+		r := newRigWith(t, podconfig.Options{Observer: runtime.Observer{Measure: metrics.Measure}}, "file", "http")
 		assert.Equal(t, []string{"sources 1, seen 0", "sources 2, seen 0"}, metrics.take())
 		r.set(0, testPod("1", "a"), testPod("2", "b"))
 		r.read()
@@ -75,7 +80,8 @@ func TestPanicIsLoggedWithItsStack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var lines []string
 		r := newRigWith(t, podconfig.Options{
-			Logger:  funcr.New(func(_, args string) { lines = append(lines, args) }, funcr.Options{}),
+			Observer: runtime.Observer{Logger: funcr.New(func(_, args string) { lines = append(lines, args) },
+				funcr.Options{})},
 			Sources: []podconfig.Source{sourceFunc{"bad", func(context.Context, podconfig.Sink) error { panic("x") }}},
 		})
 		time.Sleep(time.Second / 2)

@@ -336,8 +336,8 @@ func drawUIDs(t *rapid.T) []types.UID {
 func muxProperty(t *rapid.T) {
 	w := &world{reader: newReplay()}
 	var err error
-	w.mux, err = New(Options{NonBlocking: true,
-		Event: func(e runtime.Event) { w.rejected = append(w.rejected, e.Message) }})
+	w.mux, err = New(Options{Observer: runtime.Observer{NonBlocking: true,
+		Event: func(e runtime.Event) { w.rejected = append(w.rejected, e.Message) }}})
 	require.NoError(t, err)
 	w.add(t, "s0")
 	w.add(t, "s1")

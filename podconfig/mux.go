@@ -8,12 +8,10 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"github.com/go-logr/logr"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kubeletkit/kubeletkit/internal/flow"
-	"github.com/kubeletkit/kubeletkit/internal/logging"
 	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/runtime/podspec"
 )
@@ -42,20 +40,11 @@ type Options struct {
 	// its UID when another agent, or another version of this one, has started it. Package
 	// podconfig/staticuid has one. It may wait until ctx ends. It is called by several goroutines.
 	StaticUID func(ctx context.Context, pod StaticPod) types.UID
-	// Event receives a warning with kubelet's reason FailedValidation when a pod is
-	// rejected, by the Mux or by its source, see [Sink]. The next snapshots with the same rejected pod cause no further
-	// event. nil: events are discarded.
-	Event runtime.EventFunc
-	// Record receives which pods are rejected and why. nil: records are discarded.
-	Record runtime.RecordFunc
-	// NonBlocking means that Event and Record neither block nor panic, such as those of the parts of an agent and the
-	// Record of a history.Memory: they are called directly. Default: each has a queue of 4096, and a goroutine while it
-	// is not empty; no change waits for it. What does not fit is dropped, and the number is logged.
-	NonBlocking bool
-	// Metrics receives measurements; it has such a queue, too. nil: none.
-	Metrics Metrics
-	// Logger receives failures of sources and rejected pods. Default: that of package slog.
-	Logger logr.Logger
+	// Observer receives a warning with kubelet's reason FailedValidation when a pod is rejected, by the Mux or by its
+	// source, see [Sink], records of which pods are rejected and why, and the measurements [SourceCounts],
+	// [SourceFailed], [ChangeDelivered] and [PodRejected]. The next snapshots with the same rejected pod cause no
+	// further event. Its Logger has failures of sources and rejected pods.
+	runtime.Observer
 }
 
 // Mux merges any number of sources into one ordered stream of changes. It is safe for
@@ -64,12 +53,9 @@ type Mux struct {
 	nodeName string
 	restore  func(ctx context.Context) []*v1.Pod
 	uid      func(ctx context.Context, pod StaticPod) types.UID
-	event    runtime.EventFunc
-	record   runtime.RecordFunc
-	metrics  *flow.Observer[Metrics]
-	// observers are what Run waits for.
-	observers []flow.Waiter
-	logger    logr.Logger
+	observer runtime.Observer
+	// waitForObserver is called when Run ends.
+	waitForObserver func()
 
 	started atomic.Bool
 	changes chan Change
@@ -92,7 +78,6 @@ var _ Config = (*Mux)(nil)
 // New returns a mux with the sources. It does nothing until Run is called. The error names
 // all sources that [Mux.Add] would refuse.
 func New(opts Options) (*Mux, error) {
-	opts.Logger = logging.OrDefault(opts.Logger)
 	if opts.StaticUID == nil {
 		opts.StaticUID = SinkBase{}.StaticUID
 	}
@@ -100,17 +85,11 @@ func New(opts Options) (*Mux, error) {
 		nodeName: opts.NodeName,
 		restore:  opts.Restore,
 		uid:      opts.StaticUID,
-		metrics:  flow.Observe("Metrics", opts.Metrics, opts.Logger),
-		logger:   opts.Logger,
 		changes:  make(chan Change),
 		wake:     flow.NewSignal(),
 		merger:   newMerger(opts.NodeName),
 	}
-	var events *flow.Observer[runtime.EventFunc]
-	var records *flow.Observer[runtime.RecordFunc]
-	m.event, events = flow.ObserveUnless(opts.NonBlocking, "Event", opts.Event, opts.Logger)
-	m.record, records = flow.ObserveUnless(opts.NonBlocking, "Record", opts.Record, opts.Logger)
-	m.observers = []flow.Waiter{m.metrics, events, records}
+	m.observer, m.waitForObserver = opts.Queued()
 	var errs []error
 	for i, s := range opts.Sources {
 		if err := m.Add(s); err != nil {
@@ -219,7 +198,7 @@ func (m *Mux) Run(ctx context.Context) error {
 	if !m.started.CompareAndSwap(false, true) {
 		return fmt.Errorf("podconfig: %w", runtime.ErrAlreadyRunning)
 	}
-	defer flow.WaitForObservers(m.observers...)
+	defer m.waitForObserver()
 	defer close(m.changes)
 	var delayed []*registration
 	if m.restore != nil {
@@ -269,7 +248,7 @@ func (m *Mux) logLate() {
 	}
 	m.mu.Unlock()
 	for _, name := range late {
-		m.logger.Error(nil, "The mux cannot stop: a source has not returned although its context has ended",
+		m.observer.Logger.Error(nil, "The mux cannot stop: a source has not returned although its context has ended",
 			"source", name)
 	}
 }
@@ -287,7 +266,8 @@ func (m *Mux) restorePods(pods []*v1.Pod) (delayed []*registration) {
 		}
 		source := pod.Annotations[podspec.AnnotationConfigSource]
 		if !slices.ContainsFunc(sources, func(r *registration) bool { return r.name == source }) {
-			m.logger.Info("Pod is not restored, because the source that it came from is not configured any more",
+			m.observer.Logger.Info(
+				"Pod is not restored, because the source that it came from is not configured any more",
 				"pod", runtime.RefOf(pod), "source", source)
 		}
 	}
@@ -360,7 +340,7 @@ func (m *Mux) deliver(ctx context.Context) {
 			m.merger.received()
 			m.mu.Unlock()
 			source, op, pods := change.Source, change.Op, len(change.Pods)
-			m.metrics.Call("ChangeDelivered", func(m Metrics) { m.ChangeDelivered(source, op, pods) })
+			m.observer.Measure.Emit(ChangeDelivered{source, op, pods})
 		}
 	}
 }
@@ -385,7 +365,7 @@ func (m *Mux) report(rejections []rejection) {
 
 // reject reports a rejected pod; a zero pod is not known. The caller does not hold m.mu.
 func (m *Mux) reject(source string, pod runtime.PodRef, err error) {
-	logger := m.logger.WithValues("source", source)
+	logger := m.observer.Logger.WithValues("source", source)
 	if p := (*runtime.PanicError)(nil); errors.As(err, &p) {
 		logger = logger.WithValues("stack", string(p.Stack))
 	}
@@ -394,10 +374,11 @@ func (m *Mux) reject(source string, pod runtime.PodRef, err error) {
 		return
 	}
 	logger.Error(err, "Pod rejected", "pod", pod)
-	m.metrics.Call("PodRejected", func(m Metrics) { m.PodRejected(source) })
-	m.event.Emit(runtime.Event{Pod: pod, Type: v1.EventTypeWarning, Reason: "FailedValidation", Message: err.Error(),
-		Logged: true})
-	m.record.Emit(runtime.Record{
+	m.observer.Measure.Emit(PodRejected{source})
+	m.observer.Event.Emit(runtime.Event{Pod: pod, Type: v1.EventTypeWarning, Reason: "FailedValidation",
+		Message: err.Error(),
+		Logged:  true})
+	m.observer.Record.Emit(runtime.Record{
 		Pod: pod, Stage: runtime.StageDecided, Kind: runtime.KindReject, Source: runtime.RecordSource(source),
 		Message: err.Error(),
 	})
@@ -407,6 +388,6 @@ func (m *Mux) reject(source string, pod runtime.PodRef, err error) {
 func (m *Mux) countSources() {
 	if counts := m.merger.counts(); counts != m.counts {
 		m.counts = counts
-		m.metrics.Call("Sources", func(m Metrics) { m.Sources(counts.registered, counts.seen) })
+		m.observer.Measure.Emit(SourceCounts{counts.registered, counts.seen})
 	}
 }

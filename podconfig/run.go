@@ -18,7 +18,7 @@ var restarts = flow.Backoff{Min: time.Second, Max: time.Minute}
 
 // supervise runs a source until ctx ends or the source is complete.
 func (m *Mux) supervise(ctx context.Context, r *registration) {
-	logger := m.logger.WithValues("source", r.name)
+	logger := m.observer.Logger.WithValues("source", r.name)
 	restarts.Repeat(ctx, func() error {
 		delivered, err := m.runOnce(ctx, r)
 		switch {
@@ -38,7 +38,7 @@ func (m *Mux) supervise(ctx context.Context, r *registration) {
 			details = append(details, "stack", string(p.Stack))
 		}
 		logger.Error(err, "Pod source failed; its pods stay, and it is run again", details...)
-		m.metrics.Call("SourceFailed", func(m Metrics) { m.SourceFailed(r.name) })
+		m.observer.Measure.Emit(SourceFailed{r.name})
 	})
 }
 

@@ -41,7 +41,7 @@
 // good. A wrapper around the Syncer can deny a pod this way, and so can a runtime.
 // The pod is terminated with its own grace period, and [Termination] has a Status that
 // sets phase Failed, the reason and the message. [State] has the error, and
-// [Options.Event] receives it. Only a new incarnation can run again. If the pod is
+// Options.Event receives it. Only a new incarnation can run again. If the pod is
 // killed, too, the reason that came first stays: a failure does not replace the Status
 // of an earlier kill, and a kill does not replace the Status of an earlier failure.
 //
@@ -65,7 +65,7 @@
 //     something each time is repeated after a delay that doubles from 100 ms to
 //     BackoffPeriod.
 //   - A panic of the Syncer is a failed call of one pod.
-//   - No call waits for Event, Record and Metrics, see [Options].NonBlocking. An observer that blocks loses what it
+//   - No call waits for the [runtime.Observer]. One that blocks loses what it
 //     would receive. If it still does at the end of Run, Run waits 3 s for it and returns.
 //   - UpdatePod never blocks. When Run returns, no call is under way; pods go on
 //     running. Done functions of kills that were not completed are not called.

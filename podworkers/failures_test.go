@@ -31,8 +31,9 @@ func TestPanicIsAFailedCall(t *testing.T) {
 	}
 	var measured recorder
 	var past fake.History
-	inBubble(t, podworkers.Options{Logger: log, Record: past.Record, OnBegin: add(&begun), OnEnd: add(&ended),
-		OnFinished: add(&finished), Metrics: &measured}, func(t *testing.T, n *fakeNode, w *podworkers.Pool) {
+	inBubble(t, podworkers.Options{Observer: runtime.Observer{Logger: log, Record: past.Record,
+		Measure: measured.measure}, OnBegin: add(&begun), OnEnd: add(&ended),
+		OnFinished: add(&finished)}, func(t *testing.T, n *fakeNode, w *podworkers.Pool) {
 		bad := true
 		n.sync = func(_ context.Context, _ podworkers.UpdateType, pod *v1.Pod) (podworkers.Result, error) {
 			if pod.UID == "bad" && bad {
@@ -99,11 +100,12 @@ func TestFailureForGood(t *testing.T) {
 	var events []runtime.Event
 	var past fake.History
 	var m recorder
-	opts := podworkers.Options{Record: past.Record, Metrics: &m, Event: func(e runtime.Event) {
-		if e.Pod.UID == "bad" { // that the other one waits is an event of another goroutine
-			events = append(events, e)
-		}
-	}}
+	opts := podworkers.Options{Observer: runtime.Observer{Record: past.Record, Measure: m.measure,
+		Event: func(e runtime.Event) {
+			if e.Pod.UID == "bad" { // that the other one waits is an event of another goroutine
+				events = append(events, e)
+			}
+		}}}
 	deny := func(n *fakeNode) (podworkers.Syncer, runtime.StatusCache) {
 		return denying{n, map[types.UID]bool{"bad": true}}, n.cache
 	}
@@ -150,7 +152,8 @@ func TestTheStatusOfAKillMayCallTheWorkers(t *testing.T) {
 	var past fake.History
 	n := &fakeNode{start: time.Now(), running: map[types.UID]bool{}, busy: map[types.UID]bool{}}
 	n.cache = runtime.NewCache(n, runtime.CacheOptions{})
-	w, err := podworkers.New(n, n.cache, podworkers.Options{Record: past.Record, NonBlocking: true})
+	w, err := podworkers.New(n, n.cache,
+		podworkers.Options{Observer: runtime.Observer{Record: past.Record, NonBlocking: true}})
 	require.NoError(t, err)
 	pod := apiPod("u", "p")
 	w.UpdatePod(podworkers.Update{Type: podworkers.Create, Pod: pod})
@@ -177,27 +180,30 @@ func TestAFailedCallNamesThePodOnce(t *testing.T) {
 	var mu sync.Mutex
 	var logs []string
 	log := funcr.New(func(_, args string) { mu.Lock(); defer mu.Unlock(); logs = append(logs, args) }, funcr.Options{})
-	inBubble(t, podworkers.Options{Logger: log}, func(t *testing.T, n *fakeNode, w *podworkers.Pool) {
-		pod := apiPod("u", "web")
-		ref := runtime.RefOf(pod).String()
-		n.sync = func(context.Context, podworkers.UpdateType, *v1.Pod) (podworkers.Result, error) {
-			return podworkers.Result{}, fmt.Errorf("pod %s: setting up its volumes: volume %q of pod %s: no space", ref,
-				"data", ref)
-		}
-		w.UpdatePod(podworkers.Update{Type: podworkers.Create, Pod: pod})
-		time.Sleep(time.Millisecond)
-		synctest.Wait()
-		mu.Lock()
-		defer mu.Unlock()
-		require.Len(t, logs, 1)
-		assert.Contains(t, logs[0], `"error"="setting up its volumes: volume \"data\": no space"`)
-		assert.Equal(t, 1, strings.Count(logs[0], ref), logs[0])
-	})
+	inBubble(t, podworkers.Options{Observer: runtime.Observer{Logger: log}},
+		func(t *testing.T, n *fakeNode, w *podworkers.Pool) {
+			pod := apiPod("u", "web")
+			ref := runtime.RefOf(pod).String()
+			n.sync = func(context.Context, podworkers.UpdateType, *v1.Pod) (podworkers.Result, error) {
+				return podworkers.Result{}, fmt.Errorf("pod %s: setting up its volumes: volume %q of pod %s: no space",
+					ref,
+					"data", ref)
+			}
+			w.UpdatePod(podworkers.Update{Type: podworkers.Create, Pod: pod})
+			time.Sleep(time.Millisecond)
+			synctest.Wait()
+			mu.Lock()
+			defer mu.Unlock()
+			require.Len(t, logs, 1)
+			assert.Contains(t, logs[0], `"error"="setting up its volumes: volume \"data\": no space"`)
+			assert.Equal(t, 1, strings.Count(logs[0], ref), logs[0])
+		})
 }
 
 func TestAnUnreadableStatusIsAnEvent(t *testing.T) {
 	var events []runtime.Event
-	opts := podworkers.Options{Event: func(e runtime.Event) { events = append(events, e); panic("boom") }}
+	opts := podworkers.Options{
+		Observer: runtime.Observer{Event: func(e runtime.Event) { events = append(events, e); panic("boom") }}}
 	hide := func(n *fakeNode) (podworkers.Syncer, runtime.StatusCache) { return n, unreadable{n.cache} }
 	wrapped(t, opts, hide, func(t *testing.T, n *fakeNode, w *podworkers.Pool) {
 		w.UpdatePod(podworkers.Update{Type: podworkers.Create, Pod: apiPod("u", "p")})

@@ -8,33 +8,9 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
-// Metrics receives the measurements of [Pool]. Its methods are called one at a time, and nothing
-// waits for them. Implementations embed [NopMetrics], so that methods added
-// later do not break them. metrics/prometheus has one with the names of kubelet.
-type Metrics interface {
-	// Called reports a call of the [Syncer] that has returned.
-	//
-	// kubelet_pod_worker_duration_seconds is the time from Received to Ended by
-	// Operation. kubelet_pod_worker_start_duration_seconds is the time from Received
-	// to Began of calls of type Create. kubelet has no names for the rest.
-	Called(Call)
-	// Counted reports how many pods there are, at each SyncKnownPods; a kind without
-	// pods is missing. It is kubelet_working_pods.
-	Counted(pods map[PodKind]int)
-}
-
-// NopMetrics discards all measurements.
-type NopMetrics struct{}
-
-var _ Metrics = NopMetrics{}
-
-// Called implements [Metrics].
-func (NopMetrics) Called(Call) {}
-
-// Counted implements [Metrics].
-func (NopMetrics) Counted(map[PodKind]int) {}
-
-// Call describes a call of a [Syncer] that has returned.
+// Call is the measurement of a call of a [Syncer] that has returned. kubelet_pod_worker_duration_seconds is the time
+// from Received to Ended by Operation, and kubelet_pod_worker_start_duration_seconds is the time from Received to Began
+// of calls of type Create. kubelet has no names for the rest.
 type Call struct {
 	Pod runtime.PodRef
 	// Phase is PhaseSync for SyncPod, PhaseTerminating for SyncTerminatingPod and
@@ -72,15 +48,25 @@ func (c Call) Operation() string {
 	}
 }
 
-// PodKind is what [Metrics] counts pods by; the fields are those of [State].
+// PodKind is what [Counts] counts pods by; the fields are those of [State].
 type PodKind struct {
 	Phase                     Phase
 	Orphan, HasConfig, Static bool
 }
 
+// Counts is the measurement of the numbers of pods, at each SyncKnownPods: kubelet_working_pods. A kind without pods is
+// missing.
+type Counts map[PodKind]int
+
+// IsMeasurement implements [runtime.Measurement].
+func (Call) IsMeasurement() {}
+
+// IsMeasurement implements [runtime.Measurement].
+func (Counts) IsMeasurement() {}
+
 // count counts the pods of each kind.
-func count(states map[types.UID]State) map[PodKind]int {
-	counts := map[PodKind]int{}
+func count(states map[types.UID]State) Counts {
+	counts := Counts{}
 	for _, s := range states {
 		counts[PodKind{Phase: s.Phase, Orphan: s.Orphan, HasConfig: s.HasConfig, Static: s.Static}]++
 	}

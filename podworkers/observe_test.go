@@ -16,19 +16,10 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
-// observed calls a function in each method of Metrics.
-type observed struct {
-	podworkers.NopMetrics
-	call func()
-}
-
-func (o observed) Called(podworkers.Call)             { o.call() }
-func (o observed) Counted(map[podworkers.PodKind]int) { o.call() }
-
 // Observers that block for ever, or panic, hold up no pod, and not the end of Run.
 func TestObserversHoldUpNothing(t *testing.T) {
 	for _, fault := range []string{"block", "panic"} {
-		for _, observer := range []string{"Event", "Record", "Metrics"} {
+		for _, observer := range []string{"Event", "Record", "Measure"} {
 			t.Run(observer+" "+fault, func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					broken := testenv.BrokenObserver(t, fault == "panic")
@@ -38,8 +29,8 @@ func TestObserversHoldUpNothing(t *testing.T) {
 						opts.Event = func(runtime.Event) { broken() }
 					case "Record":
 						opts.Record = func(runtime.Record) { broken() }
-					case "Metrics":
-						opts.Metrics = observed{call: broken}
+					case "Measure":
+						opts.Measure = func(runtime.Measurement) { broken() }
 					}
 					n := &fakeNode{start: time.Now(), running: map[types.UID]bool{}, busy: map[types.UID]bool{}}
 					n.cache = runtime.NewCache(n, runtime.CacheOptions{})
@@ -86,11 +77,11 @@ func TestObserversHoldUpNothing(t *testing.T) {
 // The call of what a record has decided begins after the record, if Record never blocks.
 func TestRecordsComeFirst(t *testing.T) {
 	var order []string
-	opts := podworkers.Options{NonBlocking: true, Record: func(r runtime.Record) {
+	opts := podworkers.Options{Observer: runtime.Observer{NonBlocking: true, Record: func(r runtime.Record) {
 		if r.Stage == runtime.StageDecided {
 			order = append(order, string(r.Kind))
 		}
-	}}
+	}}}
 	inBubble(t, opts, func(t *testing.T, n *fakeNode, w *podworkers.Pool) {
 		n.terminating = func(context.Context, *v1.Pod, podworkers.Termination) error {
 			order = append(order, "SyncTerminatingPod")

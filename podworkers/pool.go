@@ -12,7 +12,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kubeletkit/kubeletkit/internal/flow"
-	"github.com/kubeletkit/kubeletkit/internal/logging"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
@@ -47,21 +46,11 @@ type Options struct {
 	// OnFinished is called when a pod has finished, after State has changed. It must not
 	// block. nil: not called.
 	OnFinished func(pod runtime.PodRef)
-	// Event receives the reason and message of each pod that has failed for good, and
-	// "FailedSync" when the status of a pod cannot be read. nil: events are discarded.
-	Event runtime.EventFunc
-	// Record receives why pods end and fail, that they wait for others, and calls that fail. nil: records are
-	// discarded.
-	Record runtime.RecordFunc
-	// NonBlocking means that Event and Record neither block nor panic, such as those of the parts of an agent and the
-	// Record of a history.Memory. They are called directly then: a call of the Syncer begins after the records of what
-	// it follows from, so that what several parts record is in order. Default: each has a queue of 4096, and a
-	// goroutine while it is not empty. No call waits for it. What does not fit is dropped, and the number is logged.
-	NonBlocking bool
-	// Metrics receives measurements; it has such a queue, too. nil: none.
-	Metrics Metrics
-	// Logger. Default: that of package slog.
-	Logger logr.Logger
+	// Observer receives the reason and message of each pod that has failed for good, and the event "FailedSync" when
+	// the status of a pod cannot be read; records of why pods end and fail, that they wait for others, and of calls
+	// that fail; and the measurements [Call] and [Counts]. If it is NonBlocking, a call of the Syncer begins after the
+	// records of what it follows from.
+	runtime.Observer
 }
 
 // Pool is the default [Workers]. Make one with [New].
@@ -70,10 +59,8 @@ type Pool struct {
 	cache  runtime.StatusCache
 	opts   Options
 	log    logr.Logger
-	// event and record queue what opts.Event and opts.Record receive, unless these never block.
-	event   *flow.Observer[runtime.EventFunc]
-	record  *flow.Observer[runtime.RecordFunc]
-	metrics *flow.Observer[Metrics]
+	// waitForObserver is called when Run ends.
+	waitForObserver func()
 
 	// calls has the goroutines with calls under way; see work.
 	calls sync.WaitGroup
@@ -103,7 +90,8 @@ type worker struct {
 // New returns a Pool that calls the syncer with statuses from the cache. The error names
 // everything that is missing or invalid.
 func New(syncer Syncer, cache runtime.StatusCache, opts Options) (*Pool, error) {
-	opts.Logger = logging.OrDefault(opts.Logger)
+	observer, wait := opts.Queued()
+	opts.Observer = observer
 	var errs []error
 	if syncer == nil {
 		errs = append(errs, errors.New("podworkers: a Syncer is required"))
@@ -128,11 +116,9 @@ func New(syncer Syncer, cache runtime.StatusCache, opts Options) (*Pool, error) 
 	}
 	pool := &Pool{
 		syncer: syncer, cache: cache, opts: opts, log: opts.Logger,
-		metrics:  flow.Observe("Metrics", opts.Metrics, opts.Logger),
-		machines: newMachines(p), workers: map[types.UID]*worker{},
+		waitForObserver: wait,
+		machines:        newMachines(p), workers: map[types.UID]*worker{},
 	}
-	pool.opts.Event, pool.event = flow.ObserveUnless(opts.NonBlocking, "Event", opts.Event, opts.Logger)
-	pool.opts.Record, pool.record = flow.ObserveUnless(opts.NonBlocking, "Record", opts.Record, opts.Logger)
 	return pool, nil
 }
 
@@ -168,7 +154,7 @@ func (p *Pool) Run(ctx context.Context) error {
 	}
 	p.mu.Unlock()
 	flow.Wait(&p.calls, flow.Late, p.logLate)
-	flow.WaitForObservers(p.event, p.record, p.metrics)
+	p.waitForObserver()
 	return nil
 }
 
@@ -252,9 +238,9 @@ func (p *Pool) SyncKnownPods(desired []*v1.Pod) map[types.UID]State {
 	}
 	states := p.syncKnown(uids)
 	p.afterUnlock.Run()
-	if p.opts.Metrics != nil {
+	if p.opts.Measure != nil {
 		counts := count(states)
-		p.metrics.Call("Counted", func(m Metrics) { m.Counted(counts) })
+		p.opts.Measure.Emit(counts)
 	}
 	return states
 }
@@ -441,7 +427,7 @@ func (p *Pool) finish(c call, r returned, report Call) (ctx context.Context, nex
 		p.callback("OnFinished", c.ref, func() { p.opts.OnFinished(c.ref) })
 	}
 	report.Failure, report.Backoff = fx.failure, fx.backoff
-	p.metrics.Call("Called", func(m Metrics) { m.Called(report) })
+	p.opts.Measure.Emit(report)
 	return ctx, next, ok
 }
 

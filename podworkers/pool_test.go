@@ -166,7 +166,8 @@ func TestSameUIDAgain(t *testing.T) {
 func TestSameFullName(t *testing.T) {
 	var events []string
 	opts := podworkers.Options{
-		Event: func(e runtime.Event) { events = append(events, string(e.Pod.UID)+" "+e.Reason+": "+e.Message) }}
+		Observer: runtime.Observer{
+			Event: func(e runtime.Event) { events = append(events, string(e.Pod.UID)+" "+e.Reason+": "+e.Message) }}}
 	inBubble(t, opts, func(t *testing.T, n *fakeNode, w *podworkers.Pool) {
 		n.terminating = func(ctx context.Context, _ *v1.Pod, _ podworkers.Termination) error {
 			return after(5 * time.Second)(ctx)
@@ -253,56 +254,55 @@ func TestOnlyAPodThatBeginsIsBelievedAbsent(t *testing.T) {
 
 // recorder keeps what is measured.
 type recorder struct {
-	podworkers.NopMetrics
 	mu      sync.Mutex
 	calls   []podworkers.Call
-	counted []map[podworkers.PodKind]int
+	counted []podworkers.Counts
 }
 
-func (r *recorder) Called(c podworkers.Call) {
+func (r *recorder) measure(v runtime.Measurement) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.calls = append(r.calls, c)
-}
-
-func (r *recorder) Counted(pods map[podworkers.PodKind]int) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.counted = append(r.counted, pods)
+	switch v := v.(type) {
+	case podworkers.Call:
+		r.calls = append(r.calls, v)
+	case podworkers.Counts:
+		r.counted = append(r.counted, v)
+	}
 }
 
 func TestMetrics(t *testing.T) {
 	var m recorder
-	inBubble(t, podworkers.Options{Metrics: &m}, func(t *testing.T, n *fakeNode, w *podworkers.Pool) {
-		n.sync = func(context.Context, podworkers.UpdateType, *v1.Pod) (podworkers.Result, error) {
-			time.Sleep(3 * time.Second)
-			return podworkers.Result{}, nil
-		}
-		n.orphan = after(time.Hour)
-		web, received := staticPod("web", "web"), time.Now().Add(-time.Second)
-		w.UpdatePod(podworkers.Update{Type: podworkers.Create, Pod: web, Received: received})
-		w.UpdatePod(podworkers.Update{Type: podworkers.Kill, Orphan: orphan("old", "old")})
-		time.Sleep(time.Minute)
-		w.UpdatePod(podworkers.Update{Type: podworkers.Change, Pod: web})
-		time.Sleep(time.Minute)
-		assert.Len(t, w.SyncKnownPods([]*v1.Pod{web}), 2)
-		synctest.Wait()
-		require.Len(t, m.calls, 2)
-		c := m.calls[0]
-		assert.Equal(t, podworkers.Call{
-			Pod: runtime.RefOf(web), Phase: podworkers.PhaseSync, Type: podworkers.Create,
-			Received: received, Began: n.start, Ended: n.start.Add(3 * time.Second),
-		}, c)
-		assert.Equal(t, "create", c.Operation())
-		assert.Equal(t, "update", m.calls[1].Operation(), "as kubelet calls it")
-		assert.Zero(t, m.calls[1].Received)
-		assert.Equal(t, "kill", podworkers.Call{Phase: podworkers.PhaseTerminating}.Operation())
-		assert.Equal(t, "sync", podworkers.Call{Phase: podworkers.PhaseSync, Type: podworkers.Sync}.Operation())
-		assert.Equal(t, []map[podworkers.PodKind]int{{
-			{Phase: podworkers.PhaseSync, HasConfig: true, Static: true}: 1,
-			{Phase: podworkers.PhaseTerminating, Orphan: true}:           1,
-		}}, m.counted)
-	})
+	inBubble(t, podworkers.Options{Observer: runtime.Observer{Measure: m.measure}},
+		func(t *testing.T, n *fakeNode, w *podworkers.Pool) {
+			n.sync = func(context.Context, podworkers.UpdateType, *v1.Pod) (podworkers.Result, error) {
+				time.Sleep(3 * time.Second)
+				return podworkers.Result{}, nil
+			}
+			n.orphan = after(time.Hour)
+			web, received := staticPod("web", "web"), time.Now().Add(-time.Second)
+			w.UpdatePod(podworkers.Update{Type: podworkers.Create, Pod: web, Received: received})
+			w.UpdatePod(podworkers.Update{Type: podworkers.Kill, Orphan: orphan("old", "old")})
+			time.Sleep(time.Minute)
+			w.UpdatePod(podworkers.Update{Type: podworkers.Change, Pod: web})
+			time.Sleep(time.Minute)
+			assert.Len(t, w.SyncKnownPods([]*v1.Pod{web}), 2)
+			synctest.Wait()
+			require.Len(t, m.calls, 2)
+			c := m.calls[0]
+			assert.Equal(t, podworkers.Call{
+				Pod: runtime.RefOf(web), Phase: podworkers.PhaseSync, Type: podworkers.Create,
+				Received: received, Began: n.start, Ended: n.start.Add(3 * time.Second),
+			}, c)
+			assert.Equal(t, "create", c.Operation())
+			assert.Equal(t, "update", m.calls[1].Operation(), "as kubelet calls it")
+			assert.Zero(t, m.calls[1].Received)
+			assert.Equal(t, "kill", podworkers.Call{Phase: podworkers.PhaseTerminating}.Operation())
+			assert.Equal(t, "sync", podworkers.Call{Phase: podworkers.PhaseSync, Type: podworkers.Sync}.Operation())
+			assert.Equal(t, []podworkers.Counts{{
+				{Phase: podworkers.PhaseSync, HasConfig: true, Static: true}: 1,
+				{Phase: podworkers.PhaseTerminating, Orphan: true}:           1,
+			}}, m.counted)
+		})
 }
 
 func TestBeforeAndAfterRun(t *testing.T) {

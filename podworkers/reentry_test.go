@@ -21,7 +21,6 @@ import (
 // everything calls all methods of the workers from each callback.
 type everything struct {
 	podworkers.SyncerBase
-	podworkers.NopMetrics
 	*runtime.Cache
 	workers *podworkers.Pool
 	calls   atomic.Int64
@@ -49,10 +48,8 @@ func (e *everything) InspectPod(_ context.Context, ref runtime.PodRef) (*runtime
 	return &runtime.PodStatus{PodRef: ref}, nil
 }
 
-func (e *everything) Now() runtime.Mark                       { e.all(); return e.Cache.Now() }
-func (e *everything) First(uid types.UID) runtime.Mark        { e.all(); return e.Cache.First(uid) }
-func (e *everything) Called(podworkers.Call)                  { e.all() }
-func (e *everything) Counted(pods map[podworkers.PodKind]int) { e.all() }
+func (e *everything) Now() runtime.Mark                { e.all(); return e.Cache.Now() }
+func (e *everything) First(uid types.UID) runtime.Mark { e.all(); return e.Cache.First(uid) }
 
 func (e *everything) SyncPod(_ context.Context, typ podworkers.UpdateType, _ *v1.Pod,
 	_ *runtime.PodStatus) (podworkers.Result, error) {
@@ -85,8 +82,11 @@ func TestCallbacksCallEveryMethod(t *testing.T) {
 		w, err := podworkers.New(e, e, podworkers.Options{
 			OnBegin: func(runtime.PodRef) { e.all() }, OnEnd: func(runtime.PodRef) { e.all() },
 			OnFinished: func(runtime.PodRef) { e.all() },
-			Event:      func(runtime.Event) { e.all() }, Record: func(runtime.Record) { e.all() }, Metrics: e,
-			Logger: funcr.New(func(string, string) { e.all() }, funcr.Options{Verbosity: 10}),
+			Observer: runtime.Observer{
+				Event: func(runtime.Event) { e.all() }, Record: func(runtime.Record) { e.all() },
+				Measure: func(runtime.Measurement) { e.all() },
+				Logger:  funcr.New(func(string, string) { e.all() }, funcr.Options{Verbosity: 10}),
+			},
 		})
 		require.NoError(t, err)
 		ctx, cancel := context.WithCancel(t.Context())

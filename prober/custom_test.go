@@ -348,19 +348,21 @@ func TestEvents(t *testing.T) {
 	})
 }
 
-// tally is a [prober.Metrics].
+// tally keeps what is measured.
 type tally struct {
-	prober.NopMetrics
 	mu    sync.Mutex
 	lines []string
 }
 
-func (m *tally) Attempted(p prober.ProbeRef, outcome prober.Outcome, took time.Duration) {
-	m.add(fmt.Sprintf("%s/%s/%s %s %v", p.Pod.Name, p.Container, p.Kind, outcome, took))
-}
-
-func (m *tally) Removed(p prober.ProbeRef) {
-	m.add(fmt.Sprintf("%s/%s/%s removed", p.Pod.Name, p.Container, p.Kind))
+func (m *tally) measure(v runtime.Measurement) {
+	switch v := v.(type) {
+	case prober.Attempt:
+		p := v.Probe
+		m.add(fmt.Sprintf("%s/%s/%s %s %v", p.Pod.Name, p.Container, p.Kind, v.Outcome, v.Took))
+	case prober.ProbeRemoved:
+		p := v.Probe
+		m.add(fmt.Sprintf("%s/%s/%s removed", p.Pod.Name, p.Container, p.Kind))
+	}
 }
 
 func (m *tally) add(line string) {
@@ -379,7 +381,7 @@ func (m *tally) take() string {
 
 func TestMetrics(t *testing.T) {
 	m := &tally{}
-	scenarioWith(t, prober.Options{Metrics: m}, func(s *harness) {
+	scenarioWith(t, prober.Options{Observer: runtime.Observer{Measure: m.measure}}, func(s *harness) {
 		s.onCall("ready", func(context.Context) (int32, error) {
 			time.Sleep(250 * time.Millisecond)
 			return 0, nil

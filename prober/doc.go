@@ -45,7 +45,7 @@
 //     probe has failed failureThreshold times. The first attempts are spread over their period. Without both, it has
 //     not started and is not ready until its probes succeed again.
 //   - A panic of a handler is an attempt that could not be made.
-//   - No attempt and no result waits for Event, Record and Metrics, see [Options].NonBlocking. An observer that blocks
+//   - No attempt and no result waits for the [runtime.Observer]. One that blocks
 //     loses what it would receive. If it still does at the end of Run, Run waits 3 s for it and returns.
 //
 // # Differences from kubelet 1.36

@@ -13,26 +13,22 @@ type ProbeRef struct {
 	Kind      runtime.ProbeKind
 }
 
-// Metrics receives measurements of a [Prober]. The methods are called one at a time, and
-// nothing waits for them. Embed [NopMetrics] in implementations, so that methods added later do not break them.
-type Metrics interface {
-	// Attempted is called after each attempt that was not interrupted, with the time
-	// that it took, repetitions included (prober_probe_total,
-	// prober_probe_duration_seconds; kubelet counts Warning as success, does not count
-	// Unknown, and has no duration of failures).
-	Attempted(probe ProbeRef, outcome Outcome, took time.Duration)
-	// Removed is called when the probe has ended, so that its series can be deleted.
-	// Attempted is not called for it afterwards, unless it is added again.
-	Removed(probe ProbeRef)
+// Attempt is the measurement of an attempt that was not interrupted: prober_probe_total and
+// prober_probe_duration_seconds. kubelet counts Warning as success, does not count Unknown, and has no duration of
+// failures.
+type Attempt struct {
+	Probe   ProbeRef
+	Outcome Outcome
+	// Took includes repetitions.
+	Took time.Duration
 }
 
-// NopMetrics implements [Metrics] and does nothing. It is to be embedded.
-type NopMetrics struct{}
+// ProbeRemoved is the measurement of a probe that has ended, so that its series can be deleted. No Attempt of it
+// follows, unless it is added again.
+type ProbeRemoved struct{ Probe ProbeRef }
 
-var _ Metrics = NopMetrics{}
+// IsMeasurement implements [runtime.Measurement].
+func (Attempt) IsMeasurement() {}
 
-// Attempted implements [Metrics].
-func (NopMetrics) Attempted(ProbeRef, Outcome, time.Duration) {}
-
-// Removed implements [Metrics].
-func (NopMetrics) Removed(ProbeRef) {}
+// IsMeasurement implements [runtime.Measurement].
+func (ProbeRemoved) IsMeasurement() {}

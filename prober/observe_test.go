@@ -16,19 +16,10 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
-// observed calls a function in each method of Metrics.
-type observed struct {
-	prober.NopMetrics
-	call func()
-}
-
-func (o observed) Attempted(prober.ProbeRef, prober.Outcome, time.Duration) { o.call() }
-func (o observed) Removed(prober.ProbeRef)                                  { o.call() }
-
 // Observers that block for ever, or panic, hold up no attempt, no result, and not the end of Run.
 func TestObserversHoldUpNothing(t *testing.T) {
 	for _, fault := range []string{"block", "panic"} {
-		for _, observer := range []string{"Event", "Record", "Metrics"} {
+		for _, observer := range []string{"Event", "Record", "Measure"} {
 			t.Run(observer+" "+fault, func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					broken := testenv.BrokenObserver(t, fault == "panic")
@@ -38,8 +29,8 @@ func TestObserversHoldUpNothing(t *testing.T) {
 						opts.Event = func(runtime.Event) { broken() }
 					case "Record":
 						opts.Record = func(runtime.Record) { broken() }
-					case "Metrics":
-						opts.Metrics = observed{call: broken}
+					case "Measure":
+						opts.Measure = func(runtime.Measurement) { broken() }
 					}
 					n := newNode()
 					m, err := prober.New(n, n, opts)

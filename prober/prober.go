@@ -15,7 +15,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kubeletkit/kubeletkit/internal/flow"
-	"github.com/kubeletkit/kubeletkit/internal/logging"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
@@ -42,20 +41,10 @@ type Options struct {
 	// probes of a node do not all begin at once when its agent is restarted.
 	// Default: random.
 	Jitter func() float64
-	// Event receives an event for each attempt that fails, that cannot be made, or
-	// that succeeds with a warning. If nil, events are discarded.
-	Event runtime.EventFunc
-	// Record receives each change of the result of a probe. If nil, records are discarded.
-	Record runtime.RecordFunc
-	// NonBlocking means that Event and Record neither block nor panic, such as those of the parts of an agent and the
-	// Record of a history.Memory. They are called directly then: a result is delivered after its record, so that what
-	// several parts record is in order. Default: each has a queue of 4096, and a goroutine while it is not empty. No
-	// probe and no result waits for it. What does not fit is dropped, and the number is logged.
-	NonBlocking bool
-	// Metrics receives measurements; it has such a queue, too. Default: none.
-	Metrics Metrics
-	// Logger. Default: that of package slog.
-	Logger logr.Logger
+	// Observer receives an event for each attempt that fails, that cannot be made, or that succeeds with a warning, a
+	// record of each change of the result of a probe, and the measurements [Attempt] and [ProbeRemoved]. If it is
+	// NonBlocking, a result is delivered after its record.
+	runtime.Observer
 }
 
 // Prober is the default [Manager]. It runs each probe in a goroutine of its
@@ -66,14 +55,11 @@ type Prober struct {
 	handlers chain
 	hostIPs  func() []string
 	jitter   func() float64
-	event    runtime.EventFunc
-	record   runtime.RecordFunc
-	metrics  *flow.Observer[Metrics]
-	// events and records queue what event and record receive, unless these never block.
-	events   *flow.Observer[runtime.EventFunc]
-	records  *flow.Observer[runtime.RecordFunc]
-	keep     States // or nil
-	loadOnce sync.Once
+	observer runtime.Observer
+	// waitForObserver is called when Run ends.
+	waitForObserver func()
+	keep            States // or nil
+	loadOnce        sync.Once
 
 	results chan runtime.ProbeResult
 	// wake holds a token if there is a new result to send. A second token would mean
@@ -121,7 +107,7 @@ type resultKey struct {
 // status of the pods, as a [runtime.Cache] has it: which instances run, and the pods' addresses. The error names
 // everything that is missing.
 func New(rt runtime.Execer, pods StatusReader, opts Options) (*Prober, error) {
-	opts.Logger = logging.OrDefault(opts.Logger)
+	observer, wait := opts.Queued()
 	var errs []error
 	if rt == nil {
 		errs = append(errs, errors.New("prober: no runtime to run exec probes"))
@@ -144,22 +130,20 @@ func New(rt runtime.Execer, pods StatusReader, opts Options) (*Prober, error) {
 		opts.Jitter = rand.Float64
 	}
 	m := &Prober{
-		log:      opts.Logger,
+		log:      observer.Logger,
 		status:   pods,
 		handlers: newChain(opts.Handlers, DefaultHandlers(rt, opts.UserAgent)),
 		hostIPs:  opts.HostIPs,
 		jitter:   opts.Jitter,
-		metrics:  flow.Observe("Metrics", opts.Metrics, opts.Logger),
-		keep:     opts.States,
-		results:  make(chan runtime.ProbeResult),
-		wake:     flow.NewSignal(),
-		pods:     map[types.UID]*pod{},
-		running:  map[*worker]struct{}{},
-		states:   map[runtime.ContainerID]*state{},
-		unsent:   map[resultKey]runtime.ProbeResult{},
+		observer: observer, waitForObserver: wait,
+		keep:    opts.States,
+		results: make(chan runtime.ProbeResult),
+		wake:    flow.NewSignal(),
+		pods:    map[types.UID]*pod{},
+		running: map[*worker]struct{}{},
+		states:  map[runtime.ContainerID]*state{},
+		unsent:  map[resultKey]runtime.ProbeResult{},
 	}
-	m.event, m.events = flow.ObserveUnless(opts.NonBlocking, "Event", opts.Event, opts.Logger)
-	m.record, m.records = flow.ObserveUnless(opts.NonBlocking, "Record", opts.Record, opts.Logger)
 	return m, nil
 }
 
@@ -194,7 +178,7 @@ func (m *Prober) Run(ctx context.Context) error {
 	m.ctx = nil
 	m.mu.Unlock()
 	flow.Wait(&m.workers, flow.Late, m.logLate)
-	flow.WaitForObservers(m.events, m.records, m.metrics)
+	m.waitForObserver()
 	return nil
 }
 

@@ -109,7 +109,7 @@ func (m *Prober) set(w *worker, id runtime.ContainerID, healthy bool, message st
 // recordResult records a change of a result. The output of a probe that succeeds is of no
 // interest.
 func (m *Prober) recordResult(ref ProbeRef, healthy bool, message string) {
-	if m.record == nil {
+	if m.observer.Record == nil {
 		return
 	}
 	kind := string(ref.Kind)
@@ -120,7 +120,7 @@ func (m *Prober) recordResult(ref ProbeRef, healthy bool, message string) {
 	if !healthy {
 		r.Error = message
 	}
-	m.record(r)
+	m.observer.Record(r)
 }
 
 // replaced drops what is known of an instance, since there is a newer one.

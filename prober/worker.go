@@ -70,7 +70,7 @@ func (m *Prober) ended(w *worker) {
 	delete(m.running, w)
 	if p := m.pods[w.ref.Pod.UID]; p == nil || p.workers[w.key()] == nil {
 		// before what a worker reports that is added from now on
-		m.metrics.Call("Removed", func(m Metrics) { m.Removed(w.ref) })
+		m.observer.Measure.Emit(ProbeRemoved{w.ref})
 	}
 	m.mu.Unlock()
 }
@@ -197,7 +197,7 @@ func (w *worker) attempt(ctx context.Context) {
 	}
 	w.report(t, outcome, message, err)
 	took := time.Since(began)
-	w.m.metrics.Call("Attempted", func(m Metrics) { m.Attempted(w.ref, outcome, took) })
+	w.m.observer.Measure.Emit(Attempt{w.ref, outcome, took})
 	if err != nil {
 		return
 	}
@@ -232,5 +232,5 @@ func (w *worker) report(t Target, outcome Outcome, message string, err error) {
 	default:
 		return
 	}
-	w.m.event.Emit(event)
+	w.m.observer.Event.Emit(event)
 }

@@ -50,7 +50,7 @@ func (m *Store) Run(ctx context.Context) error {
 	if again {
 		return fmt.Errorf("status: %w", runtime.ErrAlreadyRunning)
 	}
-	defer flow.WaitForObservers(m.metrics)
+	defer m.waitForObserver()
 	if m.sink == nil {
 		<-ctx.Done()
 		return nil
@@ -159,7 +159,7 @@ func (m *Store) step(now time.Time) (due []*delivery, next time.Time) {
 
 // reportHanging reports the number of calls that hang.
 func (m *Store) reportHanging(n int) {
-	m.metrics.Call("DeliveriesHanging", func(m Metrics) { m.DeliveriesHanging(n) })
+	m.measure.Emit(DeliveriesHanging{n})
 }
 
 // done handles the result of a call.
@@ -205,7 +205,7 @@ func (m *Store) done(d *delivery, result Result, err error, now time.Time) {
 		d.i.delivered = d.version
 		if !d.changed.IsZero() {
 			latency := now.Sub(d.changed)
-			m.metrics.Call("StatusDelivered", func(m Metrics) { m.StatusDelivered(latency) })
+			m.measure.Emit(Delivered{latency})
 		}
 	}
 	r.urgent = r.urgent && d.i.undelivered()
@@ -223,7 +223,7 @@ func (d *delivery) undelivered() {
 // failed handles a failed call, or one that the sink refuses. The last status of a pod that is gone is
 // given up, any other call is repeated.
 func (m *Store) failed(d *delivery, err error, now time.Time) {
-	m.metrics.Call("DeliveryFailed", Metrics.DeliveryFailed)
+	m.measure.Emit(DeliveryFailed{})
 	r, refused := d.r, errors.Is(err, ErrRefused)
 	if r.refused != refused {
 		r.failures, r.refused = 0, refused

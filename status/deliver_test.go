@@ -113,19 +113,20 @@ func (k *waiting) Deliver(ctx context.Context, pod *v1.Pod, s v1.PodStatus) (sta
 func TestDeliversLater(t *testing.T) {
 	measured := &metrics{}
 	wrap := func(k *sink) status.Sink { return &waiting{k, time.Now()} }
-	managedWith(t, status.Options{Metrics: measured}, wrap, func(m *status.Store, k *sink) {
-		m.Set(named("a"), phased(v1.PodPending, ""))
-		m.Set(named("b"), phased(v1.PodPending, ""))
-		assert.ElementsMatch(t, []string{"0 a Pending", "0 b Pending"}, strings.Split(k.deliveries(), "\n"))
-		assert.Empty(t, measured.now().latencies)
-		time.Sleep(4 * time.Second)
-		m.Set(named("a"), phased(v1.PodRunning, ""))
-		assert.Equal(t, "4 a Running", k.deliveries())
-		assert.Equal(t, []time.Duration{4 * time.Second}, measured.now().latencies)
-		time.Sleep(time.Minute)
-		assert.Equal(t, "10 b Pending", k.deliveries())
-		assert.Equal(t, []time.Duration{4 * time.Second, 10 * time.Second}, measured.now().latencies)
-	})
+	managedWith(t, status.Options{Observer: runtime.Observer{Measure: measured.Measure}}, wrap,
+		func(m *status.Store, k *sink) {
+			m.Set(named("a"), phased(v1.PodPending, ""))
+			m.Set(named("b"), phased(v1.PodPending, ""))
+			assert.ElementsMatch(t, []string{"0 a Pending", "0 b Pending"}, strings.Split(k.deliveries(), "\n"))
+			assert.Empty(t, measured.now().latencies)
+			time.Sleep(4 * time.Second)
+			m.Set(named("a"), phased(v1.PodRunning, ""))
+			assert.Equal(t, "4 a Running", k.deliveries())
+			assert.Equal(t, []time.Duration{4 * time.Second}, measured.now().latencies)
+			time.Sleep(time.Minute)
+			assert.Equal(t, "10 b Pending", k.deliveries())
+			assert.Equal(t, []time.Duration{4 * time.Second, 10 * time.Second}, measured.now().latencies)
+		})
 	managedWith(t, status.Options{}, wrap, func(m *status.Store, k *sink) {
 		m.Set(named("a"), phased(v1.PodPending, ""))
 		k.deliveries()

@@ -18,6 +18,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/status"
 )
 
@@ -93,7 +94,8 @@ func TestHangingDeliveryReturns(t *testing.T) {
 		return strings.Count(strings.Join(lines, "\n"), text)
 	}
 	measured := &metrics{}
-	opts := status.Options{Concurrency: 1, DeliveryTimeout: 10 * time.Second, Logger: logs, Metrics: measured}
+	opts := status.Options{Concurrency: 1, DeliveryTimeout: 10 * time.Second, Observer: runtime.Observer{Logger: logs,
+		Measure: measured.Measure}}
 	managed(t, opts, func(m *status.Store, k *sink) {
 		release := make(chan error)
 		k.answer = func(_ context.Context, uid types.UID, _ v1.PodStatus) error {
@@ -166,7 +168,6 @@ func TestSinkPanics(t *testing.T) {
 
 // metrics keeps the latest values.
 type metrics struct {
-	status.NopMetrics
 	mu        sync.Mutex
 	latencies []time.Duration
 	failed    int
@@ -183,29 +184,25 @@ func (m *metrics) now() *metrics {
 		starts: slices.Clone(m.starts)}
 }
 
-func (m *metrics) StatusDelivered(latency time.Duration) {
+func (m *metrics) Measure(v runtime.Measurement) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.latencies = append(m.latencies, latency)
-}
-
-func (m *metrics) PodStarted(took time.Duration) { m.starts = append(m.starts, took) }
-
-func (m *metrics) DeliveryFailed() {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.failed++
-}
-
-func (m *metrics) DeliveriesHanging(n int) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.hanging = n
+	switch v := v.(type) {
+	case status.Delivered:
+		m.latencies = append(m.latencies, v.Latency)
+	case status.PodStarted:
+		m.starts = append(m.starts, v.Took)
+	case status.DeliveryFailed:
+		m.failed++
+	case status.DeliveriesHanging:
+		m.hanging = v.Calls
+	}
 }
 
 func TestMetrics(t *testing.T) {
 	measured := &metrics{}
-	managed(t, status.Options{Metrics: measured, RetryMin: time.Second, Logger: logr.Discard()},
+	managed(t, status.Options{Observer: runtime.Observer{Measure: measured.Measure, Logger: logr.Discard()},
+		RetryMin: time.Second},
 		func(m *status.Store, k *sink) {
 			k.answer = func(context.Context, types.UID, v1.PodStatus) error {
 				time.Sleep(2 * time.Second)
@@ -226,14 +223,15 @@ func TestMetrics(t *testing.T) {
 
 func TestPodStarted(t *testing.T) {
 	measured := &metrics{}
-	managed(t, status.Options{Metrics: measured, Logger: logr.Discard()}, func(m *status.Store, _ *sink) {
-		m.Set(named("ran before"), phased(v1.PodRunning, "1"))
-		m.Set(named("a"), phased(v1.PodPending, "1"))
-		time.Sleep(2 * time.Second)
-		m.Set(named("a"), phased(v1.PodPending, "2"))
-		time.Sleep(time.Second)
-		m.Set(named("a"), phased(v1.PodRunning, "1"))
-		m.Set(named("a"), phased(v1.PodRunning, "2"))
-		assert.Equal(t, []time.Duration{3 * time.Second}, measured.now().starts)
-	})
+	managed(t, status.Options{Observer: runtime.Observer{Measure: measured.Measure, Logger: logr.Discard()}},
+		func(m *status.Store, _ *sink) {
+			m.Set(named("ran before"), phased(v1.PodRunning, "1"))
+			m.Set(named("a"), phased(v1.PodPending, "1"))
+			time.Sleep(2 * time.Second)
+			m.Set(named("a"), phased(v1.PodPending, "2"))
+			time.Sleep(time.Second)
+			m.Set(named("a"), phased(v1.PodRunning, "1"))
+			m.Set(named("a"), phased(v1.PodRunning, "2"))
+			assert.Equal(t, []time.Duration{3 * time.Second}, measured.now().starts)
+		})
 }

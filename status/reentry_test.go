@@ -55,11 +55,6 @@ func (e *everything) all() {
 	}
 }
 
-func (e *everything) StatusDelivered(time.Duration) { e.all() }
-func (e *everything) DeliveryFailed()               { e.all() }
-func (e *everything) DeliveriesHanging(int)         { e.all() }
-func (e *everything) PodStarted(time.Duration)      { e.all() }
-
 func (e *everything) Deliver(ctx context.Context, _ *v1.Pod, s v1.PodStatus) (status.Result, error) {
 	e.all()
 	switch s.Message {
@@ -96,9 +91,10 @@ func TestCallbacksCallEveryMethod(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := &everything{}
 		m, err := status.New(status.Options{
-			Sink: e, Metrics: e, DeliveryTimeout: 10 * time.Second,
-			MayRun: func(uid types.UID) bool { e.all(); return len(uid)%2 == 0 },
-			Logger: funcr.New(func(string, string) { e.all() }, funcr.Options{Verbosity: 10}),
+			Sink: e, Observer: runtime.Observer{Measure: func(runtime.Measurement) { e.all() },
+				Logger: funcr.New(func(string, string) { e.all() }, funcr.Options{Verbosity: 10})},
+			DeliveryTimeout: 10 * time.Second,
+			MayRun:          func(uid types.UID) bool { e.all(); return len(uid)%2 == 0 },
 		})
 		require.NoError(t, err)
 		ctx, cancel := context.WithCancel(t.Context())

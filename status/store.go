@@ -13,14 +13,11 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kubeletkit/kubeletkit/internal/flow"
-	"github.com/kubeletkit/kubeletkit/internal/logging"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
 // Options are the settings of a [Store]. The zero value is valid.
 type Options struct {
-	// Logger. Default: that of package slog.
-	Logger logr.Logger
 	// Sink receives the statuses and the ends of pods. If nil, statuses are only kept.
 	Sink Sink
 	// Concurrency is the largest number of calls of the sink at a time, without calls
@@ -41,8 +38,8 @@ type Options struct {
 	// phase is held back from the sink. MayRun is called in Set and Recheck. If nil, a pod
 	// may run while its status contains a running container.
 	MayRun func(uid types.UID) bool
-	// Metrics receives measurements. If nil, they are discarded.
-	Metrics Metrics
+	// Observer receives the measurements [Delivered], [DeliveryFailed], [DeliveriesHanging] and [PodStarted].
+	runtime.Observer
 }
 
 // Store is the default [Manager].
@@ -51,7 +48,9 @@ type Store struct {
 	sink    Sink
 	timeout time.Duration
 	mayRun  func(types.UID) bool
-	metrics *flow.Observer[Metrics]
+	measure runtime.MeasureFunc
+	// waitForObserver is called when Run ends.
+	waitForObserver func()
 
 	// wake holds a token when there may be a call to make. Further tokens are dropped:
 	// the loop makes all calls that are due.
@@ -78,22 +77,22 @@ func New(opts Options) (*Store, error) {
 	if err := opts.complete(); err != nil {
 		return nil, err
 	}
+	observer, wait := opts.Queued()
 	return &Store{
-		log:     opts.Logger,
+		log:     observer.Logger,
 		sink:    opts.Sink,
 		timeout: opts.DeliveryTimeout,
 		mayRun:  opts.MayRun,
-		metrics: flow.Observe("Metrics", opts.Metrics, opts.Logger),
-		wake:    flow.NewSignal(),
-		pods:    map[types.UID]*entry{},
-		held:    map[types.UID]*entry{},
-		calls:   newSchedule(opts.Concurrency, flow.Backoff{Min: opts.RetryMin, Max: opts.RetryMax}),
+		measure: observer.Measure, waitForObserver: wait,
+		wake:  flow.NewSignal(),
+		pods:  map[types.UID]*entry{},
+		held:  map[types.UID]*entry{},
+		calls: newSchedule(opts.Concurrency, flow.Backoff{Min: opts.RetryMin, Max: opts.RetryMax}),
 	}, nil
 }
 
 // complete sets the defaults and returns an error for each invalid option.
 func (o *Options) complete() error {
-	o.Logger = logging.OrDefault(o.Logger)
 	var errs []error
 	if o.Concurrency < 0 {
 		errs = append(errs, fmt.Errorf("status: Concurrency is %d, want at least 1 or 0 for the default",
@@ -213,7 +212,7 @@ func (m *Store) set(pod *v1.Pod, finish bool, next func(last *v1.PodStatus) v1.P
 	}
 	if r.live.status != nil && r.live.status.Phase == v1.PodPending && s.Phase == v1.PodRunning {
 		took := now.Sub(r.live.since)
-		m.metrics.Call("PodStarted", func(m Metrics) { m.PodStarted(took) })
+		m.measure.Emit(PodStarted{took})
 	}
 	r.live.finished = r.live.finished || finish
 	r.live.pod, r.live.status = pod, &s

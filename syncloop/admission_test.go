@@ -27,8 +27,8 @@ func TestAdmissionIsAChain(t *testing.T) {
 	}
 	var seen []runtime.Event
 	opts := syncloop.HandlerOptions{
-		Host:  &runtime.Host{NodeName: "node-1"},
-		Event: func(e runtime.Event) { seen = append(seen, e) },
+		Host:     &runtime.Host{NodeName: "node-1"},
+		Observer: runtime.Observer{NonBlocking: true, Event: func(e runtime.Event) { seen = append(seen, e) }},
 		Admit: lifecycle.Chain(ask("first", nil),
 			ask("second", fmt.Errorf("policy: %w", lifecycle.Refuse("Denied", "not here"))), ask("third", nil)),
 	}
@@ -136,11 +136,12 @@ func TestAnEndThatIsNotDeliveredIsReportedOnce(t *testing.T) {
 	var gone []string
 	h, err := syncloop.NewHandler(syncloop.HandlerDeps{Pods: b.pods, Workers: b.workers, Status: e, Runtime: b.runtime,
 		Steps: b.steps(t), Checkpoint: kept},
-		syncloop.HandlerOptions{PodsDir: b.podsDir, Record: func(r runtime.Record) {
-			if r.Kind == runtime.KindRemovePod {
-				gone = append(gone, r.Pod.Name)
-			}
-		}})
+		syncloop.HandlerOptions{PodsDir: b.podsDir, Observer: runtime.Observer{NonBlocking: true,
+			Record: func(r runtime.Record) {
+				if r.Kind == runtime.KindRemovePod {
+					gone = append(gone, r.Pod.Name)
+				}
+			}}})
 	require.NoError(t, err)
 	life := func() {
 		t.Helper()

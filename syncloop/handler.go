@@ -13,7 +13,6 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/kubeletkit/kubeletkit/internal/logging"
 	"github.com/kubeletkit/kubeletkit/lifecycle"
 	"github.com/kubeletkit/kubeletkit/podconfig/checkpoint"
 	"github.com/kubeletkit/kubeletkit/podconfig/podmanager"
@@ -70,13 +69,9 @@ type HandlerOptions struct {
 	// sandboxes of pods that are gone. They can be collected then. It must not block. nil: no
 	// callback.
 	Gone func()
-	// Event receives refusals and updates that are not applied. nil: they are discarded.
-	Event runtime.EventFunc
-	// Record receives the decisions about desired pods, changes of them, and the end of pods.
-	// nil: records are discarded.
-	Record runtime.RecordFunc
-	// Logger receives refusals and orphans. Default: that of package slog.
-	Logger logr.Logger
+	// Observer receives events of refusals and of updates that are not applied, and records of the decisions about
+	// desired pods, of changes of them, and of the end of pods. Its Logger has refusals and orphans.
+	runtime.Observer
 }
 
 // PodHandler is the default [Handler]. Its methods are called from one goroutine, except
@@ -121,7 +116,7 @@ var _ Handler = (*PodHandler)(nil)
 
 // NewHandler returns a handler, or an error that names what is missing.
 func NewHandler(deps HandlerDeps, opts HandlerOptions) (*PodHandler, error) {
-	opts.Logger = logging.OrDefault(opts.Logger)
+	opts.Observer, _ = opts.Queued()
 	var errs []error
 	require := func(ok bool, name string) {
 		if !ok {

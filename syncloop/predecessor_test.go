@@ -248,11 +248,12 @@ func TestPodWithTooManyEphemeralContainers(t *testing.T) {
 		return pod
 	}
 	var events []string
-	b := newHandler(t, syncloop.HandlerOptions{Event: func(e runtime.Event) {
-		if e.Reason == "TooManyContainers" {
-			events = append(events, e.Message)
-		}
-	}})
+	b := newHandler(t,
+		syncloop.HandlerOptions{Observer: runtime.Observer{NonBlocking: true, Event: func(e runtime.Event) {
+			if e.Reason == "TooManyContainers" {
+				events = append(events, e.Message)
+			}
+		}}})
 	count := func() (main, ephemeral int) {
 		spec := b.pods.of("uid-web").Spec
 		return len(spec.Containers), len(spec.EphemeralContainers)

@@ -123,7 +123,8 @@ func TestTheCheckpointHasNoPodThatArrivesEnded(t *testing.T) {
 func TestAPodOfAnAPIServerIsNotMadeAnew(t *testing.T) {
 	var events []string
 	b := newHandler(t, syncloop.HandlerOptions{RecreateUpdated: true,
-		Event: func(e runtime.Event) { events = append(events, e.Reason) }})
+		Observer: runtime.Observer{NonBlocking: true,
+			Event: func(e runtime.Event) { events = append(events, e.Reason) }}})
 	pod := testpod.With(makePod("web"), testpod.Source(podspec.SourceAPI))
 	b.HandlePodAdditions([]*v1.Pod{pod})
 	updated := testpod.With(pod, func(p *v1.Pod) { p.Spec.Containers[0].Command = []string{"sleep"} })

@@ -122,7 +122,7 @@ func TestARemovalThatFailsIsRepeated(t *testing.T) {
 		require.NoError(t, os.Mkdir(filepath.Join(podsDir, "uid-a"), 0o750))
 		h, err := syncloop.NewHandler(syncloop.HandlerDeps{Pods: b.pods, Workers: b.workers, Status: b.status,
 			Runtime: b.runtime, Steps: steps},
-			syncloop.HandlerOptions{PodsDir: podsDir, Logger: log})
+			syncloop.HandlerOptions{PodsDir: podsDir, Observer: runtime.Observer{NonBlocking: true, Logger: log}})
 		require.NoError(t, err)
 		pass := func(d time.Duration) {
 			for range d / (2 * time.Second) {

@@ -37,7 +37,8 @@ func TestAResizeNeedsFreeResources(t *testing.T) {
 	var events []string
 	b := newHandler(t, syncloop.HandlerOptions{
 		Admit: syncloop.Limits{Allocatable: v1.ResourceList{v1.ResourceCPU: resource.MustParse("2")}},
-		Event: func(e runtime.Event) { events = append(events, e.Reason) },
+		Observer: runtime.Observer{NonBlocking: true,
+			Event: func(e runtime.Event) { events = append(events, e.Reason) }},
 	})
 	web, other := sized("web", 1, "500m"), sized("other", 1, "1")
 	b.HandlePodAdditions([]*v1.Pod{web, other})
@@ -281,7 +282,8 @@ func TestEventsAfterARestart(t *testing.T) {
 	var events []string
 	b := newHandler(t, syncloop.HandlerOptions{
 		Admit: syncloop.Limits{Allocatable: v1.ResourceList{v1.ResourceCPU: resource.MustParse("2")}},
-		Event: func(e runtime.Event) { events = append(events, e.Pod.Name+" "+e.Reason) },
+		Observer: runtime.Observer{NonBlocking: true,
+			Event: func(e runtime.Event) { events = append(events, e.Pod.Name+" "+e.Reason) }},
 	})
 	pending := func(generation int64) func(*v1.PodStatus) {
 		return func(s *v1.PodStatus) {
@@ -304,7 +306,8 @@ func TestADeferredResizeIsReportedOnce(t *testing.T) {
 	var events []string
 	b := newHandler(t, syncloop.HandlerOptions{
 		Admit: syncloop.Limits{Allocatable: v1.ResourceList{v1.ResourceCPU: resource.MustParse("2")}},
-		Event: func(e runtime.Event) { events = append(events, e.Reason) },
+		Observer: runtime.Observer{NonBlocking: true,
+			Event: func(e runtime.Event) { events = append(events, e.Reason) }},
 	})
 	first, second := sized("first", 1, "500m"), sized("second", 1, "500m")
 	b.HandlePodAdditions([]*v1.Pod{sized("web", 1, "500m"), first, second})
@@ -331,11 +334,11 @@ func TestADeferredResizeKeepsTheLatestStatus(t *testing.T) {
 	var updates []string
 	b := newHandler(t, syncloop.HandlerOptions{
 		Admit: syncloop.Limits{Allocatable: v1.ResourceList{v1.ResourceCPU: resource.MustParse("2")}},
-		Record: func(r runtime.Record) {
+		Observer: runtime.Observer{NonBlocking: true, Record: func(r runtime.Record) {
 			if r.Kind == runtime.KindUpdate {
 				updates = append(updates, r.Message)
 			}
-		},
+		}},
 	})
 	other := sized("other", 1, "1")
 	b.HandlePodAdditions([]*v1.Pod{sized("web", 1, "500m"), other})
@@ -355,7 +358,8 @@ func TestADeferredResizeKeepsTheLatestStatus(t *testing.T) {
 func TestAResizeIsAnUpdateThatIsApplied(t *testing.T) {
 	var events []string
 	b := newHandler(t,
-		syncloop.HandlerOptions{Event: func(e runtime.Event) { events = append(events, e.Reason+": "+e.Message) }})
+		syncloop.HandlerOptions{Observer: runtime.Observer{NonBlocking: true,
+			Event: func(e runtime.Event) { events = append(events, e.Reason+": "+e.Message) }}})
 	b.HandlePodAdditions([]*v1.Pod{sized("web", 1, "500m")})
 	b.HandlePodUpdates([]*v1.Pod{sized("web", 2, "1")})
 	assert.Equal(t,

@@ -49,7 +49,8 @@ func TestAnUpdateThatIsNotAppliedCausesAnEvent(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var got []runtime.Event
-			b := newHandler(t, syncloop.HandlerOptions{Event: func(e runtime.Event) { got = append(got, e) }})
+			b := newHandler(t, syncloop.HandlerOptions{Observer: runtime.Observer{NonBlocking: true,
+				Event: func(e runtime.Event) { got = append(got, e) }}})
 			updated := base()
 			tc.change(updated)
 			b.HandlePodAdditions([]*v1.Pod{base()})
@@ -71,7 +72,8 @@ func TestAnUpdateThatIsNotAppliedCausesAnEvent(t *testing.T) {
 func TestAnUpdatedPodIsMadeAnew(t *testing.T) {
 	var events []string
 	b := newHandler(t, syncloop.HandlerOptions{RecreateUpdated: true,
-		Event: func(e runtime.Event) { events = append(events, e.Reason) }})
+		Observer: runtime.Observer{NonBlocking: true,
+			Event: func(e runtime.Event) { events = append(events, e.Reason) }}})
 	old, updated := makePod("web"), makePod("web")
 	updated.Spec.Containers[0].Command = []string{"sleep"}
 	b.HandlePodAdditions([]*v1.Pod{old})

@@ -38,7 +38,7 @@ func FuzzRequestStatus(f *testing.F) {
 		}
 		events := 0
 		c, err := New(kubernetes.New(nil), "node-1", Options{NodeUID: func() types.UID { return "node-uid" },
-			Event: func(runtime.Event) { events++ }})
+			Observer: runtime.Observer{NonBlocking: true, Event: func(runtime.Event) { events++ }}})
 		require.NoError(t, err)
 		p, err := c.projection(key{web.UID, "v", 0}, web, &v1.PodCertificateProjection{})
 		require.NoError(t, err)

@@ -8,7 +8,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/go-logr/logr"
 	certificatesv1 "k8s.io/api/certificates/v1"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -16,7 +15,6 @@ import (
 
 	"github.com/kubeletkit/kubeletkit/cluster/internal/podsets"
 	"github.com/kubeletkit/kubeletkit/internal/flow"
-	"github.com/kubeletkit/kubeletkit/internal/logging"
 	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/runtime/podspec"
 )
@@ -46,11 +44,9 @@ type Options struct {
 	// Changed is called when a certificate of the pod was issued or refused. It must not block.
 	// Agent.Sync brings it to the volume. nil: the next sync of the pod does that.
 	Changed func(pod types.UID)
-	// Event receives requests that were denied or have failed, and certificates that were not
-	// refreshed in time. nil: events are discarded.
-	Event runtime.EventFunc
-	// Logger. Default: that of package slog.
-	Logger logr.Logger
+	// Observer receives events of requests that were denied or have failed, and of certificates that were not refreshed
+	// in time.
+	runtime.Observer
 }
 
 // Certificates are the certificates of the pods of a node. Its methods are safe for
@@ -79,7 +75,7 @@ type Certificates struct {
 
 // New returns the certificates of the pods of a node. It does no I/O.
 func New(client kubernetes.Interface, nodeName string, opts Options) (*Certificates, error) {
-	opts.Logger = logging.OrDefault(opts.Logger)
+	opts.Observer, _ = opts.Queued()
 	var errs []error
 	if client == nil {
 		errs = append(errs, errors.New("podcertificates: the client is nil"))

@@ -84,16 +84,15 @@ func run(t *testing.T, test func(w *world)) {
 				defer w.mu.Unlock()
 				w.changed = append(w.changed, uid)
 			},
-			Event: func(e runtime.Event) {
+			Observer: runtime.Observer{Event: func(e runtime.Event) {
 				w.mu.Lock()
 				defer w.mu.Unlock()
 				w.events = append(w.events, e.Type+" "+e.Reason+": "+e.Message)
-			},
-			Logger: funcr.New(func(_, args string) {
+			}, Logger: funcr.New(func(_, args string) {
 				w.mu.Lock()
 				defer w.mu.Unlock()
 				w.log.WriteString(args + "\n")
-			}, funcr.Options{Verbosity: 9}),
+			}, funcr.Options{Verbosity: 9})},
 		})
 		require.NoError(t, err)
 		ctx, cancel := context.WithCancel(t.Context())

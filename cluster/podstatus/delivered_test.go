@@ -19,15 +19,16 @@ import (
 
 // latencies are those of the statuses that count as delivered.
 type latencies struct {
-	status.NopMetrics
 	mu   sync.Mutex
 	list []time.Duration
 }
 
-func (l *latencies) StatusDelivered(latency time.Duration) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.list = append(l.list, latency)
+func (l *latencies) Measure(m runtime.Measurement) {
+	if d, ok := m.(status.Delivered); ok {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.list = append(l.list, d.Latency)
+	}
 }
 
 // take returns the latencies since the last call, when everything is quiet.
@@ -45,7 +46,7 @@ func (l *latencies) take() []time.Duration {
 func TestDeliveredMeansWritten(t *testing.T) {
 	run(t, func(r *rig) {
 		measured := &latencies{}
-		r.storeOpts.Metrics = measured
+		r.storeOpts.Measure = measured.Measure
 		r.restart()
 		store := r.store
 		pod := r.api.Create(apiPod("web"))

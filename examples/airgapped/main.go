@@ -58,7 +58,7 @@ func run(ctx context.Context, args []string) error {
 		return err
 	}
 	log := logr.FromSlogHandler(slog.NewTextHandler(os.Stderr, nil))
-	rt, err := cri.Dial(ctx, *socket, cri.Options{Logger: log})
+	rt, err := cri.Dial(ctx, *socket, cri.Options{Observer: runtime.Observer{Logger: log}})
 	if err != nil {
 		return err
 	}

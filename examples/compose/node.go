@@ -71,17 +71,19 @@ func New(o Options) (_ *Node, err error) {
 	if n.history, err = history.New(history.Options{}); err != nil {
 		return nil, err
 	}
+	// It does not block, nor does Event. So what the parts report is in order.
+	observer := runtime.Observer{Logger: log, Event: o.Event, Record: n.history.Record, NonBlocking: true}
 
 	// What is seen of the runtime.
 	cache := runtime.NewCache(rt, runtime.CacheOptions{})
-	n.pleg = pleg.NewEvented(rt, cache, pleg.EventedOptions{Options: pleg.Options{Record: n.history.Record,
-		NonBlocking: true, Logger: log.WithName("pleg")}})
+	n.pleg = pleg.NewEvented(rt, cache, pleg.EventedOptions{Options: pleg.Options{
+		Observer: observer.Named("pleg")}})
 
 	// What is to run.
 	n.config, err = podconfig.New(podconfig.Options{
 		NodeName: o.NodeName, Sources: o.Sources, StaticUID: staticuid.New(rt,
 			staticuid.Options{Logger: log.WithName("config")}).UID,
-		Event: o.Event, Record: n.history.Record, NonBlocking: true, Logger: log.WithName("config"),
+		Observer: observer.Named("config"),
 	})
 	if err != nil {
 		return nil, err
@@ -89,23 +91,22 @@ func New(o Options) (_ *Node, err error) {
 
 	// What is done for one pod.
 	n.status, err = status.New(status.Options{
-		MayRun: func(uid types.UID) bool { return n.workers.State(uid).CouldHaveRunningContainers() },
-		Logger: log.WithName("status"),
+		MayRun:   func(uid types.UID) bool { return n.workers.State(uid).CouldHaveRunningContainers() },
+		Observer: observer.Named("status"),
 	})
 	if err != nil {
 		return nil, err
 	}
-	n.prober, err = prober.New(rt, cache, prober.Options{HostIPs: hostIPs, Event: o.Event, Record: n.history.Record,
-		NonBlocking: true, Logger: log.WithName("prober")})
+	n.prober, err = prober.New(rt, cache, prober.Options{HostIPs: hostIPs, Observer: observer.Named("prober")})
 	if err != nil {
 		return nil, err
 	}
 	volumes, err := volume.New(volume.Options{Sources: volume.Sources{Objects: o.Objects,
-		Allocatable: o.Host.Allocatable}, Event: o.Event, Logger: log.WithName("volume")})
+		Allocatable: o.Host.Allocatable}, Observer: observer.Named("volume")})
 	if err != nil {
 		return nil, err
 	}
-	puller, err := images.New(images.Options{Event: o.Event, Record: n.history.Record, Logger: log.WithName("images")})
+	puller, err := images.New(images.Options{Observer: observer.Named("images")})
 	if err != nil {
 		return nil, err
 	}
@@ -130,7 +131,7 @@ func New(o Options) (_ *Node, err error) {
 			ResizePending: func(uid types.UID) (v1.PodCondition, bool) { return n.handler.ResizePending(uid) },
 			SpareStatic: slices.ContainsFunc(o.Sources,
 				func(s podconfig.Source) bool { return s.Name() == podspec.SourceAPI }),
-			NetworkReady: n.networkReady, Event: o.Event, Record: n.history.Record, Logger: log.WithName("podsync"),
+			NetworkReady: n.networkReady, Observer: observer.Named("podsync"),
 		})
 	if err != nil {
 		return nil, err
@@ -147,21 +148,20 @@ func New(o Options) (_ *Node, err error) {
 			}
 			n.status.PodFinished(pod)
 		},
-		Event: o.Event, Record: n.history.Record, NonBlocking: true, Logger: log.WithName("workers"),
+		Observer: observer.Named("workers"),
 	})
 	if err != nil {
 		return nil, err
 	}
-	n.gc, err = gc.New(rt, n.removable, gc.Options{LogsDir: o.Host.PodLogsDir, Record: n.history.Record,
-		Logger: log.WithName("gc")})
+	n.gc, err = gc.New(rt, n.removable, gc.Options{LogsDir: o.Host.PodLogsDir, Observer: observer.Named("gc")})
 	if err != nil {
 		return nil, err
 	}
 
 	if service, ok := runtime.Optional[runtime.ImageService](rt); ok {
 		n.imageGC, err = gc.NewImageGC(service, gc.ImageOptions{
-			StateFile: filepath.Join(o.RootDir, "image_gc_state"), Listed: puller.Listed, Event: o.Event,
-			Logger: log.WithName("imagegc"),
+			StateFile: filepath.Join(o.RootDir, "image_gc_state"), Listed: puller.Listed,
+			Observer: observer.Named("imagegc"),
 		})
 		if err != nil {
 			return nil, err
@@ -174,7 +174,7 @@ func New(o Options) (_ *Node, err error) {
 			Steps: n.syncer.Steps()},
 		syncloop.HandlerOptions{
 			PodsDir: podsDir, Host: o.Host,
-			Gone: n.gc.Kick, Event: o.Event, Record: n.history.Record, Logger: log.WithName("handler"),
+			Gone: n.gc.Kick, Observer: observer.Named("handler"),
 		})
 	if err != nil {
 		return nil, err

@@ -62,7 +62,7 @@ func run(ctx context.Context, args []string) error {
 		return newPlugin(*plugins, flags.Args()).run(ctx)
 	}
 	log := logr.FromSlogHandler(slog.NewTextHandler(os.Stderr, nil))
-	rt, err := cri.Dial(ctx, *socket, cri.Options{Logger: log})
+	rt, err := cri.Dial(ctx, *socket, cri.Options{Observer: runtime.Observer{Logger: log}})
 	if err != nil {
 		return err
 	}

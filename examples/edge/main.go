@@ -23,6 +23,7 @@ import (
 	"github.com/kubeletkit/kubeletkit"
 	"github.com/kubeletkit/kubeletkit/podconfig"
 	"github.com/kubeletkit/kubeletkit/podconfig/file"
+	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/runtime/cri"
 )
 
@@ -46,7 +47,7 @@ func run(ctx context.Context) error {
 	defer time.AfterFunc(20*time.Second, debug.FreeOSMemory).Stop()
 
 	logger := logr.FromSlogHandler(slog.NewTextHandler(os.Stderr, nil))
-	rt, err := cri.Dial(ctx, *socket, cri.Options{Logger: logger})
+	rt, err := cri.Dial(ctx, *socket, cri.Options{Observer: runtime.Observer{Logger: logger}})
 	if err != nil {
 		return err
 	}

@@ -2,7 +2,6 @@ package flow
 
 import (
 	"fmt"
-	"reflect"
 	"runtime/debug"
 	"sync"
 	"time"
@@ -10,73 +9,44 @@ import (
 	"github.com/go-logr/logr"
 )
 
-// observerQueue is the largest number of calls that wait for an observer, beside as many that its goroutine has taken.
+// observerQueue is the largest number of values that wait for an observer, beside as many that its goroutine has taken.
 // It is several times the number of events of a node whose pods all start.
 const observerQueue = 4096
 
-// Observer calls an observer of an embedder: a function, or an interface such as Metrics. Nothing waits for the
-// observer: [Observer.Call] queues the call. A goroutine that exists only while there are calls makes them, one at a
-// time and in their order. If the queue is full, further calls are dropped, and their number is logged when the
-// observer goes on. A panic is recovered; the first one of each method is logged. The zero value has no observer.
-type Observer[O any] struct {
-	observer O
-	some     bool // there is an observer
-	name     string
-	log      logr.Logger
+// Observer calls a function of an embedder that receives values, such as events. Nothing waits for the function:
+// [Observer.Add] queues the value. A goroutine that exists only while there are values calls the function, with one at
+// a time and in their order. If the queue is full, further values are dropped, and their number is logged when the
+// function goes on. A panic is recovered; the first one is logged.
+type Observer[T any] struct {
+	f    func(T)
+	name string
+	log  logr.Logger
 
 	mu      sync.Mutex
-	pending []observation[O] // at most observerQueue
-	dropped int              // since the observer has gone on last
+	pending []T // at most observerQueue
+	dropped int // since the function has gone on last
 	// goroutines is the number of goroutines that deliver or log. idle is closed when there is no such goroutine. It is
 	// nil while nobody waits.
 	goroutines int
 	delivering bool
 	idle       chan struct{}
 
-	panicked map[string]bool // methods; belongs to deliver
+	panicked bool // belongs to deliver
 }
 
-// observation is a call of a method.
-type observation[O any] struct {
-	method string
-	call   func(O)
-}
-
-// Observe returns an Observer with a name for the log, such as "Metrics". If the interface or function is nil, it makes
-// no calls.
-func Observe[O any](name string, observer O, log logr.Logger) *Observer[O] {
-	v := reflect.ValueOf(&observer).Elem()
-	isNil := (v.Kind() == reflect.Interface || v.Kind() == reflect.Func) && v.IsNil()
-	return &Observer[O]{observer: observer, some: !isNil, name: name, log: log}
-}
-
-// ObserveFunc returns a function that queues calls of f for an Observer. If f is nil, so is the function.
-func ObserveFunc[F ~func(T), T any](name string, f F, log logr.Logger) (F, *Observer[F]) {
-	o := Observe(name, f, log)
+// Observe returns a function that queues values for f, and the Observer that calls f. The name is for the log, such as
+// "Event". If f is nil, so is the function.
+func Observe[F ~func(T), T any](name string, f F, log logr.Logger) (F, *Observer[T]) {
+	o := &Observer[T]{f: f, name: name, log: log}
 	if f == nil {
 		return nil, o
 	}
-	return func(value T) { o.Call("", func(f F) { f(value) }) }, o
+	return o.Add, o
 }
 
-// ObserveUnless is [ObserveFunc], except that a function which neither blocks nor panics is called directly: it returns
-// f, and an Observer that makes no calls.
-func ObserveUnless[F ~func(T), T any](nonBlocking bool, name string, f F, log logr.Logger) (F, *Observer[F]) {
-	if nonBlocking {
-		return f, new(Observer[F])
-	}
-	return ObserveFunc(name, f, log)
-}
-
-// Call queues f, which calls the method. It never blocks and calls nothing, so that it may be called under a lock. f is
-// called later, so that what it reads must not change:
-//
-//	n := p.count()
-//	p.metrics.Call("Counted", func(m Metrics) { m.Counted(n) })
-func (o *Observer[O]) Call(method string, f func(O)) {
-	if !o.some {
-		return
-	}
+// Add queues the value, which must not change. It never blocks and calls nothing, so that it may be called under a
+// lock.
+func (o *Observer[T]) Add(value T) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if len(o.pending) >= observerQueue {
@@ -89,7 +59,7 @@ func (o *Observer[O]) Call(method string, f func(O)) {
 		}
 		return
 	}
-	o.pending = append(o.pending, observation[O]{method, f})
+	o.pending = append(o.pending, value)
 	if !o.delivering {
 		o.delivering = true
 		o.start(o.deliver)
@@ -97,12 +67,12 @@ func (o *Observer[O]) Call(method string, f func(O)) {
 }
 
 // start starts a goroutine, which calls end last. mu is held.
-func (o *Observer[O]) start(f func()) {
+func (o *Observer[T]) start(f func()) {
 	o.goroutines++
 	go f()
 }
 
-func (o *Observer[O]) end() {
+func (o *Observer[T]) end() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.goroutines--
@@ -112,20 +82,20 @@ func (o *Observer[O]) end() {
 	}
 }
 
-// deliver makes the calls until there are none left.
-func (o *Observer[O]) deliver() {
+// deliver calls the function until there are no values left.
+func (o *Observer[T]) deliver() {
 	defer o.end()
-	var batch []observation[O]
+	var batch []T
 	for o.take(&batch) {
-		for i, c := range batch {
-			batch[i] = observation[O]{} // what it has captured is garbage after the call
-			o.call(c)
+		for _, value := range batch {
+			o.call(value)
 		}
+		clear(batch) // what the values refer to is garbage
 	}
 }
 
-// take replaces the batch by the pending calls. It returns false if there are none: the goroutine ends.
-func (o *Observer[O]) take(batch *[]observation[O]) bool {
+// take replaces the batch by the pending values. It returns false if there are none: the goroutine ends.
+func (o *Observer[T]) take(batch *[]T) bool {
 	o.mu.Lock()
 	dropped := o.dropped
 	o.dropped = 0
@@ -141,33 +111,23 @@ func (o *Observer[O]) take(batch *[]observation[O]) bool {
 	return len(*batch) > 0
 }
 
-// call makes a call, and recovers its panic.
-func (o *Observer[O]) call(c observation[O]) {
+// call calls the function, and recovers its panic.
+func (o *Observer[T]) call(value T) {
 	defer func() {
 		v := recover()
-		if v == nil || o.panicked[c.method] {
+		if v == nil || o.panicked {
 			return
 		}
-		if o.panicked == nil {
-			o.panicked = map[string]bool{}
-		}
-		o.panicked[c.method] = true
+		o.panicked = true
 		o.log.Error(fmt.Errorf("panic: %v", v), "Callback has panicked; it is called again, and further panics of "+
 			"it are not logged",
-			"callback", o.callback(c.method), "stack", string(debug.Stack()))
+			"callback", o.name, "stack", string(debug.Stack()))
 	}()
-	c.call(o.observer)
-}
-
-func (o *Observer[O]) callback(method string) string {
-	if method == "" {
-		return o.name
-	}
-	return o.name + "." + method
+	o.f(value)
 }
 
 // Idle returns a channel that is closed when no call waits or is under way.
-func (o *Observer[O]) Idle() <-chan struct{} {
+func (o *Observer[T]) Idle() <-chan struct{} {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.idle != nil {
@@ -183,7 +143,7 @@ func (o *Observer[O]) Idle() <-chan struct{} {
 }
 
 // Late logs that an observer has not returned.
-func (o *Observer[O]) Late() {
+func (o *Observer[T]) Late() {
 	o.log.Error(nil, "Callback has not returned; nothing waits for it any longer", "callback", o.name)
 }
 

@@ -16,16 +16,6 @@ import (
 	"github.com/kubeletkit/kubeletkit/internal/flow"
 )
 
-type metrics interface {
-	Counted(n int)
-	Failed(err error)
-}
-
-type counter struct{ n int }
-
-func (c *counter) Counted(n int)    { c.n += n }
-func (c *counter) Failed(err error) { panic(err) }
-
 // lines is a log.
 type lines struct {
 	mu   sync.Mutex
@@ -40,31 +30,26 @@ func (l *lines) logger() logr.Logger {
 	}, funcr.Options{})
 }
 
-// A panic does not end the process, and is logged once for each method.
+// A panic does not end the process, and is logged once.
 func TestObserverThatPanics(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log lines
-		c := &counter{}
-		for _, o := range []*flow.Observer[metrics]{
-			flow.Observe[metrics]("Metrics", c, log.logger()), flow.Observe[metrics]("Broken", struct{ metrics }{},
-				log.logger()),
-		} {
-			for range 2 {
-				o.Call("Counted", func(m metrics) { m.Counted(2) })
-				o.Call("Failed", func(m metrics) { m.Failed(errors.New("broken")) })
-			}
+		n := 0
+		add, _ := flow.Observe("Event", func(err error) { n++; panic(err) }, log.logger())
+		for range 2 {
+			add(errors.New("broken"))
 		}
 		synctest.Wait()
-		assert.Equal(t, 4, c.n)
-		require.Len(t, log.text, 3)
-		assert.Contains(t, strings.Join(log.text, "\n"), `"callback"="Metrics.Failed"`)
+		assert.Equal(t, 2, n)
+		require.Len(t, log.text, 1)
+		assert.Contains(t, log.text[0], `"callback"="Event"`)
 	})
 }
 
 func TestNoObserver(t *testing.T) {
-	flow.Observe[metrics]("Metrics", nil, logr.Discard()).Call("Counted", func(metrics) { t.Error("called") })
-	flow.Observe[func()]("Event", nil, logr.Discard()).Call("", func(func()) { t.Error("called") })
-	new(flow.Observer[metrics]).Call("Counted", func(metrics) { t.Error("called") })
+	add, o := flow.Observe[func(int)]("Event", nil, logr.Discard())
+	assert.Nil(t, add)
+	flow.WaitForObservers(o)
 }
 
 // An observer that blocks delays nobody. What it loses is counted; what it receives is in order.
@@ -75,12 +60,12 @@ func TestObserverThatBlocks(t *testing.T) {
 			got     []int
 			release = make(chan struct{})
 		)
-		o := flow.Observe("Event", func(i int) {
+		add, o := flow.Observe("Event", func(i int) {
 			<-release
 			got = append(got, i)
 		}, log.logger())
 		for i := range 10000 {
-			o.Call("", func(f func(int)) { f(i) })
+			add(i)
 			if i == 0 {
 				synctest.Wait() // it has taken the first
 			}
@@ -90,7 +75,7 @@ func TestObserverThatBlocks(t *testing.T) {
 		assert.Equal(t, flow.Late, time.Since(began))
 		close(release)
 		flow.WaitForObservers(o)
-		o.Call("", func(f func(int)) { f(10000) })
+		add(10000)
 		flow.WaitForObservers(o)
 
 		assert.IsIncreasing(t, got)
@@ -105,20 +90,21 @@ func TestObserverThatBlocks(t *testing.T) {
 // Calls from many goroutines, of an observer that calls back, arrive once and one at a time.
 func TestObserverInManyGoroutines(t *testing.T) {
 	var (
-		o     *flow.Observer[func(int)]
+		add   func(int)
+		o     *flow.Observer[int]
 		total int // one at a time: -race sees to it
 		all   sync.WaitGroup
 	)
-	o = flow.Observe("Event", func(more int) {
+	add, o = flow.Observe("Event", func(more int) {
 		total++
 		if more > 0 {
-			o.Call("", func(f func(int)) { f(more - 1) })
+			add(more - 1)
 		}
 	}, logr.Discard())
 	for range 8 {
 		all.Go(func() {
 			for range 100 {
-				o.Call("", func(f func(int)) { f(2) })
+				add(2)
 			}
 		})
 	}
@@ -129,18 +115,18 @@ func TestObserverInManyGoroutines(t *testing.T) {
 
 func BenchmarkObserver(b *testing.B) {
 	n := 0
-	o := flow.Observe("Event", func(int) { n++ }, logr.Discard())
+	add, o := flow.Observe("Event", func(int) { n++ }, logr.Discard())
 	b.Run("burst", func(b *testing.B) {
 		b.ReportAllocs()
 		for i := range b.N {
-			o.Call("", func(f func(int)) { f(i) })
+			add(i)
 		}
 		flow.WaitForObservers(o)
 	})
 	b.Run("alone", func(b *testing.B) {
 		b.ReportAllocs()
 		for i := range b.N {
-			o.Call("", func(f func(int)) { f(i) })
+			add(i)
 			flow.WaitForObservers(o)
 		}
 	})

@@ -29,7 +29,7 @@ import (
 // Its zero value has no pods.
 type Node struct {
 	lifecycle.NopNode
-	// Log is what Logger returns; the zero value is that of package slog. Do is called by Event, Record, Sync,
+	// Log is what Logger returns; the zero value is that of package slog. Do is called by Event, Record, Measure, Sync,
 	// RefreshStatus and NodeStatusChanged with their names, if it is not nil. Both are set before the node is used.
 	Log logr.Logger
 	Do  func(method string)
@@ -45,13 +45,14 @@ type Node struct {
 	healthy    []func() error
 	work       []work
 
-	told      []End
-	evictions []Eviction
-	events    []runtime.Event
-	records   []runtime.Record
-	synced    []types.UID
-	refreshed []types.UID
-	changes   int
+	told         []End
+	evictions    []Eviction
+	events       []runtime.Event
+	records      []runtime.Record
+	measurements []runtime.Measurement
+	synced       []types.UID
+	refreshed    []types.UID
+	changes      int
 }
 
 // work is what was added by Add.
@@ -179,6 +180,9 @@ func (n *Node) Events() []runtime.Event { return list(n, &n.events) }
 // Records returns what was added to the history of pods.
 func (n *Node) Records() []runtime.Record { return list(n, &n.records) }
 
+// Measurements returns what was measured.
+func (n *Node) Measurements() []runtime.Measurement { return list(n, &n.measurements) }
+
 // Syncs returns the pods for which Sync was called, in the order of the calls.
 func (n *Node) Syncs() []types.UID { return list(n, &n.synced) }
 
@@ -250,6 +254,9 @@ func (n *Node) Event(e runtime.Event) { add(n, &n.events, e, "Event") }
 
 // Record implements [lifecycle.Node].
 func (n *Node) Record(r runtime.Record) { add(n, &n.records, r, "Record") }
+
+// Measure implements [lifecycle.Node].
+func (n *Node) Measure(m runtime.Measurement) { add(n, &n.measurements, m, "Measure") }
 
 // Sync implements [lifecycle.Node].
 func (n *Node) Sync(uid types.UID) { add(n, &n.synced, uid, "Sync") }

@@ -39,12 +39,12 @@ func TestMetricsOfAnAgent(t *testing.T) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
 		reg := prometheus.NewPedanticRegistry()
-		metrics, err := prommetrics.ForAgent(reg)
+		metrics, err := prommetrics.ForAgent(reg, reg)
 		require.NoError(t, err)
 		rt, source := fake.New(fake.Options{}), podconfigfake.NewSource("demo")
 		defer rt.Close()
 		agent, err := kubeletkit.New(kubeletkit.Options{NodeName: "node", RootDir: dir, Runtime: rt, Host: rt.Host(),
-			Sources: []podconfig.Source{source}, Observe: kubeletkit.Observe{Metrics: metrics}})
+			Sources: []podconfig.Source{source}, Observe: kubeletkit.Observe{Measure: metrics}})
 		require.NoError(t, err)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
@@ -75,7 +75,7 @@ func TestMetricsOfAnAgent(t *testing.T) {
 			lines(text,
 				`prober_probe_total{container="main",namespace="default",pod="web",pod_uid="u",probe_type="Readiness",result="successful"}`), 1)
 
-		_, err = prommetrics.ForAgent(reg)
+		_, err = prommetrics.ForAgent(reg, reg)
 		assert.ErrorAs(t, err, &prometheus.AlreadyRegisteredError{})
 	})
 }
@@ -84,7 +84,7 @@ func TestWorkingPods(t *testing.T) {
 	reg := prometheus.NewPedanticRegistry()
 	m, err := prommetrics.NewPodWorkers(reg)
 	require.NoError(t, err)
-	m.Counted(map[podworkers.PodKind]int{
+	m.Measure(podworkers.Counts{
 		{Phase: podworkers.PhaseSync, HasConfig: true}:                                     2,
 		{Phase: podworkers.PhaseTerminating, Orphan: true}:                                 1,
 		{Phase: podworkers.PhaseTerminating, Orphan: true, HasConfig: true, Static: true}:  1,
@@ -95,7 +95,7 @@ func TestWorkingPods(t *testing.T) {
 		`kubelet_working_pods{config="orphan",lifecycle="terminating",static="true"} 1`,
 		`kubelet_working_pods{config="runtime_only",lifecycle="terminating",static="unknown"} 4`,
 	}, lines(scrape(t, reg), "kubelet_working_pods"))
-	m.Counted(map[podworkers.PodKind]int{{Phase: podworkers.PhaseSync, HasConfig: true}: 1})
+	m.Measure(podworkers.Counts{{Phase: podworkers.PhaseSync, HasConfig: true}: 1})
 	assert.Equal(t, []string{`kubelet_working_pods{config="desired",lifecycle="sync",static="false"} 1`},
 		lines(scrape(t, reg), "kubelet_working_pods"))
 }
@@ -105,11 +105,11 @@ func TestFailedCalls(t *testing.T) {
 	m, err := prommetrics.NewPodWorkers(reg)
 	require.NoError(t, err)
 	now := time.Now()
-	m.Called(podworkers.Call{Phase: podworkers.PhaseSync, Type: podworkers.Sync, Err: errors.New("no"),
+	m.Measure(podworkers.Call{Phase: podworkers.PhaseSync, Type: podworkers.Sync, Err: errors.New("no"),
 		Backoff: time.Second, Began: now, Ended: now})
-	m.Called(podworkers.Call{Phase: podworkers.PhaseSync, Type: podworkers.Change,
+	m.Measure(podworkers.Call{Phase: podworkers.PhaseSync, Type: podworkers.Change,
 		Err: fmt.Errorf("pod: %w", &runtime.PanicError{Value: 1}), Backoff: time.Second, Began: now, Ended: now})
-	m.Called(podworkers.Call{Phase: podworkers.PhaseSync, Type: podworkers.Create,
+	m.Measure(podworkers.Call{Phase: podworkers.PhaseSync, Type: podworkers.Create,
 		Failure: &runtime.TerminalError{Reason: "Denied"}, Began: now, Ended: now})
 	assert.Equal(t, []string{
 		`kubeletkit_podworkers_failed_calls_total{operation_type="sync"} 1`,
@@ -126,7 +126,7 @@ func TestSeriesOfAProbeThatIsGoneAreDeleted(t *testing.T) {
 	probe := prober.ProbeRef{Pod: runtime.PodRef{Name: "web", Namespace: "default", UID: "u"}, Container: "main",
 		Kind: runtime.LivenessProbe}
 	for _, outcome := range []prober.Outcome{prober.Success, prober.Warning, prober.Failure, prober.Unknown} {
-		m.Attempted(probe, outcome, time.Second)
+		m.Measure(prober.Attempt{Probe: probe, Outcome: outcome, Took: time.Second})
 	}
 	labels := `container="main",namespace="default",pod="web",pod_uid="u",probe_type="Liveness"`
 	assert.Equal(t, []string{
@@ -134,6 +134,6 @@ func TestSeriesOfAProbeThatIsGoneAreDeleted(t *testing.T) {
 		`prober_probe_total{` + labels + `,result="successful"} 2`,
 		`prober_probe_total{` + labels + `,result="unknown"} 1`,
 	}, lines(scrape(t, reg), "prober_probe_total"))
-	m.Removed(probe)
+	m.Measure(prober.ProbeRemoved{Probe: probe})
 	assert.Empty(t, lines(scrape(t, reg), "prober_"))
 }

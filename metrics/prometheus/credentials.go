@@ -5,6 +5,7 @@ import (
 
 	"github.com/kubeletkit/kubeletkit/metrics/prometheus/internal/collector"
 	"github.com/kubeletkit/kubeletkit/node/images/credentials"
+	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
 // CredentialProviders measures credential provider plugins under kubelet's names.
@@ -32,10 +33,13 @@ func NewCredentialProviders(reg prometheus.Registerer, hash string) (*Credential
 	return m, nil
 }
 
-// PluginExecuted is a function for [credentials.Options].Metrics.
-func (m *CredentialProviders) PluginExecuted(e credentials.PluginExecution) {
-	m.duration.WithLabelValues(e.Provider).Observe(e.Took.Seconds())
-	if e.Err != nil {
-		m.errors.WithLabelValues(e.Provider).Inc()
+// Measure is a [runtime.MeasureFunc] that receives the measurements of package credentials.
+func (m *CredentialProviders) Measure(v runtime.Measurement) {
+	switch v := v.(type) {
+	case credentials.PluginExecution:
+		m.duration.WithLabelValues(v.Provider).Observe(v.Took.Seconds())
+		if v.Err != nil {
+			m.errors.WithLabelValues(v.Provider).Inc()
+		}
 	}
 }

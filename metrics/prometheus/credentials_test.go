@@ -19,8 +19,8 @@ func TestCredentialProviders(t *testing.T) {
 	require.NoError(t, err)
 	_, err = prommetrics.NewCredentialProviders(reg, "sha256:1")
 	require.ErrorAs(t, err, &prometheus.AlreadyRegisteredError{})
-	m.PluginExecuted(credentials.PluginExecution{Provider: "ecr", Took: 2 * time.Second})
-	m.PluginExecuted(credentials.PluginExecution{Provider: "ecr", Took: time.Second, Err: errors.New("exit status 1")})
+	m.Measure(credentials.PluginExecution{Provider: "ecr", Took: 2 * time.Second})
+	m.Measure(credentials.PluginExecution{Provider: "ecr", Took: time.Second, Err: errors.New("exit status 1")})
 	text := scrape(t, reg)
 	assert.Equal(t, []string{`kubelet_credential_provider_config_info{hash="sha256:1"} 1`},
 		lines(text, "kubelet_credential_provider_config_info"))

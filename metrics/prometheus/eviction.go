@@ -1,23 +1,18 @@
 package prommetrics
 
 import (
-	"time"
-
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/kubeletkit/kubeletkit/metrics/prometheus/internal/collector"
 	"github.com/kubeletkit/kubeletkit/node/eviction"
+	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
-// Eviction is an [eviction.Metrics] with kubelet's names.
+// Eviction has the metrics of package eviction with kubelet's names.
 type Eviction struct {
-	eviction.NopMetrics
-
 	evictions *prometheus.CounterVec
 	age       *prometheus.HistogramVec
 }
-
-var _ eviction.Metrics = (*Eviction)(nil)
 
 // NewEviction registers the metrics of one agent's evictions. The error names the metric that the registry refused;
 // then none is registered.
@@ -35,8 +30,11 @@ func NewEviction(reg prometheus.Registerer) (*Eviction, error) {
 	return m, nil
 }
 
-// Evicted implements [eviction.Metrics].
-func (m *Eviction) Evicted(s eviction.Signal, age time.Duration) {
-	m.evictions.WithLabelValues(string(s)).Inc()
-	m.age.WithLabelValues(string(s)).Observe(age.Seconds())
+// Measure is a [runtime.MeasureFunc] that receives the measurements of package eviction.
+func (m *Eviction) Measure(v runtime.Measurement) {
+	switch v := v.(type) {
+	case eviction.Eviction:
+		m.evictions.WithLabelValues(string(v.Signal)).Inc()
+		m.age.WithLabelValues(string(v.Signal)).Observe(v.Age.Seconds())
+	}
 }

@@ -28,11 +28,8 @@ func ExampleForAgent() {
 	defer func() { _ = os.RemoveAll(root) }()
 
 	reg, probes := prometheus.NewRegistry(), prometheus.NewRegistry()
-	metrics, err := prommetrics.ForAgent(reg)
+	measure, err := prommetrics.ForAgent(reg, probes)
 	if err != nil {
-		panic(err)
-	}
-	if metrics.Prober, err = prommetrics.NewProber(probes); err != nil {
 		panic(err)
 	}
 	agent, err := kubeletkit.New(kubeletkit.Options{
@@ -40,7 +37,7 @@ func ExampleForAgent() {
 		RootDir:  root,
 		Runtime:  fake.New(fake.Options{}),
 		Sources:  []podconfig.Source{podconfig.NewStatic("builtin", fake.Pods(3, 1)...)},
-		Observe:  kubeletkit.Observe{Metrics: metrics},
+		Observe:  kubeletkit.Observe{Measure: measure},
 	})
 	if err != nil {
 		panic(err)

@@ -5,13 +5,12 @@ import (
 
 	"github.com/kubeletkit/kubeletkit/gc"
 	"github.com/kubeletkit/kubeletkit/metrics/prometheus/internal/collector"
+	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
-// GC is a [gc.Metrics]. kubelet has no metrics for its collector of dead containers; for
+// GC has the metrics of package gc. kubelet has no metrics for its collector of dead containers; for
 // images it has image_garbage_collected_total.
 type GC struct {
-	gc.NopMetrics
-
 	removed  *prometheus.CounterVec
 	failed   prometheus.Counter
 	duration prometheus.Histogram
@@ -21,8 +20,6 @@ type GC struct {
 	imageBytes    prometheus.Counter
 	imageDuration prometheus.Histogram
 }
-
-var _ gc.Metrics = (*GC)(nil)
 
 // NewGC registers the metrics of one agent's garbage collector. The error names the metric
 // that the registry refused; then none is registered.
@@ -52,20 +49,20 @@ func NewGC(reg prometheus.Registerer) (*GC, error) {
 	return m, nil
 }
 
-// Collected implements gc.Metrics.
-func (m *GC) Collected(c gc.Collection) {
-	m.removed.WithLabelValues("container").Add(float64(c.Containers))
-	m.removed.WithLabelValues("sandbox").Add(float64(c.Sandboxes))
-	m.removed.WithLabelValues("logs").Add(float64(c.LogDirs))
-	m.failed.Add(float64(c.Failed))
-	m.duration.Observe(c.Ended.Sub(c.Began).Seconds())
-}
-
-// ImagesCollected implements gc.Metrics.
-func (m *GC) ImagesCollected(c gc.ImageCollection) {
-	m.images.WithLabelValues(string(gc.ImageForAge)).Add(float64(c.ForAge))
-	m.images.WithLabelValues(string(gc.ImageForSpace)).Add(float64(c.ForSpace))
-	m.imagesFailed.Add(float64(c.Failed))
-	m.imageBytes.Add(float64(c.Freed))
-	m.imageDuration.Observe(c.Ended.Sub(c.Began).Seconds())
+// Measure is a [runtime.MeasureFunc] that receives the measurements of package gc.
+func (m *GC) Measure(v runtime.Measurement) {
+	switch v := v.(type) {
+	case gc.Collection:
+		m.removed.WithLabelValues("container").Add(float64(v.Containers))
+		m.removed.WithLabelValues("sandbox").Add(float64(v.Sandboxes))
+		m.removed.WithLabelValues("logs").Add(float64(v.LogDirs))
+		m.failed.Add(float64(v.Failed))
+		m.duration.Observe(v.Ended.Sub(v.Began).Seconds())
+	case gc.ImageCollection:
+		m.images.WithLabelValues(string(gc.ImageForAge)).Add(float64(v.ForAge))
+		m.images.WithLabelValues(string(gc.ImageForSpace)).Add(float64(v.ForSpace))
+		m.imagesFailed.Add(float64(v.Failed))
+		m.imageBytes.Add(float64(v.Freed))
+		m.imageDuration.Observe(v.Ended.Sub(v.Began).Seconds())
+	}
 }

@@ -29,13 +29,13 @@ func BenchmarkHandler(b *testing.B) {
 	require.NoError(b, prommetrics.RegisterProcess(reg))
 	require.NoError(b,
 		reg.Register(collectors.NewGoCollector(collectors.WithGoCollectorRuntimeMetrics(collectors.MetricsAll))))
-	_, err := prommetrics.ForAgent(reg)
+	_, err := prommetrics.ForAgent(reg, reg)
 	require.NoError(b, err)
 	calls, err := crimetrics.New(reg)
 	require.NoError(b, err)
 	for _, method := range []string{"Version", "Status", "RuntimeConfig", "RunPodSandbox", "PodSandboxStatus",
 		"ListPodSandbox", "CreateContainer", "StartContainer", "ContainerStatus", "ListContainers", "ImageStatus"} {
-		calls.Called(cri.Call{Method: method, Took: time.Millisecond})
+		calls.Measure(cri.Call{Method: method, Took: time.Millisecond})
 	}
 	h := prommetrics.Handler(reg, logr.Discard())
 	req := httptest.NewRequest(http.MethodGet, "/metrics", nil)

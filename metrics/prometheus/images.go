@@ -8,20 +8,16 @@ import (
 
 	"github.com/kubeletkit/kubeletkit/metrics/prometheus/internal/collector"
 	"github.com/kubeletkit/kubeletkit/node/images"
-	"github.com/kubeletkit/kubeletkit/node/images/records"
+	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
-// Images is an [images.Metrics]. Names, types, buckets and help are kubelet's (pkg/kubelet/metrics/metrics.go and
-// pkg/kubelet/images at 1.36).
+// Images has the metrics of package images. Names, types, buckets and help are kubelet's
+// (pkg/kubelet/metrics/metrics.go and pkg/kubelet/images at 1.36).
 type Images struct {
-	images.NopMetrics
-
 	duration         *prometheus.HistogramVec
 	requests, checks *prometheus.CounterVec
 	intents, records prometheus.Gauge
 }
-
-var _ images.Metrics = (*Images)(nil)
 
 // NewImages registers the metrics of one agent's pulls. The error names the metric that the registry refused; then none
 // is registered.
@@ -49,25 +45,21 @@ func NewImages(reg prometheus.Registerer) (*Images, error) {
 	return m, nil
 }
 
-// Pulled implements images.Metrics. A pull counts once, whatever the number of requests that have shared it.
-func (m *Images) Pulled(p images.Pull) {
-	if !p.Shared {
-		m.duration.WithLabelValues(sizeLabel(p.Size)).Observe(p.Took.Seconds())
+// Measure is a [runtime.MeasureFunc] that receives the measurements of package images.
+func (m *Images) Measure(v runtime.Measurement) {
+	switch v := v.(type) {
+	case images.Pull: // it counts once, whatever the number of requests that have shared it
+		if !v.Shared {
+			m.duration.WithLabelValues(sizeLabel(v.Size)).Observe(v.Took.Seconds())
+		}
+	case images.Ensured:
+		m.requests.WithLabelValues(strings.ToLower(string(v.Policy)), boolLabel(v.Present), boolLabel(v.Pulled)).Inc()
+	case images.Verified:
+		m.checks.WithLabelValues(string(v.Decision)).Inc()
+	case images.Recorded:
+		m.intents.Set(float64(v.Intents))
+		m.records.Set(float64(v.Records))
 	}
-}
-
-// Ensured implements images.Metrics.
-func (m *Images) Ensured(e images.Ensured) {
-	m.requests.WithLabelValues(strings.ToLower(string(e.Policy)), boolLabel(e.Present), boolLabel(e.Pulled)).Inc()
-}
-
-// Verified implements images.Metrics.
-func (m *Images) Verified(d records.Decision) { m.checks.WithLabelValues(string(d)).Inc() }
-
-// Recorded implements images.Metrics.
-func (m *Images) Recorded(intents, records int) {
-	m.intents.Set(float64(intents))
-	m.records.Set(float64(records))
 }
 
 func boolLabel(b *bool) string {

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	prommetrics "github.com/kubeletkit/kubeletkit/metrics/prometheus"
+	"github.com/kubeletkit/kubeletkit/node/images"
 	"github.com/kubeletkit/kubeletkit/node/images/records"
 )
 
@@ -17,9 +18,9 @@ func TestRecordsOfPulls(t *testing.T) {
 	require.NoError(t, err)
 	for _, d := range []records.Decision{records.AllowedByPolicy, records.AllowedByRecord, records.AllowedByRecord,
 		records.MustPull, records.Undecided} {
-		m.Verified(d)
+		m.Measure(images.Verified{Decision: d})
 	}
-	m.Recorded(2, 30)
+	m.Measure(images.Recorded{Intents: 2, Records: 30})
 	assert.Equal(t, []string{
 		`kubelet_imagemanager_image_mustpull_checks_total{result="credentialPolicyAllowed"} 1`,
 		`kubelet_imagemanager_image_mustpull_checks_total{result="credentialRecordFound"} 2`,

@@ -5,16 +5,13 @@ import (
 
 	"github.com/kubeletkit/kubeletkit/metrics/prometheus/internal/collector"
 	"github.com/kubeletkit/kubeletkit/node/logs"
+	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
-// Logs is a [logs.Metrics]. kubelet has no metrics for the rotation of logs.
+// Logs has the metrics of package logs. kubelet has no metrics for the rotation of logs.
 type Logs struct {
-	logs.NopMetrics
-
 	rotated, failed, uncompressed prometheus.Counter
 }
-
-var _ logs.Metrics = (*Logs)(nil)
 
 // NewLogs registers the metrics of the rotation of one agent's logs. The error names the metric that the registry
 // refused; then none is registered.
@@ -33,18 +30,18 @@ func NewLogs(reg prometheus.Registerer) (*Logs, error) {
 	return m, nil
 }
 
-// Rotated implements [logs.Metrics].
-func (m *Logs) Rotated(err error) {
-	if err != nil {
-		m.failed.Inc()
-		return
-	}
-	m.rotated.Inc()
-}
-
-// Compressed implements [logs.Metrics].
-func (m *Logs) Compressed(err error) {
-	if err != nil {
-		m.uncompressed.Inc()
+// Measure is a [runtime.MeasureFunc] that receives the measurements of package logs.
+func (m *Logs) Measure(v runtime.Measurement) {
+	switch v := v.(type) {
+	case logs.Rotated:
+		if v.Err != nil {
+			m.failed.Inc()
+		} else {
+			m.rotated.Inc()
+		}
+	case logs.Compressed:
+		if v.Err != nil {
+			m.uncompressed.Inc()
+		}
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	prommetrics "github.com/kubeletkit/kubeletkit/metrics/prometheus"
+	"github.com/kubeletkit/kubeletkit/node/logs"
 )
 
 func TestLogs(t *testing.T) {
@@ -17,10 +18,10 @@ func TestLogs(t *testing.T) {
 	require.NoError(t, err)
 	failed := errors.New("no answer")
 	for _, err := range []error{nil, nil, nil, failed, failed} {
-		m.Rotated(err)
+		m.Measure(logs.Rotated{Err: err})
 	}
-	m.Compressed(nil)
-	m.Compressed(failed)
+	m.Measure(logs.Compressed{})
+	m.Measure(logs.Compressed{Err: failed})
 	families, err := reg.Gather()
 	require.NoError(t, err)
 	got := map[string]float64{}

@@ -11,7 +11,7 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
-// PLEG is a [pleg.Metrics]. Names, types, buckets and help are those of kubelet 1.36
+// PLEG has the metrics of package pleg. Names, types, buckets and help are those of kubelet 1.36
 // (pkg/kubelet/metrics/metrics.go), and the values mean what they mean there, except:
 //
 //   - kubelet_pleg_relist_duration_seconds is the time of the list call; in kubelet it
@@ -28,8 +28,6 @@ import (
 //   - kubeletkit_pleg_missed_pods_total is not kubelet's: its rate shows that a runtime
 //     does not send all events.
 type PLEG struct {
-	pleg.NopMetrics
-
 	relistDuration, relistInterval prometheus.Histogram
 	lastSeen                       prometheus.GaugeFunc
 	seen                           atomic.Pointer[span]
@@ -40,8 +38,6 @@ type PLEG struct {
 	containers                     *prometheus.GaugeVec
 	missed                         prometheus.Counter
 }
-
-var _ pleg.Metrics = (*PLEG)(nil)
 
 // NewPLEG registers the metrics of one generator. The error names the metric that
 // the registry refused; then none is registered.
@@ -83,8 +79,25 @@ func histogram(name, help string) prometheus.Histogram {
 	return prometheus.NewHistogram(collector.HistogramOpts(collector.Kubelet(name, help), nil))
 }
 
-// Relisted implements pleg.Metrics.
-func (m *PLEG) Relisted(r pleg.Relisted) {
+// Measure is a [runtime.MeasureFunc] that receives the measurements of package pleg.
+func (m *PLEG) Measure(v runtime.Measurement) {
+	switch v := v.(type) {
+	case pleg.Relisted:
+		m.relisted(v)
+	case pleg.Counts:
+		m.counted(v)
+	case pleg.Connected:
+		m.streamed(v.Err)
+	case pleg.Hinted:
+		if v.Age > 0 {
+			m.eventAge.Observe(v.Age.Seconds())
+		}
+	case pleg.Missed:
+		m.missed.Add(float64(v.Pods))
+	}
+}
+
+func (m *PLEG) relisted(r pleg.Relisted) {
 	m.relistDuration.Observe(r.Took.Seconds())
 	if r.Interval > 0 {
 		m.relistInterval.Observe(r.Interval.Seconds())
@@ -118,8 +131,7 @@ func (m *PLEG) lastSeenAt() float64 {
 	return float64(at.Unix())
 }
 
-// Counted implements pleg.Metrics.
-func (m *PLEG) Counted(c pleg.Counts) {
+func (m *PLEG) counted(c pleg.Counts) {
 	m.runningPods.Set(float64(c.Pods))
 	for state, n := range map[runtime.ContainerState]int{
 		runtime.ContainerCreated: c.Created, runtime.ContainerRunning: c.Running,
@@ -129,21 +141,10 @@ func (m *PLEG) Counted(c pleg.Counts) {
 	}
 }
 
-// Connected implements pleg.Metrics.
-func (m *PLEG) Connected(err error) {
+func (m *PLEG) streamed(err error) {
 	if err != nil {
 		m.connectErrors.Inc()
 		return
 	}
 	m.connected.Inc()
 }
-
-// Hinted implements pleg.Metrics.
-func (m *PLEG) Hinted(age time.Duration) {
-	if age > 0 {
-		m.eventAge.Observe(age.Seconds())
-	}
-}
-
-// Missed implements pleg.Metrics.
-func (m *PLEG) Missed(pods int) { m.missed.Add(float64(max(0, pods))) }

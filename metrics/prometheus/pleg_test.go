@@ -38,19 +38,18 @@ func TestNamesAreKubelets(t *testing.T) {
 	m, err := prommetrics.NewPLEG(reg)
 	require.NoError(t, err)
 	began := time.Unix(1_700_000_000, 600_000_000)
-	m.Relisted(pleg.Relisted{Took: 20 * time.Millisecond, Began: began.Add(-time.Minute), Due: began})
-	m.Counted(pleg.Counts{Pods: 9, Exited: 4, Unknown: 1})
-	m.Relisted(pleg.Relisted{Took: 40 * time.Millisecond, Began: began, Interval: time.Second})
-	m.Counted(pleg.Counts{Pods: 2, Running: 3, Exited: 1})
-	m.Relisted(pleg.Relisted{Took: 2 * time.Minute, Err: errors.New("hung"), Began: began.Add(time.Second),
+	m.Measure(pleg.Relisted{Took: 20 * time.Millisecond, Began: began.Add(-time.Minute), Due: began})
+	m.Measure(pleg.Counts{Pods: 9, Exited: 4, Unknown: 1})
+	m.Measure(pleg.Relisted{Took: 40 * time.Millisecond, Began: began, Interval: time.Second})
+	m.Measure(pleg.Counts{Pods: 2, Running: 3, Exited: 1})
+	m.Measure(pleg.Relisted{Took: 2 * time.Minute, Err: errors.New("hung"), Began: began.Add(time.Second),
 		Interval: 3 * time.Second, Due: began.Add(time.Hour)})
-	m.Connected(nil)
-	m.Connected(errors.New("reset"))
-	m.Connected(nil)
-	m.Hinted(0)
-	m.Hinted(3 * time.Millisecond)
-	m.Missed(2)
-	m.Missed(-1)
+	m.Measure(pleg.Connected{})
+	m.Measure(pleg.Connected{Err: errors.New("reset")})
+	m.Measure(pleg.Connected{})
+	m.Measure(pleg.Hinted{})
+	m.Measure(pleg.Hinted{Age: 3 * time.Millisecond})
+	m.Measure(pleg.Missed{Pods: 2})
 	want, err := os.ReadFile("testdata/metrics.txt")
 	require.NoError(t, err)
 	assert.Equal(t, string(want), scrape(t, reg))
@@ -73,7 +72,7 @@ func TestTwoGeneratorsNeedTwoLabels(t *testing.T) {
 	for _, node := range []string{"a", "b"} {
 		m, err := prommetrics.NewPLEG(prometheus.WrapRegistererWith(prometheus.Labels{"node": node}, reg))
 		require.NoError(t, err)
-		m.Missed(1)
+		m.Measure(pleg.Missed{Pods: 1})
 	}
 	assert.Contains(t, scrape(t, reg), `kubeletkit_pleg_missed_pods_total{node="b"} 1`)
 	_, err := prommetrics.NewPLEG(prometheus.WrapRegistererWith(prometheus.Labels{"node": "a"}, reg))
@@ -89,11 +88,11 @@ func TestPLEGIsSafeForConcurrentUse(t *testing.T) {
 	for range 4 {
 		wg.Go(func() {
 			for range 100 {
-				m.Relisted(pleg.Relisted{Took: time.Second, Interval: time.Second})
-				m.Counted(pleg.Counts{Pods: 1})
-				m.Connected(nil)
-				m.Hinted(time.Second)
-				m.Missed(1)
+				m.Measure(pleg.Relisted{Took: time.Second, Interval: time.Second})
+				m.Measure(pleg.Counts{Pods: 1})
+				m.Measure(pleg.Connected{})
+				m.Measure(pleg.Hinted{Age: time.Second})
+				m.Measure(pleg.Missed{Pods: 1})
 			}
 		})
 	}
@@ -120,21 +119,21 @@ func TestLastSeenIsNowUntilARelistIsOverdue(t *testing.T) {
 		}
 		assert.Zero(t, seen())
 		began := time.Now()
-		m.Relisted(pleg.Relisted{Began: began, Due: began.Add(5 * time.Minute)})
+		m.Measure(pleg.Relisted{Began: began, Due: began.Add(5 * time.Minute)})
 		assert.EqualValues(t, began.Unix(), seen())
 		time.Sleep(4 * time.Minute)
 		assert.EqualValues(t, time.Now().Unix(), seen())
 		time.Sleep(time.Hour)
 		assert.EqualValues(t, began.Add(5*time.Minute).Unix(), seen())
-		m.Relisted(pleg.Relisted{Began: time.Now(), Err: errors.New("hung"), Due: time.Now().Add(time.Hour)})
+		m.Measure(pleg.Relisted{Began: time.Now(), Err: errors.New("hung"), Due: time.Now().Add(time.Hour)})
 		time.Sleep(time.Minute)
 		assert.EqualValues(t, began.Add(5*time.Minute).Unix(), seen(), "a relist that failed saw nothing")
 
 		began = time.Now()
-		m.Relisted(pleg.Relisted{Began: began, Due: began.Add(5 * time.Minute)})
+		m.Measure(pleg.Relisted{Began: began, Due: began.Add(5 * time.Minute)})
 		time.Sleep(time.Minute)
 		for range 3 {
-			m.Relisted(pleg.Relisted{Began: time.Now(), Err: errors.New("gone"), Due: time.Now().Add(time.Second)})
+			m.Measure(pleg.Relisted{Began: time.Now(), Err: errors.New("gone"), Due: time.Now().Add(time.Second)})
 			time.Sleep(time.Second)
 		}
 		assert.EqualValues(t, began.Add(time.Minute).Unix(), seen(), "until the first that failed")
@@ -143,12 +142,12 @@ func TestLastSeenIsNowUntilARelistIsOverdue(t *testing.T) {
 
 func ExampleNewPLEG() {
 	reg := prometheus.NewRegistry()
-	m, err := prommetrics.NewPLEG(reg) // for pleg.Options.Metrics
+	m, err := prommetrics.NewPLEG(reg) // its Measure is for pleg.Options.Measure
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
-	m.Counted(pleg.Counts{Pods: 3})
+	m.Measure(pleg.Counts{Pods: 3})
 
 	rec := httptest.NewRecorder()
 	h := promhttp.HandlerFor(reg, promhttp.HandlerOpts{}) // for server.Options.Metrics

@@ -7,19 +7,16 @@ import (
 
 	"github.com/kubeletkit/kubeletkit/metrics/prometheus/internal/collector"
 	"github.com/kubeletkit/kubeletkit/podconfig"
+	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
-// PodConfig is a [podconfig.Metrics]. kubelet has no metrics of its pod configuration.
+// PodConfig has the metrics of package podconfig. kubelet has no metrics of its pod configuration.
 type PodConfig struct {
-	podconfig.NopMetrics
-
 	sources, seen prometheus.Gauge
 	failed        *prometheus.CounterVec
 	changes, pods *prometheus.CounterVec
 	rejected      *prometheus.CounterVec
 }
-
-var _ podconfig.Metrics = (*PodConfig)(nil)
 
 // NewPodConfig registers the metrics of one agent's pod configuration. The error names the
 // metric that the registry refused; then none is registered.
@@ -44,21 +41,19 @@ func NewPodConfig(reg prometheus.Registerer) (*PodConfig, error) {
 	return m, nil
 }
 
-// Sources implements podconfig.Metrics.
-func (m *PodConfig) Sources(registered, seen int) {
-	m.sources.Set(float64(registered))
-	m.seen.Set(float64(seen))
+// Measure is a [runtime.MeasureFunc] that receives the measurements of package podconfig.
+func (m *PodConfig) Measure(v runtime.Measurement) {
+	switch v := v.(type) {
+	case podconfig.SourceCounts:
+		m.sources.Set(float64(v.Registered))
+		m.seen.Set(float64(v.Seen))
+	case podconfig.SourceFailed:
+		m.failed.WithLabelValues(v.Source).Inc()
+	case podconfig.ChangeDelivered:
+		operation := strings.ToLower(v.Op.String())
+		m.changes.WithLabelValues(v.Source, operation).Inc()
+		m.pods.WithLabelValues(v.Source, operation).Add(float64(v.Pods))
+	case podconfig.PodRejected:
+		m.rejected.WithLabelValues(v.Source).Inc()
+	}
 }
-
-// SourceFailed implements podconfig.Metrics.
-func (m *PodConfig) SourceFailed(source string) { m.failed.WithLabelValues(source).Inc() }
-
-// ChangeDelivered implements podconfig.Metrics.
-func (m *PodConfig) ChangeDelivered(source string, op podconfig.Op, pods int) {
-	operation := strings.ToLower(op.String())
-	m.changes.WithLabelValues(source, operation).Inc()
-	m.pods.WithLabelValues(source, operation).Add(float64(pods))
-}
-
-// PodRejected implements podconfig.Metrics.
-func (m *PodConfig) PodRejected(source string) { m.rejected.WithLabelValues(source).Inc() }

@@ -12,13 +12,11 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
-// PodWorkers is a [podworkers.Metrics]. Names, types, buckets and help are kubelet's
+// PodWorkers has the metrics of package podworkers. Names, types, buckets and help are kubelet's
 // (pkg/kubelet/metrics/metrics.go at 1.36), except those that begin with kubeletkit_.
 // kubelet_pod_worker_duration_seconds has the operations of kubelet: create, update, sync
 // and kill.
 type PodWorkers struct {
-	podworkers.NopMetrics
-
 	duration *prometheus.HistogramVec
 	start    prometheus.Histogram
 	working  *prometheus.GaugeVec
@@ -29,8 +27,6 @@ type PodWorkers struct {
 	mu      sync.Mutex
 	counted map[workingLabels]int // what working has
 }
-
-var _ podworkers.Metrics = (*PodWorkers)(nil)
 
 // NewPodWorkers registers the metrics of one agent's pod workers. The error names the
 // metric that the registry refused; then none is registered.
@@ -60,8 +56,17 @@ func NewPodWorkers(reg prometheus.Registerer) (*PodWorkers, error) {
 	return m, nil
 }
 
-// Called implements podworkers.Metrics.
-func (m *PodWorkers) Called(c podworkers.Call) {
+// Measure is a [runtime.MeasureFunc] that receives the measurements of package podworkers.
+func (m *PodWorkers) Measure(v runtime.Measurement) {
+	switch v := v.(type) {
+	case podworkers.Call:
+		m.called(v)
+	case podworkers.Counts:
+		m.count(v)
+	}
+}
+
+func (m *PodWorkers) called(c podworkers.Call) {
 	if !c.Received.IsZero() {
 		m.duration.WithLabelValues(c.Operation()).Observe(c.Ended.Sub(c.Received).Seconds())
 		if c.Phase == podworkers.PhaseSync && c.Type == podworkers.Create {
@@ -79,8 +84,7 @@ func (m *PodWorkers) Called(c podworkers.Call) {
 	}
 }
 
-// Counted implements podworkers.Metrics.
-func (m *PodWorkers) Counted(pods map[podworkers.PodKind]int) {
+func (m *PodWorkers) count(pods podworkers.Counts) {
 	counts := map[workingLabels]int{}
 	for kind, n := range pods {
 		counts[labelsOf(kind)] += n

@@ -1,8 +1,6 @@
 package prommetrics
 
 import (
-	"time"
-
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/kubeletkit/kubeletkit/metrics/prometheus/internal/collector"
@@ -10,18 +8,14 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
-// Prober is a [prober.Metrics]. Its names, labels and values are kubelet's. As in kubelet
+// Prober has the metrics of package prober. Its names, labels and values are kubelet's. As in kubelet
 // they are served under /metrics/probes, so give it a registry of its own if /metrics is to
 // have a bounded number of series. Two things differ: attempts that could not be made
 // count with the result "unknown", and prober_probe_duration_seconds has failures, too.
 type Prober struct {
-	prober.NopMetrics
-
 	total    *prometheus.CounterVec
 	duration *prometheus.HistogramVec
 }
-
-var _ prober.Metrics = (*Prober)(nil)
 
 // NewProber registers the metrics of one agent's prober. The error names the metric that
 // the registry refused; then none is registered.
@@ -68,18 +62,18 @@ func resultLabel(o prober.Outcome) string {
 	}
 }
 
-// Attempted implements prober.Metrics.
-func (m *Prober) Attempted(p prober.ProbeRef, outcome prober.Outcome, took time.Duration) {
-	kind := kindLabel(p.Kind)
-	m.total.WithLabelValues(kind, resultLabel(outcome), p.Container, p.Pod.Name, p.Pod.Namespace,
-		string(p.Pod.UID)).Inc()
-	m.duration.WithLabelValues(kind, p.Container, p.Pod.Name, p.Pod.Namespace).Observe(took.Seconds())
-}
-
-// Removed implements prober.Metrics.
-func (m *Prober) Removed(p prober.ProbeRef) {
-	kind := kindLabel(p.Kind)
-	m.total.DeletePartialMatch(prometheus.Labels{"probe_type": kind, "container": p.Container,
-		"pod_uid": string(p.Pod.UID)})
-	m.duration.DeleteLabelValues(kind, p.Container, p.Pod.Name, p.Pod.Namespace)
+// Measure is a [runtime.MeasureFunc] that receives the measurements of package prober.
+func (m *Prober) Measure(v runtime.Measurement) {
+	switch v := v.(type) {
+	case prober.Attempt:
+		p, kind := v.Probe, kindLabel(v.Probe.Kind)
+		m.total.WithLabelValues(kind, resultLabel(v.Outcome), p.Container, p.Pod.Name, p.Pod.Namespace,
+			string(p.Pod.UID)).Inc()
+		m.duration.WithLabelValues(kind, p.Container, p.Pod.Name, p.Pod.Namespace).Observe(v.Took.Seconds())
+	case prober.ProbeRemoved:
+		p, kind := v.Probe, kindLabel(v.Probe.Kind)
+		m.total.DeletePartialMatch(prometheus.Labels{"probe_type": kind, "container": p.Container,
+			"pod_uid": string(p.Pod.UID)})
+		m.duration.DeleteLabelValues(kind, p.Container, p.Pod.Name, p.Pod.Namespace)
+	}
 }

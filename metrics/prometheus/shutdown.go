@@ -6,6 +6,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/kubeletkit/kubeletkit/metrics/prometheus/internal/collector"
+	"github.com/kubeletkit/kubeletkit/node/shutdown"
+	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
 // Shutdown has the metrics of the graceful shutdown of the node. It is a Metrics of package node/shutdown.
@@ -26,10 +28,13 @@ func NewShutdown(reg prometheus.Registerer) (*Shutdown, error) {
 	return m, nil
 }
 
-// NodeShutdown implements Metrics of package node/shutdown.
-func (m *Shutdown) NodeShutdown(start, end time.Time) {
-	m.start.Set(unixSeconds(start))
-	m.end.Set(unixSeconds(end))
+// Measure is a [runtime.MeasureFunc] that receives the measurements of package shutdown.
+func (m *Shutdown) Measure(v runtime.Measurement) {
+	switch v := v.(type) {
+	case shutdown.Shutdown:
+		m.start.Set(unixSeconds(v.Start))
+		m.end.Set(unixSeconds(v.End))
+	}
 }
 
 // unixSeconds returns whole seconds since 1970, 0 for the zero time.

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	prommetrics "github.com/kubeletkit/kubeletkit/metrics/prometheus"
+	"github.com/kubeletkit/kubeletkit/node/shutdown"
 )
 
 func TestShutdown(t *testing.T) {
@@ -24,10 +25,10 @@ func TestShutdown(t *testing.T) {
 	}
 	assert.Equal(t, []string{"kubelet_graceful_shutdown_start_time_seconds 0",
 		"kubelet_graceful_shutdown_end_time_seconds 0"}, values())
-	m.NodeShutdown(time.Unix(1000, 5), time.Time{})
+	m.Measure(shutdown.Shutdown{Start: time.Unix(1000, 5)})
 	assert.Equal(t, []string{"kubelet_graceful_shutdown_start_time_seconds 1000",
 		"kubelet_graceful_shutdown_end_time_seconds 0"}, values())
-	m.NodeShutdown(time.Unix(1000, 5), time.Unix(1030, 7))
+	m.Measure(shutdown.Shutdown{Start: time.Unix(1000, 5), End: time.Unix(1030, 7)})
 	assert.Equal(t, []string{"kubelet_graceful_shutdown_start_time_seconds 1000",
 		"kubelet_graceful_shutdown_end_time_seconds 1030"}, values())
 }

@@ -1,26 +1,21 @@
 package prommetrics
 
 import (
-	"time"
-
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/kubeletkit/kubeletkit/metrics/prometheus/internal/collector"
+	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/status"
 )
 
-// Status is a [status.Metrics]. kubelet_pod_status_sync_duration_seconds and
+// Status has the metrics of package status. kubelet_pod_status_sync_duration_seconds and
 // kubelet_pod_start_duration_seconds are kubelet's.
 type Status struct {
-	status.NopMetrics
-
 	latency prometheus.Histogram
 	started prometheus.Histogram
 	failed  prometheus.Counter
 	hanging prometheus.Gauge
 }
-
-var _ status.Metrics = (*Status)(nil)
 
 // NewStatus registers the metrics of one agent's status manager. The error names the
 // metric that the registry refused; then none is registered.
@@ -48,14 +43,16 @@ func NewStatus(reg prometheus.Registerer) (*Status, error) {
 	return m, nil
 }
 
-// StatusDelivered implements status.Metrics.
-func (m *Status) StatusDelivered(latency time.Duration) { m.latency.Observe(latency.Seconds()) }
-
-// PodStarted implements status.Metrics.
-func (m *Status) PodStarted(took time.Duration) { m.started.Observe(took.Seconds()) }
-
-// DeliveryFailed implements status.Metrics.
-func (m *Status) DeliveryFailed() { m.failed.Inc() }
-
-// DeliveriesHanging implements status.Metrics.
-func (m *Status) DeliveriesHanging(n int) { m.hanging.Set(float64(n)) }
+// Measure is a [runtime.MeasureFunc] that receives the measurements of package status.
+func (m *Status) Measure(v runtime.Measurement) {
+	switch v := v.(type) {
+	case status.Delivered:
+		m.latency.Observe(v.Latency.Seconds())
+	case status.PodStarted:
+		m.started.Observe(v.Took.Seconds())
+	case status.DeliveryFailed:
+		m.failed.Inc()
+	case status.DeliveriesHanging:
+		m.hanging.Set(float64(v.Calls))
+	}
+}

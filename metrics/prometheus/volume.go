@@ -7,18 +7,15 @@ import (
 
 	"github.com/kubeletkit/kubeletkit/metrics/prometheus/internal/collector"
 	"github.com/kubeletkit/kubeletkit/node/volume"
+	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
-// Volumes is a [volume.Metrics] under the name that kubelet has for operations of storage
+// Volumes has the metrics of package volume under the name that kubelet has for operations of storage
 // (pkg/volume/util/metrics.go at 1.36). Unlike there, each sync of a pod with volumes
 // counts, since plugins find out themselves that a volume is ready.
 type Volumes struct {
-	volume.NopMetrics
-
 	duration *prometheus.HistogramVec
 }
-
-var _ volume.Metrics = (*Volumes)(nil)
 
 // NewVolumes registers the metrics of one agent's volumes. The error names the metric that
 // the registry refused; then none is registered.
@@ -33,14 +30,14 @@ func NewVolumes(reg prometheus.Registerer) (*Volumes, error) {
 	return m, nil
 }
 
-// SetUp implements volume.Metrics.
-func (m *Volumes) SetUp(plugin string, took time.Duration, err error) {
-	m.observe(plugin, "volume_mount", took, err)
-}
-
-// TearDown implements volume.Metrics.
-func (m *Volumes) TearDown(plugin string, took time.Duration, err error) {
-	m.observe(plugin, "volume_unmount", took, err)
+// Measure is a [runtime.MeasureFunc] that receives the measurements of package volume.
+func (m *Volumes) Measure(v runtime.Measurement) {
+	switch v := v.(type) {
+	case volume.SetUpCall:
+		m.observe(v.Plugin, "volume_mount", v.Took, v.Err)
+	case volume.TearDownCall:
+		m.observe(v.Plugin, "volume_unmount", v.Took, v.Err)
+	}
 }
 
 func (m *Volumes) observe(plugin, operation string, took time.Duration, err error) {

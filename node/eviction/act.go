@@ -99,7 +99,7 @@ func (r *run) evict(d Decision) {
 	r.log.Info("A pod is evicted", "pod", ref, "threshold", d.Threshold.String(), "available", d.Reading.Available,
 		"capacity", d.Reading.Capacity, "gracePeriod", d.GracePeriod, "message", d.Message)
 	signal, age := d.Threshold.Signal, time.Since(d.Reading.At)
-	r.metrics.Call("Evicted", func(m Metrics) { m.Evicted(signal, age) })
+	r.node.Measure(Eviction{signal, age})
 }
 
 // report reports the outcome of the last eviction, and that nothing can be evicted.

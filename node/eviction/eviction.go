@@ -4,8 +4,9 @@ import (
 	"context"
 	"time"
 
-	"github.com/kubeletkit/kubeletkit/lifecycle"
 	v1 "k8s.io/api/core/v1"
+
+	"github.com/kubeletkit/kubeletkit/lifecycle"
 )
 
 // Sensor reads signals. [Machine] is the default. It is safe for concurrent use.
@@ -29,18 +30,15 @@ type Meter interface {
 	Measure(ctx context.Context, node lifecycle.Node, s Signal, pods []Pod) error
 }
 
-// Metrics receives measurements. Embed [NopMetrics] in an implementation, so that methods added later do not break
-// it. It is safe for concurrent use, and must not block.
-type Metrics interface {
-	// Evicted counts an eviction for a threshold of the signal. age is that of the reading.
-	Evicted(s Signal, age time.Duration)
+// Eviction is the measurement of an eviction for a threshold: kubelet_evictions.
+type Eviction struct {
+	Signal Signal
+	// Age is that of the reading.
+	Age time.Duration
 }
 
-// NopMetrics is a [Metrics] that does nothing.
-type NopMetrics struct{}
-
-// Evicted implements [Metrics].
-func (NopMetrics) Evicted(Signal, time.Duration) {}
+// IsMeasurement implements [runtime.Measurement].
+func (Eviction) IsMeasurement() {}
 
 // Reason is the reason of pods that are evicted or refused.
 const Reason = "Evicted"

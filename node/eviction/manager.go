@@ -13,7 +13,6 @@ import (
 	"github.com/go-logr/logr"
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/kubeletkit/kubeletkit/internal/flow"
 	"github.com/kubeletkit/kubeletkit/lifecycle"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
@@ -30,8 +29,6 @@ type Options struct {
 	MaxPodGracePeriod int64
 	// EvictStatic is for a node without an API server, see [Rules].
 	EvictStatic bool
-	// Metrics receives measurements. nil: none.
-	Metrics Metrics
 }
 
 // Manager reads the signals, and evicts pods while less is available than the thresholds require. It is a component in
@@ -42,7 +39,6 @@ type Manager struct {
 	opts    Options
 	node    lifecycle.Node
 	log     logr.Logger
-	metrics *flow.Observer[Metrics]
 	started atomic.Bool
 	// pressure has the conditions of the node, a []v1.NodeConditionType that does not change.
 	pressure atomic.Pointer[[]v1.NodeConditionType]
@@ -82,7 +78,6 @@ func New(sensor Sensor, meter Meter, opts Options) (*Manager, error) {
 // is the agent's. The membership of a cluster finds UnderPressure by cluster.Pressure.
 func (m *Manager) Join(node lifecycle.Node) error {
 	m.node, m.log = node, node.Logger()
-	m.metrics = flow.Observe("Metrics", m.opts.Metrics, m.log)
 	return nil
 }
 
@@ -100,7 +95,6 @@ func (m *Manager) Run(ctx context.Context) error {
 	if !m.started.CompareAndSwap(false, true) {
 		return fmt.Errorf("eviction: %w", runtime.ErrAlreadyRunning)
 	}
-	defer flow.WaitForObservers(m.metrics)
 	if len(m.opts.Thresholds) == 0 {
 		<-ctx.Done()
 		return nil

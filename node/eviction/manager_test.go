@@ -136,7 +136,7 @@ func (m *machine) Watch(ctx context.Context, _ []eviction.Threshold, wake func()
 	return nil
 }
 
-func (m *machine) Measure(_ context.Context, _ lifecycle.Node, _ eviction.Signal, pods []eviction.Pod) error {
+func (m meter) Measure(_ context.Context, _ lifecycle.Node, _ eviction.Signal, pods []eviction.Pod) error {
 	time.Sleep(time.Millisecond)
 	defer m.lock()()
 	for i := range pods {
@@ -148,6 +148,9 @@ func (m *machine) Measure(_ context.Context, _ lifecycle.Node, _ eviction.Signal
 	}
 	return nil
 }
+
+// meter is the [eviction.Meter] of a machine.
+type meter struct{ *machine }
 
 func (m *machine) set(s eviction.Signal, n int64) {
 	defer m.lock()()
@@ -169,7 +172,7 @@ func (m *machine) options(t *testing.T, c eviction.Config) eviction.Options {
 // start runs a manager in a bubble of virtual time.
 func start(t *testing.T, m *machine, opts eviction.Options, test func(manager *eviction.Manager)) {
 	t.Helper()
-	manager, err := eviction.New(m, m, opts)
+	manager, err := eviction.New(m, meter{m}, opts)
 	require.NoError(t, err)
 	require.NoError(t, manager.Join(m))
 	synctest.Test(t, func(t *testing.T) {

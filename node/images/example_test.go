@@ -27,7 +27,8 @@ func (s store) Removed(string) time.Time { return time.Time{} }
 func Example() {
 	puller, err := images.New(images.Options{
 		MaxParallel: 3,
-		Event:       func(e runtime.Event) { fmt.Println(e.FieldPath, e.Reason) },
+		Observer: runtime.Observer{NonBlocking: true,
+			Event: func(e runtime.Event) { fmt.Println(e.FieldPath, e.Reason) }},
 	})
 	if err != nil {
 		panic(err)

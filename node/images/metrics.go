@@ -9,39 +9,8 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
-// Metrics receives the measurements of a [Puller]. Its methods are called one at a time, and nothing waits for them.
-// Embed [NopMetrics] in an implementation, so that a method which is added later does not break it.
-type Metrics interface {
-	// Pulled reports an image that was pulled. kubelet_image_pull_duration_seconds is Took by Size.
-	Pulled(Pull)
-	// Ensured reports an answered request: kubelet_image_manager_ensure_image_requests_total by its fields.
-	Ensured(Ensured)
-	// Verified reports the decision whether a pod may use an image that is present:
-	// kubelet_imagemanager_image_mustpull_checks_total.
-	Verified(records.Decision)
-	// Recorded reports how many intents and records of pulls there are, when that may have changed:
-	// kubelet_imagemanager_ondisk_pullintents and kubelet_imagemanager_ondisk_pulledrecords.
-	Recorded(intents, records int)
-}
-
-// NopMetrics discards all measurements.
-type NopMetrics struct{}
-
-var _ Metrics = NopMetrics{}
-
-// Pulled implements [Metrics].
-func (NopMetrics) Pulled(Pull) {}
-
-// Ensured implements [Metrics].
-func (NopMetrics) Ensured(Ensured) {}
-
-// Verified implements [Metrics].
-func (NopMetrics) Verified(records.Decision) {}
-
-// Recorded implements [Metrics].
-func (NopMetrics) Recorded(intents, records int) {}
-
-// Pull describes an image that was pulled for a request.
+// Pull is the measurement of an image that was pulled for a request. kubelet_image_pull_duration_seconds is Took by
+// Size.
 type Pull struct {
 	Pod runtime.PodRef
 	// Image as the spec names it.
@@ -55,10 +24,30 @@ type Pull struct {
 	Shared bool
 }
 
-// Ensured describes an answered request.
+// Ensured is the measurement of an answered request: kubelet_image_manager_ensure_image_requests_total by its fields.
 type Ensured struct {
 	Policy v1.PullPolicy
 	// Present is whether the image was present before, nil if that was not asked. Pulled is whether a pull was
 	// required, nil if that is not known because of an error.
 	Present, Pulled *bool
 }
+
+// Recorded is the measurement of the numbers of intents and records of pulls, when they may have changed:
+// kubelet_imagemanager_ondisk_pullintents and kubelet_imagemanager_ondisk_pulledrecords.
+type Recorded struct{ Intents, Records int }
+
+// Verified is the measurement of the decision whether a pod may use an image that is present:
+// kubelet_imagemanager_image_mustpull_checks_total.
+type Verified struct{ Decision records.Decision }
+
+// IsMeasurement implements [runtime.Measurement].
+func (Pull) IsMeasurement() {}
+
+// IsMeasurement implements [runtime.Measurement].
+func (Ensured) IsMeasurement() {}
+
+// IsMeasurement implements [runtime.Measurement].
+func (Recorded) IsMeasurement() {}
+
+// IsMeasurement implements [runtime.Measurement].
+func (Verified) IsMeasurement() {}

@@ -11,13 +11,11 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/kubeletkit/kubeletkit/node/images"
-	"github.com/kubeletkit/kubeletkit/node/images/records"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
 // rights receives what is measured about the right to images.
 type rights struct {
-	images.NopMetrics
 	mu   sync.Mutex
 	seen []string
 }
@@ -28,9 +26,13 @@ func (r *rights) add(what string) {
 	r.seen = append(r.seen, what)
 }
 
-func (r *rights) Verified(d records.Decision) { r.add(string(d)) }
-func (r *rights) Recorded(intents, records int) {
-	r.add(fmt.Sprintf("%d intents, %d records", intents, records))
+func (r *rights) Measure(v runtime.Measurement) {
+	switch v := v.(type) {
+	case images.Verified:
+		r.add(string(v.Decision))
+	case images.Recorded:
+		r.add(fmt.Sprintf("%d intents, %d records", v.Intents, v.Records))
+	}
 }
 
 func TestRightsAreMeasured(t *testing.T) {
@@ -38,7 +40,8 @@ func TestRightsAreMeasured(t *testing.T) {
 		r := newRegistry("preloaded:1")
 		kept, _ := newRecords(t)
 		m := &rights{}
-		p, err := images.New(images.Options{Records: kept, Metrics: m})
+		p, err := images.New(images.Options{Records: kept, Observer: runtime.Observer{NonBlocking: true,
+			Measure: m.Measure}})
 		require.NoError(t, err)
 		ensure := func(pod, image string, secrets ...v1.Secret) error {
 			_, err := p.Ensure(t.Context(), request(r, pod, image, v1.PullIfNotPresent, secrets...))

@@ -7,11 +7,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/go-logr/logr"
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/kubeletkit/kubeletkit/internal/flow"
-	"github.com/kubeletkit/kubeletkit/internal/logging"
 	"github.com/kubeletkit/kubeletkit/node/images/credentials"
 	"github.com/kubeletkit/kubeletkit/node/images/records"
 	"github.com/kubeletkit/kubeletkit/runtime"
@@ -38,21 +36,15 @@ type Options struct {
 	// each failure of the same image in the same pod. Default: 10 s and 300 s, as in kubelet.
 	BackoffInitial, BackoffMax time.Duration
 
-	// Event receives the events of pulls. nil: they are discarded.
-	Event runtime.EventFunc
-	// Record receives decisions to pull, and their outcomes. nil: they are discarded.
-	Record runtime.RecordFunc
-	// Metrics receives measurements. nil: they are discarded.
-	Metrics Metrics
-	// Logger receives what no request returns as an error. Default: that of package slog.
-	Logger logr.Logger
+	// Observer receives the events of pulls, decisions to pull and their outcomes as records, and the measurements
+	// [Pull], [Ensured], [Verified] and [Recorded]. Its Logger has what no request returns as an error.
+	runtime.Observer
 }
 
 // Puller is the default [Manager]. Make one with [New]. It is safe for concurrent use.
 type Puller struct {
-	opts    Options
-	metrics *flow.Observer[Metrics]
-	limit   limit
+	opts  Options
+	limit limit
 	// pulls are those in progress, by the name of the image.
 	pulls    flow.Shares[pulled]
 	failures failures
@@ -62,7 +54,7 @@ var _ Manager = (*Puller)(nil)
 
 // New returns a Puller. It makes no call.
 func New(opts Options) (*Puller, error) {
-	opts.Logger = logging.OrDefault(opts.Logger)
+	opts.Observer, _ = opts.Queued()
 	if opts.MaxParallel < 0 || opts.QPS < 0 || opts.Burst < 0 {
 		return nil, fmt.Errorf("images: MaxParallel %d, QPS %v and Burst %d: must not be negative", opts.MaxParallel,
 			opts.QPS, opts.Burst)
@@ -78,7 +70,7 @@ func New(opts Options) (*Puller, error) {
 	}
 	opts.BackoffInitial = min(opts.BackoffInitial, opts.BackoffMax)
 	return &Puller{
-		opts: opts, metrics: flow.Observe("Metrics", opts.Metrics, opts.Logger), limit: newLimit(&opts),
+		opts: opts, limit: newLimit(&opts),
 		failures: failures{backoff: flow.Backoff{Min: opts.BackoffInitial, Max: opts.BackoffMax}},
 	}, nil
 }
@@ -101,8 +93,7 @@ func (p *Puller) Ensure(ctx context.Context, req Request) (*runtime.Image, error
 	}
 	a := &attempt{p: p, Request: req, ref: runtime.RefOf(req.Pod), policy: podspec.PullPolicy(req.Image, req.Policy)}
 	image, err := a.ensure(ctx)
-	ensured := Ensured{Policy: a.policy, Present: a.present, Pulled: a.required}
-	p.metrics.Call("Ensured", func(m Metrics) { m.Ensured(ensured) })
+	p.opts.Measure.Emit(Ensured{Policy: a.policy, Present: a.present, Pulled: a.required})
 	return image, err
 }
 
@@ -117,7 +108,7 @@ func (p *Puller) Listed(list runtime.ImageList) {
 // recorded reports how many intents and records there are.
 func (p *Puller) recorded() {
 	intents, records := p.opts.Records.Counts()
-	p.metrics.Call("Recorded", func(m Metrics) { m.Recorded(intents, records) })
+	p.opts.Measure.Emit(Recorded{intents, records})
 }
 
 // attempt answers one request. It is used by one goroutine.
@@ -207,7 +198,7 @@ func (a *attempt) mayUse(ctx context.Context, image *runtime.Image) (bool, error
 		}
 		return list, nil
 	})
-	a.p.metrics.Call("Verified", func(m Metrics) { m.Verified(decision) })
+	a.p.opts.Measure.Emit(Verified{decision})
 	return decision.MayUse(), err
 }
 
@@ -312,7 +303,7 @@ func (a *attempt) ended(ctx context.Context, why runtime.Record, result pulled, 
 	whole := time.Since(queued)
 	took := min(result.took, whole) // a shared one may have begun before
 	pull := Pull{Pod: a.ref, Image: a.Image, Size: result.image.Size, Took: took, Waited: whole - took, Shared: shared}
-	a.p.metrics.Call("Pulled", func(m Metrics) { m.Pulled(pull) })
+	a.p.opts.Measure.Emit(pull)
 	a.event(v1.EventTypeNormal, "Pulled", fmt.Sprintf("Successfully pulled image %q in %v (%v including waiting). "+
 		"Image size: %v bytes.",
 		a.Image, took.Truncate(time.Millisecond), whole.Truncate(time.Millisecond), result.image.Size))

@@ -110,7 +110,6 @@ func (r *registry) Removed(string) time.Time { return r.removed }
 
 // observer receives events, records and measurements.
 type observer struct {
-	images.NopMetrics
 	mu      sync.Mutex
 	events  []string
 	records []runtime.Record
@@ -130,13 +129,7 @@ func (o *observer) record(r runtime.Record) {
 	o.records = append(o.records, r)
 }
 
-func (o *observer) Pulled(p images.Pull) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.pulls = append(o.pulls, p)
-}
-
-func (o *observer) Ensured(e images.Ensured) {
+func (o *observer) measure(m runtime.Measurement) {
 	show := func(b *bool) string {
 		if b == nil {
 			return "-"
@@ -145,12 +138,17 @@ func (o *observer) Ensured(e images.Ensured) {
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.ensured = append(o.ensured, fmt.Sprint(e.Policy, " ", show(e.Present), " ", show(e.Pulled)))
+	switch m := m.(type) {
+	case images.Pull:
+		o.pulls = append(o.pulls, m)
+	case images.Ensured:
+		o.ensured = append(o.ensured, fmt.Sprint(m.Policy, " ", show(m.Present), " ", show(m.Pulled)))
+	}
 }
 
 func newPuller(t *testing.T, o *observer, opts images.Options) *images.Puller {
 	t.Helper()
-	opts.Event, opts.Record, opts.Metrics = o.event, o.record, o
+	opts.Observer = runtime.Observer{NonBlocking: true, Event: o.event, Record: o.record, Measure: o.measure}
 	p, err := images.New(opts)
 	require.NoError(t, err)
 	return p

@@ -75,8 +75,6 @@ func (l *load) steady() bool { return l.runs == 0 }
 // device is a node with one disk, and the agents that run on it one after the other.
 type device struct {
 	*fake.Runtime
-	images.NopMetrics
-	gcMetrics
 	t      *testing.T
 	random *rand.Rand
 	root   string
@@ -105,9 +103,6 @@ type device struct {
 	up     time.Time
 	stop   func()
 }
-
-// gcMetrics is apart, since an embedded field of each package would have the same name.
-type gcMetrics struct{ gc.NopMetrics }
 
 func newDevice(t *testing.T, seed uint64) *device {
 	d := &device{
@@ -138,7 +133,7 @@ func (d *device) start(evicts bool) {
 	require.NoError(d.t, err)
 	w := &watch{paths: map[string]bool{}, written: make(chan string, 100)}
 	manager, err := New(d, Options{
-		Dir: d.logsDir(), MaxSize: logMaxSize, MaxFiles: logFiles, Metrics: rotations{&d.rotations},
+		Dir: d.logsDir(), MaxSize: logMaxSize, MaxFiles: logFiles,
 		watch: func() (watcher, error) { return w, nil },
 	})
 	require.NoError(d.t, err)
@@ -150,13 +145,13 @@ func (d *device) start(evicts bool) {
 	opts.Images.Records = kept
 	opts.Sync.Frequency = time.Hour
 	opts.GC.Images.Keep = []string{keptImage}
-	opts.Observe.Metrics.Images, opts.Observe.Metrics.GC = d, d
+	opts.Observe.Measure = d.measure
 	opts.Observe.Event = func(runtime.Event) {}
 	if d.evicts = evicts; evicts {
 		thresholds, err := eviction.Parse(eviction.Config{Hard: map[string]string{"imagefs.available": "15%"}})
 		require.NoError(d.t, err)
-		evictions, err := eviction.New(defender{d}, defender{d}, eviction.Options{Thresholds: thresholds,
-			EvictStatic: true, Metrics: defender{d}})
+		evictions, err := eviction.New(defender{d}, defender{d},
+			eviction.Options{Thresholds: thresholds, EvictStatic: true})
 		require.NoError(d.t, err)
 		opts.Join = append(opts.Join, evictions)
 	}
@@ -255,16 +250,30 @@ func (d *device) RemoveImage(ctx context.Context, id string, listed runtime.Mark
 	return nil
 }
 
-// Pulled implements [images.Metrics]: the image gets its size.
-func (d *device) Pulled(p images.Pull) {
+// measure counts. It gives images that were pulled their size.
+func (d *device) measure(m runtime.Measurement) {
+	switch m := m.(type) {
+	case images.Pull:
+		d.pulled(m)
+	case gc.ImageCollection:
+		d.imagesCollected(m)
+	case Rotated:
+		if m.Err == nil {
+			d.rotations.Add(1)
+		}
+	case eviction.Eviction:
+		d.evicted.Add(1)
+	}
+}
+
+func (d *device) pulled(p images.Pull) {
 	if !p.Shared {
 		d.AddImage(fake.Image{Name: p.Image, Size: sizeOf(p.Image)})
 		d.written.Add(int64(sizeOf(p.Image)))
 	}
 }
 
-// ImagesCollected implements [gc.Metrics].
-func (d *device) ImagesCollected(c gc.ImageCollection) {
+func (d *device) imagesCollected(c gc.ImageCollection) {
 	if errors.Is(c.Err, context.Canceled) {
 		return
 	}
@@ -333,17 +342,6 @@ func idOf(image string) string {
 // recordOf returns the name of the file with the record of an image.
 func recordOf(id string) string { return "sha256-" + strings.TrimPrefix(idOf(id), "sha256:") }
 
-// rotations counts rotations.
-type rotations struct{ n *atomic.Int64 }
-
-func (r rotations) Rotated(err error) {
-	if err == nil {
-		r.n.Add(1)
-	}
-}
-
-func (rotations) Compressed(error) {}
-
 // watch is the watcher of an agent.
 type watch struct {
 	mu      sync.Mutex
@@ -381,7 +379,7 @@ func (w *watch) wrote(path string) {
 	}
 }
 
-// defender is the sensor, the meter and the metrics of evictions.
+// defender is the sensor and the meter of evictions.
 type defender struct{ d *device }
 
 func (f defender) Read(context.Context, []eviction.Threshold) (eviction.Readings, error) {
@@ -395,8 +393,6 @@ func (f defender) Watch(ctx context.Context, _ []eviction.Threshold, _ func()) e
 	<-ctx.Done()
 	return nil
 }
-
-func (f defender) Evicted(eviction.Signal, time.Duration) { f.d.evicted.Add(1) }
 
 func (f defender) Measure(_ context.Context, _ lifecycle.Node, _ eviction.Signal,
 	pods []eviction.Pod) error {

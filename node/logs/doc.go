@@ -53,6 +53,6 @@
 //   - Logs of containers that do not run are not rotated. It is no error that a container ends while its log is
 //     rotated.
 //   - Each rotation, and the first of rotations that fail one after the other, is in the history of the pod
-//     ([runtime.KindRotateLog]) and in [Metrics].
+//     ([runtime.KindRotateLog]) and in measurements.
 //   - A fault of one log delays no other.
 package logs

@@ -171,7 +171,7 @@ func (m *Manager) report(l *log, err error) {
 		rec.Error = err.Error()
 	}
 	m.node.Record(rec)
-	m.metrics.Call("Rotated", func(r Metrics) { r.Rotated(err) })
+	m.node.Measure(Rotated{err})
 }
 
 // reportUnwatched logs that the kernel does not watch a log. What concerns all logs is logged once.

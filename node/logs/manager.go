@@ -15,7 +15,6 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/kubeletkit/kubeletkit/internal/flow"
 	"github.com/kubeletkit/kubeletkit/lifecycle"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
@@ -36,9 +35,7 @@ type Options struct {
 	MaxWorkers int
 	// Interval is the time between two reads of the size of a log that the kernel cannot watch. Default: 10 s.
 	Interval time.Duration
-	// Metrics receives measurements. If nil, they are discarded.
-	Metrics Metrics
-	watch   func() (watcher, error) // of a test
+	watch    func() (watcher, error) // of a test
 }
 
 var (
@@ -55,7 +52,6 @@ type Manager struct {
 	opts    Options
 	node    lifecycle.Node
 	log     logr.Logger
-	metrics *flow.Observer[Metrics]
 	workers *semaphore.Weighted
 
 	mu  sync.Mutex
@@ -106,7 +102,6 @@ func New(rt runtime.LogReopener, opts Options) (*Manager, error) {
 // rotations that fail one after the other.
 func (m *Manager) Join(node lifecycle.Node) error {
 	m.node, m.log = node, node.Logger()
-	m.metrics = flow.Observe("Metrics", m.opts.Metrics, m.log)
 	return nil
 }
 
@@ -129,7 +124,6 @@ func (m *Manager) Run(ctx context.Context) error {
 		return fmt.Errorf("logs: %w", runtime.ErrAlreadyRunning)
 	}
 	m.ran = true
-	defer flow.WaitForObservers(m.metrics)
 	m.start = func(l *log) { following.Go(func() { m.follow(ctx, w, l, &following) }) }
 	for _, l := range m.logs {
 		m.begin(l)

@@ -42,7 +42,7 @@ func TestRotates(t *testing.T) {
 		assert.Len(t, sizes, 4, "nothing is left over")
 		assert.Positive(t, c.check())
 		assert.Empty(t, r.logged())
-		assert.Equal(t, []int{6, 0, 5, 0}, []int{r.rotated, r.unrotated, r.compressed, r.uncompressed})
+		assert.Equal(t, [4]int{6, 0, 5, 0}, r.measured())
 		require.Len(t, r.node.Records(), 6)
 		for _, rec := range r.node.Records() {
 			assert.Equal(t, runtime.Record{Pod: runtime.RefOf(c.pod), Stage: runtime.StageDone,
@@ -51,25 +51,6 @@ func TestRotates(t *testing.T) {
 		info, err := os.Stat(filepath.Join(filepath.Dir(c.path), names[0]))
 		require.NoError(t, err)
 		assert.EqualValues(t, 0o640, info.Mode().Perm())
-	})
-}
-
-// Metrics of which each method panics harm no rotation, and are logged once.
-func TestMetricsThatPanic(t *testing.T) {
-	run(t, func(r *rig) {
-		r.opts.Metrics = struct{ Metrics }{}
-		r.restart()
-		c := r.start("a")
-		for range 8 {
-			c.write(12 << 10)
-			time.Sleep(2 * time.Second)
-		}
-		names, _ := c.files()
-		require.Len(t, names, 4)
-		assert.True(t, strings.HasSuffix(names[0], ".gz"), names)
-		logged := strings.Join(r.logged(), "\n")
-		assert.Equal(t, 1, strings.Count(logged, `"callback"="Metrics.Rotated"`), logged)
-		assert.Equal(t, 1, strings.Count(logged, `"callback"="Metrics.Compressed"`), logged)
 	})
 }
 
@@ -161,7 +142,7 @@ func TestRotationFails(t *testing.T) {
 				assert.Len(t, names, 2)
 				assert.Zero(t, c.check())
 				assert.Len(t, r.logged(), 1)
-				assert.Equal(t, []int{1, 1}, []int{r.rotated, r.unrotated},
+				assert.Equal(t, []int{1, 1}, []int{r.measured()[0], r.measured()[1]},
 					"attempts that repeat a failure are not reported")
 				require.Len(t, r.node.Records(), 2)
 				assert.Contains(t, r.node.Records()[0].Error, tc.message)
@@ -185,7 +166,7 @@ func TestContainerEndsDuringRotation(t *testing.T) {
 		time.Sleep(time.Hour)
 		synctest.Wait()
 		assert.Empty(t, r.node.Records())
-		assert.Zero(t, r.unrotated)
+		assert.Zero(t, r.measured()[1])
 		names, _ := c.files()
 		assert.Equal(t, []string{"0.log"}, names)
 		assert.Zero(t, c.check())
@@ -271,7 +252,7 @@ func TestFilesThatCannotBeCompressed(t *testing.T) {
 		assert.Positive(t, c.check())
 		assert.NotEmpty(t, r.logged())
 		assert.Contains(t, r.logged()[0], "cannot be compressed")
-		assert.Positive(t, r.uncompressed)
+		assert.Positive(t, r.measured()[3])
 	})
 }
 
@@ -402,17 +383,17 @@ func TestRuntimeRotates(t *testing.T) {
 			time.Sleep(2 * time.Second)
 			synctest.Wait()
 		}
-		assert.Equal(t, 3, r.rotated)
+		assert.Equal(t, 3, r.measured()[0])
 		for _, name := range []string{"", ".20000101-000001.gz", ".20000101-000002.gz", ".20000101-000003"} {
 			assert.FileExists(t, c.path+name)
 		}
 		c.write(int(r.opts.MaxSize))
 		time.Sleep(2 * time.Second)
 		synctest.Wait()
-		assert.Equal(t, 4, r.rotated)
+		assert.Equal(t, 4, r.measured()[0])
 		size, err := os.Stat(c.path)
 		require.NoError(t, err)
 		assert.Zero(t, size.Size())
-		assert.Zero(t, r.unrotated)
+		assert.Zero(t, r.measured()[1])
 	})
 }

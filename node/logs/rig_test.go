@@ -45,8 +45,6 @@ type rig struct {
 	reopen, opened func(c *container) error
 	messages       []string
 	node           nodefake.Node
-	// rotated, unrotated, compressed and uncompressed are numbers of calls of Metrics.
-	rotated, unrotated, compressed, uncompressed int
 	// unwatched is the error of Add, if it is not nil.
 	unwatched error
 
@@ -72,7 +70,6 @@ func newRig(t testing.TB) *rig {
 		defer r.mu.Unlock()
 		r.messages = append(r.messages, args)
 	}, funcr.Options{})
-	r.opts.Metrics = r
 	t.Cleanup(func() { r.stop() })
 	return r
 }
@@ -197,17 +194,25 @@ func (r *rig) ReopenContainerLog(_ context.Context, id runtime.ContainerID) erro
 	return nil
 }
 
-// Rotated and Compressed implement Metrics.
-func (r *rig) Rotated(err error)    { r.count(err, &r.rotated, &r.unrotated) }
-func (r *rig) Compressed(err error) { r.count(err, &r.compressed, &r.uncompressed) }
-
-func (r *rig) count(err error, done, failed *int) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if err != nil {
-		done = failed
+// measured returns the numbers of logs that were rotated and that could not be, and of files that were compressed and
+// that could not be.
+func (r *rig) measured() [4]int {
+	var n [4]int
+	for _, m := range r.node.Measurements() {
+		switch m {
+		case Rotated{}:
+			n[0]++
+		case Compressed{}:
+			n[2]++
+		default:
+			if _, ok := m.(Rotated); ok {
+				n[1]++
+			} else {
+				n[3]++
+			}
+		}
 	}
-	*done++
+	return n
 }
 
 // Add, Remove, Written and Close implement watcher.

@@ -158,7 +158,7 @@ func (m *Manager) compress(ctx context.Context, l *log, workers *sync.WaitGroup,
 			err := m.compressAll(ctx, l)
 			if err != nil && ctx.Err() == nil && !errors.Is(err, fs.ErrNotExist) {
 				// the directory of the logs was removed meanwhile
-				m.metrics.Call("Compressed", func(r Metrics) { r.Compressed(err) })
+				m.node.Measure(Compressed{err})
 				logger.Error(err, "A rotated log cannot be compressed; it is tried again with the next rotation")
 			}
 		}
@@ -204,7 +204,7 @@ func (m *Manager) compressAll(ctx context.Context, l *log) error {
 		if err != nil {
 			return fmt.Errorf("compressing %s: %w", r.Name, err)
 		}
-		m.metrics.Call("Compressed", func(r Metrics) { r.Compressed(nil) })
+		m.node.Measure(Compressed{nil})
 	}
 	return m.trim(d, l)
 }

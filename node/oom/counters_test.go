@@ -63,7 +63,7 @@ func TestKillsAreCounted(t *testing.T) {
 			n.node.Events()[1].Message)
 		assert.Equal(t, "spec.containers{main}", n.node.Events()[1].FieldPath)
 		assert.Equal(t, "3 processes; the memory limit of the container is reached", n.node.Records()[1].Message)
-		assert.Equal(t, []string{"web/side false", "web/main false", "web/main false", "web/main false"}, n.killed)
+		assert.Equal(t, []string{"web/side false", "web/main false", "web/main false", "web/main false"}, n.killed())
 		cgroup := "/kubepods/burstable/pod" + string(web.UID) + "/"
 		assert.EqualValues(t, 3, n.Events(cgroup+id("a")))
 		assert.EqualValues(t, 1, n.Events(cgroup+id("b")))

@@ -27,17 +27,20 @@ type Options struct {
 	// Counters opens the counts of kills in cgroups. It is not called if the log can be opened. Default:
 	// [OpenCounters].
 	Counters func() (Counters, error)
-	// Metrics receives what is measured. nil: nobody does.
-	Metrics  Metrics
 	cgroupOf func(pid int, process string) string // of a test
 }
 
-// Metrics receives measurements. Its methods must not block.
-type Metrics interface {
-	// Killed is called for each killed process. Pod is zero if it belonged to no pod of the agent, and global means
-	// that the machine was out of memory.
-	Killed(pod runtime.PodRef, container string, global bool)
+// KilledProcess is the measurement of a process that the kernel has killed.
+type KilledProcess struct {
+	// Pod and Container are zero if it belonged to no pod of the agent.
+	Pod       runtime.PodRef
+	Container string
+	// Global means that the machine was out of memory.
+	Global bool
 }
+
+// IsMeasurement implements [runtime.Measurement].
+func (KilledProcess) IsMeasurement() {}
 
 var (
 	_ lifecycle.Joiner         = (*Watcher)(nil)
@@ -243,10 +246,8 @@ func (w *Watcher) attribute(k Kill) victim {
 // report reports a kill by events, records and metrics.
 func (w *Watcher) report(v *victim) {
 	k := v.kill
-	if w.opts.Metrics != nil {
-		for range max(1, k.Counted) {
-			w.opts.Metrics.Killed(v.owner.ref, v.owner.container, k.Global)
-		}
+	for range max(1, k.Counted) {
+		w.node.Measure(KilledProcess{Pod: v.owner.ref, Container: v.owner.container, Global: k.Global})
 	}
 	if k.Global && !k.Group {
 		if left, ok := w.allow(""); ok {

@@ -30,16 +30,14 @@ type node struct {
 
 	node *nodefake.Node
 
-	mu     sync.Mutex
-	killed []string
-	lines  []string
+	lines []string
 }
 
 // start runs a watcher until the test ends.
 func start(t *testing.T, change func(*oom.Options)) *node {
 	n := &node{}
 	n.node = &nodefake.Node{Log: funcr.New(func(_, args string) { n.lines = append(n.lines, args) }, funcr.Options{})}
-	opts := oom.Options{Open: n.log.Open, Metrics: n}
+	opts := oom.Options{Open: n.log.Open}
 	if change != nil {
 		change(&opts)
 	}
@@ -58,10 +56,12 @@ func start(t *testing.T, change func(*oom.Options)) *node {
 	return n
 }
 
-func (n *node) Killed(pod runtime.PodRef, container string, global bool) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.killed = append(n.killed, fmt.Sprint(pod.Name, "/", container, " ", global))
+func (n *node) killed() (all []string) {
+	for _, m := range n.node.Measurements() {
+		k := m.(oom.KilledProcess)
+		all = append(all, fmt.Sprint(k.Pod.Name, "/", k.Container, " ", k.Global))
+	}
+	return all
 }
 
 func (n *node) messages() (all []string) {
@@ -135,7 +135,7 @@ func TestContainerIsKilled(t *testing.T) {
 			Pod: runtime.RefOf(web), Stage: runtime.StageSeen, Kind: runtime.KindOOMKill, Container: "main",
 			Message: "hog (pid 7); the memory limit of the container is reached",
 		}}, n.node.Records())
-		assert.Equal(t, []string{"web/main false"}, n.killed)
+		assert.Equal(t, []string{"web/main false"}, n.killed())
 
 		// The first process was killed, or ended because of its child.
 		assert.Equal(t, []string{"OOMKilled", "Error"},
@@ -208,7 +208,7 @@ func TestMachineIsOutOfMemory(t *testing.T) {
 			"SystemOOM: System OOM encountered, victim process: x, pid: 8",
 		}, n.messages())
 		assert.Zero(t, n.node.Events()[0].Pod, "it is about the node")
-		assert.Equal(t, []string{"web/main true", "/ true"}, n.killed)
+		assert.Equal(t, []string{"web/main true", "/ true"}, n.killed())
 	})
 }
 
@@ -226,7 +226,7 @@ func TestManyKills(t *testing.T) {
 		synctest.Wait()
 		assert.Len(t, n.node.Events(), 6)
 		assert.Len(t, n.node.Records(), 6)
-		assert.Len(t, n.killed, 10_001)
+		assert.Len(t, n.killed(), 10_001)
 		time.Sleep(time.Minute)
 		n.kill(web, id("a"), 5)
 		synctest.Wait()

@@ -41,12 +41,16 @@ var (
 	errLost         = errors.New("the connection to logind is lost")
 )
 
-// Metrics receives measurements. Its methods are called one at a time, and nothing waits for them.
-type Metrics interface {
-	// NodeShutdown receives the times of the latest shutdown, when they change and when the manager starts. The end
-	// is zero while the shutdown is under way.
-	NodeShutdown(start, end time.Time)
+// Shutdown is the measurement of the times of the latest shutdown, when they change and when the manager starts. The
+// metrics are kubelet_graceful_shutdown_start_time_seconds and kubelet_graceful_shutdown_end_time_seconds.
+type Shutdown struct {
+	Start time.Time
+	// End is zero while the shutdown is under way.
+	End time.Time
 }
+
+// IsMeasurement implements [runtime.Measurement].
+func (Shutdown) IsMeasurement() {}
 
 // Options are the options of [New]. The zero value is usable.
 type Options struct {
@@ -56,8 +60,6 @@ type Options struct {
 	// StateDir is the directory of the file graceful_node_shutdown_state, in kubelet's format. If empty, none
 	// is written.
 	StateDir string
-	// Metrics receives measurements; nil: none.
-	Metrics Metrics
 }
 
 // Manager ends the pods of the node before the machine shuts down. It is a component of an agent: it refuses
@@ -68,7 +70,6 @@ type Manager struct {
 	opts    Options
 	node    lifecycle.Node
 	log     logr.Logger
-	metrics *flow.Observer[Metrics]
 	running atomic.Bool
 	closed  atomic.Bool // whether a shutdown is under way, for Admit and ShuttingDown
 
@@ -123,7 +124,6 @@ func New(periods Periods, logind Logind, opts Options) (*Manager, error) {
 // cluster, whose membership finds ShuttingDown by cluster.Shutdown.
 func (m *Manager) Join(node lifecycle.Node) error {
 	m.node, m.log = node, node.Logger()
-	m.metrics = flow.Observe("Metrics", m.opts.Metrics, m.log)
 	node.AddReadyCheck("shutdown", m.ShuttingDown)
 	return nil
 }
@@ -154,7 +154,6 @@ func (m *Manager) Run(ctx context.Context) error {
 	if !m.running.CompareAndSwap(false, true) {
 		return fmt.Errorf("shutdown: %w", runtime.ErrAlreadyRunning)
 	}
-	defer flow.WaitForObservers(m.metrics)
 	m.loadState()
 	defer m.release()
 	defer func() { m.stop(context.Cause(ctx)) }()

@@ -36,18 +36,18 @@ type rig struct {
 
 	mu    sync.Mutex
 	lines []string // of the log
-	times []string
 }
 
-// NodeShutdown implements [shutdown.Metrics].
-func (r *rig) NodeShutdown(start, end time.Time) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	text := "under way"
-	if !end.IsZero() {
-		text = end.Sub(start).Round(time.Second).String()
+// times returns how long the measured shutdowns took.
+func (r *rig) times() (all []string) {
+	for _, m := range r.node.Measurements() {
+		s, text := m.(shutdown.Shutdown), "under way"
+		if !s.End.IsZero() {
+			text = s.End.Sub(s.Start).Round(time.Second).String()
+		}
+		all = append(all, text)
 	}
-	r.times = append(r.times, text)
+	return all
 }
 
 // newRig returns a manager with the periods 20 s and 10 s that does not run yet. dir is made outside of the bubble.
@@ -60,7 +60,7 @@ func newRig(t *testing.T, dir string, logind *fake.Logind, pods ...*v1.Pod) *rig
 	}, funcr.Options{})
 	var err error
 	r.Manager, err = shutdown.New(shutdown.Classes(30*time.Second, 10*time.Second), logind, shutdown.Options{
-		DropInDir: filepath.Join(dir, "logind.conf.d"), StateDir: dir, Metrics: r,
+		DropInDir: filepath.Join(dir, "logind.conf.d"), StateDir: dir,
 	})
 	require.NoError(t, err)
 	require.NoError(t, r.Join(r.node))
@@ -144,7 +144,7 @@ func TestManager(t *testing.T) {
 		r.after(time.Minute)
 		assert.EqualError(t, r.ShuttingDown(), "node is shutting down")
 		assert.Equal(t, []string{"NodeShutdown: Shutdown manager detected shutdown event"}, r.events())
-		assert.Equal(t, []string{"under way", "10s"}, r.times)
+		assert.Equal(t, []string{"under way", "10s"}, r.times())
 		data, err = os.ReadFile(filepath.Join(dir, "graceful_node_shutdown_state"))
 		require.NoError(t, err)
 		assert.Equal(t, `{"startTime":"2000-01-01T00:00:05Z","endTime":"2000-01-01T00:00:15Z"}`, string(data))
@@ -153,7 +153,7 @@ func TestManager(t *testing.T) {
 		r := newRig(t, dir, logindOf(dir))
 		r.start()
 		defer r.stop()
-		assert.Equal(t, []string{"10s"}, r.times)
+		assert.Equal(t, []string{"10s"}, r.times())
 	})
 }
 
@@ -177,7 +177,7 @@ func TestStateOfAKubelet(t *testing.T) {
 				r := newRig(t, dir, logindOf(dir))
 				r.start()
 				defer r.stop()
-				assert.Equal(t, c.want, r.times)
+				assert.Equal(t, c.want, r.times())
 				assert.Equal(t, c.said, r.said("Times of the last shutdown cannot be read"))
 				assert.Equal(t, 1, r.logind.Locks())
 			})

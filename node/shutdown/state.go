@@ -40,12 +40,12 @@ func (m *Manager) loadState() {
 		m.log.Error(err, "Times of the last shutdown cannot be read", "path", path)
 		return
 	}
-	m.metrics.Call("NodeShutdown", func(r Metrics) { r.NodeShutdown(s.StartTime, s.EndTime) })
+	m.node.Measure(Shutdown{s.StartTime, s.EndTime})
 }
 
 // storeState writes and measures the times of a shutdown.
 func (m *Manager) storeState(s state) {
-	m.metrics.Call("NodeShutdown", func(r Metrics) { r.NodeShutdown(s.StartTime, s.EndTime) })
+	m.node.Measure(Shutdown{s.StartTime, s.EndTime})
 	if m.opts.StateDir == "" {
 		return
 	}

@@ -6,7 +6,6 @@ import (
 	v1 "k8s.io/api/core/v1"
 	statsv1alpha1 "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
-	"github.com/kubeletkit/kubeletkit/internal/flow"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
@@ -17,7 +16,7 @@ type Base struct{}
 var _ Manager = Base{}
 
 // none has no plugins.
-func none() *Reconciler { return &Reconciler{metrics: new(flow.Observer[Metrics])} }
+func none() *Reconciler { return &Reconciler{} }
 
 // SetUp implements [Manager]. Each volume that is used has an error that wraps
 // [ErrUnsupported].

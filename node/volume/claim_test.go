@@ -327,11 +327,11 @@ func TestLocalVolumeOfTwoPods(t *testing.T) {
 	var mu sync.Mutex
 	var events []kruntime.Event
 	m, err := volume.New(volume.Options{Sources: volume.Sources{Claims: bound(local(disk))},
-		Event: func(e kruntime.Event) {
+		Observer: kruntime.Observer{NonBlocking: true, Event: func(e kruntime.Event) {
 			mu.Lock()
 			defer mu.Unlock()
 			events = append(events, e)
-		}})
+		}}})
 	require.NoError(t, err)
 	of := func(uid string, group int64) *v1.Pod {
 		v := claimVolume()

@@ -50,7 +50,8 @@ func TestSecretsOnDiskAreLogged(t *testing.T) {
 		Items: []v1.DownwardAPIVolumeFile{{Path: "name", FieldRef: &v1.ObjectFieldSelector{APIVersion: "v1",
 			FieldPath: "metadata.name"}}},
 	}}}
-	m, err := New(Options{Logger: funcr.New(func(_, args string) { lines = append(lines, args) }, funcr.Options{})})
+	m, err := New(Options{Observer: kruntime.Observer{NonBlocking: true,
+		Logger: funcr.New(func(_, args string) { lines = append(lines, args) }, funcr.Options{})}})
 	require.NoError(t, err)
 	for _, uid := range []string{"u1", "u2"} {
 		p := podWith(volume)

@@ -12,7 +12,6 @@ import (
 	"sync"
 	"testing"
 	"testing/synctest"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -287,18 +286,16 @@ func TestNewRefuses(t *testing.T) {
 	}
 }
 
-// tally is a [volume.Metrics].
-type tally struct {
-	volume.NopMetrics
-	lines []string
-}
+// tally keeps what is measured.
+type tally struct{ lines []string }
 
-func (m *tally) SetUp(plugin string, _ time.Duration, err error) {
-	m.lines = append(m.lines, fmt.Sprintf("set up %s: %v", plugin, err))
-}
-
-func (m *tally) TearDown(plugin string, _ time.Duration, err error) {
-	m.lines = append(m.lines, fmt.Sprintf("tear down %s: %v", plugin, err))
+func (m *tally) Measure(v kruntime.Measurement) {
+	switch v := v.(type) {
+	case volume.SetUpCall:
+		m.lines = append(m.lines, fmt.Sprintf("set up %s: %v", v.Plugin, v.Err))
+	case volume.TearDownCall:
+		m.lines = append(m.lines, fmt.Sprintf("tear down %s: %v", v.Plugin, v.Err))
+	}
 }
 
 func TestMetrics(t *testing.T) {
@@ -306,7 +303,8 @@ func TestMetrics(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		counts := &tally{}
 		d := &disk{pool: &pool{}, name: "disk"}
-		m, err := volume.New(volume.Options{Plugins: []volume.Plugin{d}, Metrics: counts})
+		m, err := volume.New(volume.Options{Plugins: []volume.Plugin{d}, Observer: kruntime.Observer{NonBlocking: true,
+			Measure: counts.Measure}})
 		require.NoError(t, err)
 		web := pod(iscsi("a"), emptyDir("b", v1.EmptyDirVolumeSource{}))
 		_, err = m.SetUp(t.Context(), web, dir)

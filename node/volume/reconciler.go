@@ -13,12 +13,9 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/go-logr/logr"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 
-	"github.com/kubeletkit/kubeletkit/internal/flow"
-	"github.com/kubeletkit/kubeletkit/internal/logging"
 	"github.com/kubeletkit/kubeletkit/internal/underway"
 	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/runtime/podspec"
@@ -35,14 +32,10 @@ type Options struct {
 	// NoDefaultPlugins leaves the default plugins out: [HostPath], [EmptyDir], [ConfigMap],
 	// [Secret], [DownwardAPI], [Projected], [Claim] and [Image].
 	NoDefaultPlugins bool
-	// Event receives events about volumes that are set up all the same, and one about the node if
-	// volumes in memory may be swapped to the disk. Failures are not among
-	// them: they are errors. If nil, events are discarded.
-	Event runtime.EventFunc
-	// Metrics receives measurements. Default: none.
-	Metrics Metrics
-	// Logger. Default: that of package slog.
-	Logger logr.Logger
+	// Observer receives events about volumes that are set up all the same, and one about the node if volumes in memory
+	// may be swapped to the disk. Failures are not among them: they are errors. It receives the measurements
+	// [SetUpCall] and [TearDownCall].
+	runtime.Observer
 }
 
 // Reconciler is the default [Manager]. It finds on disk what is set up; it depends on nothing
@@ -52,9 +45,7 @@ type Reconciler struct {
 	// stateless has the names of the default plugins whose TearDown need not be called for
 	// volumes that have left no directory.
 	stateless map[string]bool
-	metrics   *flow.Observer[Metrics]
-	event     runtime.EventFunc
-	log       logr.Logger
+	observer  runtime.Observer
 	before    steps
 	// swapChecked is true when the first volumes are set up.
 	swapChecked atomic.Bool
@@ -66,7 +57,7 @@ var _ Manager = (*Reconciler)(nil)
 // New returns a manager. It fails if a plugin is nil, has a name that is no
 // qualified name, or has the name of another.
 func New(opts Options) (*Reconciler, error) {
-	opts.Logger = logging.OrDefault(opts.Logger)
+	opts.Observer, _ = opts.Queued()
 	plugins, stateless := slices.Clone(opts.Plugins), map[string]bool{}
 	if !opts.NoDefaultPlugins {
 		src := opts.Sources
@@ -110,8 +101,7 @@ func New(opts Options) (*Reconciler, error) {
 		return nil, errors.Join(errs...)
 	}
 	return &Reconciler{
-		plugins: plugins, stateless: stateless, metrics: flow.Observe("Metrics", opts.Metrics, opts.Logger),
-		event: opts.Event, log: opts.Logger, before: opts.before, maySwap: memoryMaySwap,
+		plugins: plugins, stateless: stateless, observer: opts.Observer, before: opts.before, maySwap: memoryMaySwap,
 	}, nil
 }
 
@@ -119,7 +109,7 @@ func New(opts Options) (*Reconciler, error) {
 // disk. Reason and text are kubelet's (cm/container_manager_linux.go).
 func (m *Reconciler) warnOfSwap() {
 	if m.maySwap != nil && !m.swapChecked.Swap(true) && m.maySwap() {
-		m.event.Emit(runtime.Event{Type: v1.EventTypeWarning, Reason: "PossibleMemoryBackedVolumesOnDisk",
+		m.observer.Event.Emit(runtime.Event{Type: v1.EventTypeWarning, Reason: "PossibleMemoryBackedVolumesOnDisk",
 			Message: "The tmpfs noswap option is not supported. " +
 				"Memory-backed volumes (e.g. secrets, emptyDirs, etc.) might be swapped to disk and should no longer be " +
 				"considered secure."})
@@ -174,7 +164,7 @@ func (m *Reconciler) setUp(ctx context.Context, pod *v1.Pod, v *v1.Volume,
 		return err
 	})
 	name, took, result := p.Name(), time.Since(began), err
-	m.metrics.Call("SetUp", func(m Metrics) { m.SetUp(name, took, result) })
+	m.observer.Measure.Emit(SetUpCall{name, took, result})
 	return ready, err
 }
 

@@ -17,7 +17,8 @@ func TestVolumesThatMaySwap(t *testing.T) {
 	pod.Spec.Volumes = []v1.Volume{{Name: "v", VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{}}}}
 	for _, may := range []bool{true, false} {
 		var events []runtime.Event
-		m, err := New(Options{Event: func(e runtime.Event) { events = append(events, e) }})
+		m, err := New(Options{Observer: runtime.Observer{NonBlocking: true,
+			Event: func(e runtime.Event) { events = append(events, e) }}})
 		require.NoError(t, err)
 		m.maySwap = func() bool { return may }
 		for range 2 {

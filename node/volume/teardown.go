@@ -69,7 +69,8 @@ func (m *Reconciler) TearDown(ctx context.Context, ref runtime.PodRef, podDir st
 func (m *Reconciler) tearDown(ctx context.Context, ref runtime.PodRef, v foundVolume) error {
 	i := slices.IndexFunc(m.plugins, func(p Plugin) bool { return p.Name() == v.plugin })
 	if i < 0 {
-		m.log.Info("A volume's plugin is not configured; the volume is only unmounted and removed", "pod", ref,
+		m.observer.Logger.Info("A volume's plugin is not configured; the volume is only unmounted and removed",
+			"pod", ref,
 			"volume", v.name, "plugin", v.plugin)
 		return v.Unmount()
 	}
@@ -80,7 +81,7 @@ func (m *Reconciler) tearDown(ctx context.Context, ref runtime.PodRef, v foundVo
 		return p.TearDown(call, TearDownRequest{Pod: ref, Volume: v.name, Place: v.Place})
 	})
 	name, took := p.Name(), time.Since(began)
-	m.metrics.Call("TearDown", func(m Metrics) { m.TearDown(name, took, err) })
+	m.observer.Measure.Emit(TearDownCall{name, took, err})
 	return err
 }
 

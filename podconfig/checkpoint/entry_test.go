@@ -20,6 +20,7 @@ import (
 
 	"github.com/kubeletkit/kubeletkit/podconfig"
 	"github.com/kubeletkit/kubeletkit/podconfig/checkpoint"
+	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/runtime/podspec"
 )
 
@@ -178,7 +179,7 @@ func drawAnyPod(t *rapid.T, source string) *v1.Pod {
 func entered(t require.TestingT, source string, pod *v1.Pod) *v1.Pod {
 	quiet := funcr.New(func(string, string) {}, funcr.Options{})
 	mux, err := podconfig.New(podconfig.Options{NodeName: "edge-7",
-		Sources: []podconfig.Source{podconfig.NewStatic(source, pod)}, Logger: quiet})
+		Sources: []podconfig.Source{podconfig.NewStatic(source, pod)}, Observer: runtime.Observer{Logger: quiet}})
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)

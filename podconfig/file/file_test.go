@@ -334,8 +334,9 @@ func TestRejectedPodsAreReported(t *testing.T) {
 	records, events, logged := make(chan runtime.Record, 100), make(chan runtime.Event, 100), make(chan string, 100)
 	mux, err := podconfig.New(podconfig.Options{
 		NodeName: "node", Sources: []podconfig.Source{file.New(dir, file.Options{})},
-		Record: func(r runtime.Record) { records <- r }, Event: func(e runtime.Event) { events <- e },
-		Logger: funcr.New(func(_, args string) { logged <- args }, funcr.Options{}),
+		Observer: runtime.Observer{Record: func(r runtime.Record) { records <- r },
+			Event: func(e runtime.Event) { events <- e }, Logger: funcr.New(func(_, args string) { logged <- args },
+				funcr.Options{})},
 	})
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(t.Context())

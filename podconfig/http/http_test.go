@@ -415,7 +415,8 @@ func TestRejectedPodsAreRecorded(t *testing.T) {
 		require.NoError(t, err)
 		records := make(chan runtime.Record, 100)
 		mux, err := podconfig.New(podconfig.Options{
-			NodeName: "node", Sources: []podconfig.Source{source}, Record: func(r runtime.Record) { records <- r },
+			NodeName: "node", Sources: []podconfig.Source{source}, Observer: runtime.Observer{
+				Record: func(r runtime.Record) { records <- r }},
 		})
 		require.NoError(t, err)
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)

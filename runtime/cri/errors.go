@@ -173,5 +173,5 @@ func call[Q, R any](
 // called measures a call.
 func (r *Runtime) called(method string, began time.Time, err error) {
 	c := Call{Method: method, Took: time.Since(began), Err: err}
-	r.metrics.Call("Called", func(m Metrics) { m.Called(c) })
+	r.opts.Measure.Emit(c)
 }

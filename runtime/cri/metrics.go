@@ -7,56 +7,10 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime/podspec"
 )
 
-// Metrics receives the measurements of a [Runtime]. Its methods are called one
-// at a time, and nothing waits for them but Close, 3 s at most. Embed [NopMetrics] in an implementation, so that a
-// method which is added later does not break it.
-type Metrics interface {
-	// Called reports a CRI call that has returned: all but GetContainerEvents, which
-	// lasts as long as its stream.
-	//
-	// kubelet_runtime_operations_total, kubelet_runtime_operations_duration_seconds and
-	// kubelet_runtime_operations_errors_total are the number of calls, their Took, and
-	// the number of those with an error, by Operation.
-	Called(Call)
-	// SandboxStarted reports an attempt to start the sandbox of a pod.
-	//
-	// kubelet_started_pods_total and kubelet_started_pods_errors_total are the number of
-	// attempts and of those with an error. kubelet_run_podsandbox_duration_seconds and
-	// kubelet_run_podsandbox_errors_total are Took and the number of attempts with an
-	// error, by RuntimeHandler.
-	SandboxStarted(SandboxStart)
-	// PodStarted reports a sync that was to start the sandbox of a pod and the containers that come first.
-	//
-	// kubelet_started_user_namespaced_pods_total and kubelet_started_user_namespaced_pods_errors_total are the number
-	// of those with UserNamespace, and of those that also have an error: of the sandbox, or of a container.
-	PodStarted(PodStart)
-	// ContainerStarted reports an attempt to start a container, which begins with its
-	// image.
-	//
-	// kubelet_started_containers_total is the number of attempts by Kind.
-	// kubelet_started_containers_errors_total is the number of those with a Reason, by
-	// Kind and Reason.
-	ContainerStarted(ContainerStart)
-}
-
-// NopMetrics discards all measurements.
-type NopMetrics struct{}
-
-var _ Metrics = NopMetrics{}
-
-// Called implements [Metrics].
-func (NopMetrics) Called(Call) {}
-
-// SandboxStarted implements [Metrics].
-func (NopMetrics) SandboxStarted(SandboxStart) {}
-
-// PodStarted implements [Metrics].
-func (NopMetrics) PodStarted(PodStart) {}
-
-// ContainerStarted implements [Metrics].
-func (NopMetrics) ContainerStarted(ContainerStart) {}
-
-// Call describes a CRI call that has returned.
+// Call is the measurement of a CRI call that has returned: all but GetContainerEvents, which lasts as long as its
+// stream. kubelet_runtime_operations_total, kubelet_runtime_operations_duration_seconds and
+// kubelet_runtime_operations_errors_total are the number of calls, their Took, and the number of those with an error,
+// by Operation.
 type Call struct {
 	// Method is the name of the call in CRI, such as "RunPodSandbox".
 	Method string
@@ -109,7 +63,10 @@ func (c Call) Operation() string {
 	}
 }
 
-// SandboxStart describes an attempt to start the sandbox of a pod.
+// SandboxStart is the measurement of an attempt to start the sandbox of a pod. kubelet_started_pods_total and
+// kubelet_started_pods_errors_total are the number of attempts and of those with an error.
+// kubelet_run_podsandbox_duration_seconds and kubelet_run_podsandbox_errors_total are Took and the number of attempts
+// with an error, by RuntimeHandler.
 type SandboxStart struct {
 	Pod runtime.PodRef
 	// RuntimeHandler is that of the pod's runtime class, "" without one.
@@ -119,7 +76,9 @@ type SandboxStart struct {
 	Err  error
 }
 
-// PodStart describes a sync that was to start the sandbox of a pod.
+// PodStart is the measurement of a sync that was to start the sandbox of a pod and the containers that come first.
+// kubelet_started_user_namespaced_pods_total and kubelet_started_user_namespaced_pods_errors_total are the number of
+// those with UserNamespace, and of those that also have an error: of the sandbox, or of a container.
 type PodStart struct {
 	Pod runtime.PodRef
 	// UserNamespace means that the pod has a user namespace of its own (hostUsers: false).
@@ -128,7 +87,9 @@ type PodStart struct {
 	Err error
 }
 
-// ContainerStart describes an attempt to start a container.
+// ContainerStart is the measurement of an attempt to start a container, which begins with its image.
+// kubelet_started_containers_total is the number of attempts by Kind. kubelet_started_containers_errors_total is the
+// number of those with a Reason, by Kind and Reason.
 type ContainerStart struct {
 	Pod       runtime.PodRef
 	Container string
@@ -138,3 +99,15 @@ type ContainerStart struct {
 	// that was cancelled has a reason, too.
 	Reason string
 }
+
+// IsMeasurement implements [runtime.Measurement].
+func (Call) IsMeasurement() {}
+
+// IsMeasurement implements [runtime.Measurement].
+func (SandboxStart) IsMeasurement() {}
+
+// IsMeasurement implements [runtime.Measurement].
+func (PodStart) IsMeasurement() {}
+
+// IsMeasurement implements [runtime.Measurement].
+func (ContainerStart) IsMeasurement() {}

@@ -18,8 +18,6 @@ import (
 
 // measured keeps measurements.
 type measured struct {
-	cri.NopMetrics // what is not tested
-
 	mu         sync.Mutex
 	calls      []cri.Call
 	sandboxes  []cri.SandboxStart
@@ -27,15 +25,20 @@ type measured struct {
 	containers []cri.ContainerStart
 }
 
-func (m *measured) Called(c cri.Call) {
+func (m *measured) Measure(v runtime.Measurement) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.calls = append(m.calls, c)
+	switch v := v.(type) {
+	case cri.Call:
+		m.calls = append(m.calls, v)
+	case cri.SandboxStart:
+		m.sandboxes = append(m.sandboxes, v)
+	case cri.PodStart:
+		m.pods = append(m.pods, v)
+	case cri.ContainerStart:
+		m.containers = append(m.containers, v)
+	}
 }
-
-func (m *measured) SandboxStarted(s cri.SandboxStart)     { m.sandboxes = append(m.sandboxes, s) }
-func (m *measured) PodStarted(p cri.PodStart)             { m.pods = append(m.pods, p) }
-func (m *measured) ContainerStarted(c cri.ContainerStart) { m.containers = append(m.containers, c) }
 
 // operations returns and forgets the operations so far, in the order of their names,
 // a failed one with an exclamation mark.
@@ -67,7 +70,7 @@ func TestMetrics(t *testing.T) {
 		pod.Spec.RuntimeClassName = new("kata")
 		pod.Spec.Containers[1].Image = "app:2"
 		ref := runtime.RefOf(pod)
-		s := newSyncer(t, svc.client(cri.Options{Metrics: m}), pod)
+		s := newSyncer(t, svc.client(cri.Options{Observer: runtime.Observer{Measure: m.Measure}}), pod)
 
 		_, err := s.sync()
 		require.Error(t, err)
@@ -118,7 +121,8 @@ func TestMetricsOfUserNamespaces(t *testing.T) {
 		m := &measured{}
 		pod := podOf("a")
 		pod.Spec.HostUsers = new(false)
-		_, err := newSyncer(t, newService(t).client(cri.Options{Metrics: m}), pod).sync()
+		_, err := newSyncer(t, newService(t).client(cri.Options{Observer: runtime.Observer{Measure: m.Measure}}),
+			pod).sync()
 		require.Error(t, err)
 		synctest.Wait()
 		require.Len(t, m.pods, 1)

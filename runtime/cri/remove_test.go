@@ -104,7 +104,8 @@ func TestLogLinksThatCannotBeMade(t *testing.T) {
 	require.NoError(t, os.WriteFile(file, nil, 0o600))
 	var logged []string
 	log := funcr.New(func(_, args string) { logged = append(logged, args) }, funcr.Options{})
-	s := newSyncer(t, svc.client(cri.Options{LogLinksDir: filepath.Join(file, "containers"), Logger: log}),
+	s := newSyncer(t, svc.client(cri.Options{LogLinksDir: filepath.Join(file, "containers"),
+		Observer: runtime.Observer{Logger: log}}),
 		podOf("a", "b"))
 	s.mustSync()
 	require.Len(t, logged, 1)

@@ -9,7 +9,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/go-logr/logr"
 	v1 "k8s.io/api/core/v1"
 	criv1 "k8s.io/cri-api/pkg/apis/runtime/v1"
 
@@ -23,10 +22,9 @@ import (
 
 // Options are the settings of a [Runtime]. The zero value is valid.
 type Options struct {
-	// Logger receives what no method returns as an error. Default: that of package slog.
-	Logger logr.Logger
-	// Metrics receives measurements. Default: discards.
-	Metrics Metrics
+	// Observer receives the measurements [Call], [SandboxStart], [PodStart] and [ContainerStart]. Its Logger has what
+	// no method returns as an error. Close waits for it, 3 s at most.
+	runtime.Observer
 
 	// ImageEndpoint is the endpoint of the image service, if another daemon has it.
 	// Default: the endpoint of the runtime service.
@@ -119,12 +117,13 @@ func (o *Options) setDefaults() {
 // [runtime.EventSource] and [runtime.ImageService]. None of its goroutines outlives the call of a method. It is safe
 // for concurrent use.
 type Runtime struct {
-	rs       criv1.RuntimeServiceClient
-	is       criv1.ImageServiceClient
-	opts     Options
-	metrics  *flow.Observer[Metrics]
-	endpoint string
-	closers  []io.Closer
+	rs   criv1.RuntimeServiceClient
+	is   criv1.ImageServiceClient
+	opts Options
+	// waitForObserver is called by Close.
+	waitForObserver func()
+	endpoint        string
+	closers         []io.Closer
 
 	// version is the runtime's answer to Version, nil until it is known.
 	version atomic.Pointer[criv1.VersionResponse]
@@ -173,7 +172,9 @@ var (
 // makes no call.
 func New(rs criv1.RuntimeServiceClient, is criv1.ImageServiceClient, opts Options) *Runtime {
 	opts.setDefaults()
-	r := &Runtime{rs: rs, is: is, opts: opts, metrics: flow.Observe("Metrics", opts.Metrics, opts.Logger),
+	observer, wait := opts.Queued()
+	opts.Observer = observer
+	r := &Runtime{rs: rs, is: is, opts: opts, waitForObserver: wait,
 		endpoint: "the given client"}
 	r.lists = newSeries[podLists]()
 	r.starts = newGate(opts.MaxParallelStarts)
@@ -190,7 +191,7 @@ func (r *Runtime) Close() error {
 	for _, c := range r.closers {
 		errs = append(errs, c.Close())
 	}
-	flow.WaitForObservers(r.metrics)
+	r.waitForObserver()
 	return errors.Join(errs...)
 }
 

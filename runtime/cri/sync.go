@@ -218,7 +218,7 @@ func (s *podSync) start(ctx context.Context, acts plan.Actions) (err error) {
 				return
 			}
 			started := PodStart{Pod: s.ref, UserNamespace: podspec.HasUserNamespace(s.Pod), Err: err}
-			s.r.metrics.Call("PodStarted", func(m Metrics) { m.PodStarted(started) })
+			s.r.opts.Measure.Emit(started)
 		}()
 	}
 	if err := s.prepare(ctx, acts); waits(err) != nil {
@@ -263,7 +263,7 @@ func (s *podSync) start(ctx context.Context, acts plan.Actions) (err error) {
 		if w != nil {
 			started.Reason = w.reason
 		}
-		s.r.metrics.Call("ContainerStarted", func(m Metrics) { m.ContainerStarted(started) })
+		s.r.opts.Measure.Emit(started)
 		if w != nil && ctx.Err() == nil {
 			s.wait(st.Container.Name, v1.ContainerStateWaiting{Reason: w.reason, Message: w.message}, w.retryAfter)
 			if w.backingOff {
@@ -351,7 +351,7 @@ func (s *podSync) makeSandbox(ctx context.Context) error {
 	s.events().done(ctx, runtime.Record{Kind: runtime.KindCreateSandbox, Attempt: s.config.GetMetadata().GetAttempt()},
 		began, err)
 	started := SandboxStart{Pod: s.ref, RuntimeHandler: s.handler, Took: time.Since(began), Err: err}
-	s.r.metrics.Call("SandboxStarted", func(m Metrics) { m.SandboxStarted(started) })
+	s.r.opts.Measure.Emit(started)
 	if err != nil {
 		s.r.index.doubt(s.ref.UID)
 		return fail(err)

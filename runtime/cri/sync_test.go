@@ -274,7 +274,7 @@ func TestCauseOfASubPathErrorIsLogged(t *testing.T) {
 	pod.Spec.Containers[0].VolumeMounts = []v1.VolumeMount{{Name: "v", MountPath: "/v", SubPath: "s"}}
 	var logged []string
 	log := funcr.New(func(_, args string) { logged = append(logged, args) }, funcr.Options{})
-	s := newSyncer(t, svc.client(cri.Options{Logger: log}), pod)
+	s := newSyncer(t, svc.client(cri.Options{Observer: runtime.Observer{Logger: log}}), pod)
 	in := s.request()
 	in.Volumes = map[string]runtime.Volume{"v": {HostPath: "/host"}}
 	in.SubPath = func(context.Context, runtime.SubPath) (string, error) {

@@ -23,7 +23,8 @@ func TestAPodThatHasEndedHasNoDeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &world{}
 		var events []runtime.Event
-		s := newSyncer(t, w, podsync.Options{Event: func(e runtime.Event) { events = append(events, e) }})
+		s := newSyncer(t, w, podsync.Options{Observer: runtime.Observer{NonBlocking: true,
+			Event: func(e runtime.Event) { events = append(events, e) }}})
 		pod := makePod()
 		pod.Spec.ActiveDeadlineSeconds = ptr.To[int64](30) // it started a minute ago
 		res, err := s.SyncPod(t.Context(), podworkers.Create, pod, observed(runtime.ContainerExited, 0))
@@ -44,7 +45,8 @@ func TestAPodThatHasEndedHasNoDeadline(t *testing.T) {
 func TestAKillThatFailsCausesAnEvent(t *testing.T) {
 	w := &world{killErr: errors.New("no answer")}
 	var events []runtime.Event
-	s := newSyncer(t, w, podsync.Options{Event: func(e runtime.Event) { events = append(events, e) }})
+	s := newSyncer(t, w, podsync.Options{Observer: runtime.Observer{NonBlocking: true,
+		Event: func(e runtime.Event) { events = append(events, e) }}})
 	ref := runtime.PodRef{UID: "o", Name: "orphan"}
 	require.Error(t, s.SyncTerminatingPod(t.Context(), makePod(), nothing(), podworkers.Termination{}))
 	require.Error(t, s.SyncTerminatingOrphan(t.Context(), &runtime.Pod{PodRef: ref}, nothing(), nil))

@@ -237,8 +237,8 @@ func TestEvictionKillsBeforeItsEvent(t *testing.T) {
 		w := &world{measure: func(context.Context, *v1.Pod) (string, error) { return "too much", nil }}
 		s := newSyncer(t, w,
 			podsync.Options{
-				Event: runtime.EventFunc(
-					func(runtime.Event) { killed <- workers.State("web").TerminationRequested() })})
+				Observer: runtime.Observer{NonBlocking: true, Event: runtime.EventFunc(
+					func(runtime.Event) { killed <- workers.State("web").TerminationRequested() })}})
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error)
 		go func() { ended <- s.Run(ctx, workers) }()

@@ -82,7 +82,8 @@ func TestPullSecrets(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var events []string
-			tc.opts.Event = func(e runtime.Event) { events = append(events, e.Reason+": "+e.Message) }
+			tc.opts.NonBlocking, tc.opts.Event = true,
+				func(e runtime.Event) { events = append(events, e.Reason+": "+e.Message) }
 			tc.opts.PodsDir, tc.opts.Host = t.TempDir(), &runtime.Host{}
 			deps := (&world{statuses: map[types.UID]v1.PodStatus{}}).deps()
 			w := &capture{Runtime: deps.Runtime}
@@ -114,7 +115,8 @@ func TestPullSecrets(t *testing.T) {
 func TestPullSecretsOfACancelledSync(t *testing.T) {
 	w := &world{}
 	s := newSyncer(t, w, podsync.Options{Objects: fakeObjects{},
-		Event: func(runtime.Event) { t.Error("that is no failure of the pod") }})
+		Observer: runtime.Observer{NonBlocking: true,
+			Event: func(runtime.Event) { t.Error("that is no failure of the pod") }}})
 	pod := makePod()
 	pod.Spec.ImagePullSecrets = []v1.LocalObjectReference{{Name: "there"}}
 	ctx, cancel := context.WithCancel(t.Context())

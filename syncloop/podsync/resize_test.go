@@ -55,7 +55,8 @@ type resizer struct {
 func newResizer(t *testing.T) *resizer {
 	r := &resizer{t: t}
 	r.Syncer = newSyncer(t, &r.world, podsync.Options{
-		Event:         func(e runtime.Event) { r.events = append(r.events, e.Reason) },
+		Observer: runtime.Observer{NonBlocking: true,
+			Event: func(e runtime.Event) { r.events = append(r.events, e.Reason) }},
 		ResizePending: func(types.UID) (v1.PodCondition, bool) { return r.pending, r.pending.Type != "" },
 	})
 	return r
@@ -280,7 +281,8 @@ func TestAResizeOfThePodAsAWhole(t *testing.T) {
 	var err error
 	r.Syncer, err = podsync.New(deps, podsync.Options{
 		PodsDir: t.TempDir(), Host: &runtime.Host{},
-		Event: func(e runtime.Event) { r.events = append(r.events, e.Reason) },
+		Observer: runtime.Observer{NonBlocking: true,
+			Event: func(e runtime.Event) { r.events = append(r.events, e.Reason) }},
 	})
 	require.NoError(t, err)
 	pod := func(generation int64, limit string) *v1.Pod {
@@ -328,7 +330,8 @@ func TestAResizeOfThePodAsAWhole(t *testing.T) {
 	r.takeEvents()
 	r.Syncer, err = podsync.New(deps, podsync.Options{
 		PodsDir: t.TempDir(), Host: &runtime.Host{},
-		Event: func(e runtime.Event) { r.events = append(r.events, e.Reason) },
+		Observer: runtime.Observer{NonBlocking: true,
+			Event: func(e runtime.Event) { r.events = append(r.events, e.Reason) }},
 	})
 	require.NoError(t, err)
 	restarted := pod(4, "40Mi")

@@ -20,7 +20,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kubeletkit/kubeletkit/internal/flow"
-	"github.com/kubeletkit/kubeletkit/internal/logging"
 	"github.com/kubeletkit/kubeletkit/internal/underway"
 	"github.com/kubeletkit/kubeletkit/lifecycle"
 	"github.com/kubeletkit/kubeletkit/node/images"
@@ -83,14 +82,10 @@ type Options struct {
 	// false, only those with a priority class of the system are kept: on a node without an API
 	// server all pods are static, and limits must hold there, too.
 	SpareStatic bool
-	// Event receives failed mounts, exceeded limits and deadlines. The runtime gets it
-	// with each call, for pulls, starts and kills. nil: events are discarded.
-	Event runtime.EventFunc
-	// Record receives the failure of pods that exceed a limit or a deadline. The runtime gets
-	// it with each call. nil: records are discarded.
-	Record runtime.RecordFunc
-	// Logger receives failures to measure volumes. Default: that of package slog.
-	Logger logr.Logger
+	// Observer receives events of failed mounts, exceeded limits and deadlines, and records of the failure of pods that
+	// exceed a limit or a deadline. The runtime gets its Event and Record with each call, for pulls, starts and kills.
+	// Its Logger has failures to measure volumes.
+	runtime.Observer
 }
 
 // Syncer is the default [podworkers.Syncer]. Make one with [New].
@@ -120,7 +115,7 @@ var _ podworkers.Syncer = (*Syncer)(nil)
 
 // New returns a Syncer, or an error that names everything that is missing.
 func New(deps Deps, opts Options) (*Syncer, error) {
-	opts.Logger = logging.OrDefault(opts.Logger)
+	opts.Observer, _ = opts.Queued()
 	var errs []error
 	require := func(ok bool, name string) {
 		if !ok {

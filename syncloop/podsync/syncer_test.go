@@ -247,7 +247,8 @@ func TestWhatIsMissingKeepsThePodPendingWithAReason(t *testing.T) {
 		w := &world{setUpErr: errors.New(`volume "v": nfs`)}
 		var events []runtime.Event
 		pod := testpod.With(makePod(), testpod.Init(v1.Container{Name: "first"}))
-		_, err := newSyncer(t, w, podsync.Options{Event: func(e runtime.Event) { events = append(events, e) }}).SyncPod(
+		_, err := newSyncer(t, w, podsync.Options{Observer: runtime.Observer{NonBlocking: true,
+			Event: func(e runtime.Event) { events = append(events, e) }}}).SyncPod(
 			t.Context(), podworkers.Create, pod, nothing())
 		require.Error(t, err)
 		assert.Equal(t, "PodInitializing", w.last().InitContainerStatuses[0].State.Waiting.Reason)

@@ -77,7 +77,8 @@ func TestRefreshEndsWithTheSync(t *testing.T) {
 func TestVolumesCutOff(t *testing.T) {
 	w := &world{setUpErr: &volume.SetUpError{Volume: "v", Err: context.Canceled}}
 	var events []runtime.Event
-	s := newSyncer(t, w, podsync.Options{Event: func(e runtime.Event) { events = append(events, e) }})
+	s := newSyncer(t, w, podsync.Options{Observer: runtime.Observer{NonBlocking: true,
+		Event: func(e runtime.Event) { events = append(events, e) }}})
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	_, err := s.SyncPod(ctx, podworkers.Create, testpod.With(makePod(), testpod.Volumes(v1.Volume{Name: "v"})),
@@ -102,7 +103,8 @@ func TestVolumesWithOldContent(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := &world{setUpErr: tc.err, volumes: tc.volumes}
 			var events []runtime.Event
-			s := newSyncer(t, w, podsync.Options{Event: func(e runtime.Event) { events = append(events, e) }})
+			s := newSyncer(t, w, podsync.Options{Observer: runtime.Observer{NonBlocking: true,
+				Event: func(e runtime.Event) { events = append(events, e) }}})
 			pod := testpod.With(makePod(), testpod.Volumes(v1.Volume{Name: "v"}, v1.Volume{Name: "w"}),
 				testpod.UnusedVolumes(v1.Volume{Name: "unused"}))
 			res, err := s.SyncPod(t.Context(), podworkers.Create, pod, nothing())
@@ -125,7 +127,8 @@ func TestEventsOfManyVolumes(t *testing.T) {
 	}
 	var events []runtime.Event
 	s := newSyncer(t, &world{setUpErr: errors.Join(errs...)},
-		podsync.Options{Event: func(e runtime.Event) { events = append(events, e) }})
+		podsync.Options{Observer: runtime.Observer{NonBlocking: true,
+			Event: func(e runtime.Event) { events = append(events, e) }}})
 	_, err := s.SyncPod(t.Context(), podworkers.Create, testpod.With(makePod(), testpod.Volumes(v1.Volume{Name: "v0"})),
 		nothing())
 	require.Error(t, err)

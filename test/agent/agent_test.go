@@ -325,11 +325,10 @@ func TestNewNamesAllThatIsWrong(t *testing.T) {
 		NodeName: "node", Runtime: (*fake.Runtime)(nil), Host: &runtime.Host{},
 		Sources: []podconfig.Source{(*podconfigfake.Source)(nil)}, Join: []lifecycle.Component{
 			(*eviction.Manager)(nil)},
-		Observe: kubeletkit.Observe{Metrics: kubeletkit.Metrics{PLEG: (*disconnects)(nil)}},
 	})
 	for _, part := range []string{
 		"Options.Runtime holds a nil *fake.Runtime", "Options.Sources[0] holds a nil *fake.Source",
-		"Options.Join[0] holds a nil *eviction.Manager", "Options.Observe.Metrics.PLEG holds a nil",
+		"Options.Join[0] holds a nil *eviction.Manager",
 	} {
 		require.ErrorContains(t, err, part)
 	}

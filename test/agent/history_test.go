@@ -52,9 +52,14 @@ func TestHistoryOfEachPLEG(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
 			synctest.Test(t, func(t *testing.T) {
-				rt, relists := fake.New(fake.Options{}), &relistCounter{}
+				rt := fake.New(fake.Options{})
+				var relists atomic.Int32
 				n := startNodeWith(t, dir, rt, func(o *kubeletkit.Options) {
-					o.Observe.Metrics.PLEG = relists
+					o.Observe.Measure = func(m runtime.Measurement) {
+						if _, ok := m.(pleg.Relisted); ok {
+							relists.Add(1)
+						}
+					}
 					change(o)
 				})
 				defer n.stop(t)
@@ -70,19 +75,11 @@ func TestHistoryOfEachPLEG(t *testing.T) {
 					"Container main exited with code 1 (Error)", "The sandbox has died"} {
 					assert.Contains(t, n.sentences("web"), want)
 				}
-				assert.Positive(t, relists.n.Load())
+				assert.Positive(t, relists.Load())
 			})
 		})
 	}
 }
-
-// relistCounter counts relists.
-type relistCounter struct {
-	pleg.NopMetrics
-	n atomic.Int32
-}
-
-func (c *relistCounter) Relisted(pleg.Relisted) { c.n.Add(1) }
 
 // The history has what was seen, what was decided and why, and what came of it.
 func TestHistoryOfALife(t *testing.T) {

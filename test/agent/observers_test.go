@@ -29,7 +29,7 @@ type recording struct {
 func (r recording) Record(runtime.Record) { r.record() }
 
 // observers returns functions that have an observer of an agent replaced by one that calls broken. Each field of
-// Options.Observe is one, or has some.
+// Options.Observe is one.
 func observers(t *testing.T, broken func()) map[string]func(*kubeletkit.Options) {
 	t.Helper()
 	all := map[string]func(*kubeletkit.Options){
@@ -37,23 +37,13 @@ func observers(t *testing.T, broken func()) map[string]func(*kubeletkit.Options)
 			o.Override.History = kubeletkit.Wrap(func(h history.Store) history.Store { return recording{h, broken} })
 		},
 	}
-	metrics := reflect.ValueOf(reMetrics{&reentry{instead: func(string) { broken() }}}.all())
-	for i := range metrics.NumField() {
-		name := metrics.Type().Field(i).Name
-		require.False(t, metrics.Field(i).IsNil(), "the test has no metrics %s", name)
-		all["Metrics."+
-			name] = func(
-			o *kubeletkit.Options) {
-			reflect.ValueOf(&o.Observe.Metrics).Elem().Field(i).Set(metrics.Field(i))
-		}
-	}
 	observe := reflect.TypeFor[kubeletkit.Observe]()
 	for i := range observe.NumField() {
 		switch f := observe.Field(i); {
 		case f.Type.Kind() == reflect.Func:
 			hook := reflect.MakeFunc(f.Type, func([]reflect.Value) []reflect.Value { broken(); return nil })
 			all[f.Name] = func(o *kubeletkit.Options) { reflect.ValueOf(&o.Observe).Elem().Field(i).Set(hook) }
-		case f.Name == "Metrics", f.Name == "History": // History has settings only
+		case f.Name == "History": // it has settings only
 		case f.Name == "Logger": // is called directly
 		default:
 			t.Errorf("the test does not know the observer %s", f.Name)

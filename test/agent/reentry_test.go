@@ -269,8 +269,9 @@ func TestEverythingCallsEverything(t *testing.T) {
 				ContainerPlan: func(in gc.Input) gc.Removal { e.enter("ContainerPlan"); return gc.Plan(in) },
 			},
 			Observe: kubeletkit.Observe{
-				Event: event("Event"), EveryEvent: event("EveryEvent"), Metrics: reMetrics{e}.all(),
-				Logger: funcr.New(func(string, string) { e.enter("Logger") }, funcr.Options{Verbosity: 5}),
+				Event: event("Event"), EveryEvent: event("EveryEvent"),
+				Measure: func(m runtime.Measurement) { e.enter(fmt.Sprintf("Measure %T", m)) },
+				Logger:  funcr.New(func(string, string) { e.enter("Logger") }, funcr.Options{Verbosity: 5}),
 			},
 			Override: e.overrides(),
 		})
@@ -306,7 +307,7 @@ func TestEverythingCallsEverything(t *testing.T) {
 		n.after(5 * time.Second)
 		assert.Empty(t, rt.Running(fake.Target{}))
 		n.stop(t)
-		for _, place := range []string{"History.Record", "Event", "Metrics.Called", "Logger", "Plugin.SetUp",
+		for _, place := range []string{"History.Record", "Event", "Measure podworkers.Call", "Logger", "Plugin.SetUp",
 			"Probe.Check", "StatusSink.Deliver", "StatusSink.PodGone"} {
 			assert.NotZero(t, e.visits[place], place)
 		}

@@ -3,7 +3,6 @@ package agent_test
 import (
 	"context"
 	"iter"
-	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -108,9 +107,8 @@ type (
 		status.Sink
 		*reentry
 	}
-	rePlugin  struct{ *reentry }
-	reProbe   struct{ *reentry }
-	reMetrics struct{ *reentry }
+	rePlugin struct{ *reentry }
+	reProbe  struct{ *reentry }
 )
 
 // overrides has each part wrapped.
@@ -413,73 +411,3 @@ func (w reProbe) Check(context.Context, prober.Target) (prober.Outcome, string, 
 	w.enter("Probe.Check")
 	return prober.Success, "", nil
 }
-
-// all are the metrics of all parts.
-func (w reMetrics) all() kubeletkit.Metrics {
-	return kubeletkit.Metrics{
-		PodConfig: reConfigMetrics{reentry: w.reentry}, PLEG: rePLEGMetrics{reentry: w.reentry},
-		PodWorkers: reWorkersMetrics{reentry: w.reentry},
-		Status:     reStatusMetrics{reentry: w.reentry}, Prober: reProberMetrics{reentry: w.reentry},
-		Volumes: reVolumesMetrics{reentry: w.reentry}, Images: reImagesMetrics{reentry: w.reentry},
-		GC: reGCMetrics{reentry: w.reentry},
-	}
-}
-
-type (
-	reConfigMetrics struct {
-		podconfig.NopMetrics
-		*reentry
-	}
-	rePLEGMetrics struct {
-		pleg.NopMetrics
-		*reentry
-	}
-	reWorkersMetrics struct {
-		podworkers.NopMetrics
-		*reentry
-	}
-	reStatusMetrics struct {
-		status.NopMetrics
-		*reentry
-	}
-	reProberMetrics struct {
-		prober.NopMetrics
-		*reentry
-	}
-	reVolumesMetrics struct {
-		volume.NopMetrics
-		*reentry
-	}
-	reImagesMetrics struct {
-		images.NopMetrics
-		*reentry
-	}
-	reGCMetrics struct {
-		gc.NopMetrics
-		*reentry
-	}
-)
-
-func (m reConfigMetrics) Sources(int, int) { m.enter("Metrics.Sources") }
-func (m reConfigMetrics) ChangeDelivered(string, podconfig.Op, int) {
-	m.enter("Metrics.ChangeDelivered")
-}
-func (m rePLEGMetrics) Relisted(pleg.Relisted)                { m.enter("Metrics.Relisted") }
-func (m rePLEGMetrics) Counted(pleg.Counts)                   { m.enter("Metrics.PLEG.Counted") }
-func (m rePLEGMetrics) Connected(error)                       { m.enter("Metrics.Connected") }
-func (m rePLEGMetrics) Hinted(time.Duration)                  { m.enter("Metrics.Hinted") }
-func (m reWorkersMetrics) Called(podworkers.Call)             { m.enter("Metrics.Called") }
-func (m reWorkersMetrics) Counted(map[podworkers.PodKind]int) { m.enter("Metrics.Workers.Counted") }
-func (m reStatusMetrics) StatusDelivered(time.Duration)       { m.enter("Metrics.StatusDelivered") }
-func (m reStatusMetrics) DeliveriesHanging(int)               { m.enter("Metrics.DeliveriesHanging") }
-func (m reStatusMetrics) PodStarted(time.Duration)            { m.enter("Metrics.PodStarted") }
-func (m reProberMetrics) Attempted(prober.ProbeRef, prober.Outcome, time.Duration) {
-	m.enter("Metrics.Attempted")
-}
-func (m reProberMetrics) Removed(prober.ProbeRef)                { m.enter("Metrics.Removed") }
-func (m reVolumesMetrics) SetUp(string, time.Duration, error)    { m.enter("Metrics.SetUp") }
-func (m reVolumesMetrics) TearDown(string, time.Duration, error) { m.enter("Metrics.TearDown") }
-func (m reImagesMetrics) Pulled(images.Pull)                     { m.enter("Metrics.Pulled") }
-func (m reImagesMetrics) Ensured(images.Ensured)                 { m.enter("Metrics.Ensured") }
-func (m reGCMetrics) Collected(gc.Collection)                    { m.enter("Metrics.Collected") }
-func (m reGCMetrics) ImagesCollected(gc.ImageCollection)         { m.enter("Metrics.ImagesCollected") }

@@ -27,7 +27,6 @@ import (
 // rotationNode is an agent on a runtime in memory, in real time, that rotates logs.
 type rotationNode struct {
 	*kubeletkit.Agent
-	logs.NopMetrics
 	root      string
 	rt        *fake.Runtime
 	source    *podconfigfake.Source
@@ -35,9 +34,6 @@ type rotationNode struct {
 	// stop ends the agent.
 	stop func()
 }
-
-// Rotated implements [logs.Metrics].
-func (n *rotationNode) Rotated(error) { n.rotations.Add(1) }
 
 // startRotationNode starts an agent that rotates logs of the size. If it is 0, the agent rotates none.
 func startRotationNode(b *testing.B, maxSize int64, change ...func(*kubeletkit.Options)) *rotationNode {
@@ -53,8 +49,13 @@ func startRotationNode(b *testing.B, maxSize int64, change ...func(*kubeletkit.O
 	opts := kubeletkit.Options{NodeName: host.NodeName, RootDir: n.root, Host: host, Runtime: n.rt,
 		Sources: []podconfig.Source{n.source}}
 	opts.Observe.Event = func(runtime.Event) {}
+	opts.Observe.Measure = func(m runtime.Measurement) {
+		if _, ok := m.(logs.Rotated); ok {
+			n.rotations.Add(1)
+		}
+	}
 	if maxSize > 0 {
-		manager, err := logs.New(n.rt, logs.Options{Dir: host.PodLogsDir, MaxSize: maxSize, Metrics: n})
+		manager, err := logs.New(n.rt, logs.Options{Dir: host.PodLogsDir, MaxSize: maxSize})
 		require.NoError(b, err)
 		opts.Join = []lifecycle.Component{manager}
 	}

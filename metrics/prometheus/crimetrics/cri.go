@@ -6,16 +6,15 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/kubeletkit/kubeletkit/metrics/prometheus/internal/collector"
+	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/runtime/cri"
 	"github.com/kubeletkit/kubeletkit/runtime/podspec"
 )
 
-// CRI is a [cri.Metrics]. Names, types, buckets and help are kubelet's
+// CRI has the metrics of package cri. Names, types, buckets and help are kubelet's
 // (pkg/kubelet/metrics/metrics.go at 1.36). The label runtime_handler is empty for pods
 // without a runtime class, as there.
 type CRI struct {
-	cri.NopMetrics
-
 	operations, operationErrors *prometheus.CounterVec
 	operationDuration           *prometheus.HistogramVec
 	startedPods, podErrors      prometheus.Counter
@@ -24,8 +23,6 @@ type CRI struct {
 	sandboxErrors               *prometheus.CounterVec
 	containers, containerErrors *prometheus.CounterVec
 }
-
-var _ cri.Metrics = (*CRI)(nil)
 
 // New registers the metrics of one runtime. The error names the metric that the
 // registry refused; then none is registered.
@@ -69,8 +66,21 @@ func New(reg prometheus.Registerer) (*CRI, error) {
 	return m, nil
 }
 
-// Called implements cri.Metrics.
-func (m *CRI) Called(c cri.Call) {
+// Measure is a [runtime.MeasureFunc] that receives the measurements of package cri.
+func (m *CRI) Measure(v runtime.Measurement) {
+	switch v := v.(type) {
+	case cri.Call:
+		m.called(v)
+	case cri.SandboxStart:
+		m.sandboxStarted(v)
+	case cri.PodStart:
+		m.podStarted(v)
+	case cri.ContainerStart:
+		m.containerStarted(v)
+	}
+}
+
+func (m *CRI) called(c cri.Call) {
 	op := c.Operation()
 	m.operations.WithLabelValues(op).Inc()
 	m.operationDuration.WithLabelValues(op).Observe(c.Took.Seconds())
@@ -79,8 +89,7 @@ func (m *CRI) Called(c cri.Call) {
 	}
 }
 
-// SandboxStarted implements cri.Metrics.
-func (m *CRI) SandboxStarted(s cri.SandboxStart) {
+func (m *CRI) sandboxStarted(s cri.SandboxStart) {
 	m.startedPods.Inc()
 	m.sandboxDuration.WithLabelValues(s.RuntimeHandler).Observe(s.Took.Seconds())
 	if s.Err != nil {
@@ -89,8 +98,7 @@ func (m *CRI) SandboxStarted(s cri.SandboxStart) {
 	}
 }
 
-// PodStarted implements cri.Metrics.
-func (m *CRI) PodStarted(p cri.PodStart) {
+func (m *CRI) podStarted(p cri.PodStart) {
 	if !p.UserNamespace {
 		return
 	}
@@ -100,8 +108,7 @@ func (m *CRI) PodStarted(p cri.PodStart) {
 	}
 }
 
-// ContainerStarted implements cri.Metrics.
-func (m *CRI) ContainerStarted(c cri.ContainerStart) {
+func (m *CRI) containerStarted(c cri.ContainerStart) {
 	kind := typeLabel(c.Kind)
 	m.containers.WithLabelValues(kind).Inc()
 	if c.Reason != "" {

@@ -22,7 +22,7 @@ func TestMetricsOfAStart(t *testing.T) {
 		reg := prometheus.NewPedanticRegistry()
 		m, err := crimetrics.New(reg)
 		require.NoError(t, err)
-		rt := fake.New(fake.Options{CRI: cri.Options{Metrics: m}, Dir: dir})
+		rt := fake.New(fake.Options{CRI: cri.Options{Observer: runtime.Observer{Measure: m.Measure}}, Dir: dir})
 		defer rt.Close()
 		pod := testpod.New("web", testpod.Containers("main"))
 		status, err := rt.InspectPod(t.Context(), runtime.RefOf(pod))
@@ -52,8 +52,8 @@ func TestMetricsOfAStart(t *testing.T) {
 			return 0
 		}
 		assert.Zero(t, value("kubelet_started_user_namespaced_pods_total"))
-		m.PodStarted(cri.PodStart{UserNamespace: true})
-		m.PodStarted(cri.PodStart{UserNamespace: true, Err: errors.New("no container")})
+		m.Measure(cri.PodStart{UserNamespace: true})
+		m.Measure(cri.PodStart{UserNamespace: true, Err: errors.New("no container")})
 		assert.Equal(t, 2.0, value("kubelet_started_user_namespaced_pods_total"))
 		assert.Equal(t, 1.0, value("kubelet_started_user_namespaced_pods_errors_total"))
 		assert.Equal(t, 1.0, value("kubelet_runtime_operations_total", "run_podsandbox"))

@@ -17,7 +17,7 @@ func Example() {
 		fmt.Println(err)
 		return
 	}
-	metrics.Called(cri.Call{Method: "RunPodSandbox"}) // cri.Options{Metrics: metrics}
+	metrics.Measure(cri.Call{Method: "RunPodSandbox"}) // it is the Measure of cri.Options
 
 	families, err := reg.Gather()
 	for _, f := range families {

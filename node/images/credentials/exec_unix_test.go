@@ -20,6 +20,7 @@ import (
 	configv1 "k8s.io/kubelet/config/v1"
 
 	"github.com/kubeletkit/kubeletkit/internal/safefile"
+	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
 const response = `{"apiVersion":"credentialprovider.kubelet.k8s.io/v1","kind":"CredentialProviderResponse","cacheKeyType":"Image","auth":{"*.example.com":{"username":"u","password":"hush"}}}`
@@ -160,7 +161,7 @@ esac`)
 	var lines []string
 	log := funcr.New(func(_, args string) { lines = append(lines, args) }, funcr.Options{})
 	p, err := NewPlugins(Options{Config: Config{Providers: []configv1.CredentialProvider{validProvider()}},
-		BinDir: e.binDir, Logger: log})
+		BinDir: e.binDir, Observer: runtime.Observer{Logger: log}})
 	require.NoError(t, err)
 	runs := func() int {
 		data, _ := os.ReadFile(filepath.Join(e.binDir, "test.runs"))

@@ -9,13 +9,12 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/go-logr/logr"
 	configv1 "k8s.io/kubelet/config/v1"
 	providerv1 "k8s.io/kubelet/pkg/apis/credentialprovider/v1"
 
 	"github.com/kubeletkit/kubeletkit/internal/flow"
-	"github.com/kubeletkit/kubeletkit/internal/logging"
 	"github.com/kubeletkit/kubeletkit/internal/safefile"
+	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
 // Options are the settings of [Plugins].
@@ -27,14 +26,11 @@ type Options struct {
 	// ServiceAccounts are for plugins with tokenAttributes. If nil, these have no credentials for pods with a service
 	// account.
 	ServiceAccounts ServiceAccounts
-	// Logger. Default: that of package slog.
-	Logger logr.Logger
-	// Metrics is called for each execution of a plugin, one at a time, and nothing waits for it. nil: nothing is
-	// measured.
-	Metrics func(PluginExecution)
+	// Observer receives the measurement [PluginExecution].
+	runtime.Observer
 }
 
-// PluginExecution describes one execution of a plugin.
+// PluginExecution is the measurement of one execution of a plugin.
 type PluginExecution struct {
 	// Provider is the name of the plugin.
 	Provider string
@@ -44,6 +40,9 @@ type PluginExecution struct {
 	Err error
 }
 
+// IsMeasurement implements [runtime.Measurement].
+func (PluginExecution) IsMeasurement() {}
+
 // maxExecutions is the number of concurrent executions of a plugin. The answer to one may be that of the others that
 // wait.
 const maxExecutions = 10
@@ -52,7 +51,6 @@ const maxExecutions = 10
 type Plugins struct {
 	opts    Options
 	plugins []*plugin
-	metrics *flow.Observer[func(PluginExecution)]
 	execute func(context.Context, execution) (stdout []byte, stderr string, err error)
 
 	reader        safefile.Reader // of the directory of the executables
@@ -79,7 +77,7 @@ type answer map[string]*dockerEntry
 // NewPlugins returns the source. It validates the configuration, and does not check whether the executables exist, see
 // [Config.FindPlugins].
 func NewPlugins(opts Options) (*Plugins, error) {
-	opts.Logger = logging.OrDefault(opts.Logger)
+	opts.Observer, _ = opts.Queued()
 	errs := []error{opts.Config.Validate()}
 	if opts.BinDir == "" {
 		errs = append(errs, errors.New("the directory of the executables is empty"))
@@ -87,10 +85,7 @@ func NewPlugins(opts Options) (*Plugins, error) {
 	if err := errors.Join(errs...); err != nil {
 		return nil, fmt.Errorf("credential providers: %w", err)
 	}
-	if opts.Metrics == nil {
-		opts.Metrics = func(PluginExecution) {}
-	}
-	p := &Plugins{opts: opts, metrics: flow.Observe("Metrics", opts.Metrics, opts.Logger),
+	p := &Plugins{opts: opts,
 		execute: func(ctx context.Context, e execution) ([]byte, string, error) { return e.run(ctx) }}
 	for i := range opts.Config.Providers {
 		pl := &plugin{config: opts.Config.Providers[i].DeepCopy(), slots: make(chan struct{}, maxExecutions)}
@@ -179,7 +174,7 @@ func (p *Plugins) executeFor(ctx context.Context, pl *plugin, image string, id i
 		input: input, timeout: runTimeout})
 	took := time.Since(began)
 	executed := PluginExecution{Provider: pl.config.Name, Took: took, Err: err}
-	p.metrics.Call("", func(f func(PluginExecution)) { f(executed) })
+	p.opts.Measure.Emit(executed)
 	var response *providerv1.CredentialProviderResponse
 	if err == nil {
 		response, err = decodeResponse(output, pl.config.APIVersion)

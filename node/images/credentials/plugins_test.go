@@ -22,7 +22,7 @@ import (
 	providerv1 "k8s.io/kubelet/pkg/apis/credentialprovider/v1"
 	"k8s.io/utils/ptr"
 
-	"github.com/kubeletkit/kubeletkit/internal/flow"
+	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
 // rig is Plugins whose plugins are functions.
@@ -36,10 +36,10 @@ type rig struct {
 	done   []PluginExecution
 }
 
-func (r *rig) executed(e PluginExecution) {
+func (r *rig) executed(m runtime.Measurement) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.done = append(r.done, e)
+	r.done = append(r.done, m.(PluginExecution))
 }
 
 func newRig(t *testing.T, accounts ServiceAccounts, providers ...configv1.CredentialProvider) *rig {
@@ -47,7 +47,7 @@ func newRig(t *testing.T, accounts ServiceAccounts, providers ...configv1.Creden
 	r := &rig{}
 	log := funcr.New(func(_, args string) { r.lines = append(r.lines, args) }, funcr.Options{})
 	p, err := NewPlugins(Options{Config: Config{Providers: providers}, BinDir: "/absent", ServiceAccounts: accounts,
-		Logger: log, Metrics: r.executed})
+		Observer: runtime.Observer{Logger: log, Measure: r.executed, NonBlocking: true}})
 	require.NoError(t, err)
 	r.Plugins = p
 	p.execute = func(ctx context.Context, e execution) ([]byte, string, error) {
@@ -226,7 +226,6 @@ func TestOrderOfPlugins(t *testing.T) {
 		users = append(users, c.Username)
 	}
 	assert.Equal(t, []string{"longest", "one", "two", "wild"}, users)
-	flow.WaitForObservers(r.metrics)
 	require.Len(t, r.done, 3)
 	assert.Equal(t, "bad", r.done[2].Provider)
 	require.EqualError(t, r.done[2].Err, "exit status 1")
