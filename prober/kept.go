@@ -11,17 +11,6 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
-// States keeps the results of probes for the next run of the agent. The checkpoint of an agent is one.
-type States interface {
-	// KeepState keeps the state under the name, as JSON, in place of what was kept under it before. It does not
-	// block. The state is a [json.Marshaler] whose content is that of the moment in which it is marshalled, and
-	// which may be marshalled at any time.
-	KeepState(name string, state any)
-	// LoadState reads what an earlier run has kept under the name into the value that the pointer refers to, and
-	// reports whether there is anything.
-	LoadState(name string, into any) bool
-}
-
 // stateName is the name of the results among the states.
 const stateName = "probes"
 

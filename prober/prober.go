@@ -35,7 +35,7 @@ type Options struct {
 	// States keeps the results of startup and readiness probes for the next run of the agent. They are kept when one
 	// changes, all together, with about 130 bytes for each container that is probed. If nil, the results after a
 	// restart of the agent are those in the status that a pod is added with.
-	States States
+	States runtime.States
 	// Jitter returns a number in [0,1): the fraction of its period by which the first
 	// attempt is delayed on an instance that ran before the manager did, so that the
 	// probes of a node do not all begin at once when its agent is restarted.
@@ -58,7 +58,7 @@ type Prober struct {
 	observer runtime.Observer
 	// waitForObserver is called when Run ends.
 	waitForObserver func()
-	keep            States // or nil
+	keep            runtime.States // or nil
 	loadOnce        sync.Once
 
 	results chan runtime.ProbeResult

@@ -14,7 +14,7 @@ import (
 	"github.com/kubeletkit/kubeletkit/cluster/internal/listwatch"
 	"github.com/kubeletkit/kubeletkit/cluster/internal/table"
 	"github.com/kubeletkit/kubeletkit/internal/logging"
-	"github.com/kubeletkit/kubeletkit/podconfig/checkpoint"
+	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
 // ErrNotRead is returned by [Classes.Handler] while the runtime classes are not known.
@@ -23,7 +23,7 @@ var ErrNotRead = errors.New("runtime classes have not been read from the API ser
 // Options are the settings of [Classes]. The zero value is valid.
 type Options struct {
 	// Checkpoint keeps the classes, under the name "runtimeclasses". nil: nothing is kept.
-	Checkpoint checkpoint.States
+	Checkpoint runtime.States
 	// Appeared is called for each class for which Handler has failed, when the class is known.
 	// It must not block. Have the pods of the class synced, so that they start at once. nil:
 	// nothing is called; the pods start with their next try.

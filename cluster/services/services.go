@@ -16,7 +16,7 @@ import (
 	"github.com/kubeletkit/kubeletkit/cluster/internal/listwatch"
 	"github.com/kubeletkit/kubeletkit/cluster/internal/table"
 	"github.com/kubeletkit/kubeletkit/internal/logging"
-	"github.com/kubeletkit/kubeletkit/podconfig/checkpoint"
+	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/runtime/podspec"
 )
 
@@ -26,7 +26,7 @@ var ErrNotRead = errors.New("services have not yet been read at least once, cann
 // Options are the settings of [Services]. The zero value is valid.
 type Options struct {
 	// Checkpoint keeps the services, under the name "services". If nil, nothing is kept.
-	Checkpoint checkpoint.States
+	Checkpoint runtime.States
 	// Sync is called for each pod for which Env has failed, when the services are known. It
 	// must not block. Agent.Sync starts the containers of the pod. If nil, nothing is called.
 	Sync func(uid types.UID)

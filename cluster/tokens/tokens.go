@@ -22,7 +22,7 @@ import (
 	"github.com/kubeletkit/kubeletkit/cluster/internal/podsets"
 	"github.com/kubeletkit/kubeletkit/internal/flow"
 	"github.com/kubeletkit/kubeletkit/internal/logging"
-	"github.com/kubeletkit/kubeletkit/podconfig/checkpoint"
+	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
 // requestTimeout is the time limit of one request.
@@ -31,7 +31,7 @@ const requestTimeout = 30 * time.Second
 // Options are the settings of [Tokens]. The zero value is valid.
 type Options struct {
 	// Checkpoint keeps the tokens, under the name "tokens". If nil, nothing is kept.
-	Checkpoint checkpoint.States
+	Checkpoint runtime.States
 	// Refreshed is called when a token of the pod was refreshed. After an outage of the API server
 	// it is also called for pods whose request for a token has failed. It must not block. Agent.Sync
 	// brings the token to the volume of the pod. If nil, the next sync of the pod brings it.

@@ -19,7 +19,7 @@ import (
 	"github.com/kubeletkit/kubeletkit/cluster/internal/listwatch"
 	"github.com/kubeletkit/kubeletkit/cluster/internal/table"
 	"github.com/kubeletkit/kubeletkit/internal/logging"
-	"github.com/kubeletkit/kubeletkit/podconfig/checkpoint"
+	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/runtime/podspec"
 )
 
@@ -29,7 +29,7 @@ var ErrNotRead = errors.New("cluster trust bundles have not been read from the A
 // Options are the settings of [Bundles]. The zero value is valid.
 type Options struct {
 	// Checkpoint keeps the bundles, under the name "trustbundles". nil: nothing is kept.
-	Checkpoint checkpoint.States
+	Checkpoint runtime.States
 	// Changed is called when bundles were read or have changed. It must not block. Have the pods
 	// synced for which [Uses] is true. nil: nothing is called.
 	Changed func()

@@ -7,7 +7,7 @@
 //     priority and ends before that of the next period.
 //   - A [Group] has the pods of a period. The groups end one after the other, the lowest priority first, so that
 //     drivers of volumes, the network and DNS serve the other pods until these have ended.
-//   - A [Node] is the agent: it has the pods, and ends them.
+//   - A [lifecycle.Node] is the agent: it has the pods, and ends them.
 //
 // # Order
 //

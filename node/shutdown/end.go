@@ -5,7 +5,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/go-logr/logr"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -13,21 +12,12 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
-// Node has the pods, and ends them: the part of a [lifecycle.Node] that [End] needs. The methods must not block.
-type Node interface {
-	Logger() logr.Logger
-	// Pods returns the pods that run or are to run, and those that are ending.
-	Pods() []*v1.Pod
-	State(uid types.UID) lifecycle.PodState
-	End(pod *v1.Pod, gracePeriod *int64)
-}
-
 // lookPeriod is the time between two looks at the pods that are ending.
 const lookPeriod = 100 * time.Millisecond
 
 // End ends the pods of the node, group by group, and returns those that have not ended in their period. If ctx
 // ends first, the pods of later groups go on, and the error is the cause.
-func End(ctx context.Context, node Node, periods Periods) (left []*v1.Pod, err error) {
+func End(ctx context.Context, node lifecycle.Node, periods Periods) (left []*v1.Pod, err error) {
 	log := node.Logger()
 	var told []*v1.Pod
 	known := map[types.UID]bool{} // those of told
@@ -61,7 +51,7 @@ func End(ctx context.Context, node Node, periods Periods) (left []*v1.Pod, err e
 }
 
 // await waits until the pods of the group have ended, and returns those that have not when its time has passed.
-func await(ctx context.Context, node Node, group Group) (late []*v1.Pod, err error) {
+func await(ctx context.Context, node lifecycle.Node, group Group) (late []*v1.Pod, err error) {
 	limit := time.NewTimer(group.wait())
 	defer limit.Stop()
 	tick := time.NewTicker(lookPeriod)
@@ -82,7 +72,7 @@ func await(ctx context.Context, node Node, group Group) (late []*v1.Pod, err err
 }
 
 // running returns the pods that have not ended.
-func running(node Node, pods []*v1.Pod) []*v1.Pod {
+func running(node lifecycle.Node, pods []*v1.Pod) []*v1.Pod {
 	return slices.DeleteFunc(slices.Clone(pods), func(pod *v1.Pod) bool {
 		st := node.State(pod.UID)
 		return !st.Known || st.Finished

@@ -17,7 +17,7 @@ import (
 //
 // Only Load, LoadState and Run may wait for a disk.
 type Store interface {
-	States
+	runtime.States
 	// Keep keeps the pod and the objects that it refers to, in place of the pod of the same
 	// UID. The pod must not be changed afterwards.
 	Keep(pod *v1.Pod)
@@ -46,20 +46,6 @@ type Store interface {
 	Objects(src objects.Source) objects.Source
 	// Run writes until ctx ends, and then what is left. An agent ends it after all other parts.
 	Run(ctx context.Context) error
-}
-
-// States keeps the state of components for the next run of the agent, such as the services
-// of a cluster. It is the part of a [Store] that such a component needs.
-type States interface {
-	// KeepState keeps the state under the name, in place of what was kept under it before. It
-	// does not block. The state is kept as JSON, and must not be changed afterwards, unless it
-	// is a [encoding/json.Marshaler] that may be called at any time. Nil removes it. The name is that of a file, such
-	// as "serial-ports"; the agent and package cluster have "probes", "services", "tokens" and others.
-	KeepState(name string, state any)
-	// LoadState reads what an earlier agent has kept under the name into the value that the
-	// pointer refers to, and reports whether there is anything that can be read. It may be called before Load. It may
-	// wait for a disk, so that a component calls it in its first Prepare or in Run, not in Admit.
-	LoadState(name string, into any) bool
 }
 
 var _ Store = (*Dir)(nil)
@@ -99,8 +85,8 @@ func (Base) Run(ctx context.Context) error {
 	return nil
 }
 
-// KeepState implements [States].
+// KeepState implements [runtime.States].
 func (Base) KeepState(string, any) {}
 
-// LoadState implements [States]: there is nothing.
+// LoadState implements [runtime.States]: there is nothing.
 func (Base) LoadState(string, any) bool { return false }

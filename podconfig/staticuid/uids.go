@@ -15,7 +15,6 @@ import (
 	"github.com/kubeletkit/kubeletkit/internal/flow"
 	"github.com/kubeletkit/kubeletkit/internal/logging"
 	"github.com/kubeletkit/kubeletkit/podconfig"
-	"github.com/kubeletkit/kubeletkit/podconfig/checkpoint"
 	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/runtime/podspec"
 )
@@ -23,7 +22,7 @@ import (
 // Options are the settings of [UIDs]. The zero value is valid.
 type Options struct {
 	// States keeps the UIDs for the next agent. If nil, they are not kept.
-	States checkpoint.States
+	States runtime.States
 	// Logger. Default: that of package slog.
 	Logger logr.Logger
 }
@@ -37,7 +36,7 @@ type PodReader interface {
 // UIDs decides the UIDs of static pods. It is safe for concurrent use.
 type UIDs struct {
 	runtime PodReader
-	states  checkpoint.States
+	states  runtime.States
 	log     logr.Logger
 	// reading holds a token while a goroutine reads the runtime and the kept UIDs for the first time.
 	reading chan struct{}

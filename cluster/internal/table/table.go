@@ -16,7 +16,6 @@ import (
 
 	"github.com/kubeletkit/kubeletkit/cluster/internal/listwatch"
 	"github.com/kubeletkit/kubeletkit/internal/flow"
-	"github.com/kubeletkit/kubeletkit/podconfig/checkpoint"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
@@ -36,7 +35,7 @@ type Options[T any] struct {
 	// Reduce returns the needed fields of an object, and its key. If ok is false, the object is left out.
 	Reduce func(object any) (key string, value T, ok bool)
 	// Checkpoint keeps the table under the name State. If nil, nothing is kept.
-	Checkpoint checkpoint.States
+	Checkpoint runtime.States
 	State      string
 	// Changed is called after each answer of the API server. It must not block. If nil, nothing is
 	// called.
