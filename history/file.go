@@ -132,7 +132,7 @@ func (m *Memory) restore(e *Entry) {
 }
 
 // Run implements [Store]. If the file cannot be written, Run logs that and tries again
-// with the next entry.
+// after a back-off, and with the next entry.
 func (m *Memory) Run(ctx context.Context) error {
 	m.mu.Lock()
 	if m.ran {
@@ -149,21 +149,13 @@ func (m *Memory) Run(ctx context.Context) error {
 	w := &writer{path: m.opts.File}
 	news := m.watch("", 0)
 	defer m.unwatch(news)
-	failing := false
-	for stopped := false; !stopped; {
-		select {
-		case <-ctx.Done():
-			stopped = true
-		case <-news.wake:
-			stopped = !flow.Sleep(ctx, writeDelay)
-		}
-		err := m.write(w, news)
-		if err != nil && !failing {
-			m.opts.Logger.Error(err, "The history cannot be written; it does not survive the agent until that succeeds",
-				"file", m.opts.File)
-		}
-		failing = err != nil
-	}
+	news.wake.Notify()
+	flow.Saver{
+		Dirty: news.wake, Wait: writeDelay, Save: func() error { return m.write(w, news) },
+		Retry: flow.Backoff{Min: time.Second, Max: time.Minute}.After,
+		Log:   m.opts.Logger.WithValues("file", m.opts.File), Saved: "The history is written again",
+		Failing: "The history cannot be written; it does not survive the agent until that succeeds",
+	}.Run(ctx)
 	return nil
 }
 

@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/go-logr/logr/funcr"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -136,6 +137,28 @@ func TestTheFileIsWrittenAnew(t *testing.T) {
 	restored := newStore(t, Options{File: file})
 	require.NoError(t, restored.Load(t.Context()))
 	assert.Equal(t, append(records(before), started(web, 1)), records(restored.Entries(web.UID)))
+}
+
+// A file that cannot be written is written when that is possible again, also without a new entry. It is logged once.
+func TestAFileThatCannotBeWritten(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "none", "history")
+	synctest.Test(t, func(t *testing.T) {
+		lines := make(chan string, 100)
+		s := runStore(t,
+			Options{File: file, Logger: funcr.New(func(_, args string) { lines <- args }, funcr.Options{})})
+		s.Record(exited(refOf("web"), 1))
+		time.Sleep(time.Hour)
+		require.NoError(t, os.Mkdir(filepath.Dir(file), 0o700))
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		restored := newStore(t, Options{File: file})
+		require.NoError(t, restored.Load(t.Context()))
+		assert.Len(t, restored.Entries(refOf("web").UID), 1)
+		s.stop()
+		require.Len(t, lines, 2)
+		assert.Contains(t, <-lines, "The history cannot be written")
+		assert.Contains(t, <-lines, "The history is written again")
+	})
 }
 
 // An agent that is killed while it writes leaves a file, which the next one writes over.

@@ -11,13 +11,13 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/fsnotify/fsnotify"
 	"github.com/go-logr/logr"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/kubeletkit/kubeletkit/internal/fswatch"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
@@ -78,7 +78,7 @@ func TestFollowOfInstancesThatHaveEnded(t *testing.T) {
 		running.State = runtime.ContainerRunning
 		node.seen.Containers = []runtime.ContainerStatus{running}
 		watch := newLogWatch(logr.Discard())
-		watch.open = func() (*fsnotify.Watcher, error) { return nil, errors.New("too many watches") } // once a second
+		watch.open = func() (*fswatch.Watcher, error) { return nil, errors.New("too many watches") } // once a second
 		var out bytes.Buffer
 		opts := logOptions{follow: true, restarts: true, tail: -1, limit: -1}
 		s := &logStream{

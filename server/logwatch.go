@@ -5,8 +5,9 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/fsnotify/fsnotify"
 	"github.com/go-logr/logr"
+
+	"github.com/kubeletkit/kubeletkit/internal/fswatch"
 )
 
 // logWatch wakes the readers that follow logs when the kernel reports that something was
@@ -14,13 +15,13 @@ import (
 // 128 by default, and one goroutine. There is neither while no client follows a log.
 type logWatch struct {
 	log  logr.Logger
-	open func() (*fsnotify.Watcher, error)
+	open func() (*fswatch.Watcher, error)
 
 	// kernel is held during calls of the kernel, before mu. The goroutine of the watcher does
 	// not need it. It guards the fields up to mu.
 	kernel  sync.Mutex
-	watcher *fsnotify.Watcher // nil while there are no readers
-	done    chan struct{}     // closed when the goroutine of watcher has ended
+	watcher *fswatch.Watcher // nil while there are no readers
+	joined  sync.WaitGroup   // the goroutine of watcher
 	// refused means that the last call of the kernel has failed, which was logged.
 	refused bool
 
@@ -31,7 +32,7 @@ type logWatch struct {
 }
 
 func newLogWatch(log logr.Logger) *logWatch {
-	return &logWatch{log: log, open: fsnotify.NewWatcher, readers: map[string][]chan struct{}{}}
+	return &logWatch{log: log, open: fswatch.Open, readers: map[string][]chan struct{}{}}
 }
 
 // add returns a channel that receives a value when something may have been written to the
@@ -44,7 +45,7 @@ func (l *logWatch) add(path string) (written <-chan struct{}, stop func()) {
 	if err := l.cover(dir); err != nil {
 		if !l.refused {
 			l.log.Error(err, "The kernel does not report what is written to logs: readers that follow a log look "+
-				"once a second. Raise fs.inotify.max_user_instances or fs.inotify.max_user_watches", "directory", dir)
+				"once a second", "directory", dir)
 		}
 		l.refused = true
 		l.closeIfUnused()
@@ -65,8 +66,8 @@ func (l *logWatch) cover(dir string) error {
 		if err != nil {
 			return err
 		}
-		l.watcher, l.done = w, make(chan struct{})
-		go l.run(w, l.done)
+		l.watcher = w
+		l.joined.Go(func() { l.run(w.Changes()) })
 	}
 	return l.watcher.Add(dir)
 }
@@ -82,7 +83,7 @@ func (l *logWatch) remove(dir string, c chan struct{}) {
 	}
 	l.mu.Unlock()
 	if len(others) == 0 {
-		_ = l.watcher.Remove(dir) // it may not exist any more
+		l.watcher.Remove(dir)
 	}
 	l.closeIfUnused()
 }
@@ -95,25 +96,18 @@ func (l *logWatch) closeIfUnused() {
 	if used || l.watcher == nil {
 		return
 	}
-	_ = l.watcher.Close()
-	<-l.done
+	l.watcher.Close()
+	l.joined.Wait()
 	l.watcher = nil
 }
 
-// run passes the events of the kernel on until the watcher is closed.
-func (l *logWatch) run(w *fsnotify.Watcher, done chan<- struct{}) {
-	defer close(done)
-	for {
-		select {
-		case e, ok := <-w.Events:
-			if !ok {
-				return
-			}
-			l.wake(e.Name)
-		case _, ok := <-w.Errors: // events were lost
-			if !ok {
-				return
-			}
+// run passes changes on until the watcher is closed.
+func (l *logWatch) run(all <-chan fswatch.Changes) {
+	for changes := range all {
+		for path := range changes.Ops {
+			l.wake(path)
+		}
+		if changes.Lost != nil {
 			l.wakeAll()
 		}
 	}

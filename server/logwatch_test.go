@@ -6,11 +6,12 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/fsnotify/fsnotify"
 	"github.com/go-logr/logr"
 	"github.com/go-logr/logr/funcr"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/kubeletkit/kubeletkit/internal/fswatch"
 )
 
 func TestLogWatch(t *testing.T) {
@@ -48,7 +49,7 @@ func TestLogWatch(t *testing.T) {
 func TestLogWatchIsRefused(t *testing.T) {
 	lines := 0
 	l := newLogWatch(funcr.New(func(string, string) { lines++ }, funcr.Options{}))
-	l.open = func() (*fsnotify.Watcher, error) { return nil, os.NewSyscallError("inotify_init1", syscall.EMFILE) }
+	l.open = func() (*fswatch.Watcher, error) { return nil, os.NewSyscallError("inotify_init1", syscall.EMFILE) }
 	path := filepath.Join(t.TempDir(), "0.log")
 	for range 2 {
 		written, stop := l.add(path)
@@ -56,7 +57,7 @@ func TestLogWatchIsRefused(t *testing.T) {
 		stop()
 	}
 	assert.Equal(t, 1, lines)
-	l.open = fsnotify.NewWatcher
+	l.open = fswatch.Open
 	written, stop := l.add(path)
 	require.NoError(t, os.WriteFile(path, nil, 0o600))
 	<-written

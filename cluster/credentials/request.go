@@ -37,9 +37,6 @@ const (
 	minPause = 30 * time.Second
 )
 
-// retries is the delay after requests that have failed.
-var retries = flow.Backoff{Min: time.Second, Max: time.Minute}
-
 // errDue means that another certificate is due at once.
 var errDue = errors.New("the new certificate is to be replaced already, or was not signed for what was requested: " +
 	"check the clocks of this node and of the signer, and the duration of certificates")
@@ -85,7 +82,7 @@ type requester struct {
 
 // run requests certificates until ctx ends.
 func (r *requester) run(ctx context.Context) {
-	failures := 0
+	failures, retries := 0, flow.Backoff{Min: time.Second, Max: time.Minute}
 	for {
 		wait := retries.After(failures)
 		if failures == 0 {

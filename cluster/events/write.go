@@ -26,9 +26,6 @@ const (
 	maxAge = time.Hour
 )
 
-// retries is the delay after tries that have failed. It gets a jitter of up to one half.
-var retries = flow.Backoff{Min: time.Second, Max: 10 * time.Second}
-
 // deliver writes the Event object, and tries again while that may help.
 func (r *Recorder) deliver(ctx context.Context, event *v1.Event, patch []byte) {
 	for tries := 1; ; tries++ {
@@ -53,7 +50,7 @@ func (r *Recorder) deliver(ctx context.Context, event *v1.Event, patch []byte) {
 				"namespace", event.Namespace,
 				"kind", event.InvolvedObject.Kind, "object", event.InvolvedObject.Name, "reason", event.Reason)
 		}
-		delay := retries.After(tries)
+		delay := flow.Backoff{Min: time.Second, Max: 10 * time.Second}.After(tries)
 		if outage.Wait(ctx, delay-rand.N(delay/2), ended) != nil {
 			return
 		}

@@ -41,9 +41,6 @@ const (
 	clockPeriod = time.Minute
 )
 
-// retries is the delay after tries that have failed. It gets a jitter of up to one half.
-var retries = flow.Backoff{Min: 100 * time.Millisecond, Max: time.Minute}
-
 // Run requests and refreshes certificates until ctx ends, and then returns nil. A second call
 // returns an error that wraps [runtime.ErrAlreadyRunning].
 func (c *Certificates) Run(ctx context.Context) error {
@@ -289,7 +286,7 @@ func (c *Certificates) failed(ctx context.Context, p *projection, pend *pending,
 func (c *Certificates) retryLater(p *projection, err error) {
 	p.err = err
 	p.failures++
-	delay := retries.After(p.failures)
+	delay := flow.Backoff{Min: 100 * time.Millisecond, Max: time.Minute}.After(p.failures)
 	p.retryAt = time.Now().Add(delay + rand.N(delay/2))
 	if p.failures == 1 {
 		c.opts.Logger.Error(err, "Certificate of a pod cannot be requested; it is tried again",

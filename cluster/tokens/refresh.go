@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -35,9 +36,6 @@ const (
 	maxKept  = 32
 	maxToken = 16 << 10
 )
-
-// retries is the delay after refreshes that have failed. It gets a jitter of up to one half.
-var retries = flow.Backoff{Min: time.Second, Max: time.Minute}
 
 // entry is a token. Only refreshAt and failures change; the mutex of Tokens guards them.
 type entry struct {
@@ -77,7 +75,14 @@ func (t *Tokens) Run(ctx context.Context) error {
 		return fmt.Errorf("tokens: %w", runtime.ErrAlreadyRunning)
 	}
 	t.load.Do(t.restore)
-	defer t.save(true)
+	if t.opts.Checkpoint != nil {
+		var keeper sync.WaitGroup
+		defer keeper.Wait()
+		keeping, stop := context.WithCancel(context.WithoutCancel(ctx)) // until the last refresh has ended
+		defer stop()
+		saver := flow.Saver{Dirty: t.unsaved, Wait: saveDelay, Save: t.save}
+		keeper.Go(func() { saver.Run(keeping) })
+	}
 	next := time.NewTimer(0)
 	defer next.Stop()
 	ended := outage.Ended(t.client)
@@ -92,7 +97,6 @@ func (t *Tokens) Run(ctx context.Context) error {
 			t.outageEnded(time.Now())
 		}
 		t.refresh(ctx, t.due(time.Now()))
-		t.save(false)
 		if wait, any := t.untilNext(time.Now()); any {
 			next.Reset(wait)
 		}
@@ -132,20 +136,14 @@ func (t *Tokens) due(now time.Time) []key {
 	return due
 }
 
-// untilNext returns the time until the next refresh or save; false if none is due.
+// untilNext returns the time until the next refresh; false if none is due.
 func (t *Tokens) untilNext(now time.Time) (wait time.Duration, any bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	at := func(next time.Time) {
-		if d := next.Sub(now); !any || d < wait {
+	for _, e := range t.entries {
+		if d := e.refreshAt.Sub(now); !any || d < wait {
 			wait, any = d, true
 		}
-	}
-	for _, e := range t.entries {
-		at(e.refreshAt)
-	}
-	if !t.saveAt.IsZero() {
-		at(t.saveAt)
 	}
 	return max(wait, 0), any
 }
@@ -190,7 +188,7 @@ func (t *Tokens) refreshOne(ctx context.Context, k key) {
 	}
 	e.failures++
 	first := e.failures == 1
-	delay := retries.After(e.failures)
+	delay := flow.Backoff{Min: time.Second, Max: time.Minute}.After(e.failures)
 	e.refreshAt = time.Now().Add(delay + rand.N(delay/2))
 	t.mu.Unlock()
 	if first {
@@ -231,18 +229,10 @@ func (t *Tokens) restore() {
 	}
 }
 
-// save keeps the tokens for the next run of the agent, if that is due, or now if anything
-// has changed.
-func (t *Tokens) save(now bool) {
+// save keeps the tokens for the next run of the agent.
+func (t *Tokens) save() error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.saveAt.IsZero() || !now && time.Now().Before(t.saveAt) {
-		return
-	}
-	t.saveAt = time.Time{}
-	if t.opts.Checkpoint == nil {
-		return
-	}
 	list := make([]kept, 0, len(t.entries))
 	ofPod := map[types.UID]int{}
 	for k, e := range t.entries {
@@ -253,6 +243,7 @@ func (t *Tokens) save(now bool) {
 	}
 	slices.SortFunc(list, func(a, b kept) int { return strings.Compare(a.Token.Status.Token, b.Token.Status.Token) })
 	t.opts.Checkpoint.KeepState(state, list)
+	return nil
 }
 
 // state is the name in the checkpoint.

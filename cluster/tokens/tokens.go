@@ -49,6 +49,8 @@ type Tokens struct {
 	load    sync.Once
 	// changed holds one token while the times of refreshes may have changed.
 	changed flow.Signal
+	// unsaved holds one token while there are changes to keep.
+	unsaved flow.Signal
 
 	mu      sync.Mutex
 	entries map[key]*entry
@@ -56,8 +58,6 @@ type Tokens struct {
 	requests map[types.UID]*underWay
 	// waiting are the pods without a token whose latest request has failed.
 	waiting map[types.UID]struct{}
-	// saveAt is when the tokens are to be kept; zero while the checkpoint is up to date.
-	saveAt time.Time
 }
 
 // New returns Tokens that have none yet. It does no I/O.
@@ -67,7 +67,7 @@ func New(client kubernetes.Interface, opts Options) (*Tokens, error) {
 		return nil, errors.New("tokens: the client is nil")
 	}
 	return &Tokens{
-		client: client, opts: opts, changed: flow.NewSignal(),
+		client: client, opts: opts, changed: flow.NewSignal(), unsaved: flow.NewSignal(),
 		entries: map[key]*entry{}, requests: map[types.UID]*underWay{}, waiting: map[types.UID]struct{}{},
 	}, nil
 }
@@ -240,8 +240,6 @@ func (t *Tokens) forget(k key) {
 
 // touch has Run look at the entries again, and keep them. mu is held.
 func (t *Tokens) touch() {
-	if t.saveAt.IsZero() {
-		t.saveAt = time.Now().Add(saveDelay)
-	}
+	t.unsaved.Notify()
 	t.changed.Notify()
 }

@@ -24,6 +24,7 @@ import (
 
 	"github.com/kubeletkit/kubeletkit"
 	"github.com/kubeletkit/kubeletkit/gc"
+	"github.com/kubeletkit/kubeletkit/internal/fswatch"
 	"github.com/kubeletkit/kubeletkit/internal/testenv"
 	"github.com/kubeletkit/kubeletkit/internal/testpod"
 	"github.com/kubeletkit/kubeletkit/lifecycle"
@@ -131,7 +132,7 @@ func (d *device) load(uid types.UID) *load {
 func (d *device) start(evicts bool) {
 	kept, err := records.New(d.root, records.Options{})
 	require.NoError(d.t, err)
-	w := &watch{paths: map[string]bool{}, written: make(chan string, 100)}
+	w := &watch{paths: map[string]bool{}, written: make(chan fswatch.Changes, 100)}
 	manager, err := New(d, Options{
 		Dir: d.logsDir(), MaxSize: logMaxSize, MaxFiles: logFiles,
 		watch: func() (watcher, error) { return w, nil },
@@ -346,7 +347,7 @@ func recordOf(id string) string { return "sha256-" + strings.TrimPrefix(idOf(id)
 type watch struct {
 	mu      sync.Mutex
 	paths   map[string]bool
-	written chan string
+	written chan fswatch.Changes
 }
 
 func (w *watch) Add(path string) error {
@@ -363,8 +364,8 @@ func (w *watch) Remove(path string) {
 	delete(w.paths, path)
 }
 
-func (w *watch) Written() <-chan string { return w.written }
-func (w *watch) Close()                 {}
+func (w *watch) Changes() <-chan fswatch.Changes { return w.written }
+func (w *watch) Close()                          {}
 
 // wrote reports a write to a file.
 func (w *watch) wrote(path string) {
@@ -373,7 +374,7 @@ func (w *watch) wrote(path string) {
 	w.mu.Unlock()
 	if watched {
 		select {
-		case w.written <- path:
+		case w.written <- writeTo(path):
 		default: // the agent does not run
 		}
 	}

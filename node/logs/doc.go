@@ -18,7 +18,7 @@
 // # How growth is noticed
 //
 // kubelet reads the sizes of all logs every 10 s, in which a container can write gigabytes. A manager does nothing
-// for quiet logs: the kernel reports the first write to one (inotify; see package fsnotify for other systems). The size
+// for quiet logs: the kernel reports the first write to one (inotify; see module fsnotify for other systems). The size
 // of an active log is then read again and again, the sooner the closer it is to the limit, until the log is quiet. What
 // a log exceeds its limit by is what the container writes in about 2 ms and while the runtime opens the new file: with
 // containerd 2 to 12 ms in all as a rule, and 42 ms at most of 90 rotations on a busy machine.

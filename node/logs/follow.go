@@ -12,6 +12,7 @@ import (
 	"github.com/go-logr/logr"
 
 	"github.com/kubeletkit/kubeletkit/internal/flow"
+	"github.com/kubeletkit/kubeletkit/internal/fswatch"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
@@ -177,13 +178,13 @@ func (m *Manager) report(l *log, err error) {
 // reportUnwatched logs that the kernel does not watch a log. What concerns all logs is logged once.
 func (m *Manager) reportUnwatched(logger logr.Logger, err error) {
 	switch {
-	case errors.Is(err, errNoWatcher): // Run has logged it
+	case errors.Is(err, fswatch.ErrClosed): // Run has logged it
 	case !errors.Is(err, syscall.ENOSPC):
 		logger.Error(err, "The kernel does not report writes to a log: its size is read at intervals",
 			"interval", m.opts.Interval)
 	case m.firstLimited():
 		logger.Error(err, "The kernel does not report writes to this and further logs: their sizes are read at "+
-			"intervals; raise fs.inotify.max_user_watches", "interval", m.opts.Interval)
+			"intervals", "interval", m.opts.Interval)
 	}
 }
 

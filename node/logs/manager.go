@@ -15,6 +15,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/kubeletkit/kubeletkit/internal/fswatch"
 	"github.com/kubeletkit/kubeletkit/lifecycle"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
@@ -65,6 +66,14 @@ type Manager struct {
 	byPod map[types.UID][]string
 }
 
+// watcher is the part of a [fswatch.Watcher] that a manager uses.
+type watcher interface {
+	Add(path string) error
+	Remove(path string)
+	Changes() <-chan fswatch.Changes
+	Close()
+}
+
 // New returns a manager. It does nothing before [Manager.Run].
 func New(rt runtime.LogReopener, opts Options) (*Manager, error) {
 	var errs []error
@@ -87,7 +96,7 @@ func New(rt runtime.LogReopener, opts Options) (*Manager, error) {
 	opts.MaxWorkers = cmp.Or(opts.MaxWorkers, 1)
 	opts.Interval = cmp.Or(opts.Interval, 10*time.Second)
 	if opts.watch == nil {
-		opts.watch = newWatcher
+		opts.watch = func() (watcher, error) { return fswatch.Open() }
 	}
 	opts.Dir = filepath.Clean(opts.Dir)
 	m := &Manager{
@@ -112,9 +121,9 @@ func (m *Manager) Name() string { return "container logs" }
 func (m *Manager) Run(ctx context.Context) error {
 	w, err := m.opts.watch()
 	if err != nil {
-		m.log.Error(err, "The kernel does not report writes to logs: their sizes are read at intervals; "+
-			"raise fs.inotify.max_user_instances", "interval", m.opts.Interval)
-		w = noWatcher{}
+		m.log.Error(err, "The kernel does not report writes to logs: their sizes are read at intervals",
+			"interval", m.opts.Interval)
+		w = (*fswatch.Watcher)(nil)
 	}
 	defer w.Close()
 	var following sync.WaitGroup
@@ -132,11 +141,14 @@ func (m *Manager) Run(ctx context.Context) error {
 	for ctx.Err() == nil {
 		select {
 		case <-ctx.Done():
-		case path := <-w.Written():
+		case changes := <-w.Changes():
 			m.mu.Lock()
-			if l := m.logs[path]; l != nil {
-				m.begin(l)
-			} else if path == "" { // events were lost
+			for path := range changes.Ops {
+				if l := m.logs[path]; l != nil {
+					m.begin(l)
+				}
+			}
+			if changes.Lost != nil {
 				for _, l := range m.logs {
 					m.begin(l)
 				}

@@ -1,6 +1,7 @@
 package logs
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -14,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
+	"github.com/kubeletkit/kubeletkit/internal/fswatch"
 	"github.com/kubeletkit/kubeletkit/lifecycle"
 	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/runtime/crilog"
@@ -285,7 +287,7 @@ func TestLostEvents(t *testing.T) {
 		delete(r.watched, c.path)
 		r.mu.Unlock()
 		c.write(11 << 10)
-		r.written <- ""
+		r.written <- fswatch.Changes{Lost: errors.New("queue overflow")}
 		time.Sleep(time.Minute)
 		names, _ := c.files()
 		assert.Len(t, names, 2)
@@ -295,8 +297,8 @@ func TestLostEvents(t *testing.T) {
 // Without watches of the kernel logs are rotated, too, and that is logged once for all of them.
 func TestWithoutAWatcher(t *testing.T) {
 	for message, set := range map[string]func(r *rig){
-		"max_user_instances": func(r *rig) { r.opts.watch = func() (watcher, error) { return nil, syscall.EMFILE } },
-		"max_user_watches":   func(r *rig) { r.unwatched = syscall.ENOSPC },
+		"max_user_instances": func(r *rig) { r.opts.watch = func() (watcher, error) { return nil, fswatch.Refused(syscall.EMFILE) } },
+		"max_user_watches":   func(r *rig) { r.unwatched = fswatch.Refused(syscall.ENOSPC) },
 	} {
 		t.Run(message, func(t *testing.T) {
 			run(t, func(r *rig) {

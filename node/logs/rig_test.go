@@ -23,6 +23,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/kubeletkit/kubeletkit/internal/fswatch"
 	nodefake "github.com/kubeletkit/kubeletkit/lifecycle/fake"
 	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/runtime/crilog"
@@ -39,7 +40,7 @@ type rig struct {
 	mu         sync.Mutex
 	containers map[string]*container // by ID
 	watched    map[string]bool
-	written    chan string
+	written    chan fswatch.Changes
 	adds       int
 	// reopen is called before a container opens a new log, if it is not nil. opened is called after it.
 	reopen, opened func(c *container) error
@@ -81,7 +82,7 @@ func (r *rig) restart() {
 	require.NoError(r, err)
 	require.NoError(r, m.Join(&r.node))
 	r.mu.Lock()
-	r.m, r.watched, r.written = m, map[string]bool{}, make(chan string, 1000)
+	r.m, r.watched, r.written = m, map[string]bool{}, make(chan fswatch.Changes, 1000)
 	r.mu.Unlock()
 	ctx, cancel := context.WithCancel(context.Background())
 	var run sync.WaitGroup
@@ -166,7 +167,7 @@ func (c *container) write(bytes int) {
 	require.NoError(c.rig, err)
 	if c.rig.watched[c.path] {
 		select {
-		case c.rig.written <- c.path:
+		case c.rig.written <- writeTo(c.path):
 		default: // the channel is full of events already
 		}
 	}
@@ -215,7 +216,7 @@ func (r *rig) measured() [4]int {
 	return n
 }
 
-// Add, Remove, Written and Close implement watcher.
+// Add, Remove, Changes and Close implement watcher.
 func (r *rig) Add(path string) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -234,8 +235,13 @@ func (r *rig) Remove(path string) {
 	delete(r.watched, path)
 }
 
-func (r *rig) Written() <-chan string { return r.written }
-func (r *rig) Close()                 {}
+func (r *rig) Changes() <-chan fswatch.Changes { return r.written }
+func (r *rig) Close()                          {}
+
+// writeTo is the change of a file that is written to.
+func writeTo(path string) fswatch.Changes {
+	return fswatch.Changes{Ops: map[string]fswatch.Op{path: fswatch.Write}}
+}
 
 // files returns the names and the sizes of the log and of the rotated files, the oldest first.
 func (c *container) files() (names []string, sizes map[string]int64) {

@@ -34,9 +34,9 @@
 // A failure of a socket is logged once: that nobody answers at it, and that its plugin is refused. Many failures at a
 // time are one line. A file that is no socket, and a name that begins with a dot, are ignored.
 //
-// Without a plugin there are two goroutines: Run waits for changes, and package fsnotify for the kernel. A plugin that
-// is registered has no goroutine and no connection here. If the kernel reports no changes, the registry is read every
-// 10 s.
+// Without a plugin there are three goroutines: Run waits for changes, which one merges that another receives from the
+// kernel. A plugin that is registered has no goroutine and no connection here. If the kernel reports no changes, the
+// registry is read every 10 s.
 //
 // When Run returns, no plugin is deregistered and Deregister is not called: an agent that is restarted finds the
 // plugins where they are, and a handler ends what it keeps of them with the agent.

@@ -12,12 +12,12 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/fsnotify/fsnotify"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc"
 	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 
+	"github.com/kubeletkit/kubeletkit/internal/fswatch"
 	"github.com/kubeletkit/kubeletkit/node/internal/goroutines"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
@@ -186,7 +186,7 @@ type rig struct {
 	dir     string
 	handler *recorder
 	script  *script
-	changed chan fsnotify.Event
+	changed chan fswatch.Changes
 	m       *Manager
 }
 
@@ -197,13 +197,10 @@ func inVirtualTime(t *testing.T, prepare, test func(r *rig)) {
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	synctest.Test(t, func(t *testing.T) {
 		r := &rig{T: t, dir: dir, handler: &recorder{}, script: &script{kind: "Test"},
-			changed: make(chan fsnotify.Event, 1)}
+			changed: make(chan fswatch.Changes, 1)}
 		r.m, err = New(dir, map[string]Handler{"Test": r.handler}, Options{})
 		require.NoError(t, err)
-		r.m.watch = func() (watcher, error) {
-			return watcher{add: func(string) error { return nil }, close: func() error { return nil },
-				events: r.changed}, nil
-		}
+		r.m.watch = func() (watcher, error) { return r, nil }
 		r.m.dial = func(context.Context, string) (registration, error) { return r.script, nil }
 		prepare(r)
 		r.create()
@@ -217,6 +214,11 @@ func inVirtualTime(t *testing.T, prepare, test func(r *rig)) {
 	})
 }
 
+// Add, Changes and Close implement watcher.
+func (r *rig) Add(string) error                { return nil }
+func (r *rig) Changes() <-chan fswatch.Changes { return r.changed }
+func (r *rig) Close()                          {}
+
 func (r *rig) create() {
 	deadSocket(r, filepath.Join(r.dir, "a.sock"))
 }
@@ -226,7 +228,7 @@ func (r *rig) remove() { require.NoError(r, os.Remove(filepath.Join(r.dir, "a.so
 // after lets time pass after a change of the registry.
 func (r *rig) after(d time.Duration) {
 	select {
-	case r.changed <- fsnotify.Event{Op: fsnotify.Create}:
+	case r.changed <- fswatch.Changes{Ops: map[string]fswatch.Op{"a.sock": fswatch.Create}}:
 	default:
 	}
 	time.Sleep(d)
@@ -296,7 +298,7 @@ func TestSocketIsRemovedMeanwhile(t *testing.T) {
 // Without inotify the registry is read every 10 s.
 func TestKernelThatRefuses(t *testing.T) {
 	inVirtualTime(t, func(r *rig) {
-		r.m.watch = func() (watcher, error) { return watcher{}, errors.New("no instance is left") }
+		r.m.watch = func() (watcher, error) { return (*fswatch.Watcher)(nil), errors.New("no instance is left") }
 	}, func(r *rig) {
 		assert.Equal(r, []string{"register name"}, r.handler.took())
 		r.remove()
@@ -307,7 +309,7 @@ func TestKernelThatRefuses(t *testing.T) {
 	})
 }
 
-// Without a plugin there is one goroutine, beside that of package fsnotify.
+// Without a plugin there is one goroutine, beside those of packages fswatch and fsnotify.
 func TestGoroutines(t *testing.T) {
 	inVirtualTime(t, func(*rig) {}, func(r *rig) {
 		assert.Len(r, r.m.Plugins(), 1)
@@ -320,26 +322,32 @@ func TestGoroutines(t *testing.T) {
 	require.NoError(t, err)
 	watched := make(chan struct{})
 	m.watch = func() (watcher, error) {
-		w, err := newWatcher()
+		w, err := fswatch.Open()
 		once := sync.OnceFunc(func() { close(watched) })
 		if err != nil {
 			once()
-			return w, err
 		}
-		add := w.add
-		w.add = func(dir string) error { defer once(); return add(dir) }
-		return w, err
+		return added{w, once}, err
 	}
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- m.Run(ctx) }()
 	<-watched
 	assert.Eventually(t, func() bool {
-		return len(goroutines.In("node/plugins")) == 1 && len(goroutines.In("fsnotify/fsnotify@")) == 1
+		return len(goroutines.In("node/plugins")) == 1 && len(goroutines.In("fsnotify/fsnotify@")) == 1 &&
+			len(goroutines.In("internal/fswatch")) == 1
 	}, time.Minute, time.Millisecond)
 	stop()
 	require.NoError(t, <-ended)
 }
+
+// added is a watcher that calls done when a directory was added.
+type added struct {
+	watcher
+	done func()
+}
+
+func (a added) Add(dir string) error { defer a.done(); return a.watcher.Add(dir) }
 
 // A directory of plugins that is moved away and back.
 func TestDirectoryThatIsMoved(t *testing.T) {

@@ -14,6 +14,7 @@ import (
 	"github.com/go-logr/logr"
 
 	"github.com/kubeletkit/kubeletkit/internal/flow"
+	"github.com/kubeletkit/kubeletkit/internal/fswatch"
 	"github.com/kubeletkit/kubeletkit/lifecycle"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
@@ -109,7 +110,8 @@ func New(dir string, handlers map[string]Handler, opts Options) (*Manager, error
 		opts.CallTimeout = 10 * time.Second
 	}
 	m := &Manager{
-		dir: dir, handlers: maps.Clone(handlers), opts: opts, watch: newWatcher, dial: dial,
+		dir: dir, handlers: maps.Clone(handlers), opts: opts, dial: dial,
+		watch:   func() (watcher, error) { return fswatch.Open() },
 		sockets: newSockets(flow.Backoff{Min: minBackoff, Max: maxBackoff}),
 	}
 	return m, m.Join(lifecycle.NopNode{})
@@ -156,7 +158,7 @@ func (m *Manager) Run(ctx context.Context) error {
 	}
 	r := &run{
 		Manager: m, scan: newScan(m.dir), scanned: make(chan scanned), results: make(chan result),
-		cancels: map[string]context.CancelFunc{},
+		cancels: map[string]context.CancelFunc{}, watcher: (*fswatch.Watcher)(nil), unwatched: fswatch.ErrClosed,
 	}
 	return r.loop(ctx)
 }

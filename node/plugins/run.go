@@ -10,6 +10,7 @@ import (
 	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 
 	"github.com/kubeletkit/kubeletkit/internal/flow"
+	"github.com/kubeletkit/kubeletkit/internal/fswatch"
 	"github.com/kubeletkit/kubeletkit/internal/text"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
@@ -27,6 +28,8 @@ const (
 type run struct {
 	*Manager
 	watcher watcher
+	// unwatched is the reason why watcher watches nothing. It is nil if it watches.
+	unwatched error
 	// scan belongs to the goroutine that reads the registry while scanning is true.
 	scan     *scan
 	scanning bool
@@ -49,6 +52,23 @@ type scanned struct {
 	err   error
 }
 
+// watcher is the part of a [fswatch.Watcher] that a run uses.
+type watcher interface {
+	Add(dir string) error
+	Changes() <-chan fswatch.Changes
+	Close()
+}
+
+// matter reports whether the changes can be about sockets that come or go.
+func matter(changes fswatch.Changes) bool {
+	for _, op := range changes.Ops {
+		if op&^(fswatch.Write|fswatch.Chmod) != 0 {
+			return true
+		}
+	}
+	return changes.Lost != nil
+}
+
 // result is that of a register or deregister.
 type result struct {
 	path   string
@@ -64,7 +84,7 @@ func (r *run) loop(ctx context.Context) error {
 		r.log.Info("Registrations of plugins, or a read of their " +
 			"registry, do not end")
 	})
-	defer func() { r.joined.Go(r.watcher.stop) }()
+	defer func() { r.joined.Go(r.watcher.Close) }()
 	defer stop()
 	defer r.logFailed()
 	r.scanSoon(0)
@@ -74,12 +94,10 @@ func (r *run) loop(ctx context.Context) error {
 		case <-ctx.Done():
 			timer.Stop()
 			return nil
-		case e := <-r.watcher.events:
-			if matters(e) {
+		case changes := <-r.watcher.Changes():
+			if matter(changes) {
 				r.scanSoon(gather)
 			}
-		case <-r.watcher.errors:
-			r.scanSoon(gather)
 		case s := <-r.scanned:
 			r.took(ctx, s)
 		case res := <-r.results:
@@ -130,24 +148,17 @@ func (r *run) scanSoon(delay time.Duration) {
 // startScan reads the registry.
 func (r *run) startScan(ctx context.Context) {
 	r.scanning, r.scanAt = true, time.Time{}
-	var unwatched error
-	if r.watcher.add == nil {
-		w, err := r.watch()
-		if err != nil {
-			unwatched = fmt.Errorf("watching: %w", err)
-		}
-		r.watcher = w
+	if r.unwatched != nil {
+		r.watcher, r.unwatched = r.watch()
 	}
-	add := r.watcher.add
+	add, unwatched := r.watcher.Add, r.unwatched
 	r.joined.Go(func() {
-		found, err := r.scan.read(func(dir string) error {
-			if add == nil {
-				return nil
-			}
-			return add(dir)
-		})
+		found, err := r.scan.read(add)
+		if unwatched != nil {
+			err = errors.Join(fmt.Errorf("watching: %w", unwatched), err)
+		}
 		select {
-		case r.scanned <- scanned{found, errors.Join(unwatched, err)}:
+		case r.scanned <- scanned{found, err}:
 		case <-ctx.Done():
 		}
 	})

@@ -6,6 +6,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+
+	"github.com/kubeletkit/kubeletkit/internal/fswatch"
 )
 
 // scan finds the sockets in the registry. Each socket has a number: one that is created again at the same path has
@@ -54,7 +56,7 @@ func (s *scan) read(each func(dir string) error) (map[string]uint64, error) {
 	return found, errors.Join(errs...)
 }
 
-// walk calls failed with each directory that cannot be read, and with "" if one cannot be watched.
+// walk calls failed with each directory that cannot be read, and with "" if the watcher cannot watch one.
 func (s *scan) walk(dir string, each func(string) error, found map[string]uint64, failed func(dir string, err error)) {
 	watched := each(dir)
 	entries, err := os.ReadDir(dir)
@@ -65,7 +67,7 @@ func (s *scan) walk(dir string, each func(string) error, found map[string]uint64
 		failed(dir, err)
 		return
 	}
-	if watched != nil && !errors.Is(watched, fs.ErrNotExist) {
+	if watched != nil && !errors.Is(watched, fs.ErrNotExist) && !errors.Is(watched, fswatch.ErrClosed) {
 		failed("", watched)
 	}
 	for _, entry := range entries {

@@ -26,9 +26,6 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime/podspec"
 )
 
-// retries is the delay after failed writes.
-var retries = flow.Backoff{Min: time.Second, Max: time.Minute}
-
 // Options are the settings of a [Dir]. The zero value is valid.
 type Options struct {
 	// Logger. Default: that of package slog.
@@ -213,46 +210,33 @@ func (s *Dir) Run(ctx context.Context) error {
 	if !s.started.CompareAndSwap(false, true) {
 		return fmt.Errorf("checkpoint: %w", runtime.ErrAlreadyRunning)
 	}
-	retry := time.NewTimer(0)
-	retry.Stop()
-	defer retry.Stop()
-	failing := false
-	for {
-		select {
-		case <-ctx.Done():
-			if err := s.flush(true); err != nil {
-				s.log.Error(err, "Checkpoints are not up to date; after a reboot, pods may be missing or outdated "+
-					"until their sources deliver them")
+	flow.Saver{
+		Dirty: s.dirty, Retry: s.nextRetry, Log: s.log.WithValues("path", s.dir),
+		Save: func() error {
+			if ctx.Err() != nil {
+				return s.flush(true)
 			}
-			return nil
-		case <-s.dirty:
-		case <-retry.C:
-		}
-		err := s.flush(false) // pods first: to look up their objects may take long
-		s.renew(ctx)
-		err = cmp.Or(err, s.flush(false))
-		next, left := s.nextRetry()
-		switch {
-		case err != nil && !failing:
-			s.log.Error(err, "Cannot write checkpoints; pods are not affected, but their changes are lost in a "+
-				"reboot; trying again", "path", s.dir)
-		case failing && !left:
-			s.log.Info("Checkpoints are written again", "path", s.dir)
-		}
-		if failing = left; left {
-			retry.Reset(time.Until(next))
-		}
-	}
+			err := s.flush(false) // pods first: to look up their objects may take long
+			s.renew(ctx)
+			return cmp.Or(err, s.flush(false))
+		},
+		Failing: "Cannot write checkpoints; pods are not affected, but their changes are lost in a reboot; trying again",
+		Saved:   "Checkpoints are written again",
+		Unsaved: "Checkpoints are not up to date; after a reboot, pods may be missing or outdated until their sources " +
+			"deliver them",
+	}.Run(ctx)
+	return nil
 }
 
-// nextRetry returns the time of the next retry. It returns false if there is none.
-func (s *Dir) nextRetry() (next time.Time, left bool) {
+// nextRetry returns the time until the next retry.
+func (s *Dir) nextRetry(int) time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	var next time.Time
 	for _, f := range s.failed {
-		if !left || f.retry.Before(next) {
-			next, left = f.retry, true
+		if next.IsZero() || f.retry.Before(next) {
+			next = f.retry
 		}
 	}
-	return next, left
+	return time.Until(next)
 }

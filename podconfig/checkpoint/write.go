@@ -13,13 +13,18 @@ import (
 	"golang.org/x/sync/errgroup"
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/kubeletkit/kubeletkit/internal/flow"
 	"github.com/kubeletkit/kubeletkit/podconfig/objects"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
+// errLeft means that records that could not be written before wait for their back-off.
+var errLeft = errors.New("some records are written later")
+
 // flush writes and removes the pending records, with all also those whose back-off has not
 // passed. Those that fail stay pending.
 func (s *Dir) flush(all bool) error {
+	var left error
 	s.mu.Lock()
 	if s.unreferenced {
 		s.dropObjects()
@@ -28,7 +33,7 @@ func (s *Dir) flush(all bool) error {
 	s.pending = map[file]any{}
 	for f, failure := range s.failed {
 		if c, is := work[f]; is && !all && time.Now().Before(failure.retry) {
-			s.pending[f] = c
+			s.pending[f], left = c, errLeft
 			delete(work, f)
 		}
 	}
@@ -51,7 +56,7 @@ func (s *Dir) flush(all bool) error {
 	if len(errs) > 3 { // on a full disk all are the same
 		errs = append(errs[:3], fmt.Errorf("and %d more", len(errs)-3))
 	}
-	return errors.Join(errs...)
+	return cmp.Or(errors.Join(errs...), left)
 }
 
 // maxWriters is how many records are written in parallel. The file system then syncs
@@ -61,6 +66,7 @@ const maxWriters = 16
 // writeAll writes or removes the files, and returns the errors of those that failed.
 // These stay pending.
 func (s *Dir) writeAll(files []file, work map[file]any) (failed []error) {
+	backoff := flow.Backoff{Min: time.Second, Max: time.Minute}
 	slices.SortFunc(files, func(a, b file) int { return cmp.Compare(a.name, b.name) })
 	for _, in := range []folder{s.pods, s.objects, s.endings, s.states} {
 		of := slices.DeleteFunc(slices.Clone(files), func(f file) bool { return s.folderOf(f) != in })
@@ -95,7 +101,7 @@ func (s *Dir) writeAll(files []file, work map[file]any) (failed []error) {
 				if _, newer := s.pending[f]; !newer {
 					s.pending[f] = work[f]
 					times := s.failed[f].times + 1
-					s.failed[f] = failure{times, time.Now().Add(retries.After(times))}
+					s.failed[f] = failure{times, time.Now().Add(backoff.After(times))}
 				}
 				continue
 			case work[f] == nil:

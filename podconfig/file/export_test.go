@@ -3,11 +3,11 @@ package file
 import (
 	"time"
 
-	"github.com/fsnotify/fsnotify"
+	"github.com/kubeletkit/kubeletkit/internal/fswatch"
 )
 
 // SetKernel replaces the calls of inotify. A nil function keeps the real one.
-func (s *Source) SetKernel(open func() (*fsnotify.Watcher, error), add func(w *fsnotify.Watcher, path string) error) {
+func (s *Source) SetKernel(open func() (*fswatch.Watcher, error), add func(w *fswatch.Watcher, path string) error) {
 	s.kernel = inotify()
 	if open != nil {
 		s.kernel.open = open

@@ -141,21 +141,11 @@ func (s *Source) Run(ctx context.Context, sink podconfig.Sink) error {
 			return nil
 		case <-soon.C:
 		case <-period.C:
-		case event, ok := <-w.events():
-			if !ok {
-				w.close()
-			} else if !w.concerns(event.Name) {
+		case changes := <-w.watcher.Changes():
+			if !w.take(changes, s.state) {
 				continue
 			}
-			s.state.event(event)
-			w.gather(ctx, gatherTime, s.state.event)
-		case err, ok := <-w.errors():
-			if ok {
-				s.opts.Logger.Info("Events of the manifest directory were lost; reading all files", "path", s.path,
-					"error", err.Error())
-			}
-			w.close() // the lost events may be about what is watched
-			s.state.suspectAll()
+			w.gather(ctx, gatherTime, s.state)
 		}
 		// The watch comes before the scan, so that no change falls between the two.
 		w.ensure(ctx)

@@ -7,10 +7,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/fsnotify/fsnotify"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/kubeletkit/kubeletkit/internal/fswatch"
 	"github.com/kubeletkit/kubeletkit/internal/testenv"
 	"github.com/kubeletkit/kubeletkit/podconfig/file"
 )
@@ -65,10 +65,10 @@ func TestADirectoryThatHangs(t *testing.T) {
 func TestAWatchThatHangs(t *testing.T) {
 	dir, answer := t.TempDir(), make(chan struct{})
 	write(t, filepath.Join(dir, "a.yaml"), manifestOf("a", "v1"))
-	hung, closed := make(chan *fsnotify.Watcher, 1), errors.New("not opened")
+	hung, closed := make(chan *fswatch.Watcher, 1), errors.New("not opened")
 	r := launch(t, dir, file.Options{CheckFrequency: 10 * time.Millisecond}, func(s *file.Source) {
 		s.SetReadTimeout(100 * time.Millisecond)
-		s.SetKernel(nil, func(w *fsnotify.Watcher, path string) error {
+		s.SetKernel(nil, func(w *fswatch.Watcher, path string) error {
 			select {
 			case hung <- w:
 			default:
@@ -84,6 +84,6 @@ func TestAWatchThatHangs(t *testing.T) {
 	r.stop = func() {}
 	close(answer)
 	w := <-hung
-	require.Eventually(t, func() bool { closed = w.Add(dir); return errors.Is(closed, fsnotify.ErrClosed) }, timeout,
+	require.Eventually(t, func() bool { closed = w.Add(dir); return errors.Is(closed, fswatch.ErrClosed) }, timeout,
 		time.Millisecond, closed)
 }

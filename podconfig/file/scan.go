@@ -6,17 +6,16 @@ import (
 	"io/fs"
 	"maps"
 	"os"
-	"path/filepath"
 	goruntime "runtime"
 	"slices"
 	"time"
 
-	"github.com/fsnotify/fsnotify"
 	"golang.org/x/sync/errgroup"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kubeletkit/kubeletkit/internal/flow"
+	"github.com/kubeletkit/kubeletkit/internal/fswatch"
 	"github.com/kubeletkit/kubeletkit/internal/safefile"
 	"github.com/kubeletkit/kubeletkit/podconfig"
 	"github.com/kubeletkit/kubeletkit/podconfig/objects"
@@ -70,14 +69,11 @@ func newState(path, node string, opts Options) *state {
 	}
 }
 
-// suspect makes the next scan read the file.
-func (s *state) suspect(path string) { s.suspects[filepath.Clean(path)] = true }
-
-// event makes the next scan read the file of the event.
-func (s *state) event(e fsnotify.Event) {
-	s.suspect(e.Name)
-	if e.Has(fsnotify.Remove) {
-		s.deleted[filepath.Clean(e.Name)] = true
+// changed makes the next scan read the file.
+func (s *state) changed(path string, op fswatch.Op) {
+	s.suspects[path] = true
+	if op.Has(fswatch.Remove) {
+		s.deleted[path] = true
 	}
 }
 

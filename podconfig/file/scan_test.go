@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/kubeletkit/kubeletkit/internal/fswatch"
 	"github.com/kubeletkit/kubeletkit/podconfig/fake"
 	"github.com/kubeletkit/kubeletkit/podconfig/objects"
 	"github.com/kubeletkit/kubeletkit/runtime"
@@ -103,7 +104,7 @@ func TestUnchangedFilesAreNotRead(t *testing.T) {
 	assert.Equal(t, []string{"1"}, scan())
 	replace("2") // same size, time and inode
 	assert.Equal(t, []string{"1"}, scan())
-	s.suspect(path)
+	s.changed(path, fswatch.Write)
 	assert.Equal(t, []string{"2"}, scan(), "an event makes it suspect")
 }
 

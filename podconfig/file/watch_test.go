@@ -13,12 +13,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/fsnotify/fsnotify"
 	"github.com/go-logr/logr/funcr"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/kubeletkit/kubeletkit/internal/fswatch"
 	"github.com/kubeletkit/kubeletkit/podconfig/file"
 )
 
@@ -31,17 +31,17 @@ func TestWatchLimit(t *testing.T) {
 		hint    string
 	}{
 		"of instances": {func(s *file.Source, refuses *atomic.Bool) {
-			s.SetKernel(func() (*fsnotify.Watcher, error) {
+			s.SetKernel(func() (*fswatch.Watcher, error) {
 				if refuses.Load() {
-					return nil, os.NewSyscallError("inotify_init1", syscall.EMFILE)
+					return nil, fswatch.Refused(os.NewSyscallError("inotify_init1", syscall.EMFILE))
 				}
-				return fsnotify.NewWatcher()
+				return fswatch.Open()
 			}, nil)
 		}, "fs.inotify.max_user_instances"},
 		"of watches": {func(s *file.Source, refuses *atomic.Bool) {
-			s.SetKernel(nil, func(w *fsnotify.Watcher, path string) error {
+			s.SetKernel(nil, func(w *fswatch.Watcher, path string) error {
 				if refuses.Load() {
-					return syscall.ENOSPC
+					return fswatch.Refused(syscall.ENOSPC)
 				}
 				return w.Add(path)
 			})
@@ -76,18 +76,9 @@ func TestWatchLimit(t *testing.T) {
 	}
 }
 
-// TestLostEvents makes more changes than the kernel's queue holds while the source is
-// busy. The source finds the lost changes without a periodic scan.
+// TestLostEvents makes more changes than are kept while the source is busy. The source finds the lost changes without a
+// periodic scan.
 func TestLostEvents(t *testing.T) {
-	text, err := os.ReadFile("/proc/sys/fs/inotify/max_queued_events")
-	if err != nil {
-		t.Skip("no inotify here: ", err)
-	}
-	queue, err := strconv.Atoi(strings.TrimSpace(string(text)))
-	require.NoError(t, err)
-	if queue > 1<<18 {
-		t.Skip("the queue of the kernel is too long to fill: ", queue)
-	}
 	parent := t.TempDir()
 	dir := filepath.Join(parent, "manifests")
 	require.NoError(t, os.Mkdir(dir, 0o700))
@@ -107,13 +98,8 @@ func TestLostEvents(t *testing.T) {
 		}))
 	}()
 	<-begun
-	// The same event twice in a row is kept once.
-	for i := range queue + 10_000 {
-		path := filepath.Join(dir, strconv.Itoa(i%2))
-		if i < 2 {
-			write(t, path, "")
-		}
-		require.NoError(t, os.Chmod(path, 0o600))
+	for i := range fswatch.MaxPaths + 1000 {
+		write(t, filepath.Join(dir, strconv.Itoa(i)), "")
 	}
 	require.NoError(t, os.RemoveAll(dir))
 	require.NoError(t, os.Mkdir(dir, 0o700))

@@ -69,6 +69,9 @@ func TestImportRules(t *testing.T) {
 		allowed, ok := mayImport[top]
 		require.Truef(t, ok, "%s: no rule for this package; add its top-level package to mayImport", p.ImportPath)
 		for _, imp := range p.Imports {
+			if imp == "github.com/fsnotify/fsnotify" && p.ImportPath != module+"/internal/fswatch" {
+				t.Errorf("%s imports %s; only internal/fswatch may", p.ImportPath, imp)
+			}
 			if !ours(imp) {
 				continue
 			}

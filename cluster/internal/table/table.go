@@ -201,32 +201,11 @@ func (t *Table[T]) Run(ctx context.Context) error {
 
 // keep keeps changes until ctx ends. Then it keeps the last ones.
 func (t *Table[T]) keep(ctx context.Context) {
-	for {
-		select {
-		case <-ctx.Done():
-			select {
-			case <-t.dirty:
-				t.save()
-			default:
-			}
-			return
-		case <-t.dirty:
-		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(saveDelay):
-		}
-		select {
-		case <-t.dirty: // the values have this change, too
-		default:
-		}
-		t.save()
-	}
-}
-
-func (t *Table[T]) save() {
-	values, _, _ := t.snapshot()
-	t.opts.Checkpoint.KeepState(t.opts.State, values)
+	flow.Saver{Dirty: t.dirty, Wait: saveDelay, Save: func() error {
+		values, _, _ := t.snapshot()
+		t.opts.Checkpoint.KeepState(t.opts.State, values)
+		return nil
+	}}.Run(ctx)
 }
 
 func (t *Table[T]) failed(err error, first bool) {

@@ -202,41 +202,17 @@ func (f *File) Unsaved() bool { return len(f.unsaved) > 0 }
 // a last time, if that is due.
 func (f *File) Run(ctx context.Context, log logr.Logger) {
 	f.SaveLater()
-	for {
-		f.Flush(ctx, log)
-		select {
-		case <-ctx.Done():
-			f.Flush(ctx, log)
-			return
-		case <-f.unsaved:
-			f.SaveLater() // Flush takes it
-		}
-	}
+	f.saver(log).Run(ctx)
 }
 
 // Flush returns at once unless SaveLater was called. Otherwise it reads the file if that was not done, and writes it,
 // again after failures, until ctx ends. Then it tries a last time.
-func (f *File) Flush(ctx context.Context, log logr.Logger) {
-	select {
-	case <-f.unsaved:
-	default:
-		return
-	}
-	backoff := flow.Backoff{Min: time.Second, Max: time.Minute}
-	failed := false
-	if ctx.Err() == nil {
-		backoff.Repeat(ctx, f.Save, func(err error, _ time.Duration) {
-			if !failed {
-				log.Error(err, "A checkpoint is not up to date; trying again", "path", f.path)
-			}
-			failed = true
-		})
-	}
-	if ctx.Err() != nil {
-		if err := f.Save(); err != nil {
-			log.Error(err, "A checkpoint is not up to date", "path", f.path)
-		}
-	} else if failed {
-		log.Info("The checkpoint is up to date again", "path", f.path)
+func (f *File) Flush(ctx context.Context, log logr.Logger) { f.saver(log).Flush(ctx) }
+
+func (f *File) saver(log logr.Logger) flow.Saver {
+	return flow.Saver{
+		Dirty: f.unsaved, Save: f.Save, Retry: flow.Backoff{Min: time.Second, Max: time.Minute}.After,
+		Log: log.WithValues("path", f.path), Failing: "A checkpoint is not up to date; trying again",
+		Saved: "The checkpoint is up to date again", Unsaved: "A checkpoint is not up to date",
 	}
 }
