@@ -35,9 +35,9 @@ import (
 //     cluster trust bundles, ServiceEnv has the variables of services, EveryEvent also writes
 //     events to the API server. TranslateUID has the mirror pods. Claims, if it is nil, reads claims and persistent
 //     volumes there. NodeLabels and NodeAllocatable, if they are nil, have those of the node object.
-//   - Join gets the checks of the node, as the last ones. They replace the limits of resources and of the number of
-//     pods in Limits, which become those of the node object. After them it gets the membership, which finds each
-//     [Pressure] and [Shutdown] among the components.
+//   - Join gets the checks of the node. They replace the limits of resources and of the number of pods in Limits, which
+//     become those of the node object. It also gets the membership, which finds each [Pressure] and [Shutdown] among
+//     the components.
 //   - HostIPs has the addresses of the node object, the internal ones before the external ones. While
 //     it has none, they are those of Config.Node.Addresses if that is a node.HostAddresses, the
 //     default, and otherwise those that the options had.

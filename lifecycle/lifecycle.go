@@ -15,9 +15,9 @@ import (
 // that wraps another one embeds
 // its concrete type, because a value in an interface hides the steps that the interface does not have.
 type Component interface {
-	// Name is the name of the component in errors and logs, such as "serial ports". It does not change. No two
-	// components have the same; those of the agent are "volumes", "pull secrets", "service variables", "security" and
-	// "limits".
+	// Name is the name of the component in errors, logs and the [Order] of others, such as "serial ports". It does not
+	// change. No two components have the same; those of the agent are "volumes", "pull secrets", "service variables",
+	// "security" and "limits".
 	Name() string
 }
 

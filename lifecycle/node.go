@@ -41,8 +41,8 @@ type Node interface {
 	// Record adds to the history of a pod.
 	Record(r runtime.Record)
 
-	// Components returns Options.Join of the agent, the caller among them. What a component offers to others is an
-	// interface of the package that uses it, such as topology.Provider.
+	// Components returns Options.Join of the agent in its order, see [Sort], the caller among them. What a component
+	// offers to others is an interface of the package that uses it, such as topology.Provider.
 	Components() []Component
 	// Add adds work beside that of a [Runner]: the agent calls run when it runs, and waits for it when it stops. If run
 	// returns an error before that, the agent stops with it. Add is called in [Joiner].Join; it fails if run is nil,

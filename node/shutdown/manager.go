@@ -131,6 +131,9 @@ func (m *Manager) Join(node lifecycle.Node) error {
 // Name implements [lifecycle.Component].
 func (*Manager) Name() string { return "graceful shutdown" }
 
+// Order implements [lifecycle.Ordered]: a pod that is refused for a shutdown preempts no others, and is given nothing.
+func (*Manager) Order() lifecycle.Order { return lifecycle.Order{Before: []string{"node", "topology"}} }
+
 // Admit implements [lifecycle.Admitter]: it refuses all pods while a shutdown is under way.
 func (m *Manager) Admit(lifecycle.AdmitRequest) (lifecycle.AdmitResponse, error) {
 	if m.closed.Load() {

@@ -95,7 +95,7 @@ func TestNodeBeforeRun(t *testing.T) {
 
 	_, err = kubeletkit.New(kubeletkit.Options{NodeName: "n", RootDir: t.TempDir(), Runtime: rt,
 		Join: []lifecycle.Component{early}})
-	assert.EqualError(t, err, `kubeletkit: Options.Join[0]: component "early": no port`)
+	assert.EqualError(t, err, `kubeletkit: Options.Join: component "early": no port`)
 	for name, call := range callsOfANode {
 		t.Run(name, func(t *testing.T) { assert.NotPanics(t, func() { call(early.node) }, "the agent is half made") })
 	}

@@ -106,6 +106,9 @@ func (p *ports) Join(node lifecycle.Node) error {
 	return nil
 }
 
+// A pod without a licence is refused before it is given CPUs, memory or devices.
+func (*ports) Order() lifecycle.Order { return lifecycle.Order{Before: []string{"topology"}} }
+
 type audited struct{ prober.Manager }
 
 type ports struct {
@@ -157,6 +160,7 @@ var (
 	_ = counting{}
 	_ = overriding
 	_ = (&ports{}).Join
+	_ = (&ports{}).Order
 	_ = onePart
 	_ = joining
 	_ = usage
