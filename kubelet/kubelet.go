@@ -267,7 +267,7 @@ func (k *Kubelet) compose(ctx context.Context) error {
 	k.node = node{Agent: k.agent, recent: pods, broken: broken, manifests: s.StaticPodPath, root: s.RootDir,
 		joins: joins, held: held}
 	if joins != nil {
-		return joins.join(k.agent, s, log)
+		return joins.add(k.agent, s, log)
 	}
 	return nil
 }

@@ -116,7 +116,8 @@ func (s *Steps) join(c Component) (joined bool) {
 	add(ok, func() { s.runners = append(s.runners, runner) })
 	_, joins := c.(Joiner)
 	_, reports := c.(NodeStatusHandler)
-	return joined || joins || reports
+	_, checks := c.(NodeReadyChecker)
+	return joined || joins || reports || checks
 }
 
 // Inspector returns the inspector with what the components add that are an [InspectionWrapper]: the first component is

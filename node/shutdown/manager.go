@@ -70,7 +70,7 @@ type Manager struct {
 	log     logr.Logger
 	metrics *flow.Observer[Metrics]
 	running atomic.Bool
-	closed  atomic.Bool // whether a shutdown is under way, for Admit and ShuttingDown
+	closed  atomic.Bool // whether a shutdown is under way, for Admit and NodeReady
 
 	// The following belong to the goroutine of Run.
 	session Session
@@ -119,12 +119,10 @@ func New(periods Periods, logind Logind, opts Options) (*Manager, error) {
 	return m, m.Join(lifecycle.NopNode{})
 }
 
-// Join implements [lifecycle.Joiner]. While a shutdown is under way, the agent is not ready, nor is the node of a
-// cluster, whose membership finds ShuttingDown by cluster.Shutdown.
+// Join implements [lifecycle.Joiner].
 func (m *Manager) Join(node lifecycle.Node) error {
 	m.node, m.log = node, node.Logger()
 	m.metrics = flow.Observe("Metrics", m.opts.Metrics, m.log)
-	node.AddReadyCheck("shutdown", m.ShuttingDown)
 	return nil
 }
 
@@ -142,8 +140,8 @@ func (m *Manager) Admit(lifecycle.AdmitRequest) (lifecycle.AdmitResponse, error)
 	return lifecycle.AdmitResponse{}, nil
 }
 
-// ShuttingDown returns an error while a shutdown is under way: the node is not ready then. It is a ready check.
-func (m *Manager) ShuttingDown() error {
+// NodeReady returns an error while a shutdown is under way. It implements [lifecycle.NodeReadyChecker].
+func (m *Manager) NodeReady() error {
 	if m.closed.Load() {
 		return errShuttingDown
 	}

@@ -44,17 +44,10 @@ func joining(ctx context.Context, rt runtime.Runtime, restConfig *rest.Config) e
 		return err
 	}
 	opts := kubeletkit.Options{NodeName: "edge-7", Runtime: rt}
-	if err := member.Configure(&opts); err != nil { // its source, sink, objects, events and admission
+	if err := member.Configure(&opts); err != nil { // its source, sink, objects, events and components
 		return err
 	}
-	agent, err := kubeletkit.New(opts)
-	if err != nil {
-		return err
-	}
-	if err := member.Join(agent); err != nil { // its components run and stop with the agent
-		return err
-	}
-	return agent.Run(ctx)
+	return kubeletkit.Run(ctx, opts)
 }
 
 func usage(opts kubeletkit.Options, logsDir string) (http.Handler, error) {
