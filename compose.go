@@ -44,7 +44,9 @@ func New(opts Options) (*Agent, error) {
 		return nil, fmt.Errorf("kubeletkit: detecting the host: %w", err)
 	}
 	opts.Observe.Logger = logging.OrDefault(opts.Observe.Logger)
-	opts.Join = slices.Clone(opts.Join)
+	if opts.Join, err = lifecycle.Sort(opts.Join...); err != nil {
+		return nil, fmt.Errorf("kubeletkit: Options.Join: %w", err)
+	}
 	a := &Agent{opts: opts, log: opts.Observe.Logger}
 	if err := a.compose(host, hostIPs(opts)); err != nil {
 		return nil, fmt.Errorf("kubeletkit: %w", err)
@@ -144,13 +146,13 @@ func (a *Agent) recordHook(h history.Store) runtime.RecordFunc {
 
 // joinComponents gives the components of the options their nodes.
 func (a *Agent) joinComponents(p *Parts) error {
-	for i, c := range a.opts.Join {
+	for _, c := range a.opts.Join {
 		j, ok := c.(lifecycle.Joiner)
 		if !ok {
 			continue
 		}
 		if err := j.Join(&node{agent: a, log: a.named(c.Name())}); err != nil {
-			return fmt.Errorf("Options.Join[%d]: component %q: %w", i, c.Name(), err)
+			return fmt.Errorf("Options.Join: component %q: %w", c.Name(), err)
 		}
 	}
 	p.Inspector = lifecycle.Inspector(p.Runtime, a.opts.Join...)

@@ -2,9 +2,11 @@ package kubeletkit
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"path/filepath"
 	"slices"
+	"time"
 
 	"github.com/go-logr/logr"
 	v1 "k8s.io/api/core/v1"
@@ -74,6 +76,23 @@ func (n *node) NodeStatusChanged() {
 	}
 }
 
+// DesiredPods implements [lifecycle.Node].
+func (n *node) DesiredPods() (pods []*v1.Pod, complete bool) {
+	if !n.made() {
+		return nil, false
+	}
+	complete = n.agent.Synced() // before the list, which then has all
+	return n.agent.parts.PodManager.Pods(), complete
+}
+
+// DesiredPod implements [lifecycle.Node].
+func (n *node) DesiredPod(uid types.UID) (*v1.Pod, bool) {
+	if !n.made() {
+		return nil, false
+	}
+	return n.agent.parts.PodManager.ByUID(uid)
+}
+
 // Pods implements [lifecycle.Node].
 func (n *node) Pods() []*v1.Pod {
 	if !n.made() {
@@ -89,11 +108,12 @@ func (n *node) Pods() []*v1.Pod {
 // State implements [lifecycle.Node].
 func (n *node) State(uid types.UID) lifecycle.PodState {
 	if !n.made() {
-		return lifecycle.PodState{}
+		return lifecycle.PodState{MayRun: true}
 	}
 	st := n.agent.parts.PodWorkers.State(uid)
 	return lifecycle.PodState{Known: st.Known(), Ending: st.TerminationRequested(), Stopped: st.Terminated(),
-		Finished: st.Finished && !st.RestartRequested}
+		Finished: st.Finished && !st.RestartRequested, MayRun: st.CouldHaveRunningContainers(),
+		Static: st.Static, Waiting: st.Waiting}
 }
 
 // Gone implements [lifecycle.Node].
@@ -107,6 +127,17 @@ func (n *node) RuntimeStatus(uid types.UID) (*runtime.PodStatus, bool) {
 		return nil, false
 	}
 	return n.agent.RuntimeStatus(uid)
+}
+
+// errNotMade is the error of an agent that is not made yet.
+var errNotMade = errors.New("the agent has not been started")
+
+// RuntimeReadyWithin implements [lifecycle.Node].
+func (n *node) RuntimeReadyWithin(d time.Duration) error {
+	if !n.made() {
+		return errNotMade
+	}
+	return n.agent.RuntimeReadyWithin(d)
 }
 
 // VolumeStats implements [lifecycle.Node].

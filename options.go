@@ -98,8 +98,8 @@ type Options struct {
 
 	// Join are components that join the lives of pods: they admit pods, prepare what pods need, edit what containers
 	// are created with, and clean up; see package lifecycle. They are called after the components of the agent, at the
-	// end of a pod before them. A [lifecycle.Runner] runs as long as the agent. A [lifecycle.Joiner] gets the agent, as
-	// a [lifecycle.Node].
+	// end of a pod before them. One that has to come before or after others is a [lifecycle.Ordered]. A
+	// [lifecycle.Runner] runs as long as the agent. A [lifecycle.Joiner] gets the agent, as a [lifecycle.Node].
 	Join []lifecycle.Component
 	// Override replaces or wraps any of the parts.
 	Override Overrides

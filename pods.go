@@ -246,19 +246,24 @@ func (a *Agent) Ready() error {
 var errShuttingDown = errors.New("node is shutting down")
 
 // RuntimeReady returns nil if the runtime answers and is ready, its network too, the PLEG is
-// healthy, and the agent is not being drained. The error joins what is missing. Unlike
-// [Agent.Ready], it does not wait for sources.
+// healthy, the agent is not being drained, and no component that is a [lifecycle.NodeReadyChecker] has an error. The
+// error joins what is missing. Unlike [Agent.Ready], it does not wait for sources.
 func (a *Agent) RuntimeReady() error { return a.RuntimeReadyWithin(0) }
 
 // RuntimeReadyWithin is like [Agent.RuntimeReady], except that a runtime that does not answer counts
 // as it was at its last answer, until that is older than the duration. It is what a node of a cluster
 // reports as its readiness: a restart of the runtime takes a few seconds, and the pods run on.
 func (a *Agent) RuntimeReadyWithin(patience time.Duration) error {
-	var drained error
+	errs := []error{a.loop.RuntimeErrorWithin(patience), a.parts.PLEG.Healthy()}
 	if a.parts.PodWorkers.State("").Drained {
-		drained = errShuttingDown
+		errs = append(errs, errShuttingDown)
 	}
-	return errors.Join(a.loop.RuntimeErrorWithin(patience), a.parts.PLEG.Healthy(), drained)
+	for _, c := range a.opts.Join {
+		if checker, ok := c.(lifecycle.NodeReadyChecker); ok {
+			errs = append(errs, runtime.Recover(checker.NodeReady))
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // notSynced returns an error with the names of the sources that have not delivered, as far

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync/atomic"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -13,7 +12,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 
-	"github.com/kubeletkit/kubeletkit"
 	"github.com/kubeletkit/kubeletkit/cluster/admission"
 	"github.com/kubeletkit/kubeletkit/cluster/events"
 	"github.com/kubeletkit/kubeletkit/cluster/node"
@@ -27,6 +25,7 @@ import (
 	"github.com/kubeletkit/kubeletkit/cluster/tokens"
 	"github.com/kubeletkit/kubeletkit/cluster/trustbundles"
 	"github.com/kubeletkit/kubeletkit/internal/logging"
+	"github.com/kubeletkit/kubeletkit/lifecycle"
 	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/runtime/podspec"
 )
@@ -43,8 +42,8 @@ type Config struct {
 	Budgets Budgets
 	// Node are the options of the node object. [Node.Configure] sets those that are empty:
 	// Info is the machine, with the limits of the agent's options; Images and Runtime are the
-	// agent's; Instance is its root directory; LeaseClient has a budget of its own. It adds two ready checks, the
-	// readiness of the runtime and a [Shutdown], and the conditions of a [Pressure], which those of Conditions replace.
+	// agent's; Instance is its root directory; LeaseClient has a budget of its own. It adds a ready check, that of
+	// lifecycle.Node.RuntimeReadyWithin, and the conditions of a [Pressure], which those of Conditions replace.
 	// NoControllerAttach is true if the agent has no volume plugins of its own.
 	Node node.Options
 	// Devices are the devices of the node, such as a devices.Manager. They are resources of the node object, and pods
@@ -80,7 +79,7 @@ type Devices interface {
 const defaultRuntimeTimeout = 30 * time.Second
 
 // Node makes one agent a node of a cluster. Its methods are safe for concurrent use, but for
-// Configure and Join.
+// Configure.
 type Node struct {
 	config  Config
 	clients clients
@@ -106,11 +105,9 @@ type Node struct {
 	imagesChanged func()
 	// refreshes are requests for the node object as the API server has it.
 	refreshes chan chan<- *v1.Node
-	// pressures and shutdowns are set when the agent is made.
+	// agent and pressures are set when the agent is made, before anything runs. The agent is a NopNode before.
+	agent     lifecycle.Node
 	pressures []Pressure
-	shutdowns []Shutdown
-	// agent is set by Join.
-	agent atomic.Pointer[kubeletkit.Agent]
 
 	resourceClaims *resourceclaims.Client
 }
@@ -129,7 +126,7 @@ func New(config Config) (*Node, error) {
 	if err := errors.Join(errs...); err != nil {
 		return nil, fmt.Errorf("cluster: %w", err)
 	}
-	n := &Node{config: config, refreshes: make(chan chan<- *v1.Node)}
+	n := &Node{config: config, refreshes: make(chan chan<- *v1.Node), agent: lifecycle.NopNode{}}
 	var err error
 	if n.clients, err = newClients(config.REST, config.Budgets); err != nil {
 		return nil, fmt.Errorf("cluster: %w", err)
@@ -177,12 +174,8 @@ func (n *Node) buildSource() (err error) {
 
 // checkUpdates emits kubelet's event for each pod whose update needs a feature that the node does not declare.
 func (n *Node) checkUpdates(c podsource.Change) {
-	agent := n.agent.Load()
-	if agent == nil {
-		return
-	}
 	for _, pod := range c.Changed {
-		old, ok := agent.Parts().PodManager.ByUID(pod.UID) // the agent has not received the new version yet
+		old, ok := n.agent.DesiredPod(pod.UID) // the agent has not received the new version yet
 		if !ok || old.Generation == pod.Generation {
 			continue
 		}
@@ -254,29 +247,29 @@ func (n *Node) anyUID() types.UID {
 
 // orphaned reports whether no source has the static pod of a mirror pod.
 func (n *Node) orphaned(namespace, name string) bool {
-	agent := n.agent.Load()
-	return agent != nil && agent.Synced() && staticPod(agent, namespace, name) == nil
+	static, complete := n.staticPod(namespace, name)
+	return static == nil && complete
 }
 
-// staticPod returns the static pod of the name, or nil.
-func staticPod(agent *kubeletkit.Agent, namespace, name string) *v1.Pod {
-	for _, pod := range agent.Parts().PodManager.Pods() {
+// staticPod returns the static pod of the name, or nil. complete is true if every source has delivered its pods.
+func (n *Node) staticPod(namespace, name string) (static *v1.Pod, complete bool) {
+	pods, complete := n.agent.DesiredPods()
+	for _, pod := range pods {
 		if pod.Name == name && pod.Namespace == namespace && podspec.IsStatic(pod) {
-			return pod
+			return pod, complete
 		}
 	}
-	return nil
+	return nil, complete
 }
 
 // translateUID returns the UID of the static pod if uid is that of its mirror pod. Otherwise
 // it returns uid. Users of the API server see only the UID of the mirror pod.
 func (n *Node) translateUID(uid types.UID) types.UID {
 	mirror, ok := n.source.ByUID(uid)
-	agent := n.agent.Load()
-	if !ok || !podspec.IsMirror(mirror) || agent == nil {
+	if !ok || !podspec.IsMirror(mirror) {
 		return uid
 	}
-	if static := staticPod(agent, mirror.Namespace, mirror.Name); static != nil {
+	if static, _ := n.staticPod(mirror.Namespace, mirror.Name); static != nil {
 		return static.UID
 	}
 	return uid
@@ -284,16 +277,8 @@ func (n *Node) translateUID(uid types.UID) types.UID {
 
 // runtimeReady is the ready check of the node.
 func (n *Node) runtimeReady() error {
-	agent := n.agent.Load()
-	if agent == nil {
-		return errors.New("the agent has not been started")
-	}
-	return agent.RuntimeReadyWithin(cmp.Or(n.config.RuntimeTimeout, defaultRuntimeTimeout))
+	return n.agent.RuntimeReadyWithin(cmp.Or(n.config.RuntimeTimeout, defaultRuntimeTimeout))
 }
 
 // event passes an event of the node on through the hook of the agent.
-func (n *Node) event(e runtime.Event) {
-	if agent := n.agent.Load(); agent != nil {
-		agent.Parts().Event.Emit(e)
-	}
-}
+func (n *Node) event(e runtime.Event) { n.agent.Event(e) }

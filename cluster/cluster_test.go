@@ -25,7 +25,6 @@ func TestConfigure(t *testing.T) {
 		Budgets: Budgets{Status: Budget{QPS: -1}}})
 	require.NoError(t, err, "no limit is a limit, too")
 	assert.Nil(t, n.Object())
-	require.ErrorContains(t, n.Join(nil), "Configure was not called")
 	opts := kubeletkit.Options{
 		NodeName: "other", RootDir: filepath.Join(t.TempDir(), "root"), Runtime: rt, Host: rt.Host(),
 		Admission: kubeletkit.Admission{Limits: syncloop.Limits{MaxPods: 7,
@@ -43,12 +42,10 @@ func TestConfigure(t *testing.T) {
 	assert.Equal(t, "3", n.local.Status.Allocatable.Cpu().String())
 	assert.Nil(t, n.Object())
 
-	assert.False(t, n.ended("u"), "nobody knows before Join")
-	require.Error(t, n.runtimeReady())
+	assert.False(t, n.ended("u"), "nothing is known before there is an agent")
 	agent, err := kubeletkit.New(opts)
 	require.NoError(t, err)
-	require.NoError(t, n.Join(agent))
-	require.ErrorContains(t, n.Join(agent), "Join was called before")
+	require.Error(t, n.runtimeReady(), "the agent does not run")
 	assert.False(t, n.ended("u"), "an earlier agent may have started it")
 	assert.False(t, n.orphaned("ns", "static-n"), "not all sources have delivered")
 	assert.Equal(t, types.UID("u"), agent.TranslateUID("u"), "no mirror pod has it")

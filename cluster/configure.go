@@ -35,9 +35,9 @@ import (
 //     cluster trust bundles, ServiceEnv has the variables of services, EveryEvent also writes
 //     events to the API server. TranslateUID has the mirror pods. Claims, if it is nil, reads claims and persistent
 //     volumes there. NodeLabels and NodeAllocatable, if they are nil, have those of the node object.
-//   - Join gets the checks of the node, as the last ones. They replace the limits of resources and of the number of
-//     pods in Limits, which become those of the node object. After them it gets the membership, which finds each
-//     [Pressure] and [Shutdown] among the components.
+//   - Join gets the checks of the node, and the membership: the component that has the agent, runs what the node needs,
+//     and finds each [Pressure] among the components. The checks replace the limits of resources and of the number of
+//     pods in Limits, which become those of the node object.
 //   - HostIPs has the addresses of the node object, the internal ones before the external ones. While
 //     it has none, they are those of Config.Node.Addresses if that is a node.HostAddresses, the
 //     default, and otherwise those that the options had.
@@ -157,11 +157,7 @@ func (n *Node) syncClass(class string) {
 
 // syncBundles has the agent sync the pods with volumes of cluster trust bundles.
 func (n *Node) syncBundles() {
-	agent := n.agent.Load()
-	if agent == nil {
-		return
-	}
-	for _, pod := range agent.Pods() {
+	for _, pod := range n.agent.Pods() {
 		if trustbundles.Uses(pod) {
 			n.sync(pod.UID)
 		}
@@ -169,11 +165,7 @@ func (n *Node) syncBundles() {
 }
 
 // sync has the agent sync a pod.
-func (n *Node) sync(uid types.UID) {
-	if agent := n.agent.Load(); agent != nil {
-		_ = agent.Sync(uid) // one that the agent does not run needs no sync
-	}
-}
+func (n *Node) sync(uid types.UID) { n.agent.Sync(uid) }
 
 // buildNode builds the node object with the options of the agent.
 func (n *Node) buildNode(opts *kubeletkit.Options) error {
@@ -221,7 +213,7 @@ func (n *Node) buildNode(opts *kubeletkit.Options) error {
 	if o.Logger.GetSink() == nil {
 		o.Logger = n.named("node")
 	}
-	o.ReadyChecks = append(slices.Clone(o.ReadyChecks), n.runtimeReady, n.shuttingDown)
+	o.ReadyChecks = append(slices.Clone(o.ReadyChecks), n.runtimeReady)
 	// those of the configuration are later, and count
 	o.Conditions = append([]func(context.Context) []v1.NodeCondition{n.pressure}, o.Conditions...)
 	n.local = localNode(opts, o)
@@ -346,31 +338,4 @@ func (n *Node) answerRefreshes(ctx context.Context) error {
 			answer <- object
 		}
 	}
-}
-
-// Join makes the agent, which was made of the configured options, the node's agent: its
-// components run and stop with the agent.
-func (n *Node) Join(agent *kubeletkit.Agent) error {
-	if n.node == nil {
-		return errors.New("cluster: Configure was not called")
-	}
-	if !n.agent.CompareAndSwap(nil, agent) {
-		return errors.New("cluster: Join was called before; each Node is for one agent")
-	}
-	for _, c := range []struct {
-		name string
-		run  func(context.Context) error
-	}{
-		{"node object", n.node.Run}, {"reads of the node object", n.answerRefreshes},
-		{"cache of API objects", n.objects.Run},
-		{"service account tokens", n.tokens.Run}, {"pod certificates", n.certificates.Run},
-		{"services", n.services.Run},
-		{"cluster trust bundles", n.bundles.Run}, {"runtime classes", n.classes.Run},
-		{"recorder of events", n.events.Run},
-	} {
-		if err := agent.Add(c.name, c.run); err != nil {
-			return fmt.Errorf("cluster: %w", err)
-		}
-	}
-	return nil
 }

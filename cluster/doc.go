@@ -3,10 +3,8 @@
 //
 //	node, err := cluster.New(cluster.Config{NodeName: "edge-7", REST: restConfig})
 //	opts := kubeletkit.Options{NodeName: "edge-7", Runtime: rt, …}
-//	err = node.Configure(&opts)      // adds its source, sink, objects, events and admission
-//	agent, err := kubeletkit.New(opts)
-//	err = node.Join(agent)           // its components run and stop with the agent
-//	err = agent.Run(ctx)
+//	err = node.Configure(&opts) // adds its source, sink, objects, events and components
+//	err = kubeletkit.Run(ctx, opts)
 //
 // # Packages
 //

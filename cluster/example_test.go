@@ -30,21 +30,18 @@ func Example() {
 		fmt.Println(err)
 		return
 	}
-	agent, err := kubeletkit.New(opts)
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	if err := member.Join(agent); err != nil {
-		fmt.Println(err)
-		return
-	}
 	for _, source := range opts.Sources {
-		fmt.Println(source.Name())
+		fmt.Println("source", source.Name())
 	}
-	// err = agent.Run(ctx)
+	for _, component := range opts.Join {
+		fmt.Println("component", component.Name())
+	}
+	// err = kubeletkit.Run(ctx, opts)
 
-	// Output: api
+	// Output:
+	// source api
+	// component node
+	// component cluster
 }
 
 func ExampleNew_errors() {

@@ -106,9 +106,7 @@ func (n *Node) addressesChanged(object *v1.Node) {
 	if !n.hostIPs.update(objectIPs(object)) {
 		return
 	}
-	if agent := n.agent.Load(); agent != nil {
-		for _, pod := range agent.Parts().PodManager.Pods() {
-			n.sync(pod.UID)
-		}
+	for _, pod := range n.agent.Pods() {
+		n.sync(pod.UID)
 	}
 }

@@ -2,7 +2,6 @@ package cluster
 
 import (
 	"context"
-	"errors"
 
 	v1 "k8s.io/api/core/v1"
 
@@ -18,14 +17,7 @@ type Pressure interface {
 	UnderPressure(c v1.NodeConditionType) bool
 }
 
-// Shutdown is a component of the agent that knows when the machine shuts down, such as a shutdown.Manager. The node is
-// not ready then.
-type Shutdown interface {
-	// ShuttingDown returns an error while the machine shuts down. It must not block.
-	ShuttingDown() error
-}
-
-// membership is the component that knows what other components say about the node.
+// membership is the component by which the node has its agent.
 type membership struct{ node *Node }
 
 var (
@@ -38,13 +30,26 @@ func (membership) Name() string { return "cluster" }
 
 // Join implements [lifecycle.Joiner].
 func (m membership) Join(agent lifecycle.Node) error {
-	m.node.pressures, m.node.shutdowns = nil, nil
+	n := m.node
+	n.agent, n.pressures = agent, nil
 	for _, c := range agent.Components() {
 		if p, ok := c.(Pressure); ok {
-			m.node.pressures = append(m.node.pressures, p)
+			n.pressures = append(n.pressures, p)
 		}
-		if s, ok := c.(Shutdown); ok {
-			m.node.shutdowns = append(m.node.shutdowns, s)
+	}
+	for _, c := range []struct {
+		name string
+		run  func(context.Context) error
+	}{
+		{"node object", n.node.Run}, {"reads of the node object", n.answerRefreshes},
+		{"cache of API objects", n.objects.Run},
+		{"service account tokens", n.tokens.Run}, {"pod certificates", n.certificates.Run},
+		{"services", n.services.Run},
+		{"cluster trust bundles", n.bundles.Run}, {"runtime classes", n.classes.Run},
+		{"recorder of events", n.events.Run},
+	} {
+		if err := agent.Add(c.name, c.run); err != nil {
+			return err
 		}
 	}
 	return nil
@@ -63,13 +68,4 @@ func (n *Node) pressure(context.Context) []v1.NodeCondition {
 	}
 	return []v1.NodeCondition{node.MemoryPressure(under(v1.NodeMemoryPressure)),
 		node.DiskPressure(under(v1.NodeDiskPressure)), node.PIDPressure(under(v1.NodePIDPressure))}
-}
-
-// shuttingDown is the ready check of the shutdowns.
-func (n *Node) shuttingDown() error {
-	var errs []error
-	for _, s := range n.shutdowns {
-		errs = append(errs, s.ShuttingDown())
-	}
-	return errors.Join(errs...)
 }

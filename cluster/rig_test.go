@@ -120,7 +120,6 @@ func (r *rig) start() {
 	require.NoError(r, r.node.Configure(&opts))
 	agent, err := kubeletkit.New(opts)
 	require.NoError(r, err)
-	require.NoError(r, r.node.Join(agent))
 	r.agent = agent
 	ctx, cancel := context.WithCancel(r.Context())
 	done := make(chan error, 1)

@@ -77,16 +77,13 @@ func budgets(s *config.Settings) cluster.Budgets {
 	return cluster.Budgets{Status: api, Objects: api, Events: events}
 }
 
-// join makes the agent a node of the cluster.
-func (m *member) join(agent *kubeletkit.Agent, s *config.Settings, log logr.Logger) error {
+// add adds what runs beside the membership, which is a component of the agent.
+func (m *member) add(agent *kubeletkit.Agent, s *config.Settings, log logr.Logger) error {
 	if *s.MakeIPTablesUtilChains && os.Geteuid() == 0 { // for others it could only fail
 		if err := agent.Add("iptables",
 			iptables.New(iptables.Options{Logger: log.WithName("iptables")}).Run); err != nil {
 			return err
 		}
 	}
-	if err := agent.Add("credentials", m.credentials.Run); err != nil {
-		return err
-	}
-	return m.Join(agent)
+	return agent.Add("credentials", m.credentials.Run)
 }

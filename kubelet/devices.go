@@ -64,7 +64,7 @@ func nodesOf(s *config.Settings) (nodes numa.Nodes, err error) {
 	return nodes, err
 }
 
-// join adds the devices to the options of the agent. They come after what refuses pods for other reasons.
+// join adds the devices to the options of the agent.
 func (d *nodeDevices) join(opts *kubeletkit.Options) {
 	if d != nil {
 		opts.Join = append(opts.Join, d.Manager, d.plugins)

@@ -8,7 +8,6 @@ import (
 
 	"github.com/kubeletkit/kubeletkit"
 	"github.com/kubeletkit/kubeletkit/kubelet/internal/config"
-	"github.com/kubeletkit/kubeletkit/lifecycle"
 	"github.com/kubeletkit/kubeletkit/node/cgroup"
 	"github.com/kubeletkit/kubeletkit/node/eviction"
 	"github.com/kubeletkit/kubeletkit/runtime"
@@ -47,7 +46,6 @@ func addEvictions(opts *kubeletkit.Options, s *config.Settings, rt runtime.Runti
 	if err != nil {
 		return err
 	}
-	// before it is decided what else a pod costs
-	opts.Join = append([]lifecycle.Component{manager}, opts.Join...)
+	opts.Join = append(opts.Join, manager)
 	return nil
 }

@@ -101,8 +101,7 @@ func (k *Kubelet) close() error {
 // Agent returns the agent.
 func (k *Kubelet) Agent() *kubeletkit.Agent { return k.agent }
 
-// compose makes the agent with its components. Eviction comes before what decides what else a pod costs. Devices, CPUs
-// and memory come after what refuses pods for other reasons.
+// compose makes the agent with its components. These declare what they come before and after, see [lifecycle.Ordered].
 func (k *Kubelet) compose(ctx context.Context) error {
 	s, log, has := k.settings, k.log, k.opts.has
 	if err := k.openEmbedded(ctx); err != nil { // another agent in the root directory is found first
@@ -259,13 +258,16 @@ func (k *Kubelet) compose(ctx context.Context) error {
 		}
 	}
 	opts.Join = append(opts.Join, k.opts.Join...)
+	if f := k.opts.process.onJoin; f != nil {
+		f(opts.Join)
+	}
 	if k.agent, err = kubeletkit.New(opts); err != nil {
 		return err
 	}
 	k.node = node{Agent: k.agent, recent: pods, broken: broken, manifests: s.StaticPodPath, root: s.RootDir,
 		joins: joins, held: held}
 	if joins != nil {
-		return joins.join(k.agent, s, log)
+		return joins.add(k.agent, s, log)
 	}
 	return nil
 }

@@ -34,7 +34,8 @@ type Options struct {
 	// that package links the metrics registry of Kubernetes. nil: kubelet's defaults.
 	Configuration any
 
-	// Join are components beside those of the kubelet, see [kubeletkit.Options]. They come after them.
+	// Join are components beside those of the kubelet, see [kubeletkit.Options]. They come after them, unless they
+	// declare another order, see [lifecycle.Ordered].
 	Join []lifecycle.Component
 	// Sources deliver pods, beside the manifests and the API server of the configuration.
 	Sources []podconfig.Source
@@ -81,6 +82,9 @@ type processOptions struct {
 	// onNew is called when a kubelet begins in a process of its own, with its logger: klog, by which libraries log, has
 	// one logger in a process, and systemd one service. nil: the process is not that of the kubelet.
 	onNew func(logr.Logger) *systemd.Notifier
+	// onJoin is called with the components before the agent is made, for tests that change their order. nil: nothing
+	// is.
+	onJoin func([]lifecycle.Component)
 }
 
 func (o *Options) program() config.Program {

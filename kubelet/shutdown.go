@@ -15,8 +15,7 @@ import (
 	"github.com/kubeletkit/kubeletkit/node/shutdown/logind"
 )
 
-// addShutdown has the machine wait until the pods have ended, if the settings ask for it. It comes before the checks of
-// a cluster: a pod that is refused evicts no others.
+// addShutdown has the machine wait until the pods have ended, if the settings ask for it.
 func addShutdown(opts *kubeletkit.Options, s *config.Settings, m *metrics) error {
 	periods := s.ShutdownPeriods()
 	if len(periods) == 0 || s.RunOnce {

@@ -148,7 +148,7 @@ func (p *placement) noCPUQuota(s *config.Settings) func(pod *v1.Pod) bool {
 	return func(pod *v1.Pod) bool { return p.cpus.HasExclusive(pod.UID) }
 }
 
-// join adds the components to the options of the agent. They come after all that refuses pods for other reasons.
+// join adds the components to the options of the agent.
 func (p *placement) join(opts *kubeletkit.Options) error {
 	if p.policy == nil && p.cpus == nil && p.memory == nil {
 		return nil

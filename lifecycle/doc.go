@@ -24,9 +24,10 @@
 //
 // # Guarantees
 //
-// Order: components are called in the order in which they are listed, those of the agent first; at Stopped, Ended and
-// Gone in the reverse order. The steps of one pod never overlap, except that Gone of an earlier pod may
-// come late. Steps of different pods run concurrently, except Admit.
+// Order: components are called in the order in which they are listed, those of the agent first. A component that has to
+// come before or after others declares that, see [Ordered], and then its place in the list does not matter. Refused,
+// Stopped, Ended and Gone are called in the reverse order. The steps of one pod never overlap, except that Gone of an
+// earlier pod may come late. Steps of different pods run concurrently, except Admit.
 //
 // Restarts: the agent may be restarted at any time. Steps are then repeated, and earlier steps may be missing: the
 // next agent calls Admit and Prepare again for pods that run already, Running for each container
@@ -66,5 +67,6 @@
 // component offers to others is an interface of the package that uses it, and is found by Node.Components.
 //
 // A component that changes what is observed of pods is an [InspectionWrapper], and one that adds to their API status is
-// a [StatusEditor]. A component that runs on its own besides, such as a monitor, also implements [Runner].
+// a [StatusEditor]. A [NodeReadyChecker] keeps the node from being ready. A component that runs on its own besides,
+// such as a monitor, also implements [Runner].
 package lifecycle

@@ -11,13 +11,13 @@ import (
 
 // Component joins the life of pods. It implements at least one of the interfaces of the steps:
 // [Admitter], [Preparer], [SandboxEditor], [ContainerEditor], [RunningHandler], [StoppedHandler], [EndedHandler],
-// [RefusalHandler], [GoneHandler], [StatusEditor] and [InspectionWrapper], or is a [Runner] or a [Joiner]. A component
-// that wraps another one embeds
-// its concrete type, because a value in an interface hides the steps that the interface does not have.
+// [RefusalHandler], [GoneHandler], [StatusEditor] and [InspectionWrapper], or is a [Runner], a [Joiner], a
+// [NodeReadyChecker] or a [NodeStatusHandler]. A component that wraps another one embeds its concrete type, because a
+// value in an interface hides the steps that the interface does not have.
 type Component interface {
-	// Name is the name of the component in errors and logs, such as "serial ports". It does not change. No two
-	// components have the same; those of the agent are "volumes", "pull secrets", "service variables", "security" and
-	// "limits".
+	// Name is the name of the component in errors, logs and the [Order] of others, such as "serial ports". It does not
+	// change. No two components have the same; those of the agent are "volumes", "pull secrets", "service variables",
+	// "security" and "limits".
 	Name() string
 }
 

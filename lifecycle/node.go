@@ -3,6 +3,7 @@ package lifecycle
 import (
 	"context"
 	"errors"
+	"time"
 
 	"github.com/go-logr/logr"
 	v1 "k8s.io/api/core/v1"
@@ -43,25 +44,30 @@ type Node interface {
 	// Measure passes a measurement to the receiver of the agent's, see [runtime.Measurement].
 	Measure(m runtime.Measurement)
 
-	// Components returns Options.Join of the agent, the caller among them. What a component offers to others is an
-	// interface of the package that uses it, such as topology.Provider.
+	// Components returns Options.Join of the agent in its order, see [Sort], the caller among them. What a component
+	// offers to others is an interface of the package that uses it, such as topology.Provider.
 	Components() []Component
 	// Add adds work beside that of a [Runner]: the agent calls run when it runs, and waits for it when it stops. If run
 	// returns an error before that, the agent stops with it. Add is called in [Joiner].Join; it fails if run is nil,
 	// and when the agent runs.
 	Add(name string, run func(ctx context.Context) error) error
 	// AddHealthCheck and AddReadyCheck add to what the agent reports as its health, if a restart of the agent may help,
-	// and as its readiness. Neither ends the agent, nor makes the node of a cluster NotReady: cluster.Config.Node has
-	// checks that do, and cluster.Shutdown is one. A check returns soon, and is safe for concurrent use.
+	// and as its readiness. Neither ends the agent, nor makes the node of a cluster NotReady: a [NodeReadyChecker]
+	// does. A check returns soon, and is safe for concurrent use.
 	AddHealthCheck(name string, check func() error)
 	AddReadyCheck(name string, check func() error)
 	// NodeStatusChanged calls each component that is a [NodeStatusHandler].
 	NodeStatusChanged()
 
+	// DesiredPods returns the pods that are to run, also those that are refused, and DesiredPod that of a UID. The list
+	// and the pods are shared and read-only. The statuses are those of the source. complete is true if every source has
+	// delivered its pods, and the agent has taken them in.
+	DesiredPods() (pods []*v1.Pod, complete bool)
+	DesiredPod(uid types.UID) (pod *v1.Pod, ok bool)
 	// Pods returns the pods that have a worker, the desired ones first. They are shared and read-only. Their statuses
 	// may be those of the source, or old. A pod that is removed meanwhile may be in the list twice.
 	Pods() []*v1.Pod
-	// State returns the progress of a pod. It is the zero value for a pod that has no worker.
+	// State returns the progress of a pod. For a pod that has no worker, only MayRun can be true.
 	State(uid types.UID) PodState
 	// Gone reports whether what is left of the pod can be removed: it is not desired and has no worker, or it was
 	// deleted in the API or evicted, and has ended. It is false until all sources have delivered their pods.
@@ -69,6 +75,11 @@ type Node interface {
 	// RuntimeStatus returns what was last read of the pod in the runtime. It is shared and read-only. ok is false if
 	// nothing is known of it.
 	RuntimeStatus(uid types.UID) (status *runtime.PodStatus, ok bool)
+	// RuntimeReadyWithin returns nil if the node can start pods: the runtime answers and is ready, the agent is not
+	// being drained, and no [NodeReadyChecker] has an error. A runtime that does not answer counts as it was at its
+	// last answer, until that is older than the duration. The error joins what is missing. Sources may not have
+	// delivered.
+	RuntimeReadyWithin(d time.Duration) error
 	// VolumeStats returns the usage of the volumes of the pod. It reads file systems, and blocks meanwhile. The result
 	// is valid also with an error, which is that of the volumes that are missing.
 	VolumeStats(ctx context.Context, pod *v1.Pod) ([]statsv1alpha1.VolumeStats, error)
@@ -105,6 +116,23 @@ type PodState struct {
 	Stopped bool
 	// Finished means that nothing of the pod runs, its volumes are taken down, and it is not started again.
 	Finished bool
+	// MayRun means that containers of the pod may run. Until all sources have delivered their pods, and the agent has
+	// found the orphans in the runtime, that is so for each pod that has no worker: an earlier agent may have started
+	// it.
+	MayRun bool
+	// Static means that the pod comes from another source than an API server.
+	Static bool
+	// Waiting means that the pod must not start before another pod of its full name has ended.
+	Waiting bool
+}
+
+// NodeReadyChecker is a component that knows why the node cannot start pods, such as a shutdown of the machine. It
+// makes the agent unready, and the node of a cluster NotReady. It calls [Node].NodeStatusChanged when it has another
+// answer.
+type NodeReadyChecker interface {
+	Component
+	// NodeReady returns why the node is not ready, for people. It must not block, and is safe for concurrent use.
+	NodeReady() error
 }
 
 // NodeStatusHandler is a component that reports the status of the node, such as the membership of a cluster.
@@ -161,6 +189,12 @@ func (NopNode) AddReadyCheck(string, func() error) {}
 // NodeStatusChanged implements [Node].
 func (NopNode) NodeStatusChanged() {}
 
+// DesiredPods implements [Node].
+func (NopNode) DesiredPods() ([]*v1.Pod, bool) { return nil, false }
+
+// DesiredPod implements [Node].
+func (NopNode) DesiredPod(types.UID) (*v1.Pod, bool) { return nil, false }
+
 // Pods implements [Node].
 func (NopNode) Pods() []*v1.Pod { return nil }
 
@@ -172,6 +206,9 @@ func (NopNode) Gone(types.UID) bool { return false }
 
 // RuntimeStatus implements [Node].
 func (NopNode) RuntimeStatus(types.UID) (*runtime.PodStatus, bool) { return nil, false }
+
+// RuntimeReadyWithin implements [Node].
+func (NopNode) RuntimeReadyWithin(time.Duration) error { return nil }
 
 // VolumeStats implements [Node].
 func (NopNode) VolumeStats(context.Context, *v1.Pod) ([]statsv1alpha1.VolumeStats, error) {

@@ -47,11 +47,15 @@ func join[C Component](c C, step string) joined[C] {
 // nameOf is the name of the step of a component while it is under way.
 func nameOf(c Component, step string) string { return "component " + c.Name() + ", step " + step }
 
-// New returns the steps that the components join. Its error names each component that is nil, has no name or the name
-// of another one, or joins no step.
+// New returns the steps that the components join, in the order of [Sort]. Its error is that of Sort, and names each
+// component that is nil, has no name or the name of another one, or joins no step.
 func New(components ...Component) (*Steps, error) {
 	s := &Steps{}
 	var errs []error
+	components, err := Sort(components...)
+	if err != nil {
+		errs = append(errs, err)
+	}
 	names := map[string]bool{}
 	for _, c := range components {
 		if c == nil {
@@ -112,7 +116,8 @@ func (s *Steps) join(c Component) (joined bool) {
 	add(ok, func() { s.runners = append(s.runners, runner) })
 	_, joins := c.(Joiner)
 	_, reports := c.(NodeStatusHandler)
-	return joined || joins || reports
+	_, checks := c.(NodeReadyChecker)
+	return joined || joins || reports || checks
 }
 
 // Inspector returns the inspector with what the components add that are an [InspectionWrapper]: the first component is

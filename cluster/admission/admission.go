@@ -78,6 +78,9 @@ func New(opts Options) (*Admitter, error) {
 // Name implements [lifecycle.Component].
 func (*Admitter) Name() string { return "node" }
 
+// Order implements [lifecycle.Ordered]: a pod that does not fit is given no CPUs, memory or devices.
+func (*Admitter) Order() lifecycle.Order { return lifecycle.Order{Before: []string{"topology"}} }
+
 // Admit implements [lifecycle.Admitter]. For a critical pod that does not fit, the response has the pods that make
 // room.
 func (a *Admitter) Admit(req lifecycle.AdmitRequest) (lifecycle.AdmitResponse, error) {

@@ -63,10 +63,6 @@ func (f *fleet) newAgent(name, dir string, s settings, sink *counter) (*kubeletk
 	if err := member.Configure(&opts); err != nil {
 		return nil, err
 	}
-	agent, err := kubeletkit.New(opts)
-	if err != nil {
-		return nil, err
-	}
 	member.OnChange(func(object *v1.Node) {
 		for _, c := range object.Status.Conditions {
 			if c.Type == v1.NodeReady && c.Status == v1.ConditionTrue {
@@ -74,7 +70,7 @@ func (f *fleet) newAgent(name, dir string, s settings, sink *counter) (*kubeletk
 			}
 		}
 	})
-	return agent, member.Join(agent)
+	return kubeletkit.New(opts)
 }
 
 // machine is what a hollow node reports: the size of a common server.

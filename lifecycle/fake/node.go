@@ -38,6 +38,8 @@ type Node struct {
 	components []lifecycle.Component
 	pods       []*v1.Pod
 	statuses   map[types.UID]*runtime.PodStatus
+	desired    *desired // nil: the pods
+	notReady   error
 	gone       map[types.UID]bool
 	delay      map[types.UID]time.Duration
 	ends       map[types.UID]time.Time // of pods that were told to end
@@ -59,6 +61,12 @@ type Node struct {
 type work struct {
 	name string
 	run  func(ctx context.Context) error
+}
+
+// desired is what DesiredPods returns.
+type desired struct {
+	pods     []*v1.Pod
+	complete bool
 }
 
 // End is an end that was requested.
@@ -92,6 +100,21 @@ func (n *Node) AddPods(pods ...*v1.Pod) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.pods = append(n.pods, pods...)
+}
+
+// SetDesired sets what DesiredPods returns. Before it is called, all pods of the node are desired, and there are no
+// others.
+func (n *Node) SetDesired(complete bool, pods ...*v1.Pod) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.desired = &desired{slices.Clone(pods), complete}
+}
+
+// SetRuntimeReady sets what RuntimeReadyWithin returns. At first it is nil.
+func (n *Node) SetRuntimeReady(err error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.notReady = err
 }
 
 // SetGone has the pods gone: they are no pods of the node any more.
@@ -272,6 +295,33 @@ func (n *Node) NodeStatusChanged() {
 	n.do("NodeStatusChanged")
 }
 
+// DesiredPods implements [lifecycle.Node].
+func (n *Node) DesiredPods() (pods []*v1.Pod, complete bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.desired == nil {
+		return slices.Clone(n.pods), true
+	}
+	return slices.Clone(n.desired.pods), n.desired.complete
+}
+
+// DesiredPod implements [lifecycle.Node].
+func (n *Node) DesiredPod(uid types.UID) (*v1.Pod, bool) {
+	pods, _ := n.DesiredPods()
+	i := slices.IndexFunc(pods, func(pod *v1.Pod) bool { return pod.UID == uid })
+	if i < 0 {
+		return nil, false
+	}
+	return pods[i], true
+}
+
+// RuntimeReadyWithin implements [lifecycle.Node].
+func (n *Node) RuntimeReadyWithin(time.Duration) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.notReady
+}
+
 // Pods implements [lifecycle.Node].
 func (n *Node) Pods() []*v1.Pod { return list(n, &n.pods) }
 
@@ -284,7 +334,7 @@ func (n *Node) State(uid types.UID) (s lifecycle.PodState) {
 	}
 	end, told := n.ends[uid]
 	ended := told && !time.Now().Before(end)
-	return lifecycle.PodState{Known: true, Ending: told, Stopped: ended, Finished: ended}
+	return lifecycle.PodState{Known: true, Ending: told, Stopped: ended, Finished: ended, MayRun: !ended}
 }
 
 // Gone implements [lifecycle.Node].

@@ -154,6 +154,9 @@ func (m *Manager) Join(node lifecycle.Node) error {
 // Name implements [lifecycle.Component].
 func (*Manager) Name() string { return "cgroups" }
 
+// Order implements [lifecycle.Ordered].
+func (*Manager) Order() lifecycle.Order { return beforeAllocation() }
+
 // RemoveGone removes the cgroups of pods that are gone, see [Pods.RemoveGone].
 func (m *Manager) RemoveGone(gone func(uid types.UID) bool) (map[types.UID]error, error) {
 	m.mu.Lock()

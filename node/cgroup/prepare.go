@@ -28,9 +28,17 @@ func (m *Manager) Admit(req lifecycle.AdmitRequest) (lifecycle.AdmitResponse, er
 // RefuseLimits returns an admitter for an agent without a [Manager]. It refuses pods with limits of their own
 // (KEP-2837), which nothing would hold. why is the end of its message.
 func RefuseLimits(why string) lifecycle.Admitter {
-	return lifecycle.AdmitterFunc("limits of pods",
-		func(req lifecycle.AdmitRequest) error { return refuseLimits(req, why) })
+	return limitsRefuser{lifecycle.AdmitterFunc("limits of pods",
+		func(req lifecycle.AdmitRequest) error { return refuseLimits(req, why) })}
 }
+
+type limitsRefuser struct{ lifecycle.Admitter }
+
+// Order implements [lifecycle.Ordered].
+func (limitsRefuser) Order() lifecycle.Order { return beforeAllocation() }
+
+// beforeAllocation is the order of what refuses pods: a pod that is refused is given no CPUs, memory or devices.
+func beforeAllocation() lifecycle.Order { return lifecycle.Order{Before: []string{"topology"}} }
 
 func refuseLimits(req lifecycle.AdmitRequest, why string) error {
 	if !resourcehelper.IsPodLevelLimitsSet(req.Pod) {

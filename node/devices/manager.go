@@ -132,6 +132,11 @@ func (m *Manager) Join(node lifecycle.Node) error {
 // Name implements [lifecycle.Component].
 func (m *Manager) Name() string { return "devices" }
 
+// Order implements [lifecycle.Ordered]. Admit gives devices to containers that have none yet. A topology.Manager
+// chooses them near the memory of the container, so it comes before; and before it, all that refuses pods for other
+// reasons.
+func (*Manager) Order() lifecycle.Order { return lifecycle.Order{After: []string{"topology"}} }
+
 // lock reads the checkpoint, the first time, and takes mu.
 func (m *Manager) lock() {
 	_ = m.file.Load()

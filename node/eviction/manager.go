@@ -84,6 +84,9 @@ func (m *Manager) Join(node lifecycle.Node) error {
 // Name implements [lifecycle.Component].
 func (m *Manager) Name() string { return "eviction" }
 
+// Order implements [lifecycle.Ordered]: a pod that is refused for pressure preempts no others, and is given nothing.
+func (*Manager) Order() lifecycle.Order { return lifecycle.Order{Before: []string{"node", "topology"}} }
+
 // UnderPressure reports whether the node has the condition: MemoryPressure, DiskPressure or PIDPressure.
 func (m *Manager) UnderPressure(c v1.NodeConditionType) bool {
 	return slices.Contains(*m.pressure.Load(), c)

@@ -56,7 +56,7 @@ func ExampleManager() {
 	for _, end := range node.Ends() {
 		fmt.Println(end.Pod, "had", end.GracePeriod, "s")
 	}
-	fmt.Println(manager.ShuttingDown())
+	fmt.Println(manager.NodeReady())
 	cancel()
 	<-done
 	// Output:

@@ -71,7 +71,7 @@ type Manager struct {
 	node    lifecycle.Node
 	log     logr.Logger
 	running atomic.Bool
-	closed  atomic.Bool // whether a shutdown is under way, for Admit and ShuttingDown
+	closed  atomic.Bool // whether a shutdown is under way, for Admit and NodeReady
 
 	// The following belong to the goroutine of Run.
 	session Session
@@ -120,16 +120,17 @@ func New(periods Periods, logind Logind, opts Options) (*Manager, error) {
 	return m, m.Join(lifecycle.NopNode{})
 }
 
-// Join implements [lifecycle.Joiner]. While a shutdown is under way, the agent is not ready, nor is the node of a
-// cluster, whose membership finds ShuttingDown by cluster.Shutdown.
+// Join implements [lifecycle.Joiner].
 func (m *Manager) Join(node lifecycle.Node) error {
 	m.node, m.log = node, node.Logger()
-	node.AddReadyCheck("shutdown", m.ShuttingDown)
 	return nil
 }
 
 // Name implements [lifecycle.Component].
 func (*Manager) Name() string { return "graceful shutdown" }
+
+// Order implements [lifecycle.Ordered]: a pod that is refused for a shutdown preempts no others, and is given nothing.
+func (*Manager) Order() lifecycle.Order { return lifecycle.Order{Before: []string{"node", "topology"}} }
 
 // Admit implements [lifecycle.Admitter]: it refuses all pods while a shutdown is under way.
 func (m *Manager) Admit(lifecycle.AdmitRequest) (lifecycle.AdmitResponse, error) {
@@ -139,8 +140,8 @@ func (m *Manager) Admit(lifecycle.AdmitRequest) (lifecycle.AdmitResponse, error)
 	return lifecycle.AdmitResponse{}, nil
 }
 
-// ShuttingDown returns an error while a shutdown is under way: the node is not ready then. It is a ready check.
-func (m *Manager) ShuttingDown() error {
+// NodeReady returns an error while a shutdown is under way. It implements [lifecycle.NodeReadyChecker].
+func (m *Manager) NodeReady() error {
 	if m.closed.Load() {
 		return errShuttingDown
 	}

@@ -119,7 +119,7 @@ func TestManager(t *testing.T) {
 		r.start()
 		defer r.stop()
 		require.Equal(t, 1, r.logind.Locks())
-		require.NoError(t, r.ShuttingDown())
+		require.NoError(t, r.NodeReady())
 		require.NoError(t, r.admits())
 		data, err := os.ReadFile(filepath.Join(dir, "logind.conf.d", "99-kubelet.conf"))
 		require.NoError(t, err)
@@ -129,7 +129,7 @@ func TestManager(t *testing.T) {
 		r.node.SetStopDelay("uid-dns", 3*time.Second)
 		began := time.Now()
 		time.AfterFunc(time.Second, func() {
-			assert.EqualError(t, r.ShuttingDown(), "node is shutting down")
+			assert.EqualError(t, r.NodeReady(), "node is shutting down")
 			err := r.admits()
 			var refusal *runtime.TerminalError
 			if assert.ErrorAs(t, err, &refusal) {
@@ -142,7 +142,7 @@ func TestManager(t *testing.T) {
 		assert.InDelta(t, 10, time.Since(began).Seconds(), 0.5, "it goes on when the pods have ended")
 		assert.Equal(t, "web with 20 s at 0 s, dns with 10 s at 7 s", transcript(r.node, began))
 		r.after(time.Minute)
-		assert.EqualError(t, r.ShuttingDown(), "node is shutting down")
+		assert.EqualError(t, r.NodeReady(), "node is shutting down")
 		assert.Equal(t, []string{"NodeShutdown: Shutdown manager detected shutdown event"}, r.events())
 		assert.Equal(t, []string{"under way", "10s"}, r.times())
 		data, err = os.ReadFile(filepath.Join(dir, "graceful_node_shutdown_state"))
@@ -206,7 +206,7 @@ func TestShutdownThatIsCancelled(t *testing.T) {
 				time.AfterFunc(5*time.Second, func() { cancel(r.logind) })
 				assert.False(t, r.logind.Shutdown())
 				r.after(time.Minute)
-				assert.NoError(t, r.ShuttingDown())
+				assert.NoError(t, r.NodeReady())
 				assert.NoError(t, r.admits())
 				assert.Equal(t, 1, r.logind.Locks())
 				assert.Equal(t, 2, r.node.StatusChanges())
@@ -232,7 +232,7 @@ func TestShutdownThatIsCancelledLate(t *testing.T) {
 		assert.True(t, r.logind.Shutdown())
 		r.logind.Cancel()
 		r.after(time.Second)
-		assert.NoError(t, r.ShuttingDown())
+		assert.NoError(t, r.NodeReady())
 		assert.Equal(t, 1, r.logind.Locks())
 		r.logind.Cancel() // of a shutdown that was not delayed
 		r.after(time.Second)

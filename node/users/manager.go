@@ -106,6 +106,9 @@ func (m *Manager) Join(node lifecycle.Node) error {
 // Name implements [lifecycle.Component].
 func (m *Manager) Name() string { return "user namespaces" }
 
+// Order implements [lifecycle.Ordered]: a pod that is refused is given no CPUs, memory or devices.
+func (*Manager) Order() lifecycle.Order { return lifecycle.Order{Before: []string{"topology"}} }
+
 // Prepare assigns a range to the pod, unless it has one. It implements [lifecycle.Preparer].
 func (m *Manager) Prepare(ctx context.Context, req lifecycle.PrepareRequest) (lifecycle.PrepareResponse, error) {
 	none := lifecycle.PrepareResponse{}

@@ -67,7 +67,8 @@ func TestNodeBeforeRun(t *testing.T) {
 	early.err = errors.New("no port")
 	rt := fake.New(fake.Options{})
 	opts := kubeletkit.Options{NodeName: "n", RootDir: t.TempDir(), Runtime: rt,
-		Join: []lifecycle.Component{&withReason{name: "a", reason: "-a"}, j, &withReason{name: "b", reason: "-b"}, other}}
+		Join: []lifecycle.Component{&withReason{name: "a", reason: "-a"}, j, &withReason{name: "b", reason: "-b"},
+			other}}
 	agent, err := kubeletkit.New(opts)
 	require.NoError(t, err)
 	assert.Equal(t, "n", j.node.NodeName())
@@ -82,7 +83,11 @@ func TestNodeBeforeRun(t *testing.T) {
 	assert.ErrorContains(t, agent.Healthy(), "check port: broken port")
 
 	assert.Empty(t, j.node.Pods())
-	assert.Zero(t, j.node.State("uid"))
+	desired, complete := j.node.DesiredPods()
+	assert.Empty(t, desired)
+	assert.False(t, complete)
+	assert.Equal(t, lifecycle.PodState{MayRun: true}, j.node.State("uid"), "an earlier agent may have started it")
+	assert.Error(t, j.node.RuntimeReadyWithin(time.Hour))
 	assert.False(t, j.node.Gone("uid"))
 	assert.ErrorIs(t, j.node.Evict("uid", runtime.Eviction{}), kubeletkit.ErrUnknownPod)
 	j.node.Sync("uid")
@@ -95,7 +100,7 @@ func TestNodeBeforeRun(t *testing.T) {
 
 	_, err = kubeletkit.New(kubeletkit.Options{NodeName: "n", RootDir: t.TempDir(), Runtime: rt,
 		Join: []lifecycle.Component{early}})
-	assert.EqualError(t, err, `kubeletkit: Options.Join[0]: component "early": no port`)
+	assert.EqualError(t, err, `kubeletkit: Options.Join: component "early": no port`)
 	for name, call := range callsOfANode {
 		t.Run(name, func(t *testing.T) { assert.NotPanics(t, func() { call(early.node) }, "the agent is half made") })
 	}
@@ -103,7 +108,8 @@ func TestNodeBeforeRun(t *testing.T) {
 
 // A component that panics when the status of the node has changed keeps it from no other one.
 func TestNodeStatusHandlerPanics(t *testing.T) {
-	broken, sound := &joiner{name: "broken", calls: make(chan string)}, &joiner{name: "sound", calls: make(chan string, 1)}
+	broken, sound := &joiner{name: "broken", calls: make(chan string)},
+		&joiner{name: "sound", calls: make(chan string, 1)}
 	close(broken.calls) // so that a send panics
 	_, err := kubeletkit.New(kubeletkit.Options{NodeName: "n", RootDir: t.TempDir(), Runtime: fake.New(fake.Options{}),
 		Join: []lifecycle.Component{broken, sound}})
@@ -114,15 +120,18 @@ func TestNodeStatusHandlerPanics(t *testing.T) {
 
 // callsOfANode are the calls that are about pods.
 var callsOfANode = map[string]func(lifecycle.Node){
-	"Pods":          func(n lifecycle.Node) { n.Pods() },
-	"State":         func(n lifecycle.Node) { n.State("a") },
-	"Gone":          func(n lifecycle.Node) { n.Gone("a") },
-	"RuntimeStatus": func(n lifecycle.Node) { n.RuntimeStatus("a") },
-	"VolumeStats":   func(n lifecycle.Node) { _, _ = n.VolumeStats(context.Background(), testpod.New("a")) },
-	"Sync":          func(n lifecycle.Node) { n.Sync("a") },
-	"RefreshStatus": func(n lifecycle.Node) { n.RefreshStatus("a") },
-	"Evict":         func(n lifecycle.Node) { _ = n.Evict("a", runtime.Eviction{}) },
-	"End":           func(n lifecycle.Node) { n.End(testpod.New("a"), nil) },
+	"DesiredPods":        func(n lifecycle.Node) { n.DesiredPods() },
+	"DesiredPod":         func(n lifecycle.Node) { n.DesiredPod("a") },
+	"Pods":               func(n lifecycle.Node) { n.Pods() },
+	"State":              func(n lifecycle.Node) { n.State("a") },
+	"Gone":               func(n lifecycle.Node) { n.Gone("a") },
+	"RuntimeStatus":      func(n lifecycle.Node) { n.RuntimeStatus("a") },
+	"RuntimeReadyWithin": func(n lifecycle.Node) { _ = n.RuntimeReadyWithin(0) },
+	"VolumeStats":        func(n lifecycle.Node) { _, _ = n.VolumeStats(context.Background(), testpod.New("a")) },
+	"Sync":               func(n lifecycle.Node) { n.Sync("a") },
+	"RefreshStatus":      func(n lifecycle.Node) { n.RefreshStatus("a") },
+	"Evict":              func(n lifecycle.Node) { _ = n.Evict("a", runtime.Eviction{}) },
+	"End":                func(n lifecycle.Node) { n.End(testpod.New("a"), nil) },
 	"DeleteUnusedContainers": func(n lifecycle.Node) {
 		_ = n.DeleteUnusedContainers(context.Background())
 	},
@@ -156,7 +165,16 @@ func TestNode(t *testing.T) {
 			return out
 		}
 		assert.Equal(t, []string{"batch", "web"}, names())
-		assert.Equal(t, lifecycle.PodState{Known: true}, j.node.State(web.UID))
+		desired, complete := j.node.DesiredPods()
+		assert.Len(t, desired, 3, "also the refused one")
+		assert.True(t, complete)
+		pod, ok := j.node.DesiredPod(web.UID)
+		require.True(t, ok)
+		assert.Equal(t, "web", pod.Name)
+		_, ok = j.node.DesiredPod("unknown")
+		assert.False(t, ok)
+		require.NoError(t, j.node.RuntimeReadyWithin(0))
+		assert.Equal(t, lifecycle.PodState{Known: true, MayRun: true, Static: true}, j.node.State(web.UID))
 		status, ok := j.node.RuntimeStatus(web.UID)
 		require.True(t, ok)
 		assert.True(t, status.ContainersRunning())
@@ -178,8 +196,8 @@ func TestNode(t *testing.T) {
 		assert.Equal(t, "Evicted", pods["web"].Status.Reason)
 		assert.Equal(t, "Terminated", pods["batch"].Status.Reason)
 		for _, pod := range []*v1.Pod{web, batch} {
-			assert.Equal(t, lifecycle.PodState{Known: true, Ending: true, Stopped: true, Finished: true},
-				j.node.State(pod.UID))
+			assert.Equal(t, lifecycle.PodState{Known: true, Ending: true, Stopped: true, Finished: true,
+				Static: true}, j.node.State(pod.UID))
 		}
 		require.NoError(t, j.node.DeleteUnusedContainers(t.Context()))
 		require.NoError(t, j.node.DeleteUnusedImages(t.Context()))
@@ -188,6 +206,43 @@ func TestNode(t *testing.T) {
 		assert.Empty(t, names())
 		assert.Zero(t, j.node.State(web.UID))
 		assert.True(t, j.node.Gone(web.UID))
+	})
+}
+
+// unready is a component that keeps the node from being ready, or panics.
+type unready struct {
+	err   error
+	panic bool
+}
+
+func (*unready) Name() string { return "unready" }
+
+func (u *unready) NodeReady() error {
+	if u.panic {
+		panic("broken")
+	}
+	return u.err
+}
+
+// A component that is nothing else can keep the node from being ready. Its panic is an error.
+func TestNodeReadyChecker(t *testing.T) {
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		u := &unready{}
+		n := startNodeWith(t, dir, fake.New(fake.Options{}), func(o *kubeletkit.Options) {
+			o.Join = []lifecycle.Component{u}
+		})
+		defer n.stop(t)
+		n.source.Set()
+		n.after(5 * time.Second)
+		require.NoError(t, n.Ready())
+		require.NoError(t, n.RuntimeReady())
+		u.err = errors.New("the machine is moved")
+		assert.EqualError(t, n.Ready(), "the machine is moved")
+		assert.EqualError(t, n.RuntimeReadyWithin(time.Hour), "the machine is moved")
+		u.panic = true
+		assert.ErrorContains(t, n.RuntimeReady(), "broken")
+		require.NoError(t, n.Healthy())
 	})
 }
 

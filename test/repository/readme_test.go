@@ -44,17 +44,10 @@ func joining(ctx context.Context, rt runtime.Runtime, restConfig *rest.Config) e
 		return err
 	}
 	opts := kubeletkit.Options{NodeName: "edge-7", Runtime: rt}
-	if err := member.Configure(&opts); err != nil { // its source, sink, objects, events and admission
+	if err := member.Configure(&opts); err != nil { // its source, sink, objects, events and components
 		return err
 	}
-	agent, err := kubeletkit.New(opts)
-	if err != nil {
-		return err
-	}
-	if err := member.Join(agent); err != nil { // its components run and stop with the agent
-		return err
-	}
-	return agent.Run(ctx)
+	return kubeletkit.Run(ctx, opts)
 }
 
 func usage(opts kubeletkit.Options, logsDir string) (http.Handler, error) {
@@ -105,6 +98,9 @@ func (p *ports) Join(node lifecycle.Node) error {
 	node.AddReadyCheck("serial ports", func() error { return nil })
 	return nil
 }
+
+// A pod without a licence is refused before it is given CPUs, memory or devices.
+func (*ports) Order() lifecycle.Order { return lifecycle.Order{Before: []string{"topology"}} }
 
 type audited struct{ prober.Manager }
 
@@ -157,6 +153,7 @@ var (
 	_ = counting{}
 	_ = overriding
 	_ = (&ports{}).Join
+	_ = (&ports{}).Order
 	_ = onePart
 	_ = joining
 	_ = usage

@@ -94,9 +94,10 @@ func New(opts Options) (*Manager, error) {
 	return m, m.Join(lifecycle.NopNode{})
 }
 
-// Join implements [lifecycle.Joiner]. The components of the agent that are a [Provider] allocate in the order of
-// Options.Join; that of kubelet is CPUs, memory, devices. The manager comes before a provider that also admits pods by
-// itself, such as a devices.Manager: otherwise that one chooses without hints.
+// Join implements [lifecycle.Joiner]. The components of the agent that are a [Provider] allocate in their order, see
+// [lifecycle.Sort]. A provider that also admits pods by itself declares that it comes after "topology", as a
+// devices.Manager does: otherwise it chooses without hints. What refuses pods declares that it comes before "topology",
+// so that a pod that is refused is given nothing.
 func (m *Manager) Join(node lifecycle.Node) error {
 	m.log, m.providers = node.Logger(), nil
 	for _, c := range node.Components() {
