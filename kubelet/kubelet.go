@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -188,7 +189,7 @@ func (k *Kubelet) compose(ctx context.Context) error {
 		if !ok && s.OnMachine() {
 			return errors.New("kubelet: the container runtime cannot set the CPUs of a container")
 		}
-		if place, err = newPlacement(ctx, s, rt, m, log); err != nil {
+		if place, err = newPlacement(ctx, s, os.DirFS("/"), rt, m, log); err != nil {
 			return err
 		}
 	}
