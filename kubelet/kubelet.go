@@ -197,7 +197,7 @@ func (k *Kubelet) compose(ctx context.Context) error {
 	if !has(Cgroups) {
 		why = "the kubelet has no cgroups of pods"
 	}
-	if err := joinCgroups(ctx, &opts, s, k.cgroups, why, place); err != nil {
+	if err := joinCgroups(ctx, &opts, s, k.cgroups, why); err != nil {
 		return err
 	}
 	if has(Eviction) {

@@ -109,17 +109,6 @@ func (p *placement) addCPUs(s *config.Settings, host fs.FS, rt runtime.CPUSetter
 	return err
 }
 
-// noCPUQuota reports whether no limit of CPU is enforced for the pod; nil if it always is.
-func (p *placement) noCPUQuota(s *config.Settings) func(pod *v1.Pod) bool {
-	if p.cpus == nil {
-		return nil
-	}
-	if copts, err := s.CPUOptions(); err != nil || copts.KeepQuota {
-		return nil
-	}
-	return func(pod *v1.Pod) bool { return p.cpus.HasExclusive(pod.UID) }
-}
-
 // join adds the components to the options of the agent. They come after all that refuses pods for other reasons.
 func (p *placement) join(opts *kubeletkit.Options) error {
 	if p.policy == nil && p.cpus == nil && p.memory == nil {

@@ -44,7 +44,7 @@
 //   - The machine is that at the time of [New]. CPUs that go offline later are left out of the shared pool, and are not
 //     assigned, until the next agent starts, with [Options.Online]: with cgroup v1 a container with one of them does
 //     not start. What has them exclusively keeps them. CPUs that come later are not used.
-//   - With exclusive CPUs no limit of CPU is enforced, if the cgroups of pods leave it out, too: [Manager.HasExclusive]
+//   - With exclusive CPUs no limit of CPU is enforced, if the cgroups of pods leave it out, too: [Manager.NoCPUQuota]
 //     says for which.
 //
 // CPUs of pods with resources as a whole are never exclusive, as in kubelet without the feature gate

@@ -209,8 +209,11 @@ func (m *Manager) Exclusive(uid types.UID, container string) cpuset.CPUSet {
 	return cpuset.New()
 }
 
-// HasExclusive reports whether a container of the pod has exclusive CPUs, so that no limit of CPU is enforced for the
-// pod as a whole.
+// NoCPUQuota reports whether no limit of CPU is enforced for the pod as a whole, since a container of it has exclusive
+// CPUs, see cgroup.CPUOwner.
+func (m *Manager) NoCPUQuota(pod *v1.Pod) bool { return !m.opts.KeepQuota && m.HasExclusive(pod.UID) }
+
+// HasExclusive reports whether a container of the pod has exclusive CPUs.
 func (m *Manager) HasExclusive(uid types.UID) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
