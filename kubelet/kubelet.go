@@ -234,7 +234,7 @@ func (k *Kubelet) compose(ctx context.Context) error {
 	handlers := map[string]plugins.Handler{}
 	claims.handle(handlers)
 	if devs != nil {
-		handlers[plugins.TypeDevice] = devs
+		handlers[plugins.TypeDevice] = devs.plugins
 	}
 	if err := addPlugins(&opts, s, handlers, m); err != nil {
 		return err
