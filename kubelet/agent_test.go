@@ -149,9 +149,9 @@ func TestCgroups(t *testing.T) {
 	opts, err := agentOptions(s, rt, hooks{}, logr.Discard())
 	require.NoError(t, err)
 	opts.Join = nil
-	require.NoError(t, joinCgroups(t.Context(), &opts, s, nil, "cgroupsPerQOS is false", &placement{}))
+	require.NoError(t, joinCgroups(t.Context(), &opts, s, nil, "cgroupsPerQOS is false"))
 	assert.Nil(t, opts.GC.Cgroups, "not an interface with nil in it")
 	require.Len(t, opts.Join, 1, "it refuses limits that nothing holds")
-	require.NoError(t, joinCgroups(t.Context(), &opts, s, cgroups, "", &placement{}))
+	require.NoError(t, joinCgroups(t.Context(), &opts, s, cgroups, ""))
 	require.Len(t, opts.Join, 2)
 }

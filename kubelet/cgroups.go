@@ -14,8 +14,8 @@ import (
 
 // joinCgroups adds what makes the cgroups of pods, and removes those of pods that are gone. cgroups is nil if pods have
 // none; then why is the reason.
-func joinCgroups(ctx context.Context, opts *kubeletkit.Options, s *config.Settings, cgroups *cgroup.Pods, why string,
-	place *placement) error {
+func joinCgroups(ctx context.Context, opts *kubeletkit.Options, s *config.Settings, cgroups *cgroup.Pods,
+	why string) error {
 	if cgroups == nil {
 		if s.OnMachine() {
 			opts.Join = append(opts.Join, cgroup.RefuseLimits(why))
@@ -29,7 +29,6 @@ func joinCgroups(ctx context.Context, opts *kubeletkit.Options, s *config.Settin
 	if mopts.Capacity, err = machineCapacity(ctx); err != nil {
 		return err
 	}
-	mopts.NoCPUQuota = place.noCPUQuota(s)
 	manager, err := cgroup.NewManager(cgroups, mopts)
 	if err != nil {
 		return err

@@ -249,16 +249,14 @@ func checkManagers(ctx context.Context, s *config.Settings, host fs.FS,
 	resources, err := prommetrics.NewResources(prometheus.NewRegistry())
 	var p *placement
 	if err == nil {
-		p, err = openPlacement(ctx, s, host, rt, &metrics{resources: resources}, silent())
+		p, err = newPlacement(ctx, s, host, rt, &metrics{resources: resources}, silent())
+	}
+	if err == nil {
+		findings, err = p.check(s.RootDir)
 	}
 	if err != nil {
 		return []check.Finding{{Area: check.AreaState, Setting: "CPUs and memory", Verdict: check.Refused,
 			Why: err.Error(), Blocks: true}}
-	}
-	for _, f := range p.states {
-		if _, err := os.Lstat(filepath.Join(s.RootDir, f.file)); err == nil {
-			findings = append(findings, f.finding())
-		}
 	}
 	return findings
 }

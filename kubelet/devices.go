@@ -1,7 +1,6 @@
 package kubelet
 
 import (
-	"context"
 	"maps"
 	"os"
 	"path/filepath"
@@ -16,7 +15,6 @@ import (
 	"github.com/kubeletkit/kubeletkit/node/devices/plugin"
 	"github.com/kubeletkit/kubeletkit/node/placement/numa"
 	"github.com/kubeletkit/kubeletkit/node/placement/topology"
-	"github.com/kubeletkit/kubeletkit/node/plugins"
 	"github.com/kubeletkit/kubeletkit/node/podresources"
 	"github.com/kubeletkit/kubeletkit/server"
 )
@@ -77,21 +75,6 @@ func (d *nodeDevices) healthChecks() []server.HealthCheck {
 		return nil
 	}
 	return []server.HealthCheck{{Name: "device-plugin", Run: d.plugins.Healthy}}
-}
-
-// Validate implements [plugins.Handler].
-func (d *nodeDevices) Validate(p plugins.Plugin) error {
-	return plugin.Check(v1.ResourceName(p.Name), p.Versions...)
-}
-
-// Register implements [plugins.Handler].
-func (d *nodeDevices) Register(ctx context.Context, p plugins.Plugin) error {
-	return d.plugins.Serve(ctx, v1.ResourceName(p.Name), p.Endpoint)
-}
-
-// Deregister implements [plugins.Handler].
-func (d *nodeDevices) Deregister(p plugins.Plugin) {
-	d.plugins.Disconnect(v1.ResourceName(p.Name), p.Endpoint)
 }
 
 // held returns what the API of pod resources reports.

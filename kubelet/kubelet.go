@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -187,7 +188,7 @@ func (k *Kubelet) compose(ctx context.Context) error {
 		if !ok && s.OnMachine() {
 			return errors.New("kubelet: the container runtime cannot set the CPUs of a container")
 		}
-		if place, err = newPlacement(ctx, s, rt, m, log); err != nil {
+		if place, err = newPlacement(ctx, s, os.DirFS("/"), rt, m, log); err != nil {
 			return err
 		}
 	}
@@ -195,7 +196,7 @@ func (k *Kubelet) compose(ctx context.Context) error {
 	if !has(Cgroups) {
 		why = "the kubelet has no cgroups of pods"
 	}
-	if err := joinCgroups(ctx, &opts, s, k.cgroups, why, place); err != nil {
+	if err := joinCgroups(ctx, &opts, s, k.cgroups, why); err != nil {
 		return err
 	}
 	if has(Eviction) {
@@ -232,7 +233,7 @@ func (k *Kubelet) compose(ctx context.Context) error {
 	handlers := map[string]plugins.Handler{}
 	claims.handle(handlers)
 	if devs != nil {
-		handlers[plugins.TypeDevice] = devs
+		handlers[plugins.TypeDevice] = devs.plugins
 	}
 	if err := addPlugins(&opts, s, handlers, m); err != nil {
 		return err

@@ -2,44 +2,33 @@ package kubelet
 
 import (
 	"context"
-	"errors"
-	"io/fs"
-	"os"
 	"path/filepath"
 
 	"github.com/go-logr/logr"
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	clusternode "github.com/kubeletkit/kubeletkit/cluster/node"
 	"github.com/kubeletkit/kubeletkit/kubelet/internal/config"
 	"github.com/kubeletkit/kubeletkit/node/placement/memory"
 	"github.com/kubeletkit/kubeletkit/node/placement/numa"
 	"github.com/kubeletkit/kubeletkit/node/podresources"
+	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/runtime/podspec"
 )
 
-// resetMemoryFlag is the flag that replaces the state.
-const resetMemoryFlag = "--reset-memory-manager-state"
-
-func memoryState() stateFile { return stateFile{file: memory.FileName, flag: resetMemoryFlag} }
-
-// addMemory adds the manager of memory nodes, and reads its state.
-func (p *placement) addMemory(ctx context.Context, s *config.Settings, rt lister, machine numa.Machine,
-	log logr.Logger) error {
+// addMemory adds the manager of memory nodes.
+func (p *placement) addMemory(ctx context.Context, s *config.Settings, list func() ([]*runtime.Pod, error),
+	machine numa.Machine, log logr.Logger) error {
 	reserved, err := nodeReserved(ctx, s)
 	if err != nil {
 		return err
 	}
 	p.memory, err = memory.New(filepath.Join(s.RootDir, memory.FileName), machine, memory.Options{
 		Reserved: s.MemoryReservations(), NodeReserved: reserved,
-		Gone: hasNoDir(s), ResetHint: "the flag is " + resetMemoryFlag,
+		Leave: p.leavesMemory, Reset: s.ResetMemoryState, ResetHint: "the flag is " + resetMemoryFlag, ListPods: list,
 		Pinned: p.metrics.resources.MemoryPinned, Logger: log.WithName("memory"),
 	})
-	if err != nil {
-		return err
-	}
-	return p.restore(ctx, s, rt, p.memory, memoryState(), s.ResetMemoryState)
+	return err
 }
 
 // nodeReserved returns what pods cannot request of the machine's memory: kube-reserved, system-reserved and the hard
@@ -81,17 +70,5 @@ func memorySource(manager *memory.Manager) podresources.Source {
 			return resources(manager.Of(pod.UID, c.Name))
 		},
 		Allocatable: func() podresources.Resources { return resources(manager.Allocatable()) },
-	}
-}
-
-// hasNoDir returns a function that reports whether a pod has no directory: nothing of it is left, and nothing reports
-// its end any more.
-func hasNoDir(s *config.Settings) func(types.UID) bool {
-	return func(uid types.UID) bool {
-		if !podspec.IsFileName(uid) {
-			return true
-		}
-		_, err := os.Lstat(filepath.Join(s.RootDir, "pods", string(uid)))
-		return errors.Is(err, fs.ErrNotExist)
 	}
 }

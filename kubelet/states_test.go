@@ -70,16 +70,16 @@ func staticSettings(t *testing.T, root string, flags ...string) *config.Settings
 	return s
 }
 
-// opened opens the placement of the settings on a machine, and returns what it logs.
+// opened makes the placement of the settings on a machine, has it read its states, and returns what it logs.
 func opened(t *testing.T, s *config.Settings, host fs.FS, rt placementRuntime) (*placement, *strings.Builder, error) {
 	t.Helper()
 	resources, err := prommetrics.NewResources(prometheus.NewRegistry())
 	require.NoError(t, err)
 	var log strings.Builder
-	p, err := openPlacement(t.Context(), s, host, rt, &metrics{resources: resources},
+	p, err := newPlacement(t.Context(), s, host, rt, &metrics{resources: resources},
 		funcr.New(func(_, args string) { log.WriteString(args + "\n") }, funcr.Options{}))
 	if err == nil {
-		err = p.settle()
+		_, err = p.check(s.RootDir) // as an agent does
 	}
 	return p, &log, err
 }
@@ -241,15 +241,25 @@ func TestStatesThatFit(t *testing.T) {
 	assert.Equal(t, "1-2", p.cpus.Exclusive("old", "c").String())
 	assert.NotEmpty(t, p.memory.Of("old", "c"))
 
+	// run has the managers write their states, as at the end of an agent.
+	run := func(p *placement) {
+		t.Helper()
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		require.NoError(t, errors.Join(p.cpus.Run(ctx), p.memory.Run(ctx)))
+	}
 	none := staticSettings(t, root, "--cpu-manager-policy=none", "--memory-manager-policy=None")
 	p, _, err = opened(t, none, hostOf(8, 16), &listing{[]types.UID{"old"}})
 	require.NoError(t, err)
 	assert.Equal(t, "0,3-7", p.cpus.Shared().String())
 	assert.Empty(t, p.sources(), "the policy none reports no exclusive CPUs")
+	run(p)
+	assert.FileExists(t, filepath.Join(root, cpus.CheckpointName))
+	assert.FileExists(t, filepath.Join(root, memory.FileName))
 	require.NoError(t, os.RemoveAll(filepath.Join(root, "pods")))
 	p, _, err = opened(t, none, hostOf(8, 16), (*listing)(nil))
 	require.NoError(t, err)
-	assert.Nil(t, p.cpus)
+	run(p)
 	assert.NoFileExists(t, filepath.Join(root, cpus.CheckpointName))
 	assert.NoFileExists(t, filepath.Join(root, memory.FileName))
 }

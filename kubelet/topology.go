@@ -3,7 +3,6 @@ package kubelet
 import (
 	"context"
 	"io/fs"
-	"os"
 	"path/filepath"
 
 	"github.com/go-logr/logr"
@@ -26,41 +25,44 @@ type placement struct {
 	scope  topology.Scope
 	cpus   *cpus.Manager   // nil: no container has exclusive CPUs
 	memory *memory.Manager // nil: no container has memory of chosen nodes
-	// leaves means that cpus only keeps containers off the CPUs that an earlier policy static has given.
-	leaves  bool
-	states  []stateFile
-	metrics *metrics
-	log     logr.Logger
+	// leavesCPUs and leavesMemory mean that the manager only keeps what an earlier policy static has given.
+	leavesCPUs, leavesMemory bool
+	metrics                  *metrics
+	log                      logr.Logger
 }
 
 // placementRuntime is what placement needs of a container runtime.
 type placementRuntime interface {
 	runtime.CPUSetter
-	lister
+	ListPods(ctx context.Context) ([]*runtime.Pod, error)
 }
 
-// newPlacement reads the machine, if the settings place containers on it, and the assignments of an earlier agent.
-func newPlacement(ctx context.Context, s *config.Settings, rt placementRuntime, m *metrics,
-	log logr.Logger) (*placement, error) {
-	p, err := openPlacement(ctx, s, os.DirFS("/"), rt, m, log)
-	if err != nil {
-		return nil, err
-	}
-	return p, p.settle()
-}
+// The flags that drop the states of managers.
+const (
+	resetCPUsFlag   = "--reset-cpu-manager-state"
+	resetMemoryFlag = "--reset-memory-manager-state"
+)
 
-// openPlacement makes the managers of the settings for the machine that the files describe, and has them read their
-// states. It changes nothing.
-func openPlacement(ctx context.Context, s *config.Settings, host fs.FS, rt placementRuntime, m *metrics,
-	log logr.Logger) (*placement, error) {
-	p := &placement{scope: topology.Scope(s.TopologyManagerScope), metrics: m, log: log.WithName("topology")}
+// newPlacement makes the managers of the settings for the machine that the files of the host describe. They read their
+// states when they join an agent. ctx is that of the runtime, until then.
+func newPlacement(ctx context.Context, s *config.Settings, host fs.FS, rt placementRuntime, m *metrics,
+	log logr.Logger) (p *placement, err error) {
+	p = &placement{scope: topology.Scope(s.TopologyManagerScope), metrics: m, log: log.WithName("topology")}
 	if !s.OnMachine() {
 		return p, nil
 	}
-	if err := p.leavePolicies(ctx, s, rt); err != nil {
-		return nil, err
+	if !s.StaticCPUs() {
+		if p.leavesCPUs, err = cpus.StaticLeft(filepath.Join(s.RootDir, cpus.CheckpointName)); err != nil {
+			return nil, err
+		}
 	}
-	if !s.StaticCPUs() && !p.leaves && !s.StaticMemory() && s.TopologyManagerPolicy == topology.PolicyNone {
+	if !s.StaticMemory() {
+		if p.leavesMemory, err = memory.StaticLeft(filepath.Join(s.RootDir, memory.FileName)); err != nil {
+			return nil, err
+		}
+	}
+	hasCPUs, hasMemory := s.StaticCPUs() || p.leavesCPUs, s.StaticMemory() || p.leavesMemory
+	if !hasCPUs && !hasMemory && s.TopologyManagerPolicy == topology.PolicyNone {
 		return p, nil
 	}
 	machine, err := numa.Read(host)
@@ -74,48 +76,23 @@ func openPlacement(ctx context.Context, s *config.Settings, host fs.FS, rt place
 	if p.policy, err = topology.NewPolicy(s.TopologyManagerPolicy, machine, topts); err != nil {
 		return nil, err
 	}
-	if s.StaticCPUs() || p.leaves {
-		if err := p.addCPUs(ctx, s, host, rt, machine); err != nil {
+	list := func() ([]*runtime.Pod, error) { return rt.ListPods(ctx) }
+	if hasCPUs {
+		if err := p.addCPUs(s, host, rt, list, machine); err != nil {
 			return nil, err
 		}
 	}
-	if s.StaticMemory() {
-		if err := p.addMemory(ctx, s, rt, machine, log); err != nil {
+	if hasMemory {
+		if err := p.addMemory(ctx, s, list, machine, log); err != nil {
 			return nil, err
 		}
 	}
 	return p, nil
 }
 
-// leavePolicies reads what the policies static have left, if the settings have others.
-func (p *placement) leavePolicies(ctx context.Context, s *config.Settings, rt lister) (err error) {
-	if !s.StaticCPUs() {
-		path, gone, f := filepath.Join(s.RootDir, cpus.CheckpointName), hasNoDir(s), cpuState()
-		f.leave = func() error { return cpus.LeaveStatic(path, gone, true) }
-		static, err := cpus.StaticLeft(path, gone)
-		if p.leaves, err = p.left(ctx, s, rt, f, static, err, s.ResetCPUs); err != nil {
-			return err
-		}
-	}
-	if !s.StaticMemory() {
-		path, gone, f := filepath.Join(s.RootDir, memory.FileName), hasNoDir(s), memoryState()
-		f.leave = func() error { return memory.LeaveStatic(path, gone, true) }
-		static, err := memory.StaticLeft(path, gone)
-		if _, err = p.left(ctx, s, rt, f, static, err, s.ResetMemoryState); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func cpuState() stateFile { return stateFile{file: cpus.CheckpointName, flag: resetCPUsFlag} }
-
-// resetCPUsFlag is the flag that drops assignments.
-const resetCPUsFlag = "--reset-cpu-manager-state"
-
-// addCPUs adds the manager of exclusive CPUs, and reads its assignments.
-func (p *placement) addCPUs(ctx context.Context, s *config.Settings, host fs.FS, rt placementRuntime,
-	machine numa.Machine) error {
+// addCPUs adds the manager of exclusive CPUs.
+func (p *placement) addCPUs(s *config.Settings, host fs.FS, rt runtime.CPUSetter,
+	list func() ([]*runtime.Pod, error), machine numa.Machine) error {
 	copts, err := s.CPUOptions()
 	if err != nil {
 		return err
@@ -125,27 +102,11 @@ func (p *placement) addCPUs(ctx context.Context, s *config.Settings, host fs.FS,
 	}
 	copts.Logger, copts.Pinned, copts.Changed = p.log, p.metrics.resources.CPUsPinned, p.metrics.resources.CPUs
 	copts.Aligned = func(b cpus.Boundary, err error) { p.metrics.resources.Aligned("container", string(b), err) }
-	copts.Leave, copts.Reset, copts.ResetHint = p.leaves, false, "the flag is "+resetCPUsFlag
+	copts.Leave, copts.Reset, copts.ResetHint = p.leavesCPUs, s.ResetCPUs, "the flag is "+resetCPUsFlag
 	copts.Online = func() (cpuset.CPUSet, error) { return numa.Online(host) }
-	copts.Gone = hasNoDir(s)
-	if p.cpus, err = cpus.New(machine, filepath.Join(s.RootDir, cpus.CheckpointName), rt, copts); err != nil {
-		return err
-	}
-	if p.leaves {
-		return p.cpus.Restore()
-	}
-	return p.restore(ctx, s, rt, p.cpus, cpuState(), s.ResetCPUs)
-}
-
-// noCPUQuota reports whether no limit of CPU is enforced for the pod; nil if it always is.
-func (p *placement) noCPUQuota(s *config.Settings) func(pod *v1.Pod) bool {
-	if p.cpus == nil {
-		return nil
-	}
-	if copts, err := s.CPUOptions(); err != nil || copts.KeepQuota {
-		return nil
-	}
-	return func(pod *v1.Pod) bool { return p.cpus.HasExclusive(pod.UID) }
+	copts.ListPods = list
+	p.cpus, err = cpus.New(machine, filepath.Join(s.RootDir, cpus.CheckpointName), rt, copts)
+	return err
 }
 
 // join adds the components to the options of the agent.
@@ -174,7 +135,7 @@ func (p *placement) join(opts *kubeletkit.Options) error {
 
 // sources report what the components hold to the API of pod resources.
 func (p *placement) sources() (out []podresources.Source) {
-	if p.cpus != nil && !p.leaves {
+	if p.cpus != nil && !p.leavesCPUs {
 		out = append(out, podresources.Source{
 			Of: func(pod *v1.Pod, c *v1.Container) podresources.Resources {
 				return podresources.Resources{CPUs: p.cpus.Exclusive(pod.UID, c.Name)}
@@ -182,7 +143,7 @@ func (p *placement) sources() (out []podresources.Source) {
 			Allocatable: func() podresources.Resources { return podresources.Resources{CPUs: p.cpus.Allocatable()} },
 		})
 	}
-	if p.memory != nil {
+	if p.memory != nil && !p.leavesMemory {
 		out = append(out, memorySource(p.memory))
 	}
 	return out

@@ -34,9 +34,6 @@ const (
 type ManagerOptions struct {
 	// Policy is that of the cgroups of pods.
 	Policy Policy
-	// NoCPUQuota reports whether no limit of CPU is enforced for the pod, as one of its containers has exclusive CPUs.
-	// It must not block. If nil, it is what Policy says.
-	NoCPUQuota func(pod *v1.Pod) bool
 	// MemoryQoS is kubelet's feature gate: with cgroup v2 memory is protected as Policy.MemoryReservation says, and a
 	// container is slowed down when it comes close to its limit of memory.
 	MemoryQoS bool
@@ -64,6 +61,14 @@ type ManagerOptions struct {
 	tree tree // of tests
 }
 
+// CPUOwner is a component that gives containers CPUs of their own, such as a cpus.Manager. The [Manager] finds it among
+// the components of the agent.
+type CPUOwner interface {
+	// NoCPUQuota reports whether no limit of CPU is enforced for the pod, as one of its containers has exclusive CPUs.
+	// It must not block.
+	NoCPUQuota(pod *v1.Pod) bool
+}
+
 // Manager gives each pod its cgroup, with the pod's limits, before its sandbox is made, and gives the cgroups above it
 // what their pods need. It joins the life of pods as a component of [lifecycle]; all its methods are safe for
 // concurrent use.
@@ -77,6 +82,8 @@ type Manager struct {
 	node lifecycle.Node
 	log  logr.Logger
 	once causes
+	// owners are the components that give containers CPUs.
+	owners []CPUOwner
 	// wake signals that the requests of all pods, or the cgroups above them, have changed.
 	wake chan struct{}
 
@@ -147,7 +154,12 @@ func NewManager(pods *Pods, opts ManagerOptions) (*Manager, error) {
 
 // Join implements [lifecycle.Joiner]. The node gets kubelet's events about it.
 func (m *Manager) Join(node lifecycle.Node) error {
-	m.node, m.log = node, node.Logger()
+	m.node, m.log, m.owners = node, node.Logger(), nil
+	for _, c := range node.Components() {
+		if owner, ok := c.(CPUOwner); ok {
+			m.owners = append(m.owners, owner)
+		}
+	}
 	return nil
 }
 

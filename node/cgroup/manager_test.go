@@ -449,6 +449,25 @@ func TestResizeWithoutLimitsOfCPU(t *testing.T) {
 	assert.Zero(t, prepare(t, m, to, observed))
 }
 
+// owner gives the containers of one pod CPUs of their own.
+type owner struct{ uid types.UID }
+
+func (owner) Name() string                  { return "owner" }
+func (o owner) NoCPUQuota(pod *v1.Pod) bool { return pod.UID == o.uid }
+
+// No limit of CPU is enforced for a pod with CPUs of its own.
+func TestPodsWithCPUsOfTheirOwn(t *testing.T) {
+	f := newFakeTree()
+	m := newTestManager(t, f, ManagerOptions{})
+	node := nodefake.NewNode()
+	node.SetComponents(m, owner{"b"})
+	require.NoError(t, m.Join(node))
+	for uid, want := range map[string]int64{"a": 40000, "b": 0} {
+		prepare(t, m, burstable(uid, "400m", "100Mi"), nil)
+		assert.Equal(t, want, f.get("/kubepods/burstable/pod"+uid).CPUQuota, uid)
+	}
+}
+
 // A resize to less memory than the pod uses changes nothing, also not its CPU, until it uses less.
 func TestResizeBelowTheUsage(t *testing.T) {
 	f := newFakeTree()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"slices"
 
 	v1 "k8s.io/api/core/v1"
 	resourcehelper "k8s.io/component-helpers/resource"
@@ -61,9 +62,8 @@ func (m *Manager) Prepare(_ context.Context, req lifecycle.PrepareRequest) (life
 		return none, nil
 	}
 	pod, policy := req.Pod, m.policy()
-	if m.opts.NoCPUQuota != nil && m.opts.NoCPUQuota(pod) {
-		policy.NoCPUQuota = true
-	}
+	policy.NoCPUQuota = policy.NoCPUQuota ||
+		slices.ContainsFunc(m.owners, func(o CPUOwner) bool { return o.NoCPUQuota(pod) })
 	w := written{cgroup: m.pods.Parent(pod), resources: PodResources(pod, policy).complete(), requests: requestsOf(pod)}
 	due := resizing(pod, req.Observed, policy.NoCPUQuota)
 	m.mu.Lock()

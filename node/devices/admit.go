@@ -7,7 +7,6 @@ import (
 	"slices"
 
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
 	resourcehelper "k8s.io/component-helpers/resource"
 
 	"github.com/kubeletkit/kubeletkit/lifecycle"
@@ -43,43 +42,7 @@ func (m *Manager) Admit(req lifecycle.AdmitRequest) (lifecycle.AdmitResponse, er
 
 // Refused releases the devices of a pod that was refused, and of which nothing runs. It implements
 // [lifecycle.RefusalHandler].
-func (m *Manager) Refused(pod *v1.Pod) {
-	_ = m.file.Loaded() // what is not read yet is released when it is
-	m.releaseAll(pod.UID)
-}
-
-// releaseGone releases the devices of pods in the checkpoint, which is read, that have ended while no agent ran.
-func (m *Manager) releaseGone() {
-	m.mu.Lock()
-	var restored []types.UID
-	if m.restored > 0 {
-		for uid, p := range m.pods {
-			if p.restored {
-				restored = append(restored, uid)
-			}
-		}
-		m.restored = len(restored)
-	}
-	m.mu.Unlock()
-	restored = slices.DeleteFunc(restored, func(uid types.UID) bool { return !m.node.Gone(uid) })
-	if len(restored) == 0 {
-		return
-	}
-	waiting := map[types.UID]struct{}{}
-	m.mu.Lock()
-	for _, uid := range restored {
-		if p := m.pods[uid]; p == nil || !p.restored {
-			continue
-		}
-		saved, waited := m.release(uid)
-		if saved {
-			m.version++
-		}
-		maps.Copy(waiting, waited)
-	}
-	m.mu.Unlock()
-	m.notify(nil, waiting, false)
-}
+func (m *Manager) Refused(pod *v1.Pod) { m.held.Refused(pod.UID) }
 
 // Allocate decides which devices the container gets, near the nodes of the hint if that is possible. It calls no
 // provider. If there is no provider of a resource now, but was one, the devices are chosen when it is back; so they are
@@ -90,7 +53,7 @@ func (m *Manager) Allocate(pod *v1.Pod, container *v1.Container, hint numa.Hint)
 	if len(container.Resources.Limits) == 0 {
 		return nil
 	}
-	if m.file.Loaded() != nil {
+	if m.held.Loaded() != nil {
 		return nil // Prepare waits
 	}
 	m.mu.Lock()
@@ -99,11 +62,10 @@ func (m *Manager) Allocate(pod *v1.Pod, container *v1.Container, hint numa.Hint)
 	if len(asked) == 0 {
 		return nil
 	}
-	m.releaseGone()
+	_, _ = m.held.Admit(pod.UID) // it is read, and not suspended
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	entry := m.pod(pod.UID)
-	entry.restored = false
 	if _, placed := entry.near[container.Name]; !placed || hint.Nodes != 0 {
 		// Admit comes after a component that has placed the container
 		entry.near[container.Name] = hint.Nodes
@@ -124,7 +86,7 @@ func (m *Manager) Allocate(pod *v1.Pod, container *v1.Container, hint numa.Hint)
 // HasAll reports whether the container has all devices that it requests; true if it requests none, or while the
 // checkpoint cannot be read, since Prepare waits for it.
 func (m *Manager) HasAll(pod *v1.Pod, container *v1.Container) bool {
-	if len(container.Resources.Limits) == 0 || m.file.Loaded() != nil {
+	if len(container.Resources.Limits) == 0 || m.held.Loaded() != nil {
 		return true
 	}
 	m.mu.Lock()
@@ -159,10 +121,10 @@ func (m *Manager) allocateNow(pod *v1.Pod, container string, r request, near num
 // nodes with devices that it can have. A resource without a provider, or whose devices have no nodes, has a nil list:
 // there is no preference.
 func (m *Manager) Hints(pod *v1.Pod, container *v1.Container) map[string][]numa.Hint {
-	if m.file.Loaded() != nil {
+	if m.held.Loaded() != nil {
 		return nil
 	}
-	m.releaseGone()
+	m.held.ReleaseGone()
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	whole := container == nil

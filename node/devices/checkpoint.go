@@ -59,7 +59,7 @@ func (m *Manager) load() error {
 		return nil
 	}
 	if m.path != "" {
-		if err := checkpoint.Read(&m.file.Reader, m.path, maxCheckpoint, parse); err != nil &&
+		if err := checkpoint.Read(&m.held.Reader, m.path, maxCheckpoint, parse); err != nil &&
 			!errors.Is(err, os.ErrNotExist) {
 			return fmt.Errorf(
 				"pods that request extended resources wait until the checkpoint of devices can be read: %w", err)
@@ -71,18 +71,13 @@ func (m *Manager) load() error {
 		m.restorePool(v1.ResourceName(name))
 	}
 	for _, e := range entries {
-		if _, ok := m.endedUnread[types.UID(e.PodUID)]; ok {
-			m.version++
-			continue
-		}
 		if err := m.restore(e, wrong); err != nil {
 			m.log.Error(err, "An entry in the checkpoint of the devices cannot be used", "path", m.path,
 				"pod", e.PodUID, "container", e.ContainerName, "resource", e.ResourceName)
 		}
 	}
-	m.restored, m.endedUnread = len(m.pods), nil
 	if wrong {
-		m.version++
+		m.held.Changed()
 	}
 	return nil
 }
@@ -103,6 +98,9 @@ func (m *Manager) restore(e kubelet.PodDevicesEntry, wrong bool) error {
 	if m.allocation(uid, e.ContainerName, name) != nil {
 		return errors.New("there is another one for the same container and resource")
 	}
+	if !m.held.Earlier(uid) {
+		return nil
+	}
 	g := &allocation{nodes: map[string]numa.Nodes{}, held: true}
 	var err error
 	if e.AllocResp != nil && !wrong {
@@ -122,7 +120,6 @@ func (m *Manager) restore(e kubelet.PodDevicesEntry, wrong bool) error {
 	g.ids = slices.Sorted(maps.Keys(g.nodes))
 	m.restorePool(name)
 	m.give(uid, e.ContainerName, name, g)
-	m.pods[uid].restored = true
 	return err
 }
 
@@ -166,21 +163,19 @@ func (m *Manager) entries() (entries []kubelet.PodDevicesEntry, registered map[s
 	return entries, registered
 }
 
-// content returns the content of the checkpoint, if it has changed.
-func (m *Manager) content(saved uint64) (uint64, []byte, error) {
-	m.mu.Lock()
-	version := m.version
-	if m.path == "" || version == saved {
-		m.mu.Unlock()
-		return saved, nil, nil
+// content returns the content of the checkpoint.
+func (m *Manager) content() ([]byte, error) {
+	if m.path == "" {
+		return nil, nil
 	}
+	m.mu.Lock()
 	entries, registered := m.entries()
 	m.mu.Unlock()
 	content, err := kubelet.Marshal(entries, registered)
 	if err == nil && len(content) > maxCheckpoint {
 		err = errTooLarge
 	}
-	return version, content, err
+	return content, err
 }
 
 var errTooLarge = fmt.Errorf("the checkpoint of devices would have more than %d MiB: end pods with devices, or have "+

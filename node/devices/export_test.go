@@ -1,4 +1,4 @@
 package devices
 
 // SaveForTest writes the checkpoint, as Run does.
-func (m *Manager) SaveForTest() error { return m.file.Save() }
+func (m *Manager) SaveForTest() error { return m.held.Save() }

@@ -10,11 +10,10 @@ import (
 
 	"github.com/go-logr/logr"
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kubeletkit/kubeletkit/internal/flow"
 	"github.com/kubeletkit/kubeletkit/lifecycle"
-	"github.com/kubeletkit/kubeletkit/node/internal/checkpoint"
+	"github.com/kubeletkit/kubeletkit/node/internal/holdings"
 	"github.com/kubeletkit/kubeletkit/node/placement/numa"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
@@ -60,17 +59,11 @@ type Manager struct {
 	log  logr.Logger
 
 	running sync.Once
-	file    *checkpoint.File
+	held    *holdings.Record
 
 	// mu guards the fields below. Nobody is called, and nothing is read or written under it.
 	mu sync.Mutex
 	state
-	// restored is the number of pods in the checkpoint that were not admitted by this agent yet.
-	restored int
-	// endedUnread are the pods that have ended before the checkpoint was read.
-	endedUnread map[types.UID]struct{}
-	// version counts the changes of what is in the checkpoint.
-	version uint64
 }
 
 var (
@@ -112,8 +105,8 @@ func New(path string, opts Options) (*Manager, error) {
 		return nil, fmt.Errorf("devices: %w", errors.Join(errs...))
 	}
 	opts.CallTimeout = cmp.Or(max(opts.CallTimeout, 0), 2*time.Minute)
-	m := &Manager{path: path, opts: opts, state: newState(), endedUnread: map[types.UID]struct{}{}}
-	m.file = checkpoint.New(path, m.load, m.content)
+	m := &Manager{path: path, opts: opts, state: newState()}
+	m.held = holdings.New(path, m.load, m.content, m.releaseAll, holdings.Options{})
 	for _, p := range opts.Providers {
 		m.pool(p.Resource()) // pods that come before Run wait for it
 	}
@@ -126,6 +119,7 @@ func New(path string, opts Options) (*Manager, error) {
 // FailedPrepareDevices. Gone of the node reports which pods of the checkpoint have ended while no agent ran.
 func (m *Manager) Join(node lifecycle.Node) error {
 	m.node, m.log = node, node.Logger()
+	m.held.Join(m.node, m.log)
 	return nil
 }
 
@@ -139,7 +133,7 @@ func (*Manager) Order() lifecycle.Order { return lifecycle.Order{After: []string
 
 // lock reads the checkpoint, the first time, and takes mu.
 func (m *Manager) lock() {
-	_ = m.file.Load()
+	_ = m.held.Load()
 	m.mu.Lock()
 }
 
@@ -157,7 +151,7 @@ func (m *Manager) Run(ctx context.Context) error {
 	var all sync.WaitGroup
 	defer all.Wait()
 	if m.path != "" {
-		all.Go(func() { m.file.Run(ctx, m.log) })
+		all.Go(func() { m.held.Run(ctx, m.log) })
 	}
 	for _, p := range m.opts.Providers {
 		all.Go(func() {

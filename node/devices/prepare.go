@@ -37,9 +37,10 @@ func (m *Manager) Prepare(ctx context.Context, req lifecycle.PrepareRequest) (li
 	if !extended(req.Pod) {
 		return none, nil
 	}
-	if err := m.file.Load(); err != nil {
+	if err := m.held.Load(); err != nil {
 		return none, err
 	}
+	_, _ = m.held.Admit(req.Pod.UID) // it is read, and not suspended
 	m.mu.Lock()
 	managed := false
 	for _, c := range podspec.Containers(&req.Pod.Spec) {
@@ -47,7 +48,6 @@ func (m *Manager) Prepare(ctx context.Context, req lifecycle.PrepareRequest) (li
 	}
 	if managed {
 		entry := m.pod(req.Pod.UID)
-		entry.restored = false
 		entry.checked = entry.checked || anyRuns(req.Observed)
 	}
 	m.mu.Unlock()
@@ -56,7 +56,7 @@ func (m *Manager) Prepare(ctx context.Context, req lifecycle.PrepareRequest) (li
 	}
 	err := m.complete(ctx, req)
 	if err == nil {
-		err = m.file.Save()
+		err = m.held.Save()
 	}
 	if wait, failure := runtime.WithoutWaits(err); failure == nil && wait != nil {
 		return none, err
@@ -185,7 +185,7 @@ func (m *Manager) ready(ctx context.Context, pod *v1.Pod, c *v1.Container, r req
 		return err
 	}
 	g.allocated, g.message = true, message
-	m.version++
+	m.held.Changed()
 	return nil
 }
 
@@ -439,31 +439,20 @@ func merge(answers []runtime.ContainerEdits) (all runtime.ContainerEdits) {
 
 // Ended releases the devices of the pod. It implements [lifecycle.EndedHandler].
 func (m *Manager) Ended(_ context.Context, req lifecycle.EndedRequest) error {
-	_ = m.file.Load()
-	m.releaseAll(req.Pod.UID)
+	m.held.Ended(req.Pod.UID)
 	return nil
 }
 
 // Gone releases the devices of the pod. It implements [lifecycle.GoneHandler].
 func (m *Manager) Gone(_ context.Context, req lifecycle.GoneRequest) error {
-	_ = m.file.Load()
-	m.releaseAll(req.Pod.UID)
+	m.held.Ended(req.Pod.UID)
 	return nil
 }
 
-// releaseAll releases all devices of the pod, also of a checkpoint that is not read yet.
-func (m *Manager) releaseAll(uid types.UID) {
+// releaseAll releases all devices of the pod. Pods that wait for such are synced then.
+func (m *Manager) releaseAll(uid types.UID) (changed bool, then func()) {
 	m.mu.Lock()
-	if m.endedUnread != nil {
-		m.endedUnread[uid] = struct{}{}
-	}
-	saved, waited := m.release(uid)
-	if saved {
-		m.version++
-	}
-	m.mu.Unlock()
-	if saved {
-		m.file.SaveLater()
-	}
-	m.notify(nil, waited, false)
+	defer m.mu.Unlock()
+	changed, waited := m.release(uid)
+	return changed, func() { m.notify(nil, waited, false) }
 }

@@ -76,7 +76,7 @@ func (m *Manager) update(pool *pool, own *server, list []Device) {
 	waiting := pool.waiting
 	pool.waiting = map[types.UID]struct{}{}
 	if first {
-		m.version++ // the resource is in the checkpoint, so that pods wait for it after a reboot
+		m.held.Changed() // the resource is in the checkpoint, so that pods wait for it after a reboot
 	}
 	m.mu.Unlock()
 	if now.bad > 0 {
@@ -85,7 +85,7 @@ func (m *Manager) update(pool *pool, own *server, list []Device) {
 			"resource", own.Resource(), "count", now.bad)
 	}
 	if first {
-		m.file.SaveLater()
+		m.held.SaveLater()
 	}
 	m.notify(affected, waiting, counted)
 }

@@ -56,8 +56,6 @@ type podDevices struct {
 	near map[string]numa.Nodes
 	// again are the containers that were to be started without having been made ready.
 	again map[string]bool
-	// restored means that the pod is in the checkpoint, and was not admitted by this agent yet.
-	restored bool
 	// checked means that the devices were healthy before the first container was started, or that one runs already.
 	checked bool
 }

@@ -65,14 +65,10 @@ func (m *Manager) restoreHealth() error {
 	return nil
 }
 
-// healthContent returns the content of the file, if it has changed.
-func (m *Manager) healthContent(saved uint64) (uint64, []byte, error) {
+// healthContent returns the content of the file.
+func (m *Manager) healthContent() ([]byte, error) {
 	m.mu.Lock()
-	version, f := m.healthVersion, healthFile{}
-	if version == saved {
-		m.mu.Unlock()
-		return saved, nil, nil
-	}
+	f := healthFile{}
 	add := func(driver string, health map[deviceID]reported) {
 		for id, r := range health {
 			if f[driver].Devices == nil {
@@ -91,13 +87,12 @@ func (m *Manager) healthContent(saved uint64) (uint64, []byte, error) {
 		}
 	}
 	m.mu.Unlock()
-	data, err := json.Marshal(f)
-	return version, data, err
+	return json.Marshal(f)
 }
 
 // healthChanged has the file written. mu is held.
 func (m *Manager) healthChanged() {
-	m.healthVersion++
+	m.health.Changed()
 	m.health.SaveLater()
 	m.wake.Notify()
 }

@@ -20,7 +20,7 @@ func TestHealthOfKubelet(t *testing.T) {
 	require.NoError(t, os.WriteFile(filepath.Join(dir, healthName), want, 0o600))
 	m := newManager(t, dir, &apiServer{}, Options{})
 	require.NoError(t, m.health.Load())
-	_, got, err := m.healthContent(1)
+	got, err := m.healthContent()
 	require.NoError(t, err)
 	assert.Equal(t, string(want), string(got))
 

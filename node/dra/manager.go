@@ -65,10 +65,8 @@ type Manager struct {
 	ready map[types.UID]bool
 	// drivers has the parts of each driver in the order in which they were added.
 	drivers map[string][]*Endpoint
-	// earlier has the health of devices by driver that an earlier agent was told. healthVersion counts the changes of
-	// the health.
-	earlier       map[string]map[deviceID]reported
-	healthVersion uint64
+	// earlier has the health of devices by driver that an earlier agent was told.
+	earlier map[string]map[deviceID]reported
 	// removals are the drivers whose slices are to be removed.
 	removals map[string]removal
 	// sweepAt is when pods that are gone are looked for next; zero if that is not decided.
@@ -160,7 +158,7 @@ func (m *Manager) restore() error {
 	if err := m.health.Load(); err != nil {
 		m.log.Error(err, "The health of devices is Unknown until their drivers report it")
 	}
-	s := newState()
+	s := newState(m.file.Changed)
 	for _, c := range list {
 		s.claims[c.key()] = &claimState{ClaimState: c}
 		for _, pod := range c.Pods {
@@ -174,15 +172,12 @@ func (m *Manager) restore() error {
 	return nil
 }
 
-// content returns the content of the file, if it has changed.
-func (m *Manager) content(saved uint64) (uint64, []byte, error) {
+// content returns the content of the file.
+func (m *Manager) content() ([]byte, error) {
 	m.mu.Lock()
-	version, list := m.state.version, m.state.list()
+	list := m.state.list()
 	m.mu.Unlock()
-	if version == saved {
-		return saved, nil, nil
-	}
-	return version, FormatState(list), nil
+	return FormatState(list), nil
 }
 
 // EditContainer returns the CDI names of the devices that the container may use. It implements

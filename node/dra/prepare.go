@@ -257,7 +257,7 @@ func (m *Manager) callPrepare(ctx context.Context, due map[string][]Claim) error
 		c := m.state.claims[claim.key()]
 		c.Drivers = byDriver // replaced, since lists share it
 	}
-	m.state.version++
+	m.state.changed()
 	m.mu.Unlock()
 	if err := m.file.Save(); err != nil {
 		return err

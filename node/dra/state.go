@@ -35,8 +35,8 @@ type ClaimState struct {
 type state struct {
 	claims map[key]*claimState
 	byPod  map[types.UID]map[key]struct{}
-	// version changes with each change.
-	version uint64
+	// changed is called with each change. It must not block.
+	changed func()
 }
 
 type claimState struct {
@@ -45,8 +45,8 @@ type claimState struct {
 	prepared bool
 }
 
-func newState() *state {
-	return &state{claims: map[key]*claimState{}, byPod: map[types.UID]map[key]struct{}{}}
+func newState(changed func()) *state {
+	return &state{claims: map[key]*claimState{}, byPod: map[types.UID]map[key]struct{}{}, changed: changed}
 }
 
 // add has a pod use a claim.
@@ -63,7 +63,7 @@ func (s *state) add(claim Claim, drivers []string, pod types.UID) {
 		c.Pods = slices.Insert(slices.Clone(c.Pods), i, pod)
 	}
 	s.index(pod, claim.key())
-	s.version++
+	s.changed()
 }
 
 func (s *state) index(pod types.UID, k key) {
@@ -87,7 +87,7 @@ func (s *state) drop(k key, pod types.UID) {
 	if len(s.byPod[pod]) == 0 {
 		delete(s.byPod, pod)
 	}
-	s.version++
+	s.changed()
 }
 
 // of returns the claims of a pod, sorted.

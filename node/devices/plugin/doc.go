@@ -19,7 +19,7 @@
 //
 // A plugin that registers is a [Plugin], which is a devices.Provider: [Connect] asks it for its options, and the
 // manager serves it until its stream of devices ends. A plugin that registers at the directory of the plugin manager
-// (pluginregistration/v1, type DevicePlugin) is served by [Server.Serve], until [Server.Disconnect].
+// (pluginregistration/v1, type DevicePlugin) is served as well: a Server is a handler of package node/plugins.
 //
 // # Guarantees
 //

@@ -24,6 +24,7 @@ import (
 	"github.com/kubeletkit/kubeletkit/node/devices"
 	"github.com/kubeletkit/kubeletkit/node/devices/plugin"
 	"github.com/kubeletkit/kubeletkit/node/placement/numa"
+	"github.com/kubeletkit/kubeletkit/node/plugins"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
@@ -253,11 +254,30 @@ func TestRefusedRegistrations(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
-	require.Error(t, n.server.Serve(ctx, gpu, filepath.Join(n.dir, "missing.sock")))
+	require.Error(t, n.server.Register(ctx, plugins.Plugin{Name: gpu, Endpoint: filepath.Join(n.dir, "missing.sock")}))
 	n.stop()
 	p := newSample(t, n.dir, gpu)
 	p.start()
-	require.ErrorIs(t, n.server.Serve(t.Context(), gpu, p.socket), plugin.ErrNotRunning)
+	require.ErrorIs(t, n.server.Register(t.Context(), p.plugin()), plugin.ErrNotRunning)
+}
+
+// A plugin of the directory of the plugin manager is served as one that has registered by the socket.
+func TestHandler(t *testing.T) {
+	n := newNode(t)
+	p := newSample(t, n.dir, gpu, "a", "b")
+	p.start()
+	require.NoError(t, n.server.Validate(p.plugin()))
+	require.NoError(t, n.server.Register(t.Context(), p.plugin()))
+	n.counts(2, 2)
+	n.server.Deregister(plugins.Plugin{Name: gpu, Endpoint: "another.sock"})
+	n.counts(2, 2)
+	n.server.Deregister(p.plugin())
+	n.counts(2, 0)
+	later := p.plugin()
+	later.Versions = []string{"v2"}
+	require.ErrorContains(t, n.server.Validate(later), `the plugin supports the versions ["v2"]`)
+	require.ErrorContains(t, n.server.Validate(plugins.Plugin{Name: "cpu", Versions: p.plugin().Versions}),
+		"no name of an extended resource")
 }
 
 // The second of two plugins of a resource is served, and what ends the first one does not end it.
@@ -274,9 +294,9 @@ func TestTwice(t *testing.T) {
 	one.stop()
 	require.NoError(t, two.register(), "again")
 	n.counts(2, 2)
-	n.server.Disconnect(gpu, one.socket)
+	n.server.Deregister(one.plugin())
 	n.counts(2, 2)
-	n.server.Disconnect(gpu, two.socket)
+	n.server.Deregister(two.plugin())
 	n.counts(2, 0)
 }
 

@@ -15,6 +15,7 @@ import (
 	api "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
 	"github.com/kubeletkit/kubeletkit/node/devices/plugin"
+	"github.com/kubeletkit/kubeletkit/node/plugins"
 )
 
 // sample behaves as Kubernetes' sample device plugin: it serves its socket in the directory, registers, and when its
@@ -176,4 +177,10 @@ func (p *sample) PreStartContainer(ctx context.Context,
 		return nil, err
 	}
 	return &api.PreStartContainerResponse{}, p.preStart(ctx, req.DevicesIds)
+}
+
+// plugin is the sample as the plugin manager finds it.
+func (p *sample) plugin() plugins.Plugin {
+	return plugins.Plugin{Type: plugins.TypeDevice, Name: p.resource, Endpoint: p.socket,
+		Versions: []string{api.Version}}
 }

@@ -22,6 +22,7 @@ import (
 	"github.com/kubeletkit/kubeletkit/internal/flow"
 	"github.com/kubeletkit/kubeletkit/lifecycle"
 	"github.com/kubeletkit/kubeletkit/node/devices"
+	"github.com/kubeletkit/kubeletkit/node/plugins"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
@@ -49,8 +50,6 @@ type Server struct {
 	log     logr.Logger
 	running sync.Once
 
-	api.UnimplementedRegistrationServer
-
 	// mu guards the fields below. ctx is that of Run, nil before and after. serving are the goroutines of plugins, and
 	// connected ends those of a plugin.
 	mu        sync.Mutex
@@ -63,6 +62,7 @@ type Server struct {
 var (
 	_ lifecycle.Joiner = (*Server)(nil)
 	_ lifecycle.Runner = (*Server)(nil)
+	_ plugins.Handler  = (*Server)(nil)
 )
 
 // New returns a server of plugins, with the socket in the directory.
@@ -142,7 +142,7 @@ func (s *Server) listen(ctx context.Context) error {
 		return err
 	}
 	server := grpc.NewServer()
-	api.RegisterRegistrationServer(server, s)
+	api.RegisterRegistrationServer(server, registration{s: s})
 	s.setFailed(nil)
 	stopped := context.AfterFunc(ctx, server.Stop)
 	defer stopped()
@@ -171,31 +171,37 @@ func removeSockets(dir string) error {
 	return errors.Join(errs...)
 }
 
-// Register implements the service Registration. It returns when the plugin has returned its options.
-func (s *Server) Register(ctx context.Context, req *api.RegisterRequest) (*api.Empty, error) {
-	if err := Check(v1.ResourceName(req.GetResourceName()), req.GetVersion()); err != nil {
-		s.log.Error(err, "A device plugin cannot register", "resource", req.GetResourceName(),
-			"endpoint", req.GetEndpoint())
-		return nil, status.Error(codes.InvalidArgument, err.Error())
+// registration is the service Registration.
+type registration struct {
+	api.UnimplementedRegistrationServer
+	s *Server
+}
+
+// Register returns when the plugin has returned its options.
+func (r registration) Register(ctx context.Context, req *api.RegisterRequest) (*api.Empty, error) {
+	s, resource := r.s, v1.ResourceName(req.GetResourceName())
+	fail := func(code codes.Code, err error) (*api.Empty, error) {
+		s.log.Error(err, "A device plugin cannot register", "resource", resource, "endpoint", req.GetEndpoint())
+		return nil, status.Error(code, err.Error())
+	}
+	if err := check(resource, req.GetVersion()); err != nil {
+		return fail(codes.InvalidArgument, err)
 	}
 	if !filepath.IsLocal(req.GetEndpoint()) {
-		return nil, status.Errorf(codes.InvalidArgument, "the endpoint %q is no name of a socket in %s",
-			req.GetEndpoint(), s.dir)
+		return fail(codes.InvalidArgument, fmt.Errorf("the endpoint %q is no name of a socket in %s",
+			req.GetEndpoint(), s.dir))
 	}
 	if s.opts.Registered != nil {
-		s.opts.Registered(v1.ResourceName(req.GetResourceName()))
+		s.opts.Registered(resource)
 	}
-	err := s.Serve(ctx, v1.ResourceName(req.GetResourceName()), filepath.Join(s.dir, req.GetEndpoint()))
-	if err != nil {
-		s.log.Error(err, "A device plugin cannot register", "resource", req.GetResourceName(),
-			"endpoint", req.GetEndpoint())
-		return nil, status.Error(codes.Unavailable, err.Error())
+	if err := s.serve(ctx, resource, filepath.Join(s.dir, req.GetEndpoint())); err != nil {
+		return fail(codes.Unavailable, err)
 	}
 	return &api.Empty{}, nil
 }
 
-// Check returns an error unless a plugin of the resource that supports these versions can be served.
-func Check(resource v1.ResourceName, versions ...string) error {
+// check returns an error unless a plugin of the resource that supports these versions can be served.
+func check(resource v1.ResourceName, versions ...string) error {
 	if !slices.Contains(versions, api.Version) {
 		return fmt.Errorf("the plugin supports the versions %q of the API of device plugins, and the agent %q",
 			versions, api.SupportedVersions)
@@ -203,12 +209,34 @@ func Check(resource v1.ResourceName, versions ...string) error {
 	return devices.CheckResource(resource)
 }
 
+// Validate implements [plugins.Handler].
+func (s *Server) Validate(p plugins.Plugin) error {
+	return check(v1.ResourceName(p.Name), p.Versions...)
+}
+
+// Register implements [plugins.Handler]. It returns when the plugin has returned its options. The plugin is served
+// until its stream ends, Run returns or Deregister is called. Its error wraps [ErrNotRunning] if the server does not
+// run.
+func (s *Server) Register(ctx context.Context, p plugins.Plugin) error {
+	return s.serve(ctx, v1.ResourceName(p.Name), p.Endpoint)
+}
+
+// Deregister implements [plugins.Handler].
+func (s *Server) Deregister(p plugins.Plugin) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for served, cancel := range s.connected {
+		if string(served.resource) == p.Name && served.socket == p.Endpoint {
+			cancel()
+		}
+	}
+}
+
 // ErrNotRunning means that the server does not run.
 var ErrNotRunning = errors.New("the server of device plugins does not run")
 
-// Serve connects to the plugin of the resource at the socket, and serves it until its stream ends or Run returns. It
-// returns when the plugin has returned its options.
-func (s *Server) Serve(ctx context.Context, resource v1.ResourceName, socket string) error {
+// serve connects to the plugin of the resource at the socket, and serves it.
+func (s *Server) serve(ctx context.Context, resource v1.ResourceName, socket string) error {
 	p, err := Connect(ctx, resource, socket)
 	if err != nil {
 		return err
@@ -240,15 +268,4 @@ func (s *Server) disconnected(p *Plugin) {
 	s.mu.Unlock()
 	cancel()
 	_ = p.Close()
-}
-
-// Disconnect ends the plugins of the resource at the socket.
-func (s *Server) Disconnect(resource v1.ResourceName, socket string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for p, cancel := range s.connected {
-		if p.resource == resource && p.socket == socket {
-			cancel()
-		}
-	}
 }

@@ -69,9 +69,8 @@ func write(path string, data []byte) error {
 	return safefile.SyncDir(dir)
 }
 
-// Content returns the content of a file and its version, which grows with each change. If the version is the saved one,
-// it may return no data.
-type Content func(saved uint64) (version uint64, data []byte, err error)
+// Content returns the content of a file. nil means that it is not to be written yet.
+type Content func() (data []byte, err error)
 
 // File is a file of a manager: it is read once, and written when its content has changed. Make one with [New]. It is
 // safe for concurrent use.
@@ -86,6 +85,7 @@ type File struct {
 	read    func() error
 	content Content
 	unsaved flow.Signal
+	changes atomic.Uint64 // counts the changes of the content
 
 	reading sync.Mutex // held while the file is read
 	done    atomic.Bool
@@ -98,7 +98,7 @@ type File struct {
 	last atomic.Pointer[error]
 
 	saving sync.Mutex // held while the file is written
-	saved  uint64     // the version that the file has
+	saved  uint64     // the changes that the file has
 }
 
 // New returns a file. read takes over its content, see [Read]; it is called until it has succeeded once, before content
@@ -167,7 +167,7 @@ func (l look) same(other look) bool {
 	return safefile.Unchanged(l.info, other.info)
 }
 
-// Save writes the file, unless it has the latest version. One write has all changes before it. The error names the
+// Save writes the file, unless it has all changes. One write has all changes before it. The error names the
 // file.
 func (f *File) Save() error {
 	if err := f.Load(); err != nil {
@@ -175,8 +175,12 @@ func (f *File) Save() error {
 	}
 	f.saving.Lock()
 	defer f.saving.Unlock()
-	version, data, err := f.content(f.saved)
-	if err == nil && version == f.saved {
+	changes := f.changes.Load() // before the content: what changes meanwhile is written once more
+	if changes == f.saved {
+		return nil
+	}
+	data, err := f.content()
+	if err == nil && data == nil {
 		return nil
 	}
 	if err == nil && len(data) > MaxSize {
@@ -188,9 +192,13 @@ func (f *File) Save() error {
 	if err != nil {
 		return fmt.Errorf("writing the checkpoint %s: %w", f.path, err)
 	}
-	f.saved = version
+	f.saved = changes
 	return nil
 }
+
+// Changed notes that the content has changed, so that the next write is not left out. It is called after the change, or
+// under the lock under which the content is read.
+func (f *File) Changed() { f.changes.Add(1) }
 
 // SaveLater has [File.Run] or [File.Flush] write the file: what frees a resource does not need a disk.
 func (f *File) SaveLater() { f.unsaved.Notify() }

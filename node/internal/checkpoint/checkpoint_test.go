@@ -41,7 +41,7 @@ func TestRead(t *testing.T) {
 // store is a manager with a file.
 type store struct {
 	mu      sync.Mutex
-	version uint64
+	version int
 	fails   error // of the disk
 	written []string
 }
@@ -56,10 +56,11 @@ func (s *store) file(path string) *checkpoint.File {
 	f := checkpoint.New(path, func() (err error) {
 		s.set(func() { err = s.fails })
 		return err
-	}, func(saved uint64) (version uint64, data []byte, _ error) {
-		s.set(func() { version = s.version })
-		return version, []byte{byte('0' + version)}, nil
+	}, func() (data []byte, _ error) {
+		s.set(func() { data = []byte{byte('0' + s.version)} })
+		return data, nil
 	})
+	f.Changed() // to version 1
 	write := f.Write
 	f.Write = func(path string, data []byte) (err error) {
 		s.set(func() {
@@ -95,6 +96,7 @@ func TestFile(t *testing.T) {
 		assert.Equal(t, []string{"1"}, s.written)
 
 		s.set(func() { s.fails, s.version = full, 2 })
+		f.Changed()
 		f.SaveLater()
 		synctest.Wait()
 		assert.ErrorIs(t, f.Save(), full)
@@ -107,6 +109,7 @@ func TestFile(t *testing.T) {
 		assert.Equal(t, "2", string(data))
 
 		s.set(func() { s.version = 3 })
+		f.Changed()
 		f.SaveLater()
 		cancel()
 		<-done
@@ -158,7 +161,9 @@ func TestUnreadableFilesAreNotReadAgain(t *testing.T) {
 func TestTooLargeFilesAreNotWritten(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "file")
 	f := checkpoint.New(path, func() error { return nil },
-		func(uint64) (uint64, []byte, error) { return 1, make([]byte, checkpoint.MaxSize+1), nil })
+		func() ([]byte, error) { return make([]byte, checkpoint.MaxSize+1), nil })
+	require.NoError(t, f.Save(), "nothing has changed")
+	f.Changed()
 	require.ErrorContains(t, f.Save(), "more than 16 MiB")
 	assert.NoFileExists(t, path)
 }

@@ -4,7 +4,6 @@ import (
 	"fmt"
 
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/cpuset"
 
 	"github.com/kubeletkit/kubeletkit/lifecycle"
@@ -35,12 +34,12 @@ func (m *Manager) Hints(p *v1.Pod, c *v1.Container) map[string][]numa.Hint {
 	if c != nil {
 		n = Exclusive(p, c)
 	}
-	if n == 0 || m.opts.Leave || m.file.Loaded() != nil { // Allocate returns the error
+	if n == 0 || m.opts.Leave || m.held.Loaded() != nil { // Allocate returns the error
 		return nil
 	}
-	m.reclaim()
+	m.held.ReleaseGone()
 	m.readOnline()
-	if m.suspendedBy() != nil {
+	if m.held.Suspended() != nil {
 		return nil
 	}
 	m.mu.Lock()
@@ -108,24 +107,16 @@ func (m *Manager) Allocate(p *v1.Pod, c *v1.Container, hint numa.Hint) error {
 	if n == 0 {
 		return nil
 	}
-	if err := m.file.Loaded(); err != nil {
-		return err
-	}
-	m.reclaim()
-	if m.opts.Leave {
-		m.mu.Lock()
-		if known := m.pods[p.UID]; known != nil {
-			known.restored = false
-		}
-		m.mu.Unlock()
+	goesOn, err := m.held.Admit(p.UID)
+	if goesOn {
 		return nil
 	}
-	m.readOnline()
+	if m.opts.Leave {
+		return m.held.Loaded()
+	}
 	var set cpuset.CPUSet
-	var err error
-	if suspended := m.suspendedBy(); suspended != nil {
-		err = m.admitSuspended(p, suspended)
-	} else {
+	if err == nil {
+		m.readOnline()
 		set, err = m.assign(p, c, n, hint.Nodes)
 	}
 	if err == nil && set.IsEmpty() {
@@ -162,7 +153,6 @@ func (m *Manager) assign(p *v1.Pod, c *v1.Container, n int, nodes numa.Nodes) (n
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if known := m.pods[p.UID]; known != nil {
-		known.restored = false
 		if _, ok := known.exclusive[c.Name]; ok {
 			return none, nil
 		}
@@ -185,26 +175,9 @@ func (m *Manager) assign(p *v1.Pod, c *v1.Container, n int, nodes numa.Nodes) (n
 		return none, err
 	}
 	m.pod(p.UID).exclusive[c.Name] = set
-	m.assignmentsChanged()
+	m.share()
+	m.held.Changed()
 	return set, nil
-}
-
-// reclaim takes back the CPUs of pods of the checkpoint that are gone.
-func (m *Manager) reclaim() {
-	m.mu.Lock()
-	var restored []types.UID
-	for uid, p := range m.pods {
-		if p.restored {
-			restored = append(restored, uid)
-		}
-	}
-	m.mu.Unlock()
-	for _, uid := range restored {
-		if m.gone(uid) {
-			m.opts.Logger.Info("The exclusive CPUs of a pod that is gone are taken back", "pod", uid)
-			m.forget(uid)
-		}
-	}
 }
 
 // HasAll reports whether the container has as many exclusive CPUs as it requests; true if it requests none, or goes on
@@ -214,10 +187,10 @@ func (m *Manager) HasAll(p *v1.Pod, c *v1.Container) bool {
 	switch {
 	case n == 0 || m.opts.Leave:
 		return true
-	case m.file.Loaded() != nil:
+	case m.held.Loaded() != nil:
 		return false
-	case m.suspendedBy() != nil:
-		return m.isRunning(p.UID)
+	case m.held.Suspended() != nil:
+		return m.held.Runs(p.UID)
 	default:
 		return m.Exclusive(p.UID, c.Name).Size() == n
 	}

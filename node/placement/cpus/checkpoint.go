@@ -4,9 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"os"
-	"slices"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -185,51 +183,15 @@ func (e *StateError) Error() string {
 	return text
 }
 
-// StaticLeft reports whether a checkpoint of the policy static is left. It is for an agent with kubelet's policy none,
-// whose containers have no exclusive CPUs. gone reports whether nothing is left of a pod; if it is nil, something is
-// left of each. StaticLeft changes nothing. Its results are:
-//
-//  1. false: there is no checkpoint, or it is of the policy none.
-//  2. true: no pods have exclusive CPUs by the checkpoint, or nothing is left of them.
-//  3. true and a [*StateError] with the pods that have exclusive CPUs by the checkpoint.
-//  4. true and a [*StateError] without pods: the content of the checkpoint cannot be read.
-//  5. false and another error: the disk does not return the checkpoint.
-func StaticLeft(path string, gone func(types.UID) bool) (bool, error) {
+// StaticLeft reports whether a checkpoint of the policy static is left, or one that cannot be read. An agent with
+// kubelet's policy none has a manager with [Options.Leave] then. It changes nothing. The error is that of the disk.
+func StaticLeft(path string) (bool, error) {
 	c, err := readCheckpoint(&safefile.Reader{}, path)
-	stateErr := (*StateError)(nil)
 	switch {
-	case errors.Is(err, os.ErrNotExist), err == nil && c.Policy == policyNone:
+	case errors.Is(err, os.ErrNotExist):
 		return false, nil
-	case errors.As(err, &stateErr):
-		return true, stateErr
-	case err != nil:
+	case err != nil && !errors.As(err, new(*StateError)):
 		return false, fmt.Errorf("reading the assignments of CPUs: %w", err)
 	}
-	var left []types.UID
-	for _, uid := range slices.Sorted(maps.Keys(c.Exclusive)) {
-		if gone == nil || !gone(types.UID(uid)) {
-			left = append(left, types.UID(uid))
-		}
-	}
-	if len(left) > 0 {
-		return true, &StateError{Path: path, Pods: left, Problems: []string{
-			fmt.Sprintf("containers of %d pods have exclusive CPUs by the policy %s, and the policy is none",
-				len(left), c.Policy),
-		}}
-	}
-	return true, nil
-}
-
-// LeaveStatic removes what [StaticLeft] reports, so that kubelet can be started with the policy none, too. It fails as
-// StaticLeft does, or with reset it removes the checkpoint also after a [*StateError]: containers that run keep their
-// CPUs until they end, while others may use these, too. Instead, a manager with [Options.Leave] keeps others off these.
-func LeaveStatic(path string, gone func(types.UID) bool, reset bool) error {
-	left, err := StaticLeft(path, gone)
-	if err != nil && (!reset || !errors.As(err, new(*StateError))) {
-		return err
-	}
-	if !left {
-		return nil
-	}
-	return checkpoint.Remove(path)
+	return err != nil || c.Policy != policyNone, nil
 }

@@ -1,7 +1,6 @@
 package cpus_test
 
 import (
-	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -9,7 +8,6 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/cpuset"
 
 	"github.com/kubeletkit/kubeletkit/node/placement/cpus"
@@ -142,30 +140,15 @@ func TestOtherCPUs(t *testing.T) {
 	assert.Contains(t, string(data), `"defaultCpuSet":"0,3-15"`, "as kubelet requires it")
 }
 
-func TestLeaveStatic(t *testing.T) {
-	gone := func(uid types.UID) bool { return uid == "gone" }
-	require.NoError(t, cpus.LeaveStatic(filepath.Join(t.TempDir(), "none"), gone, false))
-	path := checkpoint(t, cpus.Checkpoint{Policy: "static", Shared: set(t, "0-15")})
-	require.NoError(t, cpus.LeaveStatic(path, gone, false))
-	assert.NoFileExists(t, path, "nothing is assigned")
-
-	path = checkpoint(t, cpus.Checkpoint{Policy: "static", Shared: set(t, "0"),
-		Exclusive: cpus.Assignments{"a": {"main": cpuset.New(1)}, "gone": {"main": cpuset.New(2)}}})
-	err := cpus.LeaveStatic(path, gone, false)
-	require.ErrorContains(t, err,
-		"containers of 1 pods have exclusive CPUs by the policy static, and the policy is none")
-	assert.FileExists(t, path)
-	require.NoError(t, cpus.LeaveStatic(path, gone, true))
-	assert.NoFileExists(t, path)
-
-	path = checkpoint(t, cpus.Checkpoint{Policy: "static", Shared: set(t, "0"),
-		Exclusive: cpus.Assignments{"gone": {"main": cpuset.New(2)}}})
-	require.NoError(t, cpus.LeaveStatic(path, gone, false))
-	assert.NoFileExists(t, path, "nothing of the pod is left")
-
-	path = checkpoint(t, cpus.Checkpoint{Policy: "none"})
-	require.NoError(t, cpus.LeaveStatic(path, gone, false))
-	assert.FileExists(t, path, "kubelet's own")
-	err = cpus.LeaveStatic(t.TempDir(), gone, false)
-	assert.True(t, errors.As(err, new(*cpus.StateError)), err)
+func TestStaticLeft(t *testing.T) {
+	left := func(path string) bool {
+		t.Helper()
+		left, err := cpus.StaticLeft(path)
+		require.NoError(t, err)
+		return left
+	}
+	assert.False(t, left(filepath.Join(t.TempDir(), "none")))
+	assert.False(t, left(checkpoint(t, cpus.Checkpoint{Policy: "none"})), "kubelet's own")
+	assert.True(t, left(checkpoint(t, cpus.Checkpoint{Policy: "static", Shared: set(t, "0-15")})))
+	assert.True(t, left(t.TempDir()), "it cannot be read")
 }

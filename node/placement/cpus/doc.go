@@ -1,6 +1,6 @@
 // Package cpus gives containers CPUs of their own, and keeps all other containers off these. It is kubelet's CPU
 // manager with the policy static (KEP-3570); an agent with the policy none does without this package, except for
-// [LeaveStatic] and [Options.Leave].
+// [StaticLeft] and [Options.Leave].
 //
 // # Vocabulary
 //
@@ -28,23 +28,23 @@
 //   - A container with exclusive CPUs starts only after the checkpoint is written. The next agent, or kubelet, keeps
 //     the assignments. If a full disk prevents that, only pods with exclusive CPUs wait.
 //   - A checkpoint with CPUs that are not online, are reserved or belong to two pods, or that cannot be read, is a
-//     [*StateError] of Manager.Restore. With Options.Reset, or after Manager.Reset, what is right of it is kept; other
+//     [*StateError], see Manager.State. If no pod of it runs, or with Options.Reset, what is right of it is kept; other
 //     containers get CPUs anew, while they run. A change of the CPUs of the machine that concerns no assignment is no
 //     error.
-//   - After a StateError the manager is suspended. Containers of the checkpoint keep what they have, and get it again
+//   - Otherwise the manager is suspended. Containers of the checkpoint keep what they have, and get it again
 //     when they are created again. Others are kept off these CPUs. Nothing is assigned: Allocate fails for a pod of
 //     which nothing runs yet. The checkpoint stays as it is. The suspension ends when the pods have ended whose CPUs do
 //     not go with the machine.
 //   - If the checkpoint cannot be read, it is not known which CPUs are exclusive. Then the manager sets the CPUs of no
-//     container, and the suspension lasts until Reset, or a start with a checkpoint that can be read. A limit of CPU is
-//     enforced again for all containers.
+//     container, and the suspension lasts until a start with a reset, or with a checkpoint that can be read. A limit of
+//     CPU is enforced again for all containers.
 //   - Containers without exclusive CPUs are not created while the shared pool is empty, which happens with
 //     strict-cpu-reservation, or when its CPUs have gone offline.
 //   - A runtime that hangs delays the sets of running containers only, not pods. They are set again until it succeeds.
 //   - The machine is that at the time of [New]. CPUs that go offline later are left out of the shared pool, and are not
 //     assigned, until the next agent starts, with [Options.Online]: with cgroup v1 a container with one of them does
 //     not start. What has them exclusively keeps them. CPUs that come later are not used.
-//   - With exclusive CPUs no limit of CPU is enforced, if the cgroups of pods leave it out, too: [Manager.HasExclusive]
+//   - With exclusive CPUs no limit of CPU is enforced, if the cgroups of pods leave it out, too: [Manager.NoCPUQuota]
 //     says for which.
 //
 // CPUs of pods with resources as a whole are never exclusive, as in kubelet without the feature gate

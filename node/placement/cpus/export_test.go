@@ -13,4 +13,4 @@ func TakeNearForTest(m numa.Machine, free cpuset.CPUSet, n int, nodes numa.Nodes
 }
 
 // WithoutSync has the manager write its checkpoint by the function.
-func (m *Manager) WithoutSync(write func(path string, data []byte) error) { m.file.Write = write }
+func (m *Manager) WithoutSync(write func(path string, data []byte) error) { m.held.Write = write }

@@ -15,7 +15,7 @@ import (
 	"github.com/kubeletkit/kubeletkit/internal/flow"
 	"github.com/kubeletkit/kubeletkit/internal/logging"
 	"github.com/kubeletkit/kubeletkit/lifecycle"
-	"github.com/kubeletkit/kubeletkit/node/internal/checkpoint"
+	"github.com/kubeletkit/kubeletkit/node/internal/holdings"
 	"github.com/kubeletkit/kubeletkit/node/placement/numa"
 	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/runtime/podspec"
@@ -39,23 +39,15 @@ type Options struct {
 	Reset bool
 	// ResetHint ends the text of a [*StateError]: how a user resets the checkpoint, such as the name of a flag.
 	ResetHint string
+	// ListPods lists the pods of the runtime. It is called once, if the checkpoint does not go with the machine, and
+	// may block. If none of StateError.Pods runs, or no pod at all if there are none, as after a reboot, the manager
+	// does as with Reset. If ListPods is nil or fails, the pods run that have a directory.
+	ListPods func() ([]*runtime.Pod, error)
 	// Leave is for an agent with the policy none, if a checkpoint of the policy static is left, see [StaticLeft].
 	// Containers of the checkpoint keep their CPUs until their pods have ended. All other containers share the rest. No
-	// container is given exclusive CPUs, and none is refused. When the pods have ended, the checkpoint is removed. No
-	// CPU has to be reserved.
+	// container is given exclusive CPUs, and none is refused. When the pods have ended, Run removes the checkpoint, so
+	// that kubelet can be started with the policy none, too. No CPU has to be reserved.
 	Leave bool
-	// Gone reports whether nothing of the pod is left, so that it needs no CPUs. It must not block. It is called in two
-	// cases:
-	//
-	//  1. When CPUs are assigned, for each pod of the checkpoint that was not admitted yet. If Gone is true, the CPUs
-	//     of the pod are free: a pod of an earlier agent may be missing without an end.
-	//  2. While the manager is suspended, for each pod that requests exclusive CPUs. If Gone is false, the pod runs
-	//     already and is not refused. So Gone must be true for a pod of which nothing was started yet, such as one
-	//     without a directory.
-	//
-	// A pod is also gone if Gone of the [lifecycle.Node] is true. If Gone is nil, a manager that is suspended refuses
-	// all other pods that request exclusive CPUs.
-	Gone func(uid types.UID) bool
 	// Online returns the CPUs that are online now, such as [numa.Online]. It must not block. It is called when CPUs are
 	// assigned, when a container is created, and when Run changes the sets of containers. A CPU that has gone offline
 	// leaves the shared pool and is not assigned any more by this manager, also if it comes online again: with cgroup
@@ -84,9 +76,8 @@ type Manager struct {
 	layout   *layout
 	setter   runtime.CPUSetter
 	path     string
-	file     *checkpoint.File
+	held     *holdings.Record
 	opts     Options
-	node     lifecycle.Node
 	reserved cpuset.CPUSet
 	running  atomic.Bool
 	// wake wakes Run: the CPUs of running containers may be out of date.
@@ -103,28 +94,16 @@ type Manager struct {
 	offline cpuset.CPUSet
 	// onlineFailed means that the last call of Options.Online has failed.
 	onlineFailed bool
-	// changes counts the changes of assignments.
-	changes uint64
-	// reported is the count, and 1, whose numbers were reported; 0 before.
-	reported uint64
-	// suspended is why nothing is assigned; nil if the checkpoint goes with the machine. Then the checkpoint stays as
-	// it is.
-	suspended *StateError
-	// unknown means that the checkpoint cannot be read: the manager sets the CPUs of no container.
-	unknown bool
+	// reported means that the numbers of CPUs were reported.
+	reported bool
 }
 
 // pod is what the manager knows of a pod. A pod without CPUs of its own has running containers only.
 type pod struct {
-	// restored means that the pod is in the checkpoint, and was not admitted by this agent yet.
-	restored  bool
 	exclusive map[string]cpuset.CPUSet // by the names of containers
 	// invalid are the assignments of the checkpoint that do not go with the machine. Their containers keep them, and
 	// others do not get these CPUs.
 	invalid map[string]cpuset.CPUSet
-	// admittedWhileSuspended means that the pod was admitted while the manager was suspended: its containers need no
-	// exclusive CPUs.
-	admittedWhileSuspended bool
 	// created has the cpuset that the last instance of a container was created with, until it is seen to run; "" if
 	// this is not sure.
 	created map[string]string
@@ -185,13 +164,10 @@ func New(machine numa.Machine, path string, setter runtime.CPUSetter, opts Optio
 	if err := errors.Join(errs...); err != nil {
 		return nil, fmt.Errorf("cpus: %w", err)
 	}
-	m := &Manager{layout: l, setter: setter, path: path, opts: opts, node: lifecycle.NopNode{}, reserved: reserved,
-		wake: flow.NewSignal(),
-		pods: map[types.UID]*pod{}}
-	m.file = checkpoint.New(path, m.restore, m.content)
-	if opts.Leave {
-		m.file.Write = func(path string, _ []byte) error { return checkpoint.Remove(path) }
-	}
+	m := &Manager{layout: l, setter: setter, path: path, opts: opts, reserved: reserved,
+		wake: flow.NewSignal(), pods: map[types.UID]*pod{}}
+	m.held = holdings.New(path, m.restore, m.content, m.release,
+		holdings.Options{Reset: opts.Reset, Leave: opts.Leave, ListPods: opts.ListPods, Log: opts.Logger})
 	m.share()
 	return m, nil
 }
@@ -199,16 +175,17 @@ func New(machine numa.Machine, path string, setter runtime.CPUSetter, opts Optio
 // Name implements [lifecycle.Component].
 func (m *Manager) Name() string { return "CPUs" }
 
-// Join implements [lifecycle.Joiner]. Gone of the node reports which pods of the checkpoint have ended.
+// Join implements [lifecycle.Joiner], and reads the checkpoint. Pods of the checkpoint that are gone need no CPUs:
+// those for which Gone of the node is true, and those without a directory below RootDir. It fails if the disk does not
+// return the checkpoint.
 func (m *Manager) Join(node lifecycle.Node) error {
-	m.node = node
-	return nil
+	m.held.Join(node, m.opts.Logger)
+	return m.held.Load()
 }
 
-// gone reports whether nothing of the pod is left.
-func (m *Manager) gone(uid types.UID) bool {
-	return m.opts.Gone != nil && m.opts.Gone(uid) || m.node.Gone(uid)
-}
+// State returns why the checkpoint did not go with the machine when it was read, a [*StateError], and whether what does
+// not go with it was dropped. With Options.Leave it is dropped also without a problem, if nothing is left of its pods.
+func (m *Manager) State() (problem error, dropped bool) { return m.held.State() }
 
 // Allocatable returns the CPUs that containers can have exclusively, given or not.
 func (m *Manager) Allocatable() cpuset.CPUSet { return m.layout.all.Difference(m.reserved) }
@@ -232,8 +209,11 @@ func (m *Manager) Exclusive(uid types.UID, container string) cpuset.CPUSet {
 	return cpuset.New()
 }
 
-// HasExclusive reports whether a container of the pod has exclusive CPUs, so that no limit of CPU is enforced for the
-// pod as a whole.
+// NoCPUQuota reports whether no limit of CPU is enforced for the pod as a whole, since a container of it has exclusive
+// CPUs, see cgroup.CPUOwner.
+func (m *Manager) NoCPUQuota(pod *v1.Pod) bool { return !m.opts.KeepQuota && m.HasExclusive(pod.UID) }
+
+// HasExclusive reports whether a container of the pod has exclusive CPUs.
 func (m *Manager) HasExclusive(uid types.UID) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -279,7 +259,7 @@ func (m *Manager) Prepare(_ context.Context, req lifecycle.PrepareRequest) (none
 	if !m.HasExclusive(req.Pod.UID) {
 		return none, nil
 	}
-	if err := m.file.Save(); err != nil {
+	if err := m.held.Save(); err != nil {
 		return none, fmt.Errorf("exclusive CPUs of pod %s: %w", runtime.RefOf(req.Pod), err)
 	}
 	return none, nil
@@ -288,13 +268,13 @@ func (m *Manager) Prepare(_ context.Context, req lifecycle.PrepareRequest) (none
 // EditContainer returns the CPUs of the container. It implements [lifecycle.ContainerEditor].
 func (m *Manager) EditContainer(ctx context.Context, p *v1.Pod,
 	c *v1.Container) (edits runtime.ContainerEdits, _ error) {
-	if err := m.file.Load(); err != nil {
+	if err := m.held.Load(); err != nil {
 		return edits, err
 	}
 	m.readOnline()
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.unknown {
+	if m.held.Unknown() {
 		return edits, nil
 	}
 	known := m.pod(p.UID)
@@ -310,9 +290,11 @@ func (m *Manager) EditContainer(ctx context.Context, p *v1.Pod,
 			c.Name, runtime.RefOf(p), m.path, m.opts.ResetHint)
 	case exclusive:
 		edits.NoCPUQuota = !m.opts.KeepQuota
-	case Exclusive(p, c) > 0 && !known.admittedWhileSuspended && !m.opts.Leave:
+	case Exclusive(p, c) > 0 && !m.held.GoesOn(p.UID) && !m.opts.Leave:
 		return edits, fmt.Errorf("container %s of pod %s has no exclusive CPUs: it was not admitted",
 			c.Name, runtime.RefOf(p))
+	case m.opts.Leave && m.left() == 0: // as without a manager
+		return edits, nil
 	case m.sharedText == "" && runtime.ForResize(ctx): // it keeps what it has
 		return edits, nil
 	case m.sharedText == "":
@@ -358,53 +340,41 @@ func (m *Manager) Running(_ context.Context, p *v1.Pod, observed *runtime.PodSta
 }
 
 // Refused gives back the CPUs of a pod that was refused. It implements [lifecycle.RefusalHandler].
-func (m *Manager) Refused(pod *v1.Pod) {
-	_ = m.file.Loaded()
-	m.giveBack(pod.UID)
-}
+func (m *Manager) Refused(pod *v1.Pod) { m.held.Refused(pod.UID) }
 
 // Ended gives back the CPUs of the pod. It implements [lifecycle.EndedHandler].
 func (m *Manager) Ended(_ context.Context, req lifecycle.EndedRequest) error {
-	_ = m.file.Load()
-	m.giveBack(req.Pod.UID)
+	m.held.Ended(req.Pod.UID)
 	return nil
 }
 
 // Gone gives back the CPUs of the pod, if it still has some. It implements [lifecycle.GoneHandler].
 func (m *Manager) Gone(_ context.Context, req lifecycle.GoneRequest) error {
-	_ = m.file.Load()
-	m.giveBack(req.Pod.UID)
+	m.held.Ended(req.Pod.UID)
 	return nil
 }
 
-// giveBack gives back all that the pod has. If the checkpoint could not be read, that is the error of each container.
-func (m *Manager) giveBack(uid types.UID) {
-	m.forget(uid)
-	if m.opts.Leave {
-		m.reclaim()
-	}
-}
-
-// forget gives back all that the pod has.
-func (m *Manager) forget(uid types.UID) {
+// release gives back all that the pod has.
+func (m *Manager) release(uid types.UID) (changed bool, then func()) {
 	m.mu.Lock()
+	defer m.mu.Unlock()
 	p := m.pods[uid]
 	delete(m.pods, uid)
-	released := p != nil && len(p.exclusive)+len(p.invalid) > 0
-	fits := false
-	if released {
-		fits = m.resume()
-		m.assignmentsChanged()
+	if p == nil || len(p.exclusive)+len(p.invalid) == 0 {
+		return false, nil
 	}
-	m.mu.Unlock()
-	if fits {
-		m.opts.Logger.Info("The assignments of CPUs go with the machine again: the pods that have others have ended",
-			"path", m.path)
+	m.share()
+	return true, m.wake.Notify
+}
+
+// left returns the number of pods that have exclusive CPUs. mu is held.
+func (m *Manager) left() (n int) {
+	for _, p := range m.pods {
+		if len(p.exclusive)+len(p.invalid) > 0 {
+			n++
+		}
 	}
-	if released {
-		m.file.SaveLater()
-		m.wake.Notify()
-	}
+	return n
 }
 
 // pod returns what is known of the pod. mu is held.
@@ -418,14 +388,9 @@ func (m *Manager) pod(uid types.UID) *pod {
 	return p
 }
 
-// assignmentsChanged follows each change of an assignment. mu is held.
-func (m *Manager) assignmentsChanged() {
-	m.changes++
-	m.share()
-}
-
 // share computes the shared pool. mu is held, except in New.
 func (m *Manager) share() {
+	m.reported = false
 	m.shared = m.layout.all
 	if m.opts.PolicyOptions.StrictReservation {
 		m.shared = m.shared.Difference(m.reserved)

@@ -105,6 +105,27 @@ func newManager(t testing.TB, machine, path string, s *setter, opts cpus.Options
 	return m
 }
 
+// on is a node on which nothing is left of pods without a directory, and of those that are gone.
+type on struct {
+	lifecycle.NopNode
+	root string
+	gone map[types.UID]bool
+}
+
+func (n on) RootDir() string         { return n.root }
+func (n on) Gone(uid types.UID) bool { return n.gone[uid] }
+
+// withDirs has the manager join a node in which the pods have directories, and no other ones.
+func withDirs(t testing.TB, m *cpus.Manager, pods ...string) *cpus.Manager {
+	t.Helper()
+	root := t.TempDir()
+	for _, uid := range pods {
+		require.NoError(t, os.MkdirAll(filepath.Join(root, "pods", uid), 0o700))
+	}
+	require.NoError(t, m.Join(on{root: root}))
+	return m
+}
+
 func allocate(t testing.TB, m *cpus.Manager, pods ...*v1.Pod) {
 	t.Helper()
 	for _, p := range pods {
@@ -382,7 +403,8 @@ func TestReclaim(t *testing.T) {
 	require.NoError(t, prepare(t, first, kept))
 
 	gone := map[types.UID]bool{}
-	m := newManager(t, "xeon-2n", path, &setter{}, cpus.Options{Gone: func(uid types.UID) bool { return gone[uid] }})
+	m := newManager(t, "xeon-2n", path, &setter{}, cpus.Options{})
+	require.NoError(t, m.Join(on{gone: gone}))
 	allocate(t, m, kept, refused)
 	big := guaranteed("big", 8)
 	require.ErrorContains(t, m.Allocate(big, &big.Spec.Containers[0], numa.Hint{}), "available=3")

@@ -52,13 +52,21 @@ type nodePod struct {
 	had map[string]cpuset.CPUSet
 }
 
+// modelNode is the node as its agent shows it.
+type modelNode struct {
+	lifecycle.NopNode
+	n *node
+}
+
+func (m modelNode) Gone(uid types.UID) bool { return m.n.pods[uid] == nil }
+
 // start makes an agent, the next one. If the checkpoint does not go with the machine, it is reset, and containers that
 // run may get other CPUs.
 func (n *node) start(reset bool) {
 	n.admitted = map[types.UID]bool{}
 	machine, err := numa.Read(n.tree)
 	require.NoError(n.t, err)
-	opts := cpus.Options{Reset: reset, ReservedCount: 2, Gone: func(uid types.UID) bool { return n.pods[uid] == nil }}
+	opts := cpus.Options{Reset: reset, ReservedCount: 2}
 	given := map[string]string{}
 	for _, name := range n.names {
 		given[name] = "true"
@@ -73,6 +81,7 @@ func (n *node) start(reset bool) {
 		}
 		return os.WriteFile(path, data, 0o600)
 	})
+	require.NoError(n.t, m.Join(modelNode{n: n}))
 	policy, err := topology.NewPolicy(n.policy, machine, topology.PolicyOptions{})
 	require.NoError(n.t, err)
 	manager, err := topology.New(topology.Options{Policy: policy})

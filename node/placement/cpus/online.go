@@ -13,7 +13,6 @@ func (m *Manager) readOnline() {
 	changed := err == nil && !gone.IsEmpty()
 	if changed {
 		m.offline = m.offline.Union(gone)
-		m.reported = 0
 		m.share()
 	}
 	m.mu.Unlock()

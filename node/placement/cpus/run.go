@@ -27,65 +27,78 @@ const (
 // retries are the delays after a failure of one container.
 var retries = flow.Backoff{Min: time.Second, Max: 10 * time.Second}
 
-// Restore reads the checkpoint, unless it is read already. An agent calls it before it admits pods; otherwise the first
-// container needs it.
+// Restore reads the checkpoint, unless it is read already. Join does, too; without it, the first container needs it.
 //
-// With a [*StateError] the manager is suspended, until [Manager.Reset] or the end of the pods of StateError.Pods: it
-// can be used, and does what the package documentation says. With another error, of the disk, no container can be
-// created until Restore succeeds.
-func (m *Manager) Restore() error {
-	if err := m.file.Load(); err != nil {
-		return err
-	}
-	if suspended := m.suspendedBy(); suspended != nil {
-		return fmt.Errorf("reading the assignments of CPUs: %w", suspended)
-	}
-	return nil
-}
+// With a [*StateError] the manager is suspended until the pods of StateError.Pods have ended: it can be used, and does
+// what the package documentation says. With another error, of the disk, no container can be created until Restore
+// succeeds.
+func (m *Manager) Restore() error { return m.held.Restore() }
 
 func (m *Manager) restore() error {
-	c, err := readCheckpoint(&m.file.Reader, m.path)
-	suspended := (*StateError)(nil)
-	if err != nil && !errors.Is(err, os.ErrNotExist) && !errors.As(err, &suspended) {
+	c, err := readCheckpoint(&m.held.Reader, m.path)
+	problem := (*StateError)(nil)
+	switch {
+	case m.opts.Leave && (errors.Is(err, os.ErrNotExist) || err == nil && c.Policy == policyNone):
+		return nil
+	case err != nil && !errors.Is(err, os.ErrNotExist) && !errors.As(err, &problem):
 		return fmt.Errorf("reading the assignments of CPUs: %w", err)
 	}
 	kept, invalid, problems := m.usable(c.Exclusive)
-	unknown := suspended != nil
-	if len(problems) > 0 && !m.opts.Leave {
-		suspended = &StateError{Path: m.path, Problems: problems}
-		for _, uid := range slices.Sorted(maps.Keys(invalid)) {
-			suspended.Pods = append(suspended.Pods, types.UID(uid))
-		}
+	unreadable := problem != nil
+	if !unreadable {
+		problem = m.problem(c, invalid, problems)
 	}
-	if suspended != nil && m.opts.Reset {
-		m.logReset(suspended)
-		suspended, unknown, invalid = nil, false, nil
+	dropped := false
+	switch {
+	case problem != nil:
+		problem.Hint = m.opts.ResetHint
+		dropped = m.held.Unfit(problem, problem.Pods, unreadable || !m.opts.Leave)
+	case m.opts.Leave:
+		dropped = m.held.Unfit(nil, nil, false)
 	}
-	if suspended != nil {
-		suspended.Hint = m.opts.ResetHint
+	if dropped && m.opts.Leave {
+		return nil
+	}
+	if dropped {
+		invalid = nil
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	for uid, containers := range kept {
-		p := m.pod(types.UID(uid))
-		p.restored = true
-		for name, set := range containers {
-			p.exclusive[name] = set
+	for uid := range c.Exclusive {
+		if uid := types.UID(uid); m.held.Earlier(uid) {
+			maps.Copy(m.pod(uid).exclusive, kept[string(uid)])
+			maps.Copy(m.pod(uid).invalid, invalid[string(uid)])
 		}
 	}
-	for uid, containers := range invalid {
-		p := m.pod(types.UID(uid))
-		p.restored = true
-		maps.Copy(p.invalid, containers)
-	}
-	m.suspended, m.unknown = suspended, unknown
 	m.share()
 	// What the checkpoint has must be what is assigned, and kubelet must not find CPUs in it that are not online.
 	if len(problems) > 0 || err != nil || !c.Shared.Equals(m.shared) {
-		m.changes++
+		m.held.Changed()
 	}
 	m.wake.Notify()
 	return nil
+}
+
+// problem returns what does not go with the machine or, with [Options.Leave], with the policy; nil if all does.
+func (m *Manager) problem(c Checkpoint, invalid Assignments, problems []string) *StateError {
+	uids := maps.Keys(invalid)
+	if m.opts.Leave {
+		uids = maps.Keys(c.Exclusive)
+	}
+	e := &StateError{Path: m.path, Problems: problems}
+	for _, uid := range slices.Sorted(uids) {
+		if uid := types.UID(uid); !m.opts.Leave || !m.held.Gone(uid) {
+			e.Pods = append(e.Pods, uid)
+		}
+	}
+	if len(e.Pods) == 0 {
+		return nil
+	}
+	if m.opts.Leave {
+		e.Problems = []string{fmt.Sprintf("containers of %d pods have exclusive CPUs by the policy %s, and the policy "+
+			"is none", len(e.Pods), c.Policy)}
+	}
+	return e
 }
 
 // usable returns the assignments that go with the machine, and what is wrong with the others.
@@ -124,20 +137,12 @@ func (m *Manager) usable(all Assignments) (kept, invalid Assignments, problems [
 	return kept, invalid, problems
 }
 
-// content returns the content of the checkpoint, if an assignment has changed since it was written.
-func (m *Manager) content(saved uint64) (uint64, []byte, error) {
+// content returns the content of the checkpoint.
+func (m *Manager) content() ([]byte, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.changes == saved || m.suspended != nil {
-		return saved, nil, nil
-	}
-	if m.opts.Leave { // then Write removes the file
-		for _, p := range m.pods {
-			if len(p.exclusive)+len(p.invalid) > 0 {
-				return saved, nil, nil
-			}
-		}
-		return m.changes, nil, nil
+	if m.opts.Leave && m.left() > 0 {
+		return nil, nil
 	}
 	c := Checkpoint{Policy: policyStatic, Shared: m.shared, Exclusive: Assignments{}}
 	for uid, p := range m.pods {
@@ -145,7 +150,7 @@ func (m *Manager) content(saved uint64) (uint64, []byte, error) {
 			c.Exclusive[string(uid)] = p.exclusive
 		}
 	}
-	return m.changes, FormatCheckpoint(c), nil
+	return FormatCheckpoint(c), nil
 }
 
 // Run gives running containers the CPUs that they are to have, when these change, and writes the checkpoint. It
@@ -156,10 +161,10 @@ func (m *Manager) Run(ctx context.Context) error {
 	}
 	var joined sync.WaitGroup
 	defer joined.Wait()
-	joined.Go(func() { m.file.Run(ctx, m.opts.Logger) })
+	joined.Go(func() { m.held.Run(ctx, m.opts.Logger) })
 	slots := make(chan struct{}, updates)
 	for {
-		if m.file.Load() == nil { // otherwise it is the error of each container
+		if m.held.Load() == nil { // otherwise it is the error of each container
 			m.readOnline()
 			m.report()
 			for _, in := range m.due() {
@@ -180,8 +185,8 @@ func (m *Manager) report() {
 		return
 	}
 	m.mu.Lock()
-	shared, changes, due := m.shared.Difference(m.offline).Difference(m.reserved).Size(), m.changes,
-		m.reported != m.changes+1
+	due := !m.reported
+	shared := m.shared.Difference(m.offline).Difference(m.reserved).Size()
 	exclusive := map[int]int{}
 	for _, c := range m.layout.cpus {
 		exclusive[c.Node] += 0 // a node without exclusive CPUs any more
@@ -193,7 +198,7 @@ func (m *Manager) report() {
 			}
 		}
 	}
-	m.reported = changes + 1
+	m.reported = true
 	m.mu.Unlock()
 	if due {
 		m.opts.Changed(shared, exclusive)
@@ -218,7 +223,7 @@ func (m *Manager) due() (out []*instance) {
 // wanted returns the CPUs that the container is to have. Without a shared pool, or if the checkpoint has others that do
 // not go with the machine, it keeps what it has. mu is held.
 func (m *Manager) wanted(p *pod, in *instance) string {
-	if _, invalid := p.invalid[in.name]; invalid || m.unknown {
+	if _, invalid := p.invalid[in.name]; invalid || m.held.Unknown() {
 		return in.cpuset
 	}
 	if own, ok := p.exclusive[in.name]; ok {

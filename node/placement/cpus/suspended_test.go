@@ -34,8 +34,8 @@ func TestSuspended(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		rt := &setter{}
-		m := newManager(t, "xeon-2n", path, rt, cpus.Options{ResetHint: "the flag is --so",
-			Gone: func(uid types.UID) bool { return uid == "young" }})
+		m := newManager(t, "xeon-2n", path, rt, cpus.Options{ResetHint: "the flag is --so"})
+		withDirs(t, m, "fits", "larger", "away", "other")
 		done := make(chan error)
 		go func() { done <- m.Run(ctx) }()
 		stateErr := (*cpus.StateError)(nil)
@@ -90,15 +90,30 @@ func TestSuspended(t *testing.T) {
 	})
 }
 
-func TestReset(t *testing.T) {
-	m := newManager(t, "xeon-2n", checkpoint(t, foreign()), &setter{}, cpus.Options{})
-	require.Error(t, m.Restore())
-	require.NoError(t, m.Reset())
-	require.NoError(t, m.Restore())
-	assert.Equal(t, "0,3-15", m.Shared().String())
-	assert.Equal(t, "1-2", m.Exclusive("fits", "main").String(), "what is right is kept")
-	require.NoError(t, m.Reset(), "it is not suspended")
-	assert.True(t, m.HasExclusive("fits"))
+// After a reboot, nothing of the checkpoint runs: what does not go with the machine is dropped.
+func TestNothingRuns(t *testing.T) {
+	for _, runs := range []bool{false, true} {
+		m := newManager(t, "xeon-2n", checkpoint(t, foreign()), &setter{},
+			cpus.Options{ListPods: listing(runs, "away")})
+		withDirs(t, m, "fits", "larger", "away")
+		problem, dropped := m.State()
+		require.ErrorAs(t, problem, new(*cpus.StateError))
+		assert.Equal(t, !runs, dropped)
+		assert.Equal(t, runs, m.Restore() != nil)
+		assert.Equal(t, "1-2", m.Exclusive("fits", "main").String(), "what is right is kept")
+		assert.Equal(t, runs, m.HasExclusive("larger"))
+	}
+}
+
+// listing is a runtime in which the pod runs, or another one.
+func listing(runs bool, uid types.UID) func() ([]*runtime.Pod, error) {
+	if !runs {
+		uid = "another"
+	}
+	return func() ([]*runtime.Pod, error) {
+		return []*runtime.Pod{{PodRef: runtime.PodRef{UID: uid},
+			Sandboxes: []runtime.Sandbox{{State: runtime.SandboxReady}}}}, nil
+	}
 }
 
 // With a checkpoint that cannot be read, it is not known which CPUs are exclusive: the manager sets none.
@@ -106,8 +121,7 @@ func TestUnreadableCheckpoint(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "state")
 	require.NoError(t, os.WriteFile(path, []byte("{"), 0o600))
 	for _, leave := range []bool{false, true} {
-		m := newManager(t, "xeon-2n", path, &setter{},
-			cpus.Options{Leave: leave, Gone: func(uid types.UID) bool { return uid == "young" }})
+		m := withDirs(t, newManager(t, "xeon-2n", path, &setter{}, cpus.Options{Leave: leave}), "old")
 		stateErr := (*cpus.StateError)(nil)
 		require.ErrorAs(t, m.Restore(), &stateErr)
 		assert.Empty(t, stateErr.Pods)
@@ -123,7 +137,8 @@ func TestUnreadableCheckpoint(t *testing.T) {
 		data, err := os.ReadFile(path)
 		require.NoError(t, err)
 		assert.Equal(t, "{", string(data))
-		require.NoError(t, m.Reset())
+		m = newManager(t, "xeon-2n", path, &setter{}, cpus.Options{Leave: leave, Reset: true})
+		require.NoError(t, m.Restore())
 		assert.Equal(t, "0-15", m.Shared().String())
 	}
 }
@@ -134,16 +149,64 @@ func TestUnreadableDisk(t *testing.T) {
 	require.NoError(t, os.Symlink(path, path))
 	m := newManager(t, "xeon-2n", path, &setter{}, cpus.Options{Reset: true})
 	require.ErrorIs(t, m.Restore(), syscall.ELOOP)
-	require.ErrorIs(t, m.Reset(), syscall.ELOOP)
-	require.ErrorIs(t, cpus.LeaveStatic(path, func(types.UID) bool { return true }, true), syscall.ELOOP)
-	_, err := os.Lstat(path)
+	require.ErrorIs(t, m.Join(on{}), syscall.ELOOP)
+	_, err := cpus.StaticLeft(path)
+	require.ErrorIs(t, err, syscall.ELOOP)
+	_, err = os.Lstat(path)
 	require.NoError(t, err)
+}
+
+// With the policy none, a checkpoint of which nothing is left or nothing runs is removed, and others stay. That of
+// kubelet's policy none does.
+func TestLeaveDrops(t *testing.T) {
+	for name, tc := range map[string]struct {
+		opts    cpus.Options
+		policy  string
+		dirs    []string
+		dropped bool
+	}{
+		"nothing is left": {cpus.Options{}, "static", nil, true},
+		"nothing runs":    {cpus.Options{ListPods: listing(false, "fits")}, "static", []string{"fits"}, true},
+		"it runs":         {cpus.Options{ListPods: listing(true, "fits")}, "static", []string{"fits"}, false},
+		"reset":           {cpus.Options{Reset: true}, "static", []string{"fits"}, true},
+		"none":            {cpus.Options{}, "none", nil, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			state := foreign()
+			state.Policy = tc.policy
+			if tc.policy == "none" {
+				state.Exclusive = nil
+			}
+			path := checkpoint(t, state)
+			tc.opts.Leave = true
+			synctest.Test(t, func(t *testing.T) {
+				m, err := cpus.New(machines.Read(t, "xeon-2n"), path, &setter{}, tc.opts)
+				require.NoError(t, err)
+				withDirs(t, m, tc.dirs...)
+				_, dropped := m.State()
+				assert.Equal(t, tc.dropped, dropped)
+				assert.FileExists(t, path, "until Run")
+				ctx, cancel := context.WithCancel(t.Context())
+				done := make(chan error)
+				go func() { done <- m.Run(ctx) }()
+				synctest.Wait()
+				if tc.dropped {
+					assert.NoFileExists(t, path)
+					assert.Equal(t, runtime.ContainerEdits{}, edit(t, m, burstable("b")), "as without a manager")
+				} else {
+					assert.FileExists(t, path)
+				}
+				cancel()
+				require.NoError(t, <-done)
+			})
+		})
+	}
 }
 
 // With the policy none, too, the CPUs of a pod that is gone without an end are given back.
 func TestLeaveReclaims(t *testing.T) {
-	m := newManager(t, "xeon-2n", checkpoint(t, foreign()), &setter{},
-		cpus.Options{Leave: true, Gone: func(uid types.UID) bool { return uid == "larger" }})
+	m := newManager(t, "xeon-2n", checkpoint(t, foreign()), &setter{}, cpus.Options{Leave: true})
+	withDirs(t, m, "fits", "away", "young")
 	require.NoError(t, m.Restore())
 	allocate(t, m, guaranteed("young", 2))
 	assert.Equal(t, "0,3-15", m.Shared().String())
@@ -153,8 +216,8 @@ func TestLeaveReclaims(t *testing.T) {
 // and the end of any pod takes back what is gone.
 func TestLeaveRefusesNothing(t *testing.T) {
 	gone := map[types.UID]bool{}
-	m := newManager(t, "xeon-2n", checkpoint(t, foreign()), &setter{},
-		cpus.Options{Leave: true, Gone: func(uid types.UID) bool { return gone[uid] }})
+	m := newManager(t, "xeon-2n", checkpoint(t, foreign()), &setter{}, cpus.Options{Leave: true})
+	require.NoError(t, m.Join(on{gone: gone}))
 	require.NoError(t, m.Restore())
 	young, away := guaranteed("young", 2), guaranteed("away", 2)
 	assert.True(t, m.HasAll(young, &young.Spec.Containers[0]))
@@ -170,8 +233,8 @@ func TestLeaveRefusesNothing(t *testing.T) {
 // While the manager is suspended, a pod that runs counts as one that has its CPUs: no policy of package topology ends
 // it.
 func TestHeldPodsHold(t *testing.T) {
-	m := newManager(t, "xeon-2n", checkpoint(t, foreign()), &setter{},
-		cpus.Options{Gone: func(uid types.UID) bool { return uid == "young" }})
+	m := newManager(t, "xeon-2n", checkpoint(t, foreign()), &setter{}, cpus.Options{})
+	withDirs(t, m, "fits", "larger", "away", "runs")
 	require.ErrorAs(t, m.Restore(), new(*cpus.StateError))
 	for uid, want := range map[string]bool{"fits": true, "larger": true, "runs": true, "young": false} {
 		p := guaranteed(uid, 2)

@@ -13,7 +13,7 @@
 // # Use
 //
 // A [Manager] is given to a topology manager, which calls Hints and Allocate at the admission of a pod, and to the
-// agent as a component (kubeletkit.Options.Join), beside it. Before the agent runs, Restore reads the state. Without a
+// agent as a component (kubeletkit.Options.Join), beside it. It reads the state when it joins the agent. Without a
 // topology manager, the program calls Allocate for each container of a pod that is admitted.
 //
 // # Guarantees
@@ -28,11 +28,11 @@
 //     again).
 //   - Memory is not exclusive: containers without blocks may use every node. The machine state only keeps the sum of
 //     all blocks below what there is.
-//   - A state that does not fit the machine or the reservations is a [StateError] of Restore, unless no pod holds
-//     memory. With Options.Reset, or by Manager.Reset, it is replaced by an empty one.
-//   - After a StateError the manager is suspended: nothing is given, and pods with memory of which nothing runs yet are
+//   - A state that does not fit the machine or the reservations is a [StateError], unless no pod holds memory. If no
+//     pod of it runs, or with Options.Reset, it is replaced by an empty one. See Manager.State.
+//   - Otherwise the manager is suspended: nothing is given, and pods with memory of which nothing runs yet are
 //     refused. Pods that run go on; their containers get all nodes when they are created again. The state stays as it
-//     is until the pods in it have ended, or, if it cannot be read, until Reset. A file that the disk does not return
-//     is another error, and is never replaced.
+//     is until the pods in it have ended, or, if it cannot be read, until a start with a reset. A file that the disk
+//     does not return is another error, and is never replaced.
 //   - A resize of the memory of a Guaranteed pod is infeasible, as in kubelet.
 package memory

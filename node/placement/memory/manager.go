@@ -15,7 +15,7 @@ import (
 
 	"github.com/kubeletkit/kubeletkit/internal/logging"
 	"github.com/kubeletkit/kubeletkit/lifecycle"
-	"github.com/kubeletkit/kubeletkit/node/internal/checkpoint"
+	"github.com/kubeletkit/kubeletkit/node/internal/holdings"
 	"github.com/kubeletkit/kubeletkit/node/internal/reuse"
 	"github.com/kubeletkit/kubeletkit/node/placement/numa"
 	"github.com/kubeletkit/kubeletkit/runtime"
@@ -29,16 +29,19 @@ type Options struct {
 	// NodeReserved is what the machine reserves: kube-reserved, system-reserved and the hard eviction threshold
 	// together. As in kubelet, the sum of Reserved must be equal for memory and huge pages of each size.
 	NodeReserved v1.ResourceList
-	// Gone reports whether nothing of the pod is left, so that Restore gives back what it holds: its end was reported
-	// to an earlier agent, if at all. It must not block. It is called in Restore and, while the manager is suspended,
-	// for each pod that requests memory: one that is not gone runs already, and is not refused. So it must be true for
-	// a pod of which nothing was started yet, for which Parts.Gone of an agent alone is false. If nil, a pod of the
-	// state keeps its memory, and a manager that is suspended refuses all others.
-	Gone func(uid types.UID) bool
-	// Reset replaces a state that cannot be used by an empty one. Default: Restore fails with a [*StateError].
+	// Reset replaces a state that cannot be used by an empty one. Default: it is a [*StateError], and the manager is
+	// suspended.
 	Reset bool
 	// ResetHint ends the text of a [*StateError]: how a user resets the state, such as the name of a flag.
 	ResetHint string
+	// ListPods lists the pods of the runtime. It is called once, if the state cannot be used, and may block. If none of
+	// StateError.Pods runs, or no pod at all if there are none, as after a reboot, the manager does as with Reset. If
+	// ListPods is nil or fails, the pods run that have a directory.
+	ListPods func() ([]*runtime.Pod, error)
+	// Leave is for an agent with the policy None, if a state of the policy Static is left, see [StaticLeft]. The
+	// manager gives nothing and refuses nothing; no memory has to be reserved, and the machine is not used. When the
+	// pods of the state have ended, Run removes it, so that kubelet can be started with the policy None, too.
+	Leave bool
 	// Pinned is called after each allocation for a container of a Guaranteed pod, with its error. It must not block.
 	// Default: nothing.
 	Pinned func(err error)
@@ -50,7 +53,7 @@ type Options struct {
 // package lifecycle. Make one with [New]. It is safe for concurrent use.
 type Manager struct {
 	path    string
-	file    *checkpoint.File
+	held    *holdings.Record
 	opts    Options
 	empty   func() *machineState
 	running atomic.Bool
@@ -59,19 +62,10 @@ type Manager struct {
 	mu sync.Mutex
 	// machine is nil until the state is read.
 	machine *machineState
-	// changes is the number of changes of the machine state.
-	changes uint64
-	// suspended is why nothing is given; nil if the state fits. Then the file stays as it is.
-	suspended *StateError
-	// holding are the pods of the state that have not ended, while the manager is suspended; nil if the file cannot be
-	// read.
-	holding map[types.UID]bool
-	// admittedWhileSuspended are the pods that were admitted while the manager was suspended: they have no memory of
-	// chosen nodes.
-	admittedWhileSuspended map[types.UID]bool
 }
 
 var (
+	_ lifecycle.Joiner          = (*Manager)(nil)
 	_ lifecycle.Admitter        = (*Manager)(nil)
 	_ lifecycle.Preparer        = (*Manager)(nil)
 	_ lifecycle.ContainerEditor = (*Manager)(nil)
@@ -85,7 +79,11 @@ var (
 // directory under [FileName]. It reads nothing. Its error names all that is wrong with the reservations.
 func New(path string, machine numa.Machine, opts Options) (*Manager, error) {
 	opts.Logger = logging.OrDefault(opts.Logger)
-	_, err := newMachineState(machine, opts.Reserved, opts.NodeReserved)
+	empty := func() (*machineState, error) { return newMachineState(machine, opts.Reserved, opts.NodeReserved) }
+	if opts.Leave {
+		empty = func() (*machineState, error) { return &machineState{}, nil }
+	}
+	_, err := empty()
 	if path == "" {
 		err = errors.Join(errors.New("the path of the state is empty"), err)
 	}
@@ -95,17 +93,29 @@ func New(path string, machine numa.Machine, opts Options) (*Manager, error) {
 	if opts.Pinned == nil {
 		opts.Pinned = func(error) {}
 	}
-	empty := func() *machineState {
-		s, _ := newMachineState(machine, opts.Reserved, opts.NodeReserved)
-		return s
-	}
-	m := &Manager{path: path, opts: opts, empty: empty, admittedWhileSuspended: map[types.UID]bool{}}
-	m.file = checkpoint.New(path, m.restore, m.content)
+	m := &Manager{path: path, opts: opts, empty: func() *machineState { s, _ := empty(); return s }}
+	m.held = holdings.New(path, m.restore, m.content, m.release,
+		holdings.Options{Reset: opts.Reset, Leave: opts.Leave, ListPods: opts.ListPods, Log: opts.Logger})
 	return m, nil
 }
 
 // Name implements [lifecycle.Component].
 func (m *Manager) Name() string { return "memory" }
+
+// Join implements [lifecycle.Joiner], and reads the state. Pods of the state that are gone hold nothing: those for
+// which Gone of the node is true, and those without a directory below RootDir. It fails if the disk does not return the
+// state.
+func (m *Manager) Join(node lifecycle.Node) error {
+	m.held.Join(node, m.opts.Logger)
+	return m.held.Load()
+}
+
+// State returns why the state could not be used when it was read, a [*StateError], and whether it was dropped. With
+// Options.Leave it is dropped also without a problem, if nothing is left of its pods.
+func (m *Manager) State() (problem error, dropped bool) { return m.held.State() }
+
+// counts reports whether containers of the pod are given memory.
+func (m *Manager) counts(pod *v1.Pod) bool { return !m.opts.Leave && counts(pod) }
 
 // Run writes the state, as kubelet does when it starts, and later what could not be written. It implements
 // [lifecycle.Runner].
@@ -113,7 +123,7 @@ func (m *Manager) Run(ctx context.Context) error {
 	if !m.running.CompareAndSwap(false, true) {
 		return fmt.Errorf("memory: %w", runtime.ErrAlreadyRunning)
 	}
-	m.file.Run(ctx, m.opts.Logger)
+	m.held.Run(ctx, m.opts.Logger)
 	return nil
 }
 
@@ -121,14 +131,12 @@ func (m *Manager) Run(ctx context.Context) error {
 // resources that it requests: nil if it needs none, or has no choice. If no nodes have the memory, Allocate refuses the
 // pod, as in kubelet.
 func (m *Manager) Hints(pod *v1.Pod, container *v1.Container) map[string][]numa.Hint {
-	if !counts(pod) || m.file.Loaded() != nil {
+	if !m.counts(pod) || m.held.Loaded() != nil || m.held.Suspended() != nil {
 		return nil
 	}
+	m.held.ReleaseGone()
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.suspended != nil {
-		return nil
-	}
 	return m.machine.podHints(pod, container)
 }
 
@@ -136,15 +144,15 @@ func (m *Manager) Hints(pod *v1.Pod, container *v1.Container) map[string][]numa.
 // that has memory keeps it. The error refuses the pod with the reason UnexpectedAdmissionError, as in kubelet. While
 // the manager is suspended, it refuses pods of which nothing runs yet.
 func (m *Manager) Allocate(pod *v1.Pod, container *v1.Container, hint numa.Hint) error {
-	if !counts(pod) {
+	if !m.counts(pod) {
 		return nil
 	}
-	err := m.stateError(m.file.Loaded())
-	switch suspended := (*StateError)(nil); {
-	case err == nil:
-		err = m.allocate(pod, container, hint)
-	case errors.As(err, &suspended) && m.admitSuspended(pod.UID):
+	goesOn, err := m.held.Admit(pod.UID)
+	if goesOn {
 		return nil
+	}
+	if err == nil {
+		err = m.allocate(pod, container, hint)
 	}
 	m.opts.Pinned(err)
 	if err != nil {
@@ -160,14 +168,14 @@ func (m *Manager) allocate(pod *v1.Pod, container *v1.Container, hint numa.Hint)
 	defer m.mu.Unlock()
 	changed, err := m.machine.allocate(pod, container, hint)
 	if changed {
-		m.changes++
+		m.held.Changed()
 	}
 	return err
 }
 
 // Admit refuses resizes of the memory of Guaranteed pods, as in kubelet. It implements [lifecycle.Admitter].
 func (m *Manager) Admit(req lifecycle.AdmitRequest) (lifecycle.AdmitResponse, error) {
-	if req.Held == nil || podspec.QOSClass(req.Pod) != v1.PodQOSGuaranteed {
+	if m.opts.Leave || req.Held == nil || podspec.QOSClass(req.Pod) != v1.PodQOSGuaranteed {
 		return lifecycle.AdmitResponse{}, nil
 	}
 	for kind, c := range podspec.Containers(&req.Pod.Spec) {
@@ -185,10 +193,10 @@ func (m *Manager) Admit(req lifecycle.AdmitRequest) (lifecycle.AdmitResponse, er
 
 // Prepare writes the state, if the pod has memory that is not in it. It implements [lifecycle.Preparer].
 func (m *Manager) Prepare(_ context.Context, req lifecycle.PrepareRequest) (lifecycle.PrepareResponse, error) {
-	if !counts(req.Pod) {
+	if !m.counts(req.Pod) {
 		return lifecycle.PrepareResponse{}, nil
 	}
-	if err := m.file.Save(); err != nil {
+	if err := m.held.Save(); err != nil {
 		return lifecycle.PrepareResponse{}, fmt.Errorf("pod %s: %w", runtime.RefOf(req.Pod), err)
 	}
 	return lifecycle.PrepareResponse{}, nil
@@ -198,13 +206,13 @@ func (m *Manager) Prepare(_ context.Context, req lifecycle.PrepareRequest) (life
 // implements [lifecycle.ContainerEditor].
 func (m *Manager) EditContainer(ctx context.Context, pod *v1.Pod,
 	container *v1.Container) (runtime.ContainerEdits, error) {
-	if _, kind := podspec.FindContainer(&pod.Spec, container.Name); !counts(pod) ||
+	if _, kind := podspec.FindContainer(&pod.Spec, container.Name); !m.counts(pod) ||
 		kind == podspec.EphemeralContainer || runtime.ForResize(ctx) {
 		return runtime.ContainerEdits{}, nil // ephemeral containers run beside init containers, and request nothing
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.admittedWhileSuspended[pod.UID] {
+	if m.held.GoesOn(pod.UID) {
 		return runtime.ContainerEdits{}, nil
 	}
 	if m.machine == nil || len(m.machine.entries[string(pod.UID)]) == 0 {
@@ -213,7 +221,7 @@ func (m *Manager) EditContainer(ctx context.Context, pod *v1.Pod,
 	}
 	for _, init := range reuse.Ended(&pod.Spec, container.Name) {
 		if m.machine.drop(string(pod.UID), init) {
-			m.changes++
+			m.held.Changed()
 		}
 	}
 	var nodes numa.Nodes
@@ -225,40 +233,24 @@ func (m *Manager) EditContainer(ctx context.Context, pod *v1.Pod,
 
 // Ended gives back the memory of the pod. It implements [lifecycle.EndedHandler].
 func (m *Manager) Ended(_ context.Context, req lifecycle.EndedRequest) error {
-	if counts(req.Pod) {
-		_ = m.file.Load()
-		m.end(req.Pod.UID)
-	}
+	m.held.Ended(req.Pod.UID)
 	return nil
 }
 
 // Gone gives back the memory of the pod, if it still has some. It implements [lifecycle.GoneHandler].
 func (m *Manager) Gone(_ context.Context, req lifecycle.GoneRequest) error {
-	_ = m.file.Load()
-	m.end(req.Pod.UID)
+	m.held.Ended(req.Pod.UID)
 	return nil
 }
 
 // Refused gives back the memory of a pod that was refused. It implements [lifecycle.RefusalHandler].
-func (m *Manager) Refused(pod *v1.Pod) {
-	_ = m.file.Loaded()
-	m.end(pod.UID)
-}
+func (m *Manager) Refused(pod *v1.Pod) { m.held.Refused(pod.UID) }
 
-// end gives back the memory of a pod. Run writes the state: one that cannot be written does not keep the pod. If the
-// state could not be read, the pod is back when it is read; the error is that of each container.
-func (m *Manager) end(uid types.UID) {
+// release gives back the memory of a pod.
+func (m *Manager) release(uid types.UID) (changed bool, then func()) {
 	m.mu.Lock()
-	delete(m.admittedWhileSuspended, uid)
-	fits := m.resume(uid)
-	if fits || m.machine != nil && m.machine.dropPod(string(uid)) {
-		m.changes++
-		m.file.SaveLater()
-	}
-	m.mu.Unlock()
-	if fits {
-		m.opts.Logger.Info("The state of memory is given up: the pods in it have ended", "path", m.path)
-	}
+	defer m.mu.Unlock()
+	return m.machine != nil && m.machine.dropPod(string(uid)), nil
 }
 
 // Of returns what the container has.
@@ -287,7 +279,7 @@ func (m *Manager) Allocatable() (list []Block) {
 // HasAll reports whether the container has the memory that it requests, or was an init container that has returned it;
 // true if it requests none, or goes on with what it has while the manager is suspended.
 func (m *Manager) HasAll(pod *v1.Pod, container *v1.Container) bool {
-	if !counts(pod) {
+	if !m.counts(pod) {
 		return true
 	}
 	request, err := requestOf(container.Resources.Requests)
@@ -297,8 +289,11 @@ func (m *Manager) HasAll(pod *v1.Pod, container *v1.Container) bool {
 	if len(request) == 0 {
 		return true
 	}
-	if err := m.stateError(m.file.Loaded()); err != nil {
-		return errors.As(err, new(*StateError)) && m.isRunning(pod.UID)
+	switch {
+	case m.held.Loaded() != nil:
+		return false
+	case m.held.Suspended() != nil:
+		return m.held.Runs(pod.UID)
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()

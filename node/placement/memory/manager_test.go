@@ -63,9 +63,19 @@ func reserving(nodes int) (opts Options) {
 func newManager(t require.TestingT, path string, nodes int, opts Options) *Manager {
 	m, err := New(path, machine(nodes), opts)
 	require.NoError(t, err)
-	m.file.Write = safefile.Write
+	m.held.Write = safefile.Write
 	return m
 }
+
+// on is a node on which nothing is left of pods without a directory, and of those that are gone.
+type on struct {
+	lifecycle.NopNode
+	root string
+	gone func(types.UID) bool
+}
+
+func (n on) RootDir() string         { return n.root }
+func (n on) Gone(uid types.UID) bool { return n.gone != nil && n.gone(uid) }
 
 func container(name string, amounts ...string) v1.Container {
 	l := list(append([]string{"cpu", "1"}, amounts...)...)
@@ -384,21 +394,24 @@ func TestStates(t *testing.T) {
 	// What no pod holds fits every machine, and pods that are gone hold nothing.
 	gone := map[types.UID]bool{"p": true, "q": true}
 	opts := reserving(1)
-	opts.Gone = func(uid types.UID) bool { return gone[uid] }
-	m = newManager(t, path, 1, opts)
+	joined := func(nodes int) *Manager {
+		m := newManager(t, path, nodes, opts)
+		require.NoError(t, m.Join(on{gone: func(uid types.UID) bool { return gone[uid] }}))
+		return m
+	}
+	m = joined(1)
 	require.NoError(t, m.Restore())
 	assert.Empty(t, m.Of("p", "c"))
 	gone["p"] = false
-	assert.ErrorContains(t, newManager(t, path, 1, opts).Restore(), "the machine 1")
+	assert.ErrorContains(t, joined(1).Restore(), "the machine 1")
 	opts = reserving(2)
-	opts.Gone = func(uid types.UID) bool { return gone[uid] }
-	m = newManager(t, path, 2, opts)
+	m = joined(2)
 	require.NoError(t, m.Restore())
 	assert.Len(t, m.Of("p", "c"), 1)
 	q := pod("q", nil, container("c", "memory", "1Gi"))
 	require.NoError(t, admit(m, q, numa.Hint{}))
 	write(t, m, q)
-	m = newManager(t, path, 2, opts)
+	m = joined(2)
 	require.NoError(t, m.Restore())
 	assert.Len(t, m.Of("p", "c"), 1)
 	assert.Empty(t, m.Of("q", "c"), "it is gone")
@@ -411,7 +424,7 @@ func TestRun(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
 		defer stop()
 		m, full := newManager(t, path, 2, reserving(2)), atomic.Bool{}
-		m.file.Write = func(path string, data []byte) error {
+		m.held.Write = func(path string, data []byte) error {
 			if full.Load() {
 				return errors.New("no space left on device")
 			}
@@ -450,28 +463,65 @@ func TestRun(t *testing.T) {
 	})
 }
 
-func TestLeaveStatic(t *testing.T) {
+// With the policy None, nothing is given. The state is removed when nothing is left of its pods, or nothing runs.
+func TestLeave(t *testing.T) {
 	path := filepath.Join(t.TempDir(), FileName)
-	gone := func(uid types.UID) bool { return uid == "gone" }
-	require.NoError(t, LeaveStatic(path, gone, false), "there is none")
-	save := func(policy, uid string) {
-		f := &state.File{PolicyName: policy, Entries: state.ContainerMemoryAssignments{uid: {"c": nil}}}
-		require.NoError(t, os.WriteFile(path, state.Format(f), 0o600))
+	left := func() bool {
+		t.Helper()
+		left, err := StaticLeft(path)
+		require.NoError(t, err)
+		return left
 	}
-	save("None", "p")
-	require.NoError(t, LeaveStatic(path, gone, false))
-	require.FileExists(t, path)
-	save("Static", "gone")
-	require.NoError(t, LeaveStatic(path, gone, false))
-	require.NoFileExists(t, path)
-	save("Static", "p")
-	require.ErrorContains(t, LeaveStatic(path, gone, false), "pods hold memory by the policy Static")
-	require.NoError(t, LeaveStatic(path, gone, true))
-	require.NoFileExists(t, path)
-	require.NoError(t, os.WriteFile(path, []byte("x"), 0o600))
-	require.Error(t, LeaveStatic(path, gone, false))
-	require.NoError(t, LeaveStatic(path, gone, true))
-	require.Error(t, LeaveStatic(t.TempDir(), gone, false), "it is a directory")
+	assert.False(t, left(), "there is none")
+	for name, tc := range map[string]struct {
+		opts               Options
+		policy, dir        string
+		left, drops, stays bool
+	}{
+		"of the policy None": {Options{}, "None", "p", false, false, true},
+		"nothing is left":    {Options{}, policy, "other", true, true, false},
+		"it runs":            {Options{}, policy, "p", true, false, true},
+		"nothing runs":       {Options{ListPods: func() ([]*runtime.Pod, error) { return nil, nil }}, policy, "p", true, true, false},
+		"reset":              {Options{Reset: true}, policy, "p", true, true, false},
+		"damaged":            {Options{}, "", "p", true, false, true},
+		"damaged and reset":  {Options{Reset: true}, "", "p", true, true, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			data := []byte("x")
+			if tc.policy != "" {
+				data = state.Format(&state.File{PolicyName: tc.policy,
+					Entries: state.ContainerMemoryAssignments{"p": {"c": nil}}})
+			}
+			require.NoError(t, os.WriteFile(path, data, 0o600))
+			assert.Equal(t, tc.left, left())
+			root := t.TempDir()
+			require.NoError(t, os.MkdirAll(filepath.Join(root, "pods", tc.dir), 0o700))
+			tc.opts.Leave = true
+			synctest.Test(t, func(t *testing.T) {
+				m, err := New(path, numa.Machine{}, tc.opts)
+				require.NoError(t, err, "no memory is reserved")
+				require.NoError(t, m.Join(on{root: root}))
+				_, dropped := m.State()
+				assert.Equal(t, tc.drops, dropped)
+				ctx, cancel := context.WithCancel(t.Context())
+				done := make(chan error)
+				go func() { done <- m.Run(ctx) }()
+				synctest.Wait()
+				_, err = os.Stat(path)
+				assert.Equal(t, tc.stays, err == nil)
+				p := pod("p", nil, container("c", "memory", "1Gi"))
+				require.NoError(t, admit(m, p, numa.Hint{}))
+				assert.True(t, m.HasAll(p, &p.Spec.Containers[0]))
+				assert.Empty(t, start(t, m, p, "c"))
+				require.NoError(t, m.Ended(ctx, lifecycle.EndedRequest{Pod: p}))
+				synctest.Wait()
+				_, err = os.Stat(path)
+				assert.Equal(t, tc.policy != policy && tc.stays, err == nil)
+				cancel()
+				require.NoError(t, <-done)
+			})
+		})
+	}
 }
 
 // A disk that is full keeps a pod from starting, and none from ending.
@@ -486,7 +536,7 @@ func TestFullDisk(t *testing.T) {
 	assert.Empty(t, m.Of("p", "c"))
 	require.NoError(t, os.Mkdir(dir, 0o700))
 	require.NoError(t, m.Gone(t.Context(), lifecycle.GoneRequest{Pod: runtime.RefOf(p)}))
-	require.NoError(t, m.file.Save())
+	require.NoError(t, m.held.Save())
 	data, err := os.ReadFile(m.path)
 	require.NoError(t, err)
 	f, err := state.Parse(data)

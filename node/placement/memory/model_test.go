@@ -103,8 +103,10 @@ func TestModel(t *testing.T) {
 		path := filepath.Join(dir, FileName)
 		lives := map[string]*life{}
 		opts := reserving(nodes)
-		opts.Gone = func(uid types.UID) bool { return lives[string(uid)] == nil } // its end may not have been written
+		// the end of a pod may not have been written
+		host := on{gone: func(uid types.UID) bool { return lives[string(uid)] == nil }}
 		m := newManager(t, path, nodes, opts)
+		require.NoError(t, m.Join(host))
 		require.NoError(t, m.Restore())
 		count := 0
 		some := func(t *rapid.T) *life {
@@ -190,6 +192,7 @@ func TestModel(t *testing.T) {
 			},
 			"restart": func(t *rapid.T) {
 				m = newManager(t, path, nodes, opts)
+				require.NoError(t, m.Join(host))
 				for uid := range count {
 					l := lives[fmt.Sprint(uid)]
 					if l == nil || l.started > 0 || rapid.IntRange(0, 3).Draw(t, "refused") > 0 {

@@ -18,8 +18,8 @@ import (
 const (
 	// FileName is kubelet's name of the state, in its root directory.
 	FileName = "memory_manager_state"
-	// policy is the name of the policy in the state.
-	policy = "Static"
+	// policy and policyNone are the names of policies in states.
+	policy, policyNone = "Static", "None"
 )
 
 // StateError means that the state cannot be used: the file is corrupt, of another policy, or of other amounts of memory
@@ -45,96 +45,54 @@ func (e *StateError) Error() string {
 
 func (e *StateError) Unwrap() error { return e.Err }
 
-// Restore reads the state, unless it is read already. It is called before the agent runs; otherwise the first
-// allocation does it.
+// Restore reads the state, unless it is read already. Join does, too; without it, the first allocation needs it.
 //
-// With a [*StateError] the manager is suspended, until [Manager.Reset] or the end of the pods of StateError.Pods: it
-// can be used, and does what the package documentation says. With another error, of the disk, no container with memory
-// can be created until Restore succeeds.
-func (m *Manager) Restore() error { return m.stateError(m.file.Load()) }
-
-// stateError returns the error of the read of the state, or why the state that was read cannot be used.
-func (m *Manager) stateError(read error) error {
-	if read != nil {
-		return read
-	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.suspended != nil {
-		return m.suspended
-	}
-	return nil
-}
+// With a [*StateError] the manager is suspended until the pods of StateError.Pods have ended: it can be used, and does
+// what the package documentation says. With another error, of the disk, no container with memory can be created until
+// Restore succeeds.
+func (m *Manager) Restore() error { return m.held.Restore() }
 
 func (m *Manager) restore() error {
 	s, err := m.read()
-	suspended := (*StateError)(nil)
-	if err != nil && !errors.As(err, &suspended) {
+	problem := (*StateError)(nil)
+	if err != nil && !errors.As(err, &problem) {
 		return err
 	}
-	if suspended != nil && m.opts.Reset {
-		m.logReset(suspended)
-		s, suspended = m.empty(), nil
+	if problem != nil {
+		problem.Hint = m.opts.ResetHint
+		m.held.Unfit(problem, problem.Pods, true)
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if suspended != nil {
-		suspended.Hint = m.opts.ResetHint
-		s = m.empty()
-		for _, uid := range suspended.Pods {
-			if m.holding == nil {
-				m.holding = map[types.UID]bool{}
-			}
-			m.holding[uid] = true
+	m.machine = s
+	for uid := range s.entries {
+		if !m.held.Earlier(types.UID(uid)) {
+			s.dropPod(uid)
 		}
 	}
-	m.machine, m.suspended = s, suspended
-	m.changes++
+	if !m.opts.Leave {
+		m.held.Changed() // kubelet writes it at each start, too
+	}
 	return nil
 }
 
-// StaticLeft reports whether a state of the policy Static is left. It is for an agent with kubelet's policy None, which
-// gives containers no memory. gone reports whether nothing is left of a pod; if it is nil, something is left of each.
-// StaticLeft changes nothing. Its results are:
-//
-//  1. false: there is no file, or it is of the policy None.
-//  2. true: no pods hold memory by the state, or nothing is left of them.
-//  3. true and a [*StateError] with the pods that hold memory by the state.
-//  4. true and a [*StateError] without pods: the content of the file cannot be read.
-//  5. false and another error: the disk does not return the file.
-func StaticLeft(path string, gone func(types.UID) bool) (bool, error) {
+// StaticLeft reports whether a state of the policy Static is left, or one that cannot be read. An agent with kubelet's
+// policy None has a manager with [Options.Leave] then. It changes nothing. The error is that of the disk.
+func StaticLeft(path string) (bool, error) {
 	f, err := readState(&safefile.Reader{}, path)
 	switch {
-	case errors.Is(err, os.ErrNotExist), err == nil && f.PolicyName == "None":
+	case errors.Is(err, os.ErrNotExist):
 		return false, nil
-	case err != nil:
-		return errors.As(err, new(*StateError)), err
+	case err != nil && !errors.As(err, new(*StateError)):
+		return false, err
 	}
-	if left := holders(f, gone); len(left) > 0 {
-		return true, &StateError{Path: path,
-			Err: errors.New("pods hold memory by the policy Static, and the policy is None"), Pods: left}
-	}
-	return true, nil
-}
-
-// LeaveStatic removes what [StaticLeft] reports, so that kubelet can be started with the policy None, too. It fails as
-// StaticLeft does, or with reset it removes the state also after a [*StateError]: containers that run keep their memory
-// nodes until they end.
-func LeaveStatic(path string, gone func(types.UID) bool, reset bool) error {
-	left, err := StaticLeft(path, gone)
-	if err != nil && (!reset || !errors.As(err, new(*StateError))) {
-		return err
-	}
-	if !left {
-		return nil
-	}
-	return checkpoint.Remove(path)
+	return err != nil || f.PolicyName != policyNone, nil
 }
 
 // holders returns the pods of the file that are not gone.
-func holders(f *state.File, gone func(types.UID) bool) (pods []types.UID) {
+func (m *Manager) holders(f *state.File) (pods []types.UID) {
 	for _, uid := range slices.Sorted(maps.Keys(f.Entries)) {
-		if gone == nil || !gone(types.UID(uid)) {
+		if !m.held.Gone(types.UID(uid)) {
 			pods = append(pods, types.UID(uid))
 		}
 	}
@@ -157,26 +115,35 @@ func readState(r *safefile.Reader, path string) (*state.File, error) {
 	return f, nil
 }
 
-// read returns the machine state of the file, or an empty one if there is none or no pod holds memory.
+// read returns the machine state of the file, or an empty one if there is none, no pod holds memory, or with a
+// [*StateError].
 func (m *Manager) read() (*machineState, error) {
-	f, err := readState(&m.file.Reader, m.path)
-	if errors.Is(err, os.ErrNotExist) {
+	f, err := readState(&m.held.Reader, m.path)
+	if errors.Is(err, os.ErrNotExist) || err == nil && m.opts.Leave && f.PolicyName == policyNone {
 		return m.empty(), nil
 	}
 	if err != nil {
-		return nil, err
+		return m.empty(), err
 	}
-	left := holders(f, m.opts.Gone)
-	if len(left) == 0 {
+	left := m.holders(f)
+	switch {
+	case len(left) > 0 && m.opts.Leave:
+		return m.empty(), &StateError{Path: m.path, Pods: left,
+			Err: errors.New("pods hold memory by the policy Static, and the policy is None")}
+	case m.opts.Leave:
+		m.held.Unfit(nil, nil, false)
+		return m.empty(), nil
+	case len(left) == 0:
 		return m.empty(), nil
 	}
 	if f.PolicyName != policy {
-		return nil, &StateError{Path: m.path, Err: fmt.Errorf("it is of the policy %q, not %q", f.PolicyName, policy),
+		return m.empty(), &StateError{Path: m.path, Err: fmt.Errorf("it is of the policy %q, not %q",
+			f.PolicyName, policy),
 			Pods: left}
 	}
 	s, err := m.recount(f)
 	if err != nil {
-		return nil, &StateError{Path: m.path, Err: err, Pods: left}
+		return m.empty(), &StateError{Path: m.path, Err: err, Pods: left}
 	}
 	for _, uid := range slices.Sorted(maps.Keys(s.entries)) {
 		if !slices.Contains(left, types.UID(uid)) {
@@ -273,13 +240,10 @@ func (s *machineState) same(id int, file *machineState) error {
 	return nil
 }
 
-// content returns the content of the file, if it has changed since it was written.
-func (m *Manager) content(saved uint64) (uint64, []byte, error) {
+// content returns the content of the file.
+func (m *Manager) content() ([]byte, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.changes == saved || m.suspended != nil {
-		return saved, nil, nil
-	}
-	return m.changes, state.Format(&state.File{PolicyName: policy, MachineState: m.machine.nodes,
+	return state.Format(&state.File{PolicyName: policy, MachineState: m.machine.nodes,
 		Entries: m.machine.entries}), nil
 }

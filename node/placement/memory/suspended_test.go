@@ -27,11 +27,16 @@ func TestSuspended(t *testing.T) {
 	write(t, m, p)
 	saved, err := os.ReadFile(path)
 	require.NoError(t, err)
+	root := t.TempDir()
+	for _, uid := range []string{"p", "other"} {
+		require.NoError(t, os.MkdirAll(filepath.Join(root, "pods", uid), 0o700))
+	}
 	suspended := func() *Manager {
 		opts := reserving(1) // another machine
 		opts.ResetHint = "the flag is --so"
-		opts.Gone = func(uid types.UID) bool { return uid == "young" }
-		return newManager(t, path, 1, opts)
+		m := newManager(t, path, 1, opts)
+		require.NoError(t, m.Join(on{root: root}))
+		return m
 	}
 	m = suspended()
 	wrong := (*StateError)(nil)
@@ -62,16 +67,20 @@ func TestSuspended(t *testing.T) {
 	assert.Equal(t, "0", start(t, m, young, "c"))
 	assert.Empty(t, start(t, m, other, "c"), "it was admitted without memory of chosen nodes")
 
-	m = suspended()
-	require.ErrorAs(t, m.Restore(), &wrong)
-	require.NoError(t, m.Reset())
-	require.NoError(t, m.Restore())
+	opts := reserving(1)
+	opts.ListPods = func() ([]*runtime.Pod, error) { return nil, nil }
+	require.NoError(t, os.WriteFile(path, saved, 0o600))
+	m = newManager(t, path, 1, opts)
+	require.NoError(t, m.Join(on{root: root}))
+	require.NoError(t, m.Restore(), "nothing of it runs")
+	problem, dropped := m.State()
+	require.ErrorAs(t, problem, &wrong)
+	assert.True(t, dropped)
 	require.NoError(t, admit(m, young, numa.Hint{}))
 	write(t, m, young)
 	data, err = os.ReadFile(path)
 	require.NoError(t, err)
 	assert.Contains(t, string(data), "young")
-	require.NoError(t, m.Reset(), "it is not suspended")
 	assert.NotEmpty(t, m.Of("young", "c"))
 }
 
@@ -83,9 +92,10 @@ func TestUnreadableDisk(t *testing.T) {
 	opts.Reset = true
 	m := newManager(t, path, 1, opts)
 	require.ErrorIs(t, m.Restore(), syscall.ELOOP)
-	require.ErrorIs(t, m.Reset(), syscall.ELOOP)
+	require.ErrorIs(t, m.Join(on{}), syscall.ELOOP)
 	require.ErrorContains(t, admit(m, pod("p", nil, container("c", "memory", "1Gi")), numa.Hint{}), "symbolic links")
-	require.ErrorIs(t, LeaveStatic(path, func(types.UID) bool { return true }, true), syscall.ELOOP)
-	_, err := os.Lstat(path)
+	_, err := StaticLeft(path)
+	require.ErrorIs(t, err, syscall.ELOOP)
+	_, err = os.Lstat(path)
 	require.NoError(t, err)
 }
