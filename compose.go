@@ -206,9 +206,10 @@ func (a *Agent) buildStatus(p *Parts) error {
 			}
 		}}
 	}
-	store, err := status.New(status.Options{
-		Sink: p.StatusSink, MayRun: p.MayRun, Observer: a.observer("status"),
-	})
+	p.StatusOptions = a.opts.Status
+	p.StatusOptions.Sink, p.StatusOptions.MayRun = p.StatusSink, p.MayRun
+	p.StatusOptions.Observer = a.observer("status")
+	store, err := status.New(p.StatusOptions)
 	if err != nil {
 		return err
 	}
@@ -242,25 +243,24 @@ func (s endingSink) PodGone(ctx context.Context, pod runtime.PodRef, last *v1.Po
 // buildPodSync builds what does the work on one pod.
 func (a *Agent) buildPodSync(p *Parts) error {
 	o := a.opts.Override
-	opts := prober.Options{
-		HostIPs: p.HostIPs, Handlers: a.opts.Plugins.Probes, Observer: a.observer("prober"),
-	}
+	p.ProberOptions = a.opts.Prober
+	p.ProberOptions.HostIPs, p.ProberOptions.States, p.ProberOptions.Observer = p.HostIPs, nil, a.observer("prober")
 	if p.Checkpoint != nil {
-		opts.States = p.Checkpoint
+		p.ProberOptions.States = p.Checkpoint
 	}
-	probes, err := prober.New(p.Runtime, p.Cache, opts)
+	probes, err := prober.New(p.Runtime, p.Cache, p.ProberOptions)
 	if err != nil {
 		return err
 	}
 	if p.Prober, err = choose[prober.Manager]("Prober", o.Prober, probes, p); err != nil {
 		return err
 	}
-	volumes, err := volume.New(volume.Options{
-		Sources: volume.Sources{Objects: p.Objects, Tokens: a.opts.API.Tokens, TrustBundles: a.opts.API.TrustBundles,
-			PodCertificates: a.opts.API.PodCertificates, Claims: a.opts.API.Claims, NodeLabels: a.opts.API.NodeLabels,
-			Allocatable: p.Host.Allocatable, NodeAllocatable: a.opts.API.NodeAllocatable},
-		Plugins: a.opts.Plugins.Volumes, Observer: a.observer("volume"),
-	})
+	p.VolumesOptions = a.opts.Volumes
+	p.VolumesOptions.Sources = volume.Sources{Objects: p.Objects, Tokens: a.opts.API.Tokens,
+		TrustBundles: a.opts.API.TrustBundles, PodCertificates: a.opts.API.PodCertificates, Claims: a.opts.API.Claims,
+		NodeLabels: a.opts.API.NodeLabels, Allocatable: p.Host.Allocatable, NodeAllocatable: a.opts.API.NodeAllocatable}
+	p.VolumesOptions.Observer = a.observer("volume")
+	volumes, err := volume.New(p.VolumesOptions)
 	if err != nil {
 		return err
 	}
@@ -301,9 +301,9 @@ func (a *Agent) buildPodSync(p *Parts) error {
 }
 
 func (a *Agent) buildImages(p *Parts) error {
-	opts := a.opts.Images
-	opts.Observer = a.observer("images")
-	puller, err := images.New(opts)
+	p.ImagesOptions = a.opts.Images
+	p.ImagesOptions.Observer = a.observer("images")
+	puller, err := images.New(p.ImagesOptions)
 	if err != nil {
 		return err
 	}
@@ -326,19 +326,17 @@ func (a *Agent) components(p *Parts) ([]lifecycle.Component, error) {
 }
 
 func (a *Agent) buildWorkers(p *Parts) error {
-	p.WorkersOptions = podworkers.Options{
-		ResyncInterval: a.opts.Sync.Frequency,
-		OnBegin:        func(pod runtime.PodRef) { p.PLEG.Hold(pod.UID) },
-		OnEnd:          func(pod runtime.PodRef) { p.PLEG.Release(pod.UID) },
-		OnFinished: func(pod runtime.PodRef) {
-			a.loop.PodEnded()
-			p.Status.PodFinished(pod)
-			if a.removable(pod.UID) { // as long as it is desired, no cleanup has it collected
-				a.parts.GC.Kick()
-			}
-		},
-		Observer: a.observer("workers"),
+	p.WorkersOptions = a.opts.Workers
+	p.WorkersOptions.OnBegin = func(pod runtime.PodRef) { p.PLEG.Hold(pod.UID) }
+	p.WorkersOptions.OnEnd = func(pod runtime.PodRef) { p.PLEG.Release(pod.UID) }
+	p.WorkersOptions.OnFinished = func(pod runtime.PodRef) {
+		a.loop.PodEnded()
+		p.Status.PodFinished(pod)
+		if a.removable(pod.UID) { // as long as it is desired, no cleanup has it collected
+			a.parts.GC.Kick()
+		}
 	}
+	p.WorkersOptions.Observer = a.observer("workers")
 	workers, err := podworkers.New(p.PodSyncer, p.Cache, p.WorkersOptions)
 	if err != nil {
 		return err
@@ -351,11 +349,11 @@ func (a *Agent) buildWorkers(p *Parts) error {
 }
 
 func (a *Agent) buildGC(p *Parts) error {
-	collector, err := gc.New(p.Runtime, p.Gone, gc.Options{
-		Policy: a.opts.GC.Containers, Plan: a.opts.GC.ContainerPlan, LogsDir: p.Host.PodLogsDir,
-		LogLinksDir: cmp.Or(a.opts.GC.LogLinksDir, logLinksDir(p.Host.PodLogsDir)),
-		Ended:       a.ended, Cgroups: a.cgroups(), Observer: a.observer("gc"),
-	})
+	p.GCOptions = a.opts.GC
+	p.GCOptions.LogsDir, p.GCOptions.Ended, p.GCOptions.Cgroups = p.Host.PodLogsDir, a.ended, a.cgroups()
+	p.GCOptions.LogLinksDir = cmp.Or(a.opts.GC.LogLinksDir, logLinksDir(p.Host.PodLogsDir))
+	p.GCOptions.Observer = a.observer("gc")
+	collector, err := gc.New(p.Runtime, p.Gone, p.GCOptions)
 	if err != nil {
 		return err
 	}
@@ -381,11 +379,10 @@ func (a *Agent) cgroups() gc.Cgroups {
 func (a *Agent) buildImageGC(p *Parts) (err error) {
 	var def gc.ImageCollector
 	if service, ok := runtime.Optional[runtime.ImageService](p.Runtime); ok {
-		if def, err = gc.NewImageGC(service, gc.ImageOptions{
-			ImagePolicy: a.opts.GC.Images, Plan: a.opts.GC.ImagePlan, StateFile: filepath.Join(a.opts.RootDir,
-				imageGCState), Listed: p.Images.Listed,
-			Observer: a.observer("imagegc"),
-		}); err != nil {
+		p.ImageGCOptions = a.opts.ImageGC
+		p.ImageGCOptions.StateFile = filepath.Join(a.opts.RootDir, imageGCState)
+		p.ImageGCOptions.Listed, p.ImageGCOptions.Observer = p.Images.Listed, a.observer("imagegc")
+		if def, err = gc.NewImageGC(service, p.ImageGCOptions); err != nil {
 			return err
 		}
 	}
@@ -412,7 +409,7 @@ func (a *Agent) buildLoop(p *Parts) (err error) {
 		},
 		syncloop.HandlerOptions{
 			PodsDir: p.PodsDir, Admit: p.Admission, Host: p.Host,
-			RecreateUpdated: a.opts.Sync.RecreateUpdated, Gone: p.GC.Kick, Observer: a.observer("handler"),
+			RecreateUpdated: a.opts.RecreateUpdated, Gone: p.GC.Kick, Observer: a.observer("handler"),
 		})
 	if err != nil {
 		return err

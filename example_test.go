@@ -372,7 +372,7 @@ func (c conditions) Set(pod *v1.Pod, s v1.PodStatus) {
 }
 
 // A prober that reports which pods it probes. A probe type of one's own is a handler in
-// Options.Plugins.Probes.
+// Options.Prober.Handlers.
 func ExampleOverrides_prober() {
 	runPod(func(o *kubeletkit.Options) {
 		o.Override.Prober = kubeletkit.Wrap(func(p prober.Manager) prober.Manager { return &audited{Manager: p} })
@@ -393,7 +393,7 @@ func (a *audited) AddPod(pod *v1.Pod) { // at each sync of the pod
 }
 
 // Pods whose volumes are not ready are shown. A volume type of one's own is
-// a plugin in Options.Plugins.Volumes.
+// a plugin in Options.Volumes.Plugins.
 func ExampleOverrides_volumes() {
 	runPod(func(o *kubeletkit.Options) {
 		o.Override.Volumes = kubeletkit.Wrap(func(m volume.Manager) volume.Manager { return shownVolumes{m} })
@@ -448,13 +448,12 @@ func (p preparing) SyncPod(ctx context.Context, typ podworkers.UpdateType, pod *
 	return p.Syncer.SyncPod(ctx, typ, pod, s)
 }
 
-// The default workers with a longer back-off.
+// Workers that are made with the options of the default ones. To change a number only, set it in Options.Workers.
 func ExampleOverrides_podWorkers() {
 	runPod(func(o *kubeletkit.Options) {
+		o.Workers.BackoffPeriod = time.Minute
 		o.Override.PodWorkers = func(_ podworkers.Workers, p kubeletkit.Parts) (podworkers.Workers, error) {
-			opts := p.WorkersOptions
-			opts.BackoffPeriod = time.Minute
-			return podworkers.New(p.PodSyncer, p.Cache, opts)
+			return podworkers.New(p.PodSyncer, p.Cache, p.WorkersOptions)
 		}
 	})
 	// Output: default/web: Running

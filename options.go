@@ -72,7 +72,7 @@ type Options struct {
 	// while they are unknown. It takes the place of Host.IPs. It is called for each status, sync
 	// and probe, so it must be fast, and safe for concurrent use. nil: Host.IPs, and if that is
 	// empty or Host is nil, the result of [DetectHostIPs]. A changed address is in the statuses
-	// of pods with their next sync, after Sync.Frequency at the latest; with [Agent.Sync] it is
+	// of pods with their next sync, after Workers.ResyncInterval at the latest; with [Agent.Sync] it is
 	// there at once.
 	HostIPs func() []string
 
@@ -80,19 +80,40 @@ type Options struct {
 	API API
 	// Admission has the checks of new pods.
 	Admission Admission
-	// Plugins add types of volumes and probes.
-	Plugins Plugins
-	// Sync has how pods are synced.
-	Sync Sync
+	// The options of the default parts. The fields that the agent sets in them are ignored: the Observer, and those
+	// that the comments name. An override receives them as the default part would, see [Parts].
+
 	// Cache has the limits of the reads of pods from the runtime.
 	Cache runtime.CacheOptions
 	// PLEG has how the agent sees what changes in the runtime: how often it lists, and whether it uses the event
-	// stream. The Observer in it is replaced by that of the agent.
+	// stream.
 	PLEG pleg.EventedOptions
-	// Images has how images are pulled. The Observer in it is replaced by that of the agent.
+	// Status has how statuses are delivered. The agent sets Sink and MayRun.
+	Status status.Options
+	// Prober has how probes are made. Handlers are types of probes. The agent sets HostIPs and States.
+	Prober prober.Options
+	// Volumes has how volumes are set up. Plugins are types of volumes. The agent sets Sources, see API.
+	Volumes volume.Options
+	// Images has how images are pulled.
 	Images images.Options
-	// GC has what is removed from the runtime.
-	GC GC
+	// Workers has when pods are synced again. The agent sets OnBegin, OnEnd and OnFinished.
+	Workers podworkers.Options
+	// GC has which dead containers, logs and cgroups are removed. If Cgroups is nil, it is the first component of Join
+	// that is a [gc.Cgroups], such as a *cgroup.Manager. Default of LogLinksDir: kubelet's /var/log/containers for logs
+	// in /var/log/pods, else there are no links. With a Plan, dead containers of crash loops stay until the next
+	// collection. The agent sets LogsDir and Ended.
+	GC gc.Options
+	// ImageGC has when and which images are removed: by default from 85 % usage of their file system down to 80 %, as
+	// in kubelet. It has no effect if Runtime is no [runtime.ImageService], itself or through Unwrap. The agent sets
+	// StateFile and Listed.
+	ImageGC gc.ImageOptions
+	// RecreateUpdated stops a pod and starts it again when an update under its UID
+	// changes a field that does not act on running containers, such as a command. If it
+	// is false, only an event names these fields. Pods with the restart policy Never or
+	// OnFailure get the event in any case, because their containers might not start again,
+	// and so do pods of an API server, where a pod that was stopped is Failed for good.
+	RecreateUpdated bool
+
 	// Observe has the receivers of what the agent does.
 	Observe Observe
 
@@ -140,10 +161,10 @@ func (o *Options) complete() error {
 	if h := o.Host; h != nil && h.PodLogsDir != "" && !filepath.IsAbs(h.PodLogsDir) {
 		errs = append(errs, fmt.Errorf("field Options.Host.PodLogsDir %q: must be an absolute path", h.PodLogsDir))
 	}
-	errs = append(errs, noNil("Sources", o.Sources), noNil("Join", o.Join), noNil("Plugins.Volumes", o.Plugins.Volumes),
-		noNil("Plugins.Probes", o.Plugins.Probes))
-	if o.Sync.Frequency <= 0 {
-		o.Sync.Frequency = time.Minute
+	errs = append(errs, noNil("Sources", o.Sources), noNil("Join", o.Join), noNil("Volumes.Plugins", o.Volumes.Plugins),
+		noNil("Prober.Handlers", o.Prober.Handlers))
+	if o.Workers.ResyncInterval == 0 {
+		o.Workers.ResyncInterval = time.Minute
 	}
 	return errors.Join(errs...)
 }
@@ -233,54 +254,6 @@ type Admission struct {
 	AllowedUnsafeSysctls []string
 }
 
-// Plugins are tried, in order, before those of the packages volume and prober.
-type Plugins struct {
-	// Volumes are plugins that are tried, in order, before those of package volume. A
-	// plugin that has the name of one of these needs a [volume.Reconciler] without default
-	// plugins, in Override.Volumes.
-	Volumes []volume.Plugin
-	// Probes are handlers of probes that are tried, in order, before those of package
-	// prober.
-	Probes []prober.Handler
-}
-
-// GC decides what is removed from the runtime. The zero value is kubelet's.
-type GC struct {
-	// Containers decides which dead containers stay. Default: the newest of each.
-	Containers gc.Policy
-	// ContainerPlan decides what garbage collection removes, in place of [gc.Plan]. nil: gc.Plan
-	// with the policy Containers. If it is set, dead containers of crash loops stay until the next
-	// collection.
-	ContainerPlan gc.PlanFunc
-	// Cgroups removes the cgroups of pods that are gone; a *cgroup.Pods of node/cgroup
-	// does. The cgroups below its root must belong to this agent alone. nil: the first component of Join that is
-	// a [gc.Cgroups], such as a *cgroup.Manager; without one they are left alone.
-	Cgroups gc.Cgroups
-	// LogLinksDir is the directory of links to the logs of containers, as runtime/cri makes them: those of pods that
-	// are gone are removed. Default: kubelet's /var/log/containers for logs in /var/log/pods, else there are no links.
-	LogLinksDir string
-	// Images decides when and which images are removed. Default: kubelet's, from 85 % usage
-	// of their file system down to 80 %. It has no effect if Runtime is no
-	// [runtime.ImageService], itself or through Unwrap.
-	Images gc.ImagePolicy
-	// ImagePlan decides which images are removed, in place of [gc.PlanImages]. nil:
-	// gc.PlanImages with the policy Images.
-	ImagePlan gc.ImagePlanFunc
-}
-
-// Sync has how pods are synced.
-type Sync struct {
-	// Frequency is the time between two syncs of a pod to which nothing happens.
-	// Default 1 minute, as kubelet.
-	Frequency time.Duration
-	// RecreateUpdated stops a pod and starts it again when an update under its UID
-	// changes a field that does not act on running containers, such as a command. If it
-	// is false, only an event names these fields. Pods with the restart policy Never or
-	// OnFailure get the event in any case, because their containers might not start again,
-	// and so do pods of an API server, where a pod that was stopped is Failed for good.
-	RecreateUpdated bool
-}
-
 // Observe receives what the agent does. The agent does not wait for the receivers: each has a queue of 4096, and a
 // goroutine while it is not empty, which calls the receiver one at a time and in order. A receiver that blocks loses
 // what does not fit; the number is logged. A panic is logged, the first one of each receiver. At its end, [Agent.Run]
@@ -344,11 +317,20 @@ type Parts struct {
 	// Inspector reads the status of a pod from the runtime, with what components add that are a
 	// [lifecycle.InspectionWrapper]. Cache reads by it.
 	Inspector runtime.Inspector
-	// CacheOptions are the options of the default Cache, and PLEGOptions those of the default PLEG. A Cache or a PLEG
-	// that is made in its place takes them from here: the Observer is set in the latter. A [pleg.Generic]
-	// takes PLEGOptions.Options.
-	CacheOptions runtime.CacheOptions
-	PLEGOptions  pleg.EventedOptions
+	// CacheOptions, PLEGOptions and so on are the options of the default parts, complete with what the agent sets in
+	// them. A part that is made in place of a default takes what it needs from them. A [pleg.Generic] takes
+	// PLEGOptions.Options. Workers take OnBegin, OnEnd and OnFinished: they defer inspections of a pod that is being
+	// changed, and bring housekeeping forward when pods end. Each is set when its part is built.
+	CacheOptions   runtime.CacheOptions
+	PLEGOptions    pleg.EventedOptions
+	StatusOptions  status.Options
+	ProberOptions  prober.Options
+	VolumesOptions volume.Options
+	ImagesOptions  images.Options
+	WorkersOptions podworkers.Options
+	GCOptions      gc.Options
+	ImageGCOptions gc.ImageOptions
+
 	// Cache has the last known status of each pod.
 	Cache runtime.StatusCache
 	// PLEG reports what changed in the runtime, and reads changed pods into Cache.
@@ -373,10 +355,6 @@ type Parts struct {
 	Steps *lifecycle.Steps
 	// PodSyncer does the work on one pod that the workers decide on.
 	PodSyncer podworkers.Syncer
-	// WorkersOptions are the options of the default PodWorkers. PodWorkers that are made in
-	// their place take OnBegin, OnEnd and OnFinished from here: they defer inspections of a
-	// pod that is being changed, and bring housekeeping forward when pods end.
-	WorkersOptions podworkers.Options
 	// PodWorkers drive each pod through its life. They start no pod after [Agent.Drain].
 	PodWorkers podworkers.Workers
 	// GC removes dead containers, sandboxes and logs.
@@ -397,10 +375,8 @@ type Parts struct {
 // [Wrap] makes an Override from a function, and [Replace] from a value. An Override that is
 // written out can build a part from other parts:
 //
-//	PodWorkers: func(_ podworkers.Workers, p kubeletkit.Parts) (podworkers.Workers, error) {
-//		opts := p.WorkersOptions
-//		opts.BackoffPeriod = time.Minute
-//		return podworkers.New(p.PodSyncer, p.Cache, opts)
+//	PLEG: func(_ pleg.Generator, p kubeletkit.Parts) (pleg.Generator, error) {
+//		return newGenerator(p.Runtime, p.Cache, p.PLEGOptions), nil
 //	}
 //
 // A part that wraps another one embeds its interface and overrides methods of it. A part that is written anew embeds
@@ -436,21 +412,21 @@ type Overrides struct {
 	PodConfig Override[podconfig.Config]
 	// PodManager: default a [*podmanager.Store].
 	PodManager Override[podmanager.Manager]
-	// Status: default a [*status.Store].
+	// Status: default a [*status.Store] with [Parts].StatusOptions.
 	Status Override[status.Manager]
-	// Prober: default a [*prober.Prober].
+	// Prober: default a [*prober.Prober] with [Parts].ProberOptions.
 	Prober Override[prober.Manager]
-	// Volumes: default a [*volume.Reconciler] with the plugins of [Options].Plugins.Volumes.
+	// Volumes: default a [*volume.Reconciler] with [Parts].VolumesOptions.
 	Volumes Override[volume.Manager]
-	// Images: default a [*images.Puller] with [Options].Images.
+	// Images: default a [*images.Puller] with [Parts].ImagesOptions.
 	Images Override[images.Manager]
 	// PodSyncer: default a [*podsync.Syncer].
 	PodSyncer Override[podworkers.Syncer]
 	// PodWorkers: default [*podworkers.Pool] with [Parts].WorkersOptions.
 	PodWorkers Override[podworkers.Workers]
-	// GC: default a [*gc.ContainerGC].
+	// GC: default a [*gc.ContainerGC] with [Parts].GCOptions.
 	GC Override[gc.Collector]
-	// ImageGC: default a [*gc.ImageGC], or nil if the runtime is no
+	// ImageGC: default a [*gc.ImageGC] with [Parts].ImageGCOptions, or nil if the runtime is no
 	// [runtime.ImageService].
 	ImageGC Override[gc.ImageCollector]
 	// Admission: default all components that are a [lifecycle.Admitter]: a [syncloop.Security],

@@ -218,7 +218,7 @@ func (a *Agent) loopHealthy() error {
 		stale = time.Since(started)
 	}
 	switch {
-	case started.IsZero() || stale <= max(2*a.opts.Sync.Frequency, minLoopStale):
+	case started.IsZero() || stale <= max(2*a.opts.Workers.ResyncInterval, minLoopStale):
 		return nil
 	case last.IsZero():
 		return fmt.Errorf("the agent was started %s ago, and its sync loop has made no round yet",

@@ -86,7 +86,7 @@ func TestVolumesThatAControllerAttaches(t *testing.T) {
 			node.Annotations = map[string]string{annotation: "true"}
 			node.Status.VolumesAttached = attached
 			r.api.Put("nodes", node)
-			r.change = func(_ *Config, o *kubeletkit.Options) { o.Plugins.Volumes = plugins }
+			r.change = func(_ *Config, o *kubeletkit.Options) { o.Volumes.Plugins = plugins }
 			r.start()
 			r.after(time.Minute)
 			return object()

@@ -201,7 +201,7 @@ func (n *Node) buildNode(opts *kubeletkit.Options) error {
 	if setter, ok := runtime.Optional[runtime.PodCIDRSetter](opts.Runtime); ok && o.SetPodCIDR == nil {
 		o.SetPodCIDR = setter.SetPodCIDR
 	}
-	if len(opts.Plugins.Volumes) == 0 {
+	if len(opts.Volumes.Plugins) == 0 {
 		o.NoControllerAttach = true // no volume could be used that a controller attaches
 	}
 	if o.LeaseClient == nil {

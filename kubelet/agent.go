@@ -17,6 +17,7 @@ import (
 	"github.com/kubeletkit/kubeletkit/lifecycle"
 	"github.com/kubeletkit/kubeletkit/node/cgroup"
 	"github.com/kubeletkit/kubeletkit/pleg"
+	"github.com/kubeletkit/kubeletkit/podworkers"
 	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/runtime/cri"
 	"github.com/kubeletkit/kubeletkit/runtime/plan"
@@ -116,13 +117,14 @@ func agentOptions(s *config.Settings, rt runtime.Runtime, h hooks, log logr.Logg
 		HostIPs:      ips,
 		Admission: kubeletkit.Admission{Limits: syncloop.Limits{MaxPods: s.PodLimit(goruntime.NumCPU())},
 			AllowedUnsafeSysctls: s.AllowedUnsafeSysctls},
-		Sync:   kubeletkit.Sync{Frequency: s.SyncFrequency.Duration},
-		Cache:  runtime.CacheOptions{InspectTimeout: s.RuntimeRequestTimeout.Duration},
-		PLEG:   pleg.EventedOptions{WithoutEvents: !s.Evented()},
-		Images: pulls,
-		GC: kubeletkit.GC{Images: policy, LogLinksDir: s.LogLinksDir,
-			Containers: gc.Policy{MinAge: s.MinContainerTTL, MaxPerContainer: deadToKeep(s.MaxDeadPerName),
+		Workers: podworkers.Options{ResyncInterval: s.SyncFrequency.Duration},
+		Cache:   runtime.CacheOptions{InspectTimeout: s.RuntimeRequestTimeout.Duration},
+		PLEG:    pleg.EventedOptions{WithoutEvents: !s.Evented()},
+		Images:  pulls,
+		GC: gc.Options{LogLinksDir: s.LogLinksDir,
+			Policy: gc.Policy{MinAge: s.MinContainerTTL, MaxPerContainer: deadToKeep(s.MaxDeadPerName),
 				KeepLogs: keepLogs}},
+		ImageGC: gc.ImageOptions{ImagePolicy: policy},
 	}
 	if s.Kubeconfig == "" { // the node object of a cluster is computed anew each time
 		opts.Admission.Limits.Allocatable = host.Allocatable

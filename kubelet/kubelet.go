@@ -152,7 +152,7 @@ func (k *Kubelet) compose(ctx context.Context) error {
 		return err
 	}
 	opts.Sources = append(opts.Sources, k.opts.Sources...)
-	opts.Plugins, opts.Override = k.opts.Plugins, k.opts.Override
+	opts.Volumes.Plugins, opts.Prober.Handlers, opts.Override = k.opts.Volumes, k.opts.Probes, k.opts.Override
 	if !has(ImageRecords) {
 		opts.Images.Records = nil
 	}

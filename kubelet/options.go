@@ -17,7 +17,9 @@ import (
 	"github.com/kubeletkit/kubeletkit/kubelet/internal/systemd"
 	"github.com/kubeletkit/kubeletkit/lifecycle"
 	"github.com/kubeletkit/kubeletkit/node/placement/topology"
+	"github.com/kubeletkit/kubeletkit/node/volume"
 	"github.com/kubeletkit/kubeletkit/podconfig"
+	"github.com/kubeletkit/kubeletkit/prober"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
@@ -39,8 +41,9 @@ type Options struct {
 	Join []lifecycle.Component
 	// Sources deliver pods, beside the manifests and the API server of the configuration.
 	Sources []podconfig.Source
-	// Plugins add types of volumes and probes.
-	Plugins kubeletkit.Plugins
+	// Volumes are types of volumes, and Probes types of probes. They are tried, in order, before those of the agent.
+	Volumes []volume.Plugin
+	Probes  []prober.Handler
 	// Override replaces or wraps parts of the agent.
 	Override kubeletkit.Overrides
 	// Runtime runs the pods, in place of the runtime of the configuration. The caller closes it. Its containers are not

@@ -21,6 +21,7 @@ import (
 	"github.com/kubeletkit/kubeletkit/lifecycle"
 	"github.com/kubeletkit/kubeletkit/podconfig"
 	podconfigfake "github.com/kubeletkit/kubeletkit/podconfig/fake"
+	"github.com/kubeletkit/kubeletkit/podworkers"
 	"github.com/kubeletkit/kubeletkit/runtime/fake"
 )
 
@@ -125,7 +126,7 @@ func TestWatchdog(t *testing.T) {
 				}
 				agent, err := kubeletkit.New(kubeletkit.Options{
 					NodeName: "n", RootDir: root, Runtime: rt, Host: rt.Host(), Sources: []podconfig.Source{source},
-					Sync: kubeletkit.Sync{Frequency: time.Minute}, Join: []lifecycle.Component{
+					Workers: podworkers.Options{ResyncInterval: time.Minute}, Join: []lifecycle.Component{
 						lifecycle.AdmitterFunc("test", func(lifecycle.AdmitRequest) error { <-until; return nil })},
 				})
 				require.NoError(t, err)

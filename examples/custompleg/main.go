@@ -49,7 +49,7 @@ func run(ctx context.Context, out io.Writer, length time.Duration) error {
 		Spec: v1.PodSpec{Containers: []v1.Container{{Name: "main", Image: "image:1"}}}})
 	agent, err := kubeletkit.New(kubeletkit.Options{
 		NodeName: "node", RootDir: dir, Host: rt.Host(), Runtime: rt, Sources: []podconfig.Source{source},
-		GC: kubeletkit.GC{Containers: gc.Policy{MaxPerContainer: 100}},
+		GC: gc.Options{Policy: gc.Policy{MaxPerContainer: 100}},
 		Override: kubeletkit.Overrides{PLEG: func(_ pleg.Generator, p kubeletkit.Parts) (pleg.Generator, error) {
 			opts := p.PLEGOptions.Options // with the history, metrics and logger of the agent
 			opts.RelistPeriod = 10 * time.Minute

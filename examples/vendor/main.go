@@ -28,7 +28,6 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
-	"github.com/kubeletkit/kubeletkit"
 	"github.com/kubeletkit/kubeletkit/kubelet"
 	"github.com/kubeletkit/kubeletkit/lifecycle"
 	"github.com/kubeletkit/kubeletkit/node/volume"
@@ -44,10 +43,10 @@ func options() kubelet.Options {
 	failures := prometheus.NewCounter(prometheus.CounterOpts{Name: "vendor_modbus_failures_total",
 		Help: "Probes of Modbus devices that have failed."})
 	return kubelet.Options{
-		Name: "vendor",
-		Join: []lifecycle.Component{requireLabel("team")},
-		Plugins: kubeletkit.Plugins{Probes: []prober.Handler{modbus{failures}},
-			Volumes: []volume.Plugin{tarball{}}},
+		Name:            "vendor",
+		Join:            []lifecycle.Component{requireLabel("team")},
+		Probes:          []prober.Handler{modbus{failures}},
+		Volumes:         []volume.Plugin{tarball{}},
 		WrapRuntime:     func(rt runtime.Runtime) runtime.Runtime { return unprivileged{rt} },
 		RegisterMetrics: func(reg prometheus.Registerer) error { return reg.Register(failures) },
 	}

@@ -31,7 +31,7 @@
 //	...
 //	agent, err := kubeletkit.New(kubeletkit.Options{
 //		Join: []lifecycle.Component{manager},
-//		GC:   kubeletkit.GC{Cgroups: manager},
+//		GC:   gc.Options{Cgroups: manager},
 //	})
 //
 // Without a Manager, the OCI runtime makes the cgroups when it starts the sandbox, without limits: runc and crun make

@@ -144,8 +144,8 @@ func (d *device) start(evicts bool) {
 		Join: []lifecycle.Component{manager},
 	}
 	opts.Images.Records = kept
-	opts.Sync.Frequency = time.Hour
-	opts.GC.Images.Keep = []string{keptImage}
+	opts.Workers.ResyncInterval = time.Hour
+	opts.ImageGC.Keep = []string{keptImage}
 	opts.Observe.Measure = d.measure
 	opts.Observe.Event = func(runtime.Event) {}
 	if d.evicts = evicts; evicts {

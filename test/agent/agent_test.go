@@ -315,10 +315,11 @@ func TestNewNamesAllThatIsWrong(t *testing.T) {
 	_, err = kubeletkit.New(kubeletkit.Options{
 		NodeName: "node", Runtime: fake.New(fake.Options{}), Host: &runtime.Host{},
 		Sources: []podconfig.Source{nil}, Join: []lifecycle.Component{nil},
-		Plugins: kubeletkit.Plugins{Volumes: []volume.Plugin{volume.HostPath{}, nil}, Probes: []prober.Handler{nil}},
+		Volumes: volume.Options{Plugins: []volume.Plugin{volume.HostPath{}, nil}},
+		Prober:  prober.Options{Handlers: []prober.Handler{nil}},
 	})
 	for _, part := range []string{"Options.Sources[0] is nil", "Options.Join[0] is nil",
-		"Options.Plugins.Volumes[1] is nil", "Options.Plugins.Probes[0] is nil"} {
+		"Options.Volumes.Plugins[1] is nil", "Options.Prober.Handlers[0] is nil"} {
 		require.ErrorContains(t, err, part)
 	}
 	_, err = kubeletkit.New(kubeletkit.Options{

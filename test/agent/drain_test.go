@@ -107,7 +107,7 @@ func TestEndPodsWaitsForVolumes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		disk := volumefake.NewPlugin("example.com/disk", func(v *v1.Volume) bool { return v.NFS != nil })
 		rt := fake.New(fake.Options{})
-		n := startNodeWith(t, dir, rt, func(o *kubeletkit.Options) { o.Plugins.Volumes = []volume.Plugin{disk} })
+		n := startNodeWith(t, dir, rt, func(o *kubeletkit.Options) { o.Volumes.Plugins = []volume.Plugin{disk} })
 		defer n.stop(t)
 		web := prioritized("web", 0)
 		web.Spec.Volumes = []v1.Volume{{Name: "data",
@@ -205,7 +205,7 @@ func TestNoPodStartsAfterADrain(t *testing.T) {
 		rt := fake.New(fake.Options{})
 		rt.Script(fake.Target{Pod: "batch"}, fake.Behavior{StopDelay: 5 * time.Minute})
 		rt.Script(fake.Target{}, fake.Behavior{StopDelay: 20 * time.Second})
-		n := startNodeWith(t, dir, rt, func(o *kubeletkit.Options) { o.Sync.RecreateUpdated = true })
+		n := startNodeWith(t, dir, rt, func(o *kubeletkit.Options) { o.RecreateUpdated = true })
 		defer n.stop(t)
 		slow := func(p *v1.Pod) { p.Spec.TerminationGracePeriodSeconds = new(int64(600)) }
 		batch, web, dns, left := testpod.With(makePod("batch"), slow), prioritized("web", 1000),

@@ -86,7 +86,7 @@ func TestAnUpdateUnderTheSameUID(t *testing.T) {
 			dir := t.TempDir()
 			synctest.Test(t, func(t *testing.T) {
 				rt := fake.New(fake.Options{})
-				n := startNodeWith(t, dir, rt, func(o *kubeletkit.Options) { o.Sync.RecreateUpdated = recreate })
+				n := startNodeWith(t, dir, rt, func(o *kubeletkit.Options) { o.RecreateUpdated = recreate })
 				defer n.stop(t)
 				web := makePod("web")
 				n.source.Set(web)

@@ -252,7 +252,7 @@ func TestHistoryAnswers(t *testing.T) {
 			},
 		},
 		"why was it recreated": {
-			options: func(o *kubeletkit.Options) { o.Sync.RecreateUpdated = true },
+			options: func(o *kubeletkit.Options) { o.RecreateUpdated = true },
 			then: func(t *testing.T, n *node, web *v1.Pod) {
 				web.Spec.Containers[0].Command = []string{"serve"}
 				n.source.Set(web)

@@ -264,9 +264,10 @@ func TestEverythingCallsEverything(t *testing.T) {
 				},
 			},
 			Join:    []lifecycle.Component{reAdmitter{lifecycle.Chain(), e}},
-			Plugins: kubeletkit.Plugins{Volumes: []volume.Plugin{rePlugin{e}}, Probes: []prober.Handler{reProbe{e}}},
-			GC: kubeletkit.GC{
-				ContainerPlan: func(in gc.Input) gc.Removal { e.enter("ContainerPlan"); return gc.Plan(in) },
+			Volumes: volume.Options{Plugins: []volume.Plugin{rePlugin{e}}},
+			Prober:  prober.Options{Handlers: []prober.Handler{reProbe{e}}},
+			GC: gc.Options{
+				Plan: func(in gc.Input) gc.Removal { e.enter("ContainerPlan"); return gc.Plan(in) },
 			},
 			Observe: kubeletkit.Observe{
 				Event: event("Event"), EveryEvent: event("EveryEvent"),

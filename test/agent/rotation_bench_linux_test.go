@@ -208,7 +208,7 @@ func BenchmarkQuietLogs(b *testing.B) {
 			if rotates {
 				maxSize = 10 << 20
 			}
-			n := startRotationNode(b, maxSize, func(o *kubeletkit.Options) { o.Sync.Frequency = window / 3 })
+			n := startRotationNode(b, maxSize, func(o *kubeletkit.Options) { o.Workers.ResyncInterval = window / 3 })
 			n.run(b, pods)
 			time.Sleep(window / 3)
 			before := cpu(b)

@@ -145,7 +145,7 @@ func (o *obstacle) configure(t *testing.T, opts *kubeletkit.Options) {
 	key.Namespace, key.Name = "default", "key"
 	store.Set(key)
 	opts.Join = []lifecycle.Component{slowComponent{o}, manager}
-	opts.Plugins.Volumes = []volume.Plugin{slowVolume{o}}
+	opts.Volumes.Plugins = []volume.Plugin{slowVolume{o}}
 	opts.API.Objects, opts.API.Tokens = slowObjects{store, o}, slowTokens{o}
 	opts.API.PullSecrets = func(ctx context.Context, _ *v1.Pod) ([]v1.Secret,
 		error) {

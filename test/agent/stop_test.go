@@ -66,7 +66,7 @@ func TestRunLogsWhatItWaitsFor(t *testing.T) {
 		line string // of the part
 	}{
 		"status manager":    {func(o *kubeletkit.Options, d stuck) { o.StatusSink = d }, `"pod"="default/web`},
-		"prober":            {func(o *kubeletkit.Options, d stuck) { o.Plugins.Probes = []prober.Handler{stuckProbe{d}} }, `"pod"="default/web`},
+		"prober":            {func(o *kubeletkit.Options, d stuck) { o.Prober.Handlers = []prober.Handler{stuckProbe{d}} }, `"pod"="default/web`},
 		"pod workers":       {func(o *kubeletkit.Options, d stuck) { o.Runtime = stuckRuntime{wrappedRuntime{o.Runtime}, d} }, `"pod"="default/web`},
 		"pod configuration": {func(o *kubeletkit.Options, d stuck) { o.Sources = append(o.Sources, d) }, `"source"="stuck"`},
 	} {

@@ -167,7 +167,7 @@ func TestFilesFollowWhenTheDiskHasSpaceAgain(t *testing.T) {
 		store.Set(conf("1"))
 		var full atomic.Bool
 		n := startNodeWith(t, root, fake.New(fake.Options{}), func(o *kubeletkit.Options) {
-			o.API.Objects, o.Sync.Frequency = store, 24*time.Hour
+			o.API.Objects, o.Workers.ResyncInterval = store, 24*time.Hour
 			o.Override.Volumes = kubeletkit.Wrap(func(m volume.Manager) volume.Manager { return fullDisk{m, &full} })
 		})
 		defer n.stop(t)

@@ -229,7 +229,7 @@ func (m *volumeModel) start() {
 	m.kill = 0
 	m.mu.Unlock()
 	m.node = startNodeWith(m.t, m.root, m.rt, func(o *kubeletkit.Options) {
-		o.API.Objects, o.API.Claims, o.Plugins.Volumes = m.store, modelClaims{m}, []volume.Plugin{modelDisk{m}}
+		o.API.Objects, o.API.Claims, o.Volumes.Plugins = m.store, modelClaims{m}, []volume.Plugin{modelDisk{m}}
 		o.Override.Volumes = kubeletkit.Wrap(func(v volume.Manager) volume.Manager { return modelVolumes{v, m} })
 	})
 	m.push()

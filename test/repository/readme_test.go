@@ -27,7 +27,6 @@ import (
 	"github.com/kubeletkit/kubeletkit/node/stats"
 	"github.com/kubeletkit/kubeletkit/pleg"
 	"github.com/kubeletkit/kubeletkit/podconfig"
-	"github.com/kubeletkit/kubeletkit/podworkers"
 	"github.com/kubeletkit/kubeletkit/prober"
 	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/runtime/cri"
@@ -86,10 +85,8 @@ func ownControlPlane(deliver func(to chan<- []*v1.Pod)) podconfig.Source {
 func overriding(opts kubeletkit.Options) {
 	opts.Override.Prober = kubeletkit.Wrap(func(p prober.Manager) prober.Manager { return &audited{Manager: p} })
 	opts.Override.GC = kubeletkit.Replace[gc.Collector](gc.Base{})
-	opts.Override.PodWorkers = func(_ podworkers.Workers, p kubeletkit.Parts) (podworkers.Workers, error) {
-		options := p.WorkersOptions
-		options.BackoffPeriod = time.Minute
-		return podworkers.New(p.PodSyncer, p.Cache, options)
+	opts.Override.PLEG = func(_ pleg.Generator, p kubeletkit.Parts) (pleg.Generator, error) {
+		return pleg.NewGeneric(p.Runtime, p.Cache, p.PLEGOptions.Options), nil
 	}
 }
 
@@ -131,7 +128,7 @@ func acmeKubelet(serialPorts lifecycle.Component, fleet podconfig.Source, modbus
 		Name:    "acme-kubelet",
 		Join:    []lifecycle.Component{serialPorts},
 		Sources: []podconfig.Source{fleet},
-		Plugins: kubeletkit.Plugins{Probes: []prober.Handler{modbus}},
+		Probes:  []prober.Handler{modbus},
 	})
 }
 
