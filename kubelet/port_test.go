@@ -87,11 +87,12 @@ func TestVerbosityOfARunningAgent(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- k.Run(ctx) }()
-	logged := func(pod string) bool { // at level 4
+	logged := func(pod string) bool { // at level 4, when it is new
 		data, err := os.ReadFile(logs.Name())
 		require.NoError(t, err)
 		for line := range strings.Lines(string(data)) {
-			if strings.Contains(line, "Pod updated") && strings.Contains(line, pod) {
+			if strings.Contains(line, "Pod updated") && strings.Contains(line, pod) &&
+				strings.Contains(line, "type=create") {
 				return true
 			}
 		}
