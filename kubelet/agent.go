@@ -14,6 +14,7 @@ import (
 	"github.com/kubeletkit/kubeletkit"
 	"github.com/kubeletkit/kubeletkit/gc"
 	"github.com/kubeletkit/kubeletkit/kubelet/internal/config"
+	"github.com/kubeletkit/kubeletkit/kubelet/internal/local"
 	"github.com/kubeletkit/kubeletkit/lifecycle"
 	"github.com/kubeletkit/kubeletkit/node/cgroup"
 	"github.com/kubeletkit/kubeletkit/pleg"
@@ -123,7 +124,7 @@ func agentOptions(s *config.Settings, rt runtime.Runtime, h hooks, log logr.Logg
 		Images:  pulls,
 		GC: gc.Options{LogLinksDir: s.LogLinksDir,
 			Policy: gc.Policy{MinAge: s.MinContainerTTL, MaxPerContainer: deadToKeep(s.MaxDeadPerName),
-				KeepLogs: keepLogs}},
+				KeepLogs: local.KeepLogs}},
 		ImageGC: gc.ImageOptions{ImagePolicy: policy},
 	}
 	if s.Kubeconfig == "" { // the node object of a cluster is computed anew each time

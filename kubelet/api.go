@@ -20,6 +20,7 @@ import (
 	"github.com/kubeletkit/kubeletkit/cluster/reviews"
 	"github.com/kubeletkit/kubeletkit/history"
 	"github.com/kubeletkit/kubeletkit/kubelet/internal/config"
+	"github.com/kubeletkit/kubeletkit/kubelet/internal/local"
 	prommetrics "github.com/kubeletkit/kubeletkit/metrics/prometheus"
 	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/server"
@@ -70,7 +71,7 @@ func (k *Kubelet) serverOptions(host *runtime.Host) server.Options {
 }
 
 // addLogs adds the logs of the node, checkpoints of containers and histories of pods.
-func addLogs(s *config.Settings, n node, opts *server.Options) {
+func addLogs(s *config.Settings, n local.Node, opts *server.Options) {
 	if *s.EnableSystemLogHandler {
 		opts.Logs = server.NodeLogs(server.NodeLogsOptions{Query: *s.EnableSystemLogQuery, Logger: opts.Logger})
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/kubeletkit/kubeletkit"
 	"github.com/kubeletkit/kubeletkit/kubelet/internal/config"
 	"github.com/kubeletkit/kubeletkit/kubelet/internal/control"
+	"github.com/kubeletkit/kubeletkit/kubelet/internal/local"
 	"github.com/kubeletkit/kubeletkit/kubelet/internal/recent"
 	"github.com/kubeletkit/kubeletkit/kubelet/internal/systemd"
 	"github.com/kubeletkit/kubeletkit/kubelet/internal/terminal"
@@ -45,7 +46,8 @@ type Kubelet struct {
 	failed  <-chan struct{}
 	cgroups *cgroup.Pods // nil: pods have none
 	agent   *kubeletkit.Agent
-	node    node
+	node    local.Node
+	joins   *member // nil: the kubelet is in no cluster
 	server  server.Options
 	begun   atomic.Bool
 	closers []func() error
@@ -143,9 +145,9 @@ func (k *Kubelet) compose(ctx context.Context) error {
 	}
 	pods := recent.New(changed)
 	logged := logEvents(slog.New(logr.ToSlogHandler(log)))
-	broken := &problems{}
+	broken := &local.Problems{}
 	opts, err := agentOptions(s, k.runtime, hooks{
-		sink: pods, measure: m.agent, problem: broken.note,
+		sink: pods, measure: m.agent, problem: broken.Note,
 		event: func(e runtime.Event) { pods.Event(e); logged(e); k.opts.Event.Emit(e) },
 	}, log)
 	if err != nil {
@@ -265,8 +267,9 @@ func (k *Kubelet) compose(ctx context.Context) error {
 	if k.agent, err = kubeletkit.New(opts); err != nil {
 		return err
 	}
-	k.node = node{Agent: k.agent, recent: pods, broken: broken, manifests: s.StaticPodPath, root: s.RootDir,
-		joins: joins, held: held}
+	k.node = local.Node{Agent: k.agent, Recent: pods, Broken: broken, Manifests: s.StaticPodPath, Root: s.RootDir,
+		Held: held}
+	k.joins = joins
 	if joins != nil {
 		return joins.add(k.agent, s, log)
 	}
@@ -362,7 +365,7 @@ func (k *Kubelet) Run(ctx context.Context) error {
 	}
 	left, err := k.run(ctx)
 	err = errors.Join(err, k.close())
-	if text := left.farewell(k.settings); text != "" && k.opts.process.err != nil &&
+	if text := farewell(left, k.settings); text != "" && k.opts.process.err != nil &&
 		k.display.Interactive() {
 		fmt.Fprintln(k.opts.process.err, text)
 	} else if text != "" {
@@ -372,7 +375,7 @@ func (k *Kubelet) Run(ctx context.Context) error {
 }
 
 // run runs the agent and its ports until signals end. It returns what was running then.
-func (k *Kubelet) run(signals context.Context) (left running, err error) {
+func (k *Kubelet) run(signals context.Context) (left local.Running, err error) {
 	s, log, agent, n := k.settings, k.log, k.agent, k.node
 	ctx, cancel := drainsFirst(signals, s)
 	defer cancel()
@@ -399,8 +402,8 @@ func (k *Kubelet) run(signals context.Context) (left running, err error) {
 		}
 		warn(log, noSources+": no pods will run, and those that run are stopped")
 	}
-	if missing(s.StaticPodPath) {
-		warn(log, errNoManifests.Error()+": "+s.StaticPodPath)
+	if local.Missing(s.StaticPodPath) {
+		warn(log, local.ErrNoManifests.Error()+": "+s.StaticPodPath)
 	}
 	if s.RunOnce {
 		return left, k.runOnce(ctx)
@@ -441,9 +444,9 @@ func (k *Kubelet) run(signals context.Context) (left running, err error) {
 			return nil
 		})
 	}
-	k.display.SetNotes(func() []string { return problemLines(n.Problems()) })
+	k.display.SetNotes(func() []string { return local.ProblemLines(n.Problems()) })
 	g.Go(func() error {
-		k.display.Run(ctx, n.shownPods, agent.Synced)
+		k.display.Run(ctx, n.ShownPods, agent.Synced)
 		return nil
 	})
 	g.Go(func() error { return agent.Run(ctx) })
@@ -452,7 +455,7 @@ func (k *Kubelet) run(signals context.Context) (left running, err error) {
 		uids, failed := podDirs(s.RootDir)
 		err = errors.Join(err, failed, removeCgroups(k.cgroups, uids))
 	}
-	return n.running(), err
+	return n.Running(), err
 }
 
 // addPorts adds the socket for commands, the ports and the reports to systemd. These are components, because the agent
@@ -476,7 +479,7 @@ func (k *Kubelet) addPorts(listeners []listener, stop *control.Stop, started *re
 	}
 	for _, l := range listeners {
 		l.Listener = started.listener(l.Listener)
-		run, err := port(s, l, n, k.metrics, sopts)
+		run, err := port(s, l, n, k.joins, k.metrics, sopts)
 		if err != nil {
 			return err
 		}
@@ -513,5 +516,5 @@ func (k *Kubelet) runOnce(ctx context.Context) error {
 	} else {
 		k.log.Info("Pods were started once", "report", text)
 	}
-	return errors.Join(err, k.node.broken.err())
+	return errors.Join(err, k.node.Broken.Err())
 }

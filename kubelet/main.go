@@ -18,6 +18,7 @@ import (
 	"github.com/kubeletkit/kubeletkit/internal/logging"
 	"github.com/kubeletkit/kubeletkit/kubelet/internal/client"
 	"github.com/kubeletkit/kubeletkit/kubelet/internal/config"
+	"github.com/kubeletkit/kubeletkit/kubelet/internal/local"
 	"github.com/kubeletkit/kubeletkit/kubelet/internal/systemd"
 	"github.com/kubeletkit/kubeletkit/kubelet/internal/terminal"
 	"github.com/kubeletkit/kubeletkit/kubelet/internal/ui"
@@ -157,9 +158,9 @@ func (o *Options) logger(s *config.Settings) (log logr.Logger, display *terminal
 }
 
 // farewell returns a sentence about the containers that still run, "" if there are none.
-func (r running) farewell(s *config.Settings) string {
+func farewell(r local.Running, s *config.Settings) string {
 	program := s.Program()
-	if r.containers == 0 || program.OwnRuntime {
+	if r.Containers == 0 || program.OwnRuntime {
 		return ""
 	}
 	count := func(n int, one, many string) string {
@@ -169,16 +170,16 @@ func (r running) farewell(s *config.Settings) string {
 		return strconv.Itoa(n) + " " + many
 	}
 	command := program.String() + " stop --root-dir " + shellWord(s.RootDir)
-	what := count(r.containers, "process", "processes")
+	what := count(r.Containers, "process", "processes")
 	if !s.Embedded {
-		what = count(r.containers, "container", "containers")
+		what = count(r.Containers, "container", "containers")
 		command += " --container-runtime-endpoint " + shellWord(s.ContainerRuntimeEndpoint)
 	}
 	verb := "go on running"
-	if r.containers == 1 {
+	if r.Containers == 1 {
 		verb = "goes on running"
 	}
-	return fmt.Sprintf("%s of %s %s; the next agent takes over. To end them: %s", what, count(r.pods, "pod", "pods"),
+	return fmt.Sprintf("%s of %s %s; the next agent takes over. To end them: %s", what, count(r.Pods, "pod", "pods"),
 		verb, command)
 }
 

@@ -2,7 +2,6 @@ package kubelet
 
 import (
 	"context"
-	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -232,15 +231,6 @@ func TestRunOnceReportsBrokenManifests(t *testing.T) {
 	err := runOnceUntil(t, "problem with manifests", "--config", configFile, "--root-dir", root,
 		"--container-runtime-endpoint", root+"/cri.sock", "--pod-manifest-path", path)
 	require.ErrorContains(t, err, "manifest "+path+": yaml:")
-
-	var p problems
-	require.NoError(t, p.err())
-	p.note("b", errors.New("two"))
-	p.note("a", errors.New("one"))
-	require.EqualError(t, p.err(), "manifest a: one\nmanifest b: two")
-	p.note("a", nil)
-	p.note("b", nil)
-	require.NoError(t, p.err())
 }
 
 // header begins a configuration for any machine, also one on which a kubelet would not start.

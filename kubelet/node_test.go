@@ -19,6 +19,7 @@ import (
 
 	"github.com/kubeletkit/kubeletkit/kubelet/internal/client"
 	"github.com/kubeletkit/kubeletkit/kubelet/internal/config"
+	"github.com/kubeletkit/kubeletkit/kubelet/internal/local"
 	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/runtime/fake"
 	"github.com/kubeletkit/kubeletkit/runtime/fake/criserver"
@@ -325,12 +326,12 @@ func TestStopWithoutAnAgent(t *testing.T) {
 
 func TestFarewell(t *testing.T) {
 	s := &config.Settings{RootDir: "/var/lib/my agent", Embedded: true}
-	assert.Empty(t, running{}.farewell(s))
+	assert.Empty(t, farewell(local.Running{}, s))
 	assert.Equal(t, "1 process of 1 pod goes on running; the next agent takes over. To end them: minikubelet stop "+
 		"--root-dir '/var/lib/my agent'",
-		running{1, 1}.farewell(s))
+		farewell(local.Running{Pods: 1, Containers: 1}, s))
 	s.ContainerRuntimeEndpoint, s.Embedded = "unix:///run/x.sock", false
 	assert.Equal(t, "3 containers of 2 pods go on running; the next agent takes over. To end them: minikubelet stop "+
 		"--root-dir '/var/lib/my agent' --container-runtime-endpoint unix:///run/x.sock",
-		running{2, 3}.farewell(s))
+		farewell(local.Running{Pods: 2, Containers: 3}, s))
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/go-logr/logr"
 
 	"github.com/kubeletkit/kubeletkit/kubelet/internal/config"
+	"github.com/kubeletkit/kubeletkit/kubelet/internal/local"
 	"github.com/kubeletkit/kubeletkit/server"
 )
 
@@ -29,7 +30,7 @@ type listener struct {
 }
 
 // port returns the component that serves a port.
-func port(s *config.Settings, l listener, n node, m *metrics,
+func port(s *config.Settings, l listener, n local.Node, joins *member, m *metrics,
 	opts server.Options) (func(context.Context) error, error) {
 	switch l.api {
 	case apiHealthz:
@@ -40,7 +41,7 @@ func port(s *config.Settings, l listener, n node, m *metrics,
 		h := server.Measured(server.Handler(n.Agent, opts), m.requests, true)
 		return func(ctx context.Context) error { return server.Serve(ctx, l.Listener, h) }, nil
 	}
-	api, err := newKubeletAPI(s, n.joins, m, opts.Logger)
+	api, err := newKubeletAPI(s, joins, m, opts.Logger)
 	if err != nil {
 		return nil, err
 	}

@@ -1,4 +1,5 @@
-package kubelet
+// Package local is a kubelet as the commands of its user see it: the pods, images, files and problems of the node.
+package local
 
 import (
 	"cmp"
@@ -28,53 +29,52 @@ import (
 // reasonWaiting is the reason of a pod that waits until another pod of its name has ended.
 const reasonWaiting = "WaitingForPredecessor"
 
-// node is the agent as its user sees it: beside the desired pods it has those that are
-// terminating, and it has recent events.
-type node struct {
+// Node is the agent as its user sees it: beside the desired pods it has those that are terminating and those that are
+// gone and still have logs, recent events, and manifests that cannot be used. It is what the socket and the ports
+// serve.
+type Node struct {
 	*kubeletkit.Agent
-	recent *recent.Pods
-	// broken has the manifests that cannot be used.
-	broken *problems
-	// manifests is the path of the manifests, "" if there is none.
-	manifests string
-	// root is the root directory.
-	root string
-	// joins is nil if the agent is in no cluster.
-	joins *member
-	// held has what containers hold.
-	held *podresources.Server
+	Recent *recent.Pods
+	// Broken has the manifests that cannot be used.
+	Broken *Problems
+	// Manifests is the path of the manifests, "" if there is none.
+	Manifests string
+	// Root is the root directory.
+	Root string
+	// Held has what containers hold.
+	Held *podresources.Server
 }
 
 // Events implements [control.Node].
-func (n node) Events(uid types.UID) []runtime.Event { return n.recent.Events(uid) }
+func (n Node) Events(uid types.UID) []runtime.Event { return n.Recent.Events(uid) }
 
 // AllEvents implements [control.Node].
-func (n node) AllEvents() []runtime.Event { return n.recent.AllEvents() }
+func (n Node) AllEvents() []runtime.Event { return n.Recent.AllEvents() }
 
 // Holdings implements [control.Node].
-func (n node) Holdings() []control.Holding { return control.Holdings(n.held.List()) }
+func (n Node) Holdings() []control.Holding { return control.Holdings(n.Held.List()) }
 
 // History implements [control.Node].
-func (n node) History() history.Store { return n.Parts().History }
+func (n Node) History() history.Store { return n.Parts().History }
 
 // Problems implements [control.Node]: the manifests that cannot be used, and the pods that the agent rejects. It names
 // the path of the manifests if that does not exist.
-func (n node) Problems() []control.Problem {
-	all := n.broken.list()
+func (n Node) Problems() []control.Problem {
+	all := n.Broken.list()
 	if n.Agent != nil { // in tests
 		all = append(all, rejected(n.Agent.Sources())...)
 	}
-	if missing(n.manifests) {
-		all = slices.Insert(all, 0, control.Problem{Path: n.manifests, Error: errNoManifests.Error()})
+	if Missing(n.Manifests) {
+		all = slices.Insert(all, 0, control.Problem{Path: n.Manifests, Error: ErrNoManifests.Error()})
 	}
 	return all
 }
 
-// errNoManifests means that the path of the manifests is misspelt, or will be mounted later.
-var errNoManifests = errors.New("the path of the manifests (--pod-manifest-path, staticPodPath) does not exist")
+// ErrNoManifests means that the path of the manifests is misspelt, or will be mounted later.
+var ErrNoManifests = errors.New("the path of the manifests (--pod-manifest-path, staticPodPath) does not exist")
 
-// missing reports whether there is nothing at the path.
-func missing(path string) bool {
+// Missing reports whether there is nothing at the path.
+func Missing(path string) bool {
 	if path == "" {
 		return false
 	}
@@ -83,18 +83,18 @@ func missing(path string) bool {
 }
 
 // NodeName implements [control.Node].
-func (n node) NodeName() string { return n.Parts().Host.NodeName }
+func (n Node) NodeName() string { return n.Parts().Host.NodeName }
 
-var _ control.Node = node{}
+var _ control.Node = Node{}
 
 // Pods returns the desired pods, and after them those that are not desired any more and
 // not gone yet. A pod that is terminating has a deletion timestamp, and a pod that waits
 // for its predecessor has that as its reason.
-func (n node) Pods() []*v1.Pod { return n.withEnds(n.Agent.Pods(), n.Agent.Terminating()) }
+func (n Node) Pods() []*v1.Pod { return n.withEnds(n.Agent.Pods(), n.Agent.Terminating()) }
 
-// shownPods returns the same as Pods for readers: the statuses are shared with the agent. If names
+// ShownPods returns the same as Pods for readers: the statuses are shared with the agent. If names
 // is not nil, it returns the pods of these names, without the cost of the others.
-func (n node) shownPods(names terminal.Names) []*v1.Pod {
+func (n Node) ShownPods(names terminal.Names) []*v1.Pod {
 	parts := n.Parts()
 	shown := func(namespace, name string) bool {
 		return names == nil || names[types.NamespacedName{Namespace: namespace, Name: name}]
@@ -113,14 +113,14 @@ func (n node) shownPods(names terminal.Names) []*v1.Pod {
 	if names == nil {
 		return n.withEnds(pods, n.Agent.Terminating())
 	}
-	return n.withEnds(pods, n.recent.OnNode(func(ref runtime.PodRef) bool {
+	return n.withEnds(pods, n.Recent.OnNode(func(ref runtime.PodRef) bool {
 		_, desired := parts.PodManager.ByUID(ref.UID)
 		return !desired && shown(ref.Namespace, ref.Name)
 	}))
 }
 
 // withEnds returns the desired pods with those that are terminating. It changes both.
-func (n node) withEnds(pods, terminating []*v1.Pod) []*v1.Pod {
+func (n Node) withEnds(pods, terminating []*v1.Pod) []*v1.Pod {
 	desired := make(map[types.UID]bool, len(pods))
 	for _, pod := range pods {
 		desired[pod.UID] = true
@@ -161,7 +161,7 @@ func markTerminating(pod *v1.Pod, st podworkers.State) {
 }
 
 // waitingFor returns what the pod waits for.
-func (n node) waitingFor(uid types.UID) string {
+func (n Node) waitingFor(uid types.UID) string {
 	if before, ok := n.Parts().PodWorkers.Predecessor(uid); ok {
 		if st := n.Parts().PodWorkers.State(before.UID); st.TerminationRequested() {
 			return fmt.Sprintf("starts when its predecessor of UID %s has ended, which has been terminating for %s "+
@@ -173,7 +173,7 @@ func (n node) waitingFor(uid types.UID) string {
 }
 
 // Ending implements [control.Node]. It lists the runtime for orphans when no other pod is left.
-func (n node) Ending(ctx context.Context) []string {
+func (n Node) Ending(ctx context.Context) []string {
 	var left []string
 	add := func(ref runtime.PodRef) {
 		if st := n.Parts().PodWorkers.State(ref.UID); st.TerminationRequested() && !st.Terminated() {
@@ -193,7 +193,7 @@ func (n node) Ending(ctx context.Context) []string {
 }
 
 // whyEnding returns why the last attempt to end the pod has failed, if one has.
-func (n node) whyEnding(uid types.UID) string {
+func (n Node) whyEnding(uid types.UID) string {
 	for _, e := range slices.Backward(n.Events(uid)) {
 		if e.Reason == "FailedKillPod" {
 			return " (" + e.Message + ")"
@@ -206,7 +206,7 @@ func (n node) whyEnding(uid types.UID) string {
 var errNoImages = errors.New("this agent does not collect images")
 
 // Images implements [control.Node].
-func (n node) Images(ctx context.Context, goal gc.ImageGoal) (gc.ImagePreview, error) {
+func (n Node) Images(ctx context.Context, goal gc.ImageGoal) (gc.ImagePreview, error) {
 	images := n.Parts().ImageGC
 	if images == nil {
 		return gc.ImagePreview{}, errNoImages
@@ -216,7 +216,7 @@ func (n node) Images(ctx context.Context, goal gc.ImageGoal) (gc.ImagePreview, e
 
 // CollectImages implements [control.Node]. Removed are the images that are gone after the
 // collection.
-func (n node) CollectImages(ctx context.Context, goal gc.ImageGoal) (done control.Collected) {
+func (n Node) CollectImages(ctx context.Context, goal gc.ImageGoal) (done control.Collected) {
 	before, err := n.Images(ctx, goal)
 	if err == nil && goal == gc.AllUnusedImages {
 		err = n.Parts().ImageGC.DeleteUnusedImages(ctx)
@@ -237,11 +237,11 @@ func (n node) CollectImages(ctx context.Context, goal gc.ImageGoal) (done contro
 	return done
 }
 
-// running is how much runs on a node.
-type running struct{ pods, containers int }
+// Running is how much runs on a node.
+type Running struct{ Pods, Containers int }
 
-// running returns how much runs.
-func (n node) running() (r running) {
+// Running returns how much runs.
+func (n Node) Running() (r Running) {
 	for _, pod := range n.Pods() {
 		status, _ := n.RuntimeStatus(pod.UID)
 		containers := 0
@@ -253,8 +253,8 @@ func (n node) running() (r running) {
 			}
 		}
 		if containers > 0 {
-			r.pods++
-			r.containers += containers
+			r.Pods++
+			r.Containers += containers
 		}
 	}
 	return r

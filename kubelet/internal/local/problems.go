@@ -1,4 +1,4 @@
-package kubelet
+package local
 
 import (
 	"errors"
@@ -15,8 +15,8 @@ import (
 	"github.com/kubeletkit/kubeletkit/podconfig/manifest"
 )
 
-// problems are the current problems of manifests, by path. The zero value has none.
-type problems struct {
+// Problems are the current problems of manifests, by path. The zero value has none.
+type Problems struct {
 	mu     sync.Mutex
 	byPath map[string]problem
 }
@@ -27,8 +27,8 @@ type problem struct {
 	since time.Time
 }
 
-// note sets the problem of a manifest; nil means that it has none any more.
-func (p *problems) note(path string, err error) {
+// Note sets the problem of a manifest; nil means that it has none any more.
+func (p *Problems) Note(path string, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if err == nil {
@@ -41,8 +41,8 @@ func (p *problems) note(path string, err error) {
 	p.byPath[path] = problem{err, time.Now()}
 }
 
-// err returns all problems, each with its path, and nil if there is none.
-func (p *problems) err() error {
+// Err returns all problems, each with its path, and nil if there is none.
+func (p *Problems) Err() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	var errs []error
@@ -53,7 +53,7 @@ func (p *problems) err() error {
 }
 
 // list returns all problems, sorted by path.
-func (p *problems) list() []control.Problem {
+func (p *Problems) list() []control.Problem {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	all := []control.Problem{}
@@ -81,8 +81,8 @@ func rejected(sources []podconfig.SourceState) (all []control.Problem) {
 // maxProblemLines is the number of problems below the table of a terminal.
 const maxProblemLines = 5
 
-// problemLines returns a heading and a line for each problem, for a terminal.
-func problemLines(list []control.Problem) []string {
+// ProblemLines returns a heading and a line for each problem, for a terminal.
+func ProblemLines(list []control.Problem) []string {
 	if len(list) == 0 {
 		return nil
 	}

@@ -1,4 +1,4 @@
-package kubelet
+package local
 
 import (
 	"cmp"
@@ -19,7 +19,7 @@ import (
 )
 
 // Disk implements [control.Node].
-func (n node) Disk(ctx context.Context, goal gc.ImageGoal) control.Disk {
+func (n Node) Disk(ctx context.Context, goal gc.ImageGoal) control.Disk {
 	var d diskItems
 	var errs []error
 	if p := n.Parts(); p.ImageGC != nil {
@@ -34,7 +34,7 @@ func (n node) Disk(ctx context.Context, goal gc.ImageGoal) control.Disk {
 		owners[pod.UID] = runtime.RefOf(pod).String()
 	}
 	d.addPods(ctx, &preview, owners)
-	errs = append(errs, d.addDirs(n.Parts().PodsDir, n.Parts().Gone, owners), d.addFiles(ctx, n.root))
+	errs = append(errs, d.addDirs(n.Parts().PodsDir, n.Parts().Gone, owners), d.addFiles(ctx, n.Root))
 	disk := control.Disk{Items: d}
 	if err := errors.Join(errs...); err != nil {
 		disk.Error = err.Error()

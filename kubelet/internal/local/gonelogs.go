@@ -1,4 +1,4 @@
-package kubelet
+package local
 
 import (
 	"os"
@@ -16,13 +16,13 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime/podspec"
 )
 
-// keepLogs is the time that the logs of a pod stay after the pod is gone, for log shippers
+// KeepLogs is the time that the logs of a pod stay after the pod is gone, for log shippers
 // and for "minikubelet logs". kubelet removes them with a collection once a minute.
-const keepLogs = time.Minute
+const KeepLogs = time.Minute
 
 // Gone implements [control.Node].
-func (n node) Gone() []recent.Gone {
-	gone := n.recent.Gone()
+func (n Node) Gone() []recent.Gone {
+	gone := n.Recent.Gone()
 	for i := range gone {
 		_, err := os.Stat(n.logsOf(gone[i].Pod))
 		gone[i].Logs = err == nil
@@ -32,7 +32,7 @@ func (n node) Gone() []recent.Gone {
 
 // Terminating implements [server.Agent]: beside the pods that are terminating it has
 // those that are gone and still have logs.
-func (n node) Terminating() []*v1.Pod {
+func (n Node) Terminating() []*v1.Pod {
 	var pods []*v1.Pod
 	for _, g := range slices.Backward(n.Gone()) {
 		if g.Logs {
@@ -44,7 +44,7 @@ func (n node) Terminating() []*v1.Pod {
 
 // RuntimeStatus implements [server.Agent]. Of a pod that is gone, the status has the
 // instances that have logs.
-func (n node) RuntimeStatus(uid types.UID) (*runtime.PodStatus, bool) {
+func (n Node) RuntimeStatus(uid types.UID) (*runtime.PodStatus, bool) {
 	if status, ok := n.Agent.RuntimeStatus(uid); ok {
 		return status, true
 	}
@@ -57,7 +57,7 @@ func (n node) RuntimeStatus(uid types.UID) (*runtime.PodStatus, bool) {
 }
 
 // logsOf returns the log directory of the pod, "" if it can have none.
-func (n node) logsOf(pod *v1.Pod) string {
+func (n Node) logsOf(pod *v1.Pod) string {
 	name := runtime.RefOf(pod).LogDirName()
 	if !podspec.IsFileName(types.UID(name)) {
 		return ""
