@@ -17,8 +17,8 @@ import (
 var unlimitedReads = map[string]string{
 	"cluster/node/":                     "/etc/hosts, and files of the kernel",
 	"kubelet/check.go":                  "files of the kernel, and directories of a kubelet",
-	"kubelet/disk.go":                   "directories of the agent",
-	"kubelet/gonelogs.go":               "directories of the agent",
+	"kubelet/internal/local/disk.go":                   "directories of the agent",
+	"kubelet/internal/local/gonelogs.go":               "directories of the agent",
 	"kubelet/host.go":                   "files of the kernel",
 	"kubelet/internal/client/":          "what a command copies: a second signal ends it",
 	"kubelet/internal/config/":          "in a call with a time limit of its own",
