@@ -39,6 +39,8 @@
 //     that does not answer. Nothing can end such a call of the kernel. Its goroutine, at most one
 //     for each path, ends when the kernel answers.
 //     The other is the call of a receiver of [Observe] that has not returned after 3 s.
+//   - There is no option for a clock: the agent and its parts use package time. A test runs them in a bubble of
+//     testing/synctest, see package agenttest.
 //   - There is no global state. Many agents may run in one process, each with a root
 //     directory, a pod logs directory and a runtime of its own. A second agent on the same
 //     directory is refused.

@@ -49,6 +49,19 @@ func (n *node) Record(r runtime.Record) { n.agent.parts.Record.Emit(r) }
 // Measure implements [lifecycle.Node].
 func (n *node) Measure(m runtime.Measurement) { n.agent.parts.Measure.Emit(m) }
 
+// KeepState implements [lifecycle.Node].
+func (n *node) KeepState(name string, state any) {
+	if c := n.agent.parts.Checkpoint; c != nil {
+		c.KeepState(name, state)
+	}
+}
+
+// LoadState implements [lifecycle.Node].
+func (n *node) LoadState(name string, into any) bool {
+	c := n.agent.parts.Checkpoint
+	return c != nil && c.LoadState(name, into)
+}
+
 // Components implements [lifecycle.Node].
 func (n *node) Components() []lifecycle.Component { return slices.Clone(n.agent.opts.Join) }
 

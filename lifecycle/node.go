@@ -41,8 +41,12 @@ type Node interface {
 	Event(e runtime.Event)
 	// Record adds to the history of a pod.
 	Record(r runtime.Record)
-	// Measure passes a measurement to the receiver of the agent's, see [runtime.Measurement].
+	// Measure passes a measurement to that of the agent, see [runtime.Measurement].
 	Measure(m runtime.Measurement)
+	// States keeps the state of the component beside the agent's checkpoint, under a name of the component. Without a
+	// checkpoint nothing is kept, and LoadState returns false. What must not be lost, or is read by a kubelet, is in a
+	// file of RootDir instead.
+	runtime.States
 
 	// Components returns Options.Join of the agent in its order, see [Sort], the caller among them. What a component
 	// offers to others is an interface of the package that uses it, such as topology.Provider.
@@ -173,6 +177,12 @@ func (NopNode) Record(runtime.Record) {}
 
 // Measure implements [Node].
 func (NopNode) Measure(runtime.Measurement) {}
+
+// KeepState implements [Node].
+func (NopNode) KeepState(string, any) {}
+
+// LoadState implements [Node].
+func (NopNode) LoadState(string, any) bool { return false }
 
 // Components implements [Node].
 func (NopNode) Components() []Component { return nil }

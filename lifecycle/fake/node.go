@@ -8,6 +8,7 @@ package fake
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -52,6 +53,7 @@ type Node struct {
 	events       []runtime.Event
 	records      []runtime.Record
 	measurements []runtime.Measurement
+	states       map[string][]byte // as JSON
 	synced       []types.UID
 	refreshed    []types.UID
 	changes      int
@@ -280,6 +282,28 @@ func (n *Node) Record(r runtime.Record) { add(n, &n.records, r, "Record") }
 
 // Measure implements [lifecycle.Node].
 func (n *Node) Measure(m runtime.Measurement) { add(n, &n.measurements, m, "Measure") }
+
+// KeepState implements [lifecycle.Node]: the state is kept as JSON, until the node is garbage. A second component with
+// the node loads it.
+func (n *Node) KeepState(name string, state any) {
+	data, err := json.Marshal(state)
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.states == nil {
+		n.states = map[string][]byte{}
+	}
+	if n.states[name] = data; err != nil || state == nil {
+		delete(n.states, name)
+	}
+}
+
+// LoadState implements [lifecycle.Node].
+func (n *Node) LoadState(name string, into any) bool {
+	n.mu.Lock()
+	data := n.states[name]
+	n.mu.Unlock()
+	return data != nil && json.Unmarshal(data, into) == nil
+}
 
 // Sync implements [lifecycle.Node].
 func (n *Node) Sync(uid types.UID) { add(n, &n.synced, uid, "Sync") }

@@ -3,6 +3,7 @@ package agent_test
 import (
 	"context"
 	"errors"
+	"path/filepath"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -16,6 +17,7 @@ import (
 	"github.com/kubeletkit/kubeletkit/history"
 	"github.com/kubeletkit/kubeletkit/internal/testpod"
 	"github.com/kubeletkit/kubeletkit/lifecycle"
+	"github.com/kubeletkit/kubeletkit/podconfig/checkpoint"
 	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/runtime/fake"
 )
@@ -270,4 +272,31 @@ func (*adder) Name() string { return "adder" }
 
 func (a *adder) Join(node lifecycle.Node) error {
 	return node.Add("port", a.work)
+}
+
+// A component has the state that it has kept in an earlier agent, if there is a checkpoint.
+func TestStateOfAComponent(t *testing.T) {
+	for _, kept := range []bool{true, false} {
+		dir := t.TempDir()
+		for run := range 2 {
+			synctest.Test(t, func(t *testing.T) {
+				j := &joiner{name: "ports"}
+				n := startNodeWith(t, dir, fake.New(fake.Options{}), func(o *kubeletkit.Options) {
+					o.Join = []lifecycle.Component{j}
+					if kept {
+						store, err := checkpoint.New(filepath.Join(dir, "checkpoint"), checkpoint.Options{})
+						require.NoError(t, err)
+						o.Checkpoint = store
+					}
+				})
+				defer n.stop(t)
+				var given map[string]int
+				assert.Equal(t, kept && run == 1, j.node.LoadState("ports", &given))
+				if kept && run == 1 {
+					assert.Equal(t, map[string]int{"web": 7}, given)
+				}
+				j.node.KeepState("ports", map[string]int{"web": 7})
+			})
+		}
+	}
 }
