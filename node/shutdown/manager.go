@@ -22,7 +22,7 @@ import (
 const (
 	reasonRefused    = "NodeShutdown"
 	messageRefused   = "Pod was rejected as the node is shutting down."
-	eventReason      = "NodeShutdown"
+	eventReason      = "Shutdown" // the value of the constant events.NodeShutdown
 	eventDetected    = "Shutdown manager detected shutdown event"
 	eventCancelled   = "Shutdown manager detected shutdown cancellation"
 	defaultDropInDir = "/etc/systemd/logind.conf.d"

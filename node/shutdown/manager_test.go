@@ -143,7 +143,7 @@ func TestManager(t *testing.T) {
 		assert.Equal(t, "web with 20 s at 0 s, dns with 10 s at 7 s", transcript(r.node, began))
 		r.after(time.Minute)
 		assert.EqualError(t, r.NodeReady(), "node is shutting down")
-		assert.Equal(t, []string{"NodeShutdown: Shutdown manager detected shutdown event"}, r.events())
+		assert.Equal(t, []string{"Shutdown: Shutdown manager detected shutdown event"}, r.events())
 		assert.Equal(t, []string{"under way", "10s"}, r.times())
 		data, err = os.ReadFile(filepath.Join(dir, "graceful_node_shutdown_state"))
 		require.NoError(t, err)
@@ -211,8 +211,8 @@ func TestShutdownThatIsCancelled(t *testing.T) {
 				assert.Equal(t, 1, r.logind.Locks())
 				assert.Equal(t, 2, r.node.StatusChanges())
 				assert.Len(t, r.node.Ends(), 1)
-				assert.Equal(t, []string{"NodeShutdown: Shutdown manager detected shutdown event",
-					"NodeShutdown: Shutdown manager detected shutdown cancellation"}, r.events())
+				assert.Equal(t, []string{"Shutdown: Shutdown manager detected shutdown event",
+					"Shutdown: Shutdown manager detected shutdown cancellation"}, r.events())
 
 				assert.True(t, r.logind.Shutdown())
 				assert.Len(t, r.node.Ends(), 2)
