@@ -22,14 +22,22 @@ import (
 
 // A claim that two pods share is prepared once, and unprepared with the last of them.
 func TestSharedClaim(t *testing.T) {
+	node := nodefake.NewNode()
+	m, api, d := withDriver(t, Options{})
+	require.NoError(t, m.Join(node))
 	var operations []string
-	inUse := map[string]int{}
-	m, api, d := withDriver(t, Options{
-		Operation: func(name string, _ time.Duration, err error) {
-			operations = append(operations, fmt.Sprint(name, " ", err))
-		},
-		InUse: func(byDriver map[string]int, all int) { inUse = byDriver; inUse["all"] = all },
-	})
+	inUse := func() (last InUse) {
+		for _, measured := range node.Measurements() {
+			switch measured := measured.(type) {
+			case Operation:
+				operations = append(operations, fmt.Sprint(measured.Name, " ", measured.Err))
+			case InUse:
+				last = measured
+			}
+		}
+		node.Reset()
+		return last
+	}
 	a, b := podWith("a", "gpu"), podWith("b", "gpu")
 	api.set("gpu", []string{"gpu.example.com"}, a, b)
 	require.NoError(t, prepare(m, a, false))
@@ -41,11 +49,11 @@ func TestSharedClaim(t *testing.T) {
 	assert.Equal(t, reads, api.reads, "a later sync needs nothing")
 	require.NoError(t, end(m, a))
 	assert.Empty(t, d.took())
-	assert.Equal(t, map[string]int{"gpu.example.com": 1, "all": 1}, inUse)
+	assert.Equal(t, InUse{ByDriver: map[string]int{"gpu.example.com": 1}, All: 1}, inUse())
 	require.NoError(t, end(m, b))
 	require.NoError(t, end(m, b))
 	assert.Equal(t, []string{"unprepare gpu"}, d.took())
-	assert.Equal(t, map[string]int{"all": 0}, inUse)
+	assert.Equal(t, InUse{ByDriver: map[string]int{}}, inUse())
 	assert.Equal(t, []string{"PrepareResources <nil>", "PrepareResources <nil>", "UnprepareResources <nil>",
 		"UnprepareResources <nil>"}, operations)
 	_, err := m.EditContainer(t.Context(), b, &b.Spec.Containers[0])
