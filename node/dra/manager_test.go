@@ -18,6 +18,7 @@ import (
 
 	"github.com/kubeletkit/kubeletkit/lifecycle"
 	nodefake "github.com/kubeletkit/kubeletkit/lifecycle/fake"
+	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
 // A claim that two pods share is prepared once, and unprepared with the last of them.
@@ -58,6 +59,49 @@ func TestSharedClaim(t *testing.T) {
 		"UnprepareResources <nil>"}, operations)
 	_, err := m.EditContainer(t.Context(), b, &b.Spec.Containers[0])
 	assert.EqualError(t, err, "ResourceClaim gpu is not prepared for pod b")
+}
+
+// slowNode is a node whose first measurement of the claims in use takes until release is closed.
+type slowNode struct {
+	*nodefake.Node
+	first            sync.Once
+	entered, release chan struct{}
+}
+
+func (n *slowNode) Measure(m runtime.Measurement) {
+	if _, ok := m.(InUse); ok {
+		n.first.Do(func() {
+			close(n.entered)
+			<-n.release
+		})
+	}
+	n.Node.Measure(m)
+}
+
+// No operation waits for the measurement of another one, and the last measurement of the claims in use is the latest.
+func TestSlowMeasurement(t *testing.T) {
+	node := &slowNode{Node: nodefake.NewNode(), entered: make(chan struct{}), release: make(chan struct{})}
+	m, api, _ := withDriver(t, Options{})
+	require.NoError(t, m.Join(node))
+	a, b, c := podWith("a", "one"), podWith("b", "two"), podWith("c", "three")
+	for name, pod := range map[string]*v1.Pod{"one": a, "two": b, "three": c} {
+		api.set(name, []string{"gpu.example.com"}, pod)
+	}
+	done := make(chan error, 1)
+	go func() { done <- prepare(m, a, false) }()
+	<-node.entered
+	require.NoError(t, prepare(m, b, false))
+	require.NoError(t, prepare(m, c, false))
+	close(node.release)
+	require.NoError(t, <-done)
+	var inUse []runtime.Measurement
+	for _, measured := range node.Measurements() {
+		if _, ok := measured.(InUse); ok {
+			inUse = append(inUse, measured)
+		}
+	}
+	assert.Equal(t, []runtime.Measurement{InUse{ByDriver: map[string]int{"gpu.example.com": 1}, All: 1},
+		InUse{ByDriver: map[string]int{"gpu.example.com": 3}, All: 3}}, inUse)
 }
 
 // An agent that is killed after a claim was prepared and before the pod starts prepares it again. One that runs needs
