@@ -13,7 +13,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	v1 "k8s.io/api/core/v1"
@@ -24,7 +23,6 @@ import (
 	"github.com/kubeletkit/kubeletkit/kubelet/internal/client"
 	"github.com/kubeletkit/kubeletkit/kubelet/internal/config"
 	"github.com/kubeletkit/kubeletkit/kubelet/internal/host"
-	prommetrics "github.com/kubeletkit/kubeletkit/metrics/prometheus"
 	"github.com/kubeletkit/kubeletkit/podconfig"
 	"github.com/kubeletkit/kubeletkit/podconfig/staticuid"
 	"github.com/kubeletkit/kubeletkit/runtime"
@@ -246,13 +244,9 @@ func (n noRuntime) ListPods(context.Context) ([]*runtime.Pod, error)            
 // checkManagers opens the managers of CPUs and memory as the agent does, and returns what becomes of their states.
 func checkManagers(ctx context.Context, s *config.Settings, host fs.FS,
 	rt placementRuntime) (findings []check.Finding) {
-	resources, err := prommetrics.NewResources(prometheus.NewRegistry())
-	var p *placement
+	p, err := newPlacement(ctx, s, host, rt)
 	if err == nil {
-		p, err = newPlacement(ctx, s, host, rt, &metrics{resources: resources}, silent())
-	}
-	if err == nil {
-		findings, err = p.check(s.RootDir)
+		findings, err = p.check(s.RootDir, silent())
 	}
 	if err != nil {
 		return []check.Finding{{Area: check.AreaState, Setting: "CPUs and memory", Verdict: check.Refused,

@@ -5,7 +5,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"time"
 
 	v1 "k8s.io/api/core/v1"
 
@@ -25,7 +24,7 @@ type nodeDevices struct {
 	plugins *plugin.Server
 }
 
-func newDevices(s *config.Settings, m *metrics) (d *nodeDevices, err error) {
+func newDevices(s *config.Settings) (d *nodeDevices, err error) {
 	if s.Embedded {
 		return nil, nil
 	}
@@ -38,15 +37,12 @@ func newDevices(s *config.Settings, m *metrics) (d *nodeDevices, err error) {
 	if err != nil {
 		return nil, err
 	}
-	d.Manager, err = devices.New(filepath.Join(dir, devices.CheckpointName), devices.Options{
-		FailWithoutProvider: s.FailWithoutDevicePlugin, Nodes: nodes,
-		Allocated: func(name v1.ResourceName, took time.Duration) { m.resources.PluginAllocated(string(name), took) },
-	})
+	d.Manager, err = devices.New(filepath.Join(dir, devices.CheckpointName),
+		devices.Options{FailWithoutProvider: s.FailWithoutDevicePlugin, Nodes: nodes})
 	if err != nil {
 		return nil, err
 	}
-	d.plugins, err = plugin.New(dir, d.Manager,
-		plugin.Options{Registered: func(name v1.ResourceName) { m.resources.PluginRegistered(string(name)) }})
+	d.plugins, err = plugin.New(dir, d.Manager)
 	return d, err
 }
 

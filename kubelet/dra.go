@@ -1,7 +1,6 @@
 package kubelet
 
 import (
-	"github.com/go-logr/logr"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/utils/ptr"
 
@@ -25,17 +24,18 @@ type dynamicResources struct {
 }
 
 // newDynamicResources adds the component that prepares claims, and makes its drivers.
-func newDynamicResources(opts *kubeletkit.Options, s *config.Settings, joins *member, m *metrics,
-	log logr.Logger) (d dynamicResources, err error) {
+func newDynamicResources(opts *kubeletkit.Options, s *config.Settings, joins *member) (d dynamicResources,
+	err error) {
 	claims := joins.ResourceClaims()
-	d.manager, err = dra.New(s.RootDir, claims,
-		dra.Options{Slices: claims, Operation: m.claims.Operation, InUse: m.claims.InUse})
+	d.manager, err = dra.New(s.RootDir, claims, dra.Options{Slices: claims})
 	if err != nil {
 		return d, err
 	}
-	opts.Join = append(opts.Join, d.manager)
-	d.drivers, err = draplugin.New(d.manager, draplugin.Options{Call: m.claims.Call, Logger: log.WithName("dra")})
-	return d, err
+	if d.drivers, err = draplugin.New(d.manager); err != nil {
+		return d, err
+	}
+	opts.Join = append(opts.Join, d.manager, d.drivers)
+	return d, nil
 }
 
 // handle adds the handler of drivers that are plugins.

@@ -125,7 +125,7 @@ func (k *Kubelet) compose(ctx context.Context) error {
 	}
 	var devs *nodeDevices
 	if has(Devices) {
-		if devs, err = newDevices(s, m); err != nil {
+		if devs, err = newDevices(s); err != nil {
 			return err
 		}
 	}
@@ -190,7 +190,7 @@ func (k *Kubelet) compose(ctx context.Context) error {
 		if !ok && s.OnMachine() {
 			return errors.New("kubelet: the container runtime cannot set the CPUs of a container")
 		}
-		if place, err = newPlacement(ctx, s, os.DirFS("/"), rt, m, log); err != nil {
+		if place, err = newPlacement(ctx, s, os.DirFS("/"), rt); err != nil {
 			return err
 		}
 	}
@@ -208,7 +208,7 @@ func (k *Kubelet) compose(ctx context.Context) error {
 	}
 	var claims dynamicResources
 	if withClaims {
-		if claims, err = newDynamicResources(&opts, s, joins, m, log); err != nil {
+		if claims, err = newDynamicResources(&opts, s, joins); err != nil {
 			return err
 		}
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"path/filepath"
 
-	"github.com/go-logr/logr"
 	v1 "k8s.io/api/core/v1"
 
 	clusternode "github.com/kubeletkit/kubeletkit/cluster/node"
@@ -18,7 +17,7 @@ import (
 
 // addMemory adds the manager of memory nodes.
 func (p *placement) addMemory(ctx context.Context, s *config.Settings, list func() ([]*runtime.Pod, error),
-	machine numa.Machine, log logr.Logger) error {
+	machine numa.Machine) error {
 	reserved, err := nodeReserved(ctx, s)
 	if err != nil {
 		return err
@@ -26,7 +25,6 @@ func (p *placement) addMemory(ctx context.Context, s *config.Settings, list func
 	p.memory, err = memory.New(filepath.Join(s.RootDir, memory.FileName), machine, memory.Options{
 		Reserved: s.MemoryReservations(), NodeReserved: reserved,
 		Leave: p.leavesMemory, Reset: s.ResetMemoryState, ResetHint: "the flag is " + resetMemoryFlag, ListPods: list,
-		Pinned: p.metrics.resources.MemoryPinned, Logger: log.WithName("memory"),
 	})
 	return err
 }

@@ -20,8 +20,7 @@ type metrics struct {
 	// registry has what is in /metrics; handler answers it, probes answers /metrics/probes, and
 	// slis answers /metrics/slis.
 	registry              prometheus.Registerer
-	resources             *prommetrics.Resources
-	claims                *prommetrics.ResourceClaims
+	podResources          *prommetrics.PodResources
 	rest                  *prommetrics.RESTClient
 	requests              *prommetrics.Requests
 	handler, probes, slis http.Handler
@@ -63,18 +62,12 @@ func newMetrics(log logr.Logger) (*metrics, error) {
 	if err != nil {
 		return nil, err
 	}
-	resources, err := prommetrics.NewResources(reg)
-	if err != nil {
-		return nil, err
-	}
-	claims, err := prommetrics.NewResourceClaims(reg)
+	podResources, err := prommetrics.NewPodResources(reg)
 	if err != nil {
 		return nil, err
 	}
 	return &metrics{
-		claims:    claims,
-		resources: resources,
-		rest:      rest, requests: requests, health: health,
+		podResources: podResources, rest: rest, requests: requests, health: health,
 		agent: agent, cri: calls.Measure, registry: reg,
 		handler: prommetrics.Handler(reg, log), probes: prommetrics.Handler(probes, log),
 		slis: prommetrics.Handler(slis, log),

@@ -11,5 +11,5 @@ import (
 // is too deep for a socket runs without.
 func newPodResources(s *config.Settings, sources []podresources.Source, m *metrics) (*podresources.Server, error) {
 	path := filepath.Join(s.RootDir, "pod-resources", "kubelet.sock")
-	return podresources.New(path, sources, podresources.Options{Request: m.resources.PodResourcesRequested})
+	return podresources.New(path, sources, podresources.Options{Request: m.podResources.Requested})
 }

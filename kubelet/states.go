@@ -5,6 +5,8 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/go-logr/logr"
+
 	"github.com/kubeletkit/kubeletkit/kubelet/internal/check"
 	"github.com/kubeletkit/kubeletkit/lifecycle"
 	"github.com/kubeletkit/kubeletkit/node/placement/cpus"
@@ -15,19 +17,23 @@ import (
 type rootNode struct {
 	lifecycle.NopNode
 	dir string
+	log logr.Logger
 }
 
 // RootDir implements [lifecycle.Node].
 func (n rootNode) RootDir() string { return n.dir }
 
+// Logger implements [lifecycle.Node].
+func (n rootNode) Logger() logr.Logger { return n.log }
+
 // check has the managers read their states, and returns what becomes of those that exist. It changes nothing.
-func (p *placement) check(rootDir string) (findings []check.Finding, err error) {
+func (p *placement) check(rootDir string, log logr.Logger) (findings []check.Finding, err error) {
 	add := func(name, flag string, m interface {
 		lifecycle.Joiner
 		State() (problem error, dropped bool)
 	}, leaves bool) {
 		if err == nil {
-			err = m.Join(rootNode{dir: rootDir})
+			err = m.Join(rootNode{dir: rootDir, log: log})
 		}
 		if _, missing := os.Lstat(filepath.Join(rootDir, name)); err == nil && missing == nil {
 			problem, dropped := m.State()

@@ -11,7 +11,6 @@ import (
 	"testing"
 
 	"github.com/go-logr/logr/funcr"
-	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
@@ -24,7 +23,6 @@ import (
 	"github.com/kubeletkit/kubeletkit/kubelet/internal/config"
 	"github.com/kubeletkit/kubeletkit/lifecycle"
 	"github.com/kubeletkit/kubeletkit/lifecycle/fake"
-	prommetrics "github.com/kubeletkit/kubeletkit/metrics/prometheus"
 	"github.com/kubeletkit/kubeletkit/node/placement/cpus"
 	"github.com/kubeletkit/kubeletkit/node/placement/memory"
 	"github.com/kubeletkit/kubeletkit/node/placement/numa"
@@ -73,13 +71,11 @@ func staticSettings(t *testing.T, root string, flags ...string) *config.Settings
 // opened makes the placement of the settings on a machine, has it read its states, and returns what it logs.
 func opened(t *testing.T, s *config.Settings, host fs.FS, rt placementRuntime) (*placement, *strings.Builder, error) {
 	t.Helper()
-	resources, err := prommetrics.NewResources(prometheus.NewRegistry())
-	require.NoError(t, err)
 	var log strings.Builder
-	p, err := newPlacement(t.Context(), s, host, rt, &metrics{resources: resources},
-		funcr.New(func(_, args string) { log.WriteString(args + "\n") }, funcr.Options{}))
-	if err == nil {
-		_, err = p.check(s.RootDir) // as an agent does
+	p, err := newPlacement(t.Context(), s, host, rt)
+	if err == nil { // as an agent does
+		_, err = p.check(s.RootDir,
+			funcr.New(func(_, args string) { log.WriteString(args + "\n") }, funcr.Options{}))
 	}
 	return p, &log, err
 }

@@ -5,7 +5,6 @@ import (
 	"io/fs"
 	"path/filepath"
 
-	"github.com/go-logr/logr"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/utils/cpuset"
 
@@ -27,8 +26,6 @@ type placement struct {
 	memory *memory.Manager // nil: no container has memory of chosen nodes
 	// leavesCPUs and leavesMemory mean that the manager only keeps what an earlier policy static has given.
 	leavesCPUs, leavesMemory bool
-	metrics                  *metrics
-	log                      logr.Logger
 }
 
 // placementRuntime is what placement needs of a container runtime.
@@ -45,9 +42,9 @@ const (
 
 // newPlacement makes the managers of the settings for the machine that the files of the host describe. They read their
 // states when they join an agent. ctx is that of the runtime, until then.
-func newPlacement(ctx context.Context, s *config.Settings, host fs.FS, rt placementRuntime, m *metrics,
-	log logr.Logger) (p *placement, err error) {
-	p = &placement{scope: topology.Scope(s.TopologyManagerScope), metrics: m, log: log.WithName("topology")}
+func newPlacement(ctx context.Context, s *config.Settings, host fs.FS, rt placementRuntime) (p *placement,
+	err error) {
+	p = &placement{scope: topology.Scope(s.TopologyManagerScope)}
 	if !s.OnMachine() {
 		return p, nil
 	}
@@ -83,7 +80,7 @@ func newPlacement(ctx context.Context, s *config.Settings, host fs.FS, rt placem
 		}
 	}
 	if hasMemory {
-		if err := p.addMemory(ctx, s, list, machine, log); err != nil {
+		if err := p.addMemory(ctx, s, list, machine); err != nil {
 			return nil, err
 		}
 	}
@@ -100,8 +97,6 @@ func (p *placement) addCPUs(s *config.Settings, host fs.FS, rt runtime.CPUSetter
 	if err := copts.PolicyOptions.Validate(machine, s.TopologyManagerPolicy); err != nil {
 		return err
 	}
-	copts.Logger, copts.Pinned, copts.Changed = p.log, p.metrics.resources.CPUsPinned, p.metrics.resources.CPUs
-	copts.Aligned = func(b cpus.Boundary, err error) { p.metrics.resources.Aligned("container", string(b), err) }
 	copts.Leave, copts.Reset, copts.ResetHint = p.leavesCPUs, s.ResetCPUs, "the flag is "+resetCPUsFlag
 	copts.Online = func() (cpuset.CPUSet, error) { return numa.Online(host) }
 	copts.ListPods = list
@@ -120,12 +115,7 @@ func (p *placement) join(opts *kubeletkit.Options) error {
 	if p.memory != nil {
 		opts.Join = append(opts.Join, p.memory)
 	}
-	manager, err := topology.New(topology.Options{
-		Policy: p.policy, Scope: p.scope, Admitted: p.metrics.resources.TopologyAdmitted,
-		Aligned: func(scope topology.Scope, err error) {
-			p.metrics.resources.Aligned(string(scope), "numa_node", err)
-		},
-	})
+	manager, err := topology.New(topology.Options{Policy: p.policy, Scope: p.scope})
 	if err != nil {
 		return err
 	}

@@ -79,7 +79,7 @@ func TestPlugin(t *testing.T) {
 	for range 2 {
 		manager, err := devices.New("", devices.Options{})
 		require.NoError(t, err)
-		server, err := plugin.New(dir, manager, plugin.Options{})
+		server, err := plugin.New(dir, manager)
 		require.NoError(t, err)
 		agentCtx, stop := context.WithCancel(ctx)
 		stopped := make(chan error, 1)

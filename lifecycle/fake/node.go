@@ -186,11 +186,12 @@ func (n *Node) Run(ctx context.Context, name string) error {
 	return fmt.Errorf("nothing was added under the name %q", name)
 }
 
-// Reset forgets what was requested, emitted and recorded until now. Pods that are ending go on.
+// Reset forgets what was requested, emitted, recorded and measured until now. Pods that are ending go on.
 func (n *Node) Reset() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.told, n.evictions, n.events, n.records, n.synced, n.refreshed, n.changes = nil, nil, nil, nil, nil, nil, 0
+	n.told, n.evictions, n.events, n.records, n.measurements = nil, nil, nil, nil, nil
+	n.synced, n.refreshed, n.changes = nil, nil, 0
 }
 
 // Ends returns the ends that were requested, in their order.

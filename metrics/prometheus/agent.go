@@ -29,6 +29,8 @@ func ForAgent(reg, probes prometheus.Registerer) (runtime.MeasureFunc, error) {
 	add(&all, &errs, reg, NewEviction)
 	add(&all, &errs, reg, NewLogs)
 	add(&all, &errs, reg, NewShutdown)
+	add(&all, &errs, reg, NewResources)
+	add(&all, &errs, reg, NewResourceClaims)
 	return func(m runtime.Measurement) {
 		for _, measure := range all {
 			measure(m)

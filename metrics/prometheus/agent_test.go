@@ -16,7 +16,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kubeletkit/kubeletkit"
+	"github.com/kubeletkit/kubeletkit/lifecycle"
 	prommetrics "github.com/kubeletkit/kubeletkit/metrics/prometheus"
+	"github.com/kubeletkit/kubeletkit/node/placement/topology"
 	"github.com/kubeletkit/kubeletkit/podconfig"
 	podconfigfake "github.com/kubeletkit/kubeletkit/podconfig/fake"
 	"github.com/kubeletkit/kubeletkit/podworkers"
@@ -43,8 +45,11 @@ func TestMetricsOfAnAgent(t *testing.T) {
 		require.NoError(t, err)
 		rt, source := fake.New(fake.Options{}), podconfigfake.NewSource("demo")
 		defer rt.Close()
+		placement, err := topology.New(topology.Options{})
+		require.NoError(t, err)
 		agent, err := kubeletkit.New(kubeletkit.Options{NodeName: "node", RootDir: dir, Runtime: rt, Host: rt.Host(),
-			Sources: []podconfig.Source{source}, Observe: kubeletkit.Observe{Measure: metrics}})
+			Sources: []podconfig.Source{source}, Observe: kubeletkit.Observe{Measure: metrics},
+			Join: []lifecycle.Component{placement}})
 		require.NoError(t, err)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
@@ -71,6 +76,8 @@ func TestMetricsOfAnAgent(t *testing.T) {
 			lines(text,
 				`storage_operation_duration_seconds_count{migrated="false",operation_name="volume_mount",status="success",volume_plugin="kubernetes.io/empty-dir"}`))
 		assert.Equal(t, []string{"kubelet_running_pods 1"}, lines(text, "kubelet_running_pods"))
+		assert.Equal(t, []string{"kubelet_topology_manager_admission_requests_total 1"},
+			lines(text, "kubelet_topology_manager_admission_requests_total"), "a component measures, too")
 		assert.Len(t,
 			lines(text,
 				`prober_probe_total{container="main",namespace="default",pod="web",pod_uid="u",probe_type="Readiness",result="successful"}`), 1)

@@ -3,15 +3,15 @@ package prommetrics
 import (
 	"strconv"
 	"sync/atomic"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/kubeletkit/kubeletkit/metrics/prometheus/internal/collector"
+	"github.com/kubeletkit/kubeletkit/node/dra"
+	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
-// ResourceClaims are the metrics of resource claims, with kubelet's names. Its methods are for the options of packages
-// node/dra and node/dra/plugin.
+// ResourceClaims are the metrics of resource claims, with kubelet's names.
 type ResourceClaims struct {
 	operations, calls *prometheus.HistogramVec
 	inUse             *claimsInUse
@@ -44,30 +44,22 @@ func NewResourceClaims(reg prometheus.Registerer) (*ResourceClaims, error) {
 	return m, nil
 }
 
-// Operation measures the preparation of the claims of a pod, or its end.
-func (m *ResourceClaims) Operation(name string, took time.Duration, err error) {
-	m.operations.WithLabelValues(name, strconv.FormatBool(err != nil)).Observe(took.Seconds())
-}
-
-// Call measures a call of a driver.
-func (m *ResourceClaims) Call(driver, method, code string, took time.Duration) {
-	m.calls.WithLabelValues(driver, method, code).Observe(took.Seconds())
-}
-
-// InUse sets the number of claims that are prepared, by driver and of all. The map is not changed later.
-func (m *ResourceClaims) InUse(byDriver map[string]int, all int) {
-	m.inUse.counts.Store(&claimCounts{byDriver, all})
+// Measure is a [runtime.MeasureFunc] that receives the measurements of package dra.
+func (m *ResourceClaims) Measure(v runtime.Measurement) {
+	switch v := v.(type) {
+	case dra.Operation:
+		m.operations.WithLabelValues(v.Name, strconv.FormatBool(v.Err != nil)).Observe(v.Took.Seconds())
+	case dra.Call:
+		m.calls.WithLabelValues(v.Driver, v.Method, v.Code).Observe(v.Took.Seconds())
+	case dra.InUse:
+		m.inUse.counts.Store(&v)
+	}
 }
 
 // claimsInUse has only the drivers whose claims are in use.
 type claimsInUse struct {
 	desc   *prometheus.Desc
-	counts atomic.Pointer[claimCounts]
-}
-
-type claimCounts struct {
-	byDriver map[string]int
-	all      int
+	counts atomic.Pointer[dra.InUse]
 }
 
 // Describe implements [prometheus.Collector].
@@ -77,10 +69,10 @@ func (c *claimsInUse) Describe(ch chan<- *prometheus.Desc) { ch <- c.desc }
 func (c *claimsInUse) Collect(ch chan<- prometheus.Metric) {
 	counts := c.counts.Load()
 	if counts == nil {
-		counts = &claimCounts{}
+		counts = &dra.InUse{}
 	}
-	ch <- prometheus.MustNewConstMetric(c.desc, prometheus.GaugeValue, float64(counts.all), "<any>")
-	for driver, n := range counts.byDriver {
+	ch <- prometheus.MustNewConstMetric(c.desc, prometheus.GaugeValue, float64(counts.All), "<any>")
+	for driver, n := range counts.ByDriver {
 		ch <- prometheus.MustNewConstMetric(c.desc, prometheus.GaugeValue, float64(n), driver)
 	}
 }

@@ -9,16 +9,23 @@ import (
 	"github.com/stretchr/testify/require"
 
 	prommetrics "github.com/kubeletkit/kubeletkit/metrics/prometheus"
+	"github.com/kubeletkit/kubeletkit/node/dra"
+	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
 func TestResourceClaims(t *testing.T) {
 	reg := prometheus.NewRegistry()
 	m, err := prommetrics.NewResourceClaims(reg)
 	require.NoError(t, err)
-	m.Operation("PrepareResources", time.Second, errors.New("it fails"))
-	m.Call("gpu.example.com", "/v1.DRAPlugin/NodePrepareResources", "OK", time.Second)
-	m.InUse(map[string]int{"gone.example.com": 1}, 1)
-	m.InUse(map[string]int{"gpu.example.com": 2, "net.example.com": 1}, 2)
+	for _, measured := range []runtime.Measurement{
+		dra.Operation{Name: "PrepareResources", Took: time.Second, Err: errors.New("it fails")},
+		dra.Call{Driver: "gpu.example.com", Method: "/v1.DRAPlugin/NodePrepareResources",
+			Code: "OK", Took: time.Second},
+		dra.InUse{ByDriver: map[string]int{"gone.example.com": 1}, All: 1},
+		dra.InUse{ByDriver: map[string]int{"gpu.example.com": 2, "net.example.com": 1}, All: 2},
+	} {
+		m.Measure(measured)
+	}
 	families, err := reg.Gather()
 	require.NoError(t, err)
 	got := map[string]float64{}

@@ -71,7 +71,7 @@ func (p *process) Collect(ch chan<- prometheus.Metric) {
 			add(l.desc, prometheus.GaugeValue, float64(limit.Cur))
 		}
 	}
-	if size, resident, ok := memory(); ok {
+	if size, resident, ok := memorySizes(); ok {
 		add(p.virtual, prometheus.GaugeValue, size)
 		add(p.resident, prometheus.GaugeValue, resident)
 	}
@@ -87,8 +87,8 @@ func (p *process) Collect(ch chan<- prometheus.Metric) {
 	}
 }
 
-// memory returns the virtual and the resident size of the process in bytes.
-func memory() (size, resident float64, ok bool) {
+// memorySizes returns the virtual and the resident size of the process in bytes.
+func memorySizes() (size, resident float64, ok bool) {
 	data, err := os.ReadFile("/proc/self/statm")
 	if err != nil {
 		return 0, 0, false

@@ -7,15 +7,15 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/kubeletkit/kubeletkit/metrics/prometheus/internal/collector"
+	"github.com/kubeletkit/kubeletkit/node/devices"
 	"github.com/kubeletkit/kubeletkit/node/placement/cpus"
+	"github.com/kubeletkit/kubeletkit/node/placement/memory"
+	"github.com/kubeletkit/kubeletkit/node/placement/topology"
+	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
-// Resources are the metrics of what places containers on CPUs, memory and devices, with kubelet's names. Its methods
-// are for the options of packages below resources.
+// Resources are the metrics of what places containers on CPUs, memory and devices, with kubelet's names.
 type Resources struct {
-	requests, lists, gets, allocatables        *prometheus.CounterVec
-	failedLists, failedGets, failedAllocatable *prometheus.CounterVec
-
 	memory, failedMemory prometheus.Counter
 
 	cpus, failedCPUs  prometheus.Counter
@@ -33,10 +33,6 @@ type Resources struct {
 // NewResources registers the metrics of one agent. The error names the metric that the registry refused; then none is
 // registered.
 func NewResources(reg prometheus.Registerer) (*Resources, error) {
-	endpoint := func(name, help string) *prometheus.CounterVec {
-		return collector.Counters(collector.Kubelet("pod_resources_endpoint_"+name,
-			help+" Broken down by server api version."), "server_api_version")
-	}
 	count := func(name, help string) prometheus.Counter { return collector.Counter(collector.Kubelet(name, help)) }
 	milliseconds := collector.HistogramOpts(collector.Kubelet("topology_manager_admission_duration_ms",
 		"Duration in milliseconds to serve a pod admission request."),
@@ -44,18 +40,6 @@ func NewResources(reg prometheus.Registerer) (*Resources, error) {
 	seconds := collector.HistogramOpts(collector.Kubelet("device_plugin_alloc_duration_seconds",
 		"Duration in seconds to serve a device plugin Allocation request. Broken down by resource name."), nil)
 	m := &Resources{
-		requests: endpoint("requests_total", "Cumulative number of requests to the PodResource endpoint."),
-		lists:    endpoint("requests_list", "Number of requests to the PodResource List endpoint."),
-		gets:     endpoint("requests_get", "Number of requests to the PodResource Get endpoint."),
-		allocatables: endpoint("requests_get_allocatable", "Number of requests to the PodResource "+
-			"GetAllocatableResources endpoint."),
-		failedLists: endpoint("errors_list", "Number of requests to the PodResource List endpoint which "+
-			"returned error."),
-		failedGets: endpoint("errors_get", "Number of requests to the PodResource Get endpoint which "+
-			"returned error."),
-		failedAllocatable: endpoint("errors_get_allocatable", "Number of requests to the PodResource "+
-			"GetAllocatableResources endpoint which returned error."),
-
 		memory: count("memory_manager_pinning_requests_total",
 			"The number of memory pages allocations which required pinning."),
 		failedMemory: count("memory_manager_pinning_errors_total", "The number of memory pages allocations which "+
@@ -93,7 +77,6 @@ func NewResources(reg prometheus.Registerer) (*Resources, error) {
 		m.failedAligned.WithLabelValues(scope, "numa_node")
 	}
 	if err := collector.Register(reg, "resources", collector.Group{
-		m.requests, m.lists, m.gets, m.allocatables, m.failedLists, m.failedGets, m.failedAllocatable,
 		m.memory, m.failedMemory,
 		m.cpus, m.failedCPUs, m.shared, m.exclusive, m.perNode, m.aligned, m.failedAligned, m.admissions,
 		m.failedAdmission, m.admissionTime,
@@ -104,74 +87,55 @@ func NewResources(reg prometheus.Registerer) (*Resources, error) {
 	return m, nil
 }
 
-// PodResourcesRequested counts a request of the pod resources API.
-func (m *Resources) PodResourcesRequested(version, method string, err error) {
-	m.requests.WithLabelValues(version).Inc()
-	if version != "v1" { // as kubelet
-		return
-	}
-	count, failed := m.lists, m.failedLists
-	switch method {
-	case "Get":
-		count, failed = m.gets, m.failedGets
-	case "GetAllocatableResources":
-		count, failed = m.allocatables, m.failedAllocatable
-	}
-	count.WithLabelValues(version).Inc()
-	if err != nil {
-		failed.WithLabelValues(version).Inc()
+// Measure is a [runtime.MeasureFunc] that receives the measurements of packages topology, cpus, memory and
+// devices.
+func (m *Resources) Measure(v runtime.Measurement) {
+	switch v := v.(type) {
+	case memory.Pinned:
+		counted(m.memory, m.failedMemory, v.Err)
+	case cpus.Pinned:
+		counted(m.cpus, m.failedCPUs, v.Err)
+	case cpus.Aligned:
+		m.alignment("container", string(v.Boundary), v.Err)
+	case cpus.Counts:
+		m.setCPUs(v)
+	case topology.Admitted:
+		counted(m.admissions, m.failedAdmission, v.Err)
+		m.admissionTime.Observe(float64(v.Took) / float64(time.Millisecond))
+	case topology.Aligned:
+		m.alignment(string(v.Scope), "numa_node", v.Err)
+	case devices.Registered:
+		m.registrations.WithLabelValues(string(v.Resource)).Inc()
+	case devices.Allocated:
+		m.allocations.WithLabelValues(string(v.Resource)).Observe(v.Took.Seconds())
 	}
 }
 
-// MemoryPinned counts an allocation of memory.
-func (m *Resources) MemoryPinned(err error) { pinned(m.memory, m.failedMemory, err) }
-
-// CPUsPinned counts an allocation of exclusive CPUs.
-func (m *Resources) CPUsPinned(err error) { pinned(m.cpus, m.failedCPUs, err) }
-
-func pinned(count, failed prometheus.Counter, err error) {
+func counted(count, failed prometheus.Counter, err error) {
 	count.Inc()
 	if err != nil {
 		failed.Inc()
 	}
 }
 
-// CPUs sets the number of CPUs in the shared pool that are not reserved, and of exclusive ones by their memory nodes.
-func (m *Resources) CPUs(shared int, exclusive map[int]int) {
+func (m *Resources) setCPUs(v cpus.Counts) {
 	m.aligned.WithLabelValues("container", string(cpus.BoundaryPhysicalCPU)) // kubelet's are there from then on
 	m.failedAligned.WithLabelValues("container", string(cpus.BoundaryPhysicalCPU))
 	m.aligned.WithLabelValues("container", string(cpus.BoundaryUncoreCache))
-	m.shared.Set(float64(shared * 1000))
+	m.shared.Set(float64(v.Shared * 1000))
 	sum := 0
-	for node, n := range exclusive {
+	for node, n := range v.Exclusive {
 		m.perNode.WithLabelValues(strconv.Itoa(node)).Set(float64(n))
 		sum += n
 	}
 	m.exclusive.Set(float64(sum))
 }
 
-// TopologyAdmitted counts an admission for which resources were to be aligned, and measures it.
-func (m *Resources) TopologyAdmitted(d time.Duration, err error) {
-	pinned(m.admissions, m.failedAdmission, err)
-	m.admissionTime.Observe(float64(d) / float64(time.Millisecond))
-}
-
-// Aligned counts a container or a pod, the scope, whose resources are within a boundary, such as numa_node, or could
-// not be.
-func (m *Resources) Aligned(scope, boundary string, err error) {
+// alignment counts a container or a pod, the scope, whose resources are within a boundary, or could not be.
+func (m *Resources) alignment(scope, boundary string, err error) {
 	count := m.aligned
 	if err != nil {
 		count = m.failedAligned
 	}
 	count.WithLabelValues(scope, boundary).Inc()
-}
-
-// PluginRegistered counts a registration of a device plugin.
-func (m *Resources) PluginRegistered(resource string) {
-	m.registrations.WithLabelValues(resource).Inc()
-}
-
-// PluginAllocated measures a call Allocate of a device plugin.
-func (m *Resources) PluginAllocated(resource string, d time.Duration) {
-	m.allocations.WithLabelValues(resource).Observe(d.Seconds())
 }

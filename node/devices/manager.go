@@ -44,11 +44,23 @@ type Options struct {
 	Nodes numa.Nodes
 	// CallTimeout is the timeout of Prefer and Allocate. Default 2 minutes. That of PreStart is 30 s, as with kubelet.
 	CallTimeout time.Duration
-
-	// Allocated is called after each call Allocate of a provider, with its duration. It must not block. If nil, it is
-	// not called.
-	Allocated func(resource v1.ResourceName, d time.Duration)
 }
+
+// Allocated is the measurement of a call Allocate of a provider: kubelet_device_plugin_alloc_duration_seconds.
+type Allocated struct {
+	Resource v1.ResourceName
+	Took     time.Duration
+}
+
+// Registered is the measurement of a device plugin that registers by its socket:
+// kubelet_device_plugin_registration_total. Package node/devices/plugin measures it before the plugin is served.
+type Registered struct{ Resource v1.ResourceName }
+
+// IsMeasurement implements [runtime.Measurement].
+func (Allocated) IsMeasurement() {}
+
+// IsMeasurement implements [runtime.Measurement].
+func (Registered) IsMeasurement() {}
 
 // Manager gives devices to containers. It joins the life of pods, see package lifecycle. Make one with [New]. It is
 // safe for concurrent use.
@@ -119,7 +131,7 @@ func New(path string, opts Options) (*Manager, error) {
 // FailedPrepareDevices. Gone of the node reports which pods of the checkpoint have ended while no agent ran.
 func (m *Manager) Join(node lifecycle.Node) error {
 	m.node, m.log = node, node.Logger()
-	m.held.Join(m.node, m.log)
+	m.held.Join(m.node)
 	return nil
 }
 

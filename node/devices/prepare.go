@@ -327,9 +327,7 @@ func (m *Manager) allocateBy(ctx context.Context, by *server, req Request) (edit
 		edits, err = by.Allocate(ctx, req)
 		return err
 	})
-	if m.opts.Allocated != nil {
-		m.opts.Allocated(by.Resource(), time.Since(begin))
-	}
+	m.node.Measure(Allocated{Resource: by.Resource(), Took: time.Since(begin)})
 	if err != nil {
 		err = fmt.Errorf("the provider of %s cannot allocate the devices %s: %w", by.Resource(), quote(req.IDs), err)
 	}

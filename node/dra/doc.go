@@ -25,7 +25,7 @@
 //
 // A driver is added with [Manager.Add]:
 //
-//	manager, err := dra.New(stateDir, claims, dra.Options{Slices: slices, Logger: log})
+//	manager, err := dra.New(stateDir, claims, dra.Options{Slices: slices})
 //	…
 //	driver := manager.Add("ports.example.com", ports)
 //	driver.SetConnected(true)

@@ -31,12 +31,6 @@ type Options struct {
 	SlicesDelay time.Duration
 	// CallTimeout bounds each call of a driver. Default 45 s, as in kubelet.
 	CallTimeout time.Duration
-	// Operation is called after the claims of a pod were prepared, or not, with "PrepareResources", and unprepared,
-	// with "UnprepareResources". It must not block.
-	Operation func(name string, took time.Duration, err error)
-	// InUse is called when it has changed with the number of claims that are prepared, by driver and of all. It must
-	// not block.
-	InUse func(byDriver map[string]int, all int)
 }
 
 // Manager has the claims of pods prepared. It joins the life of pods, see package lifecycle. Make one with [New]. It is
@@ -51,9 +45,7 @@ type Manager struct {
 
 	// file is the state, health the file with the health of devices.
 	file, health *checkpoint.File
-	// measuring is held while Options.InUse is called.
-	measuring sync.Mutex
-	locks     locks
+	locks        locks
 	// wake is notified when Run has something new to wait for.
 	wake flow.Signal
 
@@ -69,6 +61,8 @@ type Manager struct {
 	earlier map[string]map[deviceID]reported
 	// removals are the drivers whose slices are to be removed.
 	removals map[string]removal
+	// unmeasured means that the claims in use may have changed, and measuring that a goroutine measures them.
+	unmeasured, measuring bool
 	// sweepAt is when pods that are gone are looked for next; zero if that is not decided.
 	sweepAt time.Time
 

@@ -18,18 +18,27 @@ import (
 
 	"github.com/kubeletkit/kubeletkit/lifecycle"
 	nodefake "github.com/kubeletkit/kubeletkit/lifecycle/fake"
+	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
 // A claim that two pods share is prepared once, and unprepared with the last of them.
 func TestSharedClaim(t *testing.T) {
+	node := nodefake.NewNode()
+	m, api, d := withDriver(t, Options{})
+	require.NoError(t, m.Join(node))
 	var operations []string
-	inUse := map[string]int{}
-	m, api, d := withDriver(t, Options{
-		Operation: func(name string, _ time.Duration, err error) {
-			operations = append(operations, fmt.Sprint(name, " ", err))
-		},
-		InUse: func(byDriver map[string]int, all int) { inUse = byDriver; inUse["all"] = all },
-	})
+	inUse := func() (last InUse) {
+		for _, measured := range node.Measurements() {
+			switch measured := measured.(type) {
+			case Operation:
+				operations = append(operations, fmt.Sprint(measured.Name, " ", measured.Err))
+			case InUse:
+				last = measured
+			}
+		}
+		node.Reset()
+		return last
+	}
 	a, b := podWith("a", "gpu"), podWith("b", "gpu")
 	api.set("gpu", []string{"gpu.example.com"}, a, b)
 	require.NoError(t, prepare(m, a, false))
@@ -41,15 +50,58 @@ func TestSharedClaim(t *testing.T) {
 	assert.Equal(t, reads, api.reads, "a later sync needs nothing")
 	require.NoError(t, end(m, a))
 	assert.Empty(t, d.took())
-	assert.Equal(t, map[string]int{"gpu.example.com": 1, "all": 1}, inUse)
+	assert.Equal(t, InUse{ByDriver: map[string]int{"gpu.example.com": 1}, All: 1}, inUse())
 	require.NoError(t, end(m, b))
 	require.NoError(t, end(m, b))
 	assert.Equal(t, []string{"unprepare gpu"}, d.took())
-	assert.Equal(t, map[string]int{"all": 0}, inUse)
+	assert.Equal(t, InUse{ByDriver: map[string]int{}}, inUse())
 	assert.Equal(t, []string{"PrepareResources <nil>", "PrepareResources <nil>", "UnprepareResources <nil>",
 		"UnprepareResources <nil>"}, operations)
 	_, err := m.EditContainer(t.Context(), b, &b.Spec.Containers[0])
 	assert.EqualError(t, err, "ResourceClaim gpu is not prepared for pod b")
+}
+
+// slowNode is a node whose first measurement of the claims in use takes until release is closed.
+type slowNode struct {
+	*nodefake.Node
+	first            sync.Once
+	entered, release chan struct{}
+}
+
+func (n *slowNode) Measure(m runtime.Measurement) {
+	if _, ok := m.(InUse); ok {
+		n.first.Do(func() {
+			close(n.entered)
+			<-n.release
+		})
+	}
+	n.Node.Measure(m)
+}
+
+// No operation waits for the measurement of another one, and the last measurement of the claims in use is the latest.
+func TestSlowMeasurement(t *testing.T) {
+	node := &slowNode{Node: nodefake.NewNode(), entered: make(chan struct{}), release: make(chan struct{})}
+	m, api, _ := withDriver(t, Options{})
+	require.NoError(t, m.Join(node))
+	a, b, c := podWith("a", "one"), podWith("b", "two"), podWith("c", "three")
+	for name, pod := range map[string]*v1.Pod{"one": a, "two": b, "three": c} {
+		api.set(name, []string{"gpu.example.com"}, pod)
+	}
+	done := make(chan error, 1)
+	go func() { done <- prepare(m, a, false) }()
+	<-node.entered
+	require.NoError(t, prepare(m, b, false))
+	require.NoError(t, prepare(m, c, false))
+	close(node.release)
+	require.NoError(t, <-done)
+	var inUse []runtime.Measurement
+	for _, measured := range node.Measurements() {
+		if _, ok := measured.(InUse); ok {
+			inUse = append(inUse, measured)
+		}
+	}
+	assert.Equal(t, []runtime.Measurement{InUse{ByDriver: map[string]int{"gpu.example.com": 1}, All: 1},
+		InUse{ByDriver: map[string]int{"gpu.example.com": 3}, All: 3}}, inUse)
 }
 
 // An agent that is killed after a claim was prepared and before the pod starts prepares it again. One that runs needs

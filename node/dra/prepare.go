@@ -34,7 +34,7 @@ func (m *Manager) Prepare(ctx context.Context, req lifecycle.PrepareRequest) (li
 	}
 	began := time.Now()
 	err := m.prepare(ctx, req)
-	m.measure("PrepareResources", began, err)
+	m.measure(operationPrepare, began, err)
 	if err != nil && ctx.Err() == nil {
 		m.node.Event(runtime.Event{
 			Pod: runtime.RefOf(req.Pod), Type: v1.EventTypeWarning, Reason: reasonFailed,
@@ -45,33 +45,6 @@ func (m *Manager) Prepare(ctx context.Context, req lifecycle.PrepareRequest) (li
 		return none, fmt.Errorf("prepare dynamic resources: %w", err)
 	}
 	return none, nil
-}
-
-// measure reports an operation, and the claims that are in use after it.
-func (m *Manager) measure(name string, began time.Time, err error) {
-	if m.opts.Operation != nil {
-		m.opts.Operation(name, time.Since(began), err)
-	}
-	if m.opts.InUse == nil {
-		return
-	}
-	m.measuring.Lock() // so that the last call has the last state
-	defer m.measuring.Unlock()
-	byDriver, all := map[string]int{}, 0
-	m.mu.Lock()
-	if m.state != nil {
-		for _, c := range m.state.claims {
-			if !c.prepared {
-				continue
-			}
-			all++
-			for driver := range c.Drivers {
-				byDriver[driver]++
-			}
-		}
-	}
-	m.mu.Unlock()
-	m.opts.InUse(byDriver, all)
 }
 
 // task is a claim that is to be prepared.

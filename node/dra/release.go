@@ -44,7 +44,7 @@ func (m *Manager) release(ctx context.Context, pod types.UID) error {
 	}
 	began := time.Now()
 	err := m.releaseClaims(ctx, pod, keys)
-	m.measure("UnprepareResources", began, err)
+	m.measure(operationUnprepare, began, err)
 	return err
 }
 

@@ -42,7 +42,7 @@ type Options struct {
 	// QPS is the number of requests in a second, and Burst at once. Defaults: [DefaultQPS], [DefaultBurst].
 	QPS, Burst int
 	// Request is called after each request that was not refused, with the version of the API, the method, and its
-	// error. It must not block. Default: nothing.
+	// error. It must not block. It is no measurement, since package prommetrics does not link gRPC. Default: nothing.
 	Request func(version, method string, err error)
 }
 

@@ -26,7 +26,7 @@ func BenchmarkHealth(b *testing.B) {
 	n := newNode(b)
 	n.stop()
 	changed, pods := make(chan struct{}, 1), 0
-	n.node = &nodefake.Node{Do: func(method string) {
+	n.node = &nodefake.Node{Log: n.node.Log, Do: func(method string) {
 		switch method {
 		case "RefreshStatus":
 			pods++

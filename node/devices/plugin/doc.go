@@ -11,7 +11,7 @@
 // A [Server] is given the manager of devices, and runs as a component of the agent:
 //
 //	manager, err := devices.New(filepath.Join(dir, devices.CheckpointName), devices.Options{…})
-//	server, err := plugin.New(dir, manager, plugin.Options{})
+//	server, err := plugin.New(dir, manager)
 //	agent, err := kubeletkit.New(kubeletkit.Options{Join: []lifecycle.Component{manager, server}, …})
 //
 // The directory is the one that plugins expect, /var/lib/kubelet/device-plugins. When the server starts, it removes all

@@ -35,31 +35,24 @@ type node struct {
 	t    testing.TB
 	dir  string
 	opts devices.Options
-	node lifecycle.Node
+	node *nodefake.Node
 	*devices.Manager
 	server *plugin.Server
 	stop   func()
 
-	mu       sync.Mutex
-	logged   []string
-	measured []string
+	mu     sync.Mutex
+	logged []string
 }
 
 func newNode(t testing.TB) *node {
 	dir, err := os.MkdirTemp("", "plugins") // the path of a socket is short
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	n := &node{t: t, dir: dir, node: nodefake.NewNode()}
+	n := &node{t: t, dir: dir}
+	n.node = &nodefake.Node{Log: funcr.New(n.log, funcr.Options{})}
 	n.opts.CallTimeout = time.Minute
-	n.opts.Allocated = func(resource v1.ResourceName, _ time.Duration) { n.measure("allocated " + string(resource)) }
 	n.start()
 	return n
-}
-
-func (n *node) measure(what string) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.measured = append(n.measured, what)
 }
 
 func (n *node) log(_, args string) {
@@ -74,11 +67,9 @@ func (n *node) start() {
 	n.Manager, err = devices.New(filepath.Join(n.dir, devices.CheckpointName), n.opts)
 	require.NoError(n.t, err)
 	require.NoError(n.t, n.Join(n.node))
-	n.server, err = plugin.New(n.dir, n.Manager, plugin.Options{
-		Registered: func(resource v1.ResourceName) { n.measure("registered " + string(resource)) },
-	})
+	n.server, err = plugin.New(n.dir, n.Manager)
 	require.NoError(n.t, err)
-	require.NoError(n.t, n.server.Join(&nodefake.Node{Log: funcr.New(n.log, funcr.Options{})}))
+	require.NoError(n.t, n.server.Join(n.node))
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error)
 	server := n.server
@@ -138,9 +129,9 @@ func (n *node) runWith(ctx context.Context, pod *v1.Pod) (runtime.ContainerEdits
 }
 
 func TestNew(t *testing.T) {
-	_, err := plugin.New("relative", &devices.Manager{}, plugin.Options{})
+	_, err := plugin.New("relative", &devices.Manager{})
 	require.EqualError(t, err, `device plugins: the directory "relative" is no absolute path`)
-	_, err = plugin.New("/x", nil, plugin.Options{})
+	_, err = plugin.New("/x", nil)
 	require.EqualError(t, err, "device plugins: the manager is nil")
 }
 
@@ -201,10 +192,11 @@ func TestProtocol(t *testing.T) {
 	n.counts(4, 3)
 	_, err = n.EditContainer(t.Context(), pod, &pod.Spec.Containers[0])
 	require.NoError(t, err)
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	assert.Equal(t, []string{"registered example.com/gpu", "allocated example.com/gpu", "registered example.com/gpu"},
-		n.measured)
+	registered := devices.Registered{Resource: "example.com/gpu"}
+	measured := n.node.Measurements()
+	require.Len(t, measured, 3)
+	assert.Equal(t, []runtime.Measurement{registered, registered}, []runtime.Measurement{measured[0], measured[2]})
+	assert.Equal(t, v1.ResourceName("example.com/gpu"), measured[1].(devices.Allocated).Resource)
 }
 
 // The agent is restarted while a plugin runs: its socket is removed, so that it registers again, and pods keep their
@@ -361,7 +353,7 @@ func TestSilentPlugin(t *testing.T) {
 // A path that is too long for a socket is logged, and tried again.
 func TestNoSocket(t *testing.T) {
 	var logged sync.Map
-	s, err := plugin.New(filepath.Join(t.TempDir(), strings.Repeat("x", 120)), &devices.Manager{}, plugin.Options{})
+	s, err := plugin.New(filepath.Join(t.TempDir(), strings.Repeat("x", 120)), &devices.Manager{})
 	require.NoError(t, err)
 	require.NoError(t, s.Join(&nodefake.Node{
 		Log: funcr.New(func(_, args string) { logged.Store(args, true) }, funcr.Options{})}))

@@ -35,18 +35,11 @@ type Manager interface {
 	Serve(ctx context.Context, p devices.Provider) error
 }
 
-// Options are the settings of a [Server].
-type Options struct {
-	// Registered is called when a plugin registers by the socket, with its resource, before it is served. It must not
-	// block. If nil, it is not called.
-	Registered func(resource v1.ResourceName)
-}
-
 // Server has plugins register, and serves them. It is a component of an agent. Make one with [New].
 type Server struct {
 	dir     string
 	manager Manager
-	opts    Options
+	node    lifecycle.Node
 	log     logr.Logger
 	running sync.Once
 
@@ -66,14 +59,14 @@ var (
 )
 
 // New returns a server of plugins, with the socket in the directory.
-func New(dir string, manager Manager, opts Options) (*Server, error) {
+func New(dir string, manager Manager) (*Server, error) {
 	if !filepath.IsAbs(dir) {
 		return nil, fmt.Errorf("device plugins: the directory %q is no absolute path", dir)
 	}
 	if manager == nil {
 		return nil, errors.New("device plugins: the manager is nil")
 	}
-	s := &Server{dir: dir, manager: manager, opts: opts, connected: map[*Plugin]context.CancelFunc{}}
+	s := &Server{dir: dir, manager: manager, connected: map[*Plugin]context.CancelFunc{}}
 	return s, s.Join(lifecycle.NopNode{})
 }
 
@@ -85,7 +78,7 @@ func (s *Server) Name() string { return "device plugins" }
 
 // Join implements [lifecycle.Joiner].
 func (s *Server) Join(node lifecycle.Node) error {
-	s.log = node.Logger()
+	s.node, s.log = node, node.Logger()
 	return nil
 }
 
@@ -191,9 +184,7 @@ func (r registration) Register(ctx context.Context, req *api.RegisterRequest) (*
 		return fail(codes.InvalidArgument, fmt.Errorf("the endpoint %q is no name of a socket in %s",
 			req.GetEndpoint(), s.dir))
 	}
-	if s.opts.Registered != nil {
-		s.opts.Registered(resource)
-	}
+	s.node.Measure(devices.Registered{Resource: resource})
 	if err := s.serve(ctx, resource, filepath.Join(s.dir, req.GetEndpoint())); err != nil {
 		return fail(codes.Unavailable, err)
 	}

@@ -3,7 +3,8 @@
 // and follows the health of devices by v1alpha1.DRAResourceHealth or v1.DRAResourceHealth if the plugin serves it
 // (KEP-4680).
 //
-//	drivers, err := plugin.New(manager, plugin.Options{Logger: log})
+//	drivers, err := plugin.New(manager)
+//	agent, err := kubeletkit.New(kubeletkit.Options{Join: []lifecycle.Component{manager, drivers}, …})
 //	…
 //	registry, err := plugins.New(dir, map[string]plugins.Handler{plugins.TypeDRA: drivers}, plugins.Options{})
 //	…

@@ -16,6 +16,7 @@ import (
 	drapbv1 "k8s.io/kubelet/pkg/apis/dra/v1"
 	drapbv1beta1 "k8s.io/kubelet/pkg/apis/dra/v1beta1"
 
+	"github.com/kubeletkit/kubeletkit/lifecycle"
 	"github.com/kubeletkit/kubeletkit/node/dra"
 	"github.com/kubeletkit/kubeletkit/node/plugins"
 )
@@ -36,17 +37,15 @@ type client interface {
 		opts ...grpc.CallOption) (*drapbv1.NodeUnprepareResourcesResponse, error)
 }
 
-func newDriver(p plugins.Plugin, service string, called func(driver, method, code string,
-	took time.Duration)) (*driver, error) {
+func newDriver(p plugins.Plugin, service string, node lifecycle.Node) (*driver, error) {
 	conn, err := grpc.NewClient("passthrough:///localhost",
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithUnaryInterceptor(func(ctx context.Context, method string, in, out any, conn *grpc.ClientConn,
 			call grpc.UnaryInvoker, opts ...grpc.CallOption) error {
 			began := time.Now()
 			err := call(ctx, method, in, out, conn, opts...)
-			if called != nil {
-				called(p.Name, method, status.Code(err).String(), time.Since(began))
-			}
+			node.Measure(dra.Call{Driver: p.Name, Method: method, Code: status.Code(err).String(),
+				Took: time.Since(began)})
 			return err
 		}),
 		grpc.WithIdleTimeout(0), // the connection shows whether the plugin is there

@@ -6,33 +6,23 @@ import (
 	"fmt"
 	"slices"
 	"sync"
-	"time"
 
-	"github.com/go-logr/logr"
 	drahealthv1 "k8s.io/kubelet/pkg/apis/dra-health/v1"
 	drahealthv1alpha1 "k8s.io/kubelet/pkg/apis/dra-health/v1alpha1"
 	drapbv1 "k8s.io/kubelet/pkg/apis/dra/v1"
 	drapbv1beta1 "k8s.io/kubelet/pkg/apis/dra/v1beta1"
 
-	"github.com/kubeletkit/kubeletkit/internal/logging"
+	"github.com/kubeletkit/kubeletkit/lifecycle"
 	"github.com/kubeletkit/kubeletkit/node/dra"
 	"github.com/kubeletkit/kubeletkit/node/plugins"
 )
 
-// Options are the settings of [Drivers].
-type Options struct {
-	// Call is called after each call of a driver, with the gRPC method and the name of its status code. It must not
-	// block.
-	Call func(driver, method, code string, took time.Duration)
-	// Logger receives problems. Default: that of package slog.
-	Logger logr.Logger
-}
-
-// Drivers are the drivers that are plugins. They run while the [dra.Manager] does. Make them with [New]. They are safe
-// for concurrent use, but calls about one plugin must not overlap, as package plugins sees to it.
+// Drivers are the drivers that are plugins. They are a component of an agent, and run while the [dra.Manager] does.
+// Make them with [New]. They are safe for concurrent use, but calls about one plugin must not overlap, as package
+// plugins sees to it.
 type Drivers struct {
 	manager *dra.Manager
-	opts    Options
+	node    lifecycle.Node
 
 	// mu guards the fields below.
 	mu     sync.Mutex
@@ -42,15 +32,26 @@ type Drivers struct {
 // id identifies a plugin.
 type id struct{ name, endpoint string }
 
-var _ plugins.Handler = (*Drivers)(nil)
+var (
+	_ lifecycle.Joiner = (*Drivers)(nil)
+	_ plugins.Handler  = (*Drivers)(nil)
+)
 
 // New returns drivers that are added to the manager. It connects to nothing.
-func New(manager *dra.Manager, opts Options) (*Drivers, error) {
-	opts.Logger = logging.OrDefault(opts.Logger)
+func New(manager *dra.Manager) (*Drivers, error) {
 	if manager == nil {
 		return nil, errors.New("dra/plugin: the manager is nil")
 	}
-	return &Drivers{manager: manager, opts: opts, byName: map[id]*driver{}}, nil
+	return &Drivers{manager: manager, node: lifecycle.NopNode{}, byName: map[id]*driver{}}, nil
+}
+
+// Name implements [lifecycle.Component].
+func (d *Drivers) Name() string { return "DRA drivers" }
+
+// Join implements [lifecycle.Joiner]. The node receives the measurements of calls, see [dra.Call].
+func (d *Drivers) Join(node lifecycle.Node) error {
+	d.node = node
+	return nil
 }
 
 // services returns the services that are used of a plugin; that of the health is empty if it has none.
@@ -90,7 +91,7 @@ func (d *Drivers) Register(_ context.Context, p plugins.Plugin) error {
 	if err != nil {
 		return err
 	}
-	driver, err := newDriver(p, prepare, d.opts.Call)
+	driver, err := newDriver(p, prepare, d.node)
 	if err != nil {
 		return err
 	}
@@ -108,7 +109,7 @@ func (d *Drivers) Register(_ context.Context, p plugins.Plugin) error {
 			driver.conn.Close())
 	}
 	if health != "" {
-		driver.endpoint.Go(func(ctx context.Context) { driver.followHealth(ctx, health, d.opts.Logger) })
+		driver.endpoint.Go(func(ctx context.Context) { driver.followHealth(ctx, health, d.node.Logger()) })
 	}
 	return nil
 }

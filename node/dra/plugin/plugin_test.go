@@ -22,6 +22,7 @@ import (
 	drapbv1beta1 "k8s.io/kubelet/pkg/apis/dra/v1beta1"
 
 	"github.com/kubeletkit/kubeletkit/lifecycle"
+	nodefake "github.com/kubeletkit/kubeletkit/lifecycle/fake"
 	"github.com/kubeletkit/kubeletkit/node/dra"
 	"github.com/kubeletkit/kubeletkit/node/dra/plugin"
 	"github.com/kubeletkit/kubeletkit/node/internal/goroutines"
@@ -116,8 +117,9 @@ func start(t *testing.T, node lifecycle.Node) (*dra.Manager, *plugin.Drivers, fu
 	m, err := dra.New(t.TempDir(), api{}, dra.Options{})
 	require.NoError(t, err)
 	require.NoError(t, m.Join(node))
-	d, err := plugin.New(m, plugin.Options{})
+	d, err := plugin.New(m)
 	require.NoError(t, err)
+	require.NoError(t, d.Join(node))
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- m.Run(ctx) }()
@@ -148,7 +150,24 @@ func TestVersions(t *testing.T) {
 		t.Run(version, func(t *testing.T) {
 			socket := socketIn(t)
 			stop := serve(t, socket, register)
-			m, d, _ := start(t, lifecycle.NopNode{})
+			node := nodefake.NewNode()
+			called := func(code string, methods ...string) {
+				t.Helper()
+				var got, want []dra.Call
+				for _, measured := range node.Measurements() {
+					if call, ok := measured.(dra.Call); ok {
+						call.Took = 0
+						got = append(got, call)
+					}
+				}
+				for _, method := range methods {
+					want = append(want, dra.Call{Driver: "gpu.example.com", Method: "/k8s.io.kubelet.pkg.apis.dra." +
+						version + "/" + method, Code: code})
+				}
+				assert.Equal(t, want, got)
+				node.Reset()
+			}
+			m, d, _ := start(t, node)
 			p := plugins.Plugin{Type: plugins.TypeDRA, Name: "gpu.example.com", Endpoint: socket,
 				Versions: []string{"v7.DRAPlugin", version}}
 			require.NoError(t, d.Validate(p))
@@ -171,8 +190,10 @@ func TestVersions(t *testing.T) {
 			require.ErrorContains(t, err, "NodePrepareResources of driver gpu.example.com failed for ResourceClaim "+
 				"broken: it is broken")
 
+			called("OK", "NodePrepareResources", "NodeUnprepareResources", "NodePrepareResources")
 			stop()
 			assert.ErrorContains(t, m.Ended(t.Context(), lifecycle.EndedRequest{Pod: podWith("broken")}), "Unavailable")
+			called("Unavailable", "NodeUnprepareResources")
 			serve(t, socket, register)
 			require.Eventually(t,
 				func() bool { return m.Ended(t.Context(), lifecycle.EndedRequest{Pod: podWith("broken")}) == nil },
@@ -292,6 +313,6 @@ func TestPluginThatIsRefused(t *testing.T) {
 	assert.EqualError(t, d.Validate(p),
 		`none of the gRPC services of DRA driver gpu.example.com, ["v1alpha4.DRAPlugin"], is supported: "v1.DRAPlugin", "v1beta1.DRAPlugin"`)
 	assert.Error(t, d.Register(t.Context(), p))
-	_, err := plugin.New(nil, plugin.Options{})
+	_, err := plugin.New(nil)
 	assert.Error(t, err)
 }

@@ -55,8 +55,6 @@ type Options struct {
 	// ListPods lists the pods of the runtime. It may block, and is called once. If it is nil or fails, pods run that
 	// have a directory.
 	ListPods func() ([]*runtime.Pod, error)
-	// Log is the logger until Join.
-	Log logr.Logger
 }
 
 // Release frees what a pod holds, and reports whether the file changes. It is called also for pods that hold nothing.
@@ -68,7 +66,7 @@ type Release func(uid types.UID) (changed bool, then func())
 // Options.Leave the file is removed instead.
 func New(path string, read func() error, content checkpoint.Content, release Release, opts Options) *Record {
 	r := &Record{release: release, path: path, opts: opts}
-	r.Join(lifecycle.NopNode{}, opts.Log)
+	r.Join(lifecycle.NopNode{})
 	r.File = checkpoint.New(path, func() error {
 		err := read()
 		r.mu.Lock()
@@ -89,8 +87,8 @@ func New(path string, read func() error, content checkpoint.Content, release Rel
 	return r
 }
 
-// Join sets the node, which knows the pods that are gone. It is called before the file is read.
-func (r *Record) Join(node lifecycle.Node, log logr.Logger) { r.node, r.log = node, log }
+// Join sets the node, which knows the pods that are gone, and its logger. It is called before the file is read.
+func (r *Record) Join(node lifecycle.Node) { r.node, r.log = node, node.Logger() }
 
 // Restore reads the file, unless it is read already. It returns why the file could not be read, or cannot be used.
 func (r *Record) Restore() error {

@@ -29,6 +29,7 @@ type node struct {
 }
 
 func (n node) RootDir() string         { return n.root }
+func (n node) Logger() logr.Logger     { return logr.Discard() }
 func (n node) Gone(uid types.UID) bool { return n.gone[uid] }
 
 // withDirs returns a node in which the pods have directories.
@@ -56,7 +57,7 @@ type manager struct {
 func newManager(t *testing.T, n lifecycle.Node, opts Options, pods ...types.UID) *manager {
 	m := &manager{file: pods, holds: map[types.UID]bool{}}
 	m.Record = New(filepath.Join(t.TempDir(), "state"), m.read, m.content, m.release, opts)
-	m.Join(n, logr.Discard())
+	m.Join(n)
 	return m
 }
 

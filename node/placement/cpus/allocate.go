@@ -16,17 +16,6 @@ import (
 // ReasonSMTAlignment is that of a pod that cannot have whole cores with the option full-pcpus-only. It is kubelet's.
 const ReasonSMTAlignment = "SMTAlignmentError"
 
-// Boundary is what exclusive CPUs keep to.
-type Boundary string
-
-// The boundaries. They are the labels of kubelet's metrics.
-const (
-	// BoundaryPhysicalCPU is that of whole cores, with the option full-pcpus-only.
-	BoundaryPhysicalCPU Boundary = "physical_cpu"
-	// BoundaryUncoreCache is that of one cache of the last level. No container has to keep to it.
-	BoundaryUncoreCache Boundary = "uncore_cache"
-)
-
 // Hints returns the memory nodes on which the container, or the pod if it is nil, can have exclusive CPUs; nil if it
 // requests none.
 func (m *Manager) Hints(p *v1.Pod, c *v1.Container) map[string][]numa.Hint {
@@ -126,25 +115,20 @@ func (m *Manager) Allocate(p *v1.Pod, c *v1.Container, hint numa.Hint) error {
 	if err != nil {
 		return err
 	}
-	m.opts.Logger.V(2).Info("Exclusive CPUs are assigned", "pod", runtime.RefOf(p), "container", c.Name,
+	m.node.Logger().V(2).Info("Exclusive CPUs are assigned", "pod", runtime.RefOf(p), "container", c.Name,
 		"cpus", set.String())
 	m.wake.Notify()
 	return nil
 }
 
-// measure reports an assignment, or its error.
+// measure measures an assignment, or its error.
 func (m *Manager) measure(set cpuset.CPUSet, err error) {
-	if m.opts.Pinned != nil {
-		m.opts.Pinned(err)
-	}
-	if m.opts.Aligned == nil {
-		return
-	}
+	m.node.Measure(Pinned{Err: err})
 	if m.opts.PolicyOptions.FullPCPUsOnly {
-		m.opts.Aligned(BoundaryPhysicalCPU, err)
+		m.node.Measure(Aligned{Boundary: BoundaryPhysicalCPU, Err: err})
 	}
 	if err == nil && m.layout.together(set, uncore) {
-		m.opts.Aligned(BoundaryUncoreCache, nil)
+		m.node.Measure(Aligned{Boundary: BoundaryUncoreCache})
 	}
 }
 

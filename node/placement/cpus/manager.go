@@ -7,13 +7,11 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"github.com/go-logr/logr"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/cpuset"
 
 	"github.com/kubeletkit/kubeletkit/internal/flow"
-	"github.com/kubeletkit/kubeletkit/internal/logging"
 	"github.com/kubeletkit/kubeletkit/lifecycle"
 	"github.com/kubeletkit/kubeletkit/node/internal/holdings"
 	"github.com/kubeletkit/kubeletkit/node/placement/numa"
@@ -54,19 +52,6 @@ type Options struct {
 	// v1 it does not come back to the cgroups of pods. If Online is nil or returns an error, the CPUs stay as they
 	// were. The error is logged.
 	Online func() (cpuset.CPUSet, error)
-	// Pinned is called after each assignment of exclusive CPUs, with its error, or nil if it has succeeded. It must not
-	// block. If nil, it is not called.
-	Pinned func(err error)
-	// Aligned is called after Pinned, for each boundary that the CPUs keep to, with nil, and for each boundary that the
-	// policy requires, with the error of the assignment. It must not block. If nil, it is not called.
-	Aligned func(b Boundary, err error)
-	// Changed is called when one of its numbers has changed: shared is the number of CPUs of the shared pool that are
-	// not reserved, and exclusive has the numbers of exclusive CPUs by memory node. It must not block. If nil, it is
-	// not called.
-	Changed func(shared int, exclusive map[int]int)
-	// Logger is for problems that concern no single sync, and for assignments at level 2. Default: that of package
-	// slog.
-	Logger logr.Logger
 }
 
 // Manager assigns exclusive CPUs to containers of Guaranteed pods that request whole CPUs, and the shared pool to all
@@ -77,6 +62,7 @@ type Manager struct {
 	setter   runtime.CPUSetter
 	path     string
 	held     *holdings.Record
+	node     lifecycle.Node
 	opts     Options
 	reserved cpuset.CPUSet
 	running  atomic.Bool
@@ -94,8 +80,8 @@ type Manager struct {
 	offline cpuset.CPUSet
 	// onlineFailed means that the last call of Options.Online has failed.
 	onlineFailed bool
-	// reported means that the numbers of CPUs were reported.
-	reported bool
+	// measured means that the numbers of CPUs were measured as they are.
+	measured bool
 }
 
 // pod is what the manager knows of a pod. A pod without CPUs of its own has running containers only.
@@ -136,7 +122,6 @@ var (
 // /var/lib/kubelet/cpu_manager_state. The setter changes the cpusets of running containers, see [runtime.Optional]. It
 // reads nothing. Its error names the options that are wrong.
 func New(machine numa.Machine, path string, setter runtime.CPUSetter, opts Options) (*Manager, error) {
-	opts.Logger = logging.OrDefault(opts.Logger)
 	var errs []error
 	check := func(ok bool, format string, args ...any) {
 		if !ok {
@@ -164,10 +149,10 @@ func New(machine numa.Machine, path string, setter runtime.CPUSetter, opts Optio
 	if err := errors.Join(errs...); err != nil {
 		return nil, fmt.Errorf("cpus: %w", err)
 	}
-	m := &Manager{layout: l, setter: setter, path: path, opts: opts, reserved: reserved,
+	m := &Manager{layout: l, setter: setter, path: path, node: lifecycle.NopNode{}, opts: opts, reserved: reserved,
 		wake: flow.NewSignal(), pods: map[types.UID]*pod{}}
 	m.held = holdings.New(path, m.restore, m.content, m.release,
-		holdings.Options{Reset: opts.Reset, Leave: opts.Leave, ListPods: opts.ListPods, Log: opts.Logger})
+		holdings.Options{Reset: opts.Reset, Leave: opts.Leave, ListPods: opts.ListPods})
 	m.share()
 	return m, nil
 }
@@ -179,7 +164,8 @@ func (m *Manager) Name() string { return "CPUs" }
 // those for which Gone of the node is true, and those without a directory below RootDir. It fails if the disk does not
 // return the checkpoint.
 func (m *Manager) Join(node lifecycle.Node) error {
-	m.held.Join(node, m.opts.Logger)
+	m.node = node
+	m.held.Join(node)
 	return m.held.Load()
 }
 
@@ -390,7 +376,7 @@ func (m *Manager) pod(uid types.UID) *pod {
 
 // share computes the shared pool. mu is held, except in New.
 func (m *Manager) share() {
-	m.reported = false
+	m.measured = false
 	m.shared = m.layout.all
 	if m.opts.PolicyOptions.StrictReservation {
 		m.shared = m.shared.Difference(m.reserved)

@@ -3,7 +3,6 @@ package cpus_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
 	"sync"
@@ -19,6 +18,7 @@ import (
 
 	"github.com/kubeletkit/kubeletkit/internal/testpod"
 	"github.com/kubeletkit/kubeletkit/lifecycle"
+	nodefake "github.com/kubeletkit/kubeletkit/lifecycle/fake"
 	"github.com/kubeletkit/kubeletkit/node/internal/machines"
 	"github.com/kubeletkit/kubeletkit/node/placement/cpus"
 	"github.com/kubeletkit/kubeletkit/node/placement/numa"
@@ -448,32 +448,35 @@ var noHint = numa.Hint{}
 
 func TestMeasurements(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var got []string
-		var shared int
-		var exclusive map[int]int
+		node := nodefake.NewNode()
+		took := func() []runtime.Measurement {
+			synctest.Wait()
+			defer node.Reset()
+			return node.Measurements()
+		}
 		m := newManager(t, "xeon-smt-2n", filepath.Join(t.TempDir(), "state"), &setter{}, cpus.Options{
 			ReservedCount: 2, PolicyOptions: cpus.PolicyOptions{FullPCPUsOnly: true},
-			Pinned:  func(err error) { got = append(got, fmt.Sprintf("pinned %t", err == nil)) },
-			Aligned: func(b cpus.Boundary, err error) { got = append(got, fmt.Sprintf("%s %t", b, err == nil)) },
-			Changed: func(n int, of map[int]int) { shared, exclusive = n, of },
 		})
+		require.NoError(t, m.Join(node))
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		go m.Run(ctx)
-		synctest.Wait()
 		free := m.Allocatable().Size()
-		assert.Equal(t, free, shared, "without the reserved ones")
+		assert.Equal(t, []runtime.Measurement{cpus.Counts{Shared: free, Exclusive: map[int]int{0: 0, 1: 0}}}, took(),
+			"without the reserved ones")
+		whole := cpus.Aligned{Boundary: cpus.BoundaryPhysicalCPU}
 		allocate(t, m, guaranteed("a", 2), guaranteed("a", 2))
-		synctest.Wait()
-		assert.Equal(t, []string{"pinned true", "physical_cpu true", "uncore_cache true"}, got, "once")
-		assert.Equal(t, free-2, shared)
-		assert.Equal(t, map[int]int{0: 2, 1: 0}, exclusive)
-		got = nil
+		assert.Equal(t, []runtime.Measurement{cpus.Pinned{}, whole, cpus.Aligned{Boundary: cpus.BoundaryUncoreCache},
+			cpus.Counts{Shared: free - 2, Exclusive: map[int]int{0: 2, 1: 0}}}, took(), "once")
 		odd := guaranteed("odd", 3)
-		require.Error(t, m.Allocate(odd, &odd.Spec.Containers[0], numa.Hint{}))
-		assert.Equal(t, []string{"pinned false", "physical_cpu false"}, got)
-		got = nil
+		err := m.Allocate(odd, &odd.Spec.Containers[0], numa.Hint{})
+		require.Error(t, err)
+		assert.Equal(t, []runtime.Measurement{cpus.Pinned{Err: err},
+			cpus.Aligned{Boundary: cpus.BoundaryPhysicalCPU, Err: err}}, took())
 		allocate(t, m, guaranteed("large", int64(free-4)))
-		assert.Equal(t, []string{"pinned true", "physical_cpu true"}, got, "in several caches")
+		got := took()
+		require.Len(t, got, 3)
+		assert.Equal(t, []runtime.Measurement{cpus.Pinned{}, whole}, got[:2], "in several caches")
+		assert.Equal(t, 2, got[2].(cpus.Counts).Shared)
 	})
 }

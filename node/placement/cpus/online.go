@@ -18,9 +18,9 @@ func (m *Manager) readOnline() {
 	m.mu.Unlock()
 	switch {
 	case failed:
-		m.opts.Logger.Error(err, "It is not known which CPUs are online")
+		m.node.Logger().Error(err, "It is not known which CPUs are online")
 	case changed:
-		m.opts.Logger.Info("CPUs have gone offline: containers without exclusive CPUs do not use them until the "+
+		m.node.Logger().Info("CPUs have gone offline: containers without exclusive CPUs do not use them until the "+
 			"next agent starts", "cpus", gone.String())
 		m.wake.Notify()
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"k8s.io/utils/cpuset"
 
+	nodefake "github.com/kubeletkit/kubeletkit/lifecycle/fake"
 	"github.com/kubeletkit/kubeletkit/node/placement/cpus"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
@@ -29,9 +30,8 @@ func TestCPUsThatGoOffline(t *testing.T) {
 				online = set(t, list)
 			}
 		}
-		var free int
+		node := nodefake.NewNode()
 		opts := cpus.Options{
-			Changed: func(n int, _ map[int]int) { free = n },
 			Online: func() (cpuset.CPUSet, error) {
 				mu.Lock()
 				defer mu.Unlock()
@@ -42,6 +42,7 @@ func TestCPUsThatGoOffline(t *testing.T) {
 		rt := &setter{}
 		path := filepath.Join(t.TempDir(), "state")
 		m := newManager(t, "xeon-2n", path, rt, opts)
+		require.NoError(t, m.Join(node))
 		done := make(chan error)
 		go func() { done <- m.Run(ctx) }()
 		own, first, second := guaranteed("own", 2), burstable("first"), burstable("second")
@@ -53,7 +54,8 @@ func TestCPUsThatGoOffline(t *testing.T) {
 		assert.Equal(t, "0,3,6-15", edit(t, m, second).CPUSet, "it would not start with the others")
 		synctest.Wait()
 		assert.Equal(t, "0,3,6-15", rt.of("1"), "those that run, too")
-		assert.Equal(t, 11, free)
+		measured := node.Measurements()
+		assert.Equal(t, cpus.Counts{Shared: 11, Exclusive: map[int]int{0: 2, 1: 0}}, measured[len(measured)-1])
 		assert.Equal(t, "1-2", edit(t, m, own).CPUSet, "it has them")
 		next := guaranteed("next", 2)
 		allocate(t, m, next)

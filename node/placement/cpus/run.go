@@ -161,12 +161,12 @@ func (m *Manager) Run(ctx context.Context) error {
 	}
 	var joined sync.WaitGroup
 	defer joined.Wait()
-	joined.Go(func() { m.held.Run(ctx, m.opts.Logger) })
+	joined.Go(func() { m.held.Run(ctx, m.node.Logger()) })
 	slots := make(chan struct{}, updates)
 	for {
 		if m.held.Load() == nil { // otherwise it is the error of each container
 			m.readOnline()
-			m.report()
+			m.measureCounts()
 			for _, in := range m.due() {
 				joined.Go(func() { m.update(ctx, slots, in) })
 			}
@@ -179,13 +179,10 @@ func (m *Manager) Run(ctx context.Context) error {
 	}
 }
 
-// report reports the numbers of CPUs, if they have changed.
-func (m *Manager) report() {
-	if m.opts.Changed == nil {
-		return
-	}
+// measureCounts measures the numbers of CPUs, if they may have changed.
+func (m *Manager) measureCounts() {
 	m.mu.Lock()
-	due := !m.reported
+	due := !m.measured
 	shared := m.shared.Difference(m.offline).Difference(m.reserved).Size()
 	exclusive := map[int]int{}
 	for _, c := range m.layout.cpus {
@@ -198,10 +195,10 @@ func (m *Manager) report() {
 			}
 		}
 	}
-	m.reported = true
+	m.measured = true
 	m.mu.Unlock()
 	if due {
-		m.opts.Changed(shared, exclusive)
+		m.node.Measure(Counts{Shared: shared, Exclusive: exclusive})
 	}
 }
 
@@ -255,7 +252,7 @@ func (m *Manager) update(ctx context.Context, slots chan struct{}, in *instance)
 		}
 	}, func(err error, _ time.Duration) {
 		if !failed {
-			m.opts.Logger.Error(err, "A running container does not have its CPUs; trying again", "pod", in.pod,
+			m.node.Logger().Error(err, "A running container does not have its CPUs; trying again", "pod", in.pod,
 				"container", in.name)
 		}
 		failed = true

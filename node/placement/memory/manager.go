@@ -9,11 +9,9 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"github.com/go-logr/logr"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/kubeletkit/kubeletkit/internal/logging"
 	"github.com/kubeletkit/kubeletkit/lifecycle"
 	"github.com/kubeletkit/kubeletkit/node/internal/holdings"
 	"github.com/kubeletkit/kubeletkit/node/internal/reuse"
@@ -42,18 +40,24 @@ type Options struct {
 	// manager gives nothing and refuses nothing; no memory has to be reserved, and the machine is not used. When the
 	// pods of the state have ended, Run removes it, so that kubelet can be started with the policy None, too.
 	Leave bool
-	// Pinned is called after each allocation for a container of a Guaranteed pod, with its error. It must not block.
-	// Default: nothing.
-	Pinned func(err error)
-	// Logger is for problems that concern no single pod. Default: that of package slog.
-	Logger logr.Logger
 }
+
+// Pinned is the measurement of an allocation for a container of a Guaranteed pod:
+// kubelet_memory_manager_pinning_requests_total and kubelet_memory_manager_pinning_errors_total.
+type Pinned struct {
+	// Err is why no memory was allocated, or nil.
+	Err error
+}
+
+// IsMeasurement implements [runtime.Measurement].
+func (Pinned) IsMeasurement() {}
 
 // Manager gives containers memory. It is a provider of hints for a topology manager, and joins the life of pods, see
 // package lifecycle. Make one with [New]. It is safe for concurrent use.
 type Manager struct {
 	path    string
 	held    *holdings.Record
+	node    lifecycle.Node
 	opts    Options
 	empty   func() *machineState
 	running atomic.Bool
@@ -78,7 +82,6 @@ var (
 // New returns a manager of the memory of the machine with its state in the file, which kubelet has in its root
 // directory under [FileName]. It reads nothing. Its error names all that is wrong with the reservations.
 func New(path string, machine numa.Machine, opts Options) (*Manager, error) {
-	opts.Logger = logging.OrDefault(opts.Logger)
 	empty := func() (*machineState, error) { return newMachineState(machine, opts.Reserved, opts.NodeReserved) }
 	if opts.Leave {
 		empty = func() (*machineState, error) { return &machineState{}, nil }
@@ -90,12 +93,10 @@ func New(path string, machine numa.Machine, opts Options) (*Manager, error) {
 	if err != nil {
 		return nil, fmt.Errorf("memory: %w", err)
 	}
-	if opts.Pinned == nil {
-		opts.Pinned = func(error) {}
-	}
-	m := &Manager{path: path, opts: opts, empty: func() *machineState { s, _ := empty(); return s }}
+	m := &Manager{path: path, node: lifecycle.NopNode{}, opts: opts,
+		empty: func() *machineState { s, _ := empty(); return s }}
 	m.held = holdings.New(path, m.restore, m.content, m.release,
-		holdings.Options{Reset: opts.Reset, Leave: opts.Leave, ListPods: opts.ListPods, Log: opts.Logger})
+		holdings.Options{Reset: opts.Reset, Leave: opts.Leave, ListPods: opts.ListPods})
 	return m, nil
 }
 
@@ -106,7 +107,8 @@ func (m *Manager) Name() string { return "memory" }
 // which Gone of the node is true, and those without a directory below RootDir. It fails if the disk does not return the
 // state.
 func (m *Manager) Join(node lifecycle.Node) error {
-	m.held.Join(node, m.opts.Logger)
+	m.node = node
+	m.held.Join(node)
 	return m.held.Load()
 }
 
@@ -123,7 +125,7 @@ func (m *Manager) Run(ctx context.Context) error {
 	if !m.running.CompareAndSwap(false, true) {
 		return fmt.Errorf("memory: %w", runtime.ErrAlreadyRunning)
 	}
-	m.held.Run(ctx, m.opts.Logger)
+	m.held.Run(ctx, m.node.Logger())
 	return nil
 }
 
@@ -154,7 +156,7 @@ func (m *Manager) Allocate(pod *v1.Pod, container *v1.Container, hint numa.Hint)
 	if err == nil {
 		err = m.allocate(pod, container, hint)
 	}
-	m.opts.Pinned(err)
+	m.node.Measure(Pinned{Err: err})
 	if err != nil {
 		return lifecycle.Refuse("UnexpectedAdmissionError", fmt.Sprintf("Allocate failed due to [memorymanager] "+
 			"container %q: %v, which is unexpected",

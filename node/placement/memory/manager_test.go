@@ -21,6 +21,7 @@ import (
 
 	"github.com/kubeletkit/kubeletkit/internal/safefile"
 	"github.com/kubeletkit/kubeletkit/lifecycle"
+	nodefake "github.com/kubeletkit/kubeletkit/lifecycle/fake"
 	"github.com/kubeletkit/kubeletkit/node/placement/memory/internal/state"
 	"github.com/kubeletkit/kubeletkit/node/placement/numa"
 	"github.com/kubeletkit/kubeletkit/runtime"
@@ -288,15 +289,15 @@ func TestResizes(t *testing.T) {
 }
 
 func TestPinned(t *testing.T) {
-	var errs []error
-	opts := reserving(1)
-	opts.Pinned = func(err error) { errs = append(errs, err) }
-	m := newManager(t, filepath.Join(t.TempDir(), FileName), 1, opts)
+	node := nodefake.NewNode()
+	m := newManager(t, filepath.Join(t.TempDir(), FileName), 1, reserving(1))
+	require.NoError(t, m.Join(node))
 	require.NoError(t, admit(m, pod("a", nil, container("c", "memory", "1Gi")), numa.Hint{}))
 	require.Error(t, admit(m, pod("b", nil, container("c", "memory", "100Gi")), numa.Hint{}))
-	require.Len(t, errs, 2)
-	assert.NoError(t, errs[0])
-	assert.Error(t, errs[1])
+	measured := node.Measurements()
+	require.Len(t, measured, 2)
+	assert.Equal(t, Pinned{}, measured[0])
+	assert.Error(t, measured[1].(Pinned).Err)
 }
 
 func TestReservations(t *testing.T) {

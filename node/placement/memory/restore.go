@@ -147,7 +147,7 @@ func (m *Manager) read() (*machineState, error) {
 	}
 	for _, uid := range slices.Sorted(maps.Keys(s.entries)) {
 		if !slices.Contains(left, types.UID(uid)) {
-			m.opts.Logger.Info("A pod that is gone held memory", "pod", uid)
+			m.node.Logger().Info("A pod that is gone held memory", "pod", uid)
 			s.dropPod(uid)
 		}
 	}

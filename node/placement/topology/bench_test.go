@@ -2,6 +2,7 @@ package topology_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"path/filepath"
 	"sync"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/kubeletkit/kubeletkit/internal/testpod"
 	"github.com/kubeletkit/kubeletkit/lifecycle"
+	nodefake "github.com/kubeletkit/kubeletkit/lifecycle/fake"
 	"github.com/kubeletkit/kubeletkit/node/devices"
 	"github.com/kubeletkit/kubeletkit/node/placement/cpus"
 	"github.com/kubeletkit/kubeletkit/node/placement/memory"
@@ -52,11 +54,11 @@ func BenchmarkAdmit(b *testing.B) {
 			Node: socket})
 	}
 	exclusive, err := cpus.New(m, filepath.Join(dir, cpus.CheckpointName), cpuSetter{},
-		cpus.Options{ReservedCount: 2, Logger: logr.Discard()})
+		cpus.Options{ReservedCount: 2})
 	require.NoError(b, err)
 	reserved := v1.ResourceList{v1.ResourceMemory: resource.MustParse("1Gi")}
 	mem, err := memory.New(filepath.Join(dir, memory.FileName), m, memory.Options{
-		Reserved: []memory.Reservation{{Node: 0, Limits: reserved}}, NodeReserved: reserved, Logger: logr.Discard(),
+		Reserved: []memory.Reservation{{Node: 0, Limits: reserved}}, NodeReserved: reserved,
 	})
 	require.NoError(b, err)
 	ports, err := devices.New(filepath.Join(dir, devices.CheckpointName), devices.Options{})
@@ -72,6 +74,8 @@ func BenchmarkAdmit(b *testing.B) {
 	defer cancel()
 	<-provider.ready
 
+	quiet := &nodefake.Node{Log: logr.Discard()}
+	require.NoError(b, errors.Join(exclusive.Join(quiet), mem.Join(quiet)))
 	manager := newManager(b, topology.Options{
 		Policy: policy(b, topology.PolicySingleNUMANode, m, topology.PolicyOptions{})}, exclusive, mem, ports)
 	list := v1.ResourceList{v1.ResourceCPU: resource.MustParse("16"), v1.ResourceMemory: resource.MustParse("8Gi"),

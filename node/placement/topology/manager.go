@@ -61,17 +61,35 @@ type Options struct {
 	Policy Policy
 	// Scope is that of the policy. Default: [ScopeContainer].
 	Scope Scope
-	// Admitted is called with each admission of a pod, the time that it took, and its error. Aligned is called if the
-	// policy is single-numa-node, for each scope whose hints were merged. They must not block. If nil, they are not
-	// called.
-	Admitted func(took time.Duration, err error)
-	Aligned  func(scope Scope, err error)
 }
+
+// Admitted is the measurement of an admission of a pod: kubelet_topology_manager_admission_requests_total and the
+// others of admissions.
+type Admitted struct {
+	Took time.Duration
+	// Err is why the pod was refused, or nil.
+	Err error
+}
+
+// Aligned is the measurement of hints that were merged for a scope by the policy single-numa-node:
+// kubelet_container_aligned_compute_resources_count with the boundary numa_node.
+type Aligned struct {
+	Scope Scope
+	// Err is why the resources cannot be on one memory node, or nil.
+	Err error
+}
+
+// IsMeasurement implements [runtime.Measurement].
+func (Admitted) IsMeasurement() {}
+
+// IsMeasurement implements [runtime.Measurement].
+func (Aligned) IsMeasurement() {}
 
 // Manager admits pods whose resources can be placed as the policy requires, and has them allocated. Make one with
 // [New]. Admit is called from one goroutine.
 type Manager struct {
 	opts      Options
+	node      lifecycle.Node
 	log       logr.Logger // for the decisions, at level 4
 	providers []Provider
 }
@@ -99,7 +117,7 @@ func New(opts Options) (*Manager, error) {
 // devices.Manager does: otherwise it chooses without hints. What refuses pods declares that it comes before "topology",
 // so that a pod that is refused is given nothing.
 func (m *Manager) Join(node lifecycle.Node) error {
-	m.log, m.providers = node.Logger(), nil
+	m.node, m.log, m.providers = node, node.Logger(), nil
 	for _, c := range node.Components() {
 		if p, ok := c.(Provider); ok {
 			m.providers = append(m.providers, p)
@@ -119,9 +137,7 @@ func (m *Manager) Admit(req lifecycle.AdmitRequest) (none lifecycle.AdmitRespons
 	}
 	began := time.Now()
 	err = m.admit(req.Pod)
-	if m.opts.Admitted != nil {
-		m.opts.Admitted(time.Since(began), err)
-	}
+	m.node.Measure(Admitted{Took: time.Since(began), Err: err})
 	return none, err
 }
 
@@ -196,8 +212,8 @@ func (m *Manager) merge(pod *v1.Pod, c *v1.Container, held bool) (numa.Hint, err
 		}
 		err = lifecycle.Refuse(ReasonAffinity, message)
 	}
-	if m.opts.Aligned != nil && m.opts.Policy.Name() == PolicySingleNUMANode {
-		m.opts.Aligned(m.opts.Scope, err)
+	if m.opts.Policy.Name() == PolicySingleNUMANode {
+		m.node.Measure(Aligned{Scope: m.opts.Scope, Err: err})
 	}
 	return best, err
 }

@@ -40,9 +40,14 @@ func pod(name string, containers ...v1.Container) *v1.Pod {
 // newManager returns a manager in an agent with the providers.
 func newManager(t testing.TB, opts topology.Options, providers ...lifecycle.Component) *topology.Manager {
 	t.Helper()
+	return newManagerOf(t, nodefake.NewNode(), opts, providers...)
+}
+
+func newManagerOf(t testing.TB, node *nodefake.Node, opts topology.Options,
+	providers ...lifecycle.Component) *topology.Manager {
+	t.Helper()
 	m, err := topology.New(opts)
 	require.NoError(t, err)
-	node := nodefake.NewNode()
 	node.SetComponents(providers...)
 	require.NoError(t, m.Join(node))
 	return m
@@ -119,12 +124,10 @@ func TestChangeOfThePolicy(t *testing.T) {
 	for _, scope := range []topology.Scope{topology.ScopeContainer, topology.ScopePod} {
 		t.Run(string(scope), func(t *testing.T) {
 			ports, gpus := fake.New(port, map[int]int{0: 4, 1: 4}), fake.New(gpu, map[int]int{1: 4})
-			var aligned []error
+			node := nodefake.NewNode()
 			with := func(name string) *topology.Manager {
-				return newManager(t, topology.Options{
-					Policy: policy(t, name, machine(2), topology.PolicyOptions{}), Scope: scope,
-					Aligned: func(_ topology.Scope, err error) { aligned = append(aligned, err) },
-				}, ports, gpus)
+				return newManagerOf(t, node, topology.Options{
+					Policy: policy(t, name, machine(2), topology.PolicyOptions{}), Scope: scope}, ports, gpus)
 			}
 			// ports of node 0, and gpus of node 1
 			far := pod("far", requesting("a", 3, 1), requesting("b", 3, 0), requesting("c", 0, 0))
@@ -135,8 +138,10 @@ func TestChangeOfThePolicy(t *testing.T) {
 				assert.Equal(t, []int{0, 0, 0}, ports.Given("far", "a"))
 				assert.Equal(t, []int{0, 1, 1}, ports.Given("far", "b"))
 			}
-			for _, err := range aligned {
-				require.NoError(t, err, "nothing is decided for what is held")
+			for _, measured := range node.Measurements() {
+				if aligned, ok := measured.(topology.Aligned); ok {
+					require.NoError(t, aligned.Err, "nothing is decided for what is held")
+				}
 			}
 			grown := far.DeepCopy()
 			grown.Spec.Containers = append(grown.Spec.Containers, requesting("d", 0, 1), requesting("e", 2, 0))
@@ -145,6 +150,38 @@ func TestChangeOfThePolicy(t *testing.T) {
 			require.ErrorContains(t, admit(t, with(topology.PolicySingleNUMANode),
 				pod("new", requesting("c", 2, 0), requesting("d", 2, 1))), topology.ReasonAffinity)
 		})
+	}
+}
+
+// Each admission is measured, and with the policy single-numa-node each scope whose hints were merged.
+func TestMeasurements(t *testing.T) {
+	ports, node := fake.New(port, map[int]int{0: 2, 1: 2}), nodefake.NewNode()
+	for _, tc := range []struct {
+		policy  string
+		aligned bool
+	}{{topology.PolicySingleNUMANode, true}, {topology.PolicyRestricted, false}} {
+		m := newManagerOf(t, node,
+			topology.Options{Policy: policy(t, tc.policy, machine(2), topology.PolicyOptions{})}, ports)
+		for units, fits := range map[int64]bool{1: true, 4: false} {
+			if tc.policy == topology.PolicyRestricted && !fits {
+				continue // it places them on both nodes
+			}
+			node.Reset()
+			err := admit(t, m, pod("a", requesting("c", units, 0)), ports)
+			require.Equal(t, fits, err == nil)
+			measured := node.Measurements()
+			if tc.aligned {
+				require.Len(t, measured, 2)
+				assert.Equal(t, topology.Aligned{Scope: topology.ScopeContainer, Err: err}, measured[0])
+			}
+			admitted, ok := measured[len(measured)-1].(topology.Admitted)
+			require.True(t, ok)
+			assert.Equal(t, err, admitted.Err)
+			assert.Equal(t, tc.aligned, len(measured) == 2)
+			ports.Refused(pod("a"))
+		}
+		_, err := m.Admit(lifecycle.AdmitRequest{Pod: pod("a", requesting("c", 9, 0)), Held: pod("a")})
+		require.NoError(t, err)
 	}
 }
 

@@ -1,0 +1,84 @@
+package dra
+
+import "time"
+
+// The names of operations. They are the labels of kubelet's metric.
+const (
+	operationPrepare   = "PrepareResources"
+	operationUnprepare = "UnprepareResources"
+)
+
+// Operation is the measurement of the claims of a pod that were prepared or unprepared, or could not be:
+// dra_operations_duration_seconds.
+type Operation struct {
+	// Name is PrepareResources or UnprepareResources.
+	Name string
+	Took time.Duration
+	Err  error
+}
+
+// InUse is the measurement of the number of claims that are prepared, when it may have changed:
+// dra_resource_claims_in_use.
+type InUse struct {
+	// ByDriver has the drivers whose claims are in use. A claim may have devices of several drivers. It is read-only.
+	ByDriver map[string]int
+	All      int
+}
+
+// Call is the measurement of a gRPC call of a driver that is a plugin: dra_grpc_operations_duration_seconds. Package
+// node/dra/plugin measures it.
+type Call struct {
+	Driver string
+	// Method is the full name of the method, and Code the name of the status code.
+	Method, Code string
+	Took         time.Duration
+}
+
+// IsMeasurement implements [runtime.Measurement].
+func (Operation) IsMeasurement() {}
+
+// IsMeasurement implements [runtime.Measurement].
+func (InUse) IsMeasurement() {}
+
+// IsMeasurement implements [runtime.Measurement].
+func (Call) IsMeasurement() {}
+
+// measure measures an operation, and the claims that are in use after it. One goroutine measures the claims at a time,
+// so that the last measurement has the last state.
+func (m *Manager) measure(name string, began time.Time, err error) {
+	m.node.Measure(Operation{Name: name, Took: time.Since(began), Err: err})
+	m.mu.Lock()
+	m.unmeasured = true
+	if m.measuring {
+		m.mu.Unlock()
+		return
+	}
+	m.measuring = true
+	for m.unmeasured {
+		m.unmeasured = false
+		inUse := m.inUse()
+		m.mu.Unlock()
+		m.node.Measure(inUse)
+		m.mu.Lock()
+	}
+	m.measuring = false
+	m.mu.Unlock()
+}
+
+// inUse counts the claims that are prepared. mu is held.
+func (m *Manager) inUse() InUse {
+	out := InUse{ByDriver: map[string]int{}}
+	if m.state == nil {
+		return out
+	}
+	for _, c := range m.state.claims {
+		if !c.prepared {
+			continue
+		}
+		out.All++
+		for driver := range c.Drivers {
+			out.ByDriver[driver]++
+		}
+	}
+	return out
+}
