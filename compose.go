@@ -60,7 +60,8 @@ func (a *Agent) compose(host *runtime.Host, hostIPs func() []string) error {
 	p := &a.parts
 	*p = Parts{
 		Runtime: a.opts.Runtime, Host: host, HostIPs: hostIPs, PodsDir: filepath.Join(a.opts.RootDir, "pods"),
-		Event: a.eventHook(), Measure: observe(a, "Options.Observe.Measure", a.opts.Observe.Measure),
+		Observer: runtime.Observer{Logger: a.log, Event: a.eventHook(),
+			Measure: observe(a, "Options.Observe.Measure", a.opts.Observe.Measure), NonBlocking: true},
 		NetworkReady: a.networkReady, Gone: a.removable,
 		// The workers are built after the parts that call this, and none calls it before Run.
 		MayRun: func(uid types.UID) bool { return p.PodWorkers.State(uid).CouldHaveRunningContainers() },
@@ -98,12 +99,6 @@ func observe[F ~func(T), T any](a *Agent, name string, hook F) F {
 	return f
 }
 
-// observer is that of a part. It does not block.
-func (a *Agent) observer(name string) runtime.Observer {
-	return runtime.Observer{Logger: a.named(name), Event: a.parts.Event, Record: a.parts.Record,
-		Measure: a.parts.Measure, NonBlocking: true}
-}
-
 func (a *Agent) buildStores(p *Parts) (err error) {
 	o := a.opts.Override
 	if p.Checkpoint, err = choose("Checkpoint", o.Checkpoint, a.opts.Checkpoint, p); err != nil {
@@ -129,7 +124,7 @@ func (a *Agent) buildHistory(p *Parts) error {
 		return err
 	}
 	p.History, err = choose[history.Store]("History", a.opts.Override.History, store, p)
-	p.Record = a.recordHook(p.History)
+	p.Observer.Record = a.recordHook(p.History)
 	return err
 }
 
@@ -167,7 +162,7 @@ func (a *Agent) buildRuntimeView(p *Parts) (err error) {
 		p); err != nil {
 		return err
 	}
-	p.PLEGOptions.Observer = a.observer("pleg")
+	p.PLEGOptions.Observer = p.Observer.Named("pleg")
 	p.PLEG, err = choose[pleg.Generator]("PLEG", o.PLEG, pleg.NewEvented(p.Runtime, p.Cache, p.PLEGOptions), p)
 	return err
 }
@@ -186,7 +181,7 @@ func (a *Agent) buildDesired(p *Parts) error {
 	}
 	mux, err := podconfig.New(podconfig.Options{
 		NodeName: a.opts.NodeName, Sources: a.opts.Sources, Restore: restore, StaticUID: uids.UID,
-		Observer: a.observer("config"),
+		Observer: p.Observer.Named("config"),
 	})
 	if err != nil {
 		return err
@@ -208,7 +203,7 @@ func (a *Agent) buildStatus(p *Parts) error {
 	}
 	p.StatusOptions = a.opts.Status
 	p.StatusOptions.Sink, p.StatusOptions.MayRun = p.StatusSink, p.MayRun
-	p.StatusOptions.Observer = a.observer("status")
+	p.StatusOptions.Observer = p.Observer.Named("status")
 	store, err := status.New(p.StatusOptions)
 	if err != nil {
 		return err
@@ -244,7 +239,7 @@ func (s endingSink) PodGone(ctx context.Context, pod runtime.PodRef, last *v1.Po
 func (a *Agent) buildPodSync(p *Parts) error {
 	o := a.opts.Override
 	p.ProberOptions = a.opts.Prober
-	p.ProberOptions.HostIPs, p.ProberOptions.States, p.ProberOptions.Observer = p.HostIPs, nil, a.observer("prober")
+	p.ProberOptions.HostIPs, p.ProberOptions.States, p.ProberOptions.Observer = p.HostIPs, nil, p.Observer.Named("prober")
 	if p.Checkpoint != nil {
 		p.ProberOptions.States = p.Checkpoint
 	}
@@ -259,7 +254,7 @@ func (a *Agent) buildPodSync(p *Parts) error {
 	p.VolumesOptions.Sources = volume.Sources{Objects: p.Objects, Tokens: a.opts.API.Tokens,
 		TrustBundles: a.opts.API.TrustBundles, PodCertificates: a.opts.API.PodCertificates, Claims: a.opts.API.Claims,
 		NodeLabels: a.opts.API.NodeLabels, Allocatable: p.Host.Allocatable, NodeAllocatable: a.opts.API.NodeAllocatable}
-	p.VolumesOptions.Observer = a.observer("volume")
+	p.VolumesOptions.Observer = p.Observer.Named("volume")
 	volumes, err := volume.New(p.VolumesOptions)
 	if err != nil {
 		return err
@@ -290,7 +285,7 @@ func (a *Agent) buildPodSync(p *Parts) error {
 			ResizePending: func(uid types.UID) (v1.PodCondition, bool) { return p.SyncHandler.ResizePending(uid) },
 			SpareStatic: slices.ContainsFunc(a.opts.Sources,
 				func(s podconfig.Source) bool { return s.Name() == podspec.SourceAPI }),
-			NetworkReady: p.NetworkReady, Observer: a.observer("podsync"),
+			NetworkReady: p.NetworkReady, Observer: p.Observer.Named("podsync"),
 		})
 	if err != nil {
 		return err
@@ -302,7 +297,7 @@ func (a *Agent) buildPodSync(p *Parts) error {
 
 func (a *Agent) buildImages(p *Parts) error {
 	p.ImagesOptions = a.opts.Images
-	p.ImagesOptions.Observer = a.observer("images")
+	p.ImagesOptions.Observer = p.Observer.Named("images")
 	puller, err := images.New(p.ImagesOptions)
 	if err != nil {
 		return err
@@ -336,7 +331,7 @@ func (a *Agent) buildWorkers(p *Parts) error {
 			a.parts.GC.Kick()
 		}
 	}
-	p.WorkersOptions.Observer = a.observer("workers")
+	p.WorkersOptions.Observer = p.Observer.Named("workers")
 	workers, err := podworkers.New(p.PodSyncer, p.Cache, p.WorkersOptions)
 	if err != nil {
 		return err
@@ -352,7 +347,7 @@ func (a *Agent) buildGC(p *Parts) error {
 	p.GCOptions = a.opts.GC
 	p.GCOptions.LogsDir, p.GCOptions.Ended, p.GCOptions.Cgroups = p.Host.PodLogsDir, a.ended, a.cgroups()
 	p.GCOptions.LogLinksDir = cmp.Or(a.opts.GC.LogLinksDir, logLinksDir(p.Host.PodLogsDir))
-	p.GCOptions.Observer = a.observer("gc")
+	p.GCOptions.Observer = p.Observer.Named("gc")
 	collector, err := gc.New(p.Runtime, p.Gone, p.GCOptions)
 	if err != nil {
 		return err
@@ -381,7 +376,7 @@ func (a *Agent) buildImageGC(p *Parts) (err error) {
 	if service, ok := runtime.Optional[runtime.ImageService](p.Runtime); ok {
 		p.ImageGCOptions = a.opts.ImageGC
 		p.ImageGCOptions.StateFile = filepath.Join(a.opts.RootDir, imageGCState)
-		p.ImageGCOptions.Listed, p.ImageGCOptions.Observer = p.Images.Listed, a.observer("imagegc")
+		p.ImageGCOptions.Listed, p.ImageGCOptions.Observer = p.Images.Listed, p.Observer.Named("imagegc")
 		if def, err = gc.NewImageGC(service, p.ImageGCOptions); err != nil {
 			return err
 		}
@@ -409,7 +404,7 @@ func (a *Agent) buildLoop(p *Parts) (err error) {
 		},
 		syncloop.HandlerOptions{
 			PodsDir: p.PodsDir, Admit: p.Admission, Host: p.Host,
-			RecreateUpdated: a.opts.RecreateUpdated, Gone: p.GC.Kick, Observer: a.observer("handler"),
+			RecreateUpdated: a.opts.RecreateUpdated, Gone: p.GC.Kick, Observer: p.Observer.Named("handler"),
 		})
 	if err != nil {
 		return err

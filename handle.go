@@ -41,13 +41,13 @@ func (n *node) RootDir() string { return n.agent.opts.RootDir }
 func (n *node) Logger() logr.Logger { return n.log }
 
 // Event implements [lifecycle.Node].
-func (n *node) Event(e runtime.Event) { n.agent.parts.Event.Emit(e) }
+func (n *node) Event(e runtime.Event) { n.agent.parts.Observer.Event.Emit(e) }
 
 // Record implements [lifecycle.Node].
-func (n *node) Record(r runtime.Record) { n.agent.parts.Record.Emit(r) }
+func (n *node) Record(r runtime.Record) { n.agent.parts.Observer.Record.Emit(r) }
 
 // Measure implements [lifecycle.Node].
-func (n *node) Measure(m runtime.Measurement) { n.agent.parts.Measure.Emit(m) }
+func (n *node) Measure(m runtime.Measurement) { n.agent.parts.Observer.Measure.Emit(m) }
 
 // KeepState implements [lifecycle.Node].
 func (n *node) KeepState(name string, state any) {

@@ -291,11 +291,10 @@ type Parts struct {
 	HostIPs func() []string
 	// PodsDir is the directory that has a directory for each pod.
 	PodsDir string
-	// Event merges repeats and passes events on to the hooks of the options. It is not nil. It does not wait for the
-	// hooks, so that parts have it as an Event that never blocks, see [runtime.Observer].NonBlocking.
-	Event runtime.EventFunc
-	// Measure passes measurements on to that of the options, and does not block. It is nil if that is nil.
-	Measure runtime.MeasureFunc
+	// Observer passes on what the parts report to the receivers of the options, and does not block. Event merges
+	// repeats, Record passes records to History; it is nil before History is built, and if that is [history.None]. Each
+	// part has it under a name: Observer.Named("prober").
+	Observer runtime.Observer
 	// NetworkReady returns an error while only pods with the host's network can start.
 	NetworkReady func() error
 	// MayRun reports whether containers of the pod may run, as far as its worker is
@@ -312,8 +311,6 @@ type Parts struct {
 	Checkpoint checkpoint.Store
 	// History keeps what happened to each pod and why.
 	History history.Store
-	// Record passes records to History.Record and does not block. It is nil if History is [history.None].
-	Record runtime.RecordFunc
 	// Inspector reads the status of a pod from the runtime, with what components add that are a
 	// [lifecycle.InspectionWrapper]. Cache reads by it.
 	Inspector runtime.Inspector

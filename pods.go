@@ -123,7 +123,7 @@ func (a *Agent) Evict(uid types.UID, e runtime.Eviction) error {
 	if err != nil {
 		return fmt.Errorf("kubeletkit: evicting pod %s: %w", uid, err)
 	}
-	a.parts.Event.Emit(runtime.Event{Pod: runtime.RefOf(pod), Type: v1.EventTypeWarning, Reason: e.Reason,
+	a.parts.Observer.Event.Emit(runtime.Event{Pod: runtime.RefOf(pod), Type: v1.EventTypeWarning, Reason: e.Reason,
 		Message: e.Message, Annotations: e.Annotations})
 	a.kill(pod, &podworkers.KillOptions{Evict: true, GracePeriod: e.GracePeriod,
 		Status: status.Evicted(pod, e.Reason, e.Message)})

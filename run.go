@@ -118,7 +118,7 @@ func (a *Agent) Run(ctx context.Context) error {
 // setupFailed returns the error of an agent that cannot start, with kubelet's event about it.
 func (a *Agent) setupFailed(err error) error {
 	// it is the error of Run
-	a.parts.Event.Emit(runtime.Event{Type: v1.EventTypeWarning, Reason: "KubeletSetupFailed", Message: err.Error(),
+	a.parts.Observer.Event.Emit(runtime.Event{Type: v1.EventTypeWarning, Reason: "KubeletSetupFailed", Message: err.Error(),
 		Logged: true})
 	flow.WaitForObservers(a.observers...)
 	return fmt.Errorf("kubeletkit: %w", err)
@@ -126,7 +126,7 @@ func (a *Agent) setupFailed(err error) error {
 
 // warnNode emits a warning about the node.
 func (a *Agent) warnNode(reason, message string) {
-	a.parts.Event.Emit(runtime.Event{Type: v1.EventTypeWarning, Reason: reason, Message: message})
+	a.parts.Observer.Event.Emit(runtime.Event{Type: v1.EventTypeWarning, Reason: reason, Message: message})
 }
 
 // runAdded runs a component. If it panics, that is its error.
