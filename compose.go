@@ -239,7 +239,8 @@ func (s endingSink) PodGone(ctx context.Context, pod runtime.PodRef, last *v1.Po
 func (a *Agent) buildPodSync(p *Parts) error {
 	o := a.opts.Override
 	p.ProberOptions = a.opts.Prober
-	p.ProberOptions.HostIPs, p.ProberOptions.States, p.ProberOptions.Observer = p.HostIPs, nil, p.Observer.Named("prober")
+	p.ProberOptions.HostIPs, p.ProberOptions.States = p.HostIPs, nil
+	p.ProberOptions.Observer = p.Observer.Named("prober")
 	if p.Checkpoint != nil {
 		p.ProberOptions.States = p.Checkpoint
 	}

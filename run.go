@@ -118,8 +118,8 @@ func (a *Agent) Run(ctx context.Context) error {
 // setupFailed returns the error of an agent that cannot start, with kubelet's event about it.
 func (a *Agent) setupFailed(err error) error {
 	// it is the error of Run
-	a.parts.Observer.Event.Emit(runtime.Event{Type: v1.EventTypeWarning, Reason: "KubeletSetupFailed", Message: err.Error(),
-		Logged: true})
+	a.parts.Observer.Event.Emit(runtime.Event{Type: v1.EventTypeWarning, Reason: "KubeletSetupFailed",
+		Message: err.Error(), Logged: true})
 	flow.WaitForObservers(a.observers...)
 	return fmt.Errorf("kubeletkit: %w", err)
 }
