@@ -55,7 +55,7 @@ type world struct {
 	changed []types.UID
 	events  []string
 	slow    time.Duration // how long each event takes
-	pod     *v1.Pod // as the API server has it; nil if it does not
+	pod     *v1.Pod       // as the API server has it; nil if it does not
 	log     strings.Builder
 }
 
