@@ -122,7 +122,7 @@ func (n *Node) buildLookups(opts *kubeletkit.Options) (err error) {
 	}
 	n.certificates, err = podcertificates.New(n.clients.objects, n.config.NodeName, podcertificates.Options{
 		NodeUID: n.anyUID, Pod: n.source.ByUID, Changed: n.sync, Observer: runtime.Observer{Event: n.event,
-			Logger: n.named("podcertificates")},
+			Logger: n.named("podcertificates"), NonBlocking: true},
 	})
 	if err != nil {
 		return err

@@ -40,7 +40,7 @@
 // for all sources and for pods of the checkpoint. It has a limit: a pod that runs and hangs in a step, or that no
 // source delivers, delays others by 10 s, and is not seen before. Admit has no such order. A component that decides in
 // Admit, or whose decisions cannot be derived from what is observed, keeps its state itself, such as with
-// runtime.States of package podconfig/checkpoint.
+// the [runtime.States] of the checkpoint of the agent.
 //
 // What a component gives a pod, it takes back in Ended, Refused and Gone: each of them may be the only call for a pod.
 //

@@ -217,7 +217,7 @@ func (g *generator) retrySoon(now time.Time) {
 	}
 }
 
-// reportCounts reports the counts to Metrics when they have changed.
+// reportCounts measures the counts when they have changed.
 func (g *generator) reportCounts() {
 	counts := g.podStates.counts
 	if g.podStates.relists == 0 || g.counted != nil && *g.counted == counts {

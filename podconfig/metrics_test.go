@@ -109,3 +109,32 @@ func TestRestorerIsFoundThroughWrappers(t *testing.T) {
 		r.stop()
 	})
 }
+
+// An observer that is called directly may call the mux: no lock is held.
+func TestObserverCallsTheMux(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var mux *podconfig.Mux
+		calls := 0
+		all := func() {
+			if mux != nil {
+				mux.Sources()
+				mux.SourcesReady()
+				mux.Remove("none")
+				calls++
+			}
+		}
+		r := newRigWith(t, podconfig.Options{Observer: runtime.Observer{NonBlocking: true,
+			Record: func(runtime.Record) { all() }, Measure: func(runtime.Measurement) { all() }}}, "file", "http")
+		synctest.Wait()
+		mux = r.mux
+		r.set(0, testPod("1", "a"))
+		r.set(1, testPod("2", "a"))
+		r.read()
+		assert.NoError(t, mux.Add(podconfig.NewStatic("static")))
+		mux.Remove("http")
+		r.read()
+		r.stop()
+		assert.Greater(t, calls, 6)
+	})
+}

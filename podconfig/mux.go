@@ -70,7 +70,9 @@ type Mux struct {
 	// start runs a source in its own goroutine. It is nil unless Run is running.
 	start  func(r *registration)
 	ended  bool         // Run has ended, or is about to
-	counts sourceCounts // as last reported to Metrics
+	counts sourceCounts // as last measured
+	// afterUnlock has the measurements of counts, in their order.
+	afterUnlock flow.Queue
 }
 
 var _ Config = (*Mux)(nil)
@@ -116,6 +118,7 @@ func (m *Mux) Add(source Source) error {
 	if name == "" {
 		return errors.New("the source has no name")
 	}
+	defer m.afterUnlock.Run()
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	switch {
@@ -149,6 +152,7 @@ func (m *Mux) Remove(name string) bool {
 	rejections := append(m.merge(), m.merger.remove(r)...)
 	m.countSources()
 	m.mu.Unlock()
+	m.afterUnlock.Run()
 	m.report(rejections)
 	m.wake.Notify()
 	if r.cancel != nil { // does not change any more: Run starts registered sources only
@@ -352,6 +356,7 @@ func (m *Mux) next() *batchedChange {
 	next := m.merger.next()
 	m.countSources()
 	m.mu.Unlock()
+	m.afterUnlock.Run()
 	m.report(rejections)
 	return next
 }
@@ -384,10 +389,10 @@ func (m *Mux) reject(source string, pod runtime.PodRef, err error) {
 	})
 }
 
-// countSources reports the numbers of sources to Metrics if they have changed. The caller holds m.mu.
+// countSources measures the numbers of sources after unlock, if they have changed. The caller holds m.mu.
 func (m *Mux) countSources() {
 	if counts := m.merger.counts(); counts != m.counts {
 		m.counts = counts
-		m.observer.Measure.Emit(SourceCounts{counts.registered, counts.seen})
+		m.afterUnlock.Add(func() { m.observer.Measure.Emit(SourceCounts{counts.registered, counts.seen}) })
 	}
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
-// perform makes the call. It returns the outcome, and its description for Metrics.
+// perform makes the call. It returns the outcome, and its measurement.
 func (p *Pool) perform(ctx context.Context, c call) (returned, Call) {
 	report := Call{Pod: c.ref, Phase: c.kind.phase(), Type: c.typ, Received: c.received, Began: time.Now()}
 	if p.log.V(4).Enabled() {

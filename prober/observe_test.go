@@ -2,6 +2,7 @@ package prober_test
 
 import (
 	"context"
+	"fmt"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -10,6 +11,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kubeletkit/kubeletkit/internal/testenv"
 	"github.com/kubeletkit/kubeletkit/prober"
@@ -63,4 +65,43 @@ func TestObserversHoldUpNothing(t *testing.T) {
 			})
 		}
 	}
+}
+
+// An observer that is called directly may call the prober: no lock is held.
+func TestObserverCallsTheProber(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var m *prober.Prober
+		var mu sync.Mutex
+		seen := map[string]int{}
+		all := func(what any) {
+			mu.Lock()
+			seen[fmt.Sprintf("%T", what)]++
+			mu.Unlock()
+			m.Ready(id("1"))
+			m.Cleanup(func(types.UID) bool { return true })
+		}
+		n := newNode()
+		m, err := prober.New(n, n, prober.Options{Observer: runtime.Observer{NonBlocking: true,
+			Event: func(e runtime.Event) { all(e) }, Record: func(r runtime.Record) { all(r) },
+			Measure: func(v runtime.Measurement) { all(v) }}})
+		require.NoError(t, err)
+		ctx, cancel := context.WithCancel(t.Context())
+		var run sync.WaitGroup
+		run.Go(func() { assert.NoError(t, m.Run(ctx)) })
+		n.on("fails", 1)
+		pod := podWith(v1.Container{ReadinessProbe: exec("ready", v1.Probe{PeriodSeconds: 1}),
+			LivenessProbe: exec("fails", v1.Probe{PeriodSeconds: 1, FailureThreshold: 3})})
+		m.AddPod(pod)
+		n.set("u1", "1", runtime.ContainerRunning, time.Now())
+		m.Notify("u1")
+		time.Sleep(3 * time.Second)
+		m.RemovePod(pod)
+		synctest.Wait()
+		cancel()
+		run.Wait()
+		assert.Equal(t, 2, seen["prober.ProbeRemoved"])
+		assert.Positive(t, seen["prober.Attempt"])
+		assert.Positive(t, seen["runtime.Event"])
+		assert.Positive(t, seen["runtime.Record"])
+	})
 }

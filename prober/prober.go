@@ -66,7 +66,7 @@ type Prober struct {
 	// the same.
 	wake flow.Signal
 
-	// afterUnlock has records, log lines and results, in the order of what they report.
+	// afterUnlock has records, measurements, log lines and results, in the order of what they report.
 	afterUnlock flow.Queue
 
 	mu sync.Mutex

@@ -66,13 +66,21 @@ func (m *Prober) launch(w *worker) {
 
 // ended is called when the goroutine of a worker ends.
 func (m *Prober) ended(w *worker) {
+	defer m.afterUnlock.Run()
 	m.mu.Lock()
+	defer m.mu.Unlock()
 	delete(m.running, w)
 	if p := m.pods[w.ref.Pod.UID]; p == nil || p.workers[w.key()] == nil {
 		// before what a worker reports that is added from now on
-		m.observer.Measure.Emit(ProbeRemoved{w.ref})
+		m.measured(ProbeRemoved{w.ref})
 	}
-	m.mu.Unlock()
+}
+
+// measured queues a measurement, which is passed on by the next Run of afterUnlock.
+func (m *Prober) measured(v runtime.Measurement) {
+	if m.observer.Measure != nil {
+		m.afterUnlock.Add(func() { m.observer.Measure(v) })
+	}
 }
 
 func (w *worker) run(ctx context.Context) {
@@ -196,8 +204,8 @@ func (w *worker) attempt(ctx context.Context) {
 		message = "no output"
 	}
 	w.report(t, outcome, message, err)
-	took := time.Since(began)
-	w.m.observer.Measure.Emit(Attempt{w.ref, outcome, took})
+	w.m.measured(Attempt{w.ref, outcome, time.Since(began)})
+	w.m.afterUnlock.Run()
 	if err != nil {
 		return
 	}

@@ -12,8 +12,8 @@ import (
 //
 // The functions may block: each has a queue of 4096, and a goroutine while it is not empty, which calls the function
 // with one value at a time and in order. The part does not wait for it. What does not fit is dropped, and the number is
-// logged. A panic is recovered, and the first one is logged. When the part ends, it waits 3 s at most for a function
-// that has not returned.
+// logged. A panic is recovered, and the first one is logged. A part that has an end, such as that of its Run, waits
+// then, 3 s at most, for functions that have not returned.
 type Observer struct {
 	// Logger is called directly, and must not block. Default: that of package slog.
 	Logger logr.Logger

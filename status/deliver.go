@@ -145,7 +145,7 @@ func (m *Store) step(now time.Time) (due []*delivery, next time.Time) {
 					"pod", r.ref, "since", since, "timeout", m.timeout, "hanging", hanging)
 			})
 		}
-		m.reportHanging(hanging)
+		m.measured(DeliveriesHanging{hanging})
 	}
 	for r := m.calls.next(now, now.Add(m.timeout+hangGrace)); r != nil; r = m.calls.next(now,
 		now.Add(m.timeout+hangGrace)) {
@@ -155,11 +155,6 @@ func (m *Store) step(now time.Time) (due []*delivery, next time.Time) {
 		i.changed = time.Time{}
 	}
 	return due, m.calls.nextTimer()
-}
-
-// reportHanging reports the number of calls that hang.
-func (m *Store) reportHanging(n int) {
-	m.measure.Emit(DeliveriesHanging{n})
 }
 
 // done handles the result of a call.
@@ -173,7 +168,7 @@ func (m *Store) done(d *delivery, result Result, err error, now time.Time) {
 	m.calls.returned(r)
 	if hanging := len(m.calls.hung); hung {
 		m.afterUnlock.Add(func() { m.log.Info("Delivery that hung has returned", "pod", r.ref, "after", took) })
-		m.reportHanging(hanging)
+		m.measured(DeliveriesHanging{hanging})
 	}
 	r.slow = took >= m.timeout
 	if err != nil && !errors.Is(err, ErrGone) {
@@ -204,8 +199,7 @@ func (m *Store) done(d *delivery, result Result, err error, now time.Time) {
 	default:
 		d.i.delivered = d.version
 		if !d.changed.IsZero() {
-			latency := now.Sub(d.changed)
-			m.measure.Emit(Delivered{latency})
+			m.measured(Delivered{now.Sub(d.changed)})
 		}
 	}
 	r.urgent = r.urgent && d.i.undelivered()
@@ -223,7 +217,7 @@ func (d *delivery) undelivered() {
 // failed handles a failed call, or one that the sink refuses. The last status of a pod that is gone is
 // given up, any other call is repeated.
 func (m *Store) failed(d *delivery, err error, now time.Time) {
-	m.measure.Emit(DeliveryFailed{})
+	m.measured(DeliveryFailed{})
 	r, refused := d.r, errors.Is(err, ErrRefused)
 	if r.refused != refused {
 		r.failures, r.refused = 0, refused

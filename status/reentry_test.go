@@ -86,43 +86,49 @@ func (e *everything) PodGone(context.Context, runtime.PodRef, *v1.PodStatus) err
 	return nil
 }
 
-// No callback and no method of another part is called with the lock held.
+// No callback and no method of another part is called with the lock held, also if the observer is called directly.
 func TestCallbacksCallEveryMethod(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		e := &everything{}
-		m, err := status.New(status.Options{
-			Sink: e, Observer: runtime.Observer{Measure: func(runtime.Measurement) { e.all() },
-				Logger: funcr.New(func(string, string) { e.all() }, funcr.Options{Verbosity: 10})},
-			DeliveryTimeout: 10 * time.Second,
-			MayRun:          func(uid types.UID) bool { e.all(); return len(uid)%2 == 0 },
+	for _, direct := range []bool{false, true} {
+		t.Run(fmt.Sprint("direct ", direct), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { callEverything(t, direct) })
 		})
-		require.NoError(t, err)
-		ctx, cancel := context.WithCancel(t.Context())
-		done := make(chan error, 1)
-		go func() { done <- m.Run(ctx) }()
-		synctest.Wait()
-		e.store = m
-		const pods = 30
-		var wg sync.WaitGroup
-		for i := range pods {
-			wg.Go(func() {
-				pod := named(types.UID(fmt.Sprintf("p%d", i)))
-				m.Set(pod, phased(v1.PodPending, ""))
-				m.Set(pod, phased(v1.PodRunning, []string{"", "hang", "later", "fail", "none"}[i%5]))
-				time.Sleep(time.Minute)
-				m.Set(pod, phased(v1.PodFailed, ""))
-				time.Sleep(time.Minute)
-				m.Terminate(pod)
-				m.Forget(pod.UID)
-			})
-		}
-		wg.Wait()
-		m.Prune(func(types.UID) bool { e.all(); return false })
-		time.Sleep(time.Minute)
-		cancel()
-		require.NoError(t, <-done)
-		assert.Greater(t, e.calls.Load(), int64(5*pods))
+	}
+}
+
+func callEverything(t *testing.T, direct bool) {
+	e := &everything{}
+	m, err := status.New(status.Options{
+		Sink: e, Observer: runtime.Observer{NonBlocking: direct, Measure: func(runtime.Measurement) { e.all() },
+			Logger: funcr.New(func(string, string) { e.all() }, funcr.Options{Verbosity: 10})},
+		DeliveryTimeout: 10 * time.Second,
+		MayRun:          func(uid types.UID) bool { e.all(); return len(uid)%2 == 0 },
 	})
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- m.Run(ctx) }()
+	synctest.Wait()
+	e.store = m
+	const pods = 30
+	var wg sync.WaitGroup
+	for i := range pods {
+		wg.Go(func() {
+			pod := named(types.UID(fmt.Sprintf("p%d", i)))
+			m.Set(pod, phased(v1.PodPending, ""))
+			m.Set(pod, phased(v1.PodRunning, []string{"", "hang", "later", "fail", "none"}[i%5]))
+			time.Sleep(time.Minute)
+			m.Set(pod, phased(v1.PodFailed, ""))
+			time.Sleep(time.Minute)
+			m.Terminate(pod)
+			m.Forget(pod.UID)
+		})
+	}
+	wg.Wait()
+	m.Prune(func(types.UID) bool { e.all(); return false })
+	time.Sleep(time.Minute)
+	cancel()
+	require.NoError(t, <-done)
+	assert.Greater(t, e.calls.Load(), int64(5*pods))
 }
 
 // A Recheck while MayRun is under way counts, also if MayRun has read the older state.

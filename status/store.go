@@ -130,6 +130,13 @@ func (m *Store) unlock() {
 	m.afterUnlock.Run()
 }
 
+// measured passes a measurement on after unlock. mu is held.
+func (m *Store) measured(v runtime.Measurement) {
+	if m.measure != nil {
+		m.afterUnlock.Add(func() { m.measure(v) })
+	}
+}
+
 // Get implements [Manager].
 func (m *Store) Get(uid types.UID) (v1.PodStatus, bool) {
 	m.mu.Lock()
@@ -211,8 +218,7 @@ func (m *Store) set(pod *v1.Pod, finish bool, next func(last *v1.PodStatus) v1.P
 		r.live = &incarnation{since: now}
 	}
 	if r.live.status != nil && r.live.status.Phase == v1.PodPending && s.Phase == v1.PodRunning {
-		took := now.Sub(r.live.since)
-		m.measure.Emit(PodStarted{took})
+		m.measured(PodStarted{now.Sub(r.live.since)})
 	}
 	r.live.finished = r.live.finished || finish
 	r.live.pod, r.live.status = pod, &s

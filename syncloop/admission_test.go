@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -41,6 +43,24 @@ func TestAdmissionIsAChain(t *testing.T) {
 	assert.Equal(t, []runtime.Event{{Pod: runtime.RefOf(web), Type: "Warning", Reason: "Denied", Message: "not here",
 		Logged: true}}, seen)
 	assert.Empty(t, b.workers.take())
+}
+
+// The last events are received before the handler has stopped.
+func TestStopWaitsForTheObserver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var seen []string
+		b := newHandler(t, syncloop.HandlerOptions{
+			Observer: runtime.Observer{Event: func(e runtime.Event) {
+				time.Sleep(time.Second)
+				seen = append(seen, e.Reason)
+			}},
+			Admit: lifecycle.AdmitterFunc("test",
+				func(lifecycle.AdmitRequest) error { return lifecycle.Refuse("Denied", "not here") }),
+		})
+		b.HandlePodAdditions([]*v1.Pod{makePod("web")})
+		b.Stop()
+		assert.Equal(t, []string{"Denied"}, seen)
+	})
 }
 
 func TestAnAdmitterThatFailsRefuses(t *testing.T) {

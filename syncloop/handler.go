@@ -80,6 +80,8 @@ type PodHandler struct {
 	deps HandlerDeps
 	opts HandlerOptions
 	log  logr.Logger
+	// waitForObserver is called by Stop.
+	waitForObserver func()
 
 	// refused has the desired pods that were not admitted. They have no worker.
 	refused map[types.UID]struct{}
@@ -116,7 +118,8 @@ var _ Handler = (*PodHandler)(nil)
 
 // NewHandler returns a handler, or an error that names what is missing.
 func NewHandler(deps HandlerDeps, opts HandlerOptions) (*PodHandler, error) {
-	opts.Observer, _ = opts.Queued()
+	observer, wait := opts.Queued()
+	opts.Observer = observer
 	var errs []error
 	require := func(ok bool, name string) {
 		if !ok {
@@ -139,7 +142,7 @@ func NewHandler(deps HandlerDeps, opts HandlerOptions) (*PodHandler, error) {
 		opts.Gone = func() {}
 	}
 	return &PodHandler{
-		deps: deps, opts: opts, log: opts.Logger,
+		deps: deps, opts: opts, log: opts.Logger, waitForObserver: wait,
 		refused: map[types.UID]struct{}{}, stopping: map[types.UID]struct{}{}, sweep: true,
 		known: map[types.UID]runtime.PodRef{}, inRuntime: map[types.UID]bool{}, reported: map[types.UID]bool{},
 		goneDue: map[types.UID]runtime.PodRef{}, removals: newRemovals(), notPrepared: func(types.UID) {},

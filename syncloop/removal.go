@@ -203,6 +203,7 @@ func (h *PodHandler) CleanupUnderWay() bool {
 
 // Stop implements [Handler].
 func (h *PodHandler) Stop() {
+	defer h.waitForObserver()
 	for _, r := range h.removals.byUID {
 		r.cancel()
 	}

@@ -55,7 +55,9 @@ type Certificates struct {
 	server   server
 	nodeName string
 	opts     Options
-	started  atomic.Bool
+	// waitForObserver is called when Run ends.
+	waitForObserver func()
+	started         atomic.Bool
 	// needed is closed when the first pod needs a certificate, and read when the requests were
 	// read from the API server for the first time.
 	needed, read chan struct{}
@@ -75,7 +77,8 @@ type Certificates struct {
 
 // New returns the certificates of the pods of a node. It does no I/O.
 func New(client kubernetes.Interface, nodeName string, opts Options) (*Certificates, error) {
-	opts.Observer, _ = opts.Queued()
+	observer, wait := opts.Queued()
+	opts.Observer = observer
 	var errs []error
 	if client == nil {
 		errs = append(errs, errors.New("podcertificates: the client is nil"))
@@ -90,7 +93,7 @@ func New(client kubernetes.Interface, nodeName string, opts Options) (*Certifica
 		return nil, err
 	}
 	return &Certificates{
-		server: newServer(client), nodeName: nodeName, opts: opts,
+		server: newServer(client), nodeName: nodeName, opts: opts, waitForObserver: wait,
 		needed: make(chan struct{}), read: make(chan struct{}), changed: flow.NewSignal(),
 		projections: map[key]*projection{}, requests: map[types.NamespacedName]*projection{},
 	}, nil

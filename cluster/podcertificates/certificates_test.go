@@ -54,7 +54,8 @@ type world struct {
 	created []*certificatesv1.PodCertificateRequest
 	changed []types.UID
 	events  []string
-	pod     *v1.Pod // as the API server has it; nil if it does not
+	slow    time.Duration // how long each event takes
+	pod     *v1.Pod       // as the API server has it; nil if it does not
 	log     strings.Builder
 }
 
@@ -85,6 +86,7 @@ func run(t *testing.T, test func(w *world)) {
 				w.changed = append(w.changed, uid)
 			},
 			Observer: runtime.Observer{Event: func(e runtime.Event) {
+				time.Sleep(w.slow)
 				w.mu.Lock()
 				defer w.mu.Unlock()
 				w.events = append(w.events, e.Type+" "+e.Reason+": "+e.Message)
@@ -101,6 +103,10 @@ func run(t *testing.T, test func(w *world)) {
 		test(w)
 		cancel()
 		require.NoError(t, <-done)
+		if w.slow > 0 {
+			events, _ := w.reported()
+			assert.NotEmpty(t, events, "Run has waited for them")
+		}
 		assert.NotContains(t, w.log.String(), "PRIVATE")
 	})
 }
@@ -275,6 +281,19 @@ func TestKeyTypes(t *testing.T) {
 		_, _, err := w.PodCertificate(w.t.Context(), web, "w", 0, &v1.PodCertificateProjection{KeyType: "DSA"})
 		require.ErrorIs(t, err, podcertificates.ErrNotIssued)
 		require.ErrorContains(t, err, `making a key of the type "DSA": unknown type of a key`)
+	})
+}
+
+// The last events are received before Run returns.
+func TestSlowEvents(t *testing.T) {
+	t.Parallel()
+	run(t, func(w *world) {
+		w.slow = time.Second
+		_, _, err := w.get()
+		require.EqualError(t, err, "credential bundle is not issued yet")
+		w.answer("Denied", "")
+		events, _ := w.reported()
+		require.Empty(t, events)
 	})
 }
 

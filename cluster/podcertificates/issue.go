@@ -47,6 +47,7 @@ func (c *Certificates) Run(ctx context.Context) error {
 	if !c.started.CompareAndSwap(false, true) {
 		return fmt.Errorf("podcertificates: %w", runtime.ErrAlreadyRunning)
 	}
+	defer c.waitForObserver()
 	select {
 	case <-ctx.Done():
 		return nil

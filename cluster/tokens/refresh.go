@@ -232,7 +232,6 @@ func (t *Tokens) restore() {
 // save keeps the tokens for the next run of the agent.
 func (t *Tokens) save() error {
 	t.mu.Lock()
-	defer t.mu.Unlock()
 	list := make([]kept, 0, len(t.entries))
 	ofPod := map[types.UID]int{}
 	for k, e := range t.entries {
@@ -241,6 +240,7 @@ func (t *Tokens) save() error {
 		}
 		list = append(list, kept{k.namespace, k.account, e.request, e.token, e.received})
 	}
+	t.mu.Unlock()
 	slices.SortFunc(list, func(a, b kept) int { return strings.Compare(a.Token.Status.Token, b.Token.Status.Token) })
 	t.opts.Checkpoint.KeepState(state, list)
 	return nil

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	authenticationv1 "k8s.io/api/authentication/v1"
+	v1 "k8s.io/api/core/v1"
 )
 
 // states has the state of an earlier agent.
@@ -36,4 +37,21 @@ func TestRestoredTokensAgeWithoutTheWallClock(t *testing.T) {
 			assert.InDelta(t, age, time.Since(e.received), float64(time.Minute))
 		}
 	}
+}
+
+// calling is a checkpoint that calls the tokens.
+type calling struct {
+	states
+	call func()
+}
+
+func (c calling) KeepState(string, any) { c.call() }
+
+// The checkpoint is called without a lock.
+func TestTheCheckpointCallsTheTokens(t *testing.T) {
+	tokens := &Tokens{entries: map[key]*entry{}}
+	calls := 0
+	tokens.opts.Checkpoint = calling{call: func() { tokens.Update(nil, []*v1.Pod{{}}); calls++ }}
+	require.NoError(t, tokens.save())
+	assert.Equal(t, 1, calls)
 }

@@ -17,7 +17,7 @@ type Saver struct {
 	// Save writes what has changed. The fields below are for one that may fail.
 	Save func() error
 	// Retry returns the delay before the next save after so many failures in a row, such as [Backoff.After]. A change
-	// is saved before.
+	// is saved before. If that fails, too, it does not count: many changes do not make the delay long.
 	Retry func(failures int) time.Duration
 	// Log receives the message Failing with the first error of failures in a row, Saved after the save that ends them,
 	// and Unsaved with the error of the last save. The default of Unsaved is Failing.
@@ -60,7 +60,9 @@ func (s Saver) Flush(ctx context.Context) {
 		case failures == 0:
 			s.Log.Error(err, s.Failing)
 		}
-		failures++
+		if failures == 0 || !dirty {
+			failures++
+		}
 		retry := time.NewTimer(s.Retry(failures))
 		select {
 		case <-ctx.Done():

@@ -12,6 +12,7 @@ import (
 
 	"github.com/go-logr/logr/funcr"
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/kubeletkit/kubeletkit/internal/flow"
 )
@@ -113,7 +114,7 @@ func TestSavesThatFail(t *testing.T) {
 			d.set(0, nil)
 			time.Sleep(time.Hour)
 			assert.Equal(t, []string{"0s save: full", "0s failing error=full", "1s save: full", "3s save: full",
-				"4s save: full", "9s save: <nil>", "9s saved"}, d.took())
+				"4s save: full", "8s save: <nil>", "8s saved"}, d.took())
 		}
 		d.set(0, errors.New("full"))
 		s.Dirty.Notify()
@@ -123,6 +124,22 @@ func TestSavesThatFail(t *testing.T) {
 		time.Sleep(time.Hour)
 		assert.Equal(t, []string{"0s save: full", "0s failing error=full", "0s save: <nil>", "0s saved"},
 			d.took(), "nothing is left to try again")
+	})
+}
+
+// Each change is tried at once, and the delay does not grow with their number.
+func TestManyChangesThatFail(t *testing.T) {
+	saving(t, 0, func(t *testing.T, d *disk, s flow.Saver, _ func()) {
+		d.set(0, errors.New("full"))
+		for range 6 {
+			s.Dirty.Notify()
+			synctest.Wait()
+		}
+		d.set(0, nil)
+		time.Sleep(time.Hour)
+		log := d.took()
+		require.Len(t, log, 6+1+2, "%s", log)
+		assert.Equal(t, []string{"1s save: <nil>", "1s saved"}, log[7:])
 	})
 }
 

@@ -264,7 +264,7 @@ func (r *Record) anyRuns(uids []types.UID) bool {
 		return slices.ContainsFunc(uids, func(uid types.UID) bool { return r.dir(uid) != missing })
 	}
 	entries, err := os.ReadDir(filepath.Join(r.node.RootDir(), "pods"))
-	return len(entries) > 0 || err != nil && r.dir("") != missing
+	return len(entries) > 0 || err != nil && (!errors.Is(err, fs.ErrNotExist) || r.dir("") != missing)
 }
 
 type existence int

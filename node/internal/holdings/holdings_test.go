@@ -179,7 +179,8 @@ func TestUnfit(t *testing.T) {
 	listing := func(err error, pods ...*runtime.Pod) func() ([]*runtime.Pod, error) {
 		return func() ([]*runtime.Pod, error) { return pods, err }
 	}
-	none := []types.UID(nil)
+	none, unreadable := []types.UID(nil), node{root: t.TempDir()}
+	require.NoError(t, os.WriteFile(filepath.Join(unreadable.root, "pods"), nil, 0o600)) // no directory can be read
 	for name, tc := range map[string]struct {
 		opts    Options
 		unfit   []types.UID
@@ -195,6 +196,7 @@ func TestUnfit(t *testing.T) {
 		"no answer, no directory":           {Options{ListPods: listing(bad)}, []types.UID{"a"}, withDirs(t, "b"), true},
 		"no answer, any directory":          {Options{ListPods: listing(bad)}, none, withDirs(t, "b"), false},
 		"no answer, no directory at all":    {Options{ListPods: listing(bad)}, none, withDirs(t), true},
+		"no answer, a disk that fails":      {Options{ListPods: listing(bad)}, none, unreadable, false},
 		"no answer, and no root is known":   {Options{ListPods: listing(bad)}, none, node{}, false},
 		"no runtime, and no root is known":  {Options{}, []types.UID{"a"}, node{}, false},
 		"it runs, and a reset is requested": {Options{Reset: true, ListPods: listing(nil, pod("a", runtime.SandboxReady))}, []types.UID{"a"}, node{}, true},
