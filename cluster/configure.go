@@ -42,7 +42,8 @@ import (
 //     it has none, they are those of Config.Node.Addresses if that is a node.HostAddresses, the
 //     default, and otherwise those that the options had.
 //
-// After it the caller may wrap what it has set. Host is detected if it is nil, with what Config.Node reserves taken
+// After it the caller may wrap what it has set, and add to Join: without the membership in it, the node is in no
+// cluster. Host is detected if it is nil, with what Config.Node reserves taken
 // off.
 func (n *Node) Configure(opts *kubeletkit.Options) error {
 	if n.node != nil {

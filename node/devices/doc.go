@@ -69,7 +69,9 @@
 //
 // While the checkpoint cannot be read, because of the disk, pods that request extended resources wait. If its checksum
 // is wrong, pods keep their devices, and providers are asked again before containers start. If it cannot be decoded, it
-// is kept aside, and the agent starts without it. A container that runs is never given devices.
+// is kept aside, and the agent starts without it. A container that runs is never given devices. What a pod of an
+// earlier agent holds is given back when the pod is gone: [lifecycle.Node].Gone is true, or there is no directory of it
+// in "pods" below the root directory, which the agent makes before anything of the pod runs.
 //
 // A pod that requests no extended resource costs a look at its limits in each step. Run has one goroutine that waits,
 // and one for each provider.

@@ -170,7 +170,7 @@ func (w *Watcher) grown(id string, n Count) (v victim, ok bool) {
 	return v, true
 }
 
-// maxCounted bounds the kills of which metrics are told one by one.
+// maxCounted bounds the kills that one reading of a count can report.
 const maxCounted = 1000
 
 // runningContainer is a container that runs, and when it started.

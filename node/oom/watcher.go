@@ -30,17 +30,19 @@ type Options struct {
 	cgroupOf func(pid int, process string) string // of a test
 }
 
-// KilledProcess is the measurement of a process that the kernel has killed.
-type KilledProcess struct {
+// Killed is the measurement of processes that the kernel has killed.
+type Killed struct {
 	// Pod and Container are zero if it belonged to no pod of the agent.
 	Pod       runtime.PodRef
 	Container string
 	// Global means that the machine was out of memory.
 	Global bool
+	// Processes is their number.
+	Processes int
 }
 
 // IsMeasurement implements [runtime.Measurement].
-func (KilledProcess) IsMeasurement() {}
+func (Killed) IsMeasurement() {}
 
 var (
 	_ lifecycle.Joiner         = (*Watcher)(nil)
@@ -246,9 +248,8 @@ func (w *Watcher) attribute(k Kill) victim {
 // report reports a kill by events, records and metrics.
 func (w *Watcher) report(v *victim) {
 	k := v.kill
-	for range max(1, k.Counted) {
-		w.node.Measure(KilledProcess{Pod: v.owner.ref, Container: v.owner.container, Global: k.Global})
-	}
+	w.node.Measure(Killed{Pod: v.owner.ref, Container: v.owner.container, Global: k.Global,
+		Processes: max(1, k.Counted)})
 	if k.Global && !k.Group {
 		if left, ok := w.allow(""); ok {
 			// The text is kubelet's (oom/oom_watcher_linux.go).

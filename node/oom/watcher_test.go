@@ -58,8 +58,10 @@ func start(t *testing.T, change func(*oom.Options)) *node {
 
 func (n *node) killed() (all []string) {
 	for _, m := range n.node.Measurements() {
-		k := m.(oom.KilledProcess)
-		all = append(all, fmt.Sprint(k.Pod.Name, "/", k.Container, " ", k.Global))
+		k := m.(oom.Killed)
+		for range k.Processes {
+			all = append(all, fmt.Sprint(k.Pod.Name, "/", k.Container, " ", k.Global))
+		}
 	}
 	return all
 }

@@ -38,6 +38,8 @@
 //   - If the checkpoint cannot be read, it is not known which CPUs are exclusive. Then the manager sets the CPUs of no
 //     container, and the suspension lasts until a start with a reset, or with a checkpoint that can be read. A limit of
 //     CPU is enforced again for all containers.
+//   - What a pod of an earlier agent holds is given back when the pod is gone: [lifecycle.Node].Gone is true, or there
+//     is no directory of it in "pods" below the root directory, which the agent makes before anything of the pod runs.
 //   - Containers without exclusive CPUs are not created while the shared pool is empty, which happens with
 //     strict-cpu-reservation, or when its CPUs have gone offline.
 //   - A runtime that hangs delays the sets of running containers only, not pods. They are set again until it succeeds.

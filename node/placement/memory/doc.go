@@ -34,5 +34,7 @@
 //     refused. Pods that run go on; their containers get all nodes when they are created again. The state stays as it
 //     is until the pods in it have ended, or, if it cannot be read, until a start with a reset. A file that the disk
 //     does not return is another error, and is never replaced.
+//   - What a pod of an earlier agent holds is given back when the pod is gone: [lifecycle.Node].Gone is true, or there
+//     is no directory of it in "pods" below the root directory, which the agent makes before anything of the pod runs.
 //   - A resize of the memory of a Guaranteed pod is infeasible, as in kubelet.
 package memory
