@@ -135,8 +135,8 @@ type PodState struct {
 // answer.
 type NodeReadyChecker interface {
 	Component
-	// NodeReady returns why the node is not ready, for people. It must not block, and is safe for concurrent use. It does
-	// not call [Node].RuntimeReadyWithin, which calls it.
+	// NodeReady returns why the node is not ready, for people. It must not block, and is safe for concurrent use. It
+	// does not call [Node].RuntimeReadyWithin, which calls it.
 	NodeReady() error
 }
 
