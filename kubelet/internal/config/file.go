@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	goyaml "go.yaml.in/yaml/v2"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/json"
 	"sigs.k8s.io/yaml"
@@ -54,8 +55,12 @@ func loadValue(value any, into *KubeletConfiguration) (given []Given, fields []s
 		}
 		data, err = stdjson.Marshal(content)
 	}
+	var problems []Given
 	if err == nil {
-		err = decode(data, into)
+		problems, err = decode(data, into)
+	}
+	for _, p := range problems {
+		err = errors.Join(err, fmt.Errorf("field %s %s", p.Name, p.Less))
 	}
 	var dir string
 	if err == nil {
@@ -65,7 +70,7 @@ func loadValue(value any, into *KubeletConfiguration) (given []Given, fields []s
 		return nil, nil, fmt.Errorf("configuration %s: %w", where, withField(err, content))
 	}
 	into.relativeTo(dir)
-	return givenFields(where, content), slices.Sorted(maps.Keys(content)), nil
+	return givenFields(where, content, nil), slices.Sorted(maps.Keys(content)), nil
 }
 
 // dropUnset removes a field that is 0, a duration of 0 or empty, and the fields above it that are empty then.
@@ -128,8 +133,8 @@ func dropIns(dir string) (files []string, err error) {
 	return files, err
 }
 
-// load reads a KubeletConfiguration. An unknown field is an error. given are the fields that
-// request something; fields are all of the first level.
+// load reads a KubeletConfiguration. given are the fields that request something, and those that are unknown or given
+// more than once; fields are all of the first level.
 func load(path string, into *KubeletConfiguration) (given []Given, fields []string, err error) {
 	data, err := ReadFile(path)
 	if err != nil {
@@ -143,7 +148,8 @@ func load(path string, into *KubeletConfiguration) (given []Given, fields []stri
 		return nil, nil, fmt.Errorf("configuration %s: apiVersion is %v and kind is %v, want %s and %s", path,
 			orMissing(content["apiVersion"]), orMissing(content["kind"]), apiVersion, kind)
 	}
-	if err := decode(data, into); err != nil {
+	problems, err := decode(data, into)
+	if err != nil {
 		return nil, nil, fmt.Errorf("configuration %s: %w", path, withField(err, content))
 	}
 	// As with kubelet, paths in the file are relative to the directory of the file.
@@ -152,7 +158,7 @@ func load(path string, into *KubeletConfiguration) (given []Given, fields []stri
 		return nil, nil, err
 	}
 	into.relativeTo(dir)
-	return givenFields(path, content), slices.Sorted(maps.Keys(content)), nil
+	return givenFields(path, content, problems), slices.Sorted(maps.Keys(content)), nil
 }
 
 // relativeTo makes paths that are relative to a directory absolute.
@@ -181,7 +187,7 @@ func withField(err error, content map[string]any) error {
 		if merr != nil {
 			continue
 		}
-		if ferr := decode(data, &KubeletConfiguration{}); ferr != nil && ferr.Error() == err.Error() &&
+		if _, ferr := decode(data, &KubeletConfiguration{}); ferr != nil && ferr.Error() == err.Error() &&
 			!strings.Contains(err.Error(), name) {
 			return fmt.Errorf("field %s: %w", name, err)
 		}
@@ -189,18 +195,56 @@ func withField(err error, content map[string]any) error {
 	return err
 }
 
-// decode decodes YAML or JSON as kubelet does: field names are case-sensitive, and unknown
-// and duplicate ones are errors.
-func decode(data []byte, into *KubeletConfiguration) error {
-	data, err := yaml.YAMLToJSONStrict(data)
+// decode decodes YAML or JSON as kubelet does: field names are case-sensitive. Of a field that is given more than once
+// the last value counts, and an unknown field has no effect; problems are these.
+func decode(data []byte, into *KubeletConfiguration) (problems []Given, err error) {
+	content, err := yaml.YAMLToJSONStrict(data)
 	if err != nil {
-		return err
+		strict := err
+		if content, err = yaml.YAMLToJSON(data); err != nil {
+			return nil, strict
+		}
+		problems = repeatedFields(data)
 	}
-	problems, err := json.UnmarshalStrict(data, into)
-	if err == nil && len(problems) > 0 {
-		return fmt.Errorf("strict decoding error: %w", errors.Join(problems...))
+	unknown, err := json.UnmarshalStrict(content, into)
+	if err != nil {
+		return nil, err
 	}
-	return err
+	for _, err := range unknown {
+		// There are no other errors: the names in content are unique.
+		if field, ok := errors.AsType[json.FieldError](err); ok {
+			problems = append(problems, Given{Name: field.FieldPath(), Less: Unknown})
+		}
+	}
+	return problems, nil
+}
+
+// repeatedFields returns the fields of YAML that are given more than once.
+func repeatedFields(data []byte) (out []Given) {
+	var walk func(path string, value any)
+	walk = func(path string, value any) {
+		switch v := value.(type) {
+		case goyaml.MapSlice:
+			seen := map[any]int{}
+			for _, item := range v {
+				field := strings.TrimPrefix(fmt.Sprintf("%s.%v", path, item.Key), ".")
+				key := fmt.Sprint(item.Key) // the key itself may be a map
+				if seen[key]++; seen[key] == 2 {
+					out = append(out, Given{Name: field, Less: Repeated})
+				}
+				walk(field, item.Value)
+			}
+		case []any:
+			for i, item := range v {
+				walk(fmt.Sprintf("%s[%d]", path, i), item)
+			}
+		}
+	}
+	var content goyaml.MapSlice
+	if err := goyaml.Unmarshal(data, &content); err == nil {
+		walk("", content)
+	}
+	return out
 }
 
 // timeOrDuration is a duration as text, or a number of nanoseconds.
