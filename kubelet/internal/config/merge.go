@@ -23,7 +23,8 @@ type merged struct {
 
 // loadAll takes the base, a configuration of the program, unless it is nil. It reads the file, unless its name is
 // empty, and then the files in the directory and below it, in the order of their paths. given are the fields that
-// request something, and those that are unknown or given more than once; fields are all of the first level.
+// request something, and those that are unknown or given more than once; fields are all of the first level, and
+// evictionHard.
 func loadAll(base any, file, dir string, into *KubeletConfiguration) (given []Given, fields []string, err error) {
 	var m merged
 	if base != nil {
@@ -32,8 +33,15 @@ func loadAll(base any, file, dir string, into *KubeletConfiguration) (given []Gi
 	if err == nil && file != "" {
 		err = m.addFile(file, filepath.Dir(file))
 	}
+	hasMain := base != nil || file != ""
+	if err == nil && hasMain {
+		mergeHardDefaults(m.content)
+	}
 	if err == nil && dir != "" {
 		err = m.addDropIns(dir)
+	}
+	if err == nil && hasMain && m.content[hardField] == nil {
+		m.content[hardField] = map[string]any{} // null in a drop-in, which is no threshold in kubelet, either
 	}
 	if err == nil {
 		err = m.decode(into)
