@@ -24,18 +24,24 @@ func Settings(s *config.Settings, err error) (out []Finding) {
 	explained := map[string]bool{}
 	for _, g := range s.Given {
 		f := Finding{Area: AreaSettings, Setting: g.Name, Verdict: Acts}
-		if g.Less != "" {
+		switch g.Less {
+		case "":
+		case config.Unknown:
+			f.Verdict, f.Why, f.Do = Ignored, g.Less, "correct its name, or remove it"
+		case config.Repeated:
+			f.Why, f.Do = g.Less, "keep one of them"
+		default:
 			e := explain(g.Name)
 			f.Verdict, f.Why, f.Do, f.Blocks = Ignored, e.matters, e.do, e.security
 			if g.Less != config.NoEffect {
 				f.Why = g.Less // it says more
 			}
-			explained[g.Less] = true
 		}
+		explained[g.Less], explained[g.Warning()] = true, true
 		out = append(out, f)
 	}
 	for _, w := range s.Warnings {
-		if !explained[w] && !strings.HasSuffix(w, config.NoEffect) {
+		if !explained[w] {
 			setting, why := about(w)
 			out = append(out, Finding{Area: AreaSettings, Setting: setting, Verdict: Acts, Why: why})
 		}

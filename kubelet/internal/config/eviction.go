@@ -9,7 +9,6 @@ import (
 
 	"github.com/spf13/pflag"
 	cliflag "k8s.io/component-base/cli/flag"
-	"k8s.io/utils/ptr"
 
 	"github.com/kubeletkit/kubeletkit/node/eviction"
 )
@@ -17,6 +16,9 @@ import (
 // evictionFields are the fields of evictions.
 const evictionFields = `evictionHard evictionSoft evictionSoftGracePeriod evictionMinimumReclaim evictionPressureTransitionPeriod evictionMaxPodGracePeriod
 	mergeDefaultEvictionSettings`
+
+// hardField is the field of the hard thresholds.
+const hardField = "evictionHard"
 
 // addEvictionFlags binds the flags of evictions.
 func (s *Settings) addEvictionFlags(fs *pflag.FlagSet) {
@@ -34,16 +36,27 @@ func (s *Settings) addEvictionFlags(fs *pflag.FlagSet) {
 		"longest grace period of a pod that is evicted for a soft threshold, in seconds; negative for that of the pod")
 }
 
-// evictionDefaults are kubelet's.
+// evictionDefaults are kubelet's. A kubelet without a configuration file has no hard thresholds.
 func evictionDefaults(c *KubeletConfiguration) {
 	def(&c.EvictionPressureTransitionPeriod.Duration, 5*time.Minute)
-	defaults := eviction.DefaultHard()
 	if c.EvictionHard == nil {
-		c.EvictionHard = defaults
-	} else if ptr.Deref(c.MergeDefaultEvictionSettings, false) {
-		maps.Copy(defaults, c.EvictionHard)
-		c.EvictionHard = defaults
+		c.EvictionHard = eviction.DefaultHard()
 	}
+}
+
+// mergeHardDefaults fills the default hard thresholds in the content of a main file. As in kubelet, drop-ins patch the
+// result, so that mergeDefaultEvictionSettings counts only in the main file.
+func mergeHardDefaults(content map[string]any) {
+	hard, given := content[hardField].(map[string]any)
+	if merge, _ := content["mergeDefaultEvictionSettings"].(bool); given && !merge {
+		return
+	}
+	all := map[string]any{}
+	for signal, threshold := range eviction.DefaultHard() {
+		all[signal] = threshold
+	}
+	maps.Copy(all, hard)
+	content[hardField] = all
 }
 
 // Thresholds returns those of evictions. With enforceNodeAllocatable, the hard one of memory counts for all pods
@@ -60,7 +73,7 @@ func (s *Settings) Thresholds() ([]eviction.Threshold, error) {
 // a threshold was given. A kubelet never evicts them.
 func (s *Settings) EvictStatic() bool {
 	return s.Kubeconfig == "" && slices.ContainsFunc(s.Given, func(g Given) bool {
-		return slices.Contains([]string{"evictionHard", "evictionSoft", "--eviction-hard", "--eviction-soft"}, g.Name)
+		return slices.Contains([]string{hardField, "evictionSoft", "--eviction-hard", "--eviction-soft"}, g.Name)
 	})
 }
 
@@ -76,6 +89,6 @@ func (s *Settings) warnEviction() {
 	}
 	if len(names) > 0 {
 		s.less(fmt.Sprintf("thresholds of %s: no effect, as in kubelet: writable layers have the thresholds of "+
-			"nodefs or imagefs", strings.Join(slices.Compact(names), ", ")), "evictionHard", "evictionSoft")
+			"nodefs or imagefs", strings.Join(slices.Compact(names), ", ")), hardField, "evictionSoft")
 	}
 }

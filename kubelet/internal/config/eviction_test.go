@@ -1,11 +1,15 @@
 package config
 
 import (
+	"maps"
+	"path/filepath"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/kubeletkit/kubeletkit/node/eviction"
 )
 
 func TestEviction(t *testing.T) {
@@ -58,4 +62,49 @@ func TestEviction(t *testing.T) {
 	}
 	_, err := parsed(t, "", "--eviction-soft=memory.available<2Mi")
 	assert.ErrorContains(t, err, "evictionSoftGracePeriod must have it")
+}
+
+// The defaults are those of the main file, and drop-ins patch them.
+func TestEvictionDefaultsAndDropIns(t *testing.T) {
+	defaults := func(over map[string]string) map[string]string {
+		out := eviction.DefaultHard()
+		maps.Copy(out, over)
+		return out
+	}
+	memory := map[string]string{"memory.available": "5%"}
+	for _, tc := range []struct {
+		name, config, dropIn string
+		want                 map[string]string
+	}{
+		{"none", "", "", defaults(nil)},
+		{"only in the drop-in", "", "evictionHard: {memory.available: 5%}\n", defaults(memory)},
+		{"in both", "evictionHard: {pid.available: 5%}\n", "evictionHard: {memory.available: 5%}\n",
+			map[string]string{"pid.available": "5%", "memory.available": "5%"}},
+		{"merged by the main file", "evictionHard: {memory.available: 1Gi}\nmergeDefaultEvictionSettings: true\n",
+			"evictionHard: {memory.available: 5%}\n", defaults(memory)},
+		{"the drop-in cannot merge", "evictionHard: {memory.available: 5%}\n", "mergeDefaultEvictionSettings: true\n",
+			memory},
+		{"the drop-in is too late to prevent it", "evictionHard: {memory.available: 5%}\nmergeDefaultEvictionSettings: " +
+			"true\n", "mergeDefaultEvictionSettings: false\n", defaults(memory)},
+		{"an empty map is no threshold", "evictionHard: {}\n", "", map[string]string{}},
+		{"nor is null in a drop-in", "", "evictionHard: null\n", map[string]string{}},
+		{"null in the main file", "evictionHard: null\n", "", defaults(nil)},
+		{"one less", "", "evictionHard: {memory.available: null, nodefs.available: null, nodefs.inodesFree: null, " +
+			"imagefs.available: null}\n", map[string]string{"imagefs.inodesFree": "5%"}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			s, err := parsedFiles(t, tc.config, tc.dropIn)
+			require.NoError(t, err)
+			assert.Equal(t, tc.want, s.EvictionHard)
+		})
+	}
+
+	dir := t.TempDir()
+	write(t, filepath.Join(dir, "10.conf"), header+"evictionHard: {memory.available: 5%}\n")
+	s, err := program.Parse([]string{"--config-dir", dir, "--kubeconfig=/k"})
+	require.NoError(t, err)
+	assert.Equal(t, memory, s.EvictionHard, "a kubelet without a main file has no defaults")
+	s, err = Program{Configuration: map[string]any{"maxPods": 7}}.Parse([]string{"--config-dir", dir, "--root-dir=/r"})
+	require.NoError(t, err)
+	assert.Equal(t, defaults(memory), s.EvictionHard, "the configuration of the program is a main file")
 }

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	goyaml "go.yaml.in/yaml/v2"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/json"
 	"sigs.k8s.io/yaml"
@@ -38,36 +39,6 @@ const unset = `syncFrequency fileCheckFrequency httpCheckFrequency authenticatio
 	logging.options.text.infoBufferSize logging.options.json.infoBufferSize shutdownGracePeriod
 	shutdownGracePeriodCriticalPods crashLoopBackOff containerRuntimeEndpoint`
 
-// loadValue takes a configuration from a value of the program. What a KubeletConfiguration of k8s.io/kubelet has in
-// JSON though it is not set, see unset, is not given. Relative paths are those of the working directory. The results
-// are those of load.
-func loadValue(value any, into *KubeletConfiguration) (given []Given, fields []string, err error) {
-	const where = "of the program"
-	var content map[string]any
-	data, err := stdjson.Marshal(value)
-	if err == nil {
-		err = yaml.Unmarshal(data, &content)
-	}
-	if err == nil {
-		for _, path := range strings.Fields(unset) {
-			dropUnset(content, strings.Split(path, "."))
-		}
-		data, err = stdjson.Marshal(content)
-	}
-	if err == nil {
-		err = decode(data, into)
-	}
-	var dir string
-	if err == nil {
-		dir, err = filepath.Abs(".")
-	}
-	if err != nil {
-		return nil, nil, fmt.Errorf("configuration %s: %w", where, withField(err, content))
-	}
-	into.relativeTo(dir)
-	return givenFields(where, content), slices.Sorted(maps.Keys(content)), nil
-}
-
 // dropUnset removes a field that is 0, a duration of 0 or empty, and the fields above it that are empty then.
 func dropUnset(fields map[string]any, path []string) {
 	value, ok := fields[path[0]]
@@ -79,42 +50,9 @@ func dropUnset(fields map[string]any, path []string) {
 			delete(fields, path[0])
 		}
 	case len(path) == 1 && (isMap && len(below) == 0 || value == nil || value == "" || value == "0s" || value == "0" ||
-		value == 0.0):
+		value == 0.0 || value == int64(0)):
 		delete(fields, path[0])
 	}
-}
-
-// loadAll takes the base, a configuration of the program, unless it is nil. It reads the file, unless its name is
-// empty, and then the files in the directory and below it, in the order of their paths. The fields of a later file
-// replace those of the files before; of a map, the entries. The results are those of load.
-func loadAll(base any, file, dir string, into *KubeletConfiguration) (given []Given, fields []string, err error) {
-	if base != nil {
-		if given, fields, err = loadValue(base, into); err != nil {
-			return nil, nil, err
-		}
-	}
-	if file != "" {
-		more, names, err := load(file, into)
-		given, fields = append(given, more...), append(fields, names...)
-		if err != nil {
-			return nil, nil, err
-		}
-	}
-	if dir == "" {
-		return given, fields, nil
-	}
-	files, err := soon(dir, readTimeout, func() ([]string, error) { return dropIns(dir) })
-	if err != nil {
-		return given, fields, fmt.Errorf("reading the directory of configurations: %w", err)
-	}
-	for _, path := range files {
-		more, names, err := load(path, into)
-		given, fields = append(given, more...), append(fields, names...)
-		if err != nil {
-			return given, fields, err
-		}
-	}
-	return given, fields, nil
 }
 
 // dropIns returns the files of a directory of configurations, in the order of their paths.
@@ -126,43 +64,6 @@ func dropIns(dir string) (files []string, err error) {
 		return err
 	})
 	return files, err
-}
-
-// load reads a KubeletConfiguration. An unknown field is an error. given are the fields that
-// request something; fields are all of the first level.
-func load(path string, into *KubeletConfiguration) (given []Given, fields []string, err error) {
-	data, err := ReadFile(path)
-	if err != nil {
-		return nil, nil, fmt.Errorf("reading the configuration: %w", err)
-	}
-	var content map[string]any
-	if err := yaml.Unmarshal(data, &content); err != nil {
-		return nil, nil, fmt.Errorf("configuration %s: %w", path, err)
-	}
-	if content["kind"] != kind || content["apiVersion"] != apiVersion {
-		return nil, nil, fmt.Errorf("configuration %s: apiVersion is %v and kind is %v, want %s and %s", path,
-			orMissing(content["apiVersion"]), orMissing(content["kind"]), apiVersion, kind)
-	}
-	if err := decode(data, into); err != nil {
-		return nil, nil, fmt.Errorf("configuration %s: %w", path, withField(err, content))
-	}
-	// As with kubelet, paths in the file are relative to the directory of the file.
-	dir, err := filepath.Abs(filepath.Dir(path))
-	if err != nil {
-		return nil, nil, err
-	}
-	into.relativeTo(dir)
-	return givenFields(path, content), slices.Sorted(maps.Keys(content)), nil
-}
-
-// relativeTo makes paths that are relative to a directory absolute.
-func (c *KubeletConfiguration) relativeTo(dir string) {
-	for _, p := range []*string{&c.StaticPodPath, &c.PodLogsDir, c.ResolverConfig, &c.TLSCertFile, &c.TLSPrivateKeyFile,
-		&c.Authentication.X509.ClientCAFile} {
-		if p != nil && *p != "" && !filepath.IsAbs(*p) {
-			*p = filepath.Join(dir, *p)
-		}
-	}
 }
 
 // orMissing returns the value, or "missing" in place of nil.
@@ -177,11 +78,11 @@ func orMissing(value any) any {
 // the content: the errors of durations do not have it.
 func withField(err error, content map[string]any) error {
 	for _, name := range slices.Sorted(maps.Keys(content)) {
-		data, merr := yaml.Marshal(map[string]any{name: content[name]})
+		data, merr := stdjson.Marshal(map[string]any{name: content[name]})
 		if merr != nil {
 			continue
 		}
-		if ferr := decode(data, &KubeletConfiguration{}); ferr != nil && ferr.Error() == err.Error() &&
+		if _, ferr := decode(data, &KubeletConfiguration{}); ferr != nil && ferr.Error() == err.Error() &&
 			!strings.Contains(err.Error(), name) {
 			return fmt.Errorf("field %s: %w", name, err)
 		}
@@ -189,18 +90,61 @@ func withField(err error, content map[string]any) error {
 	return err
 }
 
-// decode decodes YAML or JSON as kubelet does: field names are case-sensitive, and unknown
-// and duplicate ones are errors.
-func decode(data []byte, into *KubeletConfiguration) error {
-	data, err := yaml.YAMLToJSONStrict(data)
+// toJSON returns YAML or JSON as JSON. Of a field that is given more than once the last value counts; repeated are
+// these.
+func toJSON(data []byte) (content []byte, repeated []Given, err error) {
+	if content, err = yaml.YAMLToJSONStrict(data); err == nil {
+		return content, nil, nil
+	}
+	strict := err
+	if content, err = yaml.YAMLToJSON(data); err != nil {
+		return nil, nil, strict
+	}
+	return content, repeatedFields(data), nil
+}
+
+// decode decodes JSON as kubelet does: field names are case-sensitive. An unknown field has no effect; problems are
+// these.
+func decode(content []byte, into *KubeletConfiguration) (problems []Given, err error) {
+	unknown, err := json.UnmarshalStrict(content, into)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	problems, err := json.UnmarshalStrict(data, into)
-	if err == nil && len(problems) > 0 {
-		return fmt.Errorf("strict decoding error: %w", errors.Join(problems...))
+	for _, err := range unknown {
+		// There are no other errors: the names in JSON of toJSON are unique.
+		if field, ok := errors.AsType[json.FieldError](err); ok {
+			problems = append(problems, Given{Name: field.FieldPath(), Less: Unknown})
+		}
 	}
-	return err
+	return problems, nil
+}
+
+// repeatedFields returns the fields of YAML that are given more than once.
+func repeatedFields(data []byte) (out []Given) {
+	var walk func(path string, value any)
+	walk = func(path string, value any) {
+		switch v := value.(type) {
+		case goyaml.MapSlice:
+			seen := map[any]int{}
+			for _, item := range v {
+				field := strings.TrimPrefix(fmt.Sprintf("%s.%v", path, item.Key), ".")
+				key := fmt.Sprint(item.Key) // the key itself may be a map
+				if seen[key]++; seen[key] == 2 {
+					out = append(out, Given{Name: field, Less: Repeated})
+				}
+				walk(field, item.Value)
+			}
+		case []any:
+			for i, item := range v {
+				walk(fmt.Sprintf("%s[%d]", path, i), item)
+			}
+		}
+	}
+	var content goyaml.MapSlice
+	if err := goyaml.Unmarshal(data, &content); err == nil {
+		walk("", content)
+	}
+	return out
 }
 
 // timeOrDuration is a duration as text, or a number of nanoseconds.
@@ -268,7 +212,7 @@ func withoutZeros(fields map[string]any) map[string]any {
 			}
 		case nil:
 		default:
-			if v != false && v != 0.0 {
+			if v != false && v != 0.0 && v != int64(0) {
 				out[name] = v
 			}
 		}

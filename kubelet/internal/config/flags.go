@@ -20,7 +20,7 @@ const (
 func (p Program) Flags() *pflag.FlagSet {
 	s := &Settings{program: p}
 	if p.Configuration != nil {
-		_, _, _ = loadValue(p.Configuration, &s.KubeletConfiguration) // Parse returns the error
+		_, _, _ = loadAll(p.Configuration, "", "", &s.KubeletConfiguration) // Parse returns the error
 	}
 	defaults(&s.KubeletConfiguration)
 	return s.flags()
@@ -35,7 +35,7 @@ func (s *Settings) flags() *pflag.FlagSet {
 	fs.StringVar(&s.ConfigFile, "config", "", "KubeletConfiguration (kubelet.config.k8s.io/v1beta1) to read; flags "+
 		"win over it")
 	fs.StringVar(&s.ConfigDir, "config-dir", "", "directory of files *.conf, each a KubeletConfiguration whose "+
-		"fields replace those of --config, in the order of their paths")
+		"fields replace those of --config, in the order of their paths: a JSON merge patch")
 	fs.StringVar(&s.RootDir, "root-dir", "", "directory of the agent's files and of the socket for commands "+
 		"(default for root: /var/lib/kubelet, without a runtime endpoint "+s.program.rootDirOf(0, true)+
 		"; for other users: in "+

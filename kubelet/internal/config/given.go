@@ -19,11 +19,30 @@ type Given struct {
 	Less string
 }
 
-// NoEffect is [Given].Less of a setting that is not implemented.
-const NoEffect = "is not implemented and has no effect"
+// The values of [Given].Less of a setting that is not as it should be.
+const (
+	// NoEffect is that of a setting that is not implemented.
+	NoEffect = "is not implemented and has no effect"
+	// Unknown is that of a field that a KubeletConfiguration does not have.
+	Unknown = "is unknown and has no effect"
+	// Repeated is that of a field that a file has more than once.
+	Repeated = "is given more than once, and the last value counts"
+)
 
-// givenFields returns the fields of a file that request something, sorted.
-func givenFields(file string, content map[string]any) (out []Given) {
+// Warning returns the warning about a setting that has no effect or less than in kubelet, unless several settings
+// have it together.
+func (g Given) Warning() string {
+	if g.File == "" {
+		return fmt.Sprintf("flag %s %s", g.Name, g.Less)
+	}
+	return fmt.Sprintf("configuration %s: field %s %s", g.File, g.Name, g.Less)
+}
+
+// givenFields returns the fields of a file that request something, sorted, and then those with problems.
+func givenFields(file string, content map[string]any, problems []Given) (out []Given) {
+	has := func(path string) bool {
+		return slices.ContainsFunc(problems, func(g Given) bool { return g.Name == path })
+	}
 	content = withoutZeros(content)
 	without := notImplemented("", content)
 	var add func(prefix string, fields map[string]any)
@@ -32,7 +51,7 @@ func givenFields(file string, content map[string]any) (out []Given) {
 			path := prefix + name
 			below, isMap := fields[name].(map[string]any)
 			switch {
-			case path == "apiVersion", path == "kind":
+			case path == "apiVersion", path == "kind", has(path):
 			case slices.Contains(without, path) && !strings.HasPrefix(path, gatesField): // see warnGates
 				out = append(out, Given{Name: path, File: file, Less: NoEffect})
 			case isMap && !slices.Contains(strings.Fields(implemented), path):
@@ -43,6 +62,10 @@ func givenFields(file string, content map[string]any) (out []Given) {
 		}
 	}
 	add("", content)
+	for _, g := range problems {
+		g.File = file
+		out = append(out, g)
+	}
 	return out
 }
 
@@ -61,12 +84,8 @@ func givenFlags(fs *pflag.FlagSet) (out []Given) {
 // warnGiven adds a warning for each setting that has no effect.
 func (s *Settings) warnGiven() {
 	for _, g := range s.Given {
-		switch {
-		case g.Less == "":
-		case g.File == "":
-			s.Warnings = append(s.Warnings, fmt.Sprintf("flag %s %s", g.Name, g.Less))
-		default:
-			s.Warnings = append(s.Warnings, fmt.Sprintf("configuration %s: field %s %s", g.File, g.Name, g.Less))
+		if g.Less != "" {
+			s.Warnings = append(s.Warnings, g.Warning())
 		}
 	}
 }

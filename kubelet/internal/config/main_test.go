@@ -22,10 +22,11 @@ var program = Program{Name: "minikubelet", Getenv: os.Getenv}
 // Nothing of an empty KubeletConfiguration is given.
 func TestUnset(t *testing.T) {
 	var into KubeletConfiguration
-	given, fields, err := loadValue(kubeletconfig.KubeletConfiguration{}, &into)
-	require.NoError(t, err)
-	assert.Empty(t, given)
-	assert.Empty(t, fields)
+	var m merged
+	require.NoError(t, m.addValue(kubeletconfig.KubeletConfiguration{}))
+	require.NoError(t, m.decode(&into))
+	assert.Empty(t, m.given)
+	assert.Empty(t, m.content)
 	assert.Equal(t, KubeletConfiguration{}, into)
 }
 

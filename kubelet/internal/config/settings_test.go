@@ -277,10 +277,6 @@ func TestSettingsThatAreWrong(t *testing.T) {
 		{"wrong type in a flag", "", []string{"--max-pods=many"}, []string{"--max-pods", `"many"`}},
 		{"a flag without its value", "", []string{"--root-dir"}, []string{"flag needs an argument: --root-dir"}},
 		{"no file", "", []string{"--config=/no/such/file"}, []string{"reading the configuration", "/no/such/file"}},
-		{"unknown field", header + "maxPodz: 3\n", nil, []string{"kubelet.yaml", `unknown field "maxPodz"`}},
-		{"unknown nested field", header + "logging: {verbosty: 3}\n", nil, []string{`unknown field "logging.verbosty"`}},
-		{"a field in another case", header + "StaticPodPath: /x\n", nil, []string{`unknown field "StaticPodPath"`}},
-		{"a field twice", header + "maxPods: 3\nmaxPods: 4\n", nil, []string{"kubelet.yaml", "maxPods"}},
 		{"wrong type in a field", header + "maxPods: many\n", nil, []string{"kubelet.yaml", "maxPods", "int32"}},
 		{"no duration", header + "syncFrequency: soon\n", nil, []string{"kubelet.yaml: field syncFrequency: ", "soon"}},
 		{"no duration in a flag", "", []string{"--sync-frequency=soon"}, []string{"--sync-frequency", "soon"}},
@@ -342,7 +338,9 @@ func TestDirectoryOfConfigurations(t *testing.T) {
 	assert.Equal(t, []string{"10.0.0.3"}, s.ClusterDNS)
 	assert.Equal(t, map[string]string{"cpu": "100m", "memory": "1Gi"}, s.SystemReserved)
 	assert.Equal(t, 7*time.Second, s.SyncFrequency.Duration)
-	assert.Equal(t, filepath.Join(parts, "m"), s.StaticPodPath)
+	wd, err := os.Getwd()
+	require.NoError(t, err)
+	assert.Equal(t, filepath.Join(wd, "m"), s.StaticPodPath, "relative to the working directory, as in kubelet")
 	assert.Equal(t, int32(5), s.RegistryBurst)
 	require.Len(t, s.Warnings, 1)
 	assert.Contains(t, s.Warnings[0], "field volumePluginDir ")
@@ -356,6 +354,34 @@ func TestDirectoryOfConfigurations(t *testing.T) {
 	require.ErrorContains(t, err, "15.conf")
 	_, err = program.Parse([]string{"--config-dir", filepath.Join(dir, "none")})
 	require.ErrorContains(t, err, "none")
+}
+
+// A field that is unknown, or given more than once, is a warning.
+func TestUnknownAndRepeatedFields(t *testing.T) {
+	for _, tc := range []struct{ name, config, field, less string }{
+		{"unknown", "maxPodz: 3\n", "maxPodz", Unknown},
+		{"unknown and empty", "maxPodz: 0\n", "maxPodz", Unknown},
+		{"nested", "logging: {verbosty: 3}\n", "logging.verbosty", Unknown},
+		{"in a list", "registerWithTaints: [{key: a, effect: NoSchedule, efect: x}]\n", "registerWithTaints[0].efect", Unknown},
+		{"in another case", "StaticPodPath: /x\n", "StaticPodPath", Unknown},
+		{"twice", "maxPods: 3\nmaxPods: 4\nmaxPods: 9\n", "maxPods", Repeated},
+		{"nested twice", "logging: {verbosity: 3, verbosity: 9}\n", "logging.verbosity", Repeated},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "10.conf")
+			write(t, path, header+tc.config)
+			for _, flag := range []string{"--config=" + path, "--config-dir=" + filepath.Dir(path)} {
+				s, err := program.Parse([]string{flag, "--kubeconfig=/k"})
+				require.NoError(t, err)
+				assert.Equal(t, []string{"configuration " + path + ": field " + tc.field + " " + tc.less}, s.Warnings)
+				assert.Contains(t, s.Given, Given{Name: tc.field, File: path, Less: tc.less})
+				assert.Empty(t, s.StaticPodPath)
+				if tc.less == Repeated {
+					assert.Equal(t, 9, max(int(s.MaxPods)%110, s.Verbosity), "the last value counts")
+				}
+			}
+		})
+	}
 }
 
 func TestHelpIsNoError(t *testing.T) {
