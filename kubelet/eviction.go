@@ -14,7 +14,7 @@ import (
 )
 
 // addEvictions adds the evictions of an agent under pressure.
-func addEvictions(opts *kubeletkit.Options, s *config.Settings, rt runtime.Runtime, cgroups *cgroup.Pods, m *metrics,
+func addEvictions(opts *kubeletkit.Options, s *config.Settings, rt runtime.Runtime, cgroups *cgroup.Pods,
 	log logr.Logger) error {
 	thresholds, err := s.Thresholds()
 	if err != nil {

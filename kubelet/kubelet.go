@@ -170,7 +170,7 @@ func (k *Kubelet) compose(ctx context.Context) error {
 		}
 	}
 	if has(Shutdown) {
-		if err := addShutdown(&opts, s, m); err != nil {
+		if err := addShutdown(&opts, s); err != nil {
 			return err
 		}
 	}
@@ -202,7 +202,7 @@ func (k *Kubelet) compose(ctx context.Context) error {
 		return err
 	}
 	if has(Eviction) {
-		if err := addEvictions(&opts, s, k.runtime, k.cgroups, m, log); err != nil {
+		if err := addEvictions(&opts, s, k.runtime, k.cgroups, log); err != nil {
 			return err
 		}
 	}

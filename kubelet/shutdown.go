@@ -16,7 +16,7 @@ import (
 )
 
 // addShutdown has the machine wait until the pods have ended, if the settings ask for it.
-func addShutdown(opts *kubeletkit.Options, s *config.Settings, m *metrics) error {
+func addShutdown(opts *kubeletkit.Options, s *config.Settings) error {
 	periods := s.ShutdownPeriods()
 	if len(periods) == 0 || s.RunOnce {
 		return nil

@@ -172,12 +172,12 @@ func TestGracefulShutdownWithoutLogind(t *testing.T) {
 	assert.Equal(t, "30s", effective["shutdownGracePeriod"])
 	assert.Empty(t, s.Warnings)
 	var opts kubeletkit.Options
-	require.NoError(t, addShutdown(&opts, s, &metrics{}))
+	require.NoError(t, addShutdown(&opts, s))
 	assert.Len(t, opts.Join, 1)
 	opts.Join = nil
 	s.ShutdownGracePeriod.Duration = 0
 	s.ShutdownGracePeriodCriticalPods.Duration = 0
-	require.NoError(t, addShutdown(&opts, s, &metrics{}))
+	require.NoError(t, addShutdown(&opts, s))
 	assert.Empty(t, opts.Join)
 }
 
