@@ -74,7 +74,7 @@ func TestShuffledComponents(t *testing.T) {
 				devices.Options{Providers: []devices.Provider{ports, nics}})
 			require.NoError(t, err)
 			down, err := shutdown.New(shutdown.Periods{{Priority: 0, GracePeriod: time.Minute}},
-				shutdownfake.NewLogind(dir), shutdown.Options{})
+				shutdownfake.NewLogind(dir), shutdown.Options{DropInDir: dir})
 			require.NoError(t, err)
 			ranges, err := users.New(filepath.Join(dir, "pods"), users.Options{Pool: users.KubeletIDs, MaxPods: 10})
 			require.NoError(t, err)
