@@ -72,6 +72,5 @@ func (g *generator) finishRelist(call *listCall) {
 		}
 	}
 	call.report.Due = g.schedule.relistAt
-	report := call.report
-	g.opts.Measure.Emit(report)
+	g.opts.Measure.Emit(call.report)
 }

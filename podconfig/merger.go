@@ -180,17 +180,14 @@ func (m *merger) rejected(r *registration) []Rejection {
 // sourcesReady is [Mux.SourcesReady].
 func (m *merger) sourcesReady() bool {
 	c := m.counts()
-	return c.seen == c.registered && m.removed == 0
+	return c.Seen == c.Registered && m.removed == 0
 }
 
-// sourceCounts are the numbers of [SourceCounts].
-type sourceCounts struct{ registered, seen int }
-
-func (m *merger) counts() sourceCounts {
-	c := sourceCounts{registered: len(m.sources)}
+func (m *merger) counts() SourceCounts {
+	c := SourceCounts{Registered: len(m.sources)}
 	for _, r := range m.sources {
 		if r.seen {
-			c.seen++
+			c.Seen++
 		}
 	}
 	return c

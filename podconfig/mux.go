@@ -70,7 +70,7 @@ type Mux struct {
 	// start runs a source in its own goroutine. It is nil unless Run is running.
 	start  func(r *registration)
 	ended  bool         // Run has ended, or is about to
-	counts sourceCounts // as last measured
+	counts SourceCounts // as last measured
 	// afterUnlock has the measurements of counts, in their order.
 	afterUnlock flow.Queue
 }
@@ -343,8 +343,7 @@ func (m *Mux) deliver(ctx context.Context) {
 			m.mu.Lock()
 			m.merger.received()
 			m.mu.Unlock()
-			source, op, pods := change.Source, change.Op, len(change.Pods)
-			m.observer.Measure.Emit(ChangeDelivered{source, op, pods})
+			m.observer.Measure.Emit(ChangeDelivered{change.Source, change.Op, len(change.Pods)})
 		}
 	}
 }
@@ -393,6 +392,6 @@ func (m *Mux) reject(source string, pod runtime.PodRef, err error) {
 func (m *Mux) countSources() {
 	if counts := m.merger.counts(); counts != m.counts {
 		m.counts = counts
-		m.afterUnlock.Add(func() { m.observer.Measure.Emit(SourceCounts{counts.registered, counts.seen}) })
+		m.afterUnlock.Add(func() { m.observer.Measure.Emit(counts) })
 	}
 }

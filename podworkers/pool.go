@@ -239,8 +239,7 @@ func (p *Pool) SyncKnownPods(desired []*v1.Pod) map[types.UID]State {
 	states := p.syncKnown(uids)
 	p.afterUnlock.Run()
 	if p.opts.Measure != nil {
-		counts := count(states)
-		p.opts.Measure.Emit(counts)
+		p.opts.Measure.Emit(count(states))
 	}
 	return states
 }

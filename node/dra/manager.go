@@ -48,6 +48,8 @@ type Manager struct {
 	locks        locks
 	// wake is notified when Run has something new to wait for.
 	wake flow.Signal
+	// afterUnlock has measurements of the claims in use.
+	afterUnlock flow.Queue
 
 	// mu guards the fields below. Nothing is read, written or called under it.
 	mu sync.Mutex
@@ -60,9 +62,8 @@ type Manager struct {
 	// earlier has the health of devices by driver that an earlier agent was told.
 	earlier map[string]map[deviceID]reported
 	// removals are the drivers whose slices are to be removed.
-	removals map[string]removal
-	// unmeasured means that the claims in use may have changed, and measuring that a goroutine measures them.
-	unmeasured, measuring bool
+	removals   map[string]removal
+	unmeasured bool // the claims in use may have changed
 	// sweepAt is when pods that are gone are looked for next; zero if that is not decided.
 	sweepAt time.Time
 

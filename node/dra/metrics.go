@@ -43,26 +43,28 @@ func (InUse) IsMeasurement() {}
 // IsMeasurement implements [runtime.Measurement].
 func (Call) IsMeasurement() {}
 
-// measure measures an operation, and the claims that are in use after it. One goroutine measures the claims at a time,
-// so that the last measurement has the last state.
+// measure measures an operation, and the claims that are in use after it, one goroutine at a time, so that the last
+// measurement has the last state.
 func (m *Manager) measure(name string, began time.Time, err error) {
 	m.node.Measure(Operation{Name: name, Took: time.Since(began), Err: err})
 	m.mu.Lock()
 	m.unmeasured = true
-	if m.measuring {
+	m.mu.Unlock()
+	m.afterUnlock.Add(m.measureInUse)
+	m.afterUnlock.Run()
+}
+
+// measureInUse measures the claims in use, unless that was done since they have changed.
+func (m *Manager) measureInUse() {
+	m.mu.Lock()
+	if !m.unmeasured {
 		m.mu.Unlock()
 		return
 	}
-	m.measuring = true
-	for m.unmeasured {
-		m.unmeasured = false
-		inUse := m.inUse()
-		m.mu.Unlock()
-		m.node.Measure(inUse)
-		m.mu.Lock()
-	}
-	m.measuring = false
+	m.unmeasured = false
+	inUse := m.inUse()
 	m.mu.Unlock()
+	m.node.Measure(inUse)
 }
 
 // inUse counts the claims that are prepared. mu is held.

@@ -163,8 +163,7 @@ func (m *Reconciler) setUp(ctx context.Context, pod *v1.Pod, v *v1.Volume,
 		ready, err = p.SetUp(call, SetUpRequest{Pod: pod, Volume: v, Place: place})
 		return err
 	})
-	name, took, result := p.Name(), time.Since(began), err
-	m.observer.Measure.Emit(SetUpCall{name, took, result})
+	m.observer.Measure.Emit(SetUpCall{p.Name(), time.Since(began), err})
 	return ready, err
 }
 

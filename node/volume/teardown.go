@@ -80,8 +80,7 @@ func (m *Reconciler) tearDown(ctx context.Context, ref runtime.PodRef, v foundVo
 	err := runtime.Recover(func() error {
 		return p.TearDown(call, TearDownRequest{Pod: ref, Volume: v.name, Place: v.Place})
 	})
-	name, took := p.Name(), time.Since(began)
-	m.observer.Measure.Emit(TearDownCall{name, took, err})
+	m.observer.Measure.Emit(TearDownCall{p.Name(), time.Since(began), err})
 	return err
 }
 

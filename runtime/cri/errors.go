@@ -172,6 +172,5 @@ func call[Q, R any](
 
 // called measures a call.
 func (r *Runtime) called(method string, began time.Time, err error) {
-	c := Call{Method: method, Took: time.Since(began), Err: err}
-	r.opts.Measure.Emit(c)
+	r.opts.Measure.Emit(Call{Method: method, Took: time.Since(began), Err: err})
 }

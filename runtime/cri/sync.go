@@ -217,8 +217,7 @@ func (s *podSync) start(ctx context.Context, acts plan.Actions) (err error) {
 			if waits(err) != nil {
 				return
 			}
-			started := PodStart{Pod: s.ref, UserNamespace: podspec.HasUserNamespace(s.Pod), Err: err}
-			s.r.opts.Measure.Emit(started)
+			s.r.opts.Measure.Emit(PodStart{Pod: s.ref, UserNamespace: podspec.HasUserNamespace(s.Pod), Err: err})
 		}()
 	}
 	if err := s.prepare(ctx, acts); waits(err) != nil {
@@ -350,8 +349,7 @@ func (s *podSync) makeSandbox(ctx context.Context) error {
 	err = checkID("RunPodSandbox", s.about, resp.GetPodSandboxId(), err)
 	s.events().done(ctx, runtime.Record{Kind: runtime.KindCreateSandbox, Attempt: s.config.GetMetadata().GetAttempt()},
 		began, err)
-	started := SandboxStart{Pod: s.ref, RuntimeHandler: s.handler, Took: time.Since(began), Err: err}
-	s.r.opts.Measure.Emit(started)
+	s.r.opts.Measure.Emit(SandboxStart{Pod: s.ref, RuntimeHandler: s.handler, Took: time.Since(began), Err: err})
 	if err != nil {
 		s.r.index.doubt(s.ref.UID)
 		return fail(err)

@@ -7,7 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// pods are the pods of a file of holdings. It calls nobody, and a [Record] guards it. The zero value is that of an
+// pods are the pods of a file of holdings. It makes no calls, and a [Record] guards it. The zero value is that of an
 // empty file.
 type pods struct {
 	// earlier are the pods that an earlier agent has left in the file, and that this one has neither admitted nor
