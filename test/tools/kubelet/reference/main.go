@@ -1,0 +1,28 @@
+// Command reference prints what the code of kubelet makes of its input, as JSON, for tests that compare:
+//
+//	reference config|manifests|names [ARGUMENT]...
+//
+// Each subcommand has a file of its name, which says what it reads and prints.
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+)
+
+func main() {
+	commands := map[string]func(args []string) (any, error){}
+	if len(os.Args) < 2 || commands[os.Args[1]] == nil {
+		fmt.Fprintln(os.Stderr, "usage: reference config|manifests|names [ARGUMENT]...")
+		os.Exit(2)
+	}
+	result, err := commands[os.Args[1]](os.Args[2:])
+	if err == nil {
+		err = json.NewEncoder(os.Stdout).Encode(result)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
