@@ -28,7 +28,7 @@ type Manager interface {
 	// link.
 	SubPath(ctx context.Context, req runtime.SubPath) (string, error)
 	// Exceeded returns a message, for the eviction of the pod, if a volume exceeds its
-	// size limit, and an empty one otherwise.
+	// size limit, and an empty one otherwise. The error is that of volumes that could not be measured.
 	Exceeded(ctx context.Context, pod *v1.Pod, podDir string) (message string, err error)
 	// TearDown takes down whatever was set up for the pod. The spec of the pod may be
 	// gone, and ref may have a UID only. The volumes must not be in use any more.

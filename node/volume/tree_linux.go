@@ -19,19 +19,9 @@ import (
 // has one descriptor, that of the current directory, goes down by name and up by "..",
 // and checks where it arrives.
 
-const (
-	// maxTreeDepth bounds the memory of a walk. It is twice as many levels as a path can have
-	// (PATH_MAX).
-	maxTreeDepth = 4096
-	// treeBuffer is the size of a read of a directory. It is read again after each
-	// subdirectory, from there on.
-	treeBuffer = 4 << 10
-)
-
-var (
-	errMoved   = errors.New("a directory was moved while the tree was read")
-	errTooDeep = fmt.Errorf("a directory is more than %d levels deep", maxTreeDepth)
-)
+// treeBuffer is the size of a read of a directory. It is read again after each
+// subdirectory, from there on.
+const treeBuffer = 4 << 10
 
 // tree is a walk through a tree.
 type tree struct {

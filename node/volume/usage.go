@@ -33,8 +33,10 @@ func limited(v *v1.Volume) bool {
 // have a size limit and returns, for the first that takes more, the message with
 // which kubelet evicts the pod. The size is that of the allocated blocks; files that
 // vanish while they are measured do not count. A volume exceeds its limit, too, if its
-// containers have made it so that it cannot be measured, in several attempts.
+// containers have made it so that it cannot be measured, in several attempts. One that
+// cannot be measured for another reason, such as a broken file system, is skipped and named in the error.
 func (m *Reconciler) Exceeded(ctx context.Context, pod *v1.Pod, podDir string) (string, error) {
+	var errs []error
 	for i := range pod.Spec.Volumes {
 		v := &pod.Spec.Volumes[i]
 		p := m.pluginFor(v)
@@ -42,19 +44,19 @@ func (m *Reconciler) Exceeded(ctx context.Context, pod *v1.Pod, podDir string) (
 			continue
 		}
 		used, err := measure(ctx, PlaceOf(podDir, p.Name(), v.Name).Dir, v.EmptyDir.SizeLimit.Value())
-		if err != nil && !notByPod(ctx, err) {
+		if err != nil && madeByPod(err) {
 			return fmt.Sprintf("EmptyDir volume %q with the limit %q cannot be measured: %v. ", v.Name,
 				v.EmptyDir.SizeLimit.String(), err), nil
 		}
 		if err != nil {
-			return "", fmt.Errorf("volume %q of pod %s: measuring it: %w", v.Name, runtime.RefOf(pod), err)
+			errs = append(errs, fmt.Errorf("volume %q of pod %s: measuring it: %w", v.Name, runtime.RefOf(pod), err))
 		}
 		if used > v.EmptyDir.SizeLimit.Value() {
 			return fmt.Sprintf("Usage of EmptyDir volume %q exceeds the limit %q. ", v.Name,
 				v.EmptyDir.SizeLimit.String()), nil
 		}
 	}
-	return "", nil
+	return "", errors.Join(errs...)
 }
 
 // Usage implements [Manager]. Files that vanish meanwhile do not count.
@@ -71,7 +73,7 @@ func (m *Reconciler) Usage(ctx context.Context, pod *v1.Pod, podDir string) (int
 		used, err := measure(ctx, PlaceOf(podDir, p.Name(), v.Name).Dir, math.MaxInt64)
 		if err != nil {
 			errs = append(errs, fmt.Errorf("volume %q of pod %s: measuring it: %w", v.Name, runtime.RefOf(pod), err))
-			hidden = hidden || !notByPod(ctx, err)
+			hidden = hidden || madeByPod(err)
 		}
 		sum += min(used, math.MaxInt64-sum)
 	}
@@ -101,12 +103,24 @@ func measure(ctx context.Context, dir string, enough int64) (used int64, err err
 	return used, err
 }
 
-// notByPod reports whether an error has a cause that a pod has no influence on.
-func notByPod(ctx context.Context, err error) bool {
-	for _, cause := range []error{syscall.EIO, syscall.ENOMEM, syscall.EMFILE, syscall.ENFILE} {
+// maxTreeDepth bounds the memory of a walk. It is twice as many levels as a path can have
+// (PATH_MAX).
+const maxTreeDepth = 4096
+
+var (
+	errMoved   = errors.New("a directory was moved while the tree was read")
+	errTooDeep = fmt.Errorf("a directory is more than %d levels deep", maxTreeDepth)
+)
+
+// madeByPod reports whether an error is what containers can make of a tree, so that it hides what they use: its depth,
+// its modes, or changes while it is read. All others are failures of the machine and its file systems, such as EIO,
+// EUCLEAN, ESTALE and ENOTCONN, for which no pod is evicted.
+func madeByPod(err error) bool {
+	for _, cause := range []error{errMoved, errTooDeep, syscall.EACCES, syscall.ENOENT, syscall.ENOTDIR,
+		syscall.ELOOP} {
 		if errors.Is(err, cause) {
 			return true
 		}
 	}
-	return ctx.Err() != nil
+	return false
 }

@@ -13,8 +13,12 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/utils/ptr"
 
 	"github.com/kubeletkit/kubeletkit/internal/testenv"
+	"github.com/kubeletkit/kubeletkit/internal/testpod"
 )
 
 // A container moves what was measured to where it is measured again, as long as that is done.
@@ -50,6 +54,52 @@ func TestAWalkEnds(t *testing.T) {
 	_, found, err := treeUsage(t.Context(), dir, math.MaxInt64)
 	require.NoError(t, err)
 	assert.EqualValues(t, 2*n+2, found)
+}
+
+// A file system that is broken or does not answer is no reason to evict its pods: what cannot be measured is an error,
+// and counts for no limit. The other volumes of the pod are measured.
+func TestMeasurementsThatFail(t *testing.T) {
+	m, err := New(Options{})
+	require.NoError(t, err)
+	dir := t.TempDir()
+	pod := testpod.New("web", testpod.UID("u"))
+	for _, name := range []string{"broken", "whole"} {
+		pod.Spec.Volumes = append(pod.Spec.Volumes, v1.Volume{Name: name, VolumeSource: v1.VolumeSource{
+			EmptyDir: &v1.EmptyDirVolumeSource{SizeLimit: ptr.To(resource.MustParse("64Ki"))}}})
+		at := PlaceOf(dir, "kubernetes.io/empty-dir", name).Dir
+		require.NoError(t, os.MkdirAll(at, 0o700))
+		require.NoError(t, os.WriteFile(filepath.Join(at, "in-"+name), make([]byte, 32<<10), 0o600))
+	}
+	for cause, byPod := range map[error]bool{unix.EIO: false, unix.EUCLEAN: false, unix.ESTALE: false, unix.ENOTCONN: false,
+		unix.EBADMSG: false, unix.ETIMEDOUT: false, unix.EREMOTEIO: false, unix.ENODEV: false, unix.ENOMEM: false,
+		unix.EMFILE: false, context.DeadlineExceeded: false, errors.New("of tomorrow"): false,
+		unix.EACCES: true, unix.ENOENT: true, errMoved: true, errTooDeep: true} {
+		ctx := withSteps(t.Context(), func(step string) error {
+			if step == "look at in-broken" {
+				return fmt.Errorf("looking at it: %w", cause)
+			}
+			return nil
+		})
+		message, err := m.Exceeded(ctx, pod, dir)
+		used, failed := m.Usage(ctx, pod, dir)
+		require.ErrorIs(t, failed, cause)
+		if byPod {
+			require.NoError(t, err)
+			assert.Contains(t, message, `EmptyDir volume "broken" with the limit "64Ki" cannot be measured`, cause)
+			assert.EqualValues(t, math.MaxInt64, used)
+			continue
+		}
+		require.ErrorIs(t, err, cause)
+		assert.Empty(t, message, cause)
+		assert.Less(t, used, int64(64<<10), cause)
+
+		require.NoError(t, os.WriteFile(filepath.Join(PlaceOf(dir, "kubernetes.io/empty-dir", "whole").Dir, "more"),
+			make([]byte, 64<<10), 0o600))
+		message, err = m.Exceeded(ctx, pod, dir)
+		require.NoError(t, err)
+		assert.Equal(t, `Usage of EmptyDir volume "whole" exceeds the limit "64Ki". `, message)
+		require.NoError(t, os.Remove(filepath.Join(PlaceOf(dir, "kubernetes.io/empty-dir", "whole").Dir, "more")))
+	}
 }
 
 // A file system that does not know how many of its inodes are in use sets no limit: the pod would be evicted.

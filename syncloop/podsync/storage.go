@@ -24,7 +24,7 @@ type storage struct {
 	containers map[string]int64
 	// volumes are the volumes on disk and the files in the directory of the pod, which its containers can
 	// write to: the hosts file and the termination messages. They are taken together;
-	// [math.MaxInt64] if a volume cannot be measured.
+	// [math.MaxInt64] if the containers hide what a volume has.
 	volumes int64
 }
 
@@ -76,9 +76,8 @@ func hasStorageLimit(pod *v1.Pod) bool {
 // each container.
 const maxPodFiles = 10_000
 
-// storageExceeded measures the storage of the pod. Logs and writable layers that cannot be
-// measured do not count, and a volume that cannot be measured exceeds each limit, see
-// [volume.Manager]. The error names them.
+// storageExceeded measures the storage of the pod. What cannot be measured does not count, and the error names it. A
+// volume that the containers have made so that it cannot be measured exceeds each limit, see [volume.Manager].
 func (s *Syncer) storageExceeded(ctx context.Context, pod *v1.Pod, dir string,
 	observed *runtime.PodStatus) (string, error) {
 	use := storage{containers: map[string]int64{}}
