@@ -36,7 +36,10 @@ func (c *ContainerGC) collectDead(ctx context.Context) {
 	died := c.died
 	c.died = map[types.UID]*runtime.PodStatus{}
 	c.mu.Unlock()
-	in := Input{Policy: c.opts.Policy, Now: time.Now()}
+	policy := c.opts.Policy
+	// As in kubelet, the last instance stays until the next collection, which has the limit of the whole node.
+	policy.MaxContainers, policy.MaxPerContainer = 0, max(1, policy.MaxPerContainer)
+	in := Input{Policy: policy, Now: time.Now()}
 	for _, status := range died {
 		if !c.gone(status.UID) { // otherwise the next collection removes all of it, with fewer calls
 			in.Pods = append(in.Pods, Pod{Pod: podOf(status)})

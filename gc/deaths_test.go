@@ -61,6 +61,39 @@ func TestDeadContainersAreRemovedAtEachDeath(t *testing.T) {
 	})
 }
 
+// As in kubelet, the last instance of a container stays until the next collection: its result is read from it.
+func TestTheLastInstanceIsLeftToTheNextCollection(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		status := &runtime.PodStatus{PodRef: ref("u")}
+		pod := &runtime.Pod{PodRef: ref("u")}
+		for _, id := range []string{"new", "old"} {
+			ctr := runtime.ContainerStatus{}
+			ctr.ID, ctr.Name, ctr.State = runtime.ContainerID{Type: "t", ID: id}, "main", runtime.ContainerExited
+			status.Containers = append(status.Containers, ctr)
+		}
+		pod.Containers = []runtime.Container{status.Containers[0].Container}
+		h := &holder{pods: []*runtime.Pod{pod}}
+		c, err := gc.New(h, func(types.UID) bool { return false },
+			gc.Options{Policy: gc.Policy{MaxPerContainer: -1, MaxContainers: -1}})
+		require.NoError(t, err)
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error)
+		go func() { done <- c.Run(ctx) }()
+		c.CollectPod(status)
+		synctest.Wait()
+		h.mu.Lock()
+		assert.Equal(t, []string{"old"}, h.removed)
+		h.mu.Unlock()
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		h.mu.Lock()
+		assert.Equal(t, []string{"old", "new"}, h.removed)
+		h.mu.Unlock()
+		cancel()
+		require.NoError(t, <-done)
+	})
+}
+
 // stuck is a holder whose removals of one container hang.
 type stuck struct {
 	*holder

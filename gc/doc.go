@@ -5,7 +5,7 @@
 //
 // A pod is gone when it is not desired any more and no worker has it. Of a pod that
 // is not gone, the newest dead instance of each container is kept, because restart
-// counts, last states and logs are read from it; [Policy] can keep more. Its newest
+// counts, last states and logs are read from it; [Policy] can keep more, or fewer on the whole node. Its newest
 // sandbox is kept, too. Of a pod that is gone and does not run, nothing is kept except its
 // logs, which can be kept for a while. Running containers and ready sandboxes are never
 // removed.

@@ -152,6 +152,65 @@ func TestPlan(t *testing.T) {
 	}
 }
 
+// The limit of the whole node, as kubelet's --maximum-dead-containers: each container has an equal share, at least one
+// instance, and then the oldest go.
+func TestPlanOfTheWholeNode(t *testing.T) {
+	crashing := func(uid, name string, ages ...int) *runtime.Pod {
+		pod := &runtime.Pod{PodRef: ref(uid), Sandboxes: []runtime.Sandbox{sandbox("s-"+uid, runtime.SandboxReady)},
+			Containers: []runtime.Container{container(uid+name+"-runs", name, "s-"+uid, running, 0)}}
+		for _, age := range ages {
+			pod.Containers = append(pod.Containers,
+				container(fmt.Sprint(uid, name, age), name, "s-"+uid, exited, age))
+		}
+		return pod
+	}
+	old := crashing("e", "x", 9)
+	old.Sandboxes = append(old.Sandboxes, sandbox("s-old", runtime.SandboxNotReady))
+	old.Containers[1].SandboxID = "s-old"
+	for _, tc := range []struct {
+		name      string
+		pods      []*runtime.Pod
+		gone      types.UID
+		policy    gc.Policy
+		want      []string
+		sandboxes []string
+	}{
+		{"no limit", []*runtime.Pod{crashing("a", "x", 1, 2, 3)}, "", gc.Policy{MaxPerContainer: 5}, nil, nil},
+		{"at the limit", []*runtime.Pod{crashing("a", "x", 1, 2, 3)}, "", gc.Policy{MaxPerContainer: 5, MaxContainers: 3}, nil, nil},
+		{"the limit of each container first", []*runtime.Pod{crashing("a", "x", 1, 2, 3)}, "",
+			gc.Policy{MaxPerContainer: 1, MaxContainers: 2}, []string{"ax2", "ax3"}, nil},
+		{"equal shares", []*runtime.Pod{crashing("a", "x", 1, 2, 3, 4), crashing("b", "y", 50)}, "",
+			gc.Policy{MaxPerContainer: 5, MaxContainers: 4}, []string{"ax3", "ax4"}, nil},
+		{"then the oldest", []*runtime.Pod{crashing("a", "x", 5, 6), crashing("b", "x", 50), crashing("c", "x", 3)}, "",
+			gc.Policy{MaxPerContainer: 5, MaxContainers: 2}, []string{"ax6", "bx50"}, nil},
+		{"none", []*runtime.Pod{crashing("a", "x", 1), crashing("b", "x", 2)}, "",
+			gc.Policy{MaxContainers: -1}, []string{"ax1", "bx2"}, nil},
+		{"those of gone pods do not count", []*runtime.Pod{gonePod("d"), crashing("a", "x", 1), crashing("b", "x", 2)}, "d",
+			gc.Policy{MaxContainers: 2}, []string{"c-d"}, []string{"s-d"}},
+		{"nor young ones", []*runtime.Pod{crashing("a", "x", 1), crashing("b", "x", 20), crashing("c", "x", 30)}, "",
+			gc.Policy{MaxContainers: 1, MinAge: 10 * time.Second}, []string{"cx30"}, nil},
+		{"a sandbox that holds nothing any more goes, too", []*runtime.Pod{old, crashing("a", "x", 1)}, "",
+			gc.Policy{MaxContainers: 1}, []string{"ex9"}, []string{"s-old"}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			in := gc.Input{Policy: tc.policy, Now: now}
+			for _, pod := range tc.pods {
+				in.Pods = append(in.Pods, gc.Pod{Pod: pod, Gone: pod.UID == tc.gone})
+			}
+			got := gc.Plan(in)
+			var containers, sandboxes []string
+			for _, r := range got.Containers {
+				containers = append(containers, r.ID.ID)
+			}
+			for _, r := range got.Sandboxes {
+				sandboxes = append(sandboxes, r.ID)
+			}
+			assert.ElementsMatch(t, tc.want, containers)
+			assert.Equal(t, tc.sandboxes, sandboxes)
+		})
+	}
+}
+
 // holder is a runtime with dead containers and sandboxes.
 type holder struct {
 	mu      sync.Mutex

@@ -1,6 +1,7 @@
 package gc
 
 import (
+	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -16,6 +17,11 @@ type Policy struct {
 	// MaxPerContainer is the number of dead instances that are kept of each container
 	// of a pod that is not gone. Default 1; a negative number keeps none.
 	MaxPerContainer int
+	// MaxContainers is the number of dead containers that are kept on the whole node, of pods that are not gone and of
+	// containers that have reached MinAge (kubelet: --maximum-dead-containers). If there are more, each container keeps
+	// its share of the number, at least one instance, and then the oldest are removed. Default 0: no limit; a negative
+	// number keeps none.
+	MaxContainers int
 	// KeepLogs is the time that the log directory of a pod stays after the pod is gone, so
 	// that log shippers can read it to its end. Its containers are removed at once. Default
 	// 0: the logs go with the containers.
@@ -86,12 +92,13 @@ type SandboxRemoval struct {
 // Plan is the default [PlanFunc]. See the package documentation for what it keeps.
 func Plan(in Input) Removal {
 	var out Removal
+	over := overNode(in)
 	running := map[types.UID]bool{}
 	for _, pod := range in.Pods {
 		if pod.Running() {
 			running[pod.UID] = true
 		}
-		planPod(&out, pod, in.Policy, in.Now)
+		planPod(&out, pod, in.Policy, over, in.Now)
 	}
 	for _, dir := range in.LogDirs {
 		if dir.Gone && !running[dir.UID] && in.Now.Sub(dir.GoneSince) >= in.Policy.KeepLogs {
@@ -101,16 +108,69 @@ func Plan(in Input) Removal {
 	return out
 }
 
-func planPod(out *Removal, pod Pod, policy Policy, now time.Time) {
+// perContainer returns the number of dead instances that are kept of each container of a pod that is not gone.
+func (p Policy) perContainer() int {
+	if p.MaxPerContainer == 0 {
+		return 1
+	}
+	return max(0, p.MaxPerContainer)
+}
+
+// overNode returns the containers that are removed for the limit of the whole node alone.
+func overNode(in Input) map[runtime.ContainerID]bool {
+	limit := in.Policy.MaxContainers
+	if limit == 0 {
+		return nil
+	}
+	limit = max(0, limit)
+	type kept struct {
+		runtime.Container
+		nth int // of the dead instances of its container, the newest first
+	}
+	var all []kept
+	units := 0 // containers of pods with such an instance
+	for _, pod := range in.Pods {
+		if pod.Gone {
+			continue
+		}
+		dead := map[string]int{}
+		for _, c := range pod.Containers {
+			if c.State != runtime.ContainerExited || !oldEnough(c.CreatedAt, in.Now, in.Policy.MinAge) {
+				continue
+			}
+			if dead[c.Name]++; dead[c.Name] > in.Policy.perContainer() {
+				continue
+			}
+			if dead[c.Name] == 1 {
+				units++
+			}
+			all = append(all, kept{c, dead[c.Name]})
+		}
+	}
+	if len(all) <= limit {
+		return nil
+	}
+	share, over := max(1, limit/units), map[runtime.ContainerID]bool{}
+	all = slices.DeleteFunc(all, func(k kept) bool {
+		if k.nth > share {
+			over[k.ID] = true
+		}
+		return k.nth > share
+	})
+	slices.SortStableFunc(all, func(a, b kept) int { return b.CreatedAt.Compare(a.CreatedAt) })
+	for _, k := range all[min(limit, len(all)):] {
+		over[k.ID] = true
+	}
+	return over
+}
+
+func planPod(out *Removal, pod Pod, policy Policy, over map[runtime.ContainerID]bool, now time.Time) {
 	if pod.Gone && pod.Running() {
 		return // it has to be terminated first, which is not the collector's task
 	}
-	keep := policy.MaxPerContainer
-	switch {
-	case pod.Gone || keep < 0:
+	keep := policy.perContainer()
+	if pod.Gone {
 		keep = 0
-	case keep == 0:
-		keep = 1
 	}
 	newer := map[string]bool{}    // container names with an instance before this one in the list
 	dead := map[string]int{}      // dead instances so far, by container name
@@ -123,7 +183,7 @@ func planPod(out *Removal, pod Pod, policy Policy, now time.Time) {
 		if c.State == runtime.ContainerExited {
 			dead[c.Name]++
 		}
-		surplus := stillborn || c.State == runtime.ContainerExited && dead[c.Name] > keep
+		surplus := stillborn || c.State == runtime.ContainerExited && (dead[c.Name] > keep || over[c.ID])
 		if surplus && (pod.Gone || oldEnough(c.CreatedAt, now, policy.MinAge)) {
 			out.Containers = append(out.Containers, ContainerRemoval{Pod: pod.PodRef, Container: c})
 			continue
