@@ -21,9 +21,13 @@ type SandboxEdits struct {
 
 // ContainerEdits change what a container is created with. The zero value changes nothing.
 type ContainerEdits struct {
-	// Env are environment variables with literal values; ValueFrom is ignored. A variable of the spec with the same
-	// name wins, and may refer to one of these by $(NAME).
+	// Env are environment variables with literal values; ValueFrom is ignored. ServiceEnv and the spec win over them.
+	// As with those of kubelet's device plugins, the command, the arguments and the subPathExpr of the spec may refer
+	// to them by $(NAME), and the values of its variables may not.
 	Env []v1.EnvVar
+	// ServiceEnv are such variables of services. The spec wins over them, and the values of its variables may refer to
+	// them, too.
+	ServiceEnv []v1.EnvVar
 	// Annotations are added to those of the container.
 	Annotations map[string]string
 	// Mounts are added to those of the container.
@@ -86,6 +90,7 @@ type Device struct {
 // Merge adds the edits of a later component. Single values of the later one win.
 func (e *ContainerEdits) Merge(later ContainerEdits) {
 	e.Env = append(e.Env, later.Env...)
+	e.ServiceEnv = append(e.ServiceEnv, later.ServiceEnv...)
 	e.Annotations = mergeMaps(e.Annotations, later.Annotations)
 	e.Mounts = append(e.Mounts, later.Mounts...)
 	e.Devices = append(e.Devices, later.Devices...)

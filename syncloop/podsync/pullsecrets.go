@@ -37,7 +37,7 @@ func (serviceEnv) Name() string { return "service variables" }
 // EditContainer implements [lifecycle.ContainerEditor].
 func (c serviceEnv) EditContainer(ctx context.Context, pod *v1.Pod, _ *v1.Container) (runtime.ContainerEdits, error) {
 	env, err := c.variables(ctx, pod)
-	return runtime.ContainerEdits{Env: env}, err
+	return runtime.ContainerEdits{ServiceEnv: env}, err
 }
 
 // pullSecrets returns a function that looks up the pull secrets that a pod names. A

@@ -19,12 +19,14 @@ import (
 type environment struct {
 	names  []string
 	values map[string]string
+	// edits are the names of the variables that have their values from [runtime.ContainerEdits].Env.
+	edits map[string]bool
 	// left is how many bytes there may be more.
 	left int
 }
 
 func newEnvironment() *environment {
-	return &environment{values: map[string]string{}, left: podspec.MaxArguments}
+	return &environment{values: map[string]string{}, edits: map[string]bool{}, left: podspec.MaxArguments}
 }
 
 // set returns an error if no process can have so many variables. Variables that were
@@ -38,6 +40,7 @@ func (e *environment) set(name, value string) error {
 		e.names = append(e.names, name)
 	}
 	e.values[name] = value
+	delete(e.edits, name)
 	return nil
 }
 
@@ -49,6 +52,14 @@ func (e *environment) get(name string) (string, bool) {
 	return v, ok
 }
 
+// getForEnv returns a variable that the value of another one may refer to.
+func (e *environment) getForEnv(name string) (string, bool) {
+	if e.edits[name] {
+		return "", false
+	}
+	return e.get(name)
+}
+
 // keyValues returns the variables in CRI's type.
 func (e *environment) keyValues() []*criv1.KeyValue {
 	out := make([]*criv1.KeyValue, len(e.names))
@@ -58,13 +69,19 @@ func (e *environment) keyValues() []*criv1.KeyValue {
 	return out
 }
 
-// containerEnv has the variables of services, resolves envFrom and then env, whose values
-// may refer to all variables before them. A later definition replaces an earlier one. Names are not checked: the API
-// validates those of env, and does not restrict the keys of config maps and secrets.
+// containerEnv has the variables of the edits, then those of services, resolves envFrom and then env, whose values
+// may refer to all variables before them but for those of the edits. A later definition replaces an earlier one. Names
+// are not checked: the API validates those of env, and does not restrict the keys of config maps and secrets.
 func containerEnv(ctx context.Context, in *Container) (*environment, error) {
 	env := newEnvironment()
 	src := sources{objects: in.Objects, namespace: in.Pod.Spec.Namespace}
 	for _, v := range in.Edits.Env {
+		if err := env.set(v.Name, v.Value); err != nil {
+			return nil, err
+		}
+		env.edits[v.Name] = true
+	}
+	for _, v := range in.Edits.ServiceEnv {
 		if err := env.set(v.Name, v.Value); err != nil {
 			return nil, err
 		}
@@ -126,7 +143,7 @@ func (s *sources) variable(ctx context.Context, in *Container, v *v1.EnvVar,
 	if v.Value == "" && v.ValueFrom != nil {
 		return s.one(ctx, in, v.ValueFrom)
 	}
-	value, err = podspec.ExpandLimit(v.Value, env.left, env.get)
+	value, err = podspec.ExpandLimit(v.Value, env.left, env.getForEnv)
 	if err != nil {
 		return "", false, fmt.Errorf("environment variable %q: %w", clip(v.Name), err)
 	}

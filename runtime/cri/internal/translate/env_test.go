@@ -111,11 +111,11 @@ func TestEnvironment(t *testing.T) {
 		got = append(got, kv.Key+"="+string(kv.Value))
 	}
 	assert.Equal(t, []string{
-		"DEVICE=1", "A=conf-a", "B=conf-a+conf-b+secret-a+1", "odd=key=x",
+		"DEVICE=1", "A=conf-a", "B=conf-a+conf-b+secret-a+$(DEVICE)", "odd=key=x",
 		"S_A=secret-a", "S_Z=\xff",
 		"C=conf-b", "D=secret-a", "NOTHING=",
 	}, got)
-	assert.Equal(t, []string{"1", "conf-a", "conf-a+conf-b+secret-a+1"}, config.Args)
+	assert.Equal(t, []string{"1", "conf-a", "conf-a+conf-b+secret-a+$(DEVICE)"}, config.Args)
 	assert.Equal(t, 6, objects.calls, "what is there is read once")
 }
 
@@ -123,7 +123,7 @@ func TestEnvironment(t *testing.T) {
 func TestEnvironmentOfServices(t *testing.T) {
 	in := sample(func(c *Container) {
 		c.Objects = &fakeObjects{}
-		c.Edits.Env = []v1.EnvVar{{Name: "WEB_SERVICE_HOST", Value: "10.0.0.1"}, {Name: "A", Value: "service"},
+		c.Edits.ServiceEnv = []v1.EnvVar{{Name: "WEB_SERVICE_HOST", Value: "10.0.0.1"}, {Name: "A", Value: "service"},
 			{Name: "Z", Value: "$(A)"}}
 		c.Spec.EnvFrom = []v1.EnvFromSource{fromConfigMap("", "conf", nil)}
 		c.Spec.Env = []v1.EnvVar{{Name: "URL", Value: "http://$(WEB_SERVICE_HOST)/$(A)"},
@@ -136,6 +136,36 @@ func TestEnvironmentOfServices(t *testing.T) {
 		got, _ := env.get(name)
 		assert.Equal(t, want, got, name)
 	}
+}
+
+// As in kubelet, the command, the arguments and the paths in volumes may refer to variables of device plugins, and the
+// values of other variables may not, until something else has the name. Variables of services and of the container win.
+func TestEnvironmentOfDevices(t *testing.T) {
+	var path string
+	in := sample(withMount(v1.VolumeMount{MountPath: "/data", SubPathExpr: "$(GPUS)-$(OWN)"}), func(c *Container) {
+		c.SubPath = func(_ context.Context, req runtime.SubPath) (string, error) {
+			path = req.Path
+			return "/safe", nil
+		}
+		c.Edits.Env = []v1.EnvVar{{Name: "GPUS", Value: "0"}, {Name: "OWN", Value: "device"},
+			{Name: "SERVICE", Value: "device"}}
+		c.Edits.ServiceEnv = []v1.EnvVar{{Name: "SERVICE", Value: "service"}}
+		c.Spec.Env = []v1.EnvVar{{Name: "ALL", Value: "$(GPUS) $(OWN) $(SERVICE)"}, {Name: "OWN", Value: "own"},
+			{Name: "AFTER", Value: "$(OWN)"}}
+		c.Spec.Command = []string{"$(GPUS)", "$(OWN)", "$(SERVICE)"}
+		c.Spec.Args = []string{"$(ALL)"}
+	})
+	config, err := ContainerConfig(t.Context(), in)
+	require.NoError(t, err)
+	got := map[string]string{}
+	for _, kv := range config.Envs {
+		got[kv.Key] = string(kv.Value)
+	}
+	assert.Equal(t, map[string]string{"GPUS": "0", "SERVICE": "service", "OWN": "own", "AFTER": "own",
+		"ALL": "$(GPUS) $(OWN) service"}, got)
+	assert.Equal(t, []string{"0", "own", "service"}, config.Command)
+	assert.Equal(t, []string{"$(GPUS) $(OWN) service"}, config.Args)
+	assert.Equal(t, "0-own", path)
 }
 
 func TestEnvironmentErrors(t *testing.T) {

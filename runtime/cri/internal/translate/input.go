@@ -110,7 +110,8 @@ type Container struct {
 	// Objects has the objects that environment variables refer to; nil has none.
 	Objects runtime.Objects
 	// Edits are changes by other components, such as device plugins. Their variables and mounts come before those of
-	// the spec. An annotation does not replace one of the container. Their user namespace replaces that of the pod.
+	// the spec, see [runtime.ContainerEdits]. An annotation does not replace one of the container. Their user namespace
+	// replaces that of the pod.
 	Edits runtime.ContainerEdits
 }
 
