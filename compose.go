@@ -286,6 +286,7 @@ func (a *Agent) buildPodSync(p *Parts) error {
 			ResizePending: func(uid types.UID) (v1.PodCondition, bool) { return p.SyncHandler.ResizePending(uid) },
 			SpareStatic: slices.ContainsFunc(a.opts.Sources,
 				func(s podconfig.Source) bool { return s.Name() == podspec.SourceAPI }),
+			NoStorageEviction: a.opts.NoStorageEviction,
 			NetworkReady: p.NetworkReady, Observer: p.Observer.Named("podsync"),
 		})
 	if err != nil {

@@ -113,6 +113,9 @@ type Options struct {
 	// OnFailure get the event in any case, because their containers might not start again,
 	// and so do pods of an API server, where a pod that was stopped is Failed for good.
 	RecreateUpdated bool
+	// NoStorageEviction keeps pods although they exceed the size limit of an emptyDir volume or a limit of
+	// ephemeral-storage, as kubelet does with localStorageCapacityIsolation: false.
+	NoStorageEviction bool
 
 	// Observe has the receivers of what the agent does.
 	Observe Observe

@@ -116,7 +116,7 @@ func agentOptions(s *config.Settings, rt runtime.Runtime, h hooks, log logr.Logg
 		Observe:      kubeletkit.Observe{Event: h.event, Measure: h.measure, Logger: log},
 		Host:         host,
 		HostIPs:      ips,
-		Admission: kubeletkit.Admission{Limits: syncloop.Limits{MaxPods: s.PodLimit(goruntime.NumCPU())},
+		Admission: kubeletkit.Admission{Limits: syncloop.Limits{MaxPods: maxPods(s)},
 			AllowedUnsafeSysctls: s.AllowedUnsafeSysctls},
 		Workers: podworkers.Options{ResyncInterval: s.SyncFrequency.Duration},
 		Cache:   runtime.CacheOptions{InspectTimeout: s.RuntimeRequestTimeout.Duration},
@@ -124,8 +124,10 @@ func agentOptions(s *config.Settings, rt runtime.Runtime, h hooks, log logr.Logg
 		Images:  pulls,
 		GC: gc.Options{LogLinksDir: s.LogLinksDir,
 			Policy: gc.Policy{MinAge: s.MinContainerTTL, MaxPerContainer: deadToKeep(s.MaxDeadPerName),
-				KeepLogs: local.KeepLogs}},
+				MaxContainers: deadToKeep(s.MaxDead), KeepLogs: local.KeepLogs}},
 		ImageGC: gc.ImageOptions{ImagePolicy: policy},
+
+		NoStorageEviction: !*s.LocalStorageCapacityIsolation,
 	}
 	if s.Kubeconfig == "" { // the node object of a cluster is computed anew each time
 		opts.Admission.Limits.Allocatable = host.Allocatable
@@ -190,7 +192,15 @@ func imagePolicy(s *config.Settings) gc.ImagePolicy {
 	}
 }
 
-// deadToKeep translates the flag, in which 0 keeps none and a negative number all, for
+// maxPods translates the limit of pods, in which 0 is none at all, for [syncloop.Limits].
+func maxPods(s *config.Settings) int {
+	if limit := s.PodLimit(goruntime.NumCPU()); limit > 0 {
+		return limit
+	}
+	return -1
+}
+
+// deadToKeep translates a flag, in which 0 keeps none and a negative number all, for
 // [gc.Policy], in which 0 is the default and a negative number keeps none.
 func deadToKeep(flag int32) int {
 	switch {

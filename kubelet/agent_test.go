@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"testing"
 	"time"
 
@@ -104,13 +105,53 @@ func TestDeadContainersToKeep(t *testing.T) {
 	for i := range containers {
 		containers[i] = runtime.Container{Name: "main", State: runtime.ContainerExited}
 	}
+	for i := range containers {
+		containers[i].ID.ID = strconv.Itoa(i)
+	}
 	for flag, removed := range map[int32]int{-1: 0, 0: 5, 1: 4, 3: 2} {
+		node := gc.Plan(gc.Input{
+			Pods:   []gc.Pod{{Pod: &runtime.Pod{Containers: containers}}},
+			Policy: gc.Policy{MaxPerContainer: deadToKeep(-1), MaxContainers: deadToKeep(flag)}, Now: time.Now(),
+		})
+		assert.Len(t, node.Containers, removed, "%d on the node", flag)
 		plan := gc.Plan(gc.Input{
 			Pods:   []gc.Pod{{Pod: &runtime.Pod{Containers: containers}}},
 			Policy: gc.Policy{MaxPerContainer: deadToKeep(flag)}, Now: time.Now(),
 		})
 		assert.Len(t, plan.Containers, removed, "%d", flag)
 	}
+}
+
+// --maximum-dead-containers is a limit of the whole node, which the next collection enforces: the oldest go.
+func TestDeadContainersOfTheNode(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.put("a", "i")
+	b.put("b", "i")
+	b.put("gone", "i")
+	b.start("--maximum-dead-containers=1", "--maximum-dead-containers-per-container=5")
+	dead := func() (all []fake.Instance) {
+		for _, c := range b.rt.Instances(fake.Target{}) {
+			if c.State == runtime.ContainerExited && c.Pod.Name != "gone-n" {
+				all = append(all, c)
+			}
+		}
+		slices.SortFunc(all, func(a, b fake.Instance) int { return b.CreatedAt.Compare(a.CreatedAt) })
+		return all
+	}
+	for _, pod := range []string{"a", "b", "gone"} {
+		b.await(pod+"-n 1/1 Running", "pods")
+	}
+	for _, pod := range []string{"a", "b"} {
+		require.Equal(t, 1, b.rt.Exit(fake.Target{Pod: pod + "-n"}, 1))
+		b.await(pod+"-n 1/1 Running 1", "pods")
+	}
+	before := dead()
+	require.Len(t, before, 2, "until the next collection")
+	b.remove("gone") // whose end brings it forward
+	require.Eventually(t, func() bool { return len(dead()) == 1 }, time.Minute, 10*time.Millisecond)
+	assert.Equal(t, before[0].ID, dead()[0].ID, "the newest stays")
+	assert.Len(t, b.rt.Running(fake.Target{}), 2)
 }
 
 // Settings are no overrides: an override that makes a part anew has to pass on its history, metrics and logger.

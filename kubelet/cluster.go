@@ -23,8 +23,10 @@ type member struct {
 }
 
 // newMember returns the membership that the settings describe, with the devices of the node, if there are any, and with
-// resource claims if claims is true. It makes no connection.
-func newMember(s *config.Settings, m *metrics, devs *nodeDevices, claims bool, log logr.Logger) (*member, error) {
+// resource claims if claims is true. limits means that pods have cgroups for limits of their own. It makes no
+// connection.
+func newMember(s *config.Settings, m *metrics, devs *nodeDevices, claims, limits bool,
+	log logr.Logger) (*member, error) {
 	if s.Kubeconfig == "" {
 		return nil, nil
 	}
@@ -41,7 +43,7 @@ func newMember(s *config.Settings, m *metrics, devs *nodeDevices, claims bool, l
 	if err != nil {
 		return nil, err
 	}
-	nopts, err := s.NodeOptions()
+	nopts, err := s.NodeOptions(limits)
 	if err != nil {
 		return nil, err
 	}
@@ -70,10 +72,10 @@ func apiBudget(s *config.Settings) cluster.Budget {
 	return cluster.Budget{QPS: cmp.Or(float32(*s.KubeAPIQPS), rest.DefaultQPS), Burst: int(s.KubeAPIBurst)}
 }
 
-// budgets translates the settings. For events, 0 is kubelet's old default.
+// budgets translates the settings. For events, 0 is no limit.
 func budgets(s *config.Settings) cluster.Budgets {
 	api := apiBudget(s)
-	events := cluster.Budget{QPS: cmp.Or(float32(*s.EventRecordQPS), 5), Burst: int(s.EventBurst)}
+	events := cluster.Budget{QPS: cmp.Or(float32(*s.EventRecordQPS), -1), Burst: int(s.EventBurst)}
 	return cluster.Budgets{Status: api, Objects: api, Events: events}
 }
 

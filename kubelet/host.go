@@ -6,6 +6,8 @@ import (
 	"os"
 
 	"github.com/go-logr/logr"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/kubeletkit/kubeletkit"
 	clusternode "github.com/kubeletkit/kubeletkit/cluster/node"
@@ -65,6 +67,9 @@ func detectHost(s *config.Settings, nodeName string) (*runtime.Host, error) {
 		if err := s.CheckReservedCPUs(string(online)); err != nil {
 			return nil, err
 		}
+	}
+	if !*s.LocalStorageCapacityIsolation { // as in a node object without it: pods can request none
+		h.Allocatable[v1.ResourceEphemeralStorage] = resource.Quantity{}
 	}
 	reserved, err := s.Reserved()
 	if err != nil {

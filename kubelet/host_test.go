@@ -1,15 +1,22 @@
 package kubelet
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
 
+	"github.com/go-logr/logr"
 	"github.com/go-logr/logr/funcr"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 
+	"github.com/kubeletkit/kubeletkit/internal/testpod"
 	"github.com/kubeletkit/kubeletkit/kubelet/internal/host"
+	"github.com/kubeletkit/kubeletkit/lifecycle"
+	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
 // An agent does not start on a machine that its configuration refuses. Otherwise the machine is one
@@ -61,6 +68,28 @@ func TestAllocatableOfTheHost(t *testing.T) {
 	all := allocatable("--eviction-hard=memory.available<0%")
 	assert.Equal(t, all-100<<20, allocatable())
 	assert.Equal(t, all-150<<20, allocatable("--system-reserved=memory=50Mi"))
+}
+
+// Without localStorageCapacityIsolation, pods cannot request ephemeral storage, as from a kubelet without it, and are
+// not evicted for it.
+func TestWithoutLocalStorageCapacityIsolation(t *testing.T) {
+	for _, isolation := range []bool{true, false} {
+		s, err := program.Parse([]string{"--container-runtime-endpoint=unix:///none", "--root-dir", t.TempDir(),
+			fmt.Sprintf("--local-storage-capacity-isolation=%t", isolation)})
+		require.NoError(t, err)
+		opts, err := agentOptions(s, nil, hooks{}, logr.Discard())
+		require.NoError(t, err)
+		assert.Equal(t, !isolation, opts.NoStorageEviction)
+		pod := testpod.New("web", testpod.Container(v1.Container{Name: "c", Resources: v1.ResourceRequirements{
+			Requests: v1.ResourceList{v1.ResourceEphemeralStorage: resource.MustParse("1Mi")}}}))
+		if _, err = opts.Admission.Limits.Admit(lifecycle.AdmitRequest{Pod: pod}); isolation {
+			require.NoError(t, err)
+			continue
+		}
+		var refusal *runtime.TerminalError
+		require.ErrorAs(t, err, &refusal)
+		assert.Equal(t, "OutOfephemeral-storage", refusal.Reason)
+	}
 }
 
 // kubelet refuses CPUs that are not part of the machine, too.

@@ -43,14 +43,16 @@ type Kubelet struct {
 	metrics  *metrics
 	runtime  runtime.Runtime
 	// failed is closed when the embedded runtime has ended; nil: there is none.
-	failed  <-chan struct{}
-	cgroups *cgroup.Pods // nil: pods have none
-	agent   *kubeletkit.Agent
-	node    local.Node
-	joins   *member // nil: the kubelet is in no cluster
-	server  server.Options
-	begun   atomic.Bool
-	closers []func() error
+	failed <-chan struct{}
+	// embeddedLimits means that the embedded runtime enforces limits of pods.
+	embeddedLimits bool
+	cgroups        *cgroup.Pods // nil: pods have none
+	agent          *kubeletkit.Agent
+	node           local.Node
+	joins          *member // nil: the kubelet is in no cluster
+	server         server.Options
+	begun          atomic.Bool
+	closers        []func() error
 }
 
 // New composes a kubelet. It makes the settings of the machine and of the process that the configuration requests, and
@@ -130,7 +132,11 @@ func (k *Kubelet) compose(ctx context.Context) error {
 		}
 	}
 	withClaims := has(DynamicResources) && preparesClaims(s)
-	joins, err := newMember(s, m, devs, withClaims, log)
+	limits, err := k.limitsPods()
+	if err != nil {
+		return err
+	}
+	joins, err := newMember(s, m, devs, withClaims, limits, log)
 	if err != nil {
 		return err
 	}
@@ -296,7 +302,17 @@ func (k *Kubelet) openEmbedded(ctx context.Context) error {
 		return err
 	}
 	k.failed, k.closers = rt.Done(), append(k.closers, rt.Close)
+	k.embeddedLimits = k.settings.Kubeconfig != "" && rt.LimitsPods() // the node object has it
 	return nil
+}
+
+// limitsPods reports whether pods have cgroups that hold limits of their own.
+func (k *Kubelet) limitsPods() (bool, error) {
+	if k.settings.Embedded || !k.opts.has(Cgroups) {
+		return k.embeddedLimits, nil
+	}
+	cgroups, err := k.settings.Cgroups(nil)
+	return cgroups != nil && cgroups.Usable() == nil, err
 }
 
 // openRuntime connects to the container runtime, unless the program has one of its own, and wraps it.

@@ -121,7 +121,11 @@ func run(ctx context.Context, args []string, opts Options) error {
 	if err != nil {
 		return err
 	}
-	if config.settings.Version {
+	switch config.settings.Version {
+	case "raw":
+		fmt.Fprintf(opts.process.out, "%#v\n", opts.version().Raw())
+		return nil
+	case "true":
 		// kubeadm's preflight reads this line, and accepts nothing else.
 		fmt.Fprintln(opts.process.out, "Kubernetes "+opts.version().Kubernetes)
 		fmt.Fprintln(opts.process.err, opts.version())

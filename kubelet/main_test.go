@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"regexp"
 	"runtime/debug"
 	"strings"
 	"testing"
@@ -23,6 +24,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/yaml"
 
+	clusternode "github.com/kubeletkit/kubeletkit/cluster/node"
 	"github.com/kubeletkit/kubeletkit/internal/testenv"
 	"github.com/kubeletkit/kubeletkit/kubelet/internal/config"
 	"github.com/kubeletkit/kubeletkit/kubelet/internal/systemd"
@@ -59,6 +61,19 @@ func TestMain(m *testing.M) {
 	// Parallel tests wait for processes and for the periods of agents.
 	testenv.Parallel(8)
 	goleak.VerifyTestMain(m)
+}
+
+// kubeadm reads the line of --version. --version=raw has the form of kubelet's.
+func TestVersionFlag(t *testing.T) {
+	print := func(flag string) string {
+		var out, errOut strings.Builder
+		require.NoError(t, execute(t.Context(), testOptions(nil), []string{flag}, nil, &out, &errOut))
+		return out.String()
+	}
+	assert.Equal(t, "Kubernetes "+clusternode.DefaultKubeletVersion+"\n", print("--version"))
+	assert.Regexp(t, `^version\.Info\{Major:"1", Minor:"\d+", .*GitVersion:"`+
+		regexp.QuoteMeta(clusternode.DefaultKubeletVersion)+
+		`", .*GoVersion:"go.*", Compiler:"\w+", Platform:"\w+/\w+"\}\n$`, print("--version=raw"))
 }
 
 func TestExampleManifestsAreGood(t *testing.T) {

@@ -91,7 +91,7 @@ type processOptions struct {
 
 func (o *Options) program() config.Program {
 	return config.Program{Name: cmp.Or(o.Name, "kubeletkit"), Getenv: o.Getenv, Configuration: o.Configuration,
-		OwnRuntime: o.Runtime != nil}
+		OwnRuntime: o.Runtime != nil, VolumePlugins: len(o.Volumes) > 0}
 }
 
 // validateProgram returns what is wrong with the options of a program, whatever it runs.

@@ -37,7 +37,7 @@ func (a undrained) Admit(req lifecycle.AdmitRequest) (lifecycle.AdmitResponse, e
 // and a pod whose requests exceed the free resources. It does not check node selectors,
 // affinity and taints, which are for a scheduler.
 type Limits struct {
-	// MaxPods is the largest number of active pods. 0: no limit.
+	// MaxPods is the largest number of active pods. 0: no limit; a negative number admits none.
 	MaxPods int
 	// Allocatable is the CPU, memory and ephemeral storage for the requests of all active
 	// pods. A resource that is missing is not limited.
@@ -60,7 +60,7 @@ func (l Limits) check(req lifecycle.AdmitRequest) error {
 		return lifecycle.Refuse("PodOSNotSupported", fmt.Sprintf("spec.os.name is %s, and the node runs %s",
 			os.Name, goruntime.GOOS))
 	}
-	if s, short := podspec.PodShortage(int64(len(active)), int64(l.MaxPods)); short && l.MaxPods > 0 {
+	if s, short := podspec.PodShortage(int64(len(active)), int64(max(0, l.MaxPods))); short && l.MaxPods != 0 {
 		return lifecycle.Refuse(s.Reason(), s.Message())
 	}
 	if port, other := portConflict(pod, active); other != nil {

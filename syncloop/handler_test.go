@@ -180,6 +180,16 @@ func TestARefusedPodFailsAndHasNoWorker(t *testing.T) {
 	assert.Equal(t, []string{"create third"}, b.workers.take(), "a pod that has ended takes no place")
 }
 
+// A node for no pods, as a kubelet with --max-pods=0.
+func TestANodeForNoPods(t *testing.T) {
+	b := newHandler(t, syncloop.HandlerOptions{Admit: syncloop.Limits{MaxPods: -1}})
+	pod := makePod("web")
+	b.HandlePodAdditions([]*v1.Pod{pod})
+	assert.Empty(t, b.workers.take())
+	assert.Equal(t, "OutOfpods", b.status.m[pod.UID].Reason)
+	assert.Contains(t, b.status.m[pod.UID].Message, "requested: 1, used: 0, capacity: 0")
+}
+
 // Which pods hold resources of the node, as in kubelet's isPodInactive.
 func TestActivePods(t *testing.T) {
 	stopping := podworkers.State{Phase: podworkers.PhaseTerminating, HasConfig: true, TerminatingAt: time.Now()}

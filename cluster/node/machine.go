@@ -17,7 +17,7 @@ type MachineOptions struct {
 	// StorageDir is a directory of the file system for ephemeral storage: the root directory of
 	// the agent. It may be missing. If empty, ephemeral storage is not reported.
 	StorageDir string
-	// MaxPods is the number of pods of the node. Default 110.
+	// MaxPods is the number of pods of the node. Default 110; a negative number is 0.
 	MaxPods int
 	// PodsPerCore limits the pods further, to that many for each processor; 0 does not.
 	PodsPerCore int
@@ -41,9 +41,10 @@ var (
 
 // NewMachine returns the machine. It reads nothing before the first call of a method.
 func NewMachine(opts MachineOptions) *Machine {
-	if opts.MaxPods <= 0 {
+	if opts.MaxPods == 0 {
 		opts.MaxPods = 110
 	}
+	opts.MaxPods = max(0, opts.MaxPods)
 	return &Machine{opts: opts, facts: sync.OnceValue(func() v1.NodeSystemInfo { return readFacts(opts.root) })}
 }
 

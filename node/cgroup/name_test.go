@@ -1,6 +1,7 @@
 package cgroup_test
 
 import (
+	"os"
 	"strings"
 	"testing"
 
@@ -76,6 +77,17 @@ func TestParent(t *testing.T) {
 }
 
 // The runtime knows best. Its driver may become known later.
+func TestUsable(t *testing.T) {
+	pods, err := cgroup.New(cgroup.Options{MountPoint: t.TempDir()})
+	require.NoError(t, err)
+	require.Error(t, pods.Usable(), "no cgroups are mounted there")
+	pods, err = cgroup.New(cgroup.Options{})
+	require.NoError(t, err)
+	if os.Geteuid() != 0 {
+		require.Error(t, pods.Usable())
+	}
+}
+
 func TestTheDriverOfTheRuntime(t *testing.T) {
 	driver := ""
 	pods, err := cgroup.New(cgroup.Options{Driver: func() string { return driver }, DefaultDriver: cgroup.Cgroupfs})

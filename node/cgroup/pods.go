@@ -70,6 +70,9 @@ func (p *Pods) current() Driver {
 	return p.def
 }
 
+// Usable returns why this process cannot make cgroups, or nil.
+func (p *Pods) Usable() error { return kernelTree(p.mount).usable(p.current()) }
+
 // above returns the cgroup of a class, in the form of the driver.
 func (p *Pods) above(driver Driver, class string) string {
 	return driver.path(classCgroup(p.root, class))

@@ -41,6 +41,26 @@ func (p *pod) pidsOf() string {
 	return c.V2
 }
 
+// The server knows whether it can limit pods, and leaves nothing of the attempt behind.
+func TestLimitsPods(t *testing.T) {
+	t.Parallel()
+	assert.False(t, startNode(t, Options{NoCgroups: true}).server.LimitsPods())
+	n := startNode(t, Options{})
+	can := n.server.LimitsPods()
+	probe := n.server.cgroups.ofPod("probe")
+	for _, dir := range append(values(probe.V1), probe.V2) {
+		if dir != "" {
+			assert.NoDirExists(t, dir)
+		}
+	}
+	p := n.pod()
+	config := shell("c", "sleep 100")
+	config.Linux.Resources = &criv1.LinuxContainerResources{MemoryLimitInBytes: 64 << 20, CpuQuota: 50_000, CpuPeriod: 100_000}
+	p.run(config)
+	missed := strings.Contains(n.log.all(), "limit")
+	assert.Equal(t, can, !missed, "as the first container of a pod finds")
+}
+
 func (p *pod) remove() {
 	p.n.t.Helper()
 	_, err := p.n.rs.RemovePodSandbox(context.Background(), &criv1.RemovePodSandboxRequest{PodSandboxId: p.id})

@@ -2,6 +2,9 @@ package process
 
 import (
 	"context"
+	"maps"
+	"os"
+	"slices"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -95,6 +98,19 @@ func (s *Server) pidsOfContainer(c *container) int64 {
 		return 0
 	}
 	return s.opts.PIDLimit
+}
+
+// LimitsPods reports whether the server can make cgroups that limit the CPU and the memory of a pod. It makes one, and
+// removes it.
+func (s *Server) LimitsPods() bool {
+	c := makeCgroups(s.cgroups.ofPod("probe"))
+	defer func() {
+		for _, dir := range append(slices.Collect(maps.Values(c.V1)), c.V2) {
+			_ = os.Remove(dir) // one that stays is removed by the next server
+		}
+	}()
+	limits := limitsOf(&criv1.LinuxContainerResources{CpuQuota: defaultCPUPeriod, MemoryLimitInBytes: 1 << 30}, 0)
+	return !c.None() && len(enforce(c, limits)) == 0
 }
 
 // UpdatePodSandboxResources implements CRI. It changes the limits of the pod. Without cgroups of the pod

@@ -19,6 +19,9 @@ func (*Server) Close() error { return ErrNotSupported }
 // Endpoint returns "" on this operating system.
 func (*Server) Endpoint() string { return "" }
 
+// LimitsPods returns false on this operating system.
+func (*Server) LimitsPods() bool { return false }
+
 // Done returns nil on this operating system.
 func (*Server) Done() <-chan struct{} { return nil }
 

@@ -60,6 +60,8 @@ type measurement struct {
 	done   chan struct{}
 	// message is kubelet's, with which the pod is evicted; empty if it exceeds no limit.
 	message string
+	// failed is the error of the last measurement, which is logged; it belongs to the one under way.
+	failed string
 }
 
 // slow reports whether only a walk without a time limit measures the pod.
@@ -263,8 +265,14 @@ func (s *Syncer) measure(ctx context.Context, p *measurement, due time.Time,
 		message, err = s.exceeds(ctx, pod, p.dir, observed)
 		return err
 	})
-	if err != nil && ctx.Err() == nil {
-		s.log.Error(err, "Measuring the storage of a pod failed", "pod", runtime.RefOf(pod))
+	if failed := message == "" && err != nil; ctx.Err() == nil {
+		if failed && err.Error() != p.failed {
+			s.log.Error(err, "Not all storage of a pod can be measured; what is not does not count for its limits",
+				"pod", runtime.RefOf(pod))
+		}
+		if p.failed = ""; failed {
+			p.failed = err.Error()
+		}
 	}
 	took := time.Since(began)
 	if message != "" && s.measured.exceeds(p, message) {

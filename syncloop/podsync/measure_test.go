@@ -3,10 +3,12 @@ package podsync_test
 import (
 	"context"
 	"sync"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/go-logr/logr/funcr"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
@@ -32,6 +34,11 @@ type measured struct {
 
 // startMeasuring runs measurements in the bubble of a test. usage measures a pod.
 func startMeasuring(t *testing.T, usage func(ctx context.Context, pod *v1.Pod) (string, error)) *measured {
+	return startMeasuringWith(t, podsync.Options{}, usage)
+}
+
+func startMeasuringWith(t *testing.T, opts podsync.Options,
+	usage func(ctx context.Context, pod *v1.Pod) (string, error)) *measured {
 	m := &measured{world: &world{}, times: map[types.UID][]time.Duration{}}
 	begin := time.Now()
 	m.world.measure = func(ctx context.Context, pod *v1.Pod) (string, error) {
@@ -40,7 +47,7 @@ func startMeasuring(t *testing.T, usage func(ctx context.Context, pod *v1.Pod) (
 		m.mu.Unlock()
 		return usage(ctx, pod)
 	}
-	m.Syncer = newSyncer(t, m.world, podsync.Options{})
+	m.Syncer = newSyncer(t, m.world, opts)
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error)
 	go func() {
@@ -84,6 +91,44 @@ func (m *measured) measuredAt(name string) []time.Duration {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.times[types.UID(name)]
+}
+
+func TestWithoutStorageEvictionNothingIsMeasured(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := startMeasuringWith(t, podsync.Options{NoStorageEviction: true},
+			func(context.Context, *v1.Pod) (string, error) { return "too much", nil })
+		m.sync(t, podworkers.Create, sizedPod("web"))
+		time.Sleep(time.Hour)
+		assert.False(t, m.sync(t, podworkers.Sync, sizedPod("web")).Terminal)
+		assert.Empty(t, m.measuredAt("web"))
+	})
+}
+
+// What cannot be measured is logged once, until something else or nothing is wrong.
+func TestAMeasurementThatFailsIsLoggedOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var failed error
+		lines := 0
+		opts := podsync.Options{}
+		opts.Logger = funcr.New(func(_, line string) {
+			assert.Contains(t, line, "Not all storage of a pod can be measured")
+			lines++
+		}, funcr.Options{})
+		m := startMeasuringWith(t, opts, func(context.Context, *v1.Pod) (string, error) { return "", failed })
+		m.sync(t, podworkers.Create, sizedPod("web"))
+		for _, step := range []struct {
+			err  error
+			want int
+		}{{syscall.ESTALE, 1}, {syscall.EIO, 2}, {nil, 2}, {syscall.EIO, 3}} {
+			failed = step.err
+			time.Sleep(time.Minute)
+			synctest.Wait()
+			assert.Equal(t, step.want, lines)
+		}
+		m.mu.Lock()
+		assert.Empty(t, m.exceeded)
+		m.mu.Unlock()
+	})
 }
 
 func TestAVolumeThatOutgrowsItsLimitEvictsThePod(t *testing.T) {

@@ -82,6 +82,9 @@ type Options struct {
 	// false, only those with a priority class of the system are kept: on a node without an API
 	// server all pods are static, and limits must hold there, too.
 	SpareStatic bool
+	// NoStorageEviction keeps all pods from being evicted for their storage: neither size limits of emptyDir volumes
+	// nor limits of ephemeral-storage are enforced (kubelet: localStorageCapacityIsolation: false).
+	NoStorageEviction bool
 	// Observer receives events of failed mounts, exceeded limits and deadlines, and records of the failure of pods that
 	// exceed a limit or a deadline. The runtime gets its Event and Record with each call, for pulls, starts and kills.
 	// Its Logger has failures to measure volumes.
@@ -261,7 +264,7 @@ func (s *Syncer) mustFail(st *podState, pod *v1.Pod, observed *runtime.PodStatus
 	if past {
 		return &failure{v1.EventTypeNormal, reasonDeadline, messageDeadline}, 0
 	}
-	if !measuredPod(pod, s.opts.SpareStatic) {
+	if s.opts.NoStorageEviction || !measuredPod(pod, s.opts.SpareStatic) {
 		s.measured.stop(pod.UID) // an update may have taken its limits away
 		return nil, recheck
 	}

@@ -71,12 +71,13 @@ func explanations() map[string]explanation {
 		"volumePluginDir": {matters: "flex volumes are not supported: pods with them " +
 			"cannot start", do: "use other volumes"},
 		"configMapAndSecretChangeDetectionStrategy": {matters: "changes are always found by watches"},
-		"logging":                     {matters: "the log is not buffered, and has one stream"},
-		"tracing":                     {matters: "no traces are sent"},
-		"showHiddenMetricsForVersion": {matters: "there are no hidden metrics"},
+		"cpuManagerReconcilePeriod":                 {matters: "the CPUs of running containers are changed at once"},
+		"logging":                                   {matters: "the log is not buffered, and has one stream"},
+		"tracing":                                   {matters: "no traces are sent"},
+		"showHiddenMetricsForVersion":               {matters: "there are no hidden metrics"},
 		// nor in a kubelet
 		"hairpinMode": plain, "iptablesMasqueradeBit": plain, "iptablesDropBit": plain,
-		"experimentalMounterPath": plain, "maximumDeadContainers": plain, "windowsService": plain,
+		"experimentalMounterPath": plain, "windowsService": plain,
 		"windowsPriorityclass": plain,
 		"lockFile":             {matters: "the root directory has a lock of its own"},
 		"exitOnLockContention": {matters: "the agent does not make room for another one"},

@@ -5,8 +5,10 @@ import (
 	"fmt"
 	goruntime "runtime"
 	"runtime/debug"
+	"strings"
 
 	"github.com/spf13/cobra"
+	apiversion "k8s.io/apimachinery/pkg/version"
 
 	clusternode "github.com/kubeletkit/kubeletkit/cluster/node"
 	"github.com/kubeletkit/kubeletkit/kubelet/internal/config"
@@ -42,6 +44,14 @@ func ProgramVersion(program config.Program, version string) Version {
 
 // String returns the version on one line.
 func (v Version) String() string { return v.program.String() + " " + v.Version + " " + v.Go }
+
+// Raw returns the version as kubelet has it, for --version=raw.
+func (v Version) Raw() apiversion.Info {
+	major, rest, _ := strings.Cut(strings.TrimPrefix(v.Kubernetes, "v"), ".")
+	minor, _, _ := strings.Cut(rest, ".")
+	return apiversion.Info{Major: major, Minor: minor, GitVersion: v.Kubernetes, GitCommit: v.Revision,
+		GoVersion: v.Go, Compiler: goruntime.Compiler, Platform: v.Platform}
+}
 
 // versionCommand is the command version.
 func versionCommand(e Env) *cobra.Command {

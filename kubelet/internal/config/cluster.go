@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"math"
 	"net"
 	"path/filepath"
 	"slices"
@@ -29,8 +28,11 @@ const (
 		register-with-taints rotate-certificates`
 	clusterFields = `contentType enableControllerAttachDetach eventBurst eventRecordQPS kubeAPIBurst kubeAPIQPS makeIPTablesUtilChains nodeLeaseDurationSeconds
 		nodeStatusMaxImages nodeStatusReportFrequency nodeStatusUpdateFrequency providerID registerNode registerWithTaints
-		rotateCertificates serverTLSBootstrap localStorageCapacityIsolation`
+		rotateCertificates serverTLSBootstrap`
 )
+
+// controllerAttachField has an effect only with volume plugins of the program.
+const controllerAttachField = "enableControllerAttachDetach"
 
 // Cluster are the flags of the API server that have no field in the configuration file.
 type Cluster struct {
@@ -59,7 +61,8 @@ func (s *Settings) addClusterFlags(fs *pflag.FlagSet) {
 		"taints of the node when it is registered, as in key=value:NoSchedule,key:NoExecute")
 	fs.StringVar(&s.ProviderID, "provider-id", s.ProviderID, "the node's ID at the cloud provider")
 	fs.BoolVar(s.EnableControllerAttachDetach, "enable-controller-attach-detach", *s.EnableControllerAttachDetach,
-		"let the controllers of the cluster attach volumes (no effect yet: no volume plugin uses those)")
+		"let the controllers of the cluster attach the volumes of the program's volume plugins; without one it has no "+
+			"effect")
 	fs.DurationVar(&s.NodeStatusUpdateFrequency.Duration, "node-status-update-frequency",
 		s.NodeStatusUpdateFrequency.Duration, "time between two looks at the status of the node")
 	fs.Int32Var(s.NodeStatusMaxImages, "node-status-max-images", *s.NodeStatusMaxImages,
@@ -70,10 +73,10 @@ func (s *Settings) addClusterFlags(fs *pflag.FlagSet) {
 	fs.Int32Var(s.KubeAPIQPS, "kube-api-qps", *s.KubeAPIQPS, "requests a second to the API server, apart from "+
 		"events and the node; 0 for 5")
 	fs.Int32Var(&s.KubeAPIBurst, "kube-api-burst", s.KubeAPIBurst, "requests at once")
-	fs.Int32Var(s.EventRecordQPS, "event-qps", *s.EventRecordQPS, "events a second; 0 for 5")
+	fs.Int32Var(s.EventRecordQPS, "event-qps", *s.EventRecordQPS, "events a second; 0 for no limit")
 	fs.Int32Var(&s.EventBurst, "event-burst", s.EventBurst, "events at once")
 	fs.BoolVar(s.LocalStorageCapacityIsolation, "local-storage-capacity-isolation", *s.LocalStorageCapacityIsolation,
-		"report the capacity of ephemeral storage")
+		"report the capacity of ephemeral storage, and evict pods that exceed a limit of it or of an emptyDir volume")
 }
 
 // clusterDefaults are kubelet's.
@@ -170,8 +173,9 @@ func (s *Settings) CredentialsOptions() credentials.Options {
 		Rotate: s.RotateCertificates}
 }
 
-// NodeOptions returns the options of the node object. They lack what comes from the agent.
-func (s *Settings) NodeOptions() (node.Options, error) {
+// NodeOptions returns the options of the node object. They lack what comes from the agent. podCgroups means that pods
+// have cgroups that hold their own limits.
+func (s *Settings) NodeOptions(podCgroups bool) (node.Options, error) {
 	name, err := s.NodeName()
 	if err != nil {
 		return node.Options{}, err
@@ -185,8 +189,8 @@ func (s *Settings) NodeOptions() (node.Options, error) {
 		return node.Options{}, err
 	}
 	machine := node.MachineOptions{MaxPods: int(s.MaxPods), PodsPerCore: int(s.PodsPerCore)}
-	if machine.MaxPods == 0 { // no limit; a machine has 110 by default
-		machine.MaxPods = math.MaxInt32
+	if machine.MaxPods == 0 { // a machine has 110 by default
+		machine.MaxPods = -1
 	}
 	if *s.LocalStorageCapacityIsolation {
 		machine.StorageDir = s.RootDir
@@ -213,9 +217,9 @@ func (s *Settings) NodeOptions() (node.Options, error) {
 		"InPlacePodVerticalScalingInitContainers", // see TestResizeOfInitContainers of runtime/cri
 		"RestartAllContainersOnContainerExits",    // see TestRestartAllContainers of runtime/cri
 	}
-	if *s.CgroupsPerQOS || s.Embedded {
+	if podCgroups && s.PodLevelResources() && s.gateOn(podResizeGate) {
 		// see TestResizeOfThePodAsAWhole of node/cgroup
-		opts.DeclaredFeatures = append(opts.DeclaredFeatures, "InPlacePodLevelResourcesVerticalScaling")
+		opts.DeclaredFeatures = append(opts.DeclaredFeatures, podResizeGate)
 	}
 	if *s.EnableServer {
 		opts.Port = s.Port
@@ -256,6 +260,11 @@ func (s *Settings) warnCluster(fs *pflag.FlagSet, fields []string) {
 		if len(given) > 0 {
 			s.less(strings.Join(given, ", ")+": no effect without --kubeconfig", given...)
 		}
+		return
+	}
+	const field, flag = controllerAttachField, "enable-controller-attach-detach"
+	if !s.program.VolumePlugins && (slices.Contains(fields, field) || fs.Changed(flag)) {
+		s.less(field+": no effect: no volume plugin has volumes that are attached to the node", field, "--"+flag)
 	}
 }
 

@@ -1,7 +1,6 @@
 package config
 
 import (
-	"math"
 	"path/filepath"
 	"testing"
 	"time"
@@ -73,6 +72,29 @@ func TestCluster(t *testing.T) {
 				assert.Equal(t, "application/json", s.ContentType)
 				assert.Equal(t, map[string]string{"a": "e", "c": "d"}, o.Labels)
 			}},
+		{"no volumes that are attached", header + "enableControllerAttachDetach: false\n", []string{"--kubeconfig=/k"}, func(t *testing.T, s *Settings) {
+			assert.Equal(t, []string{"enableControllerAttachDetach: no effect: no volume plugin has volumes that are " +
+				"attached to the node"}, s.Warnings)
+			fields, err := s.Effective(Detected{})
+			require.NoError(t, err)
+			assert.NotContains(t, fields, "enableControllerAttachDetach")
+			p := Program{VolumePlugins: true}
+			s, err = p.Parse([]string{"--config", s.ConfigFile, "--root-dir=/r", "--kubeconfig=/k"})
+			require.NoError(t, err)
+			assert.Empty(t, s.Warnings)
+			assert.True(t, nodeOptions(t, s).NoControllerAttach)
+			fields, err = s.Effective(Detected{})
+			require.NoError(t, err)
+			assert.Equal(t, false, fields["enableControllerAttachDetach"])
+		}},
+		{"the capacity of storage", header + "localStorageCapacityIsolation: false\n", []string{"--kubeconfig=/k"}, func(t *testing.T, s *Settings) {
+			o := nodeOptions(t, s)
+			assert.False(t, o.RequireStorage)
+			capacity, allocatable, err := o.Info.(*node.Machine).NodeResources(t.Context())
+			require.NoError(t, err)
+			assert.NotContains(t, capacity, v1.ResourceEphemeralStorage)
+			assert.NotContains(t, allocatable, v1.ResourceEphemeralStorage)
+		}},
 		{"a cloud provider", "", []string{"--kubeconfig=/k", "--cloud-provider=external", "--node-ip=192.0.2.1,2001:db8::1"}, func(t *testing.T, s *Settings) {
 			o := nodeOptions(t, s)
 			assert.True(t, o.ExternalCloudProvider)
@@ -82,12 +104,12 @@ func TestCluster(t *testing.T) {
 			require.Len(t, s.Warnings, 1)
 			assert.Contains(t, s.Warnings[0], "enforceNodeAllocatable: an effect only with a container runtime")
 		}},
-		{"no limit of pods", "", []string{"--max-pods=0"}, func(t *testing.T, s *Settings) {
+		{"no pods, as in kubelet", "", []string{"--max-pods=0"}, func(t *testing.T, s *Settings) {
 			machine, ok := nodeOptions(t, s).Info.(*node.Machine)
 			require.True(t, ok)
 			capacity, _, err := machine.NodeResources(t.Context())
 			require.NoError(t, err)
-			assert.EqualValues(t, math.MaxInt32, capacity.Pods().Value())
+			assert.Zero(t, capacity.Pods().Value())
 		}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -100,7 +122,7 @@ func TestCluster(t *testing.T) {
 
 func nodeOptions(t *testing.T, s *Settings) node.Options {
 	t.Helper()
-	o, err := s.NodeOptions()
+	o, err := s.NodeOptions(true)
 	require.NoError(t, err)
 	_, err = node.New(nil, "n", o)
 	require.EqualError(t, err, "node: no client", "nothing else is wrong")

@@ -46,7 +46,7 @@ func TestCredentialProviders(t *testing.T) {
 	assert.Contains(t, s.Warnings[0], "embedded runtime")
 	s, err = program.Parse([]string{config, bin, "--container-runtime-endpoint=/run/cri.sock"})
 	require.NoError(t, err)
-	assert.NotContains(t, strings.Join(s.Warnings, "\n"), "credential")
+	assert.NotContains(t, strings.Join(s.Warnings, "\n"), "embedded runtime")
 	assert.Equal(t, file, s.ImageCredentialProviderConfig)
 	assert.Equal(t, filepath.Join(dir, "bin"), s.ImageCredentialProviderBinDir)
 	got, ok, err := s.CredentialProviders()

@@ -60,6 +60,9 @@ func (s *Settings) Effective(d Detected) (map[string]any, error) {
 		return nil, err
 	}
 	without := notImplemented("", fields)
+	if !s.program.VolumePlugins {
+		without = append(without, controllerAttachField)
+	}
 	if s.Kubeconfig == "" {
 		without = append(without, strings.Fields(clusterFields)...)
 	}

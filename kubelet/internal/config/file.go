@@ -167,7 +167,7 @@ const implemented = `apiVersion kind staticPodPath staticPodURL staticPodURLHead
 	shutdownGracePeriod shutdownGracePeriodCriticalPods shutdownGracePeriodByPodPriority
 	healthzPort healthzBindAddress enableServer fileCheckFrequency syncFrequency runtimeRequestTimeout maxPods podsPerCore clusterDNS
 	clusterDomain resolvConf serializeImagePulls maxParallelImagePulls registryPullQPS registryBurst crashLoopBackOff
-	systemReserved kubeReserved reservedSystemCPUs runOnce podPidsLimit podCIDR
+	systemReserved kubeReserved reservedSystemCPUs localStorageCapacityIsolation runOnce podPidsLimit podCIDR
 	imageGCHighThresholdPercent imageGCLowThresholdPercent imageMinimumGCAge imageMaximumGCAge
 	seccompDefault cpuCFSQuota cpuCFSQuotaPeriod singleProcessOOMKill allowedUnsafeSysctls protectKernelDefaults failSwapOn memorySwap failCgroupV1 oomScoreAdj maxOpenFiles
 	userNamespaces.idsPerPod ` + gateFields + ` ` + verificationFields + ` ` + logFields + ` ` + loggingFields + ` ` + evictionFields + ` ` + topologyFields + ` ` + memoryFields + ` ` + cgroupFields + ` ` + clusterFields

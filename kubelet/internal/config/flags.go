@@ -1,6 +1,7 @@
 package config
 
 import (
+	"errors"
 	"strconv"
 	"strings"
 	"time"
@@ -31,7 +32,8 @@ func (p Program) Flags() *pflag.FlagSet {
 func (s *Settings) flags() *pflag.FlagSet {
 	fs := pflag.NewFlagSet(s.program.String(), pflag.ContinueOnError)
 	fs.SortFlags = true
-	fs.Usage = func() {} // the caller prints it
+	fs.SetNormalizeFunc(cliflag.WordSepNormalizeFunc) // --max_pods, as in kubelet
+	fs.Usage = func() {}                              // the caller prints it
 	fs.StringVar(&s.ConfigFile, "config", "", "KubeletConfiguration (kubelet.config.k8s.io/v1beta1) to read; flags "+
 		"win over it")
 	fs.StringVar(&s.ConfigDir, "config-dir", "", "directory of files *.conf, each a KubeletConfiguration whose "+
@@ -45,7 +47,10 @@ func (s *Settings) flags() *pflag.FlagSet {
 	fs.StringVar(&s.HostnameOverride, "hostname-override", "", "name of the node (default: the name of the machine)")
 	fs.StringVar(&s.NodeIP, "node-ip", "", "address of the node, or two of different families, separated by a comma "+
 		"(default: the address of the default route)")
-	fs.BoolVar(&s.Version, "version", false, "print the version and exit")
+	fs.Var(&s.Version, "version", "print the version and exit; raw prints all that is known of it, in kubelet's form")
+	fs.Lookup("version").NoOptDefVal = "true"
+	fs.Int32Var(&s.MaxDead, "maximum-dead-containers", -1,
+		"dead containers that are kept on the node; less than 0 for no limit")
 	fs.Int32Var(&s.MaxDeadPerName, "maximum-dead-containers-per-container", 1,
 		"dead instances of each container that are kept; less than 0 for all")
 	fs.DurationVar(&s.MinContainerTTL, "minimum-container-ttl-duration", 0,
@@ -82,7 +87,7 @@ func (s *Settings) flags() *pflag.FlagSet {
 		"time between two syncs of a pod to which nothing happens")
 	fs.DurationVar(&s.RuntimeRequestTimeout.Duration, "runtime-request-timeout", s.RuntimeRequestTimeout.Duration,
 		"time limit of a call to the runtime, except pulls, stops and execs")
-	fs.Int32Var(&s.MaxPods, "max-pods", s.MaxPods, "pods that may run on the node; 0 for no limit")
+	fs.Int32Var(&s.MaxPods, "max-pods", s.MaxPods, "pods that may run on the node; with 0 none does")
 	fs.Int32Var(&s.PodsPerCore, "pods-per-core", s.PodsPerCore, "pods that may run on the node for each of its "+
 		"CPUs, at most --max-pods; 0 for no limit")
 	fs.Var(optionalInt{&s.PodPidsLimit}, "pod-max-pids", "processes and threads of a pod; 0 or less for no limit")
@@ -151,6 +156,30 @@ func (s *Settings) flags() *pflag.FlagSet {
 	}
 	return fs
 }
+
+// versionFlag is the value of --version: "true", "raw", or "" if the version is not to be printed.
+type versionFlag string
+
+func (v *versionFlag) String() string { return string(*v) }
+
+// Set implements [pflag.Value].
+func (v *versionFlag) Set(text string) error {
+	if text == "raw" {
+		*v = versionFlag(text)
+		return nil
+	}
+	is, err := strconv.ParseBool(text)
+	if err != nil {
+		return errors.New("must be true, false or raw: another version cannot be reported")
+	}
+	if *v = ""; is {
+		*v = "true"
+	}
+	return nil
+}
+
+// Type implements [pflag.Value].
+func (*versionFlag) Type() string { return "version" }
 
 // optionalString is a string flag. It distinguishes a flag that was not given, for which
 // *target stays nil, from an empty one.

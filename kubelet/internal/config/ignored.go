@@ -12,9 +12,9 @@ func (ignored) Type() string     { return "ignored" }
 // ignoredFlags are kubelet's flags (as of 1.36) that take a value and are not
 // implemented here, ignoredSwitches those that need none.
 const (
-	ignoredFlags = `experimental-mounter-path hairpin-mode
+	ignoredFlags = `cpu-manager-reconcile-period experimental-mounter-path hairpin-mode
 		lock-file
-		log-flush-frequency log-json-info-buffer-size log-text-info-buffer-size maximum-dead-containers
+		log-flush-frequency log-json-info-buffer-size log-text-info-buffer-size
 		volume-plugin-dir
 		volume-stats-agg-period windows-priorityclass`
 	ignoredSwitches = `exit-on-lock-contention

@@ -39,7 +39,7 @@ func TestMemoryManager(t *testing.T) {
 		s.Warnings)
 	assert.False(t, s.StaticMemory())
 
-	s, err = parsed(t, "", endpoint, "--reserved-memory=0:memory=1Gi")
+	s, err = parsed(t, header, endpoint, "--reserved-memory=0:memory=1Gi")
 	require.NoError(t, err)
 	assert.Equal(t, []string{"reservedMemory: an effect only with memoryManagerPolicy Static"}, s.Warnings)
 	assert.Empty(t, s.MemoryReservations())

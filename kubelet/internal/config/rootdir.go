@@ -16,6 +16,8 @@ type Program struct {
 	// OwnRuntime means that the program has a container runtime of its own: it is neither behind an endpoint nor the
 	// embedded one.
 	OwnRuntime bool
+	// VolumePlugins means that the program has volume plugins of its own.
+	VolumePlugins bool
 	// Configuration is a KubeletConfiguration, or a value with the same JSON: files and flags win over it. nil: none.
 	Configuration any
 }

@@ -8,6 +8,7 @@ import (
 	"net"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -110,6 +111,7 @@ func (s *Settings) resolveServer(fs *pflag.FlagSet, fields []string) {
 	if fs.Changed("address") || slices.Contains(fields, "address") {
 		s.ReadOnlyAddress = s.Address
 	}
+	s.warnLegacy(fs, fields)
 	authn := &s.Authentication
 	if authn.Webhook.Enabled == nil {
 		authn.Webhook.Enabled = ptr.To(s.Kubeconfig != "")
@@ -129,6 +131,32 @@ func (s *Settings) resolveServer(fs *pflag.FlagSet, fields []string) {
 	if *s.EnableServer && *authn.Anonymous.Enabled && s.Authorization.Mode == AlwaysAllow {
 		s.Warnings = append(s.Warnings, fmt.Sprintf("everybody who reaches port %d can run commands in all "+
 			"containers: --anonymous-auth with --authorization-mode=AlwaysAllow", s.Port))
+	}
+}
+
+// warnLegacy adds a warning for what a kubelet without a configuration file has open, and this agent has not: kubelet
+// keeps the defaults that its flags once had (applyLegacyDefaults).
+func (s *Settings) warnLegacy(fs *pflag.FlagSet, fields []string) {
+	if s.ConfigFile != "" || s.program.Configuration != nil || !s.OnMachine() || s.RunOnce {
+		return
+	}
+	given := func(field string, flags ...string) bool {
+		return slices.ContainsFunc(flags, fs.Changed) || slices.Contains(fields, field)
+	}
+	var open []string
+	if !given("readOnlyPort", "read-only-port") {
+		open = append(open, "--read-only-port=10255")
+	}
+	if *s.EnableServer && !given("authentication", "anonymous-auth") {
+		open = append(open, "--anonymous-auth")
+	}
+	if *s.EnableServer && !given("authorization", "authorization-mode", "authorization-rbac-file") {
+		open = append(open, "--authorization-mode=AlwaysAllow")
+	}
+	if len(open) > 0 {
+		s.Warnings = append(s.Warnings, fmt.Sprintf("--config: without it, a kubelet has %s, and everybody on the network "+
+			"can read or control its pods; this agent has that only if it is given. A file with --config, also one "+
+			"without settings, is the same in both, and ends this warning", strings.Join(open, " ")))
 	}
 }
 

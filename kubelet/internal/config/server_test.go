@@ -4,6 +4,8 @@ import (
 	"crypto/tls"
 	"maps"
 	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -45,20 +47,20 @@ func TestServer(t *testing.T) {
 			assert.Equal(t, 2*time.Minute, s.Authentication.Webhook.CacheTTL.Duration)
 			assert.Equal(t, 5*time.Minute, s.Authorization.Webhook.CacheAuthorizedTTL.Duration)
 			assert.Equal(t, 30*time.Second, s.Authorization.Webhook.CacheUnauthorizedTTL.Duration)
-			opts, err := s.NodeOptions()
+			opts, err := s.NodeOptions(true)
 			require.NoError(t, err)
 			assert.EqualValues(t, 10250, opts.Port)
 			assert.Equal(t, []string{"InPlacePodVerticalScalingInitContainers", "RestartAllContainersOnContainerExits",
 				"InPlacePodLevelResourcesVerticalScaling", "ExtendWebSocketsToKubelet"}, opts.DeclaredFeatures)
 		}},
 		{"a node without a port", "enableServer: false\n", []string{"--kubeconfig=k"}, func(t *testing.T, s *Settings) {
-			opts, err := s.NodeOptions()
+			opts, err := s.NodeOptions(true)
 			require.NoError(t, err)
 			assert.Zero(t, opts.Port)
 			assert.NotContains(t, opts.DeclaredFeatures, "ExtendWebSocketsToKubelet")
 		}},
 		{"a node without sessions", "enableDebuggingHandlers: false\n", []string{"--kubeconfig=k"}, func(t *testing.T, s *Settings) {
-			opts, err := s.NodeOptions()
+			opts, err := s.NodeOptions(true)
 			require.NoError(t, err)
 			assert.NotContains(t, opts.DeclaredFeatures, "ExtendWebSocketsToKubelet")
 		}},
@@ -80,6 +82,68 @@ func TestServer(t *testing.T) {
 			require.NoError(t, err)
 			tc.check(t, s)
 		})
+	}
+}
+
+// A kubelet without a configuration file has ports open to everybody. The agent has not, and says so.
+func TestLegacyDefaults(t *testing.T) {
+	const endpoint, said = "--container-runtime-endpoint=/run/cri.sock", "--config: without it, a kubelet has "
+	for _, tc := range []struct {
+		name, config string
+		args         []string
+		want         string
+	}{
+		{"flags alone", "", nil, "--read-only-port=10255 --anonymous-auth --authorization-mode=AlwaysAllow, and everybody"},
+		{"a node of a cluster", "", []string{"--kubeconfig=k"}, "--read-only-port=10255 --anonymous-auth --authorization-mode=AlwaysAllow, and everybody"},
+		{"what is given is not named", "", []string{"--read_only_port=0", "--anonymous-auth=false"}, "--authorization-mode=AlwaysAllow, and everybody"},
+		{"nor what is in place of it", "", []string{"--read-only-port=0", "--anonymous-auth=false", "--authorization-rbac-file=r"}, ""},
+		{"nor what is chosen", "", []string{"--read-only-port=10255", "--anonymous-auth", "--authorization-mode=AlwaysAllow"}, ""},
+		{"no port to open", "", []string{"--read-only-port=0", "--enable-server=false"}, ""},
+		{"with a file", header, nil, ""},
+		{"pods are started once", "", []string{"--runonce"}, ""},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			s, err := parsed(t, tc.config, append(tc.args, endpoint)...)
+			require.NoError(t, err)
+			warned := strings.Join(s.Warnings, "\n")
+			if tc.want == "" {
+				assert.NotContains(t, warned, said)
+				return
+			}
+			assert.Contains(t, warned, said+tc.want)
+			assert.Zero(t, s.ReadOnlyPort)
+			assert.False(t, *s.Authentication.Anonymous.Enabled)
+			assert.NotEqual(t, AlwaysAllow, s.Authorization.Mode)
+		})
+	}
+	s, err := parsed(t, "")
+	require.NoError(t, err)
+	assert.Empty(t, s.Warnings, "the quick start is no kubelet")
+}
+
+// A node declares the resize of pods as a whole only where it acts: with its feature gates, and with cgroups.
+func TestDeclaredFeatures(t *testing.T) {
+	const resize = "InPlacePodLevelResourcesVerticalScaling"
+	for _, tc := range []struct {
+		gates   string
+		cgroups bool
+		want    bool
+	}{
+		{"", true, true},
+		{"", false, false},
+		{"--feature-gates=PodLevelResources=false", true, false},
+		{"--feature-gates=PodLevelResources=false,InPlacePodLevelResourcesVerticalScaling=false", true, false},
+	} {
+		args := []string{"--kubeconfig=k"}
+		if tc.gates != "" {
+			args = append(args, tc.gates)
+		}
+		s, err := parsed(t, header, args...)
+		require.NoError(t, err)
+		opts, err := s.NodeOptions(tc.cgroups)
+		require.NoError(t, err)
+		assert.Equal(t, tc.want, slices.Contains(opts.DeclaredFeatures, resize), tc)
+		assert.Contains(t, opts.DeclaredFeatures, "InPlacePodVerticalScalingInitContainers")
 	}
 }
 

@@ -41,9 +41,9 @@ type Settings struct {
 	HostnameOverride        string
 	NodeIP                  string
 	Verbosity               int
-	Version                 bool
+	Version                 versionFlag
 	Show                    string
-	MaxDeadPerName          int32
+	MaxDead, MaxDeadPerName int32
 	MinContainerTTL         time.Duration
 	RunOnceTimeout          time.Duration
 	// Embedded means that containers are those of the embedded runtime, see resolveRuntime. ContainerRuntimeEndpoint is

@@ -86,6 +86,36 @@ func TestSettings(t *testing.T) {
 		{"the last of a flag given twice", "", []string{"--max-pods=1", "--max-pods=2"}, func(t *testing.T, s *Settings) {
 			assert.Equal(t, int32(2), s.MaxPods)
 		}},
+		{"a flag with underscores", "", []string{"--max_pods=3", "--fail_swap-on"}, func(t *testing.T, s *Settings) {
+			assert.Equal(t, int32(3), s.MaxPods)
+			assert.True(t, *s.FailSwapOn)
+			assert.True(t, s.Has("--max-pods"))
+		}},
+		{"no pods, as in kubelet", "", []string{"--max-pods=0"}, func(t *testing.T, s *Settings) {
+			assert.Zero(t, s.PodLimit(4))
+		}},
+		{"no pods for each core is no limit", "", []string{"--max-pods=7", "--pods-per-core=0"}, func(t *testing.T, s *Settings) {
+			assert.Equal(t, 7, s.PodLimit(4))
+		}},
+		{"0 of the file is the default", header + "maxPods: 0\n", nil, func(t *testing.T, s *Settings) {
+			assert.Equal(t, 110, s.PodLimit(400))
+		}},
+		{"the version", "", []string{"--version"}, version("true")},
+		{"the version, raw", "", []string{"--version=raw"}, version("raw")},
+		{"no version", "", []string{"--version", "--version=false"}, version("")},
+		{"dead containers", "", nil, func(t *testing.T, s *Settings) { assert.Equal(t, int32(-1), s.MaxDead) }},
+		{"dead containers by flag", "", []string{"--maximum-dead-containers=240"}, func(t *testing.T, s *Settings) {
+			assert.Equal(t, int32(240), s.MaxDead)
+			assert.Empty(t, s.Warnings)
+		}},
+		{"the capacity of storage is no matter of a cluster", header + "localStorageCapacityIsolation: false\n", nil, func(t *testing.T, s *Settings) {
+			assert.False(t, *s.LocalStorageCapacityIsolation)
+			assert.Empty(t, s.Warnings)
+		}},
+		{"what is periodic in kubelet", header + "cpuManagerReconcilePeriod: 5s\n", []string{"--cpu-manager-reconcile-period=5s"}, func(t *testing.T, s *Settings) {
+			assert.Contains(t, s.Warnings, "flag --cpu-manager-reconcile-period is not implemented and has no effect")
+			assert.Contains(t, strings.Join(s.Warnings, "\n"), "field cpuManagerReconcilePeriod is not implemented")
+		}},
 		{"events by default", "", nil, evented(true)},
 		{"no events by flag", "", []string{"--feature-gates=EventedPLEG=false"}, evented(false)},
 		{"no events by file", header + "featureGates: {EventedPLEG: false}\n", nil, evented(false)},
@@ -165,7 +195,7 @@ func TestSettings(t *testing.T) {
 			assert.Empty(t, s.Warnings)
 		}},
 		{"no cgroups", header + "cgroupsPerQOS: false\n", []string{"--container-runtime-endpoint=/run/cri.sock"}, noCgroups},
-		{"no cgroups by flag", "", []string{"--container-runtime-endpoint=/run/cri.sock", "--cgroups-per-qos=false"}, noCgroups},
+		{"no cgroups by flag", header, []string{"--container-runtime-endpoint=/run/cri.sock", "--cgroups-per-qos=false"}, noCgroups},
 		{"no cgroups with the embedded runtime", "", nil, noCgroups},
 		{"limits and security by flags", header + "seccompDefault: false\ncpuCFSQuota: true\n",
 			[]string{"--container-runtime-endpoint=/run/cri.sock", "--seccomp-default", "--cpu-cfs-quota=false",
@@ -241,6 +271,10 @@ func noCgroups(t *testing.T, s *Settings) {
 	assert.Empty(t, s.Warnings)
 }
 
+func version(want versionFlag) func(*testing.T, *Settings) {
+	return func(t *testing.T, s *Settings) { assert.Equal(t, want, s.Version) }
+}
+
 func verbosity(want int) func(*testing.T, *Settings) {
 	return func(t *testing.T, s *Settings) { assert.Equal(t, want, s.Verbosity) }
 }
@@ -282,6 +316,7 @@ func TestSettingsThatAreWrong(t *testing.T) {
 		{"no file", "", []string{"--config=/no/such/file"}, []string{"reading the configuration", "/no/such/file"}},
 		{"wrong type in a field", header + "maxPods: many\n", nil, []string{"kubelet.yaml", "maxPods", "int32"}},
 		{"no duration", header + "syncFrequency: soon\n", nil, []string{"kubelet.yaml: field syncFrequency: ", "soon"}},
+		{"another version", "", []string{"--version=v1.2.3"}, []string{"--version", "must be true, false or raw"}},
 		{"no duration in a flag", "", []string{"--sync-frequency=soon"}, []string{"--sync-frequency", "soon"}},
 		{"another kind", "apiVersion: v1\nkind: Pod\n", nil, []string{"want kubelet.config.k8s.io/v1beta1 and KubeletConfiguration"}},
 		{"no kind", "maxPods: 3\n", nil, []string{"kubelet.yaml", "apiVersion is missing and kind is missing, want kubelet.config.k8s.io/v1beta1"}},
@@ -374,7 +409,8 @@ func TestUnknownAndRepeatedFields(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "10.conf")
 			write(t, path, header+tc.config)
 			for _, flag := range []string{"--config=" + path, "--config-dir=" + filepath.Dir(path)} {
-				s, err := program.Parse([]string{flag, "--kubeconfig=/k"})
+				s, err := program.Parse([]string{flag, "--kubeconfig=/k", "--read-only-port=0",
+					"--anonymous-auth=false", "--authorization-mode=Webhook"})
 				require.NoError(t, err)
 				assert.Equal(t, []string{"configuration " + path + ": field " + tc.field + " " + tc.less}, s.Warnings)
 				assert.Contains(t, s.Given, Given{Name: tc.field, File: path, Less: tc.less})

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"time"
 
 	"github.com/spf13/pflag"
 	cliflag "k8s.io/component-base/cli/flag"
@@ -15,7 +14,7 @@ import (
 )
 
 // topologyFields are the fields of what places containers.
-const topologyFields = `cpuManagerPolicy cpuManagerPolicyOptions cpuManagerReconcilePeriod topologyManagerPolicy topologyManagerScope topologyManagerPolicyOptions
+const topologyFields = `cpuManagerPolicy cpuManagerPolicyOptions topologyManagerPolicy topologyManagerScope topologyManagerPolicyOptions
 	featureGates.CPUManagerPolicyAlphaOptions featureGates.CPUManagerPolicyBetaOptions featureGates.DisableCPUQuotaWithExclusiveCPUs`
 
 // The feature gates of exclusive CPUs, and the policies of kubelet's CPU manager.
@@ -34,9 +33,6 @@ func (s *Settings) addTopologyFlags(fs *pflag.FlagSet) {
 		"static gives containers of Guaranteed pods that request whole CPUs CPUs of their own; none does not")
 	fs.Var(cliflag.NewMapStringStringNoSplit(&s.CPUManagerPolicyOptions), "cpu-manager-policy-options",
 		"an option of the static policy, as in full-pcpus-only=true; can be repeated")
-	fs.DurationVar(&s.CPUManagerReconcilePeriod.Duration, "cpu-manager-reconcile-period",
-		s.CPUManagerReconcilePeriod.Duration,
-		"accepted as kubelet's; the CPUs of running containers are changed at once")
 	fs.BoolVar(&s.ResetCPUs, "reset-cpu-manager-state", false, "drop the assignments of CPUs in cpu_manager_state "+
 		"that do not go with the policy or the machine, also while their pods run: those that do are kept; kubelet "+
 		"has no such flag")
@@ -51,7 +47,6 @@ func (s *Settings) addTopologyFlags(fs *pflag.FlagSet) {
 // topologyDefaults are kubelet's.
 func topologyDefaults(c *KubeletConfiguration) {
 	def(&c.CPUManagerPolicy, cpuPolicyNone)
-	def(&c.CPUManagerReconcilePeriod.Duration, 10*time.Second)
 	def(&c.TopologyManagerPolicy, topology.PolicyNone)
 	def(&c.TopologyManagerScope, string(topology.ScopeContainer))
 }

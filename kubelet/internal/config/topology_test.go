@@ -18,15 +18,14 @@ func TestTopology(t *testing.T) {
 	assert.Equal(t, []string{"none", "none", "container"}, []string{s.CPUManagerPolicy, s.TopologyManagerPolicy,
 		s.TopologyManagerScope})
 
-	s, err = program.Parse([]string{
+	s, err = parsed(t, header,
 		"--pod-manifest-path=/etc/m", endpoint, "--cpu-manager-policy=static",
 		"--cpu-manager-policy-options=full-pcpus-only=true",
 		"--cpu-manager-policy-options=distribute-cpus-across-numa=true",
 		"--topology-manager-policy=restricted", "--topology-manager-scope=pod",
 		"--topology-manager-policy-options=prefer-closest-numa-nodes=true,max-allowable-numa-nodes=9",
 		"--system-reserved=cpu=500m", "--kube-reserved=cpu=600m",
-		"--feature-gates=DisableCPUQuotaWithExclusiveCPUs=false", "--reset-cpu-manager-state",
-	})
+		"--feature-gates=DisableCPUQuotaWithExclusiveCPUs=false", "--reset-cpu-manager-state")
 	require.NoError(t, err)
 	assert.Empty(t, s.Warnings)
 	assert.True(t, s.StaticCPUs())

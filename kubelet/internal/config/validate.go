@@ -111,12 +111,11 @@ func (s *Settings) validateImageGC() (errs []error) {
 	return errs
 }
 
-// PodLimit returns the largest number of pods on a machine with that many CPUs; 0 means no
-// limit.
+// PodLimit returns the largest number of pods on a machine with that many CPUs.
 func (s *Settings) PodLimit(cpus int) int {
 	limit := int(s.MaxPods)
-	if perCore := int(s.PodsPerCore) * cpus; perCore > 0 && (limit == 0 || perCore < limit) {
-		limit = perCore
+	if perCore := int(s.PodsPerCore) * cpus; perCore > 0 {
+		limit = min(limit, perCore)
 	}
 	return limit
 }

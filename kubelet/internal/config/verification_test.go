@@ -19,7 +19,7 @@ func TestVerificationOfImages(t *testing.T) {
 		effective    any
 	}{
 		{name: "default", args: []string{runtime}, want: records.Options{Policy: records.NeverVerifyPreloadedImages}, effective: "NeverVerifyPreloadedImages"},
-		{name: "embedded", off: true},
+		{name: "embedded", args: []string{embedded}, off: true},
 		{name: "gate", args: []string{runtime, "--feature-gates=KubeletEnsureSecretPulledImages=false"}, off: true},
 		{
 			name: "list", args: []string{runtime}, effective: "NeverVerifyAllowlistedImages",
@@ -29,11 +29,7 @@ func TestVerificationOfImages(t *testing.T) {
 		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			config := ""
-			if tc.config != "" {
-				config = header + tc.config
-			}
-			s, err := parsed(t, config, tc.args...)
+			s, err := parsed(t, header+tc.config, tc.args...)
 			require.NoError(t, err)
 			assert.Equal(t, !tc.off, s.VerifiesImages())
 			assert.Equal(t, tc.want, s.ImageVerification())
