@@ -3,6 +3,7 @@ package podsync_test
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -107,23 +108,28 @@ func TestWithoutStorageEvictionNothingIsMeasured(t *testing.T) {
 // What cannot be measured is logged once, until something else or nothing is wrong.
 func TestAMeasurementThatFailsIsLoggedOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var failed error
-		lines := 0
+		var failed atomic.Pointer[syscall.Errno]
+		var lines atomic.Int32
 		opts := podsync.Options{}
 		opts.Logger = funcr.New(func(_, line string) {
 			assert.Contains(t, line, "Not all storage of a pod can be measured")
-			lines++
+			lines.Add(1)
 		}, funcr.Options{})
-		m := startMeasuringWith(t, opts, func(context.Context, *v1.Pod) (string, error) { return "", failed })
+		m := startMeasuringWith(t, opts, func(context.Context, *v1.Pod) (string, error) {
+			if cause := failed.Load(); cause != nil {
+				return "", *cause
+			}
+			return "", nil
+		})
 		m.sync(t, podworkers.Create, sizedPod("web"))
 		for _, step := range []struct {
-			err  error
-			want int
-		}{{syscall.ESTALE, 1}, {syscall.EIO, 2}, {nil, 2}, {syscall.EIO, 3}} {
-			failed = step.err
+			err  *syscall.Errno
+			want int32
+		}{{new(syscall.ESTALE), 1}, {new(syscall.EIO), 2}, {nil, 2}, {new(syscall.EIO), 3}} {
+			failed.Store(step.err)
 			time.Sleep(time.Minute)
 			synctest.Wait()
-			assert.Equal(t, step.want, lines)
+			assert.Equal(t, step.want, lines.Load())
 		}
 		m.mu.Lock()
 		assert.Empty(t, m.exceeded)
