@@ -40,7 +40,7 @@ var onlyHere = map[string]map[string]string{
 	"reason": {
 		"HostNetwork":                "of the network of the embedded runtime",
 		"HostProcesses":              "of a condition of the embedded runtime",
-		"InvalidDNSPolicy":           "of a log line",
+		"InvalidDNSPolicy":           "a kubelet logs it",
 		"InvalidUID":                 "a kubelet makes a directory of any UID",
 		"OOMKilled":                  "of the container runtime",
 		"UserNamespacesForbidden":    "a kubelet leaves it to the API server",
