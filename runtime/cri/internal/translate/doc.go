@@ -30,7 +30,7 @@
 //     leaves both to the API server.
 //
 // Not supported: block devices (volumeDevices), and pods with hostUsers: false without a user namespace,
-// which are errors; Windows. memory.min, memory.low and memory.high (kubelet's MemoryQoS, alpha) and the limit of swap
+// which are errors; Windows. memory.min, memory.low and memory.high (kubelet's MemoryQoS) and the limit of swap
 // are not made from the spec here: they come in the Edits of a [Container], from node/cgroup and node/swap.
 //
 // Inputs are not modified. Outputs share no memory with them, except for the contents of
