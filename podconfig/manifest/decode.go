@@ -300,8 +300,9 @@ func (d *decoder) list(tree any, raw []byte) error {
 			name string
 			want []string
 		}{{"kind", want}, {"apiVersion", []string{"v1", "/v1"}}} {
-			if value := member(item, w.name); shell.Kind != listOfAny && (value == nil || value == "") {
-				continue
+			value := member(item, w.name)
+			if shell.Kind != listOfAny && (value == nil || value == "" || d.warn != nil) {
+				continue // kubelet does not look at it
 			}
 			if err := checkWord(item, w.name, path, w.want...); err != nil {
 				return err
@@ -311,7 +312,11 @@ func (d *decoder) list(tree any, raw []byte) error {
 		if len(texts.Items) == len(items) {
 			text = texts.Items[i]
 		}
-		if err := d.item(item, text, cmp.Or(kindOf(item), want[0]), path); err != nil {
+		kind := want[0]
+		if shell.Kind == listOfAny {
+			kind = kindOf(item)
+		}
+		if err := d.item(item, text, kind, path); err != nil {
 			return err
 		}
 	}

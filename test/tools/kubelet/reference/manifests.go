@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 	"k8s.io/kubernetes/pkg/apis/core"
+	"k8s.io/kubernetes/pkg/capabilities"
 	_ "k8s.io/kubernetes/pkg/kubelet/config" // has the functions
 )
 
@@ -43,6 +44,7 @@ func manifests(args []string) (any, error) {
 	if err := json.NewDecoder(os.Stdin).Decode(&texts); err != nil {
 		return nil, err
 	}
+	capabilities.Initialize(capabilities.Capabilities{AllowPrivileged: true}) // as the kubelet does at its start
 	defaults := func(log klog.Logger, pod *core.Pod) error { return applyDefaults(log, pod, "source", isFile, node) }
 	all := make([]manifest, len(texts))
 	for i, text := range texts {
