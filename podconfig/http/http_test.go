@@ -339,8 +339,8 @@ func TestAsKubelet(t *testing.T) {
 		assert.Equal(t, []string{`unknown field "spek"`}, r.problems)
 		s.serves(manifestOf("a", "2"))
 		sets, problems := r.after(time.Minute)
-		assert.Equal(t, []string{"a=2"}, sets)
-		assert.Equal(t, []string{"<nil>"}, problems)
+		assert.Equal(t, []string{"a=1", "a=2"}, sets)
+		assert.Equal(t, []string{`unknown field "spek"`, "<nil>"}, problems)
 	})
 }
 

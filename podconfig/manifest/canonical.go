@@ -25,7 +25,7 @@ import (
 // also returns the text that the objects of the document are decoded from, so that a number keeps its form.
 func (d *decoder) parse(doc document) (tree any, raw []byte, err error) {
 	text, marked := bytes.CutPrefix(doc.text, []byte("---"))
-	if object := bytes.HasPrefix(bytes.TrimSpace(text), []byte("{")); object && (!marked || d.warn == nil) {
+	if object := bytes.HasPrefix(bytes.TrimSpace(text), []byte("{")); object && (!marked || !d.asKubelet) {
 		if err := checkJSON(text); err != nil {
 			return nil, nil, err
 		}
@@ -37,7 +37,7 @@ func (d *decoder) parse(doc document) (tree any, raw []byte, err error) {
 			return tree, text, nil // each object that is decoded has its duplicates, of which kubelet merges the objects
 		case err == nil:
 			return tree, nil, d.tolerate(joinShort(duplicates))
-		case d.warn != nil || !marked && isQuoted(text):
+		case d.asKubelet || !marked && isQuoted(text):
 			return nil, nil, jsonSyntax(document{text, doc.line}, err)
 		}
 		tree = nil // it may be YAML in flow style, which kubelet refuses
@@ -75,7 +75,7 @@ func (d *decoder) parseYAML(doc document) (tree any, err error) {
 	switch {
 	case err != nil:
 		return nil, errors.New(short(doc.inFile(err.Error())))
-	case more && d.warn == nil:
+	case more && !d.asKubelet:
 		return nil, errors.New("text follows that does not belong to the document")
 	}
 	d.more = more

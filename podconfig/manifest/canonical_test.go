@@ -40,7 +40,7 @@ func FuzzCanonicalJSON(f *testing.F) {
 			return // parsed as JSON, where 1e3 is another number
 		}
 		want, wantErr := yaml.YAMLToJSON(data)
-		tree, _, err := (&decoder{warn: func(error) {}}).parse(document{data, 1})
+		tree, _, err := (&decoder{warn: func(error) {}, asKubelet: true}).parse(document{data, 1})
 		if err == nil {
 			var got []byte
 			if got, err = canonicalJSON(tree); err == nil {

@@ -66,7 +66,10 @@ func Decode(data []byte, opts Options) ([]Item, error) {
 		return nil, fmt.Errorf("no %s in it: the manifest is empty", strings.ToLower(kinds[0]))
 	}
 	d := &decoder{kinds: kinds, documentKinds: slices.Clone(kinds), warn: opts.Warn, budget: MaxSize}
-	if d.warn != nil {
+	if d.warn != nil && hasObjects(docs[0], kinds) {
+		d.kinds = slices.DeleteFunc(slices.Clone(kinds), func(kind string) bool { return kind == PodKind })
+		kinds, d.documentKinds = d.kinds, slices.Clone(d.kinds)
+	} else if d.asKubelet = d.warn != nil; d.asKubelet {
 		if opts.Source == SourceHTTP {
 			d.documentKinds = append(d.documentKinds, PodKind+"List")
 		}
@@ -91,6 +94,16 @@ func Decode(data []byte, opts Options) ([]Item, error) {
 		}
 	}
 	return d.items, nil
+}
+
+// hasObjects reports whether a document has secrets or config maps, if these are accepted. Kubelet refuses it.
+func hasObjects(doc document, kinds []string) bool {
+	if len(kinds) == 1 {
+		return false
+	}
+	tree, _, err := (&decoder{warn: func(error) {}}).parse(doc)
+	kind := strings.TrimSuffix(kindOf(tree), listOfAny)
+	return err == nil && kind != PodKind && (slices.Contains(kinds, kind) || kindOf(tree) == listOfAny)
 }
 
 // document is one YAML document, with its marker, and its first line in the file.
@@ -172,9 +185,9 @@ type decoder struct {
 	kinds         []string
 	documentKinds []string
 	items         []Item
-	// warn has the manifest read as by kubelet, see [Options]. more is set if text follows the document.
-	warn func(error)
-	more bool
+	// asKubelet has the first document read as by kubelet. more is set if text follows it.
+	asKubelet, more bool
+	warn            func(error)
 	// place of the current document, see Item.
 	place string
 	// budget is the maximum size in bytes of the rest of the manifest as JSON, and count the number of
@@ -301,7 +314,7 @@ func (d *decoder) list(tree any, raw []byte) error {
 			want []string
 		}{{"kind", want}, {"apiVersion", []string{"v1", "/v1"}}} {
 			value := member(item, w.name)
-			if shell.Kind != listOfAny && (value == nil || value == "" || d.warn != nil) {
+			if shell.Kind != listOfAny && (value == nil || value == "" || d.asKubelet) {
 				continue // kubelet does not look at it
 			}
 			if err := checkWord(item, w.name, path, w.want...); err != nil {

@@ -128,11 +128,14 @@ func TestDecode(t *testing.T) {
 // asJSON is a pod as a JSON object.
 const asJSON = `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"a"},"spec":{}}`
 
+const secret = "apiVersion: v1\nkind: Secret\nmetadata: {name: s}\n"
+
 // With Warn, Decode reads what kubelet reads, and tells what it ignores.
 func TestDecodeAsKubelet(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
 		in, source string
+		kinds      []string
 		names      []string
 		warnings   []string
 		err        string
@@ -154,19 +157,26 @@ func TestDecodeAsKubelet(t *testing.T) {
 			warnings: []string{"only the first document is used, as by kubelet, not the text in line 10"}},
 		"two objects as YAML": {in: "---\n" + asJSON + "\n}}}", names: []string{"a"},
 			warnings: []string{"only the first document is used, as by kubelet, not the text after it"}},
-		"two objects":         {in: asJSON + asJSON, err: "after top-level value"},
-		"an empty document":   {in: "---\n---\n" + minimal, err: "not a manifest"},
-		"not a pod at first":  {in: "kind: Service\n---\n" + minimal, err: `kind: Unsupported value: "Service"`},
-		"flow style":          {in: strings.ReplaceAll(asJSON, `"`, ""), err: "invalid character"},
-		"a list in a file":    {in: "apiVersion: v1\nkind: PodList\nitems: []\n", err: `kind: Unsupported value: "PodList": supported values: "Pod"`},
-		"a list of a URL":     {in: "apiVersion: v1\nkind: PodList\nitems: [{metadata: {name: a}}]\n", source: manifest.SourceHTTP, names: []string{"a"}},
-		"any list of a URL":   {in: "apiVersion: v1\nkind: List\nitems: []\n", source: manifest.SourceHTTP, err: "kind: Unsupported value"},
+		"two objects": {in: asJSON + asJSON, err: "after top-level value"},
+		"objects": {in: secret + "---\n" + secret + "spec: 1\n", kinds: []string{"Pod", "Secret"}, names: []string{"s", "s"},
+			warnings: []string{`document 2 (line 4): unknown field "spec"`}},
+		"a pod and objects": {in: minimal + "---\n" + secret, kinds: []string{"Pod", "Secret"}, names: []string{"web"},
+			warnings: []string{"not Secret s in line 9"}},
+		"an empty document":  {in: "---\n---\n" + minimal, err: "not a manifest"},
+		"not a pod at first": {in: "kind: Service\n---\n" + minimal, err: `kind: Unsupported value: "Service"`},
+		"flow style":         {in: strings.ReplaceAll(asJSON, `"`, ""), err: "invalid character"},
+		"a list in a file":   {in: "apiVersion: v1\nkind: PodList\nitems: []\n", err: `kind: Unsupported value: "PodList": supported values: "Pod"`},
+		"a list of a URL":    {in: "apiVersion: v1\nkind: PodList\nitems: [{metadata: {name: a}}]\n", source: manifest.SourceHTTP, names: []string{"a"}},
+		"any list of a URL":  {in: "apiVersion: v1\nkind: List\nitems: []\n", source: manifest.SourceHTTP, err: "kind: Unsupported value"},
+		"objects and a pod":  {in: secret + "---\n" + minimal, kinds: []string{"Pod", "Secret"}, err: `document 2 (line 4): kind: Unsupported value: "Pod"`},
+		"a pod in a list": {in: "apiVersion: v1\nkind: List\nitems: [{apiVersion: v1, kind: Pod}]\n", kinds: []string{"Pod", "Secret"},
+			err: `items[0].kind: Unsupported value: "Pod"`},
 		"many more documents": {in: minimal + strings.Repeat("---\na\n", 1000), names: []string{"web"}, warnings: []string{"the text in line 9, the text in line 11, the text in line 13, the text in line 15, the text in line 17, 995 more"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			var warnings []string
-			got, err := manifest.Decode([]byte(tc.in), manifest.Options{Source: tc.source,
+			got, err := manifest.Decode([]byte(tc.in), manifest.Options{Source: tc.source, Kinds: tc.kinds,
 				Warn: func(err error) { warnings = append(warnings, err.Error()) }})
 			if tc.err != "" {
 				require.ErrorContains(t, err, tc.err)
@@ -175,7 +185,11 @@ func TestDecodeAsKubelet(t *testing.T) {
 			require.NoError(t, err)
 			var names []string
 			for _, m := range got {
-				names = append(names, m.Pod.Name)
+				if m.Pod != nil {
+					names = append(names, m.Pod.Name)
+				} else {
+					names = append(names, m.Object.GetName())
+				}
 			}
 			assert.Equal(t, tc.names, names)
 			require.Len(t, warnings, len(tc.warnings), "%s", warnings)
