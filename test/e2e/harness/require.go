@@ -62,7 +62,7 @@ var current, old, runc, minikubelet, hollow build
 // kubernetesBuilds are those of a cluster's programs, by their names.
 var kubernetesBuilds = map[string]*build{
 	"kubelet": {}, "kubeadm": {}, "kubectl": {}, "etcd": {}, "coredns": {}, "e2e_node.test": {},
-	"sample-device-plugin": {}, "reference": {},
+	"sample-device-plugin": {}, "reference": {}, "reference-1.36": {},
 	"kube-apiserver": {}, "kube-controller-manager": {}, "kube-scheduler": {}, "kube-proxy": {},
 }
 
@@ -91,6 +91,12 @@ func KubernetesBinary(t testing.TB, name string) string {
 	return filepath.Join(kubernetesBuilds[name].get(t, name, func() (string, *exec.Cmd) {
 		return "", exec.Command("bash", filepath.Join(repoRoot(), "test/tools/build"), name)
 	}), name)
+}
+
+// ReferenceBinary returns the program that prints what the code of kubelet makes of its input, see
+// test/tools/kubelet/reference. The tool is reference or reference-1.36.
+func ReferenceBinary(t testing.TB, tool string) string {
+	return filepath.Join(filepath.Dir(KubernetesBinary(t, tool)), "reference")
 }
 
 // KubeletBinary returns a kubelet.
