@@ -14,13 +14,13 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kubeletkit/kubeletkit"
-	"github.com/kubeletkit/kubeletkit/cluster/admission"
 	"github.com/kubeletkit/kubeletkit/cluster/node"
 	"github.com/kubeletkit/kubeletkit/cluster/podcertificates"
 	"github.com/kubeletkit/kubeletkit/cluster/runtimeclass"
 	"github.com/kubeletkit/kubeletkit/cluster/services"
 	"github.com/kubeletkit/kubeletkit/cluster/tokens"
 	"github.com/kubeletkit/kubeletkit/cluster/trustbundles"
+	"github.com/kubeletkit/kubeletkit/node/admission"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
@@ -249,8 +249,8 @@ func localNode(opts *kubeletkit.Options, o node.Options) *v1.Node {
 	for name, quantity := range opts.Admission.Limits.Allocatable {
 		local.Status.Allocatable[name] = quantity.DeepCopy()
 	}
-	if opts.Admission.Limits.MaxPods > 0 {
-		local.Status.Allocatable[v1.ResourcePods] = *resource.NewQuantity(int64(opts.Admission.Limits.MaxPods),
+	if opts.Admission.Limits.MaxPods != 0 {
+		local.Status.Allocatable[v1.ResourcePods] = *resource.NewQuantity(int64(max(0, opts.Admission.Limits.MaxPods)),
 			resource.DecimalSI)
 	}
 	return local

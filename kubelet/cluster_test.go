@@ -39,5 +39,5 @@ func TestLimitsOfPods(t *testing.T) {
 	}
 	assert.False(t, limits(nil, kubeconfig, endpoint, "--cgroups-per-qos=false"))
 	assert.False(t, limits([]Capability{Cgroups}, kubeconfig, endpoint))
-	assert.False(t, limits(nil, kubeconfig), "the embedded runtime has not said so")
+	assert.False(t, limits(nil, kubeconfig, "--container-runtime-endpoint=embedded"), "the embedded runtime has not said so")
 }

@@ -82,7 +82,7 @@ func TestWithoutLocalStorageCapacityIsolation(t *testing.T) {
 		assert.Equal(t, !isolation, opts.NoStorageEviction)
 		pod := testpod.New("web", testpod.Container(v1.Container{Name: "c", Resources: v1.ResourceRequirements{
 			Requests: v1.ResourceList{v1.ResourceEphemeralStorage: resource.MustParse("1Mi")}}}))
-		if _, err = opts.Admission.Limits.Admit(lifecycle.AdmitRequest{Pod: pod}); isolation {
+		if _, err = opts.Join[len(opts.Join)-1].(lifecycle.Admitter).Admit(lifecycle.AdmitRequest{Pod: pod}); isolation {
 			require.NoError(t, err)
 			continue
 		}

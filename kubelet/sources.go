@@ -33,7 +33,7 @@ func podSources(s *config.Settings, problem func(path string, err error),
 		source, err := podhttp.New(s.StaticPodURL, podhttp.Options{
 			Header: s.StaticPodURLHeader, CheckFrequency: s.HTTPCheckFrequency.Duration,
 			Allow:  manifest.AllowedRefs{Env: objects != nil, PullSecrets: objects != nil, Volumes: objects != nil},
-			Logger: log.WithName("http"), Problem: problem,
+			Logger: log.WithName("http"), Problem: problem, AsKubelet: inPlaceOfKubelet(s),
 		})
 		if err != nil {
 			return nil, nil, fmt.Errorf("--manifest-url or staticPodURL: %w", err)
@@ -42,6 +42,10 @@ func podSources(s *config.Settings, problem func(path string, err error),
 	}
 	return sources, objects, nil
 }
+
+// inPlaceOfKubelet reports whether manifests are read as kubelet reads them. What the embedded runtime runs has never
+// been a kubelet's.
+func inPlaceOfKubelet(s *config.Settings) bool { return !s.Embedded }
 
 // withoutPodLevelResources takes the resources out of the specs of pods, as kubelet ignores them while the feature gate
 // is off.
@@ -114,7 +118,8 @@ func files(s *config.Settings, problem func(path string, err error),
 		CheckFrequency: s.FileCheckFrequency.Duration, Logger: log.WithName("file"), Problem: problem,
 		Allow: manifest.AllowedRefs{Env: true, PullSecrets: true, Volumes: true}, Objects: s.ObjectsPath == "" ||
 			s.ObjectsPath == s.StaticPodPath,
-		Await: !s.RunOnce, // it could wait without end
+		Await:     !s.RunOnce, // it could wait without end
+		AsKubelet: inPlaceOfKubelet(s),
 	}
 	var pods *file.Source
 	if s.StaticPodPath != "" {

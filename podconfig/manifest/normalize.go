@@ -29,9 +29,12 @@ import (
 //   - The annotation kubernetes.io/config.source is set to [Options.Source],
 //     kubernetes.io/config.hash to the UID.
 //   - Pods from files get a toleration of all NoExecute taints.
-//   - The status is reset to phase Pending, and a deletion timestamp is removed, as the
-//     API server does when a pod is created.
+//   - The status is reset to phase Pending.
 //   - Defaults are set, see [SetDefaults].
+//
+// deletionGracePeriodSeconds stays, and is the grace period of the pod in the place of
+// terminationGracePeriodSeconds. A pod with a deletionTimestamp is one that is being deleted: it is stopped, and does not
+// start. An API server would remove both.
 //
 // It returns an error if the pod has no name or the options no node name.
 func Normalize(pod *v1.Pod, opts Options) error { return normalize(pod, nil, opts) }
@@ -69,7 +72,6 @@ func normalize(pod *v1.Pod, content []byte, opts Options) error {
 		tolerateNoExecute(&pod.Spec)
 	}
 	pod.Status = v1.PodStatus{Phase: v1.PodPending}
-	pod.DeletionTimestamp, pod.DeletionGracePeriodSeconds = nil, nil
 	SetDefaults(pod)
 	return nil
 }

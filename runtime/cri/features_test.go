@@ -21,11 +21,11 @@ type driven struct {
 	criv1.RuntimeServiceClient
 	mountOptions bool
 	mounts       []*criv1.Mount // of containers
-	config  *criv1.RuntimeConfigResponse
-	err     error
-	asked   int
-	parents []string
-	groups  [][]int64 // of sandboxes and containers
+	config       *criv1.RuntimeConfigResponse
+	err          error
+	asked        int
+	parents      []string
+	groups       [][]int64 // of sandboxes and containers
 }
 
 func (d *driven) Status(ctx context.Context, req *criv1.StatusRequest, opts ...grpc.CallOption) (*criv1.StatusResponse, error) {

@@ -213,20 +213,9 @@ func (s *Settings) NodeOptions(podCgroups bool) (node.Options, error) {
 		ReportFrequency:       s.NodeStatusReportFrequency.Duration,
 		LeaseDuration:         time.Duration(s.NodeLeaseDurationSeconds) * time.Second,
 	}
-	opts.DeclaredFeatures = []string{
-		"InPlacePodVerticalScalingInitContainers", // see TestResizeOfInitContainers of runtime/cri
-		"RestartAllContainersOnContainerExits",    // see TestRestartAllContainers of runtime/cri
-	}
-	if podCgroups && s.PodLevelResources() && s.gateOn(podResizeGate) {
-		// see TestResizeOfThePodAsAWhole of node/cgroup
-		opts.DeclaredFeatures = append(opts.DeclaredFeatures, podResizeGate)
-	}
+	opts.DeclaredFeatures = s.DeclaredFeatures(podCgroups)
 	if *s.EnableServer {
 		opts.Port = s.Port
-		if *s.EnableDebuggingHandlers {
-			// see package server/streams
-			opts.DeclaredFeatures = append(opts.DeclaredFeatures, "ExtendWebSocketsToKubelet")
-		}
 	}
 	if *s.NodeStatusMaxImages == 0 {
 		opts.Images = noImages{}
@@ -235,6 +224,21 @@ func (s *Settings) NodeOptions(podCgroups bool) (node.Options, error) {
 		opts.ProvidedIP = s.NodeIP
 	}
 	return opts, nil
+}
+
+// DeclaredFeatures returns the features that the node declares (KEP-5328). podCgroups is that of NodeOptions.
+func (s *Settings) DeclaredFeatures(podCgroups bool) []string {
+	features := []string{
+		"InPlacePodVerticalScalingInitContainers", // see TestResizeOfInitContainers of runtime/cri
+		"RestartAllContainersOnContainerExits",    // see TestRestartAllContainers of runtime/cri
+	}
+	if podCgroups && s.PodLevelResources() && s.gateOn(podResizeGate) {
+		features = append(features, podResizeGate) // see TestResizeOfThePodAsAWhole of node/cgroup
+	}
+	if *s.EnableServer && *s.EnableDebuggingHandlers {
+		features = append(features, "ExtendWebSocketsToKubelet") // see package server/streams
+	}
+	return features
 }
 
 // noImages is a [node.Images] without images.
