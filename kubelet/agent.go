@@ -214,7 +214,7 @@ func imagePolicy(s *config.Settings) gc.ImagePolicy {
 	}
 }
 
-// maxPods translates the limit of pods, in which 0 is none at all, for [syncloop.Limits].
+// maxPods translates the limit of pods, in which 0 is none at all, for Options.Admission.Limits.
 func maxPods(s *config.Settings) int {
 	if limit := s.PodLimit(goruntime.NumCPU()); limit > 0 {
 		return limit
