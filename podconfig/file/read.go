@@ -68,7 +68,7 @@ func (m *manifestFile) parse(ctx context.Context, s *state, path string, data []
 		},
 		NodeName: s.node, Source: manifest.SourceFile, Origin: path,
 		Kinds: s.kinds(),
-		Allow: s.opts.Allow,
+		Allow: s.opts.Allow, KubeletVersion: s.opts.KubeletVersion,
 	}
 	if s.opts.Lenient {
 		opts.Warn = func(err error) {
