@@ -71,7 +71,7 @@ func (s *Settings) enforcement() {
 
 // warnCgroups adds a warning for what has no effect.
 func (s *Settings) warnCgroups() {
-	if s.ContainerRuntimeEndpoint != "" {
+	if s.OnMachine() {
 		return
 	}
 	var given []string
@@ -101,7 +101,7 @@ func (s *Settings) warnCgroups() {
 	for _, field := range given {
 		names = append(names, flags[field])
 	}
-	s.less(strings.Join(given, ", ")+": an effect only with a container runtime endpoint", names...)
+	s.less(strings.Join(given, ", ")+": an effect only with a container runtime", names...)
 }
 
 // validateCgroups judges as kubelet does.

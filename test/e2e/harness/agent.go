@@ -2,6 +2,7 @@ package harness
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -242,9 +243,7 @@ func (a *Agent) start() (err error) {
 	args := []string{
 		"--config", config, "--root-dir", a.Root, "--pod-manifest-path", a.Manifests,
 		"--hostname-override", a.options.NodeName, "-v", "4",
-	}
-	if a.endpoint != "" {
-		args = append(args, "--container-runtime-endpoint", a.endpoint)
+		"--container-runtime-endpoint", cmp.Or(a.endpoint, "embedded"),
 	}
 	if a.options.Kubeconfig != "" {
 		args = append(args, "--kubeconfig", a.options.Kubeconfig)
