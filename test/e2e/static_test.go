@@ -1,9 +1,11 @@
 package e2e
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"testing"
 	"time"
@@ -11,21 +13,71 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/kubeletkit/kubeletkit/podconfig/manifest"
+	"github.com/kubeletkit/kubeletkit/runtime/podspec"
 	. "github.com/kubeletkit/kubeletkit/test/e2e/harness"
 )
 
-// Static pods without metadata.uid go from a kubelet to this agent and back three times: containers and mirror pods
-// stay. What this agent has started, a kubelet starts again, once.
+// The UIDs that podconfig/manifest derives are those of kubelet's own code, of each version, and so are the hashes of
+// containers.
+func TestStaticPodUIDs(t *testing.T) {
+	t.Parallel()
+	for version, program := range map[string]string{"1.36": "reference-1.36", "1.37": "reference"} {
+		t.Run(version, func(t *testing.T) {
+			t.Parallel()
+			cmd := exec.CommandContext(t.Context(), KubernetesBinary(t, program), "uids", "node-1", "uids")
+			cmd.Dir = "../../podconfig/manifest/testdata"
+			out, err := cmd.Output()
+			require.NoError(t, err)
+			kubelets := map[string]struct {
+				UID    types.UID
+				Hashes map[string]uint64
+			}{}
+			require.NoError(t, json.Unmarshal(out, &kubelets))
+			files, err := filepath.Glob(filepath.Join(cmd.Dir, "uids/*"))
+			require.NoError(t, err)
+			require.Len(t, kubelets, len(files))
+			for _, path := range files {
+				data, err := os.ReadFile(path)
+				require.NoError(t, err)
+				pods, err := manifest.Load(data, manifest.Options{NodeName: "node-1", KubeletVersion: version,
+					Origin: filepath.Join("uids", filepath.Base(path))})
+				require.NoError(t, err, path)
+				want, hashes := kubelets[pods[0].Name], map[string]uint64{}
+				for _, c := range podspec.Containers(&pods[0].Spec) {
+					hashes[c.Name] = podspec.ContainerHash(c)
+				}
+				assert.Equal(t, want.UID, pods[0].UID, path)
+				assert.Equal(t, want.Hashes, hashes, path)
+			}
+		})
+	}
+}
+
+// Static pods without metadata.uid go from a kubelet to this agent and back three times, also those that this agent has
+// started: containers and mirror pods stay.
 func TestStaticPodsWithoutUID(t *testing.T) {
 	t.Parallel()
 	Need(t)
+	t.Run("1.37", func(t *testing.T) {
+		t.Parallel()
+		staticPodsWithoutUID(t, "kubelet")
+	})
+	t.Run("1.36", func(t *testing.T) {
+		t.Parallel()
+		staticPodsWithoutUID(t, "kubelet-1.36", "--static-pod-uids=1.36")
+	})
+}
+
+func staticPodsWithoutUID(t *testing.T, program string, args ...string) {
 	c := NewCluster(t)
 	c.Preload(t, "pause:1", "busybox:1")
 	s := &nodeSuite{Cluster: c, plane: NewControlPlane(t, c.Net)}
 	kubeconfig := s.plane.NodeKubeconfig(t, NodeName)
-	kubelet := c.NewAgent(t, AgentOptions{Binary: KubeletBinary(t), Kubeconfig: kubeconfig})
-	agent := c.NewAgent(t, AgentOptions{Kubeconfig: kubeconfig})
+	kubelet := c.NewAgent(t, AgentOptions{Binary: KubernetesBinary(t, program), Kubeconfig: kubeconfig})
+	agent := c.NewAgent(t, AgentOptions{Kubeconfig: kubeconfig, Args: args})
 	await := func(pods []*v1.Pod) (mirrors []*v1.Pod) {
 		for _, pod := range pods {
 			mirrors = append(mirrors, s.await(t, "default", FullName(pod), Running, Ready(true)))
@@ -67,19 +119,15 @@ func TestStaticPodsWithoutUID(t *testing.T) {
 		same(kubelets, pods)
 	}
 
-	// What this agent has started, a kubelet starts again.
 	swap(agent)
 	own := MakePod("own", Main(Sh("c", Forever)))
 	agent.Put(t, own)
 	all := append(pods[:len(pods):len(pods)], own)
 	before := await(all)
 	swap(kubelet)
-	same(kubelets, pods)
-	after := s.await(t, "default", FullName(own), Running, Ready(true), func(pod *v1.Pod) error {
-		return otherThan(before[len(pods)], pod)
-	})
+	same(before, all)
 	swap(agent)
-	same(append(kubelets[:len(pods):len(pods)], after), all)
+	same(before, all)
 
 	// A manifest that has changed while no agent ran is another pod.
 	agent.Stop(t)
