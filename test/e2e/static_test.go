@@ -1,11 +1,9 @@
 package e2e
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"testing"
 	"time"
@@ -13,48 +11,9 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/kubeletkit/kubeletkit/podconfig/manifest"
-	"github.com/kubeletkit/kubeletkit/runtime/podspec"
 	. "github.com/kubeletkit/kubeletkit/test/e2e/harness"
 )
-
-// The UIDs that podconfig/manifest derives are those of kubelet's own code, of each version, and so are the hashes of
-// containers.
-func TestStaticPodUIDs(t *testing.T) {
-	t.Parallel()
-	for version, program := range map[string]string{"1.36": "reference-1.36", "1.37": "reference"} {
-		t.Run(version, func(t *testing.T) {
-			t.Parallel()
-			cmd := exec.CommandContext(t.Context(), KubernetesBinary(t, program), "uids", "node-1", "uids")
-			cmd.Dir = "../../podconfig/manifest/testdata"
-			out, err := cmd.Output()
-			require.NoError(t, err)
-			kubelets := map[string]struct {
-				UID    types.UID
-				Hashes map[string]uint64
-			}{}
-			require.NoError(t, json.Unmarshal(out, &kubelets))
-			files, err := filepath.Glob(filepath.Join(cmd.Dir, "uids/*"))
-			require.NoError(t, err)
-			require.Len(t, kubelets, len(files))
-			for _, path := range files {
-				data, err := os.ReadFile(path)
-				require.NoError(t, err)
-				pods, err := manifest.Load(data, manifest.Options{NodeName: "node-1", KubeletVersion: version,
-					Origin: filepath.Join("uids", filepath.Base(path))})
-				require.NoError(t, err, path)
-				want, hashes := kubelets[pods[0].Name], map[string]uint64{}
-				for _, c := range podspec.Containers(&pods[0].Spec) {
-					hashes[c.Name] = podspec.ContainerHash(c)
-				}
-				assert.Equal(t, want.UID, pods[0].UID, path)
-				assert.Equal(t, want.Hashes, hashes, path)
-			}
-		})
-	}
-}
 
 // Static pods without metadata.uid go from a kubelet to this agent and back three times, also those that this agent has
 // started: containers and mirror pods stay.
