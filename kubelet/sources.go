@@ -47,8 +47,8 @@ func podSources(s *config.Settings, problem func(path string, err error),
 	return sources, objects, nil
 }
 
-// staticPodUIDs returns the version of the kubelet whose UIDs static pods get: that of the settings, or else that of the
-// kubelet which is installed, since it is the one that may take the node over; "" for none. The node object is not
+// staticPodUIDs returns the version of the kubelet whose UIDs static pods get: that of the settings, or else that of
+// the kubelet which is installed, since it is the one that may take the node over; "" for none. The node object is not
 // asked: the API server may be one of the pods, and the object has the version of this agent once it has run.
 func staticPodUIDs(ctx context.Context, s *config.Settings, log logr.Logger) string {
 	if s.StaticPodUIDs != "" || s.Embedded || s.StaticPodPath == "" && s.StaticPodURL == "" {
@@ -63,7 +63,8 @@ func staticPodUIDs(ctx context.Context, s *config.Settings, log logr.Logger) str
 	out, err := exec.CommandContext(ctx, path, "--version").Output()
 	version, ok := strings.CutPrefix(strings.TrimSpace(string(out)), "Kubernetes v")
 	if err != nil || !ok {
-		log.V(1).Info("Version of the installed kubelet is not known", "path", path, "output", text.Clip(string(out), 100),
+		log.V(1).Info("Version of the installed kubelet is not known", "path", path,
+			"output", text.Clip(string(out), 100),
 			"error", err)
 		return ""
 	}
