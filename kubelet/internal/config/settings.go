@@ -90,10 +90,12 @@ func (p Program) Parse(args []string) (*Settings, error) {
 			return nil, err
 		}
 		defaults(&fromFile.KubeletConfiguration)
+		confine := *fromFile.SeccompDefault
 		s, fs = fromFile, fromFile.flags()
 		if err := fs.Parse(args); err != nil {
 			return nil, err
 		}
+		*s.SeccompDefault = *s.SeccompDefault || confine // as kubelet, and the safer of both
 	}
 	if extra := fs.Args(); len(extra) > 0 {
 		return nil, &UsageError{fmt.Errorf("unexpected argument %q; %s help lists the commands", extra[0], p)}
