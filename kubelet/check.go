@@ -358,6 +358,7 @@ func staticPods(ctx context.Context, s *config.Settings,
 	defer cancel()
 	settings := *s
 	settings.RunOnce = true // it does not wait for a directory that is missing
+	settings.StaticPodUIDs = staticPodUIDs(ctx, s, silent())
 	source, _ := files(&settings, func(path string, err error) {
 		ignored := (*manifest.Warning)(nil)
 		switch {

@@ -113,6 +113,7 @@ func (k *Kubelet) compose(ctx context.Context) error {
 	if err := prepareHost(s, log); err != nil {
 		return err
 	}
+	s.StaticPodUIDs = staticPodUIDs(ctx, s, log)
 	m, err := newMetrics(log.WithName("metrics"))
 	if err != nil {
 		return err

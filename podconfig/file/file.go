@@ -32,6 +32,8 @@ type Options struct {
 	AsKubelet bool
 	// Allow are the references to API objects that pods may have. Default: none.
 	Allow manifest.AllowedRefs
+	// KubeletVersion is the version of the kubelet whose UIDs pods get, see [manifest.Options].
+	KubeletVersion string
 	// Objects reads the secrets and config maps among the manifests, see
 	// [Source.Objects]. It sets Allow.Env and Allow.PullSecrets. Without it, secrets and
 	// config maps are errors.

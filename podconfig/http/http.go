@@ -48,6 +48,8 @@ type Options struct {
 	AsKubelet bool
 	// Allow are the references to API objects that pods may have. Default: none.
 	Allow manifest.AllowedRefs
+	// KubeletVersion is the version of the kubelet whose UIDs pods get, see [manifest.Options].
+	KubeletVersion string
 	// Problem receives each problem once while it lasts, with the URL without its
 	// password. When the problem is gone, it receives a nil error. It is called by the
 	// goroutine of [Source.Run] and must not block. Answers that cannot be used are also

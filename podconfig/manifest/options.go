@@ -26,6 +26,10 @@ type Options struct {
 	// Origin is the path of the file or the URL, or anything else that distinguishes two
 	// manifests with the same content. Normalize derives UIDs from it.
 	Origin string
+	// KubeletVersion is the version of the kubelet whose UIDs Normalize derives, such as "1.36" or "v1.36.3", so that
+	// a pod runs on if that kubelet takes the node over. Known are 1.35 to 1.37; of others, the nearest one counts.
+	// Default: the version of the Kubernetes libraries of this module.
+	KubeletVersion string
 
 	// UID, if not nil, decides the UID of each pod without metadata.uid, such as
 	// podconfig.Sink.StaticUID. Load calls it with the pod, which is complete and valid and has

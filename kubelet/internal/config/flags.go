@@ -53,6 +53,9 @@ func (s *Settings) flags() *pflag.FlagSet {
 
 	fs.StringVar(&s.StaticPodPath, "pod-manifest-path", s.StaticPodPath,
 		"manifest file, or directory of manifests, of the pods to run")
+	fs.StringVar(&s.StaticPodUIDs, "static-pod-uids", "", "version of the kubelet whose UIDs pods of manifests get, as "+
+		"in 1.36, so that they run on when that kubelet takes the node over; kubelet has no such flag (default: the "+
+		"version that kubelet in PATH has, or else 1.37)")
 	fs.BoolVar(&s.AllowNoPods, "allow-no-pods", false, "start although no pods are given and pods run, which the "+
 		"agent then stops; kubelet has no such flag")
 	fs.BoolVar(&s.DrainOnTerm, "drain-on-term", false, "on SIGTERM end all pods, in the order and the time of a "+

@@ -27,10 +27,12 @@ type Settings struct {
 	ConfigFile  string
 	ConfigDir   string
 	ObjectsPath string
-	LogLinksDir string
-	AllowNoPods bool
-	DrainOnTerm bool
-	KeepImages  []string
+	// StaticPodUIDs is the version of the kubelet whose UIDs static pods get; "" for that which is installed.
+	StaticPodUIDs string
+	LogLinksDir   string
+	AllowNoPods   bool
+	DrainOnTerm   bool
+	KeepImages    []string
 	// ResetCPUs drops the assignments of CPUs that do not go with the policy or the machine.
 	ResetCPUs bool
 	// FailWithoutDevicePlugin fails pods whose devices have no plugin.
