@@ -24,6 +24,7 @@ import (
 	"github.com/kubeletkit/kubeletkit/kubelet/internal/config"
 	"github.com/kubeletkit/kubeletkit/kubelet/internal/host"
 	"github.com/kubeletkit/kubeletkit/podconfig"
+	"github.com/kubeletkit/kubeletkit/podconfig/manifest"
 	"github.com/kubeletkit/kubeletkit/podconfig/staticuid"
 	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/runtime/cri"
@@ -359,7 +360,12 @@ func staticPods(ctx context.Context, s *config.Settings,
 	settings.RunOnce = true // it does not wait for a directory that is missing
 	settings.StaticPodUIDs = staticPodUIDs(ctx, s, silent())
 	source, _ := files(&settings, func(path string, err error) {
-		if err != nil {
+		ignored := (*manifest.Warning)(nil)
+		switch {
+		case errors.As(err, &ignored):
+			findings = append(findings, check.Finding{Area: check.AreaPods, Setting: path, Verdict: check.Ignored,
+				Why: "the file is used as by kubelet: " + err.Error(), Do: "correct it"})
+		case err != nil:
 			findings = append(findings, check.Finding{Area: check.AreaPods, Setting: path, Verdict: check.Refused,
 				Why: err.Error(), Blocks: true})
 		}

@@ -75,6 +75,12 @@ func TestBrokenManifestsAreListed(t *testing.T) {
 	require.NoError(t, os.Remove(filepath.Join(b.manifests, "broken.yaml")))
 	require.Eventually(t, func() bool { return !strings.Contains(b.command("pods"), "cannot be used") }, time.Minute,
 		20*time.Millisecond)
+	// In the place of a kubelet a pod with an unknown field runs.
+	path := filepath.Join(b.manifests, "lenient.yaml")
+	write(t, path, "apiVersion: v1\nkind: Pod\nmetadata: {name: lenient}\nspek: {}\nspec: {containers: [{name: a, image: i}]}\n")
+	b.await("lenient-n 1/1 Running", "pods")
+	b.await("Manifests of which something is ignored: "+path+`: unknown field "spek"`, "pods")
+	b.await("ManifestWarning", "events")
 	b.stop()
 	b.manifests = filepath.Join(b.root, "manifest")
 	b.start()

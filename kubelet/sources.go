@@ -38,6 +38,7 @@ func podSources(s *config.Settings, problem func(path string, err error),
 			Header: s.StaticPodURLHeader, CheckFrequency: s.HTTPCheckFrequency.Duration,
 			Allow:  manifest.AllowedRefs{Env: objects != nil, PullSecrets: objects != nil, Volumes: objects != nil},
 			Logger: log.WithName("http"), Problem: problem, KubeletVersion: s.StaticPodUIDs,
+			AsKubelet: inPlaceOfKubelet(s),
 		})
 		if err != nil {
 			return nil, nil, fmt.Errorf("--manifest-url or staticPodURL: %w", err)
@@ -71,6 +72,10 @@ func staticPodUIDs(ctx context.Context, s *config.Settings, log logr.Logger) str
 	log.V(1).Info("Static pods get the UIDs of the installed kubelet", "path", path, "version", version)
 	return version
 }
+
+// inPlaceOfKubelet reports whether manifests are read as kubelet reads them. What the embedded runtime runs has never
+// been a kubelet's.
+func inPlaceOfKubelet(s *config.Settings) bool { return !s.Embedded }
 
 // withoutPodLevelResources takes the resources out of the specs of pods, as kubelet ignores them while the feature gate
 // is off.
@@ -145,6 +150,7 @@ func files(s *config.Settings, problem func(path string, err error),
 			s.ObjectsPath == s.StaticPodPath,
 		Await:          !s.RunOnce, // it could wait without end
 		KubeletVersion: s.StaticPodUIDs,
+		AsKubelet:      inPlaceOfKubelet(s),
 	}
 	var pods *file.Source
 	if s.StaticPodPath != "" {

@@ -388,6 +388,13 @@ func (m *Mux) reject(source string, pod runtime.PodRef, err error) {
 	})
 }
 
+// warn reports what a source ignores in the manifest of a pod.
+func (m *Mux) warn(source string, pod runtime.PodRef, err error) {
+	m.observer.Logger.Info("Something in a manifest is ignored", "source", source, "pod", pod, "problem", err.Error())
+	m.observer.Event.Emit(runtime.Event{Pod: pod, Type: v1.EventTypeWarning, Reason: "ManifestWarning",
+		Message: err.Error(), Logged: true})
+}
+
 // countSources measures the numbers of sources after unlock, if they have changed. The caller holds m.mu.
 func (m *Mux) countSources() {
 	if counts := m.merger.counts(); counts != m.counts {

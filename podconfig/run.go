@@ -80,6 +80,13 @@ func (s *sink) Reject(pod runtime.PodRef, err error) {
 	}
 }
 
+// Warn implements [Sink].
+func (s *sink) Warn(pod runtime.PodRef, err error) {
+	if !s.mux.inbox.ignores(s) {
+		s.mux.warn(s.registration.name, pod, err)
+	}
+}
+
 // Restored implements [Sink].
 func (s *sink) Restored() []*v1.Pod {
 	s.mux.mu.Lock()

@@ -58,6 +58,10 @@ type Sink interface {
 	// as with a manifest that does not parse. A source calls it once while the error lasts.
 	// The [Mux] logs it, and treats the pod like one that it rejects itself.
 	Reject(pod runtime.PodRef, err error)
+	// Warn reports that the source delivers a pod although something in its manifest is ignored, such as an unknown
+	// field. A source calls it once while that lasts. The [Mux] logs it, and emits a warning with the reason
+	// ManifestWarning.
+	Warn(pod runtime.PodRef, err error)
 	// Restored returns the pods of the source that [Options].Restore has returned. It returns
 	// nil once the source has delivered a snapshot, and if the source was added to a running
 	// [Mux]. It is for a source whose first snapshot may be incomplete, for example because a
@@ -101,6 +105,9 @@ func (SinkBase) Apply(Delta) {}
 
 // Reject implements [Sink].
 func (SinkBase) Reject(runtime.PodRef, error) {}
+
+// Warn implements [Sink].
+func (SinkBase) Warn(runtime.PodRef, error) {}
 
 // Restored implements [Sink].
 func (SinkBase) Restored() []*v1.Pod { return nil }

@@ -25,9 +25,10 @@ type Sink struct {
 	seen     bool // Set was called
 	restored []*v1.Pod
 	rejected []Rejection
+	warned   []Rejection
 }
 
-// Rejection is a call of [Sink.Reject].
+// Rejection is a call of [Sink.Reject] or [Sink.Warn].
 type Rejection struct {
 	Pod runtime.PodRef
 	Err error
@@ -59,6 +60,13 @@ func (s *Sink) Rejected() []Rejection {
 	return s.rejected[:len(s.rejected):len(s.rejected)]
 }
 
+// Warned returns the warnings, in the order of the calls.
+func (s *Sink) Warned() []Rejection {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.warned[:len(s.warned):len(s.warned)]
+}
+
 // NodeName implements [podconfig.Sink].
 func (s *Sink) NodeName() string { return s.node }
 
@@ -74,6 +82,13 @@ func (s *Sink) Reject(pod runtime.PodRef, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.rejected = append(s.rejected, Rejection{pod, err})
+}
+
+// Warn implements [podconfig.Sink].
+func (s *Sink) Warn(pod runtime.PodRef, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.warned = append(s.warned, Rejection{pod, err})
 }
 
 // Set implements [podconfig.Sink].

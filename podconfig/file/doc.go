@@ -6,7 +6,8 @@
 //   - A manifest file is a file of a directory whose name ends in .yaml, .yml or .json.
 //     Hidden files, backups of editors and subdirectories are ignored. Symbolic links
 //     are followed, so a mounted ConfigMap works. A file holds any number of pods, see
-//     [github.com/kubeletkit/kubeletkit/podconfig/manifest.Decode].
+//     [github.com/kubeletkit/kubeletkit/podconfig/manifest.Decode], and with
+//     [Options.AsKubelet] one.
 //   - A scan looks at all manifest files and reads the files that may have changed.
 //   - A file is broken if its current content is not a valid manifest.
 //   - A restored pod is a pod of an earlier run of the agent, see podconfig.Sink.

@@ -26,8 +26,10 @@ type Options struct {
 	// CheckFrequency is the time between two periodic scans. They find the changes that
 	// the kernel does not report. Default: 20 s, kubelet's fileCheckFrequency.
 	CheckFrequency time.Duration
-	// Lenient accepts unknown and duplicated fields, and logs them.
-	Lenient bool
+	// AsKubelet reads what kubelet reads, for an agent in the place of a kubelet: unknown and duplicated fields and all
+	// documents of a file but the first are ignored, and lists are refused, see [manifest.Options]. What is ignored is a
+	// problem that wraps a [manifest.Warning], and is passed to the sink's Warn.
+	AsKubelet bool
 	// Allow are the references to API objects that pods may have. Default: none.
 	Allow manifest.AllowedRefs
 	// KubeletVersion is the version of the kubelet whose UIDs pods get, see [manifest.Options].

@@ -37,10 +37,10 @@ type Objects struct {
 var _ objects.Source = (*Objects)(nil)
 
 // NewObjects returns a source of the secrets and config maps at the path, which need
-// not exist yet. It does no I/O until [Objects.Watch] is called. Name and the options
-// about pods have no effect.
+// not exist yet. It does no I/O until [Objects.Watch] is called. Name, AsKubelet and the
+// options about pods have no effect.
 func NewObjects(path string, opts Options) *Objects {
-	opts.Objects = true
+	opts.Objects, opts.AsKubelet = true, false
 	s := New(path, opts)
 	s.onlyObjects = true
 	return &Objects{Objects: s.store, source: s}

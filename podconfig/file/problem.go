@@ -27,6 +27,12 @@ func (s *state) report(key, path string, err error) {
 		s.opts.Logger.Info("Problem with manifests is gone", "path", path)
 	default:
 		s.problems[key] = err.Error()
+		if ignored := (*manifest.Warning)(nil); errors.As(err, &ignored) {
+			for _, pod := range s.podsOf(key, err) {
+				s.sink.Warn(pod, fmt.Errorf("manifest %s: %w", path, err))
+			}
+			break
+		}
 		rejection := fmt.Errorf("problem with manifests in %s: %w; %s", path, err, s.effect(key, path))
 		for _, pod := range s.podsOf(key, err) {
 			s.sink.Reject(pod, rejection)

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kubeletkit/kubeletkit/internal/safefile"
+	"github.com/kubeletkit/kubeletkit/internal/text"
 	"github.com/kubeletkit/kubeletkit/podconfig"
 	"github.com/kubeletkit/kubeletkit/podconfig/manifest"
 	"github.com/kubeletkit/kubeletkit/podconfig/objects"
@@ -31,6 +32,8 @@ type manifestFile struct {
 	parsed bool
 	// err is what is wrong with that content. It is nil if the content is valid.
 	err error
+	// warning is what is ignored of valid content. It is nil if nothing is.
+	warning error
 	// pods and objects are those of the last valid content. They are valid if good is
 	// set.
 	good    bool
@@ -70,10 +73,9 @@ func (m *manifestFile) parse(ctx context.Context, s *state, path string, data []
 		Kinds: s.kinds(),
 		Allow: s.opts.Allow, KubeletVersion: s.opts.KubeletVersion,
 	}
-	if s.opts.Lenient {
-		opts.Warn = func(err error) {
-			s.opts.Logger.Info("Manifest has unknown or duplicated fields", "file", path, "problem", err.Error())
-		}
+	var ignored []error
+	if s.opts.AsKubelet {
+		opts.Warn = func(err error) { ignored = append(ignored, err) }
 	}
 	pods, found, err := manifest.LoadAll(data, opts)
 	if err == nil {
@@ -82,7 +84,10 @@ func (m *manifestFile) parse(ctx context.Context, s *state, path string, data []
 	if ctx.Err() != nil {
 		return // the UIDs mean nothing
 	}
-	m.err = err
+	m.err, m.warning = err, nil
+	if err == nil && len(ignored) > 0 {
+		m.warning = &manifest.Warning{Err: text.JoinErrors(ignored)}
+	}
 	if err == nil {
 		m.pods, m.objects, m.good = pods, found, true
 	}

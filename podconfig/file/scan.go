@@ -1,6 +1,7 @@
 package file
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io/fs"
@@ -210,7 +211,7 @@ func (s *state) assess(path string, err error, now time.Time) time.Duration {
 	if m.err != nil && age >= 0 && age < minAge {
 		return minAge - age // it may be half written
 	}
-	s.report(path, path, m.err)
+	s.report(path, path, cmp.Or(m.err, m.warning))
 	return 0
 }
 

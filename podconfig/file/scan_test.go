@@ -1,6 +1,8 @@
 package file
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -11,9 +13,12 @@ import (
 	"github.com/go-logr/logr/funcr"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kubeletkit/kubeletkit/internal/fswatch"
+	"github.com/kubeletkit/kubeletkit/podconfig"
 	"github.com/kubeletkit/kubeletkit/podconfig/fake"
+	"github.com/kubeletkit/kubeletkit/podconfig/manifest"
 	"github.com/kubeletkit/kubeletkit/podconfig/objects"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
@@ -261,19 +266,14 @@ func TestPanicIsAProblemOfItsFile(t *testing.T) {
 	dir := t.TempDir()
 	const pod = "apiVersion: v1\nkind: Pod\nmetadata: {name: web}\nspec: {containers: [{name: web, image: nginx}]}\n"
 	bad := filepath.Join(dir, "bad.yaml")
-	require.NoError(t, os.WriteFile(bad, []byte(pod+"unheardOf: 1\n"), 0o600))
+	require.NoError(t, os.WriteFile(bad, []byte(strings.Replace(pod, "name: web", "name: bad", 1)), 0o600))
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "good.yaml"), []byte(pod), 0o600))
 	var logged, reported []string
-	log := funcr.NewJSON(func(line string) {
-		if strings.Contains(line, "unknown or duplicated") {
-			panic("oops")
-		}
-		logged = append(logged, line)
-	}, funcr.Options{})
-	s := newState(dir, "edge-7", Options{Lenient: true, Logger: log,
+	log := funcr.NewJSON(func(line string) { logged = append(logged, line) }, funcr.Options{})
+	s := newState(dir, "edge-7", Options{Logger: log,
 		Problem: func(_ string, err error) { reported = append(reported, err.Error()) }})
 	sink := fake.NewSink("edge-7", nil)
-	s.sink = sink
+	s.sink = panicSink{sink, "bad-edge-7"}
 	for range 3 {
 		s.scan(t.Context(), time.Now())
 	}
@@ -286,6 +286,52 @@ func TestPanicIsAProblemOfItsFile(t *testing.T) {
 	require.ErrorAs(t, sink.Rejected()[0].Err, &crash)
 	assert.Contains(t, string(crash.Stack), "scan_test.go")
 	assert.Empty(t, logged, "the mux logs it")
+}
+
+// panicSink panics with the pod of the name.
+type panicSink struct {
+	*fake.Sink
+	name string
+}
+
+func (s panicSink) StaticUID(ctx context.Context, pod podconfig.StaticPod) types.UID {
+	if pod.Pod.Name == s.name {
+		panic("oops")
+	}
+	return s.Sink.StaticUID(ctx, pod)
+}
+
+// As kubelet, a source uses a manifest with unknown fields and further documents, and warns of these.
+func TestAsKubelet(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "a.yaml")
+	var problems []error
+	s, scan := drive(t, path, Options{AsKubelet: true, Problem: func(_ string, err error) { problems = append(problems, err) }})
+	sink := fake.NewSink("n", nil)
+	s.sink = sink
+	write(t, path, manifestOf("x", "1")+"unknown: {}\n---\n"+manifestOf("y", "1"))
+	scan()
+	scan()
+	require.Len(t, s.pods(), 1)
+	require.Len(t, problems, 1)
+	ignored := (*manifest.Warning)(nil)
+	require.ErrorAs(t, problems[0], &ignored)
+	assert.ErrorContains(t, problems[0], `unknown field "unknown"`)
+	assert.ErrorContains(t, problems[0], "only the first document is used, as by kubelet, not Pod y in line")
+	require.Len(t, sink.Warned(), 1, "once while it lasts")
+	assert.Equal(t, runtime.RefOf(s.pods()[0]), sink.Warned()[0].Pod)
+	assert.ErrorContains(t, sink.Warned()[0].Err, "manifest "+path+": ")
+	assert.Empty(t, sink.Rejected())
+
+	write(t, path, manifestOf("x", "1")+"spec: [\n")
+	scan()
+	require.Len(t, problems, 2)
+	assert.False(t, errors.As(problems[1], &ignored))
+	assert.Len(t, sink.Rejected(), 1)
+	write(t, path, manifestOf("x", "1"))
+	scan()
+	require.Len(t, problems, 3)
+	assert.NoError(t, problems[2])
 }
 
 // An edit that cannot be parsed is rejected for the pods that the file had.

@@ -1,7 +1,6 @@
 package http_test
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -330,16 +329,18 @@ func TestFailuresAreLoggedLessAndLess(t *testing.T) {
 	})
 }
 
-func TestLenient(t *testing.T) {
+func TestAsKubelet(t *testing.T) {
 	virtual(t, func(t *testing.T) {
-		var logged bytes.Buffer
-		logger := funcr.New(func(_, args string) { logged.WriteString(args) }, funcr.Options{})
 		s := &server{}
 		s.serves(manifestOf("a", "1") + "spek: {}\n")
-		r := start(t, s, podhttp.Options{Logger: logger, Lenient: true})
+		r := start(t, s, podhttp.Options{AsKubelet: true})
 		defer r.stop()
 		assert.Equal(t, []string{"a=1"}, r.sets)
-		assert.Contains(t, logged.String(), "spek")
+		assert.Equal(t, []string{`unknown field "spek"`}, r.problems)
+		s.serves(manifestOf("a", "2"))
+		sets, problems := r.after(time.Minute)
+		assert.Equal(t, []string{"a=1", "a=2"}, sets)
+		assert.Equal(t, []string{`unknown field "spek"`, "<nil>"}, problems)
 	})
 }
 

@@ -1,6 +1,7 @@
 package http
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"errors"
@@ -15,6 +16,7 @@ import (
 	"github.com/kubeletkit/kubeletkit/internal/text"
 	"github.com/kubeletkit/kubeletkit/podconfig"
 	"github.com/kubeletkit/kubeletkit/podconfig/manifest"
+	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
 // state is the state of a source: the last answer and its pods. One goroutine owns it.
@@ -31,6 +33,8 @@ type state struct {
 	// sum is the checksum of its body, and err what is wrong with it.
 	sum [sha256.Size]byte
 	err error
+	// warning is what is ignored of it, nil if nothing is.
+	warning error
 
 	// unanswered is the number of requests since the last answer, failures the number of
 	// requests since the last valid pods.
@@ -67,7 +71,7 @@ func (s *state) take(ctx context.Context, a *answer, err error) (changed bool) {
 		changed = s.parse(ctx, a)
 		s.last = &answer{url: a.url, etag: a.etag, modified: a.modified}
 	}
-	s.report(s.err)
+	s.report(cmp.Or(s.err, s.warning))
 	return changed
 }
 
@@ -97,11 +101,9 @@ func (s *state) parse(ctx context.Context, a *answer) (changed bool) {
 		NodeName: s.node, Source: manifest.SourceHTTP, Origin: s.url.String(),
 		Allow: s.opts.Allow, KubeletVersion: s.opts.KubeletVersion,
 	}
-	if s.opts.Lenient {
-		opts.Warn = func(err error) {
-			s.opts.Logger.Info("Manifest has unknown or duplicated fields", "url", s.url.Redacted(),
-				"problem", err.Error())
-		}
+	var ignored []error
+	if s.opts.AsKubelet {
+		opts.Warn = func(err error) { ignored = append(ignored, err) }
 	}
 	pods, err := manifest.Load(a.body, opts)
 	if ctx.Err() != nil {
@@ -111,7 +113,10 @@ func (s *state) parse(ctx context.Context, a *answer) (changed bool) {
 		s.err = fmt.Errorf("GET %s: %w", s.url.Redacted(), err)
 		return false
 	}
-	s.known, s.pods = true, pods
+	s.known, s.pods, s.warning = true, pods, nil
+	if len(ignored) > 0 {
+		s.warning = &manifest.Warning{Err: text.JoinErrors(ignored)}
+	}
 	return true
 }
 
@@ -134,13 +139,23 @@ func (s *state) report(err error) {
 	problem := ""
 	if err != nil {
 		problem = err.Error()
+	}
+	ignored := (*manifest.Warning)(nil)
+	usable := err == nil || errors.As(err, &ignored)
+	if !usable {
 		s.failures++
 	}
-	switch {
-	case err == nil && s.failures > 0:
+	if usable && s.failures > 0 {
 		logger.Info("Pods can be read again", "failures", s.failures)
 		s.failures = 0
+	}
+	switch {
 	case err == nil:
+	case ignored != nil && problem != s.problem:
+		for _, pod := range s.pods {
+			s.sink.Warn(runtime.RefOf(pod), fmt.Errorf("manifest %s: %w", s.url.Redacted(), err))
+		}
+	case ignored != nil:
 	case s.unanswered == 0 && problem != s.problem:
 		invalid := &manifest.InvalidError{} // without a pod
 		errors.As(err, &invalid)

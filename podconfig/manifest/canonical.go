@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"math"
 	"regexp"
 	"slices"
@@ -20,53 +21,82 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime/podspec"
 )
 
-// parse parses a document into maps, lists and scalars, of the types that the JSON or the
-// YAML library uses. onDuplicate receives an error about duplicated fields, and parse
-// returns its result. If that is nil, the last value of each field counts.
-func parse(doc document, onDuplicate func(error) error) (any, error) {
-	var tree any
-	var jsonErr error
-	if text := bytes.TrimPrefix(doc.text, []byte("---")); bytes.HasPrefix(bytes.TrimSpace(text), []byte("{")) {
+// parse parses a document into maps, lists and scalars, of the types that the JSON or the YAML library uses. For JSON it
+// also returns the text that the objects of the document are decoded from, so that a number keeps its form.
+func (d *decoder) parse(doc document) (tree any, raw []byte, err error) {
+	text, marked := bytes.CutPrefix(doc.text, []byte("---"))
+	if object := bytes.HasPrefix(bytes.TrimSpace(text), []byte("{")); object && (!marked || !d.asKubelet) {
 		if err := checkJSON(text); err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		duplicates, err := kjson.UnmarshalStrict(text, &tree)
-		if err == nil {
-			if len(duplicates) > 0 {
-				return tree, onDuplicate(joinShort(duplicates))
-			}
-			return tree, nil
+		switch {
+		case err == nil && len(duplicates) == 0:
+			return tree, text, nil
+		case err == nil && d.warn != nil && len(text) <= smallDocument:
+			return tree, text, nil // each object that is decoded has its duplicates, of which kubelet merges the objects
+		case err == nil:
+			return tree, nil, d.tolerate(joinShort(duplicates))
+		case d.asKubelet || !marked && isQuoted(text):
+			return nil, nil, jsonSyntax(document{text, doc.line}, err)
 		}
-		jsonErr = jsonSyntax(document{text, doc.line}, err)
+		tree = nil // it may be YAML in flow style, which kubelet refuses
 	}
-	// Text that begins like JSON may be YAML in flow style.
+	tree, err = d.parseYAML(doc)
+	return tree, nil, err
+}
+
+// isQuoted reports whether the first key of an object, or its end, is as in JSON.
+func isQuoted(text []byte) bool {
+	first := bytes.TrimSpace(bytes.TrimSpace(text)[1:])
+	return len(first) > 0 && (first[0] == '"' || first[0] == '}')
+}
+
+func (d *decoder) parseYAML(doc document) (tree any, err error) {
 	repeated, err := checkYAML(doc.text)
 	if err != nil {
 		return nil, err
 	}
+	var problem error
 	if repeated > maxDuplicates {
-		if err := onDuplicate(fmt.Errorf("more than %d fields are given twice", maxDuplicates)); err != nil {
-			return nil, err
-		}
-		err := yaml.Unmarshal(doc.text, &tree)
-		return tree, err
+		problem = fmt.Errorf("more than %d fields are given twice", maxDuplicates)
 	}
-	err = yaml.UnmarshalStrict(doc.text, &tree)
-	duplicates := (*yaml.TypeError)(nil)
-	switch {
-	case err == nil:
-		return tree, nil
-	case errors.As(err, &duplicates):
-		if err := onDuplicate(duplicateKeys(doc, duplicates.Errors)); err != nil {
+	more, err := unmarshal(doc.text, problem == nil, &tree)
+	if duplicates := (*yaml.TypeError)(nil); errors.As(err, &duplicates) && problem == nil {
+		problem = duplicateKeys(doc, duplicates.Errors)
+		tree = nil
+		more, err = unmarshal(doc.text, false, &tree)
+	}
+	if problem != nil {
+		if err := d.tolerate(problem); err != nil {
 			return nil, err
 		}
-		tree = nil
-		err := yaml.Unmarshal(doc.text, &tree)
-		return tree, err
-	case jsonErr != nil:
-		return nil, jsonErr
-	default:
+	}
+	switch {
+	case err != nil:
 		return nil, errors.New(short(doc.inFile(err.Error())))
+	case more && !d.asKubelet:
+		return nil, errors.New("text follows that does not belong to the document")
+	}
+	d.more = more
+	return tree, nil
+}
+
+// unmarshal decodes the first YAML document of a text. It returns whether anything follows.
+func unmarshal(text []byte, strict bool, into any) (more bool, err error) {
+	y := yaml.NewDecoder(bytes.NewReader(text))
+	y.SetStrict(strict)
+	if err := y.Decode(into); err != nil {
+		if errors.Is(err, io.EOF) {
+			err = nil // it is empty
+		}
+		return false, err
+	}
+	for {
+		var rest any
+		if err := y.Decode(&rest); err != nil || rest != nil {
+			return !errors.Is(err, io.EOF), nil
+		}
 	}
 }
 
@@ -84,23 +114,25 @@ func (d document) inFile(msg string) string {
 	return fmt.Sprintf("%sline %d%s", m[1], n+d.line-1, msg[len(m[0]):])
 }
 
-// duplicateKeys returns the error for the YAML library's messages about duplicated keys.
-// They have the lines. The paths are found by parsing the document again with all keys.
+// duplicateKeys returns the error for the YAML library's messages about duplicated keys, nil if each of the keys
+// overrides one of a merge (<<). The messages have the lines. The paths are found by parsing the document again with all
+// keys.
 func duplicateKeys(doc document, msgs []string) error {
 	var tree yaml.MapSlice
-	var paths []*field.Path
-	if yaml.Unmarshal(doc.text, &tree) == nil {
-		paths = repeated(nil, tree, nil)
+	if _, err := unmarshal(doc.text, false, &tree); err != nil {
+		return errors.New(short(doc.inFile(msgs[0])))
 	}
-	errs := make([]error, 0, len(msgs))
-	for i, msg := range msgs {
-		msg = doc.inFile(msg)
-		// A key that overrides one of a merge (<<) is not duplicated in the text, so it has
-		// no path.
-		if line, _, ok := strings.Cut(msg, ": "); ok && len(paths) == len(msgs) {
-			msg = fmt.Sprintf("%s: duplicate field %q", line, paths[i])
+	paths := repeated(nil, tree, nil)
+	if len(paths) == 0 {
+		return nil
+	}
+	errs := make([]error, len(paths))
+	for i, path := range paths {
+		errs[i] = fmt.Errorf("duplicate field %q", path)
+		// Otherwise some messages are about merges.
+		if line, _, ok := strings.Cut(doc.inFile(msgs[i%len(msgs)]), ": "); ok && len(paths) == len(msgs) {
+			errs[i] = fmt.Errorf("%s: %w", line, errs[i])
 		}
-		errs = append(errs, errors.New(msg))
 	}
 	return joinShort(errs)
 }

@@ -14,7 +14,7 @@ import (
 // TestBombTakesNoMemory does not run in parallel, because it measures allocations.
 func TestBombTakesNoMemory(t *testing.T) {
 	in := []byte("a: &a " + strings.Repeat("x", 1<<20) + "\nb: [" + strings.Repeat("*a, ", 10_000) + "]\n")
-	tree, err := parse(document{in, 1}, nil)
+	tree, _, err := (&decoder{}).parse(document{in, 1})
 	require.NoError(t, err)
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
@@ -24,7 +24,7 @@ func TestBombTakesNoMemory(t *testing.T) {
 	assert.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(10*MaxSize))
 }
 
-// FuzzCanonicalJSON compares with the conversion that kubectl uses: UIDs depend on it.
+// FuzzCanonicalJSON compares with the conversion that kubectl and kubelet use: UIDs depend on it.
 func FuzzCanonicalJSON(f *testing.F) {
 	for _, seed := range []string{
 		"apiVersion: v1\nkind: Pod\nmetadata:\n  name: web\nspec:\n  containers:\n  - name: main\n    image: busybox\n",
@@ -39,8 +39,8 @@ func FuzzCanonicalJSON(f *testing.F) {
 		if bytes.HasPrefix(bytes.TrimSpace(data), []byte("{")) {
 			return // parsed as JSON, where 1e3 is another number
 		}
-		want, wantErr := yaml.YAMLToJSONStrict(data)
-		tree, err := parse(document{data, 1}, func(err error) error { return err })
+		want, wantErr := yaml.YAMLToJSON(data)
+		tree, _, err := (&decoder{warn: func(error) {}, asKubelet: true}).parse(document{data, 1})
 		if err == nil {
 			var got []byte
 			if got, err = canonicalJSON(tree); err == nil {

@@ -3,6 +3,7 @@ package manifest
 import (
 	"bytes"
 	"cmp"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -47,10 +48,10 @@ type Item struct {
 // Decode parses a manifest: a v1 Pod, PodList or List of Pods (as kubectl writes it) in
 // JSON, or any number of these as YAML documents. It returns all items or an error. The
 // error names the field as kubectl does, and the document if there are several. It wraps
-// [ErrTooLarge] if the manifest is too large.
+// [ErrTooLarge] if the manifest is too large. With [Options.Warn] it reads what kubelet reads.
 //
-// YAML is parsed as by kubectl and the API server: version 1.1, with aliases and merge
-// keys. A key that overrides one of a merge counts as a duplicated field.
+// Text that begins with { is JSON. YAML is parsed as by kubectl and the API server: version 1.1,
+// with aliases and merge keys.
 func Decode(data []byte, opts Options) ([]Item, error) {
 	if len(data) > MaxSize {
 		return nil, ErrTooLarge
@@ -65,6 +66,21 @@ func Decode(data []byte, opts Options) ([]Item, error) {
 		return nil, fmt.Errorf("no %s in it: the manifest is empty", strings.ToLower(kinds[0]))
 	}
 	d := &decoder{kinds: kinds, documentKinds: slices.Clone(kinds), warn: opts.Warn, budget: MaxSize}
+	if d.warn != nil && hasObjects(docs[0], kinds) {
+		d.kinds = slices.DeleteFunc(slices.Clone(kinds), func(kind string) bool { return kind == PodKind })
+		kinds, d.documentKinds = d.kinds, slices.Clone(d.kinds)
+	} else if d.asKubelet = d.warn != nil; d.asKubelet {
+		if opts.Source == SourceHTTP {
+			d.documentKinds = append(d.documentKinds, PodKind+"List")
+		}
+		if err := d.document(document{data, 1}); err != nil {
+			return nil, err
+		}
+		if d.more {
+			d.warn(fmt.Errorf("only the first document is used, as by kubelet, not %s", namesOf(docs[1:])))
+		}
+		return d.items, nil
+	}
 	for _, kind := range kinds {
 		d.documentKinds = append(d.documentKinds, kind+"List")
 	}
@@ -80,6 +96,16 @@ func Decode(data []byte, opts Options) ([]Item, error) {
 	return d.items, nil
 }
 
+// hasObjects reports whether a document has secrets or config maps, if these are accepted. Kubelet refuses it.
+func hasObjects(doc document, kinds []string) bool {
+	if len(kinds) == 1 {
+		return false
+	}
+	tree, _, err := (&decoder{warn: func(error) {}}).parse(doc)
+	kind := strings.TrimSuffix(kindOf(tree), listOfAny)
+	return err == nil && kind != PodKind && (slices.Contains(kinds, kind) || kindOf(tree) == listOfAny)
+}
+
 // document is one YAML document, with its marker, and its first line in the file.
 type document struct {
 	text []byte
@@ -87,10 +113,10 @@ type document struct {
 }
 
 // splitDocuments splits YAML at its document markers. It omits documents that are empty
-// or hold only comments.
+// or hold only comments. A directive, as in "%YAML 1.1", belongs to the document after its marker.
 func splitDocuments(data []byte) []document {
 	var docs []document
-	start, startLine, blank := 0, 1, true
+	start, startLine, blank, directive := 0, 1, true, false
 	flush := func(end int) {
 		if !blank {
 			docs = append(docs, document{data[start:end], startLine})
@@ -103,19 +129,43 @@ func splitDocuments(data []byte) []document {
 			end = at + n + 1
 		}
 		marker := markerOf(data[at:end])
-		if marker != "" {
+		if marker != "" && !directive {
 			flush(at)
 			startLine = line
 		}
 		if marker == "..." {
 			start, startLine = end, line+1
 		} else if text := bytes.TrimSpace(data[at+len(marker) : end]); len(text) > 0 && text[0] != '#' {
-			blank = false
+			directive = blank && data[at] == '%'
+			blank = directive
 		}
+		directive = directive && marker == ""
 		at = end
 	}
 	flush(len(data))
 	return docs
+}
+
+// namesOf names documents for a message, the first of them by kind and name.
+func namesOf(docs []document) string {
+	const most = 5
+	var names []string
+	for i, doc := range docs {
+		if i == most {
+			names = append(names, fmt.Sprintf("%d more", len(docs)-most))
+			break
+		}
+		var head struct {
+			Kind     string
+			Metadata struct{ Name string }
+		}
+		name := "the text"
+		if _, err := unmarshal(doc.text, false, &head); err == nil && head.Kind != "" {
+			name = head.Kind + " " + head.Metadata.Name
+		}
+		names = append(names, fmt.Sprintf("%s in line %d", short(name), doc.line))
+	}
+	return cmp.Or(strings.Join(names, ", "), "the text after it")
 }
 
 // markerOf returns "---" or "..." if the line begins with it as a document marker.
@@ -135,7 +185,9 @@ type decoder struct {
 	kinds         []string
 	documentKinds []string
 	items         []Item
-	warn          func(error)
+	// asKubelet has the first document read as by kubelet. more is set if text follows it.
+	asKubelet, more bool
+	warn            func(error)
 	// place of the current document, see Item.
 	place string
 	// budget is the maximum size in bytes of the rest of the manifest as JSON, and count the number of
@@ -173,7 +225,7 @@ func (d *decoder) tolerate(err error) error {
 const listOfAny = "List"
 
 func (d *decoder) document(doc document) error {
-	tree, err := parse(doc, d.tolerate)
+	tree, raw, err := d.parse(doc)
 	if err != nil {
 		return err
 	}
@@ -183,13 +235,13 @@ func (d *decoder) document(doc document) error {
 	if err := checkWord(tree, "kind", nil, d.documentKinds...); err != nil {
 		return err
 	}
-	if err := checkWord(tree, "apiVersion", nil, "v1"); err != nil {
+	if err := checkWord(tree, "apiVersion", nil, "v1", "/v1"); err != nil {
 		return err
 	}
 	if slices.Contains(d.kinds, kindOf(tree)) {
-		return d.item(tree, kindOf(tree), nil)
+		return d.item(tree, raw, kindOf(tree), nil)
 	}
-	return d.list(tree)
+	return d.list(tree, raw)
 }
 
 func kindOf(tree any) string {
@@ -197,12 +249,12 @@ func kindOf(tree any) string {
 	return kind
 }
 
-// item decodes the object of the kind at the path of its document.
-func (d *decoder) item(tree any, kind string, path *field.Path) error {
+// item decodes the object of the kind at the path of its document. raw is its text in JSON, or nil.
+func (d *decoder) item(tree any, raw []byte, kind string, path *field.Path) error {
 	if kind == PodKind {
-		return d.pod(tree, path)
+		return d.pod(tree, raw, path)
 	}
-	return d.object(tree, kind, path)
+	return d.object(tree, raw, kind, path)
 }
 
 // checkWord checks that a member of an object is one of the words.
@@ -223,7 +275,7 @@ func checkWord(tree any, name string, path *field.Path, words ...string) error {
 
 // list decodes the items of a list. In a list of one kind, items may omit their kind. In
 // a List they must have it.
-func (d *decoder) list(tree any) error {
+func (d *decoder) list(tree any, raw []byte) error {
 	content, err := d.write(tree, "items")
 	if err != nil {
 		return err
@@ -244,6 +296,14 @@ func (d *decoder) list(tree any) error {
 	if shell.Kind != listOfAny {
 		want = []string{strings.TrimSuffix(shell.Kind, "List")}
 	}
+	var texts struct {
+		Items []json.RawMessage `json:"items"`
+	}
+	if raw != nil {
+		if err := kjson.UnmarshalCaseSensitivePreserveInts(raw, &texts); err != nil {
+			return err
+		}
+	}
 	for i, item := range items {
 		path := path.Index(i)
 		if !isObject(item) {
@@ -252,15 +312,24 @@ func (d *decoder) list(tree any) error {
 		for _, w := range [...]struct {
 			name string
 			want []string
-		}{{"kind", want}, {"apiVersion", []string{"v1"}}} {
-			if value := member(item, w.name); shell.Kind != listOfAny && (value == nil || value == "") {
-				continue
+		}{{"kind", want}, {"apiVersion", []string{"v1", "/v1"}}} {
+			value := member(item, w.name)
+			if shell.Kind != listOfAny && (value == nil || value == "" || d.asKubelet) {
+				continue // kubelet does not look at it
 			}
 			if err := checkWord(item, w.name, path, w.want...); err != nil {
 				return err
 			}
 		}
-		if err := d.item(item, cmp.Or(kindOf(item), want[0]), path); err != nil {
+		var text []byte
+		if len(texts.Items) == len(items) {
+			text = texts.Items[i]
+		}
+		kind := want[0]
+		if shell.Kind == listOfAny {
+			kind = kindOf(item)
+		}
+		if err := d.item(item, text, kind, path); err != nil {
 			return err
 		}
 	}
@@ -268,7 +337,7 @@ func (d *decoder) list(tree any) error {
 }
 
 // pod decodes the pod at the path of its document.
-func (d *decoder) pod(tree any, path *field.Path) error {
+func (d *decoder) pod(tree any, raw []byte, path *field.Path) error {
 	content, err := d.write(tree, "")
 	if err != nil {
 		return at(path, err)
@@ -279,7 +348,11 @@ func (d *decoder) pod(tree any, path *field.Path) error {
 			return found
 		}
 	}
-	if err := d.strict(content, pod, path); err != nil {
+	text := raw
+	if raw == nil {
+		text = content
+	}
+	if err := d.strict(text, pod, path); err != nil {
 		return err
 	}
 	size, count := len(content), d.written+1
@@ -296,7 +369,7 @@ func (d *decoder) pod(tree any, path *field.Path) error {
 }
 
 // object decodes the secret or config map at the path of its document.
-func (d *decoder) object(tree any, kind string, path *field.Path) error {
+func (d *decoder) object(tree any, raw []byte, kind string, path *field.Path) error {
 	var object metav1.Object
 	var meta *metav1.TypeMeta
 	if kind == objects.SecretKind {
@@ -312,6 +385,9 @@ func (d *decoder) object(tree any, kind string, path *field.Path) error {
 	}
 	d.budget -= len(content)
 	d.count += d.written + 1
+	if raw != nil {
+		content = raw
+	}
 	if err := d.strict(content, object, path); err != nil {
 		return err
 	}

@@ -87,10 +87,25 @@ func TestDecode(t *testing.T) {
 		"duplicate in a document": {in: minimal + "---\n" + minimal + "    image: x\n", err: `document 2 (line 9): line 18: duplicate field "spec.containers[0].image"`},
 		"duplicate after a head":  {in: "# head\n\n---\n" + minimal + "    image: x\n", err: `line 12: duplicate field "spec.containers[0].image"`},
 		"syntax in a document":    {in: minimal + "---\na: [\n---\n" + minimal, err: "document 2 (line 9): yaml: line 10:"},
-		"merge key overridden":    {in: minimal + "    env:\n    - &e {name: A, value: a}\n    - <<: *e\n      value: b\n", err: `line 12: key "value" already set in map`},
-		"a key of two types":      {in: minimal + "    env: [{1: a, '1': b}]\n", err: `field "1" is given twice, as a string and as a number or boolean`},
-		"a key that is null":      {in: minimal + "    env: [{~: a}]\n", err: "a key must be a string, not <nil>"},
-		"bad time":                {in: "apiVersion: v1\nkind: Pod\nmetadata: {creationTimestamp: today}\n", err: `metadata.creationTimestamp: Invalid value: "today"`},
+		"merge key overridden":    {in: minimal + "    env:\n    - &e {name: A, value: a}\n    - <<: *e\n      value: b\n", names: []string{"web"}},
+		"duplicate beside a merge": {in: minimal + "    env:\n    - &e {name: A, value: a}\n    - <<: *e\n      value: b\n    image: x\n",
+			err: `duplicate field "spec.containers[0].image"`},
+		"text after an object": {in: `{"apiVersion":"v1"}}}`, err: "line 1: invalid character '}' after top-level value"},
+		"two objects":          {in: asJSON + "\n" + asJSON, err: "line 2: invalid character '{' after top-level value"},
+		"two objects as YAML":  {in: "---\n" + asJSON + "\n" + asJSON, err: "text follows that does not belong to the document"},
+		"two objects in flow":  {in: "{apiVersion: v1, kind: Pod}{}", err: "text follows that does not belong to the document"},
+		"a trailing comma":     {in: strings.Replace(asJSON, `"a"}`, `"a",}`, 1), err: "invalid character '}' looking for"},
+		"a fraction in JSON":   {in: strings.Replace(asJSON, "{}", `{"activeDeadlineSeconds":80.0}`, 1), err: "spec.activeDeadlineSeconds: Invalid value: \"80.0\": must be an integer"},
+		"a fraction in a list": {in: `{"apiVersion":"v1","kind":"PodList","items":[{"spec":{"activeDeadlineSeconds":8e1}}]}`, err: "items[0].spec.activeDeadlineSeconds: Invalid value"},
+		"a fraction in YAML":   {in: minimal + "  activeDeadlineSeconds: 80.0\n", names: []string{"web"}},
+		"a directive":          {in: "%YAML 1.1\n# head\n---\n" + minimal, names: []string{"web"}},
+		"a directive and more": {in: "%YAML 1.1\n---\n" + minimal + "---\n" + minimal, names: []string{"web", "web"}},
+		"another YAML":         {in: "%YAML 1.2\n---\n" + minimal, err: "incompatible YAML document"},
+		"a group without name": {in: strings.Replace(minimal, ": v1", ": /v1", 1), names: []string{"web"}},
+		"text after the end":   {in: minimal + "...\nnothing\n", err: "document 2 (line 10): not a manifest"},
+		"a key of two types":   {in: minimal + "    env: [{1: a, '1': b}]\n", err: `field "1" is given twice, as a string and as a number or boolean`},
+		"a key that is null":   {in: minimal + "    env: [{~: a}]\n", err: "a key must be a string, not <nil>"},
+		"bad time":             {in: "apiVersion: v1\nkind: Pod\nmetadata: {creationTimestamp: today}\n", err: `metadata.creationTimestamp: Invalid value: "today"`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -106,6 +121,81 @@ func TestDecode(t *testing.T) {
 				assert.Equal(t, "Pod", m.Pod.Kind)
 			}
 			assert.Equal(t, tc.names, names)
+		})
+	}
+}
+
+// asJSON is a pod as a JSON object.
+const asJSON = `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"a"},"spec":{}}`
+
+const secret = "apiVersion: v1\nkind: Secret\nmetadata: {name: s}\n"
+
+// With Warn, Decode reads what kubelet reads, and tells what it ignores.
+func TestDecodeAsKubelet(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		in, source string
+		kinds      []string
+		names      []string
+		warnings   []string
+		err        string
+	}{
+		"nothing ignored": {in: minimal + "---\n# the end\n", names: []string{"web"}},
+		"an unknown field": {in: minimal + "  volumes: [{name: conf, empty-dir: {}}]\n", names: []string{"web"},
+			warnings: []string{`unknown field "spec.volumes[0].empty-dir"`}},
+		"a duplicated field": {in: minimal + "    image: x\n", names: []string{"web"},
+			warnings: []string{`line 9: duplicate field "spec.containers[0].image"`}},
+		"a duplicated field in JSON": {in: strings.Replace(asJSON, `"a"`, `"a","name":"b"`, 1), names: []string{"b"},
+			warnings: []string{`duplicate field "metadata.name"`}},
+		"objects that are merged": {in: strings.Replace(asJSON, "{}", `{},"metadata":{"labels":{}}`, 1), names: []string{"a"},
+			warnings: []string{`duplicate field "metadata"`}},
+		"holders of anchors": {in: "x-name: &n {name: a}\napiVersion: v1\nkind: Pod\nmetadata:\n  <<: *n\n  name: b\n", names: []string{"b"},
+			warnings: []string{`unknown field "x-name"`}},
+		"documents": {in: minimal + "---\nkind: Pod\nmetadata: {name: two}\n---\nx\n", names: []string{"web"},
+			warnings: []string{"only the first document is used, as by kubelet, not Pod two in line 9, the text in line 12"}},
+		"text after the end": {in: minimal + "...\nnothing: [\n", names: []string{"web"},
+			warnings: []string{"only the first document is used, as by kubelet, not the text in line 10"}},
+		"two objects as YAML": {in: "---\n" + asJSON + "\n}}}", names: []string{"a"},
+			warnings: []string{"only the first document is used, as by kubelet, not the text after it"}},
+		"two objects": {in: asJSON + asJSON, err: "after top-level value"},
+		"objects": {in: secret + "---\n" + secret + "spec: 1\n", kinds: []string{"Pod", "Secret"}, names: []string{"s", "s"},
+			warnings: []string{`document 2 (line 4): unknown field "spec"`}},
+		"a pod and objects": {in: minimal + "---\n" + secret, kinds: []string{"Pod", "Secret"}, names: []string{"web"},
+			warnings: []string{"not Secret s in line 9"}},
+		"an empty document":  {in: "---\n---\n" + minimal, err: "not a manifest"},
+		"not a pod at first": {in: "kind: Service\n---\n" + minimal, err: `kind: Unsupported value: "Service"`},
+		"flow style":         {in: strings.ReplaceAll(asJSON, `"`, ""), err: "invalid character"},
+		"a list in a file":   {in: "apiVersion: v1\nkind: PodList\nitems: []\n", err: `kind: Unsupported value: "PodList": supported values: "Pod"`},
+		"a list of a URL":    {in: "apiVersion: v1\nkind: PodList\nitems: [{metadata: {name: a}}]\n", source: manifest.SourceHTTP, names: []string{"a"}},
+		"any list of a URL":  {in: "apiVersion: v1\nkind: List\nitems: []\n", source: manifest.SourceHTTP, err: "kind: Unsupported value"},
+		"objects and a pod":  {in: secret + "---\n" + minimal, kinds: []string{"Pod", "Secret"}, err: `document 2 (line 4): kind: Unsupported value: "Pod"`},
+		"a pod in a list": {in: "apiVersion: v1\nkind: List\nitems: [{apiVersion: v1, kind: Pod}]\n", kinds: []string{"Pod", "Secret"},
+			err: `items[0].kind: Unsupported value: "Pod"`},
+		"many more documents": {in: minimal + strings.Repeat("---\na\n", 1000), names: []string{"web"}, warnings: []string{"the text in line 9, the text in line 11, the text in line 13, the text in line 15, the text in line 17, 995 more"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var warnings []string
+			got, err := manifest.Decode([]byte(tc.in), manifest.Options{Source: tc.source, Kinds: tc.kinds,
+				Warn: func(err error) { warnings = append(warnings, err.Error()) }})
+			if tc.err != "" {
+				require.ErrorContains(t, err, tc.err)
+				return
+			}
+			require.NoError(t, err)
+			var names []string
+			for _, m := range got {
+				if m.Pod != nil {
+					names = append(names, m.Pod.Name)
+				} else {
+					names = append(names, m.Object.GetName())
+				}
+			}
+			assert.Equal(t, tc.names, names)
+			require.Len(t, warnings, len(tc.warnings), "%s", warnings)
+			for i, want := range tc.warnings {
+				assert.Contains(t, warnings[i], want)
+			}
 		})
 	}
 }

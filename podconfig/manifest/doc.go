@@ -15,7 +15,8 @@
 // A source calls [Load] with the bytes that it has read. Load has three steps, which are also
 // exported:
 //
-//   - [Decode] parses the text. It is strict: unknown and duplicated fields are errors.
+//   - [Decode] parses the text. It is strict: unknown and duplicated fields are errors. With
+//     [Options.Warn] it reads what kubelet reads, for an agent in the place of a kubelet.
 //   - [Normalize] makes a pod a static pod of one node. It sets the UID, the name and
 //     the namespace, and calls [SetDefaults].
 //   - [Validate] checks a pod as the API server checks one that is created.
@@ -25,7 +26,8 @@
 //
 // # Guarantees
 //
-//   - All items of a manifest are returned, or none.
+//   - All items of a manifest are returned, or none. With [Options.Warn] these are the items of its first document.
+//   - No text is dropped in silence, except by other rules of YAML such as comments.
 //   - An error names the field as kubectl does, and the document if there are several.
 //     A pod that was decoded and is not valid has an [InvalidError], with all problems.
 //   - Errors are bounded in length, and no error repeats a value of a secret.

@@ -83,6 +83,15 @@ func (m *Item) loadObject() error {
 	return nil
 }
 
+// Warning is the error of a manifest that a source uses although it ignores some of it, see [Options.Warn].
+type Warning struct{ Err error }
+
+// Error returns what is ignored.
+func (w *Warning) Error() string { return w.Err.Error() }
+
+// Unwrap returns w.Err.
+func (w *Warning) Unwrap() error { return w.Err }
+
 // InvalidError is the error of a pod that is not valid.
 type InvalidError struct {
 	Pod runtime.PodRef

@@ -24,8 +24,11 @@ import (
 //   - The annotation kubernetes.io/config.source is set to [Options.Source],
 //     kubernetes.io/config.hash to the UID.
 //   - Pods from files get a toleration of all NoExecute taints.
-//   - The status is reset to phase Pending, and a deletion timestamp is removed, as the
-//     API server does when a pod is created.
+//   - The status is reset to phase Pending.
+//
+// deletionGracePeriodSeconds stays, and is the grace period of the pod in the place of
+// terminationGracePeriodSeconds. A pod with a deletionTimestamp is one that is being deleted: it is stopped, and does not
+// start. An API server would remove both.
 //
 // It returns an error if the pod has no name or the options no node name.
 func Normalize(pod *v1.Pod, opts Options) error {
@@ -60,7 +63,6 @@ func Normalize(pod *v1.Pod, opts Options) error {
 		tolerateNoExecute(&pod.Spec)
 	}
 	pod.Status = v1.PodStatus{Phase: v1.PodPending}
-	pod.DeletionTimestamp, pod.DeletionGracePeriodSeconds = nil, nil
 	return nil
 }
 

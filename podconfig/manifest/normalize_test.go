@@ -9,6 +9,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
 
+	"k8s.io/utils/ptr"
+
 	"github.com/kubeletkit/kubeletkit/podconfig/manifest"
 	"github.com/kubeletkit/kubeletkit/runtime/podspec"
 )
@@ -17,7 +19,7 @@ func TestNormalize(t *testing.T) {
 	t.Parallel()
 	now := metav1.Now()
 	pod := &v1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Name: "web", DeletionTimestamp: &now},
+		ObjectMeta: metav1.ObjectMeta{Name: "web", DeletionTimestamp: &now, DeletionGracePeriodSeconds: ptr.To[int64](65)},
 		Status:     v1.PodStatus{Phase: v1.PodRunning, PodIP: "1.2.3.4"},
 	}
 	require.NoError(t, manifest.Normalize(pod, manifest.Options{NodeName: "Edge-7", Origin: "/m/web.yaml"}))
@@ -31,7 +33,8 @@ func TestNormalize(t *testing.T) {
 	}, pod.Annotations)
 	assert.Equal(t, []v1.Toleration{{Operator: "Exists", Effect: "NoExecute"}}, pod.Spec.Tolerations)
 	assert.Equal(t, v1.PodStatus{Phase: v1.PodPending}, pod.Status)
-	assert.Nil(t, pod.DeletionTimestamp)
+	assert.Equal(t, &now, pod.DeletionTimestamp, "as kubelet")
+	assert.Equal(t, ptr.To[int64](65), pod.DeletionGracePeriodSeconds, "the grace period, as kubelet")
 	assert.True(t, podspec.IsStatic(pod))
 }
 

@@ -158,7 +158,7 @@ func TestAllowedEnvAndPullSecrets(t *testing.T) {
 	opts.Allow = manifest.AllowedRefs{}
 	_, err = manifest.Load([]byte(head+testpod.EveryReference), opts)
 	require.ErrorAs(t, err, &invalid)
-	assert.Len(t, invalid.Errs, 8, err)
+	assert.Len(t, invalid.Errs, 7, err)
 }
 
 // FuzzLoadObjects: objects that are accepted are valid, and are the same after a round

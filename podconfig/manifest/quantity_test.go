@@ -29,7 +29,7 @@ func TestHugeScalars(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			text := fmt.Sprintf(
-				`{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}, "spec": {"containers": [{"name": "c", "image": "i", "resources": %s}], "volumes": %s}}`,
+				"---\n"+`{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}, "spec": {"containers": [{"name": "c", "image": "i", "resources": %s}], "volumes": %s}}`,
 				test.resources, test.volumes)
 			_, err := manifest.Load([]byte(text), manifest.Options{NodeName: "n"})
 			require.ErrorContains(t, err, test.want)

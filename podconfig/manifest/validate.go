@@ -15,8 +15,10 @@ func SetDefaults(pod *v1.Pod) { podvalidation.SetDefaults(pod) }
 // Validate checks a normalized static pod. It checks the fields that a node acts on, as
 // the API server (1.36) checks them on creation: metadata, containers, ports,
 // environment, volumes and mounts, probes and hooks, resources, security, DNS and host
-// names, tolerations. It ignores fields for schedulers, Windows options, and the content
-// of network volumes. The fields of the errors are those of the API server.
+// names, tolerations. It ignores affinity, topology spread and other fields for schedulers, finalizers, Windows
+// options, the content of network volumes and of projected pod certificates, the names of secrets and config maps in
+// references, the deletion cost, and the old annotations for tolerations, seccomp and AppArmor. The fields of the
+// errors are those of the API server.
 //
 // It also returns an error for each reference that [Options.Allow] does not permit.
 func Validate(pod *v1.Pod, opts Options) field.ErrorList { return validate(pod, nil, opts) }

@@ -24,16 +24,26 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
-// problems prints the manifests that cannot be used, of which no pod can be listed.
+// problems prints the manifests that cannot be used, of which no pod can be listed, and those of which something is
+// ignored.
 func (c *call) problems(ctx context.Context) {
-	const most = 5
 	ctx, cancel := context.WithTimeout(ctx, completeWithin) // the disk may be slow
 	defer cancel()
 	all, err := get[[]control.Problem](ctx, c.client, control.ProblemsPath, "manifests that cannot be used")
 	if err != nil || len(all) == 0 { // the agent may be older
 		return
 	}
-	fmt.Fprintln(c.Err, "\nManifests that cannot be used:")
+	broken, used := control.ByUse(all)
+	c.problemLines("Manifests that cannot be used:", broken)
+	c.problemLines("Manifests of which something is ignored:", used)
+}
+
+func (c *call) problemLines(heading string, all []control.Problem) {
+	const most = 5
+	if len(all) == 0 {
+		return
+	}
+	fmt.Fprintln(c.Err, "\n"+heading)
 	for _, problem := range all[:min(most, len(all))] {
 		text := wrapped(terminal.Escape(problem.Path)+": "+terminal.Escape(terminal.OneLine(problem.Error)),
 			max(0, c.lineWidth()-4))

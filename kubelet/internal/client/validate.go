@@ -40,7 +40,8 @@ func validateCommand(e Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "validate PATH...", Short: "check manifests as the agent reads them", GroupID: groupPods,
 		Long: "A path is a file, a directory, of which it reads the files that the agent would read, or - for the " +
-			"input. No agent is needed, and nothing is started.\n" +
+			"input. No agent is needed, and nothing is started. It is strict: an agent in the place of a kubelet ignores " +
+			"unknown and duplicated fields, as kubelet.\n" +
 			"The exit code is 1 if the agent could not use a file.",
 		Example: `  minikubelet validate manifests
   kubectl create --dry-run=client -o yaml ... | minikubelet validate -
@@ -222,6 +223,7 @@ func (v *validator) check(path string, data []byte, taken map[string]string) {
 		result.Errors = []string{err.Error()}
 		return
 	}
+	v.asKubelet(path, data)
 	take := func(what, key string) {
 		if other, ok := taken[key]; ok && other != path {
 			result.Errors = append(result.Errors, fmt.Sprintf("%s is in %s too; the agent uses one of them", what,
@@ -242,6 +244,18 @@ func (v *validator) check(path string, data []byte, taken map[string]string) {
 		name := objects.RefOf(object).String()
 		result.Objects = append(result.Objects, name)
 		take(name, name)
+	}
+}
+
+// asKubelet notes what an agent in the place of a kubelet does not use of a manifest that is valid.
+func (v *validator) asKubelet(path string, data []byte) {
+	note := func(err error) {
+		v.notes = append(v.notes, fmt.Sprintf("%s: in the place of a kubelet: %v", path, err))
+	}
+	_, err := manifest.Decode(data, manifest.Options{Warn: note,
+		Kinds: []string{manifest.PodKind, objects.SecretKind, objects.ConfigMapKind}})
+	if err != nil {
+		note(fmt.Errorf("the file is refused: %w", err))
 	}
 }
 

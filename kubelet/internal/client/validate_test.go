@@ -45,7 +45,8 @@ func TestValidate(t *testing.T) {
 	out, errOut, err := validateIn(t, dir, "", dir)
 	require.NoError(t, err)
 	assert.Equal(t, "DIR/a.yaml: pod default/web, secret default/s\n", out)
-	assert.Empty(t, errOut)
+	assert.Equal(t, "DIR/a.yaml: in the place of a kubelet: only the first document is used, as by kubelet, not Secret s "+
+		"in line 5\n", errOut)
 
 	writeFile(t, at("b.yml"), "kind: [\x1b")
 	writeFile(t, at("c.json"),

@@ -69,8 +69,22 @@ type Problem struct {
 	Error string `json:"error"`
 	// Pod is the pod that the error names, as "namespace/name". It may be empty.
 	Pod string `json:"pod,omitempty"`
+	// Warning is set if the manifest is used although it has the problem.
+	Warning bool `json:"warning,omitempty"`
 	// Since is when the agent found the problem. It may be zero.
 	Since time.Time `json:"since,omitzero"`
+}
+
+// ByUse returns the problems of manifests that cannot be used, and those of manifests that are used.
+func ByUse(list []Problem) (broken, used []Problem) {
+	for _, p := range list {
+		if p.Warning {
+			used = append(used, p)
+		} else {
+			broken = append(broken, p)
+		}
+	}
+	return broken, used
 }
 
 // Histories are the pods that have a history.

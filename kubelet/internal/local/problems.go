@@ -41,13 +41,21 @@ func (p *Problems) Note(path string, err error) {
 	p.byPath[path] = problem{err, time.Now()}
 }
 
-// Err returns all problems, each with its path, and nil if there is none.
+// isWarning reports whether the manifest is used.
+func isWarning(err error) bool {
+	ignored := (*manifest.Warning)(nil)
+	return errors.As(err, &ignored)
+}
+
+// Err returns all problems that are no warnings, each with its path, and nil if there is none.
 func (p *Problems) Err() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	var errs []error
 	for _, path := range slices.Sorted(maps.Keys(p.byPath)) {
-		errs = append(errs, fmt.Errorf("manifest %s: %w", path, p.byPath[path].err))
+		if err := p.byPath[path].err; !isWarning(err) {
+			errs = append(errs, fmt.Errorf("manifest %s: %w", path, err))
+		}
 	}
 	return errors.Join(errs...)
 }
@@ -58,7 +66,8 @@ func (p *Problems) list() []control.Problem {
 	defer p.mu.Unlock()
 	all := []control.Problem{}
 	for _, path := range slices.Sorted(maps.Keys(p.byPath)) {
-		found := control.Problem{Path: path, Error: p.byPath[path].err.Error(), Since: p.byPath[path].since}
+		found := control.Problem{Path: path, Error: p.byPath[path].err.Error(), Since: p.byPath[path].since,
+			Warning: isWarning(p.byPath[path].err)}
 		if invalid := (*manifest.InvalidError)(nil); errors.As(p.byPath[path].err, &invalid) {
 			found.Pod = invalid.Pod.Namespace + "/" + invalid.Pod.Name
 		}
@@ -81,12 +90,18 @@ func rejected(sources []podconfig.SourceState) (all []control.Problem) {
 // maxProblemLines is the number of problems below the table of a terminal.
 const maxProblemLines = 5
 
-// ProblemLines returns a heading and a line for each problem, for a terminal.
+// ProblemLines returns headings and a line for each problem, for a terminal.
 func ProblemLines(list []control.Problem) []string {
+	broken, used := control.ByUse(list)
+	return append(problemLines("Manifests that cannot be used:", broken),
+		problemLines("Manifests of which something is ignored:", used)...)
+}
+
+func problemLines(heading string, list []control.Problem) []string {
 	if len(list) == 0 {
 		return nil
 	}
-	lines := []string{"", "Manifests that cannot be used:"}
+	lines := []string{"", heading}
 	for i, p := range list {
 		if i == maxProblemLines {
 			lines = append(lines, fmt.Sprintf("  and %d more; see the command pods", len(list)-i))

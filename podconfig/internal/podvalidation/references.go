@@ -16,6 +16,9 @@ func (c *checker) objectReferences(path *field.Path, allow AllowedRefs) {
 	}
 	if !allow.PullSecrets {
 		for i := range s.ImagePullSecrets {
+			if s.ImagePullSecrets[i].Name == "" {
+				continue // names nothing
+			}
 			c.refuseReference(path.Child("imagePullSecrets").Index(i), "secrets")
 		}
 	}
@@ -106,13 +109,14 @@ func volumeObject(v *v1.Volume, allowed bool) string {
 
 // hasSecretRef reports whether the credentials of a network volume are in a secret.
 func hasSecretRef(v *v1.Volume) bool {
-	return v.CephFS != nil && v.CephFS.SecretRef != nil ||
-		v.Cinder != nil && v.Cinder.SecretRef != nil ||
-		v.FlexVolume != nil && v.FlexVolume.SecretRef != nil ||
-		v.ISCSI != nil && v.ISCSI.SecretRef != nil ||
-		v.RBD != nil && v.RBD.SecretRef != nil ||
-		v.ScaleIO != nil && v.ScaleIO.SecretRef != nil ||
-		v.StorageOS != nil && v.StorageOS.SecretRef != nil
+	named := func(r *v1.LocalObjectReference) bool { return r != nil && r.Name != "" }
+	return v.CephFS != nil && named(v.CephFS.SecretRef) ||
+		v.Cinder != nil && named(v.Cinder.SecretRef) ||
+		v.FlexVolume != nil && named(v.FlexVolume.SecretRef) ||
+		v.ISCSI != nil && named(v.ISCSI.SecretRef) ||
+		v.RBD != nil && named(v.RBD.SecretRef) ||
+		v.ScaleIO != nil && named(v.ScaleIO.SecretRef) ||
+		v.StorageOS != nil && named(v.StorageOS.SecretRef)
 }
 
 // projectedObject is volumeObject for one source of a projected volume.

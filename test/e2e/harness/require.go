@@ -63,7 +63,7 @@ var current, old, runc, minikubelet, hollow build
 var kubernetesBuilds = map[string]*build{
 	"kubelet": {}, "kubeadm": {}, "kubectl": {}, "etcd": {}, "coredns": {}, "e2e_node.test": {},
 	"sample-device-plugin": {}, "kubelet-1.36": {}, "reference": {}, "reference-1.36": {},
-	"kube-apiserver":       {}, "kube-controller-manager": {}, "kube-scheduler": {}, "kube-proxy": {},
+	"kube-apiserver": {}, "kube-controller-manager": {}, "kube-scheduler": {}, "kube-proxy": {},
 }
 
 func (b *build) get(t testing.TB, what string, run func() (string, *exec.Cmd)) string {
@@ -85,12 +85,18 @@ func (b *build) get(t testing.TB, what string, run func() (string, *exec.Cmd)) s
 	return b.dir
 }
 
-// KubernetesBinary returns a program of Kubernetes, etcd, coredns, or the node tests of Kubernetes with their device
-// plugin, built from the modules in test/tools.
+// KubernetesBinary returns a program of Kubernetes, etcd, coredns, the node tests of Kubernetes with their device
+// plugin, or the program on kubelet's code, built from the modules in test/tools.
 func KubernetesBinary(t testing.TB, name string) string {
 	return filepath.Join(kubernetesBuilds[name].get(t, name, func() (string, *exec.Cmd) {
 		return "", exec.Command("bash", filepath.Join(repoRoot(), "test/tools/build"), name)
 	}), strings.TrimSuffix(name, "-1.36"))
+}
+
+// ReferenceBinary returns the program that prints what the code of kubelet makes of its input, see
+// test/tools/kubelet/reference. The tool is reference or reference-1.36.
+func ReferenceBinary(t testing.TB, tool string) string {
+	return filepath.Join(filepath.Dir(KubernetesBinary(t, tool)), "reference")
 }
 
 // KubeletBinary returns a kubelet.

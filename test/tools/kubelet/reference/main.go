@@ -13,7 +13,7 @@ import (
 
 func main() {
 	commands := map[string]func(args []string) (any, error){
-		"gates": gates, "uids": uids,
+		"gates": gates, "manifests": manifests, "names": names, "uids": uids,
 	}
 	if len(os.Args) < 2 || commands[os.Args[1]] == nil {
 		fmt.Fprintln(os.Stderr, "usage: reference config|gates|manifests|names|uids [ARGUMENT]...")
