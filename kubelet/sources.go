@@ -37,7 +37,8 @@ func podSources(s *config.Settings, problem func(path string, err error),
 		source, err := podhttp.New(s.StaticPodURL, podhttp.Options{
 			Header: s.StaticPodURLHeader, CheckFrequency: s.HTTPCheckFrequency.Duration,
 			Allow:  manifest.AllowedRefs{Env: objects != nil, PullSecrets: objects != nil, Volumes: objects != nil},
-			Logger: log.WithName("http"), Problem: problem, AsKubelet: inPlaceOfKubelet(s), KubeletVersion: s.StaticPodUIDs,
+			Logger: log.WithName("http"), Problem: problem, KubeletVersion: s.StaticPodUIDs,
+			AsKubelet: inPlaceOfKubelet(s),
 		})
 		if err != nil {
 			return nil, nil, fmt.Errorf("--manifest-url or staticPodURL: %w", err)
@@ -46,10 +47,6 @@ func podSources(s *config.Settings, problem func(path string, err error),
 	}
 	return sources, objects, nil
 }
-
-// inPlaceOfKubelet reports whether manifests are read as kubelet reads them. What the embedded runtime runs has never
-// been a kubelet's.
-func inPlaceOfKubelet(s *config.Settings) bool { return !s.Embedded }
 
 // staticPodUIDs returns the version of the kubelet whose UIDs static pods get: that of the settings, or else that of
 // the kubelet which is installed, since it is the one that may take the node over; "" for none. The node object is not
@@ -75,6 +72,10 @@ func staticPodUIDs(ctx context.Context, s *config.Settings, log logr.Logger) str
 	log.V(1).Info("Static pods get the UIDs of the installed kubelet", "path", path, "version", version)
 	return version
 }
+
+// inPlaceOfKubelet reports whether manifests are read as kubelet reads them. What the embedded runtime runs has never
+// been a kubelet's.
+func inPlaceOfKubelet(s *config.Settings) bool { return !s.Embedded }
 
 // withoutPodLevelResources takes the resources out of the specs of pods, as kubelet ignores them while the feature gate
 // is off.
@@ -148,8 +149,8 @@ func files(s *config.Settings, problem func(path string, err error),
 		Allow: manifest.AllowedRefs{Env: true, PullSecrets: true, Volumes: true}, Objects: s.ObjectsPath == "" ||
 			s.ObjectsPath == s.StaticPodPath,
 		Await:          !s.RunOnce, // it could wait without end
-		AsKubelet:      inPlaceOfKubelet(s),
 		KubeletVersion: s.StaticPodUIDs,
+		AsKubelet:      inPlaceOfKubelet(s),
 	}
 	var pods *file.Source
 	if s.StaticPodPath != "" {
