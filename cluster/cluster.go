@@ -12,7 +12,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 
-	"github.com/kubeletkit/kubeletkit/cluster/admission"
 	"github.com/kubeletkit/kubeletkit/cluster/events"
 	"github.com/kubeletkit/kubeletkit/cluster/node"
 	"github.com/kubeletkit/kubeletkit/cluster/objectcache"
@@ -26,6 +25,7 @@ import (
 	"github.com/kubeletkit/kubeletkit/cluster/trustbundles"
 	"github.com/kubeletkit/kubeletkit/internal/logging"
 	"github.com/kubeletkit/kubeletkit/lifecycle"
+	"github.com/kubeletkit/kubeletkit/node/admission"
 	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/runtime/podspec"
 )

@@ -14,13 +14,13 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kubeletkit/kubeletkit"
-	"github.com/kubeletkit/kubeletkit/cluster/admission"
 	"github.com/kubeletkit/kubeletkit/cluster/node"
 	"github.com/kubeletkit/kubeletkit/cluster/podcertificates"
 	"github.com/kubeletkit/kubeletkit/cluster/runtimeclass"
 	"github.com/kubeletkit/kubeletkit/cluster/services"
 	"github.com/kubeletkit/kubeletkit/cluster/tokens"
 	"github.com/kubeletkit/kubeletkit/cluster/trustbundles"
+	"github.com/kubeletkit/kubeletkit/node/admission"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 

@@ -2,6 +2,7 @@ package kubelet
 
 import (
 	"context"
+	"maps"
 	"math"
 	"os"
 	"path/filepath"
@@ -9,6 +10,8 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/utils/ptr"
 
 	"github.com/kubeletkit/kubeletkit"
@@ -16,6 +19,7 @@ import (
 	"github.com/kubeletkit/kubeletkit/kubelet/internal/config"
 	"github.com/kubeletkit/kubeletkit/kubelet/internal/local"
 	"github.com/kubeletkit/kubeletkit/lifecycle"
+	"github.com/kubeletkit/kubeletkit/node/admission"
 	"github.com/kubeletkit/kubeletkit/node/cgroup"
 	"github.com/kubeletkit/kubeletkit/pleg"
 	"github.com/kubeletkit/kubeletkit/podworkers"
@@ -23,7 +27,6 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime/cri"
 	"github.com/kubeletkit/kubeletkit/runtime/plan"
 	"github.com/kubeletkit/kubeletkit/status"
-	"github.com/kubeletkit/kubeletkit/syncloop"
 )
 
 // hooks receive what happens in the agent.
@@ -116,24 +119,45 @@ func agentOptions(s *config.Settings, rt runtime.Runtime, h hooks, log logr.Logg
 		Observe:      kubeletkit.Observe{Event: h.event, Measure: h.measure, Logger: log},
 		Host:         host,
 		HostIPs:      ips,
-		Admission: kubeletkit.Admission{Limits: syncloop.Limits{MaxPods: s.PodLimit(goruntime.NumCPU())},
-			AllowedUnsafeSysctls: s.AllowedUnsafeSysctls},
-		Workers: podworkers.Options{ResyncInterval: s.SyncFrequency.Duration},
-		Cache:   runtime.CacheOptions{InspectTimeout: s.RuntimeRequestTimeout.Duration},
-		PLEG:    pleg.EventedOptions{WithoutEvents: !s.Evented()},
-		Images:  pulls,
+		Admission:    kubeletkit.Admission{AllowedUnsafeSysctls: s.AllowedUnsafeSysctls},
+		Workers:      podworkers.Options{ResyncInterval: s.SyncFrequency.Duration},
+		Cache:        runtime.CacheOptions{InspectTimeout: s.RuntimeRequestTimeout.Duration},
+		PLEG:         pleg.EventedOptions{WithoutEvents: !s.Evented()},
+		Images:       pulls,
 		GC: gc.Options{LogLinksDir: s.LogLinksDir,
 			Policy: gc.Policy{MinAge: s.MinContainerTTL, MaxPerContainer: deadToKeep(s.MaxDeadPerName),
 				KeepLogs: local.KeepLogs}},
 		ImageGC: gc.ImageOptions{ImagePolicy: policy},
 	}
-	if s.Kubeconfig == "" { // the node object of a cluster is computed anew each time
-		opts.Admission.Limits.Allocatable = host.Allocatable
+	maxPods := s.PodLimit(goruntime.NumCPU())
+	if s.Kubeconfig != "" {
+		opts.Admission.Limits.MaxPods = maxPods // cluster.Node.Configure makes its admission of this
+	} else if err := joinAdmission(&opts, s, maxPods); err != nil {
+		return none, err
 	}
 	if kept != nil { // nil in an interface would not be nil
 		opts.Checkpoint = kept
 	}
 	return opts, nil
+}
+
+// joinAdmission adds the checks of a node without an API server: what that has of the node is not known.
+func joinAdmission(opts *kubeletkit.Options, s *config.Settings, maxPods int) error {
+	node := &v1.Node{}
+	node.Name = opts.NodeName
+	node.Status.Allocatable = maps.Clone(opts.Host.Allocatable)
+	if maxPods > 0 {
+		node.Status.Allocatable[v1.ResourcePods] = *resource.NewQuantity(int64(maxPods), resource.DecimalSI)
+	}
+	admitter, err := admission.New(admission.Options{
+		Node: func() admission.Node { return admission.Node{Node: node} }, DeclaredFeatures: s.DeclaredFeatures(),
+		Logger: opts.Observe.Logger.WithName("admission"),
+	})
+	if err != nil {
+		return err
+	}
+	opts.Join = append(opts.Join, admitter)
+	return nil
 }
 
 // podCIDRRetry is the time after which the runtime gets the addresses of pods again if it has not accepted them.

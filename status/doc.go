@@ -64,6 +64,6 @@
 //   - Without an API server the start time is the creation time of the oldest known
 //     sandbox or container, so that a restart of the agent does not change it.
 //   - recursiveReadOnly in volumeMounts is what the runtime reports of the mount.
-//   - Not generated: resource claim statuses, device health
-//     (allocatedResourcesStatus) and image volume digests.
+//   - The health of devices (allocatedResourcesStatus) is edited by the components that give them, see
+//     lifecycle.StatusEditor. Digests of image volumes (alpha in kubelet) are not generated.
 package status

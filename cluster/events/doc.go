@@ -33,7 +33,7 @@
 //   - The time in an Event object is that of the call of Event.
 //   - If the API server cannot be reached, events wait for an hour, as long as an API server
 //     keeps them. If it answers with an error that may pass (401, 408, 429, 5xx), an event is
-//     tried 12 times, as kubelet does. Any other answer drops the event.
+//     tried 12 times; kubelet drops it. Any other answer drops the event.
 //   - Events are written one after the other, in the order of the calls of Event.
 //   - Events that wait when the context of Run ends are lost.
 package events

@@ -104,7 +104,7 @@ type Options struct {
 	// DeclaredFeatures are the names of the features that the node declares (KEP-5328), such as
 	// ExtendWebSocketsToKubelet if the API server may pass WebSocket requests of exec, attach and
 	// port-forward on to Port. An older API server without the field drops it from the report.
-	// Pods that need another feature are refused, see package cluster/admission.
+	// Pods that need another feature are refused, see package node/admission.
 	DeclaredFeatures []string
 	// KubeletVersion is the version to report. Default: [DefaultKubeletVersion].
 	KubeletVersion string

@@ -21,6 +21,6 @@
 // # Differences from kubelet 1.36
 //
 //   - Kubelet shuffles the certificates again every five minutes, which rewrites the files.
-//   - Kubelet supports the version v1alpha1, and not v1.
+//   - Kubelet also supports the version v1alpha1. It supports v1 since 1.37.
 //   - A change is in the files at once, and not after the next resync of the pod.
 package trustbundles

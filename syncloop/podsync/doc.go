@@ -5,12 +5,13 @@
 //
 // SyncPod brings a pod one step closer to its spec:
 //
-//  1. It generates the API status from the observed status and sets it.
+//  1. It starts the probes, which can take over the results in the status of the API server. Then it generates the API
+//     status from the observed status and sets it.
 //  2. It ends a pod that has finished, has exceeded its active deadline, or was measured to
 //     have a volume larger than its size limit or to use more ephemeral storage than its
 //     limits permit.
-//  3. It makes the pod's directory, sets up the volumes, looks up the pull secrets and
-//     starts the probes.
+//  3. It makes the pod's directory, and the components prepare the pod: they set up the volumes, look up the pull
+//     secrets and so on.
 //  4. It calls SyncPod of the runtime, which starts, stops and resizes containers.
 //  5. If the runtime returns new waiting reasons, such as a back-off, it generates the status
 //     again. So the reason is in the status after this sync.

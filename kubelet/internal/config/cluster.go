@@ -209,20 +209,9 @@ func (s *Settings) NodeOptions() (node.Options, error) {
 		ReportFrequency:       s.NodeStatusReportFrequency.Duration,
 		LeaseDuration:         time.Duration(s.NodeLeaseDurationSeconds) * time.Second,
 	}
-	opts.DeclaredFeatures = []string{
-		"InPlacePodVerticalScalingInitContainers", // see TestResizeOfInitContainers of runtime/cri
-		"RestartAllContainersOnContainerExits",    // see TestRestartAllContainers of runtime/cri
-	}
-	if *s.CgroupsPerQOS || s.Embedded {
-		// see TestResizeOfThePodAsAWhole of node/cgroup
-		opts.DeclaredFeatures = append(opts.DeclaredFeatures, "InPlacePodLevelResourcesVerticalScaling")
-	}
+	opts.DeclaredFeatures = s.DeclaredFeatures()
 	if *s.EnableServer {
 		opts.Port = s.Port
-		if *s.EnableDebuggingHandlers {
-			// see package server/streams
-			opts.DeclaredFeatures = append(opts.DeclaredFeatures, "ExtendWebSocketsToKubelet")
-		}
 	}
 	if *s.NodeStatusMaxImages == 0 {
 		opts.Images = noImages{}
@@ -231,6 +220,22 @@ func (s *Settings) NodeOptions() (node.Options, error) {
 		opts.ProvidedIP = s.NodeIP
 	}
 	return opts, nil
+}
+
+// DeclaredFeatures returns the features that the node declares (KEP-5328).
+func (s *Settings) DeclaredFeatures() []string {
+	features := []string{
+		"InPlacePodVerticalScalingInitContainers", // see TestResizeOfInitContainers of runtime/cri
+		"RestartAllContainersOnContainerExits",    // see TestRestartAllContainers of runtime/cri
+	}
+	if *s.CgroupsPerQOS || s.Embedded {
+		// see TestResizeOfThePodAsAWhole of node/cgroup
+		features = append(features, "InPlacePodLevelResourcesVerticalScaling")
+	}
+	if *s.EnableServer && *s.EnableDebuggingHandlers {
+		features = append(features, "ExtendWebSocketsToKubelet") // see package server/streams
+	}
+	return features
 }
 
 // noImages is a [node.Images] without images.

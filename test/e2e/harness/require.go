@@ -85,8 +85,8 @@ func (b *build) get(t testing.TB, what string, run func() (string, *exec.Cmd)) s
 	return b.dir
 }
 
-// KubernetesBinary returns a program of Kubernetes, etcd, coredns, or the node tests of Kubernetes with their device
-// plugin, built from the modules in test/tools.
+// KubernetesBinary returns a program of Kubernetes, etcd, coredns, the node tests of Kubernetes with their device
+// plugin, or the program on kubelet's code, built from the modules in test/tools.
 func KubernetesBinary(t testing.TB, name string) string {
 	return filepath.Join(kubernetesBuilds[name].get(t, name, func() (string, *exec.Cmd) {
 		return "", exec.Command("bash", filepath.Join(repoRoot(), "test/tools/build"), name)

@@ -29,9 +29,9 @@
 //     with propagation Bidirectional are refused outside privileged containers; kubelet
 //     leaves both to the API server.
 //
-// Not supported yet: block devices (volumeDevices), and pods with hostUsers: false without a user namespace,
-// which are errors; memory.min, memory.low and memory.high (kubelet's MemoryQoS, alpha) and
-// limited swap, which are not set; Windows.
+// Not supported: block devices (volumeDevices), and pods with hostUsers: false without a user namespace,
+// which are errors; Windows. memory.min, memory.low and memory.high (kubelet's MemoryQoS) and the limit of swap
+// are not made from the spec here: they come in the Edits of a [Container], from node/cgroup and node/swap.
 //
 // Inputs are not modified. Outputs share no memory with them, except for the contents of
 // the Edits of [Container] and [Pod]. All functions are safe for concurrent use.

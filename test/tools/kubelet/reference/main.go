@@ -12,7 +12,7 @@ import (
 )
 
 func main() {
-	commands := map[string]func(args []string) (any, error){"manifests": manifests}
+	commands := map[string]func(args []string) (any, error){"manifests": manifests, "names": names}
 	if len(os.Args) < 2 || commands[os.Args[1]] == nil {
 		fmt.Fprintln(os.Stderr, "usage: reference config|manifests|names [ARGUMENT]...")
 		os.Exit(2)

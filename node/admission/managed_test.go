@@ -7,8 +7,8 @@ import (
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/kubeletkit/kubeletkit/cluster/admission"
 	"github.com/kubeletkit/kubeletkit/lifecycle"
+	"github.com/kubeletkit/kubeletkit/node/admission"
 )
 
 // What a component gives is not compared with the node object, which is behind: after a restart of the agent it has no

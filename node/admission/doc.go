@@ -1,6 +1,6 @@
-// Package admission decides at the node whether a pod of an API server may run on it. It
-// repeats checks of the scheduler, as kubelet does, because another component may have bound
-// the pod to the node, or the node may have changed meanwhile.
+// Package admission decides at the node whether a pod may run on it, with and without an API server. It
+// repeats checks of the scheduler, as kubelet does: a static pod has no scheduler, and another component may have bound
+// a pod to the node, or the node may have changed meanwhile.
 //
 // # Vocabulary
 //
@@ -32,7 +32,7 @@
 //
 // # Guarantees
 //
-//   - While labels and taints of the node are not known from the API server, affinity and
+//   - While labels and taints of the node are not known from the API server, or if there is none, affinity and
 //     taints are not checked. So a pod that was admitted before a reboot is not refused
 //     while the API server cannot be reached.
 //   - A critical pod is refused for lack of resources only if there is no set of pods that
@@ -43,8 +43,8 @@
 //
 // # Differences from kubelet 1.36
 //
-// Kubelet stops all work of the node until the preempted pods have ended. Here the critical
-// pod is admitted at once and starts while they end, so for their grace period the requests
-// of all pods may exceed allocatable. A critical pod that needs a feature that the node does
-// not declare is refused before other pods are preempted for it; in kubelet they end first.
+// Kubelet stops all work of the node until the preempted pods have ended. Here other pods go on, and the critical pod
+// starts when they have ended. A critical pod that needs a feature that the node does not declare is refused before
+// other pods are preempted for it; in kubelet they end first. A critical pod for which no pods can make room is refused
+// for the resource that is missing; in kubelet the reason is UnexpectedAdmissionError.
 package admission
