@@ -27,8 +27,8 @@ import (
 //   - The status is reset to phase Pending.
 //
 // deletionGracePeriodSeconds stays, and is the grace period of the pod in the place of
-// terminationGracePeriodSeconds. A pod with a deletionTimestamp is one that is being deleted: it is stopped, and does not
-// start. An API server would remove both.
+// terminationGracePeriodSeconds. A pod with a deletionTimestamp is one that is being deleted: it is stopped, and does
+// not start. An API server would remove both.
 //
 // It returns an error if the pod has no name or the options no node name.
 func Normalize(pod *v1.Pod, opts Options) error {

@@ -41,10 +41,10 @@ type Options struct {
 	// objects.SecretKind, objects.ConfigMapKind. Any other kind is an error.
 	// Default: PodKind.
 	Kinds []string
-	// Warn, if not nil, has Decode read what kubelet reads, and receives what Decode ignores then: unknown and duplicated
-	// fields, and all YAML documents but the first. A list is an error, except a PodList of [SourceHTTP]. A manifest that
-	// begins with a secret or config map, which kubelet refuses, has no pods, and all of its documents count. If Warn is
-	// nil, unknown and duplicated fields are errors, and all documents count.
+	// Warn, if not nil, has Decode read what kubelet reads, and receives what Decode ignores then: unknown and
+	// duplicated fields, and all YAML documents but the first. A list is an error, except a PodList of [SourceHTTP]. A
+	// manifest that begins with a secret or config map, which kubelet refuses, has no pods, and all of its documents
+	// count. If Warn is nil, unknown and duplicated fields are errors, and all documents count.
 	Warn func(error)
 
 	// Allow are the references to API objects that Validate accepts. Default: none.
