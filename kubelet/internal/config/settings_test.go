@@ -411,5 +411,5 @@ func TestUsage(t *testing.T) {
 		assert.Contains(t, usage, name)
 	}
 	assert.NotContains(t, usage, "windows-service", "what has no effect is not advertised")
-	assert.Less(t, strings.Count(usage, "\n"), 130)
+	assert.Less(t, strings.Count(usage, "\n"), 140)
 }
