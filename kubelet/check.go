@@ -173,8 +173,7 @@ func inspect(ctx context.Context, program config.Program, fsRoot string, args []
 	}
 	switch {
 	case s.Embedded:
-		r.NotChecked = append(r.NotChecked, "the pods that run: no --container-runtime-endpoint is given, and the "+
-			"embedded runtime is not started")
+		r.NotChecked = append(r.NotChecked, "the pods that run: the embedded runtime is not started")
 		return r
 	case !s.OnMachine():
 		r.NotChecked = append(r.NotChecked, "the pods that run: the program has a container runtime of its own")

@@ -43,7 +43,7 @@ func openEmbedded(ctx context.Context, s *config.Settings, log logr.Logger) (*pr
 	case err != nil && ctx.Err() != nil:
 		return nil, context.Cause(ctx) // it was stopped while it started
 	case err != nil:
-		return nil, fmt.Errorf("no --container-runtime-endpoint is given, and the embedded runtime cannot be used: %w",
+		return nil, fmt.Errorf("the embedded runtime cannot be used: %w; give a container runtime with --container-runtime-endpoint",
 			err)
 	}
 	s.ContainerRuntimeEndpoint = rt.Endpoint()

@@ -30,7 +30,8 @@ func TestEmbeddedRuntime(t *testing.T) {
 	configFile := filepath.Join(root, "config.yaml")
 	write(t, configFile, fmt.Sprintf("%spodLogsDir: %s/logs\nstaticPodPath: %s\nhealthzPort: 0\n",
 		header, root, manifests))
-	args := []string{"--config", configFile, "--root-dir", root, "--hostname-override=node", "--show=none"}
+	args := []string{"--config", configFile, "--container-runtime-endpoint=embedded",
+		"--root-dir", root, "--hostname-override=node", "--show=none"}
 
 	start := func() (stop func()) {
 		ctx, cancel := context.WithCancel(t.Context())
@@ -145,7 +146,8 @@ spec:
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() {
-		done <- runKubelet(ctx, []string{"--config", configFile, "--root-dir", root, "--hostname-override=node",
+		done <- runKubelet(ctx, []string{"--config", configFile, "--container-runtime-endpoint=embedded",
+			"--root-dir", root, "--hostname-override=node",
 			"--show=none"})
 	}()
 	command := func(args ...string) string {

@@ -33,7 +33,8 @@ func TestFirstScreen(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() {
-		done <- runKubelet(ctx, []string{"--config", configFile, "--root-dir", root, "--hostname-override=node",
+		done <- runKubelet(ctx, []string{"--config", configFile, "--container-runtime-endpoint=embedded",
+			"--root-dir", root, "--hostname-override=node",
 			"--show=none"})
 	}()
 	require.Eventually(t, func() bool {

@@ -80,7 +80,8 @@ func (d *smallDisk) start() (stop func()) {
 	ctx, cancel := context.WithCancel(d.Context())
 	done := make(chan error, 1)
 	go func() {
-		err := runKubelet(ctx, []string{"--config", d.configFile, "--root-dir", d.root, "--hostname-override=node",
+		err := runKubelet(ctx, []string{"--config", d.configFile, "--container-runtime-endpoint=embedded",
+			"--root-dir", d.root, "--hostname-override=node",
 			"--show=none"})
 		if ctx.Err() == nil {
 			d.Log("the agent has ended:", err)

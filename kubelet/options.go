@@ -49,8 +49,7 @@ type Options struct {
 	// Runtime runs the pods, in place of the runtime of the configuration. The caller closes it. Its containers are not
 	// those of a container runtime of this machine, so they have no cgroups by the kubelet and no CPUs or memory nodes,
 	// and the kubelet makes no settings of the machine or the process but those that are given. The root directory and
-	// that of logs are not kubelet's by default. nil: the runtime of --container-runtime-endpoint or, without it, the
-	// embedded one.
+	// that of logs are not kubelet's by default. nil: the runtime of --container-runtime-endpoint.
 	Runtime runtime.Runtime
 	// WrapRuntime puts a runtime around that of the kubelet. It has a method Unwrap() any that returns the runtime, see
 	// [runtime.Optional]: [New] fails if an ability is lost. nil: none does.

@@ -43,7 +43,8 @@ func newEmbeddedNode(t *testing.T, settings string, args ...string) *embeddedNod
 	write(t, file,
 		fmt.Sprintf("%spodLogsDir: %s/logs\nstaticPodPath: %s\nhealthzPort: 0\nfileCheckFrequency: 100ms\n%s", header,
 			root, n.manifests, settings))
-	n.args = append([]string{"--config", file, "--root-dir", root, "--hostname-override=node", "--show=none"}, args...)
+	n.args = append([]string{"--config", file, "--container-runtime-endpoint=embedded",
+		"--root-dir", root, "--hostname-override=node", "--show=none"}, args...)
 	return n
 }
 

@@ -333,3 +333,50 @@ not checked: the URL of manifests
 
 // program is the program of the tests.
 var program = config.Program{Name: "minikubelet", Getenv: os.Getenv}
+
+// No finding stands against a configuration that a kubelet and the agent take, and each setting without effect is one.
+func TestConfigurationsOfKubelet(t *testing.T) {
+	files, err := filepath.Glob("../config/testdata/kubelet/*.yaml")
+	require.NoError(t, err)
+	require.NotEmpty(t, files)
+	for _, file := range files {
+		data, err := os.ReadFile(file)
+		require.NoError(t, err)
+		var cases []struct {
+			Name, Error string
+			Args        []string
+			Config      *string
+			DropIns     map[string]string
+		}
+		require.NoError(t, yaml.Unmarshal(data, &cases))
+		for _, c := range cases {
+			if c.Error != "" {
+				continue
+			}
+			t.Run(c.Name, func(t *testing.T) {
+				dir := t.TempDir()
+				t.Chdir(dir)
+				args := append([]string{"--root-dir=/r"}, c.Args...)
+				if c.Config != nil {
+					require.NoError(t, os.WriteFile("kubelet.yaml", []byte(*c.Config), 0o600))
+					args = append(args, "--config=kubelet.yaml")
+				}
+				for name, content := range c.DropIns {
+					require.NoError(t, os.MkdirAll(filepath.Dir(filepath.Join("conf.d", name)), 0o700))
+					require.NoError(t, os.WriteFile(filepath.Join("conf.d", name), []byte(content), 0o600))
+				}
+				s, err := program.Parse(args)
+				findings := Settings(s, err)
+				assert.Equal(t, err != nil, slices.ContainsFunc(findings, func(f Finding) bool { return f.Blocks }))
+				if err != nil {
+					return
+				}
+				for _, g := range s.Given {
+					assert.True(t, g.Less == "" || slices.ContainsFunc(findings, func(f Finding) bool {
+						return f.Setting == g.Name && f.Why != ""
+					}), g.Name)
+				}
+			})
+		}
+	}
+}

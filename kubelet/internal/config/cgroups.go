@@ -71,7 +71,10 @@ func (s *Settings) enforcement() {
 
 // warnCgroups adds a warning for what has no effect.
 func (s *Settings) warnCgroups() {
-	if s.ContainerRuntimeEndpoint != "" {
+	if len(s.QOSReserved) > 0 && !s.FeatureGates[qosReservedGate] {
+		s.less("qosReserved: an effect only with the feature gate "+qosReservedGate, "qosReserved", "--qos-reserved")
+	}
+	if s.OnMachine() {
 		return
 	}
 	var given []string
@@ -101,7 +104,7 @@ func (s *Settings) warnCgroups() {
 	for _, field := range given {
 		names = append(names, flags[field])
 	}
-	s.less(strings.Join(given, ", ")+": an effect only with a container runtime endpoint", names...)
+	s.less(strings.Join(given, ", ")+": an effect only with a container runtime", names...)
 }
 
 // validateCgroups judges as kubelet does.
@@ -169,13 +172,10 @@ func (s *Settings) validateCgroups() (errs []error) {
 	return append(errs, err)
 }
 
-// qosReserved returns the percentage in qosReserved; nil if there is none.
+// qosReserved returns the percentage in qosReserved; nil if there is none, or its feature gate is off.
 func (s *Settings) qosReserved() (*int64, error) {
-	if len(s.QOSReserved) == 0 {
+	if len(s.QOSReserved) == 0 || !s.FeatureGates[qosReservedGate] {
 		return nil, nil
-	}
-	if !s.FeatureGates[qosReservedGate] {
-		return nil, fmt.Errorf("qosReserved: needs the feature gate %s", qosReservedGate)
 	}
 	var percent *int64
 	for name, text := range s.QOSReserved {

@@ -92,7 +92,6 @@ func TestCgroupSettingsThatAreWrong(t *testing.T) {
 		"memoryThrottlingFactor: 1.5":                                      "memoryThrottlingFactor",
 		"memoryReservationPolicy: TieredReservation":                       "feature gate MemoryQoS",
 		"memoryReservationPolicy: Some":                                    "must be None",
-		"qosReserved: {memory: 50%}":                                       "feature gate QOSReserved",
 		"{qosReserved: {memory: '50'}, featureGates: {QOSReserved: true}}": "percentage",
 		"{qosReserved: {cpu: 50%}, featureGates: {QOSReserved: true}}":     "only memory",
 	} {

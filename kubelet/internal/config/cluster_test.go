@@ -78,7 +78,7 @@ func TestCluster(t *testing.T) {
 			assert.True(t, o.ExternalCloudProvider)
 			assert.Equal(t, "192.0.2.1,2001:db8::1", o.ProvidedIP)
 		}},
-		{"what is not enforced is said", header + "enforceNodeAllocatable: [pods]\nevictionHard: {memory.available: 5%}\n", nil, func(t *testing.T, s *Settings) {
+		{"what is not enforced is said", header + "containerRuntimeEndpoint: embedded\nenforceNodeAllocatable: [pods]\nevictionHard: {memory.available: 5%}\n", nil, func(t *testing.T, s *Settings) {
 			require.Len(t, s.Warnings, 1)
 			assert.Contains(t, s.Warnings[0], "enforceNodeAllocatable: an effect only with a container runtime")
 		}},

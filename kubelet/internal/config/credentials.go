@@ -77,7 +77,7 @@ func each(err error) []error {
 
 // warnProviders adds a warning for plugins without images that are pulled.
 func (s *Settings) warnProviders() {
-	if s.ContainerRuntimeEndpoint == "" && s.ImageCredentialProviderConfig != "" {
+	if s.Embedded && s.ImageCredentialProviderConfig != "" {
 		s.less("--"+providerConfigFlag+" has no effect with the embedded runtime, which pulls no images",
 			"--"+providerConfigFlag, "--"+providerBinDirFlag)
 	}

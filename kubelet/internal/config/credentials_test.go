@@ -40,7 +40,7 @@ func TestCredentialProviders(t *testing.T) {
 	require.NoError(t, os.WriteFile(plugin, nil, 0o755))
 	config, bin := "--image-credential-provider-config=providers.yaml", "--image-credential-provider-bin-dir=bin"
 
-	s, err := program.Parse([]string{config, bin})
+	s, err := program.Parse([]string{config, bin, embedded})
 	require.NoError(t, err)
 	require.Len(t, s.Warnings, 1)
 	assert.Contains(t, s.Warnings[0], "embedded runtime")

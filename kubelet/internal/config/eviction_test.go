@@ -26,7 +26,7 @@ func TestEviction(t *testing.T) {
 		args         []string
 		check        func(t *testing.T, s *Settings)
 	}{
-		{"defaults", "", []string{"--kubeconfig=/k"}, func(t *testing.T, s *Settings) {
+		{"defaults", "", []string{"--kubeconfig=/k", embedded}, func(t *testing.T, s *Settings) {
 			assert.Equal(t, []string{"memory.available<100Mi", "imagefs.available<15%", "imagefs.inodesFree<5%",
 				"nodefs.available<10%", "nodefs.inodesFree<5%"}, thresholds(s))
 			assert.Equal(t, 5*time.Minute, s.EvictionPressureTransitionPeriod.Duration)

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"bytes"
 	stdjson "encoding/json"
 	"errors"
 	"fmt"
@@ -90,9 +91,15 @@ func withField(err error, content map[string]any) error {
 	return err
 }
 
-// toJSON returns YAML or JSON as JSON. Of a field that is given more than once the last value counts; repeated are
-// these.
+// toJSON returns YAML or JSON as JSON. As in kubelet, what begins with a brace is JSON. Of a field that is given more
+// than once the last value counts; repeated are these.
 func toJSON(data []byte) (content []byte, repeated []Given, err error) {
+	if text := bytes.TrimSpace(data); bytes.HasPrefix(text, []byte("{")) {
+		if err := stdjson.Unmarshal(text, new(any)); err != nil { // the decoder below takes text after the object
+			return nil, nil, err
+		}
+		return text, repeatedFields(text), nil
+	}
 	if content, err = yaml.YAMLToJSONStrict(data); err == nil {
 		return content, nil, nil
 	}

@@ -39,7 +39,7 @@ func (s *Settings) flags() *pflag.FlagSet {
 	fs.StringVar(&s.ConfigDir, "config-dir", "", "directory of files *.conf, each a KubeletConfiguration whose "+
 		"fields replace those of --config, in the order of their paths: a JSON merge patch")
 	fs.StringVar(&s.RootDir, "root-dir", "", "directory of the agent's files and of the socket for commands "+
-		"(default for root: /var/lib/kubelet, without a runtime endpoint "+s.program.rootDirOf(0, true)+
+		"(default for root: /var/lib/kubelet, with the embedded runtime "+s.program.rootDirOf(0, true)+
 		"; for other users: in "+
 		"their XDG state directory)")
 	fs.StringVar(&s.Show, "show", terminal.Auto, "how to show the pods on stdout: auto (table on a terminal, else "+
@@ -69,12 +69,9 @@ func (s *Settings) flags() *pflag.FlagSet {
 		"removed. Pods are not encrypted, nor is the state of the embedded runtime, which has the environment of "+
 		"each container, with its secrets; only their file mode protects these (default: nothing is encrypted)")
 	fs.StringVar(&s.LogLinksDir, logLinksDirFlag, "", "directory of links to the logs of containers, which log "+
-		"shippers read; \"\" for none; kubelet has no such flag (default for root with a runtime endpoint: "+
+		"shippers read; \"\" for none; kubelet has no such flag (default for root with a container runtime: "+
 		"/var/log/containers)")
-	fs.StringVar(&s.ContainerRuntimeEndpoint, "container-runtime-endpoint", s.ContainerRuntimeEndpoint,
-		"CRI socket of the container runtime (default: the embedded runtime, whose containers are processes of this machine)")
-	fs.StringVar(&s.ImageServiceEndpoint, "image-service-endpoint", s.ImageServiceEndpoint,
-		"CRI socket for images (default: that of the runtime)")
+	s.addRuntimeFlags(fs)
 	fs.DurationVar(&s.FileCheckFrequency.Duration, "file-check-frequency", s.FileCheckFrequency.Duration,
 		"time between two full reads of the manifests")
 	fs.StringVar(&s.StaticPodURL, "manifest-url", s.StaticPodURL, "URL of manifests of pods to run, in addition to "+

@@ -60,8 +60,8 @@ func (s *Settings) validateMachine() (errs []error) {
 
 // warnMachine adds a warning for what has an effect only with a container runtime.
 func (s *Settings) warnMachine(fs *pflag.FlagSet, fields []string) {
-	if s.ContainerRuntimeEndpoint == "" && (fs.Changed("max-open-files") || slices.Contains(fields, "maxOpenFiles")) {
-		s.less("maxOpenFiles has an effect only with a container runtime endpoint: containers of the embedded "+
+	if !s.OnMachine() && (fs.Changed("max-open-files") || slices.Contains(fields, "maxOpenFiles")) {
+		s.less("maxOpenFiles has an effect only with a container runtime: containers of the embedded "+
 			"runtime inherit the limit", "maxOpenFiles", "--max-open-files")
 	}
 }

@@ -77,7 +77,7 @@ func TestMachineSettings(t *testing.T) {
 	assert.True(t, *s.FailCgroupV1)
 	assert.Empty(t, s.Warnings)
 
-	s, err = parsed(t, header+"maxOpenFiles: 7\n")
+	s, err = parsed(t, header+"maxOpenFiles: 7\n", embedded)
 	require.NoError(t, err)
 	assert.Nil(t, s.FailSwapOn, "the embedded runtime warns")
 	require.Len(t, s.Warnings, 1)

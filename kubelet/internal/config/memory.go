@@ -95,8 +95,8 @@ func isMemory(name v1.ResourceName) bool {
 // warnMemory adds a warning for settings that have no effect.
 func (s *Settings) warnMemory() {
 	switch {
-	case s.MemoryManagerPolicy == staticMemoryPolicy && s.ContainerRuntimeEndpoint == "":
-		s.less("memoryManagerPolicy Static: an effect only with a container runtime endpoint", "memoryManagerPolicy",
+	case s.MemoryManagerPolicy == staticMemoryPolicy && !s.OnMachine():
+		s.less("memoryManagerPolicy Static: an effect only with a container runtime", "memoryManagerPolicy",
 			"--memory-manager-policy", "reservedMemory", "--reserved-memory")
 	case s.MemoryManagerPolicy == noMemoryPolicy && len(s.ReservedMemory) > 0:
 		s.less("reservedMemory: an effect only with memoryManagerPolicy Static", "reservedMemory", "--reserved-memory")

@@ -33,9 +33,9 @@ func TestMemoryManager(t *testing.T) {
 	list := reservations{list: &s.ReservedMemory}
 	assert.Equal(t, "0:hugepages-1Gi=1Gi,memory=3Gi;2:memory=1Mi;1:memory=1Gi", list.String())
 
-	s, err = parsed(t, file)
+	s, err = parsed(t, file, embedded)
 	require.NoError(t, err)
-	assert.Equal(t, []string{"memoryManagerPolicy Static: an effect only with a container runtime endpoint"},
+	assert.Equal(t, []string{"memoryManagerPolicy Static: an effect only with a container runtime"},
 		s.Warnings)
 	assert.False(t, s.StaticMemory())
 

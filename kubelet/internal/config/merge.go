@@ -31,7 +31,7 @@ func loadAll(base any, file, dir string, into *KubeletConfiguration) (given []Gi
 		err = m.addValue(base)
 	}
 	if err == nil && file != "" {
-		err = m.addFile(file, filepath.Dir(file))
+		err = m.addFile(file, filepath.Dir(file), false)
 	}
 	hasMain := base != nil || file != ""
 	if err == nil && hasMain {
@@ -98,15 +98,15 @@ func (m *merged) addDropIns(dir string) error {
 		return fmt.Errorf("reading the directory of configurations: %w", err)
 	}
 	for _, path := range files {
-		if err := m.addFile(path, "."); err != nil {
+		if err := m.addFile(path, ".", true); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// addFile adds a file. Its relative paths are those of the directory dir.
-func (m *merged) addFile(path, dir string) error {
+// addFile adds a file. Its relative paths are those of the directory dir. A patch is one of --config-dir.
+func (m *merged) addFile(path, dir string, isPatch bool) error {
 	data, err := ReadFile(path)
 	if err != nil {
 		return fmt.Errorf("reading the configuration: %w", err)
@@ -123,7 +123,13 @@ func (m *merged) addFile(path, dir string) error {
 		return fmt.Errorf("configuration %s: apiVersion is %v and kind is %v, want %s and %s", path,
 			orMissing(content["apiVersion"]), orMissing(content["kind"]), apiVersion, kind)
 	}
-	unknown, err := decode(data, &KubeletConfiguration{})
+	if isPatch { // null removes a field, and needs no type
+		data, err = stdjson.Marshal(mergePatch(nil, content))
+	}
+	var unknown []Given
+	if err == nil {
+		unknown, err = decode(data, &KubeletConfiguration{})
+	}
 	if err != nil {
 		return fmt.Errorf("configuration %s: %w", path, withField(err, content))
 	}

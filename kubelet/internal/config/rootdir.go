@@ -13,7 +13,7 @@ const kubeletDir = "/var/lib/kubelet"
 
 // Program is the program whose command line is read.
 type Program struct {
-	// Name is in messages, and in the default of --root-dir without an endpoint. Default "minikubelet".
+	// Name is in messages, and in the default of --root-dir with the embedded runtime. Default "minikubelet".
 	Name string
 	// Getenv returns a variable of the environment; nil: there is none.
 	Getenv func(string) string

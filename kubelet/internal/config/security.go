@@ -10,7 +10,7 @@ import (
 // validateSecurity returns an error for each setting that is about security and cannot be
 // honoured: an agent that starts without it would be less safe than its configuration says.
 func (s *Settings) validateSecurity() (errs []error) {
-	if *s.SeccompDefault && s.ContainerRuntimeEndpoint == "" {
+	if *s.SeccompDefault && s.Embedded {
 		errs = append(errs, errors.New("seccompDefault: the embedded runtime has no default seccomp profile; give a "+
 			"container runtime with --container-runtime-endpoint"))
 	}

@@ -114,7 +114,7 @@ func TestServerThatIsWrong(t *testing.T) {
 func TestEffective(t *testing.T) {
 	s, err := parsed(t, header+"maxPods: 7\nhairpinMode: none\nauthentication: {x509: {clientCAFile: "+
 		"/ca}}\nlogging: {format: json, verbosity: 2}\nregisterNode: true\nfeatureGates: {PodLevelResourceManagers: true}\n",
-		"--max-pods=8", "--manifest-url-header=Authorization:secret")
+		embedded, "--max-pods=8", "--manifest-url-header=Authorization:secret")
 	require.NoError(t, err)
 	fields, err := s.Effective(Detected{Verbosity: 4})
 	require.NoError(t, err)
@@ -162,7 +162,7 @@ func TestEffectiveIsWhatWasDetected(t *testing.T) {
 	assert.Equal(t, want, effective(Detected{CgroupDriver: "systemd", ResolvConf: "/run/systemd/resolve/resolv.conf"}))
 	assert.Equal(t, "cgroupfs", s.CgroupDriver, "unchanged")
 
-	s, err = parsed(t, config)
+	s, err = parsed(t, config, embedded)
 	require.NoError(t, err)
 	assert.Equal(t, map[string]any{"cgroupsPerQOS": false, "imageGCHighThresholdPercent": 100.0, "podPidsLimit": 9.0},
 		effective(Detected{CgroupDriver: "cgroupfs"}))

@@ -50,8 +50,8 @@ type Settings struct {
 	MaxDeadPerName          int32
 	MinContainerTTL         time.Duration
 	RunOnceTimeout          time.Duration
-	// Embedded means that containers are those of the embedded runtime: no endpoint of a container runtime was given,
-	// and the program has no runtime of its own.
+	// Embedded means that containers are those of the embedded runtime, see resolveRuntime. ContainerRuntimeEndpoint is
+	// empty then.
 	Embedded bool
 	// RuntimeCgroups is the cgroup of the container runtime, for statistics (--runtime-cgroups).
 	RuntimeCgroups string
@@ -92,15 +92,18 @@ func (p Program) Parse(args []string) (*Settings, error) {
 			return nil, err
 		}
 		defaults(&fromFile.KubeletConfiguration)
+		confine := *fromFile.SeccompDefault
 		s, fs = fromFile, fromFile.flags()
 		if err := fs.Parse(args); err != nil {
 			return nil, err
 		}
+		*s.SeccompDefault = *s.SeccompDefault || confine // as kubelet, and the safer of both
 	}
 	if extra := fs.Args(); len(extra) > 0 {
 		return nil, &UsageError{fmt.Errorf("unexpected argument %q; %s help lists the commands", extra[0], p)}
 	}
 	s.Given = append(s.Given, givenFlags(fs)...)
+	s.resolveRuntime(fs)
 	s.warnGiven()
 	s.warn()
 	s.warnGates()
@@ -113,7 +116,6 @@ func (p Program) Parse(args []string) (*Settings, error) {
 	if v := int(s.Logging.Verbosity); !fs.Changed("v") {
 		s.Verbosity = v
 	}
-	s.Embedded = s.ContainerRuntimeEndpoint == "" && !p.OwnRuntime
 	s.refusals()
 	s.enforcement()
 	s.verification()

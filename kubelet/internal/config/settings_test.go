@@ -21,6 +21,9 @@ func evented(want bool) func(*testing.T, *Settings) {
 	}
 }
 
+// embedded requests the embedded runtime.
+const embedded = "--container-runtime-endpoint=" + EmbeddedRuntime
+
 // parsed runs parse over a configuration, unless it is "", and flags.
 func parsed(t *testing.T, config string, args ...string) (*Settings, error) {
 	t.Helper()
@@ -297,7 +300,7 @@ func TestSettingsThatAreWrong(t *testing.T) {
 		{"threshold of images by flag", "", []string{"--image-gc-high-threshold=0"}, []string{"must be less than imageGCHighThresholdPercent 0"}},
 		{"ages of images", header + "imageMinimumGCAge: -1s\nimageMaximumGCAge: -1s\n", nil, []string{"imageMinimumGCAge -1s", "imageMaximumGCAge -1s"}},
 		{"maximum age of images", header + "imageMaximumGCAge: 2m\n", nil, []string{"imageMaximumGCAge 2m0s: must be greater than imageMinimumGCAge 2m0s"}},
-		{"seccomp without a profile", "", []string{"--seccomp-default"}, []string{"seccompDefault", "--container-runtime-endpoint"}},
+		{"seccomp without a profile", "", []string{"--seccomp-default", embedded}, []string{"seccompDefault", "--container-runtime-endpoint"}},
 		{"cgroup driver", header + "cgroupDriver: cgroupv2\n", nil, []string{"cgroupDriver", "cgroupv2"}},
 		{"cgroup root", "", []string{"--cgroup-root=/kubelet.slice"}, []string{"cgroupRoot", "/kubelet.slice"}},
 		{"sysctl of the node", header + "allowedUnsafeSysctls: [vm.swappiness, kernel.sem]\n", nil, []string{"allowedUnsafeSysctls", `"vm.swappiness"`}},

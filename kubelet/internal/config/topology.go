@@ -65,7 +65,7 @@ func (s *Settings) warnTopology() {
 			"reservedSystemCPUs", "--reserved-cpus")
 	}
 	if s.Embedded && s.CPUManagerPolicy == cpuPolicyStatic {
-		s.less("cpuManagerPolicy static: an effect only with a container runtime endpoint", "cpuManagerPolicy",
+		s.less("cpuManagerPolicy static: an effect only with a container runtime", "cpuManagerPolicy",
 			"--cpu-manager-policy")
 	}
 }

@@ -53,8 +53,8 @@ func TestSwapAndCgroupV1(t *testing.T) {
 		"a node that accepts both":       {settings(t, "failSwapOn: false\nfailCgroupV1: false\n", cri), nil, []string{inMemory}},
 		"a flag wins":                    {settings(t, "failSwapOn: false\n", cri, "--fail-swap-on", "--fail-cgroupv1=false"), []string{"failSwapOn: swap is on; remove it, or set failSwapOn to false"}, nil},
 		"without a configuration":        {settings(t, "", cri), nil, []string{"A kubelet would not start on this machine: swap is on (failSwapOn), the machine has cgroup v1 (failCgroupV1)", inMemory}},
-		"the embedded runtime":           {settings(t, "maxPods: 7\n"), nil, []string{inMemory}},
-		"the embedded runtime, as given": {settings(t, "failSwapOn: true\nfailCgroupV1: false\n"), []string{"failSwapOn: swap is on; remove it, or set failSwapOn to false"}, nil},
+		"the embedded runtime":           {settings(t, "maxPods: 7\ncontainerRuntimeEndpoint: embedded\n"), nil, []string{inMemory}},
+		"the embedded runtime, as given": {settings(t, "failSwapOn: true\nfailCgroupV1: false\ncontainerRuntimeEndpoint: embedded\n"), []string{"failSwapOn: swap is on; remove it, or set failSwapOn to false"}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := Decide(tc.settings, bad)

@@ -2,6 +2,7 @@ package harness
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -252,15 +253,13 @@ func (a *Agent) start() (err error) {
 	args := []string{
 		"--config", config, "--root-dir", a.Root, "--pod-manifest-path", a.Manifests,
 		"--hostname-override", a.options.NodeName, "-v", "4",
+		"--container-runtime-endpoint", cmp.Or(a.endpoint, "embedded"),
 	}
 	if !a.options.KubeletDirs {
 		args = append(args, "--cert-dir", filepath.Join(a.Root, "pki"))
 		if a.current {
 			args = append(args, DevicePluginsDirFlag, filepath.Join(a.Root, "device-plugins"))
 		}
-	}
-	if a.endpoint != "" {
-		args = append(args, "--container-runtime-endpoint", a.endpoint)
 	}
 	if a.options.Kubeconfig != "" {
 		args = append(args, "--kubeconfig", a.options.Kubeconfig)

@@ -63,7 +63,7 @@ var current, old, runc, minikubelet, hollow build
 var kubernetesBuilds = map[string]*build{
 	"kubelet": {}, "kubeadm": {}, "kubectl": {}, "etcd": {}, "coredns": {}, "e2e_node.test": {},
 	"sample-device-plugin": {}, "kubelet-1.36": {}, "reference": {}, "reference-1.36": {},
-	"kube-apiserver":       {}, "kube-controller-manager": {}, "kube-scheduler": {}, "kube-proxy": {},
+	"kube-apiserver": {}, "kube-controller-manager": {}, "kube-scheduler": {}, "kube-proxy": {},
 }
 
 func (b *build) get(t testing.TB, what string, run func() (string, *exec.Cmd)) string {
