@@ -293,7 +293,7 @@ func usableKubeconfig(path string) error {
 
 // maxStateFile is the number of bytes of a state file that are read. Those that are judged by their
 // content are far smaller.
-const maxStateFile = 16 << 20
+const maxStateFile = 4 << 20
 
 // stateFiles returns the files of a kubelet that a check judges.
 func stateFiles(s *config.Settings) (files []check.File) {

@@ -22,24 +22,28 @@ import (
 	"github.com/kubeletkit/kubeletkit/node/devices/plugin"
 )
 
-// pluginsDir is the directory of device plugins. A machine has one, whatever the root directories of its agents are, and
-// it belongs to one of them: two would remove each other's socket, and release what the pods of the other have. An agent
-// that does not have it runs on without device plugins, and its pods that request devices wait.
+// pluginsDir is the directory of device plugins. A machine has one, whatever the root directories of its agents are,
+// and it belongs to one of them: two would remove each other's socket, and release what the pods of the other have. An
+// agent that does not have it runs on without device plugins, and its pods that request devices wait.
 type pluginsDir struct {
 	path string
 	// earlier is where earlier versions of the agent had it, "" if that is the same.
 	earlier string
 	rootDir string // tells other agents which one has it
 	log     logr.Logger
+	reader  safefile.Reader
 
 	mu   sync.Mutex
 	file *os.File // the lock, nil: it is not locked
 }
 
+// maxDevices is the size of the largest checkpoint of devices that an earlier version has written, in bytes.
+const maxDevices = 16 << 20
+
 func (d *pluginsDir) checkpoint() string { return filepath.Join(d.path, devices.CheckpointName) }
 
-// earlierCheckpoint returns the path of the checkpoint of devices of earlier versions of the agent, "" if there is none.
-// The directory may be a link to that of now.
+// earlierCheckpoint returns the path of the checkpoint of devices of earlier versions of the agent, "" if there is
+// none. The directory may be a link to that of now.
 func earlierCheckpoint(earlier, now string) string {
 	a, err := os.Stat(earlier)
 	if b, missing := os.Stat(now); err != nil || missing == nil && os.SameFile(a, b) {
@@ -62,7 +66,7 @@ func (d *pluginsDir) lock() error {
 	path := filepath.Join(d.path, ".kubeletkit.lock")
 	file, err := safefile.Lock(path)
 	if errors.Is(err, safefile.ErrLocked) {
-		other, _ := safefile.ReadFile(path, 1<<12)
+		other, _ := d.reader.Read(path, 1<<12)
 		return d.inUse("another agent (" + strings.TrimSpace(string(other)) + ")")
 	}
 	if err != nil {
@@ -88,8 +92,9 @@ func (d *pluginsDir) lock() error {
 }
 
 func (d *pluginsDir) inUse(other string) error {
-	return fmt.Errorf("the directory of device plugins, %s, is in use by %s: stop it, or give this agent one of its own "+
-		"with --device-plugins-dir", d.path, other)
+	return fmt.Errorf(
+		"the directory of device plugins, %s, is in use by %s: stop it, or give this agent one of its own "+
+			"with --device-plugins-dir", d.path, other)
 }
 
 func (d *pluginsDir) unlock() {
@@ -120,7 +125,7 @@ func (d *pluginsDir) adopt() error {
 	now := check.File{At: d.checkpoint()}
 	for _, f := range []*check.File{&earlier, &now} {
 		var err error
-		if f.Content, err = safefile.ReadFile(f.At, maxStateFile); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if f.Content, err = d.reader.Read(f.At, maxDevices); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return fmt.Errorf("the checkpoint of devices: %w", err)
 		}
 	}

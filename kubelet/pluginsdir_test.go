@@ -30,7 +30,8 @@ func shortDir(t *testing.T) string {
 }
 
 func pluginsDirOf(t *testing.T, dir, rootDir string) *pluginsDir {
-	return &pluginsDir{path: dir, rootDir: rootDir, earlier: filepath.Join(rootDir, "device-plugins"), log: testr.New(t)}
+	return &pluginsDir{path: dir, rootDir: rootDir, earlier: filepath.Join(rootDir, "device-plugins"),
+		log: testr.New(t)}
 }
 
 // Of two agents with root directories of their own, one has the device plugins of the machine. The other one names it,
@@ -40,8 +41,9 @@ func TestDirectoryOfDevicePluginsIsInUse(t *testing.T) {
 	first, second := pluginsDirOf(t, dir, "/data/first"), pluginsDirOf(t, dir, "/data/second")
 	require.NoError(t, first.lock())
 	require.NoError(t, first.lock(), "again")
-	inUse := fmt.Sprintf("the directory of device plugins, %s, is in use by %%s: stop it, or give this agent one of its "+
-		"own with --device-plugins-dir", dir)
+	inUse := fmt.Sprintf(
+		"the directory of device plugins, %s, is in use by %%s: stop it, or give this agent one of its "+
+			"own with --device-plugins-dir", dir)
 	require.EqualError(t, second.lock(), fmt.Sprintf(inUse,
 		fmt.Sprintf("another agent (process %d, root directory /data/first)", os.Getpid())))
 	first.unlock()

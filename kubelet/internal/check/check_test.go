@@ -176,7 +176,8 @@ func TestSettingsOfAnError(t *testing.T) {
 
 func TestFieldsThatKubeletHasNot(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "kubelet.yaml")
-	require.NoError(t, os.WriteFile(path, []byte("apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"+
+	require.NoError(t, os.WriteFile(path, []byte("apiVersion: kubelet.config.k8s.io/v1beta1\nkind: "+
+		"KubeletConfiguration\n"+
 		"maxPodz: 3\nmaxPods: 4\nmaxPods: 5\n"), 0o600))
 	s, err := program.Parse([]string{"--config", path, "--kubeconfig=/k"})
 	require.NoError(t, err)

@@ -122,8 +122,8 @@ func podsWithDevices(content []byte) (int, error) {
 }
 
 // EarlierDevices judges the checkpoint of devices that an earlier version of the agent has left below its root
-// directory. now is the one in its place, whose content is nil if it is missing. The agent takes the earlier one over if
-// it is kept: if pods have devices in that one only.
+// directory. now is the one in its place, whose content is nil if it is missing. The agent takes the earlier one over
+// if it is kept: if pods have devices in that one only.
 func EarlierDevices(earlier, now File) Finding {
 	f := deviceState(earlier)
 	f.Area, f.Setting = AreaState, earlier.At

@@ -48,7 +48,7 @@ func (s *Settings) addClusterFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&s.BootstrapKubeconfig, "bootstrap-kubeconfig", "",
 		"kubeconfig for requesting a client certificate, while there is no valid one; --kubeconfig is then written")
 	fs.StringVar(&s.CertDir, "cert-dir", "", "directory of the certificates that the agent requests (default for "+
-		"root with a runtime endpoint: "+kubeletDir+"/pki, as with kubelet whatever --root-dir is; otherwise pki in "+
+		"root with a container runtime: "+kubeletDir+"/pki, as with kubelet whatever --root-dir is; otherwise pki in "+
 		"the root directory)")
 	fs.BoolVar(&s.RotateCertificates, "rotate-certificates", s.RotateCertificates,
 		"request a new client certificate when the current one is about to expire")

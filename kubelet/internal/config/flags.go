@@ -110,7 +110,7 @@ func (s *Settings) flags() *pflag.FlagSet {
 		"kubelet has no such flag")
 	fs.StringVar(&s.DevicePluginsDir, devicePluginsDirFlag, "", "directory of the sockets of device plugins and of "+
 		"the checkpoint of devices; \"\" for no device plugins; kubelet has no such flag (default for root with a "+
-		"runtime endpoint: "+kubeletDir+"/device-plugins, as with kubelet whatever --root-dir is; otherwise "+
+		"container runtime: "+kubeletDir+"/device-plugins, as with kubelet whatever --root-dir is; otherwise "+
 		"device-plugins in the root directory)")
 	fs.BoolVar(&s.FailWithoutDevicePlugin, "fail-without-device-plugin", false,
 		"pods fail with UnexpectedAdmissionError while the plugin of their devices is missing, as with kubelet; "+

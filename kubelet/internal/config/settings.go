@@ -33,7 +33,8 @@ type Settings struct {
 	KeepImages  []string
 	// ResetCPUs drops the assignments of CPUs that do not go with the policy or the machine.
 	ResetCPUs bool
-	// DevicePluginsDir is the directory of the sockets of device plugins, and of the checkpoint of devices; "" for none.
+	// DevicePluginsDir is the directory of the sockets of device plugins, and of the checkpoint of devices; "" for
+	// none.
 	DevicePluginsDir string
 	// EarlierDevicePluginsDir is where earlier versions of the agent had them; "" if it is the same.
 	EarlierDevicePluginsDir string
