@@ -11,6 +11,8 @@ type Features struct {
 	// SupplementalGroupsPolicy means that the runtime can leave out the groups that the image
 	// gives to the user of a container (KEP-3619).
 	SupplementalGroupsPolicy bool
+	// MountOptions means that the runtime makes the volume mounts of containers with their bindMountOptions.
+	MountOptions bool
 	// CgroupDriver is how the runtime manages cgroups, "cgroupfs" or "systemd"; "" if it does
 	// not say.
 	CgroupDriver string

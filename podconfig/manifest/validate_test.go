@@ -108,6 +108,10 @@ func TestValidate(t *testing.T) {
 			want: []string{c + `volumeMounts.subPath: Invalid value: "../y": must not contain '..'`,
 				c + `volumeMounts.subPathExpr: Invalid value: "/a": must be a relative path`, c +
 					`volumeMounts[2].subPathExpr: Invalid value: "b": subPathExpr and subPath are mutually exclusive`}},
+		"mount options": {spec: "\n  volumes: [{name: v}, {name: i, image: {reference: a}}]", container: "\n    volumeMounts: [{name: v, mountPath: /x, bindMountOptions: [noexec, noexec, exec]}, {name: i, mountPath: /i, bindMountOptions: [nodev]}]",
+			want: []string{c + `volumeMounts[0].bindMountOptions[1]: Duplicate value: "noexec"`,
+				c + `volumeMounts[0].bindMountOptions[2]: Unsupported value: "exec"`,
+				c + `volumeMounts[1].bindMountOptions: Invalid value`}},
 		"propagation": {spec: "\n  volumes: [{name: v}]", container: "\n    volumeMounts: [{name: v, mountPath: /x, mountPropagation: Bidirectional}]",
 			want: []string{c + `volumeMounts.mountPropagation: Forbidden`}},
 

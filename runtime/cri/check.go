@@ -88,6 +88,7 @@ func (r *Runtime) learn(resp *criv1.StatusResponse) {
 	r.handlers.Store(&handlers)
 	r.hostProcesses.Store(condition(resp.GetStatus(), runtime.ConditionHostProcesses).GetStatus())
 	r.groupsPolicy.Store(resp.GetFeatures().GetSupplementalGroupsPolicy())
+	r.mountOptions.Store(resp.GetFeatures().GetMountOptions())
 }
 
 // learnDriver asks for the runtime's cgroup driver, once. Runtimes that do not implement the
@@ -116,7 +117,8 @@ func (r *Runtime) learnDriver(ctx context.Context) error {
 // Features implements [runtime.FeatureReporter]. The name, the version and the cgroup driver
 // are those of the first successful Check.
 func (r *Runtime) Features() runtime.Features {
-	f := runtime.Features{SupplementalGroupsPolicy: r.groupsPolicy.Load(), HostProcesses: r.hostProcesses.Load()}
+	f := runtime.Features{SupplementalGroupsPolicy: r.groupsPolicy.Load(), MountOptions: r.mountOptions.Load(),
+		HostProcesses: r.hostProcesses.Load()}
 	if driver := r.cgroupDriver.Load(); driver != nil {
 		f.CgroupDriver = *driver
 	}
@@ -144,17 +146,21 @@ func (r *Runtime) SetPodCIDR(ctx context.Context, cidr string) error {
 // canMountReadOnlyDeep reports whether the handler can make mounts recursively read-only
 // (KEP-3857).
 func (r *Runtime) canMountReadOnlyDeep(ctx context.Context, handler string) (bool, error) {
-	can := func(handlers []runtime.Handler) bool {
-		return slices.ContainsFunc(handlers,
-			func(h runtime.Handler) bool { return h.Name == handler && h.RecursiveReadOnlyMounts })
-	}
-	if handlers := r.handlers.Load(); handlers != nil {
-		return can(*handlers), nil
-	}
-	resp, err := call(ctx, r, "Status", "", 0, r.rs.Status, &criv1.StatusRequest{})
-	if err != nil {
+	if err := r.learnOnce(ctx); err != nil {
 		return false, err
 	}
-	r.learn(resp)
-	return can(*r.handlers.Load()), nil
+	return slices.ContainsFunc(*r.handlers.Load(),
+		func(h runtime.Handler) bool { return h.Name == handler && h.RecursiveReadOnlyMounts }), nil
+}
+
+// learnOnce requests the features of the runtime, unless they are known.
+func (r *Runtime) learnOnce(ctx context.Context) error {
+	if r.handlers.Load() != nil {
+		return nil
+	}
+	resp, err := call(ctx, r, "Status", "", 0, r.rs.Status, &criv1.StatusRequest{})
+	if err == nil {
+		r.learn(resp)
+	}
+	return err
 }

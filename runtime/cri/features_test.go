@@ -19,11 +19,21 @@ import (
 // driven is a runtime service with a configuration of its own.
 type driven struct {
 	criv1.RuntimeServiceClient
+	mountOptions bool
+	mounts       []*criv1.Mount // of containers
 	config  *criv1.RuntimeConfigResponse
 	err     error
 	asked   int
 	parents []string
 	groups  [][]int64 // of sandboxes and containers
+}
+
+func (d *driven) Status(ctx context.Context, req *criv1.StatusRequest, opts ...grpc.CallOption) (*criv1.StatusResponse, error) {
+	resp, err := d.RuntimeServiceClient.Status(ctx, req, opts...)
+	if err == nil {
+		resp.Features.MountOptions = d.mountOptions
+	}
+	return resp, err
 }
 
 func (d *driven) RuntimeConfig(context.Context, *criv1.RuntimeConfigRequest,
@@ -42,6 +52,7 @@ func (d *driven) RunPodSandbox(ctx context.Context, req *criv1.RunPodSandboxRequ
 func (d *driven) CreateContainer(ctx context.Context, req *criv1.CreateContainerRequest,
 	opts ...grpc.CallOption) (*criv1.CreateContainerResponse, error) {
 	d.groups = append(d.groups, req.GetConfig().GetLinux().GetSecurityContext().GetSupplementalGroups())
+	d.mounts = append(d.mounts, req.GetConfig().GetMounts()...)
 	return d.RuntimeServiceClient.CreateContainer(ctx, req, opts...)
 }
 
@@ -61,6 +72,29 @@ func TestGroupsOfVolumes(t *testing.T) {
 	_, err := s.sync()
 	require.NoError(t, err)
 	assert.Equal(t, [][]int64{{30, 10, 20}, {30, 10, 20}, {30, 10, 20}}, service.groups)
+}
+
+// A volume that is to be noexec is mounted so, or not at all.
+func TestMountOptions(t *testing.T) {
+	for _, can := range []bool{false, true} {
+		rs, is := newService(t, "app:1").Clients()
+		service := &driven{RuntimeServiceClient: rs, mountOptions: can}
+		pod := podOf("a")
+		pod.Spec.Containers[0].VolumeMounts = []v1.VolumeMount{{Name: "v", MountPath: "/v",
+			BindMountOptions: []string{"noexec", "nosuid"}}}
+		s := newSyncer(t, cri.New(service, is, cri.Options{}), pod)
+		s.more = func(req *runtime.PodSync) { req.Volumes = map[string]runtime.Volume{"v": {HostPath: "/v"}} }
+		_, err := s.sync()
+		assert.Equal(t, can, s.rt.Features().MountOptions)
+		if !can {
+			require.ErrorContains(t, err, `volumeMount "v": the runtime does not support bindMountOptions noexec,nosuid`)
+			assert.Empty(t, service.mounts)
+			continue
+		}
+		require.NoError(t, err)
+		require.NotEmpty(t, service.mounts)
+		assert.Equal(t, []string{"noexec", "nosuid"}, service.mounts[0].GetMountOptions())
+	}
 }
 
 func linuxConfig(driver criv1.CgroupDriver) *criv1.RuntimeConfigResponse {

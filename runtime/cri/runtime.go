@@ -129,10 +129,10 @@ type Runtime struct {
 	version atomic.Pointer[criv1.VersionResponse]
 	// handlers are the runtime handlers, sorted by name; nil until they are known.
 	handlers atomic.Pointer[[]runtime.Handler]
-	// groupsPolicy, hostProcesses and cgroupDriver are the features of the runtime; cgroupDriver is nil
+	// groupsPolicy, mountOptions, hostProcesses and cgroupDriver are the features of the runtime; cgroupDriver is nil
 	// until it is known.
-	groupsPolicy, hostProcesses atomic.Bool
-	cgroupDriver                atomic.Pointer[string]
+	groupsPolicy, mountOptions, hostProcesses atomic.Bool
+	cgroupDriver                              atomic.Pointer[string]
 	// unstreamed is true if the runtime does not implement the streaming list calls.
 	unstreamed atomic.Bool
 	// unlinked is true if the latest link to a log could not be made.

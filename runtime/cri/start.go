@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -224,6 +225,9 @@ func (s *podSync) containerConfig(ctx context.Context, st *plan.Start, image tra
 			return nil, err
 		}
 	}
+	if err := s.checkMountOptions(ctx, c); err != nil {
+		return nil, err
+	}
 	if s.Dir != "" {
 		if err := os.MkdirAll(s.Dir, 0o750); err != nil {
 			return nil, fmt.Errorf("making the pod's directory: %w", err)
@@ -250,6 +254,25 @@ func wantsDeepReadOnly(c *v1.Container) bool {
 		}
 	}
 	return false
+}
+
+// checkMountOptions returns an error if a mount requests options that the runtime would ignore: a volume that is to be
+// noexec is not mounted without it.
+func (s *podSync) checkMountOptions(ctx context.Context, c *v1.Container) error {
+	for i := range c.VolumeMounts {
+		m := &c.VolumeMounts[i]
+		if len(m.BindMountOptions) == 0 {
+			continue
+		}
+		if err := s.r.learnOnce(ctx); err != nil {
+			return err
+		}
+		if !s.r.mountOptions.Load() {
+			return fmt.Errorf("volumeMount %q: the runtime does not support bindMountOptions %s", m.Name,
+				strings.Join(m.BindMountOptions, ","))
+		}
+	}
+	return nil
 }
 
 // maxNodeHosts is the limit for the hosts file of the node, in bytes.

@@ -176,15 +176,16 @@ func TestSettingsOfAnError(t *testing.T) {
 
 func TestFieldsThatKubeletHasNot(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "kubelet.yaml")
-	require.NoError(t, os.WriteFile(path, []byte("apiVersion: kubelet.config.k8s.io/v1beta1\nkind: "+
-		"KubeletConfiguration\n"+
-		"maxPodz: 3\nmaxPods: 4\nmaxPods: 5\n"), 0o600))
+	require.NoError(t, os.WriteFile(path, []byte("apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"+
+		"maxPodz: 3\nquux: 1\nmaxPods: 4\nmaxPods: 5\n"), 0o600))
 	s, err := program.Parse([]string{"--config", path, "--kubeconfig=/k"})
 	require.NoError(t, err)
 	findings := slices.DeleteFunc(Settings(s, nil), func(f Finding) bool { return f.Why == "" })
 	assert.Equal(t, []Finding{
 		{Area: AreaSettings, Setting: "maxPods", Verdict: Acts, Why: config.Repeated, Do: "keep one of them"},
 		{Area: AreaSettings, Setting: "maxPodz", Verdict: Ignored, Why: config.Unknown,
+			Do: "correct its name, or remove it; did you mean maxPods?"},
+		{Area: AreaSettings, Setting: "quux", Verdict: Ignored, Why: config.Unknown,
 			Do: "correct its name, or remove it"},
 	}, findings)
 }

@@ -1,8 +1,12 @@
 package check
 
 import (
+	"reflect"
+	"slices"
 	"strings"
 	"unicode"
+
+	"github.com/spf13/cobra"
 
 	"github.com/kubeletkit/kubeletkit/kubelet/internal/config"
 	"github.com/kubeletkit/kubeletkit/kubelet/internal/host"
@@ -28,6 +32,9 @@ func Settings(s *config.Settings, err error) (out []Finding) {
 		case "":
 		case config.Unknown:
 			f.Verdict, f.Why, f.Do = Ignored, g.Less, "correct its name, or remove it"
+			if near := fieldsLike(g.Name); len(near) > 0 {
+				f.Do += "; did you mean " + strings.Join(near, " or ") + "?"
+			}
 		case config.Repeated:
 			f.Why, f.Do = g.Less, "keep one of them"
 		default:
@@ -47,6 +54,30 @@ func Settings(s *config.Settings, err error) (out []Finding) {
 		}
 	}
 	return out
+}
+
+// fieldsLike returns the fields of a configuration, at any depth, with a name like the last one of the path.
+func fieldsLike(path string) []string {
+	all := &cobra.Command{SuggestionsMinimumDistance: 2} // it has the comparison of names
+	var add func(t reflect.Type)
+	add = func(t reflect.Type) {
+		switch t.Kind() {
+		case reflect.Pointer, reflect.Slice:
+			add(t.Elem())
+		case reflect.Struct:
+			for f := range t.Fields() {
+				name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+				if name != "" {
+					all.AddCommand(&cobra.Command{Use: name, Run: func(*cobra.Command, []string) {}})
+				}
+				add(f.Type)
+			}
+		}
+	}
+	add(reflect.TypeFor[config.KubeletConfiguration]())
+	near := all.SuggestionsFor(path[strings.LastIndex(path, ".")+1:])
+	slices.Sort(near)
+	return slices.Compact(near)
 }
 
 // Machine returns what the agent would set, and what of the machine it would refuse.

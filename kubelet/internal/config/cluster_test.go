@@ -2,7 +2,6 @@ package config
 
 import (
 	"math"
-	"path/filepath"
 	"testing"
 	"time"
 

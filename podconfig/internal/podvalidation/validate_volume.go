@@ -288,6 +288,7 @@ func (c *checker) mounts(container *field.Path, ctr *v1.Container) {
 			c.invalid(path.Child("subPathExpr"), m.SubPathExpr, "subPathExpr and subPath are mutually exclusive")
 		}
 		c.mountMode(list, m, ctr)
+		c.mountOptions(path.Child("bindMountOptions"), m)
 	}
 	c.devices(container.Child("volumeDevices"), ctr)
 }
@@ -352,6 +353,19 @@ func (c *checker) mountMode(list *field.Path, m *v1.VolumeMount, ctr *v1.Contain
 	default:
 		c.add(field.NotSupported(path, *m.RecursiveReadOnly, []v1.RecursiveReadOnlyMode{v1.RecursiveReadOnlyDisabled,
 			v1.RecursiveReadOnlyEnabled, v1.RecursiveReadOnlyIfPossible}))
+	}
+}
+
+// mountOptions checks the options of a bind mount.
+func (c *checker) mountOptions(path *field.Path, m *v1.VolumeMount) {
+	taken := unique[string]{}
+	for i, option := range m.BindMountOptions {
+		supported(c, path.Index(i), v1.BindMountOption(option), v1.BindMountOptionNoDev, v1.BindMountOptionNoExec,
+			v1.BindMountOptionNoSUID)
+		taken.add(option, func() { c.add(field.Duplicate(path.Index(i), option)) })
+	}
+	if v := c.volumes[m.Name]; v != nil && v.Image != nil && len(m.BindMountOptions) > 0 {
+		c.invalid(path, m.BindMountOptions, "bindMountOptions may not be used with image volumes")
 	}
 }
 

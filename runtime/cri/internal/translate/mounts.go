@@ -82,6 +82,7 @@ func volumeMount(ctx context.Context, in *Container, i int, lookup func(string) 
 		RecursiveReadOnly: recursive,
 		SelinuxRelabel:    vol.Relabel && in.Pod.Node.SELinux,
 		Propagation:       prop,
+		MountOptions:      mount.BindMountOptions,
 	}, nil
 }
 
