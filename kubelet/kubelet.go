@@ -126,9 +126,10 @@ func (k *Kubelet) compose(ctx context.Context) error {
 	}
 	var devs *nodeDevices
 	if has(Devices) {
-		if devs, err = newDevices(s); err != nil {
+		if devs, err = newDevices(s, log.WithName("devices")); err != nil {
 			return err
 		}
+		k.closers = append(k.closers, devs.close)
 	}
 	withClaims := has(DynamicResources) && preparesClaims(s)
 	joins, err := newMember(s, m, devs, withClaims, log)

@@ -14,6 +14,8 @@ import (
 const (
 	checkpointDirFlag = "checkpoint-dir"
 	logLinksDirFlag   = "log-links-dir"
+
+	devicePluginsDirFlag = "device-plugins-dir"
 )
 
 // Flags returns the flags of the agent with their defaults.
@@ -109,6 +111,10 @@ func (s *Settings) flags() *pflag.FlagSet {
 	fs.StringSliceVar(&s.KeepImages, "keep-image", nil, "name of an image that is never removed, such as one that "+
 		"cannot be pulled again; all that begin so, with their registry, if it ends in \"*\"; can be repeated; "+
 		"kubelet has no such flag")
+	fs.StringVar(&s.DevicePluginsDir, devicePluginsDirFlag, "", "directory of the sockets of device plugins and of "+
+		"the checkpoint of devices; \"\" for no device plugins; kubelet has no such flag (default for root with a "+
+		"container runtime: "+kubeletDir+"/device-plugins, as with kubelet whatever --root-dir is; otherwise "+
+		"device-plugins in the root directory)")
 	fs.BoolVar(&s.FailWithoutDevicePlugin, "fail-without-device-plugin", false,
 		"pods fail with UnexpectedAdmissionError while the plugin of their devices is missing, as with kubelet; "+
 			"otherwise they wait for it; kubelet has no such flag")

@@ -414,5 +414,5 @@ func TestUsage(t *testing.T) {
 		assert.Contains(t, usage, name)
 	}
 	assert.NotContains(t, usage, "windows-service", "what has no effect is not advertised")
-	assert.Less(t, strings.Count(usage, "\n"), 131)
+	assert.Less(t, strings.Count(usage, "\n"), 140)
 }
