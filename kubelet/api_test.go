@@ -37,12 +37,12 @@ subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: scraper}]
 	defer cancel()
 	port, done := freePort(t), make(chan error, 1)
 	go func() {
-		done <- runKubelet(ctx, []string{
+		done <- runKubelet(ctx, append(ownDirs(dir),
 			"--root-dir", filepath.Join(dir, "root"), "--hostname-override=node",
-			"--container-runtime-endpoint=unix://" + dir + "/cri.sock", "--healthz-port=0", "--allow-no-pods",
+			"--container-runtime-endpoint=unix://"+dir+"/cri.sock", "--healthz-port=0", "--allow-no-pods",
 			"--address=127.0.0.1", fmt.Sprintf("--port=%d", port), "--token-auth-file", tokens,
 			"--authorization-rbac-file", roles,
-		})
+		))
 	}()
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true,
 		TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}

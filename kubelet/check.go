@@ -23,6 +23,7 @@ import (
 	"github.com/kubeletkit/kubeletkit/kubelet/internal/client"
 	"github.com/kubeletkit/kubeletkit/kubelet/internal/config"
 	"github.com/kubeletkit/kubeletkit/kubelet/internal/host"
+	"github.com/kubeletkit/kubeletkit/node/devices"
 	"github.com/kubeletkit/kubeletkit/podconfig"
 	"github.com/kubeletkit/kubeletkit/podconfig/manifest"
 	"github.com/kubeletkit/kubeletkit/podconfig/staticuid"
@@ -166,7 +167,8 @@ func inspect(ctx context.Context, program config.Program, fsRoot string, args []
 	}
 	r.Findings = append(r.Findings, check.Machine(host.Decide(s, host.Read()))...)
 	r.Findings = append(r.Findings, checkKubeconfig(s)...)
-	r.Findings = append(r.Findings, check.State(stateFiles(s.RootDir), preparesClaims(s))...)
+	r.Findings = append(r.Findings, check.State(stateFiles(s), preparesClaims(s))...)
+	r.Findings = append(r.Findings, checkEarlierDevices(s)...)
 	if s.StaticPodURL != "" {
 		r.NotChecked = append(r.NotChecked, "the pods of the URL of manifests: it is not read")
 	}
@@ -294,23 +296,49 @@ func usableKubeconfig(path string) error {
 // content are far smaller.
 const maxStateFile = 4 << 20
 
-// stateFiles returns the files in a root directory that a check judges.
-func stateFiles(root string) (files []check.File) {
+// stateFiles returns the files of a kubelet that a check judges.
+func stateFiles(s *config.Settings) (files []check.File) {
+	elsewhere := map[string]string{"device-plugins": s.DevicePluginsDir, "pki": s.CertDir}
 	for _, pattern := range check.StatePaths() {
-		paths, _ := filepath.Glob(filepath.Join(root, pattern)) // the patterns are good
+		first, rest, _ := strings.Cut(pattern, "/")
+		dir, moved := elsewhere[first]
+		if !moved {
+			dir, first, rest = s.RootDir, "", pattern
+		}
+		paths, _ := filepath.Glob(filepath.Join(dir, rest)) // the patterns are good
 		for _, path := range paths {
-			rel, err := filepath.Rel(root, path)
+			rel, err := filepath.Rel(dir, path)
 			if err != nil {
 				continue
 			}
-			file := check.File{Path: filepath.ToSlash(rel)}
-			if info, err := os.Stat(path); err == nil && info.Mode().IsRegular() && info.Size() <= maxStateFile {
-				file.Content, _ = config.ReadFile(path) // an empty content is reported as unreadable
+			file := check.File{Path: filepath.ToSlash(filepath.Join(first, rel)), Content: stateFile(path)}
+			if moved && dir != filepath.Join(s.RootDir, first) {
+				file.At = path
 			}
 			files = append(files, file)
 		}
 	}
 	return files
+}
+
+// stateFile returns the content of a regular file, nil if it is none, or cannot be read, which is reported.
+func stateFile(path string) (content []byte) {
+	if info, err := os.Stat(path); err == nil && info.Mode().IsRegular() && info.Size() <= maxStateFile {
+		content, _ = config.ReadFile(path)
+	}
+	return content
+}
+
+// checkEarlierDevices judges the checkpoint of devices of an earlier version, if there is one.
+func checkEarlierDevices(s *config.Settings) []check.Finding {
+	path := earlierCheckpoint(s.EarlierDevicePluginsDir, s.DevicePluginsDir)
+	content := stateFile(path)
+	if content == nil {
+		return nil
+	}
+	now := filepath.Join(s.DevicePluginsDir, devices.CheckpointName)
+	return []check.Finding{check.EarlierDevices(check.File{At: path, Content: content},
+		check.File{At: now, Content: stateFile(now)})}
 }
 
 // checkPods compares the manifests with the pods in the container runtime. It returns also how many pods run.
@@ -358,6 +386,7 @@ func staticPods(ctx context.Context, s *config.Settings,
 	defer cancel()
 	settings := *s
 	settings.RunOnce = true // it does not wait for a directory that is missing
+	settings.StaticPodUIDs = staticPodUIDs(ctx, s, silent())
 	source, _ := files(&settings, func(path string, err error) {
 		ignored := (*manifest.Warning)(nil)
 		switch {

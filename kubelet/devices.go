@@ -3,9 +3,9 @@ package kubelet
 import (
 	"maps"
 	"os"
-	"path/filepath"
 	"slices"
 
+	"github.com/go-logr/logr"
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/kubeletkit/kubeletkit"
@@ -18,32 +18,40 @@ import (
 	"github.com/kubeletkit/kubeletkit/server"
 )
 
-// nodeDevices gives pods the devices of device plugins. It is nil with the embedded runtime, which has no devices.
+// nodeDevices gives pods the devices of device plugins. It is nil without a directory for them, and with the embedded
+// runtime, which has no devices.
 type nodeDevices struct {
 	*devices.Manager
-	plugins *plugin.Server
+	plugins *pluginServer
+	dir     *pluginsDir
 }
 
-func newDevices(s *config.Settings) (d *nodeDevices, err error) {
-	if s.Embedded {
+func newDevices(s *config.Settings, log logr.Logger) (d *nodeDevices, err error) {
+	if s.Embedded || s.DevicePluginsDir == "" {
 		return nil, nil
 	}
-	d = &nodeDevices{}
-	dir := filepath.Join(s.RootDir, "device-plugins")
-	if dir, err = filepath.Abs(dir); err != nil {
-		return nil, err
-	}
+	d = &nodeDevices{dir: &pluginsDir{path: s.DevicePluginsDir, earlier: s.EarlierDevicePluginsDir,
+		rootDir: s.RootDir, log: log}}
 	nodes, err := nodesOf(s)
 	if err != nil {
 		return nil, err
 	}
-	d.Manager, err = devices.New(filepath.Join(dir, devices.CheckpointName),
-		devices.Options{FailWithoutProvider: s.FailWithoutDevicePlugin, Nodes: nodes})
+	d.Manager, err = devices.New(d.dir.checkpoint(),
+		devices.Options{FailWithoutProvider: s.FailWithoutDevicePlugin, Nodes: nodes, Lock: d.dir.lock})
 	if err != nil {
 		return nil, err
 	}
-	d.plugins, err = plugin.New(dir, d.Manager)
+	server, err := plugin.New(s.DevicePluginsDir, d.Manager)
+	d.plugins = &pluginServer{Server: server, dir: d.dir, log: log}
 	return d, err
+}
+
+// close unlocks the directory of the plugins.
+func (d *nodeDevices) close() error {
+	if d != nil {
+		d.dir.unlock()
+	}
+	return nil
 }
 
 // nodesOf returns the memory nodes of the machine, if the settings place containers on them.

@@ -115,6 +115,7 @@ func (k *Kubelet) compose(ctx context.Context) error {
 	if err := prepareHost(s, log); err != nil {
 		return err
 	}
+	s.StaticPodUIDs = staticPodUIDs(ctx, s, log)
 	m, err := newMetrics(log.WithName("metrics"))
 	if err != nil {
 		return err
@@ -127,9 +128,10 @@ func (k *Kubelet) compose(ctx context.Context) error {
 	}
 	var devs *nodeDevices
 	if has(Devices) {
-		if devs, err = newDevices(s); err != nil {
+		if devs, err = newDevices(s, log.WithName("devices")); err != nil {
 			return err
 		}
+		k.closers = append(k.closers, devs.close)
 	}
 	withClaims := has(DynamicResources) && preparesClaims(s)
 	limits, err := k.limitsPods()

@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -31,6 +32,12 @@ import (
 	"github.com/kubeletkit/kubeletkit/podconfig/manifest"
 	"github.com/kubeletkit/kubeletkit/runtime/process"
 )
+
+// ownDirs are flags by which an agent of root on a container runtime has all its files in the directory.
+func ownDirs(dir string) []string {
+	return []string{"--device-plugins-dir", filepath.Join(dir, "device-plugins"), "--cert-dir",
+		filepath.Join(dir, "pki"), "--log-links-dir", filepath.Join(dir, "links")}
+}
 
 // agentEnv makes this binary an agent with the arguments in it, for tests that kill it.
 const agentEnv = "MINIKUBELET_TEST_AGENT"
@@ -139,11 +146,11 @@ func TestSeveralAgentsInOneProcess(t *testing.T) {
 		t.Cleanup(func() { unmount(root) })
 		config := filepath.Join(dir, name+".yaml")
 		write(t, config, fmt.Sprintf("%spodLogsDir: %s/logs\nstaticPodPath: %s\n", header, root, root))
-		return []string{
+		return append(ownDirs(root),
 			"--config", config, "--root-dir", root, "--hostname-override", name, "--address=127.0.0.1",
-			"--container-runtime-endpoint=unix://" + root + "/cri.sock",
+			"--container-runtime-endpoint=unix://"+root+"/cri.sock",
 			fmt.Sprintf("--read-only-port=%d", port), fmt.Sprintf("--healthz-port=%d", healthz),
-		}
+		)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -183,7 +190,8 @@ func TestRootDirectoryOfOthers(t *testing.T) {
 	require.NoError(t, os.Chmod(root, 0o777))
 	for _, args := range [][]string{nil, {"--container-runtime-endpoint=unix://" + root + "/cri.sock",
 		"--allow-no-pods"}} {
-		err := runKubelet(t.Context(), append(args, "--root-dir", root, "--healthz-port=0"))
+		err := runKubelet(t.Context(), slices.Concat(args, ownDirs(root), []string{"--root-dir", root,
+			"--healthz-port=0"}))
 		require.ErrorContains(t, err, root+" has mode 0777 and can be written by every user")
 		left, err := os.ReadDir(root)
 		require.NoError(t, err)
@@ -208,7 +216,7 @@ func TestASignalDuringTheStartEndsIt(t *testing.T) {
 // runOnceUntil runs the agent with --runonce. The time is up when its log has the text.
 func runOnceUntil(t *testing.T, text string, args ...string) error {
 	t.Helper()
-	s, err := program.Parse(append(args, "--runonce"))
+	s, err := program.Parse(slices.Concat(ownDirs(t.TempDir()), args, []string{"--runonce"}))
 	require.NoError(t, err)
 	ctx, end := context.WithCancelCause(t.Context())
 	defer end(nil)

@@ -76,8 +76,8 @@ func (b *bench) args() []string {
 	file := filepath.Join(b.root, "config.yaml")
 	write(b.t, file, fmt.Sprintf("%spodLogsDir: %s/logs\nstaticPodPath: %s\nhealthzPort: 0\nfileCheckFrequency: "+
 		"20ms\ncgroupRoot: /minikubelet-test\n", header, b.root, b.manifests))
-	return []string{"--config", file, "--root-dir", b.root, "--hostname-override=n", "--show=none",
-		"--log-links-dir", b.root + "/links", "--container-runtime-endpoint", b.endpoint}
+	return append(ownDirs(b.root), "--config", file, "--root-dir", b.root, "--hostname-override=n", "--show=none",
+		"--container-runtime-endpoint", b.endpoint)
 }
 
 // start starts the agent, with further flags.

@@ -28,8 +28,8 @@ func TestAnAgentWithoutPodsRefusesToStopThoseThatRun(t *testing.T) {
 	write(t, file, header+"podLogsDir: "+b.root+"/logs\nhealthzPort: 0\ncgroupRoot: /minikubelet-test\n")
 	start := func(ctx context.Context, args ...string) error {
 		return runKubelet(ctx,
-			append([]string{"--config", file, "--root-dir", b.root, "--hostname-override=n", "--show=none",
-				"--container-runtime-endpoint", b.endpoint}, args...))
+			slices.Concat(ownDirs(b.root), []string{"--config", file, "--root-dir", b.root, "--hostname-override=n",
+				"--show=none", "--container-runtime-endpoint", b.endpoint}, args))
 	}
 	for _, args := range [][]string{nil, {"--runonce"}} {
 		err := start(t.Context(), args...)

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -76,9 +77,10 @@ func TestVerbosityOfARunningAgent(t *testing.T) {
 	require.NoError(t, err)
 	defer func() { _ = logs.Close() }()
 	port := freePort(t)
-	s, err := program.Parse(append(withPort(t, port), "--root-dir", b.root, "--pod-manifest-path", b.manifests,
-		"--file-check-frequency=20ms", "--healthz-port=0", "--hostname-override=n", "--container-runtime-endpoint",
-		b.endpoint, "--show=none", "-v=2"))
+	s, err := program.Parse(slices.Concat(withPort(t, port), ownDirs(b.root),
+		[]string{"--root-dir", b.root, "--pod-manifest-path", b.manifests,
+			"--file-check-frequency=20ms", "--healthz-port=0", "--hostname-override=n", "--container-runtime-endpoint",
+			b.endpoint, "--show=none", "-v=2"}))
 	require.NoError(t, err)
 	opts := testOptions(nil)
 	opts.process.err = logs

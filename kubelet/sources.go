@@ -3,12 +3,16 @@ package kubelet
 import (
 	"context"
 	"fmt"
+	"os/exec"
 	"slices"
+	"strings"
+	"time"
 
 	"github.com/go-logr/logr"
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/kubeletkit/kubeletkit"
+	"github.com/kubeletkit/kubeletkit/internal/text"
 	"github.com/kubeletkit/kubeletkit/kubelet/internal/client"
 	"github.com/kubeletkit/kubeletkit/kubelet/internal/config"
 	"github.com/kubeletkit/kubeletkit/podconfig"
@@ -33,7 +37,8 @@ func podSources(s *config.Settings, problem func(path string, err error),
 		source, err := podhttp.New(s.StaticPodURL, podhttp.Options{
 			Header: s.StaticPodURLHeader, CheckFrequency: s.HTTPCheckFrequency.Duration,
 			Allow:  manifest.AllowedRefs{Env: objects != nil, PullSecrets: objects != nil, Volumes: objects != nil},
-			Logger: log.WithName("http"), Problem: problem, AsKubelet: inPlaceOfKubelet(s),
+			Logger: log.WithName("http"), Problem: problem, KubeletVersion: s.StaticPodUIDs,
+			AsKubelet: inPlaceOfKubelet(s),
 		})
 		if err != nil {
 			return nil, nil, fmt.Errorf("--manifest-url or staticPodURL: %w", err)
@@ -41,6 +46,31 @@ func podSources(s *config.Settings, problem func(path string, err error),
 		sources = append(sources, source)
 	}
 	return sources, objects, nil
+}
+
+// staticPodUIDs returns the version of the kubelet whose UIDs static pods get: that of the settings, or else that of
+// the kubelet which is installed, since it is the one that may take the node over; "" for none. The node object is not
+// asked: the API server may be one of the pods, and the object has the version of this agent once it has run.
+func staticPodUIDs(ctx context.Context, s *config.Settings, log logr.Logger) string {
+	if s.StaticPodUIDs != "" || s.Embedded || s.StaticPodPath == "" && s.StaticPodURL == "" {
+		return s.StaticPodUIDs
+	}
+	path, err := exec.LookPath("kubelet")
+	if err != nil {
+		return ""
+	}
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	out, err := exec.CommandContext(ctx, path, "--version").Output()
+	version, ok := strings.CutPrefix(strings.TrimSpace(string(out)), "Kubernetes v")
+	if err != nil || !ok {
+		log.V(1).Info("Version of the installed kubelet is not known", "path", path,
+			"output", text.Clip(string(out), 100),
+			"error", err)
+		return ""
+	}
+	log.V(1).Info("Static pods get the UIDs of the installed kubelet", "path", path, "version", version)
+	return version
 }
 
 // inPlaceOfKubelet reports whether manifests are read as kubelet reads them. What the embedded runtime runs has never
@@ -118,8 +148,9 @@ func files(s *config.Settings, problem func(path string, err error),
 		CheckFrequency: s.FileCheckFrequency.Duration, Logger: log.WithName("file"), Problem: problem,
 		Allow: manifest.AllowedRefs{Env: true, PullSecrets: true, Volumes: true}, Objects: s.ObjectsPath == "" ||
 			s.ObjectsPath == s.StaticPodPath,
-		Await:     !s.RunOnce, // it could wait without end
-		AsKubelet: inPlaceOfKubelet(s),
+		Await:          !s.RunOnce, // it could wait without end
+		KubeletVersion: s.StaticPodUIDs,
+		AsKubelet:      inPlaceOfKubelet(s),
 	}
 	var pods *file.Source
 	if s.StaticPodPath != "" {

@@ -12,10 +12,12 @@ import (
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kubeletkit/kubeletkit"
 	"github.com/kubeletkit/kubeletkit/agenttest"
 	"github.com/kubeletkit/kubeletkit/podconfig"
+	podconfigfake "github.com/kubeletkit/kubeletkit/podconfig/fake"
 	"github.com/kubeletkit/kubeletkit/podconfig/objects"
 	"github.com/kubeletkit/kubeletkit/runtime/fake"
 )
@@ -89,6 +91,50 @@ func TestWhereObjectsAreRead(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Static pods get the UIDs of the kubelet that is given, or else of that which is installed.
+func TestStaticPodUIDs(t *testing.T) {
+	dir, empty := t.TempDir(), t.TempDir()
+	write(t, filepath.Join(dir, "web.yaml"), "apiVersion: v1\nkind: Pod\nmetadata: {name: web}\n"+
+		"spec: {containers: [{name: c, image: i}]}\n")
+	pods := []string{"--pod-manifest-path", dir, "--container-runtime-endpoint", "unix:///run/c.sock"}
+	t.Setenv("PATH", empty)
+	version := func(args ...string) string {
+		s, err := program.Parse(args)
+		require.NoError(t, err)
+		return staticPodUIDs(t.Context(), s, logr.Discard())
+	}
+	assert.Empty(t, version(pods...), "none is installed")
+	assert.Equal(t, "1.36", version(append(pods, "--static-pod-uids", "1.36")...))
+	installed := func(script string) {
+		require.NoError(t, os.WriteFile(filepath.Join(empty, "kubelet"), []byte("#!/bin/sh\n"+script+"\n"), 0o755))
+	}
+	installed(`[ "$*" = --version ] && echo Kubernetes v1.36.3`)
+	assert.Equal(t, "1.36.3", version(pods...))
+	assert.Equal(t, "1.35", version(append(pods, "--static-pod-uids", "1.35")...))
+	assert.Empty(t, version(pods[:2]...), "a kubelet cannot take over the embedded runtime")
+	assert.Empty(t, version(pods[2:]...), "no static pods")
+	installed(`echo minikubelet v0.1.0 go1.26`)
+	assert.Empty(t, version(pods...), "another agent under this name")
+	installed(`echo Kubernetes v1.36.3; exit 1`)
+	assert.Empty(t, version(pods...))
+	_, err := program.Parse([]string{"--static-pod-uids", "latest"})
+	assert.ErrorContains(t, err, `--static-pod-uids "latest"`)
+
+	uid := func(version string) (uid types.UID) {
+		s, err := program.Parse(append(pods, "--static-pod-uids", version))
+		require.NoError(t, err)
+		source, _ := files(s, func(string, error) {}, logr.Discard())
+		ctx, cancel := context.WithCancel(t.Context())
+		sink := podconfigfake.NewSink("node", func(pods []*v1.Pod) {
+			uid = pods[0].UID
+			cancel()
+		})
+		_ = source.Run(ctx, sink)
+		return uid
+	}
+	assert.NotEqual(t, uid("1.36"), uid("1.37"))
 }
 
 func TestCheckpointDir(t *testing.T) {

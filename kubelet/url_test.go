@@ -30,8 +30,8 @@ func TestManifestURL(t *testing.T) {
 	t.Cleanup(func() { unmount(root) })
 	config := filepath.Join(root, "config")
 	write(t, config, header+"podLogsDir: logs\nhttpCheckFrequency: 1s\n")
-	args := []string{"--runonce", "--config", config, "--root-dir", root, "--container-runtime-endpoint", root +
-		"/cri.sock"}
+	args := append(ownDirs(root), "--runonce", "--config", config, "--root-dir", root,
+		"--container-runtime-endpoint", root+"/cri.sock")
 	err := runKubelet(ctx, append(args, "--manifest-url", manifests.URL, "--manifest-url-header=x-token:secret"))
 	require.NotEmpty(t, tokens)
 	assert.Equal(t, "secret", <-tokens)

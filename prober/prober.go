@@ -29,7 +29,7 @@ type Options struct {
 	// family is used. HostIPs is called for each attempt, so it must be fast, and safe for
 	// concurrent use. If it is nil or returns none, the address is 127.0.0.1.
 	HostIPs func() []string
-	// UserAgent of HTTP and gRPC checks. Default: "kube-probe/1.36", since
+	// UserAgent of HTTP and gRPC checks. Default: "kube-probe/1.37", since
 	// applications recognize probes by that prefix.
 	UserAgent string
 	// States keeps the results of startup and readiness probes for the next run of the agent. They are kept when one
@@ -124,7 +124,7 @@ func New(rt runtime.Execer, pods StatusReader, opts Options) (*Prober, error) {
 		return nil, errors.Join(errs...)
 	}
 	if opts.UserAgent == "" {
-		opts.UserAgent = "kube-probe/1.36"
+		opts.UserAgent = "kube-probe/1.37"
 	}
 	if opts.Jitter == nil {
 		opts.Jitter = rand.Float64

@@ -29,7 +29,7 @@ import (
 // DefaultKubeletVersion is the version that a node reports: the version of the kubelet with the same
 // behaviour, and a mark that this is another program. Clients compare it with the version of the
 // control plane, so it has to be a semantic version.
-const DefaultKubeletVersion = "v1.36.3+kubeletkit"
+const DefaultKubeletVersion = "v1.37.2+kubeletkit"
 
 const (
 	defaultLeaseSeconds = 40               // kubelet: nodeLeaseDurationSeconds

@@ -59,8 +59,14 @@ func (m *Manager) load() error {
 		return nil
 	}
 	if m.path != "" {
-		if err := checkpoint.Read(&m.held.Reader, m.path, maxCheckpoint, parse); err != nil &&
-			!errors.Is(err, os.ErrNotExist) {
+		err := error(nil)
+		if m.opts.Lock != nil {
+			err = m.opts.Lock()
+		}
+		if err == nil {
+			err = checkpoint.Read(&m.held.Reader, m.path, maxCheckpoint, parse)
+		}
+		if err != nil && !errors.Is(err, os.ErrNotExist) {
 			return fmt.Errorf(
 				"pods that request extended resources wait until the checkpoint of devices can be read: %w", err)
 		}

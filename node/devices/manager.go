@@ -18,8 +18,8 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
-// CheckpointName is the name of the file in which kubelet keeps the devices of pods. It is in the directory
-// "device-plugins" of the root directory.
+// CheckpointName is the name of the file in which kubelet keeps the devices of pods. It is in
+// /var/lib/kubelet/device-plugins, whatever the root directory is.
 const CheckpointName = "kubelet_internal_checkpoint"
 
 // LostGrace is the time for which the capacity of a resource stays when its provider has ended, as with kubelet. During
@@ -42,6 +42,10 @@ type Options struct {
 	// Nodes are the memory nodes of the machine: others that a provider names are ignored. Default: all of them are
 	// used.
 	Nodes numa.Nodes
+	// Lock is called before the checkpoint is read, again until it returns nil: it makes sure that the checkpoint is of
+	// this manager alone. Until then it is as one that the disk does not return: pods that request extended resources
+	// wait, and nothing is written. nil: nothing is called.
+	Lock func() error
 	// CallTimeout is the timeout of Prefer and Allocate. Default 2 minutes. That of PreStart is 30 s, as with kubelet.
 	CallTimeout time.Duration
 }

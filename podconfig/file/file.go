@@ -27,11 +27,13 @@ type Options struct {
 	// the kernel does not report. Default: 20 s, kubelet's fileCheckFrequency.
 	CheckFrequency time.Duration
 	// AsKubelet reads what kubelet reads, for an agent in the place of a kubelet: unknown and duplicated fields and all
-	// documents of a file but the first are ignored, and lists are refused, see [manifest.Options]. What is ignored is a
-	// problem that wraps a [manifest.Warning], and is passed to the sink's Warn.
+	// documents of a file but the first are ignored, and lists are refused, see [manifest.Options]. What is ignored is
+	// a problem that wraps a [manifest.Warning], and is passed to the sink's Warn.
 	AsKubelet bool
 	// Allow are the references to API objects that pods may have. Default: none.
 	Allow manifest.AllowedRefs
+	// KubeletVersion is the version of the kubelet whose UIDs pods get, see [manifest.Options].
+	KubeletVersion string
 	// Objects reads the secrets and config maps among the manifests, see
 	// [Source.Objects]. It sets Allow.Env and Allow.PullSecrets. Without it, secrets and
 	// config maps are errors.

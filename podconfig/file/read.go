@@ -71,7 +71,7 @@ func (m *manifestFile) parse(ctx context.Context, s *state, path string, data []
 		},
 		NodeName: s.node, Source: manifest.SourceFile, Origin: path,
 		Kinds: s.kinds(),
-		Allow: s.opts.Allow,
+		Allow: s.opts.Allow, KubeletVersion: s.opts.KubeletVersion,
 	}
 	var ignored []error
 	if s.opts.AsKubelet {

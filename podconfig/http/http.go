@@ -42,12 +42,14 @@ type Options struct {
 	// and uses the proxy settings of the environment. A Transport excludes the three
 	// files.
 	Transport http.RoundTripper
-	// AsKubelet reads what kubelet reads, for an agent in the place of a kubelet: a pod or a PodList, of which unknown and
-	// duplicated fields are ignored, and only the first document of the answer, see [manifest.Options]. What is ignored
-	// is a problem that wraps a [manifest.Warning], and is passed to the sink's Warn.
+	// AsKubelet reads what kubelet reads, for an agent in the place of a kubelet: a pod or a PodList, of which unknown
+	// and duplicated fields are ignored, and only the first document of the answer, see [manifest.Options]. What is
+	// ignored is a problem that wraps a [manifest.Warning], and is passed to the sink's Warn.
 	AsKubelet bool
 	// Allow are the references to API objects that pods may have. Default: none.
 	Allow manifest.AllowedRefs
+	// KubeletVersion is the version of the kubelet whose UIDs pods get, see [manifest.Options].
+	KubeletVersion string
 	// Problem receives each problem once while it lasts, with the URL without its
 	// password. When the problem is gone, it receives a nil error. It is called by the
 	// goroutine of [Source.Run] and must not block. Answers that cannot be used are also

@@ -99,7 +99,7 @@ func (s *state) parse(ctx context.Context, a *answer) (changed bool) {
 			return s.sink.StaticUID(ctx, podconfig.StaticPod{Pod: pod, Manifest: hash, Modified: a.changed})
 		},
 		NodeName: s.node, Source: manifest.SourceHTTP, Origin: s.url.String(),
-		Allow: s.opts.Allow,
+		Allow: s.opts.Allow, KubeletVersion: s.opts.KubeletVersion,
 	}
 	var ignored []error
 	if s.opts.AsKubelet {

@@ -21,8 +21,8 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime/podspec"
 )
 
-// parse parses a document into maps, lists and scalars, of the types that the JSON or the YAML library uses. For JSON it
-// also returns the text that the objects of the document are decoded from, so that a number keeps its form.
+// parse parses a document into maps, lists and scalars, of the types that the JSON or the YAML library uses. For JSON
+// it also returns the text that the objects of the document are decoded from, so that a number keeps its form.
 func (d *decoder) parse(doc document) (tree any, raw []byte, err error) {
 	text, marked := bytes.CutPrefix(doc.text, []byte("---"))
 	if object := bytes.HasPrefix(bytes.TrimSpace(text), []byte("{")); object && (!marked || !d.asKubelet) {
@@ -34,7 +34,8 @@ func (d *decoder) parse(doc document) (tree any, raw []byte, err error) {
 		case err == nil && len(duplicates) == 0:
 			return tree, text, nil
 		case err == nil && d.warn != nil && len(text) <= smallDocument:
-			return tree, text, nil // each object that is decoded has its duplicates, of which kubelet merges the objects
+			// each object that is decoded has its duplicates, of which kubelet merges the objects
+			return tree, text, nil
 		case err == nil:
 			return tree, nil, d.tolerate(joinShort(duplicates))
 		case d.asKubelet || !marked && isQuoted(text):
@@ -115,8 +116,8 @@ func (d document) inFile(msg string) string {
 }
 
 // duplicateKeys returns the error for the YAML library's messages about duplicated keys, nil if each of the keys
-// overrides one of a merge (<<). The messages have the lines. The paths are found by parsing the document again with all
-// keys.
+// overrides one of a merge (<<). The messages have the lines. The paths are found by parsing the document again with
+// all keys.
 func duplicateKeys(doc document, msgs []string) error {
 	var tree yaml.MapSlice
 	if _, err := unmarshal(doc.text, false, &tree); err != nil {

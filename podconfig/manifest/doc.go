@@ -32,8 +32,8 @@
 //     A pod that was decoded and is not valid has an [InvalidError], with all problems.
 //   - Errors are bounded in length, and no error repeats a value of a secret.
 //   - Memory is bounded by [MaxSize], also if a few YAML aliases stand for much text.
-//   - A derived UID depends only on the text of the pod, the node and the origin. It does not
-//     depend on the version of this package or of the API types. [Options].UID may decide another one.
+//   - A derived UID depends only on the pod, the node, the origin and [Options].KubeletVersion. It is that of a
+//     kubelet, unless the manifest has a time. [Options].UID may decide another one.
 //
 // The functions keep no state and are safe for concurrent use.
 package manifest

@@ -49,7 +49,7 @@ func LoadAll(data []byte, opts Options) (pods []*v1.Pod, found []metav1.Object, 
 
 func (m *Item) loadPod(opts Options) error {
 	derived := m.Pod.UID == ""
-	if err := normalize(m.Pod, m.content, opts); err != nil {
+	if err := Normalize(m.Pod, opts); err != nil {
 		if e := (*field.Error)(nil); errors.As(err, &e) && m.path != nil {
 			e.Field = m.path.String() + "." + e.Field
 		}

@@ -1,47 +1,37 @@
 package manifest
 
 import (
-	"encoding/hex"
-	"encoding/json"
 	"errors"
-	"fmt"
-	"hash/fnv"
-	"io"
 	"slices"
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
+	"github.com/kubeletkit/kubeletkit/podconfig/internal/podvalidation"
 	"github.com/kubeletkit/kubeletkit/runtime/podspec"
 )
 
 // Normalize makes a pod, as its author wrote it, a static pod of one node. It changes the
 // pod in place, as kubelet does:
 //
-//   - A pod without metadata.uid gets a UID: the hexadecimal 128 bit FNV-1a hash over
-//     content, origin and, with [SourceFile], the node. So a pod with other content is
-//     another pod. Kubelet hashes the memory layout of its own types, so its UIDs differ.
+//   - Defaults are set, see [SetDefaults].
+//   - A pod without metadata.uid gets the UID that a kubelet of [Options.KubeletVersion] derives: a hash of the pod,
+//     the origin and, with [SourceFile], the node. So a pod with other content is another pod.
 //   - The name of the node, in lower case, is appended to the name. The default
 //     namespace is "default". The node name is set.
 //   - The annotation kubernetes.io/config.source is set to [Options.Source],
 //     kubernetes.io/config.hash to the UID.
 //   - Pods from files get a toleration of all NoExecute taints.
 //   - The status is reset to phase Pending.
-//   - Defaults are set, see [SetDefaults].
 //
 // deletionGracePeriodSeconds stays, and is the grace period of the pod in the place of
-// terminationGracePeriodSeconds. A pod with a deletionTimestamp is one that is being deleted: it is stopped, and does not
-// start. An API server would remove both.
+// terminationGracePeriodSeconds. A pod with a deletionTimestamp is one that is being deleted: it is stopped, and does
+// not start. An API server would remove both.
 //
 // It returns an error if the pod has no name or the options no node name.
-func Normalize(pod *v1.Pod, opts Options) error { return normalize(pod, nil, opts) }
-
-// normalize is Normalize for a pod with the content, see Item. If content is nil, it is
-// the JSON of the pod without its status.
-func normalize(pod *v1.Pod, content []byte, opts Options) error {
+func Normalize(pod *v1.Pod, opts Options) error {
 	if opts.NodeName == "" {
 		return errors.New("normalize a pod: no node name given")
 	}
@@ -51,13 +41,14 @@ func normalize(pod *v1.Pod, content []byte, opts Options) error {
 	if pod.Name == "" {
 		return field.Required(field.NewPath("metadata", "name"), "static pods need a name")
 	}
-	if pod.UID == "" {
-		uid, err := contentUID(pod, content, opts)
-		if err != nil {
-			return err
-		}
-		pod.UID = uid
+	podvalidation.SetContainerDefaults(pod)
+	if minorOf(opts.KubeletVersion) < 37 {
+		podvalidation.SetResourceDefaults(pod) // since 1.37, that is done by API servers only
 	}
+	if pod.UID == "" {
+		pod.UID = derivedUID(pod, opts)
+	}
+	podvalidation.SetResourceDefaults(pod)
 	pod.Name += "-" + strings.ToLower(opts.NodeName)
 	if pod.Namespace == "" {
 		pod.Namespace = metav1.NamespaceDefault
@@ -72,28 +63,7 @@ func normalize(pod *v1.Pod, content []byte, opts Options) error {
 		tolerateNoExecute(&pod.Spec)
 	}
 	pod.Status = v1.PodStatus{Phase: v1.PodPending}
-	SetDefaults(pod)
 	return nil
-}
-
-// contentUID derives a UID from the content and the origin of the pod.
-func contentUID(pod *v1.Pod, content []byte, opts Options) (types.UID, error) {
-	if content == nil {
-		desired := *pod
-		desired.Status = v1.PodStatus{}
-		var err error
-		if content, err = json.Marshal(&desired); err != nil {
-			return "", fmt.Errorf("hash pod %s/%s: %w", pod.Namespace, pod.Name, err)
-		}
-	}
-	h := fnv.New128a()
-	_, _ = h.Write(content)
-	if opts.Source == SourceFile {
-		_, _ = io.WriteString(h, "host:"+opts.NodeName+"file:"+opts.Origin)
-	} else {
-		_, _ = io.WriteString(h, "url:"+opts.Origin)
-	}
-	return types.UID(hex.EncodeToString(h.Sum(nil))), nil
 }
 
 // tolerateNoExecute keeps static pods on a node that is tainted because of a problem.

@@ -26,6 +26,10 @@ type Options struct {
 	// Origin is the path of the file or the URL, or anything else that distinguishes two
 	// manifests with the same content. Normalize derives UIDs from it.
 	Origin string
+	// KubeletVersion is the version of the kubelet whose UIDs Normalize derives, such as "1.36" or "v1.36.3", so that
+	// a pod runs on if that kubelet takes the node over. Known are 1.35 to 1.37; of others, the nearest one counts.
+	// Default: the version of the Kubernetes libraries of this module.
+	KubeletVersion string
 
 	// UID, if not nil, decides the UID of each pod without metadata.uid, such as
 	// podconfig.Sink.StaticUID. Load calls it with the pod, which is complete and valid and has
@@ -37,10 +41,10 @@ type Options struct {
 	// objects.SecretKind, objects.ConfigMapKind. Any other kind is an error.
 	// Default: PodKind.
 	Kinds []string
-	// Warn, if not nil, has Decode read what kubelet reads, and receives what Decode ignores then: unknown and duplicated
-	// fields, and all YAML documents but the first. A list is an error, except a PodList of [SourceHTTP]. A manifest that
-	// begins with a secret or config map, which kubelet refuses, has no pods, and all of its documents count. If Warn is
-	// nil, unknown and duplicated fields are errors, and all documents count.
+	// Warn, if not nil, has Decode read what kubelet reads, and receives what Decode ignores then: unknown and
+	// duplicated fields, and all YAML documents but the first. A list is an error, except a PodList of [SourceHTTP]. A
+	// manifest that begins with a secret or config map, which kubelet refuses, has no pods, and all of its documents
+	// count. If Warn is nil, unknown and duplicated fields are errors, and all documents count.
 	Warn func(error)
 
 	// Allow are the references to API objects that Validate accepts. Default: none.

@@ -3,10 +3,10 @@
 //
 // # Why
 //
-// A UID is derived from the manifest, so that another manifest is another pod. But each agent derives it
-// in its own way: kubelet hashes the memory layout of its own types, so that its UIDs cannot be computed
-// elsewhere, and a later version of this module may derive another one. A pod that gets another UID is
-// another pod: it is stopped and started again, and on a node of kubeadm that is the control plane.
+// A UID is derived from the manifest, so that another manifest is another pod. But each minor version of kubelet
+// derives another one, from its own API types, and so does this module, see podconfig/manifest.Options.KubeletVersion.
+// A pod that gets another UID is another pod: it is stopped and started again, and on a node of kubeadm that is the
+// control plane.
 //
 // # How
 //

@@ -2,7 +2,7 @@
 // grpc.health.v1.Health/Check, over an unencrypted connection, as kubelet does for
 // gRPC probes.
 //
-//	client := &grpcprobe.Client{UserAgent: "kube-probe/1.36"}
+//	client := &grpcprobe.Client{UserAgent: "kube-probe/1.37"}
 //	healthy, message := client.Probe(ctx, "10.0.0.7:9000", "", time.Second)
 //
 // The call is made with the HTTP/2 of net/http and the wire format of protocol

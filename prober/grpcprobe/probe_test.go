@@ -388,7 +388,7 @@ func ExampleClient_Probe() {
 	go func() { _ = server.Serve(l) }()
 	defer server.Stop()
 
-	client := &grpcprobe.Client{UserAgent: "kube-probe/1.36"}
+	client := &grpcprobe.Client{UserAgent: "kube-probe/1.37"}
 	healthy, message := client.Probe(context.Background(), l.Addr().String(), "", 10*time.Second)
 	fmt.Println(healthy, message)
 	// Output: true service healthy

@@ -125,7 +125,8 @@ func TestAgentWithALimitOfProcesses(t *testing.T) {
 	program := filepath.Join(t.TempDir(), "minikubelet")
 	require.NoError(t, os.WriteFile(program, []byte("#!/bin/sh\necho $$ >"+dir+"/cgroup.procs\nexec "+
 		MinikubeletBinary(t)+" \"$@\"\n"), 0o755))
-	s := &suite{Cluster: c, agent: c.StartAgent(t, AgentOptions{Binary: program})}
+	s := &suite{Cluster: c, agent: c.StartAgent(t, AgentOptions{Binary: program,
+		Args: []string{DevicePluginsDirFlag, filepath.Join(c.Dir, "agent/root/device-plugins")}})}
 	// A shell in the cgroup forks until it cannot, and then ends; the limit does not keep out what moves there.
 	script := "echo $$ >" + dir + "/cgroup.procs; "
 	_ = exec.Command("sh", "-c", script+"while sleep 1000 & do :; done").Run()

@@ -59,16 +59,24 @@ func podResources(t *testing.T, a *Agent) (held map[string]string, allocatable [
 }
 
 // A kubelet gives a pod devices of a plugin, this agent takes it over, and a kubelet takes it back. The pod keeps its
-// devices and its container, and no other pod gets the devices, whichever of the two starts it.
+// devices and its container, and no other pod gets the devices, whichever of the two starts it. Their root directory is
+// not the usual one.
 func TestKubeletWithDevices(t *testing.T) {
 	t.Parallel()
-	Need(t)
-	c := NewClusterWith(t, ClusterOptions{OwnDirs: []string{devicePlugins}})
+	for _, tool := range []string{"kubelet", "kubelet-1.36"} {
+		t.Run(tool, func(t *testing.T) {
+			t.Parallel()
+			testKubeletWithDevices(t, KubernetesBinary(t, tool))
+		})
+	}
+}
+
+func testKubeletWithDevices(t *testing.T, binary string) {
+	c := NewClusterWith(t, ClusterOptions{OwnDirs: []string{filepath.Dir(devicePlugins)}})
 	c.Preload(t, "pause:1", "busybox:1")
-	ours := &suite{Cluster: c, agent: c.NewAgent(t, AgentOptions{})}
-	kubelet := &suite{Cluster: c, agent: c.NewAgent(t, AgentOptions{Binary: KubeletBinary(t)})}
-	// one directory for both
-	require.NoError(t, os.Symlink(c.Own(devicePlugins), filepath.Join(ours.agent.Root, "device-plugins")))
+	ours := &suite{Cluster: c, agent: c.NewAgent(t, AgentOptions{KubeletDirs: true})}
+	kubelet := &suite{Cluster: c, agent: c.NewAgent(t, AgentOptions{Binary: binary, KubeletDirs: true})}
+	require.NoError(t, os.MkdirAll(c.Own(devicePlugins), 0o750))
 	all := []string{"a", "b", "c", "d"}
 	plugin, _ := startNullPlugin(t, c.Own(devicePlugins), all...)
 

@@ -131,6 +131,7 @@ func testNodeSpecs(t *testing.T, options ClusterOptions, config map[string]any, 
 	agent := c.NewAgent(t, AgentOptions{
 		Binary: binary, Kubeconfig: tests.Kubeconfig, Args: []string{"--root-dir", "/var/lib/kubelet",
 			"--fail-without-device-plugin"}, Config: settings, ConfigFile: tests.ConfigFile(), Env: env,
+		KubeletDirs: true,
 	})
 	agent.Start(t)
 	tests.Control(t, agent)

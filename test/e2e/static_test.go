@@ -15,17 +15,28 @@ import (
 	. "github.com/kubeletkit/kubeletkit/test/e2e/harness"
 )
 
-// Static pods without metadata.uid go from a kubelet to this agent and back three times: containers and mirror pods
-// stay. What this agent has started, a kubelet starts again, once.
+// Static pods without metadata.uid go from a kubelet to this agent and back three times, also those that this agent has
+// started: containers and mirror pods stay.
 func TestStaticPodsWithoutUID(t *testing.T) {
 	t.Parallel()
 	Need(t)
+	t.Run("1.37", func(t *testing.T) {
+		t.Parallel()
+		staticPodsWithoutUID(t, "kubelet")
+	})
+	t.Run("1.36", func(t *testing.T) {
+		t.Parallel()
+		staticPodsWithoutUID(t, "kubelet-1.36", "--static-pod-uids=1.36")
+	})
+}
+
+func staticPodsWithoutUID(t *testing.T, program string, args ...string) {
 	c := NewCluster(t)
 	c.Preload(t, "pause:1", "busybox:1")
 	s := &nodeSuite{Cluster: c, plane: NewControlPlane(t, c.Net)}
 	kubeconfig := s.plane.NodeKubeconfig(t, NodeName)
-	kubelet := c.NewAgent(t, AgentOptions{Binary: KubeletBinary(t), Kubeconfig: kubeconfig})
-	agent := c.NewAgent(t, AgentOptions{Kubeconfig: kubeconfig})
+	kubelet := c.NewAgent(t, AgentOptions{Binary: KubernetesBinary(t, program), Kubeconfig: kubeconfig})
+	agent := c.NewAgent(t, AgentOptions{Kubeconfig: kubeconfig, Args: args})
 	await := func(pods []*v1.Pod) (mirrors []*v1.Pod) {
 		for _, pod := range pods {
 			mirrors = append(mirrors, s.await(t, "default", FullName(pod), Running, Ready(true)))
@@ -67,19 +78,15 @@ func TestStaticPodsWithoutUID(t *testing.T) {
 		same(kubelets, pods)
 	}
 
-	// What this agent has started, a kubelet starts again.
 	swap(agent)
 	own := MakePod("own", Main(Sh("c", Forever)))
 	agent.Put(t, own)
 	all := append(pods[:len(pods):len(pods)], own)
 	before := await(all)
 	swap(kubelet)
-	same(kubelets, pods)
-	after := s.await(t, "default", FullName(own), Running, Ready(true), func(pod *v1.Pod) error {
-		return otherThan(before[len(pods)], pod)
-	})
+	same(before, all)
 	swap(agent)
-	same(append(kubelets[:len(pods):len(pods)], after), all)
+	same(before, all)
 
 	// A manifest that has changed while no agent ran is another pod.
 	agent.Stop(t)

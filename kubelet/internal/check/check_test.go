@@ -220,7 +220,7 @@ func TestState(t *testing.T) {
 		{"pods/u/volumes/kubernetes.io~csi", "", Lost, true},
 		{"pods/u/volumes/kubernetes.io~nfs", "", Lost, true},
 	} {
-		findings := State([]File{{tc.path, []byte(tc.content)}}, false)
+		findings := State([]File{{Path: tc.path, Content: []byte(tc.content)}}, false)
 		require.Len(t, findings, 1, tc)
 		f := findings[0]
 		assert.Equal(t, tc.verdict, f.Verdict, tc)
@@ -231,6 +231,36 @@ func TestState(t *testing.T) {
 	}
 	assert.Empty(t, State([]File{{Path: "pods/u/volumes/kubernetes.io~projected"},
 		{Path: "pods/u/volumes/kubernetes.io~empty-dir"}, {Path: "something/else"}}, true))
+}
+
+// The checkpoint of an earlier version is taken over, unless pods have devices in the one in its place.
+func TestEarlierDevices(t *testing.T) {
+	const none, one, other = `{"Data":{"PodDeviceEntries":null}}`, `{"Data":{"PodDeviceEntries":[{"PodUID":"u"}]}}`,
+		`{"Data":{"PodDeviceEntries":[{"PodUID":"v"}]}}`
+	for _, tc := range []struct {
+		earlier, now string
+		verdict      Verdict
+		blocks       bool
+		why          string
+	}{
+		{one, "", Kept, false, "the devices of 1 pods, which the agent moves to /now"},
+		{one, none, Kept, false, "the devices of 1 pods, which the agent moves to /now"},
+		{one, one, Kept, false, "the devices of 1 pods"},
+		{one, other, Lost, true, "the devices of 1 pods are not known to the agent, and other pods may get the same: it uses /now"},
+		{one, "{", Lost, true, "the devices of 1 pods are not known to the agent, and other pods may get the same: it uses /now"},
+		{none, "", Lost, false, "no pod has devices"},
+		{"{", "", Lost, false, "it cannot be read: unexpected end of JSON input"},
+	} {
+		now := File{At: "/now"}
+		if tc.now != "" {
+			now.Content = []byte(tc.now)
+		}
+		f := EarlierDevices(File{At: "/earlier", Content: []byte(tc.earlier)}, now)
+		assert.Equal(t, tc.blocks, f.Do != "", tc)
+		f.Do = ""
+		assert.Equal(t, Finding{Area: AreaState, Setting: "/earlier", Verdict: tc.verdict, Blocks: tc.blocks,
+			Why: tc.why}, f)
+	}
 }
 
 // Claims are judged as their manager reads them: it keeps them in a cluster.
@@ -246,7 +276,7 @@ func TestClaims(t *testing.T) {
 		{some, true, Kept, false}, {some, false, Stopped, true}, {string(dra.FormatState(nil)), true, Lost, false}, {string(dra.FormatState(nil)), false, Lost, false},
 		{"{", true, Lost, false}, {strings.Replace(some, `ns`, `sn`, 1), false, Lost, false},
 	} {
-		findings := State([]File{{"dra_manager_state", []byte(tc.content)}}, tc.prepares)
+		findings := State([]File{{Path: "dra_manager_state", Content: []byte(tc.content)}}, tc.prepares)
 		require.Len(t, findings, 1)
 		assert.Equal(t, tc.verdict, findings[0].Verdict, tc)
 		assert.Equal(t, tc.blocks, findings[0].Blocks, tc)

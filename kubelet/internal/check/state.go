@@ -1,6 +1,8 @@
 package check
 
 import (
+	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"path"
@@ -11,12 +13,15 @@ import (
 	"github.com/kubeletkit/kubeletkit/node/users"
 )
 
-// File is a file or directory in the root directory of a kubelet.
+// File is a file or directory of a kubelet.
 type File struct {
-	// Path is relative to the root directory, with slashes.
+	// Path is relative to the root directory, with slashes. That of device plugins begins with "device-plugins" and
+	// that of certificates with "pki", wherever these directories are.
 	Path string
 	// Content is that of a regular file; nil for a directory.
 	Content []byte
+	// At is the path if it is not below the root directory.
+	At string
 }
 
 // StatePaths are the patterns, of [path.Match], of the files in a root directory that [State] judges.
@@ -82,7 +87,7 @@ func State(files []File, prepares bool) (out []Finding) {
 			if f.Verdict == "" {
 				continue
 			}
-			f.Area, f.Setting = AreaState, file.Path
+			f.Area, f.Setting = AreaState, cmp.Or(file.At, file.Path)
 			out = append(out, f)
 		}
 	}
@@ -91,22 +96,48 @@ func State(files []File, prepares bool) (out []Finding) {
 
 // deviceState judges the checkpoint of devices.
 func deviceState(f File) Finding {
+	switch pods, err := podsWithDevices(f.Content); {
+	case err != nil:
+		return unreadable(err)
+	case pods == 0:
+		return Finding{Verdict: Lost, Why: "no pod has devices"}
+	default:
+		return Finding{Verdict: Kept, Why: fmt.Sprintf("the devices of %d pods", pods)}
+	}
+}
+
+// podsWithDevices returns the number of pods in a checkpoint of devices.
+func podsWithDevices(content []byte) (int, error) {
 	var state struct {
 		Data struct {
 			PodDeviceEntries []struct{ PodUID, ResourceName string }
 		}
 	}
-	if err := json.Unmarshal(f.Content, &state); err != nil {
-		return unreadable(err)
-	}
+	err := json.Unmarshal(content, &state)
 	pods := map[string]bool{}
 	for _, e := range state.Data.PodDeviceEntries {
 		pods[e.PodUID] = true
 	}
-	if len(pods) == 0 {
-		return Finding{Verdict: Lost, Why: "no pod has devices"}
+	return len(pods), err
+}
+
+// EarlierDevices judges the checkpoint of devices that an earlier version of the agent has left below its root
+// directory. now is the one in its place, whose content is nil if it is missing. The agent takes the earlier one over
+// if it is kept: if pods have devices in that one only.
+func EarlierDevices(earlier, now File) Finding {
+	f := deviceState(earlier)
+	f.Area, f.Setting = AreaState, earlier.At
+	if f.Verdict != Kept || bytes.Equal(earlier.Content, now.Content) {
+		return f
 	}
-	return Finding{Verdict: Kept, Why: fmt.Sprintf("the devices of %d pods", len(pods))}
+	if pods, err := podsWithDevices(now.Content); now.Content == nil || err == nil && pods == 0 {
+		f.Why += ", which the agent moves to " + now.At
+		return f
+	}
+	f.Verdict, f.Blocks = Lost, true
+	f.Why += " are not known to the agent, and other pods may get the same: it uses " + now.At
+	f.Do = "keep the file of the two whose pods run, as " + now.At
+	return f
 }
 
 // claimState judges the checkpoint of resource claims, as its manager reads it.

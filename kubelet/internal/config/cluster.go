@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"net"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -50,8 +49,9 @@ func (s *Settings) addClusterFlags(fs *pflag.FlagSet) {
 		"node of, and its credentials (default: none; the agent is no node of a cluster)")
 	fs.StringVar(&s.BootstrapKubeconfig, "bootstrap-kubeconfig", "",
 		"kubeconfig for requesting a client certificate, while there is no valid one; --kubeconfig is then written")
-	fs.StringVar(&s.CertDir, "cert-dir", "", "directory of the certificates that the agent requests (default: pki "+
-		"in the root directory)")
+	fs.StringVar(&s.CertDir, "cert-dir", "", "directory of the certificates that the agent requests (default for "+
+		"root with a container runtime: "+kubeletDir+"/pki, as with kubelet whatever --root-dir is; otherwise pki in "+
+		"the root directory)")
 	fs.BoolVar(&s.RotateCertificates, "rotate-certificates", s.RotateCertificates,
 		"request a new client certificate when the current one is about to expire")
 	fs.StringVar(&s.CloudProvider, "cloud-provider", "", "external if a cloud provider initializes the node")
@@ -274,9 +274,6 @@ func (s *Settings) warnCluster(fs *pflag.FlagSet, fields []string) {
 
 // clusterPaths makes the paths absolute.
 func (s *Settings) clusterPaths() []*string {
-	if s.CertDir == "" && s.RootDir != "" {
-		s.CertDir = filepath.Join(s.RootDir, "pki")
-	}
 	return []*string{&s.Kubeconfig, &s.BootstrapKubeconfig, &s.CertDir, &s.TLSCertFile, &s.TLSPrivateKeyFile,
 		&s.TokenAuthFile, &s.RBACFile, &s.Authentication.X509.ClientCAFile}
 }

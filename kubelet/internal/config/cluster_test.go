@@ -1,7 +1,6 @@
 package config
 
 import (
-	"path/filepath"
 	"testing"
 	"time"
 
@@ -31,7 +30,7 @@ func TestCluster(t *testing.T) {
 			assert.Equal(t, int32(50), *s.KubeAPIQPS)
 			assert.Equal(t, int32(100), s.KubeAPIBurst)
 			assert.Equal(t, int32(50), *s.NodeStatusMaxImages)
-			assert.Equal(t, filepath.Join(s.RootDir, "pki"), s.CredentialsOptions().CertDir)
+			assert.NotEmpty(t, s.CredentialsOptions().CertDir) // see TestKubeletPaths
 			assert.False(t, s.CredentialsOptions().Rotate)
 		}},
 		{"what kubeadm gives", header + "rotateCertificates: true\nnodeStatusReportFrequency: 0s\nnodeStatusUpdateFrequency: 0s\nevictionPressureTransitionPeriod: 0s\n",

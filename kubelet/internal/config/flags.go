@@ -15,6 +15,8 @@ import (
 const (
 	checkpointDirFlag = "checkpoint-dir"
 	logLinksDirFlag   = "log-links-dir"
+
+	devicePluginsDirFlag = "device-plugins-dir"
 )
 
 // Flags returns the flags of the agent with their defaults.
@@ -58,6 +60,9 @@ func (s *Settings) flags() *pflag.FlagSet {
 
 	fs.StringVar(&s.StaticPodPath, "pod-manifest-path", s.StaticPodPath,
 		"manifest file, or directory of manifests, of the pods to run")
+	fs.StringVar(&s.StaticPodUIDs, "static-pod-uids", "", "version of the kubelet whose UIDs pods of manifests get, as "+
+		"in 1.36, so that they run on when that kubelet takes the node over; kubelet has no such flag (default: the "+
+		"version that kubelet in PATH has, or else 1.37)")
 	fs.BoolVar(&s.AllowNoPods, "allow-no-pods", false, "start although no pods are given and pods run, which the "+
 		"agent then stops; kubelet has no such flag")
 	fs.BoolVar(&s.DrainOnTerm, "drain-on-term", false, "on SIGTERM end all pods, in the order and the time of a "+
@@ -111,6 +116,10 @@ func (s *Settings) flags() *pflag.FlagSet {
 	fs.StringSliceVar(&s.KeepImages, "keep-image", nil, "name of an image that is never removed, such as one that "+
 		"cannot be pulled again; all that begin so, with their registry, if it ends in \"*\"; can be repeated; "+
 		"kubelet has no such flag")
+	fs.StringVar(&s.DevicePluginsDir, devicePluginsDirFlag, "", "directory of the sockets of device plugins and of "+
+		"the checkpoint of devices; \"\" for no device plugins; kubelet has no such flag (default for root with a "+
+		"container runtime: "+kubeletDir+"/device-plugins, as with kubelet whatever --root-dir is; otherwise "+
+		"device-plugins in the root directory)")
 	fs.BoolVar(&s.FailWithoutDevicePlugin, "fail-without-device-plugin", false,
 		"pods fail with UnexpectedAdmissionError while the plugin of their devices is missing, as with kubelet; "+
 			"otherwise they wait for it; kubelet has no such flag")

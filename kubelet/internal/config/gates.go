@@ -58,9 +58,9 @@ func judgeGate(name string, on bool) (warning string, err error) {
 	g, known := findGate(name)
 	switch {
 	case !known:
-		return "", fmt.Errorf("feature gate %s: kubelet 1.36 has no such gate; remove it", name)
+		return "", fmt.Errorf("feature gate %s: kubelet 1.37 has no such gate; remove it", name)
 	case g.here == "locked" && on != g.on:
-		return "", fmt.Errorf("feature gate %s: kubelet 1.36 has it locked to %t; remove it", name, g.on)
+		return "", fmt.Errorf("feature gate %s: kubelet 1.37 has it locked to %t; remove it", name, g.on)
 	case g.here == "client" && on != g.on:
 		return "", fmt.Errorf("feature gate %s: remove it, and set the environment variable KUBE_FEATURE_%s=%t, "+
 			"which the client reads", name, name, on)

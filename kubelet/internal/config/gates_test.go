@@ -13,10 +13,10 @@ import (
 func TestFeatureGates(t *testing.T) {
 	for _, tc := range []struct{ given, warning, err string }{
 		{given: "EventedPLEG=false"},
-		{given: "Evented=true", err: "feature gate Evented: kubelet 1.36 has no such gate; remove it"},
+		{given: "Evented=true", err: "feature gate Evented: kubelet 1.37 has no such gate; remove it"},
 		{given: "#=true", err: "no such gate"},
 		{given: "NodeSwap=true"},
-		{given: "NodeSwap=false", err: "feature gate NodeSwap: kubelet 1.36 has it locked to true; remove it"},
+		{given: "NodeSwap=false", err: "feature gate NodeSwap: kubelet 1.37 has it locked to true; remove it"},
 		{given: "GitRepoVolumeDriver=true", err: "locked to false"},
 		{given: "ContainerCheckpoint=true"},
 		{given: "ContainerCheckpoint=false", err: "feature gate ContainerCheckpoint: the feature cannot be switched off here; remove it, or run a kubelet"},
@@ -67,7 +67,7 @@ func TestTheTableOfFeatureGates(t *testing.T) {
 	verdicts := map[string]int{}
 	for line := range strings.Lines(knownGates) {
 		if what, _, head := strings.Cut(line, ": "); head && strings.HasPrefix(what, "# ") &&
-			!strings.Contains(line, "kubelet 1.36") {
+			!strings.Contains(line, "kubelet 1.37") {
 			verdicts[strings.TrimPrefix(what, "# ")] = 0
 		}
 	}
@@ -86,7 +86,7 @@ func TestTheTableOfFeatureGates(t *testing.T) {
 		}
 		gates++
 	}
-	assert.Equal(t, 242, gates, "kubelet 1.36.3 has these")
+	assert.Equal(t, 254, gates, "kubelet 1.37.2 has these")
 	for verdict, n := range verdicts {
 		assert.Positive(t, n, verdict)
 	}

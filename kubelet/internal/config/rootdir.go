@@ -7,6 +7,10 @@ import (
 	"path/filepath"
 )
 
+// kubeletDir is kubelet's root directory by default. Its device plugins and its certificates are there whatever
+// --root-dir is: constants of kubelet, and the default of --cert-dir.
+const kubeletDir = "/var/lib/kubelet"
+
 // Program is the program whose command line is read.
 type Program struct {
 	// Name is in messages, and in the default of --root-dir with the embedded runtime. Default "minikubelet".
@@ -44,7 +48,7 @@ func (p Program) rootDirOf(uid int, embedded bool) string {
 		if embedded {
 			return "/var/lib/" + p.String()
 		}
-		return "/var/lib/kubelet"
+		return kubeletDir
 	}
 	// The specification has relative paths ignored.
 	if state := p.Env("XDG_STATE_HOME"); filepath.IsAbs(state) {
@@ -87,4 +91,41 @@ func defaultPodLogsDir(uid int, rootDir string, embedded bool) string {
 		return "/var/log/pods"
 	}
 	return filepath.Join(rootDir, "logs")
+}
+
+// kubeletPaths fills in the directories that are not below the root directory of a kubelet, and below it for an agent
+// that does not stand in a kubelet's place. pluginsGiven means that the directory of device plugins is given.
+func (s *Settings) kubeletPaths(uid int, pluginsGiven bool) {
+	dir := s.RootDir
+	if s.OnMachine() && (uid == 0 || uid == -1) {
+		dir = kubeletDir
+	}
+	if !pluginsGiven {
+		s.DevicePluginsDir = filepath.Join(dir, "device-plugins")
+		if below := filepath.Join(s.RootDir, "device-plugins"); s.RootDir != "" && below != s.DevicePluginsDir {
+			s.EarlierDevicePluginsDir = below
+		}
+	}
+	if s.CertDir != "" || s.RootDir == "" {
+		return
+	}
+	var moved bool
+	s.CertDir, moved = certDir(filepath.Join(dir, "pki"), filepath.Join(s.RootDir, "pki"))
+	if moved && s.Kubeconfig != "" {
+		s.Warnings = append(s.Warnings, fmt.Sprintf("--cert-dir: the certificates stay in %s, where an earlier "+
+			"version of the agent has requested them; those of a kubelet are in %s/pki", s.CertDir, dir))
+	}
+}
+
+// certDir returns the directory of certificates: below is that below the root directory, in which an earlier version of
+// the agent has stored them. Where only that has the client certificate of a node, they stay there.
+func certDir(dir, below string) (_ string, stays bool) {
+	has := func(dir string) bool {
+		_, err := os.Stat(filepath.Join(dir, "kubelet-client-current.pem"))
+		return err == nil
+	}
+	if !has(dir) && has(below) {
+		return below, true
+	}
+	return dir, false
 }

@@ -27,12 +27,19 @@ type Settings struct {
 	ConfigFile  string
 	ConfigDir   string
 	ObjectsPath string
-	LogLinksDir string
-	AllowNoPods bool
-	DrainOnTerm bool
-	KeepImages  []string
+	// StaticPodUIDs is the version of the kubelet whose UIDs static pods get; "" for that which is installed.
+	StaticPodUIDs string
+	LogLinksDir   string
+	AllowNoPods   bool
+	DrainOnTerm   bool
+	KeepImages    []string
 	// ResetCPUs drops the assignments of CPUs that do not go with the policy or the machine.
 	ResetCPUs bool
+	// DevicePluginsDir is the directory of the sockets of device plugins, and of the checkpoint of devices; "" for
+	// none.
+	DevicePluginsDir string
+	// EarlierDevicePluginsDir is where earlier versions of the agent had them; "" if it is the same.
+	EarlierDevicePluginsDir string
 	// FailWithoutDevicePlugin fails pods whose devices have no plugin.
 	FailWithoutDevicePlugin bool
 	CheckpointDir           string
@@ -123,6 +130,7 @@ func (p Program) Parse(args []string) (*Settings, error) {
 	if !fs.Changed(logLinksDirFlag) && os.Geteuid() == 0 && s.OnMachine() {
 		s.LogLinksDir = "/var/log/containers" // as kubelet, wherever the logs are
 	}
+	s.kubeletPaths(os.Geteuid(), fs.Changed(devicePluginsDirFlag))
 	if err := s.absolute(); err != nil {
 		return nil, err
 	}
@@ -189,6 +197,7 @@ func def[T comparable](field *T, value T) {
 // identity of its pod.
 func (s *Settings) absolute() error {
 	for _, p := range append([]*string{&s.RootDir, &s.StaticPodPath, &s.ObjectsPath, &s.PodLogsDir, &s.LogLinksDir,
+		&s.DevicePluginsDir, &s.EarlierDevicePluginsDir,
 		&s.CheckpointDir, &s.CheckpointKey,
 		&s.ImageCredentialProviderConfig, &s.ImageCredentialProviderBinDir}, s.clusterPaths()...) {
 		if *p == "" {

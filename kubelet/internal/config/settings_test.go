@@ -100,9 +100,9 @@ func TestSettings(t *testing.T) {
 		{"0 of the file is the default", header + "maxPods: 0\n", nil, func(t *testing.T, s *Settings) {
 			assert.Equal(t, 110, s.PodLimit(400))
 		}},
-		{"the version", "", []string{"--version"}, version("true")},
-		{"the version, raw", "", []string{"--version=raw"}, version("raw")},
-		{"no version", "", []string{"--version", "--version=false"}, version("")},
+		{"the version", "", []string{"--version"}, printsVersion("true")},
+		{"the version, raw", "", []string{"--version=raw"}, printsVersion("raw")},
+		{"no version", "", []string{"--version", "--version=false"}, printsVersion("")},
 		{"dead containers", "", nil, func(t *testing.T, s *Settings) { assert.Equal(t, int32(-1), s.MaxDead) }},
 		{"dead containers by flag", "", []string{"--maximum-dead-containers=240"}, func(t *testing.T, s *Settings) {
 			assert.Equal(t, int32(240), s.MaxDead)
@@ -271,7 +271,7 @@ func noCgroups(t *testing.T, s *Settings) {
 	assert.Empty(t, s.Warnings)
 }
 
-func version(want versionFlag) func(*testing.T, *Settings) {
+func printsVersion(want versionFlag) func(*testing.T, *Settings) {
 	return func(t *testing.T, s *Settings) { assert.Equal(t, want, s.Version) }
 }
 
@@ -450,5 +450,5 @@ func TestUsage(t *testing.T) {
 		assert.Contains(t, usage, name)
 	}
 	assert.NotContains(t, usage, "windows-service", "what has no effect is not advertised")
-	assert.Less(t, strings.Count(usage, "\n"), 130)
+	assert.Less(t, strings.Count(usage, "\n"), 140)
 }

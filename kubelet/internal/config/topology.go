@@ -15,13 +15,12 @@ import (
 
 // topologyFields are the fields of what places containers.
 const topologyFields = `cpuManagerPolicy cpuManagerPolicyOptions topologyManagerPolicy topologyManagerScope topologyManagerPolicyOptions
-	featureGates.CPUManagerPolicyAlphaOptions featureGates.CPUManagerPolicyBetaOptions featureGates.DisableCPUQuotaWithExclusiveCPUs`
+	featureGates.CPUManagerPolicyAlphaOptions featureGates.CPUManagerPolicyBetaOptions`
 
 // The feature gates of exclusive CPUs, and the policies of kubelet's CPU manager.
 const (
 	cpuAlphaGate = "CPUManagerPolicyAlphaOptions"
 	cpuBetaGate  = "CPUManagerPolicyBetaOptions"
-	cpuQuotaGate = "DisableCPUQuotaWithExclusiveCPUs"
 
 	cpuPolicyNone   = "none"
 	cpuPolicyStatic = "static"
@@ -148,7 +147,7 @@ func (s *Settings) CPUOptions() (cpus.Options, error) {
 	const perCPU = 1000
 	return cpus.Options{
 		PolicyOptions: policy, Reserved: reserved, ReservedCount: int((total.Cpu().MilliValue() + perCPU - 1) / perCPU),
-		KeepQuota: !s.gateByDefault(cpuQuotaGate), Reset: s.ResetCPUs,
+		Reset: s.ResetCPUs,
 	}, nil
 }
 

@@ -25,14 +25,13 @@ func TestTopology(t *testing.T) {
 		"--topology-manager-policy=restricted", "--topology-manager-scope=pod",
 		"--topology-manager-policy-options=prefer-closest-numa-nodes=true,max-allowable-numa-nodes=9",
 		"--system-reserved=cpu=500m", "--kube-reserved=cpu=600m",
-		"--feature-gates=DisableCPUQuotaWithExclusiveCPUs=false", "--reset-cpu-manager-state")
+		"--reset-cpu-manager-state")
 	require.NoError(t, err)
 	assert.Empty(t, s.Warnings)
 	assert.True(t, s.StaticCPUs())
 	opts, err := s.CPUOptions()
 	require.NoError(t, err)
 	assert.Equal(t, 2, opts.ReservedCount)
-	assert.True(t, opts.KeepQuota)
 	assert.True(t, opts.Reset)
 	assert.Equal(t, cpus.PolicyOptions{FullPCPUsOnly: true, DistributeNUMA: true}, opts.PolicyOptions)
 	topts, err := s.TopologyOptions()
@@ -45,7 +44,6 @@ func TestTopology(t *testing.T) {
 	opts, err = s.CPUOptions()
 	require.NoError(t, err)
 	assert.Equal(t, "0,4", opts.Reserved.String())
-	assert.False(t, opts.KeepQuota)
 }
 
 func TestTopologyThatCannotBe(t *testing.T) {

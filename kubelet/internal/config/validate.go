@@ -12,6 +12,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/version"
 	"k8s.io/utils/cpuset"
 
 	"github.com/kubeletkit/kubeletkit/kubelet/internal/terminal"
@@ -31,6 +32,9 @@ func (s *Settings) validate() error {
 	}
 	if !slices.Contains(terminal.Modes(), s.Show) {
 		errs = append(errs, fmt.Errorf("--show %q: must be auto, table, lines or none", s.Show))
+	}
+	if _, err := version.ParseGeneric(s.StaticPodUIDs); s.StaticPodUIDs != "" && err != nil {
+		errs = append(errs, fmt.Errorf("--static-pod-uids %q: must be a version of Kubernetes, such as 1.36", s.StaticPodUIDs))
 	}
 	if d := s.CrashLoopBackOff.MaxContainerRestartPeriod.Duration; d < time.Second || d > 300*time.Second {
 		errs = append(errs, fmt.Errorf("crashLoopBackOff.maxContainerRestartPeriod %s: must be between 1s and 300s", d))

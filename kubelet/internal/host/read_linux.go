@@ -3,6 +3,7 @@ package host
 import (
 	"bytes"
 	"fmt"
+	"net"
 	"os"
 	"strings"
 
@@ -56,4 +57,24 @@ func (p Plan) Set() error {
 			return unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: limit, Max: limit})
 		},
 	)
+}
+
+// Peer names the process at the other end of a connection to a Unix socket: that which listens there.
+func Peer(conn net.Conn) string {
+	unixConn, ok := conn.(*net.UnixConn)
+	if !ok {
+		return "process"
+	}
+	raw, err := unixConn.SyscallConn()
+	if err != nil {
+		return "process"
+	}
+	var peer *unix.Ucred
+	if raw.Control(func(fd uintptr) {
+		peer, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
+	}) != nil || err != nil {
+		return "process"
+	}
+	name, _ := os.ReadFile(fmt.Sprintf("/proc/%d/comm", peer.Pid))
+	return strings.TrimSpace(fmt.Sprintf("process %d %s", peer.Pid, name))
 }

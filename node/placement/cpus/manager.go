@@ -29,7 +29,7 @@ type Options struct {
 	// kubelet's systemReserved and kubeReserved, rounded up.
 	ReservedCount int
 	// KeepQuota enforces the limit of CPU of containers with exclusive CPUs, too (kubelet's feature gate
-	// DisableCPUQuotaWithExclusiveCPUs: false). It slows them down as soon as they use all of their CPUs.
+	// DisableCPUQuotaWithExclusiveCPUs: false, up to 1.36). It slows them down as soon as they use all of their CPUs.
 	KeepQuota bool
 	// Reset starts without what a checkpoint has that does not go with the machine, or without a checkpoint that cannot
 	// be read. Otherwise these are a [*StateError], and the manager is suspended. Containers whose assignment is

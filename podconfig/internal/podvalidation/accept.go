@@ -27,6 +27,7 @@ func Accept(pod *v1.Pod, nodeName string, fromAPI bool) (*v1.Pod, field.ErrorLis
 	pod.Spec.DeepCopyInto(&accepted.Spec)
 	if fromAPI {
 		setDefaults(&accepted)
+		SetResourceDefaults(&accepted)
 		if errs := checkSafety(&accepted); len(errs) > 0 {
 			return nil, errs
 		}

@@ -15,6 +15,12 @@ import (
 // a pod from a manifest is as it would be in a cluster. It ignores volume types that need
 // an API server or are no longer served.
 func SetDefaults(pod *v1.Pod) {
+	SetContainerDefaults(pod)
+	SetResourceDefaults(pod)
+}
+
+// SetContainerDefaults is SetDefaults without SetResourceDefaults.
+func SetContainerDefaults(pod *v1.Pod) {
 	for i := range pod.Spec.Volumes {
 		if v := &pod.Spec.Volumes[i]; v.VolumeSource == (v1.VolumeSource{}) {
 			v.EmptyDir = &v1.EmptyDirVolumeSource{}
@@ -23,7 +29,7 @@ func SetDefaults(pod *v1.Pod) {
 	setDefaults(pod)
 }
 
-// setDefaults is SetDefaults for a pod whose volumes have a type, or one that is not known here.
+// setDefaults is SetContainerDefaults for a pod whose volumes have a type, or one that is not known here.
 func setDefaults(pod *v1.Pod) {
 	spec := &pod.Spec
 	defaultTo(&spec.DNSPolicy, v1.DNSClusterFirst)
@@ -62,7 +68,6 @@ func setDefaults(pod *v1.Pod) {
 	if spec.Resources != nil {
 		roundUp(spec.Resources.Limits)
 		roundUp(spec.Resources.Requests)
-		defaultPodResources(pod)
 	}
 }
 
@@ -185,10 +190,8 @@ func defaultDownward(items []v1.DownwardAPIVolumeFile) {
 // roundUp rounds quantities up to thousandths, the precision of the API.
 func roundUp(list v1.ResourceList) {
 	for name, q := range list {
-		if q.RoundUp(resource.Milli) {
-			continue // was exact
-		}
-		list[name] = q
+		q.RoundUp(resource.Milli)
+		list[name] = q // also if it was exact: kubelet's UIDs depend on the scale
 	}
 }
 
@@ -204,10 +207,13 @@ func defaultRequests(r *v1.ResourceRequirements) {
 	}
 }
 
-// defaultPodResources sets the defaults of pod-level resources (KEP-2837) from the
+// SetResourceDefaults sets the defaults of pod-level resources (KEP-2837) from the
 // resources of the containers. These must have their defaults.
-func defaultPodResources(pod *v1.Pod) {
+func SetResourceDefaults(pod *v1.Pod) {
 	r := pod.Spec.Resources
+	if r == nil {
+		return
+	}
 	if len(r.Limits) > 0 || len(r.Requests) > 0 {
 		for name, limit := range resourcehelper.AggregateContainerLimits(pod, resourcehelper.PodResourcesOptions{}) {
 			if !isHugePages(name) || !resourcehelper.IsSupportedPodLevelResource(name) {

@@ -41,6 +41,9 @@ var kubeletConfig = map[string]any{
 	"makeIPTablesUtilChains": false, "localStorageCapacityIsolation": false,
 }
 
+// DevicePluginsDirFlag is the flag of minikubelet for the directory of device plugins.
+const DevicePluginsDirFlag = "--device-plugins-dir"
+
 // AgentOptions are what an agent may be given beside its defaults.
 type AgentOptions struct {
 	// Binary of the agent. Default: minikubelet.
@@ -55,6 +58,10 @@ type AgentOptions struct {
 	ConfigFile string
 	// Args are further flags.
 	Args []string
+	// KubeletDirs leaves device plugins and certificates where a kubelet has them, in /var/lib/kubelet. It is for a
+	// cluster with a directory of its own there, see ClusterOptions.OwnDirs. Otherwise they are below Root; the
+	// device plugins only those of an agent without a Binary.
+	KubeletDirs bool
 	// NodeName is the name of the node. Default: [NodeName].
 	NodeName string
 	// Kubeconfig makes the agent a node of a [ControlPlane].
@@ -83,6 +90,7 @@ type Agent struct {
 	// endpoint is "" if the agent has a runtime of its own.
 	endpoint string
 	options  AgentOptions
+	current  bool // it is minikubelet of this tree
 	config   map[string]any
 	url      string
 	client   http.Client
@@ -123,7 +131,8 @@ func (c *Cluster) NewAgent(t testing.TB, options AgentOptions) *Agent {
 
 func newAgent(t testing.TB, runtime *Client, net *NetNS, endpoint string, options AgentOptions) *Agent {
 	t.Helper()
-	if options.Binary == "" {
+	current := options.Binary == ""
+	if current {
 		options.Binary = MinikubeletBinary(t)
 	}
 	if options.NodeName == "" {
@@ -133,7 +142,8 @@ func newAgent(t testing.TB, runtime *Client, net *NetNS, endpoint string, option
 	a := &Agent{
 		Root: filepath.Join(options.Dir, "root"), Manifests: filepath.Join(options.Dir, "manifests"),
 		Logs: filepath.Join(options.Dir, "logs"), Runtime: runtime, net: net, endpoint: endpoint, options: options,
-		url: fmt.Sprintf("http://127.0.0.1:%d", port),
+		current: current,
+		url:     fmt.Sprintf("http://127.0.0.1:%d", port),
 		client: http.Client{
 			// To compress what is looked at would disturb what is measured.
 			Transport: &http.Transport{DialContext: net.DialContext, DisableCompression: true},
@@ -244,6 +254,12 @@ func (a *Agent) start() (err error) {
 		"--config", config, "--root-dir", a.Root, "--pod-manifest-path", a.Manifests,
 		"--hostname-override", a.options.NodeName, "-v", "4",
 		"--container-runtime-endpoint", cmp.Or(a.endpoint, "embedded"),
+	}
+	if !a.options.KubeletDirs {
+		args = append(args, "--cert-dir", filepath.Join(a.Root, "pki"))
+		if a.current {
+			args = append(args, DevicePluginsDirFlag, filepath.Join(a.Root, "device-plugins"))
+		}
 	}
 	if a.options.Kubeconfig != "" {
 		args = append(args, "--kubeconfig", a.options.Kubeconfig)

@@ -62,7 +62,7 @@ var current, old, runc, minikubelet, hollow build
 // kubernetesBuilds are those of a cluster's programs, by their names.
 var kubernetesBuilds = map[string]*build{
 	"kubelet": {}, "kubeadm": {}, "kubectl": {}, "etcd": {}, "coredns": {}, "e2e_node.test": {},
-	"sample-device-plugin": {}, "reference": {}, "reference-1.36": {},
+	"sample-device-plugin": {}, "kubelet-1.36": {}, "reference": {}, "reference-1.36": {},
 	"kube-apiserver": {}, "kube-controller-manager": {}, "kube-scheduler": {}, "kube-proxy": {},
 }
 
@@ -90,7 +90,7 @@ func (b *build) get(t testing.TB, what string, run func() (string, *exec.Cmd)) s
 func KubernetesBinary(t testing.TB, name string) string {
 	return filepath.Join(kubernetesBuilds[name].get(t, name, func() (string, *exec.Cmd) {
 		return "", exec.Command("bash", filepath.Join(repoRoot(), "test/tools/build"), name)
-	}), name)
+	}), strings.TrimSuffix(name, "-1.36"))
 }
 
 // ReferenceBinary returns the program that prints what the code of kubelet makes of its input, see

@@ -19,10 +19,12 @@ import (
 // and tell only a log what they refuse.
 
 //go:linkname tryDecodeSinglePod k8s.io/kubernetes/pkg/kubelet/config.tryDecodeSinglePod
-func tryDecodeSinglePod(log klog.Logger, data []byte, defaults func(klog.Logger, *core.Pod) error) (bool, *v1.Pod, error)
+func tryDecodeSinglePod(log klog.Logger, data []byte,
+	defaults func(klog.Logger, *core.Pod) error) (bool, *v1.Pod, error)
 
 //go:linkname tryDecodePodList k8s.io/kubernetes/pkg/kubelet/config.tryDecodePodList
-func tryDecodePodList(log klog.Logger, data []byte, defaults func(klog.Logger, *core.Pod) error) (bool, v1.PodList, error)
+func tryDecodePodList(log klog.Logger, data []byte,
+	defaults func(klog.Logger, *core.Pod) error) (bool, v1.PodList, error)
 
 //go:linkname applyDefaults k8s.io/kubernetes/pkg/kubelet/config.applyDefaults
 func applyDefaults(log klog.Logger, pod *core.Pod, source string, isFile bool, node types.NodeName) error

@@ -1,0 +1,78 @@
+package e2e
+
+import (
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/kubeletkit/kubeletkit/podconfig/manifest"
+	"github.com/kubeletkit/kubeletkit/runtime/podspec"
+	. "github.com/kubeletkit/kubeletkit/test/e2e/harness"
+)
+
+// askReference decodes what a program of test/tools/kubelet/reference prints in the directory.
+func askReference(t *testing.T, into any, program, dir string, args ...string) {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), KubernetesBinary(t, program), args...)
+	cmd.Dir = dir
+	out, err := cmd.Output()
+	require.NoError(t, err)
+	require.NoError(t, json.Unmarshal(out, into))
+}
+
+// The UIDs that podconfig/manifest derives are those of kubelet's own code, of each version, and so are the hashes of
+// containers.
+func TestStaticPodUIDs(t *testing.T) {
+	t.Parallel()
+	for version, program := range map[string]string{"1.36": "reference-1.36", "1.37": "reference"} {
+		t.Run(version, func(t *testing.T) {
+			t.Parallel()
+			const dir = "../../podconfig/manifest/testdata"
+			kubelets := map[string]struct {
+				UID    types.UID
+				Hashes map[string]uint64
+			}{}
+			askReference(t, &kubelets, program, dir, "uids", "node-1", "uids")
+			files, err := filepath.Glob(filepath.Join(dir, "uids/*"))
+			require.NoError(t, err)
+			require.Len(t, kubelets, len(files))
+			for _, path := range files {
+				data, err := os.ReadFile(path)
+				require.NoError(t, err)
+				pods, err := manifest.Load(data, manifest.Options{NodeName: "node-1", KubeletVersion: version,
+					Origin: filepath.Join("uids", filepath.Base(path))})
+				require.NoError(t, err, path)
+				want, hashes := kubelets[pods[0].Name], map[string]uint64{}
+				for _, c := range podspec.Containers(&pods[0].Spec) {
+					hashes[c.Name] = podspec.ContainerHash(c)
+				}
+				assert.Equal(t, want.UID, pods[0].UID, path)
+				assert.Equal(t, want.Hashes, hashes, path)
+			}
+		})
+	}
+}
+
+// The table of feature gates has those that kubelet accepts, with their defaults. MemoryQoS is off here.
+func TestFeatureGatesAreKubelets(t *testing.T) {
+	t.Parallel()
+	type gate struct{ Default, Locked bool }
+	kubelets, here := map[string]gate{}, map[string]gate{}
+	askReference(t, &kubelets, "reference", ".", "gates")
+	table, err := os.ReadFile("../../kubelet/internal/config/feature_gates.txt")
+	require.NoError(t, err)
+	for line := range strings.Lines(string(table)) {
+		if fields := strings.Fields(line); fields[0] != "#" {
+			here[fields[0]] = gate{fields[1] == "true", fields[2] == "locked"}
+		}
+	}
+	kubelets["MemoryQoS"] = gate{}
+	assert.Equal(t, kubelets, here)
+}
