@@ -67,7 +67,7 @@ func TestReadyTexts(t *testing.T) {
 func TestKubeletVersion(t *testing.T) {
 	v, err := utilversion.ParseSemantic(DefaultKubeletVersion)
 	require.NoError(t, err)
-	assert.Equal(t, uint(36), v.Minor())
+	assert.Equal(t, uint(37), v.Minor())
 	assert.Empty(t, v.PreRelease(), "a pre-release is older than the release")
 }
 

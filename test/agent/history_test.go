@@ -23,7 +23,6 @@ import (
 	"github.com/kubeletkit/kubeletkit/podconfig/checkpoint"
 	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/runtime/fake"
-	"github.com/kubeletkit/kubeletkit/syncloop"
 )
 
 // sentences returns the history of a pod in words, without durations.
@@ -196,7 +195,6 @@ func TestHistoryAnswers(t *testing.T) {
 		},
 		"why does it not run": {
 			options: func(o *kubeletkit.Options) {
-				o.Admission.Limits = syncloop.Limits{MaxPods: -1}
 				o.Join = []lifecycle.Component{refuseAll{}}
 			},
 			want: []string{"The pod is refused, Maintenance: the node is repaired"},
