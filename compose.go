@@ -287,7 +287,7 @@ func (a *Agent) buildPodSync(p *Parts) error {
 			SpareStatic: slices.ContainsFunc(a.opts.Sources,
 				func(s podconfig.Source) bool { return s.Name() == podspec.SourceAPI }),
 			NoStorageEviction: a.opts.NoStorageEviction,
-			NetworkReady: p.NetworkReady, Observer: p.Observer.Named("podsync"),
+			NetworkReady:      p.NetworkReady, Observer: p.Observer.Named("podsync"),
 		})
 	if err != nil {
 		return err

@@ -26,7 +26,7 @@
 //
 // With the embedded runtime, the containers are processes of the machine, see package
 // runtime/process. It is that of an agent without a configuration, a kubeconfig and a container runtime, and of one
-// with containerRuntimeEndpoint: embedded. That runtime executes the program again for each container. This package
+// with containerRuntimeEndpoint: embedded. It executes the program again for each container. This package
 // imports runtime/process/early, so a program does not reach main then, and need not call process.Init.
 //
 // # What it does to the process and the machine

@@ -298,7 +298,7 @@ func (k *Kubelet) openEmbedded(ctx context.Context) error {
 	if !k.settings.Embedded {
 		return nil
 	}
-	k.log.Info("Containers are processes of this machine; --container-runtime-endpoint is that of a container runtime")
+	k.log.Info("Containers are processes of this machine; --container-runtime-endpoint gives a container runtime")
 	rt, err := openEmbedded(ctx, k.settings, k.log)
 	if err != nil {
 		return err
