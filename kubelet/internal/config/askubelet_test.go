@@ -154,6 +154,9 @@ func (c asKubelet) valueDiffers(path string) string {
 		"resolvConf":                   "the file of systemd-resolved is found if none is given",
 		"memoryThrottlingFactor":       "the default of kubelet 1.36, which counts with the feature gate MemoryQoS only",
 	}
+	if os.Geteuid() != 0 {
+		why["podLogsDir"] = "below the root directory of somebody without privileges"
+	}
 	if c.Config == nil {
 		maps.Copy(why, map[string]string{
 			"readOnlyPort": legacy, "authentication": legacy, "authorization": legacy, "evictionHard": legacy,
