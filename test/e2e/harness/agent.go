@@ -256,7 +256,9 @@ func (a *Agent) start() (err error) {
 		"--container-runtime-endpoint", cmp.Or(a.endpoint, "embedded"),
 	}
 	if !a.options.KubeletDirs {
-		args = append(args, "--cert-dir", filepath.Join(a.Root, "pki"))
+		if a.options.Kubeconfig != "" {
+			args = append(args, "--cert-dir", filepath.Join(a.Root, "pki"))
+		}
 		if a.current {
 			args = append(args, DevicePluginsDirFlag, filepath.Join(a.Root, "device-plugins"))
 		}
