@@ -30,6 +30,7 @@ var onlyHere = map[string]map[string]string{
 	"event": {
 		"EvictionCompleted":     "what an eviction has freed",
 		"FailedPrepareDevices":  "kubelet refuses the pod instead",
+		"ManifestWarning":       "a kubelet ignores the fields without a word",
 		"OOMKilling":            "of the pod; kubelet has only SystemOOM, of the node",
 		"RecreatingPod":         "an update in place; a kubelet ignores it",
 		"TooManyContainers":     "a bound that a kubelet does not have",
