@@ -146,11 +146,11 @@ func TestValidate(t *testing.T) {
 		"sysctl of host":   {spec: "\n  hostNetwork: true\n  securityContext: {sysctls: [{name: net.x, value: a}]}", want: []string{`spec.securityContext.sysctls[0].name: Invalid value: "net.x": may not be specified when 'hostNetwork' is true`}},
 		"seccomp":          {container: "\n    securityContext: {seccompProfile: {type: Localhost}}", want: []string{c + `securityContext.seccompProfile.localhostProfile: Required value`}},
 		"escalation":       {container: "\n    securityContext: {privileged: true, allowPrivilegeEscalation: false}", want: []string{c + "securityContext: Invalid value: cannot set `allowPrivilegeEscalation` to false"}},
-		"shared processes": {spec: "\n  hostPID: true\n  shareProcessNamespace: true", want: []string{`spec.securityContext.shareProcessNamespace: Invalid value: true`}},
+		"shared processes": {spec: "\n  hostPID: true\n  shareProcessNamespace: true", want: []string{`spec.shareProcessNamespace: Invalid value: true`}},
 		"users of the host": {spec: "\n  hostUsers: false\n  hostIPC: true", container: "\n    volumeDevices: [{name: v, devicePath: /x}]",
 			want: []string{c + `volumeDevices[0].name: Not found: "v"`, `spec.HostIPC: Forbidden`, c +
 				`volumeDevices: Forbidden`}},
-		"SELinux": {spec: "\n  securityContext: {seLinuxChangePolicy: MountOption}", want: []string{`spec.securityContext.seLinuxChangePolicy: Unsupported value: "MountOption"`}},
+		"SELinux": {spec: "\n  securityContext: {seLinuxChangePolicy: Mount}", want: []string{`spec.securityContext.seLinuxChangePolicy: Unsupported value: "Mount"`}},
 		"linux":   {spec: "\n  os: {name: linux}\n  securityContext: {windowsOptions: {}}", container: "\n    lifecycle: {stopSignal: SIGRTMAX-14}", want: []string{`spec.securityContext.windowsOptions: Forbidden: cannot be set for a linux pod`}},
 		"windows": {spec: "\n  os: {name: windows}\n  hostPID: true\n  resources: {}\n  securityContext: {runAsUser: 1}", container: "\n    securityContext: {privileged: false}\n    lifecycle: {stopSignal: SIGINT}",
 			want: []string{c + `lifecycle.stopSignal: Unsupported value: "SIGINT"`, `spec.resources: Forbidden`,

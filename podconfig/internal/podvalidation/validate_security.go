@@ -30,7 +30,7 @@ func (c *checker) podSecurity(spec *field.Path) {
 	}
 	path := spec.Child("securityContext")
 	if isTrue(c.spec, func(s *v1.PodSpec) *bool { return s.ShareProcessNamespace }) && c.spec.HostPID {
-		c.invalid(path.Child("shareProcessNamespace"), true, "ShareProcessNamespace and HostPID cannot both be enabled")
+		c.invalid(spec.Child("shareProcessNamespace"), true, "ShareProcessNamespace and HostPID cannot both be enabled")
 	}
 	s := c.spec.SecurityContext
 	if s == nil {
@@ -51,8 +51,8 @@ func (c *checker) podSecurity(spec *field.Path) {
 		supported(c, path.Child("fsGroupChangePolicy"), *p, v1.FSGroupChangeAlways, v1.FSGroupChangeOnRootMismatch)
 	}
 	if p := s.SELinuxChangePolicy; p != nil {
-		// MountOption needs a feature gate that is off by default.
-		supported(c, path.Child("seLinuxChangePolicy"), *p, v1.SELinuxChangePolicyRecursive)
+		supported(c, path.Child("seLinuxChangePolicy"), *p, v1.SELinuxChangePolicyMountOption,
+			v1.SELinuxChangePolicyRecursive)
 	}
 	c.seccomp(path.Child("seccompProfile"), s.SeccompProfile)
 	c.appArmor(path.Child("appArmorProfile"), s.AppArmorProfile)

@@ -42,8 +42,8 @@ var admissionPlugins = []string{
 	"DefaultTolerationSeconds", "DefaultStorageClass", "StorageObjectInUseProtection", "PodGroupProtection",
 	"PersistentVolumeClaimResize", "RuntimeClass", "CertificateApproval", "CertificateSigning",
 	"ClusterTrustBundleAttest",
-	"CertificateSubjectRestriction", "DefaultIngressClass", "PodTopologyLabels", "PodGroupWorkloadExists",
-	"NodeDeclaredFeatureValidator", "JobValidation", "PodResizeValidator", "MutatingAdmissionPolicy",
+	"CertificateSubjectRestriction", "DefaultIngressClass", "PodTopologyLabels", "PodGroupProtection",
+	"NodeDeclaredFeatureValidator", "PodResizeValidator", "MutatingAdmissionPolicy",
 	"MutatingAdmissionWebhook", "ValidatingAdmissionPolicy", "ValidatingAdmissionWebhook", "ResourceQuota",
 }
 
