@@ -219,7 +219,7 @@ const mirroredImage = "e2e-test-images/busybox:1.36.1-1"
 
 // devicePluginImage is the device plugin of specs, which manifests in the node tests name with the registry
 // registry.k8s.io.
-const devicePluginImage = "e2e-test-images/sample-device-plugin:1.7"
+const devicePluginImage = "e2e-test-images/sample-device-plugin:1.8.0"
 
 // guardedImage is one that specs pull with credentials, from a registry of the port of ours. They start it as a pod, of
 // which the stand-in does nothing.
