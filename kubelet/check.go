@@ -388,9 +388,9 @@ func staticPods(ctx context.Context, s *config.Settings,
 	settings.RunOnce = true // it does not wait for a directory that is missing
 	settings.StaticPodUIDs = staticPodUIDs(ctx, s, silent())
 	source, _ := files(&settings, func(path string, err error) {
-		ignored := (*manifest.Warning)(nil)
+		_, ignored := errors.AsType[*manifest.Warning](err)
 		switch {
-		case errors.As(err, &ignored):
+		case ignored:
 			findings = append(findings, check.Finding{Area: check.AreaPods, Setting: path, Verdict: check.Ignored,
 				Why: "the file is used as by kubelet: " + err.Error(), Do: "correct it"})
 		case err != nil:

@@ -27,7 +27,7 @@ func (s *state) report(key, path string, err error) {
 		s.opts.Logger.Info("Problem with manifests is gone", "path", path)
 	default:
 		s.problems[key] = err.Error()
-		if ignored := (*manifest.Warning)(nil); errors.As(err, &ignored) {
+		if _, ignored := errors.AsType[*manifest.Warning](err); ignored {
 			for _, pod := range s.podsOf(key, err) {
 				s.sink.Warn(pod, fmt.Errorf("manifest %s: %w", path, err))
 			}

@@ -140,22 +140,21 @@ func (s *state) report(err error) {
 	if err != nil {
 		problem = err.Error()
 	}
-	ignored := (*manifest.Warning)(nil)
-	usable := err == nil || errors.As(err, &ignored)
-	if !usable {
+	_, ignored := errors.AsType[*manifest.Warning](err)
+	switch {
+	case err != nil && !ignored:
 		s.failures++
-	}
-	if usable && s.failures > 0 {
+	case s.failures > 0:
 		logger.Info("Pods can be read again", "failures", s.failures)
 		s.failures = 0
 	}
 	switch {
 	case err == nil:
-	case ignored != nil && problem != s.problem:
+	case ignored && problem != s.problem:
 		for _, pod := range s.pods {
 			s.sink.Warn(runtime.RefOf(pod), fmt.Errorf("manifest %s: %w", s.url.Redacted(), err))
 		}
-	case ignored != nil:
+	case ignored:
 	case s.unanswered == 0 && problem != s.problem:
 		invalid := &manifest.InvalidError{} // without a pod
 		errors.As(err, &invalid)

@@ -43,8 +43,8 @@ func (p *Problems) Note(path string, err error) {
 
 // isWarning reports whether the manifest is used.
 func isWarning(err error) bool {
-	ignored := (*manifest.Warning)(nil)
-	return errors.As(err, &ignored)
+	_, ok := errors.AsType[*manifest.Warning](err)
+	return ok
 }
 
 // Err returns all problems that are no warnings, each with its path, and nil if there is none.
