@@ -126,13 +126,14 @@ func agentOptions(s *config.Settings, rt runtime.Runtime, h hooks, log logr.Logg
 		Images:       pulls,
 		GC: gc.Options{LogLinksDir: s.LogLinksDir,
 			Policy: gc.Policy{MinAge: s.MinContainerTTL, MaxPerContainer: deadToKeep(s.MaxDeadPerName),
-				MaxContainers: deadToKeep(s.MaxDead), KeepLogs: local.KeepLogs}},
+				MaxContainers: limit(int(s.MaxDead)), KeepLogs: local.KeepLogs}},
 		ImageGC: gc.ImageOptions{ImagePolicy: policy},
 
 		NoStorageEviction: !*s.LocalStorageCapacityIsolation,
 	}
 	if s.Kubeconfig != "" {
-		opts.Admission.Limits.MaxPods = maxPods(s) // cluster.Node.Configure makes its admission of this
+		// cluster.Node.Configure makes its admission of this.
+		opts.Admission.Limits.MaxPods = limit(s.PodLimit(goruntime.NumCPU()))
 	} else if err := joinAdmission(&opts, s); err != nil {
 		return none, err
 	}
@@ -214,12 +215,17 @@ func imagePolicy(s *config.Settings) gc.ImagePolicy {
 	}
 }
 
-// maxPods translates the limit of pods, in which 0 is none at all, for Options.Admission.Limits.
-func maxPods(s *config.Settings) int {
-	if limit := s.PodLimit(goruntime.NumCPU()); limit > 0 {
-		return limit
+// limit translates a setting in which 0 permits none and a negative number any number, for an option in which 0 is no
+// limit and a negative number permits none.
+func limit(n int) int {
+	switch {
+	case n < 0:
+		return 0
+	case n == 0:
+		return -1
+	default:
+		return n
 	}
-	return -1
 }
 
 // deadToKeep translates a flag, in which 0 keeps none and a negative number all, for

@@ -111,7 +111,7 @@ func TestDeadContainersToKeep(t *testing.T) {
 	for flag, removed := range map[int32]int{-1: 0, 0: 5, 1: 4, 3: 2} {
 		node := gc.Plan(gc.Input{
 			Pods:   []gc.Pod{{Pod: &runtime.Pod{Containers: containers}}},
-			Policy: gc.Policy{MaxPerContainer: deadToKeep(-1), MaxContainers: deadToKeep(flag)}, Now: time.Now(),
+			Policy: gc.Policy{MaxPerContainer: deadToKeep(-1), MaxContainers: limit(int(flag))}, Now: time.Now(),
 		})
 		assert.Len(t, node.Containers, removed, "%d on the node", flag)
 		plan := gc.Plan(gc.Input{
