@@ -173,8 +173,8 @@ func push(t *testing.T, archive, registry string, c *Cluster) string {
 	return ref.String()
 }
 
-// The deb is installed, and its unit starts an agent, with the configuration of the package but without a
-// container runtime. An upgrade restarts the agent, and a removal stops it; its pods run on.
+// The deb is installed, and its unit starts an agent, with the configuration of the package but with the
+// embedded runtime. An upgrade restarts the agent, and a removal stops it; its pods run on.
 func TestGuestSystemdPackage(t *testing.T) {
 	inGuest(t)
 	deb := releaseFile(t, "minikubelet_*_amd64.deb")
@@ -193,7 +193,8 @@ func TestGuestSystemdPackage(t *testing.T) {
 	const config, manifest = "/etc/minikubelet/config.yaml", "/etc/minikubelet/manifests/web.yaml"
 	text, err := os.ReadFile(config)
 	require.NoError(t, err)
-	own := strings.Replace(string(text), "containerRuntimeEndpoint: unix:///run/containerd/containerd.sock\n", "", 1)
+	own := strings.Replace(string(text), "containerRuntimeEndpoint: unix:///run/containerd/containerd.sock\n",
+		"containerRuntimeEndpoint: embedded\n", 1)
 	require.NotEqual(t, string(text), own)
 	require.NoError(t, os.WriteFile(config, []byte(own), 0o644))
 	file := filepath.Join(t.TempDir(), "pid")
