@@ -24,10 +24,6 @@ const (
 	cpuPeriodGate = "CustomCPUCFSQuotaPeriod"
 )
 
-// gateFields are the gates that belong to no other group of fields.
-const gateFields = gatesField + eventedPLEG + " " + gatesField + podLevelGate + " " + gatesField + podResizeGate + " " +
-	gatesField + cpuPeriodGate
-
 const defaultCPUPeriod = 100 * time.Millisecond
 
 // knownGates has a line for each gate that kubelet accepts.
@@ -142,6 +138,9 @@ func (g gates) Set(text string) error {
 }
 
 func (gates) Type() string { return "name=bool,..." }
+
+// PodsAPI reports whether the pods API is served.
+func (s *Settings) PodsAPI() bool { return s.gateOn("PodsAPI") }
 
 // PodLevelResources reports whether the field resources of the spec of a pod has an effect.
 func (s *Settings) PodLevelResources() bool { return s.gateOn(podLevelGate) }
