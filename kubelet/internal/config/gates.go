@@ -142,6 +142,23 @@ func (gates) Type() string { return "name=bool,..." }
 // PodsAPI reports whether the pods API is served.
 func (s *Settings) PodsAPI() bool { return s.gateOn("PodsAPI") }
 
+// CompareTaints reports whether tolerations compare the values of taints.
+func (s *Settings) CompareTaints() bool { return s.gateOn("TaintTolerationComparisonOperators") }
+
+// DNSOnlyCertificates reports whether a serving certificate can be one without an IP address.
+func (s *Settings) DNSOnlyCertificates() bool { return s.gateOn("AllowDNSOnlyNodeCSR") }
+
+// AllocatedPods reports whether /allocatedPods is served.
+func (s *Settings) AllocatedPods() bool { return s.gateOn("KubeletAllocatedPodsEndpoint") }
+
+// FirstBackoff returns the wait after the second exit of a container, 0 for the default.
+func (s *Settings) FirstBackoff() time.Duration {
+	if s.gateOn("ReduceDefaultCrashLoopBackOffDecay") {
+		return time.Second
+	}
+	return 0
+}
+
 // PodLevelResources reports whether the field resources of the spec of a pod has an effect.
 func (s *Settings) PodLevelResources() bool { return s.gateOn(podLevelGate) }
 
