@@ -22,6 +22,7 @@ func findNode(opts *Options) *translate.Node {
 		SELinux:             exists("/sys/fs/selinux/enforce"),
 		SeccompProfileRoot:  opts.SeccompProfileRoot,
 		SeccompDefault:      opts.SeccompDefault,
+		PodSysctls:          opts.PodSysctls,
 		HugepageSizes:       hugepageSizes(),
 	}
 	var info unix.Sysinfo_t
