@@ -60,7 +60,7 @@ func TestStaticPodUIDs(t *testing.T) {
 	}
 }
 
-// The table of feature gates has those that kubelet accepts, with their defaults. MemoryQoS is off here.
+// The table of feature gates has those that kubelet accepts, with their defaults.
 func TestFeatureGatesAreKubelets(t *testing.T) {
 	t.Parallel()
 	type gate struct{ Default, Locked bool }
@@ -73,6 +73,5 @@ func TestFeatureGatesAreKubelets(t *testing.T) {
 			here[fields[0]] = gate{fields[1] == "true", fields[2] == "locked"}
 		}
 	}
-	kubelets["MemoryQoS"] = gate{}
 	assert.Equal(t, kubelets, here)
 }

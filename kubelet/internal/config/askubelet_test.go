@@ -152,7 +152,6 @@ func (c asKubelet) valueDiffers(path string) string {
 		"podPidsLimit":                 same,
 		"cgroupRoot":                   same,
 		"resolvConf":                   "the file of systemd-resolved is found if none is given",
-		"memoryThrottlingFactor":       "the default of kubelet 1.36, which counts with the feature gate MemoryQoS only",
 	}
 	if os.Geteuid() != 0 {
 		why["podLogsDir"] = "below the root directory of somebody without privileges"
