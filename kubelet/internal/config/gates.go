@@ -22,11 +22,12 @@ const (
 	podLevelGate  = "PodLevelResources"
 	podResizeGate = "InPlacePodLevelResourcesVerticalScaling"
 	cpuPeriodGate = "CustomCPUCFSQuotaPeriod"
+	deferGate     = "InPlacePodVerticalScalingSchedulerPreemption"
 )
 
 // gateFields are the gates that belong to no other group of fields.
 const gateFields = gatesField + eventedPLEG + " " + gatesField + podLevelGate + " " + gatesField + podResizeGate + " " +
-	gatesField + cpuPeriodGate
+	gatesField + cpuPeriodGate + " " + gatesField + deferGate
 
 const defaultCPUPeriod = 100 * time.Millisecond
 
@@ -145,6 +146,9 @@ func (gates) Type() string { return "name=bool,..." }
 
 // PodLevelResources reports whether the field resources of the spec of a pod has an effect.
 func (s *Settings) PodLevelResources() bool { return s.gateOn(podLevelGate) }
+
+// DeferResizes reports whether a resize of a critical pod preempts no pods.
+func (s *Settings) DeferResizes() bool { return s.gateOn(deferGate) }
 
 // Evented reports whether the event stream of the runtime is to be used.
 func (s *Settings) Evented() bool {
