@@ -237,7 +237,8 @@ func TestRealMemoryQoS(t *testing.T) {
 			prepare(t, next, own, nil)
 			assert.Equal(t, "max", r.read(t, r.pods.Parent(own), "", "", "memory.high"))
 			require.NoError(t, next.updateQoS())
-			for class, files := range map[string][]string{"": {"memory.min", "memory.low"}, "burstable": {"memory.low"}} {
+			for class, files := range map[string][]string{"": {"memory.min", "memory.low"},
+				"burstable": {"memory.low"}} {
 				for _, file := range files {
 					assert.Equal(t, "0", r.read(t, r.pods.above(driver, class), "", "", file), class+file)
 				}

@@ -19,8 +19,9 @@ func TestNormalize(t *testing.T) {
 	t.Parallel()
 	now := metav1.Now()
 	pod := &v1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Name: "web", DeletionTimestamp: &now, DeletionGracePeriodSeconds: ptr.To[int64](65)},
-		Status:     v1.PodStatus{Phase: v1.PodRunning, PodIP: "1.2.3.4"},
+		ObjectMeta: metav1.ObjectMeta{Name: "web", DeletionTimestamp: &now,
+			DeletionGracePeriodSeconds: ptr.To[int64](65)},
+		Status: v1.PodStatus{Phase: v1.PodRunning, PodIP: "1.2.3.4"},
 	}
 	require.NoError(t, manifest.Normalize(pod, manifest.Options{NodeName: "Edge-7", Origin: "/m/web.yaml"}))
 	assert.Equal(t, "web-edge-7", pod.Name)

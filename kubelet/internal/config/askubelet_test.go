@@ -22,7 +22,8 @@ type asKubelet struct {
 	Args    []string          `json:"args"`
 	Config  *string           `json:"config"`
 	DropIns map[string]string `json:"dropIns"`
-	// Want are the fields of the first level that differ from those of a file without fields; nil for one that is missing.
+	// Want are the fields of the first level that differ from those of a file without fields; nil for one that is
+	// missing.
 	Want map[string]any `json:"want"`
 	// Error is why kubelet does not start.
 	Error string `json:"error"`
