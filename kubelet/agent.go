@@ -124,6 +124,8 @@ func agentOptions(s *config.Settings, rt runtime.Runtime, h hooks, log logr.Logg
 		Cache:        runtime.CacheOptions{InspectTimeout: s.RuntimeRequestTimeout.Duration},
 		PLEG:         pleg.EventedOptions{WithoutEvents: !s.Evented()},
 		Images:       pulls,
+		Volumes:      s.Volumes(),
+		Prober:       s.Probes(),
 		GC: gc.Options{LogLinksDir: s.LogLinksDir,
 			Policy: gc.Policy{MinAge: s.MinContainerTTL, MaxPerContainer: deadToKeep(s.MaxDeadPerName),
 				MaxContainers: limit(int(s.MaxDead)), KeepLogs: local.KeepLogs}},

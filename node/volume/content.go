@@ -41,6 +41,8 @@ type Sources struct {
 	// NodeAllocatable returns it as it is now, in place of Allocatable. nil: Allocatable.
 	NodeAllocatable func() v1.ResourceList
 
+	// owners is that of [Options].FileOwners.
+	owners bool
 	before steps
 	// paths are the persistent volumes that are being set up.
 	paths *pathLocks

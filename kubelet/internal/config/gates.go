@@ -9,6 +9,9 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/kubeletkit/kubeletkit/node/volume"
+	"github.com/kubeletkit/kubeletkit/prober"
 )
 
 // eventedPLEG is the feature gate that has an effect here: whether the PLEG uses the
@@ -26,7 +29,16 @@ const (
 
 // gateFields are the gates that belong to no other group of fields.
 const gateFields = gatesField + eventedPLEG + " " + gatesField + podLevelGate + " " + gatesField + podResizeGate + " " +
-	gatesField + cpuPeriodGate
+	gatesField + cpuPeriodGate + " " + gatesField + emptyDirModeGate + " " + gatesField + fileOwnersGate + " " +
+	gatesField + grpcTLSGate + " " + gatesField + h2cGate
+
+// The feature gates of new fields of pods.
+const (
+	emptyDirModeGate = "EmptyDirVolumeMode"
+	fileOwnersGate   = "AtomicWriteVolumeUserFields"
+	grpcTLSGate      = "GRPCContainerProbeTLS"
+	h2cGate          = "H2CContainerProbe"
+)
 
 const defaultCPUPeriod = 100 * time.Millisecond
 
@@ -145,6 +157,16 @@ func (gates) Type() string { return "name=bool,..." }
 
 // PodLevelResources reports whether the field resources of the spec of a pod has an effect.
 func (s *Settings) PodLevelResources() bool { return s.gateOn(podLevelGate) }
+
+// Volumes returns the options of volumes that come from feature gates.
+func (s *Settings) Volumes() volume.Options {
+	return volume.Options{EmptyDirModes: s.gateOn(emptyDirModeGate), FileOwners: s.gateOn(fileOwnersGate)}
+}
+
+// Probes returns the options of probes that come from feature gates.
+func (s *Settings) Probes() prober.Options {
+	return prober.Options{GRPCTLS: s.gateOn(grpcTLSGate), H2C: s.gateOn(h2cGate)}
+}
 
 // Evented reports whether the event stream of the runtime is to be used.
 func (s *Settings) Evented() bool {
