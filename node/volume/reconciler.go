@@ -39,6 +39,9 @@ type Options struct {
 	// AtomicWriteVolumeUserFields). Default: the files belong to the user of the agent, and tokens and certificates
 	// to that of the containers if they have one.
 	FileOwners bool
+	// OnlyOncePod refuses different SELinux labels of the containers only for claims that are ReadWriteOncePod, and
+	// measures other ones (kubelet: without the feature gate SELinuxMount).
+	OnlyOncePod bool
 	// Observer receives events about volumes that are set up all the same, and one about the node if volumes in memory
 	// may be swapped to the disk. Failures are not among them: they are errors. It receives the measurements
 	// [SetUpCall] and [TearDownCall].
@@ -69,7 +72,7 @@ func New(opts Options) (*Reconciler, error) {
 	if !opts.NoDefaultPlugins {
 		src := opts.Sources
 		src.seen, src.paths, src.checks, src.event = newSeen(), newPathLocks(), newPathChecks(), opts.Event
-		src.owners = opts.FileOwners
+		src.owners, src.onlyOncePod, src.measure = opts.FileOwners, opts.OnlyOncePod, opts.Measure
 		var once sync.Once
 		src.onDisk = func(err error) {
 			once.Do(func() {

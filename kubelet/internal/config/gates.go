@@ -30,7 +30,7 @@ const (
 // gateFields are the gates that belong to no other group of fields.
 const gateFields = gatesField + eventedPLEG + " " + gatesField + podLevelGate + " " + gatesField + podResizeGate + " " +
 	gatesField + cpuPeriodGate + " " + gatesField + emptyDirModeGate + " " + gatesField + fileOwnersGate + " " +
-	gatesField + grpcTLSGate + " " + gatesField + h2cGate
+	gatesField + grpcTLSGate + " " + gatesField + h2cGate + " " + gatesField + seLinuxGate
 
 // The feature gates of new fields of pods.
 const (
@@ -39,6 +39,9 @@ const (
 	grpcTLSGate      = "GRPCContainerProbeTLS"
 	h2cGate          = "H2CContainerProbe"
 )
+
+// seLinuxGate is the feature gate of mounts with an SELinux label.
+const seLinuxGate = "SELinuxMount"
 
 const defaultCPUPeriod = 100 * time.Millisecond
 
@@ -160,7 +163,8 @@ func (s *Settings) PodLevelResources() bool { return s.gateOn(podLevelGate) }
 
 // Volumes returns the options of volumes that come from feature gates.
 func (s *Settings) Volumes() volume.Options {
-	return volume.Options{EmptyDirModes: s.gateOn(emptyDirModeGate), FileOwners: s.gateOn(fileOwnersGate)}
+	return volume.Options{EmptyDirModes: s.gateOn(emptyDirModeGate), FileOwners: s.gateOn(fileOwnersGate),
+		OnlyOncePod: !s.gateOn(seLinuxGate)}
 }
 
 // Probes returns the options of probes that come from feature gates.

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -79,6 +80,9 @@ func TestTheGatesOfFields(t *testing.T) {
 		require.NoError(t, err)
 		assert.Empty(t, s.Warnings)
 		assert.Equal(t, volume.Options{EmptyDirModes: on, FileOwners: on}, s.Volumes())
+		seLinux, err := parsed(t, "", fmt.Sprintf("--feature-gates=SELinuxMount=%t", on))
+		require.NoError(t, err)
+		assert.Equal(t, volume.Options{OnlyOncePod: !on}, seLinux.Volumes(), "it is on by default")
 		assert.Equal(t, prober.Options{GRPCTLS: on, H2C: on}, s.Probes())
 	}
 }
