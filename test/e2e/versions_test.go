@@ -27,6 +27,34 @@ func askReference(t *testing.T, into any, program, dir string, args ...string) {
 	require.NoError(t, json.Unmarshal(out, into))
 }
 
+// Each version of kubelet restores the states of CPUs and memory that the agent writes, which are those of kubelet 1.36,
+// and those of the other version, and writes those of which the tests of the managers show that the agent reads them.
+func TestCheckpointsOfKubelets(t *testing.T) {
+	t.Parallel()
+	files := map[string]string{"cpu_manager_state": "../../node/placement/cpus/testdata",
+		"memory_manager_state": "../../node/placement/memory/internal/state/testdata"}
+	golden := map[string]string{"reference-1.36": "kubelet.json", "reference": "kubelet-1.37.json"}
+	for program, name := range golden {
+		want := map[string]string{}
+		for file, testdata := range files {
+			data, err := os.ReadFile(filepath.Join(testdata, name))
+			require.NoError(t, err)
+			want[file] = string(data)
+		}
+		for _, written := range golden {
+			dir := t.TempDir()
+			for file, testdata := range files {
+				data, err := os.ReadFile(filepath.Join(testdata, written))
+				require.NoError(t, err)
+				require.NoError(t, os.WriteFile(filepath.Join(dir, file), data, 0o600))
+			}
+			var got map[string]string
+			askReference(t, &got, program, dir, "checkpoints", dir)
+			assert.Equal(t, want, got, "%s, of %s", program, written)
+		}
+	}
+}
+
 // The UIDs that podconfig/manifest derives are those of kubelet's own code, of each version, and so are the hashes of
 // containers.
 func TestStaticPodUIDs(t *testing.T) {
