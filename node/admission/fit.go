@@ -22,7 +22,7 @@ const (
 )
 
 // compareTaints is whether tolerations with the operators Lt and Gt compare the values of taints as
-// numbers (KEP-5471). The feature is off in kubelet 1.36: such tolerations match nothing.
+// numbers (KEP-5471). The feature is off in kubelet 1.37: such tolerations match nothing.
 const compareTaints = false
 
 // Node is the node as pods are compared with it.

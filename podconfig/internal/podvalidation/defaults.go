@@ -11,7 +11,7 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime/podspec"
 )
 
-// SetDefaults sets the defaults of a pod in place, as the API server (1.36) does, so that
+// SetDefaults sets the defaults of a pod in place, as the API server (1.37) does, so that
 // a pod from a manifest is as it would be in a cluster. It ignores volume types that need
 // an API server or are no longer served.
 func SetDefaults(pod *v1.Pod) {
