@@ -13,7 +13,8 @@ import (
 
 func main() {
 	commands := map[string]func(args []string) (any, error){
-		"checkpoints": checkpoints, "gates": gates, "manifests": manifests, "names": names, "paths": paths, "uids": uids,
+		"checkpoints": checkpoints, "gates": gates, "manifests": manifests, "names": names, "paths": paths,
+		"uids": uids,
 	}
 	if len(os.Args) < 2 || commands[os.Args[1]] == nil {
 		fmt.Fprintln(os.Stderr, "usage: reference checkpoints|gates|manifests|names|paths|uids [ARGUMENT]...")
