@@ -28,30 +28,34 @@ func askReference(t *testing.T, into any, program, dir string, args ...string) {
 	require.NoError(t, json.Unmarshal(out, into))
 }
 
-// Each version of kubelet restores the states of CPUs and memory that the agent writes, which are those of kubelet 1.36,
-// and those of the other version, and writes those of which the tests of the managers show that the agent reads them.
+// Each version of kubelet restores the states that the agent writes, which are those of kubelet 1.36, and those of the
+// other version, and writes those of which the tests of the managers show that the agent reads them.
 func TestCheckpointsOfKubelets(t *testing.T) {
 	t.Parallel()
-	files := map[string]string{"cpu_manager_state": "../../node/placement/cpus/testdata",
-		"memory_manager_state": "../../node/placement/memory/internal/state/testdata"}
-	golden := map[string]string{"reference-1.36": "kubelet.json", "reference": "kubelet-1.37.json"}
-	for program, name := range golden {
-		want := map[string]string{}
-		for file, testdata := range files {
-			data, err := os.ReadFile(filepath.Join(testdata, name))
+	read := func(version string) map[string]string {
+		out := map[string]string{}
+		for file, path := range map[string]string{
+			"cpu_manager_state":           "placement/cpus/testdata/kubelet" + version + ".json",
+			"memory_manager_state":        "placement/memory/internal/state/testdata/kubelet" + version + ".json",
+			"kubelet_internal_checkpoint": "devices/internal/checkpoint/testdata/kubelet_internal_checkpoint",
+			"dra_manager_state":           "dra/testdata/dra_manager_state",
+		} {
+			data, err := os.ReadFile(filepath.Join("../../node", path))
 			require.NoError(t, err)
-			want[file] = string(data)
+			out[file] = string(data)
 		}
-		for _, written := range golden {
+		return out
+	}
+	states := map[string]map[string]string{"reference-1.36": read(""), "reference": read("-1.37")}
+	for program, want := range states {
+		for writer, files := range states {
 			dir := t.TempDir()
-			for file, testdata := range files {
-				data, err := os.ReadFile(filepath.Join(testdata, written))
-				require.NoError(t, err)
-				require.NoError(t, os.WriteFile(filepath.Join(dir, file), data, 0o600))
+			for name, content := range files {
+				require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600))
 			}
 			var got map[string]string
 			askReference(t, &got, program, dir, "checkpoints", dir)
-			assert.Equal(t, want, got, "%s, of %s", program, written)
+			assert.Equal(t, want, got, "%s reads what %s writes", program, writer)
 		}
 	}
 }

@@ -8,12 +8,15 @@ import (
 
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	"k8s.io/klog/v2"
+	"k8s.io/kubernetes/pkg/kubelet/checkpointmanager"
 	"k8s.io/kubernetes/pkg/kubelet/cm/containermap"
 	cpus "k8s.io/kubernetes/pkg/kubelet/cm/cpumanager/state"
+	devices "k8s.io/kubernetes/pkg/kubelet/cm/devicemanager/checkpoint"
+	dra "k8s.io/kubernetes/pkg/kubelet/cm/dra/state"
 	memory "k8s.io/kubernetes/pkg/kubelet/cm/memorymanager/state"
 )
 
-// checkpoints restores the states of kubelet's CPU and memory managers in DIR, has kubelet write them anew, and prints
+// checkpoints restores the states of kubelet's managers of resources in DIR, has kubelet write them anew, and prints
 // their contents by the names of the files. It fails if kubelet cannot restore one:
 //
 //	reference checkpoints DIR [FEATURE_GATES]
@@ -43,12 +46,48 @@ func checkpoints(args []string) (any, error) {
 			return err
 		},
 	}
+	rewrite["kubelet_internal_checkpoint"] = func(name, _ string) error {
+		manager, err := checkpointmanager.NewCheckpointManager(dir)
+		if err != nil {
+			return err
+		}
+		c := devices.New(nil, nil)
+		if err := manager.GetCheckpoint(name, c); err != nil {
+			return err
+		}
+		return manager.CreateCheckpoint(name, devices.New(c.GetData()))
+	}
+	rewrite["dra_manager_state"] = func(name, _ string) error {
+		manager, err := dra.NewCheckpointer(dir, name)
+		if err != nil {
+			return err
+		}
+		c, err := manager.GetOrCreate()
+		if err != nil {
+			return err
+		}
+		claims, err := c.GetClaimInfoStateList()
+		if err != nil {
+			return err
+		}
+		if c, err = dra.NewCheckpoint(claims); err != nil {
+			return err
+		}
+		return manager.Store(c)
+	}
 	found := map[string]string{}
-	for name, f := range rewrite {
-		path := filepath.Join(dir, name)
+	files, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, err
+	}
+	for _, file := range files {
+		name, path := file.Name(), filepath.Join(dir, file.Name())
 		data, err := os.ReadFile(path)
 		if err != nil {
 			return nil, err
+		}
+		if rewrite[name] == nil {
+			return nil, fmt.Errorf("%s is no state of a manager", name)
 		}
 		var header struct {
 			PolicyName string `json:"policyName"`
@@ -56,7 +95,7 @@ func checkpoints(args []string) (any, error) {
 		if err := json.Unmarshal(data, &header); err != nil {
 			return nil, err
 		}
-		if err := f(name, header.PolicyName); err != nil {
+		if err := rewrite[name](name, header.PolicyName); err != nil {
 			return nil, err
 		}
 		if data, err = os.ReadFile(path); err != nil {
