@@ -92,6 +92,9 @@ func TestPodResources(t *testing.T) {
 		"smallest quota":              {podOf(needs("5m", "", "5m", "1Mi")), cgroup.Policy{}, cgroup.Resources{CPUShares: 5, CPUQuota: 1000, CPUPeriod: 100000, MemoryMax: mi}},
 		"memory QoS, burstable":       {podOf(one), cgroup.Policy{MemoryReservation: true}, cgroup.Resources{CPUShares: 102, MemoryLow: new(100 * mi)}},
 		"memory QoS, guaranteed":      {podOf(full), cgroup.Policy{MemoryReservation: true}, cgroup.Resources{CPUShares: 102, CPUQuota: 10000, CPUPeriod: 100000, MemoryMax: 100 * mi, MemoryMin: new(100 * mi)}},
+		"throttled, not as a whole":   {podOf(burst), cgroup.Policy{MemoryThrottlingFactor: 0.9}, cgroup.Resources{CPUShares: 102, CPUQuota: 20000, CPUPeriod: 100000, MemoryMax: 200 * mi}},
+		"throttled":                   {withOwn(burst, podOf(one)), cgroup.Policy{MemoryThrottlingFactor: 0.9}, cgroup.Resources{CPUShares: 102, CPUQuota: 20000, CPUPeriod: 100000, MemoryMax: 200 * mi, MemoryHigh: 190 * mi}},
+		"throttled, guaranteed":       {withOwn(full, podOf(one)), cgroup.Policy{MemoryThrottlingFactor: 0.9}, cgroup.Resources{CPUShares: 102, CPUQuota: 10000, CPUPeriod: 100000, MemoryMax: 100 * mi}},
 		"memory QoS, best effort":     {podOf(needs("", "", "", "")), cgroup.Policy{MemoryReservation: true}, cgroup.Resources{CPUShares: 2}},
 	} {
 		tc.want.HugePages = map[string]int64{}

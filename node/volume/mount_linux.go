@@ -106,6 +106,37 @@ func mountTmpfs(dir string, size int64, a access) error {
 	return nil
 }
 
+// resizeTmpfs changes the size of the file system in memory at dir, if one is mounted there and has another size. A
+// file system that holds more keeps its size, which is an error.
+func resizeTmpfs(dir string, size int64) error {
+	mounted, err := isMountPoint(dir)
+	if errors.Is(err, fs.ErrNotExist) || err == nil && !mounted {
+		return nil // it is made with its size
+	}
+	var now unix.Statfs_t
+	if err == nil {
+		err = unix.Statfs(dir, &now)
+	}
+	if page := int64(os.Getpagesize()); err != nil || int64(now.Blocks) == (size+page-1)/page {
+		return err
+	}
+	remount := func(data string) error {
+		return unix.Mount("tmpfs", dir, "tmpfs", unix.MS_REMOUNT|unix.MS_NOSUID|unix.MS_NODEV, data)
+	}
+	data := "size=" + strconv.FormatInt(size, 10)
+	err = unix.EINVAL
+	if hasNoswap() { // it would not stay
+		err = remount(data + ",noswap")
+	}
+	if errors.Is(err, unix.EINVAL) {
+		err = remount(data)
+	}
+	if used := int64(now.Blocks-now.Bfree) * now.Bsize; errors.Is(err, unix.EINVAL) && used > size {
+		return fmt.Errorf("it holds %d bytes, more than %d", used, size)
+	}
+	return err
+}
+
 // mountHugePages mounts a file system on huge pages of that size, in bytes. If limit is nil or
 // 0, all pages of the machine fit in it.
 func mountHugePages(dir string, size int64, limit *resource.Quantity, a access) error {

@@ -93,8 +93,8 @@ func TestStaticPodUIDs(t *testing.T) {
 	}
 }
 
-// The table of feature gates has those that kubelet accepts, with their defaults. MemoryQoS is off here. Those of which it
-// says that a kubelet does nothing with them do not occur in the code of a kubelet.
+// The table of feature gates has those that kubelet accepts, with their defaults. Those of which it says that a kubelet
+// does nothing with them do not occur in the code of a kubelet.
 func TestFeatureGatesAreKubelets(t *testing.T) {
 	t.Parallel()
 	type gate struct{ Default, Locked bool }
@@ -114,7 +114,6 @@ func TestFeatureGatesAreKubelets(t *testing.T) {
 			assert.NotContains(t, inKubelet, fields[0])
 		}
 	}
-	kubelets["MemoryQoS"] = gate{}
 	assert.Equal(t, kubelets, here)
 }
 

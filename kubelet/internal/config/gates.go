@@ -22,11 +22,13 @@ const (
 	podLevelGate  = "PodLevelResources"
 	podResizeGate = "InPlacePodLevelResourcesVerticalScaling"
 	cpuPeriodGate = "CustomCPUCFSQuotaPeriod"
+	deferGate     = "InPlacePodVerticalScalingSchedulerPreemption"
+	volumesGate   = "InPlacePodVerticalScalingMemoryBackedVolumes"
 )
 
 // gateFields are the gates that belong to no other group of fields.
 const gateFields = gatesField + eventedPLEG + " " + gatesField + podLevelGate + " " + gatesField + podResizeGate + " " +
-	gatesField + cpuPeriodGate
+	gatesField + cpuPeriodGate + " " + gatesField + deferGate + " " + gatesField + volumesGate
 
 const defaultCPUPeriod = 100 * time.Millisecond
 
@@ -145,6 +147,20 @@ func (gates) Type() string { return "name=bool,..." }
 
 // PodLevelResources reports whether the field resources of the spec of a pod has an effect.
 func (s *Settings) PodLevelResources() bool { return s.gateOn(podLevelGate) }
+
+// DeferResizes reports whether a resize of a critical pod preempts no pods.
+func (s *Settings) DeferResizes() bool { return s.gateOn(deferGate) }
+
+// RefuseVolumeResizes returns why volumes in memory cannot be resized, in kubelet's words; "" if they can.
+func (s *Settings) RefuseVolumeResizes(cgroupV1 bool) string {
+	switch {
+	case !s.gateOn(volumesGate):
+		return "Memory-backed emptyDir volume resize is disabled"
+	case cgroupV1:
+		return "Memory-backed emptyDir volume resize is not supported on cgroups v1"
+	}
+	return ""
+}
 
 // Evented reports whether the event stream of the runtime is to be used.
 func (s *Settings) Evented() bool {

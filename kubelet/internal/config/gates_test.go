@@ -28,6 +28,7 @@ func TestFeatureGates(t *testing.T) {
 		{given: "PodLevelResources=false,InPlacePodLevelResourcesVerticalScaling=false"},
 		{given: "InPlacePodLevelResourcesVerticalScaling=false", err: "cannot be switched off here while PodLevelResources is on"},
 		{given: "GracefulNodeShutdown=true"},
+		{given: "InPlacePodVerticalScalingSchedulerPreemption=true"},
 		{given: "PodLevelResourceManagers=true", warning: "feature gate PodLevelResourceManagers is not implemented and has no effect"},
 		{given: "RecoverVolumeExpansionFailure=true", warning: "feature gate RecoverVolumeExpansionFailure is not implemented and has no effect"},
 		{given: "RecoverVolumeExpansionFailure=false", err: "locked to true"},
