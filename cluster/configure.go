@@ -297,6 +297,7 @@ func (n *Node) admission() (*admission.Admitter, error) {
 		Refresh:          n.refresh,
 		DeclaredFeatures: n.config.Node.DeclaredFeatures,
 		ResourceClaims:   n.config.ResourceClaims,
+		DeferResizes:     n.config.DeferResizes,
 		Logger:           n.named("admission"),
 	})
 }

@@ -236,6 +236,9 @@ func (s *Settings) DeclaredFeatures(podCgroups bool) []string {
 	if podCgroups && s.PodLevelResources() && s.gateOn(podResizeGate) {
 		features = append(features, podResizeGate) // see TestResizeOfThePodAsAWhole of node/cgroup
 	}
+	if s.gateOn(volumesGate) {
+		features = append(features, volumesGate) // see TestMemoryResizer of node/volume
+	}
 	if *s.EnableServer && *s.EnableDebuggingHandlers {
 		features = append(features, "ExtendWebSocketsToKubelet") // see package server/streams
 	}

@@ -1,12 +1,16 @@
 package config
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/kubeletkit/kubeletkit/node/volume"
+	"github.com/kubeletkit/kubeletkit/prober"
 )
 
 // Each gate is on or off as kubelet has it, or it is an error or a warning: it is never ignored if it acts in a
@@ -29,6 +33,7 @@ func TestFeatureGates(t *testing.T) {
 		{given: "PodLevelResources=false,InPlacePodLevelResourcesVerticalScaling=false"},
 		{given: "InPlacePodLevelResourcesVerticalScaling=false", err: "cannot be switched off here while PodLevelResources is on"},
 		{given: "GracefulNodeShutdown=true"},
+		{given: "InPlacePodVerticalScalingSchedulerPreemption=true"},
 		{given: "PodLevelResourceManagers=true", warning: "feature gate PodLevelResourceManagers is not implemented and has no effect"},
 		{given: "RecoverVolumeExpansionFailure=true", warning: "feature gate RecoverVolumeExpansionFailure is not implemented and has no effect"},
 		{given: "RecoverVolumeExpansionFailure=false", err: "locked to true"},
@@ -108,6 +113,25 @@ func TestTheGateOfThePeriod(t *testing.T) {
 	_, err := parsed(t, header+"cpuCFSQuotaPeriod: 50ms\nfeatureGates: {CustomCPUCFSQuotaPeriod: false}\n")
 	require.ErrorContains(t, err, "cpuCFSQuotaPeriod 50ms: another period than 100ms needs the feature gate "+
 		"CustomCPUCFSQuotaPeriod")
+}
+
+// The gates of new fields of pods are off by default.
+func TestTheGatesOfFields(t *testing.T) {
+	for _, on := range []bool{false, true} {
+		var args []string
+		if on {
+			args = []string{"--feature-gates=EmptyDirVolumeMode=true,AtomicWriteVolumeUserFields=true," +
+				"GRPCContainerProbeTLS=true,H2CContainerProbe=true"}
+		}
+		s, err := parsed(t, "", args...)
+		require.NoError(t, err)
+		assert.Empty(t, s.Warnings)
+		assert.Equal(t, volume.Options{EmptyDirModes: on, FileOwners: on}, s.Volumes())
+		seLinux, err := parsed(t, "", fmt.Sprintf("--feature-gates=SELinuxMount=%t", on))
+		require.NoError(t, err)
+		assert.Equal(t, volume.Options{OnlyOncePod: !on}, seLinux.Volumes(), "it is on by default")
+		assert.Equal(t, prober.Options{GRPCTLS: on, H2C: on}, s.Probes())
+	}
 }
 
 // The table says something of each gate, and knows no other verdict than those in its head.
