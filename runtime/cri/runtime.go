@@ -78,8 +78,8 @@ type Options struct {
 	// SeccompDefault makes RuntimeDefault the profile of containers without a profile
 	// (kubelet's seccompDefault). Default: Unconfined.
 	SeccompDefault bool
-	// PodSysctls are kernel parameters of each pod that has a namespace of its own for them, and does not set them itself
-	// (kubelet's defaultPodSysctls).
+	// PodSysctls are kernel parameters of each pod that has a namespace of its own for them, and does not set them
+	// itself (kubelet's defaultPodSysctls).
 	PodSysctls map[string]string
 	// NoCPUQuota disables the enforcement of CPU limits (kubelet's cpuCFSQuota: false).
 	NoCPUQuota bool

@@ -76,7 +76,8 @@ func sysctls(in *Pod) map[string]string {
 		host := true
 		switch namespace, _, _ := sysctl.GetNamespace(name); namespace {
 		case sysctl.IPCNamespace:
-			// Runtimes refuse the identifiers of the next object, kernel.msg_next_id and the like; kubelet leaves them out.
+			// Runtimes refuse the identifiers of the next object, kernel.msg_next_id and the like; kubelet leaves them
+			// out.
 			host = pod.Spec.HostIPC || strings.HasSuffix(name, "_next_id")
 		case sysctl.NetNamespace:
 			host = podspec.HasHostNetwork(pod)
