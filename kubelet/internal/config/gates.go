@@ -29,12 +29,6 @@ const (
 	volumesGate   = "InPlacePodVerticalScalingMemoryBackedVolumes"
 )
 
-// gateFields are the gates that belong to no other group of fields.
-const gateFields = gatesField + eventedPLEG + " " + gatesField + podLevelGate + " " + gatesField + podResizeGate + " " +
-	gatesField + cpuPeriodGate + " " + gatesField + deferGate + " " + gatesField + volumesGate + " " +
-	gatesField + emptyDirModeGate + " " + gatesField + fileOwnersGate + " " +
-	gatesField + grpcTLSGate + " " + gatesField + h2cGate + " " + gatesField + seLinuxGate
-
 // The feature gates of new fields of pods.
 const (
 	emptyDirModeGate = "EmptyDirVolumeMode"
@@ -160,6 +154,26 @@ func (g gates) Set(text string) error {
 }
 
 func (gates) Type() string { return "name=bool,..." }
+
+// PodsAPI reports whether the pods API is served.
+func (s *Settings) PodsAPI() bool { return s.gateOn("PodsAPI") }
+
+// CompareTaints reports whether tolerations compare the values of taints.
+func (s *Settings) CompareTaints() bool { return s.gateOn("TaintTolerationComparisonOperators") }
+
+// DNSOnlyCertificates reports whether a serving certificate can be one without an IP address.
+func (s *Settings) DNSOnlyCertificates() bool { return s.gateOn("AllowDNSOnlyNodeCSR") }
+
+// AllocatedPods reports whether /allocatedPods is served.
+func (s *Settings) AllocatedPods() bool { return s.gateOn("KubeletAllocatedPodsEndpoint") }
+
+// FirstBackoff returns the wait after the second exit of a container, 0 for the default.
+func (s *Settings) FirstBackoff() time.Duration {
+	if s.gateOn("ReduceDefaultCrashLoopBackOffDecay") {
+		return time.Second
+	}
+	return 0
+}
 
 // PodLevelResources reports whether the field resources of the spec of a pod has an effect.
 func (s *Settings) PodLevelResources() bool { return s.gateOn(podLevelGate) }

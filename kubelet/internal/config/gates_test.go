@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -59,6 +60,30 @@ func TestFeatureGates(t *testing.T) {
 				}
 				assert.Equal(t, want, s.Warnings)
 			})
+		}
+	}
+}
+
+// Gates whose feature is elsewhere. The value of each is read.
+func TestGatesOfFeatures(t *testing.T) {
+	for name, on := range map[string]func(s *Settings) bool{
+		"AllowDNSOnlyNodeCSR":                (*Settings).DNSOnlyCertificates,
+		"KubeletAllocatedPodsEndpoint":       (*Settings).AllocatedPods,
+		"PodsAPI":                            (*Settings).PodsAPI,
+		"ReduceDefaultCrashLoopBackOffDecay": func(s *Settings) bool { return s.FirstBackoff() == time.Second },
+		"TaintTolerationComparisonOperators": (*Settings).CompareTaints,
+		"KubeletRegistrationGetOnExistsOnly": func(s *Settings) bool {
+			opts, err := s.NodeOptions(false)
+			require.NoError(t, err)
+			return opts.GetOnExistsOnly
+		},
+	} {
+		g, _ := findGate(name)
+		for given, want := range map[string]bool{name + "=true": true, name + "=false": false, "JobManagedBy=true": g.on} {
+			s, err := parsed(t, header, "--feature-gates="+given)
+			require.NoError(t, err)
+			assert.Equal(t, want, on(s), given)
+			assert.Empty(t, s.Warnings)
 		}
 	}
 }
