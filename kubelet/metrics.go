@@ -2,6 +2,10 @@ package kubelet
 
 import (
 	"net/http"
+	"os"
+	"strconv"
+	"strings"
+	"time"
 
 	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
@@ -72,4 +76,18 @@ func newMetrics(log logr.Logger) (*metrics, error) {
 		handler: prommetrics.Handler(reg, log), probes: prommetrics.Handler(probes, log),
 		slis: prommetrics.Handler(slis, log),
 	}, nil
+}
+
+// bootTime returns when the machine has started, zero if that is not known.
+func bootTime() time.Time {
+	data, err := os.ReadFile("/proc/uptime")
+	if err != nil {
+		return time.Time{}
+	}
+	up, _, _ := strings.Cut(string(data), " ")
+	seconds, err := strconv.ParseFloat(up, 64)
+	if err != nil {
+		return time.Time{}
+	}
+	return time.Now().Add(-time.Duration(seconds * float64(time.Second)))
 }

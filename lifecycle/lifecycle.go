@@ -74,6 +74,8 @@ type Preemption struct {
 	Reason, Message string
 	// GracePeriod is in seconds; nil means that of the pod.
 	GracePeriod *int64
+	// Resource is what the pod that is admitted lacks, for metrics. It may be empty.
+	Resource v1.ResourceName
 }
 
 // RefusalHandler takes back what pods were given that are refused.

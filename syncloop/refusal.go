@@ -24,6 +24,7 @@ func (h *PodHandler) refuse(pod *v1.Pod, refusal *runtime.TerminalError) {
 	h.drop(pod)
 	h.logged(pod, refusal.Reason, refusal.Message)
 	h.record(pod, runtime.Record{Kind: runtime.KindRefuse, Reason: refusal.Reason, Message: refusal.Message})
+	h.opts.Measure.Emit(Refused{refusal.Reason})
 	reject := func(s *v1.PodStatus) {
 		s.Phase, s.Reason, s.Message = v1.PodFailed, refusal.Reason, "Pod was rejected: "+refusal.Message
 	}
@@ -77,6 +78,7 @@ func (h *PodHandler) evict(list []lifecycle.Preemption, by *v1.Pod) {
 			h.log.Info("Evicting a pod so that another one can run", "pod", runtime.RefOf(e.Pod),
 				"by", runtime.RefOf(by), "reason", e.Reason, "message", e.Message)
 			h.logged(e.Pod, e.Reason, e.Message)
+			h.opts.Measure.Emit(Preempted{e.Resource})
 			kill.Evict, kill.GracePeriod, kill.Status = true, e.GracePeriod, status.Evicted(e.Pod, e.Reason, e.Message)
 		}
 		h.deps.Workers.UpdatePod(podworkers.Update{Type: podworkers.Kill, Pod: e.Pod, OnlyKnown: true, Kill: kill,

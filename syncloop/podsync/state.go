@@ -79,6 +79,8 @@ type podState struct {
 	// slow is the step under way that takes long, zero if none does.
 	slow   underway.Slow
 	resize resizeState
+	// resizeMeasured is the latest [ResizeInProgress]. It belongs to the goroutine of generate.
+	resizeMeasured bool
 }
 
 // state returns the state of the pod, a new one if there is none.
@@ -174,6 +176,7 @@ func (s *Syncer) generate(st *podState) (api v1.PodStatus) {
 		if completed != "" {
 			s.emit(runtime.RefOf(in.Pod), v1.EventTypeNormal, "ResizeCompleted", completed)
 		}
+		s.measureResize(st, in.Resize)
 	}
 	ended = true
 	return api
