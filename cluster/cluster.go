@@ -209,7 +209,7 @@ func (n *Node) buildSink() (err error) {
 
 func (n *Node) buildEvents() (err error) {
 	n.events, err = events.New(n.clients.events, n.config.NodeName,
-		events.Options{Pod: n.source.ByUID, Logger: n.named("events")})
+		events.Options{Pod: n.source.ByUID, NodeUID: n.anyUID, Logger: n.named("events")})
 	return err
 }
 
@@ -239,7 +239,7 @@ func (n *Node) uid() types.UID { return n.node.UID() }
 // anyUID returns the UID of the node object, also while it is being deleted: its pods run until
 // they are gone. It is "" while there was none.
 func (n *Node) anyUID() types.UID {
-	if object := n.node.Current(); object != nil {
+	if object := n.Object(); object != nil {
 		return object.UID
 	}
 	return ""

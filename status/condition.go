@@ -18,7 +18,11 @@ const (
 	reasonContainersNotInitialized = "ContainersNotInitialized"
 	reasonReadinessGatesNotReady   = "ReadinessGatesNotReady"
 	reasonRestartAllStarted        = "RestartAllContainersStarted"
+	reasonSandboxNotReady          = "PodSandboxNotReady"
 )
+
+// messageNoSandbox is kubelet's message of reasonSandboxNotReady for a pod without a sandbox.
+const messageNoSandbox = "no pod sandbox exists"
 
 // Owned reports whether only the agent writes conditions of the type. Owned
 // conditions that the agent does not generate are removed.
@@ -67,11 +71,11 @@ func lastOfEach(list []v1.PodCondition) []v1.PodCondition {
 // setConditions generates the owned conditions from the rest of the status and puts
 // them behind the foreign ones. wasInitialized means that the pod was initialized in its
 // previous status, restartsAll that all containers are being restarted. inherit sets the transition times.
-func setConditions(pod *v1.Pod, s *v1.PodStatus, sandboxUsable, wasInitialized, restartsAll bool) {
+func setConditions(pod *v1.Pod, s *v1.PodStatus, readyToStart v1.PodCondition, wasInitialized, restartsAll bool) {
 	conditions := slices.DeleteFunc(s.Conditions, func(c v1.PodCondition) bool { return Owned(c.Type) })
 	containers := containersReady(pod, s)
 	owned := []v1.PodCondition{
-		{Type: v1.PodReadyToStartContainers, Status: boolStatus(sandboxUsable)},
+		readyToStart,
 		initialized(pod, s, wasInitialized),
 		ready(pod, containers, conditions),
 		containers,
@@ -87,11 +91,13 @@ func setConditions(pod *v1.Pod, s *v1.PodStatus, sandboxUsable, wasInitialized, 
 	s.Conditions = conditions
 }
 
-func boolStatus(b bool) v1.ConditionStatus {
-	if b {
-		return v1.ConditionTrue
+// readyToStartBefore returns the condition of the list, which is False if it has none.
+func readyToStartBefore(list []v1.PodCondition) v1.PodCondition {
+	if c := findCondition(list, v1.PodReadyToStartContainers); c != nil {
+		return v1.PodCondition{Type: c.Type, Status: c.Status, Reason: c.Reason, Message: c.Message}
 	}
-	return v1.ConditionFalse
+	return v1.PodCondition{Type: v1.PodReadyToStartContainers, Status: v1.ConditionFalse, Reason: reasonSandboxNotReady,
+		Message: messageNoSandbox}
 }
 
 // initialized is True once the init containers have succeeded and the sidecars have

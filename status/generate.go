@@ -83,7 +83,7 @@ func Generate(in Input) v1.PodStatus {
 		clampPhase(&s, prev, &pod.Status)
 	}
 	restartsAll := g.restartsAll || in.Runtime == nil && g.restartingAll
-	setConditions(pod, &s, g.sandboxUsable(), isTrue(prev.Conditions, v1.PodInitialized), restartsAll)
+	setConditions(pod, &s, g.readyToStart(), isTrue(prev.Conditions, v1.PodInitialized), restartsAll)
 	for _, c := range in.Resize {
 		s.Conditions = putCondition(s.Conditions, c)
 	}
@@ -324,23 +324,35 @@ func (g *generation) mainCreated() bool {
 	return false
 }
 
-// sandboxUsable reports whether containers can be started in the newest sandbox: it
-// is the only ready one, and its network is as the spec requests.
-func (g *generation) sandboxUsable() bool {
+// readyToStart is True if containers can be started in the newest sandbox: it is the only
+// ready one, and its network is as the spec requests. The reason and the messages are those of kubelet.
+func (g *generation) readyToStart() v1.PodCondition {
 	if g.Runtime == nil {
-		return isTrue(g.prev.Conditions, v1.PodReadyToStartContainers)
+		return readyToStartBefore(g.prev.Conditions)
 	}
-	newest := g.Runtime.ReadySandbox()
-	if newest == nil {
-		return false
-	}
-	for i := range g.Runtime.Sandboxes[1:] {
-		if g.Runtime.Sandboxes[i+1].State == runtime.SandboxReady {
-			return false
+	ready := 0
+	for i := range g.Runtime.Sandboxes {
+		if g.Runtime.Sandboxes[i].State == runtime.SandboxReady {
+			ready++
 		}
 	}
-	host := podspec.HasHostNetwork(g.Pod)
-	return newest.HostNetwork == host && !newest.LacksAddress()
+	c := v1.PodCondition{Type: v1.PodReadyToStartContainers, Status: v1.ConditionFalse, Reason: reasonSandboxNotReady}
+	newest := g.Runtime.ReadySandbox()
+	switch {
+	case len(g.Runtime.Sandboxes) == 0:
+		c.Message = messageNoSandbox
+	case ready > 1:
+		c.Message = "multiple pod sandboxes are ready and need to be reconciled"
+	case newest == nil:
+		c.Message = "pod sandbox is not ready"
+	case newest.HostNetwork != podspec.HasHostNetwork(g.Pod):
+		c.Message = "network namespace mode changed and sandbox needs to be recreated"
+	case newest.LacksAddress():
+		c.Message = "pod sandbox has no IP address"
+	default:
+		c.Status, c.Reason = v1.ConditionTrue, ""
+	}
+	return c
 }
 
 // foreignConditions returns the conditions that the agent does not own: those in the

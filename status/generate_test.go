@@ -213,23 +213,24 @@ func TestAddresses(t *testing.T) {
 	}
 }
 
-func TestSandboxUsable(t *testing.T) {
+func TestReadyToStartContainers(t *testing.T) {
 	ready := func(s *runtime.PodStatus) {}
 	for _, tc := range []struct {
 		name        string
 		hostNetwork bool
 		change      func(*runtime.PodStatus)
-		want        bool
+		message     string // kubelet's; empty if True
 	}{
-		{"ready", false, ready, true},
-		{"none", false, func(s *runtime.PodStatus) { s.Sandboxes = nil }, false},
-		{"dead", false, func(s *runtime.PodStatus) { s.Sandboxes[0].State = runtime.SandboxNotReady }, false},
-		{"two", false, func(s *runtime.PodStatus) { s.Sandboxes = append(s.Sandboxes, s.Sandboxes[0]) }, false},
-		{"an old dead one", false, func(s *runtime.PodStatus) { s.Sandboxes = append(s.Sandboxes, observe("").Sandboxes[0]) }, true},
-		{"no address", false, func(s *runtime.PodStatus) { s.Sandboxes[0].IPs = nil }, false},
-		{"an address that the runtime does not report", false, func(s *runtime.PodStatus) { s.Sandboxes[0].IPs, s.Sandboxes[0].AddressUnknown = nil, true }, true},
-		{"wrong network", true, ready, false},
-		{"host network", true, func(s *runtime.PodStatus) { s.Sandboxes[0].HostNetwork, s.Sandboxes[0].IPs = true, nil }, true},
+		{"ready", false, ready, ""},
+		{"none", false, func(s *runtime.PodStatus) { s.Sandboxes = nil }, "no pod sandbox exists"},
+		{"dead", false, func(s *runtime.PodStatus) { s.Sandboxes[0].State = runtime.SandboxNotReady }, "pod sandbox is not ready"},
+		{"two", false, func(s *runtime.PodStatus) { s.Sandboxes = append(s.Sandboxes, s.Sandboxes[0]) },
+			"multiple pod sandboxes are ready and need to be reconciled"},
+		{"an old dead one", false, func(s *runtime.PodStatus) { s.Sandboxes = append(s.Sandboxes, observe("").Sandboxes[0]) }, ""},
+		{"no address", false, func(s *runtime.PodStatus) { s.Sandboxes[0].IPs = nil }, "pod sandbox has no IP address"},
+		{"an address that the runtime does not report", false, func(s *runtime.PodStatus) { s.Sandboxes[0].IPs, s.Sandboxes[0].AddressUnknown = nil, true }, ""},
+		{"wrong network", true, ready, "network namespace mode changed and sandbox needs to be recreated"},
+		{"host network", true, func(s *runtime.PodStatus) { s.Sandboxes[0].HostNetwork, s.Sandboxes[0].IPs = true, nil }, ""},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			pod := podOf(v1.RestartPolicyAlways, "app")
@@ -237,7 +238,12 @@ func TestSandboxUsable(t *testing.T) {
 			seen := observe("10.0.0.1")
 			tc.change(seen)
 			s := status.Generate(status.Input{Pod: pod, Runtime: seen, Now: noon})
-			assert.Equal(t, tc.want, condition(s.Conditions, v1.PodReadyToStartContainers).Status == v1.ConditionTrue)
+			want := v1.PodCondition{Type: v1.PodReadyToStartContainers, Status: v1.ConditionTrue,
+				ObservedGeneration: 1, LastTransitionTime: metav1.NewTime(noon)}
+			if tc.message != "" {
+				want.Status, want.Reason, want.Message = v1.ConditionFalse, "PodSandboxNotReady", tc.message
+			}
+			assert.Equal(t, want, *condition(s.Conditions, v1.PodReadyToStartContainers))
 		})
 	}
 }

@@ -37,7 +37,7 @@ func TestScenarios(t *testing.T) {
 		{"start, crash, back-off, restart", podOf(v1.RestartPolicyAlways, "app"), []step{
 			{now: 0, runtime: &runtime.PodStatus{}, want: `
 				Pending since 0
-				PodReadyToStartContainers=False@0
+				PodReadyToStartContainers=False@0 (PodSandboxNotReady: no pod sandbox exists)
 				Initialized=True@0
 				Ready=False@0 (ContainersNotReady: containers with unready status: [app])
 				ContainersReady=False@0 (ContainersNotReady: containers with unready status: [app])
@@ -124,7 +124,7 @@ func TestScenarios(t *testing.T) {
 				b[3]: exit0@3-4 Completed, was exit1@0-2 Error, restarts 1`},
 			{now: 5, runtime: observe(""), want: `
 				Succeeded 10.0.0.1 since -1
-				PodReadyToStartContainers=False@5
+				PodReadyToStartContainers=False@5 (PodSandboxNotReady: pod sandbox is not ready)
 				a[1]: exit0@0-1 Completed, restarts 0
 				b[3]: exit0@3-4 Completed, was exit1@0-2 Error, restarts 1`},
 		}},

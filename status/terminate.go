@@ -25,8 +25,7 @@ func terminated(pod *v1.Pod, s v1.PodStatus) v1.PodStatus {
 	if !podspec.IsPhaseTerminal(s.Phase) {
 		s.Phase = v1.PodFailed
 	}
-	setConditions(pod, &s, isTrue(s.Conditions, v1.PodReadyToStartContainers), isTrue(s.Conditions, v1.PodInitialized),
-		false)
+	setConditions(pod, &s, readyToStartBefore(s.Conditions), isTrue(s.Conditions, v1.PodInitialized), false)
 	return s
 }
 

@@ -36,12 +36,13 @@ func TestSysctls(t *testing.T) {
 		t.Skip("there are no safe sysctls")
 	}
 	security, err := syncloop.NewSecurity(syncloop.SecurityOptions{AllowedUnsafeSysctls: []string{"kernel.msg*",
-		"kernel.sem", "net.b.*"}})
+		"kernel.sem", "net.b.*", "user.*"}})
 	require.NoError(t, err)
 	const forbidden = "forbidden sysctl: "
 	for _, tc := range []struct {
 		name, kernel     string
 		hostNet, hostIPC bool
+		hostUsers        *bool
 		want             string // the message of the refusal; "": admitted
 	}{
 		{name: "kernel.shm_rmid_forced"},
@@ -58,6 +59,9 @@ func TestSysctls(t *testing.T) {
 		{name: "kernel.msgmax", hostIPC: true, want: `"kernel.msgmax" not allowed with host IPC enabled`},
 		{name: "kernel.sem", hostIPC: true, want: `"kernel.sem" not allowed with host IPC enabled`},
 		{name: "net.b.c", hostNet: true, want: `"net.b.c" not allowed with host Net enabled`},
+		{name: "user.max_user_namespaces", want: `"user.max_user_namespaces" not allowed with host User enabled`},
+		{name: "user.max_user_namespaces", hostUsers: new(true), want: `"user.max_user_namespaces" not allowed with host User enabled`},
+		{name: "user.max_user_namespaces", hostUsers: new(false)},
 		// The versions of kubelet's safe_sysctls_test.go.
 		{name: "net.ipv4.ip_local_reserved_ports", kernel: "3.16"},
 		{name: "net.ipv4.ip_local_reserved_ports", kernel: "3.15.9", want: `"net.ipv4.ip_local_reserved_ports" not allowlisted`},
@@ -65,10 +69,14 @@ func TestSysctls(t *testing.T) {
 		{name: "net.ipv4.tcp_fin_timeout", kernel: "4.5.0-1-amd64", want: `"net.ipv4.tcp_fin_timeout" not allowlisted`},
 		{name: "net.ipv4.tcp_wmem", kernel: "4.15"},
 		{name: "net.ipv4.tcp_rmem", kernel: "4.14", want: `"net.ipv4.tcp_rmem" not allowlisted`},
+		{name: "net.ipv4.tcp_slow_start_after_idle", kernel: "4.15"},
+		{name: "net.ipv4.tcp_slow_start_after_idle", kernel: "4.14", want: `"net.ipv4.tcp_slow_start_after_idle" not allowlisted`},
+		{name: "net.ipv4.tcp_notsent_lowat", kernel: "4.6"},
+		{name: "net.ipv4.tcp_notsent_lowat", kernel: "4.5", want: `"net.ipv4.tcp_notsent_lowat" not allowlisted`},
 		{name: "net.ipv4.tcp_rmem", kernel: "unknown", want: `"net.ipv4.tcp_rmem" not allowlisted`},
 	} {
 		pod := makePod("web")
-		pod.Spec.HostNetwork, pod.Spec.HostIPC = tc.hostNet, tc.hostIPC
+		pod.Spec.HostNetwork, pod.Spec.HostIPC, pod.Spec.HostUsers = tc.hostNet, tc.hostIPC, tc.hostUsers
 		pod.Spec.SecurityContext = &v1.PodSecurityContext{Sysctls: []v1.Sysctl{{Name: tc.name, Value: "1"}}}
 		_, err := security.Admit(lifecycle.AdmitRequest{Pod: pod, Host: &runtime.Host{KernelRelease: tc.kernel}})
 		if tc.want == "" {

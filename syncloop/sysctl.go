@@ -15,7 +15,7 @@ import (
 
 // safeKernel returns the first kernel in which a safe sysctl has a value for each pod, "" if
 // all have it. A sysctl is safe if it has no influence on other pods of the node. The list
-// is that of kubelet 1.36 (pkg/kubelet/sysctl/safe_sysctls.go, pkg/util/kernel).
+// is that of kubelet 1.37 (pkg/kubelet/sysctl/safe_sysctls.go, pkg/util/kernel).
 func safeKernel(name string) (kernel string, safe bool) {
 	switch name {
 	case "kernel.shm_rmid_forced", "net.ipv4.ip_local_port_range", "net.ipv4.tcp_syncookies",
@@ -25,9 +25,9 @@ func safeKernel(name string) (kernel string, safe bool) {
 		return "3.16", true
 	case "net.ipv4.tcp_keepalive_time", "net.ipv4.tcp_keepalive_intvl", "net.ipv4.tcp_keepalive_probes":
 		return "4.5", true
-	case "net.ipv4.tcp_fin_timeout":
+	case "net.ipv4.tcp_fin_timeout", "net.ipv4.tcp_notsent_lowat":
 		return "4.6", true
-	case "net.ipv4.tcp_rmem", "net.ipv4.tcp_wmem":
+	case "net.ipv4.tcp_rmem", "net.ipv4.tcp_wmem", "net.ipv4.tcp_slow_start_after_idle":
 		return "4.15", true
 	default:
 		return "", false
@@ -114,7 +114,8 @@ func (s *Security) sysctls(req lifecycle.AdmitRequest) error {
 			return fmt.Errorf("%q not allowlisted", name)
 		}
 		namespace, _, _ := sysctl.GetNamespace(entry)
-		if namespace == sysctl.IPCNamespace && spec.HostIPC || namespace == sysctl.NetNamespace && spec.HostNetwork {
+		if namespace == sysctl.IPCNamespace && spec.HostIPC || namespace == sysctl.NetNamespace && spec.HostNetwork ||
+			namespace == sysctl.UserNamespace && (spec.HostUsers == nil || *spec.HostUsers) {
 			return fmt.Errorf("%q not allowed with host %s enabled", name, namespace)
 		}
 	}

@@ -23,8 +23,9 @@
 // knows it, and the path of the container (spec.containers{web}). An event of a static pod has
 // the UID of the static pod. The mirror pod has that UID in its annotation
 // kubernetes.io/config.mirror, and kubectl describe follows this annotation. The object of an
-// event about the node is the node, and its UID is the name of the node. So these events can
-// be written before the node is registered. They are in the namespace default.
+// event about the node is the node, with its UID if [Options].NodeUID knows it. Otherwise the UID is
+// the name of the node, so these events can be written before the node is registered, and kubectl describe finds
+// them. They are in the namespace default.
 //
 // # Guarantees
 //

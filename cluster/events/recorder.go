@@ -1,6 +1,7 @@
 package events
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"errors"
@@ -38,6 +39,9 @@ type Options struct {
 	// Pod returns the pod of the API server with the UID. The Recorder takes its resource
 	// version. Pod must not block. nil: events have no resource version.
 	Pod func(uid types.UID) (*v1.Pod, bool)
+	// NodeUID returns the UID of the node object, for events about the node. It must not block. If it is nil or returns
+	// "", the UID in an event is the name of the node.
+	NodeUID func() types.UID
 	// Logger. Default: that of package slog.
 	Logger logr.Logger
 }
@@ -47,6 +51,7 @@ type Recorder struct {
 	client  kubernetes.Interface
 	source  v1.EventSource
 	pod     func(uid types.UID) (*v1.Pod, bool)
+	nodeUID func() types.UID
 	log     logr.Logger
 	started atomic.Bool
 	dropped atomic.Uint64
@@ -78,7 +83,7 @@ func New(client kubernetes.Interface, nodeName string, opts Options) (*Recorder,
 	}
 	return &Recorder{
 		client: client, source: v1.EventSource{Component: component, Host: nodeName},
-		pod: opts.Pod, log: opts.Logger, queue: make(chan *v1.Event, maxQueued),
+		pod: opts.Pod, nodeUID: opts.NodeUID, log: opts.Logger, queue: make(chan *v1.Event, maxQueued),
 		correlator: record.NewEventCorrelatorWithOptions(record.CorrelatorOptions{KeyFunc: keysOf}),
 	}, nil
 }
@@ -101,8 +106,12 @@ func (r *Recorder) Event(e runtime.Event) {
 			version = pod.ResourceVersion
 		}
 	}
+	object := objectOf(e, r.source, version, r.now())
+	if object.InvolvedObject.Kind == "Node" && r.nodeUID != nil {
+		object.InvolvedObject.UID = cmp.Or(r.nodeUID(), object.InvolvedObject.UID)
+	}
 	select {
-	case r.queue <- objectOf(e, r.source, version, r.now()):
+	case r.queue <- object:
 	default:
 		if r.dropped.Add(1) == 1 {
 			r.log.Error(nil, "Too many events wait to be written to the API server; some are dropped", "pod", e.Pod,

@@ -109,25 +109,29 @@ func TestObjects(t *testing.T) {
 	pods := func(uid types.UID) (*v1.Pod, bool) {
 		return &v1.Pod{ObjectMeta: metav1.ObjectMeta{UID: uid, ResourceVersion: "7"}}, uid == "u"
 	}
-	run(t, Options{Pod: pods}, func(w *world) {
+	var node types.UID
+	run(t, Options{Pod: pods, NodeUID: func() types.UID { return node }}, func(w *world) {
 		w.Event(runtime.Event{Pod: web, FieldPath: "spec.containers{c}", Type: v1.EventTypeNormal, Reason: "Started",
 			Message: "Container started", Count: 9})
 		w.Event(runtime.Event{Pod: runtime.PodRef{UID: "static", Namespace: "shop", Name: "etcd-node"},
 			Type: v1.EventTypeWarning, Reason: "FailedMount"})
 		w.Event(runtime.Event{Type: v1.EventTypeNormal, Reason: "Starting", Message: "Starting kubelet."})
+		node = "n"
+		w.Event(runtime.Event{Type: v1.EventTypeNormal, Reason: "NodeReady"})
 		got := w.objects()
-		require.Len(t, got, 3)
-		slices.SortFunc(got,
+		require.Len(t, got, 4)
+		slices.SortStableFunc(got,
 			func(a, b v1.Event) int { return strings.Compare(a.InvolvedObject.Name, b.InvolvedObject.Name) })
 		assert.Equal(t, v1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: "shop", Name: "etcd-node",
 			UID: "static"}, got[0].InvolvedObject)
 		assert.Equal(t, v1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: "node", UID: "node"},
-			got[1].InvolvedObject)
+			got[1].InvolvedObject, "the node is not registered")
 		assert.Equal(t, "default", got[1].Namespace)
+		assert.Equal(t, types.UID("n"), got[2].InvolvedObject.UID)
 		want := v1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: "shop", Name: "web", UID: "u",
 			ResourceVersion: "7", FieldPath: "spec.containers{c}"}
-		assert.Equal(t, want, got[2].InvolvedObject)
-		assert.Equal(t, int32(1), got[2].Count)
+		assert.Equal(t, want, got[3].InvolvedObject)
+		assert.Equal(t, int32(1), got[3].Count)
 	})
 }
 

@@ -2,12 +2,17 @@ package podsync
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"slices"
 	"strings"
+	"sync"
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/kubeletkit/kubeletkit/internal/underway"
 	"github.com/kubeletkit/kubeletkit/lifecycle"
+	"github.com/kubeletkit/kubeletkit/node/images"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
@@ -40,33 +45,59 @@ func (c serviceEnv) EditContainer(ctx context.Context, pod *v1.Pod, _ *v1.Contai
 	return runtime.ContainerEdits{ServiceEnv: env}, err
 }
 
-// pullSecrets returns a function that looks up the pull secrets that a pod names. A
-// secret that cannot be read is left out, with an event, as in kubelet: the image may be
-// present already, or its registry may require no secret.
-func pullSecrets(objects runtime.Objects, event runtime.EventFunc) func(context.Context, *v1.Pod) ([]v1.Secret, error) {
+// pullSecrets returns a function that looks up the pull secrets that a pod names. It leaves out a secret that cannot be
+// read, as kubelet does: the image may be present already, or its registry may require no secret.
+func pullSecrets(objects runtime.Objects) func(context.Context, *v1.Pod) ([]v1.Secret, error) {
 	return func(ctx context.Context, pod *v1.Pod) ([]v1.Secret, error) {
 		var found []v1.Secret
-		var failed []string
-		seen := map[string]bool{}
-		for _, ref := range pod.Spec.ImagePullSecrets {
-			if ref.Name == "" || objects == nil || seen[ref.Name] {
-				// the API server accepts empty names, and repeated ones
-				continue
+		for _, name := range secretNames(pod) {
+			if objects == nil {
+				break
 			}
-			seen[ref.Name] = true
-			secret, err := objects.Secret(ctx, pod.Namespace, ref.Name)
-			if err != nil {
-				failed = append(failed, ref.Name)
-				continue
+			if secret, err := objects.Secret(ctx, pod.Namespace, name); err == nil {
+				found = append(found, *secret)
 			}
-			found = append(found, *secret)
-		}
-		if len(failed) > 0 && ctx.Err() == nil {
-			event.Emit(runtime.Event{Pod: runtime.RefOf(pod), Type: v1.EventTypeWarning,
-				Reason: "FailedToRetrieveImagePullSecret", Message: fmt.Sprintf(
-					"Unable to retrieve some image pull secrets (%s); attempting to pull the image may not succeed.",
-					strings.Join(failed, ", "))})
 		}
 		return found, nil
+	}
+}
+
+// secretNames returns the names of the pull secrets of a pod. The API server accepts empty names and repeated ones,
+// which are left out.
+func secretNames(pod *v1.Pod) (names []string) {
+	for _, ref := range pod.Spec.ImagePullSecrets {
+		if ref.Name != "" && !slices.Contains(names, ref.Name) {
+			names = append(names, ref.Name)
+		}
+	}
+	return names
+}
+
+// ensureImage returns the function by which the runtime obtains the images of a pod with the secrets. When a pull
+// fails, it emits an event with the secrets that were not found, once a sync, as kubelet does since 1.37.
+func (s *Syncer) ensureImage(pod *v1.Pod, secrets []v1.Secret,
+	event runtime.EventFunc) func(context.Context, runtime.ImageRequest) (*runtime.Image, error) {
+	var once sync.Once
+	return func(ctx context.Context, req runtime.ImageRequest) (*runtime.Image, error) {
+		call := underway.Begin(ctx, req.Container, "image", req.Image)
+		defer call.End()
+		image, err := s.deps.Images.Ensure(call, images.Request{Pod: pod, Secrets: secrets, ImageRequest: req})
+		var reason *runtime.ImageError
+		if err == nil || ctx.Err() != nil || !s.namedSecrets ||
+			errors.As(err, &reason) && reason.Reason != runtime.ReasonImagePull {
+			return image, err
+		}
+		missing := slices.DeleteFunc(secretNames(pod), func(name string) bool {
+			return slices.ContainsFunc(secrets, func(s v1.Secret) bool { return s.Name == name })
+		})
+		if len(missing) > 0 {
+			once.Do(func() {
+				event.Emit(runtime.Event{Pod: runtime.RefOf(pod), Type: v1.EventTypeWarning,
+					Reason: "FailedToRetrieveImagePullSecret", Message: fmt.Sprintf(
+						"Unable to retrieve some image pull secrets (%s); attempting to pull the image may not succeed.",
+						strings.Join(missing, ", "))})
+			})
+		}
+		return image, err
 	}
 }

@@ -52,11 +52,12 @@ func (c *capture) SyncPod(ctx context.Context, req runtime.PodSync) (runtime.Syn
 type requests struct {
 	images.Base
 	req images.Request
+	err error
 }
 
 func (r *requests) Ensure(_ context.Context, req images.Request) (*runtime.Image, error) {
 	r.req = req
-	return &runtime.Image{}, nil
+	return &runtime.Image{}, r.err
 }
 
 func TestPullSecrets(t *testing.T) {
@@ -100,13 +101,23 @@ func TestPullSecrets(t *testing.T) {
 			var got []string
 			_, err = w.req.EnsureImage(t.Context(), runtime.ImageRequest{Image: "app:1"})
 			require.NoError(t, err)
+			assert.Empty(t, events, "the image is present, or needs no secret")
 			for _, secret := range pulls.req.Secrets {
 				got = append(got, secret.Name)
 			}
 			assert.Equal(t, "app:1", pulls.req.Image)
 			assert.Same(t, pod, pulls.req.Pod)
 			assert.Equal(t, tc.want, got)
-			assert.Equal(t, tc.events, events)
+			pulls.err = &runtime.ImageError{Reason: runtime.ReasonImagePullBackOff, BackingOff: true}
+			_, err = w.req.EnsureImage(t.Context(), runtime.ImageRequest{Image: "app:1"})
+			require.ErrorIs(t, err, pulls.err)
+			assert.Empty(t, events, "nothing was pulled")
+			pulls.err = &runtime.ImageError{Reason: runtime.ReasonImagePull}
+			for range 2 {
+				_, err = w.req.EnsureImage(t.Context(), runtime.ImageRequest{Image: "app:1"})
+				require.ErrorIs(t, err, pulls.err)
+			}
+			assert.Equal(t, tc.events, events, "once a sync")
 			assert.Equal(t, tc.opts.Objects == nil, w.req.Objects == nil)
 		})
 	}

@@ -42,9 +42,11 @@ func (u storage) exceeded(pod *v1.Pod) string {
 				limit.String())
 		}
 	}
-	for i := range pod.Spec.Containers {
-		c := &pod.Spec.Containers[i]
+	for kind, c := range podspec.Containers(&pod.Spec) {
 		limit := c.Resources.Limits.StorageEphemeral()
+		if kind == podspec.InitContainer && !podspec.IsSidecar(c) {
+			continue
+		}
 		if limit.Sign() > 0 && limit.CmpInt64(u.containers[c.Name]) < 0 {
 			return fmt.Sprintf("Container %s exceeded its local ephemeral storage limit %q. ", c.Name, limit.String())
 		}

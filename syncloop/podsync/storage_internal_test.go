@@ -81,6 +81,19 @@ func TestStorageExceeded(t *testing.T) {
 	}
 }
 
+// The limit of an init container counts if it is a sidecar, as in kubelet since 1.37.
+func TestStorageOfSidecars(t *testing.T) {
+	limits := v1.ResourceRequirements{
+		Limits: v1.ResourceList{v1.ResourceEphemeralStorage: resource.MustParse("3Mi")}}
+	pod := testpod.New("web", testpod.Container(v1.Container{Name: "main", Resources: v1.ResourceRequirements{
+		Limits: v1.ResourceList{v1.ResourceEphemeralStorage: resource.MustParse("9Mi")}}}))
+	pod.Spec.InitContainers = []v1.Container{{Name: "proxy", Resources: limits}}
+	use := storage{map[string]int64{"proxy": 4 << 20}, 0}
+	assert.Empty(t, use.exceeded(pod))
+	pod.Spec.InitContainers[0].RestartPolicy = new(v1.ContainerRestartPolicyAlways)
+	assert.Equal(t, `Container proxy exceeded its local ephemeral storage limit "3Mi". `, use.exceeded(pod))
+}
+
 // layers is a runtime that reports any size of a container.
 type layers struct {
 	runtime.Runtime

@@ -107,6 +107,8 @@ type Syncer struct {
 	// refreshes are the pods whose volumes are to be brought up to date during a SyncPod.
 	refreshes *refreshes
 	steps     *lifecycle.Steps
+	// namedSecrets means that the pull secrets are those that pods name.
+	namedSecrets bool
 
 	mu sync.Mutex
 	// pods has what is remembered of each pod, from its first call to the end of
@@ -140,13 +142,14 @@ func New(deps Deps, opts Options) (*Syncer, error) {
 	if opts.Objects != nil {
 		opts.Objects = namedObjects{opts.Objects}
 	}
+	namedSecrets := opts.PullSecrets == nil && opts.Objects != nil
 	if opts.PullSecrets == nil {
-		opts.PullSecrets = pullSecrets(opts.Objects, opts.Event)
+		opts.PullSecrets = pullSecrets(opts.Objects)
 	}
 	s := &Syncer{
 		deps: deps, opts: opts, log: opts.Logger, id: strconv.FormatUint(rand.Uint64(), 36),
 		subPath: deps.Volumes.SubPath, pods: map[types.UID]*podState{},
-		measured: measurements{wake: flow.NewSignal()}, refreshes: newRefreshes(),
+		measured: measurements{wake: flow.NewSignal()}, refreshes: newRefreshes(), namedSecrets: namedSecrets,
 	}
 	components := []lifecycle.Component{volumes{s}, secretsComponent{opts.PullSecrets}}
 	if opts.ServiceEnv != nil {
@@ -309,14 +312,10 @@ func (s *Syncer) startContainers(
 		return waitingAll(pod, observed, network), fmt.Errorf("pod %s: %w", ref, network)
 	}
 	res, err = s.callRuntime(ctx, st, runtime.PodSync{
-		Pod:    pod,
-		Status: observed,
-		Probes: s.probes(),
-		EnsureImage: func(ctx context.Context, req runtime.ImageRequest) (*runtime.Image, error) {
-			call := underway.Begin(ctx, req.Container, "image", req.Image)
-			defer call.End()
-			return s.deps.Images.Ensure(call, images.Request{Pod: pod, Secrets: ready.PullSecrets, ImageRequest: req})
-		},
+		Pod:           pod,
+		Status:        observed,
+		Probes:        s.probes(),
+		EnsureImage:   s.ensureImage(pod, ready.PullSecrets, st.event),
 		Objects:       s.opts.Objects,
 		EditSandbox:   w.editSandbox(s.steps.SandboxEdits(pod)),
 		EditContainer: w.editContainer(s.steps.ContainerEdits(pod)),

@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -60,19 +61,53 @@ func TestStaticPodUIDs(t *testing.T) {
 	}
 }
 
-// The table of feature gates has those that kubelet accepts, with their defaults. MemoryQoS is off here.
+// The table of feature gates has those that kubelet accepts, with their defaults. MemoryQoS is off here. Those of which it
+// says that a kubelet does nothing with them do not occur in the code of a kubelet.
 func TestFeatureGatesAreKubelets(t *testing.T) {
 	t.Parallel()
 	type gate struct{ Default, Locked bool }
 	kubelets, here := map[string]gate{}, map[string]gate{}
 	askReference(t, &kubelets, "reference", ".", "gates")
+	inKubelet := gatesInKubelet(t)
 	table, err := os.ReadFile("../../kubelet/internal/config/feature_gates.txt")
 	require.NoError(t, err)
 	for line := range strings.Lines(string(table)) {
-		if fields := strings.Fields(line); fields[0] != "#" {
-			here[fields[0]] = gate{fields[1] == "true", fields[2] == "locked"}
+		fields := strings.Fields(line)
+		if fields[0] == "#" {
+			continue
+		}
+		here[fields[0]] = gate{fields[1] == "true", fields[2] == "locked" || fields[2] == "absent"}
+		// kubelet 1.37 has no options of the topology manager that are alpha or beta.
+		if fields[2] == "other" && !strings.HasPrefix(fields[0], "TopologyManagerPolicy") {
+			assert.NotContains(t, inKubelet, fields[0])
 		}
 	}
 	kubelets["MemoryQoS"] = gate{}
 	assert.Equal(t, kubelets, here)
+}
+
+// gatesInKubelet returns the names of the feature gates to which the packages of a kubelet refer.
+func gatesInKubelet(t *testing.T) map[string]bool {
+	cmd := exec.CommandContext(t.Context(), "go", "list", "-f", "{{.Dir}}", "k8s.io/kubernetes/cmd/kubelet/...",
+		"k8s.io/kubernetes/pkg/kubelet/...", "k8s.io/kubernetes/pkg/volume/...", "k8s.io/kubernetes/pkg/probe/...",
+		"k8s.io/kubernetes/pkg/credentialprovider/...", "k8s.io/kubernetes/pkg/security/...")
+	cmd.Dir = "../tools/kubelet"
+	out, err := cmd.Output()
+	require.NoError(t, err)
+	found, reference := map[string]bool{}, regexp.MustCompile(`eatures\.([A-Z]\w+)`)
+	for _, dir := range strings.Fields(string(out)) {
+		files, err := filepath.Glob(filepath.Join(dir, "*.go"))
+		require.NoError(t, err)
+		for _, path := range files {
+			if strings.HasSuffix(path, "_test.go") {
+				continue
+			}
+			source, err := os.ReadFile(path)
+			require.NoError(t, err)
+			for _, m := range reference.FindAllStringSubmatch(string(source), -1) {
+				found[m[1]] = true
+			}
+		}
+	}
+	return found
 }

@@ -29,10 +29,12 @@ func TestFeatureGates(t *testing.T) {
 		{given: "InPlacePodLevelResourcesVerticalScaling=false", err: "cannot be switched off here while PodLevelResources is on"},
 		{given: "GracefulNodeShutdown=true"},
 		{given: "PodLevelResourceManagers=true", warning: "feature gate PodLevelResourceManagers is not implemented and has no effect"},
+		{given: "RecoverVolumeExpansionFailure=true", warning: "feature gate RecoverVolumeExpansionFailure is not implemented and has no effect"},
+		{given: "RecoverVolumeExpansionFailure=false", err: "locked to true"},
 		{given: "WatchListClient=true"},
 		{given: "WatchListClient=false", err: "set the environment variable KUBE_FEATURE_WatchListClient=false"},
 		{given: "JobManagedBy=true,HPAScaleToZero=true,DetectCacheInconsistency=false"}, // of other components
-		{given: "AllAlpha=false,AllBeta=true", warning: "feature gate AllBeta has no effect: what is implemented is on"},
+		{given: "AllAlpha=false,AllBeta=true", warning: "feature gate AllBeta has no effect here: name the gates that are to be on"},
 		{given: "AllBeta=false", err: "feature gate AllBeta: "},
 	} {
 		for where, args := range map[string][2]string{
