@@ -121,6 +121,9 @@ func (k *Kubelet) compose(ctx context.Context) error {
 		return err
 	}
 	k.metrics = m
+	for _, f := range s.Features() {
+		m.setFeature(f.Name, f.Stage, f.Enabled)
+	}
 	if register := k.opts.RegisterMetrics; register != nil {
 		if err := register(m.registry); err != nil {
 			return fmt.Errorf("kubelet: field Options.RegisterMetrics: %w", err)

@@ -25,6 +25,7 @@ type metrics struct {
 	// slis answers /metrics/slis.
 	registry              prometheus.Registerer
 	podResources          *prommetrics.PodResources
+	setFeature            func(name, stage string, enabled bool)
 	rest                  *prommetrics.RESTClient
 	requests              *prommetrics.Requests
 	handler, probes, slis http.Handler
@@ -59,10 +60,16 @@ func newMetrics(log logr.Logger) (*metrics, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := prommetrics.RegisterStartTime(slis); err != nil {
-		return nil, err
+	for _, reg := range []prometheus.Registerer{slis, probes} {
+		if err := prommetrics.RegisterStartTime(reg); err != nil {
+			return nil, err
+		}
 	}
 	requests, err := prommetrics.NewRequests(reg)
+	if err != nil {
+		return nil, err
+	}
+	setFeature, err := prommetrics.RegisterFeature(reg)
 	if err != nil {
 		return nil, err
 	}
@@ -71,6 +78,7 @@ func newMetrics(log logr.Logger) (*metrics, error) {
 		return nil, err
 	}
 	return &metrics{
+		setFeature: setFeature,
 		podResources: podResources, rest: rest, requests: requests, health: health,
 		agent: agent, cri: calls.Measure, registry: reg,
 		handler: prommetrics.Handler(reg, log), probes: prommetrics.Handler(probes, log),

@@ -348,7 +348,7 @@ func BenchmarkRealPrepare(b *testing.B) {
 		}
 	})
 	require.NoError(b, pods.Remove(pod.UID))
-	k := m.tree.(*kernel)
+	k := m.opts.tree.(*kernel)
 	for _, cgroup := range []string{pods.above(Cgroupfs, "burstable"), pods.above(Cgroupfs, "besteffort"),
 		pods.above(Cgroupfs, ""), "/" + pods.root[0]} {
 		mgr, err := k.manager(Cgroupfs, cgroup, k.translate(Resources{}))

@@ -13,6 +13,7 @@ import (
 	dto "github.com/prometheus/client_model/go"
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -201,6 +202,7 @@ func TestMetricsPages(t *testing.T) {
 	for _, p := range problems {
 		t.Error(p)
 	}
+	assert.Equal(t, featureStages(t, agents["kubelet"]), featureStages(t, agents["ours"]))
 	if dir := os.Getenv("KUBELETKIT_E2E_METRICS"); dir != "" {
 		for name, agent := range agents {
 			for _, page := range metricsPages {
@@ -210,6 +212,22 @@ func TestMetricsPages(t *testing.T) {
 			}
 		}
 	}
+}
+
+// featureStages returns the stages of the features of kubernetes_feature_enabled.
+func featureStages(t *testing.T, agent *Agent) map[string]string {
+	t.Helper()
+	body, err := agent.Get("/metrics")
+	require.NoError(t, err)
+	parser := expfmt.NewTextParser(model.LegacyValidation)
+	families, err := parser.TextToMetricFamilies(strings.NewReader(string(body)))
+	require.NoError(t, err)
+	stages := map[string]string{}
+	for _, m := range families["kubernetes_feature_enabled"].GetMetric() {
+		labels := labelsOf(m)
+		stages[labels["name"]] = labels["stage"]
+	}
+	return stages
 }
 
 // metricsPods are pods with what has metrics: probes, hooks, volumes, init containers, restarts, a refusal.
