@@ -78,7 +78,7 @@ func newMetrics(log logr.Logger) (*metrics, error) {
 		return nil, err
 	}
 	return &metrics{
-		setFeature: setFeature,
+		setFeature:   setFeature,
 		podResources: podResources, rest: rest, requests: requests, health: health,
 		agent: agent, cri: calls.Measure, registry: reg,
 		handler: prommetrics.Handler(reg, log), probes: prommetrics.Handler(probes, log),

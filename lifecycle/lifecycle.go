@@ -78,6 +78,13 @@ type Preemption struct {
 	Resource v1.ResourceName
 }
 
+// The reason and the message of kubelet's event about a pod that was to end for others, or for the node, and has not
+// ended in one and a half of its grace period.
+const (
+	ReasonExceededGracePeriod  = "ExceededGracePeriod"
+	MessageExceededGracePeriod = "Container runtime did not kill the pod within specified grace period."
+)
+
 // RefusalHandler takes back what pods were given that are refused.
 type RefusalHandler interface {
 	Component

@@ -58,8 +58,7 @@ func (h *PodHandler) evict(list []lifecycle.Preemption, by *v1.Pod) {
 	names, limit := make([]string, len(list)), leastEvictionTime
 	for i, e := range list {
 		names[i] = e.Pod.Namespace + "/" + e.Pod.Name
-		grace := podspec.Seconds(ptr.Deref(e.GracePeriod, podspec.GracePeriod(e.Pod)))
-		limit = max(limit, grace+grace/2)
+		limit = max(limit, limitOf(e))
 	}
 	release := h.deps.Steps.Postpone(by.UID, lifecycle.Wait("WaitingForPreemption",
 		"waiting for the end of pods so that this one can run: "+strings.Join(names, ", ")), limit)
@@ -73,7 +72,10 @@ func (h *PodHandler) evict(list []lifecycle.Preemption, by *v1.Pod) {
 		}
 	}
 	for _, e := range list {
-		kill := &podworkers.KillOptions{Done: ended}
+		late := time.AfterFunc(limitOf(e), func() {
+			h.emit(e.Pod, v1.EventTypeWarning, lifecycle.ReasonExceededGracePeriod, lifecycle.MessageExceededGracePeriod)
+		})
+		kill := &podworkers.KillOptions{Done: func() { late.Stop(); ended() }}
 		if !h.deps.Workers.State(e.Pod.UID).TerminationRequested() {
 			h.log.Info("Evicting a pod so that another one can run", "pod", runtime.RefOf(e.Pod),
 				"by", runtime.RefOf(by), "reason", e.Reason, "message", e.Message)
@@ -89,6 +91,12 @@ func (h *PodHandler) evict(list []lifecycle.Preemption, by *v1.Pod) {
 // leastEvictionTime is the least time that a pod waits for the end of others. It is kubelet's (killPodNow), which also
 // waits for one and a half of the grace period.
 const leastEvictionTime = 10 * time.Second
+
+// limitOf returns how long the end of a pod may take.
+func limitOf(e lifecycle.Preemption) time.Duration {
+	grace := podspec.Seconds(ptr.Deref(e.GracePeriod, podspec.GracePeriod(e.Pod)))
+	return max(leastEvictionTime, grace+grace/2)
+}
 
 // updateRefused handles an update of a refused pod. It has no effect, unless it requests the
 // deletion of the pod. Then a worker takes the pod down, which nothing else does, so that the
