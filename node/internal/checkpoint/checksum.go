@@ -1,6 +1,7 @@
 package checkpoint
 
 import (
+	"encoding/json"
 	"hash/fnv"
 	"strings"
 
@@ -24,4 +25,19 @@ func Hash[T string | []byte](text T) uint64 {
 	h := fnv.New32a()
 	_, _ = h.Write([]byte(text)) // never fails
 	return uint64(h.Sum32())
+}
+
+// Pods has the resources of pods as a whole in a checkpoint of kubelet, which its feature gate PodLevelResourceManagers
+// assigns.
+type Pods struct {
+	PodEntries map[string]json.RawMessage `json:"podEntries"`
+	// Data is the whole content again, as kubelet has it since 1.37 beside what earlier ones read.
+	Data string `json:"data"`
+}
+
+// Any reports whether there are some.
+func (p Pods) Any() bool {
+	var more Pods
+	_ = json.Unmarshal([]byte(p.Data), &more) // without it, the rest of the checkpoint counts
+	return len(p.PodEntries)+len(more.PodEntries) > 0
 }

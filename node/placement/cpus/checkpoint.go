@@ -40,8 +40,8 @@ type Checkpoint struct {
 	Exclusive Assignments
 }
 
-// content is kubelet's CPUManagerCheckpointV2, which kubelet 1.36 writes and reads without the feature gate
-// PodLevelResourceManagers. Names, types and order of its fields are part of the checksum.
+// content is kubelet's CPUManagerCheckpointV2, which each kubelet reads. Kubelet 1.37 writes it with more beside it,
+// see [checkpoint.Pods]. Names, types and order of its fields are part of the checksum.
 type content struct {
 	PolicyName    string                       `json:"policyName"`
 	DefaultCPUSet string                       `json:"defaultCpuSet"`
@@ -88,13 +88,13 @@ func ParseCheckpoint(data []byte) (Checkpoint, error) {
 		PolicyName    string                     `json:"policyName"`
 		DefaultCPUSet string                     `json:"defaultCpuSet"`
 		Entries       map[string]json.RawMessage `json:"entries"`
-		PodEntries    map[string]json.RawMessage `json:"podEntries"`
 		Checksum      checkpoint.Checksum        `json:"checksum"`
+		checkpoint.Pods
 	}
 	if err := json.Unmarshal(data, &raw); err != nil {
 		return none, err
 	}
-	if len(raw.PodEntries) > 0 {
+	if raw.Pods.Any() {
 		return none, errors.New("it has CPUs of pods as a whole, which kubelet's feature gate " +
 			"PodLevelResourceManagers assigns and which are not supported")
 	}

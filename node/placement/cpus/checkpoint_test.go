@@ -13,17 +13,20 @@ import (
 	"github.com/kubeletkit/kubeletkit/node/placement/cpus"
 )
 
-// Written by kubelet 1.36.3: without and with the feature gate PodLevelResourceManagers.
+// Written by kubelet 1.36.3, without and with the feature gate PodLevelResourceManagers, and by 1.37.2, without and with
+// it, then with a pod that has CPUs as a whole.
 const (
-	checkpointV2 = `{"policyName":"static","defaultCpuSet":"0-1,4-7","entries":{"0b6e9b3c-1111-4222-8333-444455556666":{"main":"2","side-car":"3"}},"checksum":2999940735}`
-	checkpointV3 = `{"policyName":"static","defaultCpuSet":"0-1,4-7","entries":{"0b6e9b3c-1111-4222-8333-444455556666":{"main":"2","side-car":"3"}},"checksum":1586839353}`
+	checkpointV2     = `{"policyName":"static","defaultCpuSet":"0-1,4-7","entries":{"0b6e9b3c-1111-4222-8333-444455556666":{"main":"2","side-car":"3"}},"checksum":2999940735}`
+	checkpointV3     = `{"policyName":"static","defaultCpuSet":"0-1,4-7","entries":{"0b6e9b3c-1111-4222-8333-444455556666":{"main":"2","side-car":"3"}},"checksum":1586839353}`
+	checkpointV4     = `{"policyName":"static","defaultCpuSet":"0-1,4-7","entries":{"0b6e9b3c-1111-4222-8333-444455556666":{"main":"2","side-car":"3"}},"checksum":2999940735,"data":"{\"policyName\":\"static\",\"defaultCpuSet\":\"0-1,4-7\",\"entries\":{\"0b6e9b3c-1111-4222-8333-444455556666\":{\"main\":\"2\",\"side-car\":\"3\"}}}","dataChecksum":1553366968}`
+	checkpointOfPods = `{"policyName":"static","defaultCpuSet":"0-1,6-7","entries":{"0b6e9b3c-1111-4222-8333-444455556666":{"main":"2","side-car":"3"}},"checksum":510366913,"data":"{\"policyName\":\"static\",\"defaultCpuSet\":\"0-1,6-7\",\"entries\":{\"0b6e9b3c-1111-4222-8333-444455556666\":{\"main\":\"2\",\"side-car\":\"3\"}},\"podEntries\":{\"a\":{\"cpuSet\":\"4-5\"}}}","dataChecksum":473975456}`
 )
 
 func TestCheckpointOfKubelet(t *testing.T) {
 	want := cpus.Checkpoint{Policy: "static", Shared: cpuset.New(0, 1, 4, 5, 6, 7), Exclusive: cpus.Assignments{
 		"0b6e9b3c-1111-4222-8333-444455556666": {"main": cpuset.New(2), "side-car": cpuset.New(3)},
 	}}
-	for _, data := range []string{checkpointV2, checkpointV3, strings.ReplaceAll(checkpointV2, "2999940735", "0")} {
+	for _, data := range []string{checkpointV2, checkpointV3, checkpointV4, strings.ReplaceAll(checkpointV2, "2999940735", "0")} {
 		got, err := cpus.ParseCheckpoint([]byte(data))
 		require.NoError(t, err)
 		assert.Equal(t, want, got)
@@ -41,6 +44,7 @@ func TestBadCheckpoints(t *testing.T) {
 		`{"policyName":"static","entries":{"a":[]}}`:                 `its entry "a"`,
 		`{"policyName":"static","entries":{"4711":"2-3"}}`:           "a kubelet before 1.18",
 		`{"policyName":"static","podEntries":{"a":{"cpuSet":"1"}}}`:  "PodLevelResourceManagers",
+		checkpointOfPods: "PodLevelResourceManagers",
 	} {
 		_, err := cpus.ParseCheckpoint([]byte(data))
 		assert.ErrorContains(t, err, want, data)

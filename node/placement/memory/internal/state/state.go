@@ -71,13 +71,13 @@ var (
 func Parse(data []byte) (*File, error) {
 	var in struct {
 		File
-		PodEntries map[string]json.RawMessage `json:"podEntries"`
+		checkpoint.Pods
 	}
 	in.File = File{MachineState: NUMANodeMap{}, Entries: ContainerMemoryAssignments{}}
 	if err := json.Unmarshal(data, &in); err != nil {
 		return nil, err
 	}
-	if len(in.PodEntries) > 0 {
+	if in.Pods.Any() {
 		return nil, errPods
 	}
 	f := &in.File

@@ -31,6 +31,14 @@ func TestKubeletsFiles(t *testing.T) {
 	require.NoError(t, err)
 	_, err = Parse(data)
 	assert.ErrorIs(t, err, errPods)
+	// by 1.37.2, without and with one
+	f, err = Parse([]byte(`{"policyName":"Static","machineState":{},"checksum":3940083781,"data":` +
+		`"{\"policyName\":\"Static\",\"machineState\":{}}","dataChecksum":3196122654}`))
+	require.NoError(t, err)
+	assert.Empty(t, f.Entries)
+	_, err = Parse([]byte(`{"policyName":"Static","machineState":{},"checksum":3940083781,"data":` +
+		`"{\"podEntries\":{\"a\":{}}}"}`))
+	assert.ErrorIs(t, err, errPods)
 }
 
 func FuzzParse(f *testing.F) {
