@@ -55,7 +55,7 @@ func withOwn(own v1.ResourceRequirements, pod *v1.Pod) *v1.Pod {
 	return pod
 }
 
-// The numbers are those of TestResourceConfigForPod and TestMilliCPUToQuota in pkg/kubelet/cm of kubelet 1.36.
+// The numbers are those of TestResourceConfigForPod and TestMilliCPUToQuota in pkg/kubelet/cm of kubelet 1.37.
 func TestPodResources(t *testing.T) {
 	const mi = int64(1) << 20
 	burst, one := needs("100m", "100Mi", "200m", "200Mi"), needs("100m", "100Mi", "", "")

@@ -9,6 +9,9 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/kubeletkit/kubeletkit/node/volume"
+	"github.com/kubeletkit/kubeletkit/prober"
 )
 
 // eventedPLEG is the feature gate that has an effect here: whether the PLEG uses the
@@ -28,7 +31,20 @@ const (
 
 // gateFields are the gates that belong to no other group of fields.
 const gateFields = gatesField + eventedPLEG + " " + gatesField + podLevelGate + " " + gatesField + podResizeGate + " " +
-	gatesField + cpuPeriodGate + " " + gatesField + deferGate + " " + gatesField + volumesGate
+	gatesField + cpuPeriodGate + " " + gatesField + deferGate + " " + gatesField + volumesGate + " " +
+	gatesField + emptyDirModeGate + " " + gatesField + fileOwnersGate + " " +
+	gatesField + grpcTLSGate + " " + gatesField + h2cGate + " " + gatesField + seLinuxGate
+
+// The feature gates of new fields of pods.
+const (
+	emptyDirModeGate = "EmptyDirVolumeMode"
+	fileOwnersGate   = "AtomicWriteVolumeUserFields"
+	grpcTLSGate      = "GRPCContainerProbeTLS"
+	h2cGate          = "H2CContainerProbe"
+)
+
+// seLinuxGate is the feature gate of mounts with an SELinux label.
+const seLinuxGate = "SELinuxMount"
 
 const defaultCPUPeriod = 100 * time.Millisecond
 
@@ -160,6 +176,17 @@ func (s *Settings) RefuseVolumeResizes(cgroupV1 bool) string {
 		return "Memory-backed emptyDir volume resize is not supported on cgroups v1"
 	}
 	return ""
+}
+
+// Volumes returns the options of volumes that come from feature gates.
+func (s *Settings) Volumes() volume.Options {
+	return volume.Options{EmptyDirModes: s.gateOn(emptyDirModeGate), FileOwners: s.gateOn(fileOwnersGate),
+		OnlyOncePod: !s.gateOn(seLinuxGate)}
+}
+
+// Probes returns the options of probes that come from feature gates.
+func (s *Settings) Probes() prober.Options {
+	return prober.Options{GRPCTLS: s.gateOn(grpcTLSGate), H2C: s.gateOn(h2cGate)}
 }
 
 // Evented reports whether the event stream of the runtime is to be used.

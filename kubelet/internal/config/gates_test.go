@@ -1,11 +1,15 @@
 package config
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/kubeletkit/kubeletkit/node/volume"
+	"github.com/kubeletkit/kubeletkit/prober"
 )
 
 // Each gate is on or off as kubelet has it, or it is an error or a warning: it is never ignored if it acts in a
@@ -63,6 +67,25 @@ func TestTheGateOfThePeriod(t *testing.T) {
 	_, err := parsed(t, header+"cpuCFSQuotaPeriod: 50ms\nfeatureGates: {CustomCPUCFSQuotaPeriod: false}\n")
 	require.ErrorContains(t, err, "cpuCFSQuotaPeriod 50ms: another period than 100ms needs the feature gate "+
 		"CustomCPUCFSQuotaPeriod")
+}
+
+// The gates of new fields of pods are off by default.
+func TestTheGatesOfFields(t *testing.T) {
+	for _, on := range []bool{false, true} {
+		var args []string
+		if on {
+			args = []string{"--feature-gates=EmptyDirVolumeMode=true,AtomicWriteVolumeUserFields=true," +
+				"GRPCContainerProbeTLS=true,H2CContainerProbe=true"}
+		}
+		s, err := parsed(t, "", args...)
+		require.NoError(t, err)
+		assert.Empty(t, s.Warnings)
+		assert.Equal(t, volume.Options{EmptyDirModes: on, FileOwners: on}, s.Volumes())
+		seLinux, err := parsed(t, "", fmt.Sprintf("--feature-gates=SELinuxMount=%t", on))
+		require.NoError(t, err)
+		assert.Equal(t, volume.Options{OnlyOncePod: !on}, seLinux.Volumes(), "it is on by default")
+		assert.Equal(t, prober.Options{GRPCTLS: on, H2C: on}, s.Probes())
+	}
 }
 
 // The table says something of each gate, and knows no other verdict than those in its head.

@@ -2,6 +2,7 @@ package checkpoint
 
 import (
 	"encoding/json"
+	"errors"
 	"hash/fnv"
 	"strings"
 
@@ -20,24 +21,32 @@ func Sum(checkpoint any, kind, pods string) Checksum {
 	return Checksum(Hash("(*" + kind + "){" + fields + pods + "Checksum:(checksum.Checksum)0}"))
 }
 
+// ErrChecksum means that a checkpoint is not as it was written.
+var ErrChecksum = errors.New("its checksum is wrong: the file was changed or not written to its end")
+
+// Unwrap returns the content of a checkpoint of CPUs or memory that kubelet has written since 1.37, which is a text in it
+// with a checksum of its own; the other fields are for earlier versions. It returns one of these versions as it is. The
+// error is [ErrChecksum] or one of JSON.
+func Unwrap(data []byte) (content []byte, err error) {
+	var in struct {
+		Data     string   `json:"data"`
+		Checksum Checksum `json:"dataChecksum"`
+	}
+	if err := json.Unmarshal(data, &in); err != nil {
+		return nil, err
+	}
+	switch {
+	case in.Data == "" && in.Checksum == 0:
+		return data, nil
+	case in.Checksum != Checksum(Hash(dump.ForHash(in.Data))):
+		return nil, ErrChecksum
+	}
+	return []byte(in.Data), nil
+}
+
 // Hash returns kubelet's hash of a dump.
 func Hash[T string | []byte](text T) uint64 {
 	h := fnv.New32a()
 	_, _ = h.Write([]byte(text)) // never fails
 	return uint64(h.Sum32())
-}
-
-// Pods has the resources of pods as a whole in a checkpoint of kubelet, which its feature gate PodLevelResourceManagers
-// assigns.
-type Pods struct {
-	PodEntries map[string]json.RawMessage `json:"podEntries"`
-	// Data is the whole content again, as kubelet has it since 1.37 beside what earlier ones read.
-	Data string `json:"data"`
-}
-
-// Any reports whether there are some.
-func (p Pods) Any() bool {
-	var more Pods
-	_ = json.Unmarshal([]byte(p.Data), &more) // without it, the rest of the checkpoint counts
-	return len(p.PodEntries)+len(more.PodEntries) > 0
 }
