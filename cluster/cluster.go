@@ -66,6 +66,8 @@ type Config struct {
 	ResourceClaims bool
 	// DeferResizes is that of admission.Options.
 	DeferResizes bool
+	// CompareTaints is that of [admission.Node].
+	CompareTaints bool
 	// Logger receives logs; each part gets it under a name of its own. Default: that of package slog.
 	Logger logr.Logger
 }

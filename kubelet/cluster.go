@@ -51,7 +51,7 @@ func newMember(s *config.Settings, m *metrics, devs *nodeDevices, claims, limits
 	nconfig := cluster.Config{
 		NodeName: name, REST: restConfig(s, m, creds.Config()), Budgets: budgets(s), Node: nopts,
 		MaxImages: int(*s.NodeStatusMaxImages), ResourceClaims: claims, DeferResizes: s.DeferResizes(),
-		Logger: log.WithName("cluster"),
+		CompareTaints: s.CompareTaints(), Logger: log.WithName("cluster"),
 	}
 	if devs != nil { // nil in an interface would not be nil
 		nconfig.Devices = devs

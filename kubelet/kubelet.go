@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -29,6 +30,7 @@ import (
 	"github.com/kubeletkit/kubeletkit/node/plugins"
 	"github.com/kubeletkit/kubeletkit/node/podresources"
 	"github.com/kubeletkit/kubeletkit/node/volume"
+	"github.com/kubeletkit/kubeletkit/node/podsapi"
 	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/server"
 	"github.com/kubeletkit/kubeletkit/server/streams"
@@ -242,6 +244,14 @@ func (k *Kubelet) compose(ctx context.Context) error {
 		opts.Join = append(opts.Join, held)
 	} else {
 		opts.Join = append(opts.Join, withoutRun{held})
+	}
+	if has(PodsAPI) && s.PodsAPI() {
+		api, err := podsapi.New(filepath.Join(s.RootDir, "pods-api", "pods-api"),
+			podsapi.Options{Request: m.pods.Requested})
+		if err != nil {
+			return err
+		}
+		opts.Join = append(opts.Join, api)
 	}
 	handlers := map[string]plugins.Handler{}
 	claims.handle(handlers)

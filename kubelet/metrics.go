@@ -21,6 +21,7 @@ type metrics struct {
 	// slis answers /metrics/slis.
 	registry              prometheus.Registerer
 	podResources          *prommetrics.PodResources
+	pods                  *prommetrics.PodsAPI
 	rest                  *prommetrics.RESTClient
 	requests              *prommetrics.Requests
 	handler, probes, slis http.Handler
@@ -66,8 +67,12 @@ func newMetrics(log logr.Logger) (*metrics, error) {
 	if err != nil {
 		return nil, err
 	}
+	pods, err := prommetrics.NewPodsAPI(reg)
+	if err != nil {
+		return nil, err
+	}
 	return &metrics{
-		podResources: podResources, rest: rest, requests: requests, health: health,
+		pods: pods, podResources: podResources, rest: rest, requests: requests, health: health,
 		agent: agent, cri: calls.Measure, registry: reg,
 		handler: prommetrics.Handler(reg, log), probes: prommetrics.Handler(probes, log),
 		slis: prommetrics.Handler(slis, log),

@@ -83,8 +83,7 @@ func makeTarget(target string, dir bool) error {
 }
 
 // mountTmpfs mounts a file system in memory. A size of 0 is the kernel's default,
-// half of the machine's memory. It has the sticky bit, as in kubelet, which leaves it as the
-// kernel makes it.
+// half of the machine's memory.
 func mountTmpfs(dir string, size int64, a access) error {
 	data := a.mountOptions()
 	if size > 0 {
@@ -159,9 +158,13 @@ func mountMemory(typ, dir, data string) error {
 	return unix.Mount(typ, dir, typ, unix.MS_NOSUID|unix.MS_NODEV, data)
 }
 
-// mountOptions are the mode and the group of a file system in memory.
+// mountOptions are the mode and the group of a file system in memory. If everybody may write to it, it has the sticky
+// bit, as in kubelet, which leaves it as the kernel makes it.
 func (a access) mountOptions() string {
-	mode := uint32(a.mode.Perm()) | unix.S_ISVTX
+	mode := uint32(a.mode.Perm())
+	if a.mode&fs.ModeSticky != 0 || mode&0o002 != 0 {
+		mode |= unix.S_ISVTX
+	}
 	if a.mode&fs.ModeSetgid != 0 {
 		mode |= unix.S_ISGID
 	}

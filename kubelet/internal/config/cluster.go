@@ -202,6 +202,7 @@ func (s *Settings) NodeOptions(podCgroups bool) (node.Options, error) {
 		Taints:                s.RegisterWithTaints,
 		ProviderID:            s.ProviderID,
 		NoRegister:            !*s.RegisterNode,
+		GetOnExistsOnly:       s.gateOn("KubeletRegistrationGetOnExistsOnly"),
 		NoControllerAttach:    !*s.EnableControllerAttachDetach,
 		ExternalCloudProvider: external,
 		Info:                  node.NewMachine(machine),

@@ -9,6 +9,9 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/kubeletkit/kubeletkit/node/volume"
+	"github.com/kubeletkit/kubeletkit/prober"
 )
 
 // eventedPLEG is the feature gate that has an effect here: whether the PLEG uses the
@@ -26,9 +29,16 @@ const (
 	volumesGate   = "InPlacePodVerticalScalingMemoryBackedVolumes"
 )
 
-// gateFields are the gates that belong to no other group of fields.
-const gateFields = gatesField + eventedPLEG + " " + gatesField + podLevelGate + " " + gatesField + podResizeGate + " " +
-	gatesField + cpuPeriodGate + " " + gatesField + deferGate + " " + gatesField + volumesGate
+// The feature gates of new fields of pods.
+const (
+	emptyDirModeGate = "EmptyDirVolumeMode"
+	fileOwnersGate   = "AtomicWriteVolumeUserFields"
+	grpcTLSGate      = "GRPCContainerProbeTLS"
+	h2cGate          = "H2CContainerProbe"
+)
+
+// seLinuxGate is the feature gate of mounts with an SELinux label.
+const seLinuxGate = "SELinuxMount"
 
 const defaultCPUPeriod = 100 * time.Millisecond
 
@@ -145,6 +155,26 @@ func (g gates) Set(text string) error {
 
 func (gates) Type() string { return "name=bool,..." }
 
+// PodsAPI reports whether the pods API is served.
+func (s *Settings) PodsAPI() bool { return s.gateOn("PodsAPI") }
+
+// CompareTaints reports whether tolerations compare the values of taints.
+func (s *Settings) CompareTaints() bool { return s.gateOn("TaintTolerationComparisonOperators") }
+
+// DNSOnlyCertificates reports whether a serving certificate can be one without an IP address.
+func (s *Settings) DNSOnlyCertificates() bool { return s.gateOn("AllowDNSOnlyNodeCSR") }
+
+// AllocatedPods reports whether /allocatedPods is served.
+func (s *Settings) AllocatedPods() bool { return s.gateOn("KubeletAllocatedPodsEndpoint") }
+
+// FirstBackoff returns the wait after the second exit of a container, 0 for the default.
+func (s *Settings) FirstBackoff() time.Duration {
+	if s.gateOn("ReduceDefaultCrashLoopBackOffDecay") {
+		return time.Second
+	}
+	return 0
+}
+
 // PodLevelResources reports whether the field resources of the spec of a pod has an effect.
 func (s *Settings) PodLevelResources() bool { return s.gateOn(podLevelGate) }
 
@@ -160,6 +190,17 @@ func (s *Settings) RefuseVolumeResizes(cgroupV1 bool) string {
 		return "Memory-backed emptyDir volume resize is not supported on cgroups v1"
 	}
 	return ""
+}
+
+// Volumes returns the options of volumes that come from feature gates.
+func (s *Settings) Volumes() volume.Options {
+	return volume.Options{EmptyDirModes: s.gateOn(emptyDirModeGate), FileOwners: s.gateOn(fileOwnersGate),
+		OnlyOncePod: !s.gateOn(seLinuxGate)}
+}
+
+// Probes returns the options of probes that come from feature gates.
+func (s *Settings) Probes() prober.Options {
+	return prober.Options{GRPCTLS: s.gateOn(grpcTLSGate), H2C: s.gateOn(h2cGate)}
 }
 
 // Evented reports whether the event stream of the runtime is to be used.
